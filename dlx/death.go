@@ -1,0 +1,26 @@
+package dlx
+
+// Reason says why a message died; String gives RabbitMQ's word for it.
+type Reason uint8
+
+// The reasons of dead-lettering.
+const (
+	Rejected Reason = iota + 1
+	Expired
+	MaxLen
+	DeliveryLimit
+)
+
+// Death is one record of a message's own history, keyed by (Queue, Reason),
+// as SEMANTICS of RabbitMQ 4 has it: newest first, first values kept.
+type Death struct {
+	Queue              string
+	Reason             Reason
+	Count              uint64
+	FirstMillis        int64
+	LastMillis         int64
+	Exchange           string
+	RoutingKeys        []string // publish key, then CC keys; never BCC
+	OriginalExpiration string   // the expiration property when this record was created
+	HasExpiration      bool
+}

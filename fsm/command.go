@@ -1,0 +1,220 @@
+package fsm
+
+import "github.com/warrenmq/warren/queue"
+
+// Entry is the decoded payload of one log entry of a queue's group: a batch of
+// commands under one stamp.
+type Entry struct {
+	// Session and Ordinal let the leader that proposed the entry recognise it.
+	// A session is unique per activation of a leader.
+	Session, Ordinal uint64
+	// TimeMillis is the leader's machine time. Apply uses the larger of this
+	// and the time it has.
+	TimeMillis int64
+	// CatalogRev is the catalog revision the leader had when it proposed.
+	CatalogRev uint64
+	// Mark raises the delivered mark: messages up to it may have been
+	// delivered. MarkSelf raises it to the last message this entry enqueues.
+	Mark     queue.MessageID
+	MarkSelf bool
+	Commands []Command
+}
+
+// Command is one of the command types below.
+type Command interface{ command() }
+
+// Origin is one incarnation of a node as the sender of a stream. Incarnations
+// grow; the machine keeps one stream for each node, of its newest incarnation.
+type Origin struct {
+	Node        uint32
+	Incarnation uint64
+}
+
+// Stream is a run of operations of one origin: operation i has sequence
+// First+i. Apply takes watermark+1, skips what is at or below the watermark and
+// refuses what would leave a gap.
+type Stream struct {
+	Origin Origin
+	First  uint64
+	// AnsweredUpTo is the highest sequence whose outcome the origin has seen;
+	// outcomes up to it are forgotten.
+	AnsweredUpTo uint64
+	Ops          []Op
+}
+
+// Op is one of Publish, Settle, Purge.
+type Op interface{ op() }
+
+// Verdict is what the leader decided on a publish when it proposed it, because
+// only it knows which messages are held.
+type Verdict uint8
+
+// The verdicts.
+const (
+	Accept          Verdict = iota
+	RefuseFull              // over max-length with reject-publish
+	RefuseFullDLX           // the same with reject-publish-dlx: refused, and moved to the outbox as maxlen
+	RefuseOutbox            // the outbox is at its bound
+	RefuseConsumers         // immediate, and no consumer could take it
+)
+
+// Publish enqueues one message.
+type Publish struct {
+	Verdict Verdict
+	// TTLMillis is the message's own expiration, -1 if it has none. The smaller
+	// of this and the queue's decides.
+	TTLMillis int64
+	// Priority as published; HasPriority false takes the queue's default.
+	Priority    uint8
+	HasPriority bool
+	Message     Message
+}
+
+// SettleKind says how deliveries end.
+type SettleKind uint8
+
+// The kinds of settlement.
+const (
+	Ack            SettleKind = iota
+	Discard                   // reject or nack without requeue: dies as rejected
+	RequeueFailed             // reject with requeue, channel or connection gone: counts toward the delivery limit
+	RequeueCounted            // nack with requeue, recover: counts as an attempt only
+)
+
+// Run names deliveries of consecutive messages under one attempt number.
+type Run struct {
+	First   queue.MessageID
+	Count   uint32
+	Attempt uint32
+}
+
+// Settle ends deliveries. Messages that are gone or have another attempt
+// number are skipped.
+type Settle struct {
+	Kind SettleKind
+	Runs []Run
+}
+
+// Purge removes every message with id <= UpTo but those in Except (the held
+// ones, which the leader names). Its outcome is the number removed.
+type Purge struct {
+	UpTo   queue.MessageID
+	Except []queue.IDRange
+}
+
+// Return is a Settle by the leader itself: the consumers' node is gone.
+type Return struct {
+	Kind SettleKind
+	Runs []Run
+}
+
+// Expire lets the named messages die as expired, if present and due.
+type Expire struct{ IDs []queue.IDRange }
+
+// DropHeads lets the named messages die as maxlen, if present.
+type DropHeads struct{ IDs []queue.IDRange }
+
+// OutboxID is the dense number of an outbox item of one queue.
+type OutboxID uint64
+
+// NoRoute says what becomes of an item that has no target.
+type NoRoute uint8
+
+// What becomes of an item without targets.
+const (
+	HasTargets   NoRoute = iota
+	DropDisabled         // no dead-letter exchange (any more), or it is missing
+	DropUnrouted
+	DropCycle
+	ParkUnrouted // kept, routed again when the catalog changes
+	ParkCycle    // kept until released
+)
+
+// Routed is one decision of Route.
+type Routed struct {
+	Item    OutboxID
+	Targets []uint64 // queue ids, each once, in a fixed order
+	NoRoute NoRoute  // if there are no targets
+}
+
+// Route freezes the targets of outbox items that are still unrouted. Apply
+// assigns each (this queue, target) pair its next dense sequence.
+type Route struct{ Items []Routed }
+
+// Source is a queue as the sender of transfers. Epoch rises after a
+// lost-quorum recovery.
+type Source struct {
+	Queue uint64
+	Epoch uint32
+}
+
+// Transfer is one message on its way into a target, or the withdrawal of one.
+type Transfer struct {
+	Withdrawn   bool
+	Priority    uint8
+	HasPriority bool
+	Message     Message
+}
+
+// TransferIn is a run of transfers of one source: transfer i has sequence
+// First+i. Length limits never refuse it; the leader answers "full" instead of
+// proposing. A source the machine does not know is admitted only if the entry's
+// CatalogRev is at least that of the last ForgetSources.
+type TransferIn struct {
+	Source       Source
+	First        uint64
+	AnsweredUpTo uint64
+	Items        []Transfer
+}
+
+// TransferDone records that Target's log has committed this queue's transfers
+// up to UpTo. The last target of an item drops it.
+type TransferDone struct {
+	Target uint64
+	UpTo   uint64
+}
+
+// TargetGone records that Target was closed with this final watermark: items
+// up to it count as taken, the target leaves the others; an item left with
+// nothing taken becomes unrouted again.
+type TargetGone struct {
+	Target    uint64
+	Watermark uint64
+}
+
+// Release makes parked items unrouted again: all of the named kind.
+type Release struct{ Kind NoRoute }
+
+// ForgetSources drops the watermarks of sources whose queues are gone for good.
+type ForgetSources struct{ Sources []Source }
+
+// SetSettings carries the queue's effective settings of a catalog revision;
+// older ones are ignored.
+type SetSettings struct {
+	Revision uint64
+	Settings queue.Settings
+	Name     string // the queue's name, for death records
+	VHost    string
+}
+
+// Close ends the queue for clients: live messages are dropped (or, with
+// DeadLetter, moved to the outbox), later publishes get outcome Gone, later
+// transfers are answered with the final watermark. The outbox drains.
+type Close struct{}
+
+func (Stream) command()        {}
+func (Return) command()        {}
+func (Expire) command()        {}
+func (DropHeads) command()     {}
+func (Route) command()         {}
+func (TransferIn) command()    {}
+func (TransferDone) command()  {}
+func (TargetGone) command()    {}
+func (Release) command()       {}
+func (ForgetSources) command() {}
+func (SetSettings) command()   {}
+func (Close) command()         {}
+
+func (Publish) op() {}
+func (Settle) op()  {}
+func (Purge) op()   {}

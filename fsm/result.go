@@ -1,0 +1,82 @@
+package fsm
+
+import (
+	"github.com/warrenmq/warren/dlx"
+	"github.com/warrenmq/warren/queue"
+)
+
+// Result is what applying one entry did: replies and effects as data. The
+// leader acts on it, followers drop it.
+type Result struct {
+	Index            uint64
+	Session, Ordinal uint64
+	Streams          []StreamResult
+	Transfers        []TransferResult
+	// Enqueued are the new messages, at most one range; First > Last if none.
+	Enqueued queue.IDRange
+	// Removed left the queue for good: acked, purged, dropped or moved out.
+	Removed []queue.IDRange
+	// Returned are ready again, under a new attempt number.
+	Returned []queue.IDRange
+	// OutboxChanged: items were added, routed, parked, released or dropped.
+	OutboxChanged bool
+	Dropped       []Dropped
+	SettingsSet   bool
+	Closed        bool
+}
+
+// StreamResult answers one Stream of the entry.
+type StreamResult struct {
+	Origin Origin
+	// UpTo is the watermark after the entry.
+	UpTo uint64
+	// Gap: the run began above watermark+1 and nothing of it was applied.
+	Gap bool
+	// Stale: a newer incarnation of the node is known; nothing was applied.
+	Stale bool
+	// Outcomes of sequences of this run, repeats included, that are not plain
+	// success, in sequence order.
+	Outcomes []Outcome
+}
+
+// OutcomeKind says how an operation ended if not by plain success.
+type OutcomeKind uint8
+
+// The outcomes.
+const (
+	Done OutcomeKind = iota
+	RefusedFull
+	RefusedOutbox
+	RefusedConsumers
+	Gone   // the queue is closed
+	Purged // Count messages were removed
+)
+
+// Outcome is the recorded end of one operation.
+type Outcome struct {
+	Seq   uint64
+	Kind  OutcomeKind
+	Count uint64
+}
+
+// TransferResult answers one TransferIn of the entry.
+type TransferResult struct {
+	Source Source
+	UpTo   uint64
+	Gap    bool
+	// Unknown: the source is not known and the entry's catalog revision is
+	// too old to admit it; ask again with a newer catalog.
+	Unknown bool
+	// Gone: this queue is closed, UpTo is its final watermark for the source.
+	Gone bool
+	// Taken tells for withdrawals in the run which sequences had been taken
+	// before; sequences not listed are withdrawn.
+	Taken []uint64
+}
+
+// Dropped counts messages that ended in a drop.
+type Dropped struct {
+	Reason dlx.Reason
+	Cause  NoRoute
+	Count  uint64
+}
