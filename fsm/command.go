@@ -67,7 +67,10 @@ type Publish struct {
 	// Priority as published; HasPriority false takes the queue's default.
 	Priority    uint8
 	HasPriority bool
-	Message     Message
+	// Message is EncodeMessage's output. It stays encoded on its way through
+	// the leader and apply: nobody parses it before it is delivered or dies.
+	Message   []byte
+	BodyBytes uint32
 }
 
 // SettleKind says how deliveries end.
@@ -153,7 +156,8 @@ type Transfer struct {
 	Withdrawn   bool
 	Priority    uint8
 	HasPriority bool
-	Message     Message
+	Message     []byte // EncodeMessage's output
+	BodyBytes   uint32
 }
 
 // TransferIn is a run of transfers of one source: transfer i has sequence
