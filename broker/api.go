@@ -1,0 +1,115 @@
+package broker
+
+import (
+	"net"
+
+	"github.com/warrenmq/warren/amqp"
+	"github.com/warrenmq/warren/fsm"
+	"github.com/warrenmq/warren/queue"
+)
+
+// User is an authenticated user.
+type User struct {
+	Name string
+	Tags []string
+}
+
+// ConnInfo describes a client's connection to tools and checks.
+type ConnInfo struct {
+	Protocol         string // "AMQP 0-9-1"
+	Name             string // the client's connection_name, or ""
+	Peer, Local      net.Addr
+	ClientProperties amqp.Table
+	// Kick ends the connection on an operator's or the broker's order. It must
+	// not block and may be called once from any goroutine.
+	Kick func(*Error)
+}
+
+// ExchangeDeclare are the parts of exchange.declare.
+type ExchangeDeclare struct {
+	Name, Type                             string
+	Passive, Durable, AutoDelete, Internal bool
+	Arguments                              amqp.Table
+}
+
+// Binding connects Source to a queue, or to an exchange if ToExchange.
+type Binding struct {
+	Source, Destination string
+	ToExchange          bool
+	Key                 string
+	Arguments           amqp.Table
+}
+
+// QueueDeclare are the parts of queue.declare. An empty name asks for a
+// server-made one.
+type QueueDeclare struct {
+	Name                                    string
+	Passive, Durable, Exclusive, AutoDelete bool
+	Arguments                               amqp.Table
+}
+
+// QueueOK is what queue.declare-ok tells.
+type QueueOK struct {
+	Name      string
+	Messages  uint32 // ready ones
+	Consumers uint32
+}
+
+// Publish is one message to route.
+type Publish struct {
+	Exchange, Key string
+	Immediate     bool
+	Properties    amqp.RawProperties // shared until Publish returns, never kept
+	Body          []byte             // shared until Publish returns, never kept
+	// Tag comes back in Sink.Confirm once every queue has answered; 0 asks for
+	// no confirm.
+	Tag uint64
+}
+
+// Confirm is the end of a publish.
+type Confirm struct {
+	Tag uint64
+	// Refused: at least one queue did not take it (AMQP nack).
+	Refused bool
+	// NoConsumers: immediate was set and no queue had a consumer able to take
+	// it (AMQP return 313, before the confirm).
+	NoConsumers bool
+}
+
+// Sink receives what happens on a channel without being asked. Calls come from
+// the broker's goroutines, in order for each consumer, and must not block or
+// call back into the broker.
+type Sink interface {
+	Confirm(results []Confirm) // results is reused after the call
+	Deliver(d *Delivery)
+	// Cancelled says that the broker ended the consumer (its queue is gone).
+	Cancelled(c *Consumer)
+}
+
+// Consume are the parts of basic.consume.
+type Consume struct {
+	Queue, Tag       string // the tag is not empty: the gateway makes one up
+	NoAck, Exclusive bool
+	Prefetch         uint16 // 0: unlimited
+	Priority         int32
+	Arguments        amqp.Table
+}
+
+// Delivery is one message handed to a consumer or fetched by get.
+type Delivery struct {
+	Consumer    *Consumer // nil for get
+	Redelivered bool
+	// Acquired and Failed are the counts of earlier attempts (x-acquired-count,
+	// x-delivery-count); a quorum queue shows them when above zero.
+	Acquired, Failed uint32
+	Exchange, Key    string
+	Properties       amqp.RawProperties // read only
+	Body             []byte             // read only
+
+	queue   *stream // where it is to be settled
+	id      queue.MessageID
+	attempt uint32
+}
+
+// SettleKind says how deliveries end.
+type SettleKind = fsm.SettleKind
