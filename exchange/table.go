@@ -1,0 +1,177 @@
+package exchange
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	iradix "github.com/hashicorp/go-immutable-radix/v2"
+
+	"github.com/warrenmq/warren/amqp"
+)
+
+// Destination is where a binding leads: a queue, or an exchange if ToExchange.
+type Destination struct {
+	Name       string
+	ToExchange bool
+}
+
+func compareDestinations(a, b Destination) int {
+	if a.ToExchange != b.ToExchange {
+		if a.ToExchange {
+			return 1
+		}
+		return -1
+	}
+	return cmp.Compare(a.Name, b.Name)
+}
+
+// Binding is what a table knows of a binding. Two bindings are the same if all
+// three fields are equal.
+type Binding struct {
+	Destination
+	Key       string
+	Arguments amqp.Table // read only
+}
+
+// Table is the immutable routing table of one exchange.
+type Table struct {
+	typ Type
+	m   matcher
+}
+
+// matcher is what the types differ in. Implementations are immutable.
+type matcher interface {
+	add(b Binding) matcher
+	remove(b Binding) matcher
+	// match appends destinations, repeating some at will; groups is how many
+	// disjoint lists it appended.
+	match(dst []Destination, key string, headers amqp.Table) (out []Destination, groups int)
+}
+
+// New returns the empty table of an exchange of type t. It panics if t is not
+// valid.
+func New(t Type) *Table {
+	tab := &Table{typ: t}
+	switch t {
+	case Direct:
+		tab.m = directTable{iradix.New[group]()}
+	case Fanout:
+		tab.m = fanoutTable{}
+	case Topic:
+		tab.m = topicTable{&topicNode{}}
+	case Headers:
+		tab.m = headersTable{}
+	default:
+		panic(fmt.Sprintf("exchange: no table for type %d", t))
+	}
+	return tab
+}
+
+// Type returns the type the table was made for.
+func (t *Table) Type() Type { return t.typ }
+
+// Add returns the table with b added. The caller sees to it that the table does
+// not have b and that [ValidateBinding] accepted it.
+func (t *Table) Add(b Binding) *Table { return &Table{typ: t.typ, m: t.m.add(b)} }
+
+// Remove returns the table without b, which the table must have.
+func (t *Table) Remove(b Binding) *Table { return &Table{typ: t.typ, m: t.m.remove(b)} }
+
+// Match appends the destinations of a message with the given routing key and
+// headers to dst, each once, in no particular order.
+func (t *Table) Match(dst []Destination, key string, headers amqp.Table) []Destination {
+	start := len(dst)
+	dst, groups := t.m.match(dst, key, headers)
+	if groups > 1 {
+		dst = dedupe(dst, start)
+	}
+	return dst
+}
+
+// dedupeLinearMax is the length up to which comparing each with each beats
+// sorting.
+const dedupeLinearMax = 16
+
+// dedupe removes repetitions from dst[start:].
+func dedupe(dst []Destination, start int) []Destination {
+	part := dst[start:]
+	if len(part) > dedupeLinearMax {
+		slices.SortFunc(part, compareDestinations)
+		return dst[:start+len(slices.Compact(part))]
+	}
+	n := 0
+	for _, d := range part {
+		if !slices.Contains(part[:n], d) {
+			part[n] = d
+			n++
+		}
+	}
+	return dst[:start+n]
+}
+
+// group is an immutable set of destinations, each with the number of bindings that
+// lead there, sorted by destination.
+type group struct {
+	dests  []Destination
+	counts []int32 // counts[i] >= 1 belongs to dests[i]
+}
+
+func (g group) with(d Destination) group {
+	i, found := slices.BinarySearchFunc(g.dests, d, compareDestinations)
+	if found {
+		counts := slices.Clone(g.counts)
+		counts[i]++
+		return group{g.dests, counts}
+	}
+	// Clipping makes Insert copy instead of writing into shared memory.
+	return group{slices.Insert(slices.Clip(g.dests), i, d), slices.Insert(slices.Clip(g.counts), i, 1)}
+}
+
+func (g group) without(d Destination) group {
+	i, found := slices.BinarySearchFunc(g.dests, d, compareDestinations)
+	if !found {
+		panic(fmt.Sprintf("exchange: no binding to %+v to remove", d))
+	}
+	if g.counts[i] > 1 {
+		counts := slices.Clone(g.counts)
+		counts[i]--
+		return group{g.dests, counts}
+	}
+	return group{slices.Concat(g.dests[:i], g.dests[i+1:]), slices.Concat(g.counts[:i], g.counts[i+1:])}
+}
+
+// directTable maps a routing key to the destinations bound with it.
+type directTable struct{ keys *iradix.Tree[group] }
+
+func (t directTable) add(b Binding) matcher {
+	g, _ := t.keys.Get([]byte(b.Key))
+	keys, _, _ := t.keys.Insert([]byte(b.Key), g.with(b.Destination))
+	return directTable{keys}
+}
+
+func (t directTable) remove(b Binding) matcher {
+	g, _ := t.keys.Get([]byte(b.Key))
+	g = g.without(b.Destination)
+	if len(g.dests) == 0 {
+		keys, _, _ := t.keys.Delete([]byte(b.Key))
+		return directTable{keys}
+	}
+	keys, _, _ := t.keys.Insert([]byte(b.Key), g)
+	return directTable{keys}
+}
+
+func (t directTable) match(dst []Destination, key string, _ amqp.Table) ([]Destination, int) {
+	g, _ := t.keys.Get([]byte(key))
+	return append(dst, g.dests...), 1
+}
+
+// fanoutTable leads everything everywhere.
+type fanoutTable struct{ all group }
+
+func (t fanoutTable) add(b Binding) matcher    { return fanoutTable{t.all.with(b.Destination)} }
+func (t fanoutTable) remove(b Binding) matcher { return fanoutTable{t.all.without(b.Destination)} }
+
+func (t fanoutTable) match(dst []Destination, _ string, _ amqp.Table) ([]Destination, int) {
+	return append(dst, t.all.dests...), 1
+}
