@@ -1,0 +1,195 @@
+package config
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// Config is the complete set of settings of one node. A Config is a value:
+// copies are independent except for Join, which nobody modifies after Load.
+type Config struct {
+	// NodeID names this node in the cluster. It must be unique and must not
+	// change over the node's life, or the node is taken for a new one. The
+	// default is the host's name. At most 63 letters, digits, dots, dashes
+	// and underscores.
+	NodeID string
+
+	// DataDir is the folder of everything the node keeps. It is created when
+	// it is missing. Two processes can not share one. Default "data".
+	DataDir string
+
+	// AMQPAddr is the address (host:port) of the AMQP 0-9-1 listener. Port 0
+	// takes any free port. Default ":5672".
+	AMQPAddr string
+
+	// HTTPAddr is the address of /healthz, /readyz and the management API.
+	// Port 0 takes any free port. Default ":15672".
+	HTTPAddr string
+
+	// GRPCAddr is the address of the gRPC API for clients. Port 0 takes any
+	// free port. Default ":5680".
+	GRPCAddr string
+
+	// ClusterAddr is the address at which the other nodes reach this one
+	// (node-to-node gRPC). Anybody who can connect to it is trusted, so the
+	// default is a loopback address: "127.0.0.1:5681".
+	ClusterAddr string
+
+	// GossipAddr is the address (TCP and UDP) of membership gossip. Default
+	// "127.0.0.1:5682".
+	GossipAddr string
+
+	// Join lists gossip addresses (host:port, the host may be a DNS name with
+	// several addresses) where other nodes may be found. The node's own
+	// address may be among them. Empty: wait to be contacted.
+	Join []string
+
+	// BootstrapExpect is the number of nodes that found the cluster together
+	// on its very first start. Too small, and the first nodes found a cluster
+	// of their own; too large, and they wait for nodes that never come. It has
+	// no effect once the cluster is founded. Default 1.
+	BootstrapExpect int
+
+	// LogLevel is the least severe level that is logged. Default info.
+	LogLevel slog.Level
+
+	// LogFormat is "text" or "json". Default "text".
+	LogFormat string
+}
+
+// Limits of single settings.
+const (
+	nodeIDBytesMax     = 63
+	bootstrapExpectMax = 99
+	joinMax            = 256
+)
+
+var nodeIDPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
+
+// Default returns the settings of a node that was given none. NodeID is the
+// host's name, or "warren" when the host has none that fits.
+func Default() Config {
+	return Config{
+		NodeID:          defaultNodeID(os.Hostname),
+		DataDir:         "data",
+		AMQPAddr:        ":5672",
+		HTTPAddr:        ":15672",
+		GRPCAddr:        ":5680",
+		ClusterAddr:     "127.0.0.1:5681",
+		GossipAddr:      "127.0.0.1:5682",
+		BootstrapExpect: 1,
+		LogLevel:        slog.LevelInfo,
+		LogFormat:       "text",
+	}
+}
+
+func defaultNodeID(hostname func() (string, error)) string {
+	name, err := hostname()
+	if err != nil || checkNodeID(name) != "" {
+		return "warren"
+	}
+	return name
+}
+
+// Problems is the error of settings that can not be used. It holds one
+// sentence for each problem and prints them in one line.
+type Problems []string
+
+func (p Problems) Error() string { return strings.Join(p, "; ") }
+
+// Validate reports every problem of the settings at once, as Problems, or nil.
+func (c Config) Validate() error {
+	var p Problems
+	add := func(name, problem string) {
+		if problem != "" {
+			p = append(p, name+": "+problem)
+		}
+	}
+	add("node-id", checkNodeID(c.NodeID))
+	if c.DataDir == "" {
+		add("data-dir", "must not be empty")
+	}
+	add("amqp-addr", checkAddr(c.AMQPAddr, true))
+	add("http-addr", checkAddr(c.HTTPAddr, true))
+	add("grpc-addr", checkAddr(c.GRPCAddr, true))
+	add("cluster-addr", checkAddr(c.ClusterAddr, false))
+	add("gossip-addr", checkAddr(c.GossipAddr, false))
+	p = append(p, c.sharedAddrs()...)
+	if len(c.Join) > joinMax {
+		add("join", fmt.Sprintf("at most %d addresses, got %d", joinMax, len(c.Join)))
+	}
+	for _, addr := range c.Join {
+		problem := checkAddr(addr, false)
+		if problem == "" && strings.HasPrefix(addr, ":") {
+			problem = fmt.Sprintf("%q has no host", addr)
+		}
+		add("join", problem)
+	}
+	if c.BootstrapExpect < 1 || c.BootstrapExpect > bootstrapExpectMax {
+		add("bootstrap-expect", fmt.Sprintf("must be between 1 and %d, got %d", bootstrapExpectMax, c.BootstrapExpect))
+	}
+	if c.LogFormat != "text" && c.LogFormat != "json" {
+		add("log-format", fmt.Sprintf("must be text or json, got %q", c.LogFormat))
+	}
+	if len(p) == 0 {
+		return nil
+	}
+	return p
+}
+
+// sharedAddrs names the listeners that were given the same address.
+func (c Config) sharedAddrs() Problems {
+	var p Problems
+	taken := map[string]string{}
+	for _, l := range []struct{ name, addr string }{
+		{"amqp-addr", c.AMQPAddr},
+		{"http-addr", c.HTTPAddr},
+		{"grpc-addr", c.GRPCAddr},
+		{"cluster-addr", c.ClusterAddr},
+		{"gossip-addr", c.GossipAddr},
+	} {
+		_, port, err := net.SplitHostPort(l.addr)
+		if err != nil || port == "0" {
+			continue
+		}
+		if other, ok := taken[l.addr]; ok {
+			p = append(p, fmt.Sprintf("%s: %s is already the address of %s", l.name, l.addr, other))
+			continue
+		}
+		taken[l.addr] = l.name
+	}
+	return p
+}
+
+func checkNodeID(id string) string {
+	switch {
+	case id == "":
+		return "must not be empty"
+	case len(id) > nodeIDBytesMax:
+		return fmt.Sprintf("at most %d characters, got %d", nodeIDBytesMax, len(id))
+	case !nodeIDPattern.MatchString(id):
+		return fmt.Sprintf("only letters, digits, dots, dashes and underscores, beginning with a letter or digit, got %q", id)
+	}
+	return ""
+}
+
+// checkAddr returns what is wrong with addr as host:port, or "".
+func checkAddr(addr string, anyPort bool) string {
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return fmt.Sprintf("%q is not of the form host:port", addr)
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	switch {
+	case err != nil:
+		return fmt.Sprintf("%q has no port number between 0 and 65535", addr)
+	case n == 0 && !anyPort:
+		return fmt.Sprintf("%q: other nodes must know the port, 0 is not possible here", addr)
+	}
+	return ""
+}

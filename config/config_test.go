@@ -1,0 +1,249 @@
+package config
+
+import (
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestDefaultsAreValid(t *testing.T) {
+	c := Default()
+	if err := c.Validate(); err != nil {
+		t.Fatalf("defaults: %v", err)
+	}
+	if c.NodeID == "" || c.NodeID != Default().NodeID {
+		t.Errorf("node id %q is not stable", c.NodeID)
+	}
+}
+
+func TestDefaultNodeID(t *testing.T) {
+	for _, tc := range []struct {
+		host string
+		err  error
+		want string
+	}{
+		{"worker-7.example", nil, "worker-7.example"},
+		{"", nil, "warren"},
+		{"bad name", nil, "warren"},
+		{"host", errors.New("none"), "warren"},
+		{strings.Repeat("a", 64), nil, "warren"},
+	} {
+		got := defaultNodeID(func() (string, error) { return tc.host, tc.err })
+		if got != tc.want {
+			t.Errorf("host %q, %v: got %q, want %q", tc.host, tc.err, got, tc.want)
+		}
+	}
+}
+
+func TestValidate(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		change func(*Config)
+		want   []string // one problem each, in order
+	}{
+		{"defaults", func(*Config) {}, nil},
+		{"empty node id", func(c *Config) { c.NodeID = "" }, []string{"node-id: must not be empty"}},
+		{"long node id", func(c *Config) { c.NodeID = strings.Repeat("n", 64) }, []string{"node-id: at most 63 characters, got 64"}},
+		{"node id with a slash", func(c *Config) { c.NodeID = "a/b" }, []string{"node-id: only letters, digits"}},
+		{"node id with a line feed", func(c *Config) { c.NodeID = "a\n" }, []string{"node-id: only letters, digits"}},
+		{"node id that begins with a dash", func(c *Config) { c.NodeID = "-a" }, []string{"node-id: only letters, digits"}},
+		{"empty data dir", func(c *Config) { c.DataDir = "" }, []string{"data-dir: must not be empty"}},
+		{"address without port", func(c *Config) { c.AMQPAddr = "localhost" }, []string{`amqp-addr: "localhost" is not of the form host:port`}},
+		{"empty address", func(c *Config) { c.HTTPAddr = "" }, []string{`http-addr: "" is not of the form host:port`}},
+		{"port too large", func(c *Config) { c.GRPCAddr = ":65536" }, []string{"grpc-addr: \":65536\" has no port number"}},
+		{"port that is a word", func(c *Config) { c.AMQPAddr = ":amqp" }, []string{"amqp-addr: \":amqp\" has no port number"}},
+		{"any port for clients", func(c *Config) { c.AMQPAddr, c.HTTPAddr, c.GRPCAddr = ":0", ":0", ":0" }, nil},
+		{"any port for nodes", func(c *Config) { c.ClusterAddr = "127.0.0.1:0" }, []string{"cluster-addr: \"127.0.0.1:0\": other nodes must know the port"}},
+		{"any port for gossip", func(c *Config) { c.GossipAddr = "127.0.0.1:0" }, []string{"gossip-addr: \"127.0.0.1:0\": other nodes must know the port"}},
+		{"one address twice", func(c *Config) { c.HTTPAddr = ":5672" }, []string{"http-addr: :5672 is already the address of amqp-addr"}},
+		{"join without port", func(c *Config) { c.Join = []string{"a:1", "b"} }, []string{`join: "b" is not of the form host:port`}},
+		{"join without host", func(c *Config) { c.Join = []string{":5682"} }, []string{`join: ":5682" has no host`}},
+		{"join with an IPv6 address", func(c *Config) { c.Join = []string{"[::1]:5682"} }, nil},
+		{"too many to join", func(c *Config) { c.Join = strings.Split(strings.Repeat("a:1,", 256)+"a:1", ",") }, []string{"join: at most 256 addresses, got 257"}},
+		{"expect nobody", func(c *Config) { c.BootstrapExpect = 0 }, []string{"bootstrap-expect: must be between 1 and 99, got 0"}},
+		{"expect a crowd", func(c *Config) { c.BootstrapExpect = 100 }, []string{"bootstrap-expect: must be between 1 and 99, got 100"}},
+		{"log format", func(c *Config) { c.LogFormat = "xml" }, []string{`log-format: must be text or json, got "xml"`}},
+		{
+			"every problem at once",
+			func(c *Config) { *c = Config{} },
+			[]string{"node-id", "data-dir", "amqp-addr", "http-addr", "grpc-addr", "cluster-addr", "gossip-addr", "bootstrap-expect", "log-format"},
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := Default()
+			tc.change(&c)
+			checkProblems(t, c.Validate(), tc.want)
+		})
+	}
+}
+
+func TestLoadOrder(t *testing.T) {
+	file := write(t, "node-id: from-file\ndata-dir: from-file\namqp-addr: :1\njoin: [a:1, b:2]\n")
+	env := map[string]string{"WARREN_NODE_ID": "from-env", "WARREN_DATA_DIR": "from-env", "WARREN_HTTP_ADDR": ""}
+	c, err := Load(Sources{
+		File:  file,
+		Env:   lookup(env),
+		Flags: map[string]string{"node-id": "from-flag", "log-level": "debug", "bootstrap-expect": "3"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, pair := range map[string][2]string{
+		"flag over environment":         {c.NodeID, "from-flag"},
+		"environment over file":         {c.DataDir, "from-env"},
+		"file over default":             {c.AMQPAddr, ":1"},
+		"default, for an empty setting": {c.HTTPAddr, ":15672"},
+		"list of the file":              {strings.Join(c.Join, " "), "a:1 b:2"},
+	} {
+		if pair[0] != pair[1] {
+			t.Errorf("%s: got %q, want %q", name, pair[0], pair[1])
+		}
+	}
+	if c.LogLevel != slog.LevelDebug || c.BootstrapExpect != 3 {
+		t.Errorf("log level %v, bootstrap-expect %d", c.LogLevel, c.BootstrapExpect)
+	}
+}
+
+func TestLoadFileFromEnvironment(t *testing.T) {
+	file := write(t, "node-id: n7\n")
+	c, err := Load(Sources{Env: lookup(map[string]string{"WARREN_CONFIG": file})})
+	if err != nil || c.NodeID != "n7" {
+		t.Fatalf("got %q, %v", c.NodeID, err)
+	}
+}
+
+func TestLoadProblems(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		file  string
+		env   map[string]string
+		flags map[string]string
+		want  []string
+	}{
+		{name: "unknown key", file: "node-id: a\nqueue-depth: 3\n", want: []string{`:2: unknown key "queue-depth"`}},
+		{name: "key with underscores", file: "amqp_addr: :1\n", want: []string{`:1: unknown key "amqp_addr", did you mean "amqp-addr"?`}},
+		{name: "nested key", file: "amqp:\n  addr: :1\n", want: []string{`:1: unknown key "amqp"`}},
+		{name: "key twice", file: "node-id: a\nnode-id: b\n", want: []string{`:2: key "node-id" is given twice`}},
+		{name: "no value", file: "node-id:\n", want: []string{":1: node-id has no value"}},
+		{name: "map for a value", file: "node-id: {a: b}\n", want: []string{":1: node-id must be a plain value"}},
+		{name: "list of maps", file: "join: [{a: b}]\n", want: []string{":1: join must be a list of plain values"}},
+		{name: "not YAML", file: "node-id: [a\n", want: []string{"yaml: line"}},
+		{name: "not a mapping", file: "just words\n", want: []string{"must be a list of key: value lines"}},
+		{name: "two documents", file: "node-id: a\n---\nnode-id: b\n", want: []string{"holds more than one document"}},
+		{name: "number in file", file: "bootstrap-expect: three\n", want: []string{`bootstrap-expect: must be a whole number, got "three"`}},
+		{name: "too large", file: strings.Repeat("#", fileBytesMax+1), want: []string{"larger than 1048576 bytes"}},
+		{name: "number in environment", env: map[string]string{"WARREN_BOOTSTRAP_EXPECT": "1.5"}, want: []string{`WARREN_BOOTSTRAP_EXPECT: must be a whole number, got "1.5"`}},
+		{name: "level on the command line", flags: map[string]string{"log-level": "loud"}, want: []string{`--log-level: must be debug, info, warn or error, got "loud"`}},
+		{name: "empty flag is a value", flags: map[string]string{"data-dir": ""}, want: []string{"data-dir: must not be empty"}},
+		{
+			name: "several sources", file: "colour: red\n",
+			env:   map[string]string{"WARREN_LOG_LEVEL": "no"},
+			flags: map[string]string{"amqp-addr": "nowhere"},
+			want:  []string{"unknown key", "WARREN_LOG_LEVEL", "amqp-addr"},
+		},
+		{name: "empty file", file: ""},
+		{name: "only comments", file: "# nothing yet\n"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			_, err := Load(Sources{File: write(t, tc.file), Env: lookup(tc.env), Flags: tc.flags})
+			checkProblems(t, err, tc.want)
+		})
+	}
+}
+
+func TestLoadMissingFile(t *testing.T) {
+	_, err := Load(Sources{File: filepath.Join(t.TempDir(), "none.yaml")})
+	if !errors.Is(err, os.ErrNotExist) {
+		t.Fatalf("got %v, want a missing file", err)
+	}
+	if strings.Contains(err.Error(), "\n") {
+		t.Errorf("%q is not one line", err)
+	}
+}
+
+func TestOptionsCoverConfig(t *testing.T) {
+	want := Default()
+	want.Join = []string{"a:1", "b:2"}
+	var got Config
+	seen := map[string]bool{}
+	for _, o := range Options() {
+		if seen[o.Name] || o.Usage == "" || o.Kind == "" {
+			t.Errorf("option %q is repeated or not described", o.Name)
+		}
+		seen[o.Name] = true
+		if err := o.set(&got, o.Value(want)); err != nil {
+			t.Errorf("%s does not read its own value: %v", o.Name, err)
+		}
+	}
+	for _, o := range Options() {
+		if o.Value(got) != o.Value(want) {
+			t.Errorf("%s: got %q, want %q", o.Name, o.Value(got), o.Value(want))
+		}
+	}
+	if err := got.Validate(); err != nil {
+		t.Errorf("settings that went through every option: %v", err)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	for _, seed := range []string{"", "node-id: a", "join: [a:1]", "a: &x [*x]", "---\n---", "? [a]\n: b", "\x00", "node-id: !!binary aGk="} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		_, err := parse("file", data, Options())
+		if err == nil {
+			return
+		}
+		var p Problems
+		if !errors.As(err, &p) || len(p) == 0 {
+			t.Fatalf("%v is not a problem of the file", err)
+		}
+		if strings.ContainsAny(err.Error(), "\n") {
+			t.Fatalf("%q is not one line", err)
+		}
+	})
+}
+
+func checkProblems(t *testing.T, err error, want []string) {
+	t.Helper()
+	if len(want) == 0 {
+		if err != nil {
+			t.Fatalf("got %v, want no problem", err)
+		}
+		return
+	}
+	var p Problems
+	if !errors.As(err, &p) {
+		t.Fatalf("got %v, want problems %q", err, want)
+	}
+	if len(p) != len(want) {
+		t.Fatalf("got %d problems %q, want %d %q", len(p), []string(p), len(want), want)
+	}
+	for i := range want {
+		if !strings.Contains(p[i], want[i]) {
+			t.Errorf("problem %d: got %q, want %q in it", i, p[i], want[i])
+		}
+	}
+	if strings.Contains(err.Error(), "\n") {
+		t.Errorf("%q is not one line", err)
+	}
+}
+
+func write(t *testing.T, content string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "warren.yaml")
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func lookup(env map[string]string) func(string) (string, bool) {
+	return func(name string) (string, bool) {
+		v, ok := env[name]
+		return v, ok
+	}
+}

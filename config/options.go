@@ -1,0 +1,96 @@
+package config
+
+import (
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+)
+
+// EnvPrefix begins the name of every environment variable.
+const EnvPrefix = "WARREN_"
+
+// Option describes one setting to documents and to the command line.
+type Option struct {
+	Name  string // as a flag and as a key of the file
+	Kind  string // what a value looks like
+	Usage string
+
+	set func(*Config, string) error
+	get func(Config) string
+}
+
+// Env returns the name of the option's environment variable.
+func (o Option) Env() string {
+	return EnvPrefix + strings.ToUpper(strings.ReplaceAll(o.Name, "-", "_"))
+}
+
+// Value returns the option's value in c as a flag would give it.
+func (o Option) Value(c Config) string { return o.get(c) }
+
+// Options returns all settings in the order in which they are documented.
+func Options() []Option {
+	return []Option{
+		text("node-id", "name", "unique name of this node, never to change", func(c *Config) *string { return &c.NodeID }),
+		text("data-dir", "folder", "folder of everything the node keeps", func(c *Config) *string { return &c.DataDir }),
+		text("amqp-addr", "host:port", "listen here for AMQP 0-9-1 clients", func(c *Config) *string { return &c.AMQPAddr }),
+		text("http-addr", "host:port", "listen here for health checks and management", func(c *Config) *string { return &c.HTTPAddr }),
+		text("grpc-addr", "host:port", "listen here for gRPC clients", func(c *Config) *string { return &c.GRPCAddr }),
+		text("cluster-addr", "host:port", "address for the other nodes (node-to-node gRPC)", func(c *Config) *string { return &c.ClusterAddr }),
+		text("gossip-addr", "host:port", "address for membership gossip (TCP and UDP)", func(c *Config) *string { return &c.GossipAddr }),
+		{
+			Name: "join", Kind: "host:port,...", Usage: "gossip addresses of nodes to join, its own may be among them",
+			set: func(c *Config, s string) error { c.Join = splitList(s); return nil },
+			get: func(c Config) string { return strings.Join(c.Join, ",") },
+		},
+		{
+			Name: "bootstrap-expect", Kind: "count", Usage: "number of nodes that found the cluster together",
+			set: func(c *Config, s string) error {
+				n, err := strconv.Atoi(s)
+				if err != nil {
+					return fmt.Errorf("must be a whole number, got %q", s)
+				}
+				c.BootstrapExpect = n
+				return nil
+			},
+			get: func(c Config) string { return strconv.Itoa(c.BootstrapExpect) },
+		},
+		{
+			Name: "log-level", Kind: "level", Usage: "debug, info, warn or error",
+			set: setLogLevel,
+			get: func(c Config) string { return strings.ToLower(c.LogLevel.String()) },
+		},
+		text("log-format", "format", "text or json", func(c *Config) *string { return &c.LogFormat }),
+	}
+}
+
+func text(name, kind, usage string, field func(*Config) *string) Option {
+	return Option{
+		Name: name, Kind: kind, Usage: usage,
+		set: func(c *Config, s string) error { *field(c) = s; return nil },
+		get: func(c Config) string { return *field(&c) },
+	}
+}
+
+func setLogLevel(c *Config, s string) error {
+	levels := map[string]slog.Level{
+		"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError,
+	}
+	level, ok := levels[strings.ToLower(s)]
+	if !ok {
+		return fmt.Errorf("must be debug, info, warn or error, got %q", s)
+	}
+	c.LogLevel = level
+	return nil
+}
+
+// splitList splits at commas, trims blanks and leaves out empty items.
+func splitList(s string) []string {
+	var list []string
+	for item := range strings.SplitSeq(s, ",") {
+		if item = strings.TrimSpace(item); item != "" {
+			list = append(list, item)
+		}
+	}
+	return list
+}
