@@ -1,0 +1,185 @@
+// Command warren is the Warren message broker: `warren serve` runs a node.
+//
+// The exit code is 0 after a clean stop, 1 when the node failed and 2 when a
+// flag, an environment variable or the configuration file can not be used; the
+// reason is then one line on standard error.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/warrenmq/warren/config"
+)
+
+// version is set by the linker (make build).
+var version = "dev"
+
+// Exit codes.
+const (
+	exitOK     = 0
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+// node runs one broker node until ctx ends. It returns nil after a clean stop.
+type node func(ctx context.Context, cfg config.Config, log *slog.Logger) error
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := execute(ctx, os.Args[1:], environment{
+		lookup: os.LookupEnv,
+		stdout: os.Stdout,
+		stderr: os.Stderr,
+		serve:  run,
+	})
+	stop()
+	os.Exit(code)
+}
+
+// environment is what the command line takes from outside.
+type environment struct {
+	lookup         func(string) (string, bool)
+	stdout, stderr io.Writer
+	serve          node
+}
+
+// execute runs the command line args and returns the exit code.
+func execute(ctx context.Context, args []string, env environment) int {
+	root := rootCommand(env)
+	root.SetArgs(args)
+	root.SetOut(env.stdout)
+	root.SetErr(env.stderr)
+	err := root.ExecuteContext(ctx)
+	var failed failure
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.As(err, &failed):
+		fmt.Fprintf(env.stderr, "warren: %s\n", oneLine(failed.err))
+		return exitFailed
+	default:
+		fmt.Fprintf(env.stderr, "warren: %s\n", oneLine(err))
+		return exitUsage
+	}
+}
+
+// failure marks an error of the work itself, as against one of its settings.
+type failure struct{ err error }
+
+func (f failure) Error() string { return f.err.Error() }
+func (f failure) Unwrap() error { return f.err }
+
+func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
+
+func rootCommand(env environment) *cobra.Command {
+	root := &cobra.Command{
+		Use:           "warren",
+		Short:         "A replicated message broker for RabbitMQ's clients",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args:          cobra.NoArgs,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.AddCommand(serveCommand(env), versionCommand(env))
+	return root
+}
+
+func versionCommand(env environment) *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version",
+		Args:  cobra.NoArgs,
+		Run: func(*cobra.Command, []string) {
+			fmt.Fprintf(env.stdout, "warren %s (%s, %s/%s)\n", buildVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+		},
+	}
+}
+
+// buildVersion returns the version set at link time, with the revision that
+// the Go tool recorded when there is one.
+func buildVersion() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok || version != "dev" {
+		return version
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" && len(s.Value) >= 12 {
+			return version + "-" + s.Value[:12]
+		}
+	}
+	return version
+}
+
+func serveCommand(env environment) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Run a node until it is interrupted",
+		Long: "Run a node until it is interrupted.\n\n" +
+			"Each flag can also be given as an environment variable (WARREN_AMQP_ADDR for\n" +
+			"--amqp-addr) and as a key of the YAML file (amqp-addr). A flag wins over the\n" +
+			"environment, the environment over the file.",
+		Args: cobra.NoArgs,
+	}
+	file := cmd.Flags().String("config", "", "YAML `file` with settings (WARREN_CONFIG)")
+	flags := addSettings(cmd.Flags())
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		cfg, err := config.Load(config.Sources{File: *file, Env: env.lookup, Flags: flags()})
+		if err != nil {
+			return err
+		}
+		if err := env.serve(cmd.Context(), cfg, newLogger(env.stderr, cfg)); err != nil {
+			return failure{err}
+		}
+		return nil
+	}
+	return cmd
+}
+
+// setting is the flag of one setting: text that config reads later.
+type setting struct{ text, kind string }
+
+func (s *setting) String() string        { return s.text }
+func (s *setting) Set(text string) error { s.text = text; return nil }
+func (s *setting) Type() string          { return s.kind }
+
+// addSettings declares a flag for each setting and returns a function which
+// tells the flags that were given.
+func addSettings(set *pflag.FlagSet) func() map[string]string {
+	set.SortFlags = false
+	defaults := config.Default()
+	for _, o := range config.Options() {
+		set.Var(&setting{text: o.Value(defaults), kind: o.Kind}, o.Name, o.Usage)
+	}
+	return func() map[string]string {
+		given := map[string]string{}
+		for _, o := range config.Options() {
+			if set.Changed(o.Name) {
+				given[o.Name] = set.Lookup(o.Name).Value.String()
+			}
+		}
+		return given
+	}
+}
+
+// newLogger returns the logger of a node: every line carries the node's name.
+func newLogger(w io.Writer, cfg config.Config) *slog.Logger {
+	options := &slog.HandlerOptions{Level: cfg.LogLevel}
+	var handler slog.Handler = slog.NewTextHandler(w, options)
+	if cfg.LogFormat == "json" {
+		handler = slog.NewJSONHandler(w, options)
+	}
+	return slog.New(handler).With("node", cfg.NodeID)
+}
