@@ -1,6 +1,9 @@
 package fsm
 
-import "github.com/warrenmq/warren/queue"
+import (
+	"github.com/warrenmq/warren/dlx"
+	"github.com/warrenmq/warren/queue"
+)
 
 // Entry is the decoded payload of one log entry of a queue's group: a batch of
 // commands under one stamp.
@@ -118,19 +121,19 @@ type Expire struct{ IDs []queue.IDRange }
 type DropHeads struct{ IDs []queue.IDRange }
 
 // OutboxID is the dense number of an outbox item of one queue.
-type OutboxID uint64
+type OutboxID = dlx.ItemID
 
 // NoRoute says what becomes of an item that has no target.
-type NoRoute uint8
+type NoRoute = dlx.NoRoute
 
 // What becomes of an item without targets.
 const (
-	HasTargets   NoRoute = iota
-	DropDisabled         // no dead-letter exchange (any more), or it is missing
-	DropUnrouted
-	DropCycle
-	ParkUnrouted // kept, routed again when the catalog changes
-	ParkCycle    // kept until released
+	HasTargets   = dlx.HasTargets
+	DropDisabled = dlx.DropDisabled // no dead-letter exchange (any more), or it is missing
+	DropUnrouted = dlx.DropUnrouted
+	DropCycle    = dlx.DropCycle
+	ParkUnrouted = dlx.ParkUnrouted // kept, routed again when the catalog changes
+	ParkCycle    = dlx.ParkCycle    // kept until released
 )
 
 // Routed is one decision of Route.

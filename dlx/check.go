@@ -1,0 +1,58 @@
+package dlx
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Check recounts everything that is derived from the items and returns the first
+// difference. It costs time in proportion to their number.
+func (o *Outbox) Check() error {
+	n, bytes, legs, last := 0, int64(0), 0, ItemID(0)
+	var err error
+	o.View().All(func(it Item) bool {
+		n, bytes, legs = n+1, bytes+int64(it.BodyBytes), legs+len(it.Legs)
+		err = o.checkItem(&it, last)
+		last = it.ID
+		return err == nil
+	})
+	if err != nil {
+		return err
+	}
+	waiting := 0
+	for s := range o.waiting {
+		waiting += o.waiting[s].Len()
+	}
+	if n != o.n || bytes != o.bytes || n != waiting+o.Count(Routed) {
+		return fmt.Errorf("counted %d items, %d bytes, %d waiting; have %d, %d", n, bytes, waiting, o.n, o.bytes)
+	}
+	for id, t := range o.targets {
+		legs -= len(t.pending)
+		if t.next == 0 || uint64(len(t.pending)) >= t.next || t.gone && len(t.pending) > 0 {
+			return fmt.Errorf("target %d: next %d, %d pending, gone %t", id, t.next, len(t.pending), t.gone)
+		}
+	}
+	if legs != 0 {
+		return fmt.Errorf("%d legs are in no target's list", legs)
+	}
+	return nil
+}
+
+func (o *Outbox) checkItem(it *Item, last ItemID) error {
+	if it.ID <= last || it.ID > o.last || (it.State == Routed) != (len(it.Legs) > 0) {
+		return fmt.Errorf("item %d after %d, last %d, state %v, %d legs", it.ID, last, o.last, it.State, len(it.Legs))
+	}
+	if it.State != Routed && !o.waiting[it.State].Has(uint64(it.ID)) {
+		return fmt.Errorf("item %d does not wait as %v", it.ID, it.State)
+	}
+	for _, l := range it.Legs {
+		t := o.targets[l.Target]
+		if t == nil || l.Seq < t.first() || l.Seq >= t.next || t.pending[l.Seq-t.first()] != it.ID {
+			return fmt.Errorf("item %d: leg %+v is not pending", it.ID, l)
+		}
+		if slices.ContainsFunc(it.Legs, func(x Leg) bool { return x != l && x.Target == l.Target }) {
+			return fmt.Errorf("item %d: two legs to %d", it.ID, l.Target)
+		}
+	}
+	return nil
+}

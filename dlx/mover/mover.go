@@ -1,0 +1,331 @@
+// Package mover is the moving half of dead-lettering. On the node that leads a
+// queue it turns the queue's outbox into transfers: it decides where each dead
+// message goes (one Route command, frozen in the log), sends the messages of
+// each target in sequence to the target's leader, and records in the queue's
+// own log how far each target has taken them. The replicated machines keep the
+// promise that nothing is lost or doubled; everything here may be repeated at
+// any time.
+package mover
+
+import (
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/warrenmq/warren/amqp"
+	"github.com/warrenmq/warren/dlx"
+	"github.com/warrenmq/warren/fsm"
+	"github.com/warrenmq/warren/queue/wire"
+)
+
+// Target is a queue that routing found.
+type Target struct {
+	ID   uint64
+	Name string
+}
+
+// Config is what a Mover needs from its node. All functions are safe for
+// concurrent use.
+type Config struct {
+	Queue uint64
+	// View calls f with the queue's machine while nothing is applied.
+	View func(f func(*fsm.Machine))
+	// Read returns the payload of a log entry of the queue's group.
+	Read func(index uint64) ([]byte, error)
+	// Route asks the node's catalog copy. found is false if the exchange is
+	// missing.
+	Route func(vhost, exchange string, keys []string, headers amqp.Table) (targets []Target, found bool)
+	// Fresh brings the catalog copy up to the catalog leader's state, before
+	// something is concluded from an absence.
+	Fresh func(context.Context) error
+	// Exists tells whether the catalog knows the queue, closing or not.
+	Exists func(id uint64) bool
+	// Send passes transfers to the leader of their target, as far as known.
+	Send func(m *wire.Transfer)
+	// Relocate forgets which node leads the target.
+	Relocate func(target uint64)
+	// Propose adds a command to the queue's next entry.
+	Propose func(c fsm.Command, lazy bool)
+	// Dropped reports messages that ended because they had nowhere to go.
+	Logger *slog.Logger
+}
+
+// Bounds of a mover.
+const (
+	routeMax        = 512 // items of one Route command
+	windowItems     = 1024
+	windowBytes     = 4 << 20
+	transferItems   = 256 // items of one Transfer
+	transferBytes   = 256 << 10
+	answerTimeout   = time.Second
+	backoffMin      = 10 * time.Millisecond
+	backoffMax      = 2 * time.Second
+	freshTimeout    = 2 * time.Second
+	readRetry       = time.Second
+	answersBuffered = 4096
+)
+
+// Mover moves the dead letters of one queue. One goroutine owns its state.
+type Mover struct {
+	cfg    Config
+	ctx    context.Context
+	cancel context.CancelFunc
+	done   chan struct{}
+	wake   chan struct{}
+
+	mu      sync.Mutex
+	answers []*wire.TransferAnswer
+
+	routedTo dlx.ItemID // highest item named in a Route command not yet seen applied
+	flights  map[uint64]*flight
+	wakeAt   time.Time
+	cacheAt  uint64
+	cache    []byte
+}
+
+// flight is the window of transfers to one target.
+type flight struct {
+	sent, acked uint64
+	bytes       int
+	sizes       []int // of the transfers above acked
+	deadline    time.Time
+	notBefore   time.Time
+	backoff     time.Duration
+}
+
+// Start begins moving. The caller ends it with Stop.
+func Start(cfg Config) *Mover {
+	ctx, cancel := context.WithCancel(context.Background())
+	m := &Mover{
+		cfg: cfg, ctx: ctx, cancel: cancel,
+		done: make(chan struct{}), wake: make(chan struct{}, 1),
+		flights: map[uint64]*flight{},
+	}
+	m.Wake()
+	go m.run()
+	return m
+}
+
+// Wake tells that the outbox or the catalog changed.
+func (m *Mover) Wake() {
+	select {
+	case m.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Answer hands over a target's answer. Answers beyond the buffer are dropped;
+// the window's time-out asks again.
+func (m *Mover) Answer(a *wire.TransferAnswer) {
+	m.mu.Lock()
+	if len(m.answers) < answersBuffered {
+		m.answers = append(m.answers, a)
+	}
+	m.mu.Unlock()
+	m.Wake()
+}
+
+// Stop ends the mover and waits for its goroutine.
+func (m *Mover) Stop() {
+	m.cancel()
+	<-m.done
+}
+
+func (m *Mover) run() {
+	defer close(m.done)
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		select {
+		case <-m.ctx.Done():
+			return
+		case <-m.wake:
+		case <-timer.C:
+		}
+		m.wakeAt = time.Time{}
+		m.takeAnswers()
+		m.route()
+		m.pump()
+		if m.wakeAt.IsZero() {
+			timer.Stop()
+		} else {
+			timer.Reset(max(0, time.Until(m.wakeAt)))
+		}
+	}
+}
+
+func (m *Mover) again(at time.Time) {
+	if m.wakeAt.IsZero() || at.Before(m.wakeAt) {
+		m.wakeAt = at
+	}
+}
+
+func (m *Mover) takeAnswers() {
+	m.mu.Lock()
+	answers := m.answers
+	m.answers = nil
+	m.mu.Unlock()
+	for _, a := range answers {
+		m.take(a)
+	}
+}
+
+func (m *Mover) take(a *wire.TransferAnswer) {
+	f := m.flights[a.Target]
+	if f == nil {
+		return
+	}
+	if a.Gone {
+		m.cfg.Propose(fsm.TargetGone{Target: a.Target, Watermark: a.UpTo}, false)
+		f.pause()
+		return
+	}
+	if a.UpTo > f.acked {
+		f.ack(a.UpTo)
+		m.cfg.Propose(fsm.TransferDone{Target: a.Target, UpTo: a.UpTo}, true)
+	}
+	if a.Gap {
+		f.rewind(a.UpTo)
+	}
+	if a.Full {
+		f.rewind(a.UpTo)
+		f.pause()
+	}
+}
+
+func (f *flight) ack(upTo uint64) {
+	n := min(int(upTo-f.acked), len(f.sizes))
+	for _, s := range f.sizes[:n] {
+		f.bytes -= s
+	}
+	f.sizes = f.sizes[n:]
+	f.acked = upTo
+	f.sent = max(f.sent, upTo)
+	f.deadline = time.Now().Add(answerTimeout)
+	f.backoff = 0
+}
+
+func (f *flight) rewind(to uint64) {
+	f.acked = max(f.acked, min(to, f.sent))
+	f.sent, f.sizes, f.bytes = f.acked, nil, 0
+}
+
+// pause waits longer each time, with jitter so that many sources do not return
+// to one target at once.
+func (f *flight) pause() {
+	f.backoff = min(max(backoffMin, 2*f.backoff), backoffMax)
+	f.notBefore = time.Now().Add(f.backoff/2 + rand.N(f.backoff))
+}
+
+// pump fills the window of each target.
+func (m *Mover) pump() {
+	var targets []dlx.Target
+	m.cfg.View(func(f *fsm.Machine) { targets = f.Outbox().Targets() })
+	known := make(map[uint64]bool, len(targets))
+	for _, t := range targets {
+		known[t.Queue] = true
+		if t.Pending > 0 && !t.Gone {
+			m.pumpTarget(t)
+		}
+	}
+	for id := range m.flights {
+		if !known[id] {
+			delete(m.flights, id)
+		}
+	}
+}
+
+func (m *Mover) pumpTarget(t dlx.Target) {
+	first := t.Next - uint64(t.Pending)
+	f := m.flights[t.Queue]
+	if f == nil {
+		f = &flight{sent: first - 1, acked: first - 1}
+		m.flights[t.Queue] = f
+	}
+	now := time.Now()
+	if now.Before(f.notBefore) {
+		m.again(f.notBefore)
+		return
+	}
+	if f.sent > f.acked && now.After(f.deadline) {
+		// No answer: the leader moved, a link broke, or it takes its time.
+		f.rewind(f.acked)
+		m.cfg.Relocate(t.Queue)
+		if !m.cfg.Exists(t.Queue) && m.fresh() && !m.cfg.Exists(t.Queue) {
+			// A queue leaves the catalog only after every source it knew has
+			// recorded its end; it never knew this one.
+			m.cfg.Propose(fsm.TargetGone{Target: t.Queue, Watermark: first - 1}, false)
+			f.pause()
+			m.again(f.notBefore)
+			return
+		}
+	}
+	for f.bytes < windowBytes && f.sent-f.acked < windowItems && f.sent+1 < t.Next {
+		if !m.sendSome(t.Queue, f) {
+			break
+		}
+	}
+	if f.sent > f.acked {
+		m.again(f.deadline)
+	}
+}
+
+// sendSome sends one batch of transfers to a target.
+func (m *Mover) sendSome(target uint64, f *flight) bool {
+	var pending []dlx.Pending
+	var settings deadSettings
+	m.cfg.View(func(fm *fsm.Machine) {
+		pending = fm.Outbox().Pending(target, f.sent, transferItems)
+		settings = settingsOf(fm)
+	})
+	in := fsm.TransferIn{Source: fsm.Source{Queue: m.cfg.Queue}, First: f.sent + 1, AnsweredUpTo: f.acked}
+	size := 0
+	for _, p := range pending {
+		if p.Seq != f.sent+1 {
+			break
+		}
+		t, err := m.build(p, settings)
+		if err != nil {
+			m.cfg.Logger.Error("dead letter cannot be read", "queue", m.cfg.Queue, "item", p.Item, "err", err)
+			m.again(time.Now().Add(readRetry))
+			break
+		}
+		in.Items = append(in.Items, t)
+		f.sent++
+		f.sizes = append(f.sizes, len(t.Message))
+		f.bytes += len(t.Message)
+		if size += len(t.Message); size >= transferBytes {
+			break
+		}
+	}
+	if len(in.Items) == 0 {
+		return false
+	}
+	if f.deadline.IsZero() || f.sent-uint64(len(in.Items)) == f.acked {
+		f.deadline = time.Now().Add(answerTimeout)
+	}
+	m.cfg.Send(&wire.Transfer{Target: target, In: in})
+	return true
+}
+
+// fresh asks for an up-to-date catalog; false means that nothing can be
+// concluded now.
+func (m *Mover) fresh() bool {
+	ctx, cancel := context.WithTimeout(m.ctx, freshTimeout)
+	defer cancel()
+	return m.cfg.Fresh(ctx) == nil
+}
+
+func (m *Mover) read(index uint64) ([]byte, error) {
+	if m.cacheAt == index && m.cache != nil {
+		return m.cache, nil
+	}
+	data, err := m.cfg.Read(index)
+	if err != nil {
+		return nil, err
+	}
+	m.cacheAt, m.cache = index, data
+	return data, nil
+}

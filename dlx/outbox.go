@@ -1,0 +1,371 @@
+package dlx
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/warrenmq/warren/queue"
+)
+
+const (
+	pageShift = 9
+	pageSize  = 1 << pageShift
+	pageMask  = pageSize - 1
+)
+
+// Outbox holds the dead messages of one queue. Its owner is the replicated
+// machine; readers are serialised with it by the caller. The zero Outbox is
+// empty and ready.
+type Outbox struct {
+	pages []*page // ascending by num, none empty
+	last  ItemID  // newest id ever given
+	n     int
+	bytes int64
+	// waiting holds the ids of each state but Routed.
+	waiting [ParkedCycle + 1]queue.Set
+	targets map[uint64]*target
+}
+
+// page holds the items of one block of ids; an ID of 0 marks a free place.
+type page struct {
+	num    uint64
+	n      int
+	shared bool // a frozen view holds this page: clone before changing it
+	items  []Item
+}
+
+// target holds the items under way to one target: pending[i] has sequence
+// next-len(pending)+i.
+type target struct {
+	next    uint64
+	gone    bool
+	pending []ItemID
+}
+
+func (t *target) first() uint64 { return t.next - uint64(len(t.pending)) }
+
+// Len is the number of items.
+func (o *Outbox) Len() int { return o.n }
+
+// Bytes is the sum of the items' body bytes.
+func (o *Outbox) Bytes() int64 { return o.bytes }
+
+// Last is the id of the newest item ever added, 0 if there was none.
+func (o *Outbox) Last() ItemID { return o.last }
+
+// Count is the number of items in a state.
+func (o *Outbox) Count(s State) int {
+	if s == Routed {
+		return o.n - o.waiting[Unrouted].Len() - o.waiting[ParkedUnrouted].Len() - o.waiting[ParkedCycle].Len()
+	}
+	return o.waiting[s].Len()
+}
+
+func (o *Outbox) locate(num uint64) (int, bool) {
+	if n := len(o.pages); n > 0 && o.pages[n-1].num == num {
+		return n - 1, true
+	}
+	return slices.BinarySearchFunc(o.pages, num, func(p *page, n uint64) int {
+		switch {
+		case p.num < n:
+			return -1
+		case p.num > n:
+			return 1
+		}
+		return 0
+	})
+}
+
+// item returns the item for reading, nil if there is none.
+func (o *Outbox) item(id ItemID) *Item {
+	i, ok := o.locate(uint64(id) >> pageShift)
+	if !ok {
+		return nil
+	}
+	slot := int(id & pageMask)
+	if slot >= len(o.pages[i].items) || o.pages[i].items[slot].ID == 0 {
+		return nil
+	}
+	return &o.pages[i].items[slot]
+}
+
+// change returns an existing item for writing.
+func (o *Outbox) change(id ItemID) *Item {
+	i, _ := o.locate(uint64(id) >> pageShift)
+	return &o.writable(i).items[id&pageMask]
+}
+
+func (o *Outbox) writable(i int) *page {
+	p := o.pages[i]
+	if p.shared {
+		p = &page{num: p.num, n: p.n, items: slices.Clone(p.items)}
+		o.pages[i] = p
+	}
+	return p
+}
+
+// Item returns the item id.
+func (o *Outbox) Item(id ItemID) (Item, bool) {
+	if it := o.item(id); it != nil {
+		return *it, true
+	}
+	return Item{}, false
+}
+
+// Unrouted returns up to limit items that wait for their targets, oldest first.
+func (o *Outbox) Unrouted(limit int) []Item { return o.Waiting(Unrouted, 0, limit) }
+
+// Waiting returns up to limit items of a state other than Routed with ids above
+// after, oldest first.
+func (o *Outbox) Waiting(s State, after ItemID, limit int) []Item {
+	if s == Routed || int(s) >= len(o.waiting) || limit <= 0 {
+		return nil
+	}
+	items := make([]Item, 0, min(limit, o.waiting[s].Len()))
+	for id, ok := o.waiting[s].Next(uint64(after)); ok && len(items) < limit; id, ok = o.waiting[s].Next(id) {
+		items = append(items, *o.item(ItemID(id)))
+	}
+	return items
+}
+
+// Targets returns every target that has ever been given an item and was not
+// forgotten, by id.
+func (o *Outbox) Targets() []Target {
+	list := make([]Target, 0, len(o.targets))
+	for _, id := range slices.Sorted(maps.Keys(o.targets)) {
+		t := o.targets[id]
+		list = append(list, Target{id, t.next, len(t.pending), t.gone})
+	}
+	return list
+}
+
+// NextSeq is the sequence that the next item routed to the target gets.
+func (o *Outbox) NextSeq(target uint64) uint64 {
+	if t := o.targets[target]; t != nil {
+		return t.next
+	}
+	return 1
+}
+
+// Known reports whether the target has a sequence, and whether it is closed.
+func (o *Outbox) Known(target uint64) (known, gone bool) {
+	t := o.targets[target]
+	return t != nil, t != nil && t.gone
+}
+
+// Pending returns up to limit items under way to target with sequences above
+// after, in order.
+func (o *Outbox) Pending(target uint64, after uint64, limit int) []Pending {
+	t := o.targets[target]
+	if t == nil || after >= t.next-1 || limit <= 0 {
+		return nil
+	}
+	seq := max(after+1, t.first())
+	ids := t.pending[seq-t.first():]
+	ids = ids[:min(limit, len(ids))]
+	list := make([]Pending, len(ids))
+	for i, id := range ids {
+		it := o.item(id)
+		list[i] = Pending{seq + uint64(i), id, it.Ref, it.BodyBytes, it.TimeMillis, it.Reason}
+	}
+	return list
+}
+
+// Add takes in a dead message and returns its item id.
+func (o *Outbox) Add(ref queue.Ref, bodyBytes uint32, reason Reason, timeMillis int64) ItemID {
+	o.last++
+	o.place(Item{ID: o.last, Ref: ref, BodyBytes: bodyBytes, TimeMillis: timeMillis, Reason: reason})
+	return o.last
+}
+
+// place stores an item whose id is above all others.
+func (o *Outbox) place(it Item) {
+	num, slot := uint64(it.ID)>>pageShift, int(it.ID&pageMask)
+	i, ok := o.locate(num)
+	if !ok {
+		o.pages = slices.Insert(o.pages, i, &page{num: num})
+	}
+	p := o.writable(i)
+	for len(p.items) <= slot {
+		p.items = append(p.items, Item{})
+	}
+	p.items[slot] = it
+	p.n++
+	o.n++
+	o.bytes += int64(it.BodyBytes)
+	if it.State != Routed {
+		o.waiting[it.State].Add(uint64(it.ID))
+	}
+}
+
+// Drop takes the item out, with its legs, and returns it. An item that has a leg
+// must not be dropped but by Done and Gone: its sequence would be missing.
+func (o *Outbox) Drop(id ItemID) (Item, bool) {
+	it := o.item(id)
+	if it == nil || it.State == Routed {
+		return Item{}, false
+	}
+	return o.remove(id), true
+}
+
+func (o *Outbox) remove(id ItemID) Item {
+	i, _ := o.locate(uint64(id) >> pageShift)
+	p := o.writable(i)
+	it := p.items[id&pageMask]
+	p.items[id&pageMask] = Item{}
+	p.n--
+	if p.n == 0 {
+		o.pages = slices.Delete(o.pages, i, i+1)
+	}
+	o.n--
+	o.bytes -= int64(it.BodyBytes)
+	if it.State != Routed {
+		o.waiting[it.State].Remove(uint64(id))
+	}
+	return it
+}
+
+func (o *Outbox) setState(id ItemID, s State) *Item {
+	it := o.change(id)
+	if it.State != Routed {
+		o.waiting[it.State].Remove(uint64(id))
+	}
+	it.State = s
+	if s != Routed {
+		o.waiting[s].Add(uint64(id))
+	}
+	return it
+}
+
+// Parked is the number of items parked for that reason, ParkUnrouted or
+// ParkCycle.
+func (o *Outbox) Parked(kind NoRoute) int {
+	if s, ok := kind.State(); ok {
+		return o.Count(s)
+	}
+	return 0
+}
+
+// Park keeps an unrouted item without targets. It reports whether it did.
+func (o *Outbox) Park(id ItemID, kind NoRoute) bool {
+	it := o.item(id)
+	s, ok := kind.State()
+	if it == nil || it.State != Unrouted || !ok {
+		return false
+	}
+	o.setState(id, s)
+	return true
+}
+
+// Release makes every item that is parked for that reason unrouted again and
+// returns their number.
+func (o *Outbox) Release(kind NoRoute) int {
+	s, ok := kind.State()
+	if !ok {
+		return 0
+	}
+	n := o.waiting[s].Len()
+	for id, ok := o.waiting[s].First(); ok; id, ok = o.waiting[s].First() {
+		o.setState(ItemID(id), Unrouted)
+	}
+	return n
+}
+
+// Route gives an unrouted item its targets and each the next sequence.
+// Repeated and closed targets are left out; with none left the item stays
+// unrouted. It reports whether the item is routed now.
+func (o *Outbox) Route(id ItemID, targets []uint64) bool {
+	it := o.item(id)
+	if it == nil || it.State != Unrouted {
+		return false
+	}
+	legs := make([]Leg, 0, len(targets))
+	for i, target := range targets {
+		if _, gone := o.Known(target); gone || slices.Contains(targets[:i], target) {
+			continue
+		}
+		t := o.target(target)
+		legs = append(legs, Leg{target, t.next})
+		t.next++
+		t.pending = append(t.pending, id)
+	}
+	if len(legs) == 0 {
+		return false
+	}
+	o.setState(id, Routed).Legs = legs
+	return true
+}
+
+func (o *Outbox) target(id uint64) *target {
+	t := o.targets[id]
+	if t == nil {
+		t = &target{next: 1}
+		if o.targets == nil {
+			o.targets = map[uint64]*target{}
+		}
+		o.targets[id] = t
+	}
+	return t
+}
+
+// Done records that target has taken everything up to sequence upTo. Items
+// without a further leg leave the outbox and are yielded.
+func (o *Outbox) Done(target, upTo uint64, left func(Item)) {
+	t := o.targets[target]
+	if t == nil {
+		return
+	}
+	for len(t.pending) > 0 && t.first() <= upTo {
+		id := t.pending[0]
+		t.pending = t.pending[1:]
+		it := o.change(id)
+		it.Taken = true
+		if it.Legs = without(it.Legs, target); len(it.Legs) == 0 {
+			left(o.remove(id))
+		}
+	}
+	if len(t.pending) == 0 {
+		t.pending = nil
+	}
+}
+
+// Gone records that target was closed with this final watermark: items up to it
+// are done, the others lose the leg. An item left without a leg leaves if some
+// target has taken it and is unrouted again otherwise.
+func (o *Outbox) Gone(target, watermark uint64, left func(Item)) {
+	o.Done(target, watermark, left)
+	t := o.target(target)
+	t.gone = true
+	for _, id := range t.pending {
+		it := o.change(id)
+		it.Legs = without(it.Legs, target)
+		switch {
+		case len(it.Legs) > 0:
+		case it.Taken:
+			left(o.remove(id))
+		default:
+			o.setState(id, Unrouted)
+		}
+	}
+	t.pending = nil
+}
+
+// Forget drops what is known of a target without items under way.
+func (o *Outbox) Forget(target uint64) {
+	if t := o.targets[target]; t != nil && len(t.pending) == 0 {
+		delete(o.targets, target)
+	}
+}
+
+func without(legs []Leg, target uint64) []Leg {
+	if len(legs) == 1 && legs[0].Target == target {
+		return nil
+	}
+	kept := make([]Leg, 0, len(legs)-1)
+	for _, l := range legs {
+		if l.Target != target {
+			kept = append(kept, l)
+		}
+	}
+	return kept
+}

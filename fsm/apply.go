@@ -1,0 +1,472 @@
+package fsm
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/warrenmq/warren/dlx"
+	"github.com/warrenmq/warren/queue"
+)
+
+// apply is the work of applying one entry.
+type apply struct {
+	*Machine
+	r   reader
+	e   Entry // header only
+	res Result
+}
+
+// Apply applies the payload of the log entry at index, which must be above every
+// earlier one, and returns what came of it. It panics with all ids on a payload
+// that does not decode or has an unknown version or command: a replica that does
+// not understand its log must stop. The machine keeps no part of data.
+func (m *Machine) Apply(index uint64, data []byte) Result {
+	if index <= m.index {
+		panic(fmt.Sprintf("fsm: queue %q in %q: apply index %d after index %d", m.name, m.vhost, index, m.index))
+	}
+	a := apply{Machine: m, r: reader{b: data}}
+	a.res = Result{Index: index, Enqueued: queue.IDRange{First: m.queue.Tail() + 1, Last: m.queue.Tail()}}
+	m.index = index
+	n := a.r.header(&a.e)
+	if a.r.err == nil {
+		a.res.Session, a.res.Ordinal = a.e.Session, a.e.Ordinal
+		m.time = max(m.time, a.e.TimeMillis)
+		m.catalogRev = max(m.catalogRev, a.e.CatalogRev)
+		m.mark = max(m.mark, a.e.Mark)
+		m.reclaimable += int64(len(data))
+	}
+	for i := 0; i < n && a.r.err == nil; i++ {
+		a.command(a.r.byte())
+	}
+	if err := a.r.end(); err != nil {
+		panic(fmt.Sprintf("fsm: queue %q in %q: apply entry %d of session %d ordinal %d, %d bytes: %v",
+			m.name, m.vhost, index, a.e.Session, a.e.Ordinal, len(data), err))
+	}
+	if a.e.MarkSelf && a.res.Enqueued.First <= a.res.Enqueued.Last {
+		m.mark = max(m.mark, a.res.Enqueued.Last)
+	}
+	if invariants {
+		m.check()
+	}
+	return a.res
+}
+
+// command decodes and applies one command. Streams and transfers are applied as
+// they are decoded; their messages are stepped over.
+func (a *apply) command(tag byte) {
+	switch tag {
+	case tagStream:
+		a.stream()
+		return
+	case tagTransferIn:
+		a.transferIn()
+		return
+	}
+	c := a.r.command(tag)
+	if a.r.err != nil {
+		return
+	}
+	switch c := c.(type) {
+	case Return:
+		a.settle(c.Kind, c.Runs)
+	case Expire:
+		a.eachLive(c.IDs, func(m queue.Message) {
+			if m.ExpiresAt != 0 && m.ExpiresAt <= a.time {
+				a.die(a.take(m.ID), dlx.Expired)
+			}
+		})
+	case DropHeads:
+		a.eachLive(c.IDs, func(m queue.Message) { a.die(a.take(m.ID), dlx.MaxLen) })
+	case Route:
+		a.route(c.Items)
+	case TransferDone:
+		a.outbox.Done(c.Target, c.UpTo, a.moved)
+		a.res.OutboxChanged = true
+	case TargetGone:
+		a.outbox.Gone(c.Target, c.Watermark, a.moved)
+		a.res.OutboxChanged = true
+	case Release:
+		if a.outbox.Release(c.Kind) > 0 {
+			a.res.OutboxChanged = true
+		}
+	case ForgetSources:
+		a.forgetSources(c.Sources)
+	case SetSettings:
+		a.setSettings(&c)
+	case Close:
+		a.close()
+	}
+}
+
+func (a *apply) stream() {
+	s, n := a.r.streamHeader()
+	if a.r.err != nil {
+		return
+	}
+	x := a.streams[s.Origin.Node]
+	if x == nil || x.incarnation < s.Origin.Incarnation {
+		x = &stream{incarnation: s.Origin.Incarnation}
+		a.streams[s.Origin.Node] = x
+	}
+	res := StreamResult{Origin: s.Origin, Stale: x.incarnation > s.Origin.Incarnation}
+	res.Gap = !res.Stale && gap(s.First, n, x.watermark)
+	if res.Stale || res.Gap {
+		for range n {
+			a.r.skipOp()
+		}
+	} else {
+		x.forget(s.AnsweredUpTo)
+		for i := range n {
+			if s.First+uint64(i) <= x.watermark {
+				a.r.skipOp()
+				continue
+			}
+			kind, count := a.op()
+			if a.r.err != nil {
+				return
+			}
+			x.advance(kind, count)
+		}
+		res.Outcomes = x.recorded(s.First-1, s.First+uint64(n)-1)
+	}
+	if !res.Stale {
+		res.UpTo = x.watermark
+	}
+	a.res.Streams = append(a.res.Streams, res)
+}
+
+// op decodes and applies one operation.
+func (a *apply) op() (OutcomeKind, uint64) {
+	switch tag := a.r.byte(); tag {
+	case tagPublish:
+		p := a.r.publish()
+		if a.r.err != nil {
+			return Done, 0
+		}
+		return a.publish(&p), 0
+	case tagSettle:
+		kind, runs := a.r.settleKind(), a.r.runs()
+		if a.r.err == nil {
+			a.settle(kind, runs)
+		}
+	case tagPurge:
+		upTo, except := queue.MessageID(a.r.uvarint()), a.r.ranges()
+		if a.r.err == nil {
+			return a.purge(upTo, except)
+		}
+	default:
+		a.r.fail(ErrCommand, fmt.Sprintf("operation tag %d", tag))
+	}
+	return Done, 0
+}
+
+// skipOp steps over one operation.
+func (r *reader) skipOp() {
+	if r.err == nil {
+		r.op()
+	}
+}
+
+// ref says where the message just decoded lies.
+func (a *apply) ref(message []byte) queue.Ref {
+	return queue.Ref{Index: a.res.Index, Offset: uint32(a.r.pos - len(message)), Length: uint32(len(message))}
+}
+
+func (a *apply) publish(p *Publish) OutcomeKind {
+	if a.closed {
+		return Gone
+	}
+	if p.Verdict != Accept {
+		a.counters.Refused++
+	}
+	switch p.Verdict {
+	case RefuseFull:
+		return RefusedFull
+	case RefuseOutbox:
+		return RefusedOutbox
+	case RefuseConsumers:
+		return RefusedConsumers
+	case RefuseFullDLX:
+		if a.settings.DeadLetter {
+			a.counters.RefusedDead++
+			a.reclaimable -= int64(len(p.Message))
+			a.die(queue.Message{Ref: a.ref(p.Message), BodyBytes: p.BodyBytes}, dlx.MaxLen)
+		}
+		return RefusedFull
+	}
+	a.counters.Published++
+	a.enqueue(p.Message, p.BodyBytes, p.Priority, p.HasPriority, p.TTLMillis)
+	return Done
+}
+
+// enqueue appends the message just decoded. ttlMillis is its own, -1 if it has
+// none; the smaller of this and the queue's fixes the instant of expiry.
+func (a *apply) enqueue(message []byte, bodyBytes uint32, priority uint8, hasPriority bool, ttlMillis int64) {
+	if q := a.settings.MessageTTLMillis; q >= 0 && (ttlMillis < 0 || q < ttlMillis) {
+		ttlMillis = q
+	}
+	msg := queue.Message{Ref: a.ref(message), BodyBytes: bodyBytes}
+	if ttlMillis >= 0 {
+		msg.ExpiresAt = a.time + min(ttlMillis, math.MaxInt64-a.time)
+		msg.ExpiresAt = max(msg.ExpiresAt, 1) // 0 would mean never
+	}
+	if !hasPriority {
+		priority = a.settings.DefaultPriority
+	}
+	msg.Priority = min(priority, a.settings.MaxPriority)
+	a.reclaimable -= int64(len(message))
+	a.res.Enqueued.Last = a.queue.Append(msg)
+}
+
+// eachLive visits the live messages of the ranges, in the order named. visit may
+// remove the message.
+func (a *apply) eachLive(ranges []queue.IDRange, visit func(queue.Message)) {
+	for _, r := range ranges {
+		for id := r.First; id <= r.Last; {
+			m, ok := a.queue.NextLive(max(id, 1) - 1)
+			if !ok || m.ID > r.Last {
+				break
+			}
+			visit(m)
+			id = m.ID + 1
+		}
+	}
+}
+
+// take removes a live message for good.
+func (a *apply) take(id queue.MessageID) queue.Message {
+	m, _ := a.queue.Remove(id)
+	a.res.Removed = queue.AppendID(a.res.Removed, id)
+	return m
+}
+
+// release says that nobody needs the stored bytes any more.
+func (a *apply) release(ref queue.Ref) { a.reclaimable += int64(ref.Length) }
+
+// die sends a message that is in the queue no more into the outbox or drops it.
+func (a *apply) die(m queue.Message, reason dlx.Reason) {
+	a.counters.Died[reason]++
+	if !a.settings.DeadLetter {
+		a.drop(m.Ref, reason, DropDisabled)
+		return
+	}
+	a.outbox.Add(m.Ref, m.BodyBytes, reason, a.time)
+	a.res.OutboxChanged = true
+}
+
+// drop counts a message that ends without a target.
+func (a *apply) drop(ref queue.Ref, reason dlx.Reason, cause NoRoute) {
+	a.release(ref)
+	a.counters.Dropped[reason][cause]++
+	a.countDropped(reason, cause, 1)
+}
+
+func (a *apply) countDropped(reason dlx.Reason, cause NoRoute, n uint64) {
+	i := slices.IndexFunc(a.res.Dropped, func(d Dropped) bool { return d.Reason == reason && d.Cause == cause })
+	if i < 0 {
+		i = len(a.res.Dropped)
+		a.res.Dropped = append(a.res.Dropped, Dropped{Reason: reason, Cause: cause})
+	}
+	a.res.Dropped[i].Count += n
+}
+
+// moved ends an outbox item that every target has taken.
+func (a *apply) moved(it dlx.Item) {
+	a.counters.Moved++
+	a.release(it.Ref)
+}
+
+func (a *apply) settle(kind SettleKind, runs []Run) {
+	for _, run := range runs {
+		if run.Count == 0 {
+			continue
+		}
+		last := run.First + queue.MessageID(run.Count) - 1
+		if last < run.First {
+			last = math.MaxUint64
+		}
+		a.eachLive([]queue.IDRange{{First: run.First, Last: last}}, func(m queue.Message) {
+			if m.Attempt == run.Attempt {
+				a.settleOne(kind, m)
+			}
+		})
+	}
+}
+
+func (a *apply) settleOne(kind SettleKind, m queue.Message) {
+	switch kind {
+	case Ack:
+		a.counters.Acked++
+		a.release(a.take(m.ID).Ref)
+		return
+	case Discard:
+		a.die(a.take(m.ID), dlx.Rejected)
+		return
+	case RequeueFailed:
+		m.Failed = saturate(m.Failed)
+		if limit := a.settings.DeliveryLimit; limit >= 0 && int64(m.Failed) > limit {
+			a.die(a.take(m.ID), dlx.DeliveryLimit)
+			return
+		}
+	}
+	a.queue.Touch(m.ID, saturate(m.Attempt), m.Failed)
+	a.res.Returned = queue.AppendID(a.res.Returned, m.ID)
+}
+
+func saturate(n uint32) uint32 {
+	if n == math.MaxUint32 {
+		return n
+	}
+	return n + 1
+}
+
+func (a *apply) purge(upTo queue.MessageID, except []queue.IDRange) (OutcomeKind, uint64) {
+	if a.closed {
+		return Gone, 0
+	}
+	except = slices.Clone(except)
+	slices.SortFunc(except, func(x, y queue.IDRange) int { return cmp.Compare(x.First, y.First) })
+	var n uint64
+	first := queue.MessageID(1)
+	for _, r := range except {
+		if r.Last < r.First {
+			continue
+		}
+		if r.First > first {
+			n += a.removeRange(queue.IDRange{First: first, Last: min(upTo, r.First-1)})
+		}
+		if r.Last >= upTo {
+			first = math.MaxUint64
+			break
+		}
+		first = max(first, r.Last+1)
+	}
+	n += a.removeRange(queue.IDRange{First: first, Last: upTo})
+	a.counters.Purged += n
+	return Purged, n
+}
+
+// removeRange removes live messages for good and lets their bytes go.
+func (a *apply) removeRange(r queue.IDRange) uint64 {
+	before := a.queue.Stored()
+	var n int
+	a.res.Removed, n = a.queue.RemoveRange(r, a.res.Removed)
+	a.reclaimable += before - a.queue.Stored()
+	return uint64(n)
+}
+
+// route freezes decisions on unrouted items. An item stays unrouted if a target
+// is unknown here and the deciding catalog is older than the last clean-up, which
+// may have forgotten that the target is gone.
+func (a *apply) route(items []Routed) {
+	for _, d := range items {
+		it, ok := a.outbox.Item(d.Item)
+		if !ok || it.State != dlx.Unrouted {
+			continue
+		}
+		switch {
+		case len(d.Targets) > 0:
+			if a.e.CatalogRev < a.floor && slices.ContainsFunc(d.Targets, func(t uint64) bool {
+				known, _ := a.outbox.Known(t)
+				return !known
+			}) {
+				continue
+			}
+			a.outbox.Route(d.Item, d.Targets)
+		case d.NoRoute == DropDisabled || d.NoRoute == DropUnrouted || d.NoRoute == DropCycle:
+			a.outbox.Drop(d.Item)
+			a.drop(it.Ref, it.Reason, d.NoRoute)
+		default:
+			a.outbox.Park(d.Item, d.NoRoute)
+		}
+		a.res.OutboxChanged = true
+	}
+}
+
+func (a *apply) transferIn() {
+	t, n := a.r.transferHeader()
+	if a.r.err != nil {
+		return
+	}
+	res := TransferResult{Source: t.Source}
+	x := a.sources[t.Source]
+	if x != nil {
+		res.UpTo = x.watermark
+	}
+	res.Gone = a.closed
+	res.Unknown = !res.Gone && x == nil && a.e.CatalogRev < a.floor
+	res.Gap = !res.Gone && !res.Unknown && gap(t.First, n, res.UpTo)
+	if res.Gone || res.Unknown || res.Gap {
+		for range n {
+			a.r.transfer()
+		}
+		a.res.Transfers = append(a.res.Transfers, res)
+		return
+	}
+	if x == nil && n > 0 {
+		x = &source{}
+		a.sources[t.Source] = x
+	}
+	if x != nil {
+		x.forget(t.AnsweredUpTo)
+	}
+	for i := range n {
+		seq := t.First + uint64(i)
+		item := a.r.transfer()
+		switch {
+		case a.r.err != nil:
+			return
+		case seq <= x.watermark:
+			if item.Withdrawn && x.taken(seq) {
+				res.Taken = append(res.Taken, seq)
+			}
+			continue
+		case item.Withdrawn:
+			x.withdrawn = append(x.withdrawn, seq)
+		default:
+			a.counters.Transferred++
+			a.enqueue(item.Message, item.BodyBytes, item.Priority, item.HasPriority, -1)
+		}
+		x.watermark = seq
+	}
+	if x != nil {
+		res.UpTo = x.watermark
+	}
+	a.res.Transfers = append(a.res.Transfers, res)
+}
+
+func (a *apply) forgetSources(sources []Source) {
+	a.floor = max(a.floor, a.e.CatalogRev)
+	for _, s := range sources {
+		delete(a.sources, s)
+		a.outbox.Forget(s.Queue)
+	}
+}
+
+func (a *apply) setSettings(c *SetSettings) {
+	if a.settingsSet && c.Revision <= a.settingsRev {
+		return
+	}
+	s := c.Settings
+	s.DeadLetterExchange = strings.Clone(s.DeadLetterExchange)
+	s.DeadLetterRoutingKey = strings.Clone(s.DeadLetterRoutingKey)
+	a.settings, a.settingsRev, a.settingsSet = s, c.Revision, true
+	a.name, a.vhost = strings.Clone(c.Name), strings.Clone(c.VHost)
+	a.res.SettingsSet = true
+}
+
+func (a *apply) close() {
+	if a.closed {
+		return
+	}
+	n := a.removeRange(queue.IDRange{First: 1, Last: a.queue.Tail()})
+	if n > 0 {
+		a.countDropped(0, HasTargets, n)
+	}
+	a.counters.Closed += n
+	a.closed = true
+	a.res.Closed = true
+}

@@ -1,0 +1,63 @@
+package fsm
+
+import (
+	"fmt"
+
+	"github.com/warrenmq/warren/dlx"
+)
+
+// check recounts the state and panics if a number is wrong. It costs time in
+// proportion to the state and runs under the build tag invariants.
+func (m *Machine) check() {
+	fail := func(format string, args ...any) {
+		panic(fmt.Sprintf("fsm: queue %q in %q at index %d: invariant: %s", m.name, m.vhost, m.index, fmt.Sprintf(format, args...)))
+	}
+	if err := m.queue.Check(); err != nil {
+		fail("%v", err)
+	}
+	if err := m.outbox.Check(); err != nil {
+		fail("%v", err)
+	}
+	c := &m.counters
+	in := c.Published + c.Transferred + c.RefusedDead
+	out := c.Acked + c.Purged + c.Closed + c.Moved + c.DroppedTotal()
+	if in != out+uint64(m.queue.Len())+uint64(m.outbox.Len()) {
+		fail("%d messages came in, %d left, %d are live, %d in the outbox", in, out, m.queue.Len(), m.outbox.Len())
+	}
+	if m.closed && m.queue.Len() > 0 {
+		fail("closed with %d live messages", m.queue.Len())
+	}
+	for node, s := range m.streams {
+		last := s.answered
+		for _, o := range s.outcomes {
+			if o.Seq <= last || o.Seq > s.watermark || o.Kind == Done {
+				fail("node %d: outcome %+v after %d, watermark %d", node, o, last, s.watermark)
+			}
+			last = o.Seq
+		}
+	}
+	for key, s := range m.sources {
+		last := s.answered
+		for _, seq := range s.withdrawn {
+			if seq <= last || seq > s.watermark {
+				fail("source %+v: withdrawn %d after %d, watermark %d", key, seq, last, s.watermark)
+			}
+			last = seq
+		}
+	}
+	refs := map[[2]uint64]bool{}
+	seen := func(index uint64, offset uint32) {
+		if key := [2]uint64{index, uint64(offset)}; refs[key] {
+			fail("entry %d offset %d is held twice", index, offset)
+		} else {
+			refs[key] = true
+		}
+	}
+	for x := range m.queue.View().All {
+		seen(x.Ref.Index, x.Ref.Offset)
+	}
+	m.outbox.View().All(func(it dlx.Item) bool {
+		seen(it.Ref.Index, it.Ref.Offset)
+		return true
+	})
+}

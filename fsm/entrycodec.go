@@ -1,0 +1,249 @@
+package fsm
+
+import (
+	"fmt"
+
+	"github.com/warrenmq/warren/queue"
+)
+
+// entryVersion is the first byte of an entry.
+const entryVersion = 1
+
+// Tags of commands and of a stream's operations.
+const (
+	tagStream = iota + 1
+	tagReturn
+	tagExpire
+	tagDropHeads
+	tagRoute
+	tagTransferIn
+	tagTransferDone
+	tagTargetGone
+	tagRelease
+	tagForgetSources
+	tagSetSettings
+	tagClose
+)
+
+const (
+	tagPublish = iota + 1
+	tagSettle
+	tagPurge
+)
+
+// Bits of the flag byte of a publish or transfer; the verdict is in the low bits.
+const (
+	flagVerdict   = 0x07
+	flagTTL       = 0x08
+	flagPriority  = 0x10
+	flagWithdrawn = 0x20
+)
+
+// publishOverhead bounds what an encoded publish adds to its message: tag, flags,
+// time-to-live, priority, body size, length.
+const publishOverhead = 1 + 1 + 10 + 1 + 5 + 5
+
+// PublishSize bounds from above what p takes in an encoded entry.
+func PublishSize(p *Publish) int { return publishOverhead + len(p.Message) }
+
+// EncodeEntry appends the encoding of e to dst. The format is described in
+// docs/formats/entry.md.
+func EncodeEntry(dst []byte, e *Entry) []byte {
+	dst = append(dst, entryVersion)
+	dst = appendBool(dst, e.MarkSelf)
+	dst = appendUint(dst, e.Session)
+	dst = appendUint(dst, e.Ordinal)
+	dst = appendInt(dst, e.TimeMillis)
+	dst = appendUint(dst, e.CatalogRev)
+	dst = appendUint(dst, uint64(e.Mark))
+	dst = appendUint(dst, uint64(len(e.Commands)))
+	for _, c := range e.Commands {
+		dst = appendCommand(dst, c)
+	}
+	return dst
+}
+
+func appendCommand(dst []byte, c Command) []byte {
+	switch c := c.(type) {
+	case Stream:
+		return appendStream(dst, &c)
+	case Return:
+		dst = append(dst, tagReturn, byte(c.Kind))
+		return appendRuns(dst, c.Runs)
+	case Expire:
+		return appendRanges(append(dst, tagExpire), c.IDs)
+	case DropHeads:
+		return appendRanges(append(dst, tagDropHeads), c.IDs)
+	case Route:
+		return appendRoute(dst, &c)
+	case TransferIn:
+		return appendTransferIn(dst, &c)
+	case TransferDone:
+		dst = appendUint(append(dst, tagTransferDone), c.Target)
+		return appendUint(dst, c.UpTo)
+	case TargetGone:
+		dst = appendUint(append(dst, tagTargetGone), c.Target)
+		return appendUint(dst, c.Watermark)
+	case Release:
+		return append(dst, tagRelease, byte(c.Kind))
+	case ForgetSources:
+		dst = appendUint(append(dst, tagForgetSources), uint64(len(c.Sources)))
+		for _, s := range c.Sources {
+			dst = appendSource(dst, s)
+		}
+		return dst
+	case SetSettings:
+		dst = appendUint(append(dst, tagSetSettings), c.Revision)
+		dst = appendString(appendString(dst, c.Name), c.VHost)
+		return appendSettings(dst, &c.Settings)
+	case Close:
+		return append(dst, tagClose)
+	}
+	panic(fmt.Sprintf("fsm: encode entry: command of type %T", c))
+}
+
+func appendStream(dst []byte, s *Stream) []byte {
+	dst = appendUint(append(dst, tagStream), uint64(s.Origin.Node))
+	dst = appendUint(dst, s.Origin.Incarnation)
+	dst = appendUint(dst, s.First)
+	dst = appendUint(dst, s.AnsweredUpTo)
+	dst = appendUint(dst, uint64(len(s.Ops)))
+	for _, op := range s.Ops {
+		switch op := op.(type) {
+		case Publish:
+			dst = appendPublish(dst, &op)
+		case Settle:
+			dst = append(dst, tagSettle, byte(op.Kind))
+			dst = appendRuns(dst, op.Runs)
+		case Purge:
+			dst = appendUint(append(dst, tagPurge), uint64(op.UpTo))
+			dst = appendRanges(dst, op.Except)
+		default:
+			panic(fmt.Sprintf("fsm: encode entry: operation of type %T", op))
+		}
+	}
+	return dst
+}
+
+func appendPublish(dst []byte, p *Publish) []byte {
+	flags := byte(p.Verdict) & flagVerdict
+	if p.TTLMillis >= 0 {
+		flags |= flagTTL
+	}
+	if p.HasPriority {
+		flags |= flagPriority
+	}
+	dst = append(dst, tagPublish, flags)
+	if p.TTLMillis >= 0 {
+		dst = appendUint(dst, uint64(p.TTLMillis))
+	}
+	if p.HasPriority {
+		dst = append(dst, p.Priority)
+	}
+	dst = appendUint(dst, uint64(p.BodyBytes))
+	return appendBytes(dst, p.Message)
+}
+
+func appendTransferIn(dst []byte, t *TransferIn) []byte {
+	dst = appendSource(append(dst, tagTransferIn), t.Source)
+	dst = appendUint(dst, t.First)
+	dst = appendUint(dst, t.AnsweredUpTo)
+	dst = appendUint(dst, uint64(len(t.Items)))
+	for i := range t.Items {
+		x := &t.Items[i]
+		if x.Withdrawn {
+			dst = append(dst, flagWithdrawn)
+			continue
+		}
+		if x.HasPriority {
+			dst = append(dst, flagPriority, x.Priority)
+		} else {
+			dst = append(dst, 0)
+		}
+		dst = appendUint(dst, uint64(x.BodyBytes))
+		dst = appendBytes(dst, x.Message)
+	}
+	return dst
+}
+
+func appendRoute(dst []byte, c *Route) []byte {
+	dst = appendUint(append(dst, tagRoute), uint64(len(c.Items)))
+	for i := range c.Items {
+		it := &c.Items[i]
+		dst = appendUint(dst, uint64(it.Item))
+		dst = append(dst, byte(it.NoRoute))
+		dst = appendUint(dst, uint64(len(it.Targets)))
+		for _, t := range it.Targets {
+			dst = appendUint(dst, t)
+		}
+	}
+	return dst
+}
+
+func appendSource(dst []byte, s Source) []byte {
+	return appendUint(appendUint(dst, s.Queue), uint64(s.Epoch))
+}
+
+// appendRuns writes each first id as the distance from the end of the run before.
+func appendRuns(dst []byte, runs []Run) []byte {
+	dst = appendUint(dst, uint64(len(runs)))
+	var next queue.MessageID
+	for _, r := range runs {
+		dst = appendInt(dst, int64(r.First-next))
+		dst = appendUint(dst, uint64(r.Count))
+		dst = appendUint(dst, uint64(r.Attempt))
+		next = r.First + queue.MessageID(r.Count)
+	}
+	return dst
+}
+
+// appendRanges writes each first id as the distance from the last id before.
+func appendRanges(dst []byte, ranges []queue.IDRange) []byte {
+	dst = appendUint(dst, uint64(len(ranges)))
+	var last queue.MessageID
+	for _, r := range ranges {
+		dst = appendInt(dst, int64(r.First-last))
+		dst = appendInt(dst, int64(r.Last-r.First))
+		last = r.Last
+	}
+	return dst
+}
+
+// Bits of the flag byte of settings.
+const (
+	settingDeadLetter = 1 << iota
+	settingKeySet
+	settingAtLeastOnce
+)
+
+func appendSettings(dst []byte, s *queue.Settings) []byte {
+	var flags byte
+	if s.DeadLetter {
+		flags |= settingDeadLetter
+	}
+	if s.DeadLetterKeySet {
+		flags |= settingKeySet
+	}
+	if s.AtLeastOnce {
+		flags |= settingAtLeastOnce
+	}
+	dst = append(dst, flags, byte(s.Overflow), s.MaxPriority, s.DefaultPriority)
+	for _, v := range [...]int64{s.MessageTTLMillis, s.MaxLength, s.MaxLengthBytes, s.DeliveryLimit, s.OutboxMax, s.OutboxMaxBytes} {
+		dst = appendInt(dst, v)
+	}
+	return appendString(appendString(dst, s.DeadLetterExchange), s.DeadLetterRoutingKey)
+}
+
+func (r *reader) settings() (s queue.Settings) {
+	flags := r.enum(settingDeadLetter|settingKeySet|settingAtLeastOnce, "settings flags")
+	s.DeadLetter = flags&settingDeadLetter != 0
+	s.DeadLetterKeySet = flags&settingKeySet != 0
+	s.AtLeastOnce = flags&settingAtLeastOnce != 0
+	s.Overflow = queue.Overflow(r.enum(byte(queue.RejectPublishDLX), "overflow"))
+	s.MaxPriority, s.DefaultPriority = r.byte(), r.byte()
+	for _, v := range [...]*int64{&s.MessageTTLMillis, &s.MaxLength, &s.MaxLengthBytes, &s.DeliveryLimit, &s.OutboxMax, &s.OutboxMaxBytes} {
+		*v = r.varint()
+	}
+	s.DeadLetterExchange, s.DeadLetterRoutingKey = r.string(), r.string()
+	return s
+}

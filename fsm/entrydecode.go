@@ -1,0 +1,209 @@
+package fsm
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/warrenmq/warren/queue"
+)
+
+// header reads everything before an entry's commands and returns their number.
+func (r *reader) header(e *Entry) int {
+	if v := r.byte(); r.err == nil && v != entryVersion {
+		r.fail(ErrVersion, fmt.Sprintf("entry version %d", v))
+	}
+	e.MarkSelf = r.bool()
+	e.Session = r.uvarint()
+	e.Ordinal = r.uvarint()
+	e.TimeMillis = r.varint()
+	e.CatalogRev = r.uvarint()
+	e.Mark = queue.MessageID(r.uvarint())
+	return r.count(1)
+}
+
+// DecodeEntry decodes what EncodeEntry wrote. The result shares data's bytes.
+func DecodeEntry(data []byte) (Entry, error) {
+	r := reader{b: data}
+	var e Entry
+	n := r.header(&e)
+	for range n {
+		c := r.command(r.byte())
+		if r.err != nil {
+			break
+		}
+		e.Commands = append(e.Commands, c)
+	}
+	if err := r.end(); err != nil {
+		return Entry{}, fmt.Errorf("decode entry: %w", err)
+	}
+	return e, nil
+}
+
+// command decodes the command with the given tag.
+func (r *reader) command(tag byte) Command {
+	switch tag {
+	case tagStream:
+		s, n := r.streamHeader()
+		for range n {
+			op := r.op()
+			if r.err != nil {
+				return nil
+			}
+			s.Ops = append(s.Ops, op)
+		}
+		return s
+	case tagReturn:
+		return Return{r.settleKind(), r.runs()}
+	case tagExpire:
+		return Expire{r.ranges()}
+	case tagDropHeads:
+		return DropHeads{r.ranges()}
+	case tagRoute:
+		return r.route()
+	case tagTransferIn:
+		t, n := r.transferHeader()
+		for range n {
+			x := r.transfer()
+			if r.err != nil {
+				return nil
+			}
+			t.Items = append(t.Items, x)
+		}
+		return t
+	case tagTransferDone:
+		return TransferDone{r.uvarint(), r.uvarint()}
+	case tagTargetGone:
+		return TargetGone{r.uvarint(), r.uvarint()}
+	case tagRelease:
+		return Release{NoRoute(r.enum(byte(ParkCycle), "release"))}
+	case tagForgetSources:
+		n := r.count(2)
+		var c ForgetSources
+		for range n {
+			c.Sources = append(c.Sources, r.source())
+		}
+		return c
+	case tagSetSettings:
+		return SetSettings{Revision: r.uvarint(), Name: r.string(), VHost: r.string(), Settings: r.settings()}
+	case tagClose:
+		return Close{}
+	}
+	if r.err == nil {
+		r.fail(ErrCommand, fmt.Sprintf("tag %d", tag))
+	}
+	return nil
+}
+
+func (r *reader) streamHeader() (s Stream, ops int) {
+	s.Origin = Origin{r.uint32(), r.uvarint()}
+	s.First = r.uvarint()
+	s.AnsweredUpTo = r.uvarint()
+	return s, r.count(2)
+}
+
+func (r *reader) op() Op {
+	switch tag := r.byte(); tag {
+	case tagPublish:
+		return r.publish()
+	case tagSettle:
+		return Settle{r.settleKind(), r.runs()}
+	case tagPurge:
+		return Purge{queue.MessageID(r.uvarint()), r.ranges()}
+	default:
+		r.fail(ErrCommand, fmt.Sprintf("operation tag %d", tag))
+		return nil
+	}
+}
+
+func (r *reader) publish() Publish {
+	p := Publish{TTLMillis: -1}
+	flags := r.byte()
+	p.Verdict = Verdict(flags & flagVerdict)
+	if p.Verdict > RefuseConsumers || flags&^(flagVerdict|flagTTL|flagPriority) != 0 {
+		r.fail(ErrMalformed, "publish flags")
+	}
+	if flags&flagTTL != 0 {
+		ttl := r.uvarint()
+		if ttl > math.MaxInt64 {
+			r.fail(ErrMalformed, "time to live")
+		}
+		p.TTLMillis = int64(ttl)
+	}
+	if flags&flagPriority != 0 {
+		p.Priority, p.HasPriority = r.byte(), true
+	}
+	p.BodyBytes = r.uint32()
+	p.Message = r.bytes()
+	return p
+}
+
+func (r *reader) transferHeader() (t TransferIn, items int) {
+	t.Source = r.source()
+	t.First = r.uvarint()
+	t.AnsweredUpTo = r.uvarint()
+	return t, r.count(1)
+}
+
+func (r *reader) transfer() (t Transfer) {
+	flags := r.byte()
+	switch {
+	case flags == flagWithdrawn:
+		t.Withdrawn = true
+		return t
+	case flags == flagPriority:
+		t.Priority, t.HasPriority = r.byte(), true
+	case flags != 0:
+		r.fail(ErrMalformed, "transfer flags")
+	}
+	t.BodyBytes = r.uint32()
+	t.Message = r.bytes()
+	return t
+}
+
+func (r *reader) source() Source { return Source{r.uvarint(), r.uint32()} }
+
+func (r *reader) settleKind() SettleKind {
+	return SettleKind(r.enum(byte(RequeueCounted), "kind of settlement"))
+}
+
+func (r *reader) runs() []Run {
+	n := r.count(3)
+	if n == 0 {
+		return nil
+	}
+	runs := make([]Run, n)
+	var next queue.MessageID
+	for i := range runs {
+		first := next + queue.MessageID(r.varint())
+		runs[i] = Run{first, r.uint32(), r.uint32()}
+		next = first + queue.MessageID(runs[i].Count)
+	}
+	return runs
+}
+
+func (r *reader) ranges() []queue.IDRange {
+	n := r.count(2)
+	if n == 0 {
+		return nil
+	}
+	ranges := make([]queue.IDRange, n)
+	var last queue.MessageID
+	for i := range ranges {
+		first := last + queue.MessageID(r.varint())
+		last = first + queue.MessageID(r.varint())
+		ranges[i] = queue.IDRange{First: first, Last: last}
+	}
+	return ranges
+}
+
+func (r *reader) route() Route {
+	var c Route
+	for range r.count(3) {
+		it := Routed{Item: OutboxID(r.uvarint()), NoRoute: NoRoute(r.enum(byte(ParkCycle), "no-route"))}
+		for range r.count(1) {
+			it.Targets = append(it.Targets, r.uvarint())
+		}
+		c.Items = append(c.Items, it)
+	}
+	return c
+}

@@ -1,0 +1,6 @@
+//go:build !invariants
+
+package fsm
+
+// invariants turns on the recount after every apply.
+const invariants = false

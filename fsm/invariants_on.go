@@ -1,0 +1,5 @@
+//go:build invariants
+
+package fsm
+
+const invariants = true

@@ -1,0 +1,151 @@
+package fsm
+
+import (
+	"hash/fnv"
+	"math"
+
+	"github.com/warrenmq/warren/dlx"
+	"github.com/warrenmq/warren/queue"
+)
+
+// Machine is the replicated state of one queue. It has one owner, which
+// serialises Apply with every reader.
+type Machine struct {
+	index      uint64 // log index of the newest applied entry
+	time       int64  // ms, never falls
+	catalogRev uint64 // highest seen
+	mark       queue.MessageID
+	closed     bool
+
+	settings    queue.Settings
+	settingsRev uint64
+	settingsSet bool
+	name, vhost string
+
+	queue    queue.Queue
+	outbox   *dlx.Outbox
+	streams  map[uint32]*stream
+	sources  map[Source]*source
+	floor    uint64 // catalog revision of the newest ForgetSources
+	counters Counters
+
+	// reclaimable is derived and not part of the state.
+	reclaimable int64
+}
+
+// Counters are totals since the queue was created. Every accepted message is
+// live, in the outbox, or counted as Acked, Purged, Closed, Moved or Dropped.
+type Counters struct {
+	Published   uint64 // accepted from clients
+	Transferred uint64 // accepted from other queues
+	Refused     uint64 // publishes refused, those that went to the outbox included
+	RefusedDead uint64 // of these, the ones that went to the outbox
+	Acked       uint64
+	Purged      uint64
+	Closed      uint64 // dropped when the queue was closed
+	Moved       uint64 // taken by every target
+	// Died counts deaths by reason, Dropped drops by reason and cause.
+	Died    [dlx.DeliveryLimit + 1]uint64
+	Dropped [dlx.DeliveryLimit + 1][DropCycle + 1]uint64
+}
+
+// DroppedTotal is the sum of all drops.
+func (c *Counters) DroppedTotal() (n uint64) {
+	for _, causes := range c.Dropped {
+		for _, v := range causes {
+			n += v
+		}
+	}
+	return n
+}
+
+// New returns the machine of a queue before its first entry: open, empty, without
+// limits, dead lettering or a time-to-live.
+func New() *Machine {
+	return &Machine{
+		settings: queue.Settings{
+			MessageTTLMillis: -1, MaxLength: -1, MaxLengthBytes: -1, DeliveryLimit: -1, OutboxMax: -1, OutboxMaxBytes: -1,
+		},
+		outbox:  &dlx.Outbox{},
+		streams: map[uint32]*stream{},
+		sources: map[Source]*source{},
+	}
+}
+
+// Index is the log index of the newest applied entry.
+func (m *Machine) Index() uint64 { return m.index }
+
+// Time is the machine time in ms.
+func (m *Machine) Time() int64 { return m.time }
+
+// CatalogRev is the highest catalog revision an entry carried.
+func (m *Machine) CatalogRev() uint64 { return m.catalogRev }
+
+// Mark is the delivered mark: messages above it have never been delivered.
+func (m *Machine) Mark() queue.MessageID { return m.mark }
+
+// Settings are the effective settings.
+func (m *Machine) Settings() queue.Settings { return m.settings }
+
+// SettingsRevision is the catalog revision of the settings, 0 before the first.
+func (m *Machine) SettingsRevision() uint64 { return m.settingsRev }
+
+// Name is the queue's name, from the settings.
+func (m *Machine) Name() string { return m.name }
+
+// VHost is the name of the queue's virtual host, from the settings.
+func (m *Machine) VHost() string { return m.vhost }
+
+// Closed reports whether the queue is closed for clients.
+func (m *Machine) Closed() bool { return m.closed }
+
+// Counters returns the totals.
+func (m *Machine) Counters() Counters { return m.counters }
+
+// Queue is the live messages, for reading.
+func (m *Machine) Queue() *queue.Queue { return &m.queue }
+
+// Outbox is the dead messages on their way out, for reading.
+func (m *Machine) Outbox() *dlx.Outbox { return m.outbox }
+
+// Watermark returns the newest incarnation known of a node and its watermark.
+func (m *Machine) Watermark(node uint32) (o Origin, seq uint64, ok bool) {
+	s := m.streams[node]
+	if s == nil {
+		return Origin{}, 0, false
+	}
+	return Origin{node, s.incarnation}, s.watermark, true
+}
+
+// Recorded returns the recorded outcomes of an origin's sequences above the given
+// one, in order. Sequences up to the watermark that are not listed ended in plain
+// success or were forgotten as answered.
+func (m *Machine) Recorded(o Origin, above uint64) []Outcome {
+	s := m.streams[o.Node]
+	if s == nil || s.incarnation != o.Incarnation {
+		return nil
+	}
+	return s.recorded(above, math.MaxUint64)
+}
+
+// SourceWatermark returns the highest sequence taken or withdrawn of a source.
+func (m *Machine) SourceWatermark(s Source) (seq uint64, ok bool) {
+	x := m.sources[s]
+	if x == nil {
+		return 0, false
+	}
+	return x.watermark, true
+}
+
+// Reclaimable is the number of payload bytes in the log that were pinned at the
+// last Capture or came later and are needed by no message now: what the next
+// manifest lets go. A part of an entry whose rest is still needed is included.
+func (m *Machine) Reclaimable() int64 { return m.reclaimable }
+
+// Hash digests the whole replicated state. It encodes all of it, so that it
+// costs what Snapshot does.
+func (m *Machine) Hash() uint64 {
+	h := fnv.New64a()
+	h.Write(m.Snapshot())
+	return h.Sum64()
+}

@@ -1,0 +1,291 @@
+package fsm
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/warrenmq/warren/dlx"
+	"github.com/warrenmq/warren/queue"
+)
+
+// manifestVersion is the first byte of a manifest.
+const manifestVersion = 1
+
+// Bits of a manifest's flag byte.
+const (
+	manifestClosed = 1 << iota
+	manifestSettings
+)
+
+// encode writes the manifest. The format is described in docs/formats/manifest.md.
+func (c *capture) encode() []byte {
+	m := &c.fields
+	var flags byte
+	if m.closed {
+		flags |= manifestClosed
+	}
+	if m.settingsSet {
+		flags |= manifestSettings
+	}
+	b := append(make([]byte, 0, 1024+c.live.Len()/16+24*c.out.Len()), manifestVersion, flags)
+	b = appendUint(b, m.index)
+	b = appendInt(b, m.time)
+	b = appendUint(b, m.catalogRev)
+	b = appendUint(b, uint64(m.mark))
+	b = appendUint(b, m.floor)
+	b = appendUint(b, m.settingsRev)
+	b = appendString(appendString(b, m.name), m.vhost)
+	b = appendSettings(b, &m.settings)
+	for _, v := range m.counters.list() {
+		b = appendUint(b, *v)
+	}
+	b = appendUint(b, uint64(c.live.Tail()))
+	b = appendUint(b, uint64(c.live.Len()))
+	b = appendMessages(b, c.live)
+	b = appendOutbox(b, c.out)
+	b = appendUint(b, uint64(len(c.streams)))
+	for i := range c.streams {
+		b = appendStreamRecord(b, &c.streams[i])
+	}
+	b = appendUint(b, uint64(len(c.sources)))
+	for i := range c.sources {
+		b = appendSourceRecord(b, &c.sources[i])
+	}
+	return b
+}
+
+// list names every counter in the order of the manifest.
+func (c *Counters) list() []*uint64 {
+	l := []*uint64{&c.Published, &c.Transferred, &c.Refused, &c.RefusedDead, &c.Acked, &c.Purged, &c.Closed, &c.Moved}
+	for i := range c.Died {
+		l = append(l, &c.Died[i])
+	}
+	for i := range c.Dropped {
+		for k := range c.Dropped[i] {
+			l = append(l, &c.Dropped[i][k])
+		}
+	}
+	return l
+}
+
+func appendStreamRecord(b []byte, s *streamRecord) []byte {
+	b = appendUint(b, uint64(s.node))
+	b = appendUint(b, s.incarnation)
+	b = appendUint(b, s.watermark)
+	b = appendUint(b, s.answered)
+	b = appendUint(b, uint64(len(s.outcomes)))
+	last := s.answered
+	for _, o := range s.outcomes {
+		b = appendUint(b, o.Seq-last)
+		b = append(b, byte(o.Kind))
+		b = appendUint(b, o.Count)
+		last = o.Seq
+	}
+	return b
+}
+
+func appendSourceRecord(b []byte, s *sourceRecord) []byte {
+	b = appendSource(b, s.key)
+	b = appendUint(b, s.watermark)
+	b = appendUint(b, s.answered)
+	b = appendUint(b, uint64(len(s.withdrawn)))
+	last := s.answered
+	for _, seq := range s.withdrawn {
+		b = appendUint(b, seq-last)
+		last = seq
+	}
+	return b
+}
+
+// Bits of an outbox item's flag byte; reason in the low bits.
+const (
+	itemReason     = 0x07
+	itemStateShift = 3
+	itemState      = 0x03 << itemStateShift
+	itemTaken      = 0x20
+)
+
+func appendOutbox(b []byte, out dlx.Frozen) []byte {
+	b = appendUint(b, uint64(out.Last()))
+	b = appendUint(b, uint64(len(out.Targets())))
+	for _, t := range out.Targets() {
+		b = appendUint(b, t.Queue)
+		b = appendUint(b, t.Next)
+		b = appendUint(b, uint64(t.Pending))
+		b = appendBool(b, t.Gone)
+	}
+	b = appendUint(b, uint64(out.Len()))
+	var p dlx.Item
+	for it := range out.All {
+		flags := byte(it.Reason) | byte(it.State)<<itemStateShift
+		if it.Taken {
+			flags |= itemTaken
+		}
+		b = append(b, flags)
+		b = appendUint(b, uint64(it.ID-p.ID))
+		b = appendInt(b, int64(it.Ref.Index-p.Ref.Index))
+		b = appendUint(b, uint64(it.Ref.Offset))
+		b = appendUint(b, uint64(it.Ref.Length))
+		b = appendUint(b, uint64(it.BodyBytes))
+		b = appendInt(b, it.TimeMillis-p.TimeMillis)
+		b = appendUint(b, uint64(len(it.Legs)))
+		for _, l := range it.Legs {
+			b = appendUint(appendUint(b, l.Target), l.Seq)
+		}
+		p = it
+	}
+	return b
+}
+
+// restoreMessagesMax bounds what a manifest may hold. Repeats make a short
+// manifest stand for many messages.
+const restoreMessagesMax = 1 << 32
+
+// Restore builds the machine that a manifest describes. Damaged input gives an
+// error, never a panic. The machine keeps no part of manifest.
+func Restore(manifest []byte) (*Machine, error) {
+	m, err := restore(manifest, restoreMessagesMax)
+	if err != nil {
+		return nil, fmt.Errorf("restore manifest of %d bytes: %w", len(manifest), err)
+	}
+	return m, nil
+}
+
+func restore(manifest []byte, messagesMax uint64) (*Machine, error) {
+	r := reader{b: manifest}
+	if v := r.byte(); r.err == nil && v != manifestVersion {
+		return nil, fmt.Errorf("%w %d", ErrVersion, v)
+	}
+	m := New()
+	flags := r.enum(manifestClosed|manifestSettings, "manifest flags")
+	m.closed, m.settingsSet = flags&manifestClosed != 0, flags&manifestSettings != 0
+	m.index = r.uvarint()
+	m.time = r.varint()
+	m.catalogRev = r.uvarint()
+	m.mark = queue.MessageID(r.uvarint())
+	m.floor = r.uvarint()
+	m.settingsRev = r.uvarint()
+	m.name, m.vhost = strings.Clone(r.string()), strings.Clone(r.string())
+	m.settings = r.settings()
+	m.settings.DeadLetterExchange = strings.Clone(m.settings.DeadLetterExchange)
+	m.settings.DeadLetterRoutingKey = strings.Clone(m.settings.DeadLetterRoutingKey)
+	for _, v := range m.counters.list() {
+		*v = r.uvarint()
+	}
+	if m.time < 0 {
+		r.fail(ErrMalformed, "negative time")
+	}
+	r.messages(m, messagesMax)
+	r.outbox(m)
+	r.streamRecords(m)
+	r.sourceRecords(m)
+	if err := r.end(); err != nil {
+		return nil, err
+	}
+	if m.closed && m.queue.Len() > 0 {
+		return nil, fmt.Errorf("%w: closed with %d live messages", ErrMalformed, m.queue.Len())
+	}
+	return m, nil
+}
+
+func (r *reader) outbox(m *Machine) {
+	last := dlx.ItemID(r.uvarint())
+	var targets []dlx.Target
+	for range r.count(4) {
+		t := dlx.Target{Queue: r.uvarint(), Next: r.uvarint()}
+		pending := r.uvarint()
+		if pending > math.MaxInt32 {
+			r.fail(ErrMalformed, "pending items")
+		}
+		t.Pending, t.Gone = int(pending), r.bool()
+		if t.Gone && t.Pending > 0 || len(targets) > 0 && targets[len(targets)-1].Queue >= t.Queue {
+			r.fail(ErrMalformed, "target")
+		}
+		targets = append(targets, t)
+	}
+	n := r.count(8)
+	box, err := dlx.Restore(last, targets, func(yield func(dlx.Item) bool) {
+		var p dlx.Item
+		for range n {
+			p = r.item(&p, m.index)
+			if r.err != nil || !yield(p) {
+				return
+			}
+		}
+	})
+	if err != nil && r.err == nil {
+		r.err = fmt.Errorf("%w: %w", ErrMalformed, err)
+	}
+	m.outbox = box
+}
+
+// item reads the outbox item after p.
+func (r *reader) item(p *dlx.Item, indexMax uint64) (it dlx.Item) {
+	flags := r.byte()
+	it.Reason = dlx.Reason(flags & itemReason)
+	it.State = dlx.State(flags & itemState >> itemStateShift)
+	it.Taken = flags&itemTaken != 0
+	it.ID = p.ID + dlx.ItemID(r.uvarint())
+	it.Ref.Index = p.Ref.Index + uint64(r.varint())
+	it.Ref.Offset, it.Ref.Length = r.uint32(), r.uint32()
+	it.BodyBytes = r.uint32()
+	it.TimeMillis = p.TimeMillis + r.varint()
+	for range r.count(2) {
+		l := dlx.Leg{Target: r.uvarint(), Seq: r.uvarint()}
+		it.Legs = append(it.Legs, l)
+	}
+	if it.Reason < dlx.Rejected || it.Reason > dlx.DeliveryLimit || flags&^(itemReason|itemState|itemTaken) != 0 ||
+		it.ID <= p.ID || it.Ref.Index > indexMax || it.Taken && it.State != dlx.Routed {
+		r.fail(ErrMalformed, "outbox item")
+	}
+	return it
+}
+
+func (r *reader) streamRecords(m *Machine) {
+	last := -1
+	for range r.count(5) {
+		node := r.uint32()
+		s := &stream{incarnation: r.uvarint(), watermark: r.uvarint(), answered: r.uvarint()}
+		seq := s.answered
+		for range r.count(3) {
+			o := Outcome{Seq: seq + r.uvarint(), Kind: OutcomeKind(r.byte()), Count: r.uvarint()}
+			if o.Seq <= seq || o.Seq > s.watermark || o.Kind == Done || o.Kind > Purged {
+				r.fail(ErrMalformed, "outcome")
+				return
+			}
+			s.outcomes = append(s.outcomes, o)
+			seq = o.Seq
+		}
+		if int(node) <= last || s.answered > s.watermark {
+			r.fail(ErrMalformed, "stream")
+			return
+		}
+		last = int(node)
+		m.streams[node] = s
+	}
+}
+
+func (r *reader) sourceRecords(m *Machine) {
+	var last *Source
+	for range r.count(5) {
+		key := r.source()
+		s := &source{watermark: r.uvarint(), answered: r.uvarint()}
+		seq := s.answered
+		for range r.count(1) {
+			w := seq + r.uvarint()
+			if w <= seq || w > s.watermark {
+				r.fail(ErrMalformed, "withdrawn sequence")
+				return
+			}
+			s.withdrawn = append(s.withdrawn, w)
+			seq = w
+		}
+		if last != nil && last.compare(key) >= 0 || s.answered > s.watermark {
+			r.fail(ErrMalformed, "source")
+			return
+		}
+		last = &key
+		m.sources[key] = s
+	}
+}

@@ -1,0 +1,68 @@
+package queue
+
+import "slices"
+
+// chunk holds the messages of one block of ids. Its columns only grow and are
+// never changed in place, so that a clone shares them; live and touched belong
+// to one chunk alone.
+type chunk struct {
+	num     uint64
+	first   uint // slot of the first value in the columns
+	n       int  // live messages
+	shared  bool // a frozen view holds this chunk: clone before changing it
+	live    bitmap
+	cols    columns
+	touched []touch // ascending by slot, live messages only
+}
+
+// touch is what a message gathers after its enqueue.
+type touch struct {
+	slot            uint16
+	attempt, failed uint32
+}
+
+func (c *chunk) clone() *chunk {
+	d := *c
+	d.shared = false
+	d.touched = slices.Clone(c.touched)
+	return &d
+}
+
+func (c *chunk) id(slot uint) MessageID { return MessageID(c.num<<blockShift | uint64(slot)) }
+
+func (c *chunk) message(slot uint) Message {
+	m := c.cols.at(int(slot - c.first))
+	m.ID = c.id(slot)
+	if len(c.touched) > 0 {
+		if i, ok := c.touchAt(slot); ok {
+			m.Attempt, m.Failed = c.touched[i].attempt, c.touched[i].failed
+		}
+	}
+	return m
+}
+
+func (c *chunk) touchAt(slot uint) (int, bool) {
+	return slices.BinarySearchFunc(c.touched, uint16(slot), func(t touch, s uint16) int {
+		return int(t.slot) - int(s)
+	})
+}
+
+func (c *chunk) setTouch(slot uint, attempt, failed uint32) {
+	t := touch{uint16(slot), attempt, failed}
+	i, ok := c.touchAt(slot)
+	if ok {
+		c.touched[i] = t
+		return
+	}
+	c.touched = slices.Insert(c.touched, i, t)
+}
+
+func (c *chunk) remove(slot uint) {
+	c.live.clear(slot)
+	c.n--
+	if len(c.touched) > 0 {
+		if i, ok := c.touchAt(slot); ok {
+			c.touched = slices.Delete(c.touched, i, i+1)
+		}
+	}
+}
