@@ -2,7 +2,10 @@ package fsm
 
 import (
 	"hash/fnv"
+	"iter"
+	"maps"
 	"math"
+	"slices"
 
 	"github.com/warrenmq/warren/dlx"
 	"github.com/warrenmq/warren/queue"
@@ -148,4 +151,16 @@ func (m *Machine) Hash() uint64 {
 	h := fnv.New64a()
 	h.Write(m.Snapshot())
 	return h.Sum64()
+}
+
+// Sources yields the sources known and their watermarks, by queue and epoch. The
+// machine must not change meanwhile.
+func (m *Machine) Sources() iter.Seq2[Source, uint64] {
+	return func(yield func(Source, uint64) bool) {
+		for _, key := range slices.SortedFunc(maps.Keys(m.sources), Source.compare) {
+			if !yield(key, m.sources[key].watermark) {
+				return
+			}
+		}
+	}
 }
