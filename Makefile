@@ -1,0 +1,99 @@
+# Warren. `make help` lists the targets.
+SHELL       := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS   += --no-print-directory
+
+GO       ?= go
+VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS  := -s -w -X main.version=$(VERSION)
+# Flags of every test run: `invariants` turns the expensive self-checks on.
+TESTFLAGS ?= -tags invariants -race
+FUZZTIME ?= 30s
+BENCHTIME ?= 1s
+RUN      := .run
+
+GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.13.2
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+##### build and run
+
+.PHONY: build
+build: ## build bin/warren
+	@mkdir -p bin
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/warren ./cmd/node
+
+.PHONY: run
+run: build ## start one node: AMQP 5672, HTTP 15672, gRPC 5680, data in ./data
+	@exec bin/warren serve
+
+.PHONY: cluster
+cluster: build ## start three nodes: AMQP 5672-5674, HTTP 15672-15674, data in ./.run
+	@trap 'wait' EXIT INT TERM; \
+	for n in 0 1 2; do \
+	  bin/warren serve --node-id "warren-$$((n + 1))" --data-dir "$(RUN)/cluster/warren-$$((n + 1))" \
+	    --amqp-addr "127.0.0.1:$$((5672 + n))" --http-addr "127.0.0.1:$$((15672 + n))" \
+	    --grpc-addr "127.0.0.1:$$((5680 + 10 * n))" --cluster-addr "127.0.0.1:$$((5681 + 10 * n))" \
+	    --gossip-addr "127.0.0.1:$$((5682 + 10 * n))" \
+	    --join 127.0.0.1:5682,127.0.0.1:5692,127.0.0.1:5702 --bootstrap-expect 3 & \
+	done; wait
+
+.PHONY: demo
+demo: build ## run the retry job on three nodes while the leader's node is killed again and again
+	$(GO) run ./cmd/demo --binary bin/warren $(DEMOFLAGS)
+
+##### test
+
+.PHONY: test
+test: test-deps ## run all tests; installs what they need first
+	$(GO) test $(TESTFLAGS) -timeout 18m ./...
+
+.PHONY: test-unit
+test-unit: ## run the tests that start no processes
+	$(GO) test $(TESTFLAGS) -timeout 10m $$($(GO) list ./... | grep -v /test/process)
+
+.PHONY: test-process
+test-process: test-deps ## run the tests with real nodes and foreign clients
+	$(GO) test $(TESTFLAGS) -timeout 18m ./test/process/...
+
+.PHONY: test-deps
+test-deps:
+	@test/clients/install.sh
+
+.PHONY: fuzz
+fuzz: ## fuzz every decoder for FUZZTIME each
+	@for package in $$($(GO) list ./...); do \
+	  for target in $$($(GO) test -list '^Fuzz' "$$package" | grep '^Fuzz' || true); do \
+	    echo "$$package $$target"; \
+	    $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$package"; \
+	  done; \
+	done
+
+.PHONY: lint
+lint: ## check formatting and run the linters
+	$(GO) vet -tags invariants ./...
+	$(GO) run $(GOLANGCI) run
+
+##### measure
+
+.PHONY: bench
+bench: perf ## run the benchmarks and a short load run on one and on three nodes
+	$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) $$($(GO) list ./... | grep -v /test/process)
+	docs/benchmarks/run.sh
+
+.PHONY: perf
+perf: build ## build the load tool bin/warren-perf
+	CGO_ENABLED=0 $(GO) build -trimpath -o bin/warren-perf ./cmd/perf
+
+##### generated files
+
+.PHONY: generate
+generate: ## write the generated files anew
+	$(GO) generate ./...
+
+.PHONY: generate-check
+generate-check: generate ## fail when a generated file is out of date
+	@git diff --exit-code --stat -- '*_gen.go' '*.pb.go'

@@ -1,0 +1,33 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// RaceEnv is the environment variable that, when not empty, makes Build switch
+// the race detector on in the nodes.
+const RaceEnv = "WARREN_TEST_RACE"
+
+// Build compiles the node's binary into dir and returns its path. It must run
+// inside the module. An empty RaceEnv builds what `make build` builds, with the
+// cheap self-checks only.
+func Build(ctx context.Context, dir string) (string, error) {
+	binary := filepath.Join(dir, "warren")
+	args := []string{"build", "-o", binary}
+	cgo := "CGO_ENABLED=0"
+	if os.Getenv(RaceEnv) != "" {
+		args = append(args, "-race", "-tags", "invariants")
+		cgo = "CGO_ENABLED=1"
+	}
+	cmd := exec.CommandContext(ctx, "go", append(args, "github.com/warrenmq/warren/cmd/node")...)
+	cmd.Env = append(os.Environ(), cgo)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build the node: %w: %s", err, strings.TrimSpace(string(out)))
+	}
+	return binary, nil
+}

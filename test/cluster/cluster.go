@@ -1,0 +1,244 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// Config says what to start.
+type Config struct {
+	// Nodes is the number of nodes that found the cluster, at least 1.
+	Nodes int
+	// Binary is the path of the node's binary.
+	Binary string
+	// Dir is an existing folder for the nodes' data and logs. It is not removed.
+	Dir string
+	// Args are added to every node's command line.
+	Args []string
+	// Env is added to every node's environment, as "NAME=value".
+	Env []string
+	// Wrap is a command that runs the binary, such as a shell that sets limits
+	// first. Empty: none.
+	Wrap []string
+}
+
+// Cluster is a group of nodes on this machine.
+type Cluster struct {
+	cfg   Config
+	nodes []*Node
+}
+
+// New prepares the nodes without starting any.
+func New(cfg Config) (*Cluster, error) {
+	if cfg.Nodes < 1 || cfg.Binary == "" || cfg.Dir == "" {
+		return nil, errors.New("a cluster needs nodes, a binary and a folder")
+	}
+	c := &Cluster{cfg: cfg}
+	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	for i := range cfg.Nodes {
+		name := fmt.Sprintf("node%d", i+1)
+		a, err := freeAddrs()
+		if err != nil {
+			return nil, err
+		}
+		c.nodes = append(c.nodes, &Node{
+			Name: name, Dir: filepath.Join(cfg.Dir, name),
+			cluster: c, client: client, addrs: a,
+		})
+	}
+	return c, nil
+}
+
+// Start launches all nodes at the same moment and waits until every one is
+// ready. After an error nothing is left running.
+func Start(ctx context.Context, cfg Config) (*Cluster, error) {
+	c, err := New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.StartAll(ctx); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, nil
+}
+
+// Nodes returns the nodes, running or not.
+func (c *Cluster) Nodes() []*Node { return c.nodes }
+
+// Node returns node i, counted from 0.
+func (c *Cluster) Node(i int) *Node { return c.nodes[i] }
+
+// URLs returns the AMQP addresses of all nodes.
+func (c *Cluster) URLs() []string {
+	urls := make([]string, len(c.nodes))
+	for i, n := range c.nodes {
+		urls[i] = n.URL()
+	}
+	return urls
+}
+
+// StartAll launches every node that is not running and waits until all are
+// ready.
+func (c *Cluster) StartAll(ctx context.Context) error {
+	for _, n := range c.nodes {
+		if n.Running() {
+			continue
+		}
+		if err := n.Launch(); err != nil {
+			return err
+		}
+	}
+	return c.WaitReady(ctx)
+}
+
+// WaitReady waits until every running node is ready.
+func (c *Cluster) WaitReady(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for _, n := range c.nodes {
+		if n.Running() {
+			g.Go(func() error { return n.WaitReady(ctx) })
+		}
+	}
+	return g.Wait()
+}
+
+// StopAll stops every running node, all at once. The error tells which did not
+// stop cleanly.
+func (c *Cluster) StopAll(ctx context.Context) error {
+	var g errgroup.Group
+	for _, n := range c.nodes {
+		if !n.Running() {
+			continue
+		}
+		g.Go(func() error {
+			if err := n.Stop(ctx); err != nil {
+				return fmt.Errorf("stop %s: %w\n%s", n.Name, err, n.LogTail())
+			}
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+// KillAll ends every node with SIGKILL, one right after the other.
+func (c *Cluster) KillAll() error {
+	var errs []error
+	for _, n := range c.nodes {
+		errs = append(errs, n.Kill())
+	}
+	return errors.Join(errs...)
+}
+
+// Close ends whatever runs. It is safe to call twice.
+func (c *Cluster) Close() error { return c.KillAll() }
+
+// Logs returns the ends of all logs.
+func (c *Cluster) Logs() string {
+	var b strings.Builder
+	for _, n := range c.nodes {
+		b.WriteString(n.LogTail())
+	}
+	return b.String()
+}
+
+// gossip returns the gossip addresses of all nodes, as --join takes them.
+func (c *Cluster) gossip() string {
+	list := make([]string, len(c.nodes))
+	for i, n := range c.nodes {
+		list[i] = n.addrs.gossip
+	}
+	return strings.Join(list, ",")
+}
+
+// Queue is what a node knows about a queue.
+type Queue struct {
+	VHost   string   `json:"vhost"`
+	Name    string   `json:"name"`
+	ID      uint64   `json:"id"`
+	Leader  string   `json:"leader"` // node id, or "" while there is none
+	Members []string `json:"members"`
+	Ready   int      `json:"ready"`
+	Unacked int      `json:"unacked"`
+	Outbox  int      `json:"outbox"` // dead letters on their way
+}
+
+// Queues asks node n for all queues.
+func (n *Node) Queues(ctx context.Context) ([]Queue, error) {
+	body, err := n.Fetch(ctx, "/debug/queues")
+	if err != nil {
+		return nil, fmt.Errorf("queues of %s: %w", n.Name, err)
+	}
+	var queues []Queue
+	if err := json.Unmarshal(body, &queues); err != nil {
+		return nil, fmt.Errorf("queues of %s: %w", n.Name, err)
+	}
+	return queues, nil
+}
+
+// Leader returns the node that leads the queue name of the vhost "/". It asks
+// the running nodes until the one that is said to lead is running and says so
+// itself, or ctx ends.
+func (c *Cluster) Leader(ctx context.Context, name string) (*Node, error) {
+	var leader *Node
+	last := errors.New("nobody answered")
+	err := Poll(ctx, func() (bool, error) {
+		for _, n := range c.nodes {
+			if !n.Running() {
+				continue
+			}
+			queues, err := n.Queues(ctx)
+			if err != nil {
+				last = err
+				continue
+			}
+			for _, q := range queues {
+				if q.VHost == "/" && q.Name == name && q.Leader == n.Name {
+					leader = n
+					return true, nil
+				}
+			}
+			last = fmt.Errorf("%s does not lead it", n.Name)
+		}
+		return false, nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("leader of %q: %w (%w)", name, err, last)
+	}
+	return leader, nil
+}
+
+// ByName returns the node with that id, or nil.
+func (c *Cluster) ByName(name string) *Node {
+	for _, n := range c.nodes {
+		if n.Name == name {
+			return n
+		}
+	}
+	return nil
+}
+
+// Poll calls done until it returns true or an error, or ctx ends. It waits a
+// little between calls: what it waits for is outside this process.
+func Poll(ctx context.Context, done func() (bool, error)) error {
+	tick := time.NewTicker(intervalPoll)
+	defer tick.Stop()
+	for {
+		ok, err := done()
+		if ok || err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
+}

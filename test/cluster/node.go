@@ -1,0 +1,298 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+const (
+	timeoutRequest = 2 * time.Second
+	intervalPoll   = 20 * time.Millisecond
+	// logTailBytes is how much of a node's log is shown with a failure.
+	logTailBytes = 8 << 10
+)
+
+// Node is one node of a Cluster: a name, a data folder, and a process that
+// comes and goes. Its addresses stay the same unless Move is called.
+type Node struct {
+	// Name is the node id.
+	Name string
+	// Dir holds the data folder and the log of the node.
+	Dir string
+
+	cluster *Cluster
+	client  *http.Client
+
+	mu      sync.Mutex
+	addrs   addrs
+	process *process // nil: never started
+}
+
+// process is one run of a node. done is closed when it has been waited for;
+// err is its outcome then.
+type process struct {
+	cmd  *exec.Cmd
+	done chan struct{}
+	err  error
+}
+
+func (p *process) running() bool {
+	if p == nil {
+		return false
+	}
+	select {
+	case <-p.done:
+		return false
+	default:
+		return true
+	}
+}
+
+// URL returns the node's AMQP address for the user guest and the vhost "/".
+func (n *Node) URL() string { return "amqp://guest:guest@" + n.AMQPAddr() + "/" }
+
+// AMQPAddr returns host:port of the AMQP listener.
+func (n *Node) AMQPAddr() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.addrs.amqp
+}
+
+// HTTP returns the base of the node's HTTP addresses, without a final slash.
+func (n *Node) HTTP() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return "http://" + n.addrs.http
+}
+
+// DataDir returns the node's data folder.
+func (n *Node) DataDir() string { return filepath.Join(n.Dir, "data") }
+
+// LogFile returns the path of what the node wrote to its outputs, over all its
+// starts.
+func (n *Node) LogFile() string { return filepath.Join(n.Dir, "log") }
+
+// PID returns the id of the running process, or 0.
+func (n *Node) PID() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !n.process.running() {
+		return 0
+	}
+	return n.process.cmd.Process.Pid
+}
+
+// Running tells whether the node's process lives.
+func (n *Node) Running() bool { return n.PID() != 0 }
+
+// Launch starts the node's process and returns without waiting until it is
+// ready. args are added to the command line, after the usual ones.
+func (n *Node) Launch(args ...string) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.process.running() {
+		return fmt.Errorf("node %s: is running already", n.Name)
+	}
+	if err := os.MkdirAll(n.Dir, 0o755); err != nil {
+		return fmt.Errorf("node %s: %w", n.Name, err)
+	}
+	log, err := os.OpenFile(n.LogFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return fmt.Errorf("node %s: %w", n.Name, err)
+	}
+	defer log.Close()
+	cfg := n.cluster.cfg
+	line := slices.Concat(cfg.Wrap, []string{
+		cfg.Binary, "serve",
+		"--node-id", n.Name, "--data-dir", n.DataDir(),
+		"--amqp-addr", n.addrs.amqp, "--http-addr", n.addrs.http, "--grpc-addr", n.addrs.grpc,
+		"--cluster-addr", n.addrs.cluster, "--gossip-addr", n.addrs.gossip,
+		"--join", n.cluster.gossip(), "--bootstrap-expect", strconv.Itoa(cfg.Nodes),
+	}, cfg.Args, args)
+	cmd := exec.Command(line[0], line[1:]...)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Env = append(os.Environ(), cfg.Env...)
+	cmd.SysProcAttr = endWithParent()
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("node %s: %w", n.Name, err)
+	}
+	p := &process{cmd: cmd, done: make(chan struct{})}
+	n.process = p
+	// Ends with the process, which Close ends at the latest.
+	go func() {
+		p.err = cmd.Wait()
+		close(p.done)
+	}()
+	return nil
+}
+
+// Start launches the node and waits until it is ready.
+func (n *Node) Start(ctx context.Context) error {
+	if err := n.Launch(); err != nil {
+		return err
+	}
+	return n.WaitReady(ctx)
+}
+
+// WaitReady waits until /readyz answers 200. It fails when ctx ends or the
+// process does.
+func (n *Node) WaitReady(ctx context.Context) error {
+	last := errors.New("no answer")
+	err := Poll(ctx, func() (bool, error) {
+		if !n.Running() {
+			return false, fmt.Errorf("the process ended: %w", n.exit())
+		}
+		last = n.ready(ctx)
+		return last == nil, nil
+	})
+	if err != nil {
+		return fmt.Errorf("node %s is not ready: %w (last answer: %w)\n%s", n.Name, err, last, n.LogTail())
+	}
+	return nil
+}
+
+func (n *Node) ready(ctx context.Context) error {
+	_, err := n.Fetch(ctx, "/readyz")
+	return err
+}
+
+// Fetch returns the body of an HTTP GET of path. An answer other than 200 is
+// an error.
+func (n *Node) Fetch(ctx context.Context, path string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeoutRequest)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, n.HTTP()+path, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := n.client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, 16<<20))
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s: %s: %s", path, resp.Status, bytes.TrimSpace(body))
+	}
+	return body, nil
+}
+
+// Kill ends the process with SIGKILL and returns when it is gone.
+func (n *Node) Kill() error { return n.signal(context.Background(), syscall.SIGKILL) }
+
+// Stop interrupts the process and waits until it ended. The error is that of
+// the process: a clean stop has exit code 0. When ctx ends first, the process is
+// killed.
+func (n *Node) Stop(ctx context.Context) error {
+	if err := n.signal(ctx, syscall.SIGTERM); err != nil {
+		return err
+	}
+	return n.exit()
+}
+
+// Signal sends a signal without waiting for anything.
+func (n *Node) Signal(sig syscall.Signal) error {
+	n.mu.Lock()
+	p := n.process
+	n.mu.Unlock()
+	if !p.running() {
+		return nil
+	}
+	return p.cmd.Process.Signal(sig)
+}
+
+func (n *Node) signal(ctx context.Context, sig syscall.Signal) error {
+	n.mu.Lock()
+	p := n.process
+	n.mu.Unlock()
+	if !p.running() {
+		return nil
+	}
+	if err := p.cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("node %s: %w", n.Name, err)
+	}
+	select {
+	case <-p.done:
+		return nil
+	case <-ctx.Done():
+	}
+	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("node %s: %w", n.Name, err)
+	}
+	<-p.done
+	return fmt.Errorf("node %s did not stop: %w\n%s", n.Name, ctx.Err(), n.LogTail())
+}
+
+// Wait waits until the process ended and returns its exit code.
+func (n *Node) Wait(ctx context.Context) (code int, err error) {
+	n.mu.Lock()
+	p := n.process
+	n.mu.Unlock()
+	select {
+	case <-p.done:
+		return p.cmd.ProcessState.ExitCode(), nil
+	case <-ctx.Done():
+		return 0, fmt.Errorf("node %s is still running: %w", n.Name, ctx.Err())
+	}
+}
+
+// exit returns how the last process ended: nil for exit code 0 or no process.
+func (n *Node) exit() error {
+	n.mu.Lock()
+	p := n.process
+	n.mu.Unlock()
+	if p == nil {
+		return nil
+	}
+	<-p.done
+	return p.err
+}
+
+// Move gives a stopped node new addresses: it will come back elsewhere.
+func (n *Node) Move() error {
+	if n.Running() {
+		return fmt.Errorf("node %s: is running", n.Name)
+	}
+	a, err := freeAddrs()
+	if err != nil {
+		return err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.addrs = a
+	return nil
+}
+
+// LogTail returns the end of the node's log, with its name.
+func (n *Node) LogTail() string {
+	data, err := os.ReadFile(n.LogFile())
+	if err != nil {
+		return fmt.Sprintf("--- no log of %s: %v\n", n.Name, err)
+	}
+	if len(data) > logTailBytes {
+		data = data[len(data)-logTailBytes:]
+		if i := bytes.IndexByte(data, '\n'); i >= 0 {
+			data = data[i+1:]
+		}
+	}
+	return fmt.Sprintf("--- end of the log of %s\n%s\n", n.Name, strings.TrimSpace(string(data)))
+}
+
+// CPU returns the processor time the running process has used.
+func (n *Node) CPU() (time.Duration, error) { return ProcessCPU(n.PID()) }

@@ -1,0 +1,63 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"strconv"
+)
+
+// Ports are taken from below the range that the kernel gives to outgoing
+// connections, so that none of those can take a node's port while it is down.
+const (
+	portMin = 20000
+	portMax = 32000
+)
+
+// freePorts returns n different ports of 127.0.0.1 that were free, for TCP and
+// UDP, when it looked.
+func freePorts(n int) ([]int, error) {
+	var ports []int
+	seen := map[int]bool{}
+	for range 50 * n {
+		if len(ports) == n {
+			return ports, nil
+		}
+		port := portMin + rand.IntN(portMax-portMin)
+		if seen[port] || !free(port) {
+			continue
+		}
+		seen[port] = true
+		ports = append(ports, port)
+	}
+	return nil, errors.New("too few free ports")
+}
+
+func free(port int) bool {
+	addr := loopback(port)
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return false
+	}
+	defer l.Close()
+	u, err := net.ListenPacket("udp", addr)
+	if err != nil {
+		return false
+	}
+	defer u.Close()
+	return true
+}
+
+func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
+
+// addrs are the addresses one node listens on.
+type addrs struct{ amqp, http, grpc, cluster, gossip string }
+
+func freeAddrs() (addrs, error) {
+	p, err := freePorts(5)
+	if err != nil {
+		return addrs{}, fmt.Errorf("choose ports: %w", err)
+	}
+	return addrs{loopback(p[0]), loopback(p[1]), loopback(p[2]), loopback(p[3]), loopback(p[4])}, nil
+}
