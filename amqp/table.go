@@ -45,6 +45,9 @@ type Field struct {
 	verbatim string
 }
 
+// String returns the field for logs and test failures.
+func (f Field) String() string { return fmt.Sprintf("%s=%v", f.Name, f.Value) }
+
 // Array is the value of a field of type array.
 type Array []any
 

@@ -35,6 +35,9 @@ func (c *cursor) fields(depth int) (t Table, odd bool) {
 			odd = true
 			f.verbatim = c.verbatim(start)
 		}
+		if t == nil {
+			t = make(Table, 0, min(4, 1+(end-c.pos)/8)) // most tables are small
+		}
 		t = append(t, f)
 	}
 	c.leave(end)
