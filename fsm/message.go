@@ -1,6 +1,9 @@
 package fsm
 
-import "github.com/warrenmq/warren/dlx"
+import (
+	"github.com/warrenmq/warren/dlx"
+	"github.com/warrenmq/warren/queue"
+)
 
 // Message is a message as it lies in an entry. Strings and slices may share
 // the entry's bytes and must not be modified.
@@ -13,4 +16,15 @@ type Message struct {
 	Properties  []byte // raw AMQP property flags and values, BCC header removed
 	Body        []byte
 	Deaths      []dlx.Death // the server's own history, newest first
+}
+
+// Dead returns the message that leaves for the dead-letter exchange of the
+// settings: see dlx.Dead. It shares m's strings and body.
+func (m *Message) Dead(d dlx.Dying, s *queue.Settings) (Message, error) {
+	l, err := dlx.Dead(dlx.Letter{
+		Exchange: m.Exchange, RoutingKeys: m.RoutingKeys, BCC: m.BCC, Properties: m.Properties, Deaths: m.Deaths,
+	}, d, s)
+	return Message{
+		Exchange: l.Exchange, RoutingKeys: l.RoutingKeys, BCC: l.BCC, Properties: l.Properties, Body: m.Body, Deaths: l.Deaths,
+	}, err
 }

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"fmt"
+	"iter"
 	"math"
 	"math/bits"
 	"slices"
@@ -138,13 +139,16 @@ func (q *Queue) Next(priority uint8, after MessageID) (Message, bool) {
 	return q.Get(MessageID(id))
 }
 
-// Priorities returns the priorities that have live messages, highest first.
-func (q *Queue) Priorities() []uint8 {
-	p := make([]uint8, len(q.lanes))
-	for i, l := range q.lanes {
-		p[i] = l.priority
+// Priorities yields the priorities that have live messages, highest first. The
+// queue must not change meanwhile.
+func (q *Queue) Priorities() iter.Seq[uint8] {
+	return func(yield func(uint8) bool) {
+		for _, l := range q.lanes {
+			if !yield(l.priority) {
+				return
+			}
+		}
 	}
-	return p
 }
 
 // TotalPerPriority returns the sizes of the lanes that have live messages,
