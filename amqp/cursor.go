@@ -25,22 +25,33 @@ func (c *cursor) fail(fault string) {
 	}
 }
 
+// short is fail for a value that the buffer does not hold. It is kept out of line so
+// that the readers below are small enough to be inlined; they need not look at the
+// fault because fail leaves nothing to read.
+//
+//go:noinline
+func (c *cursor) short() { c.fail("value runs past the end") }
+
 // take returns the next n bytes without copying, nil when they are not there.
 func (c *cursor) take(n int) []byte {
-	if c.fault != "" || n < 0 || len(c.buf)-c.pos < n {
-		c.fail("value runs past the end")
+	end := c.pos + n
+	if n < 0 || end > len(c.buf) {
+		c.short()
 		return nil
 	}
-	b := c.buf[c.pos : c.pos+n : c.pos+n]
-	c.pos += n
+	b := c.buf[c.pos:end:end]
+	c.pos = end
 	return b
 }
 
 func (c *cursor) u8() uint8 {
-	if b := c.take(1); b != nil {
-		return b[0]
+	if c.pos >= len(c.buf) {
+		c.short()
+		return 0
 	}
-	return 0
+	v := c.buf[c.pos]
+	c.pos++
+	return v
 }
 
 func (c *cursor) u16() uint16 {
@@ -71,7 +82,7 @@ func (c *cursor) shortstrBytes() []byte { return c.take(int(c.u8())) }
 func (c *cursor) longstrBytes() []byte {
 	n := c.u32()
 	if uint64(n) > uint64(len(c.buf)-c.pos) {
-		c.fail("value runs past the end")
+		c.short()
 		return nil
 	}
 	return c.take(int(n))

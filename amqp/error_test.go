@@ -156,12 +156,17 @@ func TestRecognizeHeader(t *testing.T) {
 		{"helloabc", HeaderUnknown, Header10SASL()},
 		{"\x00\x00\x00\x00\x00\x00\x00\x00", HeaderUnknown, Header10SASL()},
 	}
+	names := map[string]HeaderKind{}
 	for _, tc := range cases {
 		h := ProtocolHeader([]byte(tc.bytes))
 		kind := RecognizeHeader(h)
 		if kind != tc.kind {
 			t.Errorf("RecognizeHeader(%s): got %s, want %s", h, kind, tc.kind)
 		}
+		if other, ok := names[kind.String()]; ok && other != kind {
+			t.Errorf("kinds %d and %d share the name %s", other, kind, kind)
+		}
+		names[kind.String()] = kind
 		if want := tc.kind == HeaderAMQP091 || tc.kind == HeaderAMQP09; kind.Accepted() != want {
 			t.Errorf("Accepted(%s): got %v", kind, !want)
 		}

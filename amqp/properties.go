@@ -86,7 +86,7 @@ func (c *cursor) propertyValue(flag PropertyFlags) []byte {
 	case flag&propsTable != 0:
 		size := c.u32()
 		if uint64(size) > uint64(len(c.buf)) {
-			c.fail("value runs past the end")
+			c.short()
 			return nil
 		}
 		n = 4 + int(size)

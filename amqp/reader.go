@@ -23,6 +23,7 @@ type FrameReader struct {
 	start, end int    // buf[start:end] is read and not yet consumed
 	max        uint32 // largest payload in bytes
 	sparse     int    // reads in a row that used little of buf
+	err        error  // came along with the last bytes read; due when they do not suffice
 }
 
 // NewFrameReader returns a reader that accepts frames up to [FrameMaxInitial].
@@ -60,7 +61,8 @@ func (fr *FrameReader) Header() (ProtocolHeader, error) {
 // stream ending between frames gives [io.EOF], within a frame [io.ErrUnexpectedEOF].
 // A frame of unknown type, beyond the maximum or without its end byte gives an
 // [*Error] with [FrameError]; the reader has lost the frame boundary then and must
-// not be used again.
+// not be used again. Any other error is the stream's; after one that passes, such as
+// a deadline, Next may be called again and goes on where it was.
 func (fr *FrameReader) Next() (Frame, error) {
 	if err := fr.need(frameHeadBytes); err != nil {
 		return Frame{}, err
@@ -128,14 +130,18 @@ func (fr *FrameReader) need(n int) error {
 	fr.makeRoom(n)
 	for empty := 0; fr.end-fr.start < n; {
 		room := fr.buf[fr.end:]
-		got, err := fr.r.Read(room)
+		got, err := 0, fr.err
+		if fr.err = nil; err == nil {
+			got, err = fr.r.Read(room)
+		}
 		if got < 0 || got > len(room) {
 			return fmt.Errorf("read frame: reader returned %d bytes for a buffer of %d", got, len(room))
 		}
 		fr.end += got
 		fr.adapt(got == len(room))
 		if fr.end-fr.start >= n {
-			return nil // an error that came along will come again
+			fr.err = err
+			return nil
 		}
 		switch {
 		case err == io.EOF && fr.end > fr.start:

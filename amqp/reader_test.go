@@ -274,3 +274,68 @@ func TestContentHeaderMalformed(t *testing.T) {
 		}
 	}
 }
+
+// TestFrameReaderResumes interrupts the stream after every byte, once with the error
+// alone and once together with the bytes before it.
+func TestFrameReaderResumes(t *testing.T) {
+	stream := AppendHeartbeat(AppendMethodFrame(nil, 3, &BasicAck{DeliveryTag: 5}))
+	for _, together := range []bool{false, true} {
+		for cut := range len(stream) {
+			fr := NewFrameReader(&interrupted{stream: stream, cut: cut, together: together})
+			var types []uint8
+			interruptions := 0
+			for len(types) < 2 {
+				f, err := fr.Next()
+				switch {
+				case err == nil:
+					types = append(types, f.Type)
+				case err == io.ErrClosedPipe && interruptions == 0:
+					interruptions++
+				default:
+					t.Fatalf("cut at %d: %v", cut, err)
+				}
+			}
+			if types[0] != FrameMethod || types[1] != FrameHeartbeat {
+				t.Errorf("cut at %d: got types %v", cut, types)
+			}
+		}
+	}
+}
+
+// interrupted fails once with io.ErrClosedPipe when cut bytes are read.
+type interrupted struct {
+	stream   []byte
+	cut, at  int
+	together bool
+	done     bool
+}
+
+func (r *interrupted) Read(b []byte) (int, error) {
+	if !r.done && r.at == r.cut {
+		r.done = true
+		return 0, io.ErrClosedPipe
+	}
+	end := len(r.stream)
+	if !r.done {
+		end = r.cut
+	}
+	n := copy(b, r.stream[r.at:end])
+	r.at += n
+	if !r.done && r.together && r.at == r.cut {
+		r.done = true
+		return n, io.ErrClosedPipe
+	}
+	if n == 0 {
+		return 0, io.EOF
+	}
+	return n, nil
+}
+
+func TestSetMaxIsClamped(t *testing.T) {
+	fr := NewFrameReader(nil)
+	for in, want := range map[uint32]uint32{0: FrameMaxLimit, 1: FrameMinSize, 8192: 8192, 1 << 31: FrameMaxLimit} {
+		if fr.SetMax(in); fr.max != want {
+			t.Errorf("SetMax(%d): got %d, want %d", in, fr.max, want)
+		}
+	}
+}
