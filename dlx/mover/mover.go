@@ -329,3 +329,5 @@ func (m *Mover) read(index uint64) ([]byte, error) {
 	m.cacheAt, m.cache = index, data
 	return data, nil
 }
+
+func (m *Mover) againIn(d time.Duration) { m.again(time.Now().Add(d)) }

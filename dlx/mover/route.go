@@ -1,0 +1,149 @@
+package mover
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/warrenmq/warren/amqp"
+	"github.com/warrenmq/warren/dlx"
+	"github.com/warrenmq/warren/fsm"
+	"github.com/warrenmq/warren/queue"
+)
+
+// messageSlack is room for what an encoded message has besides properties and
+// body; more makes the buffer grow.
+const messageSlack = 512
+
+// deadSettings are what dying in this queue means.
+type deadSettings struct {
+	name, vhost string
+	set         queue.Settings
+}
+
+func settingsOf(m *fsm.Machine) deadSettings {
+	return deadSettings{m.Name(), m.VHost(), m.Settings()}
+}
+
+// route names the targets of items that have none yet. A decision holds only
+// once it is applied; until then the items are not looked at again.
+func (m *Mover) route() {
+	var items []dlx.Item
+	var s deadSettings
+	m.cfg.View(func(f *fsm.Machine) {
+		o := f.Outbox()
+		s = settingsOf(f)
+		// The newest decision is applied when none of what it named is waiting.
+		if first := o.Unrouted(1); len(first) == 0 || first[0].ID > m.routedTo {
+			m.routedTo = 0
+		}
+		items = o.Waiting(dlx.Unrouted, m.routedTo, routeMax)
+	})
+	if len(items) == 0 {
+		return
+	}
+	var r fsm.Route
+	for _, it := range items {
+		d, ok := m.decide(it, s)
+		if !ok {
+			break
+		}
+		r.Items = append(r.Items, d)
+		m.routedTo = it.ID
+	}
+	if len(r.Items) > 0 {
+		m.cfg.Propose(r, false)
+	}
+	if len(items) == routeMax {
+		m.Wake()
+	}
+}
+
+// decide resolves the targets of one item. An absence counts only in a fresh
+// catalog; ok is false if that cannot be had now.
+func (m *Mover) decide(it dlx.Item, s deadSettings) (d fsm.Routed, ok bool) {
+	d = fsm.Routed{Item: fsm.OutboxID(it.ID)}
+	if !s.set.DeadLetter {
+		d.NoRoute = fsm.DropDisabled
+		return d, true
+	}
+	dead, err := m.dead(it.Ref, dlx.Dying{Queue: s.name, Reason: it.Reason, TimeMillis: it.TimeMillis}, s)
+	if err != nil {
+		m.cfg.Logger.Error("dead letter cannot be read", "queue", m.cfg.Queue, "item", it.ID, "err", err)
+		m.againIn(readRetry)
+		return d, false
+	}
+	targets, found := m.lookUp(s, &dead)
+	if len(targets) == 0 {
+		if !m.fresh() {
+			m.againIn(backoffMax)
+			return d, false
+		}
+		targets, found = m.lookUp(s, &dead)
+	}
+	targets, cycles := dlx.WithoutCycles(dead.Deaths, it.Reason, targets, func(t Target) string { return t.Name })
+	for _, t := range targets {
+		d.Targets = append(d.Targets, t.ID)
+	}
+	slices.Sort(d.Targets)
+	if len(d.Targets) == 0 {
+		d.NoRoute = noRoute(found, cycles > 0, s.set.AtLeastOnce)
+	}
+	return d, true
+}
+
+// noRoute says what becomes of a message that has nowhere to go.
+func noRoute(found, cycle, keep bool) fsm.NoRoute {
+	switch {
+	case cycle && keep:
+		return fsm.ParkCycle
+	case cycle:
+		return fsm.DropCycle
+	case keep:
+		return fsm.ParkUnrouted
+	case !found:
+		return fsm.DropDisabled
+	}
+	return fsm.DropUnrouted
+}
+
+func (m *Mover) lookUp(s deadSettings, dead *fsm.Message) ([]Target, bool) {
+	headers, _, err := amqp.RawProperties(dead.Properties).Headers()
+	if err != nil {
+		headers = nil
+	}
+	return m.cfg.Route(s.vhost, dead.Exchange, dead.RoutingKeys, headers)
+}
+
+// dead reads a message and makes the dead letter of it.
+func (m *Mover) dead(ref queue.Ref, d dlx.Dying, s deadSettings) (fsm.Message, error) {
+	data, err := m.read(ref.Index)
+	if err != nil {
+		return fsm.Message{}, err
+	}
+	if uint64(len(data)) < uint64(ref.Offset)+uint64(ref.Length) {
+		return fsm.Message{}, fmt.Errorf("entry %d has %d bytes, the message ends at %d", ref.Index, len(data), ref.Offset+ref.Length)
+	}
+	msg, err := fsm.DecodeMessage(data[ref.Offset : ref.Offset+ref.Length])
+	if err != nil {
+		return fsm.Message{}, err
+	}
+	dead, err := msg.Dead(d, &s.set)
+	if err != nil {
+		// The properties do not decode; the letter goes with the death headers
+		// alone rather than not at all.
+		m.cfg.Logger.Warn("properties of a dead letter replaced", "queue", m.cfg.Queue, "err", err)
+	}
+	return dead, nil
+}
+
+// build makes the transfer of one item.
+func (m *Mover) build(p dlx.Pending, s deadSettings) (fsm.Transfer, error) {
+	dead, err := m.dead(p.Ref, dlx.Dying{Queue: s.name, Reason: p.Reason, TimeMillis: p.TimeMillis}, s)
+	if err != nil {
+		return fsm.Transfer{}, err
+	}
+	t := fsm.Transfer{BodyBytes: uint32(len(dead.Body))}
+	t.Priority, t.HasPriority = amqp.RawProperties(dead.Properties).Priority()
+	t.Message = fsm.EncodeMessage(make([]byte, 0, len(dead.Properties)+len(dead.Body)+messageSlack), &dead)
+	return t, nil
+}
