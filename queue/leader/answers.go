@@ -1,0 +1,107 @@
+package leader
+
+import (
+	"github.com/warrenmq/warren/fsm"
+	"github.com/warrenmq/warren/queue/wire"
+)
+
+// answer tells a node how far its stream was applied.
+func (l *Leader) answer(r fsm.StreamResult) {
+	p := l.peers[r.Origin.Node]
+	if p == nil || p.origin != r.Origin || r.Stale {
+		return
+	}
+	if r.Gap {
+		p.next, p.pending, p.bytes = r.UpTo+1, nil, 0
+	}
+	l.out.send(p.id, &wire.Answer{
+		Queue: l.cfg.Queue, Origin: r.Origin, UpTo: r.UpTo, Rewind: r.Gap, Next: r.UpTo + 1, Outcomes: r.Outcomes,
+	})
+}
+
+// parkedQuery is a Query that waits for its node's stream.
+type parkedQuery struct {
+	from string
+	q    *wire.Query
+}
+
+func (l *Leader) serveQueries() {
+	if l.phase != phaseActive {
+		return
+	}
+	rest := l.queries[:0]
+	for _, q := range l.queries {
+		if q.q.After > 0 && l.watermark(q.q.Origin) < q.q.After {
+			rest = append(rest, q)
+			continue
+		}
+		s := l.status()
+		s.Req = q.q.Req
+		l.out.send(q.from, s)
+	}
+	clear(l.queries[len(rest):])
+	l.queries = rest
+}
+
+func (l *Leader) status() *wire.Status {
+	n, bytes := l.readyNow()
+	s := &wire.Status{
+		Queue: l.cfg.Queue, Ready: uint64(max(0, n)), ReadyBytes: uint64(max(0, bytes)),
+		Consumers: uint64(l.consumers.len()),
+	}
+	for _, h := range l.held {
+		if !h.named {
+			s.Unacked++
+		}
+	}
+	l.replica.View(func(m *fsm.Machine) {
+		o := m.Outbox()
+		s.Outbox = uint64(o.Len())
+		s.Parked = uint64(o.Parked(fsm.ParkUnrouted) + o.Parked(fsm.ParkCycle))
+	})
+	return s
+}
+
+// outbox collects a step's messages and sends them at its end, deliveries of
+// one node together.
+type outbox struct {
+	list     []outgoing
+	delivers map[string]*wire.Deliver
+	bytes    map[string]int
+}
+
+type outgoing struct {
+	to string
+	m  wire.Message
+}
+
+func (o *outbox) init() {
+	o.delivers = map[string]*wire.Deliver{}
+	o.bytes = map[string]int{}
+}
+
+// send queues m behind everything queued for that node before.
+func (o *outbox) send(to string, m wire.Message) {
+	delete(o.delivers, to) // later deliveries must not overtake m
+	o.list = append(o.list, outgoing{to, m})
+}
+
+func (o *outbox) deliver(to string, queue uint64, item wire.Item) {
+	d := o.delivers[to]
+	if d == nil || o.bytes[to] > deliverBytesMax {
+		d = &wire.Deliver{Queue: queue}
+		o.delivers[to], o.bytes[to] = d, 0
+		o.list = append(o.list, outgoing{to, d})
+	}
+	d.Items = append(d.Items, item)
+	o.bytes[to] += len(item.Message) + 32
+}
+
+func (o *outbox) flush(send func(string, wire.Message)) {
+	for i, m := range o.list {
+		send(m.to, m.m)
+		o.list[i] = outgoing{}
+	}
+	o.list = o.list[:0]
+	clear(o.delivers)
+}

@@ -1,0 +1,29 @@
+package leader
+
+// slewShare is the largest share of elapsed time by which machine time is bent
+// toward the node's clock.
+const slewShare = 20 // one twentieth: 5 %
+
+// clock is machine time on the leader: the node's clock, but never behind the
+// time found in the machine. A lead over the node's clock (an earlier leader's
+// ran ahead) is worn off slowly, so that time neither stops nor runs backwards.
+type clock struct {
+	ahead int64 // ms by which machine time leads the node's clock
+	seen  int64 // node time of the last reading
+	last  int64 // last machine time given out
+}
+
+func (c *clock) start(found, node int64) {
+	c.ahead = max(0, found-node)
+	c.seen = node
+	c.last = max(found, node)
+}
+
+func (c *clock) now(node int64) int64 {
+	if c.ahead > 0 && node > c.seen {
+		c.ahead = max(0, c.ahead-(node-c.seen+slewShare-1)/slewShare)
+	}
+	c.seen = max(c.seen, node)
+	c.last = max(c.last, node+c.ahead)
+	return c.last
+}

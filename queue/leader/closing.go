@@ -1,0 +1,103 @@
+package leader
+
+import (
+	"time"
+
+	"github.com/warrenmq/warren/fsm"
+	"github.com/warrenmq/warren/queue/wire"
+)
+
+// closing drives a queue's end: its Close entry, the final watermarks told to
+// every source, the outbox drained. Then the group may go.
+type closing struct {
+	wanted, proposed, closed, reported bool
+	told                               map[uint64]bool // sources that have recorded the end
+	tellAt                             time.Time
+}
+
+const tellAgain = 500 * time.Millisecond
+
+func (c *closing) forgotten(source uint64) {
+	if c.told != nil {
+		c.told[source] = true
+	}
+}
+
+func (l *Leader) stepClosing() {
+	c := &l.closing
+	if !c.wanted && !c.closed || l.phase == phaseOpen || c.reported {
+		return
+	}
+	if !c.closed {
+		l.replica.View(func(m *fsm.Machine) { c.closed = m.Closed() })
+	}
+	if !c.closed {
+		if !c.proposed {
+			c.proposed = true
+			l.pending.add(fsm.Close{}, false)
+		}
+		return
+	}
+	l.dismiss()
+	if l.sourcesTold() && l.drained() {
+		c.reported = true
+		l.cfg.Closed()
+		return
+	}
+	l.wake(tellAgain)
+}
+
+// dismiss ends the consumers and answers what waits.
+func (l *Leader) dismiss() {
+	for _, c := range l.consumers.list {
+		l.out.send(c.peer, &wire.Detached{Queue: l.cfg.Queue, No: c.no, Gone: true})
+	}
+	l.consumers = consumers{byKey: map[consumerKey]*consumer{}}
+	l.answerEmptyGets(false)
+}
+
+func (l *Leader) drained() (ok bool) {
+	l.replica.View(func(m *fsm.Machine) { ok = m.Outbox().Len() == 0 })
+	return ok
+}
+
+// sourcesTold tells every source that has sent dead letters where the final
+// watermark lies, until each has it in its own log.
+func (l *Leader) sourcesTold() bool {
+	c := &l.closing
+	if c.told == nil {
+		c.told = map[uint64]bool{}
+	}
+	now := time.Now()
+	tell := now.After(c.tellAt)
+	if tell {
+		c.tellAt = now.Add(tellAgain)
+	}
+	all := true
+	l.replica.View(func(m *fsm.Machine) {
+		for s, w := range m.Sources() {
+			if c.told[s.Queue] || s.Queue == l.cfg.Queue || !l.cfg.SourceExists(s.Queue) {
+				continue
+			}
+			all = false
+			if tell {
+				l.out.send("", &wire.TargetClosed{Source: s.Queue, Epoch: s.Epoch, Target: l.cfg.Queue, Watermark: w})
+			}
+		}
+	})
+	return all
+}
+
+// onTargetClosed records, in this queue's log, that a target is gone.
+func (l *Leader) onTargetClosed(from string, m *wire.TargetClosed) {
+	if l.phase == phaseOpen {
+		return
+	}
+	var pending bool
+	l.replica.View(func(f *fsm.Machine) { pending = f.Outbox().NextSeq(m.Target) > 1 })
+	if pending {
+		l.pending.add(fsm.TargetGone{Target: m.Target, Watermark: m.Watermark}, false)
+		return // told again, and answered then
+	}
+	l.out.send(from, &wire.TargetForgotten{Target: m.Target, Source: l.cfg.Queue})
+}

@@ -1,0 +1,306 @@
+package leader
+
+import (
+	"container/heap"
+	"time"
+
+	"github.com/warrenmq/warren/fsm"
+	"github.com/warrenmq/warren/queue"
+	"github.com/warrenmq/warren/queue/wire"
+)
+
+// hold is a delivery that has not been settled in the log.
+type hold struct {
+	node    uint32
+	no      wire.ConsumerNo
+	attempt uint32
+	bytes   uint32
+	// named: a command that settles or returns it has been proposed; its credit
+	// is free already.
+	named bool
+}
+
+// readyView walks the machine's ready messages in delivery order. Below a
+// lane's cursor everything was handed out or named; what came back since waits
+// in the lane's heap.
+type readyView struct {
+	cursor  map[uint8]queue.MessageID
+	back    map[uint8]*idHeap
+	purging queue.MessageID // ids up to it may be named by a purge in flight
+}
+
+func (v *readyView) init() {
+	v.cursor = map[uint8]queue.MessageID{}
+	v.back = map[uint8]*idHeap{}
+}
+
+func (v *readyView) putBack(m queue.Message) {
+	h := v.back[m.Priority]
+	if h == nil {
+		h = &idHeap{}
+		v.back[m.Priority] = h
+	}
+	heap.Push(h, m.ID)
+}
+
+// peek returns the message to be delivered next, without taking it.
+func (v *readyView) peek(l *Leader) (msg queue.Message, ok bool) {
+	l.replica.View(func(f *fsm.Machine) {
+		q := f.Queue()
+		for p := range q.Priorities() {
+			if msg, ok = v.peekLane(l, q, p); ok {
+				return
+			}
+		}
+	})
+	return msg, ok
+}
+
+func (v *readyView) peekLane(l *Leader, q *queue.Queue, p uint8) (queue.Message, bool) {
+	if h := v.back[p]; h != nil {
+		for h.Len() > 0 {
+			id := (*h)[0]
+			if m, ok := q.Get(id); ok && l.reachable(id) {
+				return m, true
+			}
+			heap.Pop(h)
+		}
+	}
+	for {
+		m, ok := q.Next(p, v.cursor[p])
+		if !ok {
+			return m, false
+		}
+		if l.reachable(m.ID) {
+			return m, true
+		}
+		v.cursor[p] = m.ID
+	}
+}
+
+// take moves past a message that peek returned.
+func (v *readyView) take(m queue.Message) {
+	if h := v.back[m.Priority]; h != nil && h.Len() > 0 && (*h)[0] == m.ID {
+		heap.Pop(h)
+		return
+	}
+	v.cursor[m.Priority] = m.ID
+}
+
+type idHeap []queue.MessageID
+
+func (h idHeap) Len() int           { return len(h) }
+func (h idHeap) Less(i, j int) bool { return h[i] < h[j] }
+func (h idHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *idHeap) Push(x any)        { *h = append(*h, x.(queue.MessageID)) }
+func (h *idHeap) Pop() any {
+	old := *h
+	x := old[len(old)-1]
+	*h = old[:len(old)-1]
+	return x
+}
+
+// deliverable tells whether a ready message may go out now. A message whose
+// instant has passed expires instead, unless it arrived in this very step with
+// a TTL of 0: then a consumer that is ready gets it.
+func (l *Leader) deliverable(m queue.Message, now int64) bool {
+	if m.ExpiresAt == 0 || m.ExpiresAt > now {
+		return true
+	}
+	f := l.limits.freshIDs
+	return m.Attempt == 0 && m.ID >= f.First && m.ID <= f.Last
+}
+
+// deliver hands out ready messages while there is credit, and serves gets.
+func (l *Leader) deliver() {
+	if len(l.gets) == 0 && !l.consumers.anyCredit() {
+		return
+	}
+	if !l.cfg.Log.HasLease() {
+		l.wake(leaseRetry)
+		return
+	}
+	now := l.now()
+	mark := l.mark()
+	for {
+		get := l.nextGet()
+		if get == nil && !l.consumers.anyCredit() {
+			return
+		}
+		msg, ok := l.ready.peek(l)
+		if !ok || msg.ID <= l.ready.purging && l.purgeInFlight() {
+			l.answerEmptyGets(ok)
+			return
+		}
+		if !l.deliverable(msg, now) {
+			l.ready.take(msg)
+			l.nameExpired([]queue.Message{msg})
+			continue
+		}
+		if msg.ID > mark {
+			l.reserve(msg.ID)
+			return
+		}
+		item, ok := l.item(msg)
+		if !ok {
+			return
+		}
+		l.ready.take(msg)
+		if get != nil {
+			l.serveGet(get, msg, item)
+			continue
+		}
+		l.handOut(l.consumers.next(), msg, item)
+	}
+}
+
+func (l *Leader) mark() (m queue.MessageID) {
+	l.replica.View(func(f *fsm.Machine) { m = f.Mark() })
+	return m
+}
+
+// reserve asks for the delivered mark to be raised past id in the next entry.
+func (l *Leader) reserve(id queue.MessageID) {
+	want := id
+	l.replica.View(func(f *fsm.Machine) {
+		want = max(want, min(f.Queue().Tail(), id+markReserve-1))
+	})
+	for _, p := range l.inFlight {
+		if p.mark >= id {
+			return
+		}
+	}
+	l.pending.mark = max(l.pending.mark, want)
+}
+
+// item reads the message. A read that fails is tried again later: the entry is
+// pinned, so only a damaged disk makes it fail for good.
+func (l *Leader) item(m queue.Message) (wire.Item, bool) {
+	data, err := l.cache.read(l.cfg.Log, m.Ref.Index)
+	if err != nil || uint64(len(data)) < uint64(m.Ref.Offset)+uint64(m.Ref.Length) {
+		l.cfg.Logger.Error("message cannot be read", "queue", l.cfg.Queue, "message", m.ID, "index", m.Ref.Index, "err", err)
+		l.wake(time.Second)
+		return wire.Item{}, false
+	}
+	return wire.Item{
+		ID: m.ID, Attempt: m.Attempt, Failed: m.Failed,
+		Redelivered: m.Attempt > 0 || m.ID <= l.maybeDelivered,
+		Message:     data[m.Ref.Offset : m.Ref.Offset+m.Ref.Length],
+	}, true
+}
+
+// entryCache keeps the entry read last: a batch's messages are delivered one
+// after the other.
+type entryCache struct {
+	index uint64
+	data  []byte
+}
+
+func (c *entryCache) read(log Log, index uint64) ([]byte, error) {
+	if c.index == index && c.data != nil {
+		return c.data, nil
+	}
+	data, err := log.Read(index)
+	if err != nil {
+		return nil, err
+	}
+	c.index, c.data = index, data
+	return data, nil
+}
+
+func (l *Leader) handOut(c *consumer, m queue.Message, item wire.Item) {
+	item.No = c.no
+	c.window.messages--
+	c.window.bytes -= int64(len(item.Message))
+	l.hold(m, c.node, c.no)
+	if c.NoAck {
+		l.ackAtOnce(m)
+	} else {
+		c.unacked++
+	}
+	l.out.deliver(c.peer, l.cfg.Queue, item)
+	l.consumers.spent(c)
+}
+
+func (l *Leader) hold(m queue.Message, node uint32, no wire.ConsumerNo) {
+	l.held[m.ID] = hold{node: node, no: no, attempt: m.Attempt, bytes: m.BodyBytes}
+	l.limits.heldBytes += int64(m.BodyBytes)
+}
+
+// ackAtOnce settles a delivery that nobody will acknowledge.
+func (l *Leader) ackAtOnce(m queue.Message) {
+	h := l.held[m.ID]
+	h.named = true
+	l.held[m.ID] = h
+	if n := len(l.pending.commands); n > 0 {
+		if r, ok := l.pending.commands[n-1].(fsm.Return); ok && r.Kind == fsm.Ack {
+			r.Runs = appendRun(r.Runs, m.ID, m.Attempt)
+			l.pending.commands[n-1] = r
+			return
+		}
+	}
+	l.pending.add(fsm.Return{Kind: fsm.Ack, Runs: []fsm.Run{{First: m.ID, Count: 1, Attempt: m.Attempt}}}, false)
+}
+
+// release gives a hold's credit back to its consumer, once.
+func (l *Leader) release(h hold) {
+	if h.named || h.no == 0 {
+		return
+	}
+	if c := l.consumers.find(h.node, h.no); c != nil && !c.NoAck && c.unacked > 0 {
+		c.unacked--
+		l.consumers.changed(c)
+	}
+}
+
+// nextGet returns the first get whose node's earlier operations are applied.
+func (l *Leader) nextGet() *wire.Get {
+	for _, g := range l.gets {
+		if g.After == 0 || l.watermark(g.Origin) >= g.After {
+			return g
+		}
+	}
+	return nil
+}
+
+func (l *Leader) dropGet(g *wire.Get) (from string) {
+	for i, have := range l.gets {
+		if have == g {
+			l.gets = append(l.gets[:i], l.gets[i+1:]...)
+			break
+		}
+	}
+	from = l.getsFrom[g]
+	delete(l.getsFrom, g)
+	return from
+}
+
+func (l *Leader) serveGet(g *wire.Get, m queue.Message, item wire.Item) {
+	from := l.dropGet(g)
+	l.hold(m, g.Origin.Node, 0)
+	if g.NoAck {
+		l.ackAtOnce(m)
+	}
+	n, _ := l.readyNow()
+	l.out.send(from, &wire.Got{Queue: l.cfg.Queue, Req: g.Req, Found: true, Item: item, Remaining: uint32(max(0, n))})
+}
+
+// answerEmptyGets tells waiting gets that nothing is ready. blocked means that
+// something may be ready after a purge in flight.
+func (l *Leader) answerEmptyGets(blocked bool) {
+	if blocked {
+		return
+	}
+	for g := l.nextGet(); g != nil; g = l.nextGet() {
+		l.out.send(l.dropGet(g), &wire.Got{Queue: l.cfg.Queue, Req: g.Req})
+	}
+}
+
+// purgeInFlight tells whether a purge may still be on its way through the log.
+func (l *Leader) purgeInFlight() bool {
+	if len(l.inFlight) > 0 {
+		return true
+	}
+	l.ready.purging = 0
+	return false
+}

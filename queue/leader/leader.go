@@ -1,0 +1,331 @@
+package leader
+
+import (
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/warrenmq/warren/fsm"
+	"github.com/warrenmq/warren/queue"
+	"github.com/warrenmq/warren/queue/wire"
+)
+
+// Log is the queue's log: a Raft group's, or one in memory.
+type Log interface {
+	// Propose appends data. done is called only if the outcome is unknown or a
+	// failure; success shows in Replica.Apply.
+	Propose(data []byte, done func(error))
+	// Read returns the payload of entry index; shared, read only.
+	Read(index uint64) ([]byte, error)
+	// HasLease tells whether this node may still act as the leader.
+	HasLease() bool
+}
+
+// Node is a live node as the roll call sees it.
+type Node struct {
+	ID     string
+	Origin fsm.Origin
+}
+
+// Config is what a Leader needs from the node it runs on. All functions are
+// safe for concurrent use and quick.
+type Config struct {
+	Queue uint64
+	Log   Log
+	// Session is unique among all activations of this queue's leaders.
+	Session uint64
+	// Send passes a message to a node, in order, at most once, never blocking.
+	Send func(node string, m wire.Message)
+	// LiveNodes lists the nodes that are not known to be dead.
+	LiveNodes func() []Node
+	// Now is the node's clock in ms; it never runs backwards.
+	Now func() int64
+	// Settings gives the queue's effective settings and their catalog revision.
+	Settings func() (s queue.Settings, revision uint64, vhost, name string)
+	// CatalogRevision is that of the node's catalog copy.
+	CatalogRevision func() uint64
+	// SourceExists tells whether the catalog knows the queue, closing or not.
+	SourceExists func(id uint64) bool
+	// Unused is called when the last consumer has gone, if there was one.
+	Unused func()
+	// Closed is called once the closed queue has nothing left to hand over.
+	Closed func()
+	// StartMover begins moving dead letters; it is called when the outbox is
+	// first seen non-empty. The mover is stopped with the leader.
+	StartMover func(l *Leader) Mover
+	Logger     *slog.Logger
+}
+
+// Mover moves dead letters out of the queue's outbox.
+type Mover interface {
+	// Wake tells that the outbox changed.
+	Wake()
+	// Answer hands over a target's answer.
+	Answer(m *wire.TransferAnswer)
+	// Stop ends the mover and waits for its goroutine.
+	Stop()
+}
+
+// Bounds of a leader.
+const (
+	entryBytesMax      = 256 << 10 // payload of one entry, unless one message is larger
+	entriesInFlight    = 16        // proposed, not yet applied
+	bytesInFlight      = 8 << 20
+	eagerEntries       = 2        // below this a partial batch is proposed at once
+	eagerBytes         = 64 << 10 // a batch of this size is proposed while others are in flight
+	markReserve        = 4096     // messages by which the delivered mark is raised for a backlog
+	rollCallTimeout    = time.Second
+	leaseRetry         = 25 * time.Millisecond
+	transferDoneLinger = 10 * time.Millisecond
+	deliverBytesMax    = 256 << 10 // one Deliver message
+)
+
+type phase uint8
+
+const (
+	phaseOpen phase = iota
+	phaseRoll
+	phaseActive
+)
+
+// Leader runs one queue while this node leads it. See the package comment.
+// Everything below inbox is touched by its goroutine only.
+type Leader struct {
+	cfg     Config
+	replica *Replica
+
+	mu     sync.Mutex
+	inbox  []any
+	signal chan struct{}
+	stop   chan struct{}
+	once   sync.Once
+	done   chan struct{}
+
+	phase   phase
+	ordinal uint64 // of the last proposed entry
+	epoch   clock
+
+	// roll call: nodes still to answer, by node number.
+	awaited    map[uint32]uint64
+	rollBefore time.Time
+	// maybeDelivered is the mark found at activation: what is at or below it
+	// may have been delivered by an earlier leader.
+	maybeDelivered queue.MessageID
+
+	peers     map[uint32]*peer
+	transfers map[fsm.Source]*inbound
+	consumers consumers
+	ready     readyView
+	held      map[queue.MessageID]hold
+	gets      []*wire.Get
+	getsFrom  map[*wire.Get]string
+	queries   []parkedQuery
+	limits    limits
+	pending   batch
+	inFlight  []proposal
+	flying    int // bytes in flight
+	mover     Mover
+	closing   closing
+	out       outbox
+	timer     *time.Timer
+	wakeAt    time.Time
+	cache     entryCache
+}
+
+// Lead starts leading r's queue. The caller ends it with Stop.
+func Lead(r *Replica, cfg Config) *Leader {
+	l := &Leader{
+		cfg: cfg, replica: r,
+		signal: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
+		peers:     map[uint32]*peer{},
+		transfers: map[fsm.Source]*inbound{},
+		held:      map[queue.MessageID]hold{},
+		getsFrom:  map[*wire.Get]string{},
+		timer:     time.NewTimer(time.Hour),
+	}
+	l.consumers.byKey = map[consumerKey]*consumer{}
+	l.ready.init()
+	l.out.init()
+	r.leader.Store(l)
+	go l.run()
+	return l
+}
+
+// Session tells this leader's session.
+func (l *Leader) Session() uint64 { return l.cfg.Session }
+
+// Stop ends the leader and waits for its goroutine.
+func (l *Leader) Stop() {
+	l.replica.leader.CompareAndSwap(l, nil)
+	l.once.Do(func() { close(l.stop) })
+	<-l.done
+}
+
+// Receive takes a message from a node. It never blocks.
+func (l *Leader) Receive(from string, m wire.Message) { l.post(received{from, m}) }
+
+// NodeGone tells that a node is confirmed dead or has a new incarnation.
+func (l *Leader) NodeGone(node uint32, incarnation uint64) { l.post(nodeGone{node, incarnation}) }
+
+// CatalogChanged tells that settings or topology may have changed.
+func (l *Leader) CatalogChanged() { l.post(catalogChanged{}) }
+
+// BeginClose asks for the queue's end: its entry is proposed and the outbox
+// drains.
+func (l *Leader) BeginClose() { l.post(beginClose{}) }
+
+// Propose adds a command of the mover to the next entry; lazy ones wait a
+// little for company.
+func (l *Leader) Propose(c fsm.Command, lazy bool) { l.post(command{c, lazy}) }
+
+// The events of the inbox.
+type (
+	applied  struct{ res fsm.Result }
+	received struct {
+		from string
+		m    wire.Message
+	}
+	nodeGone struct {
+		node        uint32
+		incarnation uint64
+	}
+	catalogChanged struct{}
+	beginClose     struct{}
+	proposeFailed  struct{ err error }
+	command        struct {
+		c    fsm.Command
+		lazy bool
+	}
+)
+
+func (l *Leader) post(e any) {
+	l.mu.Lock()
+	l.inbox = append(l.inbox, e)
+	first := len(l.inbox) == 1
+	l.mu.Unlock()
+	if first {
+		select {
+		case l.signal <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (l *Leader) run() {
+	defer close(l.done)
+	defer l.end()
+	l.begin()
+	var events []any
+	for {
+		select {
+		case <-l.stop:
+			return
+		case <-l.signal:
+		case <-l.timer.C:
+		}
+		l.mu.Lock()
+		events, l.inbox = l.inbox, events[:0]
+		l.mu.Unlock()
+		for i, e := range events {
+			l.handle(e)
+			events[i] = nil
+		}
+		l.step()
+	}
+}
+
+// end runs when the leader stops: its consumers' nodes will hear from the next
+// leader.
+func (l *Leader) end() {
+	l.timer.Stop()
+	if l.mover != nil {
+		l.mover.Stop()
+	}
+}
+
+func (l *Leader) handle(e any) {
+	switch e := e.(type) {
+	case applied:
+		l.onApplied(e.res)
+	case received:
+		l.onMessage(e.from, e.m)
+	case nodeGone:
+		l.onNodeGone(e.node, e.incarnation)
+	case catalogChanged:
+		l.onCatalogChanged()
+	case beginClose:
+		l.closing.wanted = true
+	case command:
+		l.pending.add(e.c, e.lazy)
+	case proposeFailed:
+		// The outcome of this and all later entries is unknown; this session is
+		// over. The host reports the end of leadership, or begins a new session.
+		l.cfg.Logger.Warn("proposal failed, session ends", "queue", l.cfg.Queue, "err", e.err)
+		l.replica.leader.CompareAndSwap(l, nil)
+		l.once.Do(func() { close(l.stop) })
+	}
+}
+
+// step does what the handled events made possible.
+func (l *Leader) step() {
+	l.wakeAt = time.Time{}
+	l.checkRollCall()
+	if l.phase == phaseActive {
+		l.enforceLimits()
+		l.deliver()
+		l.expireDue()
+	}
+	l.serveQueries()
+	l.stepClosing()
+	l.propose()
+	l.out.flush(l.cfg.Send)
+	l.arm()
+}
+
+// wake asks for a step no later than in d.
+func (l *Leader) wake(d time.Duration) {
+	at := time.Now().Add(d)
+	if l.wakeAt.IsZero() || at.Before(l.wakeAt) {
+		l.wakeAt = at
+	}
+}
+
+func (l *Leader) arm() {
+	if l.wakeAt.IsZero() {
+		l.timer.Stop()
+		return
+	}
+	l.timer.Reset(max(0, time.Until(l.wakeAt)))
+}
+
+func (l *Leader) onMessage(from string, m wire.Message) {
+	switch m := m.(type) {
+	case *wire.Batch:
+		l.onBatch(from, m)
+	case *wire.Resync:
+		l.onResync(from, m)
+	case *wire.Attach:
+		l.onAttach(from, m)
+	case *wire.Detach:
+		l.onDetach(from, m)
+	case *wire.Window:
+		l.onWindow(m)
+	case *wire.Get:
+		l.peer(from, m.Origin)
+		l.gets = append(l.gets, m)
+		l.getsFrom[m] = from
+	case *wire.Query:
+		l.peer(from, m.Origin)
+		l.queries = append(l.queries, parkedQuery{from, m})
+	case *wire.Transfer:
+		l.onTransfer(from, m)
+	case *wire.TransferAnswer:
+		if l.mover != nil {
+			l.mover.Answer(m)
+		}
+	case *wire.TargetClosed:
+		l.onTargetClosed(from, m)
+	case *wire.TargetForgotten:
+		l.closing.forgotten(m.Source)
+	}
+}

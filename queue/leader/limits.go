@@ -1,0 +1,267 @@
+package leader
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/warrenmq/warren/fsm"
+	"github.com/warrenmq/warren/queue"
+)
+
+// limits names verdicts and victims. It counts ready messages: those in the
+// machine, without the held and the named ones, plus those on their way in.
+type limits struct {
+	set                     queue.Settings
+	expected, expectedBytes int64
+	heldBytes               int64 // body bytes of held and condemned messages
+	condemned               map[queue.MessageID]uint32
+	freshIDs                queue.IDRange // enqueued by the entries of this step
+}
+
+func (m *limits) reload(l *Leader) {
+	l.replica.View(func(f *fsm.Machine) { m.set = f.Settings() })
+}
+
+func (m *limits) expect(p *proposal, bytes int64) {
+	p.publishes++
+	p.publishBytes += bytes
+	m.expected++
+	m.expectedBytes += bytes
+}
+
+func (m *limits) settle(p proposal) {
+	m.expected -= p.publishes
+	m.expectedBytes -= p.publishBytes
+}
+
+func (m *limits) fresh(r queue.IDRange) {
+	if r.First > r.Last {
+		return
+	}
+	if m.freshIDs.First == 0 {
+		m.freshIDs = r
+		return
+	}
+	m.freshIDs.Last = max(m.freshIDs.Last, r.Last)
+}
+
+// readyNow counts messages nobody holds and no command names.
+func (l *Leader) readyNow() (n, bytes int64) {
+	l.replica.View(func(f *fsm.Machine) {
+		q := f.Queue()
+		n, bytes = int64(q.Len()), q.Bytes()
+	})
+	return n - int64(len(l.held)) - int64(len(l.limits.condemned)), bytes - l.limits.heldBytes
+}
+
+func (m *limits) over(n, bytes int64) bool {
+	return m.set.MaxLength >= 0 && n > m.set.MaxLength || m.set.MaxLengthBytes >= 0 && bytes > m.set.MaxLengthBytes
+}
+
+// verdict decides on a publish about to be proposed.
+func (m *limits) verdict(l *Leader, p fsm.Publish) fsm.Verdict {
+	if m.set.DeadLetter && l.outboxFull() {
+		return fsm.RefuseOutbox
+	}
+	if m.set.Overflow == queue.DropHead || m.set.MaxLength < 0 && m.set.MaxLengthBytes < 0 {
+		return fsm.Accept
+	}
+	n, bytes := l.readyNow()
+	if !m.over(n+m.expected+1, bytes+m.expectedBytes+int64(p.BodyBytes)) {
+		return fsm.Accept
+	}
+	if m.set.Overflow == queue.RejectPublishDLX && m.set.DeadLetter {
+		return fsm.RefuseFullDLX
+	}
+	return fsm.RefuseFull
+}
+
+func (l *Leader) outboxFull() (full bool) {
+	l.replica.View(func(f *fsm.Machine) {
+		o := f.Outbox()
+		full = l.limits.set.OutboxMax > 0 && int64(o.Len()) >= l.limits.set.OutboxMax ||
+			l.limits.set.OutboxMaxBytes > 0 && o.Bytes() >= l.limits.set.OutboxMaxBytes
+	})
+	return full
+}
+
+// full tells whether a transfer has to wait: the queue is at its limit already
+// and refuses publishes.
+func (l *Leader) full() bool {
+	s := l.limits.set
+	if s.Overflow == queue.DropHead {
+		return false
+	}
+	n, bytes := l.readyNow()
+	n, bytes = n+l.limits.expected, bytes+l.limits.expectedBytes
+	return s.MaxLength >= 0 && n >= s.MaxLength || s.MaxLengthBytes >= 0 && bytes >= s.MaxLengthBytes
+}
+
+// condemn takes a ready message out of reach of consumers until the command
+// that names it is applied.
+func (l *Leader) condemn(msg queue.Message) {
+	l.limits.condemned[msg.ID] = msg.BodyBytes
+	l.limits.heldBytes += int64(msg.BodyBytes)
+}
+
+// enforceLimits names the messages that have to make room. It runs before
+// answers are sent, so that nobody sees the queue above its limit.
+func (l *Leader) enforceLimits() {
+	s := l.limits.set
+	if s.Overflow != queue.DropHead || s.MaxLength < 0 && s.MaxLengthBytes < 0 {
+		return
+	}
+	n, bytes := l.readyNow()
+	if !l.limits.over(n, bytes) {
+		return
+	}
+	// A consumer that can take messages takes them first: length 0 passes what
+	// is consumed at once.
+	l.deliver()
+	n, bytes = l.readyNow()
+	var victims []queue.MessageID
+	for l.limits.over(n, bytes) {
+		msg, ok := l.ready.peek(l)
+		if !ok {
+			break
+		}
+		l.ready.take(msg)
+		l.condemn(msg)
+		victims = append(victims, msg.ID)
+		n, bytes = n-1, bytes-int64(msg.BodyBytes)
+	}
+	if len(victims) == 0 {
+		return
+	}
+	// Victims are in the order in which they would have been delivered.
+	var d fsm.DropHeads
+	for _, id := range victims {
+		d.IDs = appendID(d.IDs, id)
+	}
+	l.pending.add(d, false)
+}
+
+// expireDue names the due messages nobody holds, and sets the timer for the
+// next.
+func (l *Leader) expireDue() {
+	now := l.now()
+	var due []queue.Message
+	next := int64(0)
+	l.replica.View(func(f *fsm.Machine) {
+		at, ok := f.Queue().NextExpiry()
+		if !ok {
+			return
+		}
+		if at > now {
+			next = at
+			return
+		}
+		f.Queue().Due(now, func(m queue.Message) bool {
+			if l.reachable(m.ID) {
+				due = append(due, m)
+			}
+			return len(due) < expireMax
+		})
+		if len(due) == 0 {
+			next = nextAfter(f.Queue(), now)
+		}
+	})
+	l.limits.freshIDs = queue.IDRange{}
+	if len(due) > 0 {
+		l.nameExpired(due)
+		l.wake(expireGap)
+		return
+	}
+	if next > 0 {
+		l.wake(time.Duration(next-now) * time.Millisecond)
+	}
+}
+
+// nextAfter finds the first instant after now; all that is due before is held.
+func nextAfter(q *queue.Queue, now int64) (next int64) {
+	q.Due(math.MaxInt64, func(m queue.Message) bool {
+		if m.ExpiresAt <= now {
+			return true
+		}
+		next = m.ExpiresAt
+		return false
+	})
+	return next
+}
+
+// Bounds of expiry: one command's messages, and the pause between two.
+const (
+	expireMax = 4096
+	expireGap = time.Millisecond
+)
+
+// nameExpired condemns the messages in (expiry, id) order, which is the order
+// in which they die.
+func (l *Leader) nameExpired(due []queue.Message) {
+	var e fsm.Expire
+	for _, m := range due {
+		l.condemn(m)
+		e.IDs = appendID(e.IDs, m.ID)
+	}
+	l.pending.add(e, false)
+}
+
+// reachable tells whether nobody holds the message and no command names it.
+func (l *Leader) reachable(id queue.MessageID) bool {
+	if _, ok := l.held[id]; ok {
+		return false
+	}
+	_, ok := l.limits.condemned[id]
+	return !ok
+}
+
+func sortIDs(ids []queue.MessageID) { slices.Sort(ids) }
+
+// onRemoved forgets messages that left the machine.
+func (l *Leader) onRemoved(ranges []queue.IDRange) {
+	for _, r := range ranges {
+		if uint64(r.Last-r.First) > uint64(len(l.held)+len(l.limits.condemned)) {
+			for id := range l.held {
+				if id >= r.First && id <= r.Last {
+					l.forget(id)
+				}
+			}
+			for id := range l.limits.condemned {
+				if id >= r.First && id <= r.Last {
+					l.forget(id)
+				}
+			}
+			continue
+		}
+		for id := r.First; id <= r.Last; id++ {
+			l.forget(id)
+		}
+	}
+}
+
+func (l *Leader) forget(id queue.MessageID) {
+	if h, ok := l.held[id]; ok {
+		l.release(h)
+		l.limits.heldBytes -= int64(h.bytes)
+		delete(l.held, id)
+	}
+	if b, ok := l.limits.condemned[id]; ok {
+		l.limits.heldBytes -= int64(b)
+		delete(l.limits.condemned, id)
+	}
+}
+
+// onReturned makes messages ready again, at their original place.
+func (l *Leader) onReturned(ranges []queue.IDRange) {
+	for _, r := range ranges {
+		for id := r.First; id <= r.Last; id++ {
+			l.forget(id)
+			l.replica.View(func(f *fsm.Machine) {
+				if m, ok := f.Queue().Get(id); ok {
+					l.ready.putBack(m)
+				}
+			})
+		}
+	}
+}

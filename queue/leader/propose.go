@@ -1,0 +1,201 @@
+package leader
+
+import (
+	"slices"
+	"time"
+
+	"github.com/warrenmq/warren/fsm"
+	"github.com/warrenmq/warren/queue"
+)
+
+// proposal is an entry on its way through the log.
+type proposal struct {
+	ordinal uint64
+	bytes   int
+	// publishes and their body bytes the leader expects to be enqueued; they
+	// count toward the limits until applied.
+	publishes, publishBytes int64
+	mark                    queue.MessageID
+}
+
+// batch collects the commands of the next entry beside the streams.
+type batch struct {
+	commands []fsm.Command
+	lazy     int       // how many of them can wait
+	lazyFrom time.Time // since when the oldest waits
+	mark     queue.MessageID
+}
+
+func (b *batch) add(c fsm.Command, lazy bool) {
+	if d, ok := c.(fsm.TransferDone); ok && b.coalesce(d) {
+		return
+	}
+	if lazy {
+		if b.lazy == 0 {
+			b.lazyFrom = time.Now()
+		}
+		b.lazy++
+	}
+	b.commands = append(b.commands, c)
+}
+
+// coalesce merges a cumulative command into one that already waits.
+func (b *batch) coalesce(d fsm.TransferDone) bool {
+	for i, c := range b.commands {
+		if have, ok := c.(fsm.TransferDone); ok && have.Target == d.Target {
+			have.UpTo = max(have.UpTo, d.UpTo)
+			b.commands[i] = have
+			return true
+		}
+	}
+	return false
+}
+
+// propose puts entries into the log: at once while little is in flight, in
+// larger batches when much is, so that batches grow with load and an idle queue
+// waits for nothing.
+func (l *Leader) propose() {
+	for l.phase != phaseOpen && len(l.inFlight) < entriesInFlight && l.flying < bytesInFlight {
+		waiting := l.pendingBytes()
+		urgent := len(l.pending.commands) > l.pending.lazy || l.pending.mark > 0 || waiting > 0
+		if !urgent {
+			if l.pending.lazy == 0 {
+				return
+			}
+			if left := transferDoneLinger - time.Since(l.pending.lazyFrom); left > 0 {
+				l.wake(left)
+				return
+			}
+		}
+		if len(l.inFlight) >= eagerEntries && waiting < eagerBytes {
+			return
+		}
+		l.proposeOne()
+	}
+}
+
+func (l *Leader) pendingBytes() (n int) {
+	for _, p := range l.peers {
+		n += p.bytes + len(p.pending)
+	}
+	for _, t := range l.transfers {
+		n += t.bytes
+	}
+	return n
+}
+
+func (l *Leader) proposeOne() {
+	e := fsm.Entry{Commands: l.pending.commands, Mark: l.pending.mark}
+	p := proposal{}
+	l.pending = batch{}
+	room := entryBytesMax
+	for _, node := range l.peerOrder() {
+		room = l.takeStream(&e, &p, l.peers[node], room)
+	}
+	for s, t := range l.transfers {
+		room = l.takeTransfers(&e, &p, s, t, room)
+	}
+	if p.publishes > 0 && l.consumers.anyCredit() {
+		e.MarkSelf = true
+	}
+	l.submit(&e, p)
+}
+
+// peerOrder rotates who is served first, so that one node's load cannot starve
+// another's.
+func (l *Leader) peerOrder() []uint32 {
+	nodes := make([]uint32, 0, len(l.peers))
+	for n, p := range l.peers {
+		if len(p.pending) > 0 {
+			nodes = append(nodes, n)
+		}
+	}
+	slices.Sort(nodes)
+	if len(nodes) > 1 {
+		turn := int(l.ordinal) % len(nodes)
+		nodes = slices.Concat(nodes[turn:], nodes[:turn])
+	}
+	return nodes
+}
+
+// takeStream moves operations of one node into the entry while there is room,
+// and at least one.
+func (l *Leader) takeStream(e *fsm.Entry, p *proposal, from *peer, room int) int {
+	if room <= 0 {
+		return room
+	}
+	n, size := 0, 0
+	for n < len(from.pending) && (n == 0 || size+opBytes(from.pending[n]) <= room) {
+		size += opBytes(from.pending[n])
+		n++
+	}
+	s := fsm.Stream{Origin: from.origin, First: from.next - uint64(len(from.pending)), AnsweredUpTo: from.answered}
+	s.Ops = make([]fsm.Op, n)
+	for i, op := range from.pending[:n] {
+		op = l.decide(from, op)
+		s.Ops[i] = op
+		if pub, ok := op.(fsm.Publish); ok && pub.Verdict == fsm.Accept {
+			l.limits.expect(p, int64(pub.BodyBytes))
+		}
+	}
+	clear(from.pending[:n])
+	from.pending = from.pending[n:]
+	from.bytes -= size
+	if len(from.pending) == 0 {
+		from.pending, from.bytes = nil, 0
+	}
+	e.Commands = append(e.Commands, s)
+	return room - size
+}
+
+func (l *Leader) submit(e *fsm.Entry, p proposal) {
+	l.ordinal++
+	p.ordinal = l.ordinal
+	e.Session, e.Ordinal = l.cfg.Session, l.ordinal
+	e.TimeMillis = l.now()
+	e.CatalogRev = l.cfg.CatalogRevision()
+	data := fsm.EncodeEntry(nil, e)
+	p.bytes = len(data)
+	l.inFlight = append(l.inFlight, p)
+	l.flying += p.bytes
+	l.cfg.Log.Propose(data, func(err error) {
+		if err != nil {
+			l.post(proposeFailed{err})
+		}
+	})
+}
+
+func (l *Leader) now() int64 { return l.epoch.now(l.cfg.Now()) }
+
+// onApplied acts on the result of an entry. Entries of other sessions are an
+// earlier leader's tail.
+func (l *Leader) onApplied(r fsm.Result) {
+	if r.Session == l.cfg.Session {
+		for len(l.inFlight) > 0 && l.inFlight[0].ordinal <= r.Ordinal {
+			l.flying -= l.inFlight[0].bytes
+			l.limits.settle(l.inFlight[0])
+			l.inFlight = slices.Delete(l.inFlight, 0, 1)
+		}
+		if l.phase == phaseOpen && r.Ordinal >= 1 {
+			l.opened()
+		}
+	}
+	if l.phase == phaseOpen {
+		return
+	}
+	l.onRemoved(r.Removed)
+	l.onReturned(r.Returned)
+	l.limits.fresh(r.Enqueued)
+	for _, s := range r.Streams {
+		l.answer(s)
+	}
+	for _, t := range r.Transfers {
+		l.answerTransfer(t)
+	}
+	if r.OutboxChanged || r.Closed {
+		l.wakeMover()
+	}
+	if r.SettingsSet {
+		l.limits.reload(l)
+	}
+}

@@ -1,0 +1,70 @@
+package leader
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/warrenmq/warren/fsm"
+)
+
+// Replica is the machine of one queue on one node. Its mutex serialises apply
+// with the leader's reading.
+type Replica struct {
+	mu      sync.Mutex
+	machine *fsm.Machine
+
+	leader atomic.Pointer[Leader]
+}
+
+// NewReplica returns a replica with an empty machine.
+func NewReplica() *Replica { return &Replica{machine: fsm.New()} }
+
+// Apply applies one log entry and hands its result to the leader, if this node
+// leads. It is called by the log, in order, from one goroutine at a time.
+func (r *Replica) Apply(index uint64, data []byte) {
+	r.mu.Lock()
+	res := r.machine.Apply(index, data)
+	r.mu.Unlock()
+	if l := r.leader.Load(); l != nil {
+		l.post(applied{res})
+	}
+}
+
+// Snapshot captures the machine; the returned function encodes the capture and
+// may run while Apply goes on.
+func (r *Replica) Snapshot() func() (manifest []byte, pins []fsm.IndexRange) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.machine.Capture()
+}
+
+// Restore replaces the machine by the one in the manifest.
+func (r *Replica) Restore(manifest []byte) error {
+	m, err := fsm.Restore(manifest)
+	if err != nil {
+		return fmt.Errorf("restore manifest: %w", err)
+	}
+	r.mu.Lock()
+	r.machine = m
+	r.mu.Unlock()
+	return nil
+}
+
+// Reclaimable tells how many payload bytes a snapshot taken now would free.
+func (r *Replica) Reclaimable() int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.machine.Reclaimable()
+}
+
+// View calls f with the machine while nothing is applied. f must be quick and
+// keep nothing.
+func (r *Replica) View(f func(*fsm.Machine)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f(r.machine)
+}
+
+// Leader returns the leader of this queue if it is on this node.
+func (r *Replica) Leader() *Leader { return r.leader.Load() }

@@ -1,0 +1,231 @@
+package leader
+
+import (
+	"slices"
+
+	"github.com/warrenmq/warren/fsm"
+	"github.com/warrenmq/warren/queue"
+	"github.com/warrenmq/warren/queue/wire"
+)
+
+// peer is a node's stream into this queue.
+type peer struct {
+	id     string
+	origin fsm.Origin
+	// next is the sequence expected from the node; everything below it is
+	// applied, in flight or pending.
+	next     uint64
+	answered uint64
+	pending  []fsm.Op
+	bytes    int
+}
+
+// peer finds or begins the stream of an origin. It returns nil for an
+// incarnation older than the one known: that process is dead.
+func (l *Leader) peer(from string, o fsm.Origin) *peer {
+	p := l.peers[o.Node]
+	switch {
+	case p != nil && p.origin == o:
+		p.id = from
+		return p
+	case p != nil && p.origin.Incarnation > o.Incarnation:
+		return nil
+	case p != nil:
+		l.dropNode(p.origin)
+	}
+	p = &peer{id: from, origin: o, next: l.watermark(o) + 1}
+	l.peers[o.Node] = p
+	return p
+}
+
+func (l *Leader) watermark(o fsm.Origin) (seq uint64) {
+	l.replica.View(func(m *fsm.Machine) {
+		if known, w, ok := m.Watermark(o.Node); ok && known == o {
+			seq = w
+		}
+	})
+	return seq
+}
+
+func (l *Leader) onBatch(from string, m *wire.Batch) {
+	s := m.Stream
+	p := l.peer(from, s.Origin)
+	if p == nil {
+		return
+	}
+	p.answered = max(p.answered, s.AnsweredUpTo)
+	end := s.First + uint64(len(s.Ops))
+	switch {
+	case s.First > p.next:
+		l.answerAgain(p, true)
+		return
+	case end <= p.next:
+		l.answerAgain(p, false)
+		return
+	}
+	ops := s.Ops[p.next-s.First:]
+	for _, op := range ops {
+		p.bytes += opBytes(op)
+	}
+	p.pending = append(p.pending, ops...)
+	p.next = end
+}
+
+// answerAgain repeats what the machine knows of a stream, because an answer was
+// lost or a batch did not fit.
+func (l *Leader) answerAgain(p *peer, rewind bool) {
+	a := &wire.Answer{Queue: l.cfg.Queue, Origin: p.origin, Rewind: rewind, Next: p.next}
+	l.replica.View(func(m *fsm.Machine) {
+		if known, w, ok := m.Watermark(p.origin.Node); ok && known == p.origin {
+			a.UpTo = w
+			a.Outcomes = m.Recorded(p.origin, p.answered)
+		}
+	})
+	l.out.send(p.id, a)
+}
+
+func opBytes(op fsm.Op) int {
+	switch op := op.(type) {
+	case fsm.Publish:
+		return len(op.Message) + 32
+	case fsm.Settle:
+		return 12*len(op.Runs) + 16
+	default:
+		return 64
+	}
+}
+
+// decide fills in what only the leader knows, at the moment an operation is
+// put into an entry.
+func (l *Leader) decide(p *peer, op fsm.Op) fsm.Op {
+	switch op := op.(type) {
+	case fsm.Publish:
+		op.Verdict = l.limits.verdict(l, op)
+		return op
+	case fsm.Settle:
+		op.Runs = l.settling(p, op)
+		return op
+	case fsm.Purge:
+		return l.purge()
+	}
+	return op
+}
+
+// settling keeps of a settlement the runs that the node really holds, and
+// frees the credit they used.
+func (l *Leader) settling(p *peer, s fsm.Settle) []fsm.Run {
+	if l.phase != phaseActive {
+		// Deliveries were another leader's. Attempt numbers protect against
+		// settlements of deliveries that were taken back since.
+		return s.Runs
+	}
+	kept := s.Runs[:0:0]
+	for _, r := range s.Runs {
+		for i := range r.Count {
+			id := r.First + queue.MessageID(i)
+			h, ok := l.held[id]
+			if !ok || h.node != p.origin.Node || h.attempt != r.Attempt || h.named {
+				continue
+			}
+			l.release(h)
+			h.named = true
+			l.held[id] = h
+			kept = appendRun(kept, id, r.Attempt)
+		}
+	}
+	return kept
+}
+
+func appendRun(runs []fsm.Run, id queue.MessageID, attempt uint32) []fsm.Run {
+	if n := len(runs); n > 0 {
+		last := &runs[n-1]
+		if last.Attempt == attempt && last.First+queue.MessageID(last.Count) == id {
+			last.Count++
+			return runs
+		}
+	}
+	return append(runs, fsm.Run{First: id, Count: 1, Attempt: attempt})
+}
+
+func appendID(ids []queue.IDRange, id queue.MessageID) []queue.IDRange {
+	if n := len(ids); n > 0 && ids[n-1].Last+1 == id {
+		ids[n-1].Last = id
+		return ids
+	}
+	return append(ids, queue.IDRange{First: id, Last: id})
+}
+
+// purge names every message but the held ones. What is in flight stays: a
+// purge sees what was applied when it was proposed.
+func (l *Leader) purge() fsm.Purge {
+	var up queue.MessageID
+	l.replica.View(func(m *fsm.Machine) { up = m.Queue().Tail() })
+	except := make([]queue.MessageID, 0, len(l.held))
+	for id := range l.held {
+		if id <= up {
+			except = append(except, id)
+		}
+	}
+	sortIDs(except)
+	p := fsm.Purge{UpTo: up}
+	for _, id := range except {
+		p.Except = appendID(p.Except, id)
+	}
+	l.ready.purging = max(l.ready.purging, up)
+	return p
+}
+
+func (l *Leader) onNodeGone(node uint32, incarnation uint64) {
+	p := l.peers[node]
+	delete(l.awaited, node)
+	if p == nil || p.origin.Incarnation > incarnation {
+		return
+	}
+	l.dropNode(p.origin)
+}
+
+// dropNode takes back everything a dead process held and forgets its
+// consumers. Its stream's record stays in the machine until a newer incarnation
+// speaks.
+func (l *Leader) dropNode(o fsm.Origin) {
+	had := l.consumers.len() > 0
+	l.consumers.removeNode(o.Node)
+	var ids []queue.MessageID
+	for id, h := range l.held {
+		if h.node == o.Node && !h.named {
+			ids = append(ids, id)
+		}
+	}
+	l.takeBack(ids, fsm.RequeueCounted)
+	l.dropRequests(o.Node)
+	delete(l.peers, o.Node)
+	l.checkUnused(had)
+}
+
+// dropRequests forgets the unanswered requests of a node.
+func (l *Leader) dropRequests(node uint32) {
+	l.gets = slices.DeleteFunc(l.gets, func(g *wire.Get) bool {
+		if g.Origin.Node == node {
+			delete(l.getsFrom, g)
+			return true
+		}
+		return false
+	})
+	l.queries = slices.DeleteFunc(l.queries, func(q parkedQuery) bool { return q.q.Origin.Node == node })
+}
+
+// takeBack returns held messages through the log.
+func (l *Leader) takeBack(ids []queue.MessageID, kind fsm.SettleKind) {
+	if len(ids) == 0 {
+		return
+	}
+	sortIDs(ids)
+	r := fsm.Return{Kind: kind}
+	for _, id := range ids {
+		h := l.held[id]
+		h.named = true
+		l.held[id] = h
+		r.Runs = appendRun(r.Runs, id, h.attempt)
+	}
+	l.pending.add(r, false)
+}

@@ -1,0 +1,125 @@
+package leader
+
+import (
+	"github.com/warrenmq/warren/fsm"
+	"github.com/warrenmq/warren/queue/wire"
+)
+
+// inbound is another queue's stream of dead letters into this one.
+type inbound struct {
+	from     string
+	next     uint64
+	answered uint64
+	pending  []fsm.Transfer
+	bytes    int
+}
+
+func transferBytes(t fsm.Transfer) int { return len(t.Message) + 32 }
+
+// onTransfer takes dead letters from a source's leader. "Full" is an answer of
+// the moment and never gets into the log.
+func (l *Leader) onTransfer(from string, m *wire.Transfer) {
+	if l.phase == phaseOpen {
+		return // the source sends again
+	}
+	s := m.In.Source
+	if l.closing.closed {
+		l.answerTransfer(fsm.TransferResult{Source: s, UpTo: l.sourceWatermark(s), Gone: true})
+		l.replyTo(s, from)
+		return
+	}
+	t := l.transfers[s]
+	if t == nil {
+		if !l.cfg.SourceExists(s.Queue) {
+			return // the source asks again; by then the catalog copy knows it or the source is gone
+		}
+		t = &inbound{next: l.sourceWatermark(s) + 1}
+		l.transfers[s] = t
+	}
+	t.from = from
+	t.answered = max(t.answered, m.In.AnsweredUpTo)
+	end := m.In.First + uint64(len(m.In.Items))
+	switch {
+	case m.In.First > t.next:
+		l.sendTransferAnswer(t, &wire.TransferAnswer{Source: s.Queue, Epoch: s.Epoch, UpTo: t.next - 1, Gap: true})
+	case end <= t.next:
+		l.sendTransferAnswer(t, &wire.TransferAnswer{Source: s.Queue, Epoch: s.Epoch, UpTo: l.sourceWatermark(s)})
+	case l.full():
+		l.sendTransferAnswer(t, &wire.TransferAnswer{Source: s.Queue, Epoch: s.Epoch, UpTo: l.sourceWatermark(s), Full: true})
+	default:
+		items := m.In.Items[t.next-m.In.First:]
+		for _, it := range items {
+			t.bytes += transferBytes(it)
+		}
+		t.pending = append(t.pending, items...)
+		t.next = end
+	}
+}
+
+func (l *Leader) sourceWatermark(s fsm.Source) (seq uint64) {
+	l.replica.View(func(m *fsm.Machine) { seq, _ = m.SourceWatermark(s) })
+	return seq
+}
+
+// takeTransfers moves dead letters of one source into the entry.
+func (l *Leader) takeTransfers(e *fsm.Entry, p *proposal, s fsm.Source, t *inbound, room int) int {
+	if room <= 0 || len(t.pending) == 0 {
+		return room
+	}
+	n, size := 0, 0
+	for n < len(t.pending) && (n == 0 || size+transferBytes(t.pending[n]) <= room) {
+		size += transferBytes(t.pending[n])
+		l.limits.expect(p, int64(t.pending[n].BodyBytes))
+		n++
+	}
+	e.Commands = append(e.Commands, fsm.TransferIn{
+		Source: s, First: t.next - uint64(len(t.pending)), AnsweredUpTo: t.answered,
+		Items: t.pending[:n:n],
+	})
+	t.pending = t.pending[n:]
+	t.bytes -= size
+	if len(t.pending) == 0 {
+		t.pending, t.bytes = nil, 0
+	}
+	return room - size
+}
+
+func (l *Leader) replyTo(s fsm.Source, from string) {
+	if t := l.transfers[s]; t != nil {
+		t.from = from
+		return
+	}
+	l.transfers[s] = &inbound{from: from, next: l.sourceWatermark(s) + 1}
+}
+
+// answerTransfer tells a source what applying its transfers did.
+func (l *Leader) answerTransfer(r fsm.TransferResult) {
+	t := l.transfers[r.Source]
+	if t == nil {
+		return
+	}
+	if r.Gap || r.Unknown {
+		t.next, t.pending, t.bytes = r.UpTo+1, nil, 0
+	}
+	l.sendTransferAnswer(t, &wire.TransferAnswer{
+		Source: r.Source.Queue, Epoch: r.Source.Epoch, UpTo: r.UpTo, Gap: r.Gap || r.Unknown, Gone: r.Gone,
+	})
+}
+
+func (l *Leader) sendTransferAnswer(t *inbound, a *wire.TransferAnswer) {
+	a.Target = l.cfg.Queue
+	l.out.send(t.from, a)
+}
+
+// wakeMover starts the mover when there is something to move.
+func (l *Leader) wakeMover() {
+	if l.mover != nil {
+		l.mover.Wake()
+		return
+	}
+	var waiting int
+	l.replica.View(func(m *fsm.Machine) { waiting = m.Outbox().Len() })
+	if waiting > 0 {
+		l.mover = l.cfg.StartMover(l)
+	}
+}

@@ -1,0 +1,444 @@
+package wire
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/warrenmq/warren/fsm"
+	"github.com/warrenmq/warren/queue"
+)
+
+// Version is the first byte of every encoded message.
+const Version = 1
+
+// ErrMalformed is returned for bytes that are not a message of this version.
+var ErrMalformed = errors.New("wire: malformed message")
+
+const (
+	codeBatch byte = iota + 1
+	codeAttach
+	codeAttached
+	codeDetach
+	codeDetached
+	codeWindow
+	codeGet
+	codeGot
+	codeQuery
+	codeStatus
+	codeDeliver
+	codeAnswer
+	codeNotLeader
+	codeRollCall
+	codeResync
+	codeTransfer
+	codeTransferAnswer
+	codeTargetClosed
+	codeTargetForgotten
+)
+
+func (*Batch) code() byte           { return codeBatch }
+func (*Attach) code() byte          { return codeAttach }
+func (*Attached) code() byte        { return codeAttached }
+func (*Detach) code() byte          { return codeDetach }
+func (*Detached) code() byte        { return codeDetached }
+func (*Window) code() byte          { return codeWindow }
+func (*Get) code() byte             { return codeGet }
+func (*Got) code() byte             { return codeGot }
+func (*Query) code() byte           { return codeQuery }
+func (*Status) code() byte          { return codeStatus }
+func (*Deliver) code() byte         { return codeDeliver }
+func (*Answer) code() byte          { return codeAnswer }
+func (*NotLeader) code() byte       { return codeNotLeader }
+func (*RollCall) code() byte        { return codeRollCall }
+func (*Resync) code() byte          { return codeResync }
+func (*Transfer) code() byte        { return codeTransfer }
+func (*TransferAnswer) code() byte  { return codeTransferAnswer }
+func (*TargetClosed) code() byte    { return codeTargetClosed }
+func (*TargetForgotten) code() byte { return codeTargetForgotten }
+
+// Encode appends m's encoding to b.
+func Encode(b []byte, m Message) []byte {
+	b = append(b, Version, m.code())
+	return m.append(b)
+}
+
+// Decode reads one message; byte slices of the result share b.
+func Decode(b []byte) (Message, error) {
+	if len(b) < 2 || b[0] != Version {
+		return nil, ErrMalformed
+	}
+	m := fresh(b[1])
+	if m == nil {
+		return nil, fmt.Errorf("%w: unknown code %d", ErrMalformed, b[1])
+	}
+	d := &reader{b: b[2:]}
+	m.read(d)
+	if d.err != nil {
+		return nil, d.err
+	}
+	if len(d.b) != 0 {
+		return nil, fmt.Errorf("%w: %d bytes left over", ErrMalformed, len(d.b))
+	}
+	return m, nil
+}
+
+func fresh(code byte) Message {
+	switch code {
+	case codeBatch:
+		return new(Batch)
+	case codeAttach:
+		return new(Attach)
+	case codeAttached:
+		return new(Attached)
+	case codeDetach:
+		return new(Detach)
+	case codeDetached:
+		return new(Detached)
+	case codeWindow:
+		return new(Window)
+	case codeGet:
+		return new(Get)
+	case codeGot:
+		return new(Got)
+	case codeQuery:
+		return new(Query)
+	case codeStatus:
+		return new(Status)
+	case codeDeliver:
+		return new(Deliver)
+	case codeAnswer:
+		return new(Answer)
+	case codeNotLeader:
+		return new(NotLeader)
+	case codeRollCall:
+		return new(RollCall)
+	case codeResync:
+		return new(Resync)
+	case codeTransfer:
+		return new(Transfer)
+	case codeTransferAnswer:
+		return new(TransferAnswer)
+	case codeTargetClosed:
+		return new(TargetClosed)
+	case codeTargetForgotten:
+		return new(TargetForgotten)
+	}
+	return nil
+}
+
+// reader keeps the first error, so that message readers are straight lines.
+type reader struct {
+	b   []byte
+	err error
+}
+
+func (d *reader) fail() {
+	if d.err == nil {
+		d.err = ErrMalformed
+	}
+	d.b = nil
+}
+
+func (d *reader) u64() uint64 {
+	v, n := binary.Uvarint(d.b)
+	if n <= 0 {
+		d.fail()
+		return 0
+	}
+	d.b = d.b[n:]
+	return v
+}
+
+func (d *reader) i64() int64 {
+	v, n := binary.Varint(d.b)
+	if n <= 0 {
+		d.fail()
+		return 0
+	}
+	d.b = d.b[n:]
+	return v
+}
+
+func (d *reader) u32() uint32 {
+	v := d.u64()
+	if v > 1<<32-1 {
+		d.fail()
+		return 0
+	}
+	return uint32(v)
+}
+
+func (d *reader) bool() bool {
+	v := d.u64()
+	if v > 1 {
+		d.fail()
+	}
+	return v == 1
+}
+
+func (d *reader) bytes() []byte {
+	n := d.u64()
+	if n > uint64(len(d.b)) {
+		d.fail()
+		return nil
+	}
+	v := d.b[:n:n]
+	d.b = d.b[n:]
+	return v
+}
+
+// count reads a length of a list whose elements take at least one byte each.
+func (d *reader) count() int {
+	n := d.u64()
+	if n > uint64(len(d.b)) {
+		d.fail()
+		return 0
+	}
+	return int(n)
+}
+
+func (d *reader) origin() fsm.Origin {
+	return fsm.Origin{Node: d.u32(), Incarnation: d.u64()}
+}
+
+func putU(b []byte, vs ...uint64) []byte {
+	for _, v := range vs {
+		b = binary.AppendUvarint(b, v)
+	}
+	return b
+}
+
+func putBool(b []byte, v bool) []byte {
+	if v {
+		return append(b, 1)
+	}
+	return append(b, 0)
+}
+
+func putBytes(b, v []byte) []byte {
+	b = binary.AppendUvarint(b, uint64(len(v)))
+	return append(b, v...)
+}
+
+func putOrigin(b []byte, o fsm.Origin) []byte {
+	return putU(b, uint64(o.Node), o.Incarnation)
+}
+
+// command embeds one machine command as an entry of its own, so that the
+// machine's codec stays the only one for commands.
+func putCommand(b []byte, c fsm.Command) []byte {
+	return fsm.EncodeEntry(b, &fsm.Entry{Commands: []fsm.Command{c}})
+}
+
+func readCommand[C fsm.Command](d *reader) (c C) {
+	if d.err != nil {
+		return c
+	}
+	e, err := fsm.DecodeEntry(d.b)
+	d.b = nil
+	if err != nil || len(e.Commands) != 1 {
+		d.fail()
+		return c
+	}
+	c, ok := e.Commands[0].(C)
+	if !ok {
+		d.fail()
+	}
+	return c
+}
+
+func (m *Batch) append(b []byte) []byte { return putCommand(putU(b, m.Queue), m.Stream) }
+func (m *Batch) read(d *reader)         { m.Queue, m.Stream = d.u64(), readCommand[fsm.Stream](d) }
+
+func (m *Transfer) append(b []byte) []byte { return putCommand(putU(b, m.Target), m.In) }
+func (m *Transfer) read(d *reader)         { m.Target, m.In = d.u64(), readCommand[fsm.TransferIn](d) }
+
+func (c *Consumer) append(b []byte) []byte {
+	b = putU(b, uint64(c.No), uint64(c.Prefetch))
+	b = binary.AppendVarint(b, int64(c.Priority))
+	b = putBool(putBool(b, c.NoAck), c.Exclusive)
+	return binary.AppendVarint(binary.AppendVarint(b, c.WindowMessages), c.WindowBytes)
+}
+
+func (c *Consumer) read(d *reader) {
+	c.No, c.Prefetch, c.Priority = ConsumerNo(d.u64()), d.u32(), int32(d.i64())
+	c.NoAck, c.Exclusive = d.bool(), d.bool()
+	c.WindowMessages, c.WindowBytes = d.i64(), d.i64()
+}
+
+func (m *Attach) append(b []byte) []byte {
+	return m.Consumer.append(putOrigin(putU(b, m.Queue), m.Origin))
+}
+
+func (m *Attach) read(d *reader) {
+	m.Queue, m.Origin = d.u64(), d.origin()
+	m.Consumer.read(d)
+}
+
+func (m *Attached) append(b []byte) []byte {
+	return putBytes(putU(b, m.Queue, uint64(m.No)), []byte(m.Refusal))
+}
+
+func (m *Attached) read(d *reader) {
+	m.Queue, m.No, m.Refusal = d.u64(), ConsumerNo(d.u64()), string(d.bytes())
+}
+
+func (m *Detach) append(b []byte) []byte {
+	return putU(putOrigin(putU(b, m.Queue), m.Origin), uint64(m.No))
+}
+
+func (m *Detach) read(d *reader) {
+	m.Queue, m.Origin, m.No = d.u64(), d.origin(), ConsumerNo(d.u64())
+}
+
+func (m *Detached) append(b []byte) []byte { return putBool(putU(b, m.Queue, uint64(m.No)), m.Gone) }
+func (m *Detached) read(d *reader) {
+	m.Queue, m.No, m.Gone = d.u64(), ConsumerNo(d.u64()), d.bool()
+}
+
+func (m *Window) append(b []byte) []byte {
+	b = putU(putOrigin(putU(b, m.Queue), m.Origin), uint64(m.No))
+	return binary.AppendVarint(binary.AppendVarint(b, m.Messages), m.Bytes)
+}
+
+func (m *Window) read(d *reader) {
+	m.Queue, m.Origin, m.No = d.u64(), d.origin(), ConsumerNo(d.u64())
+	m.Messages, m.Bytes = d.i64(), d.i64()
+}
+
+func (m *Get) append(b []byte) []byte {
+	b = putU(putOrigin(putU(b, m.Queue), m.Origin), m.Req)
+	return putU(putBool(b, m.NoAck), m.After)
+}
+
+func (m *Get) read(d *reader) {
+	m.Queue, m.Origin, m.Req, m.NoAck, m.After = d.u64(), d.origin(), d.u64(), d.bool(), d.u64()
+}
+
+func (i *Item) append(b []byte) []byte {
+	b = putU(b, uint64(i.No), uint64(i.ID), uint64(i.Attempt), uint64(i.Failed))
+	return putBytes(putBool(b, i.Redelivered), i.Message)
+}
+
+func (i *Item) read(d *reader) {
+	i.No, i.ID, i.Attempt, i.Failed = ConsumerNo(d.u64()), queue.MessageID(d.u64()), d.u32(), d.u32()
+	i.Redelivered, i.Message = d.bool(), d.bytes()
+}
+
+func (m *Got) append(b []byte) []byte {
+	b = putBool(putU(b, m.Queue, m.Req), m.Found)
+	if m.Found {
+		b = m.Item.append(b)
+	}
+	return putU(b, uint64(m.Remaining))
+}
+
+func (m *Got) read(d *reader) {
+	m.Queue, m.Req, m.Found = d.u64(), d.u64(), d.bool()
+	if m.Found {
+		m.Item.read(d)
+	}
+	m.Remaining = d.u32()
+}
+
+func (m *Query) append(b []byte) []byte {
+	return putU(putOrigin(putU(b, m.Queue), m.Origin), m.Req, m.After)
+}
+
+func (m *Query) read(d *reader) {
+	m.Queue, m.Origin, m.Req, m.After = d.u64(), d.origin(), d.u64(), d.u64()
+}
+
+func (m *Status) append(b []byte) []byte {
+	return putU(b, m.Queue, m.Req, m.Ready, m.Unacked, m.Consumers, m.Outbox, m.Parked, m.ReadyBytes, m.Dropped)
+}
+
+func (m *Status) read(d *reader) {
+	m.Queue, m.Req, m.Ready, m.Unacked, m.Consumers = d.u64(), d.u64(), d.u64(), d.u64(), d.u64()
+	m.Outbox, m.Parked, m.ReadyBytes, m.Dropped = d.u64(), d.u64(), d.u64(), d.u64()
+}
+
+func (m *Deliver) append(b []byte) []byte {
+	b = putU(b, m.Queue, uint64(len(m.Items)))
+	for i := range m.Items {
+		b = m.Items[i].append(b)
+	}
+	return b
+}
+
+func (m *Deliver) read(d *reader) {
+	m.Queue = d.u64()
+	m.Items = make([]Item, d.count())
+	for i := range m.Items {
+		m.Items[i].read(d)
+	}
+}
+
+func (m *Answer) append(b []byte) []byte {
+	b = putU(putOrigin(putU(b, m.Queue), m.Origin), m.UpTo)
+	b = putU(putBool(b, m.Rewind), m.Next, uint64(len(m.Outcomes)))
+	for _, o := range m.Outcomes {
+		b = putU(b, o.Seq, uint64(o.Kind), o.Count)
+	}
+	return b
+}
+
+func (m *Answer) read(d *reader) {
+	m.Queue, m.Origin, m.UpTo, m.Rewind, m.Next = d.u64(), d.origin(), d.u64(), d.bool(), d.u64()
+	m.Outcomes = make([]fsm.Outcome, d.count())
+	for i := range m.Outcomes {
+		m.Outcomes[i] = fsm.Outcome{Seq: d.u64(), Kind: fsm.OutcomeKind(d.u64()), Count: d.u64()}
+	}
+}
+
+func (m *NotLeader) append(b []byte) []byte { return putBytes(putU(b, m.Queue), []byte(m.Hint)) }
+func (m *NotLeader) read(d *reader)         { m.Queue, m.Hint = d.u64(), string(d.bytes()) }
+
+func (m *RollCall) append(b []byte) []byte { return putU(b, m.Queue, m.Session) }
+func (m *RollCall) read(d *reader)         { m.Queue, m.Session = d.u64(), d.u64() }
+
+func (m *Resync) append(b []byte) []byte {
+	b = putU(putOrigin(putU(b, m.Queue, m.Session), m.Origin), uint64(len(m.Consumers)))
+	for i := range m.Consumers {
+		b = m.Consumers[i].append(b)
+	}
+	b = putU(b, uint64(len(m.Held)))
+	for _, h := range m.Held {
+		b = putU(b, uint64(h.No), uint64(h.ID), uint64(h.Attempt))
+	}
+	return b
+}
+
+func (m *Resync) read(d *reader) {
+	m.Queue, m.Session, m.Origin = d.u64(), d.u64(), d.origin()
+	m.Consumers = make([]Consumer, d.count())
+	for i := range m.Consumers {
+		m.Consumers[i].read(d)
+	}
+	m.Held = make([]Hold, d.count())
+	for i := range m.Held {
+		m.Held[i] = Hold{No: ConsumerNo(d.u64()), ID: queue.MessageID(d.u64()), Attempt: d.u32()}
+	}
+}
+
+func (m *TransferAnswer) append(b []byte) []byte {
+	b = putU(b, m.Source, m.Target, uint64(m.Epoch), m.UpTo)
+	return putBool(putBool(putBool(b, m.Gap), m.Full), m.Gone)
+}
+
+func (m *TransferAnswer) read(d *reader) {
+	m.Source, m.Target, m.Epoch, m.UpTo = d.u64(), d.u64(), d.u32(), d.u64()
+	m.Gap, m.Full, m.Gone = d.bool(), d.bool(), d.bool()
+}
+
+func (m *TargetClosed) append(b []byte) []byte {
+	return putU(b, m.Source, uint64(m.Epoch), m.Target, m.Watermark)
+}
+
+func (m *TargetClosed) read(d *reader) {
+	m.Source, m.Epoch, m.Target, m.Watermark = d.u64(), d.u32(), d.u64(), d.u64()
+}
+
+func (m *TargetForgotten) append(b []byte) []byte { return putU(b, m.Target, m.Source) }
+func (m *TargetForgotten) read(d *reader)         { m.Target, m.Source = d.u64(), d.u64() }

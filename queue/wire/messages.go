@@ -1,0 +1,222 @@
+package wire
+
+import (
+	"github.com/warrenmq/warren/fsm"
+	"github.com/warrenmq/warren/queue"
+)
+
+// Message is one of the message types of this package. Every message names
+// the queue it belongs to.
+type Message interface {
+	QueueID() uint64
+	code() byte
+	append(b []byte) []byte
+	read(d *reader)
+}
+
+// ConsumerNo is a consumer's number, unique within one node incarnation and
+// queue. 0 stands for basic.get.
+type ConsumerNo uint64
+
+// Batch carries operations of a node's stream to the leader.
+type Batch struct {
+	Queue  uint64
+	Stream fsm.Stream
+}
+
+// Consumer describes a consumer to the leader.
+type Consumer struct {
+	No       ConsumerNo
+	Prefetch uint32 // 0: unlimited
+	Priority int32
+	NoAck    bool
+	// Exclusive asks to be the only consumer.
+	Exclusive bool
+	// WindowMessages and WindowBytes are what the node can buffer for it now.
+	WindowMessages, WindowBytes int64
+}
+
+// Attach adds a consumer. Answered by Attached.
+type Attach struct {
+	Queue    uint64
+	Origin   fsm.Origin
+	Consumer Consumer
+}
+
+// Attached answers Attach. An empty Refusal means done.
+type Attached struct {
+	Queue   uint64
+	No      ConsumerNo
+	Refusal string // "exclusive": in exclusive use
+}
+
+// Detach removes a consumer; what it holds stays with its channel. Answered by
+// Detached, behind every delivery to it.
+type Detach struct {
+	Queue  uint64
+	Origin fsm.Origin
+	No     ConsumerNo
+}
+
+// Detached answers Detach, or tells that the leader ended the consumer (Gone).
+type Detached struct {
+	Queue uint64
+	No    ConsumerNo
+	Gone  bool
+}
+
+// Window gives a consumer room for more deliveries, as its client's socket
+// takes them.
+type Window struct {
+	Queue           uint64
+	Origin          fsm.Origin
+	No              ConsumerNo
+	Messages, Bytes int64
+}
+
+// Get asks for one message, after the node's stream up to After has been
+// applied. Answered by Got.
+type Get struct {
+	Queue  uint64
+	Origin fsm.Origin
+	Req    uint64
+	NoAck  bool
+	After  uint64
+}
+
+// Got answers Get; Found false means the queue had nothing ready.
+type Got struct {
+	Queue     uint64
+	Req       uint64
+	Found     bool
+	Item      Item
+	Remaining uint32
+}
+
+// Query asks for the queue's counts, after the node's stream up to After has
+// been applied. Answered by Status.
+type Query struct {
+	Queue  uint64
+	Origin fsm.Origin
+	Req    uint64
+	After  uint64
+}
+
+// Status answers Query.
+type Status struct {
+	Queue                               uint64
+	Req                                 uint64
+	Ready, Unacked, Consumers           uint64
+	Outbox, Parked, ReadyBytes, Dropped uint64
+}
+
+// Item is one delivery.
+type Item struct {
+	No          ConsumerNo
+	ID          queue.MessageID
+	Attempt     uint32
+	Failed      uint32
+	Redelivered bool
+	Message     []byte // fsm.EncodeMessage's output
+}
+
+// Deliver carries deliveries to the consumers of one node.
+type Deliver struct {
+	Queue uint64
+	Items []Item
+}
+
+// Answer tells a node how far its stream was applied.
+type Answer struct {
+	Queue  uint64
+	Origin fsm.Origin
+	UpTo   uint64
+	// Rewind: the leader expects Next; send everything from there again.
+	Rewind   bool
+	Next     uint64
+	Outcomes []fsm.Outcome
+}
+
+// NotLeader is sent back for a message that reached a node that does not lead
+// the queue. Hint is the leader it knows of, or "".
+type NotLeader struct {
+	Queue uint64
+	Hint  string
+}
+
+// RollCall is a beginning leader's question to each live node.
+type RollCall struct {
+	Queue   uint64
+	Session uint64
+}
+
+// Hold is a delivery that a node's client has not settled, or whose
+// settlement the node does not know to be committed.
+type Hold struct {
+	No      ConsumerNo
+	ID      queue.MessageID
+	Attempt uint32
+}
+
+// Resync tells a leader all of a node's consumers of the queue and what they
+// hold; it replaces what the leader knew. Session is the RollCall's, or 0.
+type Resync struct {
+	Queue     uint64
+	Session   uint64
+	Origin    fsm.Origin
+	Consumers []Consumer
+	Held      []Hold
+}
+
+// Transfer carries dead letters from the source's leader to the target's.
+type Transfer struct {
+	Target uint64
+	In     fsm.TransferIn
+}
+
+// TransferAnswer tells the source's leader how far the target took them.
+type TransferAnswer struct {
+	Source uint64 // the queue this message goes to
+	Target uint64
+	Epoch  uint32
+	UpTo   uint64
+	Gap    bool // send again from UpTo+1
+	Full   bool // try again later
+	Gone   bool // the target is closed with final watermark UpTo
+}
+
+// TargetClosed tells a source's leader that the target is closed with this
+// final watermark. Answered by TargetForgotten once it is in the source's log.
+type TargetClosed struct {
+	Source    uint64 // the queue this message goes to
+	Epoch     uint32
+	Target    uint64
+	Watermark uint64
+}
+
+// TargetForgotten answers TargetClosed.
+type TargetForgotten struct {
+	Target uint64 // the queue this message goes to
+	Source uint64
+}
+
+// QueueID implements Message: the queue whose leader or streams the message is for.
+func (m *Batch) QueueID() uint64           { return m.Queue }
+func (m *Attach) QueueID() uint64          { return m.Queue }
+func (m *Attached) QueueID() uint64        { return m.Queue }
+func (m *Detach) QueueID() uint64          { return m.Queue }
+func (m *Detached) QueueID() uint64        { return m.Queue }
+func (m *Window) QueueID() uint64          { return m.Queue }
+func (m *Get) QueueID() uint64             { return m.Queue }
+func (m *Got) QueueID() uint64             { return m.Queue }
+func (m *Query) QueueID() uint64           { return m.Queue }
+func (m *Status) QueueID() uint64          { return m.Queue }
+func (m *Deliver) QueueID() uint64         { return m.Queue }
+func (m *Answer) QueueID() uint64          { return m.Queue }
+func (m *NotLeader) QueueID() uint64       { return m.Queue }
+func (m *RollCall) QueueID() uint64        { return m.Queue }
+func (m *Resync) QueueID() uint64          { return m.Queue }
+func (m *Transfer) QueueID() uint64        { return m.Target }
+func (m *TransferAnswer) QueueID() uint64  { return m.Source }
+func (m *TargetClosed) QueueID() uint64    { return m.Source }
+func (m *TargetForgotten) QueueID() uint64 { return m.Target }
