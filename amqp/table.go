@@ -226,7 +226,8 @@ func validateValue(v any, depth int, values *int) error {
 	return nil
 }
 
-// AppendTable appends the encoding of t with its length. It panics on a value of a
+// AppendTable appends the encoding of t with its length. Names beyond [FieldNameMax]
+// bytes are cut at a rune boundary. It panics on a value of a
 // type outside the list of [Table], which only a programming error produces.
 func AppendTable(dst []byte, t Table) []byte {
 	at := len(dst)

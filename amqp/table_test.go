@@ -128,6 +128,7 @@ func TestTableMalformed(t *testing.T) {
 		{"huge length", "ffffffff", "too large"},
 		{"name beyond the end", "00000002 ff 61", "runs past the end"},
 		{"value beyond its table", "00000008 01 61 46 00000001 01 61 56", "past the end"},
+		{"first value far beyond its table", "00000022 01 61 46 00000002 01 62 53 00000014" + strings.Repeat("20", 20), "past the end"},
 		{"string length wraps", "00000007 01 61 53 ffffffff", "runs past the end"},
 		{"array item beyond the array", "0000000a 01 61 41 00000001 49 00000001", "past the end"},
 		{"bytes behind", "00000003 01 61 56 00", "left over"},

@@ -23,6 +23,9 @@ func (c *cursor) table() Table {
 // alone would not give the same bytes.
 func (c *cursor) fields(depth int) (t Table, odd bool) {
 	end := c.enter(depth)
+	if c.pos < end {
+		t = make(Table, 0, min(4, 1+(end-c.pos)/8)) // most tables are small
+	}
 	for c.pos < end {
 		f := Field{Name: string(c.shortstrBytes())}
 		start := c.pos
@@ -34,9 +37,6 @@ func (c *cursor) fields(depth int) (t Table, odd bool) {
 		if o {
 			odd = true
 			f.verbatim = c.verbatim(start)
-		}
-		if t == nil {
-			t = make(Table, 0, min(4, 1+(end-c.pos)/8)) // most tables are small
 		}
 		t = append(t, f)
 	}
