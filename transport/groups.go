@@ -1,0 +1,292 @@
+package transport
+
+import (
+	"encoding/binary"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// groupTable finds the Raft transport of a group and keeps the frames of groups that
+// do not run here yet.
+type groupTable struct {
+	m          *Mesh
+	inboxBytes atomic.Int64 // bytes of requests waiting for Raft, over all groups
+
+	mu     sync.RWMutex
+	open   map[GroupID]*RaftTransport
+	held   map[GroupID]*heldFrames
+	frames int // in held
+	closed bool
+
+	hookMu sync.Mutex
+	hook   func(g GroupID, from NodeID, catalogIndex uint64)
+	asks   []groupAsk // waiting for the hook
+	asking bool       // its goroutine runs
+}
+
+// heldFrames are the requests waiting for one group, in order of arrival.
+type heldFrames struct {
+	timer *time.Timer
+	rpcs  []*inboundRPC
+}
+
+type groupAsk struct {
+	g       GroupID
+	from    NodeID
+	catalog uint64
+}
+
+// inboundRPC is a Raft request on its way through Raft.
+type inboundRPC struct {
+	in    *inbound
+	call  uint64
+	cmd   any
+	bytes int64
+	resp  chan raft.RPCResponse // capacity 1: Raft never waits
+}
+
+func (t *groupTable) init(m *Mesh) {
+	t.m = m
+	t.open, t.held = map[GroupID]*RaftTransport{}, map[GroupID]*heldFrames{}
+}
+
+func (t *groupTable) count() int {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return len(t.open)
+}
+
+// OnUnknownGroup sets the hook for requests of groups that do not run here. The host may
+// open the group: the request waits up to Config.GroupHold and is answered "unknown
+// group" then. The hook runs on one goroutine of the mesh, once per group while
+// requests are held; it must not wait long.
+func (m *Mesh) OnUnknownGroup(f func(g GroupID, from NodeID, catalogIndex uint64)) {
+	m.groups.hookMu.Lock()
+	defer m.groups.hookMu.Unlock()
+	m.groups.hook = f
+}
+
+// Raft opens the transport of a group. Requests held for the group are delivered to
+// it first. An open transport of the same group is closed: the newest instance is
+// the group's only one.
+func (m *Mesh) Raft(g GroupID) *RaftTransport {
+	t := &m.groups
+	rt := newRaftTransport(m, g)
+	t.mu.Lock()
+	old := t.open[g]
+	if t.closed {
+		close(rt.done)
+		rt.closed = true
+	} else {
+		t.open[g] = rt
+		if h := t.held[g]; h != nil {
+			t.release(g, h)
+			for _, r := range h.rpcs {
+				rt.deliver(r)
+			}
+		}
+	}
+	t.mu.Unlock()
+	if old != nil {
+		m.cfg.Logger.Warn("raft transport opened twice, closing the older", "group", uint64(g))
+		old.shut()
+	}
+	return rt
+}
+
+// release takes the held frames of g out of the table; t.mu is held.
+func (t *groupTable) release(g GroupID, h *heldFrames) {
+	h.timer.Stop()
+	delete(t.held, g)
+	t.frames -= len(h.rpcs)
+}
+
+// remove takes rt out of the table unless a newer one has its place.
+func (t *groupTable) remove(rt *RaftTransport) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.open[rt.group] == rt {
+		delete(t.open, rt.group)
+	}
+}
+
+// close shuts every transport and forgets what is held.
+func (t *groupTable) close() {
+	t.mu.Lock()
+	t.closed = true
+	open := t.open
+	t.open = map[GroupID]*RaftTransport{}
+	for g, h := range t.held {
+		t.release(g, h)
+	}
+	t.mu.Unlock()
+	for _, rt := range open {
+		rt.shut()
+	}
+}
+
+// inject starts an election of a local group.
+func (t *groupTable) inject(g GroupID) error {
+	t.mu.RLock()
+	rt := t.open[g]
+	t.mu.RUnlock()
+	if rt == nil {
+		return ErrUnknownGroup
+	}
+	return rt.InjectTimeoutNow()
+}
+
+// appendTarget builds the fields that open raft and inject frames.
+func appendTarget(call uint64, to NodeID, g GroupID) []byte {
+	b := binary.AppendUvarint(make([]byte, 0, 48), call)
+	b = binary.AppendUvarint(b, uint64(g))
+	return binary.BigEndian.AppendUint32(b, targetCheck(to, g))
+}
+
+// readTarget reads them and verifies that this node is meant.
+func (m *Mesh) readTarget(d *decoder) (call uint64, g GroupID, err error) {
+	call, g = d.uvarint(), GroupID(d.uvarint())
+	check := d.u32()
+	if d.err == nil && check != targetCheck(m.cfg.Local, g) {
+		m.stats.framesMisdirected.Add(1)
+		return call, g, &RemoteError{Code: CodeTarget, Text: fmt.Sprintf("frame of group %d is not meant for node %s", g, m.cfg.Local)}
+	}
+	return call, g, nil
+}
+
+func (in *inbound) receiveInject(body []byte) error {
+	d := decoder{b: body}
+	call, g, err := in.m.readTarget(&d)
+	if end := d.end(); end != nil {
+		return end
+	}
+	if err == nil {
+		err = in.m.groups.inject(g)
+	}
+	in.answer(call, nil, err)
+	return nil
+}
+
+// receiveRaft delivers a Raft request to its group, holds it, or answers why not.
+func (m *Mesh) receiveRaft(in *inbound, body []byte) error {
+	d := decoder{b: body}
+	call, g, err := m.readTarget(&d)
+	catalog, rpc := d.uvarint(), d.u8()
+	rest := d.rest()
+	if d.err != nil {
+		return d.err
+	}
+	if err != nil {
+		in.answer(call, nil, err)
+		return nil
+	}
+	cmd, err := in.codec.readRequest(rpc, rest)
+	if err != nil || rpc == rpcSnapshot {
+		m.stats.badRequests.Add(1)
+		in.answer(call, nil, &RemoteError{Code: CodeMalformed, Text: fmt.Sprintf("raft request of type %d: %v", rpc, err)})
+		return nil
+	}
+	if a, ok := cmd.(*raft.AppendEntriesRequest); ok {
+		a.LeaderCommitIndex = verifiedCommit(a)
+	}
+	m.groups.route(g, catalog, &inboundRPC{in: in, call: call, cmd: cmd, bytes: int64(len(body)), resp: make(chan raft.RPCResponse, 1)})
+	return nil
+}
+
+// route delivers r to group g or holds it.
+func (t *groupTable) route(g GroupID, catalog uint64, r *inboundRPC) {
+	t.mu.RLock()
+	rt := t.open[g]
+	if rt != nil {
+		rt.deliver(r)
+		t.mu.RUnlock()
+		return
+	}
+	t.mu.RUnlock()
+	t.hold(g, catalog, r)
+}
+
+// hold keeps r for a group that does not run here and asks the host to start it.
+func (t *groupTable) hold(g GroupID, catalog uint64, r *inboundRPC) {
+	t.hookMu.Lock()
+	hooked := t.hook != nil
+	t.hookMu.Unlock()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if rt := t.open[g]; rt != nil {
+		rt.deliver(r)
+		return
+	}
+	h := t.held[g]
+	switch {
+	case t.closed || !hooked:
+		t.m.stats.raftUnknown.Add(1)
+		r.in.answer(r.call, nil, t.unknown(g))
+		return
+	case t.frames >= t.m.cfg.HeldFramesMax || (h != nil && len(h.rpcs) >= t.m.cfg.InboxDepth) ||
+		t.inboxBytes.Load()+r.bytes > t.m.cfg.InboxBytesMax:
+		t.m.stats.raftBusy.Add(1)
+		r.in.answer(r.call, nil, ErrBusy)
+		return
+	case h == nil:
+		h = new(heldFrames)
+		h.timer = time.AfterFunc(t.m.cfg.GroupHold, func() { t.expire(g, h) })
+		t.held[g] = h
+		t.ask(groupAsk{g: g, from: r.in.from, catalog: catalog})
+	}
+	t.m.stats.raftHeld.Add(1)
+	h.rpcs = append(h.rpcs, r)
+	t.frames++
+}
+
+func (t *groupTable) unknown(g GroupID) *RemoteError {
+	return &RemoteError{Code: CodeUnknownGroup, Text: fmt.Sprintf("group %d does not run on node %s", g, t.m.cfg.Local)}
+}
+
+// expire answers what was held in vain.
+func (t *groupTable) expire(g GroupID, h *heldFrames) {
+	t.mu.Lock()
+	mine := t.held[g] == h
+	if mine {
+		t.release(g, h)
+	}
+	t.mu.Unlock()
+	if !mine {
+		return
+	}
+	t.m.stats.raftUnknown.Add(uint64(len(h.rpcs)))
+	for _, r := range h.rpcs {
+		r.in.answer(r.call, nil, t.unknown(g))
+	}
+}
+
+// ask queues a question for the hook. The queue is bounded by the frames held.
+func (t *groupTable) ask(a groupAsk) {
+	t.hookMu.Lock()
+	defer t.hookMu.Unlock()
+	t.asks = append(t.asks, a)
+	if !t.asking {
+		t.asking = t.m.spawn(t.askAll)
+	}
+}
+
+func (t *groupTable) askAll() {
+	for {
+		t.hookMu.Lock()
+		asks, hook := t.asks, t.hook
+		t.asks = nil
+		if len(asks) == 0 || hook == nil {
+			t.asking = false
+			t.hookMu.Unlock()
+			return
+		}
+		t.hookMu.Unlock()
+		for _, a := range asks {
+			hook(a.g, a.from, a.catalog)
+		}
+	}
+}

@@ -1,0 +1,388 @@
+package transport
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/mem"
+)
+
+// Sizes of gRPC's buffers for each connection.
+const (
+	streamWindowBytes = 4 << 20
+	connWindowBytes   = 8 << 20
+	ioBufferBytes     = 64 << 10
+	streamsMax        = 256  // concurrent streams of one connection
+	strangersMax      = 4096 // different node incarnations met in a lifetime
+)
+
+type (
+	appHandler  = func(from NodeID, payload []byte)
+	callHandler = func(ctx context.Context, from NodeID, req []byte) ([]byte, error)
+)
+
+// Mesh is one node's end of all links. Its methods may be called from any
+// goroutine.
+type Mesh struct {
+	cfg     Config
+	began   time.Time // origin of ping stamps
+	process uint64    // drawn at random: tells runs of the process apart
+	pool    mem.BufferPool
+	server  *grpc.Server
+
+	ctx    context.Context // ends at Close
+	cancel context.CancelFunc
+	done   <-chan struct{}
+
+	wg sync.WaitGroup // every goroutine started by spawn
+
+	// mu guards the tables of peers. Nothing waits while holding it.
+	mu          sync.Mutex
+	closed      bool
+	peers       map[NodeID]*peer
+	inbound     map[NodeID]*inbound    // newest active stream of each node
+	dispatchers map[NodeID]*dispatcher // never removed: order outlives a link
+	listeners   []func(PeerStatus)
+	refusal     time.Time // of the newest logged refusal
+
+	appHandlers  [256]atomic.Pointer[appHandler]
+	callHandlers [256]atomic.Pointer[callHandler]
+	epochs       atomic.Uint64
+	workers      workers
+	local        dispatcher
+	groups       groupTable
+	snapOut      chan struct{} // slots of snapshots being sent
+	snapIn       chan struct{} // and received
+	unary        chan struct{} // slots of calls by address
+	stats        counters
+}
+
+// New starts a mesh: it serves the listener and dials nobody until told to.
+func New(cfg Config) (*Mesh, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	cfg = cfg.withDefaults()
+	m := &Mesh{cfg: cfg, began: time.Now(), process: rand.Uint64() | 1, pool: mem.DefaultBufferPool(),
+		peers: map[NodeID]*peer{}, inbound: map[NodeID]*inbound{}, dispatchers: map[NodeID]*dispatcher{},
+		snapOut: make(chan struct{}, cfg.Snapshots), snapIn: make(chan struct{}, cfg.Snapshots), unary: make(chan struct{}, cfg.Workers)}
+	m.ctx, m.cancel = context.WithCancel(context.Background())
+	m.done = m.ctx.Done()
+	m.workers.m = m
+	m.local.m, m.local.from = m, cfg.Local
+	m.groups.init(m)
+	m.server = grpc.NewServer(m.serverOptions()...)
+	m.server.RegisterService(service(), m)
+	m.spawn(func() {
+		if err := m.server.Serve(cfg.Listener); err != nil && m.ctx.Err() == nil {
+			cfg.Logger.Error("node listener failed", "err", err)
+		}
+	})
+	return m, nil
+}
+
+func (m *Mesh) serverOptions() []grpc.ServerOption {
+	opts := []grpc.ServerOption{
+		grpc.ForceServerCodecV2(rawCodec{}),
+		grpc.StaticStreamWindowSize(streamWindowBytes), grpc.StaticConnWindowSize(connWindowBytes),
+		grpc.ReadBufferSize(ioBufferBytes), grpc.WriteBufferSize(ioBufferBytes),
+		grpc.MaxRecvMsgSize(m.receiveMax()), grpc.MaxSendMsgSize(m.receiveMax()),
+		grpc.MaxConcurrentStreams(streamsMax),
+		grpc.ConnectionTimeout(m.cfg.DialTimeout),
+		grpc.WaitForHandlers(true),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
+	}
+	if m.cfg.ServerCreds != nil {
+		opts = append(opts, grpc.Creds(m.cfg.ServerCreds))
+	}
+	return opts
+}
+
+// receiveMax is the largest gRPC message: a frame or a batch with its urgent part.
+func (m *Mesh) receiveMax() int { return m.cfg.FrameBytesMax + 2*messageBytesMax }
+
+// spawn starts a goroutine of the mesh; it reports false when the mesh is closed.
+func (m *Mesh) spawn(f func()) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return false
+	}
+	m.wg.Go(f)
+	return true
+}
+
+// Close ends every link, every waiting call and every goroutine of the mesh and
+// closes the listener. Handlers must return for it to return. It is safe twice.
+func (m *Mesh) Close() error {
+	m.mu.Lock()
+	already := m.closed
+	m.closed = true
+	m.mu.Unlock()
+	if !already {
+		m.cancel()
+		m.groups.close()
+	}
+	m.server.Stop()
+	m.wg.Wait()
+	return nil
+}
+
+// SetPeers keeps links, and pings, to exactly these nodes. Links to others are made
+// on demand and dropped when idle.
+func (m *Mesh) SetPeers(nodes []NodeID) {
+	want := make(map[NodeID]bool, len(nodes))
+	for _, n := range nodes {
+		want[n] = n != m.cfg.Local
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for id, p := range m.peers {
+		p.mu.Lock()
+		p.pinned = want[id]
+		p.mu.Unlock()
+	}
+	for id, ok := range want {
+		if ok && m.peers[id] == nil && !m.closed {
+			m.addPeer(id).pinned = true
+		}
+	}
+}
+
+// addPeer starts the goroutine of a new peer; m.mu is held.
+func (m *Mesh) addPeer(id NodeID) *peer {
+	p := newPeer(m, id)
+	m.peers[id] = p
+	m.wg.Go(func() { p.run(m.ctx) })
+	return p
+}
+
+// peer returns the peer of that name, making it when needed.
+func (m *Mesh) peer(id NodeID) (*peer, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch p := m.peers[id]; {
+	case m.closed:
+		return nil, ErrClosed
+	case p != nil:
+		return p, nil
+	case id == m.cfg.Local:
+		return nil, fmt.Errorf("transport: node %s is this node", id)
+	case id == "" || len(id) > nodeIDBytesMax:
+		return nil, fmt.Errorf("%w: %q", ErrUnresolved, id)
+	default:
+		return m.addPeer(id), nil
+	}
+}
+
+// dropIdle removes p if it is still idle; its goroutine ends then.
+func (m *Mesh) dropIdle(p *peer) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !p.idle() {
+		return false
+	}
+	delete(m.peers, p.id)
+	return true
+}
+
+// forgetPeer is the end of a peer's goroutine.
+func (m *Mesh) forgetPeer(p *peer) {
+	m.mu.Lock()
+	if m.peers[p.id] == p {
+		delete(m.peers, p.id)
+	}
+	m.mu.Unlock()
+	p.mu.Lock()
+	p.gone = true
+	close(p.tried)
+	p.tried = make(chan struct{})
+	close(p.up) // down since its link ended, so it is open: wake those who wait
+	p.mu.Unlock()
+}
+
+// Peer returns what is known about the way to a node. The local node is always up.
+func (m *Mesh) Peer(n NodeID) PeerStatus {
+	if n == m.cfg.Local {
+		return PeerStatus{Node: n, Up: true, LastAnswered: time.Now(), Process: m.process}
+	}
+	m.mu.Lock()
+	p := m.peers[n]
+	m.mu.Unlock()
+	if p == nil {
+		return PeerStatus{Node: n}
+	}
+	return p.status()
+}
+
+// OnPeerChange adds a listener for changes of PeerStatus.Up and Refused. It runs on
+// the peer's goroutine, in order for each peer, and must be quick.
+func (m *Mesh) OnPeerChange(f func(PeerStatus)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.listeners = append(m.listeners, f)
+}
+
+func (m *Mesh) peerChanged(s PeerStatus) {
+	m.mu.Lock()
+	listeners := m.listeners
+	m.mu.Unlock()
+	for _, f := range listeners {
+		f(s)
+	}
+}
+
+// activate makes in the stream of its node. The older one, if any, delivers nothing
+// after activate has returned.
+func (m *Mesh) activate(in *inbound) error {
+	m.mu.Lock()
+	old := m.inbound[in.from]
+	if m.closed || in.gone || (old != nil && old.epoch > in.epoch) {
+		m.mu.Unlock()
+		return &RemoteError{Code: CodeStale, Text: "a newer stream of the node has taken over"}
+	}
+	m.inbound[in.from] = in
+	p := m.peers[in.from]
+	m.mu.Unlock()
+	if old != nil {
+		old.kill(&RemoteError{Code: CodeStale, Text: "a newer stream of the node has taken over"})
+	}
+	if p != nil {
+		p.hurry()
+	}
+	return nil
+}
+
+func (m *Mesh) unregister(in *inbound) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	in.gone = true
+	if m.inbound[in.from] == in {
+		delete(m.inbound, in.from)
+	}
+}
+
+// inboundEpoch returns the epoch of a node's active stream, 0 if there is none.
+func (m *Mesh) inboundEpoch(from NodeID) uint64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if in := m.inbound[from]; in != nil {
+		return in.epoch
+	}
+	return 0
+}
+
+// dispatcherOf returns the dispatcher of a node, which outlives its links.
+func (m *Mesh) dispatcherOf(from NodeID) (*dispatcher, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	d := m.dispatchers[from]
+	if d == nil {
+		if len(m.dispatchers) >= strangersMax {
+			return nil, false
+		}
+		d = &dispatcher{m: m, from: from}
+		m.dispatchers[from] = d
+	}
+	return d, true
+}
+
+// refused logs a refusal, at most one a second.
+func (m *Mesh) refused(h hello, e *RemoteError) {
+	m.stats.hellosRefused.Add(1)
+	m.mu.Lock()
+	quiet := time.Since(m.refusal) < time.Second
+	if !quiet {
+		m.refusal = time.Now()
+	}
+	m.mu.Unlock()
+	if !quiet {
+		m.cfg.Logger.Warn("refused a link", "peer", string(h.from), "cluster", h.cluster, "err", error(e))
+	}
+}
+
+// InjectAt asks a node to start an election of group g there, as
+// RaftTransport.InjectTimeoutNow does here.
+func (m *Mesh) InjectAt(ctx context.Context, node NodeID, g GroupID) error {
+	if node == m.cfg.Local {
+		return m.groups.inject(g)
+	}
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, m.cfg.CallTimeout)
+		defer cancel()
+	}
+	_, err := m.ask(ctx, node, request{kind: frameInject, fields: func(call uint64) []byte {
+		return appendTarget(call, node, g)
+	}})
+	return err
+}
+
+// counters are the totals behind Stats.
+type counters struct {
+	framesIn, framesOut, framesFenced, framesMisdirected   atomic.Uint64
+	linksMade, linksLost, hellosRefused                    atomic.Uint64
+	raftBusy, raftUnknown, raftHeld, appendsShortened      atomic.Uint64
+	appUnhandled, appBacklog, callsBusy                    atomic.Uint64
+	snapshotsSent, snapshotsReceived, snapshotsFailed      atomic.Uint64
+	candidatesFreed, commitsCapped, unhealthy, badRequests atomic.Uint64
+}
+
+// Stats are totals since the start, for metrics.
+type Stats struct {
+	FramesIn, FramesOut uint64
+	FramesFenced        uint64 // dropped because a newer stream had taken over
+	FramesMisdirected   uint64 // refused because they named another target
+	LinksMade           uint64
+	LinksLost           uint64
+	HellosRefused       uint64
+	RaftBusy            uint64 // Raft requests answered "busy"
+	RaftUnknown         uint64 // answered "unknown group"
+	RaftHeld            uint64 // held for a group that was not running yet
+	AppendsShortened    uint64
+	CommitsCapped       uint64 // appends whose commit index was lowered to what they verify
+	AppUnhandled        uint64 // application messages without a handler
+	AppBacklog          uint64 // Send refused with ErrBacklog
+	CallsBusy           uint64
+	SnapshotsSent       uint64
+	SnapshotsReceived   uint64
+	SnapshotsFailed     uint64
+	CandidatesFreed     uint64
+	Unhealthy           uint64 // appends withheld while the local log was stuck
+	BadRequests         uint64 // requests that could not be decoded
+	Groups              int    // Raft transports open
+	InboxBytes          int64  // Raft requests waiting
+	QueuedBytes         int    // waiting to be sent, over all peers
+}
+
+// Stats returns the totals.
+func (m *Mesh) Stats() Stats {
+	c := &m.stats
+	s := Stats{
+		FramesIn: c.framesIn.Load(), FramesOut: c.framesOut.Load(), FramesFenced: c.framesFenced.Load(),
+		FramesMisdirected: c.framesMisdirected.Load(), LinksMade: c.linksMade.Load(), LinksLost: c.linksLost.Load(),
+		HellosRefused: c.hellosRefused.Load(), RaftBusy: c.raftBusy.Load(), RaftUnknown: c.raftUnknown.Load(),
+		RaftHeld: c.raftHeld.Load(), AppendsShortened: c.appendsShortened.Load(), CommitsCapped: c.commitsCapped.Load(),
+		AppUnhandled: c.appUnhandled.Load(), AppBacklog: c.appBacklog.Load(), CallsBusy: c.callsBusy.Load(),
+		SnapshotsSent: c.snapshotsSent.Load(), SnapshotsReceived: c.snapshotsReceived.Load(), SnapshotsFailed: c.snapshotsFailed.Load(),
+		CandidatesFreed: c.candidatesFreed.Load(), Unhealthy: c.unhealthy.Load(), BadRequests: c.badRequests.Load(),
+		Groups: m.groups.count(), InboxBytes: m.groups.inboxBytes.Load(),
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, p := range m.peers {
+		p.mu.Lock()
+		if p.sess != nil {
+			s.QueuedBytes += p.sess.out.queued()
+		}
+		p.mu.Unlock()
+	}
+	return s
+}

@@ -1,0 +1,375 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"syscall"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+)
+
+// PeerStatus is what the mesh knows about the way to a node.
+type PeerStatus struct {
+	Node NodeID
+	// Up is true while a link to the node is established.
+	Up bool
+	// Refused is true when the newest dial was refused by the node's host: the
+	// process is certainly dead.
+	Refused bool
+	// LastAnswered is the sending time of the newest ping that was answered.
+	LastAnswered time.Time
+	// RTT is the round trip of that ping.
+	RTT time.Duration
+	// Process identifies the run of the node's process the link leads or last led
+	// to; 0 before the first link.
+	Process uint64
+	// Err is why the link is down, nil while it is up or was never tried.
+	Err error
+}
+
+// peer keeps the outgoing link to one node: one goroutine dials, then reads; one
+// more writes while a link is up.
+type peer struct {
+	m  *Mesh
+	id NodeID
+
+	mu           sync.Mutex
+	sess         *session      // nil while down
+	up           chan struct{} // closed while up
+	tried        chan struct{} // closed and replaced after each failed attempt
+	pinned       bool          // named by SetPeers
+	lastUse      time.Time
+	refused      bool
+	lastAnswered time.Time
+	rtt          time.Duration
+	process      uint64
+	err          error // of the newest failed attempt or lost link; nil while up
+	gone         bool  // removed from the mesh; nothing may wait on it
+
+	kick chan struct{} // capacity 1: dial now
+}
+
+func newPeer(m *Mesh, id NodeID) *peer {
+	return &peer{m: m, id: id, up: make(chan struct{}), tried: make(chan struct{}), kick: make(chan struct{}, 1), lastUse: time.Now()}
+}
+
+func (p *peer) status() PeerStatus {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return PeerStatus{Node: p.id, Up: p.sess != nil, Refused: p.refused, LastAnswered: p.lastAnswered, RTT: p.rtt, Process: p.process, Err: p.err}
+}
+
+// current returns the session, or nil.
+func (p *peer) current() *session {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.lastUse = time.Now()
+	return p.sess
+}
+
+// await waits for a session until stop or timeout. With failFast it gives up as
+// soon as an attempt has failed.
+func (p *peer) await(stop <-chan struct{}, timeout <-chan time.Time, failFast bool) (*session, error) {
+	for {
+		p.mu.Lock()
+		p.lastUse = time.Now()
+		sess, up, tried, err, gone := p.sess, p.up, p.tried, p.err, p.gone
+		p.mu.Unlock()
+		switch {
+		case sess != nil:
+			return sess, nil
+		case gone:
+			return nil, ErrPeerDown
+		case failFast && err != nil && !errors.Is(err, errLinkLost):
+			return nil, fmt.Errorf("%w: %w", ErrPeerDown, err)
+		}
+		var failed <-chan struct{}
+		if failFast {
+			failed = tried
+		}
+		select {
+		case <-up:
+		case <-failed:
+		case <-stop:
+			return nil, ErrClosed
+		case <-p.m.done:
+			return nil, ErrClosed
+		case <-timeout:
+			return nil, fmt.Errorf("%w: no link within the wait", ErrPeerDown)
+		}
+	}
+}
+
+// errLinkLost marks the state between the loss of a link and the next attempt.
+var errLinkLost = errors.New("link lost")
+
+// answered records an answered ping.
+func (p *peer) answered(sent time.Time, rtt time.Duration) {
+	p.mu.Lock()
+	if sent.After(p.lastAnswered) {
+		p.lastAnswered, p.rtt = sent, rtt
+	}
+	p.mu.Unlock()
+}
+
+// answeredSince returns the time of the newest answered ping, not before began.
+func (p *peer) answeredSince(began time.Time) time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.lastAnswered.After(began) {
+		return p.lastAnswered
+	}
+	return began
+}
+
+// hurry asks for a dial at once: the node was just heard from.
+func (p *peer) hurry() {
+	select {
+	case p.kick <- struct{}{}:
+	default:
+	}
+}
+
+// idle reports whether the peer may be dropped.
+func (p *peer) idle() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !p.pinned && time.Since(p.lastUse) > p.m.cfg.IdleMax
+}
+
+// run dials, serves the link, and dials again, until the mesh closes or the peer is
+// idle. It is the peer's own goroutine.
+func (p *peer) run(ctx context.Context) {
+	defer p.m.forgetPeer(p)
+	pause := p.m.cfg.RedialMin
+	for ctx.Err() == nil {
+		if p.idle() && p.m.dropIdle(p) {
+			return
+		}
+		linked := p.connectAndServe(ctx)
+		if linked {
+			pause = p.m.cfg.RedialMin
+		}
+		wait := pause/2 + rand.N(pause/2+1)
+		pause = min(pause*2, p.m.cfg.RedialMax)
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-p.kick:
+			timer.Stop()
+		case <-ctx.Done():
+			timer.Stop()
+		}
+	}
+}
+
+// connectAndServe makes one attempt and, when it succeeds, stays with the link until it
+// ends. It reports whether there was a link.
+func (p *peer) connectAndServe(ctx context.Context) bool {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	sess, stream, conn, err := p.connect(ctx, cancel)
+	if err != nil {
+		p.attemptFailed(err)
+		return false
+	}
+	defer conn.Close()
+	p.established(sess)
+	var writer sync.WaitGroup
+	writer.Go(func() { sess.write(stream) })
+	stopIdle := p.watchIdle(sess)
+	sess.read(stream)
+	stopIdle()
+	writer.Wait()
+	p.ended(sess)
+	return true
+}
+
+// watchIdle ends the session of an unpinned peer when nothing used it for long.
+// It costs a timer, not a goroutine.
+func (p *peer) watchIdle(sess *session) (stop func()) {
+	var (
+		mu      sync.Mutex
+		timer   *time.Timer
+		stopped bool
+	)
+	mu.Lock()
+	defer mu.Unlock()
+	timer = time.AfterFunc(p.m.cfg.IdleMax, func() {
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case stopped:
+		case p.idle():
+			sess.fail(errIdle)
+		default:
+			timer.Reset(p.m.cfg.IdleMax)
+		}
+	})
+	return func() {
+		mu.Lock()
+		defer mu.Unlock()
+		stopped = true
+		timer.Stop()
+	}
+}
+
+var errIdle = errors.New("link was idle")
+
+// attemptFailed records a failed dial or handshake.
+func (p *peer) attemptFailed(err error) {
+	p.mu.Lock()
+	refused := errors.Is(err, syscall.ECONNREFUSED)
+	changed := refused != p.refused
+	first := p.err == nil || errors.Is(p.err, errLinkLost)
+	p.refused, p.err = refused, err
+	close(p.tried)
+	p.tried = make(chan struct{})
+	p.mu.Unlock()
+	if p.m.ctx.Err() != nil {
+		return
+	}
+	if first {
+		p.m.cfg.Logger.Info("link to peer cannot be made", "peer", string(p.id), "err", err)
+	}
+	if changed {
+		p.m.peerChanged(p.status())
+	}
+}
+
+func (p *peer) established(sess *session) {
+	p.mu.Lock()
+	p.sess, p.err, p.refused, p.process = sess, nil, false, sess.process
+	p.lastUse = time.Now()
+	close(p.up)
+	p.mu.Unlock()
+	p.m.stats.linksMade.Add(1)
+	p.m.cfg.Logger.Info("link to peer is up", "peer", string(p.id), "epoch", sess.epoch)
+	p.m.peerChanged(p.status())
+}
+
+func (p *peer) ended(sess *session) {
+	p.mu.Lock()
+	p.sess = nil
+	p.up = make(chan struct{})
+	p.err = fmt.Errorf("%w: %w", errLinkLost, sess.cause)
+	p.mu.Unlock()
+	p.m.stats.linksLost.Add(1)
+	if p.m.ctx.Err() == nil {
+		p.m.cfg.Logger.Info("link to peer is down", "peer", string(p.id), "err", sess.cause)
+	}
+	p.m.peerChanged(p.status())
+}
+
+// dialled is a gRPC connection that remembers why its socket could not be opened.
+type dialled struct {
+	*grpc.ClientConn
+	mu  sync.Mutex
+	err error
+}
+
+// explain prefers the socket's error to gRPC's description of it.
+func (d *dialled) explain(err error) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.err != nil {
+		return d.err
+	}
+	return err
+}
+
+// open prepares a connection to addr; it is dialled at the first use.
+func (m *Mesh) open(addr string) (*dialled, error) {
+	d := &dialled{}
+	creds := m.cfg.ClientCreds
+	if creds == nil {
+		creds = insecure.NewCredentials()
+	}
+	cc, err := grpc.NewClient("passthrough:///"+addr,
+		grpc.WithTransportCredentials(creds),
+		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
+			c, err := m.cfg.Dial(ctx, addr)
+			d.mu.Lock()
+			d.err = err
+			d.mu.Unlock()
+			return c, err
+		}),
+		grpc.WithNoProxy(),
+		grpc.WithDisableRetry(), grpc.WithDisableServiceConfig(), grpc.WithDisableHealthCheck(),
+		grpc.WithStaticStreamWindowSize(streamWindowBytes), grpc.WithStaticConnWindowSize(connWindowBytes),
+		grpc.WithReadBufferSize(ioBufferBytes), grpc.WithWriteBufferSize(ioBufferBytes),
+		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(rawCodec{}),
+			grpc.MaxCallRecvMsgSize(m.receiveMax()), grpc.MaxCallSendMsgSize(m.receiveMax())),
+	)
+	if err != nil {
+		return nil, err
+	}
+	d.ClientConn = cc
+	return d, nil
+}
+
+// dial resolves the peer and prepares a connection to it.
+func (p *peer) dial() (*dialled, error) {
+	if p.m.cfg.ClusterID() == "" {
+		return nil, ErrVirgin
+	}
+	addr, ok := p.m.cfg.Resolve(p.id)
+	if !ok {
+		return nil, fmt.Errorf("%w: %s", ErrUnresolved, p.id)
+	}
+	return p.m.open(addr)
+}
+
+// connect dials and shakes hands.
+func (p *peer) connect(ctx context.Context, cancel context.CancelFunc) (*session, grpc.ClientStream, *dialled, error) {
+	conn, err := p.dial()
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	timer := time.AfterFunc(p.m.cfg.DialTimeout, cancel)
+	sess, stream, err := p.shake(ctx, cancel, conn)
+	if err == nil && !timer.Stop() {
+		err = fmt.Errorf("handshake with %s: %w", p.id, ErrTimeout)
+	}
+	timer.Stop()
+	if err != nil {
+		cancel()
+		conn.Close()
+		return nil, nil, nil, err
+	}
+	return sess, stream, conn, nil
+}
+
+func (p *peer) shake(ctx context.Context, cancel context.CancelFunc, conn *dialled) (*session, grpc.ClientStream, error) {
+	m := p.m
+	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, linkMethod)
+	if err != nil {
+		return nil, nil, fmt.Errorf("dial %s: %w", p.id, conn.explain(err))
+	}
+	h := hello{versionMin: protocolVersionMin, version: protocolVersion, cluster: m.cfg.ClusterID(),
+		from: m.cfg.Local, to: p.id, process: m.process}
+	if err := stream.SendMsg(rawBytes(h.encode())); err != nil {
+		return nil, nil, fmt.Errorf("greet %s: %w", p.id, conn.explain(err))
+	}
+	var msg rawMessage
+	if err := stream.RecvMsg(&msg); err != nil {
+		return nil, nil, fmt.Errorf("greet %s: %w", p.id, conn.explain(err))
+	}
+	w, err := decodeReply(msg.take())
+	if err != nil {
+		return nil, nil, fmt.Errorf("greet %s: %w", p.id, err)
+	}
+	if w.node != p.id {
+		return nil, nil, fmt.Errorf("greet %s: %w", p.id, &RemoteError{Code: CodeTarget, Text: fmt.Sprintf("%s answers at that address", w.node)})
+	}
+	sess := &session{p: p, epoch: w.epoch, process: w.process, cancel: cancel, codec: raftCodec{self: []byte(p.id)},
+		out: newOutbox(m.cfg.QueueBytesMax, m.pool), pending: map[uint64]func([]byte, error){}, done: make(chan struct{})}
+	sess.out.grant(int64(min(w.window, 1<<30)))
+	return sess, stream, nil
+}

@@ -1,0 +1,303 @@
+package transport
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// RaftTransport is one group's view of the mesh. It has no goroutine of its own
+// while nothing is asked of the group.
+type RaftTransport struct {
+	m        *Mesh
+	group    GroupID
+	codec    raftCodec // for what this node sends
+	consumer chan raft.RPC
+
+	mu       sync.Mutex
+	closed   bool
+	waiting  []*inboundRPC // handed to Raft, in order; not answered yet
+	draining bool          // a goroutine waits for their answers
+	votes    []*openVote   // requests of this replica's candidacy that are not answered
+
+	appendFailed atomic.Pointer[func(to NodeID)]
+
+	done chan struct{} // closed at Close
+}
+
+var (
+	_ raft.Transport   = (*RaftTransport)(nil)
+	_ raft.WithPreVote = (*RaftTransport)(nil)
+	_ raft.WithClose   = (*RaftTransport)(nil)
+)
+
+func newRaftTransport(m *Mesh, g GroupID) *RaftTransport {
+	return &RaftTransport{m: m, group: g, codec: raftCodec{self: []byte(m.cfg.Local)},
+		consumer: make(chan raft.RPC, m.cfg.InboxDepth), done: make(chan struct{})}
+}
+
+// Consumer implements raft.Transport.
+func (rt *RaftTransport) Consumer() <-chan raft.RPC { return rt.consumer }
+
+// LocalAddr implements raft.Transport: the node's identity.
+func (rt *RaftTransport) LocalAddr() raft.ServerAddress { return raft.ServerAddress(rt.m.cfg.Local) }
+
+// EncodePeer implements raft.Transport: the address is the identity.
+func (rt *RaftTransport) EncodePeer(_ raft.ServerID, addr raft.ServerAddress) []byte {
+	return []byte(addr)
+}
+
+// DecodePeer implements raft.Transport.
+func (rt *RaftTransport) DecodePeer(b []byte) raft.ServerAddress { return raft.ServerAddress(b) }
+
+// SetHeartbeatHandler does nothing on purpose. Raft's handler would change the
+// term beside a main loop that still believes to lead, and the next Apply would be
+// written with a term this node does not lead (hashicorp/raft#695). Heartbeats
+// arrive through Consumer like every other request.
+func (rt *RaftTransport) SetHeartbeatHandler(func(raft.RPC)) {}
+
+// Close unregisters the group and ends every call that waits. It is safe twice.
+func (rt *RaftTransport) Close() error {
+	rt.m.groups.remove(rt)
+	rt.shut()
+	return nil
+}
+
+// shut marks the transport closed.
+func (rt *RaftTransport) shut() {
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	if !rt.closed {
+		rt.closed = true
+		close(rt.done)
+	}
+}
+
+// OnAppendFailed sets a listener for append requests that failed with entries in
+// flight. Raft sends those entries again only when something triggers it, so the
+// host should issue a Barrier. It is called on Raft's or the link's goroutine and
+// must not wait.
+func (rt *RaftTransport) OnAppendFailed(f func(to NodeID)) { rt.appendFailed.Store(&f) }
+
+func (rt *RaftTransport) failedAppend(to NodeID, req *raft.AppendEntriesRequest) {
+	if f := rt.appendFailed.Load(); f != nil && len(req.Entries) > 0 {
+		(*f)(to)
+	}
+}
+
+// InjectTimeoutNow makes the local replica start an election at once, without
+// pre-vote, as if a leader had handed over to it. It fails with ErrBusy when the
+// replica does not drain its inbox.
+func (rt *RaftTransport) InjectTimeoutNow() error {
+	id := []byte(rt.m.cfg.Local)
+	rpc := raft.RPC{
+		Command:  &raft.TimeoutNowRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: id, Addr: id}},
+		RespChan: make(chan raft.RPCResponse, 1), // nobody needs the answer
+	}
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	if rt.closed {
+		return ErrClosed
+	}
+	select {
+	case rt.consumer <- rpc:
+		return nil
+	default:
+		return ErrBusy
+	}
+}
+
+// deliver hands a request to Raft or answers at once why not. It never waits.
+func (rt *RaftTransport) deliver(r *inboundRPC) {
+	if err := rt.enqueue(r); err != nil {
+		if errors.Is(err, ErrBusy) {
+			rt.m.stats.raftBusy.Add(1)
+		}
+		r.in.answer(r.call, nil, err)
+	}
+}
+
+func (rt *RaftTransport) enqueue(r *inboundRPC) error {
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	if rt.closed {
+		return &RemoteError{Code: CodeClosed, Text: fmt.Sprintf("group %d is closing on node %s", rt.group, rt.m.cfg.Local)}
+	}
+	inbox := &rt.m.groups.inboxBytes
+	if n := inbox.Add(r.bytes); n > rt.m.cfg.InboxBytesMax && n > r.bytes {
+		inbox.Add(-r.bytes)
+		return ErrBusy
+	}
+	select {
+	case rt.consumer <- raft.RPC{Command: r.cmd, RespChan: r.resp}:
+	default:
+		inbox.Add(-r.bytes)
+		return ErrBusy
+	}
+	r.cmd = nil
+	rt.waiting = append(rt.waiting, r)
+	if !rt.draining {
+		rt.draining = rt.m.spawn(rt.drain)
+	}
+	return nil
+}
+
+// drain answers requests in the order Raft takes them, and ends when none is left.
+// Raft answers one request before it takes the next, so one goroutine is enough.
+func (rt *RaftTransport) drain() {
+	for {
+		rt.mu.Lock()
+		if len(rt.waiting) == 0 {
+			rt.waiting = nil
+			rt.draining = false
+			rt.mu.Unlock()
+			return
+		}
+		r := rt.waiting[0]
+		rt.waiting[0] = nil
+		rt.waiting = rt.waiting[1:]
+		rt.mu.Unlock()
+		select {
+		case resp := <-r.resp:
+			rt.respond(r, resp)
+		case <-rt.done:
+			r.in.answer(r.call, nil, &RemoteError{Code: CodeClosed, Text: "the group was closed"})
+		}
+		rt.m.groups.inboxBytes.Add(-r.bytes)
+	}
+}
+
+func (rt *RaftTransport) respond(r *inboundRPC, resp raft.RPCResponse) {
+	if resp.Error != nil {
+		r.in.answer(r.call, nil, &RemoteError{Code: CodeRaft, Text: resp.Error.Error()})
+		return
+	}
+	b, err := rt.codec.response(make([]byte, 0, 64), resp.Response)
+	r.in.answer(r.call, b, err)
+}
+
+// frameFor encodes a request to a node.
+func (rt *RaftTransport) frameFor(to NodeID, cmd any, sizeHint int) (request, error) {
+	b, rpc, err := rt.codec.request(make([]byte, 0, sizeHint), cmd)
+	if err != nil {
+		return request{}, err
+	}
+	catalog := rt.m.cfg.CatalogIndex()
+	return request{kind: frameRaft, body: b, fields: func(call uint64) []byte {
+		h := appendTarget(call, to, rt.group)
+		h = binary.AppendUvarint(h, catalog)
+		return append(h, rpc)
+	}}, nil
+}
+
+// AppendEntries implements raft.Transport. It shortens args.Entries in place to
+// Config.AppendBytesMax: Raft computes what to send next from the request it gets
+// back. While the link is down it waits for it, up to Config.StreamWait, because a
+// failure would make Raft back off deaf to everything.
+func (rt *RaftTransport) AppendEntries(_ raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+	to := NodeID(target)
+	err := rt.appendEntries(to, args, resp)
+	if err != nil {
+		rt.failedAppend(to, args)
+	}
+	return err
+}
+
+func (rt *RaftTransport) appendEntries(to NodeID, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+	if !rt.m.cfg.Healthy() {
+		rt.m.stats.unhealthy.Add(1)
+		return ErrUnhealthy
+	}
+	n, size := fit(args.Entries, rt.m.cfg.AppendBytesMax)
+	if n < len(args.Entries) {
+		rt.m.stats.appendsShortened.Add(1)
+		args.Entries = args.Entries[:n]
+	}
+	req, err := rt.frameFor(to, rt.capped(args), size)
+	if err != nil {
+		return err
+	}
+	return rt.ask(to, req, resp)
+}
+
+// fit returns how many of the entries make a request of at most limit bytes, one at
+// least, and their size.
+func fit(entries []*raft.Log, limit int) (n, size int) {
+	const header = 256
+	size = header
+	for i, l := range entries {
+		b := entryBytes(l)
+		if i > 0 && size+b > limit {
+			return i, size
+		}
+		size += b
+	}
+	return len(entries), size
+}
+
+// capped returns args with the commit index lowered to what the request verifies:
+// a follower commits up to its own last index, even where that lies in a tail
+// nobody has compared, and a shortened request may end before such a tail.
+func (rt *RaftTransport) capped(args *raft.AppendEntriesRequest) *raft.AppendEntriesRequest {
+	commit := verifiedCommit(args)
+	if commit == args.LeaderCommitIndex {
+		return args
+	}
+	rt.m.stats.commitsCapped.Add(1)
+	c := *args
+	c.LeaderCommitIndex = commit
+	return &c
+}
+
+// ask sends a request and decodes the answer, waiting for a lost link and for the
+// answer within their bounds.
+func (rt *RaftTransport) ask(to NodeID, req request, resp any) error {
+	p, err := rt.m.peer(to)
+	if err != nil {
+		return err
+	}
+	sess := p.current()
+	if sess == nil {
+		timer := time.NewTimer(rt.m.cfg.StreamWait)
+		sess, err = p.await(rt.done, timer.C, false)
+		timer.Stop()
+		if err != nil {
+			return err
+		}
+	}
+	timer := time.NewTimer(rt.m.cfg.AnswerWait)
+	defer timer.Stop()
+	b, err := sess.roundTrip(rt.done, timer.C, req)
+	if err != nil {
+		return err
+	}
+	return sess.codec.readResponse(b, resp)
+}
+
+// TimeoutNow implements raft.Transport.
+func (rt *RaftTransport) TimeoutNow(_ raft.ServerID, target raft.ServerAddress, args *raft.TimeoutNowRequest, resp *raft.TimeoutNowResponse) error {
+	to := NodeID(target)
+	req, err := rt.frameFor(to, args, 64)
+	if err != nil {
+		return err
+	}
+	return rt.ask(to, req, resp)
+}
+
+// InstallSnapshot implements raft.Transport. The data travels on a connection of its
+// own.
+func (rt *RaftTransport) InstallSnapshot(_ raft.ServerID, target raft.ServerAddress, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {
+	err := rt.sendSnapshot(NodeID(target), args, resp, data)
+	if err != nil {
+		rt.m.stats.snapshotsFailed.Add(1)
+		return fmt.Errorf("snapshot of group %d to %s: %w", rt.group, target, err)
+	}
+	rt.m.stats.snapshotsSent.Add(1)
+	return nil
+}

@@ -1,0 +1,305 @@
+package transport
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/mem"
+)
+
+// session is one outgoing stream that passed its handshake. Its reader and its
+// writer are goroutines of the peer; producers call send from anywhere.
+type session struct {
+	p       *peer
+	epoch   uint64 // issued by the receiver
+	process uint64 // the receiver's
+	out     *outbox
+	cancel  context.CancelFunc
+	codec   raftCodec // for what the other side sends
+
+	mu      sync.Mutex
+	pending map[uint64]func([]byte, error) // call id -> what to do with its answer
+	next    uint64                         // last call id given out; ids never repeat in a session
+	cause   error                          // why the session ended, nil while it lives
+
+	done chan struct{} // closed at the end
+}
+
+// request is a frame that expects an answer.
+type request struct {
+	kind   uint8
+	fields func(call uint64) []byte // leading fields of the frame
+	body   []byte                   // must not change after sending
+}
+
+// send queues req. done is called exactly once if and only if the error is nil,
+// on the reader's goroutine or by whoever ends the session: it must not wait.
+func (s *session) send(req request, done func([]byte, error)) (call uint64, err error) {
+	if len(req.body) > s.p.m.cfg.FrameBytesMax-frameOverheadMax {
+		return 0, fmt.Errorf("%w: %d bytes", ErrTooLarge, len(req.body))
+	}
+	s.mu.Lock()
+	if s.cause != nil {
+		s.mu.Unlock()
+		return 0, s.lost()
+	}
+	s.next++
+	call = s.next
+	s.pending[call] = done
+	s.mu.Unlock()
+	if err := s.out.put(laneRaft, frameHead(req.kind, req.fields(call), len(req.body)), req.body); err != nil {
+		s.mu.Lock()
+		_, mine := s.pending[call]
+		delete(s.pending, call)
+		s.mu.Unlock()
+		if !mine {
+			// The session ended in between and has called done already.
+			return call, nil
+		}
+		return 0, err
+	}
+	s.p.m.stats.framesOut.Add(1)
+	return call, nil
+}
+
+// sendWait is send that waits for room in the queue.
+func (s *session) sendWait(stop <-chan struct{}, timeout <-chan time.Time, req request, done func([]byte, error)) (uint64, error) {
+	for {
+		room := s.out.waitRoom()
+		call, err := s.send(req, done)
+		if !errors.Is(err, ErrBacklog) {
+			return call, err
+		}
+		select {
+		case <-room:
+		case <-s.done:
+		case <-stop:
+			return 0, ErrClosed
+		case <-timeout:
+			return 0, fmt.Errorf("%w: %w", ErrTimeout, ErrBacklog)
+		}
+	}
+}
+
+type answer struct {
+	payload []byte
+	err     error
+}
+
+// roundTrip sends req and waits for the answer, until stop or timeout.
+func (s *session) roundTrip(stop <-chan struct{}, timeout <-chan time.Time, req request) ([]byte, error) {
+	ch := make(chan answer, 1)
+	call, err := s.sendWait(stop, timeout, req, func(b []byte, err error) { ch <- answer{b, err} })
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case a := <-ch:
+		return a.payload, a.err
+	case <-stop:
+		s.forget(call)
+		return nil, ErrClosed
+	case <-timeout:
+		s.forget(call)
+		return nil, ErrTimeout
+	}
+}
+
+// forget drops interest in an answer.
+func (s *session) forget(call uint64) {
+	s.mu.Lock()
+	delete(s.pending, call)
+	s.mu.Unlock()
+}
+
+// lost describes why the session is over.
+func (s *session) lost() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return fmt.Errorf("%w: %w", ErrPeerDown, s.cause)
+}
+
+// fail ends the session once: nothing is sent or received afterwards and every
+// pending request is answered with ErrPeerDown.
+func (s *session) fail(cause error) {
+	s.mu.Lock()
+	if s.cause != nil {
+		s.mu.Unlock()
+		return
+	}
+	s.cause = cause
+	pending := s.pending
+	s.pending = map[uint64]func([]byte, error){}
+	s.mu.Unlock()
+	s.cancel()
+	s.out.kill()
+	close(s.done)
+	err := fmt.Errorf("%w: %w", ErrPeerDown, cause)
+	for _, done := range pending {
+		done(nil, err)
+	}
+}
+
+var errSilent = errors.New("the peer answers no pings")
+
+// write is the writer: it sends what is queued and pings.
+func (s *session) write(stream grpc.ClientStream) {
+	m := s.p.m
+	ticker := time.NewTicker(m.cfg.PingInterval)
+	defer ticker.Stop()
+	began := time.Now()
+	w := messageWriter{epoch: s.epoch, send: func(msg *rawMessage) error { return stream.SendMsg(msg) }}
+	s.ping()
+	for {
+		if err := w.drain(s.out); err != nil {
+			if errors.Is(err, io.EOF) {
+				// The stream is over; the reader learns the reason.
+				<-s.done
+			}
+			s.fail(err)
+			return
+		}
+		select {
+		case <-s.out.wake:
+		case <-ticker.C:
+			if last := s.p.answeredSince(began); time.Since(last) > m.cfg.SilenceMax {
+				s.fail(errSilent)
+				return
+			}
+			s.ping()
+		case <-s.done:
+			return
+		}
+	}
+}
+
+func (s *session) ping() {
+	var b [8]byte
+	binary.BigEndian.PutUint64(b[:], uint64(time.Since(s.p.m.began)))
+	s.out.putUrgent(framePing, b[:])
+}
+
+// read is the reader: it runs until the stream ends.
+func (s *session) read(stream grpc.ClientStream) {
+	in := messageSequence{epoch: s.epoch, limit: s.p.m.cfg.FrameBytesMax}
+	for {
+		var msg rawMessage
+		if err := stream.RecvMsg(&msg); err != nil {
+			s.fail(fmt.Errorf("receive: %w", err))
+			return
+		}
+		if err := in.each(&msg, s.receive); err != nil {
+			s.fail(err)
+			return
+		}
+	}
+}
+
+// receive handles one frame from the other side.
+func (s *session) receive(f frame) error {
+	m := s.p.m
+	switch f.kind {
+	case framePong:
+		d := decoder{b: f.body}
+		sent := time.Duration(d.u64())
+		if err := d.end(); err != nil {
+			return err
+		}
+		if now := time.Since(m.began); sent >= 0 && sent <= now {
+			s.p.answered(m.began.Add(sent), now-sent)
+		}
+	case frameCredit:
+		d := decoder{b: f.body}
+		n := d.uvarint()
+		if err := d.end(); err != nil {
+			return err
+		}
+		s.out.addCredit(int64(min(n, uint64(m.cfg.FrameBytesMax))))
+	case frameAnswer:
+		call, payload, err := decodeAnswer(f.body)
+		if isMalformed(err) {
+			return err
+		}
+		s.mu.Lock()
+		done := s.pending[call]
+		delete(s.pending, call)
+		s.mu.Unlock()
+		m.stats.framesIn.Add(1)
+		if done != nil {
+			done(payload, err)
+		}
+	default:
+		return fmt.Errorf("%w: frame kind %d from the answering side", errMalformed, f.kind)
+	}
+	return nil
+}
+
+// messageWriter numbers and sends the messages of one direction of a stream.
+type messageWriter struct {
+	epoch uint64
+	seq   uint64
+	send  func(*rawMessage) error
+}
+
+// drain sends until the outbox has nothing that may be sent.
+func (w *messageWriter) drain(o *outbox) error {
+	for {
+		parts, ok := o.take()
+		if !ok {
+			return nil
+		}
+		w.seq++
+		head := make([]byte, 0, 8+binary.MaxVarintLen64)
+		head = binary.BigEndian.AppendUint64(head, w.epoch)
+		head = binary.AppendUvarint(head, w.seq)
+		msg := &rawMessage{data: append(mem.BufferSlice{mem.SliceBuffer(head)}, parts...)}
+		if err := w.send(msg); err != nil {
+			return fmt.Errorf("send: %w", err)
+		}
+	}
+}
+
+// messageSequence checks the messages of one direction of a stream: each carries
+// the stream's epoch and the next number.
+type messageSequence struct {
+	epoch uint64
+	last  uint64
+	limit int
+}
+
+// each calls f for every frame of msg, which it consumes.
+func (q *messageSequence) each(msg *rawMessage, f func(frame) error) error {
+	r := messageReader{r: msg.data.Reader(), limit: q.limit}
+	msg.data.Free()
+	msg.data = nil
+	defer r.r.Close()
+	epoch, seq, err := r.header()
+	if err != nil {
+		return err
+	}
+	if epoch != q.epoch {
+		return &RemoteError{Code: CodeStale, Text: fmt.Sprintf("message of epoch %d on a stream of epoch %d", epoch, q.epoch)}
+	}
+	if seq != q.last+1 {
+		return &RemoteError{Code: CodeStale, Text: fmt.Sprintf("message %d after %d: reordered or replayed", seq, q.last)}
+	}
+	q.last = seq
+	for {
+		fr, err := r.next()
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := f(fr); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,342 @@
+package transport
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+
+	"google.golang.org/grpc/mem"
+)
+
+// protocolVersion is the newest version of the link protocol this code speaks and
+// protocolVersionMin the oldest. Both are offered in the handshake.
+const (
+	protocolVersion    = 1
+	protocolVersionMin = 1
+)
+
+// Bounds of the handshake.
+const (
+	nodeIDBytesMax    = 512
+	clusterIDBytesMax = 512
+	messageBytesMax   = 1 << 20 // coalescing stops here
+	frameOverheadMax  = 64      // header bytes of any frame beside its payload
+)
+
+// magic opens every first message so that a stray client is recognised.
+var magic = [4]byte{'W', 'R', 'N', 'L'}
+
+// Kinds of frames. The numbers are part of the format.
+const (
+	framePing   = 1 // u64 stamp of the sender's clock
+	framePong   = 2 // the stamp, returned
+	frameCredit = 3 // uvarint bytes of application payload consumed
+	frameRaft   = 4 // call id, group, check, catalog index, rpc type, request
+	frameApp    = 5 // kind, payload
+	frameCall   = 6 // call id, method, timeout in ms, payload
+	frameInject = 7 // call id, group, check
+	frameAnswer = 8 // call id, code, payload or text
+)
+
+// Kinds of first messages.
+const (
+	helloMessage   = 1
+	welcomeMessage = 2
+	refusalMessage = 3
+)
+
+var errMalformed = errors.New("malformed bytes")
+
+// decoder reads a byte slice with one sticky error. Slices it returns alias the
+// input.
+type decoder struct {
+	b   []byte
+	err error
+}
+
+func (d *decoder) fail(what string) {
+	if d.err == nil {
+		d.err = fmt.Errorf("%w: %s", errMalformed, what)
+	}
+}
+
+func (d *decoder) u8() uint8 {
+	if d.err != nil || len(d.b) < 1 {
+		d.fail("missing byte")
+		return 0
+	}
+	v := d.b[0]
+	d.b = d.b[1:]
+	return v
+}
+
+func (d *decoder) u32() uint32 {
+	if d.err != nil || len(d.b) < 4 {
+		d.fail("missing 32-bit number")
+		return 0
+	}
+	v := binary.BigEndian.Uint32(d.b)
+	d.b = d.b[4:]
+	return v
+}
+
+func (d *decoder) u64() uint64 {
+	if d.err != nil || len(d.b) < 8 {
+		d.fail("missing 64-bit number")
+		return 0
+	}
+	v := binary.BigEndian.Uint64(d.b)
+	d.b = d.b[8:]
+	return v
+}
+
+func (d *decoder) uvarint() uint64 {
+	if d.err != nil {
+		return 0
+	}
+	v, n := binary.Uvarint(d.b)
+	if n <= 0 {
+		d.fail("bad varint")
+		return 0
+	}
+	d.b = d.b[n:]
+	return v
+}
+
+func (d *decoder) varint() int64 {
+	if d.err != nil {
+		return 0
+	}
+	v, n := binary.Varint(d.b)
+	if n <= 0 {
+		d.fail("bad varint")
+		return 0
+	}
+	d.b = d.b[n:]
+	return v
+}
+
+func (d *decoder) take(n uint64) []byte {
+	if d.err != nil || n > uint64(len(d.b)) {
+		d.fail("length beyond the end")
+		return nil
+	}
+	v := d.b[:n:n]
+	d.b = d.b[n:]
+	return v
+}
+
+// str reads a counted string of at most limit bytes.
+func (d *decoder) str(limit uint64) string {
+	n := d.uvarint()
+	if n > limit {
+		d.fail("string too long")
+		return ""
+	}
+	return string(d.take(n))
+}
+
+// rest returns what is left.
+func (d *decoder) rest() []byte {
+	if d.err != nil {
+		return nil
+	}
+	v := d.b
+	d.b = nil
+	return v
+}
+
+// end reports the sticky error, or an error when bytes are left over.
+func (d *decoder) end() error {
+	if d.err == nil && len(d.b) > 0 {
+		d.fail("bytes left over")
+	}
+	return d.err
+}
+
+func appendString(b []byte, s string) []byte {
+	b = binary.AppendUvarint(b, uint64(len(s)))
+	return append(b, s...)
+}
+
+// hello opens a stream: who calls, from which cluster, and whom it wants.
+type hello struct {
+	versionMin, version uint16
+	cluster             string
+	from, to            NodeID
+	process             uint64 // drawn at start of the calling process
+}
+
+func (h hello) encode() []byte {
+	b := append([]byte{}, magic[:]...)
+	b = append(b, helloMessage)
+	b = binary.BigEndian.AppendUint16(b, h.versionMin)
+	b = binary.BigEndian.AppendUint16(b, h.version)
+	b = appendString(b, h.cluster)
+	b = appendString(b, string(h.from))
+	b = appendString(b, string(h.to))
+	return binary.BigEndian.AppendUint64(b, h.process)
+}
+
+// welcome accepts a stream and gives it its epoch.
+type welcome struct {
+	version uint16
+	node    NodeID
+	process uint64
+	epoch   uint64 // never repeats within the process that issued it
+	window  uint64 // bytes of application payload that may be undelivered
+}
+
+func (w welcome) encode() []byte {
+	b := append([]byte{}, magic[:]...)
+	b = append(b, welcomeMessage)
+	b = binary.BigEndian.AppendUint16(b, w.version)
+	b = appendString(b, string(w.node))
+	b = binary.BigEndian.AppendUint64(b, w.process)
+	b = binary.BigEndian.AppendUint64(b, w.epoch)
+	return binary.AppendUvarint(b, w.window)
+}
+
+// encodeRefusal is the other answer to a hello.
+func encodeRefusal(e *RemoteError) []byte {
+	b := append([]byte{}, magic[:]...)
+	b = append(b, refusalMessage)
+	b = binary.BigEndian.AppendUint16(b, e.Code)
+	return append(b, e.Text...)
+}
+
+func openFirst(b []byte) (kind uint8, d *decoder) {
+	d = &decoder{b: b}
+	if got := d.take(4); d.err != nil || [4]byte(got) != magic {
+		d.fail("no magic")
+		return 0, d
+	}
+	return d.u8(), d
+}
+
+func (d *decoder) u16() uint16 { return uint16(d.u8())<<8 | uint16(d.u8()) }
+
+func decodeHello(b []byte) (hello, error) {
+	kind, d := openFirst(b)
+	if d.err == nil && kind != helloMessage {
+		d.fail("not a hello")
+	}
+	var h hello
+	h.versionMin, h.version = d.u16(), d.u16()
+	if d.err == nil && (h.versionMin > protocolVersion || h.version < protocolVersionMin) {
+		// The rest of a foreign version's hello is not ours to read.
+		return h, nil
+	}
+	h.cluster = d.str(clusterIDBytesMax)
+	h.from, h.to = NodeID(d.str(nodeIDBytesMax)), NodeID(d.str(nodeIDBytesMax))
+	h.process = d.u64()
+	return h, d.end()
+}
+
+// decodeReply reads the answer to a hello: a welcome, or the refusal as an error.
+func decodeReply(b []byte) (welcome, error) {
+	kind, d := openFirst(b)
+	var w welcome
+	switch {
+	case d.err != nil:
+	case kind == welcomeMessage:
+		w.version = d.u16()
+		w.node = NodeID(d.str(nodeIDBytesMax))
+		w.process, w.epoch, w.window = d.u64(), d.u64(), d.uvarint()
+	case kind == refusalMessage:
+		code := d.u16()
+		text := d.rest()
+		if d.err == nil {
+			return w, &RemoteError{Code: code, Text: string(text[:min(len(text), errorTextBytesMax)])}
+		}
+	default:
+		d.fail("neither welcome nor refusal")
+	}
+	return w, d.end()
+}
+
+// targetCheck is carried by frames whose misdelivery could do harm. It names the
+// node incarnation and the group the sender meant.
+func targetCheck(to NodeID, g GroupID) uint32 {
+	var num [8]byte
+	binary.BigEndian.PutUint64(num[:], uint64(g))
+	return crc32.Update(crc32.ChecksumIEEE([]byte(to)), crc32.IEEETable, num[:])
+}
+
+// frame is one decoded frame of a message.
+type frame struct {
+	kind uint8
+	// body is the frame's own memory, except for pings, pongs and credits, whose
+	// body is valid until the next frame is read.
+	body []byte
+}
+
+// messageReader walks the frames of one message.
+type messageReader struct {
+	r       *mem.Reader
+	limit   int // largest body accepted
+	scratch [16]byte
+}
+
+// header reads epoch and sequence of the message.
+func (m *messageReader) header() (epoch, seq uint64, err error) {
+	if _, err = io.ReadFull(m.r, m.scratch[:8]); err != nil {
+		return 0, 0, fmt.Errorf("%w: message header", errMalformed)
+	}
+	epoch = binary.BigEndian.Uint64(m.scratch[:8])
+	if seq, err = binary.ReadUvarint(m.r); err != nil {
+		return 0, 0, fmt.Errorf("%w: message sequence", errMalformed)
+	}
+	return epoch, seq, nil
+}
+
+// next returns the next frame, or io.EOF at the end of the message.
+func (m *messageReader) next() (frame, error) {
+	if m.r.Remaining() == 0 {
+		return frame{}, io.EOF
+	}
+	kind, err := m.r.ReadByte()
+	if err != nil {
+		return frame{}, fmt.Errorf("%w: frame kind", errMalformed)
+	}
+	n, err := binary.ReadUvarint(m.r)
+	if err != nil {
+		return frame{}, fmt.Errorf("%w: frame length", errMalformed)
+	}
+	if n > uint64(m.r.Remaining()) || n > uint64(m.limit) {
+		return frame{}, fmt.Errorf("%w: frame of %d bytes, %d left, limit %d", errMalformed, n, m.r.Remaining(), m.limit)
+	}
+	f := frame{kind: kind}
+	if kind <= frameCredit && n <= uint64(len(m.scratch)) {
+		f.body = m.scratch[:n]
+	} else {
+		f.body = make([]byte, n)
+	}
+	if _, err := io.ReadFull(m.r, f.body); err != nil {
+		return frame{}, fmt.Errorf("%w: frame body", errMalformed)
+	}
+	return f, nil
+}
+
+// decodeAnswer reads the body of a frameAnswer. An error that is not malformed bytes
+// is the answer itself.
+func decodeAnswer(b []byte) (call uint64, payload []byte, err error) {
+	d := decoder{b: b}
+	call = d.uvarint()
+	code := d.uvarint()
+	payload = d.rest()
+	if d.err != nil {
+		return 0, nil, d.err
+	}
+	if code > 1<<16-1 {
+		return 0, nil, fmt.Errorf("%w: error code %d", errMalformed, code)
+	}
+	if code != 0 {
+		return call, nil, &RemoteError{Code: uint16(code), Text: string(payload)}
+	}
+	return call, payload, nil
+}
+
+func isMalformed(err error) bool { return errors.Is(err, errMalformed) }
