@@ -1,0 +1,367 @@
+package detector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/warrenmq/warren/transport"
+)
+
+// Network is what the detector needs of the transport; *transport.Mesh has it.
+type Network interface {
+	// Peer returns the newest measurement of a node.
+	Peer(transport.NodeID) transport.PeerStatus
+	// OnPeerChange registers a callback for a stream that came up, went down or
+	// was refused. It is called from the transport's goroutines.
+	OnPeerChange(func(transport.PeerStatus))
+	// Call asks a node and waits for its answer.
+	Call(ctx context.Context, to transport.NodeID, method uint8, request []byte) ([]byte, error)
+	// HandleCall registers the answer to a method.
+	HandleCall(method uint8, handler func(ctx context.Context, from transport.NodeID, request []byte) ([]byte, error))
+}
+
+// Config tunes a Detector. Zero fields take the defaults of Default.
+type Config struct {
+	// Local is this node.
+	Local transport.NodeID
+	// Net measures the peers and carries the questions.
+	Net Network
+	// Silence is the attended time without an answer after which a node is a
+	// suspect; default 1.5 s. Too small flaps, too large delays failover.
+	Silence time.Duration
+	// StretchMax bounds what this node's own lateness adds to Silence; default 3 s.
+	StretchMax time.Duration
+	// Hearing is the silence up to which this node tells others that it hears a
+	// peer; default 750 ms, three ping periods.
+	Hearing time.Duration
+	// Tick is the period of the check; default 100 ms.
+	Tick time.Duration
+	// AskTimeout bounds one round of questions; default 300 ms.
+	AskTimeout time.Duration
+	// Logger receives state changes; default slog.Default.
+	Logger *slog.Logger
+}
+
+func (c Config) withDefaults() Config {
+	def := func(d *time.Duration, v time.Duration) {
+		if *d <= 0 {
+			*d = v
+		}
+	}
+	def(&c.Silence, 1500*time.Millisecond)
+	def(&c.StretchMax, 3*time.Second)
+	def(&c.Hearing, 750*time.Millisecond)
+	def(&c.Tick, 100*time.Millisecond)
+	def(&c.AskTimeout, 300*time.Millisecond)
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	return c
+}
+
+// Validate reports every problem of the configuration at once.
+func (c Config) Validate() error {
+	var errs []error
+	if c.Local == "" {
+		errs = append(errs, errors.New("detector: local node id is empty"))
+	}
+	if c.Net == nil {
+		errs = append(errs, errors.New("detector: network is missing"))
+	}
+	return errors.Join(errs...)
+}
+
+// Event is a verdict: State is Alive or Dead.
+type Event struct {
+	Node  transport.NodeID
+	State State
+	// At is the local time of the verdict.
+	At time.Time
+	// Refused tells, for Dead, that the node's port refused a connection: the
+	// process is gone rather than slow.
+	Refused bool
+}
+
+// Detector watches the peers of one node.
+type Detector struct {
+	cfg    Config
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+	kick   chan struct{} // a stream changed; capacity 1
+	rounds chan round    // finished rounds of questions
+
+	mu     sync.Mutex // guards the rest; held shortly, never while calling out
+	peers  map[transport.NodeID]*watched
+	subs   map[int]func(Event)
+	subSeq int
+}
+
+// watched is a peer and the moving parts around it.
+type watched struct {
+	peer
+	asking  bool      // a round of questions is under way
+	askNext time.Time // no earlier round than this
+}
+
+// round is the outcome of asking the others about one suspect.
+type round struct {
+	node     transport.NodeID
+	notHeard int // this node included
+	heard    int
+}
+
+// New starts a detector that watches nobody yet; see SetPeers.
+func New(cfg Config) (*Detector, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	d := &Detector{
+		cfg: cfg.withDefaults(), ctx: ctx, cancel: cancel,
+		kick:   make(chan struct{}, 1),
+		rounds: make(chan round),
+		peers:  make(map[transport.NodeID]*watched),
+		subs:   make(map[int]func(Event)),
+	}
+	d.cfg.Net.HandleCall(MethodOpinion, d.answer)
+	d.cfg.Net.OnPeerChange(func(transport.PeerStatus) {
+		select {
+		case d.kick <- struct{}{}:
+		default:
+		}
+	})
+	d.wg.Go(d.run)
+	return d, nil
+}
+
+// Close stops the detector and waits for its goroutines. It is safe twice.
+func (d *Detector) Close() error {
+	d.cancel()
+	d.wg.Wait()
+	return nil
+}
+
+// SetPeers replaces the watched nodes. The local node may be in the list and is
+// left out. A node that stays keeps its verdict.
+func (d *Detector) SetPeers(nodes []transport.NodeID) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	next := make(map[transport.NodeID]*watched, len(nodes))
+	for _, n := range nodes {
+		if n == d.cfg.Local {
+			continue
+		}
+		if w, ok := d.peers[n]; ok {
+			next[n] = w
+			continue
+		}
+		next[n] = &watched{}
+	}
+	d.peers = next
+}
+
+// State returns the verdict about a node; this node is always alive.
+func (d *Detector) State(n transport.NodeID) State {
+	if n == d.cfg.Local {
+		return Alive
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if w, ok := d.peers[n]; ok {
+		return w.state
+	}
+	return Unknown
+}
+
+// Subscribe registers fn for every later verdict and returns its removal. fn runs
+// on the detector's goroutine, must be quick and must not call Close.
+func (d *Detector) Subscribe(fn func(Event)) (cancel func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.subSeq++
+	id := d.subSeq
+	d.subs[id] = fn
+	return func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		delete(d.subs, id)
+	}
+}
+
+// run is the detector's only decision maker.
+func (d *Detector) run() {
+	att := attention{tick: d.cfg.Tick}
+	last := time.Now()
+	timer := time.NewTimer(d.cfg.Tick)
+	defer timer.Stop()
+	for {
+		select {
+		case <-d.ctx.Done():
+			return
+		case r := <-d.rounds:
+			d.publish(d.judge(r))
+			continue
+		case <-d.kick:
+		case <-timer.C:
+			timer.Reset(d.cfg.Tick)
+		}
+		now := time.Now()
+		attended := att.pass(now.Sub(last))
+		last = now
+		d.publish(d.look(now, attended, att.stretch(d.cfg.Silence, d.cfg.StretchMax)))
+	}
+}
+
+// look takes one measurement of every peer and starts the questions it calls for.
+func (d *Detector) look(now time.Time, attended, limit time.Duration) []Event {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var events []Event
+	for n, w := range d.peers {
+		before := w.state
+		switch w.observe(d.cfg.Net.Peer(n), attended, limit, d.cfg.Hearing) {
+		case stepAlive:
+			events = append(events, Event{Node: n, State: Alive, At: now})
+		case stepAsk:
+			if before != Suspect {
+				d.cfg.Logger.Warn("node is suspected", "node", n, "refused", w.refused, "silent", w.silent)
+			}
+			if !w.asking && !now.Before(w.askNext) {
+				w.asking = true
+				others := d.othersLocked(n)
+				d.wg.Go(func() { d.ask(n, others) })
+			}
+		}
+	}
+	return events
+}
+
+// othersLocked returns the nodes whose opinion about n is worth asking for.
+func (d *Detector) othersLocked(n transport.NodeID) []transport.NodeID {
+	var others []transport.NodeID
+	for o, w := range d.peers {
+		if o != n && w.state != Dead {
+			others = append(others, o)
+		}
+	}
+	return others
+}
+
+// ask runs one round of questions about a suspect and reports to run.
+func (d *Detector) ask(suspect transport.NodeID, others []transport.NodeID) {
+	ctx, cancel := context.WithTimeout(d.ctx, d.cfg.AskTimeout)
+	defer cancel()
+	answers := make(chan opinion, len(others))
+	var wg sync.WaitGroup
+	for _, o := range others {
+		wg.Go(func() {
+			resp, err := d.cfg.Net.Call(ctx, o, MethodOpinion, encodeQuestion(suspect))
+			if err != nil {
+				answers <- opinionNone
+				return
+			}
+			op, err := decodeOpinion(resp)
+			if err != nil {
+				d.cfg.Logger.Warn("opinion ignored", "node", o, "err", err)
+			}
+			answers <- op
+		})
+	}
+	r := round{node: suspect, notHeard: 1}
+	need := d.majority()
+	for range others {
+		// A majority decides without waiting for a node that may be dead as well.
+		if r.notHeard >= need {
+			break
+		}
+		switch <-answers {
+		case opinionHeard:
+			r.heard++
+		case opinionNotHeard:
+			r.notHeard++
+		}
+	}
+	select {
+	case d.rounds <- r:
+	case <-d.ctx.Done():
+	}
+	cancel()
+	wg.Wait()
+}
+
+// majority is the number of nodes, this one included, that must not hear a suspect.
+func (d *Detector) majority() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return (len(d.peers)+1)/2 + 1
+}
+
+// judge turns a finished round into a verdict.
+func (d *Detector) judge(r round) []Event {
+	need := d.majority()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	w, ok := d.peers[r.node]
+	if !ok {
+		return nil
+	}
+	now := time.Now()
+	w.asking = false
+	w.askNext = now.Add(d.cfg.Tick)
+	if r.notHeard < need {
+		d.cfg.Logger.Debug("suspect is not condemned", "node", r.node, "not_heard", r.notHeard, "heard", r.heard, "need", need)
+		return nil
+	}
+	if !w.condemn() {
+		return nil
+	}
+	return []Event{{Node: r.node, State: Dead, At: now, Refused: w.refused}}
+}
+
+func (d *Detector) publish(events []Event) {
+	if len(events) == 0 {
+		return
+	}
+	d.mu.Lock()
+	subs := make([]func(Event), 0, len(d.subs))
+	for _, fn := range d.subs {
+		subs = append(subs, fn)
+	}
+	d.mu.Unlock()
+	for _, e := range events {
+		d.cfg.Logger.Info("node verdict", "node", e.Node, "state", e.State.String(), "refused", e.Refused)
+		for _, fn := range subs {
+			fn(e)
+		}
+	}
+}
+
+// answer tells another node whether this one hears a third.
+func (d *Detector) answer(_ context.Context, from transport.NodeID, request []byte) ([]byte, error) {
+	node, err := decodeQuestion(request)
+	if err != nil {
+		return nil, fmt.Errorf("opinion asked by %s: %w", from, err)
+	}
+	if node == d.cfg.Local {
+		return encodeOpinion(opinionHeard), nil
+	}
+	// The stream's state is read fresh: a killed process is known here at once,
+	// the next tick may be far.
+	up := d.cfg.Net.Peer(node).Up
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	w, ok := d.peers[node]
+	switch {
+	case !ok:
+		return encodeOpinion(opinionNone), nil
+	case up && w.heard:
+		return encodeOpinion(opinionHeard), nil
+	default:
+		return encodeOpinion(opinionNotHeard), nil
+	}
+}

@@ -1,0 +1,19 @@
+// Package detector decides which nodes of the cluster are dead.
+//
+// The transport measures (is the stream up, was the last dial refused, when was
+// the newest answered ping sent); this package judges. It owns one verdict per
+// watched node and nothing else: it opens no connection and never elects.
+//
+// A node becomes a suspect when its stream is down and a fresh dial was refused,
+// or when it has not answered for Config.Silence. Before a suspect is declared
+// dead the other nodes are asked whether they hear it, because what follows a
+// death (an injected election) skips Raft's pre-vote: the verdict needs a majority
+// of all nodes of the cluster, this one included, that do not hear it.
+//
+// A node must not take its own starvation for the silence of others. Silence is
+// therefore counted in attended time: a tick that comes late adds no more than
+// twice the tick period, and recent lateness stretches the limit.
+//
+// Use: New, SetPeers whenever the membership changes, Subscribe, Close. Verdicts
+// are handed to subscribers from one goroutine in the order in which they fell.
+package detector

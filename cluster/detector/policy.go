@@ -1,0 +1,148 @@
+package detector
+
+import (
+	"time"
+
+	"github.com/warrenmq/warren/transport"
+)
+
+// State is the verdict about one node.
+type State uint8
+
+const (
+	// Unknown is the state of a node that is not watched, or is watched but has
+	// neither answered nor been silent for long enough.
+	Unknown State = iota
+	// Alive means that the node answers.
+	Alive
+	// Suspect means that this node does not hear it and asks the others.
+	Suspect
+	// Dead means that a majority of the cluster does not hear it.
+	Dead
+)
+
+func (s State) String() string {
+	switch s {
+	case Alive:
+		return "alive"
+	case Suspect:
+		return "suspect"
+	case Dead:
+		return "dead"
+	default:
+		return "unknown"
+	}
+}
+
+// answersToReturn is the number of fresh answers that bring a dead node back: one
+// could have been under way when it died.
+const answersToReturn = 2
+
+// peer is the pure half of the detector: what is known about one watched node.
+type peer struct {
+	state State
+	// answered is the sending time of the newest answered ping seen so far.
+	answered time.Time
+	// silent is the attended time since answered last advanced.
+	silent time.Duration
+	// answers counts the advances of answered since the node was declared dead.
+	answers int
+	// everAlive is set once an Alive verdict was published and cleared by Dead.
+	everAlive bool
+	// heard is this node's own opinion, as told to others.
+	heard bool
+	// refused tells that the last suspicion came from a refused dial.
+	refused bool
+}
+
+// step is what follows from one observation.
+type step uint8
+
+const (
+	stepNone  step = iota
+	stepAsk        // this node does not hear it: ask the others
+	stepAlive      // publish Alive
+)
+
+// observe folds one measurement into the peer. attended is the time since the
+// previous observation that this process was really running, limit the silence
+// after which the node is a suspect and hearing the silence below which this node
+// tells others that it hears it.
+func (p *peer) observe(s transport.PeerStatus, attended, limit, hearing time.Duration) step {
+	if s.LastAnswered.After(p.answered) {
+		p.answered = s.LastAnswered
+		p.silent = 0
+		p.answers++
+	} else {
+		p.silent += attended
+	}
+	p.refused = !s.Up && s.Refused
+	p.heard = s.Up && !p.answered.IsZero() && p.silent < hearing
+	missing := p.refused || p.silent >= limit
+
+	switch p.state {
+	case Dead:
+		if s.Up && !missing && p.answers >= answersToReturn {
+			return p.revive()
+		}
+	case Suspect:
+		if missing {
+			return stepAsk
+		}
+		if p.everAlive {
+			p.state = Alive
+			return stepNone
+		}
+		if s.Up && !p.answered.IsZero() {
+			return p.revive()
+		}
+		p.state = Unknown
+	default:
+		if missing {
+			p.state = Suspect
+			return stepAsk
+		}
+		if p.state == Unknown && s.Up && !p.answered.IsZero() {
+			return p.revive()
+		}
+	}
+	return stepNone
+}
+
+func (p *peer) revive() step {
+	p.state, p.everAlive = Alive, true
+	return stepAlive
+}
+
+// condemn records the verdict of the majority. It reports whether the verdict is
+// news: the node may have answered while the others were being asked.
+func (p *peer) condemn() bool {
+	if p.state != Suspect {
+		return false
+	}
+	p.state, p.everAlive, p.answers = Dead, false, 0
+	return true
+}
+
+// attention measures how late this process runs.
+type attention struct {
+	tick time.Duration
+	// late is the decaying maximum of recent tick delays.
+	late time.Duration
+}
+
+// latenessDecay is applied once per tick; with ticks of 100 ms half of an old delay
+// is forgotten after some 3.4 s.
+const latenessDecay = 0.98
+
+// pass records that elapsed has gone by since the previous pass and returns how
+// much of it counts as attended.
+func (a *attention) pass(elapsed time.Duration) time.Duration {
+	a.late = max(time.Duration(float64(a.late)*latenessDecay), elapsed-a.tick, 0)
+	return max(0, min(elapsed, 2*a.tick))
+}
+
+// stretch lengthens a silence limit by recent lateness, at most by most.
+func (a *attention) stretch(limit, most time.Duration) time.Duration {
+	return limit + min(2*a.late, most)
+}

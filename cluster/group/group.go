@@ -1,0 +1,386 @@
+package group
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/warrenmq/warren/cluster/detector"
+	"github.com/warrenmq/warren/transport"
+)
+
+// Spec says what a group is.
+type Spec struct {
+	ID transport.GroupID
+	// Members are the first voters. An existing replica takes its membership from its
+	// log instead.
+	Members []transport.NodeID
+	// Preferred leads first; empty means nobody is preferred.
+	Preferred transport.NodeID
+	// Bootstrap tells that this volume may found its replica: the catalog lists it and
+	// it never held one.
+	Bootstrap bool
+}
+
+// Observer learns about the leadership of a group. Calls are quick. They run on the
+// group's collector, in order with the answers to proposals: what was proposed in a
+// tenure is answered before its end is reported.
+type Observer interface {
+	// Leadership reports a change. leader is empty while nobody is known to lead.
+	Leadership(term uint64, leader transport.NodeID, self bool)
+}
+
+// Group is one replica of a Raft group on this node.
+type Group struct {
+	host     *Host
+	spec     Spec
+	observer Observer // may be nil
+	log      Log
+	apply    *applier
+	running  atomic.Pointer[instance] // nil until open; replaced only by recycle
+	stopped  chan struct{}            // closed when Stop begins
+	life     sync.Mutex               // serialises stop and recycle
+	closed   bool                     // under life: the instance is gone
+	transfer sync.Mutex               // one planned move at a time
+	snapshot sync.Mutex               // one snapshot at a time
+
+	leading    atomic.Bool
+	leaseUntil atomic.Int64 // nanoseconds since the host's start; HasLease is true before it
+
+	mu sync.Mutex // guards the rest; never held while calling out
+	// seen is what the observer was told last.
+	seen leadership
+	// hint is a leader that said so itself when asked, until raft hears of one.
+	hint leadership
+	// doubted is the leader that was seen without leadership: a restarted process.
+	doubted leadership
+	proposals
+	collector
+}
+
+// leadership is who leads in which term. self is derived but kept, because a replica
+// leads some moments before raft names it.
+type leadership struct {
+	term   uint64
+	leader transport.NodeID
+	self   bool
+}
+
+// instance is one Raft instance of a group and its wire.
+type instance struct {
+	raft *raft.Raft
+	wire *wire
+}
+
+func (g *Group) replica() *raft.Raft { return g.running.Load().raft }
+
+// open creates the Raft instance over the replica's durable part.
+func (g *Group) open(keepMachine bool) error {
+	conf := g.host.cfg.Profile.raftConfig(g.host.cfg.Local, g.host.raftLog.With("group", uint64(g.spec.ID)).(*raftLog))
+	conf.NoSnapshotRestoreOnStart = keepMachine
+	w := &wire{RaftTransport: g.host.cfg.Mesh.Raft(g.spec.ID), g: g}
+	if g.spec.Bootstrap && !keepMachine {
+		if err := g.bootstrap(conf, w); err != nil {
+			return errors.Join(err, w.Close())
+		}
+	}
+	r, err := raft.NewRaft(conf, g.apply, g.log, g.log, g.log.Snapshots(), w)
+	if err != nil {
+		return errors.Join(fmt.Errorf("start group %d: %w", g.spec.ID, err), w.Close())
+	}
+	g.running.Store(&instance{raft: r, wire: w})
+	// The filter is called on raft's own goroutine; without a channel nothing
+	// is delivered, so no goroutine per group is needed.
+	r.RegisterObserver(raft.NewObserver(nil, false, func(o *raft.Observation) bool {
+		switch o.Data.(type) {
+		case raft.RaftState, raft.LeaderObservation:
+			g.sync(r)
+		}
+		return false
+	}))
+	g.sync(r)
+	return nil
+}
+
+// fresh tells whether the replica is about to be founded here.
+func (g *Group) fresh() (bool, error) {
+	if !g.spec.Bootstrap {
+		return false, nil
+	}
+	has, err := raft.HasExistingState(g.log, g.log, g.log.Snapshots())
+	if err != nil {
+		return false, fmt.Errorf("look for a trace of group %d: %w", g.spec.ID, err)
+	}
+	return !has, nil
+}
+
+// bootstrap writes the first configuration, unless the replica has a history.
+func (g *Group) bootstrap(conf *raft.Config, w *wire) error {
+	fresh, err := g.fresh()
+	if err != nil || !fresh {
+		return err
+	}
+	// Every member writes the same bytes whatever the order it was told.
+	members := slices.Clone(g.spec.Members)
+	slices.Sort(members)
+	var c raft.Configuration
+	for _, m := range slices.Compact(members) {
+		c.Servers = append(c.Servers, raft.Server{
+			Suffrage: raft.Voter, ID: raft.ServerID(m), Address: raft.ServerAddress(m),
+		})
+	}
+	if err := raft.BootstrapCluster(conf, g.log, g.log, g.log.Snapshots(), w, c); err != nil {
+		return fmt.Errorf("bootstrap group %d: %w", g.spec.ID, err)
+	}
+	return nil
+}
+
+// sync compares raft's view of leadership with what was told last. It is called on
+// raft's main goroutine at each change, and wherever something else may have changed it.
+func (g *Group) sync(r *raft.Raft) {
+	if g.replica() != r {
+		return
+	}
+	g.mu.Lock()
+	now := g.view(r)
+	g.tell(now)
+	known := now.leader != "" && !g.doubtful(now)
+	g.mu.Unlock()
+	if known && g.host.mayLead(now.leader) {
+		g.host.elections.settled(g)
+	} else {
+		g.host.elections.want(g, leaderGrace)
+	}
+}
+
+// view returns who leads as far as this replica knows. Caller holds mu.
+func (g *Group) view(r *raft.Raft) leadership {
+	term, state := r.CurrentTerm(), r.State()
+	if state == raft.Leader {
+		return leadership{term: term, leader: g.host.cfg.Local, self: true}
+	}
+	if state != raft.Shutdown {
+		if _, id := r.LeaderWithID(); id != "" && id != raft.ServerID(g.host.cfg.Local) {
+			return leadership{term: term, leader: transport.NodeID(id)}
+		}
+		if g.hint.leader != "" && g.hint.term >= term {
+			return g.hint
+		}
+	}
+	return leadership{term: term}
+}
+
+// tell queues the change for the observer and ends or begins the proposer's tenure.
+// Caller holds mu.
+func (g *Group) tell(now leadership) {
+	if now == g.seen {
+		return
+	}
+	lost := g.seen.self && (!now.self || now.term != g.seen.term)
+	g.seen = now
+	if lost {
+		g.leading.Store(false)
+		g.leaseUntil.Store(0)
+		g.abandon(ErrUnknown, ErrNotLeader)
+	}
+	g.enqueue(event{kind: eventLeadership, now: now})
+	if now.self {
+		g.paused = 0
+		g.leading.Store(true)
+	}
+}
+
+// doubtful tells whether a leader has shown that it does not lead. Caller holds mu.
+func (g *Group) doubtful(l leadership) bool {
+	return !l.self && g.doubted.leader == l.leader && g.doubted.term == l.term
+}
+
+// doubt records that the presumed leader asked who leads.
+func (g *Group) doubt(from transport.NodeID) {
+	g.mu.Lock()
+	doubtful := g.seen.leader == from && !g.seen.self && !g.doubtful(g.seen)
+	if doubtful {
+		g.doubted = g.seen
+		if g.hint.leader == from {
+			g.hint = leadership{}
+		}
+	}
+	g.mu.Unlock()
+	if doubtful {
+		g.host.elections.want(g, 0)
+	}
+}
+
+// adopt takes note of a leader that answered for itself.
+func (g *Group) adopt(l leadership) {
+	g.mu.Lock()
+	g.hint = l
+	g.mu.Unlock()
+	g.sync(g.replica())
+}
+
+// settledLeader returns the leader if one is known that is neither dead nor doubtful.
+func (g *Group) settledLeader() (l leadership, ok bool) {
+	g.mu.Lock()
+	l = g.seen
+	doubtful := g.doubtful(l)
+	g.mu.Unlock()
+	return l, l.leader != "" && !doubtful && g.host.mayLead(l.leader)
+}
+
+// ID returns the group's id.
+func (g *Group) ID() transport.GroupID { return g.spec.ID }
+
+// Leader returns who leads the group in which term, as far as this node knows.
+func (g *Group) Leader() (transport.NodeID, uint64, bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.seen.leader, g.seen.term, g.seen.leader != ""
+}
+
+// IsLeader tells whether this replica leads. Leading alone is no licence to deliver:
+// see HasLease.
+func (g *Group) IsLeader() bool { return g.leading.Load() }
+
+// HasLease tells whether this replica leads and a quorum of the voters, itself
+// included, answered pings that this node sent within the last lease (two seconds).
+func (g *Group) HasLease() bool {
+	if !g.leading.Load() {
+		return false
+	}
+	now := time.Since(g.host.began)
+	if int64(now) < g.leaseUntil.Load() {
+		return true
+	}
+	voters := g.voters()
+	sent := make([]time.Duration, 0, len(voters))
+	for _, v := range voters {
+		if v == g.host.cfg.Local {
+			sent = append(sent, now)
+			continue
+		}
+		if at := g.host.cfg.Mesh.Peer(v).LastAnswered; !at.IsZero() {
+			sent = append(sent, at.Sub(g.host.began))
+		}
+	}
+	quorum := len(voters)/2 + 1
+	if len(voters) == 0 || len(sent) < quorum {
+		return false
+	}
+	// The lease ends when the oldest ping of the freshest quorum grows too old.
+	slices.Sort(sent)
+	until := sent[len(sent)-quorum] + g.host.cfg.Lease
+	if now >= until {
+		return false
+	}
+	g.mu.Lock()
+	if g.seen.self {
+		g.leaseUntil.Store(int64(until))
+	}
+	g.mu.Unlock()
+	return g.leading.Load()
+}
+
+// Read returns the data of an entry that is in the log or pinned.
+func (g *Group) Read(index uint64) ([]byte, error) {
+	b, err := g.log.Read(index)
+	if err != nil {
+		return nil, fmt.Errorf("read group %d at %d: %w", g.spec.ID, index, err)
+	}
+	return b, nil
+}
+
+// Stats describes a replica at one moment.
+type Stats struct {
+	State   string // Follower, Candidate, Leader or Shutdown
+	Term    uint64
+	Leader  transport.NodeID // empty while unknown
+	Last    uint64           // newest entry of the log
+	Commit  uint64
+	Applied uint64 // newest entry the machine has seen
+	// ReclaimableBytes is what a snapshot would free.
+	ReclaimableBytes int64
+	// InFlight are proposals handed to raft, Waiting those still in the backlog.
+	InFlight, Waiting int
+	Members           []Member
+}
+
+// Stats returns the replica's figures.
+func (g *Group) Stats() Stats {
+	r := g.replica()
+	g.mu.Lock()
+	inFlight, waiting, leader := len(g.inFlight), len(g.backlog), g.seen.leader
+	g.mu.Unlock()
+	return Stats{
+		State: r.State().String(), Term: r.CurrentTerm(), Leader: leader,
+		Last: r.LastIndex(), Commit: r.CommitIndex(), Applied: g.apply.applied.Load(),
+		ReclaimableBytes: g.apply.freeable.Load(),
+		InFlight:         inFlight, Waiting: waiting, Members: g.Members(),
+	}
+}
+
+// stop ends the replica: proposals first, then the wire, then raft.
+func (g *Group) stop() error {
+	g.life.Lock()
+	defer g.life.Unlock()
+	if g.closed {
+		return nil
+	}
+	g.closed = true
+	close(g.stopped)
+	g.host.elections.settled(g)
+	g.mu.Lock()
+	g.halted = true
+	g.abandon(ErrUnknown, ErrStopped)
+	g.mu.Unlock()
+	err := g.shut()
+	g.mu.Lock()
+	g.tell(leadership{term: g.seen.term})
+	g.mu.Unlock()
+	g.awaitCollector()
+	return err
+}
+
+// shut ends the Raft instance and waits for its goroutines.
+func (g *Group) shut() error {
+	in := g.running.Load()
+	done := in.raft.Shutdown()
+	// Calls that wait for a lost peer end when the wire is closed.
+	err := in.wire.Close()
+	return errors.Join(err, done.Error())
+}
+
+// recycle replaces the Raft instance by a new one over the same log and machine. It is
+// the last resort for a replica that stays Candidate.
+func (g *Group) recycle() error {
+	g.life.Lock()
+	defer g.life.Unlock()
+	if g.closed {
+		return ErrStopped
+	}
+	g.host.log.Warn("group is restarted because it stays candidate", "group", uint64(g.spec.ID))
+	if err := g.shut(); err != nil {
+		return fmt.Errorf("recycle group %d: %w", g.spec.ID, err)
+	}
+	return g.open(true)
+}
+
+// aliveQuorum tells whether a quorum of the voters can vote.
+func (g *Group) aliveQuorum(voters []transport.NodeID) bool {
+	alive := 0
+	for _, v := range voters {
+		if v == g.host.cfg.Local {
+			alive++
+			continue
+		}
+		if g.host.cfg.Detector.State(v) != detector.Dead && g.host.cfg.Mesh.Peer(v).Up {
+			alive++
+		}
+	}
+	return len(voters) > 0 && alive >= len(voters)/2+1
+}

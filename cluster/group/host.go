@@ -1,0 +1,400 @@
+package group
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/warrenmq/warren/cluster/detector"
+	"github.com/warrenmq/warren/transport"
+)
+
+// HostConfig tunes a Host. Zero bounds and durations take their defaults.
+type HostConfig struct {
+	// Local is this node; required.
+	Local transport.NodeID
+	// Store keeps the replicas; required. The caller closes it after the host.
+	Store Storage
+	// Mesh connects the nodes; required. The caller closes it after the host.
+	Mesh Network
+	// Detector gives the verdicts about nodes; required. The caller closes it after the host.
+	Detector Liveness
+	// Profile holds raft's timers; default QueueProfile.
+	Profile Profile
+	// Logger receives state changes; default slog.Default.
+	Logger *slog.Logger
+	// OnUnknown is called when another node speaks of a group that does not run here;
+	// catalogIndex is that node's catalog index. The owner starts the group if its
+	// catalog lists it here. It may block; one call per group at a time.
+	OnUnknown func(g transport.GroupID, from transport.NodeID, catalogIndex uint64)
+
+	// Lease is the node lease; default 2 s. All nodes must agree on it.
+	Lease time.Duration
+	// Stagger is the pause between two ranks of survivors in an election; default 150 ms.
+	Stagger time.Duration
+	// FirstStagger is the same for a group that never had a leader; default 300 ms.
+	FirstStagger time.Duration
+	// CandidateMax is how long a replica may stay Candidate; default 500 ms.
+	CandidateMax time.Duration
+	// ProposeDeadline is the age at which a proposal is answered ErrUnknown, or
+	// ErrOverloaded if it never reached raft; default 30 s, checked every Check.
+	ProposeDeadline time.Duration
+	// Check is the period of the watchdogs; default 250 ms.
+	Check time.Duration
+	// SnapshotBytes is how many reclaimable bytes make a snapshot worth while; default 8 MiB.
+	SnapshotBytes int64
+	// TrailingBytes is how much log is kept behind a snapshot for slow followers;
+	// default 8 MiB.
+	TrailingBytes int64
+
+	// ElectionsMax bounds concurrent injected elections; default 256.
+	ElectionsMax int
+	// StartsMax bounds groups being started at a time; default 16.
+	StartsMax int
+	// SnapshotsMax bounds snapshots being taken at a time; default 2.
+	SnapshotsMax int
+	// UnknownMax bounds concurrent calls of OnUnknown; default 64.
+	UnknownMax int
+	// InFlightMax bounds a group's proposals in raft; default and most 48.
+	InFlightMax int
+	// BacklogMax and BacklogBytesMax bound a group's waiting proposals; defaults 1,024
+	// and 16 MiB.
+	BacklogMax      int
+	BacklogBytesMax int
+}
+
+// inFlightCeiling leaves room for barriers in raft's apply channel of 64, so that
+// handing over a proposal does not wait.
+const inFlightCeiling = 48
+
+func orDefault[T int | int64 | time.Duration](v *T, d T) {
+	if *v <= 0 {
+		*v = d
+	}
+}
+
+func (c HostConfig) withDefaults() HostConfig {
+	if c.Profile == (Profile{}) {
+		c.Profile = QueueProfile()
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	orDefault(&c.Lease, 2*time.Second)
+	orDefault(&c.Stagger, 150*time.Millisecond)
+	orDefault(&c.FirstStagger, 300*time.Millisecond)
+	orDefault(&c.CandidateMax, 500*time.Millisecond)
+	orDefault(&c.ProposeDeadline, 30*time.Second)
+	orDefault(&c.Check, 250*time.Millisecond)
+	orDefault(&c.SnapshotBytes, 8<<20)
+	orDefault(&c.TrailingBytes, 8<<20)
+	orDefault(&c.ElectionsMax, 256)
+	orDefault(&c.StartsMax, 16)
+	orDefault(&c.SnapshotsMax, 2)
+	orDefault(&c.UnknownMax, 64)
+	orDefault(&c.InFlightMax, inFlightCeiling)
+	c.InFlightMax = min(c.InFlightMax, inFlightCeiling)
+	orDefault(&c.BacklogMax, 1024)
+	orDefault(&c.BacklogBytesMax, 16<<20)
+	return c
+}
+
+// Validate reports every problem of the configuration at once.
+func (c HostConfig) Validate() error {
+	var errs []error
+	need := func(ok bool, what string) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("group: %s is missing", what))
+		}
+	}
+	need(c.Local != "", "local node id")
+	need(c.Store != nil, "store")
+	need(c.Mesh != nil, "mesh")
+	need(c.Detector != nil, "detector")
+	return errors.Join(append(errs, c.withDefaults().Profile.Validate())...)
+}
+
+// Host owns the Raft groups of a node.
+type Host struct {
+	cfg       HostConfig
+	log       *slog.Logger
+	raftLog   *raftLog
+	began     time.Time
+	ctx       context.Context
+	cancel    context.CancelFunc
+	wg        sync.WaitGroup
+	starts    chan struct{} // semaphore of StartsMax
+	elections *elections
+	watch     *watch
+	unsub     func()
+
+	mu      sync.Mutex // guards the rest
+	groups  map[transport.GroupID]*slot
+	unknown map[transport.GroupID]bool // calls of OnUnknown under way
+	closed  bool
+}
+
+// slot is the place of one group: being started, running or being stopped. Whoever
+// put it into the map works on it; the others wait for ready.
+type slot struct {
+	ready chan struct{}
+	g     *Group // nil if the start failed; set before ready is closed
+	err   error
+	gone  chan struct{} // closed when the group has left the map; nil while it runs
+}
+
+// NewHost returns a running host without groups. It panics on a configuration that
+// Validate refuses: that is a mistake in the program, not an event.
+func NewHost(cfg HostConfig) *Host {
+	if err := cfg.Validate(); err != nil {
+		panic(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	h := &Host{
+		cfg: cfg.withDefaults(), began: time.Now(), ctx: ctx, cancel: cancel,
+		groups:  make(map[transport.GroupID]*slot),
+		unknown: make(map[transport.GroupID]bool),
+	}
+	h.log = h.cfg.Logger
+	h.raftLog = &raftLog{to: h.log, name: "raft"}
+	h.starts = make(chan struct{}, h.cfg.StartsMax)
+	h.elections = newElections(h)
+	h.watch = newWatch(h)
+	h.cfg.Mesh.HandleCall(MethodStatus, h.answerStatus)
+	h.cfg.Mesh.OnUnknownGroup(h.unknownGroup)
+	h.cfg.Mesh.OnPeerChange(func(s transport.PeerStatus) {
+		if s.Up {
+			h.watch.poke()
+		}
+	})
+	h.unsub = h.cfg.Detector.Subscribe(h.verdict)
+	h.wg.Go(h.elections.run)
+	h.wg.Go(h.watch.run)
+	return h
+}
+
+// Start runs a group on this node and returns it; a group that runs already is
+// returned as it is, with its first machine and observer. It returns before the group
+// has a leader.
+func (h *Host) Start(s Spec, m Machine, o Observer) (*Group, error) {
+	for {
+		h.mu.Lock()
+		if h.closed {
+			h.mu.Unlock()
+			return nil, ErrStopped
+		}
+		sl, ok := h.groups[s.ID]
+		if !ok {
+			sl = &slot{ready: make(chan struct{})}
+			h.groups[s.ID] = sl
+			h.mu.Unlock()
+			return h.start(sl, s, m, o)
+		}
+		gone := sl.gone
+		h.mu.Unlock()
+		if gone != nil {
+			<-gone
+			continue
+		}
+		<-sl.ready
+		return sl.g, sl.err
+	}
+}
+
+func (h *Host) start(sl *slot, s Spec, m Machine, o Observer) (*Group, error) {
+	h.starts <- struct{}{}
+	defer func() { <-h.starts }()
+	g := &Group{host: h, spec: s, observer: o, log: h.cfg.Store.Group(s.ID), stopped: make(chan struct{})}
+	g.apply = newApplier(g, m)
+	fresh, err := g.fresh()
+	if err == nil {
+		err = g.open(false)
+	}
+	if err != nil {
+		h.mu.Lock()
+		delete(h.groups, s.ID)
+		sl.err = err
+		h.mu.Unlock()
+		close(sl.ready)
+		return nil, err
+	}
+	h.mu.Lock()
+	sl.g = g
+	h.mu.Unlock()
+	close(sl.ready)
+	h.elections.begin(g, fresh)
+	return g, nil
+}
+
+// Group returns a running group.
+func (h *Host) Group(id transport.GroupID) (*Group, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	sl, ok := h.groups[id]
+	if !ok || sl.g == nil || sl.gone != nil {
+		return nil, false
+	}
+	return sl.g, true
+}
+
+// Stop ends a group on this node and keeps its durable trace. Stopping a group that
+// does not run is no error.
+func (h *Host) Stop(id transport.GroupID) error { return h.end(id, nil) }
+
+// Delete ends a group on this node and wipes its durable trace.
+func (h *Host) Delete(id transport.GroupID) error {
+	return h.end(id, func() error {
+		if err := h.cfg.Store.DeleteGroup(id); err != nil {
+			return fmt.Errorf("delete group %d: %w", id, err)
+		}
+		return nil
+	})
+}
+
+// end stops a group and runs then before the id can be started again.
+func (h *Host) end(id transport.GroupID, then func() error) error {
+	var sl *slot
+	for {
+		h.mu.Lock()
+		var ok bool
+		if sl, ok = h.groups[id]; !ok {
+			// An empty slot keeps a start from overtaking the wipe.
+			sl = &slot{ready: make(chan struct{})}
+			close(sl.ready)
+			h.groups[id] = sl
+		}
+		if sl.gone == nil && isClosed(sl.ready) {
+			sl.gone = make(chan struct{})
+			h.mu.Unlock()
+			break
+		}
+		wait := sl.ready
+		if sl.gone != nil {
+			wait = sl.gone
+		}
+		h.mu.Unlock()
+		<-wait
+	}
+	var err error
+	if sl.g != nil {
+		err = sl.g.stop()
+	}
+	if then != nil {
+		err = errors.Join(err, then())
+	}
+	h.mu.Lock()
+	delete(h.groups, id)
+	h.mu.Unlock()
+	close(sl.gone)
+	return err
+}
+
+func isClosed(c chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// Close stops every group and then the host. It is safe twice.
+func (h *Host) Close() error {
+	h.mu.Lock()
+	first := !h.closed
+	h.closed = true
+	ids := make([]transport.GroupID, 0, len(h.groups))
+	for id := range h.groups {
+		ids = append(ids, id)
+	}
+	h.mu.Unlock()
+	if first {
+		h.unsub()
+	}
+	h.cancel()
+	h.wg.Wait()
+	errs := make([]error, len(ids))
+	var wg sync.WaitGroup
+	sem := make(chan struct{}, closeAtOnce)
+	for i, id := range ids {
+		sem <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-sem }()
+			errs[i] = h.Stop(id)
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// closeAtOnce bounds how many groups are stopped at a time by Close.
+const closeAtOnce = 64
+
+// spawn runs f on a goroutine that Close waits for; it reports false, without running
+// f, when the host is closed.
+func (h *Host) spawn(f func()) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return false
+	}
+	h.wg.Go(f)
+	return true
+}
+
+// running returns all running groups in no order.
+func (h *Host) running() []*Group {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	all := make([]*Group, 0, len(h.groups))
+	for _, sl := range h.groups {
+		if sl.g != nil && sl.gone == nil {
+			all = append(all, sl.g)
+		}
+	}
+	return all
+}
+
+// mayLead tells whether a presumed leader is worth waiting for.
+func (h *Host) mayLead(n transport.NodeID) bool {
+	return n == h.cfg.Local || h.cfg.Detector.State(n) != detector.Dead
+}
+
+// verdict takes a verdict of the detector. It runs on the detector's goroutine.
+func (h *Host) verdict(e detector.Event) {
+	if e.State == detector.Alive {
+		h.elections.hurry()
+		h.watch.poke()
+		return
+	}
+	orphans := 0
+	for _, g := range h.running() {
+		if l, ok := g.settledLeader(); !ok || l.leader == e.Node {
+			h.elections.want(g, 0)
+			orphans++
+		}
+	}
+	h.log.Info("electing after a death", "node", e.Node, "groups", orphans)
+}
+
+// unknownGroup hands a frame's group to the owner, once at a time for each group.
+func (h *Host) unknownGroup(id transport.GroupID, from transport.NodeID, catalogIndex uint64) {
+	if h.cfg.OnUnknown == nil {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if _, known := h.groups[id]; known || h.closed || h.unknown[id] || len(h.unknown) >= h.cfg.UnknownMax {
+		return
+	}
+	h.unknown[id] = true
+	h.wg.Go(func() {
+		h.cfg.OnUnknown(id, from, catalogIndex)
+		h.mu.Lock()
+		delete(h.unknown, id)
+		h.mu.Unlock()
+	})
+}

@@ -1,0 +1,67 @@
+package group
+
+import (
+	"context"
+	"io"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/warrenmq/warren/cluster/detector"
+	"github.com/warrenmq/warren/store"
+	"github.com/warrenmq/warren/transport"
+)
+
+// Log is the durable part of one replica; *store.Group has it.
+type Log interface {
+	raft.LogStore
+	raft.StableStore
+	// Snapshots returns the group's snapshot store. Sinks that also have
+	// WriteManifest receive manifest and pins, others the bare manifest.
+	Snapshots() raft.SnapshotStore
+	// Read returns the data of an entry that is in the log or pinned.
+	Read(index uint64) ([]byte, error)
+}
+
+// Storage keeps the replicas of a node; see OverStore.
+type Storage interface {
+	Group(transport.GroupID) Log
+	// DeleteGroup wipes every durable trace of a group that is not running.
+	DeleteGroup(transport.GroupID) error
+	// ReadManifest takes the manifest out of an opened snapshot.
+	ReadManifest(io.Reader) ([]byte, error)
+}
+
+// manifestSink is the sink of a store that keeps entries as messages.
+type manifestSink interface {
+	raft.SnapshotSink
+	WriteManifest(manifest []byte, pins []store.Range) error
+}
+
+// RaftTransport is the wire of one replica; *transport.RaftTransport has it.
+type RaftTransport interface {
+	raft.Transport
+	raft.WithPreVote
+	raft.WithClose
+	// InjectTimeoutNow makes the local replica start an election at once.
+	InjectTimeoutNow() error
+	// FreeCandidate answers one open vote request of the local candidate in term
+	// with a refusal of the next term, which makes it a follower. It reports
+	// whether such a request was open.
+	FreeCandidate(term uint64) bool
+}
+
+// Network connects the nodes; see OverMesh.
+type Network interface {
+	detector.Network
+	Raft(transport.GroupID) RaftTransport
+	// InjectAt makes the replica of another node start an election at once.
+	InjectAt(ctx context.Context, node transport.NodeID, g transport.GroupID) error
+	// OnUnknownGroup registers a callback for frames of a group that does not run here.
+	OnUnknownGroup(func(g transport.GroupID, from transport.NodeID, catalogIndex uint64))
+}
+
+// Liveness is the verdict about nodes; *detector.Detector has it.
+type Liveness interface {
+	State(transport.NodeID) detector.State
+	Subscribe(func(detector.Event)) (cancel func())
+}

@@ -1,0 +1,236 @@
+package group
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/warrenmq/warren/transport"
+)
+
+// MethodStatus is the transport method number under which hosts ask each other about
+// replicas. See docs/formats/cluster-calls.md.
+const MethodStatus uint8 = 17
+
+const (
+	statusVersion = 1
+	// statusGroupsMax bounds the groups of one question.
+	statusGroupsMax = 4096
+	leaderBytesMax  = 512
+
+	// askLeaderless marks a question of a node that knows no leader. If the asked
+	// replica believes that the asker leads, it learns better.
+	askLeaderless = 1
+
+	statusKnown     = 1
+	statusLeader    = 2
+	statusCandidate = 4
+	statusVoter     = 8
+)
+
+var errStatus = errors.New("malformed status message")
+
+// replicaStatus is what a replica says about itself.
+type replicaStatus struct {
+	flags     uint8
+	term      uint64
+	lastTerm  uint64
+	lastIndex uint64
+	// leader is who it follows; empty if unknown or itself.
+	leader transport.NodeID
+}
+
+func (s replicaStatus) known() bool { return s.flags&statusKnown != 0 }
+func (s replicaStatus) leads() bool { return s.flags&statusLeader != 0 }
+func (s replicaStatus) voter() bool { return s.flags&statusVoter != 0 }
+
+func encodeStatusRequest(flags uint8, ids []transport.GroupID) []byte {
+	b := make([]byte, 0, 8+len(ids)*4)
+	b = append(b, statusVersion, flags)
+	b = binary.AppendUvarint(b, uint64(len(ids)))
+	for _, id := range ids {
+		b = binary.AppendUvarint(b, uint64(id))
+	}
+	return b
+}
+
+// cursor reads a message; after the first fault everything reads as zero.
+type cursor struct {
+	b   []byte
+	bad bool
+}
+
+func (c *cursor) u8() uint8 {
+	if len(c.b) == 0 {
+		c.bad = true
+		return 0
+	}
+	v := c.b[0]
+	c.b = c.b[1:]
+	return v
+}
+
+func (c *cursor) uvarint() uint64 {
+	v, n := binary.Uvarint(c.b)
+	if n <= 0 {
+		c.bad, c.b = true, nil
+		return 0
+	}
+	c.b = c.b[n:]
+	return v
+}
+
+func (c *cursor) bytes(limit uint64) []byte {
+	n := c.uvarint()
+	if n > limit || n > uint64(len(c.b)) {
+		c.bad, c.b = true, nil
+		return nil
+	}
+	v := c.b[:n]
+	c.b = c.b[n:]
+	return v
+}
+
+// count reads a number of items of at least one byte each.
+func (c *cursor) count() int {
+	n := c.uvarint()
+	if n > statusGroupsMax || n > uint64(len(c.b)) {
+		c.bad, c.b = true, nil
+		return 0
+	}
+	return int(n)
+}
+
+func (c *cursor) version(what string) error {
+	if v := c.u8(); c.bad || v != statusVersion {
+		return fmt.Errorf("%w: %s version %d", errStatus, what, v)
+	}
+	return nil
+}
+
+func decodeStatusRequest(b []byte) (flags uint8, ids []transport.GroupID, err error) {
+	c := cursor{b: b}
+	if err := c.version("question"); err != nil {
+		return 0, nil, err
+	}
+	flags = c.u8()
+	ids = make([]transport.GroupID, 0, c.count())
+	for range cap(ids) {
+		ids = append(ids, transport.GroupID(c.uvarint()))
+	}
+	if c.bad || len(c.b) > 0 {
+		return 0, nil, fmt.Errorf("%w: question of %d bytes", errStatus, len(b))
+	}
+	return flags, ids, nil
+}
+
+func encodeStatusResponse(all []replicaStatus) []byte {
+	b := make([]byte, 0, 8+len(all)*32)
+	b = append(b, statusVersion)
+	b = binary.AppendUvarint(b, uint64(len(all)))
+	for _, s := range all {
+		b = append(b, s.flags)
+		if !s.known() {
+			continue
+		}
+		b = binary.AppendUvarint(b, s.term)
+		b = binary.AppendUvarint(b, s.lastTerm)
+		b = binary.AppendUvarint(b, s.lastIndex)
+		b = binary.AppendUvarint(b, uint64(len(s.leader)))
+		b = append(b, s.leader...)
+	}
+	return b
+}
+
+func decodeStatusResponse(b []byte) ([]replicaStatus, error) {
+	c := cursor{b: b}
+	if err := c.version("answer"); err != nil {
+		return nil, err
+	}
+	all := make([]replicaStatus, 0, c.count())
+	for range cap(all) {
+		s := replicaStatus{flags: c.u8()}
+		if s.known() {
+			s.term, s.lastTerm, s.lastIndex = c.uvarint(), c.uvarint(), c.uvarint()
+			s.leader = transport.NodeID(c.bytes(leaderBytesMax))
+		}
+		all = append(all, s)
+	}
+	if c.bad || len(c.b) > 0 {
+		return nil, fmt.Errorf("%w: answer of %d bytes", errStatus, len(b))
+	}
+	return all, nil
+}
+
+// status returns what this replica says about itself.
+func (g *Group) status() replicaStatus {
+	r := g.replica()
+	s := replicaStatus{flags: statusKnown, term: r.CurrentTerm()}
+	switch r.State() {
+	case raft.Leader:
+		s.flags |= statusLeader
+	case raft.Candidate:
+		s.flags |= statusCandidate
+	}
+	if g.isVoter() {
+		s.flags |= statusVoter
+	}
+	if _, id := r.LeaderWithID(); id != raft.ServerID(g.host.cfg.Local) {
+		s.leader = transport.NodeID(id)
+	}
+	s.lastTerm, s.lastIndex = g.lastEntry()
+	return s
+}
+
+// lastEntry returns term and index of the newest entry, of the log or the snapshot.
+func (g *Group) lastEntry() (term, index uint64) {
+	if i, err := g.log.LastIndex(); err == nil && i > 0 {
+		var l raft.Log
+		if g.log.GetLog(i, &l) == nil {
+			return l.Term, i
+		}
+	}
+	if metas, err := g.log.Snapshots().List(); err == nil && len(metas) > 0 {
+		return metas[0].Term, metas[0].Index
+	}
+	return 0, 0
+}
+
+// answerStatus serves MethodStatus.
+func (h *Host) answerStatus(_ context.Context, from transport.NodeID, request []byte) ([]byte, error) {
+	flags, ids, err := decodeStatusRequest(request)
+	if err != nil {
+		return nil, fmt.Errorf("status asked by %s: %w", from, err)
+	}
+	all := make([]replicaStatus, len(ids))
+	for i, id := range ids {
+		g, ok := h.Group(id)
+		if !ok {
+			continue
+		}
+		if flags&askLeaderless != 0 {
+			g.doubt(from)
+		}
+		all[i] = g.status()
+	}
+	return encodeStatusResponse(all), nil
+}
+
+// askStatus asks another node about groups; the answers are in the order of ids.
+func (h *Host) askStatus(ctx context.Context, n transport.NodeID, flags uint8, ids []transport.GroupID) ([]replicaStatus, error) {
+	b, err := h.cfg.Mesh.Call(ctx, n, MethodStatus, encodeStatusRequest(flags, ids))
+	if err != nil {
+		return nil, fmt.Errorf("ask %s about %d groups: %w", n, len(ids), err)
+	}
+	all, err := decodeStatusResponse(b)
+	if err != nil {
+		return nil, fmt.Errorf("ask %s about %d groups: %w", n, len(ids), err)
+	}
+	if len(all) != len(ids) {
+		return nil, fmt.Errorf("%w: %d answers to %d groups from %s", errStatus, len(all), len(ids), n)
+	}
+	return all, nil
+}

@@ -1,0 +1,213 @@
+package group
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+const (
+	// barrierWait bounds the wait for a place in raft's apply channel.
+	barrierWait = 10 * time.Millisecond
+	// barrierPauseMin and barrierPauseMax bound the growing pause between two barriers
+	// of one group while nothing commits.
+	barrierPauseMin = 200 * time.Millisecond
+	barrierPauseMax = 5 * time.Second
+	// heatPeriod is the time in which heat halves.
+	heatPeriod = 10 * time.Second
+	// snapshotPause is how long a group whose snapshot failed is left alone.
+	snapshotPause = 30 * time.Second
+	// trailingEntriesMax bounds the entries kept behind a snapshot.
+	trailingEntriesMax = 10240
+)
+
+// watch runs the periodic duties of a host: deadlines of proposals, barriers after
+// broken streams, snapshots.
+type watch struct {
+	h    *Host
+	wake chan struct{} // capacity 1
+
+	mu      sync.Mutex // guards the rest
+	stalls  map[*Group]*stall
+	snaps   map[*Group]time.Time // running snapshots (zero) and failed ones (not before)
+	running int                  // snapshots being taken
+}
+
+// stall is a group whose replication stream broke while it led.
+type stall struct {
+	next   time.Time
+	pause  time.Duration
+	commit uint64 // commit index at the last barrier
+}
+
+func newWatch(h *Host) *watch {
+	return &watch{h: h, wake: make(chan struct{}, 1), stalls: make(map[*Group]*stall), snaps: make(map[*Group]time.Time)}
+}
+
+func (w *watch) poke() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// stalled notes that entries of g may wait for a trigger.
+func (w *watch) stalled(g *Group) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, ok := w.stalls[g]; !ok && g.leading.Load() {
+		w.stalls[g] = &stall{pause: barrierPauseMin}
+	}
+}
+
+func (w *watch) run() {
+	tick := time.NewTicker(w.h.cfg.Check)
+	defer tick.Stop()
+	cooled := time.Now()
+	for {
+		select {
+		case <-w.h.ctx.Done():
+			return
+		case <-w.wake:
+			w.barriers(time.Now())
+			continue
+		case <-tick.C:
+		}
+		now := time.Now()
+		w.barriers(now)
+		groups := w.h.running()
+		for _, g := range groups {
+			if n := g.expire(now, w.h.cfg.ProposeDeadline); n > 0 {
+				w.h.log.Warn("proposals expired", "group", uint64(g.spec.ID), "count", n)
+			}
+		}
+		if now.Sub(cooled) >= heatPeriod {
+			cooled = now
+			for _, g := range groups {
+				g.apply.heat.Add(-g.apply.heat.Load() / 2)
+			}
+		}
+		w.snapshots(now, groups)
+	}
+}
+
+// barriers appends a barrier to every led group whose stream broke with entries
+// uncommitted: raft replicates again only when something is appended or its long commit
+// timer fires.
+func (w *watch) barriers(now time.Time) {
+	w.mu.Lock()
+	var due []*Group
+	for g, s := range w.stalls {
+		r := g.replica()
+		commit := r.CommitIndex()
+		if !g.leading.Load() || isClosed(g.stopped) || commit >= r.LastIndex() {
+			delete(w.stalls, g)
+			continue
+		}
+		if commit > s.commit {
+			s.commit, s.pause = commit, barrierPauseMin
+		}
+		if now.Before(s.next) {
+			continue
+		}
+		s.next = now.Add(s.pause)
+		s.pause = min(2*s.pause, barrierPauseMax)
+		due = append(due, g)
+	}
+	w.mu.Unlock()
+	for _, g := range due {
+		w.h.log.Debug("barrier after a broken stream", "group", uint64(g.spec.ID))
+		g.replica().Barrier(barrierWait)
+	}
+}
+
+// snapshots starts snapshots of the groups that would free the most.
+func (w *watch) snapshots(now time.Time, groups []*Group) {
+	worth := slices.DeleteFunc(groups, func(g *Group) bool {
+		return g.apply.freeable.Load() < w.h.cfg.SnapshotBytes
+	})
+	slices.SortFunc(worth, func(a, b *Group) int {
+		return cmp.Compare(b.apply.freeable.Load(), a.apply.freeable.Load())
+	})
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for g, until := range w.snaps {
+		if !until.IsZero() && now.After(until) {
+			delete(w.snaps, g)
+		}
+	}
+	for _, g := range worth {
+		if w.running >= w.h.cfg.SnapshotsMax {
+			return
+		}
+		if _, skip := w.snaps[g]; skip {
+			continue
+		}
+		w.running++
+		w.snaps[g] = time.Time{}
+		if !w.h.spawn(func() { w.snapshot(g) }) {
+			return
+		}
+	}
+}
+
+func (w *watch) snapshot(g *Group) {
+	began := time.Now()
+	freed := g.apply.freeable.Load()
+	err := g.Snapshot()
+	w.mu.Lock()
+	w.running--
+	delete(w.snaps, g)
+	if err != nil {
+		w.snaps[g] = time.Now().Add(snapshotPause)
+	}
+	w.mu.Unlock()
+	if err != nil && !errors.Is(err, ErrStopped) && !errors.Is(err, ErrNothingNew) {
+		w.h.log.Warn("snapshot failed", "group", uint64(g.spec.ID), "err", err)
+		return
+	}
+	w.h.log.Debug("snapshot taken", "group", uint64(g.spec.ID), "reclaimable_bytes", freed, "took", time.Since(began))
+}
+
+// Snapshot takes a snapshot now and compacts the log behind it. It waits until the
+// snapshot is published. ErrNothingNew tells that no entry was applied since the last.
+func (g *Group) Snapshot() error {
+	g.snapshot.Lock()
+	defer g.snapshot.Unlock()
+	r := g.replica()
+	if isClosed(g.stopped) {
+		return fmt.Errorf("snapshot group %d: %w", g.spec.ID, ErrStopped)
+	}
+	rc := r.ReloadableConfig()
+	rc.TrailingLogs = g.trailing()
+	if err := r.ReloadConfig(rc); err != nil {
+		return fmt.Errorf("snapshot group %d: %w", g.spec.ID, err)
+	}
+	err := r.Snapshot().Error()
+	switch {
+	case err == nil:
+		g.apply.snapshotted()
+		return nil
+	case errors.Is(err, raft.ErrNothingNewToSnapshot):
+		return fmt.Errorf("snapshot group %d: %w", g.spec.ID, ErrNothingNew)
+	case errors.Is(err, raft.ErrRaftShutdown):
+		return fmt.Errorf("snapshot group %d: %w", g.spec.ID, ErrStopped)
+	}
+	return fmt.Errorf("snapshot group %d: %w", g.spec.ID, err)
+}
+
+// trailing returns how many entries may stay behind a snapshot: as many as fit into
+// HostConfig.TrailingBytes at the mean size of what was applied lately.
+func (g *Group) trailing() uint64 {
+	entries, bytes := g.apply.entries.Load(), g.apply.logBytes.Load()
+	if entries <= 0 || bytes <= 0 {
+		return trailingEntriesMax
+	}
+	mean := max(1, bytes/entries)
+	return uint64(min(trailingEntriesMax, g.host.cfg.TrailingBytes/mean))
+}
