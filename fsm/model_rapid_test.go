@@ -1,0 +1,405 @@
+package fsm
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/warrenmq/warren/dlx"
+	"github.com/warrenmq/warren/queue"
+)
+
+// TestMachineAgreesWithModel drives a machine and the model with the same random
+// entries, sensible and senseless ones, and compares everything that shows. Beside
+// it a replica is restored from manifests again and again and must stay equal.
+func TestMachineAgreesWithModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		d := &duel{t: t, m: New(), replica: New(), o: newModel(), now: 1000, rev: 5}
+		for range rapid.IntRange(1, 40).Draw(t, "entries") {
+			d.step()
+		}
+		d.replay()
+	})
+}
+
+type duel struct {
+	t          *rapid.T
+	m, replica *Machine
+	o          *model
+	now        int64
+	rev        uint64
+	log        [][]byte
+	// a capture of m that is encoded later, and what it must give
+	encode func() ([]byte, []IndexRange)
+	want   []byte
+	pins   []IndexRange
+}
+
+func (d *duel) n(low, high int, what string) int { return rapid.IntRange(low, high).Draw(d.t, what) }
+
+func (d *duel) step() {
+	d.now += int64(d.n(-3, 20, "clock"))
+	d.rev = uint64(max(1, int(d.rev)+d.n(-1, 1, "revision")))
+	e := Entry{
+		Session: uint64(d.n(0, 3, "session")), Ordinal: uint64(len(d.log)), TimeMillis: d.now, CatalogRev: d.rev,
+		Mark: queue.MessageID(d.n(0, 20, "mark")), MarkSelf: d.n(0, 1, "self") == 1,
+	}
+	for range d.n(0, 4, "commands") {
+		e.Commands = append(e.Commands, d.command())
+	}
+	data := EncodeEntry(nil, &e)
+	d.log = append(d.log, data)
+	index := uint64(len(d.log) * 2)
+	res := d.m.Apply(index, data)
+	if again := d.replica.Apply(index, data); !reflect.DeepEqual(res, again) {
+		d.t.Fatalf("replicas give different results:\n%+v\n%+v", res, again)
+	}
+	d.o.entry(&e, refsOf(index, data))
+	d.compare(&res)
+	d.snapshots()
+}
+
+// refsOf lists where the messages of an entry lie. Every message is unlike the
+// bytes between messages, so that a search in order finds it.
+func refsOf(index uint64, data []byte) (refs []queue.Ref) {
+	e, err := DecodeEntry(data)
+	if err != nil {
+		panic(err)
+	}
+	pos := 0
+	find := func(b []byte) {
+		pos += bytes.Index(data[pos:], b)
+		refs = append(refs, queue.Ref{Index: index, Offset: uint32(pos), Length: uint32(len(b))})
+		pos += len(b)
+	}
+	for _, c := range e.Commands {
+		switch c := c.(type) {
+		case Stream:
+			for _, op := range c.Ops {
+				if p, ok := op.(Publish); ok {
+					find(p.Message)
+				}
+			}
+		case TransferIn:
+			for _, x := range c.Items {
+				if !x.Withdrawn {
+					find(x.Message)
+				}
+			}
+		}
+	}
+	return refs
+}
+
+func (d *duel) message() ([]byte, uint32) {
+	body := fmt.Sprintf("<body %d>%s", d.n(0, 1000, "body"), "padding"[:d.n(0, 7, "padding")])
+	return EncodeMessage(nil, &Message{Exchange: "exchange", RoutingKeys: []string{"k"}, Body: []byte(body)}), uint32(len(body))
+}
+
+func (d *duel) command() Command {
+	switch d.n(0, 16, "command") {
+	case 0, 1, 2, 3, 4:
+		return d.stream()
+	case 5, 6:
+		return d.transferIn()
+	case 7:
+		return Return{d.kind(), d.runs()}
+	case 8, 9:
+		return Expire{d.ids()}
+	case 10:
+		return DropHeads{d.ids()}
+	case 11, 12:
+		return d.route()
+	case 13:
+		return TransferDone{d.target(), uint64(d.n(0, 6, "done"))}
+	case 14:
+		return d.rare()
+	case 15:
+		return Release{NoRoute(d.n(0, int(ParkCycle), "release"))}
+	default:
+		return d.settings()
+	}
+}
+
+func (d *duel) rare() Command {
+	switch d.n(0, 9, "rare") {
+	case 0:
+		return Close{}
+	case 1, 2, 3, 4:
+		return TargetGone{d.target(), uint64(d.n(0, 6, "gone"))}
+	default:
+		return ForgetSources{[]Source{d.source()}}
+	}
+}
+
+func (d *duel) settings() Command {
+	return SetSettings{Revision: uint64(d.n(0, 8, "settings")), Name: "q", VHost: "v", Settings: queue.Settings{
+		MessageTTLMillis: int64(d.n(-1, 30, "ttl")), MaxLength: -1, MaxLengthBytes: -1, DeliveryLimit: int64(d.n(-1, 2, "limit")),
+		MaxPriority: uint8(d.n(0, 4, "levels")), DefaultPriority: uint8(d.n(0, 2, "default")),
+		DeadLetter: d.n(0, 2, "dead-letter") > 0, DeadLetterExchange: "dlx", OutboxMax: -1,
+	}}
+}
+
+func (d *duel) target() uint64 { return uint64(d.n(20, 23, "target")) }
+func (d *duel) source() Source {
+	return Source{uint64(d.n(20, 22, "source")), uint32(d.n(1, 2, "epoch"))}
+}
+func (d *duel) kind() SettleKind {
+	return SettleKind(d.n(0, int(RequeueCounted), "kind"))
+}
+
+// ids names messages at random, most of them live.
+func (d *duel) ids() (list []queue.IDRange) {
+	if due := d.o.dueOrder(d.now); len(due) > 0 && d.n(0, 1, "due") == 1 {
+		for _, id := range due {
+			list = queue.AppendID(list, id)
+		}
+		return list
+	}
+	for range d.n(0, 3, "ranges") {
+		first := d.id()
+		list = append(list, queue.IDRange{First: first, Last: first + queue.MessageID(d.n(0, 5, "width")) - 1})
+	}
+	return list
+}
+
+func (d *duel) id() queue.MessageID {
+	if n := len(d.o.live); n > 0 && d.n(0, 4, "live") > 0 {
+		return d.o.live[d.n(0, n-1, "id")].ID
+	}
+	return queue.MessageID(d.n(0, int(d.o.tail)+2, "any id"))
+}
+
+func (d *duel) runs() (runs []Run) {
+	for range d.n(0, 3, "runs") {
+		r := Run{First: d.id(), Count: uint32(d.n(0, 4, "count"))}
+		if m := d.o.get(r.First); m != nil && d.n(0, 5, "present attempt") > 0 {
+			r.Attempt = m.Attempt
+		} else {
+			r.Attempt = uint32(d.n(0, 2, "attempt"))
+		}
+		runs = append(runs, r)
+	}
+	return runs
+}
+
+func (d *duel) stream() Command {
+	s := Stream{Origin: Origin{uint32(d.n(1, 2, "node")), uint64(d.n(1, 2, "incarnation"))}}
+	if x := d.o.streams[s.Origin.Node]; x != nil {
+		if d.n(0, 4, "present incarnation") > 0 {
+			s.Origin.Incarnation = x.incarnation
+		}
+		s.First = x.watermark
+	}
+	s.First = uint64(max(0, int(s.First)+1-d.n(-1, 3, "repeat")))
+	s.AnsweredUpTo = uint64(max(0, int(s.First)-d.n(-2, 6, "answered")))
+	for range d.n(0, 6, "ops") {
+		switch d.n(0, 9, "op") {
+		case 0:
+			s.Ops = append(s.Ops, Purge{d.id(), d.ids()})
+		case 1, 2, 3:
+			s.Ops = append(s.Ops, Settle{d.kind(), d.runs()})
+		default:
+			p := Publish{TTLMillis: -1}
+			p.Message, p.BodyBytes = d.message()
+			if d.n(0, 2, "expiring") == 0 {
+				p.TTLMillis = int64(d.n(0, 50, "ttl"))
+			}
+			if p.HasPriority = d.n(0, 2, "priority") == 0; p.HasPriority {
+				p.Priority = uint8(d.n(0, 6, "priority"))
+			}
+			if d.n(0, 4, "refuse") == 0 {
+				p.Verdict = Verdict(d.n(0, int(RefuseConsumers), "verdict"))
+			}
+			s.Ops = append(s.Ops, p)
+		}
+	}
+	return s
+}
+
+func (d *duel) transferIn() Command {
+	c := TransferIn{Source: d.source()}
+	if x := d.o.sources[c.Source]; x != nil {
+		c.First = x.watermark
+	}
+	c.First = uint64(max(0, int(c.First)+1-d.n(-1, 3, "repeat")))
+	c.AnsweredUpTo = uint64(max(0, int(c.First)-d.n(-2, 6, "answered")))
+	for range d.n(0, 4, "transfers") {
+		x := Transfer{Withdrawn: d.n(0, 4, "withdrawn") == 0}
+		if !x.Withdrawn {
+			x.Message, x.BodyBytes = d.message()
+		}
+		c.Items = append(c.Items, x)
+	}
+	return c
+}
+
+func (d *duel) route() Command {
+	var c Route
+	for _, it := range d.o.out {
+		if d.n(0, 2, "route") == 0 {
+			continue
+		}
+		r := Routed{Item: it.ID, NoRoute: NoRoute(d.n(0, int(ParkCycle), "no-route"))}
+		for range d.n(0, 3, "targets") {
+			r.Targets = append(r.Targets, d.target())
+		}
+		c.Items = append(c.Items, r)
+	}
+	return c
+}
+
+func (d *duel) compare(res *Result) {
+	t, m, o := d.t, d.m, d.o
+	m.check()
+	live, out := slices.Collect(m.Queue().View().All), slices.Collect(m.Outbox().View().All)
+	if !slices.Equal(live, o.live) {
+		t.Fatalf("live messages\n%+v, want\n%+v", live, o.live)
+	}
+	if len(out) != len(o.out) || len(out) > 0 && !reflect.DeepEqual(out, normal(o.out)) {
+		t.Fatalf("outbox\n%+v, want\n%+v", out, o.out)
+	}
+	if m.Counters() != o.counters {
+		t.Fatalf("counters\n%+v, want\n%+v", m.Counters(), o.counters)
+	}
+	got := []any{m.Time(), m.Mark(), m.Closed(), m.Queue().Tail(), m.Outbox().Last(), m.SettingsRevision(), m.Settings()}
+	want := []any{o.time, o.mark, o.closed, o.tail, o.lastItem, o.rev, o.settings}
+	if !reflect.DeepEqual(got, want) {
+		t.Fatalf("state %v, want %v", got, want)
+	}
+	for node, s := range o.streams {
+		origin, seq, _ := m.Watermark(node)
+		recorded := slices.SortedFunc(maps.Values(s.outcomes), func(a, b Outcome) int { return int(a.Seq) - int(b.Seq) })
+		if origin.Incarnation != s.incarnation || seq != s.watermark || !slices.Equal(m.Recorded(origin, 0), recorded) {
+			t.Fatalf("node %d: %+v at %d with %v, want %+v", node, origin, seq, m.Recorded(origin, 0), s)
+		}
+	}
+	for key, s := range o.sources {
+		if seq, ok := m.SourceWatermark(key); !ok || seq != s.watermark {
+			t.Fatalf("source %+v at %d, want %d", key, seq, s.watermark)
+		}
+	}
+	for target, next := range o.next {
+		if got := m.Outbox().NextSeq(target); got != next {
+			t.Fatalf("next sequence of %d is %d, want %d", target, got, next)
+		}
+	}
+	if removed := expand(res.Removed); !slices.Equal(removed, o.removed) {
+		t.Fatalf("removed %v, want %v", removed, o.removed)
+	}
+	if returned := expand(res.Returned); !slices.Equal(returned, o.returned) {
+		t.Fatalf("returned %v, want %v", returned, o.returned)
+	}
+	for i, s := range res.Streams {
+		if !slices.Equal(s.Outcomes, o.outcomes[i]) {
+			t.Fatalf("outcomes %v, want %v", s.Outcomes, o.outcomes[i])
+		}
+	}
+	d.compareReading()
+}
+
+// compareReading compares lanes, due order, pins and what is reclaimable.
+func (d *duel) compareReading() {
+	t, q := d.t, d.m.Queue()
+	var due []queue.MessageID
+	q.Due(d.now, func(m queue.Message) bool { due = append(due, m.ID); return true })
+	if want := d.o.dueOrder(d.now); !slices.Equal(due, want) {
+		t.Fatalf("due at %d: %v, want %v", d.now, due, want)
+	}
+	var lanes, want []queue.MessageID
+	for p := range q.Priorities() {
+		for m, ok := q.Next(p, 0); ok; m, ok = q.Next(p, m.ID) {
+			lanes = append(lanes, m.ID)
+		}
+	}
+	for p := 255; p >= 0; p-- {
+		for _, m := range d.o.live {
+			if int(m.Priority) == p {
+				want = append(want, m.ID)
+			}
+		}
+	}
+	if !slices.Equal(lanes, want) {
+		t.Fatalf("lanes %v, want %v", lanes, want)
+	}
+	pinned := map[uint64]bool{}
+	for _, m := range d.o.live {
+		pinned[m.Ref.Index] = true
+	}
+	for _, it := range d.o.out {
+		pinned[it.Ref.Index] = true
+	}
+	var pins []IndexRange
+	for _, index := range slices.Sorted(maps.Keys(pinned)) {
+		pins = appendIndex(pins, index)
+	}
+	if !slices.Equal(d.m.Pins(), pins) {
+		t.Fatalf("pins %v, want %v", d.m.Pins(), pins)
+	}
+}
+
+// normal gives items without legs a nil slice, as the machine has it.
+func normal(items []dlx.Item) []dlx.Item {
+	items = slices.Clone(items)
+	for i := range items {
+		if len(items[i].Legs) == 0 {
+			items[i].Legs = nil
+		}
+	}
+	return items
+}
+
+func expand(ranges []queue.IDRange) (ids []queue.MessageID) {
+	for _, r := range ranges {
+		for id := r.First; id <= r.Last; id++ {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// snapshots compares manifests, puts the replica through one, and lets captures
+// wait while the machine goes on.
+func (d *duel) snapshots() {
+	shot := d.m.Snapshot()
+	if !bytes.Equal(shot, d.replica.Snapshot()) || d.m.Hash() != d.replica.Hash() {
+		d.t.Fatalf("replicas give different manifests")
+	}
+	if d.n(0, 3, "restore") == 0 {
+		r, err := Restore(shot)
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		r.check()
+		if !bytes.Equal(r.Snapshot(), shot) {
+			d.t.Fatalf("the manifest of the restored machine differs")
+		}
+		d.replica = r
+	}
+	switch {
+	case d.encode == nil:
+		d.want, d.pins, d.encode = shot, d.m.Pins(), d.m.Capture()
+	case d.n(0, 2, "encode") == 0:
+		got, pins := d.encode()
+		if !bytes.Equal(got, d.want) || !slices.Equal(pins, d.pins) {
+			d.t.Fatalf("a capture encoded later differs")
+		}
+		d.encode = nil
+	}
+}
+
+// replay applies the whole log once more.
+func (d *duel) replay() {
+	m := New()
+	for i, data := range d.log {
+		m.Apply(uint64(i+1)*2, data)
+	}
+	if !bytes.Equal(m.Snapshot(), d.m.Snapshot()) {
+		d.t.Fatalf("replay gives another state")
+	}
+}

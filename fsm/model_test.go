@@ -1,0 +1,417 @@
+package fsm
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/warrenmq/warren/dlx"
+	"github.com/warrenmq/warren/queue"
+)
+
+// model is the machine written down without any cleverness: lists, linear
+// searches, messages by value. It says what apply means.
+type model struct {
+	time       int64
+	mark       queue.MessageID
+	closed     bool
+	settings   queue.Settings
+	rev, floor uint64
+	set        bool
+	tail       queue.MessageID
+	live       []queue.Message
+	out        []dlx.Item
+	lastItem   OutboxID
+	next       map[uint64]uint64 // next sequence of each target
+	gone       map[uint64]bool
+	streams    map[uint32]*modelStream
+	sources    map[Source]*modelSource
+	counters   Counters
+	catalogRev uint64 // of the entry
+
+	// of the present entry
+	removed, returned []queue.MessageID
+	outcomes          [][]Outcome
+}
+
+type modelStream struct {
+	incarnation, watermark, answered uint64
+	outcomes                         map[uint64]Outcome
+}
+
+type modelSource struct {
+	watermark, answered uint64
+	withdrawn           map[uint64]bool
+}
+
+func newModel() *model {
+	return &model{
+		settings: New().settings, next: map[uint64]uint64{}, gone: map[uint64]bool{},
+		streams: map[uint32]*modelStream{}, sources: map[Source]*modelSource{},
+	}
+}
+
+// entry applies an entry; refs gives the places of its messages in order.
+func (o *model) entry(e *Entry, refs []queue.Ref) {
+	o.removed, o.returned, o.outcomes = nil, nil, nil
+	o.time = max(o.time, e.TimeMillis)
+	o.mark = max(o.mark, e.Mark)
+	o.catalogRev = e.CatalogRev
+	tail := o.tail
+	ref := func() (r queue.Ref) { r, refs = refs[0], refs[1:]; return r }
+	for _, c := range e.Commands {
+		switch c := c.(type) {
+		case Stream:
+			o.stream(c, ref)
+		case TransferIn:
+			o.transferIn(c, ref)
+		case Return:
+			o.settle(c.Kind, c.Runs)
+		case Expire:
+			for _, id := range o.named(c.IDs) {
+				if m := o.get(id); m.ExpiresAt != 0 && m.ExpiresAt <= o.time {
+					o.die(o.remove(id), dlx.Expired)
+				}
+			}
+		case DropHeads:
+			for _, id := range o.named(c.IDs) {
+				o.die(o.remove(id), dlx.MaxLen)
+			}
+		case Route:
+			for _, d := range c.Items {
+				o.route(d)
+			}
+		case TransferDone:
+			o.done(c.Target, c.UpTo)
+		case TargetGone:
+			o.targetGone(c)
+		case Release:
+			if s, ok := c.Kind.State(); ok {
+				for i := range o.out {
+					if o.out[i].State == s {
+						o.out[i].State = dlx.Unrouted
+					}
+				}
+			}
+		case ForgetSources:
+			o.floor = max(o.floor, e.CatalogRev)
+			for _, s := range c.Sources {
+				delete(o.sources, s)
+				if !slices.ContainsFunc(o.out, func(it dlx.Item) bool { return hasLeg(it, s.Queue) }) {
+					delete(o.next, s.Queue)
+					delete(o.gone, s.Queue)
+				}
+			}
+		case SetSettings:
+			if !o.set || c.Revision > o.rev {
+				o.settings, o.rev, o.set = c.Settings, c.Revision, true
+			}
+		case Close:
+			if !o.closed {
+				for len(o.live) > 0 {
+					o.remove(o.live[0].ID)
+					o.counters.Closed++
+				}
+				o.closed = true
+			}
+		}
+	}
+	if e.MarkSelf && o.tail > tail {
+		o.mark = max(o.mark, o.tail)
+	}
+}
+
+func (o *model) get(id queue.MessageID) *queue.Message {
+	for i := range o.live {
+		if o.live[i].ID == id {
+			return &o.live[i]
+		}
+	}
+	return nil
+}
+
+// named lists the live ids of ranges in the order named, repeats included once.
+func (o *model) named(ranges []queue.IDRange) (list []queue.MessageID) {
+	for _, r := range ranges {
+		for _, m := range o.live {
+			if m.ID >= r.First && m.ID <= r.Last && !slices.Contains(list, m.ID) {
+				list = append(list, m.ID)
+			}
+		}
+	}
+	return list
+}
+
+func (o *model) remove(id queue.MessageID) queue.Message {
+	m := *o.get(id)
+	o.live = slices.DeleteFunc(o.live, func(x queue.Message) bool { return x.ID == id })
+	o.removed = append(o.removed, id)
+	return m
+}
+
+func (o *model) die(m queue.Message, r dlx.Reason) {
+	o.counters.Died[r]++
+	if !o.settings.DeadLetter {
+		o.counters.Dropped[r][DropDisabled]++
+		return
+	}
+	o.lastItem++
+	o.out = append(o.out, dlx.Item{ID: o.lastItem, Ref: m.Ref, BodyBytes: m.BodyBytes, TimeMillis: o.time, Reason: r})
+}
+
+func (o *model) enqueue(ref queue.Ref, body uint32, prio uint8, hasPrio bool, ttl int64) {
+	o.tail++
+	m := queue.Message{ID: o.tail, Ref: ref, BodyBytes: body, Priority: o.settings.DefaultPriority}
+	if hasPrio {
+		m.Priority = prio
+	}
+	m.Priority = min(m.Priority, o.settings.MaxPriority)
+	if q := o.settings.MessageTTLMillis; q >= 0 && (ttl < 0 || ttl > q) {
+		ttl = q
+	}
+	if ttl >= 0 {
+		m.ExpiresAt = max(o.time+ttl, 1)
+	}
+	o.live = append(o.live, m)
+}
+
+func (o *model) stream(c Stream, ref func() queue.Ref) {
+	s := o.streams[c.Origin.Node]
+	if s == nil || s.incarnation < c.Origin.Incarnation {
+		s = &modelStream{incarnation: c.Origin.Incarnation, outcomes: map[uint64]Outcome{}}
+		o.streams[c.Origin.Node] = s
+	}
+	live := s.incarnation == c.Origin.Incarnation && c.First <= s.watermark+1 && (c.First > 0 || len(c.Ops) == 0)
+	if live {
+		s.answered = max(s.answered, min(c.AnsweredUpTo, s.watermark))
+	}
+	var outcomes []Outcome
+	for i, op := range c.Ops {
+		seq := c.First + uint64(i)
+		var at queue.Ref
+		if _, ok := op.(Publish); ok {
+			at = ref()
+		}
+		if live && seq == s.watermark+1 {
+			if out := o.op(op, at); out.Kind != Done {
+				out.Seq = seq
+				s.outcomes[seq] = out
+			}
+			s.watermark = seq
+		}
+		if out, ok := s.outcomes[seq]; ok && live && seq > s.answered {
+			outcomes = append(outcomes, out)
+		}
+	}
+	for seq := range s.outcomes {
+		if seq <= s.answered {
+			delete(s.outcomes, seq)
+		}
+	}
+	o.outcomes = append(o.outcomes, outcomes)
+}
+
+func (o *model) op(op Op, at queue.Ref) (out Outcome) {
+	switch op := op.(type) {
+	case Publish:
+		if o.closed {
+			return Outcome{Kind: Gone}
+		}
+		if op.Verdict != Accept {
+			o.counters.Refused++
+		}
+		switch op.Verdict {
+		case Accept:
+			o.counters.Published++
+			o.enqueue(at, op.BodyBytes, op.Priority, op.HasPriority, op.TTLMillis)
+		case RefuseFull:
+			out.Kind = RefusedFull
+		case RefuseFullDLX:
+			out.Kind = RefusedFull
+			if o.settings.DeadLetter {
+				o.counters.RefusedDead++
+				o.die(queue.Message{Ref: at, BodyBytes: op.BodyBytes}, dlx.MaxLen)
+			}
+		case RefuseOutbox:
+			out.Kind = RefusedOutbox
+		case RefuseConsumers:
+			out.Kind = RefusedConsumers
+		}
+	case Settle:
+		o.settle(op.Kind, op.Runs)
+	case Purge:
+		if o.closed {
+			return Outcome{Kind: Gone}
+		}
+		out.Kind = Purged
+		for _, id := range o.named([]queue.IDRange{{First: 1, Last: op.UpTo}}) {
+			if !slices.ContainsFunc(op.Except, func(r queue.IDRange) bool { return r.First <= id && id <= r.Last }) {
+				o.remove(id)
+				out.Count++
+				o.counters.Purged++
+			}
+		}
+	}
+	return out
+}
+
+func (o *model) settle(kind SettleKind, runs []Run) {
+	for _, run := range runs {
+		for i := range uint64(run.Count) {
+			m := o.get(run.First + queue.MessageID(i))
+			if m == nil || m.Attempt != run.Attempt {
+				continue
+			}
+			switch kind {
+			case Ack:
+				o.remove(m.ID)
+				o.counters.Acked++
+				continue
+			case Discard:
+				o.die(o.remove(m.ID), dlx.Rejected)
+				continue
+			case RequeueFailed:
+				m.Failed++
+				if o.settings.DeliveryLimit >= 0 && int64(m.Failed) > o.settings.DeliveryLimit {
+					o.die(o.remove(m.ID), dlx.DeliveryLimit)
+					continue
+				}
+			}
+			m.Attempt++
+			o.returned = append(o.returned, m.ID)
+		}
+	}
+}
+
+func (o *model) item(id OutboxID) *dlx.Item {
+	for i := range o.out {
+		if o.out[i].ID == id {
+			return &o.out[i]
+		}
+	}
+	return nil
+}
+
+func (o *model) leave(id OutboxID) {
+	o.out = slices.DeleteFunc(o.out, func(it dlx.Item) bool { return it.ID == id })
+}
+
+func (o *model) route(d Routed) {
+	it := o.item(d.Item)
+	if it == nil || it.State != dlx.Unrouted {
+		return
+	}
+	if len(d.Targets) > 0 {
+		for _, t := range d.Targets {
+			if o.next[t] == 0 && !o.gone[t] && o.catalogRev < o.floor {
+				return
+			}
+		}
+		for i, t := range d.Targets {
+			if o.gone[t] || slices.Contains(d.Targets[:i], t) {
+				continue
+			}
+			o.next[t] = max(o.next[t], 1)
+			it.Legs = append(it.Legs, dlx.Leg{Target: t, Seq: o.next[t]})
+			it.State = dlx.Routed
+			o.next[t]++
+		}
+		return
+	}
+	switch d.NoRoute {
+	case DropDisabled, DropUnrouted, DropCycle:
+		o.counters.Dropped[it.Reason][d.NoRoute]++
+		o.leave(it.ID)
+	case ParkUnrouted:
+		it.State = dlx.ParkedUnrouted
+	case ParkCycle:
+		it.State = dlx.ParkedCycle
+	}
+}
+
+func hasLeg(it dlx.Item, target uint64) bool {
+	return slices.ContainsFunc(it.Legs, func(l dlx.Leg) bool { return l.Target == target })
+}
+
+func (o *model) done(target, upTo uint64) {
+	for _, it := range slices.Clone(o.out) {
+		x := o.item(it.ID)
+		x.Legs = slices.DeleteFunc(slices.Clone(x.Legs), func(l dlx.Leg) bool {
+			done := l.Target == target && l.Seq <= upTo
+			x.Taken = x.Taken || done
+			return done
+		})
+		if x.State == dlx.Routed && len(x.Legs) == 0 {
+			o.leave(x.ID)
+			o.counters.Moved++
+		}
+	}
+}
+
+func (o *model) targetGone(c TargetGone) {
+	o.done(c.Target, c.Watermark)
+	o.gone[c.Target] = true
+	o.next[c.Target] = max(o.next[c.Target], 1)
+	for _, it := range slices.Clone(o.out) {
+		x := o.item(it.ID)
+		if !hasLeg(*x, c.Target) {
+			continue
+		}
+		x.Legs = slices.DeleteFunc(slices.Clone(x.Legs), func(l dlx.Leg) bool { return l.Target == c.Target })
+		if len(x.Legs) > 0 {
+			continue
+		}
+		if x.Taken {
+			o.leave(x.ID)
+			o.counters.Moved++
+		} else {
+			x.State = dlx.Unrouted
+		}
+	}
+}
+
+func (o *model) transferIn(c TransferIn, ref func() queue.Ref) {
+	s := o.sources[c.Source]
+	w := uint64(0)
+	if s != nil {
+		w = s.watermark
+	}
+	refused := o.closed || s == nil && o.catalogRev < o.floor || c.First > w+1 || c.First == 0 && len(c.Items) > 0
+	if s == nil && !refused && len(c.Items) > 0 {
+		s = &modelSource{withdrawn: map[uint64]bool{}}
+		o.sources[c.Source] = s
+	}
+	if s != nil && !refused {
+		s.answered = max(s.answered, min(c.AnsweredUpTo, s.watermark))
+	}
+	for i, x := range c.Items {
+		var at queue.Ref
+		if !x.Withdrawn {
+			at = ref()
+		}
+		if seq := c.First + uint64(i); !refused && seq == s.watermark+1 {
+			s.watermark = seq
+			if x.Withdrawn {
+				s.withdrawn[seq] = true
+			} else {
+				o.counters.Transferred++
+				o.enqueue(at, x.BodyBytes, x.Priority, x.HasPriority, -1)
+			}
+		}
+	}
+}
+
+// dueOrder lists expiring messages in the order in which they expire.
+func (o *model) dueOrder(now int64) []queue.MessageID {
+	var due []queue.Message
+	for _, m := range o.live {
+		if m.ExpiresAt != 0 && m.ExpiresAt <= now {
+			due = append(due, m)
+		}
+	}
+	slices.SortStableFunc(due, func(a, b queue.Message) int { return cmp.Compare(a.ExpiresAt, b.ExpiresAt) })
+	var ids []queue.MessageID
+	for _, m := range due {
+		ids = append(ids, m.ID)
+	}
+	return ids
+}
