@@ -50,6 +50,9 @@ type Config struct {
 	Unused func()
 	// Closed is called once the closed queue has nothing left to hand over.
 	Closed func()
+	// Ended is called when a proposal's outcome is unknown and the session is
+	// over while this node may still lead.
+	Ended func()
 	// StartMover begins moving dead letters; it is called when the outbox is
 	// first seen non-empty. The mover is stopped with the leader.
 	StartMover func(l *Leader) Mover
@@ -156,9 +159,21 @@ func (l *Leader) Session() uint64 { return l.cfg.Session }
 
 // Stop ends the leader and waits for its goroutine.
 func (l *Leader) Stop() {
+	l.Retire()
+	<-l.done
+}
+
+// Retire ends the leader without waiting.
+func (l *Leader) Retire() {
 	l.replica.leader.CompareAndSwap(l, nil)
 	l.once.Do(func() { close(l.stop) })
-	<-l.done
+}
+
+// HasParked tells whether dead letters without a route wait for a change of
+// topology.
+func (l *Leader) HasParked() (parked bool) {
+	l.replica.View(func(m *fsm.Machine) { parked = m.Outbox().Parked(fsm.ParkUnrouted) > 0 })
+	return parked
 }
 
 // Receive takes a message from a node. It never blocks.
@@ -260,9 +275,11 @@ func (l *Leader) handle(e any) {
 	case proposeFailed:
 		// The outcome of this and all later entries is unknown; this session is
 		// over. The host reports the end of leadership, or begins a new session.
-		l.cfg.Logger.Warn("proposal failed, session ends", "queue", l.cfg.Queue, "err", e.err)
-		l.replica.leader.CompareAndSwap(l, nil)
-		l.once.Do(func() { close(l.stop) })
+		l.cfg.Logger.Debug("proposal failed, session ends", "queue", l.cfg.Queue, "err", e.err)
+		l.Retire()
+		if l.cfg.Ended != nil {
+			l.cfg.Ended()
+		}
 	}
 }
 
