@@ -44,11 +44,9 @@ func Load(src Sources) (Config, error) {
 	options := Options()
 	if file != "" {
 		values, err := readFile(file, options)
-		var p Problems
-		switch {
-		case errors.As(err, &p):
+		if p, ok := errors.AsType[Problems](err); ok {
 			problems = append(problems, p...)
-		case err != nil:
+		} else if err != nil {
 			return Config{}, err
 		}
 		problems = append(problems, apply(&c, options, func(o Option) (string, string, bool) {
@@ -64,8 +62,7 @@ func Load(src Sources) (Config, error) {
 		v, ok := src.Flags[o.Name]
 		return v, "--" + o.Name, ok
 	})...)
-	var invalid Problems
-	if errors.As(c.Validate(), &invalid) {
+	if invalid, ok := errors.AsType[Problems](c.Validate()); ok {
 		problems = append(problems, invalid...)
 	}
 	if len(problems) > 0 {

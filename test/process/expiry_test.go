@@ -1,0 +1,111 @@
+package process
+
+import (
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+func TestExpiry(t *testing.T) {
+	runScenarios(t, []scenario{
+		{name: "queue ttl needs no consumer", run: queueTTL},
+		{name: "message ttl", run: messageTTL},
+		{name: "the smaller ttl counts", run: smallerTTL},
+		{name: "ttl zero", run: zeroTTL},
+		{name: "unacked messages do not expire, requeued ones do", run: unackedTTL},
+		{name: "requeue keeps the first instant", run: requeueTTL},
+		{name: "expiry anywhere in the queue", warrenOnly: true, run: expiryAnywhere},
+	})
+}
+
+func expiring(body, millis string) amqp.Publishing {
+	m := message(body)
+	m.Expiration = millis
+	return m
+}
+
+func queueTTL(s *session) {
+	q := s.queue("q", amqp.Table{"x-message-ttl": 300})
+	s.fill(q, "a", "b")
+	if d := s.get(q); string(d.Body) != "a" {
+		s.Errorf("got %q", d.Body)
+	}
+	s.ready(q, 0)
+}
+
+func messageTTL(s *session) {
+	q := s.queue("q", nil)
+	start := time.Now()
+	s.publish("", q, expiring("short", "300"))
+	s.publish("", q, message("for ever"))
+	s.ready(q, 1)
+	if early := time.Since(start); early < 290*time.Millisecond {
+		s.Errorf("expired after %v", early)
+	}
+	s.holds(q, "for ever")
+}
+
+func smallerTTL(s *session) {
+	long := s.queue("long", amqp.Table{"x-message-ttl": 60000})
+	short := s.queue("short", amqp.Table{"x-message-ttl": 200})
+	s.publish("", long, expiring("m", "200"))
+	s.publish("", short, expiring("m", "60000"))
+	s.ready(long, 0)
+	s.ready(short, 0)
+}
+
+func zeroTTL(s *session) {
+	q := s.queue("q", amqp.Table{"x-message-ttl": 0})
+	s.publish("", q, message("nobody waits"))
+	s.ready(q, 0)
+	_, deliveries := s.consume(q, 0)
+	s.publish("", q, message("somebody waits"))
+	d := s.next(deliveries)
+	if string(d.Body) != "somebody waits" {
+		s.Fatalf("got %q", d.Body)
+	}
+	s.noError("requeue", d.Reject(true))
+	s.ready(q, 0)
+	s.publish("", q, message("last"))
+	s.take(deliveries, false, "last") // and not the requeued one
+}
+
+func unackedTTL(s *session) {
+	dead := s.queue("dead", nil)
+	q := s.queue("q", amqp.Table{"x-message-ttl": 300, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead})
+	s.fill(q, "held", "free")
+	held := s.get(q)
+	s.ready(dead, 1) // the other one expired, this one did not
+	s.noError("requeue", held.Reject(true))
+	s.holds(dead, "free", "held")
+	s.ready(q, 0)
+}
+
+func requeueTTL(s *session) {
+	dead := s.queue("dead", nil)
+	q := s.queue("q", amqp.Table{"x-message-ttl": 1000, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead})
+	start := time.Now()
+	s.fill(q, "m")
+	for time.Since(start) < 700*time.Millisecond {
+		if d, ok, err := s.ch.Get(q, false); err != nil {
+			s.Fatal(err)
+		} else if ok {
+			s.noError("requeue", d.Reject(true))
+		}
+	}
+	s.ready(dead, 1)
+	if took := time.Since(start); took > 1600*time.Millisecond {
+		s.Errorf("expired after %v, a second after the last requeue", took)
+	}
+}
+
+func expiryAnywhere(s *session) {
+	dead := s.queue("dead", nil)
+	q := s.queue("q", amqp.Table{"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead})
+	s.publish("", q, message("for ever"))
+	s.publish("", q, expiring("later", "400"))
+	s.publish("", q, expiring("soon", "100"))
+	s.holds(dead, "soon", "later")
+	s.holds(q, "for ever")
+}

@@ -1,0 +1,96 @@
+package process
+
+import (
+	"strings"
+	"testing"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+func TestLimits(t *testing.T) {
+	runScenarios(t, []scenario{
+		{name: "drop-head", run: dropHead},
+		{name: "drop-head by bytes", run: dropHeadBytes},
+		{name: "unacked messages do not count", run: limitIgnoresUnacked},
+		{name: "reject-publish", run: rejectPublish},
+		{name: "reject-publish by bytes", run: rejectPublishBytes},
+		{name: "one full queue of two refuses", run: oneFullQueue},
+		{name: "length zero passes to a waiting consumer", run: lengthZero},
+	})
+}
+
+func dropHead(s *session) {
+	q := s.queue("q", amqp.Table{"x-max-length": 5})
+	s.fill(q, numbered("m", 20)...)
+	s.holds(q, "m16", "m17", "m18", "m19", "m20")
+}
+
+func dropHeadBytes(s *session) {
+	q := s.queue("q", amqp.Table{"x-max-length-bytes": 100})
+	ten := strings.Repeat("x", 10)
+	for range 15 {
+		s.publish("", q, message(ten))
+	}
+	s.ready(q, 10)
+	big := strings.Repeat("y", 95)
+	s.publish("", q, message(big))
+	s.holds(q, big)
+	s.publish("", q, message(strings.Repeat("z", 101)))
+	s.ready(q, 0)
+}
+
+func limitIgnoresUnacked(s *session) {
+	q := s.queue("q", amqp.Table{"x-max-length": 2})
+	s.fill(q, "a", "b")
+	held := s.get(q)
+	s.fill(q, "c")
+	s.ready(q, 2)
+	s.noError("requeue", held.Reject(true)) // over the limit: the head goes
+	s.holds(q, "b", "c")
+}
+
+func rejectPublish(s *session) {
+	q := s.queue("q", amqp.Table{"x-max-length": 3, "x-overflow": "reject-publish"})
+	s.fill(q, "a", "b", "c")
+	if s.publishResult("", q, message("refused")) {
+		s.Fatal("a publish beyond the limit was confirmed")
+	}
+	d := s.get(q)
+	s.noError("ack", d.Ack(false))
+	s.ready(q, 2)
+	s.publish("", q, message("d"))
+	s.holds(q, "b", "c", "d")
+}
+
+func rejectPublishBytes(s *session) {
+	q := s.queue("q", amqp.Table{"x-max-length-bytes": 20, "x-overflow": "reject-publish"})
+	ten := strings.Repeat("x", 10)
+	s.fill(q, ten, ten)
+	if s.publishResult("", q, message(ten)) {
+		s.Fatal("a publish beyond the limit was confirmed")
+	}
+	s.ready(q, 2)
+}
+
+func oneFullQueue(s *session) {
+	x := s.exchange("x", "fanout", nil)
+	full := s.queue("full", amqp.Table{"x-max-length": 1, "x-overflow": "reject-publish"})
+	free := s.queue("free", nil)
+	s.bind(full, "", x, nil)
+	s.bind(free, "", x, nil)
+	s.publish(x, "", message("a"))
+	if s.publishResult(x, "", message("b")) {
+		s.Error("confirmed although one queue refused")
+	}
+	s.holds(full, "a")
+	s.holds(free, "a", "b")
+}
+
+func lengthZero(s *session) {
+	q := s.queue("q", amqp.Table{"x-max-length": 0})
+	s.publish("", q, message("nobody waits"))
+	s.ready(q, 0)
+	_, deliveries := s.consume(q, 0)
+	s.publish("", q, message("somebody waits"))
+	s.take(deliveries, false, "somebody waits")
+}
