@@ -1,0 +1,359 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/raft"
+	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
+
+	"github.com/warrenmq/warren/auth"
+	"github.com/warrenmq/warren/transport"
+)
+
+// Methods of the mesh this package handles.
+const (
+	MethodPropose     uint8 = 0x10
+	MethodReadIndex   uint8 = 0x11
+	MethodWaitApplied uint8 = 0x12
+	MethodJoin        uint8 = 0x13
+	MethodPosition    uint8 = 0x14
+)
+
+// Bounds of waiting and of work in progress.
+const (
+	openTimeout     = 3 * time.Second        // for another process to let go of the file
+	proposeMax      = 30 * time.Second       // a proposal without an earlier deadline
+	retryMin        = 10 * time.Millisecond  // first pause between attempts
+	retryMax        = 200 * time.Millisecond // longest one
+	attemptMax      = 5 * time.Second        // one attempt at a leader
+	readMax         = 5 * time.Second        // one read index, retries included
+	everyoneMax     = time.Second            // WaitEveryone
+	applying        = 1024                   // proposals in progress at a leader
+	logCacheEntries = 512
+	snapshotsKept   = 2
+)
+
+// Errors that callers decide by.
+var (
+	// ErrUnknownOutcome reports that a proposal was given up; it may have been or may
+	// still be applied.
+	ErrUnknownOutcome = errors.New("outcome of the catalog command is unknown")
+	// ErrNoLeader reports that the catalog has no reachable leader.
+	ErrNoLeader = errors.New("catalog has no leader")
+	// ErrClosed reports that the catalog was closed.
+	ErrClosed = errors.New("catalog closed")
+	// ErrLagging reports that some live nodes have not applied in time.
+	ErrLagging = errors.New("not every live node has applied")
+)
+
+// Founding makes the catalog of a new cluster. Every founding member passes the same
+// ClusterID and Members; Admin may differ, the first leader's counts.
+type Founding struct {
+	ClusterID string
+	Members   []NodeID
+	Admin     auth.User
+}
+
+// Config describes a Catalog.
+type Config struct {
+	// Local is this node; required.
+	Local NodeID
+	// Dir is the catalog's own directory; required. It is created.
+	Dir string
+	// Mesh carries the group and the calls; required.
+	Mesh *transport.Mesh
+	// Founding is nil unless this node is a founding member. It is used while the
+	// log is empty and ignored afterwards.
+	Founding *Founding
+	// Logger may be nil.
+	Logger *slog.Logger
+
+	// HeartbeatTimeout, ElectionTimeout and LeaderLease are raft's; 5 s, 5 s, 2.5 s. The
+	// speed of failover comes from NodeDead, not from these: too small and a starved
+	// leader is deposed, too large and an unnoticed hang lasts longer.
+	HeartbeatTimeout, ElectionTimeout, LeaderLease time.Duration
+	// CommitTimeout is how long a follower may be without news of commits; 20 ms. It
+	// is the floor of the latency of a proposal made on a follower.
+	CommitTimeout time.Duration
+	// SnapshotEntries is how many entries make a snapshot worthwhile; 8192.
+	SnapshotEntries uint64
+	// TrailingEntries is how many entries stay in the log below a snapshot; 10240. Too
+	// few and a node that was away for a moment needs the snapshot.
+	TrailingEntries uint64
+}
+
+func (c Config) withDefaults() Config {
+	c.HeartbeatTimeout = orDefault(c.HeartbeatTimeout, 5*time.Second)
+	c.ElectionTimeout = orDefault(c.ElectionTimeout, c.HeartbeatTimeout)
+	c.LeaderLease = orDefault(c.LeaderLease, c.HeartbeatTimeout/2)
+	c.CommitTimeout = orDefault(c.CommitTimeout, 20*time.Millisecond)
+	c.SnapshotEntries = orDefault(c.SnapshotEntries, 8192)
+	c.TrailingEntries = orDefault(c.TrailingEntries, 10240)
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+func orDefault[T comparable](v, def T) T {
+	var zero T
+	if v == zero {
+		return def
+	}
+	return v
+}
+
+// Validate reports every problem of a configuration at once.
+func (c Config) Validate() error {
+	var problems []error
+	need := func(ok bool, format string, args ...any) {
+		if !ok {
+			problems = append(problems, fmt.Errorf("catalog: "+format, args...))
+		}
+	}
+	if err := checkNodeID(c.Local); err != nil {
+		problems = append(problems, fmt.Errorf("catalog: Local: %s", err.Text))
+	}
+	need(c.Dir != "", "Dir is empty")
+	need(c.Mesh != nil, "Mesh is missing")
+	d := c.withDefaults()
+	// A heartbeat goes out at least every fifth of HeartbeatTimeout.
+	need(d.LeaderLease > d.HeartbeatTimeout/5, "LeaderLease %v is not more than a fifth of HeartbeatTimeout %v", d.LeaderLease, d.HeartbeatTimeout)
+	need(d.LeaderLease <= d.HeartbeatTimeout && d.HeartbeatTimeout <= d.ElectionTimeout,
+		"want LeaderLease %v <= HeartbeatTimeout %v <= ElectionTimeout %v", d.LeaderLease, d.HeartbeatTimeout, d.ElectionTimeout)
+	need(d.CommitTimeout >= time.Millisecond, "CommitTimeout %v is less than 1 ms", d.CommitTimeout)
+	if f := c.Founding; f != nil {
+		need(f.ClusterID != "", "Founding.ClusterID is empty")
+		need(slices.Contains(f.Members, c.Local), "Founding.Members does not have Local")
+		if err := checkUser(&f.Admin); err != nil {
+			problems = append(problems, fmt.Errorf("catalog: Founding.Admin: %s", err.Text))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// Catalog is a node's replica of the catalog. All methods are safe for concurrent
+// use. It owns the Raft instance and goroutines that end at Close.
+type Catalog struct {
+	cfg       Config
+	log       *slog.Logger
+	machine   *machine
+	bolt      *raftboltdb.BoltStore
+	logs      raft.LogStore
+	transport *transport.RaftTransport
+	raft      *raft.Raft
+
+	waits    waits
+	reads    reads
+	slots    chan struct{} // one per proposal in progress here as leader
+	caughtUp atomic.Bool   // a read index succeeded since the start
+
+	termMu    sync.Mutex // serialises the barrier of a term
+	termReady uint64     // the term whose first entry this leader has applied
+
+	deadMu sync.Mutex
+	dead   map[NodeID]struct{} // named by NodeDead and not seen up since
+
+	everyoneMu sync.Mutex
+	everyone   map[NodeID]progress
+
+	ctx    context.Context // ends at Close
+	cancel context.CancelFunc
+	wake   chan struct{} // the steward should look; capacity 1
+	workMu sync.Mutex    // guards the entry to work against Close
+	work   sync.WaitGroup
+	closed sync.Once
+}
+
+// Open starts the node's replica. The mesh must not have peers yet. The Catalog must be
+// closed before the mesh.
+func Open(cfg Config) (*Catalog, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	cfg = cfg.withDefaults()
+	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("create the catalog's directory: %w", err)
+	}
+	bolt, err := openBolt(filepath.Join(cfg.Dir, "log.db"))
+	if err != nil {
+		return nil, err
+	}
+	c := &Catalog{
+		cfg: cfg, log: cfg.Logger.With("group", "catalog"), bolt: bolt,
+		slots: make(chan struct{}, applying), wake: make(chan struct{}, 1),
+		dead: make(map[NodeID]struct{}), everyone: make(map[NodeID]progress),
+	}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c.machine = newMachine(c.onApplied)
+	c.waits.init()
+	if err := c.startRaft(); err != nil {
+		c.cancel()
+		return nil, errors.Join(err, bolt.Close())
+	}
+	cfg.Mesh.HandleCall(MethodPropose, c.handlePropose)
+	cfg.Mesh.HandleCall(MethodReadIndex, c.handleReadIndex)
+	cfg.Mesh.HandleCall(MethodWaitApplied, c.handleWaitApplied)
+	cfg.Mesh.HandleCall(MethodJoin, c.handleJoin)
+	cfg.Mesh.HandleCall(MethodPosition, c.handlePosition)
+	cfg.Mesh.OnPeerChange(func(transport.PeerStatus) { c.poke() })
+	c.spawn(c.steward)
+	c.spawn(c.tellSubscribers)
+	c.spawn(c.catchUp)
+	return c, nil
+}
+
+func (c *Catalog) startRaft() error {
+	store := &guardedStore{durable: c.bolt}
+	logger := raftLogger(c.log)
+	snapshots, err := raft.NewFileSnapshotStoreWithLogger(c.cfg.Dir, snapshotsKept, logger)
+	if err != nil {
+		return fmt.Errorf("open the catalog's snapshots: %w", err)
+	}
+	if err := c.found(store, snapshots); err != nil {
+		return err
+	}
+	if c.logs, err = raft.NewLogCache(logCacheEntries, store); err != nil {
+		return fmt.Errorf("cache the catalog's log: %w", err)
+	}
+	rc := raft.DefaultConfig()
+	rc.LocalID = raft.ServerID(c.cfg.Local)
+	rc.HeartbeatTimeout, rc.ElectionTimeout = c.cfg.HeartbeatTimeout, c.cfg.ElectionTimeout
+	rc.LeaderLeaseTimeout, rc.CommitTimeout = c.cfg.LeaderLease, c.cfg.CommitTimeout
+	rc.BatchApplyCh = true
+	rc.SnapshotInterval, rc.SnapshotThreshold, rc.TrailingLogs = 30*time.Second, c.cfg.SnapshotEntries, c.cfg.TrailingEntries
+	rc.NoLegacyTelemetry = true
+	rc.ShutdownOnRemove = false
+	rc.Logger = logger
+	c.transport = c.cfg.Mesh.Raft(transport.CatalogGroup)
+	if c.raft, err = raft.NewRaft(rc, fsm{c.machine}, c.logs, store, snapshots, c.transport); err != nil {
+		return errors.Join(fmt.Errorf("start the catalog's raft: %w", err), c.transport.Close())
+	}
+	return nil
+}
+
+// found writes the first configuration if this node is a founding member and has
+// nothing yet.
+func (c *Catalog) found(store *guardedStore, snapshots raft.SnapshotStore) error {
+	if c.cfg.Founding == nil {
+		return nil
+	}
+	last, err := store.LastIndex()
+	if err != nil {
+		return fmt.Errorf("read the catalog's log: %w", err)
+	}
+	kept, err := snapshots.List()
+	if err != nil {
+		return fmt.Errorf("list the catalog's snapshots: %w", err)
+	}
+	if last > 0 || len(kept) > 0 {
+		return nil
+	}
+	return writeFounding(store, foundingServers(c.cfg.Founding.Members))
+}
+
+// votersWanted is how many voters a group of n nodes should have.
+func votersWanted(n int) int {
+	switch {
+	case n >= 7:
+		return 5
+	case n >= 3:
+		return 3
+	}
+	return n
+}
+
+// foundingServers is the first configuration. It depends on the set of members
+// only.
+func foundingServers(members []NodeID) []raft.Server {
+	members = slices.Clone(members)
+	slices.Sort(members)
+	var servers []raft.Server
+	for i, m := range members {
+		s := raft.Server{Suffrage: raft.Voter, ID: raft.ServerID(m), Address: raft.ServerAddress(m)}
+		if i >= votersWanted(len(members)) {
+			s.Suffrage = raft.Nonvoter
+		}
+		servers = append(servers, s)
+	}
+	return servers
+}
+
+// Close stops the replica. It is safe twice.
+func (c *Catalog) Close() error {
+	var err error
+	c.closed.Do(func() {
+		c.workMu.Lock()
+		c.cancel()
+		c.workMu.Unlock()
+		c.waits.close()
+		// Before Shutdown: calls that wait for a lost peer end at once then.
+		err = c.transport.Close()
+		if e := c.raft.Shutdown().Error(); e != nil {
+			err = errors.Join(err, fmt.Errorf("stop the catalog's raft: %w", e))
+		}
+		c.work.Wait()
+		err = errors.Join(err, c.bolt.Close())
+	})
+	return err
+}
+
+// View returns the newest applied state. It never waits.
+func (c *Catalog) View() *View { return c.machine.view.Load() }
+
+// LeaderID returns the leader this replica knows, "" if none.
+func (c *Catalog) LeaderID() NodeID {
+	_, id := c.raft.LeaderWithID()
+	return NodeID(id)
+}
+
+// Leading reports whether this replica believes to be the leader.
+func (c *Catalog) Leading() bool { return c.raft.State() == raft.Leader }
+
+// Ready reports whether the catalog can serve: it is founded, has a leader, and
+// this replica has caught up with a leader since its start.
+func (c *Catalog) Ready() bool {
+	return c.caughtUp.Load() && c.LeaderID() != "" && c.View().ClusterID() != ""
+}
+
+// Stats returns raft's own figures for tools.
+func (c *Catalog) Stats() map[string]string { return c.raft.Stats() }
+
+// spawn runs f on a goroutine that Close waits for; false means closed already.
+func (c *Catalog) spawn(f func()) bool {
+	c.workMu.Lock()
+	defer c.workMu.Unlock()
+	if c.ctx.Err() != nil {
+		return false
+	}
+	c.work.Go(f)
+	return true
+}
+
+func (c *Catalog) poke() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// pause waits; false means that ctx ended first.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

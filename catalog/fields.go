@@ -1,0 +1,251 @@
+package catalog
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/warrenmq/warren/amqp"
+)
+
+// ErrMalformed is wrapped by errors about bytes that are no command, entry or
+// snapshot of a known format.
+var ErrMalformed = errors.New("malformed catalog bytes")
+
+// Bounds of what the decoder accepts. They hold for encoding as well, because a
+// command is checked before it is proposed.
+const (
+	stringBytesMax = 1 << 16
+	listLenMax     = 1 << 10
+)
+
+// fields writes or reads the fields of a record, in the order of the calls. One
+// description serves both directions, so that they cannot drift apart. Strings and
+// byte runs have a varint length in front, numbers are varints, flags one byte.
+type fields struct {
+	buf     []byte // output, or the input left
+	reading bool
+	err     error // sticky; only when reading
+}
+
+func (f *fields) fail(format string, args ...any) {
+	if f.err == nil {
+		f.err = fmt.Errorf("%w: %s", ErrMalformed, fmt.Sprintf(format, args...))
+	}
+	f.buf = nil
+}
+
+// end reports the first error, or an error when input is left over.
+func (f *fields) end() error {
+	if f.err == nil && len(f.buf) > 0 {
+		f.fail("%d bytes left over", len(f.buf))
+	}
+	return f.err
+}
+
+func (f *fields) u64(v *uint64) {
+	if !f.reading {
+		f.buf = binary.AppendUvarint(f.buf, *v)
+		return
+	}
+	n, size := binary.Uvarint(f.buf)
+	if size <= 0 {
+		f.fail("number missing")
+		return
+	}
+	*v, f.buf = n, f.buf[size:]
+}
+
+func (f *fields) u32(v *uint32) {
+	n := uint64(*v)
+	f.u64(&n)
+	if n > 1<<32-1 {
+		f.fail("number %d too large", n)
+		return
+	}
+	*v = uint32(n)
+}
+
+func (f *fields) u16(v *uint16) {
+	n := uint64(*v)
+	f.u64(&n)
+	if n > 1<<16-1 {
+		f.fail("number %d too large", n)
+		return
+	}
+	*v = uint16(n)
+}
+
+func (f *fields) byte(v *byte) {
+	if !f.reading {
+		f.buf = append(f.buf, *v)
+		return
+	}
+	if len(f.buf) == 0 {
+		f.fail("byte missing")
+		return
+	}
+	*v, f.buf = f.buf[0], f.buf[1:]
+}
+
+// enum is a byte between 1 and last.
+func enum[T ~uint8](f *fields, v *T, last T) {
+	b := byte(*v)
+	f.byte(&b)
+	if f.reading && f.err == nil && (b == 0 || T(b) > last) {
+		f.fail("value %d outside 1 to %d", b, last)
+		return
+	}
+	*v = T(b)
+}
+
+func (f *fields) bool(v *bool) {
+	var b byte
+	if *v {
+		b = 1
+	}
+	f.byte(&b)
+	if b > 1 {
+		f.fail("flag %d", b)
+	}
+	*v = b == 1
+}
+
+// take reads n bytes.
+func (f *fields) take(n, limit uint64) []byte {
+	if n > limit || n > uint64(len(f.buf)) {
+		f.fail("%d bytes announced, %d left, limit %d", n, len(f.buf), limit)
+		return nil
+	}
+	b := f.buf[:n]
+	f.buf = f.buf[n:]
+	return b
+}
+
+func str[T ~string](f *fields, v *T) {
+	n := uint64(len(*v))
+	f.u64(&n)
+	if f.reading {
+		*v = T(f.take(n, stringBytesMax))
+		return
+	}
+	f.buf = append(f.buf, *v...)
+}
+
+func list[T ~string](f *fields, v *[]T) {
+	n := uint64(len(*v))
+	f.u64(&n)
+	if f.reading {
+		// Each string takes at least its length byte.
+		if n > listLenMax || n > uint64(len(f.buf)) {
+			f.fail("list of %d", n)
+			return
+		}
+		*v = nil
+		if n > 0 {
+			*v = make([]T, n)
+		}
+	}
+	for i := range *v {
+		str(f, &(*v)[i])
+	}
+}
+
+func (f *fields) table(v *amqp.Table) {
+	var raw []byte
+	if !f.reading && len(*v) > 0 {
+		raw = amqp.AppendTable(nil, *v)
+	}
+	n := uint64(len(raw))
+	f.u64(&n)
+	if !f.reading {
+		f.buf = append(f.buf, raw...)
+		return
+	}
+	*v = nil
+	if n == 0 || f.err != nil {
+		return
+	}
+	raw = f.take(n, amqp.TableBytesMax+4)
+	if f.err != nil {
+		return
+	}
+	t, err := amqp.DecodeTable(raw)
+	if err != nil {
+		f.fail("table: %v", err)
+		return
+	}
+	*v = t
+}
+
+func (f *fields) fixed(v []byte) {
+	if f.reading {
+		copy(v, f.take(uint64(len(v)), uint64(len(v))))
+		return
+	}
+	f.buf = append(f.buf, v...)
+}
+
+// The records shared by commands and snapshots.
+
+func (v *Vhost) fields(f *fields) {
+	str(f, &v.Name)
+	str(f, &v.Description)
+	list(f, &v.Tags)
+	str(f, &v.DefaultQueueType)
+	f.bool(&v.Tracing)
+	f.bool(&v.Protected)
+	f.u64(&v.Created)
+}
+
+func (x *Exchange) fields(f *fields) {
+	str(f, &x.Vhost)
+	str(f, &x.Name)
+	enum(f, &x.Type, exchangeTypeMax)
+	f.bool(&x.Durable)
+	f.bool(&x.AutoDelete)
+	f.bool(&x.Internal)
+	f.table(&x.Arguments)
+	f.u64(&x.Created)
+}
+
+func (b *Binding) fields(f *fields) {
+	str(f, &b.Vhost)
+	str(f, &b.Source)
+	str(f, &b.Destination)
+	f.bool(&b.ToExchange)
+	str(f, &b.Key)
+	f.table(&b.Arguments)
+}
+
+func (q *Queue) fields(f *fields) {
+	f.u64(&q.ID)
+	str(f, &q.Vhost)
+	str(f, &q.Name)
+	f.bool(&q.Durable)
+	f.bool(&q.AutoDelete)
+	f.bool(&q.Exclusive)
+	str(f, &q.Owner.Node)
+	f.u64(&q.Owner.Incarnation)
+	f.u64(&q.Owner.Connection)
+	f.table(&q.Arguments)
+	enum(f, &q.Kind, Transient)
+	enum(f, &q.State, Closing)
+	list(f, &q.Members)
+	str(f, &q.Preferred)
+	f.u64(&q.Incarnation)
+	f.u64(&q.Settings)
+}
+
+func (n *Node) fields(f *fields) {
+	str(f, &n.ID)
+	str(f, &n.Name)
+	f.u32(&n.Number)
+	f.u64(&n.Incarnation)
+	str(f, &n.ClusterAddr)
+	str(f, &n.GossipAddr)
+	str(f, &n.AMQPAddr)
+	str(f, &n.HTTPAddr)
+	str(f, &n.GRPCAddr)
+	f.bool(&n.Superseded)
+}

@@ -1,0 +1,131 @@
+package catalog
+
+import (
+	"strings"
+
+	"github.com/warrenmq/warren/amqp"
+	"github.com/warrenmq/warren/exchange"
+	"github.com/warrenmq/warren/transport"
+)
+
+// NodeID names one incarnation of a node's storage: "node-id/storage-uuid".
+type NodeID = transport.NodeID
+
+// nameOf returns the node id without the storage uuid.
+func nameOf(id NodeID) string {
+	name, _, _ := strings.Cut(string(id), "/")
+	return name
+}
+
+// DefaultVhost exists from the founding on.
+const DefaultVhost = "/"
+
+// Everything a View returns is immutable and shared: read only.
+
+// Vhost is a virtual host.
+type Vhost struct {
+	Name, Description string
+	Tags              []string
+	DefaultQueueType  string // "" takes the node's default
+	Tracing           bool
+	Protected         bool // refuses deletion
+	Created           uint64
+}
+
+// Exchange is an exchange with its routing table.
+type Exchange struct {
+	Vhost, Name                   string
+	Type                          exchange.Type
+	Durable, AutoDelete, Internal bool
+	Arguments                     amqp.Table
+	Created                       uint64 // log index
+
+	table    *exchange.Table
+	bindings int // bindings with this exchange as source; equals those in table
+}
+
+// Alternate returns the name of the alternate exchange, "" if there is none.
+func (x *Exchange) Alternate() string {
+	v, _ := x.Arguments.Get(argAlternate)
+	s, _ := v.(string)
+	return s
+}
+
+const argAlternate = "alternate-exchange"
+
+// Binding leads from exchange Source to a queue, or to an exchange if ToExchange.
+// Two bindings are the same if all fields are equal, whatever the order of the
+// arguments.
+type Binding struct {
+	Vhost, Source, Destination string
+	ToExchange                 bool
+	Key                        string
+	Arguments                  amqp.Table
+}
+
+func (b *Binding) routing() exchange.Binding {
+	return exchange.Binding{
+		Destination: exchange.Destination{Name: b.Destination, ToExchange: b.ToExchange},
+		Key:         b.Key,
+		Arguments:   b.Arguments,
+	}
+}
+
+// QueueKind says what carries a queue's log.
+type QueueKind uint8
+
+// The kinds of queues. The numbers are stored.
+const (
+	Replicated QueueKind = 1 // a Raft group over Members
+	Transient  QueueKind = 2 // memory of Members[0] during its incarnation
+)
+
+// QueueState is where a queue is in its life.
+type QueueState uint8
+
+// The states. The numbers are stored.
+const (
+	Running QueueState = 1
+	// Closing: the name is free and no route leads here; the machine lives on until
+	// its outbox is empty and QueueGone is proposed.
+	Closing QueueState = 2
+)
+
+// Owner is the connection an exclusive queue belongs to.
+type Owner struct {
+	Node        NodeID
+	Incarnation uint64
+	Connection  uint64
+}
+
+// Queue is a queue's entry.
+type Queue struct {
+	ID                             uint64 // log index of the declaration; also the Raft group's id
+	Vhost, Name                    string
+	Durable, AutoDelete, Exclusive bool
+	Owner                          Owner // zero unless Exclusive
+	Arguments                      amqp.Table
+	Kind                           QueueKind
+	State                          QueueState
+	Members                        []NodeID // at least one; exactly one if Transient
+	Preferred                      NodeID   // the member that should lead; one of Members
+	// Incarnation of Members[0] at the declaration of a Transient queue, else 0.
+	Incarnation uint64
+	// Settings is the log index of the newest entry that changed anything here.
+	Settings uint64
+}
+
+// Node is a node that registered at least once.
+type Node struct {
+	ID   NodeID
+	Name string // the node id of the configuration: ID without the storage uuid
+	// Number is small and dense; it is never given to another NodeID.
+	Number uint32
+	// Incarnation is the log index of the newest registration. It grows with every
+	// start of the process.
+	Incarnation                                           uint64
+	ClusterAddr, GossipAddr, AMQPAddr, HTTPAddr, GRPCAddr string // as last registered
+	// Superseded: a newer storage has registered under the same name. This one will
+	// not come back.
+	Superseded bool
+}

@@ -1,0 +1,167 @@
+package catalog
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	mathrand "math/rand/v2"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/warrenmq/warren/transport"
+)
+
+// Codes of errors between catalogs.
+const (
+	codeNotLeader = transport.CodeFirstFree + iota
+	codeBadCommand
+	codeUnknownOutcome
+)
+
+var errNotLeader = &transport.RemoteError{Code: codeNotLeader, Text: "this node does not lead the catalog"}
+
+// Propose has a command applied, from any node, and returns its outcome once this
+// replica has applied it too. Attempts are repeated across lost leaders under one
+// request id, so the command takes effect at most once.
+//
+// The error is an [*amqp.Error] if the machine refused (the Result's Index is set then),
+// and [ErrUnknownOutcome] when ctx ended or 30 s passed.
+func (c *Catalog) Propose(ctx context.Context, cmd Command) (Result, error) {
+	if err := cmd.validate(); err != nil {
+		return Result{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, proposeMax)
+	defer cancel()
+	var id requestID
+	_, _ = rand.Read(id[:]) // never fails, by its documentation
+	entry := encodeEntry(id, cmd)
+	outcome := c.waits.expect(id)
+	defer c.waits.forget(id)
+
+	// The attempts run beside the wait: the outcome may show up in the local log
+	// although the attempt that caused it was lost.
+	failed := make(chan error, 1)
+	tried, stop := context.WithCancel(ctx)
+	defer stop()
+	if !c.spawn(func() { failed <- c.attempts(tried, entry) }) {
+		return Result{}, ErrClosed
+	}
+	for {
+		select {
+		case a := <-outcome:
+			return a.result(c.View())
+		case err := <-failed:
+			if err != nil {
+				return Result{}, err
+			}
+			failed = nil // committed; the local copy will have it soon
+		case <-ctx.Done():
+			return Result{}, fmt.Errorf("%w: %w", ErrUnknownOutcome, ctx.Err())
+		case <-c.waits.closed:
+			return Result{}, fmt.Errorf("%w: %w", ErrUnknownOutcome, ErrClosed)
+		}
+	}
+}
+
+// attempts tries until a leader has committed entry (nil), refused to propose it, or ctx ends
+// (nil: the caller knows).
+func (c *Catalog) attempts(ctx context.Context, entry []byte) error {
+	wait := retryMin
+	for {
+		err := c.attempt(ctx, entry)
+		if remote, ok := errors.AsType[*transport.RemoteError](err); ok && remote.Code == codeBadCommand {
+			return fmt.Errorf("the catalog's leader refused the command: %w", err)
+		}
+		if err == nil || ctx.Err() != nil {
+			return nil
+		}
+		c.log.Debug("a proposal is tried again", "err", err)
+		if !pause(ctx, wait/2+mathrand.N(wait/2)) {
+			return nil
+		}
+		wait = min(2*wait, retryMax)
+	}
+}
+
+// attempt hands entry to the leader once and waits for its commit.
+func (c *Catalog) attempt(ctx context.Context, entry []byte) error {
+	ctx, cancel := context.WithTimeout(ctx, attemptMax)
+	defer cancel()
+	leader := c.LeaderID()
+	switch leader {
+	case "":
+		return ErrNoLeader
+	case c.cfg.Local:
+		return c.applyHere(ctx, entry)
+	}
+	_, err := c.cfg.Mesh.Call(ctx, leader, MethodPropose, bytes.Clone(entry))
+	return err
+}
+
+// handlePropose is the leader's side of attempt.
+func (c *Catalog) handlePropose(ctx context.Context, _ NodeID, entry []byte) ([]byte, error) {
+	_, cmd, err := decodeEntry(entry)
+	if err == nil {
+		err = cmd.validate()
+	}
+	if err != nil {
+		// Nothing that this replica could not apply may enter the log.
+		return nil, &transport.RemoteError{Code: codeBadCommand, Text: err.Error()}
+	}
+	return nil, c.applyHere(ctx, entry)
+}
+
+// applyHere commits and applies entry on this replica, which should be the leader. Any
+// error leaves the outcome unknown.
+func (c *Catalog) applyHere(ctx context.Context, entry []byte) error {
+	if c.raft.State() != raft.Leader {
+		return errNotLeader
+	}
+	select {
+	case c.slots <- struct{}{}:
+	default:
+		return transport.ErrBusy
+	}
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		deadline = time.Now().Add(attemptMax)
+	}
+	future := c.raft.Apply(entry, time.Until(deadline))
+	return c.await(ctx, future.Error, func() { <-c.slots })
+}
+
+// await runs a wait that cannot be cancelled, such as raft's futures, on a goroutine of
+// its own and returns its error or ctx's. after runs when the wait itself is over. Raft ends all
+// futures when it loses leadership or shuts down.
+func (c *Catalog) await(ctx context.Context, wait func() error, after func()) error {
+	done := make(chan error, 1)
+	if !c.spawn(func() {
+		defer after()
+		done <- wait()
+	}) {
+		after()
+		return ErrClosed
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func nothing() {}
+
+func encodeIndex(i uint64) []byte { return binary.AppendUvarint(nil, i) }
+
+func decodeIndex(b []byte) (uint64, error) {
+	i, n := binary.Uvarint(b)
+	if n <= 0 || n != len(b) {
+		return 0, fmt.Errorf("%w: index of %d bytes", ErrMalformed, len(b))
+	}
+	return i, nil
+}

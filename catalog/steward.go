@@ -1,0 +1,379 @@
+package catalog
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/warrenmq/warren/transport"
+)
+
+// Times of elections. An election is started by this package, not by raft's timers.
+const (
+	stewardIdle     = time.Second            // between looks while all is well
+	stewardBusy     = 100 * time.Millisecond // between looks without a leader
+	positionWait    = 300 * time.Millisecond // for the other voters' positions
+	rankStagger     = 150 * time.Millisecond // a worse candidate waits so much longer
+	electionWait    = 500 * time.Millisecond // for the outcome of a started election
+	membershipWait  = 5 * time.Second        // one change of the configuration
+	promotionLagMax = 64                     // entries a non-voter may be behind to become a voter
+)
+
+// NodeDead tells that the cluster's failure detector has agreed on a node's death. If it led
+// the catalog, the best of the others is elected at once. The word counts until the node is
+// reachable again.
+func (c *Catalog) NodeDead(id NodeID) {
+	c.deadMu.Lock()
+	c.dead[id] = struct{}{}
+	c.deadMu.Unlock()
+	c.poke()
+}
+
+// isDead reports whether NodeDead named id and its link has stayed down.
+func (c *Catalog) isDead(id NodeID) bool {
+	c.deadMu.Lock()
+	defer c.deadMu.Unlock()
+	if _, ok := c.dead[id]; !ok {
+		return false
+	}
+	if c.cfg.Mesh.Peer(id).Up {
+		delete(c.dead, id)
+		return false
+	}
+	return true
+}
+
+// leaderless reports whether nobody who lives leads, as far as this replica knows.
+func (c *Catalog) leaderless() bool {
+	id := c.LeaderID()
+	return id == "" || c.isDead(id)
+}
+
+// steward looks after the group until Close: it starts elections when there is no leader, and
+// keeps founding and configuration in order while this replica leads.
+func (c *Catalog) steward() {
+	observed := make(chan raft.Observation, 8)
+	observer := raft.NewObserver(observed, false, func(o *raft.Observation) bool {
+		switch o.Data.(type) {
+		case raft.LeaderObservation, raft.RaftState:
+			return true
+		}
+		return false
+	})
+	c.raft.RegisterObserver(observer)
+	defer c.raft.DeregisterObserver(observer)
+	for {
+		wait := stewardIdle
+		switch {
+		case c.Leading():
+			if err := c.lead(); err != nil && c.ctx.Err() == nil {
+				c.log.Debug("the catalog's leader could not do its chores", "err", err)
+				wait = stewardBusy
+			}
+		case c.leaderless():
+			wait = stewardBusy
+			c.elect()
+		}
+		t := time.NewTimer(wait)
+		select {
+		case <-c.ctx.Done():
+			t.Stop()
+			return
+		case <-observed:
+		case <-c.wake:
+		case <-t.C:
+		}
+		t.Stop()
+	}
+}
+
+// position is how far a voter's log goes.
+type position struct {
+	id         NodeID
+	leader     NodeID
+	term, last uint64 // of the newest entry
+}
+
+func (p *position) fields(f *fields) {
+	str(f, &p.id)
+	str(f, &p.leader)
+	f.u64(&p.term)
+	f.u64(&p.last)
+}
+
+func (c *Catalog) position() position {
+	p := position{id: c.cfg.Local, leader: c.LeaderID(), last: c.raft.LastIndex()}
+	if c.isDead(p.leader) {
+		p.leader = ""
+	}
+	var l raft.Log
+	if err := c.logs.GetLog(p.last, &l); err == nil {
+		p.term = l.Term
+	} else if p.last > 0 {
+		// The log ends with a snapshot, whose term raft knows but does not tell; the
+		// last index decides between such replicas.
+		p.term = c.raft.CurrentTerm()
+	}
+	return p
+}
+
+func (c *Catalog) handlePosition(context.Context, NodeID, []byte) ([]byte, error) {
+	var f fields
+	p := c.position()
+	p.fields(&f)
+	return f.buf, nil
+}
+
+// positions asks the voters that can be reached, this one included.
+func (c *Catalog) positions(voters []NodeID) []position {
+	ctx, cancel := context.WithTimeout(c.ctx, positionWait)
+	defer cancel()
+	answers := make(chan *position, len(voters))
+	asked := 0
+	for _, id := range voters {
+		if id == c.cfg.Local || c.isDead(id) || !c.cfg.Mesh.Peer(id).Up {
+			continue
+		}
+		if c.spawn(func() { answers <- c.askPosition(ctx, id) }) {
+			asked++
+		}
+	}
+	all := []position{c.position()}
+	for range asked {
+		if p := <-answers; p != nil {
+			all = append(all, *p)
+		}
+	}
+	return all
+}
+
+func (c *Catalog) askPosition(ctx context.Context, id NodeID) *position {
+	b, err := c.cfg.Mesh.Call(ctx, id, MethodPosition, nil)
+	if err != nil {
+		return nil
+	}
+	p := new(position)
+	f := fields{buf: b, reading: true}
+	p.fields(&f)
+	if f.end() != nil || p.id != id {
+		return nil
+	}
+	return p
+}
+
+// voters returns the voters of the newest configuration.
+func (c *Catalog) voters() []NodeID {
+	future := c.raft.GetConfiguration()
+	if future.Error() != nil {
+		return nil
+	}
+	var ids []NodeID
+	for _, s := range future.Configuration().Servers {
+		if s.Suffrage == raft.Voter {
+			ids = append(ids, NodeID(s.ID))
+		}
+	}
+	return ids
+}
+
+// elect starts an election here if a quorum of voters can be reached, none of them knows a
+// living leader, and this is the best of them or the better ones did nothing. Two
+// candidates at the same moment would split the vote, hence the stagger by rank.
+func (c *Catalog) elect() {
+	voters := c.voters()
+	if !slices.Contains(voters, c.cfg.Local) {
+		return
+	}
+	all := c.positions(voters)
+	if len(all) <= len(voters)/2 {
+		return
+	}
+	for _, p := range all {
+		if p.leader != "" && !c.isDead(p.leader) {
+			return // it will make itself known, or the detector will name it
+		}
+	}
+	slices.SortFunc(all, func(a, b position) int {
+		return cmp.Or(cmp.Compare(b.term, a.term), cmp.Compare(b.last, a.last), cmp.Compare(a.id, b.id))
+	})
+	rank := slices.IndexFunc(all, func(p position) bool { return p.id == c.cfg.Local })
+	if !c.whileLeaderless(time.Duration(rank) * rankStagger) {
+		return
+	}
+	c.log.Info("starting an election of the catalog's leader", "rank", rank, "voters", len(voters), "reachable", len(all))
+	if err := c.transport.InjectTimeoutNow(); err != nil {
+		c.log.Warn("an election could not be started", "err", err)
+		return
+	}
+	if c.whileLeaderless(electionWait) && c.raft.State() == raft.Candidate {
+		// A split vote: a candidate ignores a second injection until it is a follower.
+		c.transport.FreeCandidate(c.raft.CurrentTerm())
+	}
+}
+
+// whileLeaderless waits for d and reports whether there was no leader all the time.
+func (c *Catalog) whileLeaderless(d time.Duration) bool {
+	const step = 10 * time.Millisecond
+	for ; d > 0 && c.leaderless(); d -= step {
+		if !pause(c.ctx, min(d, step)) {
+			return false
+		}
+	}
+	return c.leaderless()
+}
+
+// lead does the leader's chores.
+func (c *Catalog) lead() error {
+	ctx, cancel := context.WithTimeout(c.ctx, membershipWait)
+	defer cancel()
+	if err := c.readyForTerm(ctx); err != nil {
+		return err
+	}
+	if f := c.cfg.Founding; f != nil && c.View().ClusterID() == "" {
+		if _, err := c.Propose(ctx, &Found{ClusterID: f.ClusterID, Admin: f.Admin}); err != nil {
+			return fmt.Errorf("found the cluster: %w", err)
+		}
+		c.log.Info("the cluster is founded", "cluster", f.ClusterID)
+	}
+	return c.tend(ctx)
+}
+
+// tend makes one change of the configuration if one is due: a storage that was replaced goes
+// once its successor has caught up, and a non-voter that has caught up becomes a voter
+// while there are too few.
+func (c *Catalog) tend(ctx context.Context) error {
+	future := c.raft.GetConfiguration()
+	if err := future.Error(); err != nil {
+		return fmt.Errorf("read the configuration: %w", err)
+	}
+	servers := future.Configuration().Servers
+	view := c.View()
+	voters := 0
+	for _, s := range servers {
+		if s.Suffrage == raft.Voter {
+			voters++
+		}
+		if n := view.Node(NodeID(s.ID)); n != nil && n.Superseded && c.successorReady(ctx, servers, n) {
+			c.log.Info("removing a replaced storage from the catalog's group", "node", s.ID)
+			return c.await(ctx, c.raft.RemoveServer(s.ID, future.Index(), membershipWait).Error, nothing)
+		}
+	}
+	if voters >= votersWanted(len(servers)) {
+		return nil
+	}
+	for _, s := range servers {
+		if s.Suffrage == raft.Nonvoter && c.keepsUp(ctx, NodeID(s.ID)) {
+			c.log.Info("a node becomes a voter of the catalog's group", "node", s.ID)
+			return c.await(ctx, c.raft.AddVoter(s.ID, s.Address, future.Index(), membershipWait).Error, nothing)
+		}
+	}
+	return nil
+}
+
+// successorReady reports whether the newest storage under the name of n is a member that has
+// caught up.
+func (c *Catalog) successorReady(ctx context.Context, servers []raft.Server, n *Node) bool {
+	next := c.View().NodeByName(n.Name)
+	return next != nil && slices.ContainsFunc(servers, func(s raft.Server) bool { return NodeID(s.ID) == next.ID }) &&
+		c.keepsUp(ctx, next.ID)
+}
+
+// keepsUp reports whether a node's log is about as long as this one.
+func (c *Catalog) keepsUp(ctx context.Context, id NodeID) bool {
+	if !c.cfg.Mesh.Peer(id).Up {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, positionWait)
+	defer cancel()
+	p := c.askPosition(ctx, id)
+	return p != nil && p.last+promotionLagMax >= c.raft.LastIndex()
+}
+
+// Join makes this node a member of the group, as a non-voter at first. It asks the given
+// nodes, which the mesh must be able to reach, until the leader has committed the change
+// or ctx ends. It is idempotent.
+func (c *Catalog) Join(ctx context.Context, through func() []NodeID) error {
+	err := ErrNoLeader
+	for {
+		for _, id := range through() {
+			if id == c.cfg.Local {
+				continue
+			}
+			var f fields
+			j := joinRequest{Node: c.cfg.Local}
+			j.fields(&f)
+			call, cancel := context.WithTimeout(ctx, membershipWait)
+			_, err = c.cfg.Mesh.Call(call, id, MethodJoin, f.buf)
+			cancel()
+			if err == nil {
+				return nil
+			}
+		}
+		if !pause(ctx, retryMax) {
+			return fmt.Errorf("join the catalog: %w: %w", ctx.Err(), err)
+		}
+	}
+}
+
+// joinRequest asks for membership of Node.
+type joinRequest struct {
+	Node      NodeID
+	Forwarded bool // by a node that is not the leader: not to be forwarded again
+}
+
+func (j *joinRequest) fields(f *fields) {
+	str(f, &j.Node)
+	f.bool(&j.Forwarded)
+}
+
+func (c *Catalog) handleJoin(ctx context.Context, _ NodeID, req []byte) ([]byte, error) {
+	var j joinRequest
+	f := fields{buf: req, reading: true}
+	j.fields(&f)
+	if err := f.end(); err != nil {
+		return nil, err
+	}
+	if err := checkNodeID(j.Node); err != nil {
+		return nil, &transport.RemoteError{Code: codeBadCommand, Text: err.Text}
+	}
+	leader := c.LeaderID()
+	switch {
+	case leader == c.cfg.Local:
+		return nil, c.admit(ctx, j.Node)
+	case leader == "":
+		return nil, ErrNoLeader
+	case j.Forwarded:
+		return nil, errNotLeader
+	}
+	f = fields{}
+	j.Forwarded = true
+	j.fields(&f)
+	return c.cfg.Mesh.Call(ctx, leader, MethodJoin, f.buf)
+}
+
+// admit adds a node to the configuration, as the leader.
+func (c *Catalog) admit(ctx context.Context, id NodeID) error {
+	if n := c.View().Node(id); n != nil && n.Superseded {
+		return &transport.RemoteError{Code: codeBadCommand, Text: fmt.Sprintf("storage %s was replaced by a newer one of the same node id", id)}
+	}
+	future := c.raft.GetConfiguration()
+	if err := future.Error(); err != nil {
+		return fmt.Errorf("read the configuration: %w", err)
+	}
+	for _, s := range future.Configuration().Servers {
+		if NodeID(s.ID) == id {
+			return nil
+		}
+	}
+	c.log.Info("a node joins the catalog's group", "node", string(id))
+	add := c.raft.AddNonvoter(raft.ServerID(id), raft.ServerAddress(id), future.Index(), membershipWait)
+	if err := c.await(ctx, add.Error, nothing); err != nil {
+		return fmt.Errorf("add node %s: %w", id, err)
+	}
+	c.poke()
+	return nil
+}

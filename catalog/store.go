@@ -1,0 +1,172 @@
+package catalog
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/hashicorp/raft"
+	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
+	"go.etcd.io/bbolt"
+)
+
+// The keys hashicorp/raft uses in its StableStore.
+var (
+	keyCurrentTerm  = []byte("CurrentTerm")
+	keyLastVoteTerm = []byte("LastVoteTerm")
+	keyLastVoteCand = []byte("LastVoteCand")
+)
+
+// keyVote holds what raft keeps under LastVoteTerm and LastVoteCand: eight bytes of
+// term, then the candidate.
+var keyVote = []byte("WarrenVote")
+
+// durable is what raft-boltdb offers.
+type durable interface {
+	raft.LogStore
+	raft.StableStore
+}
+
+// guardedStore stands between raft and the store.
+//
+// Raft writes a vote as two records, first the term, then the candidate. After a crash
+// in between, the node would answer a request of that term as if it had voted for
+// the candidate of its vote before, without comparing logs, and two leaders of one term
+// could be elected. So the term is held back in memory until the candidate comes, and
+// both are written as one record. persistVote is raft's only writer of both.
+//
+// A failed write ends the process: what a disk has after a failed sync is unknown,
+// and raft goes on with a wrong idea of its log.
+type guardedStore struct {
+	durable
+
+	mu sync.Mutex
+	// staged is the term of a vote whose candidate was not written yet.
+	staged    uint64
+	hasStaged bool
+}
+
+// mustWrite ends the process on a failed write.
+func mustWrite(what string, err error) {
+	if err != nil {
+		panic(fmt.Sprintf("catalog: %s failed, the store cannot be trusted any more: %v", what, err))
+	}
+}
+
+// StoreLog implements raft.LogStore.
+func (s *guardedStore) StoreLog(l *raft.Log) error { return s.StoreLogs([]*raft.Log{l}) }
+
+// StoreLogs implements raft.LogStore.
+func (s *guardedStore) StoreLogs(l []*raft.Log) error {
+	mustWrite("writing log entries", s.durable.StoreLogs(l))
+	return nil
+}
+
+// DeleteRange implements raft.LogStore.
+func (s *guardedStore) DeleteRange(first, last uint64) error {
+	mustWrite("deleting log entries", s.durable.DeleteRange(first, last))
+	return nil
+}
+
+// SetUint64 implements raft.StableStore.
+func (s *guardedStore) SetUint64(key []byte, v uint64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if bytes.Equal(key, keyLastVoteTerm) {
+		s.staged, s.hasStaged = v, true
+		return nil
+	}
+	if old, err := s.durable.GetUint64(key); err == nil && old == v {
+		return nil // raft writes the term anew at each start
+	}
+	mustWrite("writing "+string(key), s.durable.SetUint64(key, v))
+	return nil
+}
+
+// Set implements raft.StableStore.
+func (s *guardedStore) Set(key, v []byte) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !bytes.Equal(key, keyLastVoteCand) {
+		mustWrite("writing "+string(key), s.durable.Set(key, v))
+		return nil
+	}
+	term := s.staged
+	if !s.hasStaged {
+		term, _, _ = s.vote()
+	}
+	mustWrite("writing a vote", s.durable.Set(keyVote, append(binary.BigEndian.AppendUint64(nil, term), v...)))
+	s.hasStaged = false
+	return nil
+}
+
+// vote reads the record of the vote.
+func (s *guardedStore) vote() (term uint64, candidate []byte, err error) {
+	b, err := s.durable.Get(keyVote)
+	if err != nil {
+		return 0, nil, err
+	}
+	if len(b) < 8 {
+		return 0, nil, fmt.Errorf("%w: vote of %d bytes", ErrMalformed, len(b))
+	}
+	return binary.BigEndian.Uint64(b), b[8:], nil
+}
+
+// GetUint64 implements raft.StableStore.
+func (s *guardedStore) GetUint64(key []byte) (uint64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !bytes.Equal(key, keyLastVoteTerm) {
+		return s.durable.GetUint64(key)
+	}
+	if s.hasStaged {
+		return s.staged, nil
+	}
+	term, _, err := s.vote()
+	return term, err
+}
+
+// Get implements raft.StableStore.
+func (s *guardedStore) Get(key []byte) ([]byte, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !bytes.Equal(key, keyLastVoteCand) {
+		return s.durable.Get(key)
+	}
+	_, candidate, err := s.vote()
+	return candidate, err
+}
+
+// openBolt opens the file of log and votes.
+func openBolt(path string) (*raftboltdb.BoltStore, error) {
+	options := *bbolt.DefaultOptions
+	options.NoFreelistSync = true
+	options.Timeout = openTimeout
+	s, err := raftboltdb.New(raftboltdb.Options{Path: path, BoltOptions: &options})
+	if errors.Is(err, bbolt.ErrTimeout) {
+		return nil, fmt.Errorf("open %s: another process has it open", path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	return s, nil
+}
+
+// writeFounding puts the first configuration into an empty log. All founding members
+// write the same entry. raft.BootstrapCluster does the same but refuses to go on
+// after a crash between its two writes.
+func writeFounding(s durable, servers []raft.Server) error {
+	term, err := s.GetUint64(keyCurrentTerm)
+	if err != nil && !errors.Is(err, raftboltdb.ErrKeyNotFound) {
+		return fmt.Errorf("read the term: %w", err)
+	}
+	if term == 0 {
+		mustWrite("writing "+string(keyCurrentTerm), s.SetUint64(keyCurrentTerm, 1))
+	}
+	return s.StoreLog(&raft.Log{
+		Index: 1, Term: 1, Type: raft.LogConfiguration,
+		Data: raft.EncodeConfiguration(raft.Configuration{Servers: servers}),
+	})
+}

@@ -1,0 +1,203 @@
+package catalog
+
+import (
+	"cmp"
+	"iter"
+	"slices"
+
+	"github.com/warrenmq/warren/amqp"
+	"github.com/warrenmq/warren/auth"
+)
+
+// View is the state of the catalog after one log entry. It never changes and is
+// safe for any number of goroutines.
+type View struct {
+	revision   uint64 // log index of the newest command applied
+	clusterID  string // "" before the founding
+	nodeNumber uint32 // the highest given
+
+	vhosts        index[*Vhost]           // name
+	users         index[*auth.User]       // name
+	permissions   index[*auth.Permission] // vhost, user
+	exchanges     index[*Exchange]        // vhost, name
+	bySource      index[*Binding]         // Binding.sourceKey
+	byDestination index[*Binding]         // Binding.destinationKey
+	queues        index[*Queue]           // vhost, name; running ones
+	queuesByID    index[*Queue]           // id; closing ones too
+	nodes         index[*Node]            // id
+	nodesByNumber index[*Node]            // number
+
+	changes []change // newest last; see QueuesChangedSince
+	full    uint64   // changes up to this revision are not in changes
+	scratch *routePool
+}
+
+// change says that the queue of that id was added, altered or removed by the entry
+// at revision.
+type change struct{ revision, queue uint64 }
+
+// changesMax bounds View.changes; it is halved when full.
+const changesMax = 4096
+
+func emptyView() *View {
+	return &View{
+		vhosts: newIndex[*Vhost](), users: newIndex[*auth.User](), permissions: newIndex[*auth.Permission](),
+		exchanges: newIndex[*Exchange](), bySource: newIndex[*Binding](), byDestination: newIndex[*Binding](),
+		queues: newIndex[*Queue](), queuesByID: newIndex[*Queue](),
+		nodes: newIndex[*Node](), nodesByNumber: newIndex[*Node](),
+		scratch: newRoutePool(),
+	}
+}
+
+// Revision is the log index of the newest command in the view. It only grows.
+func (v *View) Revision() uint64 { return v.revision }
+
+// ClusterID is the cluster's uuid, "" before the founding was applied.
+func (v *View) ClusterID() string { return v.clusterID }
+
+// Vhost returns a vhost, nil if there is none.
+func (v *View) Vhost(name string) *Vhost {
+	h, _ := v.vhosts.get(key(name))
+	return h
+}
+
+// Vhosts walks the vhosts by name.
+func (v *View) Vhosts() iter.Seq[*Vhost] { return v.vhosts.all() }
+
+// User returns a user, nil if there is none.
+func (v *View) User(name string) *auth.User {
+	u, _ := v.users.get(key(name))
+	return u
+}
+
+// Users walks the users by name.
+func (v *View) Users() iter.Seq[*auth.User] { return v.users.all() }
+
+// Permission returns what user may do in vhost, nil (nothing) if no permission was
+// given.
+func (v *View) Permission(vhost, user string) *auth.Permission {
+	p, _ := v.permissions.get(key(vhost, user))
+	return p
+}
+
+// Permissions walks the permissions by vhost and user.
+func (v *View) Permissions() iter.Seq[*auth.Permission] { return v.permissions.all() }
+
+// Exchange returns an exchange, nil if there is none. The default exchange is "".
+func (v *View) Exchange(vhost, name string) *Exchange {
+	var buf [keyBytes]byte
+	x, _ := v.exchanges.get(appendKey(buf[:0], vhost, name))
+	return x
+}
+
+// Exchanges walks the exchanges of a vhost by name.
+func (v *View) Exchanges(vhost string) iter.Seq[*Exchange] { return v.exchanges.prefix(key(vhost)) }
+
+// Queue returns a running queue, nil if there is none.
+func (v *View) Queue(vhost, name string) *Queue {
+	var buf [keyBytes]byte
+	q, _ := v.queues.get(appendKey(buf[:0], vhost, name))
+	return q
+}
+
+// keyBytes is room for keys of common length on the stack.
+const keyBytes = 96
+
+// QueueByID returns a queue, running or closing, nil if there is none.
+func (v *View) QueueByID(id uint64) *Queue {
+	q, _ := v.queuesByID.get(numberKey(id))
+	return q
+}
+
+// Queues walks the running queues of a vhost by name.
+func (v *View) Queues(vhost string) iter.Seq[*Queue] { return v.queues.prefix(key(vhost)) }
+
+// AllQueues walks every queue by id, closing ones too.
+func (v *View) AllQueues() iter.Seq[*Queue] { return v.queuesByID.all() }
+
+// QueueCount returns the number of queues, closing ones too.
+func (v *View) QueueCount() int { return v.queuesByID.len() }
+
+// Bindings walks the bindings of a vhost by source.
+func (v *View) Bindings(vhost string) iter.Seq[*Binding] { return v.bySource.prefix(key(vhost)) }
+
+// BindingsFrom walks the bindings with the given exchange as source.
+func (v *View) BindingsFrom(vhost, source string) iter.Seq[*Binding] {
+	return v.bySource.prefix(key(vhost, source))
+}
+
+// BindingsTo walks the bindings with the given queue or exchange as destination. The
+// implicit bindings of the default exchange are not among them.
+func (v *View) BindingsTo(vhost, destination string, toExchange bool) iter.Seq[*Binding] {
+	return v.byDestination.prefix(key(vhost, destinationKind(toExchange), destination))
+}
+
+// Binding returns the stored binding equal to b, nil if there is none.
+func (v *View) Binding(b *Binding) *Binding {
+	stored, _ := v.bySource.get(b.sourceKey())
+	return stored
+}
+
+// Node returns a node, nil if it never registered.
+func (v *View) Node(id NodeID) *Node {
+	n, _ := v.nodes.get(key(string(id)))
+	return n
+}
+
+// NodeByNumber returns a node, nil if there is none.
+func (v *View) NodeByNumber(number uint32) *Node {
+	n, _ := v.nodesByNumber.get(numberKey(uint64(number)))
+	return n
+}
+
+// NodeByName returns the newest node of a node id, nil if there is none.
+func (v *View) NodeByName(name string) *Node {
+	for n := range v.nodes.all() {
+		if n.Name == name && !n.Superseded {
+			return n
+		}
+	}
+	return nil
+}
+
+// Nodes walks the nodes by id, superseded ones too.
+func (v *View) Nodes() iter.Seq[*Node] { return v.nodes.all() }
+
+// QueuesChangedSince walks the ids of the queues that were added, altered or
+// removed after old, each once. When old is too old to tell, it walks the ids of all
+// queues in either view.
+func (v *View) QueuesChangedSince(old *View) iter.Seq[uint64] {
+	ids := make(map[uint64]struct{})
+	if old.revision < v.full {
+		for _, view := range []*View{old, v} {
+			for q := range view.AllQueues() {
+				ids[q.ID] = struct{}{}
+			}
+		}
+	} else {
+		from, _ := slices.BinarySearchFunc(v.changes, old.revision+1, func(c change, r uint64) int { return cmp.Compare(c.revision, r) })
+		for _, c := range v.changes[from:] {
+			ids[c.queue] = struct{}{}
+		}
+	}
+	return func(yield func(uint64) bool) {
+		for id := range ids {
+			if !yield(id) {
+				return
+			}
+		}
+	}
+}
+
+// errNoExchange and errNoQueue are the refusals clients test for.
+func errNoExchange(vhost, name string) *amqp.Error {
+	return amqp.Errorf(amqp.NotFound, 0, "no exchange '%s' in vhost '%s'", name, vhost)
+}
+
+func errNoQueue(vhost, name string) *amqp.Error {
+	return amqp.Errorf(amqp.NotFound, 0, "no queue '%s' in vhost '%s'", name, vhost)
+}
+
+func errNoVhost(name string) *amqp.Error {
+	return amqp.Errorf(amqp.NotFound, 0, "vhost %s not found", name)
+}
