@@ -1,0 +1,280 @@
+package catalog_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/warrenmq/warren/auth"
+	"github.com/warrenmq/warren/catalog"
+	"github.com/warrenmq/warren/transport"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const testCluster = "00000000-0000-4000-8000-000000000001"
+
+// node is one node of a testCluster: a mesh and a catalog.
+type node struct {
+	id      transport.NodeID
+	dir     string
+	mesh    *transport.Mesh
+	catalog *catalog.Catalog
+}
+
+// nodes is a cluster within the test's process, over real sockets.
+type nodes struct {
+	t     testing.TB
+	mu    sync.Mutex
+	addrs map[transport.NodeID]string
+	all   map[transport.NodeID]*node
+	ids   []transport.NodeID // founding members
+}
+
+func nodeID(i int) transport.NodeID {
+	return transport.NodeID(fmt.Sprintf("n%d/storage-%d", i, i))
+}
+
+// newNodes starts n founding members.
+func newNodes(t testing.TB, n int) *nodes {
+	t.Helper()
+	c := &nodes{t: t, addrs: make(map[transport.NodeID]string), all: make(map[transport.NodeID]*node)}
+	for i := range n {
+		c.ids = append(c.ids, nodeID(i+1))
+	}
+	for _, id := range c.ids {
+		c.start(id, filepath.Join(t.TempDir(), "catalog"), true)
+	}
+	t.Cleanup(func() {
+		for _, n := range c.all {
+			n.stop(t)
+		}
+	})
+	return c
+}
+
+func testLogger(id transport.NodeID) *slog.Logger {
+	if os.Getenv("WARREN_TEST_LOG") == "" {
+		return nil
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})).With("at", string(id))
+}
+
+func (c *nodes) start(id transport.NodeID, dir string, founding bool) *node {
+	c.t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.mu.Lock()
+	c.addrs[id] = l.Addr().String()
+	c.mu.Unlock()
+	n := &node{id: id, dir: dir}
+	n.mesh, err = transport.New(transport.Config{
+		Local: id, Listener: l,
+		ClusterID: func() string { return testCluster },
+		Resolve: func(id transport.NodeID) (string, bool) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			a, ok := c.addrs[id]
+			return a, ok
+		},
+		StreamWait: 300 * time.Millisecond,
+	})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	cfg := catalog.Config{Local: id, Dir: dir, Mesh: n.mesh, Logger: testLogger(id), CommitTimeout: 5 * time.Millisecond}
+	if founding {
+		cfg.Founding = &catalog.Founding{ClusterID: testCluster, Members: c.ids,
+			Admin: auth.User{Name: "guest", PasswordHash: auth.HashPassword("guest"), Tags: []string{auth.TagAdministrator}}}
+	}
+	if n.catalog, err = catalog.Open(cfg); err != nil {
+		c.t.Fatal(err)
+	}
+	c.all[id] = n
+	c.setPeers()
+	return n
+}
+
+// setPeers tells every mesh of all nodes.
+func (c *nodes) setPeers() {
+	var ids []transport.NodeID
+	for id := range c.all {
+		ids = append(ids, id)
+	}
+	for _, n := range c.all {
+		n.mesh.SetPeers(ids)
+	}
+}
+
+func (n *node) stop(t testing.TB) {
+	t.Helper()
+	if err := n.catalog.Close(); err != nil {
+		t.Errorf("close catalog of %s: %v", n.id, err)
+	}
+	if err := n.mesh.Close(); err != nil {
+		t.Errorf("close mesh of %s: %v", n.id, err)
+	}
+}
+
+// kill stops a node and tells the others that it is dead.
+func (c *nodes) kill(id transport.NodeID) {
+	c.t.Helper()
+	c.all[id].stop(c.t)
+	delete(c.all, id)
+	for _, n := range c.all {
+		n.catalog.NodeDead(id)
+	}
+}
+
+// until waits for a condition.
+func until(t testing.TB, what string, f func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(15 * time.Second)
+	for !f() {
+		if time.Now().After(deadline) {
+			t.Fatalf("gave up waiting until %s", what)
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+}
+
+func (c *nodes) ready() {
+	c.t.Helper()
+	for id, n := range c.all {
+		until(c.t, fmt.Sprintf("%s is ready", id), n.catalog.Ready)
+	}
+}
+
+func (c *nodes) leader() *node {
+	c.t.Helper()
+	var leader *node
+	until(c.t, "there is a leader", func() bool {
+		for _, n := range c.all {
+			if n.catalog.Leading() {
+				leader = n
+				return true
+			}
+		}
+		return false
+	})
+	return leader
+}
+
+func (c *nodes) follower() *node {
+	c.t.Helper()
+	leader := c.leader()
+	for _, n := range c.all {
+		if n != leader {
+			return n
+		}
+	}
+	c.t.Fatal("no follower")
+	return nil
+}
+
+func propose(t testing.TB, n *node, cmd catalog.Command) catalog.Result {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	r, err := n.catalog.Propose(ctx, cmd)
+	if err != nil {
+		t.Fatalf("propose %T on %s: %v", cmd, n.id, err)
+	}
+	return r
+}
+
+func register(n *node) *catalog.RegisterNode {
+	return &catalog.RegisterNode{ID: n.id, ClusterAddr: "127.0.0.1:1", AMQPAddr: "127.0.0.1:2"}
+}
+
+func replicated(name string, members ...transport.NodeID) *catalog.DeclareQueue {
+	return &catalog.DeclareQueue{Queue: catalog.Queue{Vhost: "/", Name: name, Durable: true, Kind: catalog.Replicated, Members: members, Preferred: members[0]}}
+}
+
+func TestSingleNodeFoundsItself(t *testing.T) {
+	start := time.Now()
+	c := newNodes(t, 1)
+	c.ready()
+	t.Logf("ready after %v", time.Since(start))
+	n := c.all[nodeID(1)]
+	v := n.catalog.View()
+	if v.ClusterID() != testCluster || v.Vhost("/") == nil || v.Exchange("/", "amq.topic") == nil {
+		t.Fatalf("founded view misses something: %+v", v)
+	}
+	if !v.User("guest").HasTag(auth.TagAdministrator) || !v.Permission("/", "guest").Allows(auth.Write, auth.Queue, "q") {
+		t.Fatal("guest is no administrator with permissions")
+	}
+	r := propose(t, n, register(n))
+	if got := n.catalog.View().Node(n.id); got.Number != 1 || got.Incarnation != r.ID {
+		t.Fatalf("registered %+v, result %+v", got, r)
+	}
+}
+
+func TestThreeNodesAgree(t *testing.T) {
+	start := time.Now()
+	c := newNodes(t, 3)
+	c.ready()
+	t.Logf("ready after %v", time.Since(start))
+	for _, n := range c.all {
+		propose(t, n, register(n))
+	}
+	f := c.follower()
+	r := propose(t, f, replicated("q", c.ids...))
+	if f.catalog.View().Queue("/", "q") == nil || !r.Changed || r.Queue == nil || r.ID != r.Index {
+		t.Fatalf("declared on a follower: %+v", r)
+	}
+	again := propose(t, c.leader(), replicated("q", c.ids[0]))
+	if again.Changed || again.Queue.ID != r.ID || len(again.Queue.Members) != 3 {
+		t.Fatalf("declared again: %+v", again)
+	}
+	if err := f.catalog.WaitEveryone(context.Background(), r.Index); err != nil {
+		t.Fatal(err)
+	}
+	for id, n := range c.all {
+		if n.catalog.View().Queue("/", "q") == nil {
+			t.Errorf("%s misses the queue after WaitEveryone", id)
+		}
+		if err := n.catalog.ReadIndex(context.Background()); err != nil {
+			t.Errorf("read index on %s: %v", id, err)
+		}
+	}
+}
+
+func TestLeaderDies(t *testing.T) {
+	c := newNodes(t, 3)
+	c.ready()
+	for _, n := range c.all {
+		propose(t, n, register(n))
+	}
+	old := c.leader()
+	dir := old.dir
+	start := time.Now()
+	c.kill(old.id)
+	f := c.all[c.remaining()]
+	propose(t, f, replicated("q1", c.ids...))
+	t.Logf("first proposal under a new leader after %v", time.Since(start))
+	c.start(old.id, dir, true)
+	c.ready()
+	back := c.all[old.id]
+	if back.catalog.View().Queue("/", "q1") == nil {
+		t.Fatal("the node that came back misses what was declared while it was away")
+	}
+	propose(t, back, replicated("q2", c.ids...))
+}
+
+func (c *nodes) remaining() transport.NodeID {
+	for id := range c.all {
+		return id
+	}
+	return ""
+}
