@@ -1,0 +1,237 @@
+package broker
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/warrenmq/warren/amqp"
+	"github.com/warrenmq/warren/catalog"
+	"github.com/warrenmq/warren/queue"
+)
+
+// Defaults of a queue's settings.
+const (
+	quorumDeliveryLimit   = 20 // RabbitMQ's for quorum queues since 4.0
+	quorumPriorityMax     = 31
+	quorumPriorityDefault = 4
+	outboxMessagesMax     = 1_000_000
+	outboxBytesMax        = 4 << 30
+)
+
+// argument describes one queue argument: how it is checked, and whether a
+// repeated declaration has to repeat it.
+type argument struct {
+	name  string
+	check func(v any) string // "" or what is wrong with it, in RabbitMQ's notation
+}
+
+var queueArguments = []argument{
+	{"x-message-ttl", ttl},
+	{"x-expires", expires},
+	{"x-max-length", natural},
+	{"x-max-length-bytes", natural},
+	{"x-overflow", oneOf("drop-head", "reject-publish", "reject-publish-dlx")},
+	{"x-dead-letter-exchange", text},
+	{"x-dead-letter-routing-key", text},
+	{"x-dead-letter-strategy", oneOf("at-most-once", "at-least-once")},
+	{"x-delivery-limit", integer},
+	{"x-max-priority", priority},
+	{"x-queue-type", oneOf("classic", "quorum")},
+	{"x-single-active-consumer", boolean},
+	{"x-quorum-initial-group-size", positive},
+	{"x-queue-leader-locator", text},
+	{"x-queue-master-locator", text},
+	{"x-queue-mode", text},
+	{"x-queue-version", natural},
+	{"x-consumer-timeout", natural},
+}
+
+func integer(v any) string {
+	if _, ok := amqp.AsInt64(v); !ok {
+		return fmt.Sprintf("\"expected integer, got %s\"", amqp.TypeName(v))
+	}
+	return ""
+}
+
+func bounded(v any, low, high int64, lowWord, highWord string) string {
+	if s := integer(v); s != "" {
+		return s
+	}
+	n, _ := amqp.AsInt64(v)
+	switch {
+	case n < low:
+		return fmt.Sprintf("{%s,%d}", lowWord, n)
+	case n > high:
+		return fmt.Sprintf("{%s,%d}", highWord, n)
+	}
+	return ""
+}
+
+func natural(v any) string  { return bounded(v, 0, math.MaxInt64, "value_negative", "value_too_large") }
+func positive(v any) string { return bounded(v, 1, math.MaxInt64, "value_zero", "value_too_large") }
+func ttl(v any) string      { return bounded(v, 0, ttlMillisMax, "value_negative", "value_too_large") }
+func priority(v any) string { return bounded(v, 0, 255, "value_negative", "max_value_exceeded") }
+
+func expires(v any) string {
+	if n, ok := amqp.AsInt64(v); ok && n == 0 {
+		return "{value_zero,0}"
+	}
+	return ttl(v)
+}
+
+func text(v any) string {
+	if _, ok := v.(string); !ok {
+		return fmt.Sprintf("{unacceptable_type,%s}", amqp.TypeName(v))
+	}
+	return ""
+}
+
+func boolean(v any) string {
+	if _, ok := v.(bool); !ok {
+		return fmt.Sprintf("\"expected boolean, got %s\"", amqp.TypeName(v))
+	}
+	return ""
+}
+
+func oneOf(words ...string) func(any) string {
+	return func(v any) string {
+		s, ok := v.(string)
+		if !ok {
+			return fmt.Sprintf("{unacceptable_type,%s}", amqp.TypeName(v))
+		}
+		for _, w := range words {
+			if s == w {
+				return ""
+			}
+		}
+		return fmt.Sprintf("{unacceptable_value,<<\"%s\">>}", s)
+	}
+}
+
+// checkArguments validates the arguments of a new queue.
+func checkArguments(d QueueDeclare, vhost string) error {
+	for _, a := range queueArguments {
+		v, ok := d.Arguments.Get(a.name)
+		if !ok {
+			continue
+		}
+		if wrong := a.check(v); wrong != "" {
+			return Errorf(PreconditionFailed, "invalid arg '%s' for queue '%s' in vhost '%s': %s", a.name, d.Name, vhost, wrong)
+		}
+	}
+	_, dlx := d.Arguments.Get("x-dead-letter-exchange")
+	if _, key := d.Arguments.Get("x-dead-letter-routing-key"); key && !dlx {
+		return Errorf(PreconditionFailed, "invalid arg 'x-dead-letter-routing-key' for queue '%s' in vhost '%s': routing_key_but_no_dlx_defined", d.Name, vhost)
+	}
+	return nil
+}
+
+// checkEquivalent compares a repeated declaration with the queue that is there.
+func checkEquivalent(d QueueDeclare, q *catalog.Queue) error {
+	flags := []struct {
+		name     string
+		got, has bool
+	}{{"durable", d.Durable, q.Durable}, {"auto_delete", d.AutoDelete, q.AutoDelete}, {"exclusive", d.Exclusive, q.Exclusive}}
+	for _, f := range flags {
+		if f.got != f.has {
+			return Errorf(PreconditionFailed, "inequivalent arg '%s' for queue '%s' in vhost '%s': received '%t' but current is '%t'",
+				f.name, q.Name, q.Vhost, f.got, f.has)
+		}
+	}
+	for _, a := range queueArguments {
+		got, hasGot := d.Arguments.Get(a.name)
+		cur, hasCur := q.Arguments.Get(a.name)
+		if a.name == "x-queue-type" {
+			got, hasGot, cur, hasCur = orClassic(got, hasGot), true, orClassic(cur, hasCur), true
+		}
+		if hasGot == hasCur && (!hasGot || sameValue(got, cur)) {
+			continue
+		}
+		return Errorf(PreconditionFailed, "inequivalent arg '%s' for queue '%s' in vhost '%s': received %s but current is %s",
+			a.name, q.Name, q.Vhost, show(got, hasGot), show(cur, hasCur))
+	}
+	return nil
+}
+
+func orClassic(v any, ok bool) any {
+	if !ok {
+		return "classic"
+	}
+	return v
+}
+
+// sameValue compares argument values; integer widths are interchangeable.
+func sameValue(a, b any) bool {
+	x, okA := amqp.AsInt64(a)
+	y, okB := amqp.AsInt64(b)
+	if okA || okB {
+		return okA && okB && x == y
+	}
+	return amqp.EqualValues(a, b)
+}
+
+func show(v any, ok bool) string {
+	if !ok {
+		return "none"
+	}
+	return fmt.Sprintf("the value '%v' of type '%s'", v, amqp.TypeName(v))
+}
+
+func isQuorum(args amqp.Table) bool {
+	v, _ := args.Get("x-queue-type")
+	return v == "quorum"
+}
+
+// settingsOf derives a queue's effective settings from its arguments.
+func settingsOf(q *catalog.Queue) queue.Settings {
+	s := queue.Settings{
+		MessageTTLMillis: intArg(q.Arguments, "x-message-ttl", -1),
+		MaxLength:        intArg(q.Arguments, "x-max-length", -1),
+		MaxLengthBytes:   intArg(q.Arguments, "x-max-length-bytes", -1),
+		DeliveryLimit:    intArg(q.Arguments, "x-delivery-limit", -1),
+		OutboxMax:        outboxMessagesMax,
+		OutboxMaxBytes:   outboxBytesMax,
+	}
+	s.DeliveryLimit = max(s.DeliveryLimit, -1)
+	s.MaxPriority = uint8(intArg(q.Arguments, "x-max-priority", 0))
+	if isQuorum(q.Arguments) {
+		if _, ok := q.Arguments.Get("x-delivery-limit"); !ok {
+			s.DeliveryLimit = quorumDeliveryLimit
+		}
+		if _, ok := q.Arguments.Get("x-max-priority"); !ok {
+			s.MaxPriority, s.DefaultPriority = quorumPriorityMax, quorumPriorityDefault
+		}
+	}
+	switch stringArg(q.Arguments, "x-overflow") {
+	case "reject-publish":
+		s.Overflow = queue.RejectPublish
+	case "reject-publish-dlx":
+		s.Overflow = queue.RejectPublishDLX
+	}
+	if v, ok := q.Arguments.Get("x-dead-letter-exchange"); ok {
+		s.DeadLetterExchange, s.DeadLetter = v.(string)
+	}
+	if v, ok := q.Arguments.Get("x-dead-letter-routing-key"); ok {
+		s.DeadLetterRoutingKey, s.DeadLetterKeySet = v.(string)
+	}
+	s.AtLeastOnce = stringArg(q.Arguments, "x-dead-letter-strategy") == "at-least-once"
+	return s
+}
+
+func intArg(t amqp.Table, name string, absent int64) int64 {
+	v, ok := t.Get(name)
+	if !ok {
+		return absent
+	}
+	n, ok := amqp.AsInt64(v)
+	if !ok {
+		return absent
+	}
+	return n
+}
+
+func stringArg(t amqp.Table, name string) string {
+	v, _ := t.Get(name)
+	s, _ := v.(string)
+	return s
+}

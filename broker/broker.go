@@ -1,0 +1,422 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/warrenmq/warren/catalog"
+	"github.com/warrenmq/warren/fsm"
+	"github.com/warrenmq/warren/queue/wire"
+)
+
+// MessageKind is the mesh's message kind that carries package wire.
+const MessageKind = 1
+
+// Config is what a Broker needs from its node.
+type Config struct {
+	Node string // this node's id with storage uuid
+	// Send passes an encoded message to another node: in order, at most once,
+	// never blocking. An error means that it was not taken.
+	Send func(node string, payload []byte) error
+	// Groups hosts the Raft groups of replicated queues.
+	Groups Groups
+	// Alive tells whether a node is not confirmed dead.
+	Alive func(node string) bool
+	// Replicas is how many replicas a queue gets unless it says otherwise.
+	Replicas int
+	// QueueTimeout bounds every operation that waits for a queue's leader.
+	QueueTimeout time.Duration
+	Logger       *slog.Logger
+}
+
+// Broker is the use cases of one node.
+type Broker struct {
+	cfg    Config
+	cat    *catalog.Catalog
+	hub    *hub
+	self   atomic.Pointer[fsm.Origin]
+	clock  nodeClock
+	queues *queues
+
+	numbers atomic.Uint64 // consumers, requests and connections
+	started time.Time
+	// lastFresh is when the last fresh view for routing was asked for, since started.
+	lastFresh atomic.Int64
+
+	mu      sync.Mutex
+	streams map[uint64]*stream
+	conns   map[*Conn]struct{}
+	leaders map[uint64]string // last known leaders of queues
+	lost    map[lostKey]uint64
+	trouble map[*stream]struct{}
+	wake    chan struct{}
+
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+}
+
+// lostKey names a node that a queue's leader could not reach: it has to call
+// the roll there again.
+type lostKey struct {
+	node  string
+	queue uint64
+}
+
+var errQueueGone = errors.New("broker: queue is gone")
+
+const retryEvery = 20 * time.Millisecond
+
+// New returns a broker over an open catalog. Start begins its work.
+func New(cfg Config, cat *catalog.Catalog) *Broker {
+	b := &Broker{
+		cfg: cfg, cat: cat, started: time.Now(), clock: newNodeClock(),
+		streams: map[uint64]*stream{}, conns: map[*Conn]struct{}{},
+		leaders: map[uint64]string{}, lost: map[lostKey]uint64{},
+		trouble: map[*stream]struct{}{}, wake: make(chan struct{}, 1),
+	}
+	b.ctx, b.cancel = context.WithCancel(context.Background())
+	b.hub = &hub{origin: b.origin, send: b.send, locate: b.locate, trouble: b.troubled}
+	b.queues = newQueues(b)
+	return b
+}
+
+// Start hosts the queues the catalog places on this node, and follows it. The
+// origin is this node's number and the incarnation of its registration.
+func (b *Broker) Start(self fsm.Origin) {
+	b.self.Store(&self)
+	b.wg.Go(b.retryLoop)
+	b.wg.Go(b.queues.follow)
+	b.cat.Subscribe(func(_, _ *catalog.View) { b.queues.changed() })
+	b.queues.changed()
+}
+
+// Close ends every connection, leader and goroutine of the broker.
+func (b *Broker) Close() {
+	b.cancel()
+	b.queues.close()
+	b.wg.Wait()
+}
+
+func (b *Broker) origin() fsm.Origin {
+	if o := b.self.Load(); o != nil {
+		return *o
+	}
+	return fsm.Origin{}
+}
+
+// stream returns the node's stream for a queue.
+func (b *Broker) stream(q *catalog.Queue) *stream {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s := b.streams[q.ID]
+	if s == nil {
+		s = newStream(b.hub, q.ID, q.Name)
+		b.streams[q.ID] = s
+	}
+	return s
+}
+
+func (b *Broker) streamByID(id uint64) *stream {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.streams[id]
+}
+
+// closeStream ends the stream of a queue that is gone.
+func (b *Broker) closeStream(id uint64) {
+	b.mu.Lock()
+	s := b.streams[id]
+	delete(b.streams, id)
+	delete(b.leaders, id)
+	b.mu.Unlock()
+	if s != nil {
+		s.close()
+	}
+}
+
+// send passes a message to a node; local ones stay Go values.
+func (b *Broker) send(node string, m wire.Message) bool {
+	if node == b.cfg.Node {
+		return b.deliverLocal(m)
+	}
+	return b.cfg.Send(node, wire.Encode(nil, m)) == nil
+}
+
+// deliverLocal passes a message within the node. false: it is for a leader,
+// and this node does not lead.
+func (b *Broker) deliverLocal(m wire.Message) bool {
+	if toOrigin(m) {
+		b.toStream(b.cfg.Node, m)
+		return true
+	}
+	l := b.queues.leader(m.QueueID())
+	if l == nil {
+		return false
+	}
+	l.Receive(b.cfg.Node, m)
+	return true
+}
+
+// Receive takes a message from another node; it is the mesh's handler.
+func (b *Broker) Receive(from string, payload []byte) {
+	m, err := wire.Decode(payload)
+	if err != nil {
+		b.cfg.Logger.Error("undecodable message from peer", "node", from, "err", err)
+		return
+	}
+	if toOrigin(m) {
+		b.toStream(from, m)
+		return
+	}
+	if l := b.queues.leader(m.QueueID()); l != nil {
+		l.Receive(from, m)
+		return
+	}
+	switch m.(type) {
+	case *wire.TransferAnswer, *wire.TargetClosed, *wire.TargetForgotten:
+		return // said again to the next leader
+	}
+	hint := b.queues.leaderOf(m.QueueID())
+	b.send(from, &wire.NotLeader{Queue: m.QueueID(), Hint: hint})
+}
+
+// toOrigin tells messages for a node's stream from those for a leader.
+func toOrigin(m wire.Message) bool {
+	switch m.(type) {
+	case *wire.Answer, *wire.Deliver, *wire.Attached, *wire.Detached, *wire.Got, *wire.Status, *wire.RollCall, *wire.NotLeader:
+		return true
+	}
+	return false
+}
+
+func (b *Broker) toStream(from string, m wire.Message) {
+	switch m := m.(type) {
+	case *wire.RollCall:
+		b.rollCall(from, m)
+		return
+	case *wire.NotLeader:
+		b.mu.Lock()
+		if b.leaders[m.Queue] == from {
+			b.leaders[m.Queue] = m.Hint
+		}
+		b.mu.Unlock()
+	}
+	s := b.streamByID(m.QueueID())
+	if s == nil {
+		return
+	}
+	switch m := m.(type) {
+	case *wire.Answer:
+		s.answer(m)
+	case *wire.Deliver:
+		s.deliver(m)
+	case *wire.Attached:
+		s.attachedMsg(m)
+	case *wire.Detached:
+		s.detachedMsg(m)
+	case *wire.Got:
+		s.got(m)
+	case *wire.Status:
+		s.replied(m.Req, m)
+	case *wire.NotLeader:
+		s.notLeader(from, m.Hint)
+	}
+}
+
+// rollCall answers a new leader for this node, with or without a stream.
+func (b *Broker) rollCall(from string, m *wire.RollCall) {
+	b.mu.Lock()
+	b.leaders[m.Queue] = from
+	s := b.streams[m.Queue]
+	b.mu.Unlock()
+	if s != nil {
+		s.rollCall(from, m.Session)
+		return
+	}
+	b.send(from, &wire.Resync{Queue: m.Queue, Session: m.Session, Origin: b.origin()})
+}
+
+// locate names a node to try as a queue's leader.
+func (b *Broker) locate(queue uint64, attempt int) string {
+	if node := b.queues.leaderOf(queue); node != "" {
+		return node
+	}
+	b.mu.Lock()
+	known := b.leaders[queue]
+	b.mu.Unlock()
+	if known != "" && attempt%2 == 0 && b.cfg.Alive(known) {
+		return known
+	}
+	q := b.cat.View().QueueByID(queue)
+	if q == nil || len(q.Members) == 0 {
+		return ""
+	}
+	if attempt == 0 && b.cfg.Alive(string(q.Preferred)) {
+		return string(q.Preferred)
+	}
+	for i := range q.Members {
+		node := string(q.Members[(attempt+i)%len(q.Members)])
+		if b.cfg.Alive(node) {
+			return node
+		}
+	}
+	return ""
+}
+
+func (b *Broker) forgetLeader(queue uint64) {
+	b.mu.Lock()
+	delete(b.leaders, queue)
+	b.mu.Unlock()
+}
+
+// troubled asks the retry loop to look after a stream.
+func (b *Broker) troubled(s *stream) {
+	b.mu.Lock()
+	b.trouble[s] = struct{}{}
+	b.mu.Unlock()
+	b.poke()
+}
+
+func (b *Broker) poke() {
+	select {
+	case b.wake <- struct{}{}:
+	default:
+	}
+}
+
+// retryLoop looks after streams without a leader and nodes that missed a
+// message; it sleeps while there are none.
+func (b *Broker) retryLoop() {
+	for {
+		select {
+		case <-b.ctx.Done():
+			return
+		case <-b.wake:
+		}
+		for b.retryAll() {
+			select {
+			case <-b.ctx.Done():
+				return
+			case <-time.After(retryEvery):
+			}
+		}
+	}
+}
+
+func (b *Broker) retryAll() (again bool) {
+	b.mu.Lock()
+	list := make([]*stream, 0, len(b.trouble))
+	for s := range b.trouble {
+		list = append(list, s)
+		delete(b.trouble, s)
+	}
+	lost := make(map[lostKey]uint64, len(b.lost))
+	for k, session := range b.lost {
+		lost[k] = session
+	}
+	clear(b.lost)
+	b.mu.Unlock()
+	for _, s := range list {
+		if s.retry() {
+			b.mu.Lock()
+			b.trouble[s] = struct{}{}
+			b.mu.Unlock()
+			again = true
+		}
+	}
+	for k, session := range lost {
+		if l := b.queues.leader(k.queue); l != nil && l.Session() == session && b.cfg.Alive(k.node) {
+			again = true
+			b.fromLeader(session, k.node, &wire.RollCall{Queue: k.queue, Session: session})
+		}
+	}
+	return again
+}
+
+// fromLeader sends a leader's message; what cannot be sent is made good by
+// another roll call.
+func (b *Broker) fromLeader(session uint64, node string, m wire.Message) {
+	if b.send(node, m) {
+		return
+	}
+	b.mu.Lock()
+	b.lost[lostKey{node, m.QueueID()}] = session
+	b.mu.Unlock()
+	b.poke()
+}
+
+// PeerUp tells that the link to a node was made anew.
+func (b *Broker) PeerUp(node string) {
+	for _, s := range b.allStreams() {
+		s.peerUp(node)
+	}
+}
+
+// NodeDead tells that a node is confirmed dead: its clients' deliveries go
+// back to their queues.
+func (b *Broker) NodeDead(node string) {
+	n := b.cat.View().Node(catalog.NodeID(node))
+	if n == nil {
+		return
+	}
+	b.queues.eachLeader(func(l leaderHandle) { l.NodeGone(n.Number, n.Incarnation) })
+	for _, s := range b.allStreams() {
+		s.leaderDied(node)
+	}
+}
+
+func (b *Broker) allStreams() []*stream {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	list := make([]*stream, 0, len(b.streams))
+	for _, s := range b.streams {
+		list = append(list, s)
+	}
+	return list
+}
+
+// fresh returns a view that is at least as new as the catalog leader's state
+// when it was called.
+func (b *Broker) fresh(ctx context.Context) (*catalog.View, error) {
+	ctx, cancel := context.WithTimeout(ctx, b.cfg.QueueTimeout)
+	defer cancel()
+	if err := b.cat.ReadIndex(ctx); err != nil {
+		return nil, Errorf(Internal, "the catalog cannot be reached")
+	}
+	return b.cat.View(), nil
+}
+
+// freshEnough is how old the last fresh view may be for concluding that a
+// message has no route. A bind is answered only after the living nodes have
+// applied it (or a second has passed), so this is a second line of defence.
+const freshEnough = 100 * time.Millisecond
+
+// freshForRoute is fresh for the routing path: a stream of messages without a
+// route does not ask the catalog's leader for each.
+func (b *Broker) freshForRoute(ctx context.Context) (*catalog.View, error) {
+	now := time.Since(b.started)
+	if last := time.Duration(b.lastFresh.Load()); last > 0 && now-last < freshEnough {
+		return b.cat.View(), nil
+	}
+	view, err := b.fresh(ctx)
+	if err == nil {
+		b.lastFresh.Store(int64(now))
+	}
+	return view, err
+}
+
+// nodeClock is the node's clock: wall time at the start of the process,
+// carried on by the monotonic clock. A step of the wall clock does not move it.
+type nodeClock struct {
+	wall int64
+	mono time.Time
+}
+
+func newNodeClock() nodeClock { return nodeClock{wall: time.Now().UnixMilli(), mono: time.Now()} }
+
+func (c nodeClock) now() int64 { return c.wall + time.Since(c.mono).Milliseconds() }

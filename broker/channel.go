@@ -1,0 +1,424 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/warrenmq/warren/amqp"
+	"github.com/warrenmq/warren/auth"
+	"github.com/warrenmq/warren/catalog"
+	"github.com/warrenmq/warren/fsm"
+	"github.com/warrenmq/warren/queue"
+	"github.com/warrenmq/warren/queue/wire"
+)
+
+// Channel is one channel of a client: its publishes, consumers and unsettled
+// deliveries. Publish, Flush, Consume, Get, Settle and Close are called by one
+// goroutine at a time.
+type Channel struct {
+	conn *Conn
+	sink Sink
+
+	// Reused between publishes.
+	targets  []*catalog.Queue
+	headers  amqp.Table
+	scratch  fsm.Message
+	wroteTo  string // exchange whose permission was checked last,
+	wroteRev uint64 // at this catalog revision
+
+	dirty     []*stream            // streams with something to flush
+	used      map[*stream]struct{} // streams that delivered to this channel
+	consumers map[string]*Consumer
+}
+
+// OpenChannel begins a channel whose events go to s.
+func (c *Conn) OpenChannel(s Sink) *Channel {
+	ch := &Channel{conn: c, sink: s, used: map[*stream]struct{}{}, consumers: map[string]*Consumer{}}
+	c.mu.Lock()
+	c.channels[ch] = struct{}{}
+	c.mu.Unlock()
+	return ch
+}
+
+func (ch *Channel) touch(s *stream) {
+	for _, have := range ch.dirty {
+		if have == s {
+			return
+		}
+	}
+	ch.dirty = append(ch.dirty, s)
+}
+
+// Flush sends what Publish and Settle appended. The gateway calls it at the end
+// of each burst of input.
+func (ch *Channel) Flush() {
+	for i, s := range ch.dirty {
+		s.flush()
+		ch.dirty[i] = nil
+	}
+	ch.dirty = ch.dirty[:0]
+}
+
+// Consumer is a running consumer.
+type Consumer struct {
+	ch     *Channel
+	spec   Consume
+	stream *stream
+	no     wire.ConsumerNo
+
+	// Guarded by stream.mu.
+	attached, cancelling bool
+	unacked              uint32
+	roomMessages         int64 // granted to the leader and not used up
+	roomBytes            int64
+	owedMessages         int64 // written to the client, not granted again yet
+	owedBytes            int64
+}
+
+// Tag is the consumer's tag.
+func (c *Consumer) Tag() string { return c.spec.Tag }
+
+// NoAck tells whether its deliveries need no acknowledgement.
+func (c *Consumer) NoAck() bool { return c.spec.NoAck }
+
+// Queue is the name of its queue.
+func (c *Consumer) Queue() string { return c.spec.Queue }
+
+// describe is what a leader is told; called with stream.mu held.
+func (c *Consumer) describe() wire.Consumer {
+	c.roomMessages += c.owedMessages
+	c.roomBytes += c.owedBytes
+	c.owedMessages, c.owedBytes = 0, 0
+	return wire.Consumer{
+		No: c.no, Prefetch: uint32(c.spec.Prefetch), Priority: c.spec.Priority,
+		NoAck: c.spec.NoAck, Exclusive: c.spec.Exclusive,
+		WindowMessages: c.roomMessages, WindowBytes: c.roomBytes,
+	}
+}
+
+// Consume starts a consumer. Deliveries may reach the Sink before it returns.
+func (ch *Channel) Consume(ctx context.Context, spec Consume) (*Consumer, error) {
+	b := ch.conn.b
+	q, err := ch.conn.queue(ctx, spec.Queue, auth.Read)
+	if err != nil {
+		return nil, err
+	}
+	s := b.stream(q)
+	c := &Consumer{
+		ch: ch, spec: spec, stream: s, no: wire.ConsumerNo(b.numbers.Add(1)),
+		roomMessages: consumerMessages, roomBytes: consumerBytes,
+	}
+	ctx, cancel := context.WithTimeout(ctx, b.cfg.QueueTimeout)
+	defer cancel()
+	s.mu.Lock()
+	s.consumers[c.no] = c
+	s.mu.Unlock()
+	ch.used[s] = struct{}{}
+	reply, err := s.ask(ctx, uint64(c.no), func(uint64) wire.Message {
+		return &wire.Attach{Queue: s.id, Origin: s.hub.origin(), Consumer: c.describe()}
+	})
+	if err == nil {
+		if a, ok := reply.(*wire.Attached); ok && a.Refusal != "" {
+			err = Errorf(AccessRefused, "queue '%s' in vhost '%s' in exclusive use", spec.Queue, ch.conn.vhost)
+		} else if !ok {
+			err = errQueueGone
+		}
+	}
+	if err != nil {
+		s.mu.Lock()
+		delete(s.consumers, c.no)
+		s.mu.Unlock()
+		if errors.Is(err, context.DeadlineExceeded) {
+			s.tell(&wire.Detach{Queue: s.id, Origin: s.hub.origin(), No: c.no})
+		}
+		return nil, ch.conn.queueError(err, spec.Queue)
+	}
+	ch.consumers[spec.Tag] = c
+	return c, nil
+}
+
+// Cancel ends the consumer. After it returns no delivery for it comes; what was
+// delivered stays unacked.
+func (c *Consumer) Cancel(ctx context.Context) error {
+	delete(c.ch.consumers, c.spec.Tag)
+	s := c.stream
+	s.mu.Lock()
+	_, running := s.consumers[c.no]
+	c.cancelling = true
+	s.mu.Unlock()
+	if !running {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.ch.conn.b.cfg.QueueTimeout)
+	defer cancel()
+	_, err := s.ask(ctx, uint64(c.no), func(uint64) wire.Message {
+		return &wire.Detach{Queue: s.id, Origin: s.hub.origin(), No: c.no}
+	})
+	s.mu.Lock()
+	delete(s.consumers, c.no)
+	s.mu.Unlock()
+	if errors.Is(err, errQueueGone) || errors.Is(err, context.DeadlineExceeded) {
+		return nil // the next leader will not be told of it
+	}
+	return err
+}
+
+// Written tells that deliveries were written to the client; the leader gets
+// room for as many more once it is worth a message.
+func (c *Consumer) Written(messages, bytes int) {
+	s := c.stream
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c.owedMessages += int64(messages)
+	c.owedBytes += int64(bytes)
+	if c.owedMessages < consumerMessages/4 && c.owedBytes < consumerBytes/4 || s.leader == "" || !c.attached {
+		return
+	}
+	w := &wire.Window{Queue: s.id, Origin: s.hub.origin(), No: c.no, Messages: c.owedMessages, Bytes: c.owedBytes}
+	if s.hub.send(s.leader, w) {
+		c.roomMessages += c.owedMessages
+		c.roomBytes += c.owedBytes
+		c.owedMessages, c.owedBytes = 0, 0
+	}
+}
+
+// tell sends a message to the leader if there is one known.
+func (s *stream) tell(m wire.Message) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.leader != "" {
+		s.hub.send(s.leader, m)
+	}
+}
+
+// Get fetches one message; d is nil if nothing is ready.
+func (ch *Channel) Get(ctx context.Context, name string, noAck bool) (d *Delivery, remaining uint32, err error) {
+	b := ch.conn.b
+	q, err := ch.conn.queue(ctx, name, auth.Read)
+	if err != nil {
+		return nil, 0, err
+	}
+	s := b.stream(q)
+	ch.used[s] = struct{}{}
+	ctx, cancel := context.WithTimeout(ctx, b.cfg.QueueTimeout)
+	defer cancel()
+	no := b.numbers.Add(1)
+	reply, err := s.ask(ctx, no, func(after uint64) wire.Message {
+		return &wire.Get{Queue: s.id, Origin: s.hub.origin(), Req: no, NoAck: noAck, After: after}
+	})
+	if err != nil {
+		return nil, 0, ch.conn.queueError(err, name)
+	}
+	got, ok := reply.(*wire.Got)
+	if !ok || !got.Found {
+		return nil, 0, nil
+	}
+	d, err = s.delivery(nil, &got.Item)
+	if err != nil {
+		return nil, 0, Errorf(Internal, "message of queue '%s' cannot be read", name)
+	}
+	if !noAck {
+		s.mu.Lock()
+		if h := s.held[got.Item.ID]; h != nil && h.attempt == got.Item.Attempt {
+			h.ch = ch
+		}
+		s.mu.Unlock()
+	}
+	return d, got.Remaining, nil
+}
+
+// Settle ends deliveries of this channel; Flush sends it.
+func (ch *Channel) Settle(kind fsm.SettleKind, ds []*Delivery) {
+	for _, d := range ds {
+		d.queue.settle(kind, d.id, d.attempt)
+		ch.touch(d.queue)
+	}
+}
+
+// Close cancels the consumers and returns every delivery that was not settled.
+func (ch *Channel) Close(ctx context.Context) {
+	for _, c := range ch.consumers {
+		// What is on its way to a cancelled consumer of a closed channel is
+		// returned when it arrives.
+		c.detach()
+	}
+	clear(ch.consumers)
+	for s := range ch.used {
+		s.returnAll(ch)
+	}
+	ch.Flush()
+	ch.conn.mu.Lock()
+	delete(ch.conn.channels, ch)
+	ch.conn.mu.Unlock()
+}
+
+// detach ends the consumer without waiting.
+func (c *Consumer) detach() {
+	s := c.stream
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c.cancelling = true
+	delete(s.consumers, c.no)
+	if s.leader != "" {
+		s.hub.send(s.leader, &wire.Detach{Queue: s.id, Origin: s.hub.origin(), No: c.no})
+	}
+}
+
+// returnAll requeues what the channel holds.
+func (s *stream) returnAll(ch *Channel) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var ids []queue.MessageID
+	for id, h := range s.held {
+		if h.ch == ch && !h.settled {
+			ids = append(ids, id)
+		}
+	}
+	sortIDs(ids)
+	for _, id := range ids {
+		s.settleLocked(fsm.RequeueFailed, id, s.held[id].attempt)
+	}
+	s.flushLocked()
+}
+
+// deliver takes deliveries from the leader and hands them to their channels.
+func (s *stream) deliver(m *wire.Deliver) {
+	out := make([]*Delivery, 0, len(m.Items))
+	s.mu.Lock()
+	for i := range m.Items {
+		it := &m.Items[i]
+		c := s.consumers[it.No]
+		if c != nil {
+			c.roomMessages--
+			c.roomBytes -= int64(len(it.Message))
+		}
+		if c == nil || !c.spec.NoAck {
+			h := &holding{no: it.No, attempt: it.Attempt}
+			s.held[it.ID] = h
+			if c == nil {
+				// Its channel is closed. A delivery nobody saw is not a failed
+				// attempt.
+				s.settleLocked(fsm.RequeueCounted, it.ID, it.Attempt)
+				continue
+			}
+			h.ch = c.ch
+		}
+		d, err := s.delivery(c, it)
+		if err != nil {
+			s.settleLocked(fsm.RequeueFailed, it.ID, it.Attempt)
+			continue
+		}
+		out = append(out, d)
+	}
+	s.flushLocked()
+	s.mu.Unlock()
+	for _, d := range out {
+		d.Consumer.ch.sink.Deliver(d)
+	}
+}
+
+func (s *stream) delivery(c *Consumer, it *wire.Item) (*Delivery, error) {
+	m, err := fsm.DecodeMessage(it.Message)
+	if err != nil {
+		return nil, err
+	}
+	d := &Delivery{
+		Consumer: c, Redelivered: it.Redelivered, Acquired: it.Attempt, Failed: it.Failed,
+		Exchange: m.Exchange, Properties: m.Properties, Body: m.Body,
+		queue: s, id: it.ID, attempt: it.Attempt,
+	}
+	if len(m.RoutingKeys) > 0 {
+		d.Key = m.RoutingKeys[0]
+	}
+	return d, nil
+}
+
+// got takes the answer to a get; a message nobody waits for goes back.
+func (s *stream) got(m *wire.Got) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.requests[m.Req]
+	get, _ := requestGet(r)
+	if m.Found && (get == nil || !get.NoAck) {
+		s.held[m.Item.ID] = &holding{attempt: m.Item.Attempt}
+	}
+	if !s.repliedLocked(m.Req, m) && m.Found {
+		s.settleLocked(fsm.RequeueCounted, m.Item.ID, m.Item.Attempt)
+		s.flushLocked()
+	}
+}
+
+func requestGet(r *request) (*wire.Get, bool) {
+	if r == nil {
+		return nil, false
+	}
+	g, ok := r.m.(*wire.Get)
+	return g, ok
+}
+
+// attachedMsg takes the answer to an attach.
+func (s *stream) attachedMsg(m *wire.Attached) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.consumers[m.No]; c != nil && m.Refusal == "" {
+		c.attached = true
+	}
+	s.repliedLocked(uint64(m.No), m)
+}
+
+// detachedMsg takes the answer to a detach, or the end of a consumer by the
+// leader. The catalog says when the queue is really gone.
+func (s *stream) detachedMsg(m *wire.Detached) {
+	if s.replied(uint64(m.No), m) || !m.Gone {
+		return
+	}
+	s.mu.Lock()
+	c := s.consumers[m.No]
+	delete(s.consumers, m.No)
+	s.mu.Unlock()
+	if c != nil && !c.cancelling {
+		c.ch.sink.Cancelled(c)
+	}
+}
+
+// status asks the leader for the queue's counts.
+func (b *Broker) status(ctx context.Context, q *catalog.Queue) (*wire.Status, error) {
+	s := b.stream(q)
+	no := b.numbers.Add(1)
+	ctx, cancel := context.WithTimeout(ctx, b.cfg.QueueTimeout)
+	defer cancel()
+	reply, err := s.ask(ctx, no, func(after uint64) wire.Message {
+		return &wire.Query{Queue: s.id, Origin: s.hub.origin(), Req: no, After: after}
+	})
+	if err != nil {
+		return nil, err
+	}
+	st, ok := reply.(*wire.Status)
+	if !ok {
+		return nil, errQueueGone
+	}
+	return st, nil
+}
+
+// purge appends a purge and waits for its count.
+func (s *stream) purge(ctx context.Context, timeout time.Duration) (uint64, error) {
+	result := make(chan fsm.Outcome, 1)
+	s.mu.Lock()
+	if s.gone {
+		s.mu.Unlock()
+		return 0, errQueueGone
+	}
+	s.append(pendingOp{op: fsm.Purge{}, bytes: 64, result: result})
+	s.flushLocked()
+	s.hub.trouble(s)
+	s.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	select {
+	case o := <-result:
+		return o.Count, nil
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+}

@@ -1,0 +1,400 @@
+package broker
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/warrenmq/warren/amqp"
+	"github.com/warrenmq/warren/auth"
+	"github.com/warrenmq/warren/catalog"
+	"github.com/warrenmq/warren/exchange"
+)
+
+// Conn is one client connection in one vhost. Its methods are called by one
+// goroutine at a time.
+type Conn struct {
+	b     *Broker
+	id    uint64
+	user  User
+	vhost string
+	info  ConnInfo
+	owner catalog.Owner
+
+	mu        sync.Mutex
+	channels  map[*Channel]struct{}
+	exclusive map[uint64]string // exclusive queues by id
+}
+
+// Login checks a SASL response. loopback tells that the client is on this
+// machine. Errors are *Error with AccessRefused.
+func (b *Broker) Login(_ context.Context, mechanism string, response []byte, info ConnInfo) (User, error) {
+	refused := Errorf(AccessRefused, "Login was refused using authentication mechanism %s. For details see the broker logfile.", mechanism)
+	cred, err := auth.ParseResponse(mechanism, response)
+	if err != nil {
+		b.cfg.Logger.Warn("login refused", "mechanism", mechanism, "peer", info.Peer, "err", err)
+		return User{}, refused
+	}
+	u := b.cat.View().User(cred.User)
+	if u == nil {
+		b.cfg.Logger.Warn("login refused: unknown user", "user", cred.User, "peer", info.Peer)
+		return User{}, refused
+	}
+	if err := u.Login(string(cred.Password), info.Peer); err != nil {
+		b.cfg.Logger.Warn("login refused", "user", cred.User, "peer", info.Peer, "err", err)
+		return User{}, refused
+	}
+	return User{Name: u.Name, Tags: u.Tags}, nil
+}
+
+// Open opens a vhost for an authenticated user. Errors are *Error with
+// NotAllowed.
+func (b *Broker) Open(_ context.Context, u User, vhost string, info ConnInfo) (*Conn, error) {
+	view := b.cat.View()
+	if view.Vhost(vhost) == nil {
+		return nil, Errorf(NotAllowed, "vhost %s not found", vhost)
+	}
+	if err := view.Permission(vhost, u.Name).CheckVhost(vhost, u.Name); err != nil {
+		return nil, asError(err)
+	}
+	c := &Conn{
+		b: b, id: b.numbers.Add(1), user: u, vhost: vhost, info: info,
+		channels: map[*Channel]struct{}{}, exclusive: map[uint64]string{},
+	}
+	c.owner = catalog.Owner{Node: catalog.NodeID(b.cfg.Node), Incarnation: b.origin().Incarnation, Connection: c.id}
+	b.mu.Lock()
+	b.conns[c] = struct{}{}
+	b.mu.Unlock()
+	return c, nil
+}
+
+// Close closes the channels and deletes the connection's exclusive queues.
+func (c *Conn) Close(ctx context.Context) {
+	c.mu.Lock()
+	channels := make([]*Channel, 0, len(c.channels))
+	for ch := range c.channels {
+		channels = append(channels, ch)
+	}
+	exclusive := c.exclusive
+	c.exclusive = nil
+	c.mu.Unlock()
+	for _, ch := range channels {
+		ch.Close(ctx)
+	}
+	for id, name := range exclusive {
+		if _, err := c.change(ctx, &catalog.DeleteQueue{Vhost: c.vhost, Name: name, ID: id}); err != nil {
+			c.b.cfg.Logger.Warn("exclusive queue not deleted", "queue", name, "vhost", c.vhost, "err", err)
+		}
+	}
+	c.b.mu.Lock()
+	delete(c.b.conns, c)
+	c.b.mu.Unlock()
+}
+
+// asError turns whatever a use case met into a refusal.
+func asError(err error) error {
+	var e *Error
+	var a *amqp.Error
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &e):
+		return e
+	case errors.As(err, &a):
+		return &Error{Kind: kindOf(a.Code), Text: a.Text}
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return Errorf(Unavailable, "operation timed out")
+	}
+	return Errorf(Internal, "%v", err)
+}
+
+func kindOf(code uint16) Kind {
+	switch code {
+	case amqp.NotFound:
+		return NotFound
+	case amqp.AccessRefused:
+		return AccessRefused
+	case amqp.PreconditionFailed:
+		return PreconditionFailed
+	case amqp.ResourceLocked:
+		return ResourceLocked
+	case amqp.NotAllowed:
+		return NotAllowed
+	case amqp.NotImplemented:
+		return NotImplemented
+	}
+	return Internal
+}
+
+// queueError words the failure of an operation on a queue.
+func (c *Conn) queueError(err error, name string) error {
+	switch {
+	case errors.Is(err, errQueueGone):
+		return Errorf(NotFound, "no queue '%s' in vhost '%s'", name, c.vhost)
+	case errors.Is(err, context.DeadlineExceeded):
+		return Errorf(Unavailable, "queue '%s' in vhost '%s' has no leader within reach", name, c.vhost)
+	}
+	return asError(err)
+}
+
+func (c *Conn) impersonator() bool { return slices.Contains(c.user.Tags, "impersonator") }
+
+// resource names what a permission is checked against.
+type resource struct {
+	kind auth.Kind
+	name string
+}
+
+func exchangeResource(name string) resource { return resource{auth.Exchange, name} }
+func queueResource(name string) resource    { return resource{auth.Queue, name} }
+
+func (c *Conn) allowed(view *catalog.View, a auth.Action, r resource) error {
+	p := view.Permission(c.vhost, c.user.Name)
+	if p.Allows(a, r.kind, r.name) {
+		return nil
+	}
+	return asError(p.Check(a, r.kind, r.name, c.vhost, c.user.Name))
+}
+
+// change proposes a catalog command and waits until this node has applied it.
+func (c *Conn) change(ctx context.Context, cmd catalog.Command) (catalog.Result, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.b.cfg.QueueTimeout)
+	defer cancel()
+	res, err := c.b.cat.Propose(ctx, cmd)
+	return res, asError(err)
+}
+
+// changeSeen is change, and waits a moment for the other living nodes, so that
+// the client's next operation on any of them sees it.
+func (c *Conn) changeSeen(ctx context.Context, cmd catalog.Command) (catalog.Result, error) {
+	res, err := c.change(ctx, cmd)
+	if err == nil && res.Changed {
+		ctx, cancel := context.WithTimeout(ctx, everyoneWait)
+		defer cancel()
+		// A node that is slow is no reason to refuse: it asks the catalog leader
+		// before it denies anything.
+		_ = c.b.cat.WaitEveryone(ctx, res.Index)
+	}
+	return res, err
+}
+
+// lookUp finds an exchange in the local copy, or else in a fresh one.
+func (c *Conn) exchange(ctx context.Context, name string) (*catalog.Exchange, error) {
+	if x := c.b.cat.View().Exchange(c.vhost, name); x != nil {
+		return x, nil
+	}
+	view, err := c.b.fresh(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if x := view.Exchange(c.vhost, name); x != nil {
+		return x, nil
+	}
+	return nil, Errorf(NotFound, "no exchange '%s' in vhost '%s'", name, c.vhost)
+}
+
+// find finds a queue in the local copy, or else in a fresh one, and checks
+// that it is not another connection's.
+func (c *Conn) find(ctx context.Context, name string) (*catalog.Queue, error) {
+	q := c.b.cat.View().Queue(c.vhost, name)
+	if q == nil {
+		view, err := c.b.fresh(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if q = view.Queue(c.vhost, name); q == nil {
+			return nil, Errorf(NotFound, "no queue '%s' in vhost '%s'", name, c.vhost)
+		}
+	}
+	return q, c.checkOwner(q)
+}
+
+func (c *Conn) checkOwner(q *catalog.Queue) error {
+	if q.Exclusive && q.Owner != c.owner {
+		return Errorf(ResourceLocked, "cannot obtain exclusive access to locked queue '%s' in vhost '%s'. It could be originally declared on another connection or the exclusive property value does not match that of the original declaration.", q.Name, c.vhost)
+	}
+	return nil
+}
+
+// queue finds a queue for an operation that needs a permission on it.
+func (c *Conn) queue(ctx context.Context, name string, a auth.Action) (*catalog.Queue, error) {
+	if err := c.allowed(c.b.cat.View(), a, queueResource(name)); err != nil {
+		return nil, err
+	}
+	return c.find(ctx, name)
+}
+
+// DeclareExchange declares an exchange, or checks that it is there.
+func (c *Conn) DeclareExchange(ctx context.Context, d ExchangeDeclare) error {
+	d.Name = stripLines(d.Name)
+	if d.Passive {
+		_, err := c.exchange(ctx, d.Name)
+		return err
+	}
+	view := c.b.cat.View()
+	if d.Name == "" {
+		return errDefaultExchange()
+	}
+	if err := c.allowed(view, auth.Configure, exchangeResource(d.Name)); err != nil {
+		return err
+	}
+	typ, err := exchange.ParseType(d.Type)
+	if err != nil {
+		return asError(err)
+	}
+	if x := view.Exchange(c.vhost, d.Name); x != nil {
+		return c.sameExchange(d, typ, x)
+	}
+	if strings.HasPrefix(d.Name, "amq.") {
+		return Errorf(AccessRefused, "exchange name '%s' contains reserved prefix 'amq.*'", d.Name)
+	}
+	if err := c.checkAlternate(view, d); err != nil {
+		return err
+	}
+	_, err = c.changeSeen(ctx, &catalog.DeclareExchange{Exchange: catalog.Exchange{
+		Vhost: c.vhost, Name: d.Name, Type: typ,
+		Durable: d.Durable, AutoDelete: d.AutoDelete, Internal: d.Internal, Arguments: d.Arguments.Clone(),
+	}})
+	if err != nil {
+		return err
+	}
+	// Somebody else may have declared it first, and differently.
+	x := c.b.cat.View().Exchange(c.vhost, d.Name)
+	if x == nil {
+		return nil
+	}
+	return c.sameExchange(d, typ, x)
+}
+
+func errDefaultExchange() error {
+	return Errorf(AccessRefused, "operation not permitted on the default exchange")
+}
+
+func stripLines(name string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '\r' || r == '\n' {
+			return -1
+		}
+		return r
+	}, name)
+}
+
+func (c *Conn) checkAlternate(view *catalog.View, d ExchangeDeclare) error {
+	v, ok := d.Arguments.Get("alternate-exchange")
+	if !ok {
+		return nil
+	}
+	ae, ok := v.(string)
+	if !ok {
+		return Errorf(PreconditionFailed, "invalid arg 'alternate-exchange' for exchange '%s' in vhost '%s': %s", d.Name, c.vhost, text(v))
+	}
+	if err := c.allowed(view, auth.Read, exchangeResource(d.Name)); err != nil {
+		return err
+	}
+	return c.allowed(view, auth.Write, exchangeResource(ae))
+}
+
+func (c *Conn) sameExchange(d ExchangeDeclare, typ exchange.Type, x *catalog.Exchange) error {
+	differ := func(arg string, got, has any) error {
+		return Errorf(PreconditionFailed, "inequivalent arg '%s' for exchange '%s' in vhost '%s': received '%v' but current is '%v'", arg, x.Name, c.vhost, got, has)
+	}
+	switch {
+	case typ != x.Type:
+		return differ("type", typ, x.Type)
+	case d.Durable != x.Durable:
+		return differ("durable", d.Durable, x.Durable)
+	case d.AutoDelete != x.AutoDelete:
+		return differ("auto_delete", d.AutoDelete, x.AutoDelete)
+	case d.Internal != x.Internal:
+		return differ("internal", d.Internal, x.Internal)
+	}
+	got, hasGot := d.Arguments.Get("alternate-exchange")
+	cur, hasCur := x.Arguments.Get("alternate-exchange")
+	if hasGot != hasCur || hasGot && !sameValue(got, cur) {
+		return Errorf(PreconditionFailed, "inequivalent arg 'alternate-exchange' for exchange '%s' in vhost '%s': received %s but current is %s",
+			x.Name, c.vhost, show(got, hasGot), show(cur, hasCur))
+	}
+	return nil
+}
+
+// DeleteExchange deletes an exchange; a missing one is fine.
+func (c *Conn) DeleteExchange(ctx context.Context, name string, ifUnused bool) error {
+	if name == "" {
+		return errDefaultExchange()
+	}
+	if strings.HasPrefix(name, "amq.") {
+		return Errorf(AccessRefused, "deletion of system exchange '%s' in vhost '%s' not allowed", name, c.vhost)
+	}
+	if err := c.allowed(c.b.cat.View(), auth.Configure, exchangeResource(name)); err != nil {
+		return err
+	}
+	_, err := c.changeSeen(ctx, &catalog.DeleteExchange{Vhost: c.vhost, Name: name, IfUnused: ifUnused})
+	return err
+}
+
+// Bind makes a binding.
+func (c *Conn) Bind(ctx context.Context, bd Binding) error {
+	x, err := c.bindable(ctx, bd)
+	if err != nil {
+		return err
+	}
+	if err := exchange.ValidateBinding(x.Type, bd.Key, bd.Arguments); err != nil {
+		return asError(err)
+	}
+	_, err = c.changeSeen(ctx, &catalog.Bind{Binding: c.binding(bd)})
+	return err
+}
+
+// Unbind removes a binding; a missing one is fine.
+func (c *Conn) Unbind(ctx context.Context, bd Binding) error {
+	if _, err := c.bindable(ctx, bd); err != nil {
+		return err
+	}
+	_, err := c.changeSeen(ctx, &catalog.Unbind{Binding: c.binding(bd)})
+	return err
+}
+
+func (c *Conn) binding(bd Binding) catalog.Binding {
+	return catalog.Binding{
+		Vhost: c.vhost, Source: bd.Source, Destination: bd.Destination, ToExchange: bd.ToExchange,
+		Key: bd.Key, Arguments: bd.Arguments.Clone(),
+	}
+}
+
+// bindable checks permissions and that both ends exist.
+func (c *Conn) bindable(ctx context.Context, bd Binding) (source *catalog.Exchange, err error) {
+	if bd.Source == "" || bd.ToExchange && bd.Destination == "" {
+		return nil, errDefaultExchange()
+	}
+	view := c.b.cat.View()
+	dest := queueResource(bd.Destination)
+	if bd.ToExchange {
+		dest = exchangeResource(bd.Destination)
+	}
+	if err := c.allowed(view, auth.Write, dest); err != nil {
+		return nil, err
+	}
+	if err := c.allowed(view, auth.Read, exchangeResource(bd.Source)); err != nil {
+		return nil, err
+	}
+	if bd.ToExchange {
+		_, err = c.exchange(ctx, bd.Destination)
+	} else {
+		_, err = c.find(ctx, bd.Destination)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return c.exchange(ctx, bd.Source)
+}
+
+// serverName makes up a queue name.
+func serverName() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return "amq.gen-" + base64.RawURLEncoding.EncodeToString(b[:])
+}

@@ -1,0 +1,207 @@
+package broker
+
+import (
+	"context"
+	"strconv"
+	"sync/atomic"
+
+	"github.com/warrenmq/warren/amqp"
+	"github.com/warrenmq/warren/auth"
+	"github.com/warrenmq/warren/catalog"
+	"github.com/warrenmq/warren/fsm"
+)
+
+// ttlMillisMax is the largest accepted TTL: ten years.
+const ttlMillisMax = 315_360_000_000
+
+// publishing is a publish on its way into one or more queues.
+type publishing struct {
+	ch      *Channel
+	tag     uint64
+	left    atomic.Int32
+	refused atomic.Bool
+	noTaker atomic.Int32 // queues that had no consumer ready for an immediate message
+	queues  int32
+}
+
+// finish records the answer of one queue and tells whether it was the last.
+func (p *publishing) finish(k fsm.OutcomeKind) (last bool) {
+	if p == nil {
+		return false
+	}
+	switch k {
+	case fsm.RefusedFull, fsm.RefusedOutbox:
+		p.refused.Store(true)
+	case fsm.RefusedConsumers:
+		p.noTaker.Add(1)
+	}
+	return p.left.Add(-1) == 0
+}
+
+func (p *publishing) confirm() Confirm {
+	return Confirm{Tag: p.tag, Refused: p.refused.Load(), NoConsumers: p.noTaker.Load() == p.queues}
+}
+
+// finishAll passes outcomes to whoever waits for them, confirms of one channel
+// together.
+func finishAll(done []ended) {
+	var batch []Confirm
+	var ch *Channel
+	for _, d := range done {
+		if d.op.result != nil {
+			d.op.result <- d.outcome
+			continue
+		}
+		p := d.op.publish
+		if p == nil || !p.finish(d.outcome.Kind) || p.tag == 0 {
+			continue
+		}
+		if ch != p.ch && len(batch) > 0 {
+			ch.sink.Confirm(batch)
+			batch = batch[:0]
+		}
+		ch = p.ch
+		batch = append(batch, p.confirm())
+	}
+	if len(batch) > 0 {
+		ch.sink.Confirm(batch)
+	}
+}
+
+// Publish checks and routes one message and appends it to the streams of the
+// queues it goes to. It blocks while one of them is full of unanswered
+// operations, until ctx ends. routed false means that no queue took it and
+// nothing will be confirmed. Errors are *Error.
+func (ch *Channel) Publish(ctx context.Context, p *Publish) (routed bool, err error) {
+	view := ch.conn.b.cat.View()
+	if err := ch.checkPublish(ctx, view, p); err != nil {
+		return false, err
+	}
+	m, op, err := ch.message(p)
+	if err != nil {
+		return false, err
+	}
+	ch.targets, err = view.Route(ch.conn.vhost, p.Exchange, m.RoutingKeys, ch.headers, ch.targets[:0])
+	if err != nil {
+		return false, err
+	}
+	if len(ch.targets) == 0 {
+		// The catalog copy may be behind: an absence is concluded from a fresh
+		// one, at most once for each revision.
+		if view, err = ch.conn.b.freshForRoute(ctx); err != nil {
+			return false, err
+		}
+		ch.targets, err = view.Route(ch.conn.vhost, p.Exchange, m.RoutingKeys, ch.headers, ch.targets[:0])
+		if err != nil || len(ch.targets) == 0 {
+			return false, err
+		}
+	}
+	return true, ch.enqueue(ctx, p, m, op)
+}
+
+func (ch *Channel) enqueue(ctx context.Context, p *Publish, m *fsm.Message, op fsm.Publish) error {
+	op.Message = fsm.EncodeMessage(make([]byte, 0, len(m.Properties)+len(m.Body)+len(m.Exchange)+len(p.Key)+64), m)
+	pub := &publishing{ch: ch, tag: p.Tag, queues: int32(len(ch.targets))}
+	pub.left.Store(pub.queues)
+	for _, q := range ch.targets {
+		s := ch.conn.b.stream(q)
+		if err := s.publish(ctx, op, pub); err != nil {
+			return Errorf(Internal, "queue '%s' in vhost '%s' did not take messages in time", q.Name, ch.conn.vhost)
+		}
+		ch.touch(s)
+	}
+	return nil
+}
+
+func (ch *Channel) checkPublish(ctx context.Context, view *catalog.View, p *Publish) error {
+	if ch.wroteTo != p.Exchange || ch.wroteRev != view.Revision() {
+		if err := ch.conn.allowed(view, auth.Write, exchangeResource(p.Exchange)); err != nil {
+			return err
+		}
+		if p.Exchange != "" {
+			e, err := ch.conn.exchange(ctx, p.Exchange)
+			if err != nil {
+				return err
+			}
+			if e.Internal {
+				return Errorf(AccessRefused, "cannot publish to internal exchange '%s' in vhost '%s'", p.Exchange, ch.conn.vhost)
+			}
+		}
+		ch.wroteTo, ch.wroteRev = p.Exchange, view.Revision()
+	}
+	return nil
+}
+
+// message builds what is stored: the keys it is routed with, the properties
+// without BCC, the expiration and priority beside them.
+func (ch *Channel) message(p *Publish) (*fsm.Message, fsm.Publish, error) {
+	m := &ch.scratch
+	*m = fsm.Message{Exchange: p.Exchange, RoutingKeys: append(m.RoutingKeys[:0], p.Key), Properties: p.Properties, Body: p.Body}
+	op := fsm.Publish{TTLMillis: -1, BodyBytes: uint32(len(p.Body))}
+	if err := p.Properties.Validate(); err != nil {
+		return nil, op, Errorf(PreconditionFailed, "invalid message: %v", err)
+	}
+	if text, ok := p.Properties.Expiration(); ok {
+		ttl, err := parseExpiration(text)
+		if err != nil {
+			return nil, op, err
+		}
+		op.TTLMillis = ttl
+	}
+	op.Priority, op.HasPriority = p.Properties.Priority()
+	if id, ok := p.Properties.UserID(); ok && id != ch.conn.user.Name && !ch.conn.impersonator() {
+		return nil, op, Errorf(PreconditionFailed, "user_id property set to '%s' but authenticated user was '%s'", id, ch.conn.user.Name)
+	}
+	return m, op, ch.copies(m)
+}
+
+// parseExpiration reads the expiration property: decimal digits, at most ten
+// years of milliseconds.
+func parseExpiration(text string) (int64, error) {
+	n, err := strconv.ParseUint(text, 10, 63)
+	if err != nil || text[0] == '+' || n > ttlMillisMax {
+		return 0, Errorf(PreconditionFailed, "invalid expiration '%s'", text)
+	}
+	return int64(n), nil
+}
+
+// copies adds the CC and BCC headers' keys and takes BCC out of the headers.
+func (ch *Channel) copies(m *fsm.Message) error {
+	headers, ok, err := amqp.RawProperties(m.Properties).Headers()
+	if err != nil {
+		return Errorf(PreconditionFailed, "invalid message: %v", err)
+	}
+	ch.headers = headers
+	if !ok {
+		return nil
+	}
+	if err := addKeys(m, headers, "CC"); err != nil {
+		return err
+	}
+	before := len(m.RoutingKeys)
+	if err := addKeys(m, headers, "BCC"); err != nil {
+		return err
+	}
+	m.BCC = len(m.RoutingKeys) - before
+	if _, has := headers.Get("BCC"); has {
+		m.Properties, err = withoutHeader(m.Properties, "BCC")
+	}
+	return err
+}
+
+func addKeys(m *fsm.Message, headers amqp.Table, name string) error {
+	v, ok := headers.Get(name)
+	if !ok {
+		return nil
+	}
+	list, ok := v.(amqp.Array)
+	if !ok {
+		return Errorf(PreconditionFailed, "invalid message: {unacceptable_type_in_header,<<\"%s\">>}", name)
+	}
+	for _, item := range list {
+		if key, ok := item.(string); ok {
+			m.RoutingKeys = append(m.RoutingKeys, key)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,235 @@
+package broker
+
+import (
+	"context"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/warrenmq/warren/amqp"
+	"github.com/warrenmq/warren/auth"
+	"github.com/warrenmq/warren/catalog"
+	"github.com/warrenmq/warren/queue"
+)
+
+const (
+	// everyoneWait bounds how long a change waits for the other nodes to apply
+	// it.
+	everyoneWait = time.Second
+	nameBytesMax = 255
+)
+
+// DeclareQueue declares a queue, or checks that it is there, and tells its
+// counts. It answers once the queue's leader has committed its first entry.
+func (c *Conn) DeclareQueue(ctx context.Context, d QueueDeclare) (QueueOK, error) {
+	d.Name = stripLines(d.Name)
+	if d.Passive {
+		return c.passive(ctx, d.Name)
+	}
+	generated := d.Name == ""
+	if generated {
+		d.Name = serverName()
+	}
+	if len(d.Name) > nameBytesMax {
+		return QueueOK{}, Errorf(PreconditionFailed, "queue name is longer than %d bytes", nameBytesMax)
+	}
+	view := c.b.cat.View()
+	if err := c.allowed(view, auth.Configure, queueResource(d.Name)); err != nil {
+		return QueueOK{}, err
+	}
+	q := view.Queue(c.vhost, d.Name)
+	if q == nil {
+		var err error
+		if q, err = c.create(ctx, view, d, generated); err != nil {
+			return QueueOK{}, err
+		}
+	}
+	if err := c.checkOwner(q); err != nil {
+		return QueueOK{}, err
+	}
+	if err := checkEquivalent(d, q); err != nil {
+		return QueueOK{}, err
+	}
+	return c.counts(ctx, q)
+}
+
+func (c *Conn) passive(ctx context.Context, name string) (QueueOK, error) {
+	q, err := c.find(ctx, name)
+	if err != nil {
+		return QueueOK{}, err
+	}
+	view := c.b.cat.View()
+	if c.allowed(view, auth.Configure, queueResource(name)) != nil && c.allowed(view, auth.Write, queueResource(name)) != nil {
+		if err := c.allowed(view, auth.Read, queueResource(name)); err != nil {
+			return QueueOK{}, err
+		}
+	}
+	return c.counts(ctx, q)
+}
+
+func (c *Conn) counts(ctx context.Context, q *catalog.Queue) (QueueOK, error) {
+	st, err := c.b.status(ctx, q)
+	if err != nil {
+		return QueueOK{}, c.queueError(err, q.Name)
+	}
+	return QueueOK{Name: q.Name, Messages: clamp(st.Ready), Consumers: clamp(st.Consumers)}, nil
+}
+
+func clamp(n uint64) uint32 { return uint32(min(n, math.MaxUint32)) }
+
+// create makes the queue's entry. The result may be somebody else's who was
+// faster.
+func (c *Conn) create(ctx context.Context, view *catalog.View, d QueueDeclare, generated bool) (*catalog.Queue, error) {
+	if !generated && strings.HasPrefix(d.Name, "amq.") {
+		return nil, Errorf(AccessRefused, "queue name '%s' contains reserved prefix 'amq.*'", d.Name)
+	}
+	if err := checkArguments(d, c.vhost); err != nil {
+		return nil, err
+	}
+	if err := c.checkDeadLetter(view, d); err != nil {
+		return nil, err
+	}
+	q := catalog.Queue{
+		Vhost: c.vhost, Name: d.Name, Durable: d.Durable, AutoDelete: d.AutoDelete, Exclusive: d.Exclusive,
+		Arguments: d.Arguments.Clone(),
+	}
+	if d.Exclusive {
+		q.Owner = c.owner
+	}
+	if d.Exclusive || !d.Durable {
+		q.Kind = catalog.Transient
+		q.Members = []catalog.NodeID{catalog.NodeID(c.b.cfg.Node)}
+		q.Preferred = q.Members[0]
+		q.Incarnation = c.b.origin().Incarnation
+	} else {
+		q.Kind = catalog.Replicated
+		q.Members, q.Preferred = c.b.placement(int(intArg(d.Arguments, "x-quorum-initial-group-size", int64(c.b.cfg.Replicas))))
+	}
+	res, err := c.changeSeen(ctx, &catalog.DeclareQueue{Queue: q, NodeIncarnation: c.b.origin().Incarnation})
+	if err != nil {
+		return nil, err
+	}
+	if res.Queue == nil {
+		return nil, Errorf(NotFound, "no queue '%s' in vhost '%s'", d.Name, c.vhost)
+	}
+	if d.Exclusive && res.Changed {
+		c.mu.Lock()
+		if c.exclusive != nil {
+			c.exclusive[res.Queue.ID] = d.Name
+		}
+		c.mu.Unlock()
+	}
+	return res.Queue, nil
+}
+
+// checkDeadLetter checks the permissions that declaring a new queue with a
+// dead-letter exchange needs.
+func (c *Conn) checkDeadLetter(view *catalog.View, d QueueDeclare) error {
+	v, ok := d.Arguments.Get("x-dead-letter-exchange")
+	if !ok {
+		return nil
+	}
+	if err := c.allowed(view, auth.Read, queueResource(d.Name)); err != nil {
+		return err
+	}
+	return c.allowed(view, auth.Write, exchangeResource(v.(string)))
+}
+
+// placement chooses the members of a new queue and who should lead it: nodes
+// that should lead the least, this one first among equals.
+func (b *Broker) placement(size int) (members []catalog.NodeID, preferred catalog.NodeID) {
+	type candidate struct {
+		id    catalog.NodeID
+		leads int
+		local bool
+	}
+	var list []candidate
+	b.queues.mu.RLock()
+	for n := range b.cat.View().Nodes() {
+		if !n.Superseded && b.cfg.Alive(string(n.ID)) {
+			list = append(list, candidate{n.ID, b.queues.preferred[string(n.ID)], string(n.ID) == b.cfg.Node})
+		}
+	}
+	b.queues.mu.RUnlock()
+	slices.SortFunc(list, func(x, y candidate) int {
+		switch {
+		case x.leads != y.leads:
+			return x.leads - y.leads
+		case x.local:
+			return -1
+		case y.local:
+			return 1
+		}
+		return strings.Compare(string(x.id), string(y.id))
+	})
+	for _, n := range list[:min(len(list), max(1, size))] {
+		members = append(members, n.id)
+	}
+	if len(members) == 0 {
+		members = []catalog.NodeID{catalog.NodeID(b.cfg.Node)}
+	}
+	return members, members[0]
+}
+
+// PurgeQueue removes the ready messages and tells how many they were.
+func (c *Conn) PurgeQueue(ctx context.Context, name string) (uint32, error) {
+	q, err := c.queue(ctx, name, auth.Read)
+	if err != nil {
+		return 0, err
+	}
+	n, err := c.b.stream(q).purge(ctx, c.b.cfg.QueueTimeout)
+	if err != nil {
+		return 0, c.queueError(err, name)
+	}
+	return clamp(n), nil
+}
+
+// DeleteQueue deletes a queue and tells how many messages went with it. A
+// missing queue is fine.
+func (c *Conn) DeleteQueue(ctx context.Context, name string, ifUnused, ifEmpty bool) (uint32, error) {
+	if err := c.allowed(c.b.cat.View(), auth.Configure, queueResource(name)); err != nil {
+		return 0, err
+	}
+	q, err := c.find(ctx, name)
+	if err != nil {
+		if e, ok := err.(*Error); ok && e.Kind == NotFound {
+			return 0, nil
+		}
+		return 0, err
+	}
+	st, err := c.b.status(ctx, q)
+	if err != nil && (ifUnused || ifEmpty) {
+		return 0, c.queueError(err, name)
+	}
+	n := uint32(0)
+	if err == nil {
+		n = clamp(st.Ready)
+		switch {
+		case ifUnused && st.Consumers > 0:
+			return 0, Errorf(PreconditionFailed, "queue '%s' in vhost '%s' in use", name, c.vhost)
+		case ifEmpty && st.Ready+st.Unacked > 0:
+			return 0, Errorf(PreconditionFailed, "queue '%s' in vhost '%s' not empty", name, c.vhost)
+		}
+	}
+	if _, err := c.changeSeen(ctx, &catalog.DeleteQueue{Vhost: c.vhost, Name: name, ID: q.ID}); err != nil {
+		return 0, err
+	}
+	c.mu.Lock()
+	delete(c.exclusive, q.ID)
+	c.mu.Unlock()
+	return n, nil
+}
+
+// sortIDs puts message ids in queue order.
+func sortIDs(ids []queue.MessageID) { slices.Sort(ids) }
+
+// withoutHeader takes one header out of raw properties.
+func withoutHeader(raw []byte, name string) ([]byte, error) {
+	return amqp.Rewrite(raw, func(p *amqp.Properties) {
+		headers, _ := p.Headers()
+		headers = headers.Clone()
+		headers.Delete(name)
+		p.SetHeaders(headers)
+	})
+}

@@ -1,0 +1,474 @@
+package broker
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/warrenmq/warren/fsm"
+	"github.com/warrenmq/warren/queue"
+	"github.com/warrenmq/warren/queue/wire"
+)
+
+// Bounds of a stream.
+const (
+	streamBytesMax   = 8 << 20 // unanswered operations, before publishers wait
+	streamOpsMax     = 16384
+	batchBytesMax    = 256 << 10
+	answerPatience   = time.Second // without an answer the leader is looked for again
+	rewindQuiet      = 50 * time.Millisecond
+	consumerMessages = 2048    // deliveries a node buffers for one consumer
+	consumerBytes    = 1 << 20 // and their bytes, exceeded by one message at most
+)
+
+// stream is this node's sequence of operations on one queue, with everything
+// that has to be said again when the queue's leader changes: operations not
+// answered, requests not answered, consumers and what they hold. It lives as
+// long as the queue: its sequence must never start over within one incarnation.
+type stream struct {
+	hub  *hub
+	id   uint64
+	name string
+
+	mu     sync.Mutex
+	leader string // node that is believed to lead, "" unknown
+	next   uint64 // sequence of the next operation
+	// ops[i] has sequence answered+1+i.
+	ops      []pendingOp
+	answered uint64
+	sent     uint64 // highest sequence passed to the leader
+	bytes    int
+	room     chan struct{} // closed and replaced when operations were answered
+	progress time.Time     // last answer, or first operation after idleness
+	rewound  uint64        // Next of the last rewind obeyed, and when
+	rewindAt time.Time
+
+	consumers map[wire.ConsumerNo]*Consumer
+	held      map[queue.MessageID]*holding
+	requests  map[uint64]*request
+	gone      bool
+	tried     int // members tried in vain
+}
+
+// pendingOp is an operation whose outcome is not known.
+type pendingOp struct {
+	op    fsm.Op
+	bytes int
+	// publish is set for publishes that somebody waits for.
+	publish *publishing
+	// result is set for a purge.
+	result chan fsm.Outcome
+}
+
+// holding is a delivery a client has, or whose settlement is not answered.
+type holding struct {
+	no      wire.ConsumerNo
+	attempt uint32
+	ch      *Channel
+	settled bool
+}
+
+// request waits for one answer of whatever node leads.
+type request struct {
+	m     wire.Message
+	reply chan wire.Message
+}
+
+// hub passes messages between the streams and leaders of a node. Broker
+// implements it.
+type hub struct {
+	origin func() fsm.Origin
+	send   func(node string, m wire.Message) bool
+	// locate names a node to try: the leader if this node knows it, else a
+	// member, a different one for each attempt. "" if there is none.
+	locate func(queue uint64, attempt int) string
+	// trouble asks for retry to be called soon.
+	trouble func(*stream)
+}
+
+func newStream(h *hub, id uint64, name string) *stream {
+	return &stream{
+		hub: h, id: id, name: name, next: 1, room: make(chan struct{}),
+		consumers: map[wire.ConsumerNo]*Consumer{},
+		held:      map[queue.MessageID]*holding{},
+		requests:  map[uint64]*request{},
+	}
+}
+
+// append adds an operation; it is sent by the next flush.
+func (s *stream) append(p pendingOp) (seq uint64) {
+	if len(s.ops) == 0 {
+		s.progress = time.Now()
+	}
+	s.ops = append(s.ops, p)
+	s.bytes += p.bytes
+	seq = s.next
+	s.next++
+	return seq
+}
+
+// publish appends one publish, waiting for room. It fails only with ctx.
+func (s *stream) publish(ctx context.Context, op fsm.Publish, p *publishing) error {
+	for {
+		s.mu.Lock()
+		if s.gone {
+			s.mu.Unlock()
+			p.finish(fsm.Done)
+			return nil
+		}
+		if s.bytes < streamBytesMax && len(s.ops) < streamOpsMax {
+			s.append(pendingOp{op: op, bytes: len(op.Message) + 48, publish: p})
+			full := s.bytesUnsent() >= batchBytesMax
+			if full {
+				s.flushLocked()
+			}
+			s.mu.Unlock()
+			return nil
+		}
+		room := s.room
+		s.flushLocked()
+		s.mu.Unlock()
+		select {
+		case <-room:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (s *stream) bytesUnsent() (n int) {
+	for i := len(s.ops) - 1; i >= 0 && s.answered+1+uint64(i) > s.sent; i-- {
+		n += s.ops[i].bytes
+		if n >= batchBytesMax {
+			break
+		}
+	}
+	return n
+}
+
+// settle appends a settlement of one delivery, joined to the one before it
+// where it can be.
+func (s *stream) settle(kind fsm.SettleKind, id queue.MessageID, attempt uint32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.settleLocked(kind, id, attempt)
+}
+
+func (s *stream) settleLocked(kind fsm.SettleKind, id queue.MessageID, attempt uint32) {
+	h := s.held[id]
+	if h == nil || h.settled || h.attempt != attempt {
+		return
+	}
+	h.settled = true
+	if n := len(s.ops); n > 0 && s.sent < s.next-1 {
+		if last, ok := s.ops[n-1].op.(fsm.Settle); ok && last.Kind == kind && len(last.Runs) < 256 {
+			last.Runs = appendRun(last.Runs, id, attempt)
+			s.ops[n-1].op = last
+			return
+		}
+	}
+	s.append(pendingOp{op: fsm.Settle{Kind: kind, Runs: []fsm.Run{{First: id, Count: 1, Attempt: attempt}}}, bytes: 64})
+}
+
+func appendRun(runs []fsm.Run, id queue.MessageID, attempt uint32) []fsm.Run {
+	if n := len(runs); n > 0 {
+		last := &runs[n-1]
+		if last.Attempt == attempt && last.First+queue.MessageID(last.Count) == id {
+			last.Count++
+			return runs
+		}
+	}
+	return append(runs, fsm.Run{First: id, Count: 1, Attempt: attempt})
+}
+
+// flush sends what was appended.
+func (s *stream) flush() {
+	s.mu.Lock()
+	s.flushLocked()
+	s.mu.Unlock()
+}
+
+func (s *stream) flushLocked() {
+	if s.sent+1 >= s.next {
+		return
+	}
+	if s.leader == "" && !s.findLocked() {
+		return
+	}
+	for s.sent+1 < s.next {
+		from := int(s.sent - s.answered)
+		n, size := 0, 0
+		for from+n < len(s.ops) && (n == 0 || size < batchBytesMax) {
+			size += s.ops[from+n].bytes
+			n++
+		}
+		ops := make([]fsm.Op, n)
+		for i := range ops {
+			ops[i] = s.ops[from+i].op
+		}
+		b := &wire.Batch{Queue: s.id, Stream: fsm.Stream{
+			Origin: s.hub.origin(), First: s.sent + 1, AnsweredUpTo: s.answered, Ops: ops,
+		}}
+		if !s.hub.send(s.leader, b) {
+			s.hub.trouble(s)
+			return
+		}
+		s.sent += uint64(n)
+	}
+}
+
+// findLocked looks for the leader and tells it everything.
+func (s *stream) findLocked() bool {
+	if s.gone {
+		return false
+	}
+	node := s.hub.locate(s.id, s.tried)
+	if node == "" {
+		s.hub.trouble(s)
+		return false
+	}
+	s.leadLocked(node, 0)
+	return true
+}
+
+// leadLocked takes node for the leader: consumers and holds are told, then
+// everything unanswered.
+func (s *stream) leadLocked(node string, session uint64) {
+	s.leader = node
+	s.sent = s.answered
+	if !s.hub.send(node, s.resync(session)) {
+		s.leader = ""
+		s.hub.trouble(s)
+		return
+	}
+	for _, r := range s.requests {
+		s.hub.send(node, r.m)
+	}
+	s.flushLocked()
+}
+
+func (s *stream) resync(session uint64) *wire.Resync {
+	r := &wire.Resync{Queue: s.id, Session: session, Origin: s.hub.origin()}
+	for _, c := range s.consumers {
+		if c.attached {
+			r.Consumers = append(r.Consumers, c.describe())
+		}
+	}
+	for id, h := range s.held {
+		r.Held = append(r.Held, wire.Hold{No: h.no, ID: id, Attempt: h.attempt})
+	}
+	return r
+}
+
+// rollCall answers a leader that has just begun.
+func (s *stream) rollCall(from string, session uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tried = 0
+	s.leadLocked(from, session)
+}
+
+// notLeader is the answer of a node that does not lead the queue.
+func (s *stream) notLeader(from, hint string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if from != s.leader {
+		return
+	}
+	s.leader = ""
+	if hint != "" && hint != from && s.tried < 8 {
+		s.tried++
+		s.leadLocked(hint, 0)
+		return
+	}
+	s.tried++
+	s.hub.trouble(s)
+}
+
+// peerUp is called when the link to node was made anew: messages may have been
+// lost.
+func (s *stream) peerUp(node string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.leader == node {
+		s.leadLocked(node, 0)
+	}
+}
+
+// retry is called for a stream in trouble until it reports false.
+func (s *stream) retry() (again bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.gone || len(s.ops) == 0 && len(s.requests) == 0 && len(s.consumers) == 0 {
+		return false
+	}
+	if s.leader != "" && time.Since(s.progress) < answerPatience {
+		s.flushLocked()
+		return s.waiting()
+	}
+	if s.leader != "" && !s.waiting() {
+		return false
+	}
+	s.progress = time.Now()
+	s.tried++
+	s.findLocked()
+	return true
+}
+
+func (s *stream) waiting() bool { return len(s.ops) > 0 || len(s.requests) > 0 }
+
+// answer takes the leader's answer and returns what there is to confirm.
+func (s *stream) answer(a *wire.Answer) {
+	if a.Origin != s.hub.origin() {
+		return
+	}
+	s.mu.Lock()
+	done := s.take(a)
+	if a.Rewind && a.Next > s.answered && a.Next-1 < s.sent &&
+		(s.rewound != a.Next || time.Since(s.rewindAt) > rewindQuiet) {
+		s.rewound, s.rewindAt = a.Next, time.Now()
+		s.sent = a.Next - 1
+		s.flushLocked()
+	}
+	s.mu.Unlock()
+	finishAll(done)
+}
+
+// ended is one operation with its outcome.
+type ended struct {
+	op      pendingOp
+	outcome fsm.Outcome
+}
+
+func (s *stream) take(a *wire.Answer) (done []ended) {
+	if a.UpTo <= s.answered || a.UpTo >= s.next {
+		return nil
+	}
+	n := int(a.UpTo - s.answered)
+	done = make([]ended, n)
+	outcomes := a.Outcomes
+	for i := range done {
+		seq := s.answered + 1 + uint64(i)
+		for len(outcomes) > 0 && outcomes[0].Seq < seq {
+			outcomes = outcomes[1:]
+		}
+		done[i].op = s.ops[i]
+		done[i].outcome = fsm.Outcome{Seq: seq}
+		if len(outcomes) > 0 && outcomes[0].Seq == seq {
+			done[i].outcome = outcomes[0]
+		}
+		s.bytes -= s.ops[i].bytes
+		if st, ok := s.ops[i].op.(fsm.Settle); ok {
+			s.unhold(st)
+		}
+		s.ops[i] = pendingOp{}
+	}
+	s.ops = s.ops[n:]
+	if len(s.ops) == 0 {
+		s.ops = nil
+	}
+	s.answered = a.UpTo
+	s.sent = max(s.sent, s.answered)
+	s.progress = time.Now()
+	close(s.room)
+	s.room = make(chan struct{})
+	return done
+}
+
+func (s *stream) unhold(st fsm.Settle) {
+	for _, r := range st.Runs {
+		for i := range r.Count {
+			id := r.First + queue.MessageID(i)
+			if h := s.held[id]; h != nil && h.attempt == r.Attempt && h.settled {
+				delete(s.held, id)
+			}
+		}
+	}
+}
+
+// ask sends a request to the leader and waits for the answer, over changes of
+// leader, until ctx ends.
+func (s *stream) ask(ctx context.Context, no uint64, build func(after uint64) wire.Message) (wire.Message, error) {
+	r := &request{reply: make(chan wire.Message, 1)}
+	s.mu.Lock()
+	if s.gone {
+		s.mu.Unlock()
+		return nil, errQueueGone
+	}
+	s.flushLocked()
+	r.m = build(s.next - 1)
+	s.requests[no] = r
+	if s.leader != "" {
+		if !s.hub.send(s.leader, r.m) {
+			s.hub.trouble(s)
+		}
+	} else {
+		s.findLocked()
+	}
+	s.hub.trouble(s)
+	s.mu.Unlock()
+	select {
+	case m, ok := <-r.reply:
+		if !ok {
+			return nil, errQueueGone
+		}
+		return m, nil
+	case <-ctx.Done():
+		s.mu.Lock()
+		delete(s.requests, no)
+		s.mu.Unlock()
+		return nil, ctx.Err()
+	}
+}
+
+// replied hands an answer to the one who asked; false if nobody waits.
+func (s *stream) replied(no uint64, m wire.Message) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.repliedLocked(no, m)
+}
+
+func (s *stream) repliedLocked(no uint64, m wire.Message) bool {
+	r := s.requests[no]
+	if r == nil {
+		return false
+	}
+	delete(s.requests, no)
+	s.progress = time.Now()
+	r.reply <- m
+	return true
+}
+
+// close ends the stream because the queue is gone: what waits is answered.
+func (s *stream) close() {
+	s.mu.Lock()
+	if s.gone {
+		s.mu.Unlock()
+		return
+	}
+	s.gone = true
+	done := make([]ended, 0, len(s.ops))
+	for _, op := range s.ops {
+		done = append(done, ended{op, fsm.Outcome{Kind: fsm.Gone}})
+	}
+	s.ops = nil
+	for no, r := range s.requests {
+		delete(s.requests, no)
+		close(r.reply)
+	}
+	var cancelled []*Consumer
+	for no, c := range s.consumers {
+		delete(s.consumers, no)
+		if c.attached && !c.cancelling {
+			cancelled = append(cancelled, c)
+		}
+	}
+	clear(s.held)
+	close(s.room)
+	s.room = make(chan struct{})
+	s.mu.Unlock()
+	finishAll(done)
+	for _, c := range cancelled {
+		c.ch.sink.Cancelled(c)
+	}
+}
