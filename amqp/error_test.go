@@ -85,6 +85,9 @@ func TestUnknownMethod(t *testing.T) {
 	if !ok || e.Code != SyntaxError || e.ClassID != 50 || e.MethodID != 10 {
 		t.Errorf("Decode of a malformed method: got %v, want 502 with its numbers", err)
 	}
+	if err = new(BasicAck).Decode([]byte{0, 60, 0}); err == nil {
+		t.Error("Decode of three bytes: want an error")
+	}
 	err = new(BasicAck).Decode((&BasicNack{}).AppendTo(nil))
 	if e, ok := errors.AsType[*Error](err); !ok || e.Code != UnexpectedFrame || e.MethodID != 120 {
 		t.Errorf("Decode into another method: got %v, want 505 with the number found", err)
@@ -96,6 +99,9 @@ func TestMethodFacts(t *testing.T) {
 		info, ok := id.Info()
 		if !ok || info.ID != id || info.Name != id.String() || !(info.FromClient || info.FromServer) {
 			t.Errorf("%s: got %+v %v", id, info, ok)
+		}
+		if m := newMethod(t, id); m.ID() != id || m.Name() != info.Name {
+			t.Errorf("%s: struct %T is %s %d", id, m, m.Name(), m.ID())
 		}
 		if info.OnConnection != (id.Class() == ClassConnection) {
 			t.Errorf("%s: OnConnection is %v", id, info.OnConnection)

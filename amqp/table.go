@@ -11,7 +11,7 @@ const (
 	TableDepthMax = 64
 	// TableValuesMax is how many values a table may hold, those of nested tables
 	// and arrays included. It bounds what a small hostile table can cost in memory.
-	TableValuesMax = 1 << 16
+	TableValuesMax = 1 << 15
 	// TableBytesMax is the largest encoded table in bytes.
 	TableBytesMax = 4 << 20
 	// FieldNameMax is the longest field name in bytes.

@@ -2,10 +2,12 @@ package amqp
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
 	"reflect"
+	"runtime"
 	"strings"
 	"testing"
 )
@@ -188,6 +190,44 @@ func TestTableLimits(t *testing.T) {
 				t.Errorf("RawProperties.Validate: got %v, want ok=%v", err, tc.ok)
 			}
 		})
+	}
+}
+
+// TestTableMemoryIsBounded decodes the tables that cost most memory for the bytes of
+// one frame.
+func TestTableMemoryIsBounded(t *testing.T) {
+	const frame, bytesMax = 128 << 10, 10 << 20
+	repeat := func(item string, room int) []byte {
+		piece := unhex(t, item)
+		return bytes.Repeat(piece, room/len(piece))
+	}
+	fields := func(field string) []byte {
+		all := repeat(field, frame-4)
+		return append(binary.BigEndian.AppendUint32(nil, uint32(len(all))), all...)
+	}
+	items := func(item string) []byte {
+		all := repeat(item, frame-10)
+		head := binary.BigEndian.AppendUint32(nil, uint32(len(all)+6))
+		return append(binary.BigEndian.AppendUint32(append(head, 0, 'A'), uint32(len(all))), all...)
+	}
+	for name, raw := range map[string][]byte{
+		"fields":                fields("00 56"),
+		"named fields":          fields("01 61 49 00000400"),
+		"odd longs in fields":   fields("00 4c 0000000000000400"),
+		"voids in an array":     items("56"),
+		"tables in an array":    items("46 00000002 00 56"),
+		"arrays in an array":    items("41 00000001 56"),
+		"odd longs in an array": items("4c 0000000000000400"),
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := DecodeTable(raw)
+		runtime.ReadMemStats(&after)
+		cost := after.TotalAlloc - before.TotalAlloc
+		t.Logf("%s: %d bytes of table cost %d of memory (%v)", name, len(raw), cost, err)
+		if cost > bytesMax {
+			t.Errorf("%s: want at most %d", name, bytesMax)
+		}
 	}
 }
 
