@@ -32,20 +32,20 @@ type Conn struct {
 
 // Login checks a SASL response. loopback tells that the client is on this
 // machine. Errors are *Error with AccessRefused.
-func (b *Broker) Login(_ context.Context, mechanism string, response []byte, info ConnInfo) (User, error) {
+func (b *Broker) Login(_ context.Context, mechanism string, response []byte, loopback bool) (User, error) {
 	refused := Errorf(AccessRefused, "Login was refused using authentication mechanism %s. For details see the broker logfile.", mechanism)
 	cred, err := auth.ParseResponse(mechanism, response)
 	if err != nil {
-		b.cfg.Logger.Warn("login refused", "mechanism", mechanism, "peer", info.Peer, "err", err)
+		b.cfg.Logger.Warn("login refused", "mechanism", mechanism, "err", err)
 		return User{}, refused
 	}
 	u := b.cat.View().User(cred.User)
 	if u == nil {
-		b.cfg.Logger.Warn("login refused: unknown user", "user", cred.User, "peer", info.Peer)
+		b.cfg.Logger.Warn("login refused: unknown user", "user", cred.User)
 		return User{}, refused
 	}
-	if err := u.Login(string(cred.Password), info.Peer); err != nil {
-		b.cfg.Logger.Warn("login refused", "user", cred.User, "peer", info.Peer, "err", err)
+	if err := u.Login(string(cred.Password), loopback); err != nil {
+		b.cfg.Logger.Warn("login refused", "user", cred.User, "err", err)
 		return User{}, refused
 	}
 	return User{Name: u.Name, Tags: u.Tags}, nil
