@@ -25,9 +25,6 @@ const (
 	// quorumRetry is how often a group without a quorum of live voters is looked at; a
 	// node that returns shortens it.
 	quorumRetry = time.Second
-	// hearsayMax is how often a replica trusts others about a leader that does not
-	// answer for itself.
-	hearsayMax = 6
 	// backoffMax bounds the doubling of pauses between attempts: 2^backoffMax.
 	backoffMax = 4
 	// patienceMax bounds the doubling of the time a replica may stay Candidate: the
@@ -52,7 +49,6 @@ type campaign struct {
 	polling  bool
 	first    bool // the group never had a leader
 	attempts int  // injections made
-	hearsay  int  // rounds in which others named a leader that did not answer
 	waited   bool // a better replica was given its turn
 	injected bool // an injected election is under way
 	// candidate is when the replica was first seen as Candidate; zero if it is not.
@@ -352,7 +348,7 @@ func (e *elections) decide(c *campaign, answers map[transport.NodeID]replicaStat
 		g.adopt(l)
 		return
 	}
-	if e.hearsay(c, own, answers) {
+	if e.hearsay(g, own, answers) {
 		e.wait(c, leaderGrace)
 		return
 	}
@@ -426,19 +422,17 @@ func leaderAmong(answers map[transport.NodeID]replicaStatus, ownTerm uint64) (l 
 	return l, ok
 }
 
-// hearsay tells whether another voter follows a leader that did not answer and is not
-// known to be dead. That is believed for a few rounds.
-func (e *elections) hearsay(c *campaign, own replicaStatus, answers map[transport.NodeID]replicaStatus) bool {
+// hearsay tells whether another voter follows a leader that did not answer here and is
+// not known to be dead: the link to it may be the only one that is broken. Who follows
+// it also notices its end.
+func (e *elections) hearsay(g *Group, own replicaStatus, answers map[transport.NodeID]replicaStatus) bool {
 	for _, s := range answers {
-		_, answered := answers[s.leader]
-		if s.leader == "" || s.leader == e.h.cfg.Local || answered || s.term < own.term || !e.h.mayLead(s.leader) {
+		if s.leader == "" || s.leader == e.h.cfg.Local || s.term < own.term {
 			continue
 		}
-		e.mu.Lock()
-		c.hearsay++
-		believe := c.hearsay <= hearsayMax
-		e.mu.Unlock()
-		return believe
+		if _, answered := answers[s.leader]; !answered && g.mayLead(s.leader) {
+			return true
+		}
 	}
 	return false
 }

@@ -143,7 +143,7 @@ func (g *Group) bootstrap(conf *raft.Config, w *wire) error {
 // sync compares raft's view of leadership with what was told last. It is called on
 // raft's main goroutine at each change, and wherever something else may have changed it.
 func (g *Group) sync(r *raft.Raft) {
-	if g.replica() != r {
+	if in := g.running.Load(); in == nil || in.raft != r {
 		return
 	}
 	g.mu.Lock()
@@ -151,7 +151,7 @@ func (g *Group) sync(r *raft.Raft) {
 	g.tell(now)
 	known := now.leader != "" && !g.doubtful(now)
 	g.mu.Unlock()
-	if known && g.host.mayLead(now.leader) {
+	if known && g.mayLead(now.leader) {
 		g.host.elections.settled(g)
 	} else {
 		g.host.elections.want(g, leaderGrace)
@@ -230,7 +230,19 @@ func (g *Group) settledLeader() (l leadership, ok bool) {
 	l = g.seen
 	doubtful := g.doubtful(l)
 	g.mu.Unlock()
-	return l, l.leader != "" && !doubtful && g.host.mayLead(l.leader)
+	return l, l.leader != "" && !doubtful && g.mayLead(l.leader)
+}
+
+// mayLead tells whether a presumed leader is worth waiting for: it is not dead, and a
+// voter as far as this replica knows.
+func (g *Group) mayLead(n transport.NodeID) bool {
+	if !g.host.mayLead(n) {
+		return false
+	}
+	servers := g.configuration().Servers
+	return len(servers) == 0 || slices.ContainsFunc(servers, func(s raft.Server) bool {
+		return s.ID == raft.ServerID(n) && s.Suffrage == raft.Voter
+	})
 }
 
 // ID returns the group's id.

@@ -164,7 +164,9 @@ func NewHost(cfg HostConfig) *Host {
 	h.elections = newElections(h)
 	h.watch = newWatch(h)
 	h.cfg.Mesh.HandleCall(MethodStatus, h.answerStatus)
-	h.cfg.Mesh.OnUnknownGroup(h.unknownGroup)
+	if h.cfg.OnUnknown != nil {
+		h.cfg.Mesh.OnUnknownGroup(h.unknownGroup)
+	}
 	h.cfg.Mesh.OnPeerChange(func(s transport.PeerStatus) {
 		if s.Up {
 			h.watch.poke()
@@ -382,9 +384,6 @@ func (h *Host) verdict(e detector.Event) {
 
 // unknownGroup hands a frame's group to the owner, once at a time for each group.
 func (h *Host) unknownGroup(id transport.GroupID, from transport.NodeID, catalogIndex uint64) {
-	if h.cfg.OnUnknown == nil {
-		return
-	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if _, known := h.groups[id]; known || h.closed || h.unknown[id] || len(h.unknown) >= h.cfg.UnknownMax {

@@ -58,8 +58,14 @@ func (g *Group) hasVoter(n transport.NodeID) bool {
 	return false
 }
 
-// membersChanged forgets what was derived from the membership.
-func (g *Group) membersChanged() { g.leaseUntil.Store(0) }
+// membersChanged forgets what was derived from the membership. A leader that was
+// removed or lost its vote steps down without telling anybody.
+func (g *Group) membersChanged() {
+	g.leaseUntil.Store(0)
+	if in := g.running.Load(); in != nil {
+		g.sync(in.raft)
+	}
+}
 
 // AddNonvoter adds a node that receives the log without voting. Like every change of
 // membership it must be called on the leader, one at a time for a group, and returns

@@ -1,0 +1,267 @@
+package detector
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/warrenmq/warren/transport"
+)
+
+// sky is what the nodes can see of each other.
+type sky struct {
+	mu    sync.Mutex
+	nodes map[transport.NodeID]*star
+	// blind pairs do not hear each other; the value is since when.
+	blind map[[2]transport.NodeID]time.Time
+}
+
+// star is one node of a sky.
+type star struct {
+	sky     *sky
+	id      transport.NodeID
+	gone    time.Time // killed then; zero while it lives
+	handler func(context.Context, transport.NodeID, []byte) ([]byte, error)
+	changed func(transport.PeerStatus)
+	det     *Detector
+
+	evMu   sync.Mutex
+	events []Event
+}
+
+func newSky(t *testing.T, ids ...transport.NodeID) *sky {
+	s := &sky{nodes: make(map[transport.NodeID]*star), blind: make(map[[2]transport.NodeID]time.Time)}
+	for _, id := range ids {
+		s.nodes[id] = &star{sky: s, id: id}
+	}
+	for _, n := range s.nodes {
+		var err error
+		n.det, err = New(Config{Local: n.id, Net: n, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.det.Subscribe(func(e Event) {
+			n.evMu.Lock()
+			defer n.evMu.Unlock()
+			n.events = append(n.events, e)
+		})
+		n.det.SetPeers(ids)
+	}
+	return s
+}
+
+func (s *sky) close() {
+	for _, n := range s.nodes {
+		n.det.Close()
+	}
+}
+
+func (n *star) seen() []Event {
+	n.evMu.Lock()
+	defer n.evMu.Unlock()
+	return append([]Event(nil), n.events...)
+}
+
+// cutSince returns since when two nodes have not heard each other; zero if they do.
+func (s *sky) cutSince(a, b transport.NodeID) time.Time {
+	if a > b {
+		a, b = b, a
+	}
+	return s.blind[[2]transport.NodeID{a, b}]
+}
+
+func (s *sky) cut(a, b transport.NodeID, on bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if a > b {
+		a, b = b, a
+	}
+	if on {
+		s.blind[[2]transport.NodeID{a, b}] = time.Now()
+	} else {
+		delete(s.blind, [2]transport.NodeID{a, b})
+	}
+}
+
+// kill ends a node's process: its port refuses from now on and all streams reset.
+func (s *sky) kill(id transport.NodeID) {
+	s.mu.Lock()
+	s.nodes[id].gone = time.Now()
+	var told []func(transport.PeerStatus)
+	for _, n := range s.nodes {
+		if n.id != id {
+			told = append(told, n.changed)
+		}
+	}
+	s.mu.Unlock()
+	for _, f := range told {
+		f(transport.PeerStatus{Node: id, Refused: true})
+	}
+}
+
+func (s *sky) revive(id transport.NodeID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.nodes[id].gone = time.Time{}
+}
+
+func (n *star) Peer(id transport.NodeID) transport.PeerStatus {
+	n.sky.mu.Lock()
+	defer n.sky.mu.Unlock()
+	st := transport.PeerStatus{Node: id, Up: true, LastAnswered: time.Now()}
+	if gone := n.sky.nodes[id].gone; !gone.IsZero() {
+		st.Up, st.Refused, st.LastAnswered = false, true, gone
+	} else if since := n.sky.cutSince(n.id, id); !since.IsZero() {
+		st.LastAnswered = since
+	}
+	return st
+}
+
+func (n *star) OnPeerChange(f func(transport.PeerStatus)) { n.changed = f }
+
+func (n *star) HandleCall(_ uint8, h func(context.Context, transport.NodeID, []byte) ([]byte, error)) {
+	n.handler = h
+}
+
+func (n *star) Call(ctx context.Context, to transport.NodeID, _ uint8, request []byte) ([]byte, error) {
+	n.sky.mu.Lock()
+	peer := n.sky.nodes[to]
+	dead, blind := !peer.gone.IsZero(), !n.sky.cutSince(n.id, to).IsZero()
+	n.sky.mu.Unlock()
+	if dead {
+		return nil, errors.New("refused")
+	}
+	if blind {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	time.Sleep(time.Millisecond)
+	return peer.handler(ctx, n.id, request)
+}
+
+func TestVerdicts(t *testing.T) {
+	ids := []transport.NodeID{"a", "b", "c"}
+	cases := []struct {
+		name   string
+		do     func(s *sky)
+		wait   time.Duration
+		a      State // a's verdict about c
+		within time.Duration
+	}{
+		{"killed", func(s *sky) { s.kill("c") }, time.Second, Dead, 120 * time.Millisecond},
+		{"silent to all", func(s *sky) { s.cut("a", "c", true); s.cut("b", "c", true) }, 4 * time.Second, Dead, 2 * time.Second},
+		{"silent to one only", func(s *sky) { s.cut("a", "c", true) }, 30 * time.Second, Suspect, 0},
+		{"cut off itself", func(s *sky) { s.cut("a", "b", true); s.cut("a", "c", true) }, 30 * time.Second, Suspect, 0},
+		{"nothing", func(*sky) {}, 30 * time.Second, Alive, 0},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSky(t, ids...)
+				defer s.close()
+				time.Sleep(time.Second)
+				began := time.Now()
+				c.do(s)
+				time.Sleep(c.wait)
+				if got := s.nodes["a"].det.State("c"); got != c.a {
+					t.Errorf("a judges c %v, want %v", got, c.a)
+				}
+				for _, e := range s.nodes["a"].seen() {
+					if e.State == Dead && c.a != Dead {
+						t.Errorf("unexpected verdict %+v", e)
+					}
+					if e.State == Dead && e.At.Sub(began) > c.within {
+						t.Errorf("dead after %v, want within %v", e.At.Sub(began), c.within)
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestDeadNodeReturns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSky(t, "a", "b", "c")
+		defer s.close()
+		time.Sleep(time.Second)
+		s.kill("c")
+		time.Sleep(time.Second)
+		s.revive("c")
+		time.Sleep(time.Second)
+		var got []State
+		for _, e := range s.nodes["a"].seen() {
+			if e.Node == "c" {
+				got = append(got, e.State)
+			}
+		}
+		if len(got) != 3 || got[0] != Alive || got[1] != Dead || got[2] != Alive {
+			t.Errorf("verdicts about c: %v, want alive, dead, alive", got)
+		}
+		if e := s.nodes["a"].seen(); !e[len(e)-2].Refused {
+			t.Error("the death does not tell that the port refused")
+		}
+	})
+}
+
+func TestFiveNodesTwoDeaths(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSky(t, "a", "b", "c", "d", "e")
+		defer s.close()
+		time.Sleep(time.Second)
+		for _, x := range []transport.NodeID{"a", "b", "c"} {
+			s.cut(x, "d", true)
+			s.cut(x, "e", true)
+		}
+		time.Sleep(5 * time.Second)
+		for _, x := range []transport.NodeID{"a", "b", "c"} {
+			for _, y := range []transport.NodeID{"d", "e"} {
+				if got := s.nodes[x].det.State(y); got != Dead {
+					t.Errorf("%s judges %s %v, want dead", x, y, got)
+				}
+			}
+		}
+		// The two have no majority and condemn nobody.
+		if got := s.nodes["d"].det.State("a"); got != Suspect {
+			t.Errorf("d judges a %v, want suspect", got)
+		}
+	})
+}
+
+func TestPeersChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSky(t, "a", "b", "c")
+		defer s.close()
+		time.Sleep(time.Second)
+		d := s.nodes["a"].det
+		d.SetPeers([]transport.NodeID{"a", "b"})
+		if got := d.State("c"); got != Unknown {
+			t.Errorf("a node no longer watched is %v", got)
+		}
+		if got := d.State("a"); got != Alive {
+			t.Errorf("the local node is %v", got)
+		}
+		if got := d.State("b"); got != Alive {
+			t.Errorf("a node that stays is %v", got)
+		}
+		if _, err := New(Config{}); err == nil {
+			t.Error("an empty configuration is accepted")
+		}
+	})
+}
+
+func TestMalformedQuestion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSky(t, "a", "b")
+		defer s.close()
+		for _, b := range [][]byte{nil, {1}, {9, 'a'}, make([]byte, 4096)} {
+			if _, err := s.nodes["a"].det.answer(t.Context(), "b", b); err == nil {
+				t.Errorf("question %d bytes is answered", len(b))
+			}
+		}
+	})
+}

@@ -1,0 +1,233 @@
+package group
+
+import (
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/warrenmq/warren/cluster/detector"
+	"github.com/warrenmq/warren/transport"
+)
+
+// realCluster is three hosts in one process that talk over loopback.
+type realCluster struct {
+	t     testing.TB
+	ids   []transport.NodeID
+	nodes map[transport.NodeID]*realNode
+	open  func(transport.NodeID) Storage
+
+	mu    sync.Mutex
+	addrs map[transport.NodeID]string
+}
+
+type realNode struct {
+	id   transport.NodeID
+	mesh *transport.Mesh
+	det  *detector.Detector
+	host *Host
+
+	mu       sync.Mutex
+	machines map[transport.GroupID]*ledger
+}
+
+func newRealCluster(t testing.TB, open func(transport.NodeID) Storage) *realCluster {
+	c := &realCluster{
+		t: t, open: open, nodes: make(map[transport.NodeID]*realNode),
+		addrs: make(map[transport.NodeID]string),
+		ids:   []transport.NodeID{"a/1", "b/1", "c/1"},
+	}
+	for _, id := range c.ids {
+		c.boot(id)
+	}
+	c.linked()
+	t.Cleanup(func() {
+		for _, n := range c.nodes {
+			n.close(t)
+		}
+	})
+	return c
+}
+
+func (c *realCluster) boot(id transport.NodeID) *realNode {
+	c.t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.mu.Lock()
+	c.addrs[id] = l.Addr().String()
+	c.mu.Unlock()
+	log := testLogger().With("on", id)
+	n := &realNode{id: id, machines: make(map[transport.GroupID]*ledger)}
+	n.mesh, err = transport.New(transport.Config{
+		Local: id, Listener: l, Logger: log, ClusterID: func() string { return "test" },
+		Resolve: func(o transport.NodeID) (string, bool) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			a, ok := c.addrs[o]
+			return a, ok
+		},
+	})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if n.det, err = detector.New(detector.Config{Local: id, Net: n.mesh, Logger: log}); err != nil {
+		c.t.Fatal(err)
+	}
+	n.host = NewHost(HostConfig{Local: id, Store: c.open(id), Mesh: OverMesh(n.mesh), Detector: n.det, Logger: log})
+	n.mesh.SetPeers(c.ids)
+	n.det.SetPeers(c.ids)
+	c.nodes[id] = n
+	return n
+}
+
+func (c *realCluster) linked() {
+	c.t.Helper()
+	for _, n := range c.nodes {
+		for _, o := range c.nodes {
+			waitFor(c.t, 10*time.Second, "nodes do not meet", func() bool {
+				return n == o || n.mesh.Peer(o.id).Up && n.det.State(o.id) == detector.Alive
+			})
+		}
+	}
+}
+
+func (n *realNode) close(t testing.TB) {
+	if err := n.host.Close(); err != nil {
+		t.Errorf("close host %s: %v", n.id, err)
+	}
+	n.det.Close()
+	n.mesh.Close()
+}
+
+// kill cuts a node off first, as SIGKILL does, and frees its resources later.
+func (c *realCluster) kill(id transport.NodeID) *realNode {
+	n := c.nodes[id]
+	delete(c.nodes, id)
+	n.mesh.Close()
+	return n
+}
+
+func (n *realNode) start(t testing.TB, s Spec) {
+	t.Helper()
+	m := &ledger{}
+	if _, err := n.host.Start(s, m, nil); err != nil {
+		t.Fatalf("start group %d on %s: %v", s.ID, n.id, err)
+	}
+	n.mu.Lock()
+	n.machines[s.ID] = m
+	n.mu.Unlock()
+}
+
+// found starts groups on all nodes at once, leaders spread, and waits for a commit in each.
+func (c *realCluster) found(groups int) {
+	c.t.Helper()
+	var wg sync.WaitGroup
+	for _, n := range c.nodes {
+		wg.Go(func() {
+			for i := range groups {
+				n.start(c.t, Spec{
+					ID: queueA + transport.GroupID(i), Members: c.ids, Preferred: c.ids[i%3], Bootstrap: true,
+				})
+			}
+		})
+	}
+	wg.Wait()
+	c.commitAll(groups, "first", 60*time.Second)
+}
+
+// commitAll proposes text in every group until it is committed, and returns how long
+// each took.
+func (c *realCluster) commitAll(groups int, text string, limit time.Duration) []time.Duration {
+	c.t.Helper()
+	began := time.Now()
+	took := make([]time.Duration, groups)
+	var wg sync.WaitGroup
+	for i := range groups {
+		wg.Go(func() {
+			for time.Since(began) < limit {
+				for _, n := range c.nodes {
+					g, ok := n.host.Group(queueA + transport.GroupID(i))
+					if !ok || !g.IsLeader() {
+						continue
+					}
+					if _, err := propose(g, text); err == nil {
+						took[i] = time.Since(began)
+						return
+					}
+				}
+				time.Sleep(2 * time.Millisecond)
+			}
+			c.t.Errorf("group %d: no commit within %v", i, limit)
+		})
+	}
+	wg.Wait()
+	return took
+}
+
+// failover kills a node and reports how long the groups that it led could not write.
+func (c *realCluster) failover(groups int) []time.Duration {
+	c.t.Helper()
+	var hit []int
+	victim := c.ids[0]
+	for i := range groups {
+		if g, ok := c.nodes[victim].host.Group(queueA + transport.GroupID(i)); ok && g.IsLeader() {
+			hit = append(hit, i)
+		}
+	}
+	n := c.kill(victim)
+	took := c.commitAll(groups, "second", 60*time.Second)
+	n.close(c.t)
+	var of []time.Duration
+	for _, i := range hit {
+		of = append(of, took[i])
+	}
+	slices.Sort(of)
+	return of
+}
+
+func memStorage(transport.NodeID) Storage { return newMemStore() }
+
+func TestFailoverOverLoopback(t *testing.T) {
+	for _, groups := range []int{1, 100} {
+		t.Run(fmt.Sprint(groups), func(t *testing.T) {
+			c := newRealCluster(t, memStorage)
+			c.found(groups)
+			of := c.failover(groups)
+			t.Logf("%d of %d groups led by the victim: p50 %v, max %v", len(of), groups, of[len(of)/2], of[len(of)-1])
+			if slowest := of[len(of)-1]; slowest > time.Second {
+				t.Errorf("slowest group writes again after %v, want at most 1s", slowest)
+			}
+		})
+	}
+}
+
+// BenchmarkFailover reports how long groups cannot write after the death of the node
+// that leads them; one iteration is one death.
+func BenchmarkFailover(b *testing.B) {
+	for _, groups := range []int{1, 100, 1000} {
+		b.Run(fmt.Sprint(groups), func(b *testing.B) {
+			var all []time.Duration
+			var create time.Duration
+			for range b.N {
+				c := newRealCluster(b, memStorage)
+				began := time.Now()
+				c.found(groups)
+				create += time.Since(began)
+				all = append(all, c.failover(groups)...)
+				for id, n := range c.nodes {
+					n.close(b)
+					delete(c.nodes, id)
+				}
+			}
+			slices.Sort(all)
+			b.ReportMetric(float64(all[len(all)/2].Microseconds())/1000, "p50-ms")
+			b.ReportMetric(float64(all[len(all)*99/100].Microseconds())/1000, "p99-ms")
+			b.ReportMetric(float64(all[len(all)-1].Microseconds())/1000, "max-ms")
+			b.ReportMetric(create.Seconds()/float64(b.N), "create-s")
+		})
+	}
+}
