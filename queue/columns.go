@@ -1,15 +1,25 @@
 package queue
 
-// columns stores what is fixed at enqueue, for consecutive ids.
+// columns stores what is fixed at enqueue, for consecutive ids. It grows in the
+// open form and is packed once, when nothing will be appended any more. Values
+// are never changed in place.
 type columns struct {
 	records  []record
 	expires  []int64 // empty while no message expires
 	priority []uint8 // empty while every priority is 0
+	packed   *packed // instead of all others
 }
 
 type record struct {
 	index                uint64
 	offset, length, body uint32
+}
+
+func (c *columns) len() int {
+	if c.packed != nil {
+		return c.packed.n
+	}
+	return len(c.records)
 }
 
 func (c *columns) append(m *Message) {
@@ -29,6 +39,9 @@ func (c *columns) append(m *Message) {
 }
 
 func (c *columns) at(i int) Message {
+	if c.packed != nil {
+		return c.packed.at(i)
+	}
 	r := &c.records[i]
 	m := Message{Ref: Ref{r.index, r.offset, r.length}, BodyBytes: r.body}
 	if len(c.expires) > 0 {
@@ -40,7 +53,9 @@ func (c *columns) at(i int) Message {
 	return m
 }
 
-func (c *columns) len() int { return len(c.records) }
-
 // seal says that nothing will be appended any more.
-func (c *columns) seal() {}
+func (c *columns) seal() {
+	if c.packed == nil {
+		*c = columns{packed: pack(c)}
+	}
+}

@@ -12,14 +12,19 @@ import (
 // machine; readers are serialised with it by the caller. The zero Queue is empty
 // and ready.
 type Queue struct {
-	chunks []*chunk // ascending by num, none without live messages
+	chunks []*chunk // ascending by num, none but the last without live messages
 	tail   MessageID
 	n      int
-	bytes  int64 // body bytes of live messages
-	stored int64 // encoded bytes of live messages
-	lanes  []*lane
+	bytes  int64   // body bytes of live messages
+	stored int64   // encoded bytes of live messages
+	lanes  []*lane // descending by priority, none empty
+	spare  *lane   // an empty one to use again
 	expiry expiryIndex
 }
+
+// emptyChunkMax bounds what an empty queue keeps for the next message, so that
+// one that is mostly empty does not allocate for each.
+const emptyChunkMax = 64
 
 // lane is the live messages of one priority.
 type lane struct {
@@ -119,7 +124,7 @@ func (q *Queue) NextLive(after MessageID) (Message, bool) {
 		}
 		i++
 	}
-	if i >= len(q.chunks) {
+	if i >= len(q.chunks) || q.chunks[i].n == 0 {
 		return Message{}, false
 	}
 	slot, _ := q.chunks[i].live.next(0)
@@ -201,16 +206,27 @@ func (q *Queue) laneFor(priority uint8) *lane {
 	if l := q.lane(priority); l != nil {
 		return l
 	}
+	if q.spare == nil {
+		q.spare = &lane{}
+	}
 	i := 0
 	for i < len(q.lanes) && q.lanes[i].priority > priority {
 		i++
 	}
-	q.lanes = slices.Insert(q.lanes, i, &lane{priority: priority})
-	return q.lanes[i]
+	l := q.spare
+	l.priority, q.spare = priority, nil
+	q.lanes = slices.Insert(q.lanes, i, l)
+	return l
 }
 
 func (q *Queue) dropEmptyLanes() {
-	q.lanes = slices.DeleteFunc(q.lanes, func(l *lane) bool { return l.ids.Len() == 0 })
+	q.lanes = slices.DeleteFunc(q.lanes, func(l *lane) bool {
+		if l.ids.Len() > 0 {
+			return false
+		}
+		q.spare = l
+		return true
+	})
 }
 
 // Append enqueues m under the next id, which it returns.
@@ -237,11 +253,15 @@ func (q *Queue) insert(m *Message) {
 	num, slot := uint64(m.ID)>>blockShift, slotOf(m.ID)
 	last := len(q.chunks) - 1
 	if last < 0 || q.chunks[last].num != num {
-		if last >= 0 {
+		switch {
+		case last < 0:
+		case q.chunks[last].n == 0:
+			q.dropChunk(last)
+		default:
 			q.writable(last).cols.seal()
 		}
 		q.chunks = append(q.chunks, &chunk{num: num, first: slot})
-		last++
+		last = len(q.chunks) - 1
 	}
 	c := q.writable(last)
 	for c.first+uint(c.cols.len()) < slot { // ids skipped by a restore
@@ -283,7 +303,7 @@ func (q *Queue) Remove(id MessageID) (Message, bool) {
 	c := q.writable(i)
 	m := c.message(slotOf(id))
 	c.remove(slotOf(id))
-	if c.n == 0 {
+	if c.n == 0 && (i < len(q.chunks)-1 || c.cols.len() >= emptyChunkMax) {
 		q.dropChunk(i)
 	}
 	q.n--
@@ -302,7 +322,7 @@ func (q *Queue) Remove(id MessageID) (Message, bool) {
 }
 
 func (q *Queue) dropChunk(i int) {
-	if i == 0 {
+	if i == 0 && len(q.chunks) > 1 {
 		q.chunks[0] = nil
 		q.chunks = q.chunks[1:]
 		return
@@ -315,7 +335,7 @@ func (q *Queue) dropChunk(i int) {
 // one step.
 func (q *Queue) RemoveRange(r IDRange, gone []IDRange) ([]IDRange, int) {
 	before := q.n
-	r.Last = min(r.Last, q.tail)
+	r.First, r.Last = max(r.First, 1), min(r.Last, q.tail)
 	for r.First <= r.Last {
 		i := q.locate(uint64(r.First) >> blockShift)
 		if i == len(q.chunks) {
@@ -326,7 +346,7 @@ func (q *Queue) RemoveRange(r IDRange, gone []IDRange) ([]IDRange, int) {
 		if r.First > r.Last {
 			break
 		}
-		if r.First == c.id(0) && r.Last >= c.id(blockMask) {
+		if r.First <= c.id(c.first) && r.Last >= min(c.id(blockMask), q.tail) {
 			r.First = c.id(blockMask) + 1
 			gone = q.removeChunk(i, gone)
 			continue

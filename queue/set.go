@@ -70,6 +70,7 @@ func (b *bitmap) subtract(o *bitmap) (removed int) {
 type Set struct {
 	blocks []*block // ascending by num, none empty
 	n      int
+	spare  *block // an empty one to use again
 }
 
 type block struct {
@@ -116,7 +117,11 @@ func (s *Set) Add(x uint64) bool {
 	num := x >> blockShift
 	i := s.locate(num)
 	if i == len(s.blocks) || s.blocks[i].num != num {
-		s.blocks = slices.Insert(s.blocks, i, &block{num: num})
+		if s.spare == nil {
+			s.spare = &block{}
+		}
+		s.spare.num = num
+		s.blocks, s.spare = slices.Insert(s.blocks, i, s.spare), nil
 	}
 	b := s.blocks[i]
 	if b.bits.has(uint(x & blockMask)) {
@@ -147,8 +152,10 @@ func (s *Set) Remove(x uint64) bool {
 	return true
 }
 
+// removeBlock takes out an empty block.
 func (s *Set) removeBlock(i int) {
-	if i == 0 {
+	s.spare = s.blocks[i]
+	if i == 0 && len(s.blocks) > 1 {
 		s.blocks[0] = nil
 		s.blocks = s.blocks[1:]
 		return
@@ -200,6 +207,3 @@ func (s *Set) First() (uint64, bool) {
 	bit, _ := s.blocks[0].bits.next(0)
 	return s.blocks[0].num<<blockShift | uint64(bit), true
 }
-
-// Clear takes everything out.
-func (s *Set) Clear() { *s = Set{} }

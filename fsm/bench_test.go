@@ -1,0 +1,180 @@
+package fsm
+
+import (
+	"math/rand/v2"
+	"runtime"
+	"testing"
+
+	"github.com/warrenmq/warren/queue"
+)
+
+// publishEntry is an entry of n publishes from node 1, first being the sequence
+// of the first. Bodies have sizes from low to high.
+func publishEntry(first uint64, n, low, high int) []byte {
+	random := rand.New(rand.NewPCG(first, 1))
+	s := Stream{Origin: Origin{1, 1}, First: first, AnsweredUpTo: first - 1}
+	for range n {
+		m := Message{Exchange: "orders", RoutingKeys: []string{"orders.new"}, Properties: []byte{0x10, 0, 2}, Body: make([]byte, low+random.IntN(high-low+1))}
+		s.Ops = append(s.Ops, Publish{TTLMillis: -1, Message: EncodeMessage(nil, &m), BodyBytes: uint32(len(m.Body))})
+	}
+	return EncodeEntry(nil, &Entry{Session: 1, Ordinal: first, TimeMillis: 1_700_000_000_000, Commands: []Command{s}})
+}
+
+func settleEntry(first queue.MessageID, n int) []byte {
+	return EncodeEntry(nil, &Entry{TimeMillis: 1_700_000_000_000, Commands: []Command{Return{Ack, []Run{{first, uint32(n), 0}}}}})
+}
+
+// BenchmarkApplyPublishAndAck applies an entry of 256 publishes of 1 KiB and one
+// that acknowledges them in one run: one op is 256 messages through the machine.
+func BenchmarkApplyPublishAndAck(b *testing.B) {
+	const n = 256
+	var entries [][]byte
+	for i := range 1024 {
+		entries = append(entries, publishEntry(uint64(i)*n+1, n, 1024, 1024))
+	}
+	b.SetBytes(int64(len(entries[0])))
+	b.ReportAllocs()
+	m, index, k := New(), uint64(0), 0
+	for b.Loop() {
+		if k == len(entries) {
+			m, index, k = New(), 0, 0
+		}
+		index++
+		res := m.Apply(index, entries[k])
+		index++
+		m.Apply(index, EncodeEntry(nil, &Entry{Commands: []Command{Return{Ack, []Run{{res.Enqueued.First, n, 0}}}}}))
+		k++
+	}
+}
+
+func BenchmarkApplyPublish256(b *testing.B) {
+	const n = 256
+	var entries [][]byte
+	for i := range 1024 {
+		entries = append(entries, publishEntry(uint64(i)*n+1, n, 1024, 1024))
+	}
+	b.SetBytes(int64(len(entries[0])))
+	b.ReportAllocs()
+	m, k := New(), 0
+	for b.Loop() {
+		if k == len(entries) {
+			m, k = New(), 0
+		}
+		m.Apply(uint64(k+1), entries[k])
+		k++
+	}
+}
+
+func BenchmarkApplySettle256(b *testing.B) {
+	const n, entries = 256, 1024
+	full := New()
+	for i := range entries {
+		full.Apply(uint64(i+1), publishEntry(uint64(i)*n+1, n, 1024, 1024))
+	}
+	shot := full.Snapshot()
+	var settles [][]byte
+	for i := range entries {
+		settles = append(settles, settleEntry(queue.MessageID(i*n+1), n))
+	}
+	b.ReportAllocs()
+	m, k := full, 0
+	for b.Loop() {
+		if k == entries {
+			b.StopTimer()
+			m, _ = Restore(shot)
+			k = 0
+			b.StartTimer()
+		}
+		m.Apply(uint64(entries+k+1), settles[k])
+		k++
+	}
+}
+
+// BenchmarkApplyOne is a queue that stays short: one message in, one out.
+func BenchmarkApplyOne(b *testing.B) {
+	m := New()
+	msg := EncodeMessage(nil, &Message{RoutingKeys: []string{"q"}, Body: make([]byte, 100)})
+	b.ReportAllocs()
+	var buf []byte
+	for seq, index := uint64(1), uint64(1); b.Loop(); seq, index = seq+1, index+2 {
+		buf = EncodeEntry(buf[:0], &Entry{Commands: []Command{Stream{Origin: Origin{1, 1}, First: seq, Ops: []Op{Publish{TTLMillis: -1, Message: msg, BodyBytes: 100}}}}})
+		m.Apply(index, buf)
+		buf = EncodeEntry(buf[:0], &Entry{Commands: []Command{Return{Ack, []Run{{queue.MessageID(seq), 1, 0}}}}})
+		m.Apply(index+1, buf)
+	}
+}
+
+// BenchmarkBacklog measures what a backlog of a million messages takes in memory
+// and in a manifest.
+func BenchmarkBacklog(b *testing.B) {
+	for _, c := range []struct {
+		name      string
+		batch     int
+		low, high int
+	}{
+		{"batch=256/size=1024", 256, 1024, 1024},
+		{"batch=256/size=100-4000", 256, 100, 4000},
+		{"batch=1/size=1024", 1, 1024, 1024},
+		{"batch=1/size=100-4000", 1, 100, 4000},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			const n = 1 << 20
+			var memory, manifest, capture float64
+			for b.Loop() {
+				before := heap()
+				m := New()
+				for i := 0; i < n/c.batch; i++ {
+					m.Apply(uint64(i+1), publishEntry(uint64(i*c.batch)+1, c.batch, c.low, c.high))
+				}
+				memory = float64(heap()-before) / n
+				manifest = float64(len(m.Snapshot())) / n
+				capture = float64(len(m.Pins()))
+				runtime.KeepAlive(m)
+			}
+			b.ReportMetric(memory, "heap-B/msg")
+			b.ReportMetric(manifest, "manifest-B/msg")
+			b.ReportMetric(capture, "pins")
+		})
+	}
+}
+
+func heap() uint64 {
+	runtime.GC()
+	runtime.GC()
+	var s runtime.MemStats
+	runtime.ReadMemStats(&s)
+	return s.HeapAlloc
+}
+
+func BenchmarkCaptureMillion(b *testing.B) {
+	m := New()
+	for i := range 4096 {
+		m.Apply(uint64(i+1), publishEntry(uint64(i*256)+1, 256, 100, 400))
+	}
+	b.Run("capture", func(b *testing.B) {
+		for b.Loop() {
+			m.Capture()
+		}
+	})
+	b.Run("encode", func(b *testing.B) {
+		for b.Loop() {
+			m.Capture()()
+		}
+	})
+	shot := m.Snapshot()
+	b.Run("restore", func(b *testing.B) {
+		for b.Loop() {
+			if _, err := Restore(shot); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("purge", func(b *testing.B) {
+		for b.Loop() {
+			b.StopTimer()
+			x, _ := Restore(shot)
+			b.StartTimer()
+			x.Apply(1<<40, EncodeEntry(nil, &Entry{Commands: []Command{Close{}}}))
+		}
+	})
+}
