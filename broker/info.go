@@ -1,0 +1,73 @@
+package broker
+
+import (
+	"context"
+	"time"
+
+	"github.com/warrenmq/warren/catalog"
+)
+
+// QueueInfo describes a queue for tools.
+type QueueInfo struct {
+	ID      uint64   `json:"id"`
+	VHost   string   `json:"vhost"`
+	Name    string   `json:"name"`
+	Leader  string   `json:"leader"` // node id without the storage uuid, "" unknown
+	Members []string `json:"members"`
+	State   string   `json:"state"`
+	Ready   uint64   `json:"ready"`
+	Unacked uint64   `json:"unacked"`
+	// Consumers, Outbox and Parked count consumers and dead letters on their way
+	// or without one.
+	Consumers uint64 `json:"consumers"`
+	Outbox    uint64 `json:"outbox"`
+	Parked    uint64 `json:"parked"`
+	Error     string `json:"error,omitempty"`
+}
+
+// infoTimeout bounds the question to one queue's leader.
+const infoTimeout = 2 * time.Second
+
+// Queues describes every queue, asking each leader for its counts.
+func (b *Broker) Queues(ctx context.Context) []QueueInfo {
+	list := []QueueInfo{}
+	for q := range b.cat.View().AllQueues() {
+		list = append(list, b.describe(ctx, q))
+	}
+	return list
+}
+
+func (b *Broker) describe(ctx context.Context, q *catalog.Queue) QueueInfo {
+	info := QueueInfo{ID: q.ID, VHost: q.Vhost, Name: q.Name, State: "running", Members: []string{}}
+	for _, m := range q.Members {
+		info.Members = append(info.Members, shortName(string(m)))
+	}
+	if q.State == catalog.Closing {
+		info.State = "closing"
+		return info
+	}
+	ctx, cancel := context.WithTimeout(ctx, infoTimeout)
+	defer cancel()
+	st, err := b.status(ctx, q)
+	if err != nil {
+		info.Error = err.Error()
+		return info
+	}
+	info.Ready, info.Unacked, info.Consumers = st.Ready, st.Unacked, st.Consumers
+	info.Outbox, info.Parked = st.Outbox, st.Parked
+	s := b.stream(q)
+	s.mu.Lock()
+	info.Leader = shortName(s.leader)
+	s.mu.Unlock()
+	return info
+}
+
+// shortName is a node's id without its storage uuid.
+func shortName(node string) string {
+	for i := range len(node) {
+		if node[i] == '/' {
+			return node[:i]
+		}
+	}
+	return node
+}
