@@ -151,14 +151,15 @@ func (m *Mesh) SetPeers(nodes []NodeID) {
 	}
 	for id, ok := range want {
 		if ok && m.peers[id] == nil && !m.closed {
-			m.addPeer(id).pinned = true
+			m.addPeer(id, true)
 		}
 	}
 }
 
 // addPeer starts the goroutine of a new peer; m.mu is held.
-func (m *Mesh) addPeer(id NodeID) *peer {
+func (m *Mesh) addPeer(id NodeID, pinned bool) *peer {
 	p := newPeer(m, id)
+	p.pinned = pinned
 	m.peers[id] = p
 	m.wg.Go(func() { p.run(m.ctx) })
 	return p
@@ -178,7 +179,7 @@ func (m *Mesh) peer(id NodeID) (*peer, error) {
 	case id == "" || len(id) > nodeIDBytesMax:
 		return nil, fmt.Errorf("%w: %q", ErrUnresolved, id)
 	default:
-		return m.addPeer(id), nil
+		return m.addPeer(id, false), nil
 	}
 }
 

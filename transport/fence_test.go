@@ -1,0 +1,272 @@
+package transport
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/raft"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+)
+
+// rawLink is a hand-driven client of the link protocol.
+type rawLink struct {
+	t      *testing.T
+	conn   *grpc.ClientConn
+	stream grpc.ClientStream
+	welcome
+}
+
+func dialRaw(t *testing.T, to *Mesh, from NodeID) *rawLink {
+	t.Helper()
+	conn, err := grpc.NewClient("passthrough:///"+to.cfg.Listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(rawCodec{})))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	stream, err := conn.NewStream(withTimeout(t, 20*time.Second), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, linkMethod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &rawLink{t: t, conn: conn, stream: stream}
+	h := hello{versionMin: 1, version: 1, cluster: "c", from: from, to: to.cfg.Local, process: 1}
+	l.sendBytes(h.encode())
+	if l.welcome, err = decodeReply(l.receive()); err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func (l *rawLink) sendBytes(b []byte) {
+	if err := l.stream.SendMsg(rawBytes(b)); err != nil {
+		l.t.Logf("send: %v", err)
+	}
+}
+
+func (l *rawLink) receive() []byte {
+	l.t.Helper()
+	var msg rawMessage
+	if err := l.stream.RecvMsg(&msg); err != nil {
+		l.t.Fatal(err)
+	}
+	return msg.take()
+}
+
+// ended waits for the end of the stream.
+func (l *rawLink) ended() error {
+	for {
+		var msg rawMessage
+		if err := l.stream.RecvMsg(&msg); err != nil {
+			return err
+		}
+	}
+}
+
+func message(epoch, seq uint64, frames ...[]byte) []byte {
+	b := binary.AppendUvarint(binary.BigEndian.AppendUint64(nil, epoch), seq)
+	for _, f := range frames {
+		b = append(b, f...)
+	}
+	return b
+}
+
+func appendFrame(t *testing.T, to NodeID, g GroupID, req *raft.AppendEntriesRequest) []byte {
+	t.Helper()
+	b, rpc, err := raftCodec{}.request(nil, req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fields := append(appendTarget(1, to, g), 0, rpc)
+	return append(frameHead(frameRaft, fields, len(b)), b...)
+}
+
+// fenced is a node whose group 2 counts what it is given.
+func fenced(t *testing.T) (*Mesh, *atomic.Int64) {
+	m := startMesh(t, &directory{}, "b/1", nil)
+	var seen atomic.Int64
+	script(t, m, 2, func(cmd any) any { seen.Store(int64(cmd.(*raft.AppendEntriesRequest).Term)); return agreeable(cmd) })
+	return m, &seen
+}
+
+func beatOf(t *testing.T, term uint64) []byte {
+	return appendFrame(t, "b/1", 2, &raft.AppendEntriesRequest{RPCHeader: headerOf("a/1"), Term: term})
+}
+
+func TestForgedMessagesEndTheStream(t *testing.T) {
+	cases := map[string]func(l *rawLink){
+		"another epoch from the start": func(l *rawLink) { l.sendBytes(message(l.epoch+1, 1, beatOf(t, 9))) },
+		"epoch of an older stream":     func(l *rawLink) { l.sendBytes(message(l.epoch, 1)); l.sendBytes(message(l.epoch-1, 2, beatOf(t, 9))) },
+		"replayed":                     func(l *rawLink) { l.sendBytes(message(l.epoch, 1)); l.sendBytes(message(l.epoch, 1, beatOf(t, 9))) },
+		"reordered":                    func(l *rawLink) { l.sendBytes(message(l.epoch, 2, beatOf(t, 9))) },
+		"skipped":                      func(l *rawLink) { l.sendBytes(message(l.epoch, 1)); l.sendBytes(message(l.epoch, 3, beatOf(t, 9))) },
+		"short":                        func(l *rawLink) { l.sendBytes([]byte{1, 2, 3}) },
+		"frame beyond the message":     func(l *rawLink) { l.sendBytes(append(message(l.epoch, 1), frameApp, 0xff, 0x7f)) },
+		"unknown frame":                func(l *rawLink) { l.sendBytes(append(message(l.epoch, 1), 77, 0)) },
+		"answer on the asking side":    func(l *rawLink) { l.sendBytes(append(message(l.epoch, 1), frameAnswer, 2, 1, 0)) },
+	}
+	m, seen := fenced(t)
+	for name, send := range cases {
+		t.Run(name, func(t *testing.T) {
+			l := dialRaw(t, m, "a/1")
+			send(l)
+			if err := l.ended(); err == nil {
+				t.Fatal("the stream lives")
+			}
+			if got := seen.Load(); got != 0 {
+				t.Fatalf("a frame of term %d was delivered", got)
+			}
+		})
+	}
+}
+
+// TestNewerStreamFencesTheOlder sends on two streams of one node. Once the newer
+// one has spoken, nothing of the older is delivered, and a greeting alone does not
+// take over.
+func TestNewerStreamFencesTheOlder(t *testing.T) {
+	m, seen := fenced(t)
+	old := dialRaw(t, m, "a/1")
+	old.sendBytes(message(old.epoch, 1, beatOf(t, 1)))
+	until(t, "the first frame arrives", func() bool { return seen.Load() == 1 })
+	newer := dialRaw(t, m, "a/1")
+	old.sendBytes(message(old.epoch, 2, beatOf(t, 2)))
+	until(t, "the older stream still lives", func() bool { return seen.Load() == 2 })
+	newer.sendBytes(message(newer.epoch, 1, beatOf(t, 3)))
+	until(t, "the newer stream speaks", func() bool { return seen.Load() == 3 })
+	old.sendBytes(message(old.epoch, 3, beatOf(t, 4)))
+	if err := old.ended(); err == nil {
+		t.Fatal("the older stream lives")
+	}
+	newer.sendBytes(message(newer.epoch, 2, beatOf(t, 5)))
+	until(t, "the newer stream goes on", func() bool { return seen.Load() == 5 })
+	// A stream opened before another and speaking after it is older, too.
+	first, second := dialRaw(t, m, "a/1"), dialRaw(t, m, "a/1")
+	second.sendBytes(message(second.epoch, 1, beatOf(t, 6)))
+	until(t, "the second speaks", func() bool { return seen.Load() == 6 })
+	first.sendBytes(message(first.epoch, 1, beatOf(t, 7)))
+	if err := first.ended(); err == nil {
+		t.Fatal("a late greeting took over")
+	}
+	if got := seen.Load(); got != 6 {
+		t.Fatalf("frame of term %d was delivered", got)
+	}
+}
+
+func TestMisdirectedFramesAreAnsweredWithAnError(t *testing.T) {
+	m, seen := fenced(t)
+	l := dialRaw(t, m, "a/1")
+	for seq, f := range [][]byte{
+		appendFrame(t, "b/2", 2, &raft.AppendEntriesRequest{Term: 1}), // another incarnation
+		appendFrame(t, "c/1", 2, &raft.AppendEntriesRequest{Term: 1}),
+	} {
+		l.sendBytes(message(l.epoch, uint64(seq+1), f))
+		in := messageSequence{epoch: l.epoch, last: uint64(seq), limit: 1 << 20}
+		msg := rawBytes(l.receive())
+		err := in.each(msg, func(f frame) error { _, _, err := decodeAnswer(f.body); return err })
+		if re, ok := errors.AsType[*RemoteError](err); !ok || re.Code != CodeTarget {
+			t.Errorf("answer %v, want code %d", err, CodeTarget)
+		}
+	}
+	if seen.Load() != 0 || m.Stats().FramesMisdirected != 2 {
+		t.Fatalf("delivered term %d, %+v", seen.Load(), m.Stats())
+	}
+}
+
+func TestSnapshotOfAnOlderLinkIsRefused(t *testing.T) {
+	m, _ := fenced(t)
+	l := dialRaw(t, m, "a/1")
+	l.sendBytes(message(l.epoch, 1))
+	until(t, "the link is active", func() bool { return m.inboundEpoch("a/1") == l.epoch })
+	b, _, err := raftCodec{self: []byte("a/1")}.request(nil, &raft.InstallSnapshotRequest{RPCHeader: headerOf("a/1")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := snapshotHeader{cluster: "c", from: "a/1", to: "b/1", epoch: l.epoch, group: 99, request: b}
+	change := func(f func(*snapshotHeader)) snapshotHeader { h := good; f(&h); return h }
+	for name, c := range map[string]struct {
+		h    snapshotHeader
+		code uint16
+	}{
+		"older link":      {change(func(h *snapshotHeader) { h.epoch-- }), CodeStale},
+		"no link":         {change(func(h *snapshotHeader) { h.from = "z/1" }), CodeStale},
+		"another cluster": {change(func(h *snapshotHeader) { h.cluster = "x" }), CodeCluster},
+		"another target":  {change(func(h *snapshotHeader) { h.to = "b/2" }), CodeTarget},
+		"unknown group":   {good, CodeUnknownGroup},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, err := l.conn.NewStream(withTimeout(t, 10*time.Second), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, snapshotMethod)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := s.SendMsg(rawBytes(c.h.encode())); err != nil {
+				t.Fatal(err)
+			}
+			var msg rawMessage
+			if err := s.RecvMsg(&msg); err != nil {
+				t.Fatal(err)
+			}
+			_, _, err = decodeAnswer(msg.take())
+			if re, ok := errors.AsType[*RemoteError](err); !ok || re.Code != c.code {
+				t.Fatalf("answer %v, want code %d", err, c.code)
+			}
+		})
+	}
+}
+
+func TestBadGreetings(t *testing.T) {
+	m := startMesh(t, &directory{}, "b/1", func(c *Config) { c.DialTimeout = 200 * time.Millisecond })
+	greet := func(b []byte) error {
+		conn, err := grpc.NewClient("passthrough:///"+m.cfg.Listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithDefaultCallOptions(grpc.ForceCodecV2(rawCodec{})))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		s, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, linkMethod)
+		if err != nil {
+			return err
+		}
+		if b != nil {
+			if err := s.SendMsg(rawBytes(b)); err != nil {
+				return err
+			}
+		}
+		var msg rawMessage
+		if err := s.RecvMsg(&msg); err != nil {
+			return err
+		}
+		_, err = decodeReply(msg.take())
+		return err
+	}
+	ok := hello{versionMin: 1, version: 1, cluster: "c", from: "a/1", to: "b/1"}
+	if err := greet(ok.encode()); err != nil {
+		t.Fatalf("good greeting: %v", err)
+	}
+	change := func(f func(*hello)) []byte { h := ok; f(&h); return h.encode() }
+	for name, c := range map[string]struct {
+		b    []byte
+		code uint16 // 0: the stream just ends with an error
+	}{
+		"silence":         {nil, 0},
+		"no magic":        {[]byte("hello there"), 0},
+		"future version":  {change(func(h *hello) { h.versionMin, h.version = 9, 12 }), CodeVersion},
+		"past version":    {change(func(h *hello) { h.versionMin, h.version = 0, 0 }), CodeVersion},
+		"another cluster": {change(func(h *hello) { h.cluster = "d" }), CodeCluster},
+		"virgin caller":   {change(func(h *hello) { h.cluster = "" }), CodeCluster},
+		"another target":  {change(func(h *hello) { h.to = "b/9" }), CodeTarget},
+		"our own name":    {change(func(h *hello) { h.from = "b/1" }), CodeMalformed},
+		"nameless":        {change(func(h *hello) { h.from = "" }), CodeMalformed},
+	} {
+		err := greet(c.b)
+		re, isRemote := errors.AsType[*RemoteError](err)
+		if err == nil || isRemote != (c.code != 0) || (isRemote && re.Code != c.code) {
+			t.Errorf("%s: %v, want code %d", name, err, c.code)
+		}
+	}
+}
