@@ -1,0 +1,220 @@
+package amqp
+
+import (
+	"crypto/rand"
+	"fmt"
+	"math"
+
+	wire "github.com/warrenmq/warren/amqp"
+	"github.com/warrenmq/warren/broker"
+	"github.com/warrenmq/warren/fsm"
+)
+
+func (ch *channel) basicMethod(m wire.Method) error {
+	switch m := m.(type) {
+	case *wire.BasicQos:
+		return ch.qos(m)
+	case *wire.BasicConsume:
+		return ch.consume(m)
+	case *wire.BasicCancel:
+		return ch.cancelConsumer(m)
+	case *wire.BasicCancelOk:
+		return nil // to our cancels, which ask for no answer
+	case *wire.BasicGet:
+		return ch.get(m)
+	case *wire.BasicRecover:
+		if err := ch.recover(m.ID(), m.Requeue); err != nil {
+			return err
+		}
+		ch.reply(&wire.BasicRecoverOk{})
+		return nil
+	case *wire.BasicRecoverAsync:
+		return ch.recover(m.ID(), m.Requeue)
+	}
+	return unexpectedMethod(m.ID())
+}
+
+// qos sets the prefetch of later consumers, or the channel-wide limit.
+func (ch *channel) qos(m *wire.BasicQos) error {
+	if m.PrefetchSize != 0 {
+		return wire.Errorf(wire.NotImplemented, m.ID(), "prefetch_size!=0 (%d)", m.PrefetchSize)
+	}
+	if m.Global {
+		ch.setLimit(m.PrefetchCount)
+	} else {
+		ch.prefetch = m.PrefetchCount
+	}
+	ch.reply(&wire.BasicQosOk{})
+	return nil
+}
+
+func (ch *channel) consume(m *wire.BasicConsume) error {
+	queue, err := ch.queueName(m.Queue, m.ID())
+	if err != nil {
+		return err
+	}
+	priority, err := consumerPriority(m)
+	if err != nil {
+		return err
+	}
+	tag := m.ConsumerTag
+	if tag == "" {
+		tag = "amq.ctag-" + rand.Text()
+	}
+	ch.mu.Lock()
+	if _, taken := ch.consumers[tag]; taken {
+		ch.mu.Unlock()
+		return wire.Errorf(wire.NotAllowed, m.ID(), "attempt to reuse consumer tag '%s'", tag)
+	}
+	if len(ch.consumers) >= consumersMax {
+		ch.mu.Unlock()
+		return wire.Errorf(wire.ResourceError, m.ID(), "too many consumers on one channel (%d)", consumersMax)
+	}
+	cons := &consumer{tag: tag, noAck: m.NoAck}
+	ch.consumers[tag] = cons
+	prefetch := ch.prefetch
+	if ch.limit > 0 && (prefetch == 0 || ch.limit < prefetch) {
+		prefetch = ch.limit
+	}
+	ch.mu.Unlock()
+
+	ctx, cancel := ch.c.operation()
+	defer cancel()
+	handle, err := ch.broker.Consume(ctx, broker.Consume{
+		Queue: queue, Tag: tag, NoAck: m.NoAck, Exclusive: m.Exclusive,
+		Prefetch: prefetch, Priority: priority, Arguments: m.Arguments,
+	})
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	if err != nil {
+		delete(ch.consumers, tag)
+		return err
+	}
+	ch.startConsumer(cons, handle, m.NoWait)
+	return nil
+}
+
+// consumersMax bounds the consumers of one channel.
+const consumersMax = 65535
+
+// startConsumer answers consume and lets go what came before; called with mu held.
+func (ch *channel) startConsumer(cons *consumer, handle Consumer, noWait bool) {
+	cons.handle = handle
+	if !noWait {
+		ch.reply(&wire.BasicConsumeOk{ConsumerTag: cons.tag})
+	}
+	cons.started = true
+	for _, d := range cons.early {
+		ch.deliverLocked(cons, d)
+	}
+	cons.early = nil
+	if cons.cancelled {
+		ch.cancelledLocked(cons)
+	}
+}
+
+// consumerPriority reads x-priority.
+func consumerPriority(m *wire.BasicConsume) (int32, error) {
+	v, ok := m.Arguments.Get("x-priority")
+	if !ok {
+		return 0, nil
+	}
+	n, ok := wire.AsInt64(v)
+	if !ok {
+		return 0, wire.Errorf(wire.PreconditionFailed, m.ID(),
+			"invalid arg 'x-priority' for consumer: expected integer, got %s", wire.TypeName(v))
+	}
+	return int32(max(math.MinInt32, min(n, math.MaxInt32))), nil
+}
+
+// cancelConsumer ends a consumer; an unknown tag is fine.
+func (ch *channel) cancelConsumer(m *wire.BasicCancel) error {
+	ch.mu.Lock()
+	cons := ch.consumers[m.ConsumerTag]
+	ch.mu.Unlock()
+	if cons != nil && cons.handle != nil {
+		ctx, cancel := ch.c.operation()
+		defer cancel()
+		if err := cons.handle.Cancel(ctx); err != nil {
+			return err
+		}
+		ch.mu.Lock()
+		delete(ch.consumers, m.ConsumerTag)
+		ch.mu.Unlock()
+	}
+	if !m.NoWait {
+		ch.reply(&wire.BasicCancelOk{ConsumerTag: m.ConsumerTag})
+	}
+	return nil
+}
+
+func (ch *channel) get(m *wire.BasicGet) error {
+	queue, err := ch.queueName(m.Queue, m.ID())
+	if err != nil {
+		return err
+	}
+	ctx, cancel := ch.c.operation()
+	defer cancel()
+	d, remaining, err := ch.broker.Get(ctx, queue, m.NoAck)
+	if err != nil {
+		return err
+	}
+	if d == nil {
+		ch.reply(&wire.BasicGetEmpty{})
+		return nil
+	}
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	ch.lastTag++
+	if !m.NoAck {
+		ch.unacked.push(ch.lastTag, d)
+	}
+	ch.c.out.content(outContent{
+		channel: ch.num, redelivered: d.Redelivered, remaining: remaining, tag: ch.lastTag, delivery: d,
+	})
+	return nil
+}
+
+// ack ends one delivery or, with multiple, all up to tag; tag 0 with multiple
+// means everything outstanding.
+func (ch *channel) ack(kind broker.SettleKind, tag uint64, multiple bool) error {
+	if len(ch.settling) > 0 && ch.settleKind != kind {
+		ch.settleNow()
+	}
+	ch.mu.Lock()
+	before := len(ch.settling)
+	switch {
+	case multiple && tag == 0:
+		ch.settling = ch.unacked.takeUpTo(math.MaxUint64, ch.settling)
+	case multiple && ch.unacked.find(tag) >= 0:
+		ch.settling = ch.unacked.takeUpTo(tag, ch.settling)
+	case !multiple:
+		if d, ok := ch.unacked.take(tag); ok {
+			ch.settling = append(ch.settling, d)
+		}
+	}
+	done := ch.settling[before:]
+	ch.releaseGate(done)
+	ch.mu.Unlock()
+	if len(done) == 0 {
+		if multiple && tag == 0 {
+			return nil
+		}
+		return &wire.Error{Code: wire.PreconditionFailed, Text: fmt.Sprintf("unknown delivery tag %d", tag)}
+	}
+	ch.settleKind = kind
+	ch.touch()
+	return nil
+}
+
+// recover returns everything outstanding to its queues.
+func (ch *channel) recover(id wire.MethodID, requeue bool) error {
+	if !requeue {
+		return wire.Errorf(wire.NotImplemented, id, "requeue=false")
+	}
+	if err := ch.ack(fsm.RequeueCounted, 0, true); err != nil {
+		return err
+	}
+	ch.flush()
+	return nil
+}

@@ -1,0 +1,68 @@
+package amqp
+
+import (
+	"context"
+
+	"github.com/warrenmq/warren/broker"
+)
+
+// Broker is what the server needs of the broker.
+type Broker interface {
+	// Login checks a SASL response; loopback tells whether the peer is on this
+	// machine. A refusal is a *broker.Error with AccessRefused.
+	Login(ctx context.Context, mechanism string, response []byte, loopback bool) (broker.User, error)
+	// Open begins a connection to a vhost.
+	Open(ctx context.Context, u broker.User, vhost string, info broker.ConnInfo) (Conn, error)
+}
+
+// Conn is an open connection at the broker. All calls come from one goroutine.
+type Conn interface {
+	// Close deletes the exclusive queues and closes what is still open.
+	Close(ctx context.Context)
+	DeclareExchange(ctx context.Context, e broker.ExchangeDeclare) error
+	DeleteExchange(ctx context.Context, name string, ifUnused bool) error
+	Bind(ctx context.Context, b broker.Binding) error
+	Unbind(ctx context.Context, b broker.Binding) error
+	DeclareQueue(ctx context.Context, q broker.QueueDeclare) (broker.QueueOK, error)
+	PurgeQueue(ctx context.Context, name string) (uint32, error)
+	DeleteQueue(ctx context.Context, name string, ifUnused, ifEmpty bool) (uint32, error)
+	OpenChannel(s Sink) Channel
+}
+
+// Channel is an open channel at the broker. All calls come from one goroutine.
+type Channel interface {
+	// Publish routes p, which it does not keep. It may block for back-pressure. If
+	// routed is false no confirm will come.
+	Publish(ctx context.Context, p *broker.Publish) (routed bool, err error)
+	// Flush sends what Publish and Settle collected.
+	Flush()
+	// Consume starts a consumer; deliveries may reach the Sink before it returns.
+	Consume(ctx context.Context, c broker.Consume) (Consumer, error)
+	// Get fetches one message; d is nil if there is none.
+	Get(ctx context.Context, queue string, noAck bool) (d *broker.Delivery, remaining uint32, err error)
+	// Settle ends deliveries. It does not keep ds.
+	Settle(kind broker.SettleKind, ds []*broker.Delivery)
+	// Close cancels the consumers and returns what was not settled.
+	Close(ctx context.Context)
+}
+
+// Consumer is a running consumer at the broker.
+type Consumer interface {
+	Tag() string
+	// Cancel ends it; no delivery comes after it returns.
+	Cancel(ctx context.Context) error
+	// Written tells what has left for the client: it refills the transfer window.
+	// It is called by the connection's writer.
+	Written(messages, bytes int)
+}
+
+// Sink receives what happens on a channel without being asked. It is
+// [broker.Sink] with the consumer as an interface. The calls neither block nor
+// call back; they may come from any goroutine.
+type Sink interface {
+	// Confirm ends publishes; results is the caller's again after the call.
+	Confirm(results []broker.Confirm)
+	Deliver(c Consumer, d *broker.Delivery)
+	// Cancelled says that the broker ended the consumer.
+	Cancelled(c Consumer)
+}

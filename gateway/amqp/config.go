@@ -1,0 +1,106 @@
+package amqp
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+)
+
+// Config sets what a Server offers and where it stops.
+type Config struct {
+	// Product, Version and ClusterName appear in the server-properties. Clients
+	// compare versions as numbers: x.y.z.
+	Product, Version, ClusterName string
+	// Mechanisms are the SASL mechanisms on offer, best first.
+	Mechanisms []string
+
+	// FrameMax is the largest frame in bytes the server offers. Smaller ones cost
+	// more frames for a large message, larger ones more memory for a connection.
+	FrameMax uint32
+	// FrameMaxMin is the smallest frame-max a client may ask for, in bytes.
+	FrameMaxMin uint32
+	// ChannelMax is how many channels a connection may have.
+	ChannelMax uint16
+	// Heartbeat is offered to clients, in seconds; what the client answers counts.
+	// 0 switches heartbeats off unless the client wants them.
+	Heartbeat uint16
+	// MessageBytesMax is the largest message body in bytes.
+	MessageBytesMax int
+	// AssemblyBytesMax bounds the bodies that are still arriving on all channels
+	// of a connection, in bytes. It is at least MessageBytesMax.
+	AssemblyBytesMax int
+	// WriteBufferBytes is how many bytes of answers may wait for a client that does
+	// not read before the server stops reading from it.
+	WriteBufferBytes int
+	// ConnectionsMax bounds the open connections; more are closed at once.
+	ConnectionsMax int
+
+	// HandshakeTimeout bounds the time from accept to connection.open-ok.
+	HandshakeTimeout time.Duration
+	// AuthFailureDelay is how long a refused login waits for its answer, against
+	// guessing.
+	AuthFailureDelay time.Duration
+	// CloseTimeout is how long a peer may take to answer connection.close.
+	CloseTimeout time.Duration
+	// WriteTimeout ends a connection whose peer takes no byte for so long.
+	WriteTimeout time.Duration
+	// OperationTimeout is the last resort bound for one operation of the broker,
+	// which has tighter ones of its own.
+	OperationTimeout time.Duration
+
+	Logger *slog.Logger
+}
+
+// Default returns the configuration of RabbitMQ 4 in Warren's name.
+func Default() Config {
+	return Config{
+		Product: "Warren", Version: "0.1.0", ClusterName: "warren",
+		Mechanisms:       []string{"PLAIN", "AMQPLAIN"},
+		FrameMax:         131072,
+		FrameMaxMin:      8192,
+		ChannelMax:       2047,
+		Heartbeat:        60,
+		MessageBytesMax:  16 << 20,
+		AssemblyBytesMax: 64 << 20,
+		WriteBufferBytes: 1 << 20,
+		ConnectionsMax:   10000,
+		HandshakeTimeout: 10 * time.Second,
+		AuthFailureDelay: time.Second,
+		CloseTimeout:     5 * time.Second,
+		WriteTimeout:     60 * time.Second,
+		OperationTimeout: 60 * time.Second,
+		Logger:           slog.Default(),
+	}
+}
+
+// Validate reports everything that is wrong with c.
+func (c *Config) Validate() error {
+	var errs []error
+	bad := func(cond bool, format string, args ...any) {
+		if cond {
+			errs = append(errs, fmt.Errorf("amqp gateway: "+format, args...))
+		}
+	}
+	bad(c.Product == "" || c.Version == "", "product and version are needed")
+	bad(len(c.Mechanisms) == 0, "no authentication mechanism")
+	bad(c.FrameMaxMin < 4096, "frame_max minimum %d is below 4096", c.FrameMaxMin)
+	bad(c.FrameMax < c.FrameMaxMin || c.FrameMax > 16<<20, "frame_max %d is not in %d..%d", c.FrameMax, c.FrameMaxMin, 16<<20)
+	bad(c.ChannelMax < 1, "channel_max is 0")
+	bad(c.MessageBytesMax < 1 || c.MessageBytesMax > bodyBytesCeiling, "message size %d is not in 1..%d", c.MessageBytesMax, bodyBytesCeiling)
+	bad(c.AssemblyBytesMax < c.MessageBytesMax, "assembly bound %d is below the message size %d", c.AssemblyBytesMax, c.MessageBytesMax)
+	bad(c.WriteBufferBytes < 4096, "write buffer %d is below 4096", c.WriteBufferBytes)
+	bad(c.ConnectionsMax < 1, "connection limit %d is below 1", c.ConnectionsMax)
+	for name, d := range map[string]time.Duration{
+		"handshake timeout": c.HandshakeTimeout, "close timeout": c.CloseTimeout,
+		"write timeout": c.WriteTimeout, "operation timeout": c.OperationTimeout,
+	} {
+		bad(d <= 0, "%s is not positive", name)
+	}
+	bad(c.AuthFailureDelay < 0, "authentication failure delay is negative")
+	bad(c.Logger == nil, "no logger")
+	return errors.Join(errs...)
+}
+
+func (c *Config) mechanisms() string { return strings.Join(c.Mechanisms, " ") }

@@ -1,0 +1,140 @@
+package amqp
+
+import (
+	wire "github.com/warrenmq/warren/amqp"
+	"github.com/warrenmq/warren/broker"
+)
+
+// probeTag marks the tags of immediate publishes outside confirm mode: they tell
+// of a return, and nothing is confirmed to the client.
+const probeTag = 1 << 63
+
+// confirms is the state of publisher confirms of a channel, under its mutex:
+// publishes without an answer, and answers that the writer has not fetched yet.
+type confirms struct {
+	pending tagList[struct{}]
+	acked   []uint64
+	nacked  []uint64
+	last    uint64 // publish counted last
+	queued  bool   // in the outbox's dirty list
+}
+
+// drop forgets everything.
+func (f *confirms) drop() { *f = confirms{queued: f.queued} }
+
+// settle notes the answer to one publish; unknown tags are ignored.
+func (f *confirms) settle(tag uint64, refused bool) {
+	if _, ok := f.pending.take(tag); !ok {
+		return
+	}
+	if refused {
+		f.nacked = append(f.nacked, tag)
+	} else {
+		f.acked = append(f.acked, tag)
+	}
+}
+
+// append encodes the answers and forgets them. Refusals go first, so that an
+// acknowledgement of many never covers a number whose refusal is still to come;
+// the numbers below the lowest unanswered one are acknowledged by one frame.
+func (f *confirms) append(dst []byte, channel uint16) []byte {
+	for _, tag := range f.nacked {
+		dst = (&wire.BasicNack{DeliveryTag: tag}).AppendFrame(dst, channel)
+	}
+	bound := f.last + 1
+	if low, ok := f.pending.lowest(); ok {
+		bound = low
+	}
+	var highest uint64
+	below := 0
+	for _, tag := range f.acked {
+		if tag < bound {
+			highest = max(highest, tag)
+			below++
+		}
+	}
+	if below > 0 {
+		dst = (&wire.BasicAck{DeliveryTag: highest, Multiple: below > 1}).AppendFrame(dst, channel)
+	}
+	for _, tag := range f.acked {
+		if tag >= bound {
+			dst = (&wire.BasicAck{DeliveryTag: tag}).AppendFrame(dst, channel)
+		}
+	}
+	f.acked, f.nacked = emptied(f.acked), emptied(f.nacked)
+	return dst
+}
+
+func emptied(s []uint64) []uint64 {
+	if cap(s) > tagsKept {
+		return nil
+	}
+	return s[:0]
+}
+
+// heldMessage is an immediate message, kept until its verdict is known.
+type heldMessage struct {
+	exchange, key string
+	props         wire.RawProperties
+	body          []byte
+}
+
+func (m *heldMessage) bytes() int {
+	return len(m.exchange) + len(m.key) + len(m.props) + len(m.body)
+}
+
+// Confirm implements Sink.
+func (ch *channel) Confirm(results []broker.Confirm) {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	if ch.silent {
+		return
+	}
+	for _, r := range results {
+		if ch.immediate != nil {
+			ch.verdict(r)
+		}
+		if r.Tag&probeTag == 0 {
+			ch.confirms.settle(r.Tag, r.Refused)
+		}
+	}
+	ch.announce()
+}
+
+// announce queues the channel for the writer; called with mu held.
+func (ch *channel) announce() {
+	f := &ch.confirms
+	if !f.queued && len(f.acked)+len(f.nacked) > 0 {
+		f.queued = true
+		ch.c.out.confirms(ch)
+	}
+}
+
+// appendConfirms is the writer fetching what announce queued.
+func (ch *channel) appendConfirms(dst []byte) []byte {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	ch.confirms.queued = false
+	return ch.confirms.append(dst, ch.num)
+}
+
+// verdict returns an immediate message that no consumer could take; called with
+// mu held.
+func (ch *channel) verdict(r broker.Confirm) {
+	m := ch.immediate[r.Tag]
+	if m == nil {
+		return
+	}
+	delete(ch.immediate, r.Tag)
+	ch.c.out.hold(-m.bytes())
+	if r.NoConsumers {
+		ch.giveBack(wire.NoConsumers, m.exchange, m.key, m.props, m.body)
+	}
+}
+
+// giveBack sends basic.return.
+func (ch *channel) giveBack(code uint16, exchange, key string, props wire.RawProperties, body []byte) {
+	ch.c.srv.stats.returns.Add(1)
+	m := wire.BasicReturn{ReplyCode: code, ReplyText: wire.ReplyName(code), Exchange: exchange, RoutingKey: key}
+	ch.c.out.giveBack(ch.num, &m, props, body, ch.c.frameMax)
+}

@@ -1,0 +1,366 @@
+package amqp
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	wire "github.com/warrenmq/warren/amqp"
+	"github.com/warrenmq/warren/broker"
+)
+
+// conn is one client's connection. Its fields belong to the reader's goroutine
+// unless they say otherwise.
+type conn struct {
+	srv *Server
+	nc  net.Conn
+	log *slog.Logger
+	out *outbox
+	in  inbound
+	fr  *wire.FrameReader
+
+	ctx    context.Context // ends with the connection or a kick
+	cancel context.CancelFunc
+
+	user       broker.User
+	vhost      string
+	name       string // the client's connection_name
+	broker     Conn   // nil until connection.open
+	frameMax   uint32 // negotiated; the writer reads it after the first content
+	channelMax uint16
+	// cancelNotify and blockedNotify are the client's capabilities.
+	cancelNotify, blockedNotify, failureClose bool
+
+	channels    map[uint16]*channel
+	current     *channel   // the channel of the last frame, to spare the map
+	touched     []*channel // with something to settle or flush at the end of the burst
+	assembled   int        // bytes of bodies that are still arriving
+	published   uint64     // since the last burst
+	isPublisher bool       // has published once
+
+	// heartbeat is the negotiated interval in nanoseconds, for the writer.
+	heartbeat atomic.Int64
+	// sender is closed when the writer has ended.
+	sender chan struct{}
+
+	// Any goroutine:
+	kicked  atomic.Pointer[broker.Error]
+	blockMu sync.Mutex
+	// Guarded by blockMu.
+	publisher bool   // has published
+	open      bool   // connection.open-ok was sent
+	told      string // reason of connection.blocked, "" if not blocked
+	unblocked chan struct{}
+}
+
+func newConn(s *Server, nc net.Conn) *conn {
+	c := &conn{
+		srv: s, nc: nc, log: s.log.With("peer", nc.RemoteAddr().String()),
+		out:      newOutbox(s.cfg.WriteBufferBytes),
+		channels: map[uint16]*channel{}, sender: make(chan struct{}),
+	}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c.in = inbound{c: c}
+	c.fr = wire.NewFrameReader(&c.in)
+	return c
+}
+
+// run serves the connection until it ends and everything about it is released.
+func (c *conn) run() {
+	defer c.nc.Close() //nolint:errcheck // it has ended anyhow
+	defer c.cancel()
+	go func() { // ends when the outbox is finished or aborted, waited for below
+		defer close(c.sender)
+		(&writer{c: c}).run()
+	}()
+	if tcp, ok := c.nc.(*net.TCPConn); ok {
+		_ = tcp.SetNoDelay(true) // the writer batches
+	}
+	err := c.handshake()
+	if err != nil {
+		c.srv.stats.handshakesFailed.Add(1)
+	} else {
+		err = c.serve()
+	}
+	c.end(err)
+	c.out.finish()
+	<-c.sender
+}
+
+// serve handles frames until the connection ends; the error says how.
+func (c *conn) serve() error {
+	for {
+		if !c.fr.Ready() {
+			c.endBurst()
+			if err := c.whileBlocked(); err != nil {
+				return err
+			}
+		}
+		f, err := c.fr.Next()
+		if err != nil {
+			return err
+		}
+		if err := c.frame(f); err != nil {
+			return err
+		}
+	}
+}
+
+// endBurst passes on what a burst of frames collected.
+func (c *conn) endBurst() {
+	for i, ch := range c.touched {
+		ch.touched = false
+		ch.flush()
+		c.touched[i] = nil
+	}
+	c.touched = c.touched[:0]
+	if c.published > 0 {
+		c.srv.stats.published.Add(c.published)
+		c.srv.stats.bursts.Add(1)
+		c.published = 0
+	}
+	c.out.waitRoom()
+}
+
+// frame handles one frame. An error ends the connection.
+func (c *conn) frame(f wire.Frame) error {
+	switch f.Type {
+	case wire.FrameMethod:
+		if f.Channel == 0 {
+			return c.connectionMethod(f.Payload)
+		}
+		return c.channelMethod(f)
+	case wire.FrameHeartbeat:
+		if f.Channel != 0 {
+			return wire.Errorf(wire.UnexpectedFrame, 0, "heartbeat on channel %d", f.Channel)
+		}
+		return nil
+	default:
+		return c.content(f)
+	}
+}
+
+// connectionMethod handles a method on channel 0 of an open connection.
+func (c *conn) connectionMethod(payload []byte) error {
+	m, err := wire.Decode(payload)
+	if err != nil {
+		return err
+	}
+	switch m := m.(type) {
+	case *wire.ConnectionClose:
+		return errClientClosed
+	case *wire.ConnectionCloseOk:
+		return nil // answers a close we did not send: harmless
+	case *wire.ConnectionUpdateSecret:
+		return c.updateSecret(m)
+	default:
+		return wire.Errorf(wire.ChannelError, m.ID(), "unexpected method %s on channel 0 of a running connection", m.Name())
+	}
+}
+
+// updateSecret replaces the credential of the user.
+func (c *conn) updateSecret(m *wire.ConnectionUpdateSecret) error {
+	ctx, cancel := c.operation()
+	defer cancel()
+	response := "\x00" + c.user.Name + "\x00" + m.NewSecret
+	u, err := c.srv.broker.Login(ctx, "PLAIN", []byte(response), isLoopback(c.nc.RemoteAddr()))
+	if err != nil {
+		c.log.Warn("update of secret refused", "user", c.user.Name, "err", err)
+		return wire.Errorf(wire.NotAllowed, m.ID(), "new secret was refused for user '%s'", c.user.Name)
+	}
+	c.user = u
+	c.log.Info("secret updated", "user", u.Name, "reason", m.Reason)
+	c.out.method(0, &wire.ConnectionUpdateSecretOk{})
+	return nil
+}
+
+// operation bounds one blocking call of the broker.
+func (c *conn) operation() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(c.ctx, c.srv.cfg.OperationTimeout)
+}
+
+// kick ends the connection with connection.close. It does not block and may be
+// called from any goroutine; only the first call counts.
+func (c *conn) kick(why *broker.Error) {
+	if !c.kicked.CompareAndSwap(nil, why) {
+		return
+	}
+	c.cancel()
+	c.out.interrupt()
+	_ = c.nc.SetReadDeadline(past()) // wakes the reader; a closed socket has none
+	c.blockMu.Lock()
+	defer c.blockMu.Unlock()
+	c.freeReader()
+}
+
+// cut ends the connection without a word.
+func (c *conn) cut() {
+	c.cancel()
+	c.out.abort()
+	_ = c.nc.Close()
+}
+
+// writeFailed is called by the writer when the socket fails.
+func (c *conn) writeFailed(err error) {
+	c.log.Debug("write failed", "err", err)
+	c.cut()
+}
+
+// end says goodbye as the error demands and releases what the broker keeps.
+func (c *conn) end(err error) {
+	if why := c.kicked.Load(); why != nil {
+		err = protocolError(why, 0)
+	}
+	protocol, isProtocol := errors.AsType[*wire.Error](err)
+	switch {
+	case errors.Is(err, errClientClosed):
+		c.release()
+		c.out.last(&wire.ConnectionCloseOk{})
+		c.out.finish()
+		<-c.sender
+		c.drain(false)
+		c.log.Debug("connection closed by client", "user", c.user.Name)
+	case isProtocol:
+		c.srv.stats.connectionErrors.Add(1)
+		level := slog.LevelWarn
+		if protocol.Code == wire.ConnectionForced {
+			level = slog.LevelInfo
+		}
+		c.log.Log(context.Background(), level, "closing connection", "user", c.user.Name, "err", protocol, "cause", protocol.Err)
+		c.out.last(protocol.ConnectionClose())
+		c.release()
+		c.drain(protocol.Code != wire.FrameError)
+	default:
+		c.logEnd(err)
+		c.release()
+	}
+}
+
+func (c *conn) logEnd(err error) {
+	switch {
+	case errors.Is(err, errHeartbeat):
+		c.srv.stats.heartbeatsMissed.Add(1)
+		c.log.Warn("missed heartbeats from client", "user", c.user.Name, "interval", time.Duration(c.heartbeat.Load()))
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed):
+		c.log.Debug("client closed the socket without closing the connection", "user", c.user.Name)
+	default:
+		c.log.Info("connection ended", "user", c.user.Name, "err", err)
+	}
+}
+
+// release gives everything back to the broker: channels, unsettled deliveries,
+// exclusive queues. It works on when the connection's context has ended.
+func (c *conn) release() {
+	for _, ch := range c.channels {
+		ch.silence()
+	}
+	if c.broker == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), c.srv.cfg.OperationTimeout)
+	defer cancel()
+	for _, ch := range c.channels {
+		ch.flush()
+		ch.closeBroker(ctx)
+	}
+	c.broker.Close(ctx)
+	c.broker = nil
+}
+
+// drain reads and forgets what the peer still sends, so that closing the socket
+// does not destroy what was written. It ends with the peer's close-ok (if frames
+// can still be told apart), the end of the stream, or the close timeout.
+func (c *conn) drain(frames bool) {
+	c.in.final(c.srv.cfg.CloseTimeout)
+	if !frames {
+		if half, ok := c.nc.(interface{ CloseWrite() error }); ok {
+			c.out.finish()
+			<-c.sender
+			_ = half.CloseWrite() // the peer may be gone already
+		}
+		_, _ = io.Copy(io.Discard, c.nc)
+		return
+	}
+	for {
+		f, err := c.fr.Next()
+		if err != nil {
+			return
+		}
+		if f.Type != wire.FrameMethod || f.Channel != 0 {
+			continue
+		}
+		switch m, _ := wire.Decode(f.Payload); m.(type) {
+		case *wire.ConnectionCloseOk:
+			return
+		case *wire.ConnectionClose:
+			c.out.answerClose()
+		}
+	}
+}
+
+// inbound is the socket as the frame reader sees it: it keeps the deadlines.
+type inbound struct {
+	c        *conn
+	timeout  time.Duration // silence that ends the connection, 0 for any
+	deadline time.Time     // what is set at the socket
+	fixed    bool          // deadline stays as it is
+}
+
+func past() time.Time { return time.Unix(1, 0) }
+
+// until sets a fixed deadline, for the handshake.
+func (in *inbound) until(t time.Time) {
+	in.fixed = true
+	_ = in.c.nc.SetReadDeadline(t) // reads report a closed socket
+}
+
+// silence ends the connection when nothing comes for d; 0 allows any silence.
+func (in *inbound) silence(d time.Duration) {
+	in.fixed, in.timeout, in.deadline = false, d, time.Time{}
+	_ = in.c.nc.SetReadDeadline(time.Time{})
+}
+
+// final sets the deadline for the rest of the connection, kicked or not.
+func (in *inbound) final(d time.Duration) {
+	in.until(time.Now().Add(d))
+	in.timeout = -1
+}
+
+// restart gives the peer a whole interval again after the server did not read.
+func (in *inbound) restart() { in.deadline = time.Time{} }
+
+// Read implements io.Reader.
+func (in *inbound) Read(b []byte) (int, error) {
+	if !in.fixed && in.timeout > 0 {
+		// Setting the deadline costs as much as a small read: do it when an
+		// eighth of it has passed.
+		now := time.Now()
+		if in.deadline.Sub(now) < in.timeout {
+			in.deadline = now.Add(in.timeout + in.timeout/8)
+			if err := in.c.nc.SetReadDeadline(in.deadline); err != nil {
+				return 0, err
+			}
+		}
+	}
+	if in.timeout >= 0 && in.c.kicked.Load() != nil {
+		return 0, errKicked
+	}
+	n, err := in.c.nc.Read(b)
+	if err != nil && errors.Is(err, os.ErrDeadlineExceeded) {
+		switch {
+		case in.timeout >= 0 && in.c.kicked.Load() != nil:
+			err = errKicked
+		case in.fixed:
+			err = errHandshakeLate
+		default:
+			err = errHeartbeat
+		}
+	}
+	return n, err
+}

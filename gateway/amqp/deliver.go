@@ -1,0 +1,105 @@
+package amqp
+
+import (
+	wire "github.com/warrenmq/warren/amqp"
+	"github.com/warrenmq/warren/broker"
+)
+
+// Deliver implements Sink.
+func (ch *channel) Deliver(handle Consumer, d *broker.Delivery) {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	cons := ch.consumers[handle.Tag()]
+	if ch.silent || cons == nil {
+		return // the broker takes back what the channel does not settle
+	}
+	if cons.handle == nil {
+		cons.handle = handle
+	}
+	if !cons.started {
+		cons.early = append(cons.early, d)
+		return
+	}
+	ch.deliverLocked(cons, d)
+}
+
+// deliverLocked sends d, or keeps it while the channel-wide limit is reached.
+func (ch *channel) deliverLocked(cons *consumer, d *broker.Delivery) {
+	if !cons.noAck && ch.limit > 0 && (len(ch.gated) > 0 || ch.holding() >= int(ch.limit)) {
+		ch.gated = append(ch.gated, gatedDelivery{cons, d})
+		return
+	}
+	ch.sendLocked(cons, d)
+}
+
+func (ch *channel) sendLocked(cons *consumer, d *broker.Delivery) {
+	ch.lastTag++
+	if !cons.noAck {
+		ch.unacked.push(ch.lastTag, d)
+	}
+	ch.c.out.content(outContent{
+		channel: ch.num, redelivered: d.Redelivered, tag: ch.lastTag, consumer: cons, delivery: d,
+	})
+}
+
+// Cancelled implements Sink.
+func (ch *channel) Cancelled(handle Consumer) {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	cons := ch.consumers[handle.Tag()]
+	if ch.silent || cons == nil {
+		return
+	}
+	cons.cancelled = true
+	if cons.started {
+		ch.cancelledLocked(cons)
+	}
+}
+
+// cancelledLocked forgets a consumer that the broker ended and tells the client
+// if it understands.
+func (ch *channel) cancelledLocked(cons *consumer) {
+	delete(ch.consumers, cons.tag)
+	if ch.c.cancelNotify {
+		ch.reply(&wire.BasicCancel{ConsumerTag: cons.tag, NoWait: true})
+	}
+}
+
+// gatedDelivery waits for the channel-wide limit.
+type gatedDelivery struct {
+	cons *consumer
+	d    *broker.Delivery
+}
+
+// holding is the number of deliveries that count against the channel-wide limit.
+// What was fetched by get counts too while it is not settled.
+func (ch *channel) holding() int { return ch.unacked.len() }
+
+// setLimit changes the channel-wide limit; 0 lifts it.
+func (ch *channel) setLimit(n uint16) {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	ch.limit = n
+	ch.openGate()
+}
+
+// releaseGate sends gated deliveries in the place of settled ones; called with mu
+// held.
+func (ch *channel) releaseGate(settled []*broker.Delivery) {
+	if len(ch.gated) > 0 && len(settled) > 0 {
+		ch.openGate()
+	}
+}
+
+func (ch *channel) openGate() {
+	n := 0
+	for n < len(ch.gated) && (ch.limit == 0 || ch.holding() < int(ch.limit)) {
+		ch.sendLocked(ch.gated[n].cons, ch.gated[n].d)
+		n++
+	}
+	if n == len(ch.gated) {
+		ch.gated = nil
+	} else {
+		ch.gated = ch.gated[n:]
+	}
+}

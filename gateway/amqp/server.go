@@ -1,0 +1,222 @@
+package amqp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	wire "github.com/warrenmq/warren/amqp"
+	"github.com/warrenmq/warren/broker"
+)
+
+// ErrServerClosed is returned by Serve after Shutdown.
+var ErrServerClosed = errors.New("amqp gateway: server is shut down")
+
+// Server accepts and serves AMQP connections.
+type Server struct {
+	cfg    Config
+	broker Broker
+	log    *slog.Logger
+
+	// blocked is the reason why publishers are not read, "" for none.
+	blocked atomic.Pointer[string]
+	stats   counters
+
+	mu        sync.Mutex
+	listeners map[net.Listener]struct{}
+	conns     map[*conn]struct{}
+	closed    bool
+	wg        sync.WaitGroup // connections
+}
+
+// New returns a server that serves b.
+func New(cfg Config, b Broker) (*Server, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	s := &Server{
+		cfg: cfg, broker: b, log: cfg.Logger,
+		listeners: map[net.Listener]struct{}{}, conns: map[*conn]struct{}{},
+	}
+	s.blocked.Store(new(string))
+	return s, nil
+}
+
+// Serve accepts connections from ln until Shutdown, and closes ln. It may run
+// for several listeners at once.
+func (s *Server) Serve(ln net.Listener) error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return errors.Join(ErrServerClosed, ln.Close())
+	}
+	s.listeners[ln] = struct{}{}
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		delete(s.listeners, ln)
+		s.mu.Unlock()
+		_ = ln.Close() // closed already on the way here, or not worth a word
+	}()
+	const pauseMax = time.Second
+	var pause time.Duration
+	for {
+		nc, err := ln.Accept()
+		if err == nil {
+			pause = 0
+			s.start(nc)
+			continue
+		}
+		if s.isClosed() {
+			return ErrServerClosed
+		}
+		if errors.Is(err, net.ErrClosed) {
+			return fmt.Errorf("amqp gateway: accept: %w", err)
+		}
+		// Out of file descriptors or the like: it passes when connections end.
+		pause = min(max(2*pause, 5*time.Millisecond), pauseMax)
+		s.log.Warn("accept failed", "err", err, "pause", pause)
+		time.Sleep(pause)
+	}
+}
+
+func (s *Server) isClosed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closed
+}
+
+// start serves nc on its own goroutine, or closes it.
+func (s *Server) start(nc net.Conn) {
+	s.mu.Lock()
+	full := len(s.conns) >= s.cfg.ConnectionsMax
+	if s.closed || full {
+		s.mu.Unlock()
+		_ = nc.Close()
+		if full {
+			s.stats.refused.Add(1)
+			s.log.Warn("connection limit reached", "peer", nc.RemoteAddr(), "limit", s.cfg.ConnectionsMax)
+		}
+		return
+	}
+	c := newConn(s, nc)
+	s.conns[c] = struct{}{}
+	s.wg.Add(1)
+	s.mu.Unlock()
+	s.stats.accepted.Add(1)
+	go func() {
+		defer s.wg.Done()
+		defer func() {
+			s.mu.Lock()
+			delete(s.conns, c)
+			s.mu.Unlock()
+		}()
+		c.run()
+	}()
+}
+
+func (s *Server) connections() []*conn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make([]*conn, 0, len(s.conns))
+	for c := range s.conns {
+		all = append(all, c)
+	}
+	return all
+}
+
+// Shutdown stops accepting, tells every client, and waits until all connections
+// have ended. When ctx ends first it cuts them off and returns ctx's error.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.mu.Lock()
+	s.closed = true
+	for ln := range s.listeners {
+		_ = ln.Close() // Serve sees the error and ends
+	}
+	s.mu.Unlock()
+	for _, c := range s.connections() {
+		c.kick(broker.Errorf(broker.ConnectionForced, "broker forced connection closure with reason 'shutdown'"))
+	}
+	ended := make(chan struct{})
+	go func() {
+		s.wg.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+		return nil
+	case <-ctx.Done():
+	}
+	for _, c := range s.connections() {
+		c.cut()
+	}
+	<-ended
+	return ctx.Err()
+}
+
+// SetBlocked stops reading from publishing connections while reason is not
+// empty, such as "low on memory" or "low on disk & low on memory".
+func (s *Server) SetBlocked(reason string) {
+	s.blocked.Store(&reason)
+	for _, c := range s.connections() {
+		c.updateBlocked()
+	}
+}
+
+// serverProperties are the first thing a client learns.
+func (s *Server) serverProperties() wire.Table {
+	capabilities := wire.Table{}
+	for _, name := range []string{
+		"publisher_confirms", "exchange_exchange_bindings", "basic.nack", "consumer_cancel_notify",
+		"connection.blocked", "consumer_priorities", "authentication_failure_close",
+		"per_consumer_qos", "direct_reply_to",
+	} {
+		capabilities.Set(name, true)
+	}
+	t := wire.Table{}
+	t.Set("capabilities", capabilities)
+	t.Set("cluster_name", s.cfg.ClusterName)
+	t.Set("copyright", "The Warren authors")
+	t.Set("information", "Licensed under the Apache License 2.0")
+	t.Set("platform", "Go")
+	t.Set("product", s.cfg.Product)
+	t.Set("version", s.cfg.Version)
+	return t
+}
+
+// Stats are totals since the server was made, and gauges of now.
+type Stats struct {
+	Connections        int    // open now, handshakes included
+	Accepted, Refused  uint64 // connections; refused at ConnectionsMax
+	HandshakesFailed   uint64
+	HeartbeatsMissed   uint64 // connections closed for it
+	ChannelErrors      uint64 // channel.close sent
+	ConnectionErrors   uint64 // connection.close sent
+	Published, Returns uint64 // messages
+	Bursts             uint64 // turns of readers that flushed something
+}
+
+type counters struct {
+	accepted, refused, handshakesFailed, heartbeatsMissed atomic.Uint64
+	channelErrors, connectionErrors                       atomic.Uint64
+	published, returns, bursts                            atomic.Uint64
+}
+
+// Stats returns the current figures.
+func (s *Server) Stats() Stats {
+	s.mu.Lock()
+	open := len(s.conns)
+	s.mu.Unlock()
+	c := &s.stats
+	return Stats{
+		Connections: open, Accepted: c.accepted.Load(), Refused: c.refused.Load(),
+		HandshakesFailed: c.handshakesFailed.Load(), HeartbeatsMissed: c.heartbeatsMissed.Load(),
+		ChannelErrors: c.channelErrors.Load(), ConnectionErrors: c.connectionErrors.Load(),
+		Published: c.published.Load(), Returns: c.returns.Load(), Bursts: c.bursts.Load(),
+	}
+}
