@@ -1,0 +1,192 @@
+package member
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+)
+
+// A lobby message is the magic, the length of the rest as four bytes, and JSON. The
+// version is in the magic. The first byte tells it from everything memberlist
+// sends.
+var lobbyMagic = []byte("warren-lobby/1\n")
+
+const (
+	lobbyBytesMax = 64 << 10
+	lobbyInfosMax = 64              // others told of in one message, and remembered
+	lobbyFresh    = 5 * time.Second // an info not heard again for so long is forgotten
+)
+
+// lobbyMessage is question and answer alike: who speaks, and of whom it heard lately.
+type lobbyMessage struct {
+	Self   Info   `json:"self"`
+	Others []Info `json:"others,omitempty"`
+}
+
+var errLobby = errors.New("malformed lobby message")
+
+func appendLobby(m *lobbyMessage) ([]byte, error) {
+	body, err := json.Marshal(m)
+	if err != nil {
+		return nil, fmt.Errorf("encode a lobby message: %w", err)
+	}
+	b := binary.BigEndian.AppendUint32(bytes.Clone(lobbyMagic), uint32(len(body)))
+	return append(b, body...), nil
+}
+
+// readLobby reads one message. Infos in it that cannot be used are left out; a Self
+// that cannot is an error.
+func readLobby(r io.Reader) (*lobbyMessage, error) {
+	head := make([]byte, len(lobbyMagic)+4)
+	if _, err := io.ReadFull(r, head); err != nil {
+		return nil, fmt.Errorf("read a lobby message: %w", err)
+	}
+	if !bytes.HasPrefix(head, lobbyMagic) {
+		return nil, fmt.Errorf("%w: begins with %q", errLobby, head)
+	}
+	n := binary.BigEndian.Uint32(head[len(lobbyMagic):])
+	if n > lobbyBytesMax {
+		return nil, fmt.Errorf("%w: %d bytes announced", errLobby, n)
+	}
+	body := make([]byte, n)
+	if _, err := io.ReadFull(r, body); err != nil {
+		return nil, fmt.Errorf("read a lobby message: %w", err)
+	}
+	var m lobbyMessage
+	if err := json.Unmarshal(body, &m); err != nil {
+		return nil, fmt.Errorf("%w: %w", errLobby, err)
+	}
+	if err := m.Self.validate(); err != nil {
+		return nil, fmt.Errorf("%w: %w", errLobby, err)
+	}
+	kept := m.Others[:0]
+	for _, o := range m.Others[:min(len(m.Others), lobbyInfosMax)] {
+		if o.validate() == nil {
+			kept = append(kept, o)
+		}
+	}
+	m.Others = kept
+	return &m, nil
+}
+
+// lobby remembers who was heard of lately. One mutex guards it.
+type lobby struct {
+	mu    sync.Mutex
+	heard map[NodeID]heard
+}
+
+type heard struct {
+	info   Info
+	at     time.Time
+	direct bool // spoke itself, not told of by others
+}
+
+// hear enters an info. Hearsay counts only where nothing was heard directly.
+func (l *lobby) hear(i Info, direct bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	l.expire(now)
+	old, known := l.heard[i.Node]
+	switch {
+	case known && (i.Boot < old.info.Boot || old.direct && !direct):
+		return
+	case !known && len(l.heard) >= lobbyInfosMax:
+		return
+	}
+	l.heard[i.Node] = heard{i, now, direct}
+}
+
+func (l *lobby) expire(now time.Time) {
+	for id, h := range l.heard {
+		if now.Sub(h.at) > lobbyFresh {
+			delete(l.heard, id)
+		}
+	}
+}
+
+// infos returns those heard of lately; direct leaves out hearsay.
+func (l *lobby) infos(direct bool) []Info {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.expire(time.Now())
+	var out []Info
+	for _, h := range l.heard {
+		if h.direct || !direct {
+			out = append(out, h.info)
+		}
+	}
+	return out
+}
+
+// answerLobby is the port's lobby function.
+func (g *Gossip) answerLobby(conn net.Conn, r *bufio.Reader) {
+	m, err := readLobby(r)
+	if err != nil {
+		g.log.Debug("a lobby question was not understood", "from", conn.RemoteAddr().String(), "err", err)
+		return
+	}
+	g.heardLobby(m, hostOf(conn.RemoteAddr()))
+	b, err := appendLobby(g.lobbyMessage())
+	if err == nil {
+		_, err = conn.Write(b)
+	}
+	if err != nil {
+		g.log.Debug("a lobby question was not answered", "from", conn.RemoteAddr().String(), "err", err)
+	}
+}
+
+func (g *Gossip) lobbyMessage() *lobbyMessage {
+	return &lobbyMessage{Self: g.self(), Others: g.lobby.infos(true)}
+}
+
+func (g *Gossip) heardLobby(m *lobbyMessage, host string) {
+	self := g.self()
+	for i, info := range append([]Info{m.Self}, m.Others...) {
+		if i == 0 {
+			info = info.seenAt(host)
+		}
+		if info.Node != self.Node {
+			g.lobby.hear(info, i == 0)
+			g.book.hear(info)
+		}
+	}
+	g.notify()
+}
+
+// askLobby asks the node at addr who is there.
+func (g *Gossip) askLobby(ctx context.Context, addr string) error {
+	ctx, cancel := context.WithTimeout(ctx, streamTimeout)
+	defer cancel()
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() }) // wakes a blocked read
+	defer func() {
+		stop()
+		_ = conn.Close() // the answer is in or nothing is
+	}()
+	b, err := appendLobby(g.lobbyMessage())
+	if err != nil {
+		return err
+	}
+	if _, err := conn.Write(b); err != nil {
+		return err
+	}
+	m, err := readLobby(conn)
+	if err != nil {
+		return err
+	}
+	g.heardLobby(m, hostOf(conn.RemoteAddr()))
+	return nil
+}
