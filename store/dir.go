@@ -1,0 +1,88 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+const (
+	lockName       = "LOCK"
+	versionName    = "VERSION"
+	versionContent = "warren store 1\n"
+)
+
+// openDir locks dir and makes sure it is a store of our version, creating one in an empty directory. A directory
+// whose creation was interrupted counts as empty.
+func openDir(fs FS, dir string) (io.Closer, error) {
+	if err := fs.MkdirAll(dir); err != nil {
+		return nil, err
+	}
+	names, err := fs.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	fresh := !slices.Contains(names, versionName)
+	if fresh {
+		for _, n := range names {
+			if n != lockName && n != versionName+tempSuffix && n != "lost+found" {
+				return nil, fmt.Errorf("%q: %w", n, ErrForeignDirectory)
+			}
+		}
+	}
+	lock, err := fs.Lock(filepath.Join(dir, lockName))
+	if err != nil {
+		return nil, err
+	}
+	if fresh {
+		err = writeVersion(fs, dir)
+	} else {
+		err = checkVersion(fs, dir)
+	}
+	if err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	return lock, nil
+}
+
+func writeVersion(fs FS, dir string) error {
+	temp := filepath.Join(dir, versionName+tempSuffix)
+	f, err := fs.Create(temp)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteAt([]byte(versionContent), 0)
+	if err == nil {
+		err = f.Fdatasync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	if err := fs.Rename(temp, filepath.Join(dir, versionName)); err != nil {
+		return err
+	}
+	return fs.SyncDir(dir)
+}
+
+func checkVersion(fs FS, dir string) error {
+	f, err := fs.Open(filepath.Join(dir, versionName))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	b := make([]byte, 64)
+	n, err := f.ReadAt(b, 0)
+	if err != nil && err != io.EOF {
+		return err
+	}
+	if got := string(b[:n]); got != versionContent {
+		if strings.HasPrefix(got, "warren store ") {
+			return fmt.Errorf("%q: %w", strings.TrimSpace(got), ErrVersion)
+		}
+		return fmt.Errorf("%s holds %q: %w", versionName, got, ErrForeignDirectory)
+	}
+	return nil
+}

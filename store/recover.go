@@ -1,0 +1,270 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// RecoveryStats say what Open found.
+type RecoveryStats struct {
+	Segments    int
+	Records     int   // read one by one; those known from footers are not
+	CutBytes    int64 // of the torn tail
+	Quarantined int   // groups
+	Duration    time.Duration
+}
+
+// recovered gathers the records of one group in any order: seq decides, not the place.
+type recovered struct {
+	small   []smallRecord
+	entries []entryRecord
+	damage  *CorruptError
+
+	damageSeq uint64 // of the damaged record
+}
+
+// smallRecord is anything but an entry, with its body.
+type smallRecord struct {
+	header
+	loc  loc
+	body []byte
+}
+
+type entryRecord struct {
+	index, seq, installation uint64
+	kind                     kind
+	loc                      loc
+}
+
+// recover reads the directory into memory and leaves the wal ready to start.
+func (s *Store) recover() error {
+	if err := s.openSegments(); err != nil {
+		return err
+	}
+	groups := make(map[GroupID]*recovered)
+	active, off, last, err := s.scanAll(groups)
+	if err != nil {
+		return err
+	}
+	for id, r := range groups {
+		g := newGroup(s, id)
+		s.groups[id] = g
+		g.restore(r)
+		if g.damage != nil {
+			s.recovery.Quarantined++
+		}
+	}
+	s.recovery.Segments = len(s.segs)
+	epoch := epochOf(last) + 1
+	s.installations.Store(epoch << epochShift)
+	s.wal.fs, s.wal.cache, s.wal.fatal = s.fs, &s.cache, s.o.OnFatal
+	s.wal.linger, s.wal.segmentBytes = s.o.LingerMax, s.o.SegmentBytes
+	s.wal.grow = func(size int64) { s.grow <- size }
+	s.wal.sealed = func(*segment) { s.nudge() }
+	if active == nil {
+		s.numbers++
+		active, err = createSegment(s.fs, s.o.Dir, s.numbers, min(firstSegmentBytes, s.o.SegmentBytes))
+		if err != nil {
+			return err
+		}
+		s.segs[active.number], off = active, segmentHeadBytes
+	}
+	s.wal.start(active, off, epoch<<epochShift-1)
+	return nil
+}
+
+// openSegments opens every segment file and removes what an interrupted preparation, recycling or copy left.
+func (s *Store) openSegments() error {
+	names, err := s.fs.ReadDir(s.o.Dir)
+	if err != nil {
+		return err
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		path := filepath.Join(s.o.Dir, name)
+		if strings.HasSuffix(name, tempSuffix) {
+			if err := s.fs.Remove(path); err != nil {
+				return err
+			}
+			continue
+		}
+		number, ok := parseSegmentName(name)
+		if !ok {
+			continue
+		}
+		s.numbers = max(s.numbers, number)
+		seg, err := s.openSegment(path, number)
+		if err != nil {
+			return err
+		}
+		if seg == nil {
+			if err := s.fs.Remove(path); err != nil {
+				return err
+			}
+			continue
+		}
+		s.segs[number] = seg
+	}
+	return nil
+}
+
+// openSegment returns nil for a file that holds nothing under its present name.
+func (s *Store) openSegment(path string, number uint32) (*segment, error) {
+	f, err := s.fs.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	seg := &segment{number: number, file: f, path: path}
+	keep, err := seg.identify()
+	if err != nil || !keep {
+		return nil, errors.Join(err, f.Close())
+	}
+	return seg, nil
+}
+
+// identify reads the head. Without a sound one the file counts only if a record stands in it for its name.
+func (g *segment) identify() (keep bool, err error) {
+	if g.size, err = g.file.Size(); err != nil {
+		return false, err
+	}
+	b := make([]byte, 512)
+	if g.size >= 512 {
+		if err := readFull(g.file, b, 0); err != nil {
+			return false, err
+		}
+	}
+	number, cold, ok, err := decodeSegmentHead(b)
+	if err != nil {
+		return false, fmt.Errorf("%s: %w", g.path, err)
+	}
+	if ok {
+		g.cold = cold
+		return number == g.number, nil
+	}
+	sc := g.scanner()
+	_, sound, err := sc.at(segmentHeadBytes)
+	return sound, err
+}
+
+func (g *segment) scanner() *scanner {
+	return &scanner{f: g.file, number: g.number, size: g.size}
+}
+
+// scanAll reads every segment. The active one is the newest that was ever written to; prepared ones behind it
+// hold nothing and go.
+func (s *Store) scanAll(groups map[GroupID]*recovered) (active *segment, off int64, last uint64, err error) {
+	numbers := s.segmentNumbers()
+	ends := make(map[uint32]int64) // of sealed segments, as their successors name them
+	for _, n := range numbers {
+		seg := s.segs[n]
+		if seg.cold {
+			continue
+		}
+		prev, end, used, err := seg.scanner().predecessor()
+		if err != nil {
+			return nil, 0, 0, err
+		}
+		if used {
+			active = seg
+			ends[prev] = end
+		}
+	}
+	for _, n := range numbers {
+		seg := s.segs[n]
+		if active == nil || n > active.number && !seg.cold {
+			if err := s.discard(seg); err != nil {
+				return nil, 0, 0, err
+			}
+			continue
+		}
+		end, high, err := s.scanSegment(seg, seg == active, ends[n], groups)
+		if err != nil {
+			return nil, 0, 0, err
+		}
+		seg.end, last = end, max(last, high)
+		if seg == active {
+			off = end
+		}
+	}
+	return active, off, last, nil
+}
+
+func (s *Store) segmentNumbers() []uint32 {
+	numbers := make([]uint32, 0, len(s.segs))
+	for n := range s.segs {
+		numbers = append(numbers, n)
+	}
+	slices.Sort(numbers)
+	return numbers
+}
+
+// discard removes a prepared segment that no finished write reached.
+func (s *Store) discard(seg *segment) error {
+	off, used, err := seg.scanner().later(segmentHeadBytes, 0)
+	if err != nil {
+		return err
+	}
+	if used || seg.cold {
+		return &CorruptError{Segment: seg.number, Offset: segmentHeadBytes, Reason: fmt.Sprintf("bad first record before a sound later one at %d", off)}
+	}
+	delete(s.segs, seg.number)
+	return errors.Join(seg.file.Close(), s.fs.Remove(seg.path))
+}
+
+// scanSegment hands the records of one segment to their groups.
+func (s *Store) scanSegment(seg *segment, active bool, want int64, groups map[GroupID]*recovered) (end int64, last uint64, err error) {
+	sc := seg.scanner()
+	end, last, err = sc.run(!active, func(r *found) error {
+		s.recovery.Records++
+		seg.note(&r.header)
+		gather(groups, seg.number, r)
+		return nil
+	})
+	if err != nil {
+		return 0, 0, fmt.Errorf("scan segment %d: %w", seg.number, err)
+	}
+	if !active {
+		if want != 0 && end != want {
+			return 0, 0, &CorruptError{Segment: seg.number, Offset: end, Reason: fmt.Sprintf("no record where one was written; records end at %d", want)}
+		}
+		return end, last, nil
+	}
+	off, damaged, err := sc.later(end, last)
+	if err != nil {
+		return 0, 0, err
+	}
+	if damaged {
+		return 0, 0, &CorruptError{Segment: seg.number, Offset: end, Reason: fmt.Sprintf("bad record before a sound later one at %d", off)}
+	}
+	if r, ok, err := sc.at(end); err == nil && ok {
+		s.recovery.CutBytes += padded(r.bodyBytes)
+	}
+	return end, last, nil
+}
+
+// gather notes one record for its group.
+func gather(groups map[GroupID]*recovered, segment uint32, r *found) {
+	if r.kind == kindOpen || r.kind == kindSwitch {
+		return
+	}
+	g := groups[r.group]
+	if g == nil {
+		g = &recovered{}
+		groups[r.group] = g
+	}
+	l := loc{segment: segment, off: uint32(r.off), bodyBytes: r.bodyBytes}
+	if r.badBody {
+		g.damage = &CorruptError{Group: r.group, Segment: segment, Offset: r.off, Reason: "body does not match its checksum"}
+		g.damageSeq = max(g.damageSeq, r.seq)
+		return
+	}
+	if r.kind == kindEntry || r.kind == kindPinned {
+		g.entries = append(g.entries, entryRecord{index: r.index, seq: r.seq, installation: r.aux, kind: r.kind, loc: l})
+		return
+	}
+	g.small = append(g.small, smallRecord{header: r.header, loc: l, body: append([]byte{}, r.body...)})
+}

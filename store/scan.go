@@ -1,0 +1,121 @@
+package store
+
+import (
+	"encoding/binary"
+	"errors"
+	"io"
+)
+
+// scanner reads the records of one segment in order through a window.
+type scanner struct {
+	f      io.ReaderAt
+	number uint32
+	size   int64 // of the file
+	win    []byte
+	winOff int64
+}
+
+const windowBytes = 1 << 20
+
+// bytes returns n bytes at off, valid until the next call; nil at the end of the file.
+func (s *scanner) bytes(off, n int64) ([]byte, error) {
+	if off+n > s.size {
+		return nil, nil
+	}
+	if off < s.winOff || off+n > s.winOff+int64(len(s.win)) {
+		want := min(max(n, windowBytes), s.size-off)
+		if int64(cap(s.win)) < want {
+			s.win = make([]byte, want)
+		}
+		s.win, s.winOff = s.win[:want], off
+		if err := readFull(s.f, s.win, off); err != nil {
+			s.win = s.win[:0]
+			if errors.Is(err, io.ErrUnexpectedEOF) {
+				return nil, nil
+			}
+			return nil, err
+		}
+	}
+	return s.win[off-s.winOff : off-s.winOff+n], nil
+}
+
+// found is one record on disk; body is valid until the next call of the scanner.
+type found struct {
+	header
+	off     int64
+	body    []byte
+	badBody bool // the header is sound and the body is not
+}
+
+// at reads the record at off; ok is false if no sound header stands there.
+func (s *scanner) at(off int64) (r found, ok bool, err error) {
+	b, err := s.bytes(off, headerBytes)
+	if err != nil || b == nil {
+		return found{}, false, err
+	}
+	h, ok := parseHeader(b, s.number, off)
+	if !ok {
+		return found{}, false, nil
+	}
+	r = found{header: h, off: off}
+	b, err = s.bytes(off+headerBytes, int64(h.bodyBytes))
+	if err != nil {
+		return found{}, false, err
+	}
+	r.body, r.badBody = b, b == nil && h.bodyBytes > 0 || !h.bodyOK(b)
+	return r, true, nil
+}
+
+// follows reports whether a record with seq next may stand right behind one with seq prev.
+func follows(prev uint64, next *found) bool {
+	return prev == 0 || next.seq == prev+1 || next.kind == kindOpen && epochOf(next.seq) > epochOf(prev)
+}
+
+// run calls fn for the records from the segment's beginning up to the first place where none can stand, and
+// returns that place and the last seq. A record with a damaged body ends the run unless sealed is set.
+func (s *scanner) run(sealed bool, fn func(*found) error) (end int64, last uint64, err error) {
+	end = segmentHeadBytes
+	for {
+		r, ok, err := s.at(end)
+		if err != nil {
+			return end, last, err
+		}
+		if !ok || r.badBody && !sealed || !follows(last, &r) {
+			return end, last, nil
+		}
+		if err := fn(&r); err != nil {
+			return end, last, err
+		}
+		end, last = end+padded(r.bodyBytes), r.seq
+	}
+}
+
+// later looks behind a cut for a record that began a write after the one with seq last had been made durable.
+// One there means that acknowledged bytes before it were damaged, which no crash does.
+func (s *scanner) later(cut int64, last uint64) (off int64, ok bool, err error) {
+	for off = cut; ; off += 8 {
+		b, err := s.bytes(off, headerBytes)
+		if err != nil || b == nil {
+			return 0, false, err
+		}
+		if b[12] == 0 || b[12] > byte(kindMax) || b[14]&flagBatch == 0 {
+			continue
+		}
+		if h, sound := parseHeader(b, s.number, off); sound && h.seq > last+1 {
+			return off, true, nil
+		}
+	}
+}
+
+// predecessor returns the end of the previous segment that this one's first record names; ok is false
+// if there is no such record or it names none.
+func (s *scanner) predecessor() (number uint32, end int64, used bool, err error) {
+	r, ok, err := s.at(segmentHeadBytes)
+	if err != nil || !ok || r.badBody {
+		return 0, 0, false, err
+	}
+	if r.kind != kindSwitch || len(r.body) != switchBodyBytes {
+		return 0, 0, true, nil
+	}
+	return binary.LittleEndian.Uint32(r.body), int64(binary.LittleEndian.Uint64(r.body[4:])), true, nil
+}

@@ -1,0 +1,151 @@
+package store
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+)
+
+const (
+	segmentMagic   = "WARRENSG"
+	segmentVersion = 1
+	// segmentHeadBytes precede the records: sector 0 the head, sector 1 the locator of the footer.
+	segmentHeadBytes = 4096
+	locatorOffset    = 512
+
+	segmentSuffix = ".seg"
+	tempSuffix    = ".tmp"
+)
+
+// segment is one file of records. A sealed one never changes except for its footer.
+type segment struct {
+	number uint32 // ascending; part of every header's checksum
+	cold   bool   // holds copies sorted by group instead of the stream of writes
+	file   File
+	path   string
+	size   int64 // bytes prepared on disk
+
+	// live counts the bytes of entries and manifests that somebody still needs. It rises when a record is
+	// placed, before any index knows it, and falls when the last reference goes.
+	live atomic.Int64
+	// refs counts readers inside the file, open snapshots and open sinks. It rises only while live > 0.
+	refs atomic.Int64
+
+	// Written before the segment is sealed or published, constant afterwards.
+	end     int64  // first byte after the records
+	seqLow  uint64 // lowest and highest seq inside
+	seqHigh uint64
+	footed  bool
+}
+
+func segmentName(number uint32) string { return fmt.Sprintf("%08x%s", number, segmentSuffix) }
+
+// parseSegmentName is the inverse of segmentName.
+func parseSegmentName(name string) (number uint32, ok bool) {
+	base, found := strings.CutSuffix(name, segmentSuffix)
+	if !found || len(base) != 8 {
+		return 0, false
+	}
+	if _, err := fmt.Sscanf(base, "%08x", &number); err != nil || segmentName(number) != name {
+		return 0, false
+	}
+	return number, number != 0
+}
+
+// encodeSegmentHead is one sector: magic 8 · version 4 · number 4 · cold 1 · zero · crc at 508.
+func encodeSegmentHead(number uint32, cold bool) []byte {
+	b := make([]byte, 512)
+	copy(b, segmentMagic)
+	binary.LittleEndian.PutUint32(b[8:], segmentVersion)
+	binary.LittleEndian.PutUint32(b[12:], number)
+	if cold {
+		b[16] = 1
+	}
+	binary.LittleEndian.PutUint32(b[508:], crc32.Checksum(b[:508], crcTable))
+	return b
+}
+
+// decodeSegmentHead answers ok false for a head that was never written whole, and an error for one
+// from another version.
+func decodeSegmentHead(b []byte) (number uint32, cold, ok bool, err error) {
+	if len(b) < 512 || string(b[:8]) != segmentMagic ||
+		binary.LittleEndian.Uint32(b[508:]) != crc32.Checksum(b[:508], crcTable) {
+		return 0, false, false, nil
+	}
+	if v := binary.LittleEndian.Uint32(b[8:]); v != segmentVersion {
+		return 0, false, false, fmt.Errorf("segment version %d: %w", v, ErrVersion)
+	}
+	return binary.LittleEndian.Uint32(b[12:]), b[16] == 1, true, nil
+}
+
+// createSegment prepares a segment full of real zeroes and makes it durable: a write into it then changes
+// no metadata of the file system, which halves the cost of a sync.
+func createSegment(fs FS, dir string, number uint32, size int64) (*segment, error) {
+	path := filepath.Join(dir, segmentName(number))
+	f, err := fs.Create(path)
+	if err != nil {
+		return nil, fmt.Errorf("create segment %d: %w", number, err)
+	}
+	if err := zeroFill(f, number, size); err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("prepare segment %d: %w", number, err)
+	}
+	if err := fs.SyncDir(dir); err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("sync directory for segment %d: %w", number, err)
+	}
+	return &segment{number: number, file: f, path: path, size: size}, nil
+}
+
+func zeroFill(f File, number uint32, size int64) error {
+	const step = 256 << 10
+	zero := make([]byte, step)
+	for off := int64(0); off < size; off += step {
+		if _, err := f.WriteAt(zero[:min(step, size-off)], off); err != nil {
+			return err
+		}
+		if off%(8<<20) == 0 && off > 0 { // in steps, so that the flusher's sync does not wait behind all of it
+			if err := f.Fdatasync(); err != nil {
+				return err
+			}
+		}
+	}
+	if _, err := f.WriteAt(encodeSegmentHead(number, false), 0); err != nil {
+		return err
+	}
+	return f.Fdatasync()
+}
+
+// readFull reads exactly len(b) bytes.
+func readFull(f io.ReaderAt, b []byte, off int64) error {
+	n, err := f.ReadAt(b, off)
+	if n == len(b) {
+		return nil
+	}
+	if err == nil || err == io.EOF {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// note widens the bounds by a placed record.
+func (g *segment) note(h *header) {
+	if g.seqLow == 0 || h.seq < g.seqLow {
+		g.seqLow = h.seq
+	}
+	g.seqHigh = max(g.seqHigh, h.seq)
+}
+
+// item is a record's line in the footer: its header and place.
+type item struct {
+	header
+	off uint32
+}
+
+func (t item) loc(segment uint32) loc {
+	return loc{segment: segment, off: t.off, bodyBytes: t.bodyBytes}
+}

@@ -1,0 +1,80 @@
+package store
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// Stats is one reading of the store's counters.
+type Stats struct {
+	Segments     int
+	SegmentBytes int64 // of all segment files
+	LiveBytes    int64 // of entries and manifests somebody still needs
+	Groups       int
+	Quarantined  int // groups that answer CorruptError
+
+	Records      uint64 // appended since Open
+	WrittenBytes uint64 // appended since Open
+	Syncs        uint64 // since Open
+	PendingBytes int    // appended and not durable yet
+	CacheBytes   int64
+
+	FreedSegments   uint64        // deleted or recycled since Open
+	CopiedBytes     uint64        // of live records moved to cold segments since Open
+	SyncOutstanding time.Duration // how long the present write has been under way, 0 if none is
+
+	FreeBytes uint64 // on the file system; 0 if unknown
+	// DiskAlarm says that FreeBytes is below Options.DiskReserveBytes: block publishers now, for an append
+	// that finds no space ends the process.
+	DiskAlarm bool
+
+	Recovery RecoveryStats
+}
+
+type reclaimCounters struct {
+	freed  atomic.Uint64
+	copied atomic.Uint64
+}
+
+// Stats reads the counters; it visits every group and asks the file system for its free space.
+func (s *Store) Stats() Stats {
+	st := Stats{
+		Records: s.wal.records.Load(), WrittenBytes: s.wal.written.Load(), Syncs: s.wal.syncs.Load(),
+		CacheBytes: s.cache.size(), FreedSegments: s.reclaimed.freed.Load(), CopiedBytes: s.reclaimed.copied.Load(),
+		SyncOutstanding: s.SyncOutstanding(), Recovery: s.recovery,
+	}
+	s.segMu.RLock()
+	st.Segments = len(s.segs)
+	for _, seg := range s.segs {
+		st.SegmentBytes += seg.size
+		st.LiveBytes += seg.live.Load()
+	}
+	s.segMu.RUnlock()
+	for _, g := range s.all() {
+		g.mu.RLock()
+		if g.trace {
+			st.Groups++
+		}
+		if g.damage != nil {
+			st.Quarantined++
+		}
+		g.mu.RUnlock()
+	}
+	s.wal.mu.Lock()
+	st.PendingBytes = s.wal.pending
+	s.wal.mu.Unlock()
+	if free, err := s.fs.Free(s.o.Dir); err == nil {
+		st.FreeBytes = free
+		st.DiskAlarm = free < uint64(s.o.DiskReserveBytes)
+	}
+	return st
+}
+
+// SyncOutstanding tells how long the present write has been under way, 0 if none is. It is cheap.
+func (s *Store) SyncOutstanding() time.Duration {
+	since := s.wal.syncSince.Load()
+	if since == 0 {
+		return 0
+	}
+	return max(time.Since(time.Unix(0, since)), 0)
+}

@@ -1,0 +1,330 @@
+package store
+
+import (
+	"encoding/binary"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// ticket is one write of the flusher. All records appended since the last write share it.
+type ticket struct {
+	done chan struct{}
+	err  error // valid after done
+
+	// For the linger: whether more than one group appended.
+	group   GroupID
+	several bool
+}
+
+func newTicket() *ticket { return &ticket{done: make(chan struct{})} }
+
+// wait returns when the ticket's records are durable.
+func (t *ticket) wait() error {
+	<-t.done
+	return t.err
+}
+
+// span is a stretch of a slab that is not on disk yet.
+type span struct {
+	segment  *segment
+	slab     *slab
+	from, to int
+}
+
+// wal turns records of all groups into one stream of writes: an appender places its records in the newest slab
+// under mu, the flusher writes and syncs what has gathered and releases everybody who waited. Only one
+// write is ever outstanding: all bytes before a write's first record are durable when it starts,
+// which is what recovery relies on when it cuts a torn tail.
+type wal struct {
+	fs    FS
+	cache *tailCache
+	fatal func(error)
+	// grow asks for a next segment of about that size; called with mu held, must not block.
+	grow func(size int64)
+	// sealed is told of every segment that will not be appended to again; called with mu held, must not block.
+	sealed func(*segment)
+
+	linger       time.Duration
+	segmentBytes int64
+
+	mu      sync.Mutex
+	work    sync.Cond // flusher: something to write, or closing
+	room    sync.Cond // appenders: buffer drained, next segment there, or failed
+	active  *segment
+	off     int64 // first free byte of active
+	seq     uint64
+	slab    *slab
+	spans   []span
+	pending int     // bytes in spans
+	cur     *ticket // of what is in spans
+	last    *ticket // of the newest write begun
+	next    *segment
+	asked   bool // grow was called for the present active segment
+	starved int  // appenders that wait for next
+	err     error
+	closing bool
+
+	syncs     atomic.Uint64
+	written   atomic.Uint64
+	records   atomic.Uint64
+	syncSince atomic.Int64 // Unix ns of the outstanding write's start, 0 if none
+}
+
+// start begins appending at off of active; seq is the newest one known.
+func (w *wal) start(active *segment, off int64, seq uint64) {
+	w.work.L, w.room.L = &w.mu, &w.mu
+	w.active, w.off, w.seq, w.cur = active, off, seq, newTicket()
+}
+
+// append places recs in order, stores their places in locs and their seqs in recs, and returns the ticket
+// to wait for. It blocks while too much is buffered or no segment is ready.
+func (w *wal) append(recs []record, locs []loc) (*ticket, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for w.stopped() == nil && w.pending > pendingBytesMax {
+		w.room.Wait()
+	}
+	for i := range recs {
+		l, err := w.place(&recs[i])
+		if err != nil {
+			return nil, err
+		}
+		locs[i] = l
+	}
+	t := w.cur
+	g := recs[0].group
+	if t.group == 0 {
+		t.group = g
+	} else if t.group != g {
+		t.several = true
+	}
+	w.work.Signal()
+	return t, nil
+}
+
+// place puts one record at the tail. Called with mu held; may give it up while it waits for a segment.
+func (w *wal) place(r *record) (loc, error) {
+	n := padded(r.bodyBytes)
+	for w.stopped() == nil && !w.fits(n) {
+		w.advance()
+	}
+	if err := w.stopped(); err != nil {
+		return loc{}, err
+	}
+	l := w.put(r, n)
+	if !w.asked && w.next == nil && w.off > w.active.size/8 {
+		w.asked = true
+		w.grow(min(w.segmentBytes, 4*w.active.size))
+	}
+	return l, nil
+}
+
+// fits lets a record that is larger than a segment have a fresh one to itself; the file grows.
+func (w *wal) fits(n int64) bool {
+	return w.off+n <= w.active.size || w.off <= segmentHeadBytes+switchBytes
+}
+
+// advance moves to the next segment, waiting for it. Called with mu held.
+func (w *wal) advance() {
+	from := w.active.number
+	if w.next == nil && !w.asked {
+		w.asked = true
+		w.grow(min(w.segmentBytes, 4*w.active.size))
+	}
+	w.starved++
+	for w.stopped() == nil && w.next == nil && w.active.number == from {
+		w.work.Signal() // what this appender has placed so far must not wait for the segment
+		w.room.Wait()
+	}
+	w.starved--
+	if w.stopped() != nil || w.active.number != from {
+		return
+	}
+	old := w.active
+	old.end = w.off
+	w.active, w.off, w.next, w.asked, w.slab = w.next, segmentHeadBytes, nil, false, nil
+	sw := switchRecord(old.number, old.end, w.seq)
+	w.put(&sw, padded(sw.bodyBytes))
+	w.sealed(old)
+	w.room.Broadcast()
+}
+
+// put encodes a record at the tail, which has room for it. Called with mu held.
+func (w *wal) put(r *record, n int64) loc {
+	w.seq++
+	r.seq = w.seq
+	if len(w.spans) == 0 || r.kind == kindSwitch {
+		r.flags |= flagBatch
+	}
+	b := w.slab
+	if b == nil || b.used+int(n) > len(b.buf) {
+		b = &slab{segment: w.active.number, off: w.off, buf: make([]byte, max(slabBytes, n))}
+		w.slab = b
+		w.cache.add(b)
+	}
+	r.put(b.buf[b.used:b.used+int(n)], w.active.number, w.off)
+	if k := len(w.spans); k > 0 && w.spans[k-1].slab == b {
+		w.spans[k-1].to += int(n)
+	} else {
+		w.spans = append(w.spans, span{w.active, b, b.used, b.used + int(n)})
+	}
+	l := loc{segment: w.active.number, off: uint32(w.off), bodyBytes: r.bodyBytes}
+	w.active.note(&r.header)
+	if r.kind.isData() {
+		w.active.live.Add(n)
+	}
+	b.used += int(n)
+	w.off += n
+	w.pending += int(n)
+	w.records.Add(1)
+	return l
+}
+
+// isData tells the records that keep a segment alive from the small ones, which a state record replaces.
+func (k kind) isData() bool { return k == kindEntry || k == kindPinned || k == kindManifest }
+
+// flush is the flusher: it ends when the wal closes and nothing is left, or with the first failure.
+func (w *wal) flush() {
+	several := false
+	for {
+		w.mu.Lock()
+		for len(w.spans) == 0 && !w.closing && w.err == nil {
+			w.work.Wait()
+		}
+		if w.err != nil || len(w.spans) == 0 {
+			w.mu.Unlock()
+			return
+		}
+		if several && w.linger > 0 && w.pending < lingerBytesMax && !w.closing {
+			w.mu.Unlock()
+			pause(w.linger)
+			w.mu.Lock()
+		}
+		spans, t := w.spans, w.cur
+		w.spans, w.pending, w.cur, w.last = nil, 0, newTicket(), t
+		w.mu.Unlock()
+
+		w.syncSince.Store(time.Now().UnixNano())
+		err := w.write(spans)
+		w.syncSince.Store(0)
+		several = t.several
+		if err != nil {
+			w.fail(err, t)
+			return
+		}
+		close(t.done)
+		w.mu.Lock()
+		w.room.Broadcast()
+		w.mu.Unlock()
+	}
+}
+
+// write puts spans on disk. Bytes of one segment are durable before the first byte of the next is written.
+func (w *wal) write(spans []span) error {
+	for i, s := range spans {
+		b := s.slab.buf[s.from:s.to]
+		if _, err := s.segment.file.WriteAt(b, s.slab.off+int64(s.from)); err != nil {
+			return &FatalError{Op: fmt.Sprintf("write segment %d", s.segment.number), Err: err}
+		}
+		w.written.Add(uint64(len(b)))
+		if i+1 < len(spans) && spans[i+1].segment == s.segment {
+			continue
+		}
+		if err := s.segment.file.Fdatasync(); err != nil {
+			return &FatalError{Op: fmt.Sprintf("sync segment %d", s.segment.number), Err: err}
+		}
+		w.syncs.Add(1)
+	}
+	return nil
+}
+
+// fail ends all appending with err; t, if there is one, is the ticket of the failed write. OnFatal runs
+// before anybody who waits learns of it, so that a process which ends there has answered nothing.
+func (w *wal) fail(err error, t *ticket) {
+	w.mu.Lock()
+	first := w.err == nil
+	if first {
+		w.err = err
+	}
+	w.mu.Unlock()
+	if first {
+		w.fatal(err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	cur := w.cur
+	w.cur = newTicket()
+	for _, t := range []*ticket{t, cur} {
+		if t != nil {
+			t.err = err
+			close(t.done)
+		}
+	}
+	w.work.Broadcast()
+	w.room.Broadcast()
+}
+
+// needy reports whether an appender waits for a next segment.
+func (w *wal) needy() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.starved > 0
+}
+
+// offer hands over the segment asked for by grow.
+func (w *wal) offer(s *segment) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.next = s
+	w.room.Broadcast()
+}
+
+// barrier returns when everything appended before the call is durable.
+func (w *wal) barrier() error {
+	w.mu.Lock()
+	t := w.last
+	if len(w.spans) > 0 {
+		t = w.cur
+	}
+	err := w.err
+	w.mu.Unlock()
+	if err != nil || t == nil {
+		return err
+	}
+	return t.wait()
+}
+
+// close makes later appends fail and lets the flusher end after what is buffered.
+func (w *wal) close() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.closing = true
+	w.work.Broadcast()
+	w.room.Broadcast()
+}
+
+// stopped tells why nothing may be appended. Called with mu held.
+func (w *wal) stopped() error {
+	if w.err == nil && w.closing {
+		return ErrClosed
+	}
+	return w.err
+}
+
+const (
+	switchBodyBytes = 20
+	switchBytes     = headerBytes + 24
+)
+
+// switchRecord names the end of the segment before: number 4 · end 8 · last seq 8. Number 0 names none.
+func switchRecord(number uint32, end int64, seq uint64) record {
+	b := make([]byte, switchBodyBytes)
+	binary.LittleEndian.PutUint32(b, number)
+	binary.LittleEndian.PutUint64(b[4:], uint64(end))
+	binary.LittleEndian.PutUint64(b[12:], seq)
+	r := record{header: header{kind: kindSwitch}, data: b}
+	r.seal()
+	return r
+}
