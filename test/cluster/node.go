@@ -78,6 +78,13 @@ func (n *Node) HTTP() string {
 	return "http://" + n.addrs.http
 }
 
+// GossipAddr returns host:port of the node's gossip.
+func (n *Node) GossipAddr() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.addrs.gossip
+}
+
 // DataDir returns the node's data folder.
 func (n *Node) DataDir() string { return filepath.Join(n.Dir, "data") }
 
