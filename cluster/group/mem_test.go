@@ -1,6 +1,7 @@
 package group
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -423,11 +424,6 @@ type memStore struct {
 	groups map[transport.GroupID]*memLog
 }
 
-type memLog struct {
-	*raft.InmemStore
-	snaps *raft.InmemSnapshotStore
-}
-
 func newMemStore() *memStore { return &memStore{groups: make(map[transport.GroupID]*memLog)} }
 
 func (s *memStore) Group(id transport.GroupID) Log {
@@ -435,7 +431,7 @@ func (s *memStore) Group(id transport.GroupID) Log {
 	defer s.mu.Unlock()
 	l, ok := s.groups[id]
 	if !ok {
-		l = &memLog{InmemStore: raft.NewInmemStore(), snaps: raft.NewInmemSnapshotStore()}
+		l = &memLog{InmemStore: raft.NewInmemStore(), entries: make(map[uint64]raft.Log)}
 		s.groups[id] = l
 	}
 	return l
@@ -450,7 +446,141 @@ func (s *memStore) DeleteGroup(id transport.GroupID) error {
 
 func (s *memStore) ReadManifest(r io.Reader) ([]byte, error) { return io.ReadAll(r) }
 
-func (l *memLog) Snapshots() raft.SnapshotStore { return l.snaps }
+// memLog is a replica in memory with the promises of the segment log: a snapshot is
+// visible when it is closed, never replaces a newer one, and one that was sent by a leader
+// removes every entry up to its index but the term there.
+type memLog struct {
+	*raft.InmemStore // only its StableStore half
+
+	mu          sync.Mutex
+	entries     map[uint64]raft.Log
+	first, last uint64 // 0 while there are no entries
+	meta        *raft.SnapshotMeta
+	data        []byte
+}
+
+func (l *memLog) FirstIndex() (uint64, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.first, nil
+}
+
+func (l *memLog) LastIndex() (uint64, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.last, nil
+}
+
+func (l *memLog) GetLog(index uint64, to *raft.Log) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if e, ok := l.entries[index]; ok {
+		*to = e
+		return nil
+	}
+	if l.meta != nil && l.meta.Index == index {
+		*to = raft.Log{Index: index, Term: l.meta.Term, Type: raft.LogNoop}
+		return nil
+	}
+	return raft.ErrLogNotFound
+}
+
+func (l *memLog) StoreLog(e *raft.Log) error { return l.StoreLogs([]*raft.Log{e}) }
+
+func (l *memLog) StoreLogs(es []*raft.Log) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, e := range es {
+		l.entries[e.Index] = *e
+	}
+	l.bounds()
+	return nil
+}
+
+func (l *memLog) DeleteRange(from, to uint64) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range l.entries {
+		if i >= from && i <= to {
+			delete(l.entries, i)
+		}
+	}
+	l.bounds()
+	return nil
+}
+
+func (l *memLog) bounds() {
+	l.first, l.last = 0, 0
+	for i := range l.entries {
+		l.last = max(l.last, i)
+		if l.first == 0 || i < l.first {
+			l.first = i
+		}
+	}
+}
+
+func (l *memLog) Snapshots() raft.SnapshotStore { return l }
+
+// Create implements raft.SnapshotStore.
+func (l *memLog) Create(v raft.SnapshotVersion, index, term uint64, c raft.Configuration, ci uint64, _ raft.Transport) (raft.SnapshotSink, error) {
+	return &memSink{l: l, meta: raft.SnapshotMeta{
+		Version: v, ID: fmt.Sprintf("%d-%d", term, index), Index: index, Term: term, Configuration: c, ConfigurationIndex: ci,
+	}}, nil
+}
+
+// List implements raft.SnapshotStore.
+func (l *memLog) List() ([]*raft.SnapshotMeta, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.meta == nil {
+		return nil, nil
+	}
+	return []*raft.SnapshotMeta{l.meta}, nil
+}
+
+// Open implements raft.SnapshotStore.
+func (l *memLog) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.meta == nil || l.meta.ID != id {
+		return nil, nil, fmt.Errorf("no snapshot %s", id)
+	}
+	return l.meta, io.NopCloser(bytes.NewReader(l.data)), nil
+}
+
+type memSink struct {
+	l    *memLog
+	meta raft.SnapshotMeta
+	data []byte
+}
+
+func (s *memSink) ID() string    { return s.meta.ID }
+func (s *memSink) Cancel() error { return nil }
+
+func (s *memSink) Write(b []byte) (int, error) {
+	s.data = append(s.data, b...)
+	return len(b), nil
+}
+
+func (s *memSink) Close() error {
+	l := s.l
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.meta != nil && l.meta.Index > s.meta.Index {
+		return fmt.Errorf("snapshot %d is older than %d", s.meta.Index, l.meta.Index)
+	}
+	if e, ok := l.entries[s.meta.Index]; !ok || e.Term != s.meta.Term {
+		for i := range l.entries {
+			if i <= s.meta.Index {
+				delete(l.entries, i)
+			}
+		}
+		l.bounds()
+	}
+	s.meta.Size = int64(len(s.data))
+	l.meta, l.data = &s.meta, s.data
+	return nil
+}
 
 func (l *memLog) Read(index uint64) ([]byte, error) {
 	var e raft.Log
@@ -676,6 +806,15 @@ func propose(g *Group, text string) (any, error) {
 	return o.v, o.err
 }
 
+func difference(got, want []string) string {
+	at := 0
+	for at < min(len(got), len(want)) && got[at] == want[at] {
+		at++
+	}
+	part := func(s []string) []string { return s[min(at, len(s)):min(at+3, len(s))] }
+	return fmt.Sprintf("has %d items, want %d; from item %d on %v, want %v", len(got), len(want), at, part(got), part(want))
+}
+
 // agree waits until every running node has applied exactly want.
 func (c *memCluster) agree(id transport.GroupID, want []string) {
 	c.t.Helper()
@@ -686,7 +825,7 @@ func (c *memCluster) agree(id transport.GroupID, want []string) {
 		began := time.Now()
 		for !slices.Equal(m.all(), want) {
 			if time.Since(began) > 30*time.Second {
-				c.t.Fatalf("node %s has %v, want %v", n.id, m.all(), want)
+				c.t.Fatalf("node %s: %s", n.id, difference(m.all(), want))
 			}
 			time.Sleep(10 * time.Millisecond)
 		}

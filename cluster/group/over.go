@@ -1,6 +1,11 @@
 package group
 
-import "github.com/warrenmq/warren/transport"
+import (
+	"io"
+
+	"github.com/warrenmq/warren/store"
+	"github.com/warrenmq/warren/transport"
+)
 
 // OverMesh makes a mesh the network of a host.
 func OverMesh(m *transport.Mesh) Network { return overMesh{m} }
@@ -8,3 +13,16 @@ func OverMesh(m *transport.Mesh) Network { return overMesh{m} }
 type overMesh struct{ *transport.Mesh }
 
 func (m overMesh) Raft(g transport.GroupID) RaftTransport { return m.Mesh.Raft(g) }
+
+// OverStore makes a segment log the storage of a host.
+func OverStore(s *store.Store) Storage { return overStore{s} }
+
+type overStore struct{ *store.Store }
+
+func (s overStore) Group(id transport.GroupID) Log { return s.Store.Group(store.GroupID(id)) }
+
+func (s overStore) DeleteGroup(id transport.GroupID) error {
+	return s.Store.DeleteGroup(store.GroupID(id))
+}
+
+func (s overStore) ReadManifest(r io.Reader) ([]byte, error) { return store.ReadManifest(r) }

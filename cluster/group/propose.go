@@ -17,6 +17,9 @@ type proposals struct {
 	halted       bool // Stop has begun
 }
 
+// answersPerBacklog bounds the answers waiting for a slow collector, in backlogs.
+const answersPerBacklog = 4
+
 type proposal struct {
 	data []byte
 	done func(result any, err error)
@@ -27,8 +30,8 @@ type proposal struct {
 //
 // Proposals are appended in the order of the calls and answered in that order. data
 // belongs to the group from now on and must not be empty. done may be nil; it runs on
-// the group's collector, one at a time, and must be quick. Its result is what
-// Machine.Apply returned. An error of ErrUnknown means that the entry may or may not be
+// the group's collector, one at a time, must be quick and must not stop the group. Its
+// result is what Machine.Apply returned. An error of ErrUnknown means that the entry may or may not be
 // committed; after any other error it was never appended.
 //
 // Propose does not wait for the disk or the network.
@@ -57,7 +60,8 @@ func (g *Group) refusal(p proposal) error {
 	case !g.seen.self:
 		return ErrNotLeader
 	case len(g.backlog) >= c.BacklogMax,
-		len(g.backlog) > 0 && g.backlogBytes+len(p.data) > c.BacklogBytesMax:
+		len(g.backlog) > 0 && g.backlogBytes+len(p.data) > c.BacklogBytesMax,
+		len(g.events) >= answersPerBacklog*c.BacklogMax:
 		return ErrOverloaded
 	}
 	return nil

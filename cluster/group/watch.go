@@ -22,6 +22,8 @@ const (
 	heatPeriod = 10 * time.Second
 	// snapshotPause is how long a group whose snapshot failed is left alone.
 	snapshotPause = 30 * time.Second
+	// snapshotGap is the shortest time between two snapshots of a group.
+	snapshotGap = time.Second
 	// trailingEntriesMax bounds the entries kept behind a snapshot.
 	trailingEntriesMax = 10240
 )
@@ -34,8 +36,10 @@ type watch struct {
 
 	mu      sync.Mutex // guards the rest
 	stalls  map[*Group]*stall
-	snaps   map[*Group]time.Time // running snapshots (zero) and failed ones (not before)
+	snaps   map[*Group]time.Time // running snapshots (zero) and those not to be taken before
 	running int                  // snapshots being taken
+	// renew are groups whose newest snapshot, at that index, a follower refused.
+	renew map[*Group]uint64
 }
 
 // stall is a group whose replication stream broke while it led.
@@ -46,7 +50,7 @@ type stall struct {
 }
 
 func newWatch(h *Host) *watch {
-	return &watch{h: h, wake: make(chan struct{}, 1), stalls: make(map[*Group]*stall), snaps: make(map[*Group]time.Time)}
+	return &watch{h: h, wake: make(chan struct{}, 1), stalls: make(map[*Group]*stall), snaps: make(map[*Group]time.Time), renew: make(map[*Group]uint64)}
 }
 
 func (w *watch) poke() {
@@ -63,6 +67,13 @@ func (w *watch) stalled(g *Group) {
 	if _, ok := w.stalls[g]; !ok && g.leading.Load() {
 		w.stalls[g] = &stall{pause: barrierPauseMin}
 	}
+}
+
+// outdated notes that a follower has no use for g's snapshot at index.
+func (w *watch) outdated(g *Group, index uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.renew[g] = index
 }
 
 func (w *watch) run() {
@@ -128,8 +139,13 @@ func (w *watch) barriers(now time.Time) {
 
 // snapshots starts snapshots of the groups that would free the most.
 func (w *watch) snapshots(now time.Time, groups []*Group) {
+	w.mu.Lock()
+	renew := w.renew
+	w.renew = make(map[*Group]uint64)
+	w.mu.Unlock()
 	worth := slices.DeleteFunc(groups, func(g *Group) bool {
-		return g.apply.freeable.Load() < w.h.cfg.SnapshotBytes
+		refused, ok := renew[g]
+		return g.apply.freeable.Load() < w.h.cfg.SnapshotBytes && (!ok || g.apply.applied.Load() <= refused)
 	})
 	slices.SortFunc(worth, func(a, b *Group) int {
 		return cmp.Compare(b.apply.freeable.Load(), a.apply.freeable.Load())
@@ -162,7 +178,7 @@ func (w *watch) snapshot(g *Group) {
 	err := g.Snapshot()
 	w.mu.Lock()
 	w.running--
-	delete(w.snaps, g)
+	w.snaps[g] = time.Now().Add(snapshotGap)
 	if err != nil {
 		w.snaps[g] = time.Now().Add(snapshotPause)
 	}

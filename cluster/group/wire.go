@@ -1,7 +1,12 @@
 package group
 
 import (
+	"errors"
+	"io"
+
 	"github.com/hashicorp/raft"
+
+	"github.com/warrenmq/warren/transport"
 )
 
 // wire is a replica's transport with the eyes of the host: it notices replication
@@ -31,6 +36,32 @@ func (w *wire) AppendEntriesPipeline(id raft.ServerID, target raft.ServerAddress
 		return nil, err
 	}
 	return &pipeline{AppendPipeline: p, g: w.g}, nil
+}
+
+// InstallSnapshot implements raft.Transport. A follower may hold a newer snapshot than
+// the leader sends: one that the leader's predecessor, deposed in between, has still
+// delivered. It must refuse the older one, and raft would offer it again for ever, so the
+// leader takes a newer one.
+func (w *wire) InstallSnapshot(id raft.ServerID, target raft.ServerAddress, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {
+	err := w.RaftTransport.InstallSnapshot(id, target, args, resp, data)
+	if err != nil && refusedByRaft(err) {
+		w.g.host.watch.outdated(w.g, args.LastLogIndex)
+	}
+	return err
+}
+
+// refusedByRaft tells whether an error came from the other replica rather than from the
+// way to it.
+func refusedByRaft(err error) bool {
+	if re, ok := errors.AsType[*transport.RemoteError](err); ok {
+		return re.Code == transport.CodeRaft
+	}
+	for _, e := range []error{transport.ErrPeerDown, transport.ErrTimeout, transport.ErrClosed, transport.ErrBacklog} {
+		if errors.Is(err, e) {
+			return false
+		}
+	}
+	return true
 }
 
 // pipeline notices its end: raft closes it when an answer is missing or negative, and
