@@ -72,6 +72,8 @@ func (ch *channel) consume(m *wire.BasicConsume) error {
 	}
 	cons := &consumer{tag: tag, noAck: m.NoAck}
 	ch.consumers[tag] = cons
+	// A consumer under a channel-wide limit gets no more than that from its queue,
+	// so that others find messages there. It keeps this bound if the limit is lifted.
 	prefetch := ch.prefetch
 	if ch.limit > 0 && (prefetch == 0 || ch.limit < prefetch) {
 		prefetch = ch.limit
