@@ -288,7 +288,12 @@ func (a *apply) settle(kind SettleKind, runs []Run) {
 		if last < run.First {
 			last = math.MaxUint64
 		}
-		a.eachLive([]queue.IDRange{{First: run.First, Last: last}}, func(m queue.Message) {
+		r := queue.IDRange{First: run.First, Last: last}
+		if kind == Ack && run.Attempt == 0 && a.queue.Untouched(r) {
+			a.counters.Acked += a.removeRange(r)
+			continue
+		}
+		a.eachLive([]queue.IDRange{r}, func(m queue.Message) {
 			if m.Attempt == run.Attempt {
 				a.settleOne(kind, m)
 			}

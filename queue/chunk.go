@@ -32,13 +32,18 @@ func (c *chunk) id(slot uint) MessageID { return MessageID(c.num<<blockShift | u
 
 func (c *chunk) message(slot uint) Message {
 	m := c.cols.at(int(slot - c.first))
+	c.complete(&m, slot)
+	return m
+}
+
+// complete adds to a message from the columns what is kept beside them.
+func (c *chunk) complete(m *Message, slot uint) {
 	m.ID = c.id(slot)
 	if len(c.touched) > 0 {
 		if i, ok := c.touchAt(slot); ok {
 			m.Attempt, m.Failed = c.touched[i].attempt, c.touched[i].failed
 		}
 	}
-	return m
 }
 
 func (c *chunk) touchAt(slot uint) (int, bool) {

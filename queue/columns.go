@@ -53,6 +53,14 @@ func (c *columns) at(i int) Message {
 	return m
 }
 
+// sizes is at without the place in the log, which takes longest to find.
+func (c *columns) sizes(i int) Message {
+	if c.packed != nil {
+		return c.packed.sizes(i)
+	}
+	return c.at(i)
+}
+
 // seal says that nothing will be appended any more.
 func (c *columns) seal() {
 	if c.packed == nil {

@@ -150,13 +150,19 @@ func (p *packed) distance(i int) uint32 {
 	return sum
 }
 
-func (p *packed) at(i int) Message {
+// sizes is everything about message i but its place.
+func (p *packed) sizes(i int) Message {
 	m := Message{
 		Ref:       Ref{Length: uint32(p.length.at(i))},
 		ExpiresAt: int64(p.expires.at(i)),
 		Priority:  uint8(p.priority.at(i)),
 	}
 	m.BodyBytes = m.Ref.Length - uint32(p.overhead.at(i))
+	return m
+}
+
+func (p *packed) at(i int) Message {
+	m := p.sizes(i)
 	if len(p.starts) == 0 {
 		m.Ref.Index, m.Ref.Offset = p.index.at(i), uint32(p.offset.at(i))
 		return m
@@ -168,5 +174,34 @@ func (p *packed) at(i int) Message {
 	s := &p.starts[k]
 	m.Ref.Index = s.index
 	m.Ref.Offset = s.offset + p.distance(i) - p.distance(int(s.at))
+	return m
+}
+
+// walker reads columns in rising order and takes each place from the one before.
+type walker struct {
+	c      *columns
+	i      int // of the offset
+	offset uint32
+	next   int // the first start behind i
+}
+
+func (w *walker) at(i int) Message {
+	p := w.c.packed
+	if p == nil || len(p.starts) == 0 {
+		return w.c.at(i)
+	}
+	m := p.sizes(i)
+	for w.next < len(p.starts) && int(p.starts[w.next].at) <= i {
+		w.i, w.offset = int(p.starts[w.next].at), p.starts[w.next].offset
+		w.next++
+	}
+	if i-w.i > sumStep {
+		w.offset += p.distance(i) - p.distance(w.i)
+		w.i = i
+	}
+	for ; w.i < i; w.i++ {
+		w.offset += uint32(p.length.at(w.i) + p.space.at(w.i))
+	}
+	m.Ref.Index, m.Ref.Offset = p.starts[w.next-1].index, w.offset
 	return m
 }

@@ -303,9 +303,7 @@ func (q *Queue) Remove(id MessageID) (Message, bool) {
 	c := q.writable(i)
 	m := c.message(slotOf(id))
 	c.remove(slotOf(id))
-	if c.n == 0 && (i < len(q.chunks)-1 || c.cols.len() >= emptyChunkMax) {
-		q.dropChunk(i)
-	}
+	q.dropIfEmpty(i)
 	q.n--
 	q.bytes -= int64(m.BodyBytes)
 	q.stored -= int64(m.Ref.Length)
@@ -321,6 +319,12 @@ func (q *Queue) Remove(id MessageID) (Message, bool) {
 	return m, true
 }
 
+func (q *Queue) dropIfEmpty(i int) {
+	if c := q.chunks[i]; c.n == 0 && (i < len(q.chunks)-1 || c.cols.len() >= emptyChunkMax) {
+		q.dropChunk(i)
+	}
+}
+
 func (q *Queue) dropChunk(i int) {
 	if i == 0 && len(q.chunks) > 1 {
 		q.chunks[0] = nil
@@ -331,8 +335,7 @@ func (q *Queue) dropChunk(i int) {
 }
 
 // RemoveRange takes out every live message of the range, appends their ids to
-// gone as coalesced ranges and returns it with their number. Whole chunks go in
-// one step.
+// gone as coalesced ranges and returns it with their number.
 func (q *Queue) RemoveRange(r IDRange, gone []IDRange) ([]IDRange, int) {
 	before := q.n
 	r.First, r.Last = max(r.First, 1), min(r.Last, q.tail)
@@ -346,35 +349,32 @@ func (q *Queue) RemoveRange(r IDRange, gone []IDRange) ([]IDRange, int) {
 		if r.First > r.Last {
 			break
 		}
-		if r.First <= c.id(c.first) && r.Last >= min(c.id(blockMask), q.tail) {
-			r.First = c.id(blockMask) + 1
-			gone = q.removeChunk(i, gone)
-			continue
+		end := min(r.Last, c.id(blockMask))
+		cut := c.live
+		if r.First > c.id(c.first) || end < r.Last || end < c.id(blockMask) {
+			cut = c.live.between(slotOf(r.First), slotOf(end))
 		}
-		for last := min(r.Last, c.id(blockMask)); r.First <= last; {
-			m, ok := q.NextLive(r.First - 1)
-			if !ok || m.ID > last {
-				r.First = last + 1
-				break
-			}
-			q.Remove(m.ID)
-			gone = AppendID(gone, m.ID)
-			r.First = m.ID + 1
-		}
+		gone = q.removeSlots(i, &cut, gone)
+		r.First = end + 1
 	}
 	return gone, before - q.n
 }
 
-func (q *Queue) removeChunk(i int, gone []IDRange) []IDRange {
-	c := q.chunks[i]
-	expiring := 0
+// removeSlots takes out the live messages of one chunk that are set in cut.
+func (q *Queue) removeSlots(i int, cut *bitmap, gone []IDRange) []IDRange {
+	if cut.summary == 0 {
+		return gone
+	}
+	c := q.writable(i)
+	expiring, n := 0, 0
 	var l *lane
-	for s := c.live.summary; s != 0; s &= s - 1 {
+	for s := cut.summary; s != 0; s &= s - 1 {
 		w := bits.TrailingZeros64(s)
-		for word := c.live.words[w]; word != 0; word &= word - 1 {
+		for word := cut.words[w]; word != 0; word &= word - 1 {
 			slot := uint(w<<6 + bits.TrailingZeros64(word))
-			m := c.message(slot)
-			gone = AppendID(gone, m.ID)
+			m := c.cols.sizes(int(slot - c.first))
+			gone = AppendID(gone, c.id(slot))
+			n++
 			q.bytes -= int64(m.BodyBytes)
 			q.stored -= int64(m.Ref.Length)
 			if m.ExpiresAt != 0 {
@@ -386,16 +386,35 @@ func (q *Queue) removeChunk(i int, gone []IDRange) []IDRange {
 			l.bytes -= int64(m.BodyBytes)
 		}
 	}
-	q.n -= c.n
-	q.dropChunk(i)
+	q.n -= n
+	c.n -= n
+	c.live.subtract(cut)
+	if len(c.touched) > 0 {
+		c.touched = slices.DeleteFunc(c.touched, func(t touch) bool { return cut.has(uint(t.slot)) })
+	}
+	num := c.num
+	q.dropIfEmpty(i)
 	for _, l := range q.lanes {
-		l.ids.subtract(c.num, &c.live)
+		l.ids.subtract(num, cut)
 	}
 	q.dropEmptyLanes()
 	if expiring > 0 {
-		q.expiry.subtract(q, c.num, &c.live, expiring)
+		q.expiry.subtract(q, num, cut, expiring)
 	}
 	return gone
+}
+
+// Untouched reports whether no live message of the range has ever come back
+// after a delivery.
+func (q *Queue) Untouched(r IDRange) bool {
+	for i := q.locate(uint64(r.First) >> blockShift); i < len(q.chunks) && q.chunks[i].id(0) <= r.Last; i++ {
+		for _, t := range q.chunks[i].touched {
+			if id := q.chunks[i].id(uint(t.slot)); id >= r.First && id <= r.Last {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // AppendID adds id to ranges, widening the last one if id follows it.
@@ -405,40 +424,4 @@ func AppendID(ranges []IDRange, id MessageID) []IDRange {
 		return ranges
 	}
 	return append(ranges, IDRange{id, id})
-}
-
-// Frozen is an immutable view of a queue's live messages.
-type Frozen struct {
-	chunks []*chunk
-	n      int
-	tail   MessageID
-}
-
-// Freeze returns a view of the queue as it is now. The queue may change while
-// another goroutine walks the view.
-func (q *Queue) Freeze() Frozen {
-	for _, c := range q.chunks {
-		c.shared = true
-	}
-	return Frozen{slices.Clone(q.chunks), q.n, q.tail}
-}
-
-// View is Freeze for a caller that is done before the queue changes.
-func (q *Queue) View() Frozen { return Frozen{q.chunks, q.n, q.tail} }
-
-// Len is the number of messages in the view.
-func (f Frozen) Len() int { return f.n }
-
-// Tail is the id of the newest message ever enqueued.
-func (f Frozen) Tail() MessageID { return f.tail }
-
-// All yields the messages in id order until yield returns false.
-func (f Frozen) All(yield func(Message) bool) {
-	for _, c := range f.chunks {
-		for slot, ok := c.live.next(0); ok; slot, ok = c.live.next(slot + 1) {
-			if !yield(c.message(slot)) {
-				return
-			}
-		}
-	}
 }

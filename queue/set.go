@@ -51,6 +51,25 @@ func (b *bitmap) next(i uint) (uint, bool) {
 	return w<<6 + uint(bits.TrailingZeros64(b.words[w])), true
 }
 
+// between returns the bits from low to high, both included.
+func (b *bitmap) between(low, high uint) (part bitmap) {
+	first, last := low>>6, high>>6
+	for w := first; w <= last; w++ {
+		word := b.words[w]
+		if w == first {
+			word &= ^uint64(0) << (low & 63)
+		}
+		if w == last {
+			word &= ^uint64(0) >> (63 - high&63)
+		}
+		if word != 0 {
+			part.words[w] = word
+			part.summary |= 1 << w
+		}
+	}
+	return part
+}
+
 // subtract clears every bit that is set in o and returns how many there were.
 func (b *bitmap) subtract(o *bitmap) (removed int) {
 	for s := b.summary & o.summary; s != 0; s &= s - 1 {
