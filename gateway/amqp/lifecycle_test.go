@@ -1,0 +1,323 @@
+package amqp
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+	wire "github.com/warrenmq/warren/amqp"
+	"github.com/warrenmq/warren/broker"
+)
+
+func TestHeartbeats(t *testing.T) {
+	t.Parallel()
+	r := startServer(t)
+	c := r.connect(t)
+	c.handshake(nil, wire.ConnectionTuneOk{ChannelMax: 1, FrameMax: 8192, Heartbeat: 1})
+	start := time.Now()
+	beats := 0
+	for {
+		f, err := c.fr.Next()
+		if err != nil {
+			break
+		}
+		if f.Type == wire.FrameHeartbeat && f.Channel == 0 {
+			beats++
+		}
+	}
+	if d := time.Since(start); d < 1900*time.Millisecond || d > 4*time.Second || beats < 2 {
+		t.Errorf("silent client: %d heartbeats, closed after %v", beats, d)
+	}
+	if n := r.s.Stats().HeartbeatsMissed; n != 1 {
+		t.Errorf("heartbeats missed: %d", n)
+	}
+}
+
+func TestHeartbeatsKeepAConnection(t *testing.T) {
+	t.Parallel()
+	r := startServer(t)
+	c, err := amqp091.DialConfig(r.url(), amqp091.Config{Heartbeat: time.Second, Locale: "en_US"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed := c.NotifyClose(make(chan *amqp091.Error, 1))
+	select {
+	case err := <-closed:
+		t.Errorf("closed: %v", err)
+	case <-time.After(3500 * time.Millisecond):
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestHandshakeTimeout(t *testing.T) {
+	t.Parallel()
+	r := startServer(t, func(cfg *Config) { cfg.HandshakeTimeout = 100 * time.Millisecond })
+	for _, do := range []func(c *rawClient){
+		func(*rawClient) {},
+		func(c *rawClient) { c.bytes([]byte("AMQ")) },
+		func(c *rawClient) { c.greet() },
+		func(c *rawClient) { c.login(nil) },
+	} {
+		c := r.connect(t)
+		do(c)
+		_, err := io.Copy(io.Discard, c.nc)
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	c := r.open(t) // the handshake's deadline is lifted
+	time.Sleep(200 * time.Millisecond)
+	c.alive(1)
+}
+
+func TestBlocked(t *testing.T) {
+	t.Parallel()
+	r := startServer(t)
+	publisher, consumer, late := r.open(t), r.open(t), r.open(t)
+	for _, c := range []*rawClient{publisher, consumer, late} {
+		c.channel(1)
+		c.send(1, &wire.QueueDeclare{Queue: "q"})
+		want[*wire.QueueDeclareOk](c, 1)
+	}
+	publisher.publish(1, wire.BasicPublish{RoutingKey: "q"}, "before")
+	eventually(t, "publish", func() bool { ready, _ := r.b.counts("q"); return ready == 1 })
+	r.s.SetBlocked("low on disk & low on memory")
+	if m := want[*wire.ConnectionBlocked](publisher, 0); m.Reason != "low on disk & low on memory" {
+		t.Errorf("%+v", m)
+	}
+	r.s.SetBlocked("low on memory") // still blocked: not told again
+	late.publish(1, wire.BasicPublish{RoutingKey: "q"}, "under alarm")
+	want[*wire.ConnectionBlocked](late, 0)
+	late.send(1, &wire.QueueDeclare{Queue: "late"})
+	consumer.send(1, &wire.BasicGet{Queue: "q", NoAck: true})
+	want[*wire.BasicGetOk](consumer, 1)
+	r.b.mu.Lock()
+	_, read := r.b.queues["late"]
+	r.b.mu.Unlock()
+	if read {
+		t.Error("a blocked connection was read")
+	}
+	r.s.SetBlocked("")
+	want[*wire.ConnectionUnblocked](publisher, 0)
+	want[*wire.ConnectionUnblocked](late, 0)
+	want[*wire.QueueDeclareOk](late, 1)
+	publisher.alive(2)
+	// A blocked connection can be closed by the server.
+	r.s.SetBlocked("low on memory")
+	want[*wire.ConnectionBlocked](publisher, 0)
+}
+
+func TestShutdown(t *testing.T) {
+	t.Parallel()
+	r := startServer(t)
+	c := r.open(t)
+	silent := r.open(t) // never answers
+	early := r.connect(t)
+	early.greet()
+	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- r.s.Shutdown(ctx) }()
+	for _, x := range []*rawClient{c, early, silent} {
+		m := want[*wire.ConnectionClose](x, 0)
+		checkClose(t, rule{code: 320, text: "CONNECTION_FORCED - broker forced connection closure with reason 'shutdown'"},
+			m.ReplyCode, m.ReplyText, m.ClassID, m.MethodID)
+	}
+	c.send(0, &wire.ConnectionCloseOk{})
+	c.closed()
+	if err := receive(t, done, "shutdown"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("shutdown with a silent client: %v", err)
+	}
+	silent.closed()
+	if nc, err := net.Dial("tcp", r.addr); err == nil {
+		_ = nc.Close()
+		t.Error("still listening")
+	}
+	if err := r.s.Serve(failingListener{}); !errors.Is(err, ErrServerClosed) {
+		t.Errorf("serve after shutdown: %v", err)
+	}
+}
+
+type failingListener struct{ net.Listener }
+
+func (failingListener) Close() error { return nil }
+
+func TestKick(t *testing.T) {
+	t.Parallel()
+	r := startServer(t)
+	for _, tc := range []struct {
+		name string
+		err  *broker.Error
+		code uint16
+		text string
+	}{
+		{"operator", broker.Errorf(broker.ConnectionForced, "CONNECTION_FORCED by hand"), 320, "CONNECTION_FORCED - CONNECTION_FORCED by hand"},
+		{"vhost gone", broker.Errorf(broker.ConnectionForced, "vhost '/' is deleted"), 320, "CONNECTION_FORCED - vhost '/' is deleted"},
+		{"node lost its place", broker.Errorf(broker.Internal, "node left the cluster"), 541, "INTERNAL_ERROR - node left the cluster"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := r.open(t)
+			c.channel(1)
+			r.b.mu.Lock()
+			var conns []*memConn
+			for m := range r.b.conns {
+				conns = append(conns, m)
+			}
+			r.b.mu.Unlock()
+			for _, m := range conns {
+				m.info.Kick(tc.err)
+				m.info.Kick(broker.Errorf(broker.Internal, "only the first counts"))
+			}
+			m := want[*wire.ConnectionClose](c, 0)
+			if m.ReplyCode != tc.code || m.ReplyText != tc.text {
+				t.Errorf("%+v", m)
+			}
+			c.send(0, &wire.ConnectionCloseOk{})
+			c.closed()
+			eventually(t, "release", func() bool { r.b.mu.Lock(); defer r.b.mu.Unlock(); return len(r.b.conns) == 0 })
+		})
+	}
+}
+
+func TestConnectionLimit(t *testing.T) {
+	t.Parallel()
+	r := startServer(t, func(cfg *Config) { cfg.ConnectionsMax = 2 })
+	a, b := r.open(t), r.open(t)
+	c := r.connect(t)
+	if _, err := io.Copy(io.Discard, c.nc); err != nil && !strings.Contains(err.Error(), "reset") {
+		t.Error(err)
+	}
+	_ = a.nc.Close()
+	eventually(t, "a free place", func() bool { return r.s.Stats().Connections == 1 })
+	r.open(t)
+	b.alive(1)
+	if n := r.s.Stats().Refused; n != 1 {
+		t.Errorf("refused: %d", n)
+	}
+}
+
+// A client that asks and does not read the answers is not read any more; what it
+// is owed stays bounded, and others go on.
+func TestClientThatDoesNotRead(t *testing.T) {
+	t.Parallel()
+	r := startServer(t, func(cfg *Config) {
+		cfg.WriteBufferBytes = 64 << 10
+		cfg.WriteTimeout = time.Second
+	})
+	c := r.open(t)
+	c.channel(1)
+	if err := c.nc.SetWriteDeadline(time.Now().Add(5 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	b := (&wire.BasicPublish{RoutingKey: "nowhere", Mandatory: true}).AppendFrame(nil, 1)
+	b = wire.AppendContent(b, 1, wire.ClassBasic, nil, make([]byte, 100000), 131072)
+	sent := 0
+	for sent < 1<<30 {
+		n, err := c.nc.Write(b)
+		sent += n
+		if err != nil {
+			break // the server stopped reading and then gave up
+		}
+	}
+	if sent > 64<<20 {
+		t.Errorf("the server took %d bytes from a client that does not read", sent)
+	}
+	other := r.open(t)
+	other.alive(1)
+	eventually(t, "end of the stalled connection", func() bool { return r.s.Stats().Connections == 1 })
+}
+
+// Deliveries to a client that does not read wait as references, bounded by the
+// consumer's window, while the queue's other consumers go on.
+func TestConsumerThatDoesNotRead(t *testing.T) {
+	t.Parallel()
+	r := startServer(t)
+	lazy, eager := r.open(t), r.open(t)
+	lazy.channel(1)
+	lazy.send(1, &wire.QueueDeclare{Queue: "q", NoWait: true}, &wire.BasicConsume{Queue: "q", NoAck: true})
+	want[*wire.BasicConsumeOk](lazy, 1)
+	p := r.open(t)
+	p.channel(1)
+	p.send(1, &wire.ConfirmSelect{})
+	want[*wire.ConfirmSelectOk](p, 1)
+	eager.channel(1)
+	eager.send(1, &wire.BasicConsume{Queue: "q", NoAck: true})
+	want[*wire.BasicConsumeOk](eager, 1)
+	const n = 12000 // each 8 KiB: far more than sockets and windows hold
+	go func() {
+		b := (&wire.BasicPublish{RoutingKey: "q"}).AppendFrame(nil, 1)
+		b = wire.AppendContent(b, 1, wire.ClassBasic, nil, make([]byte, 8<<10), 131072)
+		for range n {
+			if _, err := p.nc.Write(b); err != nil {
+				return
+			}
+		}
+	}()
+	got := 0
+	for got < n/2 {
+		want[*wire.BasicDeliver](eager, 1)
+		got++
+	}
+	_ = lazy.nc.Close()
+	_ = p.nc.Close()
+}
+
+// Immediate messages whose verdict does not come are bounded, too.
+func TestImmediateMessagesAreBounded(t *testing.T) {
+	t.Parallel()
+	r := startServer(t)
+	c := r.open(t)
+	c.channel(1)
+	c.send(1, &wire.QueueDeclare{Queue: "q"})
+	want[*wire.QueueDeclareOk](c, 1)
+	r.b.freeze(true)
+	b := (&wire.BasicPublish{RoutingKey: "q", Immediate: true}).AppendFrame(nil, 1)
+	b = wire.AppendContent(b, 1, wire.ClassBasic, nil, make([]byte, 100000), 131072)
+	if err := c.nc.SetWriteDeadline(time.Now().Add(time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	sent := 0
+	for sent < 1<<30 {
+		n, err := c.nc.Write(b)
+		sent += n
+		if err != nil {
+			break
+		}
+	}
+	r.b.mu.Lock()
+	held := len(r.b.pending)
+	r.b.mu.Unlock()
+	if held > heldMax/100000+2 {
+		t.Errorf("%d messages held", held)
+	}
+	r.b.freeze(false)
+	for range held {
+		want[*wire.BasicReturn](c, 1)
+	}
+}
+
+func TestConfigValidate(t *testing.T) {
+	cfg := Default()
+	if err := cfg.Validate(); err != nil {
+		t.Errorf("default: %v", err)
+	}
+	err := (&Config{}).Validate()
+	if err == nil {
+		t.Fatal("empty config is valid")
+	}
+	for _, part := range []string{"product", "mechanism", "frame_max minimum", "channel_max", "message size", "write buffer", "connection limit", "handshake timeout", "logger"} {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("%q is missing in %v", part, err)
+		}
+	}
+	if _, err := New(Config{}, nil); err == nil {
+		t.Error("New took an empty config")
+	}
+}
