@@ -2,13 +2,18 @@ package group
 
 import (
 	"fmt"
+	"io"
 	"net"
+	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/warrenmq/warren/cluster/detector"
+	"github.com/warrenmq/warren/store"
 	"github.com/warrenmq/warren/transport"
 )
 
@@ -17,25 +22,39 @@ type realCluster struct {
 	t     testing.TB
 	ids   []transport.NodeID
 	nodes map[transport.NodeID]*realNode
-	open  func(transport.NodeID) Storage
+	open  opener
+	// profile is QueueProfile unless a test waits for followers to apply.
+	profile Profile
 
 	mu    sync.Mutex
 	addrs map[transport.NodeID]string
 }
 
+// opener opens a node's storage, again after a restart.
+type opener func(transport.NodeID) (Storage, io.Closer)
+
 type realNode struct {
 	id   transport.NodeID
+	disk io.Closer
 	mesh *transport.Mesh
 	det  *detector.Detector
 	host *Host
 
+	light    bool // machines keep references instead of texts
 	mu       sync.Mutex
 	machines map[transport.GroupID]*ledger
 }
 
-func newRealCluster(t testing.TB, open func(transport.NodeID) Storage) *realCluster {
+// eager is a profile whose followers learn soon what is committed.
+func eager() Profile {
+	p := QueueProfile()
+	p.Commit = 50 * time.Millisecond
+	return p
+}
+
+func newRealCluster(t testing.TB, open opener, p Profile) *realCluster {
 	c := &realCluster{
-		t: t, open: open, nodes: make(map[transport.NodeID]*realNode),
+		t: t, open: open, profile: p, nodes: make(map[transport.NodeID]*realNode),
 		addrs: make(map[transport.NodeID]string),
 		ids:   []transport.NodeID{"a/1", "b/1", "c/1"},
 	}
@@ -77,7 +96,9 @@ func (c *realCluster) boot(id transport.NodeID) *realNode {
 	if n.det, err = detector.New(detector.Config{Local: id, Net: n.mesh, Logger: log}); err != nil {
 		c.t.Fatal(err)
 	}
-	n.host = NewHost(HostConfig{Local: id, Store: c.open(id), Mesh: OverMesh(n.mesh), Detector: n.det, Logger: log})
+	var storage Storage
+	storage, n.disk = c.open(id)
+	n.host = NewHost(HostConfig{Local: id, Store: storage, Mesh: OverMesh(n.mesh), Detector: n.det, Logger: log, Profile: c.profile})
 	n.mesh.SetPeers(c.ids)
 	n.det.SetPeers(c.ids)
 	c.nodes[id] = n
@@ -101,6 +122,9 @@ func (n *realNode) close(t testing.TB) {
 	}
 	n.det.Close()
 	n.mesh.Close()
+	if err := n.disk.Close(); err != nil {
+		t.Errorf("close store of %s: %v", n.id, err)
+	}
 }
 
 // kill cuts a node off first, as SIGKILL does, and frees its resources later.
@@ -114,7 +138,11 @@ func (c *realCluster) kill(id transport.NodeID) *realNode {
 func (n *realNode) start(t testing.TB, s Spec) {
 	t.Helper()
 	m := &ledger{}
-	if _, err := n.host.Start(s, m, nil); err != nil {
+	var machine Machine = m
+	if n.light {
+		machine = &refs{keep: 100}
+	}
+	if _, err := n.host.Start(s, machine, nil); err != nil {
 		t.Fatalf("start group %d on %s: %v", s.ID, n.id, err)
 	}
 	n.mu.Lock()
@@ -189,45 +217,164 @@ func (c *realCluster) failover(groups int) []time.Duration {
 	return of
 }
 
-func memStorage(transport.NodeID) Storage { return newMemStore() }
+type nothing struct{}
+
+func (nothing) Close() error { return nil }
+
+// memStorage opens replicas in memory, kept across restarts.
+func memStorage(testing.TB) opener {
+	all := make(map[transport.NodeID]*memStore)
+	return func(id transport.NodeID) (Storage, io.Closer) {
+		if all[id] == nil {
+			all[id] = newMemStore()
+		}
+		return all[id], nothing{}
+	}
+}
+
+// diskStorage opens segment logs in directories of the test.
+func diskStorage(t testing.TB) opener {
+	dir := t.TempDir()
+	return func(id transport.NodeID) (Storage, io.Closer) {
+		s, err := store.Open(store.Options{
+			Dir: filepath.Join(dir, strings.ReplaceAll(string(id), "/", "-")), Logger: testLogger().With("on", id),
+			OnFatal: func(err error) { t.Errorf("store of %s: %v", id, err) },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return OverStore(s), s
+	}
+}
+
+// kinds are the storages that tests over loopback run on.
+var kinds = map[string]func(testing.TB) opener{"memory": memStorage, "disk": diskStorage}
 
 func TestFailoverOverLoopback(t *testing.T) {
-	for _, groups := range []int{1, 100} {
-		t.Run(fmt.Sprint(groups), func(t *testing.T) {
-			c := newRealCluster(t, memStorage)
-			c.found(groups)
-			of := c.failover(groups)
-			t.Logf("%d of %d groups led by the victim: p50 %v, max %v", len(of), groups, of[len(of)/2], of[len(of)-1])
-			if slowest := of[len(of)-1]; slowest > time.Second {
-				t.Errorf("slowest group writes again after %v, want at most 1s", slowest)
-			}
-		})
+	for kind, open := range kinds {
+		for _, groups := range []int{1, 100} {
+			t.Run(fmt.Sprint(kind, "/", groups), func(t *testing.T) {
+				c := newRealCluster(t, open(t), QueueProfile())
+				c.found(groups)
+				of := c.failover(groups)
+				t.Logf("%d of %d groups led by the victim: p50 %v, max %v", len(of), groups, of[len(of)/2], of[len(of)-1])
+				if slowest := of[len(of)-1]; slowest > time.Second {
+					t.Errorf("slowest group writes again after %v, want at most 1s", slowest)
+				}
+			})
+		}
+	}
+}
+
+func TestRestartOverDisk(t *testing.T) {
+	c := newRealCluster(t, diskStorage(t), eager())
+	const groups = 30
+	c.found(groups)
+	for round := range 2 {
+		for _, id := range c.ids {
+			n := c.nodes[id]
+			delete(c.nodes, id)
+			n.close(t)
+		}
+		for _, id := range c.ids {
+			c.boot(id)
+		}
+		c.linked()
+		began := time.Now()
+		var wg sync.WaitGroup
+		for _, n := range c.nodes {
+			wg.Go(func() {
+				for i := range groups {
+					// Bootstrap stays set: a replica with a history must not be founded again.
+					n.start(t, Spec{ID: queueA + transport.GroupID(i), Members: c.ids, Preferred: c.ids[i%3], Bootstrap: true})
+				}
+			})
+		}
+		wg.Wait()
+		c.commitAll(groups, fmt.Sprint("round", round), 20*time.Second)
+		t.Logf("round %d: all groups write after %v", round, time.Since(began))
+	}
+	want := []string{"first", "round0", "round1"}
+	for i := range groups {
+		for _, n := range c.nodes {
+			m := n.machines[queueA+transport.GroupID(i)]
+			// A follower learns of the last commit from the next append.
+			waitFor(t, 20*time.Second, "a replica lacks entries", func() bool { return slices.Equal(m.all(), want) })
+		}
 	}
 }
 
 // BenchmarkFailover reports how long groups cannot write after the death of the node
 // that leads them; one iteration is one death.
 func BenchmarkFailover(b *testing.B) {
-	for _, groups := range []int{1, 100, 1000} {
-		b.Run(fmt.Sprint(groups), func(b *testing.B) {
-			var all []time.Duration
-			var create time.Duration
-			for range b.N {
-				c := newRealCluster(b, memStorage)
-				began := time.Now()
-				c.found(groups)
-				create += time.Since(began)
-				all = append(all, c.failover(groups)...)
-				for id, n := range c.nodes {
-					n.close(b)
-					delete(c.nodes, id)
+	for _, kind := range []string{"memory", "disk"} {
+		for _, groups := range []int{1, 100, 1000} {
+			b.Run(fmt.Sprint(kind, "/", groups), func(b *testing.B) { benchFailover(b, kinds[kind], groups) })
+		}
+	}
+}
+
+func benchFailover(b *testing.B, open func(testing.TB) opener, groups int) {
+	var all []time.Duration
+	var create time.Duration
+	for range b.N {
+		c := newRealCluster(b, open(b), QueueProfile())
+		began := time.Now()
+		c.found(groups)
+		create += time.Since(began)
+		all = append(all, c.failover(groups)...)
+		for id, n := range c.nodes {
+			n.close(b)
+			delete(c.nodes, id)
+		}
+	}
+	slices.Sort(all)
+	b.ReportMetric(float64(all[len(all)/2].Microseconds())/1000, "p50-ms")
+	b.ReportMetric(float64(all[len(all)*99/100].Microseconds())/1000, "p99-ms")
+	b.ReportMetric(float64(all[len(all)-1].Microseconds())/1000, "max-ms")
+	b.ReportMetric(create.Seconds()/float64(b.N), "create-s")
+}
+
+// BenchmarkPropose reports committed proposals over three nodes on disk.
+func BenchmarkPropose(b *testing.B) {
+	for _, groups := range []int{1, 50} {
+		for _, size := range []int{1 << 10, 32 << 10} {
+			b.Run(fmt.Sprintf("groups=%d/bytes=%d", groups, size), func(b *testing.B) {
+				c := newRealCluster(b, diskStorage(b), QueueProfile())
+				for _, n := range c.nodes {
+					n.light = true
 				}
-			}
-			slices.Sort(all)
-			b.ReportMetric(float64(all[len(all)/2].Microseconds())/1000, "p50-ms")
-			b.ReportMetric(float64(all[len(all)*99/100].Microseconds())/1000, "p99-ms")
-			b.ReportMetric(float64(all[len(all)-1].Microseconds())/1000, "max-ms")
-			b.ReportMetric(create.Seconds()/float64(b.N), "create-s")
-		})
+				c.found(groups)
+				var leaders []*Group
+				for i := range groups {
+					for _, n := range c.nodes {
+						if g, ok := n.host.Group(queueA + transport.GroupID(i)); ok && g.IsLeader() {
+							leaders = append(leaders, g)
+						}
+					}
+				}
+				b.SetBytes(int64(size))
+				b.ReportAllocs()
+				window := make(chan struct{}, 256)
+				var failed atomic.Int64
+				b.ResetTimer()
+				for i := range b.N {
+					window <- struct{}{}
+					leaders[i%len(leaders)].Propose(make([]byte, size), func(_ any, err error) {
+						if err != nil {
+							failed.Add(1)
+						}
+						<-window
+					})
+				}
+				for range cap(window) {
+					window <- struct{}{}
+				}
+				b.StopTimer()
+				if n := failed.Load(); n > 0 {
+					b.Errorf("%d proposals failed", n)
+				}
+			})
+		}
 	}
 }
