@@ -258,11 +258,19 @@ func TestWireHandshake(t *testing.T) {
 			w := dialWire(t, to)
 			w.greet("PLAIN", "\x00guest\x00guest", nil)
 			w.tune(100, 1000)
+			if !to.warren {
+				w.expectEnd() // RabbitMQ 3 just hangs up before the connection is open
+				return
+			}
 			w.expectClose(530, "NOT_ALLOWED - negotiated frame_max = 1000 is lower than the minimum allowed value", 10, 31)
 		})
 		t.Run("unknown mechanism", func(t *testing.T) {
 			w := dialWire(t, to)
 			w.greet("MAGIC", "please", nil)
+			if !to.warren {
+				w.expectEnd()
+				return
+			}
 			w.expectClose(503, "COMMAND_INVALID - unknown authentication mechanism 'MAGIC'", 10, 11)
 		})
 		t.Run("client that leaves in the middle", func(t *testing.T) {
