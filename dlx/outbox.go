@@ -309,11 +309,12 @@ func (o *Outbox) target(id uint64) *target {
 }
 
 // Done records that target has taken everything up to sequence upTo. Items
-// without a further leg leave the outbox and are yielded.
-func (o *Outbox) Done(target, upTo uint64, left func(Item)) {
+// without a further leg leave the outbox and are passed to left. It reports
+// whether that was news.
+func (o *Outbox) Done(target, upTo uint64, left func(Item)) (news bool) {
 	t := o.targets[target]
-	if t == nil {
-		return
+	if t == nil || len(t.pending) == 0 || t.first() > upTo {
+		return false
 	}
 	for len(t.pending) > 0 && t.first() <= upTo {
 		id := t.pending[0]
@@ -327,14 +328,19 @@ func (o *Outbox) Done(target, upTo uint64, left func(Item)) {
 	if len(t.pending) == 0 {
 		t.pending = nil
 	}
+	return true
 }
 
 // Gone records that target was closed with this final watermark: items up to it
 // are done, the others lose the leg. An item left without a leg leaves if some
-// target has taken it and is unrouted again otherwise.
-func (o *Outbox) Gone(target, watermark uint64, left func(Item)) {
+// target has taken it and is unrouted again otherwise. It reports whether that
+// was news.
+func (o *Outbox) Gone(target, watermark uint64, left func(Item)) (news bool) {
 	o.Done(target, watermark, left)
 	t := o.target(target)
+	if t.gone {
+		return false
+	}
 	t.gone = true
 	for _, id := range t.pending {
 		it := o.change(id)
@@ -348,11 +354,13 @@ func (o *Outbox) Gone(target, watermark uint64, left func(Item)) {
 		}
 	}
 	t.pending = nil
+	return true
 }
 
-// Forget drops what is known of a target without items under way.
+// Forget drops what is known of a closed target. Of one that may still live the
+// sequence must stay, or its next item would look like one it had before.
 func (o *Outbox) Forget(target uint64) {
-	if t := o.targets[target]; t != nil && len(t.pending) == 0 {
+	if t := o.targets[target]; t != nil && t.gone {
 		delete(o.targets, target)
 	}
 }

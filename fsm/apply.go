@@ -83,15 +83,11 @@ func (a *apply) command(tag byte) {
 	case Route:
 		a.route(c.Items)
 	case TransferDone:
-		a.outbox.Done(c.Target, c.UpTo, a.moved)
-		a.res.OutboxChanged = true
+		a.changed(a.outbox.Done(c.Target, c.UpTo, a.moved))
 	case TargetGone:
-		a.outbox.Gone(c.Target, c.Watermark, a.moved)
-		a.res.OutboxChanged = true
+		a.changed(a.outbox.Gone(c.Target, c.Watermark, a.moved))
 	case Release:
-		if a.outbox.Release(c.Kind) > 0 {
-			a.res.OutboxChanged = true
-		}
+		a.changed(a.outbox.Release(c.Kind) > 0)
 	case ForgetSources:
 		a.forgetSources(c.Sources)
 	case SetSettings:
@@ -254,8 +250,11 @@ func (a *apply) die(m queue.Message, reason dlx.Reason) {
 		return
 	}
 	a.outbox.Add(m.Ref, m.BodyBytes, reason, a.time)
-	a.res.OutboxChanged = true
+	a.changed(true)
 }
+
+// changed notes a change of the outbox.
+func (a *apply) changed(news bool) { a.res.OutboxChanged = a.res.OutboxChanged || news }
 
 // drop counts a message that ends without a target.
 func (a *apply) drop(ref queue.Ref, reason dlx.Reason, cause NoRoute) {
@@ -380,14 +379,14 @@ func (a *apply) route(items []Routed) {
 			}) {
 				continue
 			}
-			a.outbox.Route(d.Item, d.Targets)
+			a.changed(a.outbox.Route(d.Item, d.Targets))
 		case d.NoRoute == DropDisabled || d.NoRoute == DropUnrouted || d.NoRoute == DropCycle:
-			a.outbox.Drop(d.Item)
+			_, dropped := a.outbox.Drop(d.Item)
+			a.changed(dropped)
 			a.drop(it.Ref, it.Reason, d.NoRoute)
 		default:
-			a.outbox.Park(d.Item, d.NoRoute)
+			a.changed(a.outbox.Park(d.Item, d.NoRoute))
 		}
-		a.res.OutboxChanged = true
 	}
 }
 

@@ -192,7 +192,9 @@ type TargetGone struct {
 // Release makes parked items unrouted again: all of the named kind.
 type Release struct{ Kind NoRoute }
 
-// ForgetSources drops the watermarks of sources whose queues are gone for good.
+// ForgetSources drops the watermarks of sources whose queues are gone for good,
+// and what is known of them as closed targets. From then on unknown sources and
+// unknown targets of a Route need an entry whose CatalogRev is at least this one's.
 type ForgetSources struct{ Sources []Source }
 
 // SetSettings carries the queue's effective settings of a catalog revision;

@@ -96,7 +96,7 @@ func (o *model) entry(e *Entry, refs []queue.Ref) {
 			o.floor = max(o.floor, e.CatalogRev)
 			for _, s := range c.Sources {
 				delete(o.sources, s)
-				if !slices.ContainsFunc(o.out, func(it dlx.Item) bool { return hasLeg(it, s.Queue) }) {
+				if o.gone[s.Queue] {
 					delete(o.next, s.Queue)
 					delete(o.gone, s.Queue)
 				}

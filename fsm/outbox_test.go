@@ -81,6 +81,14 @@ func TestTargetGone(t *testing.T) {
 	equalList(t, "known target, old catalog", g.pending(8), [][2]uint64{{3, 5}})
 }
 
+// An epoch of a living queue is forgotten as a source; as a target its sequence
+// goes on.
+func TestForgetSourcesKeepsSequencesOfLivingTargets(t *testing.T) {
+	g := deadRig(t, "a", "b")
+	g.apply(Route{[]Routed{to(1, 7)}}, TransferDone{7, 1}, ForgetSources{[]Source{{Queue: 7, Epoch: 1}}}, Route{[]Routed{to(2, 7)}})
+	equalList(t, "to 7", g.pending(7), [][2]uint64{{2, 2}})
+}
+
 // Sequences up to the final watermark count as taken only if they were given.
 func TestTargetGoneBeyondItsSequences(t *testing.T) {
 	g := deadRig(t, "a")
@@ -92,7 +100,9 @@ func TestTargetGoneBeyondItsSequences(t *testing.T) {
 func TestNowhereToGo(t *testing.T) {
 	g := deadRig(t, "a", "b", "c", "d", "e", "f")
 	no := func(item OutboxID, n NoRoute) Routed { return Routed{Item: item, NoRoute: n} }
-	res := g.apply(Route{[]Routed{no(1, DropDisabled), no(2, DropUnrouted), no(3, DropCycle), no(4, ParkUnrouted), no(5, ParkCycle), no(6, HasTargets), no(1, DropCycle)}})
+	res := g.apply(Route{[]Routed{no(6, HasTargets)}}, TransferDone{7, 9})
+	equal(t, "changed by nothing", res.OutboxChanged, false)
+	res = g.apply(Route{[]Routed{no(1, DropDisabled), no(2, DropUnrouted), no(3, DropCycle), no(4, ParkUnrouted), no(5, ParkCycle), no(6, HasTargets), no(1, DropCycle)}})
 	equalList(t, "dropped", res.Dropped, []Dropped{{dlx.Rejected, DropDisabled, 1}, {dlx.Rejected, DropUnrouted, 1}, {dlx.Rejected, DropCycle, 1}})
 	equal(t, "parked", g.m.Outbox().Parked(ParkUnrouted), 1)
 	equal(t, "parked cycles", g.m.Outbox().Parked(ParkCycle), 1)

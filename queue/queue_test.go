@@ -59,10 +59,10 @@ func TestQueueAgreesWithList(t *testing.T) {
 				n.live = append(n.live, m)
 			}
 		}
-		for range rapid.IntRange(1, 12).Draw(t, "steps") {
+		for range rapid.IntRange(1, 8).Draw(t, "steps") {
 			switch rapid.IntRange(0, 6).Draw(t, "step") {
 			case 0, 1:
-				appendMany(rapid.IntRange(1, 9000).Draw(t, "append"))
+				appendMany(rapid.IntRange(1, 6000).Draw(t, "append"))
 			case 2:
 				first := MessageID(roll(uint64(n.tail) + 1))
 				r := IDRange{first, first + MessageID(roll(10000))}
