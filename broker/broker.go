@@ -33,10 +33,19 @@ type Config struct {
 	Logger       *slog.Logger
 }
 
+// Catalog is the node's replica of the metadata, a *catalog.Catalog.
+type Catalog interface {
+	View() *catalog.View
+	Propose(ctx context.Context, cmd catalog.Command) (catalog.Result, error)
+	ReadIndex(ctx context.Context) error
+	WaitEveryone(ctx context.Context, index uint64) error
+	Subscribe(f func(old, new *catalog.View))
+}
+
 // Broker is the use cases of one node.
 type Broker struct {
 	cfg    Config
-	cat    *catalog.Catalog
+	cat    Catalog
 	hub    *hub
 	self   atomic.Pointer[fsm.Origin]
 	clock  nodeClock
@@ -72,7 +81,7 @@ var errQueueGone = errors.New("broker: queue is gone")
 const retryEvery = 20 * time.Millisecond
 
 // New returns a broker over an open catalog. Start begins its work.
-func New(cfg Config, cat *catalog.Catalog) *Broker {
+func New(cfg Config, cat Catalog) *Broker {
 	b := &Broker{
 		cfg: cfg, cat: cat, started: time.Now(), clock: newNodeClock(),
 		streams: map[uint64]*stream{}, conns: map[*Conn]struct{}{},

@@ -97,6 +97,12 @@ func (c *Consumer) describe() wire.Consumer {
 	}
 }
 
+// Place names what was delivered: the queue's id, the message's place in it and the
+// attempt. It is for logs and tests.
+func (d *Delivery) Place() (queueID uint64, id queue.MessageID, attempt uint32) {
+	return d.queue.id, d.id, d.attempt
+}
+
 // Consume starts a consumer. Deliveries may reach the Sink before it returns.
 func (ch *Channel) Consume(ctx context.Context, spec Consume) (*Consumer, error) {
 	b := ch.conn.b
