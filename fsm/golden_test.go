@@ -1,0 +1,103 @@
+package fsm
+
+import (
+	"bytes"
+	"encoding/hex"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/warrenmq/warren/dlx"
+	"github.com/warrenmq/warren/queue"
+)
+
+// goldenMessage has every field of a stored message.
+func goldenMessage() Message {
+	return Message{
+		Exchange: "orders", RoutingKeys: []string{"new", "cc", "bcc"}, BCC: 1, Properties: []byte{0x10, 0, 2}, Body: []byte("hello"),
+		Deaths: []dlx.Death{
+			{Queue: "q", Reason: dlx.Expired, Count: 2, FirstMillis: 1000, LastMillis: 3000, Exchange: "x", RoutingKeys: []string{"a"}, OriginalExpiration: "60000", HasExpiration: true},
+			{Queue: "w", Reason: dlx.Rejected, Count: 1, FirstMillis: 2000, LastMillis: 2000, RoutingKeys: []string{""}},
+		},
+	}
+}
+
+// goldenMachine has something in every part of a manifest.
+func goldenMachine(t *testing.T) *Machine {
+	g := newRig(t)
+	g.time, g.rev = 1000, 3
+	g.settings(func(s *queue.Settings) { deadLettering(s); s.MessageTTLMillis, s.MaxPriority = 70, 5 })
+	g.publish("a", "b", "c", "d", "e", "ff", "ggg")
+	full, high := pub("full"), pub("high")
+	full.Verdict = RefuseFull
+	high.Priority, high.HasPriority = 5, true
+	g.apply(g.run(full, high, Settle{Discard, []Run{{1, 3, 0}}}), Return{RequeueFailed, []Run{{5, 1, 0}}}, Return{Ack, []Run{{6, 1, 0}}})
+	g.apply(Route{[]Routed{to(1, 7, 8), to(2, 7), {Item: 3, NoRoute: ParkCycle}}}, TransferDone{8, 1}, TargetGone{9, 4})
+	g.apply(TransferIn{Source{5, 1}, 1, 0, []Transfer{transfer("t"), {Withdrawn: true}}}, ForgetSources{nil})
+	return g.m
+}
+
+// TestGolden reads the bytes that version 1 was released with and writes the same
+// ones. A difference is a new version, not a new golden file.
+func TestGolden(t *testing.T) {
+	entry, message := everyCommand(), goldenMessage()
+	machine := goldenMachine(t)
+	for _, c := range []struct {
+		name  string
+		bytes []byte
+		check func(*testing.T, []byte)
+	}{
+		{"entry-v1", EncodeEntry(nil, &entry), func(t *testing.T, b []byte) {
+			if got, err := DecodeEntry(b); err != nil || !reflect.DeepEqual(got, entry) {
+				t.Fatalf("%v: got\n%+v, want\n%+v", err, got, entry)
+			}
+		}},
+		{"message-v1", EncodeMessage(nil, &message), func(t *testing.T, b []byte) {
+			if got, err := DecodeMessage(b); err != nil || !reflect.DeepEqual(got, message) {
+				t.Fatalf("%v: got\n%+v, want\n%+v", err, got, message)
+			}
+		}},
+		{"manifest-v1", machine.Snapshot(), func(t *testing.T, b []byte) {
+			m, err := Restore(b)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(m.Snapshot(), b) || m.Hash() != machine.Hash() {
+				t.Fatal("the restored machine differs")
+			}
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			file := filepath.Join("testdata", "golden", c.name+".hex")
+			if _, err := os.Stat(file); *rewrite && os.IsNotExist(err) {
+				if err := os.WriteFile(file, []byte(hex.Dump(c.bytes)), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			dump, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := hex.Dump(c.bytes); got != string(dump) {
+				t.Errorf("now written as\n%s", got)
+			}
+			c.check(t, undump(t, string(dump)))
+		})
+	}
+}
+
+// undump reads what hex.Dump wrote.
+func undump(t *testing.T, dump string) (b []byte) {
+	t.Helper()
+	for line := range strings.Lines(dump) {
+		digits, _, _ := strings.Cut(line[min(10, len(line)):], "|")
+		part, err := hex.DecodeString(strings.ReplaceAll(digits, " ", ""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		b = append(b, part...)
+	}
+	return b
+}
