@@ -310,7 +310,7 @@ func (t *groupTable) install(ctx context.Context, h snapshotHeader, req *raft.In
 		return nil, t.unknown(h.group)
 	}
 	ch := make(chan raft.RPCResponse, 1)
-	rpc := raft.RPC{Command: req, Reader: io.LimitReader(data, req.Size), RespChan: ch}
+	rpc := raft.RPC{Command: req, Reader: &exactReader{r: data, left: req.Size}, RespChan: ch}
 	select {
 	case rt.consumer <- rpc:
 	case <-rt.done:
@@ -329,4 +329,22 @@ func (t *groupTable) install(ctx context.Context, h snapshotHeader, req *raft.In
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+}
+
+// exactReader reads left bytes and fails when there are fewer.
+type exactReader struct {
+	r    io.Reader
+	left int64
+}
+
+func (e *exactReader) Read(p []byte) (int, error) {
+	if e.left == 0 {
+		return 0, io.EOF
+	}
+	n, err := e.r.Read(p[:min(int64(len(p)), e.left)])
+	e.left -= int64(n)
+	if err == io.EOF && e.left > 0 {
+		err = io.ErrUnexpectedEOF
+	}
+	return n, err
 }

@@ -1,0 +1,308 @@
+package transport
+
+import (
+	"bytes"
+	"errors"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/raft"
+	"google.golang.org/grpc/mem"
+	"pgregory.net/rapid"
+)
+
+const self = NodeID("node-a/0f")
+
+// optional draws nil, empty, the sender's own identity or other bytes.
+func optional(t *rapid.T, name string) []byte {
+	switch rapid.IntRange(0, 3).Draw(t, name+" kind") {
+	case 0:
+		return nil
+	case 1:
+		return []byte{}
+	case 2:
+		return []byte(self)
+	default:
+		return rapid.SliceOfN(rapid.Byte(), 1, 40).Draw(t, name)
+	}
+}
+
+func number(t *rapid.T, name string) uint64 { return rapid.Uint64().Draw(t, name) }
+
+func header(t *rapid.T) raft.RPCHeader {
+	return raft.RPCHeader{ProtocolVersion: raft.ProtocolVersion(rapid.IntRange(-1, 5).Draw(t, "version")), ID: optional(t, "id"), Addr: optional(t, "addr")}
+}
+
+func anyRequest(t *rapid.T) any {
+	h := header(t)
+	switch rapid.IntRange(0, 4).Draw(t, "type") {
+	case 0:
+		r := &raft.AppendEntriesRequest{RPCHeader: h, Term: number(t, "term"), Leader: optional(t, "leader"), PrevLogEntry: number(t, "prev"),
+			PrevLogTerm: number(t, "prevTerm"), LeaderCommitIndex: number(t, "commit")}
+		for range rapid.IntRange(0, 5).Draw(t, "entries") {
+			l := &raft.Log{Index: number(t, "index"), Term: number(t, "term"), Type: raft.LogType(rapid.Byte().Draw(t, "log type")),
+				Data: optional(t, "data"), Extensions: optional(t, "ext")}
+			if rapid.Bool().Draw(t, "stamped") {
+				l.AppendedAt = time.Unix(0, rapid.Int64().Draw(t, "at")).UTC()
+			}
+			r.Entries = append(r.Entries, l)
+		}
+		return r
+	case 1:
+		return &raft.RequestVoteRequest{RPCHeader: h, Term: number(t, "term"), Candidate: optional(t, "cand"), LastLogIndex: number(t, "last"),
+			LastLogTerm: number(t, "lastTerm"), LeadershipTransfer: rapid.Bool().Draw(t, "transfer")}
+	case 2:
+		return &raft.RequestPreVoteRequest{RPCHeader: h, Term: number(t, "term"), LastLogIndex: number(t, "last"), LastLogTerm: number(t, "lastTerm")}
+	case 3:
+		return &raft.TimeoutNowRequest{RPCHeader: h}
+	default:
+		return &raft.InstallSnapshotRequest{RPCHeader: h, SnapshotVersion: raft.SnapshotVersion(rapid.IntRange(0, 3).Draw(t, "sv")),
+			Term: number(t, "term"), Leader: optional(t, "leader"), LastLogIndex: number(t, "last"), LastLogTerm: number(t, "lastTerm"),
+			Peers: optional(t, "peers"), Configuration: optional(t, "conf"), ConfigurationIndex: number(t, "ci"), Size: rapid.Int64().Draw(t, "size")}
+	}
+}
+
+func anyResponse(t *rapid.T) any {
+	h, term, yes := header(t), number(t, "term"), rapid.Bool().Draw(t, "yes")
+	switch rapid.IntRange(0, 4).Draw(t, "type") {
+	case 0:
+		return &raft.AppendEntriesResponse{RPCHeader: h, Term: term, LastLog: number(t, "last"), Success: yes, NoRetryBackoff: rapid.Bool().Draw(t, "nrb")}
+	case 1:
+		return &raft.RequestVoteResponse{RPCHeader: h, Term: term, Peers: optional(t, "peers"), Granted: yes}
+	case 2:
+		return &raft.RequestPreVoteResponse{RPCHeader: h, Term: term, Granted: yes}
+	case 3:
+		return &raft.TimeoutNowResponse{RPCHeader: h}
+	default:
+		return &raft.InstallSnapshotResponse{RPCHeader: h, Term: term, Success: yes}
+	}
+}
+
+func TestRaftRequestsSurviveTheWire(t *testing.T) {
+	c := raftCodec{self: []byte(self)}
+	rapid.Check(t, func(t *rapid.T) {
+		want := anyRequest(t)
+		b, rpc, err := c.request(nil, want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := c.readRequest(rpc, b)
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Fatalf("got %+v, %v, want %+v", got, err, want)
+		}
+		if r, ok := want.(*raft.AppendEntriesRequest); ok {
+			if _, size := fit(r.Entries, 1<<30); len(b) > size+4*(40+len(self)) {
+				t.Fatalf("%d bytes encoded, estimated %d", len(b), size)
+			}
+		}
+	})
+}
+
+func TestRaftResponsesSurviveTheWire(t *testing.T) {
+	c := raftCodec{self: []byte(self)}
+	rapid.Check(t, func(t *rapid.T) {
+		want := anyResponse(t)
+		b, err := c.response(nil, want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := reflect.New(reflect.TypeOf(want).Elem()).Interface()
+		if err := c.readResponse(b, got); err != nil || !reflect.DeepEqual(got, want) {
+			t.Fatalf("got %+v, %v, want %+v", got, err, want)
+		}
+	})
+}
+
+// TestEveryFieldOfRaftIsKept fails when a version of raft adds a field we do not
+// carry.
+func TestEveryFieldOfRaftIsKept(t *testing.T) {
+	for _, c := range []struct {
+		v      any
+		fields int
+	}{
+		{raft.RPCHeader{}, 3}, {raft.Log{}, 6},
+		{raft.AppendEntriesRequest{}, 7}, {raft.AppendEntriesResponse{}, 5},
+		{raft.RequestVoteRequest{}, 6}, {raft.RequestVoteResponse{}, 4},
+		{raft.RequestPreVoteRequest{}, 4}, {raft.RequestPreVoteResponse{}, 3},
+		{raft.InstallSnapshotRequest{}, 10}, {raft.InstallSnapshotResponse{}, 3},
+		{raft.TimeoutNowRequest{}, 1}, {raft.TimeoutNowResponse{}, 1},
+	} {
+		if n := reflect.TypeOf(c.v).NumField(); n != c.fields {
+			t.Errorf("%T has %d fields, the format carries %d", c.v, n, c.fields)
+		}
+	}
+}
+
+func TestWrongTypesAreRefused(t *testing.T) {
+	c := raftCodec{}
+	if _, _, err := c.request(nil, 5); err == nil {
+		t.Error("encoded an int as a request")
+	}
+	if _, err := c.response(nil, 5); err == nil {
+		t.Error("encoded an int as a response")
+	}
+	b, _ := c.response(nil, &raft.RequestVoteResponse{})
+	if err := c.readResponse(b, &raft.AppendEntriesResponse{}); !errors.Is(err, errMalformed) {
+		t.Errorf("read a vote as an append: %v", err)
+	}
+}
+
+func TestHandshakeSurvivesTheWire(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.StringN(0, 50, 200)
+		h := hello{versionMin: 1, version: 1, cluster: text.Draw(t, "cluster"), from: NodeID(text.Draw(t, "from")), to: NodeID(text.Draw(t, "to")), process: number(t, "process")}
+		if got, err := decodeHello(h.encode()); err != nil || got != h {
+			t.Fatalf("hello: %+v, %v", got, err)
+		}
+		w := welcome{version: 1, node: h.to, process: number(t, "p"), epoch: number(t, "epoch"), window: number(t, "window")}
+		if got, err := decodeReply(w.encode()); err != nil || got != w {
+			t.Fatalf("welcome: %+v, %v", got, err)
+		}
+		e := &RemoteError{Code: rapid.Uint16().Draw(t, "code"), Text: text.Draw(t, "text")}
+		_, err := decodeReply(encodeRefusal(e))
+		if got, ok := errors.AsType[*RemoteError](err); !ok || *got != *e {
+			t.Fatalf("refusal: %+v", err)
+		}
+		env := envelope{cluster: h.cluster, from: h.from, method: rapid.Byte().Draw(t, "method"), payload: []byte(text.Draw(t, "payload"))}
+		if got, err := decodeEnvelope(env.encode()); err != nil || !reflect.DeepEqual(got, env) {
+			t.Fatalf("envelope: %+v, %v", got, err)
+		}
+	})
+}
+
+// TestMessagesAreReadInAnyPieces writes frames through an outbox and reads them back
+// from buffers cut at arbitrary places.
+func TestMessagesAreReadInAnyPieces(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		o := newOutbox(64<<20, mem.DefaultBufferPool())
+		var want [][]byte
+		for i := range rapid.IntRange(1, 10).Draw(t, "frames") {
+			size := rapid.SampledFrom([]int{0, 1, 100, copyBytesMax, copyBytesMax + 1, runBytes, 300 << 10, messageBytesMax + 1}).Draw(t, "size")
+			body := bytes.Repeat([]byte{byte(i)}, size)
+			fields := []byte{byte(i), 9}
+			if err := o.put(laneRaft, frameHead(frameApp, fields, size), body); err != nil {
+				t.Fatal(err)
+			}
+			want = append(want, append(fields, body...))
+		}
+		var got [][]byte
+		q := messageSequence{epoch: 5, limit: 16 << 20}
+		w := messageWriter{epoch: 5, send: func(m *rawMessage) error {
+			b := m.data.Materialize()
+			if len(b) > messageBytesMax+64 {
+				t.Fatalf("message of %d bytes", len(b))
+			}
+			msg := &rawMessage{data: cut(t, b)}
+			return q.each(msg, func(f frame) error { got = append(got, bytes.Clone(f.body)); return nil })
+		}}
+		if err := w.drain(o); err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Fatalf("%d frames read, %d written", len(got), len(want))
+		}
+	})
+}
+
+func cut(t *rapid.T, b []byte) (s mem.BufferSlice) {
+	step := max(rapid.SampledFrom([]int{7, 1000, 16 << 10, 1 << 20}).Draw(t, "step"), len(b)/500)
+	for len(b) > 0 {
+		n := min(step, len(b))
+		s = append(s, mem.SliceBuffer(b[:n]))
+		b = b[n:]
+	}
+	return s
+}
+
+func FuzzMessage(f *testing.F) {
+	f.Add(message(1, 1, frameHead(framePing, make([]byte, 8), 0)))
+	f.Add(message(1, 1, []byte{frameApp, 3, 1, 2, 3}, []byte{frameAnswer, 4, 1, 0, 5, 5}))
+	f.Add(message(1, 1, []byte{frameApp, 0xff, 0xff, 0xff, 0xff, 0x0f}))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		q := messageSequence{epoch: 1, limit: 1 << 20}
+		total := 0
+		err := q.each(rawBytes(b), func(fr frame) error {
+			total += len(fr.body)
+			if fr.kind == frameAnswer {
+				decodeAnswer(fr.body)
+			}
+			return nil
+		})
+		if total > len(b) {
+			t.Fatalf("%d bytes of frames from %d bytes (%v)", total, len(b), err)
+		}
+	})
+}
+
+func FuzzRaftRequest(f *testing.F) {
+	c := raftCodec{self: []byte(self)}
+	for _, cmd := range []any{
+		&raft.AppendEntriesRequest{RPCHeader: headerOf(self), Term: 3, PrevLogEntry: 1, Entries: logs(2, 2, 9)},
+		&raft.RequestVoteRequest{RPCHeader: headerOf(self), Term: 1, LeadershipTransfer: true},
+		&raft.RequestPreVoteRequest{RPCHeader: headerOf("x"), Term: 1},
+		&raft.TimeoutNowRequest{RPCHeader: headerOf(self)},
+		&raft.InstallSnapshotRequest{RPCHeader: headerOf(self), Size: 7, Configuration: []byte{1}},
+	} {
+		b, rpc, _ := c.request(nil, cmd)
+		f.Add(rpc, b)
+	}
+	f.Add(uint8(rpcAppend), []byte{6, 0, 0, 1, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0x0f})
+	f.Fuzz(func(t *testing.T, rpc uint8, b []byte) {
+		cmd, err := c.readRequest(rpc, b)
+		if err != nil {
+			return
+		}
+		again, kind, err := c.request(nil, cmd)
+		if err != nil || kind != rpc {
+			t.Fatalf("type %d, %v", kind, err)
+		}
+		back, err := c.readRequest(rpc, again)
+		if err != nil || !reflect.DeepEqual(back, cmd) {
+			t.Fatalf("%+v became %+v, %v", cmd, back, err)
+		}
+	})
+}
+
+func FuzzRaftResponse(f *testing.F) {
+	c := raftCodec{self: []byte(self)}
+	all := func() []any {
+		return []any{&raft.AppendEntriesResponse{}, &raft.RequestVoteResponse{}, &raft.RequestPreVoteResponse{}, &raft.TimeoutNowResponse{}, &raft.InstallSnapshotResponse{}}
+	}
+	for _, r := range all() {
+		b, _ := c.response(nil, r)
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		ok := 0
+		for _, r := range all() {
+			if c.readResponse(b, r) == nil {
+				ok++
+			}
+		}
+		if ok > 1 {
+			t.Fatal("one response reads as two types")
+		}
+	})
+}
+
+func FuzzFirstMessages(f *testing.F) {
+	f.Add(hello{versionMin: 1, version: 1, cluster: "c", from: "a/1", to: "b/1", process: 4}.encode())
+	f.Add(welcome{version: 1, node: "b/1", epoch: 3, window: 9}.encode())
+	f.Add(encodeRefusal(&RemoteError{Code: 5, Text: "no"}))
+	f.Add(envelope{cluster: "c", from: "a/1", method: 3, payload: []byte("x")}.encode())
+	b, _, _ := raftCodec{}.request(nil, &raft.InstallSnapshotRequest{Size: 3})
+	f.Add(snapshotHeader{cluster: "c", from: "a/1", to: "b/1", epoch: 1, group: 2, request: b}.encode())
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if h, err := decodeHello(b); err == nil && h.version == 1 && h.versionMin <= 1 {
+			if again, err := decodeHello(h.encode()); err != nil || again != h {
+				t.Fatalf("hello %+v became %+v, %v", h, again, err)
+			}
+		}
+		decodeReply(b)
+		decodeEnvelope(b)
+		if _, req, err := decodeSnapshotHeader(b); err == nil && (req == nil || req.Size < 0) {
+			t.Fatal("a snapshot header without a request")
+		}
+	})
+}
