@@ -105,6 +105,9 @@ type Delivery struct {
 	Exchange, Key    string
 	Properties       amqp.RawProperties // read only
 	Body             []byte             // read only
+	// WindowBytes is what the delivery took of its consumer's transfer window:
+	// the gateway gives it back by Consumer.Written, to the byte.
+	WindowBytes int
 
 	queue   *stream // where it is to be settled
 	id      queue.MessageID

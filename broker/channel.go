@@ -332,7 +332,8 @@ func (s *stream) delivery(c *Consumer, it *wire.Item) (*Delivery, error) {
 	d := &Delivery{
 		Consumer: c, Redelivered: it.Redelivered, Acquired: it.Attempt, Failed: it.Failed,
 		Exchange: m.Exchange, Properties: m.Properties, Body: m.Body,
-		queue: s, id: it.ID, attempt: it.Attempt,
+		WindowBytes: len(it.Message),
+		queue:       s, id: it.ID, attempt: it.Attempt,
 	}
 	if len(m.RoutingKeys) > 0 {
 		d.Key = m.RoutingKeys[0]

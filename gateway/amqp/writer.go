@@ -140,7 +140,7 @@ func (w *writer) content(item *outContent) error {
 			w.touched = append(w.touched, c)
 		}
 		c.wroteMessages++
-		c.wroteBytes += deliveryBytes(d)
+		c.wroteBytes += d.WindowBytes
 	} else {
 		w.getOK = wire.BasicGetOk{
 			DeliveryTag: item.tag, Redelivered: item.redelivered,
@@ -214,11 +214,6 @@ func (w *writer) flush() error {
 	}
 	w.touched = w.touched[:0]
 	return err
-}
-
-// deliveryBytes is what a delivery took of its consumer's transfer window.
-func deliveryBytes(d *broker.Delivery) int {
-	return len(d.Exchange) + len(d.Key) + len(d.Properties) + len(d.Body)
 }
 
 // withCounts adds the counts of earlier attempts to the headers.
