@@ -39,7 +39,7 @@ func (f Frozen) Targets() []Target { return f.targets }
 func (f Frozen) All(yield func(Item) bool) {
 	for _, p := range f.pages {
 		for i := range p.items {
-			if p.items[i].ID != 0 && !yield(p.items[i]) {
+			if p.items[i].flags&isPresent != 0 && !yield(p.item(i)) {
 				return
 			}
 		}

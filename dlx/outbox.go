@@ -7,12 +7,6 @@ import (
 	"github.com/warrenmq/warren/queue"
 )
 
-const (
-	pageShift = 9
-	pageSize  = 1 << pageShift
-	pageMask  = pageSize - 1
-)
-
 // Outbox holds the dead messages of one queue. Its owner is the replicated
 // machine; readers are serialised with it by the caller. The zero Outbox is
 // empty and ready.
@@ -24,14 +18,6 @@ type Outbox struct {
 	// waiting holds the ids of each state but Routed.
 	waiting [ParkedCycle + 1]queue.Set
 	targets map[uint64]*target
-}
-
-// page holds the items of one block of ids; an ID of 0 marks a free place.
-type page struct {
-	num    uint64
-	n      int
-	shared bool // a frozen view holds this page: clone before changing it
-	items  []Item
 }
 
 // target holds the items under way to one target: pending[i] has sequence
@@ -76,40 +62,44 @@ func (o *Outbox) locate(num uint64) (int, bool) {
 	})
 }
 
-// item returns the item for reading, nil if there is none.
-func (o *Outbox) item(id ItemID) *Item {
+// find returns the page and place of an item for reading, nil if there is none.
+func (o *Outbox) find(id ItemID) (*page, int) {
 	i, ok := o.locate(uint64(id) >> pageShift)
-	if !ok {
-		return nil
-	}
 	slot := int(id & pageMask)
-	if slot >= len(o.pages[i].items) || o.pages[i].items[slot].ID == 0 {
-		return nil
+	if !ok || slot >= len(o.pages[i].items) || o.pages[i].items[slot].flags&isPresent == 0 {
+		return nil, 0
 	}
-	return &o.pages[i].items[slot]
+	return o.pages[i], slot
 }
 
-// change returns an existing item for writing.
-func (o *Outbox) change(id ItemID) *Item {
+// change returns the page and place of an existing item for writing.
+func (o *Outbox) change(id ItemID) (*page, int) {
 	i, _ := o.locate(uint64(id) >> pageShift)
-	return &o.writable(i).items[id&pageMask]
+	return o.writable(i), int(id & pageMask)
 }
 
 func (o *Outbox) writable(i int) *page {
 	p := o.pages[i]
 	if p.shared {
-		p = &page{num: p.num, n: p.n, items: slices.Clone(p.items)}
+		p = p.clone()
 		o.pages[i] = p
 	}
 	return p
 }
 
+// inState reports whether there is an item id in that state.
+func (o *Outbox) inState(id ItemID, s State) bool {
+	p, slot := o.find(id)
+	return p != nil && p.items[slot].state == s
+}
+
 // Item returns the item id.
 func (o *Outbox) Item(id ItemID) (Item, bool) {
-	if it := o.item(id); it != nil {
-		return *it, true
+	p, slot := o.find(id)
+	if p == nil {
+		return Item{}, false
 	}
-	return Item{}, false
+	return p.item(slot), true
 }
 
 // Unrouted returns up to limit items that wait for their targets, oldest first.
@@ -123,7 +113,8 @@ func (o *Outbox) Waiting(s State, after ItemID, limit int) []Item {
 	}
 	items := make([]Item, 0, min(limit, o.waiting[s].Len()))
 	for id, ok := o.waiting[s].Next(uint64(after)); ok && len(items) < limit; id, ok = o.waiting[s].Next(id) {
-		items = append(items, *o.item(ItemID(id)))
+		p, slot := o.find(ItemID(id))
+		items = append(items, p.item(slot))
 	}
 	return items
 }
@@ -165,8 +156,9 @@ func (o *Outbox) Pending(target uint64, after uint64, limit int) []Pending {
 	ids = ids[:min(limit, len(ids))]
 	list := make([]Pending, len(ids))
 	for i, id := range ids {
-		it := o.item(id)
-		list[i] = Pending{seq + uint64(i), id, it.Ref, it.BodyBytes, it.TimeMillis, it.Reason}
+		p, slot := o.find(id)
+		x := &p.items[slot]
+		list[i] = Pending{seq + uint64(i), id, queue.Ref{Index: x.index, Offset: x.offset, Length: x.length}, x.body, x.timeMillis, x.reason}
 	}
 	return list
 }
@@ -185,12 +177,7 @@ func (o *Outbox) place(it Item) {
 	if !ok {
 		o.pages = slices.Insert(o.pages, i, &page{num: num})
 	}
-	p := o.writable(i)
-	for len(p.items) <= slot {
-		p.items = append(p.items, Item{})
-	}
-	p.items[slot] = it
-	p.n++
+	o.writable(i).put(slot, &it)
 	o.n++
 	o.bytes += int64(it.BodyBytes)
 	if it.State != Routed {
@@ -201,8 +188,7 @@ func (o *Outbox) place(it Item) {
 // Drop takes the item out, with its legs, and returns it. An item that has a leg
 // must not be dropped but by Done and Gone: its sequence would be missing.
 func (o *Outbox) Drop(id ItemID) (Item, bool) {
-	it := o.item(id)
-	if it == nil || it.State == Routed {
+	if p, slot := o.find(id); p == nil || p.items[slot].state == Routed {
 		return Item{}, false
 	}
 	return o.remove(id), true
@@ -210,10 +196,9 @@ func (o *Outbox) Drop(id ItemID) (Item, bool) {
 
 func (o *Outbox) remove(id ItemID) Item {
 	i, _ := o.locate(uint64(id) >> pageShift)
-	p := o.writable(i)
-	it := p.items[id&pageMask]
-	p.items[id&pageMask] = Item{}
-	p.n--
+	p, slot := o.writable(i), int(id&pageMask)
+	it := p.item(slot)
+	p.clear(slot)
 	if p.n == 0 {
 		o.pages = slices.Delete(o.pages, i, i+1)
 	}
@@ -225,16 +210,18 @@ func (o *Outbox) remove(id ItemID) Item {
 	return it
 }
 
-func (o *Outbox) setState(id ItemID, s State) *Item {
-	it := o.change(id)
-	if it.State != Routed {
-		o.waiting[it.State].Remove(uint64(id))
+// setState moves an item to a state and gives it the legs that belong to it.
+func (o *Outbox) setState(id ItemID, s State, legs []Leg) {
+	p, slot := o.change(id)
+	x := &p.items[slot]
+	if x.state != Routed {
+		o.waiting[x.state].Remove(uint64(id))
 	}
-	it.State = s
+	x.state = s
 	if s != Routed {
 		o.waiting[s].Add(uint64(id))
 	}
-	return it
+	p.setLegs(slot, legs)
 }
 
 // Parked is the number of items parked for that reason, ParkUnrouted or
@@ -248,12 +235,11 @@ func (o *Outbox) Parked(kind NoRoute) int {
 
 // Park keeps an unrouted item without targets. It reports whether it did.
 func (o *Outbox) Park(id ItemID, kind NoRoute) bool {
-	it := o.item(id)
 	s, ok := kind.State()
-	if it == nil || it.State != Unrouted || !ok {
+	if !ok || !o.inState(id, Unrouted) {
 		return false
 	}
-	o.setState(id, s)
+	o.setState(id, s, nil)
 	return true
 }
 
@@ -266,7 +252,7 @@ func (o *Outbox) Release(kind NoRoute) int {
 	}
 	n := o.waiting[s].Len()
 	for id, ok := o.waiting[s].First(); ok; id, ok = o.waiting[s].First() {
-		o.setState(ItemID(id), Unrouted)
+		o.setState(ItemID(id), Unrouted, nil)
 	}
 	return n
 }
@@ -275,8 +261,7 @@ func (o *Outbox) Release(kind NoRoute) int {
 // Repeated and closed targets are left out; with none left the item stays
 // unrouted. It reports whether the item is routed now.
 func (o *Outbox) Route(id ItemID, targets []uint64) bool {
-	it := o.item(id)
-	if it == nil || it.State != Unrouted {
+	if !o.inState(id, Unrouted) {
 		return false
 	}
 	legs := make([]Leg, 0, len(targets))
@@ -292,7 +277,7 @@ func (o *Outbox) Route(id ItemID, targets []uint64) bool {
 	if len(legs) == 0 {
 		return false
 	}
-	o.setState(id, Routed).Legs = legs
+	o.setState(id, Routed, legs)
 	return true
 }
 
@@ -319,9 +304,9 @@ func (o *Outbox) Done(target, upTo uint64, left func(Item)) (news bool) {
 	for len(t.pending) > 0 && t.first() <= upTo {
 		id := t.pending[0]
 		t.pending = t.pending[1:]
-		it := o.change(id)
-		it.Taken = true
-		if it.Legs = without(it.Legs, target); len(it.Legs) == 0 {
+		p, slot := o.change(id)
+		p.items[slot].flags |= isTaken
+		if p.dropLeg(slot, target) == 0 {
 			left(o.remove(id))
 		}
 	}
@@ -343,14 +328,13 @@ func (o *Outbox) Gone(target, watermark uint64, left func(Item)) (news bool) {
 	}
 	t.gone = true
 	for _, id := range t.pending {
-		it := o.change(id)
-		it.Legs = without(it.Legs, target)
+		p, slot := o.change(id)
 		switch {
-		case len(it.Legs) > 0:
-		case it.Taken:
+		case p.dropLeg(slot, target) > 0:
+		case p.items[slot].flags&isTaken != 0:
 			left(o.remove(id))
 		default:
-			o.setState(id, Unrouted)
+			o.setState(id, Unrouted, nil)
 		}
 	}
 	t.pending = nil
@@ -363,17 +347,4 @@ func (o *Outbox) Forget(target uint64) {
 	if t := o.targets[target]; t != nil && t.gone {
 		delete(o.targets, target)
 	}
-}
-
-func without(legs []Leg, target uint64) []Leg {
-	if len(legs) == 1 && legs[0].Target == target {
-		return nil
-	}
-	kept := make([]Leg, 0, len(legs)-1)
-	for _, l := range legs {
-		if l.Target != target {
-			kept = append(kept, l)
-		}
-	}
-	return kept
 }

@@ -179,3 +179,37 @@ func BenchmarkCaptureMillion(b *testing.B) {
 		}
 	})
 }
+
+// BenchmarkOutboxMillion measures a million dead messages on their way to one
+// target: what they take in memory and what the steps cost for each.
+func BenchmarkOutboxMillion(b *testing.B) {
+	const n, batch = 1 << 20, 256
+	for b.Loop() {
+		m := New()
+		index := uint64(0)
+		apply := func(cmds ...Command) {
+			index++
+			m.Apply(index, EncodeEntry(nil, &Entry{CatalogRev: 1, Commands: cmds}))
+		}
+		apply(SetSettings{Revision: 1, Settings: queue.Settings{DeadLetter: true, MessageTTLMillis: -1, DeliveryLimit: -1}})
+		before := heap()
+		for i := range n / batch {
+			index++
+			m.Apply(index, publishEntry(uint64(i*batch+1), batch, 100, 400))
+			apply(Return{Discard, []Run{{queue.MessageID(i*batch + 1), batch, 0}}})
+			r := Route{}
+			for k := range batch {
+				r.Items = append(r.Items, to(OutboxID(i*batch+k+1), 7))
+			}
+			apply(r)
+		}
+		b.ReportMetric(float64(heap()-before)/n, "heap-B/item")
+		b.ReportMetric(float64(len(m.Snapshot()))/n, "manifest-B/item")
+		for i := range n / batch {
+			apply(TransferDone{7, uint64(i+1) * batch})
+		}
+		if m.Outbox().Len() > 0 {
+			b.Fatal("the outbox is not empty")
+		}
+	}
+}
