@@ -1,0 +1,203 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+// throughput publishes and consumes at once; with a rate it is latency.
+func throughput(r *run) error {
+	l := r.load
+	if err := l.declare("", nil); err != nil {
+		return err
+	}
+	if err := l.consume("", l.cfg.Prefetch, l.arriveAndAck); err != nil {
+		return err
+	}
+	if err := l.publish(r.ctx, 0); err != nil {
+		return err
+	}
+	if err := r.measure(); err != nil {
+		return err
+	}
+	return r.drain()
+}
+
+// measure lets the load run for the warm-up and for the measured time.
+func (r *run) measure() error {
+	l := r.load
+	if err := l.rest(r.ctx, l.cfg.Warmup); err != nil {
+		return err
+	}
+	l.confirmLatency.reset()
+	l.arrivalLatency.reset()
+	l.confirmGap.reset()
+	l.arrivalGap.reset()
+	before, cpu, began := l.totals(), r.servers.usage(), time.Now()
+	if err := l.rest(r.ctx, l.cfg.Duration); err != nil {
+		return err
+	}
+	after, seconds := l.totals(), time.Since(began).Seconds()
+	r.result.ConfirmedPerSecond = float64(after.confirmed-before.confirmed) / seconds
+	r.result.ConsumedPerSecond = float64(after.received-before.received) / seconds
+	r.result.ServerCores = (r.servers.usage().cpu - cpu.cpu).Seconds() / seconds
+	r.result.latencies(l)
+	return nil
+}
+
+// drain stops the publishers and waits for what is under way.
+func (r *run) drain() error {
+	r.load.stopping.Store(true)
+	return r.load.until(r.ctx, func(t totals) bool { return t.confirmed+t.refused == t.sent && t.open == 0 })
+}
+
+// deadletter moves messages from source queues into target queues.
+func deadletter(r *run) error {
+	l := r.load
+	if err := l.declare("-target", nil); err != nil {
+		return err
+	}
+	err := l.declare("", func(i int) amqp.Table {
+		args := amqp.Table{"x-dead-letter-exchange": "", "x-dead-letter-routing-key": l.queue(i) + "-target"}
+		if l.cfg.Strategy != "" {
+			args["x-dead-letter-strategy"], args["x-overflow"] = l.cfg.Strategy, "reject-publish"
+		}
+		if l.cfg.Via == "ttl" {
+			args["x-message-ttl"] = 1
+		}
+		return args
+	})
+	if err != nil {
+		return err
+	}
+	if err := l.consume("-target", l.cfg.Prefetch, l.arriveAndAck); err != nil {
+		return err
+	}
+	if l.cfg.Preload > 0 {
+		return preloaded(r)
+	}
+	if err := startRejecting(r); err != nil {
+		return err
+	}
+	if err := l.publish(r.ctx, 0); err != nil {
+		return err
+	}
+	if err := r.measure(); err != nil {
+		return err
+	}
+	r.result.DeadLetteredPerSecond, r.result.ConsumedPerSecond = r.result.ConsumedPerSecond, 0
+	return r.drain()
+}
+
+func startRejecting(r *run) error {
+	if r.load.cfg.Via == "ttl" {
+		return nil
+	}
+	return r.load.consume("", r.load.cfg.Prefetch, func(d amqp.Delivery, nth int) {
+		if nth%r.load.cfg.AckEvery == 0 {
+			d.Nack(r.load.cfg.AckEvery > 1, false)
+		}
+	})
+}
+
+// preloaded fills the source first and measures the move of everything.
+func preloaded(r *run) error {
+	l := r.load
+	each := l.cfg.Preload / l.cfg.Publishers
+	total := each * l.cfg.Publishers
+	if err := l.publish(r.ctx, each); err != nil {
+		return err
+	}
+	if err := l.until(r.ctx, func(t totals) bool { return t.confirmed == total }); err != nil {
+		return err
+	}
+	if t := l.totals(); t.confirmed != total {
+		return fmt.Errorf("%d of %d messages were confirmed", t.confirmed, total)
+	}
+	cpu, began := r.servers.usage(), time.Now()
+	if err := startRejecting(r); err != nil {
+		return err
+	}
+	if err := l.until(r.ctx, func(t totals) bool { return t.received == total }); err != nil {
+		return err
+	}
+	seconds := time.Since(began).Seconds()
+	r.result.DeadLetteredPerSecond = float64(l.totals().received) / seconds
+	r.result.ServerCores = (r.servers.usage().cpu - cpu.cpu).Seconds() / seconds
+	return nil
+}
+
+// backlog publishes without a consumer, then drains.
+func backlog(r *run) error {
+	l := r.load
+	if err := l.declare("", nil); err != nil {
+		return err
+	}
+	each := l.cfg.Messages / l.cfg.Publishers
+	total := each * l.cfg.Publishers
+	before, began := r.servers.usage(), time.Now()
+	if err := l.publish(r.ctx, each); err != nil {
+		return err
+	}
+	if err := l.until(r.ctx, func(t totals) bool { return t.confirmed == total }); err != nil {
+		return err
+	}
+	r.result.PublishPerSecond = float64(l.totals().confirmed) / time.Since(began).Seconds()
+	full := r.servers.usage()
+	r.result.MemoryGrowthMiB = float64(full.rss-before.rss) / (1 << 20)
+	began = time.Now()
+	if err := l.consume("", l.cfg.Prefetch, l.arriveAndAck); err != nil {
+		return err
+	}
+	if err := l.until(r.ctx, func(t totals) bool { return t.received == total }); err != nil {
+		return err
+	}
+	r.result.DrainPerSecond = float64(l.totals().received) / time.Since(began).Seconds()
+	return nil
+}
+
+// failover kills the leader of the first queue in the middle of the load.
+func failover(r *run) error {
+	l := r.load
+	if err := l.declare("", nil); err != nil {
+		return err
+	}
+	kill, err := r.servers.victim(r.ctx, l.queue(0))
+	if err != nil {
+		return err
+	}
+	if err := l.consume("", l.cfg.Prefetch, l.arriveAndAck); err != nil {
+		return err
+	}
+	if err := l.publish(r.ctx, 0); err != nil {
+		return err
+	}
+	if err := l.rest(r.ctx, l.cfg.Warmup); err != nil {
+		return err
+	}
+	l.confirmGap.reset()
+	l.arrivalGap.reset()
+	if err := l.rest(r.ctx, time.Second); err != nil {
+		return err
+	}
+	if err := kill(); err != nil {
+		return fmt.Errorf("kill the leader: %w", err)
+	}
+	if err := l.rest(r.ctx, l.cfg.Duration); err != nil {
+		return err
+	}
+	r.result.ConfirmGapMS = millis(l.confirmGap.value())
+	r.result.ArrivalGapMS = millis(l.arrivalGap.value())
+	return r.drain()
+}
+
+// run is one execution of a mode.
+type run struct {
+	ctx     context.Context
+	load    *load
+	servers *servers
+	result  result
+}

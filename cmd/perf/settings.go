@@ -1,0 +1,151 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+// settings of one run. They are part of its JSON line.
+type settings struct {
+	Mode       string        `json:"mode"`
+	Label      string        `json:"label,omitempty"`
+	URLs       []string      `json:"-"`
+	Nodes      int           `json:"nodes"`
+	Queues     int           `json:"queues"`
+	Publishers int           `json:"publishers"`
+	Consumers  int           `json:"consumers"`
+	Size       int           `json:"size"`
+	Rate       int           `json:"rate,omitempty"`
+	Window     int           `json:"window"`
+	Prefetch   int           `json:"prefetch"`
+	AckEvery   int           `json:"ack_every"`
+	Messages   int           `json:"messages,omitempty"`
+	Via        string        `json:"via,omitempty"`
+	Preload    int           `json:"preload,omitempty"`
+	Quorum     bool          `json:"quorum_type,omitempty"`
+	Strategy   string        `json:"strategy,omitempty"`
+	Warmup     time.Duration `json:"-"`
+	Duration   time.Duration `json:"-"`
+	Drain      time.Duration `json:"-"`
+	Prefix     string        `json:"-"`
+
+	start     string // binary of nodes to start
+	pids      []int
+	leaderPID int
+	out       string
+}
+
+// queueArgs are the arguments of every queue.
+func (s *settings) queueArgs() amqp.Table {
+	if s.Quorum {
+		return amqp.Table{"x-queue-type": "quorum"}
+	}
+	return nil
+}
+
+var modes = map[string]func(*run) error{
+	"throughput": throughput,
+	"latency":    throughput,
+	"deadletter": deadletter,
+	"backlog":    backlog,
+	"failover":   failover,
+}
+
+// parse reads the command line.
+func parse(args []string, stderr io.Writer) (*settings, error) {
+	if len(args) == 0 || modes[args[0]] == nil {
+		return nil, errors.New("the first argument is the mode: throughput, latency, deadletter, backlog or failover")
+	}
+	s := &settings{Mode: args[0]}
+	flags := flag.NewFlagSet("warren-perf "+s.Mode, flag.ContinueOnError)
+	flags.SetOutput(io.Discard) // an error is one line; only --help lists the flags
+	var urls, pids string
+	flags.StringVar(&urls, "urls", "", "AMQP addresses, separated by commas; clients use them in turn")
+	flags.StringVar(&pids, "server-pids", "", "process ids of the servers, separated by commas, for CPU and memory")
+	flags.StringVar(&s.start, "start", "", "start nodes of this Warren `binary` instead of using --urls")
+	flags.IntVar(&s.Nodes, "nodes", 1, "number of nodes to start, or that are behind --urls")
+	flags.StringVar(&s.Label, "label", "", "text for the JSON line")
+	flags.IntVar(&s.Queues, "queues", 1, "number of queues")
+	flags.IntVar(&s.Publishers, "publishers", 1, "number of publishers")
+	flags.IntVar(&s.Consumers, "consumers", 1, "number of consumers")
+	flags.IntVar(&s.Size, "size", 1024, "bytes of a message's body")
+	flags.IntVar(&s.Rate, "rate", 0, "messages per second over all publishers; 0 is as fast as it goes (latency and failover: 1000)")
+	flags.IntVar(&s.Window, "window", 1000, "unconfirmed messages of a publisher")
+	flags.IntVar(&s.Prefetch, "prefetch", 500, "prefetch of a consumer")
+	flags.IntVar(&s.AckEvery, "ack-every", 1, "ack this many deliveries with one method")
+	flags.IntVar(&s.Messages, "messages", 100000, "backlog: number of messages")
+	flags.StringVar(&s.Via, "via", "reject", "deadletter: reject or ttl")
+	flags.IntVar(&s.Preload, "preload", 0, "deadletter via reject: publish this many first, then measure the move alone")
+	flags.BoolVar(&s.Quorum, "quorum", false, "declare queues with x-queue-type quorum (RabbitMQ's replicated type)")
+	flags.StringVar(&s.Strategy, "strategy", "", "deadletter: x-dead-letter-strategy of the source")
+	flags.DurationVar(&s.Warmup, "warmup", 3*time.Second, "time before the measurement")
+	flags.DurationVar(&s.Duration, "duration", 10*time.Second, "time of the measurement")
+	flags.DurationVar(&s.Drain, "drain", 15*time.Second, "time without progress after which missing messages are lost")
+	flags.StringVar(&s.Prefix, "prefix", "perf", "beginning of the queues' names")
+	flags.IntVar(&s.leaderPID, "leader-pid", 0, "failover without --start: the process to kill; --urls leave its node out")
+	flags.StringVar(&s.out, "out", "", "append the JSON line to this `file`, too")
+	if err := flags.Parse(args[1:]); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			flags.SetOutput(stderr)
+			flags.Usage()
+		}
+		return nil, err
+	}
+	if flags.NArg() > 0 {
+		return nil, fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	}
+	if urls != "" {
+		s.URLs = strings.Split(urls, ",")
+	}
+	for text := range strings.SplitSeq(pids, ",") {
+		if text == "" {
+			continue
+		}
+		pid, err := strconv.Atoi(text)
+		if err != nil {
+			return nil, fmt.Errorf("--server-pids: %w", err)
+		}
+		s.pids = append(s.pids, pid)
+	}
+	return s, s.check()
+}
+
+func (s *settings) check() error {
+	if s.Rate == 0 && (s.Mode == "latency" || s.Mode == "failover") {
+		s.Rate = 1000
+	}
+	if s.Mode != "deadletter" {
+		s.Via, s.Preload, s.Strategy = "", 0, ""
+	}
+	if s.Mode != "backlog" {
+		s.Messages = 0
+	}
+	switch {
+	case (s.start == "") == (len(s.URLs) == 0):
+		return errors.New("either --urls or --start is needed")
+	case s.Nodes < 1 || s.Queues < 1 || s.Publishers < 1 || s.Consumers < 1 || s.Window < 1 || s.Prefetch < 1:
+		return errors.New("--nodes, --queues, --publishers, --consumers, --window and --prefetch must be at least 1")
+	case s.AckEvery < 1 || s.AckEvery > s.Prefetch:
+		return errors.New("--ack-every must be between 1 and --prefetch")
+	case s.Size < stampBytes:
+		return fmt.Errorf("--size must be at least %d", stampBytes)
+	case s.Queues > min(s.Publishers, s.Consumers) && s.Mode != "backlog":
+		return errors.New("every queue needs a publisher and a consumer")
+	case s.Mode == "deadletter" && s.Via != "reject" && s.Via != "ttl":
+		return errors.New("--via must be reject or ttl")
+	case s.Preload > 0 && s.Via == "ttl":
+		return errors.New("--preload goes with --via reject")
+	case s.Mode == "failover" && s.start == "" && s.leaderPID == 0:
+		return errors.New("failover needs --start or --leader-pid")
+	case s.Mode == "failover" && s.start != "" && s.Nodes < 3:
+		return errors.New("failover needs three nodes")
+	}
+	return nil
+}
