@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -74,7 +75,7 @@ func (w *world) start(name, dir string, expect int) *host {
 	go func() {
 		defer close(h.done)
 		m, err := Run(h.ctx, Config{Identity: h.id, Expect: expect, Interval: time.Millisecond, Logger: log,
-			Peers: func() []Peer { return w.peers(h) },
+			Peers: func() []Peer { return w.peers() },
 			Call: func(ctx context.Context, addr string, method uint8, req []byte) ([]byte, error) {
 				return w.call(h, addr, method, req)
 			}})
@@ -85,11 +86,17 @@ func (w *world) start(name, dir string, expect int) *host {
 	return h
 }
 
-func (w *world) peers(h *host) []Peer {
+// running returns the hosts. Identities must not be asked under w.mu: they call step with
+// theirs held.
+func (w *world) running() []*host {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	return slices.Collect(maps.Values(w.hosts))
+}
+
+func (w *world) peers() []Peer {
 	var out []Peer
-	for _, o := range w.hosts {
+	for _, o := range w.running() {
 		out = append(out, Peer{o.id.NodeID(), o.name})
 	}
 	return out
@@ -169,8 +176,9 @@ func crashOnce(t *testing.T, at int, wipe bool) (reached bool) {
 	}
 	settled := func() bool {
 		w.mu.Lock()
-		defer w.mu.Unlock()
-		if w.crashed != nil {
+		crashed := w.crashed
+		w.mu.Unlock()
+		if crashed != nil {
 			return true
 		}
 		for _, h := range all {
@@ -246,7 +254,7 @@ func waits(t *testing.T, w *world, h *host) string {
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
 	_, err := Run(ctx, Config{Identity: h.id, Expect: h.expect, Interval: time.Millisecond,
-		Peers: func() []Peer { return w.peers(h) },
+		Peers: func() []Peer { return w.peers() },
 		Call: func(_ context.Context, addr string, method uint8, req []byte) ([]byte, error) {
 			return w.call(h, addr, method, req)
 		}})
