@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"testing"
 
 	"github.com/warrenmq/warren/queue"
@@ -67,6 +68,18 @@ func benchmarkPublish(b *testing.B, ack bool) {
 }
 
 func BenchmarkApplySettle256(b *testing.B) {
+	b.Run("one-run", func(b *testing.B) { benchmarkSettle(b, []Run{{1, 256, 0}}) })
+	// Two consumers take turns: the entry has the acknowledgements of both.
+	var runs []Run
+	for _, first := range []queue.MessageID{1, 2} {
+		for id := first; id <= 256; id += 2 {
+			runs = append(runs, Run{id, 1, 0})
+		}
+	}
+	b.Run("single-messages", func(b *testing.B) { benchmarkSettle(b, runs) })
+}
+
+func benchmarkSettle(b *testing.B, runs []Run) {
 	const n, entries = 256, 1024
 	full := New()
 	for i := range entries {
@@ -75,10 +88,19 @@ func BenchmarkApplySettle256(b *testing.B) {
 	shot := full.Snapshot()
 	var settles [][]byte
 	for i := range entries {
-		settles = append(settles, settleEntry(queue.MessageID(i*n+1), n))
+		moved := slices.Clone(runs)
+		for k := range moved {
+			moved[k].First += queue.MessageID(i * n)
+		}
+		settles = append(settles, EncodeEntry(nil, &Entry{Commands: []Command{Return{Ack, moved}}}))
 	}
 	b.ReportAllocs()
 	m, k := full, 0
+	defer func() {
+		if got := m.Queue().Len(); got != (entries-k)*n {
+			b.Fatalf("%d live after %d entries", got, k)
+		}
+	}()
 	for b.Loop() {
 		if k == entries {
 			b.StopTimer()

@@ -408,10 +408,13 @@ func (q *Queue) removeSlots(i int, cut *bitmap, gone []IDRange) []IDRange {
 // after a delivery.
 func (q *Queue) Untouched(r IDRange) bool {
 	for i := q.locate(uint64(r.First) >> blockShift); i < len(q.chunks) && q.chunks[i].id(0) <= r.Last; i++ {
-		for _, t := range q.chunks[i].touched {
-			if id := q.chunks[i].id(uint(t.slot)); id >= r.First && id <= r.Last {
-				return false
-			}
+		c := q.chunks[i]
+		if len(c.touched) == 0 {
+			continue
+		}
+		k, _ := c.touchAt(slotOf(max(r.First, c.id(0))))
+		if k < len(c.touched) && c.id(uint(c.touched[k].slot)) <= r.Last {
+			return false
 		}
 	}
 	return true
