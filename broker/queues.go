@@ -123,6 +123,13 @@ func (qs *queues) reconcile() {
 	qs.mu.Unlock()
 }
 
+// Hosting tells whether every queue that belongs here has its replica open.
+func (b *Broker) Hosting() bool {
+	b.queues.mu.RLock()
+	defer b.queues.mu.RUnlock()
+	return b.queues.view != nil
+}
+
 func changedSince(view, old *catalog.View) iter.Seq[uint64] {
 	if old != nil {
 		return view.QueuesChangedSince(old)

@@ -15,7 +15,7 @@ func (l *Leader) begin() {
 	l.replica.View(func(m *fsm.Machine) { l.epoch.start(m.Time(), l.cfg.Now()) })
 	e := &fsm.Entry{}
 	l.addSettings(e)
-	l.submit(e, proposal{})
+	l.submit(e, proposal{}, 0)
 }
 
 // addSettings puts the queue's settings into the entry if the catalog has newer

@@ -8,6 +8,9 @@ import (
 	"github.com/warrenmq/warren/queue"
 )
 
+// entrySlack is room in an entry's buffer for what the size does not count.
+const entrySlack = 512
+
 // proposal is an entry on its way through the log.
 type proposal struct {
 	ordinal uint64
@@ -98,7 +101,7 @@ func (l *Leader) proposeOne() {
 	if p.publishes > 0 && l.consumers.anyCredit() {
 		e.MarkSelf = true
 	}
-	l.submit(&e, p)
+	l.submit(&e, p, entryBytesMax-room)
 }
 
 // peerOrder rotates who is served first, so that one node's load cannot starve
@@ -148,13 +151,14 @@ func (l *Leader) takeStream(e *fsm.Entry, p *proposal, from *peer, room int) int
 	return room - size
 }
 
-func (l *Leader) submit(e *fsm.Entry, p proposal) {
+// submit puts an entry of about size bytes into the log.
+func (l *Leader) submit(e *fsm.Entry, p proposal, size int) {
 	l.ordinal++
 	p.ordinal = l.ordinal
 	e.Session, e.Ordinal = l.cfg.Session, l.ordinal
 	e.TimeMillis = l.now()
 	e.CatalogRev = l.cfg.CatalogRevision()
-	data := fsm.EncodeEntry(nil, e)
+	data := fsm.EncodeEntry(make([]byte, 0, size+entrySlack), e)
 	p.bytes = len(data)
 	l.inFlight = append(l.inFlight, p)
 	l.flying += p.bytes

@@ -1,0 +1,44 @@
+package main
+
+import (
+	"context"
+
+	"github.com/warrenmq/warren/broker"
+	gateway "github.com/warrenmq/warren/gateway/amqp"
+)
+
+// amqpBroker is the broker as the AMQP gateway sees it.
+type amqpBroker struct{ b *broker.Broker }
+
+func (a amqpBroker) Login(ctx context.Context, mechanism string, response []byte, loopback bool) (broker.User, error) {
+	return a.b.Login(ctx, mechanism, response, loopback)
+}
+
+func (a amqpBroker) Open(ctx context.Context, u broker.User, vhost string, info broker.ConnInfo) (gateway.Conn, error) {
+	c, err := a.b.Open(ctx, u, vhost, info)
+	if err != nil {
+		return nil, err
+	}
+	return amqpConn{c}, nil
+}
+
+type amqpConn struct{ *broker.Conn }
+
+func (c amqpConn) OpenChannel(s gateway.Sink) gateway.Channel {
+	return amqpChannel{c.Conn.OpenChannel(amqpSink{s})}
+}
+
+type amqpChannel struct{ *broker.Channel }
+
+func (c amqpChannel) Consume(ctx context.Context, spec broker.Consume) (gateway.Consumer, error) {
+	consumer, err := c.Channel.Consume(ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	return consumer, nil
+}
+
+type amqpSink struct{ gateway.Sink }
+
+func (s amqpSink) Deliver(d *broker.Delivery)   { s.Sink.Deliver(d.Consumer, d) }
+func (s amqpSink) Cancelled(c *broker.Consumer) { s.Sink.Cancelled(c) }

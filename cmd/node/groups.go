@@ -1,0 +1,85 @@
+package main
+
+import (
+	"errors"
+
+	"github.com/warrenmq/warren/broker"
+	"github.com/warrenmq/warren/catalog"
+	"github.com/warrenmq/warren/cluster/group"
+	"github.com/warrenmq/warren/queue/leader"
+	"github.com/warrenmq/warren/store"
+	"github.com/warrenmq/warren/transport"
+)
+
+// raftGroups lets the broker host its queues' logs in the group host: here the
+// bytes of cluster/group and the commands of fsm meet.
+type raftGroups struct {
+	host  *group.Host
+	local transport.NodeID
+}
+
+// Start implements broker.Groups.
+func (r raftGroups) Start(q *catalog.Queue, replica *leader.Replica, lead func(uint64, string, bool)) (broker.Group, error) {
+	g, err := r.host.Start(group.Spec{
+		ID: transport.GroupID(q.ID), Members: q.Members, Preferred: q.Preferred, Bootstrap: true,
+	}, machine{replica}, observer(lead))
+	if err != nil {
+		return nil, err
+	}
+	return queueLog{g}, nil
+}
+
+// Delete implements broker.Groups.
+func (r raftGroups) Delete(id uint64) error { return r.host.Delete(transport.GroupID(id)) }
+
+type observer func(term uint64, node string, self bool)
+
+// Leadership implements group.Observer.
+func (o observer) Leadership(term uint64, leader transport.NodeID, self bool) {
+	o(term, string(leader), self)
+}
+
+// queueLog is a queue's group as its leader sees it.
+type queueLog struct{ g *group.Group }
+
+func (l queueLog) Propose(data []byte, done func(error)) {
+	l.g.Propose(data, func(_ any, err error) { done(err) })
+}
+
+func (l queueLog) Read(index uint64) ([]byte, error) {
+	data, err := l.g.Read(index)
+	if err != nil {
+		return nil, err
+	}
+	return data, nil
+}
+
+func (l queueLog) HasLease() bool { return l.g.HasLease() }
+func (l queueLog) IsLeader() bool { return l.g.IsLeader() }
+
+// machine is a queue's replica as its group sees it.
+type machine struct{ r *leader.Replica }
+
+func (m machine) Apply(e group.Entry) any {
+	m.r.Apply(e.Index, e.Data)
+	return nil
+}
+
+func (m machine) Snapshot() (func() ([]byte, []store.Range), error) {
+	encode := m.r.Snapshot()
+	return func() ([]byte, []store.Range) {
+		manifest, pins := encode()
+		ranges := make([]store.Range, len(pins))
+		for i, p := range pins {
+			ranges[i] = store.Range{First: p.First, Last: p.Last}
+		}
+		return manifest, ranges
+	}, nil
+}
+
+func (m machine) Restore(manifest []byte) error { return m.r.Restore(manifest) }
+
+// Reclaimable implements group.Reclaimer.
+func (m machine) Reclaimable() int64 { return m.r.Reclaimable() }
+
+var errNotReady = errors.New("node is not ready")

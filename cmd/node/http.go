@@ -1,0 +1,71 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	"google.golang.org/grpc/health/grpc_health_v1"
+)
+
+// timeoutHTTP bounds reading a request's head and the clean stop.
+const timeoutHTTP = 5 * time.Second
+
+// serveHTTP serves health checks from early on, and what tests and operators
+// look at. The management API joins it later.
+func (n *running) serveHTTP(context.Context) error {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if err := n.readiness(); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, "ready")
+	})
+	mux.HandleFunc("GET /debug/queues", func(w http.ResponseWriter, r *http.Request) {
+		if !n.ready.Load() {
+			http.Error(w, errNotReady.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		if err := json.NewEncoder(w).Encode(n.broker.Queues(r.Context())); err != nil {
+			n.log.Debug("answer not written", "err", err)
+		}
+	})
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: timeoutHTTP}
+	go func() {
+		if err := server.Serve(n.listeners.http); !errors.Is(err, http.ErrServerClosed) {
+			n.failed <- fmt.Errorf("http server: %w", err)
+		}
+	}()
+	n.onClose("http", func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), timeoutHTTP)
+		defer cancel()
+		return server.Shutdown(ctx)
+	})
+	return nil
+}
+
+// serveGRPC opens the port of the client API. Until that API is there it
+// serves the standard health service.
+func (n *running) serveGRPC() {
+	server := grpc.NewServer()
+	status := health.NewServer()
+	grpc_health_v1.RegisterHealthServer(server, status)
+	go func() {
+		if err := server.Serve(n.listeners.grpc); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+			n.failed <- fmt.Errorf("grpc server: %w", err)
+		}
+	}()
+	n.onClose("grpc", func() error {
+		status.Shutdown()
+		server.Stop()
+		return nil
+	})
+}
