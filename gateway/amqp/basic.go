@@ -140,14 +140,25 @@ func (ch *channel) cancelConsumer(m *wire.BasicCancel) error {
 		if err := cons.handle.Cancel(ctx); err != nil {
 			return err
 		}
-		ch.mu.Lock()
-		delete(ch.consumers, m.ConsumerTag)
-		ch.mu.Unlock()
+		ch.forgetConsumer(cons)
 	}
 	if !m.NoWait {
 		ch.reply(&wire.BasicCancelOk{ConsumerTag: m.ConsumerTag})
 	}
 	return nil
+}
+
+// forgetConsumer removes a cancelled consumer. What waits for the channel-wide
+// limit goes back: the client must not see it after cancel-ok.
+func (ch *channel) forgetConsumer(cons *consumer) {
+	ch.mu.Lock()
+	delete(ch.consumers, cons.tag)
+	unseen := ch.ungate(cons)
+	ch.mu.Unlock()
+	if len(unseen) > 0 {
+		ch.settle(fsm.RequeueCounted, unseen...)
+		ch.flush()
+	}
 }
 
 func (ch *channel) get(m *wire.BasicGet) error {

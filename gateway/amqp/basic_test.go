@@ -225,6 +225,73 @@ func TestChannelPrefetch(t *testing.T) {
 	}
 }
 
+// What the channel-wide limit holds back is not delivered after cancel-ok.
+func TestCancelUnderChannelPrefetch(t *testing.T) {
+	r := startServer(t)
+	c := r.open(t)
+	c.channel(1)
+	fill(c, 1, "a", 2)
+	c.channel(2)
+	fill(c, 2, "b", 2)
+	c.send(1, &wire.BasicQos{PrefetchCount: 2, Global: true}, &wire.BasicConsume{Queue: "a", ConsumerTag: "a", NoWait: true},
+		&wire.BasicConsume{Queue: "b", ConsumerTag: "b", NoWait: true}, &wire.BasicCancel{ConsumerTag: "b"})
+	want[*wire.BasicQosOk](c, 1)
+	deliveries(c, 1, 2)
+	want[*wire.BasicCancelOk](c, 1)
+	c.send(1, &wire.BasicAck{Multiple: true}, &wire.BasicGet{Queue: "b"})
+	if m, body := wantContent[*wire.BasicGetOk](c, 1); string(body) != "1" || m.MessageCount != 1 {
+		t.Errorf("%+v %q", m, body)
+	}
+}
+
+// Properties travel as bytes: all of them, and none that were not there.
+func TestPropertiesTravelUnchanged(t *testing.T) {
+	r := startServer(t)
+	c := r.open(t)
+	c.channel(1)
+	var all wire.Properties
+	all.SetContentType("text/plain")
+	all.SetContentEncoding("gzip")
+	all.SetHeaders(wire.Table{
+		{Name: "t", Value: true}, {Name: "b", Value: int8(-1)}, {Name: "B", Value: uint8(255)}, {Name: "s", Value: int16(-2)},
+		{Name: "u", Value: uint16(65535)}, {Name: "I", Value: int32(-3)}, {Name: "i", Value: uint32(1 << 31)}, {Name: "l", Value: int64(-4)},
+		{Name: "f", Value: float32(1.5)}, {Name: "d", Value: 2.5}, {Name: "D", Value: wire.Decimal{Scale: 2, Value: 314}},
+		{Name: "S", Value: "text"}, {Name: "A", Value: wire.Array{"x", wire.Array{int32(1)}, nil}}, {Name: "T", Value: wire.Timestamp(1)},
+		{Name: "F", Value: wire.Table{{Name: "in", Value: "side"}}}, {Name: "V", Value: nil}, {Name: "x", Value: []byte{0, 1}},
+	})
+	all.SetDeliveryMode(2)
+	all.SetPriority(9)
+	all.SetCorrelationID("correlation")
+	all.SetReplyTo("reply")
+	all.SetExpiration("60000")
+	all.SetMessageID("message")
+	all.SetTimestamp(1234567890)
+	all.SetType("type")
+	all.SetUserID("guest")
+	all.SetAppID("app")
+	all.SetClusterID("cluster")
+	c.send(1, &wire.QueueDeclare{Queue: "q"}, &wire.BasicConsume{Queue: "q", NoAck: true, NoWait: true})
+	want[*wire.QueueDeclareOk](c, 1)
+	for _, props := range []wire.RawProperties{all.AppendTo(nil), {0, 0}} {
+		b := (&wire.BasicPublish{RoutingKey: "q"}).AppendFrame(nil, 1)
+		c.bytes(wire.AppendContent(b, 1, wire.ClassBasic, props, []byte("body"), 131072))
+		if f, err := c.next(); err != nil || f.Type != wire.FrameMethod {
+			t.Fatalf("%+v, %v", f, err)
+		}
+		f, err := c.next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		h, err := wire.ParseContentHeader(f.Payload)
+		if err != nil || string(h.Properties) != string(props) {
+			t.Errorf("got %x, %v, want %x", h.Properties, err, props)
+		}
+		if _, err := c.next(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func TestCancel(t *testing.T) {
 	r := startServer(t)
 	c := r.open(t)

@@ -1,6 +1,8 @@
 package amqp
 
 import (
+	"slices"
+
 	wire "github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/broker"
 )
@@ -60,6 +62,7 @@ func (ch *channel) Cancelled(handle Consumer) {
 // if it understands.
 func (ch *channel) cancelledLocked(cons *consumer) {
 	delete(ch.consumers, cons.tag)
+	ch.ungate(cons)
 	if ch.c.cancelNotify {
 		ch.reply(&wire.BasicCancel{ConsumerTag: cons.tag, NoWait: true})
 	}
@@ -89,6 +92,17 @@ func (ch *channel) releaseGate(settled []*broker.Delivery) {
 	if len(ch.gated) > 0 && len(settled) > 0 {
 		ch.openGate()
 	}
+}
+
+// ungate takes back what waits for a consumer; called with mu held.
+func (ch *channel) ungate(cons *consumer) (unseen []*broker.Delivery) {
+	ch.gated = slices.DeleteFunc(ch.gated, func(g gatedDelivery) bool {
+		if g.cons == cons {
+			unseen = append(unseen, g.d)
+		}
+		return g.cons == cons
+	})
+	return unseen
 }
 
 func (ch *channel) openGate() {

@@ -15,9 +15,7 @@ var (
 	errKicked         = errors.New("connection is to be closed")
 	errHeartbeat      = errors.New("missed heartbeats from client")
 	errHandshakeLate  = errors.New("handshake timed out")
-	errSilentClose    = errors.New("refused without an answer")
 	errWrongProtocol  = errors.New("peer does not speak AMQP 0-9-1")
-	errPeerGone       = errors.New("client closed the socket")
 	errAuthentication = errors.New("authentication refused")
 )
 

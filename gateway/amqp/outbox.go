@@ -20,7 +20,8 @@ type outContent struct {
 }
 
 // outQueue is what one turn of the writer takes. Frames in ctl and contents are
-// interleaved as outContent.ctlEnd says.
+// interleaved as outContent.ctlEnd says. Queues come from a pool: a connection
+// with nothing to send has none.
 type outQueue struct {
 	ctl      []byte
 	contents []outContent
@@ -28,39 +29,68 @@ type outQueue struct {
 	getBytes int        // bodies of get-ok
 }
 
-func (q *outQueue) empty() bool { return len(q.ctl) == 0 && len(q.contents) == 0 && len(q.dirty) == 0 }
-
 // owed is what counts against Config.WriteBufferBytes: answers that the reader
 // caused and that deliveries' windows do not bound.
 func (q *outQueue) owed() int { return len(q.ctl) + q.getBytes }
 
-// reset makes q ready for reuse and lets go of what was unusually large.
-func (q *outQueue) reset() {
-	if cap(q.ctl) > ctlKept {
-		q.ctl = nil
-	}
-	if cap(q.contents) > contentsKept {
-		q.contents = nil
-	}
+// reset makes q ready for reuse; ok is false if it grew too large for that.
+func (q *outQueue) reset() (ok bool) {
 	clear(q.contents)
 	clear(q.dirty)
 	*q = outQueue{ctl: q.ctl[:0], contents: q.contents[:0], dirty: q.dirty[:0]}
+	return cap(q.ctl) <= ctlKept && cap(q.contents) <= contentsKept
 }
 
+// What a pooled queue may hold, in bytes and messages.
 const (
-	ctlKept      = 64 << 10
+	ctlKept      = 256 << 10
 	contentsKept = 4096
 )
+
+// buffers are the pools of a server's writers.
+type buffers struct {
+	queues sync.Pool // *outQueue
+	writes sync.Pool // *[]byte
+}
+
+func (p *buffers) queue() *outQueue {
+	if q, ok := p.queues.Get().(*outQueue); ok {
+		return q
+	}
+	return new(outQueue)
+}
+
+func (p *buffers) putQueue(q *outQueue) {
+	if q.reset() {
+		p.queues.Put(q)
+	}
+}
+
+func (p *buffers) write() *[]byte {
+	if b, ok := p.writes.Get().(*[]byte); ok {
+		return b
+	}
+	b := make([]byte, 0, 4<<10)
+	return &b
+}
+
+func (p *buffers) putWrite(b *[]byte) {
+	if cap(*b) <= writeKept {
+		*b = (*b)[:0]
+		p.writes.Put(b)
+	}
+}
 
 // outbox collects what goes to the client. Appending never blocks; only the
 // reader waits for room. Its mutex is the innermost one.
 type outbox struct {
 	limit int
+	pools *buffers
 	wake  chan struct{} // tells the writer, capacity 1
 
 	mu   sync.Mutex
 	room sync.Cond
-	q    outQueue
+	q    *outQueue // nil if nothing waits
 	// writing is the owed bytes of the queue that the writer has taken.
 	writing int
 	// held is the size of immediate messages kept for a possible return.
@@ -72,10 +102,20 @@ type outbox struct {
 	broken  bool // the writer has stopped or shall stop at once
 }
 
-func newOutbox(limit int) *outbox {
-	o := &outbox{limit: limit, wake: make(chan struct{}, 1)}
+func newOutbox(limit int, pools *buffers) *outbox {
+	o := &outbox{limit: limit, pools: pools, wake: make(chan struct{}, 1)}
 	o.room.L = &o.mu
 	return o
+}
+
+// queue returns the queue to append to and wakes the writer; called with mu
+// held.
+func (o *outbox) queue() *outQueue {
+	o.signal()
+	if o.q == nil {
+		o.q = o.pools.queue()
+	}
+	return o.q
 }
 
 // signal wakes the writer; called with mu held.
@@ -94,8 +134,8 @@ func (o *outbox) method(channel uint16, m wire.Method) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !o.sealed {
-		o.q.ctl = m.AppendFrame(o.q.ctl, channel)
-		o.signal()
+		q := o.queue()
+		q.ctl = m.AppendFrame(q.ctl, channel)
 	}
 }
 
@@ -106,11 +146,11 @@ func (o *outbox) last(m wire.Method) {
 	if o.sealed {
 		return
 	}
-	o.q.ctl = m.AppendFrame(o.q.ctl, 0)
-	clear(o.q.dirty)
-	o.q.dirty = o.q.dirty[:0]
+	q := o.queue()
+	q.ctl = m.AppendFrame(q.ctl, 0)
+	clear(q.dirty)
+	q.dirty = q.dirty[:0]
 	o.sealed = true
-	o.signal()
 }
 
 // answerClose appends a connection.close-ok to a sealed outbox, for closes of
@@ -118,17 +158,17 @@ func (o *outbox) last(m wire.Method) {
 func (o *outbox) answerClose() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.q.ctl = (&wire.ConnectionCloseOk{}).AppendFrame(o.q.ctl, 0)
-	o.signal()
+	q := o.queue()
+	q.ctl = (&wire.ConnectionCloseOk{}).AppendFrame(q.ctl, 0)
 }
 
 // raw appends bytes that are no frame: the answer to a wrong protocol header.
 func (o *outbox) raw(b []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.q.ctl = append(o.q.ctl, b...)
+	q := o.queue()
+	q.ctl = append(q.ctl, b...)
 	o.sealed = true
-	o.signal()
 }
 
 // content appends a message by reference.
@@ -138,12 +178,12 @@ func (o *outbox) content(c outContent) {
 	if o.sealed {
 		return
 	}
-	c.ctlEnd = len(o.q.ctl)
-	o.q.contents = append(o.q.contents, c)
+	q := o.queue()
+	c.ctlEnd = len(q.ctl)
+	q.contents = append(q.contents, c)
 	if c.consumer == nil {
-		o.q.getBytes += len(c.delivery.Body)
+		q.getBytes += len(c.delivery.Body)
 	}
-	o.signal()
 }
 
 // giveBack appends a basic.return with a copy of the message.
@@ -153,9 +193,9 @@ func (o *outbox) giveBack(channel uint16, m *wire.BasicReturn, props wire.RawPro
 	if o.sealed {
 		return
 	}
-	o.q.ctl = m.AppendFrame(o.q.ctl, channel)
-	o.q.ctl = wire.AppendContent(o.q.ctl, channel, wire.ClassBasic, props, body, frameMax)
-	o.signal()
+	q := o.queue()
+	q.ctl = m.AppendFrame(q.ctl, channel)
+	q.ctl = wire.AppendContent(q.ctl, channel, wire.ClassBasic, props, body, frameMax)
 }
 
 // confirms notes that ch has confirms to fetch.
@@ -163,8 +203,8 @@ func (o *outbox) confirms(ch *channel) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !o.sealed {
-		o.q.dirty = append(o.q.dirty, ch)
-		o.signal()
+		q := o.queue()
+		q.dirty = append(q.dirty, ch)
 	}
 }
 
@@ -183,9 +223,17 @@ func (o *outbox) hold(n int) {
 func (o *outbox) waitRoom() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for !o.sealed && !o.hurry && (o.q.owed()+o.writing > o.limit || o.held > heldMax) {
+	for !o.sealed && !o.hurry && (o.owed() > o.limit || o.held > heldMax) {
 		o.room.Wait()
 	}
+}
+
+// owed is how many bytes of answers wait; called with mu held.
+func (o *outbox) owed() int {
+	if o.q == nil {
+		return o.writing
+	}
+	return o.writing + o.q.owed()
 }
 
 // interrupt frees a reader that waits for room, for good.
@@ -220,25 +268,21 @@ func (o *outbox) abort() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.sealed, o.ended, o.broken = true, true, true
-	o.q.reset()
+	o.q = nil
 	o.signal()
 	o.room.Broadcast()
 }
 
-// take gives the writer everything that waits, in exchange for an empty queue.
-// With nothing to take, done tells whether the writer is to stop; otherwise
-// wake will be signalled.
-func (o *outbox) take(spare outQueue) (q outQueue, done bool) {
+// take gives the writer everything that waits. With nothing to take, done tells
+// whether the writer is to stop; otherwise wake will be signalled.
+func (o *outbox) take() (q *outQueue, done bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.broken {
-		return spare, true
-	}
-	if o.q.empty() {
+	if o.q == nil || o.broken {
 		o.waiting = !o.ended
-		return spare, o.ended
+		return nil, o.ended
 	}
-	q, o.q = o.q, spare
+	q, o.q = o.q, nil
 	o.writing = q.owed()
 	return q, false
 }

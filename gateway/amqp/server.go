@@ -26,6 +26,7 @@ type Server struct {
 	// blocked is the reason why publishers are not read, "" for none.
 	blocked atomic.Pointer[string]
 	stats   counters
+	pools   buffers
 
 	mu        sync.Mutex
 	listeners map[net.Listener]struct{}

@@ -9,9 +9,9 @@ import (
 )
 
 const (
-	flushBytes = 256 << 10 // what one write to the socket is at most, but for one frame
-	refBytes   = 8 << 10   // pieces of at least this size are written from where they are
-	bufferKept = 64 << 10  // what an idle writer keeps
+	flushBytes = 256 << 10      // what one write to the socket is at most, but for one frame
+	refBytes   = 8 << 10        // pieces of at least this size are written from where they are
+	writeKept  = 2 * flushBytes // what a pooled buffer may hold
 )
 
 // gather builds one write to the socket: small pieces are copied together, large
@@ -60,17 +60,15 @@ func (w *writer) run() {
 	timer.Stop()
 	defer timer.Stop()
 	var interval time.Duration
-	var spare outQueue
 	w.lastSent = time.Now()
 	for {
-		q, done := w.c.out.take(spare)
+		q, done := w.c.out.take()
 		if done {
 			return
 		}
-		if !q.empty() {
-			err := w.send(&q)
-			q.reset()
-			spare = q
+		if q != nil {
+			err := w.send(q)
+			w.c.srv.pools.putQueue(q)
 			w.c.out.written()
 			if err != nil {
 				w.c.writeFailed(err)
@@ -78,7 +76,6 @@ func (w *writer) run() {
 			}
 			continue
 		}
-		spare = q
 		if next := time.Duration(w.c.heartbeat.Load()) / 2; next != interval {
 			interval = next
 			timer.Reset(interval)
@@ -107,6 +104,12 @@ func (w *writer) beat(interval time.Duration) error {
 
 // send writes a whole queue.
 func (w *writer) send(q *outQueue) error {
+	buf := w.c.srv.pools.write()
+	w.g.buf = *buf
+	defer func() {
+		*buf, w.g.buf = w.g.buf, nil
+		w.c.srv.pools.putWrite(buf)
+	}()
 	at := 0
 	for i := range q.contents {
 		item := &q.contents[i]
@@ -203,9 +206,6 @@ func (w *writer) flush() error {
 		clear(g.segs)
 	}
 	w.lastSent = now
-	if cap(g.buf) > bufferKept+flushBytes {
-		g.buf = nil
-	}
 	*g = gather{buf: g.buf[:0], segs: g.segs[:0]}
 	for i, c := range w.touched {
 		c.handle.Written(c.wroteMessages, c.wroteBytes)
