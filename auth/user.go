@@ -108,8 +108,8 @@ func (u *User) HasTag(tag string) bool { return slices.Contains(u.Tags, tag) }
 // ErrLogin is the refusal of a login. Why, is for the log.
 var ErrLogin = errors.New("login refused")
 
-// Login checks password for a client; loopback tells that it is on this machine. The error wraps [ErrLogin]; its text is
-// for the log, never for the client.
+// Login checks password for a client; loopback tells that it is on this machine. The
+// error wraps [ErrLogin]; its text is for the log, never for the client.
 func (u *User) Login(password string, loopback bool) error {
 	if u == nil {
 		return fmt.Errorf("%w: no such user", ErrLogin)
