@@ -70,7 +70,11 @@ func Restore(last ItemID, targets []Target, items func(yield func(Item) bool)) (
 			return false
 		}
 		newest = it.ID
-		for _, l := range it.Legs {
+		for i, l := range it.Legs {
+			if slices.ContainsFunc(it.Legs[:i], func(x Leg) bool { return x.Target == l.Target }) {
+				err = fmt.Errorf("restore outbox: item %d has two legs to %d", it.ID, l.Target)
+				return false
+			}
 			places[l.Target] = append(places[l.Target], place{l.Seq, it.ID})
 		}
 		o.place(it)

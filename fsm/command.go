@@ -206,9 +206,9 @@ type SetSettings struct {
 	VHost    string
 }
 
-// Close ends the queue for clients: live messages are dropped (or, with
-// DeadLetter, moved to the outbox), later publishes get outcome Gone, later
-// transfers are answered with the final watermark. The outbox drains.
+// Close ends the queue for clients: live messages are dropped, later publishes
+// and purges get outcome Gone, later settlements find nothing, later transfers are
+// answered with the final watermark. The outbox drains.
 type Close struct{}
 
 func (Stream) command()        {}

@@ -74,7 +74,8 @@ type TransferResult struct {
 	Taken []uint64
 }
 
-// Dropped counts messages that ended in a drop.
+// Dropped counts messages that ended in a drop. Those that were live when the
+// queue was closed have reason 0 and cause HasTargets.
 type Dropped struct {
 	Reason dlx.Reason
 	Cause  NoRoute
