@@ -263,8 +263,7 @@ func TestLeaderRestartedUnnoticed(t *testing.T) {
 			t.Fatal(err)
 		}
 		// The process comes back before anybody has judged it: the others still follow it.
-		n := c.nodes["n0"]
-		n.close(t)
+		c.nodes["n0"].close(t)
 		c.boot("n0").start(t, Spec{ID: queueA, Members: c.ids, Preferred: "n0", Bootstrap: true})
 		g := c.waitLeader(queueA, 2*time.Second)
 		if _, err := propose(g, "b"); err != nil {
@@ -359,6 +358,14 @@ func TestTwoSurvivorsInjectedAtOnce(t *testing.T) {
 				g := c.waitLeader(queueA, 4*time.Second, "n0")
 				if _, err := propose(g, "b"); err != nil {
 					t.Fatal(err)
+				}
+				var freed, recycled uint64
+				for _, n := range c.nodes {
+					s := n.host.Stats()
+					freed, recycled = freed+s.CandidatesFreed, recycled+s.InstancesRecycled
+				}
+				if noFree && recycled == 0 || !noFree && (freed == 0 || recycled != 0) {
+					t.Errorf("%d freed, %d recycled", freed, recycled)
 				}
 				c.kill("n0")
 				c.agree(queueA, []string{"a", "b"})

@@ -282,6 +282,7 @@ func (e *elections) candidate(c *campaign, r *raft.Raft) {
 	}
 	e.mu.Unlock()
 	if !freed && c.g.running.Load().wire.FreeCandidate(r.CurrentTerm()) {
+		e.h.counters.freed.Add(1)
 		return
 	}
 	e.mu.Lock()
@@ -369,6 +370,7 @@ func (e *elections) decide(c *campaign, answers map[transport.NodeID]replicaStat
 	e.wait(c, e.pause(c))
 	ctx, cancel := context.WithTimeout(e.h.ctx, pollTimeout)
 	defer cancel()
+	e.h.counters.injectedAway.Add(1)
 	if err := e.h.cfg.Mesh.InjectAt(ctx, best, g.spec.ID); err != nil {
 		e.h.log.Debug("election cannot be injected", "node", best, "group", uint64(g.spec.ID), "err", err)
 	}
@@ -403,6 +405,7 @@ func (e *elections) inject(c *campaign) {
 	if !wanted || r.State() != raft.Follower {
 		return
 	}
+	e.h.counters.injected.Add(1)
 	if err := c.g.running.Load().wire.InjectTimeoutNow(); err != nil {
 		e.h.log.Debug("election cannot be injected", "group", uint64(c.g.spec.ID), "err", err)
 		e.mu.Lock()

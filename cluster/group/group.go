@@ -57,6 +57,8 @@ type Group struct {
 	seen leadership
 	// hint is a leader that said so itself when asked, until raft hears of one.
 	hint leadership
+	// nudge is closed and replaced to make waiting replicators try again.
+	nudge chan struct{}
 	// doubted is the leader that was seen without leadership: a restarted process.
 	doubted leadership
 	proposals
@@ -200,6 +202,27 @@ func (g *Group) doubtful(l leadership) bool {
 	return !l.self && g.doubted.leader == l.leader && g.doubted.term == l.term
 }
 
+// nudged returns a channel that is closed when something has changed for the better
+// between this replica and its followers.
+func (g *Group) nudged() <-chan struct{} {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.nudge == nil {
+		g.nudge = make(chan struct{})
+	}
+	return g.nudge
+}
+
+// tryAgain makes waiting replicators try again.
+func (g *Group) tryAgain() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.nudge != nil {
+		close(g.nudge)
+		g.nudge = nil
+	}
+}
+
 // doubt records that the presumed leader asked who leads.
 func (g *Group) doubt(from transport.NodeID) {
 	g.mu.Lock()
@@ -307,35 +330,6 @@ func (g *Group) Read(index uint64) ([]byte, error) {
 	return b, nil
 }
 
-// Stats describes a replica at one moment.
-type Stats struct {
-	State   string // Follower, Candidate, Leader or Shutdown
-	Term    uint64
-	Leader  transport.NodeID // empty while unknown
-	Last    uint64           // newest entry of the log
-	Commit  uint64
-	Applied uint64 // newest entry the machine has seen
-	// ReclaimableBytes is what a snapshot would free.
-	ReclaimableBytes int64
-	// InFlight are proposals handed to raft, Waiting those still in the backlog.
-	InFlight, Waiting int
-	Members           []Member
-}
-
-// Stats returns the replica's figures.
-func (g *Group) Stats() Stats {
-	r := g.replica()
-	g.mu.Lock()
-	inFlight, waiting, leader := len(g.inFlight), len(g.backlog), g.seen.leader
-	g.mu.Unlock()
-	return Stats{
-		State: r.State().String(), Term: r.CurrentTerm(), Leader: leader,
-		Last: r.LastIndex(), Commit: r.CommitIndex(), Applied: g.apply.applied.Load(),
-		ReclaimableBytes: g.apply.freeable.Load(),
-		InFlight:         inFlight, Waiting: waiting, Members: g.Members(),
-	}
-}
-
 // stop ends the replica: proposals first, then the wire, then raft.
 func (g *Group) stop() error {
 	g.life.Lock()
@@ -379,6 +373,8 @@ func (g *Group) recycle() error {
 	if err := g.shut(); err != nil {
 		return fmt.Errorf("recycle group %d: %w", g.spec.ID, err)
 	}
+	g.host.counters.recycled.Add(1)
+	g.apply.seen = 0 // raft's goroutines have ended
 	return g.open(true)
 }
 

@@ -130,6 +130,7 @@ type Host struct {
 	elections *elections
 	watch     *watch
 	unsub     func()
+	counters  counters
 
 	mu      sync.Mutex // guards the rest
 	groups  map[transport.GroupID]*slot
@@ -169,6 +170,7 @@ func NewHost(cfg HostConfig) *Host {
 	}
 	h.cfg.Mesh.OnPeerChange(func(s transport.PeerStatus) {
 		if s.Up {
+			h.watch.returned.Store(true)
 			h.watch.poke()
 		}
 	})
@@ -347,8 +349,8 @@ func (h *Host) spawn(f func()) bool {
 	return true
 }
 
-// running returns all running groups in no order.
-func (h *Host) running() []*Group {
+// Groups returns all running groups in no order.
+func (h *Host) Groups() []*Group {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	all := make([]*Group, 0, len(h.groups))
@@ -373,7 +375,7 @@ func (h *Host) verdict(e detector.Event) {
 		return
 	}
 	orphans := 0
-	for _, g := range h.running() {
+	for _, g := range h.Groups() {
 		if l, ok := g.settledLeader(); !ok || l.leader == e.Node {
 			h.elections.want(g, 0)
 			orphans++

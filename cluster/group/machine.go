@@ -53,7 +53,9 @@ type applier struct {
 
 	// index is the newest entry the machine has seen. A re-created Raft instance
 	// replays from the last snapshot; what is at or below index is not applied again.
-	index    uint64
+	index uint64
+	// seen is the newest entry that the present Raft instance has handed over.
+	seen     uint64
 	sinceAsk int64
 	results  []result // reused between batches
 	applied  atomic.Uint64
@@ -96,6 +98,7 @@ func (a *applier) ApplyBatch(logs []*raft.Log) []any {
 	var bytes, entries int64
 	changed := false
 	for _, l := range logs {
+		a.seen = l.Index
 		if l.Index <= a.index {
 			continue
 		}
@@ -140,6 +143,11 @@ func (a *applier) account(bytes, entries int64) {
 
 // Snapshot implements raft.FSM.
 func (a *applier) Snapshot() (raft.FSMSnapshot, error) {
+	if a.seen < a.index {
+		// A re-created instance is still replaying what the machine knows: it would
+		// label the state with an index too low.
+		return nil, raft.ErrNothingNewToSnapshot
+	}
 	encode, err := a.machine.Snapshot()
 	if err != nil {
 		return nil, fmt.Errorf("capture group %d at %d: %w", a.g.spec.ID, a.index, err)
@@ -160,7 +168,7 @@ func (a *applier) Restore(r io.ReadCloser) error {
 	}
 	// The index is raft's: everything after the restored snapshot comes through
 	// ApplyBatch, in order and once.
-	a.index = 0
+	a.index, a.seen = 0, 0
 	a.sinceAsk = 0
 	a.logBytes.Store(0)
 	a.entries.Store(0)

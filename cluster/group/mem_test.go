@@ -644,12 +644,12 @@ func (l *ledger) all() []string {
 
 // memCluster is a set of hosts in one process over memNet and memStore.
 type memCluster struct {
-	t      testing.TB
-	net    *memNet
-	ids    []transport.NodeID
-	stores map[transport.NodeID]*memStore
-	nodes  map[transport.NodeID]*clusterNode
-	tune   func(*HostConfig)
+	t     testing.TB
+	net   *memNet
+	ids   []transport.NodeID
+	open  opener
+	nodes map[transport.NodeID]*clusterNode
+	tune  func(*HostConfig)
 }
 
 type clusterNode struct {
@@ -657,6 +657,7 @@ type clusterNode struct {
 	link *memNode
 	det  *detector.Detector
 	host *Host
+	disk io.Closer
 
 	mu       sync.Mutex
 	machines map[transport.GroupID]*ledger
@@ -671,14 +672,14 @@ func testLogger() *slog.Logger {
 }
 
 func newMemCluster(t testing.TB, size int, tune func(*HostConfig)) *memCluster {
-	c := &memCluster{
-		t: t, net: newMemNet(), tune: tune,
-		stores: make(map[transport.NodeID]*memStore), nodes: make(map[transport.NodeID]*clusterNode),
-	}
+	return newClusterOver(t, memStorage(t), size, tune)
+}
+
+func newClusterOver(t testing.TB, open opener, size int, tune func(*HostConfig)) *memCluster {
+	c := &memCluster{t: t, net: newMemNet(), tune: tune, open: open, nodes: make(map[transport.NodeID]*clusterNode)}
 	for i := range size {
 		id := transport.NodeID(fmt.Sprintf("n%d", i))
 		c.ids = append(c.ids, id)
-		c.stores[id] = newMemStore()
 	}
 	for _, id := range c.ids {
 		c.boot(id)
@@ -696,7 +697,8 @@ func (c *memCluster) boot(id transport.NodeID) *clusterNode {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	cfg := HostConfig{Local: id, Store: c.stores[id], Mesh: n.link, Detector: n.det, Logger: log}
+	cfg := HostConfig{Local: id, Mesh: n.link, Detector: n.det, Logger: log}
+	cfg.Store, n.disk = c.open(id)
 	if c.tune != nil {
 		c.tune(&cfg)
 	}
@@ -720,6 +722,9 @@ func (n *clusterNode) close(t testing.TB) {
 		t.Errorf("close host %s: %v", n.id, err)
 	}
 	n.det.Close()
+	if err := n.disk.Close(); err != nil {
+		t.Errorf("close store of %s: %v", n.id, err)
+	}
 }
 
 func (c *memCluster) close() {

@@ -213,6 +213,8 @@ func (h *Host) answerStatus(_ context.Context, from transport.NodeID, request []
 		}
 		if flags&askLeaderless != 0 {
 			g.doubt(from)
+			// A replica that has just started asks; it can be replicated to from now on.
+			g.tryAgain()
 		}
 		all[i] = g.status()
 	}

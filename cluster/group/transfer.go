@@ -25,8 +25,10 @@ const (
 // and can stay in progress for ever (hashicorp/raft#696).
 func (g *Group) TransferTo(ctx context.Context, n transport.NodeID) error {
 	if err := g.moveTo(ctx, n); err != nil {
+		g.host.counters.transfersFailed.Add(1)
 		return fmt.Errorf("move leader of group %d to %s: %w", g.spec.ID, n, err)
 	}
+	g.host.counters.transfers.Add(1)
 	return nil
 }
 

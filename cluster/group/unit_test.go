@@ -303,3 +303,29 @@ func TestBrokenLinkDoesNotFlap(t *testing.T) {
 		}
 	})
 }
+
+// A follower that was away for long is needed for the quorum as soon as it is back;
+// raft alone would leave it alone for up to ten seconds.
+func TestReturnedFollowerCountsAtOnce(t *testing.T) {
+	bubble(t, 3, nil, func(t *testing.T, c *memCluster) {
+		c.found(Spec{ID: queueA, Preferred: "n0"})
+		g := c.waitLeader(queueA, time.Second)
+		c.kill("n2")
+		for range 20 {
+			if _, err := propose(g, "x"); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(10 * time.Second)
+		}
+		c.boot("n2").start(t, Spec{ID: queueA, Members: c.ids, Preferred: "n0", Bootstrap: true})
+		time.Sleep(time.Second)
+		c.kill("n1")
+		began := time.Now()
+		if _, err := propose(g, "y"); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("committed with the returned follower after %v", took)
+		}
+	})
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -33,6 +34,8 @@ const (
 type watch struct {
 	h    *Host
 	wake chan struct{} // capacity 1
+	// returned is set when a peer's link came up since the last round.
+	returned atomic.Bool
 
 	mu      sync.Mutex // guards the rest
 	stalls  map[*Group]*stall
@@ -66,6 +69,7 @@ func (w *watch) stalled(g *Group) {
 	defer w.mu.Unlock()
 	if _, ok := w.stalls[g]; !ok && g.leading.Load() {
 		w.stalls[g] = &stall{pause: barrierPauseMin}
+		w.poke()
 	}
 }
 
@@ -85,15 +89,21 @@ func (w *watch) run() {
 		case <-w.h.ctx.Done():
 			return
 		case <-w.wake:
+			if w.returned.Swap(false) {
+				for _, g := range w.h.Groups() {
+					g.tryAgain()
+				}
+			}
 			w.barriers(time.Now())
 			continue
 		case <-tick.C:
 		}
 		now := time.Now()
 		w.barriers(now)
-		groups := w.h.running()
+		groups := w.h.Groups()
 		for _, g := range groups {
 			if n := g.expire(now, w.h.cfg.ProposeDeadline); n > 0 {
+				w.h.counters.expired.Add(uint64(n))
 				w.h.log.Warn("proposals expired", "group", uint64(g.spec.ID), "count", n)
 			}
 		}
@@ -132,6 +142,7 @@ func (w *watch) barriers(now time.Time) {
 	}
 	w.mu.Unlock()
 	for _, g := range due {
+		w.h.counters.barriers.Add(1)
 		w.h.log.Debug("barrier after a broken stream", "group", uint64(g.spec.ID))
 		g.replica().Barrier(barrierWait)
 	}
@@ -184,6 +195,7 @@ func (w *watch) snapshot(g *Group) {
 	}
 	w.mu.Unlock()
 	if err != nil && !errors.Is(err, ErrStopped) && !errors.Is(err, ErrNothingNew) {
+		w.h.counters.snapshotsFailed.Add(1)
 		w.h.log.Warn("snapshot failed", "group", uint64(g.spec.ID), "err", err)
 		return
 	}
@@ -207,6 +219,7 @@ func (g *Group) Snapshot() error {
 	err := r.Snapshot().Error()
 	switch {
 	case err == nil:
+		g.host.counters.snapshots.Add(1)
 		g.apply.snapshotted()
 		return nil
 	case errors.Is(err, raft.ErrNothingNewToSnapshot):

@@ -3,6 +3,8 @@ package group
 import (
 	"errors"
 	"io"
+	"slices"
+	"time"
 
 	"github.com/hashicorp/raft"
 
@@ -20,13 +22,60 @@ type wire struct {
 // goroutine make replicas diverge (hashicorp/raft#695).
 func (w *wire) SetHeartbeatHandler(func(raft.RPC)) {}
 
-// AppendEntries implements raft.Transport.
+// AppendEntries implements raft.Transport. It tries again until it succeeds or the
+// request has become pointless: each failure that raft sees makes it deaf to every
+// trigger for a longer while, up to ten seconds, in which a follower that is back does
+// not count for the quorum. A request that was received all the same is repeated
+// unchanged and before any later one, which is what raft would do.
 func (w *wire) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
-	err := w.RaftTransport.AppendEntries(id, target, args, resp)
-	if err != nil {
-		w.g.host.watch.stalled(w.g)
+	longest := retryPauseMax
+	if isHeartbeat(args) {
+		longest = heartbeatPauseMax
 	}
-	return err
+	for pause := retryPauseMin; ; pause = min(2*pause, longest) {
+		// Taken before the attempt, so that no nudge is missed.
+		nudged := w.g.nudged()
+		err := w.RaftTransport.AppendEntries(id, target, args, resp)
+		if err == nil {
+			return nil
+		}
+		w.g.host.watch.stalled(w.g)
+		if !w.pending(id, args.Term) || !w.pause(nudged, pause) {
+			return err
+		}
+	}
+}
+
+const (
+	// retryPauseMin to retryPauseMax is the pause between attempts to append.
+	retryPauseMin = 10 * time.Millisecond
+	retryPauseMax = time.Second
+	// heartbeatPauseMax is the same for heartbeats, which carry nothing urgent.
+	heartbeatPauseMax = 3 * time.Second
+)
+
+func isHeartbeat(a *raft.AppendEntriesRequest) bool {
+	return a.PrevLogEntry == 0 && a.PrevLogTerm == 0 && a.LeaderCommitIndex == 0 && len(a.Entries) == 0
+}
+
+// pending tells whether a request of a term to a peer still makes sense.
+func (w *wire) pending(id raft.ServerID, term uint64) bool {
+	in := w.g.running.Load()
+	return in != nil && in.wire == w && in.raft.State() == raft.Leader && in.raft.CurrentTerm() == term &&
+		slices.ContainsFunc(w.g.configuration().Servers, func(s raft.Server) bool { return s.ID == id })
+}
+
+// pause waits for a nudge or for d; it reports false when the replica stops.
+func (w *wire) pause(nudged <-chan struct{}, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-nudged:
+	case <-timer.C:
+	case <-w.g.stopped:
+		return false
+	}
+	return true
 }
 
 // AppendEntriesPipeline implements raft.Transport.
@@ -43,6 +92,12 @@ func (w *wire) AppendEntriesPipeline(id raft.ServerID, target raft.ServerAddress
 // delivered. It must refuse the older one, and raft would offer it again for ever, so the
 // leader takes a newer one.
 func (w *wire) InstallSnapshot(id raft.ServerID, target raft.ServerAddress, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {
+	// A snapshot cannot be sent twice from one reader, so wait for the peer first.
+	for nudged := w.g.nudged(); !w.g.host.cfg.Mesh.Peer(transport.NodeID(target)).Up; nudged = w.g.nudged() {
+		if !w.pending(id, args.Term) || !w.pause(nudged, retryPauseMax) {
+			break
+		}
+	}
 	err := w.RaftTransport.InstallSnapshot(id, target, args, resp, data)
 	if err != nil && refusedByRaft(err) {
 		w.g.host.watch.outdated(w.g, args.LastLogIndex)
