@@ -3,6 +3,7 @@ package transport
 import (
 	"encoding/binary"
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -95,13 +96,14 @@ func (in *inbound) write(stream grpc.ServerStream) error {
 	silence := 2 * in.m.cfg.SilenceMax
 	ticker := time.NewTicker(silence / 2)
 	defer ticker.Stop()
-	w := messageWriter{epoch: in.epoch, send: func(msg *rawMessage) error { return stream.SendMsg(msg) }}
+	w := messageWriter{epoch: in.epoch, send: func(msg *rawMessage) error { in.m.stats.messagesOut.Add(1); return stream.SendMsg(msg) }}
 	for {
 		if err := w.drain(in.out); err != nil {
 			return err
 		}
 		select {
 		case <-in.out.wake:
+			runtime.Gosched() // let those who are ready join the message
 		case <-ticker.C:
 			if time.Since(in.m.began)-time.Duration(in.heard.Load()) > silence {
 				return status.Error(codes.DeadlineExceeded, "no pings")
@@ -137,6 +139,7 @@ func (in *inbound) read(stream grpc.ServerStream) error {
 		if err := stream.RecvMsg(&msg); err != nil {
 			return err
 		}
+		in.m.stats.messagesIn.Add(1)
 		in.heard.Store(int64(time.Since(in.m.began)))
 		if err := in.handOn(&seq, &msg); err != nil {
 			in.m.cfg.Logger.Warn("dropping link from peer", "peer", string(in.from), "err", err)

@@ -329,6 +329,7 @@ func (m *Mesh) InjectAt(ctx context.Context, node NodeID, g GroupID) error {
 // counters are the totals behind Stats.
 type counters struct {
 	framesIn, framesOut, framesFenced, framesMisdirected   atomic.Uint64
+	messagesIn, messagesOut                                atomic.Uint64
 	linksMade, linksLost, hellosRefused                    atomic.Uint64
 	raftBusy, raftUnknown, raftHeld, appendsShortened      atomic.Uint64
 	appUnhandled, appBacklog, callsBusy                    atomic.Uint64
@@ -339,35 +340,38 @@ type counters struct {
 // Stats are totals since the start, for metrics.
 type Stats struct {
 	FramesIn, FramesOut uint64
-	FramesFenced        uint64 // dropped because a newer stream had taken over
-	FramesMisdirected   uint64 // refused because they named another target
-	LinksMade           uint64
-	LinksLost           uint64
-	HellosRefused       uint64
-	RaftBusy            uint64 // Raft requests answered "busy"
-	RaftUnknown         uint64 // answered "unknown group"
-	RaftHeld            uint64 // held for a group that was not running yet
-	AppendsShortened    uint64
-	CommitsCapped       uint64 // appends whose commit index was lowered to what they verify
-	AppUnhandled        uint64 // application messages without a handler
-	AppBacklog          uint64 // Send refused with ErrBacklog
-	CallsBusy           uint64
-	SnapshotsSent       uint64
-	SnapshotsReceived   uint64
-	SnapshotsFailed     uint64
-	CandidatesFreed     uint64
-	Unhealthy           uint64 // appends withheld while the local log was stuck
-	BadRequests         uint64 // requests that could not be decoded
-	Groups              int    // Raft transports open
-	InboxBytes          int64  // Raft requests waiting
-	QueuedBytes         int    // waiting to be sent, over all peers
+	// MessagesIn and MessagesOut are the gRPC messages that carried them.
+	MessagesIn, MessagesOut uint64
+	FramesFenced            uint64 // dropped because a newer stream had taken over
+	FramesMisdirected       uint64 // refused because they named another target
+	LinksMade               uint64
+	LinksLost               uint64
+	HellosRefused           uint64
+	RaftBusy                uint64 // Raft requests answered "busy"
+	RaftUnknown             uint64 // answered "unknown group"
+	RaftHeld                uint64 // held for a group that was not running yet
+	AppendsShortened        uint64
+	CommitsCapped           uint64 // appends whose commit index was lowered to what they verify
+	AppUnhandled            uint64 // application messages without a handler
+	AppBacklog              uint64 // Send refused with ErrBacklog
+	CallsBusy               uint64
+	SnapshotsSent           uint64
+	SnapshotsReceived       uint64
+	SnapshotsFailed         uint64
+	CandidatesFreed         uint64
+	Unhealthy               uint64 // appends withheld while the local log was stuck
+	BadRequests             uint64 // requests that could not be decoded
+	Groups                  int    // Raft transports open
+	InboxBytes              int64  // Raft requests waiting
+	QueuedBytes             int    // waiting to be sent, over all peers
 }
 
 // Stats returns the totals.
 func (m *Mesh) Stats() Stats {
 	c := &m.stats
 	s := Stats{
-		FramesIn: c.framesIn.Load(), FramesOut: c.framesOut.Load(), FramesFenced: c.framesFenced.Load(),
+		FramesIn: c.framesIn.Load(), FramesOut: c.framesOut.Load(),
+		MessagesIn: c.messagesIn.Load(), MessagesOut: c.messagesOut.Load(), FramesFenced: c.framesFenced.Load(),
 		FramesMisdirected: c.framesMisdirected.Load(), LinksMade: c.linksMade.Load(), LinksLost: c.linksLost.Load(),
 		HellosRefused: c.hellosRefused.Load(), RaftBusy: c.raftBusy.Load(), RaftUnknown: c.raftUnknown.Load(),
 		RaftHeld: c.raftHeld.Load(), AppendsShortened: c.appendsShortened.Load(), CommitsCapped: c.commitsCapped.Load(),

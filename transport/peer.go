@@ -254,12 +254,19 @@ func (p *peer) established(sess *session) {
 	p.m.peerChanged(p.status())
 }
 
-func (p *peer) ended(sess *session) {
+// detach takes a session that fails out of use.
+func (p *peer) detach(sess *session, cause error) {
 	p.mu.Lock()
-	p.sess = nil
-	p.up = make(chan struct{})
-	p.err = fmt.Errorf("%w: %w", errLinkLost, sess.cause)
-	p.mu.Unlock()
+	defer p.mu.Unlock()
+	if p.sess == sess {
+		p.sess = nil
+		p.up = make(chan struct{})
+		p.err = fmt.Errorf("%w: %w", errLinkLost, cause)
+	}
+}
+
+// ended reports the end of a link when its goroutines are done with it.
+func (p *peer) ended(sess *session) {
 	p.m.stats.linksLost.Add(1)
 	if p.m.ctx.Err() == nil {
 		p.m.cfg.Logger.Info("link to peer is down", "peer", string(p.id), "err", sess.cause)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"sync"
 	"time"
 
@@ -71,9 +72,12 @@ func (s *session) send(req request, done func([]byte, error)) (call uint64, err 
 // sendWait is send that waits for room in the queue.
 func (s *session) sendWait(stop <-chan struct{}, timeout <-chan time.Time, req request, done func([]byte, error)) (uint64, error) {
 	for {
-		room := s.out.waitRoom()
 		call, err := s.send(req, done)
 		if !errors.Is(err, ErrBacklog) {
+			return call, err
+		}
+		room := s.out.waitRoom()
+		if call, err = s.send(req, done); !errors.Is(err, ErrBacklog) {
 			return call, err
 		}
 		select {
@@ -137,6 +141,7 @@ func (s *session) fail(cause error) {
 	pending := s.pending
 	s.pending = map[uint64]func([]byte, error){}
 	s.mu.Unlock()
+	s.p.detach(s, cause)
 	s.cancel()
 	s.out.kill()
 	close(s.done)
@@ -154,7 +159,7 @@ func (s *session) write(stream grpc.ClientStream) {
 	ticker := time.NewTicker(m.cfg.PingInterval)
 	defer ticker.Stop()
 	began := time.Now()
-	w := messageWriter{epoch: s.epoch, send: func(msg *rawMessage) error { return stream.SendMsg(msg) }}
+	w := messageWriter{epoch: s.epoch, send: func(msg *rawMessage) error { m.stats.messagesOut.Add(1); return stream.SendMsg(msg) }}
 	s.ping()
 	for {
 		if err := w.drain(s.out); err != nil {
@@ -167,6 +172,7 @@ func (s *session) write(stream grpc.ClientStream) {
 		}
 		select {
 		case <-s.out.wake:
+			runtime.Gosched() // let those who are ready join the message
 		case <-ticker.C:
 			if last := s.p.answeredSince(began); time.Since(last) > m.cfg.SilenceMax {
 				s.fail(errSilent)
@@ -194,6 +200,7 @@ func (s *session) read(stream grpc.ClientStream) {
 			s.fail(fmt.Errorf("receive: %w", err))
 			return
 		}
+		s.p.m.stats.messagesIn.Add(1)
 		if err := in.each(&msg, s.receive); err != nil {
 			s.fail(err)
 			return
