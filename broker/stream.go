@@ -341,8 +341,8 @@ type ended struct {
 }
 
 func (s *stream) take(a *wire.Answer) (done []ended) {
-	if a.UpTo <= s.answered || a.UpTo >= s.next {
-		return nil
+	if s.gone || a.UpTo <= s.answered || a.UpTo >= s.next {
+		return nil // a closed stream has ended its operations itself
 	}
 	n := int(a.UpTo - s.answered)
 	done = make([]ended, n)
