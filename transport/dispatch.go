@@ -209,7 +209,7 @@ func (m *Mesh) Send(to NodeID, kind uint8, payload []byte) error {
 		return ErrPeerDown
 	}
 	fields := [1]byte{kind}
-	if err := sess.out.put(laneApp, frameHead(frameApp, fields[:], len(payload)), payload); err != nil {
+	if err := sess.out.put(laneApp, frameApp, fields[:], payload); err != nil {
 		if errors.Is(err, ErrBacklog) {
 			m.stats.appBacklog.Add(1)
 		}

@@ -82,7 +82,7 @@ func appendFrame(t *testing.T, to NodeID, g GroupID, req *raft.AppendEntriesRequ
 		t.Fatal(err)
 	}
 	fields := append(appendTarget(1, to, g), 0, rpc)
-	return append(frameHead(frameRaft, fields, len(b)), b...)
+	return append(appendHead(nil, frameRaft, fields, len(b)), b...)
 }
 
 // fenced is a node whose group 2 counts what it is given.
@@ -106,8 +106,14 @@ func TestForgedMessagesEndTheStream(t *testing.T) {
 		"skipped":                      func(l *rawLink) { l.sendBytes(message(l.epoch, 1)); l.sendBytes(message(l.epoch, 3, beatOf(t, 9))) },
 		"short":                        func(l *rawLink) { l.sendBytes([]byte{1, 2, 3}) },
 		"frame beyond the message":     func(l *rawLink) { l.sendBytes(append(message(l.epoch, 1), frameApp, 0xff, 0x7f)) },
-		"unknown frame":                func(l *rawLink) { l.sendBytes(append(message(l.epoch, 1), 77, 0)) },
-		"answer on the asking side":    func(l *rawLink) { l.sendBytes(append(message(l.epoch, 1), frameAnswer, 2, 1, 0)) },
+		"part of another frame": func(l *rawLink) {
+			l.sendBytes(append(message(l.epoch, 1), framePart, 3, 0, 9, frameApp, framePart, 3, 0, 8, 1))
+		},
+		"part beyond its frame":     func(l *rawLink) { l.sendBytes(append(message(l.epoch, 1), framePart, 5, 0, 2, frameApp, 1, 1)) },
+		"part of a part":            func(l *rawLink) { l.sendBytes(append(message(l.epoch, 1), framePart, 4, 0, 2, framePart, 1)) },
+		"part of an unknown lane":   func(l *rawLink) { l.sendBytes(append(message(l.epoch, 1), framePart, 4, 7, 2, frameApp, 1)) },
+		"unknown frame":             func(l *rawLink) { l.sendBytes(append(message(l.epoch, 1), 77, 0)) },
+		"answer on the asking side": func(l *rawLink) { l.sendBytes(append(message(l.epoch, 1), frameAnswer, 2, 1, 0)) },
 	}
 	m, seen := fenced(t)
 	for name, send := range cases {

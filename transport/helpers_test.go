@@ -116,6 +116,7 @@ type proxy struct {
 	target string
 	wg     sync.WaitGroup
 	frozen atomic.Bool
+	pace   atomic.Int64 // pause after each piece, nanoseconds
 
 	mu    sync.Mutex
 	conns []net.Conn
@@ -167,6 +168,9 @@ func (p *proxy) pump(dst, src net.Conn) {
 		n, err := src.Read(buf)
 		for p.frozen.Load() {
 			time.Sleep(time.Millisecond)
+		}
+		if d := p.pace.Load(); d > 0 {
+			time.Sleep(time.Duration(d))
 		}
 		if n > 0 {
 			if _, err := dst.Write(buf[:n]); err != nil {

@@ -49,9 +49,15 @@ type verdict struct {
 
 // serveLink is the gRPC handler of one stream.
 func (m *Mesh) serveLink(stream grpc.ServerStream) error {
+	select {
+	case m.greetings <- struct{}{}:
+	default:
+		return status.Error(codes.ResourceExhausted, "too many handshakes at a time")
+	}
 	in := &inbound{m: m, done: make(chan struct{}), reply: make(chan verdict, 1),
-		out: newOutbox(4*m.cfg.QueueBytesMax, m.pool), calls: newCallContext(m.ctx)}
+		out: newOutbox(4*m.cfg.QueueBytesMax+m.cfg.FrameBytesMax, m.pool), calls: newCallContext(m.ctx)}
 	if !m.spawn(func() { in.kill(in.read(stream)) }) {
+		<-m.greetings
 		return status.Error(codes.Unavailable, "closing")
 	}
 	defer m.unregister(in)
@@ -76,22 +82,10 @@ func (in *inbound) kill(cause error) {
 
 // write answers the hello, then sends answers until the stream ends.
 func (in *inbound) write(stream grpc.ServerStream) error {
-	greeting := time.NewTimer(in.m.cfg.DialTimeout)
-	defer greeting.Stop()
-	select {
-	case v := <-in.reply:
-		if err := stream.SendMsg(rawBytes(v.message)); err != nil {
-			return err
-		}
-		if v.refusal != nil {
-			return status.Error(codes.FailedPrecondition, v.refusal.Text)
-		}
-	case <-greeting.C:
-		return status.Error(codes.DeadlineExceeded, "no hello")
-	case <-in.done:
-		return in.ended
-	case <-in.m.done:
-		return status.Error(codes.Unavailable, "closing")
+	err := in.greet(stream)
+	<-in.m.greetings
+	if err != nil {
+		return err
 	}
 	silence := 2 * in.m.cfg.SilenceMax
 	ticker := time.NewTicker(silence / 2)
@@ -114,6 +108,28 @@ func (in *inbound) write(stream grpc.ServerStream) error {
 			return status.Error(codes.Unavailable, "closing")
 		}
 	}
+}
+
+// greet answers the hello. An error ends the stream.
+func (in *inbound) greet(stream grpc.ServerStream) error {
+	greeting := time.NewTimer(in.m.cfg.DialTimeout)
+	defer greeting.Stop()
+	select {
+	case v := <-in.reply:
+		if err := stream.SendMsg(rawBytes(v.message)); err != nil {
+			return err
+		}
+		if v.refusal != nil {
+			return status.Error(codes.FailedPrecondition, v.refusal.Text)
+		}
+	case <-greeting.C:
+		return status.Error(codes.DeadlineExceeded, "no hello")
+	case <-in.done:
+		return in.ended
+	case <-in.m.done:
+		return status.Error(codes.Unavailable, "closing")
+	}
+	return nil
 }
 
 // read shakes hands and hands frames on until the stream ends.
@@ -253,7 +269,7 @@ func (in *inbound) answer(call uint64, payload []byte, err error) {
 		return
 	}
 	in.m.stats.framesOut.Add(1)
-	if err := in.out.put(laneRaft, frameHead(frameAnswer, fields, len(payload)), payload); err != nil {
+	if err := in.out.put(laneRaft, frameAnswer, fields, payload); err != nil {
 		// Not kill: the reader may be the caller and holds the mutex.
 		in.m.spawn(func() { in.kill(fmt.Errorf("the peer does not read its answers: %w", err)) })
 	}

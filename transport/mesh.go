@@ -18,8 +18,10 @@ const (
 	streamWindowBytes = 4 << 20
 	connWindowBytes   = 8 << 20
 	ioBufferBytes     = 64 << 10
-	streamsMax        = 256  // concurrent streams of one connection
-	strangersMax      = 4096 // different node incarnations met in a lifetime
+	grpcBytesMax      = 4 << 20 // largest gRPC message, of which a link's and a snapshot's are smaller
+	greetingsMax      = 256     // handshakes at a time
+	streamsMax        = 256     // concurrent streams of one connection
+	strangersMax      = 4096    // different node incarnations met in a lifetime
 )
 
 type (
@@ -57,6 +59,7 @@ type Mesh struct {
 	workers      workers
 	local        dispatcher
 	groups       groupTable
+	greetings    chan struct{} // slots of handshakes
 	snapOut      chan struct{} // slots of snapshots being sent
 	snapIn       chan struct{} // and received
 	unary        chan struct{} // slots of calls by address
@@ -71,7 +74,8 @@ func New(cfg Config) (*Mesh, error) {
 	cfg = cfg.withDefaults()
 	m := &Mesh{cfg: cfg, began: time.Now(), process: rand.Uint64() | 1, pool: mem.DefaultBufferPool(),
 		peers: map[NodeID]*peer{}, inbound: map[NodeID]*inbound{}, dispatchers: map[NodeID]*dispatcher{},
-		snapOut: make(chan struct{}, cfg.Snapshots), snapIn: make(chan struct{}, cfg.Snapshots), unary: make(chan struct{}, cfg.Workers)}
+		greetings: make(chan struct{}, greetingsMax),
+		snapOut:   make(chan struct{}, cfg.Snapshots), snapIn: make(chan struct{}, cfg.Snapshots), unary: make(chan struct{}, cfg.Workers)}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	m.done = m.ctx.Done()
 	m.workers.m = m
@@ -92,7 +96,7 @@ func (m *Mesh) serverOptions() []grpc.ServerOption {
 		grpc.ForceServerCodecV2(rawCodec{}),
 		grpc.StaticStreamWindowSize(streamWindowBytes), grpc.StaticConnWindowSize(connWindowBytes),
 		grpc.ReadBufferSize(ioBufferBytes), grpc.WriteBufferSize(ioBufferBytes),
-		grpc.MaxRecvMsgSize(m.receiveMax()), grpc.MaxSendMsgSize(m.receiveMax()),
+		grpc.MaxRecvMsgSize(grpcBytesMax), grpc.MaxSendMsgSize(grpcBytesMax),
 		grpc.MaxConcurrentStreams(streamsMax),
 		grpc.ConnectionTimeout(m.cfg.DialTimeout),
 		grpc.WaitForHandlers(true),
@@ -104,9 +108,6 @@ func (m *Mesh) serverOptions() []grpc.ServerOption {
 	}
 	return opts
 }
-
-// receiveMax is the largest gRPC message: a frame or a batch with its urgent part.
-func (m *Mesh) receiveMax() int { return m.cfg.FrameBytesMax + 2*messageBytesMax }
 
 // spawn starts a goroutine of the mesh; it reports false when the mesh is closed.
 func (m *Mesh) spawn(f func()) bool {

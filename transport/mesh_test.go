@@ -189,6 +189,57 @@ func TestBacklogIsBounded(t *testing.T) {
 	until(t, "everything accepted is delivered", func() bool { return got.Load() == accepted })
 }
 
+// TestLargeFramesLetOthersPass sends frames far beyond message, window and queue
+// over a slow link whose pings must not fall silent.
+func TestLargeFramesLetOthersPass(t *testing.T) {
+	d := &directory{}
+	change := func(c *Config) {
+		c.SilenceMax, c.QueueBytesMax, c.WindowBytes = 2*time.Second, 4<<20, 1<<20
+	}
+	a, b := startMesh(t, d, "a/1", change), startMesh(t, d, "b/1", change)
+	p := startProxy(t, b.cfg.Listener.Addr().String())
+	p.pace.Store(int64(time.Millisecond)) // for each 32 KiB
+	d.set("a/1", "b/1", p.addr())
+	a.SetPeers([]NodeID{"b/1"})
+	untilUp(t, a, "b/1")
+	want := make([]byte, 20<<20)
+	for i := range want {
+		want[i] = byte(i >> 10)
+	}
+	got := make(chan []byte, 2)
+	b.Handle(1, func(_ NodeID, p []byte) { got <- p })
+	b.HandleCall(1, func(_ context.Context, _ NodeID, req []byte) ([]byte, error) { return req, nil })
+	b.HandleCall(2, func(context.Context, NodeID, []byte) ([]byte, error) { return nil, nil })
+	if err := a.Send("b/1", 1, want); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Send("b/1", 1, []byte("after")); err != nil && !errors.Is(err, ErrBacklog) {
+		t.Fatal(err)
+	}
+	ctx := withTimeout(t, 30*time.Second)
+	start := time.Now()
+	if _, err := a.Call(ctx, "b/1", 2, nil); err != nil {
+		t.Fatal(err)
+	}
+	small := time.Since(start)
+	if p := <-got; !bytes.Equal(p, want) {
+		t.Fatalf("%d bytes arrived", len(p))
+	}
+	if large := time.Since(start); small > large {
+		t.Fatalf("a call took %v beside a message that took %v", small, large)
+	}
+	p.pace.Store(0)
+	if resp, err := a.Call(ctx, "b/1", 1, want); err != nil || !bytes.Equal(resp, want) {
+		t.Fatalf("large call: %d bytes, %v", len(resp), err)
+	}
+	if s := a.Stats(); s.LinksLost != 0 {
+		t.Fatal("the link was lost")
+	}
+	if err := a.Send("b/1", 1, make([]byte, 200<<20)); !errors.Is(err, ErrTooLarge) {
+		t.Fatalf("beyond the limit: %v", err)
+	}
+}
+
 func TestForeignClustersAreRefusedBothWays(t *testing.T) {
 	d := &directory{}
 	a := startMesh(t, d, "a/1", nil)

@@ -15,9 +15,11 @@ const (
 )
 
 const (
-	runBytes     = 32 << 10 // buffer for consecutive small frames
-	copyBytesMax = 8 << 10  // larger payloads travel by reference
-	urgentMax    = 64 << 10 // pings, pongs and credits waiting; more means that nobody writes
+	frameHeadMax = 11        // kind and length of a frame
+	partBytes    = 512 << 10 // payload of a part of a frame that exceeds a message
+	runBytes     = 32 << 10  // buffer for consecutive small frames
+	copyBytesMax = 8 << 10   // larger payloads travel by reference
+	urgentMax    = 64 << 10  // pings, pongs and credits waiting; more means that nobody writes
 )
 
 // batch is a piece of a message under construction: whole frames only.
@@ -26,6 +28,8 @@ type batch struct {
 	run      *[]byte // open buffer of small frames, nil if none
 	bytes    int
 	appBytes int64 // application payload, for the receiver's window
+	part     bool  // nothing may join: it is not under the window
+	rest     bool  // continues a frame begun in the batch before; no window applies
 }
 
 func (b *batch) copyIn(pool mem.BufferPool, p []byte) {
@@ -51,7 +55,8 @@ func (b *batch) seal(pool mem.BufferPool) {
 	}
 }
 
-func (b *batch) add(pool mem.BufferPool, head, body []byte) {
+// add appends a frame and returns its size.
+func (b *batch) add(pool mem.BufferPool, head, body []byte) int {
 	b.copyIn(pool, head)
 	if len(body) <= copyBytesMax {
 		b.copyIn(pool, body)
@@ -59,12 +64,25 @@ func (b *batch) add(pool mem.BufferPool, head, body []byte) {
 		b.seal(pool)
 		b.parts = append(b.parts, mem.SliceBuffer(body))
 	}
-	b.bytes += len(head) + len(body)
+	n := len(head) + len(body)
+	b.bytes += n
+	return n
 }
 
 type lane struct {
+	id    uint8
 	queue []*batch
-	bytes int // queued, not yet taken by the writer; at most bound plus one frame
+	bytes int // queued, not yet taken by the writer; at most bound plus a frame
+}
+
+// tail returns the batch that takes the next frame of the given size.
+func (l *lane) tail(size int) *batch {
+	if n := len(l.queue); n > 0 && !l.queue[n-1].part && l.queue[n-1].bytes+size <= messageBytesMax {
+		return l.queue[n-1]
+	}
+	b := new(batch)
+	l.queue = append(l.queue, b)
+	return b
 }
 
 // outbox is the bounded queue between the producers of frames and the one writer
@@ -86,7 +104,11 @@ type outbox struct {
 }
 
 func newOutbox(bound int, pool mem.BufferPool) *outbox {
-	return &outbox{pool: pool, bound: bound, wake: make(chan struct{}, 1)}
+	o := &outbox{pool: pool, bound: bound, wake: make(chan struct{}, 1)}
+	for i := range o.lanes {
+		o.lanes[i].id = uint8(i)
+	}
+	return o
 }
 
 func (o *outbox) poke() {
@@ -96,10 +118,9 @@ func (o *outbox) poke() {
 	}
 }
 
-// frameHead builds the head of a frame: kind, length of all that follows, and the
+// appendHead appends the head of a frame: kind, length of all that follows, and the
 // leading fields.
-func frameHead(kind uint8, fields []byte, bodyBytes int) []byte {
-	b := make([]byte, 0, 1+binary.MaxVarintLen64+len(fields))
+func appendHead(b []byte, kind uint8, fields []byte, bodyBytes int) []byte {
 	b = append(b, kind)
 	b = binary.AppendUvarint(b, uint64(len(fields)+bodyBytes))
 	return append(b, fields...)
@@ -107,31 +128,56 @@ func frameHead(kind uint8, fields []byte, bodyBytes int) []byte {
 
 // put queues one frame. It fails with ErrPeerDown when the stream is gone and with
 // ErrBacklog when the lane is full. The body must not be changed afterwards.
-func (o *outbox) put(ln int, head, body []byte) error {
-	size := len(head) + len(body)
+func (o *outbox) put(ln int, kind uint8, fields, body []byte) error {
+	size := len(fields) + len(body) + frameHeadMax
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.dead {
 		return ErrPeerDown
 	}
 	l := &o.lanes[ln]
-	if l.bytes > 0 && l.bytes+size > o.bound {
+	// A frame counts half the bound at most, or a large one would starve behind
+	// small ones that always find room.
+	if l.bytes > 0 && l.bytes+min(size, o.bound/2) > o.bound {
 		return ErrBacklog
 	}
-	var b *batch
-	if n := len(l.queue); n > 0 && l.queue[n-1].bytes+size <= messageBytesMax {
-		b = l.queue[n-1]
-	} else {
-		b = new(batch)
-		l.queue = append(l.queue, b)
-	}
-	b.add(o.pool, head, body)
+	var app int64
 	if ln == laneApp {
-		b.appBytes += int64(len(body))
+		app = int64(len(body))
 	}
-	l.bytes += size
+	var buf [64]byte
+	if size <= messageBytesMax {
+		b := l.tail(size)
+		b.appBytes += app
+		l.bytes += b.add(o.pool, appendHead(buf[:0], kind, fields, len(body)), body)
+	} else {
+		o.putParts(l, app, kind, fields, body)
+	}
 	o.poke()
 	return nil
+}
+
+// putParts queues a frame too large for a message as parts of one, so that pings
+// and the other lane pass between them. The window is charged with the first part:
+// the receiver returns credit for whole frames only.
+func (o *outbox) putParts(l *lane, app int64, kind uint8, fields, body []byte) {
+	total := uint64(1 + len(fields) + len(body))
+	lead := append([]byte{kind}, fields...)
+	var buf [64]byte
+	for first := true; len(body) > 0; first = false {
+		n := min(len(body), partBytes)
+		info := binary.AppendUvarint([]byte{l.id}, total)
+		if first {
+			info = append(info, lead...)
+		}
+		b := &batch{part: true, rest: !first}
+		if first {
+			b.appBytes = app
+		}
+		l.bytes += b.add(o.pool, appendHead(buf[:0], framePart, info, n), body[:n])
+		l.queue = append(l.queue, b)
+		body = body[n:]
+	}
 }
 
 // putUrgent queues a control frame before everything else. It reports false when
@@ -174,8 +220,8 @@ func (o *outbox) addCredit(n int64) {
 }
 
 // take removes the next message's content: urgent frames and at most
-// messageBytesMax of queued batches, or a single larger frame. ok is false when
-// there is nothing that may be sent.
+// messageBytesMax of queued batches. ok is false when there is nothing that may be
+// sent.
 func (o *outbox) take() (parts mem.BufferSlice, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -187,10 +233,13 @@ func (o *outbox) take() (parts mem.BufferSlice, ok bool) {
 	for i := range laneCount {
 		ln := (o.turn + i) % laneCount
 		l := &o.lanes[ln]
-		if len(l.queue) == 0 || (ln == laneApp && o.gated && o.credit <= 0) {
+		if len(l.queue) == 0 {
 			continue
 		}
 		b := l.queue[0]
+		if ln == laneApp && o.gated && o.credit <= 0 && !b.rest {
+			continue
+		}
 		if size > 0 && size+b.bytes > messageBytesMax {
 			continue
 		}

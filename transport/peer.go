@@ -312,7 +312,7 @@ func (m *Mesh) open(addr string) (*dialled, error) {
 		grpc.WithStaticStreamWindowSize(streamWindowBytes), grpc.WithStaticConnWindowSize(connWindowBytes),
 		grpc.WithReadBufferSize(ioBufferBytes), grpc.WithWriteBufferSize(ioBufferBytes),
 		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(rawCodec{}),
-			grpc.MaxCallRecvMsgSize(m.receiveMax()), grpc.MaxCallSendMsgSize(m.receiveMax())),
+			grpc.MaxCallRecvMsgSize(grpcBytesMax), grpc.MaxCallSendMsgSize(grpcBytesMax)),
 	)
 	if err != nil {
 		return nil, err

@@ -54,7 +54,7 @@ func (s *session) send(req request, done func([]byte, error)) (call uint64, err 
 	call = s.next
 	s.pending[call] = done
 	s.mu.Unlock()
-	if err := s.out.put(laneRaft, frameHead(req.kind, req.fields(call), len(req.body)), req.body); err != nil {
+	if err := s.out.put(laneRaft, req.kind, req.fields(call), req.body); err != nil {
 		s.mu.Lock()
 		_, mine := s.pending[call]
 		delete(s.pending, call)
@@ -277,7 +277,8 @@ func (w *messageWriter) drain(o *outbox) error {
 type messageSequence struct {
 	epoch uint64
 	last  uint64
-	limit int
+	limit int               // largest frame accepted
+	parts [laneCount][]byte // a frame arriving in parts, by lane; nil if none
 }
 
 // each calls f for every frame of msg, which it consumes.
@@ -305,8 +306,47 @@ func (q *messageSequence) each(msg *rawMessage, f func(frame) error) error {
 		if err != nil {
 			return err
 		}
+		if fr.kind == framePart {
+			var whole bool
+			if fr, whole, err = q.assemble(fr.body); err != nil {
+				return err
+			}
+			if !whole {
+				continue
+			}
+		}
 		if err := f(fr); err != nil {
 			return err
 		}
 	}
+}
+
+// assemble adds a part to the frame of its lane; whole is true when it was the last.
+func (q *messageSequence) assemble(b []byte) (fr frame, whole bool, err error) {
+	d := decoder{b: b}
+	ln, total := d.u8(), d.uvarint()
+	part := d.rest()
+	switch {
+	case d.err != nil:
+		return fr, false, d.err
+	case int(ln) >= laneCount || len(part) == 0 || total > uint64(q.limit):
+		return fr, false, fmt.Errorf("%w: part of %d bytes of a frame of %d, lane %d", errMalformed, len(part), total, ln)
+	}
+	buf := q.parts[ln]
+	if buf == nil {
+		buf = make([]byte, 0, total)
+	}
+	if uint64(cap(buf)) != total || len(buf)+len(part) > cap(buf) {
+		return fr, false, fmt.Errorf("%w: part does not continue the frame of its lane", errMalformed)
+	}
+	buf = append(buf, part...)
+	if len(buf) < cap(buf) {
+		q.parts[ln] = buf
+		return fr, false, nil
+	}
+	q.parts[ln] = nil
+	if buf[0] == framePart || buf[0] <= frameCredit {
+		return fr, false, fmt.Errorf("%w: frame kind %d in parts", errMalformed, buf[0])
+	}
+	return frame{kind: buf[0], body: buf[1:]}, true, nil
 }

@@ -10,6 +10,9 @@ import (
 	"google.golang.org/grpc/status"
 )
 
+// unaryBytesMax bounds payloads of calls by address, both ways.
+const unaryBytesMax = grpcBytesMax - 4096
+
 // envelope is a call by address.
 type envelope struct {
 	cluster string
@@ -41,6 +44,9 @@ func decodeEnvelope(b []byte) (envelope, error) {
 // without a cluster, and between those and members of one. The handler is the one
 // HandleCall set, subject to Config.OpenCall.
 func (m *Mesh) CallAddr(ctx context.Context, addr string, method uint8, req []byte) ([]byte, error) {
+	if len(req) > unaryBytesMax {
+		return nil, fmt.Errorf("call %s: %w: %d bytes", addr, ErrTooLarge, len(req))
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(m.ctx, cancel)()
@@ -74,6 +80,9 @@ func (m *Mesh) CallAddr(ctx context.Context, addr string, method uint8, req []by
 // serveCall is the gRPC handler of a call by address.
 func (m *Mesh) serveCall(ctx context.Context, req []byte) ([]byte, error) {
 	payload, err := m.callByAddress(ctx, req)
+	if err == nil && len(payload) > unaryBytesMax {
+		err = fmt.Errorf("%w: answer of %d bytes", ErrTooLarge, len(payload))
+	}
 	if err != nil {
 		re := remoteOf(err)
 		return append(binary.AppendUvarint([]byte{0}, uint64(max(re.Code, 1))), re.Text...), nil

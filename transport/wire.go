@@ -38,6 +38,7 @@ const (
 	frameCall   = 6 // call id, method, timeout in ms, payload
 	frameInject = 7 // call id, group, check
 	frameAnswer = 8 // call id, code, payload or text
+	framePart   = 9 // lane, total, piece of a frame that exceeds a message
 )
 
 // Kinds of first messages.
@@ -245,6 +246,9 @@ func decodeReply(b []byte) (welcome, error) {
 		w.version = d.u16()
 		w.node = NodeID(d.str(nodeIDBytesMax))
 		w.process, w.epoch, w.window = d.u64(), d.u64(), d.uvarint()
+		if d.err == nil && (w.version < protocolVersionMin || w.version > protocolVersion) {
+			d.fail("welcome of a version that was not offered")
+		}
 	case kind == refusalMessage:
 		code := d.u16()
 		text := d.rest()
@@ -276,7 +280,7 @@ type frame struct {
 // messageReader walks the frames of one message.
 type messageReader struct {
 	r       *mem.Reader
-	limit   int // largest body accepted
+	limit   int // largest body accepted; a message bounds it as well
 	scratch [16]byte
 }
 
