@@ -14,25 +14,47 @@ import (
 
 // index is a persistent ordered map. put and del replace the tree inside, so a copy
 // of the struct taken before keeps the old content.
-type index[T any] struct{ tree *iradix.Tree[T] }
+type index[T any] struct {
+	tree *iradix.Tree[T]
+	// bulk is set while many values are put at once; the tree is as it was before.
+	bulk *iradix.Txn[T]
+}
 
-func newIndex[T any]() index[T] { return index[T]{iradix.New[T]()} }
+func newIndex[T any]() index[T] { return index[T]{tree: iradix.New[T]()} }
 
-func (x index[T]) get(key []byte) (T, bool) { return x.tree.Get(key) }
-func (x index[T]) len() int                 { return x.tree.Len() }
+func (x *index[T]) get(key []byte) (T, bool) {
+	if x.bulk != nil {
+		return x.bulk.Get(key)
+	}
+	return x.tree.Get(key)
+}
 
-func (x *index[T]) put(key []byte, v T) { x.tree, _, _ = x.tree.Insert(key, v) }
-func (x *index[T]) del(key []byte)      { x.tree, _, _ = x.tree.Delete(key) }
+func (x *index[T]) len() int { return x.tree.Len() }
+
+func (x *index[T]) put(key []byte, v T) {
+	if x.bulk != nil {
+		x.bulk.Insert(key, v)
+		return
+	}
+	x.tree, _, _ = x.tree.Insert(key, v)
+}
+
+func (x *index[T]) del(key []byte) { x.tree, _, _ = x.tree.Delete(key) }
+
+// begin makes put cheap until commit. In between only put and get may be used, and no copy
+// of the index.
+func (x *index[T]) begin()  { x.bulk = x.tree.Txn() }
+func (x *index[T]) commit() { x.tree, x.bulk = x.bulk.Commit(), nil }
 
 // prefix walks the values whose keys begin with p, in the order of their keys. The
 // index may be changed meanwhile; the walk sees what was there at its start.
-func (x index[T]) prefix(p []byte) iter.Seq[T] {
+func (x *index[T]) prefix(p []byte) iter.Seq[T] {
 	return func(yield func(T) bool) {
 		x.tree.Root().WalkPrefix(p, func(_ []byte, v T) bool { return !yield(v) })
 	}
 }
 
-func (x index[T]) all() iter.Seq[T] { return x.prefix(nil) }
+func (x *index[T]) all() iter.Seq[T] { return x.prefix(nil) }
 
 // appendKey appends the parts of a key such that keys sort like their parts and no
 // key is a prefix of another with as many parts: a zero byte ends each part, and one

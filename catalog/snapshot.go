@@ -159,6 +159,7 @@ func readSnapshot(r io.Reader) (*View, *requestLog, error) {
 	}
 	// The view is built through a txn, which knows how to keep its indexes in step.
 	tx := begin(emptyView(), 0)
+	tx.beginBulk()
 	requests := newRequestLog()
 	for {
 		kind, f, err := readRecord(in)
@@ -180,6 +181,7 @@ func readSnapshot(r io.Reader) (*View, *requestLog, error) {
 	if got := binary.BigEndian.Uint32(sum[:]); got != want {
 		return nil, nil, fmt.Errorf("%w: snapshot's checksum is %08x, want %08x", ErrMalformed, got, want)
 	}
+	tx.commitBulk()
 	v := tx.View
 	v.changes, v.full = nil, v.revision
 	return &v, requests, nil
@@ -245,7 +247,11 @@ func (tx *txn) restore(kind byte, f *fields, requests *requestLog) error {
 			if err := exchange.ValidateBinding(source.Type, b.Key, b.Arguments); err != nil {
 				return malformed("%v", err)
 			}
-			tx.bind(b, source)
+			tx.bySource.put(b.sourceKey(), b)
+			tx.byDestination.put(b.destinationKey(), b)
+			// The view is nobody's yet, so the exchange may be changed in place.
+			source.table = source.table.Add(b.routing())
+			source.bindings++
 		}
 	case recordQueue:
 		q := new(Queue)
@@ -266,4 +272,30 @@ func (tx *txn) restore(kind byte, f *fields, requests *requestLog) error {
 		return malformed("unknown kind")
 	}
 	return f.end()
+}
+
+func (tx *txn) beginBulk() {
+	tx.vhosts.begin()
+	tx.users.begin()
+	tx.permissions.begin()
+	tx.exchanges.begin()
+	tx.bySource.begin()
+	tx.byDestination.begin()
+	tx.queues.begin()
+	tx.queuesByID.begin()
+	tx.nodes.begin()
+	tx.nodesByNumber.begin()
+}
+
+func (tx *txn) commitBulk() {
+	tx.vhosts.commit()
+	tx.users.commit()
+	tx.permissions.commit()
+	tx.exchanges.commit()
+	tx.bySource.commit()
+	tx.byDestination.commit()
+	tx.queues.commit()
+	tx.queuesByID.commit()
+	tx.nodes.commit()
+	tx.nodesByNumber.commit()
 }

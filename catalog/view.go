@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"cmp"
+	"encoding/binary"
 	"iter"
 	"slices"
 
@@ -57,7 +58,8 @@ func (v *View) ClusterID() string { return v.clusterID }
 
 // Vhost returns a vhost, nil if there is none.
 func (v *View) Vhost(name string) *Vhost {
-	h, _ := v.vhosts.get(key(name))
+	var buf [keyBytes]byte
+	h, _ := v.vhosts.get(appendKey(buf[:0], name))
 	return h
 }
 
@@ -76,7 +78,8 @@ func (v *View) Users() iter.Seq[*auth.User] { return v.users.all() }
 // Permission returns what user may do in vhost, nil (nothing) if no permission was
 // given.
 func (v *View) Permission(vhost, user string) *auth.Permission {
-	p, _ := v.permissions.get(key(vhost, user))
+	var buf [keyBytes]byte
+	p, _ := v.permissions.get(appendKey(buf[:0], vhost, user))
 	return p
 }
 
@@ -105,7 +108,9 @@ const keyBytes = 96
 
 // QueueByID returns a queue, running or closing, nil if there is none.
 func (v *View) QueueByID(id uint64) *Queue {
-	q, _ := v.queuesByID.get(numberKey(id))
+	var buf [8]byte
+	binary.BigEndian.PutUint64(buf[:], id)
+	q, _ := v.queuesByID.get(buf[:])
 	return q
 }
 

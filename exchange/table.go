@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"sync"
 
 	iradix "github.com/hashicorp/go-immutable-radix/v2"
 
@@ -57,7 +58,7 @@ func New(t Type) *Table {
 	case Direct:
 		tab.m = directTable{iradix.New[group]()}
 	case Fanout:
-		tab.m = fanoutTable{}
+		tab.m = newFanout(iradix.New[fanoutEntry]())
 	case Topic:
 		tab.m = topicTable{&topicNode{}}
 	case Headers:
@@ -166,12 +167,60 @@ func (t directTable) match(dst []Destination, key string, _ amqp.Table) ([]Desti
 	return append(dst, g.dests...), 1
 }
 
-// fanoutTable leads everything everywhere.
-type fanoutTable struct{ all group }
+// fanoutTable leads everything everywhere. The tree keeps the number of bindings to each
+// destination; the list of destinations is made at the first match, so that a run of
+// bindings without traffic in between does not copy it each time.
+type fanoutTable struct {
+	counts *iradix.Tree[fanoutEntry]
+	once   *sync.Once
+	list   *[]Destination
+}
 
-func (t fanoutTable) add(b Binding) matcher    { return fanoutTable{t.all.with(b.Destination)} }
-func (t fanoutTable) remove(b Binding) matcher { return fanoutTable{t.all.without(b.Destination)} }
+type fanoutEntry struct {
+	Destination
+	count int32 // >= 1
+}
+
+func newFanout(counts *iradix.Tree[fanoutEntry]) fanoutTable {
+	return fanoutTable{counts, new(sync.Once), new([]Destination)}
+}
+
+func fanoutKey(d Destination) []byte {
+	if d.ToExchange {
+		return []byte("e" + d.Name)
+	}
+	return []byte("q" + d.Name)
+}
+
+func (t fanoutTable) add(b Binding) matcher {
+	k := fanoutKey(b.Destination)
+	e, _ := t.counts.Get(k)
+	counts, _, _ := t.counts.Insert(k, fanoutEntry{b.Destination, e.count + 1})
+	return newFanout(counts)
+}
+
+func (t fanoutTable) remove(b Binding) matcher {
+	k := fanoutKey(b.Destination)
+	e, found := t.counts.Get(k)
+	switch {
+	case !found:
+		panic(fmt.Sprintf("exchange: no binding to %+v to remove", b.Destination))
+	case e.count == 1:
+		counts, _, _ := t.counts.Delete(k)
+		return newFanout(counts)
+	}
+	counts, _, _ := t.counts.Insert(k, fanoutEntry{b.Destination, e.count - 1})
+	return newFanout(counts)
+}
 
 func (t fanoutTable) match(dst []Destination, _ string, _ amqp.Table) ([]Destination, int) {
-	return append(dst, t.all.dests...), 1
+	t.once.Do(func() {
+		all := make([]Destination, 0, t.counts.Len())
+		t.counts.Root().Walk(func(_ []byte, e fanoutEntry) bool {
+			all = append(all, e.Destination)
+			return false
+		})
+		*t.list = all
+	})
+	return append(dst, *t.list...), 1
 }
