@@ -1,0 +1,278 @@
+package store_test
+
+import (
+	"errors"
+	"math/rand/v2"
+	"syscall"
+	"testing"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/warrenmq/warren/store"
+	"github.com/warrenmq/warren/store/crashfs"
+)
+
+const (
+	headBytes   = 4096 // of a segment
+	recordBytes = 64   // of a record without body
+	firstRecord = headBytes + recordBytes
+	segmentOne  = "/s/00000001.seg"
+)
+
+func openOn(t *testing.T, fs *crashfs.FS) *store.Store {
+	t.Helper()
+	s, err := store.Open(store.Options{Dir: "/s", FS: fs, SegmentBytes: 64 << 10, TailCacheBytes: 1,
+		OnFatal: func(err error) { t.Errorf("fatal: %v", err) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func logs(first uint64, sizes ...int) []*raft.Log {
+	var out []*raft.Log
+	for i, n := range sizes {
+		out = append(out, &raft.Log{Index: first + uint64(i), Term: 1, Data: make([]byte, n)})
+	}
+	return out
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestLostWriteNeverReturns tears a write so that its second record is sound behind a bad first one, and then writes records that
+// end exactly where the second one still stands.
+func TestLostWriteNeverReturns(t *testing.T) {
+	fs := crashfs.New()
+	s := openOn(t, fs)
+	must(t, s.Group(1).StoreLogs(logs(1, 128, 64)))
+	must(t, s.Close())
+	must(t, fs.Corrupt(segmentOne, firstRecord+4, 1))
+
+	s = openOn(t, fs)
+	if last, err := s.Group(1).LastIndex(); last != 0 || err != nil {
+		t.Fatalf("last index %d, %v behind a torn write", last, err)
+	}
+	must(t, s.Group(1).StoreLogs(logs(1, 64))) // with the opening record as long as the torn one
+	must(t, s.Close())
+
+	s = openOn(t, fs)
+	if last, err := s.Group(1).LastIndex(); last != 1 || err != nil {
+		t.Fatalf("last index %d, %v: a lost entry came back", last, err)
+	}
+}
+
+// TestDamagedAcknowledgedWrite tells decay from a crash: a write that later ones followed was durable.
+func TestDamagedAcknowledgedWrite(t *testing.T) {
+	fs := crashfs.New()
+	s := openOn(t, fs)
+	must(t, s.Group(1).StoreLogs(logs(1, 128)))
+	must(t, s.Group(1).StoreLogs(logs(2, 128)))
+	must(t, s.Close())
+	must(t, fs.Corrupt(segmentOne, firstRecord+70, 1))
+	_, err := store.Open(store.Options{Dir: "/s", FS: fs})
+	corrupt, ok := errors.AsType[*store.CorruptError](err)
+	if !ok || corrupt.Segment != 1 || corrupt.Offset != firstRecord {
+		t.Fatalf("open: %v", err)
+	}
+}
+
+// TestDamagedFirstWriteIsNotThrownAway: a segment whose first record is bad looks unused at first sight.
+func TestDamagedFirstWriteIsNotThrownAway(t *testing.T) {
+	fs := crashfs.New()
+	s := openOn(t, fs)
+	must(t, s.Group(1).StoreLogs(logs(1, 128)))
+	must(t, s.Close())
+	must(t, fs.Corrupt(segmentOne, headBytes+8, 1))
+	_, err := store.Open(store.Options{Dir: "/s", FS: fs})
+	if _, ok := errors.AsType[*store.CorruptError](err); !ok {
+		t.Fatalf("open: %v", err)
+	}
+}
+
+// fillSegments writes entries of two groups in turn until several segments are sealed, and closes the store.
+func fillSegments(t *testing.T, fs *crashfs.FS) {
+	t.Helper()
+	s := openOn(t, fs)
+	for i := uint64(1); i <= 30; i++ {
+		must(t, s.Group(1).StoreLogs(logs(i, 8<<10)))
+		must(t, s.Group(2).StoreLogs(logs(i, 8<<10)))
+	}
+	must(t, s.Close())
+}
+
+// TestDamagedSealedEntry quarantines one group and leaves the others alone.
+func TestDamagedSealedEntry(t *testing.T) {
+	fs := crashfs.New()
+	fillSegments(t, fs)
+	must(t, fs.Corrupt(segmentOne, firstRecord+5000, 1)) // in the body of group 1's first entry
+	s := openOn(t, fs)
+	check := func() {
+		t.Helper()
+		var l raft.Log
+		for range 2 {
+			err := s.Group(1).GetLog(1, &l)
+			corrupt, ok := errors.AsType[*store.CorruptError](err)
+			if !ok || corrupt.Segment != 1 || corrupt.Offset != firstRecord || corrupt.Group != 1 {
+				t.Fatalf("damaged entry: %v", err)
+			}
+		}
+		if err := s.Group(1).StoreLog(&raft.Log{Index: 31, Term: 1}); err == nil {
+			t.Fatal("a quarantined group took an entry")
+		}
+		if _, ok := errors.AsType[*store.CorruptError](s.Group(1).Err()); !ok {
+			t.Fatal("the group forgot its damage")
+		}
+		for i := uint64(1); i <= 30; i++ {
+			must(t, s.Group(2).GetLog(i, &l))
+		}
+		if n := s.Stats().Quarantined; n != 1 {
+			t.Fatalf("%d groups in quarantine", n)
+		}
+	}
+	check()
+	must(t, s.Close())
+	s = openOn(t, fs)
+	_ = s.Group(1).GetLog(1, new(raft.Log))
+	check()
+	// Deleting the group is the way out.
+	must(t, s.DeleteGroup(1))
+	must(t, s.Group(1).StoreLogs(logs(1, 10)))
+	must(t, s.Close())
+	s = openOn(t, fs)
+	must(t, s.Group(1).Err())
+	if n := s.Stats().Quarantined; n != 0 {
+		t.Fatalf("%d groups in quarantine after deletion", n)
+	}
+}
+
+func TestGarbageFiles(t *testing.T) {
+	fs := crashfs.New()
+	fillSegments(t, fs)
+	for name, content := range map[string][]byte{
+		"/s/000000ff.seg": nil, "/s/00000100.seg": []byte("garbage"), "/s/00000101.seg": make([]byte, 100000), "/s/x.tmp": {1}, "/s/notes": {2},
+	} {
+		f, err := fs.Create(name)
+		must(t, err)
+		_, err = f.WriteAt(content, 0)
+		must(t, err)
+	}
+	s := openOn(t, fs)
+	if last, err := s.Group(2).LastIndex(); last != 30 || err != nil {
+		t.Fatalf("last index %d, %v", last, err)
+	}
+	must(t, s.Group(2).StoreLogs(logs(31, 60<<10, 60<<10, 60<<10)))
+	must(t, s.Close())
+	s = openOn(t, fs)
+	if last, err := s.Group(2).LastIndex(); last != 33 || err != nil {
+		t.Fatalf("last index %d, %v", last, err)
+	}
+}
+
+func TestDirectories(t *testing.T) {
+	fs := crashfs.New()
+	f, err := fs.Create("/s/foreign")
+	must(t, err)
+	must(t, f.Close())
+	if _, err := store.Open(store.Options{Dir: "/s", FS: fs}); !errors.Is(err, store.ErrForeignDirectory) {
+		t.Fatalf("foreign directory: %v", err)
+	}
+	for content, want := range map[string]error{"warren store 99\n": store.ErrVersion, "something": store.ErrForeignDirectory} {
+		fs = crashfs.New()
+		f, err = fs.Create("/s/VERSION")
+		must(t, err)
+		_, err = f.WriteAt([]byte(content), 0)
+		must(t, err)
+		if _, err := store.Open(store.Options{Dir: "/s", FS: fs}); !errors.Is(err, want) {
+			t.Fatalf("version %q: %v", content, err)
+		}
+	}
+	dir := t.TempDir()
+	s, err := store.Open(store.Options{Dir: dir})
+	must(t, err)
+	if _, err := store.Open(store.Options{Dir: dir}); !errors.Is(err, store.ErrLocked) {
+		t.Fatalf("second opening: %v", err)
+	}
+	must(t, s.Close())
+	must(t, s.Close())
+	if err := s.Group(1).StoreLogs(logs(1, 1)); !errors.Is(err, store.ErrClosed) {
+		t.Fatalf("write after close: %v", err)
+	}
+	s, err = store.Open(store.Options{Dir: dir})
+	must(t, err)
+	must(t, s.Close())
+	if _, err := store.Open(store.Options{SegmentBytes: 1, LingerMax: 1 << 40}); err == nil {
+		t.Fatal("bad options were taken")
+	}
+}
+
+// TestFailedWriteIsFatal: after a write or sync that failed nothing is promised again.
+func TestFailedWriteIsFatal(t *testing.T) {
+	for _, op := range []crashfs.Op{crashfs.OpWrite, crashfs.OpSync} {
+		t.Run(string(op), func(t *testing.T) {
+			fs := crashfs.New()
+			var fatal []error
+			s, err := store.Open(store.Options{Dir: "/s", FS: fs, OnFatal: func(err error) { fatal = append(fatal, err) }})
+			must(t, err)
+			must(t, s.Group(1).StoreLogs(logs(1, 10)))
+			fs.Fail(func(o crashfs.Op) error {
+				if o == op {
+					return syscall.ENOSPC
+				}
+				return nil
+			})
+			for range 2 {
+				if err := s.Group(1).StoreLogs(logs(2, 10)); !errors.Is(err, syscall.ENOSPC) {
+					t.Fatalf("write: %v", err)
+				}
+				fs.Fail(nil)
+			}
+			if _, ok := errors.AsType[*store.FatalError](fatal[0]); !ok || len(fatal) != 1 {
+				t.Fatalf("OnFatal got %v", fatal)
+			}
+			if last, err := s.Group(1).LastIndex(); last != 1 || err != nil {
+				t.Fatalf("last index %d, %v", last, err)
+			}
+			must(t, s.Close())
+			// What the disk holds is either state, and the acknowledged entry is there.
+			s = openOn(t, fs.Image(fs.Len(), rand.New(rand.NewPCG(1, 1))))
+			if last, err := s.Group(1).LastIndex(); last < 1 || last > 2 || err != nil {
+				t.Fatalf("last index %d, %v after recovery", last, err)
+			}
+		})
+	}
+}
+
+// TestFullDisk: preparing a segment may wait for space, but an append without any room ends the process.
+func TestFullDisk(t *testing.T) {
+	fs := crashfs.New()
+	fatal := make(chan error, 1)
+	s, err := store.Open(store.Options{Dir: "/s", FS: fs, SegmentBytes: 64 << 10, DiskReserveBytes: 1000, OnFatal: func(err error) { fatal <- err }})
+	must(t, err)
+	if st := s.Stats(); st.DiskAlarm {
+		t.Fatalf("alarm with %d bytes free", st.FreeBytes)
+	}
+	fs.SetFree(999)
+	if st := s.Stats(); !st.DiskAlarm || st.FreeBytes != 999 {
+		t.Fatalf("no alarm with %d bytes free", st.FreeBytes)
+	}
+	fs.Fail(func(o crashfs.Op) error {
+		if o == crashfs.OpCreate {
+			return syscall.ENOSPC
+		}
+		return nil
+	})
+	i := uint64(1)
+	for ; err == nil; i++ {
+		err = s.Group(1).StoreLogs(logs(i, 10<<10))
+	}
+	if !errors.Is(err, syscall.ENOSPC) || !errors.Is(<-fatal, syscall.ENOSPC) || i < 6 {
+		t.Fatalf("entry %d: %v", i, err)
+	}
+	must(t, s.Close())
+}
