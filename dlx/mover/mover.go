@@ -46,10 +46,10 @@ type Config struct {
 	Send func(m *wire.Transfer)
 	// Relocate forgets which node leads the target.
 	Relocate func(target uint64)
-	// Propose adds a command to the queue's next entry.
-	Propose func(c fsm.Command, lazy bool)
-	// Dropped reports messages that ended because they had nowhere to go.
-	Logger *slog.Logger
+	// Propose adds a command to the queue's next entry. applied, which may be nil,
+	// is called once that entry is applied here; it must be quick.
+	Propose func(c fsm.Command, lazy bool, applied func())
+	Logger  *slog.Logger
 }
 
 // Bounds of a mover.
@@ -77,12 +77,19 @@ type Mover struct {
 
 	mu      sync.Mutex
 	answers []*wire.TransferAnswer
+	// routing: a Route command is proposed and not applied. One at a time, so that
+	// every unrouted item is one to decide on.
+	routing bool
 
-	routedTo dlx.ItemID // highest item named in a Route command not yet seen applied
-	flights  map[uint64]*flight
-	wakeAt   time.Time
-	cacheAt  uint64
-	cache    []byte
+	// decided names the items of the newest Route command. One that is unrouted
+	// after it was applied met a closed target and is decided again after a while.
+	decided struct{ first, last dlx.ItemID }
+	backoff time.Duration
+	routeAt time.Time
+	flights map[uint64]*flight
+	wakeAt  time.Time
+	cacheAt uint64
+	cache   []byte
 }
 
 // flight is the window of transfers to one target.
@@ -178,13 +185,13 @@ func (m *Mover) take(a *wire.TransferAnswer) {
 		return
 	}
 	if a.Gone {
-		m.cfg.Propose(fsm.TargetGone{Target: a.Target, Watermark: a.UpTo}, false)
+		m.cfg.Propose(fsm.TargetGone{Target: a.Target, Watermark: a.UpTo}, false, nil)
 		f.pause()
 		return
 	}
 	if a.UpTo > f.acked {
 		f.ack(a.UpTo)
-		m.cfg.Propose(fsm.TransferDone{Target: a.Target, UpTo: a.UpTo}, true)
+		m.cfg.Propose(fsm.TransferDone{Target: a.Target, UpTo: a.UpTo}, true, nil)
 	}
 	if a.Gap {
 		f.rewind(a.UpTo)
@@ -244,19 +251,22 @@ func (m *Mover) pumpTarget(t dlx.Target) {
 		f = &flight{sent: first - 1, acked: first - 1}
 		m.flights[t.Queue] = f
 	}
+	if f.acked < first-1 {
+		f.ack(first - 1)
+	}
 	now := time.Now()
 	if now.Before(f.notBefore) {
 		m.again(f.notBefore)
 		return
 	}
-	if f.sent > f.acked && now.After(f.deadline) {
+	if f.sent > f.acked && !now.Before(f.deadline) {
 		// No answer: the leader moved, a link broke, or it takes its time.
 		f.rewind(f.acked)
 		m.cfg.Relocate(t.Queue)
 		if !m.cfg.Exists(t.Queue) && m.fresh() && !m.cfg.Exists(t.Queue) {
 			// A queue leaves the catalog only after every source it knew has
 			// recorded its end; it never knew this one.
-			m.cfg.Propose(fsm.TargetGone{Target: t.Queue, Watermark: first - 1}, false)
+			m.cfg.Propose(fsm.TargetGone{Target: t.Queue, Watermark: first - 1}, false, nil)
 			f.pause()
 			m.again(f.notBefore)
 			return

@@ -3,6 +3,7 @@ package mover
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/dlx"
@@ -24,21 +25,28 @@ func settingsOf(m *fsm.Machine) deadSettings {
 	return deadSettings{m.Name(), m.VHost(), m.Settings()}
 }
 
+// Bounds of deciding again on an item whose targets the log did not take.
+const (
+	routeAgainMin = 20 * time.Millisecond
+	routeAgainMax = time.Second
+)
+
 // route names the targets of items that have none yet. A decision holds only
-// once it is applied; until then the items are not looked at again.
+// once it is applied.
 func (m *Mover) route() {
+	m.mu.Lock()
+	routing := m.routing
+	m.mu.Unlock()
+	if routing {
+		return
+	}
 	var items []dlx.Item
 	var s deadSettings
 	m.cfg.View(func(f *fsm.Machine) {
-		o := f.Outbox()
 		s = settingsOf(f)
-		// The newest decision is applied when none of what it named is waiting.
-		if first := o.Unrouted(1); len(first) == 0 || first[0].ID > m.routedTo {
-			m.routedTo = 0
-		}
-		items = o.Waiting(dlx.Unrouted, m.routedTo, routeMax)
+		items = f.Outbox().Unrouted(routeMax)
 	})
-	if len(items) == 0 {
+	if len(items) == 0 || !m.mayRoute(items[0].ID) {
 		return
 	}
 	var r fsm.Route
@@ -48,14 +56,43 @@ func (m *Mover) route() {
 			break
 		}
 		r.Items = append(r.Items, d)
-		m.routedTo = it.ID
 	}
-	if len(r.Items) > 0 {
-		m.cfg.Propose(r, false)
+	if len(r.Items) == 0 {
+		return
 	}
-	if len(items) == routeMax {
+	m.decided.first, m.decided.last = r.Items[0].Item, r.Items[len(r.Items)-1].Item
+	m.mu.Lock()
+	m.routing = true
+	m.mu.Unlock()
+	m.cfg.Propose(r, false, func() {
+		m.mu.Lock()
+		m.routing = false
+		m.mu.Unlock()
 		m.Wake()
+	})
+}
+
+// mayRoute lets some time pass before an item is decided on again, and brings the
+// catalog up to date: it named a target that is closed.
+func (m *Mover) mayRoute(first dlx.ItemID) bool {
+	if first < m.decided.first || first > m.decided.last {
+		m.backoff, m.routeAt = 0, time.Time{}
+		return true
 	}
+	if m.routeAt.IsZero() {
+		m.backoff = min(max(routeAgainMin, 2*m.backoff), routeAgainMax)
+		m.routeAt = time.Now().Add(m.backoff)
+	}
+	if time.Now().Before(m.routeAt) {
+		m.again(m.routeAt)
+		return false
+	}
+	if !m.fresh() {
+		m.againIn(routeAgainMax)
+		return false
+	}
+	m.routeAt = time.Time{}
+	return true
 }
 
 // decide resolves the targets of one item. An absence counts only in a fresh
@@ -72,15 +109,14 @@ func (m *Mover) decide(it dlx.Item, s deadSettings) (d fsm.Routed, ok bool) {
 		m.againIn(readRetry)
 		return d, false
 	}
-	targets, found := m.lookUp(s, &dead)
+	targets, cycles, found := m.lookUp(s, it.Reason, &dead)
 	if len(targets) == 0 {
 		if !m.fresh() {
 			m.againIn(backoffMax)
 			return d, false
 		}
-		targets, found = m.lookUp(s, &dead)
+		targets, cycles, found = m.lookUp(s, it.Reason, &dead)
 	}
-	targets, cycles := dlx.WithoutCycles(dead.Deaths, it.Reason, targets, func(t Target) string { return t.Name })
 	for _, t := range targets {
 		d.Targets = append(d.Targets, t.ID)
 	}
@@ -106,12 +142,16 @@ func noRoute(found, cycle, keep bool) fsm.NoRoute {
 	return fsm.DropUnrouted
 }
 
-func (m *Mover) lookUp(s deadSettings, dead *fsm.Message) ([]Target, bool) {
+// lookUp asks the catalog for the targets and takes out those that would close a
+// cycle.
+func (m *Mover) lookUp(s deadSettings, reason dlx.Reason, dead *fsm.Message) (targets []Target, cycles int, found bool) {
 	headers, _, err := amqp.RawProperties(dead.Properties).Headers()
 	if err != nil {
 		headers = nil
 	}
-	return m.cfg.Route(s.vhost, dead.Exchange, dead.RoutingKeys, headers)
+	targets, found = m.cfg.Route(s.vhost, dead.Exchange, dead.RoutingKeys, headers)
+	targets, cycles = dlx.WithoutCycles(dead.Deaths, reason, targets, func(t Target) string { return t.Name })
+	return targets, cycles, found
 }
 
 // dead reads a message and makes the dead letter of it.

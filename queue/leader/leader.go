@@ -190,8 +190,11 @@ func (l *Leader) CatalogChanged() { l.post(catalogChanged{}) }
 func (l *Leader) BeginClose() { l.post(beginClose{}) }
 
 // Propose adds a command of the mover to the next entry; lazy ones wait a
-// little for company.
-func (l *Leader) Propose(c fsm.Command, lazy bool) { l.post(command{c, lazy}) }
+// little for company. applied, if not nil, is called on the leader's goroutine once
+// the entry is applied here.
+func (l *Leader) Propose(c fsm.Command, lazy bool, applied func()) {
+	l.post(command{c, lazy, applied})
+}
 
 // The events of the inbox.
 type (
@@ -208,8 +211,9 @@ type (
 	beginClose     struct{}
 	proposeFailed  struct{ err error }
 	command        struct {
-		c    fsm.Command
-		lazy bool
+		c       fsm.Command
+		lazy    bool
+		applied func()
 	}
 )
 
@@ -272,6 +276,9 @@ func (l *Leader) handle(e any) {
 		l.closing.wanted = true
 	case command:
 		l.pending.add(e.c, e.lazy)
+		if e.applied != nil {
+			l.pending.applied = append(l.pending.applied, e.applied)
+		}
 	case proposeFailed:
 		// The outcome of this and all later entries is unknown; this session is
 		// over. The host reports the end of leadership, or begins a new session.

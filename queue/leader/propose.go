@@ -19,6 +19,7 @@ type proposal struct {
 	// count toward the limits until applied.
 	publishes, publishBytes int64
 	mark                    queue.MessageID
+	applied                 []func()
 }
 
 // batch collects the commands of the next entry beside the streams.
@@ -27,6 +28,7 @@ type batch struct {
 	lazy     int       // how many of them can wait
 	lazyFrom time.Time // since when the oldest waits
 	mark     queue.MessageID
+	applied  []func() // to be called when the commands are applied
 }
 
 func (b *batch) add(c fsm.Command, lazy bool) {
@@ -89,7 +91,7 @@ func (l *Leader) pendingBytes() (n int) {
 
 func (l *Leader) proposeOne() {
 	e := fsm.Entry{Commands: l.pending.commands, Mark: l.pending.mark}
-	p := proposal{}
+	p := proposal{mark: l.pending.mark, applied: l.pending.applied}
 	l.pending = batch{}
 	room := entryBytesMax
 	for _, node := range l.peerOrder() {
@@ -178,6 +180,9 @@ func (l *Leader) onApplied(r fsm.Result) {
 		for len(l.inFlight) > 0 && l.inFlight[0].ordinal <= r.Ordinal {
 			l.flying -= l.inFlight[0].bytes
 			l.limits.settle(l.inFlight[0])
+			for _, f := range l.inFlight[0].applied {
+				f()
+			}
 			l.inFlight = slices.Delete(l.inFlight, 0, 1)
 		}
 		if l.phase == phaseOpen && r.Ordinal >= 1 {
