@@ -9,7 +9,7 @@ import (
 
 // MethodOpinion is the transport method number under which nodes ask each other
 // whether they hear a third. See docs/formats/cluster-calls.md.
-const MethodOpinion uint8 = 16
+const MethodOpinion uint8 = 0x20
 
 const (
 	opinionVersion = 1

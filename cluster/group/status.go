@@ -13,7 +13,7 @@ import (
 
 // MethodStatus is the transport method number under which hosts ask each other about
 // replicas. See docs/formats/cluster-calls.md.
-const MethodStatus uint8 = 17
+const MethodStatus uint8 = 0x21
 
 const (
 	statusVersion = 1
