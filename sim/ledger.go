@@ -1,0 +1,135 @@
+package sim
+
+import (
+	"sync"
+	"time"
+
+	"github.com/warrenmq/warren/broker"
+	"github.com/warrenmq/warren/fsm"
+	"github.com/warrenmq/warren/queue"
+)
+
+// ledger is what clients have seen and done.
+type ledger struct {
+	mu sync.Mutex
+	// settled are the settlements clients have made, by node number.
+	settled   map[settlement]map[uint32]bool
+	delivered map[message]*sighting
+	publishes map[string]*publish // by body
+}
+
+type message struct {
+	queue uint64
+	id    queue.MessageID
+}
+
+type settlement struct {
+	message
+	attempt uint32
+	kind    fsm.SettleKind
+}
+
+type sighting struct {
+	at   time.Time
+	node string
+	n    int
+}
+
+type publishState uint8
+
+const (
+	sent publishState = iota
+	confirmed
+	refused
+	unknown // its node died first
+	unrouted
+)
+
+type publish struct {
+	body, queue string
+	node        string
+	state       publishState
+	at          time.Time
+}
+
+func newLedger() *ledger {
+	return &ledger{settled: map[settlement]map[uint32]bool{}, delivered: map[message]*sighting{}, publishes: map[string]*publish{}}
+}
+
+func (l *ledger) settle(node uint32, kind fsm.SettleKind, d *broker.Delivery) {
+	q, id, attempt := d.Place()
+	key := settlement{message{q, id}, attempt, kind}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.settled[key] == nil {
+		l.settled[key] = map[uint32]bool{}
+	}
+	l.settled[key][node] = true
+}
+
+func (l *ledger) settledBy(q uint64, id queue.MessageID, attempt uint32, o fsm.Origin, kind fsm.SettleKind) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.settled[settlement{message{q, id}, attempt, kind}][o.Node]
+}
+
+// staleMax is how long a deposed leader may go on delivering under its lease.
+const staleMax = 2500 * time.Millisecond
+
+// deliver records a delivery and reports whether it should have been marked as
+// redelivered and was not.
+func (l *ledger) deliver(node string, d *broker.Delivery) (unmarked bool) {
+	q, id, _ := d.Place()
+	key := message{q, id}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.delivered[key]
+	if s == nil {
+		l.delivered[key] = &sighting{time.Now(), node, 1}
+		return false
+	}
+	unmarked = !d.Redelivered && (s.node == node || time.Since(s.at) > staleMax)
+	s.n++
+	s.at, s.node = time.Now(), node
+	return unmarked
+}
+
+func (l *ledger) publish(node, body, queue string) *publish {
+	p := &publish{body: body, queue: queue, node: node, at: time.Now()}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.publishes[body] = p
+	return p
+}
+
+func (l *ledger) end(p *publish, s publishState) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if p.state == sent {
+		p.state = s
+	}
+}
+
+// crashed makes the publishes of a node that have no answer unknown.
+func (l *ledger) crashed(node string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, p := range l.publishes {
+		if p.node == node && p.state == sent {
+			p.state = unknown
+		}
+	}
+}
+
+// waiting counts publishes without an answer and names one.
+func (l *ledger) waiting() (n int, example *publish) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, p := range l.publishes {
+		if p.state == sent {
+			n++
+			example = p
+		}
+	}
+	return n, example
+}

@@ -1,0 +1,295 @@
+package sim
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/warrenmq/warren/dlx"
+	"github.com/warrenmq/warren/fsm"
+	"github.com/warrenmq/warren/queue"
+)
+
+// oracle applies every committed entry at the moment of its commit, in one order
+// for all queues, and checks what single machines cannot know. World.mu guards it.
+type oracle struct {
+	w      *World
+	queues map[uint64]*oracleQueue
+	// published counts how often a message was enqueued by its publisher, by body
+	// and queue.
+	published map[placed]int
+	// newest is the highest number of each publisher's messages in each queue.
+	newest map[publisherQueue]int
+	legs   map[legKey]string // body under way
+	taken  map[legKey]int
+	gone   map[[2]uint64]bool // source, target: recorded as closed
+}
+
+type oracleQueue struct {
+	id     uint64
+	m      *fsm.Machine
+	bodies map[queue.MessageID]string // of live messages
+	routed map[dlx.ItemID]bool
+	// acked counts, by body, messages removed by an ack; dead those that died.
+	acked, dead map[string]int
+	purges      int
+}
+
+type placed struct {
+	body  string
+	queue uint64
+}
+
+type publisherQueue struct {
+	publisher string
+	queue     uint64
+}
+
+type legKey struct{ source, target, seq uint64 }
+
+func newOracle(w *World) *oracle {
+	return &oracle{
+		w: w, queues: map[uint64]*oracleQueue{}, published: map[placed]int{}, newest: map[publisherQueue]int{},
+		legs: map[legKey]string{}, taken: map[legKey]int{}, gone: map[[2]uint64]bool{},
+	}
+}
+
+func (o *oracle) add(id uint64) {
+	o.queues[id] = &oracleQueue{
+		id: id, m: fsm.New(), bodies: map[queue.MessageID]string{}, routed: map[dlx.ItemID]bool{},
+		acked: map[string]int{}, dead: map[string]int{},
+	}
+}
+
+func (o *oracle) problem(q *oracleQueue, format string, args ...any) {
+	o.w.problem("queue %d (%s) at entry %d: %s", q.id, q.m.Name(), q.m.Index(), fmt.Sprintf(format, args...))
+}
+
+// commit applies and checks one entry.
+func (o *oracle) commit(g *group, index uint64, data []byte) {
+	q := o.queues[g.id]
+	e, err := fsm.DecodeEntry(data)
+	if err != nil {
+		o.problem(q, "undecodable entry: %v", err)
+		return
+	}
+	for _, c := range e.Commands {
+		o.before(q, c)
+	}
+	lastItem := q.m.Outbox().Last()
+	res := q.m.Apply(index, data)
+	o.enqueued(g, q, &e, res)
+	died := map[queue.Ref]bool{}
+	for id := lastItem + 1; id <= q.m.Outbox().Last(); id++ {
+		it, ok := q.m.Outbox().Item(id)
+		if !ok {
+			continue
+		}
+		died[it.Ref] = true
+		q.dead[bodyAt(g, it.Ref)]++
+	}
+	o.removed(g, q, &e, res)
+	for _, c := range e.Commands {
+		if r, ok := c.(fsm.Route); ok {
+			o.routed(g, q, r)
+		}
+	}
+}
+
+// before checks the claims of a command against the other queues' committed state.
+func (o *oracle) before(q *oracleQueue, c fsm.Command) {
+	switch c := c.(type) {
+	case fsm.TransferDone:
+		t := o.queues[c.Target]
+		if t == nil {
+			o.problem(q, "transfers to %d done up to %d, but it was never there", c.Target, c.UpTo)
+			return
+		}
+		if w, _ := t.m.SourceWatermark(fsm.Source{Queue: q.id}); w < c.UpTo {
+			o.problem(q, "transfers to %d recorded as done up to %d, its log has committed %d", c.Target, c.UpTo, w)
+		}
+	case fsm.TargetGone:
+		o.gone[[2]uint64{q.id, c.Target}] = true
+		t := o.queues[c.Target]
+		if t == nil {
+			return
+		}
+		w, known := t.m.SourceWatermark(fsm.Source{Queue: q.id})
+		if !t.m.Closed() || known && w != c.Watermark || !known && c.Watermark != 0 {
+			o.problem(q, "target %d recorded as gone with watermark %d; closed %v, watermark %d %v", c.Target, c.Watermark, t.m.Closed(), w, known)
+		}
+	}
+}
+
+// enqueued walks what the entry enqueued in the order of its commands.
+func (o *oracle) enqueued(g *group, q *oracleQueue, e *fsm.Entry, res fsm.Result) {
+	for id := res.Enqueued.First; id <= res.Enqueued.Last; id++ {
+		m, ok := q.m.Queue().Get(id)
+		if !ok {
+			continue // came and went in one entry
+		}
+		msg := messageAt(g, m.Ref)
+		body := string(msg.Body)
+		q.bodies[id] = body
+		if len(msg.Deaths) > 0 {
+			continue
+		}
+		key := placed{body, q.id}
+		if o.published[key]++; o.published[key] > 1 {
+			o.problem(q, "message %s was published into it %d times", body, o.published[key])
+		}
+		who, n := splitBody(body)
+		pq := publisherQueue{who, q.id}
+		if n <= o.newest[pq] {
+			o.problem(q, "message %s came after number %d of its publisher", body, o.newest[pq])
+		}
+		o.newest[pq] = n
+	}
+	for _, c := range e.Commands {
+		if t, ok := c.(fsm.TransferIn); ok {
+			o.transferred(q, t, res)
+		}
+	}
+}
+
+// transferred checks that what came under a sequence is what the source routed
+// under it.
+func (o *oracle) transferred(q *oracleQueue, t fsm.TransferIn, res fsm.Result) {
+	w, _ := q.m.SourceWatermark(t.Source)
+	for i, it := range t.Items {
+		key := legKey{t.Source.Queue, q.id, t.First + uint64(i)}
+		if key.seq > w {
+			continue // refused
+		}
+		msg, err := fsm.DecodeMessage(it.Message)
+		if err != nil {
+			o.problem(q, "transfer %+v: %v", key, err)
+			continue
+		}
+		if want, ok := o.legs[key]; !ok || want != string(msg.Body) {
+			o.problem(q, "transfer %+v brings %q, routed was %q", key, msg.Body, want)
+		}
+		o.taken[key]++
+	}
+}
+
+func (o *oracle) routed(g *group, q *oracleQueue, r fsm.Route) {
+	for _, d := range r.Items {
+		it, ok := q.m.Outbox().Item(d.Item)
+		if !ok || it.State != dlx.Routed || q.routed[d.Item] && len(it.Legs) == 0 {
+			continue
+		}
+		q.routed[d.Item] = true
+		for _, leg := range it.Legs {
+			o.legs[legKey{q.id, leg.Target, leg.Seq}] = bodyAt(g, it.Ref)
+		}
+	}
+}
+
+// removed checks that every message that left for good was let go by somebody.
+func (o *oracle) removed(g *group, q *oracleQueue, e *fsm.Entry, res fsm.Result) {
+	closes, purges := false, false
+	for _, c := range e.Commands {
+		switch c := c.(type) {
+		case fsm.Close:
+			closes = true
+		case fsm.Stream:
+			for _, op := range c.Ops {
+				if _, ok := op.(fsm.Purge); ok {
+					purges = true
+				}
+			}
+		}
+	}
+	for _, r := range res.Removed {
+		for id := r.First; id <= r.Last; id++ {
+			body := q.bodies[id]
+			delete(q.bodies, id)
+			if !closes && !purges {
+				o.explain(q, e, id, body)
+			}
+		}
+	}
+}
+
+// explain looks for the command that removed a message and, for a settlement, for
+// the client that made it.
+func (o *oracle) explain(q *oracleQueue, e *fsm.Entry, id queue.MessageID, body string) {
+	for _, c := range e.Commands {
+		switch c := c.(type) {
+		case fsm.Expire:
+			if inRanges(c.IDs, id) {
+				return
+			}
+		case fsm.DropHeads:
+			if inRanges(c.IDs, id) {
+				return
+			}
+		case fsm.Return:
+			for _, r := range c.Runs {
+				if inRun(r, id) {
+					if c.Kind == fsm.Ack {
+						q.acked[body]++
+					}
+					return
+				}
+			}
+		case fsm.Stream:
+			for _, op := range c.Ops {
+				s, ok := op.(fsm.Settle)
+				if !ok {
+					continue
+				}
+				for _, r := range s.Runs {
+					if !inRun(r, id) {
+						continue
+					}
+					if s.Kind == fsm.Ack {
+						q.acked[body]++
+					}
+					if (s.Kind == fsm.Ack || s.Kind == fsm.Discard) && !o.w.led.settledBy(q.id, id, r.Attempt, c.Origin, s.Kind) {
+						o.problem(q, "message %d (%s) attempt %d settled (%d) by node %d, where no client did so", id, body, r.Attempt, s.Kind, c.Origin.Node)
+					}
+					return
+				}
+			}
+		}
+	}
+	if body != "" {
+		o.problem(q, "message %d (%s) left without a reason", id, body)
+	}
+}
+
+func inRun(r fsm.Run, id queue.MessageID) bool {
+	return id >= r.First && id < r.First+queue.MessageID(r.Count)
+}
+
+func inRanges(list []queue.IDRange, id queue.MessageID) bool {
+	for _, r := range list {
+		if id >= r.First && id <= r.Last {
+			return true
+		}
+	}
+	return false
+}
+
+func messageAt(g *group, ref queue.Ref) fsm.Message {
+	data := g.log[ref.Index-1].data
+	m, err := fsm.DecodeMessage(data[ref.Offset : ref.Offset+ref.Length])
+	if err != nil {
+		g.w.problem("queue %d: message at %+v: %v", g.id, ref, err)
+	}
+	return m
+}
+
+func bodyAt(g *group, ref queue.Ref) string {
+	m := messageAt(g, ref)
+	return string(m.Body)
+}
+
+// splitBody takes a body, "publisher-number", apart.
+func splitBody(body string) (publisher string, n int) {
+	publisher, num, _ := strings.Cut(body, "-")
+	n, _ = strconv.Atoi(num) // only simulated publishers make bodies
+	return publisher, n
+}

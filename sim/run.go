@@ -1,0 +1,319 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/warrenmq/warren/amqp"
+	"github.com/warrenmq/warren/broker"
+	"github.com/warrenmq/warren/dlx"
+	"github.com/warrenmq/warren/fsm"
+)
+
+// queueSpec is a queue with its load.
+type queueSpec struct {
+	name string
+	args amqp.Table
+	// publishers and consumers on it.
+	publishers, consumers int
+	pace, work            time.Duration // longest pause of a publisher, and between settlements
+	reject, requeue       int           // percent of deliveries
+	ttl, prio             bool          // messages have an expiration, a priority
+	holding               atomic.Int64
+}
+
+// phase says what clients do.
+type phase int32
+
+const (
+	loading  phase = iota
+	freezing       // nobody publishes or settles
+	drain          // everybody acks
+)
+
+func table(kv ...any) (t amqp.Table) {
+	for i := 0; i < len(kv); i += 2 {
+		t.Set(kv[i].(string), kv[i+1])
+	}
+	return t
+}
+
+// scenarios are groups of queues that belong together. d and fan are always there.
+func scenarios() [][]*queueSpec {
+	const ms = time.Millisecond
+	return [][]*queueSpec{
+		{ // rejected messages fan out to two queues
+			{name: "main", args: table("x-dead-letter-exchange", "dlx"), publishers: 2, consumers: 3, pace: 8 * ms, work: 10 * ms, reject: 30, requeue: 20},
+		},
+		{ // the retry loop
+			{name: "work", args: table("x-dead-letter-exchange", "", "x-dead-letter-routing-key", "wait"), publishers: 1, consumers: 2, pace: 10 * ms, work: 10 * ms, reject: 50, requeue: 5},
+			{name: "wait", args: table("x-dead-letter-exchange", "", "x-dead-letter-routing-key", "work", "x-message-ttl", int32(40))},
+		},
+		{ // a queue that is its own target
+			{name: "self", args: table("x-dead-letter-exchange", "", "x-dead-letter-routing-key", "self"), publishers: 1, consumers: 2, pace: 10 * ms, work: 10 * ms, reject: 50},
+		},
+		{ // expiry, with a slow consumer
+			{name: "ttl", args: table("x-dead-letter-exchange", "dlx", "x-message-ttl", int32(50)), publishers: 2, consumers: 1, pace: 8 * ms, work: 40 * ms, requeue: 20, ttl: true},
+		},
+		{ // length limits
+			{name: "head", args: table("x-dead-letter-exchange", "", "x-dead-letter-routing-key", "d", "x-max-length", int32(10)), publishers: 1, consumers: 1, pace: 8 * ms, work: 60 * ms, requeue: 30},
+			{name: "rej", args: table("x-max-length", int32(15), "x-overflow", "reject-publish"), publishers: 1, consumers: 1, pace: 8 * ms, work: 40 * ms, requeue: 10},
+			{name: "rejdlx", args: table("x-max-length", int32(5), "x-overflow", "reject-publish-dlx", "x-dead-letter-exchange", "", "x-dead-letter-routing-key", "d"), publishers: 1, consumers: 1, pace: 8 * ms, work: 40 * ms},
+		},
+		{ // a target that is full most of the time
+			{name: "feeder", args: table("x-dead-letter-exchange", "", "x-dead-letter-routing-key", "full"), publishers: 1, consumers: 2, pace: 10 * ms, work: 10 * ms, reject: 70},
+			{name: "full", args: table("x-max-length", int32(5), "x-overflow", "reject-publish"), consumers: 1, work: 40 * ms},
+		},
+		{ // the delivery limit
+			{name: "lim", args: table("x-queue-type", "quorum", "x-delivery-limit", int32(2), "x-dead-letter-exchange", "", "x-dead-letter-routing-key", "d"), publishers: 1, consumers: 2, pace: 10 * ms, work: 10 * ms, requeue: 60},
+		},
+		{ // source and target come and go
+			{name: "churn", args: table("x-dead-letter-exchange", "", "x-dead-letter-routing-key", "churnd"), publishers: 2, consumers: 2, pace: 8 * ms, work: 10 * ms, reject: 60},
+			{name: "churnd", args: table("x-dead-letter-exchange", "", "x-dead-letter-routing-key", "d"), consumers: 1, work: 20 * ms, reject: 50},
+		},
+		{ // a route that comes and goes, and nothing may be dropped
+			{name: "alo", args: table("x-dead-letter-exchange", "alo", "x-dead-letter-strategy", "at-least-once"), publishers: 1, consumers: 2, pace: 10 * ms, work: 10 * ms, reject: 60},
+		},
+		{ // priorities
+			{name: "prio", args: table("x-max-priority", int32(5)), publishers: 2, consumers: 1, pace: 8 * ms, work: 20 * ms, requeue: 20, prio: true},
+		},
+	}
+}
+
+// state of a run beside the world's parts.
+type runState struct {
+	phase   atomic.Int32
+	holding atomic.Int64
+	done    atomic.Bool
+	specs   []*queueSpec
+}
+
+func (w *World) loading() bool  { return phase(w.state.phase.Load()) == loading }
+func (w *World) frozen() bool   { return phase(w.state.phase.Load()) == freezing }
+func (w *World) draining() bool { return phase(w.state.phase.Load()) == drain }
+
+// Run runs one world to its end and reports every broken promise. It must be called in
+// a synctest bubble.
+func Run(cfg Config) error {
+	w := newWorld(cfg)
+	defer w.close()
+	w.choose()
+	if err := w.declare(); err != nil {
+		return err
+	}
+	for i, q := range w.state.specs {
+		for k := range q.publishers {
+			w.work.Go(func() { w.publisher(10*i+k, q) })
+		}
+		for range q.consumers {
+			w.work.Go(func() { w.consumer(q, &w.state.done) })
+		}
+	}
+	if cfg.Calm {
+		w.sleep(cfg.Load)
+	} else {
+		w.nemesis(cfg.Load)
+	}
+	w.state.phase.Store(int32(freezing))
+	w.heal()
+	w.await("publishes to be answered", 60*time.Second, func() string {
+		if n, p := w.led.waiting(); n > 0 {
+			return fmt.Sprintf("%d, such as %s to %s on %s since %v", n, p.body, p.queue, p.node, time.Since(p.at))
+		}
+		return ""
+	})
+	w.await("counts to agree", 40*time.Second, w.countsDiffer)
+	w.state.phase.Store(int32(drain))
+	w.await("queues to drain", 180*time.Second, w.notDrained)
+	w.state.done.Store(true)
+	w.check()
+	return w.failed()
+}
+
+// choose picks the scenarios of this seed.
+func (w *World) choose() {
+	all := scenarios()
+	n := 3
+	for range n {
+		i := w.rand(len(all))
+		w.state.specs = append(w.state.specs, all[i]...)
+		all = append(all[:i], all[i+1:]...)
+	}
+	w.state.specs = append(w.state.specs,
+		&queueSpec{name: "d", consumers: 1, work: 20 * time.Millisecond, requeue: 10},
+		&queueSpec{name: "fan", consumers: 1, work: 20 * time.Millisecond, requeue: 10},
+	)
+}
+
+func (w *World) declare() error {
+	c := w.dial(w.nodes[0])
+	defer c.close()
+	for _, x := range []string{"dlx", "alo"} {
+		if err := c.conn.DeclareExchange(c.life, broker.ExchangeDeclare{Name: x, Type: "fanout", Durable: true}); err != nil {
+			return err
+		}
+	}
+	for _, q := range w.state.specs {
+		if err := c.declare(q); err != nil {
+			return fmt.Errorf("declare %s: %w", q.name, err)
+		}
+	}
+	for _, q := range []string{"d", "fan"} {
+		if err := c.conn.Bind(c.life, broker.Binding{Source: "dlx", Destination: q}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *client) declare(q *queueSpec) error {
+	_, err := c.conn.DeclareQueue(c.life, broker.QueueDeclare{Name: q.name, Durable: true, Arguments: q.args})
+	return err
+}
+
+// await polls until what is missing is "".
+func (w *World) await(what string, limit time.Duration, missing func() string) {
+	deadline := time.Now().Add(limit)
+	for {
+		m := missing()
+		if m == "" {
+			return
+		}
+		if time.Now().After(deadline) {
+			w.problem("waited in vain for %s: %s", what, m)
+			return
+		}
+		w.sleep(50 * time.Millisecond)
+	}
+}
+
+// countsDiffer compares what each queue's leader says with the oracle and the clients.
+func (w *World) countsDiffer() string {
+	n := w.nodes[w.rand(len(w.nodes))]
+	b := n.broker()
+	if b == nil {
+		return "node is down"
+	}
+	ctx, cancel := context.WithTimeout(w.ctx, 3*time.Second)
+	infos := b.Queues(ctx)
+	cancel()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, i := range infos {
+		if i.State != "running" {
+			continue
+		}
+		if i.Error != "" {
+			return fmt.Sprintf("queue %s: %s", i.Name, i.Error)
+		}
+		o := w.oracle.queues[i.ID]
+		if o == nil {
+			return fmt.Sprintf("queue %s has no log", i.Name)
+		}
+		var spec *queueSpec
+		for _, q := range w.state.specs {
+			if q.name == i.Name {
+				spec = q
+			}
+		}
+		if int(i.Ready+i.Unacked) != o.m.Queue().Len() || int(i.Outbox) != o.m.Outbox().Len() {
+			return fmt.Sprintf("queue %s: %d ready, %d unacked, %d in the outbox; the log has %d and %d",
+				i.Name, i.Ready, i.Unacked, i.Outbox, o.m.Queue().Len(), o.m.Outbox().Len())
+		}
+		if held := spec.holding.Load(); int64(i.Unacked) != held {
+			return fmt.Sprintf("queue %s: %d unacked, clients hold %d", i.Name, i.Unacked, held)
+		}
+	}
+	return ""
+}
+
+// notDrained names what is left in the queues and outboxes.
+func (w *World) notDrained() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var left []string
+	for _, g := range w.sortedGroups() {
+		q := w.oracle.queues[g.id]
+		if q.m.Closed() {
+			left = append(left, fmt.Sprintf("%d (%s) is closing, outbox %d, leader %s", g.id, q.m.Name(), q.m.Outbox().Len(), g.leader))
+			continue
+		}
+		if q.m.Queue().Len()+q.m.Outbox().Len() == 0 {
+			continue
+		}
+		o := q.m.Outbox()
+		left = append(left, fmt.Sprintf("%d (%s): %d live, outbox %d unrouted %d routed %d parked, leader %s", g.id, q.m.Name(), q.m.Queue().Len(),
+			o.Count(dlx.Unrouted), o.Count(dlx.Routed), o.Count(dlx.ParkedUnrouted)+o.Count(dlx.ParkedCycle), g.leader))
+	}
+	return strings.Join(left, "; ")
+}
+
+// check looks at the end: everything is delivered, all replicas agree.
+func (w *World) check() {
+	w.await("replicas to catch up", 10*time.Second, func() string {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		for _, g := range w.sortedGroups() {
+			for id, m := range g.replicas {
+				if m.applied != uint64(len(g.log)) {
+					return fmt.Sprintf("queue %d on %s: %d of %d", g.id, id, m.applied, len(g.log))
+				}
+			}
+		}
+		return ""
+	})
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, g := range w.sortedGroups() {
+		want := w.oracle.queues[g.id].m.Hash()
+		for id, m := range g.replicas {
+			m.r.View(func(f *fsm.Machine) {
+				if f.Index() == uint64(len(g.log)) && f.Hash() != want {
+					w.problem("queue %d: replica on %s differs from the log", g.id, id)
+				}
+			})
+		}
+	}
+	w.checkPublishes()
+	w.checkLegs()
+}
+
+// checkPublishes compares the fates clients were told with the logs.
+func (w *World) checkPublishes() {
+	byName := map[string][]*oracleQueue{}
+	for _, q := range w.oracle.queues {
+		byName[q.m.Name()] = append(byName[q.m.Name()], q)
+	}
+	for _, p := range w.led.publishes {
+		n, closed := 0, false
+		for _, q := range byName[p.queue] {
+			n += w.oracle.published[placed{p.body, q.id}]
+			closed = closed || q.m.Closed()
+		}
+		switch {
+		case n > 1:
+			w.problem("message %s is %d times in %s", p.body, n, p.queue)
+		case p.state == confirmed && n != 1 && !closed:
+			w.problem("message %s was confirmed and is not in %s", p.body, p.queue)
+		case (p.state == refused || p.state == unrouted) && n != 0:
+			w.problem("message %s was refused and is in %s", p.body, p.queue)
+		}
+	}
+}
+
+// checkLegs looks at each dead letter's way into each target.
+func (w *World) checkLegs() {
+	for key, body := range w.oracle.legs {
+		t := w.oracle.queues[key.target]
+		if t == nil {
+			continue
+		}
+		wm, _ := t.m.SourceWatermark(fsm.Source{Queue: key.source})
+		if wm < key.seq && !t.m.Closed() {
+			w.problem("dead letter %s from %d never came into %d (%s): sequence %d, watermark %d", body, key.source, key.target, t.m.Name(), key.seq, wm)
+		}
+	}
+}
