@@ -226,11 +226,14 @@ func (m *Mesh) Handle(kind uint8, h func(from NodeID, payload []byte)) {
 	m.appHandlers[kind].Store(&h)
 }
 
-// HandleCall sets the handler of a method. Handlers run on a bounded number of
+// HandleCall sets the handler of a method, once: two packages that chose one number
+// are a mistake in the program, and it panics. Handlers run on a bounded number of
 // goroutines and must return when ctx ends; ctx ends with the caller's deadline or
 // the loss of its link. An error that is (or wraps) a *RemoteError keeps its code.
 func (m *Mesh) HandleCall(method uint8, h func(ctx context.Context, from NodeID, req []byte) ([]byte, error)) {
-	m.callHandlers[method].Store(&h)
+	if m.callHandlers[method].Swap(&h) != nil {
+		panic(fmt.Sprintf("transport: two handlers for method %#x", method))
+	}
 }
 
 // Call asks a node and waits for the answer. It returns ErrPeerDown at once when the
