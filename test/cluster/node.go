@@ -286,11 +286,17 @@ func (n *Node) Move() error {
 	return nil
 }
 
-// LogTail returns the end of the node's log, with its name.
+// LogTail returns the end of the node's log, with its name; of a log that holds
+// a panic, what follows its first line.
 func (n *Node) LogTail() string {
 	data, err := os.ReadFile(n.LogFile())
 	if err != nil {
 		return fmt.Sprintf("--- no log of %s: %v\n", n.Name, err)
+	}
+	for _, crash := range []string{"\npanic: ", "\nfatal error: ", "\nWARNING: DATA RACE"} {
+		if i := bytes.Index(data, []byte(crash)); i >= 0 {
+			data = data[i:min(len(data), i+logTailBytes)]
+		}
 	}
 	if len(data) > logTailBytes {
 		data = data[len(data)-logTailBytes:]

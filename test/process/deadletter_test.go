@@ -1,7 +1,6 @@
 package process
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -378,19 +377,6 @@ func deadNever(s *session) {
 	s.fill(q, "c", "d")
 	_, err = s.ch.QueueDelete(q, false, false, false)
 	s.noError("delete", err)
-	args["x-expires"] = 100
-	lease := s.name("lease")
-	_, err = s.ch.QueueDeclare(lease, true, false, false, false, args)
-	s.noError("declare", err)
-	s.fill(lease, "e")
-	s.until("the end of an unused queue", func() bool {
-		time.Sleep(150 * time.Millisecond) // looking renews the lease
-		ch := s.channel(s.conn)
-		defer ch.Close()
-		_, err := ch.QueueDeclarePassive(lease, true, false, false, false, nil)
-		var refused *amqp.Error
-		return errors.As(err, &refused) && refused.Code == 404
-	})
 	s.ready(dead, 0)
 }
 
