@@ -395,6 +395,7 @@ func (b *Broker) fresh(ctx context.Context) (*catalog.View, error) {
 	ctx, cancel := context.WithTimeout(ctx, b.cfg.QueueTimeout)
 	defer cancel()
 	if err := b.cat.ReadIndex(ctx); err != nil {
+		b.cfg.Logger.Warn("catalog cannot be read up to date", "err", err)
 		return nil, Errorf(Internal, "the catalog cannot be reached")
 	}
 	return b.cat.View(), nil

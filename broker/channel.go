@@ -389,14 +389,14 @@ func (s *stream) detachedMsg(m *wire.Detached) {
 	}
 }
 
-// status asks the leader for the queue's counts.
-func (b *Broker) status(ctx context.Context, q *catalog.Queue) (*wire.Status, error) {
+// status asks the leader for the queue's counts. use renews its lease.
+func (b *Broker) status(ctx context.Context, q *catalog.Queue, use bool) (*wire.Status, error) {
 	s := b.stream(q)
 	no := b.numbers.Add(1)
 	ctx, cancel := context.WithTimeout(ctx, b.cfg.QueueTimeout)
 	defer cancel()
 	reply, err := s.ask(ctx, no, func(after uint64) wire.Message {
-		return &wire.Query{Queue: s.id, Origin: s.hub.origin(), Req: no, After: after}
+		return &wire.Query{Queue: s.id, Origin: s.hub.origin(), Req: no, After: after, Use: use}
 	})
 	if err != nil {
 		return nil, err

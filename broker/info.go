@@ -48,7 +48,7 @@ func (b *Broker) describe(ctx context.Context, q *catalog.Queue) QueueInfo {
 	}
 	ctx, cancel := context.WithTimeout(ctx, infoTimeout)
 	defer cancel()
-	st, err := b.status(ctx, q)
+	st, err := b.status(ctx, q, false)
 	if err != nil {
 		info.Error = err.Error()
 		return info

@@ -69,7 +69,7 @@ func (c *Conn) passive(ctx context.Context, name string) (QueueOK, error) {
 }
 
 func (c *Conn) counts(ctx context.Context, q *catalog.Queue) (QueueOK, error) {
-	st, err := c.b.status(ctx, q)
+	st, err := c.b.status(ctx, q, true)
 	if err != nil {
 		return QueueOK{}, c.queueError(err, q.Name)
 	}
@@ -198,7 +198,7 @@ func (c *Conn) DeleteQueue(ctx context.Context, name string, ifUnused, ifEmpty b
 		}
 		return 0, err
 	}
-	st, err := c.b.status(ctx, q)
+	st, err := c.b.status(ctx, q, false)
 	if err != nil && (ifUnused || ifEmpty) {
 		return 0, c.queueError(err, name)
 	}

@@ -337,6 +337,8 @@ func (h *hosted) activate() {
 		Settings:        h.settings,
 		CatalogRevision: func() uint64 { return b.cat.View().Revision() },
 		SourceExists:    func(id uint64) bool { return b.cat.View().QueueByID(id) != nil },
+		Expires:         h.expires,
+		Expired:         h.expired,
 		Unused:          h.unused,
 		Closed:          h.closedUp,
 		Ended:           func() { b.wg.Go(func() { h.relead(session) }) },
@@ -405,6 +407,23 @@ func (h *hosted) unused() {
 		return
 	}
 	h.propose(&catalog.DeleteQueue{Vhost: q.Vhost, Name: q.Name, ID: q.ID}, "auto-delete")
+}
+
+// expires is the queue's x-expires.
+func (h *hosted) expires() time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return time.Duration(intArg(h.q.Arguments, "x-expires", 0)) * time.Millisecond
+}
+
+// expired deletes a queue that nobody has used for its x-expires.
+func (h *hosted) expired() {
+	h.mu.Lock()
+	q := h.q
+	h.mu.Unlock()
+	if q.State == catalog.Running {
+		h.propose(&catalog.DeleteQueue{Vhost: q.Vhost, Name: q.Name, ID: q.ID}, "expired queue")
+	}
 }
 
 // closedUp takes a queue that has ended out of the catalog.

@@ -147,6 +147,7 @@ func (l *Leader) attach(p *peer, wc wire.Consumer) *consumer {
 func (l *Leader) onDetach(from string, m *wire.Detach) {
 	if c := l.consumers.find(m.Origin.Node, m.No); c != nil {
 		l.consumers.remove(c)
+		l.use()
 		l.checkUnused(true)
 	}
 	l.out.send(from, &wire.Detached{Queue: l.cfg.Queue, No: m.No})

@@ -46,6 +46,10 @@ type Config struct {
 	CatalogRevision func() uint64
 	// SourceExists tells whether the catalog knows the queue, closing or not.
 	SourceExists func(id uint64) bool
+	// Expires gives the queue's own time to live, 0 for none; Expired is called when
+	// nobody has used it for so long. Both may be nil together.
+	Expires func() time.Duration
+	Expired func()
 	// Unused is called when the last consumer has gone, if there was one.
 	Unused func()
 	// Closed is called once the closed queue has nothing left to hand over.
@@ -129,6 +133,7 @@ type Leader struct {
 	flying    int // bytes in flight
 	mover     Mover
 	closing   closing
+	lease     lease
 	out       outbox
 	timer     *time.Timer
 	wakeAt    time.Time
@@ -300,6 +305,7 @@ func (l *Leader) step() {
 		l.expireDue()
 	}
 	l.serveQueries()
+	l.checkLease()
 	l.stepClosing()
 	l.propose()
 	l.out.flush(l.cfg.Send)
@@ -335,10 +341,14 @@ func (l *Leader) onMessage(from string, m wire.Message) {
 	case *wire.Window:
 		l.onWindow(m)
 	case *wire.Get:
+		l.use()
 		l.peer(from, m.Origin)
 		l.gets = append(l.gets, m)
 		l.getsFrom[m] = from
 	case *wire.Query:
+		if m.Use {
+			l.use()
+		}
 		l.peer(from, m.Origin)
 		l.queries = append(l.queries, parkedQuery{from, m})
 	case *wire.Transfer:

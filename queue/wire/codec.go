@@ -343,11 +343,11 @@ func (m *Got) read(d *reader) {
 }
 
 func (m *Query) append(b []byte) []byte {
-	return putU(putOrigin(putU(b, m.Queue), m.Origin), m.Req, m.After)
+	return putBool(putU(putOrigin(putU(b, m.Queue), m.Origin), m.Req, m.After), m.Use)
 }
 
 func (m *Query) read(d *reader) {
-	m.Queue, m.Origin, m.Req, m.After = d.u64(), d.origin(), d.u64(), d.u64()
+	m.Queue, m.Origin, m.Req, m.After, m.Use = d.u64(), d.origin(), d.u64(), d.u64(), d.bool()
 }
 
 func (m *Status) append(b []byte) []byte {

@@ -27,7 +27,7 @@ func samples() []Message {
 		&Get{Queue: 1, Origin: o, Req: 11, NoAck: true, After: 12},
 		&Got{Queue: 1, Req: 11, Found: true, Item: item, Remaining: 3},
 		&Got{Queue: 1, Req: 11},
-		&Query{Queue: 1, Origin: o, Req: 13, After: 14},
+		&Query{Queue: 1, Origin: o, Req: 13, After: 14, Use: true},
 		&Status{Queue: 1, Req: 13, Ready: 1, Unacked: 2, Consumers: 3, Outbox: 4, Parked: 5, ReadyBytes: 6, Dropped: 7},
 		&Deliver{Queue: 1, Items: []Item{item, item}},
 		&Answer{Queue: 1, Origin: o, UpTo: 15, Rewind: true, Next: 16, Outcomes: []fsm.Outcome{{Seq: 15, Kind: fsm.Purged, Count: 3}}},

@@ -94,12 +94,14 @@ type Got struct {
 }
 
 // Query asks for the queue's counts, after the node's stream up to After has
-// been applied. Answered by Status.
+// been applied. Use tells that the queue counts as used by it, for x-expires.
+// Answered by Status.
 type Query struct {
 	Queue  uint64
 	Origin fsm.Origin
 	Req    uint64
 	After  uint64
+	Use    bool
 }
 
 // Status answers Query.

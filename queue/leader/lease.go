@@ -1,0 +1,35 @@
+package leader
+
+import "time"
+
+// lease is the queue's own time to live (x-expires): it counts while nobody
+// uses the queue. Consumers, declarations and gets are use; publishing is not. A
+// new leader begins to count anew.
+type lease struct {
+	used     time.Time
+	reported bool
+}
+
+func (l *Leader) use() { l.lease.used = time.Now() }
+
+// checkLease reports a queue that nobody has used for its time.
+func (l *Leader) checkLease() {
+	if l.cfg.Expires == nil || l.phase != phaseActive || l.lease.reported || l.closing.wanted {
+		return
+	}
+	ttl := l.cfg.Expires()
+	if ttl <= 0 {
+		return
+	}
+	if l.consumers.len() > 0 || l.lease.used.IsZero() {
+		l.use()
+	}
+	if left := ttl - time.Since(l.lease.used); left > 0 {
+		if l.consumers.len() == 0 {
+			l.wake(left)
+		}
+		return
+	}
+	l.lease.reported = true
+	l.cfg.Expired()
+}
