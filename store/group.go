@@ -25,9 +25,12 @@ type Group struct {
 	damage  *CorruptError
 	deleted bool
 	trace   bool // something of the group is on disk
+	handed  bool // somebody may have a handle; guarded by the store's mu
 
 	// Segments that hold small records of the group, as bounds; 0 when none does.
 	metaLow, metaHigh uint32
+	// placing says that a record is on its way into a segment that the bounds do not name yet.
+	placing bool
 }
 
 func newGroup(s *Store, id GroupID) *Group {
@@ -232,13 +235,16 @@ func (g *Group) commit(recs []record, locs []loc) error {
 
 // place writes recs without waiting. Called with wmu held.
 func (g *Group) place(recs []record, locs []loc) (*ticket, error) {
+	g.mu.Lock()
+	g.placing, g.trace = true, true
+	g.mu.Unlock()
 	t, err := g.s.wal.append(recs, locs)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.placing = false
 	if err != nil {
 		return nil, err
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.trace = true
 	for i := range recs {
 		if recs[i].kind != kindEntry && recs[i].kind != kindPinned {
 			g.touch(locs[i].segment)

@@ -1,6 +1,18 @@
 package store
 
-// keep is the keeper: it looks after sealed segments until the store closes.
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+)
+
+// sparesMax bounds the freed segments kept for use as the next one; they save writing zeroes.
+const sparesMax = 2
+
+// keep is the keeper: it gives sealed segments footers, frees those nobody needs, and gathers what is alive in nearly dead
+// ones, until the store closes. It works when something was sealed or released, never on a timer.
 func (s *Store) keep() {
 	for {
 		select {
@@ -8,5 +20,207 @@ func (s *Store) keep() {
 			return
 		case <-s.wake:
 		}
+		sealed := s.sealedSegments()
+		if !s.footers(sealed) {
+			continue
+		}
+		s.free(sealed)
+		for s.gather() {
+			s.free(s.sealedSegments())
+		}
 	}
+}
+
+// stopping reports whether Close was called.
+func (s *Store) stopping() bool {
+	select {
+	case <-s.stop:
+		return true
+	default:
+		return false
+	}
+}
+
+// sealedSegments lists the segments that will not change any more, oldest first.
+func (s *Store) sealedSegments() []*segment {
+	s.segMu.RLock()
+	defer s.segMu.RUnlock()
+	var out []*segment
+	for _, seg := range s.segs {
+		if seg.sealed.Load() {
+			out = append(out, seg)
+		}
+	}
+	slices.SortFunc(out, func(a, b *segment) int { return cmp.Compare(a.number, b.number) })
+	return out
+}
+
+// free lets go of segments that hold nothing alive and have no reader. What small state they hold is
+// written again before, and is durable before a file goes.
+func (s *Store) free(sealed []*segment) {
+	var dead []*segment
+	for _, seg := range sealed {
+		if seg.footed && seg.live.Load() == 0 && seg.refs.Load() == 0 {
+			dead = append(dead, seg)
+		}
+	}
+	if len(dead) == 0 {
+		return
+	}
+	dead, err := s.checkpoint(dead)
+	if err == nil && len(dead) > 0 {
+		err = s.removeSegments(dead)
+	}
+	if err != nil {
+		if !errors.Is(err, ErrClosed) {
+			s.log.Error("segments not freed", "err", err)
+		}
+		return
+	}
+	s.forget()
+}
+
+// checkpoint writes the small state of every group that has a part of it in one of the dead segments, and returns the segments that
+// may go: not those that hold the only sign of a group's damage.
+func (s *Store) checkpoint(dead []*segment) ([]*segment, error) {
+	for _, g := range s.all() {
+		held, err := g.checkpoint(dead)
+		if err != nil {
+			return nil, fmt.Errorf("write state of group %d: %w", g.id, err)
+		}
+		if held {
+			dead = slices.DeleteFunc(slices.Clone(dead), func(seg *segment) bool { return g.holds(seg.number) })
+		}
+	}
+	return dead, s.wal.barrier()
+}
+
+// holds reports whether small records of the group may stand in a segment.
+func (g *Group) holds(segment uint32) bool {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	return g.placing || g.metaLow != 0 && g.metaLow <= segment && segment <= g.metaHigh
+}
+
+// checkpoint writes the group's small state if a dead segment holds a part of it; held says that it must stay there.
+func (g *Group) checkpoint(dead []*segment) (held bool, err error) {
+	touched := func() bool {
+		return slices.ContainsFunc(dead, func(seg *segment) bool { return g.holds(seg.number) })
+	}
+	if !touched() {
+		return false, nil
+	}
+	g.wmu.Lock()
+	defer g.wmu.Unlock()
+	g.mu.RLock()
+	damaged, deleted := g.damage != nil, g.deleted
+	m := g.meta
+	m.alive = g.trace
+	data := m.encode()
+	g.mu.RUnlock()
+	if deleted || damaged || !touched() {
+		return damaged, nil
+	}
+	recs := []record{{header: header{kind: kindState, group: g.id}, data: data}}
+	recs[0].seal()
+	var locs [1]loc
+	if _, err := g.s.wal.append(recs, locs[:]); err != nil {
+		return false, err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.metaLow, g.metaHigh = locs[0].segment, locs[0].segment
+	return false, nil
+}
+
+// removeSegments takes dead segments out of the store and makes that durable.
+func (s *Store) removeSegments(dead []*segment) error {
+	s.segMu.Lock()
+	for _, seg := range dead {
+		delete(s.segs, seg.number)
+	}
+	s.segMu.Unlock()
+	for _, seg := range dead {
+		if err := s.retire(seg); err != nil {
+			return err
+		}
+		s.reclaimed.freed.Add(1)
+		s.log.Debug("segment freed", "segment", seg.number, "cold", seg.cold)
+	}
+	return s.fs.SyncDir(s.o.Dir)
+}
+
+// retire makes a segment's file a spare or removes it. A spare has a temporary name, so that recovery never reads it.
+func (s *Store) retire(seg *segment) error {
+	s.spareMu.Lock()
+	defer s.spareMu.Unlock()
+	if len(s.spares) < sparesMax && seg.size >= s.o.SegmentBytes && seg.size < s.o.SegmentBytes*5/4 {
+		path := filepath.Join(s.o.Dir, fmt.Sprintf("%08x%s", seg.number, tempSuffix))
+		if err := s.fs.Rename(seg.path, path); err != nil {
+			return err
+		}
+		seg.path = path
+		s.spares = append(s.spares, seg)
+		return nil
+	}
+	return errors.Join(seg.file.Close(), s.fs.Remove(seg.path))
+}
+
+// spare makes a freed file the segment number, nil if there is none. Old records in it do not count: their checksums
+// cover another number.
+func (s *Store) spare(number uint32, size int64) (*segment, error) {
+	s.spareMu.Lock()
+	if len(s.spares) == 0 || size < s.o.SegmentBytes {
+		s.spareMu.Unlock()
+		return nil, nil
+	}
+	old := s.spares[0]
+	s.spares = s.spares[1:]
+	s.spareMu.Unlock()
+	seg := &segment{number: number, file: old.file, path: filepath.Join(s.o.Dir, segmentName(number)), size: old.size}
+	head := make([]byte, segmentHeadBytes)
+	copy(head, encodeSegmentHead(number, false))
+	_, err := seg.file.WriteAt(head, 0)
+	if err == nil {
+		err = seg.file.Fdatasync()
+	}
+	if err == nil {
+		err = s.fs.Rename(old.path, seg.path)
+	}
+	if err == nil {
+		err = s.fs.SyncDir(s.o.Dir)
+	}
+	if err != nil {
+		return nil, errors.Join(err, old.file.Close())
+	}
+	return seg, nil
+}
+
+// forget drops what only mattered to records that are gone from disk: cuts, and the memory of deleted groups.
+func (s *Store) forget() {
+	oldest := s.oldestSeq()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, g := range s.groups {
+		g.mu.Lock()
+		g.meta.cuts = slices.DeleteFunc(g.meta.cuts, func(c truncation) bool { return c.seq < oldest })
+		if g.meta.born < oldest {
+			g.meta.born = 0
+			if !g.trace && !g.handed {
+				delete(s.groups, id)
+			}
+		}
+		g.mu.Unlock()
+	}
+}
+
+// oldestSeq is the lowest seq of any record on disk.
+func (s *Store) oldestSeq() uint64 {
+	s.wal.mu.Lock()
+	oldest := s.wal.active.seqLow
+	s.wal.mu.Unlock()
+	for _, seg := range s.sealedSegments() {
+		oldest = min(oldest, seg.seqLow)
+	}
+	return oldest
 }

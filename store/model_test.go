@@ -257,7 +257,7 @@ func (d *driver) appendLogs(i int) (outcome, error) {
 		d.term++
 	}
 	for n := d.pick(4) + 1; n > 0; n-- {
-		l := &raft.Log{Index: g.next(), Term: d.term, Data: []byte(d.text(6000))}
+		l := &raft.Log{Index: g.next(), Term: d.term, Data: []byte(d.text(9000))}
 		logs = append(logs, l)
 		g.log[l.Index] = modelEntry{l.Term, string(l.Data)}
 		g.top = max(g.top, l.Index)
@@ -451,6 +451,8 @@ type crashRun struct {
 	fs   *crashfs.FS
 	o    store.Options
 	seed uint64
+
+	freed, copied uint64
 }
 
 // mark is a state of the model and the journal's length when it was reached.
@@ -517,6 +519,8 @@ func (c *crashRun) generation(steps, images int) {
 		marks = append(marks, mark{after: c.fs.Len(), state: c.d.m.clone(), between: out.between, durable: out.durable})
 	}
 	old := c.fs
+	st := c.d.s.Stats()
+	c.freed, c.copied = c.freed+st.FreedSegments, c.copied+st.CopiedBytes
 	if err := c.d.s.Close(); err != nil {
 		c.t.Fatal(err)
 	}
@@ -552,11 +556,12 @@ func TestCrash(t *testing.T) {
 			}
 			c.d = driver{s: s, m: newModel(3), term: 1, pick: r.IntN}
 			for range 8 {
-				c.generation(25, 12)
+				c.generation(50, 12)
 			}
 			if err := c.d.s.Close(); err != nil {
 				t.Fatal(err)
 			}
+			t.Logf("%d segments freed, %d bytes copied", c.freed, c.copied)
 		})
 	}
 }

@@ -188,6 +188,8 @@ func (s *Store) scanAll(groups map[GroupID]*recovered) (active *segment, off int
 		seg.end, last = end, max(last, high)
 		if seg == active {
 			off = end
+		} else {
+			seg.sealed.Store(true)
 		}
 	}
 	return active, off, last, nil
@@ -217,6 +219,15 @@ func (s *Store) discard(seg *segment) error {
 
 // scanSegment hands the records of one segment to their groups.
 func (s *Store) scanSegment(seg *segment, active bool, want int64, groups map[GroupID]*recovered) (end int64, last uint64, err error) {
+	if !active {
+		known, high, ok, err := s.useFooter(seg, groups)
+		if err != nil || ok {
+			return known, high, err
+		}
+		if known != 0 {
+			want = known
+		}
+	}
 	sc := seg.scanner()
 	end, last, err = sc.run(!active, func(r *found) error {
 		s.recovery.Records++
@@ -244,6 +255,31 @@ func (s *Store) scanSegment(seg *segment, active bool, want int64, groups map[Gr
 		s.recovery.CutBytes += padded(r.bodyBytes)
 	}
 	return end, last, nil
+}
+
+// useFooter hands over the records of a sealed segment without reading entries. Without a sound footer the end of
+// the records may still be known.
+func (s *Store) useFooter(seg *segment, groups map[GroupID]*recovered) (end int64, last uint64, ok bool, err error) {
+	items, end, ok, err := seg.readFooter()
+	if err != nil || !ok {
+		return end, 0, false, err
+	}
+	sc := seg.scanner()
+	for i := range items {
+		t := &items[i]
+		last = max(last, t.seq)
+		r := found{header: header{kind: t.kind, group: t.group, seq: t.seq, index: t.index, aux: t.aux, bodyBytes: t.bodyBytes}, off: int64(t.off)}
+		seg.note(&r.header)
+		if t.kind != kindEntry && t.kind != kindPinned && t.kind != kindSwitch && t.kind != kindOpen {
+			s.recovery.Records++
+			if r, err = sc.reread(t); err != nil {
+				return 0, 0, false, err
+			}
+		}
+		gather(groups, seg.number, &r)
+	}
+	seg.footed = true
+	return end, last, true, nil
 }
 
 // gather notes one record for its group.

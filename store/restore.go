@@ -47,6 +47,7 @@ func (g *Group) restore(r *recovered) {
 	})
 	g.damage = r.damage
 	if g.damage != nil {
+		g.touch(g.damage.Segment)
 		g.trace = true
 		g.s.log.Error("group quarantined", "group", uint64(g.id), "err", g.damage)
 	}

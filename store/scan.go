@@ -107,6 +107,18 @@ func (s *scanner) later(cut int64, last uint64) (off int64, ok bool, err error) 
 	}
 }
 
+// reread reads the record that a footer names at its place.
+func (s *scanner) reread(t *item) (r found, err error) {
+	r, ok, err := s.at(int64(t.off))
+	if err != nil {
+		return found{}, err
+	}
+	if !ok || r.kind != t.kind || r.group != t.group || r.seq != t.seq {
+		return found{header: header{kind: t.kind, group: t.group, seq: t.seq, bodyBytes: t.bodyBytes}, off: int64(t.off), badBody: true}, nil
+	}
+	return r, nil
+}
+
 // predecessor returns the end of the previous segment that this one's first record names; ok is false
 // if there is no such record or it names none.
 func (s *scanner) predecessor() (number uint32, end int64, used bool, err error) {

@@ -15,7 +15,8 @@ const (
 	segmentVersion = 1
 	// segmentHeadBytes precede the records: sector 0 the head, sector 1 the locator of the footer.
 	segmentHeadBytes = 4096
-	locatorOffset    = 512
+	locatorOffset    = sectorBytes
+	sectorBytes      = 512 // what a disk writes whole or not at all
 
 	segmentSuffix = ".seg"
 	tempSuffix    = ".tmp"
@@ -34,12 +35,13 @@ type segment struct {
 	live atomic.Int64
 	// refs counts readers inside the file, open snapshots and open sinks. It rises only while live > 0.
 	refs atomic.Int64
+	// sealed says that no record will be added; the fields below are constant then.
+	sealed atomic.Bool
 
-	// Written before the segment is sealed or published, constant afterwards.
 	end     int64  // first byte after the records
 	seqLow  uint64 // lowest and highest seq inside
 	seqHigh uint64
-	footed  bool
+	footed  bool // only the keeper uses it
 }
 
 func segmentName(number uint32) string { return fmt.Sprintf("%08x%s", number, segmentSuffix) }
@@ -58,22 +60,22 @@ func parseSegmentName(name string) (number uint32, ok bool) {
 
 // encodeSegmentHead is one sector: magic 8 · version 4 · number 4 · cold 1 · zero · crc at 508.
 func encodeSegmentHead(number uint32, cold bool) []byte {
-	b := make([]byte, 512)
+	b := make([]byte, sectorBytes)
 	copy(b, segmentMagic)
 	binary.LittleEndian.PutUint32(b[8:], segmentVersion)
 	binary.LittleEndian.PutUint32(b[12:], number)
 	if cold {
 		b[16] = 1
 	}
-	binary.LittleEndian.PutUint32(b[508:], crc32.Checksum(b[:508], crcTable))
+	binary.LittleEndian.PutUint32(b[sectorBytes-4:], crc32.Checksum(b[:sectorBytes-4], crcTable))
 	return b
 }
 
 // decodeSegmentHead answers ok false for a head that was never written whole, and an error for one
 // from another version.
 func decodeSegmentHead(b []byte) (number uint32, cold, ok bool, err error) {
-	if len(b) < 512 || string(b[:8]) != segmentMagic ||
-		binary.LittleEndian.Uint32(b[508:]) != crc32.Checksum(b[:508], crcTable) {
+	if len(b) < sectorBytes || string(b[:8]) != segmentMagic ||
+		binary.LittleEndian.Uint32(b[sectorBytes-4:]) != crc32.Checksum(b[:sectorBytes-4], crcTable) {
 		return 0, false, false, nil
 	}
 	if v := binary.LittleEndian.Uint32(b[8:]); v != segmentVersion {
@@ -138,14 +140,4 @@ func (g *segment) note(h *header) {
 		g.seqLow = h.seq
 	}
 	g.seqHigh = max(g.seqHigh, h.seq)
-}
-
-// item is a record's line in the footer: its header and place.
-type item struct {
-	header
-	off uint32
-}
-
-func (t item) loc(segment uint32) loc {
-	return loc{segment: segment, off: t.off, bodyBytes: t.bodyBytes}
 }

@@ -24,13 +24,16 @@ type Store struct {
 	cache tailCache
 
 	segMu   sync.RWMutex
-	segs    map[uint32]*segment // everything but a prepared next one
-	numbers uint32              // newest segment number given out
+	segs    map[uint32]*segment
+	numbers uint32 // newest segment number given out
 
 	mu     sync.Mutex
 	groups map[GroupID]*Group
 
 	installations atomic.Uint64 // numbers of sinks, never repeated: the epoch is in the high bits
+
+	spareMu sync.Mutex
+	spares  []*segment // freed files, for the preparer
 
 	grow   chan int64    // to the preparer, capacity 1
 	wake   chan struct{} // to the keeper, capacity 1
@@ -71,6 +74,7 @@ func Open(o Options) (*Store, error) {
 		return nil, errors.Join(fmt.Errorf("open store %s: %w", o.Dir, err), s.Close())
 	}
 	s.recovery.Duration = time.Since(began)
+	s.nudge()
 	s.log.Info("store open", "dir", o.Dir, "segments", s.recovery.Segments, "records", s.recovery.Records,
 		"cut_bytes", s.recovery.CutBytes, "duration", s.recovery.Duration)
 	return s, nil
@@ -98,6 +102,7 @@ func (s *Store) Group(id GroupID) *Group {
 		g = newGroup(s, id)
 		s.groups[id] = g
 	}
+	g.handed = true
 	return g
 }
 
@@ -184,7 +189,12 @@ func (s *Store) release(l loc) {
 	s.segMu.RLock()
 	seg := s.segs[l.segment]
 	s.segMu.RUnlock()
-	if seg.live.Add(-l.bytes()) == 0 {
+	n := l.bytes()
+	live := seg.live.Add(-n)
+	if !seg.sealed.Load() {
+		return
+	}
+	if limit := seg.end * coldShareNum / coldShareDen; live == 0 || live < limit && live+n >= limit {
 		s.nudge()
 	}
 }
@@ -249,7 +259,10 @@ func (s *Store) prepareOne(size int64) *segment {
 		s.numbers++
 		number := s.numbers
 		s.segMu.Unlock()
-		seg, err := createSegment(s.fs, s.o.Dir, number, size)
+		seg, err := s.spare(number, size)
+		if seg == nil && err == nil {
+			seg, err = createSegment(s.fs, s.o.Dir, number, size)
+		}
 		if err == nil {
 			return seg
 		}
@@ -285,6 +298,9 @@ func (s *Store) shut() error {
 	s.segMu.Lock()
 	defer s.segMu.Unlock()
 	for _, seg := range s.segs {
+		errs = append(errs, seg.file.Close())
+	}
+	for _, seg := range s.spares {
 		errs = append(errs, seg.file.Close())
 	}
 	return errors.Join(append(errs, s.lock.Close())...)

@@ -144,6 +144,7 @@ func (w *wal) advance() {
 	}
 	old := w.active
 	old.end = w.off
+	old.sealed.Store(true)
 	w.active, w.off, w.next, w.asked, w.slab = w.next, segmentHeadBytes, nil, false, nil
 	sw := switchRecord(old.number, old.end, w.seq)
 	w.put(&sw, padded(sw.bodyBytes))

@@ -1,0 +1,259 @@
+package store
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+)
+
+const (
+	// A written segment is copied when less than this share of it is alive, a cold one when less than this share of a whole
+	// segment is.
+	coldShareNum, coldShareDen = 2, 5
+	// gatherCountMax is the number of candidates that are worth a copy even if they free little.
+	gatherCountMax = 8
+)
+
+// sparse reports whether a segment's live rest is worth moving.
+func (s *Store) sparse(seg *segment) bool {
+	whole := seg.end
+	if seg.cold {
+		whole = s.o.SegmentBytes
+	}
+	live := seg.live.Load()
+	return live > 0 && live*coldShareDen < whole*coldShareNum
+}
+
+// candidates picks the oldest sparse segments whose live rests fit one cold segment together, if moving them frees
+// enough.
+func (s *Store) candidates() []*segment {
+	var out []*segment
+	var live, gain int64
+	for _, seg := range s.sealedSegments() {
+		if !seg.footed || !s.sparse(seg) || seg.refs.Load() > 0 {
+			continue
+		}
+		if n := seg.live.Load(); live+n <= s.o.SegmentBytes-segmentHeadBytes {
+			out = append(out, seg)
+			live += n
+			gain += seg.size - n
+		}
+	}
+	if gain >= s.o.SegmentBytes || len(out) >= gatherCountMax {
+		return out
+	}
+	return nil
+}
+
+// moved is one record on its way to a cold segment.
+type moved struct {
+	item
+	from, to loc
+}
+
+// gather copies the live rest of sparse segments into one cold segment sorted by group and index, so that a long backlog reads sequentially,
+// and reports whether it moved anything. A crash leaves the sources, or both with the same seqs, of which recovery
+// takes either.
+func (s *Store) gather() bool {
+	sources := s.candidates()
+	if len(sources) == 0 || s.stopping() {
+		return false
+	}
+	moves, err := s.liveItems(sources)
+	if err != nil {
+		s.log.Warn("sparse segments not gathered", "segments", len(sources), "err", err)
+		return false
+	}
+	if len(moves) == 0 { // what is alive there belongs to damaged groups or is on its way
+		return false
+	}
+	cold, err := s.writeCold(moves)
+	if err != nil {
+		s.log.Warn("cold segment not written", "err", err)
+		return false
+	}
+	if cold == nil {
+		return false
+	}
+	s.segMu.Lock()
+	s.segs[cold.number] = cold
+	s.segMu.Unlock()
+	s.adoptMoves(moves)
+	s.log.Debug("segments gathered", "sources", len(sources), "cold", cold.number, "records", len(moves))
+	return true
+}
+
+// liveItems lists what the indexes still hold in sources, by group and index; a group's manifest comes last.
+func (s *Store) liveItems(sources []*segment) ([]moved, error) {
+	var moves []moved
+	for _, seg := range sources {
+		items, err := seg.listItems()
+		if err != nil {
+			return nil, err
+		}
+		for _, t := range items {
+			if t.kind.isData() && s.held(&t, t.loc(seg.number)) {
+				moves = append(moves, moved{item: t, from: t.loc(seg.number)})
+			}
+		}
+	}
+	slices.SortFunc(moves, func(a, b moved) int {
+		return cmp.Or(cmp.Compare(a.group, b.group), cmp.Compare(b2i(a.kind == kindManifest), b2i(b.kind == kindManifest)), cmp.Compare(a.index, b.index))
+	})
+	return moves, nil
+}
+
+func b2i(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// existing returns a group without making it.
+func (s *Store) existing(id GroupID) *Group {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.groups[id]
+}
+
+// held reports whether a sound group's state names the record at l.
+func (s *Store) held(t *item, l loc) bool {
+	g := s.existing(t.group)
+	if g == nil {
+		return false
+	}
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	if g.damage != nil {
+		return false
+	}
+	if t.kind == kindManifest {
+		return g.snap != nil && g.snap.loc == l
+	}
+	at, ok := g.entries.get(t.index)
+	return ok && at == l
+}
+
+// writeCold makes a durable cold segment of the moves and notes their new places. nil without an error: the store is closing.
+func (s *Store) writeCold(moves []moved) (cold *segment, err error) {
+	s.segMu.Lock()
+	s.numbers++
+	number := s.numbers
+	s.segMu.Unlock()
+	temp := filepath.Join(s.o.Dir, fmt.Sprintf("%08x-cold%s", number, tempSuffix))
+	f, err := s.fs.Create(temp)
+	if err != nil {
+		return nil, err
+	}
+	cold = &segment{number: number, cold: true, file: f, path: filepath.Join(s.o.Dir, segmentName(number)), end: segmentHeadBytes}
+	whole, err := s.fillCold(cold, moves)
+	if err == nil && whole {
+		err = s.fs.Rename(temp, cold.path)
+	}
+	if err == nil && whole {
+		err = s.fs.SyncDir(s.o.Dir)
+	}
+	if err != nil || !whole {
+		return nil, errors.Join(err, f.Close(), s.fs.Remove(temp))
+	}
+	cold.size = cold.end
+	cold.sealed.Store(true)
+	return cold, nil
+}
+
+// fillCold writes records, footer and head; whole is false when the store closes meanwhile.
+func (s *Store) fillCold(cold *segment, moves []moved) (whole bool, err error) {
+	if _, err := cold.file.WriteAt(append(encodeSegmentHead(cold.number, true), make([]byte, segmentHeadBytes-sectorBytes)...), 0); err != nil {
+		return false, err
+	}
+	var items []item
+	var buf []byte
+	flush := func() error {
+		_, err := cold.file.WriteAt(buf, cold.end-int64(len(buf)))
+		buf = buf[:0]
+		return err
+	}
+	for i := range moves {
+		m := &moves[i]
+		if s.stopping() {
+			return false, nil
+		}
+		h, body, err := s.source(m.from)
+		if c, corrupt := err.(*CorruptError); corrupt { // readRecord returns it bare
+			if g := s.existing(m.group); g != nil {
+				_ = g.quarantine(c)
+			}
+			continue
+		}
+		if err != nil {
+			return false, err
+		}
+		r := record{header: h, data: body, raw: true}
+		r.flags &^= flagBatch
+		n := padded(h.bodyBytes)
+		buf = slices.Grow(buf, int(n))[:len(buf)+int(n)]
+		r.put(buf[len(buf)-int(n):], cold.number, cold.end)
+		m.to = loc{cold.number, uint32(cold.end), h.bodyBytes}
+		m.off = m.to.off
+		items = append(items, m.item)
+		cold.note(&h)
+		cold.live.Add(n)
+		cold.end += n
+		if len(buf) >= windowBytes {
+			if err := flush(); err != nil {
+				return false, err
+			}
+		}
+	}
+	if err := flush(); err != nil {
+		return false, err
+	}
+	s.reclaimed.copied.Add(uint64(cold.end - segmentHeadBytes))
+	return true, cold.writeFooter(items)
+}
+
+// source reads a record to copy, from disk or memory.
+func (s *Store) source(l loc) (header, []byte, error) {
+	s.segMu.RLock()
+	seg := s.segs[l.segment]
+	s.segMu.RUnlock()
+	return s.readRecord(seg, l)
+}
+
+// adoptMoves points the groups to the copies of what they still hold.
+func (s *Store) adoptMoves(moves []moved) {
+	for i := range moves {
+		m := &moves[i]
+		if m.to.segment == 0 {
+			continue // it could not be read
+		}
+		if g := s.existing(m.group); g == nil || !g.move(m) {
+			s.release(m.to)
+		} else {
+			s.release(m.from)
+		}
+	}
+}
+
+// move replaces a place; false if the group no longer holds the record there.
+func (g *Group) move(m *moved) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if m.kind == kindManifest {
+		if g.snap == nil || g.snap.loc != m.from {
+			return false
+		}
+		p := *g.snap
+		p.loc = m.to
+		g.snap = &p
+		return true
+	}
+	if at, ok := g.entries.get(m.index); !ok || at != m.from {
+		return false
+	}
+	g.entries.put(m.index, m.to)
+	return true
+}

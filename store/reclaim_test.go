@@ -1,0 +1,162 @@
+package store
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/hashicorp/raft"
+)
+
+func big(i uint64) []byte { return bytes.Repeat([]byte{byte(i), byte(i >> 8)}, 2000) }
+
+// churn makes a group write entries from..to, snapshot often and keep every nth entry besides pins. It returns what it keeps.
+func churn(t *testing.T, g *Group, from, to, nth uint64, pins ...Range) []Range {
+	t.Helper()
+	for i := from; i <= to; i++ {
+		if err := g.StoreLog(&raft.Log{Index: i, Term: 1, Data: big(i)}); err != nil {
+			t.Fatal(err)
+		}
+		if i%nth == 0 {
+			pins = append(pins, Range{i, i})
+		}
+		if i%50 != 0 {
+			continue
+		}
+		if err := snapshot(g, i, 1, fmt.Sprint("manifest ", i), pins...); err != nil {
+			t.Fatal(err)
+		}
+		if err := g.DeleteRange(1, i-5); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return pins
+}
+
+func wantBig(t *testing.T, g *Group, i uint64) {
+	t.Helper()
+	if got, err := g.Read(i); err != nil || !bytes.Equal(got, big(i)) {
+		t.Fatalf("Read(%d) of group %d: %d bytes, %v", i, g.ID(), len(got), err)
+	}
+}
+
+// TestReclaim writes far more than it keeps: space follows what is alive, small state and pins survive the segments they were
+// written in, and copies are sorted by group.
+func TestReclaim(t *testing.T) {
+	s := openTest(t, Options{Dir: t.TempDir(), SegmentBytes: 256 << 10, TailCacheBytes: 1})
+	a, b, idle := s.Group(1), s.Group(2), s.Group(3)
+	vote := func(g *Group, term uint64) {
+		t.Helper()
+		if err := g.SetUint64([]byte(keyVoteTerm), term); err != nil {
+			t.Fatal(err)
+		}
+		if err := g.Set([]byte(keyVoteCand), []byte("x")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	vote(idle, 77)
+	fill(t, idle, 1, 3, 1)
+	if err := idle.DeleteRange(3, 3); err != nil {
+		t.Fatal(err)
+	}
+	gone := s.Group(9)
+	fill(t, gone, 1, 3, 1)
+	if err := s.DeleteGroup(9); err != nil {
+		t.Fatal(err)
+	}
+	var pinsA []Range
+	for i := uint64(0); i < 10; i++ {
+		pinsA = churn(t, a, i*100+1, i*100+100, 40, pinsA...)
+		if i == 0 {
+			churn(t, b, 1, 100, 30)
+		}
+	}
+	eventually(t, "space follows life", func() bool {
+		st := s.Stats()
+		return st.FreedSegments > 8 && st.CopiedBytes > 0 && st.SegmentBytes < 4<<20
+	})
+	check := func() {
+		t.Helper()
+		a, b, idle := s.Group(1), s.Group(2), s.Group(3)
+		for i := uint64(40); i <= 1000; i += 40 {
+			wantBig(t, a, i)
+		}
+		wantNoRead(t, a, 81)
+		wantManifest(t, a, 1000, "manifest 1000")
+		for _, i := range []uint64{30, 60, 90, 96, 100} {
+			wantBig(t, b, i)
+		}
+		wantManifest(t, b, 100, "manifest 100")
+		bounds(t, b, 96, 100)
+		bounds(t, idle, 1, 2)
+		wantLog(t, idle, 2, 1)
+		if v, err := idle.GetUint64([]byte(keyVoteTerm)); v != 77 || err != nil {
+			t.Fatalf("vote %d, %v", v, err)
+		}
+		if ids := s.Groups(); !slices.Equal(ids, []GroupID{1, 2, 3}) {
+			t.Fatalf("groups %v", ids)
+		}
+	}
+	check()
+	s = reopen(t, s)
+	check()
+	if st := s.Stats(); st.Recovery.Records > 400 {
+		t.Errorf("recovery read %d records one by one", st.Recovery.Records)
+	}
+	for _, seg := range s.sealedSegments() {
+		items, err := seg.listItems()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if seg.cold && !slices.IsSortedFunc(items, func(a, b item) int { return int(a.group) - int(b.group) }) {
+			t.Errorf("cold segment %d is not sorted by group", seg.number)
+		}
+	}
+	s = reopen(t, s)
+	check()
+}
+
+// TestReaderKeepsBytes opens a snapshot, lets everything in it die, and reads it to the end.
+func TestReaderKeepsBytes(t *testing.T) {
+	s := openTest(t, Options{Dir: t.TempDir(), SegmentBytes: 256 << 10, TailCacheBytes: 1})
+	peer := openTest(t, Options{Dir: t.TempDir()})
+	g := s.Group(1)
+	churn(t, g, 1, 100, 10)
+	m, err := g.Snapshots().List()
+	if err != nil {
+		t.Fatal(err)
+	}
+	meta, r, err := g.Snapshots().Open(m[0].ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := s.Stats().FreedSegments
+	churn(t, g, 101, 600, 1000)
+	eventually(t, "segments are freed", func() bool { return s.Stats().FreedSegments > before+2 })
+	wantNoRead(t, g, 10)
+	k, err := peer.Group(1).Snapshots().Create(meta.Version, meta.Index, meta.Term, meta.Configuration, meta.ConfigurationIndex, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 999)
+	for {
+		n, err := r.Read(buf)
+		if n == 0 {
+			break
+		}
+		if _, err := k.Write(buf[:n]); err != nil {
+			t.Fatal(err)
+		}
+		_ = err
+	}
+	if err := k.Close(); err != nil {
+		t.Fatal(err)
+	}
+	wantBig(t, peer.Group(1), 10)
+	wantBig(t, peer.Group(1), 100)
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the reader's segments are freed", func() bool { return s.Stats().SegmentBytes < 3<<20 })
+}
