@@ -7,6 +7,7 @@ import (
 	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
+
 	wire "github.com/warrenmq/warren/amqp"
 )
 
@@ -519,7 +520,7 @@ func TestManyConnections(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				defer c.Close() //nolint:errcheck // the end of the test
+				defer c.Close()
 				ch, err := c.Channel()
 				if err != nil {
 					return err

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
+
 	wire "github.com/warrenmq/warren/amqp"
 )
 

@@ -56,7 +56,6 @@ func (c *conn) whileBlocked() error {
 	case <-wait:
 	case <-c.ctx.Done():
 	}
-	c.in.restart()
 	if c.kicked.Load() != nil {
 		return errKicked
 	}

@@ -73,7 +73,7 @@ func newConn(s *Server, nc net.Conn) *conn {
 
 // run serves the connection until it ends and everything about it is released.
 func (c *conn) run() {
-	defer c.nc.Close() //nolint:errcheck // it has ended anyhow
+	defer c.nc.Close()
 	defer c.cancel()
 	go func() { // ends when the outbox is finished or aborted, waited for below
 		defer close(c.sender)
@@ -332,14 +332,12 @@ func (in *inbound) final(d time.Duration) {
 	in.timeout = -1
 }
 
-// restart gives the peer a whole interval again after the server did not read.
-func (in *inbound) restart() { in.deadline = time.Time{} }
-
 // Read implements io.Reader.
 func (in *inbound) Read(b []byte) (int, error) {
 	if !in.fixed && in.timeout > 0 {
 		// Setting the deadline costs as much as a small read: do it when an
-		// eighth of it has passed.
+		// eighth of it has passed. A peer that was not read for a while has a whole
+		// interval again.
 		now := time.Now()
 		if in.deadline.Sub(now) < in.timeout {
 			in.deadline = now.Add(in.timeout + in.timeout/8)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
+
 	wire "github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/broker"
 )

@@ -6,6 +6,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"testing"
 	"time"
 
@@ -158,7 +159,7 @@ func (k *stateChecker) check(channel uint16, m wire.Method) error {
 // the connection with a reply code.
 func runScript(t testing.TB, r *rig, data []byte) {
 	c := r.connect(t)
-	defer c.nc.Close() //nolint:errcheck // the end of the test
+	defer c.nc.Close()
 	c.handshake(allCapabilities(), wire.ConnectionTuneOk{ChannelMax: 100, FrameMax: 8192})
 	const last = 99
 	out := (&script{data: data}).build()
@@ -248,16 +249,16 @@ func TestProtocolState(t *testing.T) {
 func FuzzBytes(f *testing.F) {
 	h := wire.Header091()
 	start := (&wire.ConnectionStartOk{Mechanism: "PLAIN", Response: "\x00guest\x00guest"}).AppendFrame(h[:], 0)
-	tune := (&wire.ConnectionTuneOk{ChannelMax: 10, FrameMax: 8192}).AppendFrame(start[:len(start):len(start)], 0)
-	open := (&wire.ConnectionOpen{VirtualHost: "/"}).AppendFrame(tune[:len(tune):len(tune)], 0)
-	channel := (&wire.ChannelOpen{}).AppendFrame(open[:len(open):len(open)], 1)
+	tune := (&wire.ConnectionTuneOk{ChannelMax: 10, FrameMax: 8192}).AppendFrame(slices.Clip(start), 0)
+	open := (&wire.ConnectionOpen{VirtualHost: "/"}).AppendFrame(slices.Clip(tune), 0)
+	channel := (&wire.ChannelOpen{}).AppendFrame(slices.Clip(open), 1)
 	for _, seed := range [][]byte{h[:], start, tune, open, channel, []byte("GET / HTTP/1.0\r\n\r\n")} {
 		f.Add(seed)
 	}
 	r := fuzzServer(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c := r.connect(t)
-		defer c.nc.Close() //nolint:errcheck // the end of the test
+		defer c.nc.Close()
 		go func() {
 			_, _ = c.nc.Write(data)
 			_ = c.nc.(*net.TCPConn).CloseWrite()
