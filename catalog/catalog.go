@@ -37,6 +37,7 @@ const (
 	attemptMax      = 5 * time.Second        // one attempt at a leader
 	readMax         = 5 * time.Second        // one read index, retries included
 	everyoneMax     = time.Second            // WaitEveryone
+	closeWait       = time.Second            // beyond the lease, for waits to end at Close
 	applying        = 1024                   // proposals in progress at a leader
 	logCacheEntries = 512
 	snapshotsKept   = 2
@@ -154,6 +155,7 @@ type Catalog struct {
 
 	waits    waits
 	reads    reads
+	leader   leaderNews
 	slots    chan struct{} // one per proposal in progress here as leader
 	caughtUp atomic.Bool   // a read index succeeded since the start
 
@@ -161,7 +163,7 @@ type Catalog struct {
 	termReady uint64     // the term whose first entry this leader has applied
 
 	deadMu sync.Mutex
-	dead   map[NodeID]struct{} // named by NodeDead and not seen up since
+	dead   map[NodeID]time.Time // named by NodeDead then, and not heard since
 
 	everyoneMu sync.Mutex
 	everyone   map[NodeID]progress
@@ -191,7 +193,7 @@ func Open(cfg Config) (*Catalog, error) {
 	c := &Catalog{
 		cfg: cfg, log: cfg.Logger.With("group", "catalog"), bolt: bolt,
 		slots: make(chan struct{}, applying), wake: make(chan struct{}, 1),
-		dead: make(map[NodeID]struct{}), everyone: make(map[NodeID]progress),
+		dead: make(map[NodeID]time.Time), everyone: make(map[NodeID]progress),
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.machine = newMachine(c.onApplied)
@@ -206,6 +208,7 @@ func Open(cfg Config) (*Catalog, error) {
 	cfg.Mesh.HandleCall(MethodJoin, c.handleJoin)
 	cfg.Mesh.HandleCall(MethodPosition, c.handlePosition)
 	cfg.Mesh.OnPeerChange(func(transport.PeerStatus) { c.poke() })
+	c.spawn(c.watchLeader)
 	c.spawn(c.steward)
 	c.spawn(c.tellSubscribers)
 	c.spawn(c.catchUp)
@@ -229,7 +232,6 @@ func (c *Catalog) startRaft() error {
 	rc.LocalID = raft.ServerID(c.cfg.Local)
 	rc.HeartbeatTimeout, rc.ElectionTimeout = c.cfg.HeartbeatTimeout, c.cfg.ElectionTimeout
 	rc.LeaderLeaseTimeout, rc.CommitTimeout = c.cfg.LeaderLease, c.cfg.CommitTimeout
-	rc.BatchApplyCh = true
 	rc.SnapshotInterval, rc.SnapshotThreshold, rc.TrailingLogs = 30*time.Second, c.cfg.SnapshotEntries, c.cfg.TrailingEntries
 	rc.NoLegacyTelemetry = true
 	rc.ShutdownOnRemove = false
@@ -289,6 +291,10 @@ func foundingServers(members []NodeID) []raft.Server {
 }
 
 // Close stops the replica. It is safe twice.
+//
+// Raft never answers futures that lie in its buffers when it shuts down, so the waits
+// for them end first: while raft runs, each is answered, at the latest when a leader
+// without a quorum gives up after its lease.
 func (c *Catalog) Close() error {
 	var err error
 	c.closed.Do(func() {
@@ -296,12 +302,21 @@ func (c *Catalog) Close() error {
 		c.cancel()
 		c.workMu.Unlock()
 		c.waits.close()
+		ended := make(chan struct{})
+		go func() { // ends with the waits
+			c.work.Wait()
+			close(ended)
+		}()
+		select {
+		case <-ended:
+		case <-time.After(c.cfg.LeaderLease + closeWait):
+			c.log.Warn("the catalog closes with waits in progress")
+		}
 		// Before Shutdown: calls that wait for a lost peer end at once then.
 		err = c.transport.Close()
 		if e := c.raft.Shutdown().Error(); e != nil {
 			err = errors.Join(err, fmt.Errorf("stop the catalog's raft: %w", e))
 		}
-		c.work.Wait()
 		err = errors.Join(err, c.bolt.Close())
 	})
 	return err
@@ -337,6 +352,26 @@ func (c *Catalog) spawn(f func()) bool {
 	}
 	c.work.Go(f)
 	return true
+}
+
+// Compact takes a snapshot now and keeps only trailing entries of the log below it. It is for
+// operators and tests; snapshots are otherwise taken by themselves.
+func (c *Catalog) Compact(trailing uint64) error {
+	rc := c.raft.ReloadableConfig()
+	kept := rc.TrailingLogs
+	rc.TrailingLogs = trailing
+	if err := c.raft.ReloadConfig(rc); err != nil {
+		return fmt.Errorf("compact the catalog: %w", err)
+	}
+	err := c.raft.Snapshot().Error()
+	if errors.Is(err, raft.ErrNothingNewToSnapshot) {
+		err = nil
+	}
+	rc.TrailingLogs = kept
+	if err = errors.Join(err, c.raft.ReloadConfig(rc)); err != nil {
+		return fmt.Errorf("compact the catalog: %w", err)
+	}
+	return nil
 }
 
 func (c *Catalog) poke() {

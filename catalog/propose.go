@@ -89,17 +89,13 @@ func (c *Catalog) attempts(ctx context.Context, entry []byte) error {
 
 // attempt hands entry to the leader once and waits for its commit.
 func (c *Catalog) attempt(ctx context.Context, entry []byte) error {
-	ctx, cancel := context.WithTimeout(ctx, attemptMax)
-	defer cancel()
-	leader := c.LeaderID()
-	switch leader {
-	case "":
-		return ErrNoLeader
-	case c.cfg.Local:
-		return c.applyHere(ctx, entry)
-	}
-	_, err := c.cfg.Mesh.Call(ctx, leader, MethodPropose, bytes.Clone(entry))
-	return err
+	return c.askLeader(ctx, func(ctx context.Context, leader NodeID) error {
+		if leader == c.cfg.Local {
+			return c.applyHere(ctx, entry)
+		}
+		_, err := c.cfg.Mesh.Call(ctx, leader, MethodPropose, bytes.Clone(entry))
+		return err
+	})
 }
 
 // handlePropose is the leader's side of attempt.
@@ -135,8 +131,7 @@ func (c *Catalog) applyHere(ctx context.Context, entry []byte) error {
 }
 
 // await runs a wait that cannot be cancelled, such as raft's futures, on a goroutine of
-// its own and returns its error or ctx's. after runs when the wait itself is over. Raft ends all
-// futures when it loses leadership or shuts down.
+// its own and returns its error or ctx's. after runs when the wait itself is over.
 func (c *Catalog) await(ctx context.Context, wait func() error, after func()) error {
 	done := make(chan error, 1)
 	if !c.spawn(func() {

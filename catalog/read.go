@@ -80,21 +80,20 @@ func (c *Catalog) readOnce() error {
 	}
 }
 
-func (c *Catalog) askReadIndex(ctx context.Context) (uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, readMax/2)
-	defer cancel()
-	leader := c.LeaderID()
-	switch leader {
-	case "":
-		return 0, ErrNoLeader
-	case c.cfg.Local:
-		return c.readIndexHere(ctx)
-	}
-	b, err := c.cfg.Mesh.Call(ctx, leader, MethodReadIndex, nil)
-	if err != nil {
-		return 0, err
-	}
-	return decodeIndex(b)
+func (c *Catalog) askReadIndex(ctx context.Context) (index uint64, err error) {
+	err = c.askLeader(ctx, func(ctx context.Context, leader NodeID) error {
+		if leader == c.cfg.Local {
+			index, err = c.readIndexHere(ctx)
+			return err
+		}
+		b, err := c.cfg.Mesh.Call(ctx, leader, MethodReadIndex, nil)
+		if err != nil {
+			return err
+		}
+		index, err = decodeIndex(b)
+		return err
+	})
+	return index, err
 }
 
 func (c *Catalog) handleReadIndex(ctx context.Context, _ NodeID, _ []byte) ([]byte, error) {

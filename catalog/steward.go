@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -24,39 +25,90 @@ const (
 )
 
 // NodeDead tells that the cluster's failure detector has agreed on a node's death. If it led
-// the catalog, the best of the others is elected at once. The word counts until the node is
-// reachable again.
+// the catalog, the best of the others is elected at once. The word counts until the node
+// answers a ping that was sent later.
 func (c *Catalog) NodeDead(id NodeID) {
 	c.deadMu.Lock()
-	c.dead[id] = struct{}{}
+	c.dead[id] = time.Now()
 	c.deadMu.Unlock()
+	c.leader.moved()
 	c.poke()
 }
 
-// isDead reports whether NodeDead named id and its link has stayed down.
+// isDead reports whether NodeDead named id and nothing was heard from it since. Its link may
+// still look alive: a silent peer is noticed late.
 func (c *Catalog) isDead(id NodeID) bool {
 	c.deadMu.Lock()
 	defer c.deadMu.Unlock()
-	if _, ok := c.dead[id]; !ok {
-		return false
-	}
-	if c.cfg.Mesh.Peer(id).Up {
+	at, ok := c.dead[id]
+	if ok && c.cfg.Mesh.Peer(id).LastAnswered.After(at) {
 		delete(c.dead, id)
 		return false
 	}
-	return true
+	return ok
 }
 
-// leaderless reports whether nobody who lives leads, as far as this replica knows.
-func (c *Catalog) leaderless() bool {
+// livingLeader returns the leader this replica knows, "" if none or if it is dead.
+func (c *Catalog) livingLeader() NodeID {
 	id := c.LeaderID()
-	return id == "" || c.isDead(id)
+	if id != "" && c.isDead(id) {
+		return ""
+	}
+	return id
 }
 
-// steward looks after the group until Close: it starts elections when there is no leader, and
-// keeps founding and configuration in order while this replica leads.
-func (c *Catalog) steward() {
-	observed := make(chan raft.Observation, 8)
+func (c *Catalog) leaderless() bool { return c.livingLeader() == "" }
+
+// leaderNews tells those who wait for an answer of a leader that there may be another one.
+type leaderNews struct {
+	mu sync.Mutex
+	ch chan struct{} // closed at the next news
+}
+
+// next returns a channel that is closed at the next news.
+func (l *leaderNews) next() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ch == nil {
+		l.ch = make(chan struct{})
+	}
+	return l.ch
+}
+
+func (l *leaderNews) moved() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ch != nil {
+		close(l.ch)
+		l.ch = nil
+	}
+}
+
+// askLeader calls ask with the living leader. Its ctx ends when leadership has moved, so that
+// an old leader that has fallen silent holds nobody up.
+func (c *Catalog) askLeader(ctx context.Context, ask func(ctx context.Context, leader NodeID) error) error {
+	ctx, cancel := context.WithTimeout(ctx, attemptMax)
+	defer cancel()
+	news := c.leader.next()
+	leader := c.livingLeader()
+	if leader == "" {
+		return ErrNoLeader
+	}
+	if !c.spawn(func() {
+		select {
+		case <-news:
+			cancel()
+		case <-ctx.Done():
+		}
+	}) {
+		return ErrClosed
+	}
+	return ask(ctx, leader)
+}
+
+// watchLeader spreads the news of raft's leader until Close.
+func (c *Catalog) watchLeader() {
+	observed := make(chan raft.Observation, 16)
 	observer := raft.NewObserver(observed, false, func(o *raft.Observation) bool {
 		switch o.Data.(type) {
 		case raft.LeaderObservation, raft.RaftState:
@@ -66,6 +118,22 @@ func (c *Catalog) steward() {
 	})
 	c.raft.RegisterObserver(observer)
 	defer c.raft.DeregisterObserver(observer)
+	for {
+		select {
+		case <-c.ctx.Done():
+			return
+		case o := <-observed:
+			if _, ok := o.Data.(raft.LeaderObservation); ok {
+				c.leader.moved()
+			}
+			c.poke()
+		}
+	}
+}
+
+// steward looks after the group until Close: it starts elections when there is no leader, and
+// keeps founding and configuration in order while this replica leads.
+func (c *Catalog) steward() {
 	for {
 		wait := stewardIdle
 		switch {
@@ -83,7 +151,6 @@ func (c *Catalog) steward() {
 		case <-c.ctx.Done():
 			t.Stop()
 			return
-		case <-observed:
 		case <-c.wake:
 		case <-t.C:
 		}
@@ -106,10 +173,7 @@ func (p *position) fields(f *fields) {
 }
 
 func (c *Catalog) position() position {
-	p := position{id: c.cfg.Local, leader: c.LeaderID(), last: c.raft.LastIndex()}
-	if c.isDead(p.leader) {
-		p.leader = ""
-	}
+	p := position{id: c.cfg.Local, leader: c.livingLeader(), last: c.raft.LastIndex()}
 	var l raft.Log
 	if err := c.logs.GetLog(p.last, &l); err == nil {
 		p.term = l.Term
