@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
+	"net/http/pprof"
 	"time"
 
 	"google.golang.org/grpc"
@@ -38,6 +40,9 @@ func (n *running) serveHTTP(context.Context) error {
 			n.log.Debug("answer not written", "err", err)
 		}
 	})
+	mux.HandleFunc("GET /debug/pprof/", localOnly(pprof.Index))
+	mux.HandleFunc("GET /debug/pprof/profile", localOnly(pprof.Profile))
+	mux.HandleFunc("GET /debug/pprof/trace", localOnly(pprof.Trace))
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: timeoutHTTP}
 	go func() {
 		if err := server.Serve(n.listeners.http); !errors.Is(err, http.ErrServerClosed) {
@@ -50,6 +55,19 @@ func (n *running) serveHTTP(context.Context) error {
 		return server.Shutdown(ctx)
 	})
 	return nil
+}
+
+// localOnly refuses clients that are not on this machine: profiles tell too
+// much, and cost too much, for anybody.
+func localOnly(h http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		host, _, err := net.SplitHostPort(r.RemoteAddr)
+		if ip := net.ParseIP(host); err != nil || !ip.IsLoopback() {
+			http.Error(w, "only from this machine", http.StatusForbidden)
+			return
+		}
+		h(w, r)
+	}
 }
 
 // serveGRPC opens the port of the client API. Until that API is there it
