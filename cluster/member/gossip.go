@@ -48,7 +48,7 @@ const (
 	aloneInterval = 300 * time.Millisecond // between attempts to join while alone
 	joinInterval  = 10 * time.Second       // the same in company; heals a split of the gossip
 	resolveWait   = time.Second            // for one name
-	leaveWait     = 500 * time.Millisecond // for the news of leaving to spread
+	leaveWait     = 250 * time.Millisecond // for the news of leaving to spread
 )
 
 // Gossip is a node's membership. All methods are safe for concurrent use. Goroutines
