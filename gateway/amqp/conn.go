@@ -228,11 +228,7 @@ func (c *conn) end(err error) {
 		c.log.Debug("connection closed by client", "user", c.user.Name)
 	case isProtocol:
 		c.srv.stats.connectionErrors.Add(1)
-		level := slog.LevelWarn
-		if protocol.Code == wire.ConnectionForced {
-			level = slog.LevelInfo
-		}
-		c.log.Log(context.Background(), level, "closing connection", "user", c.user.Name, "err", protocol, "cause", protocol.Err)
+		c.logClose(protocol)
 		c.out.last(protocol.ConnectionClose())
 		c.release()
 		c.drain(protocol.Code != wire.FrameError)
@@ -240,6 +236,18 @@ func (c *conn) end(err error) {
 		c.logEnd(err)
 		c.release()
 	}
+}
+
+func (c *conn) logClose(err *wire.Error) {
+	level := slog.LevelWarn
+	if err.Code == wire.ConnectionForced {
+		level = slog.LevelInfo
+	}
+	attrs := []slog.Attr{slog.String("user", c.user.Name), slog.Any("err", err)}
+	if err.Code == wire.InternalError && err.Err != nil {
+		attrs = append(attrs, slog.Any("cause", err.Err)) // the client saw none of it
+	}
+	c.log.LogAttrs(context.Background(), level, "closing connection", attrs...)
 }
 
 func (c *conn) logEnd(err error) {

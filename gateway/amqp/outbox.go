@@ -47,40 +47,6 @@ const (
 	contentsKept = 4096
 )
 
-// buffers are the pools of a server's writers.
-type buffers struct {
-	queues sync.Pool // *outQueue
-	writes sync.Pool // *[]byte
-}
-
-func (p *buffers) queue() *outQueue {
-	if q, ok := p.queues.Get().(*outQueue); ok {
-		return q
-	}
-	return new(outQueue)
-}
-
-func (p *buffers) putQueue(q *outQueue) {
-	if q.reset() {
-		p.queues.Put(q)
-	}
-}
-
-func (p *buffers) write() *[]byte {
-	if b, ok := p.writes.Get().(*[]byte); ok {
-		return b
-	}
-	b := make([]byte, 0, 4<<10)
-	return &b
-}
-
-func (p *buffers) putWrite(b *[]byte) {
-	if cap(*b) <= writeKept {
-		*b = (*b)[:0]
-		p.writes.Put(b)
-	}
-}
-
 // outbox collects what goes to the client. Appending never blocks; only the
 // reader waits for room. Its mutex is the innermost one.
 type outbox struct {

@@ -25,14 +25,14 @@ type publish struct {
 	method wire.BasicPublish
 	size   int                // of the body
 	props  wire.RawProperties // copied, unless the message ends with its header
-	body   []byte             // what has come so far
+	body   *[]byte            // what has come so far of a body in many frames, or nil
 	msg    broker.Publish     // reused for the call
 }
 
 const (
-	propsKept = 4 << 10  // what an idle channel keeps of the buffers
-	bodyKept  = 64 << 10 //
-	bodyStep  = 1 << 20  // space taken for a body before any of it has come
+	propsKept = 4 << 10 // what an idle channel keeps of its buffer
+	bodyKept  = 4 << 20 // what a pooled buffer may hold
+	bodyStep  = 1 << 20 // space taken for a body before much of it has come
 )
 
 func (p *publish) id() wire.MethodID {
@@ -54,9 +54,17 @@ func (p *publish) begin(payload []byte) error {
 // drop forgets a message that will not be completed and returns how many bytes
 // had come.
 func (p *publish) drop() int {
-	n := len(p.body)
+	n := p.have()
 	p.stage, p.props, p.body = stageNone, nil, nil
 	return n
+}
+
+// have is how many bytes of the body have come.
+func (p *publish) have() int {
+	if p.body == nil {
+		return 0
+	}
+	return len(*p.body)
 }
 
 // content handles a header or body frame. An error ends the connection.
@@ -122,7 +130,7 @@ func (ch *channel) contentHeader(payload []byte) error {
 // contentBody takes a piece of the body.
 func (ch *channel) contentBody(piece []byte) error {
 	p := &ch.publish
-	have := len(p.body) + len(piece)
+	have := p.have() + len(piece)
 	switch {
 	case have > p.size:
 		return wire.Errorf(wire.UnexpectedFrame, wire.MethodBasicPublish, "body of %d bytes is longer than the %d announced", have, p.size)
@@ -137,21 +145,20 @@ func (ch *channel) contentBody(piece []byte) error {
 		return wire.Errorf(wire.ResourceError, wire.MethodBasicPublish,
 			"unfinished messages of the connection exceed %d bytes", c.srv.cfg.AssemblyBytesMax)
 	}
-	if cap(p.body) < have {
-		grown := make([]byte, len(p.body), min(p.size, max(have, 2*cap(p.body), bodyStep)))
-		copy(grown, p.body)
-		p.body = grown
+	if p.body == nil {
+		p.body = c.srv.pools.body(p.size)
 	}
-	p.body = append(p.body, piece...)
+	if b := *p.body; cap(b) < have {
+		*p.body = append(make([]byte, 0, min(p.size, max(have, 2*cap(b)))), b...)
+	}
+	*p.body = append(*p.body, piece...)
 	if have < p.size {
 		return nil
 	}
-	err := ch.published(p.props, p.body)
-	c.assembled -= len(p.body)
-	p.body = p.body[:0]
-	if cap(p.body) > bodyKept {
-		p.body = nil
-	}
+	err := ch.published(p.props, *p.body)
+	c.assembled -= p.size
+	c.srv.pools.putBody(p.body)
+	p.body = nil
 	return err
 }
 
