@@ -13,10 +13,17 @@ import (
 // the race detector on in the nodes.
 const RaceEnv = "WARREN_TEST_RACE"
 
+// BinaryEnv is the environment variable that names a node's binary to test in
+// place of what Build compiles.
+const BinaryEnv = "WARREN_TEST_BINARY"
+
 // Build compiles the node's binary into dir and returns its path. It must run
 // inside the module. An empty RaceEnv builds what `make build` builds, with the
 // cheap self-checks only.
 func Build(ctx context.Context, dir string) (string, error) {
+	if binary := os.Getenv(BinaryEnv); binary != "" {
+		return filepath.Abs(binary)
+	}
 	binary := filepath.Join(dir, "warren")
 	args := []string{"build", "-o", binary}
 	cgo := "CGO_ENABLED=0"
