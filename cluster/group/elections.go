@@ -3,6 +3,7 @@ package group
 import (
 	"cmp"
 	"context"
+	"errors"
 	"hash/fnv"
 	"slices"
 	"sync"
@@ -20,16 +21,29 @@ const (
 	// electionTick is the shortest pause between two rounds; it gathers groups into
 	// common questions.
 	electionTick = 5 * time.Millisecond
-	// pollTimeout bounds one question to a node.
-	pollTimeout = 200 * time.Millisecond
+	// pollTimeout bounds one question to a node. After pollPatience the decision is made
+	// without those that have not answered, if a majority has.
+	pollTimeout  = time.Second
+	pollPatience = 200 * time.Millisecond
+	// injectTimeout bounds the request to another node to start an election.
+	injectTimeout = 200 * time.Millisecond
 	// quorumRetry is how often a group without a quorum of live voters is looked at; a
 	// node that returns shortens it.
 	quorumRetry = time.Second
 	// backoffMax bounds the doubling of pauses between attempts: 2^backoffMax.
 	backoffMax = 4
-	// patienceMax bounds the doubling of the time a replica may stay Candidate: the
-	// transport keeps refused votes open for 3 s, and FreeCandidate needs one.
-	patienceMax = 2
+	// yieldsMax is how many rounds a better replica on another node is given, each twice
+	// as long as the one before: together some two seconds, because after the death of
+	// a node with thousands of leaders it may have others to elect first.
+	yieldsMax = 4
+	// lonelyMax is how many rounds a replica waits for other voters to start the group, with
+	// pauses of up to electionTick doubled lonelyBackoffMax times: about a second.
+	lonelyMax        = 8
+	lonelyBackoffMax = 6
+	// candidateFactor times CandidateMax is how long a replica may stay Candidate without
+	// any sign that it has lost. The transport keeps votes open for 3 s, and
+	// FreeCandidate needs one.
+	candidateFactor = 5
 )
 
 // elections finds leaders for groups that have none. It owns one campaign for each such
@@ -49,7 +63,8 @@ type campaign struct {
 	polling  bool
 	first    bool // the group never had a leader
 	attempts int  // injections made
-	waited   bool // a better replica was given its turn
+	lonely   int  // rounds in which too few voters ran the group
+	yields   int  // rounds in which a better replica was given its turn
 	injected bool // an injected election is under way
 	// candidate is when the replica was first seen as Candidate; zero if it is not.
 	candidate time.Time
@@ -224,13 +239,11 @@ func (e *elections) step(c *campaign) (poll bool) {
 		e.settled(g)
 		return false
 	}
+	if g.replica().State() == raft.Candidate {
+		return e.candidate(c)
+	}
 	if l, ok := g.settledLeader(); ok && !e.hinted(g, l) {
 		e.settled(g)
-		return false
-	}
-	r := g.replica()
-	if r.State() == raft.Candidate {
-		e.candidate(c, r)
 		return false
 	}
 	e.mu.Lock()
@@ -257,93 +270,210 @@ func (e *elections) hinted(g *Group, l leadership) bool {
 	return id == ""
 }
 
-// candidate deals with a replica that is Candidate: it is left alone for a while, then
-// freed, then re-created. Injecting again would do nothing.
-func (e *elections) candidate(c *campaign, r *raft.Raft) {
+// candidate deals with a replica that is Candidate: it is left alone for a while, then the
+// voters are asked why. Injecting again would do nothing.
+func (e *elections) candidate(c *campaign) (poll bool) {
 	e.mu.Lock()
+	defer e.mu.Unlock()
 	now := time.Now()
 	if c.candidate.IsZero() {
-		c.candidate, c.freed = now, false
+		c.candidate = now
 	}
-	// A slow cluster gets more time at each attempt.
-	patience := e.h.cfg.CandidateMax << min(max(c.attempts-1, 0), patienceMax)
-	left := patience - now.Sub(c.candidate)
-	freed := c.freed
-	switch {
-	case left > 0:
+	if left := e.h.cfg.CandidateMax - now.Sub(c.candidate); left > 0 {
 		c.due = now.Add(left)
+		return false
+	}
+	c.polling = true
+	return true
+}
+
+// judge frees a replica that cannot win any more, and re-creates it if that fails. While
+// votes are still under way, on an overloaded cluster, it must not: freeing costs a new
+// election, and thousands of them would never end.
+func (e *elections) judge(c *campaign, own replicaStatus, answers map[transport.NodeID]replicaStatus) {
+	e.mu.Lock()
+	since := time.Since(c.candidate)
+	again := c.freed
+	longest := e.h.cfg.CandidateMax * candidateFactor
+	lost := lostElection(own, answers) || since >= longest
+	if _, ok := leaderAmong(answers, own.term); ok {
+		// An injected candidate stays one under the leader that has won its term, and
+		// would be no candidate for the next election. To raise its term would depose
+		// that leader, so it is re-created.
+		lost, again, since = true, true, longest
+	}
+	if !lost || again && since < longest {
+		c.polling = false
+		c.due = time.Now().Add(e.h.cfg.CandidateMax)
 		e.mu.Unlock()
 		return
-	case !freed:
-		c.freed, c.candidate = true, now
-		c.due = now.Add(e.h.cfg.CandidateMax)
-	default:
-		c.due = now.Add(e.h.cfg.CandidateMax)
 	}
+	c.freed, c.candidate = true, time.Now()
 	e.mu.Unlock()
-	if !freed && c.g.running.Load().wire.FreeCandidate(r.CurrentTerm()) {
+	e.wait(c, e.h.cfg.Stagger)
+	if !again && c.g.running.Load().wire.FreeCandidate(own.term) {
 		e.h.counters.freed.Add(1)
 		return
 	}
 	e.mu.Lock()
-	c.candidate, c.freed, c.injected = time.Time{}, false, false
+	c.candidate, c.freed = time.Time{}, false
 	e.mu.Unlock()
 	e.h.spawn(func() {
-		if err := c.g.recycle(); err != nil {
+		if err := c.g.recycle(); err != nil && !errors.Is(err, ErrStopped) {
 			e.h.log.Error("group cannot be restarted", "group", uint64(c.g.spec.ID), "err", err)
 		}
 	})
 }
 
-// poll asks the other voters of the campaigns' groups and decides each campaign.
+// awaitMembers tells whether to wait for other voters. Without answers of a majority
+// nothing is known, perhaps a leader is at work. And votes of nodes that do not run a group
+// that is being created are late or lost: a lost election costs more than a moment. The
+// question itself made them start it.
+func (e *elections) awaitMembers(c *campaign, answers map[transport.NodeID]replicaStatus) bool {
+	running := 1
+	for _, s := range answers {
+		if s.known() {
+			running++
+		}
+	}
+	majority := len(c.g.voters())/2 + 1
+	if running >= majority {
+		return false
+	}
+	e.mu.Lock()
+	c.lonely++
+	lonely := c.lonely
+	e.mu.Unlock()
+	if lonely > lonelyMax && len(answers)+1 >= majority {
+		return false
+	}
+	e.wait(c, electionTick<<min(lonely, lonelyBackoffMax))
+	return true
+}
+
+// hasRival tells whether another voter is candidate already: its request for a vote is
+// under way. It frees itself if it cannot win.
+func hasRival(own replicaStatus, answers map[transport.NodeID]replicaStatus) bool {
+	for _, s := range answers {
+		if s.known() && s.flags&statusCandidate != 0 && s.term >= own.term {
+			return true
+		}
+	}
+	return false
+}
+
+// lostElection tells whether a candidate cannot win: a rival of at least its term is
+// candidate too, or every voter that answers has reached that term without making it leader.
+func lostElection(own replicaStatus, answers map[transport.NodeID]replicaStatus) bool {
+	if hasRival(own, answers) {
+		return true
+	}
+	reached := 0
+	for _, s := range answers {
+		if s.known() && s.term >= own.term {
+			reached++
+		}
+	}
+	return reached > 0 && reached == len(answers)
+}
+
+// ballot is what the voters of one campaign's group have said so far.
+type ballot struct {
+	c       *campaign
+	asked   int // voters asked
+	heard   int // voters that answered or cannot
+	answers map[transport.NodeID]replicaStatus
+	decided bool
+}
+
+// ready tells whether to decide: when everybody was heard or, once the patient part is
+// over, when a majority of the voters with this one has answered.
+func (b *ballot) ready(patient bool) bool {
+	return b.heard == b.asked || !patient && len(b.answers)+1 > len(b.c.g.voters())/2
+}
+
+// reply is one node's answer about some ballots; all is nil if it did not answer.
+type reply struct {
+	node    transport.NodeID
+	ballots []*ballot
+	all     []replicaStatus
+}
+
+// poll asks the other voters of the campaigns' groups, all groups of a node in one call,
+// and decides each campaign as soon as enough of them have answered.
 func (e *elections) poll(cs []*campaign) {
-	byNode := make(map[transport.NodeID][]int)
+	ctx, cancel := context.WithTimeout(e.h.ctx, pollTimeout)
+	defer cancel()
+	ballots := make([]*ballot, len(cs))
+	byNode := make(map[transport.NodeID][]*ballot)
 	for i, c := range cs {
+		b := &ballot{c: c, answers: make(map[transport.NodeID]replicaStatus)}
+		ballots[i] = b
 		for _, v := range c.g.voters() {
 			if v != e.h.cfg.Local && e.h.mayLead(v) && e.h.cfg.Mesh.Peer(v).Up {
-				byNode[v] = append(byNode[v], i)
+				b.asked++
+				byNode[v] = append(byNode[v], b)
 			}
 		}
 	}
-	ctx, cancel := context.WithTimeout(e.h.ctx, pollTimeout)
-	defer cancel()
-	answers := make([]map[transport.NodeID]replicaStatus, len(cs))
-	var mu sync.Mutex
+	replies := make(chan reply)
 	var wg sync.WaitGroup
-	for n, indexes := range byNode {
-		wg.Go(func() {
-			for part := range slices.Chunk(indexes, statusGroupsMax) {
-				ids := make([]transport.GroupID, len(part))
-				for k, i := range part {
-					ids[k] = cs[i].g.spec.ID
-				}
-				all, err := e.h.askStatus(ctx, n, askLeaderless, ids)
-				if err != nil {
-					e.h.log.Debug("voter does not answer", "node", n, "err", err)
-					return
-				}
-				mu.Lock()
-				for k, i := range part {
-					if answers[i] == nil {
-						answers[i] = make(map[transport.NodeID]replicaStatus)
-					}
-					answers[i][n] = all[k]
-				}
-				mu.Unlock()
+	for n, bs := range byNode {
+		wg.Go(func() { e.ask(ctx, n, bs, replies) })
+	}
+	go func() { // ends with the asking, which ends with ctx
+		wg.Wait()
+		close(replies)
+	}()
+	soft := time.NewTimer(pollPatience)
+	defer soft.Stop()
+	patient := true
+	for open := true; open; {
+		for _, b := range ballots {
+			if !b.decided && b.ready(patient) {
+				b.decided = true
+				e.decide(b.c, b.answers)
 			}
-		})
+		}
+		e.poke()
+		var r reply
+		select {
+		case r, open = <-replies:
+			for i, b := range r.ballots {
+				b.heard++
+				if r.all != nil {
+					b.answers[r.node] = r.all[i]
+				}
+			}
+		case <-soft.C:
+			patient = false
+		}
 	}
-	wg.Wait()
-	for i, c := range cs {
-		e.decide(c, answers[i])
+}
+
+// ask puts the question about ballots to one node.
+func (e *elections) ask(ctx context.Context, n transport.NodeID, bs []*ballot, replies chan<- reply) {
+	for part := range slices.Chunk(bs, statusGroupsMax) {
+		ids := make([]transport.GroupID, len(part))
+		for i, b := range part {
+			ids[i] = b.c.g.spec.ID
+		}
+		all, err := e.h.askStatus(ctx, n, askLeaderless, ids)
+		if err != nil {
+			e.h.log.Debug("voter does not answer", "node", n, "groups", len(ids), "err", err)
+		}
+		replies <- reply{node: n, ballots: part, all: all}
 	}
-	e.poke()
 }
 
 // decide takes the next step of a campaign from what the other voters said.
 func (e *elections) decide(c *campaign, answers map[transport.NodeID]replicaStatus) {
 	g := c.g
 	own := g.status()
+	if own.flags&statusCandidate != 0 {
+		e.judge(c, own, answers)
+		return
+	}
 	if l, ok := leaderAmong(answers, own.term); ok {
 		e.wait(c, 2*time.Second)
 		g.adopt(l)
@@ -353,22 +483,26 @@ func (e *elections) decide(c *campaign, answers map[transport.NodeID]replicaStat
 		e.wait(c, leaderGrace)
 		return
 	}
+	if e.awaitMembers(c, answers) {
+		return
+	}
 	best := bestReplica(g, own, answers)
-	if best == e.h.cfg.Local {
+	rival := hasRival(own, answers)
+	if best == e.h.cfg.Local && !rival {
 		e.inject(c)
 		return
 	}
 	e.mu.Lock()
-	waited := c.waited
-	c.waited = !waited
+	c.yields++
+	yields := c.yields
 	e.mu.Unlock()
-	if !waited {
-		e.wait(c, e.h.cfg.Stagger)
+	if rival || yields <= yieldsMax {
+		e.wait(c, e.h.cfg.Stagger<<min(yields-1, backoffMax))
 		return
 	}
 	// The better replica does not act; perhaps it does not know that it should.
 	e.wait(c, e.pause(c))
-	ctx, cancel := context.WithTimeout(e.h.ctx, pollTimeout)
+	ctx, cancel := context.WithTimeout(e.h.ctx, injectTimeout)
 	defer cancel()
 	e.h.counters.injectedAway.Add(1)
 	if err := e.h.cfg.Mesh.InjectAt(ctx, best, g.spec.ID); err != nil {

@@ -151,7 +151,7 @@ func (g *Group) sync(r *raft.Raft) {
 	g.mu.Lock()
 	now := g.view(r)
 	g.tell(now)
-	known := now.leader != "" && !g.doubtful(now)
+	known := now.leader != "" && !g.doubtful(now) && r.State() != raft.Candidate
 	g.mu.Unlock()
 	if known && g.mayLead(now.leader) {
 		g.host.elections.settled(g)

@@ -27,7 +27,7 @@ type HostConfig struct {
 	// Logger receives state changes; default slog.Default.
 	Logger *slog.Logger
 	// OnUnknown is called when another node speaks of a group that does not run here;
-	// catalogIndex is that node's catalog index. The owner starts the group if its
+	// catalogIndex is that node's catalog index, 0 if it did not say. The owner starts the group if its
 	// catalog lists it here. It may block; one call per group at a time.
 	OnUnknown func(g transport.GroupID, from transport.NodeID, catalogIndex uint64)
 

@@ -5,10 +5,12 @@ import (
 	"io"
 	"net"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -98,7 +100,9 @@ func (c *realCluster) boot(id transport.NodeID) *realNode {
 	}
 	var storage Storage
 	storage, n.disk = c.open(id)
-	n.host = NewHost(HostConfig{Local: id, Store: storage, Mesh: OverMesh(n.mesh), Detector: n.det, Logger: log, Profile: c.profile})
+	n.host = NewHost(HostConfig{Local: id, Store: storage, Mesh: OverMesh(n.mesh), Detector: n.det, Logger: log, Profile: c.profile,
+		// Frames of a group that is about to start are held.
+		OnUnknown: func(transport.GroupID, transport.NodeID, uint64) {}})
 	n.mesh.SetPeers(c.ids)
 	n.det.SetPeers(c.ids)
 	c.nodes[id] = n
@@ -154,31 +158,42 @@ func (n *realNode) start(t testing.TB, s Spec) {
 func (c *realCluster) found(groups int) {
 	c.t.Helper()
 	var wg sync.WaitGroup
+	const atOnce = 16
 	for _, n := range c.nodes {
-		wg.Go(func() {
-			for i := range groups {
-				n.start(c.t, Spec{
-					ID: queueA + transport.GroupID(i), Members: c.ids, Preferred: c.ids[i%3], Bootstrap: true,
-				})
-			}
-		})
+		for first := range atOnce {
+			wg.Go(func() {
+				for i := first; i < groups; i += atOnce {
+					n.start(c.t, Spec{
+						ID: queueA + transport.GroupID(i), Members: c.ids, Preferred: c.ids[i%3], Bootstrap: true,
+					})
+				}
+			})
+		}
 	}
 	wg.Wait()
-	c.commitAll(groups, "first", 60*time.Second)
+	c.commitAll(c.every(groups), "first", 60*time.Second)
 }
 
-// commitAll proposes text in every group until it is committed, and returns how long
-// each took.
-func (c *realCluster) commitAll(groups int, text string, limit time.Duration) []time.Duration {
+func (c *realCluster) every(groups int) []transport.GroupID {
+	ids := make([]transport.GroupID, groups)
+	for i := range ids {
+		ids[i] = queueA + transport.GroupID(i)
+	}
+	return ids
+}
+
+// commitAll proposes text in groups until it is committed, and returns how long each
+// took.
+func (c *realCluster) commitAll(ids []transport.GroupID, text string, limit time.Duration) []time.Duration {
 	c.t.Helper()
 	began := time.Now()
-	took := make([]time.Duration, groups)
+	took := make([]time.Duration, len(ids))
 	var wg sync.WaitGroup
-	for i := range groups {
+	for i, id := range ids {
 		wg.Go(func() {
 			for time.Since(began) < limit {
 				for _, n := range c.nodes {
-					g, ok := n.host.Group(queueA + transport.GroupID(i))
+					g, ok := n.host.Group(id)
 					if !ok || !g.IsLeader() {
 						continue
 					}
@@ -187,9 +202,10 @@ func (c *realCluster) commitAll(groups int, text string, limit time.Duration) []
 						return
 					}
 				}
-				time.Sleep(2 * time.Millisecond)
+				// Polling must not be what the cluster is busy with.
+				time.Sleep(max(2*time.Millisecond, time.Duration(len(ids))*10*time.Microsecond))
 			}
-			c.t.Errorf("group %d: no commit within %v", i, limit)
+			c.t.Errorf("group %d: no commit within %v", id, limit)
 		})
 	}
 	wg.Wait()
@@ -199,22 +215,18 @@ func (c *realCluster) commitAll(groups int, text string, limit time.Duration) []
 // failover kills a node and reports how long the groups that it led could not write.
 func (c *realCluster) failover(groups int) []time.Duration {
 	c.t.Helper()
-	var hit []int
+	var hit []transport.GroupID
 	victim := c.ids[0]
-	for i := range groups {
-		if g, ok := c.nodes[victim].host.Group(queueA + transport.GroupID(i)); ok && g.IsLeader() {
-			hit = append(hit, i)
+	for _, id := range c.every(groups) {
+		if g, ok := c.nodes[victim].host.Group(id); ok && g.IsLeader() {
+			hit = append(hit, id)
 		}
 	}
 	n := c.kill(victim)
-	took := c.commitAll(groups, "second", 60*time.Second)
+	took := c.commitAll(hit, "second", 60*time.Second)
 	n.close(c.t)
-	var of []time.Duration
-	for _, i := range hit {
-		of = append(of, took[i])
-	}
-	slices.Sort(of)
-	return of
+	slices.Sort(took)
+	return took
 }
 
 type nothing struct{}
@@ -291,7 +303,7 @@ func TestRestartOverDisk(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		c.commitAll(groups, fmt.Sprint("round", round), 20*time.Second)
+		c.commitAll(c.every(groups), fmt.Sprint("round", round), 20*time.Second)
 		t.Logf("round %d: all groups write after %v", round, time.Since(began))
 	}
 	want := []string{"first", "round0", "round1"}
@@ -319,6 +331,17 @@ func BenchmarkFailover(b *testing.B) {
 	}
 }
 
+// elections describes what the hosts did to get leaders.
+func (c *realCluster) elections() string {
+	var b strings.Builder
+	for _, n := range c.nodes {
+		s := n.host.Stats()
+		fmt.Fprintf(&b, "%s leads %d: %d injected, %d elsewhere, %d freed, %d recycled; ",
+			n.id, s.Leading, s.ElectionsInjected, s.ElectionsInjectedAway, s.CandidatesFreed, s.InstancesRecycled)
+	}
+	return b.String()
+}
+
 func benchFailover(b *testing.B, open func(testing.TB) opener, groups int) {
 	var all []time.Duration
 	var create time.Duration
@@ -327,7 +350,12 @@ func benchFailover(b *testing.B, open func(testing.TB) opener, groups int) {
 		began := time.Now()
 		c.found(groups)
 		create += time.Since(began)
+		before := c.elections()
 		all = append(all, c.failover(groups)...)
+		if testing.Verbose() {
+			b.Logf("creation: %s", before)
+			b.Logf("creation and failover, without the victim: %s", c.elections())
+		}
 		for id, n := range c.nodes {
 			n.close(b)
 			delete(c.nodes, id)
@@ -382,4 +410,42 @@ func BenchmarkPropose(b *testing.B) {
 			})
 		}
 	}
+}
+
+// BenchmarkIdle reports what groups cost that have nothing to do, three replicas of each
+// in one process over loopback.
+func BenchmarkIdle(b *testing.B) {
+	const groups, sample = 1000, 10 * time.Second
+	for range b.N {
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		idle := runtime.NumGoroutine()
+		c := newRealCluster(b, diskStorage(b), QueueProfile())
+		c.found(groups)
+		time.Sleep(5 * time.Second) // pipelines and timers settle
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		used := processTime(b)
+		time.Sleep(sample)
+		used = processTime(b) - used
+		replicas := float64(groups * len(c.nodes))
+		b.ReportMetric(float64(runtime.NumGoroutine()-idle)/replicas, "goroutines/replica")
+		b.ReportMetric(float64(after.HeapInuse-before.HeapInuse)/1024/replicas, "heap-KiB/replica")
+		b.ReportMetric(float64(after.StackInuse-before.StackInuse)/1024/replicas, "stack-KiB/replica")
+		b.ReportMetric(used.Seconds()/sample.Seconds(), "cores")
+		for id, n := range c.nodes {
+			n.close(b)
+			delete(c.nodes, id)
+		}
+	}
+}
+
+func processTime(b *testing.B) time.Duration {
+	b.Helper()
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

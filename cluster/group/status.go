@@ -209,6 +209,9 @@ func (h *Host) answerStatus(_ context.Context, from transport.NodeID, request []
 	for i, id := range ids {
 		g, ok := h.Group(id)
 		if !ok {
+			if flags&askLeaderless != 0 && h.cfg.OnUnknown != nil {
+				h.unknownGroup(id, from, 0)
+			}
 			continue
 		}
 		if flags&askLeaderless != 0 {
