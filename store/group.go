@@ -25,6 +25,7 @@ type Group struct {
 	damage  *CorruptError
 	deleted bool
 	trace   bool // something of the group is on disk
+	stale   bool // see TakeStaleTail
 	handed  bool // somebody may have a handle; guarded by the store's mu
 
 	// Segments that hold small records of the group, as bounds; 0 when none does.
@@ -142,6 +143,17 @@ func (g *Group) marker(i uint64, log *raft.Log) error {
 		*log = raft.Log{Index: i, Term: b.term, Type: raft.LogNoop}
 	}
 	return nil
+}
+
+// TakeStaleTail reports, once, that an installed snapshot has replaced the last entry of the log, exactly at the
+// snapshot's index, by one of another term. A running Raft instance goes on comparing the leader's entries with the
+// old term, which it has cached, and refuses them for ever: its host must make the instance anew.
+func (g *Group) TakeStaleTail() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	stale := g.stale
+	g.stale = false
+	return stale
 }
 
 // Read returns the payload (raft.Log.Data) of an entry that is in the log or pinned. The bytes are shared and must not

@@ -425,7 +425,7 @@ func TestModel(t *testing.T) {
 		}
 		d := &driver{s: s, m: newModel(2), term: 1, pick: func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "pick") }}
 		defer func() { _ = d.s.Close() }()
-		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+		for range rapid.IntRange(1, 30).Draw(t, "steps") {
 			if d.pick(15) == 0 {
 				if err := d.s.Close(); err != nil {
 					t.Fatal(err)
@@ -541,7 +541,7 @@ func (c *crashRun) generation(steps, images int) {
 // TestCrash builds disk images as crashes may leave them, also crashes during recovery, and checks that each holds every
 // acknowledged operation, the one under way in part or not at all, and nothing else.
 func TestCrash(t *testing.T) {
-	seeds := uint64(6)
+	seeds := uint64(4)
 	if testing.Short() {
 		seeds = 2
 	}

@@ -283,9 +283,10 @@ func TestRaftFeedsLaggingFollowerBySnapshot(t *testing.T) {
 }
 
 // TestRaftDivergentTail is hashicorp/raft#697: a deposed leader with a tail of its own gets a snapshot, leads again, and
-// feeds a follower that knows nothing of it. The tail ends before, or reaches beyond, the snapshot's index.
+// feeds a follower that knows nothing of it. The tail ends before, at, or beyond the snapshot's index; at it, the Raft
+// instance has to be made anew.
 func TestRaftDivergentTail(t *testing.T) {
-	for name, tail := range map[string]int{"shorter": 10, "longer": 300} {
+	for name, tail := range map[string]int{"shorter": 10, "equal": 60, "longer": 300} {
 		t.Run(name, func(t *testing.T) {
 			c := newTrio(t)
 			old := c.leader(c.ids...)
@@ -305,12 +306,30 @@ func TestRaftDivergentTail(t *testing.T) {
 			if lagging == l {
 				lagging = rest[1]
 			}
-			c.apply(l, 100)
+			c.apply(l, 20)
+			oldLast, err := c.nodes[old].group.LastIndex()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := c.nodes[l].raft.LastIndex(); name == "equal" && want < oldLast {
+				c.apply(l, int(oldLast-want))
+			} else {
+				c.apply(l, 80)
+			}
 			c.agree(l, lagging)
 			c.snapshot(l)
 			c.apply(l, 5)
 			c.heal()
+			if name == "equal" {
+				eventually(t, "the tail is stale", c.nodes[old].group.TakeStaleTail)
+				c.stop(old) // also closes its connections
+				c.start(old)
+				c.heal()
+			}
 			c.agree(l, old)
+			if c.nodes[old].group.TakeStaleTail() {
+				t.Error("the tail is stale")
+			}
 
 			// The healed one leads and serves a follower whose log ends before the snapshot.
 			l = c.leader(c.ids...)

@@ -110,10 +110,15 @@ func (h *header) put(b []byte, segment uint32, off int64) {
 }
 
 func headerCRC(b []byte, segment uint32, off int64) uint32 {
-	var place [12]byte
-	binary.LittleEndian.PutUint32(place[:], segment)
-	binary.LittleEndian.PutUint64(place[4:], uint64(off))
-	return crc32.Update(crc32.Update(0, crcTable, place[:]), crcTable, b[4:headerBytes])
+	// The place byte by byte: an array given to crc32.Update would be allocated for each record.
+	crc := ^uint32(0)
+	for i := range 4 {
+		crc = crcTable[byte(crc)^byte(segment>>(8*i))] ^ crc>>8
+	}
+	for i := range 8 {
+		crc = crcTable[byte(crc)^byte(off>>(8*i))] ^ crc>>8
+	}
+	return crc32.Update(^crc, crcTable, b[4:headerBytes])
 }
 
 // parseHeader reads the header that stands at off of segment; ok is false when there is none.

@@ -129,6 +129,7 @@ func (k *sink) publish() error {
 	if err := k.admissible(); err != nil {
 		return err
 	}
+	stale := k.p.installed && g.staleTail(k.p.index, k.p.term)
 	p := k.p
 	p.manifest = len(k.manifest)
 	r := record{header: header{kind: kindManifest, group: g.id, index: p.index, term: p.term, aux: p.number}}
@@ -145,7 +146,7 @@ func (k *sink) publish() error {
 	p.seq, p.loc, p.record = recs[0].seq, locs[0], locs[0].bytes()
 	p.id = snapshotID(p.index, p.term, p.seq)
 	k.p.id = p.id
-	g.adopt(&p, &k.stored)
+	g.adopt(&p, &k.stored, stale)
 	return nil
 }
 
@@ -184,9 +185,10 @@ func (k *sink) admissible() error {
 
 // adopt makes p the published snapshot in memory; it is durable already. An installation also ends the log at or below
 // its index, in the same step. Called with wmu held.
-func (g *Group) adopt(p *published, stored *index) {
+func (g *Group) adopt(p *published, stored *index, stale bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.stale = g.stale || stale
 	if g.snap != nil {
 		g.s.release(g.snap.loc)
 	}
@@ -198,6 +200,13 @@ func (g *Group) adopt(p *published, stored *index) {
 		return
 	}
 	g.dropBelow(0, g.meta.first)
+}
+
+// staleTail reports whether the log ends at index with an entry of another term. Called with wmu held.
+func (g *Group) staleTail(index, term uint64) bool {
+	var l raft.Log
+	last, err := g.LastIndex()
+	return err == nil && last == index && g.GetLog(index, &l) == nil && l.Term != term
 }
 
 // setBase is what publishing an installation does to the small state.
