@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"hash/fnv"
 	"slices"
 	"sync"
 	"time"
@@ -129,9 +128,10 @@ func (e *elections) want(g *Group, delay time.Duration) {
 func (e *elections) settled(g *Group) {
 	e.mu.Lock()
 	c, ok := e.campaigns[g]
+	freed := ok && c.injected
 	delete(e.campaigns, g)
 	e.mu.Unlock()
-	if ok && c.injected {
+	if freed {
 		e.poke() // there is room for the next
 	}
 }
@@ -351,121 +351,6 @@ func (e *elections) awaitMembers(c *campaign, answers map[transport.NodeID]repli
 	return true
 }
 
-// hasRival tells whether another voter is candidate already: its request for a vote is
-// under way. It frees itself if it cannot win.
-func hasRival(own replicaStatus, answers map[transport.NodeID]replicaStatus) bool {
-	for _, s := range answers {
-		if s.known() && s.flags&statusCandidate != 0 && s.term >= own.term {
-			return true
-		}
-	}
-	return false
-}
-
-// lostElection tells whether a candidate cannot win: a rival of at least its term is
-// candidate too, or every voter that answers has reached that term without making it leader.
-func lostElection(own replicaStatus, answers map[transport.NodeID]replicaStatus) bool {
-	if hasRival(own, answers) {
-		return true
-	}
-	reached := 0
-	for _, s := range answers {
-		if s.known() && s.term >= own.term {
-			reached++
-		}
-	}
-	return reached > 0 && reached == len(answers)
-}
-
-// ballot is what the voters of one campaign's group have said so far.
-type ballot struct {
-	c       *campaign
-	asked   int // voters asked
-	heard   int // voters that answered or cannot
-	answers map[transport.NodeID]replicaStatus
-	decided bool
-}
-
-// ready tells whether to decide: when everybody was heard or, once the patient part is
-// over, when a majority of the voters with this one has answered.
-func (b *ballot) ready(patient bool) bool {
-	return b.heard == b.asked || !patient && len(b.answers)+1 > len(b.c.g.voters())/2
-}
-
-// reply is one node's answer about some ballots; all is nil if it did not answer.
-type reply struct {
-	node    transport.NodeID
-	ballots []*ballot
-	all     []replicaStatus
-}
-
-// poll asks the other voters of the campaigns' groups, all groups of a node in one call,
-// and decides each campaign as soon as enough of them have answered.
-func (e *elections) poll(cs []*campaign) {
-	ctx, cancel := context.WithTimeout(e.h.ctx, pollTimeout)
-	defer cancel()
-	ballots := make([]*ballot, len(cs))
-	byNode := make(map[transport.NodeID][]*ballot)
-	for i, c := range cs {
-		b := &ballot{c: c, answers: make(map[transport.NodeID]replicaStatus)}
-		ballots[i] = b
-		for _, v := range c.g.voters() {
-			if v != e.h.cfg.Local && e.h.mayLead(v) && e.h.cfg.Mesh.Peer(v).Up {
-				b.asked++
-				byNode[v] = append(byNode[v], b)
-			}
-		}
-	}
-	replies := make(chan reply)
-	var wg sync.WaitGroup
-	for n, bs := range byNode {
-		wg.Go(func() { e.ask(ctx, n, bs, replies) })
-	}
-	go func() { // ends with the asking, which ends with ctx
-		wg.Wait()
-		close(replies)
-	}()
-	soft := time.NewTimer(pollPatience)
-	defer soft.Stop()
-	patient := true
-	for open := true; open; {
-		for _, b := range ballots {
-			if !b.decided && b.ready(patient) {
-				b.decided = true
-				e.decide(b.c, b.answers)
-			}
-		}
-		e.poke()
-		var r reply
-		select {
-		case r, open = <-replies:
-			for i, b := range r.ballots {
-				b.heard++
-				if r.all != nil {
-					b.answers[r.node] = r.all[i]
-				}
-			}
-		case <-soft.C:
-			patient = false
-		}
-	}
-}
-
-// ask puts the question about ballots to one node.
-func (e *elections) ask(ctx context.Context, n transport.NodeID, bs []*ballot, replies chan<- reply) {
-	for part := range slices.Chunk(bs, statusGroupsMax) {
-		ids := make([]transport.GroupID, len(part))
-		for i, b := range part {
-			ids[i] = b.c.g.spec.ID
-		}
-		all, err := e.h.askStatus(ctx, n, askLeaderless, ids)
-		if err != nil {
-			e.h.log.Debug("voter does not answer", "node", n, "groups", len(ids), "err", err)
-		}
-		replies <- reply{node: n, ballots: part, all: all}
-	}
-}
-
 // decide takes the next step of a campaign from what the other voters said.
 func (e *elections) decide(c *campaign, answers map[transport.NodeID]replicaStatus) {
 	g := c.g
@@ -547,83 +432,4 @@ func (e *elections) inject(c *campaign) {
 		c.due = time.Now().Add(electionTick * 10)
 		e.mu.Unlock()
 	}
-}
-
-// leaderAmong returns the newest leader that answered for itself.
-func leaderAmong(answers map[transport.NodeID]replicaStatus, ownTerm uint64) (l leadership, ok bool) {
-	for n, s := range answers {
-		if s.leads() && s.term >= ownTerm && s.term >= l.term {
-			l, ok = leadership{term: s.term, leader: n}, true
-		}
-	}
-	return l, ok
-}
-
-// hearsay tells whether another voter follows a leader that did not answer here and is
-// not known to be dead: the link to it may be the only one that is broken. Who follows
-// it also notices its end.
-func (e *elections) hearsay(g *Group, own replicaStatus, answers map[transport.NodeID]replicaStatus) bool {
-	for _, s := range answers {
-		if s.leader == "" || s.leader == e.h.cfg.Local || s.term < own.term {
-			continue
-		}
-		if _, answered := answers[s.leader]; !answered && g.mayLead(s.leader) {
-			return true
-		}
-	}
-	return false
-}
-
-// bestReplica returns the voter that should lead: the longest log first, then the
-// preferred node, then an order that all nodes agree on. A voter that does not run the
-// group yet counts as one that holds nothing but the first configuration.
-func bestReplica(g *Group, own replicaStatus, answers map[transport.NodeID]replicaStatus) transport.NodeID {
-	local := g.host.cfg.Local
-	nodes := []transport.NodeID{local}
-	logs := map[transport.NodeID]replicaStatus{local: own}
-	for n, s := range answers {
-		if s.known() && !s.voter() {
-			continue
-		}
-		if !s.known() {
-			s.lastTerm, s.lastIndex = 1, 1
-		}
-		logs[n] = s
-		nodes = append(nodes, n)
-	}
-	nodes = rank(g, nodes)
-	slices.SortStableFunc(nodes, func(a, b transport.NodeID) int {
-		return cmp.Or(
-			cmp.Compare(logs[b].lastTerm, logs[a].lastTerm),
-			cmp.Compare(logs[b].lastIndex, logs[a].lastIndex),
-		)
-	})
-	return nodes[0]
-}
-
-// rank orders nodes by who should lead a group, all else being equal: the preferred
-// node, then an order by hash that spreads the groups of a lost node.
-func rank(g *Group, nodes []transport.NodeID) []transport.NodeID {
-	weight := make(map[transport.NodeID]uint64, len(nodes))
-	for _, n := range nodes {
-		f := fnv.New64a()
-		var id [8]byte
-		for i := range id {
-			id[i] = byte(g.spec.ID >> (8 * i))
-		}
-		f.Write(id[:])
-		f.Write([]byte(n))
-		weight[n] = f.Sum64()
-	}
-	ranked := slices.Clone(nodes)
-	slices.SortFunc(ranked, func(a, b transport.NodeID) int {
-		if a != b && (a == g.spec.Preferred || b == g.spec.Preferred) {
-			if a == g.spec.Preferred {
-				return -1
-			}
-			return 1
-		}
-		return cmp.Or(cmp.Compare(weight[a], weight[b]), cmp.Compare(a, b))
-	})
-	return ranked
 }
