@@ -82,8 +82,8 @@ type Config struct {
 	// speed of failover comes from NodeDead, not from these: too small and a starved
 	// leader is deposed, too large and an unnoticed hang lasts longer.
 	HeartbeatTimeout, ElectionTimeout, LeaderLease time.Duration
-	// CommitTimeout is how long a follower may be without news of commits; 20 ms. It
-	// is the floor of the latency of a proposal made on a follower.
+	// CommitTimeout is how long a follower may be without news of commits if the leader's
+	// attempt to spread them at once fails; 20 ms. It costs each follower that many wake-ups.
 	CommitTimeout time.Duration
 	// SnapshotEntries is how many entries make a snapshot worthwhile; 8192.
 	SnapshotEntries uint64
@@ -156,6 +156,7 @@ type Catalog struct {
 	waits    waits
 	reads    reads
 	leader   leaderNews
+	spreader spreader
 	slots    chan struct{} // one per proposal in progress here as leader
 	caughtUp atomic.Bool   // a read index succeeded since the start
 

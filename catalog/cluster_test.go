@@ -92,7 +92,7 @@ func (c *nodes) start(id transport.NodeID, dir string, founding bool) *node {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	cfg := catalog.Config{Local: id, Dir: dir, Mesh: n.mesh, Logger: testLogger(id), CommitTimeout: 5 * time.Millisecond}
+	cfg := catalog.Config{Local: id, Dir: dir, Mesh: n.mesh, Logger: testLogger(id)}
 	if founding {
 		cfg.Founding = &catalog.Founding{ClusterID: testCluster, Members: c.ids,
 			Admin: auth.User{Name: "guest", PasswordHash: auth.HashPassword("guest"), Tags: []string{auth.TagAdministrator}}}
@@ -278,3 +278,4 @@ func (c *nodes) remaining() transport.NodeID {
 	}
 	return ""
 }
+

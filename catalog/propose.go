@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	mathrand "math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -127,7 +128,51 @@ func (c *Catalog) applyHere(ctx context.Context, entry []byte) error {
 		deadline = time.Now().Add(attemptMax)
 	}
 	future := c.raft.Apply(entry, time.Until(deadline))
-	return c.await(ctx, future.Error, func() { <-c.slots })
+	err := c.await(ctx, future.Error, func() { <-c.slots })
+	if err == nil {
+		c.spread()
+	}
+	return err
+}
+
+// spreader lets one barrier at a time follow the commands that were committed meanwhile.
+type spreader struct {
+	mu      sync.Mutex
+	running bool
+	again   bool
+}
+
+// spread has the followers told of a commit now rather than after CommitTimeout. They learn of it
+// with the next entry only, so if there is none, a barrier is one. Under load the commands
+// themselves do the work and barriers are few.
+func (c *Catalog) spread() {
+	if future := c.raft.GetConfiguration(); future.Error() != nil || len(future.Configuration().Servers) < 2 {
+		return
+	}
+	s := &c.spreader
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.again = true
+	if !s.running {
+		s.running = c.spawn(c.runSpread)
+	}
+}
+
+func (c *Catalog) runSpread() {
+	s := &c.spreader
+	for {
+		s.mu.Lock()
+		if !s.again {
+			s.running = false
+			s.mu.Unlock()
+			return
+		}
+		s.again = false
+		s.mu.Unlock()
+		if err := c.raft.Barrier(attemptMax).Error(); err != nil {
+			c.log.Debug("a commit was not spread at once", "err", err) // CommitTimeout will
+		}
+	}
 }
 
 // await runs a wait that cannot be cancelled, such as raft's futures, on a goroutine of
