@@ -102,8 +102,11 @@ const consumersMax = 65535
 // startConsumer answers consume and lets go what came before; called with mu held.
 func (ch *channel) startConsumer(cons *consumer, handle Consumer, noWait bool) {
 	cons.handle = handle
+	if ch.silent {
+		return
+	}
 	if !noWait {
-		ch.reply(&wire.BasicConsumeOk{ConsumerTag: cons.tag})
+		ch.replyLocked(&wire.BasicConsumeOk{ConsumerTag: cons.tag})
 	}
 	cons.started = true
 	for _, d := range cons.early {
@@ -178,6 +181,9 @@ func (ch *channel) get(m *wire.BasicGet) error {
 	}
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
+	if ch.silent {
+		return nil // the broker takes the message back
+	}
 	ch.lastTag++
 	if !m.NoAck {
 		ch.unacked.push(ch.lastTag, d)

@@ -56,8 +56,8 @@ type Consumer interface {
 	Written(messages, bytes int)
 }
 
-// Sink receives what happens on a channel without being asked. It is
-// [broker.Sink] with the consumer as an interface. The calls neither block nor
+// Sink receives what happens on a channel without being asked. It has the methods
+// of [broker.Sink] with the consumer as an interface, and more. The calls neither block nor
 // call back; they may come from any goroutine.
 type Sink interface {
 	// Confirm ends publishes; results is the caller's again after the call.
@@ -65,4 +65,8 @@ type Sink interface {
 	Deliver(c Consumer, d *broker.Delivery)
 	// Cancelled says that the broker ended the consumer.
 	Cancelled(c Consumer)
+	// Failed says that the broker ended the channel, or with a hard error the
+	// connection. The gateway closes the broker's channel when the client's answer
+	// comes.
+	Failed(err *broker.Error)
 }

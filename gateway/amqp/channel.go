@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	wire "github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/broker"
@@ -15,8 +16,9 @@ import (
 type channel struct {
 	c       *conn
 	num     uint16
-	broker  Channel // nil once it is closed
-	closing bool    // channel.close was sent, its close-ok has not come
+	broker  Channel     // nil once it is closed
+	closing bool        // channel.close was sent, its close-ok has not come
+	failed  atomic.Bool // the broker sent channel.close, the reader does not know yet
 
 	lastQueue string // declared last, what "" stands for
 	prefetch  uint16 // for consumers started from now on
@@ -77,6 +79,10 @@ func (c *conn) openChannel(num uint16) error {
 func (c *conn) lookup(num uint16) *channel {
 	if c.current == nil || c.current.num != num {
 		c.current = c.channels[num]
+	}
+	if ch := c.current; ch != nil && ch.failed.Load() && !ch.closing {
+		ch.closing = true
+		ch.shut()
 	}
 	return c.current
 }
@@ -153,19 +159,45 @@ func (ch *channel) fail(err error, id wire.MethodID) error {
 	if !e.Soft() {
 		return e
 	}
-	c.srv.stats.channelErrors.Add(1)
-	c.log.Info("closing channel", "channel", ch.num, "user", c.user.Name, "err", e)
-	ch.silence()
-	c.out.method(ch.num, e.ChannelClose())
+	if ch.silence() { // else Failed was faster
+		c.srv.stats.channelErrors.Add(1)
+		c.log.Info("closing channel", "channel", ch.num, "user", c.user.Name, "err", e)
+		c.out.method(ch.num, e.ChannelClose())
+	}
 	ch.closing = true
 	ch.shut()
 	return nil
 }
 
-// silence makes the channel send nothing more of its own.
-func (ch *channel) silence() {
+// Failed implements Sink.
+func (ch *channel) Failed(err *broker.Error) {
+	e := protocolError(err, 0)
+	if !e.Soft() {
+		ch.c.kick(err)
+		return
+	}
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
+	if ch.silent {
+		return // it is closing already
+	}
+	ch.c.srv.stats.channelErrors.Add(1)
+	ch.replyLocked(e.ChannelClose())
+	ch.silenceLocked()
+	ch.failed.Store(true)
+}
+
+// silence makes the channel send nothing more of its own; ok is false if it was
+// silent already.
+func (ch *channel) silence() (ok bool) {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	ok = !ch.silent
+	ch.silenceLocked()
+	return ok
+}
+
+func (ch *channel) silenceLocked() {
 	ch.silent = true
 	ch.confirms.drop()
 	for _, m := range ch.immediate {
@@ -285,7 +317,7 @@ func (ch *channel) slowMethod(m wire.Method) error {
 		ch.silence()
 		ch.shut()
 		ch.c.forget(ch)
-		ch.reply(&wire.ChannelCloseOk{})
+		ch.c.out.method(ch.num, &wire.ChannelCloseOk{})
 		return nil
 	case *wire.ChannelCloseOk:
 		return nil
@@ -318,8 +350,18 @@ func (ch *channel) slowMethod(m wire.Method) error {
 	return unexpectedMethod(m.ID())
 }
 
-// reply appends a method on this channel.
-func (ch *channel) reply(m wire.Method) { ch.c.out.method(ch.num, m) }
+// reply appends a method on this channel, unless the broker has ended it.
+func (ch *channel) reply(m wire.Method) {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	ch.replyLocked(m)
+}
+
+func (ch *channel) replyLocked(m wire.Method) {
+	if !ch.silent {
+		ch.c.out.method(ch.num, m)
+	}
+}
 
 // stripLines removes CR and LF from a name, as RabbitMQ does.
 func stripLines(name string) string {

@@ -132,8 +132,11 @@ func (ch *channel) verdict(r broker.Confirm) {
 	}
 }
 
-// giveBack sends basic.return.
+// giveBack sends basic.return; called with mu held.
 func (ch *channel) giveBack(code uint16, exchange, key string, props wire.RawProperties, body []byte) {
+	if ch.silent {
+		return
+	}
 	ch.c.srv.stats.returns.Add(1)
 	m := wire.BasicReturn{ReplyCode: code, ReplyText: wire.ReplyName(code), Exchange: exchange, RoutingKey: key}
 	ch.c.out.giveBack(ch.num, &m, props, body, ch.c.frameMax)

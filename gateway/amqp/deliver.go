@@ -64,7 +64,7 @@ func (ch *channel) cancelledLocked(cons *consumer) {
 	delete(ch.consumers, cons.tag)
 	ch.ungate(cons)
 	if ch.c.cancelNotify {
-		ch.reply(&wire.BasicCancel{ConsumerTag: cons.tag, NoWait: true})
+		ch.replyLocked(&wire.BasicCancel{ConsumerTag: cons.tag, NoWait: true})
 	}
 }
 

@@ -187,6 +187,45 @@ func TestKick(t *testing.T) {
 	}
 }
 
+// The broker may end a channel at any time, even while the client ends it.
+func TestFailedByBroker(t *testing.T) {
+	t.Parallel()
+	r := startServer(t)
+	c := r.open(t)
+	c.channel(1)
+	c.channel(2)
+	fill(c, 1, "q", 2)
+	c.send(1, &wire.BasicConsume{Queue: "q", NoWait: true})
+	deliveries(c, 1, 2)
+	var ch *memChannel
+	r.b.mu.Lock()
+	for _, h := range r.b.held {
+		ch = h.ch
+	}
+	r.b.mu.Unlock()
+	ch.sink.Failed(broker.Errorf(broker.PreconditionFailed, "delivery acknowledgement on channel 1 timed out"))
+	ch.sink.Failed(broker.Errorf(broker.PreconditionFailed, "only the first counts"))
+	if m := want[*wire.ChannelClose](c, 1); m.ReplyText != "PRECONDITION_FAILED - delivery acknowledgement on channel 1 timed out" {
+		t.Errorf("%+v", m)
+	}
+	c.send(1, &wire.BasicAck{DeliveryTag: 1}, &wire.BasicGet{Queue: "nope"}, &wire.ChannelCloseOk{})
+	c.alive(1)
+	if ready, unacked := r.b.counts("q"); ready != 2 || unacked != 0 {
+		t.Errorf("%d ready, %d unacked", ready, unacked)
+	}
+	c.send(2, &wire.BasicConsume{Queue: "q", NoWait: true})
+	deliveries(c, 2, 2)
+	r.b.mu.Lock()
+	for _, h := range r.b.held {
+		ch = h.ch
+	}
+	r.b.mu.Unlock()
+	ch.sink.Failed(broker.Errorf(broker.Internal, "node left the cluster"))
+	if m := want[*wire.ConnectionClose](c, 0); m.ReplyCode != 541 {
+		t.Errorf("%+v", m)
+	}
+}
+
 func TestConnectionLimit(t *testing.T) {
 	t.Parallel()
 	r := startServer(t, func(cfg *Config) { cfg.ConnectionsMax = 2 })
