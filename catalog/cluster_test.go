@@ -278,4 +278,3 @@ func (c *nodes) remaining() transport.NodeID {
 	}
 	return ""
 }
-

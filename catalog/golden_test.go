@@ -1,0 +1,99 @@
+package catalog
+
+import (
+	"bytes"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/warrenmq/warren/amqp"
+	"github.com/warrenmq/warren/auth"
+	"github.com/warrenmq/warren/exchange"
+)
+
+// goldenCommands has every command of version 1 with every field in use.
+func goldenCommands() []Command {
+	args := amqp.Table{{Name: "x-message-ttl", Value: int32(1000)}, {Name: "x-dead-letter-exchange", Value: "dlx"}}
+	b := Binding{Vhost: "/", Source: "x", Destination: "q", Key: "a.#", Arguments: args}
+	queue := Queue{Vhost: "/", Name: "q", Durable: true, AutoDelete: true, Arguments: args, Kind: Replicated, Members: []NodeID{n1, n2}, Preferred: n2}
+	exclusive := Queue{Vhost: "/", Name: "e", Exclusive: true, Owner: Owner{n1, 2, 7}, Kind: Transient, Members: []NodeID{n1}, Preferred: n1}
+	return []Command{
+		&Found{ClusterID: "cluster", Admin: auth.User{Name: "guest", PasswordHash: "hash", Tags: []string{"administrator"}}},
+		&RegisterNode{n1, "h:1", "h:2", "h:3", "h:4", "h:5"},
+		&RegisterNode{ID: n2},
+		&PutVhost{Vhost{Name: "v", Description: "d", Tags: []string{"t"}, DefaultQueueType: "quorum", Tracing: true}},
+		&PutUser{auth.User{Name: "u", Tags: []string{"management", "own"}}},
+		&PutPermission{"v", "u", "c", "w", "r"},
+		&DeclareExchange{Exchange{Vhost: "/", Name: "x", Type: exchange.Topic, Durable: true, AutoDelete: true, Internal: true, Arguments: args}},
+		&DeclareQueue{queue, 0},
+		&DeclareQueue{exclusive, 2},
+		&Bind{b},
+		&Bind{Binding{Vhost: "/", Source: "amq.fanout", Destination: "x", ToExchange: true}},
+		&UpdateMembers{8, []NodeID{n2, n3}, n3, 8},
+		&Unbind{Binding{Vhost: "/", Source: "amq.fanout", Destination: "x", ToExchange: true}},
+		&DeclareQueue{Queue{Vhost: "v", Name: "gone", Kind: Replicated, Members: []NodeID{n1}, Preferred: n1}, 0},
+		&DeleteQueue{"v", "gone", 14},
+		&DeletePermission{"v", "u"},
+		&DeleteUser{"u"},
+		&DeleteExchange{"/", "nox", true},
+		&QueueGone{99},
+		&RemoveNode{n3},
+		&DeleteVhost{"w"},
+	}
+}
+
+// TestGolden holds the bytes of version 1 still: what one release wrote the next must read.
+// With WARREN_REWRITE set it writes the files anew.
+func TestGolden(t *testing.T) {
+	var log strings.Builder
+	m := newMachine(func(*applied) {})
+	for i, c := range goldenCommands() {
+		entry := encodeEntry(requestID{0: byte(i + 1)}, c)
+		fmt.Fprintf(&log, "%x\n", entry)
+		m.apply(uint64(i+1), entry)
+	}
+	check(t, m.view.Load())
+	compareGolden(t, "entries-v1.txt", log.String())
+	compareGolden(t, "snapshot-v1.txt", hex.Dump(snapshotBytes(t, m)))
+}
+
+func compareGolden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if os.Getenv("WARREN_REWRITE") != "" {
+		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s has changed:\n%s", name, got)
+	}
+}
+
+// TestGoldenReplays reads the committed entries, as a later release does, and finds the committed
+// snapshot's state.
+func TestGoldenReplays(t *testing.T) {
+	raw, err := os.ReadFile(filepath.Join("testdata", "entries-v1.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := newMachine(func(*applied) {})
+	for i, line := range strings.Fields(string(raw)) {
+		entry, err := hex.DecodeString(line)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.apply(uint64(i+1), entry)
+	}
+	v, requests, err := readSnapshot(bytes.NewReader(snapshotBytes(t, m)))
+	if err != nil || v.QueueCount() != m.view.Load().QueueCount() || len(requests.byID) != len(m.requests.byID) {
+		t.Fatalf("snapshot does not give the state back: %v", err)
+	}
+}
