@@ -48,11 +48,10 @@ demo: build ## run the retry job on three nodes while the leader's node is kille
 ##### test
 
 .PHONY: test
-test: test-deps ## run all tests; installs what they need first
-	$(GO) test $(TESTFLAGS) -timeout 18m ./...
+test: test-unit test-process ## run all tests; installs what they need first
 
 .PHONY: test-unit
-test-unit: ## run the tests that start no processes
+test-unit: test-deps ## run the tests that start no processes
 	$(GO) test $(TESTFLAGS) -timeout 10m $$($(GO) list ./... | grep -v /test/process)
 
 .PHONY: test-process

@@ -105,15 +105,13 @@ func TestWrongDataFolder(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			dir := tc.dir(t)
-			before := listing(t, dir)
+			before := content(t, dir)
 			code, stderr := runBinary(t, append(loopbackFlags(dir), tc.args...)...)
 			if line := lastLine(stderr); code != 1 || !strings.Contains(line, tc.want) || !strings.HasPrefix(line, "warren: ") {
 				t.Errorf("code %d, last line %q, want 1 and %q", code, line, tc.want)
 			}
-			if tc.name != "a folder in use" {
-				if after := listing(t, dir); after != before {
-					t.Errorf("the folder was changed:\n%s\n%s", before, after)
-				}
+			if after := content(t, dir); tc.name != "a folder in use" && after != before {
+				t.Errorf("the files were changed:\n%s\n%s", before, after)
 			}
 		})
 	}
@@ -129,14 +127,16 @@ func TestWrongDataFolder(t *testing.T) {
 	at(t, node).holds("kept", "m")
 }
 
-// listing describes a file, or the files of a folder with their sizes.
-func listing(t *testing.T, path string) string {
+// content returns a file, or the files of a folder that are not empty.
+func content(t *testing.T, path string) string {
 	t.Helper()
 	var b strings.Builder
 	err := filepath.Walk(path, func(p string, info os.FileInfo, err error) error {
-		if err == nil {
-			fmt.Fprintln(&b, p, info.Mode(), info.Size())
+		if err != nil || info.IsDir() || info.Size() == 0 {
+			return err
 		}
+		data, err := os.ReadFile(p)
+		fmt.Fprintf(&b, "%s %v %x\n", p, info.Mode(), data[:min(len(data), 100)])
 		return err
 	})
 	if err != nil {

@@ -204,6 +204,7 @@ async function survive(connection, url, after) {
   const seen = [];
   await limit(new Promise((resolve, reject) => {
     consuming.consume(q, (message) => {
+      if (message === null) return; // cancelled: the queue was deleted
       if (seen.length < 5 && !message.fields.redelivered) reject(new Error('held messages are not marked'));
       seen.push(message.content.toString());
       consuming.ack(message);
