@@ -34,6 +34,10 @@ type channel struct {
 
 	mu        sync.Mutex
 	silent    bool // nothing is sent any more
+	// deleting: a queue.delete of this channel is under way. Consumers that end
+	// with the queue are told behind delete-ok, as clients of RabbitMQ see it.
+	deleting bool
+	ended    []*consumer
 	consumers map[string]*consumer
 	lastTag   uint64 // delivery tag given out last
 	unacked   tagList[*broker.Delivery]

@@ -53,9 +53,31 @@ func (ch *channel) Cancelled(handle Consumer) {
 		return
 	}
 	cons.cancelled = true
-	if cons.started {
+	switch {
+	case ch.deleting:
+		ch.ended = append(ch.ended, cons)
+	case cons.started:
 		ch.cancelledLocked(cons)
 	}
+}
+
+// whileDeleting runs a queue.delete and its answer before anybody is told that
+// consumers ended with the queue.
+func (ch *channel) whileDeleting(f func() error) error {
+	ch.mu.Lock()
+	ch.deleting = true
+	ch.mu.Unlock()
+	err := f()
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	ch.deleting = false
+	for _, cons := range ch.ended {
+		if !ch.silent && ch.consumers[cons.tag] == cons {
+			ch.cancelledLocked(cons)
+		}
+	}
+	ch.ended = nil
+	return err
 }
 
 // cancelledLocked forgets a consumer that the broker ended and tells the client

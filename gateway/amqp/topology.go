@@ -69,8 +69,10 @@ func (ch *channel) queueMethod(m wire.Method) error {
 		}
 		ctx, cancel := ch.c.operation()
 		defer cancel()
-		n, err := ch.c.broker.DeleteQueue(ctx, queue, m.IfUnused, m.IfEmpty)
-		return ch.replyUnless(err, m.NoWait, &wire.QueueDeleteOk{MessageCount: n})
+		return ch.whileDeleting(func() error {
+			n, err := ch.c.broker.DeleteQueue(ctx, queue, m.IfUnused, m.IfEmpty)
+			return ch.replyUnless(err, m.NoWait, &wire.QueueDeleteOk{MessageCount: n})
+		})
 	}
 	return unexpectedMethod(m.ID())
 }
