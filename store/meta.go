@@ -89,6 +89,7 @@ func decodeMeta(b []byte) (m meta, err error) {
 	m.first, m.born, m.voteTerm = c.u64(), c.u64(), c.u64()
 	voted := c.u8()
 	if m.voteCand = c.str(); voted == 0 {
+		c.bad = c.bad || len(m.voteCand) > 0
 		m.voteCand = nil
 	}
 	m.base = base{index: c.u64(), term: c.u64(), installation: c.u64(), seq: c.u64(), config: c.str()}

@@ -68,11 +68,13 @@ func FuzzRecord(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		file := append(make([]byte, segmentHeadBytes), b...)
 		sc := scanner{f: bytes.NewReader(file), number: 1, size: int64(len(file))}
+		short := false // a sound header may promise more than the file has
 		end, _, err := sc.run(true, func(r *found) error {
 			r.split(r.body)
+			short = short || r.badBody
 			return nil
 		})
-		if err != nil || end < segmentHeadBytes || end > int64(len(file))+8 {
+		if err != nil || end < segmentHeadBytes || !short && end > int64(len(file))+8 {
 			t.Fatalf("end %d of %d, %v", end, len(file), err)
 		}
 		if _, _, err := sc.later(end, 1); err != nil {
