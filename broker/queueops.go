@@ -137,23 +137,31 @@ func (c *Conn) checkDeadLetter(view *catalog.View, d QueueDeclare) error {
 }
 
 // placement chooses the members of a new queue and who should lead it: nodes
-// that should lead the least, this one first among equals.
+// that should lead the least, this one first among equals. A node that is away
+// becomes a member if there are not enough others: it finds its replica when it
+// comes back, and the queue can lose another node then.
 func (b *Broker) placement(size int) (members []catalog.NodeID, preferred catalog.NodeID) {
 	type candidate struct {
 		id    catalog.NodeID
 		leads int
 		local bool
+		away  bool
 	}
 	var list []candidate
 	b.queues.mu.RLock()
 	for n := range b.cat.View().Nodes() {
-		if !n.Superseded && b.cfg.Alive(string(n.ID)) {
-			list = append(list, candidate{n.ID, b.queues.preferred[string(n.ID)], string(n.ID) == b.cfg.Node})
+		if !n.Superseded {
+			list = append(list, candidate{n.ID, b.queues.preferred[string(n.ID)], string(n.ID) == b.cfg.Node, !b.cfg.Alive(string(n.ID))})
 		}
 	}
 	b.queues.mu.RUnlock()
 	slices.SortFunc(list, func(x, y candidate) int {
 		switch {
+		case x.away != y.away:
+			if y.away {
+				return -1
+			}
+			return 1
 		case x.leads != y.leads:
 			return x.leads - y.leads
 		case x.local:
