@@ -41,7 +41,7 @@ func (s *Store) candidates() []*segment {
 			gain += seg.size - n
 		}
 	}
-	if gain >= s.o.SegmentBytes || len(out) >= gatherCountMax {
+	if gain >= s.o.SegmentBytes || len(out) >= gatherCountMax || gain > 0 && s.alarm() {
 		return out
 	}
 	return nil

@@ -18,7 +18,8 @@ const runMax = 1024
 type run struct {
 	start uint64
 	locs  []loc
-	live  int // locs that are no holes; > 0
+	live  int    // locs that are no holes; > 0
+	bytes uint64 // sum of their bodyBytes
 }
 
 func (r *run) end() uint64 { return r.start + uint64(len(r.locs)) } // exclusive
@@ -66,6 +67,7 @@ func (x *index) put(i uint64, l loc) (old loc) {
 			x.n++
 		}
 		r.locs[i-r.start] = l
+		r.bytes += uint64(l.bodyBytes) - uint64(old.bodyBytes)
 		return old
 	}
 	x.n++
@@ -73,9 +75,10 @@ func (x *index) put(i uint64, l loc) (old loc) {
 		r := &x.runs[p-1]
 		r.locs = append(r.locs, l)
 		r.live++
+		r.bytes += uint64(l.bodyBytes)
 		return loc{}
 	}
-	x.runs = slices.Insert(x.runs, p, run{start: i, locs: []loc{l}, live: 1})
+	x.runs = slices.Insert(x.runs, p, run{start: i, locs: []loc{l}, live: 1, bytes: uint64(l.bodyBytes)})
 	return loc{}
 }
 
@@ -118,6 +121,36 @@ func (x *index) each(from, to uint64, fn func(i uint64, l loc) bool) {
 	}
 }
 
+// missing returns the lowest absent index at or above from.
+func (x *index) missing(from uint64) uint64 {
+	x.each(from, ^uint64(0), func(i uint64, _ loc) bool {
+		if i != from {
+			return false
+		}
+		from++
+		return true
+	})
+	return from
+}
+
+// sum counts the present indexes in [from, to] and their bodies' bytes. It looks at single entries only in the runs
+// that the range cuts.
+func (x *index) sum(from, to uint64) (n, bytes uint64) {
+	for p := x.find(from); p < len(x.runs) && x.runs[p].start <= to; p++ {
+		r := &x.runs[p]
+		if from <= r.start && r.end()-1 <= to {
+			n, bytes = n+uint64(r.live), bytes+r.bytes
+			continue
+		}
+		for i := max(from, r.start); i < r.end() && i <= to; i++ {
+			if l := r.locs[i-r.start]; l.segment != 0 {
+				n, bytes = n+1, bytes+uint64(l.bodyBytes)
+			}
+		}
+	}
+	return n, bytes
+}
+
 // remove drops every present index in [from, to] and calls fn for each.
 func (x *index) remove(from, to uint64, fn func(i uint64, l loc)) {
 	first := x.find(from)
@@ -129,6 +162,7 @@ func (x *index) remove(from, to uint64, fn func(i uint64, l loc)) {
 			if l := r.locs[i-r.start]; l.segment != 0 {
 				r.locs[i-r.start] = loc{}
 				r.live--
+				r.bytes -= uint64(l.bodyBytes)
 				x.n--
 				fn(i, l)
 			}
@@ -165,7 +199,11 @@ func (r *run) tidy() []run {
 		for j < len(r.locs) && r.locs[j].segment != 0 {
 			j++
 		}
-		out = append(out, run{start: r.start + uint64(i), locs: slices.Clone(r.locs[i:j]), live: j - i})
+		part := run{start: r.start + uint64(i), locs: slices.Clone(r.locs[i:j]), live: j - i}
+		for _, l := range part.locs {
+			part.bytes += uint64(l.bodyBytes)
+		}
+		out = append(out, part)
 		i = j
 	}
 	return out

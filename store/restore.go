@@ -120,7 +120,8 @@ func (g *Group) counts(e *entryRecord) bool {
 func (g *Group) verifyPins(r *recovered) {
 	n := uint64(0)
 	for _, pin := range g.snap.pins {
-		g.entries.each(pin.First, pin.Last, func(uint64, loc) bool { n++; return true })
+		k, _ := g.entries.sum(pin.First, pin.Last)
+		n += k
 	}
 	if n != g.snap.entries && r.damage == nil {
 		r.damage = &CorruptError{Group: g.id, Segment: g.snap.loc.segment, Offset: int64(g.snap.loc.off),

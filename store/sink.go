@@ -166,19 +166,11 @@ func (k *sink) admissible() error {
 	}
 	k.p.entries, k.p.bodyBytes = 0, 0
 	for _, pin := range k.p.pins {
-		next := pin.First
-		g.entries.each(pin.First, pin.Last, func(i uint64, l loc) bool {
-			if i != next {
-				return false
-			}
-			next++
-			k.p.entries++
-			k.p.bodyBytes += uint64(l.bodyBytes)
-			return true
-		})
-		if next != pin.Last+1 {
-			return &MissingPinError{Group: g.id, Index: next}
+		n, bytes := g.entries.sum(pin.First, pin.Last)
+		if n != pin.Last-pin.First+1 {
+			return &MissingPinError{Group: g.id, Index: g.entries.missing(pin.First)}
 		}
+		k.p.entries, k.p.bodyBytes = k.p.entries+n, k.p.bodyBytes+bytes
 	}
 	return nil
 }

@@ -70,6 +70,34 @@ func (s *Store) Stats() Stats {
 	return st
 }
 
+// alarm reports whether the reserve is touched.
+func (s *Store) alarm() bool {
+	free, err := s.fs.Free(s.o.Dir)
+	return err == nil && free < uint64(s.o.DiskReserveBytes)
+}
+
+// Usage says what a group keeps on disk.
+type Usage struct {
+	LogEntries, LogBytes       uint64 // in the log; bytes of bodies, without headers
+	PinnedEntries, PinnedBytes uint64 // below the log, kept by the published snapshot alone
+	SnapshotIndex              uint64 // of the published snapshot, 0 if none
+	SnapshotBytes              int64  // of its stream
+}
+
+// Usage is cheap: it does not look at single entries.
+func (g *Group) Usage() Usage {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	var u Usage
+	first := max(g.meta.first, 1)
+	u.LogEntries, u.LogBytes = g.entries.sum(first, ^uint64(0))
+	u.PinnedEntries, u.PinnedBytes = g.entries.sum(0, first-1)
+	if g.snap != nil {
+		u.SnapshotIndex, u.SnapshotBytes = g.snap.index, g.snap.streamBytes()
+	}
+	return u
+}
+
 // SyncOutstanding tells how long the present write has been under way, 0 if none is. It is cheap.
 func (s *Store) SyncOutstanding() time.Duration {
 	since := s.wal.syncSince.Load()
