@@ -254,11 +254,23 @@ func TestPropertiesTravelUnchanged(t *testing.T) {
 	all.SetContentType("text/plain")
 	all.SetContentEncoding("gzip")
 	all.SetHeaders(wire.Table{
-		{Name: "t", Value: true}, {Name: "b", Value: int8(-1)}, {Name: "B", Value: uint8(255)}, {Name: "s", Value: int16(-2)},
-		{Name: "u", Value: uint16(65535)}, {Name: "I", Value: int32(-3)}, {Name: "i", Value: uint32(1 << 31)}, {Name: "l", Value: int64(-4)},
-		{Name: "f", Value: float32(1.5)}, {Name: "d", Value: 2.5}, {Name: "D", Value: wire.Decimal{Scale: 2, Value: 314}},
-		{Name: "S", Value: "text"}, {Name: "A", Value: wire.Array{"x", wire.Array{int32(1)}, nil}}, {Name: "T", Value: wire.Timestamp(1)},
-		{Name: "F", Value: wire.Table{{Name: "in", Value: "side"}}}, {Name: "V", Value: nil}, {Name: "x", Value: []byte{0, 1}},
+		{Name: "t", Value: true},
+		{Name: "b", Value: int8(-1)},
+		{Name: "B", Value: uint8(255)},
+		{Name: "s", Value: int16(-2)},
+		{Name: "u", Value: uint16(65535)},
+		{Name: "I", Value: int32(-3)},
+		{Name: "i", Value: uint32(1 << 31)},
+		{Name: "l", Value: int64(-4)},
+		{Name: "f", Value: float32(1.5)},
+		{Name: "d", Value: 2.5},
+		{Name: "D", Value: wire.Decimal{Scale: 2, Value: 314}},
+		{Name: "S", Value: "text"},
+		{Name: "A", Value: wire.Array{"x", wire.Array{int32(1)}, nil}},
+		{Name: "T", Value: wire.Timestamp(1)},
+		{Name: "F", Value: wire.Table{{Name: "in", Value: "side"}}},
+		{Name: "V", Value: nil},
+		{Name: "x", Value: []byte{0, 1}},
 	})
 	all.SetDeliveryMode(2)
 	all.SetPriority(9)

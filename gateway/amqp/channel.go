@@ -32,12 +32,12 @@ type channel struct {
 	settling   []*broker.Delivery
 	settleKind broker.SettleKind
 
-	mu        sync.Mutex
-	silent    bool // nothing is sent any more
+	mu     sync.Mutex
+	silent bool // nothing is sent any more
 	// deleting: a queue.delete of this channel is under way. Consumers that end
 	// with the queue are told behind delete-ok, as clients of RabbitMQ see it.
-	deleting bool
-	ended    []*consumer
+	deleting  bool
+	ended     []*consumer
 	consumers map[string]*consumer
 	lastTag   uint64 // delivery tag given out last
 	unacked   tagList[*broker.Delivery]

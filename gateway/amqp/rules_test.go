@@ -37,47 +37,79 @@ func softRules() []rule {
 	args := wire.Table{}
 	args.Set("x-priority", "high")
 	return []rule{
-		{"passive declare of a missing queue", methods(&wire.QueueDeclare{Queue: "nope", Passive: true}),
-			404, "NOT_FOUND - no queue 'nope' in vhost '/'", 50, 10},
-		{"passive declare without a name", methods(&wire.QueueDeclare{Passive: true}),
-			404, "NOT_FOUND - no queue '' in vhost '/'", 50, 10},
-		{"passive declare of a missing exchange", methods(&wire.ExchangeDeclare{Exchange: "nope", Passive: true}),
-			404, "NOT_FOUND - no exchange 'nope' in vhost '/'", 40, 10},
-		{"default exchange declared", methods(&wire.ExchangeDeclare{Type: "direct"}),
-			403, "ACCESS_REFUSED - operation not permitted on the default exchange", 40, 10},
-		{"reserved exchange name", methods(&wire.ExchangeDeclare{Exchange: "amq.x", Type: "direct", NoWait: true}),
-			403, "ACCESS_REFUSED - exchange name 'amq.x' contains reserved prefix 'amq.*'", 40, 10},
-		{"exchange of another type", methods(&wire.ExchangeDeclare{Exchange: "amq.direct", Type: "topic", Durable: true}),
-			406, "PRECONDITION_FAILED - inequivalent arg 'type' for exchange 'amq.direct' in vhost '/': received 'topic' but current is 'direct'", 40, 10},
-		{"queue declared again otherwise", methods(&wire.QueueDeclare{Queue: "q", NoWait: true}, &wire.QueueDeclare{Queue: "q", Durable: true}),
-			406, "PRECONDITION_FAILED - inequivalent arg 'durable' for queue 'q' in vhost '/': received 'true' but current is 'false'", 50, 10},
-		{"bind without a queue", methods(&wire.QueueBind{Exchange: "amq.direct"}),
-			404, "NOT_FOUND - no previously declared queue", 50, 20},
-		{"unbind without a queue", methods(&wire.QueueUnbind{Exchange: "amq.direct"}),
-			404, "NOT_FOUND - no previously declared queue", 50, 50},
+		{
+			"passive declare of a missing queue", methods(&wire.QueueDeclare{Queue: "nope", Passive: true}),
+			404, "NOT_FOUND - no queue 'nope' in vhost '/'", 50, 10,
+		},
+		{
+			"passive declare without a name", methods(&wire.QueueDeclare{Passive: true}),
+			404, "NOT_FOUND - no queue '' in vhost '/'", 50, 10,
+		},
+		{
+			"passive declare of a missing exchange", methods(&wire.ExchangeDeclare{Exchange: "nope", Passive: true}),
+			404, "NOT_FOUND - no exchange 'nope' in vhost '/'", 40, 10,
+		},
+		{
+			"default exchange declared", methods(&wire.ExchangeDeclare{Type: "direct"}),
+			403, "ACCESS_REFUSED - operation not permitted on the default exchange", 40, 10,
+		},
+		{
+			"reserved exchange name", methods(&wire.ExchangeDeclare{Exchange: "amq.x", Type: "direct", NoWait: true}),
+			403, "ACCESS_REFUSED - exchange name 'amq.x' contains reserved prefix 'amq.*'", 40, 10,
+		},
+		{
+			"exchange of another type", methods(&wire.ExchangeDeclare{Exchange: "amq.direct", Type: "topic", Durable: true}),
+			406, "PRECONDITION_FAILED - inequivalent arg 'type' for exchange 'amq.direct' in vhost '/': received 'topic' but current is 'direct'", 40, 10,
+		},
+		{
+			"queue declared again otherwise", methods(&wire.QueueDeclare{Queue: "q", NoWait: true}, &wire.QueueDeclare{Queue: "q", Durable: true}),
+			406, "PRECONDITION_FAILED - inequivalent arg 'durable' for queue 'q' in vhost '/': received 'true' but current is 'false'", 50, 10,
+		},
+		{
+			"bind without a queue", methods(&wire.QueueBind{Exchange: "amq.direct"}),
+			404, "NOT_FOUND - no previously declared queue", 50, 20,
+		},
+		{
+			"unbind without a queue", methods(&wire.QueueUnbind{Exchange: "amq.direct"}),
+			404, "NOT_FOUND - no previously declared queue", 50, 50,
+		},
 		{"purge without a queue", methods(&wire.QueuePurge{}), 404, "NOT_FOUND - no previously declared queue", 50, 30},
 		{"delete without a queue", methods(&wire.QueueDelete{}), 404, "NOT_FOUND - no previously declared queue", 50, 40},
 		{"get without a queue", methods(&wire.BasicGet{}), 404, "NOT_FOUND - no previously declared queue", 60, 70},
 		{"consume without a queue", methods(&wire.BasicConsume{}), 404, "NOT_FOUND - no previously declared queue", 60, 20},
-		{"bind to a missing exchange", methods(&wire.QueueDeclare{NoWait: true}, &wire.QueueBind{Exchange: "nope"}),
-			404, "NOT_FOUND - no exchange 'nope' in vhost '/'", 50, 20},
-		{"exchange bind to a missing exchange", methods(&wire.ExchangeBind{Source: "amq.direct", Destination: "nope"}),
-			404, "NOT_FOUND - no exchange 'nope' in vhost '/'", 40, 30},
-		{"consume from a missing queue", methods(&wire.BasicConsume{Queue: "nope"}),
-			404, "NOT_FOUND - no queue 'nope' in vhost '/'", 60, 20},
-		{"second consumer beside an exclusive one", methods(&wire.QueueDeclare{Queue: "q", NoWait: true},
-			&wire.BasicConsume{Queue: "q", Exclusive: true, NoWait: true}, &wire.BasicConsume{Queue: "q"}),
-			403, "ACCESS_REFUSED - queue 'q' in vhost '/' in exclusive use", 60, 20},
-		{"priority that is no number", methods(&wire.QueueDeclare{Queue: "q", NoWait: true}, &wire.BasicConsume{Queue: "q", Arguments: args}),
-			406, "PRECONDITION_FAILED - invalid arg 'x-priority' for consumer: expected integer, got longstr", 60, 20},
+		{
+			"bind to a missing exchange", methods(&wire.QueueDeclare{NoWait: true}, &wire.QueueBind{Exchange: "nope"}),
+			404, "NOT_FOUND - no exchange 'nope' in vhost '/'", 50, 20,
+		},
+		{
+			"exchange bind to a missing exchange", methods(&wire.ExchangeBind{Source: "amq.direct", Destination: "nope"}),
+			404, "NOT_FOUND - no exchange 'nope' in vhost '/'", 40, 30,
+		},
+		{
+			"consume from a missing queue", methods(&wire.BasicConsume{Queue: "nope"}),
+			404, "NOT_FOUND - no queue 'nope' in vhost '/'", 60, 20,
+		},
+		{
+			"second consumer beside an exclusive one", methods(&wire.QueueDeclare{Queue: "q", NoWait: true},
+				&wire.BasicConsume{Queue: "q", Exclusive: true, NoWait: true}, &wire.BasicConsume{Queue: "q"}),
+			403, "ACCESS_REFUSED - queue 'q' in vhost '/' in exclusive use", 60, 20,
+		},
+		{
+			"priority that is no number", methods(&wire.QueueDeclare{Queue: "q", NoWait: true}, &wire.BasicConsume{Queue: "q", Arguments: args}),
+			406, "PRECONDITION_FAILED - invalid arg 'x-priority' for consumer: expected integer, got longstr", 60, 20,
+		},
 		{"ack of an unknown tag", methods(&wire.BasicAck{DeliveryTag: 7}), 406, "PRECONDITION_FAILED - unknown delivery tag 7", 60, 80},
 		{"ack of tag 0", methods(&wire.BasicAck{}), 406, "PRECONDITION_FAILED - unknown delivery tag 0", 60, 80},
-		{"ack of many up to an unknown tag", methods(&wire.BasicAck{DeliveryTag: 7, Multiple: true}),
-			406, "PRECONDITION_FAILED - unknown delivery tag 7", 60, 80},
+		{
+			"ack of many up to an unknown tag", methods(&wire.BasicAck{DeliveryTag: 7, Multiple: true}),
+			406, "PRECONDITION_FAILED - unknown delivery tag 7", 60, 80,
+		},
 		{"nack of an unknown tag", methods(&wire.BasicNack{DeliveryTag: 7}), 406, "PRECONDITION_FAILED - unknown delivery tag 7", 60, 120},
 		{"reject of an unknown tag", methods(&wire.BasicReject{DeliveryTag: 7}), 406, "PRECONDITION_FAILED - unknown delivery tag 7", 60, 90},
-		{"publish to a missing exchange", func(c *rawClient) { c.publish(1, wire.BasicPublish{Exchange: "nope"}, "x") },
-			404, "NOT_FOUND - no exchange 'nope' in vhost '/'", 60, 40},
+		{
+			"publish to a missing exchange", func(c *rawClient) { c.publish(1, wire.BasicPublish{Exchange: "nope"}, "x") },
+			404, "NOT_FOUND - no exchange 'nope' in vhost '/'", 60, 40,
+		},
 		{"too large", func(c *rawClient) {
 			b := (&wire.BasicPublish{}).AppendFrame(nil, 1)
 			c.bytes(append(b, header(60, 1001)...))
@@ -89,8 +121,10 @@ func softRules() []rule {
 			b := (&wire.BasicPublish{}).AppendFrame(nil, 1)
 			c.bytes(wire.AppendContent(b, 1, 60, p.AppendTo(nil), []byte("x"), 131072))
 		}, 406, "PRECONDITION_FAILED - invalid expiration '10000foobar'", 60, 40},
-		{"queue in use", methods(&wire.QueueDeclare{Queue: "q", NoWait: true}, &wire.BasicConsume{Queue: "q", NoWait: true}, &wire.QueueDelete{Queue: "q", IfUnused: true}),
-			406, "PRECONDITION_FAILED - queue 'q' in vhost '/' in use", 50, 40},
+		{
+			"queue in use", methods(&wire.QueueDeclare{Queue: "q", NoWait: true}, &wire.BasicConsume{Queue: "q", NoWait: true}, &wire.QueueDelete{Queue: "q", IfUnused: true}),
+			406, "PRECONDITION_FAILED - queue 'q' in vhost '/' in use", 50, 40,
+		},
 	}
 }
 
@@ -98,13 +132,19 @@ func softRules() []rule {
 func hardRules() []rule {
 	return []rule{
 		{"second open", methods(&wire.ChannelOpen{}), 504, "CHANNEL_ERROR - second 'channel.open' seen", 20, 10},
-		{"method on a channel that is not open", func(c *rawClient) { c.send(2, &wire.QueueDeclare{}) },
-			504, "CHANNEL_ERROR - expected 'channel.open'", 50, 10},
+		{
+			"method on a channel that is not open", func(c *rawClient) { c.send(2, &wire.QueueDeclare{}) },
+			504, "CHANNEL_ERROR - expected 'channel.open'", 50, 10,
+		},
 		{"connection method on a channel", methods(&wire.ConnectionOpen{VirtualHost: "/"}), 503, "COMMAND_INVALID - unexpected method connection.open", 10, 40},
-		{"connection method on a closed channel", func(c *rawClient) { c.send(2, &wire.ConnectionClose{}) },
-			503, "COMMAND_INVALID - unexpected method connection.close", 10, 50},
-		{"channel method on channel 0", func(c *rawClient) { c.send(0, &wire.QueueDeclare{}) },
-			504, "CHANNEL_ERROR - unexpected method queue.declare on channel 0 of a running connection", 50, 10},
+		{
+			"connection method on a closed channel", func(c *rawClient) { c.send(2, &wire.ConnectionClose{}) },
+			503, "COMMAND_INVALID - unexpected method connection.close", 10, 50,
+		},
+		{
+			"channel method on channel 0", func(c *rawClient) { c.send(0, &wire.QueueDeclare{}) },
+			504, "CHANNEL_ERROR - unexpected method queue.declare on channel 0 of a running connection", 50, 10,
+		},
 		{"server's method", methods(&wire.QueueDeclareOk{}), 503, "COMMAND_INVALID - unexpected method queue.declare-ok", 50, 11},
 		{"server's content", methods(&wire.BasicDeliver{}), 503, "COMMAND_INVALID - unexpected method basic.deliver", 60, 60},
 		{"flow-ok unasked", methods(&wire.ChannelFlowOk{}), 503, "COMMAND_INVALID - unexpected method channel.flow-ok", 20, 21},
@@ -118,17 +158,21 @@ func hardRules() []rule {
 		{"prefetch size", methods(&wire.BasicQos{PrefetchSize: 5}), 540, "NOT_IMPLEMENTED - prefetch_size!=0 (5)", 60, 10},
 		{"recover without requeue", methods(&wire.BasicRecover{}), 540, "NOT_IMPLEMENTED - requeue=false", 60, 110},
 		{"recover-async without requeue", methods(&wire.BasicRecoverAsync{}), 540, "NOT_IMPLEMENTED - requeue=false", 60, 100},
-		{"consumer tag used twice", methods(&wire.QueueDeclare{Queue: "q", NoWait: true},
-			&wire.BasicConsume{Queue: "q", ConsumerTag: "t", NoWait: true}, &wire.BasicConsume{Queue: "q", ConsumerTag: "t"}),
-			530, "NOT_ALLOWED - attempt to reuse consumer tag 't'", 60, 20},
+		{
+			"consumer tag used twice", methods(&wire.QueueDeclare{Queue: "q", NoWait: true},
+				&wire.BasicConsume{Queue: "q", ConsumerTag: "t", NoWait: true}, &wire.BasicConsume{Queue: "q", ConsumerTag: "t"}),
+			530, "NOT_ALLOWED - attempt to reuse consumer tag 't'", 60, 20,
+		},
 		{"body without header", rawFrame(wire.FrameBody, 1, "x"), 505, "UNEXPECTED_FRAME - unexpected content body frame on channel 1", 0, 0},
 		{"header without publish", rawFrame(wire.FrameHeader, 1, "x"), 505, "UNEXPECTED_FRAME - unexpected content header frame on channel 1", 0, 0},
 		{"body instead of header", func(c *rawClient) {
 			c.send(1, &wire.BasicPublish{})
 			c.bytes(wire.AppendBody(nil, 1, []byte("x"), 131072))
 		}, 505, "UNEXPECTED_FRAME - unexpected content body frame on channel 1", 60, 40},
-		{"method instead of header", methods(&wire.BasicPublish{}, &wire.BasicPublish{}),
-			505, "UNEXPECTED_FRAME - expected a content frame on channel 1, got method basic.publish", 60, 40},
+		{
+			"method instead of header", methods(&wire.BasicPublish{}, &wire.BasicPublish{}),
+			505, "UNEXPECTED_FRAME - expected a content frame on channel 1, got method basic.publish", 60, 40,
+		},
 		{"method instead of body", func(c *rawClient) {
 			b := (&wire.BasicPublish{}).AppendFrame(nil, 1)
 			c.bytes(append(b, header(60, 5)...))
@@ -155,12 +199,18 @@ func hardRules() []rule {
 		{"content on a closed channel", rawFrame(wire.FrameBody, 2, "x"), 505, "UNEXPECTED_FRAME - content frame on channel 2, which is not open", 0, 0},
 		{"heartbeat on a channel", rawFrame(wire.FrameHeartbeat, 1, ""), 505, "UNEXPECTED_FRAME - heartbeat on channel 1", 0, 0},
 		{"frame of unknown type", rawFrame(9, 1, "x"), 501, "FRAME_ERROR - frame of unknown type 9 on channel 1", 0, 0},
-		{"frame with a bad end", func(c *rawClient) { c.bytes([]byte{1, 0, 1, 0, 0, 0, 1, 'x', 0}) },
-			501, "FRAME_ERROR - frame of type 1 on channel 1 with 1 bytes ends with 0x00", 0, 0},
-		{"oversized frame", func(c *rawClient) { c.bytes(wire.AppendFrame(nil, 1, 1, make([]byte, 131073))) },
-			501, "FRAME_ERROR - frame of type 1 on channel 1 with 131073 bytes exceeds the maximum of 131072", 0, 0},
-		{"new secret refused", func(c *rawClient) { c.send(0, &wire.ConnectionUpdateSecret{NewSecret: "wrong"}) },
-			530, "NOT_ALLOWED - new secret was refused for user 'guest'", 10, 70},
+		{
+			"frame with a bad end", func(c *rawClient) { c.bytes([]byte{1, 0, 1, 0, 0, 0, 1, 'x', 0}) },
+			501, "FRAME_ERROR - frame of type 1 on channel 1 with 1 bytes ends with 0x00", 0, 0,
+		},
+		{
+			"oversized frame", func(c *rawClient) { c.bytes(wire.AppendFrame(nil, 1, 1, make([]byte, 131073))) },
+			501, "FRAME_ERROR - frame of type 1 on channel 1 with 131073 bytes exceeds the maximum of 131072", 0, 0,
+		},
+		{
+			"new secret refused", func(c *rawClient) { c.send(0, &wire.ConnectionUpdateSecret{NewSecret: "wrong"}) },
+			530, "NOT_ALLOWED - new secret was refused for user 'guest'", 10, 70,
+		},
 	}
 }
 

@@ -4,8 +4,9 @@ import (
 	"slices"
 	"testing"
 
-	wire "github.com/warrenmq/warren/amqp"
 	"pgregory.net/rapid"
+
+	wire "github.com/warrenmq/warren/amqp"
 )
 
 // The list behaves like a map of what is outstanding, whatever the gaps.
