@@ -88,6 +88,15 @@ func (f *fields) byte(v *byte) {
 	*v, f.buf = f.buf[0], f.buf[1:]
 }
 
+// version writes the version of a message, or refuses any other.
+func (f *fields) version(v byte) {
+	got := v
+	f.byte(&got)
+	if got != v {
+		f.fail("version %d, want %d", got, v)
+	}
+}
+
 // enum is a byte between 1 and last.
 func enum[T ~uint8](f *fields, v *T, last T) {
 	b := byte(*v)

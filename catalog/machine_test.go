@@ -746,10 +746,8 @@ func TestVoteIsOneRecord(t *testing.T) {
 		func() {
 			defer func() { _ = recover() }() // the crash
 			s := &guardedStore{durable: disk}
-			for term, candidate := range map[uint64]string{5: "n1"} {
-				_ = s.SetUint64(keyLastVoteTerm, term)
-				_ = s.Set(keyLastVoteCand, []byte(candidate))
-			}
+			_ = s.SetUint64(keyLastVoteTerm, 5)
+			_ = s.Set(keyLastVoteCand, []byte("n1"))
 			_ = s.SetUint64(keyLastVoteTerm, 6)
 			if got, err := s.GetUint64(keyLastVoteTerm); err != nil || got != 6 {
 				t.Errorf("the staged term reads as %d, %v", got, err)
@@ -807,5 +805,30 @@ func FuzzReadSnapshot(f *testing.F) {
 			b = binary.BigEndian.AppendUint32(bytes.Clone(b[:len(b)-4]), crc32.Checksum(b[:len(b)-4], castagnoli))
 		}
 		_, _, _ = readSnapshot(bytes.NewReader(b)) // must not panic
+	})
+}
+
+func FuzzDecodeCalls(f *testing.F) {
+	for _, m := range []interface{ fields(*fields) }{&position{id: n1, leader: n2, term: 3, last: 4}, &joinRequest{Node: n1, Forwarded: true}} {
+		var out fields
+		m.fields(&out)
+		f.Add(out.buf)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		for _, m := range []interface{ fields(*fields) }{new(position), new(joinRequest)} {
+			in := fields{buf: b, reading: true}
+			m.fields(&in)
+			if in.end() != nil {
+				continue
+			}
+			var out, again fields
+			m.fields(&out)
+			in = fields{buf: out.buf, reading: true}
+			m.fields(&in)
+			if m.fields(&again); in.end() != nil || !bytes.Equal(again.buf, out.buf) {
+				t.Fatalf("%T does not survive", m)
+			}
+		}
+		_, _ = decodeIndex(b)
 	})
 }

@@ -166,6 +166,7 @@ type position struct {
 }
 
 func (p *position) fields(f *fields) {
+	f.version(1)
 	str(f, &p.id)
 	str(f, &p.leader)
 	f.u64(&p.term)
@@ -390,6 +391,7 @@ type joinRequest struct {
 }
 
 func (j *joinRequest) fields(f *fields) {
+	f.version(1)
 	str(f, &j.Node)
 	f.bool(&j.Forwarded)
 }
