@@ -42,7 +42,7 @@ var errManifest = errors.New("bad manifest record")
 
 const manifestVersion = 1
 
-// encodeManifest is the body of a manifest record up to the manifest's own bytes; index and term are in the header: version 1 ·
+// encode is the body of a manifest record up to the manifest's own bytes; index and term are in the header: version 1 ·
 // installed 1 · snapshot version 4 · entries 8 · body bytes 8 · config index 8 · config (length 4) · pins (count 4, 8+8 each) ·
 // manifest length 4.
 func (p *published) encode() []byte {
