@@ -156,3 +156,41 @@ func BenchmarkAppend(b *testing.B) {
 	close(stop)
 	wg.Wait()
 }
+
+// BenchmarkRaftCommit measures entries of 1 KiB through three raft nodes with stores
+// in memory, 256 proposals at a time.
+func BenchmarkRaftCommit(b *testing.B) {
+	c := &trio{dir: &directory{}, ids: []NodeID{"n1/u1", "n2/u2", "n3/u3"}} // no proxies
+	for _, id := range c.ids {
+		c.meshes = append(c.meshes, startMesh(b, c.dir, id, nil))
+	}
+	for i, m := range c.meshes {
+		m.SetPeers(c.ids)
+		for j, id := range c.ids {
+			if i != j {
+				untilUp(b, m, id)
+			}
+		}
+	}
+	rs := c.startGroup(b, 2, func(rc *raft.Config) {
+		patient(rc)
+		rc.BatchApplyCh = true
+		rc.SnapshotThreshold = 1 << 40
+	})
+	if err := rs[0].rt.InjectTimeoutNow(); err != nil {
+		b.Fatal(err)
+	}
+	until(b, "it leads", func() bool { return rs[0].State() == raft.Leader })
+	data := make([]byte, 1024)
+	b.SetBytes(1024)
+	b.SetParallelism(max(256/runtime.GOMAXPROCS(0), 1))
+	b.ResetTimer()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			if err := rs[0].Apply(data, 0).Error(); err != nil {
+				b.Error(err)
+				return
+			}
+		}
+	})
+}

@@ -101,10 +101,13 @@ func (p *peer) await(stop <-chan struct{}, timeout <-chan time.Time, failFast bo
 		case <-p.m.done:
 			return nil, ErrClosed
 		case <-timeout:
-			return nil, fmt.Errorf("%w: no link within the wait", ErrPeerDown)
+			return nil, errNoLink
 		}
 	}
 }
+
+// errNoLink is the end of a wait for a link.
+var errNoLink = fmt.Errorf("%w: no link within the wait", ErrPeerDown)
 
 // errLinkLost marks the state between the loss of a link and the next attempt.
 var errLinkLost = errors.New("link lost")
@@ -174,7 +177,7 @@ func (p *peer) run(ctx context.Context) {
 func (p *peer) connectAndServe(ctx context.Context) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	sess, stream, conn, err := p.connect(ctx, cancel)
+	sess, conn, err := p.connect(ctx, cancel)
 	if err != nil {
 		p.attemptFailed(err)
 		return false
@@ -182,9 +185,9 @@ func (p *peer) connectAndServe(ctx context.Context) bool {
 	defer conn.Close()
 	p.established(sess)
 	var writer sync.WaitGroup
-	writer.Go(func() { sess.write(stream) })
+	writer.Go(sess.write)
 	stopIdle := p.watchIdle(sess)
-	sess.read(stream)
+	sess.read()
 	stopIdle()
 	writer.Wait()
 	p.ended(sess)
@@ -334,49 +337,58 @@ func (p *peer) dial() (*dialled, error) {
 }
 
 // connect dials and shakes hands.
-func (p *peer) connect(ctx context.Context, cancel context.CancelFunc) (*session, grpc.ClientStream, *dialled, error) {
+func (p *peer) connect(ctx context.Context, cancel context.CancelFunc) (*session, *dialled, error) {
 	conn, err := p.dial()
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
 	timer := time.AfterFunc(p.m.cfg.DialTimeout, cancel)
-	sess, stream, err := p.shake(ctx, cancel, conn)
-	if err == nil && !timer.Stop() {
+	sess, err := p.shake(ctx, cancel, conn)
+	if err == nil {
+		if err = sess.prove(); err != nil {
+			err = fmt.Errorf("greet %s: %w", p.id, err)
+		}
+	}
+	if !timer.Stop() && ctx.Err() != nil {
 		err = fmt.Errorf("handshake with %s: %w", p.id, ErrTimeout)
 	}
-	timer.Stop()
 	if err != nil {
 		cancel()
 		conn.Close()
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
-	return sess, stream, conn, nil
+	return sess, conn, nil
 }
 
-func (p *peer) shake(ctx context.Context, cancel context.CancelFunc, conn *dialled) (*session, grpc.ClientStream, error) {
+func (p *peer) shake(ctx context.Context, cancel context.CancelFunc, conn *dialled) (*session, error) {
 	m := p.m
 	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, linkMethod)
 	if err != nil {
-		return nil, nil, fmt.Errorf("dial %s: %w", p.id, conn.explain(err))
+		return nil, fmt.Errorf("dial %s: %w", p.id, conn.explain(err))
 	}
 	h := hello{versionMin: protocolVersionMin, version: protocolVersion, cluster: m.cfg.ClusterID(),
 		from: m.cfg.Local, to: p.id, process: m.process}
 	if err := stream.SendMsg(rawBytes(h.encode())); err != nil {
-		return nil, nil, fmt.Errorf("greet %s: %w", p.id, conn.explain(err))
+		return nil, fmt.Errorf("greet %s: %w", p.id, conn.explain(err))
 	}
 	var msg rawMessage
 	if err := stream.RecvMsg(&msg); err != nil {
-		return nil, nil, fmt.Errorf("greet %s: %w", p.id, conn.explain(err))
+		return nil, fmt.Errorf("greet %s: %w", p.id, conn.explain(err))
 	}
 	w, err := decodeReply(msg.take())
 	if err != nil {
-		return nil, nil, fmt.Errorf("greet %s: %w", p.id, err)
+		return nil, fmt.Errorf("greet %s: %w", p.id, err)
 	}
 	if w.node != p.id {
-		return nil, nil, fmt.Errorf("greet %s: %w", p.id, &RemoteError{Code: CodeTarget, Text: fmt.Sprintf("%s answers at that address", w.node)})
+		return nil, fmt.Errorf("greet %s: %w", p.id, &RemoteError{Code: CodeTarget, Text: fmt.Sprintf("%s answers at that address", w.node)})
 	}
-	sess := &session{p: p, epoch: w.epoch, process: w.process, cancel: cancel, codec: raftCodec{self: []byte(p.id)},
+	sess := &session{p: p, stream: stream, epoch: w.epoch, process: w.process, cancel: cancel, codec: raftCodec{self: []byte(p.id)},
 		out: newOutbox(m.cfg.QueueBytesMax, m.pool), pending: map[uint64]func([]byte, error){}, done: make(chan struct{})}
 	sess.out.grant(int64(min(w.window, 1<<30)))
-	return sess, stream, nil
+	sess.reader = messageSequence{epoch: w.epoch, limit: m.cfg.FrameBytesMax}
+	sess.writer = messageWriter{epoch: w.epoch, send: func(msg *rawMessage) error {
+		m.stats.messagesOut.Add(1)
+		return stream.SendMsg(msg)
+	}}
+	return sess, nil
 }

@@ -18,8 +18,11 @@ import (
 // writer are goroutines of the peer; producers call send from anywhere.
 type session struct {
 	p       *peer
-	epoch   uint64 // issued by the receiver
-	process uint64 // the receiver's
+	stream  grpc.ClientStream
+	writer  messageWriter   // the writer's own
+	reader  messageSequence // the reader's own
+	epoch   uint64          // issued by the receiver
+	process uint64          // the receiver's
 	out     *outbox
 	cancel  context.CancelFunc
 	codec   raftCodec // for what the other side sends
@@ -154,15 +157,13 @@ func (s *session) fail(cause error) {
 var errSilent = errors.New("the peer answers no pings")
 
 // write is the writer: it sends what is queued and pings.
-func (s *session) write(stream grpc.ClientStream) {
+func (s *session) write() {
 	m := s.p.m
 	ticker := time.NewTicker(m.cfg.PingInterval)
 	defer ticker.Stop()
 	began := time.Now()
-	w := messageWriter{epoch: s.epoch, send: func(msg *rawMessage) error { m.stats.messagesOut.Add(1); return stream.SendMsg(msg) }}
-	s.ping()
 	for {
-		if err := w.drain(s.out); err != nil {
+		if err := s.writer.drain(s.out); err != nil {
 			if errors.Is(err, io.EOF) {
 				// The stream is over; the reader learns the reason.
 				<-s.done
@@ -191,21 +192,33 @@ func (s *session) ping() {
 	s.out.putUrgent(framePing, b[:])
 }
 
+// prove sends the first ping and waits for its answer: only then has the other side
+// made this stream the node's, so that requests and snapshots may name its epoch.
+func (s *session) prove() error {
+	s.ping()
+	if err := s.writer.drain(s.out); err != nil {
+		return err
+	}
+	return s.readMessage()
+}
+
 // read is the reader: it runs until the stream ends.
-func (s *session) read(stream grpc.ClientStream) {
-	in := messageSequence{epoch: s.epoch, limit: s.p.m.cfg.FrameBytesMax}
+func (s *session) read() {
 	for {
-		var msg rawMessage
-		if err := stream.RecvMsg(&msg); err != nil {
-			s.fail(fmt.Errorf("receive: %w", err))
-			return
-		}
-		s.p.m.stats.messagesIn.Add(1)
-		if err := in.each(&msg, s.receive); err != nil {
+		if err := s.readMessage(); err != nil {
 			s.fail(err)
 			return
 		}
 	}
+}
+
+func (s *session) readMessage() error {
+	var msg rawMessage
+	if err := s.stream.RecvMsg(&msg); err != nil {
+		return fmt.Errorf("receive: %w", err)
+	}
+	s.p.m.stats.messagesIn.Add(1)
+	return s.reader.each(&msg, s.receive)
 }
 
 // receive handles one frame from the other side.

@@ -356,6 +356,32 @@ func TestStuckCandidateIsFreed(t *testing.T) {
 	})
 }
 
+// TestVotesSurviveALostLink cuts the links of a candidate while its votes are under
+// way: it still wins, without waiting for its long timer.
+func TestVotesSurviveALostLink(t *testing.T) {
+	c := startTrio(t, nil)
+	cut := make(chan struct{}, 2)
+	var once [2]sync.Once
+	for i, m := range c.meshes[1:] {
+		script(t, m, 2, func(cmd any) any {
+			if _, ok := cmd.(*raft.RequestVoteRequest); ok {
+				once[i].Do(func() {
+					c.proxies[0][i+1].cut(false)
+					cut <- struct{}{}
+				})
+			}
+			return agreeable(cmd)
+		})
+	}
+	r := startReplica(t, c.meshes[0], 2, patient, c.ids...)
+	if err := r.rt.InjectTimeoutNow(); err != nil {
+		t.Fatal(err)
+	}
+	<-cut
+	<-cut
+	until(t, "it leads", func() bool { return r.State() == raft.Leader })
+}
+
 func TestUnknownGroupIsHeldUntilTheHostStartsIt(t *testing.T) {
 	a, b := pair(t, func(c *Config) {
 		c.GroupHold = 200 * time.Millisecond

@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"errors"
 	"slices"
 	"time"
 
@@ -128,25 +129,46 @@ func (rt *RaftTransport) poll(to NodeID, v *openVote, args, resp any, decisive f
 	}
 }
 
-// askVote is the request itself. Its resp belongs to it until it returns.
+// voteAgain is the pause before a vote is asked for again.
+const voteAgain = 20 * time.Millisecond
+
+// askVote is the request itself. Its resp belongs to it until it returns. When the
+// link is lost or the voter is busy it asks again: votes are idempotent, and a
+// candidate that never hears of one would wait for its long timer.
 func (rt *RaftTransport) askVote(to NodeID, stop <-chan struct{}, args, resp any) error {
 	req, err := rt.frameFor(to, args, 128)
 	if err != nil {
 		return err
 	}
-	p, err := rt.m.peer(to)
-	if err != nil {
-		return err
-	}
 	timeout := time.NewTimer(rt.m.cfg.VoteHold)
 	defer timeout.Stop()
-	sess, err := p.await(stop, timeout.C, false)
-	if err != nil {
-		return err
+	for {
+		b, codec, err := rt.askVoteOnce(to, stop, timeout.C, req)
+		switch {
+		case err == nil:
+			return codec.readResponse(b, resp)
+		case errors.Is(err, errNoLink) || !errors.Is(err, ErrPeerDown) && !errors.Is(err, ErrBusy):
+			return err
+		}
+		pause := time.NewTimer(voteAgain)
+		select {
+		case <-pause.C:
+		case <-stop:
+			pause.Stop()
+			return ErrClosed
+		}
 	}
-	b, err := sess.roundTrip(stop, timeout.C, req)
+}
+
+func (rt *RaftTransport) askVoteOnce(to NodeID, stop <-chan struct{}, timeout <-chan time.Time, req request) ([]byte, raftCodec, error) {
+	p, err := rt.m.peer(to)
 	if err != nil {
-		return err
+		return nil, raftCodec{}, err
 	}
-	return sess.codec.readResponse(b, resp)
+	sess, err := p.await(stop, timeout, false)
+	if err != nil {
+		return nil, raftCodec{}, err
+	}
+	b, err := sess.roundTrip(stop, timeout, req)
+	return b, sess.codec, err
 }
