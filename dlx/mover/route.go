@@ -19,10 +19,14 @@ const messageSlack = 512
 type deadSettings struct {
 	name, vhost string
 	set         queue.Settings
+	// keep: letters without a route wait for one. Nobody could release them once the
+	// queue is deleted.
+	keep bool
 }
 
 func settingsOf(m *fsm.Machine) deadSettings {
-	return deadSettings{m.Name(), m.VHost(), m.Settings()}
+	set := m.Settings()
+	return deadSettings{m.Name(), m.VHost(), set, set.AtLeastOnce && !m.Closed()}
 }
 
 // Bounds of deciding again on an item whose targets the log did not take.
@@ -122,7 +126,7 @@ func (m *Mover) decide(it dlx.Item, s deadSettings) (d fsm.Routed, ok bool) {
 	}
 	slices.Sort(d.Targets)
 	if len(d.Targets) == 0 {
-		d.NoRoute = noRoute(found, cycles > 0, s.set.AtLeastOnce)
+		d.NoRoute = noRoute(found, cycles > 0, s.keep)
 	}
 	return d, true
 }

@@ -35,17 +35,62 @@ func (l *Leader) onCatalogChanged() {
 	for _, c := range e.Commands {
 		l.pending.add(c, false)
 	}
-	var parked bool
-	l.replica.View(func(m *fsm.Machine) { parked = m.Outbox().Parked(fsm.ParkUnrouted) > 0 })
-	if parked && l.phase != phaseOpen {
-		l.pending.add(fsm.Release{Kind: fsm.ParkUnrouted}, true)
-	}
+	l.parked.look = true
 	if l.mover != nil {
 		l.mover.Wake()
 	}
 }
 
-// opened runs when the first entry is applied: the roll is called.
+// parked says when dead letters without a route are routed again.
+type parked struct {
+	look  bool
+	after time.Time // not before
+}
+
+// Bounds of looking again: the work grows with the number of parked letters, so does
+// the pause.
+const (
+	releasePauseEach = 50 * time.Microsecond
+	releasePauseMax  = 5 * time.Second
+)
+
+// releaseParked makes parked dead letters unrouted again after a change of topology,
+// and in a queue that is closing, where they are dropped if they still have no route.
+func (l *Leader) releaseParked() {
+	if !l.parked.look && !l.closing.closed || l.phase == phaseOpen {
+		return
+	}
+	var unrouted, cycles int
+	l.replica.View(func(m *fsm.Machine) {
+		unrouted, cycles = m.Outbox().Parked(fsm.ParkUnrouted), m.Outbox().Parked(fsm.ParkCycle)
+	})
+	if !l.closing.closed {
+		cycles = 0
+	}
+	if unrouted+cycles == 0 {
+		l.parked.look = false
+		return
+	}
+	if left := time.Until(l.parked.after); left > 0 {
+		l.wake(left)
+		return
+	}
+	l.parked.look = false
+	l.parked.after = time.Now().Add(min(topologyPause+time.Duration(unrouted+cycles)*releasePauseEach, releasePauseMax))
+	if unrouted > 0 {
+		l.pending.add(fsm.Release{Kind: fsm.ParkUnrouted}, false)
+	}
+	if cycles > 0 {
+		l.pending.add(fsm.Release{Kind: fsm.ParkCycle}, false)
+	}
+}
+
+// topologyPause is the least time between two looks.
+const topologyPause = 20 * time.Millisecond
+
+// opened runs when the first entry is applied: the roll is called. What came in
+// early was counted from a machine that had not applied everything; the nodes say it
+// again behind their answers.
 func (l *Leader) opened() {
 	l.phase = phaseRoll
 	l.limits.reload(l)
@@ -53,19 +98,27 @@ func (l *Leader) opened() {
 		l.maybeDelivered = m.Mark()
 		l.closing.closed = m.Closed()
 	})
-	// Streams that came in early were counted from a machine that had not
-	// applied everything yet.
-	for node, p := range l.peers {
-		delete(l.peers, node)
-		l.answerAgain(l.peer(p.id, p.origin), true)
-	}
+	early := l.peers
+	l.peers = map[uint32]*peer{}
 	l.awaited = map[uint32]uint64{}
 	l.rollBefore = time.Now().Add(rollCallTimeout)
 	for _, n := range l.cfg.LiveNodes() {
 		l.awaited[n.Origin.Node] = n.Origin.Incarnation
-		l.out.send(n.ID, &wire.RollCall{Queue: l.cfg.Queue, Session: l.cfg.Session})
+		l.callRoll(n.ID)
+	}
+	for node, p := range early {
+		if _, ok := l.awaited[node]; !ok {
+			l.callRoll(p.id)
+		}
 	}
 	l.wakeMover()
+}
+
+// callRoll asks a node for its consumers and what they hold.
+func (l *Leader) callRoll(node string) {
+	if l.phase != phaseOpen {
+		l.out.send(node, &wire.RollCall{Queue: l.cfg.Queue, Session: l.cfg.Session})
+	}
 }
 
 // checkRollCall ends the roll call when everybody alive has answered.
@@ -89,13 +142,14 @@ func (l *Leader) checkRollCall() {
 // that the node should hold and does not were lost on the way to it; they are
 // ready again under the same attempt number, marked as possibly delivered.
 func (l *Leader) onResync(from string, m *wire.Resync) {
+	p := l.peer(from, m.Origin)
+	if p == nil || l.phase == phaseOpen {
+		return // the roll will be called there
+	}
 	if m.Session == l.cfg.Session {
 		delete(l.awaited, m.Origin.Node)
 	}
-	p := l.peer(from, m.Origin)
-	if p == nil {
-		return
-	}
+	p.resync = m.No
 	says := make(map[queue.MessageID]wire.Hold, len(m.Held))
 	for _, h := range m.Held {
 		says[h.ID] = h
@@ -105,11 +159,23 @@ func (l *Leader) onResync(from string, m *wire.Resync) {
 	l.dropRequests(m.Origin.Node) // they are sent again behind this
 	had := l.consumers.len() > 0
 	l.consumers.removeNode(m.Origin.Node)
+	unacked := l.unackedOf(m.Origin.Node)
 	for _, c := range m.Consumers {
-		l.attach(p, c)
+		l.attach(p, c, unacked[c.No])
 	}
 	l.checkUnused(had)
-	l.answerAgain(p, true)
+	l.answerAgain(p, false)
+}
+
+// unackedOf counts what a node's consumers hold.
+func (l *Leader) unackedOf(node uint32) map[wire.ConsumerNo]uint32 {
+	n := map[wire.ConsumerNo]uint32{}
+	for _, h := range l.held {
+		if h.node == node && !h.named {
+			n[h.no]++
+		}
+	}
+	return n
 }
 
 func (l *Leader) dropUnclaimed(node uint32, says map[queue.MessageID]wire.Hold) {
@@ -120,13 +186,12 @@ func (l *Leader) dropUnclaimed(node uint32, says map[queue.MessageID]wire.Hold) 
 		if s, ok := says[id]; ok && s.Attempt == h.attempt {
 			continue
 		}
-		l.release(h)
-		l.limits.heldBytes -= int64(h.bytes)
-		delete(l.held, id)
+		l.letGo(id)
 		l.maybeDelivered = max(l.maybeDelivered, id)
 		l.replica.View(func(f *fsm.Machine) {
 			if msg, ok := f.Queue().Get(id); ok {
 				l.ready.putBack(msg)
+				l.mayExpire(msg)
 			}
 		})
 	}

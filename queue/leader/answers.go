@@ -49,11 +49,7 @@ func (l *Leader) status() *wire.Status {
 		Queue: l.cfg.Queue, Ready: uint64(max(0, n)), ReadyBytes: uint64(max(0, bytes)),
 		Consumers: uint64(l.consumers.len()),
 	}
-	for _, h := range l.held {
-		if !h.named {
-			s.Unacked++
-		}
-	}
+	s.Unacked = uint64(len(l.held) - l.named)
 	l.replica.View(func(m *fsm.Machine) {
 		o := m.Outbox()
 		s.Outbox = uint64(o.Len())
@@ -86,10 +82,10 @@ func (o *outbox) send(to string, m wire.Message) {
 	o.list = append(o.list, outgoing{to, m})
 }
 
-func (o *outbox) deliver(to string, queue uint64, item wire.Item) {
+func (o *outbox) deliver(to string, queue, resync uint64, item wire.Item) {
 	d := o.delivers[to]
 	if d == nil || o.bytes[to] > deliverBytesMax {
-		d = &wire.Deliver{Queue: queue}
+		d = &wire.Deliver{Queue: queue, Resync: resync}
 		o.delivers[to], o.bytes[to] = d, 0
 		o.list = append(o.list, outgoing{to, d})
 	}

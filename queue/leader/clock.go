@@ -9,7 +9,7 @@ const slewShare = 20 // one twentieth: 5 %
 // ran ahead) is worn off slowly, so that time neither stops nor runs backwards.
 type clock struct {
 	ahead int64 // ms by which machine time leads the node's clock
-	seen  int64 // node time of the last reading
+	seen  int64 // node time up to which the lead was worn off
 	last  int64 // last machine time given out
 }
 
@@ -20,10 +20,10 @@ func (c *clock) start(found, node int64) {
 }
 
 func (c *clock) now(node int64) int64 {
-	if c.ahead > 0 && node > c.seen {
-		c.ahead = max(0, c.ahead-(node-c.seen+slewShare-1)/slewShare)
+	if steps := (node - c.seen) / slewShare; c.ahead > 0 && steps > 0 {
+		c.ahead = max(0, c.ahead-steps)
+		c.seen += steps * slewShare
 	}
-	c.seen = max(c.seen, node)
 	c.last = max(c.last, node+c.ahead)
 	return c.last
 }

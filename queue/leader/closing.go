@@ -49,10 +49,10 @@ func (l *Leader) stepClosing() {
 
 // dismiss ends the consumers and answers what waits.
 func (l *Leader) dismiss() {
-	for _, c := range l.consumers.list {
+	for _, c := range l.consumers.byKey {
 		l.out.send(c.peer, &wire.Detached{Queue: l.cfg.Queue, No: c.no, Gone: true})
 	}
-	l.consumers = consumers{byKey: map[consumerKey]*consumer{}}
+	l.consumers.init()
 	l.answerEmptyGets(false)
 }
 
@@ -69,7 +69,7 @@ func (l *Leader) sourcesTold() bool {
 		c.told = map[uint64]bool{}
 	}
 	now := time.Now()
-	tell := now.After(c.tellAt)
+	tell := !now.Before(c.tellAt)
 	if tell {
 		c.tellAt = now.Add(tellAgain)
 	}
@@ -93,9 +93,9 @@ func (l *Leader) onTargetClosed(from string, m *wire.TargetClosed) {
 	if l.phase == phaseOpen {
 		return
 	}
-	var pending bool
-	l.replica.View(func(f *fsm.Machine) { pending = f.Outbox().NextSeq(m.Target) > 1 })
-	if pending {
+	var known, gone bool
+	l.replica.View(func(f *fsm.Machine) { known, gone = f.Outbox().Known(m.Target) })
+	if known && !gone {
 		l.pending.add(fsm.TargetGone{Target: m.Target, Watermark: m.Watermark}, false)
 		return // told again, and answered then
 	}

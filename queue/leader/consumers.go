@@ -19,6 +19,10 @@ type consumer struct {
 	peer    string
 	unacked uint32
 	window  window
+
+	// Kept by consumers: able is what credit said last, queued tells that it is in
+	// its level's line.
+	able, queued, removed bool
 }
 
 // window is the room a consumer's node has for deliveries not yet written to
@@ -29,88 +33,131 @@ func (c *consumer) credit() bool {
 	return (c.Prefetch == 0 || c.unacked < c.Prefetch) && c.window.messages > 0 && c.window.bytes > 0
 }
 
-// consumers holds them by descending priority; equal ones are served in turn.
+// consumers finds whose turn it is in time that does not depend on their number:
+// those of a priority that can take a message stand in one line.
 type consumers struct {
-	list  []*consumer
 	byKey map[consumerKey]*consumer
-	turn  int
-	// withCredit counts those that can take a message now.
-	withCredit int
+	// levels by descending priority. A line may also hold some that lost their
+	// credit or were removed since; they leave it at its head.
+	levels    []*level
+	able      int // consumers with credit
+	exclusive int // consumers that are exclusive
 }
 
-func (cs *consumers) len() int        { return len(cs.list) }
-func (cs *consumers) anyCredit() bool { return cs.withCredit > 0 }
+type level struct {
+	priority int32
+	line     []*consumer
+	head     int
+}
+
+func (v *level) push(c *consumer) {
+	if v.head > 32 && v.head > len(v.line)/2 {
+		n := copy(v.line, v.line[v.head:])
+		clear(v.line[n:])
+		v.line, v.head = v.line[:n], 0
+	}
+	v.line = append(v.line, c)
+	c.queued = true
+}
+
+func (v *level) pop() *consumer {
+	if v.head == len(v.line) {
+		v.line, v.head = v.line[:0], 0
+		return nil
+	}
+	c := v.line[v.head]
+	v.line[v.head] = nil
+	v.head++
+	c.queued = false
+	return c
+}
+
+func (cs *consumers) init()           { *cs = consumers{byKey: map[consumerKey]*consumer{}} }
+func (cs *consumers) len() int        { return len(cs.byKey) }
+func (cs *consumers) anyCredit() bool { return cs.able > 0 }
 
 func (cs *consumers) find(node uint32, no wire.ConsumerNo) *consumer {
 	return cs.byKey[consumerKey{node, no}]
 }
 
 func (cs *consumers) add(c *consumer) {
-	i, _ := slices.BinarySearchFunc(cs.list, c, func(a, b *consumer) int {
-		if a.Priority >= b.Priority {
-			return -1
-		}
-		return 1
-	})
-	cs.list = slices.Insert(cs.list, i, c)
 	cs.byKey[consumerKey{c.node, c.no}] = c
-	cs.recount()
+	if c.Exclusive {
+		cs.exclusive++
+	}
+	cs.changed(c)
 }
 
 func (cs *consumers) remove(c *consumer) {
 	delete(cs.byKey, consumerKey{c.node, c.no})
-	cs.list = slices.DeleteFunc(cs.list, func(x *consumer) bool { return x == c })
-	cs.recount()
+	if c.Exclusive {
+		cs.exclusive--
+	}
+	c.removed = true
+	cs.changed(c)
 }
 
 func (cs *consumers) removeNode(node uint32) {
-	cs.list = slices.DeleteFunc(cs.list, func(c *consumer) bool {
+	for _, c := range cs.byKey {
 		if c.node == node {
-			delete(cs.byKey, consumerKey{c.node, c.no})
-			return true
-		}
-		return false
-	})
-	cs.recount()
-}
-
-func (cs *consumers) recount() {
-	cs.withCredit = 0
-	for _, c := range cs.list {
-		if c.credit() {
-			cs.withCredit++
+			cs.remove(c)
 		}
 	}
 }
 
 // changed is called after a consumer's credit may have changed.
-func (cs *consumers) changed(*consumer) { cs.recount() }
-
-// spent is called after a delivery to c.
-func (cs *consumers) spent(c *consumer) {
-	if !c.credit() {
-		cs.recount()
+func (cs *consumers) changed(c *consumer) {
+	able := !c.removed && c.credit()
+	if able != c.able {
+		c.able = able
+		if able {
+			cs.able++
+		} else {
+			cs.able--
+		}
 	}
+	if able && !c.queued {
+		cs.level(c.Priority).push(c)
+	}
+}
+
+func (cs *consumers) level(priority int32) *level {
+	i, ok := slices.BinarySearchFunc(cs.levels, priority, func(v *level, p int32) int {
+		switch {
+		case v.priority > p:
+			return -1
+		case v.priority < p:
+			return 1
+		}
+		return 0
+	})
+	if !ok {
+		cs.levels = slices.Insert(cs.levels, i, &level{priority: priority})
+	}
+	return cs.levels[i]
 }
 
 // next returns the consumer whose turn it is: of those with credit, one of the
-// highest priority, in turn. There is one, as anyCredit said.
+// highest priority, in turn. There is one, as anyCredit said. changed must be called
+// after the delivery.
 func (cs *consumers) next() *consumer {
-	n := len(cs.list)
-	best := -1
-	for k := range n {
-		i := (cs.turn + k) % n
-		if c := cs.list[i]; c.credit() && (best < 0 || c.Priority > cs.list[best].Priority) {
-			best = i
+	for i := 0; i < len(cs.levels); {
+		v := cs.levels[i]
+		c := v.pop()
+		switch {
+		case c == nil && len(cs.levels) > levelsMax:
+			cs.levels = slices.Delete(cs.levels, i, i+1)
+		case c == nil:
+			i++
+		case c.able:
+			return c
 		}
 	}
-	cs.turn = best + 1
-	return cs.list[best]
+	panic("leader: no consumer has credit")
 }
 
-func (cs *consumers) exclusive() bool {
-	return len(cs.list) == 1 && cs.list[0].Exclusive
-}
+// levelsMax bounds the empty levels that are kept.
+const levelsMax = 16
 
 func (l *Leader) onAttach(from string, m *wire.Attach) {
 	p := l.peer(from, m.Origin)
@@ -119,32 +166,30 @@ func (l *Leader) onAttach(from string, m *wire.Attach) {
 	}
 	reply := &wire.Attached{Queue: l.cfg.Queue, No: m.Consumer.No}
 	switch {
-	case l.closing.wanted:
+	case l.closing.wanted || l.closing.closed:
 		l.out.send(from, &wire.Detached{Queue: l.cfg.Queue, No: m.Consumer.No, Gone: true})
 		return
 	case l.consumers.find(m.Origin.Node, m.Consumer.No) != nil:
 		// A repeat after a lost answer.
-	case l.consumers.exclusive(), m.Consumer.Exclusive && l.consumers.len() > 0:
+	case l.consumers.exclusive > 0, m.Consumer.Exclusive && l.consumers.len() > 0:
 		reply.Refusal = "exclusive"
 	default:
-		l.attach(p, m.Consumer)
+		l.attach(p, m.Consumer, 0)
 	}
 	l.out.send(from, reply)
 }
 
-func (l *Leader) attach(p *peer, wc wire.Consumer) *consumer {
-	c := &consumer{Consumer: wc, no: wc.No, node: p.origin.Node, peer: p.id}
+// attach adds a consumer that holds some deliveries already.
+func (l *Leader) attach(p *peer, wc wire.Consumer, unacked uint32) {
+	c := &consumer{Consumer: wc, no: wc.No, node: p.origin.Node, peer: p.id, unacked: unacked}
 	c.window = window{wc.WindowMessages, wc.WindowBytes}
-	for _, h := range l.held {
-		if h.node == c.node && h.no == c.no && !h.named {
-			c.unacked++
-		}
-	}
 	l.consumers.add(c)
-	return c
 }
 
 func (l *Leader) onDetach(from string, m *wire.Detach) {
+	if l.peer(from, m.Origin) == nil {
+		return
+	}
 	if c := l.consumers.find(m.Origin.Node, m.No); c != nil {
 		l.consumers.remove(c)
 		l.use()
@@ -153,7 +198,10 @@ func (l *Leader) onDetach(from string, m *wire.Detach) {
 	l.out.send(from, &wire.Detached{Queue: l.cfg.Queue, No: m.No})
 }
 
-func (l *Leader) onWindow(m *wire.Window) {
+func (l *Leader) onWindow(from string, m *wire.Window) {
+	if l.peer(from, m.Origin) == nil {
+		return
+	}
 	if c := l.consumers.find(m.Origin.Node, m.No); c != nil {
 		c.window.messages += m.Messages
 		c.window.bytes += m.Bytes

@@ -24,9 +24,12 @@ type hold struct {
 // lane's cursor everything was handed out or named; what came back since waits
 // in the lane's heap.
 type readyView struct {
-	cursor  map[uint8]queue.MessageID
-	back    map[uint8]*idHeap
-	purging queue.MessageID // ids up to it may be named by a purge in flight
+	cursor map[uint8]queue.MessageID
+	back   map[uint8]*idHeap
+	// purging: ids up to it may be named by the purge in entry purgedBy, which is
+	// not applied.
+	purging  queue.MessageID
+	purgedBy uint64
 }
 
 func (v *readyView) init() {
@@ -34,7 +37,12 @@ func (v *readyView) init() {
 	v.back = map[uint8]*idHeap{}
 }
 
+// putBack makes a message that was held ready again. Above the cursor it will be
+// met anyway.
 func (v *readyView) putBack(m queue.Message) {
+	if m.ID > v.cursor[m.Priority] {
+		return
+	}
 	h := v.back[m.Priority]
 	if h == nil {
 		h = &idHeap{}
@@ -68,7 +76,7 @@ func (v *readyView) peekLane(l *Leader, q *queue.Queue, p uint8) (queue.Message,
 	}
 	for {
 		m, ok := q.Next(p, v.cursor[p])
-		if !ok {
+		if !ok || m.ID > l.seen.tail {
 			return m, false
 		}
 		if l.reachable(m.ID) {
@@ -121,14 +129,14 @@ func (l *Leader) deliver() {
 		return
 	}
 	now := l.now()
-	mark := l.mark()
+	mark := l.seen.mark
 	for {
 		get := l.nextGet()
 		if get == nil && !l.consumers.anyCredit() {
 			return
 		}
 		msg, ok := l.ready.peek(l)
-		if !ok || msg.ID <= l.ready.purging && l.purgeInFlight() {
+		if !ok || msg.ID <= l.ready.purging {
 			l.answerEmptyGets(ok)
 			return
 		}
@@ -154,17 +162,9 @@ func (l *Leader) deliver() {
 	}
 }
 
-func (l *Leader) mark() (m queue.MessageID) {
-	l.replica.View(func(f *fsm.Machine) { m = f.Mark() })
-	return m
-}
-
 // reserve asks for the delivered mark to be raised past id in the next entry.
 func (l *Leader) reserve(id queue.MessageID) {
-	want := id
-	l.replica.View(func(f *fsm.Machine) {
-		want = max(want, min(f.Queue().Tail(), id+markReserve-1))
-	})
+	want := max(id, min(l.seen.tail, id+markReserve-1))
 	for _, p := range l.inFlight {
 		if p.mark >= id {
 			return
@@ -218,8 +218,8 @@ func (l *Leader) handOut(c *consumer, m queue.Message, item wire.Item) {
 	} else {
 		c.unacked++
 	}
-	l.out.deliver(c.peer, l.cfg.Queue, item)
-	l.consumers.spent(c)
+	l.out.deliver(c.peer, l.cfg.Queue, l.resyncNo(c.node), item)
+	l.consumers.changed(c)
 }
 
 func (l *Leader) hold(m queue.Message, node uint32, no wire.ConsumerNo) {
@@ -229,9 +229,7 @@ func (l *Leader) hold(m queue.Message, node uint32, no wire.ConsumerNo) {
 
 // ackAtOnce settles a delivery that nobody will acknowledge.
 func (l *Leader) ackAtOnce(m queue.Message) {
-	h := l.held[m.ID]
-	h.named = true
-	l.held[m.ID] = h
+	l.name(m.ID, l.held[m.ID])
 	if n := len(l.pending.commands); n > 0 {
 		if r, ok := l.pending.commands[n-1].(fsm.Return); ok && r.Kind == fsm.Ack {
 			r.Runs = appendRun(r.Runs, m.ID, m.Attempt)
@@ -240,6 +238,35 @@ func (l *Leader) ackAtOnce(m queue.Message) {
 		}
 	}
 	l.pending.add(fsm.Return{Kind: fsm.Ack, Runs: []fsm.Run{{First: m.ID, Count: 1, Attempt: m.Attempt}}}, false)
+}
+
+// name marks a hold whose end is proposed.
+func (l *Leader) name(id queue.MessageID, h hold) {
+	h.named = true
+	l.held[id] = h
+	l.named++
+}
+
+// letGo ends a hold.
+func (l *Leader) letGo(id queue.MessageID) {
+	h, ok := l.held[id]
+	if !ok {
+		return
+	}
+	l.release(h)
+	if h.named {
+		l.named--
+	}
+	l.limits.heldBytes -= int64(h.bytes)
+	delete(l.held, id)
+}
+
+// resyncNo is the number of a node's newest Resync.
+func (l *Leader) resyncNo(node uint32) uint64 {
+	if p := l.peers[node]; p != nil {
+		return p.resync
+	}
+	return 0
 }
 
 // release gives a hold's credit back to its consumer, once.
@@ -282,7 +309,7 @@ func (l *Leader) serveGet(g *wire.Get, m queue.Message, item wire.Item) {
 		l.ackAtOnce(m)
 	}
 	n, _ := l.readyNow()
-	l.out.send(from, &wire.Got{Queue: l.cfg.Queue, Req: g.Req, Found: true, Item: item, Remaining: uint32(max(0, n))})
+	l.out.send(from, &wire.Got{Queue: l.cfg.Queue, Req: g.Req, Resync: l.resyncNo(g.Origin.Node), Found: true, Item: item, Remaining: uint32(max(0, n))})
 }
 
 // answerEmptyGets tells waiting gets that nothing is ready. blocked means that
@@ -292,15 +319,6 @@ func (l *Leader) answerEmptyGets(blocked bool) {
 		return
 	}
 	for g := l.nextGet(); g != nil; g = l.nextGet() {
-		l.out.send(l.dropGet(g), &wire.Got{Queue: l.cfg.Queue, Req: g.Req})
+		l.out.send(l.dropGet(g), &wire.Got{Queue: l.cfg.Queue, Req: g.Req, Resync: l.resyncNo(g.Origin.Node)})
 	}
-}
-
-// purgeInFlight tells whether a purge may still be on its way through the log.
-func (l *Leader) purgeInFlight() bool {
-	if len(l.inFlight) > 0 {
-		return true
-	}
-	l.ready.purging = 0
-	return false
 }

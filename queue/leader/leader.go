@@ -34,6 +34,9 @@ type Config struct {
 	Log   Log
 	// Session is unique among all activations of this queue's leaders.
 	Session uint64
+	// After, if not nil, is closed when the session before on this node has ended:
+	// nothing of it may enter the log behind this one's first entry.
+	After <-chan struct{}
 	// Send passes a message to a node, in order, at most once, never blocking.
 	Send func(node string, m wire.Message)
 	// LiveNodes lists the nodes that are not known to be dead.
@@ -119,11 +122,20 @@ type Leader struct {
 	// may have been delivered by an earlier leader.
 	maybeDelivered queue.MessageID
 
+	// seen is the machine right after the newest entry whose result was handled:
+	// what counts here, because held and condemned messages belong to it. The
+	// machine itself may be further.
+	seen seen
+	// over: the session has failed, nothing more is done.
+	over bool
+
 	peers     map[uint32]*peer
 	transfers map[fsm.Source]*inbound
+	supply    supply // the transfers that wait for an entry
 	consumers consumers
 	ready     readyView
 	held      map[queue.MessageID]hold
+	named     int // how many of held are named
 	gets      []*wire.Get
 	getsFrom  map[*wire.Get]string
 	queries   []parkedQuery
@@ -133,6 +145,7 @@ type Leader struct {
 	flying    int // bytes in flight
 	mover     Mover
 	closing   closing
+	parked    parked
 	lease     lease
 	out       outbox
 	timer     *time.Timer
@@ -151,7 +164,7 @@ func Lead(r *Replica, cfg Config) *Leader {
 		getsFrom:  map[*wire.Get]string{},
 		timer:     time.NewTimer(time.Hour),
 	}
-	l.consumers.byKey = map[consumerKey]*consumer{}
+	l.consumers.init()
 	l.ready.init()
 	l.out.init()
 	r.leader.Store(l)
@@ -187,6 +200,13 @@ func (l *Leader) Receive(from string, m wire.Message) { l.post(received{from, m}
 // NodeGone tells that a node is confirmed dead or has a new incarnation.
 func (l *Leader) NodeGone(node uint32, incarnation uint64) { l.post(nodeGone{node, incarnation}) }
 
+// NodeUp tells that messages to a node may have been lost, or that it is alive
+// again.
+func (l *Leader) NodeUp(node string) { l.post(nodeUp{node}) }
+
+// Done is closed when the leader has ended.
+func (l *Leader) Done() <-chan struct{} { return l.done }
+
 // CatalogChanged tells that settings or topology may have changed.
 func (l *Leader) CatalogChanged() { l.post(catalogChanged{}) }
 
@@ -203,7 +223,10 @@ func (l *Leader) Propose(c fsm.Command, lazy bool, applied func()) {
 
 // The events of the inbox.
 type (
-	applied  struct{ res fsm.Result }
+	applied struct {
+		res  fsm.Result
+		seen seen
+	}
 	received struct {
 		from string
 		m    wire.Message
@@ -212,6 +235,7 @@ type (
 		node        uint32
 		incarnation uint64
 	}
+	nodeUp         struct{ id string }
 	catalogChanged struct{}
 	beginClose     struct{}
 	proposeFailed  struct{ err error }
@@ -238,6 +262,13 @@ func (l *Leader) post(e any) {
 func (l *Leader) run() {
 	defer close(l.done)
 	defer l.end()
+	if l.cfg.After != nil {
+		select {
+		case <-l.cfg.After:
+		case <-l.stop:
+			return
+		}
+	}
 	l.begin()
 	var events []any
 	for {
@@ -251,17 +282,24 @@ func (l *Leader) run() {
 		events, l.inbox = l.inbox, events[:0]
 		l.mu.Unlock()
 		for i, e := range events {
-			l.handle(e)
+			if !l.over {
+				l.handle(e)
+			}
 			events[i] = nil
 		}
-		l.step()
+		if !l.over {
+			l.step()
+		}
 	}
 }
 
-// end runs when the leader stops: its consumers' nodes will hear from the next
-// leader.
+// end runs when the leader stops. The nodes whose messages it took look for the
+// next leader: that one may not know of them.
 func (l *Leader) end() {
 	l.timer.Stop()
+	for _, p := range l.peers {
+		l.cfg.Send(p.id, &wire.NotLeader{Queue: l.cfg.Queue})
+	}
 	if l.mover != nil {
 		l.mover.Stop()
 	}
@@ -270,11 +308,14 @@ func (l *Leader) end() {
 func (l *Leader) handle(e any) {
 	switch e := e.(type) {
 	case applied:
+		l.seen = e.seen
 		l.onApplied(e.res)
 	case received:
 		l.onMessage(e.from, e.m)
 	case nodeGone:
 		l.onNodeGone(e.node, e.incarnation)
+	case nodeUp:
+		l.callRoll(e.id)
 	case catalogChanged:
 		l.onCatalogChanged()
 	case beginClose:
@@ -288,6 +329,7 @@ func (l *Leader) handle(e any) {
 		// The outcome of this and all later entries is unknown; this session is
 		// over. The host reports the end of leadership, or begins a new session.
 		l.cfg.Logger.Debug("proposal failed, session ends", "queue", l.cfg.Queue, "err", e.err)
+		l.over = true
 		l.Retire()
 		if l.cfg.Ended != nil {
 			l.cfg.Ended()
@@ -304,6 +346,8 @@ func (l *Leader) step() {
 		l.deliver()
 		l.expireDue()
 	}
+	l.limits.freshIDs = queue.IDRange{}
+	l.releaseParked()
 	l.serveQueries()
 	l.checkLease()
 	l.stepClosing()
@@ -339,17 +383,20 @@ func (l *Leader) onMessage(from string, m wire.Message) {
 	case *wire.Detach:
 		l.onDetach(from, m)
 	case *wire.Window:
-		l.onWindow(m)
+		l.onWindow(from, m)
 	case *wire.Get:
-		l.use()
-		l.peer(from, m.Origin)
-		l.gets = append(l.gets, m)
-		l.getsFrom[m] = from
+		if l.peer(from, m.Origin) != nil {
+			l.use()
+			l.gets = append(l.gets, m)
+			l.getsFrom[m] = from
+		}
 	case *wire.Query:
+		if l.peer(from, m.Origin) == nil {
+			return
+		}
 		if m.Use {
 			l.use()
 		}
-		l.peer(from, m.Origin)
 		l.queries = append(l.queries, parkedQuery{from, m})
 	case *wire.Transfer:
 		l.onTransfer(from, m)

@@ -17,6 +17,9 @@ type limits struct {
 	heldBytes               int64 // body bytes of held and condemned messages
 	condemned               map[queue.MessageID]uint32
 	freshIDs                queue.IDRange // enqueued by the entries of this step
+	// expireAt is the machine time at which due messages are looked for again: no
+	// message nobody holds is due before.
+	expireAt int64
 }
 
 func (m *limits) reload(l *Leader) {
@@ -48,11 +51,7 @@ func (m *limits) fresh(r queue.IDRange) {
 
 // readyNow counts messages nobody holds and no command names.
 func (l *Leader) readyNow() (n, bytes int64) {
-	l.replica.View(func(f *fsm.Machine) {
-		q := f.Queue()
-		n, bytes = int64(q.Len()), q.Bytes()
-	})
-	return n - int64(len(l.held)) - int64(len(l.limits.condemned)), bytes - l.limits.heldBytes
+	return l.seen.n - int64(len(l.held)) - int64(len(l.limits.condemned)), l.seen.bytes - l.limits.heldBytes
 }
 
 func (m *limits) over(n, bytes int64) bool {
@@ -77,13 +76,9 @@ func (m *limits) verdict(l *Leader, p fsm.Publish) fsm.Verdict {
 	return fsm.RefuseFull
 }
 
-func (l *Leader) outboxFull() (full bool) {
-	l.replica.View(func(f *fsm.Machine) {
-		o := f.Outbox()
-		full = l.limits.set.OutboxMax > 0 && int64(o.Len()) >= l.limits.set.OutboxMax ||
-			l.limits.set.OutboxMaxBytes > 0 && o.Bytes() >= l.limits.set.OutboxMaxBytes
-	})
-	return full
+func (l *Leader) outboxFull() bool {
+	s := &l.limits.set
+	return s.OutboxMax > 0 && l.seen.outboxN >= s.OutboxMax || s.OutboxMaxBytes > 0 && l.seen.outboxBytes >= s.OutboxMaxBytes
 }
 
 // full tells whether a transfer has to wait: the queue is at its limit already
@@ -121,7 +116,7 @@ func (l *Leader) enforceLimits() {
 	l.deliver()
 	n, bytes = l.readyNow()
 	var victims []queue.MessageID
-	for l.limits.over(n, bytes) {
+	for l.limits.over(n, bytes) && len(l.limits.condemned) < condemnedMax {
 		msg, ok := l.ready.peek(l)
 		if !ok {
 			break
@@ -146,54 +141,83 @@ func (l *Leader) enforceLimits() {
 // next.
 func (l *Leader) expireDue() {
 	now := l.now()
+	at := l.limits.expireAt
+	if at > now {
+		if at != math.MaxInt64 {
+			l.wake(time.Duration(min(at-now, expireSleepMax)) * time.Millisecond)
+		}
+		return
+	}
+	if len(l.limits.condemned) >= condemnedMax {
+		return // goes on when some of them are applied
+	}
 	var due []queue.Message
-	next := int64(0)
+	next := int64(math.MaxInt64)
 	l.replica.View(func(f *fsm.Machine) {
-		at, ok := f.Queue().NextExpiry()
-		if !ok {
+		q := f.Queue()
+		if first, ok := q.NextExpiry(); !ok || first > now {
+			if ok {
+				next = first
+			}
 			return
 		}
-		if at > now {
-			next = at
-			return
-		}
-		f.Queue().Due(now, func(m queue.Message) bool {
+		q.Due(now, func(m queue.Message) bool {
 			if l.reachable(m.ID) {
 				due = append(due, m)
 			}
 			return len(due) < expireMax
 		})
-		if len(due) == 0 {
-			next = nextAfter(f.Queue(), now)
+		if len(due) == expireMax {
+			next = now
+		} else if after := q.NextExpiryAfter(now); after > 0 {
+			next = after
 		}
 	})
-	l.limits.freshIDs = queue.IDRange{}
+	l.limits.expireAt = next
 	if len(due) > 0 {
 		l.nameExpired(due)
-		l.wake(expireGap)
-		return
 	}
-	if next > 0 {
-		l.wake(time.Duration(next-now) * time.Millisecond)
+	switch {
+	case next <= now:
+		l.wake(expireGap)
+	case next != math.MaxInt64:
+		l.wake(time.Duration(min(next-now, expireSleepMax)) * time.Millisecond)
 	}
 }
 
-// nextAfter finds the first instant after now; all that is due before is held.
-func nextAfter(q *queue.Queue, now int64) (next int64) {
-	q.Due(math.MaxInt64, func(m queue.Message) bool {
-		if m.ExpiresAt <= now {
-			return true
+// expiring brings the time of the next look forward for messages that came in.
+func (l *Leader) expiring(r queue.IDRange) {
+	if r.First > r.Last {
+		return
+	}
+	l.replica.View(func(f *fsm.Machine) {
+		q := f.Queue()
+		if _, any := q.NextExpiry(); !any {
+			return
 		}
-		next = m.ExpiresAt
-		return false
+		for id := r.First; id <= r.Last; id++ {
+			if m, ok := q.Get(id); ok {
+				l.mayExpire(m)
+			}
+		}
 	})
-	return next
+}
+
+// mayExpire is called for a message that nobody holds any more.
+func (l *Leader) mayExpire(m queue.Message) {
+	if m.ExpiresAt != 0 {
+		l.limits.expireAt = min(l.limits.expireAt, m.ExpiresAt)
+	}
 }
 
 // Bounds of expiry: one command's messages, and the pause between two.
 const (
 	expireMax = 4096
 	expireGap = time.Millisecond
+	// expireSleepMax (ms) keeps durations far from overflow.
+	expireSleepMax = int64(time.Hour / time.Millisecond)
+	// condemnedMax bounds the messages that are named and not yet gone.
+	condemnedMax = 4 * expireMax
 )
 
 // nameExpired condemns the messages in (expiry, id) order, which is the order
@@ -241,11 +265,7 @@ func (l *Leader) onRemoved(ranges []queue.IDRange) {
 }
 
 func (l *Leader) forget(id queue.MessageID) {
-	if h, ok := l.held[id]; ok {
-		l.release(h)
-		l.limits.heldBytes -= int64(h.bytes)
-		delete(l.held, id)
-	}
+	l.letGo(id)
 	if b, ok := l.limits.condemned[id]; ok {
 		l.limits.heldBytes -= int64(b)
 		delete(l.limits.condemned, id)
@@ -256,10 +276,15 @@ func (l *Leader) forget(id queue.MessageID) {
 func (l *Leader) onReturned(ranges []queue.IDRange) {
 	for _, r := range ranges {
 		for id := r.First; id <= r.Last; id++ {
-			l.forget(id)
 			l.replica.View(func(f *fsm.Machine) {
-				if m, ok := f.Queue().Get(id); ok {
+				m, ok := f.Queue().Get(id)
+				if h, held := l.held[id]; held && ok && h.attempt == m.Attempt {
+					return // returned unheld, and delivered again already
+				}
+				l.forget(id)
+				if ok {
 					l.ready.putBack(m)
+					l.mayExpire(m)
 				}
 			})
 		}

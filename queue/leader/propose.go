@@ -81,12 +81,21 @@ func (l *Leader) propose() {
 
 func (l *Leader) pendingBytes() (n int) {
 	for _, p := range l.peers {
-		n += p.bytes + len(p.pending)
+		if len(p.pending) > 0 && !l.purgeWaits(p, 0) {
+			n += p.bytes + len(p.pending)
+		}
 	}
-	for _, t := range l.transfers {
-		n += t.bytes
+	return n + l.supply.bytes
+}
+
+// purgeWaits tells whether a pending operation is a purge that has to wait until all
+// earlier ones of its node are applied: it removes what they have enqueued.
+func (l *Leader) purgeWaits(p *peer, i int) bool {
+	if _, ok := p.pending[i].(fsm.Purge); !ok {
+		return false
 	}
-	return n
+	seq := p.next - uint64(len(p.pending)) + uint64(i)
+	return l.watermark(p.origin) < seq-1
 }
 
 func (l *Leader) proposeOne() {
@@ -97,9 +106,7 @@ func (l *Leader) proposeOne() {
 	for _, node := range l.peerOrder() {
 		room = l.takeStream(&e, &p, l.peers[node], room)
 	}
-	for s, t := range l.transfers {
-		room = l.takeTransfers(&e, &p, s, t, room)
-	}
+	room = l.takeSupply(&e, &p, room)
 	if p.publishes > 0 && l.consumers.anyCredit() {
 		e.MarkSelf = true
 	}
@@ -111,7 +118,7 @@ func (l *Leader) proposeOne() {
 func (l *Leader) peerOrder() []uint32 {
 	nodes := make([]uint32, 0, len(l.peers))
 	for n, p := range l.peers {
-		if len(p.pending) > 0 {
+		if len(p.pending) > 0 && !l.purgeWaits(p, 0) {
 			nodes = append(nodes, n)
 		}
 	}
@@ -130,7 +137,7 @@ func (l *Leader) takeStream(e *fsm.Entry, p *proposal, from *peer, room int) int
 		return room
 	}
 	n, size := 0, 0
-	for n < len(from.pending) && (n == 0 || size+opBytes(from.pending[n]) <= room) {
+	for n < len(from.pending) && (n == 0 || size+opBytes(from.pending[n]) <= room) && (n == 0 || !l.purgeWaits(from, n)) {
 		size += opBytes(from.pending[n])
 		n++
 	}
@@ -192,9 +199,13 @@ func (l *Leader) onApplied(r fsm.Result) {
 	if l.phase == phaseOpen {
 		return
 	}
+	if r.Session == l.cfg.Session && r.Ordinal >= l.ready.purgedBy {
+		l.ready.purging = 0
+	}
 	l.onRemoved(r.Removed)
 	l.onReturned(r.Returned)
 	l.limits.fresh(r.Enqueued)
+	l.expiring(r.Enqueued)
 	for _, s := range r.Streams {
 		l.answer(s)
 	}
@@ -206,5 +217,8 @@ func (l *Leader) onApplied(r fsm.Result) {
 	}
 	if r.SettingsSet {
 		l.limits.reload(l)
+	}
+	if r.Closed {
+		l.closing.closed = true
 	}
 }

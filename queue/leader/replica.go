@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/warrenmq/warren/fsm"
+	"github.com/warrenmq/warren/queue"
 )
 
 // Replica is the machine of one queue on one node. Its mutex serialises apply
@@ -25,9 +26,29 @@ func NewReplica() *Replica { return &Replica{machine: fsm.New()} }
 func (r *Replica) Apply(index uint64, data []byte) {
 	r.mu.Lock()
 	res := r.machine.Apply(index, data)
+	l := r.leader.Load()
+	var s seen
+	if l != nil {
+		s = look(r.machine)
+	}
 	r.mu.Unlock()
-	if l := r.leader.Load(); l != nil {
-		l.post(applied{res})
+	if l != nil {
+		l.post(applied{res, s})
+	}
+}
+
+// seen is what the leader reads of a machine most often.
+type seen struct {
+	n, bytes             int64 // live messages and their body bytes
+	tail, mark           queue.MessageID
+	outboxN, outboxBytes int64
+}
+
+func look(m *fsm.Machine) seen {
+	q, o := m.Queue(), m.Outbox()
+	return seen{
+		n: int64(q.Len()), bytes: q.Bytes(), tail: q.Tail(), mark: m.Mark(),
+		outboxN: int64(o.Len()), outboxBytes: o.Bytes(),
 	}
 }
 

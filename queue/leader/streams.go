@@ -18,6 +18,8 @@ type peer struct {
 	answered uint64
 	pending  []fsm.Op
 	bytes    int
+	// resync is the No of the newest Resync, 0 before the first.
+	resync uint64
 }
 
 // peer finds or begins the stream of an origin. It returns nil for an
@@ -128,8 +130,7 @@ func (l *Leader) settling(p *peer, s fsm.Settle) []fsm.Run {
 				continue
 			}
 			l.release(h)
-			h.named = true
-			l.held[id] = h
+			l.name(id, h)
 			kept = appendRun(kept, id, r.Attempt)
 		}
 	}
@@ -155,8 +156,8 @@ func appendID(ids []queue.IDRange, id queue.MessageID) []queue.IDRange {
 	return append(ids, queue.IDRange{First: id, Last: id})
 }
 
-// purge names every message but the held ones. What is in flight stays: a
-// purge sees what was applied when it was proposed.
+// purge names every message but the held ones: it sees what is applied now, and with
+// it everything its node sent before.
 func (l *Leader) purge() fsm.Purge {
 	var up queue.MessageID
 	l.replica.View(func(m *fsm.Machine) { up = m.Queue().Tail() })
@@ -171,7 +172,7 @@ func (l *Leader) purge() fsm.Purge {
 	for _, id := range except {
 		p.Except = appendID(p.Except, id)
 	}
-	l.ready.purging = max(l.ready.purging, up)
+	l.ready.purging, l.ready.purgedBy = max(l.ready.purging, up), l.ordinal+1
 	return p
 }
 
@@ -182,6 +183,7 @@ func (l *Leader) onNodeGone(node uint32, incarnation uint64) {
 		return
 	}
 	l.dropNode(p.origin)
+	l.callRoll(p.id) // in case it lives after all
 }
 
 // dropNode takes back everything a dead process held and forgets its
@@ -223,8 +225,8 @@ func (l *Leader) takeBack(ids []queue.MessageID, kind fsm.SettleKind) {
 	r := fsm.Return{Kind: kind}
 	for _, id := range ids {
 		h := l.held[id]
-		h.named = true
-		l.held[id] = h
+		l.release(h)
+		l.name(id, h)
 		r.Runs = appendRun(r.Runs, id, h.attempt)
 	}
 	l.pending.add(r, false)

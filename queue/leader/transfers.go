@@ -24,8 +24,7 @@ func (l *Leader) onTransfer(from string, m *wire.Transfer) {
 	}
 	s := m.In.Source
 	if l.closing.closed {
-		l.answerTransfer(fsm.TransferResult{Source: s, UpTo: l.sourceWatermark(s), Gone: true})
-		l.replyTo(s, from)
+		l.sendTransferAnswer(&inbound{from: from}, &wire.TransferAnswer{Source: s.Queue, Epoch: s.Epoch, UpTo: l.sourceWatermark(s), Gone: true})
 		return
 	}
 	t := l.transfers[s]
@@ -41,15 +40,21 @@ func (l *Leader) onTransfer(from string, m *wire.Transfer) {
 	end := m.In.First + uint64(len(m.In.Items))
 	switch {
 	case m.In.First > t.next:
-		l.sendTransferAnswer(t, &wire.TransferAnswer{Source: s.Queue, Epoch: s.Epoch, UpTo: t.next - 1, Gap: true})
+		// UpTo is what is committed: the source forgets up to there. What is pending
+		// here comes twice then, and is trimmed.
+		l.sendTransferAnswer(t, &wire.TransferAnswer{Source: s.Queue, Epoch: s.Epoch, UpTo: l.sourceWatermark(s), Gap: true})
 	case end <= t.next:
 		l.sendTransferAnswer(t, &wire.TransferAnswer{Source: s.Queue, Epoch: s.Epoch, UpTo: l.sourceWatermark(s)})
 	case l.full():
 		l.sendTransferAnswer(t, &wire.TransferAnswer{Source: s.Queue, Epoch: s.Epoch, UpTo: l.sourceWatermark(s), Full: true})
 	default:
 		items := m.In.Items[t.next-m.In.First:]
+		if len(t.pending) == 0 {
+			l.supply.sources = append(l.supply.sources, s)
+		}
 		for _, it := range items {
 			t.bytes += transferBytes(it)
+			l.supply.bytes += transferBytes(it)
 		}
 		t.pending = append(t.pending, items...)
 		t.next = end
@@ -59,6 +64,27 @@ func (l *Leader) onTransfer(from string, m *wire.Transfer) {
 func (l *Leader) sourceWatermark(s fsm.Source) (seq uint64) {
 	l.replica.View(func(m *fsm.Machine) { seq, _ = m.SourceWatermark(s) })
 	return seq
+}
+
+// supply names the sources whose transfers wait for an entry, in the order of their
+// coming, and counts the bytes.
+type supply struct {
+	sources []fsm.Source
+	bytes   int
+}
+
+// takeSupply moves waiting dead letters into the entry. A source may be named that has
+// none left.
+func (l *Leader) takeSupply(e *fsm.Entry, p *proposal, room int) int {
+	rest := l.supply.sources[:0]
+	for _, s := range l.supply.sources {
+		t := l.transfers[s]
+		if room = l.takeTransfers(e, p, s, t, room); len(t.pending) > 0 {
+			rest = append(rest, s)
+		}
+	}
+	l.supply.sources = rest
+	return room
 }
 
 // takeTransfers moves dead letters of one source into the entry.
@@ -78,18 +104,11 @@ func (l *Leader) takeTransfers(e *fsm.Entry, p *proposal, s fsm.Source, t *inbou
 	})
 	t.pending = t.pending[n:]
 	t.bytes -= size
+	l.supply.bytes -= size
 	if len(t.pending) == 0 {
 		t.pending, t.bytes = nil, 0
 	}
 	return room - size
-}
-
-func (l *Leader) replyTo(s fsm.Source, from string) {
-	if t := l.transfers[s]; t != nil {
-		t.from = from
-		return
-	}
-	l.transfers[s] = &inbound{from: from, next: l.sourceWatermark(s) + 1}
 }
 
 // answerTransfer tells a source what applying its transfers did.
@@ -99,6 +118,7 @@ func (l *Leader) answerTransfer(r fsm.TransferResult) {
 		return
 	}
 	if r.Gap || r.Unknown {
+		l.supply.bytes -= t.bytes
 		t.next, t.pending, t.bytes = r.UpTo+1, nil, 0
 	}
 	l.sendTransferAnswer(t, &wire.TransferAnswer{

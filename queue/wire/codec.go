@@ -327,7 +327,7 @@ func (i *Item) read(d *reader) {
 }
 
 func (m *Got) append(b []byte) []byte {
-	b = putBool(putU(b, m.Queue, m.Req), m.Found)
+	b = putBool(putU(b, m.Queue, m.Req, m.Resync), m.Found)
 	if m.Found {
 		b = m.Item.append(b)
 	}
@@ -335,7 +335,7 @@ func (m *Got) append(b []byte) []byte {
 }
 
 func (m *Got) read(d *reader) {
-	m.Queue, m.Req, m.Found = d.u64(), d.u64(), d.bool()
+	m.Queue, m.Req, m.Resync, m.Found = d.u64(), d.u64(), d.u64(), d.bool()
 	if m.Found {
 		m.Item.read(d)
 	}
@@ -360,7 +360,7 @@ func (m *Status) read(d *reader) {
 }
 
 func (m *Deliver) append(b []byte) []byte {
-	b = putU(b, m.Queue, uint64(len(m.Items)))
+	b = putU(b, m.Queue, m.Resync, uint64(len(m.Items)))
 	for i := range m.Items {
 		b = m.Items[i].append(b)
 	}
@@ -368,7 +368,7 @@ func (m *Deliver) append(b []byte) []byte {
 }
 
 func (m *Deliver) read(d *reader) {
-	m.Queue = d.u64()
+	m.Queue, m.Resync = d.u64(), d.u64()
 	m.Items = make([]Item, d.count())
 	for i := range m.Items {
 		m.Items[i].read(d)
@@ -399,7 +399,7 @@ func (m *RollCall) append(b []byte) []byte { return putU(b, m.Queue, m.Session) 
 func (m *RollCall) read(d *reader)         { m.Queue, m.Session = d.u64(), d.u64() }
 
 func (m *Resync) append(b []byte) []byte {
-	b = putU(putOrigin(putU(b, m.Queue, m.Session), m.Origin), uint64(len(m.Consumers)))
+	b = putU(putOrigin(putU(b, m.Queue, m.Session, m.No), m.Origin), uint64(len(m.Consumers)))
 	for i := range m.Consumers {
 		b = m.Consumers[i].append(b)
 	}
@@ -411,7 +411,7 @@ func (m *Resync) append(b []byte) []byte {
 }
 
 func (m *Resync) read(d *reader) {
-	m.Queue, m.Session, m.Origin = d.u64(), d.u64(), d.origin()
+	m.Queue, m.Session, m.No, m.Origin = d.u64(), d.u64(), d.u64(), d.origin()
 	m.Consumers = make([]Consumer, d.count())
 	for i := range m.Consumers {
 		m.Consumers[i].read(d)

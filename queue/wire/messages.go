@@ -84,10 +84,12 @@ type Get struct {
 	After  uint64
 }
 
-// Got answers Get; Found false means the queue had nothing ready.
+// Got answers Get; Found false means the queue had nothing ready. Resync is as in
+// Deliver.
 type Got struct {
 	Queue     uint64
 	Req       uint64
+	Resync    uint64
 	Found     bool
 	Item      Item
 	Remaining uint32
@@ -122,10 +124,13 @@ type Item struct {
 	Message     []byte // fsm.EncodeMessage's output
 }
 
-// Deliver carries deliveries to the consumers of one node.
+// Deliver carries deliveries to the consumers of one node. Resync is the No of the
+// newest Resync the leader had from the node: a node drops deliveries that are older
+// than its newest Resync, because that one did not name them and they are ready again.
 type Deliver struct {
-	Queue uint64
-	Items []Item
+	Queue  uint64
+	Resync uint64
+	Items  []Item
 }
 
 // Answer tells a node how far its stream was applied.
@@ -140,7 +145,8 @@ type Answer struct {
 }
 
 // NotLeader is sent back for a message that reached a node that does not lead
-// the queue. Hint is the leader it knows of, or "".
+// the queue, and by a leader that ends to the nodes whose messages it took. Hint is the
+// leader it knows of, or "".
 type NotLeader struct {
 	Queue uint64
 	Hint  string
@@ -161,10 +167,12 @@ type Hold struct {
 }
 
 // Resync tells a leader all of a node's consumers of the queue and what they
-// hold; it replaces what the leader knew. Session is the RollCall's, or 0.
+// hold; it replaces what the leader knew. Session is the RollCall's, or 0. No counts
+// the Resyncs of the node's stream, to whatever leader, from 1.
 type Resync struct {
 	Queue     uint64
 	Session   uint64
+	No        uint64
 	Origin    fsm.Origin
 	Consumers []Consumer
 	Held      []Hold
