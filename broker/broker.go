@@ -62,6 +62,7 @@ type Broker struct {
 	leaders map[uint64]string // last known leaders of queues
 	lost    map[lostKey]uint64
 	trouble map[*stream]struct{}
+	watched map[*stream]struct{}
 	wake    chan struct{}
 
 	ctx    context.Context
@@ -78,7 +79,10 @@ type lostKey struct {
 
 var errQueueGone = errors.New("broker: queue is gone")
 
-const retryEvery = 20 * time.Millisecond
+const (
+	retryEvery = 20 * time.Millisecond
+	watchEvery = 250 * time.Millisecond
+)
 
 // New returns a broker over an open catalog. Start begins its work.
 func New(cfg Config, cat Catalog) *Broker {
@@ -86,10 +90,10 @@ func New(cfg Config, cat Catalog) *Broker {
 		cfg: cfg, cat: cat, started: time.Now(), clock: newNodeClock(),
 		streams: map[uint64]*stream{}, conns: map[*Conn]struct{}{},
 		leaders: map[uint64]string{}, lost: map[lostKey]uint64{},
-		trouble: map[*stream]struct{}{}, wake: make(chan struct{}, 1),
+		trouble: map[*stream]struct{}{}, watched: map[*stream]struct{}{}, wake: make(chan struct{}, 1),
 	}
 	b.ctx, b.cancel = context.WithCancel(context.Background())
-	b.hub = &hub{origin: b.origin, send: b.send, locate: b.locate, trouble: b.troubled}
+	b.hub = &hub{origin: b.origin, send: b.send, locate: b.locate, trouble: b.troubled, watch: b.watch}
 	b.queues = newQueues(b)
 	return b
 }
@@ -118,13 +122,19 @@ func (b *Broker) origin() fsm.Origin {
 	return fsm.Origin{}
 }
 
-// stream returns the node's stream for a queue.
+// stream returns the node's stream for a queue. One made for a queue that has left
+// the catalog meanwhile is closed.
 func (b *Broker) stream(q *catalog.Queue) *stream {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s := b.streams[q.ID]
 	if s == nil {
 		s = newStream(b.hub, q.ID, q.Name)
+		// A later removal finds the stream; an earlier one shows in the view.
+		if v := b.cat.View(); v.Revision() >= q.ID && v.QueueByID(q.ID) == nil {
+			s.gone = true
+			return s
+		}
 		b.streams[q.ID] = s
 	}
 	return s
@@ -210,7 +220,7 @@ func (b *Broker) toStream(from string, m wire.Message) {
 		return
 	case *wire.NotLeader:
 		b.mu.Lock()
-		if b.leaders[m.Queue] == from {
+		if known := b.leaders[m.Queue]; known == from || known == "" {
 			b.leaders[m.Queue] = m.Hint
 		}
 		b.mu.Unlock()
@@ -240,7 +250,9 @@ func (b *Broker) toStream(from string, m wire.Message) {
 // rollCall answers a new leader for this node, with or without a stream.
 func (b *Broker) rollCall(from string, m *wire.RollCall) {
 	b.mu.Lock()
-	b.leaders[m.Queue] = from
+	if b.cat.View().QueueByID(m.Queue) != nil {
+		b.leaders[m.Queue] = from
+	}
 	s := b.streams[m.Queue]
 	b.mu.Unlock()
 	if s != nil {
@@ -250,16 +262,19 @@ func (b *Broker) rollCall(from string, m *wire.RollCall) {
 	b.send(from, &wire.Resync{Queue: m.Queue, Session: m.Session, Origin: b.origin()})
 }
 
-// locate names a node to try as a queue's leader.
+// locate names a node to try as a queue's leader: what is known of it at even
+// attempts, the members in turn at odd ones, because what is known may be wrong.
 func (b *Broker) locate(queue uint64, attempt int) string {
-	if node := b.queues.leaderOf(queue); node != "" {
-		return node
-	}
 	b.mu.Lock()
 	known := b.leaders[queue]
 	b.mu.Unlock()
-	if known != "" && attempt%2 == 0 && b.cfg.Alive(known) {
-		return known
+	if attempt%2 == 0 {
+		if node := b.queues.leaderOf(queue); node != "" {
+			return node
+		}
+		if known != "" && b.cfg.Alive(known) {
+			return known
+		}
 	}
 	q := b.cat.View().QueueByID(queue)
 	if q == nil || len(q.Members) == 0 {
@@ -269,7 +284,7 @@ func (b *Broker) locate(queue uint64, attempt int) string {
 		return string(q.Preferred)
 	}
 	for i := range q.Members {
-		node := string(q.Members[(attempt+i)%len(q.Members)])
+		node := string(q.Members[(attempt/2+i)%len(q.Members)])
 		if b.cfg.Alive(node) {
 			return node
 		}
@@ -291,6 +306,38 @@ func (b *Broker) troubled(s *stream) {
 	b.poke()
 }
 
+// watch asks the retry loop to look for overdue answers of a stream.
+func (b *Broker) watch(s *stream) {
+	b.mu.Lock()
+	b.watched[s] = struct{}{}
+	first := len(b.watched) == 1
+	b.mu.Unlock()
+	if first {
+		b.poke()
+	}
+}
+
+// lookAfter calls overdue of every watched stream and reports whether any is left.
+func (b *Broker) lookAfter() bool {
+	b.mu.Lock()
+	list := make([]*stream, 0, len(b.watched))
+	for s := range b.watched {
+		list = append(list, s)
+		delete(b.watched, s)
+	}
+	b.mu.Unlock()
+	for _, s := range list {
+		if s.overdue() {
+			b.mu.Lock()
+			b.watched[s] = struct{}{}
+			b.mu.Unlock()
+		}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.watched) > 0
+}
+
 func (b *Broker) poke() {
 	select {
 	case b.wake <- struct{}{}:
@@ -298,21 +345,40 @@ func (b *Broker) poke() {
 	}
 }
 
-// retryLoop looks after streams without a leader and nodes that missed a
-// message; it sleeps while there are none.
+// retryLoop looks after streams without a leader or an answer and nodes that missed
+// a message; it sleeps while there are none.
 func (b *Broker) retryLoop() {
+	var watching bool
+	var tried, looked time.Time
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
 	for {
 		select {
 		case <-b.ctx.Done():
 			return
 		case <-b.wake:
+		case <-timer.C:
 		}
-		for b.retryAll() {
-			select {
-			case <-b.ctx.Done():
-				return
-			case <-time.After(retryEvery):
-			}
+		// Trouble that is new may be helped at once, but each try pokes again.
+		if left := retryEvery - time.Since(tried); left > 0 {
+			timer.Reset(left)
+			continue
+		}
+		again := b.retryAll()
+		tried = time.Now()
+		if tried.Sub(looked) >= watchEvery {
+			watching = b.lookAfter()
+			looked = tried
+		} else {
+			watching = true
+		}
+		switch {
+		case again:
+			timer.Reset(retryEvery)
+		case watching:
+			timer.Reset(watchEvery)
+		default:
+			timer.Stop()
 		}
 	}
 }
@@ -359,8 +425,10 @@ func (b *Broker) fromLeader(session uint64, node string, m wire.Message) {
 	b.poke()
 }
 
-// PeerUp tells that the link to a node was made anew.
+// PeerUp tells that the link to a node was made anew: what was on its way there, to
+// a leader or from one, may be lost.
 func (b *Broker) PeerUp(node string) {
+	b.queues.eachLeader(func(l leaderHandle) { l.NodeUp(node) })
 	for _, s := range b.allStreams() {
 		s.peerUp(node)
 	}

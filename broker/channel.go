@@ -135,7 +135,7 @@ func (ch *Channel) Consume(ctx context.Context, spec Consume) (*Consumer, error)
 		s.mu.Lock()
 		delete(s.consumers, c.no)
 		s.mu.Unlock()
-		if errors.Is(err, context.DeadlineExceeded) {
+		if isTimeout(err) {
 			s.tell(&wire.Detach{Queue: s.id, Origin: s.hub.origin(), No: c.no})
 		}
 		return nil, ch.conn.queueError(err, spec.Queue)
@@ -164,10 +164,14 @@ func (c *Consumer) Cancel(ctx context.Context) error {
 	s.mu.Lock()
 	delete(s.consumers, c.no)
 	s.mu.Unlock()
-	if errors.Is(err, errQueueGone) || errors.Is(err, context.DeadlineExceeded) {
-		return nil // the next leader will not be told of it
+	if errors.Is(err, errQueueGone) || isTimeout(err) {
+		return nil // a leader that still knows it hears otherwise when it delivers
 	}
 	return err
+}
+
+func isTimeout(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
 // Written tells that deliveries were written to the client; the leader gets
@@ -193,8 +197,8 @@ func (c *Consumer) Written(messages, bytes int) {
 func (s *stream) tell(m wire.Message) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.leader != "" {
-		s.hub.send(s.leader, m)
+	if s.leader != "" && !s.hub.send(s.leader, m) {
+		s.lostLocked()
 	}
 }
 
@@ -211,7 +215,8 @@ func (ch *Channel) Get(ctx context.Context, name string, noAck bool) (d *Deliver
 	defer cancel()
 	no := b.numbers.Add(1)
 	reply, err := s.ask(ctx, no, func(after uint64) wire.Message {
-		return &wire.Get{Queue: s.id, Origin: s.hub.origin(), Req: no, NoAck: noAck, After: after}
+		// The node acknowledges what it has got, so that nothing is lost on the way.
+		return &wire.Get{Queue: s.id, Origin: s.hub.origin(), Req: no, After: after}
 	})
 	if err != nil {
 		return nil, 0, ch.conn.queueError(err, name)
@@ -219,6 +224,10 @@ func (ch *Channel) Get(ctx context.Context, name string, noAck bool) (d *Deliver
 	got, ok := reply.(*wire.Got)
 	if !ok || !got.Found {
 		return nil, 0, nil
+	}
+	if noAck {
+		s.settle(fsm.Ack, got.Item.ID, got.Item.Attempt)
+		s.flush()
 	}
 	d, err = s.delivery(nil, &got.Item)
 	if err != nil {
@@ -291,7 +300,12 @@ func (s *stream) returnAll(ch *Channel) {
 // deliver takes deliveries from the leader and hands them to their channels.
 func (s *stream) deliver(m *wire.Deliver) {
 	out := make([]*Delivery, 0, len(m.Items))
+	var strange wire.ConsumerNo
 	s.mu.Lock()
+	if m.Resync != s.resyncs || s.gone {
+		s.mu.Unlock()
+		return // the leader was told that these are not here
+	}
 	for i := range m.Items {
 		it := &m.Items[i]
 		c := s.consumers[it.No]
@@ -306,6 +320,7 @@ func (s *stream) deliver(m *wire.Deliver) {
 				// Its channel is closed. A delivery nobody saw is not a failed
 				// attempt.
 				s.settleLocked(fsm.RequeueCounted, it.ID, it.Attempt)
+				strange = it.No
 				continue
 			}
 			h.ch = c.ch
@@ -318,6 +333,10 @@ func (s *stream) deliver(m *wire.Deliver) {
 		out = append(out, d)
 	}
 	s.flushLocked()
+	if strange != 0 && s.leader != "" {
+		// Its end has not reached the leader, or did so behind these.
+		s.hub.send(s.leader, &wire.Detach{Queue: s.id, Origin: s.hub.origin(), No: strange})
+	}
 	s.mu.Unlock()
 	for _, d := range out {
 		d.Consumer.ch.sink.Deliver(d)
@@ -345,23 +364,16 @@ func (s *stream) delivery(c *Consumer, it *wire.Item) (*Delivery, error) {
 func (s *stream) got(m *wire.Got) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r := s.requests[m.Req]
-	get, _ := requestGet(r)
-	if m.Found && (get == nil || !get.NoAck) {
+	if m.Resync != s.resyncs || s.gone {
+		return // the leader was told that it is not here, and asked again
+	}
+	if m.Found {
 		s.held[m.Item.ID] = &holding{attempt: m.Item.Attempt}
 	}
 	if !s.repliedLocked(m.Req, m) && m.Found {
 		s.settleLocked(fsm.RequeueCounted, m.Item.ID, m.Item.Attempt)
 		s.flushLocked()
 	}
-}
-
-func requestGet(r *request) (*wire.Get, bool) {
-	if r == nil {
-		return nil, false
-	}
-	g, ok := r.m.(*wire.Get)
-	return g, ok
 }
 
 // attachedMsg takes the answer to an attach.
@@ -418,7 +430,6 @@ func (s *stream) purge(ctx context.Context, timeout time.Duration) (uint64, erro
 	}
 	s.append(pendingOp{op: fsm.Purge{}, bytes: 64, result: result})
 	s.flushLocked()
-	s.hub.trouble(s)
 	s.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

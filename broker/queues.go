@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"iter"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -64,6 +65,7 @@ type hosted struct {
 	leaderID string
 	term     uint64
 	sessions uint64
+	ended    <-chan struct{} // closed when the session before has ended
 	removed  bool
 	// leadsEarly: leadership came before the log was known.
 	leadsEarly bool
@@ -330,7 +332,7 @@ func (h *hosted) activate() {
 	h.sessions++
 	session := h.term<<20 | h.sessions&(1<<20-1)
 	h.leads = leader.Lead(h.replica, leader.Config{
-		Queue: h.id, Log: h.log, Session: session,
+		Queue: h.id, Log: h.log, Session: session, After: h.ended,
 		Send:            func(node string, m wire.Message) { h.send(session, node, m) },
 		LiveNodes:       b.liveNodes,
 		Now:             b.clock.now,
@@ -356,7 +358,7 @@ func (h *hosted) retire() {
 	if l == nil {
 		return
 	}
-	h.leads = nil
+	h.leads, h.ended = nil, l.Done()
 	l.Retire()
 	h.qs.retired.Go(l.Stop)
 }
@@ -391,7 +393,12 @@ func (h *hosted) settings() (s queue.Settings, revision uint64, vhost, name stri
 func (h *hosted) send(session uint64, node string, m wire.Message) {
 	b := h.qs.b
 	if node == "" {
-		if node = b.locate(m.QueueID(), 0); node == "" {
+		// It is said again until it is answered, to other members too.
+		attempt := 0
+		if rand.IntN(3) == 0 {
+			attempt = 1 + rand.IntN(8)
+		}
+		if node = b.locate(m.QueueID(), attempt); node == "" {
 			return
 		}
 	}
@@ -449,6 +456,7 @@ func (h *hosted) propose(c catalog.Command, what string) {
 
 func (h *hosted) startMover(l *leader.Leader) leader.Mover {
 	b := h.qs.b
+	tries := map[uint64]int{} // used by the mover's goroutine only
 	return mover.Start(mover.Config{
 		Queue: h.id,
 		View:  h.replica.View,
@@ -460,13 +468,16 @@ func (h *hosted) startMover(l *leader.Leader) leader.Mover {
 		},
 		Exists: func(id uint64) bool { return b.cat.View().QueueByID(id) != nil },
 		Send: func(m *wire.Transfer) {
-			if node := b.locate(m.Target, 0); node != "" {
+			if node := b.locate(m.Target, tries[m.Target]); node != "" {
 				b.send(node, m)
 			}
 		},
-		Relocate: b.forgetLeader,
-		Propose:  l.Propose,
-		Logger:   b.cfg.Logger,
+		Relocate: func(target uint64) {
+			b.forgetLeader(target)
+			tries[target]++
+		},
+		Propose: l.Propose,
+		Logger:  b.cfg.Logger,
 	})
 }
 

@@ -48,6 +48,11 @@ type stream struct {
 	requests  map[uint64]*request
 	gone      bool
 	tried     int // members tried in vain
+	// resyncs numbers the Resyncs sent: deliveries that answer an older one are not
+	// this node's any more.
+	resyncs uint64
+	session uint64 // the newest that has called the roll
+	watched bool   // the broker looks for a missing answer
 }
 
 // pendingOp is an operation whose outcome is not known.
@@ -82,8 +87,10 @@ type hub struct {
 	// locate names a node to try: the leader if this node knows it, else a
 	// member, a different one for each attempt. "" if there is none.
 	locate func(queue uint64, attempt int) string
-	// trouble asks for retry to be called soon.
+	// trouble asks for retry to be called soon, watch for overdue now and then, both
+	// until they report false.
 	trouble func(*stream)
+	watch   func(*stream)
 }
 
 func newStream(h *hub, id uint64, name string) *stream {
@@ -97,14 +104,24 @@ func newStream(h *hub, id uint64, name string) *stream {
 
 // append adds an operation; it is sent by the next flush.
 func (s *stream) append(p pendingOp) (seq uint64) {
-	if len(s.ops) == 0 {
-		s.progress = time.Now()
-	}
+	s.expectLocked()
 	s.ops = append(s.ops, p)
 	s.bytes += p.bytes
 	seq = s.next
 	s.next++
 	return seq
+}
+
+// expectLocked is called before something begins to wait for an answer: every wait is
+// watched, because an answer can get lost with a leader that nobody misses.
+func (s *stream) expectLocked() {
+	if !s.waiting() {
+		s.progress = time.Now()
+	}
+	if !s.watched {
+		s.watched = true
+		s.hub.watch(s)
+	}
 }
 
 // publish appends one publish, waiting for room. It fails only with ctx.
@@ -113,7 +130,7 @@ func (s *stream) publish(ctx context.Context, op fsm.Publish, p *publishing) err
 		s.mu.Lock()
 		if s.gone {
 			s.mu.Unlock()
-			p.finish(fsm.Done)
+			finishAll([]ended{{op: pendingOp{publish: p}, outcome: fsm.Outcome{Kind: fsm.Gone}}})
 			return nil
 		}
 		if s.bytes < streamBytesMax && len(s.ops) < streamOpsMax {
@@ -210,11 +227,17 @@ func (s *stream) flushLocked() {
 			Origin: s.hub.origin(), First: s.sent + 1, AnsweredUpTo: s.answered, Ops: ops,
 		}}
 		if !s.hub.send(s.leader, b) {
-			s.hub.trouble(s)
+			s.lostLocked()
 			return
 		}
 		s.sent += uint64(n)
 	}
+}
+
+// lostLocked gives up on a leader that does not take messages.
+func (s *stream) lostLocked() {
+	s.leader = ""
+	s.hub.trouble(s)
 }
 
 // findLocked looks for the leader and tells it everything.
@@ -237,18 +260,21 @@ func (s *stream) leadLocked(node string, session uint64) {
 	s.leader = node
 	s.sent = s.answered
 	if !s.hub.send(node, s.resync(session)) {
-		s.leader = ""
-		s.hub.trouble(s)
+		s.lostLocked()
 		return
 	}
 	for _, r := range s.requests {
-		s.hub.send(node, r.m)
+		if !s.hub.send(node, r.m) {
+			s.lostLocked()
+			return
+		}
 	}
 	s.flushLocked()
 }
 
 func (s *stream) resync(session uint64) *wire.Resync {
-	r := &wire.Resync{Queue: s.id, Session: session, Origin: s.hub.origin()}
+	s.resyncs++
+	r := &wire.Resync{Queue: s.id, Session: session, No: s.resyncs, Origin: s.hub.origin()}
 	for _, c := range s.consumers {
 		if c.attached {
 			r.Consumers = append(r.Consumers, c.describe())
@@ -264,7 +290,10 @@ func (s *stream) resync(session uint64) *wire.Resync {
 func (s *stream) rollCall(from string, session uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.tried = 0
+	if s.gone || session < s.session {
+		return // a deposed leader, which will learn of it
+	}
+	s.tried, s.session = 0, session
 	s.leadLocked(from, session)
 }
 
@@ -299,19 +328,31 @@ func (s *stream) peerUp(node string) {
 func (s *stream) retry() (again bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.gone || len(s.ops) == 0 && len(s.requests) == 0 && len(s.consumers) == 0 {
+	switch {
+	case s.gone || !s.waiting() && len(s.consumers)+len(s.held) == 0:
+		return false
+	case s.leader == "":
+		s.tried++
+		return !s.findLocked() || s.leader == ""
+	}
+	s.flushLocked()
+	return s.leader == ""
+}
+
+// overdue looks for the leader anew if an answer is missing for too long. It reports
+// false when the stream waits for nothing.
+func (s *stream) overdue() (again bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.gone || !s.waiting() {
+		s.watched = false
 		return false
 	}
-	if s.leader != "" && time.Since(s.progress) < answerPatience {
-		s.flushLocked()
-		return s.waiting()
+	if time.Since(s.progress) >= answerPatience {
+		s.progress = time.Now()
+		s.tried++
+		s.findLocked()
 	}
-	if s.leader != "" && !s.waiting() {
-		return false
-	}
-	s.progress = time.Now()
-	s.tried++
-	s.findLocked()
 	return true
 }
 
@@ -368,6 +409,7 @@ func (s *stream) take(a *wire.Answer) (done []ended) {
 		s.ops = nil
 	}
 	s.answered = a.UpTo
+	s.tried = 0
 	s.sent = max(s.sent, s.answered)
 	s.progress = time.Now()
 	close(s.room)
@@ -395,17 +437,15 @@ func (s *stream) ask(ctx context.Context, no uint64, build func(after uint64) wi
 		s.mu.Unlock()
 		return nil, errQueueGone
 	}
+	s.expectLocked()
 	s.flushLocked()
 	r.m = build(s.next - 1)
 	s.requests[no] = r
-	if s.leader != "" {
-		if !s.hub.send(s.leader, r.m) {
-			s.hub.trouble(s)
-		}
-	} else {
+	if s.leader == "" {
 		s.findLocked()
+	} else if !s.hub.send(s.leader, r.m) {
+		s.lostLocked()
 	}
-	s.hub.trouble(s)
 	s.mu.Unlock()
 	select {
 	case m, ok := <-r.reply:
@@ -417,6 +457,13 @@ func (s *stream) ask(ctx context.Context, no uint64, build func(after uint64) wi
 		s.mu.Lock()
 		delete(s.requests, no)
 		s.mu.Unlock()
+		select {
+		case m, ok := <-r.reply: // it came at the last moment, and may bring a message
+			if ok {
+				return m, nil
+			}
+		default:
+		}
 		return nil, ctx.Err()
 	}
 }
@@ -434,7 +481,7 @@ func (s *stream) repliedLocked(no uint64, m wire.Message) bool {
 		return false
 	}
 	delete(s.requests, no)
-	s.progress = time.Now()
+	s.progress, s.tried = time.Now(), 0
 	r.reply <- m
 	return true
 }
