@@ -1,6 +1,7 @@
 package process
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ func TestExpiry(t *testing.T) {
 		{name: "ttl zero", run: zeroTTL},
 		{name: "unacked messages do not expire, requeued ones do", run: unackedTTL},
 		{name: "requeue keeps the first instant", run: requeueTTL},
+		{name: "queue lease", run: queueLease},
 		{name: "expiry anywhere in the queue", warrenOnly: true, run: expiryAnywhere},
 	})
 }
@@ -108,4 +110,27 @@ func expiryAnywhere(s *session) {
 	s.publish("", q, expiring("soon", "100"))
 	s.holds(dead, "soon", "later")
 	s.holds(q, "for ever")
+}
+
+func queueLease(s *session) {
+	dead := s.queue("dead", nil)
+	name := s.name("lease")
+	args := amqp.Table{"x-expires": 300, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead}
+	_, err := s.ch.QueueDeclare(name, true, false, false, false, args)
+	s.noError("declare", err)
+	consumer := s.channel(s.conn)
+	_, err = consumer.Consume(name, "", false, false, false, false, nil)
+	s.noError("consume", err)
+	time.Sleep(600 * time.Millisecond) // a consumer keeps the queue
+	s.fill(name, "goes with its queue")
+	s.noError("close", consumer.Close())
+	s.until("the end of an unused queue", func() bool {
+		time.Sleep(500 * time.Millisecond) // looking renews the lease
+		ch := s.channel(s.conn)
+		defer ch.Close()
+		_, err := ch.QueueDeclarePassive(name, true, false, false, false, nil)
+		var refused *amqp.Error
+		return errors.As(err, &refused) && refused.Code == 404
+	})
+	s.ready(dead, 0)
 }
