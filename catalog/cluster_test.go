@@ -28,6 +28,7 @@ type node struct {
 	dir     string
 	mesh    *transport.Mesh
 	catalog *catalog.Catalog
+	gate    *gate
 }
 
 // nodes is a cluster within the test's process, over real sockets.
@@ -77,8 +78,8 @@ func (c *nodes) start(id transport.NodeID, dir string, founding bool) *node {
 	c.mu.Lock()
 	c.addrs[id] = l.Addr().String()
 	c.mu.Unlock()
-	n := &node{id: id, dir: dir}
-	n.mesh, err = transport.New(transport.Config{
+	n := &node{id: id, dir: dir, gate: newGate()}
+	n.mesh, err = transport.New(gated(transport.Config{
 		Local: id, Listener: l,
 		ClusterID: func() string { return testCluster },
 		Resolve: func(id transport.NodeID) (string, bool) {
@@ -88,7 +89,7 @@ func (c *nodes) start(id transport.NodeID, dir string, founding bool) *node {
 			return a, ok
 		},
 		StreamWait: 300 * time.Millisecond,
-	})
+	}, n.gate))
 	if err != nil {
 		c.t.Fatal(err)
 	}
