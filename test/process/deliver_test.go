@@ -29,6 +29,7 @@ func TestDeliver(t *testing.T) {
 		{name: "properties come back unchanged", run: propertiesRoundTrip},
 		{name: "purge and delete count ready messages", run: purgeAndDelete},
 		{name: "exclusive queue ends with its connection", run: exclusiveQueue},
+		{name: "priorities", run: priorities},
 		{name: "server-named queue", run: serverNamedQueue},
 	})
 }
@@ -325,4 +326,16 @@ func serverNamedQueue(s *session) {
 	if err != nil || !ok || string(d.Body) != "a" {
 		s.Errorf("got %q, %v, %v", d.Body, ok, err)
 	}
+}
+
+func priorities(s *session) {
+	q := s.queue("q", amqp.Table{"x-max-priority": 10})
+	for i, priority := range []uint8{1, 2, 3, 1, 20, 0} {
+		m := message(numbered("m", 6)[i])
+		m.Priority = priority
+		s.publish("", q, m)
+	}
+	held := s.get(q)
+	s.noError("requeue", held.Reject(true))
+	s.holds(q, "m5", "m3", "m2", "m1", "m4", "m6")
 }
