@@ -59,6 +59,45 @@ func (c *tailCache) get(l loc) []byte {
 	return b.buf[from:to:to]
 }
 
+// readCache holds records read from disk lately, oldest out first. A place is never used twice, so nothing in it goes bad.
+type readCache struct {
+	mu       sync.Mutex
+	records  map[loc][]byte
+	order    []loc // by age, from head on
+	head     int
+	bytes    int64
+	bytesMax int64
+}
+
+func (c *readCache) get(l loc) []byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.records[l]
+}
+
+// add keeps a checked record, header and body.
+func (c *readCache) add(l loc, b []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if int64(len(b)) > c.bytesMax || c.records[l] != nil {
+		return
+	}
+	if c.records == nil {
+		c.records = make(map[loc][]byte)
+	}
+	c.records[l] = b
+	c.order = append(c.order, l)
+	c.bytes += int64(len(b))
+	for ; c.bytes > c.bytesMax; c.head++ {
+		c.bytes -= int64(len(c.records[c.order[c.head]]))
+		delete(c.records, c.order[c.head])
+	}
+	if c.head > len(c.order)/2 {
+		c.order = slices.Delete(c.order, 0, c.head)
+		c.head = 0
+	}
+}
+
 func (c *tailCache) size() int64 {
 	c.mu.RLock()
 	defer c.mu.RUnlock()

@@ -153,11 +153,12 @@ func (s *Store) writeCold(moves []moved) (cold *segment, err error) {
 	if err == nil && whole {
 		err = s.fs.Rename(temp, cold.path)
 	}
-	if err == nil && whole {
-		err = s.fs.SyncDir(s.o.Dir)
-	}
 	if err != nil || !whole {
 		return nil, errors.Join(err, f.Close(), s.fs.Remove(temp))
+	}
+	if err := s.fs.SyncDir(s.o.Dir); err != nil { // the copies may come back when what they copy is forgotten
+		s.wal.fail(&FatalError{Op: "publish cold segment", Err: err}, nil)
+		return nil, errors.Join(err, f.Close())
 	}
 	cold.size = cold.end
 	cold.sealed.Store(true)
@@ -220,7 +221,7 @@ func (s *Store) source(l loc) (header, []byte, error) {
 	s.segMu.RLock()
 	seg := s.segs[l.segment]
 	s.segMu.RUnlock()
-	return s.readRecord(seg, l)
+	return s.readRecord(seg, l, false)
 }
 
 // adoptMoves points the groups to the copies of what they still hold.

@@ -117,7 +117,7 @@ func (g *Group) GetLog(i uint64, log *raft.Log) error {
 	seg := g.s.acquire(l)
 	g.mu.RUnlock()
 	defer seg.refs.Add(-1)
-	h, body, err := g.load(seg, l, i)
+	h, body, err := g.load(seg, l, i, true)
 	if err != nil {
 		return err
 	}
@@ -172,7 +172,7 @@ func (g *Group) Read(i uint64) ([]byte, error) {
 	seg := g.s.acquire(l)
 	g.mu.RUnlock()
 	defer seg.refs.Add(-1)
-	h, body, err := g.load(seg, l, i)
+	h, body, err := g.load(seg, l, i, true)
 	if err != nil {
 		return nil, err
 	}
@@ -181,8 +181,8 @@ func (g *Group) Read(i uint64) ([]byte, error) {
 }
 
 // load reads and checks the entry i at l; damage quarantines the group. The caller holds a reference to seg.
-func (g *Group) load(seg *segment, l loc, i uint64) (h header, body []byte, err error) {
-	h, body, err = g.s.readRecord(seg, l)
+func (g *Group) load(seg *segment, l loc, i uint64, keep bool) (h header, body []byte, err error) {
+	h, body, err = g.s.readRecord(seg, l, keep)
 	if err == nil && (h.group != g.id || h.index != i || h.kind != kindEntry && h.kind != kindPinned) {
 		err = &CorruptError{Segment: l.segment, Offset: int64(l.off), Reason: "another record stands here"}
 	}

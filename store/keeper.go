@@ -68,13 +68,11 @@ func (s *Store) free(sealed []*segment) {
 		return
 	}
 	dead, err := s.checkpoint(dead)
-	if err == nil && len(dead) > 0 {
-		err = s.removeSegments(dead)
+	if err != nil || len(dead) == 0 {
+		return // the wal has failed or closes, or everything dead is evidence of damage
 	}
-	if err != nil {
-		if !errors.Is(err, ErrClosed) {
-			s.log.Error("segments not freed", "err", err)
-		}
+	if err := s.removeSegments(dead); err != nil {
+		s.wal.fail(&FatalError{Op: "remove segments", Err: err}, nil)
 		return
 	}
 	s.forget()

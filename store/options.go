@@ -20,7 +20,8 @@ type Options struct {
 	// sooner and cost more switches; a record larger than it gets a segment of its own.
 	SegmentBytes int64
 	// TailCacheBytes bounds the newest appended bytes kept in memory for replication and fresh
-	// deliveries of all groups together, default 64 MiB.
+	// deliveries of all groups together, default 64 MiB. A quarter more holds entries read from disk lately, because
+	// one entry carries many messages that are asked for one by one.
 	TailCacheBytes int64
 	// LingerMax is how long the flusher waits for more groups before a sync, at most 300 µs. It waits only
 	// when several groups wrote during the last sync and less than 64 KiB is buffered. Default 0, never.
@@ -30,7 +31,7 @@ type Options struct {
 	// Logger receives recovery, reclaim and damage events; discarded when nil.
 	Logger *slog.Logger
 	// OnFatal is called once, with a *FatalError, when a write or sync failed: the process must end.
-	// When it returns, every call fails. Default panics.
+	// When it returns, every call fails. It runs on a goroutine of the store and must not call Close. Default panics.
 	OnFatal func(error)
 }
 

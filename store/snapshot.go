@@ -150,7 +150,7 @@ func (r *snapshotReader) fill() error {
 		}
 		e := r.entries[0]
 		r.entries = r.entries[1:]
-		h, body, err := r.g.load(r.segments[e.loc.segment], e.loc, e.index)
+		h, body, err := r.g.load(r.segments[e.loc.segment], e.loc, e.index, false)
 		if err != nil {
 			return err
 		}
@@ -186,7 +186,7 @@ func (r *snapshotReader) Close() error {
 
 // readManifest reads a published manifest; damage quarantines the group. The caller holds a reference to seg.
 func (g *Group) readManifest(seg *segment, p *published) ([]byte, error) {
-	h, body, err := g.s.readRecord(seg, p.loc)
+	h, body, err := g.s.readRecord(seg, p.loc, false)
 	if err == nil && (h.group != g.id || h.kind != kindManifest || h.seq != p.seq) {
 		err = &CorruptError{Segment: p.loc.segment, Offset: int64(p.loc.off), Reason: "another record stands where a manifest was"}
 	}

@@ -98,11 +98,14 @@ func (g *Group) Usage() Usage {
 	return u
 }
 
-// SyncOutstanding tells how long the present write has been under way, 0 if none is. It is cheap.
+// SyncOutstanding tells how long the present write, or an append's wait for a next segment, has been under way; 0 if
+// there is none. It is cheap. A disk that hangs shows here first.
 func (s *Store) SyncOutstanding() time.Duration {
-	since := s.wal.syncSince.Load()
-	if since == 0 {
-		return 0
+	var longest time.Duration
+	for _, since := range [...]int64{s.wal.syncSince.Load(), s.wal.starvedSince.Load()} {
+		if since != 0 {
+			longest = max(longest, time.Duration(s.wal.clock()-since))
+		}
 	}
-	return max(time.Since(time.Unix(0, since)), 0)
+	return longest
 }

@@ -22,6 +22,7 @@ type Store struct {
 	lock  io.Closer
 	wal   wal
 	cache tailCache
+	reads readCache
 
 	segMu   sync.RWMutex
 	segs    map[uint32]*segment
@@ -57,7 +58,7 @@ func Open(o Options) (*Store, error) {
 		o: o, fs: o.FS, log: o.Logger, segs: make(map[uint32]*segment), groups: make(map[GroupID]*Group),
 		grow: make(chan int64, 1), wake: make(chan struct{}, 1), stop: make(chan struct{}),
 	}
-	s.cache.bytesMax = o.TailCacheBytes
+	s.cache.bytesMax, s.reads.bytesMax = o.TailCacheBytes, o.TailCacheBytes/4
 	lock, err := openDir(o.FS, o.Dir)
 	if err != nil {
 		return nil, fmt.Errorf("open store %s: %w", o.Dir, err)
@@ -208,9 +209,12 @@ func (s *Store) nudge() {
 }
 
 // readRecord returns a record from memory or disk; the body is shared. Damage is a bare *CorruptError. The caller
-// holds a reference to seg.
-func (s *Store) readRecord(seg *segment, l loc) (h header, body []byte, err error) {
+// holds a reference to seg. keep says that the record will be asked for again.
+func (s *Store) readRecord(seg *segment, l loc, keep bool) (h header, body []byte, err error) {
 	b := s.cache.get(l)
+	if b == nil {
+		b = s.reads.get(l)
+	}
 	cached := b != nil
 	if !cached {
 		b = make([]byte, headerBytes+int(l.bodyBytes))
@@ -228,6 +232,9 @@ func (s *Store) readRecord(seg *segment, l loc) (h header, body []byte, err erro
 	body = b[headerBytes:]
 	if !cached && !h.bodyOK(body) {
 		return header{}, nil, &CorruptError{Segment: l.segment, Offset: int64(l.off), Reason: "body does not match its checksum"}
+	}
+	if !cached && keep {
+		s.reads.add(l, b)
 	}
 	return h, body, nil
 }

@@ -69,14 +69,21 @@ type wal struct {
 	syncs     atomic.Uint64
 	written   atomic.Uint64
 	records   atomic.Uint64
-	syncSince atomic.Int64 // Unix ns of the outstanding write's start, 0 if none
+	began     time.Time
+	syncSince atomic.Int64 // clock when the outstanding write started, 0 if none
+	// starvedSince is the clock when the first of the appenders that wait for a segment began to, 0 if none does.
+	starvedSince atomic.Int64
 }
 
 // start begins appending at off of active; seq is the newest one known.
 func (w *wal) start(active *segment, off int64, seq uint64) {
 	w.work.L, w.room.L = &w.mu, &w.mu
+	w.began = time.Now()
 	w.active, w.off, w.seq, w.cur = active, off, seq, newTicket()
 }
+
+// clock is a monotonic time in ns, never 0.
+func (w *wal) clock() int64 { return int64(time.Since(w.began)) + 1 }
 
 // append places recs in order, stores their places in locs and their seqs in recs, and returns the ticket
 // to wait for. It blocks while too much is buffered or no segment is ready.
@@ -133,12 +140,16 @@ func (w *wal) advance() {
 		w.asked = true
 		w.grow(min(w.segmentBytes, 4*w.active.size))
 	}
-	w.starved++
+	if w.starved++; w.starved == 1 {
+		w.starvedSince.Store(w.clock())
+	}
 	for w.stopped() == nil && w.next == nil && w.active.number == from {
 		w.work.Signal() // what this appender has placed so far must not wait for the segment
 		w.room.Wait()
 	}
-	w.starved--
+	if w.starved--; w.starved == 0 {
+		w.starvedSince.Store(0)
+	}
 	if w.stopped() != nil || w.active.number != from {
 		return
 	}
@@ -207,7 +218,7 @@ func (w *wal) flush() {
 		w.spans, w.pending, w.cur, w.last = nil, 0, newTicket(), t
 		w.mu.Unlock()
 
-		w.syncSince.Store(time.Now().UnixNano())
+		w.syncSince.Store(w.clock())
 		err := w.write(spans)
 		w.syncSince.Store(0)
 		several = t.several
