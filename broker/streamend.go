@@ -2,6 +2,8 @@ package broker
 
 import (
 	"errors"
+	"fmt"
+	"strings"
 
 	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/catalog"
@@ -15,6 +17,39 @@ func (s *stream) leaderDied(node string) {
 		s.leader = ""
 		s.hub.trouble(s)
 	}
+}
+
+// describe tells what the stream waits for.
+func (s *stream) describe() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var b strings.Builder
+	fmt.Fprintf(&b, "leader %q tried %d, next %d sent %d answered %d, requests %d, resyncs %d session %#x, watched %v, gone %v",
+		s.leader, s.tried, s.next, s.sent, s.answered, len(s.requests), s.resyncs, s.session, s.watched, s.gone)
+	for no, c := range s.consumers {
+		fmt.Fprintf(&b, "; consumer %d attached %v cancelling %v room %d owed %d", no, c.attached, c.cancelling, c.roomMessages, c.owedMessages)
+	}
+	n := 0
+	for id, h := range s.held {
+		if n++; n > 8 {
+			break
+		}
+		fmt.Fprintf(&b, "; holds %d attempt %d consumer %d settled %v", id, h.attempt, h.no, h.settled)
+	}
+	return b.String()
+}
+
+// Describe tells what this node's parts of a queue wait for, for people who look into
+// one that does not move.
+func (b *Broker) Describe(queue uint64) string {
+	var parts []string
+	if s := b.streamByID(queue); s != nil {
+		parts = append(parts, "stream: "+s.describe())
+	}
+	if l := b.queues.leader(queue); l != nil {
+		parts = append(parts, "leader: "+l.Describe())
+	}
+	return strings.Join(parts, "\n")
 }
 
 // closeStreamOf ends the stream of a queue that is being deleted: its

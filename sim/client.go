@@ -274,7 +274,7 @@ func (w *World) consumeOn(c *client, q *queueSpec, done *atomic.Bool) {
 		}
 		list, cancelled := c.take()
 		for _, d := range list {
-			x.Written(1, len(d.Body))
+			x.Written(1, d.WindowBytes)
 		}
 		held = append(held, list...)
 		holds(len(list))

@@ -183,11 +183,32 @@ func (w *World) await(what string, limit time.Duration, missing func() string) {
 			return
 		}
 		if time.Now().After(deadline) {
-			w.problem("waited in vain for %s: %s", what, m)
+			w.problem("waited in vain for %s: %s%s", what, m, w.describe(m))
 			return
 		}
 		w.sleep(50 * time.Millisecond)
 	}
+}
+
+// describe adds what the nodes say about the queues named in a complaint.
+func (w *World) describe(complaint string) string {
+	w.mu.Lock()
+	var ids []uint64
+	for _, g := range w.sortedGroups() {
+		if name := w.oracle.queues[g.id].m.Name(); name != "" && strings.Contains(complaint, name) {
+			ids = append(ids, g.id)
+		}
+	}
+	w.mu.Unlock()
+	var b strings.Builder
+	for _, id := range ids {
+		for _, n := range w.nodes {
+			if br := n.broker(); br != nil {
+				fmt.Fprintf(&b, "\n  %d on %s (%d): %s", id, n.id, n.number, strings.ReplaceAll(br.Describe(id), "\n", "\n    "))
+			}
+		}
+	}
+	return b.String()
 }
 
 // countsDiffer compares what each queue's leader says with the oracle and the clients.
@@ -237,6 +258,9 @@ func (w *World) notDrained() string {
 	var left []string
 	for _, g := range w.sortedGroups() {
 		q := w.oracle.queues[g.id]
+		if w.nodes[0].copy.View().QueueByID(g.id) == nil {
+			continue // gone; a node that was down does not wipe its replica here
+		}
 		if q.m.Closed() {
 			left = append(left, fmt.Sprintf("%d (%s) is closing, outbox %d, leader %s", g.id, q.m.Name(), q.m.Outbox().Len(), g.leader))
 			continue

@@ -318,6 +318,8 @@ func (l *Leader) handle(e any) {
 		l.callRoll(e.id)
 	case catalogChanged:
 		l.onCatalogChanged()
+	case inspect:
+		e.reply <- l.describe()
 	case beginClose:
 		l.closing.wanted = true
 	case command:
