@@ -29,6 +29,11 @@ type star struct {
 	handler func(context.Context, transport.NodeID, []byte) ([]byte, error)
 	changed func(transport.PeerStatus)
 	det     *Detector
+	// starved makes every look take this long, and lets the node read answers that
+	// arrived only at every fourth.
+	starved time.Duration
+	looks   int
+	read    time.Time
 
 	evMu   sync.Mutex
 	events []Event
@@ -111,6 +116,13 @@ func (s *sky) revive(id transport.NodeID) {
 }
 
 func (n *star) Peer(id transport.NodeID) transport.PeerStatus {
+	if n.starved > 0 {
+		time.Sleep(n.starved)
+		if n.looks++; n.looks%4 == 1 {
+			n.read = time.Now().Add(-250 * time.Millisecond)
+		}
+		return transport.PeerStatus{Node: id, Up: true, LastAnswered: n.read}
+	}
 	n.sky.mu.Lock()
 	defer n.sky.mu.Unlock()
 	st := transport.PeerStatus{Node: id, Up: true, LastAnswered: time.Now()}
@@ -261,6 +273,29 @@ func TestMalformedQuestion(t *testing.T) {
 		for _, b := range [][]byte{nil, {1}, {9, 'a'}, make([]byte, 4096)} {
 			if _, err := s.nodes["a"].det.answer(t.Context(), "b", b); err == nil {
 				t.Errorf("question %d bytes is answered", len(b))
+			}
+		}
+	})
+}
+
+// A process that gets the processor only now and then sees old answers, but the peers
+// are alive: it must not suspect them. Beside it a slow death is still noticed.
+func TestStarvedProcessDoesNotFlap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &sky{nodes: make(map[transport.NodeID]*star), blind: make(map[[2]transport.NodeID]time.Time)}
+		n := &star{sky: s, id: "a", starved: 700 * time.Millisecond}
+		s.nodes["a"], s.nodes["b"] = n, &star{sky: s, id: "b"}
+		var err error
+		n.det, err = New(Config{Local: "a", Net: n, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer n.det.Close()
+		n.det.SetPeers([]transport.NodeID{"a", "b"})
+		for range 60 {
+			time.Sleep(time.Second)
+			if st := n.det.State("b"); st == Suspect || st == Dead {
+				t.Fatalf("the starved process judges its peer %v", st)
 			}
 		}
 	})

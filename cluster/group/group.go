@@ -10,7 +10,6 @@ import (
 
 	"github.com/hashicorp/raft"
 
-	"github.com/warrenmq/warren/cluster/detector"
 	"github.com/warrenmq/warren/transport"
 )
 
@@ -382,11 +381,7 @@ func (g *Group) recycle() error {
 func (g *Group) aliveQuorum(voters []transport.NodeID) bool {
 	alive := 0
 	for _, v := range voters {
-		if v == g.host.cfg.Local {
-			alive++
-			continue
-		}
-		if g.host.cfg.Detector.State(v) != detector.Dead && g.host.cfg.Mesh.Peer(v).Up {
+		if v == g.host.cfg.Local || g.host.reachable(v) {
 			alive++
 		}
 	}

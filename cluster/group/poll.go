@@ -44,7 +44,7 @@ func (e *elections) poll(cs []*campaign) {
 		b := &ballot{c: c, answers: make(map[transport.NodeID]replicaStatus)}
 		ballots[i] = b
 		for _, v := range c.g.voters() {
-			if v != e.h.cfg.Local && e.h.mayLead(v) && e.h.cfg.Mesh.Peer(v).Up {
+			if v != e.h.cfg.Local && e.h.reachable(v) {
 				b.asked++
 				byNode[v] = append(byNode[v], b)
 			}

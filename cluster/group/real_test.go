@@ -449,3 +449,22 @@ func processTime(b *testing.B) time.Duration {
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
+
+// A planned stop moves all leaders away first; proposals meanwhile are answered honestly
+// and nothing is lost.
+func TestDrainOverDisk(t *testing.T) {
+	c := newRealCluster(t, diskStorage(t), eager())
+	const groups = 60
+	c.found(groups)
+	n := c.nodes[c.ids[0]]
+	before := n.host.Stats().Leading
+	began := time.Now()
+	moved, stayed := n.host.Drain(t.Context())
+	t.Logf("%d leaders moved in %v", moved, time.Since(began))
+	if moved != before || stayed != 0 || n.host.Stats().Leading != 0 {
+		t.Errorf("%d of %d moved, %d stayed, %d lead", moved, before, stayed, n.host.Stats().Leading)
+	}
+	delete(c.nodes, n.id)
+	n.close(t)
+	c.commitAll(c.every(groups), "second", 10*time.Second)
+}

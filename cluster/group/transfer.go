@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/warrenmq/warren/cluster/detector"
 	"github.com/warrenmq/warren/transport"
 )
 
@@ -42,7 +41,7 @@ func (g *Group) moveTo(ctx context.Context, n transport.NodeID) error {
 	if !g.hasVoter(n) {
 		return ErrNotMember
 	}
-	if g.host.cfg.Detector.State(n) == detector.Dead || !g.host.cfg.Mesh.Peer(n).Up {
+	if !g.host.reachable(n) {
 		return fmt.Errorf("%w: the node is not reachable", ErrTransfer)
 	}
 	g.transfer.Lock()
