@@ -266,7 +266,11 @@ func (c *Catalog) elect() {
 		return cmp.Or(cmp.Compare(b.term, a.term), cmp.Compare(b.last, a.last), cmp.Compare(a.id, b.id))
 	})
 	rank := slices.IndexFunc(all, func(p position) bool { return p.id == c.cfg.Local })
-	if !c.whileLeaderless(time.Duration(rank) * rankStagger) {
+	// Logs may have grown between two voters' looks, so that both find themselves of the same
+	// rank. The place in the configuration, which all see alike, tells them apart.
+	slices.Sort(voters)
+	place := time.Duration(slices.Index(voters, c.cfg.Local))
+	if !c.whileLeaderless(time.Duration(rank)*rankStagger + place*rankStagger/time.Duration(2*len(voters))) {
 		return
 	}
 	c.log.Info("starting an election of the catalog's leader", "rank", rank, "voters", len(voters), "reachable", len(all))
