@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -219,12 +221,17 @@ func (d *Detector) run() {
 
 // look takes one measurement of every peer and starts the questions it calls for.
 func (d *Detector) look(now time.Time, attended, limit time.Duration) []Event {
+	statuses := d.measure()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var events []Event
 	for n, w := range d.peers {
+		status, measured := statuses[n]
+		if !measured {
+			continue // watched since just now
+		}
 		before := w.state
-		switch w.observe(d.cfg.Net.Peer(n), attended, limit, d.cfg.Hearing) {
+		switch w.observe(status, attended, limit, d.cfg.Hearing) {
 		case stepAlive:
 			events = append(events, Event{Node: n, State: Alive, At: now})
 		case stepAsk:
@@ -239,6 +246,18 @@ func (d *Detector) look(now time.Time, attended, limit time.Duration) []Event {
 		}
 	}
 	return events
+}
+
+// measure asks the network about every watched node, without holding mu.
+func (d *Detector) measure() map[transport.NodeID]transport.PeerStatus {
+	d.mu.Lock()
+	nodes := slices.Collect(maps.Keys(d.peers))
+	d.mu.Unlock()
+	statuses := make(map[transport.NodeID]transport.PeerStatus, len(nodes))
+	for _, n := range nodes {
+		statuses[n] = d.cfg.Net.Peer(n)
+	}
+	return statuses
 }
 
 // othersLocked returns the nodes whose opinion about n is worth asking for.
