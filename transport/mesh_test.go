@@ -202,7 +202,7 @@ func TestLargeFramesLetOthersPass(t *testing.T) {
 	d.set("a/1", "b/1", p.addr())
 	a.SetPeers([]NodeID{"b/1"})
 	untilUp(t, a, "b/1")
-	want := make([]byte, 20<<20)
+	want := make([]byte, 9<<20)
 	for i := range want {
 		want[i] = byte(i >> 10)
 	}

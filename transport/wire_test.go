@@ -177,7 +177,7 @@ func TestMessagesAreReadInAnyPieces(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := newOutbox(64<<20, mem.DefaultBufferPool())
 		var want [][]byte
-		for i := range rapid.IntRange(1, 10).Draw(t, "frames") {
+		for i := range rapid.IntRange(1, 5).Draw(t, "frames") {
 			size := rapid.SampledFrom([]int{0, 1, 100, copyBytesMax, copyBytesMax + 1, runBytes, 300 << 10, messageBytesMax + 1, 3 << 20}).Draw(t, "size")
 			body := bytes.Repeat([]byte{byte(i)}, size)
 			fields := []byte{byte(i), 9}
