@@ -133,12 +133,15 @@ func (g *segment) writeFooter(items []item) error {
 	if err := g.file.Fdatasync(); err != nil {
 		return err
 	}
-	g.footed = true
+	g.footed, g.tracked, g.items = true, false, nil
 	return nil
 }
 
-// listItems reads every record's header of a sealed segment, whose records are durable.
+// listItems names every record of a sealed segment, whose records are durable.
 func (g *segment) listItems() (items []item, err error) {
+	if g.tracked {
+		return g.items, nil
+	}
 	if g.footed {
 		items, _, ok, err := g.readFooter()
 		if err != nil || ok {

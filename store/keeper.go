@@ -175,7 +175,7 @@ func (s *Store) spare(number uint32, size int64) (*segment, error) {
 	old := s.spares[0]
 	s.spares = s.spares[1:]
 	s.spareMu.Unlock()
-	seg := &segment{number: number, file: old.file, path: filepath.Join(s.o.Dir, segmentName(number)), size: old.size}
+	seg := &segment{number: number, file: old.file, path: filepath.Join(s.o.Dir, segmentName(number)), size: old.size, tracked: true}
 	head := make([]byte, segmentHeadBytes)
 	copy(head, encodeSegmentHead(number, false))
 	_, err := seg.file.WriteAt(head, 0)

@@ -41,6 +41,8 @@ type segment struct {
 	end     int64  // first byte after the records
 	seqLow  uint64 // lowest and highest seq inside
 	seqHigh uint64
+	items   []item // all records if tracked, until the footer is written
+	tracked bool
 	footed  bool // only the keeper uses it
 }
 
@@ -100,7 +102,7 @@ func createSegment(fs FS, dir string, number uint32, size int64) (*segment, erro
 		_ = f.Close()
 		return nil, fmt.Errorf("sync directory for segment %d: %w", number, err)
 	}
-	return &segment{number: number, file: f, path: path, size: size}, nil
+	return &segment{number: number, file: f, path: path, size: size, tracked: true}, nil
 }
 
 func zeroFill(f File, number uint32, size int64) error {
@@ -134,7 +136,23 @@ func readFull(f io.ReaderAt, b []byte, off int64) error {
 	return err
 }
 
-// note widens the bounds by a placed record.
+// itemsMax bounds the footer gathered while a segment is written, 12 MiB; above it the segment is read again instead.
+const itemsMax = 256 << 10
+
+// track adds a record that the wal placed to the footer to come.
+func (g *segment) track(h *header, off int64) {
+	g.note(h)
+	if !g.tracked {
+		return
+	}
+	if len(g.items) == itemsMax {
+		g.tracked, g.items = false, nil
+		return
+	}
+	g.items = append(g.items, item{off: uint32(off), bodyBytes: h.bodyBytes, kind: h.kind, group: h.group, seq: h.seq, index: h.index, aux: h.aux})
+}
+
+// note widens the bounds by a record.
 func (g *segment) note(h *header) {
 	if g.seqLow == 0 || h.seq < g.seqLow {
 		g.seqLow = h.seq

@@ -183,7 +183,7 @@ func (w *wal) put(r *record, n int64) loc {
 		w.spans = append(w.spans, span{w.active, b, b.used, b.used + int(n)})
 	}
 	l := loc{segment: w.active.number, off: uint32(w.off), bodyBytes: r.bodyBytes}
-	w.active.note(&r.header)
+	w.active.track(&r.header, w.off)
 	if r.kind.isData() {
 		w.active.live.Add(n)
 	}
