@@ -182,6 +182,13 @@ func isQuorum(args amqp.Table) bool {
 	return v == "quorum"
 }
 
+// showsCounts tells whether deliveries of a queue carry x-delivery-count and
+// x-acquired-count: quorum queues do, and others that count toward a limit.
+func showsCounts(args amqp.Table) bool {
+	_, limited := args.Get("x-delivery-limit")
+	return limited || isQuorum(args)
+}
+
 // settingsOf derives a queue's effective settings from its arguments.
 func settingsOf(q *catalog.Queue) queue.Settings {
 	s := queue.Settings{

@@ -130,6 +130,7 @@ func (b *Broker) stream(q *catalog.Queue) *stream {
 	s := b.streams[q.ID]
 	if s == nil {
 		s = newStream(b.hub, q.ID, q.Name)
+		s.counts = showsCounts(q.Arguments)
 		// A later removal finds the stream; an earlier one shows in the view.
 		if v := b.cat.View(); v.Revision() >= q.ID && v.QueueByID(q.ID) == nil {
 			s.gone = true

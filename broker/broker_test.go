@@ -19,7 +19,7 @@ func table(kv ...any) (t amqp.Table) {
 func TestPublishConsumeSettle(t *testing.T) {
 	b := newBroker(t)
 	c := dial(t, b)
-	c.declare("q", nil)
+	c.declare("q", table("x-queue-type", "quorum"))
 	if cf := c.put("q", "hello", nil); cf.Refused {
 		t.Fatal("refused")
 	}
@@ -201,7 +201,7 @@ func TestQueueEndsWithItsStream(t *testing.T) {
 func TestConnectionEndReturnsAndDeletes(t *testing.T) {
 	b := newBroker(t)
 	c := dial(t, b)
-	c.declare("q", nil)
+	c.declare("q", table("x-queue-type", "quorum"))
 	if _, err := c.conn.DeclareQueue(t.Context(), QueueDeclare{Name: "mine", Exclusive: true}); err != nil {
 		t.Fatal(err)
 	}

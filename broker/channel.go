@@ -349,10 +349,13 @@ func (s *stream) delivery(c *Consumer, it *wire.Item) (*Delivery, error) {
 		return nil, err
 	}
 	d := &Delivery{
-		Consumer: c, Redelivered: it.Redelivered, Acquired: it.Attempt, Failed: it.Failed,
+		Consumer: c, Redelivered: it.Redelivered,
 		Exchange: m.Exchange, Properties: m.Properties, Body: m.Body,
 		WindowBytes: len(it.Message),
 		queue:       s, id: it.ID, attempt: it.Attempt,
+	}
+	if s.counts {
+		d.Acquired, d.Failed = it.Attempt, it.Failed
 	}
 	if len(m.RoutingKeys) > 0 {
 		d.Key = m.RoutingKeys[0]

@@ -29,6 +29,8 @@ type stream struct {
 	hub  *hub
 	id   uint64
 	name string
+	// counts: deliveries show how often the message came back.
+	counts bool
 
 	mu     sync.Mutex
 	leader string // node that is believed to lead, "" unknown
@@ -37,6 +39,7 @@ type stream struct {
 	ops      []pendingOp
 	answered uint64
 	sent     uint64 // highest sequence passed to the leader
+	ever     uint64 // highest sequence passed to any leader: these never change again
 	bytes    int
 	room     chan struct{} // closed and replaced when operations were answered
 	progress time.Time     // last answer, or first operation after idleness
@@ -177,7 +180,7 @@ func (s *stream) settleLocked(kind fsm.SettleKind, id queue.MessageID, attempt u
 		return
 	}
 	h.settled = true
-	if n := len(s.ops); n > 0 && s.sent < s.next-1 {
+	if n := len(s.ops); n > 0 && s.ever < s.next-1 {
 		if last, ok := s.ops[n-1].op.(fsm.Settle); ok && last.Kind == kind && len(last.Runs) < 256 {
 			last.Runs = appendRun(last.Runs, id, attempt)
 			s.ops[n-1].op = last
@@ -231,6 +234,7 @@ func (s *stream) flushLocked() {
 			return
 		}
 		s.sent += uint64(n)
+		s.ever = max(s.ever, s.sent)
 	}
 }
 
@@ -364,6 +368,12 @@ func (s *stream) answer(a *wire.Answer) {
 		return
 	}
 	s.mu.Lock()
+	if a.Above > s.answered && a.UpTo > s.answered && s.leader != "" {
+		// An answer before this one is missing, and with it outcomes.
+		s.leadLocked(s.leader, 0)
+		s.mu.Unlock()
+		return
+	}
 	done := s.take(a)
 	if a.Rewind && a.Next > s.answered && a.Next-1 < s.sent &&
 		(s.rewound != a.Next || time.Since(s.rewindAt) > rewindQuiet) {
@@ -382,7 +392,7 @@ type ended struct {
 }
 
 func (s *stream) take(a *wire.Answer) (done []ended) {
-	if s.gone || a.UpTo <= s.answered || a.UpTo >= s.next {
+	if s.gone || a.Above > s.answered || a.UpTo <= s.answered || a.UpTo >= s.next {
 		return nil // a closed stream has ended its operations itself
 	}
 	n := int(a.UpTo - s.answered)
