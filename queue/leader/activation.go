@@ -75,6 +75,9 @@ func (l *Leader) releaseParked() {
 		l.wake(left)
 		return
 	}
+	if l.closing.closed {
+		l.cfg.Logger.Warn("dead letters without a route end with their queue", "queue", l.cfg.Queue, "messages", unrouted+cycles)
+	}
 	l.parked.look = false
 	l.parked.after = time.Now().Add(min(topologyPause+time.Duration(unrouted+cycles)*releasePauseEach, releasePauseMax))
 	if unrouted > 0 {

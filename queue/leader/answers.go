@@ -14,9 +14,13 @@ func (l *Leader) answer(r fsm.StreamResult) {
 	if r.Gap {
 		p.next, p.pending, p.bytes = r.UpTo+1, nil, 0
 	}
-	l.out.send(p.id, &wire.Answer{
-		Queue: l.cfg.Queue, Origin: r.Origin, UpTo: r.UpTo, Rewind: r.Gap, Next: r.UpTo + 1, Outcomes: r.Outcomes,
-	})
+	m := &wire.Answer{Queue: l.cfg.Queue, Origin: r.Origin, UpTo: r.UpTo, Above: p.told, Rewind: r.Gap, Next: r.UpTo + 1}
+	if r.UpTo > p.told {
+		// Not only those of this run: it need not be the next after the last answer.
+		l.replica.View(func(f *fsm.Machine) { m.Outcomes = f.Recorded(p.origin, p.told) })
+		p.told = r.UpTo
+	}
+	l.out.send(p.id, m)
 }
 
 // parkedQuery is a Query that waits for its node's stream.

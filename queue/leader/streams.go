@@ -18,6 +18,8 @@ type peer struct {
 	answered uint64
 	pending  []fsm.Op
 	bytes    int
+	// told: the outcomes up to here are on their way to the node, or it has them.
+	told uint64
 	// resync is the No of the newest Resync, 0 before the first.
 	resync uint64
 }
@@ -76,13 +78,14 @@ func (l *Leader) onBatch(from string, m *wire.Batch) {
 // answerAgain repeats what the machine knows of a stream, because an answer was
 // lost or a batch did not fit.
 func (l *Leader) answerAgain(p *peer, rewind bool) {
-	a := &wire.Answer{Queue: l.cfg.Queue, Origin: p.origin, Rewind: rewind, Next: p.next}
+	a := &wire.Answer{Queue: l.cfg.Queue, Origin: p.origin, Above: p.answered, Rewind: rewind, Next: p.next}
 	l.replica.View(func(m *fsm.Machine) {
 		if known, w, ok := m.Watermark(p.origin.Node); ok && known == p.origin {
 			a.UpTo = w
 			a.Outcomes = m.Recorded(p.origin, p.answered)
 		}
 	})
+	p.told = max(p.told, a.UpTo)
 	l.out.send(p.id, a)
 }
 

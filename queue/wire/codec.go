@@ -376,7 +376,7 @@ func (m *Deliver) read(d *reader) {
 }
 
 func (m *Answer) append(b []byte) []byte {
-	b = putU(putOrigin(putU(b, m.Queue), m.Origin), m.UpTo)
+	b = putU(putOrigin(putU(b, m.Queue), m.Origin), m.UpTo, m.Above)
 	b = putU(putBool(b, m.Rewind), m.Next, uint64(len(m.Outcomes)))
 	for _, o := range m.Outcomes {
 		b = putU(b, o.Seq, uint64(o.Kind), o.Count)
@@ -385,7 +385,7 @@ func (m *Answer) append(b []byte) []byte {
 }
 
 func (m *Answer) read(d *reader) {
-	m.Queue, m.Origin, m.UpTo, m.Rewind, m.Next = d.u64(), d.origin(), d.u64(), d.bool(), d.u64()
+	m.Queue, m.Origin, m.UpTo, m.Above, m.Rewind, m.Next = d.u64(), d.origin(), d.u64(), d.u64(), d.bool(), d.u64()
 	m.Outcomes = make([]fsm.Outcome, d.count())
 	for i := range m.Outcomes {
 		m.Outcomes[i] = fsm.Outcome{Seq: d.u64(), Kind: fsm.OutcomeKind(d.u64()), Count: d.u64()}

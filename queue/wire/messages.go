@@ -138,6 +138,9 @@ type Answer struct {
 	Queue  uint64
 	Origin fsm.Origin
 	UpTo   uint64
+	// Above: Outcomes are complete for sequences above it, up to UpTo. A node that has
+	// not got the answers up to there must ask again, by a Resync.
+	Above uint64
 	// Rewind: the leader expects Next; send everything from there again.
 	Rewind   bool
 	Next     uint64
