@@ -242,6 +242,10 @@ func (g *Group) doubt(from transport.NodeID) {
 func (g *Group) adopt(l leadership) {
 	g.mu.Lock()
 	g.hint = l
+	if g.doubted.leader == l.leader {
+		// Its question was older than its leadership.
+		g.doubted = leadership{}
+	}
 	g.mu.Unlock()
 	g.sync(g.replica())
 }

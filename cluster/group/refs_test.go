@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -161,4 +162,48 @@ func TestBodiesReachALaggingFollower(t *testing.T) {
 	if all, err := bodies(lead, machines[c.ids[0]]); err != nil || !slices.Equal(all, want) {
 		t.Errorf("the leader reads %d bodies, %v", len(all), err)
 	}
+}
+
+// A crash between raft's two writes of a vote must not leave a vote for the candidate of
+// the term before: raft would grant it again without comparing logs.
+func TestHalfWrittenVote(t *testing.T) {
+	open := diskStorage(t)
+	synctest.Test(t, func(t *testing.T) {
+		c := newClusterOver(t, open, 3, nil)
+		defer c.close()
+		spec := Spec{ID: queueA, Members: c.ids, Preferred: "n0", Bootstrap: true}
+		c.found(spec)
+		g := c.waitLeader(queueA, time.Second)
+		for range 5 {
+			if _, err := propose(g, "x"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, term, _ := g.Leader() // n1 has voted for n0 in it, or nobody needed it to
+		c.kill("n0")
+		c.kill("n1")
+		disk, closer := open("n1")
+		log := disk.Group(queueA)
+		if err := log.Set([]byte("LastVoteCand"), []byte("n0")); err != nil {
+			t.Fatal(err)
+		}
+		if err := log.SetUint64([]byte("LastVoteTerm"), term+100); err != nil {
+			t.Fatal(err)
+		}
+		// Here the process dies: the candidate of the new term was never written.
+		if err := closer.Close(); err != nil {
+			t.Fatal(err)
+		}
+		n := c.boot("n1")
+		n.start(t, spec)
+		answer := make(chan raft.RPCResponse, 1)
+		n.link.wire(queueA).inbox <- raft.RPC{RespChan: answer, Command: &raft.RequestVoteRequest{
+			RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte("n0"), Addr: []byte("n0")},
+			Term:      term + 100, Candidate: []byte("n0"), LastLogIndex: 1, LastLogTerm: 1, LeadershipTransfer: true,
+		}}
+		a := <-answer
+		if v := a.Response.(*raft.RequestVoteResponse); a.Error != nil || v.Granted {
+			t.Errorf("a candidate without the log is granted %v, error %v", v.Granted, a.Error)
+		}
+	})
 }
