@@ -32,7 +32,7 @@ func (s *Store) candidates() []*segment {
 	var out []*segment
 	var live, gain int64
 	for _, seg := range s.sealedSegments() {
-		if !seg.footed || !s.sparse(seg) || seg.refs.Load() > 0 {
+		if !seg.footed || !s.sparse(seg) || seg.refs.Load() > 0 || seg.live.Load() == seg.stuck {
 			continue
 		}
 		if n := seg.live.Load(); live+n <= s.o.SegmentBytes-segmentHeadBytes {
@@ -67,6 +67,7 @@ func (s *Store) gather() bool {
 		return false
 	}
 	if len(moves) == 0 { // what is alive there belongs to damaged groups or is on its way
+		markStuck(sources)
 		return false
 	}
 	cold, err := s.writeCold(moves)
@@ -81,8 +82,16 @@ func (s *Store) gather() bool {
 	s.segs[cold.number] = cold
 	s.segMu.Unlock()
 	s.adoptMoves(moves)
+	markStuck(sources)
 	s.log.Debug("segments gathered", "sources", len(sources), "cold", cold.number, "records", len(moves))
 	return true
+}
+
+// markStuck remembers what a gathering left behind: trying again makes no sense before something there has died.
+func markStuck(sources []*segment) {
+	for _, seg := range sources {
+		seg.stuck = seg.live.Load()
+	}
 }
 
 // liveItems lists what the indexes still hold in sources, by group and index; a group's manifest comes last.

@@ -3,8 +3,10 @@ package store_test
 import (
 	"errors"
 	"math/rand/v2"
+	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/raft"
 
@@ -275,4 +277,73 @@ func TestFullDisk(t *testing.T) {
 		t.Fatalf("entry %d: %v", i, err)
 	}
 	must(t, s.Close())
+}
+
+// TestTruncatedTail cuts the newest file at every length around its last record.
+func TestTruncatedTail(t *testing.T) {
+	for cut := int64(0); cut <= 200; cut += 8 {
+		fs := crashfs.New()
+		s := openOn(t, fs)
+		must(t, s.Group(1).StoreLogs(logs(1, 64)))
+		must(t, s.Group(1).StoreLogs(logs(2, 64)))
+		must(t, s.Close())
+		f, err := fs.Open(segmentOne)
+		must(t, err)
+		size := int64(firstRecord + 2*(recordBytes+64))
+		must(t, f.Truncate(size-cut))
+		s = openOn(t, fs)
+		want := uint64(2)
+		if cut > 0 {
+			want = 1
+		}
+		if cut > recordBytes+64 {
+			want = 0
+		}
+		if last, err := s.Group(1).LastIndex(); last != want || err != nil {
+			t.Fatalf("%d bytes cut: last index %d, %v, want %d", cut, last, err, want)
+		}
+		must(t, s.Group(1).StoreLogs(logs(want+1, 1000)))
+		must(t, s.Close())
+	}
+}
+
+// TestDamagedSmallRecord: a vote that cannot be read must stop its group, and only its group, also after a restart.
+func TestDamagedSmallRecord(t *testing.T) {
+	fs := crashfs.New()
+	s := openOn(t, fs)
+	must(t, s.Group(3).SetUint64([]byte("LastVoteTerm"), 5))
+	must(t, s.Group(3).Set([]byte("LastVoteCand"), []byte("candidate")))
+	for i := uint64(1); i <= 60; i++ {
+		must(t, s.Group(1).StoreLogs(logs(i, 8<<10)))
+	}
+	deadline := time.Now().Add(15 * time.Second)
+	for written := false; !written; {
+		if time.Now().After(deadline) {
+			t.Fatal("no footer was written")
+		}
+		var out strings.Builder
+		must(t, store.Dump(fs, "/s", &out))
+		written = strings.Contains(out.String(), "footer true (10 records") || strings.Contains(out.String(), "footer true (9 records")
+	}
+	must(t, s.Close())
+	must(t, fs.Corrupt(segmentOne, firstRecord+20, 1)) // the header
+	for range 2 {
+		s = openOn(t, fs)
+		corrupt, ok := errors.AsType[*store.CorruptError](s.Group(3).Err())
+		if !ok || corrupt.Offset != firstRecord {
+			t.Fatalf("group with a damaged vote: %v", s.Group(3).Err())
+		}
+		if _, err := s.Group(3).Get([]byte("LastVoteCand")); err == nil {
+			t.Fatal("a damaged vote was answered")
+		}
+		must(t, s.Group(1).Err())
+		// Everything else in that segment dies; the evidence must not.
+		last, err := s.Group(1).LastIndex()
+		must(t, err)
+		must(t, s.Group(1).DeleteRange(1, last-1))
+		for i := last + 1; i < last+40; i++ {
+			must(t, s.Group(1).StoreLogs(logs(i, 8<<10)))
+		}
+		must(t, s.Close())
+	}
 }

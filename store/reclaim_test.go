@@ -160,3 +160,31 @@ func TestReaderKeepsBytes(t *testing.T) {
 	}
 	eventually(t, "the reader's segments are freed", func() bool { return s.Stats().SegmentBytes < 3<<20 })
 }
+
+// TestDamageDoesNotStopReclaim: an entry that cannot be copied stays where it is, once, and everything else goes on.
+func TestDamageDoesNotStopReclaim(t *testing.T) {
+	s := openTest(t, Options{Dir: t.TempDir(), SegmentBytes: 256 << 10, TailCacheBytes: 1})
+	bad, good := s.Group(1), s.Group(2)
+	if err := bad.StoreLog(&raft.Log{Index: 1, Term: 1, Data: big(1)}); err != nil {
+		t.Fatal(err)
+	}
+	l, _ := bad.entries.get(1)
+	churn(t, good, 1, 40, 1000)
+	pins := churn(t, good, 41, 100, 7)
+	s.segMu.RLock()
+	_, err := s.segs[l.segment].file.WriteAt([]byte{0xff}, int64(l.off)+headerBytes)
+	s.segMu.RUnlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	churn(t, good, 101, 800, 50, pins...)
+	eventually(t, "the damage is met", func() bool { return bad.Err() != nil })
+	churn(t, good, 801, 1200, 50, append(pins, Range{150, 150})...)
+	eventually(t, "space follows life", func() bool { return s.Stats().SegmentBytes < 4<<20 })
+	if st := s.Stats(); st.CopiedBytes > 4<<20 {
+		t.Errorf("%d bytes copied", st.CopiedBytes)
+	}
+	wantBig(t, good, 150)
+	s = reopen(t, s)
+	wantBig(t, s.Group(2), 150)
+}

@@ -204,7 +204,7 @@ func (s *Store) segmentNumbers() []uint32 {
 	return numbers
 }
 
-// discard removes a prepared segment that no finished write reached.
+// discard takes out a prepared segment that no finished write reached; its file is kept for later if it has the size.
 func (s *Store) discard(seg *segment) error {
 	off, used, err := seg.scanner().later(segmentHeadBytes, 0)
 	if err != nil {
@@ -214,7 +214,7 @@ func (s *Store) discard(seg *segment) error {
 		return &CorruptError{Segment: seg.number, Offset: segmentHeadBytes, Reason: fmt.Sprintf("bad first record before a sound later one at %d", off)}
 	}
 	delete(s.segs, seg.number)
-	return errors.Join(seg.file.Close(), s.fs.Remove(seg.path))
+	return s.retire(seg)
 }
 
 // scanSegment hands the records of one segment to their groups.
