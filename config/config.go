@@ -51,8 +51,9 @@ type Config struct {
 
 	// BootstrapExpect is the number of nodes that found the cluster together
 	// on its very first start. Too small, and the first nodes found a cluster
-	// of their own; too large, and they wait for nodes that never come. It has
-	// no effect once the cluster is founded. Default 1.
+	// of their own; too large, and they wait for nodes that never come. 0 never
+	// founds: the node waits for a cluster to join. It has no effect once the
+	// node belongs to a cluster. Default 1.
 	BootstrapExpect int
 
 	// LogLevel is the least severe level that is logged. Default info.
@@ -130,8 +131,8 @@ func (c Config) Validate() error {
 		}
 		add("join", problem)
 	}
-	if c.BootstrapExpect < 1 || c.BootstrapExpect > bootstrapExpectMax {
-		add("bootstrap-expect", fmt.Sprintf("must be between 1 and %d, got %d", bootstrapExpectMax, c.BootstrapExpect))
+	if c.BootstrapExpect < 0 || c.BootstrapExpect > bootstrapExpectMax {
+		add("bootstrap-expect", fmt.Sprintf("must be between 0 and %d, got %d", bootstrapExpectMax, c.BootstrapExpect))
 	}
 	if c.LogFormat != "text" && c.LogFormat != "json" {
 		add("log-format", fmt.Sprintf("must be text or json, got %q", c.LogFormat))

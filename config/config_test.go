@@ -63,12 +63,13 @@ func TestValidate(t *testing.T) {
 		{"join without host", func(c *Config) { c.Join = []string{":5682"} }, []string{`join: ":5682" has no host`}},
 		{"join with an IPv6 address", func(c *Config) { c.Join = []string{"[::1]:5682"} }, nil},
 		{"too many to join", func(c *Config) { c.Join = strings.Split(strings.Repeat("a:1,", 256)+"a:1", ",") }, []string{"join: at most 256 addresses, got 257"}},
-		{"expect nobody", func(c *Config) { c.BootstrapExpect = 0 }, []string{"bootstrap-expect: must be between 1 and 99, got 0"}},
-		{"expect a crowd", func(c *Config) { c.BootstrapExpect = 100 }, []string{"bootstrap-expect: must be between 1 and 99, got 100"}},
+		{"join only", func(c *Config) { c.BootstrapExpect = 0 }, nil},
+		{"expect less than nobody", func(c *Config) { c.BootstrapExpect = -1 }, []string{"bootstrap-expect: must be between 0 and 99, got -1"}},
+		{"expect a crowd", func(c *Config) { c.BootstrapExpect = 100 }, []string{"bootstrap-expect: must be between 0 and 99, got 100"}},
 		{"log format", func(c *Config) { c.LogFormat = "xml" }, []string{`log-format: must be text or json, got "xml"`}},
 		{
 			"every problem at once",
-			func(c *Config) { *c = Config{} },
+			func(c *Config) { *c = Config{BootstrapExpect: -1} },
 			[]string{"node-id", "data-dir", "amqp-addr", "http-addr", "grpc-addr", "cluster-addr", "gossip-addr", "bootstrap-expect", "log-format"},
 		},
 	} {

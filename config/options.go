@@ -44,7 +44,7 @@ func Options() []Option {
 			get: func(c Config) string { return strings.Join(c.Join, ",") },
 		},
 		{
-			Name: "bootstrap-expect", Kind: "count", Usage: "number of nodes that found the cluster together",
+			Name: "bootstrap-expect", Kind: "count", Usage: "number of nodes that found the cluster together; 0: only join one",
 			set: func(c *Config, s string) error {
 				n, err := strconv.Atoi(s)
 				if err != nil {
