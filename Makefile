@@ -56,7 +56,7 @@ test-unit: test-deps ## run the tests that start no processes
 
 .PHONY: test-process
 test-process: test-deps ## run the tests with real nodes and foreign clients
-	$(GO) test $(TESTFLAGS) -timeout 18m ./test/process/...
+	WARREN_TEST_RACE=1 $(GO) test $(TESTFLAGS) -timeout 18m ./test/process/...
 
 .PHONY: test-deps
 test-deps:

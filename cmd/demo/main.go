@@ -9,6 +9,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -105,6 +106,9 @@ func demonstrate(ctx context.Context, s settings, out io.Writer) (err error) {
 	fmt.Fprintln(out)
 	if err := report.Write(out); err != nil {
 		return err
+	}
+	if crashes := c.Crashes(); crashes != "" {
+		return errors.Join(report.Err(), errors.New(crashes))
 	}
 	return report.Err()
 }

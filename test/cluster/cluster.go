@@ -149,6 +149,15 @@ func (c *Cluster) Logs() string {
 	return b.String()
 }
 
+// Crashes returns what Crash finds in all logs.
+func (c *Cluster) Crashes() string {
+	var b strings.Builder
+	for _, n := range c.nodes {
+		b.WriteString(n.Crash())
+	}
+	return b.String()
+}
+
 // gossip returns the gossip addresses of all nodes, as --join takes them.
 func (c *Cluster) gossip() string {
 	list := make([]string, len(c.nodes))

@@ -94,3 +94,27 @@ func TestProcessControl(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestCrash(t *testing.T) {
+	c, err := New(Config{Nodes: 1, Binary: "/bin/sh", Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := c.Node(0)
+	if err := os.MkdirAll(n.Dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for log, crashed := range map[string]bool{
+		"a line\nanother\n":                            false,
+		"a line about a panic: it is over\n":           false,
+		"a line\npanic: at the disco\n\ngoroutine 1\n": true,
+		"a line\nWARNING: DATA RACE\n":                 true,
+	} {
+		if err := os.WriteFile(n.LogFile(), []byte(log), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := c.Crashes(); (got != "") != crashed {
+			t.Errorf("%q: got %q", log, got)
+		}
+	}
+}

@@ -286,17 +286,29 @@ func (n *Node) Move() error {
 	return nil
 }
 
-// LogTail returns the end of the node's log, with its name; of a log that holds
-// a panic, what follows its first line.
+// crashMarks begin what a node prints when it has a bug.
+var crashMarks = []string{"panic: ", "fatal error: ", "WARNING: DATA RACE"}
+
+// Crash returns the beginning of the first panic, fatal error or data race in
+// the node's log, or "".
+func (n *Node) Crash() string {
+	data, err := os.ReadFile(n.LogFile())
+	if err != nil {
+		return ""
+	}
+	for _, mark := range crashMarks {
+		if i := bytes.Index(data, []byte("\n"+mark)); i >= 0 {
+			return fmt.Sprintf("--- %s crashed:%s\n", n.Name, data[i:min(len(data), i+logTailBytes)])
+		}
+	}
+	return ""
+}
+
+// LogTail returns the end of the node's log, with its name.
 func (n *Node) LogTail() string {
 	data, err := os.ReadFile(n.LogFile())
 	if err != nil {
 		return fmt.Sprintf("--- no log of %s: %v\n", n.Name, err)
-	}
-	for _, crash := range []string{"\npanic: ", "\nfatal error: ", "\nWARNING: DATA RACE"} {
-		if i := bytes.Index(data, []byte(crash)); i >= 0 {
-			data = data[i:min(len(data), i+logTailBytes)]
-		}
 	}
 	if len(data) > logTailBytes {
 		data = data[len(data)-logTailBytes:]

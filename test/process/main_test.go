@@ -100,12 +100,20 @@ func sharedCluster(t *testing.T, nodes int) *cluster.Cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Log(c.Logs())
-		}
-	})
+	t.Cleanup(func() { checkLogs(t, c) })
 	return c
+}
+
+// checkLogs fails the test when a node crashed, and shows the logs of a test
+// that failed.
+func checkLogs(t *testing.T, c *cluster.Cluster) {
+	t.Helper()
+	if crashes := c.Crashes(); crashes != "" {
+		t.Error(crashes)
+	}
+	if t.Failed() {
+		t.Log(c.Logs())
+	}
 }
 
 // newCluster returns a cluster of its own for t that nobody started yet.
@@ -128,9 +136,7 @@ func newCluster(t *testing.T, nodes int, change ...func(*cluster.Config)) *clust
 		if err := c.Close(); err != nil {
 			t.Error(err)
 		}
-		if t.Failed() {
-			t.Log(c.Logs())
-		}
+		checkLogs(t, c)
 	})
 	return c
 }
