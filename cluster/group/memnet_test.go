@@ -1,0 +1,412 @@
+package group
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/warrenmq/warren/transport"
+)
+
+// memNet is a network in memory for virtual time: links can be cut, nodes killed (their
+// port refuses) and frozen (connected but mute).
+type memNet struct {
+	delay time.Duration
+
+	mu    sync.Mutex
+	nodes map[transport.NodeID]*memNode
+	cut   map[[2]transport.NodeID]bool
+	// since is when two nodes were last able to talk.
+	since map[[2]transport.NodeID]time.Time
+}
+
+func newMemNet() *memNet {
+	return &memNet{
+		delay: time.Millisecond,
+		nodes: make(map[transport.NodeID]*memNode),
+		cut:   make(map[[2]transport.NodeID]bool),
+		since: make(map[[2]transport.NodeID]time.Time),
+	}
+}
+
+type callHandler func(context.Context, transport.NodeID, []byte) ([]byte, error)
+
+// memNode is one node's end of a memNet. down and frozen are guarded by memNet.mu.
+type memNode struct {
+	net          *memNet
+	id           transport.NodeID
+	down, frozen bool
+	handlers     map[uint8]callHandler
+	changed      []func(transport.PeerStatus)
+	unknown      func(transport.GroupID, transport.NodeID, uint64)
+	groups       map[transport.GroupID]*memWire
+	noFree       bool // FreeCandidate finds no open vote
+}
+
+var _ Network = (*memNode)(nil)
+
+func pair(a, b transport.NodeID) [2]transport.NodeID {
+	if a > b {
+		a, b = b, a
+	}
+	return [2]transport.NodeID{a, b}
+}
+
+func (n *memNet) join(id transport.NodeID) *memNode {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	m := &memNode{net: n, id: id, handlers: make(map[uint8]callHandler), groups: make(map[transport.GroupID]*memWire)}
+	n.nodes[id] = m
+	for o := range n.nodes {
+		n.since[pair(id, o)] = time.Now()
+	}
+	return m
+}
+
+// linked tells whether bytes pass between two nodes. Caller holds mu.
+func (n *memNet) linked(a, b transport.NodeID) bool {
+	na, nb := n.nodes[a], n.nodes[b]
+	return na != nil && nb != nil && !na.down && !nb.down && !n.cut[pair(a, b)]
+}
+
+// change applies f to the network and tells every node about its links.
+func (n *memNet) change(f func()) {
+	n.mu.Lock()
+	now := time.Now()
+	for p := range n.since {
+		if n.linked(p[0], p[1]) && !n.nodes[p[0]].frozen && !n.nodes[p[1]].frozen {
+			n.since[p] = now
+		}
+	}
+	f()
+	type notice struct {
+		f func(transport.PeerStatus)
+		s transport.PeerStatus
+	}
+	var notices []notice
+	for _, m := range n.nodes {
+		for _, fn := range m.changed {
+			for o := range n.nodes {
+				if o != m.id {
+					notices = append(notices, notice{fn, n.status(m.id, o)})
+				}
+			}
+		}
+	}
+	n.mu.Unlock()
+	for _, x := range notices {
+		x.f(x.s)
+	}
+}
+
+func (n *memNet) isolate(id transport.NodeID, cut bool) {
+	n.change(func() {
+		for o := range n.nodes {
+			if o != id {
+				n.cut[pair(id, o)] = cut
+			}
+		}
+	})
+}
+
+// status is what a sees of b. Caller holds mu.
+func (n *memNet) status(a, b transport.NodeID) transport.PeerStatus {
+	s := transport.PeerStatus{Node: b, Up: n.linked(a, b), LastAnswered: n.since[pair(a, b)]}
+	peer := n.nodes[b]
+	if s.Up && !peer.frozen && !n.nodes[a].frozen {
+		s.LastAnswered = time.Now()
+	}
+	s.Refused = peer == nil || peer.down && !n.cut[pair(a, b)]
+	return s
+}
+
+func (m *memNode) Peer(id transport.NodeID) transport.PeerStatus {
+	m.net.mu.Lock()
+	defer m.net.mu.Unlock()
+	if m.net.nodes[id] == nil {
+		return transport.PeerStatus{Node: id}
+	}
+	return m.net.status(m.id, id)
+}
+
+func (m *memNode) OnPeerChange(f func(transport.PeerStatus)) {
+	m.net.mu.Lock()
+	defer m.net.mu.Unlock()
+	m.changed = append(m.changed, f)
+}
+
+func (m *memNode) HandleCall(method uint8, h func(context.Context, transport.NodeID, []byte) ([]byte, error)) {
+	m.net.mu.Lock()
+	defer m.net.mu.Unlock()
+	m.handlers[method] = h
+}
+
+var errLink = errors.New("link is down")
+
+// reach waits for the delay of one hop and returns the other node. A frozen node keeps
+// the caller waiting.
+func (m *memNode) reach(ctx context.Context, to transport.NodeID) (*memNode, error) {
+	for {
+		m.net.mu.Lock()
+		ok, peer := m.net.linked(m.id, to), m.net.nodes[to]
+		frozen := m.frozen || ok && peer.frozen
+		m.net.mu.Unlock()
+		if !ok {
+			return nil, errLink
+		}
+		wait := m.net.delay
+		if frozen {
+			wait = 20 * time.Millisecond
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(wait):
+		}
+		if !frozen {
+			return peer, nil
+		}
+	}
+}
+
+func (m *memNode) Call(ctx context.Context, to transport.NodeID, method uint8, request []byte) ([]byte, error) {
+	peer, err := m.reach(ctx, to)
+	if err != nil {
+		return nil, err
+	}
+	m.net.mu.Lock()
+	h := peer.handlers[method]
+	m.net.mu.Unlock()
+	if h == nil {
+		return nil, fmt.Errorf("no method %d", method)
+	}
+	answer, err := h(ctx, m.id, slices.Clone(request))
+	if err != nil {
+		return nil, err
+	}
+	if _, err := m.reach(ctx, to); err != nil {
+		return nil, err
+	}
+	return answer, nil
+}
+
+func (m *memNode) OnUnknownGroup(f func(transport.GroupID, transport.NodeID, uint64)) {
+	m.net.mu.Lock()
+	defer m.net.mu.Unlock()
+	m.unknown = f
+}
+
+func (m *memNode) Raft(g transport.GroupID) RaftTransport {
+	m.net.mu.Lock()
+	defer m.net.mu.Unlock()
+	w := &memWire{n: m, g: g, inbox: make(chan raft.RPC, 64), done: make(chan struct{}), free: make(map[uint64]chan struct{})}
+	m.groups[g] = w
+	return w
+}
+
+func (m *memNode) InjectAt(ctx context.Context, to transport.NodeID, g transport.GroupID) error {
+	peer, err := m.reach(ctx, to)
+	if err != nil {
+		return err
+	}
+	w := peer.wire(g)
+	if w == nil {
+		return errors.New("unknown group")
+	}
+	return w.InjectTimeoutNow()
+}
+
+func (m *memNode) wire(g transport.GroupID) *memWire {
+	m.net.mu.Lock()
+	defer m.net.mu.Unlock()
+	return m.groups[g]
+}
+
+// memWire is the transport of one replica.
+type memWire struct {
+	n     *memNode
+	g     transport.GroupID
+	inbox chan raft.RPC
+	once  sync.Once
+	done  chan struct{}
+
+	mu   sync.Mutex
+	free map[uint64]chan struct{} // open votes by term
+}
+
+func (w *memWire) Consumer() <-chan raft.RPC                               { return w.inbox }
+func (w *memWire) LocalAddr() raft.ServerAddress                           { return raft.ServerAddress(w.n.id) }
+func (w *memWire) EncodePeer(_ raft.ServerID, a raft.ServerAddress) []byte { return []byte(a) }
+func (w *memWire) DecodePeer(b []byte) raft.ServerAddress                  { return raft.ServerAddress(b) }
+func (w *memWire) SetHeartbeatHandler(func(raft.RPC))                      { panic("the fast path is reachable") }
+
+func (w *memWire) Close() error {
+	w.once.Do(func() {
+		close(w.done)
+		w.n.net.mu.Lock()
+		defer w.n.net.mu.Unlock()
+		if w.n.groups[w.g] == w {
+			delete(w.n.groups, w.g)
+		}
+	})
+	return nil
+}
+
+func (w *memWire) InjectTimeoutNow() error {
+	rpc := raft.RPC{
+		Command:  &raft.TimeoutNowRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax}},
+		RespChan: make(chan raft.RPCResponse, 1),
+	}
+	select {
+	case w.inbox <- rpc:
+		return nil
+	default:
+		return errors.New("inbox is full")
+	}
+}
+
+func (w *memWire) FreeCandidate(term uint64) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c, ok := w.free[term]
+	if !ok || w.n.noFree {
+		return false
+	}
+	close(c)
+	delete(w.free, term)
+	return true
+}
+
+const memRPCTimeout = time.Second
+
+// call sends one RPC and waits for its answer.
+func (w *memWire) call(to raft.ServerAddress, cmd any, r io.Reader) (any, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), memRPCTimeout)
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() {})
+	defer stop()
+	go func() {
+		select {
+		case <-w.done:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	peer, err := w.n.reach(ctx, transport.NodeID(to))
+	if err != nil {
+		return nil, err
+	}
+	target := peer.wire(w.g)
+	if target == nil && peer.unknown != nil {
+		peer.unknown(w.g, w.n.id, 0)
+		for range 20 {
+			time.Sleep(5 * time.Millisecond)
+			if target = peer.wire(w.g); target != nil {
+				break
+			}
+		}
+	}
+	if target == nil {
+		return nil, errors.New("unknown group")
+	}
+	answer := make(chan raft.RPCResponse, 1)
+	select {
+	case target.inbox <- raft.RPC{Command: cmd, Reader: r, RespChan: answer}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	select {
+	case a := <-answer:
+		if a.Error != nil {
+			return nil, a.Error
+		}
+		if _, err := w.n.reach(ctx, transport.NodeID(to)); err != nil {
+			return nil, err
+		}
+		return a.Response, nil
+	case <-target.done:
+		return nil, errLink
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func clonedAppend(a *raft.AppendEntriesRequest) *raft.AppendEntriesRequest {
+	c := *a
+	c.Entries = make([]*raft.Log, len(a.Entries))
+	for i, e := range a.Entries {
+		l := *e
+		l.Data = slices.Clone(e.Data)
+		c.Entries[i] = &l
+	}
+	return &c
+}
+
+func (w *memWire) AppendEntries(_ raft.ServerID, to raft.ServerAddress, a *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+	out, err := w.call(to, clonedAppend(a), nil)
+	if err != nil {
+		return err
+	}
+	*resp = *out.(*raft.AppendEntriesResponse)
+	return nil
+}
+
+func (w *memWire) AppendEntriesPipeline(raft.ServerID, raft.ServerAddress) (raft.AppendPipeline, error) {
+	return nil, raft.ErrPipelineReplicationNotSupported
+}
+
+func (w *memWire) RequestVote(_ raft.ServerID, to raft.ServerAddress, a *raft.RequestVoteRequest, resp *raft.RequestVoteResponse) error {
+	w.mu.Lock()
+	freed, ok := w.free[a.Term]
+	if !ok {
+		freed = make(chan struct{})
+		w.free[a.Term] = freed
+	}
+	w.mu.Unlock()
+	req := *a
+	out, err := w.call(to, &req, nil)
+	if err == nil {
+		*resp = *out.(*raft.RequestVoteResponse)
+		if resp.Granted || resp.Term > a.Term {
+			return nil
+		}
+	}
+	select {
+	case <-freed:
+		*resp = raft.RequestVoteResponse{Term: a.Term + 1}
+		return nil
+	case <-w.done:
+		return errLink
+	case <-time.After(3 * time.Second):
+		return err
+	}
+}
+
+func (w *memWire) RequestPreVote(_ raft.ServerID, to raft.ServerAddress, a *raft.RequestPreVoteRequest, resp *raft.RequestPreVoteResponse) error {
+	out, err := w.call(to, a, nil)
+	if err != nil {
+		return err
+	}
+	*resp = *out.(*raft.RequestPreVoteResponse)
+	return nil
+}
+
+func (w *memWire) InstallSnapshot(_ raft.ServerID, to raft.ServerAddress, a *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, r io.Reader) error {
+	out, err := w.call(to, a, r)
+	if err != nil {
+		return err
+	}
+	*resp = *out.(*raft.InstallSnapshotResponse)
+	return nil
+}
+
+func (w *memWire) TimeoutNow(_ raft.ServerID, to raft.ServerAddress, a *raft.TimeoutNowRequest, resp *raft.TimeoutNowResponse) error {
+	_, err := w.call(to, a, nil)
+	return err
+}
