@@ -161,3 +161,25 @@ func BenchmarkOpenEmpty(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkBacklog grows a log that nothing is removed from, so that every segment is new.
+func BenchmarkBacklog(b *testing.B) {
+	const groups, size = 50, 32 << 10
+	s := openTest(b, Options{Dir: b.TempDir()})
+	data := make([]byte, size)
+	b.SetBytes(size)
+	b.ResetTimer()
+	var wg sync.WaitGroup
+	for k := range groups {
+		g := s.Group(GroupID(k + 1))
+		wg.Go(func() {
+			for i := range b.N / groups {
+				if err := g.StoreLog(&raft.Log{Index: uint64(i + 1), Term: 1, Data: data}); err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+}

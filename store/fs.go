@@ -30,5 +30,7 @@ type File interface {
 	// Fdatasync returns when the file's contents and length are durable.
 	Fdatasync() error
 	Truncate(size int64) error
+	// Allocate reserves space up to size, which reads as zeroes, without writing it; errors.ErrUnsupported if it cannot.
+	Allocate(size int64) error
 	Size() (int64, error)
 }

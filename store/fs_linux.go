@@ -107,6 +107,19 @@ func (f osFile) Size() (int64, error) {
 	return st.Size(), nil
 }
 
+// Allocate implements File with fallocate.
+func (f osFile) Allocate(size int64) error {
+	for {
+		switch err := syscall.Fallocate(int(f.Fd()), 0, 0, size); err {
+		case syscall.EINTR:
+		case syscall.EOPNOTSUPP, syscall.ENOSYS:
+			return errors.ErrUnsupported
+		default:
+			return err
+		}
+	}
+}
+
 // pause blocks the calling thread. time.Sleep rounds to a millisecond on an idle scheduler, which
 // is longer than the sync that the linger is meant to shorten.
 func pause(d time.Duration) {

@@ -9,7 +9,7 @@ import (
 )
 
 // sparesMax bounds the freed segments kept for use as the next one; they save writing zeroes.
-const sparesMax = 2
+const sparesMax = 4
 
 // keep is the keeper: it gives sealed segments footers, frees those nobody needs, and gathers what is alive in nearly dead
 // ones, until the store closes. It works when something was sealed or released, never on a timer.

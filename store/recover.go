@@ -67,7 +67,7 @@ func (s *Store) recover() error {
 	s.wal.sealed = func(*segment) { s.nudge() }
 	if active == nil {
 		s.numbers++
-		active, err = createSegment(s.fs, s.o.Dir, s.numbers, min(firstSegmentBytes, s.o.SegmentBytes))
+		active, err = createSegment(s.fs, s.o.Dir, s.numbers, min(firstSegmentBytes, s.o.SegmentBytes), true)
 		if err != nil {
 			return err
 		}

@@ -2,6 +2,7 @@ package store
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
@@ -87,15 +88,16 @@ func decodeSegmentHead(b []byte) (number uint32, cold, ok bool, err error) {
 	return binary.LittleEndian.Uint32(b[12:]), b[16] == 1, true, nil
 }
 
-// createSegment prepares a segment full of real zeroes and makes it durable: a write into it then changes
-// no metadata of the file system, which halves the cost of a sync.
-func createSegment(fs FS, dir string, number uint32, size int64) (*segment, error) {
+// createSegment prepares a segment and makes it durable. Full of real zeroes, a write into it changes no metadata of the file
+// system, which halves the cost of a small sync. With large writes that no longer shows, and writing everything twice
+// does: then the space is only reserved.
+func createSegment(fs FS, dir string, number uint32, size int64, zeroes bool) (*segment, error) {
 	path := filepath.Join(dir, segmentName(number))
 	f, err := fs.Create(path)
 	if err != nil {
 		return nil, fmt.Errorf("create segment %d: %w", number, err)
 	}
-	if err := zeroFill(f, number, size); err != nil {
+	if err := fillSegment(f, number, size, zeroes); err != nil {
 		_ = f.Close()
 		return nil, fmt.Errorf("prepare segment %d: %w", number, err)
 	}
@@ -106,7 +108,24 @@ func createSegment(fs FS, dir string, number uint32, size int64) (*segment, erro
 	return &segment{number: number, file: f, path: path, size: size, tracked: true}, nil
 }
 
-func zeroFill(f File, number uint32, size int64) error {
+func fillSegment(f File, number uint32, size int64, zeroes bool) error {
+	err := errors.ErrUnsupported
+	if !zeroes {
+		err = f.Allocate(size)
+	}
+	if errors.Is(err, errors.ErrUnsupported) {
+		err = zeroFill(f, size)
+	}
+	if err != nil {
+		return err
+	}
+	if _, err := f.WriteAt(encodeSegmentHead(number, false), 0); err != nil {
+		return err
+	}
+	return f.Fdatasync()
+}
+
+func zeroFill(f File, size int64) error {
 	const step = 256 << 10
 	zero := make([]byte, step)
 	for off := int64(0); off < size; off += step {
@@ -119,10 +138,7 @@ func zeroFill(f File, number uint32, size int64) error {
 			}
 		}
 	}
-	if _, err := f.WriteAt(encodeSegmentHead(number, false), 0); err != nil {
-		return err
-	}
-	return f.Fdatasync()
+	return nil
 }
 
 // readFull reads exactly len(b) bytes.

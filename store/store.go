@@ -258,6 +258,9 @@ func (s *Store) prepare() {
 	}
 }
 
+// reserveWriteBytes is the mean size of a write from which segments are reserved instead of filled with zeroes.
+const reserveWriteBytes = 128 << 10
+
 // prepareOne repeats while the disk is full and the active segment still has room; nil when stopped or failed.
 func (s *Store) prepareOne(size int64) *segment {
 	const retryEvery = 200 * time.Millisecond
@@ -268,7 +271,7 @@ func (s *Store) prepareOne(size int64) *segment {
 		s.segMu.Unlock()
 		seg, err := s.spare(number, size)
 		if seg == nil && err == nil {
-			seg, err = createSegment(s.fs, s.o.Dir, number, size)
+			seg, err = createSegment(s.fs, s.o.Dir, number, size, s.wal.writeBytesMean() < reserveWriteBytes)
 		}
 		if err == nil {
 			return seg

@@ -66,9 +66,12 @@ type wal struct {
 	err     error
 	closing bool
 
-	syncs     atomic.Uint64
-	written   atomic.Uint64
-	records   atomic.Uint64
+	syncs   atomic.Uint64
+	written atomic.Uint64
+	records atomic.Uint64
+
+	syncsSeen, writtenSeen uint64 // by writeBytesMean
+
 	began     time.Time
 	syncSince atomic.Int64 // clock when the outstanding write started, 0 if none
 	// starvedSince is the clock when the first of the appenders that wait for a segment began to, 0 if none does.
@@ -283,6 +286,17 @@ func (w *wal) needy() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.starved > 0
+}
+
+// writeBytesMean is the mean size of the writes since it was last asked, 0 if there were none. The preparer asks.
+func (w *wal) writeBytesMean() uint64 {
+	syncs, written := w.syncs.Load(), w.written.Load()
+	n, bytes := syncs-w.syncsSeen, written-w.writtenSeen
+	w.syncsSeen, w.writtenSeen = syncs, written
+	if n == 0 {
+		return 0
+	}
+	return bytes / n
 }
 
 // offer hands over the segment asked for by grow.

@@ -393,6 +393,9 @@ func (o *file) Truncate(size int64) error {
 	return o.f.do(step{op: OpTruncate, ino: o.ino, off: size})
 }
 
+// Allocate reserves nothing; a later write may still be refused.
+func (o *file) Allocate(size int64) error { return o.Truncate(size) }
+
 func (o *file) Size() (int64, error) {
 	o.f.mu.Lock()
 	defer o.f.mu.Unlock()
