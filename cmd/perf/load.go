@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -84,13 +85,9 @@ func (l *load) declare(label string, args func(i int) amqp.Table) error {
 			return err
 		}
 		table := amqp.Table{}
-		for name, value := range l.cfg.queueArgs() {
-			table[name] = value
-		}
+		maps.Copy(table, l.cfg.queueArgs())
 		if args != nil {
-			for name, value := range args(i) {
-				table[name] = value
-			}
+			maps.Copy(table, args(i))
 		}
 		name := l.queue(i) + label
 		if _, err := ch.QueueDelete(name, false, false, false); err != nil {

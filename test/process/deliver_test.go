@@ -209,6 +209,7 @@ func recoverRequeues(s *session) {
 	ch, deliveries := s.consume(q, 0)
 	held := s.take(deliveries, false, "a", "b", "c")
 	s.noError("ack", held[1].Ack(false))
+	//nolint:staticcheck // deprecated by the client, still a method of the protocol
 	s.noError("recover", ch.Recover(true))
 	s.take(deliveries, true, "a", "c")
 }

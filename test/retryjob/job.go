@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -168,9 +169,7 @@ func declare(ch *amqp.Channel, extra amqp.Table) error {
 		{QueueParking, ExchangeParking, ""},
 	} {
 		args := amqp.Table{}
-		for name, value := range extra {
-			args[name] = value
-		}
+		maps.Copy(args, extra)
 		if q.dlx != "" {
 			args["x-dead-letter-exchange"] = q.dlx
 		}
