@@ -209,7 +209,7 @@ func (s *stream) flush() {
 }
 
 func (s *stream) flushLocked() {
-	if s.sent+1 >= s.next {
+	if s.gone || s.sent+1 >= s.next {
 		return
 	}
 	if s.leader == "" && !s.findLocked() {
@@ -261,6 +261,9 @@ func (s *stream) findLocked() bool {
 // leadLocked takes node for the leader: consumers and holds are told, then
 // everything unanswered.
 func (s *stream) leadLocked(node string, session uint64) {
+	if s.gone {
+		return
+	}
 	s.leader = node
 	s.sent = s.answered
 	if !s.hub.send(node, s.resync(session)) {
@@ -294,7 +297,7 @@ func (s *stream) resync(session uint64) *wire.Resync {
 func (s *stream) rollCall(from string, session uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.gone || session < s.session {
+	if session < s.session {
 		return // a deposed leader, which will learn of it
 	}
 	s.tried, s.session = 0, session
@@ -368,11 +371,10 @@ func (s *stream) answer(a *wire.Answer) {
 		return
 	}
 	s.mu.Lock()
-	if a.Above > s.answered && a.UpTo > s.answered && s.leader != "" {
+	if a.Above > s.answered && a.UpTo > s.answered && !s.gone && s.leader != "" && time.Since(s.rewindAt) > rewindQuiet {
 		// An answer before this one is missing, and with it outcomes.
+		s.rewindAt = time.Now()
 		s.leadLocked(s.leader, 0)
-		s.mu.Unlock()
-		return
 	}
 	done := s.take(a)
 	if a.Rewind && a.Next > s.answered && a.Next-1 < s.sent &&
