@@ -21,7 +21,10 @@ type raftGroups struct {
 // Start implements broker.Groups.
 func (r raftGroups) Start(q *catalog.Queue, replica *leader.Replica, lead func(uint64, string, bool)) (broker.Group, error) {
 	g, err := r.host.Start(group.Spec{
-		ID: transport.GroupID(q.ID), Members: q.Members, Preferred: q.Preferred, Bootstrap: true,
+		ID: transport.GroupID(q.ID), Members: q.Members, Preferred: q.Preferred,
+		// A member of the first hour founds its replica; one that was added later waits
+		// to be filled.
+		Bootstrap: q.Settings == q.ID,
 	}, machine{replica}, observer(lead))
 	if err != nil {
 		return nil, err

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/warrenmq/warren/auth"
@@ -160,6 +161,7 @@ func ignoreClosed(err error) error {
 func (n *running) openStore(context.Context) (err error) {
 	n.store, err = store.Open(store.Options{
 		Dir: filepath.Join(n.cfg.DataDir, "log"), LingerMax: 300 * time.Microsecond, Logger: n.log,
+		DiskReserveBytes: diskReserve(n.cfg.DataDir),
 		OnFatal: func(err error) {
 			// What the disk holds is unknown now: no answer may be given that
 			// depends on it. A restart recovers what was synced.
@@ -172,6 +174,21 @@ func (n *running) openStore(context.Context) (err error) {
 	}
 	n.onClose("store", n.store.Close)
 	return nil
+}
+
+// Bounds of the free disk space below which publishers are blocked.
+const (
+	diskReserveMax   = 128 << 20 // bytes: two segments of the log
+	diskReserveShare = 16        // of the file system, for small ones
+)
+
+// diskReserve is the free space to keep on the data folder's file system.
+func diskReserve(dir string) int64 {
+	var fs syscall.Statfs_t
+	if err := syscall.Statfs(dir, &fs); err != nil {
+		return diskReserveMax
+	}
+	return min(diskReserveMax, int64(fs.Blocks)*fs.Bsize/diskReserveShare)
 }
 
 func (n *running) openMesh(context.Context) (err error) {
