@@ -31,6 +31,7 @@ import (
 // Bounds of a node's life.
 const (
 	timeoutShutdown = 10 * time.Second // for clients to be told and connections to end
+	timeoutDrain    = 3 * time.Second  // for other nodes to take over the queues led here
 	queueTimeout    = 10 * time.Second // for an operation that waits for a queue's leader
 	stuckSync       = 5 * time.Second  // a sync this old makes the node unfit to lead
 	replicasDefault = 3
@@ -396,6 +397,13 @@ func (n *running) startBroker(ctx context.Context) error {
 	})
 	n.onClose("verdicts", func() error {
 		cancel()
+		return nil
+	})
+	n.onClose("leadership", func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), timeoutDrain)
+		defer cancel()
+		moved, stayed := n.host.Drain(ctx)
+		n.log.Info("handed over queues", "moved", moved, "stayed", stayed)
 		return nil
 	})
 	return nil

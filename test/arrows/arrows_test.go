@@ -1,0 +1,104 @@
+// Package arrows checks that imports point inward: docs/architecture.md draws the
+// arrows, this test keeps them.
+package arrows
+
+import (
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/warrenmq/warren/"
+
+// allowed names, for each package of the product, the packages of this module it
+// may import. A package that is not named here may not exist.
+var allowed = map[string][]string{
+	"amqp":              {},
+	"amqp/spec/gen":     {},
+	"auth":              {"amqp"},
+	"broker":            {"amqp", "auth", "catalog", "dlx/mover", "exchange", "fsm", "queue", "queue/leader", "queue/wire"},
+	"catalog":           {"amqp", "auth", "exchange", "transport"},
+	"cluster/bootstrap": {"transport"},
+	"cluster/detector":  {"transport"},
+	"cluster/group":     {"cluster/detector", "store", "transport"},
+	"cluster/member":    {"transport"},
+	"config":            {},
+	"dlx":               {"amqp", "queue"},
+	"dlx/mover":         {"amqp", "dlx", "fsm", "queue", "queue/wire"},
+	"exchange":          {"amqp"},
+	"fsm":               {"amqp", "dlx", "queue"},
+	"gateway/amqp":      {"amqp", "broker", "fsm"},
+	"queue":             {},
+	"queue/leader":      {"fsm", "queue", "queue/wire", "dlx"},
+	"queue/wire":        {"fsm", "queue"},
+	"store":             {},
+	"store/crashfs":     {"store"},
+	"transport":         {},
+	// The composition root and what stands outside may import anything but each
+	// other's commands.
+	"cmd/demo": nil,
+	"cmd/node": nil,
+	"cmd/perf": nil,
+	"sim":      nil,
+}
+
+// outside are packages that the product never imports.
+var outside = []string{"sim", "jepsen", "test/", "cmd/", "store/crashfs"}
+
+func TestArrows(t *testing.T) {
+	seen := map[string]bool{}
+	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel := strings.TrimPrefix(filepath.ToSlash(path), "../../")
+		if d.IsDir() && (d.Name() == "node_modules" || strings.HasPrefix(d.Name(), ".") && len(d.Name()) > 2 || rel == "test" || rel == "data") {
+			return filepath.SkipDir
+		}
+		if d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return nil
+		}
+		pkg := filepath.ToSlash(filepath.Dir(rel))
+		seen[pkg] = true
+		check(t, pkg, path)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for pkg := range allowed {
+		if !seen[pkg] {
+			t.Errorf("package %s is gone: take it off the list", pkg)
+		}
+	}
+}
+
+func check(t *testing.T, pkg, path string) {
+	may, known := allowed[pkg]
+	if !known {
+		t.Errorf("package %s is not on the list: say what it may import", pkg)
+		return
+	}
+	f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, spec := range f.Imports {
+		name, err := strconv.Unquote(spec.Path.Value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		inner, ours := strings.CutPrefix(name, module)
+		if !ours || may == nil {
+			continue
+		}
+		if !slices.Contains(may, inner) || slices.ContainsFunc(outside, func(o string) bool { return strings.HasPrefix(inner, o) }) {
+			t.Errorf("%s imports %s: that arrow points the wrong way", path, inner)
+		}
+	}
+}
