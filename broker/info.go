@@ -22,7 +22,10 @@ type QueueInfo struct {
 	Consumers uint64 `json:"consumers"`
 	Outbox    uint64 `json:"outbox"`
 	Parked    uint64 `json:"parked"`
-	Error     string `json:"error,omitempty"`
+	// Transferred counts the dead letters ever taken from other queues, in the
+	// queue's replicated state.
+	Transferred uint64 `json:"transferred"`
+	Error       string `json:"error,omitempty"`
 }
 
 // infoTimeout bounds the question to one queue's leader.
@@ -54,7 +57,7 @@ func (b *Broker) describe(ctx context.Context, q *catalog.Queue) QueueInfo {
 		return info
 	}
 	info.Ready, info.Unacked, info.Consumers = st.Ready, st.Unacked, st.Consumers
-	info.Outbox, info.Parked = st.Outbox, st.Parked
+	info.Outbox, info.Parked, info.Transferred = st.Outbox, st.Parked, st.Transferred
 	s := b.stream(q)
 	s.mu.Lock()
 	info.Leader = shortName(s.leader)

@@ -57,6 +57,7 @@ func (l *Leader) status() *wire.Status {
 	l.replica.View(func(m *fsm.Machine) {
 		o := m.Outbox()
 		s.Outbox = uint64(o.Len())
+		s.Transferred = m.Counters().Transferred
 		s.Parked = uint64(o.Parked(fsm.ParkUnrouted) + o.Parked(fsm.ParkCycle))
 	})
 	return s

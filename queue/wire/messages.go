@@ -112,6 +112,7 @@ type Status struct {
 	Req                                 uint64
 	Ready, Unacked, Consumers           uint64
 	Outbox, Parked, ReadyBytes, Dropped uint64
+	Transferred                         uint64 // dead letters ever taken from other queues
 }
 
 // Item is one delivery.
