@@ -177,6 +177,9 @@ type Queue struct {
 	Ready   int      `json:"ready"`
 	Unacked int      `json:"unacked"`
 	Outbox  int      `json:"outbox"` // dead letters on their way
+	// Transferred counts the dead letters that the queue has ever taken, in its
+	// replicated state. Nil when the node does not tell.
+	Transferred *int `json:"transferred"`
 }
 
 // Queues asks node n for all queues.
@@ -190,6 +193,26 @@ func (n *Node) Queues(ctx context.Context) ([]Queue, error) {
 		return nil, fmt.Errorf("queues of %s: %w", n.Name, err)
 	}
 	return queues, nil
+}
+
+// Queue returns what the first running node knows about the queue name of the
+// vhost "/".
+func (c *Cluster) Queue(ctx context.Context, name string) (Queue, error) {
+	for _, n := range c.nodes {
+		if !n.Running() {
+			continue
+		}
+		queues, err := n.Queues(ctx)
+		if err != nil {
+			return Queue{}, err
+		}
+		for _, q := range queues {
+			if q.VHost == "/" && q.Name == name {
+				return q, nil
+			}
+		}
+	}
+	return Queue{}, fmt.Errorf("nobody knows a queue %q", name)
 }
 
 // Leader returns the node that leads the queue name of the vhost "/". It asks

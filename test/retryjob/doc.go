@@ -30,8 +30,9 @@
 //
 // A flagged redelivery is legitimate: the acknowledgement of a message may be
 // lost with a node. Whether a flag hides a second copy is decided by the
-// replicated counters of the queue where the node offers them: primary must
-// have taken exactly as many messages as there are different hops seen in it.
+// replicated counter of primary where the nodes offer it: it must have taken
+// exactly as many dead letters as there are different hops seen coming out of
+// the wait queue.
 //
 // A hop that was confirmed and never delivered, or rejected and not in parking
 // at the end, is lost. That is stricter than counting jobs: a job may be

@@ -52,9 +52,10 @@ type Config struct {
 	Calm func(ctx context.Context) error
 	// Progress, when not nil, is called about every second.
 	Progress func(confirmed, closed int)
-	// Taken, when not nil, returns how many messages primary has taken since
-	// it was declared, by the queue's own replicated counter.
-	Taken func(ctx context.Context) (int, error)
+	// Transferred, when not nil, returns how many dead letters primary has ever
+	// taken, by its own replicated counter; known is false when the nodes do not
+	// tell.
+	Transferred func(ctx context.Context) (n int, known bool, err error)
 }
 
 // Default returns the run of the demonstration, without URLs.
@@ -119,13 +120,14 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 		return Report{}, fmt.Errorf("read the parking queue: %w", err)
 	}
 	r := ledger.report()
-	if cfg.Taken != nil {
-		taken, err := cfg.Taken(ctx)
+	if cfg.Transferred != nil {
+		n, known, err := cfg.Transferred(ctx)
 		if err != nil {
-			return Report{}, err
+			return Report{}, fmt.Errorf("the counter of primary: %w", err)
 		}
-		r.Counted = true
-		r.Duplicated = max(r.Duplicated, taken-ledger.seenInPrimary())
+		if r.Counted = known; known {
+			r.Duplicated = max(r.Duplicated, n-ledger.movedToPrimary())
+		}
 	}
 	r.Elapsed = time.Since(start)
 	return r, nil

@@ -149,13 +149,14 @@ func (l *Ledger) state() (confirmed, closed int, progress time.Time) {
 	return l.confirmed, l.closed, l.progress
 }
 
-// seenInPrimary returns the number of different hops delivered from primary.
-func (l *Ledger) seenInPrimary() int {
+// movedToPrimary returns the number of different hops that came to primary by
+// dead-lettering.
+func (l *Ledger) movedToPrimary() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := 0
 	for _, h := range l.hops {
-		if h.deliveries > 0 {
+		if h.waits && h.deliveries > 0 {
 			n++
 		}
 	}

@@ -96,6 +96,18 @@ func TestLedger(t *testing.T) {
 	}
 }
 
+func TestMovedToPrimary(t *testing.T) {
+	l := newLedger(1)
+	l.deliver(l.publish(0, 1, false, false), false)
+	moved := l.publish(0, 2, true, false)
+	l.deliver(moved, false)
+	l.deliver(moved, true)
+	l.publish(0, 2, true, true) // never arrived
+	if got := l.movedToPrimary(); got != 1 {
+		t.Errorf("got %d, want 1", got)
+	}
+}
+
 func TestPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLedger(1)

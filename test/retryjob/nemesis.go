@@ -85,6 +85,13 @@ func (n *Nemesis) RunJob(ctx context.Context, cfg Config) (Report, error) {
 		return last.err
 	}
 	cfg.Calm = func(context.Context) error { return end() }
+	cfg.Transferred = func(ctx context.Context) (int, bool, error) {
+		q, err := n.Cluster.Queue(ctx, QueuePrimary)
+		if err != nil || q.Transferred == nil {
+			return 0, false, err
+		}
+		return *q.Transferred, true, nil
+	}
 	report, err := Run(ctx, cfg)
 	if nemesis := end(); nemesis != nil {
 		err = errors.Join(nemesis, err)
