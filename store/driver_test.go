@@ -52,8 +52,9 @@ func (d *driver) step() (outcome, error) {
 		return d.install(g, sg)
 	case 6:
 		if d.pick(4) == 0 {
+			written := g.top > 0 || g.voteCand != "" || len(g.keys) > 0 // else there is nothing to delete durably
 			*g = modelGroup{}.clone()
-			return outcome{durable: true}, d.s.DeleteGroup(groupID(i))
+			return outcome{durable: written}, d.s.DeleteGroup(groupID(i))
 		}
 		return d.compact(g, sg)
 	case 7:

@@ -155,11 +155,12 @@ func (s *Store) DeleteGroup(id GroupID) error {
 	if err := g.commit(recs, locs[:]); err != nil {
 		return fmt.Errorf("delete group %d: %w", id, err)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	heir := newGroup(s, id)
 	heir.meta.born = recs[0].seq
 	heir.touch(locs[0].segment)
+	s.mu.Lock()
+	s.groups[id] = heir
+	s.mu.Unlock()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.deleted = true
@@ -168,7 +169,6 @@ func (s *Store) DeleteGroup(id GroupID) error {
 		s.release(g.snap.loc)
 		g.snap = nil
 	}
-	s.groups[id] = heir
 	return nil
 }
 
