@@ -301,6 +301,8 @@ func (s *stream) returnAll(ch *Channel) {
 func (s *stream) deliver(m *wire.Deliver) {
 	out := make([]*Delivery, 0, len(m.Items))
 	var strange wire.ConsumerNo
+	s.order.Lock()
+	defer s.order.Unlock()
 	s.mu.Lock()
 	if m.Resync != s.resyncs || s.gone {
 		s.mu.Unlock()

@@ -32,6 +32,10 @@ type stream struct {
 	// counts: deliveries show how often the message came back.
 	counts bool
 
+	// order is held while deliveries are taken and handed on, before mu, so that those
+	// of two leaders do not overtake each other.
+	order sync.Mutex
+
 	mu     sync.Mutex
 	leader string // node that is believed to lead, "" unknown
 	next   uint64 // sequence of the next operation

@@ -77,14 +77,14 @@ func (c *client) Deliver(d *broker.Delivery) {
 	if c.life.Err() != nil {
 		return
 	}
-	if c.w.led.deliver(c.n.id, d) {
-		q, id, attempt := d.Place()
-		c.w.problem("message %d attempt %d (%s) of queue %d delivered again on %s without the redelivered flag", id, attempt, d.Body, q, c.n.id)
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
 		return
+	}
+	if s := c.w.led.deliver(c.n.id, d); s != nil {
+		q, id, attempt := d.Place()
+		c.w.problem("message %d attempt %d (%s) of queue %d delivered again on %s without the redelivered flag; %v", id, attempt, d.Body, q, c.n.id, s)
 	}
 	_, id, attempt := d.Place()
 	if !d.Redelivered && attempt == 0 && !c.prio {
@@ -322,9 +322,9 @@ func (w *World) getSome(c *client, q *queueSpec) {
 			}
 			continue
 		}
-		if w.led.deliver(c.n.id, d) {
+		if s := w.led.deliver(c.n.id, d); s != nil {
 			_, id, attempt := d.Place()
-			w.problem("message %d attempt %d (%s) of %s fetched again on %s without the redelivered flag", id, attempt, d.Body, q.name, c.n.id)
+			w.problem("message %d attempt %d (%s) of %s fetched again on %s without the redelivered flag; %v", id, attempt, d.Body, q.name, c.n.id, s)
 		}
 		if !pause(c.life, w.between(0, 5*time.Millisecond)) {
 			return

@@ -157,7 +157,7 @@ func (ng *nodeGroups) Delete(id uint64) error {
 	delete(g.disks, ng.n.id)
 	g.gone[ng.n.id] = true
 	if g.leader == ng.n.id {
-		g.leader = ""
+		g.fall()
 	}
 	if len(g.gone) == len(g.members) {
 		close(g.stopped)
@@ -352,7 +352,7 @@ func (g *group) commitLoop() {
 				return
 			}
 			w.mu.Lock()
-			if len(g.pending) == 0 {
+			if len(g.pending) == 0 || g.leader == "" {
 				w.mu.Unlock()
 				break
 			}

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"fmt"
 	"sync"
 	"time"
 
@@ -14,7 +15,7 @@ type ledger struct {
 	mu sync.Mutex
 	// settled are the settlements clients have made, by node number.
 	settled   map[settlement]map[uint32]bool
-	delivered map[message]*sighting
+	delivered map[message]sighting
 	publishes map[string]*publish // by body
 }
 
@@ -30,9 +31,15 @@ type settlement struct {
 }
 
 type sighting struct {
-	at   time.Time
-	node string
-	n    int
+	at          time.Time
+	node        string
+	n           int
+	attempt     uint32
+	redelivered bool
+}
+
+func (s sighting) String() string {
+	return fmt.Sprintf("%d deliveries before, the last %v ago on %s, attempt %d, redelivered %v", s.n, time.Since(s.at), s.node, s.attempt, s.redelivered)
 }
 
 type publishState uint8
@@ -53,7 +60,7 @@ type publish struct {
 }
 
 func newLedger() *ledger {
-	return &ledger{settled: map[settlement]map[uint32]bool{}, delivered: map[message]*sighting{}, publishes: map[string]*publish{}}
+	return &ledger{settled: map[settlement]map[uint32]bool{}, delivered: map[message]sighting{}, publishes: map[string]*publish{}}
 }
 
 func (l *ledger) settle(node uint32, kind fsm.SettleKind, d *broker.Delivery) {
@@ -76,22 +83,20 @@ func (l *ledger) settledBy(q uint64, id queue.MessageID, attempt uint32, o fsm.O
 // staleMax is how long a deposed leader may go on delivering under its lease.
 const staleMax = 2500 * time.Millisecond
 
-// deliver records a delivery and reports whether it should have been marked as
-// redelivered and was not.
-func (l *ledger) deliver(node string, d *broker.Delivery) (unmarked bool) {
-	q, id, _ := d.Place()
+// deliver records a delivery. It returns the one before if this one should have been
+// marked as redelivered and was not.
+func (l *ledger) deliver(node string, d *broker.Delivery) *sighting {
+	q, id, attempt := d.Place()
 	key := message{q, id}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := l.delivered[key]
-	if s == nil {
-		l.delivered[key] = &sighting{time.Now(), node, 1}
-		return false
+	now := sighting{time.Now(), node, s.n + 1, attempt, d.Redelivered}
+	l.delivered[key] = now
+	if s.n > 0 && !d.Redelivered && (s.node == node || time.Since(s.at) > staleMax) {
+		return &s
 	}
-	unmarked = !d.Redelivered && (s.node == node || time.Since(s.at) > staleMax)
-	s.n++
-	s.at, s.node = time.Now(), node
-	return unmarked
+	return nil
 }
 
 func (l *ledger) publish(node, body, queue string) *publish {
