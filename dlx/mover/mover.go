@@ -189,15 +189,15 @@ func (m *Mover) take(a *wire.TransferAnswer) {
 		f.pause()
 		return
 	}
-	if a.UpTo > f.acked {
+	progress := a.UpTo > f.acked
+	if progress {
 		f.ack(a.UpTo)
 		m.cfg.Propose(fsm.TransferDone{Target: a.Target, UpTo: a.UpTo}, true, nil)
 	}
-	if a.Gap {
+	if a.Gap || a.Full {
 		f.rewind(a.UpTo)
 	}
-	if a.Full {
-		f.rewind(a.UpTo)
+	if a.Full || a.Gap && !progress {
 		f.pause()
 	}
 }

@@ -37,6 +37,11 @@ func (l *Leader) onTransfer(from string, m *wire.Transfer) {
 	}
 	t.from = from
 	t.answered = max(t.answered, m.In.AnsweredUpTo)
+	if w := l.sourceWatermark(s); w >= t.next {
+		// Another leader took these: this one is deposed and does not know it yet.
+		l.supply.bytes -= t.bytes
+		t.next, t.pending, t.bytes = w+1, nil, 0
+	}
 	end := m.In.First + uint64(len(m.In.Items))
 	switch {
 	case m.In.First > t.next:
