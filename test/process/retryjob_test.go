@@ -27,6 +27,9 @@ func TestRetryJob(t *testing.T) {
 	if err := report.Err(); err != nil {
 		t.Error(err)
 	}
+	if !report.Counted {
+		t.Error("the nodes do not tell how many dead letters primary has taken")
+	}
 	if report.Kills < 2 || report.Confirmed != cfg.Jobs || report.Done != cfg.Jobs*6/10 || report.Parked != cfg.Jobs*4/10 {
 		t.Errorf("%d kills, %d confirmed, %d done, %d parked", report.Kills, report.Confirmed, report.Done, report.Parked)
 	}
