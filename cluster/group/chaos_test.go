@@ -237,57 +237,62 @@ func TestFiveVotersTwoDeaths(t *testing.T) {
 	})
 }
 
-// A deposed leader with a long tail that nobody else has gets a snapshot that ends in the
-// middle of that tail, leads afterwards and feeds a follower that lags (hashicorp/raft#697).
+// A deposed leader with a tail that nobody else has gets a snapshot that ends before,
+// in, at the end of or behind that tail, leads afterwards and feeds a follower that lags
+// (hashicorp/raft#697). Where the snapshot ends exactly with the tail, raft compares the
+// leader's entries with the old term until the instance is made anew.
 func TestDivergentTailUnderASnapshot(t *testing.T) {
 	for kind, open := range kinds {
-		t.Run(kind, func(t *testing.T) {
-			storage := open(t)
-			tune := func(h *HostConfig) { h.TrailingBytes, h.SnapshotBytes = 1, 1<<40 }
-			synctest.Test(t, func(t *testing.T) {
-				c := newClusterOver(t, storage, 3, tune)
-				defer c.close()
-				c.found(Spec{ID: queueA, Preferred: "n0"})
-				old := c.waitLeader(queueA, time.Second)
-				var want []string
-				commit := func(g *Group, n int) {
-					for range n {
-						want = append(want, fmt.Sprint("entry ", len(want)))
-						if _, err := propose(g, want[len(want)-1]); err != nil {
-							t.Fatal(err)
-						}
-					}
-				}
-				commit(old, 5)
-				c.net.isolate("n0", true)
-				for i := range 40 {
-					old.Propose([]byte(fmt.Sprint("lost ", i)), nil)
-				}
-				g := c.waitLeader(queueA, 5*time.Second, "n0")
-				commit(g, 15)
-				if err := g.Snapshot(); err != nil {
-					t.Fatal(err)
-				}
-				commit(g, 3)
-				c.net.isolate("n0", false)
-				c.agree(queueA, want)
-				lag := c.ids[1]
-				if lag == g.host.cfg.Local {
-					lag = c.ids[2]
-				}
-				c.kill(lag)
-				if err := g.TransferTo(t.Context(), "n0"); err != nil {
-					t.Fatal(err)
-				}
-				g = c.waitLeader(queueA, 2*time.Second)
-				commit(g, 10)
-				if err := g.Snapshot(); err != nil {
-					t.Fatal(err)
-				}
-				commit(g, 1)
-				c.boot(lag).start(t, Spec{ID: queueA, Members: c.ids, Preferred: "n0", Bootstrap: true})
-				c.agree(queueA, want)
-			})
-		})
+		for _, lost := range []int{3, 12, 13, 14, 40} {
+			t.Run(fmt.Sprintf("%s/%d", kind, lost), func(t *testing.T) { divergentTail(t, open(t), lost) })
+		}
 	}
+}
+
+func divergentTail(t *testing.T, storage opener, lost int) {
+	tune := func(h *HostConfig) { h.TrailingBytes, h.SnapshotBytes = 1, 1<<40 }
+	synctest.Test(t, func(t *testing.T) {
+		c := newClusterOver(t, storage, 3, tune)
+		defer c.close()
+		c.found(Spec{ID: queueA, Preferred: "n0"})
+		old := c.waitLeader(queueA, time.Second)
+		var want []string
+		commit := func(g *Group, n int) {
+			for range n {
+				want = append(want, fmt.Sprint("entry ", len(want)))
+				if _, err := propose(g, want[len(want)-1]); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		commit(old, 5)
+		c.net.isolate("n0", true)
+		for i := range lost {
+			old.Propose([]byte(fmt.Sprint("lost ", i)), nil)
+		}
+		g := c.waitLeader(queueA, 5*time.Second, "n0")
+		commit(g, 15)
+		if err := g.Snapshot(); err != nil {
+			t.Fatal(err)
+		}
+		commit(g, 3)
+		c.net.isolate("n0", false)
+		c.agree(queueA, want)
+		lag := c.ids[1]
+		if lag == g.host.cfg.Local {
+			lag = c.ids[2]
+		}
+		c.kill(lag)
+		if err := g.TransferTo(t.Context(), "n0"); err != nil {
+			t.Fatal(err)
+		}
+		g = c.waitLeader(queueA, 2*time.Second)
+		commit(g, 10)
+		if err := g.Snapshot(); err != nil {
+			t.Fatal(err)
+		}
+		commit(g, 1)
+		c.boot(lag).start(t, Spec{ID: queueA, Members: c.ids, Preferred: "n0", Bootstrap: true})
+		c.agree(queueA, want)
+	})
 }

@@ -319,7 +319,7 @@ func (e *elections) judge(c *campaign, own replicaStatus, answers map[transport.
 	c.candidate, c.freed = time.Time{}, false
 	e.mu.Unlock()
 	e.h.spawn(func() {
-		if err := c.g.recycle(); err != nil && !errors.Is(err, ErrStopped) {
+		if err := c.g.recycle("it stays candidate"); err != nil && !errors.Is(err, ErrStopped) {
 			e.h.log.Error("group cannot be restarted", "group", uint64(c.g.spec.ID), "err", err)
 		}
 	})

@@ -365,20 +365,40 @@ func (g *Group) shut() error {
 }
 
 // recycle replaces the Raft instance by a new one over the same log and machine. It is
-// the last resort for a replica that stays Candidate.
-func (g *Group) recycle() error {
+// the last resort for a replica that stays Candidate, and the cure for one that
+// compares with an entry that a snapshot has replaced.
+func (g *Group) recycle(why string) error {
 	g.life.Lock()
 	defer g.life.Unlock()
 	if g.closed {
 		return ErrStopped
 	}
-	g.host.log.Warn("group is restarted because it stays candidate", "group", uint64(g.spec.ID))
+	g.host.log.Warn("group is restarted", "group", uint64(g.spec.ID), "because", why)
 	if err := g.shut(); err != nil {
 		return fmt.Errorf("recycle group %d: %w", g.spec.ID, err)
 	}
 	g.host.counters.recycled.Add(1)
 	g.apply.seen = 0 // raft's goroutines have ended
 	return g.open(true)
+}
+
+// staleTail is a log that notices when an installed snapshot replaced its last entry by
+// one of another term. Raft has the old term cached and would refuse the leader's
+// entries for ever.
+type staleTail interface{ TakeStaleTail() bool }
+
+// refreshTail has the instance made anew if its cached tail is stale. It is called on
+// raft's own goroutine, when a snapshot has been restored.
+func (g *Group) refreshTail() {
+	log, ok := g.log.(staleTail)
+	if !ok || !log.TakeStaleTail() {
+		return
+	}
+	g.host.spawn(func() {
+		if err := g.recycle("a snapshot replaced its last entry"); err != nil && !errors.Is(err, ErrStopped) {
+			g.host.log.Error("group cannot be restarted", "group", uint64(g.spec.ID), "err", err)
+		}
+	})
 }
 
 // aliveQuorum tells whether a quorum of the voters can vote.

@@ -174,6 +174,7 @@ func (a *applier) Restore(r io.ReadCloser) error {
 	a.entries.Store(0)
 	a.freeable.Store(0)
 	a.g.membersChanged()
+	a.g.refreshTail()
 	return nil
 }
 
