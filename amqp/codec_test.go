@@ -22,10 +22,14 @@ var goldens = []struct {
 	method Method
 	hex    string
 }{
-	{&ConnectionStart{VersionMinor: 9, ServerProperties: Table{{Name: "a", Value: true}}, Mechanisms: "PLAIN", Locales: "en_US"},
-		"000a000a 00 09 00000004 01 61 74 01 00000005 504c41494e 00000005 656e5f5553"},
-	{&ConnectionStartOk{Mechanism: "PLAIN", Response: "\x00u\x00p", Locale: "en_US"},
-		"000a000b 00000000 05 504c41494e 00000004 00750070 05 656e5f5553"},
+	{
+		&ConnectionStart{VersionMinor: 9, ServerProperties: Table{{Name: "a", Value: true}}, Mechanisms: "PLAIN", Locales: "en_US"},
+		"000a000a 00 09 00000004 01 61 74 01 00000005 504c41494e 00000005 656e5f5553",
+	},
+	{
+		&ConnectionStartOk{Mechanism: "PLAIN", Response: "\x00u\x00p", Locale: "en_US"},
+		"000a000b 00000000 05 504c41494e 00000004 00750070 05 656e5f5553",
+	},
 	{&ConnectionTune{ChannelMax: 2047, FrameMax: 131072, Heartbeat: 60}, "000a001e 07ff 00020000 003c"},
 	{&ConnectionTuneOk{ChannelMax: 2047, FrameMax: 131072, Heartbeat: 60}, "000a001f 07ff 00020000 003c"},
 	{&ConnectionOpen{VirtualHost: "/"}, "000a0028 01 2f 00 00"},
@@ -42,12 +46,16 @@ var goldens = []struct {
 	{&ChannelClose{ReplyCode: 404, ReplyText: "x", ClassID: 50, MethodID: 10}, "00140028 0194 01 78 0032 000a"},
 	{&AccessRequest{Realm: "/data", Passive: true, Read: true}, "001e000a 05 2f64617461 12"},
 	{&AccessRequestOk{Ticket: 1}, "001e000b 0001"},
-	{&ExchangeDeclare{Exchange: "e", Type: "topic", Durable: true, Internal: true},
-		"0028000a 0000 01 65 05 746f706963 0a 00000000"},
+	{
+		&ExchangeDeclare{Exchange: "e", Type: "topic", Durable: true, Internal: true},
+		"0028000a 0000 01 65 05 746f706963 0a 00000000",
+	},
 	{&ExchangeBind{Destination: "d", Source: "s", RoutingKey: "k", NoWait: true}, "0028001e 0000 01 64 01 73 01 6b 01 00000000"},
 	{&ExchangeUnbindOk{}, "00280033"},
-	{&QueueDeclare{Queue: "q", Durable: true, NoWait: true, Arguments: Table{{Name: "x", Value: int32(5)}}},
-		"0032000a 0000 01 71 12 00000007 01 78 49 00000005"},
+	{
+		&QueueDeclare{Queue: "q", Durable: true, NoWait: true, Arguments: Table{{Name: "x", Value: int32(5)}}},
+		"0032000a 0000 01 71 12 00000007 01 78 49 00000005",
+	},
 	{&QueueDeclareOk{Queue: "q", MessageCount: 1, ConsumerCount: 2}, "0032000b 01 71 00000001 00000002"},
 	{&QueueUnbind{Queue: "q", Exchange: "e", RoutingKey: "k"}, "00320032 0000 01 71 01 65 01 6b 00000000"},
 	{&QueueDelete{Queue: "q", IfUnused: true, IfEmpty: true}, "00320028 0000 01 71 03"},

@@ -31,8 +31,10 @@ func TestErrorTexts(t *testing.T) {
 		err         *Error
 		reply, text string
 	}{
-		{Errorf(NotFound, MethodQueueDeclare, "no queue '%s' in vhost '/'", "q"),
-			"NOT_FOUND - no queue 'q' in vhost '/'", "404 NOT_FOUND - no queue 'q' in vhost '/' (queue.declare)"},
+		{
+			Errorf(NotFound, MethodQueueDeclare, "no queue '%s' in vhost '/'", "q"),
+			"NOT_FOUND - no queue 'q' in vhost '/'", "404 NOT_FOUND - no queue 'q' in vhost '/' (queue.declare)",
+		},
 		{&Error{Code: ReplySuccess, Text: "OK"}, "OK", "200 OK"},
 		{&Error{Code: InternalError}, "INTERNAL_ERROR", "541 INTERNAL_ERROR"},
 		{&Error{Code: 999, Text: "odd"}, "odd", "999 odd"},
@@ -97,7 +99,7 @@ func TestUnknownMethod(t *testing.T) {
 func TestMethodFacts(t *testing.T) {
 	for _, id := range Methods() {
 		info, ok := id.Info()
-		if !ok || info.ID != id || info.Name != id.String() || !(info.FromClient || info.FromServer) {
+		if !ok || info.ID != id || info.Name != id.String() || !info.FromClient && !info.FromServer {
 			t.Errorf("%s: got %+v %v", id, info, ok)
 		}
 		if m := newMethod(t, id); m.ID() != id || m.Name() != info.Name {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"slices"
 	"testing"
 )
 
@@ -14,10 +15,8 @@ func protocolError(t *testing.T, err error, codes ...uint16) {
 	if !ok {
 		t.Fatalf("got %v of type %T, want *Error", err, err)
 	}
-	for _, code := range codes {
-		if e.Code == code {
-			return
-		}
+	if slices.Contains(codes, e.Code) {
+		return
 	}
 	t.Fatalf("got %v, want one of the codes %v", err, codes)
 }

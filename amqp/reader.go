@@ -2,6 +2,7 @@ package amqp
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 )
@@ -75,7 +76,7 @@ func (fr *FrameReader) Next() (Frame, error) {
 	}
 	total := FrameOverhead + int(size)
 	if err := fr.need(total); err != nil {
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			err = io.ErrUnexpectedEOF
 		}
 		return Frame{}, err

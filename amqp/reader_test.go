@@ -19,8 +19,10 @@ func TestFrameGoldens(t *testing.T) {
 		{"method", AppendMethodFrame(nil, 258, &BasicAck{DeliveryTag: 1}), "01 0102 0000000d 003c0050 0000000000000001 00 ce"},
 		{"frame", AppendFrame(nil, FrameBody, 1, []byte("hi")), "03 0001 00000002 6869 ce"},
 		{"empty content", AppendContent(nil, 1, ClassBasic, nil, nil, 4096), "02 0001 0000000e 003c 0000 0000000000000000 0000 ce"},
-		{"content", AppendContent(nil, 1, ClassBasic, RawProperties{0x10, 0, 2}, []byte("abc"), 4096),
-			"02 0001 0000000f 003c 0000 0000000000000003 1000 02 ce 03 0001 00000003 616263 ce"},
+		{
+			"content", AppendContent(nil, 1, ClassBasic, RawProperties{0x10, 0, 2}, []byte("abc"), 4096),
+			"02 0001 0000000f 003c 0000 0000000000000003 1000 02 ce 03 0001 00000003 616263 ce",
+		},
 	}
 	for _, tc := range cases {
 		if want := unhex(t, tc.hex); !bytes.Equal(tc.got, want) {

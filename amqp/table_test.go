@@ -297,8 +297,17 @@ func TestTableClone(t *testing.T) {
 func TestEqualValues(t *testing.T) {
 	values := []any{
 		nil, true, false, int8(1), uint8(1), int16(1), uint16(1), int32(1), uint32(1), int64(1), float32(1), float64(1),
-		float32(math.NaN()), math.NaN(), math.Copysign(0, -1), 0.0, Decimal{1, 2}, "1", "", []byte("1"), []byte{}, Timestamp(1),
-		Table(nil), Table{{Name: "a", Value: int8(1)}}, Table{{Name: "a", Value: int16(1)}}, Array{}, Array{int8(1)}, Array{int16(1)},
+		float32(math.NaN()), math.NaN(), math.Copysign(0, -1), 0.0,
+		Decimal{1, 2},
+		"1", "", []byte("1"),
+		[]byte{},
+		Timestamp(1),
+		Table(nil),
+		Table{{Name: "a", Value: int8(1)}},
+		Table{{Name: "a", Value: int16(1)}},
+		Array{},
+		Array{int8(1)},
+		Array{int16(1)},
 	}
 	for i, a := range values {
 		for j, b := range values {
@@ -319,15 +328,26 @@ func TestTypeNamesAndIntegers(t *testing.T) {
 		n    int64
 		ok   bool
 	}{
-		{nil, "void", 0, false}, {true, "bool", 0, false},
-		{int8(-1), "byte", -1, true}, {uint8(255), "unsignedbyte", 255, true},
-		{int16(-1), "short", -1, true}, {uint16(65535), "unsignedshort", 65535, true},
-		{int32(20), "signedint", 20, true}, {uint32(math.MaxUint32), "unsignedint", math.MaxUint32, true},
-		{int64(math.MinInt64), "long", math.MinInt64, true}, {int(3), "long", 3, true},
-		{float32(1), "float", 0, false}, {float64(1), "double", 0, false},
-		{Decimal{}, "decimal", 0, false}, {"s", "longstr", 0, false}, {[]byte{}, "binary", 0, false},
-		{Timestamp(1), "timestamp", 0, false}, {Table{}, "table", 0, false}, {Array{}, "array", 0, false},
-		{uint64(1), "", 0, false}, {struct{}{}, "", 0, false},
+		{nil, "void", 0, false},
+		{true, "bool", 0, false},
+		{int8(-1), "byte", -1, true},
+		{uint8(255), "unsignedbyte", 255, true},
+		{int16(-1), "short", -1, true},
+		{uint16(65535), "unsignedshort", 65535, true},
+		{int32(20), "signedint", 20, true},
+		{uint32(math.MaxUint32), "unsignedint", math.MaxUint32, true},
+		{int64(math.MinInt64), "long", math.MinInt64, true},
+		{int(3), "long", 3, true},
+		{float32(1), "float", 0, false},
+		{float64(1), "double", 0, false},
+		{Decimal{}, "decimal", 0, false},
+		{"s", "longstr", 0, false},
+		{[]byte{}, "binary", 0, false},
+		{Timestamp(1), "timestamp", 0, false},
+		{Table{}, "table", 0, false},
+		{Array{}, "array", 0, false},
+		{uint64(1), "", 0, false},
+		{struct{}{}, "", 0, false},
 	}
 	for _, tc := range cases {
 		if got := TypeName(tc.v); got != tc.name {

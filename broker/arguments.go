@@ -3,6 +3,7 @@ package broker
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/catalog"
@@ -99,10 +100,8 @@ func oneOf(words ...string) func(any) string {
 		if !ok {
 			return fmt.Sprintf("{unacceptable_type,%s}", amqp.TypeName(v))
 		}
-		for _, w := range words {
-			if s == w {
-				return ""
-			}
+		if slices.Contains(words, s) {
+			return ""
 		}
 		return fmt.Sprintf("{unacceptable_value,<<\"%s\">>}", s)
 	}

@@ -95,8 +95,10 @@ func (c *nodes) start(id transport.NodeID, dir string, founding bool) *node {
 	}
 	cfg := catalog.Config{Local: id, Dir: dir, Mesh: n.mesh, Logger: testLogger(id)}
 	if founding {
-		cfg.Founding = &catalog.Founding{ClusterID: testCluster, Members: c.ids,
-			Admin: auth.User{Name: "guest", PasswordHash: auth.HashPassword("guest"), Tags: []string{auth.TagAdministrator}}}
+		cfg.Founding = &catalog.Founding{
+			ClusterID: testCluster, Members: c.ids,
+			Admin: auth.User{Name: "guest", PasswordHash: auth.HashPassword("guest"), Tags: []string{auth.TagAdministrator}},
+		}
 	}
 	if n.catalog, err = catalog.Open(cfg); err != nil {
 		c.t.Fatal(err)

@@ -160,7 +160,7 @@ func (f fsm) Restore(r io.ReadCloser) error {
 	if err != nil {
 		return fmt.Errorf("restore the catalog: %w", err)
 	}
-	f.machine.requests = requests
+	f.requests = requests
 	f.view.Store(view)
 	f.notify(nil)
 	return nil

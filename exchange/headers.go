@@ -61,7 +61,7 @@ func (t headersTable) remove(b Binding) matcher {
 	if i < 0 {
 		panic(fmt.Sprintf("exchange: no binding %+v to remove", b))
 	}
-	return headersTable(slices.Concat(t[:i], t[i+1:]))
+	return slices.Concat(t[:i], t[i+1:])
 }
 
 func (t headersTable) match(dst []Destination, _ string, headers amqp.Table) ([]Destination, int) {

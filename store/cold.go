@@ -192,7 +192,7 @@ func (s *Store) fillCold(cold *segment, moves []moved) (whole bool, err error) {
 			return false, nil
 		}
 		h, body, err := s.source(m.from)
-		if c, corrupt := err.(*CorruptError); corrupt { // readRecord returns it bare
+		if c, corrupt := errors.AsType[*CorruptError](err); corrupt {
 			if g := s.existing(m.group); g != nil {
 				_ = g.quarantine(c)
 			}

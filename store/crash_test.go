@@ -16,8 +16,10 @@ import (
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		fs := crashfs.New()
-		o := store.Options{Dir: "/s", FS: fs, SegmentBytes: 64 << 10, TailCacheBytes: 1 << 10,
-			OnFatal: func(err error) { panic(err) }}
+		o := store.Options{
+			Dir: "/s", FS: fs, SegmentBytes: 64 << 10, TailCacheBytes: 1 << 10,
+			OnFatal: func(err error) { panic(err) },
+		}
 		s, err := store.Open(o)
 		if err != nil {
 			t.Fatal(err)

@@ -23,8 +23,10 @@ const (
 
 func openOn(t *testing.T, fs *crashfs.FS) *store.Store {
 	t.Helper()
-	s, err := store.Open(store.Options{Dir: "/s", FS: fs, SegmentBytes: 64 << 10, TailCacheBytes: 1,
-		OnFatal: func(err error) { t.Errorf("fatal: %v", err) }})
+	s, err := store.Open(store.Options{
+		Dir: "/s", FS: fs, SegmentBytes: 64 << 10, TailCacheBytes: 1,
+		OnFatal: func(err error) { t.Errorf("fatal: %v", err) },
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

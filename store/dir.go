@@ -75,7 +75,7 @@ func checkVersion(fs FS, dir string) error {
 	defer f.Close()
 	b := make([]byte, 64)
 	n, err := f.ReadAt(b, 0)
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
 	if got := string(b[:n]); got != versionContent {

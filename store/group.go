@@ -1,6 +1,7 @@
 package store
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 
@@ -186,7 +187,7 @@ func (g *Group) load(seg *segment, l loc, i uint64, keep bool) (h header, body [
 	if err == nil && (h.group != g.id || h.index != i || h.kind != kindEntry && h.kind != kindPinned) {
 		err = &CorruptError{Segment: l.segment, Offset: int64(l.off), Reason: "another record stands here"}
 	}
-	if c, ok := err.(*CorruptError); ok { // readRecord returns it bare
+	if c, ok := errors.AsType[*CorruptError](err); ok {
 		return header{}, nil, g.quarantine(c)
 	}
 	return h, body, err

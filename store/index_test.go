@@ -118,7 +118,7 @@ func TestRanges(t *testing.T) {
 				left[i] = true
 			}
 		})
-		for i := uint64(0); i < 60; i++ {
+		for i := range uint64(60) {
 			want := i >= from && i <= to && !contains(rs, i)
 			if left[i] != want {
 				t.Fatalf("gaps(%v, %d, %d): %d is %v", rs, from, to, i, left[i])

@@ -73,7 +73,7 @@ func (o *Options) setDefaults() {
 func (o *Options) validate() error {
 	var errs []error
 	if o.Dir == "" {
-		errs = append(errs, errors.New("Dir is empty"))
+		errs = append(errs, errors.New("no directory given (Dir)"))
 	}
 	if o.SegmentBytes < segmentBytesMin || o.SegmentBytes > segmentBytesMax {
 		errs = append(errs, fmt.Errorf("SegmentBytes %d is not in %d..%d", o.SegmentBytes, segmentBytesMin, segmentBytesMax))

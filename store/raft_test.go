@@ -52,12 +52,6 @@ func (f *keeperFSM) Restore(r io.ReadCloser) error {
 	return nil
 }
 
-func (f *keeperFSM) lastApplied() uint64 {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.last
-}
-
 type listSnapshot []uint64
 
 func (l listSnapshot) Persist(k raft.SnapshotSink) error {

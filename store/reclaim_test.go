@@ -66,7 +66,7 @@ func TestReclaim(t *testing.T) {
 		t.Fatal(err)
 	}
 	var pinsA []Range
-	for i := uint64(0); i < 10; i++ {
+	for i := range uint64(10) {
 		pinsA = churn(t, a, i*100+1, i*100+100, 40, pinsA...)
 		if i == 0 {
 			churn(t, b, 1, 100, 30)

@@ -124,7 +124,9 @@ func (g *Group) verifyPins(r *recovered) {
 		n += k
 	}
 	if n != g.snap.entries && r.damage == nil {
-		r.damage = &CorruptError{Group: g.id, Segment: g.snap.loc.segment, Offset: int64(g.snap.loc.off),
-			Reason: "entries pinned by the published snapshot are missing"}
+		r.damage = &CorruptError{
+			Group: g.id, Segment: g.snap.loc.segment, Offset: int64(g.snap.loc.off),
+			Reason: "entries pinned by the published snapshot are missing",
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"sync"
@@ -24,7 +25,8 @@ type snapshots struct{ g *Group }
 // Create implements raft.SnapshotStore. The sink takes either one WriteManifest, or by Write the stream that another
 // replica's Open produced, which makes it an installation.
 func (s snapshots) Create(version raft.SnapshotVersion, index, term uint64, config raft.Configuration,
-	configIndex uint64, _ raft.Transport) (raft.SnapshotSink, error) {
+	configIndex uint64, _ raft.Transport,
+) (raft.SnapshotSink, error) {
 	if err := s.g.Err(); err != nil {
 		return nil, err
 	}
@@ -190,7 +192,7 @@ func (g *Group) readManifest(seg *segment, p *published) ([]byte, error) {
 	if err == nil && (h.group != g.id || h.kind != kindManifest || h.seq != p.seq) {
 		err = &CorruptError{Segment: p.loc.segment, Offset: int64(p.loc.off), Reason: "another record stands where a manifest was"}
 	}
-	if c, ok := err.(*CorruptError); ok { // readRecord returns it bare
+	if c, ok := errors.AsType[*CorruptError](err); ok {
 		return nil, g.quarantine(c)
 	}
 	if err != nil {

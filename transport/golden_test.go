@@ -30,7 +30,8 @@ func TestVersionOneStaysAsItIs(t *testing.T) {
 	h := headerOf("a/1")
 	requests := []any{
 		&raft.AppendEntriesRequest{RPCHeader: h, Term: 3, Leader: []byte("a/1"), PrevLogEntry: 300, PrevLogTerm: 2, LeaderCommitIndex: 299, Entries: []*raft.Log{
-			{Index: 301, Term: 3, Data: []byte("d"), AppendedAt: time.Unix(1, 2)}, {Index: 302, Term: 3, Type: raft.LogNoop, Extensions: []byte{}}}},
+			{Index: 301, Term: 3, Data: []byte("d"), AppendedAt: time.Unix(1, 2)}, {Index: 302, Term: 3, Type: raft.LogNoop, Extensions: []byte{}},
+		}},
 		&raft.RequestVoteRequest{RPCHeader: h, Term: 4, Candidate: []byte("a/1"), LastLogIndex: 5, LastLogTerm: 3, LeadershipTransfer: true},
 		&raft.RequestPreVoteRequest{RPCHeader: h, Term: 4, LastLogIndex: 5, LastLogTerm: 3},
 		&raft.TimeoutNowRequest{RPCHeader: h},

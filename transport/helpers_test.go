@@ -59,8 +59,10 @@ func startMesh(t testing.TB, d *directory, id NodeID, change func(*Config)) *Mes
 	t.Helper()
 	l := listen(t)
 	d.set("", id, l.Addr().String())
-	cfg := Config{Local: id, Listener: l, ClusterID: func() string { return "c" }, Resolve: d.resolver(id),
-		PingInterval: 20 * time.Millisecond, RedialMin: 5 * time.Millisecond, RedialMax: 50 * time.Millisecond}
+	cfg := Config{
+		Local: id, Listener: l, ClusterID: func() string { return "c" }, Resolve: d.resolver(id),
+		PingInterval: 20 * time.Millisecond, RedialMin: 5 * time.Millisecond, RedialMax: 50 * time.Millisecond,
+	}
 	if testing.Verbose() {
 		cfg.Logger = slog.New(slog.NewTextHandler(testWriter{t}, nil)).With("node", string(id))
 	}

@@ -54,8 +54,10 @@ func (m *Mesh) serveLink(stream grpc.ServerStream) error {
 	default:
 		return status.Error(codes.ResourceExhausted, "too many handshakes at a time")
 	}
-	in := &inbound{m: m, done: make(chan struct{}), reply: make(chan verdict, 1),
-		out: newOutbox(4*m.cfg.QueueBytesMax+m.cfg.FrameBytesMax, m.pool), calls: newCallContext(m.ctx)}
+	in := &inbound{
+		m: m, done: make(chan struct{}), reply: make(chan verdict, 1),
+		out: newOutbox(4*m.cfg.QueueBytesMax+m.cfg.FrameBytesMax, m.pool), calls: newCallContext(m.ctx),
+	}
 	if !m.spawn(func() { in.kill(in.read(stream)) }) {
 		<-m.greetings
 		return status.Error(codes.Unavailable, "closing")

@@ -72,10 +72,12 @@ func New(cfg Config) (*Mesh, error) {
 		return nil, err
 	}
 	cfg = cfg.withDefaults()
-	m := &Mesh{cfg: cfg, began: time.Now(), process: rand.Uint64() | 1, pool: mem.DefaultBufferPool(),
+	m := &Mesh{
+		cfg: cfg, began: time.Now(), process: rand.Uint64() | 1, pool: mem.DefaultBufferPool(),
 		peers: map[NodeID]*peer{}, inbound: map[NodeID]*inbound{}, dispatchers: map[NodeID]*dispatcher{},
 		greetings: make(chan struct{}, greetingsMax),
-		snapOut:   make(chan struct{}, cfg.Snapshots), snapIn: make(chan struct{}, cfg.Snapshots), unary: make(chan struct{}, cfg.Workers)}
+		snapOut:   make(chan struct{}, cfg.Snapshots), snapIn: make(chan struct{}, cfg.Snapshots), unary: make(chan struct{}, cfg.Workers),
+	}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	m.done = m.ctx.Done()
 	m.workers.m = m

@@ -366,8 +366,10 @@ func (p *peer) shake(ctx context.Context, cancel context.CancelFunc, conn *diall
 	if err != nil {
 		return nil, fmt.Errorf("dial %s: %w", p.id, conn.explain(err))
 	}
-	h := hello{versionMin: protocolVersionMin, version: protocolVersion, cluster: m.cfg.ClusterID(),
-		from: m.cfg.Local, to: p.id, process: m.process}
+	h := hello{
+		versionMin: protocolVersionMin, version: protocolVersion, cluster: m.cfg.ClusterID(),
+		from: m.cfg.Local, to: p.id, process: m.process,
+	}
 	if err := stream.SendMsg(rawBytes(h.encode())); err != nil {
 		return nil, fmt.Errorf("greet %s: %w", p.id, conn.explain(err))
 	}
@@ -382,8 +384,10 @@ func (p *peer) shake(ctx context.Context, cancel context.CancelFunc, conn *diall
 	if w.node != p.id {
 		return nil, fmt.Errorf("greet %s: %w", p.id, &RemoteError{Code: CodeTarget, Text: fmt.Sprintf("%s answers at that address", w.node)})
 	}
-	sess := &session{p: p, stream: stream, epoch: w.epoch, process: w.process, cancel: cancel, codec: raftCodec{self: []byte(p.id)},
-		out: newOutbox(m.cfg.QueueBytesMax, m.pool), pending: map[uint64]func([]byte, error){}, done: make(chan struct{})}
+	sess := &session{
+		p: p, stream: stream, epoch: w.epoch, process: w.process, cancel: cancel, codec: raftCodec{self: []byte(p.id)},
+		out: newOutbox(m.cfg.QueueBytesMax, m.pool), pending: map[uint64]func([]byte, error){}, done: make(chan struct{}),
+	}
 	sess.out.grant(int64(min(w.window, 1<<30)))
 	sess.reader = messageSequence{epoch: w.epoch, limit: m.cfg.FrameBytesMax}
 	sess.writer = messageWriter{epoch: w.epoch, send: func(msg *rawMessage) error {

@@ -69,8 +69,10 @@ func (rt *RaftTransport) AppendEntriesPipeline(_ raft.ServerID, target raft.Serv
 	if sess == nil {
 		return nil, ErrPeerDown
 	}
-	return &appendPipeline{rt: rt, to: NodeID(target), sess: sess, changed: make(chan struct{}),
-		ready: make(chan raft.AppendFuture, pipelineUnread+rt.m.cfg.PipelineDepth), done: make(chan struct{})}, nil
+	return &appendPipeline{
+		rt: rt, to: NodeID(target), sess: sess, changed: make(chan struct{}),
+		ready: make(chan raft.AppendFuture, pipelineUnread+rt.m.cfg.PipelineDepth), done: make(chan struct{}),
+	}, nil
 }
 
 // Consumer implements raft.AppendPipeline.

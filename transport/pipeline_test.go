@@ -20,8 +20,10 @@ func pipelineOf(t *testing.T, rt *RaftTransport) raft.AppendPipeline {
 }
 
 func entriesRequest(from, n, bytes int) *raft.AppendEntriesRequest {
-	return &raft.AppendEntriesRequest{RPCHeader: headerOf("a/1"), Term: 1, PrevLogEntry: uint64(from - 1), PrevLogTerm: 1,
-		LeaderCommitIndex: 1000, Entries: logs(from, n, bytes)}
+	return &raft.AppendEntriesRequest{
+		RPCHeader: headerOf("a/1"), Term: 1, PrevLogEntry: uint64(from - 1), PrevLogTerm: 1,
+		LeaderCommitIndex: 1000, Entries: logs(from, n, bytes),
+	}
 }
 
 func readFuture(t *testing.T, p raft.AppendPipeline) raft.AppendFuture {

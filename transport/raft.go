@@ -38,8 +38,10 @@ var (
 )
 
 func newRaftTransport(m *Mesh, g GroupID) *RaftTransport {
-	return &RaftTransport{m: m, group: g, codec: raftCodec{self: []byte(m.cfg.Local)},
-		consumer: make(chan raft.RPC, m.cfg.InboxDepth), done: make(chan struct{})}
+	return &RaftTransport{
+		m: m, group: g, codec: raftCodec{self: []byte(m.cfg.Local)},
+		consumer: make(chan raft.RPC, m.cfg.InboxDepth), done: make(chan struct{}),
+	}
 }
 
 // Consumer implements raft.Transport.

@@ -78,10 +78,14 @@ func service() *grpc.ServiceDesc {
 			return rawBytes(out), nil
 		}}},
 		Streams: []grpc.StreamDesc{
-			{StreamName: "Link", ServerStreams: true, ClientStreams: true,
-				Handler: func(srv any, s grpc.ServerStream) error { return srv.(nodeService).serveLink(s) }},
-			{StreamName: "Snapshot", ServerStreams: true, ClientStreams: true,
-				Handler: func(srv any, s grpc.ServerStream) error { return srv.(nodeService).serveSnapshot(s) }},
+			{
+				StreamName: "Link", ServerStreams: true, ClientStreams: true,
+				Handler: func(srv any, s grpc.ServerStream) error { return srv.(nodeService).serveLink(s) },
+			},
+			{
+				StreamName: "Snapshot", ServerStreams: true, ClientStreams: true,
+				Handler: func(srv any, s grpc.ServerStream) error { return srv.(nodeService).serveSnapshot(s) },
+			},
 		},
 	}
 }

@@ -299,7 +299,7 @@ func (q *messageSequence) each(msg *rawMessage, f func(frame) error) error {
 	r := messageReader{r: msg.data.Reader(), limit: q.limit}
 	msg.data.Free()
 	msg.data = nil
-	defer r.r.Close()
+	defer func() { _ = r.r.Close() }() // a reader of memory has nothing to report
 	epoch, seq, err := r.header()
 	if err != nil {
 		return err
@@ -313,7 +313,7 @@ func (q *messageSequence) each(msg *rawMessage, f func(frame) error) error {
 	q.last = seq
 	for {
 		fr, err := r.next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {

@@ -162,8 +162,10 @@ func (rt *RaftTransport) stream(ctx context.Context, conn *dialled, sess *sessio
 	if err != nil {
 		return conn.explain(err)
 	}
-	h := snapshotHeader{cluster: rt.m.cfg.ClusterID(), from: rt.m.cfg.Local, to: to, epoch: sess.epoch,
-		group: rt.group, catalog: rt.m.cfg.CatalogIndex(), request: req}
+	h := snapshotHeader{
+		cluster: rt.m.cfg.ClusterID(), from: rt.m.cfg.Local, to: to, epoch: sess.epoch,
+		group: rt.group, catalog: rt.m.cfg.CatalogIndex(), request: req,
+	}
 	if err := s.SendMsg(rawBytes(h.encode())); err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}

@@ -32,8 +32,10 @@ func snapshotTaker(t *testing.T, m *Mesh, g GroupID, f func(*raft.InstallSnapsho
 
 func install(rt *RaftTransport, size int64, data io.Reader) (raft.InstallSnapshotResponse, error) {
 	var resp raft.InstallSnapshotResponse
-	req := &raft.InstallSnapshotRequest{RPCHeader: headerOf("a/1"), SnapshotVersion: 1, Term: 4, LastLogIndex: 9, LastLogTerm: 3,
-		Configuration: []byte{1, 2}, ConfigurationIndex: 1, Size: size}
+	req := &raft.InstallSnapshotRequest{
+		RPCHeader: headerOf("a/1"), SnapshotVersion: 1, Term: 4, LastLogIndex: 9, LastLogTerm: 3,
+		Configuration: []byte{1, 2}, ConfigurationIndex: 1, Size: size,
+	}
 	err := rt.InstallSnapshot("b/1", "b/1", req, &resp, data)
 	return resp, err
 }

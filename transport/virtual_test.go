@@ -92,8 +92,10 @@ func TestMinutesOfVirtualTime(t *testing.T) {
 		var meshes []*Mesh
 		var rs []*replica
 		for _, id := range ids {
-			m, err := New(Config{Local: id, Listener: nw.listen(string(id)), ClusterID: func() string { return "c" },
-				Resolve: func(n NodeID) (string, bool) { return string(n), true }, Dial: nw.dial})
+			m, err := New(Config{
+				Local: id, Listener: nw.listen(string(id)), ClusterID: func() string { return "c" },
+				Resolve: func(n NodeID) (string, bool) { return string(n), true }, Dial: nw.dial,
+			})
 			if err != nil {
 				t.Fatal(err)
 			}

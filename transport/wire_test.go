@@ -38,11 +38,15 @@ func anyRequest(t *rapid.T) any {
 	h := header(t)
 	switch rapid.IntRange(0, 4).Draw(t, "type") {
 	case 0:
-		r := &raft.AppendEntriesRequest{RPCHeader: h, Term: number(t, "term"), Leader: optional(t, "leader"), PrevLogEntry: number(t, "prev"),
-			PrevLogTerm: number(t, "prevTerm"), LeaderCommitIndex: number(t, "commit")}
+		r := &raft.AppendEntriesRequest{
+			RPCHeader: h, Term: number(t, "term"), Leader: optional(t, "leader"), PrevLogEntry: number(t, "prev"),
+			PrevLogTerm: number(t, "prevTerm"), LeaderCommitIndex: number(t, "commit"),
+		}
 		for range rapid.IntRange(0, 5).Draw(t, "entries") {
-			l := &raft.Log{Index: number(t, "index"), Term: number(t, "term"), Type: raft.LogType(rapid.Byte().Draw(t, "log type")),
-				Data: optional(t, "data"), Extensions: optional(t, "ext")}
+			l := &raft.Log{
+				Index: number(t, "index"), Term: number(t, "term"), Type: raft.LogType(rapid.Byte().Draw(t, "log type")),
+				Data: optional(t, "data"), Extensions: optional(t, "ext"),
+			}
 			if rapid.Bool().Draw(t, "stamped") {
 				l.AppendedAt = time.Unix(0, rapid.Int64().Draw(t, "at")).UTC()
 			}
@@ -50,16 +54,20 @@ func anyRequest(t *rapid.T) any {
 		}
 		return r
 	case 1:
-		return &raft.RequestVoteRequest{RPCHeader: h, Term: number(t, "term"), Candidate: optional(t, "cand"), LastLogIndex: number(t, "last"),
-			LastLogTerm: number(t, "lastTerm"), LeadershipTransfer: rapid.Bool().Draw(t, "transfer")}
+		return &raft.RequestVoteRequest{
+			RPCHeader: h, Term: number(t, "term"), Candidate: optional(t, "cand"), LastLogIndex: number(t, "last"),
+			LastLogTerm: number(t, "lastTerm"), LeadershipTransfer: rapid.Bool().Draw(t, "transfer"),
+		}
 	case 2:
 		return &raft.RequestPreVoteRequest{RPCHeader: h, Term: number(t, "term"), LastLogIndex: number(t, "last"), LastLogTerm: number(t, "lastTerm")}
 	case 3:
 		return &raft.TimeoutNowRequest{RPCHeader: h}
 	default:
-		return &raft.InstallSnapshotRequest{RPCHeader: h, SnapshotVersion: raft.SnapshotVersion(rapid.IntRange(0, 3).Draw(t, "sv")),
+		return &raft.InstallSnapshotRequest{
+			RPCHeader: h, SnapshotVersion: raft.SnapshotVersion(rapid.IntRange(0, 3).Draw(t, "sv")),
 			Term: number(t, "term"), Leader: optional(t, "leader"), LastLogIndex: number(t, "last"), LastLogTerm: number(t, "lastTerm"),
-			Peers: optional(t, "peers"), Configuration: optional(t, "conf"), ConfigurationIndex: number(t, "ci"), Size: rapid.Int64().Draw(t, "size")}
+			Peers: optional(t, "peers"), Configuration: optional(t, "conf"), ConfigurationIndex: number(t, "ci"), Size: rapid.Int64().Draw(t, "size"),
+		}
 	}
 }
 
@@ -121,12 +129,18 @@ func TestEveryFieldOfRaftIsKept(t *testing.T) {
 		v      any
 		fields int
 	}{
-		{raft.RPCHeader{}, 3}, {raft.Log{}, 6},
-		{raft.AppendEntriesRequest{}, 7}, {raft.AppendEntriesResponse{}, 5},
-		{raft.RequestVoteRequest{}, 6}, {raft.RequestVoteResponse{}, 4},
-		{raft.RequestPreVoteRequest{}, 4}, {raft.RequestPreVoteResponse{}, 3},
-		{raft.InstallSnapshotRequest{}, 10}, {raft.InstallSnapshotResponse{}, 3},
-		{raft.TimeoutNowRequest{}, 1}, {raft.TimeoutNowResponse{}, 1},
+		{raft.RPCHeader{}, 3},
+		{raft.Log{}, 6},
+		{raft.AppendEntriesRequest{}, 7},
+		{raft.AppendEntriesResponse{}, 5},
+		{raft.RequestVoteRequest{}, 6},
+		{raft.RequestVoteResponse{}, 4},
+		{raft.RequestPreVoteRequest{}, 4},
+		{raft.RequestPreVoteResponse{}, 3},
+		{raft.InstallSnapshotRequest{}, 10},
+		{raft.InstallSnapshotResponse{}, 3},
+		{raft.TimeoutNowRequest{}, 1},
+		{raft.TimeoutNowResponse{}, 1},
 	} {
 		if n := reflect.TypeOf(c.v).NumField(); n != c.fields {
 			t.Errorf("%T has %d fields, the format carries %d", c.v, n, c.fields)

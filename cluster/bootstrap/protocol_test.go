@@ -74,11 +74,13 @@ func (w *world) start(name, dir string, expect int) *host {
 	}
 	go func() {
 		defer close(h.done)
-		m, err := Run(h.ctx, Config{Identity: h.id, Expect: expect, Interval: time.Millisecond, Logger: log,
+		m, err := Run(h.ctx, Config{
+			Identity: h.id, Expect: expect, Interval: time.Millisecond, Logger: log,
 			Peers: func() []Peer { return w.peers() },
 			Call: func(ctx context.Context, addr string, method uint8, req []byte) ([]byte, error) {
 				return w.call(h, addr, method, req)
-			}})
+			},
+		})
 		if err == nil {
 			h.done <- m
 		}
@@ -253,11 +255,13 @@ func waits(t *testing.T, w *world, h *host) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
-	_, err := Run(ctx, Config{Identity: h.id, Expect: h.expect, Interval: time.Millisecond,
+	_, err := Run(ctx, Config{
+		Identity: h.id, Expect: h.expect, Interval: time.Millisecond,
 		Peers: func() []Peer { return w.peers() },
 		Call: func(_ context.Context, addr string, method uint8, req []byte) ([]byte, error) {
 			return w.call(h, addr, method, req)
-		}})
+		},
+	})
 	if err == nil {
 		t.Fatalf("%s found a cluster", h.name)
 	}

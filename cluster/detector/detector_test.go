@@ -3,7 +3,6 @@ package detector
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"sync"
 	"testing"
@@ -46,7 +45,7 @@ func newSky(t *testing.T, ids ...transport.NodeID) *sky {
 	}
 	for _, n := range s.nodes {
 		var err error
-		n.det, err = New(Config{Local: n.id, Net: n, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+		n.det, err = New(Config{Local: n.id, Net: n, Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -286,7 +285,7 @@ func TestStarvedProcessDoesNotFlap(t *testing.T) {
 		n := &star{sky: s, id: "a", starved: 700 * time.Millisecond}
 		s.nodes["a"], s.nodes["b"] = n, &star{sky: s, id: "b"}
 		var err error
-		n.det, err = New(Config{Local: "a", Net: n, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+		n.det, err = New(Config{Local: "a", Net: n, Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -100,9 +100,11 @@ func (c *realCluster) boot(id transport.NodeID) *realNode {
 	}
 	var storage Storage
 	storage, n.disk = c.open(id)
-	n.host = NewHost(HostConfig{Local: id, Store: storage, Mesh: OverMesh(n.mesh), Detector: n.det, Logger: log, Profile: c.profile,
+	n.host = NewHost(HostConfig{
+		Local: id, Store: storage, Mesh: OverMesh(n.mesh), Detector: n.det, Logger: log, Profile: c.profile,
 		// Frames of a group that is about to start are held.
-		OnUnknown: func(transport.GroupID, transport.NodeID, uint64) {}})
+		OnUnknown: func(transport.GroupID, transport.NodeID, uint64) {},
+	})
 	n.mesh.SetPeers(c.ids)
 	n.det.SetPeers(c.ids)
 	c.nodes[id] = n

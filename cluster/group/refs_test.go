@@ -199,7 +199,7 @@ func TestHalfWrittenVote(t *testing.T) {
 		answer := make(chan raft.RPCResponse, 1)
 		n.link.wire(queueA).inbox <- raft.RPC{RespChan: answer, Command: &raft.RequestVoteRequest{
 			RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte("n0"), Addr: []byte("n0")},
-			Term:      term + 100, Candidate: []byte("n0"), LastLogIndex: 1, LastLogTerm: 1, LeadershipTransfer: true,
+			Term:      term + 100, LastLogIndex: 1, LastLogTerm: 1, LeadershipTransfer: true,
 		}}
 		a := <-answer
 		if v := a.Response.(*raft.RequestVoteResponse); a.Error != nil || v.Granted {

@@ -14,8 +14,7 @@ import (
 // raftGroups lets the broker host its queues' logs in the group host: here the
 // bytes of cluster/group and the commands of fsm meet.
 type raftGroups struct {
-	host  *group.Host
-	local transport.NodeID
+	host *group.Host
 }
 
 // Start implements broker.Groups.

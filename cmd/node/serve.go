@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -112,8 +113,7 @@ func (n *running) onClose(name string, end func() error) {
 
 func (n *running) close() {
 	n.ready.Store(false)
-	for i := len(n.closers) - 1; i >= 0; i-- {
-		c := n.closers[i]
+	for _, c := range slices.Backward(n.closers) {
 		begun := time.Now()
 		if err := c.end(); err != nil {
 			n.log.Warn("not closed cleanly", "part", c.name, "err", err)
@@ -139,8 +139,10 @@ func (n *running) listen(context.Context) error {
 		name, addr string
 		to         *net.Listener
 	}{
-		{"amqp", n.cfg.AMQPAddr, &n.listeners.amqp}, {"http", n.cfg.HTTPAddr, &n.listeners.http},
-		{"grpc", n.cfg.GRPCAddr, &n.listeners.grpc}, {"cluster", n.cfg.ClusterAddr, &n.listeners.cluster},
+		{"amqp", n.cfg.AMQPAddr, &n.listeners.amqp},
+		{"http", n.cfg.HTTPAddr, &n.listeners.http},
+		{"grpc", n.cfg.GRPCAddr, &n.listeners.grpc},
+		{"cluster", n.cfg.ClusterAddr, &n.listeners.cluster},
 	} {
 		ln, err := net.Listen("tcp", l.addr)
 		if err != nil {

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"math/rand/v2"
 	"path"
 	"slices"
@@ -66,9 +67,7 @@ type disk struct {
 
 func (d *disk) clone() *disk {
 	c := &disk{names: make(map[string]int, len(d.names)), files: make(map[int][]byte, len(d.files)), next: d.next}
-	for n, i := range d.names {
-		c.names[n] = i
-	}
+	maps.Copy(c.names, d.names)
 	for i, b := range d.files {
 		c.files[i] = slices.Clone(b)
 	}

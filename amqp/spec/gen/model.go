@@ -173,7 +173,7 @@ var goTypes = map[string]string{
 func goName(parts ...string) string {
 	var b strings.Builder
 	for _, part := range parts {
-		for _, word := range strings.Split(part, "-") {
+		for word := range strings.SplitSeq(part, "-") {
 			if word == "id" {
 				b.WriteString("ID")
 				continue
