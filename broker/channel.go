@@ -286,7 +286,7 @@ func (s *stream) returnAll(ch *Channel) {
 	defer s.mu.Unlock()
 	var ids []queue.MessageID
 	for id, h := range s.held {
-		if h.ch == ch && !h.settled {
+		if h.ch == ch && h.settled == 0 {
 			ids = append(ids, id)
 		}
 	}
@@ -304,7 +304,7 @@ func (s *stream) deliver(m *wire.Deliver) {
 	s.order.Lock()
 	defer s.order.Unlock()
 	s.mu.Lock()
-	if m.Resync != s.resyncs || s.gone {
+	if !s.validLocked(m.Session, m.Resync) {
 		s.mu.Unlock()
 		return // the leader was told that these are not here
 	}
@@ -369,7 +369,7 @@ func (s *stream) delivery(c *Consumer, it *wire.Item) (*Delivery, error) {
 func (s *stream) got(m *wire.Got) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if m.Resync != s.resyncs || s.gone {
+	if !s.validLocked(m.Session, m.Resync) {
 		return // the leader was told that it is not here, and asked again
 	}
 	if m.Found {

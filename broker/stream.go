@@ -58,7 +58,7 @@ type stream struct {
 	// resyncs numbers the Resyncs sent: deliveries that answer an older one are not
 	// this node's any more.
 	resyncs uint64
-	session uint64 // the newest that has called the roll
+	session uint64 // the newest that is known
 	watched bool   // the broker looks for a missing answer
 }
 
@@ -77,7 +77,7 @@ type holding struct {
 	no      wire.ConsumerNo
 	attempt uint32
 	ch      *Channel
-	settled bool
+	settled uint64 // sequence of the operation that settles it, 0: none
 }
 
 // request waits for one answer of whatever node leads.
@@ -180,18 +180,18 @@ func (s *stream) settle(kind fsm.SettleKind, id queue.MessageID, attempt uint32)
 
 func (s *stream) settleLocked(kind fsm.SettleKind, id queue.MessageID, attempt uint32) {
 	h := s.held[id]
-	if h == nil || h.settled || h.attempt != attempt {
+	if h == nil || h.settled > 0 || h.attempt != attempt {
 		return
 	}
-	h.settled = true
 	if n := len(s.ops); n > 0 && s.ever < s.next-1 {
 		if last, ok := s.ops[n-1].op.(fsm.Settle); ok && last.Kind == kind && len(last.Runs) < 256 {
 			last.Runs = appendRun(last.Runs, id, attempt)
 			s.ops[n-1].op = last
+			h.settled = s.next - 1
 			return
 		}
 	}
-	s.append(pendingOp{op: fsm.Settle{Kind: kind, Runs: []fsm.Run{{First: id, Count: 1, Attempt: attempt}}}, bytes: 64})
+	h.settled = s.append(pendingOp{op: fsm.Settle{Kind: kind, Runs: []fsm.Run{{First: id, Count: 1, Attempt: attempt}}}, bytes: 64})
 }
 
 func appendRun(runs []fsm.Run, id queue.MessageID, attempt uint32) []fsm.Run {
@@ -285,16 +285,27 @@ func (s *stream) leadLocked(node string, session uint64) {
 
 func (s *stream) resync(session uint64) *wire.Resync {
 	s.resyncs++
-	r := &wire.Resync{Queue: s.id, Session: session, No: s.resyncs, Origin: s.hub.origin()}
+	r := &wire.Resync{Queue: s.id, Session: session, No: s.resyncs, Newest: s.session, Origin: s.hub.origin()}
 	for _, c := range s.consumers {
 		if c.attached {
 			r.Consumers = append(r.Consumers, c.describe())
 		}
 	}
 	for id, h := range s.held {
-		r.Held = append(r.Held, wire.Hold{No: h.no, ID: id, Attempt: h.attempt})
+		r.Held = append(r.Held, wire.Hold{No: h.no, ID: id, Attempt: h.attempt, Settled: h.settled})
 	}
 	return r
+}
+
+// validLocked tells whether what a leader hands out is meant for this node as it is now:
+// an older Resync than the newest did not name it, so that it is ready again, and an
+// older session is deposed.
+func (s *stream) validLocked(session, resync uint64) bool {
+	if s.gone || resync != s.resyncs || session < s.session {
+		return false
+	}
+	s.session = session
+	return true
 }
 
 // rollCall answers a leader that has just begun.
@@ -437,7 +448,7 @@ func (s *stream) unhold(st fsm.Settle) {
 	for _, r := range st.Runs {
 		for i := range r.Count {
 			id := r.First + queue.MessageID(i)
-			if h := s.held[id]; h != nil && h.attempt == r.Attempt && h.settled {
+			if h := s.held[id]; h != nil && h.attempt == r.Attempt && h.settled > 0 {
 				delete(s.held, id)
 			}
 		}

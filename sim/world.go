@@ -245,7 +245,7 @@ func (n *node) judge(other string, dead bool) {
 	up := n.up
 	n.mu.Unlock()
 	if up && dead && !was {
-		b.NodeDead(other)
+		b.NodeDead(other, false)
 	}
 }
 

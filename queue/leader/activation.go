@@ -146,8 +146,12 @@ func (l *Leader) checkRollCall() {
 // ready again under the same attempt number, marked as possibly delivered.
 func (l *Leader) onResync(from string, m *wire.Resync) {
 	p := l.peer(from, m.Origin)
-	if p == nil || l.phase == phaseOpen {
+	switch {
+	case p == nil || l.phase == phaseOpen:
 		return // the roll will be called there
+	case m.Newest > l.cfg.Session:
+		l.out.send(from, &wire.NotLeader{Queue: l.cfg.Queue})
+		return
 	}
 	if m.Session == l.cfg.Session {
 		delete(l.awaited, m.Origin.Node)
@@ -155,7 +159,10 @@ func (l *Leader) onResync(from string, m *wire.Resync) {
 	p.resync = m.No
 	says := make(map[queue.MessageID]wire.Hold, len(m.Held))
 	for _, h := range m.Held {
-		says[h.ID] = h
+		// A settlement that was taken has named its hold, or came too late for one.
+		if h.Settled == 0 || h.Settled >= p.next {
+			says[h.ID] = h
+		}
 	}
 	l.dropUnclaimed(m.Origin.Node, says)
 	l.claim(m.Origin.Node, says)

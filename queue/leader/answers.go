@@ -87,10 +87,10 @@ func (o *outbox) send(to string, m wire.Message) {
 	o.list = append(o.list, outgoing{to, m})
 }
 
-func (o *outbox) deliver(to string, queue, resync uint64, item wire.Item) {
+func (o *outbox) deliver(to string, queue, session, resync uint64, item wire.Item) {
 	d := o.delivers[to]
 	if d == nil || o.bytes[to] > deliverBytesMax {
-		d = &wire.Deliver{Queue: queue, Resync: resync}
+		d = &wire.Deliver{Queue: queue, Session: session, Resync: resync}
 		o.delivers[to], o.bytes[to] = d, 0
 		o.list = append(o.list, outgoing{to, d})
 	}

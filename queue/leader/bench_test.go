@@ -20,7 +20,7 @@ func BenchmarkThrough(b *testing.B) {
 	l := Lead(r, Config{
 		Queue: 7, Log: NewMemLog(r), Session: 1,
 		Send:            func(_ string, m wire.Message) { down <- m },
-		LiveNodes:       func() []Node { return nil },
+		LiveNodes:       func() []Node { return []Node{a} },
 		Now:             func() int64 { return time.Now().UnixMilli() },
 		Settings:        func() (queue.Settings, uint64, string, string) { return plain(), 1, "/", "q" },
 		CatalogRevision: func() uint64 { return 1 },
@@ -28,6 +28,12 @@ func BenchmarkThrough(b *testing.B) {
 		Logger:          slog.New(slog.DiscardHandler),
 	})
 	defer l.Stop()
+	for m := range down {
+		if rc, ok := m.(*wire.RollCall); ok {
+			l.Receive(a.ID, &wire.Resync{Queue: 7, Session: rc.Session, No: 1, Origin: a.Origin})
+			break
+		}
+	}
 	l.Receive(a.ID, &wire.Attach{Queue: 7, Origin: a.Origin, Consumer: wire.Consumer{No: 1, Prefetch: 1000, WindowMessages: 1 << 40, WindowBytes: 1 << 50}})
 	l.Receive(a.ID, &wire.Query{Queue: 7, Origin: a.Origin, Req: 1})
 	for m := range down {

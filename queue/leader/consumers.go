@@ -160,7 +160,7 @@ func (cs *consumers) next() *consumer {
 const levelsMax = 16
 
 func (l *Leader) onAttach(from string, m *wire.Attach) {
-	p := l.peer(from, m.Origin)
+	p := l.heard(from, m.Origin)
 	if p == nil {
 		return
 	}
@@ -187,7 +187,7 @@ func (l *Leader) attach(p *peer, wc wire.Consumer, unacked uint32) {
 }
 
 func (l *Leader) onDetach(from string, m *wire.Detach) {
-	if l.peer(from, m.Origin) == nil {
+	if l.heard(from, m.Origin) == nil {
 		return
 	}
 	if c := l.consumers.find(m.Origin.Node, m.No); c != nil {
@@ -199,7 +199,7 @@ func (l *Leader) onDetach(from string, m *wire.Detach) {
 }
 
 func (l *Leader) onWindow(from string, m *wire.Window) {
-	if l.peer(from, m.Origin) == nil {
+	if l.heard(from, m.Origin) == nil {
 		return
 	}
 	if c := l.consumers.find(m.Origin.Node, m.No); c != nil {

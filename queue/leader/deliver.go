@@ -218,7 +218,7 @@ func (l *Leader) handOut(c *consumer, m queue.Message, item wire.Item) {
 	} else {
 		c.unacked++
 	}
-	l.out.deliver(c.peer, l.cfg.Queue, l.resyncNo(c.node), item)
+	l.out.deliver(c.peer, l.cfg.Queue, l.cfg.Session, l.resyncNo(c.node), item)
 	l.consumers.changed(c)
 }
 
@@ -309,7 +309,7 @@ func (l *Leader) serveGet(g *wire.Get, m queue.Message, item wire.Item) {
 		l.ackAtOnce(m)
 	}
 	n, _ := l.readyNow()
-	l.out.send(from, &wire.Got{Queue: l.cfg.Queue, Req: g.Req, Resync: l.resyncNo(g.Origin.Node), Found: true, Item: item, Remaining: uint32(max(0, n))})
+	l.out.send(from, &wire.Got{Queue: l.cfg.Queue, Req: g.Req, Session: l.cfg.Session, Resync: l.resyncNo(g.Origin.Node), Found: true, Item: item, Remaining: uint32(max(0, n))})
 }
 
 // answerEmptyGets tells waiting gets that nothing is ready. blocked means that
@@ -319,6 +319,6 @@ func (l *Leader) answerEmptyGets(blocked bool) {
 		return
 	}
 	for g := l.nextGet(); g != nil; g = l.nextGet() {
-		l.out.send(l.dropGet(g), &wire.Got{Queue: l.cfg.Queue, Req: g.Req, Resync: l.resyncNo(g.Origin.Node)})
+		l.out.send(l.dropGet(g), &wire.Got{Queue: l.cfg.Queue, Req: g.Req, Session: l.cfg.Session, Resync: l.resyncNo(g.Origin.Node)})
 	}
 }

@@ -387,13 +387,13 @@ func (l *Leader) onMessage(from string, m wire.Message) {
 	case *wire.Window:
 		l.onWindow(from, m)
 	case *wire.Get:
-		if l.peer(from, m.Origin) != nil {
+		if l.heard(from, m.Origin) != nil {
 			l.use()
 			l.gets = append(l.gets, m)
 			l.getsFrom[m] = from
 		}
 	case *wire.Query:
-		if l.peer(from, m.Origin) == nil {
+		if l.heard(from, m.Origin) == nil {
 			return
 		}
 		if m.Use {

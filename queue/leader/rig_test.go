@@ -205,5 +205,5 @@ func (r *rig) status(n Node, req uint64) *wire.Status {
 func (r *rig) answerRoll(n Node, held ...wire.Hold) {
 	r.t.Helper()
 	rc := await(r, n.ID, func(c *wire.RollCall) bool { return c.Session == r.session })
-	r.l.Receive(n.ID, &wire.Resync{Queue: 7, Session: rc.Session, Origin: n.Origin, Held: held})
+	r.l.Receive(n.ID, &wire.Resync{Queue: 7, Session: rc.Session, No: 1, Origin: n.Origin, Held: held})
 }

@@ -42,6 +42,20 @@ func (l *Leader) peer(from string, o fsm.Origin) *peer {
 	return p
 }
 
+// heard finds the stream of a node whose consumers and holds are known. It returns
+// nil for another: what it says comes again behind its Resync, for which the roll is
+// called there.
+func (l *Leader) heard(from string, o fsm.Origin) *peer {
+	p := l.peer(from, o)
+	if p == nil || p.resync > 0 && l.phase != phaseOpen {
+		return p
+	}
+	if _, called := l.awaited[o.Node]; !called {
+		l.callRoll(from)
+	}
+	return nil
+}
+
 func (l *Leader) watermark(o fsm.Origin) (seq uint64) {
 	l.replica.View(func(m *fsm.Machine) {
 		if known, w, ok := m.Watermark(o.Node); ok && known == o {
@@ -53,7 +67,7 @@ func (l *Leader) watermark(o fsm.Origin) (seq uint64) {
 
 func (l *Leader) onBatch(from string, m *wire.Batch) {
 	s := m.Stream
-	p := l.peer(from, s.Origin)
+	p := l.heard(from, s.Origin)
 	if p == nil {
 		return
 	}
@@ -119,11 +133,6 @@ func (l *Leader) decide(p *peer, op fsm.Op) fsm.Op {
 // settling keeps of a settlement the runs that the node really holds, and
 // frees the credit they used.
 func (l *Leader) settling(p *peer, s fsm.Settle) []fsm.Run {
-	if l.phase != phaseActive {
-		// Deliveries were another leader's. Attempt numbers protect against
-		// settlements of deliveries that were taken back since.
-		return s.Runs
-	}
 	kept := s.Runs[:0:0]
 	for _, r := range s.Runs {
 		for i := range r.Count {

@@ -327,7 +327,7 @@ func (i *Item) read(d *reader) {
 }
 
 func (m *Got) append(b []byte) []byte {
-	b = putBool(putU(b, m.Queue, m.Req, m.Resync), m.Found)
+	b = putBool(putU(b, m.Queue, m.Req, m.Session, m.Resync), m.Found)
 	if m.Found {
 		b = m.Item.append(b)
 	}
@@ -335,7 +335,7 @@ func (m *Got) append(b []byte) []byte {
 }
 
 func (m *Got) read(d *reader) {
-	m.Queue, m.Req, m.Resync, m.Found = d.u64(), d.u64(), d.u64(), d.bool()
+	m.Queue, m.Req, m.Session, m.Resync, m.Found = d.u64(), d.u64(), d.u64(), d.u64(), d.bool()
 	if m.Found {
 		m.Item.read(d)
 	}
@@ -361,7 +361,7 @@ func (m *Status) read(d *reader) {
 }
 
 func (m *Deliver) append(b []byte) []byte {
-	b = putU(b, m.Queue, m.Resync, uint64(len(m.Items)))
+	b = putU(b, m.Queue, m.Session, m.Resync, uint64(len(m.Items)))
 	for i := range m.Items {
 		b = m.Items[i].append(b)
 	}
@@ -369,7 +369,7 @@ func (m *Deliver) append(b []byte) []byte {
 }
 
 func (m *Deliver) read(d *reader) {
-	m.Queue, m.Resync = d.u64(), d.u64()
+	m.Queue, m.Session, m.Resync = d.u64(), d.u64(), d.u64()
 	m.Items = make([]Item, d.count())
 	for i := range m.Items {
 		m.Items[i].read(d)
@@ -400,26 +400,26 @@ func (m *RollCall) append(b []byte) []byte { return putU(b, m.Queue, m.Session) 
 func (m *RollCall) read(d *reader)         { m.Queue, m.Session = d.u64(), d.u64() }
 
 func (m *Resync) append(b []byte) []byte {
-	b = putU(putOrigin(putU(b, m.Queue, m.Session, m.No), m.Origin), uint64(len(m.Consumers)))
+	b = putU(putOrigin(putU(b, m.Queue, m.Session, m.No, m.Newest), m.Origin), uint64(len(m.Consumers)))
 	for i := range m.Consumers {
 		b = m.Consumers[i].append(b)
 	}
 	b = putU(b, uint64(len(m.Held)))
 	for _, h := range m.Held {
-		b = putU(b, uint64(h.No), uint64(h.ID), uint64(h.Attempt))
+		b = putU(b, uint64(h.No), uint64(h.ID), uint64(h.Attempt), h.Settled)
 	}
 	return b
 }
 
 func (m *Resync) read(d *reader) {
-	m.Queue, m.Session, m.No, m.Origin = d.u64(), d.u64(), d.u64(), d.origin()
+	m.Queue, m.Session, m.No, m.Newest, m.Origin = d.u64(), d.u64(), d.u64(), d.u64(), d.origin()
 	m.Consumers = make([]Consumer, d.count())
 	for i := range m.Consumers {
 		m.Consumers[i].read(d)
 	}
 	m.Held = make([]Hold, d.count())
 	for i := range m.Held {
-		m.Held[i] = Hold{No: ConsumerNo(d.u64()), ID: queue.MessageID(d.u64()), Attempt: d.u32()}
+		m.Held[i] = Hold{No: ConsumerNo(d.u64()), ID: queue.MessageID(d.u64()), Attempt: d.u32(), Settled: d.u64()}
 	}
 }
 

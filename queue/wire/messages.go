@@ -84,11 +84,12 @@ type Get struct {
 	After  uint64
 }
 
-// Got answers Get; Found false means the queue had nothing ready. Resync is as in
-// Deliver.
+// Got answers Get; Found false means the queue had nothing ready. Session and Resync
+// are as in Deliver.
 type Got struct {
 	Queue     uint64
 	Req       uint64
+	Session   uint64
 	Resync    uint64
 	Found     bool
 	Item      Item
@@ -127,11 +128,13 @@ type Item struct {
 
 // Deliver carries deliveries to the consumers of one node. Resync is the No of the
 // newest Resync the leader had from the node: a node drops deliveries that are older
-// than its newest Resync, because that one did not name them and they are ready again.
+// than its newest Resync, because that one did not name them and they are ready again, and those
+// of a session older than one it knows.
 type Deliver struct {
-	Queue  uint64
-	Resync uint64
-	Items  []Item
+	Queue   uint64
+	Session uint64
+	Resync  uint64
+	Items   []Item
 }
 
 // Answer tells a node how far its stream was applied.
@@ -168,15 +171,20 @@ type Hold struct {
 	No      ConsumerNo
 	ID      queue.MessageID
 	Attempt uint32
+	// Settled is the sequence of the operation that settles it, 0 if there is none.
+	Settled uint64
 }
 
 // Resync tells a leader all of a node's consumers of the queue and what they
 // hold; it replaces what the leader knew. Session is the RollCall's, or 0. No counts
 // the Resyncs of the node's stream, to whatever leader, from 1.
 type Resync struct {
-	Queue     uint64
-	Session   uint64
-	No        uint64
+	Queue   uint64
+	Session uint64
+	No      uint64
+	// Newest is the newest session the node has heard from: a leader of
+	// an older one learns that it is deposed, and says NotLeader.
+	Newest    uint64
 	Origin    fsm.Origin
 	Consumers []Consumer
 	Held      []Hold
