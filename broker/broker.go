@@ -435,14 +435,17 @@ func (b *Broker) PeerUp(node string) {
 	}
 }
 
-// NodeDead tells that a node is confirmed dead: its clients' deliveries go
-// back to their queues.
-func (b *Broker) NodeDead(node string) {
+// NodeDead tells that a node's process is confirmed dead: its clients'
+// deliveries go back to their queues. If another process of the node runs already,
+// they go back when that one registers.
+func (b *Broker) NodeDead(node string, restarted bool) {
 	n := b.cat.View().Node(catalog.NodeID(node))
 	if n == nil {
 		return
 	}
-	b.queues.eachLeader(func(l leaderHandle) { l.NodeGone(n.Number, n.Incarnation) })
+	if !restarted {
+		b.queues.eachLeader(func(l leaderHandle) { l.NodeGone(n.Number, n.Incarnation) })
+	}
 	for _, s := range b.allStreams() {
 		s.leaderDied(node)
 	}

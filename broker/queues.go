@@ -108,6 +108,7 @@ func (qs *queues) follow() {
 
 func (qs *queues) reconcile() {
 	view := qs.b.cat.View()
+	qs.dismissFormer(view)
 	for id := range changedSince(view, qs.view) {
 		q := view.QueueByID(id)
 		qs.count(id, q)
@@ -123,6 +124,20 @@ func (qs *queues) reconcile() {
 	qs.mu.Lock()
 	qs.view = view
 	qs.mu.Unlock()
+}
+
+// dismissFormer tells the leaders of nodes that registered anew: what their
+// former incarnations held goes back.
+func (qs *queues) dismissFormer(view *catalog.View) {
+	if qs.view == nil {
+		return
+	}
+	for n := range view.Nodes() {
+		old := qs.view.Node(n.ID)
+		if old != nil && old.Incarnation < n.Incarnation {
+			qs.eachLeader(func(l leaderHandle) { l.NodeGone(n.Number, n.Incarnation-1) })
+		}
+	}
 }
 
 // Hosting tells whether every queue that belongs here has its replica open.

@@ -86,6 +86,9 @@ type Event struct {
 	// Refused tells, for Dead, that the node's port refused a connection: the
 	// process is gone rather than slow.
 	Refused bool
+	// Restarted tells, for Dead, that another process of the same node answers
+	// already. Alive follows at once.
+	Restarted bool
 }
 
 // Detector watches the peers of one node.
@@ -234,6 +237,8 @@ func (d *Detector) look(now time.Time, attended, limit time.Duration) []Event {
 		switch w.observe(status, attended, limit, d.cfg.Hearing) {
 		case stepAlive:
 			events = append(events, Event{Node: n, State: Alive, At: now})
+		case stepRestarted:
+			events = append(events, Event{Node: n, State: Dead, At: now, Restarted: true}, Event{Node: n, State: Alive, At: now})
 		case stepAsk:
 			if before != Suspect {
 				d.cfg.Logger.Warn("node is suspected", "node", n, "refused", w.refused, "silent", w.silent)

@@ -53,15 +53,18 @@ type peer struct {
 	heard bool
 	// refused tells that the last suspicion came from a refused dial.
 	refused bool
+	// process identifies the run of the node's process that was heard last, 0 if none.
+	process uint64
 }
 
 // step is what follows from one observation.
 type step uint8
 
 const (
-	stepNone  step = iota
-	stepAsk        // this node does not hear it: ask the others
-	stepAlive      // publish Alive
+	stepNone      step = iota
+	stepAsk            // this node does not hear it: ask the others
+	stepAlive          // publish Alive
+	stepRestarted      // another process speaks for the node: publish the death of the former
 )
 
 // observe folds one measurement into the peer. attended is the time since the
@@ -79,6 +82,17 @@ func (p *peer) observe(s transport.PeerStatus, attended, limit, hearing time.Dur
 	p.refused = !s.Up && s.Refused
 	p.heard = s.Up && !p.answered.IsZero() && p.silent < hearing
 	missing := p.refused || p.silent >= limit
+
+	// A process that came back so fast that nobody missed it leads nothing of what the
+	// former one led. Its data folder is locked, so the former one is certainly gone.
+	if s.Up && s.Process != 0 && s.Process != p.process {
+		former := p.process
+		p.process = s.Process
+		if former != 0 && p.everAlive {
+			p.state = Alive
+			return stepRestarted
+		}
+	}
 
 	switch p.state {
 	case Dead:

@@ -20,6 +20,11 @@ func TestPeerSteps(t *testing.T) {
 	up := func(at int) transport.PeerStatus {
 		return transport.PeerStatus{Up: true, LastAnswered: base.Add(time.Duration(at) * time.Second)}
 	}
+	run := func(process uint64, at int) transport.PeerStatus {
+		s := up(at)
+		s.Process = process
+		return s
+	}
 	cases := []struct {
 		name  string
 		start State
@@ -37,6 +42,9 @@ func TestPeerSteps(t *testing.T) {
 		{"silence", Alive, []transport.PeerStatus{up(1), up(1), up(1)}, 750 * time.Millisecond, stepAsk, Suspect, false},
 		{"one answer does not revive", Dead, []transport.PeerStatus{up(1)}, tick, stepNone, Dead, true},
 		{"two answers revive", Dead, []transport.PeerStatus{up(1), up(2)}, tick, stepAlive, Alive, true},
+		{"another process speaks for it", Alive, []transport.PeerStatus{run(7, 1), run(8, 2)}, tick, stepRestarted, Alive, true},
+		{"the same process after a break", Alive, []transport.PeerStatus{run(7, 1), {LastAnswered: up(1).LastAnswered}, run(7, 2)}, tick, stepNone, Alive, true},
+		{"another process of a dead node", Dead, []transport.PeerStatus{run(7, 1), run(8, 2)}, tick, stepAlive, Alive, true},
 		{"refused although up is a race of the transport", Alive, []transport.PeerStatus{{Up: true, Refused: true, LastAnswered: up(1).LastAnswered}}, tick, stepNone, Alive, true},
 	}
 	for _, c := range cases {

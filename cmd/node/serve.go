@@ -394,7 +394,7 @@ func (n *running) startBroker(ctx context.Context) error {
 	cancel := n.detector.Subscribe(func(e detector.Event) {
 		if e.State == detector.Dead {
 			cat.NodeDead(e.Node)
-			n.broker.NodeDead(string(e.Node))
+			n.broker.NodeDead(string(e.Node), e.Restarted)
 		}
 	})
 	n.onClose("verdicts", func() error {
