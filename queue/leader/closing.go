@@ -75,6 +75,10 @@ func (l *Leader) sourcesTold() bool {
 	}
 	all := true
 	l.replica.View(func(m *fsm.Machine) {
+		if l.cfg.CatalogRevision() < m.CatalogRev() {
+			all = false // a source that is not in this copy may exist
+			return
+		}
 		for s, w := range m.Sources() {
 			if c.told[s.Queue] || s.Queue == l.cfg.Queue || !l.cfg.SourceExists(s.Queue) {
 				continue

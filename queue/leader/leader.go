@@ -57,8 +57,8 @@ type Config struct {
 	Unused func()
 	// Closed is called once the closed queue has nothing left to hand over.
 	Closed func()
-	// Ended is called when a proposal's outcome is unknown and the session is
-	// over while this node may still lead.
+	// Ended is called when the session is over while this node may still lead: a
+	// proposal's outcome is unknown, or a newer session shows in the log.
 	Ended func()
 	// StartMover begins moving dead letters; it is called when the outbox is
 	// first seen non-empty. The mover is stopped with the leader.
@@ -328,14 +328,19 @@ func (l *Leader) handle(e any) {
 			l.pending.applied = append(l.pending.applied, e.applied)
 		}
 	case proposeFailed:
-		// The outcome of this and all later entries is unknown; this session is
-		// over. The host reports the end of leadership, or begins a new session.
-		l.cfg.Logger.Debug("proposal failed, session ends", "queue", l.cfg.Queue, "err", e.err)
-		l.over = true
-		l.Retire()
-		if l.cfg.Ended != nil {
-			l.cfg.Ended()
-		}
+		// The outcome of this and all later entries is unknown.
+		l.fail("proposal failed, session ends", e.err)
+	}
+}
+
+// fail ends the session. The host reports the end of leadership, or begins another
+// session.
+func (l *Leader) fail(why string, err error) {
+	l.cfg.Logger.Debug(why, "queue", l.cfg.Queue, "session", l.cfg.Session, "err", err)
+	l.over = true
+	l.Retire()
+	if l.cfg.Ended != nil {
+		l.cfg.Ended()
 	}
 }
 

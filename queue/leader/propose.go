@@ -183,6 +183,11 @@ func (l *Leader) now() int64 { return l.epoch.now(l.cfg.Now()) }
 // onApplied acts on the result of an entry. Entries of other sessions are an
 // earlier leader's tail.
 func (l *Leader) onApplied(r fsm.Result) {
+	if r.Session > l.cfg.Session {
+		// Marks that it raises are for its own deliveries, not for this one's.
+		l.fail("another leader has taken over", nil)
+		return
+	}
 	if r.Session == l.cfg.Session {
 		for len(l.inFlight) > 0 && l.inFlight[0].ordinal <= r.Ordinal {
 			l.flying -= l.inFlight[0].bytes
