@@ -118,6 +118,10 @@ func checkArguments(d QueueDeclare, vhost string) error {
 			return Errorf(PreconditionFailed, "invalid arg '%s' for queue '%s' in vhost '%s': %s", a.name, d.Name, vhost, wrong)
 		}
 	}
+	if v, _ := d.Arguments.Get("x-single-active-consumer"); v == true {
+		// Several consumers at once would break what the argument promises.
+		return Errorf(PreconditionFailed, "arg 'x-single-active-consumer' of queue '%s' in vhost '%s' is not supported yet", d.Name, vhost)
+	}
 	_, dlx := d.Arguments.Get("x-dead-letter-exchange")
 	if _, key := d.Arguments.Get("x-dead-letter-routing-key"); key && !dlx {
 		return Errorf(PreconditionFailed, "invalid arg 'x-dead-letter-routing-key' for queue '%s' in vhost '%s': routing_key_but_no_dlx_defined", d.Name, vhost)

@@ -73,6 +73,11 @@ func finishAll(done []ended) {
 // operations, until ctx ends. routed false means that no queue took it and
 // nothing will be confirmed. Errors are *Error.
 func (ch *Channel) Publish(ctx context.Context, p *Publish) (routed bool, err error) {
+	if p.Immediate {
+		// As RabbitMQ answers. To take the message as an ordinary one would break
+		// what the flag asks for.
+		return false, Errorf(NotImplemented, "immediate=true")
+	}
 	view := ch.conn.b.cat.View()
 	if err := ch.checkPublish(ctx, view, p); err != nil {
 		return false, err
