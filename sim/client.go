@@ -251,10 +251,20 @@ func (w *World) consumeOn(c *client, q *queueSpec, done *atomic.Bool) {
 	if draining {
 		prefetch = 0
 	}
-	x, err := c.ch.Consume(c.life, broker.Consume{Queue: q.name, Tag: "c", Prefetch: prefetch})
+	x, err := c.ch.Consume(c.life, broker.Consume{Queue: q.name, Tag: "c", Prefetch: prefetch, NoAck: q.noAck, Exclusive: q.exclusive})
 	if err != nil {
+		var e *broker.Error
+		if q.exclusive && errors.As(err, &e) && e.Kind == broker.AccessRefused {
+			pause(c.life, w.between(0, 50*time.Millisecond))
+			return
+		}
 		w.expected(c, err, "consume from "+q.name)
-		pause(c.life, 20*time.Millisecond)
+		pause(c.life, w.between(0, 50*time.Millisecond))
+		if q.transient || q.autoDelete || q.name == "brief" {
+			if err := c.declare(q); err != nil {
+				w.expected(c, err, "declare "+q.name)
+			}
+		}
 		return
 	}
 	started := time.Now()
@@ -275,6 +285,9 @@ func (w *World) consumeOn(c *client, q *queueSpec, done *atomic.Bool) {
 		list, cancelled := c.take()
 		for _, d := range list {
 			x.Written(1, d.WindowBytes)
+		}
+		if q.noAck {
+			list = nil
 		}
 		held = append(held, list...)
 		holds(len(list))
@@ -311,7 +324,7 @@ func (w *World) consumeOn(c *client, q *queueSpec, done *atomic.Bool) {
 
 func (w *World) getSome(c *client, q *queueSpec) {
 	for range 1 + w.rand(10) {
-		d, _, err := c.ch.Get(c.life, q.name, false)
+		d, _, err := c.ch.Get(c.life, q.name, q.noAck)
 		if err != nil {
 			w.expected(c, err, "get from "+q.name)
 			return
@@ -328,6 +341,9 @@ func (w *World) getSome(c *client, q *queueSpec) {
 		}
 		if !pause(c.life, w.between(0, 5*time.Millisecond)) {
 			return
+		}
+		if q.noAck {
+			continue
 		}
 		if !w.oneIn(5) {
 			w.settle(c, q, d)

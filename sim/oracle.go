@@ -156,6 +156,9 @@ func (o *oracle) enqueued(g *group, q *oracleQueue, e *fsm.Entry, res fsm.Result
 // under it.
 func (o *oracle) transferred(q *oracleQueue, t fsm.TransferIn, res fsm.Result) {
 	w, _ := q.m.SourceWatermark(t.Source)
+	if o.queues[t.Source.Queue] == nil {
+		return // a transient queue
+	}
 	for i, it := range t.Items {
 		key := legKey{t.Source.Queue, q.id, t.First + uint64(i)}
 		if key.seq > w {
@@ -246,6 +249,9 @@ func (o *oracle) explain(q *oracleQueue, e *fsm.Entry, id queue.MessageID, body 
 					}
 					if s.Kind == fsm.Ack {
 						q.acked[body]++
+					}
+					if spec := o.w.spec(q.m.Name()); spec != nil && spec.noAck {
+						return // fetched without ack: the node has settled it
 					}
 					if (s.Kind == fsm.Ack || s.Kind == fsm.Discard) && !o.w.led.settledBy(q.id, id, r.Attempt, c.Origin, s.Kind) {
 						o.problem(q, "message %d (%s) attempt %d settled (%d) by node %d, where no client did so", id, body, r.Attempt, s.Kind, c.Origin.Node)

@@ -22,6 +22,9 @@ type queueSpec struct {
 	pace, work            time.Duration // longest pause of a publisher, and between settlements
 	reject, requeue       int           // percent of deliveries
 	ttl, prio             bool          // messages have an expiration, a priority
+	transient             bool          // lives in one node's memory, and not in the oracle
+	autoDelete            bool
+	noAck, exclusive      bool // of its consumers
 	holding               atomic.Int64
 }
 
@@ -76,6 +79,17 @@ func scenarios() [][]*queueSpec {
 		},
 		{ // a route that comes and goes, and nothing may be dropped
 			{name: "alo", args: table("x-dead-letter-exchange", "alo", "x-dead-letter-strategy", "at-least-once"), publishers: 1, consumers: 2, pace: 10 * ms, work: 10 * ms, reject: 60},
+		},
+		{ // a queue in one node's memory, with dead letters into a replicated one
+			{name: "temp", args: table("x-dead-letter-exchange", "", "x-dead-letter-routing-key", "d"), transient: true, publishers: 2, consumers: 2, pace: 8 * ms, work: 10 * ms, reject: 30, requeue: 10},
+		},
+		{ // deleted when its last consumer goes, and by its own time to live
+			{name: "auto", args: table("x-dead-letter-exchange", "dlx"), autoDelete: true, publishers: 1, consumers: 2, pace: 10 * ms, work: 20 * ms, reject: 30},
+			{name: "brief", args: table("x-expires", int32(300), "x-dead-letter-exchange", "dlx"), publishers: 1, consumers: 1, pace: 10 * ms, work: 20 * ms, reject: 30},
+		},
+		{ // consumers that ack nothing, and such that want to be alone
+			{name: "noack", publishers: 2, consumers: 2, pace: 8 * ms, work: 10 * ms, noAck: true},
+			{name: "alone", publishers: 1, consumers: 3, pace: 10 * ms, work: 10 * ms, requeue: 20, exclusive: true},
 		},
 		{ // priorities
 			{name: "prio", args: table("x-max-priority", int32(5)), publishers: 2, consumers: 1, pace: 8 * ms, work: 20 * ms, requeue: 20, prio: true},
@@ -170,7 +184,9 @@ func (w *World) declare() error {
 }
 
 func (c *client) declare(q *queueSpec) error {
-	_, err := c.conn.DeclareQueue(c.life, broker.QueueDeclare{Name: q.name, Durable: true, Arguments: q.args})
+	_, err := c.conn.DeclareQueue(c.life, broker.QueueDeclare{
+		Name: q.name, Durable: !q.transient, AutoDelete: q.autoDelete, Arguments: q.args,
+	})
 	return err
 }
 
@@ -230,15 +246,18 @@ func (w *World) countsDiffer() string {
 		if i.Error != "" {
 			return fmt.Sprintf("queue %s: %s", i.Name, i.Error)
 		}
-		o := w.oracle.queues[i.ID]
-		if o == nil {
-			return fmt.Sprintf("queue %s has no log", i.Name)
-		}
 		var spec *queueSpec
 		for _, q := range w.state.specs {
 			if q.name == i.Name {
 				spec = q
 			}
+		}
+		if spec.transient {
+			continue
+		}
+		o := w.oracle.queues[i.ID]
+		if o == nil {
+			return fmt.Sprintf("queue %s has no log", i.Name)
 		}
 		if int(i.Ready+i.Unacked) != o.m.Queue().Len() || int(i.Outbox) != o.m.Outbox().Len() {
 			return fmt.Sprintf("queue %s: %d ready, %d unacked, %d in the outbox; the log has %d and %d",
@@ -313,6 +332,9 @@ func (w *World) checkPublishes() {
 		byName[q.m.Name()] = append(byName[q.m.Name()], q)
 	}
 	for _, p := range w.led.publishes {
+		if q := w.spec(p.queue); q != nil && q.transient {
+			continue
+		}
 		n, closed := 0, false
 		for _, q := range byName[p.queue] {
 			n += w.oracle.published[placed{p.body, q.id}]

@@ -12,8 +12,9 @@ import (
 
 var (
 	seedFlag  = flag.Uint64("sim.seed", 0, "run this seed alone")
-	seedsFlag = flag.Int("sim.seeds", 0, "how many seeds TestSeeds runs")
+	seedsFlag = flag.Int("sim.seeds", 6, "how many seeds TestSeeds runs")
 	firstFlag = flag.Uint64("sim.first", 1, "the first seed")
+	loadFlag  = flag.Duration("sim.load", 1500*time.Millisecond, "how long clients publish and faults happen, in virtual time")
 	logFlag   = flag.Bool("sim.log", false, "print the brokers' logs")
 )
 
@@ -33,7 +34,7 @@ func runSeed(t *testing.T, cfg Config) {
 // TestCalm runs without faults.
 func TestCalm(t *testing.T) {
 	for seed := uint64(1); seed <= 2; seed++ {
-		runSeed(t, Config{Seed: seed, Nodes: 3, Load: time.Second, Calm: true})
+		runSeed(t, Config{Seed: seed, Nodes: 3, Load: 500 * time.Millisecond, Calm: true})
 	}
 }
 
@@ -44,6 +45,6 @@ func TestSeeds(t *testing.T) {
 		first, n = *seedFlag, 1
 	}
 	for seed := first; seed < first+uint64(n); seed++ {
-		runSeed(t, Config{Seed: seed, Nodes: 3 + int(seed%2), Load: 3 * time.Second})
+		runSeed(t, Config{Seed: seed, Nodes: 3 + int(seed%3), Load: *loadFlag})
 	}
 }
