@@ -394,7 +394,10 @@ func (s *stream) attachedMsg(m *wire.Attached) {
 // detachedMsg takes the answer to a detach, or the end of a consumer by the
 // leader. The catalog says when the queue is really gone.
 func (s *stream) detachedMsg(m *wire.Detached) {
-	if s.replied(uint64(m.No), m) || !m.Gone {
+	s.order.Lock() // deliveries that came before are with the client
+	answered := s.replied(uint64(m.No), m)
+	s.order.Unlock()
+	if answered || !m.Gone {
 		return
 	}
 	s.mu.Lock()
