@@ -95,7 +95,7 @@ func (c *nodeCatalog) run() {
 		case <-c.wake:
 		}
 		lag := c.w.between(0, 3*time.Millisecond)
-		if c.w.oneIn(20) && !c.w.cfg.Calm {
+		if c.w.fails(20) {
 			lag = c.w.between(0, 300*time.Millisecond)
 		}
 		if !c.w.sleep(lag) {

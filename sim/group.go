@@ -254,7 +254,7 @@ func (m *member) noticeLoop() {
 		}
 		for {
 			d := w.between(0, 3*time.Millisecond)
-			if w.oneIn(8) && !w.cfg.Calm {
+			if w.fails(8) {
 				d = w.between(0, 300*time.Millisecond)
 			}
 			if !w.sleep(d) {
@@ -294,10 +294,10 @@ func (m *member) Propose(data []byte, done func(error)) {
 		w.work.Go(func() { done(errNotLeader) })
 	case g.leader != m.n.id:
 		m.zombies = append(m.zombies, p)
-	case !w.cfg.Calm && w.oneIn(700):
+	case w.fails(700):
 		w.work.Go(func() { done(errUnknown) }) // never appended, while later ones may be
 	default:
-		if !w.cfg.Calm && w.oneIn(700) {
+		if w.fails(700) {
 			w.work.Go(func() { // appended, but the answer is too late
 				w.sleep(w.between(0, 5*time.Millisecond))
 				done(errUnknown)
@@ -399,7 +399,7 @@ func (m *member) applyLoop() {
 		}
 		for {
 			d := w.between(0, time.Millisecond)
-			if w.oneIn(60) && !w.cfg.Calm {
+			if w.fails(60) {
 				d = w.between(0, 80*time.Millisecond)
 			}
 			if !w.sleep(d) {

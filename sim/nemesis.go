@@ -11,7 +11,11 @@ import (
 func (w *World) nemesis(d time.Duration) {
 	end := time.Now().Add(d)
 	var faults sync.WaitGroup
-	for time.Now().Before(end) && w.sleep(w.between(5*time.Millisecond, 120*time.Millisecond)) {
+	rest := 120 * time.Millisecond
+	if w.cfg.Storm {
+		rest = 25 * time.Millisecond
+	}
+	for time.Now().Before(end) && w.sleep(w.between(5*time.Millisecond, rest)) {
 		switch w.rand(12) {
 		case 0, 1, 2:
 			w.moveLeader()
@@ -20,7 +24,12 @@ func (w *World) nemesis(d time.Duration) {
 		case 5:
 			faults.Go(w.isolate)
 		case 6:
-			if w.allUp() {
+			if w.allUp() && w.oneIn(8) {
+				for _, n := range w.nodes {
+					faults.Go(func() { w.crashNode(n) })
+				}
+				w.sleep(time.Millisecond)
+			} else if w.allUp() {
 				faults.Go(w.crashOne)
 				w.sleep(time.Millisecond)
 			}
@@ -120,8 +129,13 @@ func (w *World) isolate() {
 }
 
 func (w *World) crashOne() {
-	n := w.nodes[w.rand(len(w.nodes))]
-	n.crash()
+	w.crashNode(w.nodes[w.rand(len(w.nodes))])
+}
+
+func (w *World) crashNode(n *node) {
+	if !n.crash() {
+		return
+	}
 	w.sleep(w.between(10*time.Millisecond, 200*time.Millisecond))
 	told := w.oneIn(5) // so quick that nobody notices
 	if !told {

@@ -114,7 +114,7 @@ func (l *link) isUp() bool {
 
 func (l *link) send(payload []byte) error {
 	d := l.w.between(50*time.Microsecond, 2*time.Millisecond)
-	if l.w.oneIn(50) && !l.w.cfg.Calm {
+	if l.w.fails(50) {
 		d += l.w.between(0, 40*time.Millisecond)
 	}
 	l.mu.Lock()

@@ -21,7 +21,9 @@ type oracle struct {
 	// newest is the highest number of each publisher's messages in each queue.
 	newest map[publisherQueue]int
 	legs   map[legKey]string // body under way
-	taken  map[legKey]int
+	// deaths are the dead letters that came into each queue, by body and history: a
+	// second one with the same history is a copy.
+	deaths map[placed]bool
 	gone   map[[2]uint64]bool // source, target: recorded as closed
 }
 
@@ -50,7 +52,7 @@ type legKey struct{ source, target, seq uint64 }
 func newOracle(w *World) *oracle {
 	return &oracle{
 		w: w, queues: map[uint64]*oracleQueue{}, published: map[placed]int{}, newest: map[publisherQueue]int{},
-		legs: map[legKey]string{}, taken: map[legKey]int{}, gone: map[[2]uint64]bool{},
+		legs: map[legKey]string{}, deaths: map[placed]bool{}, gone: map[[2]uint64]bool{},
 	}
 }
 
@@ -132,6 +134,11 @@ func (o *oracle) enqueued(g *group, q *oracleQueue, e *fsm.Entry, res fsm.Result
 		body := string(msg.Body)
 		q.bodies[id] = body
 		if len(msg.Deaths) > 0 {
+			key := placed{fmt.Sprintf("%s %+v", body, msg.Deaths), q.id}
+			if o.deaths[key] {
+				o.problem(q, "dead letter %s came into it twice", key.body)
+			}
+			o.deaths[key] = true
 			continue
 		}
 		key := placed{body, q.id}
@@ -172,7 +179,6 @@ func (o *oracle) transferred(q *oracleQueue, t fsm.TransferIn, res fsm.Result) {
 		if want, ok := o.legs[key]; !ok || want != string(msg.Body) {
 			o.problem(q, "transfer %+v brings %q, routed was %q", key, msg.Body, want)
 		}
-		o.taken[key]++
 	}
 }
 

@@ -144,7 +144,31 @@ func Run(cfg Config) error {
 	w.await("queues to drain", 180*time.Second, w.notDrained)
 	w.state.done.Store(true)
 	w.check()
+	w.summary()
 	return w.failed()
+}
+
+// summary logs what the run has done.
+func (w *World) summary() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var entries, terms uint64
+	for _, g := range w.groups {
+		entries += uint64(len(g.log))
+		terms += g.term
+	}
+	w.led.mu.Lock()
+	defer w.led.mu.Unlock()
+	var states [unrouted + 1]int
+	for _, p := range w.led.publishes {
+		states[p.state]++
+	}
+	again := 0
+	for _, s := range w.led.delivered {
+		again += s.n - 1
+	}
+	w.log.Info("run ended", "seed", w.cfg.Seed, "entries", entries, "terms", terms, "confirmed", states[confirmed], "refused", states[refused],
+		"unknown", states[unknown], "delivered", len(w.led.delivered), "again", again, "dead", len(w.oracle.legs), "catalog", w.cat.committed())
 }
 
 // choose picks the scenarios of this seed.

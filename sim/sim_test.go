@@ -15,6 +15,7 @@ var (
 	seedsFlag = flag.Int("sim.seeds", 6, "how many seeds TestSeeds runs")
 	firstFlag = flag.Uint64("sim.first", 1, "the first seed")
 	loadFlag  = flag.Duration("sim.load", 1500*time.Millisecond, "how long clients publish and faults happen, in virtual time")
+	stormFlag = flag.Bool("sim.storm", false, "many more faults")
 	logFlag   = flag.Bool("sim.log", false, "print the brokers' logs")
 )
 
@@ -22,7 +23,7 @@ func runSeed(t *testing.T, cfg Config) {
 	t.Run(fmt.Sprintf("%d", cfg.Seed), func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			if *logFlag {
-				cfg.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
+				cfg.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelInfo}))
 			}
 			if err := Run(cfg); err != nil {
 				t.Error(err)
@@ -45,6 +46,6 @@ func TestSeeds(t *testing.T) {
 		first, n = *seedFlag, 1
 	}
 	for seed := first; seed < first+uint64(n); seed++ {
-		runSeed(t, Config{Seed: seed, Nodes: 3 + int(seed%3), Load: *loadFlag})
+		runSeed(t, Config{Seed: seed, Nodes: 3 + int(seed%3), Load: *loadFlag, Storm: *stormFlag || seed%4 == 0})
 	}
 }

@@ -23,6 +23,8 @@ type Config struct {
 	Load time.Duration
 	// Calm leaves out all faults.
 	Calm bool
+	// Storm makes faults several times as frequent.
+	Storm bool
 	// Logger may be nil.
 	Logger *slog.Logger
 }
@@ -81,6 +83,17 @@ func (w *World) rand(n int) int {
 // between returns a duration in [low, high).
 func (w *World) between(low, high time.Duration) time.Duration {
 	return low + time.Duration(w.rand(int(high-low)))
+}
+
+// fails is true once in n times, more often in a storm, and never when all is calm.
+func (w *World) fails(n int) bool {
+	if w.cfg.Calm {
+		return false
+	}
+	if w.cfg.Storm {
+		n = 1 + n/8
+	}
+	return w.oneIn(n)
 }
 
 // oneIn is true once in n times.
@@ -184,12 +197,12 @@ func (n *node) start() {
 	w.net.nodeUp(n.id)
 }
 
-// crash ends the incarnation at once.
-func (n *node) crash() {
+// crash ends the incarnation at once; false if the node was down.
+func (n *node) crash() bool {
 	n.mu.Lock()
 	if !n.up {
 		n.mu.Unlock()
-		return
+		return false
 	}
 	n.up = false
 	b, groups, end, work := n.b, n.groups, n.end, n.work
@@ -201,6 +214,7 @@ func (n *node) crash() {
 	n.copy.detach()
 	b.Close()
 	work.Wait()
+	return true
 }
 
 // restart begins a new incarnation.
