@@ -63,7 +63,9 @@ func (f *fields) u32(v *uint32) {
 		f.fail("number %d too large", n)
 		return
 	}
-	*v = uint32(n)
+	if f.reading { // what is written may be shared
+		*v = uint32(n)
+	}
 }
 
 func (f *fields) u16(v *uint16) {
@@ -73,7 +75,9 @@ func (f *fields) u16(v *uint16) {
 		f.fail("number %d too large", n)
 		return
 	}
-	*v = uint16(n)
+	if f.reading {
+		*v = uint16(n)
+	}
 }
 
 func (f *fields) byte(v *byte) {
@@ -101,7 +105,10 @@ func (f *fields) version(v byte) {
 func enum[T ~uint8](f *fields, v *T, last T) {
 	b := byte(*v)
 	f.byte(&b)
-	if f.reading && f.err == nil && (b == 0 || T(b) > last) {
+	if !f.reading {
+		return
+	}
+	if f.err == nil && (b == 0 || T(b) > last) {
 		f.fail("value %d outside 1 to %d", b, last)
 		return
 	}
@@ -117,7 +124,9 @@ func (f *fields) bool(v *bool) {
 	if b > 1 {
 		f.fail("flag %d", b)
 	}
-	*v = b == 1
+	if f.reading {
+		*v = b == 1
+	}
 }
 
 // take reads n bytes.
