@@ -50,7 +50,11 @@ func (m *Mover) route() {
 		s = settingsOf(f)
 		items = f.Outbox().Unrouted(routeMax)
 	})
-	if len(items) == 0 || !m.mayRoute(items[0].ID) {
+	if len(items) == 0 {
+		m.decided.first, m.decided.last = 0, 0 // all were taken
+		return
+	}
+	if !m.mayRoute(items[0].ID) {
 		return
 	}
 	var r fsm.Route

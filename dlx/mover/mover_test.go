@@ -1,0 +1,310 @@
+package mover
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/warrenmq/warren/amqp"
+	"github.com/warrenmq/warren/dlx"
+	"github.com/warrenmq/warren/fsm"
+	"github.com/warrenmq/warren/queue"
+	"github.com/warrenmq/warren/queue/wire"
+)
+
+// rig runs a mover over a machine whose log is the rig; the test plays the targets.
+type rig struct {
+	t *testing.T
+	m *Mover
+
+	mu      sync.Mutex
+	machine *fsm.Machine
+	log     [][]byte
+	targets []Target // what routing finds
+	exists  map[uint64]bool
+	sent    []*wire.Transfer
+	moved   int // Relocate calls
+	fresh   int
+	seq     uint64
+}
+
+func newRig(t *testing.T, atLeastOnce bool, targets ...Target) *rig {
+	r := &rig{t: t, machine: fsm.New(), targets: targets, exists: map[uint64]bool{}}
+	for _, x := range targets {
+		r.exists[x.ID] = true
+	}
+	r.propose(fsm.SetSettings{Revision: 1, Name: "q", VHost: "/", Settings: queue.Settings{
+		MessageTTLMillis: -1, MaxLength: -1, MaxLengthBytes: -1, DeliveryLimit: -1,
+		DeadLetter: true, DeadLetterExchange: "x", AtLeastOnce: atLeastOnce,
+	}})
+	r.m = Start(Config{
+		Queue: 7,
+		View: func(f func(*fsm.Machine)) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			f(r.machine)
+		},
+		Read: func(index uint64) ([]byte, error) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			return r.log[index-1], nil
+		},
+		Route: func(string, string, []string, amqp.Table) ([]Target, bool) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			return slices.Clone(r.targets), true
+		},
+		Fresh: func(context.Context) error {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.fresh++
+			return nil
+		},
+		Exists: func(id uint64) bool {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			return r.exists[id]
+		},
+		Send: func(m *wire.Transfer) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.sent = append(r.sent, m)
+		},
+		Relocate: func(uint64) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.moved++
+		},
+		Propose: func(c fsm.Command, _ bool, applied func()) {
+			r.propose(c)
+			if applied != nil {
+				applied()
+			}
+			r.m.Wake()
+		},
+		Logger: slog.New(slog.DiscardHandler),
+	})
+	return r
+}
+
+func (r *rig) propose(c ...fsm.Command) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	data := fsm.EncodeEntry(nil, &fsm.Entry{Session: 1, Ordinal: 1, Commands: c})
+	r.log = append(r.log, data)
+	r.machine.Apply(uint64(len(r.log)), data)
+}
+
+// die publishes messages and rejects them.
+func (r *rig) die(bodies ...string) {
+	s := fsm.Stream{Origin: fsm.Origin{Node: 1, Incarnation: 1}, First: r.seq + 1}
+	var first queue.MessageID
+	r.m.cfg.View(func(m *fsm.Machine) { first = m.Queue().Tail() + 1 })
+	for _, b := range bodies {
+		m := fsm.Message{RoutingKeys: []string{"k"}, Properties: []byte{0, 0}, Body: []byte(b)}
+		s.Ops = append(s.Ops, fsm.Publish{TTLMillis: -1, Message: fsm.EncodeMessage(nil, &m), BodyBytes: uint32(len(b))})
+	}
+	s.Ops = append(s.Ops, fsm.Settle{Kind: fsm.Discard, Runs: []fsm.Run{{First: first, Count: uint32(len(bodies))}}})
+	r.seq += uint64(len(s.Ops))
+	r.propose(s)
+	r.m.Wake()
+	synctest.Wait()
+}
+
+// take returns what was sent to a target since the last call, as "seq:body".
+func (r *rig) take(target uint64) (list []string) {
+	r.t.Helper()
+	synctest.Wait()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, m := range r.sent {
+		if m.Target != target {
+			continue
+		}
+		for i, it := range m.In.Items {
+			msg, err := fsm.DecodeMessage(it.Message)
+			if err != nil {
+				r.t.Fatal(err)
+			}
+			list = append(list, fmt.Sprintf("%d:%s", m.In.First+uint64(i), msg.Body))
+		}
+	}
+	r.sent = slices.DeleteFunc(r.sent, func(m *wire.Transfer) bool { return m.Target == target })
+	return list
+}
+
+func (r *rig) answer(a wire.TransferAnswer) {
+	a.Source = 7
+	r.m.Answer(&a)
+	synctest.Wait()
+}
+
+func (r *rig) count(s dlx.State) (n int) {
+	r.m.cfg.View(func(m *fsm.Machine) { n = m.Outbox().Count(s) })
+	return n
+}
+
+func (r *rig) entries() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.log)
+}
+
+func (r *rig) len() (n int) {
+	r.m.cfg.View(func(m *fsm.Machine) { n = m.Outbox().Len() })
+	return n
+}
+
+func want(t *testing.T, got []string, list ...string) {
+	t.Helper()
+	if !slices.Equal(got, list) {
+		t.Errorf("sent %v, want %v", got, list)
+	}
+}
+
+func run(t *testing.T, name string, f func(t *testing.T)) {
+	t.Run(name, func(t *testing.T) { synctest.Test(t, f) })
+}
+
+func TestMove(t *testing.T) {
+	run(t, "every target has to take it", func(t *testing.T) {
+		r := newRig(t, false, Target{5, "a"}, Target{6, "b"})
+		defer r.m.Stop()
+		r.die("1", "2")
+		want(t, r.take(5), "1:1", "2:2")
+		want(t, r.take(6), "1:1", "2:2")
+		r.answer(wire.TransferAnswer{Target: 5, UpTo: 2})
+		r.answer(wire.TransferAnswer{Target: 6, UpTo: 1})
+		if n := r.len(); n != 1 {
+			t.Errorf("%d items are left, want 1", n)
+		}
+		r.answer(wire.TransferAnswer{Target: 6, UpTo: 2})
+		if n := r.len(); n != 0 {
+			t.Errorf("%d items are left", n)
+		}
+	})
+	run(t, "no answer", func(t *testing.T) {
+		r := newRig(t, false, Target{5, "a"})
+		defer r.m.Stop()
+		r.die("1")
+		want(t, r.take(5), "1:1")
+		time.Sleep(answerTimeout)
+		want(t, r.take(5), "1:1")
+		if r.moved != 1 {
+			t.Errorf("looked for the target %d times", r.moved)
+		}
+	})
+	run(t, "gap", func(t *testing.T) {
+		r := newRig(t, false, Target{5, "a"})
+		defer r.m.Stop()
+		r.die("1", "2", "3")
+		r.take(5)
+		r.answer(wire.TransferAnswer{Target: 5, UpTo: 1, Gap: true})
+		want(t, r.take(5), "2:2", "3:3")
+		// The same again: it does not help to be quick.
+		r.answer(wire.TransferAnswer{Target: 5, UpTo: 1, Gap: true})
+		want(t, r.take(5))
+		time.Sleep(2 * backoffMin)
+		want(t, r.take(5), "2:2", "3:3")
+	})
+	run(t, "full", func(t *testing.T) {
+		r := newRig(t, false, Target{5, "a"})
+		defer r.m.Stop()
+		r.die("1")
+		for i := range 20 {
+			if got := r.take(5); len(got) == 0 {
+				t.Fatalf("not tried again after %d answers", i)
+			}
+			r.answer(wire.TransferAnswer{Target: 5, Full: true})
+			want(t, r.take(5))
+			time.Sleep(2 * backoffMax)
+		}
+	})
+}
+
+func TestTargetGone(t *testing.T) {
+	run(t, "closed", func(t *testing.T) {
+		r := newRig(t, false, Target{5, "a"})
+		defer r.m.Stop()
+		r.die("1", "2")
+		r.take(5)
+		r.mu.Lock()
+		r.targets = []Target{{6, "a"}}
+		r.mu.Unlock()
+		r.answer(wire.TransferAnswer{Target: 5, UpTo: 1, Gone: true})
+		want(t, r.take(6), "1:2") // the first one was taken
+		r.answer(wire.TransferAnswer{Target: 6, UpTo: 1})
+		if n := r.len(); n != 0 {
+			t.Errorf("%d items are left", n)
+		}
+	})
+	run(t, "left the catalog", func(t *testing.T) {
+		r := newRig(t, false, Target{5, "a"})
+		defer r.m.Stop()
+		r.die("1")
+		r.take(5)
+		r.mu.Lock()
+		r.exists[5] = false
+		r.targets = []Target{{6, "a"}}
+		r.mu.Unlock()
+		time.Sleep(answerTimeout)
+		want(t, r.take(6), "1:1")
+	})
+	// Routing from an old catalog names a closed target: the log does not take it,
+	// and the item is decided on again, not at once and not for ever later.
+	run(t, "routed there again", func(t *testing.T) {
+		r := newRig(t, false, Target{5, "a"})
+		defer r.m.Stop()
+		r.die("1")
+		r.take(5)
+		r.answer(wire.TransferAnswer{Target: 5, Gone: true})
+		synctest.Wait()
+		entries := r.entries()
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if n := r.entries() - entries; n < 5 || n > 40 {
+			t.Errorf("%d decisions in 10 s", n)
+		}
+		r.mu.Lock()
+		r.targets = []Target{{6, "a"}}
+		r.mu.Unlock()
+		time.Sleep(2 * routeAgainMax)
+		want(t, r.take(6), "1:1")
+	})
+}
+
+func TestParked(t *testing.T) {
+	run(t, "released below newer ones", func(t *testing.T) {
+		r := newRig(t, true)
+		defer r.m.Stop()
+		r.die("1", "2")
+		if n := r.count(dlx.ParkedUnrouted); n != 2 || r.fresh == 0 {
+			t.Fatalf("%d parked, catalog asked %d times", n, r.fresh)
+		}
+		r.mu.Lock()
+		r.targets = []Target{{5, "a"}}
+		r.exists[5] = true
+		r.mu.Unlock()
+		r.die("3")
+		want(t, r.take(5), "1:3")
+		r.propose(fsm.Release{Kind: fsm.ParkUnrouted})
+		r.m.Wake()
+		want(t, r.take(5), "2:1", "3:2")
+	})
+	run(t, "not in a queue that is gone", func(t *testing.T) {
+		r := newRig(t, true)
+		defer r.m.Stop()
+		r.die("1")
+		r.propose(fsm.Close{}, fsm.Release{Kind: fsm.ParkUnrouted})
+		r.m.Wake()
+		synctest.Wait()
+		if n := r.len(); n != 0 {
+			t.Errorf("%d items are left", n)
+		}
+	})
+}
