@@ -293,6 +293,7 @@ func (m *Detach) read(d *reader) {
 }
 
 func (m *Detached) append(b []byte) []byte { return putBool(putU(b, m.Queue, uint64(m.No)), m.Gone) }
+
 func (m *Detached) read(d *reader) {
 	m.Queue, m.No, m.Gone = d.u64(), ConsumerNo(d.u64()), d.bool()
 }
