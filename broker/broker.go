@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -392,9 +393,7 @@ func (b *Broker) retryAll() (again bool) {
 		delete(b.trouble, s)
 	}
 	lost := make(map[lostKey]uint64, len(b.lost))
-	for k, session := range b.lost {
-		lost[k] = session
-	}
+	maps.Copy(lost, b.lost)
 	clear(b.lost)
 	b.mu.Unlock()
 	for _, s := range list {

@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/warrenmq/warren/amqp"
@@ -42,12 +43,9 @@ func (c *Conn) OpenChannel(s Sink) *Channel {
 }
 
 func (ch *Channel) touch(s *stream) {
-	for _, have := range ch.dirty {
-		if have == s {
-			return
-		}
+	if !slices.Contains(ch.dirty, s) {
+		ch.dirty = append(ch.dirty, s)
 	}
-	ch.dirty = append(ch.dirty, s)
 }
 
 // Flush sends what Publish and Settle appended. The gateway calls it at the end
@@ -69,7 +67,6 @@ type Consumer struct {
 
 	// Guarded by stream.mu.
 	attached, cancelling bool
-	unacked              uint32
 	roomMessages         int64 // granted to the leader and not used up
 	roomBytes            int64
 	owedMessages         int64 // written to the client, not granted again yet

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"errors"
 	"math"
 	"slices"
 	"strings"
@@ -201,7 +202,7 @@ func (c *Conn) DeleteQueue(ctx context.Context, name string, ifUnused, ifEmpty b
 	}
 	q, err := c.find(ctx, name)
 	if err != nil {
-		if e, ok := err.(*Error); ok && e.Kind == NotFound {
+		if e, ok := errors.AsType[*Error](err); ok && e.Kind == NotFound {
 			return 0, nil
 		}
 		return 0, err

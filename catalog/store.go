@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/raft"
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 	"go.etcd.io/bbolt"
+	bbolterrors "go.etcd.io/bbolt/errors"
 )
 
 // The keys hashicorp/raft uses in its StableStore.
@@ -145,7 +146,7 @@ func openBolt(path string) (*raftboltdb.BoltStore, error) {
 	options.NoFreelistSync = true
 	options.Timeout = openTimeout
 	s, err := raftboltdb.New(raftboltdb.Options{Path: path, BoltOptions: &options})
-	if errors.Is(err, bbolt.ErrTimeout) {
+	if errors.Is(err, bbolterrors.ErrTimeout) {
 		return nil, fmt.Errorf("open %s: another process has it open", path)
 	}
 	if err != nil {

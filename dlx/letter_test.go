@@ -153,8 +153,10 @@ func TestClientHeadersGiveWay(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l := letter(t, func(p *amqp.Properties) {
 				p.SetHeaders(amqp.Table{
-					{Name: "x-death", Value: value}, {Name: "x-first-death-queue", Value: "old"},
-					{Name: "x-first-death-reason", Value: "expired"}, {Name: "x-last-death-queue", Value: int32(1)},
+					{Name: "x-death", Value: value},
+					{Name: "x-first-death-queue", Value: "old"},
+					{Name: "x-first-death-reason", Value: "expired"},
+					{Name: "x-last-death-queue", Value: int32(1)},
 				})
 			})
 			h := headers(t, dead(t, l, "q", Rejected, 1000, dlxSettings()))

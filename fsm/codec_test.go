@@ -32,7 +32,10 @@ func everyCommand() Entry {
 			DropHeads{ids(1)},
 			Route{[]Routed{{big, []uint64{big, 1}, HasTargets}, {2, nil, ParkCycle}}},
 			TransferIn{Source{big, math.MaxUint32}, big, big, []Transfer{{Withdrawn: true}, transfer("t"), {Priority: 9, HasPriority: true, Message: transfer("p").Message, BodyBytes: 1}}},
-			TransferDone{big, big}, TargetGone{big, big}, Release{ParkUnrouted}, ForgetSources{[]Source{{1, 2}, {big, 3}}},
+			TransferDone{big, big},
+			TargetGone{big, big},
+			Release{ParkUnrouted},
+			ForgetSources{[]Source{{1, 2}, {big, 3}}},
 			SetSettings{big, queue.Settings{
 				MessageTTLMillis: math.MaxInt64, MaxLength: -1, MaxLengthBytes: math.MinInt64, Overflow: queue.RejectPublishDLX,
 				DeliveryLimit: 20, MaxPriority: 255, DefaultPriority: 4, DeadLetter: true, DeadLetterExchange: "dlx",

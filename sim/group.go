@@ -94,7 +94,6 @@ type nodeGroups struct {
 	mu sync.Mutex
 
 	members map[uint64]*member
-	crashed bool
 }
 
 // Start implements broker.Groups.

@@ -34,7 +34,6 @@ type oracleQueue struct {
 	routed map[dlx.ItemID]bool
 	// acked counts, by body, messages removed by an ack; dead those that died.
 	acked, dead map[string]int
-	purges      int
 }
 
 type placed struct {

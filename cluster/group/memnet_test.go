@@ -243,7 +243,7 @@ type memWire struct {
 func (w *memWire) Consumer() <-chan raft.RPC                               { return w.inbox }
 func (w *memWire) LocalAddr() raft.ServerAddress                           { return raft.ServerAddress(w.n.id) }
 func (w *memWire) EncodePeer(_ raft.ServerID, a raft.ServerAddress) []byte { return []byte(a) }
-func (w *memWire) DecodePeer(b []byte) raft.ServerAddress { return raft.ServerAddress(b) }
+func (w *memWire) DecodePeer(b []byte) raft.ServerAddress                  { return raft.ServerAddress(b) }
 
 func (w *memWire) SetHeartbeatHandler(func(raft.RPC)) { panic("the fast path is reachable") }
 

@@ -106,7 +106,7 @@ func (m *Mover) mayRoute(first dlx.ItemID) bool {
 // decide resolves the targets of one item. An absence counts only in a fresh
 // catalog; ok is false if that cannot be had now.
 func (m *Mover) decide(it dlx.Item, s deadSettings) (d fsm.Routed, ok bool) {
-	d = fsm.Routed{Item: fsm.OutboxID(it.ID)}
+	d = fsm.Routed{Item: it.ID}
 	if !s.set.DeadLetter {
 		d.NoRoute = fsm.DropDisabled
 		return d, true

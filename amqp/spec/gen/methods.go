@@ -1,6 +1,9 @@
 package main
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // writeMethods emits one struct per method with its codec, the decode switch
 // and the table of facts about methods.
@@ -230,6 +233,7 @@ func writeFacts(o *output, d *document) {
 	for _, c := range d.Classes {
 		for _, m := range c.Methods {
 			s := fmt.Sprintf("ID: id, Name: %q", c.Name+"."+m.Name)
+			var facts []string
 			for _, fact := range []struct {
 				name string
 				set  bool
@@ -241,18 +245,16 @@ func writeFacts(o *output, d *document) {
 				{"OnConnection", c.Handler == "connection"},
 			} {
 				if fact.set {
-					s += ", " + fact.name + ": true"
+					facts = append(facts, ", "+fact.name+": true")
 				}
 			}
+			s += strings.Join(facts, "")
 			if len(m.Responses) > 0 {
-				s += ", replies: [2]MethodID{"
-				for i, r := range m.Responses {
-					if i > 0 {
-						s += ", "
-					}
-					s += "Method" + goName(c.Name, r.Name)
+				var replies []string
+				for _, r := range m.Responses {
+					replies = append(replies, "Method"+goName(c.Name, r.Name))
 				}
-				s += "}"
+				s += ", replies: [2]MethodID{" + strings.Join(replies, ", ") + "}"
 			}
 			o.p("case Method%s:\nreturn MethodInfo{%s}, true", goName(c.Name, m.Name), s)
 		}
