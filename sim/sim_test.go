@@ -12,7 +12,7 @@ import (
 
 var (
 	seedFlag  = flag.Uint64("sim.seed", 0, "run this seed alone")
-	seedsFlag = flag.Int("sim.seeds", 6, "how many seeds TestSeeds runs")
+	seedsFlag = flag.Int("sim.seeds", 5, "how many seeds TestSeeds runs")
 	firstFlag = flag.Uint64("sim.first", 1, "the first seed")
 	loadFlag  = flag.Duration("sim.load", 1500*time.Millisecond, "how long clients publish and faults happen, in virtual time")
 	stormFlag = flag.Bool("sim.storm", false, "many more faults")
