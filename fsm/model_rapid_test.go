@@ -149,6 +149,7 @@ func (d *duel) target() uint64 { return uint64(d.n(20, 23, "target")) }
 func (d *duel) source() Source {
 	return Source{uint64(d.n(20, 22, "source")), uint32(d.n(1, 2, "epoch"))}
 }
+
 func (d *duel) kind() SettleKind {
 	return SettleKind(d.n(0, int(RequeueCounted), "kind"))
 }

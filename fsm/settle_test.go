@@ -218,8 +218,10 @@ func TestPriorities(t *testing.T) {
 	}
 	equalList(t, "order", order, []queue.MessageID{3, 2, 1, 4, 5})
 	equalList(t, "totals", g.m.Queue().TotalPerPriority(), []queue.PriorityTotal{
-		{Priority: 10, Messages: 1, Bytes: 1}, {Priority: 4, Messages: 1, Bytes: 4},
-		{Priority: 2, Messages: 2, Bytes: 2}, {Priority: 0, Messages: 1, Bytes: 1},
+		{Priority: 10, Messages: 1, Bytes: 1},
+		{Priority: 4, Messages: 1, Bytes: 4},
+		{Priority: 2, Messages: 2, Bytes: 2},
+		{Priority: 0, Messages: 1, Bytes: 1},
 	})
 	plain := newRig(t)
 	plain.apply(plain.run(prio(9)))
