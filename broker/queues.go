@@ -481,7 +481,9 @@ func (h *hosted) startMover(l *leader.Leader) leader.Mover {
 			_, err := b.freshForRoute(ctx)
 			return err
 		},
-		Exists: func(id uint64) bool { return b.cat.View().QueueByID(id) != nil },
+		Revision:  func() uint64 { return b.cat.View().Revision() },
+		LookAgain: l.CatalogChanged,
+		Exists:    func(id uint64) bool { return b.cat.View().QueueByID(id) != nil },
 		Send: func(m *wire.Transfer) {
 			if node := b.locate(m.Target, tries[m.Target]); node != "" {
 				b.send(node, m)

@@ -40,6 +40,11 @@ type Config struct {
 	// Fresh brings the catalog copy up to the catalog leader's state, before
 	// something is concluded from an absence.
 	Fresh func(context.Context) error
+	// Revision is that of the catalog copy. LookAgain is called when it changed while
+	// letters were being parked: whoever releases parked letters at a change may have
+	// found none.
+	Revision  func() uint64
+	LookAgain func()
 	// Exists tells whether the catalog knows the queue, closing or not.
 	Exists func(id uint64) bool
 	// Send passes transfers to the leader of their target, as far as known.

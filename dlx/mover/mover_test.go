@@ -28,7 +28,10 @@ type rig struct {
 	targets []Target // what routing finds
 	exists  map[uint64]bool
 	sent    []*wire.Transfer
-	moved   int // Relocate calls
+	rev     uint64
+	slip    func() // runs before a proposal is applied
+	again   int    // LookAgain calls
+	moved   int    // Relocate calls
 	fresh   int
 	seq     uint64
 }
@@ -65,6 +68,12 @@ func newRig(t *testing.T, atLeastOnce bool, targets ...Target) *rig {
 			r.fresh++
 			return nil
 		},
+		Revision: func() uint64 {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			return r.rev
+		},
+		LookAgain: func() { r.again++ },
 		Exists: func(id uint64) bool {
 			r.mu.Lock()
 			defer r.mu.Unlock()
@@ -81,6 +90,9 @@ func newRig(t *testing.T, atLeastOnce bool, targets ...Target) *rig {
 			r.moved++
 		},
 		Propose: func(c fsm.Command, _ bool, applied func()) {
+			if r.slip != nil {
+				r.slip()
+			}
 			r.propose(c)
 			if applied != nil {
 				applied()
@@ -295,6 +307,24 @@ func TestParked(t *testing.T) {
 		r.propose(fsm.Release{Kind: fsm.ParkUnrouted})
 		r.m.Wake()
 		want(t, r.take(5), "2:1", "3:2")
+	})
+	// The route came while the letter was on its way to be parked.
+	run(t, "by an old catalog", func(t *testing.T) {
+		r := newRig(t, true)
+		defer r.m.Stop()
+		r.die("1")
+		if r.again != 0 {
+			t.Errorf("looked again %d times without a change", r.again)
+		}
+		r.slip = func() {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.rev++
+		}
+		r.die("2")
+		if n := r.count(dlx.ParkedUnrouted); n != 2 || r.again != 1 {
+			t.Errorf("%d parked, looked again %d times", n, r.again)
+		}
 	})
 	run(t, "not in a queue that is gone", func(t *testing.T) {
 		r := newRig(t, true)

@@ -58,12 +58,14 @@ func (m *Mover) route() {
 		return
 	}
 	var r fsm.Route
+	parks, revision := false, m.cfg.Revision()
 	for _, it := range items {
 		d, ok := m.decide(it, s)
 		if !ok {
 			break
 		}
 		r.Items = append(r.Items, d)
+		parks = parks || d.NoRoute == fsm.ParkUnrouted
 	}
 	if len(r.Items) == 0 {
 		return
@@ -76,6 +78,9 @@ func (m *Mover) route() {
 		m.mu.Lock()
 		m.routing = false
 		m.mu.Unlock()
+		if parks && m.cfg.Revision() != revision {
+			m.cfg.LookAgain()
+		}
 		m.Wake()
 	})
 }
