@@ -68,8 +68,9 @@ func fillEverything(t *testing.T, c *cluster.Cluster) time.Time {
 	s.fill("source", "rejected")
 	s.noError("reject", s.get("source").Reject(false))
 	s.ready("dead", 1)
+	before := time.Now() // its life begins between here and the confirm
 	s.publish("", "source", expiring("short-lived", "3000"))
-	return time.Now()
+	return before
 }
 
 func checkEverything(t *testing.T, c *cluster.Cluster, shortLived time.Time) {
