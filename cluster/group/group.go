@@ -162,6 +162,10 @@ func (g *Group) sync(r *raft.Raft) {
 // view returns who leads as far as this replica knows. Caller holds mu.
 func (g *Group) view(r *raft.Raft) leadership {
 	term, state := r.CurrentTerm(), r.State()
+	for now := r.CurrentTerm(); now != term; now = r.CurrentTerm() {
+		// A state read across a change of term must not be told under the old one.
+		term, state = now, r.State()
+	}
 	if state == raft.Leader {
 		return leadership{term: term, leader: g.host.cfg.Local, self: true}
 	}

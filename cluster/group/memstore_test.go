@@ -53,6 +53,16 @@ type memLog struct {
 	first, last uint64 // 0 while there are no entries
 	meta        *raft.SnapshotMeta
 	data        []byte
+	stale       bool
+}
+
+// TakeStaleTail does what the segment log's does.
+func (l *memLog) TakeStaleTail() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	stale := l.stale
+	l.stale = false
+	return stale
 }
 
 func (l *memLog) FirstIndex() (uint64, error) {
@@ -166,6 +176,7 @@ func (s *memSink) Close() error {
 		return fmt.Errorf("snapshot %d is older than %d", s.meta.Index, l.meta.Index)
 	}
 	if e, ok := l.entries[s.meta.Index]; !ok || e.Term != s.meta.Term {
+		l.stale = l.stale || ok && s.meta.Index == l.last
 		for i := range l.entries {
 			if i <= s.meta.Index {
 				delete(l.entries, i)
