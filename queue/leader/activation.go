@@ -97,6 +97,7 @@ const topologyPause = 20 * time.Millisecond
 func (l *Leader) opened() {
 	l.phase = phaseRoll
 	l.parked.look = true // a route may have come while nobody led
+	l.forgets.wanted = true
 	l.limits.reload(l)
 	l.replica.View(func(m *fsm.Machine) {
 		l.maybeDelivered = m.Mark()

@@ -100,6 +100,7 @@ func (l *Leader) onTargetClosed(from string, m *wire.TargetClosed) {
 	var known, gone bool
 	l.replica.View(func(f *fsm.Machine) { known, gone = f.Outbox().Known(m.Target) })
 	if known && !gone {
+		l.forgets.wanted = true
 		l.pending.add(fsm.TargetGone{Target: m.Target, Watermark: m.Watermark}, false)
 		return // told again, and answered then
 	}

@@ -242,3 +242,47 @@ func BenchmarkManyConsumers(b *testing.B) {
 		cs.changed(c)
 	}
 }
+
+// Watermarks of deleted sources and records of deleted targets go; those of queues that
+// the catalog has, or that may be newer than this copy of it, stay.
+func TestDeletedQueuesAreForgotten(t *testing.T) {
+	a := node(1)
+	r := newRig(t, plain(), a)
+	r.answerRoll(a)
+	for _, source := range []uint64{9, 10, 30} {
+		r.l.Receive(a.ID, transfer(source, 1, "1"))
+		await[*wire.TransferAnswer](r, a.ID, nil)
+	}
+	r.l.Stop()
+	r.session++
+	cfg := r.l.cfg
+	cfg.Session = r.session
+	cfg.CatalogRevision = func() uint64 { return 20 }
+	cfg.SourceExists = func(id uint64) bool { return id == 10 }
+	r.l = Lead(r.replica, cfg)
+	r.answerRoll(a)
+	sources := func() (ids []uint64) {
+		r.replica.View(func(m *fsm.Machine) {
+			for s := range m.Sources() {
+				ids = append(ids, s.Queue)
+			}
+		})
+		return ids
+	}
+	deadline := time.Now().Add(5 * time.Second)
+	for !slices.Equal(sources(), []uint64{10, 30}) {
+		if time.Now().After(deadline) {
+			t.Fatalf("sources %v", sources())
+		}
+		time.Sleep(time.Millisecond)
+	}
+	// A deposed leader of the deleted source sends again: nothing is taken twice.
+	r.l.Receive(a.ID, transfer(9, 1, "1"))
+	r.l.Receive(a.ID, transfer(10, 2, "2"))
+	if ans := await[*wire.TransferAnswer](r, a.ID, nil); ans.Source != 10 || ans.UpTo != 2 {
+		t.Fatalf("answer %+v", ans)
+	}
+	if got := sources(); !slices.Equal(got, []uint64{10, 30}) {
+		t.Fatalf("sources %v", got)
+	}
+}

@@ -145,6 +145,7 @@ type Leader struct {
 	flying    int // bytes in flight
 	mover     Mover
 	closing   closing
+	forgets   forgetting
 	parked    parked
 	lease     lease
 	out       outbox
@@ -358,6 +359,7 @@ func (l *Leader) step() {
 	l.serveQueries()
 	l.checkLease()
 	l.stepClosing()
+	l.forgetGone()
 	l.propose()
 	l.out.flush(l.cfg.Send)
 	l.arm()

@@ -34,6 +34,7 @@ func (l *Leader) onTransfer(from string, m *wire.Transfer) {
 		}
 		t = &inbound{next: l.sourceWatermark(s) + 1}
 		l.transfers[s] = t
+		l.forgets.wanted = true
 	}
 	t.from = from
 	t.answered = max(t.answered, m.In.AnsweredUpTo)
@@ -84,6 +85,9 @@ func (l *Leader) takeSupply(e *fsm.Entry, p *proposal, room int) int {
 	rest := l.supply.sources[:0]
 	for _, s := range l.supply.sources {
 		t := l.transfers[s]
+		if t == nil {
+			continue // forgotten
+		}
 		if room = l.takeTransfers(e, p, s, t, room); len(t.pending) > 0 {
 			rest = append(rest, s)
 		}
