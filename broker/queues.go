@@ -356,6 +356,7 @@ func (h *hosted) activate() {
 		SourceExists:    func(id uint64) bool { return b.cat.View().QueueByID(id) != nil },
 		Expires:         h.expires,
 		Expired:         h.expired,
+		AutoDelete:      h.q.AutoDelete,
 		Unused:          h.unused,
 		Closed:          h.closedUp,
 		Ended:           func() { b.wg.Go(func() { h.relead(session) }) },
@@ -425,7 +426,7 @@ func (h *hosted) unused() {
 	h.mu.Lock()
 	q := h.q
 	h.mu.Unlock()
-	if !q.AutoDelete || q.State != catalog.Running {
+	if q.State != catalog.Running {
 		return
 	}
 	h.propose(&catalog.DeleteQueue{Vhost: q.Vhost, Name: q.Name, ID: q.ID}, "auto-delete")

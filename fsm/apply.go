@@ -94,6 +94,8 @@ func (a *apply) command(tag byte) {
 		a.setSettings(&c)
 	case Close:
 		a.close()
+	case Consumed:
+		a.consumed = true
 	}
 }
 

@@ -42,6 +42,7 @@ func everyCommand() Entry {
 				DeadLetterRoutingKey: "k", DeadLetterKeySet: true, AtLeastOnce: true, OutboxMax: 1, OutboxMaxBytes: 2,
 			}, "queue", "vhost"},
 			Close{},
+			Consumed{},
 		},
 	}
 }

@@ -211,6 +211,10 @@ type SetSettings struct {
 // answered with the final watermark. The outbox drains.
 type Close struct{}
 
+// Consumed records that the queue has had a consumer: without one, an auto-delete
+// queue goes.
+type Consumed struct{}
+
 func (Stream) command()        {}
 func (Return) command()        {}
 func (Expire) command()        {}
@@ -223,6 +227,7 @@ func (Release) command()       {}
 func (ForgetSources) command() {}
 func (SetSettings) command()   {}
 func (Close) command()         {}
+func (Consumed) command()      {}
 
 func (Publish) op() {}
 func (Settle) op()  {}

@@ -23,6 +23,7 @@ const (
 	tagForgetSources
 	tagSetSettings
 	tagClose
+	tagConsumed
 )
 
 const (
@@ -98,6 +99,8 @@ func appendCommand(dst []byte, c Command) []byte {
 		return appendSettings(dst, &c.Settings)
 	case Close:
 		return append(dst, tagClose)
+	case Consumed:
+		return append(dst, tagConsumed)
 	}
 	panic(fmt.Sprintf("fsm: encode entry: command of type %T", c))
 }

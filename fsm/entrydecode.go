@@ -87,6 +87,8 @@ func (r *reader) command(tag byte) Command {
 		return SetSettings{Revision: r.uvarint(), Name: r.string(), VHost: r.string(), Settings: r.settings()}
 	case tagClose:
 		return Close{}
+	case tagConsumed:
+		return Consumed{}
 	}
 	if r.err == nil {
 		r.fail(ErrCommand, fmt.Sprintf("tag %d", tag))

@@ -19,6 +19,7 @@ type Machine struct {
 	catalogRev uint64 // highest seen
 	mark       queue.MessageID
 	closed     bool
+	consumed   bool // has had a consumer
 
 	settings    queue.Settings
 	settingsRev uint64
@@ -101,6 +102,9 @@ func (m *Machine) VHost() string { return m.vhost }
 
 // Closed reports whether the queue is closed for clients.
 func (m *Machine) Closed() bool { return m.closed }
+
+// Consumed reports whether the queue has ever had a consumer, as far as it matters.
+func (m *Machine) Consumed() bool { return m.consumed }
 
 // Counters returns the totals.
 func (m *Machine) Counters() Counters { return m.counters }

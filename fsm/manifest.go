@@ -16,6 +16,7 @@ const manifestVersion = 1
 const (
 	manifestClosed = 1 << iota
 	manifestSettings
+	manifestConsumed
 )
 
 // encode writes the manifest. The format is described in docs/formats/manifest.md.
@@ -27,6 +28,9 @@ func (c *capture) encode() []byte {
 	}
 	if m.settingsSet {
 		flags |= manifestSettings
+	}
+	if m.consumed {
+		flags |= manifestConsumed
 	}
 	b := append(make([]byte, 0, 1024+c.live.Len()/16+24*c.out.Len()), manifestVersion, flags)
 	b = appendUint(b, m.index)
@@ -158,8 +162,9 @@ func restore(manifest []byte, messagesMax uint64) (*Machine, error) {
 		return nil, fmt.Errorf("%w %d", ErrVersion, v)
 	}
 	m := New()
-	flags := r.enum(manifestClosed|manifestSettings, "manifest flags")
+	flags := r.enum(manifestClosed|manifestSettings|manifestConsumed, "manifest flags")
 	m.closed, m.settingsSet = flags&manifestClosed != 0, flags&manifestSettings != 0
+	m.consumed = flags&manifestConsumed != 0
 	m.index = r.uvarint()
 	m.time = r.varint()
 	m.catalogRev = r.uvarint()

@@ -130,6 +130,8 @@ func (d *duel) rare() Command {
 	switch d.n(0, 9, "rare") {
 	case 0:
 		return Close{}
+	case 5:
+		return Consumed{}
 	case 1, 2, 3, 4:
 		return TargetGone{d.target(), uint64(d.n(0, 6, "gone"))}
 	default:

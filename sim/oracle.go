@@ -25,6 +25,9 @@ type oracle struct {
 	// second one with the same history is a copy.
 	deaths map[placed]bool
 	gone   map[[2]uint64]bool // source, target: recorded as closed
+	// final is where the watermark of a source stood when the target forgot it, by source
+	// and target.
+	final map[[2]uint64]uint64
 }
 
 type oracleQueue struct {
@@ -52,6 +55,7 @@ func newOracle(w *World) *oracle {
 	return &oracle{
 		w: w, queues: map[uint64]*oracleQueue{}, published: map[placed]int{}, newest: map[publisherQueue]int{},
 		legs: map[legKey]string{}, deaths: map[placed]bool{}, gone: map[[2]uint64]bool{},
+		final: map[[2]uint64]uint64{},
 	}
 }
 
@@ -106,9 +110,11 @@ func (o *oracle) before(q *oracleQueue, c fsm.Command) {
 			o.problem(q, "transfers to %d done up to %d, but it was never there", c.Target, c.UpTo)
 			return
 		}
-		if w, _ := t.m.SourceWatermark(fsm.Source{Queue: q.id}); w < c.UpTo {
+		if w := o.watermark(q.id, t); w < c.UpTo {
 			o.problem(q, "transfers to %d recorded as done up to %d, its log has committed %d", c.Target, c.UpTo, w)
 		}
+	case fsm.ForgetSources:
+		o.forgets(q, c.Sources)
 	case fsm.TargetGone:
 		o.gone[[2]uint64{q.id, c.Target}] = true
 		t := o.queues[c.Target]
@@ -120,6 +126,29 @@ func (o *oracle) before(q *oracleQueue, c fsm.Command) {
 			o.problem(q, "target %d recorded as gone with watermark %d; closed %v, watermark %d %v", c.Target, c.Watermark, t.m.Closed(), w, known)
 		}
 	}
+}
+
+// forgets checks that nothing of the sources can still come.
+func (o *oracle) forgets(q *oracleQueue, sources []fsm.Source) {
+	for _, s := range sources {
+		w, known := q.m.SourceWatermark(s)
+		if known && s.Epoch == 0 {
+			o.final[[2]uint64{s.Queue, q.id}] = w
+		}
+		from := o.queues[s.Queue]
+		if from == nil {
+			continue // a transient queue
+		}
+		if !from.m.Closed() || len(from.m.Outbox().Pending(q.id, w, 1)) > 0 {
+			o.problem(q, "source %d is forgotten at %d; closed %v", s.Queue, w, from.m.Closed())
+		}
+	}
+}
+
+// watermark is how far target has ever taken what source sends.
+func (o *oracle) watermark(source uint64, target *oracleQueue) uint64 {
+	w, _ := target.m.SourceWatermark(fsm.Source{Queue: source})
+	return max(w, o.final[[2]uint64{source, target.id}])
 }
 
 // enqueued walks what the entry enqueued in the order of its commands.

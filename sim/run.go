@@ -382,7 +382,7 @@ func (w *World) checkLegs() {
 		if t == nil {
 			continue
 		}
-		wm, _ := t.m.SourceWatermark(fsm.Source{Queue: key.source})
+		wm := w.oracle.watermark(key.source, t)
 		if wm < key.seq && !t.m.Closed() {
 			w.problem("dead letter %s from %d never came into %d (%s): sequence %d, watermark %d", body, key.source, key.target, t.m.Name(), key.seq, wm)
 		}

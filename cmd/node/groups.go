@@ -34,6 +34,22 @@ func (r raftGroups) Start(q *catalog.Queue, replica *leader.Replica, lead func(u
 // Delete implements broker.Groups.
 func (r raftGroups) Delete(id uint64) error { return r.host.Delete(transport.GroupID(id)) }
 
+// wipeDeleted removes what this node keeps of queues that left the catalog while it was
+// away. The view is as new as this start's registration; what is newer than the view is
+// let be.
+func (n *running) wipeDeleted(view *catalog.View) {
+	for _, id := range n.store.Groups() {
+		if uint64(id) > view.Revision() || view.QueueByID(uint64(id)) != nil {
+			continue
+		}
+		if err := n.host.Delete(transport.GroupID(id)); err != nil {
+			n.log.Error("a deleted queue's log stays", "queue", uint64(id), "err", err)
+			continue
+		}
+		n.log.Info("wiped a queue that was deleted while this node was away", "queue", uint64(id))
+	}
+}
+
 type observer func(term uint64, node string, self bool)
 
 // Leadership implements group.Observer.

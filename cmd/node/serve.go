@@ -385,6 +385,7 @@ func (n *running) startBroker(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	n.wipeDeleted(cat.View())
 	n.broker.Start(self)
 	n.mesh.OnPeerChange(func(s transport.PeerStatus) {
 		if s.Up {

@@ -139,8 +139,18 @@ func (l *Leader) checkRollCall() {
 	if len(l.awaited) > 0 {
 		l.cfg.Logger.Warn("roll call incomplete", "queue", l.cfg.Queue, "missing", len(l.awaited))
 	}
+	complete := len(l.awaited) == 0
 	l.awaited = nil
 	l.phase = phaseActive
+	if complete && l.cfg.AutoDelete {
+		l.checkUnused(l.everConsumed())
+	}
+}
+
+// everConsumed tells whether the log knows of a consumer that was once.
+func (l *Leader) everConsumed() (yes bool) {
+	l.replica.View(func(m *fsm.Machine) { yes = m.Consumed() })
+	return yes
 }
 
 // onResync replaces what is known of a node's consumers and holds. Messages

@@ -3,6 +3,7 @@ package leader
 import (
 	"slices"
 
+	"github.com/warrenmq/warren/fsm"
 	"github.com/warrenmq/warren/queue/wire"
 )
 
@@ -174,16 +175,25 @@ func (l *Leader) onAttach(from string, m *wire.Attach) {
 	case l.consumers.exclusive > 0, m.Consumer.Exclusive && l.consumers.len() > 0:
 		reply.Refusal = "exclusive"
 	default:
-		l.attach(p, m.Consumer, 0)
+		if !l.attach(p, m.Consumer, 0) {
+			l.pending.applied = append(l.pending.applied, func() { l.out.send(from, reply) })
+			return
+		}
 	}
 	l.out.send(from, reply)
 }
 
-// attach adds a consumer that holds some deliveries already.
-func (l *Leader) attach(p *peer, wc wire.Consumer, unacked uint32) {
+// attach adds a consumer that holds some deliveries already. recorded is false if its
+// being there must be committed first: the next entry does.
+func (l *Leader) attach(p *peer, wc wire.Consumer, unacked uint32) (recorded bool) {
 	c := &consumer{Consumer: wc, no: wc.No, node: p.origin.Node, peer: p.id, unacked: unacked}
 	c.window = window{wc.WindowMessages, wc.WindowBytes}
 	l.consumers.add(c)
+	if recorded = !l.cfg.AutoDelete || l.everConsumed(); !recorded {
+		// The next leader must know, should this node die with the last consumer.
+		l.pending.add(fsm.Consumed{}, false)
+	}
+	return recorded
 }
 
 func (l *Leader) onDetach(from string, m *wire.Detach) {
@@ -212,7 +222,7 @@ func (l *Leader) onWindow(from string, m *wire.Window) {
 // checkUnused reports the loss of the last consumer. Before the roll call is
 // complete nobody counts as absent.
 func (l *Leader) checkUnused(had bool) {
-	if had && l.phase == phaseActive && l.consumers.len() == 0 && l.cfg.Unused != nil {
+	if l.cfg.AutoDelete && had && l.phase == phaseActive && l.consumers.len() == 0 {
 		l.cfg.Unused()
 	}
 }

@@ -53,8 +53,10 @@ type Config struct {
 	// nobody has used it for so long. Both may be nil together.
 	Expires func() time.Duration
 	Expired func()
-	// Unused is called when the last consumer has gone, if there was one.
-	Unused func()
+	// AutoDelete queues end with their last consumer: Unused is called when it has gone,
+	// or is found gone by a new leader.
+	AutoDelete bool
+	Unused     func()
 	// Closed is called once the closed queue has nothing left to hand over.
 	Closed func()
 	// Ended is called when the session is over while this node may still lead: a

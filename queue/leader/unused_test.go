@@ -1,0 +1,55 @@
+package leader
+
+import (
+	"testing"
+	"time"
+
+	"github.com/warrenmq/warren/queue/wire"
+)
+
+// An auto-delete queue goes when its last consumer went with the node that led the
+// queue: the next leader finds in the log that there was one. A queue that never had a
+// consumer stays.
+func TestNextLeaderMissesTheLastConsumer(t *testing.T) {
+	for name, consumed := range map[string]bool{"with a consumer": true, "without": false} {
+		t.Run(name, func(t *testing.T) {
+			a, b := node(1), node(2)
+			r := newRig(t, plain(), a, b)
+			r.l.Stop()
+			unused := make(chan struct{}, 4)
+			lead := func(nodes ...Node) {
+				r.l.Stop()
+				r.session++
+				cfg := r.l.cfg
+				cfg.Session, cfg.AutoDelete, cfg.Unused = r.session, true, func() { unused <- struct{}{} }
+				cfg.LiveNodes = func() []Node { return nodes }
+				r.l = Lead(r.replica, cfg)
+				for _, n := range nodes {
+					r.answerRoll(n)
+				}
+			}
+			lead(a, b)
+			if consumed {
+				r.l.Receive(a.ID, &wire.Attach{Queue: 7, Origin: a.Origin, Consumer: wire.Consumer{No: 1}})
+				await[*wire.Attached](r, a.ID, nil)
+			}
+			r.publish(b, "kept") // behind the record
+			select {
+			case <-unused:
+				t.Fatal("called unused too early")
+			default:
+			}
+			lead(b) // a is dead
+			select {
+			case <-unused:
+				if !consumed {
+					t.Error("a queue without consumers is called unused")
+				}
+			case <-time.After(200 * time.Millisecond):
+				if consumed {
+					t.Error("nobody misses the consumer")
+				}
+			}
+		})
+	}
+}
