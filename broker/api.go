@@ -84,6 +84,10 @@ type Sink interface {
 	Deliver(d *Delivery)
 	// Cancelled says that the broker ended the consumer (its queue is gone).
 	Cancelled(c *Consumer)
+	// Failed says that the broker ended the channel or, with a kind that is hard in
+	// the gateway's protocol, the connection. The gateway closes the channel (or
+	// the connection) at the broker in its own time.
+	Failed(err *Error)
 }
 
 // Consume are the parts of basic.consume.

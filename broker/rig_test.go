@@ -145,6 +145,8 @@ func (c *client) Cancelled(x *Consumer) {
 	c.cancelled = append(c.cancelled, x.Tag())
 }
 
+func (c *client) Failed(err *Error) { c.t.Errorf("the broker ended the channel: %v", err) }
+
 func (c *client) await(what string, cond func() bool) {
 	c.t.Helper()
 	deadline := time.Now().Add(10 * time.Second)

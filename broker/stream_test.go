@@ -65,6 +65,7 @@ type confirms struct{ list []Confirm }
 func (c *confirms) Confirm(list []Confirm) { c.list = append(c.list, list...) }
 func (c *confirms) Deliver(*Delivery)      {}
 func (c *confirms) Cancelled(*Consumer)    {}
+func (c *confirms) Failed(*Error)          {}
 
 func (r *streamRig) publish(sink Sink, tag uint64) {
 	r.t.Helper()

@@ -105,6 +105,13 @@ func (c *client) Cancelled(*broker.Consumer) {
 	kick(c.wake)
 }
 
+// Failed implements broker.Sink: no channel of the simulation earns it.
+func (c *client) Failed(err *broker.Error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.w.problem("the broker ended a channel: %v", err)
+}
+
 func (c *client) take() (list []*broker.Delivery, cancelled bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

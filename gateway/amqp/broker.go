@@ -57,7 +57,7 @@ type Consumer interface {
 }
 
 // Sink receives what happens on a channel without being asked. It has the methods
-// of [broker.Sink] with the consumer as an interface, and more. The calls neither block nor
+// of [broker.Sink] with the consumer as an interface. The calls neither block nor
 // call back; they may come from any goroutine.
 type Sink interface {
 	// Confirm ends publishes; results is the caller's again after the call.

@@ -74,6 +74,7 @@ func (c *conn) openChannel(num uint16) error {
 	ch := &channel{c: c, num: num, consumers: map[string]*consumer{}}
 	ch.broker = c.broker.OpenChannel(ch)
 	c.channels[num] = ch
+	c.channelCount.Store(int32(len(c.channels)))
 	c.current = ch
 	c.out.method(num, &wire.ChannelOpenOk{})
 	return nil
@@ -93,6 +94,7 @@ func (c *conn) lookup(num uint16) *channel {
 
 func (c *conn) forget(ch *channel) {
 	delete(c.channels, ch.num)
+	c.channelCount.Store(int32(len(c.channels)))
 	c.current = nil
 }
 

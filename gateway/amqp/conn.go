@@ -31,6 +31,7 @@ type conn struct {
 	user       broker.User
 	vhost      string
 	name       string // the client's connection_name
+	mechanism  string // of its login
 	broker     Conn   // nil until connection.open
 	frameMax   uint32 // negotiated; the writer reads it after the first content
 	channelMax uint16
@@ -50,8 +51,11 @@ type conn struct {
 	sender chan struct{}
 
 	// Any goroutine:
-	kicked  atomic.Pointer[broker.Error]
-	blockMu sync.Mutex
+	facts             atomic.Pointer[ConnectionInfo] // nil during the handshake
+	channelCount      atomic.Int32
+	received, written atomic.Uint64 // bytes
+	kicked            atomic.Pointer[broker.Error]
+	blockMu           sync.Mutex
 	// Guarded by blockMu.
 	publisher bool   // has published
 	open      bool   // connection.open-ok was sent
@@ -358,6 +362,7 @@ func (in *inbound) Read(b []byte) (int, error) {
 		return 0, errKicked
 	}
 	n, err := in.c.nc.Read(b)
+	in.c.received.Add(uint64(n))
 	if err != nil && errors.Is(err, os.ErrDeadlineExceeded) {
 		switch {
 		case in.timeout >= 0 && in.c.kicked.Load() != nil:

@@ -118,7 +118,7 @@ func (c *conn) login(m *wire.ConnectionStartOk) error {
 	defer cancel()
 	u, err := c.srv.broker.Login(ctx, m.Mechanism, []byte(m.Response), isLoopback(c.nc.RemoteAddr()))
 	if err == nil {
-		c.user = u
+		c.user, c.mechanism = u, m.Mechanism
 		return nil
 	}
 	if e, ok := errors.AsType[*broker.Error](err); !ok || e.Kind != broker.AccessRefused {
@@ -195,6 +195,7 @@ func (c *conn) openVHost(m *wire.ConnectionOpen, props wire.Table) error {
 	c.blockMu.Lock()
 	c.open = true
 	c.blockMu.Unlock()
+	c.register(props)
 	c.out.method(0, &wire.ConnectionOpenOk{})
 	c.log.Debug("connection opened", "user", c.user.Name, "name", c.name)
 	return nil

@@ -361,3 +361,44 @@ func TestConfigValidate(t *testing.T) {
 		t.Error("New took an empty config")
 	}
 }
+
+// What tools see of a connection, and how an operator ends it.
+func TestRegistry(t *testing.T) {
+	t.Parallel()
+	r := startServer(t)
+	early := r.connect(t)
+	early.greet()
+	first, second := r.open(t), r.open(t)
+	first.channel(1)
+	first.channel(7)
+	list := r.s.Connections()
+	if len(list) != 2 {
+		t.Fatalf("%d connections, want the 2 that are open", len(list))
+	}
+	info := list[0]
+	if want := first.nc.LocalAddr().String() + " -> " + r.addr; info.Name != want {
+		t.Errorf("name %q, want %q", info.Name, want)
+	}
+	if info.User != "guest" || info.VHost != "/" || info.ClientName != "raw" || info.Mechanism != "PLAIN" ||
+		info.ChannelMax != 2047 || info.FrameMax != 131072 || info.Channels != 2 || info.Blocked != "" ||
+		info.ReceivedBytes == 0 || info.WrittenBytes == 0 || time.Since(info.Opened) > time.Minute {
+		t.Errorf("%+v", info)
+	}
+	if r.s.CloseConnection("nobody", "x") {
+		t.Error("closed a connection that is not there")
+	}
+	if !r.s.CloseConnection(info.Name, "closed for the night") {
+		t.Fatal("not found by its name")
+	}
+	m := want[*wire.ConnectionClose](first, 0)
+	checkClose(t, rule{code: 320, text: "CONNECTION_FORCED - closed for the night"}, m.ReplyCode, m.ReplyText, m.ClassID, m.MethodID)
+	first.send(0, &wire.ConnectionCloseOk{})
+	first.closed()
+	second.alive(1)
+	eventually(t, "the end", func() bool { return len(r.s.Connections()) == 1 })
+	// A text of any length fits.
+	r.s.CloseConnection(r.s.Connections()[0].Name, strings.Repeat("x", 1000))
+	if m := want[*wire.ConnectionClose](second, 0); len(m.ReplyText) > 255 || !strings.HasPrefix(m.ReplyText, "CONNECTION_FORCED - xxx") {
+		t.Errorf("%d bytes: %q", len(m.ReplyText), m.ReplyText)
+	}
+}

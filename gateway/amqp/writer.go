@@ -195,6 +195,7 @@ func (w *writer) flush() error {
 		}
 	}
 	var err error
+	w.c.written.Add(uint64(g.bytes))
 	if len(g.segs) == 0 {
 		_, err = w.c.nc.Write(g.buf)
 	} else {
