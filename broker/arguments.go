@@ -36,6 +36,11 @@ var queueArguments = []argument{
 	{"x-dead-letter-routing-key", text},
 	{"x-dead-letter-strategy", oneOf("at-most-once", "at-least-once")},
 	{"x-delivery-limit", integer},
+	{"x-delayed-retry-type", oneOf("disabled", "all", "failed", "returned")},
+	{"x-delayed-retry-min", ttl},
+	{"x-delayed-retry-max", ttl},
+	{"x-delayed-retry-multiplier", multiplier},
+	{"x-delayed-retry-jitter", percent},
 	{"x-max-priority", priority},
 	{"x-queue-type", oneOf("classic", "quorum")},
 	{"x-single-active-consumer", boolean},
@@ -121,6 +126,9 @@ func checkArguments(d QueueDeclare, vhost string) error {
 	if v, _ := d.Arguments.Get("x-single-active-consumer"); v == true {
 		// Several consumers at once would break what the argument promises.
 		return Errorf(PreconditionFailed, "arg 'x-single-active-consumer' of queue '%s' in vhost '%s' is not supported yet", d.Name, vhost)
+	}
+	if wrong := checkRetry(d.Arguments); wrong != "" {
+		return Errorf(PreconditionFailed, "invalid arg 'x-delayed-retry-type' for queue '%s' in vhost '%s': %s", d.Name, vhost, wrong)
 	}
 	_, dlx := d.Arguments.Get("x-dead-letter-exchange")
 	if _, key := d.Arguments.Get("x-dead-letter-routing-key"); key && !dlx {
@@ -224,6 +232,7 @@ func settingsOf(q *catalog.Queue) queue.Settings {
 	if v, ok := q.Arguments.Get("x-dead-letter-routing-key"); ok {
 		s.DeadLetterRoutingKey, s.DeadLetterKeySet = v.(string)
 	}
+	s.Retry = retryDelay(q.Arguments)
 	s.AtLeastOnce = stringArg(q.Arguments, "x-dead-letter-strategy") == "at-least-once"
 	return s
 }

@@ -22,6 +22,8 @@ type QueueInfo struct {
 	Consumers uint64 `json:"consumers"`
 	Outbox    uint64 `json:"outbox"`
 	Parked    uint64 `json:"parked"`
+	// Delayed counts returned messages that wait out their retry delay.
+	Delayed uint64 `json:"delayed"`
 	// Transferred counts the dead letters ever taken from other queues, in the
 	// queue's replicated state.
 	Transferred uint64 `json:"transferred"`
@@ -57,7 +59,7 @@ func (b *Broker) describe(ctx context.Context, q *catalog.Queue) QueueInfo {
 		return info
 	}
 	info.Ready, info.Unacked, info.Consumers = st.Ready, st.Unacked, st.Consumers
-	info.Outbox, info.Parked, info.Transferred = st.Outbox, st.Parked, st.Transferred
+	info.Outbox, info.Parked, info.Transferred, info.Delayed = st.Outbox, st.Parked, st.Transferred, st.Delayed
 	s := b.stream(q)
 	s.mu.Lock()
 	info.Leader = shortName(s.leader)

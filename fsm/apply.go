@@ -34,6 +34,7 @@ func (m *Machine) Apply(index uint64, data []byte) Result {
 	if a.r.err == nil {
 		a.res.Session, a.res.Ordinal = a.e.Session, a.e.Ordinal
 		m.time = max(m.time, a.e.TimeMillis)
+		m.delays.Lapse(m.time)
 		m.catalogRev = max(m.catalogRev, a.e.CatalogRev)
 		m.mark = max(m.mark, a.e.Mark)
 		m.reclaimable += int64(len(data))
@@ -237,6 +238,7 @@ func (a *apply) eachLive(ranges []queue.IDRange, visit func(queue.Message)) {
 // take removes a live message for good.
 func (a *apply) take(id queue.MessageID) queue.Message {
 	m, _ := a.queue.Remove(id)
+	a.delays.Remove(id)
 	a.res.Removed = queue.AppendID(a.res.Removed, id)
 	return m
 }
@@ -318,8 +320,18 @@ func (a *apply) settleOne(kind SettleKind, m queue.Message) {
 			return
 		}
 	}
-	a.queue.Touch(m.ID, saturate(m.Attempt), m.Failed)
+	attempt := saturate(m.Attempt)
+	a.queue.Touch(m.ID, attempt, m.Failed)
+	a.delay(kind == RequeueFailed, m.ID, attempt, m.Failed)
 	a.res.Returned = queue.AppendID(a.res.Returned, m.ID)
+}
+
+// delay keeps a returned message from consumers for the queue's retry delay.
+func (a *apply) delay(failed bool, id queue.MessageID, attempt, failures uint32) {
+	a.delays.Remove(id)
+	if d := a.settings.Retry.For(failed, id, attempt, failures); d > 0 {
+		a.delays.Set(id, a.time+min(d, math.MaxInt64-a.time))
+	}
 }
 
 func saturate(n uint32) uint32 {
@@ -360,6 +372,7 @@ func (a *apply) removeRange(r queue.IDRange) uint64 {
 	before := a.queue.Stored()
 	var n int
 	a.res.Removed, n = a.queue.RemoveRange(r, a.res.Removed)
+	a.delays.RemoveRange(r)
 	a.reclaimable += before - a.queue.Stored()
 	return uint64(n)
 }

@@ -18,6 +18,7 @@ type capture struct {
 	out     dlx.Frozen
 	streams []streamRecord
 	sources []sourceRecord
+	delays  []queue.Delay
 }
 
 type streamRecord struct {
@@ -32,7 +33,7 @@ type sourceRecord struct {
 
 // capture copies everything small and takes the given views of the large parts.
 func (m *Machine) capture(live queue.Frozen, out dlx.Frozen) *capture {
-	c := &capture{fields: *m, live: live, out: out}
+	c := &capture{fields: *m, live: live, out: out, delays: m.delays.All()}
 	for _, node := range slices.Sorted(maps.Keys(m.streams)) {
 		s := *m.streams[node]
 		s.outcomes = slices.Clone(s.outcomes)

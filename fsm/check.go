@@ -27,6 +27,11 @@ func (m *Machine) check() {
 	if m.closed && m.queue.Len() > 0 {
 		fail("closed with %d live messages", m.queue.Len())
 	}
+	for _, d := range m.delays.All() {
+		if x, ok := m.queue.Get(d.ID); !ok || x.Attempt == 0 || d.Until <= m.time {
+			fail("message %d is delayed until %d; live %v, attempt %d, time %d", d.ID, d.Until, ok, x.Attempt, m.time)
+		}
+	}
 	for node, s := range m.streams {
 		last := s.answered
 		for _, o := range s.outcomes {

@@ -217,6 +217,7 @@ const (
 	settingDeadLetter = 1 << iota
 	settingKeySet
 	settingAtLeastOnce
+	settingRetry
 )
 
 func appendSettings(dst []byte, s *queue.Settings) []byte {
@@ -230,15 +231,36 @@ func appendSettings(dst []byte, s *queue.Settings) []byte {
 	if s.AtLeastOnce {
 		flags |= settingAtLeastOnce
 	}
+	if s.Retry != (queue.RetryDelay{}) {
+		flags |= settingRetry
+	}
 	dst = append(dst, flags, byte(s.Overflow), s.MaxPriority, s.DefaultPriority)
 	for _, v := range [...]int64{s.MessageTTLMillis, s.MaxLength, s.MaxLengthBytes, s.DeliveryLimit, s.OutboxMax, s.OutboxMaxBytes} {
 		dst = appendInt(dst, v)
 	}
-	return appendString(appendString(dst, s.DeadLetterExchange), s.DeadLetterRoutingKey)
+	dst = appendString(appendString(dst, s.DeadLetterExchange), s.DeadLetterRoutingKey)
+	if r := &s.Retry; flags&settingRetry != 0 {
+		dst = append(dst, byte(r.On), r.JitterPercent)
+		dst = appendInt(appendInt(dst, r.MinMillis), r.MaxMillis)
+		dst = appendUint(dst, uint64(r.Factor))
+	}
+	return dst
+}
+
+func (r *reader) retryDelay() (d queue.RetryDelay) {
+	d.On = queue.RetryOn(r.enum(byte(queue.RetryReturned), "retry type"))
+	d.JitterPercent = r.enum(100, "retry jitter")
+	d.MinMillis, d.MaxMillis = r.varint(), r.varint()
+	factor := r.uvarint()
+	if d.MinMillis < 0 || d.MaxMillis < 0 || max(d.MinMillis, d.MaxMillis) > queue.RetryMillisMax || factor > queue.RetryFactorMax {
+		r.fail(ErrMalformed, "retry delay")
+	}
+	d.Factor = uint32(factor)
+	return d
 }
 
 func (r *reader) settings() (s queue.Settings) {
-	flags := r.enum(settingDeadLetter|settingKeySet|settingAtLeastOnce, "settings flags")
+	flags := r.enum(settingDeadLetter|settingKeySet|settingAtLeastOnce|settingRetry, "settings flags")
 	s.DeadLetter = flags&settingDeadLetter != 0
 	s.DeadLetterKeySet = flags&settingKeySet != 0
 	s.AtLeastOnce = flags&settingAtLeastOnce != 0
@@ -248,5 +270,8 @@ func (r *reader) settings() (s queue.Settings) {
 		*v = r.varint()
 	}
 	s.DeadLetterExchange, s.DeadLetterRoutingKey = r.string(), r.string()
+	if flags&settingRetry != 0 {
+		s.Retry = r.retryDelay()
+	}
 	return s
 }

@@ -27,6 +27,7 @@ type Machine struct {
 	name, vhost string
 
 	queue    queue.Queue
+	delays   queue.Delays
 	outbox   *dlx.Outbox
 	streams  map[uint32]*stream
 	sources  map[Source]*source
@@ -111,6 +112,10 @@ func (m *Machine) Counters() Counters { return m.counters }
 
 // Queue is the live messages, for reading.
 func (m *Machine) Queue() *queue.Queue { return &m.queue }
+
+// Delays are the live messages that wait out a retry delay, for reading: of those whose
+// instant is past at the machine time none is left.
+func (m *Machine) Delays() *queue.Delays { return &m.delays }
 
 // Outbox is the dead messages on their way out, for reading.
 func (m *Machine) Outbox() *dlx.Outbox { return m.outbox }

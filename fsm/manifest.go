@@ -17,6 +17,7 @@ const (
 	manifestClosed = 1 << iota
 	manifestSettings
 	manifestConsumed
+	manifestDelays
 )
 
 // encode writes the manifest. The format is described in docs/formats/manifest.md.
@@ -31,6 +32,9 @@ func (c *capture) encode() []byte {
 	}
 	if m.consumed {
 		flags |= manifestConsumed
+	}
+	if len(c.delays) > 0 {
+		flags |= manifestDelays
 	}
 	b := append(make([]byte, 0, 1024+c.live.Len()/16+24*c.out.Len()), manifestVersion, flags)
 	b = appendUint(b, m.index)
@@ -56,7 +60,7 @@ func (c *capture) encode() []byte {
 	for i := range c.sources {
 		b = appendSourceRecord(b, &c.sources[i])
 	}
-	return b
+	return appendDelays(b, c.delays)
 }
 
 // list names every counter in the order of the manifest.
@@ -71,6 +75,20 @@ func (c *Counters) list() []*uint64 {
 		}
 	}
 	return l
+}
+
+func appendDelays(b []byte, delays []queue.Delay) []byte {
+	if len(delays) == 0 {
+		return b
+	}
+	b = appendUint(b, uint64(len(delays)))
+	var p queue.Delay
+	for _, d := range delays {
+		b = appendUint(b, uint64(d.ID-p.ID))
+		b = appendInt(b, d.Until-p.Until)
+		p = d
+	}
+	return b
 }
 
 func appendStreamRecord(b []byte, s *streamRecord) []byte {
@@ -162,7 +180,7 @@ func restore(manifest []byte, messagesMax uint64) (*Machine, error) {
 		return nil, fmt.Errorf("%w %d", ErrVersion, v)
 	}
 	m := New()
-	flags := r.enum(manifestClosed|manifestSettings|manifestConsumed, "manifest flags")
+	flags := r.enum(manifestClosed|manifestSettings|manifestConsumed|manifestDelays, "manifest flags")
 	m.closed, m.settingsSet = flags&manifestClosed != 0, flags&manifestSettings != 0
 	m.consumed = flags&manifestConsumed != 0
 	m.index = r.uvarint()
@@ -185,6 +203,9 @@ func restore(manifest []byte, messagesMax uint64) (*Machine, error) {
 	r.outbox(m)
 	r.streamRecords(m)
 	r.sourceRecords(m)
+	if flags&manifestDelays != 0 {
+		r.delays(m)
+	}
 	if err := r.end(); err != nil {
 		return nil, err
 	}
@@ -192,6 +213,19 @@ func restore(manifest []byte, messagesMax uint64) (*Machine, error) {
 		return nil, fmt.Errorf("%w: closed with %d live messages", ErrMalformed, m.queue.Len())
 	}
 	return m, nil
+}
+
+func (r *reader) delays(m *Machine) {
+	var d queue.Delay
+	for range r.count(2) {
+		d.ID += queue.MessageID(r.uvarint())
+		d.Until += r.varint()
+		if x, ok := m.queue.Get(d.ID); !ok || x.Attempt == 0 || d.Until <= m.time || m.delays.Until(d.ID) != 0 {
+			r.fail(ErrMalformed, "delay")
+			return
+		}
+		m.delays.Set(d.ID, d.Until)
+	}
 }
 
 func (r *reader) outbox(m *Machine) {

@@ -143,8 +143,18 @@ func (d *duel) settings() Command {
 	return SetSettings{Revision: uint64(d.n(0, 8, "settings")), Name: "q", VHost: "v", Settings: queue.Settings{
 		MessageTTLMillis: int64(d.n(-1, 30, "ttl")), MaxLength: -1, MaxLengthBytes: -1, DeliveryLimit: int64(d.n(-1, 2, "limit")),
 		MaxPriority: uint8(d.n(0, 4, "levels")), DefaultPriority: uint8(d.n(0, 2, "default")),
-		DeadLetter: d.n(0, 2, "dead-letter") > 0, DeadLetterExchange: "dlx", OutboxMax: -1,
+		DeadLetter: d.n(0, 2, "dead-letter") > 0, DeadLetterExchange: "dlx", OutboxMax: -1, Retry: d.retry(),
 	}}
+}
+
+func (d *duel) retry() (r queue.RetryDelay) {
+	if d.n(0, 1, "retry") == 0 {
+		return r
+	}
+	r = queue.RetryDelay{On: queue.RetryOn(d.n(1, 3, "retry on")), MinMillis: int64(d.n(0, 20, "retry min")), JitterPercent: uint8(50 * d.n(0, 1, "jitter"))}
+	r.MaxMillis = r.MinMillis * int64(d.n(1, 4, "retry max"))
+	r.Factor = uint32(1500 * d.n(0, 1, "factor"))
+	return r
 }
 
 func (d *duel) target() uint64 { return uint64(d.n(20, 23, "target")) }
@@ -306,9 +316,16 @@ func (d *duel) compare(res *Result) {
 	d.compareReading()
 }
 
-// compareReading compares lanes, due order, pins and what is reclaimable.
+// compareReading compares delays, lanes, due order, pins and what is reclaimable.
 func (d *duel) compareReading() {
 	t, q := d.t, d.m.Queue()
+	delays := map[queue.MessageID]int64{}
+	for _, x := range d.m.Delays().All() {
+		delays[x.ID] = x.Until
+	}
+	if !maps.Equal(delays, d.o.delays) {
+		t.Fatalf("delays %v, want %v", delays, d.o.delays)
+	}
 	var due []queue.MessageID
 	q.Due(d.now, func(m queue.Message) bool { due = append(due, m.ID); return true })
 	if want := d.o.dueOrder(d.now); !slices.Equal(due, want) {

@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"github.com/warrenmq/warren/dlx"
@@ -19,6 +20,7 @@ type model struct {
 	set        bool
 	tail       queue.MessageID
 	live       []queue.Message
+	delays     map[queue.MessageID]int64
 	out        []dlx.Item
 	lastItem   OutboxID
 	next       map[uint64]uint64 // next sequence of each target
@@ -46,6 +48,7 @@ type modelSource struct {
 func newModel() *model {
 	return &model{
 		settings: New().settings, next: map[uint64]uint64{}, gone: map[uint64]bool{},
+		delays:  map[queue.MessageID]int64{},
 		streams: map[uint32]*modelStream{}, sources: map[Source]*modelSource{},
 	}
 }
@@ -55,6 +58,7 @@ func (o *model) entry(e *Entry, refs []queue.Ref) {
 	o.removed, o.returned, o.outcomes = nil, nil, nil
 	o.time = max(o.time, e.TimeMillis)
 	o.mark = max(o.mark, e.Mark)
+	maps.DeleteFunc(o.delays, func(_ queue.MessageID, at int64) bool { return at <= o.time })
 	o.catalogRev = e.CatalogRev
 	tail := o.tail
 	ref := func() (r queue.Ref) { r, refs = refs[0], refs[1:]; return r }
@@ -145,6 +149,7 @@ func (o *model) remove(id queue.MessageID) queue.Message {
 	m := *o.get(id)
 	o.live = slices.DeleteFunc(o.live, func(x queue.Message) bool { return x.ID == id })
 	o.removed = append(o.removed, id)
+	delete(o.delays, id)
 	return m
 }
 
@@ -277,6 +282,10 @@ func (o *model) settle(kind SettleKind, runs []Run) {
 				}
 			}
 			m.Attempt++
+			delete(o.delays, m.ID)
+			if d := o.settings.Retry.For(kind == RequeueFailed, m.ID, m.Attempt, m.Failed); d > 0 {
+				o.delays[m.ID] = o.time + d
+			}
 			o.returned = append(o.returned, m.ID)
 		}
 	}

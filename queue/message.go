@@ -70,4 +70,6 @@ type Settings struct {
 	// client publishes only.
 	OutboxMax      int64
 	OutboxMaxBytes int64
+
+	Retry RetryDelay
 }

@@ -91,6 +91,9 @@ func scenarios() [][]*queueSpec {
 			{name: "noack", publishers: 2, consumers: 2, pace: 8 * ms, work: 10 * ms, noAck: true},
 			{name: "alone", publishers: 1, consumers: 3, pace: 10 * ms, work: 10 * ms, requeue: 20, exclusive: true},
 		},
+		{ // returned messages that wait
+			{name: "later", args: table("x-delayed-retry-type", "all", "x-delayed-retry-min", int32(40), "x-delayed-retry-max", int32(200), "x-delayed-retry-multiplier", int32(2), "x-delivery-limit", int32(3), "x-dead-letter-exchange", "dlx"), publishers: 2, consumers: 2, pace: 10 * ms, work: 10 * ms, requeue: 50},
+		},
 		{ // priorities
 			{name: "prio", args: table("x-max-priority", int32(5)), publishers: 2, consumers: 1, pace: 8 * ms, work: 20 * ms, requeue: 20, prio: true},
 		},

@@ -99,6 +99,7 @@ func (l *Leader) opened() {
 	l.parked.look = true // a route may have come while nobody led
 	l.forgets.wanted = true
 	l.limits.reload(l)
+	l.loadDelays()
 	l.replica.View(func(m *fsm.Machine) {
 		l.maybeDelivered = m.Mark()
 		l.closing.closed = m.Closed()

@@ -48,16 +48,18 @@ func (l *Leader) serveQueries() {
 }
 
 func (l *Leader) status() *wire.Status {
-	n, bytes := l.readyNow()
+	n, delayed := l.readyCount()
+	_, bytes := l.readyNow()
 	s := &wire.Status{
-		Queue: l.cfg.Queue, Ready: uint64(max(0, n)), ReadyBytes: uint64(max(0, bytes)),
+		Queue: l.cfg.Queue, Ready: uint64(n), Delayed: uint64(delayed), ReadyBytes: uint64(max(0, bytes)),
 		Consumers: uint64(l.consumers.len()),
 	}
 	s.Unacked = uint64(len(l.held) - l.named)
 	l.replica.View(func(m *fsm.Machine) {
 		o := m.Outbox()
 		s.Outbox = uint64(o.Len())
-		s.Transferred = m.Counters().Transferred
+		c := m.Counters()
+		s.Transferred, s.Dropped = c.Transferred, c.DroppedTotal()
 		s.Parked = uint64(o.Parked(fsm.ParkUnrouted) + o.Parked(fsm.ParkCycle))
 	})
 	return s

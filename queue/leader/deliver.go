@@ -68,7 +68,7 @@ func (v *readyView) peekLane(l *Leader, q *queue.Queue, p uint8) (queue.Message,
 	if h := v.back[p]; h != nil {
 		for h.Len() > 0 {
 			id := (*h)[0]
-			if m, ok := q.Get(id); ok && l.reachable(id) {
+			if m, ok := q.Get(id); ok && l.reachable(id) && l.delays.Until(id) == 0 {
 				return m, true
 			}
 			heap.Pop(h)
@@ -79,7 +79,7 @@ func (v *readyView) peekLane(l *Leader, q *queue.Queue, p uint8) (queue.Message,
 		if !ok || m.ID > l.seen.tail {
 			return m, false
 		}
-		if l.reachable(m.ID) {
+		if l.reachable(m.ID) && l.delays.Until(m.ID) == 0 {
 			return m, true
 		}
 		v.cursor[p] = m.ID
@@ -308,8 +308,8 @@ func (l *Leader) serveGet(g *wire.Get, m queue.Message, item wire.Item) {
 	if g.NoAck {
 		l.ackAtOnce(m)
 	}
-	n, _ := l.readyNow()
-	l.out.send(from, &wire.Got{Queue: l.cfg.Queue, Req: g.Req, Session: l.cfg.Session, Resync: l.resyncNo(g.Origin.Node), Found: true, Item: item, Remaining: uint32(max(0, n))})
+	n, _ := l.readyCount()
+	l.out.send(from, &wire.Got{Queue: l.cfg.Queue, Req: g.Req, Session: l.cfg.Session, Resync: l.resyncNo(g.Origin.Node), Found: true, Item: item, Remaining: uint32(n)})
 }
 
 // answerEmptyGets tells waiting gets that nothing is ready. blocked means that

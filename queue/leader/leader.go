@@ -136,6 +136,7 @@ type Leader struct {
 	supply    supply // the transfers that wait for an entry
 	consumers consumers
 	ready     readyView
+	delays    queue.Delays // messages that wait out a retry delay
 	held      map[queue.MessageID]hold
 	named     int // how many of held are named
 	gets      []*wire.Get
@@ -352,6 +353,7 @@ func (l *Leader) step() {
 	l.wakeAt = time.Time{}
 	l.checkRollCall()
 	if l.phase == phaseActive {
+		l.endDelays()
 		l.enforceLimits()
 		l.deliver()
 		l.expireDue()

@@ -283,7 +283,7 @@ func (l *Leader) onReturned(ranges []queue.IDRange) {
 				}
 				l.forget(id)
 				if ok {
-					l.ready.putBack(m)
+					l.returned(f, m)
 					l.mayExpire(m)
 				}
 			})

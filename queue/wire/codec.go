@@ -352,13 +352,13 @@ func (m *Query) read(d *reader) {
 }
 
 func (m *Status) append(b []byte) []byte {
-	return putU(b, m.Queue, m.Req, m.Ready, m.Unacked, m.Consumers, m.Outbox, m.Parked, m.ReadyBytes, m.Dropped, m.Transferred)
+	return putU(b, m.Queue, m.Req, m.Ready, m.Unacked, m.Consumers, m.Outbox, m.Parked, m.ReadyBytes, m.Dropped, m.Transferred, m.Delayed)
 }
 
 func (m *Status) read(d *reader) {
 	m.Queue, m.Req, m.Ready, m.Unacked, m.Consumers = d.u64(), d.u64(), d.u64(), d.u64(), d.u64()
 	m.Outbox, m.Parked, m.ReadyBytes, m.Dropped = d.u64(), d.u64(), d.u64(), d.u64()
-	m.Transferred = d.u64()
+	m.Transferred, m.Delayed = d.u64(), d.u64()
 }
 
 func (m *Deliver) append(b []byte) []byte {

@@ -114,6 +114,7 @@ type Status struct {
 	Ready, Unacked, Consumers           uint64
 	Outbox, Parked, ReadyBytes, Dropped uint64
 	Transferred                         uint64 // dead letters ever taken from other queues
+	Delayed                             uint64 // returned messages that wait out their retry delay
 }
 
 // Item is one delivery.
