@@ -58,9 +58,11 @@ type QueueOK struct {
 // Publish is one message to route.
 type Publish struct {
 	Exchange, Key string
-	Immediate     bool
-	Properties    amqp.RawProperties // shared until Publish returns, never kept
-	Body          []byte             // shared until Publish returns, never kept
+	// Mandatory: the publisher wants to know when nobody gets it. Publish asks for
+	// more certainty where that has a price.
+	Mandatory, Immediate bool
+	Properties           amqp.RawProperties // shared until Publish returns, never kept
+	Body                 []byte             // shared until Publish returns, never kept
 	// Tag comes back in Sink.Confirm once every queue has answered; 0 asks for
 	// no confirm.
 	Tag uint64

@@ -23,6 +23,8 @@ type Config struct {
 	// Send passes an encoded message to another node: in order, at most once,
 	// never blocking. An error means that it was not taken.
 	Send func(node string, payload []byte) error
+	// Replies carries direct replies; nil reaches no other node.
+	Replies ReplyLink
 	// Groups hosts the Raft groups of replicated queues.
 	Groups Groups
 	// Alive tells whether a node is not confirmed dead.
@@ -51,6 +53,8 @@ type Broker struct {
 	self   atomic.Pointer[fsm.Origin]
 	clock  nodeClock
 	queues *queues
+	// replies are the consumers of amq.rabbitmq.reply-to on this node.
+	replies replies
 
 	numbers atomic.Uint64 // consumers, requests and connections
 	started time.Time
@@ -96,6 +100,7 @@ func New(cfg Config, cat Catalog) *Broker {
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	b.hub = &hub{origin: b.origin, send: b.send, locate: b.locate, trouble: b.troubled, watch: b.watch}
 	b.queues = newQueues(b)
+	b.replies.boxes = map[uint64]*replyBox{}
 	return b
 }
 

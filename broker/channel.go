@@ -31,6 +31,7 @@ type Channel struct {
 	dirty     []*stream            // streams with something to flush
 	used      map[*stream]struct{} // streams that delivered to this channel
 	consumers map[string]*Consumer
+	replies   *replyBox // the consumer of direct replies, nil if there is none
 }
 
 // OpenChannel begins a channel whose events go to s.
@@ -64,6 +65,7 @@ type Consumer struct {
 	spec   Consume
 	stream *stream
 	no     wire.ConsumerNo
+	reply  *replyBox // of a consumer of direct replies, which has no stream
 
 	// Guarded by stream.mu.
 	attached, cancelling bool
@@ -102,6 +104,9 @@ func (d *Delivery) Place() (queueID uint64, id queue.MessageID, attempt uint32) 
 
 // Consume starts a consumer. Deliveries may reach the Sink before it returns.
 func (ch *Channel) Consume(ctx context.Context, spec Consume) (*Consumer, error) {
+	if spec.Queue == ReplyQueue {
+		return ch.consumeReplies(spec)
+	}
 	b := ch.conn.b
 	q, err := ch.conn.queue(ctx, spec.Queue, auth.Read)
 	if err != nil {
@@ -145,6 +150,10 @@ func (ch *Channel) Consume(ctx context.Context, spec Consume) (*Consumer, error)
 // delivered stays unacked.
 func (c *Consumer) Cancel(ctx context.Context) error {
 	delete(c.ch.consumers, c.spec.Tag)
+	if c.reply != nil {
+		c.reply.close()
+		return nil
+	}
 	s := c.stream
 	s.mu.Lock()
 	_, running := s.consumers[c.no]
@@ -174,6 +183,10 @@ func isTimeout(err error) bool {
 // Written tells that deliveries were written to the client; the leader gets
 // room for as many more once it is worth a message.
 func (c *Consumer) Written(messages, bytes int) {
+	if c.reply != nil {
+		c.reply.written(messages, bytes)
+		return
+	}
 	s := c.stream
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -201,6 +214,9 @@ func (s *stream) tell(m wire.Message) {
 
 // Get fetches one message; d is nil if nothing is ready.
 func (ch *Channel) Get(ctx context.Context, name string, noAck bool) (d *Delivery, remaining uint32, err error) {
+	if isReplyName(name) {
+		return nil, 0, Errorf(NotImplemented, "basic.get is not supported by queue '%s'", ReplyQueue)
+	}
 	b := ch.conn.b
 	q, err := ch.conn.queue(ctx, name, auth.Read)
 	if err != nil {
@@ -267,6 +283,10 @@ func (ch *Channel) Close(ctx context.Context) {
 
 // detach ends the consumer without waiting.
 func (c *Consumer) detach() {
+	if c.reply != nil {
+		c.reply.close()
+		return
+	}
 	s := c.stream
 	s.mu.Lock()
 	defer s.mu.Unlock()

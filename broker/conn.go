@@ -370,6 +370,9 @@ func (c *Conn) bindable(ctx context.Context, bd Binding) (source *catalog.Exchan
 	if bd.Source == "" || bd.ToExchange && bd.Destination == "" {
 		return nil, errDefaultExchange()
 	}
+	if !bd.ToExchange && isReplyName(bd.Destination) {
+		return nil, Errorf(AccessRefused, "queue '%s' in vhost '%s' cannot be bound", bd.Destination, c.vhost)
+	}
 	view := c.b.cat.View()
 	dest := queueResource(bd.Destination)
 	if bd.ToExchange {

@@ -90,6 +90,9 @@ func (ch *Channel) Publish(ctx context.Context, p *Publish) (routed bool, err er
 	if err != nil {
 		return false, err
 	}
+	if p.Exchange == "" && ch.toRequesters(ctx, p, m) {
+		return true, nil
+	}
 	if len(ch.targets) == 0 {
 		// The catalog copy may be behind: an absence is concluded from a fresh
 		// one, at most once for each revision.
@@ -145,6 +148,10 @@ func (ch *Channel) message(p *Publish) (*fsm.Message, fsm.Publish, error) {
 	op := fsm.Publish{TTLMillis: -1, BodyBytes: uint32(len(p.Body))}
 	if err := p.Properties.Validate(); err != nil {
 		return nil, op, Errorf(PreconditionFailed, "invalid message: %v", err)
+	}
+	var err error
+	if m.Properties, err = ch.withReplyTo(p.Properties); err != nil {
+		return nil, op, err
 	}
 	if text, ok := p.Properties.Expiration(); ok {
 		ttl, err := parseExpiration(text)

@@ -25,6 +25,9 @@ const (
 // counts. It answers once the queue's leader has committed its first entry.
 func (c *Conn) DeclareQueue(ctx context.Context, d QueueDeclare) (QueueOK, error) {
 	d.Name = stripLines(d.Name)
+	if isReplyName(d.Name) {
+		return c.declareReplies(ctx, d.Name)
+	}
 	if d.Passive {
 		return c.passive(ctx, d.Name)
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/warrenmq/warren/broker"
 	gateway "github.com/warrenmq/warren/gateway/amqp"
+	"github.com/warrenmq/warren/transport"
 )
 
 // amqpBroker is the broker as the AMQP gateway sees it.
@@ -42,3 +43,14 @@ type amqpSink struct{ gateway.Sink }
 
 func (s amqpSink) Deliver(d *broker.Delivery)   { s.Sink.Deliver(d.Consumer, d) }
 func (s amqpSink) Cancelled(c *broker.Consumer) { s.Sink.Cancelled(c) }
+
+// replyLink is the mesh as direct replies use it.
+type replyLink struct{ mesh *transport.Mesh }
+
+func (l replyLink) Send(node string, payload []byte) error {
+	return l.mesh.Send(transport.NodeID(node), broker.ReplyKind, payload)
+}
+
+func (l replyLink) Ask(ctx context.Context, node string, payload []byte) ([]byte, error) {
+	return l.mesh.Call(ctx, transport.NodeID(node), broker.MethodReply, payload)
+}

@@ -372,6 +372,7 @@ func (n *running) startBroker(ctx context.Context) error {
 		Send: func(node string, payload []byte) error {
 			return n.mesh.Send(transport.NodeID(node), broker.MessageKind, payload)
 		},
+		Replies:  replyLink{n.mesh},
 		Groups:   raftGroups{host: n.host},
 		Alive:    func(node string) bool { return n.detector.State(transport.NodeID(node)) != detector.Dead },
 		Replicas: replicasDefault, QueueTimeout: queueTimeout, Logger: n.log,
@@ -381,6 +382,12 @@ func (n *running) startBroker(ctx context.Context) error {
 		return nil
 	})
 	n.mesh.Handle(broker.MessageKind, func(from transport.NodeID, payload []byte) { n.broker.Receive(string(from), payload) })
+	n.mesh.Handle(broker.ReplyKind, func(from transport.NodeID, payload []byte) {
+		_, _ = n.broker.ReceiveReply(string(from), payload) // it has logged the error; nobody waits
+	})
+	n.mesh.HandleCall(broker.MethodReply, func(_ context.Context, from transport.NodeID, payload []byte) ([]byte, error) {
+		return n.broker.ReceiveReply(string(from), payload)
+	})
 	self, err := n.register(ctx, cat)
 	if err != nil {
 		return err

@@ -175,7 +175,7 @@ func (ch *channel) published(props wire.RawProperties, body []byte) error {
 	m := &p.method
 	tag := ch.number()
 	p.msg = broker.Publish{
-		Exchange: m.Exchange, Key: m.RoutingKey, Immediate: m.Immediate,
+		Exchange: m.Exchange, Key: m.RoutingKey, Mandatory: m.Mandatory, Immediate: m.Immediate,
 		Properties: props, Body: body, Tag: tag,
 	}
 	if m.Immediate {
