@@ -25,7 +25,7 @@ func (r *rig) connect(tb testing.TB) *rawClient {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { _ = nc.Close() })
-	if err := nc.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+	if err := nc.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 		tb.Fatal(err)
 	}
 	c := &rawClient{tb: tb, nc: nc, fr: wire.NewFrameReader(nc)}
