@@ -3,6 +3,7 @@ package group
 import (
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"sync"
 	"testing"
@@ -400,6 +401,58 @@ func TestSnapshotAndLaggingFollower(t *testing.T) {
 		// And the follower recovers from the snapshot that it was sent.
 		c.kill("n2")
 		c.boot("n2").start(t, Spec{ID: queueA, Members: c.ids, Preferred: "n0", Bootstrap: true})
+		c.agree(queueA, want)
+	})
+}
+
+// An instance may end between the publication of a snapshot that it was sent and its
+// restoring; the machine must not go on above what it never saw.
+func TestRecycleBeforeASnapshotIsRestored(t *testing.T) {
+	tune := func(h *HostConfig) { h.TrailingBytes = 1; h.SnapshotBytes = 1 << 40 }
+	bubble(t, 3, tune, func(t *testing.T, c *memCluster) {
+		c.found(Spec{ID: queueA, Preferred: "n0"})
+		g := c.waitLeader(queueA, time.Second)
+		c.net.isolate("n2", true)
+		var want []string
+		for i := range 20 {
+			want = append(want, fmt.Sprint(i))
+			if _, err := propose(g, want[i]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := g.Snapshot(); err != nil {
+			t.Fatal(err)
+		}
+		list, err := g.log.Snapshots().List()
+		if err != nil || len(list) != 1 {
+			t.Fatalf("snapshots %v, %v", list, err)
+		}
+		meta, r, err := g.log.Snapshots().Open(list[0].ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lagging, _ := c.nodes["n2"].host.Group(queueA)
+		sink, err := lagging.log.Snapshots().Create(meta.Version, meta.Index, meta.Term, meta.Configuration, meta.ConfigurationIndex, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.Copy(sink, r); err != nil {
+			t.Fatal(err)
+		}
+		if err := sink.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := lagging.recycle("the test says so"); err != nil {
+			t.Fatal(err)
+		}
+		// Another leader finds the replica's log as long as the snapshot says.
+		c.kill("n0")
+		c.net.isolate("n2", false)
+		g = c.waitLeader(queueA, 10*time.Second)
+		want = append(want, "last")
+		if _, err := propose(g, "last"); err != nil {
+			t.Fatal(err)
+		}
 		c.agree(queueA, want)
 	})
 }

@@ -383,7 +383,23 @@ func (g *Group) recycle(why string) error {
 	}
 	g.host.counters.recycled.Add(1)
 	g.apply.seen = 0 // raft's goroutines have ended
-	return g.open(true)
+	keep, err := g.machineIsCurrent()
+	if err != nil {
+		return fmt.Errorf("recycle group %d: %w", g.spec.ID, err)
+	}
+	return g.open(keep)
+}
+
+// machineIsCurrent tells whether the machine has everything that the newest snapshot
+// stands for. An instance that ends between the publication of a snapshot from the leader
+// and its restoring leaves the machine behind, and the next one would begin to apply
+// above the snapshot. Raft's goroutines have ended.
+func (g *Group) machineIsCurrent() (bool, error) {
+	list, err := g.log.Snapshots().List()
+	if err != nil {
+		return false, fmt.Errorf("list snapshots: %w", err)
+	}
+	return len(list) == 0 || g.apply.index >= list[0].Index, nil
 }
 
 // staleTail is a log that notices when an installed snapshot replaced its last entry by
