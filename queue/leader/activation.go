@@ -13,7 +13,7 @@ import (
 func (l *Leader) begin() {
 	l.limits.condemned = map[queue.MessageID]uint32{}
 	l.replica.View(func(m *fsm.Machine) { l.epoch.start(m.Time(), l.cfg.Now()) })
-	e := &fsm.Entry{}
+	e := &fsm.Entry{CatalogRev: l.cfg.CatalogRevision()}
 	l.addSettings(e)
 	l.submit(e, proposal{}, 0)
 }

@@ -92,14 +92,16 @@ func (l *Leader) sourcesTold() bool {
 	return all
 }
 
-// onTargetClosed records, in this queue's log, that a target is gone.
+// onTargetClosed records, in this queue's log, that a target is gone. A target that is not
+// known here is recorded like any other: only what is committed may be answered, because
+// this leader may be deposed, and a later one may have routed to the target.
 func (l *Leader) onTargetClosed(from string, m *wire.TargetClosed) {
 	if l.phase == phaseOpen {
 		return
 	}
-	var known, gone bool
-	l.replica.View(func(f *fsm.Machine) { known, gone = f.Outbox().Known(m.Target) })
-	if known && !gone {
+	var gone bool
+	l.replica.View(func(f *fsm.Machine) { _, gone = f.Outbox().Known(m.Target) })
+	if !gone {
 		l.forgets.wanted = true
 		l.pending.add(fsm.TargetGone{Target: m.Target, Watermark: m.Watermark}, false)
 		return // told again, and answered then

@@ -99,9 +99,12 @@ func (l *Leader) purgeWaits(p *peer, i int) bool {
 }
 
 func (l *Leader) proposeOne() {
-	e := fsm.Entry{Commands: l.pending.commands, Mark: l.pending.mark}
+	// What was decided on an older copy of the catalog is looked up again behind the
+	// revision that the entry carries: the machine compares that one with its clean-ups.
+	e := fsm.Entry{Commands: l.pending.commands, Mark: l.pending.mark, CatalogRev: l.cfg.CatalogRevision()}
 	p := proposal{mark: l.pending.mark, applied: l.pending.applied}
 	l.pending = batch{}
+	l.dropStaleRoutes(&e)
 	room := entryBytesMax
 	for _, node := range l.peerOrder() {
 		room = l.takeStream(&e, &p, l.peers[node], room)
@@ -111,6 +114,21 @@ func (l *Leader) proposeOne() {
 		e.MarkSelf = true
 	}
 	l.submit(&e, p, entryBytesMax-room)
+}
+
+// dropStaleRoutes takes the routes to queues that have left the catalog out: the outbox
+// may have forgotten that such a target is gone. The mover decides on the items again.
+func (l *Leader) dropStaleRoutes(e *fsm.Entry) {
+	for i, c := range e.Commands {
+		r, ok := c.(fsm.Route)
+		if !ok {
+			continue
+		}
+		r.Items = slices.DeleteFunc(r.Items, func(d fsm.Routed) bool {
+			return slices.ContainsFunc(d.Targets, func(t uint64) bool { return !l.cfg.SourceExists(t) })
+		})
+		e.Commands[i] = r
+	}
 }
 
 // peerOrder rotates who is served first, so that one node's load cannot starve
@@ -166,7 +184,6 @@ func (l *Leader) submit(e *fsm.Entry, p proposal, size int) {
 	p.ordinal = l.ordinal
 	e.Session, e.Ordinal = l.cfg.Session, l.ordinal
 	e.TimeMillis = l.now()
-	e.CatalogRev = l.cfg.CatalogRevision()
 	data := fsm.EncodeEntry(make([]byte, 0, size+entrySlack), e)
 	p.bytes = len(data)
 	l.inFlight = append(l.inFlight, p)

@@ -72,6 +72,12 @@ func (l *Leader) sourceWatermark(s fsm.Source) (seq uint64) {
 	return seq
 }
 
+// knows tells whether the log has taken anything from the source.
+func (l *Leader) knows(s fsm.Source) (known bool) {
+	l.replica.View(func(m *fsm.Machine) { _, known = m.SourceWatermark(s) })
+	return known
+}
+
 // supply names the sources whose transfers wait for an entry, in the order of their
 // coming, and counts the bytes.
 type supply struct {
@@ -87,6 +93,13 @@ func (l *Leader) takeSupply(e *fsm.Entry, p *proposal, room int) int {
 		t := l.transfers[s]
 		if t == nil {
 			continue // forgotten
+		}
+		if !l.knows(s) && !l.cfg.SourceExists(s.Queue) {
+			// It ended since its letters came in. What it sent was taken before, and perhaps
+			// forgotten since.
+			l.supply.bytes -= t.bytes
+			delete(l.transfers, s)
+			continue
 		}
 		if room = l.takeTransfers(e, p, s, t, room); len(t.pending) > 0 {
 			rest = append(rest, s)
