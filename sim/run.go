@@ -286,7 +286,7 @@ func (w *World) countsDiffer() string {
 		if o == nil {
 			return fmt.Sprintf("queue %s has no log", i.Name)
 		}
-		if int(i.Ready+i.Unacked) != o.m.Queue().Len() || int(i.Outbox) != o.m.Outbox().Len() {
+		if int(i.Ready+i.Delayed+i.Unacked) != o.m.Queue().Len() || int(i.Outbox) != o.m.Outbox().Len() {
 			return fmt.Sprintf("queue %s: %d ready, %d unacked, %d in the outbox; the log has %d and %d",
 				i.Name, i.Ready, i.Unacked, i.Outbox, o.m.Queue().Len(), o.m.Outbox().Len())
 		}

@@ -54,6 +54,6 @@ func (l *Leader) endDelays() {
 // told. Limits count these too.
 func (l *Leader) readyCount() (n, delayed int64) {
 	n, _ = l.readyNow()
-	l.replica.View(func(f *fsm.Machine) { delayed = int64(f.Delays().Len()) })
+	delayed = int64(l.delays.Len())
 	return max(0, n-delayed), delayed
 }

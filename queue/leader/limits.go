@@ -245,6 +245,7 @@ func sortIDs(ids []queue.MessageID) { slices.Sort(ids) }
 // onRemoved forgets messages that left the machine.
 func (l *Leader) onRemoved(ranges []queue.IDRange) {
 	for _, r := range ranges {
+		l.delays.RemoveRange(r)
 		if uint64(r.Last-r.First) > uint64(len(l.held)+len(l.limits.condemned)) {
 			for id := range l.held {
 				if id >= r.First && id <= r.Last {
