@@ -1,6 +1,7 @@
 package process
 
 import (
+	"maps"
 	"testing"
 	"time"
 
@@ -17,9 +18,7 @@ const (
 
 func retryArgs(kind string, more amqp.Table) amqp.Table {
 	args := amqp.Table{"x-delayed-retry-type": kind, "x-delayed-retry-min": retryMin.Milliseconds()}
-	for name, v := range more {
-		args[name] = v
-	}
+	maps.Copy(args, more)
 	return args
 }
 
