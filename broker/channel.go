@@ -25,6 +25,7 @@ type Channel struct {
 	targets  []*catalog.Queue
 	headers  amqp.Table
 	scratch  fsm.Message
+	routed   catalog.Message
 	wroteTo  string // exchange whose permission was checked last,
 	wroteRev uint64 // at this catalog revision
 
@@ -37,6 +38,7 @@ type Channel struct {
 // OpenChannel begins a channel whose events go to s.
 func (c *Conn) OpenChannel(s Sink) *Channel {
 	ch := &Channel{conn: c, sink: s, used: map[*stream]struct{}{}, consumers: map[string]*Consumer{}}
+	ch.routed.Leads = c.b.leadsHere
 	c.mu.Lock()
 	c.channels[ch] = struct{}{}
 	c.mu.Unlock()

@@ -231,18 +231,21 @@ func (c *Conn) queue(ctx context.Context, name string, a auth.Action) (*catalog.
 // DeclareExchange declares an exchange, or checks that it is there.
 func (c *Conn) DeclareExchange(ctx context.Context, d ExchangeDeclare) error {
 	d.Name = stripLines(d.Name)
+	if d.Name == "" {
+		return errDefaultExchange()
+	}
 	if d.Passive {
 		_, err := c.exchange(ctx, d.Name)
 		return err
 	}
 	view := c.b.cat.View()
-	if d.Name == "" {
-		return errDefaultExchange()
-	}
 	if err := c.allowed(view, auth.Configure, exchangeResource(d.Name)); err != nil {
 		return err
 	}
 	typ, err := exchange.ParseType(d.Type)
+	if err == nil {
+		err = exchange.Validate(typ, d.Arguments)
+	}
 	if err != nil {
 		return asError(err)
 	}
@@ -323,6 +326,7 @@ func (c *Conn) sameExchange(d ExchangeDeclare, typ exchange.Type, x *catalog.Exc
 
 // DeleteExchange deletes an exchange; a missing one is fine.
 func (c *Conn) DeleteExchange(ctx context.Context, name string, ifUnused bool) error {
+	name = stripLines(name)
 	if name == "" {
 		return errDefaultExchange()
 	}
@@ -342,7 +346,7 @@ func (c *Conn) Bind(ctx context.Context, bd Binding) error {
 	if err != nil {
 		return err
 	}
-	if err := exchange.ValidateBinding(x.Type, bd.Key, bd.Arguments); err != nil {
+	if err := exchange.ValidateBinding(x.Type, x.Arguments, bd.Key, bd.Arguments); err != nil {
 		return asError(err)
 	}
 	_, err = c.changeSeen(ctx, &catalog.Bind{Binding: c.binding(bd)})

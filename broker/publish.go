@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"math/rand/v2"
 	"strconv"
 	"sync/atomic"
 
@@ -86,7 +87,8 @@ func (ch *Channel) Publish(ctx context.Context, p *Publish) (routed bool, err er
 	if err != nil {
 		return false, err
 	}
-	ch.targets, err = view.Route(ch.conn.vhost, p.Exchange, m.RoutingKeys, ch.headers, ch.targets[:0])
+	r := ch.routing(m)
+	ch.targets, err = view.RouteMessage(ch.conn.vhost, p.Exchange, r, ch.targets[:0])
 	if err != nil {
 		return false, err
 	}
@@ -99,12 +101,19 @@ func (ch *Channel) Publish(ctx context.Context, p *Publish) (routed bool, err er
 		if view, err = ch.conn.b.freshForRoute(ctx); err != nil {
 			return false, err
 		}
-		ch.targets, err = view.Route(ch.conn.vhost, p.Exchange, m.RoutingKeys, ch.headers, ch.targets[:0])
+		ch.targets, err = view.RouteMessage(ch.conn.vhost, p.Exchange, r, ch.targets[:0])
 		if err != nil || len(ch.targets) == 0 {
 			return false, err
 		}
 	}
 	return true, ch.enqueue(ctx, p, m, op)
+}
+
+// routing is what exchanges look at of a message. Chance enters here, before any log.
+func (ch *Channel) routing(m *fsm.Message) *catalog.Message {
+	r := &ch.routed
+	r.Keys, r.Headers, r.Properties, r.Random = m.RoutingKeys, ch.headers, m.Properties, rand.Uint64()
+	return r
 }
 
 func (ch *Channel) enqueue(ctx context.Context, p *Publish, m *fsm.Message, op fsm.Publish) error {

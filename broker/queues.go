@@ -7,9 +7,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/catalog"
 	"github.com/warrenmq/warren/dlx/mover"
+	"github.com/warrenmq/warren/exchange"
 	"github.com/warrenmq/warren/fsm"
 	"github.com/warrenmq/warren/queue"
 	"github.com/warrenmq/warren/queue/leader"
@@ -499,9 +499,13 @@ func (h *hosted) startMover(l *leader.Leader) leader.Mover {
 	})
 }
 
+// leadsHere tells whether a queue is led on this node.
+func (b *Broker) leadsHere(id uint64) bool { return b.queues.leader(id) != nil }
+
 // routeDead routes a dead letter. Nobody's permission is asked.
-func (b *Broker) routeDead(vhost, exchange string, keys []string, headers amqp.Table) (targets []mover.Target, found bool) {
-	list, err := b.cat.View().Route(vhost, exchange, keys, headers, nil)
+func (b *Broker) routeDead(vhost, name string, l *mover.Letter) (targets []mover.Target, found bool) {
+	m := catalog.Message{Message: exchange.Message{Keys: l.Keys, Headers: l.Headers, Properties: l.Properties, Random: rand.Uint64()}, Leads: b.leadsHere}
+	list, err := b.cat.View().RouteMessage(vhost, name, &m, nil)
 	for _, q := range list {
 		targets = append(targets, mover.Target{ID: q.ID, Name: q.Name})
 	}

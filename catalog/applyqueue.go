@@ -7,7 +7,7 @@ import (
 
 func (tx *txn) putExchange(x *Exchange) {
 	if x.table == nil {
-		x.table = exchange.New(x.Type)
+		x.table = exchange.New(x.Type, x.Arguments)
 	}
 	tx.exchanges.put(key(x.Vhost, x.Name), x)
 }
@@ -88,7 +88,7 @@ func (c *Bind) apply(tx *txn) (Result, *amqp.Error) {
 	case !b.ToExchange && tx.Queue(b.Vhost, b.Destination) == nil:
 		return Result{}, errNoQueue(b.Vhost, b.Destination)
 	}
-	if err := exchange.ValidateBinding(source.Type, b.Key, b.Arguments); err != nil {
+	if err := exchange.ValidateBinding(source.Type, source.Arguments, b.Key, b.Arguments); err != nil {
 		return Result{}, refusal(err)
 	}
 	if tx.Binding(b) != nil {

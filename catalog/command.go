@@ -8,7 +8,7 @@ import (
 	"github.com/warrenmq/warren/exchange"
 )
 
-const exchangeTypeMax = exchange.Headers
+const exchangeTypeMax = exchange.ModulusHash
 
 // Command is a change to the catalog: one of the types below. A command must not be
 // altered once it is proposed.

@@ -653,7 +653,7 @@ func searchRoutes(v *View, x *Exchange, headers amqp.Table, visited map[string]b
 	visited[x.Name] = true
 	matched := false
 	for b := range v.BindingsFrom(x.Vhost, x.Name) {
-		single := exchange.New(x.Type).Add(b.routing())
+		single := exchange.New(x.Type, x.Arguments).Add(b.routing())
 		if len(single.Match(nil, "a.b", headers)) == 0 {
 			continue
 		}

@@ -45,7 +45,19 @@ func (p *routePool) put(s *routeScratch) {
 // An exchange whose own bindings lead nowhere passes the message to its alternate
 // exchange; one that does not exist passes it to nobody.
 func (v *View) Route(vhost, name string, keys []string, headers amqp.Table, dst []*Queue) ([]*Queue, error) {
-	start := len(dst)
+	return v.RouteMessage(vhost, name, &Message{Message: exchange.Message{Keys: keys, Headers: headers}}, dst)
+}
+
+// Message is what routing looks at. Its Local is set by RouteMessage.
+type Message struct {
+	exchange.Message
+	// Leads tells whether a queue is led on this node; nil: none is.
+	Leads func(id uint64) bool
+}
+
+// RouteMessage is Route for exchanges that look at more than keys and headers.
+func (v *View) RouteMessage(vhost, name string, m *Message, dst []*Queue) ([]*Queue, error) {
+	start, keys := len(dst), m.Keys
 	if name == "" {
 		if v.Vhost(vhost) == nil {
 			return dst, errNoExchange(vhost, name)
@@ -64,14 +76,14 @@ func (v *View) Route(vhost, name string, keys []string, headers amqp.Table, dst 
 	s := v.scratch.Get().(*routeScratch)
 	defer v.scratch.put(s)
 	s.visited = append(s.visited, first)
-	matches := 0
+	lists := 0
 	for i := 0; i < len(s.visited); i++ {
 		x := s.visited[i]
-		s.found = s.found[:0]
-		for _, k := range keys {
-			s.found = x.table.Match(s.found, k, headers)
-			matches++
+		if x.Type == exchange.LocalRandom && m.Leads != nil {
+			m.Local = v.leadsHere(vhost, m.Leads)
 		}
+		s.found = x.table.Route(s.found[:0], &m.Message)
+		lists += len(keys)
 		if len(s.found) == 0 {
 			if ae := x.Alternate(); ae != "" {
 				s.visit(v.Exchange(vhost, ae))
@@ -87,7 +99,18 @@ func (v *View) Route(vhost, name string, keys []string, headers amqp.Table, dst 
 			}
 		}
 	}
-	return dedupe(dst, start, matches > 1), nil
+	return dedupe(dst, start, lists > 1), nil
+}
+
+// leadsHere tells of destinations whether they are queues of this node.
+func (v *View) leadsHere(vhost string, leads func(uint64) bool) func(exchange.Destination) bool {
+	return func(d exchange.Destination) bool {
+		if d.ToExchange {
+			return false
+		}
+		q := v.Queue(vhost, d.Name)
+		return q != nil && leads(q.ID)
+	}
 }
 
 func (s *routeScratch) visit(x *Exchange) {

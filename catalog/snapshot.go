@@ -234,6 +234,9 @@ func (tx *txn) restore(kind byte, f *fields, requests *requestLog) error {
 		x := new(Exchange)
 		x.fields(f)
 		if f.err == nil {
+			if err := exchange.Validate(x.Type, x.Arguments); err != nil {
+				return malformed("%v", err)
+			}
 			tx.putExchange(x)
 		}
 	case recordBinding:
@@ -244,7 +247,7 @@ func (tx *txn) restore(kind byte, f *fields, requests *requestLog) error {
 			return malformed("binding %+v without a source, or twice", *b)
 		}
 		if f.err == nil {
-			if err := exchange.ValidateBinding(source.Type, b.Key, b.Arguments); err != nil {
+			if err := exchange.ValidateBinding(source.Type, source.Arguments, b.Key, b.Arguments); err != nil {
 				return malformed("%v", err)
 			}
 			tx.bySource.put(b.sourceKey(), b)

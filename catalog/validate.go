@@ -7,6 +7,7 @@ import (
 
 	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/auth"
+	"github.com/warrenmq/warren/exchange"
 )
 
 // Bounds of what can be proposed.
@@ -152,8 +153,11 @@ func (c *DeletePermission) validate() error {
 
 func (c *DeclareExchange) validate() error {
 	x := &c.Exchange
-	if !x.Type.Valid() {
+	if !x.Type.Valid() || x.Type > exchangeTypeMax {
 		return refused("unknown exchange type %d", x.Type)
+	}
+	if err := exchange.Validate(x.Type, x.Arguments); err != nil {
+		return err
 	}
 	return firstError(checkName("vhost name", x.Vhost), checkSome("exchange name", x.Name), checkArguments(x.Arguments))
 }

@@ -9,5 +9,6 @@
 //
 // Destinations are names. What they stand for, bindings between exchanges,
 // alternate exchanges and the default exchange are the catalog's business.
-// The package has no clock, no randomness and no I/O.
+// The package has no clock, no randomness of its own and no I/O: what is left to
+// chance comes with the message.
 package exchange

@@ -41,6 +41,26 @@ type Table struct {
 	m   matcher
 }
 
+// Message is what routing looks at.
+type Message struct {
+	Keys    []string // the routing key first, then those of CC and BCC
+	Headers amqp.Table
+	// Properties are asked by an x-consistent-hash exchange with a hash-property.
+	Properties amqp.RawProperties
+	// Random decides what is left to chance. Each use moves it on.
+	Random uint64
+	// Local tells whether a destination is led on the publisher's node; nil: none is.
+	Local func(Destination) bool
+}
+
+// key is the routing key of a message.
+func (m *Message) key() string {
+	if len(m.Keys) == 0 {
+		return ""
+	}
+	return m.Keys[0]
+}
+
 // matcher is what the types differ in. Implementations are immutable.
 type matcher interface {
 	add(b Binding) matcher
@@ -50,10 +70,13 @@ type matcher interface {
 	match(dst []Destination, key string, headers amqp.Table) (out []Destination, groups int)
 }
 
-// New returns the empty table of an exchange of type t. It panics if t is not
-// valid.
-func New(t Type) *Table {
+// New returns the empty table of an exchange of type t that was declared with the
+// given arguments, which [Validate] has accepted. It panics if t is not valid.
+func New(t Type, args amqp.Table) *Table {
 	tab := &Table{typ: t}
+	if t == Delayed {
+		t = inner(args)
+	}
 	switch t {
 	case Direct:
 		tab.m = directTable{iradix.New[group]()}
@@ -63,6 +86,14 @@ func New(t Type) *Table {
 		tab.m = topicTable{&topicNode{}}
 	case Headers:
 		tab.m = headersTable{}
+	case ConsistentHash:
+		tab.m = newHashTable(args)
+	case ModulusHash:
+		tab.m = modulusTable{newFanout(iradix.New[fanoutEntry]())}
+	case Random:
+		tab.m = randomTable{newFanout(iradix.New[fanoutEntry]()), false}
+	case LocalRandom:
+		tab.m = randomTable{newFanout(iradix.New[fanoutEntry]()), true}
 	default:
 		panic(fmt.Sprintf("exchange: no table for type %d", t))
 	}
@@ -80,12 +111,31 @@ func (t *Table) Add(b Binding) *Table { return &Table{typ: t.typ, m: t.m.add(b)}
 func (t *Table) Remove(b Binding) *Table { return &Table{typ: t.typ, m: t.m.remove(b)} }
 
 // Match appends the destinations of a message with the given routing key and
-// headers to dst, each once, in no particular order.
+// headers to dst, each once, in no particular order. Of a table that chooses, these
+// are all it may choose from.
 func (t *Table) Match(dst []Destination, key string, headers amqp.Table) []Destination {
 	start := len(dst)
 	dst, groups := t.m.match(dst, key, headers)
 	if groups > 1 {
 		dst = dedupe(dst, start)
+	}
+	return dst
+}
+
+// picker is a matcher that chooses one destination for a message, whatever the
+// number of its keys.
+type picker interface {
+	pick(dst []Destination, m *Message) []Destination
+}
+
+// Route appends the destinations of a message to dst. One that several of its keys
+// lead to is there several times.
+func (t *Table) Route(dst []Destination, m *Message) []Destination {
+	if p, ok := t.m.(picker); ok {
+		return p.pick(dst, m)
+	}
+	for _, k := range m.Keys {
+		dst = t.Match(dst, k, m.Headers)
 	}
 	return dst
 }
@@ -192,14 +242,17 @@ func fanoutKey(d Destination) []byte {
 	return []byte("q" + d.Name)
 }
 
-func (t fanoutTable) add(b Binding) matcher {
+func (t fanoutTable) add(b Binding) matcher    { return t.with(b) }
+func (t fanoutTable) remove(b Binding) matcher { return t.without(b) }
+
+func (t fanoutTable) with(b Binding) fanoutTable {
 	k := fanoutKey(b.Destination)
 	e, _ := t.counts.Get(k)
 	counts, _, _ := t.counts.Insert(k, fanoutEntry{b.Destination, e.count + 1})
 	return newFanout(counts)
 }
 
-func (t fanoutTable) remove(b Binding) matcher {
+func (t fanoutTable) without(b Binding) fanoutTable {
 	k := fanoutKey(b.Destination)
 	e, found := t.counts.Get(k)
 	switch {
@@ -213,7 +266,8 @@ func (t fanoutTable) remove(b Binding) matcher {
 	return newFanout(counts)
 }
 
-func (t fanoutTable) match(dst []Destination, _ string, _ amqp.Table) ([]Destination, int) {
+// all lists the destinations in the order of their keys. It is shared.
+func (t fanoutTable) all() []Destination {
 	t.once.Do(func() {
 		all := make([]Destination, 0, t.counts.Len())
 		t.counts.Root().Walk(func(_ []byte, e fanoutEntry) bool {
@@ -222,5 +276,9 @@ func (t fanoutTable) match(dst []Destination, _ string, _ amqp.Table) ([]Destina
 		})
 		*t.list = all
 	})
-	return append(dst, *t.list...), 1
+	return *t.list
+}
+
+func (t fanoutTable) match(dst []Destination, _ string, _ amqp.Table) ([]Destination, int) {
+	return append(dst, t.all()...), 1
 }

@@ -38,7 +38,7 @@ func TestTopic(t *testing.T) {
 		{"a.#.b.*", "a.b.c|a.x.b.c|a.x.y.b.b|a.b.b.b", "a.b|a.b.c.d|b.b.c"},
 		{"*a", "*a", "a|xa"},
 	} {
-		tab := New(Topic).Add(Binding{Destination: q("q"), Key: c.pattern})
+		tab := New(Topic, nil).Add(Binding{Destination: q("q"), Key: c.pattern})
 		check := func(keys string, want bool) {
 			for key := range strings.SplitSeq(keys, "|") {
 				if got := len(tab.Match(nil, key, nil)) == 1; got != want {
@@ -80,11 +80,11 @@ func TestHeaders(t *testing.T) {
 		"nested":                   {amqp.Table{f("a", amqp.Array{"x"})}, amqp.Table{f("a", amqp.Array{"x"})}, true},
 		"bool":                     {amqp.Table{f("a", true)}, amqp.Table{f("a", false)}, false},
 	} {
-		if err := ValidateBinding(Headers, "", c.args); err != nil {
+		if err := ValidateBinding(Headers, nil, "", c.args); err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		tab := New(Headers).Add(Binding{Destination: q("q"), Arguments: c.args})
+		tab := New(Headers, nil).Add(Binding{Destination: q("q"), Arguments: c.args})
 		if got := len(tab.Match(nil, "", c.headers)) == 1; got != c.want {
 			t.Errorf("%s: matched %v, want %v", name, got, c.want)
 		}
@@ -106,7 +106,7 @@ func TestRefusedBindings(t *testing.T) {
 		{Topic, "a##.###", match("most"), ""},
 		{Direct, "#.#.#", match(int32(1)), ""},
 	} {
-		err := ValidateBinding(c.typ, c.key, c.args)
+		err := ValidateBinding(c.typ, nil, c.key, c.args)
 		text := ""
 		if err != nil {
 			text = err.(*amqp.Error).ReplyText()
@@ -180,7 +180,7 @@ func TestTablesAgainstModel(t *testing.T) {
 		binding := rapid.Custom(func(t *rapid.T) Binding {
 			b := Binding{Destination: Destination{Name: rapid.SampledFrom([]string{"q1", "q2", "q3"}).Draw(t, "name"), ToExchange: rapid.Bool().Draw(t, "e2e")}}
 			b.Key = strings.Join(rapid.SliceOfN(pattern, 1, 4).Draw(t, "pattern"), ".")
-			if ValidateBinding(Topic, b.Key, nil) != nil {
+			if ValidateBinding(Topic, nil, b.Key, nil) != nil {
 				b.Key = "#"
 			}
 			if typ == Headers {
@@ -200,7 +200,7 @@ func TestTablesAgainstModel(t *testing.T) {
 			tab   *Table
 			model []Binding
 		}
-		versions := []version{{tab: New(typ)}}
+		versions := []version{{tab: New(typ, nil)}}
 		for range rapid.IntRange(1, 25).Draw(t, "steps") {
 			v := versions[len(versions)-1]
 			b := binding.Draw(t, "binding")
@@ -238,7 +238,7 @@ func TestTablesAgainstModel(t *testing.T) {
 // TestHostileTopics bounds the work of bad patterns and keys: each must end well within the
 // test's time.
 func TestHostileTopics(t *testing.T) {
-	tab := New(Topic)
+	tab := New(Topic, nil)
 	for i := range 300 {
 		tab = tab.Add(Binding{Destination: q(fmt.Sprint("q", i)), Key: fmt.Sprintf("#.a.%s#", strings.Repeat("*.", i%20))})
 		tab = tab.Add(Binding{Destination: q(fmt.Sprint("q", i)), Key: fmt.Sprintf("#.x%d.#", i)})
@@ -265,7 +265,7 @@ func BenchmarkMatch(b *testing.B) {
 		{"fanout", Fanout, func(int) string { return "" }, "", n},
 	} {
 		b.Run(c.name, func(b *testing.B) {
-			tab := New(c.typ)
+			tab := New(c.typ, nil)
 			for i := range n {
 				tab = tab.Add(Binding{Destination: q(fmt.Sprintf("queue-%d", i)), Key: c.key(i)})
 			}
@@ -280,7 +280,7 @@ func BenchmarkMatch(b *testing.B) {
 		})
 	}
 	b.Run("headers-1000", func(b *testing.B) {
-		tab := New(Headers)
+		tab := New(Headers, nil)
 		for i := range 1000 {
 			tab = tab.Add(Binding{Destination: q(fmt.Sprintf("queue-%d", i)), Arguments: amqp.Table{{Name: "site", Value: int64(i)}}})
 		}
@@ -297,7 +297,7 @@ func BenchmarkMatch(b *testing.B) {
 }
 
 func BenchmarkAdd(b *testing.B) {
-	tab := New(Direct)
+	tab := New(Direct, nil)
 	for i := range 10_000 {
 		tab = tab.Add(Binding{Destination: q(fmt.Sprintf("queue-%d", i)), Key: fmt.Sprintf("key.%d", i)})
 	}

@@ -10,16 +10,34 @@ import (
 // and never change their meaning.
 type Type uint8
 
-// The types of exchanges. x-consistent-hash, x-random and their like will follow as
-// further numbers.
+// The types of exchanges.
 const (
 	Direct  Type = 1
 	Fanout  Type = 2
 	Topic   Type = 3
 	Headers Type = 4
+	// ConsistentHash spreads messages over its destinations by a hash and the
+	// weights in the binding keys.
+	ConsistentHash Type = 5
+	// Random passes each message to one destination.
+	Random Type = 6
+	// LocalRandom is Random over the queues that are led on the publisher's node, or
+	// over all if there are none.
+	LocalRandom Type = 7
+	// ModulusHash spreads messages evenly by a hash, whatever the binding keys.
+	ModulusHash Type = 8
+	// Delayed keeps messages back for a time and then routes them like another type,
+	// the one its argument x-delayed-type names.
+	Delayed Type = 9
+
+	typeMax = Delayed
 )
 
-var typeNames = [...]string{Direct: "direct", Fanout: "fanout", Topic: "topic", Headers: "headers"}
+var typeNames = [...]string{
+	Direct: "direct", Fanout: "fanout", Topic: "topic", Headers: "headers",
+	ConsistentHash: "x-consistent-hash", Random: "x-random", LocalRandom: "x-local-random",
+	ModulusHash: "x-modulus-hash", Delayed: "x-delayed-message",
+}
 
 // String returns the type's name on the wire.
 func (t Type) String() string {
@@ -30,12 +48,12 @@ func (t Type) String() string {
 }
 
 // Valid reports whether t is one of the constants above.
-func (t Type) Valid() bool { return t >= Direct && t <= Headers }
+func (t Type) Valid() bool { return t >= Direct && t <= typeMax }
 
 // ParseType returns the type of the given name on the wire. The error is an
 // [*amqp.Error] with code 406.
 func ParseType(name string) (Type, error) {
-	for t := Direct; t <= Headers; t++ {
+	for t := Direct; t <= typeMax; t++ {
 		if typeNames[t] == name {
 			return t, nil
 		}
@@ -47,35 +65,65 @@ func ParseType(name string) (Type, error) {
 // the ways a key can match.
 const hashesMax = 2
 
-// ValidateBinding reports why an exchange of type t cannot take a binding with
-// this key and these arguments. The error is an [*amqp.Error] with code 406.
-func ValidateBinding(t Type, key string, args amqp.Table) error {
+// ValidateBinding reports why an exchange of type t, declared with the given
+// arguments, cannot take a binding with this key and these arguments. The error is an
+// [*amqp.Error] with code 406.
+func ValidateBinding(t Type, declared amqp.Table, key string, args amqp.Table) error {
+	if t == Delayed {
+		t = inner(declared)
+	}
 	switch t {
 	case Topic:
-		n := 0
-		for word := range strings.SplitSeq(key, ".") {
-			if word == "#" {
-				n++
-			}
-		}
-		if n > hashesMax {
-			return amqp.Errorf(amqp.PreconditionFailed, 0,
-				"topic binding key '%s' has %d '#' words, the maximum is %d", key, n, hashesMax)
-		}
+		return validateTopic(key)
 	case Headers:
-		v, ok := args.Get("x-match")
-		if !ok {
-			return nil
-		}
-		s, isString := v.(string)
-		if !isString {
-			return amqp.Errorf(amqp.PreconditionFailed, 0,
-				"invalid x-match field type %s, expected longstr", amqp.TypeName(v))
-		}
-		if _, ok := parseMode(s); !ok {
-			return amqp.Errorf(amqp.PreconditionFailed, 0,
-				"invalid x-match field value '%s', expected all, any, all-with-x or any-with-x", s)
-		}
+		return validateHeaders(args)
+	case ConsistentHash:
+		_, err := parseWeight(key)
+		return err
 	}
 	return nil
+}
+
+func validateTopic(key string) error {
+	n := 0
+	for word := range strings.SplitSeq(key, ".") {
+		if word == "#" {
+			n++
+		}
+	}
+	if n > hashesMax {
+		return refused("topic binding key '%s' has %d '#' words, the maximum is %d", key, n, hashesMax)
+	}
+	return nil
+}
+
+func validateHeaders(args amqp.Table) error {
+	v, ok := args.Get("x-match")
+	if !ok {
+		return nil
+	}
+	s, isString := v.(string)
+	if !isString {
+		return refused("invalid x-match field type %s, expected longstr", amqp.TypeName(v))
+	}
+	if _, ok := parseMode(s); !ok {
+		return refused("invalid x-match field value '%s', expected all, any, all-with-x or any-with-x", s)
+	}
+	return nil
+}
+
+// Validate reports why no exchange of type t can be declared with these arguments. The
+// error is an [*amqp.Error] with code 406.
+func Validate(t Type, args amqp.Table) error {
+	switch t {
+	case ConsistentHash:
+		return validateHash(args)
+	case Delayed:
+		return validateDelayed(args)
+	}
+	return nil
+}
+
+func refused(format string, args ...any) error {
+	return amqp.Errorf(amqp.PreconditionFailed, 0, format, args...)
 }

@@ -26,6 +26,13 @@ type Target struct {
 	Name string
 }
 
+// Letter is what exchanges look at of a dead letter.
+type Letter struct {
+	Keys       []string
+	Headers    amqp.Table
+	Properties amqp.RawProperties
+}
+
 // Config is what a Mover needs from its node. All functions are safe for
 // concurrent use.
 type Config struct {
@@ -36,7 +43,7 @@ type Config struct {
 	Read func(index uint64) ([]byte, error)
 	// Route asks the node's catalog copy. found is false if the exchange is
 	// missing.
-	Route func(vhost, exchange string, keys []string, headers amqp.Table) (targets []Target, found bool)
+	Route func(vhost, exchange string, l *Letter) (targets []Target, found bool)
 	// Fresh brings the catalog copy up to the catalog leader's state, before
 	// something is concluded from an absence.
 	Fresh func(context.Context) error

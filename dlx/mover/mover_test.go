@@ -10,7 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/dlx"
 	"github.com/warrenmq/warren/fsm"
 	"github.com/warrenmq/warren/queue"
@@ -57,7 +56,7 @@ func newRig(t *testing.T, atLeastOnce bool, targets ...Target) *rig {
 			defer r.mu.Unlock()
 			return r.log[index-1], nil
 		},
-		Route: func(string, string, []string, amqp.Table) ([]Target, bool) {
+		Route: func(string, string, *Letter) ([]Target, bool) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			return slices.Clone(r.targets), true

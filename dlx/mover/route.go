@@ -162,7 +162,7 @@ func (m *Mover) lookUp(s deadSettings, reason dlx.Reason, dead *fsm.Message) (ta
 	if err != nil {
 		headers = nil
 	}
-	targets, found = m.cfg.Route(s.vhost, dead.Exchange, dead.RoutingKeys, headers)
+	targets, found = m.cfg.Route(s.vhost, dead.Exchange, &Letter{dead.RoutingKeys, headers, dead.Properties})
 	targets, cycles = dlx.WithoutCycles(dead.Deaths, reason, targets, func(t Target) string { return t.Name })
 	return targets, cycles, found
 }
