@@ -346,10 +346,10 @@ func consistentHash(s *session) {
 	for i, w := range []string{"1", "1", "2"} {
 		s.bind(queues[i], w, x, nil)
 	}
-	const n = 4000
+	const n = 600
 	first := s.spread(x, n, queues, byKey)
 	for i, want := range []int{n / 4, n / 4, n / 2} {
-		if got := shares(first)[queues[i]]; got < want-n/20 || got > want+n/20 {
+		if got := shares(first)[queues[i]]; got < want-n/10 || got > want+n/10 {
 			s.Errorf("queue %d got %d of %d", i, got, n)
 		}
 	}
