@@ -141,19 +141,27 @@ func TestHashSources(t *testing.T) {
 		args     amqp.Table
 		m, other Message // the same hash; another
 	}{
-		"header": {amqp.Table{{Name: "hash-header", Value: "h"}},
+		"header": {
+			amqp.Table{{Name: "hash-header", Value: "h"}},
 			Message{Keys: []string{"x"}, Headers: amqp.Table{{Name: "h", Value: int8(5)}}},
-			Message{Keys: []string{"y"}, Headers: amqp.Table{{Name: "h", Value: int64(5)}}}},
+			Message{Keys: []string{"y"}, Headers: amqp.Table{{Name: "h", Value: int64(5)}}},
+		},
 		"absent header": {amqp.Table{{Name: "hash-header", Value: "h"}}, Message{Keys: []string{"x"}}, Message{Keys: []string{"y"}}},
-		"message_id": {amqp.Table{{Name: "hash-property", Value: "message_id"}},
+		"message_id": {
+			amqp.Table{{Name: "hash-property", Value: "message_id"}},
 			Message{Keys: []string{"x"}, Properties: props(func(p *amqp.Properties) { p.SetMessageID("m") })},
-			Message{Keys: []string{"y"}, Properties: props(func(p *amqp.Properties) { p.SetMessageID("m") })}},
-		"correlation_id": {amqp.Table{{Name: "hash-property", Value: "correlation_id"}},
+			Message{Keys: []string{"y"}, Properties: props(func(p *amqp.Properties) { p.SetMessageID("m") })},
+		},
+		"correlation_id": {
+			amqp.Table{{Name: "hash-property", Value: "correlation_id"}},
 			Message{Keys: []string{"x"}, Properties: props(func(p *amqp.Properties) { p.SetCorrelationID("m") })},
-			Message{Keys: []string{"y"}, Properties: props(func(p *amqp.Properties) { p.SetCorrelationID("m") })}},
-		"timestamp": {amqp.Table{{Name: "hash-property", Value: "timestamp"}},
+			Message{Keys: []string{"y"}, Properties: props(func(p *amqp.Properties) { p.SetCorrelationID("m") })},
+		},
+		"timestamp": {
+			amqp.Table{{Name: "hash-property", Value: "timestamp"}},
 			Message{Keys: []string{"x"}, Properties: props(func(p *amqp.Properties) { p.SetTimestamp(17) })},
-			Message{Keys: []string{"y"}, Properties: props(func(p *amqp.Properties) { p.SetTimestamp(17) })}},
+			Message{Keys: []string{"y"}, Properties: props(func(p *amqp.Properties) { p.SetTimestamp(17) })},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := Validate(ConsistentHash, c.args); err != nil {
@@ -290,11 +298,26 @@ func TestDelay(t *testing.T) {
 		want     int64
 		released any
 	}{
-		{int8(100), 100, int32(-100)}, {uint8(200), 200, int32(-200)}, {int16(300), 300, int32(-300)}, {uint16(40000), 40000, int32(-40000)},
-		{int32(5), 5, int32(-5)}, {uint32(4294967295), 4294967295, int64(-4294967295)}, {int64(7), 7, int32(-7)},
-		{int64(4294967296), 0, nil}, {int32(0), 0, nil}, {int32(-5), 0, nil}, {int64(math.MinInt64), 0, nil},
-		{"12", 12, int32(-12)}, {"soon", 0, nil}, {2.9, 2, int32(-2)}, {float32(3), 3, int32(-3)}, {math.Inf(1), 0, nil}, {math.NaN(), 0, nil},
-		{true, 0, nil}, {nil, 0, nil}, {amqp.Array{int32(5)}, 0, nil},
+		{int8(100), 100, int32(-100)},
+		{uint8(200), 200, int32(-200)},
+		{int16(300), 300, int32(-300)},
+		{uint16(40000), 40000, int32(-40000)},
+		{int32(5), 5, int32(-5)},
+		{uint32(4294967295), 4294967295, int64(-4294967295)},
+		{int64(7), 7, int32(-7)},
+		{int64(4294967296), 0, nil},
+		{int32(0), 0, nil},
+		{int32(-5), 0, nil},
+		{int64(math.MinInt64), 0, nil},
+		{"12", 12, int32(-12)},
+		{"soon", 0, nil},
+		{2.9, 2, int32(-2)},
+		{float32(3), 3, int32(-3)},
+		{math.Inf(1), 0, nil},
+		{math.NaN(), 0, nil},
+		{true, 0, nil},
+		{nil, 0, nil},
+		{amqp.Array{int32(5)}, 0, nil},
 	} {
 		headers := amqp.Table{{Name: "a", Value: "b"}, {Name: "x-delay", Value: c.v}}
 		if got := Delay(headers); got != c.want {
