@@ -214,6 +214,7 @@ func (n *node) crash() bool {
 	n.copy.detach()
 	b.Close()
 	work.Wait()
+	n.w.led.crashed(n.id) // what a client began at that very moment
 	return true
 }
 

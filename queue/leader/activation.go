@@ -172,8 +172,8 @@ func (l *Leader) onResync(from string, m *wire.Resync) {
 	p.resync = m.No
 	says := make(map[queue.MessageID]wire.Hold, len(m.Held))
 	for _, h := range m.Held {
-		// A settlement that was taken has named its hold, or came too late for one.
-		if h.Settled == 0 || h.Settled >= p.next {
+		// A settlement that was proposed has named its hold, or came too late for one.
+		if h.Settled == 0 || h.Settled >= p.next-uint64(len(p.pending)) {
 			says[h.ID] = h
 		}
 	}

@@ -15,9 +15,10 @@ type hold struct {
 	no      wire.ConsumerNo
 	attempt uint32
 	bytes   uint32
-	// named: a command that settles or returns it has been proposed; its credit
-	// is free already.
+	// named: a command that settles or returns it is in the entry by, proposed or the
+	// next; its credit is free already.
 	named bool
+	by    uint64
 }
 
 // readyView walks the machine's ready messages in delivery order. Below a
@@ -242,9 +243,59 @@ func (l *Leader) ackAtOnce(m queue.Message) {
 
 // name marks a hold whose end is proposed.
 func (l *Leader) name(id queue.MessageID, h hold) {
-	h.named = true
+	h.named, h.by = true, l.ordinal+1
 	l.held[id] = h
 	l.named++
+	l.pending.names++
+}
+
+// reviveNamed looks for holds that an applied entry should have ended and did not: the
+// operation that names them may have been in an earlier entry, too, where it named less.
+// Such a hold is its node's again, and the node is asked.
+func (l *Leader) reviveNamed(applied uint64) {
+	expected := l.pending.names
+	for _, p := range l.inFlight {
+		expected += p.names
+	}
+	if l.named <= expected {
+		return
+	}
+	var stale []queue.MessageID
+	for id, h := range l.held {
+		if h.named && h.by <= applied {
+			stale = append(stale, id)
+		}
+	}
+	sortIDs(stale)
+	for _, id := range stale {
+		l.revive(id)
+	}
+}
+
+func (l *Leader) revive(id queue.MessageID) {
+	h := l.held[id]
+	var msg queue.Message
+	var ok bool
+	l.replica.View(func(f *fsm.Machine) { msg, ok = f.Queue().Get(id) })
+	if !ok || msg.Attempt != h.attempt {
+		return // a later entry has ended it, whose result is on its way
+	}
+	p := l.peers[h.node]
+	if p == nil {
+		l.letGo(id)
+		l.maybeDelivered = max(l.maybeDelivered, id)
+		l.ready.putBack(msg)
+		l.mayExpire(msg)
+		return
+	}
+	h.named, h.by = false, 0
+	l.held[id] = h
+	l.named--
+	if c := l.consumers.find(h.node, h.no); h.no != 0 && c != nil && !c.NoAck {
+		c.unacked++
+		l.consumers.changed(c)
+	}
+	l.callRoll(p.id)
 }
 
 // letGo ends a hold.

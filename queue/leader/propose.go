@@ -19,6 +19,7 @@ type proposal struct {
 	// count toward the limits until applied.
 	publishes, publishBytes int64
 	mark                    queue.MessageID
+	names                   int // holds whose end the entry names
 	applied                 []func()
 }
 
@@ -28,6 +29,7 @@ type batch struct {
 	lazy     int       // how many of them can wait
 	lazyFrom time.Time // since when the oldest waits
 	mark     queue.MessageID
+	names    int      // holds that the next entry names
 	applied  []func() // to be called when the commands are applied
 }
 
@@ -103,6 +105,7 @@ func (l *Leader) proposeOne() {
 	// revision that the entry carries: the machine compares that one with its clean-ups.
 	e := fsm.Entry{Commands: l.pending.commands, Mark: l.pending.mark, CatalogRev: l.cfg.CatalogRevision()}
 	p := proposal{mark: l.pending.mark, applied: l.pending.applied}
+	names := l.pending.names
 	l.pending = batch{}
 	l.dropStaleRoutes(&e)
 	room := entryBytesMax
@@ -113,6 +116,7 @@ func (l *Leader) proposeOne() {
 	if p.publishes > 0 && l.consumers.anyCredit() {
 		e.MarkSelf = true
 	}
+	p.names, l.pending.names = names+l.pending.names, 0
 	l.submit(&e, p, entryBytesMax-room)
 }
 
@@ -226,6 +230,9 @@ func (l *Leader) onApplied(r fsm.Result) {
 	}
 	l.onRemoved(r.Removed)
 	l.onReturned(r.Returned)
+	if r.Session == l.cfg.Session {
+		l.reviveNamed(r.Ordinal)
+	}
 	l.limits.fresh(r.Enqueued)
 	l.expiring(r.Enqueued)
 	for _, s := range r.Streams {
