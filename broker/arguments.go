@@ -123,10 +123,6 @@ func checkArguments(d QueueDeclare, vhost string) error {
 			return Errorf(PreconditionFailed, "invalid arg '%s' for queue '%s' in vhost '%s': %s", a.name, d.Name, vhost, wrong)
 		}
 	}
-	if v, _ := d.Arguments.Get("x-single-active-consumer"); v == true {
-		// Several consumers at once would break what the argument promises.
-		return Errorf(PreconditionFailed, "arg 'x-single-active-consumer' of queue '%s' in vhost '%s' is not supported yet", d.Name, vhost)
-	}
 	if wrong := checkRetry(d.Arguments); wrong != "" {
 		return Errorf(PreconditionFailed, "invalid arg 'x-delayed-retry-type' for queue '%s' in vhost '%s': %s", d.Name, vhost, wrong)
 	}
@@ -191,6 +187,12 @@ func show(v any, ok bool) string {
 func isQuorum(args amqp.Table) bool {
 	v, _ := args.Get("x-queue-type")
 	return v == "quorum"
+}
+
+// singleActive tells whether one consumer at a time gets the queue's messages.
+func singleActive(args amqp.Table) bool {
+	v, _ := args.Get("x-single-active-consumer")
+	return v == true
 }
 
 // showsCounts tells whether deliveries of a queue carry x-delivery-count and

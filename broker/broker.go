@@ -66,6 +66,7 @@ type Broker struct {
 	conns   map[*Conn]struct{}
 	leaders map[uint64]string // last known leaders of queues
 	lost    map[lostKey]uint64
+	ended   map[uint32]uint64 // by node, the newest incarnation whose process has certainly ended
 	trouble map[*stream]struct{}
 	watched map[*stream]struct{}
 	wake    chan struct{}
@@ -94,7 +95,7 @@ func New(cfg Config, cat Catalog) *Broker {
 	b := &Broker{
 		cfg: cfg, cat: cat, started: time.Now(), clock: newNodeClock(),
 		streams: map[uint64]*stream{}, conns: map[*Conn]struct{}{},
-		leaders: map[uint64]string{}, lost: map[lostKey]uint64{},
+		leaders: map[uint64]string{}, lost: map[lostKey]uint64{}, ended: map[uint32]uint64{},
 		trouble: map[*stream]struct{}{}, watched: map[*stream]struct{}{}, wake: make(chan struct{}, 1),
 	}
 	b.ctx, b.cancel = context.WithCancel(context.Background())
@@ -441,11 +442,17 @@ func (b *Broker) PeerUp(node string) {
 
 // NodeDead tells that a node's process is confirmed dead: its clients'
 // deliveries go back to their queues. If another process of the node runs already,
-// they go back when that one registers.
-func (b *Broker) NodeDead(node string, restarted bool) {
+// they go back when that one registers. ended tells that the process is gone, rather
+// than not heard.
+func (b *Broker) NodeDead(node string, restarted, ended bool) {
 	n := b.cat.View().Node(catalog.NodeID(node))
 	if n == nil {
 		return
+	}
+	if ended && !restarted {
+		b.mu.Lock()
+		b.ended[n.Number] = max(b.ended[n.Number], n.Incarnation)
+		b.mu.Unlock()
 	}
 	if !restarted {
 		b.queues.eachLeader(func(l leaderHandle) { l.NodeGone(n.Number, n.Incarnation) })
@@ -453,6 +460,18 @@ func (b *Broker) NodeDead(node string, restarted bool) {
 	for _, s := range b.allStreams() {
 		s.leaderDied(node)
 	}
+}
+
+// processGone tells whether the process of a node's incarnation has certainly ended:
+// its port refused connections, or a later one has registered.
+func (b *Broker) processGone(o fsm.Origin) bool {
+	b.mu.Lock()
+	gone := b.ended[o.Node] >= o.Incarnation
+	b.mu.Unlock()
+	for n := range b.cat.View().Nodes() {
+		gone = gone || n.Number == o.Node && n.Incarnation > o.Incarnation
+	}
+	return gone
 }
 
 func (b *Broker) allStreams() []*stream {

@@ -149,10 +149,6 @@ func TestRefusals(t *testing.T) {
 			_, err := other.conn.PurgeQueue(t.Context(), "mine")
 			return err
 		}},
-		"single active consumer": {PreconditionFailed, "arg 'x-single-active-consumer' of queue 'r' in vhost '/' is not supported yet", func() error {
-			_, err := c.conn.DeclareQueue(t.Context(), QueueDeclare{Name: "r", Durable: true, Arguments: table("x-single-active-consumer", true)})
-			return err
-		}},
 		"immediate": {NotImplemented, "immediate=true", func() error {
 			_, err := c.ch.Publish(t.Context(), &Publish{Key: "q", Immediate: true, Properties: amqp.RawProperties{0, 0}})
 			return err

@@ -71,7 +71,8 @@ type Consumer struct {
 
 	// Guarded by stream.mu.
 	attached, cancelling bool
-	roomMessages         int64 // granted to the leader and not used up
+	turn                 wire.Turn // from the leader that attached it
+	roomMessages         int64     // granted to the leader and not used up
 	roomBytes            int64
 	owedMessages         int64 // written to the client, not granted again yet
 	owedBytes            int64
@@ -94,7 +95,7 @@ func (c *Consumer) describe() wire.Consumer {
 	return wire.Consumer{
 		No: c.no, Prefetch: uint32(c.spec.Prefetch), Priority: c.spec.Priority,
 		NoAck: c.spec.NoAck, Exclusive: c.spec.Exclusive,
-		WindowMessages: c.roomMessages, WindowBytes: c.roomBytes,
+		WindowMessages: c.roomMessages, WindowBytes: c.roomBytes, Turn: c.turn,
 	}
 }
 
@@ -114,6 +115,9 @@ func (ch *Channel) Consume(ctx context.Context, spec Consume) (*Consumer, error)
 	if err != nil {
 		return nil, err
 	}
+	if spec.Exclusive && singleActive(q.Arguments) {
+		return nil, ch.conn.inExclusiveUse(spec.Queue)
+	}
 	s := b.stream(q)
 	c := &Consumer{
 		ch: ch, spec: spec, stream: s, no: wire.ConsumerNo(b.numbers.Add(1)),
@@ -130,7 +134,7 @@ func (ch *Channel) Consume(ctx context.Context, spec Consume) (*Consumer, error)
 	})
 	if err == nil {
 		if a, ok := reply.(*wire.Attached); ok && a.Refusal != "" {
-			err = Errorf(AccessRefused, "queue '%s' in vhost '%s' in exclusive use", spec.Queue, ch.conn.vhost)
+			err = ch.conn.inExclusiveUse(spec.Queue)
 		} else if !ok {
 			err = errQueueGone
 		}
@@ -146,6 +150,11 @@ func (ch *Channel) Consume(ctx context.Context, spec Consume) (*Consumer, error)
 	}
 	ch.consumers[spec.Tag] = c
 	return c, nil
+}
+
+// inExclusiveUse refuses a consumer that can not have the queue with or without others.
+func (c *Conn) inExclusiveUse(queue string) error {
+	return Errorf(AccessRefused, "queue '%s' in vhost '%s' in exclusive use", queue, c.vhost)
 }
 
 // Cancel ends the consumer. After it returns no delivery for it comes; what was
@@ -224,6 +233,9 @@ func (ch *Channel) Get(ctx context.Context, name string, noAck bool) (d *Deliver
 	if err != nil {
 		return nil, 0, err
 	}
+	if isQuorum(q.Arguments) && singleActive(q.Arguments) {
+		return nil, 0, Errorf(ResourceLocked, "cannot obtain access to locked queue '%s' in vhost '%s'. basic.get operations are not supported by quorum queues with single active consumer", name, ch.conn.vhost)
+	}
 	s := b.stream(q)
 	ch.used[s] = struct{}{}
 	ctx, cancel := context.WithTimeout(ctx, b.cfg.QueueTimeout)
@@ -295,7 +307,7 @@ func (c *Consumer) detach() {
 	c.cancelling = true
 	delete(s.consumers, c.no)
 	if s.leader != "" {
-		s.hub.send(s.leader, &wire.Detach{Queue: s.id, Origin: s.hub.origin(), No: c.no})
+		s.hub.send(s.leader, &wire.Detach{Queue: s.id, Origin: s.hub.origin(), No: c.no, Returns: true})
 	}
 }
 
@@ -405,7 +417,7 @@ func (s *stream) attachedMsg(m *wire.Attached) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c := s.consumers[m.No]; c != nil && m.Refusal == "" {
-		c.attached = true
+		c.attached, c.turn = true, m.Turn
 	}
 	s.repliedLocked(uint64(m.No), m)
 }

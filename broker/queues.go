@@ -358,6 +358,9 @@ func (h *hosted) activate() {
 		Expired:         h.expired,
 		AutoDelete:      h.q.AutoDelete,
 		Unused:          h.unused,
+		Single:          singleActive(h.q.Arguments),
+		Lease:           nodeLease,
+		ProcessGone:     b.processGone,
 		Closed:          h.closedUp,
 		Ended:           func() { b.wg.Go(func() { h.relead(session) }) },
 		StartMover:      h.startMover,
@@ -367,6 +370,9 @@ func (h *hosted) activate() {
 		h.leads.BeginClose()
 	}
 }
+
+// nodeLease is the node lease of the groups that hold queues (package group).
+const nodeLease = 2 * time.Second
 
 // retire ends the current session; h.mu is held. The goroutine ends by itself.
 func (h *hosted) retire() {

@@ -97,6 +97,8 @@ func (a *apply) command(tag byte) {
 		a.close()
 	case Consumed:
 		a.consumed = true
+	case Tenure:
+		a.tenure = c
 	}
 }
 

@@ -43,6 +43,7 @@ func everyCommand() Entry {
 			}, "queue", "vhost"},
 			Close{},
 			Consumed{},
+			Tenure{Origin{math.MaxUint32, big}, big},
 		},
 	}
 }

@@ -87,6 +87,9 @@ const (
 	RequeueCounted            // nack with requeue, recover: counts as an attempt only
 )
 
+// Requeues tells whether the messages go back into the queue.
+func (k SettleKind) Requeues() bool { return k == RequeueFailed || k == RequeueCounted }
+
 // Run names deliveries of consecutive messages under one attempt number.
 type Run struct {
 	First   queue.MessageID
@@ -215,6 +218,14 @@ type Close struct{}
 // queue goes.
 type Consumed struct{}
 
+// Tenure makes a consumer the holder of a queue with a single active consumer: it alone
+// gets messages until another one is named. The leader names it before it delivers, so
+// that the next leader knows who may be at work.
+type Tenure struct {
+	Origin   Origin // the node of its client, zero for nobody
+	Consumer uint64 // its number there
+}
+
 func (Stream) command()        {}
 func (Return) command()        {}
 func (Expire) command()        {}
@@ -228,6 +239,7 @@ func (ForgetSources) command() {}
 func (SetSettings) command()   {}
 func (Close) command()         {}
 func (Consumed) command()      {}
+func (Tenure) command()        {}
 
 func (Publish) op() {}
 func (Settle) op()  {}

@@ -26,6 +26,9 @@ const (
 	tagConsumed
 )
 
+// Tags that do not follow the ones above: those between belong to other work.
+const tagTenure = 17
+
 const (
 	tagPublish = iota + 1
 	tagSettle
@@ -101,6 +104,8 @@ func appendCommand(dst []byte, c Command) []byte {
 		return append(dst, tagClose)
 	case Consumed:
 		return append(dst, tagConsumed)
+	case Tenure:
+		return appendTenure(append(dst, tagTenure), c)
 	}
 	panic(fmt.Sprintf("fsm: encode entry: command of type %T", c))
 }
@@ -181,6 +186,11 @@ func appendRoute(dst []byte, c *Route) []byte {
 		}
 	}
 	return dst
+}
+
+func appendTenure(dst []byte, t Tenure) []byte {
+	dst = appendUint(dst, uint64(t.Origin.Node))
+	return appendUint(appendUint(dst, t.Origin.Incarnation), t.Consumer)
 }
 
 func appendSource(dst []byte, s Source) []byte {

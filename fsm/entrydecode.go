@@ -89,11 +89,17 @@ func (r *reader) command(tag byte) Command {
 		return Close{}
 	case tagConsumed:
 		return Consumed{}
+	case tagTenure:
+		return r.tenure()
 	}
 	if r.err == nil {
 		r.fail(ErrCommand, fmt.Sprintf("tag %d", tag))
 	}
 	return nil
+}
+
+func (r *reader) tenure() Tenure {
+	return Tenure{Origin: Origin{r.uint32(), r.uvarint()}, Consumer: r.uvarint()}
 }
 
 func (r *reader) streamHeader() (s Stream, ops int) {

@@ -35,7 +35,7 @@ func goldenMachine(t *testing.T) *Machine {
 	high.Priority, high.HasPriority = 5, true
 	g.apply(g.run(full, high, Settle{Discard, []Run{{1, 3, 0}}}), Return{RequeueFailed, []Run{{5, 1, 0}}}, Return{Ack, []Run{{6, 1, 0}}})
 	g.apply(Route{[]Routed{to(1, 7, 8), to(2, 7), {Item: 3, NoRoute: ParkCycle}}}, TransferDone{8, 1}, TargetGone{9, 4})
-	g.apply(TransferIn{Source{5, 1}, 1, 0, []Transfer{transfer("t"), {Withdrawn: true}}}, ForgetSources{nil})
+	g.apply(TransferIn{Source{5, 1}, 1, 0, []Transfer{transfer("t"), {Withdrawn: true}}}, ForgetSources{nil}, Tenure{Origin{2, 40}, 9})
 	return g.m
 }
 

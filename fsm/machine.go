@@ -20,6 +20,7 @@ type Machine struct {
 	mark       queue.MessageID
 	closed     bool
 	consumed   bool // has had a consumer
+	tenure     Tenure
 
 	settings    queue.Settings
 	settingsRev uint64
@@ -106,6 +107,10 @@ func (m *Machine) Closed() bool { return m.closed }
 
 // Consumed reports whether the queue has ever had a consumer, as far as it matters.
 func (m *Machine) Consumed() bool { return m.consumed }
+
+// Tenure tells which consumer was last made the holder of a queue with a single active
+// consumer, zero if none was.
+func (m *Machine) Tenure() Tenure { return m.tenure }
 
 // Counters returns the totals.
 func (m *Machine) Counters() Counters { return m.counters }

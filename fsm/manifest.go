@@ -18,6 +18,7 @@ const (
 	manifestSettings
 	manifestConsumed
 	manifestDelays
+	manifestTenure
 )
 
 // encode writes the manifest. The format is described in docs/formats/manifest.md.
@@ -35,6 +36,9 @@ func (c *capture) encode() []byte {
 	}
 	if len(c.delays) > 0 {
 		flags |= manifestDelays
+	}
+	if m.tenure != (Tenure{}) {
+		flags |= manifestTenure
 	}
 	b := append(make([]byte, 0, 1024+c.live.Len()/16+24*c.out.Len()), manifestVersion, flags)
 	b = appendUint(b, m.index)
@@ -60,7 +64,11 @@ func (c *capture) encode() []byte {
 	for i := range c.sources {
 		b = appendSourceRecord(b, &c.sources[i])
 	}
-	return appendDelays(b, c.delays)
+	b = appendDelays(b, c.delays)
+	if m.tenure != (Tenure{}) {
+		b = appendTenure(b, m.tenure)
+	}
+	return b
 }
 
 // list names every counter in the order of the manifest.
@@ -180,7 +188,7 @@ func restore(manifest []byte, messagesMax uint64) (*Machine, error) {
 		return nil, fmt.Errorf("%w %d", ErrVersion, v)
 	}
 	m := New()
-	flags := r.enum(manifestClosed|manifestSettings|manifestConsumed|manifestDelays, "manifest flags")
+	flags := r.enum(manifestClosed|manifestSettings|manifestConsumed|manifestDelays|manifestTenure, "manifest flags")
 	m.closed, m.settingsSet = flags&manifestClosed != 0, flags&manifestSettings != 0
 	m.consumed = flags&manifestConsumed != 0
 	m.index = r.uvarint()
@@ -205,6 +213,11 @@ func restore(manifest []byte, messagesMax uint64) (*Machine, error) {
 	r.sourceRecords(m)
 	if flags&manifestDelays != 0 {
 		r.delays(m)
+	}
+	if flags&manifestTenure != 0 {
+		if m.tenure = r.tenure(); m.tenure == (Tenure{}) {
+			r.fail(ErrMalformed, "empty tenure")
+		}
 	}
 	if err := r.end(); err != nil {
 		return nil, err

@@ -127,11 +127,13 @@ func (d *duel) command() Command {
 }
 
 func (d *duel) rare() Command {
-	switch d.n(0, 9, "rare") {
+	switch d.n(0, 10, "rare") {
 	case 0:
 		return Close{}
 	case 5:
 		return Consumed{}
+	case 10:
+		return Tenure{Origin{uint32(d.n(0, 2, "node")), 1}, uint64(d.n(0, 2, "consumer"))}
 	case 1, 2, 3, 4:
 		return TargetGone{d.target(), uint64(d.n(0, 6, "gone"))}
 	default:
@@ -280,8 +282,8 @@ func (d *duel) compare(res *Result) {
 	if m.Counters() != o.counters {
 		t.Fatalf("counters\n%+v, want\n%+v", m.Counters(), o.counters)
 	}
-	got := []any{m.Time(), m.Mark(), m.Closed(), m.Queue().Tail(), m.Outbox().Last(), m.SettingsRevision(), m.Settings()}
-	want := []any{o.time, o.mark, o.closed, o.tail, o.lastItem, o.rev, o.settings}
+	got := []any{m.Time(), m.Mark(), m.Closed(), m.Queue().Tail(), m.Outbox().Last(), m.SettingsRevision(), m.Settings(), m.Tenure()}
+	want := []any{o.time, o.mark, o.closed, o.tail, o.lastItem, o.rev, o.settings, o.tenure}
 	if !reflect.DeepEqual(got, want) {
 		t.Fatalf("state %v, want %v", got, want)
 	}

@@ -15,6 +15,7 @@ type model struct {
 	time       int64
 	mark       queue.MessageID
 	closed     bool
+	tenure     Tenure
 	settings   queue.Settings
 	rev, floor uint64
 	set        bool
@@ -117,6 +118,8 @@ func (o *model) entry(e *Entry, refs []queue.Ref) {
 				}
 				o.closed = true
 			}
+		case Tenure:
+			o.tenure = c
 		}
 	}
 	if e.MarkSelf && o.tail > tail {

@@ -260,7 +260,7 @@ func (n *node) judge(other string, dead bool) {
 	up := n.up
 	n.mu.Unlock()
 	if up && dead && !was {
-		b.NodeDead(other, false)
+		b.NodeDead(other, false, false)
 	}
 }
 

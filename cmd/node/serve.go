@@ -402,7 +402,7 @@ func (n *running) startBroker(ctx context.Context) error {
 	cancel := n.detector.Subscribe(func(e detector.Event) {
 		if e.State == detector.Dead {
 			cat.NodeDead(e.Node)
-			n.broker.NodeDead(string(e.Node), e.Restarted)
+			n.broker.NodeDead(string(e.Node), e.Restarted, e.Refused)
 		}
 	})
 	n.onClose("verdicts", func() error {

@@ -108,6 +108,7 @@ func (l *Leader) opened() {
 	l.peers = map[uint32]*peer{}
 	l.awaited = map[uint32]uint64{}
 	l.rollBefore = time.Now().Add(rollCallTimeout)
+	l.single.quiet = time.Now()
 	for _, n := range l.cfg.LiveNodes() {
 		l.awaited[n.Origin.Node] = n.Origin.Incarnation
 		l.callRoll(n.ID)
@@ -229,7 +230,9 @@ func (l *Leader) claim(node uint32, says map[queue.MessageID]wire.Hold) {
 			if !ok || msg.Attempt != s.Attempt || !l.reachable(id) {
 				continue
 			}
-			l.held[id] = hold{node: node, no: s.No, attempt: s.Attempt, bytes: msg.BodyBytes}
+			h := hold{node: node, no: s.No, attempt: s.Attempt, bytes: msg.BodyBytes}
+			l.setBack(&h, s.Settled > 0) // maybe; its operation tells
+			l.held[id] = h
 			l.limits.heldBytes += int64(msg.BodyBytes)
 		}
 	})

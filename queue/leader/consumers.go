@@ -43,6 +43,12 @@ type consumers struct {
 	levels    []*level
 	able      int // consumers with credit
 	exclusive int // consumers that are exclusive
+
+	// Of a queue with a single active consumer: the one, and all in the order in which
+	// they follow each other.
+	single bool
+	active *consumer
+	line   []*consumer
 }
 
 type level struct {
@@ -73,7 +79,7 @@ func (v *level) pop() *consumer {
 	return c
 }
 
-func (cs *consumers) init()           { *cs = consumers{byKey: map[consumerKey]*consumer{}} }
+func (cs *consumers) init()           { *cs = consumers{byKey: map[consumerKey]*consumer{}, single: cs.single} }
 func (cs *consumers) len() int        { return len(cs.byKey) }
 func (cs *consumers) anyCredit() bool { return cs.able > 0 }
 
@@ -86,6 +92,7 @@ func (cs *consumers) add(c *consumer) {
 	if c.Exclusive {
 		cs.exclusive++
 	}
+	cs.enter(c)
 	cs.changed(c)
 }
 
@@ -95,6 +102,7 @@ func (cs *consumers) remove(c *consumer) {
 		cs.exclusive--
 	}
 	c.removed = true
+	cs.leave(c)
 	cs.changed(c)
 }
 
@@ -108,7 +116,7 @@ func (cs *consumers) removeNode(node uint32) {
 
 // changed is called after a consumer's credit may have changed.
 func (cs *consumers) changed(c *consumer) {
-	able := !c.removed && c.credit()
+	able := !c.removed && c.credit() && (!cs.single || cs.active == c)
 	if able != c.able {
 		c.able = able
 		if able {
@@ -172,10 +180,14 @@ func (l *Leader) onAttach(from string, m *wire.Attach) {
 		return
 	case l.consumers.find(m.Origin.Node, m.Consumer.No) != nil:
 		// A repeat after a lost answer.
+		reply.Turn = l.consumers.find(m.Origin.Node, m.Consumer.No).Turn
 	case l.consumers.exclusive > 0, m.Consumer.Exclusive && l.consumers.len() > 0:
 		reply.Refusal = "exclusive"
 	default:
-		if !l.attach(p, m.Consumer, 0) {
+		c := m.Consumer
+		l.turn(&c)
+		reply.Turn = c.Turn
+		if !l.attach(p, c, 0) {
 			l.pending.applied = append(l.pending.applied, func() { l.out.send(from, reply) })
 			return
 		}
@@ -201,6 +213,9 @@ func (l *Leader) onDetach(from string, m *wire.Detach) {
 		return
 	}
 	if c := l.consumers.find(m.Origin.Node, m.No); c != nil {
+		if m.Returns && l.consumers.single {
+			l.returnsOf(m.Origin.Node, m.No)
+		}
 		l.consumers.remove(c)
 		l.use()
 		l.checkUnused(true)

@@ -19,6 +19,8 @@ type hold struct {
 	// next; its credit is free already.
 	named bool
 	by    uint64
+	// back: it is on its way back into the queue, or may be.
+	back bool
 }
 
 // readyView walks the machine's ready messages in delivery order. Below a
@@ -129,6 +131,9 @@ func (l *Leader) deliver() {
 		l.wake(leaseRetry)
 		return
 	}
+	if l.consumers.single && l.single.returning > 0 {
+		return // until it is back
+	}
 	now := l.now()
 	mark := l.seen.mark
 	for {
@@ -230,7 +235,7 @@ func (l *Leader) hold(m queue.Message, node uint32, no wire.ConsumerNo) {
 
 // ackAtOnce settles a delivery that nobody will acknowledge.
 func (l *Leader) ackAtOnce(m queue.Message) {
-	l.name(m.ID, l.held[m.ID])
+	l.name(m.ID, l.held[m.ID], false)
 	if n := len(l.pending.commands); n > 0 {
 		if r, ok := l.pending.commands[n-1].(fsm.Return); ok && r.Kind == fsm.Ack {
 			r.Runs = appendRun(r.Runs, m.ID, m.Attempt)
@@ -241,9 +246,10 @@ func (l *Leader) ackAtOnce(m queue.Message) {
 	l.pending.add(fsm.Return{Kind: fsm.Ack, Runs: []fsm.Run{{First: m.ID, Count: 1, Attempt: m.Attempt}}}, false)
 }
 
-// name marks a hold whose end is proposed.
-func (l *Leader) name(id queue.MessageID, h hold) {
+// name marks a hold whose end is proposed; back tells that the message stays.
+func (l *Leader) name(id queue.MessageID, h hold, back bool) {
 	h.named, h.by = true, l.ordinal+1
+	l.setBack(&h, back)
 	l.held[id] = h
 	l.named++
 	l.pending.names++
@@ -289,6 +295,7 @@ func (l *Leader) revive(id queue.MessageID) {
 		return
 	}
 	h.named, h.by = false, 0
+	l.setBack(&h, false)
 	l.held[id] = h
 	l.named--
 	if c := l.consumers.find(h.node, h.no); h.no != 0 && c != nil && !c.NoAck {
@@ -308,6 +315,7 @@ func (l *Leader) letGo(id queue.MessageID) {
 	if h.named {
 		l.named--
 	}
+	l.setBack(&h, false)
 	l.limits.heldBytes -= int64(h.bytes)
 	delete(l.held, id)
 }

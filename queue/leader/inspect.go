@@ -42,7 +42,7 @@ func (l *Leader) describe() string {
 		fmt.Fprintf(&b, "; node %d (%s) next %d pending %d resync %d", node, p.id, p.next, len(p.pending), p.resync)
 	}
 	for key, c := range l.consumers.byKey {
-		fmt.Fprintf(&b, "; consumer %d.%d unacked %d of %d window %d/%d able %v", key.node, key.no, c.unacked, c.Prefetch, c.window.messages, c.window.bytes, c.able)
+		fmt.Fprintf(&b, "; consumer %d.%d turn %d.%d active %v unacked %d of %d window %d/%d able %v", key.node, key.no, c.Turn.Session, c.Turn.No, c == l.consumers.active, c.unacked, c.Prefetch, c.window.messages, c.window.bytes, c.able)
 	}
 	l.replica.View(func(m *fsm.Machine) {
 		for _, t := range m.Outbox().Targets() {

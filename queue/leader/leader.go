@@ -57,6 +57,13 @@ type Config struct {
 	// or is found gone by a new leader.
 	AutoDelete bool
 	Unused     func()
+	// Single queues have one active consumer at a time. Lease is how long a node that is
+	// cut off may go on to deliver; a new consumer waits for it when nothing is known of the
+	// former one's node. ProcessGone tells of processes that have certainly ended, and may
+	// be nil.
+	Single      bool
+	Lease       time.Duration
+	ProcessGone func(fsm.Origin) bool
 	// Closed is called once the closed queue has nothing left to hand over.
 	Closed func()
 	// Ended is called when the session is over while this node may still lead: a
@@ -147,6 +154,7 @@ type Leader struct {
 	inFlight  []proposal
 	flying    int // bytes in flight
 	mover     Mover
+	single    single
 	closing   closing
 	forgets   forgetting
 	parked    parked
@@ -168,6 +176,7 @@ func Lead(r *Replica, cfg Config) *Leader {
 		getsFrom:  map[*wire.Get]string{},
 		timer:     time.NewTimer(time.Hour),
 	}
+	l.consumers.single = cfg.Single
 	l.consumers.init()
 	l.ready.init()
 	l.out.init()
@@ -354,6 +363,7 @@ func (l *Leader) step() {
 	l.checkRollCall()
 	if l.phase == phaseActive {
 		l.endDelays()
+		l.appoint()
 		l.enforceLimits()
 		l.deliver()
 		l.expireDue()

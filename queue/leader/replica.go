@@ -42,13 +42,14 @@ type seen struct {
 	n, bytes             int64 // live messages and their body bytes
 	tail, mark           queue.MessageID
 	outboxN, outboxBytes int64
+	tenure               fsm.Tenure
 }
 
 func look(m *fsm.Machine) seen {
 	q, o := m.Queue(), m.Outbox()
 	return seen{
 		n: int64(q.Len()), bytes: q.Bytes(), tail: q.Tail(), mark: m.Mark(),
-		outboxN: int64(o.Len()), outboxBytes: o.Bytes(),
+		outboxN: int64(o.Len()), outboxBytes: o.Bytes(), tenure: m.Tenure(),
 	}
 }
 

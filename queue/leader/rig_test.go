@@ -21,6 +21,7 @@ type rig struct {
 	session uint64
 	nodes   []Node
 	nowMS   func() int64
+	change  func(*Config)
 
 	mu     sync.Mutex
 	out    []sent
@@ -38,8 +39,12 @@ func plain() queue.Settings {
 }
 
 func newRig(t *testing.T, set queue.Settings, nodes ...Node) *rig {
+	return newRigWith(t, set, func(*Config) {}, nodes...)
+}
+
+func newRigWith(t *testing.T, set queue.Settings, change func(*Config), nodes ...Node) *rig {
 	r := &rig{
-		t: t, replica: NewReplica(), set: set, nodes: nodes,
+		t: t, replica: NewReplica(), set: set, nodes: nodes, change: change,
 		signal: make(chan struct{}, 1), seq: map[uint32]uint64{},
 		nowMS: func() int64 { return time.Now().UnixMilli() },
 	}
@@ -55,7 +60,7 @@ func (r *rig) lead() {
 		r.l.Stop()
 	}
 	r.session++
-	r.l = Lead(r.replica, Config{
+	cfg := Config{
 		Queue: 7, Log: r.log, Session: r.session,
 		Send:      r.send,
 		LiveNodes: func() []Node { return r.nodes },
@@ -68,7 +73,9 @@ func (r *rig) lead() {
 		Closed:          func() {},
 		StartMover:      func(*Leader) Mover { return idleMover{} },
 		Logger:          slog.New(slog.DiscardHandler),
-	})
+	}
+	r.change(&cfg)
+	r.l = Lead(r.replica, cfg)
 }
 
 type idleMover struct{}

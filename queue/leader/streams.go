@@ -2,6 +2,7 @@ package leader
 
 import (
 	"slices"
+	"time"
 
 	"github.com/warrenmq/warren/fsm"
 	"github.com/warrenmq/warren/queue"
@@ -87,6 +88,7 @@ func (l *Leader) onBatch(from string, m *wire.Batch) {
 	}
 	p.pending = append(p.pending, ops...)
 	p.next = end
+	l.announced(p, ops)
 }
 
 // answerAgain repeats what the machine knows of a stream, because an answer was
@@ -134,6 +136,16 @@ func (l *Leader) decide(p *peer, op fsm.Op) fsm.Op {
 // frees the credit they used.
 func (l *Leader) settling(p *peer, s fsm.Settle) []fsm.Run {
 	kept := s.Runs[:0:0]
+	l.settled(p, s, func(id queue.MessageID, h hold) {
+		l.release(h)
+		l.name(id, h, s.Kind.Requeues())
+		kept = appendRun(kept, id, h.attempt)
+	})
+	return kept
+}
+
+// settled calls f for each hold of the node that a settlement ends.
+func (l *Leader) settled(p *peer, s fsm.Settle, f func(queue.MessageID, hold)) {
 	for _, r := range s.Runs {
 		for i := range r.Count {
 			id := r.First + queue.MessageID(i)
@@ -141,12 +153,9 @@ func (l *Leader) settling(p *peer, s fsm.Settle) []fsm.Run {
 			if !ok || h.node != p.origin.Node || h.attempt != r.Attempt || h.named {
 				continue
 			}
-			l.release(h)
-			l.name(id, h)
-			kept = appendRun(kept, id, r.Attempt)
+			f(id, h)
 		}
 	}
-	return kept
 }
 
 func appendRun(runs []fsm.Run, id queue.MessageID, attempt uint32) []fsm.Run {
@@ -194,6 +203,9 @@ func (l *Leader) onNodeGone(node uint32, incarnation uint64) {
 	if p == nil || p.origin.Incarnation > incarnation {
 		return
 	}
+	if node == l.seen.tenure.Origin.Node {
+		l.single.quiet = time.Now()
+	}
 	l.dropNode(p.origin)
 	l.callRoll(p.id) // in case it lives after all
 }
@@ -238,7 +250,7 @@ func (l *Leader) takeBack(ids []queue.MessageID, kind fsm.SettleKind) {
 	for _, id := range ids {
 		h := l.held[id]
 		l.release(h)
-		l.name(id, h)
+		l.name(id, h, kind.Requeues())
 		r.Runs = appendRun(r.Runs, id, h.attempt)
 	}
 	l.pending.add(r, false)

@@ -258,13 +258,18 @@ func (c *Consumer) append(b []byte) []byte {
 	b = putU(b, uint64(c.No), uint64(c.Prefetch))
 	b = binary.AppendVarint(b, int64(c.Priority))
 	b = putBool(putBool(b, c.NoAck), c.Exclusive)
-	return binary.AppendVarint(binary.AppendVarint(b, c.WindowMessages), c.WindowBytes)
+	return putTurn(binary.AppendVarint(binary.AppendVarint(b, c.WindowMessages), c.WindowBytes), c.Turn)
 }
+
+func putTurn(b []byte, t Turn) []byte { return putU(b, t.Session, t.No) }
+
+func (d *reader) turn() Turn { return Turn{Session: d.u64(), No: d.u64()} }
 
 func (c *Consumer) read(d *reader) {
 	c.No, c.Prefetch, c.Priority = ConsumerNo(d.u64()), d.u32(), int32(d.i64())
 	c.NoAck, c.Exclusive = d.bool(), d.bool()
 	c.WindowMessages, c.WindowBytes = d.i64(), d.i64()
+	c.Turn = d.turn()
 }
 
 func (m *Attach) append(b []byte) []byte {
@@ -277,19 +282,20 @@ func (m *Attach) read(d *reader) {
 }
 
 func (m *Attached) append(b []byte) []byte {
-	return putBytes(putU(b, m.Queue, uint64(m.No)), []byte(m.Refusal))
+	return putTurn(putBytes(putU(b, m.Queue, uint64(m.No)), []byte(m.Refusal)), m.Turn)
 }
 
 func (m *Attached) read(d *reader) {
 	m.Queue, m.No, m.Refusal = d.u64(), ConsumerNo(d.u64()), string(d.bytes())
+	m.Turn = d.turn()
 }
 
 func (m *Detach) append(b []byte) []byte {
-	return putU(putOrigin(putU(b, m.Queue), m.Origin), uint64(m.No))
+	return putBool(putU(putOrigin(putU(b, m.Queue), m.Origin), uint64(m.No)), m.Returns)
 }
 
 func (m *Detach) read(d *reader) {
-	m.Queue, m.Origin, m.No = d.u64(), d.origin(), ConsumerNo(d.u64())
+	m.Queue, m.Origin, m.No, m.Returns = d.u64(), d.origin(), ConsumerNo(d.u64()), d.bool()
 }
 
 func (m *Detached) append(b []byte) []byte { return putBool(putU(b, m.Queue, uint64(m.No)), m.Gone) }

@@ -1,6 +1,8 @@
 package wire
 
 import (
+	"cmp"
+
 	"github.com/warrenmq/warren/fsm"
 	"github.com/warrenmq/warren/queue"
 )
@@ -24,6 +26,19 @@ type Batch struct {
 	Stream fsm.Stream
 }
 
+// Turn is a consumer's place among those of its queue: it is given once, by the leader
+// that attached it, and kept over changes of leader. Earlier sessions come first, then
+// lower numbers. The zero Turn is that of a consumer which is not attached.
+type Turn struct{ Session, No uint64 }
+
+// Compare orders turns, earlier ones first.
+func (t Turn) Compare(o Turn) int {
+	if c := cmp.Compare(t.Session, o.Session); c != 0 {
+		return c
+	}
+	return cmp.Compare(t.No, o.No)
+}
+
 // Consumer describes a consumer to the leader.
 type Consumer struct {
 	No       ConsumerNo
@@ -34,6 +49,7 @@ type Consumer struct {
 	Exclusive bool
 	// WindowMessages and WindowBytes are what the node can buffer for it now.
 	WindowMessages, WindowBytes int64
+	Turn                        Turn
 }
 
 // Attach adds a consumer. Answered by Attached.
@@ -48,14 +64,17 @@ type Attached struct {
 	Queue   uint64
 	No      ConsumerNo
 	Refusal string // "exclusive": in exclusive use
+	Turn    Turn   // the place it got
 }
 
-// Detach removes a consumer; what it holds stays with its channel. Answered by
-// Detached, behind every delivery to it.
+// Detach removes a consumer; what it holds stays with its channel, unless Returns says
+// that all of it is coming back on the stream. Answered by Detached, behind every
+// delivery to it.
 type Detach struct {
-	Queue  uint64
-	Origin fsm.Origin
-	No     ConsumerNo
+	Queue   uint64
+	Origin  fsm.Origin
+	No      ConsumerNo
+	Returns bool
 }
 
 // Detached answers Detach, or tells that the leader ended the consumer (Gone).
