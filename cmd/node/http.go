@@ -19,7 +19,7 @@ import (
 const timeoutHTTP = 5 * time.Second
 
 // serveHTTP serves health checks from early on, and what tests and operators
-// look at. The management API joins it later.
+// look at, and the management API once the node is ready.
 func (n *running) serveHTTP(context.Context) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
@@ -43,6 +43,7 @@ func (n *running) serveHTTP(context.Context) error {
 	mux.HandleFunc("GET /debug/pprof/", localOnly(pprof.Index))
 	mux.HandleFunc("GET /debug/pprof/profile", localOnly(pprof.Profile))
 	mux.HandleFunc("GET /debug/pprof/trace", localOnly(pprof.Trace))
+	mux.HandleFunc("/api/", n.serveManagement)
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: timeoutHTTP}
 	go func() {
 		if err := server.Serve(n.listeners.http); !errors.Is(err, http.ErrServerClosed) {

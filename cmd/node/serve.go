@@ -25,6 +25,7 @@ import (
 	"github.com/warrenmq/warren/config"
 	"github.com/warrenmq/warren/fsm"
 	gateway "github.com/warrenmq/warren/gateway/amqp"
+	"github.com/warrenmq/warren/management"
 	"github.com/warrenmq/warren/store"
 	"github.com/warrenmq/warren/transport"
 )
@@ -55,6 +56,7 @@ type running struct {
 	host      *group.Host
 	broker    *broker.Broker
 	amqp      *gateway.Server
+	manager   *management.API
 	ready     atomic.Bool
 
 	closers []closer // run last to first
@@ -468,6 +470,7 @@ func (n *running) serveClients(context.Context) error {
 		return err
 	}
 	n.amqp = server
+	n.openManagement()
 	n.serveGRPC()
 	go func() {
 		if err := server.Serve(n.listeners.amqp); !errors.Is(err, gateway.ErrServerClosed) {

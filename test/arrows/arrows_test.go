@@ -33,6 +33,7 @@ var allowed = map[string][]string{
 	"exchange":          {"amqp"},
 	"fsm":               {"amqp", "dlx", "queue"},
 	"gateway/amqp":      {"amqp", "broker", "fsm"},
+	"management":        {"amqp", "auth"},
 	"queue":             {},
 	"queue/leader":      {"fsm", "queue", "queue/wire", "dlx"},
 	"queue/wire":        {"fsm", "queue"},

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/warrenmq/warren/auth"
+	"github.com/warrenmq/warren/cluster/detector"
+	gateway "github.com/warrenmq/warren/gateway/amqp"
+	"github.com/warrenmq/warren/management"
+	"github.com/warrenmq/warren/transport"
+)
+
+// methodManagement is the call by which one node's management API asks
+// another's.
+const methodManagement uint8 = 0x30
+
+// openManagement builds the management API on what runs by now.
+func (n *running) openManagement() {
+	n.manager = management.New(management.Config{
+		Login: func(ctx context.Context, user, password string, loopback bool) (management.User, error) {
+			u, err := n.broker.Login(ctx, auth.MechanismPlain, []byte("\x00"+user+"\x00"+password), loopback)
+			return management.User{Name: u.Name, Tags: u.Tags}, err
+		},
+		Connections: connections{node: n.cfg.NodeID, server: n.amqp},
+		Peers:       n.livePeers,
+		Call: func(ctx context.Context, node string, req []byte) ([]byte, error) {
+			return n.mesh.Call(ctx, transport.NodeID(node), methodManagement, req)
+		},
+		Logger: n.log,
+	})
+	n.mesh.HandleCall(methodManagement, func(ctx context.Context, _ transport.NodeID, req []byte) ([]byte, error) {
+		return n.manager.Answer(ctx, req)
+	})
+}
+
+// serveManagement answers requests once the node is ready.
+func (n *running) serveManagement(w http.ResponseWriter, r *http.Request) {
+	if !n.ready.Load() {
+		http.Error(w, errNotReady.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	n.manager.ServeHTTP(w, r)
+}
+
+// livePeers are the other nodes of the cluster that are not known to be dead.
+func (n *running) livePeers() (nodes []string) {
+	for node := range n.catalog.Load().View().Nodes() {
+		if node.ID != n.identity.NodeID() && !node.Superseded && n.detector.State(node.ID) != detector.Dead {
+			nodes = append(nodes, string(node.ID))
+		}
+	}
+	return nodes
+}
+
+// connections are the AMQP gateway's connections as the management API sees them.
+type connections struct {
+	node   string
+	server *gateway.Server
+}
+
+func (c connections) List() []management.Connection {
+	all := c.server.Connections()
+	list := make([]management.Connection, len(all))
+	for i := range all {
+		list[i] = c.describe(&all[i])
+	}
+	return list
+}
+
+func (c connections) describe(i *gateway.ConnectionInfo) management.Connection {
+	state := "running"
+	if i.Blocked != "" {
+		state = "blocked"
+	}
+	peer, peerPort := hostPort(i.Peer)
+	host, port := hostPort(i.Local)
+	return management.Connection{
+		Name: i.Name, Node: c.node, User: i.User, UserWhoPerformedAction: i.User, VHost: i.VHost,
+		UserProvidedName: i.ClientName, Type: "network", Protocol: "AMQP 0-9-1", State: state, AuthMechanism: i.Mechanism,
+		PeerHost: peer, PeerPort: peerPort, Host: host, Port: port,
+		Channels: i.Channels, ChannelMax: int(i.ChannelMax), FrameMax: int(i.FrameMax),
+		Timeout: int(i.Heartbeat / time.Second), ConnectedAt: i.Opened.UnixMilli(),
+		ClientProperties: management.TableJSON(i.ClientProperties),
+		ReceivedBytes:    i.ReceivedBytes, SentBytes: i.WrittenBytes,
+	}
+}
+
+func (c connections) Close(name, text string) bool { return c.server.CloseConnection(name, text) }
+
+func hostPort(a net.Addr) (host string, port int) {
+	if tcp, ok := a.(*net.TCPAddr); ok {
+		return tcp.IP.String(), tcp.Port
+	}
+	return a.String(), 0
+}

@@ -1,0 +1,63 @@
+package management
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+)
+
+// refusal is an error with its HTTP form: {"error":…,"reason":…}.
+type refusal struct {
+	status int
+	Short  string `json:"error"`
+	Reason string `json:"reason"`
+}
+
+func (r *refusal) Error() string { return r.Short + ": " + r.Reason }
+
+var (
+	errNotFound = &refusal{http.StatusNotFound, "Object Not Found", "Not Found"}
+	errMethod   = &refusal{http.StatusMethodNotAllowed, "Method Not Allowed", "Method Not Allowed"}
+)
+
+func unauthorised(reason string) *refusal {
+	return &refusal{http.StatusUnauthorized, "not_authorised", reason}
+}
+
+// refuse sends err. One that is no refusal is the node's own trouble: 503, since
+// another node may do better.
+func (a *API) refuse(w http.ResponseWriter, err error) {
+	var r *refusal
+	if !errors.As(err, &r) {
+		a.cfg.Logger.Warn("management request failed", "err", err)
+		r = &refusal{http.StatusServiceUnavailable, "service_unavailable", err.Error()}
+	}
+	if r.status == http.StatusUnauthorized {
+		w.Header().Set("WWW-Authenticate", `Basic realm="Warren Management"`)
+	}
+	a.write(w, r.status, r)
+}
+
+// answer sends body, or 204 for nil.
+func (a *API) answer(w http.ResponseWriter, body any) {
+	if body == nil {
+		w.WriteHeader(http.StatusNoContent)
+		return
+	}
+	a.write(w, http.StatusOK, body)
+}
+
+func (a *API) write(w http.ResponseWriter, status int, body any) {
+	raw, err := json.Marshal(body)
+	if err != nil {
+		a.cfg.Logger.Error("management answer", "err", err)
+		http.Error(w, "", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-cache")
+	w.WriteHeader(status)
+	if _, err := w.Write(raw); err != nil {
+		a.cfg.Logger.Debug("management answer not written", "err", err)
+	}
+}

@@ -1,0 +1,89 @@
+package management
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"time"
+)
+
+// Bounds of a request.
+const (
+	// timeoutPeers bounds what other nodes may take to answer.
+	timeoutPeers = 3 * time.Second
+	// requestBytesMax bounds a request's body; so far nothing reads one.
+	requestBytesMax = 1 << 20
+)
+
+// Config is what the API is made of. All fields are required.
+type Config struct {
+	// Login checks a user's password; loopback tells whether the peer is on this
+	// machine. Any error is a refusal.
+	Login func(ctx context.Context, user, password string, loopback bool) (User, error)
+	// Connections are the local node's client connections.
+	Connections Connections
+	// Peers are the ids of the other nodes that are not known to be dead.
+	Peers func() []string
+	// Call asks another node: its API answers with [API.Answer].
+	Call   func(ctx context.Context, node string, req []byte) ([]byte, error)
+	Logger *slog.Logger
+}
+
+// API serves the management API of one node. It is safe for concurrent use.
+type API struct {
+	cfg Config
+	mux *http.ServeMux
+}
+
+// New returns the API.
+func New(cfg Config) *API {
+	a := &API{cfg: cfg, mux: http.NewServeMux()}
+	a.routeConnections()
+	return a
+}
+
+// ServeHTTP answers a request for a path under /api/.
+func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h, pattern := a.mux.Handler(r)
+	if pattern == "" {
+		// The mux knows whether the path or only the method is wrong; the words
+		// are ours.
+		v := verdict{header: w.Header()}
+		if h.ServeHTTP(&v, r); v.status == http.StatusMethodNotAllowed {
+			a.refuse(w, errMethod)
+			return
+		}
+		a.refuse(w, errNotFound)
+		return
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, requestBytesMax)
+	a.mux.ServeHTTP(w, r)
+}
+
+// verdict keeps the status and the header of an answer, not its body.
+type verdict struct {
+	header http.Header
+	status int
+}
+
+func (v *verdict) Header() http.Header         { return v.header }
+func (v *verdict) Write(b []byte) (int, error) { return len(b), nil }
+func (v *verdict) WriteHeader(status int)      { v.status = status }
+
+// handle registers f for authenticated users. f returns what is to be sent as JSON,
+// or nil for 204, or an error.
+func (a *API) handle(pattern string, f func(*http.Request, User) (any, error)) {
+	a.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+		u, err := a.authenticate(r)
+		if err != nil {
+			a.refuse(w, err)
+			return
+		}
+		body, err := f(r, u)
+		if err != nil {
+			a.refuse(w, err)
+			return
+		}
+		a.answer(w, body)
+	})
+}

@@ -1,0 +1,52 @@
+package management
+
+import (
+	"net"
+	"net/http"
+	"slices"
+
+	"github.com/warrenmq/warren/auth"
+)
+
+// User is who sent a request.
+type User struct {
+	Name string
+	Tags []string
+}
+
+// may reports whether the user carries one of the tags.
+func (u User) may(tags ...string) bool {
+	return slices.ContainsFunc(tags, func(t string) bool { return slices.Contains(u.Tags, t) })
+}
+
+// manages: may use the API at all. Each of these tags includes the one before
+// it, except that policymaker and monitoring stand beside each other.
+func (u User) manages() bool {
+	return u.may(auth.TagManagement, auth.TagPolicymaker, auth.TagMonitoring, auth.TagAdministrator)
+}
+
+// monitors: may see what belongs to others.
+func (u User) monitors() bool { return u.may(auth.TagMonitoring, auth.TagAdministrator) }
+
+// authenticate returns the user of a request's basic authentication, or a
+// refusal with 401.
+func (a *API) authenticate(r *http.Request) (User, error) {
+	name, password, ok := r.BasicAuth()
+	if !ok {
+		return User{}, unauthorised("Login failed")
+	}
+	u, err := a.cfg.Login(r.Context(), name, password, isLoopback(r.RemoteAddr))
+	if err != nil {
+		return User{}, unauthorised("Login failed")
+	}
+	if !u.manages() {
+		return User{}, unauthorised("Not management user")
+	}
+	return u, nil
+}
+
+func isLoopback(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
+	ip := net.ParseIP(host)
+	return err == nil && ip != nil && ip.IsLoopback()
+}

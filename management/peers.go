@@ -1,0 +1,92 @@
+package management
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+)
+
+// peerVersion is that of the messages between the APIs of two nodes.
+const peerVersion = 1
+
+// pageBytes is about how much of a list one answer of another node holds.
+const pageBytes = 256 << 10
+
+// peerRequest is what one node's API asks another's.
+type peerRequest struct {
+	Version int    `json:"version"`
+	Op      string `json:"op"`
+	// Name and Reason belong to opClose.
+	Name   string `json:"name,omitempty"`
+	Reason string `json:"reason,omitempty"`
+	// After is the key of the last item of the page before; "" asks for the first.
+	After string `json:"after,omitempty"`
+}
+
+const (
+	opList  = "connections"       // answer: peerPage
+	opClose = "close_connections" // answer: peerClosed
+)
+
+type peerPage struct {
+	Connections []Connection `json:"connections"`
+	// More: there are items behind the last one.
+	More bool `json:"more"`
+}
+
+type peerClosed struct {
+	Closed bool `json:"closed"`
+}
+
+// Answer answers a request of another node's API. It has the form of a handler of
+// the transport; errors are for the log of the caller.
+func (a *API) Answer(_ context.Context, raw []byte) ([]byte, error) {
+	var req peerRequest
+	if err := json.Unmarshal(raw, &req); err != nil {
+		return nil, fmt.Errorf("management request: %w", err)
+	}
+	if req.Version != peerVersion {
+		return nil, fmt.Errorf("management request of version %d, this is %d", req.Version, peerVersion)
+	}
+	switch req.Op {
+	case opList:
+		return a.page(req.After)
+	case opClose:
+		return json.Marshal(peerClosed{Closed: a.cfg.Connections.Close(req.Name, req.Reason)})
+	}
+	return nil, fmt.Errorf("management request: unknown operation %q", req.Op)
+}
+
+// ask sends req to a node and decodes its answer into to.
+func (a *API) ask(ctx context.Context, node string, req peerRequest, to any) error {
+	req.Version = peerVersion
+	raw, err := json.Marshal(req)
+	if err != nil {
+		return err
+	}
+	resp, err := a.cfg.Call(ctx, node, raw)
+	if err != nil {
+		return fmt.Errorf("node %s: %w", node, err)
+	}
+	if err := json.Unmarshal(resp, to); err != nil {
+		return fmt.Errorf("node %s: %w", node, err)
+	}
+	return nil
+}
+
+// eachPeer calls f for all other living nodes at once, and returns the joined
+// errors when all have answered or timeoutPeers is over.
+func (a *API) eachPeer(ctx context.Context, f func(ctx context.Context, node string) error) error {
+	ctx, cancel := context.WithTimeout(ctx, timeoutPeers)
+	defer cancel()
+	nodes := a.cfg.Peers()
+	errs := make([]error, len(nodes))
+	var wg sync.WaitGroup
+	for i, node := range nodes {
+		wg.Go(func() { errs[i] = f(ctx, node) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
