@@ -76,6 +76,9 @@ type Consumer struct {
 	roomBytes            int64
 	owedMessages         int64 // written to the client, not granted again yet
 	owedBytes            int64
+	// unwritten are the deliveries of a consumer without acks that have not been written
+	// to the client, in order. Being written settles them.
+	unwritten []*Delivery
 }
 
 // Tag is the consumer's tag.
@@ -92,9 +95,12 @@ func (c *Consumer) describe() wire.Consumer {
 	c.roomMessages += c.owedMessages
 	c.roomBytes += c.owedBytes
 	c.owedMessages, c.owedBytes = 0, 0
+	prefetch := uint32(c.spec.Prefetch)
+	if c.spec.NoAck {
+		prefetch = 0 // the window bounds what is on its way
+	}
 	return wire.Consumer{
-		No: c.no, Prefetch: uint32(c.spec.Prefetch), Priority: c.spec.Priority,
-		NoAck: c.spec.NoAck, Exclusive: c.spec.Exclusive,
+		No: c.no, Prefetch: prefetch, Priority: c.spec.Priority, Exclusive: c.spec.Exclusive,
 		WindowMessages: c.roomMessages, WindowBytes: c.roomBytes, Turn: c.turn,
 	}
 }
@@ -201,6 +207,9 @@ func (c *Consumer) Written(messages, bytes int) {
 	s := c.stream
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if c.spec.NoAck {
+		s.ackWrittenLocked(c, messages)
+	}
 	c.owedMessages += int64(messages)
 	c.owedBytes += int64(bytes)
 	if c.owedMessages < consumerMessages/4 && c.owedBytes < consumerBytes/4 || s.leader == "" || !c.attached {
@@ -212,6 +221,20 @@ func (c *Consumer) Written(messages, bytes int) {
 		c.roomBytes += c.owedBytes
 		c.owedMessages, c.owedBytes = 0, 0
 	}
+}
+
+// ackWrittenLocked settles the oldest deliveries of a consumer without acks. It is this
+// node that does: what the leader sent and nobody got must not be lost.
+func (s *stream) ackWrittenLocked(c *Consumer, messages int) {
+	n := min(messages, len(c.unwritten))
+	for i, d := range c.unwritten[:n] {
+		s.settleLocked(fsm.Ack, d.id, d.attempt)
+		c.unwritten[i] = nil
+	}
+	if c.unwritten = c.unwritten[n:]; len(c.unwritten) == 0 {
+		c.unwritten = nil
+	}
+	s.flushLocked()
 }
 
 // tell sends a message to the leader if there is one known.
@@ -323,7 +346,11 @@ func (s *stream) returnAll(ch *Channel) {
 	}
 	sortIDs(ids)
 	for _, id := range ids {
-		s.settleLocked(fsm.RequeueFailed, id, s.held[id].attempt)
+		kind := fsm.RequeueFailed
+		if s.held[id].noAck {
+			kind = fsm.RequeueCounted // the client has not seen it
+		}
+		s.settleLocked(kind, id, s.held[id].attempt)
 	}
 	s.flushLocked()
 }
@@ -346,22 +373,22 @@ func (s *stream) deliver(m *wire.Deliver) {
 			c.roomMessages--
 			c.roomBytes -= int64(len(it.Message))
 		}
-		if c == nil || !c.spec.NoAck {
-			h := &holding{no: it.No, attempt: it.Attempt}
-			s.held[it.ID] = h
-			if c == nil {
-				// Its channel is closed. A delivery nobody saw is not a failed
-				// attempt.
-				s.settleLocked(fsm.RequeueCounted, it.ID, it.Attempt)
-				strange = it.No
-				continue
-			}
-			h.ch = c.ch
+		h := &holding{no: it.No, attempt: it.Attempt}
+		s.held[it.ID] = h
+		if c == nil {
+			// Its channel is closed. A delivery nobody saw is not a failed attempt.
+			s.settleLocked(fsm.RequeueCounted, it.ID, it.Attempt)
+			strange = it.No
+			continue
 		}
+		h.ch, h.noAck = c.ch, c.spec.NoAck
 		d, err := s.delivery(c, it)
 		if err != nil {
 			s.settleLocked(fsm.RequeueFailed, it.ID, it.Attempt)
 			continue
+		}
+		if c.spec.NoAck {
+			c.unwritten = append(c.unwritten, d)
 		}
 		out = append(out, d)
 	}

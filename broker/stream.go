@@ -77,6 +77,7 @@ type holding struct {
 	no      wire.ConsumerNo
 	attempt uint32
 	ch      *Channel
+	noAck   bool   // to be settled when it is written to the client
 	settled uint64 // sequence of the operation that settles it, 0: none
 }
 

@@ -291,6 +291,9 @@ func (w *World) consumeOn(c *client, q *queueSpec, done *atomic.Bool) {
 		}
 		list, cancelled := c.take()
 		for _, d := range list {
+			if q.noAck {
+				w.led.settle(c.num, fsm.Ack, d) // being written settles it
+			}
 			x.Written(1, d.WindowBytes)
 		}
 		if q.noAck {
@@ -331,7 +334,7 @@ func (w *World) consumeOn(c *client, q *queueSpec, done *atomic.Bool) {
 
 func (w *World) getSome(c *client, q *queueSpec) {
 	for range 1 + w.rand(10) {
-		d, _, err := c.ch.Get(c.life, q.name, q.noAck)
+		d, _, err := c.ch.Get(c.life, q.name, false)
 		if err != nil {
 			w.expected(c, err, "get from "+q.name)
 			return
@@ -348,9 +351,6 @@ func (w *World) getSome(c *client, q *queueSpec) {
 		}
 		if !pause(c.life, w.between(0, 5*time.Millisecond)) {
 			return
-		}
-		if q.noAck {
-			continue
 		}
 		if !w.oneIn(5) {
 			w.settle(c, q, d)

@@ -266,7 +266,7 @@ func (o *oracle) explain(q *oracleQueue, e *fsm.Entry, id queue.MessageID, body 
 			for _, r := range c.Runs {
 				if inRun(r, id) {
 					if c.Kind == fsm.Ack {
-						q.acked[body]++
+						o.problem(q, "message %d (%s) was settled by a leader", id, body)
 					}
 					return
 				}
@@ -283,9 +283,6 @@ func (o *oracle) explain(q *oracleQueue, e *fsm.Entry, id queue.MessageID, body 
 					}
 					if s.Kind == fsm.Ack {
 						q.acked[body]++
-					}
-					if spec := o.w.spec(q.m.Name()); spec != nil && spec.noAck {
-						return // fetched without ack: the node has settled it
 					}
 					if (s.Kind == fsm.Ack || s.Kind == fsm.Discard) && !o.w.led.settledBy(q.id, id, r.Attempt, c.Origin, s.Kind) {
 						o.problem(q, "message %d (%s) attempt %d settled (%d) by node %d, where no client did so", id, body, r.Attempt, s.Kind, c.Origin.Node)

@@ -206,6 +206,9 @@ func (w *writer) flush() error {
 		_, err = segs.WriteTo(w.c.nc)
 		clear(g.segs)
 	}
+	if err != nil {
+		return err // what is not known to be written goes back to its queue
+	}
 	w.lastSent = now
 	*g = gather{buf: g.buf[:0], segs: g.segs[:0]}
 	for i, c := range w.touched {
@@ -214,7 +217,7 @@ func (w *writer) flush() error {
 		w.touched[i] = nil
 	}
 	w.touched = w.touched[:0]
-	return err
+	return nil
 }
 
 // withCounts adds the counts of earlier attempts to the headers.

@@ -219,11 +219,7 @@ func (l *Leader) handOut(c *consumer, m queue.Message, item wire.Item) {
 	c.window.messages--
 	c.window.bytes -= int64(len(item.Message))
 	l.hold(m, c.node, c.no)
-	if c.NoAck {
-		l.ackAtOnce(m)
-	} else {
-		c.unacked++
-	}
+	c.unacked++
 	l.out.deliver(c.peer, l.cfg.Queue, l.cfg.Session, l.resyncNo(c.node), item)
 	l.consumers.changed(c)
 }
@@ -231,19 +227,6 @@ func (l *Leader) handOut(c *consumer, m queue.Message, item wire.Item) {
 func (l *Leader) hold(m queue.Message, node uint32, no wire.ConsumerNo) {
 	l.held[m.ID] = hold{node: node, no: no, attempt: m.Attempt, bytes: m.BodyBytes}
 	l.limits.heldBytes += int64(m.BodyBytes)
-}
-
-// ackAtOnce settles a delivery that nobody will acknowledge.
-func (l *Leader) ackAtOnce(m queue.Message) {
-	l.name(m.ID, l.held[m.ID], false)
-	if n := len(l.pending.commands); n > 0 {
-		if r, ok := l.pending.commands[n-1].(fsm.Return); ok && r.Kind == fsm.Ack {
-			r.Runs = appendRun(r.Runs, m.ID, m.Attempt)
-			l.pending.commands[n-1] = r
-			return
-		}
-	}
-	l.pending.add(fsm.Return{Kind: fsm.Ack, Runs: []fsm.Run{{First: m.ID, Count: 1, Attempt: m.Attempt}}}, false)
 }
 
 // name marks a hold whose end is proposed; back tells that the message stays.
@@ -298,7 +281,7 @@ func (l *Leader) revive(id queue.MessageID) {
 	l.setBack(&h, false)
 	l.held[id] = h
 	l.named--
-	if c := l.consumers.find(h.node, h.no); h.no != 0 && c != nil && !c.NoAck {
+	if c := l.consumers.find(h.node, h.no); h.no != 0 && c != nil {
 		c.unacked++
 		l.consumers.changed(c)
 	}
@@ -333,7 +316,7 @@ func (l *Leader) release(h hold) {
 	if h.named || h.no == 0 {
 		return
 	}
-	if c := l.consumers.find(h.node, h.no); c != nil && !c.NoAck && c.unacked > 0 {
+	if c := l.consumers.find(h.node, h.no); c != nil && c.unacked > 0 {
 		c.unacked--
 		l.consumers.changed(c)
 	}
@@ -364,9 +347,6 @@ func (l *Leader) dropGet(g *wire.Get) (from string) {
 func (l *Leader) serveGet(g *wire.Get, m queue.Message, item wire.Item) {
 	from := l.dropGet(g)
 	l.hold(m, g.Origin.Node, 0)
-	if g.NoAck {
-		l.ackAtOnce(m)
-	}
 	n, _ := l.readyCount()
 	l.out.send(from, &wire.Got{Queue: l.cfg.Queue, Req: g.Req, Session: l.cfg.Session, Resync: l.resyncNo(g.Origin.Node), Found: true, Item: item, Remaining: uint32(n)})
 }

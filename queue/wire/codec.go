@@ -257,7 +257,7 @@ func (m *Transfer) read(d *reader)         { m.Target, m.In = d.u64(), readComma
 func (c *Consumer) append(b []byte) []byte {
 	b = putU(b, uint64(c.No), uint64(c.Prefetch))
 	b = binary.AppendVarint(b, int64(c.Priority))
-	b = putBool(putBool(b, c.NoAck), c.Exclusive)
+	b = putBool(b, c.Exclusive)
 	return putTurn(binary.AppendVarint(binary.AppendVarint(b, c.WindowMessages), c.WindowBytes), c.Turn)
 }
 
@@ -267,7 +267,7 @@ func (d *reader) turn() Turn { return Turn{Session: d.u64(), No: d.u64()} }
 
 func (c *Consumer) read(d *reader) {
 	c.No, c.Prefetch, c.Priority = ConsumerNo(d.u64()), d.u32(), int32(d.i64())
-	c.NoAck, c.Exclusive = d.bool(), d.bool()
+	c.Exclusive = d.bool()
 	c.WindowMessages, c.WindowBytes = d.i64(), d.i64()
 	c.Turn = d.turn()
 }
@@ -315,12 +315,11 @@ func (m *Window) read(d *reader) {
 }
 
 func (m *Get) append(b []byte) []byte {
-	b = putU(putOrigin(putU(b, m.Queue), m.Origin), m.Req)
-	return putU(putBool(b, m.NoAck), m.After)
+	return putU(putOrigin(putU(b, m.Queue), m.Origin), m.Req, m.After)
 }
 
 func (m *Get) read(d *reader) {
-	m.Queue, m.Origin, m.Req, m.NoAck, m.After = d.u64(), d.origin(), d.u64(), d.bool(), d.u64()
+	m.Queue, m.Origin, m.Req, m.After = d.u64(), d.origin(), d.u64(), d.u64()
 }
 
 func (i *Item) append(b []byte) []byte {

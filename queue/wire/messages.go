@@ -44,7 +44,6 @@ type Consumer struct {
 	No       ConsumerNo
 	Prefetch uint32 // 0: unlimited
 	Priority int32
-	NoAck    bool
 	// Exclusive asks to be the only consumer.
 	Exclusive bool
 	// WindowMessages and WindowBytes are what the node can buffer for it now.
@@ -99,7 +98,6 @@ type Get struct {
 	Queue  uint64
 	Origin fsm.Origin
 	Req    uint64
-	NoAck  bool
 	After  uint64
 }
 

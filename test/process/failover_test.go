@@ -180,3 +180,28 @@ func TestMajorityLost(t *testing.T) {
 	}
 	at(t, c.Node(1)).holds(queue, "before", "during")
 }
+
+// TestFailoverNoAck kills the node that leads a queue while a client of another node
+// consumes without acks: what was under way to that client's node comes again.
+func TestFailoverNoAck(t *testing.T) {
+	const messages = 4000
+	c := startCluster(t, 3)
+	queue := plainQueue(at(t, c.Node(0)), "noack", nil)
+	leader, others := leaderOf(t, c, queue)
+	s := at(t, others[0])
+	s.fill(queue, numbered("m", messages)...)
+	deliveries, err := s.channel(s.conn).Consume(queue, "", true, false, false, false, nil)
+	s.noError("consume", err)
+	seen := map[string]bool{}
+	for len(seen) < messages {
+		d := s.next(deliveries)
+		if body := string(d.Body); seen[body] && !d.Redelivered {
+			t.Fatalf("%s again, not marked as redelivered", body)
+		}
+		seen[string(d.Body)] = true
+		if len(seen) == messages/4 {
+			kill(t, leader)
+		}
+	}
+	s.ready(queue, 0)
+}
