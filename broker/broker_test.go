@@ -149,10 +149,6 @@ func TestRefusals(t *testing.T) {
 			_, err := other.conn.PurgeQueue(t.Context(), "mine")
 			return err
 		}},
-		"immediate": {NotImplemented, "immediate=true", func() error {
-			_, err := c.ch.Publish(t.Context(), &Publish{Key: "q", Immediate: true, Properties: amqp.RawProperties{0, 0}})
-			return err
-		}},
 		"reserved": {AccessRefused, "queue name 'amq.x' contains reserved prefix 'amq.*'", func() error {
 			_, err := c.conn.DeclareQueue(t.Context(), QueueDeclare{Name: "amq.x", Durable: true})
 			return err

@@ -74,11 +74,6 @@ func finishAll(done []ended) {
 // operations, until ctx ends. routed false means that no queue took it and
 // nothing will be confirmed. Errors are *Error.
 func (ch *Channel) Publish(ctx context.Context, p *Publish) (routed bool, err error) {
-	if p.Immediate {
-		// As RabbitMQ answers. To take the message as an ordinary one would break
-		// what the flag asks for.
-		return false, Errorf(NotImplemented, "immediate=true")
-	}
 	view := ch.conn.b.cat.View()
 	if err := ch.checkPublish(ctx, view, p); err != nil {
 		return false, err
@@ -154,7 +149,7 @@ func (ch *Channel) checkPublish(ctx context.Context, view *catalog.View, p *Publ
 func (ch *Channel) message(p *Publish) (*fsm.Message, fsm.Publish, error) {
 	m := &ch.scratch
 	*m = fsm.Message{Exchange: p.Exchange, RoutingKeys: append(m.RoutingKeys[:0], p.Key), Properties: p.Properties, Body: p.Body}
-	op := fsm.Publish{TTLMillis: -1, BodyBytes: uint32(len(p.Body))}
+	op := fsm.Publish{TTLMillis: -1, BodyBytes: uint32(len(p.Body)), Immediate: p.Immediate}
 	if err := p.Properties.Validate(); err != nil {
 		return nil, op, Errorf(PreconditionFailed, "invalid message: %v", err)
 	}

@@ -19,7 +19,7 @@ import (
 func everyCommand() Entry {
 	const big = math.MaxUint64
 	p := pub("body")
-	p.Priority, p.HasPriority, p.TTLMillis, p.Verdict = 255, true, math.MaxInt64, RefuseConsumers
+	p.Priority, p.HasPriority, p.TTLMillis, p.Verdict, p.Immediate = 255, true, math.MaxInt64, RefuseConsumers, true
 	return Entry{
 		Session: big, Ordinal: big, TimeMillis: math.MinInt64, CatalogRev: big, Mark: big, MarkSelf: true,
 		Commands: []Command{

@@ -70,6 +70,9 @@ type Publish struct {
 	// Priority as published; HasPriority false takes the queue's default.
 	Priority    uint8
 	HasPriority bool
+	// Immediate asks for a consumer that takes the message at once. The leader decides, by
+	// the verdict; apply ignores it.
+	Immediate bool
 	// Message is EncodeMessage's output. It stays encoded on its way through
 	// the leader and apply: nobody parses it before it is delivered or dies.
 	Message   []byte

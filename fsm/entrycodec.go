@@ -40,7 +40,8 @@ const (
 	flagVerdict   = 0x07
 	flagTTL       = 0x08
 	flagPriority  = 0x10
-	flagWithdrawn = 0x20
+	flagWithdrawn = 0x20 // of a transfer
+	flagImmediate = 0x20 // of a publish
 )
 
 // publishOverhead bounds what an encoded publish adds to its message: tag, flags,
@@ -140,6 +141,9 @@ func appendPublish(dst []byte, p *Publish) []byte {
 	}
 	if p.HasPriority {
 		flags |= flagPriority
+	}
+	if p.Immediate {
+		flags |= flagImmediate
 	}
 	dst = append(dst, tagPublish, flags)
 	if p.TTLMillis >= 0 {

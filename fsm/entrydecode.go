@@ -126,8 +126,8 @@ func (r *reader) op() Op {
 func (r *reader) publish() Publish {
 	p := Publish{TTLMillis: -1}
 	flags := r.byte()
-	p.Verdict = Verdict(flags & flagVerdict)
-	if p.Verdict > RefuseConsumers || flags&^(flagVerdict|flagTTL|flagPriority) != 0 {
+	p.Verdict, p.Immediate = Verdict(flags&flagVerdict), flags&flagImmediate != 0
+	if p.Verdict > RefuseConsumers || flags&^(flagVerdict|flagTTL|flagPriority|flagImmediate) != 0 {
 		r.fail(ErrMalformed, "publish flags")
 	}
 	if flags&flagTTL != 0 {

@@ -165,6 +165,44 @@ func (cs *consumers) next() *consumer {
 	panic("leader: no consumer has credit")
 }
 
+// free is how many messages c can take now.
+func (c *consumer) free() int64 {
+	if !c.credit() {
+		return 0
+	}
+	if c.Prefetch == 0 {
+		return c.window.messages
+	}
+	return min(int64(c.Prefetch-c.unacked), c.window.messages)
+}
+
+// room tells whether the consumers can take n messages now.
+func (cs *consumers) room(n int64) bool {
+	for _, v := range cs.levels {
+		for _, c := range v.line[v.head:] {
+			if c.able {
+				n -= c.free()
+			}
+			if n <= 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// takesAtOnce tells whether a message proposed now finds a consumer with credit, behind
+// everything that is ready or on its way in.
+func (l *Leader) takesAtOnce() bool {
+	n, _ := l.readyCount()
+	n += l.limits.expected + 1
+	if l.consumers.single {
+		c := l.coming()
+		return c != nil && c.free() >= n
+	}
+	return l.consumers.able > 0 && l.consumers.room(n)
+}
+
 // levelsMax bounds the empty levels that are kept.
 const levelsMax = 16
 

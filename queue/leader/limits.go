@@ -63,6 +63,9 @@ func (m *limits) verdict(l *Leader, p fsm.Publish) fsm.Verdict {
 	if m.set.DeadLetter && l.outboxFull() {
 		return fsm.RefuseOutbox
 	}
+	if p.Immediate && !l.takesAtOnce() {
+		return fsm.RefuseConsumers
+	}
 	if m.set.Overflow == queue.DropHead || m.set.MaxLength < 0 && m.set.MaxLengthBytes < 0 {
 		return fsm.Accept
 	}

@@ -83,17 +83,22 @@ func (l *Leader) propose() {
 
 func (l *Leader) pendingBytes() (n int) {
 	for _, p := range l.peers {
-		if len(p.pending) > 0 && !l.purgeWaits(p, 0) {
+		if len(p.pending) > 0 && !l.waits(p, 0) {
 			n += p.bytes + len(p.pending)
 		}
 	}
 	return n + l.supply.bytes
 }
 
-// purgeWaits tells whether a pending operation is a purge that has to wait until all
-// earlier ones of its node are applied: it removes what they have enqueued.
-func (l *Leader) purgeWaits(p *peer, i int) bool {
-	if _, ok := p.pending[i].(fsm.Purge); !ok {
+// waits tells whether a pending operation can not be decided on yet. A purge waits until
+// all earlier operations of its node are applied: it removes what they have enqueued. An
+// immediate publish waits until all consumers are known.
+func (l *Leader) waits(p *peer, i int) bool {
+	switch op := p.pending[i].(type) {
+	case fsm.Publish:
+		return op.Immediate && l.phase != phaseActive
+	case fsm.Purge:
+	default:
 		return false
 	}
 	seq := p.next - uint64(len(p.pending)) + uint64(i)
@@ -140,7 +145,7 @@ func (l *Leader) dropStaleRoutes(e *fsm.Entry) {
 func (l *Leader) peerOrder() []uint32 {
 	nodes := make([]uint32, 0, len(l.peers))
 	for n, p := range l.peers {
-		if len(p.pending) > 0 && !l.purgeWaits(p, 0) {
+		if len(p.pending) > 0 && !l.waits(p, 0) {
 			nodes = append(nodes, n)
 		}
 	}
@@ -159,7 +164,7 @@ func (l *Leader) takeStream(e *fsm.Entry, p *proposal, from *peer, room int) int
 		return room
 	}
 	n, size := 0, 0
-	for n < len(from.pending) && (n == 0 || size+opBytes(from.pending[n]) <= room) && (n == 0 || !l.purgeWaits(from, n)) {
+	for n < len(from.pending) && (n == 0 || size+opBytes(from.pending[n]) <= room) && (n == 0 || !l.waits(from, n)) {
 		size += opBytes(from.pending[n])
 		n++
 	}

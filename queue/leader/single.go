@@ -116,6 +116,16 @@ func (l *Leader) holder() *consumer {
 	return l.consumers.find(t.Origin.Node, wire.ConsumerNo(t.Consumer))
 }
 
+// coming returns the consumer that a message accepted now goes to: the active one, or
+// the one that becomes active with the tenure in flight.
+func (l *Leader) coming() *consumer {
+	cs := &l.consumers
+	if cs.active != nil || len(cs.line) == 0 || l.tenureOf(cs.line[0]) != l.single.asked {
+		return cs.active
+	}
+	return cs.line[0]
+}
+
 // tenureOver tells whether the holder that the log names, which is not attached, can not
 // be given messages by anybody any more. A node that has spoken to this leader takes
 // none of an earlier one, and a process that has ended takes none at all. Of a node that

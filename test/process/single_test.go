@@ -16,13 +16,13 @@ import (
 
 // flavours are the kinds of queue that every rule about consumers holds for.
 var flavours = []struct {
-	name                           string
-	durable, autoDelete, exclusive bool
-	args                           amqp.Table
+	name               string
+	durable, exclusive bool
+	args               amqp.Table
 }{
 	{name: "durable", durable: true},
 	{name: "quorum", durable: true, args: amqp.Table{"x-queue-type": "quorum"}},
-	{name: "transient", autoDelete: true},
+	{name: "transient"},
 	{name: "exclusive", exclusive: true},
 }
 
@@ -36,7 +36,7 @@ func eachFlavour(s *session, args amqp.Table, f func(s *session, queue string)) 
 				maps.Copy(all, from)
 			}
 			name := sub.name("q")
-			_, err := sub.ch.QueueDeclare(name, fl.durable, fl.autoDelete, fl.exclusive, false, all)
+			_, err := sub.ch.QueueDeclare(name, fl.durable, false, fl.exclusive, false, all)
 			sub.noError("declare", err)
 			f(sub, name)
 			_, err = sub.channel(sub.conn).QueueDelete(name, false, false, false)
