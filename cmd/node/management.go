@@ -15,7 +15,7 @@ import (
 
 // methodManagement is the call by which one node's management API asks
 // another's.
-const methodManagement uint8 = 0x30
+const methodManagement uint8 = 0x38
 
 // openManagement builds the management API on what runs by now.
 func (n *running) openManagement() {
