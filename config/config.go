@@ -56,6 +56,11 @@ type Config struct {
 	// node belongs to a cluster. Default 1.
 	BootstrapExpect int
 
+	// MemoryHighWatermark is how much memory the node may use. Above it no node of
+	// the cluster reads from connections that publish, until it falls. 0 keeps
+	// publishers away for good. Default 0.6 of the memory that the node can have.
+	MemoryHighWatermark Watermark
+
 	// LogLevel is the least severe level that is logged. Default info.
 	LogLevel slog.Level
 
@@ -86,6 +91,8 @@ func Default() Config {
 		BootstrapExpect: 1,
 		LogLevel:        slog.LevelInfo,
 		LogFormat:       "text",
+
+		MemoryHighWatermark: Watermark{Fraction: 0.6},
 	}
 }
 

@@ -56,6 +56,11 @@ func Options() []Option {
 			get: func(c Config) string { return strconv.Itoa(c.BootstrapExpect) },
 		},
 		{
+			Name: "memory-high-watermark", Kind: "part or size", Usage: "block publishers when the node uses more memory: 0.6 of it, or 512MiB",
+			set: func(c *Config, s string) (err error) { c.MemoryHighWatermark, err = ParseWatermark(s); return err },
+			get: func(c Config) string { return c.MemoryHighWatermark.String() },
+		},
+		{
 			Name: "log-level", Kind: "level", Usage: "debug, info, warn or error",
 			set: setLogLevel,
 			get: func(c Config) string { return strings.ToLower(c.LogLevel.String()) },

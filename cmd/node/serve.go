@@ -38,7 +38,6 @@ const (
 	stuckSync       = 5 * time.Second  // a sync this old makes the node unfit to lead
 	replicasDefault = 3
 	registerRetry   = 200 * time.Millisecond
-	alarmPeriod     = 500 * time.Millisecond
 )
 
 // running is one node, in the order in which it is built.
@@ -57,6 +56,7 @@ type running struct {
 	broker    *broker.Broker
 	amqp      *gateway.Server
 	manager   *management.API
+	alarms    *alarms
 	ready     atomic.Bool
 
 	closers []closer // run last to first
@@ -379,6 +379,7 @@ func (n *running) startBroker(ctx context.Context) error {
 		Alive:    func(node string) bool { return n.detector.State(transport.NodeID(node)) != detector.Dead },
 		Replicas: replicasDefault, QueueTimeout: queueTimeout, Logger: n.log,
 	}, cat)
+	n.openAlarms()
 	n.onClose("broker", func() error {
 		n.broker.Close()
 		return nil
@@ -405,6 +406,7 @@ func (n *running) startBroker(ctx context.Context) error {
 		if e.State == detector.Dead {
 			cat.NodeDead(e.Node)
 			n.broker.NodeDead(string(e.Node), e.Restarted, e.Refused)
+			n.alarms.nodeDead(string(e.Node))
 		}
 	})
 	n.onClose("verdicts", func() error {
@@ -477,44 +479,13 @@ func (n *running) serveClients(context.Context) error {
 			n.failed <- fmt.Errorf("amqp server: %w", err)
 		}
 	}()
-	n.watchDisk()
+	n.watchResources()
 	n.onClose("amqp clients", func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), timeoutShutdown)
 		defer cancel()
 		return server.Shutdown(ctx)
 	})
 	return nil
-}
-
-// watchDisk keeps publishers away while the disk is nearly full: a write that
-// finds no room ends the process.
-func (n *running) watchDisk() {
-	ctx, cancel := context.WithCancel(context.Background())
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		alarm := false
-		for {
-			if now := n.store.Stats().DiskAlarm; now != alarm {
-				alarm = now
-				reason := ""
-				if alarm {
-					reason = "low on disk"
-				}
-				n.log.Warn("disk alarm", "set", alarm)
-				n.amqp.SetBlocked(reason)
-			}
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(alarmPeriod):
-			}
-		}
-	})
-	n.onClose("disk alarm", func() error {
-		cancel()
-		wg.Wait()
-		return nil
-	})
 }
 
 // readiness says why the node is not ready, nil if it is: listeners are up,

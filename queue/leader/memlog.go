@@ -14,12 +14,11 @@ type MemLog struct {
 	mu      sync.Mutex
 	last    uint64
 	entries map[uint64][]byte
-	fresh   int // bytes appended since the last collection
-	kept    int // bytes that were left by it
+	bytes   int64 // of the entries
 }
 
-// collectMin is the least that has to be appended before dead entries are
-// looked for.
+// collectMin is how many bytes have to be dead before dead entries are looked
+// for.
 const collectMin = 1 << 20
 
 // NewMemLog returns an empty log that applies to r.
@@ -33,11 +32,13 @@ func (m *MemLog) Propose(data []byte, _ func(error)) {
 	m.last++
 	index := m.last
 	m.entries[index] = data
-	m.fresh += len(data)
-	collect := m.fresh > max(collectMin, m.kept)
+	m.bytes += int64(len(data))
+	bytes := m.bytes
 	m.mu.Unlock()
 	m.replica.Apply(index, data)
-	if collect {
+	// An entry that appends nothing can kill much: a purge, or the last of many
+	// acknowledgements.
+	if dead := m.replica.Reclaimable(); dead > collectMin && dead > bytes/2 {
 		m.collect()
 	}
 }
@@ -62,12 +63,12 @@ func (m *MemLog) collect() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	live := make(map[uint64][]byte, len(m.entries)/2)
-	m.fresh, m.kept = 0, 0
+	m.bytes = 0
 	for _, p := range pins {
 		for i := p.First; i <= p.Last; i++ {
 			if data, ok := m.entries[i]; ok {
 				live[i] = data
-				m.kept += len(data)
+				m.bytes += int64(len(data))
 			}
 		}
 	}

@@ -23,6 +23,7 @@ var allowed = map[string][]string{
 	"auth":              {"amqp"},
 	"broker":            {"amqp", "auth", "catalog", "dlx/mover", "exchange", "fsm", "queue", "queue/leader", "queue/wire"},
 	"catalog":           {"amqp", "auth", "exchange", "transport"},
+	"cluster/alarm":     {},
 	"cluster/bootstrap": {"transport"},
 	"cluster/detector":  {"transport"},
 	"cluster/group":     {"cluster/detector", "store", "transport"},

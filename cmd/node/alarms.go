@@ -1,0 +1,166 @@
+package main
+
+import (
+	"context"
+	"math"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/warrenmq/warren/catalog"
+	"github.com/warrenmq/warren/cluster/alarm"
+	"github.com/warrenmq/warren/transport"
+)
+
+// Bounds of alarms.
+const (
+	alarmPeriod = 500 * time.Millisecond // between two looks at disk and memory
+	// collectEvery is how often garbage is collected by force while memory seems low:
+	// what is garbage is not low memory.
+	collectEvery = 5 * time.Second
+	// memoryLimitMin is the least the Go runtime is told to stay below: with less it
+	// would do nothing but collect garbage.
+	memoryLimitMin = 128 << 20
+)
+
+// alarms watches this node's resources and keeps publishers away while any node
+// is short of one.
+type alarms struct {
+	n         *running
+	board     *alarm.Board
+	memory    alarm.Memory
+	gauge     alarm.Gauge
+	collected time.Time
+	told      time.Time // when the others were told last
+	reason    string
+	wake      chan struct{}
+}
+
+// openAlarms begins to listen to the others' alarms.
+func (n *running) openAlarms() {
+	a := &alarms{
+		n: n, board: alarm.NewBoard(time.Now), memory: alarm.Memory{Root: os.DirFS("/")}, wake: make(chan struct{}, 1),
+	}
+	n.alarms = a
+	total, ok := a.memory.Total()
+	if !ok {
+		total = math.MaxUint64
+		n.log.Warn("the system does not tell how much memory there is: only a size can be a memory watermark")
+	}
+	a.gauge.Watermark = n.cfg.MemoryHighWatermark.Of(total)
+	if os.Getenv("GOMEMLIMIT") == "" && a.gauge.Watermark < math.MaxInt64 {
+		debug.SetMemoryLimit(int64(max(a.gauge.Watermark, memoryLimitMin)))
+	}
+	n.log.Info("memory watermark", "bytes", a.gauge.Watermark, "of", total)
+	n.mesh.Handle(alarm.MessageKind, func(from transport.NodeID, payload []byte) {
+		s, err := alarm.Decode(payload)
+		if err != nil {
+			n.log.Error("undecodable alarm from peer", "node", from, "err", err)
+			return
+		}
+		a.board.Heard(string(from), s)
+		a.poke()
+	})
+	n.mesh.OnPeerChange(func(p transport.PeerStatus) {
+		if p.Up && a.board.Local() != 0 {
+			_ = n.mesh.Send(p.Node, alarm.MessageKind, alarm.Encode(a.board.Local())) // said again soon
+		}
+	})
+}
+
+func (a *alarms) poke() {
+	select {
+	case a.wake <- struct{}{}:
+	default:
+	}
+}
+
+// nodeDead drops the alarms of a node.
+func (a *alarms) nodeDead(node string) {
+	a.board.Forget(node)
+	a.poke()
+}
+
+// watchResources looks after the alarms until the node closes.
+func (n *running) watchResources() {
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { n.alarms.run(ctx) })
+	n.onClose("alarms", func() error {
+		cancel()
+		wg.Wait()
+		return nil
+	})
+}
+
+func (a *alarms) run(ctx context.Context) {
+	t := time.NewTicker(alarmPeriod)
+	defer t.Stop()
+	a.look()
+	for {
+		a.tell(false)
+		a.apply()
+		select {
+		case <-ctx.Done():
+			return
+		case <-a.wake:
+		case <-t.C:
+			a.look()
+		}
+	}
+}
+
+// look reads disk and memory.
+func (a *alarms) look() {
+	a.set(alarm.DiskLow, a.n.store.Stats().DiskAlarm)
+	used, ok := a.memory.Used()
+	if !ok {
+		return
+	}
+	low := a.gauge.Read(used)
+	if low && time.Since(a.collected) > collectEvery {
+		runtime.GC()
+		a.collected = time.Now()
+		if used, ok = a.memory.Used(); ok {
+			low = a.gauge.Read(used)
+		}
+	}
+	if a.set(alarm.MemoryLow, low) {
+		a.n.log.Warn("memory", "used_bytes", used, "watermark_bytes", a.gauge.Watermark)
+	}
+}
+
+// set notes a resource of this node; the others learn of a change at once.
+func (a *alarms) set(s alarm.Set, on bool) (changed bool) {
+	if changed = a.board.SetLocal(s, on); changed {
+		a.n.log.Warn("alarm", "reason", s.Reason(), "set", on)
+		a.tell(true)
+	}
+	return changed
+}
+
+// tell sends this node's alarms to the others when they are due.
+func (a *alarms) tell(now bool) {
+	local := a.board.Local()
+	if !now && (local == 0 || time.Since(a.told) < alarm.Repeat) {
+		return
+	}
+	a.told = time.Now()
+	view := a.n.catalog.Load().View()
+	for node := range view.Nodes() {
+		if !node.Superseded && node.ID != catalog.NodeID(a.n.identity.NodeID()) {
+			_ = a.n.mesh.Send(node.ID, alarm.MessageKind, alarm.Encode(local)) // said again, or stale there
+		}
+	}
+}
+
+// apply blocks or frees publishers.
+func (a *alarms) apply() {
+	if reason := a.board.All().Reason(); reason != a.reason {
+		a.n.log.Warn("publishers", "blocked", reason != "", "reason", reason)
+		a.reason = reason
+		a.n.amqp.SetBlocked(reason)
+	}
+}

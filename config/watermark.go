@@ -1,0 +1,67 @@
+package config
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Watermark is how much memory a node may use before publishers are blocked: a
+// part of what there is, or a number of bytes when Bytes is not zero.
+type Watermark struct {
+	Fraction float64 // 0..1 of the machine's memory, or of the control group's limit
+	Bytes    uint64
+}
+
+// units of sizes; the longer endings come first.
+var units = []struct {
+	ending string
+	bytes  uint64
+}{
+	{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1 << 40},
+	{"kB", 1e3}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}, {"B", 1},
+}
+
+// ParseWatermark reads "0.6", "1500000000", "512MiB" or "2 GB". A number up to 1
+// without a unit is a fraction.
+func ParseWatermark(s string) (Watermark, error) {
+	number, unit := strings.TrimSpace(s), uint64(0)
+	for _, u := range units {
+		if rest, ok := strings.CutSuffix(number, u.ending); ok {
+			number, unit = strings.TrimSpace(rest), u.bytes
+			break
+		}
+	}
+	bad := fmt.Errorf("must be a fraction such as 0.6 or a size such as 512MiB, got %q", s)
+	f, err := strconv.ParseFloat(number, 64)
+	if err != nil || !(f >= 0) || strings.ContainsAny(number, "xXpP_+") {
+		return Watermark{}, bad
+	}
+	if unit == 0 {
+		if f <= 1 {
+			return Watermark{Fraction: f}, nil
+		}
+		unit = 1
+	}
+	n := f * float64(unit)
+	if n < 1 || n > 1<<62 {
+		return Watermark{}, bad
+	}
+	return Watermark{Bytes: uint64(n)}, nil
+}
+
+// Of returns the watermark in bytes where there are total bytes.
+func (w Watermark) Of(total uint64) uint64 {
+	if w.Bytes > 0 {
+		return w.Bytes
+	}
+	return uint64(w.Fraction * float64(total))
+}
+
+// String returns the form that ParseWatermark reads.
+func (w Watermark) String() string {
+	if w.Bytes > 0 {
+		return strconv.FormatUint(w.Bytes, 10) + "B"
+	}
+	return strconv.FormatFloat(w.Fraction, 'g', -1, 64)
+}

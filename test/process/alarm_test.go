@@ -1,0 +1,162 @@
+package process
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/warrenmq/warren/test/cluster"
+)
+
+// blockedSession is a session that hears of connection.blocked.
+func blockedSession(t *testing.T, n *cluster.Node) (*session, <-chan amqp.Blocking) {
+	t.Helper()
+	s := at(t, n)
+	return s, s.conn.NotifyBlocked(make(chan amqp.Blocking, 8))
+}
+
+func wantBlocked(t *testing.T, on <-chan amqp.Blocking, active bool, reason string) {
+	t.Helper()
+	select {
+	case b := <-on:
+		if b.Active != active || b.Reason != reason {
+			t.Errorf("got %+v, want active=%v %q", b, active, reason)
+		}
+	case <-time.After(timeoutReply):
+		t.Fatalf("no blocking came, want active=%v %q", active, reason)
+	}
+}
+
+// TestMemoryAlarm shows that one node's alarm blocks publishers on every node,
+// told after a publish only, while consumers go on (U11).
+func TestMemoryAlarm(t *testing.T) {
+	c := startCluster(t, 3)
+	short := c.Node(2)
+	publisher, blocked := blockedSession(t, c.Node(0))
+	idle, idleBlocked := blockedSession(t, c.Node(1))
+	q := plainQueue(publisher, "q", nil)
+	publisher.fill(q, numbered("m", 20)...)
+	restartWith(t, short, "--memory-high-watermark", "1B")
+	wantBlocked(t, blocked, true, "low on memory")
+	select {
+	case b := <-idleBlocked:
+		t.Errorf("a connection that has not published was told %+v", b)
+	default:
+	}
+	// Consumers go on, on a connection that does not publish.
+	_, deliveries := idle.consume(q, 5)
+	for range 20 {
+		idle.noError("ack", idle.next(deliveries).Ack(false))
+	}
+	// The first publish under alarm is answered by it, and nothing after it is read.
+	late, lateBlocked := blockedSession(t, c.Node(1))
+	late.noError("publish", late.ch.Publish("", q, false, false, message("under alarm")))
+	wantBlocked(t, lateBlocked, true, "low on memory")
+	clear := make(chan struct{})
+	confirmed := make(chan bool, 1)
+	go func() {
+		d, err := late.ch.PublishWithDeferredConfirm("", q, false, false, message("last"))
+		select {
+		case <-clear:
+		case <-d.Done():
+			t.Error("confirmed under alarm")
+		}
+		confirmed <- err == nil && d.Wait()
+	}()
+	time.Sleep(12 * time.Second) // longer than heartbeats, and than an alarm that is not repeated
+	close(clear)
+	restartWith(t, short)
+	wantBlocked(t, blocked, false, "")
+	select {
+	case ok := <-confirmed:
+		if !ok {
+			t.Error("the last publish was refused")
+		}
+	case <-time.After(timeoutReply):
+		t.Error("no confirm after the alarm")
+	}
+	publisher.fill(q, "free again")
+	// The alarm of a node that dies ends with it.
+	restartWith(t, short, "--memory-high-watermark", "0")
+	wantBlocked(t, blocked, true, "low on memory")
+	kill(t, short)
+	wantBlocked(t, blocked, false, "")
+}
+
+// TestMemoryAlarmByLoad fills a node's memory with messages until it stops its
+// publisher, and empties it again.
+func TestMemoryAlarmByLoad(t *testing.T) {
+	c := startCluster(t, 1)
+	n := c.Node(0)
+	watermark := residentBytes(t, n.PID(), "RssAnon:") + 100<<20
+	restartWith(t, n, "--memory-high-watermark", fmt.Sprint(watermark))
+	s, blocked := blockedSession(t, n)
+	queue, err := s.ch.QueueDeclare("memory", false, false, false, false, nil)
+	s.noError("declare", err)
+	other := at(t, n)
+	body := make([]byte, 1<<20)
+	stop, ended := make(chan struct{}), make(chan struct{})
+	go func() { // a publisher that is not read waits in its write
+		defer close(ended)
+		for range 4096 {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			if err := s.ch.Publish("", queue.Name, false, false, amqp.Publishing{Body: body}); err != nil {
+				t.Errorf("publish: %v", err)
+				return
+			}
+		}
+	}()
+	wantBlocked(t, blocked, true, "low on memory")
+	close(stop)
+	n2, err := other.ch.QueuePurge(queue.Name, false)
+	if err != nil || n2 == 0 {
+		t.Fatalf("purged %d messages, %v", n2, err)
+	}
+	wantBlocked(t, blocked, false, "")
+	<-ended
+	s.publish("", queue.Name, message("free again"))
+}
+
+// restartWith stops a node and starts it with other settings.
+func restartWith(t *testing.T, n *cluster.Node, args ...string) {
+	t.Helper()
+	stopNode(t, n)
+	if err := n.Launch(args...); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), timeoutStart)
+	defer cancel()
+	if err := n.WaitReady(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// residentBytes reads one line of a process's memory.
+func residentBytes(t *testing.T, pid int, line string) int {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for l := range strings.Lines(string(text)) {
+		if f := strings.Fields(l); len(f) > 1 && f[0] == line {
+			n, err := strconv.Atoi(f[1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			return n << 10
+		}
+	}
+	t.Fatalf("no %s of process %d", line, pid)
+	return 0
+}
