@@ -14,7 +14,7 @@ const ReplyKind = 2
 
 // MethodReply is the mesh's method that carries a direct reply, or the question
 // whether its requester is there, and is answered (docs/formats/direct-reply.md).
-const MethodReply uint8 = 0x30
+const MethodReply uint8 = 0x31
 
 // ReplyQueue is the queue a requester consumes from to get direct replies.
 const ReplyQueue = "amq.rabbitmq.reply-to"
