@@ -10,6 +10,9 @@ LDFLAGS  := -s -w -X main.version=$(VERSION)
 # Flags of every test run: `invariants` turns the expensive self-checks on.
 TESTFLAGS ?= -tags invariants -race
 FUZZTIME ?= 30s
+# How long `make test` fuzzes each decoder of the protocol.
+FUZZSAMPLE ?= 20s
+SOAKTIME ?= 10m
 BENCHTIME ?= 1s
 RUN      := .run
 
@@ -48,7 +51,7 @@ demo: build ## run the retry job on three nodes while the leader's node is kille
 ##### test
 
 .PHONY: test
-test: test-unit test-process ## run all tests; installs what they need first
+test: test-unit fuzz-sample test-process ## run all tests; installs what they need first
 
 .PHONY: test-unit
 test-unit: test-deps ## run the tests that start no processes
@@ -70,6 +73,16 @@ fuzz: ## fuzz every decoder for FUZZTIME each
 	    $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$package"; \
 	  done; \
 	done
+
+.PHONY: fuzz-sample
+fuzz-sample: ## fuzz each decoder of the protocol for FUZZSAMPLE
+	@for target in $$($(GO) test -list '^Fuzz' ./amqp | grep '^Fuzz'); do \
+	  $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZSAMPLE) ./amqp; \
+	done
+
+.PHONY: soak
+soak: ## open and drop 10,000 connections in SOAKTIME on three nodes; nothing may be left
+	WARREN_SOAK=$(SOAKTIME) $(GO) test -tags invariants -count=1 -v -timeout 60m -run '^TestSoak$$' ./test/process
 
 .PHONY: lint
 lint: ## check formatting and run the linters

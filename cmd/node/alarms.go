@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/warrenmq/warren/catalog"
 	"github.com/warrenmq/warren/cluster/alarm"
 	"github.com/warrenmq/warren/transport"
 )
@@ -150,7 +149,7 @@ func (a *alarms) tell(now bool) {
 	a.told = time.Now()
 	view := a.n.catalog.Load().View()
 	for node := range view.Nodes() {
-		if !node.Superseded && node.ID != catalog.NodeID(a.n.identity.NodeID()) {
+		if !node.Superseded && node.ID != a.n.identity.NodeID() {
 			_ = a.n.mesh.Send(node.ID, alarm.MessageKind, alarm.Encode(local)) // said again, or stale there
 		}
 	}
