@@ -204,6 +204,13 @@ func showsCounts(args amqp.Table) bool {
 
 // settingsOf derives a queue's effective settings from its arguments.
 func settingsOf(q *catalog.Queue) queue.Settings {
+	if q.DelayOf != "" {
+		return queue.Settings{
+			MessageTTLMillis: -1, MaxLength: -1, MaxLengthBytes: -1, DeliveryLimit: -1,
+			DeadLetter: true, DeadLetterExchange: q.DelayOf, Delayed: true,
+			OutboxMax: outboxMessagesMax, OutboxMaxBytes: outboxBytesMax,
+		}
+	}
 	s := queue.Settings{
 		MessageTTLMillis: intArg(q.Arguments, "x-message-ttl", -1),
 		MaxLength:        intArg(q.Arguments, "x-max-length", -1),

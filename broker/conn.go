@@ -258,11 +258,14 @@ func (c *Conn) DeclareExchange(ctx context.Context, d ExchangeDeclare) error {
 	if err := c.checkAlternate(view, d); err != nil {
 		return err
 	}
-	_, err = c.changeSeen(ctx, &catalog.DeclareExchange{Exchange: catalog.Exchange{
+	cmd := &catalog.DeclareExchange{Exchange: catalog.Exchange{
 		Vhost: c.vhost, Name: d.Name, Type: typ,
 		Durable: d.Durable, AutoDelete: d.AutoDelete, Internal: d.Internal, Arguments: d.Arguments.Clone(),
-	}})
-	if err != nil {
+	}}
+	if typ == exchange.Delayed {
+		cmd.Members, cmd.Preferred = c.b.placement(c.b.cfg.Replicas)
+	}
+	if _, err = c.changeSeen(ctx, cmd); err != nil {
 		return err
 	}
 	// Somebody else may have declared it first, and differently.
@@ -270,7 +273,22 @@ func (c *Conn) DeclareExchange(ctx context.Context, d ExchangeDeclare) error {
 	if x == nil {
 		return nil
 	}
-	return c.sameExchange(d, typ, x)
+	if err := c.sameExchange(d, typ, x); err != nil {
+		return err
+	}
+	return c.delaysReady(ctx, x)
+}
+
+// delaysReady waits until the queue of a new delayed exchange has a leader.
+func (c *Conn) delaysReady(ctx context.Context, x *catalog.Exchange) error {
+	q := c.b.cat.View().QueueByID(x.DelayQueue)
+	if x.DelayQueue == 0 || q == nil {
+		return nil
+	}
+	if _, err := c.b.status(ctx, q, false); err != nil {
+		return Errorf(Unavailable, "the messages of exchange '%s' in vhost '%s' have no leader within reach", x.Name, c.vhost)
+	}
+	return nil
 }
 
 func errDefaultExchange() error {
@@ -315,11 +333,16 @@ func (c *Conn) sameExchange(d ExchangeDeclare, typ exchange.Type, x *catalog.Exc
 	case d.Internal != x.Internal:
 		return differ("internal", d.Internal, x.Internal)
 	}
-	got, hasGot := d.Arguments.Get("alternate-exchange")
-	cur, hasCur := x.Arguments.Get("alternate-exchange")
-	if hasGot != hasCur || hasGot && !sameValue(got, cur) {
-		return Errorf(PreconditionFailed, "inequivalent arg 'alternate-exchange' for exchange '%s' in vhost '%s': received %s but current is %s",
-			x.Name, c.vhost, show(got, hasGot), show(cur, hasCur))
+	for _, arg := range []string{"alternate-exchange", "x-delayed-type"} {
+		if arg == "x-delayed-type" && typ != exchange.Delayed {
+			continue
+		}
+		got, hasGot := d.Arguments.Get(arg)
+		cur, hasCur := x.Arguments.Get(arg)
+		if hasGot != hasCur || hasGot && !sameValue(got, cur) {
+			return Errorf(PreconditionFailed, "inequivalent arg '%s' for exchange '%s' in vhost '%s': received %s but current is %s",
+				arg, x.Name, c.vhost, show(got, hasGot), show(cur, hasCur))
+		}
 	}
 	return nil
 }

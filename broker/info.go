@@ -27,7 +27,9 @@ type QueueInfo struct {
 	// Transferred counts the dead letters ever taken from other queues, in the
 	// queue's replicated state.
 	Transferred uint64 `json:"transferred"`
-	Error       string `json:"error,omitempty"`
+	// DelayOf is the delayed exchange whose messages wait here; such a queue has no name.
+	DelayOf string `json:"delay_of,omitempty"`
+	Error   string `json:"error,omitempty"`
 }
 
 // infoTimeout bounds the question to one queue's leader.
@@ -43,7 +45,10 @@ func (b *Broker) Queues(ctx context.Context) []QueueInfo {
 }
 
 func (b *Broker) describe(ctx context.Context, q *catalog.Queue) QueueInfo {
-	info := QueueInfo{ID: q.ID, VHost: q.Vhost, Name: q.Name, State: "running", Members: []string{}}
+	info := QueueInfo{ID: q.ID, VHost: q.Vhost, Name: q.Name, DelayOf: q.DelayOf, State: "running", Members: []string{}}
+	if q.DelayOf != "" {
+		info.Name = ""
+	}
 	for _, m := range q.Members {
 		info.Members = append(info.Members, shortName(string(m)))
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/auth"
 	"github.com/warrenmq/warren/catalog"
+	"github.com/warrenmq/warren/exchange"
 	"github.com/warrenmq/warren/fsm"
 )
 
@@ -117,12 +118,21 @@ func (ch *Channel) enqueue(ctx context.Context, p *Publish, m *fsm.Message, op f
 	pub.left.Store(pub.queues)
 	for _, q := range ch.targets {
 		s := ch.conn.b.stream(q)
-		if err := s.publish(ctx, op, pub); err != nil {
+		if err := s.publish(ctx, ch.opFor(q, op), pub); err != nil {
 			return Errorf(Internal, "queue '%s' in vhost '%s' did not take messages in time", q.Name, ch.conn.vhost)
 		}
 		ch.touch(s)
 	}
 	return nil
+}
+
+// opFor is what goes to one of the queues of the message that was routed last: its delay
+// takes the place of the expiration, which counts from the moment it is due.
+func (ch *Channel) opFor(q *catalog.Queue, op fsm.Publish) fsm.Publish {
+	if q.DelayOf != "" {
+		op.TTLMillis = exchange.Delay(ch.headers)
+	}
+	return op
 }
 
 func (ch *Channel) checkPublish(ctx context.Context, view *catalog.View, p *Publish) error {

@@ -513,7 +513,11 @@ func (b *Broker) routeDead(vhost, name string, l *mover.Letter) (targets []mover
 	m := catalog.Message{Message: exchange.Message{Keys: l.Keys, Headers: l.Headers, Properties: l.Properties, Random: rand.Uint64()}, Leads: b.leadsHere}
 	list, err := b.cat.View().RouteMessage(vhost, name, &m, nil)
 	for _, q := range list {
-		targets = append(targets, mover.Target{ID: q.ID, Name: q.Name})
+		t := mover.Target{ID: q.ID}
+		if q.DelayOf == "" { // else no message has died there
+			t.Name = q.Name
+		}
+		targets = append(targets, t)
 	}
 	return targets, err == nil
 }

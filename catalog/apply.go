@@ -108,6 +108,7 @@ func (c *DeleteVhost) apply(tx *txn) (Result, *amqp.Error) {
 	}
 	for x := range tx.Exchanges(c.Name) {
 		tx.exchanges.del(key(x.Vhost, x.Name))
+		tx.closeDelays(x)
 	}
 	for q := range tx.Queues(c.Name) {
 		tx.closeQueue(q)

@@ -20,7 +20,14 @@ func (c *DeclareExchange) apply(tx *txn) (Result, *amqp.Error) {
 	if tx.Exchange(x.Vhost, x.Name) != nil {
 		return Result{}, nil
 	}
-	x.Created, x.table, x.bindings = tx.index, nil, 0
+	x.Created, x.DelayQueue, x.table, x.bindings = tx.index, 0, nil, 0
+	if x.Type == exchange.Delayed {
+		x.DelayQueue = tx.index
+		tx.putQueue(&Queue{
+			ID: tx.index, Vhost: x.Vhost, Name: x.Name, DelayOf: x.Name, Durable: true,
+			Kind: Replicated, State: Running, Members: c.Members, Preferred: c.Preferred, Settings: tx.index,
+		})
+	}
 	tx.putExchange(&x)
 	return Result{Changed: true}, nil
 }
@@ -42,11 +49,22 @@ func (c *DeleteExchange) apply(tx *txn) (Result, *amqp.Error) {
 func (tx *txn) deleteExchange(x *Exchange) {
 	// First of all, so that removing its bindings does not find it.
 	tx.exchanges.del(key(x.Vhost, x.Name))
+	tx.closeDelays(x)
 	for b := range tx.BindingsFrom(x.Vhost, x.Name) {
 		tx.bySource.del(b.sourceKey())
 		tx.byDestination.del(b.destinationKey())
 	}
 	tx.unbindAll(x.Vhost, x.Name, true)
+}
+
+// closeDelays ends the queue of a delayed exchange, with the messages in it.
+func (tx *txn) closeDelays(x *Exchange) {
+	if x.DelayQueue == 0 {
+		return
+	}
+	if q := tx.QueueByID(x.DelayQueue); q != nil {
+		tx.closeQueue(q)
+	}
 }
 
 // unbindAll removes the bindings that lead to a queue or an exchange.
@@ -138,7 +156,7 @@ func (c *DeclareQueue) apply(tx *txn) (Result, *amqp.Error) {
 }
 
 func (tx *txn) putQueue(q *Queue) {
-	if q.State == Running {
+	if q.State == Running && q.DelayOf == "" {
 		tx.queues.put(key(q.Vhost, q.Name), q)
 	}
 	tx.queuesByID.put(numberKey(q.ID), q)
@@ -149,7 +167,9 @@ func (tx *txn) putQueue(q *Queue) {
 func (tx *txn) closeQueue(q *Queue) {
 	closing := *q
 	closing.State, closing.Settings = Closing, tx.index
-	tx.queues.del(key(q.Vhost, q.Name))
+	if q.DelayOf == "" {
+		tx.queues.del(key(q.Vhost, q.Name))
+	}
 	tx.putQueue(&closing)
 }
 
@@ -160,7 +180,7 @@ func (c *DeleteQueue) apply(tx *txn) (Result, *amqp.Error) {
 	} else {
 		q = tx.Queue(c.Vhost, c.Name)
 	}
-	if q == nil || q.State != Running || c.ID != 0 && c.ID != q.ID {
+	if q == nil || q.State != Running || q.DelayOf != "" || c.ID != 0 && c.ID != q.ID {
 		return Result{}, nil
 	}
 	tx.closeQueue(q)

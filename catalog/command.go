@@ -8,7 +8,7 @@ import (
 	"github.com/warrenmq/warren/exchange"
 )
 
-const exchangeTypeMax = exchange.ModulusHash
+const exchangeTypeMax = exchange.Delayed
 
 // Command is a change to the catalog: one of the types below. A command must not be
 // altered once it is proposed.
@@ -140,8 +140,14 @@ type PutPermission struct{ Vhost, User, Configure, Write, Read string }
 type DeletePermission struct{ Vhost, User string }
 
 // DeclareExchange makes an exchange unless one of the name exists; comparing that one
-// with what was asked is the caller's affair. Created is ignored.
-type DeclareExchange struct{ Exchange Exchange }
+// with what was asked is the caller's affair. Created and DelayQueue are ignored. Members
+// and Preferred are those of the queue that comes with a delayed exchange; other types
+// have none.
+type DeclareExchange struct {
+	Exchange  Exchange
+	Members   []NodeID
+	Preferred NodeID
+}
 
 // DeleteExchange deletes an exchange with its bindings. IfUnused refuses when
 // it is the source of a binding.
@@ -245,7 +251,11 @@ func (c *DeletePermission) fields(f *fields) {
 	str(f, &c.User)
 }
 
-func (c *DeclareExchange) fields(f *fields) { c.Exchange.fields(f) }
+func (c *DeclareExchange) fields(f *fields) {
+	c.Exchange.fields(f)
+	list(f, &c.Members)
+	str(f, &c.Preferred)
+}
 
 func (c *DeleteExchange) fields(f *fields) {
 	str(f, &c.Vhost)

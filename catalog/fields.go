@@ -225,6 +225,7 @@ func (x *Exchange) fields(f *fields) {
 	f.bool(&x.Internal)
 	f.table(&x.Arguments)
 	f.u64(&x.Created)
+	f.u64(&x.DelayQueue)
 }
 
 func (b *Binding) fields(f *fields) {
@@ -253,6 +254,7 @@ func (q *Queue) fields(f *fields) {
 	str(f, &q.Preferred)
 	f.u64(&q.Incarnation)
 	f.u64(&q.Settings)
+	str(f, &q.DelayOf)
 }
 
 func (n *Node) fields(f *fields) {

@@ -27,7 +27,7 @@ func goldenCommands() []Command {
 		&PutVhost{Vhost{Name: "v", Description: "d", Tags: []string{"t"}, DefaultQueueType: "quorum", Tracing: true}},
 		&PutUser{auth.User{Name: "u", Tags: []string{"management", "own"}}},
 		&PutPermission{"v", "u", "c", "w", "r"},
-		&DeclareExchange{Exchange{Vhost: "/", Name: "x", Type: exchange.Topic, Durable: true, AutoDelete: true, Internal: true, Arguments: args}},
+		&DeclareExchange{Exchange: Exchange{Vhost: "/", Name: "x", Type: exchange.Topic, Durable: true, AutoDelete: true, Internal: true, Arguments: args}},
 		&DeclareQueue{queue, 0},
 		&DeclareQueue{exclusive, 2},
 		&Bind{b},
@@ -42,6 +42,7 @@ func goldenCommands() []Command {
 		&QueueGone{99},
 		&RemoveNode{n3},
 		&DeleteVhost{"w"},
+		&DeclareExchange{Exchange{Vhost: "/", Name: "d", Type: exchange.Delayed, Arguments: amqp.Table{{Name: "x-delayed-type", Value: "fanout"}}}, []NodeID{n1, n2}, n1},
 	}
 }
 

@@ -462,12 +462,24 @@ func check(t interface{ Fatalf(string, ...any) }, v *View) {
 		t.Fatalf("%d bindings by source, %d by destination", bySource, byDestination)
 	}
 	for x := range v.exchanges.all() {
+		if (x.Type == exchange.Delayed) != (x.DelayQueue != 0) || x.DelayQueue != 0 && v.QueueByID(x.DelayQueue) == nil {
+			t.Fatalf("exchange %+v lacks its queue", x)
+		}
 		if x.bindings != counts[string(key(x.Vhost, x.Name))] || v.Vhost(x.Vhost) == nil {
 			t.Fatalf("exchange %+v counts %d bindings, has %d", x, x.bindings, counts[string(key(x.Vhost, x.Name))])
 		}
 	}
 	running := 0
 	for q := range v.queuesByID.all() {
+		if q.DelayOf != "" {
+			if x := v.Exchange(q.Vhost, q.DelayOf); (x != nil && x.DelayQueue == q.ID) != (q.State == Running) {
+				t.Fatalf("queue %+v belongs to exchange %+v", q, x)
+			}
+			if v.Queue(q.Vhost, q.Name) == q {
+				t.Fatalf("queue %+v has a name", q)
+			}
+			continue
+		}
 		if named := v.Queue(q.Vhost, q.Name); (named == q) != (q.State == Running) {
 			t.Fatalf("queue %+v under its name is %+v", q, named)
 		}
@@ -525,6 +537,10 @@ func randomCommand(t *rapid.T) Command {
 		c := &DeclareExchange{Exchange: Exchange{Vhost: vhost(), Name: x(), Type: rapid.SampledFrom([]exchange.Type{1, 2, 3, 4}).Draw(t, "type"), AutoDelete: rapid.Bool().Draw(t, "auto")}}
 		if rapid.Bool().Draw(t, "ae") {
 			c.Exchange.Arguments = amqp.Table{{Name: argAlternate, Value: x()}}
+		}
+		if rapid.IntRange(0, 3).Draw(t, "delayed") == 0 {
+			c.Exchange.Arguments = append(c.Exchange.Arguments, amqp.Field{Name: "x-delayed-type", Value: c.Exchange.Type.String()})
+			c.Exchange.Type, c.Members, c.Preferred = exchange.Delayed, []NodeID{n1, n2}, n1
 		}
 		return c
 	case 9:

@@ -39,6 +39,9 @@ type Exchange struct {
 	Durable, AutoDelete, Internal bool
 	Arguments                     amqp.Table
 	Created                       uint64 // log index
+	// DelayQueue is the id of the queue that holds what a delayed exchange keeps back,
+	// 0 for other types.
+	DelayQueue uint64
 
 	table    *exchange.Table
 	bindings int // bindings with this exchange as source; equals those in table
@@ -113,6 +116,10 @@ type Queue struct {
 	Incarnation uint64
 	// Settings is the log index of the newest entry that changed anything here.
 	Settings uint64
+	// DelayOf names the delayed exchange whose messages wait here, "" for the queues of
+	// clients. Such a queue has no name of its own: it is found by id only, and no client
+	// can reach it.
+	DelayOf string
 }
 
 // Node is a node that registered at least once.

@@ -43,7 +43,8 @@ func (p *routePool) put(s *routeScratch) {
 // check.
 //
 // An exchange whose own bindings lead nowhere passes the message to its alternate
-// exchange; one that does not exist passes it to nobody.
+// exchange; one that does not exist passes it to nobody. A delayed exchange passes a message
+// that asks for a delay to its own queue.
 func (v *View) Route(vhost, name string, keys []string, headers amqp.Table, dst []*Queue) ([]*Queue, error) {
 	return v.RouteMessage(vhost, name, &Message{Message: exchange.Message{Keys: keys, Headers: headers}}, dst)
 }
@@ -79,6 +80,12 @@ func (v *View) RouteMessage(vhost, name string, m *Message, dst []*Queue) ([]*Qu
 	lists := 0
 	for i := 0; i < len(s.visited); i++ {
 		x := s.visited[i]
+		if x.Type == exchange.Delayed && exchange.Delay(m.Headers) > 0 {
+			if q := v.QueueByID(x.DelayQueue); q != nil {
+				dst = append(dst, q) // that is all until it is due
+			}
+			continue
+		}
 		if x.Type == exchange.LocalRandom && m.Leads != nil {
 			m.Local = v.leadsHere(vhost, m.Leads)
 		}

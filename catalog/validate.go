@@ -159,6 +159,13 @@ func (c *DeclareExchange) validate() error {
 	if err := exchange.Validate(x.Type, x.Arguments); err != nil {
 		return err
 	}
+	if x.Type == exchange.Delayed {
+		if err := checkMembers(c.Members, c.Preferred); err != nil {
+			return err
+		}
+	} else if len(c.Members) > 0 || c.Preferred != "" {
+		return refused("an exchange of type %s has no queue", x.Type)
+	}
 	return firstError(checkName("vhost name", x.Vhost), checkSome("exchange name", x.Name), checkArguments(x.Arguments))
 }
 
@@ -183,6 +190,8 @@ func (c *Unbind) validate() error { return checkBinding(&c.Binding) }
 func (c *DeclareQueue) validate() error {
 	q := &c.Queue
 	switch {
+	case q.DelayOf != "":
+		return refused("the queue of a delayed exchange comes with the exchange")
 	case q.Kind != Replicated && q.Kind != Transient:
 		return refused("unknown kind of queue %d", q.Kind)
 	case q.Kind == Transient && len(q.Members) != 1:

@@ -209,6 +209,9 @@ func (a *apply) enqueue(message []byte, bodyBytes uint32, priority uint8, hasPri
 	if q := a.settings.MessageTTLMillis; q >= 0 && (ttlMillis < 0 || q < ttlMillis) {
 		ttlMillis = q
 	}
+	if a.settings.Delayed && ttlMillis < 0 {
+		ttlMillis = 0 // nobody else would ever fetch it
+	}
 	msg := queue.Message{Ref: a.ref(message), BodyBytes: bodyBytes}
 	if ttlMillis >= 0 {
 		msg.ExpiresAt = a.time + min(ttlMillis, math.MaxInt64-a.time)
@@ -449,7 +452,7 @@ func (a *apply) transferIn() {
 			x.withdrawn = append(x.withdrawn, seq)
 		default:
 			a.counters.Transferred++
-			a.enqueue(item.Message, item.BodyBytes, item.Priority, item.HasPriority, -1)
+			a.enqueue(item.Message, item.BodyBytes, item.Priority, item.HasPriority, a.transferTTL(&item))
 		}
 		x.watermark = seq
 	}
@@ -457,6 +460,17 @@ func (a *apply) transferIn() {
 		res.UpTo = x.watermark
 	}
 	a.res.Transfers = append(a.res.Transfers, res)
+}
+
+// transferTTL is the time to live, -1 for none, that a message brings along.
+func (a *apply) transferTTL(t *Transfer) int64 {
+	switch {
+	case a.settings.Delayed:
+		return t.DelayMillis
+	case t.HasTTL:
+		return t.TTLMillis
+	}
+	return -1
 }
 
 func (a *apply) forgetSources(sources []Source) {

@@ -31,7 +31,7 @@ func everyCommand() Entry {
 			Expire{[]queue.IDRange{{First: 9, Last: 3}, {First: 0, Last: big}}},
 			DropHeads{ids(1)},
 			Route{[]Routed{{big, []uint64{big, 1}, HasTargets}, {2, nil, ParkCycle}}},
-			TransferIn{Source{big, math.MaxUint32}, big, big, []Transfer{{Withdrawn: true}, transfer("t"), {Priority: 9, HasPriority: true, Message: transfer("p").Message, BodyBytes: 1}}},
+			TransferIn{Source{big, math.MaxUint32}, big, big, []Transfer{{Withdrawn: true}, transfer("t"), {Priority: 9, HasPriority: true, TTLMillis: math.MaxInt64, HasTTL: true, DelayMillis: math.MaxUint32, Message: transfer("p").Message, BodyBytes: 1}}},
 			TransferDone{big, big},
 			TargetGone{big, big},
 			Release{ParkUnrouted},
@@ -39,7 +39,7 @@ func everyCommand() Entry {
 			SetSettings{big, queue.Settings{
 				MessageTTLMillis: math.MaxInt64, MaxLength: -1, MaxLengthBytes: math.MinInt64, Overflow: queue.RejectPublishDLX,
 				DeliveryLimit: 20, MaxPriority: 255, DefaultPriority: 4, DeadLetter: true, DeadLetterExchange: "dlx",
-				DeadLetterRoutingKey: "k", DeadLetterKeySet: true, AtLeastOnce: true, OutboxMax: 1, OutboxMaxBytes: 2,
+				DeadLetterRoutingKey: "k", DeadLetterKeySet: true, AtLeastOnce: true, OutboxMax: 1, OutboxMaxBytes: 2, Delayed: true,
 			}, "queue", "vhost"},
 			Close{},
 			Consumed{},

@@ -165,6 +165,13 @@ type Transfer struct {
 	Withdrawn   bool
 	Priority    uint8
 	HasPriority bool
+	// TTLMillis is the message's own expiration, if HasTTL: that of a message which
+	// was delayed and is published only now.
+	TTLMillis int64
+	HasTTL    bool
+	// DelayMillis is for how long the queue of a delayed exchange keeps the message;
+	// other queues take no notice. 0: not at all.
+	DelayMillis int64
 	Message     []byte // EncodeMessage's output
 	BodyBytes   uint32
 }

@@ -42,6 +42,7 @@ const (
 	flagPriority  = 0x10
 	flagWithdrawn = 0x20 // of a transfer
 	flagImmediate = 0x20 // of a publish
+	flagDelay     = 0x01 // of a transfer, which has no verdict
 )
 
 // publishOverhead bounds what an encoded publish adds to its message: tag, flags,
@@ -167,13 +168,33 @@ func appendTransferIn(dst []byte, t *TransferIn) []byte {
 			dst = append(dst, flagWithdrawn)
 			continue
 		}
-		if x.HasPriority {
-			dst = append(dst, flagPriority, x.Priority)
-		} else {
-			dst = append(dst, 0)
-		}
+		dst = appendTransferHead(dst, x)
 		dst = appendUint(dst, uint64(x.BodyBytes))
 		dst = appendBytes(dst, x.Message)
+	}
+	return dst
+}
+
+func appendTransferHead(dst []byte, x *Transfer) []byte {
+	var flags byte
+	if x.HasTTL {
+		flags |= flagTTL
+	}
+	if x.HasPriority {
+		flags |= flagPriority
+	}
+	if x.DelayMillis > 0 {
+		flags |= flagDelay
+	}
+	dst = append(dst, flags)
+	if x.HasTTL {
+		dst = appendUint(dst, uint64(x.TTLMillis))
+	}
+	if x.HasPriority {
+		dst = append(dst, x.Priority)
+	}
+	if x.DelayMillis > 0 {
+		dst = appendUint(dst, uint64(x.DelayMillis))
 	}
 	return dst
 }
@@ -232,6 +253,7 @@ const (
 	settingKeySet
 	settingAtLeastOnce
 	settingRetry
+	settingDelayed
 )
 
 func appendSettings(dst []byte, s *queue.Settings) []byte {
@@ -247,6 +269,9 @@ func appendSettings(dst []byte, s *queue.Settings) []byte {
 	}
 	if s.Retry != (queue.RetryDelay{}) {
 		flags |= settingRetry
+	}
+	if s.Delayed {
+		flags |= settingDelayed
 	}
 	dst = append(dst, flags, byte(s.Overflow), s.MaxPriority, s.DefaultPriority)
 	for _, v := range [...]int64{s.MessageTTLMillis, s.MaxLength, s.MaxLengthBytes, s.DeliveryLimit, s.OutboxMax, s.OutboxMaxBytes} {
@@ -274,10 +299,11 @@ func (r *reader) retryDelay() (d queue.RetryDelay) {
 }
 
 func (r *reader) settings() (s queue.Settings) {
-	flags := r.enum(settingDeadLetter|settingKeySet|settingAtLeastOnce|settingRetry, "settings flags")
+	flags := r.enum(settingDeadLetter|settingKeySet|settingAtLeastOnce|settingRetry|settingDelayed, "settings flags")
 	s.DeadLetter = flags&settingDeadLetter != 0
 	s.DeadLetterKeySet = flags&settingKeySet != 0
 	s.AtLeastOnce = flags&settingAtLeastOnce != 0
+	s.Delayed = flags&settingDelayed != 0
 	s.Overflow = queue.Overflow(r.enum(byte(queue.RejectPublishDLX), "overflow"))
 	s.MaxPriority, s.DefaultPriority = r.byte(), r.byte()
 	for _, v := range [...]*int64{&s.MessageTTLMillis, &s.MaxLength, &s.MaxLengthBytes, &s.DeliveryLimit, &s.OutboxMax, &s.OutboxMaxBytes} {

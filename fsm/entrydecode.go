@@ -158,14 +158,33 @@ func (r *reader) transfer() (t Transfer) {
 	case flags == flagWithdrawn:
 		t.Withdrawn = true
 		return t
-	case flags == flagPriority:
-		t.Priority, t.HasPriority = r.byte(), true
-	case flags != 0:
+	case flags&^(flagTTL|flagPriority|flagDelay) != 0:
 		r.fail(ErrMalformed, "transfer flags")
+	}
+	if flags&flagTTL != 0 {
+		t.TTLMillis, t.HasTTL = r.millis("time to live"), true
+	}
+	if flags&flagPriority != 0 {
+		t.Priority, t.HasPriority = r.byte(), true
+	}
+	if flags&flagDelay != 0 {
+		if t.DelayMillis = r.millis("delay"); t.DelayMillis == 0 {
+			r.fail(ErrMalformed, "delay of 0")
+		}
 	}
 	t.BodyBytes = r.uint32()
 	t.Message = r.bytes()
 	return t
+}
+
+// millis reads a duration in milliseconds.
+func (r *reader) millis(what string) int64 {
+	n := r.uvarint()
+	if n > math.MaxInt64 {
+		r.fail(ErrMalformed, what)
+		return 0
+	}
+	return int64(n)
 }
 
 func (r *reader) source() Source { return Source{r.uvarint(), r.uint32()} }

@@ -145,7 +145,7 @@ func (d *duel) settings() Command {
 	return SetSettings{Revision: uint64(d.n(0, 8, "settings")), Name: "q", VHost: "v", Settings: queue.Settings{
 		MessageTTLMillis: int64(d.n(-1, 30, "ttl")), MaxLength: -1, MaxLengthBytes: -1, DeliveryLimit: int64(d.n(-1, 2, "limit")),
 		MaxPriority: uint8(d.n(0, 4, "levels")), DefaultPriority: uint8(d.n(0, 2, "default")),
-		DeadLetter: d.n(0, 2, "dead-letter") > 0, DeadLetterExchange: "dlx", OutboxMax: -1, Retry: d.retry(),
+		DeadLetter: d.n(0, 2, "dead-letter") > 0, DeadLetterExchange: "dlx", OutboxMax: -1, Retry: d.retry(), Delayed: d.n(0, 4, "delayed") == 0,
 	}}
 }
 
@@ -248,6 +248,11 @@ func (d *duel) transferIn() Command {
 		x := Transfer{Withdrawn: d.n(0, 4, "withdrawn") == 0}
 		if !x.Withdrawn {
 			x.Message, x.BodyBytes = d.message()
+			x.DelayMillis = int64(d.n(-20, 20, "delay"))
+			x.DelayMillis = max(0, x.DelayMillis)
+			if x.HasTTL = d.n(0, 2, "own ttl") == 0; x.HasTTL {
+				x.TTLMillis = int64(d.n(0, 20, "ttl"))
+			}
 		}
 		c.Items = append(c.Items, x)
 	}

@@ -176,6 +176,9 @@ func (o *model) enqueue(ref queue.Ref, body uint32, prio uint8, hasPrio bool, tt
 	if q := o.settings.MessageTTLMillis; q >= 0 && (ttl < 0 || ttl > q) {
 		ttl = q
 	}
+	if o.settings.Delayed && ttl < 0 {
+		ttl = 0
+	}
 	if ttl >= 0 {
 		m.ExpiresAt = max(o.time+ttl, 1)
 	}
@@ -406,7 +409,14 @@ func (o *model) transferIn(c TransferIn, ref func() queue.Ref) {
 				s.withdrawn[seq] = true
 			} else {
 				o.counters.Transferred++
-				o.enqueue(at, x.BodyBytes, x.Priority, x.HasPriority, -1)
+				ttl := int64(-1)
+			if x.HasTTL {
+				ttl = x.TTLMillis
+			}
+			if o.settings.Delayed {
+				ttl = x.DelayMillis
+			}
+			o.enqueue(at, x.BodyBytes, x.Priority, x.HasPriority, ttl)
 			}
 		}
 	}

@@ -71,5 +71,10 @@ type Settings struct {
 	OutboxMax      int64
 	OutboxMaxBytes int64
 
+	// Delayed: the messages wait for their hour instead of consumers. One that expires is
+	// not dead; it is routed on from DeadLetterExchange, which is then the delayed exchange
+	// that the queue belongs to.
+	Delayed bool
+
 	Retry RetryDelay
 }

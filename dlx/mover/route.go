@@ -3,10 +3,12 @@ package mover
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/dlx"
+	"github.com/warrenmq/warren/exchange"
 	"github.com/warrenmq/warren/fsm"
 	"github.com/warrenmq/warren/queue"
 )
@@ -162,6 +164,11 @@ func (m *Mover) lookUp(s deadSettings, reason dlx.Reason, dead *fsm.Message) (ta
 	if err != nil {
 		headers = nil
 	}
+	if s.set.Delayed {
+		// The message goes on where it was held up. It has not died, so it cannot go round.
+		targets, found = m.cfg.Route(s.vhost, s.set.DeadLetterExchange, &Letter{dead.RoutingKeys, headers, dead.Properties})
+		return targets, 0, found
+	}
 	targets, found = m.cfg.Route(s.vhost, dead.Exchange, &Letter{dead.RoutingKeys, headers, dead.Properties})
 	targets, cycles = dlx.WithoutCycles(dead.Deaths, reason, targets, func(t Target) string { return t.Name })
 	return targets, cycles, found
@@ -180,6 +187,9 @@ func (m *Mover) dead(ref queue.Ref, d dlx.Dying, s deadSettings) (fsm.Message, e
 	if err != nil {
 		return fsm.Message{}, err
 	}
+	if s.set.Delayed {
+		return m.released(msg), nil
+	}
 	dead, err := msg.Dead(d, &s.set)
 	if err != nil {
 		// The properties do not decode; the letter goes with the death headers
@@ -189,6 +199,22 @@ func (m *Mover) dead(ref queue.Ref, d dlx.Dying, s deadSettings) (fsm.Message, e
 	return dead, nil
 }
 
+// released is a message whose delay has passed: all but the delay as it was
+// published.
+func (m *Mover) released(msg fsm.Message) fsm.Message {
+	raw, err := amqp.Rewrite(msg.Properties, func(p *amqp.Properties) {
+		if headers, ok := p.Headers(); ok {
+			p.SetHeaders(exchange.Released(headers))
+		}
+	})
+	if err != nil {
+		m.cfg.Logger.Warn("properties of a delayed message left as they are", "queue", m.cfg.Queue, "err", err)
+		return msg
+	}
+	msg.Properties = raw
+	return msg
+}
+
 // build makes the transfer of one item.
 func (m *Mover) build(p dlx.Pending, s deadSettings) (fsm.Transfer, error) {
 	dead, err := m.dead(p.Ref, dlx.Dying{Queue: s.name, Reason: p.Reason, TimeMillis: p.TimeMillis}, s)
@@ -196,7 +222,16 @@ func (m *Mover) build(p dlx.Pending, s deadSettings) (fsm.Transfer, error) {
 		return fsm.Transfer{}, err
 	}
 	t := fsm.Transfer{BodyBytes: uint32(len(dead.Body))}
-	t.Priority, t.HasPriority = amqp.RawProperties(dead.Properties).Priority()
+	props := amqp.RawProperties(dead.Properties)
+	t.Priority, t.HasPriority = props.Priority()
+	if v, ok := props.Header(exchange.HeaderDelay); ok {
+		t.DelayMillis = exchange.Delay(amqp.Table{{Name: exchange.HeaderDelay, Value: v}})
+	}
+	if text, ok := props.Expiration(); ok && s.set.Delayed {
+		// Checked when it was published.
+		n, err := strconv.ParseInt(text, 10, 64)
+		t.TTLMillis, t.HasTTL = n, err == nil && n >= 0
+	}
 	t.Message = fsm.EncodeMessage(make([]byte, 0, len(dead.Properties)+len(dead.Body)+messageSlack), &dead)
 	return t, nil
 }

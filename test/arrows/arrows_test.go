@@ -30,7 +30,7 @@ var allowed = map[string][]string{
 	"cluster/member":    {"transport"},
 	"config":            {},
 	"dlx":               {"amqp", "queue"},
-	"dlx/mover":         {"amqp", "dlx", "fsm", "queue", "queue/wire"},
+	"dlx/mover":         {"amqp", "dlx", "exchange", "fsm", "queue", "queue/wire"},
 	"exchange":          {"amqp"},
 	"fsm":               {"amqp", "dlx", "queue"},
 	"gateway/amqp":      {"amqp", "broker", "fsm"},
