@@ -130,7 +130,7 @@ func (ch *Channel) enqueue(ctx context.Context, p *Publish, m *fsm.Message, op f
 // takes the place of the expiration, which counts from the moment it is due.
 func (ch *Channel) opFor(q *catalog.Queue, op fsm.Publish) fsm.Publish {
 	if q.DelayOf != "" {
-		op.TTLMillis = exchange.Delay(ch.headers)
+		op.TTLMillis, op.Immediate = exchange.Delay(ch.headers), false
 	}
 	return op
 }

@@ -410,13 +410,13 @@ func (o *model) transferIn(c TransferIn, ref func() queue.Ref) {
 			} else {
 				o.counters.Transferred++
 				ttl := int64(-1)
-			if x.HasTTL {
-				ttl = x.TTLMillis
-			}
-			if o.settings.Delayed {
-				ttl = x.DelayMillis
-			}
-			o.enqueue(at, x.BodyBytes, x.Priority, x.HasPriority, ttl)
+				if x.HasTTL {
+					ttl = x.TTLMillis
+				}
+				if o.settings.Delayed {
+					ttl = x.DelayMillis
+				}
+				o.enqueue(at, x.BodyBytes, x.Priority, x.HasPriority, ttl)
 			}
 		}
 	}

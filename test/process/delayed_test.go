@@ -255,7 +255,7 @@ func delayDeleted(s *session) {
 	x := s.delayedExchange("x", "fanout")
 	q := s.queue("q", nil)
 	s.bind(q, "", x, nil)
-	s.publish(x, "", delayed("gone", 200))
+	s.publish(x, "", delayed("gone", 800))
 	s.refuses(404, "NOT_FOUND - no queue '"+x+"' in vhost '/'", func(ch *amqp.Channel) error { _, _, err := ch.Get(x, true); return err })
 	_, err := s.ch.QueueDelete(x, false, false, false)
 	s.noError("delete a queue of the exchange's name", err)
@@ -263,16 +263,16 @@ func delayDeleted(s *session) {
 	s.noError("delete", s.ch.ExchangeDelete(x, false, false))
 	x = s.delayedExchange("x", "fanout")
 	s.bind(q, "", x, nil)
-	s.publish(x, "", delayed("new", 250))
+	s.publish(x, "", delayed("new", 900))
 	s.holds(q, "new")
 
 	auto := s.name("auto")
 	s.noError("declare", s.ch.ExchangeDeclare(auto, "x-delayed-message", true, true, false, false, amqp.Table{"x-delayed-type": "direct"}))
 	s.bind(q, "k", auto, nil)
-	s.publish(auto, "k", delayed("gone too", 100))
+	s.publish(auto, "k", delayed("gone too", 500))
 	s.noError("unbind", s.ch.QueueUnbind(q, "k", auto, nil))
 	s.missing(auto)
-	time.Sleep(150 * time.Millisecond)
+	time.Sleep(600 * time.Millisecond)
 	s.ready(q, 0)
 }
 
@@ -295,9 +295,8 @@ func delayRefused(s *session) {
 // arrivals consumes from whatever node is there until it has seen n messages and
 // a while longer.
 type arrivals struct {
-	mu   sync.Mutex
-	at   map[string][]time.Time
-	errs []string
+	mu sync.Mutex
+	at map[string][]time.Time
 }
 
 func (a *arrivals) seen() int {
@@ -359,7 +358,7 @@ func TestDelayedMessagesSurviveEveryNode(t *testing.T) {
 	s.noError("declare", declare(s.ch, q, nil))
 	s.bind(q, "k", x, nil)
 
-	const n, spread, first = 1000, 6 * time.Second, 9 * time.Second
+	const n, spread, first = 1000, 4 * time.Second, 2 * time.Second
 	due := map[string]time.Time{}
 	confirms := []*amqp.DeferredConfirmation{}
 	for i := range n {
