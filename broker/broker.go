@@ -29,6 +29,12 @@ type Config struct {
 	Groups Groups
 	// Alive tells whether a node is not confirmed dead.
 	Alive func(node string) bool
+	// Now is the node's clock in ms since 1970, which never runs backwards; nil is the wall
+	// time at New, carried on by the monotonic clock.
+	Now func() int64
+	// ClockOffsets tells how far the clocks of the other nodes are ahead of Now, as far as
+	// it is known; nil is nothing known.
+	ClockOffsets func() []time.Duration
 	// Replicas is how many replicas a queue gets unless it says otherwise.
 	Replicas int
 	// QueueTimeout bounds every operation that waits for a queue's leader.
@@ -51,7 +57,6 @@ type Broker struct {
 	cat    Catalog
 	hub    *hub
 	self   atomic.Pointer[fsm.Origin]
-	clock  nodeClock
 	queues *queues
 	// replies are the consumers of amq.rabbitmq.reply-to on this node.
 	replies replies
@@ -93,10 +98,14 @@ const (
 // New returns a broker over an open catalog. Start begins its work.
 func New(cfg Config, cat Catalog) *Broker {
 	b := &Broker{
-		cfg: cfg, cat: cat, started: time.Now(), clock: newNodeClock(),
+		cfg: cfg, cat: cat, started: time.Now(),
 		streams: map[uint64]*stream{}, conns: map[*Conn]struct{}{},
 		leaders: map[uint64]string{}, lost: map[lostKey]uint64{}, ended: map[uint32]uint64{},
 		trouble: map[*stream]struct{}{}, watched: map[*stream]struct{}{}, wake: make(chan struct{}, 1),
+	}
+	if b.cfg.Now == nil {
+		wall := b.started.UnixMilli()
+		b.cfg.Now = func() int64 { return wall + time.Since(b.started).Milliseconds() }
 	}
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	b.hub = &hub{origin: b.origin, send: b.send, locate: b.locate, trouble: b.troubled, watch: b.watch}
@@ -514,14 +523,3 @@ func (b *Broker) freshForRoute(ctx context.Context) (*catalog.View, error) {
 	}
 	return view, err
 }
-
-// nodeClock is the node's clock: wall time at the start of the process,
-// carried on by the monotonic clock. A step of the wall clock does not move it.
-type nodeClock struct {
-	wall int64
-	mono time.Time
-}
-
-func newNodeClock() nodeClock { return nodeClock{wall: time.Now().UnixMilli(), mono: time.Now()} }
-
-func (c nodeClock) now() int64 { return c.wall + time.Since(c.mono).Milliseconds() }

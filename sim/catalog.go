@@ -97,6 +97,9 @@ func (c *nodeCatalog) run() {
 		lag := c.w.between(0, 3*time.Millisecond)
 		if c.w.fails(20) {
 			lag = c.w.between(0, 300*time.Millisecond)
+			if c.w.oneIn(10) {
+				lag = c.w.between(0, 3*time.Second)
+			}
 		}
 		if !c.w.sleep(lag) {
 			return

@@ -404,6 +404,9 @@ func (m *member) applyLoop() {
 			if !w.sleep(d) {
 				return
 			}
+			if w.fails(40) {
+				m.install()
+			}
 			if !m.applySome(1 + w.rand(8)) {
 				break
 			}
@@ -411,6 +414,30 @@ func (m *member) applyLoop() {
 				m.snapshot()
 			}
 		}
+	}
+}
+
+// install replaces the machine of a member that has fallen far behind by the newest
+// manifest of another, as InstallSnapshot does; it may still take itself for the leader.
+func (m *member) install() {
+	w := m.g.w
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if m.silent || m.g.leader == m.n.id {
+		return
+	}
+	for _, id := range m.g.members {
+		d, own := m.g.disks[id], m.g.disks[m.n.id]
+		if d == nil || own == nil || d.index <= m.applied {
+			continue
+		}
+		if err := m.r.Restore(d.manifest); err != nil {
+			w.problem("queue %d: install on %s: %v", m.g.id, m.n.id, err)
+			return
+		}
+		own.manifest, own.index, own.pins = d.manifest, d.index, d.pins
+		m.applied = d.index
+		return
 	}
 }
 

@@ -104,6 +104,10 @@ func (o *oracle) commit(g *group, index uint64, data []byte) {
 // before checks the claims of a command against the other queues' committed state.
 func (o *oracle) before(q *oracleQueue, c fsm.Command) {
 	switch c := c.(type) {
+	case fsm.Expire:
+		if q.m.Name() == "patient" {
+			o.problem(q, "expires %v after less than ten minutes", c.IDs)
+		}
 	case fsm.TransferDone:
 		t := o.queues[c.Target]
 		if t == nil {

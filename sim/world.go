@@ -162,6 +162,7 @@ type node struct {
 	groups *nodeGroups
 	copy   *nodeCatalog
 	number uint32
+	skew   time.Duration   // of the incarnation's clock
 	life   context.Context // ends with the incarnation
 	end    context.CancelFunc
 	dead   map[string]bool // nodes this one takes for dead
@@ -184,11 +185,17 @@ func (n *node) start() {
 	n.work = &sync.WaitGroup{}
 	n.groups = &nodeGroups{n: n, members: map[uint64]*member{}}
 	n.number = inc.Number
+	n.skew = 0
+	if w.cfg.Seed%3 == 0 && n == w.nodes[len(w.nodes)-1] && !w.cfg.Calm {
+		n.skew = w.between(-2*time.Hour, 2*time.Hour)
+	}
+	skew := n.skew
 	groups := n.groups
 	b := broker.New(broker.Config{
 		Node: n.id, Groups: groups, Replicas: 3, QueueTimeout: 5 * time.Second, Logger: w.log.With("node", n.id),
 		Send:  func(to string, payload []byte) error { return w.net.send(n.id, to, payload) },
 		Alive: n.alive,
+		Now:   func() int64 { return time.Now().Add(skew).UnixMilli() }, ClockOffsets: n.clockOffsets,
 	}, n.copy)
 	n.b, n.up = b, true
 	clear(n.dead)
@@ -227,6 +234,23 @@ func (n *node) restart() {
 func (n *node) shutdown() {
 	n.crash()
 	n.copy.close()
+}
+
+// clockOffsets implements broker.Config: the last known clocks of all others. At most one
+// node of a world is wrong.
+func (n *node) clockOffsets() (list []time.Duration) {
+	n.mu.Lock()
+	own := n.skew
+	n.mu.Unlock()
+	for _, o := range n.w.nodes {
+		if o == n {
+			continue
+		}
+		o.mu.Lock()
+		list = append(list, o.skew-own+n.w.between(-time.Millisecond, time.Millisecond))
+		o.mu.Unlock()
+	}
+	return list
 }
 
 func (n *node) isUp() bool {

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -238,7 +239,8 @@ func (in *inbound) receive(f frame) error {
 	in.m.stats.framesIn.Add(1)
 	switch f.kind {
 	case framePing:
-		if !in.out.putUrgent(framePong, f.body) {
+		pong := binary.BigEndian.AppendUint64(slices.Clone(f.body), uint64(in.m.Clock()))
+		if !in.out.putUrgent(framePong, pong) {
 			return fmt.Errorf("%w: the peer does not read its answers", ErrBacklog)
 		}
 		return nil

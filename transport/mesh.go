@@ -33,8 +33,9 @@ type (
 // goroutine.
 type Mesh struct {
 	cfg     Config
-	began   time.Time // origin of ping stamps
-	process uint64    // drawn at random: tells runs of the process apart
+	began   time.Time    // origin of ping stamps
+	wall    atomic.Int64 // ms since 1970 then
+	process uint64       // drawn at random: tells runs of the process apart
 	pool    mem.BufferPool
 	server  *grpc.Server
 
@@ -78,6 +79,7 @@ func New(cfg Config) (*Mesh, error) {
 		greetings: make(chan struct{}, greetingsMax),
 		snapOut:   make(chan struct{}, cfg.Snapshots), snapIn: make(chan struct{}, cfg.Snapshots), unary: make(chan struct{}, cfg.Workers),
 	}
+	m.wall.Store(m.began.UnixMilli())
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	m.done = m.ctx.Done()
 	m.workers.m = m
@@ -211,6 +213,15 @@ func (m *Mesh) forgetPeer(p *peer) {
 	close(p.up) // down since its link ended, so it is open: wake those who wait
 	p.mu.Unlock()
 }
+
+// Clock is the node's clock in milliseconds since 1970: the wall time at the start of the
+// mesh, carried on by the monotonic clock. A step of the wall clock does not move it.
+func (m *Mesh) Clock() int64 { return m.clockAt(time.Now()) }
+
+func (m *Mesh) clockAt(t time.Time) int64 { return m.wall.Load() + t.Sub(m.began).Milliseconds() }
+
+// clockMax keeps what a peer says about its clock far from overflow (year 5138).
+const clockMax = 1e14
 
 // Peer returns what is known about the way to a node. The local node is always up.
 func (m *Mesh) Peer(n NodeID) PeerStatus {

@@ -368,6 +368,24 @@ func TestLivenessReports(t *testing.T) {
 	next("refused", func(s PeerStatus) bool { return s.Refused && !s.Up })
 }
 
+func TestClocksAreCompared(t *testing.T) {
+	d := &directory{}
+	a, b := startMesh(t, d, "a/1", nil), startMesh(t, d, "b/1", nil)
+	b.wall.Add(time.Hour.Milliseconds())
+	if a.Peer("b/1").ClockKnown {
+		t.Error("known before the first ping")
+	}
+	a.SetPeers([]NodeID{"b/1"})
+	b.SetPeers([]NodeID{"a/1"})
+	until(t, "pings are answered", func() bool { return a.Peer("b/1").ClockKnown && b.Peer("a/1").ClockKnown })
+	if off := a.Peer("b/1").ClockOffset; (off - time.Hour).Abs() > time.Second {
+		t.Errorf("b is ahead by %v, want an hour", off)
+	}
+	if off := b.Peer("a/1").ClockOffset; (off + time.Hour).Abs() > time.Second {
+		t.Errorf("a is ahead by %v, want an hour less", off)
+	}
+}
+
 func TestUnnamedPeersAreDroppedWhenIdle(t *testing.T) {
 	d := &directory{}
 	a, b := startMesh(t, d, "a/1", func(c *Config) { c.IdleMax = 100 * time.Millisecond }), startMesh(t, d, "b/1", nil)

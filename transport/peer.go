@@ -26,6 +26,10 @@ type PeerStatus struct {
 	LastAnswered time.Time
 	// RTT is the round trip of that ping.
 	RTT time.Duration
+	// ClockOffset is how far the node's clock (see Mesh.Clock) was ahead of this one's
+	// when it last answered a ping, within half a round trip. ClockKnown is false until then.
+	ClockOffset time.Duration
+	ClockKnown  bool
 	// Process identifies the run of the node's process the link leads or last led
 	// to; 0 before the first link.
 	Process uint64
@@ -48,6 +52,8 @@ type peer struct {
 	refused      bool
 	lastAnswered time.Time
 	rtt          time.Duration
+	clockOffset  time.Duration
+	clockKnown   bool
 	process      uint64
 	err          error // of the newest failed attempt or lost link; nil while up
 	gone         bool  // removed from the mesh; nothing may wait on it
@@ -62,7 +68,8 @@ func newPeer(m *Mesh, id NodeID) *peer {
 func (p *peer) status() PeerStatus {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return PeerStatus{Node: p.id, Up: p.sess != nil, Refused: p.refused, LastAnswered: p.lastAnswered, RTT: p.rtt, Process: p.process, Err: p.err}
+	return PeerStatus{Node: p.id, Up: p.sess != nil, Refused: p.refused, LastAnswered: p.lastAnswered, RTT: p.rtt, Process: p.process, Err: p.err,
+		ClockOffset: p.clockOffset, ClockKnown: p.clockKnown}
 }
 
 // current returns the session, or nil.
@@ -112,11 +119,13 @@ var errNoLink = fmt.Errorf("%w: no link within the wait", ErrPeerDown)
 // errLinkLost marks the state between the loss of a link and the next attempt.
 var errLinkLost = errors.New("link lost")
 
-// answered records an answered ping.
-func (p *peer) answered(sent time.Time, rtt time.Duration) {
+// answered records an answered ping and what the node's clock showed.
+func (p *peer) answered(sent time.Time, rtt time.Duration, clock int64) {
+	ours := p.m.clockAt(sent.Add(rtt / 2))
 	p.mu.Lock()
 	if sent.After(p.lastAnswered) {
 		p.lastAnswered, p.rtt = sent, rtt
+		p.clockOffset, p.clockKnown = time.Duration(clock-ours)*time.Millisecond, true
 	}
 	p.mu.Unlock()
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"time"
 
 	"github.com/warrenmq/warren/broker"
 	"github.com/warrenmq/warren/catalog"
@@ -48,6 +49,20 @@ func (n *running) wipeDeleted(view *catalog.View) {
 		}
 		n.log.Info("wiped a queue that was deleted while this node was away", "queue", uint64(id))
 	}
+}
+
+// clockOffsets tells how far the clocks of the other nodes are ahead of this one's, of
+// those that this process has been linked to.
+func (n *running) clockOffsets(view *catalog.View) (list []time.Duration) {
+	for node := range view.Nodes() {
+		if node.Superseded || node.ID == n.identity.NodeID() {
+			continue
+		}
+		if s := n.mesh.Peer(node.ID); s.ClockKnown {
+			list = append(list, s.ClockOffset)
+		}
+	}
+	return list
 }
 
 type observer func(term uint64, node string, self bool)

@@ -374,10 +374,12 @@ func (n *running) startBroker(ctx context.Context) error {
 		Send: func(node string, payload []byte) error {
 			return n.mesh.Send(transport.NodeID(node), broker.MessageKind, payload)
 		},
-		Replies:  replyLink{n.mesh},
-		Groups:   raftGroups{host: n.host},
-		Alive:    func(node string) bool { return n.detector.State(transport.NodeID(node)) != detector.Dead },
-		Replicas: replicasDefault, QueueTimeout: queueTimeout, Logger: n.log,
+		Replies:      replyLink{n.mesh},
+		Now:          n.mesh.Clock,
+		ClockOffsets: func() []time.Duration { return n.clockOffsets(cat.View()) },
+		Groups:       raftGroups{host: n.host},
+		Alive:        func(node string) bool { return n.detector.State(transport.NodeID(node)) != detector.Dead },
+		Replicas:     replicasDefault, QueueTimeout: queueTimeout, Logger: n.log,
 	}, cat)
 	n.openAlarms()
 	n.onClose("broker", func() error {

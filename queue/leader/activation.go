@@ -12,7 +12,12 @@ import (
 // earlier leaders got into the log is applied too.
 func (l *Leader) begin() {
 	l.limits.condemned = map[queue.MessageID]uint32{}
-	l.replica.View(func(m *fsm.Machine) { l.epoch.start(m.Time(), l.cfg.Now()) })
+	if l.cfg.ClockError != nil {
+		if l.clockError = l.cfg.ClockError(); l.clockError != 0 {
+			l.cfg.Logger.Debug("this node's clock is far from the others'", "queue", l.cfg.Queue, "ahead_ms", l.clockError)
+		}
+	}
+	l.replica.View(func(m *fsm.Machine) { l.epoch.start(m.Time(), l.nodeTime()) })
 	e := &fsm.Entry{CatalogRev: l.cfg.CatalogRevision()}
 	l.addSettings(e)
 	l.submit(e, proposal{}, 0)

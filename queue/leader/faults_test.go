@@ -225,6 +225,28 @@ func TestClockWearsLeadOffSlowly(t *testing.T) {
 	}
 }
 
+// A leader whose clock is far ahead of the others' expires nothing early by that.
+func TestClockErrorIsTakenOff(t *testing.T) {
+	a := node(1)
+	set := plain()
+	set.MessageTTLMillis = 60_000
+	r := newRig(t, set, a)
+	r.answerRoll(a)
+	r.publish(a, "1")
+	r.l.Stop()
+	r.session++
+	cfg := r.l.cfg
+	cfg.Session = r.session
+	const ahead = 3600_000
+	cfg.Now = func() int64 { return time.Now().UnixMilli() + ahead }
+	cfg.ClockError = func() int64 { return ahead }
+	r.l = Lead(r.replica, cfg)
+	r.answerRoll(a)
+	if g := r.get(a, 1); !g.Found {
+		t.Error("the message has expired")
+	}
+}
+
 func BenchmarkManyConsumers(b *testing.B) {
 	var cs consumers
 	cs.init()

@@ -43,6 +43,9 @@ type Config struct {
 	LiveNodes func() []Node
 	// Now is the node's clock in ms; it never runs backwards.
 	Now func() int64
+	// ClockError is how many ms Now is ahead of what most nodes' clocks show; it is asked
+	// once, when the session begins. nil is 0.
+	ClockError func() int64
 	// Settings gives the queue's effective settings and their catalog revision.
 	Settings func() (s queue.Settings, revision uint64, vhost, name string)
 	// CatalogRevision is that of the node's catalog copy.
@@ -123,6 +126,8 @@ type Leader struct {
 	phase   phase
 	ordinal uint64 // of the last proposed entry
 	epoch   clock
+	// clockError is what the node's clock is corrected by in this session, ms.
+	clockError int64
 
 	// roll call: nodes still to answer, by node number.
 	awaited    map[uint32]uint64

@@ -204,7 +204,10 @@ func (l *Leader) submit(e *fsm.Entry, p proposal, size int) {
 	})
 }
 
-func (l *Leader) now() int64 { return l.epoch.now(l.cfg.Now()) }
+func (l *Leader) now() int64 { return l.epoch.now(l.nodeTime()) }
+
+// nodeTime is the node's clock, corrected.
+func (l *Leader) nodeTime() int64 { return l.cfg.Now() - l.clockError }
 
 // onApplied acts on the result of an entry. Entries of other sessions are an
 // earlier leader's tail.
