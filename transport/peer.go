@@ -68,8 +68,10 @@ func newPeer(m *Mesh, id NodeID) *peer {
 func (p *peer) status() PeerStatus {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return PeerStatus{Node: p.id, Up: p.sess != nil, Refused: p.refused, LastAnswered: p.lastAnswered, RTT: p.rtt, Process: p.process, Err: p.err,
-		ClockOffset: p.clockOffset, ClockKnown: p.clockKnown}
+	return PeerStatus{
+		Node: p.id, Up: p.sess != nil, Refused: p.refused, LastAnswered: p.lastAnswered, RTT: p.rtt, Process: p.process, Err: p.err,
+		ClockOffset: p.clockOffset, ClockKnown: p.clockKnown,
+	}
 }
 
 // current returns the session, or nil.
