@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"crypto/x509/pkix"
 	"errors"
 	"fmt"
 	"slices"
@@ -137,6 +138,32 @@ func TestMechanisms(t *testing.T) {
 	_, err := ParseResponse("X", nil)
 	if e, ok := errors.AsType[*amqp.Error](err); !ok || e.Code != 503 {
 		t.Errorf("unknown mechanism: %v", err)
+	}
+}
+
+func TestExternal(t *testing.T) {
+	for _, c := range []struct{ response, peer, want string }{
+		{"", "CN=u", "CN=u"}, {"CN=u", "CN=u", "CN=u"}, {"root", "CN=u", ""}, {"", "", ""}, {"u", "", ""},
+	} {
+		got, err := ParseExternal([]byte(c.response), c.peer)
+		if got != c.want || (err == nil) != (c.want != "") || err != nil && !errors.Is(err, ErrLogin) {
+			t.Errorf("%q as %q: %q, %v", c.response, c.peer, got, err)
+		}
+	}
+	all := []string{MechanismPlain, MechanismExternal}
+	if got := Offered(all, ""); !slices.Equal(got, all[:1]) {
+		t.Errorf("offered without a certificate: %v", got)
+	}
+	if got := Offered(all, "CN=u"); !slices.Equal(got, all) {
+		t.Errorf("offered with one: %v", got)
+	}
+	subject := pkix.Name{CommonName: "u", Organization: []string{"o"}}
+	if cn, dn := PeerCommonName.Of(subject), PeerDistinguishedName.Of(subject); cn != "u" || dn != "CN=u,O=o" {
+		t.Errorf("names %q, %q", cn, dn)
+	}
+	guest := &User{Name: GuestName}
+	if guest.LoginVerified(false) == nil || guest.LoginVerified(true) != nil || (*User)(nil).LoginVerified(true) == nil {
+		t.Error("wrong verdict on a verified user")
 	}
 }
 

@@ -123,6 +123,18 @@ func (u *User) Login(password string, loopback bool) error {
 	return nil
 }
 
+// LoginVerified checks whether a user whose identity the transport has verified
+// may log in. loopback is as for Login. The error wraps [ErrLogin].
+func (u *User) LoginVerified(loopback bool) error {
+	switch {
+	case u == nil:
+		return fmt.Errorf("%w: no such user", ErrLogin)
+	case u.Name == GuestName && !loopback:
+		return fmt.Errorf("%w: user '%s' can only connect via localhost", ErrLogin, u.Name)
+	}
+	return nil
+}
+
 // ParseTags reads the older form of tags: names separated by commas.
 func ParseTags(s string) []string {
 	var tags []string

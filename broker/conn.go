@@ -51,6 +51,22 @@ func (b *Broker) Login(_ context.Context, mechanism string, response []byte, loo
 	return User{Name: u.Name, Tags: u.Tags}, nil
 }
 
+// LoginExternal lets a user in whose identity the transport has verified: the
+// response of EXTERNAL may repeat it. Errors are *Error with AccessRefused.
+func (b *Broker) LoginExternal(_ context.Context, peer string, response []byte, loopback bool) (User, error) {
+	name, err := auth.ParseExternal(response, peer)
+	var u *auth.User
+	if err == nil {
+		u = b.cat.View().User(name)
+		err = u.LoginVerified(loopback)
+	}
+	if err != nil {
+		b.cfg.Logger.Warn("login refused", "mechanism", auth.MechanismExternal, "peer", peer, "err", err)
+		return User{}, Errorf(AccessRefused, "Login was refused using authentication mechanism %s. For details see the broker logfile.", auth.MechanismExternal)
+	}
+	return User{Name: u.Name, Tags: u.Tags}, nil
+}
+
 // Open opens a vhost for an authenticated user. Errors are *Error with
 // NotAllowed.
 func (b *Broker) Open(_ context.Context, u User, vhost string, info ConnInfo) (*Conn, error) {

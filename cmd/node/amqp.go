@@ -15,6 +15,10 @@ func (a amqpBroker) Login(ctx context.Context, mechanism string, response []byte
 	return a.b.Login(ctx, mechanism, response, loopback)
 }
 
+func (a amqpBroker) LoginExternal(ctx context.Context, peer string, response []byte, loopback bool) (broker.User, error) {
+	return a.b.LoginExternal(ctx, peer, response, loopback)
+}
+
 func (a amqpBroker) Open(ctx context.Context, u broker.User, vhost string, info broker.ConnInfo) (gateway.Conn, error) {
 	c, err := a.b.Open(ctx, u, vhost, info)
 	if err != nil {

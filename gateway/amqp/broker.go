@@ -11,6 +11,8 @@ type Broker interface {
 	// Login checks a SASL response; loopback tells whether the peer is on this
 	// machine. A refusal is a *broker.Error with AccessRefused.
 	Login(ctx context.Context, mechanism string, response []byte, loopback bool) (broker.User, error)
+	// LoginExternal is Login for EXTERNAL: peer is the identity that TLS verified.
+	LoginExternal(ctx context.Context, peer string, response []byte, loopback bool) (broker.User, error)
 	// Open begins a connection to a vhost.
 	Open(ctx context.Context, u broker.User, vhost string, info broker.ConnInfo) (Conn, error)
 }

@@ -4,8 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"time"
+
+	"github.com/warrenmq/warren/auth"
 )
 
 // Config sets what a Server offers and where it stops.
@@ -13,8 +14,11 @@ type Config struct {
 	// Product, Version and ClusterName appear in the server-properties. Clients
 	// compare versions as numbers: x.y.z.
 	Product, Version, ClusterName string
-	// Mechanisms are the SASL mechanisms on offer, best first.
+	// Mechanisms are the SASL mechanisms on offer, best first. EXTERNAL is offered
+	// only to clients with a certificate that was verified.
 	Mechanisms []string
+	// PeerName is the part of a client's certificate that names its user.
+	PeerName auth.PeerName
 
 	// FrameMax is the largest frame in bytes the server offers. Smaller ones cost
 	// more frames for a large message, larger ones more memory for a connection.
@@ -57,7 +61,8 @@ type Config struct {
 func Default() Config {
 	return Config{
 		Product: "Warren", Version: "0.1.0", ClusterName: "warren",
-		Mechanisms:       []string{"PLAIN", "AMQPLAIN"},
+		Mechanisms:       []string{auth.MechanismPlain, auth.MechanismAMQPLain},
+		PeerName:         auth.PeerDistinguishedName,
 		FrameMax:         131072,
 		FrameMaxMin:      8192,
 		ChannelMax:       2047,
@@ -102,5 +107,3 @@ func (c *Config) Validate() error {
 	bad(c.Logger == nil, "no logger")
 	return errors.Join(errs...)
 }
-
-func (c *Config) mechanisms() string { return strings.Join(c.Mechanisms, " ") }

@@ -32,6 +32,7 @@ type conn struct {
 	vhost      string
 	name       string // the client's connection_name
 	mechanism  string // of its login
+	peer       string // who its certificate says it is, "" without a verified one
 	broker     Conn   // nil until connection.open
 	frameMax   uint32 // negotiated; the writer reads it after the first content
 	channelMax uint16
@@ -176,7 +177,8 @@ func (c *conn) updateSecret(m *wire.ConnectionUpdateSecret) error {
 	u, err := c.srv.broker.Login(ctx, "PLAIN", []byte(response), isLoopback(c.nc.RemoteAddr()))
 	if err != nil {
 		c.log.Warn("update of secret refused", "user", c.user.Name, "err", err)
-		return wire.Errorf(wire.NotAllowed, m.ID(), "new secret was refused for user '%s'", c.user.Name)
+		c.pause(c.srv.cfg.AuthFailureDelay)
+		return wire.Errorf(wire.NotAllowed, m.ID(), "New secret was refused by one of the backends")
 	}
 	c.user = u
 	c.log.Info("secret updated", "user", u.Name, "reason", m.Reason)

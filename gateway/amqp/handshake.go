@@ -1,33 +1,41 @@
 package amqp
 
 import (
+	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
 	"slices"
+	"strings"
 	"time"
 
 	wire "github.com/warrenmq/warren/amqp"
+	"github.com/warrenmq/warren/auth"
 	"github.com/warrenmq/warren/broker"
 )
 
 // handshake takes the connection from its first byte to connection.open-ok.
 func (c *conn) handshake() error {
 	c.in.until(time.Now().Add(c.srv.cfg.HandshakeTimeout))
+	if err := c.verifyPeer(); err != nil {
+		return err
+	}
 	if err := c.header(); err != nil {
 		return err
 	}
+	mechanisms := auth.Offered(c.srv.cfg.Mechanisms, c.peer)
 	c.out.method(0, &wire.ConnectionStart{
 		VersionMajor: 0, VersionMinor: 9,
 		ServerProperties: c.srv.serverProperties(),
-		Mechanisms:       c.srv.cfg.mechanisms(),
+		Mechanisms:       strings.Join(mechanisms, " "),
 		Locales:          "en_US",
 	})
 	start, err := expect[*wire.ConnectionStartOk](c)
 	if err != nil {
 		return err
 	}
-	if err := c.login(start); err != nil {
+	if err := c.login(start, mechanisms); err != nil {
 		return err
 	}
 	cfg := &c.srv.cfg
@@ -44,6 +52,24 @@ func (c *conn) handshake() error {
 		return err
 	}
 	return c.openVHost(open, start.ClientProperties)
+}
+
+// verifyPeer completes the handshake of TLS, if that is spoken, and learns who
+// the client's certificate says it is.
+func (c *conn) verifyPeer() error {
+	secure, ok := c.nc.(*tls.Conn)
+	if !ok {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, c.srv.cfg.HandshakeTimeout)
+	defer cancel()
+	if err := secure.HandshakeContext(ctx); err != nil {
+		return fmt.Errorf("tls: %w", err)
+	}
+	if chains := secure.ConnectionState().VerifiedChains; len(chains) > 0 {
+		c.peer = c.srv.cfg.PeerName.Of(chains[0][0].Subject)
+	}
+	return nil
 }
 
 // header answers everything but AMQP 0-9-1 with the header of the protocol that
@@ -95,7 +121,7 @@ func expect[M wire.Method](c *conn) (M, error) {
 }
 
 // login checks who the client is.
-func (c *conn) login(m *wire.ConnectionStartOk) error {
+func (c *conn) login(m *wire.ConnectionStartOk, offered []string) error {
 	if v, ok := m.ClientProperties.Get("capabilities"); ok {
 		if caps, ok := v.(wire.Table); ok {
 			has := func(name string) bool {
@@ -111,12 +137,12 @@ func (c *conn) login(m *wire.ConnectionStartOk) error {
 	if v, ok := m.ClientProperties.Get("connection_name"); ok {
 		c.name, _ = v.(string)
 	}
-	if !slices.Contains(c.srv.cfg.Mechanisms, m.Mechanism) {
+	if !slices.Contains(offered, m.Mechanism) {
 		return wire.Errorf(wire.CommandInvalid, m.ID(), "unknown authentication mechanism '%s'", m.Mechanism)
 	}
 	ctx, cancel := c.operation()
 	defer cancel()
-	u, err := c.srv.broker.Login(ctx, m.Mechanism, []byte(m.Response), isLoopback(c.nc.RemoteAddr()))
+	u, err := c.identify(ctx, m.Mechanism, m.Response)
 	if err == nil {
 		c.user, c.mechanism = u, m.Mechanism
 		return nil
@@ -131,6 +157,15 @@ func (c *conn) login(m *wire.ConnectionStartOk) error {
 	}
 	return wire.Errorf(wire.AccessRefused, 0,
 		"Login was refused using authentication mechanism %s. For details see the broker logfile.", m.Mechanism)
+}
+
+// identify asks the broker who the client is.
+func (c *conn) identify(ctx context.Context, mechanism, response string) (broker.User, error) {
+	loopback := isLoopback(c.nc.RemoteAddr())
+	if mechanism == auth.MechanismExternal {
+		return c.srv.broker.LoginExternal(ctx, c.peer, []byte(response), loopback)
+	}
+	return c.srv.broker.Login(ctx, mechanism, []byte(response), loopback)
 }
 
 // pause waits, but not beyond the end of the connection.

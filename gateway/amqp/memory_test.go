@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	wire "github.com/warrenmq/warren/amqp"
+	"github.com/warrenmq/warren/auth"
 	"github.com/warrenmq/warren/broker"
 	"github.com/warrenmq/warren/fsm"
 )
@@ -232,6 +233,13 @@ func (q *memQueue) giveBack(m *memMessage) {
 func (b *memBroker) Login(_ context.Context, mechanism string, response []byte, _ bool) (broker.User, error) {
 	if mechanism == "PLAIN" && string(response) == "\x00guest\x00guest" || mechanism == "AMQPLAIN" && strings.Contains(string(response), "guest") {
 		return broker.User{Name: "guest"}, nil
+	}
+	return broker.User{}, broker.Errorf(broker.AccessRefused, "user cannot log in")
+}
+
+func (b *memBroker) LoginExternal(_ context.Context, peer string, response []byte, _ bool) (broker.User, error) {
+	if name, err := auth.ParseExternal(response, peer); err == nil && name == "CN=client,O=test" {
+		return broker.User{Name: name}, nil
 	}
 	return broker.User{}, broker.Errorf(broker.AccessRefused, "user cannot log in")
 }

@@ -209,7 +209,7 @@ func hardRules() []rule {
 		},
 		{
 			"new secret refused", func(c *rawClient) { c.send(0, &wire.ConnectionUpdateSecret{NewSecret: "wrong"}) },
-			530, "NOT_ALLOWED - new secret was refused for user 'guest'", 10, 70,
+			530, "NOT_ALLOWED - New secret was refused by one of the backends", 10, 70,
 		},
 	}
 }

@@ -33,7 +33,7 @@ var allowed = map[string][]string{
 	"dlx/mover":         {"amqp", "dlx", "exchange", "fsm", "queue", "queue/wire"},
 	"exchange":          {"amqp"},
 	"fsm":               {"amqp", "dlx", "queue"},
-	"gateway/amqp":      {"amqp", "broker", "fsm"},
+	"gateway/amqp":      {"amqp", "auth", "broker", "fsm"},
 	"management":        {"amqp", "auth"},
 	"queue":             {},
 	"queue/leader":      {"fsm", "queue", "queue/wire", "dlx"},
