@@ -2,6 +2,7 @@ package broker
 
 import (
 	"net"
+	"time"
 
 	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/fsm"
@@ -86,6 +87,10 @@ type Sink interface {
 	Deliver(d *Delivery)
 	// Cancelled says that the broker ended the consumer (its queue is gone).
 	Cancelled(c *Consumer)
+	// TimedOut says that the broker ended the consumer, because its client has not settled
+	// a message after so long; all it held has gone back. c is nil for messages that the
+	// channel fetched by get: then the channel is to end.
+	TimedOut(c *Consumer, after time.Duration)
 	// Failed says that the broker ended the channel or, with a kind that is hard in
 	// the gateway's protocol, the connection. The gateway closes the channel (or
 	// the connection) at the broker in its own time.

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/catalog"
 	"github.com/warrenmq/warren/fsm"
 	"github.com/warrenmq/warren/queue/wire"
@@ -37,6 +38,9 @@ type Config struct {
 	ClockOffsets func() []time.Duration
 	// Replicas is how many replicas a queue gets unless it says otherwise.
 	Replicas int
+	// ConsumerTimeout is how long a client may hold a message of a quorum queue that says
+	// nothing else; 0: for ever.
+	ConsumerTimeout time.Duration
 	// QueueTimeout bounds every operation that waits for a queue's leader.
 	QueueTimeout time.Duration
 	Logger       *slog.Logger
@@ -74,7 +78,12 @@ type Broker struct {
 	ended   map[uint32]uint64 // by node, the newest incarnation whose process has certainly ended
 	trouble map[*stream]struct{}
 	watched map[*stream]struct{}
-	wake    chan struct{}
+	// timed streams have deliveries that may not be held for ever; the loop looks at
+	// timedNext, 0 if there are none.
+	timed     map[*stream]struct{}
+	timedNext time.Duration
+	timedWake chan struct{}
+	wake      chan struct{}
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -102,13 +111,14 @@ func New(cfg Config, cat Catalog) *Broker {
 		streams: map[uint64]*stream{}, conns: map[*Conn]struct{}{},
 		leaders: map[uint64]string{}, lost: map[lostKey]uint64{}, ended: map[uint32]uint64{},
 		trouble: map[*stream]struct{}{}, watched: map[*stream]struct{}{}, wake: make(chan struct{}, 1),
+		timed: map[*stream]struct{}{}, timedWake: make(chan struct{}, 1),
 	}
 	if b.cfg.Now == nil {
 		wall := b.started.UnixMilli()
 		b.cfg.Now = func() int64 { return wall + time.Since(b.started).Milliseconds() }
 	}
 	b.ctx, b.cancel = context.WithCancel(context.Background())
-	b.hub = &hub{origin: b.origin, send: b.send, locate: b.locate, trouble: b.troubled, watch: b.watch}
+	b.hub = &hub{origin: b.origin, send: b.send, locate: b.locate, trouble: b.troubled, watch: b.watch, timed: b.timedStream, uptime: b.uptime}
 	b.queues = newQueues(b)
 	b.replies.boxes = map[uint64]*replyBox{}
 	return b
@@ -119,6 +129,7 @@ func New(cfg Config, cat Catalog) *Broker {
 func (b *Broker) Start(self fsm.Origin) {
 	b.self.Store(&self)
 	b.wg.Go(b.retryLoop)
+	b.wg.Go(b.timeoutLoop)
 	b.wg.Go(b.queues.follow)
 	b.cat.Subscribe(func(_, _ *catalog.View) { b.queues.changed() })
 	b.queues.changed()
@@ -147,6 +158,9 @@ func (b *Broker) stream(q *catalog.Queue) *stream {
 	if s == nil {
 		s = newStream(b.hub, q.ID, q.Name)
 		s.counts = showsCounts(q.Arguments)
+		// The arguments were checked when the queue was declared.
+		timeout, _ := consumerTimeout(amqp.Table{}, q, b.cfg.ConsumerTimeout)
+		s.getting = newAging(timeout, nil)
 		// A later removal finds the stream; an earlier one shows in the view.
 		if v := b.cat.View(); v.Revision() >= q.ID && v.QueueByID(q.ID) == nil {
 			s.gone = true

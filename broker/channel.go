@@ -79,6 +79,7 @@ type Consumer struct {
 	// unwritten are the deliveries of a consumer without acks that have not been written
 	// to the client, in order. Being written settles them.
 	unwritten []*Delivery
+	aging     *aging // what it holds, nil if it may for ever
 }
 
 // Tag is the consumer's tag.
@@ -124,10 +125,17 @@ func (ch *Channel) Consume(ctx context.Context, spec Consume) (*Consumer, error)
 	if spec.Exclusive && singleActive(q.Arguments) {
 		return nil, ch.conn.inExclusiveUse(spec.Queue)
 	}
+	timeout, err := consumerTimeout(spec.Arguments, q, b.cfg.ConsumerTimeout)
+	if err != nil {
+		return nil, err
+	}
 	s := b.stream(q)
 	c := &Consumer{
 		ch: ch, spec: spec, stream: s, no: wire.ConsumerNo(b.numbers.Add(1)),
 		roomMessages: consumerMessages, roomBytes: consumerBytes,
+	}
+	if !spec.NoAck {
+		c.aging = newAging(timeout, c)
 	}
 	ctx, cancel := context.WithTimeout(ctx, b.cfg.QueueTimeout)
 	defer cancel()
@@ -287,6 +295,7 @@ func (ch *Channel) Get(ctx context.Context, name string, noAck bool) (d *Deliver
 		s.mu.Lock()
 		if h := s.held[got.Item.ID]; h != nil && h.attempt == got.Item.Attempt {
 			h.ch = ch
+			s.ageLocked(h, s.getting)
 		}
 		s.mu.Unlock()
 	}
@@ -374,7 +383,7 @@ func (s *stream) deliver(m *wire.Deliver) {
 			c.roomBytes -= int64(len(it.Message))
 		}
 		h := &holding{no: it.No, attempt: it.Attempt}
-		s.held[it.ID] = h
+		s.holdLocked(it.ID, h)
 		if c == nil {
 			// Its channel is closed. A delivery nobody saw is not a failed attempt.
 			s.settleLocked(fsm.RequeueCounted, it.ID, it.Attempt)
@@ -382,6 +391,7 @@ func (s *stream) deliver(m *wire.Deliver) {
 			continue
 		}
 		h.ch, h.noAck = c.ch, c.spec.NoAck
+		s.ageLocked(h, c.aging)
 		d, err := s.delivery(c, it)
 		if err != nil {
 			s.settleLocked(fsm.RequeueFailed, it.ID, it.Attempt)
@@ -401,6 +411,14 @@ func (s *stream) deliver(m *wire.Deliver) {
 	for _, d := range out {
 		d.Consumer.ch.sink.Deliver(d)
 	}
+}
+
+// holdLocked notes a delivery, in place of an earlier one of the message.
+func (s *stream) holdLocked(id queue.MessageID, h *holding) {
+	if old := s.held[id]; old != nil {
+		s.unageLocked(old)
+	}
+	s.held[id] = h
 }
 
 func (s *stream) delivery(c *Consumer, it *wire.Item) (*Delivery, error) {
@@ -431,7 +449,7 @@ func (s *stream) got(m *wire.Got) {
 		return // the leader was told that it is not here, and asked again
 	}
 	if m.Found {
-		s.held[m.Item.ID] = &holding{attempt: m.Item.Attempt}
+		s.holdLocked(m.Item.ID, &holding{attempt: m.Item.Attempt})
 	}
 	if !s.repliedLocked(m.Req, m) && m.Found {
 		s.settleLocked(fsm.RequeueCounted, m.Item.ID, m.Item.Attempt)

@@ -108,6 +108,7 @@ type client struct {
 	confirmed map[uint64]Confirm
 	delivered []*Delivery
 	cancelled []string
+	timedOut  []string // tags, "" for get
 }
 
 func dial(t *testing.T, b *Broker) *client {
@@ -143,6 +144,16 @@ func (c *client) Cancelled(x *Consumer) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.cancelled = append(c.cancelled, x.Tag())
+}
+
+func (c *client) TimedOut(x *Consumer, _ time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	tag := ""
+	if x != nil {
+		tag = x.Tag()
+	}
+	c.timedOut = append(c.timedOut, tag)
 }
 
 func (c *client) Failed(err *Error) { c.t.Errorf("the broker ended the channel: %v", err) }

@@ -60,6 +60,13 @@ type stream struct {
 	resyncs uint64
 	session uint64 // the newest that is known
 	watched bool   // the broker looks for a missing answer
+
+	// getting counts what was fetched by get, nil if that may be held for ever; agings are
+	// all that count something. timed: the broker looks at them at timedAt.
+	getting *aging
+	agings  map[*aging]struct{}
+	timed   bool
+	timedAt time.Duration
 }
 
 // pendingOp is an operation whose outcome is not known.
@@ -79,6 +86,8 @@ type holding struct {
 	ch      *Channel
 	noAck   bool   // to be settled when it is written to the client
 	settled uint64 // sequence of the operation that settles it, 0: none
+	aging   *aging // counts it while the client may not hold it for ever
+	since   time.Duration
 }
 
 // request waits for one answer of whatever node leads.
@@ -99,6 +108,9 @@ type hub struct {
 	// until they report false.
 	trouble func(*stream)
 	watch   func(*stream)
+	// timed asks for endOverdue to be called at due on the clock of uptime.
+	timed  func(s *stream, due time.Duration)
+	uptime func() time.Duration
 }
 
 func newStream(h *hub, id uint64, name string) *stream {
@@ -107,6 +119,7 @@ func newStream(h *hub, id uint64, name string) *stream {
 		consumers: map[wire.ConsumerNo]*Consumer{},
 		held:      map[queue.MessageID]*holding{},
 		requests:  map[uint64]*request{},
+		agings:    map[*aging]struct{}{},
 	}
 }
 
@@ -184,6 +197,7 @@ func (s *stream) settleLocked(kind fsm.SettleKind, id queue.MessageID, attempt u
 	if h == nil || h.settled > 0 || h.attempt != attempt {
 		return
 	}
+	s.unageLocked(h)
 	if n := len(s.ops); n > 0 && s.ever < s.next-1 {
 		if last, ok := s.ops[n-1].op.(fsm.Settle); ok && last.Kind == kind && len(last.Runs) < 256 {
 			last.Runs = appendRun(last.Runs, id, attempt)
@@ -539,6 +553,7 @@ func (s *stream) close() {
 		}
 	}
 	clear(s.held)
+	clear(s.agings)
 	close(s.room)
 	s.room = make(chan struct{})
 	s.mu.Unlock()

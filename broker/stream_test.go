@@ -62,10 +62,11 @@ func sent[M wire.Message](r *streamRig) (list []M) {
 // confirms counts what a sink hears.
 type confirms struct{ list []Confirm }
 
-func (c *confirms) Confirm(list []Confirm) { c.list = append(c.list, list...) }
-func (c *confirms) Deliver(*Delivery)      {}
-func (c *confirms) Cancelled(*Consumer)    {}
-func (c *confirms) Failed(*Error)          {}
+func (c *confirms) Confirm(list []Confirm)            { c.list = append(c.list, list...) }
+func (c *confirms) Deliver(*Delivery)                 {}
+func (c *confirms) Cancelled(*Consumer)               {}
+func (c *confirms) TimedOut(*Consumer, time.Duration) {}
+func (c *confirms) Failed(*Error)                     {}
 
 func (r *streamRig) publish(sink Sink, tag uint64) {
 	r.t.Helper()

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Config is the complete set of settings of one node. A Config is a value:
@@ -61,6 +62,11 @@ type Config struct {
 	// publishers away for good. Default 0.6 of the memory that the node can have.
 	MemoryHighWatermark Watermark
 
+	// ConsumerTimeout is how long a client may keep a message of a quorum queue without
+	// settling it, where neither the queue nor the consumer says otherwise. 0: for ever.
+	// Default 30 minutes.
+	ConsumerTimeout time.Duration
+
 	// LogLevel is the least severe level that is logged. Default info.
 	LogLevel slog.Level
 
@@ -73,6 +79,7 @@ const (
 	nodeIDBytesMax     = 63
 	bootstrapExpectMax = 99
 	joinMax            = 256
+	consumerTimeoutMax = 365 * 24 * time.Hour
 )
 
 var nodeIDPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
@@ -89,6 +96,7 @@ func Default() Config {
 		ClusterAddr:     "127.0.0.1:5681",
 		GossipAddr:      "127.0.0.1:5682",
 		BootstrapExpect: 1,
+		ConsumerTimeout: 30 * time.Minute,
 		LogLevel:        slog.LevelInfo,
 		LogFormat:       "text",
 
@@ -140,6 +148,9 @@ func (c Config) Validate() error {
 	}
 	if c.BootstrapExpect < 0 || c.BootstrapExpect > bootstrapExpectMax {
 		add("bootstrap-expect", fmt.Sprintf("must be between 0 and %d, got %d", bootstrapExpectMax, c.BootstrapExpect))
+	}
+	if c.ConsumerTimeout < 0 || c.ConsumerTimeout > consumerTimeoutMax {
+		add("consumer-timeout", fmt.Sprintf("must be between 0 and %s, got %s", consumerTimeoutMax, c.ConsumerTimeout))
 	}
 	if c.LogFormat != "text" && c.LogFormat != "json" {
 		add("log-format", fmt.Sprintf("must be text or json, got %q", c.LogFormat))

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestDefaultsAreValid(t *testing.T) {
@@ -65,6 +66,8 @@ func TestValidate(t *testing.T) {
 		{"too many to join", func(c *Config) { c.Join = strings.Split(strings.Repeat("a:1,", 256)+"a:1", ",") }, []string{"join: at most 256 addresses, got 257"}},
 		{"join only", func(c *Config) { c.BootstrapExpect = 0 }, nil},
 		{"expect less than nobody", func(c *Config) { c.BootstrapExpect = -1 }, []string{"bootstrap-expect: must be between 0 and 99, got -1"}},
+		{"no patience", func(c *Config) { c.ConsumerTimeout = -time.Second }, []string{"consumer-timeout: must be between 0 and 8760h0m0s, got -1s"}},
+		{"patience for ever", func(c *Config) { c.ConsumerTimeout = 0 }, nil},
 		{"expect a crowd", func(c *Config) { c.BootstrapExpect = 100 }, []string{"bootstrap-expect: must be between 0 and 99, got 100"}},
 		{"log format", func(c *Config) { c.LogFormat = "xml" }, []string{`log-format: must be text or json, got "xml"`}},
 		{
@@ -134,6 +137,7 @@ func TestLoadProblems(t *testing.T) {
 		{name: "not YAML", file: "node-id: [a\n", want: []string{"yaml: line"}},
 		{name: "not a mapping", file: "just words\n", want: []string{"must be a list of key: value lines"}},
 		{name: "two documents", file: "node-id: a\n---\nnode-id: b\n", want: []string{"holds more than one document"}},
+		{name: "duration in file", file: "consumer-timeout: 30\n", want: []string{`consumer-timeout: must be a duration such as 90s or 30m, got "30"`}},
 		{name: "number in file", file: "bootstrap-expect: three\n", want: []string{`bootstrap-expect: must be a whole number, got "three"`}},
 		{name: "too large", file: strings.Repeat("#", fileBytesMax+1), want: []string{"larger than 1048576 bytes"}},
 		{name: "number in environment", env: map[string]string{"WARREN_BOOTSTRAP_EXPECT": "1.5"}, want: []string{`WARREN_BOOTSTRAP_EXPECT: must be a whole number, got "1.5"`}},

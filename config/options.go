@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // EnvPrefix begins the name of every environment variable.
@@ -61,6 +62,11 @@ func Options() []Option {
 			get: func(c Config) string { return c.MemoryHighWatermark.String() },
 		},
 		{
+			Name: "consumer-timeout", Kind: "duration", Usage: "how long a client may keep a message of a quorum queue unsettled; 0: for ever",
+			set: setDuration(func(c *Config) *time.Duration { return &c.ConsumerTimeout }),
+			get: func(c Config) string { return c.ConsumerTimeout.String() },
+		},
+		{
 			Name: "log-level", Kind: "level", Usage: "debug, info, warn or error",
 			set: setLogLevel,
 			get: func(c Config) string { return strings.ToLower(c.LogLevel.String()) },
@@ -74,6 +80,18 @@ func text(name, kind, usage string, field func(*Config) *string) Option {
 		Name: name, Kind: kind, Usage: usage,
 		set: func(c *Config, s string) error { *field(c) = s; return nil },
 		get: func(c Config) string { return *field(&c) },
+	}
+}
+
+// setDuration reads a duration such as 90s, 30m or 2h.
+func setDuration(field func(*Config) *time.Duration) func(*Config, string) error {
+	return func(c *Config, s string) error {
+		d, err := time.ParseDuration(s)
+		if err != nil {
+			return fmt.Errorf("must be a duration such as 90s or 30m, got %q", s)
+		}
+		*field(c) = d
+		return nil
 	}
 }
 

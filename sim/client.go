@@ -105,6 +105,13 @@ func (c *client) Cancelled(*broker.Consumer) {
 	kick(c.wake)
 }
 
+// TimedOut implements broker.Sink: nobody asks for it.
+func (c *client) TimedOut(*broker.Consumer, time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.w.problem("the broker ended a consumer")
+}
+
 // Failed implements broker.Sink: no channel of the simulation earns it.
 func (c *client) Failed(err *broker.Error) {
 	c.mu.Lock()

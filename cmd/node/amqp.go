@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"time"
 
 	"github.com/warrenmq/warren/broker"
 	gateway "github.com/warrenmq/warren/gateway/amqp"
@@ -47,6 +48,14 @@ type amqpSink struct{ gateway.Sink }
 
 func (s amqpSink) Deliver(d *broker.Delivery)   { s.Sink.Deliver(d.Consumer, d) }
 func (s amqpSink) Cancelled(c *broker.Consumer) { s.Sink.Cancelled(c) }
+
+func (s amqpSink) TimedOut(c *broker.Consumer, after time.Duration) {
+	if c == nil {
+		s.Sink.TimedOut(nil, after)
+		return
+	}
+	s.Sink.TimedOut(c, after)
+}
 
 // replyLink is the mesh as direct replies use it.
 type replyLink struct{ mesh *transport.Mesh }

@@ -380,6 +380,8 @@ func (n *running) startBroker(ctx context.Context) error {
 		Groups:       raftGroups{host: n.host},
 		Alive:        func(node string) bool { return n.detector.State(transport.NodeID(node)) != detector.Dead },
 		Replicas:     replicasDefault, QueueTimeout: queueTimeout, Logger: n.log,
+
+		ConsumerTimeout: n.cfg.ConsumerTimeout,
 	}, cat)
 	n.openAlarms()
 	n.onClose("broker", func() error {

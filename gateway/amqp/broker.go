@@ -2,6 +2,7 @@ package amqp
 
 import (
 	"context"
+	"time"
 
 	"github.com/warrenmq/warren/broker"
 )
@@ -67,6 +68,9 @@ type Sink interface {
 	Deliver(c Consumer, d *broker.Delivery)
 	// Cancelled says that the broker ended the consumer.
 	Cancelled(c Consumer)
+	// TimedOut says that the broker ended the consumer, whose client has not settled a
+	// message after so long. Without a consumer the channel is to end.
+	TimedOut(c Consumer, after time.Duration)
 	// Failed says that the broker ended the channel, or with a hard error the
 	// connection. The gateway closes the broker's channel when the client's answer
 	// comes.

@@ -2,6 +2,7 @@ package amqp
 
 import (
 	"slices"
+	"time"
 
 	wire "github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/broker"
@@ -59,6 +60,28 @@ func (ch *channel) Cancelled(handle Consumer) {
 	case cons.started:
 		ch.cancelledLocked(cons)
 	}
+}
+
+// TimedOut implements Sink. A client that does not understand the end of a consumer loses
+// its channel.
+func (ch *channel) TimedOut(handle Consumer, after time.Duration) {
+	ch.mu.Lock()
+	if handle != nil {
+		cons := ch.consumers[handle.Tag()]
+		if ch.silent || cons == nil || cons.handle != handle {
+			ch.mu.Unlock()
+			return // it ended meanwhile
+		}
+		if ch.c.cancelNotify {
+			if cons.cancelled = true; cons.started {
+				ch.cancelledLocked(cons)
+			}
+			ch.mu.Unlock()
+			return
+		}
+	}
+	ch.mu.Unlock()
+	ch.Failed(broker.Errorf(broker.PreconditionFailed, "%s", broker.TimeoutText(ch.num, after)))
 }
 
 // whileDeleting runs a queue.delete and its answer before anybody is told that

@@ -1,0 +1,250 @@
+package broker
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/warrenmq/warren/amqp"
+	"github.com/warrenmq/warren/catalog"
+	"github.com/warrenmq/warren/fsm"
+	"github.com/warrenmq/warren/queue"
+	"github.com/warrenmq/warren/queue/wire"
+)
+
+// A delivery that its client does not settle in time goes back to its queue, and the
+// consumer ends. The node of the client sees to it, because it knows who holds what
+// whatever leads the queue. Deliveries are counted by the slice of time they came in,
+// so that a message costs no timer.
+
+const consumerTimeoutArg = "x-consumer-timeout"
+
+// ageSlices is how many slices a timeout is divided into: it may come later by one.
+const ageSlices = 16
+
+// ageSliceMin is the shortest slice.
+const ageSliceMin = 10 * time.Millisecond
+
+// aging is what one consumer, or all gets from a queue, hold, by age. It is guarded by
+// the stream's mutex.
+type aging struct {
+	timeout  time.Duration
+	consumer *Consumer // nil: fetched by get
+	slices   []ageSlice
+}
+
+// ageSlice counts the deliveries that came in a slice of time, which began at since.
+type ageSlice struct {
+	since time.Duration
+	n     int
+}
+
+// newAging returns nil if there is no timeout.
+func newAging(timeout time.Duration, c *Consumer) *aging {
+	if timeout <= 0 {
+		return nil
+	}
+	return &aging{timeout: timeout, consumer: c}
+}
+
+func (a *aging) slice() time.Duration { return max(a.timeout/ageSlices, ageSliceMin) }
+
+func (a *aging) add(now time.Duration) (since time.Duration) {
+	since = now.Truncate(a.slice())
+	if n := len(a.slices); n > 0 && a.slices[n-1].since >= since {
+		a.slices[n-1].n++
+		return a.slices[n-1].since
+	}
+	a.slices = append(a.slices, ageSlice{since, 1})
+	return since
+}
+
+func (a *aging) remove(since time.Duration) {
+	for i := range a.slices {
+		if a.slices[i].since == since {
+			a.slices[i].n--
+			break
+		}
+	}
+	for len(a.slices) > 0 && a.slices[0].n == 0 {
+		a.slices = a.slices[1:]
+	}
+	if len(a.slices) == 0 {
+		a.slices = nil
+	}
+}
+
+// overdueAt is when deliveries of that slice have all passed their time.
+func (a *aging) overdueAt(since time.Duration) time.Duration { return since + a.slice() + a.timeout }
+
+// consumerTimeout is how long a consumer may hold a message: what it asks for, or what
+// its queue has, or the node's default, which is for quorum queues as in RabbitMQ.
+func consumerTimeout(consumer amqp.Table, q *catalog.Queue, byDefault time.Duration) (time.Duration, error) {
+	if v, ok := consumer.Get(consumerTimeoutArg); ok {
+		if wrong := natural(v); wrong != "" {
+			return 0, Errorf(PreconditionFailed, "invalid arg '%s' for consumer: %s", consumerTimeoutArg, wrong)
+		}
+		return millis(intArg(consumer, consumerTimeoutArg, 0)), nil
+	}
+	if _, ok := q.Arguments.Get(consumerTimeoutArg); ok || !isQuorum(q.Arguments) {
+		return millis(intArg(q.Arguments, consumerTimeoutArg, 0)), nil
+	}
+	return byDefault, nil
+}
+
+func millis(n int64) time.Duration {
+	return time.Duration(min(n, math.MaxInt64/int64(4*time.Millisecond))) * time.Millisecond
+}
+
+// ageLocked begins to count a delivery's age.
+func (s *stream) ageLocked(h *holding, a *aging) {
+	if a == nil {
+		return
+	}
+	if len(a.slices) == 0 {
+		s.agings[a] = struct{}{}
+	}
+	h.aging, h.since = a, a.add(s.hub.uptime())
+	if due := a.overdueAt(a.slices[0].since); !s.timed || due < s.timedAt {
+		s.timed, s.timedAt = true, due
+		s.hub.timed(s, due)
+	}
+}
+
+// unageLocked ends it.
+func (s *stream) unageLocked(h *holding) {
+	a := h.aging
+	if a == nil {
+		return
+	}
+	h.aging = nil
+	if a.remove(h.since); len(a.slices) == 0 {
+		delete(s.agings, a)
+	}
+}
+
+// timedOut is a consumer, or a channel that fetched messages, whose time has passed.
+type timedOut struct {
+	ch       *Channel
+	consumer *Consumer // nil: by get
+	after    time.Duration
+}
+
+// endOverdue takes back what clients hold for too long and tells them. next is when it is
+// to be called again, 0 if nothing is held any more.
+func (s *stream) endOverdue(now time.Duration) (next time.Duration) {
+	s.order.Lock() // what came before is with the client
+	s.mu.Lock()
+	var out []timedOut
+	for a := range s.agings {
+		if a.overdueAt(a.slices[0].since) <= now {
+			out = append(out, s.timeOutLocked(a, now)...)
+		}
+	}
+	for a := range s.agings {
+		if due := a.overdueAt(a.slices[0].since); next == 0 || due < next {
+			next = due
+		}
+	}
+	s.timed, s.timedAt = next > 0, next
+	s.mu.Unlock()
+	s.order.Unlock()
+	for _, o := range out {
+		o.ch.sink.TimedOut(o.consumer, o.after)
+	}
+	return next
+}
+
+// timeOutLocked returns overdue deliveries, which does not count as a failure. With a
+// consumer goes everything it holds: it ends, and nobody is going to look at the rest.
+func (s *stream) timeOutLocked(a *aging, now time.Duration) (out []timedOut) {
+	var ids []queue.MessageID
+	for id, h := range s.held {
+		if h.aging == a && (a.consumer != nil || a.overdueAt(h.since) <= now) {
+			ids = append(ids, id)
+			if a.consumer == nil && !slices.ContainsFunc(out, func(o timedOut) bool { return o.ch == h.ch }) {
+				out = append(out, timedOut{ch: h.ch, after: a.timeout})
+			}
+		}
+	}
+	sortIDs(ids)
+	// Nobody is told of what a cancelled consumer has left.
+	if c := a.consumer; c != nil && s.consumers[c.no] == c && !c.cancelling {
+		c.cancelling = true
+		delete(s.consumers, c.no)
+		if s.leader != "" { // before the messages, or it would get them again
+			s.hub.send(s.leader, &wire.Detach{Queue: s.id, Origin: s.hub.origin(), No: c.no, Returns: true})
+		}
+		out = append(out, timedOut{ch: c.ch, consumer: c, after: a.timeout})
+	}
+	for _, id := range ids {
+		s.settleLocked(fsm.RequeueCounted, id, s.held[id].attempt)
+	}
+	s.flushLocked()
+	return out
+}
+
+// uptime is the time since the broker was made.
+func (b *Broker) uptime() time.Duration { return time.Since(b.started) }
+
+// timedStream asks the timeout loop to look at a stream at due.
+func (b *Broker) timedStream(s *stream, due time.Duration) {
+	b.mu.Lock()
+	b.timed[s] = struct{}{}
+	poke := b.timedNext == 0 || due < b.timedNext
+	if poke {
+		b.timedNext = due
+	}
+	b.mu.Unlock()
+	if poke {
+		select {
+		case b.timedWake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// timeoutLoop ends what clients hold for too long. It sleeps until the first of it is due.
+func (b *Broker) timeoutLoop() {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		select {
+		case <-b.ctx.Done():
+			return
+		case <-b.timedWake:
+		case <-timer.C:
+		}
+		now := b.uptime()
+		b.mu.Lock()
+		next := b.timedNext
+		var list []*stream
+		if next > 0 && next <= now {
+			for s := range b.timed {
+				list = append(list, s)
+			}
+			clear(b.timed)
+			b.timedNext = 0
+		}
+		b.mu.Unlock()
+		for _, s := range list {
+			if due := s.endOverdue(now); due > 0 {
+				b.timedStream(s, due)
+			}
+		}
+		b.mu.Lock()
+		next = b.timedNext
+		b.mu.Unlock()
+		if next > 0 {
+			timer.Reset(max(next-b.uptime(), ageSliceMin))
+		} else {
+			timer.Stop()
+		}
+	}
+}
+
+// TimeoutText is what a client is told whose channel ends because of it.
+func TimeoutText(channel uint16, after time.Duration) string {
+	return fmt.Sprintf("delivery acknowledgement on channel %d timed out. Timeout value used: %d ms. This timeout value can be configured, see consumers doc guide to learn more", channel, after.Milliseconds())
+}
