@@ -84,6 +84,10 @@ fuzz-sample: ## fuzz each decoder of the protocol for FUZZSAMPLE
 soak: ## open and drop 10,000 connections in SOAKTIME on three nodes; nothing may be left
 	WARREN_SOAK=$(SOAKTIME) $(GO) test -tags invariants -count=1 -v -timeout 60m -run '^TestSoak$$' ./test/process
 
+.PHONY: model
+model: ## search all states of the move's model with spin; installs it first
+	@dlx/model/check.sh
+
 .PHONY: lint
 lint: ## check formatting and run the linters
 	$(GO) vet -tags invariants ./...
