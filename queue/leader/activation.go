@@ -146,11 +146,24 @@ func (l *Leader) checkRollCall() {
 	if len(l.awaited) > 0 {
 		l.cfg.Logger.Warn("roll call incomplete", "queue", l.cfg.Queue, "missing", len(l.awaited))
 	}
-	complete := len(l.awaited) == 0
-	l.awaited = nil
+	l.missing, l.awaited = l.awaited, nil
 	l.phase = phaseActive
-	if complete && l.cfg.AutoDelete {
+	l.rollComplete()
+}
+
+// rollComplete looks whether an auto-delete queue has lost its last consumer while nobody
+// led, once every node has said what it has.
+func (l *Leader) rollComplete() {
+	if len(l.missing) == 0 && l.cfg.AutoDelete {
 		l.checkUnused(l.everConsumed())
+	}
+}
+
+// heardOf ends the waiting for a node that did not answer in time.
+func (l *Leader) heardOf(node uint32) {
+	if _, ok := l.missing[node]; ok {
+		delete(l.missing, node)
+		l.rollComplete()
 	}
 }
 
@@ -193,6 +206,7 @@ func (l *Leader) onResync(from string, m *wire.Resync) {
 		l.attach(p, c, unacked[c.No])
 	}
 	l.checkUnused(had)
+	l.heardOf(m.Origin.Node)
 	l.answerAgain(p, false)
 }
 

@@ -275,7 +275,7 @@ func (l *Leader) onWindow(from string, m *wire.Window) {
 // checkUnused reports the loss of the last consumer. Before the roll call is
 // complete nobody counts as absent.
 func (l *Leader) checkUnused(had bool) {
-	if l.cfg.AutoDelete && had && l.phase == phaseActive && l.consumers.len() == 0 {
+	if l.cfg.AutoDelete && had && l.phase == phaseActive && len(l.missing) == 0 && l.consumers.len() == 0 {
 		l.cfg.Unused()
 	}
 }

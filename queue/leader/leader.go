@@ -132,6 +132,9 @@ type Leader struct {
 	// roll call: nodes still to answer, by node number.
 	awaited    map[uint32]uint64
 	rollBefore time.Time
+	// missing did not answer in time: until they do, or are gone, an auto-delete queue
+	// without a consumer may have one there.
+	missing map[uint32]uint64
 	// maybeDelivered is the mark found at activation: what is at or below it
 	// may have been delivered by an earlier leader.
 	maybeDelivered queue.MessageID

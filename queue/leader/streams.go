@@ -199,7 +199,12 @@ func (l *Leader) purge() fsm.Purge {
 
 func (l *Leader) onNodeGone(node uint32, incarnation uint64) {
 	p := l.peers[node]
-	delete(l.awaited, node)
+	if inc, ok := l.awaited[node]; ok && inc <= incarnation {
+		delete(l.awaited, node) // a newer incarnation answers for itself
+	}
+	if inc, ok := l.missing[node]; ok && inc <= incarnation {
+		l.heardOf(node)
+	}
 	if p == nil || p.origin.Incarnation > incarnation {
 		return
 	}

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/warrenmq/warren/fsm"
 	"github.com/warrenmq/warren/queue/wire"
 )
 
@@ -48,6 +49,60 @@ func TestNextLeaderMissesTheLastConsumer(t *testing.T) {
 			case <-time.After(200 * time.Millisecond):
 				if consumed {
 					t.Error("nobody misses the consumer")
+				}
+			}
+		})
+	}
+}
+
+// A node that did not answer the roll call in time may have the last consumer: the queue
+// waits until it has answered or is gone. That its former process is gone says nothing.
+func TestUnusedWaitsForMissingNodes(t *testing.T) {
+	a, b := node(1), node(2)
+	for name, tc := range map[string]struct {
+		then func(r *rig)
+		want bool
+	}{
+		"former process gone": {func(r *rig) { r.l.NodeGone(a.Origin.Node, a.Origin.Incarnation-1) }, false},
+		"gone":                {func(r *rig) { r.l.NodeGone(a.Origin.Node, a.Origin.Incarnation) }, true},
+		"has none": {func(r *rig) {
+			r.l.Receive(a.ID, &wire.Resync{Queue: 7, Session: r.session, No: 1, Origin: a.Origin})
+		}, true},
+		"has one": {func(r *rig) {
+			r.l.Receive(a.ID, &wire.Resync{Queue: 7, Session: r.session, No: 1, Origin: a.Origin, Consumers: []wire.Consumer{{No: 1}}})
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for _, late := range []bool{false, true} {
+				r := newRig(t, plain(), a, b)
+				r.l.Stop()
+				r.session++
+				unused := make(chan struct{}, 4)
+				cfg := r.l.cfg
+				cfg.Session, cfg.AutoDelete, cfg.Unused = r.session, true, func() { unused <- struct{}{} }
+				r.l = Lead(r.replica, cfg)
+				r.answerRoll(a)
+				r.l.Propose(fsm.Consumed{}, false, nil)
+				r.publish(a, "behind it")
+				r.l.Stop()
+				r.session++
+				cfg.Session = r.session
+				r.l = Lead(r.replica, cfg)
+				r.answerRoll(b)
+				if late {
+					time.Sleep(rollCallTimeout + 100*time.Millisecond)
+				}
+				tc.then(r)
+				select {
+				case <-unused:
+					if !tc.want {
+						t.Error("called unused")
+					}
+				case <-time.After(300 * time.Millisecond):
+					if tc.want {
+						t.Error("not called unused")
+					}
 				}
 			}
 		})
