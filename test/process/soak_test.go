@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"sync"
@@ -119,6 +120,7 @@ func TestSoak(t *testing.T) {
 	}
 	for i := range before {
 		k.settled(i, before[i])
+		k.profile(i)
 	}
 }
 
@@ -218,6 +220,23 @@ func (k *soak) channel(conn *amqp.Connection) {
 	}
 	if rand.IntN(2) == 0 {
 		_ = ch.Close()
+	}
+}
+
+// profile keeps a node's heap profile in the folder of WARREN_SOAK_PROFILES.
+func (k *soak) profile(i int) {
+	dir := os.Getenv("WARREN_SOAK_PROFILES")
+	if dir == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(k.t.Context(), timeoutReply)
+	defer cancel()
+	text, err := k.c.Node(i).Fetch(ctx, "/debug/pprof/heap")
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, fmt.Sprintf("heap%d.pb.gz", i+1)), text, 0o644)
+	}
+	if err != nil {
+		k.t.Error(err)
 	}
 }
 
