@@ -45,7 +45,7 @@ var queueArguments = []argument{
 	{"x-queue-type", oneOf("classic", "quorum")},
 	{"x-single-active-consumer", boolean},
 	{"x-quorum-initial-group-size", positive},
-	{"x-queue-leader-locator", text},
+	{"x-queue-leader-locator", locator},
 	{"x-queue-master-locator", text},
 	{"x-queue-mode", text},
 	{"x-queue-version", natural},
@@ -98,6 +98,20 @@ func boolean(v any) string {
 	}
 	return ""
 }
+
+// locator checks x-queue-leader-locator. Those besides client-local mean balanced.
+func locator(v any) string {
+	s, ok := v.(string)
+	switch {
+	case !ok:
+		return text(v)
+	case !slices.Contains([]string{clientLocal, "balanced", "random", "least-leaders"}, s):
+		return "invalid_queue_locator_arg"
+	}
+	return ""
+}
+
+const clientLocal = "client-local"
 
 func oneOf(words ...string) func(any) string {
 	return func(v any) string {

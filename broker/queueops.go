@@ -108,7 +108,9 @@ func (c *Conn) create(ctx context.Context, view *catalog.View, d QueueDeclare, g
 		q.Incarnation = c.b.origin().Incarnation
 	} else {
 		q.Kind = catalog.Replicated
-		q.Members, q.Preferred = c.b.placement(int(intArg(d.Arguments, "x-quorum-initial-group-size", int64(c.b.cfg.Replicas))))
+		q.Members, q.Preferred = c.b.placement(
+			int(intArg(d.Arguments, "x-quorum-initial-group-size", int64(c.b.cfg.Replicas))),
+			stringArg(d.Arguments, "x-queue-leader-locator"))
 	}
 	res, err := c.changeSeen(ctx, &catalog.DeclareQueue{Queue: q, NodeIncarnation: c.b.origin().Incarnation})
 	if err != nil {
@@ -140,11 +142,12 @@ func (c *Conn) checkDeadLetter(view *catalog.View, d QueueDeclare) error {
 	return c.allowed(view, auth.Write, exchangeResource(v.(string)))
 }
 
-// placement chooses the members of a new queue and who should lead it: nodes
-// that should lead the least, this one first among equals. A node that is away
+// placement chooses the members of a new queue and who should lead it: this node and
+// those that should lead the least. The one that leads the least is to lead, this one
+// first among equals, or this one if it is asked for by the locator. A node that is away
 // becomes a member if there are not enough others: it finds its replica when it
 // comes back, and the queue can lose another node then.
-func (b *Broker) placement(size int) (members []catalog.NodeID, preferred catalog.NodeID) {
+func (b *Broker) placement(size int, locator string) (members []catalog.NodeID, preferred catalog.NodeID) {
 	type candidate struct {
 		id    catalog.NodeID
 		leads int
@@ -175,11 +178,22 @@ func (b *Broker) placement(size int) (members []catalog.NodeID, preferred catalo
 		}
 		return strings.Compare(string(x.id), string(y.id))
 	})
-	for _, n := range list[:min(len(list), max(1, size))] {
+	local := catalog.NodeID(b.cfg.Node)
+	others := size - 1
+	for _, n := range list {
+		if !n.local {
+			if others <= 0 {
+				continue
+			}
+			others--
+		}
 		members = append(members, n.id)
 	}
-	if len(members) == 0 {
-		members = []catalog.NodeID{catalog.NodeID(b.cfg.Node)}
+	if !slices.Contains(members, local) {
+		members = append(members, local) // not in this copy of the catalog yet
+	}
+	if locator == clientLocal {
+		return members, local
 	}
 	return members, members[0]
 }

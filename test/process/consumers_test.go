@@ -1,0 +1,246 @@
+package process
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/warrenmq/warren/test/cluster"
+)
+
+// TestQueuePlacement: how many replicas a queue gets, and where its leader is.
+func TestQueuePlacement(t *testing.T) {
+	needWarren(t)
+	c := sharedCluster(t, 3)
+	for i, n := range c.Nodes() {
+		s := at(t, n)
+		for size, want := range map[int]int{1: 1, 2: 2, 3: 3, 9: 3} {
+			name := s.queue(fmt.Sprint("size", size), amqp.Table{"x-quorum-initial-group-size": size, "x-queue-leader-locator": "client-local"})
+			q, err := c.Queue(t.Context(), name)
+			if err != nil || len(q.Members) != want || !slices.Contains(q.Members, n.Name) {
+				t.Errorf("size %d: %v, %v", size, q.Members, err)
+			}
+			if leader, _ := leaderOf(t, c, name); leader != n {
+				t.Errorf("size %d: %s leads what was declared at %s", size, leader.Name, n.Name)
+			}
+		}
+		if i > 0 {
+			continue
+		}
+		for _, locator := range []string{"balanced", "random", "least-leaders"} {
+			s.queue(locator, amqp.Table{"x-queue-leader-locator": locator})
+		}
+		for _, bad := range []amqp.Table{
+			{"x-quorum-initial-group-size": 0},
+			{"x-quorum-initial-group-size": -3},
+			{"x-quorum-initial-group-size": "three"},
+			{"x-queue-leader-locator": "nearby"},
+			{"x-queue-leader-locator": 7},
+			{"x-delivery-limit": "many"},
+		} {
+			for arg := range bad {
+				wantClosed(s, s.channel(s.conn), 406, "PRECONDITION_FAILED - invalid arg '"+arg+"' for queue 'new' in vhost '/': ", func(ch *amqp.Channel) error {
+					return declare(ch, "new", bad)
+				})
+			}
+		}
+	}
+}
+
+// TestDeliveryLimitOfEveryFlavour: the argument works on every kind of queue, and only
+// quorum queues have a limit without it.
+func TestDeliveryLimitOfEveryFlavour(t *testing.T) {
+	runScenarios(t, []scenario{{name: "limit", warrenOnly: true, run: func(s *session) {
+		eachFlavour(s, amqp.Table{"x-delivery-limit": 1}, func(s *session, q string) {
+			s.fill(q, "m")
+			for i := range 2 {
+				d := s.get(q)
+				if count, _ := d.Headers["x-delivery-count"].(int64); int(count) != i {
+					s.Errorf("delivery count %d, want %d", count, i)
+				}
+				s.noError("reject", d.Reject(true))
+			}
+			s.ready(q, 0)
+		})
+	}}})
+}
+
+// TestChannelWidePrefetch is W17: consumers of queues with different leaders share the
+// limit of their channel.
+func TestChannelWidePrefetch(t *testing.T) {
+	needWarren(t)
+	c := sharedCluster(t, 3)
+	s := at(t, c.Node(0))
+	const limit, each = 3, 10
+	var queues []string
+	for i, n := range c.Nodes() {
+		q := at(t, n).queue(fmt.Sprint("q", i), amqp.Table{"x-queue-leader-locator": "client-local"})
+		s.fill(q, numbered(fmt.Sprint(i, "-"), each)...)
+		queues = append(queues, q)
+	}
+	ch := s.channel(s.conn)
+	s.noError("qos", ch.Qos(limit, 0, true))
+	all := make(chan amqp.Delivery)
+	for _, q := range queues {
+		deliveries, err := ch.Consume(q, "", false, false, false, false, nil)
+		s.noError("consume", err)
+		go func() {
+			for d := range deliveries {
+				all <- d
+			}
+		}()
+	}
+	var held []amqp.Delivery
+	last := map[string]string{}
+	for range len(queues) * each {
+		for len(held) < limit && len(last) < len(queues)*each {
+			d := s.next(all)
+			if last[string(d.Body)] != "" {
+				t.Errorf("%q came twice", d.Body)
+			}
+			last[string(d.Body)] = d.RoutingKey
+			held = append(held, d)
+		}
+		select {
+		case d := <-all:
+			t.Fatalf("%q came beyond the limit of %d", d.Body, limit)
+		case <-time.After(2 * time.Millisecond):
+		}
+		s.noError("ack", held[0].Ack(false))
+		held = held[1:]
+	}
+	s.noError("close", ch.Close())
+	// A limit of its own holds for one consumer, beside the channel's.
+	own := s.channel(s.conn)
+	s.noError("qos", own.Qos(1, 0, false))
+	s.noError("qos", own.Qos(2, 0, true))
+	one, err := own.Consume(queues[0], "", false, false, false, false, nil)
+	s.noError("consume", err)
+	two, err := own.Consume(queues[1], "", false, false, false, false, nil)
+	s.noError("consume", err)
+	s.fill(queues[0], "a", "b")
+	s.fill(queues[1], "c", "d")
+	a := s.take(one, false, "a")
+	s.take(two, false, "c")
+	select {
+	case d := <-one:
+		t.Errorf("%q came beyond a prefetch of 1", d.Body)
+	case <-time.After(20 * time.Millisecond):
+	}
+	s.noError("ack", a[0].Ack(false))
+	s.take(one, false, "b")
+}
+
+// TestConsumerLost is A10 over nodes: consumers learn that their queue was deleted by a
+// client of another node, or went with the node that it lived on.
+func TestConsumerLost(t *testing.T) {
+	c := startCluster(t, 3)
+	here, there := at(t, c.Node(0)), at(t, c.Node(1))
+	wait := func(what string, cancelled <-chan string) {
+		t.Helper()
+		select {
+		case tag := <-cancelled:
+			if tag != "mine" {
+				t.Errorf("%s: cancelled %q", what, tag)
+			}
+		case <-time.After(timeoutReply):
+			t.Fatalf("%s: no cancel came", what)
+		}
+	}
+	watch := func(q string) <-chan string {
+		w := here.worker(q, "mine", 1, nil)
+		return w.ch.NotifyCancel(make(chan string, 1))
+	}
+	q := plainQueue(here, "deleted", nil)
+	cancelled := watch(q)
+	_, err := there.ch.QueueDelete(q, false, false, false)
+	there.noError("delete", err)
+	wait("a deleted queue", cancelled)
+
+	_, err = there.ch.QueueDeclare("lost", false, false, false, false, nil)
+	there.noError("declare", err)
+	cancelled = watch("lost")
+	kill(t, c.Node(1))
+	start(t, c.Node(1))
+	wait("a queue that went with its node", cancelled)
+	if _, err := here.ch.QueueDeclare("lost", false, false, false, false, nil); err != nil {
+		t.Errorf("declare again: %v", err)
+	}
+}
+
+// TestSlowReader: a consumer that stops reading, without acks or without a prefetch, does
+// not hurt another one of the same queue, and costs its node little. What it had not read
+// goes to the other.
+func TestSlowReader(t *testing.T) {
+	for _, noAck := range []bool{false, true} {
+		t.Run(fmt.Sprintf("noAck=%v", noAck), func(t *testing.T) {
+			needWarren(t)
+			c := sharedCluster(t, 3)
+			n := c.Node(0)
+			s := at(t, n)
+			q := s.queue("q", nil)
+			slow := dialWire(t, target{url: n.URL()})
+			slow.login()
+			var flags byte
+			if noAck {
+				flags = 2
+			}
+			slow.send(method(1, 60, 20, uint16(0), q, "slow", flags, []byte{}))
+			slow.expect(60, 21) // and reads no more
+			other := s.worker(q, "fast", 50, nil)
+			var got atomic.Int64
+			go func() {
+				for d := range other.deliveries {
+					got.Add(1)
+					_ = d.Ack(false)
+				}
+			}()
+			before := rss(t, n)
+			const total, size = 2000, 16 << 10
+			p := at(t, c.Node(1))
+			ctx, cancel := context.WithTimeout(t.Context(), timeoutReply)
+			defer cancel()
+			var confirms []*amqp.DeferredConfirmation
+			for range total {
+				d, err := p.ch.PublishWithDeferredConfirm("", q, false, false, amqp.Publishing{Body: make([]byte, size)})
+				p.noError("publish", err)
+				confirms = append(confirms, d)
+			}
+			for _, d := range confirms {
+				if ok, err := d.WaitContext(ctx); err != nil || !ok {
+					t.Fatalf("confirm: %v, %v", ok, err)
+				}
+			}
+			s.ready(q, 0)
+			stuck := total - int(got.Load())
+			grown := rss(t, n) - before
+			t.Logf("%d of %d messages are with the slow consumer; its node grew by %d MiB", stuck, total, grown>>20)
+			// Its window of 1 MiB, and what the sockets' buffers take.
+			if stuck*size > 16<<20 {
+				t.Errorf("%d messages of %d bytes are with a consumer that reads nothing", stuck, size)
+			}
+			if grown > 256<<20 {
+				t.Errorf("the node grew by %d MiB", grown>>20)
+			}
+			slow.conn.Close()
+			s.until("what the slow one had not read", func() bool {
+				return got.Load() >= total || noAck && got.Load() > int64(total-stuck)
+			})
+			s.ready(q, 0)
+		})
+	}
+}
+
+func rss(t *testing.T, n *cluster.Node) int64 {
+	t.Helper()
+	v, err := cluster.ProcessRSS(n.PID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
