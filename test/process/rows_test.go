@@ -289,7 +289,7 @@ func everyType(s *session) {
 	}
 	s.publish("", q, amqp.Publishing{Body: []byte("none")})
 	d = s.get(q)
-	if d.ContentType != "" || d.Headers != nil && len(d.Headers) != 0 || d.DeliveryMode != 0 || d.Priority != 0 || !d.Timestamp.IsZero() || d.UserId != "" {
+	if d.ContentType != "" || len(d.Headers) != 0 || d.DeliveryMode != 0 || d.Priority != 0 || !d.Timestamp.IsZero() || d.UserId != "" {
 		s.Errorf("a message without properties came with %+v", d)
 	}
 }
