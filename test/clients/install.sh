@@ -1,14 +1,30 @@
 #!/usr/bin/env bash
-# Installs the foreign AMQP clients that the process tests drive: pika from
-# Debian's packages and amqplib from npm, in the version of package-lock.json.
-# Does nothing when they are there.
+# Installs the foreign AMQP clients that the process tests drive, from Debian's
+# packages and, in the versions of package-lock.json, from npm. Does nothing when
+# they are there.
 set -euo pipefail
 cd "$(dirname "$0")"
 
+# What to look for, and the packages that bring it.
+wanted=(
+  "$(command -v gcc)" "gcc libc6-dev" # for the race detector and librabbitmq
+  "$(command -v npm)" "nodejs npm"
+  /usr/lib/python3/dist-packages/pika python3-pika
+  /usr/lib/python3/dist-packages/amqp python3-amqp
+  /usr/lib/python3/dist-packages/kombu python3-kombu
+  /usr/lib/python3/dist-packages/celery python3-celery
+  /usr/bin/php php-cli
+  /usr/share/php/PhpAmqpLib/autoload.php php-amqplib
+  /usr/share/rubygems-integration/all/gems/bunny-* ruby-bunny
+  /usr/bin/amqp-publish amqp-tools
+  /usr/include/amqp.h librabbitmq-dev
+)
 packages=()
-command -v gcc > /dev/null || packages+=(gcc libc6-dev) # for the race detector
-command -v npm > /dev/null || packages+=(nodejs npm)
-/usr/bin/python3 -c 'import pika' 2> /dev/null || packages+=(python3-pika)
+for ((i = 0; i < ${#wanted[@]}; i += 2)); do
+  [ -e "${wanted[i]}" ] || read -ra more <<< "${wanted[i + 1]}"
+  packages+=("${more[@]}")
+  more=()
+done
 if [ ${#packages[@]} -gt 0 ]; then
   export DEBIAN_FRONTEND=noninteractive
   apt-get update -qq
