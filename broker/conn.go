@@ -265,14 +265,19 @@ func (c *Conn) DeclareExchange(ctx context.Context, d ExchangeDeclare) error {
 	if err != nil {
 		return asError(err)
 	}
-	if x := view.Exchange(c.vhost, d.Name); x != nil {
-		return c.sameExchange(d, typ, x)
+	x := view.Exchange(c.vhost, d.Name)
+	if x != nil {
+		if err := c.sameExchange(d, typ, x); err != nil || !c.outlived(view, x) {
+			return err
+		}
 	}
-	if strings.HasPrefix(d.Name, "amq.") {
+	if x == nil && strings.HasPrefix(d.Name, "amq.") {
 		return Errorf(AccessRefused, "exchange name '%s' contains reserved prefix 'amq.*'", d.Name)
 	}
-	if err := c.checkAlternate(view, d); err != nil {
-		return err
+	if x == nil {
+		if err := c.checkAlternate(view, d); err != nil {
+			return err
+		}
 	}
 	cmd := &catalog.DeclareExchange{Exchange: catalog.Exchange{
 		Vhost: c.vhost, Name: d.Name, Type: typ,
@@ -285,7 +290,7 @@ func (c *Conn) DeclareExchange(ctx context.Context, d ExchangeDeclare) error {
 		return err
 	}
 	// Somebody else may have declared it first, and differently.
-	x := c.b.cat.View().Exchange(c.vhost, d.Name)
+	x = c.b.cat.View().Exchange(c.vhost, d.Name)
 	if x == nil {
 		return nil
 	}
@@ -293,6 +298,14 @@ func (c *Conn) DeclareExchange(ctx context.Context, d ExchangeDeclare) error {
 		return err
 	}
 	return c.delaysReady(ctx, x)
+}
+
+// outlived tells whether an exchange that is not durable was last declared before the
+// cluster stopped as a whole, as far as this node can tell. It goes when all nodes are back
+// unless it is declared again.
+func (c *Conn) outlived(view *catalog.View, x *catalog.Exchange) bool {
+	n := view.Node(catalog.NodeID(c.b.cfg.Node))
+	return !x.Durable && n != nil && x.Renewed < n.Since
 }
 
 // delaysReady waits until the queue of a new delayed exchange has a leader.

@@ -84,7 +84,7 @@ func (tx *txn) putVhost(h *Vhost) (created bool) {
 	tx.vhosts.put(key(h.Name), h)
 	for i := range systemExchanges {
 		s := &systemExchanges[i]
-		tx.putExchange(&Exchange{Vhost: h.Name, Name: s.name, Type: s.typ, Durable: true, Internal: s.internal, Created: tx.index})
+		tx.putExchange(&Exchange{Vhost: h.Name, Name: s.name, Type: s.typ, Durable: true, Internal: s.internal, Created: tx.index, Renewed: tx.index})
 	}
 	return true
 }
@@ -170,6 +170,7 @@ func (c *RegisterNode) apply(tx *txn) (Result, *amqp.Error) {
 	n := &Node{
 		ID: c.ID, Name: nameOf(c.ID), Incarnation: tx.index,
 		ClusterAddr: c.ClusterAddr, GossipAddr: c.GossipAddr, AMQPAddr: c.AMQPAddr, HTTPAddr: c.HTTPAddr, GRPCAddr: c.GRPCAddr,
+		Process: c.Process, Since: tx.vouched(c),
 	}
 	old := tx.Node(c.ID)
 	if old != nil && old.Superseded {
@@ -190,6 +191,7 @@ func (c *RegisterNode) apply(tx *txn) (Result, *amqp.Error) {
 	}
 	tx.putNode(n)
 	tx.dropTransient(n.Name)
+	tx.dropUnvouched()
 	return Result{Changed: true, ID: n.Incarnation}, nil
 }
 
@@ -229,5 +231,6 @@ func (c *RemoveNode) apply(tx *txn) (Result, *amqp.Error) {
 	tx.dropTransient(n.Name)
 	tx.nodes.del(key(string(n.ID)))
 	tx.nodesByNumber.del(numberKey(uint64(n.Number)))
+	tx.dropUnvouched()
 	return Result{Changed: true}, nil
 }

@@ -17,10 +17,15 @@ func (c *DeclareExchange) apply(tx *txn) (Result, *amqp.Error) {
 	if tx.Vhost(x.Vhost) == nil {
 		return Result{}, errNoVhost(x.Vhost)
 	}
-	if tx.Exchange(x.Vhost, x.Name) != nil {
+	if old := tx.Exchange(x.Vhost, x.Name); old != nil {
+		if !old.Durable {
+			renewed := *old
+			renewed.Renewed = tx.index
+			tx.putExchange(&renewed)
+		}
 		return Result{}, nil
 	}
-	x.Created, x.DelayQueue, x.table, x.bindings = tx.index, 0, nil, 0
+	x.Created, x.Renewed, x.DelayQueue, x.table, x.bindings = tx.index, tx.index, 0, nil, 0
 	if x.Type == exchange.Delayed {
 		x.DelayQueue = tx.index
 		tx.putQueue(&Queue{

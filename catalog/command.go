@@ -112,9 +112,21 @@ type Found struct {
 // RegisterNode enters a node and gives it a new incarnation. Queues that lived in
 // the memory of its earlier incarnations, and exclusive ones of their connections,
 // go with their bindings.
+//
+// Process names the process, and Met are the processes of other nodes that it is linked
+// to; [Catalog.Register] fills them in. When no registered process is left that goes back to
+// the declaration of an exchange that is not durable, the exchange goes.
 type RegisterNode struct {
 	ID                                                    NodeID
 	ClusterAddr, GossipAddr, AMQPAddr, HTTPAddr, GRPCAddr string
+	Process                                               uint64
+	Met                                                   []Process
+}
+
+// Process is a run of a node's program.
+type Process struct {
+	Node   NodeID
+	Number uint64 // drawn at random
 }
 
 // RemoveNode forgets a node. It is refused while a queue has the node as a member.
@@ -140,7 +152,8 @@ type PutPermission struct{ Vhost, User, Configure, Write, Read string }
 type DeletePermission struct{ Vhost, User string }
 
 // DeclareExchange makes an exchange unless one of the name exists; comparing that one
-// with what was asked is the caller's affair. Created and DelayQueue are ignored. Members
+// with what was asked is the caller's affair. One that is not durable is renewed. Created, Renewed and DelayQueue
+// are ignored. Members
 // and Preferred are those of the queue that comes with a delayed exchange; other types
 // have none.
 type DeclareExchange struct {
@@ -230,6 +243,8 @@ func (c *RegisterNode) fields(f *fields) {
 	str(f, &c.AMQPAddr)
 	str(f, &c.HTTPAddr)
 	str(f, &c.GRPCAddr)
+	f.u64(&c.Process)
+	processes(f, &c.Met)
 }
 
 func (c *RemoveNode) fields(f *fields)  { str(f, &c.ID) }

@@ -18,7 +18,7 @@
 //  1. [Open] with the mesh and the group's Raft transport, before the mesh gets
 //     peers. A founding member of a new cluster passes [Founding].
 //  2. A node that joins an existing cluster calls [Catalog.Join] until it succeeds.
-//  3. Each node proposes [RegisterNode] once per start and uses the incarnation
+//  3. Each node calls [Catalog.Register] once per start and uses the incarnation
 //     of the result in everything it declares and sends.
 //  4. [Catalog.NodeDead] when the failure detector has agreed that a node is dead.
 //  5. [Catalog.Close] before the mesh is closed.

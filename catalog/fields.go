@@ -169,6 +169,26 @@ func list[T ~string](f *fields, v *[]T) {
 	}
 }
 
+func processes(f *fields, v *[]Process) {
+	n := uint64(len(*v))
+	f.u64(&n)
+	if f.reading {
+		// Each takes at least two bytes.
+		if n > listLenMax || 2*n > uint64(len(f.buf)) {
+			f.fail("list of %d processes", n)
+			return
+		}
+		*v = nil
+		if n > 0 {
+			*v = make([]Process, n)
+		}
+	}
+	for i := range *v {
+		str(f, &(*v)[i].Node)
+		f.u64(&(*v)[i].Number)
+	}
+}
+
 func (f *fields) table(v *amqp.Table) {
 	var raw []byte
 	if !f.reading && len(*v) > 0 {
@@ -225,6 +245,7 @@ func (x *Exchange) fields(f *fields) {
 	f.bool(&x.Internal)
 	f.table(&x.Arguments)
 	f.u64(&x.Created)
+	f.u64(&x.Renewed)
 	f.u64(&x.DelayQueue)
 }
 
@@ -267,5 +288,7 @@ func (n *Node) fields(f *fields) {
 	str(f, &n.AMQPAddr)
 	str(f, &n.HTTPAddr)
 	str(f, &n.GRPCAddr)
+	f.u64(&n.Process)
+	f.u64(&n.Since)
 	f.bool(&n.Superseded)
 }

@@ -22,7 +22,7 @@ func goldenCommands() []Command {
 	exclusive := Queue{Vhost: "/", Name: "e", Exclusive: true, Owner: Owner{n1, 2, 7}, Kind: Transient, Members: []NodeID{n1}, Preferred: n1}
 	return []Command{
 		&Found{ClusterID: "cluster", Admin: auth.User{Name: "guest", PasswordHash: "hash", Tags: []string{"administrator"}}},
-		&RegisterNode{n1, "h:1", "h:2", "h:3", "h:4", "h:5"},
+		&RegisterNode{n1, "h:1", "h:2", "h:3", "h:4", "h:5", 7, []Process{{n2, 8}}},
 		&RegisterNode{ID: n2},
 		&PutVhost{Vhost{Name: "v", Description: "d", Tags: []string{"t"}, DefaultQueueType: "quorum", Tracing: true}},
 		&PutUser{auth.User{Name: "u", Tags: []string{"management", "own"}}},

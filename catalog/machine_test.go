@@ -520,7 +520,11 @@ func randomCommand(t *rapid.T) Command {
 	id := func() uint64 { return uint64(rapid.IntRange(0, 40).Draw(t, "id")) }
 	switch rapid.IntRange(0, 17).Draw(t, "command") {
 	case 0:
-		return &RegisterNode{ID: node(), AMQPAddr: pick("addr", "h:1", "h:2")}
+		c := &RegisterNode{ID: node(), AMQPAddr: pick("addr", "h:1", "h:2"), Process: id() / 10}
+		for range rapid.IntRange(0, 2).Draw(t, "met") {
+			c.Met = append(c.Met, Process{node(), id() / 10})
+		}
+		return c
 	case 1:
 		return &PutVhost{Vhost{Name: vhost(), Tags: []string{"t"}}}
 	case 2:
@@ -534,7 +538,7 @@ func randomCommand(t *rapid.T) Command {
 	case 6:
 		return &DeletePermission{Vhost: vhost(), User: pick("user", "u1", "guest")}
 	case 7, 8:
-		c := &DeclareExchange{Exchange: Exchange{Vhost: vhost(), Name: x(), Type: rapid.SampledFrom([]exchange.Type{1, 2, 3, 4}).Draw(t, "type"), AutoDelete: rapid.Bool().Draw(t, "auto")}}
+		c := &DeclareExchange{Exchange: Exchange{Vhost: vhost(), Name: x(), Type: rapid.SampledFrom([]exchange.Type{1, 2, 3, 4}).Draw(t, "type"), AutoDelete: rapid.Bool().Draw(t, "auto"), Durable: rapid.Bool().Draw(t, "durable")}}
 		if rapid.Bool().Draw(t, "ae") {
 			c.Exchange.Arguments = amqp.Table{{Name: argAlternate, Value: x()}}
 		}

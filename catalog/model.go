@@ -39,6 +39,9 @@ type Exchange struct {
 	Durable, AutoDelete, Internal bool
 	Arguments                     amqp.Table
 	Created                       uint64 // log index
+	// Renewed is the log index of the newest declaration that was noted: what is not
+	// durable ends when no process is left that was up then.
+	Renewed uint64
 	// DelayQueue is the id of the queue that holds what a delayed exchange keeps back,
 	// 0 for other types.
 	DelayQueue uint64
@@ -132,6 +135,12 @@ type Node struct {
 	// start of the process.
 	Incarnation                                           uint64
 	ClusterAddr, GossipAddr, AMQPAddr, HTTPAddr, GRPCAddr string // as last registered
+	// Process names the process that registered last, 0 if it did not say.
+	Process uint64
+	// Since is the log index back to which this process can vouch for the cluster: from
+	// there on some process was up at any time, each known to the next. It is Incarnation
+	// if the process met no other that was registered.
+	Since uint64
 	// Superseded: a newer storage has registered under the same name. This one will
 	// not come back.
 	Superseded bool

@@ -19,6 +19,7 @@ const (
 	argumentsBytesMax   = 1 << 18 // arguments of an object
 	descriptionBytesMax = 4096
 	membersMax          = 15
+	metMax              = 1 << 10 // processes met by a registering one
 )
 
 func refused(format string, args ...any) *amqp.Error {
@@ -121,6 +122,14 @@ func (c *RegisterNode) validate() error {
 	for _, a := range []string{c.ClusterAddr, c.GossipAddr, c.AMQPAddr, c.HTTPAddr, c.GRPCAddr} {
 		if len(a) > addrBytesMax {
 			return refused("address has %d bytes, the maximum is %d", len(a), addrBytesMax)
+		}
+	}
+	if len(c.Met) > metMax {
+		return refused("met %d processes, the maximum is %d", len(c.Met), metMax)
+	}
+	for i := range c.Met {
+		if err := checkNodeID(c.Met[i].Node); err != nil {
+			return err
 		}
 	}
 	return firstError(checkNodeID(c.ID))

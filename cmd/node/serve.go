@@ -435,7 +435,7 @@ func (n *running) register(ctx context.Context, cat *catalog.Catalog) (fsm.Origi
 		AMQPAddr: n.listeners.amqp.Addr().String(), HTTPAddr: n.listeners.http.Addr().String(), GRPCAddr: n.listeners.grpc.Addr().String(),
 	}
 	for {
-		res, err := cat.Propose(ctx, reg)
+		res, err := cat.Register(ctx, reg)
 		if err == nil {
 			err = awaitFounding(ctx, cat)
 			return fsm.Origin{Node: cat.View().Node(local).Number, Incarnation: res.ID}, err
