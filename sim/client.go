@@ -64,7 +64,7 @@ func (c *client) Confirm(list []broker.Confirm) {
 			continue
 		}
 		delete(c.publishes, x.Tag)
-		if x.Refused {
+		if x.Refused || x.NoConsumers {
 			c.w.led.end(p, refused)
 		} else {
 			c.w.led.end(p, confirmed)
@@ -206,7 +206,9 @@ func (w *World) publishFrom(c *client, name string, q *queueSpec) {
 		c.mu.Lock()
 		c.publishes[uint64(i)] = p
 		c.mu.Unlock()
-		routed, err := c.ch.Publish(c.life, &broker.Publish{Key: q.name, Properties: raw, Body: []byte(body), Tag: uint64(i)})
+		routed, err := c.ch.Publish(c.life, &broker.Publish{
+			Key: q.name, Properties: raw, Body: []byte(body), Tag: uint64(i), Immediate: q.immediate && w.oneIn(2),
+		})
 		if err != nil || !routed {
 			c.mu.Lock()
 			delete(c.publishes, uint64(i))

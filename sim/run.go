@@ -26,6 +26,7 @@ type queueSpec struct {
 	transient             bool          // lives in one node's memory, and not in the oracle
 	autoDelete            bool
 	noAck, exclusive      bool // of its consumers
+	immediate             bool // some publishes want a consumer at once
 	holding               atomic.Int64
 }
 
@@ -97,6 +98,10 @@ func scenarios() [][]*queueSpec {
 		},
 		{ // returned messages that wait
 			{name: "later", args: table("x-delayed-retry-type", "all", "x-delayed-retry-min", int32(40), "x-delayed-retry-max", int32(200), "x-delayed-retry-multiplier", int32(2), "x-delivery-limit", int32(3), "x-dead-letter-exchange", "dlx"), publishers: 2, consumers: 2, pace: 10 * ms, work: 10 * ms, requeue: 50},
+		},
+		{ // one consumer at a time, and messages that want one at once
+			{name: "single", args: table("x-single-active-consumer", true), publishers: 2, consumers: 3, pace: 8 * ms, work: 10 * ms, requeue: 10},
+			{name: "now", publishers: 2, consumers: 2, pace: 8 * ms, work: 10 * ms, requeue: 10, immediate: true},
 		},
 		{ // priorities
 			{name: "prio", args: table("x-max-priority", int32(5)), publishers: 2, consumers: 1, pace: 8 * ms, work: 20 * ms, requeue: 20, prio: true},

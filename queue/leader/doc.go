@@ -18,5 +18,7 @@
 // or below the committed delivered mark; it never delivers a message that a
 // proposed command names; it takes a settlement only from the node that holds
 // the delivery; it names only messages nobody holds as victims of expiry, length
-// limit and purge.
+// limit and purge. In a queue with a single active consumer it delivers only to the
+// holder that the log names, nothing while something is on its way back, and names
+// another holder only when nobody can deliver to the former one any more.
 package leader

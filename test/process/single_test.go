@@ -6,6 +6,7 @@ import (
 	"maps"
 	"strconv"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -301,4 +302,53 @@ func TestSingleActiveFailover(t *testing.T) {
 	n := <-total
 	l.await("third", n)
 	l.check(n, "first", "third")
+}
+
+// TestSingleActiveFrozenNode stops the process of the active consumer's node. It may go on
+// at any moment, so the next consumer waits until no leader can deliver there any more;
+// when it does go on, its consumer is one of those that wait.
+func TestSingleActiveFrozenNode(t *testing.T) {
+	c := startCluster(t, 3)
+	s := at(t, c.Node(0))
+	q := plainQueue(s, "frozen", amqp.Table{"x-single-active-consumer": true})
+	leader, others := leaderOf(t, c, q)
+	frozen := others[0]
+	p, first := at(t, leader), at(t, frozen)
+	one := first.worker(q, "one", 2, nil)
+	two := at(t, others[1]).worker(q, "two", 2, nil)
+	p.fill(q, numbered("m", 6)...)
+	p.take(one.deliveries, false, "m1", "m2")
+	if err := frozen.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	held := p.take(two.deliveries, true, "m1", "m2")
+	if took := time.Since(began); took < 2*time.Second {
+		t.Errorf("the next one went on after %v, while the node could have been alive", took)
+	}
+	if err := frozen.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range held {
+		p.noError("ack", d.Ack(false))
+	}
+	// The one that was lost has two messages that are no longer its own.
+	for _, body := range []string{"m3", "m4", "m5", "m6"} {
+		d := p.next(two.deliveries)
+		if string(d.Body) != body {
+			t.Fatalf("got %q, want %q", d.Body, body)
+		}
+		p.noError("ack", d.Ack(false))
+	}
+	p.idle(one)
+	p.noError("cancel", two.ch.Cancel("two", false))
+	p.until("the first one to be the active one again", func() bool {
+		p.fill(q, "n")
+		select {
+		case d := <-one.deliveries:
+			return string(d.Body) == "n"
+		case <-time.After(100 * time.Millisecond):
+			return false
+		}
+	})
 }
