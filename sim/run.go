@@ -278,6 +278,9 @@ func (w *World) countsDiffer() string {
 	if b == nil {
 		return "node is down"
 	}
+	if n.copy.View().Revision() < w.cat.committed() {
+		return "the catalog copy of " + n.id + " is behind"
+	}
 	ctx, cancel := context.WithTimeout(w.ctx, 3*time.Second)
 	infos := b.Queues(ctx)
 	cancel()
@@ -317,6 +320,9 @@ func (w *World) countsDiffer() string {
 
 // notDrained names what is left in the queues and outboxes.
 func (w *World) notDrained() string {
+	if w.nodes[0].copy.View().Revision() < w.cat.committed() {
+		return "the catalog copy of the first node is behind"
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var left []string
