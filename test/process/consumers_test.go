@@ -158,9 +158,15 @@ func TestConsumerLost(t *testing.T) {
 	}
 	q := plainQueue(here, "deleted", nil)
 	cancelled := watch(q)
+	plain := dialWire(t, target{url: c.Node(2).URL()})
+	plain.login() // without any capability
+	plain.send(method(1, 60, 20, uint16(0), q, "plain", byte(0), []byte{}))
+	plain.expect(60, 21)
 	_, err := there.ch.QueueDelete(q, false, false, false)
 	there.noError("delete", err)
 	wait("a deleted queue", cancelled)
+	plain.send(method(1, 60, 30, "plain", byte(0))) // it is told nothing, and may cancel
+	plain.expect(60, 31)
 
 	_, err = there.ch.QueueDeclare("lost", false, false, false, false, nil)
 	there.noError("declare", err)
