@@ -28,6 +28,8 @@ type Channel struct {
 	routed   catalog.Message
 	wroteTo  string // exchange whose permission was checked last,
 	wroteRev uint64 // at this catalog revision
+	// topics limits the keys to publish to wroteTo with; nil allows any.
+	topics *auth.TopicPermission
 
 	dirty     []*stream            // streams with something to flush
 	used      map[*stream]struct{} // streams that delivered to this channel

@@ -448,7 +448,10 @@ func (c *Conn) bindable(ctx context.Context, bd Binding) (source *catalog.Exchan
 	if err != nil {
 		return nil, err
 	}
-	return c.exchange(ctx, bd.Source)
+	if source, err = c.exchange(ctx, bd.Source); err != nil || source.Type != exchange.Topic {
+		return source, err
+	}
+	return source, checkTopics(view.TopicPermission(c.vhost, c.user.Name, bd.Source), auth.Read, bd.Key)
 }
 
 // serverName makes up a queue name.

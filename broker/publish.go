@@ -83,6 +83,9 @@ func (ch *Channel) Publish(ctx context.Context, p *Publish) (routed bool, err er
 	if err != nil {
 		return false, err
 	}
+	if err := checkTopics(ch.topics, auth.Write, m.RoutingKeys...); err != nil {
+		return false, err
+	}
 	r := ch.routing(m)
 	ch.targets, err = view.RouteMessage(ch.conn.vhost, p.Exchange, r, ch.targets[:0])
 	if err != nil {
@@ -140,6 +143,7 @@ func (ch *Channel) checkPublish(ctx context.Context, view *catalog.View, p *Publ
 		if err := ch.conn.allowed(view, auth.Write, exchangeResource(p.Exchange)); err != nil {
 			return err
 		}
+		var topics *auth.TopicPermission
 		if p.Exchange != "" {
 			e, err := ch.conn.exchange(ctx, p.Exchange)
 			if err != nil {
@@ -148,8 +152,26 @@ func (ch *Channel) checkPublish(ctx context.Context, view *catalog.View, p *Publ
 			if e.Internal {
 				return Errorf(AccessRefused, "cannot publish to internal exchange '%s' in vhost '%s'", p.Exchange, ch.conn.vhost)
 			}
+			if e.Type == exchange.Topic {
+				topics = view.TopicPermission(ch.conn.vhost, ch.conn.user.Name, p.Exchange)
+			}
 		}
+		ch.topics = topics
 		ch.wroteTo, ch.wroteRev = p.Exchange, view.Revision()
+	}
+	return nil
+}
+
+// checkTopics checks the keys of a message or a binding against what the user may
+// use with a topic exchange.
+func checkTopics(p *auth.TopicPermission, a auth.Action, keys ...string) error {
+	if p == nil {
+		return nil
+	}
+	for _, key := range keys {
+		if err := p.Check(a, key); err != nil {
+			return asError(err)
+		}
 	}
 	return nil
 }

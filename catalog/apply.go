@@ -116,6 +116,9 @@ func (c *DeleteVhost) apply(tx *txn) (Result, *amqp.Error) {
 	for p := range tx.permissions.prefix(key(c.Name)) {
 		tx.permissions.del(key(p.Vhost, p.User))
 	}
+	for p := range tx.topics.prefix(key(c.Name)) {
+		tx.topics.del(topicKey(p))
+	}
 	tx.vhosts.del(key(c.Name))
 	return Result{Changed: true}, nil
 }
@@ -134,6 +137,11 @@ func (c *DeleteUser) apply(tx *txn) (Result, *amqp.Error) {
 	for p := range tx.permissions.all() {
 		if p.User == c.Name {
 			tx.permissions.del(key(p.Vhost, p.User))
+		}
+	}
+	for p := range tx.topics.all() {
+		if p.User == c.Name {
+			tx.topics.del(topicKey(p))
 		}
 	}
 	tx.users.del(key(c.Name))

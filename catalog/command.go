@@ -44,6 +44,9 @@ const (
 	kindDeleteQueue      commandKind = 15
 	kindQueueGone        commandKind = 16
 	kindUpdateMembers    commandKind = 17
+
+	kindPutTopicPermission    commandKind = 18
+	kindDeleteTopicPermission commandKind = 19
 )
 
 // newCommand returns an empty command of a kind, nil if the kind is unknown.
@@ -67,6 +70,10 @@ func newCommand(k commandKind) Command {
 		return new(PutPermission)
 	case kindDeletePermission:
 		return new(DeletePermission)
+	case kindPutTopicPermission:
+		return new(PutTopicPermission)
+	case kindDeleteTopicPermission:
+		return new(DeleteTopicPermission)
 	case kindDeclareExchange:
 		return new(DeclareExchange)
 	case kindDeleteExchange:

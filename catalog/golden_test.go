@@ -42,6 +42,10 @@ func goldenCommands() []Command {
 		&QueueGone{99},
 		&RemoveNode{n3},
 		&DeleteVhost{"w"},
+		&PutUser{auth.User{Name: "t"}},
+		&PutTopicPermission{"/", "t", "amq.topic", "^a", "r"},
+		&PutTopicPermission{"/", "t", "gone", "", ""},
+		&DeleteTopicPermission{"/", "t", "gone"},
 		&DeclareExchange{Exchange{Vhost: "/", Name: "d", Type: exchange.Delayed, Arguments: amqp.Table{{Name: "x-delayed-type", Value: "fanout"}}}, []NodeID{n1, n2}, n1},
 	}
 }

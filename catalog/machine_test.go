@@ -380,6 +380,52 @@ func TestVhostsAndUsers(t *testing.T) {
 	check(t, s.view())
 }
 
+func TestTopicPermissions(t *testing.T) {
+	s := newScript(t)
+	put := func(user, exchange string) *PutTopicPermission {
+		return &PutTopicPermission{Vhost: "v", User: user, Exchange: exchange, Write: "^a"}
+	}
+	s.refused(put("guest", "x"), "NOT_FOUND - vhost v not found")
+	s.ok(&PutVhost{Vhost{Name: "v"}})
+	s.refused(put("u", "x"), "NOT_FOUND - user 'u' not found")
+	s.ok(&PutUser{auth.User{Name: "u"}})
+	for _, user := range []string{"guest", "u"} {
+		for _, exchange := range []string{"x", "y", "xx"} {
+			if !s.ok(put(user, exchange)).Changed {
+				t.Error("a new entry is no change")
+			}
+		}
+	}
+	left := func() int { return len(slices.Collect(s.view().TopicPermissions())) }
+	if s.ok(put("u", "x")).Changed || left() != 6 {
+		t.Errorf("%d entries, want 6", left())
+	}
+	s.ok(&DeleteTopicPermission{"v", "u", "x"})
+	if s.view().TopicPermission("v", "u", "x") != nil || s.view().TopicPermission("v", "u", "xx") == nil || s.ok(&DeleteTopicPermission{"v", "u", "x"}).Changed {
+		t.Error("the wrong entry was deleted")
+	}
+	s.ok(&DeleteTopicPermission{Vhost: "v", User: "u"})
+	if left() != 3 {
+		t.Errorf("%d entries, want the 3 of the other user", left())
+	}
+	s.ok(put("u", "y"))
+	s.ok(&DeleteUser{Name: "u"})
+	if left() != 3 {
+		t.Errorf("%d entries after the user is gone, want 3", left())
+	}
+	s.ok(&DeleteVhost{Name: "v"})
+	if left() != 0 {
+		t.Errorf("%d entries after the vhost is gone", left())
+	}
+	for _, bad := range []Command{
+		&PutTopicPermission{Vhost: "v", User: "u", Exchange: "x", Read: "("}, &PutTopicPermission{Vhost: "v", User: "u"},
+	} {
+		if bad.validate() == nil {
+			t.Errorf("%+v was accepted", bad)
+		}
+	}
+}
+
 func TestRetriesTakeEffectOnce(t *testing.T) {
 	s := newScript(t)
 	id := requestID{1: 9}
@@ -787,7 +833,7 @@ func TestVoteIsOneRecord(t *testing.T) {
 func FuzzDecodeEntry(f *testing.F) {
 	for _, c := range []Command{
 		&Found{ClusterID: "c", Admin: auth.User{Name: "u", Tags: []string{"t"}}}, &RegisterNode{ID: n1}, &RemoveNode{ID: n1},
-		&PutVhost{Vhost{Name: "v"}}, &DeleteVhost{}, &PutUser{auth.User{Name: "u"}}, &DeleteUser{}, &PutPermission{}, &DeletePermission{},
+		&PutVhost{Vhost{Name: "v"}}, &DeleteVhost{}, &PutUser{auth.User{Name: "u"}}, &DeleteUser{}, &PutPermission{}, &DeletePermission{}, &PutTopicPermission{}, &DeleteTopicPermission{},
 		declareX("x", exchange.Topic, amqp.Field{Name: "a", Value: amqp.Table{{Name: "b", Value: 1.5}}}), &DeleteExchange{},
 		bind("x", "q", "k"), &Unbind{}, declare("q"), &DeleteQueue{}, &QueueGone{}, &UpdateMembers{Members: []NodeID{n1}},
 	} {

@@ -30,7 +30,9 @@ const (
 	recordQueue      = 7
 	recordNode       = 8
 	recordRequest    = 9
-	recordEnd        = 255
+
+	recordTopicPermission = 10
+	recordEnd             = 255
 
 	recordBytesMax = 16 << 20
 )
@@ -90,6 +92,9 @@ func (s *snapshot) write(w io.Writer) error {
 	}
 	for p := range v.permissions.all() {
 		r.record(recordPermission, permissionRecord(p).fields)
+	}
+	for p := range v.topics.all() {
+		r.record(recordTopicPermission, topicRecord(p).fields)
 	}
 	for x := range v.exchanges.all() {
 		r.record(recordExchange, x.fields)
@@ -230,6 +235,14 @@ func (tx *txn) restore(kind byte, f *fields, requests *requestLog) error {
 			return malformed("%v", err)
 		}
 		tx.permissions.put(key(p.Vhost, p.User), p)
+	case recordTopicPermission:
+		var c PutTopicPermission
+		c.fields(f)
+		p, err := c.compile()
+		if err != nil {
+			return malformed("%v", err)
+		}
+		tx.topics.put(topicKey(p), p)
 	case recordExchange:
 		x := new(Exchange)
 		x.fields(f)
@@ -281,6 +294,7 @@ func (tx *txn) beginBulk() {
 	tx.vhosts.begin()
 	tx.users.begin()
 	tx.permissions.begin()
+	tx.topics.begin()
 	tx.exchanges.begin()
 	tx.bySource.begin()
 	tx.byDestination.begin()
@@ -294,6 +308,7 @@ func (tx *txn) commitBulk() {
 	tx.vhosts.commit()
 	tx.users.commit()
 	tx.permissions.commit()
+	tx.topics.commit()
 	tx.exchanges.commit()
 	tx.bySource.commit()
 	tx.byDestination.commit()

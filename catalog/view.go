@@ -17,16 +17,17 @@ type View struct {
 	clusterID  string // "" before the founding
 	nodeNumber uint32 // the highest given
 
-	vhosts        index[*Vhost]           // name
-	users         index[*auth.User]       // name
-	permissions   index[*auth.Permission] // vhost, user
-	exchanges     index[*Exchange]        // vhost, name
-	bySource      index[*Binding]         // Binding.sourceKey
-	byDestination index[*Binding]         // Binding.destinationKey
-	queues        index[*Queue]           // vhost, name; running ones
-	queuesByID    index[*Queue]           // id; closing ones too
-	nodes         index[*Node]            // id
-	nodesByNumber index[*Node]            // number
+	vhosts        index[*Vhost]                // name
+	users         index[*auth.User]            // name
+	permissions   index[*auth.Permission]      // vhost, user
+	topics        index[*auth.TopicPermission] // vhost, user, exchange
+	exchanges     index[*Exchange]             // vhost, name
+	bySource      index[*Binding]              // Binding.sourceKey
+	byDestination index[*Binding]              // Binding.destinationKey
+	queues        index[*Queue]                // vhost, name; running ones
+	queuesByID    index[*Queue]                // id; closing ones too
+	nodes         index[*Node]                 // id
+	nodesByNumber index[*Node]                 // number
 
 	changes []change // newest last; see QueuesChangedSince
 	full    uint64   // changes up to this revision are not in changes
@@ -43,6 +44,7 @@ const changesMax = 4096
 func emptyView() *View {
 	return &View{
 		vhosts: newIndex[*Vhost](), users: newIndex[*auth.User](), permissions: newIndex[*auth.Permission](),
+		topics:    newIndex[*auth.TopicPermission](),
 		exchanges: newIndex[*Exchange](), bySource: newIndex[*Binding](), byDestination: newIndex[*Binding](),
 		queues: newIndex[*Queue](), queuesByID: newIndex[*Queue](),
 		nodes: newIndex[*Node](), nodesByNumber: newIndex[*Node](),
