@@ -144,13 +144,16 @@ func (c *client) close() {
 
 var emptyProperties = amqp.RawProperties{0, 0}
 
-func withProperties(expiration int, priority int) amqp.RawProperties {
+func withProperties(expiration, priority, delay int) amqp.RawProperties {
 	raw, err := amqp.Rewrite(emptyProperties, func(p *amqp.Properties) {
 		if expiration >= 0 {
 			p.SetExpiration(strconv.Itoa(expiration))
 		}
 		if priority >= 0 {
 			p.SetPriority(uint8(priority))
+		}
+		if delay > 0 {
+			p.SetHeaders(amqp.Table{{Name: "x-delay", Value: int32(delay)}})
 		}
 	})
 	if err != nil {
@@ -192,15 +195,19 @@ func (w *World) publishFrom(c *client, name string, q *queueSpec) {
 	for i := 1; w.loading() && c.life.Err() == nil && i < 2000; i++ {
 		body := fmt.Sprintf("%s-%d", name, i)
 		raw := emptyProperties
-		if q.ttl && w.oneIn(2) || q.prio {
-			ttl, prio := -1, -1
+		delayed := w.oneIn(3)
+		if q.ttl && w.oneIn(2) || q.prio || delayed {
+			ttl, prio, delay := -1, -1, 0
+			if delayed {
+				delay = w.rand(400)
+			}
 			if q.ttl {
 				ttl = w.rand(60)
 			}
 			if q.prio {
 				prio = w.rand(7)
 			}
-			raw = withProperties(ttl, prio)
+			raw = withProperties(ttl, prio, delay)
 		}
 		p := w.led.publish(c.n.id, body, q.name)
 		c.mu.Lock()

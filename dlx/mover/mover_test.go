@@ -31,8 +31,12 @@ type rig struct {
 	slip    func() // runs before a proposal is applied
 	again   int    // LookAgain calls
 	moved   int    // Relocate calls
-	fresh   int
-	seq     uint64
+
+	now      int64  // machine time
+	routed   string // newest exchange and letter asked about
+	routedAs Letter
+	fresh    int
+	seq      uint64
 }
 
 func newRig(t *testing.T, atLeastOnce bool, targets ...Target) *rig {
@@ -56,9 +60,10 @@ func newRig(t *testing.T, atLeastOnce bool, targets ...Target) *rig {
 			defer r.mu.Unlock()
 			return r.log[index-1], nil
 		},
-		Route: func(string, string, *Letter) ([]Target, bool) {
+		Route: func(_, exchange string, l *Letter) ([]Target, bool) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
+			r.routed, r.routedAs = exchange, *l
 			return slices.Clone(r.targets), true
 		},
 		Fresh: func(context.Context) error {
@@ -106,7 +111,7 @@ func newRig(t *testing.T, atLeastOnce bool, targets ...Target) *rig {
 func (r *rig) propose(c ...fsm.Command) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	data := fsm.EncodeEntry(nil, &fsm.Entry{Session: 1, Ordinal: 1, Commands: c})
+	data := fsm.EncodeEntry(nil, &fsm.Entry{Session: 1, Ordinal: 1, TimeMillis: r.now, Commands: c})
 	r.log = append(r.log, data)
 	r.machine.Apply(uint64(len(r.log)), data)
 }

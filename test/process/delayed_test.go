@@ -3,6 +3,7 @@ package process
 import (
 	"context"
 	"fmt"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -433,7 +434,11 @@ func checkArrivals(t *testing.T, got *arrivals, due map[string]time.Time, up tim
 	slices.Sort(late)
 	if len(late) > 0 {
 		t.Logf("%d due while all nodes were up: median %v, last %v after their hour", len(late), late[len(late)/2], late[len(late)-1])
-		if worst := late[len(late)-1]; worst > time.Second {
+		limit := time.Second
+		if os.Getenv(cluster.RaceEnv) != "" {
+			limit = 3 * time.Second // the detector makes everything slower
+		}
+		if worst := late[len(late)-1]; worst > limit {
 			t.Errorf("a message came %v after its hour", worst)
 		}
 	}
