@@ -339,6 +339,22 @@ func TestDelay(t *testing.T) {
 	}
 }
 
+// The first message for a slot after a change of the bindings.
+func BenchmarkConsistentHashCold(b *testing.B) {
+	for _, n := range []int{100, 1000, 10_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			tab := New(ConsistentHash, nil)
+			for name := range many(n, "1") {
+				tab = tab.Add(Binding{Destination: q(name), Key: "1"})
+			}
+			c := tab.m.(hashTable).prepared()
+			for i := range b.N {
+				c.best(uint64(i))
+			}
+		})
+	}
+}
+
 func BenchmarkConsistentHash(b *testing.B) {
 	for _, n := range []int{3, 100, 10_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {

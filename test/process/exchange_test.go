@@ -453,3 +453,32 @@ func refusedExchanges(s *session) {
 	s.holds(q, "through")
 	s.noError("delete", s.ch.ExchangeDelete(internal, false, false))
 }
+
+// X: x-local-random keeps messages on the publisher's node while a queue is led there.
+func TestLocalRandom(t *testing.T) {
+	needWarren(t)
+	c := sharedCluster(t, 3)
+	first := newSession(t, target{name: "three", url: c.Node(0).URL(), warren: true})
+	x := first.exchange("x", "x-local-random", nil)
+	sessions, queues := make([]*session, 3), make([]string, 3)
+	for i := range 3 {
+		sessions[i] = newSession(t, target{name: "three", url: c.Node(i).URL(), warren: true})
+		queues[i] = sessions[i].queue("q", amqp.Table{"x-queue-leader-locator": "client-local"})
+		sessions[i].bind(queues[i], "", x, nil)
+		if leader, err := c.Leader(t.Context(), queues[i]); err != nil || leader != c.Node(i) {
+			t.Skipf("queue %d is not led where it was declared: %v, %v", i, leader, err)
+		}
+	}
+	for i, s := range sessions {
+		where := s.spread(x, 30, queues, byKey)
+		if shares(where)[queues[i]] != 30 {
+			t.Errorf("published on node %d: %v, want all in %s", i, shares(where), queues[i])
+		}
+	}
+	// Without a queue of its own a node uses the others.
+	_, err := sessions[0].ch.QueueDelete(queues[0], false, false, false)
+	first.noError("delete", err)
+	if got := shares(sessions[0].spread(x, 60, queues[1:], byKey)); got[queues[1]] == 0 || got[queues[2]] == 0 {
+		t.Errorf("without a local queue: %v", got)
+	}
+}
