@@ -49,6 +49,7 @@ func (ch *channel) qos(m *wire.BasicQos) error {
 }
 
 func (ch *channel) consume(m *wire.BasicConsume) error {
+	ch.c.out.waitDelivered()
 	queue, err := ch.queueName(m.Queue, m.ID())
 	if err != nil {
 		return err

@@ -71,6 +71,7 @@ func (c *conn) openChannel(num uint16) error {
 		return wire.Errorf(wire.NotAllowed, wire.MethodChannelOpen,
 			"number of channels opened (%d) has reached the negotiated channel_max (%d)", len(c.channels), c.channelMax)
 	}
+	c.out.waitDelivered()
 	ch := &channel{c: c, num: num, consumers: map[string]*consumer{}}
 	ch.broker = c.broker.OpenChannel(ch)
 	c.channels[num] = ch

@@ -18,7 +18,9 @@
 //
 // Answers wait in the outbox as bytes; the reader stops reading while there are
 // more than Config.WriteBufferBytes of them. Deliveries wait there as references to
-// the broker's memory, so their number is bounded by the broker's transfer windows.
+// the broker's memory, so their number is bounded by the broker's transfer windows;
+// those of closed channels stay until they are written, and while there are too many
+// the client gets no other channel or consumer.
 // Confirms wait as numbers and are merged when written. Message bodies that are
 // still arriving are bounded by Config.AssemblyBytesMax for each connection.
 //

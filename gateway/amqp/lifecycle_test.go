@@ -276,6 +276,56 @@ func TestClientThatDoesNotRead(t *testing.T) {
 
 // Deliveries to a client that does not read wait as references, bounded by the
 // consumer's window, while the queue's other consumers go on.
+// A client that consumes and closes again and again without reading is not served
+// beyond a bound.
+func TestChannelsThatAreNotRead(t *testing.T) {
+	t.Parallel()
+	r := startServer(t)
+	c := r.open(t)
+	c.channel(1)
+	c.send(1, &wire.QueueDeclare{Queue: "q", NoWait: true})
+	const messages, size = 1000, 8 << 10
+	for range messages {
+		c.publish(1, wire.BasicPublish{RoutingKey: "q"}, strings.Repeat("x", size))
+	}
+	eventually(t, "publishes", func() bool { ready, _ := r.b.counts("q"); return ready == messages })
+	var turn []byte
+	turn = (&wire.ChannelOpen{}).AppendFrame(turn, 2)
+	turn = (&wire.BasicConsume{Queue: "q"}).AppendFrame(turn, 2)
+	turn = (&wire.ChannelClose{ReplyCode: 200}).AppendFrame(turn, 2)
+	const turns = 100 // each would leave 8 MiB behind
+	go func() {
+		for range turns {
+			if _, err := c.nc.Write(turn); err != nil {
+				return
+			}
+		}
+	}()
+	var most int
+	waiting := func() int {
+		for _, x := range r.s.connections() {
+			x.out.mu.Lock()
+			most = max(most, x.out.delivering())
+			x.out.mu.Unlock()
+		}
+		return most
+	}
+	eventually(t, "the bound", func() bool { return waiting() > deliveredMax })
+	for range 50 {
+		time.Sleep(2 * time.Millisecond)
+		waiting()
+	}
+	if limit := deliveredMax + 2*messages*(size+contentOverhead); most > limit {
+		t.Errorf("%d bytes wait for a client that does not read, want at most %d", most, limit)
+	}
+	for closed := 0; closed < turns; { // it reads again, and everything comes
+		if _, m, _ := c.method(); m.ID() == wire.MethodChannelCloseOk {
+			closed++
+		}
+	}
+	c.alive(3)
+}
+
 func TestConsumerThatDoesNotRead(t *testing.T) {
 	t.Parallel()
 	r := startServer(t)

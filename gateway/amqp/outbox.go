@@ -27,6 +27,7 @@ type outQueue struct {
 	contents []outContent
 	dirty    []*channel // channels with confirms to fetch, written last
 	getBytes int        // bodies of get-ok
+	messages int        // bytes of contents, about
 }
 
 // owed is what counts against Config.WriteBufferBytes: answers that the reader
@@ -59,6 +60,8 @@ type outbox struct {
 	q    *outQueue // nil if nothing waits
 	// writing is the owed bytes of the queue that the writer has taken.
 	writing int
+	// writingMessages is the same of its messages.
+	writingMessages int
 	// held is the size of immediate messages kept for a possible return.
 	held    int
 	waiting bool // the writer waits for wake
@@ -147,6 +150,7 @@ func (o *outbox) content(c outContent) {
 	q := o.queue()
 	c.ctlEnd = len(q.ctl)
 	q.contents = append(q.contents, c)
+	q.messages += len(c.delivery.Body) + len(c.delivery.Properties) + contentOverhead
 	if c.consumer == nil {
 		q.getBytes += len(c.delivery.Body)
 	}
@@ -194,6 +198,26 @@ func (o *outbox) waitRoom() {
 	}
 }
 
+// waitDelivered blocks the reader before it opens a channel or starts a consumer
+// while very much waits to be written. Windows bound what one consumer has there, but
+// what was sent for a closed channel stays: a client that consumes and closes, again
+// and again, and reads nothing would fill the memory.
+func (o *outbox) waitDelivered() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for !o.sealed && !o.hurry && o.delivering() > deliveredMax {
+		o.room.Wait()
+	}
+}
+
+// delivering is how many bytes of messages wait; called with mu held.
+func (o *outbox) delivering() int {
+	if o.q == nil {
+		return o.writingMessages
+	}
+	return o.writingMessages + o.q.messages
+}
+
 // owed is how many bytes of answers wait; called with mu held.
 func (o *outbox) owed() int {
 	if o.q == nil {
@@ -216,6 +240,14 @@ func (o *outbox) nudge() {
 	defer o.mu.Unlock()
 	o.signal()
 }
+
+const (
+	// deliveredMax is how many bytes of messages may wait to be written before a
+	// client gets another channel or consumer.
+	deliveredMax = 32 << 20
+	// contentOverhead is what a message takes beside its bytes, about.
+	contentOverhead = 256
+)
 
 // heldMax is how many bytes of immediate messages may wait for their verdicts
 // before the reader does; one message may exceed it.
@@ -249,7 +281,7 @@ func (o *outbox) take() (q *outQueue, done bool) {
 		return nil, o.ended
 	}
 	q, o.q = o.q, nil
-	o.writing = q.owed()
+	o.writing, o.writingMessages = q.owed(), q.messages
 	return q, false
 }
 
@@ -257,6 +289,6 @@ func (o *outbox) take() (q *outQueue, done bool) {
 func (o *outbox) written() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.writing = 0
+	o.writing, o.writingMessages = 0, 0
 	o.room.Broadcast()
 }
