@@ -349,65 +349,88 @@ func (a *arrivals) from(ctx context.Context, url, q string) {
 	}
 }
 
-// X11: a thousand messages wait while each node in turn is killed and comes back,
-// and then all at once. Each arrives once, none before its hour.
-func TestDelayedMessagesSurviveEveryNode(t *testing.T) {
-	needWarren(t)
-	c := startCluster(t, 3)
-	s := newSession(t, target{name: "three", url: c.Node(0).URL(), warren: true})
-	x, q := s.delayedExchange("x", "direct"), s.name("q")
-	s.noError("declare", declare(s.ch, q, nil))
-	s.bind(q, "k", x, nil)
+const delayedMessages = 1000
 
-	const n, spread, first = 1000, 4 * time.Second, 2 * time.Second
+// publishDelayed publishes messages that come due from first on, over spread, in no order,
+// and returns when.
+func (s *session) publishDelayed(x string, first, spread time.Duration) map[string]time.Time {
+	s.Helper()
 	due := map[string]time.Time{}
 	confirms := []*amqp.DeferredConfirmation{}
-	for i := range n {
-		delay := first + spread*time.Duration((i*617)%n)/n
+	for i := range delayedMessages {
+		delay := first + spread*time.Duration((i*617)%delayedMessages)/delayedMessages
 		body := fmt.Sprint(i)
 		due[body] = time.Now().Add(delay)
-		confirm, err := s.ch.PublishWithDeferredConfirmWithContext(t.Context(), x, "k", false, false, delayed(body, delay.Milliseconds()))
+		confirm, err := s.ch.PublishWithDeferredConfirmWithContext(s.Context(), x, "k", false, false, delayed(body, delay.Milliseconds()))
 		s.noError("publish", err)
 		confirms = append(confirms, confirm)
 	}
 	for _, confirm := range confirms {
-		if ok, err := confirm.WaitContext(t.Context()); err != nil || !ok {
-			t.Fatalf("confirm: %v, %v", ok, err)
+		if ok, err := confirm.WaitContext(s.Context()); err != nil || !ok {
+			s.Fatalf("confirm: %v, %v", ok, err)
 		}
 	}
-	published := time.Now()
-	s.conn.Close()
+	return due
+}
 
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	got := &arrivals{at: map[string][]time.Time{}}
-	var wg sync.WaitGroup
-	wg.Go(func() { got.collect(ctx, c, q) })
-	for i := range 3 {
-		if err := c.Node(i).Kill(); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(300 * time.Millisecond)
-		start, cancel := context.WithTimeout(t.Context(), timeoutStart)
-		err := c.Node(i).Start(start)
-		cancel()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	for i := range 3 {
-		if err := c.Node(i).Kill(); err != nil {
-			t.Fatal(err)
+// X11: a thousand messages wait while each node in turn is killed and comes back. Each arrives
+// once, none before its hour.
+func TestDelayedMessagesSurviveEveryNode(t *testing.T) {
+	eachNode := func(t *testing.T, c *cluster.Cluster, pause time.Duration) {
+		for i := range 3 {
+			if err := c.Node(i).Kill(); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(pause)
+			ctx, cancel := context.WithTimeout(t.Context(), timeoutStart)
+			err := c.Node(i).Start(ctx)
+			cancel()
+			if err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
-	startAll(t, c)
-	up := time.Now()
-	t.Logf("all nodes are up %v after the last publish", up.Sub(published))
-	s.until("all messages", func() bool { return time.Since(up) > first+spread+timeoutReply || got.seen() == n })
-	time.Sleep(300 * time.Millisecond)
-	stop()
-	wg.Wait()
-	checkArrivals(t, got, due, up)
+	for _, sc := range []struct {
+		name          string
+		first, spread time.Duration
+		harm          func(*testing.T, *cluster.Cluster)
+	}{
+		{"before they are due, and all nodes at once", 2 * time.Second, 4 * time.Second, func(t *testing.T, c *cluster.Cluster) {
+			eachNode(t, c, 300*time.Millisecond)
+			if err := c.KillAll(); err != nil {
+				t.Fatal(err)
+			}
+			startAll(t, c)
+		}},
+		{"while they come due", 500 * time.Millisecond, 4 * time.Second, func(t *testing.T, c *cluster.Cluster) {
+			eachNode(t, c, 800*time.Millisecond)
+		}},
+	} {
+		t.Run(sc.name, func(t *testing.T) {
+			c := startCluster(t, 3)
+			s := newSession(t, target{name: "three", url: c.Node(0).URL(), warren: true})
+			x, q := s.delayedExchange("x", "direct"), s.name("q")
+			s.noError("declare", declare(s.ch, q, nil))
+			s.bind(q, "k", x, nil)
+			due := s.publishDelayed(x, sc.first, sc.spread)
+			published := time.Now()
+			s.conn.Close()
+
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			got := &arrivals{at: map[string][]time.Time{}}
+			var wg sync.WaitGroup
+			wg.Go(func() { got.collect(ctx, c, q) })
+			sc.harm(t, c)
+			up := time.Now()
+			t.Logf("all nodes are up %v after the last publish", up.Sub(published))
+			s.until("all messages", func() bool { return time.Since(up) > sc.first+sc.spread+timeoutReply || got.seen() == delayedMessages })
+			time.Sleep(300 * time.Millisecond)
+			stop()
+			wg.Wait()
+			checkArrivals(t, got, due, up)
+		})
+	}
 }
 
 func checkArrivals(t *testing.T, got *arrivals, due map[string]time.Time, up time.Time) {
