@@ -9,6 +9,8 @@ const (
 	Expired
 	MaxLen
 	DeliveryLimit
+	// Transaction is no death: the item is a part of a transaction for other queues.
+	Transaction
 )
 
 // Death is one record of a message's own history, keyed by (Queue, Reason),

@@ -5,7 +5,8 @@
 // An item of the outbox is in one of four states. Unrouted: just arrived, or its
 // targets went away. Routed: it has legs, each a target and the item's dense
 // sequence for that target. Parked, in two kinds: without a target, kept. It
-// leaves when its last leg is done, or by a drop that the log names.
+// leaves when its last leg is done, or by a drop that the log names. Parts of
+// transactions for other queues travel the same way; they are routed from the beginning.
 //
 // The package is pure: no clock, goroutine, randomness or I/O. An Outbox has one
 // owner, the replicated machine (package fsm). Planner and mover, which read it

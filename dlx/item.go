@@ -35,7 +35,8 @@ func (s State) String() string {
 // of source and target, from 1.
 type Leg struct{ Target, Seq uint64 }
 
-// Item is a dead message on its way out.
+// Item is a dead message on its way out, or a part of a transaction, which is
+// routed from the beginning and leaves with its last target, gone or not.
 type Item struct {
 	ID         ItemID
 	Ref        queue.Ref

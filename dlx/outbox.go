@@ -170,6 +170,22 @@ func (o *Outbox) Add(ref queue.Ref, bodyBytes uint32, reason Reason, timeMillis 
 	return o.last
 }
 
+// Relay takes in a part of a transaction with its targets, each once. Closed ones are
+// left out; ok is false if none is left, and nothing is added then.
+func (o *Outbox) Relay(ref queue.Ref, bodyBytes uint32, timeMillis int64, targets []uint64) (id ItemID, ok bool) {
+	open := 0
+	for _, t := range targets {
+		if _, gone := o.Known(t); !gone {
+			open++
+		}
+	}
+	if open == 0 {
+		return 0, false
+	}
+	id = o.Add(ref, bodyBytes, Transaction, timeMillis)
+	return id, o.Route(id, targets)
+}
+
 // place stores an item whose id is above all others.
 func (o *Outbox) place(it Item) {
 	num, slot := uint64(it.ID)>>pageShift, int(it.ID&pageMask)
@@ -318,7 +334,7 @@ func (o *Outbox) Done(target, upTo uint64, left func(Item)) (news bool) {
 
 // Gone records that target was closed with this final watermark: items up to it
 // are done, the others lose the leg. An item left without a leg leaves if some
-// target has taken it and is unrouted again otherwise. It reports whether that
+// target has taken it or if it is a part of a transaction, and is unrouted again otherwise. It reports whether that
 // was news.
 func (o *Outbox) Gone(target, watermark uint64, left func(Item)) (news bool) {
 	o.Done(target, watermark, left)
@@ -331,7 +347,7 @@ func (o *Outbox) Gone(target, watermark uint64, left func(Item)) (news bool) {
 		p, slot := o.change(id)
 		switch {
 		case p.dropLeg(slot, target) > 0:
-		case p.items[slot].flags&isTaken != 0:
+		case p.items[slot].flags&isTaken != 0 || p.items[slot].reason == Transaction:
 			left(o.remove(id))
 		default:
 			o.setState(id, Unrouted, nil)

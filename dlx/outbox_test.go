@@ -165,15 +165,42 @@ func TestRestoreRefusesDamage(t *testing.T) {
 	}
 }
 
+// A part of a transaction is routed when it comes and never again.
+func TestRelay(t *testing.T) {
+	var o Outbox
+	ref := queue.Ref{Index: 1, Offset: 5, Length: 100}
+	if id, ok := o.Relay(ref, 90, 1000, []uint64{7, 8}); id != 1 || !ok {
+		t.Fatalf("item %d %t", id, ok)
+	}
+	var left []Item
+	o.Gone(7, 0, func(it Item) { left = append(left, it) })
+	if len(left) != 0 || o.Count(Routed) != 1 {
+		t.Fatalf("left with a target to come: %+v", left)
+	}
+	o.Gone(8, 0, func(it Item) { left = append(left, it) })
+	if len(left) != 1 || left[0].Reason != Transaction || o.Len() != 0 {
+		t.Fatalf("left %+v", left)
+	}
+	if _, ok := o.Relay(ref, 90, 1000, []uint64{7, 8}); ok || o.Len() != 0 {
+		t.Fatal("a part for closed targets was added")
+	}
+	if id, ok := o.Relay(ref, 90, 1000, []uint64{7, 9}); id != 2 || !ok || len(o.Pending(9, 0, 5)) != 1 {
+		t.Fatalf("item %d %t", id, ok)
+	}
+	if err := o.Check(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestWords(t *testing.T) {
 	var got []string
-	for r := range DeliveryLimit + 2 {
+	for r := range Transaction + 2 {
 		got = append(got, r.String())
 	}
 	for s := range ParkedCycle + 2 {
 		got = append(got, s.String())
 	}
-	if want := "[unknown rejected expired maxlen delivery_limit unknown unrouted routed parked-unrouted parked-cycle unknown]"; fmt.Sprint(got) != want {
+	if want := "[unknown rejected expired maxlen delivery_limit transaction unknown unrouted routed parked-unrouted parked-cycle unknown]"; fmt.Sprint(got) != want {
 		t.Fatalf("got %v, want %s", got, want)
 	}
 }

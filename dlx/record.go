@@ -13,6 +13,8 @@ func (r Reason) String() string {
 		return "maxlen"
 	case DeliveryLimit:
 		return "delivery_limit"
+	case Transaction:
+		return "transaction"
 	}
 	return "unknown"
 }

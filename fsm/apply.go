@@ -158,6 +158,8 @@ func (a *apply) op() (OutcomeKind, uint64) {
 		if a.r.err == nil {
 			return a.purge(upTo, except)
 		}
+	case tagTx:
+		return a.tx()
 	default:
 		a.r.fail(ErrCommand, fmt.Sprintf("operation tag %d", tag))
 	}
@@ -287,16 +289,21 @@ func (a *apply) moved(it dlx.Item) {
 	a.release(it.Ref)
 }
 
+// ids are the messages of the run, which is not empty.
+func (r Run) ids() queue.IDRange {
+	last := r.First + queue.MessageID(r.Count) - 1
+	if last < r.First {
+		last = math.MaxUint64
+	}
+	return queue.IDRange{First: r.First, Last: last}
+}
+
 func (a *apply) settle(kind SettleKind, runs []Run) {
 	for _, run := range runs {
 		if run.Count == 0 {
 			continue
 		}
-		last := run.First + queue.MessageID(run.Count) - 1
-		if last < run.First {
-			last = math.MaxUint64
-		}
-		r := queue.IDRange{First: run.First, Last: last}
+		r := run.ids()
 		if kind == Ack && run.Attempt == 0 && a.queue.Untouched(r) {
 			a.counters.Acked += a.removeRange(r)
 			continue
@@ -450,6 +457,8 @@ func (a *apply) transferIn() {
 			continue
 		case item.Withdrawn:
 			x.withdrawn = append(x.withdrawn, seq)
+		case item.Part != nil:
+			a.transferredPart(item.Part)
 		default:
 			a.counters.Transferred++
 			a.enqueue(item.Message, item.BodyBytes, item.Priority, item.HasPriority, a.transferTTL(&item))

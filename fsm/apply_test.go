@@ -95,6 +95,8 @@ func pub(body string) Publish {
 	return Publish{TTLMillis: -1, Message: EncodeMessage(nil, &m), BodyBytes: uint32(len(body))}
 }
 
+func part(op Op) []byte { return EncodePart(nil, op) }
+
 func transfer(body string) Transfer {
 	p := pub(body)
 	return Transfer{Message: p.Message, BodyBytes: p.BodyBytes}

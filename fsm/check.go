@@ -19,7 +19,7 @@ func (m *Machine) check() {
 		fail("%v", err)
 	}
 	c := &m.counters
-	in := c.Published + c.Transferred + c.RefusedDead
+	in := c.Published + c.Transferred + c.RefusedDead + c.Relayed
 	out := c.Acked + c.Purged + c.Closed + c.Moved + c.DroppedTotal()
 	if in != out+uint64(m.queue.Len())+uint64(m.outbox.Len()) {
 		fail("%d messages came in, %d left, %d are live, %d in the outbox", in, out, m.queue.Len(), m.outbox.Len())

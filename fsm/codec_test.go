@@ -25,13 +25,18 @@ func everyCommand() Entry {
 		Commands: []Command{
 			Stream{Origin{math.MaxUint32, big}, big, big, []Op{
 				p, pub(""), Settle{RequeueCounted, []Run{{big, math.MaxUint32, math.MaxUint32}, {1, 2, 3}}}, Purge{big, ids(5, 6, 9)}, Settle{}, Purge{},
+				Tx{
+					RefuseFull, []Op{pub("tx"), Settle{Discard, []Run{{1, 2, 3}}}},
+					[]TxPart{{[]uint64{big, 4}, part(pub("far"))}, {[]uint64{4}, part(Settle{Ack, []Run{{9, 1, 0}}})}},
+				},
+				Tx{},
 			}},
 			Stream{},
 			Return{Discard, []Run{{7, 8, 9}, {1, 1, 1}}},
 			Expire{[]queue.IDRange{{First: 9, Last: 3}, {First: 0, Last: big}}},
 			DropHeads{ids(1)},
 			Route{[]Routed{{big, []uint64{big, 1}, HasTargets}, {2, nil, ParkCycle}}},
-			TransferIn{Source{big, math.MaxUint32}, big, big, []Transfer{{Withdrawn: true}, transfer("t"), {Priority: 9, HasPriority: true, TTLMillis: math.MaxInt64, HasTTL: true, DelayMillis: math.MaxUint32, Message: transfer("p").Message, BodyBytes: 1}}},
+			TransferIn{Source{big, math.MaxUint32}, big, big, []Transfer{{Withdrawn: true}, transfer("t"), {Priority: 9, HasPriority: true, TTLMillis: math.MaxInt64, HasTTL: true, DelayMillis: math.MaxUint32, Message: transfer("p").Message, BodyBytes: 1}, {Part: part(pub("part"))}, {Part: part(Settle{})}}},
 			TransferDone{big, big},
 			TargetGone{big, big},
 			Release{ParkUnrouted},

@@ -45,7 +45,7 @@ type Stream struct {
 	Ops          []Op
 }
 
-// Op is one of Publish, Settle, Purge.
+// Op is one of Publish, Settle, Purge, Tx.
 type Op interface{ op() }
 
 // Verdict is what the leader decided on a publish when it proposed it, because
@@ -114,6 +114,22 @@ type Purge struct {
 	Except []queue.IDRange
 }
 
+// Tx does its operations here and hands its parts for other queues to the outbox,
+// all of it or nothing. Unlike those of a Settle, its acks and discards take their
+// messages under whatever attempt number they have by now.
+type Tx struct {
+	// Verdict is the leader's on the whole.
+	Verdict Verdict
+	Ops     []Op // Publish, with verdict Accept, and Settle
+	Parts   []TxPart
+}
+
+// TxPart is what a transaction does in other queues. Targets are queue ids, each once.
+type TxPart struct {
+	Targets []uint64
+	Part    []byte // EncodePart's output
+}
+
 // Return is a Settle by the leader itself: the consumers' node is gone.
 type Return struct {
 	Kind SettleKind
@@ -160,9 +176,12 @@ type Source struct {
 	Epoch uint32
 }
 
-// Transfer is one message on its way into a target, or the withdrawal of one.
+// Transfer is one message on its way into a target, or the withdrawal of one, or
+// a part of a transaction.
 type Transfer struct {
-	Withdrawn   bool
+	Withdrawn bool
+	// Part is EncodePart's output, nil for a message; the fields below are not used with it.
+	Part        []byte
 	Priority    uint8
 	HasPriority bool
 	// TTLMillis is the message's own expiration, if HasTTL: that of a message which
@@ -254,3 +273,4 @@ func (Tenure) command()        {}
 func (Publish) op() {}
 func (Settle) op()  {}
 func (Purge) op()   {}
+func (Tx) op()      {}

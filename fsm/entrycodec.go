@@ -33,6 +33,7 @@ const (
 	tagPublish = iota + 1
 	tagSettle
 	tagPurge
+	tagTx
 )
 
 // Bits of the flag byte of a publish or transfer; the verdict is in the low bits.
@@ -43,6 +44,7 @@ const (
 	flagWithdrawn = 0x20 // of a transfer
 	flagImmediate = 0x20 // of a publish
 	flagDelay     = 0x01 // of a transfer, which has no verdict
+	flagPart      = 0x40 // a transfer that is a part of a transaction
 )
 
 // publishOverhead bounds what an encoded publish adds to its message: tag, flags,
@@ -119,22 +121,28 @@ func appendStream(dst []byte, s *Stream) []byte {
 	dst = appendUint(dst, s.AnsweredUpTo)
 	dst = appendUint(dst, uint64(len(s.Ops)))
 	for _, op := range s.Ops {
-		switch op := op.(type) {
-		case Publish:
-			dst = appendPublish(dst, &op)
-		case Settle:
-			dst = append(dst, tagSettle, byte(op.Kind))
-			dst = appendRuns(dst, op.Runs)
-		case Purge:
-			dst = appendUint(append(dst, tagPurge), uint64(op.UpTo))
-			dst = appendRanges(dst, op.Except)
-		default:
-			panic(fmt.Sprintf("fsm: encode entry: operation of type %T", op))
-		}
+		dst = appendOp(dst, op)
 	}
 	return dst
 }
 
+func appendOp(dst []byte, op Op) []byte {
+	switch op := op.(type) {
+	case Publish:
+		return appendPublish(dst, &op)
+	case Settle:
+		dst = append(dst, tagSettle, byte(op.Kind))
+		return appendRuns(dst, op.Runs)
+	case Purge:
+		dst = appendUint(append(dst, tagPurge), uint64(op.UpTo))
+		return appendRanges(dst, op.Except)
+	case Tx:
+		return appendTx(dst, &op)
+	}
+	panic(fmt.Sprintf("fsm: encode entry: operation of type %T", op))
+}
+
+// appendPublish writes the message last: apply finds its place from the end.
 func appendPublish(dst []byte, p *Publish) []byte {
 	flags := byte(p.Verdict) & flagVerdict
 	if p.TTLMillis >= 0 {
@@ -166,6 +174,10 @@ func appendTransferIn(dst []byte, t *TransferIn) []byte {
 		x := &t.Items[i]
 		if x.Withdrawn {
 			dst = append(dst, flagWithdrawn)
+			continue
+		}
+		if x.Part != nil {
+			dst = appendBytes(append(dst, flagPart), x.Part)
 			continue
 		}
 		dst = appendTransferHead(dst, x)

@@ -117,6 +117,8 @@ func (r *reader) op() Op {
 		return Settle{r.settleKind(), r.runs()}
 	case tagPurge:
 		return Purge{queue.MessageID(r.uvarint()), r.ranges()}
+	case tagTx:
+		return r.tx()
 	default:
 		r.fail(ErrCommand, fmt.Sprintf("operation tag %d", tag))
 		return nil
@@ -157,6 +159,9 @@ func (r *reader) transfer() (t Transfer) {
 	switch {
 	case flags == flagWithdrawn:
 		t.Withdrawn = true
+		return t
+	case flags == flagPart:
+		t.Part = r.part()
 		return t
 	case flags&^(flagTTL|flagPriority|flagDelay) != 0:
 		r.fail(ErrMalformed, "transfer flags")

@@ -39,8 +39,8 @@ type Machine struct {
 	reclaimable int64
 }
 
-// Counters are totals since the queue was created. Every accepted message is
-// live, in the outbox, or counted as Acked, Purged, Closed, Moved or Dropped.
+// Counters are totals since the queue was created. Every accepted message and
+// relayed part is live, in the outbox, or counted as Acked, Purged, Closed, Moved or Dropped.
 type Counters struct {
 	Published   uint64 // accepted from clients
 	Transferred uint64 // accepted from other queues
@@ -50,6 +50,7 @@ type Counters struct {
 	Purged      uint64
 	Closed      uint64 // dropped when the queue was closed
 	Moved       uint64 // taken by every target
+	Relayed     uint64 // parts of transactions that entered the outbox; they leave as Moved
 	// Died counts deaths by reason, Dropped drops by reason and cause.
 	Died    [dlx.DeliveryLimit + 1]uint64
 	Dropped [dlx.DeliveryLimit + 1][DropCycle + 1]uint64

@@ -73,7 +73,7 @@ func (c *capture) encode() []byte {
 
 // list names every counter in the order of the manifest.
 func (c *Counters) list() []*uint64 {
-	l := []*uint64{&c.Published, &c.Transferred, &c.Refused, &c.RefusedDead, &c.Acked, &c.Purged, &c.Closed, &c.Moved}
+	l := []*uint64{&c.Published, &c.Transferred, &c.Refused, &c.RefusedDead, &c.Acked, &c.Purged, &c.Closed, &c.Moved, &c.Relayed}
 	for i := range c.Died {
 		l = append(l, &c.Died[i])
 	}
@@ -287,7 +287,7 @@ func (r *reader) item(p *dlx.Item, indexMax uint64) (it dlx.Item) {
 		l := dlx.Leg{Target: r.uvarint(), Seq: r.uvarint()}
 		it.Legs = append(it.Legs, l)
 	}
-	if it.Reason < dlx.Rejected || it.Reason > dlx.DeliveryLimit || flags&^(itemReason|itemState|itemTaken) != 0 ||
+	if it.Reason < dlx.Rejected || it.Reason > dlx.Transaction || it.Reason == dlx.Transaction && it.State != dlx.Routed || flags&^(itemReason|itemState|itemTaken) != 0 ||
 		it.ID <= p.ID || it.Ref.Index > indexMax || it.Taken && it.State != dlx.Routed {
 		r.fail(ErrMalformed, "outbox item")
 	}
@@ -302,7 +302,7 @@ func (r *reader) streamRecords(m *Machine) {
 		seq := s.answered
 		for range r.count(3) {
 			o := Outcome{Seq: seq + r.uvarint(), Kind: OutcomeKind(r.byte()), Count: r.uvarint()}
-			if o.Seq <= seq || o.Seq > s.watermark || o.Kind == Done || o.Kind > Purged {
+			if o.Seq <= seq || o.Seq > s.watermark || o.Kind == Done || o.Kind > RefusedCatalog {
 				r.fail(ErrMalformed, "outcome")
 				return
 			}

@@ -34,6 +34,7 @@ type duel struct {
 	now        int64
 	rev        uint64
 	log        [][]byte
+	settles    int // settlements made in transactions
 	// a capture of m that is encoded later, and what it must give
 	encode func() ([]byte, []IndexRange)
 	want   []byte
@@ -81,13 +82,26 @@ func refsOf(index uint64, data []byte) (refs []queue.Ref) {
 		switch c := c.(type) {
 		case Stream:
 			for _, op := range c.Ops {
-				if p, ok := op.(Publish); ok {
-					find(p.Message)
+				switch op := op.(type) {
+				case Publish:
+					find(op.Message)
+				case Tx:
+					for _, x := range op.Ops {
+						if p, ok := x.(Publish); ok {
+							find(p.Message)
+						}
+					}
+					for _, p := range op.Parts {
+						find(p.Part)
+					}
 				}
 			}
 		case TransferIn:
 			for _, x := range c.Items {
-				if !x.Withdrawn {
+				op, _ := DecodePart(x.Part)
+				if p, ok := op.(Publish); ok {
+					find(p.Message)
+				} else if x.Part == nil && !x.Withdrawn {
 					find(x.Message)
 				}
 			}
@@ -214,20 +228,15 @@ func (d *duel) stream() Command {
 	s.First = uint64(max(0, int(s.First)+1-d.n(-1, 3, "repeat")))
 	s.AnsweredUpTo = uint64(max(0, int(s.First)-d.n(-2, 6, "answered")))
 	for range d.n(0, 6, "ops") {
-		switch d.n(0, 9, "op") {
+		switch d.n(0, 10, "op") {
+		case 10:
+			s.Ops = append(s.Ops, d.tx())
 		case 0:
 			s.Ops = append(s.Ops, Purge{d.id(), d.ids()})
 		case 1, 2, 3:
 			s.Ops = append(s.Ops, Settle{d.kind(), d.runs()})
 		default:
-			p := Publish{TTLMillis: -1}
-			p.Message, p.BodyBytes = d.message()
-			if d.n(0, 2, "expiring") == 0 {
-				p.TTLMillis = int64(d.n(0, 50, "ttl"))
-			}
-			if p.HasPriority = d.n(0, 2, "priority") == 0; p.HasPriority {
-				p.Priority = uint8(d.n(0, 6, "priority"))
-			}
+			p := d.publish()
 			if d.n(0, 4, "refuse") == 0 {
 				p.Verdict = Verdict(d.n(0, int(RefuseConsumers), "verdict"))
 			}
@@ -235,6 +244,48 @@ func (d *duel) stream() Command {
 		}
 	}
 	return s
+}
+
+func (d *duel) publish() Publish {
+	p := Publish{TTLMillis: -1}
+	p.Message, p.BodyBytes = d.message()
+	if d.n(0, 2, "expiring") == 0 {
+		p.TTLMillis = int64(d.n(0, 50, "ttl"))
+	}
+	if p.HasPriority = d.n(0, 2, "priority") == 0; p.HasPriority {
+		p.Priority = uint8(d.n(0, 6, "priority"))
+	}
+	return p
+}
+
+// inTx is an operation of a transaction. Settlements differ from each other, so
+// that a search finds each part.
+func (d *duel) inTx() Op {
+	if d.n(0, 1, "publish in tx") == 0 {
+		return d.publish()
+	}
+	d.settles++
+	return Settle{d.kind(), append(d.runs(), Run{First: queue.MessageID(1<<40 + d.settles), Count: 1, Attempt: 1 << 30})}
+}
+
+func (d *duel) tx() Tx {
+	var t Tx
+	if d.n(0, 5, "refuse tx") == 0 {
+		t.Verdict = Verdict(d.n(0, int(RefuseConsumers), "verdict"))
+	}
+	for range d.n(0, 3, "ops of tx") {
+		t.Ops = append(t.Ops, d.inTx())
+	}
+	for range d.n(0, 3, "parts") {
+		p := TxPart{Part: EncodePart(nil, d.inTx())}
+		for range d.n(1, 2, "targets") {
+			if q := d.target(); !slices.Contains(p.Targets, q) {
+				p.Targets = append(p.Targets, q)
+			}
+		}
+		t.Parts = append(t.Parts, p)
+	}
+	return t
 }
 
 func (d *duel) transferIn() Command {
@@ -246,7 +297,9 @@ func (d *duel) transferIn() Command {
 	c.AnsweredUpTo = uint64(max(0, int(c.First)-d.n(-2, 6, "answered")))
 	for range d.n(0, 4, "transfers") {
 		x := Transfer{Withdrawn: d.n(0, 4, "withdrawn") == 0}
-		if !x.Withdrawn {
+		if !x.Withdrawn && d.n(0, 3, "part") == 0 {
+			x.Part = EncodePart(nil, d.inTx())
+		} else if !x.Withdrawn {
 			x.Message, x.BodyBytes = d.message()
 			x.DelayMillis = int64(d.n(-20, 20, "delay"))
 			x.DelayMillis = max(0, x.DelayMillis)

@@ -198,9 +198,19 @@ func (o *model) stream(c Stream, ref func() queue.Ref) {
 	var outcomes []Outcome
 	for i, op := range c.Ops {
 		seq := c.First + uint64(i)
-		var at queue.Ref
-		if _, ok := op.(Publish); ok {
-			at = ref()
+		var at []queue.Ref
+		switch op := op.(type) {
+		case Publish:
+			at = append(at, ref())
+		case Tx:
+			for _, x := range op.Ops {
+				if _, ok := x.(Publish); ok {
+					at = append(at, ref())
+				}
+			}
+			for range op.Parts {
+				at = append(at, ref())
+			}
 		}
 		if live && seq == s.watermark+1 {
 			if out := o.op(op, at); out.Kind != Done {
@@ -221,8 +231,10 @@ func (o *model) stream(c Stream, ref func() queue.Ref) {
 	o.outcomes = append(o.outcomes, outcomes)
 }
 
-func (o *model) op(op Op, at queue.Ref) (out Outcome) {
+func (o *model) op(op Op, at []queue.Ref) (out Outcome) {
 	switch op := op.(type) {
+	case Tx:
+		return o.tx(op, at)
 	case Publish:
 		if o.closed {
 			return Outcome{Kind: Gone}
@@ -233,14 +245,14 @@ func (o *model) op(op Op, at queue.Ref) (out Outcome) {
 		switch op.Verdict {
 		case Accept:
 			o.counters.Published++
-			o.enqueue(at, op.BodyBytes, op.Priority, op.HasPriority, op.TTLMillis)
+			o.enqueue(at[0], op.BodyBytes, op.Priority, op.HasPriority, op.TTLMillis)
 		case RefuseFull:
 			out.Kind = RefusedFull
 		case RefuseFullDLX:
 			out.Kind = RefusedFull
 			if o.settings.DeadLetter {
 				o.counters.RefusedDead++
-				o.die(queue.Message{Ref: at, BodyBytes: op.BodyBytes}, dlx.MaxLen)
+				o.die(queue.Message{Ref: at[0], BodyBytes: op.BodyBytes}, dlx.MaxLen)
 			}
 		case RefuseOutbox:
 			out.Kind = RefusedOutbox
@@ -263,6 +275,71 @@ func (o *model) op(op Op, at queue.Ref) (out Outcome) {
 		}
 	}
 	return out
+}
+
+func (o *model) tx(t Tx, at []queue.Ref) (out Outcome) {
+	for _, p := range t.Parts {
+		for _, q := range p.Targets {
+			if o.next[q] == 0 && !o.gone[q] && o.catalogRev < o.floor && out.Kind == Done {
+				out.Kind = RefusedCatalog
+			}
+		}
+	}
+	if t.Verdict != Accept {
+		out.Kind = map[Verdict]OutcomeKind{RefuseFull: RefusedFull, RefuseFullDLX: RefusedFull, RefuseOutbox: RefusedOutbox, RefuseConsumers: RefusedConsumers}[t.Verdict]
+	}
+	if o.closed {
+		out.Kind = Gone
+	}
+	if out.Kind != Done {
+		return out
+	}
+	for _, op := range t.Ops {
+		at = o.part(op, at)
+	}
+	for i, p := range t.Parts {
+		it := dlx.Item{ID: o.lastItem + 1, Ref: at[i], TimeMillis: o.time, Reason: dlx.Transaction, State: dlx.Routed}
+		if op, err := DecodePart(p.Part); err != nil {
+			panic(err)
+		} else if p, ok := op.(Publish); ok {
+			it.BodyBytes = p.BodyBytes
+		}
+		for _, q := range p.Targets {
+			if !o.gone[q] {
+				o.next[q] = max(o.next[q], 1)
+				it.Legs = append(it.Legs, dlx.Leg{Target: q, Seq: o.next[q]})
+				o.next[q]++
+			}
+		}
+		if len(it.Legs) > 0 {
+			o.lastItem++
+			o.out = append(o.out, it)
+			o.counters.Relayed++
+			out = Outcome{Kind: Relayed, Count: uint64(it.ID)}
+		}
+	}
+	return out
+}
+
+// part does one operation of a transaction and returns the places that are left.
+func (o *model) part(op Op, at []queue.Ref) []queue.Ref {
+	switch op := op.(type) {
+	case Publish:
+		o.counters.Published++
+		o.enqueue(at[0], op.BodyBytes, op.Priority, op.HasPriority, op.TTLMillis)
+		return at[1:]
+	case Settle:
+		for _, r := range op.Runs {
+			for i := range uint64(r.Count) {
+				one := Run{r.First + queue.MessageID(i), 1, r.Attempt}
+				if m := o.get(one.First); m != nil && (op.Kind == Ack || op.Kind == Discard) {
+					one.Attempt = m.Attempt
+				}
+				o.settle(op.Kind, []Run{one})
+			}
+		}
+	}
+	return at
 }
 
 func (o *model) settle(kind SettleKind, runs []Run) {
@@ -375,7 +452,7 @@ func (o *model) targetGone(c TargetGone) {
 		if len(x.Legs) > 0 {
 			continue
 		}
-		if x.Taken {
+		if x.Taken || x.Reason == dlx.Transaction {
 			o.leave(x.ID)
 			o.counters.Moved++
 		} else {
@@ -400,13 +477,16 @@ func (o *model) transferIn(c TransferIn, ref func() queue.Ref) {
 	}
 	for i, x := range c.Items {
 		var at queue.Ref
-		if !x.Withdrawn {
+		op, _ := DecodePart(x.Part)
+		if _, publish := op.(Publish); publish || x.Part == nil && !x.Withdrawn {
 			at = ref()
 		}
 		if seq := c.First + uint64(i); !refused && seq == s.watermark+1 {
 			s.watermark = seq
 			if x.Withdrawn {
 				s.withdrawn[seq] = true
+			} else if op != nil {
+				o.part(op, []queue.Ref{at})
 			} else {
 				o.counters.Transferred++
 				ttl := int64(-1)

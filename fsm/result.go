@@ -50,6 +50,12 @@ const (
 	RefusedConsumers
 	Gone   // the queue is closed
 	Purged // Count messages were removed
+	// Relayed: a transaction is done, and parts of it are on their way to other queues.
+	// Count is the newest of their outbox items, which follow each other.
+	Relayed
+	// RefusedCatalog: a transaction names a queue that is not known here, by a catalog
+	// that may be too old to know that it is gone; again with a newer one.
+	RefusedCatalog
 )
 
 // Outcome is the recorded end of one operation.

@@ -260,7 +260,7 @@ func printResult(r Result) string {
 			b.WriteString(", gap")
 		}
 		for _, o := range s.Outcomes {
-			kind := []string{"done", "full", "outbox full", "no consumers", "gone", "purged"}[o.Kind]
+			kind := []string{"done", "full", "outbox full", "no consumers", "gone", "purged", "relayed", "catalog too old"}[o.Kind]
 			fmt.Fprintf(&b, ", %d %s", o.Seq, kind)
 			if o.Kind == Purged {
 				fmt.Fprintf(&b, " %d", o.Count)

@@ -4,7 +4,7 @@
 // each target in sequence to the target's leader, and records in the queue's
 // own log how far each target has taken them. The replicated machines keep the
 // promise that nothing is lost or doubled; everything here may be repeated at
-// any time.
+// any time. Parts of transactions are sent as they are: their targets are in the log.
 package mover
 
 import (
@@ -316,9 +316,10 @@ func (m *Mover) sendSome(target uint64, f *flight) bool {
 		}
 		in.Items = append(in.Items, t)
 		f.sent++
-		f.sizes = append(f.sizes, len(t.Message))
-		f.bytes += len(t.Message)
-		if size += len(t.Message); size >= transferBytes {
+		n := len(t.Message) + len(t.Part)
+		f.sizes = append(f.sizes, n)
+		f.bytes += n
+		if size += n; size >= transferBytes {
 			break
 		}
 	}

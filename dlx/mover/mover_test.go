@@ -1,6 +1,7 @@
 package mover
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -239,6 +240,37 @@ func TestMove(t *testing.T) {
 			r.answer(wire.TransferAnswer{Target: 5, Full: true})
 			want(t, r.take(5))
 			time.Sleep(2 * backoffMax)
+		}
+	})
+}
+
+// Parts of a transaction go to their targets as they were written, in one sequence
+// with dead letters.
+func TestParts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, false, Target{5, "a"})
+		defer r.m.Stop()
+		r.die("1")
+		part := fsm.EncodePart(nil, fsm.Settle{Kind: fsm.Ack, Runs: []fsm.Run{{First: 8, Count: 2, Attempt: 1}}})
+		r.seq++
+		r.propose(fsm.Stream{Origin: fsm.Origin{Node: 1, Incarnation: 1}, First: r.seq, Ops: []fsm.Op{
+			fsm.Tx{Parts: []fsm.TxPart{{Targets: []uint64{5, 6}, Part: part}}},
+		}})
+		r.m.Wake()
+		synctest.Wait()
+		r.mu.Lock()
+		var got []string
+		for _, m := range r.sent {
+			for i, it := range m.In.Items {
+				got = append(got, fmt.Sprint(m.Target, " ", m.In.First+uint64(i), " ", bytes.Equal(it.Part, part)))
+			}
+		}
+		r.mu.Unlock()
+		want(t, got, "5 1 false", "5 2 true", "6 1 true")
+		r.answer(wire.TransferAnswer{Target: 5, UpTo: 2})
+		r.answer(wire.TransferAnswer{Target: 6, UpTo: 0, Gone: true})
+		if n := r.len(); n != 0 {
+			t.Errorf("%d items are left", n)
 		}
 	})
 }

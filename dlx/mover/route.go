@@ -217,6 +217,14 @@ func (m *Mover) released(msg fsm.Message) fsm.Message {
 
 // build makes the transfer of one item.
 func (m *Mover) build(p dlx.Pending, s deadSettings) (fsm.Transfer, error) {
+	if p.Reason == dlx.Transaction {
+		data, err := m.read(p.Ref.Index)
+		if err != nil {
+			return fsm.Transfer{}, err
+		}
+		part, err := fsm.Part(data, p)
+		return fsm.Transfer{Part: part}, err
+	}
 	dead, err := m.dead(p.Ref, dlx.Dying{Queue: s.name, Reason: p.Reason, TimeMillis: p.TimeMillis}, s)
 	if err != nil {
 		return fsm.Transfer{}, err

@@ -157,6 +157,8 @@ type Leader struct {
 	gets      []*wire.Get
 	getsFrom  map[*wire.Get]string
 	queries   []parkedQuery
+	asks      []parkedAsk
+	taken     map[uint64]uint64 // by target, the highest sequence it has told to be committed
 	limits    limits
 	pending   batch
 	inFlight  []proposal
@@ -182,6 +184,7 @@ func Lead(r *Replica, cfg Config) *Leader {
 		transfers: map[fsm.Source]*inbound{},
 		held:      map[queue.MessageID]hold{},
 		getsFrom:  map[*wire.Get]string{},
+		taken:     map[uint64]uint64{},
 		timer:     time.NewTimer(time.Hour),
 	}
 	l.consumers.single = cfg.Single
@@ -344,6 +347,9 @@ func (l *Leader) handle(e any) {
 	case beginClose:
 		l.closing.wanted = true
 	case command:
+		if d, ok := e.c.(fsm.TransferDone); ok {
+			l.taken[d.Target] = max(l.taken[d.Target], d.UpTo)
+		}
 		l.pending.add(e.c, e.lazy)
 		if e.applied != nil {
 			l.pending.applied = append(l.pending.applied, e.applied)
@@ -379,6 +385,7 @@ func (l *Leader) step() {
 	l.limits.freshIDs = queue.IDRange{}
 	l.releaseParked()
 	l.serveQueries()
+	l.serveAsks()
 	l.checkLease()
 	l.stepClosing()
 	l.forgetGone()
@@ -429,6 +436,10 @@ func (l *Leader) onMessage(from string, m wire.Message) {
 			l.use()
 		}
 		l.queries = append(l.queries, parkedQuery{from, m})
+	case *wire.TxAsk:
+		if l.heard(from, m.Origin) != nil {
+			l.asks = append(l.asks, parkedAsk{from, m})
+		}
 	case *wire.Transfer:
 		l.onTransfer(from, m)
 	case *wire.TransferAnswer:

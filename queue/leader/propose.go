@@ -176,6 +176,9 @@ func (l *Leader) takeStream(e *fsm.Entry, p *proposal, from *peer, room int) int
 		if pub, ok := op.(fsm.Publish); ok && pub.Verdict == fsm.Accept {
 			l.limits.expect(p, int64(pub.BodyBytes))
 		}
+		if tx, ok := op.(fsm.Tx); ok && tx.Verdict == fsm.Accept {
+			l.expectTx(p, tx.Ops)
+		}
 	}
 	clear(from.pending[:n])
 	from.pending = from.pending[n:]

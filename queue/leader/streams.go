@@ -111,6 +111,8 @@ func opBytes(op fsm.Op) int {
 		return len(op.Message) + 32
 	case fsm.Settle:
 		return 12*len(op.Runs) + 16
+	case fsm.Tx:
+		return txBytes(op)
 	default:
 		return 64
 	}
@@ -128,6 +130,8 @@ func (l *Leader) decide(p *peer, op fsm.Op) fsm.Op {
 		return op
 	case fsm.Purge:
 		return l.purge()
+	case fsm.Tx:
+		return l.decideTx(p, op)
 	}
 	return op
 }
@@ -242,6 +246,7 @@ func (l *Leader) dropRequests(node uint32) {
 		}
 		return false
 	})
+	l.asks = slices.DeleteFunc(l.asks, func(a parkedAsk) bool { return a.ask.Origin.Node == node })
 	l.queries = slices.DeleteFunc(l.queries, func(q parkedQuery) bool { return q.q.Origin.Node == node })
 }
 

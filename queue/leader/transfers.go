@@ -14,10 +14,11 @@ type inbound struct {
 	bytes    int
 }
 
-func transferBytes(t fsm.Transfer) int { return len(t.Message) + 32 }
+func transferBytes(t fsm.Transfer) int { return len(t.Message) + len(t.Part) + 32 }
 
-// onTransfer takes dead letters from a source's leader. "Full" is an answer of
-// the moment and never gets into the log.
+// onTransfer takes dead letters and parts of transactions from a source's leader. "Full"
+// is an answer of the moment and never gets into the log; parts of transactions
+// and what comes before them in the same message are not answered so.
 func (l *Leader) onTransfer(from string, m *wire.Transfer) {
 	if l.phase == phaseOpen {
 		return // the source sends again
@@ -51,7 +52,7 @@ func (l *Leader) onTransfer(from string, m *wire.Transfer) {
 		l.sendTransferAnswer(t, &wire.TransferAnswer{Source: s.Queue, Epoch: s.Epoch, UpTo: l.sourceWatermark(s), Gap: true})
 	case end <= t.next:
 		l.sendTransferAnswer(t, &wire.TransferAnswer{Source: s.Queue, Epoch: s.Epoch, UpTo: l.sourceWatermark(s)})
-	case l.full():
+	case l.full() && !hasPart(m.In.Items[t.next-m.In.First:]):
 		l.sendTransferAnswer(t, &wire.TransferAnswer{Source: s.Queue, Epoch: s.Epoch, UpTo: l.sourceWatermark(s), Full: true})
 	default:
 		items := m.In.Items[t.next-m.In.First:]
@@ -117,7 +118,11 @@ func (l *Leader) takeTransfers(e *fsm.Entry, p *proposal, s fsm.Source, t *inbou
 	n, size := 0, 0
 	for n < len(t.pending) && (n == 0 || size+transferBytes(t.pending[n]) <= room) {
 		size += transferBytes(t.pending[n])
-		l.limits.expect(p, int64(t.pending[n].BodyBytes))
+		if part := t.pending[n].Part; part != nil {
+			l.takePart(p, part)
+		} else {
+			l.limits.expect(p, int64(t.pending[n].BodyBytes))
+		}
 		n++
 	}
 	e.Commands = append(e.Commands, fsm.TransferIn{

@@ -35,6 +35,8 @@ const (
 	codeTransferAnswer
 	codeTargetClosed
 	codeTargetForgotten
+	codeTxAsk
+	codeTxTold
 )
 
 func (*Batch) code() byte           { return codeBatch }
@@ -56,6 +58,8 @@ func (*Transfer) code() byte        { return codeTransfer }
 func (*TransferAnswer) code() byte  { return codeTransferAnswer }
 func (*TargetClosed) code() byte    { return codeTargetClosed }
 func (*TargetForgotten) code() byte { return codeTargetForgotten }
+func (*TxAsk) code() byte           { return codeTxAsk }
+func (*TxTold) code() byte          { return codeTxTold }
 
 // Encode appends m's encoding to b.
 func Encode(b []byte, m Message) []byte {
@@ -117,6 +121,10 @@ func fresh(code byte) Message {
 		return new(Resync)
 	case codeTransfer:
 		return new(Transfer)
+	case codeTxAsk:
+		return new(TxAsk)
+	case codeTxTold:
+		return new(TxTold)
 	case codeTransferAnswer:
 		return new(TransferAnswer)
 	case codeTargetClosed:
@@ -364,6 +372,21 @@ func (m *Status) read(d *reader) {
 	m.Queue, m.Req, m.Ready, m.Unacked, m.Consumers = d.u64(), d.u64(), d.u64(), d.u64(), d.u64()
 	m.Outbox, m.Parked, m.ReadyBytes, m.Dropped = d.u64(), d.u64(), d.u64(), d.u64()
 	m.Transferred, m.Delayed = d.u64(), d.u64()
+}
+
+func (m *TxAsk) append(b []byte) []byte {
+	return putU(putOrigin(putU(b, m.Queue), m.Origin), m.Req, m.Publishes, m.Bytes, m.First, m.Last)
+}
+
+func (m *TxAsk) read(d *reader) {
+	m.Queue, m.Origin, m.Req = d.u64(), d.origin(), d.u64()
+	m.Publishes, m.Bytes, m.First, m.Last = d.u64(), d.u64(), d.u64(), d.u64()
+}
+
+func (m *TxTold) append(b []byte) []byte { return putU(b, m.Queue, m.Req, uint64(m.Refusal)) }
+
+func (m *TxTold) read(d *reader) {
+	m.Queue, m.Req, m.Refusal = d.u64(), d.u64(), fsm.OutcomeKind(d.u64())
 }
 
 func (m *Deliver) append(b []byte) []byte {

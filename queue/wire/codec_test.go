@@ -18,6 +18,7 @@ func samples() []Message {
 		&Batch{Queue: 1, Stream: fsm.Stream{Origin: o, First: 8, AnsweredUpTo: 7, Ops: []fsm.Op{
 			fsm.Publish{TTLMillis: -1, Message: enc, BodyBytes: 5},
 			fsm.Settle{Kind: fsm.Discard, Runs: []fsm.Run{{First: 1, Count: 2, Attempt: 3}}},
+			fsm.Tx{Parts: []fsm.TxPart{{Targets: []uint64{4}, Part: fsm.EncodePart(nil, fsm.Settle{Kind: fsm.Discard})}}},
 		}}},
 		&Attach{Queue: 1, Origin: o, Consumer: Consumer{No: 9, Prefetch: 10, Priority: -3, WindowMessages: 5, WindowBytes: -6, Turn: Turn{7, 8}}},
 		&Attached{Queue: 1, No: 9, Refusal: "exclusive", Turn: Turn{7, 8}},
@@ -34,10 +35,12 @@ func samples() []Message {
 		&NotLeader{Queue: 1, Hint: "n2/u"},
 		&RollCall{Queue: 1, Session: 17},
 		&Resync{Queue: 1, Session: 17, No: 4, Newest: 16, Origin: o, Consumers: []Consumer{{No: 9}}, Held: []Hold{{No: 9, ID: 18, Attempt: 1, Settled: 5}}},
-		&Transfer{Target: 2, In: fsm.TransferIn{Source: fsm.Source{Queue: 1, Epoch: 1}, First: 3, Items: []fsm.Transfer{{Message: enc, BodyBytes: 5}}}},
+		&Transfer{Target: 2, In: fsm.TransferIn{Source: fsm.Source{Queue: 1, Epoch: 1}, First: 3, Items: []fsm.Transfer{{Message: enc, BodyBytes: 5}, {Part: fsm.EncodePart(nil, fsm.Settle{})}}}},
 		&TransferAnswer{Source: 1, Target: 2, Epoch: 1, UpTo: 3, Gap: true, Full: true, Gone: true},
 		&TargetClosed{Source: 1, Epoch: 1, Target: 2, Watermark: 3},
 		&TargetForgotten{Target: 2, Source: 1},
+		&TxAsk{Queue: 1, Origin: o, Req: 13, Publishes: 2, Bytes: 300, First: 5, Last: 9},
+		&TxTold{Queue: 1, Req: 13, Refusal: fsm.RefusedFull},
 	}
 }
 

@@ -134,6 +134,24 @@ type Status struct {
 	Delayed                             uint64 // returned messages that wait out their retry delay
 }
 
+// TxAsk asks for one of two things before and after a transaction. With Last 0: would
+// the queue take that many publishes with that many body bytes now? Else: tell when none
+// of the outbox items First to Last waits for a target any more. Answered by TxTold.
+type TxAsk struct {
+	Queue            uint64
+	Origin           fsm.Origin
+	Req              uint64
+	Publishes, Bytes uint64
+	First, Last      uint64
+}
+
+// TxTold answers TxAsk; Refusal is Done for yes.
+type TxTold struct {
+	Queue   uint64
+	Req     uint64
+	Refusal fsm.OutcomeKind
+}
+
 // Item is one delivery.
 type Item struct {
 	No          ConsumerNo
@@ -260,3 +278,5 @@ func (m *Transfer) QueueID() uint64        { return m.Target }
 func (m *TransferAnswer) QueueID() uint64  { return m.Source }
 func (m *TargetClosed) QueueID() uint64    { return m.Source }
 func (m *TargetForgotten) QueueID() uint64 { return m.Target }
+func (m *TxAsk) QueueID() uint64           { return m.Queue }
+func (m *TxTold) QueueID() uint64          { return m.Queue }
