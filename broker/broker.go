@@ -161,6 +161,7 @@ func (b *Broker) stream(q *catalog.Queue) *stream {
 		// The arguments were checked when the queue was declared.
 		timeout, _ := consumerTimeout(amqp.Table{}, q, b.cfg.ConsumerTimeout)
 		s.getting = newAging(timeout, nil)
+		s.durable = q.Kind == catalog.Replicated
 		// A later removal finds the stream; an earlier one shows in the view.
 		if v := b.cat.View(); v.Revision() >= q.ID && v.QueueByID(q.ID) == nil {
 			s.gone = true
@@ -238,7 +239,7 @@ func (b *Broker) Receive(from string, payload []byte) {
 // toOrigin tells messages for a node's stream from those for a leader.
 func toOrigin(m wire.Message) bool {
 	switch m.(type) {
-	case *wire.Answer, *wire.Deliver, *wire.Attached, *wire.Detached, *wire.Got, *wire.Status, *wire.RollCall, *wire.NotLeader:
+	case *wire.Answer, *wire.Deliver, *wire.Attached, *wire.Detached, *wire.Got, *wire.Status, *wire.TxTold, *wire.RollCall, *wire.NotLeader:
 		return true
 	}
 	return false
@@ -272,6 +273,8 @@ func (b *Broker) toStream(from string, m wire.Message) {
 	case *wire.Got:
 		s.got(m)
 	case *wire.Status:
+		s.replied(m.Req, m)
+	case *wire.TxTold:
 		s.replied(m.Req, m)
 	case *wire.NotLeader:
 		s.notLeader(from, m.Hint)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/warrenmq/warren/amqp"
@@ -30,6 +31,9 @@ type Channel struct {
 	wroteRev uint64 // at this catalog revision
 	// topics limits the keys to publish to wroteTo with; nil allows any.
 	topics *auth.TopicPermission
+
+	tx     *transaction // nil unless the channel is transactional
+	closed atomic.Bool
 
 	dirty     []*stream            // streams with something to flush
 	used      map[*stream]struct{} // streams that delivered to this channel
@@ -314,6 +318,7 @@ func (ch *Channel) Settle(kind fsm.SettleKind, ds []*Delivery) {
 
 // Close cancels the consumers and returns every delivery that was not settled.
 func (ch *Channel) Close(ctx context.Context) {
+	ch.closed.Store(true)
 	for _, c := range ch.consumers {
 		// What is on its way to a cancelled consumer of a closed channel is
 		// returned when it arrives.
@@ -351,7 +356,7 @@ func (s *stream) returnAll(ch *Channel) {
 	defer s.mu.Unlock()
 	var ids []queue.MessageID
 	for id, h := range s.held {
-		if h.ch == ch && h.settled == 0 {
+		if h.ch == ch && h.settled == 0 && !h.tx {
 			ids = append(ids, id)
 		}
 	}

@@ -117,6 +117,9 @@ func (ch *Channel) routing(m *fsm.Message) *catalog.Message {
 
 func (ch *Channel) enqueue(ctx context.Context, p *Publish, m *fsm.Message, op fsm.Publish) error {
 	op.Message = fsm.EncodeMessage(make([]byte, 0, len(m.Properties)+len(m.Body)+len(m.Exchange)+len(p.Key)+64), m)
+	if ch.tx != nil {
+		return ch.collect(op)
+	}
 	pub := &publishing{ch: ch, tag: p.Tag, queues: int32(len(ch.targets))}
 	pub.left.Store(pub.queues)
 	for _, q := range ch.targets {

@@ -142,6 +142,10 @@ func (ch *Channel) toRequesters(ctx context.Context, p *Publish, m *fsm.Message)
 			continue
 		}
 		r := &directReply{vhost: ch.conn.vhost, name: key, properties: m.Properties, body: m.Body}
+		if ch.tx != nil {
+			taken = ch.collectReply(ctx, r, p.Mandatory) || taken
+			continue
+		}
 		if ch.conn.b.directReply(ctx, r, p.Mandatory) {
 			taken = true
 		}

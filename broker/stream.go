@@ -31,6 +31,8 @@ type stream struct {
 	name string
 	// counts: deliveries show how often the message came back.
 	counts bool
+	// durable: the queue's log is replicated.
+	durable bool
 
 	// order is held while deliveries are taken and handed on, before mu, so that those
 	// of two leaders do not overtake each other.
@@ -75,7 +77,8 @@ type pendingOp struct {
 	bytes int
 	// publish is set for publishes that somebody waits for.
 	publish *publishing
-	// result is set for a purge.
+	// result is set for a purge and for a transaction, whose is closed if the outcome will
+	// never be known.
 	result chan fsm.Outcome
 }
 
@@ -88,6 +91,7 @@ type holding struct {
 	settled uint64 // sequence of the operation that settles it, 0: none
 	aging   *aging // counts it while the client may not hold it for ever
 	since   time.Duration
+	tx      bool // a transaction settles it, whose outcome is not known or not everywhere
 }
 
 // request waits for one answer of whatever node leads.
@@ -194,7 +198,7 @@ func (s *stream) settle(kind fsm.SettleKind, id queue.MessageID, attempt uint32)
 
 func (s *stream) settleLocked(kind fsm.SettleKind, id queue.MessageID, attempt uint32) {
 	h := s.held[id]
-	if h == nil || h.settled > 0 || h.attempt != attempt {
+	if h == nil || h.settled > 0 || h.tx || h.attempt != attempt {
 		return
 	}
 	s.unageLocked(h)
@@ -537,7 +541,11 @@ func (s *stream) close() {
 	}
 	s.gone = true
 	done := make([]ended, 0, len(s.ops))
-	for _, op := range s.ops {
+	for i, op := range s.ops {
+		if _, ok := op.op.(fsm.Tx); ok && s.answered+1+uint64(i) <= s.ever {
+			close(op.result) // it may have been done before the queue ended
+			continue
+		}
 		done = append(done, ended{op, fsm.Outcome{Kind: fsm.Gone}})
 	}
 	s.ops = nil

@@ -198,6 +198,21 @@ func (ch *channel) get(m *wire.BasicGet) error {
 // ack ends one delivery or, with multiple, all up to tag; tag 0 with multiple
 // means everything outstanding.
 func (ch *channel) ack(kind broker.SettleKind, tag uint64, multiple bool) error {
+	if ch.tx != nil {
+		if n := ch.ackInTx(kind, tag, multiple); n > 0 || multiple && tag == 0 {
+			return nil
+		}
+		return unknownTag(tag)
+	}
+	return ch.ackNow(kind, tag, multiple)
+}
+
+func unknownTag(tag uint64) error {
+	return &wire.Error{Code: wire.PreconditionFailed, Text: fmt.Sprintf("unknown delivery tag %d", tag)}
+}
+
+// ackNow is ack outside of a transaction.
+func (ch *channel) ackNow(kind broker.SettleKind, tag uint64, multiple bool) error {
 	if len(ch.settling) > 0 && ch.settleKind != kind {
 		ch.settleNow()
 	}
@@ -220,19 +235,20 @@ func (ch *channel) ack(kind broker.SettleKind, tag uint64, multiple bool) error 
 		if multiple && tag == 0 {
 			return nil
 		}
-		return &wire.Error{Code: wire.PreconditionFailed, Text: fmt.Sprintf("unknown delivery tag %d", tag)}
+		return unknownTag(tag)
 	}
 	ch.settleKind = kind
 	ch.touch()
 	return nil
 }
 
-// recover returns everything outstanding to its queues.
+// recover returns everything outstanding to its queues, at once also in a transaction:
+// what that has settled is not outstanding.
 func (ch *channel) recover(id wire.MethodID, requeue bool) error {
 	if !requeue {
 		return wire.Errorf(wire.NotImplemented, id, "requeue=false")
 	}
-	if err := ch.ack(fsm.RequeueCounted, 0, true); err != nil {
+	if err := ch.ackNow(fsm.RequeueCounted, 0, true); err != nil {
 		return err
 	}
 	ch.flush()

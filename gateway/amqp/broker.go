@@ -45,6 +45,11 @@ type Channel interface {
 	Get(ctx context.Context, queue string, noAck bool) (d *broker.Delivery, remaining uint32, err error)
 	// Settle ends deliveries. It does not keep ds.
 	Settle(kind broker.SettleKind, ds []*broker.Delivery)
+	// TxSelect makes Publish collect messages, TxCommit carries them out together with the
+	// settlements, TxRollback forgets them.
+	TxSelect()
+	TxCommit(ctx context.Context, settlements []broker.TxSettlement) error
+	TxRollback()
 	// Close cancels the consumers and returns what was not settled.
 	Close(ctx context.Context)
 }

@@ -23,6 +23,7 @@ type channel struct {
 	lastQueue string // declared last, what "" stands for
 	prefetch  uint16 // for consumers started from now on
 	confirm   bool   // publishes are counted
+	tx        *tx    // nil unless transactional
 	seq       uint64 // publishes counted
 	probes    uint64 // immediate publishes outside confirm mode
 	publish   publish
@@ -211,6 +212,9 @@ func (ch *channel) silenceLocked() {
 		ch.c.out.hold(-m.bytes())
 	}
 	ch.immediate, ch.gated = nil, nil
+	if ch.tx != nil {
+		*ch.tx = tx{}
+	}
 	ch.unacked = tagList[*broker.Delivery]{}
 }
 
@@ -338,13 +342,14 @@ func (ch *channel) slowMethod(m wire.Method) error {
 		ch.reply(&wire.AccessRequestOk{Ticket: 1})
 		return nil
 	case *wire.ConfirmSelect:
+		if ch.tx != nil {
+			return wire.Errorf(wire.PreconditionFailed, m.ID(), "cannot switch from tx to confirm mode")
+		}
 		ch.confirm = true
 		if !m.NoWait {
 			ch.reply(&wire.ConfirmSelectOk{})
 		}
 		return nil
-	case *wire.TxSelect, *wire.TxCommit, *wire.TxRollback:
-		return wire.Errorf(wire.NotImplemented, m.ID(), "transactions are not supported")
 	}
 	switch m.ID().Class() {
 	case wire.ClassExchange:
@@ -353,6 +358,8 @@ func (ch *channel) slowMethod(m wire.Method) error {
 		return ch.queueMethod(m)
 	case wire.ClassBasic:
 		return ch.basicMethod(m)
+	case wire.ClassTx:
+		return ch.txMethod(m)
 	}
 	return unexpectedMethod(m.ID())
 }

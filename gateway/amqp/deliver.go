@@ -120,8 +120,9 @@ type gatedDelivery struct {
 }
 
 // holding is the number of deliveries that count against the channel-wide limit.
-// What was fetched by get counts too while it is not settled.
-func (ch *channel) holding() int { return ch.unacked.len() }
+// What was fetched by get counts too while it is not settled, and what a transaction
+// settles until its commit.
+func (ch *channel) holding() int { return ch.unacked.len() + ch.tx.settled() }
 
 // setLimit changes the channel-wide limit; 0 lifts it.
 func (ch *channel) setLimit(n uint16) {

@@ -80,6 +80,7 @@ type memChannel struct {
 	c         *memConn
 	sink      Sink
 	consumers map[*memConsumer]struct{}
+	tx        *[]memPublish // nil unless transactional
 }
 
 type memConsumer struct {
@@ -453,8 +454,41 @@ func (ch *memChannel) Publish(_ context.Context, p *broker.Publish) (bool, error
 		return false, nil
 	}
 	m := &memMessage{exchange: strings.Clone(p.Exchange), key: strings.Clone(p.Key), props: p.Properties.Clone(), body: slices.Clone(p.Body)}
-	b.pending = append(b.pending, memPublish{ch: ch, tag: p.Tag, m: m, queues: queues, instant: p.Immediate})
+	list := &b.pending
+	if ch.tx != nil {
+		list = ch.tx
+	}
+	*list = append(*list, memPublish{ch: ch, tag: p.Tag, m: m, queues: queues, instant: p.Immediate})
 	return true, nil
+}
+
+func (ch *memChannel) TxSelect() {
+	if ch.tx == nil {
+		ch.tx = &[]memPublish{}
+	}
+}
+
+func (ch *memChannel) TxRollback() { *ch.tx = nil }
+
+func (ch *memChannel) TxCommit(_ context.Context, settlements []broker.TxSettlement) error {
+	b := ch.c.b
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	list := *ch.tx
+	*ch.tx = nil
+	for _, p := range list {
+		for _, q := range p.queues {
+			if q.maxLength >= 0 && int64(len(q.ready)) >= q.maxLength {
+				return broker.Errorf(broker.PreconditionFailed, "transaction refused")
+			}
+		}
+	}
+	b.pending = append(b.pending, list...)
+	for _, s := range settlements {
+		b.settle(s.Kind, s.Delivery)
+	}
+	b.process()
+	return nil
 }
 
 func (ch *memChannel) Flush() { ch.c.b.signal() }

@@ -173,6 +173,9 @@ func (ch *channel) published(props wire.RawProperties, body []byte) error {
 		c.markPublisher()
 	}
 	m := &p.method
+	if m.Immediate && ch.tx != nil {
+		return wire.Errorf(wire.NotImplemented, wire.MethodBasicPublish, "immediate=true in a transaction")
+	}
 	tag := ch.number()
 	p.msg = broker.Publish{
 		Exchange: m.Exchange, Key: m.RoutingKey, Mandatory: m.Mandatory, Immediate: m.Immediate,
@@ -190,13 +193,17 @@ func (ch *channel) published(props wire.RawProperties, body []byte) error {
 	if err != nil {
 		return err
 	}
-	if !routed {
+	switch {
+	case routed:
+	case ch.tx != nil:
+		err = ch.keepReturn(props, body)
+	default:
 		ch.unroutable(tag, props, body)
 	}
 	if m.Immediate {
 		c.out.waitRoom()
 	}
-	return nil
+	return err
 }
 
 // number counts a publish in confirm mode; 0 otherwise.

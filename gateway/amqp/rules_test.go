@@ -38,6 +38,18 @@ func softRules() []rule {
 	args.Set("x-priority", "high")
 	return []rule{
 		{
+			"commit outside of a transaction", methods(&wire.TxCommit{}),
+			406, "PRECONDITION_FAILED - channel is not transactional", 90, 20,
+		},
+		{
+			"rollback outside of a transaction", methods(&wire.TxRollback{}),
+			406, "PRECONDITION_FAILED - channel is not transactional", 90, 30,
+		},
+		{
+			"transaction on a confirming channel", methods(&wire.ConfirmSelect{NoWait: true}, &wire.TxSelect{}),
+			406, "PRECONDITION_FAILED - cannot switch from confirm to tx mode", 90, 10,
+		},
+		{
 			"passive declare of a missing queue", methods(&wire.QueueDeclare{Queue: "nope", Passive: true}),
 			404, "NOT_FOUND - no queue 'nope' in vhost '/'", 50, 10,
 		},
@@ -154,7 +166,6 @@ func hardRules() []rule {
 		{"publish cut short", rawFrame(wire.FrameMethod, 1, "\x00\x3c\x00\x28"), 502, "SYNTAX_ERROR - malformed basic.publish: value runs past the end at byte 4", 60, 40},
 		{"method without a number", rawFrame(wire.FrameMethod, 1, "\x00"), 502, "SYNTAX_ERROR - malformed content: value runs past the end at byte 0", 0, 0},
 		{"flow off", methods(&wire.ChannelFlow{}), 540, "NOT_IMPLEMENTED - active=false", 20, 20},
-		{"transaction", methods(&wire.TxSelect{}), 540, "NOT_IMPLEMENTED - transactions are not supported", 90, 10},
 		{"prefetch size", methods(&wire.BasicQos{PrefetchSize: 5}), 540, "NOT_IMPLEMENTED - prefetch_size!=0 (5)", 60, 10},
 		{"recover without requeue", methods(&wire.BasicRecover{}), 540, "NOT_IMPLEMENTED - requeue=false", 60, 110},
 		{"recover-async without requeue", methods(&wire.BasicRecoverAsync{}), 540, "NOT_IMPLEMENTED - requeue=false", 60, 100},

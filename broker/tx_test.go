@@ -1,0 +1,281 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/warrenmq/warren/amqp"
+	"github.com/warrenmq/warren/fsm"
+	"github.com/warrenmq/warren/queue/wire"
+)
+
+func (c *client) wantQueue(name string, ready, unacked uint64) {
+	c.t.Helper()
+	q := c.conn.b.cat.View().Queue("/", name)
+	s, err := c.conn.b.status(c.t.Context(), q, false)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if s.Ready != ready || s.Unacked != unacked {
+		c.t.Fatalf("queue %s: %d ready, %d unacked, want %d, %d", name, s.Ready, s.Unacked, ready, unacked)
+	}
+}
+
+func (c *client) send(queue, body string) {
+	c.t.Helper()
+	if _, routed, err := c.publish("", queue, body, nil); err != nil || !routed {
+		c.t.Fatalf("publish: routed %v, %v", routed, err)
+	}
+}
+
+func (c *client) commit(kind fsm.SettleKind, ds ...*Delivery) error {
+	var list []TxSettlement
+	for _, d := range ds {
+		list = append(list, TxSettlement{kind, d})
+	}
+	return c.ch.TxCommit(c.t.Context(), list)
+}
+
+// A transaction over durable queues and one in memory: nothing before the commit, all
+// of it when the commit is answered.
+func TestTxOverQueues(t *testing.T) {
+	c := dial(t, newBroker(t))
+	for _, q := range []string{"a", "b", "c"} {
+		c.declare(q, nil)
+	}
+	if _, err := c.conn.DeclareQueue(t.Context(), QueueDeclare{Name: "mem"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.conn.DeclareExchange(t.Context(), ExchangeDeclare{Name: "x", Type: "fanout"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, q := range []string{"a", "b", "c", "mem"} {
+		if err := c.conn.Bind(t.Context(), Binding{Source: "x", Destination: q}); err != nil {
+			t.Fatal(err)
+		}
+		c.put(q, "first", nil)
+	}
+	c.consume("a", 0)
+	c.consume("b", 0)
+	held := c.take(2)
+	c.ch.TxSelect()
+	if _, routed, err := c.publish("x", "", "fan", nil); err != nil || !routed {
+		t.Fatal(routed, err)
+	}
+	c.send("c", "last")
+	c.wantQueue("c", 1, 0)
+	c.wantQueue("mem", 1, 0)
+	if err := c.commit(fsm.Ack, held...); err != nil {
+		t.Fatal(err)
+	}
+	if got := c.take(2); string(got[0].Body) != "fan" || string(got[1].Body) != "fan" {
+		t.Fatalf("delivered %s and %s", got[0].Body, got[1].Body)
+	}
+	c.wantQueue("a", 0, 1)
+	c.wantQueue("b", 0, 1)
+	c.wantQueue("c", 3, 0)
+	c.wantQueue("mem", 2, 0)
+	c.send("a", "forgotten")
+	c.ch.TxRollback()
+	if err := c.commit(fsm.Ack); err != nil {
+		t.Fatal(err)
+	}
+	c.wantQueue("a", 0, 1)
+	for _, s := range c.conn.b.allStreams() {
+		if n := len(s.held); n != 1 && (s.name == "a" || s.name == "b") {
+			t.Errorf("%s: %d deliveries held, want 1", s.name, n)
+		}
+	}
+}
+
+// One queue that has no room is enough: nothing is done anywhere, whichever of them
+// coordinates, and what was to be settled is returned by the end of the channel.
+func TestTxRefusedByALimit(t *testing.T) {
+	for _, big := range []string{"other", "full"} {
+		t.Run(big+" coordinates", func(t *testing.T) {
+			b := newBroker(t)
+			c, other := dial(t, b), dial(t, b)
+			c.declare("full", table("x-max-length", int32(1), "x-overflow", "reject-publish"))
+			c.declare("other", nil)
+			c.put("full", "1", nil)
+			c.put("other", "1", nil)
+			c.consume("other", 0)
+			held := c.take(1)
+			c.ch.TxSelect()
+			c.send("full", "2")
+			c.send("other", "2")
+			c.send(big, strings.Repeat("x", 100))
+			err := c.commit(fsm.Ack, held...)
+			var e *Error
+			if !errors.As(err, &e) || e.Kind != PreconditionFailed || e.Text != "transaction refused, nothing was done: queue 'full' in vhost '/' is full" {
+				t.Fatalf("commit: %v", err)
+			}
+			other.wantQueue("full", 1, 0)
+			other.wantQueue("other", 0, 1)
+			c.ch.Close(t.Context())
+			other.eventually("other")
+			other.wantQueue("other", 0, 1)
+		})
+	}
+}
+
+// What concerns a queue that was deleted ends with it; the rest is done.
+func TestTxWithADeletedQueue(t *testing.T) {
+	b := newBroker(t)
+	c, other := dial(t, b), dial(t, b)
+	c.declare("a", nil)
+	c.declare("b", nil)
+	c.put("b", "1", nil)
+	c.consume("b", 0)
+	held := c.take(1)
+	c.ch.TxSelect()
+	c.send("a", "2")
+	c.send("b", strings.Repeat("x", 100)) // would coordinate
+	if _, err := other.conn.DeleteQueue(t.Context(), "b", false, false); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.commit(fsm.Ack, held...); err != nil {
+		t.Fatal(err)
+	}
+	other.wantQueue("a", 1, 0)
+	c.send("a", "3")
+	if _, err := other.conn.DeleteQueue(t.Context(), "a", false, false); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.commit(fsm.Ack); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestTxIsBounded(t *testing.T) {
+	c := dial(t, newBroker(t))
+	c.declare("a", nil)
+	c.ch.TxSelect()
+	half := strings.Repeat("x", txBytesMax/2)
+	c.send("a", half)
+	_, _, err := c.publish("", "a", half, nil)
+	if err == nil || err.Error() != "transaction exceeds 16384 messages or 8388608 bytes" {
+		t.Fatalf("%v", err)
+	}
+	c.ch.TxRollback()
+	for range txPublishesMax {
+		c.send("a", "")
+	}
+	if _, _, err = c.publish("", "a", "", nil); err == nil {
+		t.Fatal("no bound on the number")
+	}
+	if err := c.commit(fsm.Ack); err != nil {
+		t.Fatal(err)
+	}
+	c.wantQueue("a", txPublishesMax, 0)
+}
+
+// The time to live begins at the commit.
+func TestTxTimeToLive(t *testing.T) {
+	c := dial(t, newBroker(t))
+	c.declare("a", nil)
+	c.declare("b", nil)
+	c.ch.TxSelect()
+	soon := properties(func(p *amqp.Properties) { p.SetExpiration("600") })
+	for _, q := range []string{"a", "b"} {
+		if _, routed, err := c.publish("", q, "x", soon); err != nil || !routed {
+			t.Fatal(routed, err)
+		}
+	}
+	time.Sleep(700 * time.Millisecond)
+	if err := c.commit(fsm.Ack); err != nil {
+		t.Fatal(err)
+	}
+	c.wantQueue("a", 1, 0)
+	c.wantQueue("b", 1, 0)
+	deadline := time.Now().Add(5 * time.Second)
+	for _, q := range []string{"a", "b"} {
+		for {
+			s, err := c.conn.b.status(t.Context(), c.conn.b.cat.View().Queue("/", q), false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if s.Ready == 0 {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("%s: not expired", q)
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+}
+
+// A client that no longer waits is not told that nothing happened when the operation is
+// on its way; its deliveries go where the outcome says.
+func TestTxAbandoned(t *testing.T) {
+	for name, end := range map[string]struct {
+		outcomes []fsm.Outcome
+		requeued bool
+	}{
+		"done":    {nil, false},
+		"refused": {[]fsm.Outcome{{Seq: 1, Kind: fsm.RefusedFull}}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newStreamRig(t)
+				b := &Broker{cfg: Config{QueueTimeout: time.Second}, hub: r.s.hub}
+				b.ctx, b.cancel = context.WithCancel(t.Context())
+				defer b.wg.Wait()
+				defer b.cancel()
+				ch := &Channel{conn: &Conn{b: b, vhost: "/"}}
+				ch.TxSelect()
+				r.s.held[5] = &holding{no: 1, ch: ch}
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				err := ch.TxCommit(ctx, []TxSettlement{{fsm.Ack, &Delivery{queue: r.s, id: 5}}})
+				var e *Error
+				if !errors.As(err, &e) || e.Kind != Internal || !strings.Contains(e.Text, "outcome of the transaction is not known") {
+					t.Fatalf("commit: %v", err)
+				}
+				ch.closed.Store(true)
+				r.s.returnAll(ch)
+				if n := len(sent[*wire.Batch](r)); n != 1 {
+					t.Fatalf("%d batches, want the transaction's", n)
+				}
+				r.s.answer(&wire.Answer{Queue: 7, Origin: rigOrigin, UpTo: 1, Outcomes: end.outcomes})
+				synctest.Wait()
+				if n := len(sent[*wire.Batch](r)); end.requeued != (n == 1) {
+					t.Errorf("%d batches", n)
+				}
+				if h := r.s.held[5]; end.requeued && (h == nil || h.settled == 0) || !end.requeued && h != nil {
+					t.Errorf("delivery %+v", h)
+				}
+			})
+		})
+	}
+}
+
+// The end of the queue may come before or after the operation was applied.
+func TestTxWhoseQueueEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newStreamRig(t)
+		b := &Broker{cfg: Config{QueueTimeout: time.Second}, hub: r.s.hub}
+		b.ctx, b.cancel = context.WithCancel(t.Context())
+		defer b.wg.Wait()
+		defer b.cancel()
+		ch := &Channel{conn: &Conn{b: b, vhost: "/"}}
+		ch.TxSelect()
+		go func() {
+			synctest.Wait()
+			r.s.close()
+		}()
+		err := ch.TxCommit(t.Context(), []TxSettlement{{fsm.Ack, &Delivery{queue: r.s, id: 5}}})
+		if err == nil || err.Error() != "the outcome of the transaction is not known: queue 'q' in vhost '/' has ended" {
+			t.Fatalf("commit: %v", err)
+		}
+		// Gone before anything was sent: there is nothing left to do.
+		if err := ch.TxCommit(t.Context(), []TxSettlement{{fsm.Ack, &Delivery{queue: r.s, id: 6}}}); err != nil {
+			t.Fatalf("commit: %v", err)
+		}
+	})
+}
