@@ -17,6 +17,7 @@ type ledger struct {
 	settled   map[settlement]map[uint32]bool
 	delivered map[message]sighting
 	publishes map[string]*publish // by body
+	txs       []*txRecord
 }
 
 type message struct {
@@ -78,6 +79,13 @@ func (l *ledger) settledBy(q uint64, id queue.MessageID, attempt uint32, o fsm.O
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.settled[settlement{message{q, id}, attempt, kind}][o.Node]
+}
+
+// settledByAny is settledBy for a settlement that came by another queue.
+func (l *ledger) settledByAny(q uint64, id queue.MessageID, attempt uint32, kind fsm.SettleKind) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.settled[settlement{message{q, id}, attempt, kind}]) > 0
 }
 
 // staleMax is how long a deposed leader may go on delivering under its lease.

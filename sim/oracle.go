@@ -25,6 +25,8 @@ type oracle struct {
 	// second one with the same history is a copy.
 	deaths map[placed]bool
 	gone   map[[2]uint64]bool // source, target: recorded as closed
+	// txSettled are the messages that a transaction's settlement took.
+	txSettled map[message]bool
 	// final is where the watermark of a source stood when the target forgot it, by source
 	// and target.
 	final map[[2]uint64]uint64
@@ -55,7 +57,7 @@ func newOracle(w *World) *oracle {
 	return &oracle{
 		w: w, queues: map[uint64]*oracleQueue{}, published: map[placed]int{}, newest: map[publisherQueue]int{},
 		legs: map[legKey]string{}, deaths: map[placed]bool{}, gone: map[[2]uint64]bool{},
-		final: map[[2]uint64]uint64{},
+		final: map[[2]uint64]uint64{}, txSettled: map[message]bool{},
 	}
 }
 
@@ -90,6 +92,10 @@ func (o *oracle) commit(g *group, index uint64, data []byte) {
 		if !ok {
 			continue
 		}
+		if it.Reason == dlx.Transaction {
+			o.relayed(g, q, it)
+			continue
+		}
 		died[it.Ref] = true
 		q.dead[bodyAt(g, it.Ref)]++
 	}
@@ -110,6 +116,9 @@ func (o *oracle) before(q *oracleQueue, c fsm.Command) {
 		}
 	case fsm.TransferDone:
 		t := o.queues[c.Target]
+		if t == nil && o.w.spec("temp") != nil {
+			return // a queue of one node's memory, which a transaction has written to
+		}
 		if t == nil {
 			o.problem(q, "transfers to %d done up to %d, but it was never there", c.Target, c.UpTo)
 			return
@@ -203,6 +212,12 @@ func (o *oracle) transferred(q *oracleQueue, t fsm.TransferIn, res fsm.Result) {
 		if key.seq > w {
 			continue // refused
 		}
+		if it.Part != nil {
+			if o.legs[key] != string(it.Part) {
+				o.problem(q, "transfer %+v brings a part that is not the source's", key)
+			}
+			continue
+		}
 		msg, err := fsm.DecodeMessage(it.Message)
 		if err != nil {
 			o.problem(q, "transfer %+v: %v", key, err)
@@ -275,8 +290,17 @@ func (o *oracle) explain(q *oracleQueue, e *fsm.Entry, id queue.MessageID, body 
 					return
 				}
 			}
+		case fsm.TransferIn:
+			for _, it := range c.Items {
+				if op, err := fsm.DecodePart(it.Part); err == nil && o.explainTx(q, []fsm.Op{op}, id, body) {
+					return
+				}
+			}
 		case fsm.Stream:
 			for _, op := range c.Ops {
+				if tx, ok := op.(fsm.Tx); ok && tx.Verdict == fsm.Accept && o.explainTx(q, tx.Ops, id, body) {
+					return
+				}
 				s, ok := op.(fsm.Settle)
 				if !ok {
 					continue

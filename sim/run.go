@@ -138,6 +138,9 @@ func Run(cfg Config) error {
 			w.work.Go(func() { w.consumer(q, &w.state.done) })
 		}
 	}
+	for i := range 2 {
+		w.work.Go(func() { w.transactor(i) })
+	}
 	if cfg.Calm {
 		w.sleep(cfg.Load)
 	} else {
@@ -380,6 +383,7 @@ func (w *World) check() {
 		}
 	}
 	w.checkPublishes()
+	w.checkTxs()
 	w.checkLegs()
 	for _, q := range w.oracle.queues {
 		if c := q.m.Counters(); q.m.Settings().Delayed && c.Moved != c.Published+c.Transferred {

@@ -24,9 +24,6 @@ var notForWarren = map[string]string{
 	// RabbitMQ does not implement immediate and the test wants its 540. Warren
 	// does: docs/compatibility.md, "Differs".
 	"TestIntegrationPublishImmediate": "immediate works here",
-	// Not there yet: transactions.
-	"TestIntegrationTxCommit":   "tx",
-	"TestIntegrationTxRollback": "tx",
 }
 
 // TestAMQP091Integration runs the tests that ship in amqp091-go's module against

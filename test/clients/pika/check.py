@@ -179,6 +179,34 @@ def dead_lettering(connection):
     ok("dead letters and x-death")
 
 
+def transactions(connection):
+    looker = connection.channel()
+    a, b = name("tx.a"), name("tx.b")
+    count = lambda q: looker.queue_declare(q, passive=True).method.message_count
+    for q in (a, b):
+        looker.queue_declare(q, durable=True)
+    channel = connection.channel()
+    channel.tx_select()
+    channel.basic_publish("", a, b"job", PERSISTENT)
+    expect(count(a) == 0, "nothing shows before the commit")
+    channel.tx_commit()
+    expect(count(a) == 1, "a commit shows")
+    method = channel.basic_get(a)[0]
+    channel.basic_publish("", b, b"result", PERSISTENT)
+    channel.basic_ack(method.delivery_tag)
+    channel.tx_rollback()
+    expect(count(a) == 0 and count(b) == 0, "a rollback leaves the message unacked")
+    channel.basic_publish("", b, b"result", PERSISTENT)
+    channel.basic_ack(method.delivery_tag)
+    channel.tx_commit()
+    channel.close()
+    expect(count(a) == 0 and count(b) == 1, "a commit over two queues")
+    for q in (a, b):
+        looker.queue_delete(q)
+    refused(connection, 406, "channel is not transactional", lambda c: c.tx_commit())
+    ok("transactions")
+
+
 def datetime_now():
     import datetime
 
@@ -271,6 +299,7 @@ def main():
     publishing(connection)
     settling(connection)
     dead_lettering(connection)
+    transactions(connection)
     errors(connection, url)
     if len(sys.argv) > 2:
         survive(connection, url, sys.argv[2])
