@@ -222,6 +222,9 @@ func (ch *channel) silenceLocked() {
 func (ch *channel) shut() {
 	ch.flush()
 	ch.c.assembled -= ch.publish.drop()
+	if ch.ownsNoAck() {
+		ch.c.awaitWritten()
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ch.c.ctx), ch.c.srv.cfg.OperationTimeout)
 	defer cancel()
 	ch.closeBroker(ctx)

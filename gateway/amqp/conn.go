@@ -48,8 +48,10 @@ type conn struct {
 
 	// heartbeat is the negotiated interval in nanoseconds, for the writer.
 	heartbeat atomic.Int64
-	// sender is closed when the writer has ended.
-	sender chan struct{}
+	// sender is closed when the writer has ended. sending is held by the writer from before
+	// a write until the consumers have been told of it.
+	sender  chan struct{}
+	sending sync.Mutex
 
 	// Any goroutine:
 	facts             atomic.Pointer[ConnectionInfo] // nil during the handshake
@@ -271,11 +273,16 @@ func (c *conn) logEnd(err error) {
 // release gives everything back to the broker: channels, unsettled deliveries,
 // exclusive queues. It works on when the connection's context has ended.
 func (c *conn) release() {
+	noAck := false
 	for _, ch := range c.channels {
 		ch.silence()
+		noAck = noAck || ch.ownsNoAck()
 	}
 	if c.broker == nil {
 		return
+	}
+	if noAck {
+		c.awaitWritten()
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), c.srv.cfg.OperationTimeout)
 	defer cancel()

@@ -67,7 +67,9 @@ func (w *writer) run() {
 			return
 		}
 		if q != nil {
+			w.c.sending.Lock()
 			err := w.send(q)
+			w.c.sending.Unlock()
 			w.c.srv.pools.putQueue(q)
 			w.c.out.written()
 			if err != nil {
