@@ -18,25 +18,37 @@ type Memory struct {
 	Root fs.FS // of the file system: os.DirFS("/")
 }
 
-// Used returns the bytes that the process keeps from others: its resident memory
-// without mapped files, less the part of the Go heap that is free but not given
-// back to the system yet. ok is false where the system does not tell.
-func (m Memory) Used() (bytes uint64, ok bool) {
+// Used returns the bytes that the process keeps from others: what the Go runtime
+// holds, less the free part of its heap, or the resident memory without mapped files
+// where that is less, because part of it has not been touched.
+func (m Memory) Used() (bytes uint64) {
+	const (
+		total = iota
+		released
+		idle
+	)
+	samples := []metrics.Sample{
+		total:    {Name: "/memory/classes/total:bytes"},
+		released: {Name: "/memory/classes/heap/released:bytes"},
+		idle:     {Name: "/memory/classes/heap/free:bytes"},
+	}
+	metrics.Read(samples)
+	value := func(i int) uint64 {
+		if samples[i].Value.Kind() != metrics.KindUint64 {
+			return 0
+		}
+		return samples[i].Value.Uint64()
+	}
+	less := func(a, b uint64) uint64 { return a - min(a, b) }
+	used := less(value(total), value(released)+value(idle))
 	status, err := fs.ReadFile(m.Root, "proc/self/status")
 	if err != nil {
-		return 0, false
+		return used
 	}
-	resident, ok := kilobytes(status, "RssAnon:")
-	if !ok {
-		return 0, false
+	if resident, ok := kilobytes(status, "RssAnon:"); ok {
+		used = min(used, less(resident, value(idle)))
 	}
-	free := []metrics.Sample{{Name: "/memory/classes/heap/free:bytes"}}
-	metrics.Read(free)
-	idle := uint64(0)
-	if free[0].Value.Kind() == metrics.KindUint64 {
-		idle = free[0].Value.Uint64()
-	}
-	return resident - min(idle, resident), true
+	return used
 }
 
 // kilobytes finds a line such as "RssAnon:   1234 kB" and returns it in bytes.

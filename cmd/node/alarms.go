@@ -114,17 +114,13 @@ func (a *alarms) run(ctx context.Context) {
 // look reads disk and memory.
 func (a *alarms) look() {
 	a.set(alarm.DiskLow, a.n.store.Stats().DiskAlarm)
-	used, ok := a.memory.Used()
-	if !ok {
-		return
-	}
+	used := a.memory.Used()
 	low := a.gauge.Read(used)
 	if low && time.Since(a.collected) > collectEvery {
 		runtime.GC()
 		a.collected = time.Now()
-		if used, ok = a.memory.Used(); ok {
-			low = a.gauge.Read(used)
-		}
+		used = a.memory.Used()
+		low = a.gauge.Read(used)
 	}
 	if a.set(alarm.MemoryLow, low) {
 		a.n.log.Warn("memory", "used_bytes", used, "watermark_bytes", a.gauge.Watermark)

@@ -18,6 +18,11 @@ import (
 func blockedSession(t *testing.T, n *cluster.Node) (*session, <-chan amqp.Blocking) {
 	t.Helper()
 	s := at(t, n)
+	t.Cleanup(func() {
+		if t.Failed() {
+			_ = n.Kill() // a connection that is blocked could not be closed
+		}
+	})
 	return s, s.conn.NotifyBlocked(make(chan amqp.Blocking, 8))
 }
 
