@@ -158,7 +158,7 @@ func TestTxIsBounded(t *testing.T) {
 	half := strings.Repeat("x", txBytesMax/2)
 	c.send("a", half)
 	_, _, err := c.publish("", "a", half, nil)
-	if err == nil || err.Error() != "transaction exceeds 16384 messages or 8388608 bytes" {
+	if err == nil || err.Error() != "transaction exceeds 16384 messages, 65536 copies of messages or 8388608 bytes" {
 		t.Fatalf("%v", err)
 	}
 	c.ch.TxRollback()

@@ -27,7 +27,7 @@ func everyCommand() Entry {
 				p, pub(""), Settle{RequeueCounted, []Run{{big, math.MaxUint32, math.MaxUint32}, {1, 2, 3}}}, Purge{big, ids(5, 6, 9)}, Settle{}, Purge{},
 				Tx{
 					RefuseFull, []Op{pub("tx"), Settle{Discard, []Run{{1, 2, 3}}}},
-					[]TxPart{{[]uint64{big, 4}, part(pub("far"))}, {[]uint64{4}, part(Settle{Ack, []Run{{9, 1, 0}}})}},
+					[]TxPart{{[]uint64{4, big}, part(pub("far"))}, {[]uint64{4}, part(Settle{Ack, []Run{{9, 1, 0}}})}},
 				},
 				Tx{},
 			}},

@@ -124,7 +124,8 @@ type Tx struct {
 	Parts   []TxPart
 }
 
-// TxPart is what a transaction does in other queues. Targets are queue ids, each once.
+// TxPart is what a transaction does in other queues. Targets are queue ids, ascending,
+// each once.
 type TxPart struct {
 	Targets []uint64
 	Part    []byte // EncodePart's output

@@ -283,6 +283,7 @@ func (d *duel) tx() Tx {
 				p.Targets = append(p.Targets, q)
 			}
 		}
+		slices.Sort(p.Targets)
 		t.Parts = append(t.Parts, p)
 	}
 	return t

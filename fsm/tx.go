@@ -52,12 +52,10 @@ func appendTx(dst []byte, t *Tx) []byte {
 	dst = append(dst, tagTx, byte(t.Verdict))
 	var targets []uint64
 	for i := range t.Parts {
-		for _, q := range t.Parts[i].Targets {
-			if !slices.Contains(targets, q) {
-				targets = append(targets, q)
-			}
-		}
+		targets = append(targets, t.Parts[i].Targets...)
 	}
+	slices.Sort(targets)
+	targets = slices.Compact(targets)
 	dst = appendUint(dst, uint64(len(targets)))
 	for _, q := range targets {
 		dst = appendUint(dst, q)
@@ -71,7 +69,8 @@ func appendTx(dst []byte, t *Tx) []byte {
 		p := &t.Parts[i]
 		dst = appendUint(dst, uint64(len(p.Targets)))
 		for _, q := range p.Targets {
-			dst = appendUint(dst, uint64(slices.Index(targets, q)))
+			place, _ := slices.BinarySearch(targets, q)
+			dst = appendUint(dst, uint64(place))
 		}
 		dst = appendBytes(dst, p.Part)
 	}
@@ -93,13 +92,14 @@ func (r *reader) txPart(targets []uint64) (p TxPart) {
 		r.fail(ErrMalformed, "targets of a part")
 		return p
 	}
-	for range n {
+	for least := uint64(0); len(p.Targets) < n; {
 		i := r.uvarint()
-		if i >= uint64(len(targets)) || slices.Contains(p.Targets, targets[i]) {
+		if i < least || i >= uint64(len(targets)) {
 			r.fail(ErrMalformed, "target of a part")
 			return p
 		}
 		p.Targets = append(p.Targets, targets[i])
+		least = i + 1
 	}
 	p.Part = r.part()
 	return p
