@@ -5,26 +5,23 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 
-# What to look for, and the packages that bring it.
-wanted=(
-  "$(command -v gcc)" "gcc libc6-dev" # for the race detector and librabbitmq
-  "$(command -v npm)" "nodejs npm"
-  /usr/lib/python3/dist-packages/pika python3-pika
-  /usr/lib/python3/dist-packages/amqp python3-amqp
-  /usr/lib/python3/dist-packages/kombu python3-kombu
-  /usr/lib/python3/dist-packages/celery python3-celery
-  /usr/bin/php php-cli
-  /usr/share/php/PhpAmqpLib/autoload.php php-amqplib
-  /usr/share/rubygems-integration/all/gems/bunny-* ruby-bunny
-  /usr/bin/amqp-publish amqp-tools
-  /usr/include/amqp.h librabbitmq-dev
-)
 packages=()
-for ((i = 0; i < ${#wanted[@]}; i += 2)); do
-  [ -e "${wanted[i]}" ] || read -ra more <<< "${wanted[i + 1]}"
-  packages+=("${more[@]}")
-  more=()
-done
+# need FILE PACKAGE...: the packages are missing when there is no such file.
+need() {
+  compgen -G "$1" > /dev/null || packages+=("${@:2}")
+}
+
+need "$(command -v gcc || echo none)" gcc libc6-dev # for the race detector and librabbitmq
+need "$(command -v npm || echo none)" nodejs npm
+need /usr/lib/python3/dist-packages/pika python3-pika
+need /usr/lib/python3/dist-packages/amqp python3-amqp
+need /usr/lib/python3/dist-packages/kombu python3-kombu
+need /usr/lib/python3/dist-packages/celery python3-celery
+need /usr/bin/php php-cli
+need /usr/share/php/PhpAmqpLib/autoload.php php-amqplib
+need '/usr/share/rubygems-integration/all/gems/bunny-*' ruby-bunny
+need /usr/bin/amqp-publish amqp-tools
+need /usr/include/amqp.h librabbitmq-dev
 if [ ${#packages[@]} -gt 0 ]; then
   export DEBIAN_FRONTEND=noninteractive
   apt-get update -qq
