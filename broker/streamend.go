@@ -34,7 +34,7 @@ func (s *stream) describe() string {
 		if n++; n > 8 {
 			break
 		}
-		fmt.Fprintf(&b, "; holds %d attempt %d consumer %d settled %v", id, h.attempt, h.no, h.settled)
+		fmt.Fprintf(&b, "; holds %d attempt %d consumer %d settled %v tx %v", id, h.attempt, h.no, h.settled, h.tx)
 	}
 	return b.String()
 }

@@ -9,11 +9,17 @@ import (
 // difference. It costs time in proportion to their number.
 func (o *Outbox) Check() error {
 	n, bytes, legs, last := 0, int64(0), 0, ItemID(0)
+	parts := map[uint64]int{}
 	var err error
 	o.View().All(func(it Item) bool {
 		n, bytes, legs = n+1, bytes+int64(it.BodyBytes), legs+len(it.Legs)
 		err = o.checkItem(&it, last)
 		last = it.ID
+		if it.Reason == Transaction {
+			for _, l := range it.Legs {
+				parts[l.Target]++
+			}
+		}
 		return err == nil
 	})
 	if err != nil {
@@ -28,7 +34,7 @@ func (o *Outbox) Check() error {
 	}
 	for id, t := range o.targets {
 		legs -= len(t.pending)
-		if t.next == 0 || uint64(len(t.pending)) >= t.next || t.gone && len(t.pending) > 0 {
+		if t.next == 0 || uint64(len(t.pending)) >= t.next || t.gone && len(t.pending) > 0 || t.parts != parts[id] {
 			return fmt.Errorf("target %d: next %d, %d pending, gone %t", id, t.next, len(t.pending), t.gone)
 		}
 	}

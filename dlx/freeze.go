@@ -104,6 +104,9 @@ func Restore(last ItemID, targets []Target, items func(yield func(Item) bool)) (
 				return nil, fmt.Errorf("restore outbox: target %d misses sequence before %d", want.Queue, p.seq)
 			}
 			t.pending = append(t.pending, p.id)
+			if pg, slot := o.find(p.id); pg.items[slot].reason == Transaction {
+				t.parts++
+			}
 		}
 	}
 	return o, nil

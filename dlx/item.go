@@ -70,6 +70,8 @@ type Target struct {
 	Pending int
 	// Gone: the target was closed and takes nothing more.
 	Gone bool
+	// Parts is how many of the pending items are parts of transactions.
+	Parts int
 }
 
 // NoRoute says what becomes of an item that has no target.

@@ -26,6 +26,7 @@ type target struct {
 	next    uint64
 	gone    bool
 	pending []ItemID
+	parts   int // how many of them are parts of transactions
 }
 
 func (t *target) first() uint64 { return t.next - uint64(len(t.pending)) }
@@ -125,7 +126,7 @@ func (o *Outbox) Targets() []Target {
 	list := make([]Target, 0, len(o.targets))
 	for _, id := range slices.Sorted(maps.Keys(o.targets)) {
 		t := o.targets[id]
-		list = append(list, Target{id, t.next, len(t.pending), t.gone})
+		list = append(list, Target{id, t.next, len(t.pending), t.gone, t.parts})
 	}
 	return list
 }
@@ -183,7 +184,12 @@ func (o *Outbox) Relay(ref queue.Ref, bodyBytes uint32, timeMillis int64, target
 		return 0, false
 	}
 	id = o.Add(ref, bodyBytes, Transaction, timeMillis)
-	return id, o.Route(id, targets)
+	ok = o.Route(id, targets)
+	it, _ := o.Item(id)
+	for _, l := range it.Legs {
+		o.targets[l.Target].parts++
+	}
+	return id, ok
 }
 
 // place stores an item whose id is above all others.
@@ -322,6 +328,9 @@ func (o *Outbox) Done(target, upTo uint64, left func(Item)) (news bool) {
 		t.pending = t.pending[1:]
 		p, slot := o.change(id)
 		p.items[slot].flags |= isTaken
+		if p.items[slot].reason == Transaction {
+			t.parts--
+		}
 		if p.dropLeg(slot, target) == 0 {
 			left(o.remove(id))
 		}
@@ -353,7 +362,7 @@ func (o *Outbox) Gone(target, watermark uint64, left func(Item)) (news bool) {
 			o.setState(id, Unrouted, nil)
 		}
 	}
-	t.pending = nil
+	t.pending, t.parts = nil, 0
 	return true
 }
 

@@ -112,6 +112,7 @@ type flight struct {
 	deadline    time.Time
 	notBefore   time.Time
 	backoff     time.Duration
+	full        bool // notBefore is there because the target is full
 }
 
 // Start begins moving. The caller ends it with Stop.
@@ -209,6 +210,7 @@ func (m *Mover) take(a *wire.TransferAnswer) {
 	if a.Gap || a.Full {
 		f.rewind(a.UpTo)
 	}
+	f.full = a.Full
 	if a.Full || a.Gap && !progress {
 		f.pause()
 	}
@@ -267,7 +269,7 @@ func (m *Mover) pumpTarget(t dlx.Target) {
 		f.ack(first - 1)
 	}
 	now := time.Now()
-	if now.Before(f.notBefore) {
+	if now.Before(f.notBefore) && !(f.full && t.Parts > 0) {
 		m.again(f.notBefore)
 		return
 	}
@@ -285,7 +287,7 @@ func (m *Mover) pumpTarget(t dlx.Target) {
 		}
 	}
 	for f.bytes < windowBytes && f.sent-f.acked < windowItems && f.sent+1 < t.Next {
-		if !m.sendSome(t.Queue, f) {
+		if !m.sendSome(t.Queue, f, t.Parts > 0) {
 			break
 		}
 	}
@@ -295,7 +297,7 @@ func (m *Mover) pumpTarget(t dlx.Target) {
 }
 
 // sendSome sends one batch of transfers to a target.
-func (m *Mover) sendSome(target uint64, f *flight) bool {
+func (m *Mover) sendSome(target uint64, f *flight, urgent bool) bool {
 	var pending []dlx.Pending
 	var settings deadSettings
 	m.cfg.View(func(fm *fsm.Machine) {
@@ -329,7 +331,7 @@ func (m *Mover) sendSome(target uint64, f *flight) bool {
 	if f.deadline.IsZero() || f.sent-uint64(len(in.Items)) == f.acked {
 		f.deadline = time.Now().Add(answerTimeout)
 	}
-	m.cfg.Send(&wire.Transfer{Target: target, In: in})
+	m.cfg.Send(&wire.Transfer{Target: target, Urgent: urgent, In: in})
 	return true
 }
 

@@ -275,6 +275,32 @@ func TestParts(t *testing.T) {
 	})
 }
 
+// A full target is asked again at once when a part of a transaction comes behind the dead
+// letters that wait for room there, and is told so.
+func TestPartsDoNotWaitForRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, false, Target{5, "a"})
+		defer r.m.Stop()
+		r.die("1")
+		want(t, r.take(5), "1:1")
+		r.answer(wire.TransferAnswer{Target: 5, Full: true})
+		r.seq++
+		r.propose(fsm.Stream{Origin: fsm.Origin{Node: 1, Incarnation: 1}, First: r.seq, Ops: []fsm.Op{
+			fsm.Tx{Parts: []fsm.TxPart{{Targets: []uint64{5}, Part: fsm.EncodePart(nil, fsm.Settle{})}}},
+		}})
+		r.mu.Lock()
+		r.sent = nil
+		r.mu.Unlock()
+		r.m.Wake()
+		synctest.Wait()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if len(r.sent) != 1 || !r.sent[0].Urgent || r.sent[0].In.First != 1 || len(r.sent[0].In.Items) != 2 {
+			t.Errorf("sent %+v", r.sent)
+		}
+	})
+}
+
 func TestTargetGone(t *testing.T) {
 	run(t, "closed", func(t *testing.T) {
 		r := newRig(t, false, Target{5, "a"})

@@ -18,7 +18,7 @@ func transferBytes(t fsm.Transfer) int { return len(t.Message) + len(t.Part) + 3
 
 // onTransfer takes dead letters and parts of transactions from a source's leader. "Full"
 // is an answer of the moment and never gets into the log; parts of transactions
-// and what comes before them in the same message are not answered so.
+// and what comes before them are not answered so: an ack that waits for room could wait for ever.
 func (l *Leader) onTransfer(from string, m *wire.Transfer) {
 	if l.phase == phaseOpen {
 		return // the source sends again
@@ -52,7 +52,7 @@ func (l *Leader) onTransfer(from string, m *wire.Transfer) {
 		l.sendTransferAnswer(t, &wire.TransferAnswer{Source: s.Queue, Epoch: s.Epoch, UpTo: l.sourceWatermark(s), Gap: true})
 	case end <= t.next:
 		l.sendTransferAnswer(t, &wire.TransferAnswer{Source: s.Queue, Epoch: s.Epoch, UpTo: l.sourceWatermark(s)})
-	case l.full() && !hasPart(m.In.Items[t.next-m.In.First:]):
+	case l.full() && !m.Urgent:
 		l.sendTransferAnswer(t, &wire.TransferAnswer{Source: s.Queue, Epoch: s.Epoch, UpTo: l.sourceWatermark(s), Full: true})
 	default:
 		items := m.In.Items[t.next-m.In.First:]

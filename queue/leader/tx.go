@@ -125,10 +125,6 @@ func (l *Leader) takePart(p *proposal, part []byte) {
 	}
 }
 
-func hasPart(items []fsm.Transfer) bool {
-	return slices.ContainsFunc(items, func(t fsm.Transfer) bool { return t.Part != nil })
-}
-
 // parkedAsk is a TxAsk that waits for its answer.
 type parkedAsk struct {
 	from string

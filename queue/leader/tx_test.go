@@ -144,6 +144,7 @@ func TestPartsIntoAFullQueue(t *testing.T) {
 		t.Fatalf("a dead letter is answered %+v", m)
 	}
 	in := transfer(5, 1, "dead")
+	in.Urgent = true
 	in.In.Items = append(in.In.Items,
 		fsm.Transfer{Part: fsm.EncodePart(nil, pub("3"))}, fsm.Transfer{Part: fsm.EncodePart(nil, acks(held...))})
 	r.l.Receive("b", in)

@@ -259,8 +259,14 @@ func readCommand[C fsm.Command](d *reader) (c C) {
 func (m *Batch) append(b []byte) []byte { return putCommand(putU(b, m.Queue), m.Stream) }
 func (m *Batch) read(d *reader)         { m.Queue, m.Stream = d.u64(), readCommand[fsm.Stream](d) }
 
-func (m *Transfer) append(b []byte) []byte { return putCommand(putU(b, m.Target), m.In) }
-func (m *Transfer) read(d *reader)         { m.Target, m.In = d.u64(), readCommand[fsm.TransferIn](d) }
+func (m *Transfer) append(b []byte) []byte {
+	return putCommand(putBool(putU(b, m.Target), m.Urgent), m.In)
+}
+
+func (m *Transfer) read(d *reader) {
+	m.Target, m.Urgent = d.u64(), d.bool()
+	m.In = readCommand[fsm.TransferIn](d)
+}
 
 func (c *Consumer) append(b []byte) []byte {
 	b = putU(b, uint64(c.No), uint64(c.Prefetch))

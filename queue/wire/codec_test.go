@@ -35,7 +35,7 @@ func samples() []Message {
 		&NotLeader{Queue: 1, Hint: "n2/u"},
 		&RollCall{Queue: 1, Session: 17},
 		&Resync{Queue: 1, Session: 17, No: 4, Newest: 16, Origin: o, Consumers: []Consumer{{No: 9}}, Held: []Hold{{No: 9, ID: 18, Attempt: 1, Settled: 5}}},
-		&Transfer{Target: 2, In: fsm.TransferIn{Source: fsm.Source{Queue: 1, Epoch: 1}, First: 3, Items: []fsm.Transfer{{Message: enc, BodyBytes: 5}, {Part: fsm.EncodePart(nil, fsm.Settle{})}}}},
+		&Transfer{Target: 2, Urgent: true, In: fsm.TransferIn{Source: fsm.Source{Queue: 1, Epoch: 1}, First: 3, Items: []fsm.Transfer{{Message: enc, BodyBytes: 5}, {Part: fsm.EncodePart(nil, fsm.Settle{})}}}},
 		&TransferAnswer{Source: 1, Target: 2, Epoch: 1, UpTo: 3, Gap: true, Full: true, Gone: true},
 		&TargetClosed{Source: 1, Epoch: 1, Target: 2, Watermark: 3},
 		&TargetForgotten{Target: 2, Source: 1},

@@ -229,6 +229,8 @@ type Resync struct {
 // Transfer carries dead letters from the source's leader to the target's.
 type Transfer struct {
 	Target uint64
+	// Urgent: a part of a transaction is among these or behind them; a full target takes them.
+	Urgent bool
 	In     fsm.TransferIn
 }
 
