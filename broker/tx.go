@@ -12,7 +12,7 @@ import (
 // Bounds of a transaction.
 const (
 	txPublishesMax  = 16384
-	txCopiesMax     = 65536 // messages times queues; a single message may have more
+	txCopiesMax     = 65536   // messages times queues; a single message may have more
 	txBytesMax      = 8 << 20 // of encoded messages; a single one may be larger
 	txRunsMax       = 1 << 17 // settlements of messages that do not follow each other
 	txTakenWait     = 3 * time.Second
@@ -58,7 +58,9 @@ func (ch *Channel) TxSelect() {
 // TxRollback forgets what was published.
 func (ch *Channel) TxRollback() { ch.tx.reset() }
 
-func (t *transaction) reset() { t.publishes, t.replies, t.copies, t.bytes, t.full = nil, nil, 0, 0, false }
+func (t *transaction) reset() {
+	t.publishes, t.replies, t.copies, t.bytes, t.full = nil, nil, 0, 0, false
+}
 
 func (t *transaction) room(copies, bytes int) bool {
 	n := len(t.publishes) + len(t.replies)

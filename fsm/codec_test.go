@@ -24,9 +24,14 @@ func everyCommand() Entry {
 		Session: big, Ordinal: big, TimeMillis: math.MinInt64, CatalogRev: big, Mark: big, MarkSelf: true,
 		Commands: []Command{
 			Stream{Origin{math.MaxUint32, big}, big, big, []Op{
-				p, pub(""), Settle{RequeueCounted, []Run{{big, math.MaxUint32, math.MaxUint32}, {1, 2, 3}}}, Purge{big, ids(5, 6, 9)}, Settle{}, Purge{},
+				p, pub(""),
+				Settle{RequeueCounted, []Run{{big, math.MaxUint32, math.MaxUint32}, {1, 2, 3}}},
+				Purge{big, ids(5, 6, 9)},
+				Settle{},
+				Purge{},
 				Tx{
-					RefuseFull, []Op{pub("tx"), Settle{Discard, []Run{{1, 2, 3}}}},
+					RefuseFull,
+					[]Op{pub("tx"), Settle{Discard, []Run{{1, 2, 3}}}},
 					[]TxPart{{[]uint64{4, big}, part(pub("far"))}, {[]uint64{4}, part(Settle{Ack, []Run{{9, 1, 0}}})}},
 				},
 				Tx{},

@@ -269,7 +269,7 @@ func (m *Mover) pumpTarget(t dlx.Target) {
 		f.ack(first - 1)
 	}
 	now := time.Now()
-	if now.Before(f.notBefore) && !(f.full && t.Parts > 0) {
+	if now.Before(f.notBefore) && (!f.full || t.Parts == 0) {
 		m.again(f.notBefore)
 		return
 	}
