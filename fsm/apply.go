@@ -23,6 +23,10 @@ type apply struct {
 // earlier one, and returns what came of it. It panics with all ids on a payload
 // that does not decode or has an unknown version or command: a replica that does
 // not understand its log must stop. The machine keeps no part of data.
+//
+// An entry of an older session than one before it does nothing: its leader was deposed
+// when it came into the log, and what it knew of consumers is out of date. Whoever
+// waits for it is answered by the next leader.
 func (m *Machine) Apply(index uint64, data []byte) Result {
 	if index <= m.index {
 		panic(fmt.Sprintf("fsm: queue %q in %q: apply index %d after index %d", m.name, m.vhost, index, m.index))
@@ -33,11 +37,15 @@ func (m *Machine) Apply(index uint64, data []byte) Result {
 	n := a.r.header(&a.e)
 	if a.r.err == nil {
 		a.res.Session, a.res.Ordinal = a.e.Session, a.e.Ordinal
+		m.reclaimable += int64(len(data))
+		if a.e.Session < m.session {
+			return a.res
+		}
+		m.session = a.e.Session
 		m.time = max(m.time, a.e.TimeMillis)
 		m.delays.Lapse(m.time)
 		m.catalogRev = max(m.catalogRev, a.e.CatalogRev)
 		m.mark = max(m.mark, a.e.Mark)
-		m.reclaimable += int64(len(data))
 	}
 	for i := 0; i < n && a.r.err == nil; i++ {
 		a.command(a.r.byte())

@@ -15,6 +15,7 @@ import (
 // serialises Apply with every reader.
 type Machine struct {
 	index      uint64 // log index of the newest applied entry
+	session    uint64 // highest seen: entries of older ones come from deposed leaders
 	time       int64  // ms, never falls
 	catalogRev uint64 // highest seen
 	mark       queue.MessageID

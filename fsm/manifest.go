@@ -42,6 +42,7 @@ func (c *capture) encode() []byte {
 	}
 	b := append(make([]byte, 0, 1024+c.live.Len()/16+24*c.out.Len()), manifestVersion, flags)
 	b = appendUint(b, m.index)
+	b = appendUint(b, m.session)
 	b = appendInt(b, m.time)
 	b = appendUint(b, m.catalogRev)
 	b = appendUint(b, uint64(m.mark))
@@ -192,6 +193,7 @@ func restore(manifest []byte, messagesMax uint64) (*Machine, error) {
 	m.closed, m.settingsSet = flags&manifestClosed != 0, flags&manifestSettings != 0
 	m.consumed = flags&manifestConsumed != 0
 	m.index = r.uvarint()
+	m.session = r.uvarint()
 	m.time = r.varint()
 	m.catalogRev = r.uvarint()
 	m.mark = queue.MessageID(r.uvarint())

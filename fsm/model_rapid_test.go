@@ -47,7 +47,7 @@ func (d *duel) step() {
 	d.now += int64(d.n(-3, 20, "clock"))
 	d.rev = uint64(max(1, int(d.rev)+d.n(-1, 1, "revision")))
 	e := Entry{
-		Session: uint64(d.n(0, 3, "session")), Ordinal: uint64(len(d.log)), TimeMillis: d.now, CatalogRev: d.rev,
+		Session: d.session(), Ordinal: uint64(len(d.log)), TimeMillis: d.now, CatalogRev: d.rev,
 		Mark: queue.MessageID(d.n(0, 20, "mark")), MarkSelf: d.n(0, 1, "self") == 1,
 	}
 	for range d.n(0, 4, "commands") {
@@ -138,6 +138,17 @@ func (d *duel) command() Command {
 	default:
 		return d.settings()
 	}
+}
+
+// session is that of the leader, of a new one, or of a deposed one.
+func (d *duel) session() uint64 {
+	switch d.n(0, 15, "session") {
+	case 0:
+		return d.o.session + uint64(d.n(1, 2, "new session"))
+	case 1:
+		return d.o.session - min(d.o.session, uint64(d.n(1, 2, "old session")))
+	}
+	return d.o.session
 }
 
 func (d *duel) rare() Command {

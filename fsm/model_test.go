@@ -13,6 +13,7 @@ import (
 // searches, messages by value. It says what apply means.
 type model struct {
 	time       int64
+	session    uint64
 	mark       queue.MessageID
 	closed     bool
 	tenure     Tenure
@@ -57,6 +58,10 @@ func newModel() *model {
 // entry applies an entry; refs gives the places of its messages in order.
 func (o *model) entry(e *Entry, refs []queue.Ref) {
 	o.removed, o.returned, o.outcomes = nil, nil, nil
+	if e.Session < o.session {
+		return
+	}
+	o.session = e.Session
 	o.time = max(o.time, e.TimeMillis)
 	o.mark = max(o.mark, e.Mark)
 	maps.DeleteFunc(o.delays, func(_ queue.MessageID, at int64) bool { return at <= o.time })

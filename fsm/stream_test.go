@@ -130,3 +130,37 @@ func TestUnknownSourceNeedsANewCatalog(t *testing.T) {
 	}
 	equalList(t, "sources", list, []Source{keep, s})
 }
+
+// What a deposed leader got into the log behind its successor's first entry does nothing:
+// it decided on consumers that it did not know any more.
+func TestEntriesOfDeposedLeadersDoNothing(t *testing.T) {
+	m := New()
+	entry := func(session uint64, c Command) []byte {
+		return EncodeEntry(nil, &Entry{Session: session, Ordinal: 1, TimeMillis: int64(session), Commands: []Command{c}})
+	}
+	o := Origin{1, 1}
+	m.Apply(1, entry(2, Stream{Origin: o, First: 1, Ops: []Op{pub("a")}}))
+	m.Apply(2, entry(3, Consumed{}))
+	before := m.Time()
+	for index, c := range []Command{
+		Stream{Origin: o, First: 2, Ops: []Op{pub("b")}}, DropHeads{ids(1)}, TransferIn{Source: Source{9, 0}, First: 1, Items: []Transfer{transfer("t")}},
+	} {
+		res := m.Apply(uint64(3+index), entry(2, c))
+		if m.Queue().Len() != 1 || len(res.Streams)+len(res.Transfers)+len(res.Removed) > 0 || res.Session != 2 {
+			t.Fatalf("%T: %d messages, result %+v", c, m.Queue().Len(), res)
+		}
+	}
+	if _, seq, _ := m.Watermark(1); seq != 1 || m.Time() != before || m.Index() != 5 {
+		t.Errorf("watermark %d, time %d, index %d", seq, m.Time(), m.Index())
+	}
+	restored, err := Restore(m.Snapshot())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if restored.Apply(6, entry(2, DropHeads{ids(1)})); restored.Queue().Len() != 1 {
+		t.Error("a restored replica forgets the session")
+	}
+	if restored.Apply(7, entry(3, DropHeads{ids(1)})); restored.Queue().Len() != 0 {
+		t.Error("the leader's own entry does nothing")
+	}
+}
