@@ -195,16 +195,42 @@ func (c *Consumer) Cancel(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.ch.conn.b.cfg.QueueTimeout)
 	defer cancel()
-	_, err := s.ask(ctx, uint64(c.no), func(uint64) wire.Message {
-		return &wire.Detach{Queue: s.id, Origin: s.hub.origin(), No: c.no}
-	})
-	s.mu.Lock()
-	delete(s.consumers, c.no)
-	s.mu.Unlock()
+	err := c.askDetach(ctx, false)
 	if errors.Is(err, errQueueGone) || isTimeout(err) {
 		return nil // a leader that still knows it hears otherwise when it delivers
 	}
 	return err
+}
+
+// askDetach ends the consumer at the leader and waits for its word, and for the end of an
+// auto-delete queue whose last consumer this was.
+func (c *Consumer) askDetach(ctx context.Context, returns bool) error {
+	s := c.stream
+	reply, err := s.ask(ctx, uint64(c.no), func(uint64) wire.Message {
+		return &wire.Detach{Queue: s.id, Origin: s.hub.origin(), No: c.no, Returns: returns}
+	})
+	s.mu.Lock()
+	delete(s.consumers, c.no)
+	s.mu.Unlock()
+	if d, ok := reply.(*wire.Detached); ok && d.Unused {
+		c.ch.conn.endUnused(ctx, s.id)
+	}
+	return err
+}
+
+// endUnused deletes an auto-delete queue whose last consumer has gone, so that no node
+// shows it any more when the client goes on. The queue's leader deletes it too; who is
+// second changes nothing.
+func (c *Conn) endUnused(ctx context.Context, id uint64) {
+	q := c.b.cat.View().QueueByID(id)
+	if q == nil || q.State != catalog.Running {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, everyoneWait)
+	defer cancel()
+	if res, err := c.change(ctx, &catalog.DeleteQueue{Vhost: q.Vhost, Name: q.Name, ID: q.ID}); err == nil {
+		_ = c.b.cat.WaitEveryone(ctx, res.Index) // a slow node is no reason to wait longer
+	}
 }
 
 func isTimeout(err error) bool {
@@ -322,7 +348,19 @@ func (ch *Channel) Close(ctx context.Context) {
 	for _, c := range ch.consumers {
 		// What is on its way to a cancelled consumer of a closed channel is
 		// returned when it arrives.
-		c.detach()
+		if !c.endsQueue() {
+			c.detach()
+			continue
+		}
+		// When the close is answered, an auto-delete queue is gone.
+		c.stream.mu.Lock()
+		c.cancelling = true
+		c.stream.mu.Unlock()
+		wait, cancel := context.WithTimeout(ctx, everyoneWait)
+		if c.askDetach(wait, true) != nil {
+			c.detach()
+		}
+		cancel()
 	}
 	clear(ch.consumers)
 	for s := range ch.used {
@@ -332,6 +370,15 @@ func (ch *Channel) Close(ctx context.Context) {
 	ch.conn.mu.Lock()
 	delete(ch.conn.channels, ch)
 	ch.conn.mu.Unlock()
+}
+
+// endsQueue tells whether the queue may go with the consumer.
+func (c *Consumer) endsQueue() bool {
+	if c.reply != nil {
+		return false
+	}
+	q := c.ch.conn.b.cat.View().QueueByID(c.stream.id)
+	return q != nil && q.AutoDelete && !q.Exclusive && q.State == catalog.Running
 }
 
 // detach ends the consumer without waiting.

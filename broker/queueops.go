@@ -38,6 +38,23 @@ func (c *Conn) DeclareQueue(ctx context.Context, d QueueDeclare) (QueueOK, error
 	if len(d.Name) > nameBytesMax {
 		return QueueOK{}, Errorf(PreconditionFailed, "queue name is longer than %d bytes", nameBytesMax)
 	}
+	for try := 1; ; try++ {
+		ok, err := c.declareOnce(ctx, d, generated)
+		var e *Error
+		if try == declareTries || !errors.As(err, &e) || e.Kind != NotFound {
+			return ok, err
+		}
+		// The queue that was there has just ended, before it was asked.
+		if _, err := c.b.fresh(ctx); err != nil {
+			return QueueOK{}, asError(err)
+		}
+	}
+}
+
+// declareTries bounds the declarations that find a queue at its end.
+const declareTries = 5
+
+func (c *Conn) declareOnce(ctx context.Context, d QueueDeclare, generated bool) (QueueOK, error) {
 	view := c.b.cat.View()
 	if err := c.allowed(view, auth.Configure, queueResource(d.Name)); err != nil {
 		return QueueOK{}, err

@@ -258,7 +258,7 @@ func (l *Leader) onDetach(from string, m *wire.Detach) {
 		l.use()
 		l.checkUnused(true)
 	}
-	l.out.send(from, &wire.Detached{Queue: l.cfg.Queue, No: m.No})
+	l.out.send(from, &wire.Detached{Queue: l.cfg.Queue, No: m.No, Unused: l.unused() && l.everConsumed()})
 }
 
 func (l *Leader) onWindow(from string, m *wire.Window) {
@@ -275,7 +275,12 @@ func (l *Leader) onWindow(from string, m *wire.Window) {
 // checkUnused reports the loss of the last consumer. Before the roll call is
 // complete nobody counts as absent.
 func (l *Leader) checkUnused(had bool) {
-	if l.cfg.AutoDelete && had && l.phase == phaseActive && len(l.missing) == 0 && l.consumers.len() == 0 {
+	if had && l.unused() {
 		l.cfg.Unused()
 	}
+}
+
+// unused tells whether an auto-delete queue certainly has no consumer.
+func (l *Leader) unused() bool {
+	return l.cfg.AutoDelete && l.phase == phaseActive && len(l.missing) == 0 && l.consumers.len() == 0
 }

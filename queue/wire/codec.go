@@ -312,10 +312,12 @@ func (m *Detach) read(d *reader) {
 	m.Queue, m.Origin, m.No, m.Returns = d.u64(), d.origin(), ConsumerNo(d.u64()), d.bool()
 }
 
-func (m *Detached) append(b []byte) []byte { return putBool(putU(b, m.Queue, uint64(m.No)), m.Gone) }
+func (m *Detached) append(b []byte) []byte {
+	return putBool(putBool(putU(b, m.Queue, uint64(m.No)), m.Gone), m.Unused)
+}
 
 func (m *Detached) read(d *reader) {
-	m.Queue, m.No, m.Gone = d.u64(), ConsumerNo(d.u64()), d.bool()
+	m.Queue, m.No, m.Gone, m.Unused = d.u64(), ConsumerNo(d.u64()), d.bool(), d.bool()
 }
 
 func (m *Window) append(b []byte) []byte {

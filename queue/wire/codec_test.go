@@ -23,7 +23,7 @@ func samples() []Message {
 		&Attach{Queue: 1, Origin: o, Consumer: Consumer{No: 9, Prefetch: 10, Priority: -3, WindowMessages: 5, WindowBytes: -6, Turn: Turn{7, 8}}},
 		&Attached{Queue: 1, No: 9, Refusal: "exclusive", Turn: Turn{7, 8}},
 		&Detach{Queue: 1, Origin: o, No: 9, Returns: true},
-		&Detached{Queue: 1, No: 9, Gone: true},
+		&Detached{Queue: 1, No: 9, Gone: true, Unused: true},
 		&Window{Queue: 1, Origin: o, No: 9, Messages: -1, Bytes: 1 << 40},
 		&Get{Queue: 1, Origin: o, Req: 11, After: 12},
 		&Got{Queue: 1, Req: 11, Session: 17, Resync: 2, Found: true, Item: item, Remaining: 3},

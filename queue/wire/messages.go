@@ -76,11 +76,13 @@ type Detach struct {
 	Returns bool
 }
 
-// Detached answers Detach, or tells that the leader ended the consumer (Gone).
+// Detached answers Detach, or tells that the leader ended the consumer (Gone). Unused
+// tells that it was the last one of an auto-delete queue, which is being deleted.
 type Detached struct {
-	Queue uint64
-	No    ConsumerNo
-	Gone  bool
+	Queue  uint64
+	No     ConsumerNo
+	Gone   bool
+	Unused bool
 }
 
 // Window gives a consumer room for more deliveries, as its client's socket

@@ -27,10 +27,6 @@ var notForWarren = map[string]string{
 	// RabbitMQ does not implement immediate and the test wants its 540. Warren
 	// does: docs/compatibility.md, "Differs".
 	"TestIntegrationPublishImmediate": "immediate works here",
-	// It declares an auto-delete queue anew right after the connection of its last
-	// consumer was closed, and wants the old one to be gone by the close-ok. Here it
-	// may go a moment later, between the declare and the consume.
-	"ExampleConnection_reconnect": "auto-delete is not part of closing a connection",
 }
 
 // TestAMQP091Integration runs the tests that ship in amqp091-go's module against

@@ -30,6 +30,7 @@ func TestCases(t *testing.T) {
 		{name: "E08 a delay queue that dead-letters by the message's key", run: delayRecipe},
 		{name: "E09 cancel stops a consumer without acks", run: cancelNoAck},
 		{name: "E10 a durable auto-delete queue goes with its consumer's connection", run: durableAutoDelete},
+		{name: "E10 it is gone when the close is answered", warrenOnly: true, run: autoDeletedAtClose},
 		{name: "E11 to the back of the queue", run: backOfQueue},
 	})
 }
@@ -288,6 +289,26 @@ func durableAutoDelete(s *session) {
 		}
 		return err != nil
 	})
+}
+
+func autoDeletedAtClose(s *session) {
+	q := s.name("brief")
+	for i := range 30 {
+		conn := s.dial()
+		ch := s.channel(conn)
+		_, err := ch.QueueDeclare(q, i%2 == 0, true, false, false, amqp.Table{"x-max-length": i + 1})
+		s.noError("declare anew", err)
+		_, err = ch.Consume(q, "mine", false, false, false, false, nil)
+		s.noError("consume", err)
+		switch i % 3 {
+		case 0:
+			s.noError("close", conn.Close())
+		case 1:
+			s.noError("close", ch.Close())
+		case 2:
+			s.noError("cancel", ch.Cancel("mine", false))
+		}
+	}
 }
 
 func backOfQueue(s *session) {
