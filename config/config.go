@@ -62,6 +62,11 @@ type Config struct {
 	// publishers away for good. Default 0.6 of the memory that the node can have.
 	MemoryHighWatermark Watermark
 
+	// AMQPProduct is the product and version (name/x.y.z) that AMQP clients find in
+	// the server-properties. Some act by it and know RabbitMQ only. Default
+	// "Warren/0.1.0".
+	AMQPProduct string
+
 	// ConsumerTimeout is how long a client may keep a message of a quorum queue without
 	// settling it, where neither the queue nor the consumer says otherwise. 0: for ever.
 	// Default 30 minutes.
@@ -96,6 +101,7 @@ func Default() Config {
 		ClusterAddr:     "127.0.0.1:5681",
 		GossipAddr:      "127.0.0.1:5682",
 		BootstrapExpect: 1,
+		AMQPProduct:     "Warren/0.1.0",
 		ConsumerTimeout: 30 * time.Minute,
 		LogLevel:        slog.LevelInfo,
 		LogFormat:       "text",
@@ -149,6 +155,9 @@ func (c Config) Validate() error {
 	if c.BootstrapExpect < 0 || c.BootstrapExpect > bootstrapExpectMax {
 		add("bootstrap-expect", fmt.Sprintf("must be between 0 and %d, got %d", bootstrapExpectMax, c.BootstrapExpect))
 	}
+	if name, version := c.Product(); name == "" || !productVersion.MatchString(version) {
+		add("amqp-product", fmt.Sprintf("must be a name and a version such as RabbitMQ/4.1.0, got %q", c.AMQPProduct))
+	}
 	if c.ConsumerTimeout < 0 || c.ConsumerTimeout > consumerTimeoutMax {
 		add("consumer-timeout", fmt.Sprintf("must be between 0 and %s, got %s", consumerTimeoutMax, c.ConsumerTimeout))
 	}
@@ -160,6 +169,15 @@ func (c Config) Validate() error {
 	}
 	return p
 }
+
+// Product returns the two halves of AMQPProduct.
+func (c Config) Product() (name, version string) {
+	name, version, _ = strings.Cut(c.AMQPProduct, "/")
+	return name, version
+}
+
+// productVersion is what clients can take apart and compare.
+var productVersion = regexp.MustCompile(`^\d+\.\d+\.\d+$`)
 
 // sharedAddrs names the listeners that were given the same address.
 func (c Config) sharedAddrs() Problems {

@@ -69,11 +69,13 @@ func TestValidate(t *testing.T) {
 		{"no patience", func(c *Config) { c.ConsumerTimeout = -time.Second }, []string{"consumer-timeout: must be between 0 and 8760h0m0s, got -1s"}},
 		{"patience for ever", func(c *Config) { c.ConsumerTimeout = 0 }, nil},
 		{"expect a crowd", func(c *Config) { c.BootstrapExpect = 100 }, []string{"bootstrap-expect: must be between 0 and 99, got 100"}},
+		{"a product without a version", func(c *Config) { c.AMQPProduct = "RabbitMQ" }, []string{`amqp-product: must be a name and a version such as RabbitMQ/4.1.0, got "RabbitMQ"`}},
+		{"another product", func(c *Config) { c.AMQPProduct = "RabbitMQ/4.1.0" }, nil},
 		{"log format", func(c *Config) { c.LogFormat = "xml" }, []string{`log-format: must be text or json, got "xml"`}},
 		{
 			"every problem at once",
 			func(c *Config) { *c = Config{BootstrapExpect: -1} },
-			[]string{"node-id", "data-dir", "amqp-addr", "http-addr", "grpc-addr", "cluster-addr", "gossip-addr", "bootstrap-expect", "log-format"},
+			[]string{"node-id", "data-dir", "amqp-addr", "http-addr", "grpc-addr", "cluster-addr", "gossip-addr", "bootstrap-expect", "amqp-product", "log-format"},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -471,6 +471,7 @@ func awaitFounding(ctx context.Context, cat *catalog.Catalog) error {
 func (n *running) serveClients(context.Context) error {
 	c := gateway.Default()
 	c.Logger = n.log
+	c.Product, c.Version = n.cfg.Product()
 	server, err := gateway.New(c, amqpBroker{n.broker})
 	if err != nil {
 		return err
