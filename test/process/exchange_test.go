@@ -466,7 +466,7 @@ func TestLocalRandom(t *testing.T) {
 		queues[i] = sessions[i].queue("q", amqp.Table{"x-queue-leader-locator": "client-local"})
 		sessions[i].bind(queues[i], "", x, nil)
 		if leader, err := c.Leader(t.Context(), queues[i]); err != nil || leader != c.Node(i) {
-			t.Skipf("queue %d is not led where it was declared: %v, %v", i, leader, err)
+			t.Fatalf("queue %d is not led where it was declared: %v, %v", i, leader, err)
 		}
 	}
 	for i, s := range sessions {
