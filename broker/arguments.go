@@ -203,6 +203,17 @@ func isQuorum(args amqp.Table) bool {
 	return v == "quorum"
 }
 
+// withDefaultType names the vhost's default queue type in the arguments of a queue that
+// names none and can have it: RabbitMQ's quorum queues are durable and shared, so that
+// others are classic whatever the default is.
+func withDefaultType(d QueueDeclare, h *catalog.Vhost) amqp.Table {
+	_, named := d.Arguments.Get("x-queue-type")
+	if named || h == nil || h.DefaultQueueType != "quorum" || !d.Durable || d.Exclusive || d.AutoDelete {
+		return d.Arguments
+	}
+	return append(slices.Clone(d.Arguments), amqp.Field{Name: "x-queue-type", Value: h.DefaultQueueType})
+}
+
 // singleActive tells whether one consumer at a time gets the queue's messages.
 func singleActive(args amqp.Table) bool {
 	v, _ := args.Get("x-single-active-consumer")

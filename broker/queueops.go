@@ -59,6 +59,7 @@ func (c *Conn) declareOnce(ctx context.Context, d QueueDeclare, generated bool) 
 	if err := c.allowed(view, auth.Configure, queueResource(d.Name)); err != nil {
 		return QueueOK{}, err
 	}
+	d.Arguments = withDefaultType(d, view.Vhost(c.vhost))
 	q := view.Queue(c.vhost, d.Name)
 	if q == nil {
 		var err error

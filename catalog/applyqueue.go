@@ -140,12 +140,30 @@ func (c *Unbind) apply(tx *txn) (Result, *amqp.Error) {
 	return Result{Changed: true}, nil
 }
 
+// countQueues counts the queues that clients see in a vhost, up to enough.
+func (tx *txn) countQueues(vhost string, enough uint64) (n uint64) {
+	for q := range tx.Queues(vhost) {
+		if q.DelayOf == "" {
+			n++
+		}
+		if n >= enough {
+			break
+		}
+	}
+	return n
+}
+
 func (c *DeclareQueue) apply(tx *txn) (Result, *amqp.Error) {
-	if tx.Vhost(c.Queue.Vhost) == nil {
+	h := tx.Vhost(c.Queue.Vhost)
+	if h == nil {
 		return Result{}, errNoVhost(c.Queue.Vhost)
 	}
 	if old := tx.Queue(c.Queue.Vhost, c.Queue.Name); old != nil {
 		return Result{ID: old.ID, Queue: old}, nil
+	}
+	if h.QueuesLimited && tx.countQueues(h.Name, h.QueuesMax) >= h.QueuesMax {
+		return Result{}, amqp.Errorf(amqp.PreconditionFailed, 0, "cannot declare queue '%s': queue limit in vhost '%s' (%d) is reached",
+			c.Queue.Name, h.Name, h.QueuesMax)
 	}
 	q := c.Queue
 	q.ID, q.State, q.Settings, q.Incarnation = tx.index, Running, tx.index, 0

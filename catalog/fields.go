@@ -231,6 +231,8 @@ func (v *Vhost) fields(f *fields) {
 	str(f, &v.Description)
 	list(f, &v.Tags)
 	str(f, &v.DefaultQueueType)
+	f.bool(&v.QueuesLimited)
+	f.u64(&v.QueuesMax)
 	f.bool(&v.Tracing)
 	f.bool(&v.Protected)
 	f.u64(&v.Created)

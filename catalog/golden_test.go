@@ -24,7 +24,7 @@ func goldenCommands() []Command {
 		&Found{ClusterID: "cluster", Admin: auth.User{Name: "guest", PasswordHash: "hash", Tags: []string{"administrator"}}},
 		&RegisterNode{n1, "h:1", "h:2", "h:3", "h:4", "h:5", 7, []Process{{n2, 8}}},
 		&RegisterNode{ID: n2},
-		&PutVhost{Vhost{Name: "v", Description: "d", Tags: []string{"t"}, DefaultQueueType: "quorum", Tracing: true}},
+		&PutVhost{Vhost{Name: "v", Description: "d", Tags: []string{"t"}, DefaultQueueType: "quorum", QueuesLimited: true, QueuesMax: 9, Tracing: true}},
 		&PutUser{auth.User{Name: "u", Tags: []string{"management", "own"}}},
 		&PutPermission{"v", "u", "c", "w", "r"},
 		&DeclareExchange{Exchange: Exchange{Vhost: "/", Name: "x", Type: exchange.Topic, Durable: true, AutoDelete: true, Internal: true, Arguments: args}},

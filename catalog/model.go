@@ -26,7 +26,9 @@ const DefaultVhost = "/"
 type Vhost struct {
 	Name, Description string
 	Tags              []string
-	DefaultQueueType  string // "" takes the node's default
+	DefaultQueueType  string // of durable queues that name none; "" is classic
+	QueuesLimited     bool   // new queues are refused from QueuesMax on
+	QueuesMax         uint64
 	Tracing           bool
 	Protected         bool // refuses deletion
 	Created           uint64
