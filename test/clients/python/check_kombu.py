@@ -12,7 +12,7 @@ import socket
 import sys
 import threading
 
-from amqp.exceptions import AccessRefused, NotFound, PreconditionFailed
+from amqp.exceptions import AccessRefused, NotFound, PreconditionFailed, ResourceLocked
 from kombu import Connection, Consumer, Exchange, Producer, Queue
 from kombu.mixins import ConsumerMixin
 
@@ -106,6 +106,14 @@ def errors(connection, url):
             expect(False, what)
         except error:
             pass
+    with connect(url) as other:
+        mine = Queue(name("mine"), exclusive=True, durable=False)
+        mine(other.channel()).declare()
+        try:
+            Queue(mine.name)(connection.channel()).queue_declare(passive=True)
+            expect(False, "405")
+        except ResourceLocked as e:
+            expect("cannot obtain exclusive access to locked queue" in str(e), "405", e)
     q = Queue(name("args"), durable=True, max_length=10)
     q(connection.channel()).declare()
     try:
