@@ -2,7 +2,6 @@ package broker
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -67,223 +66,10 @@ func (ch *Channel) Flush() {
 	ch.dirty = ch.dirty[:0]
 }
 
-// Consumer is a running consumer.
-type Consumer struct {
-	ch     *Channel
-	spec   Consume
-	stream *stream
-	no     wire.ConsumerNo
-	reply  *replyBox // of a consumer of direct replies, which has no stream
-
-	// Guarded by stream.mu.
-	attached, cancelling bool
-	turn                 wire.Turn // from the leader that attached it
-	roomMessages         int64     // granted to the leader and not used up
-	roomBytes            int64
-	owedMessages         int64 // written to the client, not granted again yet
-	owedBytes            int64
-	// unwritten are the deliveries of a consumer without acks that have not been written
-	// to the client, in order. Being written settles them.
-	unwritten []*Delivery
-	aging     *aging // what it holds, nil if it may for ever
-}
-
-// Tag is the consumer's tag.
-func (c *Consumer) Tag() string { return c.spec.Tag }
-
-// NoAck tells whether its deliveries need no acknowledgement.
-func (c *Consumer) NoAck() bool { return c.spec.NoAck }
-
-// Queue is the name of its queue.
-func (c *Consumer) Queue() string { return c.spec.Queue }
-
-// describe is what a leader is told; called with stream.mu held.
-func (c *Consumer) describe() wire.Consumer {
-	c.roomMessages += c.owedMessages
-	c.roomBytes += c.owedBytes
-	c.owedMessages, c.owedBytes = 0, 0
-	prefetch := uint32(c.spec.Prefetch)
-	if c.spec.NoAck {
-		prefetch = 0 // the window bounds what is on its way
-	}
-	return wire.Consumer{
-		No: c.no, Prefetch: prefetch, Priority: c.spec.Priority, Exclusive: c.spec.Exclusive,
-		WindowMessages: c.roomMessages, WindowBytes: c.roomBytes, Turn: c.turn,
-	}
-}
-
 // Place names what was delivered: the queue's id, the message's place in it and the
 // attempt. It is for logs and tests.
 func (d *Delivery) Place() (queueID uint64, id queue.MessageID, attempt uint32) {
 	return d.queue.id, d.id, d.attempt
-}
-
-// Consume starts a consumer. Deliveries may reach the Sink before it returns.
-func (ch *Channel) Consume(ctx context.Context, spec Consume) (*Consumer, error) {
-	if spec.Queue == ReplyQueue {
-		return ch.consumeReplies(spec)
-	}
-	b := ch.conn.b
-	q, err := ch.conn.queue(ctx, spec.Queue, auth.Read)
-	if err != nil {
-		return nil, err
-	}
-	if spec.Exclusive && singleActive(q.Arguments) {
-		return nil, ch.conn.inExclusiveUse(spec.Queue)
-	}
-	timeout, err := consumerTimeout(spec.Arguments, q, b.cfg.ConsumerTimeout)
-	if err != nil {
-		return nil, err
-	}
-	s := b.stream(q)
-	c := &Consumer{
-		ch: ch, spec: spec, stream: s, no: wire.ConsumerNo(b.numbers.Add(1)),
-		roomMessages: consumerMessages, roomBytes: consumerBytes,
-	}
-	if !spec.NoAck {
-		c.aging = newAging(timeout, c)
-	}
-	ctx, cancel := context.WithTimeout(ctx, b.cfg.QueueTimeout)
-	defer cancel()
-	s.mu.Lock()
-	s.consumers[c.no] = c
-	s.mu.Unlock()
-	ch.used[s] = struct{}{}
-	reply, err := s.ask(ctx, uint64(c.no), func(uint64) wire.Message {
-		return &wire.Attach{Queue: s.id, Origin: s.hub.origin(), Consumer: c.describe()}
-	})
-	if err == nil {
-		if a, ok := reply.(*wire.Attached); ok && a.Refusal != "" {
-			err = ch.conn.inExclusiveUse(spec.Queue)
-		} else if !ok {
-			err = errQueueGone
-		}
-	}
-	if err != nil {
-		s.mu.Lock()
-		delete(s.consumers, c.no)
-		s.mu.Unlock()
-		if isTimeout(err) {
-			s.tell(&wire.Detach{Queue: s.id, Origin: s.hub.origin(), No: c.no})
-		}
-		return nil, ch.conn.queueError(err, spec.Queue)
-	}
-	ch.consumers[spec.Tag] = c
-	return c, nil
-}
-
-// inExclusiveUse refuses a consumer that can not have the queue with or without others.
-func (c *Conn) inExclusiveUse(queue string) error {
-	return Errorf(AccessRefused, "queue '%s' in vhost '%s' in exclusive use", queue, c.vhost)
-}
-
-// Cancel ends the consumer. After it returns no delivery for it comes; what was
-// delivered stays unacked.
-func (c *Consumer) Cancel(ctx context.Context) error {
-	delete(c.ch.consumers, c.spec.Tag)
-	if c.reply != nil {
-		c.reply.close()
-		return nil
-	}
-	s := c.stream
-	s.mu.Lock()
-	_, running := s.consumers[c.no]
-	c.cancelling = true
-	s.mu.Unlock()
-	if !running {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, c.ch.conn.b.cfg.QueueTimeout)
-	defer cancel()
-	err := c.askDetach(ctx, false)
-	if errors.Is(err, errQueueGone) || isTimeout(err) {
-		return nil // a leader that still knows it hears otherwise when it delivers
-	}
-	return err
-}
-
-// askDetach ends the consumer at the leader and waits for its word, and for the end of an
-// auto-delete queue whose last consumer this was.
-func (c *Consumer) askDetach(ctx context.Context, returns bool) error {
-	s := c.stream
-	reply, err := s.ask(ctx, uint64(c.no), func(uint64) wire.Message {
-		return &wire.Detach{Queue: s.id, Origin: s.hub.origin(), No: c.no, Returns: returns}
-	})
-	s.mu.Lock()
-	delete(s.consumers, c.no)
-	s.mu.Unlock()
-	if d, ok := reply.(*wire.Detached); ok && d.Unused {
-		c.ch.conn.endUnused(ctx, s.id)
-	}
-	return err
-}
-
-// endUnused deletes an auto-delete queue whose last consumer has gone, so that no node
-// shows it any more when the client goes on. The queue's leader deletes it too; who is
-// second changes nothing.
-func (c *Conn) endUnused(ctx context.Context, id uint64) {
-	q := c.b.cat.View().QueueByID(id)
-	if q == nil || q.State != catalog.Running {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, everyoneWait)
-	defer cancel()
-	if res, err := c.change(ctx, &catalog.DeleteQueue{Vhost: q.Vhost, Name: q.Name, ID: q.ID}); err == nil {
-		_ = c.b.cat.WaitEveryone(ctx, res.Index) // a slow node is no reason to wait longer
-	}
-}
-
-func isTimeout(err error) bool {
-	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
-}
-
-// Written tells that deliveries were written to the client; the leader gets
-// room for as many more once it is worth a message.
-func (c *Consumer) Written(messages, bytes int) {
-	if c.reply != nil {
-		c.reply.written(messages, bytes)
-		return
-	}
-	s := c.stream
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if c.spec.NoAck {
-		s.ackWrittenLocked(c, messages)
-	}
-	c.owedMessages += int64(messages)
-	c.owedBytes += int64(bytes)
-	if c.owedMessages < consumerMessages/4 && c.owedBytes < consumerBytes/4 || s.leader == "" || !c.attached {
-		return
-	}
-	w := &wire.Window{Queue: s.id, Origin: s.hub.origin(), No: c.no, Messages: c.owedMessages, Bytes: c.owedBytes}
-	if s.hub.send(s.leader, w) {
-		c.roomMessages += c.owedMessages
-		c.roomBytes += c.owedBytes
-		c.owedMessages, c.owedBytes = 0, 0
-	}
-}
-
-// ackWrittenLocked settles the oldest deliveries of a consumer without acks. It is this
-// node that does: what the leader sent and nobody got must not be lost.
-func (s *stream) ackWrittenLocked(c *Consumer, messages int) {
-	n := min(messages, len(c.unwritten))
-	for i, d := range c.unwritten[:n] {
-		s.settleLocked(fsm.Ack, d.id, d.attempt)
-		c.unwritten[i] = nil
-	}
-	if c.unwritten = c.unwritten[n:]; len(c.unwritten) == 0 {
-		c.unwritten = nil
-	}
-	s.flushLocked()
-}
-
-// tell sends a message to the leader if there is one known.
-func (s *stream) tell(m wire.Message) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.leader != "" && !s.hub.send(s.leader, m) {
-		s.lostLocked()
-	}
 }
 
 // Get fetches one message; d is nil if nothing is ready.
@@ -370,31 +156,6 @@ func (ch *Channel) Close(ctx context.Context) {
 	ch.conn.mu.Lock()
 	delete(ch.conn.channels, ch)
 	ch.conn.mu.Unlock()
-}
-
-// endsQueue tells whether the queue may go with the consumer.
-func (c *Consumer) endsQueue() bool {
-	if c.reply != nil {
-		return false
-	}
-	q := c.ch.conn.b.cat.View().QueueByID(c.stream.id)
-	return q != nil && q.AutoDelete && !q.Exclusive && q.State == catalog.Running
-}
-
-// detach ends the consumer without waiting.
-func (c *Consumer) detach() {
-	if c.reply != nil {
-		c.reply.close()
-		return
-	}
-	s := c.stream
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c.cancelling = true
-	delete(s.consumers, c.no)
-	if s.leader != "" {
-		s.hub.send(s.leader, &wire.Detach{Queue: s.id, Origin: s.hub.origin(), No: c.no, Returns: true})
-	}
 }
 
 // returnAll requeues what the channel holds.
@@ -508,34 +269,6 @@ func (s *stream) got(m *wire.Got) {
 	if !s.repliedLocked(m.Req, m) && m.Found {
 		s.settleLocked(fsm.RequeueCounted, m.Item.ID, m.Item.Attempt)
 		s.flushLocked()
-	}
-}
-
-// attachedMsg takes the answer to an attach.
-func (s *stream) attachedMsg(m *wire.Attached) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if c := s.consumers[m.No]; c != nil && m.Refusal == "" {
-		c.attached, c.turn = true, m.Turn
-	}
-	s.repliedLocked(uint64(m.No), m)
-}
-
-// detachedMsg takes the answer to a detach, or the end of a consumer by the
-// leader. The catalog says when the queue is really gone.
-func (s *stream) detachedMsg(m *wire.Detached) {
-	s.order.Lock() // deliveries that came before are with the client
-	answered := s.replied(uint64(m.No), m)
-	s.order.Unlock()
-	if answered || !m.Gone {
-		return
-	}
-	s.mu.Lock()
-	c := s.consumers[m.No]
-	delete(s.consumers, m.No)
-	s.mu.Unlock()
-	if c != nil && !c.cancelling {
-		c.ch.sink.Cancelled(c)
 	}
 }
 

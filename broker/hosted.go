@@ -1,0 +1,279 @@
+package broker
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/warrenmq/warren/catalog"
+	"github.com/warrenmq/warren/dlx/mover"
+	"github.com/warrenmq/warren/exchange"
+	"github.com/warrenmq/warren/fsm"
+	"github.com/warrenmq/warren/queue"
+	"github.com/warrenmq/warren/queue/leader"
+	"github.com/warrenmq/warren/queue/wire"
+)
+
+// hosted is one queue on this node.
+type hosted struct {
+	qs      *queues
+	id      uint64
+	replica *leader.Replica
+	log     leader.Log
+	group   Group // nil for transient queues
+
+	mu       sync.Mutex
+	q        *catalog.Queue // as of the newest view
+	leads    *leader.Leader
+	leaderID string
+	term     uint64
+	sessions uint64
+	ended    <-chan struct{} // closed when the session before has ended
+	removed  bool
+	// leadsEarly: leadership came before the log was known.
+	leadsEarly bool
+}
+
+// start runs the queue's log.
+func (h *hosted) start() {
+	b := h.qs.b
+	if h.q.Kind == catalog.Transient {
+		h.log = leader.NewMemLog(h.replica)
+		h.lead(1, b.cfg.Node, true)
+		return
+	}
+	g, err := b.cfg.Groups.Start(h.q, h.replica, h.lead)
+	if err != nil {
+		b.cfg.Logger.Error("replica not started", "queue", h.id, "name", h.q.Name, "err", err)
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.group, h.log = g, g
+	if h.leadsEarly && !h.removed {
+		h.activate()
+	}
+}
+
+// update tells the leader of a new entry in the catalog.
+func (h *hosted) update(q *catalog.Queue) {
+	h.mu.Lock()
+	h.q = q
+	l := h.leads
+	h.mu.Unlock()
+	if l == nil {
+		return
+	}
+	if q.State == catalog.Closing {
+		l.BeginClose()
+	}
+	l.CatalogChanged()
+}
+
+// lead follows a change of leadership.
+func (h *hosted) lead(term uint64, node string, self bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.removed {
+		return
+	}
+	h.leaderID, h.term = node, term
+	h.retire()
+	h.leadsEarly = self && h.log == nil
+	if self && h.log != nil {
+		h.activate()
+	}
+}
+
+// activate begins a session; h.mu is held.
+func (h *hosted) activate() {
+	b := h.qs.b
+	h.sessions++
+	session := h.term<<20 | h.sessions&(1<<20-1)
+	h.leads = leader.Lead(h.replica, leader.Config{
+		Queue: h.id, Log: h.log, Session: session, After: h.ended,
+		Send:            func(node string, m wire.Message) { h.send(session, node, m) },
+		LiveNodes:       b.liveNodes,
+		Now:             b.cfg.Now,
+		ClockError:      b.clockError,
+		Settings:        h.settings,
+		CatalogRevision: func() uint64 { return b.cat.View().Revision() },
+		SourceExists:    func(id uint64) bool { return b.cat.View().QueueByID(id) != nil },
+		Expires:         h.expires,
+		Expired:         h.expired,
+		AutoDelete:      h.q.AutoDelete,
+		Unused:          h.unused,
+		Single:          singleActive(h.q.Arguments),
+		Lease:           nodeLease,
+		ProcessGone:     b.processGone,
+		Closed:          h.closedUp,
+		Ended:           func() { b.wg.Go(func() { h.relead(session) }) },
+		StartMover:      h.startMover,
+		Logger:          b.cfg.Logger,
+	})
+	if h.q.State == catalog.Closing {
+		h.leads.BeginClose()
+	}
+}
+
+// nodeLease is the node lease of the groups that hold queues (package group).
+const nodeLease = 2 * time.Second
+
+// retire ends the current session; h.mu is held. The goroutine ends by itself.
+func (h *hosted) retire() {
+	l := h.leads
+	if l == nil {
+		return
+	}
+	h.leads, h.ended = nil, l.Done()
+	l.Retire()
+	h.qs.retired.Go(l.Stop)
+}
+
+// relead begins a new session after one that failed, if this node still leads.
+func (h *hosted) relead(failed uint64) {
+	select {
+	case <-h.qs.b.ctx.Done():
+		return
+	case <-time.After(sessionPause):
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.removed || h.leads == nil || h.leads.Session() != failed || h.group == nil || !h.group.IsLeader() {
+		return
+	}
+	h.retire()
+	h.activate()
+}
+
+// sessionPause is the wait before a failed session is followed by another.
+const sessionPause = 50 * time.Millisecond
+
+func (h *hosted) settings() (s queue.Settings, revision uint64, vhost, name string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return settingsOf(h.q), h.q.Settings, h.q.Vhost, h.q.Name
+}
+
+// send passes a leader's message on. An empty node means the leader of the
+// queue that the message is for.
+func (h *hosted) send(session uint64, node string, m wire.Message) {
+	b := h.qs.b
+	if node == "" {
+		// It is said again until it is answered, to other members too.
+		attempt := 0
+		if rand.IntN(3) == 0 {
+			attempt = 1 + rand.IntN(8)
+		}
+		if node = b.locate(m.QueueID(), attempt); node == "" {
+			return
+		}
+	}
+	b.fromLeader(session, node, m)
+}
+
+// unused deletes an auto-delete queue whose last consumer has gone.
+func (h *hosted) unused() {
+	h.mu.Lock()
+	q := h.q
+	h.mu.Unlock()
+	if q.State != catalog.Running {
+		return
+	}
+	h.propose(&catalog.DeleteQueue{Vhost: q.Vhost, Name: q.Name, ID: q.ID}, "auto-delete")
+}
+
+// expires is the queue's x-expires.
+func (h *hosted) expires() time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return time.Duration(intArg(h.q.Arguments, "x-expires", 0)) * time.Millisecond
+}
+
+// expired deletes a queue that nobody has used for its x-expires.
+func (h *hosted) expired() {
+	h.mu.Lock()
+	q := h.q
+	h.mu.Unlock()
+	if q.State == catalog.Running {
+		h.propose(&catalog.DeleteQueue{Vhost: q.Vhost, Name: q.Name, ID: q.ID}, "expired queue")
+	}
+}
+
+// closedUp takes a queue that has ended out of the catalog.
+func (h *hosted) closedUp() { h.propose(&catalog.QueueGone{ID: h.id}, "queue gone") }
+
+func (h *hosted) propose(c catalog.Command, what string) {
+	b := h.qs.b
+	if b.ctx.Err() != nil {
+		return
+	}
+	b.wg.Go(func() {
+		for b.ctx.Err() == nil {
+			ctx, cancel := context.WithTimeout(b.ctx, b.cfg.QueueTimeout)
+			_, err := b.cat.Propose(ctx, c)
+			cancel()
+			if err == nil || isRefusal(err) {
+				return
+			}
+			b.cfg.Logger.Warn("catalog change will be tried again", "queue", h.id, "change", what, "err", err)
+		}
+	})
+}
+
+func (h *hosted) startMover(l *leader.Leader) leader.Mover {
+	b := h.qs.b
+	tries := map[uint64]int{} // used by the mover's goroutine only
+	return mover.Start(mover.Config{
+		Queue: h.id,
+		View:  h.replica.View,
+		Read:  h.log.Read,
+		Route: b.routeDead,
+		Fresh: func(ctx context.Context) error {
+			_, err := b.freshForRoute(ctx)
+			return err
+		},
+		Revision:  func() uint64 { return b.cat.View().Revision() },
+		LookAgain: l.CatalogChanged,
+		Exists:    func(id uint64) bool { return b.cat.View().QueueByID(id) != nil },
+		Send: func(m *wire.Transfer) {
+			if node := b.locate(m.Target, tries[m.Target]); node != "" {
+				b.send(node, m)
+			}
+		},
+		Relocate: func(target uint64) {
+			b.forgetLeader(target)
+			tries[target]++
+		},
+		Propose: l.Propose,
+		Logger:  b.cfg.Logger,
+	})
+}
+
+// leadsHere tells whether a queue is led on this node.
+func (b *Broker) leadsHere(id uint64) bool { return b.queues.leader(id) != nil }
+
+// routeDead routes a dead letter. Nobody's permission is asked.
+func (b *Broker) routeDead(vhost, name string, l *mover.Letter) (targets []mover.Target, found bool) {
+	m := catalog.Message{Message: exchange.Message{Keys: l.Keys, Headers: l.Headers, Properties: l.Properties, Random: rand.Uint64()}, Leads: b.leadsHere}
+	list, err := b.cat.View().RouteMessage(vhost, name, &m, nil)
+	for _, q := range list {
+		t := mover.Target{ID: q.ID}
+		if q.DelayOf == "" { // else no message has died there
+			t.Name = q.Name
+		}
+		targets = append(targets, t)
+	}
+	return targets, err == nil
+}
+
+// liveNodes lists the nodes that are not confirmed dead.
+func (b *Broker) liveNodes() (list []leader.Node) {
+	for n := range b.cat.View().Nodes() {
+		if !n.Superseded && b.cfg.Alive(string(n.ID)) {
+			list = append(list, leader.Node{ID: string(n.ID), Origin: fsm.Origin{Node: n.Number, Incarnation: n.Incarnation}})
+		}
+	}
+	return list
+}

@@ -1,0 +1,213 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/warrenmq/warren/auth"
+	"github.com/warrenmq/warren/catalog"
+	"github.com/warrenmq/warren/cluster/bootstrap"
+	"github.com/warrenmq/warren/cluster/detector"
+	"github.com/warrenmq/warren/cluster/member"
+	"github.com/warrenmq/warren/fsm"
+	"github.com/warrenmq/warren/transport"
+)
+
+func (n *running) openMesh(context.Context) (err error) {
+	n.mesh, err = transport.New(transport.Config{
+		Local: n.identity.NodeID(), Listener: n.listeners.cluster,
+		ClusterID: n.identity.ClusterID,
+		Resolve:   func(id transport.NodeID) (string, bool) { return n.resolve(id) },
+		Logger:    n.log,
+		Healthy:   func() bool { return n.store.SyncOutstanding() < stuckSync },
+		CatalogIndex: func() uint64 {
+			if c := n.catalog.Load(); c != nil {
+				return c.View().Revision()
+			}
+			return 0
+		},
+		OpenCall: bootstrap.OpenMethod,
+	})
+	if err != nil {
+		return err
+	}
+	n.onClose("cluster link", n.mesh.Close)
+	for method, h := range n.identity.Handlers(n.cfg.BootstrapExpect) {
+		n.mesh.HandleCall(method, h)
+	}
+	return nil
+}
+
+// resolve finds a node's address: from gossip, or as the catalog has it.
+func (n *running) resolve(id transport.NodeID) (string, bool) {
+	if n.gossip != nil {
+		if addr, ok := n.gossip.Resolve(id); ok {
+			return addr, true
+		}
+	}
+	if c := n.catalog.Load(); c != nil {
+		if node := c.View().Node(id); node != nil && node.ClusterAddr != "" {
+			return node.ClusterAddr, true
+		}
+	}
+	return "", false
+}
+
+func (n *running) openGossip(context.Context) (err error) {
+	n.gossip, err = member.Open(member.Config{
+		Node: n.identity.NodeID(), Boot: n.identity.Boots(), Bind: n.cfg.GossipAddr,
+		ClusterAddr: n.listeners.cluster.Addr().String(), Join: n.cfg.Join,
+		BookPath: filepath.Join(n.cfg.DataDir, "addresses.json"), Logger: n.log,
+	})
+	if err != nil {
+		return err
+	}
+	n.onClose("gossip", n.gossip.Close)
+	return nil
+}
+
+// enterCluster founds or finds the cluster and brings the catalog up.
+func (n *running) enterCluster(ctx context.Context) error {
+	m, err := bootstrap.Run(ctx, bootstrap.Config{
+		Identity: n.identity, Expect: n.cfg.BootstrapExpect, Call: n.mesh.CallAddr, Logger: n.log,
+		Peers: func() (peers []bootstrap.Peer) {
+			for _, v := range n.gossip.Visitors() {
+				peers = append(peers, bootstrap.Peer{Node: v.Node, Addr: v.ClusterAddr})
+			}
+			return peers
+		},
+	})
+	if err != nil {
+		return err
+	}
+	if err := n.gossip.SetCluster(m.ClusterID); err != nil {
+		return err
+	}
+	c := catalog.Config{
+		Local: n.identity.NodeID(), Dir: filepath.Join(n.cfg.DataDir, "catalog"), Mesh: n.mesh, Logger: n.log,
+	}
+	if m.Founding != nil {
+		c.Founding = &catalog.Founding{ClusterID: m.ClusterID, Members: m.Founding, Admin: auth.User{
+			Name: auth.GuestName, PasswordHash: auth.HashPassword(auth.GuestName), Tags: []string{"administrator"},
+		}}
+	}
+	cat, err := catalog.Open(c)
+	if err != nil {
+		return err
+	}
+	n.onClose("catalog", cat.Close)
+	n.catalog.Store(cat)
+	n.followPeers(m.Founding)
+	if m.Founding == nil {
+		return cat.Join(ctx, n.gossipNodes)
+	}
+	return nil
+}
+
+// gossipNodes are the nodes of this cluster that gossip has heard of.
+func (n *running) gossipNodes() (nodes []transport.NodeID) {
+	for _, m := range n.gossip.Members() {
+		nodes = append(nodes, m.Node)
+	}
+	return nodes
+}
+
+// followPeers keeps links to the nodes of the catalog, to the founders while
+// the catalog does not know them yet, and to whom gossip hears of.
+func (n *running) followPeers(founders []transport.NodeID) {
+	update := func() {
+		known := map[transport.NodeID]bool{}
+		var peers, watched []transport.NodeID
+		add := func(id transport.NodeID) {
+			if id != n.identity.NodeID() && !known[id] {
+				known[id] = true
+				peers = append(peers, id)
+			}
+		}
+		for node := range n.catalog.Load().View().Nodes() {
+			if !node.Superseded {
+				add(node.ID)
+			}
+		}
+		watched = append(watched, peers...)
+		for _, id := range founders {
+			add(id)
+		}
+		for _, id := range n.gossipNodes() {
+			add(id)
+		}
+		n.mesh.SetPeers(peers)
+		n.detector.SetPeers(watched)
+	}
+	n.gossip.OnChange(update)
+	// Called at once with the present view.
+	n.catalog.Load().Subscribe(func(old, now *catalog.View) {
+		if old == nil || !sameNodes(old, now) {
+			update()
+		}
+	})
+}
+
+func sameNodes(a, b *catalog.View) bool {
+	names := func(v *catalog.View) string {
+		var s strings.Builder
+		for node := range v.Nodes() {
+			fmt.Fprintf(&s, "%s %t;", node.ID, node.Superseded)
+		}
+		return s.String()
+	}
+	return names(a) == names(b)
+}
+
+func (n *running) openDetector(context.Context) (err error) {
+	n.detector, err = detector.New(detector.Config{Local: n.identity.NodeID(), Net: n.mesh, Logger: n.log})
+	if err != nil {
+		return err
+	}
+	n.onClose("failure detector", n.detector.Close)
+	return nil
+}
+
+// register enters this start of the node in the catalog, once it has a leader.
+func (n *running) register(ctx context.Context, cat *catalog.Catalog) (fsm.Origin, error) {
+	local := n.identity.NodeID()
+	reg := &catalog.RegisterNode{
+		ID: local, ClusterAddr: n.gossip.Self().ClusterAddr, GossipAddr: n.gossip.Self().GossipAddr,
+		AMQPAddr: n.listeners.amqp.Addr().String(), HTTPAddr: n.listeners.http.Addr().String(), GRPCAddr: n.listeners.grpc.Addr().String(),
+	}
+	for {
+		res, err := cat.Register(ctx, reg)
+		if err == nil {
+			err = awaitFounding(ctx, cat)
+			return fsm.Origin{Node: cat.View().Node(local).Number, Incarnation: res.ID}, err
+		}
+		n.log.Info("waiting for the catalog", "err", err)
+		select {
+		case <-ctx.Done():
+			return fsm.Origin{}, ctx.Err()
+		case <-time.After(registerRetry):
+		}
+	}
+}
+
+// awaitFounding waits for the catalog's first command, which may come behind a
+// registration.
+func awaitFounding(ctx context.Context, cat *catalog.Catalog) error {
+	founded := make(chan struct{})
+	var once sync.Once
+	cat.Subscribe(func(_, now *catalog.View) {
+		if now.ClusterID() != "" {
+			once.Do(func() { close(founded) })
+		}
+	})
+	select {
+	case <-founded:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
