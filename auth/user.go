@@ -89,6 +89,7 @@ type User struct {
 	Name         string
 	PasswordHash PasswordHash
 	Tags         []string // in the order given
+	Limits       UserLimits
 }
 
 // Validate reports why u cannot be stored.

@@ -3,12 +3,13 @@ package broker
 import (
 	"testing"
 
+	"github.com/warrenmq/warren/auth"
 	"github.com/warrenmq/warren/catalog"
 )
 
-func putVhost(t *testing.T, b *Broker, h catalog.Vhost) {
+func propose(t *testing.T, b *Broker, cmd catalog.Command) {
 	t.Helper()
-	if _, err := b.cat.Propose(t.Context(), &catalog.PutVhost{Vhost: h}); err != nil {
+	if _, err := b.cat.Propose(t.Context(), cmd); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -19,7 +20,7 @@ func TestVhostQueueLimit(t *testing.T) {
 	c := dial(t, b)
 	c.declare("one", nil)
 	c.declare("two", nil)
-	putVhost(t, b, catalog.Vhost{Name: "/", QueuesLimited: true, QueuesMax: 2})
+	propose(t, b, &catalog.PutVhostLimits{Vhost: "/", Limits: catalog.VhostLimits{Queues: auth.LimitOf(2)}})
 	_, err := c.conn.DeclareQueue(t.Context(), QueueDeclare{Name: "three", Durable: true})
 	wantKind(t, err, PreconditionFailed, "cannot declare queue 'three': queue limit in vhost '/' (2) is reached")
 	c.declare("two", nil)
@@ -34,7 +35,7 @@ func TestVhostDefaultQueueType(t *testing.T) {
 	b := newBroker(t)
 	c := dial(t, b)
 	c.declare("before", nil)
-	putVhost(t, b, catalog.Vhost{Name: "/", DefaultQueueType: "quorum"})
+	propose(t, b, &catalog.PutVhost{Vhost: catalog.Vhost{Name: "/", DefaultQueueType: "quorum"}})
 	for name, tc := range map[string]struct {
 		d    QueueDeclare
 		want any

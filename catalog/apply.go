@@ -76,11 +76,11 @@ func (c *Found) apply(tx *txn) (Result, *amqp.Error) {
 // putVhost stores a vhost and, if it is new, makes the exchanges it starts with.
 func (tx *txn) putVhost(h *Vhost) (created bool) {
 	if old := tx.Vhost(h.Name); old != nil {
-		h.Created = old.Created
+		h.Created, h.Limits = old.Created, old.Limits
 		tx.vhosts.put(key(h.Name), h)
 		return false
 	}
-	h.Created = tx.index
+	h.Created, h.Limits = tx.index, VhostLimits{}
 	tx.vhosts.put(key(h.Name), h)
 	for i := range systemExchanges {
 		s := &systemExchanges[i]
@@ -124,10 +124,13 @@ func (c *DeleteVhost) apply(tx *txn) (Result, *amqp.Error) {
 }
 
 func (c *PutUser) apply(tx *txn) (Result, *amqp.Error) {
-	u := c.User
-	created := tx.User(u.Name) == nil
+	u, old := c.User, tx.User(c.User.Name)
+	u.Limits = auth.UserLimits{}
+	if old != nil {
+		u.Limits = old.Limits
+	}
 	tx.users.put(key(u.Name), &u)
-	return Result{Changed: created}, nil
+	return Result{Changed: old == nil}, nil
 }
 
 func (c *DeleteUser) apply(tx *txn) (Result, *amqp.Error) {
@@ -153,7 +156,7 @@ func (c *PutPermission) apply(tx *txn) (Result, *amqp.Error) {
 	case tx.Vhost(c.Vhost) == nil:
 		return Result{}, errNoVhost(c.Vhost)
 	case tx.User(c.User) == nil:
-		return Result{}, amqp.Errorf(amqp.NotFound, 0, "user '%s' not found", c.User)
+		return Result{}, errNoUser(c.User)
 	}
 	p, err := auth.NewPermission(c.User, c.Vhost, c.Configure, c.Write, c.Read)
 	if err != nil {

@@ -161,9 +161,9 @@ func (c *DeclareQueue) apply(tx *txn) (Result, *amqp.Error) {
 	if old := tx.Queue(c.Queue.Vhost, c.Queue.Name); old != nil {
 		return Result{ID: old.ID, Queue: old}, nil
 	}
-	if h.QueuesLimited && tx.countQueues(h.Name, h.QueuesMax) >= h.QueuesMax {
+	if most := h.Limits.Queues; most.Bounds() && most.Reached(tx.countQueues(h.Name, uint64(most.Value))) {
 		return Result{}, amqp.Errorf(amqp.PreconditionFailed, 0, "cannot declare queue '%s': queue limit in vhost '%s' (%d) is reached",
-			c.Queue.Name, h.Name, h.QueuesMax)
+			c.Queue.Name, h.Name, most.Value)
 	}
 	q := c.Queue
 	q.ID, q.State, q.Settings, q.Incarnation = tx.index, Running, tx.index, 0

@@ -47,6 +47,11 @@ const (
 
 	kindPutTopicPermission    commandKind = 18
 	kindDeleteTopicPermission commandKind = 19
+
+	kindPutVhostLimits    commandKind = 25
+	kindDeleteVhostLimits commandKind = 26
+	kindPutUserLimits     commandKind = 27
+	kindDeleteUserLimits  commandKind = 28
 )
 
 // newCommand returns an empty command of a kind, nil if the kind is unknown.
@@ -74,6 +79,14 @@ func newCommand(k commandKind) Command {
 		return new(PutTopicPermission)
 	case kindDeleteTopicPermission:
 		return new(DeleteTopicPermission)
+	case kindPutVhostLimits:
+		return new(PutVhostLimits)
+	case kindDeleteVhostLimits:
+		return new(DeleteVhostLimits)
+	case kindPutUserLimits:
+		return new(PutUserLimits)
+	case kindDeleteUserLimits:
+		return new(DeleteUserLimits)
 	case kindDeclareExchange:
 		return new(DeclareExchange)
 	case kindDeleteExchange:
@@ -140,13 +153,13 @@ type Process struct {
 type RemoveNode struct{ ID NodeID }
 
 // PutVhost makes a vhost with its predeclared exchanges, or replaces the settings of
-// an existing one. Created is ignored.
+// an existing one. Created and Limits are ignored.
 type PutVhost struct{ Vhost Vhost }
 
 // DeleteVhost deletes a vhost and all in it.
 type DeleteVhost struct{ Name string }
 
-// PutUser makes or replaces a user.
+// PutUser makes or replaces a user. Limits are ignored.
 type PutUser struct{ User auth.User }
 
 // DeleteUser deletes a user and its permissions.
@@ -236,6 +249,7 @@ func userFields(f *fields, u *auth.User) {
 	str(f, &u.Name)
 	str(f, &u.PasswordHash)
 	list(f, &u.Tags)
+	userLimitFields(f, &u.Limits)
 }
 
 func (c *Found) fields(f *fields) {

@@ -56,6 +56,15 @@ func (f *fields) u64(v *uint64) {
 	*v, f.buf = n, f.buf[size:]
 }
 
+// i64 is a number that may be negative: zigzag encoded.
+func (f *fields) i64(v *int64) {
+	n := uint64(*v)<<1 ^ uint64(*v>>63)
+	f.u64(&n)
+	if f.reading {
+		*v = int64(n>>1) ^ -int64(n&1)
+	}
+}
+
 func (f *fields) u32(v *uint32) {
 	n := uint64(*v)
 	f.u64(&n)
@@ -231,8 +240,7 @@ func (v *Vhost) fields(f *fields) {
 	str(f, &v.Description)
 	list(f, &v.Tags)
 	str(f, &v.DefaultQueueType)
-	f.bool(&v.QueuesLimited)
-	f.u64(&v.QueuesMax)
+	v.Limits.fields(f)
 	f.bool(&v.Tracing)
 	f.bool(&v.Protected)
 	f.u64(&v.Created)

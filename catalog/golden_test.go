@@ -24,7 +24,7 @@ func goldenCommands() []Command {
 		&Found{ClusterID: "cluster", Admin: auth.User{Name: "guest", PasswordHash: "hash", Tags: []string{"administrator"}}},
 		&RegisterNode{n1, "h:1", "h:2", "h:3", "h:4", "h:5", 7, []Process{{n2, 8}}},
 		&RegisterNode{ID: n2},
-		&PutVhost{Vhost{Name: "v", Description: "d", Tags: []string{"t"}, DefaultQueueType: "quorum", QueuesLimited: true, QueuesMax: 9, Tracing: true}},
+		&PutVhost{Vhost{Name: "v", Description: "d", Tags: []string{"t"}, DefaultQueueType: "quorum", Tracing: true}},
 		&PutUser{auth.User{Name: "u", Tags: []string{"management", "own"}}},
 		&PutPermission{"v", "u", "c", "w", "r"},
 		&DeclareExchange{Exchange: Exchange{Vhost: "/", Name: "x", Type: exchange.Topic, Durable: true, AutoDelete: true, Internal: true, Arguments: args}},
@@ -47,6 +47,12 @@ func goldenCommands() []Command {
 		&PutTopicPermission{"/", "t", "gone", "", ""},
 		&DeleteTopicPermission{"/", "t", "gone"},
 		&DeclareExchange{Exchange{Vhost: "/", Name: "d", Type: exchange.Delayed, Arguments: amqp.Table{{Name: "x-delayed-type", Value: "fanout"}}}, []NodeID{n1, n2}, n1},
+		&PutVhostLimits{"/", VhostLimits{auth.LimitOf(1 << 40), auth.LimitOf(-1)}, true},
+		&PutVhostLimits{"v", VhostLimits{Connections: auth.LimitOf(7)}, false},
+		&DeleteVhostLimits{"/", auth.LimitConnections},
+		&PutUserLimits{"t", auth.UserLimits{Connections: auth.LimitOf(0), Channels: auth.LimitOf(300)}},
+		&PutUserLimits{"guest", auth.UserLimits{Channels: auth.LimitOf(5)}},
+		&DeleteUserLimits{"guest", ""},
 	}
 }
 

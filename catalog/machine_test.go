@@ -564,7 +564,13 @@ func randomCommand(t *rapid.T) Command {
 	}
 	node := func() NodeID { return NodeID(pick("node", "n1/a", "n1/b", "n2/a")) }
 	id := func() uint64 { return uint64(rapid.IntRange(0, 40).Draw(t, "id")) }
-	switch rapid.IntRange(0, 17).Draw(t, "command") {
+	limit := func() auth.Limit {
+		if rapid.Bool().Draw(t, "limited") {
+			return auth.LimitOf(rapid.Int64Range(-2, 3).Draw(t, "limit"))
+		}
+		return auth.Limit{}
+	}
+	switch rapid.IntRange(0, 21).Draw(t, "command") {
 	case 0:
 		c := &RegisterNode{ID: node(), AMQPAddr: pick("addr", "h:1", "h:2"), Process: id() / 10}
 		for range rapid.IntRange(0, 2).Draw(t, "met") {
@@ -610,6 +616,14 @@ func randomCommand(t *rapid.T) Command {
 		return &DeleteQueue{Vhost: vhost(), Name: queue(), ID: id() / 8}
 	case 16:
 		return &QueueGone{ID: id()}
+	case 17:
+		return &PutVhostLimits{Vhost: vhost(), Limits: VhostLimits{limit(), limit()}, Replace: rapid.Bool().Draw(t, "replace")}
+	case 18:
+		return &DeleteVhostLimits{Vhost: vhost(), Name: pick("limit", "", "max-connections", "max-queues")}
+	case 19:
+		return &PutUserLimits{User: pick("user", "u1", "guest"), Limits: auth.UserLimits{Connections: limit(), Channels: limit()}}
+	case 20:
+		return &DeleteUserLimits{User: pick("user", "u1", "guest"), Name: pick("limit", "", "max-connections", "max-channels")}
 	}
 	return &UpdateMembers{ID: id(), Members: []NodeID{n3}, Preferred: n3}
 }
@@ -834,6 +848,7 @@ func FuzzDecodeEntry(f *testing.F) {
 	for _, c := range []Command{
 		&Found{ClusterID: "c", Admin: auth.User{Name: "u", Tags: []string{"t"}}}, &RegisterNode{ID: n1}, &RemoveNode{ID: n1},
 		&PutVhost{Vhost{Name: "v"}}, &DeleteVhost{}, &PutUser{auth.User{Name: "u"}}, &DeleteUser{}, &PutPermission{}, &DeletePermission{}, &PutTopicPermission{}, &DeleteTopicPermission{},
+		&PutVhostLimits{Vhost: "/", Limits: VhostLimits{Queues: auth.LimitOf(-3)}}, &DeleteVhostLimits{}, &PutUserLimits{User: "guest"}, &DeleteUserLimits{},
 		declareX("x", exchange.Topic, amqp.Field{Name: "a", Value: amqp.Table{{Name: "b", Value: 1.5}}}), &DeleteExchange{},
 		bind("x", "q", "k"), &Unbind{}, declare("q"), &DeleteQueue{}, &QueueGone{}, &UpdateMembers{Members: []NodeID{n1}},
 	} {

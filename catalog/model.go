@@ -27,8 +27,7 @@ type Vhost struct {
 	Name, Description string
 	Tags              []string
 	DefaultQueueType  string // of durable queues that name none; "" is classic
-	QueuesLimited     bool   // new queues are refused from QueuesMax on
-	QueuesMax         uint64
+	Limits            VhostLimits
 	Tracing           bool
 	Protected         bool // refuses deletion
 	Created           uint64

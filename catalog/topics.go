@@ -60,7 +60,7 @@ func (c *PutTopicPermission) apply(tx *txn) (Result, *amqp.Error) {
 	case tx.Vhost(c.Vhost) == nil:
 		return Result{}, errNoVhost(c.Vhost)
 	case tx.User(c.User) == nil:
-		return Result{}, amqp.Errorf(amqp.NotFound, 0, "user '%s' not found", c.User)
+		return Result{}, errNoUser(c.User)
 	}
 	p, err := c.compile()
 	if err != nil {
