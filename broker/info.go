@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/catalog"
 )
 
@@ -30,6 +31,13 @@ type QueueInfo struct {
 	// DelayOf is the delayed exchange whose messages wait here; such a queue has no name.
 	DelayOf string `json:"delay_of,omitempty"`
 	Error   string `json:"error,omitempty"`
+
+	// What was declared.
+	Type       string     `json:"-"` // "classic" or "quorum"
+	Durable    bool       `json:"-"`
+	AutoDelete bool       `json:"-"`
+	Exclusive  bool       `json:"-"`
+	Arguments  amqp.Table `json:"-"`
 }
 
 // infoTimeout bounds the question to one queue's leader.
@@ -52,6 +60,8 @@ func (b *Broker) describe(ctx context.Context, q *catalog.Queue) QueueInfo {
 	for _, m := range q.Members {
 		info.Members = append(info.Members, shortName(string(m)))
 	}
+	info.Type, info.Durable, info.AutoDelete, info.Exclusive = queueType(q.Arguments), q.Durable, q.AutoDelete, q.Exclusive
+	info.Arguments = q.Arguments
 	if q.State == catalog.Closing {
 		info.State = "closing"
 		return info

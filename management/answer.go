@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+
+	"github.com/warrenmq/warren/broker"
 )
 
 // refusal is an error with its HTTP form: {"error":…,"reason":…}.
@@ -19,6 +21,28 @@ var (
 	errNotFound = &refusal{http.StatusNotFound, "Object Not Found", "Not Found"}
 	errMethod   = &refusal{http.StatusMethodNotAllowed, "Method Not Allowed", "Method Not Allowed"}
 )
+
+// badRequest is the refusal of content that makes no sense.
+func badRequest(reason string) *refusal {
+	return &refusal{http.StatusBadRequest, "bad_request", reason}
+}
+
+// ofBroker gives the broker's refusals their HTTP form; other errors stay as they are.
+func ofBroker(err error) error {
+	e, ok := errors.AsType[*broker.Error](err)
+	if !ok {
+		return err
+	}
+	switch e.Kind {
+	case broker.NotFound:
+		return errNotFound
+	case broker.AccessRefused, broker.NotAllowed:
+		return unauthorised(e.Text)
+	case broker.Internal, broker.Unavailable:
+		return err
+	}
+	return badRequest(e.Text)
+}
 
 func unauthorised(reason string) *refusal {
 	return &refusal{http.StatusUnauthorized, "not_authorised", reason}

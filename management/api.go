@@ -4,6 +4,9 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
 	"time"
 )
 
@@ -11,7 +14,7 @@ import (
 const (
 	// timeoutPeers bounds what other nodes may take to answer.
 	timeoutPeers = 3 * time.Second
-	// requestBytesMax bounds a request's body; so far nothing reads one.
+	// requestBytesMax bounds a request's body.
 	requestBytesMax = 1 << 20
 )
 
@@ -20,6 +23,8 @@ type Config struct {
 	// Login checks a user's password; loopback tells whether the peer is on this
 	// machine. Any error is a refusal.
 	Login func(ctx context.Context, user, password string, loopback bool) (User, error)
+	// Broker changes what is the cluster's, and tells of it.
+	Broker Broker
 	// Connections are the local node's client connections.
 	Connections Connections
 	// Peers are the ids of the other nodes that are not known to be dead.
@@ -39,11 +44,13 @@ type API struct {
 func New(cfg Config) *API {
 	a := &API{cfg: cfg, mux: http.NewServeMux()}
 	a.routeConnections()
+	a.routeQueues()
 	return a
 }
 
 // ServeHTTP answers a request for a path under /api/.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	r = markSlashes(r)
 	h, pattern := a.mux.Handler(r)
 	if pattern == "" {
 		// The mux knows whether the path or only the method is wrong; the words
@@ -60,6 +67,36 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.mux.ServeHTTP(w, r)
 }
 
+// slashMark stands for a part of a path that is "%2F", the name of the default
+// vhost: the mux takes it for the slash at the end of a path.
+const slashMark = "\x00"
+
+// wildcard finds the names of a pattern's parts.
+var wildcard = regexp.MustCompile(`\{(\w+)\}`)
+
+// markSlashes returns the request with slashMark in place of each "%2F" that stands alone.
+func markSlashes(r *http.Request) *http.Request {
+	parts := strings.Split(r.URL.EscapedPath(), "/")
+	marked := false
+	for i, p := range parts {
+		if strings.EqualFold(p, "%2F") {
+			parts[i], marked = url.PathEscape(slashMark), true
+		}
+	}
+	if !marked {
+		return r
+	}
+	raw := strings.Join(parts, "/")
+	path, err := url.PathUnescape(raw)
+	if err != nil {
+		return r // it was escaped rightly before
+	}
+	changed, target := *r, *r.URL
+	target.Path, target.RawPath = path, raw
+	changed.URL = &target
+	return &changed
+}
+
 // verdict keeps the status and the header of an answer, not its body.
 type verdict struct {
 	header http.Header
@@ -73,7 +110,13 @@ func (v *verdict) WriteHeader(status int)      { v.status = status }
 // handle registers f for authenticated users. f returns what is to be sent as JSON,
 // or nil for 204, or an error.
 func (a *API) handle(pattern string, f func(*http.Request, User) (any, error)) {
+	names := wildcard.FindAllStringSubmatch(pattern, -1)
 	a.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+		for _, n := range names {
+			if r.PathValue(n[1]) == slashMark {
+				r.SetPathValue(n[1], "/")
+			}
+		}
 		u, err := a.authenticate(r)
 		if err != nil {
 			a.refuse(w, err)

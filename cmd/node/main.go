@@ -1,8 +1,9 @@
-// Command warren is the Warren message broker: `warren serve` runs a node.
+// Command warren is the Warren message broker: `warren serve` runs a node, `warren ctl`
+// asks a running one.
 //
-// The exit code is 0 after a clean stop, 1 when the node failed and 2 when a
+// Of serve the exit code is 0 after a clean stop, 1 when the node failed and 2 when a
 // flag, an environment variable or the configuration file can not be used; the
-// reason is then one line on standard error.
+// reason is then one line on standard error. Those of ctl are in package ctl.
 package main
 
 import (
@@ -22,6 +23,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/warrenmq/warren/config"
+	"github.com/warrenmq/warren/ctl"
 )
 
 // version is set by the linker (make build).
@@ -64,9 +66,13 @@ func execute(ctx context.Context, args []string, env environment) int {
 	root.SetErr(env.stderr)
 	err := root.ExecuteContext(ctx)
 	var failed failure
+	var refused *ctl.Error
 	switch {
 	case err == nil:
 		return exitOK
+	case errors.As(err, &refused):
+		ctl.Print(env.stderr, refused)
+		return refused.Code
 	case errors.As(err, &failed):
 		fmt.Fprintf(env.stderr, "warren: %s\n", oneLine(failed.err))
 		return exitFailed
@@ -93,7 +99,7 @@ func rootCommand(env environment) *cobra.Command {
 		Args:          cobra.NoArgs,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.AddCommand(serveCommand(env), versionCommand(env))
+	root.AddCommand(serveCommand(env), ctl.Command(ctl.Env{Stdout: env.stdout, Lookup: env.lookup}), versionCommand(env))
 	return root
 }
 

@@ -24,6 +24,7 @@ func (n *running) openManagement() {
 			u, err := n.broker.Login(ctx, auth.MechanismPlain, []byte("\x00"+user+"\x00"+password), loopback)
 			return management.User{Name: u.Name, Tags: u.Tags}, err
 		},
+		Broker:      n.broker,
 		Connections: connections{node: n.cfg.NodeID, server: n.amqp},
 		Peers:       n.livePeers,
 		Call: func(ctx context.Context, node string, req []byte) ([]byte, error) {

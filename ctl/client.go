@@ -1,0 +1,157 @@
+package ctl
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// answerBytesMax bounds what an answer may have.
+const answerBytesMax = 256 << 20
+
+// client sends requests to one node.
+type client struct {
+	base           string // without a slash at the end
+	user, password string
+	http           *http.Client
+}
+
+func newClient(base, user, password string) (*client, error) {
+	u, err := url.Parse(base)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return nil, usage("--url '%s' is no URL like http://127.0.0.1:15672", base)
+	}
+	return &client{base: strings.TrimRight(base, "/"), user: user, password: password, http: &http.Client{}}, nil
+}
+
+// path makes a path under /api of parts, which are escaped.
+func path(parts ...string) string {
+	var b strings.Builder
+	b.WriteString("/api")
+	for _, p := range parts {
+		b.WriteByte('/')
+		b.WriteString(url.PathEscape(p))
+	}
+	return b.String()
+}
+
+// refusal is the node's answer with another status than 2xx.
+type refusal struct {
+	status        int
+	Short, Reason string
+}
+
+func (r *refusal) Error() string { return r.Reason }
+
+// isNotFound tells whether the node does not have what the path names.
+func isNotFound(err error) bool {
+	var r *refusal
+	return errors.As(err, &r) && r.status == http.StatusNotFound
+}
+
+// get fetches a path into to.
+func (c *client) get(ctx context.Context, path string, to any) error {
+	return c.do(ctx, http.MethodGet, path, nil, to)
+}
+
+// put and delete change what a path names; post asks for an action, whose answer goes
+// into to unless that is nil.
+func (c *client) put(ctx context.Context, path string, body any) error {
+	return c.do(ctx, http.MethodPut, path, body, nil)
+}
+
+func (c *client) delete(ctx context.Context, path string) error {
+	return c.do(ctx, http.MethodDelete, path, nil, nil)
+}
+
+// do sends a request. Its errors are an [*Error] for what every verb treats alike, and a
+// *refusal of 404, which means something else to each.
+func (c *client) do(ctx context.Context, method, path string, body, to any) error {
+	var content io.Reader = http.NoBody
+	if body != nil {
+		raw, err := json.Marshal(body)
+		if err != nil {
+			return err
+		}
+		content = bytes.NewReader(raw)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path, content)
+	if err != nil {
+		return usage("--url: %v", err)
+	}
+	req.SetBasicAuth(c.user, c.password)
+	req.Header.Set("Accept", "application/json")
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return c.lost(ctx, err)
+	}
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(io.LimitReader(resp.Body, answerBytesMax))
+	if err != nil {
+		return c.lost(ctx, err)
+	}
+	if resp.StatusCode/100 != 2 {
+		return c.refused(resp, raw)
+	}
+	if to == nil {
+		return nil
+	}
+	if err := json.Unmarshal(raw, to); err != nil {
+		return errorf(ExitSoftware, "the answer of %s is not understood: %v", c.base, err)
+	}
+	return nil
+}
+
+func (c *client) lost(ctx context.Context, err error) error {
+	var network *url.Error
+	if errors.As(err, &network) {
+		err = network.Err
+	}
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return errorf(ExitTimeout, "operation on node %s timed out", c.base)
+	}
+	return errorf(ExitUnavailable, "unable to perform an operation on node %s: %v", c.base, err)
+}
+
+func (c *client) refused(resp *http.Response, raw []byte) error {
+	var body struct {
+		Short  string `json:"error"`
+		Reason string `json:"reason"`
+	}
+	if json.Unmarshal(raw, &body) != nil || body.Reason == "" {
+		body.Short, body.Reason = resp.Status, strings.TrimSpace(string(raw))
+	}
+	if body.Reason == "" {
+		body.Reason = resp.Status
+	}
+	switch {
+	case resp.StatusCode == http.StatusNotFound:
+		return &refusal{resp.StatusCode, body.Short, body.Reason}
+	case resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden:
+		return errorf(ExitNoPerm, "user '%s': %s", c.user, body.Reason)
+	case resp.StatusCode >= http.StatusInternalServerError:
+		return errorf(ExitUnavailable, "node %s cannot do it now: %s", c.base, body.Reason)
+	}
+	return errorf(ExitSoftware, "%s", strings.TrimRight(body.Reason, "\n"))
+}
+
+// noVhost is the error for a virtual host that does not exist.
+func noVhost(name string) *Error {
+	return errorf(ExitData, "Virtual host '%s' does not exist", name)
+}
+
+// found turns a 404 into other, and leaves every other error as it is.
+func found(err error, other *Error) error {
+	if isNotFound(err) {
+		return other
+	}
+	return err
+}

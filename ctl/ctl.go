@@ -1,0 +1,171 @@
+package ctl
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// Env is what the verbs take from outside.
+type Env struct {
+	Stdout io.Writer
+	// Lookup finds environment variables: WARREN_CTL_URL, WARREN_CTL_USER and
+	// WARREN_CTL_PASSWORD stand in for options that are not given.
+	Lookup func(string) (string, bool)
+}
+
+// options are those of all verbs.
+type options struct {
+	url, user, password string
+	vhost               string
+	quiet, silent       bool
+	noHeaders           bool
+	formatter           string
+	timeout             int // seconds
+}
+
+// tool makes the verbs.
+type tool struct {
+	env Env
+	opt options
+}
+
+// topics are the verbs, by the file that has them.
+var topics = []func(*tool) []*cobra.Command{
+	queueVerbs,
+}
+
+// Command returns the command `ctl` with all verbs. An error of its run is an [*Error].
+func Command(env Env) *cobra.Command {
+	t := &tool{env: env}
+	cmd := &cobra.Command{
+		Use:   "ctl",
+		Short: "Look into a running cluster and change it, in rabbitmqctl's words",
+		Long: "Look into a running cluster and change it, in rabbitmqctl's words.\n\n" +
+			"Any node of the cluster answers. The exit code is 0 after success, 64 for a wrong\n" +
+			"command line, 65 if what is named does not exist, 67 for a user that does not exist,\n" +
+			"69 if the node cannot answer, 70 if it refuses, 75 if it did not answer in time and\n" +
+			"77 if the user may not do it.",
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usage("Command '%s' not found.", args[0])
+			}
+			return cmd.Help()
+		},
+	}
+	t.addOptions(cmd)
+	for _, verbs := range topics {
+		cmd.AddCommand(verbs(t)...)
+	}
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage("%v", err) })
+	return cmd
+}
+
+func (t *tool) addOptions(cmd *cobra.Command) {
+	f := cmd.PersistentFlags()
+	f.SortFlags = false
+	o := &t.opt
+	f.StringVar(&o.url, "url", "http://127.0.0.1:15672", "a node's management API (WARREN_CTL_URL)")
+	f.StringVar(&o.user, "user", "guest", "who asks (WARREN_CTL_USER)")
+	f.StringVar(&o.password, "password", "guest", "the user's password (WARREN_CTL_PASSWORD, which other users of the machine cannot see)")
+	f.StringVarP(&o.vhost, "vhost", "p", "/", "virtual host")
+	f.BoolVarP(&o.quiet, "quiet", "q", false, "print results only, without a line that says what is done")
+	f.BoolVarP(&o.silent, "silent", "s", false, "like --quiet, and no column names either")
+	f.BoolVar(&o.noHeaders, "no-table-headers", false, "no column names")
+	f.StringVar(&o.formatter, "formatter", formatTable, "form of lists: table, json or csv")
+	f.IntVarP(&o.timeout, "timeout", "t", 60, "`seconds` to wait for the answer; 0: no limit")
+}
+
+// fromEnvironment fills in options that were not given.
+func (t *tool) fromEnvironment(cmd *cobra.Command) {
+	for name, to := range map[string]*string{"url": &t.opt.url, "user": &t.opt.user, "password": &t.opt.password} {
+		if v, ok := t.env.Lookup("WARREN_CTL_" + upper[name]); ok && v != "" && !cmd.Flags().Changed(name) {
+			*to = v
+		}
+	}
+}
+
+var upper = map[string]string{"url": "URL", "user": "USER", "password": "PASSWORD"}
+
+// verb describes one command.
+type verb struct {
+	use, short, long string
+	// min and max bound the number of arguments; max -1: any number.
+	min, max int
+	run      func(ctx context.Context, s *session, args []string) error
+}
+
+// command makes a verb's command. Options of its own are added to the result.
+func (t *tool) command(v verb) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: v.use, Short: v.short, Long: v.long,
+		Args: func(_ *cobra.Command, args []string) error {
+			switch {
+			case len(args) < v.min:
+				return usage("not enough arguments.\nUsage: warren ctl %s", v.use)
+			case v.max >= 0 && len(args) > v.max:
+				return usage("too many arguments.\nUsage: warren ctl %s", v.use)
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			t.fromEnvironment(cmd)
+			s, err := t.open()
+			if err != nil {
+				return err
+			}
+			ctx := cmd.Context()
+			if t.opt.timeout > 0 {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, time.Duration(t.opt.timeout)*time.Second)
+				defer cancel()
+			}
+			if err := v.run(ctx, s, args); err != nil {
+				return asError(err)
+			}
+			if err := s.flush(); err != nil {
+				return errorf(ExitSoftware, "output: %v", err)
+			}
+			return nil
+		},
+	}
+	return cmd
+}
+
+// asError makes an [*Error] of what a verb returned.
+func asError(err error) error {
+	if e, ok := err.(*Error); ok {
+		return e
+	}
+	return errorf(ExitSoftware, "%v", err)
+}
+
+// open checks the options and makes the session of one verb.
+func (t *tool) open() (*session, error) {
+	switch t.opt.formatter {
+	case formatTable, formatJSON, formatCSV:
+	default:
+		return nil, usage("formatter '%s' is not known: want table, json or csv", t.opt.formatter)
+	}
+	if t.opt.timeout < 0 {
+		return nil, usage("--timeout is negative")
+	}
+	c, err := newClient(t.opt.url, t.opt.user, t.opt.password)
+	if err != nil {
+		return nil, err
+	}
+	return &session{client: c, opt: t.opt, out: t.env.Stdout}, nil
+}
+
+// Print writes err as a verb's failure, as rabbitmqctl does.
+func Print(w io.Writer, err *Error) {
+	if err.Code == ExitUsage {
+		fmt.Fprintf(w, "Error (argument validation): %s\n", err.Text)
+		return
+	}
+	fmt.Fprintf(w, "Error:\n%s\n", err.Text)
+}

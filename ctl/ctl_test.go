@@ -1,0 +1,143 @@
+package ctl
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+)
+
+// run runs a verb against h and returns the exit code, the output and the error's text.
+func run(t *testing.T, h http.HandlerFunc, args ...string) (code int, out, failure string) {
+	t.Helper()
+	server := httptest.NewServer(h)
+	t.Cleanup(server.Close)
+	return runAt(t, append([]string{"--url", server.URL}, args...)...)
+}
+
+func runAt(t *testing.T, args ...string) (code int, out, failure string) {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	vars := map[string]string{"WARREN_CTL_PASSWORD": "secret"}
+	cmd := Command(Env{Stdout: &stdout, Lookup: func(name string) (string, bool) { v, ok := vars[name]; return v, ok }})
+	cmd.SilenceErrors, cmd.SilenceUsage = true, true
+	cmd.SetArgs(args)
+	cmd.SetOut(&stdout)
+	cmd.SetErr(&stderr)
+	err := cmd.ExecuteContext(context.Background())
+	if err == nil {
+		return ExitOK, stdout.String(), ""
+	}
+	var e *Error
+	if !errors.As(err, &e) {
+		t.Fatalf("%q: %v is no *Error", args, err)
+	}
+	Print(&stderr, e)
+	return e.Code, stdout.String(), stderr.String()
+}
+
+// says answers every request alike.
+func says(status int, body string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(status)
+		_, _ = w.Write([]byte(body)) // the test sees what is missing
+	}
+}
+
+const twoQueues = `[{"name":"a","messages":1000000,"consumers":2,"arguments":{"x-message-ttl":5}},{"name":"b\tc","messages":0,"policy":null}]`
+
+func TestForms(t *testing.T) {
+	for _, tc := range []struct {
+		args []string
+		want string
+	}{
+		{nil, "Listing queues for vhost / ...\nname\tmessages\na\t1000000\nb\\tc\t0\n"},
+		{[]string{"-q"}, "name\tmessages\na\t1000000\nb\\tc\t0\n"},
+		{[]string{"--silent"}, "a\t1000000\nb\\tc\t0\n"},
+		{[]string{"-q", "--no-table-headers", "name"}, "a\nb\\tc\n"},
+		{[]string{"-q", "name", "policy", "arguments"}, "name\tpolicy\targuments\na\t\t{\"x-message-ttl\":5}\nb\\tc\t\t\n"},
+		{[]string{"-q", "name consumers"}, "name\tconsumers\na\t2\nb\\tc\t\n"},
+		{[]string{"--formatter", "json", "name", "messages"}, "[\n{\"name\":\"a\",\"messages\":1000000},\n{\"name\":\"b\\tc\",\"messages\":0}\n]\n"},
+		{[]string{"--formatter=csv", "name", "arguments"}, "name,arguments\na,\"{\"\"x-message-ttl\"\":5}\"\nb\tc,\n"},
+	} {
+		code, out, failure := run(t, says(200, twoQueues), append([]string{"list_queues"}, tc.args...)...)
+		if code != ExitOK || out != tc.want {
+			t.Errorf("%q: %d %q, want %q; %s", tc.args, code, out, tc.want, failure)
+		}
+	}
+	if _, out, _ := run(t, says(200, "[]"), "list_queues", "-q"); out != "" {
+		t.Errorf("an empty list is %q", out)
+	}
+	if _, out, _ := run(t, says(200, "[]"), "list_queues", "--formatter", "json"); out != "[\n]\n" {
+		t.Errorf("an empty list in JSON is %q", out)
+	}
+}
+
+func TestRequest(t *testing.T) {
+	var path, user, password string
+	code, _, failure := run(t, func(w http.ResponseWriter, r *http.Request) {
+		path = r.URL.EscapedPath()
+		user, password, _ = r.BasicAuth()
+		_, _ = w.Write([]byte("[]")) // the test sees what is missing
+	}, "list_queues", "-p", "a/b c", "--user", "me")
+	if code != ExitOK || path != "/api/queues/a%2Fb%20c" || user != "me" || password != "secret" {
+		t.Errorf("%d %q by %q with %q: %s", code, path, user, password, failure)
+	}
+}
+
+func TestExitCodes(t *testing.T) {
+	refusal := func(reason string) string { return `{"error":"e","reason":"` + reason + `"}` }
+	for _, tc := range []struct {
+		name   string
+		status int
+		body   string
+		args   []string
+		code   int
+		want   string
+	}{
+		{"unknown verb", 200, "", []string{"list_cues"}, ExitUsage, "Command 'list_cues' not found"},
+		{"unknown option", 200, "", []string{"list_queues", "--fast"}, ExitUsage, "unknown flag: --fast"},
+		{"unknown column", 200, "[]", []string{"list_queues", "name", "mass", "speed"}, ExitUsage, "Info key(s) mass, speed are not supported"},
+		{"formatter", 200, "[]", []string{"list_queues", "--formatter", "erlang"}, ExitUsage, "formatter 'erlang'"},
+		{"vhost", 404, refusal("Not Found"), []string{"list_queues", "-p", "v"}, ExitData, "Error:\nVirtual host 'v' does not exist\n"},
+		{"login", 401, refusal("Login failed"), []string{"list_queues"}, ExitNoPerm, "user 'guest': Login failed"},
+		{"refused", 400, refusal(`Validation failed\n\nit is wrong\n`), []string{"list_queues"}, ExitSoftware, "Error:\nValidation failed\n\nit is wrong\n"},
+		{"node", 503, refusal("no leader"), []string{"list_queues"}, ExitUnavailable, "no leader"},
+		{"no JSON", 500, "oops", []string{"list_queues"}, ExitUnavailable, "oops"},
+		{"no answer", 200, "<html>", []string{"list_queues"}, ExitSoftware, "not understood"},
+	} {
+		code, out, failure := run(t, says(tc.status, tc.body), tc.args...)
+		if code != tc.code || !strings.Contains(failure, tc.want) || out != "" {
+			t.Errorf("%s: %d %q, want %d with %q; output %q", tc.name, code, failure, tc.code, tc.want, out)
+		}
+	}
+	for _, args := range [][]string{{"--url", "localhost:1", "list_queues"}, {"list_queues", "--timeout=-1"}} {
+		if code, _, failure := runAt(t, args...); code != ExitUsage {
+			t.Errorf("%q: %d %s", args, code, failure)
+		}
+	}
+	closed := httptest.NewServer(says(200, "[]"))
+	closed.Close()
+	if code, _, failure := runAt(t, "--url", closed.URL, "list_queues"); code != ExitUnavailable || !strings.Contains(failure, "unable to perform an operation on node "+closed.URL) {
+		t.Errorf("nobody there: %d %s", code, failure)
+	}
+	slow := func(_ http.ResponseWriter, r *http.Request) {
+		select {
+		case <-r.Context().Done():
+		case <-time.After(30 * time.Second):
+		}
+	}
+	if code, _, failure := run(t, slow, "list_queues", "-t", "1"); code != ExitTimeout {
+		t.Errorf("no answer in time: %d %s", code, failure)
+	}
+}
+
+func TestHelp(t *testing.T) {
+	if code, out, failure := runAt(t); code != ExitOK || !strings.Contains(out, "list_queues") {
+		t.Errorf("%d %s %s", code, out, failure)
+	}
+}

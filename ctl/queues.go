@@ -1,0 +1,48 @@
+package ctl
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// queueColumns are those that list_queues knows, by their names in the management API.
+var queueColumns = []string{
+	"name", "messages", "messages_ready", "messages_unacknowledged", "messages_dlx", "messages_delayed", "consumers",
+	"policy", "operator_policy", "effective_policy_definition", "arguments", "type", "durable", "auto_delete", "exclusive",
+	"state", "leader", "members", "vhost",
+}
+
+func queueVerbs(t *tool) []*cobra.Command {
+	return []*cobra.Command{t.command(verb{
+		use: "list_queues [COLUMN...]", short: "List queues with the columns asked for: name and messages by default",
+		long: "List queues. The columns are " + strings.Join(queueColumns, ", ") + ".",
+		max:  -1,
+		run:  listQueues,
+	})}
+}
+
+func listQueues(ctx context.Context, s *session, args []string) error {
+	// One argument may hold several names, as in rabbitmqctl.
+	columns := strings.FieldsFunc(strings.Join(args, " "), func(r rune) bool { return r == ' ' || r == ',' })
+	if len(columns) == 0 {
+		columns = []string{"name", "messages"}
+	}
+	var wrong []string
+	for _, c := range columns {
+		if !slices.Contains(queueColumns, c) {
+			wrong = append(wrong, c)
+		}
+	}
+	if len(wrong) > 0 {
+		return usage("Info key(s) %s are not supported", strings.Join(wrong, ", "))
+	}
+	s.say("Listing queues for vhost %s ...", s.opt.vhost)
+	var rows []row
+	if err := s.get(ctx, path("queues", s.opt.vhost), &rows); err != nil {
+		return found(err, noVhost(s.opt.vhost))
+	}
+	return s.list(columns, rows)
+}

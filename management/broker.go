@@ -1,0 +1,39 @@
+package management
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/warrenmq/warren/broker"
+)
+
+// Broker is what the API needs of the node's [broker.Broker], by topic.
+type Broker interface {
+	// HasVhost reports whether there is a virtual host; MayEnter, whether the user has a
+	// permission in it.
+	HasVhost(ctx context.Context, name string) (bool, error)
+	MayEnter(user, vhost string) bool
+
+	// ListQueues describes the queues of a vhost, or of all with "".
+	ListQueues(ctx context.Context, vhost string) []broker.QueueInfo
+	// FindQueue describes one; the error is a *broker.Error with NotFound if there is none.
+	FindQueue(ctx context.Context, vhost, name string) (broker.QueueInfo, error)
+}
+
+// vhost returns the vhost that the path names, which exists and which the user may
+// see: one with a permission of the user's, or any for those who see everything.
+func (a *API) vhost(r *http.Request, u User) (string, error) {
+	name := r.PathValue("vhost")
+	ok, err := a.cfg.Broker.HasVhost(r.Context(), name)
+	switch {
+	case err != nil:
+		return "", ofBroker(err)
+	case !ok:
+		return "", errNotFound
+	case !u.monitors() && !a.cfg.Broker.MayEnter(u.Name, name):
+		return "", errNotAuthorised
+	}
+	return name, nil
+}
+
+var errNotAuthorised = unauthorised("User not authorised to access object")

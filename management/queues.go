@@ -1,0 +1,88 @@
+package management
+
+import (
+	"net/http"
+	"slices"
+
+	"github.com/warrenmq/warren/broker"
+)
+
+// Queue is the JSON form of a queue.
+type Queue struct {
+	Name       string         `json:"name"`
+	VHost      string         `json:"vhost"`
+	Type       string         `json:"type"`
+	Durable    bool           `json:"durable"`
+	AutoDelete bool           `json:"auto_delete"`
+	Exclusive  bool           `json:"exclusive"`
+	Arguments  map[string]any `json:"arguments"`
+	Node       string         `json:"node"` // the one that leads
+	// State is "running", or "down" when its leader did not answer: the counts are 0 then.
+	State   string   `json:"state"`
+	Leader  string   `json:"leader"`
+	Members []string `json:"members"`
+
+	Consumers uint64 `json:"consumers"`
+	// Messages are all that wait in the queue or are with consumers; those on their way to a
+	// dead-letter exchange are MessagesDLX, not in it.
+	Messages        uint64 `json:"messages"`
+	MessagesReady   uint64 `json:"messages_ready"`
+	MessagesUnacked uint64 `json:"messages_unacknowledged"`
+	MessagesDelayed uint64 `json:"messages_delayed"`
+	MessagesDLX     uint64 `json:"messages_dlx"`
+}
+
+func (a *API) routeQueues() {
+	a.handle("GET /api/queues", a.listAllQueues)
+	a.handle("GET /api/queues/{$}", a.listAllQueues)
+	a.handle("GET /api/queues/{vhost}", a.listQueues)
+	a.handle("GET /api/queues/{vhost}/{name}", a.getQueue)
+}
+
+func (a *API) listAllQueues(r *http.Request, u User) (any, error) {
+	all := a.cfg.Broker.ListQueues(r.Context(), "")
+	return queuesJSON(slices.DeleteFunc(all, func(q broker.QueueInfo) bool {
+		return !u.monitors() && !a.cfg.Broker.MayEnter(u.Name, q.VHost)
+	})), nil
+}
+
+func (a *API) listQueues(r *http.Request, u User) (any, error) {
+	vhost, err := a.vhost(r, u)
+	if err != nil {
+		return nil, err
+	}
+	return queuesJSON(a.cfg.Broker.ListQueues(r.Context(), vhost)), nil
+}
+
+func (a *API) getQueue(r *http.Request, u User) (any, error) {
+	vhost, err := a.vhost(r, u)
+	if err != nil {
+		return nil, err
+	}
+	q, err := a.cfg.Broker.FindQueue(r.Context(), vhost, r.PathValue("name"))
+	if err != nil {
+		return nil, ofBroker(err)
+	}
+	return queueJSON(&q), nil
+}
+
+func queuesJSON(list []broker.QueueInfo) []Queue {
+	out := make([]Queue, len(list))
+	for i := range list {
+		out[i] = queueJSON(&list[i])
+	}
+	return out
+}
+
+func queueJSON(q *broker.QueueInfo) Queue {
+	j := Queue{
+		Name: q.Name, VHost: q.VHost, Type: q.Type, Durable: q.Durable, AutoDelete: q.AutoDelete, Exclusive: q.Exclusive,
+		Arguments: TableJSON(q.Arguments), Node: q.Leader, State: q.State, Leader: q.Leader, Members: q.Members,
+		Consumers: q.Consumers, Messages: q.Ready + q.Unacked + q.Delayed, MessagesReady: q.Ready, MessagesUnacked: q.Unacked,
+		MessagesDelayed: q.Delayed, MessagesDLX: q.Outbox,
+	}
+	if q.Error != "" {
+		j.State = "down"
+	}
+	return j
+}

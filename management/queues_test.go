@@ -1,0 +1,109 @@
+package management
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/warrenmq/warren/amqp"
+	"github.com/warrenmq/warren/broker"
+)
+
+// fakeBroker is the part of a broker that a test needs: each topic's file has its own
+// methods, and the others panic.
+type fakeBroker struct {
+	Broker
+	vhosts map[string][]string // users with permissions, by vhost
+	queues []broker.QueueInfo
+}
+
+func (f *fakeBroker) HasVhost(_ context.Context, name string) (bool, error) {
+	_, ok := f.vhosts[name]
+	return ok, nil
+}
+
+func (f *fakeBroker) MayEnter(user, vhost string) bool {
+	for _, u := range f.vhosts[vhost] {
+		if u == user {
+			return true
+		}
+	}
+	return false
+}
+
+func (f *fakeBroker) ListQueues(_ context.Context, vhost string) (list []broker.QueueInfo) {
+	for _, q := range f.queues {
+		if vhost == "" || vhost == q.VHost {
+			list = append(list, q)
+		}
+	}
+	return list
+}
+
+func (f *fakeBroker) FindQueue(_ context.Context, vhost, name string) (broker.QueueInfo, error) {
+	for _, q := range f.queues {
+		if q.VHost == vhost && q.Name == name {
+			return q, nil
+		}
+	}
+	return broker.QueueInfo{}, broker.Errorf(broker.NotFound, "no queue '%s' in vhost '%s'", name, vhost)
+}
+
+func TestQueues(t *testing.T) {
+	f := newFakeCluster("a")
+	f.apis["a"].cfg.Broker = &fakeBroker{
+		vhosts: map[string][]string{"/": {"manager"}, "v": {}},
+		queues: []broker.QueueInfo{
+			{
+				VHost: "/", Name: "q/1", Type: "quorum", Durable: true, State: "running", Leader: "n1", Members: []string{"n1", "n2"},
+				Ready: 3, Unacked: 2, Delayed: 1, Outbox: 4, Consumers: 5, Arguments: amqp.Table{{Name: "x-queue-type", Value: "quorum"}},
+			},
+			{VHost: "v", Name: "lost", Type: "classic", Error: "no leader"},
+		},
+	}
+	for _, tc := range []struct {
+		user, path string
+		status     int
+		names      string
+	}{
+		{"admin", "/api/queues", 200, "q/1 lost"},
+		{"monitor", "/api/queues/", 200, "q/1 lost"},
+		{"manager", "/api/queues", 200, "q/1"},
+		{"other", "/api/queues", 200, ""},
+		{"admin", "/api/queues/v", 200, "lost"},
+		{"manager", "/api/queues/%2F", 200, "q/1"},
+		{"admin", "/api/queues/%2f", 200, "q/1"},
+		{"manager", "/api/queues/v", 401, ""},
+		{"admin", "/api/queues/w", 404, ""},
+		{"admin", "/api/queues/%2F/none", 404, ""},
+		{"manager", "/api/queues/v/lost", 401, ""},
+	} {
+		status, body, _ := f.do(t, "a", tc.user, "GET", tc.path)
+		var list []Queue
+		var names []string
+		if status == 200 {
+			if err := json.Unmarshal([]byte(body), &list); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, q := range list {
+			names = append(names, q.Name)
+		}
+		if status != tc.status || strings.Join(names, " ") != tc.names {
+			t.Errorf("%s %s: %d %s", tc.user, tc.path, status, body)
+		}
+	}
+	_, body, _ := f.do(t, "a", "manager", "GET", "/api/queues/%2F/q%2F1")
+	for _, want := range []string{
+		`"name":"q/1"`, `"vhost":"/"`, `"type":"quorum"`, `"messages":6`, `"messages_ready":3`, `"messages_unacknowledged":2`, `"messages_delayed":1`,
+		`"messages_dlx":4`, `"consumers":5`, `"state":"running"`, `"node":"n1"`, `"members":["n1","n2"]`, `"arguments":{"x-queue-type":"quorum"}`,
+	} {
+		if !strings.Contains(body, want) {
+			t.Errorf("%s is not in %s", want, body)
+		}
+	}
+	if _, body, _ := f.do(t, "a", "admin", "GET", "/api/queues/v/lost"); !strings.Contains(body, `"state":"down"`) {
+		t.Errorf("a queue without a leader: %s", body)
+	}
+}

@@ -1,0 +1,82 @@
+package process
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/warrenmq/warren/test/cluster"
+)
+
+// ctl runs `warren ctl` of the tested binary against a node.
+func ctl(t *testing.T, n *cluster.Node, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	binary, err := shared.binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, binary, append([]string{"ctl", "--url", n.HTTP()}, args...)...)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err = cmd.Run()
+	if failed, ok := errors.AsType[*exec.ExitError](err); ok {
+		return failed.ExitCode(), out.String(), errs.String()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return 0, out.String(), errs.String()
+}
+
+// ctlCluster is the shared cluster of three.
+func ctlCluster(t *testing.T) *cluster.Cluster {
+	t.Helper()
+	needWarren(t)
+	return sharedCluster(t, 3)
+}
+
+// mustCtl is ctl that has to succeed.
+func mustCtl(t *testing.T, n *cluster.Node, args ...string) string {
+	t.Helper()
+	code, out, failure := ctl(t, n, args...)
+	if code != 0 {
+		t.Fatalf("warren ctl %q: exit code %d: %s", args, code, failure)
+	}
+	return out
+}
+
+// TestCtlListQueues asks each node for the queues of the cluster, with the real binary.
+func TestCtlListQueues(t *testing.T) {
+	c := ctlCluster(t)
+	s := at(t, c.Node(0))
+	q := s.queue("listed", amqp.Table{"x-queue-type": "quorum"})
+	s.fill(q, "one", "two", "three")
+	s.get(q)
+	for i := range 3 {
+		out := mustCtl(t, c.Node(i), "list_queues", "-q", "name", "messages", "messages_ready", "messages_unacknowledged", "consumers", "type")
+		if want := q + "\t3\t2\t1\t0\tquorum\n"; !strings.Contains(out, want) {
+			t.Errorf("node %d: %q is not in %q", i, want, out)
+		}
+	}
+	for _, tc := range []struct {
+		args []string
+		code int
+	}{
+		{[]string{"list_queues", "-p", "nowhere"}, 65},
+		{[]string{"list_queues", "colour"}, 64},
+		{[]string{"list_queues", "--password", "wrong"}, 77},
+		{[]string{"nonsense"}, 64},
+	} {
+		if code, out, failure := ctl(t, c.Node(0), tc.args...); code != tc.code || failure == "" || out != "" {
+			t.Errorf("%q: exit code %d, want %d; %q %q", tc.args, code, tc.code, out, failure)
+		}
+	}
+}
