@@ -35,6 +35,12 @@ func (s *stream) describe() string {
 			break
 		}
 		fmt.Fprintf(&b, "; holds %d attempt %d consumer %d settled %v tx %v", id, h.attempt, h.no, h.settled, h.tx)
+		switch {
+		case h.ch == nil:
+			b.WriteString(" for nobody")
+		case h.ch.closed.Load():
+			b.WriteString(" for a closed channel")
+		}
 	}
 	return b.String()
 }

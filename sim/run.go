@@ -411,11 +411,28 @@ func (w *World) checkPublishes() {
 		case n > 1:
 			w.problem("message %s is %d times in %s", p.body, n, p.queue)
 		case p.state == confirmed && n != 1 && !closed:
-			w.problem("message %s was confirmed and is not in %s", p.body, p.queue)
+			w.problem("message %s was confirmed on %s and is not in %s%s", p.body, p.node, p.queue, w.logsNamed(p.queue))
 		case (p.state == refused || p.state == unrouted) && n != 0:
 			w.problem("message %s was refused and is in %s", p.body, p.queue)
 		}
 	}
+}
+
+// logsNamed tells which queues there were of a name, and how many that took no entry.
+func (w *World) logsNamed(name string) string {
+	var b strings.Builder
+	nameless := 0
+	for id, q := range w.oracle.queues {
+		switch q.m.Name() {
+		case name:
+			c := q.m.Counters()
+			fmt.Fprintf(&b, "; queue %d has %d entries, %d published, closed %v", id, q.m.Index(), c.Published, q.m.Closed())
+		case "":
+			nameless++
+		}
+	}
+	fmt.Fprintf(&b, "; %d without a name", nameless)
+	return b.String()
 }
 
 // checkLegs looks at each dead letter's way into each target.

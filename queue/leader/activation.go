@@ -189,6 +189,7 @@ func (l *Leader) onResync(from string, m *wire.Resync) {
 		delete(l.awaited, m.Origin.Node)
 	}
 	p.resync = m.No
+	l.catchUp(p)
 	says := make(map[queue.MessageID]wire.Hold, len(m.Held))
 	for _, h := range m.Held {
 		// A settlement that was proposed has named its hold, or came too late for one.

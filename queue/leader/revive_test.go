@@ -79,3 +79,28 @@ func TestPendingSettlementKeepsItsHold(t *testing.T) {
 		}
 	}
 }
+
+// A node is taken for dead while an entry with its operations is on its way, and lives. Its
+// stream begins anew behind what was applied at that moment; what it sends again is lost
+// with the link, the answer to the entry is not. It goes on behind that.
+func TestStreamGoesOnBehindEntriesOfItsFormerPeer(t *testing.T) {
+	a := node(1)
+	r := newRig(t, plain(), a)
+	r.answerRoll(a)
+	r.publish(a, "1")
+	slow := r.relead(func(uint64) bool { return true })
+	r.answerRoll(a)
+	r.batch(a, pub("2"), pub("3"))
+	eventually(t, "the entry", func() bool { return len(slow.held) == 1 })
+	r.l.NodeGone(a.Origin.Node, a.Origin.Incarnation)
+	await[*wire.RollCall](r, a.ID, nil)
+	r.l.Receive(a.ID, &wire.Resync{Queue: 7, Session: r.session, No: 2, Origin: a.Origin})
+	eventually(t, "the events handled", func() bool { return r.l.Describe() != "" })
+	slow.let(1)
+	await(r, a.ID, func(m *wire.Answer) bool { return m.UpTo == 3 })
+	r.l.Receive(a.ID, &wire.Resync{Queue: 7, Session: r.session, No: 3, Origin: a.Origin})
+	r.batch(a, pub("4"))
+	eventually(t, "an entry with what follows", func() bool { return len(slow.held) == 1 })
+	slow.let(1)
+	await(r, a.ID, func(m *wire.Answer) bool { return m.UpTo == 4 })
+}

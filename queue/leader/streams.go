@@ -66,6 +66,15 @@ func (l *Leader) watermark(o fsm.Origin) (seq uint64) {
 	return seq
 }
 
+// catchUp moves p past what was applied since its stream began here. Entries can be under
+// way then: those of a node that was taken for dead and lives, whose stream begins anew
+// with what is applied at that moment. Once it was told of them it never says them again.
+func (l *Leader) catchUp(p *peer) {
+	if len(p.pending) == 0 {
+		p.next = max(p.next, l.watermark(p.origin)+1)
+	}
+}
+
 func (l *Leader) onBatch(from string, m *wire.Batch) {
 	s := m.Stream
 	p := l.heard(from, s.Origin)
@@ -73,6 +82,7 @@ func (l *Leader) onBatch(from string, m *wire.Batch) {
 		return
 	}
 	p.answered = max(p.answered, s.AnsweredUpTo)
+	l.catchUp(p)
 	end := s.First + uint64(len(s.Ops))
 	switch {
 	case s.First > p.next:
