@@ -31,24 +31,24 @@ var queueArguments = []argument{
 	{"x-expires", expires},
 	{"x-max-length", natural},
 	{"x-max-length-bytes", natural},
-	{"x-overflow", oneOf("drop-head", "reject-publish", "reject-publish-dlx")},
+	{"x-overflow", oneOf(always("invalid_overflow"), "drop-head", "reject-publish", "reject-publish-dlx")},
 	{"x-dead-letter-exchange", text},
 	{"x-dead-letter-routing-key", text},
-	{"x-dead-letter-strategy", oneOf("at-most-once", "at-least-once")},
+	{"x-dead-letter-strategy", oneOf(always("invalid_dlx_strategy"), "at-most-once", "at-least-once")},
 	{"x-delivery-limit", integer},
-	{"x-delayed-retry-type", oneOf("disabled", "all", "failed", "returned")},
+	{"x-delayed-retry-type", oneOf(unacceptable, "disabled", "all", "failed", "returned")},
 	{"x-delayed-retry-min", ttl},
 	{"x-delayed-retry-max", ttl},
 	{"x-delayed-retry-multiplier", multiplier},
 	{"x-delayed-retry-jitter", percent},
 	{"x-max-priority", priority},
-	{"x-queue-type", oneOf("classic", "quorum")},
+	{"x-queue-type", oneOf(unsupported("queue type"), "classic", "quorum")},
 	{"x-single-active-consumer", boolean},
 	{"x-quorum-initial-group-size", positive},
 	{"x-queue-leader-locator", locator},
 	{"x-queue-master-locator", text},
-	{"x-queue-mode", text},
-	{"x-queue-version", natural},
+	{"x-queue-mode", oneOf(unsupported("queue mode"), "default", "lazy")},
+	{"x-queue-version", version},
 	{"x-consumer-timeout", natural},
 }
 
@@ -74,15 +74,37 @@ func bounded(v any, low, high int64, lowWord, highWord string) string {
 }
 
 func natural(v any) string  { return bounded(v, 0, math.MaxInt64, "value_negative", "value_too_large") }
-func positive(v any) string { return bounded(v, 1, math.MaxInt64, "value_zero", "value_too_large") }
 func ttl(v any) string      { return bounded(v, 0, ttlMillisMax, "value_negative", "value_too_large") }
 func priority(v any) string { return bounded(v, 0, 255, "value_negative", "max_value_exceeded") }
 
 func expires(v any) string {
-	if n, ok := amqp.AsInt64(v); ok && n == 0 {
+	if isZero(v) {
 		return "{value_zero,0}"
 	}
 	return ttl(v)
+}
+
+func positive(v any) string {
+	if isZero(v) {
+		return "{value_zero,0}"
+	}
+	return natural(v)
+}
+
+func isZero(v any) bool {
+	n, ok := amqp.AsInt64(v)
+	return ok && n == 0
+}
+
+// version checks x-queue-version, which changes nothing here.
+func version(v any) string {
+	if s := integer(v); s != "" {
+		return s
+	}
+	if n, _ := amqp.AsInt64(v); n != 1 && n != 2 {
+		return fmt.Sprintf("\"unsupported queue version '%d'\"", n)
+	}
+	return ""
 }
 
 func text(v any) string {
@@ -94,7 +116,7 @@ func text(v any) string {
 
 func boolean(v any) string {
 	if _, ok := v.(bool); !ok {
-		return fmt.Sprintf("\"expected boolean, got %s\"", amqp.TypeName(v))
+		return fmt.Sprintf("{unacceptable_type,%s}", amqp.TypeName(v))
 	}
 	return ""
 }
@@ -113,7 +135,8 @@ func locator(v any) string {
 
 const clientLocal = "client-local"
 
-func oneOf(words ...string) func(any) string {
+// oneOf accepts some words; other tells what RabbitMQ says of another one.
+func oneOf(other func(word string) string, words ...string) func(any) string {
 	return func(v any) string {
 		s, ok := v.(string)
 		if !ok {
@@ -122,18 +145,32 @@ func oneOf(words ...string) func(any) string {
 		if slices.Contains(words, s) {
 			return ""
 		}
-		return fmt.Sprintf("{unacceptable_value,<<\"%s\">>}", s)
+		return other(s)
 	}
+}
+
+func unacceptable(word string) string { return fmt.Sprintf("{unacceptable_value,<<\"%s\">>}", word) }
+
+func always(text string) func(string) string { return func(string) string { return text } }
+
+func unsupported(what string) func(string) string {
+	return func(word string) string { return fmt.Sprintf("\"unsupported %s '%s'\"", what, word) }
 }
 
 // checkArguments validates the arguments of a new queue.
 func checkArguments(d QueueDeclare, vhost string) error {
+	if err := checkType(d, vhost); err != nil {
+		return err
+	}
 	for _, a := range queueArguments {
 		v, ok := d.Arguments.Get(a.name)
 		if !ok {
 			continue
 		}
 		if wrong := a.check(v); wrong != "" {
+			if _, ok := v.(string); a.name == "x-dead-letter-exchange" && !ok {
+				return Errorf(PreconditionFailed, "invalid type '%s' for arg '%s' in queue '%s' in vhost '%s'", amqp.TypeName(v), a.name, d.Name, vhost)
+			}
 			return Errorf(PreconditionFailed, "invalid arg '%s' for queue '%s' in vhost '%s': %s", a.name, d.Name, vhost, wrong)
 		}
 	}

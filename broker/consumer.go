@@ -68,6 +68,9 @@ func (ch *Channel) Consume(ctx context.Context, spec Consume) (*Consumer, error)
 	if spec.Exclusive && singleActive(q.Arguments) {
 		return nil, ch.conn.inExclusiveUse(spec.Queue)
 	}
+	if err := checkConsumer(spec.Arguments, q.Name, q.Vhost, q.Arguments); err != nil {
+		return nil, err
+	}
 	timeout, err := consumerTimeout(spec.Arguments, q, b.cfg.ConsumerTimeout)
 	if err != nil {
 		return nil, err

@@ -247,7 +247,7 @@ func addKeys(m *fsm.Message, headers amqp.Table, name string) error {
 	}
 	list, ok := v.(amqp.Array)
 	if !ok {
-		return Errorf(PreconditionFailed, "invalid message: {unacceptable_type_in_header,<<\"%s\">>}", name)
+		return Errorf(PreconditionFailed, "invalid message: {unacceptable_type_in_header,\"%s\",%s}", name, amqp.TypeName(v))
 	}
 	for _, item := range list {
 		if key, ok := item.(string); ok {

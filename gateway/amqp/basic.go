@@ -54,7 +54,7 @@ func (ch *channel) consume(m *wire.BasicConsume) error {
 	if err != nil {
 		return err
 	}
-	priority, err := consumerPriority(m)
+	priority, err := consumerPriority(m, queue, ch.c.vhost)
 	if err != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ func (ch *channel) startConsumer(cons *consumer, handle Consumer, noWait bool) {
 }
 
 // consumerPriority reads x-priority.
-func consumerPriority(m *wire.BasicConsume) (int32, error) {
+func consumerPriority(m *wire.BasicConsume, queue, vhost string) (int32, error) {
 	v, ok := m.Arguments.Get("x-priority")
 	if !ok {
 		return 0, nil
@@ -128,7 +128,7 @@ func consumerPriority(m *wire.BasicConsume) (int32, error) {
 	n, ok := wire.AsInt64(v)
 	if !ok {
 		return 0, wire.Errorf(wire.PreconditionFailed, m.ID(),
-			"invalid arg 'x-priority' for consumer: expected integer, got %s", wire.TypeName(v))
+			"invalid arg 'x-priority' for queue '%s' in vhost '%s': \"expected integer, got %s\"", queue, vhost, wire.TypeName(v))
 	}
 	return int32(max(math.MinInt32, min(n, math.MaxInt32))), nil
 }

@@ -53,6 +53,9 @@ func replyRules(s *session) {
 	if d := s.next(replies); string(d.Body) != "reply" || d.CorrelationId != "7" || d.Exchange != "" {
 		s.Errorf("got %+v", d)
 	}
+	if !s.to.warren {
+		return // RabbitMQ 3.10 fails with 541 when a requester's name is asked for
+	}
 	passive, err = s.ch.QueueDeclarePassive(name, false, false, false, false, nil)
 	if err != nil || passive.Messages != 0 || passive.Consumers != 1 {
 		s.Errorf("passive declare of the requester: %+v, %v", passive, err)

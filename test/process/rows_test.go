@@ -35,6 +35,8 @@ func TestRows(t *testing.T) {
 		{name: "Q03 auto-delete", run: autoDelete},
 		{name: "Q04 if-unused and if-empty", run: conditionalDelete},
 		{name: "Q05 purge leaves what is unacked", run: purgeUnacked},
+		{name: "Q06 arguments that are wrong", run: wrongArguments},
+		{name: "Q06 arguments of other queue types", run: foreignArguments},
 		{name: "Q07 queue types", warrenOnly: true, run: queueTypes},
 		{name: "blamed methods", run: blamedMethods},
 	})
@@ -131,7 +133,7 @@ func deleteConfirms(s *session) {
 func oddCopies(s *session) {
 	a, b := s.queue("a", nil), s.queue("b", nil)
 	for _, header := range []string{"CC", "BCC"} {
-		wantClosed(s, s.channel(s.conn), 406, "PRECONDITION_FAILED - invalid message: {unacceptable_type_in_header,<<\""+header+"\">>}", func(ch *amqp.Channel) error {
+		wantClosed(s, s.channel(s.conn), 406, "PRECONDITION_FAILED - invalid message: {unacceptable_type_in_header,\""+header+"\",longstr}", func(ch *amqp.Channel) error {
 			return ch.Publish("", a, false, false, amqp.Publishing{Headers: amqp.Table{header: a}})
 		})
 	}
@@ -417,6 +419,73 @@ func queueTypes(s *session) {
 		wantClosed(s, s.channel(s.conn), 406, "PRECONDITION_FAILED - inequivalent arg 'x-queue-type' for queue '"+q+"' in vhost '/': received ", func(ch *amqp.Channel) error {
 			return declare(ch, q, amqp.Table{"x-queue-type": other})
 		})
+	}
+}
+
+// wrongArguments are refused with RabbitMQ's words.
+func wrongArguments(s *session) {
+	for _, r := range []struct {
+		arg  string
+		v    any
+		text string
+	}{
+		{"x-overflow", "up", ": invalid_overflow"},
+		{"x-single-active-consumer", "yes", ": {unacceptable_type,longstr}"},
+		{"x-queue-mode", "quick", ": \"unsupported queue mode 'quick'\""},
+		{"x-queue-version", int32(9), ": \"unsupported queue version '9'\""},
+		{"x-queue-type", "magic", ": \"unsupported queue type 'magic'\""},
+		{"x-dead-letter-routing-key", "k", ": routing_key_but_no_dlx_defined"},
+	} {
+		wantClosed(s, s.channel(s.conn), 406, "PRECONDITION_FAILED - invalid arg '"+r.arg+"' for queue 'new' in vhost '/'"+r.text, func(ch *amqp.Channel) error {
+			return declare(ch, "new", amqp.Table{r.arg: r.v})
+		})
+	}
+	wantClosed(s, s.channel(s.conn), 406, "PRECONDITION_FAILED - invalid type 'signedint' for arg 'x-dead-letter-exchange' in queue 'new' in vhost '/'", func(ch *amqp.Channel) error {
+		return declare(ch, "new", amqp.Table{"x-dead-letter-exchange": int32(5)})
+	})
+	for arg, r := range map[string]struct {
+		v    any
+		text string
+	}{
+		"x-quorum-initial-group-size": {int32(-1), "{value_negative,-1}"},
+		"x-dead-letter-strategy":      {"never", "invalid_dlx_strategy"},
+		"x-queue-leader-locator":      {"nowhere", "invalid_queue_locator_arg"},
+	} {
+		wantClosed(s, s.channel(s.conn), 406, "PRECONDITION_FAILED - invalid arg '"+arg+"' for queue 'new' in vhost '/': "+r.text, func(ch *amqp.Channel) error {
+			return declare(ch, "new", amqp.Table{"x-queue-type": "quorum", arg: r.v})
+		})
+	}
+	q := s.queue("priority", nil)
+	wantClosed(s, s.channel(s.conn), 406, "PRECONDITION_FAILED - invalid arg 'x-priority' for queue '"+q+"' in vhost '/': \"expected integer, got longstr\"", func(ch *amqp.Channel) error {
+		_, err := ch.Consume(q, "", false, false, false, false, amqp.Table{"x-priority": "high"})
+		return err
+	})
+}
+
+// foreignArguments have a meaning for another type of queue only.
+func foreignArguments(s *session) {
+	stream := amqp.Table{"x-max-age": "1D", "x-stream-max-segment-size-bytes": int32(1000), "x-initial-cluster-size": int32(1)}
+	classic := amqp.Table{"x-queue-mode": "lazy", "x-queue-version": int32(2), "x-queue-master-locator": "min-masters"}
+	refused := func(typ, arg string, v any) {
+		wantClosed(s, s.channel(s.conn), 406, "PRECONDITION_FAILED - invalid arg '"+arg+"' for queue 'new' in vhost '/' of queue type rabbit_"+typ+"_queue", func(ch *amqp.Channel) error {
+			return declare(ch, "new", amqp.Table{"x-queue-type": typ, arg: v})
+		})
+	}
+	for arg, v := range stream {
+		refused("classic", arg, v)
+		refused("quorum", arg, v)
+	}
+	for arg, v := range classic {
+		refused("quorum", arg, v)
+		s.queue("classic"+arg, amqp.Table{arg: v})
+	}
+	for _, typ := range []string{"classic", "quorum"} {
+		q := s.queue(typ, amqp.Table{"x-queue-type": typ})
+		wantClosed(s, s.channel(s.conn), 406, "PRECONDITION_FAILED - invalid arg 'x-stream-offset' for queue '"+q+"' in vhost '/' of queue type rabbit_"+typ+"_queue", func(ch *amqp.Channel) error {
+			_, err := ch.Consume(q, "", false, false, false, false, amqp.Table{"x-stream-offset": "first"})
+			return err
+		})
+		s.noError("declared again with what the type does not know", declare(s.ch, q, amqp.Table{"x-queue-type": typ, "x-max-age": "1D"}))
 	}
 }
 

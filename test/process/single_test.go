@@ -76,7 +76,8 @@ func (s *session) idle(w worker) {
 func TestSingleActiveConsumer(t *testing.T) {
 	runScenarios(t, []scenario{
 		{name: "C01 one after the other", run: func(s *session) { eachFlavour(s, singleActive, singleInTurn) }},
-		{name: "C01 what is held stays with the cancelled", run: func(s *session) { eachFlavour(s, singleActive, singleCancelled) }},
+		// A classic queue of RabbitMQ 3.10 that comes this way crashes.
+		{name: "C01 what is held stays with the cancelled", warrenOnly: true, run: func(s *session) { eachFlavour(s, singleActive, singleCancelled) }},
 		{name: "C02 a closed channel", run: func(s *session) { eachFlavour(s, singleActive, singleClosedChannel) }},
 		{name: "C02 priority", warrenOnly: true, run: func(s *session) { eachFlavour(s, singleActive, singlePriority) }},
 		{name: "C03 refusals", run: singleRefusals},
@@ -151,10 +152,12 @@ func singleRefusals(s *session) {
 		_, _, err := ch.Get(q, true)
 		return err
 	})
-	wantClosed(s, s.channel(s.conn), 403, "ACCESS_REFUSED - queue '"+q+"' in vhost '/' in exclusive use", func(ch *amqp.Channel) error {
-		_, err := ch.Consume(q, "", false, true, false, false, nil)
-		return err
-	})
+	if s.to.warren { // RabbitMQ 3.10 lets it have the quorum queue
+		wantClosed(s, s.channel(s.conn), 403, "ACCESS_REFUSED - queue '"+q+"' in vhost '/' in exclusive use", func(ch *amqp.Channel) error {
+			_, err := ch.Consume(q, "", false, true, false, false, nil)
+			return err
+		})
+	}
 	classic := s.queue("classic", singleActive)
 	s.fill(classic, "m")
 	s.holds(classic, "m") // get is for quorum queues only refused
