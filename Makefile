@@ -56,6 +56,7 @@ test: test-unit fuzz-sample test-process ## run all tests; installs what they ne
 .PHONY: test-unit
 test-unit: test-deps ## run the tests that start no processes
 	$(GO) test $(TESTFLAGS) -timeout 10m $$($(GO) list ./... | grep -v /test/process)
+	$(GO) test -race -tags failpoints -timeout 1m ./failpoint
 
 .PHONY: test-process
 test-process: test-deps ## run the tests with real nodes and foreign clients
@@ -91,6 +92,7 @@ model: ## search all states of the move's model with spin; installs it first
 .PHONY: lint
 lint: ## check formatting and run the linters
 	$(GO) vet -tags invariants ./...
+	$(GO) vet -tags failpoints ./failpoint ./cmd/node
 	$(GO) run $(GOLANGCI) run
 
 ##### measure

@@ -13,6 +13,7 @@ import (
 	"github.com/warrenmq/warren/cluster/bootstrap"
 	"github.com/warrenmq/warren/cluster/detector"
 	"github.com/warrenmq/warren/cluster/member"
+	"github.com/warrenmq/warren/failpoint"
 	"github.com/warrenmq/warren/fsm"
 	"github.com/warrenmq/warren/transport"
 )
@@ -20,10 +21,10 @@ import (
 func (n *running) openMesh(context.Context) (err error) {
 	n.mesh, err = transport.New(transport.Config{
 		Local: n.identity.NodeID(), Listener: n.listeners.cluster,
-		ClusterID: n.identity.ClusterID,
-		Resolve:   func(id transport.NodeID) (string, bool) { return n.resolve(id) },
-		Logger:    n.log,
-		Healthy:   func() bool { return n.store.SyncOutstanding() < stuckSync },
+		ClusterID: n.identity.ClusterID, Dial: failpoint.Dialer(),
+		Resolve: func(id transport.NodeID) (string, bool) { return n.resolve(id) },
+		Logger:  n.log,
+		Healthy: func() bool { return n.store.SyncOutstanding() < stuckSync },
 		CatalogIndex: func() uint64 {
 			if c := n.catalog.Load(); c != nil {
 				return c.View().Revision()

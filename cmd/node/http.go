@@ -43,6 +43,7 @@ func (n *running) serveHTTP(context.Context) error {
 	mux.HandleFunc("GET /debug/pprof/", localOnly(pprof.Index))
 	mux.HandleFunc("GET /debug/pprof/profile", localOnly(pprof.Profile))
 	mux.HandleFunc("GET /debug/pprof/trace", localOnly(pprof.Trace))
+	serveFailpoints(mux)
 	mux.HandleFunc("/api/", n.serveManagement)
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: timeoutHTTP}
 	go func() {

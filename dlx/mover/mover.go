@@ -16,6 +16,7 @@ import (
 
 	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/dlx"
+	"github.com/warrenmq/warren/failpoint"
 	"github.com/warrenmq/warren/fsm"
 	"github.com/warrenmq/warren/queue/wire"
 )
@@ -205,7 +206,8 @@ func (m *Mover) take(a *wire.TransferAnswer) {
 	progress := a.UpTo > f.acked
 	if progress {
 		f.ack(a.UpTo)
-		m.cfg.Propose(fsm.TransferDone{Target: a.Target, UpTo: a.UpTo}, true, nil)
+		failpoint.Pass(failpoint.MoveAnswered, m.cfg.Queue)
+		m.cfg.Propose(fsm.TransferDone{Target: a.Target, UpTo: a.UpTo}, true, failpoint.Passing(failpoint.MoveDone, m.cfg.Queue))
 	}
 	if a.Gap || a.Full {
 		f.rewind(a.UpTo)
@@ -331,7 +333,9 @@ func (m *Mover) sendSome(target uint64, f *flight, urgent bool) bool {
 	if f.deadline.IsZero() || f.sent-uint64(len(in.Items)) == f.acked {
 		f.deadline = time.Now().Add(answerTimeout)
 	}
+	failpoint.Pass(failpoint.MoveRouted, m.cfg.Queue)
 	m.cfg.Send(&wire.Transfer{Target: target, Urgent: urgent, In: in})
+	failpoint.Pass(failpoint.MoveSent, m.cfg.Queue)
 	return true
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/dlx"
 	"github.com/warrenmq/warren/exchange"
+	"github.com/warrenmq/warren/failpoint"
 	"github.com/warrenmq/warren/fsm"
 	"github.com/warrenmq/warren/queue"
 )
@@ -76,6 +77,7 @@ func (m *Mover) route() {
 	m.mu.Lock()
 	m.routing = true
 	m.mu.Unlock()
+	failpoint.Pass(failpoint.MoveUnrouted, m.cfg.Queue)
 	m.cfg.Propose(r, false, func() {
 		m.mu.Lock()
 		m.routing = false

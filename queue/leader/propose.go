@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/warrenmq/warren/failpoint"
 	"github.com/warrenmq/warren/fsm"
 	"github.com/warrenmq/warren/queue"
 )
@@ -205,6 +206,23 @@ func (l *Leader) submit(e *fsm.Entry, p proposal, size int) {
 			l.post(proposeFailed{err})
 		}
 	})
+	if failpoint.Enabled {
+		l.passProposed(e)
+	}
+}
+
+// passProposed passes the points behind the proposal of the move's commands.
+func (l *Leader) passProposed(e *fsm.Entry) {
+	for _, c := range e.Commands {
+		switch c.(type) {
+		case fsm.Route:
+			failpoint.Pass(failpoint.MoveRouteProposed, l.cfg.Queue)
+		case fsm.TransferIn:
+			failpoint.Pass(failpoint.MoveTakeProposed, l.cfg.Queue)
+		case fsm.TransferDone:
+			failpoint.Pass(failpoint.MoveDoneProposed, l.cfg.Queue)
+		}
+	}
 }
 
 func (l *Leader) now() int64 { return l.epoch.now(l.nodeTime()) }

@@ -1,6 +1,7 @@
 package leader
 
 import (
+	"github.com/warrenmq/warren/failpoint"
 	"github.com/warrenmq/warren/fsm"
 	"github.com/warrenmq/warren/queue/wire"
 )
@@ -65,6 +66,7 @@ func (l *Leader) onTransfer(from string, m *wire.Transfer) {
 		}
 		t.pending = append(t.pending, items...)
 		t.next = end
+		failpoint.Pass(failpoint.MoveReceived, l.cfg.Queue)
 	}
 }
 
@@ -147,6 +149,8 @@ func (l *Leader) answerTransfer(r fsm.TransferResult) {
 	if r.Gap || r.Unknown {
 		l.supply.bytes -= t.bytes
 		t.next, t.pending, t.bytes = r.UpTo+1, nil, 0
+	} else {
+		failpoint.Pass(failpoint.MoveTaken, l.cfg.Queue)
 	}
 	l.sendTransferAnswer(t, &wire.TransferAnswer{
 		Source: r.Source.Queue, Epoch: r.Source.Epoch, UpTo: r.UpTo, Gap: r.Gap || r.Unknown, Gone: r.Gone,

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -19,18 +20,20 @@ const BinaryEnv = "WARREN_TEST_BINARY"
 
 // Build compiles the node's binary into dir and returns its path. It must run
 // inside the module. An empty RaceEnv builds what `make build` builds, with the
-// cheap self-checks only.
-func Build(ctx context.Context, dir string) (string, error) {
-	if binary := os.Getenv(BinaryEnv); binary != "" {
+// cheap self-checks only. With build tags of the caller's, BinaryEnv does not count.
+func Build(ctx context.Context, dir string, tags ...string) (string, error) {
+	if binary := os.Getenv(BinaryEnv); binary != "" && len(tags) == 0 {
 		return filepath.Abs(binary)
 	}
-	binary := filepath.Join(dir, "warren")
+	binary := filepath.Join(dir, strings.Join(append([]string{"warren"}, tags...), "-"))
 	args := []string{"build", "-o", binary}
 	cgo := "CGO_ENABLED=0"
 	if os.Getenv(RaceEnv) != "" {
-		args = append(args, "-race", "-tags", "invariants")
+		args = append(args, "-race")
+		tags = append(slices.Clip(tags), "invariants")
 		cgo = "CGO_ENABLED=1"
 	}
+	args = append(args, "-tags", strings.Join(tags, ","))
 	cmd := exec.CommandContext(ctx, "go", append(args, "github.com/warrenmq/warren/cmd/node")...)
 	cmd.Env = append(os.Environ(), cgo)
 	if out, err := cmd.CombinedOutput(); err != nil {
