@@ -88,6 +88,21 @@ func (b *Broker) Open(_ context.Context, u User, vhost string, info ConnInfo) (*
 	return c, nil
 }
 
+// UpdateUser takes what a user's new login tells of them: the tags. Errors are *Error with
+// NotAllowed, when the user may not be in the vhost any more.
+func (c *Conn) UpdateUser(u User) error {
+	if err := c.b.cat.View().Permission(c.vhost, u.Name).CheckVhost(c.vhost, u.Name); err != nil {
+		return asError(err)
+	}
+	c.user = u
+	return nil
+}
+
+// MayRead tells whether the user may still consume from a queue.
+func (c *Conn) MayRead(queue string) bool {
+	return queue == ReplyQueue || c.allowed(c.b.cat.View(), auth.Read, queueResource(queue)) == nil
+}
+
 // Close closes the channels and deletes the connection's exclusive queues.
 func (c *Conn) Close(ctx context.Context) {
 	c.mu.Lock()

@@ -71,7 +71,7 @@ func (ch *channel) consume(m *wire.BasicConsume) error {
 		ch.mu.Unlock()
 		return wire.Errorf(wire.ResourceError, m.ID(), "too many consumers on one channel (%d)", consumersMax)
 	}
-	cons := &consumer{tag: tag, noAck: m.NoAck}
+	cons := &consumer{tag: tag, queue: queue, noAck: m.NoAck}
 	ch.consumers[tag] = cons
 	// A consumer under a channel-wide limit gets no more than that from its queue,
 	// so that others find messages there. It keeps this bound if the limit is lifted.
@@ -148,6 +148,30 @@ func (ch *channel) cancelConsumer(m *wire.BasicCancel) error {
 	}
 	if !m.NoWait {
 		ch.reply(&wire.BasicCancelOk{ConsumerTag: m.ConsumerTag})
+	}
+	return nil
+}
+
+// recheck ends the consumers whose queues the user may not read any more.
+func (ch *channel) recheck() error {
+	ch.mu.Lock()
+	var lost []*consumer
+	for _, cons := range ch.consumers {
+		if cons.handle != nil && !ch.c.broker.MayRead(cons.queue) {
+			lost = append(lost, cons)
+		}
+	}
+	ch.mu.Unlock()
+	ctx, cancel := ch.c.operation()
+	defer cancel()
+	for _, cons := range lost {
+		if err := cons.handle.Cancel(ctx); err != nil {
+			return err
+		}
+		ch.forgetConsumer(cons)
+		if ch.c.cancelNotify {
+			ch.reply(&wire.BasicCancel{ConsumerTag: cons.tag, NoWait: true})
+		}
 	}
 	return nil
 }

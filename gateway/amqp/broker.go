@@ -30,6 +30,10 @@ type Conn interface {
 	PurgeQueue(ctx context.Context, name string) (uint32, error)
 	DeleteQueue(ctx context.Context, name string, ifUnused, ifEmpty bool) (uint32, error)
 	OpenChannel(s Sink) Channel
+	// UpdateUser takes what the user's new login tells. A refusal is a *broker.Error with
+	// NotAllowed. MayRead tells whether the user may still consume from a queue.
+	UpdateUser(u broker.User) error
+	MayRead(queue string) bool
 }
 
 // Channel is an open channel at the broker. All calls come from one goroutine.

@@ -53,6 +53,7 @@ type channel struct {
 // consumer is the channel's side of a running consumer.
 type consumer struct {
 	tag   string
+	queue string
 	noAck bool
 
 	// Guarded by the channel's mu, except that the writer reads handle after it

@@ -171,7 +171,8 @@ func (c *conn) connectionMethod(payload []byte) error {
 	}
 }
 
-// updateSecret replaces the credential of the user.
+// updateSecret checks the new credential of the user, takes over what the user is now and
+// ends the consumers of queues that the user may not read any more.
 func (c *conn) updateSecret(m *wire.ConnectionUpdateSecret) error {
 	ctx, cancel := c.operation()
 	defer cancel()
@@ -182,7 +183,15 @@ func (c *conn) updateSecret(m *wire.ConnectionUpdateSecret) error {
 		c.pause(c.srv.cfg.AuthFailureDelay)
 		return wire.Errorf(wire.NotAllowed, m.ID(), "New secret was refused by one of the backends")
 	}
+	if err := c.broker.UpdateUser(u); err != nil {
+		return protocolError(err, m.ID())
+	}
 	c.user = u
+	for _, ch := range c.channels {
+		if err := ch.recheck(); err != nil {
+			return protocolError(err, m.ID())
+		}
+	}
 	c.log.Info("secret updated", "user", u.Name, "reason", m.Reason)
 	c.out.method(0, &wire.ConnectionUpdateSecretOk{})
 	return nil

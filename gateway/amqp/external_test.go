@@ -122,3 +122,35 @@ func TestUpdateSecret(t *testing.T) {
 			m.ReplyCode, m.ReplyText, m.ClassID, m.MethodID)
 	}
 }
+
+// A new secret comes with what the user may do now.
+func TestUpdateSecretChecksAgain(t *testing.T) {
+	t.Parallel()
+	r := startServer(t)
+	c := r.open(t)
+	c.send(1, &wire.ChannelOpen{})
+	want[*wire.ChannelOpenOk](c, 1)
+	for _, q := range []string{"mine", "lost"} {
+		c.send(1, &wire.QueueDeclare{Queue: q, NoWait: true}, &wire.BasicConsume{Queue: q, ConsumerTag: q})
+		want[*wire.BasicConsumeOk](c, 1)
+	}
+	r.b.mu.Lock()
+	r.b.unreadable = "lost"
+	r.b.mu.Unlock()
+	c.send(0, &wire.ConnectionUpdateSecret{NewSecret: "guest"})
+	if m := want[*wire.BasicCancel](c, 1); m.ConsumerTag != "lost" {
+		t.Errorf("consumer %q was cancelled", m.ConsumerTag)
+	}
+	want[*wire.ConnectionUpdateSecretOk](c, 0)
+	c.publish(1, wire.BasicPublish{RoutingKey: "mine"}, "x")
+	want[*wire.BasicDeliver](c, 1)
+
+	c = r.open(t)
+	r.b.mu.Lock()
+	r.b.locked = true
+	r.b.mu.Unlock()
+	c.send(0, &wire.ConnectionUpdateSecret{NewSecret: "guest"})
+	m := want[*wire.ConnectionClose](c, 0)
+	checkClose(t, rule{code: 530, text: "NOT_ALLOWED - access to vhost '/' refused for user 'guest'", class: 10, method: 70},
+		m.ReplyCode, m.ReplyText, m.ClassID, m.MethodID)
+}

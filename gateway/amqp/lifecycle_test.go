@@ -89,8 +89,8 @@ func TestBlocked(t *testing.T) {
 	}
 	publisher.publish(1, wire.BasicPublish{RoutingKey: "q"}, "before")
 	eventually(t, "publish", func() bool { ready, _ := r.b.counts("q"); return ready == 1 })
-	r.s.SetBlocked("low on disk & low on memory")
-	if m := want[*wire.ConnectionBlocked](publisher, 0); m.Reason != "low on disk & low on memory" {
+	r.s.SetBlocked("low on memory & disk")
+	if m := want[*wire.ConnectionBlocked](publisher, 0); m.Reason != "low on memory & disk" {
 		t.Errorf("%+v", m)
 	}
 	r.s.SetBlocked("low on memory") // still blocked: not told again

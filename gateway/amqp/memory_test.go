@@ -29,6 +29,9 @@ type memBroker struct {
 	ids       uint64
 
 	pending []memPublish
+	// unreadable is a queue that the user may not read any more, locked that the vhost is.
+	unreadable string
+	locked     bool
 	// frozen keeps publishes unanswered, for tests of confirms and back-pressure.
 	frozen bool
 	work   chan struct{}
@@ -270,6 +273,21 @@ func (c *memConn) Close(context.Context) {
 			b.remove(q, nil)
 		}
 	}
+}
+
+func (c *memConn) UpdateUser(u broker.User) error {
+	c.b.mu.Lock()
+	defer c.b.mu.Unlock()
+	if c.b.locked {
+		return broker.Errorf(broker.NotAllowed, "access to vhost '%s' refused for user '%s'", c.vhost, u.Name)
+	}
+	return nil
+}
+
+func (c *memConn) MayRead(queue string) bool {
+	c.b.mu.Lock()
+	defer c.b.mu.Unlock()
+	return queue != c.b.unreadable
 }
 
 func (c *memConn) OpenChannel(s Sink) Channel {

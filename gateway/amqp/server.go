@@ -161,7 +161,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 }
 
 // SetBlocked stops reading from publishing connections while reason is not
-// empty, such as "low on memory" or "low on disk & low on memory".
+// empty, such as "low on memory" or "low on memory & disk".
 func (s *Server) SetBlocked(reason string) {
 	s.blocked.Store(&reason)
 	for _, c := range s.connections() {
