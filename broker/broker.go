@@ -11,6 +11,7 @@ import (
 
 	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/catalog"
+	"github.com/warrenmq/warren/dlx/mover"
 	"github.com/warrenmq/warren/fsm"
 	"github.com/warrenmq/warren/queue/wire"
 )
@@ -26,6 +27,8 @@ type Config struct {
 	Send func(node string, payload []byte) error
 	// Replies carries direct replies; nil reaches no other node.
 	Replies ReplyLink
+	// Call asks another node; nil reaches none.
+	Call func(ctx context.Context, node string, method uint8, req []byte) ([]byte, error)
 	// Groups hosts the Raft groups of replicated queues.
 	Groups Groups
 	// Alive tells whether a node is not confirmed dead.
@@ -64,6 +67,9 @@ type Broker struct {
 	queues *queues
 	// replies are the consumers of amq.rabbitmq.reply-to on this node.
 	replies replies
+	// dead counts what the leaders here apply.
+	dead  deadTotals
+	moves mover.Totals
 
 	numbers atomic.Uint64 // consumers, requests and connections
 	started time.Time

@@ -4,6 +4,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/warrenmq/warren/catalog"
@@ -33,6 +34,8 @@ type hosted struct {
 	removed  bool
 	// leadsEarly: leadership came before the log was known.
 	leadsEarly bool
+	observer   *observer              // of the leaders here, made with the first
+	moving     atomic.Pointer[moving] // the newest mover
 }
 
 // start runs the queue's log.
@@ -91,6 +94,9 @@ func (h *hosted) activate() {
 	b := h.qs.b
 	h.sessions++
 	session := h.term<<20 | h.sessions&(1<<20-1)
+	if h.observer == nil {
+		h.observer = newObserver(b, h.q)
+	}
 	h.leads = leader.Lead(h.replica, leader.Config{
 		Queue: h.id, Log: h.log, Session: session, After: h.ended,
 		Send:            func(node string, m wire.Message) { h.send(session, node, m) },
@@ -110,6 +116,7 @@ func (h *hosted) activate() {
 		Closed:          h.closedUp,
 		Ended:           func() { b.wg.Go(func() { h.relead(session) }) },
 		StartMover:      h.startMover,
+		Observe:         h.observer.observe,
 		Logger:          b.cfg.Logger,
 	})
 	if h.q.State == catalog.Closing {
@@ -225,7 +232,7 @@ func (h *hosted) propose(c catalog.Command, what string) {
 func (h *hosted) startMover(l *leader.Leader) leader.Mover {
 	b := h.qs.b
 	tries := map[uint64]int{} // used by the mover's goroutine only
-	return mover.Start(mover.Config{
+	m := mover.Start(mover.Config{
 		Queue: h.id,
 		View:  h.replica.View,
 		Read:  h.log.Read,
@@ -247,8 +254,11 @@ func (h *hosted) startMover(l *leader.Leader) leader.Mover {
 			tries[target]++
 		},
 		Propose: l.Propose,
+		Totals:  &b.moves,
 		Logger:  b.cfg.Logger,
 	})
+	h.moving.Store(&moving{l, m})
+	return m
 }
 
 // leadsHere tells whether a queue is led on this node.

@@ -40,6 +40,20 @@ func (o *Outbox) Bytes() int64 { return o.bytes }
 // Last is the id of the newest item ever added, 0 if there was none.
 func (o *Outbox) Last() ItemID { return o.last }
 
+// Oldest returns the item that has waited longest: ids and times of death rise together.
+func (o *Outbox) Oldest() (Item, bool) {
+	if len(o.pages) == 0 {
+		return Item{}, false
+	}
+	p := o.pages[0] // not empty
+	for slot := range p.items {
+		if p.items[slot].flags&isPresent != 0 {
+			return p.item(slot), true
+		}
+	}
+	return Item{}, false
+}
+
 // Count is the number of items in a state.
 func (o *Outbox) Count(s State) int {
 	if s == Routed {

@@ -263,6 +263,7 @@ func (a *apply) release(ref queue.Ref) { a.reclaimable += int64(ref.Length) }
 // die sends a message that is in the queue no more into the outbox or drops it.
 func (a *apply) die(m queue.Message, reason dlx.Reason) {
 	a.counters.Died[reason]++
+	a.dead().Died[reason]++
 	if !a.settings.DeadLetter {
 		a.drop(m.Ref, reason, DropDisabled)
 		return
@@ -294,6 +295,17 @@ func (a *apply) countDropped(reason dlx.Reason, cause NoRoute, n uint64) {
 func (a *apply) moved(it dlx.Item) {
 	a.counters.Moved++
 	a.release(it.Ref)
+	if it.Reason != dlx.Transaction {
+		a.dead().moved(a.time - it.TimeMillis)
+	}
+}
+
+// dead is where the result counts dead letters.
+func (a *apply) dead() *DeadCounts {
+	if a.res.Dead == nil {
+		a.res.Dead = &DeadCounts{}
+	}
+	return a.res.Dead
 }
 
 // route freezes decisions on unrouted items. An item stays unrouted if a target

@@ -35,6 +35,7 @@ type duel struct {
 	rev        uint64
 	log        [][]byte
 	settles    int // settlements made in transactions
+	dead       DeadCounts
 	// a capture of m that is encoded later, and what it must give
 	encode func() ([]byte, []IndexRange)
 	want   []byte
@@ -62,7 +63,29 @@ func (d *duel) step() {
 	}
 	d.o.entry(&e, refsOf(index, data))
 	d.compare(&res)
+	d.countDead(res.Dead)
 	d.snapshots()
+}
+
+// countDead adds up what the results say of dead letters: it is what the machine counts.
+func (d *duel) countDead(c *DeadCounts) {
+	if c != nil {
+		for i, n := range c.Died {
+			d.dead.Died[i] += n
+		}
+		d.dead.Moved += c.Moved
+		waited := uint64(0)
+		for _, n := range c.Waited {
+			waited += n
+		}
+		if waited != c.Moved {
+			d.t.Fatalf("%d moved, %d classes of time", c.Moved, waited)
+		}
+	}
+	want := d.m.Counters()
+	if d.dead.Died != want.Died || d.dead.Moved > want.Moved || d.dead.Moved+want.Relayed < want.Moved {
+		d.t.Fatalf("results count %+v, the machine %+v", d.dead, want)
+	}
 }
 
 // refsOf lists where the messages of an entry lie. Every message is unlike the

@@ -1,6 +1,8 @@
 package fsm
 
 import (
+	"math/bits"
+
 	"github.com/warrenmq/warren/dlx"
 	"github.com/warrenmq/warren/queue"
 )
@@ -21,8 +23,10 @@ type Result struct {
 	// OutboxChanged: items were added, routed, parked, released or dropped.
 	OutboxChanged bool
 	Dropped       []Dropped
-	SettingsSet   bool
-	Closed        bool
+	// Dead counts deaths and ends of moves, for metrics; nil if there were none.
+	Dead        *DeadCounts
+	SettingsSet bool
+	Closed      bool
 }
 
 // StreamResult answers one Stream of the entry.
@@ -86,4 +90,30 @@ type Dropped struct {
 	Reason dlx.Reason
 	Cause  NoRoute
 	Count  uint64
+}
+
+// DeadCounts are what one entry did to dead letters. Messages of a delayed exchange that
+// come due are counted like them.
+type DeadCounts struct {
+	// Died counts by reason what left the queue into the outbox, or was dropped for want
+	// of a dead-letter exchange.
+	Died [dlx.DeliveryLimit + 1]uint64
+	// Moved counts what every target has taken, parts of transactions left out.
+	Moved uint64
+	// Waited counts these by the time between death and end, by machine time: Waited[i]
+	// took less than 1<<i ms and not less than half of it, the last also more.
+	Waited [WaitedBuckets]uint64
+	// WaitedMillis is the sum of these times.
+	WaitedMillis uint64
+}
+
+// WaitedBuckets is the number of classes of times in an outbox; the last begins at 2^20 ms,
+// some 17 minutes.
+const WaitedBuckets = 22
+
+func (d *DeadCounts) moved(millis int64) {
+	millis = max(0, millis)
+	d.Moved++
+	d.Waited[min(bits.Len64(uint64(millis)), WaitedBuckets-1)]++
+	d.WaitedMillis += uint64(millis)
 }

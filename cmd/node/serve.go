@@ -215,7 +215,10 @@ func (n *running) startBroker(ctx context.Context) error {
 		Send: func(node string, payload []byte) error {
 			return n.mesh.Send(transport.NodeID(node), broker.MessageKind, payload)
 		},
-		Replies:      replyLink{n.mesh},
+		Replies: replyLink{n.mesh},
+		Call: func(ctx context.Context, node string, method uint8, req []byte) ([]byte, error) {
+			return n.mesh.Call(ctx, transport.NodeID(node), method, req)
+		},
 		Now:          n.mesh.Clock,
 		ClockOffsets: func() []time.Duration { return n.clockOffsets(cat.View()) },
 		Groups:       raftGroups{host: n.host},
@@ -232,6 +235,9 @@ func (n *running) startBroker(ctx context.Context) error {
 	n.mesh.Handle(broker.MessageKind, func(from transport.NodeID, payload []byte) { n.broker.Receive(string(from), payload) })
 	n.mesh.Handle(broker.ReplyKind, func(from transport.NodeID, payload []byte) {
 		_, _ = n.broker.ReceiveReply(string(from), payload) // it has logged the error; nobody waits
+	})
+	n.mesh.HandleCall(broker.MethodOutboxes, func(ctx context.Context, _ transport.NodeID, payload []byte) ([]byte, error) {
+		return n.broker.AnswerOutboxes(ctx, payload)
 	})
 	n.mesh.HandleCall(broker.MethodReply, func(_ context.Context, from transport.NodeID, payload []byte) ([]byte, error) {
 		return n.broker.ReceiveReply(string(from), payload)

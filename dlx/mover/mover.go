@@ -9,6 +9,7 @@ package mover
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"sync"
@@ -62,7 +63,9 @@ type Config struct {
 	// Propose adds a command to the queue's next entry. applied, which may be nil,
 	// is called once that entry is applied here; it must be quick.
 	Propose func(c fsm.Command, lazy bool, applied func())
-	Logger  *slog.Logger
+	// Totals, which may be nil, are counted up.
+	Totals *Totals
+	Logger *slog.Logger
 }
 
 // Bounds of a mover.
@@ -93,6 +96,7 @@ type Mover struct {
 	// routing: a Route command is proposed and not applied. One at a time, so that
 	// every unrouted item is one to decide on.
 	routing bool
+	status  status
 
 	// decided names the items of the newest Route command. One that is unrouted
 	// after it was applied met a closed target and is decided again after a while.
@@ -119,6 +123,9 @@ type flight struct {
 // Start begins moving. The caller ends it with Stop.
 func Start(cfg Config) *Mover {
 	ctx, cancel := context.WithCancel(context.Background())
+	if cfg.Totals == nil {
+		cfg.Totals = &Totals{}
+	}
 	m := &Mover{
 		cfg: cfg, ctx: ctx, cancel: cancel,
 		done: make(chan struct{}), wake: make(chan struct{}, 1),
@@ -199,6 +206,7 @@ func (m *Mover) take(a *wire.TransferAnswer) {
 		return
 	}
 	if a.Gone {
+		m.show(a.Target, Gone, "")
 		m.cfg.Propose(fsm.TargetGone{Target: a.Target, Watermark: a.UpTo}, false, nil)
 		f.pause()
 		return
@@ -213,6 +221,12 @@ func (m *Mover) take(a *wire.TransferAnswer) {
 		f.rewind(a.UpTo)
 	}
 	f.full = a.Full
+	if a.Full {
+		m.cfg.Totals.Full.Add(1)
+		m.show(a.Target, Full, "the target is full")
+	} else if !a.Gap || progress {
+		m.show(a.Target, Moving, "")
+	}
 	if a.Full || a.Gap && !progress {
 		f.pause()
 	}
@@ -256,6 +270,7 @@ func (m *Mover) pump() {
 	for id := range m.flights {
 		if !known[id] {
 			delete(m.flights, id)
+			m.unshow(id)
 		}
 	}
 }
@@ -266,6 +281,7 @@ func (m *Mover) pumpTarget(t dlx.Target) {
 	if f == nil {
 		f = &flight{sent: first - 1, acked: first - 1}
 		m.flights[t.Queue] = f
+		m.show(t.Queue, Moving, "")
 	}
 	if f.acked < first-1 {
 		f.ack(first - 1)
@@ -278,6 +294,8 @@ func (m *Mover) pumpTarget(t dlx.Target) {
 	if f.sent > f.acked && !now.Before(f.deadline) {
 		// No answer: the leader moved, a link broke, or it takes its time.
 		f.rewind(f.acked)
+		m.cfg.Totals.Unanswered.Add(1)
+		m.show(t.Queue, Unreachable, "the target's leader does not answer")
 		m.cfg.Relocate(t.Queue)
 		if !m.cfg.Exists(t.Queue) && m.fresh() && !m.cfg.Exists(t.Queue) {
 			// A queue leaves the catalog only after every source it knew has
@@ -315,6 +333,7 @@ func (m *Mover) sendSome(target uint64, f *flight, urgent bool) bool {
 		t, err := m.build(p, settings)
 		if err != nil {
 			m.cfg.Logger.Error("dead letter cannot be read", "queue", m.cfg.Queue, "item", p.Item, "err", err)
+			m.failed(fmt.Sprintf("a dead letter cannot be read: %v", err))
 			m.again(time.Now().Add(readRetry))
 			break
 		}
@@ -334,6 +353,7 @@ func (m *Mover) sendSome(target uint64, f *flight, urgent bool) bool {
 		f.deadline = time.Now().Add(answerTimeout)
 	}
 	failpoint.Pass(failpoint.MoveRouted, m.cfg.Queue)
+	m.cfg.Totals.Sent.Add(uint64(len(in.Items)))
 	m.cfg.Send(&wire.Transfer{Target: target, Urgent: urgent, In: in})
 	failpoint.Pass(failpoint.MoveSent, m.cfg.Queue)
 	return true
@@ -344,7 +364,11 @@ func (m *Mover) sendSome(target uint64, f *flight, urgent bool) bool {
 func (m *Mover) fresh() bool {
 	ctx, cancel := context.WithTimeout(m.ctx, freshTimeout)
 	defer cancel()
-	return m.cfg.Fresh(ctx) == nil
+	err := m.cfg.Fresh(ctx)
+	if err != nil {
+		m.failed(fmt.Sprintf("the catalog cannot be read up to date: %v", err))
+	}
+	return err == nil
 }
 
 func (m *Mover) read(index uint64) ([]byte, error) {

@@ -123,6 +123,7 @@ func (m *Mover) decide(it dlx.Item, s deadSettings) (d fsm.Routed, ok bool) {
 	dead, err := m.dead(it.Ref, dlx.Dying{Queue: s.name, Reason: it.Reason, TimeMillis: it.TimeMillis}, s)
 	if err != nil {
 		m.cfg.Logger.Error("dead letter cannot be read", "queue", m.cfg.Queue, "item", it.ID, "err", err)
+		m.failed(fmt.Sprintf("a dead letter cannot be read: %v", err))
 		m.againIn(readRetry)
 		return d, false
 	}
@@ -140,6 +141,7 @@ func (m *Mover) decide(it dlx.Item, s deadSettings) (d fsm.Routed, ok bool) {
 	slices.Sort(d.Targets)
 	if len(d.Targets) == 0 {
 		d.NoRoute = noRoute(found, cycles > 0, s.keep)
+		m.nowhere(d.NoRoute, found, s)
 	}
 	return d, true
 }

@@ -75,7 +75,11 @@ type Config struct {
 	// StartMover begins moving dead letters; it is called when the outbox is
 	// first seen non-empty. The mover is stopped with the leader.
 	StartMover func(l *Leader) Mover
-	Logger     *slog.Logger
+	// Observe, which may be nil, is told what an entry of this session did to dead letters,
+	// once, when it is applied here, with the settings of then. An entry that is applied
+	// after the session is told to nobody. It keeps neither argument and is quick.
+	Observe func(res *fsm.Result, set *queue.Settings)
+	Logger  *slog.Logger
 }
 
 // Mover moves dead letters out of the queue's outbox.
@@ -115,6 +119,7 @@ const (
 type Leader struct {
 	cfg     Config
 	replica *Replica
+	counts  counts
 
 	mu     sync.Mutex
 	inbox  []any
@@ -390,6 +395,7 @@ func (l *Leader) step() {
 	l.stepClosing()
 	l.forgetGone()
 	l.propose()
+	l.showCounts()
 	l.out.flush(l.cfg.Send)
 	l.arm()
 }

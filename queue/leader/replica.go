@@ -28,13 +28,27 @@ func (r *Replica) Apply(index uint64, data []byte) {
 	res := r.machine.Apply(index, data)
 	l := r.leader.Load()
 	var s seen
+	var set queue.Settings
+	observed := l != nil && l.observes(&res)
 	if l != nil {
 		s = look(r.machine)
 	}
+	if observed {
+		set = r.machine.Settings()
+	}
 	r.mu.Unlock()
+	if observed {
+		l.cfg.Observe(&res, &set)
+	}
 	if l != nil {
 		l.post(applied{res, s})
 	}
+}
+
+// observes tells whether an entry is this session's to count: each is counted on one node
+// at most, however many replicas apply it.
+func (l *Leader) observes(res *fsm.Result) bool {
+	return l.cfg.Observe != nil && res.Session == l.cfg.Session && (res.Dead != nil || len(res.Dropped) > 0)
 }
 
 // seen is what the leader reads of a machine most often.

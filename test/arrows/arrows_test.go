@@ -21,7 +21,7 @@ var allowed = map[string][]string{
 	"amqp":              {},
 	"amqp/spec/gen":     {},
 	"auth":              {"amqp"},
-	"broker":            {"amqp", "auth", "catalog", "dlx/mover", "exchange", "fsm", "queue", "queue/leader", "queue/wire"},
+	"broker":            {"amqp", "auth", "catalog", "dlx", "dlx/mover", "exchange", "fsm", "queue", "queue/leader", "queue/wire"},
 	"catalog":           {"amqp", "auth", "exchange", "transport"},
 	"cluster/alarm":     {},
 	"cluster/bootstrap": {"transport"},
