@@ -113,25 +113,26 @@ func (h *idHeap) Pop() any {
 
 // deliverable tells whether a ready message may go out now. A message whose
 // instant has passed expires instead, unless it arrived in this very step with
-// a TTL of 0: then a consumer that is ready gets it.
+// a TTL of 0: then a consumer that is ready gets it. So it does if it has only waited
+// since for deliver to go on.
 func (l *Leader) deliverable(m queue.Message, now int64) bool {
-	if m.ExpiresAt == 0 || m.ExpiresAt > now {
-		return true
-	}
-	f := l.limits.freshIDs
-	return m.Attempt == 0 && m.ID >= f.First && m.ID <= f.Last
+	return m.ExpiresAt == 0 || m.ExpiresAt > now || l.arrivedDue(m)
 }
 
-// deliver hands out ready messages while there is credit, and serves gets.
+// deliver hands out ready messages while there is credit, and serves gets. It notes
+// whether something else than that keeps it from delivering.
 func (l *Leader) deliver() {
+	l.heldBack = false
 	if len(l.gets) == 0 && !l.consumers.anyCredit() {
 		return
 	}
 	if !l.cfg.Log.HasLease() {
+		l.heldBack = true
 		l.wake(leaseRetry)
 		return
 	}
 	if l.consumers.single && l.single.returning > 0 {
+		l.heldBack = true
 		return // until it is back
 	}
 	now := l.now()
@@ -152,6 +153,7 @@ func (l *Leader) deliver() {
 			continue
 		}
 		if msg.ID > mark {
+			l.heldBack = true
 			l.reserve(msg.ID)
 			return
 		}
@@ -227,6 +229,7 @@ func (l *Leader) handOut(c *consumer, m queue.Message, item wire.Item) {
 func (l *Leader) hold(m queue.Message, node uint32, no wire.ConsumerNo) {
 	l.held[m.ID] = hold{node: node, no: no, attempt: m.Attempt, bytes: m.BodyBytes}
 	l.limits.heldBytes += int64(m.BodyBytes)
+	delete(l.limits.owed, m.ID)
 }
 
 // name marks a hold whose end is proposed; back tells that the message stays.

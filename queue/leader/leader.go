@@ -165,6 +165,7 @@ type Leader struct {
 	asks      []parkedAsk
 	taken     map[uint64]uint64 // by target, the highest sequence it has told to be committed
 	limits    limits
+	heldBack  bool // deliver could not go on although somebody can take messages
 	pending   batch
 	inFlight  []proposal
 	flying    int // bytes in flight
@@ -386,6 +387,8 @@ func (l *Leader) step() {
 		l.enforceLimits()
 		l.deliver()
 		l.expireDue()
+	} else {
+		l.oweFresh()
 	}
 	l.limits.freshIDs = queue.IDRange{}
 	l.releaseParked()

@@ -17,6 +17,9 @@ type limits struct {
 	heldBytes               int64 // body bytes of held and condemned messages
 	condemned               map[queue.MessageID]uint32
 	freshIDs                queue.IDRange // enqueued by the entries of this step
+	// owed are messages that were due when they came, as with a time to live of 0, while
+	// deliver was held back although somebody could take them: they wait for that.
+	owed map[queue.MessageID]struct{}
 	// expireAt is the machine time at which due messages are looked for again: no
 	// message nobody holds is due before.
 	expireAt int64
@@ -154,6 +157,9 @@ func (l *Leader) expireDue() {
 	if len(l.limits.condemned) >= condemnedMax {
 		return // goes on when some of them are applied
 	}
+	if !l.heldBack {
+		clear(l.limits.owed)
+	}
 	var due []queue.Message
 	next := int64(math.MaxInt64)
 	l.replica.View(func(f *fsm.Machine) {
@@ -165,7 +171,7 @@ func (l *Leader) expireDue() {
 			return
 		}
 		q.Due(now, func(m queue.Message) bool {
-			if l.reachable(m.ID) {
+			if l.reachable(m.ID) && !l.owe(m) {
 				due = append(due, m)
 			}
 			return len(due) < expireMax
@@ -177,6 +183,9 @@ func (l *Leader) expireDue() {
 		}
 	})
 	l.limits.expireAt = next
+	if len(l.limits.owed) > 0 {
+		l.limits.expireAt = now // what holds deliver back wakes it
+	}
 	if len(due) > 0 {
 		l.nameExpired(due)
 	}
@@ -186,6 +195,56 @@ func (l *Leader) expireDue() {
 	case next != math.MaxInt64:
 		l.wake(time.Duration(min(next-now, expireSleepMax)) * time.Millisecond)
 	}
+}
+
+// owe tells whether a due message is kept for a consumer or a get that would have it if
+// deliver were not held back.
+func (l *Leader) owe(m queue.Message) bool {
+	owed := &l.limits.owed
+	switch {
+	case !l.heldBack || !l.arrivedDue(m):
+		return false
+	case *owed == nil:
+		*owed = map[queue.MessageID]struct{}{}
+	case len(*owed) >= owedMax:
+		_, has := (*owed)[m.ID]
+		return has
+	}
+	(*owed)[m.ID] = struct{}{}
+	return true
+}
+
+// oweFresh keeps what is due as it comes in before all consumers are known.
+func (l *Leader) oweFresh() {
+	f, now := l.limits.freshIDs, l.now()
+	if f.First == 0 {
+		return
+	}
+	l.heldBack = true
+	l.replica.View(func(m *fsm.Machine) {
+		q := m.Queue()
+		if first, any := q.NextExpiry(); !any || first > now {
+			return
+		}
+		for id := f.First; id <= f.Last && len(l.limits.owed) < owedMax; id++ {
+			if msg, ok := q.Get(id); ok && msg.ExpiresAt != 0 && msg.ExpiresAt <= now {
+				l.owe(msg)
+			}
+		}
+	})
+}
+
+// arrivedDue tells whether a due message was so when it came, and is to be delivered if
+// there is somebody for it now.
+func (l *Leader) arrivedDue(m queue.Message) bool {
+	if m.Attempt > 0 {
+		return false
+	}
+	if _, owed := l.limits.owed[m.ID]; owed {
+		return true
+	}
+	f := l.limits.freshIDs
+	return m.ID >= f.First && m.ID <= f.Last
 }
 
 // expiring brings the time of the next look forward for messages that came in.
@@ -221,6 +280,8 @@ const (
 	expireSleepMax = int64(time.Hour / time.Millisecond)
 	// condemnedMax bounds the messages that are named and not yet gone.
 	condemnedMax = 4 * expireMax
+	// owedMax bounds the due messages that are kept; others expire at once.
+	owedMax = expireMax
 )
 
 // nameExpired condemns the messages in (expiry, id) order, which is the order

@@ -1,0 +1,117 @@
+package leader
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/warrenmq/warren/fsm"
+	"github.com/warrenmq/warren/queue/wire"
+)
+
+// leaseLog is a log whose leader's lease can lapse.
+type leaseLog struct {
+	*MemLog
+	lapsed atomic.Bool
+}
+
+func (l *leaseLog) HasLease() bool { return !l.lapsed.Load() }
+
+func (r *rig) releadWithLease() *leaseLog {
+	log := &leaseLog{MemLog: r.log}
+	r.l.Stop()
+	r.session++
+	cfg := r.l.cfg
+	cfg.Log, cfg.Session = log, r.session
+	r.l = Lead(r.replica, cfg)
+	return log
+}
+
+func living(body string, millis int64) fsm.Publish {
+	p := pub(body)
+	p.TTLMillis = millis
+	return p
+}
+
+// countReady waits until so many messages are ready.
+func (r *rig) countReady(n Node, want uint64) {
+	r.t.Helper()
+	var s *wire.Status
+	for try := range uint64(500) {
+		if s = r.status(n, 100+try); s.Ready == want {
+			return
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+	r.t.Fatalf("status %+v, want %d ready", s, want)
+}
+
+// T08 with a leader that may not deliver for a moment: it does not know that nobody takes
+// the message, and lets it go only when there really is nobody.
+func TestZeroTTLWaitsForTheLease(t *testing.T) {
+	a := node(1)
+	r := newRig(t, plain(), a)
+	r.answerRoll(a)
+	log := r.releadWithLease()
+	r.answerRoll(a)
+
+	log.lapsed.Store(true)
+	r.batch(a, living("nobody waits", 0))
+	r.countReady(a, 0)
+
+	r.attach(a, 1, 1)
+	r.batch(a, living("first", 0), living("one too many", 0), living("short", 20))
+	time.Sleep(3 * leaseRetry)
+	r.countReady(a, 2)
+	log.lapsed.Store(false)
+	first := r.items(a, 1)[0]
+	if b := bodyOf(t, first); b != "first" || first.Redelivered {
+		t.Fatalf("got %q, redelivered %v", b, first.Redelivered)
+	}
+	r.countReady(a, 0)
+
+	// Requeued it is due, whether or not the leader may deliver.
+	log.lapsed.Store(true)
+	r.settle(a, fsm.RequeueFailed, first)
+	r.countReady(a, 0)
+	log.lapsed.Store(false)
+	r.batch(a, living("last", 0))
+	if b := bodyOf(t, r.items(a, 1)[0]); b != "last" {
+		t.Fatalf("got %q", b)
+	}
+}
+
+// Credit that comes while the message is on its way is found when it arrives, although the
+// delivered mark has to follow first.
+func TestZeroTTLWaitsForTheMark(t *testing.T) {
+	a := node(1)
+	r := newRig(t, plain(), a)
+	r.answerRoll(a)
+	slow := r.relead(func(uint64) bool { return true })
+	r.answerRoll(a)
+	r.batch(a, living("x", 0))
+	eventually(t, "the entry", func() bool { return len(slow.held) == 1 })
+	r.attach(a, 1, 1)
+	slow.let(1)
+	slow.let(1) // the mark
+	if b := bodyOf(t, r.items(a, 1)[0]); b != "x" {
+		t.Fatalf("got %q", b)
+	}
+}
+
+// What comes in before a new leader has heard of all consumers waits for them.
+func TestZeroTTLWaitsForTheRollCall(t *testing.T) {
+	a, b := node(1), node(2)
+	r := newRig(t, plain(), a, b)
+	r.answerRoll(a)
+	r.batch(a, living("early", 0), living("one too many", 0))
+	await(r, a.ID, func(m *wire.Answer) bool { return m.UpTo == 2 })
+	await[*wire.RollCall](r, b.ID, nil)
+	r.l.Receive(b.ID, &wire.Resync{Queue: 7, Session: r.session, No: 1, Origin: b.Origin, Consumers: []wire.Consumer{
+		{No: 1, Prefetch: 1, WindowMessages: 10, WindowBytes: 1 << 20},
+	}})
+	if body := bodyOf(t, r.items(b, 1)[0]); body != "early" {
+		t.Fatalf("got %q", body)
+	}
+	r.countReady(a, 0)
+}
