@@ -10,6 +10,7 @@ import (
 
 	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/broker"
+	"github.com/warrenmq/warren/catalog"
 	"github.com/warrenmq/warren/dlx"
 	"github.com/warrenmq/warren/fsm"
 )
@@ -356,8 +357,23 @@ func (w *World) notDrained() string {
 	return strings.Join(left, "; ")
 }
 
+// notClosed names the queues that are being deleted and whose log does not say so.
+func (w *World) notClosed() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var left []string
+	for _, g := range w.sortedGroups() {
+		q := w.oracle.queues[g.id]
+		if e := w.nodes[0].copy.View().QueueByID(g.id); e != nil && e.State == catalog.Closing && !q.m.Closed() {
+			left = append(left, fmt.Sprintf("%d (%s)", g.id, q.m.Name()))
+		}
+	}
+	return strings.Join(left, "; ")
+}
+
 // check looks at the end: everything is delivered, all replicas agree.
 func (w *World) check() {
+	w.await("deleted queues to close", 10*time.Second, w.notClosed)
 	w.await("replicas to catch up", 10*time.Second, func() string {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -427,6 +443,9 @@ func (w *World) logsNamed(name string) string {
 		case name:
 			c := q.m.Counters()
 			fmt.Fprintf(&b, "; queue %d has %d entries, %d published, closed %v", id, q.m.Index(), c.Published, q.m.Closed())
+			if e := w.nodes[0].copy.View().QueueByID(id); e != nil {
+				fmt.Fprintf(&b, ", state %v in the catalog", e.State)
+			}
 		case "":
 			nameless++
 		}
