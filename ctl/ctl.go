@@ -36,6 +36,7 @@ type tool struct {
 // topics are the verbs, by the file that has them.
 var topics = []func(*tool) []*cobra.Command{
 	queueVerbs,
+	outboxVerbs,
 }
 
 // Command returns the command `ctl` with all verbs. An error of its run is an [*Error].

@@ -45,6 +45,7 @@ func New(cfg Config) *API {
 	a := &API{cfg: cfg, mux: http.NewServeMux()}
 	a.routeConnections()
 	a.routeQueues()
+	a.routeOutboxes()
 	return a
 }
 

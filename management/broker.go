@@ -9,6 +9,8 @@ import (
 
 // Broker is what the API needs of the node's [broker.Broker], by topic.
 type Broker interface {
+	outboxes
+
 	// HasVhost reports whether there is a virtual host; MayEnter, whether the user has a
 	// permission in it.
 	HasVhost(ctx context.Context, name string) (bool, error)
