@@ -16,7 +16,19 @@ type confirms struct {
 	acked   []uint64
 	nacked  []uint64
 	last    uint64 // publish counted last
-	queued  bool   // in the outbox's dirty list
+	// refused spans the refusals told while a publish below them had no answer.
+	refused span
+	queued  bool // in the outbox's dirty list
+}
+
+// span is the tags from low to high, none if high is 0.
+type span struct{ low, high uint64 }
+
+func (s span) extend(tag uint64) span {
+	if s.high == 0 {
+		return span{tag, tag}
+	}
+	return span{min(s.low, tag), max(s.high, tag)}
 }
 
 // drop forgets everything.
@@ -36,33 +48,60 @@ func (f *confirms) settle(tag uint64, refused bool) {
 
 // append encodes the answers and forgets them. Refusals go first, so that an
 // acknowledgement of many never covers a number whose refusal is still to come;
-// the numbers below the lowest unanswered one are acknowledged by one frame.
+// the numbers below the lowest unanswered one are acknowledged by one frame. A client that
+// puts the answers in order, as amqp091-go does, takes an acknowledgement of many for the fate of
+// refused numbers as well, until it has seen all below them: what lies among refused numbers is
+// acknowledged one by one, and no frame reaches over them.
 func (f *confirms) append(dst []byte, channel uint16) []byte {
 	for _, tag := range f.nacked {
 		dst = (&wire.BasicNack{DeliveryTag: tag}).AppendFrame(dst, channel)
+		f.refused = f.refused.extend(tag)
 	}
 	bound := f.last + 1
 	if low, ok := f.pending.lowest(); ok {
 		bound = low
 	}
-	var highest uint64
-	below := 0
+	among := f.refused
+	if among.high == 0 {
+		among = span{bound, bound}
+	}
+	// below and above the refused numbers; nothing above while something below is open
+	var below, above many
 	for _, tag := range f.acked {
-		if tag < bound {
-			highest = max(highest, tag)
-			below++
+		switch {
+		case tag < min(bound, among.low):
+			below.add(tag)
+		case tag > among.high && tag < bound:
+			above.add(tag)
 		}
 	}
-	if below > 0 {
-		dst = (&wire.BasicAck{DeliveryTag: highest, Multiple: below > 1}).AppendFrame(dst, channel)
-	}
+	dst = below.append(dst, channel)
 	for _, tag := range f.acked {
-		if tag >= bound {
+		if tag >= min(bound, among.low) && (tag <= among.high || tag >= bound) {
 			dst = (&wire.BasicAck{DeliveryTag: tag}).AppendFrame(dst, channel)
 		}
 	}
+	dst = above.append(dst, channel)
+	if f.refused.high < bound {
+		f.refused = span{}
+	}
 	f.acked, f.nacked = emptied(f.acked), emptied(f.nacked)
 	return dst
+}
+
+// many is the acknowledgement of some numbers by the highest of them.
+type many struct {
+	n       int
+	highest uint64
+}
+
+func (m *many) add(tag uint64) { m.n, m.highest = m.n+1, max(m.highest, tag) }
+
+func (m *many) append(dst []byte, channel uint16) []byte {
+	if m.n == 0 {
+		return dst
+	}
+	return (&wire.BasicAck{DeliveryTag: m.highest, Multiple: m.n > 1}).AppendFrame(dst, channel)
 }
 
 func emptied(s []uint64) []uint64 {

@@ -83,14 +83,47 @@ func TestTagListSpace(t *testing.T) {
 	}
 }
 
+// inOrder reads confirms as amqp091-go's NotifyPublish does: it tells fates in order, and
+// takes an ack of many for the fate of all that it has not told, a refused one among them.
+type inOrder struct {
+	told  []bool // refused
+	early map[uint64]bool
+}
+
+func (c *inOrder) one(tag uint64, refused bool) {
+	c.early[tag] = refused
+	c.tell()
+}
+
+func (c *inOrder) upTo(tag uint64) {
+	for uint64(len(c.told)) < tag {
+		delete(c.early, uint64(len(c.told))+1)
+		c.told = append(c.told, false)
+	}
+	c.tell()
+}
+
+func (c *inOrder) tell() {
+	for {
+		next := uint64(len(c.told)) + 1
+		refused, ok := c.early[next]
+		if !ok {
+			return
+		}
+		delete(c.early, next)
+		c.told = append(c.told, refused)
+	}
+}
+
 // A client that reads the frames learns each publish's fate exactly once as the
 // broker told it, and an ack of many never covers a publish without an answer or
-// a refused one.
+// a refused one, also for a client that puts the answers in order.
 func TestConfirmsMerge(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var f confirms
 		answered := map[uint64]bool{} // tag: refused
 		fate := map[uint64]string{}
+		client := inOrder{early: map[uint64]bool{}}
 		frames := 0
 		open := func() []uint64 {
 			var tags []uint64
@@ -116,12 +149,16 @@ func TestConfirmsMerge(t *testing.T) {
 						t.Fatalf("nack of %d", m.DeliveryTag)
 					}
 					fate[m.DeliveryTag] = "nack"
+					client.one(m.DeliveryTag, true)
 				case *wire.BasicAck:
 					first := m.DeliveryTag
 					if m.Multiple {
 						first = 1
+						client.upTo(m.DeliveryTag)
 					} else if fate[first] != "" {
 						t.Fatalf("second answer to %d", first)
+					} else {
+						client.one(first, false)
 					}
 					for tag := first; tag <= m.DeliveryTag; tag++ {
 						refused, ok := answered[tag]
@@ -168,6 +205,11 @@ func TestConfirmsMerge(t *testing.T) {
 		for tag, refused := range answered {
 			if want := map[bool]string{true: "nack", false: "ack"}[refused]; fate[tag] != want {
 				t.Fatalf("publish %d: %q, want %s", tag, fate[tag], want)
+			}
+		}
+		for i, refused := range client.told {
+			if tag := uint64(i) + 1; refused != answered[tag] {
+				t.Fatalf("publish %d: a client that puts answers in order sees refused=%v, want %v", tag, refused, answered[tag])
 			}
 		}
 		if len(fate) != len(answered) {
