@@ -10,14 +10,14 @@ import (
 
 func TestExpiry(t *testing.T) {
 	runScenarios(t, []scenario{
-		{name: "queue ttl needs no consumer", run: queueTTL},
+		{name: "T03 queue ttl needs no consumer", run: queueTTL},
 		{name: "message ttl", run: messageTTL},
-		{name: "the smaller ttl counts", run: smallerTTL},
-		{name: "ttl zero", run: zeroTTL},
-		{name: "unacked messages do not expire, requeued ones do", run: unackedTTL},
-		{name: "requeue keeps the first instant", run: requeueTTL},
-		{name: "queue lease", run: queueLease},
-		{name: "expiry anywhere in the queue", warrenOnly: true, run: expiryAnywhere},
+		{name: "T04 the smaller ttl counts", run: smallerTTL},
+		{name: "T08 ttl zero", run: zeroTTL},
+		{name: "T06 unacked messages do not expire, requeued ones do", run: unackedTTL},
+		{name: "T07 requeue keeps the first instant", run: requeueTTL},
+		{name: "L02 D11 queue lease", run: queueLease},
+		{name: "T10 T13 expiry anywhere in the queue", warrenOnly: true, run: expiryAnywhere},
 	})
 }
 

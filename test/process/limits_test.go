@@ -9,13 +9,13 @@ import (
 
 func TestLimits(t *testing.T) {
 	runScenarios(t, []scenario{
-		{name: "drop-head", run: dropHead},
-		{name: "drop-head by bytes", run: dropHeadBytes},
-		{name: "unacked messages do not count", run: limitIgnoresUnacked},
-		{name: "reject-publish", run: rejectPublish},
-		{name: "reject-publish by bytes", run: rejectPublishBytes},
-		{name: "one full queue of two refuses", run: oneFullQueue},
-		{name: "length zero passes to a waiting consumer", run: lengthZero},
+		{name: "M01 drop-head", run: dropHead},
+		{name: "M02 drop-head by bytes", run: dropHeadBytes},
+		{name: "M01 unacked messages do not count", run: limitIgnoresUnacked},
+		{name: "M03 reject-publish", run: rejectPublish},
+		{name: "M02 M03 reject-publish by bytes", run: rejectPublishBytes},
+		{name: "M08 one full queue of two refuses", run: oneFullQueue},
+		{name: "M06 length zero passes to a waiting consumer", run: lengthZero},
 	})
 }
 
