@@ -37,6 +37,7 @@ type tool struct {
 var topics = []func(*tool) []*cobra.Command{
 	queueVerbs,
 	outboxVerbs,
+	peekVerbs,
 }
 
 // Command returns the command `ctl` with all verbs. An error of its run is an [*Error].

@@ -117,6 +117,24 @@ func (o *Outbox) Item(id ItemID) (Item, bool) {
 	return p.item(slot), true
 }
 
+// Next returns the first item with an id above after.
+func (o *Outbox) Next(after ItemID) (Item, bool) {
+	i, _ := o.locate(uint64(after+1) >> pageShift)
+	for ; i < len(o.pages); i++ {
+		p := o.pages[i]
+		slot := 0
+		if p.num == uint64(after+1)>>pageShift {
+			slot = int((after + 1) & pageMask)
+		}
+		for ; slot < len(p.items); slot++ {
+			if p.items[slot].flags&isPresent != 0 {
+				return p.item(slot), true
+			}
+		}
+	}
+	return Item{}, false
+}
+
 // Unrouted returns up to limit items that wait for their targets, oldest first.
 func (o *Outbox) Unrouted(limit int) []Item { return o.Waiting(Unrouted, 0, limit) }
 

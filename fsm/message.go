@@ -1,6 +1,8 @@
 package fsm
 
 import (
+	"fmt"
+
 	"github.com/warrenmq/warren/dlx"
 	"github.com/warrenmq/warren/queue"
 )
@@ -27,4 +29,14 @@ func (m *Message) Dead(d dlx.Dying, s *queue.Settings) (Message, error) {
 	return Message{
 		Exchange: l.Exchange, RoutingKeys: l.RoutingKeys, BCC: l.BCC, Properties: l.Properties, Body: m.Body, Deaths: l.Deaths,
 	}, err
+}
+
+// MessageIn returns the stored message that ref refers to, from the payload of its entry.
+// It shares the payload's bytes.
+func MessageIn(entry []byte, ref queue.Ref) (Message, error) {
+	end := uint64(ref.Offset) + uint64(ref.Length)
+	if uint64(len(entry)) < end {
+		return Message{}, fmt.Errorf("entry %d has %d bytes, the message ends at %d", ref.Index, len(entry), end)
+	}
+	return DecodeMessage(entry[ref.Offset:end])
 }

@@ -46,6 +46,7 @@ func New(cfg Config) *API {
 	a.routeConnections()
 	a.routeQueues()
 	a.routeOutboxes()
+	a.routeMessages()
 	return a
 }
 

@@ -20,6 +20,9 @@ type Broker interface {
 	ListQueues(ctx context.Context, vhost string) []broker.QueueInfo
 	// FindQueue describes one; the error is a *broker.Error with NotFound if there is none.
 	FindQueue(ctx context.Context, vhost, name string) (broker.QueueInfo, error)
+
+	// Peek looks at messages for a user and takes none; the error is a *broker.Error.
+	Peek(ctx context.Context, user, vhost, name string, p broker.Peek) (broker.Peeked, error)
 }
 
 // vhost returns the vhost that the path names, which exists and which the user may

@@ -242,6 +242,9 @@ func (n *running) startBroker(ctx context.Context) error {
 	n.mesh.HandleCall(broker.MethodReply, func(_ context.Context, from transport.NodeID, payload []byte) ([]byte, error) {
 		return n.broker.ReceiveReply(string(from), payload)
 	})
+	n.mesh.HandleCall(broker.MethodInquire, func(ctx context.Context, _ transport.NodeID, payload []byte) ([]byte, error) {
+		return n.broker.AnswerInquiry(ctx, payload)
+	})
 	self, err := n.register(ctx, cat)
 	if err != nil {
 		return err

@@ -184,10 +184,7 @@ func (m *Mover) dead(ref queue.Ref, d dlx.Dying, s deadSettings) (fsm.Message, e
 	if err != nil {
 		return fsm.Message{}, err
 	}
-	if uint64(len(data)) < uint64(ref.Offset)+uint64(ref.Length) {
-		return fsm.Message{}, fmt.Errorf("entry %d has %d bytes, the message ends at %d", ref.Index, len(data), ref.Offset+ref.Length)
-	}
-	msg, err := fsm.DecodeMessage(data[ref.Offset : ref.Offset+ref.Length])
+	msg, err := fsm.MessageIn(data, ref)
 	if err != nil {
 		return fsm.Message{}, err
 	}

@@ -350,6 +350,8 @@ func (l *Leader) handle(e any) {
 		l.onCatalogChanged()
 	case inspect:
 		e.reply <- l.describe()
+	case list:
+		l.onList(e)
 	case beginClose:
 		l.closing.wanted = true
 	case command:

@@ -1,0 +1,165 @@
+package broker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/warrenmq/warren/auth"
+	"github.com/warrenmq/warren/catalog"
+)
+
+// MethodInquire is the mesh's method by which a node asks the one that leads a queue
+// (docs/formats/inquiries.md).
+const MethodInquire uint8 = 0x48
+
+// inquiryVersion is that of questions and answers.
+const inquiryVersion = 1
+
+// inquiry is a question to the node that leads a queue.
+type inquiry struct {
+	Version int             `json:"version"`
+	Queue   uint64          `json:"queue"`
+	Op      string          `json:"op"`
+	Body    json.RawMessage `json:"body,omitempty"`
+}
+
+// inquiryAnswer answers it. NotLeader: another node leads, or nobody can tell yet.
+type inquiryAnswer struct {
+	Version   int             `json:"version"`
+	NotLeader bool            `json:"not_leader,omitempty"`
+	Refused   bool            `json:"refused,omitempty"`
+	Kind      Kind            `json:"kind,omitempty"`
+	Text      string          `json:"text,omitempty"`
+	Body      json.RawMessage `json:"body,omitempty"`
+}
+
+// inquirers are the operations that a queue's leader answers. The error is errNotHere
+// or an *Error.
+var inquirers = map[string]func(ctx context.Context, b *Broker, h *hosted, body []byte) (any, error){
+	opPeek: answerPeek,
+}
+
+var errNotHere = errors.New("broker: the queue is not led here, or not yet")
+
+// inquireAgain is the wait before another node is asked.
+const inquireAgain = 30 * time.Millisecond
+
+// inquire asks the leader of a queue, wherever it is, until it answers or ctx ends. A
+// question may be asked more than once.
+func (b *Broker) inquire(ctx context.Context, q *catalog.Queue, op string, body, to any) error {
+	ctx, cancel := context.WithTimeout(ctx, b.cfg.QueueTimeout)
+	defer cancel()
+	raw, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	req, err := json.Marshal(inquiry{Version: inquiryVersion, Queue: q.ID, Op: op, Body: raw})
+	if err != nil {
+		return err
+	}
+	for attempt := 0; ; attempt++ {
+		var a inquiryAnswer
+		if node := b.locate(q.ID, attempt); node != "" {
+			a, err = b.askNode(ctx, node, req)
+			switch {
+			case err != nil:
+				b.cfg.Logger.Debug("inquiry not answered", "queue", q.ID, "node", node, "op", op, "err", err)
+			case a.Refused:
+				return Errorf(a.Kind, "%s", a.Text)
+			case !a.NotLeader:
+				return json.Unmarshal(a.Body, to)
+			}
+		}
+		if v := b.cat.View(); v.Revision() >= q.ID && v.QueueByID(q.ID) == nil {
+			return Errorf(NotFound, "no queue '%s' in vhost '%s'", q.Name, q.Vhost)
+		}
+		select {
+		case <-ctx.Done():
+			return Errorf(Unavailable, "queue '%s' in vhost '%s' has no leader that answers", q.Name, q.Vhost)
+		case <-time.After(inquireAgain):
+		}
+	}
+}
+
+// askTimeout bounds one node's answer: another one may lead by now.
+const askTimeout = 3 * time.Second
+
+func (b *Broker) askNode(ctx context.Context, node string, req []byte) (a inquiryAnswer, err error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	var resp []byte
+	switch {
+	case node == b.cfg.Node:
+		resp, err = b.AnswerInquiry(ctx, req)
+	case b.cfg.Call == nil:
+		err = errNotHere
+	default:
+		resp, err = b.cfg.Call(ctx, node, MethodInquire, req)
+	}
+	if err != nil {
+		return a, err
+	}
+	if err := json.Unmarshal(resp, &a); err != nil {
+		return a, fmt.Errorf("answer of %s: %w", node, err)
+	}
+	if a.Version != inquiryVersion {
+		return a, fmt.Errorf("answer of %s: version %d, this is %d", node, a.Version, inquiryVersion)
+	}
+	return a, nil
+}
+
+// AnswerInquiry answers another node's question about a queue; it is the mesh's handler.
+func (b *Broker) AnswerInquiry(ctx context.Context, raw []byte) ([]byte, error) {
+	var q inquiry
+	if err := json.Unmarshal(raw, &q); err != nil {
+		return nil, fmt.Errorf("inquiry: %w", err)
+	}
+	f := inquirers[q.Op]
+	if q.Version != inquiryVersion || f == nil {
+		return nil, fmt.Errorf("inquiry %q of version %d is not known", q.Op, q.Version)
+	}
+	a := inquiryAnswer{Version: inquiryVersion, NotLeader: true}
+	if h := b.queues.get(q.Queue); h != nil && h.replica.Leader() != nil {
+		body, err := f(ctx, b, h, q.Body)
+		var refused *Error
+		switch {
+		case errors.As(err, &refused):
+			a = inquiryAnswer{Version: inquiryVersion, Refused: true, Kind: refused.Kind, Text: refused.Text}
+		case errors.Is(err, errNotHere):
+		case err != nil:
+			return nil, err
+		default:
+			a.NotLeader = false
+			if a.Body, err = json.Marshal(body); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return json.Marshal(a)
+}
+
+// queueFor finds a queue on which a user may do something. The error is an *Error.
+func (b *Broker) queueFor(ctx context.Context, user, vhost, name string, need ...auth.Action) (*catalog.Queue, error) {
+	view := b.cat.View()
+	q := view.Queue(vhost, name)
+	if q == nil {
+		var err error
+		if view, err = b.fresh(ctx); err != nil {
+			return nil, err
+		}
+		q = view.Queue(vhost, name)
+	}
+	p := view.Permission(vhost, user)
+	for _, a := range need {
+		if !p.Allows(a, auth.Queue, name) {
+			return nil, asError(p.Check(a, auth.Queue, name, vhost, user))
+		}
+	}
+	if q == nil {
+		return nil, Errorf(NotFound, "no queue '%s' in vhost '%s'", name, vhost)
+	}
+	return q, nil
+}
