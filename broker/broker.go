@@ -90,6 +90,9 @@ type Broker struct {
 	timedNext time.Duration
 	timedWake chan struct{}
 	wake      chan struct{}
+	// narrow is set while clients leave too much unread; narrowed wakes the loop.
+	narrow   atomic.Bool
+	narrowed chan struct{}
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -117,14 +120,14 @@ func New(cfg Config, cat Catalog) *Broker {
 		streams: map[uint64]*stream{}, conns: map[*Conn]struct{}{},
 		leaders: map[uint64]string{}, lost: map[lostKey]uint64{}, ended: map[uint32]uint64{},
 		trouble: map[*stream]struct{}{}, watched: map[*stream]struct{}{}, wake: make(chan struct{}, 1),
-		timed: map[*stream]struct{}{}, timedWake: make(chan struct{}, 1),
+		timed: map[*stream]struct{}{}, timedWake: make(chan struct{}, 1), narrowed: make(chan struct{}, 1),
 	}
 	if b.cfg.Now == nil {
 		wall := b.started.UnixMilli()
 		b.cfg.Now = func() int64 { return wall + time.Since(b.started).Milliseconds() }
 	}
 	b.ctx, b.cancel = context.WithCancel(context.Background())
-	b.hub = &hub{origin: b.origin, send: b.send, locate: b.locate, trouble: b.troubled, watch: b.watch, timed: b.timedStream, uptime: b.uptime}
+	b.hub = &hub{origin: b.origin, send: b.send, locate: b.locate, trouble: b.troubled, watch: b.watch, timed: b.timedStream, uptime: b.uptime, narrow: b.narrow.Load}
 	b.queues = newQueues(b)
 	b.replies.boxes = map[uint64]*replyBox{}
 	return b
@@ -136,6 +139,7 @@ func (b *Broker) Start(self fsm.Origin) {
 	b.self.Store(&self)
 	b.wg.Go(b.retryLoop)
 	b.wg.Go(b.timeoutLoop)
+	b.wg.Go(b.narrowLoop)
 	b.wg.Go(b.queues.follow)
 	b.cat.Subscribe(func(_, _ *catalog.View) { b.queues.changed() })
 	b.queues.changed()

@@ -196,6 +196,7 @@ func (s *stream) deliver(m *wire.Deliver) {
 		if c != nil {
 			c.roomMessages--
 			c.roomBytes -= int64(len(it.Message))
+			s.takeBackLocked(c)
 		}
 		h := &holding{no: it.No, attempt: it.Attempt}
 		s.holdLocked(it.ID, h)

@@ -42,9 +42,7 @@ func (c *Consumer) Queue() string { return c.spec.Queue }
 
 // describe is what a leader is told; called with stream.mu held.
 func (c *Consumer) describe() wire.Consumer {
-	c.roomMessages += c.owedMessages
-	c.roomBytes += c.owedBytes
-	c.owedMessages, c.owedBytes = 0, 0
+	c.settleRoom()
 	prefetch := uint32(c.spec.Prefetch)
 	if c.spec.NoAck {
 		prefetch = 0 // the window bounds what is on its way
@@ -192,15 +190,7 @@ func (c *Consumer) Written(messages, bytes int) {
 	}
 	c.owedMessages += int64(messages)
 	c.owedBytes += int64(bytes)
-	if c.owedMessages < consumerMessages/4 && c.owedBytes < consumerBytes/4 || s.leader == "" || !c.attached {
-		return
-	}
-	w := &wire.Window{Queue: s.id, Origin: s.hub.origin(), No: c.no, Messages: c.owedMessages, Bytes: c.owedBytes}
-	if s.hub.send(s.leader, w) {
-		c.roomMessages += c.owedMessages
-		c.roomBytes += c.owedBytes
-		c.owedMessages, c.owedBytes = 0, 0
-	}
+	s.grantLocked(c)
 }
 
 // ackWrittenLocked settles the oldest deliveries of a consumer without acks. It is this

@@ -115,6 +115,8 @@ type hub struct {
 	// timed asks for endOverdue to be called at due on the clock of uptime.
 	timed  func(s *stream, due time.Duration)
 	uptime func() time.Duration
+	// narrow tells whether clients leave too much unread on this node.
+	narrow func() bool
 }
 
 func newStream(h *hub, id uint64, name string) *stream {

@@ -20,6 +20,7 @@ type streamRig struct {
 	out     []wire.Message
 	down    bool
 	trouble int
+	narrow  bool
 }
 
 var rigOrigin = fsm.Origin{Node: 1, Incarnation: 5}
@@ -39,6 +40,7 @@ func newStreamRig(t *testing.T) *streamRig {
 		locate:  func(uint64, int) string { return "leader" },
 		trouble: func(*stream) { r.trouble++ },
 		watch:   func(*stream) {},
+		narrow:  func() bool { return r.narrow },
 	}, 7, "q")
 	return r
 }

@@ -61,6 +61,9 @@ type Config struct {
 	// the cluster reads from connections that publish, until it falls. 0 keeps
 	// publishers away for good. Default 0.6 of the memory that the node can have.
 	MemoryHighWatermark Watermark
+	// UnreadMax is how much memory messages may take that are with this node's clients'
+	// connections and that the clients have not read.
+	UnreadMax Watermark
 
 	// AMQPProduct is the product and version (name/x.y.z) that AMQP clients find in
 	// the server-properties. Some act by it and know RabbitMQ only. Default
@@ -107,6 +110,7 @@ func Default() Config {
 		LogFormat:       "text",
 
 		MemoryHighWatermark: Watermark{Fraction: 0.6},
+		UnreadMax:           Watermark{Bytes: 256 << 20},
 	}
 }
 

@@ -61,6 +61,11 @@ func Options() []Option {
 			set: func(c *Config, s string) (err error) { c.MemoryHighWatermark, err = ParseWatermark(s); return err },
 			get: func(c Config) string { return c.MemoryHighWatermark.String() },
 		},
+		{
+			Name: "unread-max", Kind: "part or size", Usage: "give consumers no more than they read while their clients leave more than this unread",
+			set: func(c *Config, s string) (err error) { c.UnreadMax, err = ParseWatermark(s); return err },
+			get: func(c Config) string { return c.UnreadMax.String() },
+		},
 		text("amqp-product", "name/x.y.z", "product and version that AMQP clients are told", func(c *Config) *string { return &c.AMQPProduct }),
 		{
 			Name: "consumer-timeout", Kind: "duration", Usage: "how long a client may keep a message of a quorum queue unsettled; 0: for ever",

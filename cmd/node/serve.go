@@ -282,6 +282,8 @@ func (n *running) serveClients(context.Context) error {
 	c := gateway.Default()
 	c.Logger = n.log
 	c.Product, c.Version = n.cfg.Product()
+	total, _ := n.alarms.memory.Total()
+	c.UnreadBytesMax = int64(max(1, n.cfg.UnreadMax.Of(total)))
 	server, err := gateway.New(c, amqpBroker{n.broker})
 	if err != nil {
 		return err

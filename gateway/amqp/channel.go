@@ -212,6 +212,9 @@ func (ch *channel) silenceLocked() {
 	for _, m := range ch.immediate {
 		ch.c.out.hold(-m.bytes())
 	}
+	for _, g := range ch.gated {
+		ch.c.srv.unread.add(-unreadSize(g.d))
+	}
 	ch.immediate, ch.gated = nil, nil
 	if ch.tx != nil {
 		*ch.tx = tx{}

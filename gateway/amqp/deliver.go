@@ -30,6 +30,7 @@ func (ch *channel) Deliver(handle Consumer, d *broker.Delivery) {
 func (ch *channel) deliverLocked(cons *consumer, d *broker.Delivery) {
 	if !cons.noAck && ch.limit > 0 && (len(ch.gated) > 0 || ch.holding() >= int(ch.limit)) {
 		ch.gated = append(ch.gated, gatedDelivery{cons, d})
+		ch.c.srv.unread.add(unreadSize(d))
 		return
 	}
 	ch.sendLocked(cons, d)
@@ -144,6 +145,7 @@ func (ch *channel) releaseGate(settled []*broker.Delivery) {
 func (ch *channel) ungate(cons *consumer) (unseen []*broker.Delivery) {
 	ch.gated = slices.DeleteFunc(ch.gated, func(g gatedDelivery) bool {
 		if g.cons == cons {
+			ch.c.srv.unread.add(-unreadSize(g.d))
 			unseen = append(unseen, g.d)
 		}
 		return g.cons == cons
@@ -155,6 +157,7 @@ func (ch *channel) openGate() {
 	n := 0
 	for n < len(ch.gated) && (ch.limit == 0 || ch.holding() < int(ch.limit)) {
 		ch.sendLocked(ch.gated[n].cons, ch.gated[n].d)
+		ch.c.srv.unread.add(-unreadSize(ch.gated[n].d))
 		n++
 	}
 	if n == len(ch.gated) {

@@ -53,7 +53,9 @@ const (
 type outbox struct {
 	limit int
 	pools *buffers
-	wake  chan struct{} // tells the writer, capacity 1
+	// unread counts what waits here and on other connections.
+	unread *unread
+	wake   chan struct{} // tells the writer, capacity 1
 
 	mu   sync.Mutex
 	room sync.Cond
@@ -71,8 +73,8 @@ type outbox struct {
 	broken  bool // the writer has stopped or shall stop at once
 }
 
-func newOutbox(limit int, pools *buffers) *outbox {
-	o := &outbox{limit: limit, pools: pools, wake: make(chan struct{}, 1)}
+func newOutbox(limit int, pools *buffers, u *unread) *outbox {
+	o := &outbox{limit: limit, pools: pools, unread: u, wake: make(chan struct{}, 1)}
 	o.room.L = &o.mu
 	return o
 }
@@ -150,7 +152,9 @@ func (o *outbox) content(c outContent) {
 	q := o.queue()
 	c.ctlEnd = len(q.ctl)
 	q.contents = append(q.contents, c)
-	q.messages += len(c.delivery.Body) + len(c.delivery.Properties) + contentOverhead
+	size := unreadSize(c.delivery)
+	q.messages += size
+	o.unread.add(size)
 	if c.consumer == nil {
 		q.getBytes += len(c.delivery.Body)
 	}
@@ -266,7 +270,10 @@ func (o *outbox) abort() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.sealed, o.ended, o.broken = true, true, true
-	o.q = nil
+	if o.q != nil {
+		o.unread.add(-o.q.messages)
+		o.q = nil
+	}
 	o.signal()
 	o.room.Broadcast()
 }
@@ -289,6 +296,7 @@ func (o *outbox) take() (q *outQueue, done bool) {
 func (o *outbox) written() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.unread.add(-o.writingMessages)
 	o.writing, o.writingMessages = 0, 0
 	o.room.Broadcast()
 }

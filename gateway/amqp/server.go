@@ -27,6 +27,7 @@ type Server struct {
 	blocked atomic.Pointer[string]
 	stats   counters
 	pools   buffers
+	unread  unread
 
 	mu        sync.Mutex
 	listeners map[net.Listener]struct{}
@@ -44,6 +45,7 @@ func New(cfg Config, b Broker) (*Server, error) {
 		cfg: cfg, broker: b, log: cfg.Logger,
 		listeners: map[net.Listener]struct{}{}, conns: map[*conn]struct{}{},
 	}
+	s.unread = unread{max: cfg.UnreadBytesMax, narrow: b.Narrow}
 	s.blocked.Store(new(string))
 	return s, nil
 }

@@ -3,6 +3,7 @@ package process
 import (
 	"context"
 	"fmt"
+	"net"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -240,6 +241,63 @@ func TestSlowReader(t *testing.T) {
 			s.ready(q, 0)
 		})
 	}
+}
+
+// TestManySlowReaders has more consumers that do not read than the node keeps messages
+// for: all of them together get no more than that, and one that reads goes on.
+func TestManySlowReaders(t *testing.T) {
+	const connections, each, size, total, bound = 3, 16, 16 << 10, 5000, 8 << 20
+	c := newCluster(t, 1, func(cfg *cluster.Config) { cfg.Args = append(cfg.Args, "--unread-max", fmt.Sprint(bound)) })
+	startAll(t, c)
+	n := c.Node(0)
+	s := at(t, n)
+	q := s.queue("q", nil)
+	for range connections {
+		slow := dialWire(t, target{url: n.URL()})
+		defer slow.conn.Close()
+		if tcp, ok := slow.conn.(*net.TCPConn); ok {
+			s.noError("small buffer", tcp.SetReadBuffer(64<<10))
+		}
+		slow.login()
+		for i := range each {
+			slow.send(method(1, 60, 20, uint16(0), q, fmt.Sprint("slow", i), byte(0), []byte{}))
+			slow.expect(60, 21) // and reads no more
+		}
+	}
+	other := s.worker(q, "fast", 50, nil)
+	var got atomic.Int64
+	go func() {
+		for d := range other.deliveries {
+			got.Add(1)
+			_ = d.Ack(false)
+		}
+	}()
+	ctx, cancel := context.WithTimeout(t.Context(), timeoutReply)
+	defer cancel()
+	var confirms []*amqp.DeferredConfirmation
+	for range total {
+		d, err := s.ch.PublishWithDeferredConfirm("", q, false, false, amqp.Publishing{Body: make([]byte, size)})
+		s.noError("publish", err)
+		confirms = append(confirms, d)
+	}
+	for _, d := range confirms {
+		if ok, err := d.WaitContext(ctx); err != nil || !ok {
+			t.Fatalf("confirm: %v, %v", ok, err)
+		}
+	}
+	s.ready(q, 0)
+	before := got.Load()
+	stuck := total - int(before)
+	t.Logf("%d of %d messages are with %d consumers that read nothing", stuck, total, connections*each)
+	// The bound, a few for each consumer, and what the sockets' buffers take.
+	if limit := bound + connections*each*(32<<10) + connections*(6<<20); stuck*size > limit {
+		t.Errorf("%d bytes are with consumers that read nothing, want %d at most", stuck*size, limit)
+	}
+	for range 100 {
+		s.publish("", q, message("more"))
+	}
+	s.ready(q, 0)
+	s.until("one that reads goes on", func() bool { return got.Load() == before+100 })
 }
 
 func rss(t *testing.T, n *cluster.Node) int64 {
