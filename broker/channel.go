@@ -180,15 +180,15 @@ func (s *stream) returnAll(ch *Channel) {
 }
 
 // deliver takes deliveries from the leader and hands them to their channels.
-func (s *stream) deliver(m *wire.Deliver) {
+func (s *stream) deliver(from string, m *wire.Deliver) {
 	out := make([]*Delivery, 0, len(m.Items))
 	var strange wire.ConsumerNo
 	s.order.Lock()
 	defer s.order.Unlock()
 	s.mu.Lock()
-	if !s.validLocked(m.Session, m.Resync) {
+	if !s.validLocked(from, m.Session, m.Resync) {
 		s.mu.Unlock()
-		return // the leader was told that these are not here
+		return // the leader is told that these are not here
 	}
 	for i := range m.Items {
 		it := &m.Items[i]
@@ -258,11 +258,11 @@ func (s *stream) delivery(c *Consumer, it *wire.Item) (*Delivery, error) {
 }
 
 // got takes the answer to a get; a message nobody waits for goes back.
-func (s *stream) got(m *wire.Got) {
+func (s *stream) got(from string, m *wire.Got) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.validLocked(m.Session, m.Resync) {
-		return // the leader was told that it is not here, and asked again
+	if !s.validLocked(from, m.Session, m.Resync) {
+		return // the leader is told that it is not here, and asked again
 	}
 	if m.Found {
 		s.holdLocked(m.Item.ID, &holding{attempt: m.Item.Attempt})

@@ -63,9 +63,17 @@ func (s *stream) resync(session uint64) *wire.Resync {
 
 // validLocked tells whether what a leader hands out is meant for this node as it is now:
 // an older Resync than the newest did not name it, so that it is ready again, and an
-// older session is deposed.
-func (s *stream) validLocked(session, resync uint64) bool {
-	if s.gone || resync != s.resyncs || session < s.session {
+// older session is deposed. The newest Resync may have gone to another node, or have been
+// lost with the link: then the one who hands out gets another, or it would count what it
+// handed out as held here, and nobody would ever settle it.
+func (s *stream) validLocked(from string, session, resync uint64) bool {
+	if s.gone || session < s.session {
+		return false
+	}
+	if resync != s.resyncs {
+		if from != s.leader {
+			s.leadLocked(from, 0)
+		}
 		return false
 	}
 	s.session = session

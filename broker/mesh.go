@@ -81,13 +81,13 @@ func (b *Broker) toStream(from string, m wire.Message) {
 	case *wire.Answer:
 		s.answer(m)
 	case *wire.Deliver:
-		s.deliver(m)
+		s.deliver(from, m)
 	case *wire.Attached:
 		s.attachedMsg(m)
 	case *wire.Detached:
 		s.detachedMsg(m)
 	case *wire.Got:
-		s.got(m)
+		s.got(from, m)
 	case *wire.Status:
 		s.replied(m.Req, m)
 	case *wire.TxTold:

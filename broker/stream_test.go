@@ -149,7 +149,7 @@ func TestStaleDeliveriesAreDropped(t *testing.T) {
 		session, resync uint64
 		held            bool
 	}{{"older resync", 20, 0, false}, {"older session", 19, 1, false}, {"valid", 20, 1, true}} {
-		r.s.deliver(&wire.Deliver{Queue: 7, Session: tc.session, Resync: tc.resync, Items: []wire.Item{{No: 3, ID: 1, Message: m}}})
+		r.s.deliver("leader", &wire.Deliver{Queue: 7, Session: tc.session, Resync: tc.resync, Items: []wire.Item{{No: 3, ID: 1, Message: m}}})
 		if _, held := r.s.held[1]; held != tc.held {
 			t.Errorf("%s: held %v, want %v", tc.name, held, tc.held)
 		}
@@ -157,6 +157,32 @@ func TestStaleDeliveriesAreDropped(t *testing.T) {
 	// Nobody here knows consumer 3: its leader is told, and gets the message back.
 	if d := sent[*wire.Detach](r); len(d) != 1 || d[0].No != 3 {
 		t.Errorf("detaches %v", d)
+	}
+}
+
+// A leader that hands something out behind a Resync that went elsewhere is told: it would
+// count it as held here for ever.
+func TestLeaderLearnsWhatWasDropped(t *testing.T) {
+	r := newStreamRig(t)
+	r.s.rollCall("leader", 20)
+	sent[*wire.Resync](r)
+	got := &wire.Got{Queue: 7, Req: 5, Session: 20, Resync: 1, Found: true, Item: wire.Item{ID: 1}}
+	r.s.mu.Lock()
+	r.s.leadLocked("other", 0) // looked for in vain, as by a request that waited for long
+	r.s.mu.Unlock()
+	r.s.notLeader("other", "")
+	r.s.retry() // nothing waits any more
+	sent[*wire.Resync](r)
+	r.s.got("leader", got)
+	if list := sent[*wire.Resync](r); len(list) != 1 || len(list[0].Held) != 0 {
+		t.Fatalf("resyncs %v", list)
+	}
+	r.s.got("leader", got) // what was on its way: told already
+	old := *got
+	old.Session = 19
+	r.s.got("deposed", &old)
+	if list := sent[*wire.Resync](r); len(list) != 0 {
+		t.Fatalf("resyncs %v", list)
 	}
 }
 
@@ -201,7 +227,7 @@ func TestAnswerAtTheDeadline(t *testing.T) {
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			cancel()
-			r.s.got(&wire.Got{Queue: 7, Req: 5, Resync: r.resyncs(), Found: true, Item: wire.Item{ID: 1}})
+			r.s.got("leader", &wire.Got{Queue: 7, Req: 5, Resync: r.resyncs(), Found: true, Item: wire.Item{ID: 1}})
 		})
 		m, err := r.s.ask(ctx, 5, func(uint64) wire.Message { return &wire.Get{Queue: 7, Req: 5} })
 		wg.Wait()
@@ -212,7 +238,7 @@ func TestAnswerAtTheDeadline(t *testing.T) {
 			continue
 		}
 		// It was not answered in time: the message goes back, or never came.
-		r.s.got(&wire.Got{Queue: 7, Req: 5, Resync: r.resyncs(), Found: true, Item: wire.Item{ID: 1}})
+		r.s.got("leader", &wire.Got{Queue: 7, Req: 5, Resync: r.resyncs(), Found: true, Item: wire.Item{ID: 1}})
 		if h := r.s.held[1]; h == nil || h.settled == 0 {
 			t.Fatalf("hold %+v", h)
 		}
