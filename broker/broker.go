@@ -70,6 +70,7 @@ type Broker struct {
 	// dead counts what the leaders here apply.
 	dead  deadTotals
 	moves mover.Totals
+	census  *census
 
 	numbers atomic.Uint64 // consumers, requests and connections
 	started time.Time
@@ -116,7 +117,7 @@ const (
 // New returns a broker over an open catalog. Start begins its work.
 func New(cfg Config, cat Catalog) *Broker {
 	b := &Broker{
-		cfg: cfg, cat: cat, started: time.Now(),
+		cfg: cfg, cat: cat, started: time.Now(), census: newCensus(),
 		streams: map[uint64]*stream{}, conns: map[*Conn]struct{}{},
 		leaders: map[uint64]string{}, lost: map[lostKey]uint64{}, ended: map[uint32]uint64{},
 		trouble: map[*stream]struct{}{}, watched: map[*stream]struct{}{}, wake: make(chan struct{}, 1),

@@ -40,14 +40,18 @@ type Channel struct {
 	replies   *replyBox // the consumer of direct replies, nil if there is none
 }
 
-// OpenChannel begins a channel whose events go to s.
-func (c *Conn) OpenChannel(s Sink) *Channel {
+// OpenChannel begins a channel whose events go to s. The error is an *Error with
+// NotAllowed: the user has as many as it may have.
+func (c *Conn) OpenChannel(ctx context.Context, s Sink) (*Channel, error) {
+	if err := c.b.admitChannel(ctx, c.vhost, c.user.Name); err != nil {
+		return nil, err
+	}
 	ch := &Channel{conn: c, sink: s, used: map[*stream]struct{}{}, consumers: map[string]*Consumer{}}
 	ch.routed.Leads = c.b.leadsHere
 	c.mu.Lock()
 	c.channels[ch] = struct{}{}
 	c.mu.Unlock()
-	return ch
+	return ch, nil
 }
 
 func (ch *Channel) touch(s *stream) {
@@ -154,8 +158,12 @@ func (ch *Channel) Close(ctx context.Context) {
 	}
 	ch.Flush()
 	ch.conn.mu.Lock()
+	_, open := ch.conn.channels[ch]
 	delete(ch.conn.channels, ch)
 	ch.conn.mu.Unlock()
+	if open {
+		ch.conn.b.census.channelEnds(ch.conn.user.Name)
+	}
 }
 
 // returnAll requeues what the channel holds.

@@ -67,14 +67,19 @@ func (b *Broker) LoginExternal(_ context.Context, peer string, response []byte, 
 	return User{Name: u.Name, Tags: u.Tags}, nil
 }
 
-// Open opens a vhost for an authenticated user. Errors are *Error with
-// NotAllowed.
-func (b *Broker) Open(_ context.Context, u User, vhost string, info ConnInfo) (*Conn, error) {
+// Open opens a vhost for an authenticated user, within the limits of both. Errors are
+// *Error with NotAllowed.
+func (b *Broker) Open(ctx context.Context, u User, vhost string, info ConnInfo) (*Conn, error) {
 	view := b.cat.View()
 	if view.Vhost(vhost) == nil {
 		return nil, Errorf(NotAllowed, "vhost %s not found", vhost)
 	}
+	// RabbitMQ looks at the limits first.
+	if err := b.admitConnection(ctx, view, vhost, u.Name); err != nil {
+		return nil, err
+	}
 	if err := view.Permission(vhost, u.Name).CheckVhost(vhost, u.Name); err != nil {
+		b.census.connectionEnds(vhost, u.Name)
 		return nil, asError(err)
 	}
 	c := &Conn{
@@ -105,6 +110,7 @@ func (c *Conn) MayRead(queue string) bool {
 
 // Close closes the channels and deletes the connection's exclusive queues.
 func (c *Conn) Close(ctx context.Context) {
+	c.uncount()
 	c.mu.Lock()
 	channels := make([]*Channel, 0, len(c.channels))
 	for ch := range c.channels {
@@ -121,9 +127,17 @@ func (c *Conn) Close(ctx context.Context) {
 			c.b.cfg.Logger.Warn("exclusive queue not deleted", "queue", name, "vhost", c.vhost, "err", err)
 		}
 	}
+}
+
+// uncount makes room for another connection, once.
+func (c *Conn) uncount() {
 	c.b.mu.Lock()
+	_, open := c.b.conns[c]
 	delete(c.b.conns, c)
 	c.b.mu.Unlock()
+	if open {
+		c.b.census.connectionEnds(c.vhost, c.user.Name)
+	}
 }
 
 // asError turns whatever a use case met into a refusal.

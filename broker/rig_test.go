@@ -122,7 +122,9 @@ func dial(t *testing.T, b *Broker) *client {
 		t.Fatal(err)
 	}
 	c := &client{t: t, conn: conn, confirmed: map[uint64]Confirm{}}
-	c.ch = conn.OpenChannel(c)
+	if c.ch, err = conn.OpenChannel(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
 	return c
 }
 

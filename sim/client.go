@@ -49,7 +49,11 @@ func (w *World) dial(n *node) *client {
 		w.problem("open on %s: %v", n.id, err)
 		return nil
 	}
-	c.conn, c.ch = conn, conn.OpenChannel(c)
+	c.conn = conn
+	if c.ch, err = conn.OpenChannel(n.life, c); err != nil {
+		w.problem("channel on %s: %v", n.id, err)
+		return nil
+	}
 	return c
 }
 

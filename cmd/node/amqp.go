@@ -32,8 +32,12 @@ func (a amqpBroker) Open(ctx context.Context, u broker.User, vhost string, info 
 
 type amqpConn struct{ *broker.Conn }
 
-func (c amqpConn) OpenChannel(s gateway.Sink) gateway.Channel {
-	return amqpChannel{c.Conn.OpenChannel(amqpSink{s})}
+func (c amqpConn) OpenChannel(ctx context.Context, s gateway.Sink) (gateway.Channel, error) {
+	ch, err := c.Conn.OpenChannel(ctx, amqpSink{s})
+	if err != nil {
+		return nil, err
+	}
+	return amqpChannel{ch}, nil
 }
 
 type amqpChannel struct{ *broker.Channel }

@@ -239,6 +239,9 @@ func (n *running) startBroker(ctx context.Context) error {
 	n.mesh.HandleCall(broker.MethodOutboxes, func(ctx context.Context, _ transport.NodeID, payload []byte) ([]byte, error) {
 		return n.broker.AnswerOutboxes(ctx, payload)
 	})
+	n.mesh.HandleCall(broker.MethodCount, func(_ context.Context, _ transport.NodeID, question []byte) ([]byte, error) {
+		return n.broker.ReceiveCount(question)
+	})
 	n.mesh.HandleCall(broker.MethodReply, func(_ context.Context, from transport.NodeID, payload []byte) ([]byte, error) {
 		return n.broker.ReceiveReply(string(from), payload)
 	})

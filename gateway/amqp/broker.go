@@ -32,7 +32,8 @@ type Conn interface {
 	DeclareQueue(ctx context.Context, q broker.QueueDeclare) (broker.QueueOK, error)
 	PurgeQueue(ctx context.Context, name string) (uint32, error)
 	DeleteQueue(ctx context.Context, name string, ifUnused, ifEmpty bool) (uint32, error)
-	OpenChannel(s Sink) Channel
+	// OpenChannel may refuse with NotAllowed, for the user's limit.
+	OpenChannel(ctx context.Context, s Sink) (Channel, error)
 	// UpdateUser takes what the user's new login tells. A refusal is a *broker.Error with
 	// NotAllowed. MayRead tells whether the user may still consume from a queue.
 	UpdateUser(u broker.User) error

@@ -75,7 +75,13 @@ func (c *conn) openChannel(num uint16) error {
 	}
 	c.out.waitDelivered()
 	ch := &channel{c: c, num: num, consumers: map[string]*consumer{}}
-	ch.broker = c.broker.OpenChannel(ch)
+	ctx, cancel := c.operation()
+	defer cancel()
+	b, err := c.broker.OpenChannel(ctx, ch)
+	if err != nil {
+		return protocolError(err, 0)
+	}
+	ch.broker = b
 	c.channels[num] = ch
 	c.channelCount.Store(int32(len(c.channels)))
 	c.current = ch

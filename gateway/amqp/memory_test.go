@@ -36,9 +36,11 @@ type memBroker struct {
 	locked     bool
 	// frozen keeps publishes unanswered, for tests of confirms and back-pressure.
 	frozen bool
-	work   chan struct{}
-	done   chan struct{}
-	wg     sync.WaitGroup
+	// channelsFull refuses new channels.
+	channelsFull bool
+	work         chan struct{}
+	done         chan struct{}
+	wg           sync.WaitGroup
 }
 
 type memPublish struct {
@@ -255,6 +257,8 @@ func (b *memBroker) Narrow(on bool) { b.narrow.Store(on) }
 func (b *memBroker) Open(_ context.Context, u broker.User, vhost string, info broker.ConnInfo) (Conn, error) {
 	switch vhost {
 	case "/":
+	case "full":
+		return nil, broker.Errorf(broker.NotAllowed, "access to vhost 'full' refused for user '%s': connection limit (3) is reached", u.Name)
 	case "locked":
 		return nil, broker.Errorf(broker.NotAllowed, "access to vhost '%s' refused for user '%s'", vhost, u.Name)
 	default:
@@ -294,8 +298,14 @@ func (c *memConn) MayRead(queue string) bool {
 	return queue != c.b.unreadable
 }
 
-func (c *memConn) OpenChannel(s Sink) Channel {
-	return &memChannel{c: c, sink: s, consumers: map[*memConsumer]struct{}{}}
+func (c *memConn) OpenChannel(_ context.Context, s Sink) (Channel, error) {
+	b := c.b
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.channelsFull {
+		return nil, broker.Errorf(broker.NotAllowed, "number of channels opened for user 'guest' has reached the maximum allowed user limit of 7")
+	}
+	return &memChannel{c: c, sink: s, consumers: map[*memConsumer]struct{}{}}, nil
 }
 
 func (c *memConn) DeclareExchange(_ context.Context, e broker.ExchangeDeclare) error {

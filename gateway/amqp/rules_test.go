@@ -427,6 +427,7 @@ func TestOpenRefused(t *testing.T) {
 	for _, tc := range []struct{ vhost, text string }{
 		{"nope", "NOT_ALLOWED - vhost nope not found"},
 		{"locked", "NOT_ALLOWED - access to vhost 'locked' refused for user 'guest'"},
+		{"full", "NOT_ALLOWED - access to vhost 'full' refused for user 'guest': connection limit (3) is reached"},
 	} {
 		c := r.connect(t)
 		c.login(nil)
@@ -434,6 +435,22 @@ func TestOpenRefused(t *testing.T) {
 		m := want[*wire.ConnectionClose](c, 0)
 		checkClose(t, rule{code: 530, text: tc.text, class: 10, method: 40}, m.ReplyCode, m.ReplyText, m.ClassID, m.MethodID)
 	}
+}
+
+// A channel beyond the user's limit ends the connection.
+func TestChannelRefused(t *testing.T) {
+	r := startServer(t)
+	c := r.open(t)
+	c.channel(1)
+	r.b.mu.Lock()
+	r.b.channelsFull = true
+	r.b.mu.Unlock()
+	c.send(2, &wire.ChannelOpen{})
+	m := want[*wire.ConnectionClose](c, 0)
+	checkClose(t, rule{code: 530, text: "NOT_ALLOWED - number of channels opened for user 'guest' has reached the maximum allowed user limit of 7"},
+		m.ReplyCode, m.ReplyText, m.ClassID, m.MethodID)
+	c.send(0, &wire.ConnectionCloseOk{})
+	c.closed()
 }
 
 func TestHandshakeOutOfOrder(t *testing.T) {
