@@ -47,6 +47,7 @@ func New(cfg Config) *API {
 	a.routeQueues()
 	a.routeOutboxes()
 	a.routeMessages()
+	a.routeLimits()
 	return a
 }
 

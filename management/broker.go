@@ -10,6 +10,7 @@ import (
 // Broker is what the API needs of the node's [broker.Broker], by topic.
 type Broker interface {
 	outboxes
+	Limits
 
 	// HasVhost reports whether there is a virtual host; MayEnter, whether the user has a
 	// permission in it.
