@@ -68,9 +68,9 @@ type Broker struct {
 	// replies are the consumers of amq.rabbitmq.reply-to on this node.
 	replies replies
 	// dead counts what the leaders here apply.
-	dead  deadTotals
-	moves mover.Totals
-	census  *census
+	dead   deadTotals
+	moves  mover.Totals
+	census *census
 
 	numbers atomic.Uint64 // consumers, requests and connections
 	started time.Time
