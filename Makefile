@@ -62,6 +62,10 @@ test-unit: test-deps ## run the tests that start no processes
 test-process: test-deps ## run the tests with real nodes and foreign clients
 	WARREN_TEST_RACE=1 $(GO) test $(TESTFLAGS) -timeout 18m ./test/process/...
 
+.PHONY: test-crash
+test-crash: ## stop, kill and cut nodes at every step of the move of dead letters, 10,000 messages each
+	WARREN_CRASH_FULL=1 $(GO) test -tags invariants -count=1 -v -timeout 60m -run '^TestCrash' ./test/process
+
 .PHONY: test-deps
 test-deps:
 	@test/clients/install.sh

@@ -30,10 +30,13 @@ const (
 	MoveDone Point = "move.done"
 )
 
-// Points lists all points.
-func Points() []Point {
+// Steps lists the points that every dead letter passes, in their order.
+func Steps() []Point {
 	return []Point{
 		MoveUnrouted, MoveRouteProposed, MoveRouted, MoveSent, MoveReceived, MoveTakeProposed, MoveTaken,
 		MoveAnswered, MoveDoneProposed, MoveDone,
 	}
 }
+
+// Points lists all points.
+func Points() []Point { return Steps() }

@@ -26,8 +26,10 @@ const (
 type house struct {
 	dir string
 
-	binary   func() (string, error)
-	clusters map[int]func() (*cluster.Cluster, error)
+	binary func() (string, error)
+	// stoppable is the binary with failpoints.
+	stoppable func() (string, error)
+	clusters  map[int]func() (*cluster.Cluster, error)
 
 	mu      sync.Mutex
 	started []*cluster.Cluster
@@ -52,6 +54,9 @@ func TestMain(m *testing.M) {
 func newHouse(dir string) *house {
 	h := &house{dir: dir}
 	h.binary = sync.OnceValues(func() (string, error) { return cluster.Build(context.Background(), dir) })
+	h.stoppable = sync.OnceValues(func() (string, error) {
+		return cluster.Build(context.Background(), dir, cluster.FailpointsTag)
+	})
 	h.clusters = map[int]func() (*cluster.Cluster, error){
 		1: sync.OnceValues(func() (*cluster.Cluster, error) { return h.start(1) }),
 		3: sync.OnceValues(func() (*cluster.Cluster, error) { return h.start(3) }),

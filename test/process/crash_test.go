@@ -1,0 +1,155 @@
+package process
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/warrenmq/warren/failpoint"
+	"github.com/warrenmq/warren/test/cluster"
+)
+
+// crashEnv switches TestCrashMatrix from some rows with few messages to all (`make
+// test-crash`).
+const crashEnv = "WARREN_CRASH_FULL"
+
+// harm is what happens while the move stands at a step. The clients are at a node that
+// leads neither the source nor the first target and is never harmed, but by all.
+type harm string
+
+const (
+	killSource harm = "kill the source's leader"
+	killTarget harm = "kill the target's leader"
+	killBoth   harm = "kill both"
+	killOne    harm = "kill the node that leads both"
+	killAll    harm = "kill all nodes"
+	restartAll harm = "stop all nodes"
+	cutApart   harm = "cut the two apart"
+	// The isolated leader stands at the step until its successor has moved everything, and
+	// goes on then; if it is the other one that stands there, it is cut off for a while.
+	isolateSource harm = "isolate the source's leader"
+	isolateTarget harm = "isolate the target's leader"
+)
+
+const (
+	rejected = "rejected"
+	expired  = "expired"
+)
+
+// crashRow is one row of the matrix.
+type crashRow struct {
+	point   failpoint.Point
+	harm    harm
+	targets int
+	reason  string
+}
+
+func (r crashRow) String() string {
+	return fmt.Sprintf("%s, %s, %d, %s", r.point, r.harm, r.targets, r.reason)
+}
+
+// atTarget tells which side passes the point.
+func (r crashRow) atTarget() bool {
+	return slices.Contains([]failpoint.Point{failpoint.MoveReceived, failpoint.MoveTakeProposed, failpoint.MoveTaken}, r.point)
+}
+
+// crashRows is the whole matrix.
+func crashRows() (rows []crashRow) {
+	for _, p := range failpoint.Steps() {
+		for _, h := range []harm{killSource, killTarget, killBoth, cutApart} {
+			for _, targets := range []int{1, 3} {
+				rows = append(rows, crashRow{p, h, targets, rejected})
+			}
+		}
+		for _, h := range []harm{killOne, killAll, restartAll, isolateSource, isolateTarget} {
+			rows = append(rows, crashRow{p, h, 1, rejected})
+		}
+	}
+	for _, p := range []failpoint.Point{failpoint.MoveUnrouted, failpoint.MoveRouted, failpoint.MoveTaken, failpoint.MoveDoneProposed} {
+		for _, h := range []harm{killSource, killTarget, cutApart} {
+			rows = append(rows, crashRow{p, h, 1, expired})
+		}
+	}
+	return rows
+}
+
+// TestCrashMatrix kills leaders, or cuts them apart, exactly between two steps of the
+// move of dead letters: each message arrives once in each target, in order, and nothing
+// stays on its way. D16, D17, D70, D72.
+func TestCrashMatrix(t *testing.T) {
+	rows, messages := []crashRow{
+		{failpoint.MoveUnrouted, killSource, 1, expired},
+		{failpoint.MoveRouteProposed, killBoth, 1, rejected},
+		{failpoint.MoveSent, cutApart, 3, rejected},
+		{failpoint.MoveTaken, killSource, 1, rejected},
+		{failpoint.MoveTaken, killTarget, 3, rejected},
+		{failpoint.MoveDoneProposed, killOne, 1, rejected},
+		{failpoint.MoveAnswered, killAll, 1, rejected},
+		{failpoint.MoveRouted, isolateSource, 1, rejected},
+		{failpoint.MoveReceived, isolateTarget, 1, rejected},
+	}, 1000
+	if os.Getenv(crashEnv) != "" {
+		rows, messages = crashRows(), 10000
+	}
+	c := stoppableCluster(t)
+	begun := time.Now()
+	for i, row := range rows {
+		ok := t.Run(row.String(), func(t *testing.T) {
+			if t.Context().Err() != nil {
+				t.Fatal("out of time")
+			}
+			newCrash(t, c, row, messages, i).run()
+		})
+		if !ok && !allUp(c) {
+			t.Fatal("the nodes are not up again")
+		}
+	}
+	t.Logf("%d rows of %d messages in %v", len(rows), messages, time.Since(begun).Round(time.Second))
+}
+
+// allUp tells whether the rows that follow a failed one have nodes to run on.
+func allUp(c *cluster.Cluster) bool {
+	return !slices.ContainsFunc(c.Nodes(), func(n *cluster.Node) bool { return !n.Running() })
+}
+
+// stoppableCluster returns three running nodes with failpoints.
+func stoppableCluster(t *testing.T) *cluster.Cluster {
+	t.Helper()
+	needWarren(t)
+	binary, err := shared.stoppable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newCluster(t, 3, func(cfg *cluster.Config) { cfg.Binary = binary })
+	startAll(t, c)
+	return c
+}
+
+// TestNoFailpoints: what is released cannot be stopped from outside.
+func TestNoFailpoints(t *testing.T) {
+	needWarren(t)
+	for _, b := range []struct {
+		build func() (string, error)
+		has   bool
+	}{{shared.binary, false}, {shared.stoppable, true}} {
+		path, err := b.build()
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, mark := range []string{string(failpoint.MoveUnrouted), "/debug/failpoints"} {
+			if has := contains(data, mark); has != b.has {
+				t.Errorf("%s has %q: %v", path, mark, has)
+			}
+		}
+	}
+}
+
+// atPass is the pass at which a point counts after it was armed.
+func atPass() uint64 { return 1 + rand.Uint64N(3) }

@@ -1,0 +1,210 @@
+package process
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/warrenmq/warren/failpoint"
+	"github.com/warrenmq/warren/test/cluster"
+)
+
+// deadCount is the number of dead letters of the cases that RabbitMQ's own tests have.
+const deadCount = 300
+
+// TestCrashTargetRecreated deletes the target of dead letters and declares it again while
+// they move, each time at another step of the source: all arrive in one of the targets, once.
+// D18, D71, D72.
+func TestCrashTargetRecreated(t *testing.T) {
+	c := stoppableCluster(t)
+	k := newCrash(t, c, crashRow{targets: 1, reason: rejected}, deadCount, 0)
+	k.declareOn(amqp.Table{"x-queue-leader-locator": "client-local", "x-dead-letter-strategy": "at-least-once"})
+	s := at(t, k.at.clients)
+	held := k.hold(s)
+	var got []string
+	begun := time.Now()
+	for _, point := range failpoint.Steps() {
+		k.row.point = point
+		if k.row.atTarget() {
+			continue // what such a target takes is not known
+		}
+		k.arm()
+		reject(s, held[:40])
+		held = held[40:]
+		ctx, cancel := context.WithTimeout(t.Context(), crashWait)
+		k.awaitPoint(ctx)
+		k.quiet(s, k.targets[0])
+		taken := k.drain(k.targets[0])
+		if _, err := s.ch.QueueDelete(k.targets[0], false, true, false); err != nil {
+			t.Fatalf("the target was not empty at %s: %v", point, err)
+		}
+		plainQueue(s, k.targets[0], nil)
+		s.bind(k.targets[0], "", k.dlx, nil)
+		s.noError("disarm", k.at.source.Disarm(ctx))
+		cancel()
+		t.Logf("%s after %.1f s: %d came before the target was deleted", point, time.Since(begun).Seconds(), len(taken))
+		got = append(got, taken...)
+	}
+	reject(s, held)
+	k.outbox(0)
+	t.Logf("all moved after %.1f s", time.Since(begun).Seconds())
+	k.quiet(s, k.targets[0])
+	k.once(append(got, k.drain(k.targets[0])...))
+}
+
+// TestCrashSourceDeleted deletes the source while its dead letters move: all that were in
+// its outbox arrive, once. D11, D72.
+func TestCrashSourceDeleted(t *testing.T) {
+	c := stoppableCluster(t)
+	// The steps at which the source's leader goes on, so that it takes all rejects.
+	for i, point := range []failpoint.Point{failpoint.MoveUnrouted, failpoint.MoveRouted, failpoint.MoveSent, failpoint.MoveAnswered} {
+		t.Run(string(point), func(t *testing.T) {
+			k := newCrash(t, c, crashRow{point: point, targets: 1, reason: rejected}, deadCount, i)
+			k.declare()
+			s := at(t, k.at.clients)
+			held := k.hold(s)
+			s.fill(k.source, "goes with the queue")
+			k.arm()
+			reject(s, held)
+			ctx, cancel := context.WithTimeout(t.Context(), crashWait)
+			defer cancel()
+			k.awaitPoint(ctx)
+			k.outbox(deadCount)
+			if _, err := s.ch.QueueDelete(k.source, false, false, false); err != nil {
+				t.Fatal(err)
+			}
+			s.noError("disarm", k.at.source.Disarm(ctx))
+			s.ready(k.targets[0], deadCount)
+			k.once(k.drain(k.targets[0]))
+			s.until("the source to be gone", func() bool {
+				for _, q := range k.queues() {
+					if q.ID == k.ids.source {
+						return false
+					}
+				}
+				return true
+			})
+		})
+	}
+}
+
+// TestCrashTargetWithoutQuorum kills two of the target's three members: dead letters wait in
+// the outbox, and arrive when the members are back. D63.
+func TestCrashTargetWithoutQuorum(t *testing.T) {
+	const messages = 50
+	c := stoppableCluster(t)
+	k := newCrash(t, c, crashRow{targets: 1, reason: rejected}, messages, 0)
+	k.declare()
+	s := at(t, k.at.clients)
+	k.source = plainQueue(s, s.name("alone"), amqp.Table{
+		"x-dead-letter-exchange": k.dlx, "x-quorum-initial-group-size": 1, "x-queue-leader-locator": "client-local",
+	})
+	k.led(k.source, k.at.clients)
+	held := k.hold(s)
+	k.kill(k.at.source, k.at.target)
+	reject(s, held)
+	k.outbox(messages)
+	time.Sleep(10 * time.Second)
+	k.outbox(messages)
+	startAll(t, c)
+	k.outbox(0)
+	s.ready(k.targets[0], messages)
+	k.check(k.targets[0])
+}
+
+// hold publishes all messages to the source and returns their deliveries.
+func (k *crash) hold(s *session) []amqp.Delivery {
+	k.Helper()
+	bodies := make([]string, k.messages)
+	for i := range bodies {
+		bodies[i] = k.body(i)
+	}
+	s.fill(k.source, bodies...)
+	_, deliveries := s.consume(k.source, k.messages)
+	return s.take(deliveries, false, bodies...)
+}
+
+func reject(s *session, held []amqp.Delivery) {
+	s.Helper()
+	for _, d := range held {
+		s.noError("reject", d.Reject(false))
+	}
+}
+
+// arm holds the next pass of the row's point.
+func (k *crash) arm() {
+	k.Helper()
+	f := cluster.Failpoint{Point: string(k.row.point), Queue: k.ids.source, Action: "hold", At: 1}
+	if err := k.at.source.Arm(k.Context(), f); err != nil {
+		k.Fatal(err)
+	}
+}
+
+// quiet waits until the queue's length has not changed for a while.
+func (k *crash) quiet(s *session, queue string) {
+	k.Helper()
+	last, since := -1, time.Now()
+	s.until(queue+" to be quiet", func() bool {
+		q, err := s.ch.QueueDeclarePassive(queue, true, false, false, false, nil)
+		s.noError("look", err)
+		if q.Messages != last {
+			last, since = q.Messages, time.Now()
+		}
+		return time.Since(since) > 300*time.Millisecond
+	}, &last)
+}
+
+// outbox waits until the source has n dead letters on their way.
+func (k *crash) outbox(n int) {
+	k.Helper()
+	got := -1
+	deadline := time.Now().Add(timeoutReply)
+	for got != n {
+		for _, q := range k.queues() {
+			if q.Name == k.source && q.Leader != "" {
+				got = q.Outbox
+			}
+		}
+		if got != n && time.Now().After(deadline) {
+			k.Fatalf("%d dead letters are on their way, want %d", got, n)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// queues is what the clients' node tells. It takes its time while a queue has no leader.
+func (k *crash) queues() (list []cluster.Queue) {
+	k.Helper()
+	client := http.Client{Timeout: timeoutReply}
+	resp, err := client.Get(k.at.clients.HTTP() + "/debug/queues")
+	if err != nil {
+		k.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if err := json.NewDecoder(resp.Body).Decode(&list); err != nil {
+		k.Fatal(err)
+	}
+	return list
+}
+
+// once checks that every message is among the ids, and none twice.
+func (k *crash) once(ids []string) {
+	k.Helper()
+	count := map[string]int{}
+	for _, id := range ids {
+		count[id]++
+	}
+	for i := range k.messages {
+		if id := fmt.Sprintf("%06d", i); count[id] != 1 {
+			k.Errorf("%s came %d times", id, count[id])
+		}
+	}
+	if len(count) != k.messages {
+		k.Errorf("%d different messages came, want %d", len(count), k.messages)
+	}
+}
