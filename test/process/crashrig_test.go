@@ -33,6 +33,7 @@ type crash struct {
 	c        *cluster.Cluster
 	row      crashRow
 	messages int
+	pass     uint64 // of the point, after it was armed
 
 	source  string
 	targets []string
@@ -52,7 +53,7 @@ type crash struct {
 }
 
 func newCrash(t *testing.T, c *cluster.Cluster, row crashRow, messages, turn int) *crash {
-	k := &crash{T: t, c: c, row: row, messages: messages, armed: make(chan struct{}), again: map[string]bool{}}
+	k := &crash{T: t, c: c, row: row, messages: messages, pass: 1, armed: make(chan struct{}), again: map[string]bool{}}
 	k.at.source, k.at.target, k.at.clients = c.Node(turn%3), c.Node((turn+1)%3), c.Node((turn+2)%3)
 	if row.harm == killOne {
 		k.at.target = k.at.source
@@ -285,7 +286,7 @@ func (k *crash) suicide() bool {
 func (k *crash) armPoint() {
 	k.arming.Do(func() {
 		defer close(k.armed)
-		f := cluster.Failpoint{Point: string(k.row.point), Queue: k.ids.source, Action: "hold", At: atPass()}
+		f := cluster.Failpoint{Point: string(k.row.point), Queue: k.ids.source, Action: "hold", At: k.pass}
 		if k.row.atTarget() {
 			f.Queue = k.ids.target
 		}
