@@ -50,6 +50,7 @@ var queueArguments = []argument{
 	{"x-queue-mode", oneOf(unsupported("queue mode"), "default", "lazy")},
 	{"x-queue-version", version},
 	{"x-consumer-timeout", natural},
+	{"x-consumer-disconnected-timeout", natural},
 }
 
 func integer(v any) string {

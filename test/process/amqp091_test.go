@@ -87,34 +87,18 @@ func (s amqp091Suite) build(ctx context.Context, t *testing.T) {
 	}
 }
 
-// run runs tests and returns how many passed. Those that fail are tried once
-// more: some declare an auto-delete queue anew while the connection of its last
-// consumer, closed already, may still be taking it away.
+// run runs tests and returns how many passed.
 func (s amqp091Suite) run(ctx context.Context, t *testing.T, args ...string) (passed int) {
 	t.Helper()
-	for try := 1; ; try++ {
-		cmd := exec.CommandContext(ctx, filepath.Join(s.dir, amqp091Binary), append(args, "-test.v", "-test.timeout", timeoutAMQP091.String())...)
-		cmd.Dir = s.dir
-		cmd.Env = append(os.Environ(), "AMQP_URL="+s.url)
-		out, err := cmd.CombinedOutput()
-		passed += bytes.Count(out, []byte("\n--- PASS: "))
-		if err == nil {
-			return passed
-		}
-		var failed []string
-		for _, m := range failedTest.FindAllSubmatch(out, -1) {
-			failed = append(failed, "^"+string(m[1])+"$")
-		}
-		if try == 2 || len(failed) == 0 {
-			t.Errorf("%v\n%s", err, failures(out))
-			return passed
-		}
-		t.Logf("once more: %s\n%s", failed, failures(out))
-		args = []string{"-test.run", strings.Join(failed, "|")}
+	cmd := exec.CommandContext(ctx, filepath.Join(s.dir, amqp091Binary), append(args, "-test.v", "-test.timeout", timeoutAMQP091.String())...)
+	cmd.Dir = s.dir
+	cmd.Env = append(os.Environ(), "AMQP_URL="+s.url)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Errorf("%v\n%s", err, failures(out))
 	}
+	return bytes.Count(out, []byte("\n--- PASS: "))
 }
-
-var failedTest = regexp.MustCompile(`(?m)^--- FAIL: (\S+)`)
 
 // copyModule copies a module that this one requires into a folder of t.
 func copyModule(ctx context.Context, t *testing.T, module string) (dir string) {

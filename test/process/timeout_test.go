@@ -126,10 +126,13 @@ func timeoutArguments(s *session) {
 			_, err := ch.Consume(q, "", false, false, false, false, amqp.Table{quorumTimeout: v})
 			return err
 		})
-		wantClosed(s, s.channel(s.conn), 406, "PRECONDITION_FAILED - invalid arg 'x-consumer-timeout' for queue 'new'", func(ch *amqp.Channel) error {
-			return declare(ch, "new", amqp.Table{quorumTimeout: v})
-		})
+		for _, name := range []string{quorumTimeout, "x-consumer-disconnected-timeout"} {
+			wantClosed(s, s.channel(s.conn), 406, "PRECONDITION_FAILED - invalid arg '"+name+"' for queue 'new'", func(ch *amqp.Channel) error {
+				return declare(ch, "new", amqp.Table{name: v})
+			})
+		}
 	}
+	s.queue("patient", amqp.Table{"x-queue-type": "quorum", "x-consumer-disconnected-timeout": 60_000})
 }
 
 // TestConsumerTimeoutDefault: the node's own timeout is for quorum queues, and it passes
