@@ -93,7 +93,7 @@ func DeadReasons() []dlx.Reason {
 // entry of a queue's log is counted by the leader that proposed it, when it is applied
 // there: never twice, and not at all if that leader ended before.
 type DeadTotals struct {
-	Died      [queueTypes][strategies][dlx.DeliveryLimit + 1]uint64
+	Died      [queueTypes][strategies][dlx.LastDeath + 1]uint64
 	Confirmed [queueTypes][strategies]uint64 // taken by every target
 	Dropped   [dropCauses]uint64
 	// Waited counts the confirmed ones by the time since their death, see
@@ -106,7 +106,7 @@ type DeadTotals struct {
 
 // deadTotals is DeadTotals in the making.
 type deadTotals struct {
-	died         [queueTypes][strategies][dlx.DeliveryLimit + 1]atomic.Uint64
+	died         [queueTypes][strategies][dlx.LastDeath + 1]atomic.Uint64
 	confirmed    [queueTypes][strategies]atomic.Uint64
 	dropped      [dropCauses]atomic.Uint64
 	waited       [fsm.WaitedBuckets]atomic.Uint64

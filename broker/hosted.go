@@ -116,6 +116,7 @@ func (h *hosted) activate() {
 		Closed:          h.closedUp,
 		Ended:           func() { b.wg.Go(func() { h.relead(session) }) },
 		StartMover:      h.startMover,
+		StartRedriver:   h.startRedriver,
 		Observe:         h.observer.observe,
 		Logger:          b.cfg.Logger,
 	})

@@ -40,6 +40,9 @@ type inquiryAnswer struct {
 // or an *Error.
 var inquirers = map[string]func(ctx context.Context, b *Broker, h *hosted, body []byte) (any, error){
 	opPeek: answerPeek,
+
+	opRedriveStart: answerRedriveStart, opRedriveStop: answerRedriveStop, opRedriveStatus: answerRedriveStatus,
+	opRedriveDryRun: answerRedriveDryRun,
 }
 
 var errNotHere = errors.New("broker: the queue is not led here, or not yet")

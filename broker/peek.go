@@ -250,7 +250,7 @@ func (k *peeking) message(x *leader.Listed) (m peekedMessage, ok bool) {
 	m.Properties, m.Deaths, m.BodyBytes = msg.Properties, msg.Deaths, len(msg.Body)
 	m.Body = msg.Body[:min(len(msg.Body), k.want.Truncate)]
 	m.deaths = msg.Deaths
-	if dead && x.Item.Reason <= dlx.DeliveryLimit {
+	if dead && x.Item.Reason != dlx.Redrive {
 		m.deaths = dlx.Record(msg.Deaths, dlx.Death{Queue: k.h.name(), Reason: x.Item.Reason, LastMillis: x.Item.TimeMillis})
 	}
 	return m, true

@@ -11,6 +11,13 @@ const (
 	DeliveryLimit
 	// Transaction is no death: the item is a part of a transaction for other queues.
 	Transaction
+	// QueueRemoved is our own word: the queue was deleted or expired with the message in it.
+	QueueRemoved
+	// Redrive is no death: the item is a live message on its way back to where it died.
+	Redrive
+
+	// LastDeath is the highest reason of a death.
+	LastDeath = QueueRemoved
 )
 
 // Death is one record of a message's own history, keyed by (Queue, Reason),
@@ -25,4 +32,7 @@ type Death struct {
 	RoutingKeys        []string // publish key, then CC keys; never BCC
 	OriginalExpiration string   // the expiration property when this record was created
 	HasExpiration      bool
+	// Redriven: somebody sent the message back after this death, before those in front of it.
+	// Of a history at most one record has it, the newest such.
+	Redriven bool
 }

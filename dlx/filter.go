@@ -98,7 +98,7 @@ func (f *Filter) takesDeath(deaths []Death) bool {
 
 // ParseReason finds the reason that String gives the word for.
 func ParseReason(word string) (Reason, bool) {
-	for r := Rejected; r <= lastReason; r++ {
+	for r := Rejected; r <= LastDeath; r++ {
 		if r != Transaction && r.String() == word {
 			return r, true
 		}
@@ -108,13 +108,10 @@ func ParseReason(word string) (Reason, bool) {
 
 // ReasonWords are the words of all reasons of a death.
 func ReasonWords() (words []string) {
-	for r := Rejected; r <= lastReason; r++ {
+	for r := Rejected; r <= LastDeath; r++ {
 		if r != Transaction {
 			words = append(words, r.String())
 		}
 	}
 	return words
 }
-
-// lastReason is the highest reason of a death.
-const lastReason = DeliveryLimit

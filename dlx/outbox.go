@@ -224,6 +224,16 @@ func (o *Outbox) Relay(ref queue.Ref, bodyBytes uint32, timeMillis int64, target
 	return id, ok
 }
 
+// Redrive takes in a live message on its way back, with its targets, each once. Closed
+// ones are left out; ok is false if none is left, and nothing is added then.
+func (o *Outbox) Redrive(ref queue.Ref, bodyBytes uint32, timeMillis int64, targets []uint64) (id ItemID, ok bool) {
+	if !slices.ContainsFunc(targets, func(t uint64) bool { _, gone := o.Known(t); return !gone }) {
+		return 0, false
+	}
+	id = o.Add(ref, bodyBytes, Redrive, timeMillis)
+	return id, o.Route(id, targets)
+}
+
 // place stores an item whose id is above all others.
 func (o *Outbox) place(it Item) {
 	num, slot := uint64(it.ID)>>pageShift, int(it.ID&pageMask)
@@ -388,7 +398,7 @@ func (o *Outbox) Gone(target, watermark uint64, left func(Item)) (news bool) {
 		p, slot := o.change(id)
 		switch {
 		case p.dropLeg(slot, target) > 0:
-		case p.items[slot].flags&isTaken != 0 || p.items[slot].reason == Transaction:
+		case p.items[slot].flags&isTaken != 0 || p.items[slot].reason == Transaction || p.items[slot].reason == Redrive:
 			left(o.remove(id))
 		default:
 			o.setState(id, Unrouted, nil)

@@ -15,6 +15,10 @@ func (r Reason) String() string {
 		return "delivery_limit"
 	case Transaction:
 		return "transaction"
+	case QueueRemoved:
+		return "queue_removed"
+	case Redrive:
+		return "redrive"
 	}
 	return "unknown"
 }
@@ -23,7 +27,8 @@ func (r Reason) String() string {
 // given one is not changed. If the history has a record of the same queue and
 // reason, that one is counted up, gets d's time as its last and moves to the
 // front, keeping everything else. Otherwise d becomes the first record with a
-// count of one.
+// count of one. The mark of a redrive stays at its place in time: it goes to the next
+// older record when its own moves to the front.
 func Record(deaths []Death, d Death) []Death {
 	i := slices.IndexFunc(deaths, func(x Death) bool { return x.Queue == d.Queue && x.Reason == d.Reason })
 	if i < 0 {
@@ -37,19 +42,27 @@ func Record(deaths []Death, d Death) []Death {
 	again.LastMillis = d.LastMillis
 	out = append(out, again)
 	out = append(out, deaths[:i]...)
-	return append(out, deaths[i+1:]...)
+	out = append(out, deaths[i+1:]...)
+	if again.Redriven {
+		out[0].Redriven = false
+		if i+1 < len(out) {
+			out[i+1].Redriven = true
+		}
+	}
+	return out
 }
 
 // Cycle reports whether delivering a dead message to the queue target would let
 // it go round by itself. deaths is the history after the present death, whose
 // reason is given. A client's rejection anywhere since the message last died in
-// target makes it legal.
+// target makes it legal, and so do a redrive and the removal of a queue: somebody
+// decided each time.
 func Cycle(deaths []Death, reason Reason, target string) bool {
-	if reason == Rejected {
+	if reason == Rejected || reason == QueueRemoved {
 		return false
 	}
 	for i := range deaths {
-		if deaths[i].Reason == Rejected {
+		if deaths[i].Reason == Rejected || deaths[i].Reason == QueueRemoved || deaths[i].Redriven {
 			return false
 		}
 		if deaths[i].Queue == target {

@@ -106,6 +106,12 @@ func (a *apply) command(tag byte) {
 		a.consumed = true
 	case Tenure:
 		a.tenure = c
+	case StartRedrive:
+		a.startRedrive(&c.Spec)
+	case StopRedrive:
+		a.stopRedrive(c.Number)
+	case TakeRedrive:
+		a.takeRedrive(&c)
 	}
 }
 
@@ -234,8 +240,8 @@ func (a *apply) enqueue(message []byte, bodyBytes uint32, priority uint8, hasPri
 	a.res.Enqueued.Last = a.queue.Append(msg)
 }
 
-// eachLive visits the live messages of the ranges, in the order named. visit may
-// remove the message.
+// eachLive visits the live messages of the ranges, in the order named, but those that are
+// leaving. visit may remove the message.
 func (a *apply) eachLive(ranges []queue.IDRange, visit func(queue.Message)) {
 	for _, r := range ranges {
 		for id := r.First; id <= r.Last; {
@@ -243,7 +249,9 @@ func (a *apply) eachLive(ranges []queue.IDRange, visit func(queue.Message)) {
 			if !ok || m.ID > r.Last {
 				break
 			}
-			visit(m)
+			if !a.leaving.has(m.ID) {
+				visit(m)
+			}
 			id = m.ID + 1
 		}
 	}
@@ -293,6 +301,10 @@ func (a *apply) countDropped(reason dlx.Reason, cause NoRoute, n uint64) {
 
 // moved ends an outbox item that every target has taken.
 func (a *apply) moved(it dlx.Item) {
+	if it.Reason == dlx.Redrive {
+		a.redriven(it, it.Taken)
+		return
+	}
 	a.counters.Moved++
 	a.release(it.Ref)
 	if it.Reason != dlx.Transaction {
@@ -425,6 +437,7 @@ func (a *apply) close() {
 	if a.closed {
 		return
 	}
+	a.closeRedrive()
 	n := a.removeRange(queue.IDRange{First: 1, Last: a.queue.Tail()})
 	if n > 0 {
 		a.countDropped(0, HasTargets, n)

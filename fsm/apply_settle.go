@@ -99,12 +99,16 @@ func (a *apply) purge(upTo queue.MessageID, except []queue.IDRange) (OutcomeKind
 	return Purged, n
 }
 
-// removeRange removes live messages for good and lets their bytes go.
-func (a *apply) removeRange(r queue.IDRange) uint64 {
+// removeRange removes live messages for good, but those that are leaving, and lets their
+// bytes go.
+func (a *apply) removeRange(r queue.IDRange) (removed uint64) {
 	before := a.queue.Stored()
-	var n int
-	a.res.Removed, n = a.queue.RemoveRange(r, a.res.Removed)
-	a.delays.RemoveRange(r)
+	for _, part := range a.leaving.without(r) {
+		var n int
+		a.res.Removed, n = a.queue.RemoveRange(part, a.res.Removed)
+		a.delays.RemoveRange(part)
+		removed += uint64(n)
+	}
 	a.reclaimable += before - a.queue.Stored()
-	return uint64(n)
+	return removed
 }

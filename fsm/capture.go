@@ -19,6 +19,7 @@ type capture struct {
 	streams []streamRecord
 	sources []sourceRecord
 	delays  []queue.Delay
+	leaving []leavingRecord
 }
 
 type streamRecord struct {
@@ -33,7 +34,7 @@ type sourceRecord struct {
 
 // capture copies everything small and takes the given views of the large parts.
 func (m *Machine) capture(live queue.Frozen, out dlx.Frozen) *capture {
-	c := &capture{fields: *m, live: live, out: out, delays: m.delays.All()}
+	c := &capture{fields: *m, live: live, out: out, delays: m.delays.All(), leaving: m.leaving.list()}
 	for _, node := range slices.Sorted(maps.Keys(m.streams)) {
 		s := *m.streams[node]
 		s.outcomes = slices.Clone(s.outcomes)

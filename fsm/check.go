@@ -20,8 +20,8 @@ func (m *Machine) check() {
 	}
 	c := &m.counters
 	in := c.Published + c.Transferred + c.RefusedDead + c.Relayed
-	out := c.Acked + c.Purged + c.Closed + c.Moved + c.DroppedTotal()
-	if in != out+uint64(m.queue.Len())+uint64(m.outbox.Len()) {
+	out := c.Acked + c.Purged + c.Closed + c.Moved + c.Redriven + c.DroppedTotal()
+	if in != out+uint64(m.queue.Len())+uint64(m.outbox.Len())-uint64(len(m.leaving.ids)) {
 		fail("%d messages came in, %d left, %d are live, %d in the outbox", in, out, m.queue.Len(), m.outbox.Len())
 	}
 	if m.closed && m.queue.Len() > 0 {
@@ -62,6 +62,12 @@ func (m *Machine) check() {
 		seen(x.Ref.Index, x.Ref.Offset)
 	}
 	m.outbox.View().All(func(it dlx.Item) bool {
+		if id, ok := m.leaving.items[it.ID]; ok {
+			if x, live := m.queue.Get(id); !live || x.Ref != it.Ref || it.Reason != dlx.Redrive || m.closed {
+				fail("item %d is leaving as message %d, live %v", it.ID, id, live)
+			}
+			return true
+		}
 		seen(it.Ref.Index, it.Ref.Offset)
 		return true
 	})

@@ -54,6 +54,15 @@ func everyCommand() Entry {
 			Close{},
 			Consumed{},
 			Tenure{Origin{math.MaxUint32, big}, big},
+			StartRedrive{dlx.RedriveSpec{
+				Token: big, Discard: true, To: dlx.ToNamedQueue, Queue: "target", Rate: math.MaxUint32, Filter: dlx.Filter{
+					Reasons: []dlx.Reason{dlx.Rejected, dlx.QueueRemoved}, Queue: "src", DiedBefore: math.MaxInt64, DiedAfter: -1,
+					IDs: []uint64{1, 5, big}, MessageIDs: []string{"a", ""}, Header: "h", HeaderValue: "v",
+				},
+			}},
+			StartRedrive{},
+			StopRedrive{big},
+			TakeRedrive{big, 3, big, []RedriveItem{{5, math.MaxUint32, []uint64{big, 1}}, {9, 0, nil}, {big, 0, []uint64{2}}}, dlx.RedriveCounts{NoOrigin: big, Missing: 1, Busy: 2}},
 		},
 	}
 }

@@ -110,6 +110,8 @@ func appendCommand(dst []byte, c Command) []byte {
 		return append(dst, tagConsumed)
 	case Tenure:
 		return appendTenure(append(dst, tagTenure), c)
+	case StartRedrive, StopRedrive, TakeRedrive:
+		return appendRedriveCommand(dst, c)
 	}
 	panic(fmt.Sprintf("fsm: encode entry: command of type %T", c))
 }

@@ -91,6 +91,8 @@ func (r *reader) command(tag byte) Command {
 		return Consumed{}
 	case tagTenure:
 		return r.tenure()
+	case tagRedrive:
+		return r.redriveCommand()
 	}
 	if r.err == nil {
 		r.fail(ErrCommand, fmt.Sprintf("tag %d", tag))

@@ -19,7 +19,7 @@ func goldenMessage() Message {
 		Exchange: "orders", RoutingKeys: []string{"new", "cc", "bcc"}, BCC: 1, Properties: []byte{0x10, 0, 2}, Body: []byte("hello"),
 		Deaths: []dlx.Death{
 			{Queue: "q", Reason: dlx.Expired, Count: 2, FirstMillis: 1000, LastMillis: 3000, Exchange: "x", RoutingKeys: []string{"a"}, OriginalExpiration: "60000", HasExpiration: true},
-			{Queue: "w", Reason: dlx.Rejected, Count: 1, FirstMillis: 2000, LastMillis: 2000, RoutingKeys: []string{""}},
+			{Queue: "w", Reason: dlx.Rejected, Count: 1, FirstMillis: 2000, LastMillis: 2000, RoutingKeys: []string{""}, Redriven: true},
 		},
 	}
 }
@@ -37,6 +37,8 @@ func goldenMachine(t *testing.T) *Machine {
 	g.apply(Route{[]Routed{to(1, 7, 8), to(2, 7), {Item: 3, NoRoute: ParkCycle}}}, TransferDone{8, 1}, TargetGone{9, 4})
 	g.apply(TransferIn{Source{5, 1}, 1, 0, []Transfer{transfer("t"), {Withdrawn: true}}}, ForgetSources{nil}, Tenure{Origin{2, 40}, 9})
 	g.apply(g.run(Tx{Ops: []Op{pub("tx")}, Parts: []TxPart{{[]uint64{7, 8}, part(pub("far"))}, {[]uint64{8}, part(Settle{Ack, []Run{{1, 1, 0}}})}}}))
+	g.apply(StartRedrive{dlx.RedriveSpec{Token: 5, To: dlx.ToFirstQueue, Rate: 9, Filter: dlx.Filter{Reasons: []dlx.Reason{dlx.Expired}, Queue: "q", IDs: []uint64{4, 7}}}})
+	g.apply(TakeRedrive{Number: 1, Through: 8, Items: []RedriveItem{{7, 0, []uint64{7, 8}}}, Passed: dlx.RedriveCounts{Busy: 2}})
 	return g.m
 }
 

@@ -36,12 +36,15 @@ type Machine struct {
 	floor    uint64 // catalog revision of the newest ForgetSources
 	counters Counters
 
+	redriving dlx.Redriving
+	leaving   leaving
+
 	// reclaimable is derived and not part of the state.
 	reclaimable int64
 }
 
 // Counters are totals since the queue was created. Every accepted message and
-// relayed part is live, in the outbox, or counted as Acked, Purged, Closed, Moved or Dropped.
+// relayed part is live, in the outbox, or counted as Acked, Purged, Closed, Moved, Redriven or Dropped.
 type Counters struct {
 	Published   uint64 // accepted from clients
 	Transferred uint64 // accepted from other queues
@@ -52,9 +55,10 @@ type Counters struct {
 	Closed      uint64 // dropped when the queue was closed
 	Moved       uint64 // taken by every target
 	Relayed     uint64 // parts of transactions that entered the outbox; they leave as Moved
+	Redriven    uint64 // sent back by a redrive and taken
 	// Died counts deaths by reason, Dropped drops by reason and cause.
-	Died    [dlx.DeliveryLimit + 1]uint64
-	Dropped [dlx.DeliveryLimit + 1][DropCycle + 1]uint64
+	Died    [dlx.LastDeath + 1]uint64
+	Dropped [dlx.LastDeath + 1][DropCycle + 1]uint64
 }
 
 // DroppedTotal is the sum of all drops.

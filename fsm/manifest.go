@@ -21,6 +21,9 @@ const (
 	manifestTenure
 )
 
+// manifestRedrive leaves the bit between to other work.
+const manifestRedrive = 64
+
 // encode writes the manifest. The format is described in docs/formats/manifest.md.
 func (c *capture) encode() []byte {
 	m := &c.fields
@@ -39,6 +42,9 @@ func (c *capture) encode() []byte {
 	}
 	if m.tenure != (Tenure{}) {
 		flags |= manifestTenure
+	}
+	if m.redriving.Number > 0 {
+		flags |= manifestRedrive
 	}
 	b := append(make([]byte, 0, 1024+c.live.Len()/16+24*c.out.Len()), manifestVersion, flags)
 	b = appendUint(b, m.index)
@@ -69,12 +75,15 @@ func (c *capture) encode() []byte {
 	if m.tenure != (Tenure{}) {
 		b = appendTenure(b, m.tenure)
 	}
+	if flags&manifestRedrive != 0 {
+		b = appendRedriving(b, &m.redriving, c.leaving)
+	}
 	return b
 }
 
 // list names every counter in the order of the manifest.
 func (c *Counters) list() []*uint64 {
-	l := []*uint64{&c.Published, &c.Transferred, &c.Refused, &c.RefusedDead, &c.Acked, &c.Purged, &c.Closed, &c.Moved, &c.Relayed}
+	l := []*uint64{&c.Published, &c.Transferred, &c.Refused, &c.RefusedDead, &c.Acked, &c.Purged, &c.Closed, &c.Moved, &c.Relayed, &c.Redriven}
 	for i := range c.Died {
 		l = append(l, &c.Died[i])
 	}
@@ -189,7 +198,7 @@ func restore(manifest []byte, messagesMax uint64) (*Machine, error) {
 		return nil, fmt.Errorf("%w %d", ErrVersion, v)
 	}
 	m := New()
-	flags := r.enum(manifestClosed|manifestSettings|manifestConsumed|manifestDelays|manifestTenure, "manifest flags")
+	flags := r.enum(manifestClosed|manifestSettings|manifestConsumed|manifestDelays|manifestTenure|manifestRedrive, "manifest flags")
 	m.closed, m.settingsSet = flags&manifestClosed != 0, flags&manifestSettings != 0
 	m.consumed = flags&manifestConsumed != 0
 	m.index = r.uvarint()
@@ -220,6 +229,9 @@ func restore(manifest []byte, messagesMax uint64) (*Machine, error) {
 		if m.tenure = r.tenure(); m.tenure == (Tenure{}) {
 			r.fail(ErrMalformed, "empty tenure")
 		}
+	}
+	if flags&manifestRedrive != 0 {
+		r.redriving(m)
 	}
 	if err := r.end(); err != nil {
 		return nil, err
@@ -289,7 +301,7 @@ func (r *reader) item(p *dlx.Item, indexMax uint64) (it dlx.Item) {
 		l := dlx.Leg{Target: r.uvarint(), Seq: r.uvarint()}
 		it.Legs = append(it.Legs, l)
 	}
-	if it.Reason < dlx.Rejected || it.Reason > dlx.Transaction || it.Reason == dlx.Transaction && it.State != dlx.Routed || flags&^(itemReason|itemState|itemTaken) != 0 ||
+	if it.Reason < dlx.Rejected || it.Reason > dlx.Redrive || (it.Reason == dlx.Transaction || it.Reason == dlx.Redrive) && it.State != dlx.Routed || flags&^(itemReason|itemState|itemTaken) != 0 ||
 		it.ID <= p.ID || it.Ref.Index > indexMax || it.Taken && it.State != dlx.Routed {
 		r.fail(ErrMalformed, "outbox item")
 	}

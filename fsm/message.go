@@ -40,3 +40,14 @@ func MessageIn(entry []byte, ref queue.Ref) (Message, error) {
 	}
 	return DecodeMessage(entry[ref.Offset:end])
 }
+
+// Redriven returns the message as a redrive sends it back: see dlx.Redriven. It shares
+// m's strings, properties and body.
+func (m *Message) Redriven(from *dlx.Death) Message {
+	l := dlx.Redriven(dlx.Letter{
+		Exchange: m.Exchange, RoutingKeys: m.RoutingKeys, BCC: m.BCC, Properties: m.Properties, Deaths: m.Deaths,
+	}, from)
+	return Message{
+		Exchange: l.Exchange, RoutingKeys: l.RoutingKeys, BCC: l.BCC, Properties: l.Properties, Body: m.Body, Deaths: l.Deaths,
+	}
+}

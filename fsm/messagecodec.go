@@ -13,6 +13,7 @@ const messageVersion = 1
 const (
 	deathReasonMask    = 0x07
 	deathHasExpiration = 0x08
+	deathRedriven      = 0x10
 )
 
 // EncodeMessage appends the encoding of m to dst. The format is described in
@@ -54,6 +55,9 @@ func appendDeath(dst []byte, d *dlx.Death) []byte {
 	flags := byte(d.Reason) & deathReasonMask
 	if d.HasExpiration {
 		flags |= deathHasExpiration
+	}
+	if d.Redriven {
+		flags |= deathRedriven
 	}
 	dst = append(dst, flags)
 	dst = appendString(dst, d.Queue)
@@ -114,9 +118,10 @@ func (r *reader) strings() []string {
 func (r *reader) death(d *dlx.Death) {
 	flags := r.byte()
 	d.Reason = dlx.Reason(flags & deathReasonMask)
-	if d.Reason < dlx.Rejected || d.Reason > dlx.DeliveryLimit || flags&^(deathReasonMask|deathHasExpiration) != 0 {
+	if !isDeath(d.Reason) || flags&^(deathReasonMask|deathHasExpiration|deathRedriven) != 0 {
 		r.fail(ErrMalformed, "death record")
 	}
+	d.Redriven = flags&deathRedriven != 0
 	d.Queue = r.string()
 	d.Count = r.uvarint()
 	d.FirstMillis = r.varint()
@@ -126,4 +131,8 @@ func (r *reader) death(d *dlx.Death) {
 	if d.HasExpiration = flags&deathHasExpiration != 0; d.HasExpiration {
 		d.OriginalExpiration = r.string()
 	}
+}
+
+func isDeath(r dlx.Reason) bool {
+	return r >= dlx.Rejected && r <= dlx.LastDeath && r != dlx.Transaction
 }

@@ -139,7 +139,9 @@ func (d *duel) message() ([]byte, uint32) {
 }
 
 func (d *duel) command() Command {
-	switch d.n(0, 16, "command") {
+	switch d.n(0, 19, "command") {
+	case 17, 18, 19:
+		return d.redrive()
 	case 0, 1, 2, 3, 4:
 		return d.stream()
 	case 5, 6:
@@ -402,6 +404,12 @@ func (d *duel) compare(res *Result) {
 	}
 	if returned := expand(res.Returned); !slices.Equal(returned, o.returned) {
 		t.Fatalf("returned %v, want %v", returned, o.returned)
+	}
+	if freed := expand(res.Freed); !slices.Equal(freed, o.freed) {
+		t.Fatalf("freed %v, want %v", freed, o.freed)
+	}
+	if !reflect.DeepEqual(m.Redriving(), o.redriving) || !slices.Equal(m.Leaving(), slices.Sorted(maps.Values(o.away))) {
+		t.Fatalf("redrive %+v, want %+v", m.Redriving(), o.redriving)
 	}
 	for i, s := range res.Streams {
 		if !slices.Equal(s.Outcomes, o.outcomes[i]) {

@@ -30,10 +30,13 @@ type model struct {
 	streams    map[uint32]*modelStream
 	sources    map[Source]*modelSource
 	counters   Counters
-	catalogRev uint64 // of the entry
+	redriving  dlx.Redriving
+	away       map[OutboxID]queue.MessageID // live messages that a redrive has sent
+	catalogRev uint64                       // of the entry
 
 	// of the present entry
 	removed, returned []queue.MessageID
+	freed             []queue.MessageID
 	outcomes          [][]Outcome
 }
 
@@ -50,14 +53,14 @@ type modelSource struct {
 func newModel() *model {
 	return &model{
 		settings: New().settings, next: map[uint64]uint64{}, gone: map[uint64]bool{},
-		delays:  map[queue.MessageID]int64{},
+		delays: map[queue.MessageID]int64{}, away: map[OutboxID]queue.MessageID{},
 		streams: map[uint32]*modelStream{}, sources: map[Source]*modelSource{},
 	}
 }
 
 // entry applies an entry; refs gives the places of its messages in order.
 func (o *model) entry(e *Entry, refs []queue.Ref) {
-	o.removed, o.returned, o.outcomes = nil, nil, nil
+	o.removed, o.returned, o.freed, o.outcomes = nil, nil, nil, nil
 	if e.Session < o.session {
 		return
 	}
@@ -117,6 +120,7 @@ func (o *model) entry(e *Entry, refs []queue.Ref) {
 			}
 		case Close:
 			if !o.closed {
+				o.closeRedrive()
 				for len(o.live) > 0 {
 					o.remove(o.live[0].ID)
 					o.counters.Closed++
@@ -125,6 +129,8 @@ func (o *model) entry(e *Entry, refs []queue.Ref) {
 			}
 		case Tenure:
 			o.tenure = c
+		case StartRedrive, StopRedrive, TakeRedrive:
+			o.redriveCommand(c)
 		}
 	}
 	if e.MarkSelf && o.tail > tail {
@@ -145,7 +151,7 @@ func (o *model) get(id queue.MessageID) *queue.Message {
 func (o *model) named(ranges []queue.IDRange) (list []queue.MessageID) {
 	for _, r := range ranges {
 		for _, m := range o.live {
-			if m.ID >= r.First && m.ID <= r.Last && !slices.Contains(list, m.ID) {
+			if m.ID >= r.First && m.ID <= r.Last && !slices.Contains(list, m.ID) && !o.leaving(m.ID) {
 				list = append(list, m.ID)
 			}
 		}
@@ -351,7 +357,7 @@ func (o *model) settle(kind SettleKind, runs []Run) {
 	for _, run := range runs {
 		for i := range uint64(run.Count) {
 			m := o.get(run.First + queue.MessageID(i))
-			if m == nil || m.Attempt != run.Attempt {
+			if m == nil || m.Attempt != run.Attempt || o.leaving(m.ID) {
 				continue
 			}
 			switch kind {
@@ -439,6 +445,10 @@ func (o *model) done(target, upTo uint64) {
 		})
 		if x.State == dlx.Routed && len(x.Legs) == 0 {
 			o.leave(x.ID)
+			if x := it; x.Reason == dlx.Redrive {
+				o.redriven(x.ID, true)
+				continue
+			}
 			o.counters.Moved++
 		}
 	}
@@ -457,7 +467,11 @@ func (o *model) targetGone(c TargetGone) {
 		if len(x.Legs) > 0 {
 			continue
 		}
-		if x.Taken || x.Reason == dlx.Transaction {
+		if x.Reason == dlx.Redrive {
+			taken := x.Taken
+			o.leave(x.ID)
+			o.redriven(it.ID, taken)
+		} else if x.Taken || x.Reason == dlx.Transaction {
 			o.leave(x.ID)
 			o.counters.Moved++
 		} else {

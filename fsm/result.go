@@ -24,9 +24,14 @@ type Result struct {
 	OutboxChanged bool
 	Dropped       []Dropped
 	// Dead counts deaths and ends of moves, for metrics; nil if there were none.
-	Dead        *DeadCounts
-	SettingsSet bool
-	Closed      bool
+	Dead *DeadCounts
+	// Freed were named by a redrive and are not on their way, or came back from it: they
+	// are ready as before.
+	Freed []queue.IDRange
+	// RedriveChanged: the state of the queue's redrive is another.
+	RedriveChanged bool
+	SettingsSet    bool
+	Closed         bool
 }
 
 // StreamResult answers one Stream of the entry.
@@ -97,7 +102,7 @@ type Dropped struct {
 type DeadCounts struct {
 	// Died counts by reason what left the queue into the outbox, or was dropped for want
 	// of a dead-letter exchange.
-	Died [dlx.DeliveryLimit + 1]uint64
+	Died [dlx.LastDeath + 1]uint64
 	// Moved counts what every target has taken, parts of transactions left out.
 	Moved uint64
 	// Waited counts these by the time between death and end, by machine time: Waited[i]

@@ -25,11 +25,13 @@ type deadSettings struct {
 	// keep: letters without a route wait for one. Nobody could release them once the
 	// queue is deleted.
 	keep bool
+	// redrive is the one whose messages are in the outbox too.
+	redrive dlx.RedriveSpec
 }
 
 func settingsOf(m *fsm.Machine) deadSettings {
 	set := m.Settings()
-	return deadSettings{m.Name(), m.VHost(), set, set.AtLeastOnce && !m.Closed()}
+	return deadSettings{m.Name(), m.VHost(), set, set.AtLeastOnce && !m.Closed(), m.Redriving().Spec}
 }
 
 // Bounds of deciding again on an item whose targets the log did not take.
@@ -216,6 +218,22 @@ func (m *Mover) released(msg fsm.Message) fsm.Message {
 	return msg
 }
 
+// leaving is the message that an item sends.
+func (m *Mover) leaving(p dlx.Pending, s deadSettings) (fsm.Message, error) {
+	if p.Reason != dlx.Redrive {
+		return m.dead(p.Ref, dlx.Dying{Queue: s.name, Reason: p.Reason, TimeMillis: p.TimeMillis}, s)
+	}
+	data, err := m.read(p.Ref.Index)
+	if err != nil {
+		return fsm.Message{}, err
+	}
+	msg, err := fsm.MessageIn(data, p.Ref)
+	if err != nil {
+		return fsm.Message{}, err
+	}
+	return msg.Redriven(s.redrive.Source(msg.Deaths, s.name)), nil
+}
+
 // build makes the transfer of one item.
 func (m *Mover) build(p dlx.Pending, s deadSettings) (fsm.Transfer, error) {
 	if p.Reason == dlx.Transaction {
@@ -226,7 +244,7 @@ func (m *Mover) build(p dlx.Pending, s deadSettings) (fsm.Transfer, error) {
 		part, err := fsm.Part(data, p)
 		return fsm.Transfer{Part: part}, err
 	}
-	dead, err := m.dead(p.Ref, dlx.Dying{Queue: s.name, Reason: p.Reason, TimeMillis: p.TimeMillis}, s)
+	dead, err := m.leaving(p, s)
 	if err != nil {
 		return fsm.Transfer{}, err
 	}

@@ -105,6 +105,7 @@ func (l *Leader) opened() {
 	l.forgets.wanted = true
 	l.limits.reload(l)
 	l.loadDelays()
+	l.loadLeaving()
 	l.replica.View(func(m *fsm.Machine) {
 		l.maybeDelivered = m.Mark()
 		l.closing.closed = m.Closed()
@@ -148,6 +149,7 @@ func (l *Leader) checkRollCall() {
 	}
 	l.missing, l.awaited = l.awaited, nil
 	l.phase = phaseActive
+	l.wakeRedriver()
 	l.rollComplete()
 }
 

@@ -75,6 +75,8 @@ type Config struct {
 	// StartMover begins moving dead letters; it is called when the outbox is
 	// first seen non-empty. The mover is stopped with the leader.
 	StartMover func(l *Leader) Mover
+	// StartRedriver does the same when there is a redrive to carry on. It may be nil.
+	StartRedriver func(l *Leader) Redriver
 	// Observe, which may be nil, is told what an entry of this session did to dead letters,
 	// once, when it is applied here, with the settings of then. An entry that is applied
 	// after the session is told to nobody. It keeps neither argument and is quick.
@@ -170,6 +172,7 @@ type Leader struct {
 	inFlight  []proposal
 	flying    int // bytes in flight
 	mover     Mover
+	redriver  Redriver
 	single    single
 	closing   closing
 	forgets   forgetting
@@ -333,6 +336,9 @@ func (l *Leader) end() {
 	if l.mover != nil {
 		l.mover.Stop()
 	}
+	if l.redriver != nil {
+		l.redriver.Stop()
+	}
 }
 
 func (l *Leader) handle(e any) {
@@ -357,6 +363,9 @@ func (l *Leader) handle(e any) {
 	case command:
 		if d, ok := e.c.(fsm.TransferDone); ok {
 			l.taken[d.Target] = max(l.taken[d.Target], d.UpTo)
+		}
+		if t, ok := e.c.(fsm.TakeRedrive); ok {
+			e.c = l.nameRedrive(t)
 		}
 		l.pending.add(e.c, e.lazy)
 		if e.applied != nil {

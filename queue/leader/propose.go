@@ -130,6 +130,9 @@ func (l *Leader) proposeOne() {
 // may have forgotten that such a target is gone. The mover decides on the items again.
 func (l *Leader) dropStaleRoutes(e *fsm.Entry) {
 	for i, c := range e.Commands {
+		if t, ok := c.(fsm.TakeRedrive); ok {
+			e.Commands[i] = l.dropStaleTargets(t)
+		}
 		r, ok := c.(fsm.Route)
 		if !ok {
 			continue
@@ -259,6 +262,7 @@ func (l *Leader) onApplied(r fsm.Result) {
 	}
 	l.onRemoved(r.Removed)
 	l.onReturned(r.Returned)
+	l.onFreed(r.Freed)
 	if r.Session == l.cfg.Session {
 		l.reviveNamed(r.Ordinal)
 	}
@@ -272,6 +276,9 @@ func (l *Leader) onApplied(r fsm.Result) {
 	}
 	if r.OutboxChanged || r.Closed {
 		l.wakeMover()
+	}
+	if r.RedriveChanged {
+		l.wakeRedriver()
 	}
 	if r.SettingsSet {
 		l.limits.reload(l)
