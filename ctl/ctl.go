@@ -38,6 +38,7 @@ var topics = []func(*tool) []*cobra.Command{
 	queueVerbs,
 	outboxVerbs,
 	peekVerbs,
+	dlqVerbs,
 }
 
 // Command returns the command `ctl` with all verbs. An error of its run is an [*Error].

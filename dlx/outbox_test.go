@@ -194,13 +194,13 @@ func TestRelay(t *testing.T) {
 
 func TestWords(t *testing.T) {
 	var got []string
-	for r := range Transaction + 2 {
+	for r := range Redrive + 2 {
 		got = append(got, r.String())
 	}
 	for s := range ParkedCycle + 2 {
 		got = append(got, s.String())
 	}
-	if want := "[unknown rejected expired maxlen delivery_limit transaction unknown unrouted routed parked-unrouted parked-cycle unknown]"; fmt.Sprint(got) != want {
+	if want := "[unknown rejected expired maxlen delivery_limit transaction queue_removed redrive unknown unrouted routed parked-unrouted parked-cycle unknown]"; fmt.Sprint(got) != want {
 		t.Fatalf("got %v, want %s", got, want)
 	}
 }

@@ -11,6 +11,7 @@ import (
 type Broker interface {
 	outboxes
 	Limits
+	redrives
 
 	// HasVhost reports whether there is a virtual host; MayEnter, whether the user has a
 	// permission in it.

@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
-	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -134,13 +133,8 @@ func filterOf(q url.Values) (f broker.Filter, err error) {
 		}
 		f.IDs = append(f.IDs, id)
 	}
-	if text := q.Get("header"); text != "" {
-		var ok bool
-		if f.Header, f.HeaderValue, ok = strings.Cut(text, "="); !ok || f.Header == "" {
-			return f, badRequest("header '" + text + "' is not of the form name=value")
-		}
-	}
-	return f, nil
+	f.Header, f.HeaderValue, err = headerOf(q.Get("header"))
+	return f, err
 }
 
 // age reads a duration: 90s, 15m, 2h, or a number of seconds. "" is none.

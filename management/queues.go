@@ -30,6 +30,10 @@ type Queue struct {
 	MessagesUnacked uint64 `json:"messages_unacknowledged"`
 	MessagesDelayed uint64 `json:"messages_delayed"`
 	MessagesDLX     uint64 `json:"messages_dlx"`
+	// MessagesParked are those of MessagesDLX without a target; MessagesTransferred are all
+	// that other queues have ever sent here.
+	MessagesParked      uint64 `json:"messages_parked"`
+	MessagesTransferred uint64 `json:"messages_transferred"`
 }
 
 func (a *API) routeQueues() {
@@ -79,7 +83,7 @@ func queueJSON(q *broker.QueueInfo) Queue {
 		Name: q.Name, VHost: q.VHost, Type: q.Type, Durable: q.Durable, AutoDelete: q.AutoDelete, Exclusive: q.Exclusive,
 		Arguments: TableJSON(q.Arguments), Node: q.Leader, State: q.State, Leader: q.Leader, Members: q.Members,
 		Consumers: q.Consumers, Messages: q.Ready + q.Unacked + q.Delayed, MessagesReady: q.Ready, MessagesUnacked: q.Unacked,
-		MessagesDelayed: q.Delayed, MessagesDLX: q.Outbox,
+		MessagesDelayed: q.Delayed, MessagesDLX: q.Outbox, MessagesParked: q.Parked, MessagesTransferred: q.Transferred,
 	}
 	if q.Error != "" {
 		j.State = "down"

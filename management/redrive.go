@@ -1,0 +1,119 @@
+package management
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/warrenmq/warren/auth"
+	"github.com/warrenmq/warren/broker"
+)
+
+// redrives is what the API needs of the broker for redrives. Errors are *broker.Error.
+type redrives interface {
+	StartRedrive(ctx context.Context, user, vhost, name string, r broker.Redrive) (broker.RedriveStatus, error)
+	StopRedrive(ctx context.Context, user, vhost, name string) (broker.RedriveStatus, error)
+	RedriveStatus(ctx context.Context, user, vhost, name string) (broker.RedriveStatus, error)
+	PlanRedrive(ctx context.Context, user, vhost, name string, r broker.Redrive) (broker.RedrivePlan, error)
+}
+
+// redriveForm is the body of a request for a redrive.
+type redriveForm struct {
+	// DryRun asks what would be done.
+	DryRun  bool   `json:"dry_run"`
+	To      string `json:"to"`
+	Queue   string `json:"queue"`
+	Discard bool   `json:"discard"`
+	Rate    uint32 `json:"rate"` // messages a second
+
+	Reasons    []string `json:"reasons"`
+	From       string   `json:"from"`
+	OlderThan  string   `json:"older_than"`
+	NewerThan  string   `json:"newer_than"`
+	IDs        []uint64 `json:"ids"`
+	MessageIDs []string `json:"message_ids"`
+	Header     string   `json:"header"` // name=value
+}
+
+func (f *redriveForm) redrive() (r broker.Redrive, err error) {
+	r = broker.Redrive{To: f.To, Queue: f.Queue, Discard: f.Discard, Rate: f.Rate, Filter: broker.Filter{
+		Reasons: f.Reasons, From: f.From, IDs: f.IDs, MessageIDs: f.MessageIDs,
+	}}
+	if r.Filter.OlderThan, err = age(f.OlderThan); err != nil {
+		return r, err
+	}
+	if r.Filter.NewerThan, err = age(f.NewerThan); err != nil {
+		return r, err
+	}
+	r.Filter.Header, r.Filter.HeaderValue, err = headerOf(f.Header)
+	return r, err
+}
+
+// headerOf reads name=value; "" is none.
+func headerOf(text string) (name, value string, err error) {
+	name, value, ok := strings.Cut(text, "=")
+	if text != "" && (!ok || name == "") {
+		return "", "", badRequest("header '" + text + "' is not of the form name=value")
+	}
+	return name, value, nil
+}
+
+func (a *API) routeRedrives() {
+	const path = " /api/warren/queues/{vhost}/{name}/redrive"
+	a.handle("POST"+path, a.startRedrive)
+	a.handle("GET"+path, a.redriveStatus)
+	a.handle("DELETE"+path, a.stopRedrive)
+}
+
+// startRedrive begins a redrive, or tells what it would do. It moves or removes what is others', so that
+// it takes who may set policies.
+func (a *API) startRedrive(r *http.Request, u User) (any, error) {
+	vhost, err := a.redriveVhost(r, u)
+	if err != nil {
+		return nil, err
+	}
+	var form redriveForm
+	d := json.NewDecoder(r.Body)
+	d.DisallowUnknownFields()
+	if err := d.Decode(&form); err != nil && !errors.Is(err, io.EOF) {
+		return nil, badRequest("body: " + err.Error())
+	}
+	req, err := form.redrive()
+	if err != nil {
+		return nil, err
+	}
+	if form.DryRun {
+		plan, err := a.cfg.Broker.PlanRedrive(r.Context(), u.Name, vhost, r.PathValue("name"), req)
+		return plan, ofBroker(err)
+	}
+	st, err := a.cfg.Broker.StartRedrive(r.Context(), u.Name, vhost, r.PathValue("name"), req)
+	return st, ofBroker(err)
+}
+
+func (a *API) stopRedrive(r *http.Request, u User) (any, error) {
+	vhost, err := a.redriveVhost(r, u)
+	if err != nil {
+		return nil, err
+	}
+	st, err := a.cfg.Broker.StopRedrive(r.Context(), u.Name, vhost, r.PathValue("name"))
+	return st, ofBroker(err)
+}
+
+func (a *API) redriveStatus(r *http.Request, u User) (any, error) {
+	vhost, err := a.vhost(r, u)
+	if err != nil {
+		return nil, err
+	}
+	st, err := a.cfg.Broker.RedriveStatus(r.Context(), u.Name, vhost, r.PathValue("name"))
+	return st, ofBroker(err)
+}
+
+func (a *API) redriveVhost(r *http.Request, u User) (string, error) {
+	if !u.may(auth.TagPolicymaker, auth.TagAdministrator) {
+		return "", errNotAuthorised
+	}
+	return a.vhost(r, u)
+}
