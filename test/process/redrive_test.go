@@ -1,0 +1,250 @@
+package process
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/warrenmq/warren/test/cluster"
+)
+
+// TestRedrive sends dead letters back with the real tool.
+func TestRedrive(t *testing.T) {
+	c := ctlCluster(t)
+	s := at(t, c.Node(0))
+	x := s.exchange("orders", "topic", nil)
+	dlq := s.queue("dead", amqp.Table{"x-queue-type": "quorum"})
+	args := amqp.Table{"x-queue-type": "quorum", "x-dead-letter-exchange": "", "x-dead-letter-routing-key": dlq}
+	one, two := s.queue("one", args), s.queue("two", args)
+	s.bind(one, "order.*", x, nil)
+	for i := range 6 {
+		s.publish(x, "order.new", amqp.Publishing{MessageId: fmt.Sprint("id-", i), Body: fmt.Append(nil, "o", i), DeliveryMode: 2, Expiration: "600000"})
+	}
+	s.fill(two, "t0", "t1")
+	for _, q := range []string{one, two} {
+		ch, deliveries := s.consume(q, 0)
+		for range map[string]int{one: 6, two: 2}[q] {
+			s.noError("reject", s.next(deliveries).Reject(false))
+		}
+		s.noError("close", ch.Close())
+	}
+	s.ready(dlq, 8)
+	dlqctl := func(args ...string) string {
+		t.Helper()
+		return mustCtl(t, c.Node(len(args)%3), append([]string{"dlq", args[0], "-s"}, args[1:]...)...)
+	}
+	t.Run("list and show", func(t *testing.T) {
+		if out := dlqctl("list"); !strings.Contains(out, dlq+"\t8\t8\t0\t0\n") || strings.Contains(out, one) {
+			t.Errorf("%q", out)
+		}
+		if out := dlqctl("show", dlq, "--count", "100"); strings.Count(out, "\trejected\t"+one+"\t") != 6 || strings.Count(out, "\n") != 8 {
+			t.Errorf("%q", out)
+		}
+	})
+	t.Run("dry run", func(t *testing.T) {
+		want := []string{one + "\t6\t", two + "\t2\t"}
+		slices.Sort(want)
+		if out := dlqctl("retry", dlq, "--dry-run"); out != strings.Join(want, "\n")+"\n" {
+			t.Errorf("%q", out)
+		}
+		if out := dlqctl("retry", dlq, "--dry-run", "--to", "queue:nowhere", "--from", two); !strings.HasPrefix(out, "nowhere\t2\tdoes not exist") {
+			t.Errorf("%q", out)
+		}
+	})
+	t.Run("E07 chosen ones go back", func(t *testing.T) {
+		if out := dlqctl("retry", dlq, "--from", one, "--message-id", "id-1,id-4", "--reason", "rejected"); !strings.Contains(out, "\tdone\t2\t0\t") {
+			t.Errorf("%q", out)
+		}
+		ch, deliveries := s.consume(one, 0)
+		for _, body := range []string{"o1", "o4"} {
+			d := s.next(deliveries)
+			deaths, _ := d.Headers["x-death"].([]any)
+			if string(d.Body) != body || d.Exchange != x || d.RoutingKey != "order.new" || d.Redelivered || d.Expiration != "" || len(deaths) != 1 {
+				t.Errorf("%+v", d)
+			}
+			s.noError("reject", d.Reject(false))
+		}
+		s.noError("close", ch.Close())
+		s.ready(dlq, 8)
+		got := peekAll(t, c.Node(1), dlq, "message_id=id-4")
+		if len(got) != 1 || len(got[0].Deaths) != 1 || got[0].Deaths[0].Count != 2 {
+			t.Errorf("it died again: %+v", got)
+		}
+	})
+	t.Run("through the exchange", func(t *testing.T) {
+		if out := dlqctl("retry", dlq, "--to", "exchange", "--message-id", "id-0", "--rate", "100"); !strings.Contains(out, "\tdone\t1\t0\t") {
+			t.Errorf("%q", out)
+		}
+		if d := s.get(one); string(d.Body) != "o0" || d.Exchange != x {
+			t.Errorf("%+v", d)
+		}
+	})
+	t.Run("drop", func(t *testing.T) {
+		if out := dlqctl("drop", dlq, "--from", two); !strings.Contains(out, "\tdone\t2\t0\t") {
+			t.Errorf("%q", out)
+		}
+		s.ready(dlq, 5)
+		if code, _, failure := ctl(t, c.Node(0), "dlq", "drop", dlq); code != 64 || !strings.Contains(failure, "--all") {
+			t.Errorf("everything: %d %s", code, failure)
+		}
+	})
+	t.Run("stop", func(t *testing.T) {
+		dlqctl("retry", dlq, "--rate", "1", "--wait=false")
+		if out := dlqctl("stop", dlq); !strings.Contains(out, "stop") {
+			t.Errorf("%q", out)
+		}
+		s.until("it has stopped", func() bool { return strings.Contains(dlqctl("status", dlq), "\tstopped\t") })
+		if n := len(peekAll(t, c.Node(0), dlq, "")); n < 3 {
+			t.Errorf("%d are left", n)
+		}
+	})
+	for _, tc := range []struct {
+		args []string
+		code int
+		text string
+	}{
+		{[]string{"retry", "nothing"}, 65, "no queue 'nothing'"},
+		{[]string{"retry", dlq, "--to", "elsewhere"}, 70, "none of the ways"},
+		{[]string{"retry", dlq, "--to", "queue:" + dlq}, 70, "is where the messages are"},
+		{[]string{"retry", dlq, "--older-than", "long"}, 70, "no age"},
+		{[]string{"frobnicate"}, 64, "not found"},
+	} {
+		if code, _, failure := ctl(t, c.Node(0), append([]string{"dlq"}, tc.args...)...); code != tc.code || !strings.Contains(failure, tc.text) {
+			t.Errorf("%q: %d %s", tc.args, code, failure)
+		}
+	}
+}
+
+// TestRedriveWaitsForRoom redrives into a queue that is full, and into one that goes.
+func TestRedriveWaitsForRoom(t *testing.T) {
+	c := ctlCluster(t)
+	s := at(t, c.Node(0))
+	dlq := s.queue("dead", nil)
+	full := s.queue("full", amqp.Table{"x-max-length": 1, "x-overflow": "reject-publish"})
+	s.fill(full, "first")
+	s.fill(dlq, "a", "b")
+	start := func(to string) {
+		t.Helper()
+		mustCtl(t, c.Node(1), "dlq", "retry", dlq, "--to", "queue:"+to, "--wait=false")
+	}
+	status := func() string { return mustCtl(t, c.Node(2), "dlq", "status", "-s", dlq) }
+	start(full)
+	s.until("they are under way", func() bool { return strings.Contains(status(), "\trunning\t0\t2\t") })
+	if got := payloads(peekAll(t, c.Node(0), dlq, "state=outbox")); !slices.Equal(got, []string{"a", "b"}) {
+		t.Errorf("outbox: %v", got)
+	}
+	if got := peekAll(t, c.Node(0), dlq, ""); len(got) != 0 {
+		t.Errorf("ready: %v", got)
+	}
+	if code, _, failure := ctl(t, c.Node(0), "dlq", "retry", dlq); code != 70 || !strings.Contains(failure, "is under way") {
+		t.Errorf("a second one: %d %s", code, failure)
+	}
+	_, err := s.ch.QueueDelete(full, false, false, false)
+	s.noError("delete", err)
+	// The target has gone: both are back at their place, as if nothing had been.
+	s.until("they are back", func() bool { return strings.Contains(status(), "\tdone\t0\t0\t2\t") })
+	_, deliveries := s.consume(dlq, 0)
+	for _, body := range []string{"a", "b"} {
+		if d := s.next(deliveries); string(d.Body) != body || d.Redelivered {
+			t.Errorf("%s, redelivered %v", d.Body, d.Redelivered)
+		}
+	}
+}
+
+// TestRedriveSurvives kills the leader of the queue, then the leader of the target while a
+// redrive is under way: every message is in exactly one place, by its content.
+func TestRedriveSurvives(t *testing.T) {
+	const messages = 1500
+	c := startCluster(t, 3)
+	s := at(t, c.Node(0))
+	plainQueue(s, "dead", nil)
+	plainQueue(s, "source", amqp.Table{"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"})
+	bodies := numbered("m", messages)
+	s.fill("source", bodies...)
+	_, deliveries := s.consume("source", 0)
+	for range messages {
+		s.noError("reject", s.next(deliveries).Reject(false))
+	}
+	s.ready("dead", messages)
+	s.noError("close", s.conn.Close())
+	for round, queue := range []string{"dead", "source"} {
+		victim, others := leaderOf(t, c, queue)
+		redrive(t, others[0], "dead", map[string]any{"rate": 400})
+		time.Sleep(700 * time.Millisecond)
+		kill(t, victim)
+		p := at(t, others[0])
+		if round == 0 {
+			time.Sleep(700 * time.Millisecond)
+			apiBody(t, "DELETE", redriveURL(others[1], "dead"), nil)
+		}
+		var st map[string]any
+		p.until("the redrive ends", func() bool {
+			status, body := api(t, "GET", redriveURL(others[1], "dead"))
+			st = nil
+			_ = json.Unmarshal(body, &st)
+			return status == http.StatusOK && (st["state"] == "done" || st["state"] == "stopped")
+		}, &st)
+		left, moved := payloads(peekAll(t, others[0], "dead", "count=1000")), payloads(peekAll(t, others[1], "source", "count=1000"))
+		all := slices.Sorted(slices.Values(slices.Concat(left, moved)))
+		if want := slices.Sorted(slices.Values(bodies)); !slices.Equal(all, want) {
+			t.Fatalf("after the leader of %s was killed: %d left, %d moved, %d distinct of %d; %v", queue, len(left), len(moved), len(slices.Compact(all)), messages, st)
+		}
+		if round == 0 && (len(moved) == 0 || len(left) == 0) {
+			t.Errorf("the kill did not hit the redrive: %d moved", len(moved))
+		}
+		if round == 1 && len(left) > 0 {
+			t.Errorf("%d are left: %v", len(left), st)
+		}
+		start(t, victim)
+	}
+	// The consumer sees each once.
+	last := at(t, c.Node(1))
+	if got := slices.Sorted(slices.Values(last.drain("source"))); !slices.Equal(got, slices.Sorted(slices.Values(bodies))) {
+		t.Errorf("a consumer got %d", len(got))
+	}
+}
+
+func redriveURL(n *cluster.Node, queue string) string {
+	return n.HTTP() + "/api/warren/queues/%2F/" + url.PathEscape(queue) + "/redrive"
+}
+
+func redrive(t *testing.T, n *cluster.Node, queue string, body map[string]any) {
+	t.Helper()
+	raw, err := json.Marshal(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status, answer := apiBody(t, "POST", redriveURL(n, queue), raw); status != http.StatusOK {
+		t.Fatalf("%s: %d %s", strconv.Quote(queue), status, answer)
+	}
+}
+
+// apiBody is api with a body.
+func apiBody(t *testing.T, method, address string, content []byte) (status int, body []byte) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, address, bytes.NewReader(content))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.SetBasicAuth("guest", "guest")
+	client := http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if body, err = io.ReadAll(resp.Body); err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, body
+}
