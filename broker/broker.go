@@ -71,6 +71,9 @@ type Broker struct {
 	dead   deadTotals
 	moves  mover.Totals
 	census *census
+	// traffic counts what clients here send and get, churn what happens to queues.
+	traffic traffic
+	churn   churn
 
 	numbers atomic.Uint64 // consumers, requests and connections
 	started time.Time
@@ -169,6 +172,7 @@ func (b *Broker) stream(q *catalog.Queue) *stream {
 	if s == nil {
 		s = newStream(b.hub, q.ID, q.Name)
 		s.counts = showsCounts(q.Arguments)
+		s.kind = typeOf(q)
 		// The arguments were checked when the queue was declared.
 		timeout, _ := consumerTimeout(amqp.Table{}, q, b.cfg.ConsumerTimeout)
 		s.getting = newAging(timeout, nil)

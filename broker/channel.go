@@ -31,6 +31,7 @@ type Channel struct {
 	// topics limits the keys to publish to wroteTo with; nil allows any.
 	topics *auth.TopicPermission
 
+	tally  tally
 	tx     *transaction // nil unless the channel is transactional
 	closed atomic.Bool
 
@@ -68,6 +69,7 @@ func (ch *Channel) Flush() {
 		ch.dirty[i] = nil
 	}
 	ch.dirty = ch.dirty[:0]
+	ch.tally.flush(&ch.conn.b.traffic)
 }
 
 // Place names what was delivered: the queue's id, the message's place in it and the
@@ -103,6 +105,7 @@ func (ch *Channel) Get(ctx context.Context, name string, noAck bool) (d *Deliver
 	}
 	got, ok := reply.(*wire.Got)
 	if !ok || !got.Found {
+		b.traffic.fetched(s.kind, nil, noAck)
 		return nil, 0, nil
 	}
 	if noAck {
@@ -121,11 +124,13 @@ func (ch *Channel) Get(ctx context.Context, name string, noAck bool) (d *Deliver
 		}
 		s.mu.Unlock()
 	}
+	b.traffic.fetched(s.kind, d, noAck)
 	return d, got.Remaining, nil
 }
 
 // Settle ends deliveries of this channel; Flush sends it.
 func (ch *Channel) Settle(kind fsm.SettleKind, ds []*Delivery) {
+	ch.tally.settled(kind, ds)
 	for _, d := range ds {
 		d.queue.settle(kind, d.id, d.attempt)
 		ch.touch(d.queue)
@@ -232,6 +237,7 @@ func (s *stream) deliver(from string, m *wire.Deliver) {
 		s.hub.send(s.leader, &wire.Detach{Queue: s.id, Origin: s.hub.origin(), No: strange})
 	}
 	s.mu.Unlock()
+	s.delivered(out)
 	for _, d := range out {
 		d.Consumer.ch.sink.Deliver(d)
 	}

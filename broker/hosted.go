@@ -210,7 +210,10 @@ func (h *hosted) expired() {
 }
 
 // closedUp takes a queue that has ended out of the catalog.
-func (h *hosted) closedUp() { h.propose(&catalog.QueueGone{ID: h.id}, "queue gone") }
+func (h *hosted) closedUp() {
+	h.qs.b.churn.deleted.Add(1)
+	h.propose(&catalog.QueueGone{ID: h.id}, "queue gone")
+}
 
 func (h *hosted) propose(c catalog.Command, what string) {
 	b := h.qs.b

@@ -193,6 +193,7 @@ func (h *hosted) outbox() (s OutboxStatus, ok bool) {
 	var targets []dlx.Target
 	h.replica.View(func(m *fsm.Machine) {
 		s.read(m, b.cfg.Now())
+		s.count(m)
 		if s.Messages > 0 {
 			targets = m.Outbox().Targets()
 		}
@@ -219,7 +220,24 @@ func (h *hosted) outbox() (s OutboxStatus, ok bool) {
 	return s, true
 }
 
-// read takes what the machine knows at node time now.
+// troubles counts the targets that do not take what the queue's leader sends.
+func (h *hosted) troubles(l *leader.Leader) (full, unreachable int) {
+	m := h.moving.Load()
+	if m == nil || m.leader != l {
+		return 0, 0
+	}
+	for _, t := range m.mover.Status().Targets {
+		switch t.State {
+		case mover.Full:
+			full++
+		case mover.Unreachable:
+			unreachable++
+		}
+	}
+	return full, unreachable
+}
+
+// read takes what the outbox holds at node time now.
 func (s *OutboxStatus) read(m *fsm.Machine, now int64) {
 	o := m.Outbox()
 	s.Messages, s.MessageBytes = o.Len(), o.Bytes()
@@ -227,6 +245,10 @@ func (s *OutboxStatus) read(m *fsm.Machine, now int64) {
 		s.OldestAge = max(0, max(now, m.Time())-it.TimeMillis)
 	}
 	s.States = OutboxStates{o.Count(dlx.Unrouted), o.Count(dlx.Routed), o.Count(dlx.ParkedUnrouted), o.Count(dlx.ParkedCycle)}
+}
+
+// count takes the totals of the machine.
+func (s *OutboxStatus) count(m *fsm.Machine) {
 	c, set := m.Counters(), m.Settings()
 	s.Confirmed = c.Moved
 	for _, r := range DeadReasons() {

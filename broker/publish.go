@@ -59,14 +59,14 @@ func finishAll(done []ended) {
 			continue
 		}
 		if ch != p.ch && len(batch) > 0 {
-			ch.sink.Confirm(batch)
+			ch.confirm(batch)
 			batch = batch[:0]
 		}
 		ch = p.ch
 		batch = append(batch, p.confirm())
 	}
 	if len(batch) > 0 {
-		ch.sink.Confirm(batch)
+		ch.confirm(batch)
 	}
 }
 
@@ -75,6 +75,14 @@ func finishAll(done []ended) {
 // operations, until ctx ends. routed false means that no queue took it and
 // nothing will be confirmed. Errors are *Error.
 func (ch *Channel) Publish(ctx context.Context, p *Publish) (routed bool, err error) {
+	routed, err = ch.publish(ctx, p)
+	if err == nil {
+		ch.tally.published(p, routed, max(1, len(ch.targets)))
+	}
+	return routed, err
+}
+
+func (ch *Channel) publish(ctx context.Context, p *Publish) (routed bool, err error) {
 	view := ch.conn.b.cat.View()
 	if err := ch.checkPublish(ctx, view, p); err != nil {
 		return false, err

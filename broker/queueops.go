@@ -95,6 +95,7 @@ func (c *Conn) counts(ctx context.Context, q *catalog.Queue) (QueueOK, error) {
 	if err != nil {
 		return QueueOK{}, c.queueError(err, q.Name)
 	}
+	c.b.churn.declared.Add(1)
 	return QueueOK{Name: q.Name, Messages: clamp(st.Ready), Consumers: clamp(st.Consumers)}, nil
 }
 
@@ -136,6 +137,9 @@ func (c *Conn) create(ctx context.Context, view *catalog.View, d QueueDeclare, g
 	}
 	if res.Queue == nil {
 		return nil, Errorf(NotFound, "no queue '%s' in vhost '%s'", d.Name, c.vhost)
+	}
+	if res.Changed {
+		c.b.churn.created.Add(1)
 	}
 	if d.Exclusive && res.Changed {
 		c.mu.Lock()

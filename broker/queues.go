@@ -240,14 +240,19 @@ func (qs *queues) leaderOf(id uint64) string {
 	return h.leaderID
 }
 
-func (qs *queues) eachLeader(f func(leaderHandle)) {
+// all lists the hosted queues.
+func (qs *queues) all() []*hosted {
 	qs.mu.RLock()
+	defer qs.mu.RUnlock()
 	list := make([]*hosted, 0, len(qs.hosted))
 	for _, h := range qs.hosted {
 		list = append(list, h)
 	}
-	qs.mu.RUnlock()
-	for _, h := range list {
+	return list
+}
+
+func (qs *queues) eachLeader(f func(leaderHandle)) {
+	for _, h := range qs.all() {
 		if l := h.replica.Leader(); l != nil {
 			f(l)
 		}

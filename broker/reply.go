@@ -152,7 +152,7 @@ func (ch *Channel) toRequesters(ctx context.Context, p *Publish, m *fsm.Message)
 	}
 	done = taken && len(ch.targets) == 0
 	if done && p.Tag != 0 {
-		ch.sink.Confirm([]Confirm{{Tag: p.Tag}})
+		ch.confirm([]Confirm{{Tag: p.Tag}})
 	}
 	return done
 }

@@ -29,6 +29,7 @@ type stream struct {
 	hub  *hub
 	id   uint64
 	name string
+	kind QueueType
 	// counts: deliveries show how often the message came back.
 	counts bool
 	// durable: the queue's log is replicated.

@@ -153,6 +153,10 @@ func (ch *Channel) TxCommit(ctx context.Context, settlements []TxSettlement) err
 	case err := <-c.done:
 		if err == nil {
 			ch.tx.committed = true
+			for _, s := range settlements {
+				ch.tally.settled(s.Kind, []*Delivery{s.Delivery})
+			}
+			ch.tally.flush(&ch.conn.b.traffic)
 			c.b.sendReplies(replies)
 		}
 		return err

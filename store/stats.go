@@ -1,6 +1,7 @@
 package store
 
 import (
+	"math/bits"
 	"sync/atomic"
 	"time"
 )
@@ -16,7 +17,9 @@ type Stats struct {
 	Records      uint64 // appended since Open
 	WrittenBytes uint64 // appended since Open
 	Syncs        uint64 // since Open
-	PendingBytes int    // appended and not durable yet
+	// SyncTimes tells how long these took.
+	SyncTimes    SyncTimes
+	PendingBytes int // appended and not durable yet
 	CacheBytes   int64
 
 	FreedSegments   uint64        // deleted or recycled since Open
@@ -31,6 +34,36 @@ type Stats struct {
 	Recovery RecoveryStats
 }
 
+// SyncTimeClasses is the number of classes of durations of syncs.
+const SyncTimeClasses = 24
+
+// SyncTimes are the durations of syncs since Open.
+type SyncTimes struct {
+	// Classes[i] counts those of less than 2^i µs and not less than half of it; the last,
+	// which begins at 4 s, has no end.
+	Classes [SyncTimeClasses]uint64
+	Sum     time.Duration
+}
+
+// syncTimes is SyncTimes in the making.
+type syncTimes struct {
+	classes [SyncTimeClasses]atomic.Uint64
+	sum     atomic.Int64
+}
+
+func (t *syncTimes) note(d time.Duration) {
+	t.classes[min(bits.Len64(uint64(max(0, d.Microseconds()))), SyncTimeClasses-1)].Add(1)
+	t.sum.Add(int64(d))
+}
+
+func (t *syncTimes) read() (s SyncTimes) {
+	for i := range t.classes {
+		s.Classes[i] = t.classes[i].Load()
+	}
+	s.Sum = time.Duration(t.sum.Load())
+	return s
+}
+
 type reclaimCounters struct {
 	freed  atomic.Uint64
 	copied atomic.Uint64
@@ -39,7 +72,8 @@ type reclaimCounters struct {
 // Stats reads the counters; it visits every group and asks the file system for its free space.
 func (s *Store) Stats() Stats {
 	st := Stats{
-		Records: s.wal.records.Load(), WrittenBytes: s.wal.written.Load(), Syncs: s.wal.syncs.Load(),
+		SyncTimes: s.wal.syncTimes.read(),
+		Records:   s.wal.records.Load(), WrittenBytes: s.wal.written.Load(), Syncs: s.wal.syncs.Load(),
 		CacheBytes: s.cache.size(), FreedSegments: s.reclaimed.freed.Load(), CopiedBytes: s.reclaimed.copied.Load(),
 		SyncOutstanding: s.SyncOutstanding(), Recovery: s.recovery,
 	}

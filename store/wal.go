@@ -66,9 +66,10 @@ type wal struct {
 	err     error
 	closing bool
 
-	syncs   atomic.Uint64
-	written atomic.Uint64
-	records atomic.Uint64
+	syncs     atomic.Uint64
+	syncTimes syncTimes
+	written   atomic.Uint64
+	records   atomic.Uint64
 
 	syncsSeen, writtenSeen uint64 // by writeBytesMean
 
@@ -247,10 +248,12 @@ func (w *wal) write(spans []span) error {
 		if i+1 < len(spans) && spans[i+1].segment == s.segment {
 			continue
 		}
+		began := w.clock()
 		if err := s.segment.file.Fdatasync(); err != nil {
 			return &FatalError{Op: fmt.Sprintf("sync segment %d", s.segment.number), Err: err}
 		}
 		w.syncs.Add(1)
+		w.syncTimes.note(time.Duration(w.clock() - began))
 	}
 	return nil
 }

@@ -45,6 +45,8 @@ func (n *running) serveHTTP(context.Context) error {
 	mux.HandleFunc("GET /debug/pprof/trace", localOnly(pprof.Trace))
 	serveFailpoints(mux)
 	mux.HandleFunc("/api/", n.serveManagement)
+	mux.Handle("/metrics", n.metricsHandler())
+	mux.Handle("/metrics/", n.metricsHandler())
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: timeoutHTTP}
 	go func() {
 		if err := server.Serve(n.listeners.http); !errors.Is(err, http.ErrServerClosed) {

@@ -85,6 +85,7 @@ func (c *conn) openChannel(num uint16) error {
 	c.channels[num] = ch
 	c.channelCount.Store(int32(len(c.channels)))
 	c.current = ch
+	c.srv.stats.channelsOpened.Add(1)
 	c.out.method(num, &wire.ChannelOpenOk{})
 	return nil
 }
@@ -103,6 +104,7 @@ func (c *conn) lookup(num uint16) *channel {
 
 func (c *conn) forget(ch *channel) {
 	delete(c.channels, ch.num)
+	c.srv.stats.channelsClosed.Add(1)
 	c.channelCount.Store(int32(len(c.channels)))
 	c.current = nil
 }

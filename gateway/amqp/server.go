@@ -118,6 +118,8 @@ func (s *Server) start(nc net.Conn) {
 			s.mu.Lock()
 			delete(s.conns, c)
 			s.mu.Unlock()
+			s.stats.closed.Add(1)
+			s.stats.channelsClosed.Add(uint64(len(c.channels)))
 		}()
 		c.run()
 	}()
@@ -196,6 +198,9 @@ func (s *Server) serverProperties() wire.Table {
 type Stats struct {
 	Connections        int    // open now, handshakes included
 	Accepted, Refused  uint64 // connections; refused at ConnectionsMax
+	Closed             uint64 // accepted ones that have ended
+	ChannelsOpened     uint64
+	ChannelsClosed     uint64
 	HandshakesFailed   uint64
 	HeartbeatsMissed   uint64 // connections closed for it
 	ChannelErrors      uint64 // channel.close sent
@@ -206,6 +211,7 @@ type Stats struct {
 
 type counters struct {
 	accepted, refused, handshakesFailed, heartbeatsMissed atomic.Uint64
+	closed, channelsOpened, channelsClosed                atomic.Uint64
 	channelErrors, connectionErrors                       atomic.Uint64
 	published, returns, bursts                            atomic.Uint64
 }
@@ -217,6 +223,7 @@ func (s *Server) Stats() Stats {
 	s.mu.Unlock()
 	c := &s.stats
 	return Stats{
+		Closed: c.closed.Load(), ChannelsClosed: c.channelsClosed.Load(), ChannelsOpened: c.channelsOpened.Load(),
 		Connections: open, Accepted: c.accepted.Load(), Refused: c.refused.Load(),
 		HandshakesFailed: c.handshakesFailed.Load(), HeartbeatsMissed: c.heartbeatsMissed.Load(),
 		ChannelErrors: c.channelErrors.Load(), ConnectionErrors: c.connectionErrors.Load(),

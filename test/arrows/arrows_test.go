@@ -37,6 +37,7 @@ var allowed = map[string][]string{
 	"gateway/amqp":      {"amqp", "auth", "broker", "fsm"},
 	"ctl":               {},
 	"management":        {"amqp", "auth", "broker"},
+	"metrics":           {"broker", "dlx", "fsm", "gateway/amqp", "store"},
 	"queue":             {},
 	"queue/leader":      {"dlx", "failpoint", "fsm", "queue", "queue/wire"},
 	"queue/wire":        {"fsm", "queue"},

@@ -1,0 +1,267 @@
+package broker
+
+import (
+	"sync/atomic"
+
+	"github.com/warrenmq/warren/catalog"
+	"github.com/warrenmq/warren/fsm"
+)
+
+// Traffic counts the messages that the clients of this node sent and got since the process
+// began.
+type Traffic struct {
+	Received        uint64 // published and let in
+	ReceivedConfirm uint64 // of these, on channels in confirm mode
+	Routed          uint64 // copies for queues
+	Confirmed       uint64 // acks to publishers
+	// UnroutableReturned were mandatory, UnroutableDropped were not.
+	UnroutableReturned, UnroutableDropped uint64
+	ByType                                [queueTypes]TypeTraffic
+}
+
+// TypeTraffic is the part that belongs to queues of one type.
+type TypeTraffic struct {
+	DeliveredManual, DeliveredAuto uint64 // to consumers, with acks and without
+	GotManual, GotAuto, GetEmpty   uint64 // by basic.get
+	Redelivered                    uint64
+	Acked                          uint64
+}
+
+// traffic is Traffic in the making: added to once for a burst of messages.
+type traffic struct {
+	received, receivedConfirm, routed, confirmed, returned, dropped atomic.Uint64
+
+	byType [queueTypes]typeTraffic
+}
+
+type typeTraffic struct {
+	deliveredManual, deliveredAuto, gotManual, gotAuto, getEmpty, redelivered, acked atomic.Uint64
+}
+
+// QueueChurn counts what happened to queues.
+type QueueChurn struct {
+	Declared uint64 // declarations by clients of this node that succeeded
+	Created  uint64 // of these, new queues
+	Deleted  uint64 // queues led here that have ended
+}
+
+// churn is QueueChurn in the making.
+type churn struct{ declared, created, deleted atomic.Uint64 }
+
+// Traffic reads the counters.
+func (b *Broker) Traffic() (t Traffic) {
+	c := &b.traffic
+	t.Received, t.ReceivedConfirm, t.Routed, t.Confirmed = c.received.Load(), c.receivedConfirm.Load(), c.routed.Load(), c.confirmed.Load()
+	t.UnroutableReturned, t.UnroutableDropped = c.returned.Load(), c.dropped.Load()
+	for i := range c.byType {
+		x := &c.byType[i]
+		t.ByType[i] = TypeTraffic{
+			DeliveredManual: x.deliveredManual.Load(), DeliveredAuto: x.deliveredAuto.Load(),
+			GotManual: x.gotManual.Load(), GotAuto: x.gotAuto.Load(), GetEmpty: x.getEmpty.Load(),
+			Redelivered: x.redelivered.Load(), Acked: x.acked.Load(),
+		}
+	}
+	return t
+}
+
+// QueueChurn reads the counters.
+func (b *Broker) QueueChurn() QueueChurn {
+	return QueueChurn{b.churn.declared.Load(), b.churn.created.Load(), b.churn.deleted.Load()}
+}
+
+// tally is what one channel has counted since it was flushed last: plain numbers of the
+// one goroutine that publishes and settles.
+type tally struct {
+	received, receivedConfirm, routed, confirmed, returned, dropped uint64
+
+	acked [queueTypes]uint64
+}
+
+// unconfirmedTag marks tags by which a gateway waits for a verdict and confirms nothing.
+const unconfirmedTag = 1 << 63
+
+// published counts one message that was let in, for so many queues.
+func (t *tally) published(p *Publish, routed bool, queues int) {
+	t.received++
+	confirms := p.Tag != 0 && p.Tag&unconfirmedTag == 0
+	if confirms {
+		t.receivedConfirm++
+	}
+	if routed {
+		t.routed += uint64(queues)
+		return
+	}
+	if confirms {
+		t.confirmed++
+	}
+	if p.Mandatory {
+		t.returned++
+	} else {
+		t.dropped++
+	}
+}
+
+// settled counts the acks of a settlement.
+func (t *tally) settled(kind fsm.SettleKind, ds []*Delivery) {
+	if kind != fsm.Ack {
+		return
+	}
+	for _, d := range ds {
+		t.acked[d.queue.kind]++
+	}
+}
+
+// flush adds the tally to the node's counters.
+func (t *tally) flush(c *traffic) {
+	if *t == (tally{}) {
+		return
+	}
+	add := func(to *atomic.Uint64, n uint64) {
+		if n > 0 {
+			to.Add(n)
+		}
+	}
+	add(&c.received, t.received)
+	add(&c.receivedConfirm, t.receivedConfirm)
+	add(&c.routed, t.routed)
+	add(&c.confirmed, t.confirmed)
+	add(&c.returned, t.returned)
+	add(&c.dropped, t.dropped)
+	for i, n := range t.acked {
+		add(&c.byType[i].acked, n)
+	}
+	*t = tally{}
+}
+
+// confirm passes confirms of one burst to the channel's client.
+func (ch *Channel) confirm(batch []Confirm) {
+	n := uint64(0)
+	for i := range batch {
+		if !batch[i].Refused && batch[i].Tag&unconfirmedTag == 0 {
+			n++
+		}
+	}
+	if n > 0 && ch.conn != nil {
+		ch.conn.b.traffic.confirmed.Add(n)
+	}
+	ch.sink.Confirm(batch)
+}
+
+// delivered counts deliveries of one queue to consumers of this node.
+func (s *stream) delivered(out []*Delivery) {
+	if len(out) == 0 || out[0].Consumer.ch.conn == nil {
+		return
+	}
+	var auto, again uint64
+	for _, d := range out {
+		if d.Consumer.spec.NoAck {
+			auto++
+		}
+		if d.Redelivered {
+			again++
+		}
+	}
+	x := &out[0].Consumer.ch.conn.b.traffic.byType[s.kind]
+	if auto > 0 {
+		x.deliveredAuto.Add(auto)
+	}
+	if manual := uint64(len(out)) - auto; manual > 0 {
+		x.deliveredManual.Add(manual)
+	}
+	if again > 0 {
+		x.redelivered.Add(again)
+	}
+}
+
+// fetched counts a basic.get; d is nil if the queue was empty.
+func (t *traffic) fetched(kind QueueType, d *Delivery, noAck bool) {
+	x := &t.byType[kind]
+	switch {
+	case d == nil:
+		x.getEmpty.Add(1)
+		return
+	case noAck:
+		x.gotAuto.Add(1)
+	default:
+		x.gotManual.Add(1)
+	}
+	if d.Redelivered {
+		x.redelivered.Add(1)
+	}
+}
+
+// QueueFigures are the figures of one queue that this node leads.
+type QueueFigures struct {
+	ID          uint64
+	VHost, Name string
+	DelayOf     string // the delayed exchange it belongs to; it has no name then
+	Closing     bool   // it is being deleted; another may have its name
+	Type        QueueType
+	// Ready, Unacked and Delayed messages; Bytes are those of all their bodies.
+	Ready, Unacked, Delayed int
+	Bytes                   int64
+	Consumers               int
+	Counters                fsm.Counters
+	Outbox                  OutboxStates
+	OutboxBytes             int64
+	OutboxAgeMillis         int64 // of the oldest item, 0 if there is none
+	// Full and Unreachable are how many targets of the outbox are so.
+	Full, Unreachable int
+}
+
+// Figures reads the figures of every queue led here, in no order. It wakes no leader.
+func (b *Broker) Figures() []QueueFigures {
+	list := []QueueFigures{}
+	for _, h := range b.queues.all() {
+		l := h.replica.Leader()
+		if l == nil {
+			continue
+		}
+		h.mu.Lock()
+		q := h.q
+		h.mu.Unlock()
+		f := QueueFigures{ID: h.id, VHost: q.Vhost, Name: q.Name, DelayOf: q.DelayOf, Type: typeOf(q), Closing: q.State == catalog.Closing}
+		if q.DelayOf != "" {
+			f.Name = ""
+		}
+		c := l.Counts()
+		f.Unacked, f.Consumers = c.Unacked, c.Consumers
+		var status OutboxStatus
+		h.replica.View(func(m *fsm.Machine) {
+			f.Delayed, f.Bytes, f.Counters = m.Delays().Len(), m.Queue().Bytes(), m.Counters()
+			f.Ready = max(0, m.Queue().Len()-f.Unacked-f.Delayed)
+			if m.Outbox().Len() > 0 {
+				status.read(m, b.cfg.Now())
+			}
+		})
+		f.Outbox, f.OutboxBytes, f.OutboxAgeMillis = status.States, status.MessageBytes, status.OldestAge
+		f.Full, f.Unreachable = h.troubles(l)
+		list = append(list, f)
+	}
+	return list
+}
+
+// Clients are what the clients of this node have on queues.
+type Clients struct{ Consumers int }
+
+// Clients counts.
+func (b *Broker) Clients() (c Clients) {
+	for _, s := range b.allStreams() {
+		s.mu.Lock()
+		c.Consumers += len(s.consumers)
+		s.mu.Unlock()
+	}
+	return c
+}
+
+// MoveTotals are what the movers of this node have counted.
+type MoveTotals struct {
+	Sent       uint64 // dead letters sent to targets, repeats included
+	Full       uint64 // answers that a target is full
+	Unanswered uint64 // times that no leader of a target answered in time
+}
+
+// MoveTotals reads the counters.
+func (b *Broker) MoveTotals() MoveTotals {
+	return MoveTotals{b.moves.Sent.Load(), b.moves.Full.Load(), b.moves.Unanswered.Load()}
+}

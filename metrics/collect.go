@@ -1,0 +1,248 @@
+package metrics
+
+import (
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/warrenmq/warren/broker"
+	"github.com/warrenmq/warren/dlx"
+	gateway "github.com/warrenmq/warren/gateway/amqp"
+	"github.com/warrenmq/warren/store"
+)
+
+// Node is what does not change while a node runs.
+type Node struct {
+	Name, Cluster, ClusterID string
+	Product, Version         string
+	DiskLimit, MemoryLimit   uint64 // bytes; 0: none
+}
+
+// Resources are what the node's process uses.
+type Resources struct {
+	MemoryBytes             uint64
+	MemoryAlarm, DiskAlarm  bool
+	OpenFiles, OpenFilesMax uint64 // 0: unknown
+}
+
+// Raft is the state of one replica.
+type Raft struct{ Queue, Term, Commit, Applied, Last uint64 }
+
+// Config is where the figures come from. All functions are safe for concurrent use.
+type Config struct {
+	Node      func() Node
+	Resources func() Resources
+	Gateway   func() gateway.Stats
+	Store     func() store.Stats
+	Raft      func() []Raft
+	Broker    Broker
+	// QueueName finds a replica's queue, named by ObjectName; ok is false if it is being
+	// deleted.
+	QueueName func(id uint64) (vhost, name string, ok bool)
+}
+
+// Broker is what is read of a [broker.Broker].
+type Broker interface {
+	Traffic() broker.Traffic
+	DeadTotals() broker.DeadTotals
+	QueueChurn() broker.QueueChurn
+	MoveTotals() broker.MoveTotals
+	Clients() broker.Clients
+	Figures() []broker.QueueFigures
+}
+
+// mode says which form of the figures is asked for.
+type mode uint8
+
+const (
+	aggregated mode = iota
+	perObject
+	detailed
+)
+
+// collector reads everything for one kind of request.
+type collector struct {
+	cfg  *Config
+	mode mode
+	// families and vhosts choose what is detailed; no vhosts are all.
+	families, vhosts []string
+}
+
+// desc is how a metric is described in the collector's mode, nil if it is not shown.
+func (c *collector) desc(d *def) *prometheus.Desc {
+	switch {
+	case c.mode == aggregated:
+		return d.sum
+	case c.mode == perObject:
+		return d.object
+	case slices.Contains(c.families, d.family) && d.family != "":
+		return d.detailed
+	}
+	return nil
+}
+
+// Describe implements prometheus.Collector.
+func (c *collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range defs {
+		if desc := c.desc(d); desc != nil {
+			ch <- desc
+		}
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *collector) Collect(ch chan<- prometheus.Metric) {
+	s := &scrape{c: c, ch: ch}
+	figures := c.cfg.Broker.Figures()
+	if c.mode != detailed {
+		s.node(figures)
+		s.traffic()
+		s.dead()
+	}
+	s.queues(figures)
+	s.raft()
+}
+
+// scrape is one reading.
+type scrape struct {
+	c  *collector
+	ch chan<- prometheus.Metric
+}
+
+func (s *scrape) put(d *def, v float64, labels ...string) {
+	if desc := s.c.desc(d); desc != nil {
+		s.ch <- prometheus.MustNewConstMetric(desc, d.kind, v, labels...)
+	}
+}
+
+func (s *scrape) count(d *def, n uint64, labels ...string) { s.put(d, float64(n), labels...) }
+
+// times puts a histogram of classes by powers of two, of which class i ends at unit * 2^i.
+func (s *scrape) times(d *def, classes []uint64, first int, unit, sum float64) {
+	buckets := make(map[float64]uint64, len(classes))
+	total := uint64(0)
+	for i, n := range classes {
+		total += n
+		if i >= first && i < len(classes)-1 {
+			buckets[unit*float64(uint64(1)<<i)] = total
+		}
+	}
+	s.ch <- prometheus.MustNewConstHistogram(s.c.desc(d), total, sum, buckets)
+}
+
+func (s *scrape) node(figures []broker.QueueFigures) {
+	n, r, g, st := s.c.cfg.Node(), s.c.cfg.Resources(), s.c.cfg.Gateway(), s.c.cfg.Store()
+	s.put(identityInfo, 1, n.Name, n.Cluster, n.ClusterID)
+	s.put(buildInfo, 1, n.Version, n.Product, n.Version)
+	s.count(connections, uint64(max(0, g.Connections)))
+	s.count(channels, g.ChannelsOpened-min(g.ChannelsOpened, g.ChannelsClosed))
+	s.count(connectionsOpened, g.Accepted)
+	s.count(connectionsClosed, g.Closed)
+	s.count(channelsOpened, g.ChannelsOpened)
+	s.count(channelsClosed, g.ChannelsClosed)
+	churn, clients := s.c.cfg.Broker.QueueChurn(), s.c.cfg.Broker.Clients()
+	s.count(queuesDeclared, churn.Declared)
+	s.count(queuesCreated, churn.Created)
+	s.count(queuesDeleted, churn.Deleted)
+	s.count(consumers, uint64(clients.Consumers))
+	s.count(globalConsumers, uint64(clients.Consumers), protocol)
+	named := 0
+	for i := range figures {
+		if figures[i].DelayOf == "" {
+			named++
+		}
+	}
+	s.count(queues, uint64(named))
+	s.count(residentBytes, r.MemoryBytes)
+	s.count(residentLimit, n.MemoryLimit)
+	s.count(openFDs, r.OpenFiles)
+	s.count(maxFDs, r.OpenFilesMax)
+	s.count(diskFree, st.FreeBytes)
+	s.count(diskLimit, n.DiskLimit)
+	s.put(alarmMemory, truth(r.MemoryAlarm))
+	s.put(alarmDisk, truth(r.DiskAlarm))
+	s.times(storeSyncTime, st.SyncTimes.Classes[:], firstSyncClass, 1e-6, st.SyncTimes.Sum.Seconds())
+	s.count(storeWritten, st.WrittenBytes)
+	s.count(storeSegments, uint64(st.Segments))
+	s.count(storeBytes, uint64(max(0, st.SegmentBytes)))
+	s.count(storeLiveBytes, uint64(max(0, st.LiveBytes)))
+}
+
+// firstSyncClass begins the classes of syncs that are shown: at 64 µs.
+const firstSyncClass = 6
+
+func truth(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// protocol is the value of RabbitMQ's label for AMQP 0-9-1.
+const protocol = "amqp091"
+
+func (s *scrape) traffic() {
+	t := s.c.cfg.Broker.Traffic()
+	for _, x := range []struct {
+		global, channel *def
+		n               uint64
+	}{
+		{globalReceived, channelPublished, t.Received}, {globalReceivedConfirm, nil, t.ReceivedConfirm}, {globalRouted, nil, t.Routed},
+		{globalConfirmed, channelConfirmed, t.Confirmed}, {globalDropped, channelDropped, t.UnroutableDropped},
+		{globalReturned, channelReturned, t.UnroutableReturned},
+	} {
+		s.count(x.global, x.n, protocol)
+		if x.channel != nil {
+			s.count(x.channel, x.n)
+		}
+	}
+	var all broker.TypeTraffic
+	for i, x := range t.ByType {
+		labels := []string{protocol, broker.QueueType(i).String()}
+		s.count(globalDelivered, x.DeliveredManual+x.DeliveredAuto+x.GotManual+x.GotAuto, labels...)
+		s.count(globalManual, x.DeliveredManual, labels...)
+		s.count(globalAuto, x.DeliveredAuto, labels...)
+		s.count(globalGetManual, x.GotManual, labels...)
+		s.count(globalGetAuto, x.GotAuto, labels...)
+		s.count(globalGetEmpty, x.GetEmpty, labels...)
+		s.count(globalRedelivered, x.Redelivered, labels...)
+		s.count(globalAcked, x.Acked, labels...)
+		all.DeliveredManual += x.DeliveredManual
+		all.DeliveredAuto += x.DeliveredAuto
+		all.GotManual += x.GotManual
+		all.GotAuto += x.GotAuto
+		all.GetEmpty += x.GetEmpty
+		all.Redelivered += x.Redelivered
+		all.Acked += x.Acked
+	}
+	s.count(channelDelivered, all.DeliveredAuto)
+	s.count(channelDeliveredM, all.DeliveredManual)
+	s.count(channelRedelivered, all.Redelivered)
+	s.count(channelAcked, all.Acked)
+	s.count(channelGet, all.GotAuto)
+	s.count(channelGetAck, all.GotManual)
+	s.count(channelGetEmpty, all.GetEmpty)
+}
+
+func (s *scrape) dead() {
+	t := s.c.cfg.Broker.DeadTotals()
+	reasons := map[dlx.Reason]*def{dlx.Rejected: deadRejected, dlx.Expired: deadExpired, dlx.MaxLen: deadMaxLen, dlx.DeliveryLimit: deadDelivery}
+	for i := range t.Died {
+		for j := range t.Died[i] {
+			labels := []string{broker.QueueType(i).String(), broker.Strategy(j).String()}
+			for reason, d := range reasons {
+				s.count(d, t.Died[i][j][reason], labels...)
+			}
+			s.count(deadConfirmed, t.Confirmed[i][j], labels...)
+		}
+	}
+	for _, cause := range broker.DropCauses() {
+		s.count(deadDropped, t.Dropped[cause], cause.String())
+	}
+	s.times(deadMoveTime, t.Waited[:], 0, 1e-3, float64(t.WaitedMillis)/1e3)
+	s.count(deadForwarded, t.Forwarded)
+	m := s.c.cfg.Broker.MoveTotals()
+	s.count(transfersSent, m.Sent)
+	s.count(transfersFull, m.Full)
+	s.count(transfersLost, m.Unanswered)
+}

@@ -1,0 +1,186 @@
+package metrics
+
+import (
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// def is one metric.
+type def struct {
+	name, help string
+	kind       prometheus.ValueType
+	labels     []string
+	// family is that of /metrics/detailed for figures of single queues; "" for those of
+	// the node.
+	family string
+	// queueOnly: there is no sum over queues.
+	queueOnly bool
+	histogram bool
+
+	sum, object, detailed *prometheus.Desc
+}
+
+// defs are all metrics, in the order of their definition.
+var defs []*def
+
+func define(d def) *def {
+	objectLabels := append([]string{"vhost", "queue"}, d.labels...)
+	switch {
+	case d.family == "":
+		d.sum = prometheus.NewDesc(d.name, d.help, d.labels, nil)
+		d.object = d.sum
+	default:
+		d.object = prometheus.NewDesc(d.name, d.help, objectLabels, nil)
+		name, ours := strings.CutPrefix(d.name, "rabbitmq_")
+		if ours {
+			name = "rabbitmq_detailed_" + name
+		}
+		d.detailed = prometheus.NewDesc(name, d.help, objectLabels, nil)
+		if !d.queueOnly {
+			d.sum = prometheus.NewDesc(d.name, d.help, d.labels, nil)
+		}
+	}
+	defs = append(defs, &d)
+	return &d
+}
+
+func gauge(name, help string, labels ...string) *def {
+	return define(def{name: name, help: help, kind: prometheus.GaugeValue, labels: labels})
+}
+
+func counter(name, help string, labels ...string) *def {
+	return define(def{name: name, help: help, kind: prometheus.CounterValue, labels: labels})
+}
+
+func histogram(name, help string) *def {
+	return define(def{name: name, help: help, histogram: true})
+}
+
+func queueGauge(family, name, help string, labels ...string) *def {
+	return define(def{name: name, help: help, kind: prometheus.GaugeValue, labels: labels, family: family})
+}
+
+func queueCounter(family, name, help string, labels ...string) *def {
+	return define(def{name: name, help: help, kind: prometheus.CounterValue, labels: labels, family: family})
+}
+
+// The families of /metrics/detailed.
+const (
+	familyCoarse    = "queue_coarse_metrics"
+	familyQueue     = "queue_metrics"
+	familyConsumers = "queue_consumer_count"
+	familyRaft      = "ra_metrics"
+	familyOutbox    = "warren_outbox"
+)
+
+// The node.
+var (
+	identityInfo = gauge("rabbitmq_identity_info", "Node and cluster identity", "rabbitmq_node", "rabbitmq_cluster", "rabbitmq_cluster_permanent_id")
+	buildInfo    = gauge("rabbitmq_build_info", "Version of the product, as clients are told it", "rabbitmq_version", "product_name", "product_version")
+
+	connections       = gauge("rabbitmq_connections", "Connections open now")
+	channels          = gauge("rabbitmq_channels", "Channels open now")
+	consumers         = gauge("rabbitmq_consumers", "Consumers of this node's clients")
+	connectionsOpened = counter("rabbitmq_connections_opened_total", "Connections opened")
+	connectionsClosed = counter("rabbitmq_connections_closed_total", "Connections closed")
+	channelsOpened    = counter("rabbitmq_channels_opened_total", "Channels opened")
+	channelsClosed    = counter("rabbitmq_channels_closed_total", "Channels closed")
+	queuesDeclared    = counter("rabbitmq_queues_declared_total", "Declarations of queues that succeeded")
+	queuesCreated     = counter("rabbitmq_queues_created_total", "Queues created")
+	queuesDeleted     = counter("rabbitmq_queues_deleted_total", "Queues deleted that this node led")
+	queues            = gauge("rabbitmq_queues", "Queues that this node leads")
+
+	residentBytes  = gauge("rabbitmq_process_resident_memory_bytes", "Memory in use, as the memory alarm counts it")
+	residentLimit  = gauge("rabbitmq_resident_memory_limit_bytes", "Memory high watermark")
+	openFDs        = gauge("rabbitmq_process_open_fds", "Open file descriptors")
+	maxFDs         = gauge("rabbitmq_process_max_fds", "Limit of open file descriptors")
+	diskFree       = gauge("rabbitmq_disk_space_available_bytes", "Free space on the data folder's file system")
+	diskLimit      = gauge("rabbitmq_disk_space_available_limit_bytes", "Free space below which the disk alarm is set")
+	alarmMemory    = gauge("rabbitmq_alarms_memory_used_watermark", "1 while the memory alarm of this node is set")
+	alarmDisk      = gauge("rabbitmq_alarms_free_disk_space_watermark", "1 while the disk alarm of this node is set")
+	storeSyncTime  = histogram("warren_store_sync_seconds", "Time of the log's syncs to disk")
+	storeWritten   = counter("warren_store_written_bytes_total", "Bytes appended to the log")
+	storeSegments  = gauge("warren_store_segments", "Segment files of the log")
+	storeBytes     = gauge("warren_store_segment_bytes", "Size of the log's segment files")
+	storeLiveBytes = gauge("warren_store_live_bytes", "Bytes of the log that are still needed")
+)
+
+// Messages.
+var (
+	globalReceived        = counter("rabbitmq_global_messages_received_total", "Messages received from publishers", "protocol")
+	globalReceivedConfirm = counter("rabbitmq_global_messages_received_confirm_total", "Messages received from publishers using confirms", "protocol")
+	globalRouted          = counter("rabbitmq_global_messages_routed_total", "Messages routed to queues, once for each", "protocol")
+	globalConfirmed       = counter("rabbitmq_global_messages_confirmed_total", "Messages confirmed to publishers", "protocol")
+	globalDropped         = counter("rabbitmq_global_messages_unroutable_dropped_total", "Messages published without a route, not mandatory", "protocol")
+	globalReturned        = counter("rabbitmq_global_messages_unroutable_returned_total", "Mandatory messages returned for want of a route", "protocol")
+	globalConsumers       = gauge("rabbitmq_global_consumers", "Consumers of this node's clients", "protocol")
+	globalDelivered       = counter("rabbitmq_global_messages_delivered_total", "Messages delivered to consumers and fetched by basic.get", "protocol", "queue_type")
+	globalManual          = counter("rabbitmq_global_messages_delivered_consume_manual_ack_total", "Messages delivered to consumers with acks", "protocol", "queue_type")
+	globalAuto            = counter("rabbitmq_global_messages_delivered_consume_auto_ack_total", "Messages delivered to consumers without acks", "protocol", "queue_type")
+	globalGetManual       = counter("rabbitmq_global_messages_delivered_get_manual_ack_total", "Messages fetched by basic.get with acks", "protocol", "queue_type")
+	globalGetAuto         = counter("rabbitmq_global_messages_delivered_get_auto_ack_total", "Messages fetched by basic.get without acks", "protocol", "queue_type")
+	globalGetEmpty        = counter("rabbitmq_global_messages_get_empty_total", "basic.get of empty queues", "protocol", "queue_type")
+	globalRedelivered     = counter("rabbitmq_global_messages_redelivered_total", "Messages delivered again", "protocol", "queue_type")
+	globalAcked           = counter("rabbitmq_global_messages_acknowledged_total", "Messages acknowledged by consumers", "protocol", "queue_type")
+
+	channelPublished   = counter("rabbitmq_channel_messages_published_total", "Messages published into exchanges")
+	channelConfirmed   = counter("rabbitmq_channel_messages_confirmed_total", "Messages confirmed to publishers")
+	channelDropped     = counter("rabbitmq_channel_messages_unroutable_dropped_total", "Messages published without a route, not mandatory")
+	channelReturned    = counter("rabbitmq_channel_messages_unroutable_returned_total", "Mandatory messages returned for want of a route")
+	channelDelivered   = counter("rabbitmq_channel_messages_delivered_total", "Messages delivered to consumers without acks")
+	channelDeliveredM  = counter("rabbitmq_channel_messages_delivered_ack_total", "Messages delivered to consumers with acks")
+	channelRedelivered = counter("rabbitmq_channel_messages_redelivered_total", "Messages delivered again")
+	channelAcked       = counter("rabbitmq_channel_messages_acked_total", "Messages acknowledged")
+	channelGet         = counter("rabbitmq_channel_get_total", "Messages fetched by basic.get without acks")
+	channelGetAck      = counter("rabbitmq_channel_get_ack_total", "Messages fetched by basic.get with acks")
+	channelGetEmpty    = counter("rabbitmq_channel_get_empty_total", "basic.get of empty queues")
+)
+
+// Queues.
+var (
+	queueMessages  = queueGauge(familyCoarse, "rabbitmq_queue_messages", "Messages ready, unacknowledged or waiting out a retry delay")
+	queueReady     = queueGauge(familyCoarse, "rabbitmq_queue_messages_ready", "Messages ready for consumers")
+	queueUnacked   = queueGauge(familyCoarse, "rabbitmq_queue_messages_unacked", "Messages that clients hold")
+	queueBytes     = queueGauge(familyQueue, "rabbitmq_queue_messages_bytes", "Bytes of the bodies of these messages")
+	queuePublished = queueCounter(familyQueue, "rabbitmq_queue_messages_published_total", "Messages published to queues since these were declared")
+	queueConsumers = queueGauge(familyConsumers, "rabbitmq_queue_consumers", "Consumers of queues")
+
+	raftTerm    = queueGauge(familyRaft, "rabbitmq_raft_term", "Raft terms of this node's replicas of queues")
+	raftCommit  = queueGauge(familyRaft, "rabbitmq_raft_commit_index", "Raft commit indexes")
+	raftApplied = queueGauge(familyRaft, "rabbitmq_raft_last_applied", "Newest log entries applied")
+	raftWritten = queueGauge(familyRaft, "rabbitmq_raft_last_written_index", "Newest log entries written")
+)
+
+// Dead letters.
+var (
+	deadRejected  = counter("rabbitmq_global_messages_dead_lettered_rejected_total", "Messages dead-lettered because of basic.reject or basic.nack", "queue_type", "dead_letter_strategy")
+	deadExpired   = counter("rabbitmq_global_messages_dead_lettered_expired_total", "Messages dead-lettered because their time to live was over", "queue_type", "dead_letter_strategy")
+	deadMaxLen    = counter("rabbitmq_global_messages_dead_lettered_maxlen_total", "Messages dead-lettered because of a length limit", "queue_type", "dead_letter_strategy")
+	deadDelivery  = counter("rabbitmq_global_messages_dead_lettered_delivery_limit_total", "Messages dead-lettered because of a delivery limit", "queue_type", "dead_letter_strategy")
+	deadConfirmed = counter("rabbitmq_global_messages_dead_lettered_confirmed_total", "Dead letters that every target queue has committed", "queue_type", "dead_letter_strategy")
+
+	deadDropped   = counter("warren_dead_letters_dropped_total", "Messages that ended without a target, by cause", "cause")
+	deadMoveTime  = histogram("warren_dead_letter_move_seconds", "Time between death and commit in the last target")
+	deadForwarded = counter("warren_delayed_messages_forwarded_total", "Messages of delayed exchanges that every target queue has committed")
+	transfersSent = counter("warren_transfers_sent_total", "Dead letters sent to target queues, repeats included")
+	transfersFull = counter("warren_transfers_refused_total", "Times that a target queue answered that it is full")
+	transfersLost = counter("warren_transfers_unanswered_total", "Times that no leader of a target queue answered within a second")
+
+	outboxMessages = queueGauge(familyOutbox, "warren_outbox_messages", "Dead letters on their way, by what they wait for", "state")
+	outboxBytes    = queueGauge(familyOutbox, "warren_outbox_message_bytes", "Bytes of the bodies of dead letters on their way")
+	outboxAge      = queueGauge(familyOutbox, "warren_outbox_oldest_age_seconds", "How long the oldest dead letter has been on its way; the sum is the oldest of all")
+	outboxTargets  = queueGauge(familyOutbox, "warren_outbox_stuck_targets", "Target queues that take nothing, by why", "state")
+
+	queueDead    = define(def{family: familyOutbox, queueOnly: true, kind: prometheus.CounterValue, name: "warren_queue_dead_letters_total", help: "Messages that died since the queue was declared", labels: []string{"reason"}})
+	queueDropped = define(def{family: familyOutbox, queueOnly: true, kind: prometheus.CounterValue, name: "warren_queue_dead_letters_dropped_total", help: "Dead letters dropped since the queue was declared", labels: []string{"cause"}})
+)
+
+// Names are the names of all metrics, Go's and the process' own left out.
+func Names() []string {
+	names := make([]string, len(defs))
+	for i, d := range defs {
+		names[i] = d.name
+	}
+	return names
+}

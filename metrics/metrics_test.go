@@ -1,0 +1,208 @@
+package metrics
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/warrenmq/warren/broker"
+	"github.com/warrenmq/warren/dlx"
+	"github.com/warrenmq/warren/fsm"
+	gateway "github.com/warrenmq/warren/gateway/amqp"
+	"github.com/warrenmq/warren/store"
+)
+
+// fakeBroker has fixed figures.
+type fakeBroker struct {
+	dead    broker.DeadTotals
+	traffic broker.Traffic
+	figures []broker.QueueFigures
+}
+
+func (f *fakeBroker) Traffic() broker.Traffic       { return f.traffic }
+func (f *fakeBroker) DeadTotals() broker.DeadTotals { return f.dead }
+func (f *fakeBroker) QueueChurn() broker.QueueChurn {
+	return broker.QueueChurn{Declared: 3, Created: 2, Deleted: 1}
+}
+func (f *fakeBroker) MoveTotals() broker.MoveTotals {
+	return broker.MoveTotals{Sent: 9, Full: 2, Unanswered: 1}
+}
+func (f *fakeBroker) Clients() broker.Clients        { return broker.Clients{Consumers: 4} }
+func (f *fakeBroker) Figures() []broker.QueueFigures { return f.figures }
+
+func fake() Config {
+	b := &fakeBroker{figures: []broker.QueueFigures{
+		{ID: 1, VHost: "/", Name: "a", Ready: 3, Unacked: 2, Delayed: 1, Bytes: 60, Consumers: 2, Type: broker.QuorumQueue,
+			Outbox: broker.OutboxStates{Routed: 4}, OutboxBytes: 44, OutboxAgeMillis: 2500, Full: 1,
+			Counters: fsm.Counters{Published: 10, Transferred: 1}},
+		{ID: 2, VHost: "v", Name: "b", Ready: 5, OutboxAgeMillis: 100, Outbox: broker.OutboxStates{ParkedCycle: 1}},
+		{ID: 3, VHost: "/", Name: "a", Ready: 100, Closing: true}, // one that had the name before
+		{ID: 4, VHost: "/", DelayOf: "later", Ready: 7},
+	}}
+	b.figures[0].Counters.Died[dlx.Rejected] = 6
+	b.figures[0].Counters.Dropped[dlx.Rejected][fsm.DropCycle] = 2
+	b.dead.Died[broker.QuorumQueue][broker.AtLeastOnce][dlx.Expired] = 8
+	b.dead.Confirmed[broker.ClassicQueue][broker.AtMostOnce] = 5
+	b.dead.Dropped[broker.DropUnroutable] = 3
+	b.dead.Waited[0], b.dead.Waited[3], b.dead.WaitedMillis = 2, 1, 7
+	b.traffic.Received = 11
+	b.traffic.ByType[broker.ClassicQueue].Acked = 12
+	return Config{
+		Node:      func() Node { return Node{Name: "n1", Cluster: "c", ClusterID: "c", Product: "Warren", Version: "1"} },
+		Resources: func() Resources { return Resources{MemoryBytes: 5, MemoryAlarm: true} },
+		Gateway: func() gateway.Stats {
+			return gateway.Stats{Connections: 2, Accepted: 5, Closed: 3, ChannelsOpened: 8, ChannelsClosed: 1}
+		},
+		Store: func() store.Stats {
+			s := store.Stats{FreeBytes: 1000}
+			s.SyncTimes.Classes[8], s.SyncTimes.Sum = 4, time.Millisecond
+			return s
+		},
+		Raft:      func() []Raft { return []Raft{{Queue: 1, Term: 2, Commit: 30}, {Queue: 3, Commit: 5}} },
+		Broker:    b,
+		QueueName: func(id uint64) (string, string, bool) { return "/", "a", id == 1 },
+	}
+}
+
+func scrapeText(t *testing.T, path string) string {
+	t.Helper()
+	w := httptest.NewRecorder()
+	Handler(fake(), slog.New(slog.DiscardHandler)).ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, http.NoBody))
+	if w.Code != http.StatusOK {
+		t.Fatalf("%s: %d %s", path, w.Code, w.Body)
+	}
+	return w.Body.String()
+}
+
+func TestForms(t *testing.T) {
+	for _, tc := range []struct {
+		path      string
+		has, lack []string
+	}{
+		{"/metrics", []string{
+			`rabbitmq_identity_info{rabbitmq_cluster="c",rabbitmq_cluster_permanent_id="c",rabbitmq_node="n1"} 1`,
+			"rabbitmq_connections 2", "rabbitmq_connections_opened_total 5", "rabbitmq_connections_closed_total 3", "rabbitmq_channels 7",
+			"rabbitmq_queues 3", "rabbitmq_queue_messages 118", "rabbitmq_queue_messages_ready 115", "rabbitmq_queue_messages_unacked 2",
+			"rabbitmq_queue_messages_published_total 11", "rabbitmq_queue_consumers 2", "rabbitmq_raft_commit_index 35",
+			`rabbitmq_global_messages_received_total{protocol="amqp091"} 11`,
+			`rabbitmq_global_messages_acknowledged_total{protocol="amqp091",queue_type="rabbit_classic_queue"} 12`,
+			`rabbitmq_global_messages_dead_lettered_expired_total{dead_letter_strategy="at_least_once",queue_type="rabbit_quorum_queue"} 8`,
+			`rabbitmq_global_messages_dead_lettered_confirmed_total{dead_letter_strategy="at_most_once",queue_type="rabbit_classic_queue"} 5`,
+			`rabbitmq_global_messages_dead_lettered_maxlen_total{dead_letter_strategy="disabled",queue_type="rabbit_classic_queue"} 0`,
+			`warren_dead_letters_dropped_total{cause="unroutable"} 3`, `warren_outbox_messages{state="routed"} 4`,
+			"warren_outbox_oldest_age_seconds 2.5", `warren_outbox_stuck_targets{state="full"} 1`, "warren_transfers_sent_total 9",
+			`warren_dead_letter_move_seconds_bucket{le="0.001"} 2`, `warren_dead_letter_move_seconds_bucket{le="0.008"} 3`,
+			"warren_dead_letter_move_seconds_sum 0.007", "warren_dead_letter_move_seconds_count 3",
+			`warren_store_sync_seconds_bucket{le="0.000256"} 4`, "rabbitmq_alarms_memory_used_watermark 1",
+			"process_open_fds", "go_goroutines",
+		}, []string{`queue="a"`}},
+		{"/metrics/per-object", []string{
+			`rabbitmq_queue_messages_ready{queue="a",vhost="/"} 3`, `rabbitmq_queue_messages_ready{queue="b",vhost="v"} 5`,
+			`rabbitmq_queue_messages_ready{queue="exchange later",vhost="/"} 7`, `rabbitmq_raft_commit_index{queue="a",vhost="/"} 30`,
+			`warren_outbox_messages{queue="b",state="parked_cycle",vhost="v"} 1`, `warren_outbox_oldest_age_seconds{queue="a",vhost="/"} 2.5`,
+			`warren_queue_dead_letters_total{queue="a",reason="rejected",vhost="/"} 6`,
+			`warren_queue_dead_letters_dropped_total{cause="cycle",queue="a",vhost="/"} 2`, "rabbitmq_connections 2",
+		}, []string{"rabbitmq_queue_messages_ready 1", `messages_ready{queue="a",vhost="/"} 100`}},
+		{"/metrics/detailed", nil, []string{"rabbitmq_"}},
+		{"/metrics/detailed?family=none", nil, []string{"rabbitmq_"}},
+		{"/metrics/detailed?family=queue_coarse_metrics", []string{
+			`rabbitmq_detailed_queue_messages_ready{queue="a",vhost="/"} 3`, `rabbitmq_detailed_queue_messages{queue="b",vhost="v"} 5`,
+		}, []string{"rabbitmq_connections", "queue_consumers", "warren_"}},
+		{"/metrics/detailed?family=queue_coarse_metrics&family=queue_consumer_count&family=ra_metrics&vhost=%2F", []string{
+			`rabbitmq_detailed_queue_messages_ready{queue="a",vhost="/"} 3`, `rabbitmq_detailed_queue_consumers{queue="a",vhost="/"} 2`,
+			`rabbitmq_detailed_raft_commit_index{queue="a",vhost="/"} 30`,
+		}, []string{`vhost="v"`}},
+		{"/metrics/detailed?family=warren_outbox", []string{`warren_outbox_messages{queue="a",state="routed",vhost="/"} 4`}, []string{"rabbitmq"}},
+	} {
+		text := "\n" + scrapeText(t, tc.path)
+		for _, want := range tc.has {
+			if !strings.Contains(text, "\n"+want) {
+				t.Errorf("%s: no %s", tc.path, want)
+			}
+		}
+		for _, not := range tc.lack {
+			if strings.Contains(text, not) {
+				t.Errorf("%s has %s", tc.path, not)
+			}
+		}
+		if t.Failed() {
+			t.Fatal(text)
+		}
+	}
+}
+
+// Our own names follow Prometheus' rules; RabbitMQ's are as they are.
+func TestLint(t *testing.T) {
+	cfg := fake()
+	for _, m := range []mode{aggregated, perObject} {
+		problems, err := testutil.CollectAndLint(&collector{cfg: &cfg, mode: m})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range problems {
+			if strings.HasPrefix(p.Metric, "warren_") {
+				t.Errorf("%s: %s", p.Metric, p.Text)
+			}
+		}
+	}
+}
+
+// Every metric is in the documents, and they name no other.
+func TestDocumentedNames(t *testing.T) {
+	raw, err := os.ReadFile("../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := Names()
+	documented := regexp.MustCompile("`((?:rabbitmq|warren)_[a-z0-9_]+)").FindAllStringSubmatch(string(raw), -1)
+	var found []string
+	for _, m := range documented {
+		name := m[1]
+		if rest, ok := strings.CutPrefix(name, "rabbitmq_detailed_"); ok {
+			name = "rabbitmq_" + rest
+		}
+		found = append(found, name)
+		if !slices.Contains(names, name) && name != familyOutbox && name != "rabbitmq_" {
+			t.Errorf("docs/operations.md names %s, which is not there", name)
+		}
+	}
+	for _, name := range names {
+		if !slices.Contains(found, name) {
+			t.Errorf("docs/operations.md does not name %s", name)
+		}
+	}
+}
+
+// BenchmarkScrape reads 10,000 queues.
+func BenchmarkScrape(b *testing.B) {
+	cfg := fake()
+	figures := make([]broker.QueueFigures, 10_000)
+	for i := range figures {
+		figures[i] = broker.QueueFigures{ID: uint64(i), VHost: "/", Name: fmt.Sprint("queue ", i)}
+	}
+	cfg.Broker.(*fakeBroker).figures = figures
+	for _, m := range []struct {
+		name string
+		mode mode
+	}{{"aggregated", aggregated}, {"per-object", perObject}} {
+		b.Run(m.name, func(b *testing.B) {
+			r := prometheus.NewRegistry()
+			r.MustRegister(&collector{cfg: &cfg, mode: m.mode})
+			for b.Loop() {
+				if _, err := r.Gather(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
