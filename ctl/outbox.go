@@ -3,6 +3,7 @@ package ctl
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -53,9 +54,7 @@ func (o *outbox) row() row {
 	if o.DelayOf != "" {
 		r["name"] = "exchange " + o.DelayOf
 	}
-	for state, n := range o.States {
-		r[state] = n
-	}
+	maps.Copy(r, o.States)
 	var targets []string
 	for _, t := range o.Targets {
 		name := t.Queue

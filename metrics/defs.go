@@ -26,8 +26,8 @@ var defs []*def
 
 func define(d def) *def {
 	objectLabels := append([]string{"vhost", "queue"}, d.labels...)
-	switch {
-	case d.family == "":
+	switch d.family {
+	case "":
 		d.sum = prometheus.NewDesc(d.name, d.help, d.labels, nil)
 		d.object = d.sum
 	default:

@@ -2,6 +2,7 @@ package mover
 
 import (
 	"fmt"
+	"maps"
 	"sync/atomic"
 	"time"
 
@@ -61,10 +62,8 @@ type status struct {
 func (m *Mover) Status() Status {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	s := Status{LastError: m.status.lastError, LastTarget: m.status.lastTarget, At: m.status.at, Targets: make(map[uint64]TargetStatus, len(m.status.targets))}
-	for id, t := range m.status.targets {
-		s.Targets[id] = t
-	}
+	s := Status{LastError: m.status.lastError, LastTarget: m.status.lastTarget, At: m.status.at, Targets: map[uint64]TargetStatus{}}
+	maps.Copy(s.Targets, m.status.targets)
 	return s
 }
 
