@@ -86,7 +86,7 @@ func dropCause(d fsm.Dropped, set *queue.Settings) DropCause {
 
 // DeadReasons are the reasons for which messages die, in the order of their values.
 func DeadReasons() []dlx.Reason {
-	return []dlx.Reason{dlx.Rejected, dlx.Expired, dlx.MaxLen, dlx.DeliveryLimit}
+	return []dlx.Reason{dlx.Rejected, dlx.Expired, dlx.MaxLen, dlx.DeliveryLimit, dlx.QueueRemoved}
 }
 
 // DeadTotals are what the leaders on this node have counted since the process began. An
