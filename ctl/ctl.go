@@ -31,6 +31,9 @@ type options struct {
 type tool struct {
 	env Env
 	opt options
+	// given tells which options were. A verb may have one of its own by the same name,
+	// which does not count.
+	given func(name string) bool
 }
 
 // topics are the verbs, by the file that has them.
@@ -39,6 +42,7 @@ var topics = []func(*tool) []*cobra.Command{
 	outboxVerbs,
 	peekVerbs,
 	dlqVerbs,
+	limitVerbs,
 }
 
 // Command returns the command `ctl` with all verbs. An error of its run is an [*Error].
@@ -71,6 +75,7 @@ func Command(env Env) *cobra.Command {
 func (t *tool) addOptions(cmd *cobra.Command) {
 	f := cmd.PersistentFlags()
 	f.SortFlags = false
+	t.given = f.Changed
 	o := &t.opt
 	f.StringVar(&o.url, "url", "http://127.0.0.1:15672", "a node's management API (WARREN_CTL_URL)")
 	f.StringVar(&o.user, "user", "guest", "who asks (WARREN_CTL_USER)")
@@ -84,9 +89,9 @@ func (t *tool) addOptions(cmd *cobra.Command) {
 }
 
 // fromEnvironment fills in options that were not given.
-func (t *tool) fromEnvironment(cmd *cobra.Command) {
+func (t *tool) fromEnvironment() {
 	for name, to := range map[string]*string{"url": &t.opt.url, "user": &t.opt.user, "password": &t.opt.password} {
-		if v, ok := t.env.Lookup("WARREN_CTL_" + upper[name]); ok && v != "" && !cmd.Flags().Changed(name) {
+		if v, ok := t.env.Lookup("WARREN_CTL_" + upper[name]); ok && v != "" && !t.given(name) {
 			*to = v
 		}
 	}
@@ -116,7 +121,7 @@ func (t *tool) command(v verb) *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			t.fromEnvironment(cmd)
+			t.fromEnvironment()
 			s, err := t.open()
 			if err != nil {
 				return err

@@ -91,10 +91,23 @@ func TestClusterLimits(t *testing.T) {
 	refusedOpen(t, c.Node(0), vhostFull)
 
 	t.Run("changed", func(t *testing.T) {
-		limitAPI(t, c.Node(2), "vhost-limits/%2F/max-connections", `{"value":-1}`, http.StatusNoContent)
-		limitAPI(t, c.Node(2), "user-limits/guest/max-connections", `{"value":2}`, http.StatusNoContent)
+		mustCtl(t, c.Node(2), "clear_vhost_limits")
+		mustCtl(t, c.Node(2), "set_user_limits", "guest", `{"max-connections":2}`)
 		refusedOpen(t, c.Node(0), userFull)
-		limitAPI(t, c.Node(0), "user-limits/guest/max-connections", "", http.StatusNoContent)
+		for i, n := range c.Nodes() {
+			if out := mustCtl(t, n, "list_user_limits", "-q"); out != "{\"max-connections\":2}\n" {
+				t.Errorf("node %d lists %q", i, out)
+			}
+		}
+		for _, bad := range []string{`{"max-connections":"2"}`, `{"max-queues":2}`} { // a vhost has max-queues
+			if code, _, failure := ctl(t, c.Node(0), "set_user_limits", "guest", bad); code != 70 || failure == "" {
+				t.Errorf("%s: exit code %d %q", bad, code, failure)
+			}
+		}
+		if code, _, _ := ctl(t, c.Node(0), "set_user_limits", "nobody", "{}"); code != 67 {
+			t.Errorf("no such user: exit code %d", code)
+		}
+		mustCtl(t, c.Node(0), "clear_user_limits", "guest", "max-connections")
 		conn, _ := mustDial(t, c.Node(0))
 		if err := conn.Close(); err != nil {
 			t.Fatal(err)
