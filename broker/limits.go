@@ -16,9 +16,15 @@ import (
 // open (docs/formats/open-count.md).
 const MethodCount uint8 = 0x40
 
-// countWait bounds the question to the other nodes. One that does not answer in time counts
-// as having nothing open.
-const countWait = 2 * time.Second
+// Who opens a connection or channel waits for the other nodes' counts. One that does not
+// answer within countWait counts as having nothing open. It may be unreachable and not yet
+// known to be dead: for muteFor it has only muteWait, so that it does not hold up each
+// client anew.
+const (
+	countWait = time.Second
+	muteWait  = 100 * time.Millisecond
+	muteFor   = 2 * time.Second
+)
 
 // openCount is what clients have open: the connections to one vhost, and of one user the
 // connections and channels.
@@ -32,10 +38,34 @@ func (c openCount) plus(d openCount) openCount {
 type census struct {
 	mu                      sync.Mutex
 	vhosts, users, channels map[string]uint64
+	mute                    map[string]time.Time // other nodes that did not answer: until when
 }
 
 func newCensus() *census {
-	return &census{vhosts: map[string]uint64{}, users: map[string]uint64{}, channels: map[string]uint64{}}
+	return &census{vhosts: map[string]uint64{}, users: map[string]uint64{}, channels: map[string]uint64{}, mute: map[string]time.Time{}}
+}
+
+// patience is how long a node has for its answer.
+func (s *census) patience(node string) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if time.Now().Before(s.mute[node]) {
+		return muteWait
+	}
+	return countWait
+}
+
+// answered and silent take what became of a question.
+func (s *census) answered(node string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.mute, node)
+}
+
+func (s *census) silent(node string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mute[node] = time.Now().Add(muteFor)
 }
 
 func (s *census) count(vhost, user string) openCount {
@@ -142,8 +172,6 @@ func (b *Broker) countElsewhere(ctx context.Context, vhost, user string) openCou
 	if b.cfg.Call == nil {
 		return openCount{}
 	}
-	ctx, cancel := context.WithTimeout(ctx, countWait)
-	defer cancel()
 	question := encodeCountQuestion(vhost, user)
 	var sum struct{ vhost, user, channels atomic.Uint64 }
 	var wg sync.WaitGroup
@@ -153,15 +181,7 @@ func (b *Broker) countElsewhere(ctx context.Context, vhost, user string) openCou
 			continue
 		}
 		wg.Go(func() {
-			answer, err := b.cfg.Call(ctx, node, MethodCount, question)
-			var c openCount
-			if err == nil {
-				c, err = decodeCountAnswer(answer)
-			}
-			if err != nil {
-				b.cfg.Logger.Warn("node not counted for a limit", "node", node, "vhost", vhost, "user", user, "err", err)
-				return
-			}
+			c := b.countOn(ctx, node, question)
 			sum.vhost.Add(c.vhost)
 			sum.user.Add(c.user)
 			sum.channels.Add(c.channels)
@@ -169,6 +189,30 @@ func (b *Broker) countElsewhere(ctx context.Context, vhost, user string) openCou
 	}
 	wg.Wait()
 	return openCount{sum.vhost.Load(), sum.user.Load(), sum.channels.Load()}
+}
+
+// countOn asks one node; nothing if it does not answer in time.
+func (b *Broker) countOn(ctx context.Context, node string, question []byte) openCount {
+	patience := b.census.patience(node)
+	asking, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	answer, err := b.cfg.Call(asking, node, MethodCount, question)
+	var c openCount
+	if err == nil {
+		b.census.answered(node)
+		c, err = decodeCountAnswer(answer)
+	}
+	switch {
+	case err == nil:
+	case patience < countWait: // it proves nothing about a node that is slow, and the log has it already
+	case ctx.Err() != nil: // the client left
+	default:
+		if asking.Err() != nil {
+			b.census.silent(node)
+		}
+		b.cfg.Logger.Warn("node not counted for a limit", "node", node, "err", err)
+	}
+	return c
 }
 
 // ReceiveCount answers another node's question of [MethodCount].

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/warrenmq/warren/auth"
 	"github.com/warrenmq/warren/catalog"
@@ -179,6 +180,49 @@ func TestLimitsCountOtherNodes(t *testing.T) {
 	}
 	if _, err := open(t, b); err == nil || asked.Load() != 6 {
 		t.Errorf("%v; asked though this node knows enough", err)
+	}
+}
+
+// A node that is silent but not known to be dead holds up one client, not all of them.
+func TestLimitOfSilentNode(t *testing.T) {
+	b := newBroker(t)
+	otherNode(t, b, nil)
+	setVhostLimit(t, b, 9)
+	silent := true
+	var waited time.Duration
+	b.cfg.Call = func(ctx context.Context, _ string, _ uint8, _ []byte) ([]byte, error) {
+		deadline, ok := ctx.Deadline()
+		if waited = time.Until(deadline); !ok || silent {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		return encodeCountAnswer(openCount{vhost: 1}), nil
+	}
+	for i, tc := range []struct {
+		silent       bool
+		least, limit time.Duration
+	}{
+		{true, muteWait, countWait},
+		{true, 0, muteWait},
+		{false, 0, muteWait},
+		{false, muteWait, countWait}, // it answered
+	} {
+		silent = tc.silent
+		if _, err := open(t, b); err != nil {
+			t.Fatal(err)
+		}
+		if waited < tc.least || waited > tc.limit {
+			t.Errorf("question %d has %s for its answer", i, waited)
+		}
+	}
+	left, leave := context.WithCancel(t.Context())
+	silent = true
+	leave()
+	if _, err := b.Open(left, User{Name: "guest"}, "/", ConnInfo{}); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.census.patience("other/1"); got != countWait {
+		t.Errorf("a client that left made the node wait for %s", got)
 	}
 }
 
