@@ -70,7 +70,8 @@ type consumer struct {
 // openChannel handles channel.open on a number that is not in use.
 func (c *conn) openChannel(num uint16) error {
 	if len(c.channels) >= int(c.channelMax) {
-		return wire.Errorf(wire.NotAllowed, wire.MethodChannelOpen,
+		// RabbitMQ's reader refuses it before it looks at the method, and blames none.
+		return wire.Errorf(wire.NotAllowed, 0,
 			"number of channels opened (%d) has reached the negotiated channel_max (%d)", len(c.channels), c.channelMax)
 	}
 	c.out.waitDelivered()

@@ -418,7 +418,7 @@ func TestTune(t *testing.T) {
 	c.channel(9)
 	c.send(5, &wire.ChannelOpen{})
 	m := want[*wire.ConnectionClose](c, 0)
-	checkClose(t, rule{code: 530, text: "NOT_ALLOWED - number of channels opened (1) has reached the negotiated channel_max (1)", class: 20, method: 10},
+	checkClose(t, rule{code: 530, text: "NOT_ALLOWED - number of channels opened (1) has reached the negotiated channel_max (1)"},
 		m.ReplyCode, m.ReplyText, m.ClassID, m.MethodID)
 }
 
