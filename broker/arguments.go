@@ -74,7 +74,8 @@ func bounded(v any, low, high int64, lowWord, highWord string) string {
 	return ""
 }
 
-func natural(v any) string  { return bounded(v, 0, math.MaxInt64, "value_negative", "value_too_large") }
+func natural(v any) string { return bounded(v, 0, math.MaxInt64, "value_negative", "value_too_large") }
+
 func ttl(v any) string      { return bounded(v, 0, ttlMillisMax, "value_negative", "value_too_large") }
 func priority(v any) string { return bounded(v, 0, 255, "value_negative", "max_value_exceeded") }
 

@@ -103,8 +103,7 @@ func TestPeekOutbox(t *testing.T) {
 }
 
 func kindOfRefusal(err error) Kind {
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Kind
 	}
 	return Internal

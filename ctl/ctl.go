@@ -2,6 +2,7 @@ package ctl
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -146,7 +147,7 @@ func (t *tool) command(v verb) *cobra.Command {
 
 // asError makes an [*Error] of what a verb returned.
 func asError(err error) error {
-	if e, ok := err.(*Error); ok {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e
 	}
 	return errorf(ExitSoftware, "%v", err)

@@ -64,7 +64,8 @@ func TestLimits(t *testing.T) {
 	f := newFakeCluster("a")
 	f.apis["a"].cfg.Broker = &fakeLimits{
 		&fakeBroker{vhosts: map[string][]string{"/": {"manager"}, "v": {}}},
-		map[string]map[string]int64{"/": {}, "v": {}}, map[string]map[string]int64{"guest": {}, "a/b": {}},
+		map[string]map[string]int64{"/": {}, "v": {}},
+		map[string]map[string]int64{"guest": {}, "a/b": {}},
 	}
 	refused := func(reason string) string { return `{"error":"bad_request","reason":"` + reason + `"}` }
 	noAdmin := `{"error":"not_authorised","reason":"Not administrator user"}`
@@ -143,7 +144,8 @@ func TestLimits(t *testing.T) {
 // unsure does not know which users and vhosts there are.
 type unsure struct{ Broker }
 
-func (unsure) HasUser(context.Context, string) (bool, error)  { return false, fmt.Errorf("no leader") }
+func (unsure) HasUser(context.Context, string) (bool, error) { return false, fmt.Errorf("no leader") }
+
 func (unsure) HasVhost(context.Context, string) (bool, error) { return false, fmt.Errorf("no leader") }
 
 func TestLimitsWithoutCatalog(t *testing.T) {
