@@ -48,6 +48,7 @@ func New(cfg Config) *API {
 	a.routeOutboxes()
 	a.routeMessages()
 	a.routeLimits()
+	a.routePublish()
 	a.routeRedrives()
 	return a
 }

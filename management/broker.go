@@ -25,6 +25,10 @@ type Broker interface {
 
 	// Peek looks at messages for a user and takes none; the error is a *broker.Error.
 	Peek(ctx context.Context, user, vhost, name string, p broker.Peek) (broker.Peeked, error)
+
+	// PublishOnce publishes a message for a user and waits for its confirm; the error is a
+	// *broker.Error.
+	PublishOnce(ctx context.Context, u broker.User, vhost string, p broker.Publish) (routed, refused bool, err error)
 }
 
 // vhost returns the vhost that the path names, which exists and which the user may
