@@ -9,7 +9,7 @@
 //
 //	throughput  publish with confirms and consume with acks, as fast as it goes
 //	latency     the same at --rate
-//	deadletter  dead-letter from a source into a target (--via reject or ttl;
+//	deadletter  dead-letter from a source into a target (--via reject, ttl or delivery-limit;
 //	            --preload measures the move alone)
 //	backlog     publish --messages without a consumer, then drain
 //	failover    publish at --rate and kill the node that leads the queue

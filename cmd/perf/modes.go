@@ -65,8 +65,11 @@ func deadletter(r *run) error {
 		if l.cfg.Strategy != "" {
 			args["x-dead-letter-strategy"], args["x-overflow"] = l.cfg.Strategy, "reject-publish"
 		}
-		if l.cfg.Via == "ttl" {
+		switch l.cfg.Via {
+		case "ttl":
 			args["x-message-ttl"] = 1
+		case viaLimit: // the first failed attempt is the last
+			args["x-queue-type"], args["x-delivery-limit"] = "quorum", 0
 		}
 		return args
 	})
@@ -93,8 +96,11 @@ func deadletter(r *run) error {
 }
 
 func startRejecting(r *run) error {
-	if r.load.cfg.Via == "ttl" {
+	switch r.load.cfg.Via {
+	case "ttl":
 		return nil
+	case viaLimit:
+		return r.load.consume("", r.load.cfg.Prefetch, func(d amqp.Delivery, _ int) { d.Reject(true) })
 	}
 	return r.load.consume("", r.load.cfg.Prefetch, func(d amqp.Delivery, nth int) {
 		if nth%r.load.cfg.AckEvery == 0 {

@@ -106,7 +106,7 @@ func TestBadFlags(t *testing.T) {
 		{"throughput --urls a --ack-every 0", "--ack-every must be between"},
 		{"throughput --urls a --window 0", "must be at least 1"},
 		{"throughput --urls a --server-pids x", "--server-pids"},
-		{"deadletter --urls a --via post", "--via must be reject or ttl"},
+		{"deadletter --urls a --via post", "--via must be reject, ttl or delivery-limit"},
 		{"deadletter --urls a --via ttl --preload 5", "--preload goes with --via reject"},
 		{"failover --urls a", "failover needs --start or --leader-pid"},
 		{"failover --start a --nodes 2", "failover needs three nodes"},

@@ -81,8 +81,8 @@ func parse(args []string, stderr io.Writer) (*settings, error) {
 	flags.IntVar(&s.Prefetch, "prefetch", 500, "prefetch of a consumer")
 	flags.IntVar(&s.AckEvery, "ack-every", 1, "ack this many deliveries with one method")
 	flags.IntVar(&s.Messages, "messages", 100000, "backlog: number of messages")
-	flags.StringVar(&s.Via, "via", "reject", "deadletter: reject or ttl")
-	flags.IntVar(&s.Preload, "preload", 0, "deadletter via reject: publish this many first, then measure the move alone")
+	flags.StringVar(&s.Via, "via", "reject", "deadletter: reject, ttl or "+viaLimit)
+	flags.IntVar(&s.Preload, "preload", 0, "deadletter via reject or "+viaLimit+": publish this many first, then measure the move alone")
 	flags.BoolVar(&s.Quorum, "quorum", false, "declare queues with x-queue-type quorum (RabbitMQ's replicated type)")
 	flags.StringVar(&s.Strategy, "strategy", "", "deadletter: x-dead-letter-strategy of the source")
 	flags.DurationVar(&s.Warmup, "warmup", 3*time.Second, "time before the measurement")
@@ -117,6 +117,9 @@ func parse(args []string, stderr io.Writer) (*settings, error) {
 	return s, s.check()
 }
 
+// viaLimit is the way into the dead-letter queue over the delivery limit.
+const viaLimit = "delivery-limit"
+
 func (s *settings) check() error {
 	if s.Rate == 0 && (s.Mode == "latency" || s.Mode == "failover") {
 		s.Rate = 1000
@@ -138,10 +141,10 @@ func (s *settings) check() error {
 		return fmt.Errorf("--size must be at least %d", stampBytes)
 	case s.Queues > min(s.Publishers, s.Consumers) && s.Mode != "backlog":
 		return errors.New("every queue needs a publisher and a consumer")
-	case s.Mode == "deadletter" && s.Via != "reject" && s.Via != "ttl":
-		return errors.New("--via must be reject or ttl")
+	case s.Mode == "deadletter" && s.Via != "reject" && s.Via != "ttl" && s.Via != viaLimit:
+		return errors.New("--via must be reject, ttl or " + viaLimit)
 	case s.Preload > 0 && s.Via == "ttl":
-		return errors.New("--preload goes with --via reject")
+		return errors.New("--preload goes with --via reject or " + viaLimit)
 	case s.Mode == "failover" && s.start == "" && s.leaderPID == 0:
 		return errors.New("failover needs --start or --leader-pid")
 	case s.Mode == "failover" && s.start != "" && s.Nodes < 3:
