@@ -13,9 +13,9 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"
 
-# verify K T FAULT: prints the verdict, leaves it in $errors.
+# verify K T W FAULT: prints the verdict, leaves it in $errors.
 verify() {
-  spin "-DK=$1" "-DT=$2" "-DFAULT=$3" -a "$model" > spin.out || { cat spin.out; exit 1; }
+  spin "-DK=$1" "-DT=$2" "-DW=$3" "-DFAULT=$4" -a "$model" > spin.out || { cat spin.out; exit 1; }
   gcc -O2 -w -DSAFETY -DCOLLAPSE -o pan pan.c
   ./pan -E -m1000000 -w24 > pan.out
   errors=$(sed -n 's/.*errors: \([0-9]*\).*/\1/p' pan.out)
@@ -23,15 +23,15 @@ verify() {
     cat pan.out
     exit 1
   fi
-  echo "letters $1, targets $2, fault $3: $(sed -n 's/^ *\([0-9.e+]*\) states, stored.*/\1/p' pan.out) states, errors $errors"
+  echo "letters $1, targets $2, withdrawals $3, fault $4: $(sed -n 's/^ *\([0-9.e+]*\) states, stored.*/\1/p' pan.out) states, errors $errors"
 }
 
-for size in "2 2" "3 2" "2 3"; do
-  # shellcheck disable=SC2086 # two words
+for size in "2 2 1" "2 2 2" "3 2 0" "2 3 0"; do
+  # shellcheck disable=SC2086 # three words
   verify $size 0
   [ "$errors" = 0 ] || { grep -m1 'assertion violated' pan.out; exit 1; }
 done
-for fault in 1 2 3 4 5 6; do
-  verify 2 2 "$fault"
+for fault in 1 2 3 4 5 6 7 8 9 10 11; do
+  verify 2 2 2 "$fault"
   [ "$errors" != 0 ] || { echo "fault $fault is not found: the model has lost its teeth"; exit 1; }
 done
