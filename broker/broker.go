@@ -46,7 +46,10 @@ type Config struct {
 	ConsumerTimeout time.Duration
 	// QueueTimeout bounds every operation that waits for a queue's leader.
 	QueueTimeout time.Duration
-	Logger       *slog.Logger
+	// MoveReview is how long a dead letter is under way before its route is looked at again
+	// when the topology has changed; 0 stands for one second.
+	MoveReview time.Duration
+	Logger     *slog.Logger
 }
 
 // Catalog is the node's replica of the metadata, a *catalog.Catalog.

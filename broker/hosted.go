@@ -259,6 +259,7 @@ func (h *hosted) startMover(l *leader.Leader) leader.Mover {
 		},
 		Propose: l.Propose,
 		Totals:  &b.moves,
+		Review:  b.cfg.MoveReview,
 		Logger:  b.cfg.Logger,
 	})
 	h.moving.Store(&moving{l, m})

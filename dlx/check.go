@@ -34,7 +34,8 @@ func (o *Outbox) Check() error {
 	}
 	for id, t := range o.targets {
 		legs -= len(t.pending)
-		if t.next == 0 || uint64(len(t.pending)) >= t.next || t.gone && len(t.pending) > 0 || t.parts != parts[id] {
+		if t.next == 0 || uint64(len(t.pending)) >= t.next || t.gone && len(t.pending) > 0 ||
+			t.withdraw > 0 && (t.withdraw < t.first() || t.withdraw >= t.next) || t.parts != parts[id] {
 			return fmt.Errorf("target %d: next %d, %d pending, gone %t", id, t.next, len(t.pending), t.gone)
 		}
 	}
@@ -51,7 +52,13 @@ func (o *Outbox) checkItem(it *Item, last ItemID) error {
 	if it.State != Routed && !o.waiting[it.State].Has(uint64(it.ID)) {
 		return fmt.Errorf("item %d does not wait as %v", it.ID, it.State)
 	}
+	if it.Anew && it.State != Routed || len(it.Taken) > 0 && it.State > Routed {
+		return fmt.Errorf("item %d: state %v, taken by %v, anew %t", it.ID, it.State, it.Taken, it.Anew)
+	}
 	for _, l := range it.Legs {
+		if slices.Contains(it.Taken, l.Target) {
+			return fmt.Errorf("item %d: a leg to %d, which has taken it", it.ID, l.Target)
+		}
 		t := o.targets[l.Target]
 		if t == nil || l.Seq < t.first() || l.Seq >= t.next || t.pending[l.Seq-t.first()] != it.ID {
 			return fmt.Errorf("item %d: leg %+v is not pending", it.ID, l)

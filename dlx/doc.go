@@ -8,6 +8,9 @@
 // leaves when its last leg is done, or by a drop that the log names. Parts of
 // transactions for other queues travel the same way; they are routed from the beginning.
 //
+// Letters under way to a target may be withdrawn: they keep their legs until the target
+// says whether it took them (docs/adr/0009-withdrawals.md).
+//
 // The package is pure: no clock, goroutine, randomness or I/O. An Outbox has one
 // owner, the replicated machine (package fsm). Planner and mover, which read it
 // and propose what happens next, live in sub-packages.

@@ -55,7 +55,10 @@ func Restore(last ItemID, targets []Target, items func(yield func(Item) bool)) (
 		if t.Next == 0 || t.Pending < 0 || uint64(t.Pending) >= t.Next || o.targets[t.Queue] != nil {
 			return nil, fmt.Errorf("restore outbox: target %d with next %d and %d pending", t.Queue, t.Next, t.Pending)
 		}
-		o.targets[t.Queue] = &target{next: t.Next, gone: t.Gone}
+		if t.Withdraw > 0 && (t.Withdraw >= t.Next || t.Withdraw < t.Next-uint64(t.Pending)) {
+			return nil, fmt.Errorf("restore outbox: target %d with %d pending withdraws %d of %d", t.Queue, t.Pending, t.Withdraw, t.Next)
+		}
+		o.targets[t.Queue] = &target{next: t.Next, gone: t.Gone, withdraw: t.Withdraw}
 	}
 	type place struct {
 		seq uint64
@@ -67,6 +70,10 @@ func Restore(last ItemID, targets []Target, items func(yield func(Item) bool)) (
 	items(func(it Item) bool {
 		if it.ID <= newest || it.ID > last || it.State > ParkedCycle || (it.State == Routed) != (len(it.Legs) > 0) {
 			err = fmt.Errorf("restore outbox: item %d after %d in state %d with %d legs", it.ID, newest, it.State, len(it.Legs))
+			return false
+		}
+		if it.Anew && it.State != Routed || len(it.Taken) > 0 && it.State > Routed || !slices.IsSorted(it.Taken) {
+			err = fmt.Errorf("restore outbox: item %d in state %d, taken by %v, anew %t", it.ID, it.State, it.Taken, it.Anew)
 			return false
 		}
 		newest = it.ID

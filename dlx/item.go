@@ -44,8 +44,12 @@ type Item struct {
 	TimeMillis int64 // machine time of the death
 	Reason     Reason
 	State      State
-	// Taken: at least one target has committed the item.
-	Taken bool
+	// Taken names the targets that have committed the item since it died, of one that
+	// was routed to several.
+	Taken []uint64
+	// Anew: it was withdrawn from a target since it was routed, and is decided on again
+	// when its last leg is done. Only if Routed.
+	Anew bool
 	// Legs are the targets still to come, not empty if Routed. The slice is
 	// never changed in place.
 	Legs []Leg
@@ -70,6 +74,8 @@ type Target struct {
 	Pending int
 	// Gone: the target was closed and takes nothing more.
 	Gone bool
+	// Withdraw is the sequence up to which pending letters are to be withdrawn, 0 if none.
+	Withdraw uint64
 	// Parts is how many of the pending items are parts of transactions.
 	Parts int
 }

@@ -2,6 +2,7 @@ package dlx
 
 import (
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/warrenmq/warren/queue"
@@ -27,6 +28,8 @@ type target struct {
 	gone    bool
 	pending []ItemID
 	parts   int // how many of them are parts of transactions
+	// withdraw is the sequence up to which letters are to be withdrawn, 0 or pending.
+	withdraw uint64
 }
 
 func (t *target) first() uint64 { return t.next - uint64(len(t.pending)) }
@@ -158,7 +161,7 @@ func (o *Outbox) Targets() []Target {
 	list := make([]Target, 0, len(o.targets))
 	for _, id := range slices.Sorted(maps.Keys(o.targets)) {
 		t := o.targets[id]
-		list = append(list, Target{id, t.next, len(t.pending), t.gone, t.parts})
+		list = append(list, Target{id, t.next, len(t.pending), t.gone, t.withdraw, t.parts})
 	}
 	return list
 }
@@ -169,6 +172,16 @@ func (o *Outbox) NextSeq(target uint64) uint64 {
 		return t.next
 	}
 	return 1
+}
+
+// Progress tells up to which sequence the target is done with, and up to which letters
+// that are pending are to be withdrawn, 0 if none.
+func (o *Outbox) Progress(target uint64) (done, withdraw uint64) {
+	t := o.targets[target]
+	if t == nil {
+		return 0, 0
+	}
+	return t.first() - 1, t.withdraw
 }
 
 // Known reports whether the target has a sequence, and whether it is closed.
@@ -297,10 +310,14 @@ func (o *Outbox) Parked(kind NoRoute) int {
 	return 0
 }
 
-// Park keeps an unrouted item without targets. It reports whether it did.
+// Park keeps an unrouted item without targets, if none has taken it. It reports whether
+// it did.
 func (o *Outbox) Park(id ItemID, kind NoRoute) bool {
 	s, ok := kind.State()
 	if !ok || !o.inState(id, Unrouted) {
+		return false
+	}
+	if p, slot := o.find(id); p.items[slot].flags&isTaken != 0 {
 		return false
 	}
 	o.setState(id, s, nil)
@@ -322,15 +339,17 @@ func (o *Outbox) Release(kind NoRoute) int {
 }
 
 // Route gives an unrouted item its targets and each the next sequence.
-// Repeated and closed targets are left out; with none left the item stays
-// unrouted. It reports whether the item is routed now.
+// Repeated and closed targets and those that have taken it are left out; with none left
+// the item stays unrouted. It reports whether the item is routed now.
 func (o *Outbox) Route(id ItemID, targets []uint64) bool {
 	if !o.inState(id, Unrouted) {
 		return false
 	}
+	p, slot := o.find(id)
+	took := p.took[slot]
 	legs := make([]Leg, 0, len(targets))
 	for i, target := range targets {
-		if _, gone := o.Known(target); gone || slices.Contains(targets[:i], target) {
+		if _, gone := o.Known(target); gone || slices.Contains(targets[:i], target) || slices.Contains(took, target) {
 			continue
 		}
 		t := o.target(target)
@@ -357,38 +376,66 @@ func (o *Outbox) target(id uint64) *target {
 	return t
 }
 
-// Done records that target has taken everything up to sequence upTo. Items
-// without a further leg leave the outbox and are passed to left. It reports
-// whether that was news.
-func (o *Outbox) Done(target, upTo uint64, left func(Item)) (news bool) {
+// Done records that target has taken everything up to sequence upTo, but not what is
+// named as withdrawn, ascending. Items without a further leg leave the outbox and are
+// passed to left, or wait to be routed again if they were withdrawn. It reports whether
+// that was news.
+func (o *Outbox) Done(target, upTo uint64, withdrawn []uint64, left func(Item)) (news bool) {
 	t := o.targets[target]
 	if t == nil || len(t.pending) == 0 || t.first() > upTo {
 		return false
 	}
 	for len(t.pending) > 0 && t.first() <= upTo {
-		id := t.pending[0]
+		id, seq := t.pending[0], t.first()
 		t.pending = t.pending[1:]
 		p, slot := o.change(id)
-		p.items[slot].flags |= isTaken
 		if p.items[slot].reason == Transaction {
 			t.parts--
 		}
-		if p.dropLeg(slot, target) == 0 {
+		last := p.dropLeg(slot, target) == 0
+		_, back := slices.BinarySearch(withdrawn, seq)
+		switch {
+		case back:
+			p.items[slot].flags |= isAnew
+		case !last, p.items[slot].flags&isAnew != 0, p.items[slot].reason == Redrive:
+			p.take(slot, target)
+		default:
 			left(o.remove(id))
+			continue
+		}
+		if last {
+			o.finish(id, left)
 		}
 	}
 	if len(t.pending) == 0 {
 		t.pending = nil
 	}
+	if t.withdraw < t.first() {
+		t.withdraw = 0
+	}
 	return true
 }
 
+// finish ends the way of a routed item that has no leg left. It leaves if it is a part of
+// a transaction or of a redrive, or if some target has taken it and none was withdrawn; else its targets
+// have to be named again.
+func (o *Outbox) finish(id ItemID, left func(Item)) {
+	p, slot := o.change(id)
+	x := &p.items[slot]
+	if x.reason == Transaction || x.reason == Redrive || x.flags&isTaken != 0 && x.flags&isAnew == 0 {
+		left(o.remove(id))
+		return
+	}
+	x.flags &^= isAnew
+	o.setState(id, Unrouted, nil)
+}
+
 // Gone records that target was closed with this final watermark: items up to it
-// are done, the others lose the leg. An item left without a leg leaves if some
-// target has taken it or if it is a part of a transaction, and is unrouted again otherwise. It reports whether that
-// was news.
-func (o *Outbox) Gone(target, watermark uint64, left func(Item)) (news bool) {
-	o.Done(target, watermark, left)
+// are done, but those named as withdrawn; the others lose the leg. An item left without a
+// leg leaves if some target has taken it or if it is a part of a transaction, and is
+// unrouted again otherwise. It reports whether that was news.
+func (o *Outbox) Gone(target, watermark uint64, withdrawn []uint64, left func(Item)) (news bool) {
+	o.Done(target, watermark, withdrawn, left)
 	t := o.target(target)
 	if t.gone {
 		return false
@@ -396,16 +443,36 @@ func (o *Outbox) Gone(target, watermark uint64, left func(Item)) (news bool) {
 	t.gone = true
 	for _, id := range t.pending {
 		p, slot := o.change(id)
-		switch {
-		case p.dropLeg(slot, target) > 0:
-		case p.items[slot].flags&isTaken != 0 || p.items[slot].reason == Transaction || p.items[slot].reason == Redrive:
-			left(o.remove(id))
-		default:
-			o.setState(id, Unrouted, nil)
+		if p.dropLeg(slot, target) == 0 {
+			o.finish(id, left)
 		}
 	}
-	t.pending, t.parts = nil, 0
+	t.pending, t.parts, t.withdraw = nil, 0, 0
 	return true
+}
+
+// Withdraw asks for letters back: those under way to target with sequences up to upTo.
+// They keep their legs until the target says whether it has taken them. It reports whether
+// that was news.
+func (o *Outbox) Withdraw(target, upTo uint64) (news bool) {
+	t := o.targets[target]
+	if t == nil || len(t.pending) == 0 {
+		return false
+	}
+	upTo = min(upTo, t.next-1)
+	if upTo < t.first() || upTo <= t.withdraw {
+		return false
+	}
+	t.withdraw = upTo
+	return true
+}
+
+// WithdrawAll asks for every letter back that is under way.
+func (o *Outbox) WithdrawAll() (news bool) {
+	for id := range o.targets {
+		news = o.Withdraw(id, math.MaxUint64) || news
+	}
+	return news
 }
 
 // Forget drops what is known of a closed target. Of one that may still live the

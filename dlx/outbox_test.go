@@ -43,7 +43,7 @@ func TestPendingWindows(t *testing.T) {
 			}
 		}
 	}
-	o.Done(7, 500, ignore)
+	o.Done(7, 500, nil, ignore)
 	if got := o.Pending(7, 0, 1); got[0].Seq != 501 {
 		t.Fatalf("first pending %+v", got)
 	}
@@ -107,9 +107,9 @@ func TestFrozenOutboxStaysAsItWas(t *testing.T) {
 	}
 	f := o.Freeze()
 	before := slices.Collect(f.All)
-	o.Done(7, 200, ignore)
-	o.Done(8, 100, ignore)
-	o.Gone(8, 150, ignore)
+	o.Done(7, 200, nil, ignore)
+	o.Done(8, 100, nil, ignore)
+	o.Gone(8, 150, nil, ignore)
 	o.Park(300, ParkCycle)
 	o.Drop(301)
 	add(&o, 5)
@@ -173,11 +173,11 @@ func TestRelay(t *testing.T) {
 		t.Fatalf("item %d %t", id, ok)
 	}
 	var left []Item
-	o.Gone(7, 0, func(it Item) { left = append(left, it) })
+	o.Gone(7, 0, nil, func(it Item) { left = append(left, it) })
 	if len(left) != 0 || o.Count(Routed) != 1 {
 		t.Fatalf("left with a target to come: %+v", left)
 	}
-	o.Gone(8, 0, func(it Item) { left = append(left, it) })
+	o.Gone(8, 0, nil, func(it Item) { left = append(left, it) })
 	if len(left) != 1 || left[0].Reason != Transaction || o.Len() != 0 {
 		t.Fatalf("left %+v", left)
 	}

@@ -22,6 +22,8 @@ type page struct {
 	// fans are the legs of items that were routed to several targets. A list is
 	// never changed in place.
 	fans map[int][]Leg
+	// took are the targets that have taken such an item. Lists are never changed in place.
+	took map[int][]uint64
 }
 
 // stored is an item without pointers. Most items have one target.
@@ -39,10 +41,11 @@ const (
 	isPresent = 1 << iota
 	isTaken
 	isFan // the legs are in the page's fans
+	isAnew
 )
 
 func (p *page) clone() *page {
-	return &page{num: p.num, n: p.n, items: slices.Clone(p.items), fans: maps.Clone(p.fans)}
+	return &page{num: p.num, n: p.n, items: slices.Clone(p.items), fans: maps.Clone(p.fans), took: maps.Clone(p.took)}
 }
 
 func (p *page) id(slot int) ItemID { return ItemID(p.num<<pageShift | uint64(slot)) }
@@ -51,7 +54,10 @@ func (p *page) item(slot int) Item {
 	s := &p.items[slot]
 	it := Item{
 		ID: p.id(slot), Ref: queue.Ref{Index: s.index, Offset: s.offset, Length: s.length}, BodyBytes: s.body,
-		TimeMillis: s.timeMillis, Reason: s.reason, State: s.state, Taken: s.flags&isTaken != 0,
+		TimeMillis: s.timeMillis, Reason: s.reason, State: s.state, Anew: s.flags&isAnew != 0,
+	}
+	if s.flags&isTaken != 0 {
+		it.Taken = p.took[slot]
 	}
 	switch {
 	case s.flags&isFan != 0:
@@ -71,8 +77,11 @@ func (p *page) put(slot int, it *Item) {
 		index: it.Ref.Index, offset: it.Ref.Offset, length: it.Ref.Length, body: it.BodyBytes,
 		timeMillis: it.TimeMillis, reason: it.Reason, state: it.State, flags: isPresent,
 	}
-	if it.Taken {
-		s.flags |= isTaken
+	if it.Anew {
+		s.flags |= isAnew
+	}
+	for _, t := range it.Taken {
+		p.take(slot, t)
 	}
 	p.setLegs(slot, it.Legs)
 	p.n++
@@ -80,8 +89,21 @@ func (p *page) put(slot int, it *Item) {
 
 func (p *page) clear(slot int) {
 	p.setLegs(slot, nil)
+	delete(p.took, slot)
 	p.items[slot] = stored{}
 	p.n--
+}
+
+// take notes that a target has taken the item.
+func (p *page) take(slot int, target uint64) {
+	if p.took == nil {
+		p.took = map[int][]uint64{}
+	}
+	have := p.took[slot]
+	if i, found := slices.BinarySearch(have, target); !found {
+		p.took[slot] = slices.Insert(slices.Clone(have), i, target)
+	}
+	p.items[slot].flags |= isTaken
 }
 
 // setLegs stores the legs of an item. The page keeps the list if it has several.

@@ -89,11 +89,13 @@ func (a *apply) command(tag byte) {
 	case DropHeads:
 		a.eachLive(c.IDs, func(m queue.Message) { a.die(a.take(m.ID), dlx.MaxLen) })
 	case Route:
-		a.route(c.Items)
+		a.route(&c)
 	case TransferDone:
-		a.changed(a.outbox.Done(c.Target, c.UpTo, a.moved))
+		a.changed(a.outbox.Done(c.Target, c.UpTo, c.Withdrawn, a.moved))
 	case TargetGone:
-		a.changed(a.outbox.Gone(c.Target, c.Watermark, a.moved))
+		a.changed(a.outbox.Gone(c.Target, c.Watermark, c.Withdrawn, a.moved))
+	case Withdraw:
+		a.changed(a.outbox.Withdraw(c.Target, c.UpTo))
 	case Release:
 		a.changed(a.outbox.Release(c.Kind) > 0)
 	case ForgetSources:
@@ -302,7 +304,7 @@ func (a *apply) countDropped(reason dlx.Reason, cause NoRoute, n uint64) {
 // moved ends an outbox item that every target has taken.
 func (a *apply) moved(it dlx.Item) {
 	if it.Reason == dlx.Redrive {
-		a.redriven(it, it.Taken)
+		a.redriven(it, len(it.Taken) > 0)
 		return
 	}
 	a.counters.Moved++
@@ -322,9 +324,13 @@ func (a *apply) dead() *DeadCounts {
 
 // route freezes decisions on unrouted items. An item stays unrouted if a target
 // is unknown here and the deciding catalog is older than the last clean-up, which
-// may have forgotten that the target is gone.
-func (a *apply) route(items []Routed) {
-	for _, d := range items {
+// may have forgotten that the target is gone. One that some target has taken already and
+// that has no other is done.
+func (a *apply) route(c *Route) {
+	if c.Settings != 0 && c.Settings != a.settingsRev {
+		return
+	}
+	for _, d := range c.Items {
 		it, ok := a.outbox.Item(d.Item)
 		if !ok || it.State != dlx.Unrouted {
 			continue
@@ -337,7 +343,17 @@ func (a *apply) route(items []Routed) {
 			}) {
 				continue
 			}
-			a.changed(a.outbox.Route(d.Item, d.Targets))
+			if routed := a.outbox.Route(d.Item, d.Targets); routed || len(it.Taken) == 0 {
+				a.changed(routed)
+				continue
+			}
+			a.outbox.Drop(d.Item)
+			a.changed(true)
+			a.moved(it)
+		case len(it.Taken) > 0 && d.NoRoute != HasTargets:
+			a.outbox.Drop(d.Item)
+			a.changed(true)
+			a.moved(it)
 		case d.NoRoute == DropDisabled || d.NoRoute == DropUnrouted || d.NoRoute == DropCycle:
 			_, dropped := a.outbox.Drop(d.Item)
 			a.changed(dropped)
@@ -356,7 +372,7 @@ func (a *apply) transferIn() {
 	res := TransferResult{Source: t.Source}
 	x := a.sources[t.Source]
 	if x != nil {
-		res.UpTo = x.watermark
+		res.UpTo, res.Withdrawn = x.watermark, slices.Clone(x.withdrawn)
 	}
 	res.Gone = a.closed
 	res.Unknown = !res.Gone && x == nil && a.e.CatalogRev < a.floor
@@ -382,9 +398,6 @@ func (a *apply) transferIn() {
 		case a.r.err != nil:
 			return
 		case seq <= x.watermark:
-			if item.Withdrawn && x.taken(seq) {
-				res.Taken = append(res.Taken, seq)
-			}
 			continue
 		case item.Withdrawn:
 			x.withdrawn = append(x.withdrawn, seq)
@@ -397,7 +410,7 @@ func (a *apply) transferIn() {
 		x.watermark = seq
 	}
 	if x != nil {
-		res.UpTo = x.watermark
+		res.UpTo, res.Withdrawn = x.watermark, slices.Clone(x.withdrawn)
 	}
 	a.res.Transfers = append(a.res.Transfers, res)
 }
@@ -429,6 +442,10 @@ func (a *apply) setSettings(c *SetSettings) {
 	s.DeadLetterExchange = strings.Clone(s.DeadLetterExchange)
 	s.DeadLetterRoutingKey = strings.Clone(s.DeadLetterRoutingKey)
 	a.settings, a.settingsRev, a.settingsSet = s, c.Revision, true
+	if way := wayOf(&s); way != a.way && way != (deadWay{}) {
+		a.way = way
+		a.changed(a.outbox.WithdrawAll())
+	}
 	a.name, a.vhost = strings.Clone(c.Name), strings.Clone(c.VHost)
 	a.res.SettingsSet = true
 }

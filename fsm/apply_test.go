@@ -152,7 +152,7 @@ func TestSnapshotRestoresEverything(t *testing.T) {
 	})
 	g.publish("a", "b", "c", "d", "e", "f")
 	g.apply(Return{RequeueFailed, []Run{{2, 2, 0}}}, Return{Discard, []Run{{4, 2, 0}}})
-	g.apply(Route{[]Routed{{1, []uint64{9, 8}, HasTargets}}}, TransferIn{Source: Source{5, 1}, First: 1, Items: []Transfer{transfer("t"), {Withdrawn: true}}})
+	g.apply(Route{Items: []Routed{{1, []uint64{9, 8}, HasTargets}}}, TransferIn{Source: Source{5, 1}, First: 1, Items: []Transfer{transfer("t"), {Withdrawn: true}}})
 	shot := g.m.Snapshot()
 	r, err := Restore(shot)
 	if err != nil {

@@ -228,7 +228,7 @@ func BenchmarkOutboxMillion(b *testing.B) {
 		b.ReportMetric(float64(heap()-before)/n, "heap-B/item")
 		b.ReportMetric(float64(len(m.Snapshot()))/n, "manifest-B/item")
 		for i := range n / batch {
-			apply(TransferDone{7, uint64(i+1) * batch})
+			apply(TransferDone{Target: 7, UpTo: uint64(i+1) * batch})
 		}
 		if m.Outbox().Len() > 0 {
 			b.Fatal("the outbox is not empty")

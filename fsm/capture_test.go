@@ -47,7 +47,7 @@ func TestCaptureIsEncodedWhileApplyGoesOn(t *testing.T) {
 		for _, it := range m.Outbox().Unrouted(500) {
 			r.Items = append(r.Items, to(it.ID, 7, 8))
 		}
-		apply(r, TransferDone{7, 300}, TransferDone{8, uint64(round) * 200})
+		apply(r, TransferDone{Target: 7, UpTo: 300}, TransferDone{Target: 8, UpTo: uint64(round) * 200})
 		got := <-done
 		if !bytes.Equal(got.manifest, want) {
 			t.Fatalf("round %d: the manifest is not that of the capture", round)

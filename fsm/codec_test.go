@@ -40,10 +40,14 @@ func everyCommand() Entry {
 			Return{Discard, []Run{{7, 8, 9}, {1, 1, 1}}},
 			Expire{[]queue.IDRange{{First: 9, Last: 3}, {First: 0, Last: big}}},
 			DropHeads{ids(1)},
-			Route{[]Routed{{big, []uint64{big, 1}, HasTargets}, {2, nil, ParkCycle}}},
+			Route{Items: []Routed{{big, []uint64{big, 1}, HasTargets}, {2, nil, ParkCycle}}},
 			TransferIn{Source{big, math.MaxUint32}, big, big, []Transfer{{Withdrawn: true}, transfer("t"), {Priority: 9, HasPriority: true, TTLMillis: math.MaxInt64, HasTTL: true, DelayMillis: math.MaxUint32, Message: transfer("p").Message, BodyBytes: 1}, {Part: part(pub("part"))}, {Part: part(Settle{})}}},
-			TransferDone{big, big},
-			TargetGone{big, big},
+			TransferDone{Target: big, UpTo: big},
+			TargetGone{Target: big, Watermark: big},
+			Withdraw{big, big},
+			TransferDone{big, big, []uint64{1, 2, big}},
+			TargetGone{big, big, []uint64{big}},
+			Route{[]Routed{{2, []uint64{1}, HasTargets}}, big},
 			Release{ParkUnrouted},
 			ForgetSources{[]Source{{1, 2}, {big, 3}}},
 			SetSettings{big, queue.Settings{
@@ -237,7 +241,7 @@ func FuzzRestore(f *testing.F) {
 	full := pub("full")
 	full.Verdict = RefuseFull
 	g.apply(g.run(full, pub("g"), Settle{Discard, []Run{{1, 3, 0}}}), Return{RequeueFailed, []Run{{5, 1, 0}}})
-	g.apply(Route{[]Routed{to(1, 7, 8), to(2, 7), {Item: 3, NoRoute: ParkCycle}}}, TransferDone{8, 1}, TargetGone{9, 4})
+	g.apply(Route{Items: []Routed{to(1, 7, 8), to(2, 7), {Item: 3, NoRoute: ParkCycle}}}, TransferDone{Target: 8, UpTo: 1}, TargetGone{Target: 9, Watermark: 4})
 	g.apply(TransferIn{Source{5, 1}, 1, 0, []Transfer{transfer("t"), {Withdrawn: true}}}, ForgetSources{nil})
 	f.Add(g.m.Snapshot())
 	g.apply(Close{})
@@ -260,7 +264,7 @@ func FuzzRestore(f *testing.F) {
 		}
 		m.Pins()
 		if m.index < math.MaxUint64 {
-			m.Apply(m.index+1, EncodeEntry(nil, &Entry{Commands: []Command{Return{Ack, []Run{{1, math.MaxUint32, 0}}}, TargetGone{7, 1}, Release{ParkCycle}}}))
+			m.Apply(m.index+1, EncodeEntry(nil, &Entry{Commands: []Command{Return{Ack, []Run{{1, math.MaxUint32, 0}}}, TargetGone{Target: 7, Watermark: 1}, Release{ParkCycle}}}))
 			if err := m.outbox.Check(); err != nil {
 				t.Fatal(err)
 			}

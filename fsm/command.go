@@ -168,7 +168,12 @@ type Routed struct {
 
 // Route freezes the targets of outbox items that are still unrouted. Apply
 // assigns each (this queue, target) pair its next dense sequence.
-type Route struct{ Items []Routed }
+type Route struct {
+	Items []Routed
+	// Settings is the revision of the settings under which it was decided: apply passes
+	// over decisions under others. 0 stands for any.
+	Settings uint64
+}
 
 // Source is a queue as the sender of transfers. Epoch rises after a
 // lost-quorum recovery.
@@ -201,25 +206,39 @@ type Transfer struct {
 // proposing. A source the machine does not know is admitted only if the entry's
 // CatalogRev is at least that of the last ForgetSources.
 type TransferIn struct {
-	Source       Source
-	First        uint64
+	Source Source
+	First  uint64
+	// AnsweredUpTo is the highest sequence that the source's log has recorded as done, with
+	// all below. The target forgets up to there what was withdrawn.
 	AnsweredUpTo uint64
 	Items        []Transfer
 }
 
 // TransferDone records that Target's log has committed this queue's transfers
-// up to UpTo. The last target of an item drops it.
+// up to UpTo. The last target of an item drops it, unless it was withdrawn from one.
 type TransferDone struct {
 	Target uint64
 	UpTo   uint64
+	// Withdrawn are the pending sequences up to UpTo that were withdrawn, ascending:
+	// all of them.
+	Withdrawn []uint64
 }
 
 // TargetGone records that Target was closed with this final watermark: items
-// up to it count as taken, the target leaves the others; an item left with
-// nothing taken becomes unrouted again.
+// up to it count as taken, but those withdrawn (as in TransferDone); the target leaves the
+// others; an item left with nothing taken becomes unrouted again.
 type TargetGone struct {
 	Target    uint64
 	Watermark uint64
+	Withdrawn []uint64
+}
+
+// Withdraw asks for dead letters back: those under way to Target with sequences up to UpTo,
+// because their route has changed. Their transfers are withdrawals from now on; an item
+// keeps its leg until TransferDone or TargetGone tells which came first.
+type Withdraw struct {
+	Target uint64
+	UpTo   uint64
 }
 
 // Release makes parked items unrouted again: all of the named kind.
@@ -231,7 +250,8 @@ type Release struct{ Kind NoRoute }
 type ForgetSources struct{ Sources []Source }
 
 // SetSettings carries the queue's effective settings of a catalog revision;
-// older ones are ignored.
+// older ones are ignored. With another dead-letter exchange or key all dead letters under
+// way are withdrawn; without dead lettering they go on as before.
 type SetSettings struct {
 	Revision uint64
 	Settings queue.Settings
@@ -264,6 +284,7 @@ func (Route) command()         {}
 func (TransferIn) command()    {}
 func (TransferDone) command()  {}
 func (TargetGone) command()    {}
+func (Withdraw) command()      {}
 func (Release) command()       {}
 func (ForgetSources) command() {}
 func (SetSettings) command()   {}

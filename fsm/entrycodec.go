@@ -24,6 +24,7 @@ const (
 	tagSetSettings
 	tagClose
 	tagConsumed
+	tagWithdraw
 )
 
 // Tags that do not follow the ones above: those between belong to other work.
@@ -83,15 +84,27 @@ func appendCommand(dst []byte, c Command) []byte {
 	case DropHeads:
 		return appendRanges(append(dst, tagDropHeads), c.IDs)
 	case Route:
-		return appendRoute(dst, &c)
+		if c.Settings != 0 {
+			dst = appendUint(append(dst, tagWithdraw, withdrawRoute), c.Settings)
+			return appendRoute(dst, &c)
+		}
+		return appendRoute(append(dst, tagRoute), &c)
 	case TransferIn:
 		return appendTransferIn(dst, &c)
 	case TransferDone:
+		if len(c.Withdrawn) > 0 {
+			return appendOutcome(dst, withdrawDone, c.Target, c.UpTo, c.Withdrawn)
+		}
 		dst = appendUint(append(dst, tagTransferDone), c.Target)
 		return appendUint(dst, c.UpTo)
 	case TargetGone:
+		if len(c.Withdrawn) > 0 {
+			return appendOutcome(dst, withdrawGone, c.Target, c.Watermark, c.Withdrawn)
+		}
 		dst = appendUint(append(dst, tagTargetGone), c.Target)
 		return appendUint(dst, c.Watermark)
+	case Withdraw:
+		return appendUint(appendUint(append(dst, tagWithdraw, withdrawAsk), c.Target), c.UpTo)
 	case Release:
 		return append(dst, tagRelease, byte(c.Kind))
 	case ForgetSources:
@@ -214,7 +227,7 @@ func appendTransferHead(dst []byte, x *Transfer) []byte {
 }
 
 func appendRoute(dst []byte, c *Route) []byte {
-	dst = appendUint(append(dst, tagRoute), uint64(len(c.Items)))
+	dst = appendUint(dst, uint64(len(c.Items)))
 	for i := range c.Items {
 		it := &c.Items[i]
 		dst = appendUint(dst, uint64(it.Item))
@@ -225,6 +238,68 @@ func appendRoute(dst []byte, c *Route) []byte {
 		}
 	}
 	return dst
+}
+
+// Kinds of the commands under tagWithdraw.
+const (
+	withdrawAsk   = iota // Withdraw
+	withdrawDone         // TransferDone with withdrawn sequences
+	withdrawGone         // TargetGone with withdrawn sequences
+	withdrawRoute        // Route under settings
+)
+
+// appendOutcome writes each withdrawn sequence as the distance from the one before.
+func appendOutcome(dst []byte, kind byte, target, upTo uint64, withdrawn []uint64) []byte {
+	dst = appendUint(appendUint(append(dst, tagWithdraw, kind), target), upTo)
+	return appendAscending(dst, withdrawn)
+}
+
+func appendAscending(dst []byte, list []uint64) []byte {
+	dst = appendUint(dst, uint64(len(list)))
+	last := uint64(0)
+	for _, v := range list {
+		dst = appendUint(dst, v-last)
+		last = v
+	}
+	return dst
+}
+
+func (r *reader) ascending() (list []uint64) {
+	last := uint64(0)
+	for range r.count(1) {
+		v := last + r.uvarint()
+		if len(list) > 0 && v <= last {
+			r.fail(ErrMalformed, "sequences that do not ascend")
+			return nil
+		}
+		list = append(list, v)
+		last = v
+	}
+	return list
+}
+
+// withdraw reads a command under tagWithdraw.
+func (r *reader) withdraw() Command {
+	switch kind := r.enum(withdrawRoute, "kind of withdrawal"); kind {
+	case withdrawDone, withdrawGone:
+		target, upTo, list := r.uvarint(), r.uvarint(), r.ascending()
+		if r.err == nil && (len(list) == 0 || list[len(list)-1] > upTo) {
+			r.fail(ErrMalformed, "withdrawn sequences")
+		}
+		if kind == withdrawGone {
+			return TargetGone{target, upTo, list}
+		}
+		return TransferDone{target, upTo, list}
+	case withdrawRoute:
+		settings := r.uvarint()
+		if settings == 0 {
+			r.fail(ErrMalformed, "revision of settings")
+		}
+		c := r.route()
+		c.Settings = settings
+		return c
+	}
+	return Withdraw{r.uvarint(), r.uvarint()}
 }
 
 func appendTenure(dst []byte, t Tenure) []byte {

@@ -71,9 +71,11 @@ func (r *reader) command(tag byte) Command {
 		}
 		return t
 	case tagTransferDone:
-		return TransferDone{r.uvarint(), r.uvarint()}
+		return TransferDone{Target: r.uvarint(), UpTo: r.uvarint()}
 	case tagTargetGone:
-		return TargetGone{r.uvarint(), r.uvarint()}
+		return TargetGone{Target: r.uvarint(), Watermark: r.uvarint()}
+	case tagWithdraw:
+		return r.withdraw()
 	case tagRelease:
 		return Release{NoRoute(r.enum(byte(ParkCycle), "release"))}
 	case tagForgetSources:

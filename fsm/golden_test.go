@@ -34,7 +34,7 @@ func goldenMachine(t *testing.T) *Machine {
 	full.Verdict = RefuseFull
 	high.Priority, high.HasPriority = 5, true
 	g.apply(g.run(full, high, Settle{Discard, []Run{{1, 3, 0}}}), Return{RequeueFailed, []Run{{5, 1, 0}}}, Return{Ack, []Run{{6, 1, 0}}})
-	g.apply(Route{[]Routed{to(1, 7, 8), to(2, 7), {Item: 3, NoRoute: ParkCycle}}}, TransferDone{8, 1}, TargetGone{9, 4})
+	g.apply(Route{Items: []Routed{to(1, 7, 8), to(2, 7), {Item: 3, NoRoute: ParkCycle}}}, TransferDone{Target: 8, UpTo: 1}, TargetGone{Target: 9, Watermark: 4})
 	g.apply(TransferIn{Source{5, 1}, 1, 0, []Transfer{transfer("t"), {Withdrawn: true}}}, ForgetSources{nil}, Tenure{Origin{2, 40}, 9})
 	g.apply(g.run(Tx{Ops: []Op{pub("tx")}, Parts: []TxPart{{[]uint64{7, 8}, part(pub("far"))}, {[]uint64{8}, part(Settle{Ack, []Run{{1, 1, 0}}})}}}))
 	g.apply(StartRedrive{dlx.RedriveSpec{Token: 5, To: dlx.ToFirstQueue, Rate: 9, Filter: dlx.Filter{Reasons: []dlx.Reason{dlx.Expired}, Queue: "q", IDs: []uint64{4, 7}}}})

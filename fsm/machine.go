@@ -27,6 +27,8 @@ type Machine struct {
 	settingsRev uint64
 	settingsSet bool
 	name, vhost string
+	// way is where dead letters go: the newest settings that had dead lettering say so.
+	way deadWay
 
 	queue    queue.Queue
 	delays   queue.Delays
@@ -99,6 +101,29 @@ func (m *Machine) Mark() queue.MessageID { return m.mark }
 // Settings are the effective settings.
 func (m *Machine) Settings() queue.Settings { return m.settings }
 
+// deadWay is what the settings say of the way of dead letters.
+type deadWay struct {
+	set, keySet   bool
+	exchange, key string
+}
+
+func wayOf(s *queue.Settings) deadWay {
+	if !s.DeadLetter {
+		return deadWay{}
+	}
+	return deadWay{true, s.DeadLetterKeySet, s.DeadLetterExchange, s.DeadLetterRoutingKey}
+}
+
+// OutboxSettings are the settings under which the items of the outbox go. They are the
+// effective ones, with the dead-letter exchange and key that were last set: taking these
+// away ends no move that has begun.
+func (m *Machine) OutboxSettings() queue.Settings {
+	s := m.settings
+	s.DeadLetter, s.DeadLetterKeySet = m.way.set, m.way.keySet
+	s.DeadLetterExchange, s.DeadLetterRoutingKey = m.way.exchange, m.way.key
+	return s
+}
+
 // SettingsRevision is the catalog revision of the settings, 0 before the first.
 func (m *Machine) SettingsRevision() uint64 { return m.settingsRev }
 
@@ -158,6 +183,15 @@ func (m *Machine) SourceWatermark(s Source) (seq uint64, ok bool) {
 		return 0, false
 	}
 	return x.watermark, true
+}
+
+// Withdrawn lists the sequences of a source that were withdrawn, as far as the source may
+// not have recorded them.
+func (m *Machine) Withdrawn(s Source) []uint64 {
+	if x := m.sources[s]; x != nil {
+		return slices.Clone(x.withdrawn)
+	}
+	return nil
 }
 
 // Reclaimable is the number of payload bytes in the log that were pinned at the

@@ -19,6 +19,7 @@ const (
 	manifestConsumed
 	manifestDelays
 	manifestTenure
+	manifestWay
 )
 
 // manifestRedrive leaves the bit between to other work.
@@ -42,6 +43,9 @@ func (c *capture) encode() []byte {
 	}
 	if m.tenure != (Tenure{}) {
 		flags |= manifestTenure
+	}
+	if m.way != wayOf(&m.settings) {
+		flags |= manifestWay
 	}
 	if m.redriving.Number > 0 {
 		flags |= manifestRedrive
@@ -74,6 +78,9 @@ func (c *capture) encode() []byte {
 	b = appendDelays(b, c.delays)
 	if m.tenure != (Tenure{}) {
 		b = appendTenure(b, m.tenure)
+	}
+	if flags&manifestWay != 0 {
+		b = appendString(appendString(appendBool(b, m.way.keySet), m.way.exchange), m.way.key)
 	}
 	if flags&manifestRedrive != 0 {
 		b = appendRedriving(b, &m.redriving, c.leaving)
@@ -144,6 +151,7 @@ const (
 	itemStateShift = 3
 	itemState      = 0x03 << itemStateShift
 	itemTaken      = 0x20
+	itemAnew       = 0x40
 )
 
 func appendOutbox(b []byte, out dlx.Frozen) []byte {
@@ -154,13 +162,17 @@ func appendOutbox(b []byte, out dlx.Frozen) []byte {
 		b = appendUint(b, t.Next)
 		b = appendUint(b, uint64(t.Pending))
 		b = appendBool(b, t.Gone)
+		b = appendUint(b, t.Withdraw)
 	}
 	b = appendUint(b, uint64(out.Len()))
 	var p dlx.Item
 	for it := range out.All {
 		flags := byte(it.Reason) | byte(it.State)<<itemStateShift
-		if it.Taken {
+		if len(it.Taken) > 0 {
 			flags |= itemTaken
+		}
+		if it.Anew {
+			flags |= itemAnew
 		}
 		b = append(b, flags)
 		b = appendUint(b, uint64(it.ID-p.ID))
@@ -172,6 +184,9 @@ func appendOutbox(b []byte, out dlx.Frozen) []byte {
 		b = appendUint(b, uint64(len(it.Legs)))
 		for _, l := range it.Legs {
 			b = appendUint(appendUint(b, l.Target), l.Seq)
+		}
+		if len(it.Taken) > 0 {
+			b = appendAscending(b, it.Taken)
 		}
 		p = it
 	}
@@ -198,7 +213,7 @@ func restore(manifest []byte, messagesMax uint64) (*Machine, error) {
 		return nil, fmt.Errorf("%w %d", ErrVersion, v)
 	}
 	m := New()
-	flags := r.enum(manifestClosed|manifestSettings|manifestConsumed|manifestDelays|manifestTenure|manifestRedrive, "manifest flags")
+	flags := r.enum(manifestClosed|manifestSettings|manifestConsumed|manifestDelays|manifestTenure|manifestWay|manifestRedrive, "manifest flags")
 	m.closed, m.settingsSet = flags&manifestClosed != 0, flags&manifestSettings != 0
 	m.consumed = flags&manifestConsumed != 0
 	m.index = r.uvarint()
@@ -212,6 +227,7 @@ func restore(manifest []byte, messagesMax uint64) (*Machine, error) {
 	m.settings = r.settings()
 	m.settings.DeadLetterExchange = strings.Clone(m.settings.DeadLetterExchange)
 	m.settings.DeadLetterRoutingKey = strings.Clone(m.settings.DeadLetterRoutingKey)
+	m.way = wayOf(&m.settings)
 	for _, v := range m.counters.list() {
 		*v = r.uvarint()
 	}
@@ -228,6 +244,12 @@ func restore(manifest []byte, messagesMax uint64) (*Machine, error) {
 	if flags&manifestTenure != 0 {
 		if m.tenure = r.tenure(); m.tenure == (Tenure{}) {
 			r.fail(ErrMalformed, "empty tenure")
+		}
+	}
+	if flags&manifestWay != 0 {
+		m.way = deadWay{true, r.bool(), strings.Clone(r.string()), strings.Clone(r.string())}
+		if m.settings.DeadLetter {
+			r.fail(ErrMalformed, "way of dead letters")
 		}
 	}
 	if flags&manifestRedrive != 0 {
@@ -258,13 +280,13 @@ func (r *reader) delays(m *Machine) {
 func (r *reader) outbox(m *Machine) {
 	last := dlx.ItemID(r.uvarint())
 	var targets []dlx.Target
-	for range r.count(4) {
+	for range r.count(5) {
 		t := dlx.Target{Queue: r.uvarint(), Next: r.uvarint()}
 		pending := r.uvarint()
 		if pending > math.MaxInt32 {
 			r.fail(ErrMalformed, "pending items")
 		}
-		t.Pending, t.Gone = int(pending), r.bool()
+		t.Pending, t.Gone, t.Withdraw = int(pending), r.bool(), r.uvarint()
 		if t.Gone && t.Pending > 0 || len(targets) > 0 && targets[len(targets)-1].Queue >= t.Queue {
 			r.fail(ErrMalformed, "target")
 		}
@@ -291,7 +313,7 @@ func (r *reader) item(p *dlx.Item, indexMax uint64) (it dlx.Item) {
 	flags := r.byte()
 	it.Reason = dlx.Reason(flags & itemReason)
 	it.State = dlx.State(flags & itemState >> itemStateShift)
-	it.Taken = flags&itemTaken != 0
+	it.Anew = flags&itemAnew != 0
 	it.ID = p.ID + dlx.ItemID(r.uvarint())
 	it.Ref.Index = p.Ref.Index + uint64(r.varint())
 	it.Ref.Offset, it.Ref.Length = r.uint32(), r.uint32()
@@ -301,8 +323,13 @@ func (r *reader) item(p *dlx.Item, indexMax uint64) (it dlx.Item) {
 		l := dlx.Leg{Target: r.uvarint(), Seq: r.uvarint()}
 		it.Legs = append(it.Legs, l)
 	}
-	if it.Reason < dlx.Rejected || it.Reason > dlx.Redrive || (it.Reason == dlx.Transaction || it.Reason == dlx.Redrive) && it.State != dlx.Routed || flags&^(itemReason|itemState|itemTaken) != 0 ||
-		it.ID <= p.ID || it.Ref.Index > indexMax || it.Taken && it.State != dlx.Routed {
+	if flags&itemTaken != 0 {
+		if it.Taken = r.ascending(); len(it.Taken) == 0 {
+			r.fail(ErrMalformed, "targets that have taken an item")
+		}
+	}
+	if it.Reason < dlx.Rejected || it.Reason > dlx.Redrive || (it.Reason == dlx.Transaction || it.Reason == dlx.Redrive) && it.State != dlx.Routed || flags&^(itemReason|itemState|itemTaken|itemAnew) != 0 ||
+		it.ID <= p.ID || it.Ref.Index > indexMax {
 		r.fail(ErrMalformed, "outbox item")
 	}
 	return it

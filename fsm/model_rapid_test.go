@@ -139,7 +139,9 @@ func (d *duel) message() ([]byte, uint32) {
 }
 
 func (d *duel) command() Command {
-	switch d.n(0, 19, "command") {
+	switch d.n(0, 20, "command") {
+	case 20:
+		return Withdraw{d.target(), uint64(d.n(0, 8, "withdraw"))}
 	case 17, 18, 19:
 		return d.redrive()
 	case 0, 1, 2, 3, 4:
@@ -155,7 +157,8 @@ func (d *duel) command() Command {
 	case 11, 12:
 		return d.route()
 	case 13:
-		return TransferDone{d.target(), uint64(d.n(0, 6, "done"))}
+		upTo := uint64(d.n(0, 6, "done"))
+		return TransferDone{d.target(), upTo, d.withdrawn(upTo)}
 	case 14:
 		return d.rare()
 	case 15:
@@ -185,17 +188,28 @@ func (d *duel) rare() Command {
 	case 10:
 		return Tenure{Origin{uint32(d.n(0, 2, "node")), 1}, uint64(d.n(0, 2, "consumer"))}
 	case 1, 2, 3, 4:
-		return TargetGone{d.target(), uint64(d.n(0, 6, "gone"))}
+		upTo := uint64(d.n(0, 6, "gone"))
+		return TargetGone{d.target(), upTo, d.withdrawn(upTo)}
 	default:
 		return ForgetSources{[]Source{d.source()}}
 	}
+}
+
+// withdrawn names some sequences up to upTo.
+func (d *duel) withdrawn(upTo uint64) (list []uint64) {
+	for seq := uint64(1); seq <= upTo; seq++ {
+		if d.n(0, 3, "withdrawn") == 0 {
+			list = append(list, seq)
+		}
+	}
+	return list
 }
 
 func (d *duel) settings() Command {
 	return SetSettings{Revision: uint64(d.n(0, 8, "settings")), Name: "q", VHost: "v", Settings: queue.Settings{
 		MessageTTLMillis: int64(d.n(-1, 30, "ttl")), MaxLength: -1, MaxLengthBytes: -1, DeliveryLimit: int64(d.n(-1, 2, "limit")),
 		MaxPriority: uint8(d.n(0, 4, "levels")), DefaultPriority: uint8(d.n(0, 2, "default")),
-		DeadLetter: d.n(0, 2, "dead-letter") > 0, DeadLetterExchange: "dlx", OutboxMax: -1, Retry: d.retry(), Delayed: d.n(0, 4, "delayed") == 0,
+		DeadLetter: d.n(0, 2, "dead-letter") > 0, DeadLetterExchange: []string{"dlx", "dly"}[d.n(0, 1, "exchange")], OutboxMax: -1, Retry: d.retry(), Delayed: d.n(0, 4, "delayed") == 0,
 	}}
 }
 
@@ -351,6 +365,9 @@ func (d *duel) transferIn() Command {
 
 func (d *duel) route() Command {
 	var c Route
+	if d.n(0, 1, "under settings") == 1 {
+		c.Settings = uint64(max(0, int(d.o.rev)-d.n(0, 1, "older")))
+	}
 	for _, it := range d.o.out {
 		if d.n(0, 2, "route") == 0 {
 			continue
@@ -394,6 +411,11 @@ func (d *duel) compare(res *Result) {
 			t.Fatalf("source %+v at %d, want %d", key, seq, s.watermark)
 		}
 	}
+	for _, x := range m.Outbox().Targets() {
+		if x.Withdraw != o.asked(x.Queue) {
+			t.Fatalf("target %d withdraws up to %d, want %d", x.Queue, x.Withdraw, o.asked(x.Queue))
+		}
+	}
 	for target, next := range o.next {
 		if got := m.Outbox().NextSeq(target); got != next {
 			t.Fatalf("next sequence of %d is %d, want %d", target, got, next)
@@ -404,6 +426,11 @@ func (d *duel) compare(res *Result) {
 	}
 	if returned := expand(res.Returned); !slices.Equal(returned, o.returned) {
 		t.Fatalf("returned %v, want %v", returned, o.returned)
+	}
+	for i, x := range res.Transfers {
+		if !slices.Equal(x.Withdrawn, o.transfers[i]) {
+			t.Fatalf("withdrawn %v, want %v", x.Withdrawn, o.transfers[i])
+		}
 	}
 	if freed := expand(res.Freed); !slices.Equal(freed, o.freed) {
 		t.Fatalf("freed %v, want %v", freed, o.freed)

@@ -188,7 +188,7 @@ func TestRedrive(t *testing.T) {
 		return RedriveItem{id, attempt, targets}
 	}
 	// 2 has been delivered since it was looked at, 4 has no target that lives.
-	res = g.apply(TargetGone{9, 0}, TakeRedrive{Number: 1, Through: 4, Items: []RedriveItem{item(1, 0, 7), item(2, 0, 7), item(3, 0, 7, 8), item(4, 0, 9)}})
+	res = g.apply(TargetGone{Target: 9, Watermark: 0}, TakeRedrive{Number: 1, Through: 4, Items: []RedriveItem{item(1, 0, 7), item(2, 0, 7), item(3, 0, 7, 8), item(4, 0, 9)}})
 	if !slices.Equal(res.Freed, ids(2, 4)) || len(res.Removed) > 0 || g.m.Outbox().Len() != 2 || g.m.Queue().Len() != 6 {
 		t.Fatalf("freed %v, outbox %d", res.Freed, g.m.Outbox().Len())
 	}
@@ -204,15 +204,15 @@ func TestRedrive(t *testing.T) {
 	if err != nil || !slices.Equal(restored.Leaving(), []queue.MessageID{1, 3}) {
 		t.Fatalf("restored %v: %v", restored.Leaving(), err)
 	}
-	res = g.apply(TransferDone{7, 1})
+	res = g.apply(TransferDone{Target: 7, UpTo: 1})
 	if !slices.Equal(res.Removed, ids(1)) || g.m.Counters().Redriven != 1 {
 		t.Fatalf("removed %v", res.Removed)
 	}
-	res = g.apply(TakeRedrive{Number: 1, After: 4, Through: 99}, TargetGone{7, 1})
+	res = g.apply(TakeRedrive{Number: 1, After: 4, Through: 99}, TargetGone{Target: 7, Watermark: 1})
 	if len(res.Freed) > 0 || g.m.Redriving().EndedMillis != 0 {
 		t.Fatalf("one of two targets is gone: %+v", res)
 	}
-	res = g.apply(TargetGone{8, 0})
+	res = g.apply(TargetGone{Target: 8, Watermark: 0})
 	if r := g.m.Redriving(); !slices.Equal(res.Freed, ids(3)) || r.EndedMillis == 0 || r.Moved != 1 || r.Returned != 1 || r.Missing != 1 || r.Busy != 1 || r.Cursor != 5 {
 		t.Fatalf("freed %v: %+v", res.Freed, r)
 	}
@@ -230,7 +230,7 @@ func TestRedriveOfAClosedQueue(t *testing.T) {
 	if g.m.Queue().Len() != 0 || g.m.Outbox().Len() != 2 || g.m.Counters().Closed != 1 || !slices.Equal(res.Removed, []queue.IDRange{{First: 1, Last: 3}}) && len(res.Removed) == 0 {
 		t.Fatalf("%+v, outbox %d", g.m.Counters(), g.m.Outbox().Len())
 	}
-	g.apply(TransferDone{7, 1}, TargetGone{8, 0})
+	g.apply(TransferDone{Target: 7, UpTo: 1}, TargetGone{Target: 8, Watermark: 0})
 	if c := g.m.Counters(); c.Redriven != 1 || c.Closed != 2 || g.m.Outbox().Len() != 0 {
 		t.Fatalf("%+v", c)
 	}

@@ -3,6 +3,7 @@ package fsm
 import (
 	"cmp"
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/warrenmq/warren/dlx"
@@ -27,6 +28,8 @@ type model struct {
 	lastItem   OutboxID
 	next       map[uint64]uint64 // next sequence of each target
 	gone       map[uint64]bool
+	withdraw   map[uint64]uint64 // asked back, by target
+	way        [3]any            // exchange, key, key set
 	streams    map[uint32]*modelStream
 	sources    map[Source]*modelSource
 	counters   Counters
@@ -38,6 +41,7 @@ type model struct {
 	removed, returned []queue.MessageID
 	freed             []queue.MessageID
 	outcomes          [][]Outcome
+	transfers         [][]uint64 // withdrawn sequences of each answer
 }
 
 type modelStream struct {
@@ -52,7 +56,7 @@ type modelSource struct {
 
 func newModel() *model {
 	return &model{
-		settings: New().settings, next: map[uint64]uint64{}, gone: map[uint64]bool{},
+		settings: New().settings, next: map[uint64]uint64{}, gone: map[uint64]bool{}, withdraw: map[uint64]uint64{},
 		delays: map[queue.MessageID]int64{}, away: map[OutboxID]queue.MessageID{},
 		streams: map[uint32]*modelStream{}, sources: map[Source]*modelSource{},
 	}
@@ -60,7 +64,7 @@ func newModel() *model {
 
 // entry applies an entry; refs gives the places of its messages in order.
 func (o *model) entry(e *Entry, refs []queue.Ref) {
-	o.removed, o.returned, o.freed, o.outcomes = nil, nil, nil, nil
+	o.removed, o.returned, o.freed, o.outcomes, o.transfers = nil, nil, nil, nil, nil
 	if e.Session < o.session {
 		return
 	}
@@ -91,12 +95,16 @@ func (o *model) entry(e *Entry, refs []queue.Ref) {
 			}
 		case Route:
 			for _, d := range c.Items {
-				o.route(d)
+				if c.Settings == 0 || c.Settings == o.rev {
+					o.route(d)
+				}
 			}
 		case TransferDone:
-			o.done(c.Target, c.UpTo)
+			o.done(c.Target, c.UpTo, c.Withdrawn)
 		case TargetGone:
 			o.targetGone(c)
+		case Withdraw:
+			o.withdrawTo(c.Target, c.UpTo)
 		case Release:
 			if s, ok := c.Kind.State(); ok {
 				for i := range o.out {
@@ -111,12 +119,22 @@ func (o *model) entry(e *Entry, refs []queue.Ref) {
 				delete(o.sources, s)
 				if o.gone[s.Queue] {
 					delete(o.next, s.Queue)
+					delete(o.withdraw, s.Queue)
 					delete(o.gone, s.Queue)
 				}
 			}
 		case SetSettings:
 			if !o.set || c.Revision > o.rev {
 				o.settings, o.rev, o.set = c.Settings, c.Revision, true
+				if c.Settings.DeadLetter {
+					way := [3]any{c.Settings.DeadLetterExchange, c.Settings.DeadLetterRoutingKey, c.Settings.DeadLetterKeySet}
+					if o.way != way {
+						for target := range o.next {
+							o.withdrawTo(target, math.MaxUint64)
+						}
+					}
+					o.way = way
+				}
 			}
 		case Close:
 			if !o.closed {
@@ -410,7 +428,7 @@ func (o *model) route(d Routed) {
 			}
 		}
 		for i, t := range d.Targets {
-			if o.gone[t] || slices.Contains(d.Targets[:i], t) {
+			if o.gone[t] || slices.Contains(d.Targets[:i], t) || slices.Contains(it.Taken, t) {
 				continue
 			}
 			o.next[t] = max(o.next[t], 1)
@@ -418,6 +436,13 @@ func (o *model) route(d Routed) {
 			it.State = dlx.Routed
 			o.next[t]++
 		}
+	}
+	if it.State == dlx.Unrouted && len(it.Taken) > 0 && (len(d.Targets) > 0 || d.NoRoute != HasTargets) {
+		o.leave(it.ID)
+		o.counters.Moved++
+		return
+	}
+	if len(d.Targets) > 0 {
 		return
 	}
 	switch d.NoRoute {
@@ -435,27 +460,44 @@ func hasLeg(it dlx.Item, target uint64) bool {
 	return slices.ContainsFunc(it.Legs, func(l dlx.Leg) bool { return l.Target == target })
 }
 
-func (o *model) done(target, upTo uint64) {
+func (o *model) done(target, upTo uint64, withdrawn []uint64) {
 	for _, it := range slices.Clone(o.out) {
 		x := o.item(it.ID)
 		x.Legs = slices.DeleteFunc(slices.Clone(x.Legs), func(l dlx.Leg) bool {
 			done := l.Target == target && l.Seq <= upTo
-			x.Taken = x.Taken || done
+			if done && slices.Contains(withdrawn, l.Seq) {
+				x.Anew = true
+			} else if done {
+				x.Taken = append(slices.Clone(x.Taken), target)
+				slices.Sort(x.Taken)
+			}
 			return done
 		})
-		if x.State == dlx.Routed && len(x.Legs) == 0 {
-			o.leave(x.ID)
-			if x := it; x.Reason == dlx.Redrive {
-				o.redriven(x.ID, true)
-				continue
-			}
-			o.counters.Moved++
-		}
+		o.finish(x)
 	}
 }
 
+// finish ends the way of an item that was routed and has no leg left.
+func (o *model) finish(x *dlx.Item) {
+	if x.State != dlx.Routed || len(x.Legs) > 0 {
+		return
+	}
+	if x.Reason == dlx.Redrive {
+		id, taken := x.ID, len(x.Taken) > 0
+		o.leave(id)
+		o.redriven(id, taken)
+		return
+	}
+	if x.Reason == dlx.Transaction || len(x.Taken) > 0 && !x.Anew {
+		o.leave(x.ID)
+		o.counters.Moved++
+		return
+	}
+	x.State, x.Anew = dlx.Unrouted, false
+}
+
 func (o *model) targetGone(c TargetGone) {
-	o.done(c.Target, c.Watermark)
+	o.done(c.Target, c.Watermark, c.Withdrawn)
 	o.gone[c.Target] = true
 	o.next[c.Target] = max(o.next[c.Target], 1)
 	for _, it := range slices.Clone(o.out) {
@@ -464,19 +506,34 @@ func (o *model) targetGone(c TargetGone) {
 			continue
 		}
 		x.Legs = slices.DeleteFunc(slices.Clone(x.Legs), func(l dlx.Leg) bool { return l.Target == c.Target })
-		if len(x.Legs) > 0 {
-			continue
+		o.finish(x)
+	}
+}
+
+// pending lists the sequences under way to a target.
+func (o *model) pending(target uint64) (list []uint64) {
+	for _, it := range o.out {
+		for _, l := range it.Legs {
+			if l.Target == target {
+				list = append(list, l.Seq)
+			}
 		}
-		if x.Reason == dlx.Redrive {
-			taken := x.Taken
-			o.leave(x.ID)
-			o.redriven(it.ID, taken)
-		} else if x.Taken || x.Reason == dlx.Transaction {
-			o.leave(x.ID)
-			o.counters.Moved++
-		} else {
-			x.State = dlx.Unrouted
-		}
+	}
+	return list
+}
+
+// asked is the sequence up to which letters to a target are to be withdrawn, 0 if none is
+// under way.
+func (o *model) asked(target uint64) uint64 {
+	if list := o.pending(target); len(list) > 0 && o.withdraw[target] >= slices.Min(list) {
+		return o.withdraw[target]
+	}
+	return 0
+}
+
+func (o *model) withdrawTo(target, upTo uint64) {
+	if len(o.pending(target)) > 0 {
+		o.withdraw[target] = max(o.withdraw[target], min(upTo, o.next[target]-1))
 	}
 }
 
@@ -519,6 +576,16 @@ func (o *model) transferIn(c TransferIn, ref func() queue.Ref) {
 			}
 		}
 	}
+	var withdrawn []uint64
+	if s != nil {
+		for seq := range s.withdrawn {
+			if seq > s.answered {
+				withdrawn = append(withdrawn, seq)
+			}
+		}
+		slices.Sort(withdrawn)
+	}
+	o.transfers = append(o.transfers, withdrawn)
 }
 
 // dueOrder lists expiring messages in the order in which they expire.

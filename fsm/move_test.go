@@ -15,19 +15,17 @@ import (
 
 // TestMoveNeitherLosesNorDuplicates runs the dead-letter move between a source and
 // its targets over a network that loses, repeats, delays and reorders everything,
-// with restarts from manifests and targets that are closed on the way. In the end
-// every dead message has been taken exactly once by each target that it was last
-// routed to and that did not close before taking it.
+// with restarts from manifests, targets that are closed on the way, withdrawals, and
+// settings that change. In the end every dead message has been taken by some target, by
+// none twice, and each copy carries the dead-letter exchange that it was routed through.
 func TestMoveNeitherLosesNorDuplicates(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := &world{t: t, taken: map[uint64]map[string]int{}, machines: map[uint64]*member{}}
+		w := &world{t: t, taken: map[uint64]map[string]int{}, machines: map[uint64]*member{}, through: map[dlx.Leg]string{}}
 		for id := uint64(1); id <= 4; id++ {
 			w.machines[id] = &member{m: New(), log: map[uint64][]byte{}}
 			w.taken[id] = map[string]int{}
 		}
-		w.apply(1, SetSettings{Revision: 1, Name: "source", Settings: queue.Settings{
-			MessageTTLMillis: -1, DeliveryLimit: -1, DeadLetter: true, DeadLetterExchange: "dlx",
-		}})
+		w.settings("dlx")
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			w.step()
 		}
@@ -60,6 +58,29 @@ type world struct {
 	died      []string
 	// taken counts by target and body what the target enqueued from transfers.
 	taken map[uint64]map[string]int
+	// through is the exchange that was in force when a leg was given.
+	through  map[dlx.Leg]string
+	revision uint64
+}
+
+// settings sets the dead-letter exchange, none for "".
+func (w *world) settings(exchange string) {
+	w.revision++
+	w.apply(sourceID, SetSettings{Revision: w.revision, Name: "source", Settings: queue.Settings{
+		MessageTTLMillis: -1, DeliveryLimit: -1, DeadLetter: exchange != "", DeadLetterExchange: exchange,
+	}})
+}
+
+// note records what the legs that are new were given under.
+func (w *world) note() {
+	m := w.machines[sourceID].m
+	for it := range m.Outbox().View().All {
+		for _, l := range it.Legs {
+			if _, known := w.through[l]; !known {
+				w.through[l] = m.OutboxSettings().DeadLetterExchange
+			}
+		}
+	}
 }
 
 func (w *world) n(low, high int, what string) int { return rapid.IntRange(low, high).Draw(w.t, what) }
@@ -71,6 +92,9 @@ func (w *world) apply(id uint64, cmds ...Command) Result {
 	x.log[x.index] = data
 	res := x.m.Apply(x.index, data)
 	x.m.check()
+	if id == sourceID {
+		w.note()
+	}
 	return res
 }
 
@@ -83,7 +107,11 @@ func (w *world) message(id uint64, ref queue.Ref) Message {
 }
 
 func (w *world) step() {
-	switch w.n(0, 11, "step") {
+	switch w.n(0, 13, "step") {
+	case 12:
+		w.apply(sourceID, Withdraw{uint64(w.n(1, 4, "target")), uint64(w.n(1, 9, "withdraw"))})
+	case 13:
+		w.settings([]string{"dlx", "dly", ""}[w.n(0, 2, "exchange")])
 	case 0, 1:
 		w.publishAndReject()
 	case 2, 3:
@@ -123,6 +151,9 @@ func (w *world) publishAndReject() {
 		w.died = append(w.died, body)
 	}
 	res := w.apply(sourceID, s)
+	if !w.machines[sourceID].m.Settings().DeadLetter {
+		w.settings("dlx")
+	}
 	w.apply(sourceID, Return{Discard, []Run{{res.Enqueued.First, uint32(len(s.Ops)), 0}}})
 }
 
@@ -147,9 +178,25 @@ func (w *world) send(target uint64) {
 	if len(pending) == 0 {
 		return
 	}
+	w.transfer(target, pending, w.n(0, 4, "withdraw by another") == 0)
+}
+
+// transfer sends what is pending as a leader of this moment does, or asks all of it back.
+func (w *world) transfer(target uint64, pending []dlx.Pending, back bool) {
+	out := w.machines[sourceID].m.Outbox()
 	run := &TransferIn{Source: Source{sourceID, 0}, First: pending[0].Seq}
-	settings := w.machines[sourceID].m.Settings()
+	var mark uint64
+	for _, x := range out.Targets() {
+		if x.Queue == target {
+			run.AnsweredUpTo, mark = x.Next-uint64(x.Pending)-1, x.Withdraw
+		}
+	}
+	settings := w.machines[sourceID].m.OutboxSettings()
 	for _, p := range pending {
+		if back || p.Seq <= mark {
+			run.Items = append(run.Items, Transfer{Withdrawn: true})
+			continue
+		}
 		m := w.message(sourceID, p.Ref)
 		dead, err := m.Dead(dlx.Dying{Queue: "source", Reason: p.Reason, TimeMillis: p.TimeMillis}, &settings)
 		if err != nil {
@@ -164,9 +211,9 @@ func (w *world) deliver(p packet) {
 	if p.transfer == nil {
 		switch {
 		case p.answer.Gone:
-			w.apply(sourceID, TargetGone{p.target, p.answer.UpTo})
+			w.apply(sourceID, TargetGone{p.target, p.answer.UpTo, p.answer.Withdrawn})
 		default:
-			w.apply(sourceID, TransferDone{p.target, p.answer.UpTo})
+			w.apply(sourceID, TransferDone{p.target, p.answer.UpTo, p.answer.Withdrawn})
 		}
 		return
 	}
@@ -175,10 +222,28 @@ func (w *world) deliver(p packet) {
 		m, _ := w.machines[p.target].m.Queue().Get(id)
 		w.taken[p.target][string(w.message(p.target, m.Ref).Body)]++
 	}
+	w.checkExchanges(p, res)
 	if res.Transfers[0].Unknown {
 		w.t.Fatalf("unknown source")
 	}
 	w.net = append(w.net, packet{target: p.target, answer: res.Transfers[0]})
+}
+
+// checkExchanges compares what came in with what was in force when it was routed.
+func (w *world) checkExchanges(p packet, res Result) {
+	byBody := map[string]dlx.Leg{}
+	for i, it := range p.transfer.Items {
+		if m, err := DecodeMessage(it.Message); err == nil {
+			byBody[string(m.Body)] = dlx.Leg{Target: p.target, Seq: p.transfer.First + uint64(i)}
+		}
+	}
+	for id := res.Enqueued.First; id <= res.Enqueued.Last; id++ {
+		x, _ := w.machines[p.target].m.Queue().Get(id)
+		m := w.message(p.target, x.Ref)
+		if want := w.through[byBody[string(m.Body)]]; m.Exchange != want {
+			w.t.Fatalf("%q came through %q, was routed through %q", m.Body, m.Exchange, want)
+		}
+	}
 }
 
 // restart replaces a machine by what its manifest gives.
@@ -230,7 +295,7 @@ func (w *world) drain() {
 			if len(pending) == 0 {
 				continue
 			}
-			w.sendAll(target, pending)
+			w.transfer(target, pending, false)
 			for len(w.net) > 0 {
 				p := w.net[0]
 				w.net = w.net[1:]
@@ -241,15 +306,6 @@ func (w *world) drain() {
 	if n := out().Len(); n > 0 {
 		w.t.Fatalf("%d items never leave the outbox", n)
 	}
-}
-
-func (w *world) sendAll(target uint64, pending []dlx.Pending) {
-	run := &TransferIn{Source: Source{sourceID, 0}, First: pending[0].Seq}
-	for _, p := range pending {
-		m := w.message(sourceID, p.Ref)
-		run.Items = append(run.Items, Transfer{Message: EncodeMessage(nil, &m), BodyBytes: uint32(len(m.Body))})
-	}
-	w.net = append(w.net, packet{target: target, transfer: run})
 }
 
 func (w *world) verify() {

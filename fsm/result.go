@@ -84,9 +84,9 @@ type TransferResult struct {
 	Unknown bool
 	// Gone: this queue is closed, UpTo is its final watermark for the source.
 	Gone bool
-	// Taken tells for withdrawals in the run which sequences had been taken
-	// before; sequences not listed are withdrawn.
-	Taken []uint64
+	// Withdrawn are the sequences up to UpTo that were withdrawn and not taken, ascending:
+	// all above the AnsweredUpTo that the source has sent.
+	Withdrawn []uint64
 }
 
 // Dropped counts messages that ended in a drop. Those that were live when the

@@ -255,7 +255,7 @@ func TestCloseDropsAndRefuses(t *testing.T) {
 	equal(t, "transfer", res.Transfers[0].Gone, true)
 	equal(t, "watermark", res.Transfers[0].UpTo, 0)
 	equalList(t, "outbox drains", g.dead(), []string{"a"})
-	g.apply(Route{[]Routed{{1, []uint64{5}, HasTargets}}}, TransferDone{5, 1})
+	g.apply(Route{Items: []Routed{{1, []uint64{5}, HasTargets}}}, TransferDone{Target: 5, UpTo: 1})
 	equal(t, "outbox", g.m.Outbox().Len(), 0)
 	equal(t, "moved", g.m.Counters().Moved, 1)
 }

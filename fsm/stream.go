@@ -52,7 +52,8 @@ func (s *stream) recorded(above, upTo uint64) []Outcome {
 type source struct {
 	watermark uint64
 	answered  uint64
-	// withdrawn sequences above answered, ascending.
+	// withdrawn sequences above answered, ascending. The source knows of those up to
+	// answered, from its own log.
 	withdrawn []uint64
 }
 
@@ -62,13 +63,6 @@ func (s *source) forget(answeredUpTo uint64) {
 	if s.withdrawn = s.withdrawn[n:]; len(s.withdrawn) == 0 {
 		s.withdrawn = nil
 	}
-}
-
-// taken reports whether the sequence, at or below the watermark, brought a
-// message. What was answered counts as taken.
-func (s *source) taken(seq uint64) bool {
-	_, found := slices.BinarySearch(s.withdrawn, seq)
-	return !found
 }
 
 // gap reports whether a run of n sequences from first cannot follow watermark.

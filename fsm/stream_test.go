@@ -96,13 +96,16 @@ func TestWithdrawals(t *testing.T) {
 	in(1, 0, transfer("a"), transfer("b"))
 	r := in(2, 0, w, w, w)
 	equal(t, "watermark", r.UpTo, 4)
-	equalList(t, "taken before", r.Taken, []uint64{2})
+	equalList(t, "withdrawn", r.Withdrawn, []uint64{3, 4})
 	r = in(3, 0, w, w, transfer("e"))
-	equalList(t, "withdrawn stays withdrawn", r.Taken, nil)
-	in(3, 0, transfer("late"), transfer("later"))
+	equalList(t, "withdrawn stays withdrawn", r.Withdrawn, []uint64{3, 4})
+	r = in(3, 0, transfer("late"), transfer("later"))
+	equalList(t, "a repeat says so", r.Withdrawn, []uint64{3, 4})
 	g.want("a b e")
-	in(6, 3, w)
-	equalList(t, "after forgetting", in(4, 3, w, w, w).Taken, []uint64{5})
+	equalList(t, "after forgetting", in(6, 3, w).Withdrawn, []uint64{4, 6})
+	equalList(t, "behind a gap", in(9, 3, w).Withdrawn, []uint64{4, 6})
+	g.apply(Close{})
+	equalList(t, "after the end", in(7, 0, w).Withdrawn, []uint64{4, 6})
 }
 
 func TestUnknownSourceNeedsANewCatalog(t *testing.T) {

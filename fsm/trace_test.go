@@ -20,17 +20,18 @@ var rewrite = flag.Bool("rewrite", false, "write what the traces print into thei
 // becomes one entry, four dashes, and what came of it. Lines beginning with # are
 // comments. With -rewrite the answers are replaced by the present ones.
 //
-//	settings dlx=NAME|off ttl=MS limit=N levels=N default=N
-//	time MS                     clock of the entries that follow
-//	publish BODY[/ttl=MS][/prio=N][/refuse=VERDICT] …
-//	resend FIRST BODY …         the same with the sequence of the first
-//	ack|discard|fail|count IDS[@ATTEMPT] …
-//	expire IDS …   heads IDS …   purge UPTO [KEEP …]
-//	route ITEM>TARGET,TARGET … or ITEM>NOROUTE
-//	in SOURCE FIRST BODY|- …    transfers from a source, - for a withdrawal
-//	done TARGET SEQ   gone TARGET WATERMARK   release NOROUTE   close
-//	restart                     through a manifest
-//	state                       prints without an entry
+//		settings dlx=NAME|off ttl=MS limit=N levels=N default=N
+//		time MS                     clock of the entries that follow
+//		publish BODY[/ttl=MS][/prio=N][/refuse=VERDICT] …
+//		resend FIRST BODY …         the same with the sequence of the first
+//		ack|discard|fail|count IDS[@ATTEMPT] …
+//		expire IDS …   heads IDS …   purge UPTO [KEEP …]
+//		route ITEM>TARGET,TARGET … or ITEM>NOROUTE
+//		in SOURCE FIRST BODY|- …    transfers from a source, - for a withdrawal
+//		done TARGET SEQ [WITHDRAWN …]   gone TARGET WATERMARK [WITHDRAWN …]   withdraw TARGET SEQ
+//	  release NOROUTE   close
+//		restart                     through a manifest
+//		state                       prints without an entry
 func TestTraces(t *testing.T) {
 	files, err := filepath.Glob("testdata/traces/*.txt")
 	if err != nil || len(files) == 0 {
@@ -115,9 +116,11 @@ func (g *rig) traceLine(line string, cmds []Command, got *string) []Command {
 		}
 		return append(cmds, c)
 	case "done":
-		return append(cmds, TransferDone{g.number(args[0]), g.number(args[1])})
+		return append(cmds, TransferDone{g.number(args[0]), g.number(args[1]), g.numbers(args[2:])})
 	case "gone":
-		return append(cmds, TargetGone{g.number(args[0]), g.number(args[1])})
+		return append(cmds, TargetGone{g.number(args[0]), g.number(args[1]), g.numbers(args[2:])})
+	case "withdraw":
+		return append(cmds, Withdraw{g.number(args[0]), g.number(args[1])})
 	case "release":
 		return append(cmds, Release{g.noRoute(args[0])})
 	case "close":
@@ -143,6 +146,13 @@ func (g *rig) number(s string) uint64 {
 		g.t.Fatal(err)
 	}
 	return n
+}
+
+func (g *rig) numbers(args []string) (list []uint64) {
+	for _, a := range args {
+		list = append(list, g.number(a))
+	}
+	return list
 }
 
 func (g *rig) traceSettings(args []string) Command {
@@ -275,8 +285,8 @@ func printResult(r Result) string {
 				b.WriteString([]string{", gap", ", unknown", ", gone"}[i])
 			}
 		}
-		if len(s.Taken) > 0 {
-			fmt.Fprintf(&b, ", taken before %v", s.Taken)
+		if len(s.Withdrawn) > 0 {
+			fmt.Fprintf(&b, ", withdrawn %v", s.Withdrawn)
 		}
 		b.WriteString("\n")
 	}
@@ -325,8 +335,11 @@ func (g *rig) printState() string {
 		for _, l := range it.Legs {
 			fmt.Fprintf(&b, " %d#%d", l.Target, l.Seq)
 		}
-		if it.Taken {
-			b.WriteString(", taken")
+		if len(it.Taken) > 0 {
+			fmt.Fprintf(&b, ", taken by %v", it.Taken)
+		}
+		if it.Anew {
+			b.WriteString(", anew")
 		}
 		b.WriteString("\n")
 		return true

@@ -44,7 +44,7 @@ func TestTxIsAppliedWhole(t *testing.T) {
 	again := g.apply(Stream{Origin: Origin{1, 1}, First: 4, Ops: []Op{Tx{Ops: []Op{pub("e")}}}})
 	equalList(t, "outcome of the repeat", again.Streams[0].Outcomes, []Outcome{{4, Relayed, 2}})
 	g.want("b c d")
-	g.apply(TransferDone{7, 1}, TransferDone{8, 2})
+	g.apply(TransferDone{Target: 7, UpTo: 1}, TransferDone{Target: 8, UpTo: 2})
 	equal(t, "items left", g.m.Outbox().Len(), 0)
 }
 
@@ -108,9 +108,9 @@ func TestPartsOfClosedTargets(t *testing.T) {
 	g := newRig(t)
 	two := []TxPart{{[]uint64{7, 8}, part(pub("both"))}, {[]uint64{7}, part(pub("one"))}}
 	g.apply(g.run(Tx{Parts: two}))
-	g.apply(TargetGone{7, 0})
+	g.apply(TargetGone{Target: 7, Watermark: 0})
 	equal(t, "items left", g.m.Outbox().Len(), 1)
-	g.apply(TargetGone{8, 0})
+	g.apply(TargetGone{Target: 8, Watermark: 0})
 	equal(t, "items left", g.m.Outbox().Len(), 0)
 	res := g.apply(g.run(Tx{Ops: []Op{pub("a")}, Parts: two}))
 	equal(t, "outcomes", len(res.Streams[0].Outcomes), 0)

@@ -39,6 +39,7 @@ func (w *World) nemesis(d time.Duration) {
 			faults.Go(w.churn)
 		case 10:
 			faults.Go(w.rebind)
+			faults.Go(w.rebind)
 		case 11:
 			faults.Go(w.purge)
 		}
@@ -199,12 +200,19 @@ func (w *World) redeclare(q *queueSpec) {
 	})
 }
 
-// rebind takes the at-least-once queue's route away or gives it back.
+// rebind takes a route of an at-least-once queue away or gives it back.
 func (w *World) rebind() {
-	if w.spec("alo") == nil {
+	var routes []broker.Binding
+	if w.spec("alo") != nil {
+		routes = append(routes, broker.Binding{Source: "alo", Destination: "d"})
+	}
+	if w.spec("turn") != nil {
+		routes = append(routes, broker.Binding{Source: "turn", Destination: "turna"}, broker.Binding{Source: "turn", Destination: "turnb"})
+	}
+	if len(routes) == 0 {
 		return
 	}
-	b := broker.Binding{Source: "alo", Destination: "d"}
+	b := routes[w.rand(len(routes))]
 	w.asClient(func(c *client) {
 		f := c.conn.Bind
 		if w.oneIn(2) {
@@ -240,9 +248,12 @@ func (w *World) heal() {
 			}
 		}
 	}
-	if w.spec("alo") != nil {
+	for source, destination := range map[string]string{"alo": "d", "turn": "turna"} {
+		if w.spec(source) == nil {
+			continue
+		}
 		w.asClient(func(c *client) {
-			if err := c.conn.Bind(c.life, broker.Binding{Source: "alo", Destination: "d"}); err != nil {
+			if err := c.conn.Bind(c.life, broker.Binding{Source: source, Destination: destination}); err != nil {
 				w.problem("bind: %v", err)
 			}
 		})

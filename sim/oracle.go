@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -21,6 +22,8 @@ type oracle struct {
 	// newest is the highest number of each publisher's messages in each queue.
 	newest map[publisherQueue]int
 	legs   map[legKey]string // body under way
+	// withdrawn are the sequences that targets have not taken, for ever.
+	withdrawn map[legKey]bool
 	// deaths are the dead letters that came into each queue, by body and history: a
 	// second one with the same history is a copy.
 	deaths map[placed]bool
@@ -56,7 +59,7 @@ type legKey struct{ source, target, seq uint64 }
 func newOracle(w *World) *oracle {
 	return &oracle{
 		w: w, queues: map[uint64]*oracleQueue{}, published: map[placed]int{}, newest: map[publisherQueue]int{},
-		legs: map[legKey]string{}, deaths: map[placed]bool{}, gone: map[[2]uint64]bool{},
+		legs: map[legKey]string{}, withdrawn: map[legKey]bool{}, deaths: map[placed]bool{}, gone: map[[2]uint64]bool{},
 		final: map[[2]uint64]uint64{}, txSettled: map[message]bool{},
 	}
 }
@@ -80,11 +83,16 @@ func (o *oracle) commit(g *group, index uint64, data []byte) {
 		o.problem(q, "undecodable entry: %v", err)
 		return
 	}
+	marks := map[fsm.Source]uint64{}
 	for _, c := range e.Commands {
 		o.before(q, c)
+		if t, ok := c.(fsm.TransferIn); ok {
+			marks[t.Source], _ = q.m.SourceWatermark(t.Source)
+		}
 	}
 	lastItem := q.m.Outbox().Last()
 	res := q.m.Apply(index, data)
+	o.withdraws(q, &e, marks)
 	o.enqueued(g, q, &e, res)
 	died := map[queue.Ref]bool{}
 	for id := lastItem + 1; id <= q.m.Outbox().Last(); id++ {
@@ -126,6 +134,7 @@ func (o *oracle) before(q *oracleQueue, c fsm.Command) {
 		if w := o.watermark(q.id, t); w < c.UpTo {
 			o.problem(q, "transfers to %d recorded as done up to %d, its log has committed %d", c.Target, c.UpTo, w)
 		}
+		o.outcome(q, c.Target, c.UpTo, c.Withdrawn)
 	case fsm.ForgetSources:
 		o.forgets(q, c.Sources)
 	case fsm.TargetGone:
@@ -138,7 +147,53 @@ func (o *oracle) before(q *oracleQueue, c fsm.Command) {
 		if !t.m.Closed() || known && w != c.Watermark || !known && c.Watermark != 0 {
 			o.problem(q, "target %d recorded as gone with watermark %d; closed %v, watermark %d %v", c.Target, c.Watermark, t.m.Closed(), w, known)
 		}
+		o.outcome(q, c.Target, c.Watermark, c.Withdrawn)
 	}
+}
+
+// outcome checks what is said of legs that end: each is withdrawn in the target's log, or
+// taken.
+func (o *oracle) outcome(q *oracleQueue, target, upTo uint64, withdrawn []uint64) {
+	done, _ := q.m.Outbox().Progress(target)
+	for seq := done + 1; seq <= upTo && seq < q.m.Outbox().NextSeq(target); seq++ {
+		if said, is := slices.Contains(withdrawn, seq), o.withdrawn[legKey{q.id, target, seq}]; said != is {
+			o.problem(q, "transfer %d to %d recorded as withdrawn: %v, its log says %v", seq, target, said, is)
+		}
+	}
+}
+
+// withdraws notes which sequences this entry has withdrawn; marks are the watermarks before
+// it.
+func (o *oracle) withdraws(q *oracleQueue, e *fsm.Entry, marks map[fsm.Source]uint64) {
+	for _, c := range e.Commands {
+		t, ok := c.(fsm.TransferIn)
+		if !ok {
+			continue
+		}
+		w, _ := q.m.SourceWatermark(t.Source)
+		for i, it := range t.Items {
+			seq := t.First + uint64(i)
+			if seq <= marks[t.Source] || seq > w {
+				continue
+			}
+			marks[t.Source] = seq
+			key := legKey{t.Source.Queue, q.id, seq}
+			if _, routed := o.legs[key]; it.Withdrawn && !routed && o.queues[t.Source.Queue] != nil {
+				o.problem(q, "withdrawal of %+v, which was never routed", key)
+			}
+			o.withdrawn[key] = it.Withdrawn
+		}
+	}
+}
+
+// withdrawals counts the sequences that were withdrawn.
+func (o *oracle) withdrawals() (n int) {
+	for _, is := range o.withdrawn {
+		if is {
+			n++
+		}
+	}
+	return n
 }
 
 // forgets checks that nothing of the sources can still come.
@@ -211,6 +266,9 @@ func (o *oracle) transferred(q *oracleQueue, t fsm.TransferIn, res fsm.Result) {
 		key := legKey{t.Source.Queue, q.id, t.First + uint64(i)}
 		if key.seq > w {
 			continue // refused
+		}
+		if it.Withdrawn {
+			continue
 		}
 		if it.Part != nil {
 			if o.legs[key] != string(it.Part) {

@@ -83,6 +83,11 @@ func scenarios() [][]*queueSpec {
 			{name: "churn", args: table("x-dead-letter-exchange", "", "x-dead-letter-routing-key", "churnd"), publishers: 2, consumers: 2, pace: 8 * ms, work: 10 * ms, reject: 60},
 			{name: "churnd", args: table("x-dead-letter-exchange", "", "x-dead-letter-routing-key", "d"), consumers: 1, work: 20 * ms, reject: 50},
 		},
+		{ // dead letters whose way changes while they wait for room
+			{name: "turn", args: table("x-dead-letter-exchange", "turn", "x-dead-letter-strategy", "at-least-once"), publishers: 1, consumers: 2, pace: 8 * ms, work: 10 * ms, reject: 70},
+			{name: "turna", args: table("x-max-length", int32(3), "x-overflow", "reject-publish"), consumers: 1, work: 60 * ms},
+			{name: "turnb", args: table("x-max-length", int32(3), "x-overflow", "reject-publish"), consumers: 1, work: 60 * ms},
+		},
 		{ // a route that comes and goes, and nothing may be dropped
 			{name: "alo", args: table("x-dead-letter-exchange", "alo", "x-dead-letter-strategy", "at-least-once"), publishers: 1, consumers: 2, pace: 10 * ms, work: 10 * ms, reject: 60},
 		},
@@ -184,7 +189,7 @@ func (w *World) summary() {
 		again += s.n - 1
 	}
 	w.log.Info("run ended", "seed", w.cfg.Seed, "entries", entries, "terms", terms, "confirmed", states[confirmed], "refused", states[refused],
-		"unknown", states[unknown], "delivered", len(w.led.delivered), "again", again, "dead", len(w.oracle.legs), "catalog", w.cat.committed())
+		"unknown", states[unknown], "delivered", len(w.led.delivered), "again", again, "dead", len(w.oracle.legs), "withdrawn", w.oracle.withdrawals(), "catalog", w.cat.committed())
 }
 
 // choose picks the scenarios of this seed.
@@ -205,7 +210,7 @@ func (w *World) choose() {
 func (w *World) declare() error {
 	c := w.dial(w.nodes[0])
 	defer c.close()
-	for _, x := range []string{"dlx", "alo"} {
+	for _, x := range []string{"dlx", "alo", "turn"} {
 		if err := c.conn.DeclareExchange(c.life, broker.ExchangeDeclare{Name: x, Type: "fanout", Durable: true}); err != nil {
 			return err
 		}

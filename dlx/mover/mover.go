@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -65,6 +66,10 @@ type Config struct {
 	Propose func(c fsm.Command, lazy bool, applied func())
 	// Totals, which may be nil, are counted up.
 	Totals *Totals
+	// Review is how long a letter is under way before it is asked whether the catalog would
+	// still send it there: so long a change of topology is given to overtake quick moves. 0
+	// stands for one second.
+	Review time.Duration
 	Logger *slog.Logger
 }
 
@@ -75,6 +80,7 @@ const (
 	windowBytes     = 4 << 20
 	transferItems   = 256 // items of one Transfer
 	transferBytes   = 256 << 10
+	withdrawMax     = 4096 // withdrawals that the log has not recorded: answers name them all
 	answerTimeout   = time.Second
 	backoffMin      = 10 * time.Millisecond
 	backoffMax      = 2 * time.Second
@@ -93,8 +99,8 @@ type Mover struct {
 
 	mu      sync.Mutex
 	answers []*wire.TransferAnswer
-	// routing: a Route command is proposed and not applied. One at a time, so that
-	// every unrouted item is one to decide on.
+	// routing: a Route or Withdraw command is proposed and not applied. One at a time, so
+	// that every unrouted item is one to decide on.
 	routing bool
 	status  status
 
@@ -103,10 +109,12 @@ type Mover struct {
 	decided struct{ first, last dlx.ItemID }
 	backoff time.Duration
 	routeAt time.Time
-	flights map[uint64]*flight
-	wakeAt  time.Time
-	cacheAt uint64
-	cache   []byte
+	// holdFrom is since when letters wait for older ones that are being withdrawn.
+	holdFrom time.Time
+	flights  map[uint64]*flight
+	wakeAt   time.Time
+	cacheAt  uint64
+	cache    []byte
 }
 
 // flight is the window of transfers to one target.
@@ -118,6 +126,7 @@ type flight struct {
 	notBefore   time.Time
 	backoff     time.Duration
 	full        bool // notBefore is there because the target is full
+	review      review
 }
 
 // Start begins moving. The caller ends it with Stop.
@@ -125,6 +134,9 @@ func Start(cfg Config) *Mover {
 	ctx, cancel := context.WithCancel(context.Background())
 	if cfg.Totals == nil {
 		cfg.Totals = &Totals{}
+	}
+	if cfg.Review <= 0 {
+		cfg.Review = reviewAfter
 	}
 	m := &Mover{
 		cfg: cfg, ctx: ctx, cancel: cancel,
@@ -207,15 +219,19 @@ func (m *Mover) take(a *wire.TransferAnswer) {
 	}
 	if a.Gone {
 		m.show(a.Target, Gone, "")
-		m.cfg.Propose(fsm.TargetGone{Target: a.Target, Watermark: a.UpTo}, false, nil)
+		m.cfg.Propose(fsm.TargetGone{Target: a.Target, Watermark: a.UpTo, Withdrawn: a.Withdrawn}, false, nil)
 		f.pause()
 		return
 	}
 	progress := a.UpTo > f.acked
 	if progress {
+		// What was withdrawn up to the last answer is proposed before this.
+		known, _ := slices.BinarySearch(a.Withdrawn, f.acked+1)
+		back := a.Withdrawn[known:]
 		f.ack(a.UpTo)
 		failpoint.Pass(failpoint.MoveAnswered, m.cfg.Queue)
-		m.cfg.Propose(fsm.TransferDone{Target: a.Target, UpTo: a.UpTo}, true, failpoint.Passing(failpoint.MoveDone, m.cfg.Queue))
+		done := fsm.TransferDone{Target: a.Target, UpTo: a.UpTo, Withdrawn: back}
+		m.cfg.Propose(done, len(back) == 0, failpoint.Passing(failpoint.MoveDone, m.cfg.Queue))
 	}
 	if a.Gap || a.Full {
 		f.rewind(a.UpTo)
@@ -286,8 +302,10 @@ func (m *Mover) pumpTarget(t dlx.Target) {
 	if f.acked < first-1 {
 		f.ack(first - 1)
 	}
+	m.review(t, f)
 	now := time.Now()
-	if now.Before(f.notBefore) && (!f.full || t.Parts == 0) {
+	// A full target takes parts of transactions, and withdrawals.
+	if now.Before(f.notBefore) && (!f.full || t.Parts == 0 && !m.withdrawsNext(t, f.sent)) {
 		m.again(f.notBefore)
 		return
 	}
@@ -307,6 +325,9 @@ func (m *Mover) pumpTarget(t dlx.Target) {
 		}
 	}
 	for f.bytes < windowBytes && f.sent-f.acked < windowItems && f.sent+1 < t.Next {
+		if f.sent < t.Withdraw && f.sent-(first-1) >= withdrawMax {
+			break // goes on when some of them are recorded
+		}
 		if !m.sendSome(t.Queue, f, t.Parts > 0) {
 			break
 		}
@@ -320,17 +341,19 @@ func (m *Mover) pumpTarget(t dlx.Target) {
 func (m *Mover) sendSome(target uint64, f *flight, urgent bool) bool {
 	var pending []dlx.Pending
 	var settings deadSettings
+	var recorded, withdraw uint64
 	m.cfg.View(func(fm *fsm.Machine) {
 		pending = fm.Outbox().Pending(target, f.sent, transferItems)
+		recorded, withdraw = fm.Outbox().Progress(target)
 		settings = settingsOf(fm)
 	})
-	in := fsm.TransferIn{Source: fsm.Source{Queue: m.cfg.Queue}, First: f.sent + 1, AnsweredUpTo: f.acked}
+	in := fsm.TransferIn{Source: fsm.Source{Queue: m.cfg.Queue}, First: f.sent + 1, AnsweredUpTo: recorded}
 	size := 0
 	for _, p := range pending {
-		if p.Seq != f.sent+1 {
+		if p.Seq != f.sent+1 || withdraws(p, withdraw) != withdraws(pending[0], withdraw) {
 			break
 		}
-		t, err := m.build(p, settings)
+		t, err := m.build(p, settings, p.Seq <= withdraw)
 		if err != nil {
 			m.cfg.Logger.Error("dead letter cannot be read", "queue", m.cfg.Queue, "item", p.Item, "err", err)
 			m.failed(fmt.Sprintf("a dead letter cannot be read: %v", err))
@@ -354,7 +377,7 @@ func (m *Mover) sendSome(target uint64, f *flight, urgent bool) bool {
 	}
 	failpoint.Pass(failpoint.MoveRouted, m.cfg.Queue)
 	m.cfg.Totals.Sent.Add(uint64(len(in.Items)))
-	m.cfg.Send(&wire.Transfer{Target: target, Urgent: urgent, In: in})
+	m.cfg.Send(&wire.Transfer{Target: target, Urgent: urgent || withdraws(pending[0], withdraw), In: in})
 	failpoint.Pass(failpoint.MoveSent, m.cfg.Queue)
 	return true
 }

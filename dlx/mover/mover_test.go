@@ -33,6 +33,8 @@ type rig struct {
 	again   int    // LookAgain calls
 	moved   int    // Relocate calls
 
+	through  string // exchange of the newest letter taken
+	answered uint64 // of the newest transfer taken
 	now      int64  // machine time
 	routed   string // newest exchange and letter asked about
 	routedAs Letter
@@ -45,10 +47,7 @@ func newRig(t *testing.T, atLeastOnce bool, targets ...Target) *rig {
 	for _, x := range targets {
 		r.exists[x.ID] = true
 	}
-	r.propose(fsm.SetSettings{Revision: 1, Name: "q", VHost: "/", Settings: queue.Settings{
-		MessageTTLMillis: -1, MaxLength: -1, MaxLengthBytes: -1, DeliveryLimit: -1,
-		DeadLetter: true, DeadLetterExchange: "x", AtLeastOnce: atLeastOnce,
-	}})
+	r.propose(settings(1, "x", atLeastOnce))
 	r.m = Start(Config{
 		Queue: 7,
 		View: func(f func(*fsm.Machine)) {
@@ -109,6 +108,25 @@ func newRig(t *testing.T, atLeastOnce bool, targets ...Target) *rig {
 	return r
 }
 
+// settings are those with a dead-letter exchange, none for "".
+func settings(revision uint64, exchange string, atLeastOnce bool) fsm.SetSettings {
+	return fsm.SetSettings{Revision: revision, Name: "q", VHost: "/", Settings: queue.Settings{
+		MessageTTLMillis: -1, MaxLength: -1, MaxLengthBytes: -1, DeliveryLimit: -1,
+		DeadLetter: exchange != "", DeadLetterExchange: exchange, AtLeastOnce: atLeastOnce,
+	}}
+}
+
+// routes sets what routing finds from now on.
+func (r *rig) routes(targets ...Target) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.targets = targets
+	r.rev++
+	for _, t := range targets {
+		r.exists[t.ID] = true
+	}
+}
+
 func (r *rig) propose(c ...fsm.Command) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -143,11 +161,17 @@ func (r *rig) take(target uint64) (list []string) {
 		if m.Target != target {
 			continue
 		}
+		r.answered = m.In.AnsweredUpTo
 		for i, it := range m.In.Items {
+			if it.Withdrawn {
+				list = append(list, fmt.Sprintf("%d:-", m.In.First+uint64(i)))
+				continue
+			}
 			msg, err := fsm.DecodeMessage(it.Message)
 			if err != nil {
 				r.t.Fatal(err)
 			}
+			r.through = msg.Exchange
 			list = append(list, fmt.Sprintf("%d:%s", m.In.First+uint64(i), msg.Body))
 		}
 	}

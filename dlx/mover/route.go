@@ -22,6 +22,7 @@ const messageSlack = 512
 type deadSettings struct {
 	name, vhost string
 	set         queue.Settings
+	revision    uint64 // of the settings
 	// keep: letters without a route wait for one. Nobody could release them once the
 	// queue is deleted.
 	keep bool
@@ -30,8 +31,8 @@ type deadSettings struct {
 }
 
 func settingsOf(m *fsm.Machine) deadSettings {
-	set := m.Settings()
-	return deadSettings{m.Name(), m.VHost(), set, set.AtLeastOnce && !m.Closed(), m.Redriving().Spec}
+	set := m.OutboxSettings()
+	return deadSettings{m.Name(), m.VHost(), set, m.SettingsRevision(), set.AtLeastOnce && !m.Closed(), m.Redriving().Spec}
 }
 
 // Bounds of deciding again on an item whose targets the log did not take.
@@ -43,10 +44,7 @@ const (
 // route names the targets of items that have none yet. A decision holds only
 // once it is applied.
 func (m *Mover) route() {
-	m.mu.Lock()
-	routing := m.routing
-	m.mu.Unlock()
-	if routing {
+	if m.busy() {
 		return
 	}
 	var items []dlx.Item
@@ -59,10 +57,10 @@ func (m *Mover) route() {
 		m.decided.first, m.decided.last = 0, 0 // all were taken
 		return
 	}
-	if !m.mayRoute(items[0].ID) {
+	if m.holds() || !m.mayRoute(items[0].ID) {
 		return
 	}
-	var r fsm.Route
+	r := fsm.Route{Settings: s.revision}
 	parks, revision := false, m.cfg.Revision()
 	for _, it := range items {
 		d, ok := m.decide(it, s)
@@ -76,18 +74,11 @@ func (m *Mover) route() {
 		return
 	}
 	m.decided.first, m.decided.last = r.Items[0].Item, r.Items[len(r.Items)-1].Item
-	m.mu.Lock()
-	m.routing = true
-	m.mu.Unlock()
 	failpoint.Pass(failpoint.MoveUnrouted, m.cfg.Queue)
-	m.cfg.Propose(r, false, func() {
-		m.mu.Lock()
-		m.routing = false
-		m.mu.Unlock()
+	m.command(r, func() {
 		if parks && m.cfg.Revision() != revision {
 			m.cfg.LookAgain()
 		}
-		m.Wake()
 	})
 }
 
@@ -234,8 +225,8 @@ func (m *Mover) leaving(p dlx.Pending, s deadSettings) (fsm.Message, error) {
 	return msg.Redriven(s.redrive.Source(msg.Deaths, s.name)), nil
 }
 
-// build makes the transfer of one item.
-func (m *Mover) build(p dlx.Pending, s deadSettings) (fsm.Transfer, error) {
+// build makes the transfer of one item, or withdraws it.
+func (m *Mover) build(p dlx.Pending, s deadSettings, back bool) (fsm.Transfer, error) {
 	if p.Reason == dlx.Transaction {
 		data, err := m.read(p.Ref.Index)
 		if err != nil {
@@ -243,6 +234,9 @@ func (m *Mover) build(p dlx.Pending, s deadSettings) (fsm.Transfer, error) {
 		}
 		part, err := fsm.Part(data, p)
 		return fsm.Transfer{Part: part}, err
+	}
+	if back && p.Reason != dlx.Redrive {
+		return fsm.Transfer{Withdrawn: true}, nil
 	}
 	dead, err := m.leaving(p, s)
 	if err != nil {

@@ -85,7 +85,7 @@ func (l *Leader) sourcesTold() bool {
 			}
 			all = false
 			if tell {
-				l.out.send("", &wire.TargetClosed{Source: s.Queue, Epoch: s.Epoch, Target: l.cfg.Queue, Watermark: w})
+				l.out.send("", &wire.TargetClosed{Source: s.Queue, Epoch: s.Epoch, Target: l.cfg.Queue, Watermark: w, Withdrawn: m.Withdrawn(s)})
 			}
 		}
 	})
@@ -103,7 +103,7 @@ func (l *Leader) onTargetClosed(from string, m *wire.TargetClosed) {
 	l.replica.View(func(f *fsm.Machine) { _, gone = f.Outbox().Known(m.Target) })
 	if !gone {
 		l.forgets.wanted = true
-		l.pending.add(fsm.TargetGone{Target: m.Target, Watermark: m.Watermark}, false)
+		l.pending.add(fsm.TargetGone{Target: m.Target, Watermark: m.Watermark, Withdrawn: m.Withdrawn}, false)
 		return // told again, and answered then
 	}
 	l.out.send(from, &wire.TargetForgotten{Target: m.Target, Source: l.cfg.Queue})

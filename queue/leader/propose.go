@@ -36,6 +36,9 @@ type batch struct {
 
 func (b *batch) add(c fsm.Command, lazy bool) {
 	if d, ok := c.(fsm.TransferDone); ok && b.coalesce(d) {
+		if !lazy {
+			b.lazyFrom = time.Time{} // what it joins need not wait any more
+		}
 		return
 	}
 	if lazy {
@@ -52,6 +55,9 @@ func (b *batch) coalesce(d fsm.TransferDone) bool {
 	for i, c := range b.commands {
 		if have, ok := c.(fsm.TransferDone); ok && have.Target == d.Target {
 			have.UpTo = max(have.UpTo, d.UpTo)
+			have.Withdrawn = append(slices.Clone(have.Withdrawn), d.Withdrawn...)
+			slices.Sort(have.Withdrawn)
+			have.Withdrawn = slices.Compact(have.Withdrawn)
 			b.commands[i] = have
 			return true
 		}

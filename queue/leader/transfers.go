@@ -26,7 +26,9 @@ func (l *Leader) onTransfer(from string, m *wire.Transfer) {
 	}
 	s := m.In.Source
 	if l.closing.closed {
-		l.sendTransferAnswer(&inbound{from: from}, &wire.TransferAnswer{Source: s.Queue, Epoch: s.Epoch, UpTo: l.sourceWatermark(s), Gone: true})
+		a := l.stands(s)
+		a.Gone = true
+		l.sendTransferAnswer(&inbound{from: from}, a)
 		return
 	}
 	t := l.transfers[s]
@@ -50,11 +52,15 @@ func (l *Leader) onTransfer(from string, m *wire.Transfer) {
 	case m.In.First > t.next:
 		// UpTo is what is committed: the source forgets up to there. What is pending
 		// here comes twice then, and is trimmed.
-		l.sendTransferAnswer(t, &wire.TransferAnswer{Source: s.Queue, Epoch: s.Epoch, UpTo: l.sourceWatermark(s), Gap: true})
+		a := l.stands(s)
+		a.Gap = true
+		l.sendTransferAnswer(t, a)
 	case end <= t.next:
-		l.sendTransferAnswer(t, &wire.TransferAnswer{Source: s.Queue, Epoch: s.Epoch, UpTo: l.sourceWatermark(s)})
+		l.sendTransferAnswer(t, l.stands(s))
 	case l.full() && !m.Urgent:
-		l.sendTransferAnswer(t, &wire.TransferAnswer{Source: s.Queue, Epoch: s.Epoch, UpTo: l.sourceWatermark(s), Full: true})
+		a := l.stands(s)
+		a.Full = true
+		l.sendTransferAnswer(t, a)
 	default:
 		items := m.In.Items[t.next-m.In.First:]
 		if len(t.pending) == 0 {
@@ -73,6 +79,16 @@ func (l *Leader) onTransfer(from string, m *wire.Transfer) {
 func (l *Leader) sourceWatermark(s fsm.Source) (seq uint64) {
 	l.replica.View(func(m *fsm.Machine) { seq, _ = m.SourceWatermark(s) })
 	return seq
+}
+
+// stands is an answer with what the log has of the source.
+func (l *Leader) stands(s fsm.Source) *wire.TransferAnswer {
+	a := &wire.TransferAnswer{Source: s.Queue, Epoch: s.Epoch}
+	l.replica.View(func(m *fsm.Machine) {
+		a.UpTo, _ = m.SourceWatermark(s)
+		a.Withdrawn = m.Withdrawn(s)
+	})
+	return a
 }
 
 // knows tells whether the log has taken anything from the source.
@@ -122,7 +138,7 @@ func (l *Leader) takeTransfers(e *fsm.Entry, p *proposal, s fsm.Source, t *inbou
 		size += transferBytes(t.pending[n])
 		if part := t.pending[n].Part; part != nil {
 			l.takePart(p, part)
-		} else {
+		} else if !t.pending[n].Withdrawn {
 			l.limits.expect(p, int64(t.pending[n].BodyBytes))
 		}
 		n++
@@ -153,7 +169,7 @@ func (l *Leader) answerTransfer(r fsm.TransferResult) {
 		failpoint.Pass(failpoint.MoveTaken, l.cfg.Queue)
 	}
 	l.sendTransferAnswer(t, &wire.TransferAnswer{
-		Source: r.Source.Queue, Epoch: r.Source.Epoch, UpTo: r.UpTo, Gap: r.Gap || r.Unknown, Gone: r.Gone,
+		Source: r.Source.Queue, Epoch: r.Source.Epoch, UpTo: r.UpTo, Gap: r.Gap || r.Unknown, Gone: r.Gone, Withdrawn: r.Withdrawn,
 	})
 }
 

@@ -217,6 +217,31 @@ func putU(b []byte, vs ...uint64) []byte {
 	return b
 }
 
+// putAscending writes each number as the distance from the one before.
+func putAscending(b []byte, list []uint64) []byte {
+	b = putU(b, uint64(len(list)))
+	last := uint64(0)
+	for _, v := range list {
+		b = putU(b, v-last)
+		last = v
+	}
+	return b
+}
+
+func (d *reader) ascending() (list []uint64) {
+	last := uint64(0)
+	for range d.count() {
+		v := last + d.u64()
+		if v <= last {
+			d.fail()
+			return nil
+		}
+		list = append(list, v)
+		last = v
+	}
+	return list
+}
+
 func putBool(b []byte, v bool) []byte {
 	if v {
 		return append(b, 1)
@@ -462,20 +487,20 @@ func (m *Resync) read(d *reader) {
 
 func (m *TransferAnswer) append(b []byte) []byte {
 	b = putU(b, m.Source, m.Target, uint64(m.Epoch), m.UpTo)
-	return putBool(putBool(putBool(b, m.Gap), m.Full), m.Gone)
+	return putAscending(putBool(putBool(putBool(b, m.Gap), m.Full), m.Gone), m.Withdrawn)
 }
 
 func (m *TransferAnswer) read(d *reader) {
 	m.Source, m.Target, m.Epoch, m.UpTo = d.u64(), d.u64(), d.u32(), d.u64()
-	m.Gap, m.Full, m.Gone = d.bool(), d.bool(), d.bool()
+	m.Gap, m.Full, m.Gone, m.Withdrawn = d.bool(), d.bool(), d.bool(), d.ascending()
 }
 
 func (m *TargetClosed) append(b []byte) []byte {
-	return putU(b, m.Source, uint64(m.Epoch), m.Target, m.Watermark)
+	return putAscending(putU(b, m.Source, uint64(m.Epoch), m.Target, m.Watermark), m.Withdrawn)
 }
 
 func (m *TargetClosed) read(d *reader) {
-	m.Source, m.Epoch, m.Target, m.Watermark = d.u64(), d.u32(), d.u64(), d.u64()
+	m.Source, m.Epoch, m.Target, m.Watermark, m.Withdrawn = d.u64(), d.u32(), d.u64(), d.u64(), d.ascending()
 }
 
 func (m *TargetForgotten) append(b []byte) []byte { return putU(b, m.Target, m.Source) }

@@ -231,7 +231,8 @@ type Resync struct {
 // Transfer carries dead letters from the source's leader to the target's.
 type Transfer struct {
 	Target uint64
-	// Urgent: a part of a transaction is among these or behind them; a full target takes them.
+	// Urgent: a part of a transaction is among these or behind them, or they are
+	// withdrawals; a full target takes them.
 	Urgent bool
 	In     fsm.TransferIn
 }
@@ -245,6 +246,9 @@ type TransferAnswer struct {
 	Gap    bool // send again from UpTo+1
 	Full   bool // try again later
 	Gone   bool // the target is closed with final watermark UpTo
+	// Withdrawn are the sequences up to UpTo that the target has not taken and will not
+	// take, ascending: all that the source's log may not have recorded.
+	Withdrawn []uint64
 }
 
 // TargetClosed tells a source's leader that the target is closed with this
@@ -254,6 +258,7 @@ type TargetClosed struct {
 	Epoch     uint32
 	Target    uint64
 	Watermark uint64
+	Withdrawn []uint64 // as in TransferAnswer
 }
 
 // TargetForgotten answers TargetClosed.

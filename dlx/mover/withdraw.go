@@ -1,0 +1,186 @@
+package mover
+
+import (
+	"slices"
+	"time"
+
+	"github.com/warrenmq/warren/dlx"
+	"github.com/warrenmq/warren/fsm"
+)
+
+// Bounds of withdrawing.
+const (
+	reviewAfter = time.Second
+	reviewMax   = 512 // letters of one review
+	// withdrawHold is how long newer letters wait for older ones that are being withdrawn,
+	// so that all keep their order. A target that cannot be reached holds them up no longer.
+	withdrawHold = time.Second
+)
+
+// review looks again at letters that have been under way to one target for a while.
+type review struct {
+	// Letters up to old were under way a while ago, those up to young at the time at.
+	old, young uint64
+	at         time.Time
+	// Letters up to checked were looked at under the catalog's revision.
+	checked, revision uint64
+}
+
+// age notes what is under way and tells up to which sequence that is old. It asks to be
+// woken when that changes.
+func (m *Mover) age(r *review, last uint64) uint64 {
+	if now := time.Now(); now.Sub(r.at) >= m.cfg.Review {
+		r.old, r.young, r.at = r.young, last, now
+	}
+	if r.old < last {
+		m.again(r.at.Add(m.cfg.Review))
+	}
+	return r.old
+}
+
+// review asks for the letters under way to a target back if the catalog would send one of
+// them elsewhere by now. All go back, also those that will take the same way again: so they
+// stay in order. It reports whether it asked.
+func (m *Mover) review(t dlx.Target, f *flight) bool {
+	if m.busy() {
+		return false // its commands have their effect first
+	}
+	last, r := t.Next-1, &f.review
+	old := m.age(r, last)
+	if revision := m.cfg.Revision(); r.revision != revision {
+		r.checked, r.revision = 0, revision
+	}
+	after := max(r.checked, t.Withdraw, last-uint64(t.Pending))
+	if after >= old {
+		return false
+	}
+	from := after
+	var items []dlx.Item
+	var s deadSettings
+	m.cfg.View(func(fm *fsm.Machine) {
+		s = settingsOf(fm)
+		for _, p := range fm.Outbox().Pending(t.Queue, after, reviewMax) {
+			if p.Seq > old {
+				break
+			}
+			after = p.Seq
+			if it, ok := fm.Outbox().Item(p.Item); ok && it.Reason != dlx.Transaction && it.Reason != dlx.Redrive {
+				items = append(items, it)
+			}
+		}
+	})
+	for i := range items {
+		differs, ok := m.differs(&items[i], s)
+		if !ok {
+			return false
+		}
+		if differs {
+			m.command(fsm.Withdraw{Target: t.Queue, UpTo: last}, nil)
+			return true
+		}
+	}
+	if after == from {
+		after = old // what was left is gone
+	}
+	if r.checked = after; r.checked < old {
+		m.again(time.Now())
+	}
+	return false
+}
+
+// differs tells whether a routed letter would be routed otherwise now. An item that has a
+// leg to a queue has no need of it if the catalog sends it there no more; and one that has a
+// new target is missing a leg.
+func (m *Mover) differs(it *dlx.Item, s deadSettings) (differs, ok bool) {
+	d, ok := m.decide(*it, s)
+	if !ok || sameTargets(it, d.Targets) {
+		return false, ok
+	}
+	if !m.fresh() {
+		m.againIn(backoffMax)
+		return false, false
+	}
+	d, ok = m.decide(*it, s)
+	return ok && !sameTargets(it, d.Targets), ok
+}
+
+// sameTargets tells whether every leg leads to one of the targets, and every target has
+// the item or a leg.
+func sameTargets(it *dlx.Item, targets []uint64) bool {
+	for _, l := range it.Legs {
+		if !slices.Contains(targets, l.Target) {
+			return false
+		}
+	}
+	for _, t := range targets {
+		if !slices.Contains(it.Taken, t) && !slices.ContainsFunc(it.Legs, func(l dlx.Leg) bool { return l.Target == t }) {
+			return false
+		}
+	}
+	return true
+}
+
+// withdraws tells whether a pending item is among those that are being withdrawn. Parts of
+// transactions are sent with these: both do not wait for room. What a redrive sends does.
+func withdraws(p dlx.Pending, mark uint64) bool { return p.Seq <= mark && p.Reason != dlx.Redrive }
+
+// withdrawsNext tells whether what is to be sent next to a target does not wait for room.
+func (m *Mover) withdrawsNext(t dlx.Target, sent uint64) (yes bool) {
+	if sent >= t.Withdraw {
+		return false
+	}
+	m.cfg.View(func(f *fsm.Machine) {
+		_, mark := f.Outbox().Progress(t.Queue)
+		next := f.Outbox().Pending(t.Queue, sent, 1)
+		yes = len(next) == 1 && withdraws(next[0], mark)
+	})
+	return yes
+}
+
+// busy tells whether a command of this mover that changes routes waits to be applied.
+func (m *Mover) busy() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.routing
+}
+
+// command proposes a command that changes routes. There is one at a time, so that each is
+// decided on what the one before has done.
+func (m *Mover) command(c fsm.Command, applied func()) {
+	m.mu.Lock()
+	m.routing = true
+	m.mu.Unlock()
+	m.cfg.Propose(c, false, func() {
+		m.mu.Lock()
+		m.routing = false
+		m.mu.Unlock()
+		if applied != nil {
+			applied()
+		}
+		m.Wake()
+	})
+}
+
+// holds tells whether letters are to wait with being routed, because older ones are being
+// withdrawn.
+func (m *Mover) holds() bool {
+	withdraws := false
+	m.cfg.View(func(f *fsm.Machine) {
+		for _, t := range f.Outbox().Targets() {
+			withdraws = withdraws || t.Withdraw > 0
+		}
+	})
+	if !withdraws {
+		m.holdFrom = time.Time{}
+		return false
+	}
+	if m.holdFrom.IsZero() {
+		m.holdFrom = time.Now()
+	}
+	until := m.holdFrom.Add(withdrawHold)
+	if !time.Now().Before(until) {
+		return false
+	}
+	m.again(until)
+	return true
+}

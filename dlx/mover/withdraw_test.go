@@ -1,0 +1,180 @@
+package mover
+
+import (
+	"testing"
+	"time"
+
+	"github.com/warrenmq/warren/dlx"
+	"github.com/warrenmq/warren/queue/wire"
+)
+
+// D69: with another dead-letter exchange, letters that a target has not taken go the new
+// way. Each is withdrawn first, in its turn, and what was taken stays taken.
+func TestWithdrawWhenSettingsChange(t *testing.T) {
+	run(t, "full target", func(t *testing.T) {
+		r := newRig(t, false, Target{5, "a"})
+		defer r.m.Stop()
+		r.die("1", "2")
+		want(t, r.take(5), "1:1", "2:2")
+		r.answer(wire.TransferAnswer{Target: 5, Full: true})
+		want(t, r.take(5))
+		r.routes(Target{6, "b"})
+		r.propose(settings(2, "y", false))
+		r.die("3")
+		want(t, r.take(5), "1:-", "2:-") // a full target is asked at once
+		want(t, r.take(6))               // behind the older ones
+		r.answer(wire.TransferAnswer{Target: 5, UpTo: 2, Withdrawn: []uint64{1, 2}})
+		want(t, r.take(6), "1:1", "2:2", "3:3")
+		if r.through != "y" {
+			t.Errorf("sent through %q", r.through)
+		}
+		r.answer(wire.TransferAnswer{Target: 6, UpTo: 3})
+		if n := r.len(); n != 0 {
+			t.Errorf("%d items are left", n)
+		}
+	})
+	run(t, "taken before", func(t *testing.T) {
+		r := newRig(t, false, Target{5, "a"})
+		defer r.m.Stop()
+		r.die("1", "2", "3")
+		r.take(5)
+		r.routes(Target{6, "b"})
+		r.propose(settings(2, "y", false))
+		r.answer(wire.TransferAnswer{Target: 5, UpTo: 1})
+		time.Sleep(answerTimeout)
+		want(t, r.take(5), "2:-", "3:-")
+		if r.answered != 1 {
+			t.Errorf("recorded up to %d", r.answered)
+		}
+		r.answer(wire.TransferAnswer{Target: 5, UpTo: 3, Withdrawn: []uint64{3}})
+		want(t, r.take(6), "1:3")
+	})
+	run(t, "unreachable target", func(t *testing.T) {
+		r := newRig(t, false, Target{5, "a"})
+		defer r.m.Stop()
+		r.die("1")
+		r.take(5)
+		r.routes(Target{6, "b"})
+		r.propose(settings(2, "y", false))
+		r.die("2")
+		want(t, r.take(6))
+		time.Sleep(withdrawHold)
+		want(t, r.take(6), "1:2") // does not wait for ever
+		r.answer(wire.TransferAnswer{Target: 5, Gone: true})
+		want(t, r.take(6), "2:1")
+	})
+	run(t, "no dead-letter exchange any more", func(t *testing.T) {
+		r := newRig(t, true, Target{5, "a"})
+		defer r.m.Stop()
+		r.die("1")
+		r.take(5)
+		r.answer(wire.TransferAnswer{Target: 5, Full: true})
+		r.propose(settings(2, "", false))
+		time.Sleep(time.Minute)
+		if list := r.take(5); len(list) == 0 || list[len(list)-1] != "1:1" || r.through != "x" {
+			t.Errorf("sent %v through %q", list, r.through)
+		}
+	})
+	// One target has it: the others get it the new way, that one not again.
+	run(t, "fan-out", func(t *testing.T) {
+		r := newRig(t, false, Target{5, "a"}, Target{6, "b"})
+		defer r.m.Stop()
+		r.die("1")
+		r.take(5)
+		r.take(6)
+		r.answer(wire.TransferAnswer{Target: 5, UpTo: 1})
+		r.routes(Target{5, "a"}, Target{6, "b"}, Target{8, "c"})
+		r.propose(settings(2, "y", false))
+		r.answer(wire.TransferAnswer{Target: 6, Full: true})
+		want(t, r.take(6), "1:-")
+		r.answer(wire.TransferAnswer{Target: 6, UpTo: 1, Withdrawn: []uint64{1}})
+		want(t, r.take(5))
+		time.Sleep(2 * backoffMin)
+		want(t, r.take(6), "2:1")
+		want(t, r.take(8), "1:1")
+	})
+}
+
+// A route that was decided under settings that are not in force any more is not taken.
+func TestRouteUnderOldSettings(t *testing.T) {
+	run(t, "decided again", func(t *testing.T) {
+		r := newRig(t, false, Target{5, "a"})
+		defer r.m.Stop()
+		once := false
+		r.slip = func() {
+			if !once {
+				once = true
+				r.propose(settings(2, "y", false))
+				r.routes(Target{6, "b"})
+			}
+		}
+		r.die("1")
+		time.Sleep(routeAgainMax)
+		want(t, r.take(5))
+		want(t, r.take(6), "1:1")
+		if r.through != "y" {
+			t.Errorf("sent through %q", r.through)
+		}
+	})
+}
+
+// The topology changes under letters that have been under way for a while.
+func TestWithdrawWhenTopologyChanges(t *testing.T) {
+	full := func(r *rig) {
+		r.die("1", "2")
+		r.take(5)
+		r.answer(wire.TransferAnswer{Target: 5, Full: true})
+		time.Sleep(3 * time.Second)
+		r.answer(wire.TransferAnswer{Target: 5, Full: true})
+		r.take(5)
+	}
+	run(t, "binding removed", func(t *testing.T) {
+		r := newRig(t, true, Target{5, "a"})
+		defer r.m.Stop()
+		full(r)
+		r.routes()
+		r.m.Wake()
+		want(t, r.take(5), "1:-", "2:-")
+		r.answer(wire.TransferAnswer{Target: 5, UpTo: 2, Withdrawn: []uint64{1, 2}})
+		if n := r.count(dlx.ParkedUnrouted); n != 2 {
+			t.Errorf("%d parked", n)
+		}
+	})
+	run(t, "binding added", func(t *testing.T) {
+		r := newRig(t, true, Target{5, "a"})
+		defer r.m.Stop()
+		full(r)
+		r.routes(Target{5, "a"}, Target{6, "b"})
+		r.m.Wake()
+		want(t, r.take(5), "1:-", "2:-")
+		r.answer(wire.TransferAnswer{Target: 5, UpTo: 2, Withdrawn: []uint64{1, 2}})
+		time.Sleep(answerTimeout / 2)
+		want(t, r.take(5), "3:1", "4:2")
+		want(t, r.take(6), "1:1", "2:2")
+	})
+	run(t, "something else changed", func(t *testing.T) {
+		r := newRig(t, true, Target{5, "a"})
+		defer r.m.Stop()
+		full(r)
+		r.routes(Target{5, "a"})
+		r.m.Wake()
+		time.Sleep(10 * time.Second)
+		for _, sent := range r.take(5) {
+			if sent != "1:1" && sent != "2:2" {
+				t.Errorf("sent %s", sent)
+			}
+		}
+	})
+	run(t, "quick moves are left alone", func(t *testing.T) {
+		r := newRig(t, true, Target{5, "a"})
+		defer r.m.Stop()
+		r.die("1")
+		r.routes()
+		r.m.Wake()
+		want(t, r.take(5), "1:1")
+		r.answer(wire.TransferAnswer{Target: 5, UpTo: 1})
+		if n := r.len(); n != 0 {
+			t.Errorf("%d items are left", n)
+		}
+	})
+}

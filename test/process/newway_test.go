@@ -1,0 +1,69 @@
+package process
+
+import (
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+// TestDeadLettersTakeTheNewWay changes the way of dead letters that wait for a full queue.
+func TestDeadLettersTakeTheNewWay(t *testing.T) {
+	runScenarios(t, []scenario{
+		{name: "D69 bound to another queue", warrenOnly: true, run: boundElsewhere},
+		{name: "D69 one of two bindings goes", warrenOnly: true, run: oneBindingGoes},
+	})
+}
+
+// waiting are messages that were rejected in a queue of which dlx is the dead-letter
+// exchange, and wait for room in full.
+func (s *session) waiting(n int) (dlx, full string, bodies []string) {
+	s.Helper()
+	dlx = s.exchange("dlx", "fanout", nil)
+	full = s.queue("full", amqp.Table{"x-max-length": 1, "x-overflow": "reject-publish"})
+	s.bind(full, "", dlx, nil)
+	s.fill(full, "in the way")
+	q := s.queue("q", kept(amqp.Table{"x-dead-letter-exchange": dlx}))
+	bodies = numbered("m", n)
+	s.fill(q, bodies...)
+	_, deliveries := s.consume(q, 0)
+	held := s.take(deliveries, false, bodies...)
+	s.noError("nack", held[n-1].Nack(true, false))
+	time.Sleep(500 * time.Millisecond) // all are routed: what is not would take the new way at once
+	return dlx, full, bodies
+}
+
+func (s *session) unbind(queue, exchange string) {
+	s.Helper()
+	s.noError("unbind", s.ch.QueueUnbind(queue, "", exchange, nil))
+}
+
+func boundElsewhere(s *session) {
+	dlx, full, bodies := s.waiting(700)
+	spare := s.queue("spare", nil)
+	s.bind(spare, "", dlx, nil)
+	s.unbind(full, dlx)
+	s.holds(spare, bodies...)
+	s.holds(full, "in the way")
+}
+
+// What the other queue has taken it does not get again, and the full one gets nothing.
+func oneBindingGoes(s *session) {
+	dlx := s.exchange("dlx", "fanout", nil)
+	open, full := s.queue("open", nil), s.queue("full", amqp.Table{"x-max-length": 1, "x-overflow": "reject-publish"})
+	s.bind(open, "", dlx, nil)
+	s.bind(full, "", dlx, nil)
+	s.fill(full, "in the way")
+	q := s.queue("q", kept(amqp.Table{"x-dead-letter-exchange": dlx, "x-message-ttl": 20}))
+	bodies := numbered("m", 50)
+	s.fill(q, bodies...)
+	s.ready(open, len(bodies))
+	s.unbind(full, dlx)
+	more := numbered("n", 20)
+	s.fill(q, more...)
+	s.holds(open, append(bodies, more...)...)
+	s.holds(full, "in the way")
+	s.fill(full, "room again")
+	s.holds(full, "room again")
+	s.ready(q, 0)
+}
