@@ -76,11 +76,11 @@ func (c *Found) apply(tx *txn) (Result, *amqp.Error) {
 // putVhost stores a vhost and, if it is new, makes the exchanges it starts with.
 func (tx *txn) putVhost(h *Vhost) (created bool) {
 	if old := tx.Vhost(h.Name); old != nil {
-		h.Created, h.Limits = old.Created, old.Limits
+		h.Created, h.Limits, h.policies = old.Created, old.Limits, old.policies
 		tx.vhosts.put(key(h.Name), h)
 		return false
 	}
-	h.Created, h.Limits = tx.index, VhostLimits{}
+	h.Created, h.Limits, h.policies = tx.index, VhostLimits{}, nil
 	tx.vhosts.put(key(h.Name), h)
 	for i := range systemExchanges {
 		s := &systemExchanges[i]

@@ -33,6 +33,7 @@ func (c *DeclareExchange) apply(tx *txn) (Result, *amqp.Error) {
 			Kind: Replicated, State: Running, Members: c.Members, Preferred: c.Preferred, Settings: tx.index,
 		})
 	}
+	x.alternate = tx.alternate(&x)
 	tx.putExchange(&x)
 	return Result{Changed: true}, nil
 }

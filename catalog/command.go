@@ -48,6 +48,9 @@ const (
 	kindPutTopicPermission    commandKind = 18
 	kindDeleteTopicPermission commandKind = 19
 
+	kindPutPolicy    commandKind = 20
+	kindDeletePolicy commandKind = 21
+
 	kindPutVhostLimits    commandKind = 25
 	kindDeleteVhostLimits commandKind = 26
 	kindPutUserLimits     commandKind = 27
@@ -79,6 +82,10 @@ func newCommand(k commandKind) Command {
 		return new(PutTopicPermission)
 	case kindDeleteTopicPermission:
 		return new(DeleteTopicPermission)
+	case kindPutPolicy:
+		return new(PutPolicy)
+	case kindDeletePolicy:
+		return new(DeletePolicy)
 	case kindPutVhostLimits:
 		return new(PutVhostLimits)
 	case kindDeleteVhostLimits:

@@ -12,6 +12,7 @@ import (
 	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/auth"
 	"github.com/warrenmq/warren/exchange"
+	"github.com/warrenmq/warren/policy"
 )
 
 // goldenCommands has every command of version 1 with every field in use.
@@ -53,6 +54,12 @@ func goldenCommands() []Command {
 		&PutUserLimits{"t", auth.UserLimits{Connections: auth.LimitOf(0), Channels: auth.LimitOf(300)}},
 		&PutUserLimits{"guest", auth.UserLimits{Channels: auth.LimitOf(5)}},
 		&DeleteUserLimits{"guest", ""},
+		&PutPolicy{policy.Spec{VHost: "/", Name: "DLX", Pattern: ".*", ApplyTo: policy.Queues, Priority: -7, Definition: amqp.Table{
+			{Name: "dead-letter-exchange", Value: "my-dlx"}, {Name: "message-ttl", Value: int64(1 << 33)}, {Name: "delayed-retry-multiplier", Value: 1.5},
+		}}},
+		&PutPolicy{policy.Spec{VHost: "/", Name: "cap", Operator: true, ApplyTo: policy.All, Definition: amqp.Table{{Name: "max-length", Value: int64(5)}}}},
+		&PutPolicy{policy.Spec{VHost: "v", Name: "gone", ApplyTo: policy.Exchanges, Definition: amqp.Table{{Name: "alternate-exchange", Value: "ae"}}}},
+		&DeletePolicy{"v", "gone", false},
 	}
 }
 

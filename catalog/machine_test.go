@@ -18,6 +18,7 @@ import (
 	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/auth"
 	"github.com/warrenmq/warren/exchange"
+	"github.com/warrenmq/warren/policy"
 )
 
 // script runs commands on a machine of its own.
@@ -511,6 +512,9 @@ func check(t interface{ Fatalf(string, ...any) }, v *View) {
 		if (x.Type == exchange.Delayed) != (x.DelayQueue != 0) || x.DelayQueue != 0 && v.QueueByID(x.DelayQueue) == nil {
 			t.Fatalf("exchange %+v lacks its queue", x)
 		}
+		if alternate := searchAlternate(v, x); x.Alternate() != alternate {
+			t.Fatalf("exchange %+v has the alternate %q, want %q", x, x.Alternate(), alternate)
+		}
 		if x.bindings != counts[string(key(x.Vhost, x.Name))] || v.Vhost(x.Vhost) == nil {
 			t.Fatalf("exchange %+v counts %d bindings, has %d", x, x.bindings, counts[string(key(x.Vhost, x.Name))])
 		}
@@ -536,6 +540,21 @@ func check(t interface{ Fatalf(string, ...any) }, v *View) {
 	if running != v.queues.len() || v.nodes.len() != v.nodesByNumber.len() {
 		t.Fatalf("%d running queues, %d names; %d nodes, %d numbers", running, v.queues.len(), v.nodes.len(), v.nodesByNumber.len())
 	}
+}
+
+// searchAlternate finds the alternate exchange of x without what the machine keeps.
+func searchAlternate(v *View, x *Exchange) string {
+	if a, ok := x.Arguments.Get(argAlternate); ok {
+		return a.(string)
+	}
+	for _, p := range v.Policies(x.Vhost).List(false) {
+		if p.Matches(policy.Exchange, x.Name) {
+			a, _ := p.Definition.Get(argAlternate)
+			s, _ := a.(string)
+			return s
+		}
+	}
+	return ""
 }
 
 func snapshotBytes(t interface{ Fatalf(string, ...any) }, m *machine) []byte {
@@ -570,7 +589,7 @@ func randomCommand(t *rapid.T) Command {
 		}
 		return auth.Limit{}
 	}
-	switch rapid.IntRange(0, 21).Draw(t, "command") {
+	switch rapid.IntRange(0, 24).Draw(t, "command") {
 	case 0:
 		c := &RegisterNode{ID: node(), AMQPAddr: pick("addr", "h:1", "h:2"), Process: id() / 10}
 		for range rapid.IntRange(0, 2).Draw(t, "met") {
@@ -624,6 +643,18 @@ func randomCommand(t *rapid.T) Command {
 		return &PutUserLimits{User: pick("user", "u1", "guest"), Limits: auth.UserLimits{Connections: limit(), Channels: limit()}}
 	case 20:
 		return &DeleteUserLimits{User: pick("user", "u1", "guest"), Name: pick("limit", "", "max-connections", "max-channels")}
+	case 21, 22:
+		p := policy.Spec{
+			VHost: vhost(), Name: pick("policy", "p1", "p2"), Operator: rapid.Bool().Draw(t, "operator"), Pattern: pick("pattern", "", "1", "^amq"),
+			ApplyTo: policy.ApplyTo(rapid.IntRange(1, 6).Draw(t, "apply to")), Priority: int64(rapid.IntRange(-1, 1).Draw(t, "priority")),
+			Definition: amqp.Table{{Name: "max-length", Value: int64(3)}},
+		}
+		if !p.Operator && rapid.Bool().Draw(t, "alternate") {
+			p.Definition = append(p.Definition, amqp.Field{Name: argAlternate, Value: x()})
+		}
+		return &PutPolicy{p}
+	case 23:
+		return &DeletePolicy{Vhost: vhost(), Name: pick("policy", "p1", "p2"), Operator: rapid.Bool().Draw(t, "operator")}
 	}
 	return &UpdateMembers{ID: id(), Members: []NodeID{n3}, Preferred: n3}
 }

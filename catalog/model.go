@@ -5,6 +5,7 @@ import (
 
 	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/exchange"
+	"github.com/warrenmq/warren/policy"
 	"github.com/warrenmq/warren/transport"
 )
 
@@ -31,6 +32,8 @@ type Vhost struct {
 	Tracing           bool
 	Protected         bool // refuses deletion
 	Created           uint64
+
+	policies *policy.Set
 }
 
 // Exchange is an exchange with its routing table.
@@ -47,16 +50,15 @@ type Exchange struct {
 	// 0 for other types.
 	DelayQueue uint64
 
-	table    *exchange.Table
-	bindings int // bindings with this exchange as source; equals those in table
+	table *exchange.Table
+	// alternate is the alternate exchange in effect, by argument or policy.
+	alternate string
+	bindings  int // bindings with this exchange as source; equals those in table
 }
 
-// Alternate returns the name of the alternate exchange, "" if there is none.
-func (x *Exchange) Alternate() string {
-	v, _ := x.Arguments.Get(argAlternate)
-	s, _ := v.(string)
-	return s
-}
+// Alternate returns the name of the alternate exchange in effect, by argument or by
+// policy, "" if there is none.
+func (x *Exchange) Alternate() string { return x.alternate }
 
 const argAlternate = "alternate-exchange"
 

@@ -17,7 +17,8 @@ import (
 
 // A snapshot is the magic with a version byte, records, and CRC-32C of all before it.
 // A record is its kind, the length of its fields as a varint, and the fields.
-// Exchanges stand before bindings, so that routing tables can be rebuilt in one pass.
+// Exchanges stand before bindings, so that routing tables can be rebuilt in one pass, and
+// policies before exchanges, which they tell their alternates.
 var snapshotMagic = [8]byte{'W', 'R', 'N', 'C', 'A', 'T', 'S', 1}
 
 const (
@@ -32,6 +33,8 @@ const (
 	recordRequest    = 9
 
 	recordTopicPermission = 10
+	recordPolicies        = 11
+	recordPolicy          = 12
 	recordEnd             = 255
 
 	recordBytesMax = 16 << 20
@@ -87,6 +90,7 @@ func (s *snapshot) write(w io.Writer) error {
 	for h := range v.vhosts.all() {
 		r.record(recordVhost, h.fields)
 	}
+	s.writePolicies(r)
 	for u := range v.users.all() {
 		r.record(recordUser, func(f *fields) { userFields(f, u) })
 	}
@@ -223,6 +227,14 @@ func (tx *txn) restore(kind byte, f *fields, requests *requestLog) error {
 		h := new(Vhost)
 		h.fields(f)
 		tx.vhosts.put(key(h.Name), h)
+	case recordPolicies:
+		if err := tx.restorePolicies(f); err != nil {
+			return malformed("%v", err)
+		}
+	case recordPolicy:
+		if err := tx.restorePolicy(f); err != nil {
+			return malformed("%v", err)
+		}
 	case recordUser:
 		u := new(auth.User)
 		userFields(f, u)
@@ -250,6 +262,7 @@ func (tx *txn) restore(kind byte, f *fields, requests *requestLog) error {
 			if err := exchange.Validate(x.Type, x.Arguments); err != nil {
 				return malformed("%v", err)
 			}
+			x.alternate = tx.alternate(x)
 			tx.putExchange(x)
 		}
 	case recordBinding:
