@@ -266,8 +266,8 @@ func showsCounts(args amqp.Table) bool {
 	return limited || isQuorum(args)
 }
 
-// settingsOf derives a queue's effective settings from its arguments.
-func settingsOf(q *catalog.Queue) queue.Settings {
+// settingsOf derives a queue's effective settings from the arguments in effect.
+func settingsOf(q *catalog.Queue, args amqp.Table) queue.Settings {
 	if q.DelayOf != "" {
 		return queue.Settings{
 			MessageTTLMillis: -1, MaxLength: -1, MaxLengthBytes: -1, DeliveryLimit: -1,
@@ -276,37 +276,37 @@ func settingsOf(q *catalog.Queue) queue.Settings {
 		}
 	}
 	s := queue.Settings{
-		MessageTTLMillis: intArg(q.Arguments, "x-message-ttl", -1),
-		MaxLength:        intArg(q.Arguments, "x-max-length", -1),
-		MaxLengthBytes:   intArg(q.Arguments, "x-max-length-bytes", -1),
-		DeliveryLimit:    intArg(q.Arguments, "x-delivery-limit", -1),
+		MessageTTLMillis: intArg(args, "x-message-ttl", -1),
+		MaxLength:        intArg(args, "x-max-length", -1),
+		MaxLengthBytes:   intArg(args, "x-max-length-bytes", -1),
+		DeliveryLimit:    intArg(args, "x-delivery-limit", -1),
 		OutboxMax:        outboxMessagesMax,
 		OutboxMaxBytes:   outboxBytesMax,
 	}
 	s.DeliveryLimit = max(s.DeliveryLimit, -1)
-	s.MaxPriority = uint8(intArg(q.Arguments, "x-max-priority", 0))
-	if isQuorum(q.Arguments) {
-		if _, ok := q.Arguments.Get("x-delivery-limit"); !ok {
+	s.MaxPriority = uint8(intArg(args, "x-max-priority", 0))
+	if isQuorum(args) {
+		if _, ok := args.Get("x-delivery-limit"); !ok {
 			s.DeliveryLimit = quorumDeliveryLimit
 		}
-		if _, ok := q.Arguments.Get("x-max-priority"); !ok {
+		if _, ok := args.Get("x-max-priority"); !ok {
 			s.MaxPriority, s.DefaultPriority = quorumPriorityMax, quorumPriorityDefault
 		}
 	}
-	switch stringArg(q.Arguments, "x-overflow") {
+	switch stringArg(args, "x-overflow") {
 	case "reject-publish":
 		s.Overflow = queue.RejectPublish
 	case "reject-publish-dlx":
 		s.Overflow = queue.RejectPublishDLX
 	}
-	if v, ok := q.Arguments.Get("x-dead-letter-exchange"); ok {
+	if v, ok := args.Get("x-dead-letter-exchange"); ok {
 		s.DeadLetterExchange, s.DeadLetter = v.(string)
 	}
-	if v, ok := q.Arguments.Get("x-dead-letter-routing-key"); ok {
+	if v, ok := args.Get("x-dead-letter-routing-key"); ok {
 		s.DeadLetterRoutingKey, s.DeadLetterKeySet = v.(string)
 	}
-	s.Retry = retryDelay(q.Arguments)
-	s.AtLeastOnce = stringArg(q.Arguments, "x-dead-letter-strategy") == "at-least-once"
+	s.Retry = retryDelay(args)
+	s.AtLeastOnce = stringArg(args, "x-dead-letter-strategy") == "at-least-once"
 	return s
 }
 

@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/catalog"
 	"github.com/warrenmq/warren/dlx/mover"
 	"github.com/warrenmq/warren/fsm"
@@ -174,11 +173,7 @@ func (b *Broker) stream(q *catalog.Queue) *stream {
 	s := b.streams[q.ID]
 	if s == nil {
 		s = newStream(b.hub, q.ID, q.Name)
-		s.counts = showsCounts(q.Arguments)
 		s.kind = typeOf(q)
-		// The arguments were checked when the queue was declared.
-		timeout, _ := consumerTimeout(amqp.Table{}, q, b.cfg.ConsumerTimeout)
-		s.getting = newAging(timeout, nil)
 		s.durable = q.Kind == catalog.Replicated
 		// A later removal finds the stream; an earlier one shows in the view.
 		if v := b.cat.View(); v.Revision() >= q.ID && v.QueueByID(q.ID) == nil {
@@ -186,6 +181,8 @@ func (b *Broker) stream(q *catalog.Queue) *stream {
 			return s
 		}
 		b.streams[q.ID] = s
+		// From here on it is told of changes.
+		b.refit(s, b.inEffect(q))
 	}
 	return s
 }

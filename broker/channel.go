@@ -262,7 +262,7 @@ func (s *stream) delivery(c *Consumer, it *wire.Item) (*Delivery, error) {
 		WindowBytes: len(it.Message),
 		queue:       s, id: it.ID, attempt: it.Attempt,
 	}
-	if s.counts {
+	if s.counts.Load() {
 		d.Acquired, d.Failed = it.Attempt, it.Failed
 	}
 	if len(m.RoutingKeys) > 0 {

@@ -29,6 +29,8 @@ type Consumer struct {
 	// to the client, in order. Being written settles them.
 	unwritten []*Delivery
 	aging     *aging // what it holds, nil if it may for ever
+	// ownTimeout: it asked for its timeout itself.
+	ownTimeout bool
 }
 
 // Tag is the consumer's tag.
@@ -69,8 +71,7 @@ func (ch *Channel) Consume(ctx context.Context, spec Consume) (*Consumer, error)
 	if err := checkConsumer(spec.Arguments, q.Name, q.Vhost, q.Arguments); err != nil {
 		return nil, err
 	}
-	timeout, err := consumerTimeout(spec.Arguments, q, b.cfg.ConsumerTimeout)
-	if err != nil {
+	if _, err := consumerTimeout(spec.Arguments, q.Arguments, b.cfg.ConsumerTimeout); err != nil {
 		return nil, err
 	}
 	s := b.stream(q)
@@ -78,12 +79,15 @@ func (ch *Channel) Consume(ctx context.Context, spec Consume) (*Consumer, error)
 		ch: ch, spec: spec, stream: s, no: wire.ConsumerNo(b.numbers.Add(1)),
 		roomMessages: consumerMessages, roomBytes: consumerBytes,
 	}
-	if !spec.NoAck {
-		c.aging = newAging(timeout, c)
-	}
+	_, c.ownTimeout = spec.Arguments.Get(consumerTimeoutArg)
 	ctx, cancel := context.WithTimeout(ctx, b.cfg.QueueTimeout)
 	defer cancel()
 	s.mu.Lock()
+	if !spec.NoAck {
+		// From here on it is told of changes. An error was found above.
+		timeout, _ := consumerTimeout(spec.Arguments, b.inEffect(q).arguments, b.cfg.ConsumerTimeout)
+		c.aging = newAging(timeout, c)
+	}
 	s.consumers[c.no] = c
 	s.mu.Unlock()
 	ch.used[s] = struct{}{}

@@ -11,7 +11,6 @@ import (
 	"github.com/warrenmq/warren/dlx/mover"
 	"github.com/warrenmq/warren/exchange"
 	"github.com/warrenmq/warren/fsm"
-	"github.com/warrenmq/warren/queue"
 	"github.com/warrenmq/warren/queue/leader"
 	"github.com/warrenmq/warren/queue/wire"
 )
@@ -26,6 +25,7 @@ type hosted struct {
 
 	mu       sync.Mutex
 	q        *catalog.Queue // as of the newest view
+	effect   *effect        // on q, as of the newest view
 	leads    *leader.Leader
 	leaderID string
 	term     uint64
@@ -60,9 +60,10 @@ func (h *hosted) start() {
 }
 
 // update tells the leader of a new entry in the catalog.
-func (h *hosted) update(q *catalog.Queue) {
+func (h *hosted) update(q *catalog.Queue, e *effect) {
 	h.mu.Lock()
 	h.q = q
+	h.setEffect(e)
 	l := h.leads
 	h.mu.Unlock()
 	if l == nil {
@@ -120,6 +121,7 @@ func (h *hosted) activate() {
 		Observe:         h.observer.observe,
 		Logger:          b.cfg.Logger,
 	})
+	h.warnDeadLetter(h.effect)
 	if h.q.State == catalog.Closing {
 		h.leads.BeginClose()
 	}
@@ -158,12 +160,6 @@ func (h *hosted) relead(failed uint64) {
 // sessionPause is the wait before a failed session is followed by another.
 const sessionPause = 50 * time.Millisecond
 
-func (h *hosted) settings() (s queue.Settings, revision uint64, vhost, name string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return settingsOf(h.q), h.q.Settings, h.q.Vhost, h.q.Name
-}
-
 // send passes a leader's message on. An empty node means the leader of the
 // queue that the message is for.
 func (h *hosted) send(session uint64, node string, m wire.Message) {
@@ -192,11 +188,11 @@ func (h *hosted) unused() {
 	h.propose(&catalog.DeleteQueue{Vhost: q.Vhost, Name: q.Name, ID: q.ID}, "auto-delete")
 }
 
-// expires is the queue's x-expires.
+// expires is the queue's own time to live in effect.
 func (h *hosted) expires() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return time.Duration(intArg(h.q.Arguments, "x-expires", 0)) * time.Millisecond
+	return time.Duration(intArg(h.effect.arguments, "x-expires", 0)) * time.Millisecond
 }
 
 // expired deletes a queue that nobody has used for its x-expires.

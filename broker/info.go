@@ -38,6 +38,11 @@ type QueueInfo struct {
 	AutoDelete bool       `json:"-"`
 	Exclusive  bool       `json:"-"`
 	Arguments  amqp.Table `json:"-"`
+	// Policy and OperatorPolicy name those that apply, "" if none does, and EffectivePolicy
+	// is what they say together.
+	Policy          string     `json:"-"`
+	OperatorPolicy  string     `json:"-"`
+	EffectivePolicy amqp.Table `json:"-"`
 }
 
 // infoTimeout bounds the question to one queue's leader.
@@ -62,6 +67,14 @@ func (b *Broker) describe(ctx context.Context, q *catalog.Queue) QueueInfo {
 	}
 	info.Type, info.Durable, info.AutoDelete, info.Exclusive = queueType(q.Arguments), q.Durable, q.AutoDelete, q.Exclusive
 	info.Arguments = q.Arguments
+	e := b.inEffect(q)
+	info.EffectivePolicy = e.merged
+	if e.policy != nil {
+		info.Policy = e.policy.Name
+	}
+	if e.operator != nil {
+		info.OperatorPolicy = e.operator.Name
+	}
 	if q.State == catalog.Closing {
 		info.State = "closing"
 		return info

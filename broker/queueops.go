@@ -127,9 +127,10 @@ func (c *Conn) create(ctx context.Context, view *catalog.View, d QueueDeclare, g
 		q.Incarnation = c.b.origin().Incarnation
 	} else {
 		q.Kind = catalog.Replicated
+		args := effectOf(&q, view.Policies(c.vhost)).arguments
 		q.Members, q.Preferred = c.b.placement(
-			int(intArg(d.Arguments, "x-quorum-initial-group-size", int64(c.b.cfg.Replicas))),
-			stringArg(d.Arguments, "x-queue-leader-locator"))
+			int(intArg(args, "x-quorum-initial-group-size", int64(c.b.cfg.Replicas))),
+			stringArg(args, "x-queue-leader-locator"))
 	}
 	res, err := c.changeSeen(ctx, &catalog.DeclareQueue{Queue: q, NodeIncarnation: c.b.origin().Incarnation})
 	if err != nil {

@@ -92,8 +92,9 @@ func (qs *queues) reconcile() {
 		if q.State == catalog.Closing {
 			qs.b.closeStreamOf(q)
 		}
-		qs.place(q)
+		qs.place(q, effectOf(q, view.Policies(q.Vhost)))
 	}
+	qs.policiesChanged(view)
 	qs.mu.Lock()
 	qs.view = view
 	qs.mu.Unlock()
@@ -148,11 +149,11 @@ func (qs *queues) count(id uint64, q *catalog.Queue) {
 }
 
 // place hosts a queue that belongs here, or tells its host of a change.
-func (qs *queues) place(q *catalog.Queue) {
+func (qs *queues) place(q *catalog.Queue, e *effect) {
 	qs.mu.Lock()
 	h := qs.hosted[q.ID]
 	if h == nil && !qs.closed && qs.belongsHere(q) {
-		h = &hosted{qs: qs, id: q.ID, q: q, replica: leader.NewReplica()}
+		h = &hosted{qs: qs, id: q.ID, q: q, effect: e, replica: leader.NewReplica()}
 		qs.hosted[q.ID] = h
 		qs.mu.Unlock()
 		h.start()
@@ -160,7 +161,7 @@ func (qs *queues) place(q *catalog.Queue) {
 	}
 	qs.mu.Unlock()
 	if h != nil {
-		h.update(q)
+		h.update(q, e)
 	}
 }
 

@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/warrenmq/warren/fsm"
@@ -31,7 +32,7 @@ type stream struct {
 	name string
 	kind QueueType
 	// counts: deliveries show how often the message came back.
-	counts bool
+	counts atomic.Bool
 	// durable: the queue's log is replicated.
 	durable bool
 

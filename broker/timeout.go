@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/warrenmq/warren/amqp"
-	"github.com/warrenmq/warren/catalog"
 	"github.com/warrenmq/warren/fsm"
 	"github.com/warrenmq/warren/queue"
 	"github.com/warrenmq/warren/queue/wire"
@@ -79,22 +78,73 @@ func (a *aging) remove(since time.Duration) {
 func (a *aging) overdueAt(since time.Duration) time.Duration { return since + a.slice() + a.timeout }
 
 // consumerTimeout is how long a consumer may hold a message: what it asks for, or what
-// its queue has, or the node's default, which is for quorum queues as in RabbitMQ.
-func consumerTimeout(consumer amqp.Table, q *catalog.Queue, byDefault time.Duration) (time.Duration, error) {
+// its queue has in effect, or the node's default, which is for quorum queues as in RabbitMQ.
+func consumerTimeout(consumer, queue amqp.Table, byDefault time.Duration) (time.Duration, error) {
 	if v, ok := consumer.Get(consumerTimeoutArg); ok {
 		if wrong := natural(v); wrong != "" {
 			return 0, Errorf(PreconditionFailed, "invalid arg '%s' for consumer: %s", consumerTimeoutArg, wrong)
 		}
 		return millis(intArg(consumer, consumerTimeoutArg, 0)), nil
 	}
-	if _, ok := q.Arguments.Get(consumerTimeoutArg); ok || !isQuorum(q.Arguments) {
-		return millis(intArg(q.Arguments, consumerTimeoutArg, 0)), nil
+	if _, ok := queue.Get(consumerTimeoutArg); ok || !isQuorum(queue) {
+		return millis(intArg(queue, consumerTimeoutArg, 0)), nil
 	}
 	return byDefault, nil
 }
 
 func millis(n int64) time.Duration {
 	return time.Duration(min(n, math.MaxInt64/int64(4*time.Millisecond))) * time.Millisecond
+}
+
+// retime gives consumers that ask for nothing else, and gets, another timeout. What they
+// hold is counted anew by it, unless there was none before.
+func (s *stream) retime(timeout time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.getting = s.retimed(s.getting, timeout, nil)
+	for _, c := range s.consumers {
+		if !c.ownTimeout && !c.spec.NoAck {
+			c.aging = s.retimed(c.aging, timeout, c)
+		}
+	}
+	for a := range s.agings {
+		if due := a.overdueAt(a.slices[0].since); !s.timed || due < s.timedAt {
+			s.timed, s.timedAt = true, due
+			s.hub.timed(s, due)
+		}
+	}
+}
+
+// timeoutNever is in place of 0 where something is counted already.
+const timeoutNever = math.MaxInt64 / 4
+
+func (s *stream) retimed(a *aging, timeout time.Duration, c *Consumer) *aging {
+	if a == nil {
+		return newAging(timeout, c)
+	}
+	if timeout <= 0 {
+		timeout = timeoutNever
+	}
+	if a.timeout == timeout {
+		return a
+	}
+	a.timeout = timeout
+	if len(a.slices) == 0 {
+		return a
+	}
+	// The slices so far may be much longer than the new timeout.
+	all := ageSlice{since: s.hub.uptime()}
+	for _, slice := range a.slices {
+		all.n += slice.n
+	}
+	all.since = all.since.Truncate(a.slice())
+	a.slices = []ageSlice{all}
+	for _, h := range s.held {
+		if h.aging == a {
+			h.since = all.since
+		}
+	}
+	return a
 }
 
 // ageLocked begins to count a delivery's age.

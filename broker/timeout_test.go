@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/warrenmq/warren/amqp"
-	"github.com/warrenmq/warren/catalog"
 	"github.com/warrenmq/warren/fsm"
 )
 
@@ -27,7 +26,7 @@ func TestConsumerTimeoutPrecedence(t *testing.T) {
 		{name: "negative", consumer: table("x-consumer-timeout", int32(-1)), refused: true},
 		{name: "longer than time", consumer: table("x-consumer-timeout", int64(1<<63-1)), want: millis(1<<63 - 1)},
 	} {
-		got, err := consumerTimeout(tc.consumer, &catalog.Queue{Arguments: tc.queue}, byDefault)
+		got, err := consumerTimeout(tc.consumer, tc.queue, byDefault)
 		if got != tc.want || (err != nil) != tc.refused || got < 0 {
 			t.Errorf("%s: %v, %v", tc.name, got, err)
 		}

@@ -214,7 +214,7 @@ func (c *commit) prepareOne(ctx context.Context, x *txQueue) error {
 	if c.order && !x.s.applied(ctx) {
 		return c.unreachable(x)
 	}
-	if x.publishes == 0 || !mayRefuse(settingsOf(x.q)) {
+	if x.publishes == 0 || !mayRefuse(settingsOf(x.q, c.b.inEffect(x.q).arguments)) {
 		return nil
 	}
 	var told wire.TxTold

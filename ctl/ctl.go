@@ -39,6 +39,7 @@ type tool struct {
 
 // topics are the verbs, by the file that has them.
 var topics = []func(*tool) []*cobra.Command{
+	policyVerbs,
 	queueVerbs,
 	outboxVerbs,
 	peekVerbs,

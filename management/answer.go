@@ -1,6 +1,7 @@
 package management
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -62,17 +63,28 @@ func (a *API) refuse(w http.ResponseWriter, err error) {
 	a.write(w, r.status, r)
 }
 
+// created is the answer to a PUT that made something new: 201 without content.
+type created struct{}
+
 // answer sends body, or 204 for nil.
 func (a *API) answer(w http.ResponseWriter, body any) {
-	if body == nil {
+	switch body.(type) {
+	case nil:
 		w.WriteHeader(http.StatusNoContent)
+		return
+	case created:
+		w.WriteHeader(http.StatusCreated)
 		return
 	}
 	a.write(w, http.StatusOK, body)
 }
 
 func (a *API) write(w http.ResponseWriter, status int, body any) {
-	raw, err := json.Marshal(body)
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false) // people read <<"…">> in refusals
+	err := enc.Encode(body)
+	raw := bytes.TrimSuffix(buf.Bytes(), []byte("\n"))
 	if err != nil {
 		a.cfg.Logger.Error("management answer", "err", err)
 		http.Error(w, "", http.StatusInternalServerError)

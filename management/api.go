@@ -50,6 +50,7 @@ func New(cfg Config) *API {
 	a.routeLimits()
 	a.routePublish()
 	a.routeRedrives()
+	a.routePolicies()
 	return a
 }
 

@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"github.com/warrenmq/warren/broker"
+	"github.com/warrenmq/warren/policy"
 )
 
 // Broker is what the API needs of the node's [broker.Broker], by topic.
@@ -17,6 +18,20 @@ type Broker interface {
 	// permission in it.
 	HasVhost(ctx context.Context, name string) (bool, error)
 	MayEnter(user, vhost string) bool
+
+	// Vhosts lists the names of the vhosts.
+	Vhosts() []string
+
+	// Policies lists the policies, or the operator policies, of a vhost.
+	Policies(vhost string, operator bool) []*policy.Policy
+	// PutPolicy makes or replaces one. The error is a *policy.Invalid or a *broker.Error.
+	PutPolicy(ctx context.Context, s policy.Spec) (created bool, err error)
+	// DeletePolicy deletes one; the error is a *broker.Error with NotFound if there is none.
+	DeletePolicy(ctx context.Context, vhost, name string, operator bool) error
+	// Revision is that of the node's copy of the catalog. SettlePolicies waits until the
+	// policies of a vhost at a revision are in effect on the queues that this node leads.
+	Revision() uint64
+	SettlePolicies(ctx context.Context, vhost string, revision uint64) error
 
 	// ListQueues describes the queues of a vhost, or of all with "".
 	ListQueues(ctx context.Context, vhost string) []broker.QueueInfo

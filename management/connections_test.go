@@ -53,7 +53,7 @@ type fakeCluster struct {
 }
 
 var tags = map[string][]string{
-	"admin": {"administrator"}, "monitor": {"monitoring"}, "manager": {"management"}, "other": {"management"}, "plain": {},
+	"admin": {"administrator"}, "monitor": {"monitoring"}, "manager": {"management"}, "other": {"management"}, "plain": {}, "maker": {"policymaker"},
 }
 
 func newFakeCluster(names ...string) *fakeCluster {

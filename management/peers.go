@@ -23,11 +23,17 @@ type peerRequest struct {
 	Reason string `json:"reason,omitempty"`
 	// After is the key of the last item of the page before; "" asks for the first.
 	After string `json:"after,omitempty"`
+	// VHost and Revision belong to opSettle.
+	VHost    string `json:"vhost,omitempty"`
+	Revision uint64 `json:"revision,omitempty"`
 }
 
 const (
 	opList  = "connections"       // answer: peerPage
 	opClose = "close_connections" // answer: peerClosed
+	// opSettle waits until a change of policies is in effect on the queues that the node
+	// leads; answer: peerSettled
+	opSettle = "settle_policies"
 )
 
 type peerPage struct {
@@ -36,13 +42,15 @@ type peerPage struct {
 	More bool `json:"more"`
 }
 
+type peerSettled struct{}
+
 type peerClosed struct {
 	Closed bool `json:"closed"`
 }
 
 // Answer answers a request of another node's API. It has the form of a handler of
 // the transport; errors are for the log of the caller.
-func (a *API) Answer(_ context.Context, raw []byte) ([]byte, error) {
+func (a *API) Answer(ctx context.Context, raw []byte) ([]byte, error) {
 	var req peerRequest
 	if err := json.Unmarshal(raw, &req); err != nil {
 		return nil, fmt.Errorf("management request: %w", err)
@@ -53,6 +61,11 @@ func (a *API) Answer(_ context.Context, raw []byte) ([]byte, error) {
 	switch req.Op {
 	case opList:
 		return a.page(req.After)
+	case opSettle:
+		if err := a.cfg.Broker.SettlePolicies(ctx, req.VHost, req.Revision); err != nil {
+			return nil, err
+		}
+		return json.Marshal(peerSettled{})
 	case opClose:
 		return json.Marshal(peerClosed{Closed: a.cfg.Connections.Close(req.Name, req.Reason)})
 	}

@@ -17,6 +17,13 @@ type Queue struct {
 	Exclusive  bool           `json:"exclusive"`
 	Arguments  map[string]any `json:"arguments"`
 	Node       string         `json:"node"` // the one that leads
+
+	// Policy and OperatorPolicy name what applies, null if nothing does;
+	// EffectivePolicyDefinition is what they say together, without the arguments.
+	Policy                    *string        `json:"policy"`
+	OperatorPolicy            *string        `json:"operator_policy"`
+	EffectivePolicyDefinition map[string]any `json:"effective_policy_definition"`
+
 	// State is "running", or "down" when its leader did not answer: the counts are 0 then.
 	State   string   `json:"state"`
 	Leader  string   `json:"leader"`
@@ -82,6 +89,7 @@ func queueJSON(q *broker.QueueInfo) Queue {
 	j := Queue{
 		Name: q.Name, VHost: q.VHost, Type: q.Type, Durable: q.Durable, AutoDelete: q.AutoDelete, Exclusive: q.Exclusive,
 		Arguments: TableJSON(q.Arguments), Node: q.Leader, State: q.State, Leader: q.Leader, Members: q.Members,
+		Policy: nameOrNil(q.Policy), OperatorPolicy: nameOrNil(q.OperatorPolicy), EffectivePolicyDefinition: TableJSON(q.EffectivePolicy),
 		Consumers: q.Consumers, Messages: q.Ready + q.Unacked + q.Delayed, MessagesReady: q.Ready, MessagesUnacked: q.Unacked,
 		MessagesDelayed: q.Delayed, MessagesDLX: q.Outbox, MessagesParked: q.Parked, MessagesTransferred: q.Transferred,
 	}

@@ -19,27 +19,61 @@ func (l *Leader) begin() {
 	}
 	l.replica.View(func(m *fsm.Machine) { l.epoch.start(m.Time(), l.nodeTime()) })
 	e := &fsm.Entry{CatalogRev: l.cfg.CatalogRevision()}
-	l.addSettings(e)
+	if c, news := l.newSettings(); news {
+		e.Commands = append(e.Commands, c)
+	}
 	l.submit(e, proposal{}, 0)
 }
 
-// addSettings puts the queue's settings into the entry if the catalog has newer
-// ones than the machine.
-func (l *Leader) addSettings(e *fsm.Entry) {
+// newSettings returns the queue's settings if the catalog has newer ones than the machine,
+// and they are others.
+func (l *Leader) newSettings() (c fsm.SetSettings, news bool) {
 	s, rev, vhost, name := l.cfg.Settings()
-	var have uint64
-	l.replica.View(func(m *fsm.Machine) { have = m.SettingsRevision() })
-	if rev > have {
-		e.Commands = append(e.Commands, fsm.SetSettings{Revision: rev, Settings: s, Name: name, VHost: vhost})
+	l.replica.View(func(m *fsm.Machine) {
+		have := m.SettingsRevision()
+		news = rev > have && (have == 0 || s != m.Settings() || name != m.Name() || vhost != m.VHost())
+	})
+	return fsm.SetSettings{Revision: rev, Settings: s, Name: name, VHost: vhost}, news
+}
+
+// SettingsPending tells whether the machine has other settings than the catalog says. It
+// may be called by anybody.
+func (l *Leader) SettingsPending() bool {
+	_, news := l.newSettings()
+	return news
+}
+
+// renewSettings proposes the queue's settings if they are not what the machine has. It runs
+// at each change of the catalog, and again when settings were applied: others may have
+// become right while those were under way.
+func (l *Leader) renewSettings() {
+	if c, news := l.newSettings(); news {
+		l.pending.add(c, false)
+	}
+}
+
+// onSettings runs when settings were applied. Dead letters that had nowhere to go under the
+// former ones are decided on again.
+func (l *Leader) onSettings() {
+	old := l.limits.set
+	l.limits.reload(l)
+	l.renewSettings()
+	if deadLettering(&old) != deadLettering(&l.limits.set) {
+		l.parked.look, l.parked.cycles = true, true
+		l.parked.after = time.Time{}
+	}
+}
+
+// deadLettering is the part of the settings that says where dead letters go.
+func deadLettering(s *queue.Settings) queue.Settings {
+	return queue.Settings{
+		DeadLetter: s.DeadLetter, DeadLetterExchange: s.DeadLetterExchange,
+		DeadLetterRoutingKey: s.DeadLetterRoutingKey, DeadLetterKeySet: s.DeadLetterKeySet, AtLeastOnce: s.AtLeastOnce,
 	}
 }
 
 func (l *Leader) onCatalogChanged() {
-	var e fsm.Entry
-	l.addSettings(&e)
-	for _, c := range e.Commands {
-		l.pending.add(c, false)
-	}
+	l.renewSettings()
 	l.parked.look = true
 	if l.mover != nil {
 		l.mover.Wake()
@@ -48,8 +82,9 @@ func (l *Leader) onCatalogChanged() {
 
 // parked says when dead letters without a route are routed again.
 type parked struct {
-	look  bool
-	after time.Time // not before
+	look   bool
+	cycles bool      // those that are parked as cycles too
+	after  time.Time // not before
 }
 
 // Bounds of looking again: the work grows with the number of parked letters, so does
@@ -69,11 +104,11 @@ func (l *Leader) releaseParked() {
 	l.replica.View(func(m *fsm.Machine) {
 		unrouted, cycles = m.Outbox().Parked(fsm.ParkUnrouted), m.Outbox().Parked(fsm.ParkCycle)
 	})
-	if !l.closing.closed {
+	if !l.closing.closed && !l.parked.cycles {
 		cycles = 0
 	}
 	if unrouted+cycles == 0 {
-		l.parked.look = false
+		l.parked.look, l.parked.cycles = false, false
 		return
 	}
 	if left := time.Until(l.parked.after); left > 0 {
@@ -83,7 +118,7 @@ func (l *Leader) releaseParked() {
 	if l.closing.closed {
 		l.cfg.Logger.Warn("dead letters without a route end with their queue", "queue", l.cfg.Queue, "messages", unrouted+cycles)
 	}
-	l.parked.look = false
+	l.parked.look, l.parked.cycles = false, false
 	l.parked.after = time.Now().Add(min(topologyPause+time.Duration(unrouted+cycles)*releasePauseEach, releasePauseMax))
 	if unrouted > 0 {
 		l.pending.add(fsm.Release{Kind: fsm.ParkUnrouted}, false)
@@ -101,9 +136,10 @@ const topologyPause = 20 * time.Millisecond
 // again behind their answers.
 func (l *Leader) opened() {
 	l.phase = phaseRoll
-	l.parked.look = true // a route may have come while nobody led
+	l.parked.look, l.parked.cycles = true, true // a route may have come while nobody led
 	l.forgets.wanted = true
 	l.limits.reload(l)
+	l.renewSettings() // an earlier leader's last ones may have been applied just now
 	l.loadDelays()
 	l.loadLeaving()
 	l.replica.View(func(m *fsm.Machine) {

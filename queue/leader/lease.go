@@ -2,11 +2,12 @@ package leader
 
 import "time"
 
-// lease is the queue's own time to live (x-expires): it counts while nobody
+// lease is the queue's own time to live (x-expires, or by policy): it counts while nobody
 // uses the queue. Consumers, declarations and gets are use; publishing is not. A
 // new leader begins to count anew.
 type lease struct {
 	used     time.Time
+	ttl      time.Duration // as last seen; another one begins anew
 	reported bool
 }
 
@@ -18,6 +19,10 @@ func (l *Leader) checkLease() {
 		return
 	}
 	ttl := l.cfg.Expires()
+	if ttl != l.lease.ttl {
+		l.lease.ttl = ttl
+		l.use()
+	}
 	if ttl <= 0 {
 		return
 	}

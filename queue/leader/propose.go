@@ -287,7 +287,7 @@ func (l *Leader) onApplied(r fsm.Result) {
 		l.wakeRedriver()
 	}
 	if r.SettingsSet {
-		l.limits.reload(l)
+		l.onSettings()
 	}
 	if r.Closed {
 		l.closing.closed = true

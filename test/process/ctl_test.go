@@ -21,7 +21,7 @@ func ctl(t *testing.T, n *cluster.Node, args ...string) (code int, stdout, stder
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 30*time.Second) // cleanups too
 	defer cancel()
 	cmd := exec.CommandContext(ctx, binary, append([]string{"ctl", "--url", n.HTTP()}, args...)...)
 	var out, errs bytes.Buffer
