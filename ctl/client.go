@@ -111,8 +111,7 @@ func (c *client) do(ctx context.Context, method, path string, body, to any) erro
 }
 
 func (c *client) lost(ctx context.Context, err error) error {
-	var network *url.Error
-	if errors.As(err, &network) {
+	if network, ok := errors.AsType[*url.Error](err); ok {
 		err = network.Err
 	}
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {

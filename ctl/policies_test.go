@@ -87,8 +87,8 @@ func TestPolicyVerbs(t *testing.T) {
 func TestClearWhatIsNotThere(t *testing.T) {
 	for vhost, want := range map[string]string{"/": "Policy does not exist", "w": "Virtual host 'w' does not exist"} {
 		_, _, failed := run(t, func(w http.ResponseWriter, r *http.Request) {
-			if r.Method == "DELETE" || vhost == "w" {
-				w.WriteHeader(404)
+			if r.Method == http.MethodDelete || vhost == "w" {
+				w.WriteHeader(http.StatusNotFound)
 				return
 			}
 			_, _ = io.WriteString(w, "[]")

@@ -3,6 +3,7 @@ package management
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
@@ -24,12 +25,7 @@ func (f *fakeBroker) HasVhost(_ context.Context, name string) (bool, error) {
 }
 
 func (f *fakeBroker) MayEnter(user, vhost string) bool {
-	for _, u := range f.vhosts[vhost] {
-		if u == user {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(f.vhosts[vhost], user)
 }
 
 func (f *fakeBroker) ListQueues(_ context.Context, vhost string) (list []broker.QueueInfo) {

@@ -96,7 +96,6 @@ var keys = []key{
 	{name: "max-in-memory-length", what: "maximum memory in messages", check: between(0, math.MaxInt64), hides: onlyQuorum, operator: true, merge: smaller, idle: true},
 	{name: "max-in-memory-bytes", what: "maximum memory in bytes", check: between(0, math.MaxInt64), hides: onlyQuorum, operator: true, merge: smaller, idle: true},
 	{name: "target-group-size", what: "target group size", check: between(1, math.MaxInt32), hides: onlyQuorum, operator: true, merge: larger, idle: true},
-	{name: "member-placement-tag", what: "member placement tag", check: shortText, hides: onlyQuorum, idle: true},
 	{name: "consumer-disconnected-timeout", what: "consumer disconnected timeout", check: between(0, math.MaxInt64), hides: onlyQuorum, idle: true},
 
 	// Streams, which Warren does not have: a policy with one of these applies to no queue.
