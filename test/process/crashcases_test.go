@@ -4,7 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
+	"os"
+	"sync"
 	"testing"
 	"time"
 
@@ -115,6 +118,81 @@ func TestCrashTargetWithoutQuorum(t *testing.T) {
 	k.outbox(0)
 	s.ready(k.targets[0], messages)
 	k.check(k.targets[0])
+}
+
+// TestCrashAgainAndAgain kills whoever leads the source or one of its two targets at a step
+// chosen by chance, starts it again and goes on, so that a crash meets what the ones before
+// left half done. D16, D72.
+func TestCrashAgainAndAgain(t *testing.T) {
+	rounds, each := 5, 200
+	if os.Getenv(crashEnv) != "" {
+		rounds, each = 60, 500
+	}
+	c := stoppableCluster(t)
+	k := newCrash(t, c, crashRow{targets: 2, reason: rejected}, rounds*each, 0)
+	k.declare()
+	ctx, cancel := context.WithTimeout(t.Context(), crashWait+time.Duration(rounds)*5*time.Second)
+	defer cancel()
+	var work sync.WaitGroup
+	defer work.Wait()
+	defer cancel()
+	begin := func(round int) (*cluster.Node, failpoint.Point) {
+		k.pause.Lock()
+		defer k.pause.Unlock()
+		if err := k.publishSome(ctx, round*each, (round+1)*each); err != nil {
+			t.Fatalf("round %d: %v", round, err)
+		}
+		return k.armLeader(ctx)
+	}
+	work.Go(func() { k.reject(ctx) })
+	kills := 0
+	for round := range rounds {
+		node, point := begin(round)
+		_ = cluster.Poll(ctx, func() (bool, error) {
+			if node.Running() && k.died.Load() < int64((round+1)*each) {
+				return false, nil
+			}
+			return true, nil
+		})
+		time.Sleep(time.Duration(rand.N(200)) * time.Millisecond)
+		if !node.Running() || node.Disarm(ctx) != nil { // it may just be dying
+			if _, err := node.Wait(ctx); err != nil {
+				t.Fatalf("round %d at %s: %v", round, point, err)
+			}
+			kills++
+		}
+		startAll(t, c)
+	}
+	k.awaitMoved(ctx)
+	cancel()
+	work.Wait()
+	for _, target := range k.targets {
+		k.check(target)
+	}
+	t.Logf("%d kills, %d of %d delivered again", kills, len(k.again), k.messages)
+	if kills < rounds/2 {
+		t.Errorf("only %d of %d rounds killed a node", kills, rounds)
+	}
+}
+
+// armLeader arms a point that kills the present leader of the source or the first target.
+func (k *crash) armLeader(ctx context.Context) (*cluster.Node, failpoint.Point) {
+	k.Helper()
+	steps := failpoint.Steps()
+	row := crashRow{point: steps[rand.N(len(steps))]}
+	queue, id := k.source, k.ids.source
+	if row.atTarget() {
+		queue, id = k.targets[0], k.ids.target
+	}
+	node, err := k.c.Leader(ctx, queue)
+	if err != nil {
+		k.Fatal(err)
+	}
+	f := cluster.Failpoint{Point: string(row.point), Queue: id, Action: "kill", At: 1}
+	if err := node.Arm(ctx, f); err != nil {
+		k.Fatal(err)
+	}
+	return node, row.point
 }
 
 // hold publishes all messages to the source and returns their deliveries.

@@ -46,14 +46,18 @@ type crash struct {
 	// died counts the messages that were rejected, or published to expire; at the harm it
 	// had come to harmedAt.
 	died, harmedAt atomic.Int64
-	// again are the messages that the source delivered a second time; flagged counts the
-	// deliveries that were marked so. They are the consumer's until it has ended.
-	again   map[string]bool
-	flagged int
+	// pause is locked while nothing may be rejected.
+	pause sync.RWMutex
+	// again are the messages that the source delivered a second time. requeued are these, and
+	// those marked as redelivered to a consumer that had lost a connection: they may have been
+	// under way to it. flagged counts all that were marked. They are the consumer's until it
+	// has ended.
+	again, requeued map[string]bool
+	flagged         int
 }
 
 func newCrash(t *testing.T, c *cluster.Cluster, row crashRow, messages, turn int) *crash {
-	k := &crash{T: t, c: c, row: row, messages: messages, pass: 1, armed: make(chan struct{}), again: map[string]bool{}}
+	k := &crash{T: t, c: c, row: row, messages: messages, pass: 1, armed: make(chan struct{}), again: map[string]bool{}, requeued: map[string]bool{}}
 	k.at.source, k.at.target, k.at.clients = c.Node(turn%3), c.Node((turn+1)%3), c.Node((turn+2)%3)
 	if row.harm == killOne {
 		k.at.target = k.at.source
@@ -151,116 +155,6 @@ func (k *crash) led(queue string, by *cluster.Node) uint64 {
 		k.Fatalf("%s is led by %q, not by %s", queue, q.Leader, by.Name)
 	}
 	return q.ID
-}
-
-func (k *crash) body(i int) string { return fmt.Sprintf("%06d %s", i, strings.Repeat("x", 100)) }
-
-// publish publishes all messages, some hundred unconfirmed at a time.
-func (k *crash) publish(ctx context.Context) error {
-	l, err := k.connect()
-	if err != nil {
-		return err
-	}
-	defer l.Close()
-	ch, err := l.Channel()
-	if err == nil {
-		err = ch.Confirm(false)
-	}
-	if err != nil {
-		return err
-	}
-	var waiting []*amqp.DeferredConfirmation
-	confirmed := func() error {
-		ok, err := waiting[0].WaitContext(ctx)
-		if err == nil && !ok {
-			err = fmt.Errorf("message %d was refused", waiting[0].DeliveryTag)
-		}
-		waiting = waiting[1:]
-		return err
-	}
-	for i := range k.messages {
-		if i == k.messages/3 && k.row.reason == expired {
-			k.armPoint()
-		}
-		d, err := ch.PublishWithDeferredConfirmWithContext(ctx, "", k.source, false, false, message(k.body(i)))
-		if err != nil {
-			return err
-		}
-		if k.row.reason == expired {
-			k.died.Store(int64(i + 1))
-		}
-		if waiting = append(waiting, d); len(waiting) >= 300 {
-			if err := confirmed(); err != nil {
-				return err
-			}
-		}
-	}
-	for len(waiting) > 0 {
-		if err := confirmed(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (k *crash) connect() (*amqp.Connection, error) {
-	return amqp.DialConfig(k.at.clients.URL(), amqp.Config{Heartbeat: 30 * time.Second})
-}
-
-// reject rejects everything in the source, over lost connections, until ctx ends.
-func (k *crash) reject(ctx context.Context) {
-	seen := map[string]bool{}
-	for ctx.Err() == nil {
-		if !k.rejectSome(ctx, seen) {
-			time.Sleep(50 * time.Millisecond)
-		}
-	}
-}
-
-func (k *crash) rejectSome(ctx context.Context, seen map[string]bool) (worked bool) {
-	conn, err := k.connect()
-	if err != nil {
-		return false
-	}
-	defer conn.Close()
-	ch, err := conn.Channel()
-	if err != nil {
-		return false
-	}
-	if err := ch.Qos(300, 0, false); err != nil {
-		return false
-	}
-	deliveries, err := ch.Consume(k.source, "", false, false, false, false, nil)
-	if err != nil {
-		return false
-	}
-	for {
-		select {
-		case <-ctx.Done():
-			return true
-		case d, open := <-deliveries:
-			if !open {
-				return worked
-			}
-			worked = true
-			id, _, _ := strings.Cut(string(d.Body), " ")
-			if d.Redelivered {
-				k.flagged++
-			}
-			if seen[id] {
-				k.again[id] = true
-				if !d.Redelivered {
-					k.Errorf("%s was delivered by the source again, not marked as redelivered", id)
-				}
-			}
-			seen[id] = true
-			if len(seen) == k.messages/3 {
-				k.armPoint()
-			}
-			_ = d.Reject(false) // it comes again if the connection is gone
-			k.died.Store(int64(len(seen)))
-		}
-	}
 }
 
 // stopped is the node that passes the row's point.
@@ -436,8 +330,8 @@ func (k *crash) awaitMoved(ctx context.Context) {
 	}
 }
 
-// check empties a target: each message must be there once, and those that the source
-// delivered once in their order.
+// check empties a target: each message must be there once, and those that were not requeued
+// in the source in their order.
 func (k *crash) check(target string) {
 	k.Helper()
 	got := k.drain(target)
@@ -445,7 +339,7 @@ func (k *crash) check(target string) {
 	last := ""
 	for _, id := range got {
 		count[id]++
-		if k.again[id] {
+		if k.requeued[id] {
 			continue
 		}
 		if id < last {
