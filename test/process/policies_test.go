@@ -315,7 +315,7 @@ func TestBadPolicies(t *testing.T) {
 		}
 	}
 	address := c.Node(2).HTTP() + "/api/policies/%2F/" + "bad"
-	req, err := http.NewRequestWithContext(t.Context(), "PUT", address, strings.NewReader(`{"pattern":".*","definition":{"max-priority":5}}`))
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, address, strings.NewReader(`{"pattern":".*","definition":{"max-priority":5}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -327,7 +327,7 @@ func TestBadPolicies(t *testing.T) {
 	defer resp.Body.Close()
 	raw, err := io.ReadAll(resp.Body)
 	var refusal struct{ Error, Reason string }
-	if err != nil || json.Unmarshal(raw, &refusal) != nil || resp.StatusCode != 400 || refusal.Error != "bad_request" ||
+	if err != nil || json.Unmarshal(raw, &refusal) != nil || resp.StatusCode != http.StatusBadRequest || refusal.Error != "bad_request" ||
 		refusal.Reason != "Validation failed\n\n[{<<\"max-priority\">>,5}] are not recognised policy settings\n" {
 		t.Errorf("%s: %s, %v", resp.Status, raw, err)
 	}
