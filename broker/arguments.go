@@ -35,6 +35,7 @@ var queueArguments = []argument{
 	{"x-dead-letter-exchange", text},
 	{"x-dead-letter-routing-key", text},
 	{"x-dead-letter-strategy", oneOf(always("invalid_dlx_strategy"), "at-most-once", "at-least-once")},
+	{"x-dead-letter-on-removal", boolean},
 	{"x-delivery-limit", integer},
 	{"x-delayed-retry-type", oneOf(unacceptable, "disabled", "all", "failed", "returned")},
 	{"x-delayed-retry-min", ttl},
@@ -306,6 +307,9 @@ func settingsOf(q *catalog.Queue, args amqp.Table) queue.Settings {
 		s.DeadLetterRoutingKey, s.DeadLetterKeySet = v.(string)
 	}
 	s.Retry = retryDelay(args)
+	if v, ok := args.Get("x-dead-letter-on-removal"); ok {
+		s.DeadLetterOnRemoval, _ = v.(bool)
+	}
 	s.AtLeastOnce = stringArg(args, "x-dead-letter-strategy") == "at-least-once"
 	return s
 }

@@ -108,6 +108,8 @@ func (a *apply) command(tag byte) {
 		a.consumed = true
 	case Tenure:
 		a.tenure = c
+	case Bury:
+		a.bury(c.UpTo)
 	case StartRedrive:
 		a.startRedrive(&c.Spec)
 	case StopRedrive:
@@ -455,11 +457,14 @@ func (a *apply) close() {
 		return
 	}
 	a.closeRedrive()
+	a.closed = true
+	a.res.Closed = true
+	if buries(&a.settings) {
+		return // the leader buries what is there
+	}
 	n := a.removeRange(queue.IDRange{First: 1, Last: a.queue.Tail()})
 	if n > 0 {
 		a.countDropped(0, HasTargets, n)
 	}
 	a.counters.Closed += n
-	a.closed = true
-	a.res.Closed = true
 }

@@ -53,7 +53,7 @@ func everyCommand() Entry {
 			SetSettings{big, queue.Settings{
 				MessageTTLMillis: math.MaxInt64, MaxLength: -1, MaxLengthBytes: math.MinInt64, Overflow: queue.RejectPublishDLX,
 				DeliveryLimit: 20, MaxPriority: 255, DefaultPriority: 4, DeadLetter: true, DeadLetterExchange: "dlx",
-				DeadLetterRoutingKey: "k", DeadLetterKeySet: true, AtLeastOnce: true, OutboxMax: 1, OutboxMaxBytes: 2, Delayed: true,
+				DeadLetterRoutingKey: "k", DeadLetterKeySet: true, AtLeastOnce: true, OutboxMax: 1, OutboxMaxBytes: 2, Delayed: true, DeadLetterOnRemoval: true,
 			}, "queue", "vhost"},
 			Close{},
 			Consumed{},
@@ -66,6 +66,7 @@ func everyCommand() Entry {
 			}},
 			StartRedrive{},
 			StopRedrive{big},
+			Bury{big},
 			TakeRedrive{big, 3, big, []RedriveItem{{5, math.MaxUint32, []uint64{big, 1}}, {9, 0, nil}, {big, 0, []uint64{2}}}, dlx.RedriveCounts{NoOrigin: big, Missing: 1, Busy: 2}},
 		},
 	}

@@ -259,7 +259,8 @@ type SetSettings struct {
 	VHost    string
 }
 
-// Close ends the queue for clients: live messages are dropped, later publishes
+// Close ends the queue for clients: live messages are dropped, unless the settings want them
+// dead-lettered (Bury); later publishes
 // and purges get outcome Gone, later settlements find nothing, later transfers are
 // answered with the final watermark. The outbox drains.
 type Close struct{}

@@ -123,6 +123,8 @@ func appendCommand(dst []byte, c Command) []byte {
 		return append(dst, tagConsumed)
 	case Tenure:
 		return appendTenure(append(dst, tagTenure), c)
+	case Bury:
+		return appendUint(append(dst, tagBury), uint64(c.UpTo))
 	case StartRedrive, StopRedrive, TakeRedrive:
 		return appendRedriveCommand(dst, c)
 	}
@@ -343,6 +345,7 @@ const (
 	settingAtLeastOnce
 	settingRetry
 	settingDelayed
+	settingOnRemoval
 )
 
 func appendSettings(dst []byte, s *queue.Settings) []byte {
@@ -361,6 +364,9 @@ func appendSettings(dst []byte, s *queue.Settings) []byte {
 	}
 	if s.Delayed {
 		flags |= settingDelayed
+	}
+	if s.DeadLetterOnRemoval {
+		flags |= settingOnRemoval
 	}
 	dst = append(dst, flags, byte(s.Overflow), s.MaxPriority, s.DefaultPriority)
 	for _, v := range [...]int64{s.MessageTTLMillis, s.MaxLength, s.MaxLengthBytes, s.DeliveryLimit, s.OutboxMax, s.OutboxMaxBytes} {
@@ -388,11 +394,12 @@ func (r *reader) retryDelay() (d queue.RetryDelay) {
 }
 
 func (r *reader) settings() (s queue.Settings) {
-	flags := r.enum(settingDeadLetter|settingKeySet|settingAtLeastOnce|settingRetry|settingDelayed, "settings flags")
+	flags := r.enum(settingDeadLetter|settingKeySet|settingAtLeastOnce|settingRetry|settingDelayed|settingOnRemoval, "settings flags")
 	s.DeadLetter = flags&settingDeadLetter != 0
 	s.DeadLetterKeySet = flags&settingKeySet != 0
 	s.AtLeastOnce = flags&settingAtLeastOnce != 0
 	s.Delayed = flags&settingDelayed != 0
+	s.DeadLetterOnRemoval = flags&settingOnRemoval != 0
 	s.Overflow = queue.Overflow(r.enum(byte(queue.RejectPublishDLX), "overflow"))
 	s.MaxPriority, s.DefaultPriority = r.byte(), r.byte()
 	for _, v := range [...]*int64{&s.MessageTTLMillis, &s.MaxLength, &s.MaxLengthBytes, &s.DeliveryLimit, &s.OutboxMax, &s.OutboxMaxBytes} {

@@ -258,9 +258,6 @@ func restore(manifest []byte, messagesMax uint64) (*Machine, error) {
 	if err := r.end(); err != nil {
 		return nil, err
 	}
-	if m.closed && m.queue.Len() > 0 {
-		return nil, fmt.Errorf("%w: closed with %d live messages", ErrMalformed, m.queue.Len())
-	}
 	return m, nil
 }
 

@@ -183,6 +183,8 @@ func (d *duel) rare() Command {
 	switch d.n(0, 10, "rare") {
 	case 0:
 		return Close{}
+	case 6:
+		return Bury{d.id()}
 	case 5:
 		return Consumed{}
 	case 10:
@@ -209,7 +211,7 @@ func (d *duel) settings() Command {
 	return SetSettings{Revision: uint64(d.n(0, 8, "settings")), Name: "q", VHost: "v", Settings: queue.Settings{
 		MessageTTLMillis: int64(d.n(-1, 30, "ttl")), MaxLength: -1, MaxLengthBytes: -1, DeliveryLimit: int64(d.n(-1, 2, "limit")),
 		MaxPriority: uint8(d.n(0, 4, "levels")), DefaultPriority: uint8(d.n(0, 2, "default")),
-		DeadLetter: d.n(0, 2, "dead-letter") > 0, DeadLetterExchange: []string{"dlx", "dly"}[d.n(0, 1, "exchange")], OutboxMax: -1, Retry: d.retry(), Delayed: d.n(0, 4, "delayed") == 0,
+		DeadLetter: d.n(0, 2, "dead-letter") > 0, DeadLetterExchange: []string{"dlx", "dly"}[d.n(0, 1, "exchange")], OutboxMax: -1, Retry: d.retry(), Delayed: d.n(0, 4, "delayed") == 0, DeadLetterOnRemoval: d.n(0, 1, "on removal") == 0,
 	}}
 }
 

@@ -139,7 +139,7 @@ func (o *model) entry(e *Entry, refs []queue.Ref) {
 		case Close:
 			if !o.closed {
 				o.closeRedrive()
-				for len(o.live) > 0 {
+				for !buries(&o.settings) && len(o.live) > 0 {
 					o.remove(o.live[0].ID)
 					o.counters.Closed++
 				}
@@ -147,6 +147,12 @@ func (o *model) entry(e *Entry, refs []queue.Ref) {
 			}
 		case Tenure:
 			o.tenure = c
+		case Bury:
+			for _, id := range o.named([]queue.IDRange{{First: 1, Last: c.UpTo}}) {
+				if o.closed {
+					o.die(o.remove(id), dlx.QueueRemoved)
+				}
+			}
 		case StartRedrive, StopRedrive, TakeRedrive:
 			o.redriveCommand(c)
 		}

@@ -75,6 +75,7 @@ var keys = []key{
 	{name: "dead-letter-exchange", what: "dead letter exchange name", check: shortText, argument: true},
 	{name: "dead-letter-routing-key", what: "dead letter routing key", check: shortText, argument: true},
 	{name: "dead-letter-strategy", what: "dead letter strategy", check: oneOf("at-most-once", "at-least-once"), hides: notStream, argument: true},
+	{name: "dead-letter-on-removal", what: "truth value", check: truth, hides: notStream, argument: true},
 	{name: "message-ttl", what: "message TTL", check: between(0, millisMax), operator: true, merge: smaller, argument: true, with: smaller},
 	{name: "expires", what: "queue expiry", check: between(1, millisMax), operator: true, merge: smaller, argument: true, with: smaller},
 	{name: "max-length", what: "maximum length", check: between(0, math.MaxInt64), operator: true, merge: smaller, argument: true, with: smaller},
@@ -121,6 +122,11 @@ func Idle(name string) bool {
 }
 
 // The checks.
+
+func truth(v any) bool {
+	_, ok := v.(bool)
+	return ok
+}
 
 func between(low, high int64) func(any) bool {
 	return func(v any) bool {

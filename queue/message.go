@@ -66,6 +66,8 @@ type Settings struct {
 	DeadLetterRoutingKey string
 	DeadLetterKeySet     bool
 	AtLeastOnce          bool // x-dead-letter-strategy: park what has no route
+	// DeadLetterOnRemoval: what is in the queue when it is removed is dead-lettered.
+	DeadLetterOnRemoval bool
 	// OutboxMax and OutboxMaxBytes bound the outbox; a full outbox refuses
 	// client publishes only.
 	OutboxMax      int64

@@ -90,6 +90,10 @@ func (o *oracle) commit(g *group, index uint64, data []byte) {
 			marks[t.Source], _ = q.m.SourceWatermark(t.Source)
 		}
 	}
+	leaving := map[queue.MessageID]bool{}
+	for _, id := range q.m.Leaving() {
+		leaving[id] = true
+	}
 	lastItem := q.m.Outbox().Last()
 	res := q.m.Apply(index, data)
 	o.withdraws(q, &e, marks)
@@ -104,10 +108,14 @@ func (o *oracle) commit(g *group, index uint64, data []byte) {
 			o.relayed(g, q, it)
 			continue
 		}
+		if it.Reason == dlx.Redrive {
+			o.redriven(g, q, it)
+			continue
+		}
 		died[it.Ref] = true
 		q.dead[bodyAt(g, it.Ref)]++
 	}
-	o.removed(g, q, &e, res)
+	o.removed(q, &e, res, leaving)
 	for _, c := range e.Commands {
 		if r, ok := c.(fsm.Route); ok {
 			o.routed(g, q, r)
@@ -301,7 +309,7 @@ func (o *oracle) routed(g *group, q *oracleQueue, r fsm.Route) {
 }
 
 // removed checks that every message that left for good was let go by somebody.
-func (o *oracle) removed(g *group, q *oracleQueue, e *fsm.Entry, res fsm.Result) {
+func (o *oracle) removed(q *oracleQueue, e *fsm.Entry, res fsm.Result, leaving map[queue.MessageID]bool) {
 	closes, purges := false, false
 	for _, c := range e.Commands {
 		switch c := c.(type) {
@@ -320,7 +328,7 @@ func (o *oracle) removed(g *group, q *oracleQueue, e *fsm.Entry, res fsm.Result)
 			body := q.bodies[id]
 			delete(q.bodies, id)
 			if !closes && !purges {
-				o.explain(q, e, id, body)
+				o.explain(q, e, id, body, leaving)
 			}
 		}
 	}
@@ -328,9 +336,16 @@ func (o *oracle) removed(g *group, q *oracleQueue, e *fsm.Entry, res fsm.Result)
 
 // explain looks for the command that removed a message and, for a settlement, for
 // the client that made it.
-func (o *oracle) explain(q *oracleQueue, e *fsm.Entry, id queue.MessageID, body string) {
+func (o *oracle) explain(q *oracleQueue, e *fsm.Entry, id queue.MessageID, body string, leaving map[queue.MessageID]bool) {
 	for _, c := range e.Commands {
+		if o.explainRedrive(c, id, leaving) {
+			return
+		}
 		switch c := c.(type) {
+		case fsm.Bury:
+			if q.m.Closed() && id <= c.UpTo {
+				return
+			}
 		case fsm.Expire:
 			if inRanges(c.IDs, id) {
 				return

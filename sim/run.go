@@ -80,7 +80,7 @@ func scenarios() [][]*queueSpec {
 			{name: "lim", args: table("x-queue-type", "quorum", "x-delivery-limit", int32(2), "x-dead-letter-exchange", "", "x-dead-letter-routing-key", "d"), publishers: 1, consumers: 2, pace: 10 * ms, work: 10 * ms, requeue: 60},
 		},
 		{ // source and target come and go
-			{name: "churn", args: table("x-dead-letter-exchange", "", "x-dead-letter-routing-key", "churnd"), publishers: 2, consumers: 2, pace: 8 * ms, work: 10 * ms, reject: 60},
+			{name: "churn", args: table("x-dead-letter-on-removal", true, "x-dead-letter-exchange", "", "x-dead-letter-routing-key", "churnd"), publishers: 2, consumers: 2, pace: 8 * ms, work: 10 * ms, reject: 60},
 			{name: "churnd", args: table("x-dead-letter-exchange", "", "x-dead-letter-routing-key", "d"), consumers: 1, work: 20 * ms, reject: 50},
 		},
 		{ // dead letters whose way changes while they wait for room
@@ -95,7 +95,7 @@ func scenarios() [][]*queueSpec {
 			{name: "temp", args: table("x-dead-letter-exchange", "", "x-dead-letter-routing-key", "d"), transient: true, publishers: 2, consumers: 2, pace: 8 * ms, work: 10 * ms, reject: 30, requeue: 10},
 		},
 		{ // deleted when its last consumer goes, and by its own time to live
-			{name: "auto", args: table("x-dead-letter-exchange", "dlx"), autoDelete: true, publishers: 1, consumers: 2, pace: 10 * ms, work: 20 * ms, reject: 30},
+			{name: "auto", args: table("x-dead-letter-exchange", "dlx", "x-dead-letter-on-removal", true), autoDelete: true, publishers: 1, consumers: 2, pace: 10 * ms, work: 20 * ms, reject: 30},
 			{name: "brief", args: table("x-expires", int32(300), "x-dead-letter-exchange", "dlx"), publishers: 1, consumers: 1, pace: 10 * ms, work: 20 * ms, reject: 30},
 		},
 		{ // consumers that ack nothing, and such that want to be alone
@@ -108,6 +108,11 @@ func scenarios() [][]*queueSpec {
 		{ // one consumer at a time, and messages that want one at once
 			{name: "single", args: table("x-single-active-consumer", true), publishers: 2, consumers: 3, pace: 8 * ms, work: 10 * ms, requeue: 10},
 			{name: "now", publishers: 2, consumers: 2, pace: 8 * ms, work: 10 * ms, requeue: 10, immediate: true},
+		},
+		{ // dead letters that are sent back
+			{name: "sick", args: table("x-dead-letter-exchange", "", "x-dead-letter-routing-key", morgue), publishers: 2, consumers: 2, pace: 8 * ms, work: 10 * ms, reject: 60, requeue: 10},
+			{name: "old", args: table("x-dead-letter-exchange", "", "x-dead-letter-routing-key", morgue, "x-message-ttl", int32(60)), publishers: 1, consumers: 1, pace: 10 * ms, work: 60 * ms},
+			{name: morgue, consumers: 1, work: 60 * ms, requeue: 50},
 		},
 		{ // priorities
 			{name: "prio", args: table("x-max-priority", int32(5)), publishers: 2, consumers: 1, pace: 8 * ms, work: 20 * ms, requeue: 20, prio: true},
@@ -146,6 +151,9 @@ func Run(cfg Config) error {
 	}
 	for i := range 2 {
 		w.work.Go(func() { w.transactor(i) })
+	}
+	if w.spec(morgue) != nil {
+		w.work.Go(w.undertaker)
 	}
 	if cfg.Calm {
 		w.sleep(cfg.Load)
@@ -320,7 +328,7 @@ func (w *World) countsDiffer() string {
 		if o == nil {
 			return fmt.Sprintf("queue %s has no log", i.Name)
 		}
-		if int(i.Ready+i.Delayed+i.Unacked) != o.m.Queue().Len() || int(i.Outbox) != o.m.Outbox().Len() {
+		if int(i.Ready+i.Delayed+i.Unacked) != o.m.Queue().Len()-o.m.LeavingLen() || int(i.Outbox) != o.m.Outbox().Len() {
 			return fmt.Sprintf("queue %s: %d ready, %d unacked, %d in the outbox; the log has %d and %d",
 				i.Name, i.Ready, i.Unacked, i.Outbox, o.m.Queue().Len(), o.m.Outbox().Len())
 		}
@@ -406,6 +414,7 @@ func (w *World) check() {
 	w.checkPublishes()
 	w.checkTxs()
 	w.checkLegs()
+	w.checkRedrive()
 	for _, q := range w.oracle.queues {
 		if c := q.m.Counters(); q.m.Settings().Delayed && c.Moved != c.Published+c.Transferred {
 			w.problem("queue %d of a delayed exchange took %d and passed %d on", q.id, c.Published+c.Transferred, c.Moved)

@@ -194,6 +194,7 @@ func (n *node) start() {
 	b := broker.New(broker.Config{
 		Node: n.id, Groups: groups, Replicas: 3, QueueTimeout: 5 * time.Second, MoveReview: 50 * time.Millisecond, Logger: w.log.With("node", n.id),
 		Send:  func(to string, payload []byte) error { return w.net.send(n.id, to, payload) },
+		Call:  n.call,
 		Alive: n.alive,
 		Now:   func() int64 { return time.Now().Add(skew).UnixMilli() }, ClockOffsets: n.clockOffsets,
 	}, n.copy)

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/warrenmq/warren/fsm"
+	"github.com/warrenmq/warren/queue"
 	"github.com/warrenmq/warren/queue/wire"
 )
 
@@ -13,6 +14,7 @@ type closing struct {
 	wanted, proposed, closed, reported bool
 	told                               map[uint64]bool // sources that have recorded the end
 	tellAt                             time.Time
+	burying                            bool // a Bury is not applied yet
 }
 
 const tellAgain = 500 * time.Millisecond
@@ -39,6 +41,7 @@ func (l *Leader) stepClosing() {
 		return
 	}
 	l.dismiss()
+	l.bury()
 	if l.sourcesTold() && l.drained() {
 		c.reported = true
 		l.cfg.Closed()
@@ -57,8 +60,35 @@ func (l *Leader) dismiss() {
 }
 
 func (l *Leader) drained() (ok bool) {
-	l.replica.View(func(m *fsm.Machine) { ok = m.Outbox().Len() == 0 })
+	l.replica.View(func(m *fsm.Machine) { ok = m.Outbox().Len() == 0 && m.Queue().Len() == 0 })
 	return ok
+}
+
+// Bounds of dead-lettering what a removed queue leaves: messages of one command, and of the outbox.
+const (
+	buryMax   = 1024
+	buryAhead = 8 * buryMax
+)
+
+// bury names the next messages of a closed queue that die with it, one command at a time
+// and as many as the outbox may hold.
+func (l *Leader) bury() {
+	if l.closing.burying {
+		return // until the newest command is applied
+	}
+	var upTo queue.MessageID
+	l.replica.View(func(m *fsm.Machine) {
+		room := min(buryMax, buryAhead-m.Outbox().Len())
+		for x, ok := m.Queue().NextLive(0); ok && room > 0; x, ok = m.Queue().NextLive(x.ID) {
+			upTo = x.ID
+			room--
+		}
+	})
+	if upTo > 0 {
+		l.closing.burying = true
+		l.pending.add(fsm.Bury{UpTo: upTo}, false)
+		l.pending.applied = append(l.pending.applied, func() { l.closing.burying = false })
+	}
 }
 
 // sourcesTold tells every source that has sent dead letters where the final

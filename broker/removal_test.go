@@ -1,0 +1,112 @@
+package broker
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/warrenmq/warren/amqp"
+	"github.com/warrenmq/warren/fsm"
+)
+
+func removable() amqp.Table {
+	return table("x-dead-letter-exchange", "", "x-dead-letter-routing-key", "dlq", "x-dead-letter-on-removal", true)
+}
+
+// What is left in a queue goes to its dead-letter exchange when the queue asked for it, however it ends.
+func TestDeadLetterOnRemoval(t *testing.T) {
+	b := newBroker(t)
+	c := dial(t, b)
+	c.declare("dlq", nil)
+	for _, tc := range []struct {
+		name string
+		d    QueueDeclare
+		end  func(other *client, consumer *Consumer)
+	}{
+		{"deleted", QueueDeclare{Durable: true}, func(o *client, _ *Consumer) {
+			if _, err := o.conn.DeleteQueue(t.Context(), "deleted", false, false); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{"transient", QueueDeclare{}, func(o *client, _ *Consumer) {
+			if _, err := o.conn.DeleteQueue(t.Context(), "transient", false, false); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{"auto-delete", QueueDeclare{Durable: true, AutoDelete: true}, func(_ *client, x *Consumer) {
+			if err := x.Cancel(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{"exclusive", QueueDeclare{Exclusive: true}, func(o *client, _ *Consumer) { o.conn.Close(t.Context()) }},
+		{"expired", QueueDeclare{Durable: true}, func(_ *client, x *Consumer) {
+			if err := x.Cancel(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			o := dial(t, b)
+			tc.d.Name, tc.d.Arguments = tc.name, removable()
+			if tc.name == "expired" {
+				tc.d.Arguments.Set("x-expires", int32(50))
+			}
+			if _, err := o.conn.DeclareQueue(t.Context(), tc.d); err != nil {
+				t.Fatal(err)
+			}
+			var want []string
+			consumer := o.consume(tc.name, 2)
+			for i := range 7 {
+				want = append(want, fmt.Sprint(i))
+				o.put(tc.name, want[i], nil)
+			}
+			o.take(2)
+			tc.end(o, consumer)
+			c.await("the dead letters", func() bool { return len(c.bodies(b, "dlq")) == 7 })
+			for _, body := range want {
+				d := c.eventually("dlq")
+				headers, _, err := d.Properties.Headers()
+				reason, _ := headers.Get("x-first-death-reason")
+				if string(d.Body) != body || err != nil || reason != "queue_removed" || d.Redelivered {
+					t.Errorf("%s: %s, reason %v", body, d.Body, reason)
+				}
+				c.settle(fsm.Ack, d)
+			}
+			c.await("the queue's end", func() bool {
+				return !slices.ContainsFunc(b.Queues(t.Context()), func(q QueueInfo) bool { return q.Name == tc.name })
+			})
+		})
+	}
+}
+
+func TestDeadLetterOnRemovalIsAsked(t *testing.T) {
+	b := newBroker(t)
+	c := dial(t, b)
+	c.declare("dlq", nil)
+	args := removable()
+	args.Set("x-dead-letter-on-removal", false)
+	c.declare("plain", args)
+	c.put("plain", "m", nil)
+	if _, err := c.conn.DeleteQueue(t.Context(), "plain", false, true); err == nil {
+		t.Error("if-empty deletes a queue with a message")
+	}
+	if n, err := c.conn.DeleteQueue(t.Context(), "plain", true, false); err != nil || n != 1 {
+		t.Errorf("%d: %v", n, err)
+	}
+	c.await("the queue's end", func() bool { return len(b.Queues(t.Context())) == 1 })
+	if got := c.bodies(b, "dlq"); len(got) != 0 {
+		t.Errorf("dlq has %v", got)
+	}
+	var e *Error
+	args.Set("x-dead-letter-on-removal", "yes")
+	if _, err := c.conn.DeclareQueue(t.Context(), QueueDeclare{Name: "bad", Durable: true, Arguments: args}); !errors.As(err, &e) ||
+		e.Text != "invalid arg 'x-dead-letter-on-removal' for queue 'bad' in vhost '/': {unacceptable_type,longstr}" {
+		t.Error(err)
+	}
+	c.declare("two", removable())
+	args.Set("x-dead-letter-on-removal", false)
+	if _, err := c.conn.DeclareQueue(t.Context(), QueueDeclare{Name: "two", Durable: true, Arguments: args}); kindOfRefusal(err) != PreconditionFailed {
+		t.Error(err)
+	}
+}
