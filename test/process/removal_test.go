@@ -1,6 +1,7 @@
 package process
 
 import (
+	"regexp"
 	"slices"
 	"testing"
 
@@ -49,6 +50,18 @@ func TestDeadLetterOnRemoval(t *testing.T) {
 		s.noError("declare", err)
 		other.fill(name, bodies...)
 		s.noError("close", other.conn.Close())
+		arrived(s, dlq)
+	})
+	t.Run("a policy asks for it", func(t *testing.T) {
+		c := ctlCluster(t)
+		s := at(t, c.Node(0))
+		dlq, q := s.queue("dead", nil), s.queue("governed", nil)
+		mustCtl(t, c.Node(1), "set_policy", s.name("keep"), "^"+regexp.QuoteMeta(q)+"$",
+			`{"dead-letter-exchange":"","dead-letter-routing-key":"`+dlq+`","dead-letter-on-removal":true}`, "--apply-to", "queues")
+		defer mustCtl(t, c.Node(1), "clear_policy", s.name("keep"))
+		s.fill(q, bodies...)
+		_, err := s.ch.QueueDelete(q, false, false, false)
+		s.noError("delete", err)
 		arrived(s, dlq)
 	})
 	t.Run("the leader dies", func(t *testing.T) {
