@@ -109,6 +109,9 @@ type Mover struct {
 	decided struct{ first, last dlx.ItemID }
 	backoff time.Duration
 	routeAt time.Time
+	// releasedAt is the catalog revision at which parked letters were released for others that
+	// had found a way.
+	releasedAt uint64
 	// holdFrom is since when letters wait for older ones that are being withdrawn.
 	holdFrom time.Time
 	flights  map[uint64]*flight

@@ -394,6 +394,19 @@ func TestParked(t *testing.T) {
 		r.m.Wake()
 		want(t, r.take(5), "2:1", "3:2")
 	})
+	// What died later must not overtake what waited for the same way.
+	run(t, "go first when there is a way", func(t *testing.T) {
+		r := newRig(t, true)
+		defer r.m.Stop()
+		r.die("1", "2")
+		r.mu.Lock()
+		r.targets = []Target{{5, "a"}}
+		r.exists[5] = true
+		r.rev++
+		r.mu.Unlock()
+		r.die("3")
+		want(t, r.take(5), "1:1", "2:2", "3:3")
+	})
 	// The route came while the letter was on its way to be parked.
 	run(t, "by an old catalog", func(t *testing.T) {
 		r := newRig(t, true)

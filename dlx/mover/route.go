@@ -49,9 +49,11 @@ func (m *Mover) route() {
 	}
 	var items []dlx.Item
 	var s deadSettings
+	parked := false
 	m.cfg.View(func(f *fsm.Machine) {
 		s = settingsOf(f)
 		items = f.Outbox().Unrouted(routeMax)
+		parked = f.Outbox().Parked(fsm.ParkUnrouted) > 0
 	})
 	if len(items) == 0 {
 		m.decided.first, m.decided.last = 0, 0 // all were taken
@@ -61,7 +63,7 @@ func (m *Mover) route() {
 		return
 	}
 	r := fsm.Route{Settings: s.revision}
-	parks, revision := false, m.cfg.Revision()
+	parks, routes, revision := false, false, m.cfg.Revision()
 	for _, it := range items {
 		d, ok := m.decide(it, s)
 		if !ok {
@@ -69,8 +71,16 @@ func (m *Mover) route() {
 		}
 		r.Items = append(r.Items, d)
 		parks = parks || d.NoRoute == fsm.ParkUnrouted
+		routes = routes || len(d.Targets) > 0
 	}
 	if len(r.Items) == 0 {
+		return
+	}
+	if parked && routes && revision != m.releasedAt {
+		// There is a way again. What was parked for want of one goes first.
+		m.releasedAt = revision
+		m.decided.first, m.decided.last = 0, 0
+		m.command(fsm.Release{Kind: fsm.ParkUnrouted}, nil)
 		return
 	}
 	m.decided.first, m.decided.last = r.Items[0].Item, r.Items[len(r.Items)-1].Item

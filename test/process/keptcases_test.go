@@ -56,7 +56,7 @@ func boundLater(s *session) {
 	time.Sleep(200 * time.Millisecond)
 	dead := s.queue("dead", nil)
 	s.bind(dead, "", dlx, nil)
-	s.holdsAll(dead, bodies...)
+	s.holds(dead, bodies...)
 }
 
 // holdsAll waits until the queue holds just these messages, in any order.
