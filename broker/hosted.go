@@ -121,7 +121,7 @@ func (h *hosted) activate() {
 		Observe:         h.observer.observe,
 		Logger:          b.cfg.Logger,
 	})
-	h.warnDeadLetter(h.effect)
+	h.warnDeadLetter()
 	if h.q.State == catalog.Closing {
 		h.leads.BeginClose()
 	}

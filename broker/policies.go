@@ -44,17 +44,23 @@ func (b *Broker) inEffect(q *catalog.Queue) *effect {
 	return effectOf(q, b.cat.View().Policies(q.Vhost))
 }
 
-// warnDeadLetter tells of settings that do nothing, which happens by policy only:
-// an argument is refused.
-func (h *hosted) warnDeadLetter(e *effect) {
+// lacksExchange names a dead-letter setting that does nothing without an exchange, "" if
+// there is none. It happens by policy only: an argument is refused.
+func (e *effect) lacksExchange() string {
 	if _, dlx := e.arguments.Get("x-dead-letter-exchange"); dlx {
-		return
+		return ""
 	}
 	for _, arg := range []string{"x-dead-letter-routing-key", "x-dead-letter-strategy"} {
 		if _, ok := e.arguments.Get(arg); ok {
-			h.qs.b.cfg.Logger.Warn("dead lettering is disabled: there is no dead-letter-exchange beside "+arg[2:], "queue", h.q.Name, "vhost", h.q.Vhost)
-			return
+			return arg[2:]
 		}
+	}
+	return ""
+}
+
+func (h *hosted) warnDeadLetter() {
+	if key := h.effect.lacksExchange(); key != "" {
+		h.qs.b.cfg.Logger.Warn("dead lettering is disabled: there is a "+key+" and no dead-letter-exchange", "queue", h.q.Name, "vhost", h.q.Vhost)
 	}
 }
 
@@ -105,9 +111,10 @@ func (b *Broker) refit(s *stream, e *effect) {
 
 // setEffect takes over what is in effect; h.mu is held.
 func (h *hosted) setEffect(e *effect) {
+	old := h.effect
 	h.effect = e
-	if h.leads != nil {
-		h.warnDeadLetter(e)
+	if h.leads != nil && (old == nil || old.lacksExchange() != e.lacksExchange()) {
+		h.warnDeadLetter()
 	}
 }
 

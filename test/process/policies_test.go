@@ -19,6 +19,7 @@ import (
 type policed struct {
 	*session
 	node *cluster.Node
+	logs func() string // of all nodes
 }
 
 func (p *policed) set(kind, name, pattern, definition string, more ...string) {
@@ -68,10 +69,11 @@ func TestPolicies(t *testing.T) {
 		{"consumer timeout", policyConsumerTimeout},
 		{"retry delay", policyRetryDelay},
 		{"queues in memory", policyTransient},
+		{"a dead-letter key without an exchange", policyKeyAlone},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			n := c.Node(1)
-			tc.run(&policed{session: at(t, c.Node(0)), node: n})
+			tc.run(&policed{at(t, c.Node(0)), n, c.Logs})
 		})
 	}
 }
@@ -287,6 +289,16 @@ func policyTransient(p *policed) {
 	p.set("policy", p.name("p2"), soft, `{"max-length":2}`)
 	p.fill(soft, "1", "2", "3")
 	p.holds(soft, "2", "3")
+}
+
+func policyKeyAlone(p *policed) {
+	q := p.queue("alone", amqp.Table{"x-queue-type": "quorum"})
+	p.set("policy", p.name("p"), "alone$", `{"dead-letter-routing-key":"`+q+`","dead-letter-strategy":"at-least-once"}`)
+	p.reject(q, "gone")
+	p.until("the warning", func() bool {
+		return strings.Contains(p.logs(), "dead lettering is disabled: there is a dead-letter-routing-key and no dead-letter-exchange")
+	})
+	p.ready(q, 0)
 }
 
 // TestBadPolicies gives the command line and the API what they must refuse (G04).
