@@ -36,6 +36,8 @@ var queueArguments = []argument{
 	{"x-dead-letter-routing-key", text},
 	{"x-dead-letter-strategy", oneOf(always("invalid_dlx_strategy"), "at-most-once", "at-least-once")},
 	{"x-dead-letter-on-removal", boolean},
+	{"x-dead-letter-max-length", positive},
+	{"x-dead-letter-max-length-bytes", positive},
 	{"x-delivery-limit", integer},
 	{"x-delayed-retry-type", oneOf(unacceptable, "disabled", "all", "failed", "returned")},
 	{"x-delayed-retry-min", ttl},
@@ -281,8 +283,8 @@ func settingsOf(q *catalog.Queue, args amqp.Table) queue.Settings {
 		MaxLength:        intArg(args, "x-max-length", -1),
 		MaxLengthBytes:   intArg(args, "x-max-length-bytes", -1),
 		DeliveryLimit:    intArg(args, "x-delivery-limit", -1),
-		OutboxMax:        outboxMessagesMax,
-		OutboxMaxBytes:   outboxBytesMax,
+		OutboxMax:        intArg(args, "x-dead-letter-max-length", outboxMessagesMax),
+		OutboxMaxBytes:   intArg(args, "x-dead-letter-max-length-bytes", outboxBytesMax),
 	}
 	s.DeliveryLimit = max(s.DeliveryLimit, -1)
 	s.MaxPriority = uint8(intArg(args, "x-max-priority", 0))

@@ -39,7 +39,8 @@ type inquiryAnswer struct {
 // inquirers are the operations that a queue's leader answers. The error is errNotHere
 // or an *Error.
 var inquirers = map[string]func(ctx context.Context, b *Broker, h *hosted, body []byte) (any, error){
-	opPeek: answerPeek,
+	opPeek:    answerPeek,
+	opRelease: answerRelease,
 
 	opRedriveStart: answerRedriveStart, opRedriveStop: answerRedriveStop, opRedriveStatus: answerRedriveStatus,
 	opRedriveDryRun: answerRedriveDryRun,

@@ -62,7 +62,10 @@ func (c *Conn) declareOnce(ctx context.Context, d QueueDeclare, generated bool) 
 	d.Arguments = withDefaultType(d, view.Vhost(c.vhost))
 	q := view.Queue(c.vhost, d.Name)
 	if q == nil {
-		var err error
+		err := c.mayDeadLetter(view, d)
+		if err != nil {
+			return QueueOK{}, err
+		}
 		if q, err = c.create(ctx, view, d, generated); err != nil {
 			return QueueOK{}, err
 		}
@@ -74,6 +77,20 @@ func (c *Conn) declareOnce(ctx context.Context, d QueueDeclare, generated bool) 
 		return QueueOK{}, err
 	}
 	return c.counts(ctx, q)
+}
+
+// mayDeadLetter checks what a new queue with a dead-letter exchange needs beside the
+// permission to configure it.
+func (c *Conn) mayDeadLetter(view *catalog.View, d QueueDeclare) error {
+	v, _ := d.Arguments.Get("x-dead-letter-exchange")
+	dlx, ok := v.(string)
+	if !ok {
+		return nil
+	}
+	if err := c.allowed(view, auth.Read, queueResource(d.Name)); err != nil {
+		return err
+	}
+	return c.allowed(view, auth.Write, exchangeResource(dlx))
 }
 
 func (c *Conn) passive(ctx context.Context, name string) (QueueOK, error) {

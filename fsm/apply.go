@@ -447,6 +447,7 @@ func (a *apply) setSettings(c *SetSettings) {
 	if way := wayOf(&s); way != a.way && way != (deadWay{}) {
 		a.way = way
 		a.changed(a.outbox.WithdrawAll())
+		a.changed(a.outbox.Release(ParkUnrouted)+a.outbox.Release(ParkCycle) > 0)
 	}
 	a.name, a.vhost = strings.Clone(c.Name), strings.Clone(c.VHost)
 	a.res.SettingsSet = true

@@ -251,7 +251,7 @@ type ForgetSources struct{ Sources []Source }
 
 // SetSettings carries the queue's effective settings of a catalog revision;
 // older ones are ignored. With another dead-letter exchange or key all dead letters under
-// way are withdrawn; without dead lettering they go on as before.
+// way are withdrawn and parked ones are unrouted again; without dead lettering they go on as before.
 type SetSettings struct {
 	Revision uint64
 	Settings queue.Settings

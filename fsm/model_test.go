@@ -132,6 +132,11 @@ func (o *model) entry(e *Entry, refs []queue.Ref) {
 						for target := range o.next {
 							o.withdrawTo(target, math.MaxUint64)
 						}
+						for i := range o.out {
+							if o.out[i].State > dlx.Routed {
+								o.out[i].State = dlx.Unrouted
+							}
+						}
 					}
 					o.way = way
 				}

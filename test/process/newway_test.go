@@ -67,3 +67,56 @@ func oneBindingGoes(s *session) {
 	s.holds(full, "room again")
 	s.ready(q, 0)
 }
+
+// TestFullOutbox fills the outbox of a queue whose dead letters have no room in their
+// target: clients' publishes are refused, moves and what other queues send are not.
+func TestFullOutbox(t *testing.T) {
+	runScenarios(t, []scenario{
+		{name: "D66 publishes are refused", warrenOnly: true, run: outboxRefuses},
+		{name: "D66 two queues into each other", warrenOnly: true, run: outboxesOfEachOther},
+	})
+}
+
+func outboxRefuses(s *session) {
+	full := s.queue("full", amqp.Table{"x-max-length": 1, "x-overflow": "reject-publish"})
+	s.fill(full, "in the way")
+	q := s.queue("q", kept(deadTo(full, amqp.Table{"x-dead-letter-max-length": 5})))
+	bodies := numbered("m", 20)
+	s.fill(q, bodies...)
+	_, deliveries := s.consume(q, 0)
+	held := s.take(deliveries, false, bodies...)
+	s.noError("nack", held[19].Nack(true, false)) // more than the bound, and none is lost
+	s.until("a refused publish", func() bool { return !s.publishResult("", q, message("late")) })
+	_, dead := s.consume(full, 1)
+	s.noError("ack", s.next(dead).Ack(false))
+	for _, body := range bodies {
+		d := s.next(dead)
+		if string(d.Body) != body {
+			s.Fatalf("got %q, want %q", d.Body, body)
+		}
+		s.noError("ack", d.Ack(false))
+	}
+	s.until("an accepted publish", func() bool { return s.publishResult("", q, message("again")) })
+}
+
+// Each queue's dead letters go into the other, both refuse what is over their length, and
+// both outboxes are over their bound: nothing waits for itself.
+func outboxesOfEachOther(s *session) {
+	a, b := s.name("a"), s.name("b")
+	args := func(other string) amqp.Table {
+		return kept(deadTo(other, amqp.Table{"x-dead-letter-max-length": 3, "x-max-length": 10}))
+	}
+	s.queue("a", args(b))
+	s.queue("b", args(a))
+	inA, inB := numbered("a", 10), numbered("b", 10)
+	s.fill(a, inA...)
+	s.fill(b, inB...)
+	_, fromA := s.consume(a, 0)
+	_, fromB := s.consume(b, 0)
+	heldA, heldB := s.take(fromA, false, inA...), s.take(fromB, false, inB...)
+	s.noError("nack", heldA[9].Nack(true, false))
+	s.noError("nack", heldB[9].Nack(true, false))
+	s.take(fromB, false, inA...)
+	last := s.take(fromA, false, inB...)
+	s.noError("ack", last[9].Ack(true))
+}

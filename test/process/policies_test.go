@@ -65,6 +65,7 @@ func TestPolicies(t *testing.T) {
 		{"M09 the operator's limit", policyOperator},
 		{"D69 parked dead letters are decided on again", policyParked},
 		{"D69 a parked cycle is released", policyParkedCycle},
+		{"D69 dead letters under way take the new way", policyUnderWay},
 		{"alternate exchange", policyAlternate},
 		{"consumer timeout", policyConsumerTimeout},
 		{"retry delay", policyRetryDelay},
@@ -238,6 +239,41 @@ func policyParkedCycle(p *policed) {
 	})
 	p.set("policy", p.name("p"), "source$", `{"dead-letter-exchange":"","dead-letter-routing-key":"`+dead+`","dead-letter-strategy":"at-least-once"}`)
 	p.holds(dead, "round")
+}
+
+// Dead letters that wait for room in one queue go into another one when a policy says so, in
+// order, and those of clearing it go on.
+func policyUnderWay(p *policed) {
+	q, spare := p.queue("source", nil), p.queue("spare", nil)
+	full := p.queue("full", amqp.Table{"x-max-length": 1, "x-overflow": "reject-publish"})
+	p.fill(full, "in the way")
+	to := func(queue string) {
+		p.set("policy", p.name("p"), "source$", `{"dead-letter-exchange":"","dead-letter-routing-key":"`+queue+`"}`)
+	}
+	to(full)
+	rejected := func(bodies []string) {
+		p.Helper()
+		p.fill(q, bodies...)
+		ch, deliveries := p.consume(q, 0)
+		held := p.take(deliveries, false, bodies...)
+		p.noError("nack", held[len(held)-1].Nack(true, false))
+		p.noError("close", ch.Close())
+	}
+	bodies := numbered("m", 300)
+	rejected(bodies)
+	time.Sleep(300 * time.Millisecond)
+	to(spare)
+	p.holds(spare, bodies...)
+	p.holds(full, "in the way")
+
+	to(full)
+	p.fill(full, "in the way")
+	rejected([]string{"last"})
+	time.Sleep(300 * time.Millisecond)
+	p.clear("policy", p.name("p"))
+	p.reject(q, "no dead letter")
+	p.holds(full, "in the way")
+	p.holds(full, "last")
 }
 
 func policyAlternate(p *policed) {
