@@ -89,7 +89,7 @@ func TestDeadLetterMetrics(t *testing.T) {
 		}
 		return t
 	}
-	t.Run("deaths", func(*testing.T) {
+	t.Run("D12 D65 deaths, drops and what is kept", func(*testing.T) {
 		s.rejectAll(s.queue("rejected", args()), 3)
 		expired := s.queue("expired", args("x-message-ttl", 20))
 		for range 2 {

@@ -66,6 +66,7 @@ func TestPolicies(t *testing.T) {
 		{"D69 parked dead letters are decided on again", policyParked},
 		{"D69 a parked cycle is released", policyParkedCycle},
 		{"D69 dead letters under way take the new way", policyUnderWay},
+		{"D68 another strategy leaves what is under way", policyStrategy},
 		{"alternate exchange", policyAlternate},
 		{"consumer timeout", policyConsumerTimeout},
 		{"retry delay", policyRetryDelay},
@@ -274,6 +275,29 @@ func policyUnderWay(p *policed) {
 	p.reject(q, "no dead letter")
 	p.holds(full, "in the way")
 	p.holds(full, "last")
+}
+
+// policyStrategy: what waits for room in its target arrives, whatever the strategy is by then.
+func policyStrategy(p *policed) {
+	q, full := p.queue("source", nil), p.queue("full", amqp.Table{"x-max-length": 1, "x-overflow": "reject-publish"})
+	way := `{"dead-letter-exchange":"","dead-letter-routing-key":"` + full + `","dead-letter-strategy":"`
+	p.set("policy", p.name("p"), "source$", way+`at-least-once"}`)
+	p.fill(full, "in the way")
+	for _, body := range []string{"a", "b", "c"} {
+		p.reject(q, body)
+	}
+	p.until("the letters to wait", func() bool {
+		return strings.Contains(mustCtl(p.T, p.node, "list_queues", "-q", "name", "messages_dlx"), q+"\t3\n")
+	})
+	p.set("policy", p.name("p"), "source$", way+`at-most-once"}`)
+	for _, want := range []string{"in the way", "a", "b", "c"} {
+		d := p.get(full)
+		if string(d.Body) != want {
+			p.Errorf("got %q, want %q", d.Body, want)
+		}
+		p.noError("ack", d.Ack(false))
+	}
+	p.ready(full, 0)
 }
 
 func policyAlternate(p *policed) {
