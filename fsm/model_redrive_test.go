@@ -21,7 +21,7 @@ func (o *model) redriveCommand(c Command) {
 	r := &o.redriving
 	switch c := c.(type) {
 	case StartRedrive:
-		if !o.closed && (r.Number == 0 || r.EndedMillis > 0) {
+		if !o.closed && (r.Number == 0 || r.EndedMillis > 0 && (c.Spec.Token == 0 || c.Spec.Token != r.Spec.Token)) {
 			*r = dlx.Redriving{Number: r.Number + 1, Spec: c.Spec, StartedMillis: o.time, Tail: o.tail}
 		}
 	case StopRedrive:
@@ -89,9 +89,9 @@ func (o *model) takeRedrive(c *TakeRedrive) {
 }
 
 // redriven ends an item that has left the outbox.
-func (o *model) redriven(it OutboxID, taken bool) {
-	id, live := o.away[it]
-	delete(o.away, it)
+func (o *model) redriven(it dlx.Item, taken bool) {
+	id, live := o.away[it.ID]
+	delete(o.away, it.ID)
 	switch {
 	case taken:
 		if live {
@@ -102,6 +102,8 @@ func (o *model) redriven(it OutboxID, taken bool) {
 	case live:
 		o.redriving.Returned++
 		o.freed = append(o.freed, id)
+	case buries(&o.settings):
+		o.die(queue.Message{Ref: it.Ref, BodyBytes: it.BodyBytes}, dlx.QueueRemoved)
 	default:
 		o.counters.Closed++
 	}
@@ -236,6 +238,43 @@ func TestRedriveOfAClosedQueue(t *testing.T) {
 	}
 	if g.apply(StartRedrive{redriveSpec()}); g.m.Redriving().Number != 1 {
 		t.Fatal("a closed queue began a redrive")
+	}
+}
+
+// A queue that dead-letters what is left in it when it is removed does so with a message that
+// was on its way back and found no place.
+func TestRedriveOfARemovedQueue(t *testing.T) {
+	g := newRig(t)
+	g.apply(SetSettings{Revision: 1, Settings: queue.Settings{MessageTTLMillis: -1, MaxLength: -1, MaxLengthBytes: -1, DeliveryLimit: -1, DeadLetter: true, DeadLetterOnRemoval: true}})
+	g.publish("a", "b")
+	g.apply(StartRedrive{redriveSpec()})
+	g.apply(TakeRedrive{Number: 1, Through: 2, Items: []RedriveItem{{1, 0, []uint64{7}}, {2, 0, []uint64{8}}}})
+	g.apply(Close{})
+	g.apply(TransferDone{Target: 7, UpTo: 1}, TargetGone{Target: 8, Watermark: 0})
+	items := g.m.Outbox().Unrouted(9)
+	if c := g.m.Counters(); c.Redriven != 1 || c.Closed != 0 || len(items) != 1 || items[0].Reason != dlx.QueueRemoved {
+		t.Fatalf("%+v, outbox %+v", c, items)
+	}
+}
+
+// A request for a redrive that was answered too late is repeated. It does not begin a second
+// one, which would take what came in since.
+func TestRedriveIsNotRepeated(t *testing.T) {
+	g := newRig(t)
+	g.publish("a")
+	spec := redriveSpec()
+	spec.Discard = true
+	g.apply(StartRedrive{spec})
+	g.apply(TakeRedrive{Number: 1, Through: 1, Items: []RedriveItem{{ID: 1}}})
+	g.publish("late")
+	g.apply(StartRedrive{spec})
+	if r := g.m.Redriving(); r.Number != 1 || r.EndedMillis == 0 {
+		t.Fatalf("began again: %+v", r)
+	}
+	spec.Token++
+	g.apply(StartRedrive{spec})
+	if r := g.m.Redriving(); r.Number != 2 || r.Tail != 2 {
+		t.Fatalf("another one: %+v", r)
 	}
 }
 

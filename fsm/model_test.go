@@ -494,9 +494,9 @@ func (o *model) finish(x *dlx.Item) {
 		return
 	}
 	if x.Reason == dlx.Redrive {
-		id, taken := x.ID, len(x.Taken) > 0
-		o.leave(id)
-		o.redriven(id, taken)
+		it := *x
+		o.leave(it.ID)
+		o.redriven(it, len(it.Taken) > 0)
 		return
 	}
 	if x.Reason == dlx.Transaction || len(x.Taken) > 0 && !x.Anew {

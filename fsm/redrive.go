@@ -9,7 +9,8 @@ import (
 )
 
 // StartRedrive begins a redrive of the messages that are there, unless one is under way: the
-// job then has another token.
+// job then has another token. One with the token of the newest redrive is a repeat, also when
+// that one has ended.
 type StartRedrive struct{ Spec dlx.RedriveSpec }
 
 // StopRedrive ends the search of a redrive. What is under way arrives.
@@ -73,7 +74,8 @@ func (m *Machine) Leaving() []queue.MessageID { return slices.Sorted(maps.Keys(m
 func (m *Machine) LeavingLen() int { return len(m.leaving.ids) }
 
 func (a *apply) startRedrive(s *dlx.RedriveSpec) {
-	if a.closed || a.redriving.Number > 0 && a.redriving.EndedMillis == 0 {
+	r := &a.redriving
+	if a.closed || r.Number > 0 && (r.EndedMillis == 0 || s.Token != 0 && s.Token == r.Spec.Token) {
 		return
 	}
 	a.redriving = dlx.Redriving{
@@ -151,7 +153,7 @@ func (a *apply) leave(m *queue.Message, targets []uint64) {
 
 // redriven ends an outbox item of a redrive. If a target has taken it, the message leaves
 // the queue; else it is free again at its place. Without a place, because
-// the queue was closed meanwhile, it ends with the queue.
+// the queue was closed meanwhile, it ends as what was in the queue then.
 func (a *apply) redriven(it dlx.Item, taken bool) {
 	id, live := a.leaving.remove(it.ID)
 	switch {
@@ -165,6 +167,8 @@ func (a *apply) redriven(it dlx.Item, taken bool) {
 	case live:
 		a.redriving.Returned++
 		a.res.Freed = queue.AppendID(a.res.Freed, id)
+	case buries(&a.settings):
+		a.die(queue.Message{Ref: it.Ref, BodyBytes: it.BodyBytes}, dlx.QueueRemoved)
 	default:
 		a.release(it.Ref)
 		a.counters.Closed++
@@ -188,14 +192,29 @@ func (a *apply) closeRedrive() {
 
 // without cuts the messages that are leaving out of a range.
 func (l *leaving) without(r queue.IDRange) []queue.IDRange {
-	if len(l.ids) == 0 {
-		return []queue.IDRange{r}
+	var inside []queue.MessageID
+	switch {
+	case r.First > r.Last:
+		return nil
+	case uint64(r.Last-r.First) < uint64(len(l.ids)): // as of most acks
+		for id := r.First; ; id++ {
+			if l.has(id) {
+				inside = append(inside, id)
+			}
+			if id == r.Last {
+				break
+			}
+		}
+	default:
+		for id := range l.ids {
+			if id >= r.First && id <= r.Last {
+				inside = append(inside, id)
+			}
+		}
+		slices.Sort(inside)
 	}
 	var parts []queue.IDRange
-	for _, id := range slices.Sorted(maps.Keys(l.ids)) {
-		if id < r.First || id > r.Last {
-			continue
-		}
+	for _, id := range inside {
 		if id > r.First {
 			parts = append(parts, queue.IDRange{First: r.First, Last: id - 1})
 		}
