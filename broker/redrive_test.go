@@ -185,7 +185,11 @@ func TestRedriveDiscardsStopsAndWaits(t *testing.T) {
 		t.Errorf("%d messages", n)
 	}
 	for _, r := range []Redrive{
-		{To: "elsewhere"}, {To: "queue"}, {To: "last", Queue: "a"}, {To: "queue", Queue: "dlq"}, {Discard: true, Rate: 1},
+		{To: "elsewhere"},
+		{To: "queue"},
+		{To: "last", Queue: "a"},
+		{To: "queue", Queue: "dlq"},
+		{Discard: true, Rate: 1},
 		{Filter: Filter{Reasons: []string{"boredom"}}},
 	} {
 		if _, err := b.StartRedrive(t.Context(), "guest", "/", "dlq", r); kindOfRefusal(err) != PreconditionFailed {

@@ -116,7 +116,7 @@ func dlqList(ctx context.Context, s *session, _ []string) error {
 		return found(err, noVhost(s.opt.vhost))
 	}
 	return s.list(dlqColumns, slices.DeleteFunc(rows, func(r row) bool {
-		return !above0(r["messages_dlx"]) && !(above0(r["messages_transferred"]) && above0(r["messages"]))
+		return !above0(r["messages_dlx"]) && (!above0(r["messages_transferred"]) || !above0(r["messages"]))
 	}))
 }
 
