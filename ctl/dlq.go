@@ -78,6 +78,9 @@ func dlqVerbs(t *tool) []*cobra.Command {
 		}),
 		dlqShow(t), dlqRetry(t), dlqDrop(t),
 		t.command(verb{
+			use: "release QUEUE", short: "Look again for a way for the parked dead letters of a queue", min: 1, max: 1, run: dlqRelease,
+		}),
+		t.command(verb{
 			use: "status QUEUE", short: "Progress of the newest retry or drop", min: 1, max: 1,
 			run: func(ctx context.Context, s *session, args []string) error {
 				var st redriveStatus
@@ -188,6 +191,17 @@ func dlqDrop(t *tool) *cobra.Command {
 	cmd.Flags().BoolVar(&wait, "wait", true, "wait for the end")
 	c.addFilter(cmd)
 	return cmd
+}
+
+func dlqRelease(ctx context.Context, s *session, args []string) error {
+	var r struct{ Unrouted, Cycle uint64 }
+	err := s.do(ctx, "POST", path("warren", "queues", s.opt.vhost, args[0], "release"), nil, &r)
+	if err != nil {
+		return found(err, errorf(ExitData, "no queue '%s' in vhost '%s'", args[0], s.opt.vhost))
+	}
+	return s.list([]string{"unrouted", "cycle"}, []row{{
+		"unrouted": json.Number(strconv.FormatUint(r.Unrouted, 10)), "cycle": json.Number(strconv.FormatUint(r.Cycle, 10)),
+	}})
 }
 
 func (s *session) dryRun(ctx context.Context, queue string, body *redriveBody) error {

@@ -17,6 +17,8 @@ type redrives interface {
 	StartRedrive(ctx context.Context, user, vhost, name string, r broker.Redrive) (broker.RedriveStatus, error)
 	StopRedrive(ctx context.Context, user, vhost, name string) (broker.RedriveStatus, error)
 	RedriveStatus(ctx context.Context, user, vhost, name string) (broker.RedriveStatus, error)
+	// ReleaseParked has parked dead letters routed again.
+	ReleaseParked(ctx context.Context, user, vhost, name string) (broker.Released, error)
 	PlanRedrive(ctx context.Context, user, vhost, name string, r broker.Redrive) (broker.RedrivePlan, error)
 }
 
@@ -66,6 +68,7 @@ func (a *API) routeRedrives() {
 	a.handle("POST"+path, a.startRedrive)
 	a.handle("GET"+path, a.redriveStatus)
 	a.handle("DELETE"+path, a.stopRedrive)
+	a.handle("POST /api/warren/queues/{vhost}/{name}/release", a.releaseParked)
 }
 
 // startRedrive begins a redrive, or tells what it would do. It moves or removes what is others', so that
@@ -100,6 +103,16 @@ func (a *API) stopRedrive(r *http.Request, u User) (any, error) {
 	}
 	st, err := a.cfg.Broker.StopRedrive(r.Context(), u.Name, vhost, r.PathValue("name"))
 	return st, ofBroker(err)
+}
+
+// releaseParked has the queue's dead letters that have no way looked at again.
+func (a *API) releaseParked(r *http.Request, u User) (any, error) {
+	vhost, err := a.redriveVhost(r, u)
+	if err != nil {
+		return nil, err
+	}
+	done, err := a.cfg.Broker.ReleaseParked(r.Context(), u.Name, vhost, r.PathValue("name"))
+	return done, ofBroker(err)
 }
 
 func (a *API) redriveStatus(r *http.Request, u User) (any, error) {

@@ -42,6 +42,11 @@ func (b *redriveBroker) RedriveStatus(_ context.Context, _, _, name string) (bro
 	return b.answer("status", name)
 }
 
+func (b *redriveBroker) ReleaseParked(_ context.Context, _, _, _ string) (broker.Released, error) {
+	b.calls = append(b.calls, "release")
+	return broker.Released{Unrouted: 2, Cycle: 1}, nil
+}
+
 func (b *redriveBroker) PlanRedrive(_ context.Context, _, _, _ string, _ broker.Redrive) (broker.RedrivePlan, error) {
 	b.calls = append(b.calls, "plan")
 	return broker.RedrivePlan{Destinations: map[string]uint64{"a": 2}, Missing: map[string]uint64{}, Messages: 2, Looked: 5}, nil
@@ -70,6 +75,8 @@ func TestRedrive(t *testing.T) {
 		{"admin", "POST", path, `{"older_than":"x"}`, 400, "no age"},
 		{"admin", "POST", path, `{"header":"x"}`, 400, "name=value"},
 		{"admin", "POST", path, `[`, 400, "body"},
+		{"admin", "POST", "/api/warren/queues/%2F/q/release", "", 200, `{"unrouted":2,"cycle":1}`},
+		{"monitor", "POST", "/api/warren/queues/%2F/q/release", "", 401, "not_authorised"},
 	} {
 		r := httptest.NewRequestWithContext(t.Context(), tc.method, tc.path, strings.NewReader(tc.body))
 		r.RemoteAddr = "127.0.0.1:1"
@@ -80,7 +87,7 @@ func TestRedrive(t *testing.T) {
 			t.Errorf("%s %s %s %s: %d %s", tc.user, tc.method, tc.path, tc.body, w.Code, w.Body)
 		}
 	}
-	if got := strings.Join(b.calls, " "); got != "start plan status stop start" {
+	if got := strings.Join(b.calls, " "); got != "start plan status stop start release" {
 		t.Errorf("calls: %s", got)
 	}
 	r := httptest.NewRequestWithContext(t.Context(), "POST", path, strings.NewReader(

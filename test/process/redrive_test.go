@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -249,4 +250,34 @@ func apiBody(t *testing.T, method, address string, content []byte) (status int, 
 		t.Fatal(err)
 	}
 	return resp.StatusCode, body
+}
+
+// TestReleaseParked shows D51: a dead letter that would go round by itself is seen and
+// counted, and comes out when its queue gets another dead-letter exchange.
+func TestReleaseParked(t *testing.T) {
+	c := ctlCluster(t)
+	s := at(t, c.Node(0))
+	args := amqp.Table{"x-queue-type": "quorum", "x-message-ttl": 20, "x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"}
+	dlq, q := s.queue("dead", nil), s.queue("round", args)
+	policy := func(key string) {
+		mustCtl(t, c.Node(1), "set_policy", s.name("way"), "^"+regexp.QuoteMeta(q)+"$",
+			`{"dead-letter-exchange":"","dead-letter-routing-key":"`+key+`"}`, "--apply-to", "queues")
+	}
+	policy(q)
+	defer func() { mustCtl(t, c.Node(1), "clear_policy", s.name("way")) }()
+	s.fill(q, "m")
+	s.until("it is parked", func() bool { return len(peekAll(t, c.Node(1), q, "state=parked")) == 1 })
+	if got := peekAll(t, c.Node(2), q, "state=parked"); len(got) != 1 || got[0].Stage != "parked-cycle" || got[0].Reason != "expired" {
+		t.Errorf("%+v", got)
+	}
+	if out := mustCtl(t, c.Node(2), "dlq", "release", "-s", q); out != "0\t1\n" {
+		t.Errorf("%q", out)
+	}
+	s.until("it is parked again", func() bool { return len(peekAll(t, c.Node(1), q, "state=parked")) == 1 })
+	if out := mustCtl(t, c.Node(0), "dlq", "list", "-s"); !strings.Contains(out, q+"\t0\t0\t1\t1\n") {
+		t.Errorf("%q", out)
+	}
+	policy(dlq)
+	s.holds(dlq, "m")
+	s.ready(q, 0)
 }
