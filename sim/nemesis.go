@@ -4,7 +4,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/broker"
+	"github.com/warrenmq/warren/catalog"
+	"github.com/warrenmq/warren/policy"
 )
 
 // nemesis does harm for a while.
@@ -212,6 +215,10 @@ func (w *World) rebind() {
 	if len(routes) == 0 {
 		return
 	}
+	if w.spec("turn") != nil && w.oneIn(2) {
+		w.turn()
+		return
+	}
 	b := routes[w.rand(len(routes))]
 	w.asClient(func(c *client) {
 		f := c.conn.Bind
@@ -222,6 +229,15 @@ func (w *World) rebind() {
 			w.expected(c, err, "rebind")
 		}
 	})
+}
+
+// turn sends the dead letters of the queue turn another way, by a policy.
+func (w *World) turn() {
+	way := amqp.Table{{Name: "dead-letter-exchange", Value: "turn"}}
+	if i := w.rand(4); i < 3 {
+		way = table("dead-letter-exchange", "", "dead-letter-routing-key", []string{"turna", "turnb", "d"}[i])
+	}
+	w.cat.append(&catalog.PutPolicy{Policy: policy.Spec{VHost: "/", Name: "turn", Pattern: "^turn$", ApplyTo: policy.Queues, Definition: way}})
 }
 
 func (w *World) purge() {

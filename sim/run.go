@@ -84,7 +84,7 @@ func scenarios() [][]*queueSpec {
 			{name: "churnd", args: table("x-dead-letter-exchange", "", "x-dead-letter-routing-key", "d"), consumers: 1, work: 20 * ms, reject: 50},
 		},
 		{ // dead letters whose way changes while they wait for room
-			{name: "turn", args: table("x-dead-letter-exchange", "turn", "x-dead-letter-strategy", "at-least-once"), publishers: 1, consumers: 2, pace: 8 * ms, work: 10 * ms, reject: 70},
+			{name: "turn", args: table("x-dead-letter-strategy", "at-least-once"), publishers: 1, consumers: 2, pace: 8 * ms, work: 10 * ms, reject: 70},
 			{name: "turna", args: table("x-max-length", int32(3), "x-overflow", "reject-publish"), consumers: 1, work: 60 * ms},
 			{name: "turnb", args: table("x-max-length", int32(3), "x-overflow", "reject-publish"), consumers: 1, work: 60 * ms},
 		},
@@ -235,6 +235,9 @@ func (w *World) declare() error {
 		if err != nil {
 			return fmt.Errorf("declare %s: %w", q.name, err)
 		}
+	}
+	if w.spec("turn") != nil {
+		w.turn()
 	}
 	// What asks for a delay waits on its way to fan.
 	late := broker.ExchangeDeclare{Name: "late", Type: "x-delayed-message", Durable: true, Arguments: amqp.Table{{Name: "x-delayed-type", Value: "fanout"}}}
