@@ -38,6 +38,7 @@ type rig struct {
 	now      int64  // machine time
 	routed   string // newest exchange and letter asked about
 	routedAs Letter
+	asked    int // Route calls
 	fresh    int
 	seq      uint64
 }
@@ -64,6 +65,7 @@ func newRig(t *testing.T, atLeastOnce bool, targets ...Target) *rig {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			r.routed, r.routedAs = exchange, *l
+			r.asked++
 			return slices.Clone(r.targets), true
 		},
 		Fresh: func(context.Context) error {

@@ -15,6 +15,10 @@ const (
 	// withdrawHold is how long newer letters wait for older ones that are being withdrawn,
 	// so that all keep their order. A target that cannot be reached holds them up no longer.
 	withdrawHold = time.Second
+	// A look at all letters under way to a target costs in proportion to them, and so long a
+	// pause follows until a later change of the catalog is looked at.
+	reviewPauseEach = 100 * time.Microsecond
+	reviewPauseMax  = 10 * time.Second
 )
 
 // review looks again at letters that have been under way to one target for a while.
@@ -22,8 +26,24 @@ type review struct {
 	// Letters up to old were under way a while ago, those up to young at the time at.
 	old, young uint64
 	at         time.Time
-	// Letters up to checked were looked at under the catalog's revision.
+	// Letters up to checked were looked at under the catalog's revision or a later one.
 	checked, revision uint64
+	notBefore         time.Time // for the next revision
+}
+
+// begin starts over for a changed catalog, when all are looked at and the pause is over. It
+// tells how long to wait for that.
+func (r *review) begin(revision uint64, pending int) (wait time.Duration) {
+	if r.revision == revision {
+		return 0
+	}
+	now := time.Now()
+	if wait = r.notBefore.Sub(now); wait > 0 {
+		return wait
+	}
+	r.checked, r.revision = 0, revision
+	r.notBefore = now.Add(min(time.Duration(pending)*reviewPauseEach, reviewPauseMax))
+	return 0
 }
 
 // age notes what is under way and tells up to which sequence that is old. It asks to be
@@ -47,10 +67,14 @@ func (m *Mover) review(t dlx.Target, f *flight) bool {
 	}
 	last, r := t.Next-1, &f.review
 	old := m.age(r, last)
-	if revision := m.cfg.Revision(); r.revision != revision {
-		r.checked, r.revision = 0, revision
+	looked := max(t.Withdraw, last-uint64(t.Pending))
+	if max(r.checked, looked) >= old {
+		if wait := r.begin(m.cfg.Revision(), t.Pending); wait > 0 {
+			m.againIn(wait)
+			return false
+		}
 	}
-	after := max(r.checked, t.Withdraw, last-uint64(t.Pending))
+	after := max(r.checked, looked)
 	if after >= old {
 		return false
 	}

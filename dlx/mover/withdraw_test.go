@@ -1,6 +1,7 @@
 package mover
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -175,6 +176,32 @@ func TestWithdrawWhenTopologyChanges(t *testing.T) {
 		r.answer(wire.TransferAnswer{Target: 5, UpTo: 1})
 		if n := r.len(); n != 0 {
 			t.Errorf("%d items are left", n)
+		}
+	}) // All letters are looked at after a change, and not all again for each change of a
+	// catalog that has many.
+	run(t, "a backlog and many changes", func(t *testing.T) {
+		const letters = 2 * reviewMax
+		r := newRig(t, true, Target{5, "a"})
+		defer r.m.Stop()
+		r.die(make([]string, letters)...)
+		r.take(5)
+		r.answer(wire.TransferAnswer{Target: 5, Full: true})
+		time.Sleep(3 * time.Second)
+		r.asked = 0
+		for range 1000 {
+			r.routes(Target{5, "a"})
+			r.m.Wake()
+			time.Sleep(time.Millisecond)
+		}
+		if passes := 1 + int(time.Second/(letters*reviewPauseEach)); r.asked < letters || r.asked > (passes+1)*letters {
+			t.Errorf("asked %d times for the routes of %d letters", r.asked, letters)
+		}
+		r.take(5)
+		r.routes(Target{6, "b"})
+		r.m.Wake()
+		time.Sleep(3 * time.Second)
+		if list := r.take(5); !slices.Contains(list, "1:-") {
+			t.Errorf("not withdrawn: %v", list)
 		}
 	})
 }
