@@ -34,9 +34,12 @@ const (
 	isolateTarget harm = "isolate the target's leader"
 )
 
+// The reasons to die, as the x-death header names them.
 const (
 	rejected = "rejected"
 	expired  = "expired"
+	maxLen   = "maxlen"         // the source drops its head
+	limited  = "delivery_limit" // the limit is 0, and the consumer requeues
 )
 
 // crashRow is one row of the matrix.
@@ -45,6 +48,17 @@ type crashRow struct {
 	harm    harm
 	targets int
 	reason  string
+}
+
+// byItself tells whether messages die without a consumer.
+func (r crashRow) byItself() bool { return r.reason == expired || r.reason == maxLen }
+
+// kept is how many messages the source keeps in the end.
+func (r crashRow) kept() int {
+	if r.reason == maxLen {
+		return 10
+	}
+	return 0
 }
 
 func (r crashRow) String() string {
@@ -72,6 +86,11 @@ func crashRows() (rows []crashRow) {
 		for _, h := range []harm{killSource, killTarget, cutApart} {
 			rows = append(rows, crashRow{p, h, 1, expired})
 		}
+		for _, h := range []harm{killSource, killTarget, killBoth} {
+			for _, reason := range []string{maxLen, limited} {
+				rows = append(rows, crashRow{p, h, 1, reason}, crashRow{p, h, 3, reason})
+			}
+		}
 	}
 	return rows
 }
@@ -90,6 +109,8 @@ func TestCrashMatrix(t *testing.T) {
 		{failpoint.MoveAnswered, killAll, 1, rejected},
 		{failpoint.MoveRouted, isolateSource, 1, rejected},
 		{failpoint.MoveReceived, isolateTarget, 1, rejected},
+		{failpoint.MoveRouted, killBoth, 3, maxLen},
+		{failpoint.MoveUnrouted, killSource, 1, limited},
 	}, 1000
 	full := os.Getenv(crashEnv) != ""
 	if full {

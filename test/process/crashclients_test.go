@@ -13,8 +13,10 @@ import (
 
 func (k *crash) body(i int) string { return fmt.Sprintf("%06d %s", i, strings.Repeat("x", 100)) }
 
-// publish publishes all messages.
-func (k *crash) publish(ctx context.Context) error { return k.publishSome(ctx, 0, k.messages) }
+// publish publishes all messages that are to die, and those that the source keeps.
+func (k *crash) publish(ctx context.Context) error {
+	return k.publishSome(ctx, 0, k.messages+k.row.kept())
+}
 
 // publishSome publishes messages, some hundred unconfirmed at a time.
 func (k *crash) publishSome(ctx context.Context, from, to int) error {
@@ -40,14 +42,14 @@ func (k *crash) publishSome(ctx context.Context, from, to int) error {
 		return err
 	}
 	for i := from; i < to; i++ {
-		if i == k.messages/3 && k.row.reason == expired {
+		if i == k.messages/3 && k.row.byItself() {
 			k.armPoint()
 		}
 		d, err := ch.PublishWithDeferredConfirmWithContext(ctx, "", k.source, false, false, message(k.body(i)))
 		if err != nil {
 			return err
 		}
-		if k.row.reason == expired {
+		if k.row.byItself() {
 			k.died.Store(int64(i + 1))
 		}
 		if waiting = append(waiting, d); len(waiting) >= 300 {
@@ -131,7 +133,7 @@ func (k *crash) rejectSome(ctx context.Context, seen map[string]bool, lost bool)
 				k.armPoint()
 			}
 			k.pause.RLock()
-			_ = d.Reject(false) // it comes again if the connection is gone
+			_ = d.Reject(k.row.reason == limited) // it comes again if the connection is gone
 			k.pause.RUnlock()
 			k.died.Store(int64(len(seen)))
 		}

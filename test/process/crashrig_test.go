@@ -82,7 +82,7 @@ func (k *crash) run() {
 	} else {
 		work.Go(func() { published <- k.publish(ctx) })
 	}
-	if k.row.reason == rejected {
+	if !k.row.byItself() {
 		work.Go(func() { k.reject(ctx) })
 	}
 	k.doHarm(ctx)
@@ -107,6 +107,7 @@ func (k *crash) run() {
 	for _, target := range k.targets {
 		k.check(target)
 	}
+	k.checkKept()
 	k.forget()
 	k.Logf("harm at message %d of %d, over after %.1f s, all moved after %.1f s, %d marked and %d delivered again, checked after %.1f s",
 		k.harmedAt.Load(), k.messages, harmed.Seconds(), moved.Seconds(), k.flagged, len(k.again), time.Since(begun).Seconds())
@@ -132,8 +133,13 @@ func (k *crash) declareOn(args amqp.Table) {
 	}
 	withDLX := maps.Clone(args)
 	withDLX["x-dead-letter-exchange"] = k.dlx
-	if k.row.reason == expired {
+	switch k.row.reason {
+	case expired:
 		withDLX["x-message-ttl"] = expiryTTL
+	case maxLen:
+		withDLX["x-max-length"] = k.row.kept()
+	case limited:
+		withDLX["x-queue-type"], withDLX["x-delivery-limit"] = "quorum", 0
 	}
 	k.source = plainQueue(s, s.name("source"), withDLX)
 	k.ids.source = k.led(k.source, k.at.source)
@@ -309,7 +315,7 @@ func (k *crash) awaitMoved(ctx context.Context) {
 			return false, nil
 		}
 		taken = nil
-		done := source.Ready == 0 && source.Unacked == 0 && source.Outbox == 0
+		done := source.Ready == k.row.kept() && source.Unacked == 0 && source.Outbox == 0
 		for _, target := range k.targets {
 			q, known := queues[target]
 			if !known || q.Transferred == nil {
@@ -359,6 +365,21 @@ func (k *crash) check(target string) {
 	}
 }
 
+// checkKept checks what the source keeps: what was published last.
+func (k *crash) checkKept() {
+	k.Helper()
+	var want []string
+	for i := range k.row.kept() {
+		want = append(want, fmt.Sprintf("%06d", k.messages+i))
+	}
+	if want == nil {
+		return
+	}
+	if got := k.drain(k.source); !slices.Equal(got, want) {
+		k.Errorf("the source has kept %v, want %v", got, want)
+	}
+}
+
 // drain takes everything out of a queue and returns the ids in their order.
 func (k *crash) drain(queue string) (ids []string) {
 	k.Helper()
@@ -376,6 +397,9 @@ func (k *crash) drain(queue string) (ids []string) {
 			d := s.next(deliveries)
 			id, _, _ := strings.Cut(string(d.Body), " ")
 			ids = append(ids, id)
+			if why, died := d.Headers["x-first-death-reason"]; died && k.row.reason != "" && why != k.row.reason {
+				k.Errorf("%s died of %v", id, why)
+			}
 			if i%200 == 199 || i == q.Messages-1 {
 				s.noError("ack", d.Ack(true))
 			}
