@@ -36,6 +36,7 @@ var queueArguments = []argument{
 	{"x-dead-letter-routing-key", text},
 	{"x-dead-letter-strategy", oneOf(always("invalid_dlx_strategy"), "at-most-once", "at-least-once")},
 	{"x-dead-letter-on-removal", boolean},
+	{"x-dead-letter-death-total", boolean},
 	{"x-dead-letter-max-length", positive},
 	{"x-dead-letter-max-length-bytes", positive},
 	{"x-delivery-limit", integer},
@@ -311,6 +312,9 @@ func settingsOf(q *catalog.Queue, args amqp.Table) queue.Settings {
 	s.Retry = retryDelay(args)
 	if v, ok := args.Get("x-dead-letter-on-removal"); ok {
 		s.DeadLetterOnRemoval, _ = v.(bool)
+	}
+	if v, ok := args.Get("x-dead-letter-death-total"); ok {
+		s.DeathTotal, _ = v.(bool)
 	}
 	s.AtLeastOnce = stringArg(args, "x-dead-letter-strategy") == "at-least-once"
 	return s

@@ -45,7 +45,7 @@ func Dead(m Letter, d Dying, s *queue.Settings) (Letter, error) {
 	if s.DeadLetterKeySet {
 		out.RoutingKeys, out.BCC = []string{s.DeadLetterRoutingKey}, 0
 	}
-	raw, err := Headers(m.Properties, out.Deaths)
+	raw, err := Headers(m.Properties, out.Deaths, s.DeathTotal)
 	out.Properties = raw
 	return out, err
 }
@@ -55,13 +55,14 @@ const (
 	headerDeaths     = "x-death"
 	headerFirstDeath = "x-first-death-"
 	headerLastDeath  = "x-last-death-"
+	headerDeathTotal = "x-death-total"
 )
 
 // Headers renders a message's history, which must not be empty, into its
 // properties: x-death, x-first-death-* and x-last-death-*, with the expiration
-// removed. A client's own headers of these names give way. On an error, about raw
+// removed; with total also x-death-total, the sum of the counts. A client's own headers of these names give way. On an error, about raw
 // properties that do not decode, the result carries the death headers alone.
-func Headers(raw amqp.RawProperties, deaths []Death) (amqp.RawProperties, error) {
+func Headers(raw amqp.RawProperties, deaths []Death, total bool) (amqp.RawProperties, error) {
 	edit := func(p *amqp.Properties) {
 		headers, _ := p.Headers()
 		headers.Set(headerDeaths, renderDeaths(deaths))
@@ -71,6 +72,9 @@ func Headers(raw amqp.RawProperties, deaths []Death) (amqp.RawProperties, error)
 			setDeath(&headers, headerFirstDeath, oldest(deaths))
 		}
 		setDeath(&headers, headerLastDeath, &deaths[0])
+		if total {
+			headers.Set(headerDeathTotal, deathTotal(deaths))
+		}
 		p.SetHeaders(headers)
 		p.Remove(amqp.PropExpiration)
 	}
@@ -80,6 +84,13 @@ func Headers(raw amqp.RawProperties, deaths []Death) (amqp.RawProperties, error)
 		return fresh, fmt.Errorf("render deaths: %w", err)
 	}
 	return out, nil
+}
+
+func deathTotal(deaths []Death) (n int64) {
+	for i := range deaths {
+		n += int64(deaths[i].Count)
+	}
+	return n
 }
 
 func setDeath(headers *amqp.Table, prefix string, d *Death) {

@@ -68,6 +68,8 @@ type Settings struct {
 	AtLeastOnce          bool // x-dead-letter-strategy: park what has no route
 	// DeadLetterOnRemoval: what is in the queue when it is removed is dead-lettered.
 	DeadLetterOnRemoval bool
+	// DeathTotal: dead letters carry the header x-death-total, how often they have died.
+	DeathTotal bool
 	// OutboxMax and OutboxMaxBytes bound the outbox; a full outbox refuses
 	// client publishes only.
 	OutboxMax      int64

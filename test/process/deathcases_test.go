@@ -25,9 +25,38 @@ func TestDeathCases(t *testing.T) {
 		{name: "D35 the target's own ttl", run: targetTTL},
 		{name: "D38 the history does not grow with hops", run: manyHops},
 		{name: "D41 delivery counts start again", warrenOnly: true, run: countsRestart},
+		{name: "the total of all deaths", warrenOnly: true, run: deathTotals},
 		{name: "D46 overflow into itself", run: overflowIntoItself},
 		{name: "D48 D49 cycles with and without a rejection", warrenOnly: true, run: cycles},
 		{name: "D50 delivery limit and a wait queue", warrenOnly: true, run: limitCycle},
+	})
+}
+
+// A queue may ask for the header x-death-total; other queues' letters do not have it.
+func deathTotals(s *session) {
+	dead := s.queue("dead", nil)
+	q := s.queue("q", deadTo(s.name("wait"), amqp.Table{"x-dead-letter-death-total": true}))
+	wait := s.queue("wait", deadTo(q, amqp.Table{"x-message-ttl": 10}))
+	s.fill(q, "m")
+	_, deliveries := s.consume(q, 1)
+	for range 2 {
+		s.noError("reject", s.next(deliveries).Reject(false))
+	}
+	d := s.next(deliveries) // died twice here and twice in the wait queue, which does not count on
+	if total := d.Headers["x-death-total"]; total != int64(3) {
+		s.Errorf("x-death-total %#v", total)
+	}
+	s.noError("ack", d.Ack(false))
+	s.ready(wait, 0)
+	plain := s.queue("plain", deadTo(dead, nil))
+	s.fill(plain, "m")
+	s.noError("reject", s.get(plain).Reject(false))
+	if total, ok := s.get(dead).Headers["x-death-total"]; ok {
+		s.Errorf("x-death-total %#v", total)
+	}
+	s.refuses(406, "x-dead-letter-death-total", func(ch *amqp.Channel) error {
+		_, err := ch.QueueDeclare(s.name("bad"), true, false, false, false, amqp.Table{"x-dead-letter-death-total": "yes"})
+		return err
 	})
 }
 
