@@ -1,0 +1,57 @@
+package leader
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/warrenmq/warren/dlx"
+	"github.com/warrenmq/warren/fsm"
+)
+
+func (r *rig) propose(c fsm.Command) {
+	r.t.Helper()
+	done := make(chan struct{})
+	r.l.Propose(c, false, func() { close(done) })
+	<-done
+}
+
+// What a redrive has sent is kept from consumers, by this leader and the next, until its
+// target has it or has gone; what a consumer holds is not sent.
+func TestRedriveKeepsMessagesFromConsumers(t *testing.T) {
+	a := node(1)
+	r := newRig(t, plain(), a)
+	r.answerRoll(a)
+	r.publish(a, "1", "2", "3", "4")
+	held := r.get(a, 1)
+	if bodyOf(t, held.Item) != "1" {
+		t.Fatalf("got %+v", held)
+	}
+	r.propose(fsm.StartRedrive{Spec: dlx.RedriveSpec{Token: 1, To: dlx.ToNamedQueue, Queue: "t"}})
+	r.propose(fsm.TakeRedrive{Number: 1, Through: 3, Items: []fsm.RedriveItem{{ID: 1, Targets: []uint64{9}}, {ID: 2, Targets: []uint64{9}}, {ID: 3, Targets: []uint64{9}}}})
+	if s := r.status(a, 2); s.Ready != 1 || s.Unacked != 1 || s.Outbox != 2 {
+		t.Fatalf("status %+v", s)
+	}
+	r.attach(a, 1, 10)
+	if b := r.bodies(r.items(a, 1)); b[0] != "4" {
+		t.Fatalf("got %v", b)
+	}
+	r.propose(fsm.TransferDone{Target: 9, UpTo: 1})
+	r.lead()
+	r.answerRoll(a)
+	if s := r.status(a, 3); s.Ready != 2 || s.Outbox != 1 {
+		t.Fatalf("status %+v", s)
+	}
+	r.attach(a, 2, 10)
+	if b := r.bodies(r.items(a, 2)); !slices.Equal(b, []string{"1", "4"}) {
+		t.Fatalf("got %v", b)
+	}
+	r.propose(fsm.TargetGone{Target: 9, Watermark: 1})
+	if got := r.items(a, 1); bodyOf(t, got[0]) != "3" || got[0].Attempt != 0 {
+		t.Fatalf("got %+v", got)
+	}
+	var job dlx.Redriving
+	r.replica.View(func(m *fsm.Machine) { job = m.Redriving() })
+	if job.Moved != 1 || job.Returned != 1 || job.Busy != 1 || job.Cursor != 3 {
+		t.Fatalf("%+v", job)
+	}
+}
