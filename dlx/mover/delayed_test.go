@@ -5,6 +5,7 @@ import (
 	"testing/synctest"
 
 	"github.com/warrenmq/warren/amqp"
+	"github.com/warrenmq/warren/dlx"
 	"github.com/warrenmq/warren/fsm"
 	"github.com/warrenmq/warren/queue"
 )
@@ -98,6 +99,23 @@ func TestDeadLetterAsksForDelay(t *testing.T) {
 		headers, _, _ := amqp.RawProperties(m.Properties).Headers()
 		if v, _ := headers.Get("x-delay"); it.DelayMillis != 900 || it.HasTTL || v != int64(900) || len(m.Deaths) != 1 {
 			t.Errorf("transferred as %+v with %v", it, headers)
+		}
+	})
+}
+
+// What was published with an expiration and has not died lives no longer in the queue to which
+// it is moved than if it was published there.
+func TestRedriveKeepsExpiration(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, false, Target{5, "work"})
+		defer r.m.Stop()
+		props := properties(t, func(p *amqp.Properties) { p.SetExpiration("4000") })
+		r.enter(fsm.Publish{TTLMillis: 4000}, fsm.Message{RoutingKeys: []string{"k"}, Properties: props, Body: []byte("job")})
+		r.propose(fsm.StartRedrive{Spec: dlx.RedriveSpec{Token: 1, To: dlx.ToNamedQueue, Queue: "work"}})
+		r.propose(fsm.TakeRedrive{Number: 1, Through: 1, Items: []fsm.RedriveItem{{ID: 1, Targets: []uint64{5}}}})
+		r.m.Wake()
+		if it, _ := r.sentMessage(); !it.HasTTL || it.TTLMillis != 4000 {
+			t.Errorf("transferred as %+v", it)
 		}
 	})
 }

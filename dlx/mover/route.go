@@ -258,8 +258,8 @@ func (m *Mover) build(p dlx.Pending, s deadSettings, back bool) (fsm.Transfer, e
 	if v, ok := props.Header(exchange.HeaderDelay); ok {
 		t.DelayMillis = exchange.Delay(amqp.Table{{Name: exchange.HeaderDelay, Value: v}})
 	}
-	if text, ok := props.Expiration(); ok && s.set.Delayed {
-		// Checked when it was published.
+	if text, ok := props.Expiration(); ok && (s.set.Delayed || p.Reason == dlx.Redrive) {
+		// Checked when it was published. A dead letter has none.
 		n, err := strconv.ParseInt(text, 10, 64)
 		t.TTLMillis, t.HasTTL = n, err == nil && n >= 0
 	}
