@@ -123,8 +123,8 @@ func (l *Leader) deliverable(m queue.Message, now int64) bool {
 // whether something else than that keeps it from delivering.
 func (l *Leader) deliver() {
 	l.heldBack = false
-	if len(l.gets) == 0 && !l.consumers.anyCredit() {
-		return
+	if l.closing.closed || len(l.gets) == 0 && !l.consumers.anyCredit() {
+		return // what a closed queue has dies
 	}
 	if !l.cfg.Log.HasLease() {
 		l.heldBack = true

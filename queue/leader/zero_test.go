@@ -115,3 +115,29 @@ func TestZeroTTLWaitsForTheRollCall(t *testing.T) {
 	}
 	r.countReady(a, 0)
 }
+
+// What a closed queue has left is dead-lettered; a consumer that is still there does not get
+// it, too.
+func TestClosedQueueDeliversNothing(t *testing.T) {
+	a := node(1)
+	r := newRig(t, plain(), a)
+	r.answerRoll(a)
+	log := r.releadWithLease()
+	r.answerRoll(a)
+	log.lapsed.Store(true)
+	r.attach(a, 1, 1)
+	r.batch(a, pub("left"))
+	r.countReady(a, 1)
+	r.l.Stop() // from here on the test runs it
+	log.lapsed.Store(false)
+	r.l.closing.closed = true
+	r.l.deliver()
+	if len(r.l.held) > 0 || r.l.heldBack {
+		t.Fatalf("delivered %v", r.l.held)
+	}
+	r.l.closing.closed = false
+	r.l.deliver()
+	if len(r.l.held) != 1 {
+		t.Fatal("an open queue delivers")
+	}
+}
