@@ -187,8 +187,11 @@ func (s *scrape) traffic() {
 		global, channel *def
 		n               uint64
 	}{
-		{globalReceived, channelPublished, t.Received}, {globalReceivedConfirm, nil, t.ReceivedConfirm}, {globalRouted, nil, t.Routed},
-		{globalConfirmed, channelConfirmed, t.Confirmed}, {globalDropped, channelDropped, t.UnroutableDropped},
+		{globalReceived, channelPublished, t.Received},
+		{globalReceivedConfirm, nil, t.ReceivedConfirm},
+		{globalRouted, nil, t.Routed},
+		{globalConfirmed, channelConfirmed, t.Confirmed},
+		{globalDropped, channelDropped, t.UnroutableDropped},
 		{globalReturned, channelReturned, t.UnroutableReturned},
 	} {
 		s.count(x.global, x.n, protocol)

@@ -34,6 +34,7 @@ func (f *fakeBroker) DeadTotals() broker.DeadTotals { return f.dead }
 func (f *fakeBroker) QueueChurn() broker.QueueChurn {
 	return broker.QueueChurn{Declared: 3, Created: 2, Deleted: 1}
 }
+
 func (f *fakeBroker) MoveTotals() broker.MoveTotals {
 	return broker.MoveTotals{Sent: 9, Full: 2, Unanswered: 1}
 }
@@ -42,9 +43,11 @@ func (f *fakeBroker) Figures() []broker.QueueFigures { return f.figures }
 
 func fake() Config {
 	b := &fakeBroker{figures: []broker.QueueFigures{
-		{ID: 1, VHost: "/", Name: "a", Ready: 3, Unacked: 2, Delayed: 1, Bytes: 60, Consumers: 2, Type: broker.QuorumQueue,
+		{
+			ID: 1, VHost: "/", Name: "a", Ready: 3, Unacked: 2, Delayed: 1, Bytes: 60, Consumers: 2, Type: broker.QuorumQueue,
 			Outbox: broker.OutboxStates{Routed: 4}, OutboxBytes: 44, OutboxAgeMillis: 2500, Full: 1,
-			Counters: fsm.Counters{Published: 10, Transferred: 1}},
+			Counters: fsm.Counters{Published: 10, Transferred: 1},
+		},
 		{ID: 2, VHost: "v", Name: "b", Ready: 5, OutboxAgeMillis: 100, Outbox: broker.OutboxStates{ParkedCycle: 1}},
 		{ID: 3, VHost: "/", Name: "a", Ready: 100, Closing: true}, // one that had the name before
 		{ID: 4, VHost: "/", DelayOf: "later", Ready: 7},

@@ -85,8 +85,10 @@ func (s *scrape) queue(f *figures, object ...string) {
 		state string
 		n     int
 	}{
-		{"unrouted", f.outbox.Unrouted}, {"routed", f.outbox.Routed},
-		{"parked_unrouted", f.outbox.ParkedUnrouted}, {"parked_cycle", f.outbox.ParkedCycle},
+		{"unrouted", f.outbox.Unrouted},
+		{"routed", f.outbox.Routed},
+		{"parked_unrouted", f.outbox.ParkedUnrouted},
+		{"parked_cycle", f.outbox.ParkedCycle},
 	} {
 		s.put(outboxMessages, float64(x.n), append(slices.Clip(object), x.state)...)
 	}

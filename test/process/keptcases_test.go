@@ -2,6 +2,7 @@ package process
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -25,9 +26,7 @@ func TestKeptDeadLetters(t *testing.T) {
 
 func kept(more amqp.Table) amqp.Table {
 	args := amqp.Table{"x-queue-type": "quorum", "x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"}
-	for k, v := range more {
-		args[k] = v
-	}
+	maps.Copy(args, more)
 	return args
 }
 
