@@ -71,9 +71,10 @@ const (
 )
 
 // bury names the next messages of a closed queue that die with it, one command at a time
-// and as many as the outbox may hold.
+// and as many as the outbox may hold. What consumers have settled goes first, also what a new
+// leader hears of when it calls the roll.
 func (l *Leader) bury() {
-	if l.closing.burying {
+	if l.closing.burying || l.phase != phaseActive || l.pendingBytes() > 0 {
 		return // until the newest command is applied
 	}
 	var upTo queue.MessageID

@@ -141,3 +141,33 @@ func TestClosedQueueDeliversNothing(t *testing.T) {
 		t.Fatal("an open queue delivers")
 	}
 }
+
+// What consumers have settled does not die with the queue.
+func TestBuryingWaitsForSettlements(t *testing.T) {
+	a := node(1)
+	r := newRig(t, plain(), a)
+	r.answerRoll(a)
+	r.attach(a, 1, 1)
+	r.publish(a, "acked")
+	it := r.items(a, 1)[0]
+	r.l.Stop() // from here on the test runs it
+	r.l.closing.closed = true
+	buries := func() bool {
+		r.l.bury()
+		return r.l.closing.burying
+	}
+	r.l.phase = phaseRoll
+	if buries() {
+		t.Fatal("before all nodes have told what they have settled")
+	}
+	r.l.phase = phaseActive
+	p := r.l.peers[a.Origin.Node]
+	p.pending = []fsm.Op{fsm.Settle{Kind: fsm.Ack, Runs: []fsm.Run{{First: it.ID, Count: 1, Attempt: it.Attempt}}}}
+	if buries() {
+		t.Fatal("before a settlement that has come in")
+	}
+	p.pending = nil
+	if !buries() {
+		t.Fatal("never")
+	}
+}
