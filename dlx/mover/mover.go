@@ -110,8 +110,10 @@ type Mover struct {
 	backoff time.Duration
 	routeAt time.Time
 	// releasedAt is the catalog revision at which parked letters were released for others that
-	// had found a way.
+	// had found a way, releasedTo the newest item then: those up to it wait for no other release,
+	// or they would wait for ever while the catalog changes all the time.
 	releasedAt uint64
+	releasedTo dlx.ItemID
 	// holdFrom is since when letters wait for older ones that are being withdrawn.
 	holdFrom time.Time
 	flights  map[uint64]*flight

@@ -26,6 +26,7 @@ type rig struct {
 	machine *fsm.Machine
 	log     [][]byte
 	targets []Target // what routing finds
+	only    string   // for letters with this key, if not ""
 	exists  map[uint64]bool
 	sent    []*wire.Transfer
 	rev     uint64
@@ -66,6 +67,9 @@ func newRig(t *testing.T, atLeastOnce bool, targets ...Target) *rig {
 			defer r.mu.Unlock()
 			r.routed, r.routedAs = exchange, *l
 			r.asked++
+			if r.only != "" && l.Keys[0] != r.only {
+				return nil, true
+			}
 			return slices.Clone(r.targets), true
 		},
 		Fresh: func(context.Context) error {

@@ -49,11 +49,11 @@ func (m *Mover) route() {
 	}
 	var items []dlx.Item
 	var s deadSettings
-	parked := false
+	parked, last := false, dlx.ItemID(0)
 	m.cfg.View(func(f *fsm.Machine) {
 		s = settingsOf(f)
 		items = f.Outbox().Unrouted(routeMax)
-		parked = f.Outbox().Parked(fsm.ParkUnrouted) > 0
+		parked, last = f.Outbox().Parked(fsm.ParkUnrouted) > 0, f.Outbox().Last()
 	})
 	if len(items) == 0 {
 		m.decided.first, m.decided.last = 0, 0 // all were taken
@@ -71,14 +71,14 @@ func (m *Mover) route() {
 		}
 		r.Items = append(r.Items, d)
 		parks = parks || d.NoRoute == fsm.ParkUnrouted
-		routes = routes || len(d.Targets) > 0
+		routes = routes || len(d.Targets) > 0 && it.ID > m.releasedTo
 	}
 	if len(r.Items) == 0 {
 		return
 	}
 	if parked && routes && revision != m.releasedAt {
 		// There is a way again. What was parked for want of one goes first.
-		m.releasedAt = revision
+		m.releasedAt, m.releasedTo = revision, last
 		m.decided.first, m.decided.last = 0, 0
 		m.command(fsm.Release{Kind: fsm.ParkUnrouted}, nil)
 		return

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/warrenmq/warren/dlx"
+	"github.com/warrenmq/warren/fsm"
 	"github.com/warrenmq/warren/queue/wire"
 )
 
@@ -202,6 +203,39 @@ func TestWithdrawWhenTopologyChanges(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		if list := r.take(5); !slices.Contains(list, "1:-") {
 			t.Errorf("not withdrawn: %v", list)
+		}
+	})
+}
+
+// A letter that has a way gets there behind many that are parked, also while the catalog
+// changes all the time.
+func TestParkedLettersHoldUpNobody(t *testing.T) {
+	run(t, "many parked", func(t *testing.T) {
+		r := newRig(t, true, Target{5, "a"})
+		defer r.m.Stop()
+		r.only = "way"
+		r.routes(Target{5, "a"})
+		r.die(make([]string, 2*routeMax)...)
+		if n := r.count(dlx.ParkedUnrouted); n != 2*routeMax {
+			t.Fatalf("%d parked", n)
+		}
+		changes := 0
+		r.slip = func() {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			if changes++; changes < 100 {
+				r.rev++
+			}
+		}
+		r.enter(fsm.Publish{TTLMillis: -1}, fsm.Message{RoutingKeys: []string{"way"}, Properties: []byte{0, 0}, Body: []byte("w")})
+		r.seq++
+		r.propose(fsm.Stream{Origin: fsm.Origin{Node: 1, Incarnation: 1}, First: r.seq, Ops: []fsm.Op{
+			fsm.Settle{Kind: fsm.Discard, Runs: []fsm.Run{{First: 2*routeMax + 1, Count: 1}}},
+		}})
+		r.m.Wake()
+		want(t, r.take(5), "1:w")
+		if changes > 10 {
+			t.Errorf("after %d commands", changes)
 		}
 	})
 }
