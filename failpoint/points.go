@@ -30,6 +30,21 @@ const (
 	MoveDone Point = "move.done"
 )
 
+// The steps of a withdrawal (docs/adr/0009-withdrawals.md), in their order. Taken is passed by
+// the target's leader and carries its id, the others by the source's with the source's.
+const (
+	// WithdrawApplied: letters under way are marked, a withdrawal is about to be sent.
+	WithdrawApplied Point = "withdraw.applied"
+	// WithdrawSent: a withdrawal was sent.
+	WithdrawSent Point = "withdraw.sent"
+	// WithdrawTaken: the target has applied withdrawals and not answered.
+	WithdrawTaken Point = "withdraw.taken"
+	// WithdrawAnswered: the source's mover has the answer, nothing is proposed.
+	WithdrawAnswered Point = "withdraw.answered"
+	// WithdrawDone: the source's log has what was withdrawn, and nothing is routed again.
+	WithdrawDone Point = "withdraw.done"
+)
+
 // Steps lists the points that every dead letter passes, in their order.
 func Steps() []Point {
 	return []Point{
@@ -38,5 +53,10 @@ func Steps() []Point {
 	}
 }
 
+// Withdrawal lists the points of a withdrawal, in their order.
+func Withdrawal() []Point {
+	return []Point{WithdrawApplied, WithdrawSent, WithdrawTaken, WithdrawAnswered, WithdrawDone}
+}
+
 // Points lists all points.
-func Points() []Point { return Steps() }
+func Points() []Point { return append(Steps(), Withdrawal()...) }

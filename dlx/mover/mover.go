@@ -236,7 +236,12 @@ func (m *Mover) take(a *wire.TransferAnswer) {
 		f.ack(a.UpTo)
 		failpoint.Pass(failpoint.MoveAnswered, m.cfg.Queue)
 		done := fsm.TransferDone{Target: a.Target, UpTo: a.UpTo, Withdrawn: back}
-		m.cfg.Propose(done, len(back) == 0, failpoint.Passing(failpoint.MoveDone, m.cfg.Queue))
+		applied := failpoint.Passing(failpoint.MoveDone, m.cfg.Queue)
+		if len(back) > 0 {
+			failpoint.Pass(failpoint.WithdrawAnswered, m.cfg.Queue)
+			applied = failpoint.Passing(failpoint.WithdrawDone, m.cfg.Queue)
+		}
+		m.cfg.Propose(done, len(back) == 0, applied)
 	}
 	if a.Gap || a.Full {
 		f.rewind(a.UpTo)
@@ -380,10 +385,17 @@ func (m *Mover) sendSome(target uint64, f *flight, urgent bool) bool {
 	if f.deadline.IsZero() || f.sent-uint64(len(in.Items)) == f.acked {
 		f.deadline = time.Now().Add(answerTimeout)
 	}
+	back := withdraws(pending[0], withdraw)
 	failpoint.Pass(failpoint.MoveRouted, m.cfg.Queue)
+	if back {
+		failpoint.Pass(failpoint.WithdrawApplied, m.cfg.Queue)
+	}
 	m.cfg.Totals.Sent.Add(uint64(len(in.Items)))
-	m.cfg.Send(&wire.Transfer{Target: target, Urgent: urgent || withdraws(pending[0], withdraw), In: in})
+	m.cfg.Send(&wire.Transfer{Target: target, Urgent: urgent || back, In: in})
 	failpoint.Pass(failpoint.MoveSent, m.cfg.Queue)
+	if back {
+		failpoint.Pass(failpoint.WithdrawSent, m.cfg.Queue)
+	}
 	return true
 }
 

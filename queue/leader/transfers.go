@@ -167,6 +167,9 @@ func (l *Leader) answerTransfer(r fsm.TransferResult) {
 		t.next, t.pending, t.bytes = r.UpTo+1, nil, 0
 	} else {
 		failpoint.Pass(failpoint.MoveTaken, l.cfg.Queue)
+		if len(r.Withdrawn) > 0 {
+			failpoint.Pass(failpoint.WithdrawTaken, l.cfg.Queue)
+		}
 	}
 	l.sendTransferAnswer(t, &wire.TransferAnswer{
 		Source: r.Source.Queue, Epoch: r.Source.Epoch, UpTo: r.UpTo, Gap: r.Gap || r.Unknown, Gone: r.Gone, Withdrawn: r.Withdrawn,

@@ -67,7 +67,7 @@ func (r crashRow) String() string {
 
 // atTarget tells which side passes the point.
 func (r crashRow) atTarget() bool {
-	return slices.Contains([]failpoint.Point{failpoint.MoveReceived, failpoint.MoveTakeProposed, failpoint.MoveTaken}, r.point)
+	return slices.Contains([]failpoint.Point{failpoint.MoveReceived, failpoint.MoveTakeProposed, failpoint.MoveTaken, failpoint.WithdrawTaken}, r.point)
 }
 
 // crashRows is the whole matrix.
