@@ -37,6 +37,7 @@ var queueArguments = []argument{
 	{"x-dead-letter-strategy", oneOf(always("invalid_dlx_strategy"), "at-most-once", "at-least-once")},
 	{"x-dead-letter-on-removal", boolean},
 	{"x-dead-letter-death-total", boolean},
+	{"x-dead-letter-continue-history", boolean},
 	{"x-dead-letter-max-length", positive},
 	{"x-dead-letter-max-length-bytes", positive},
 	{"x-delivery-limit", integer},
@@ -315,6 +316,9 @@ func settingsOf(q *catalog.Queue, args amqp.Table) queue.Settings {
 	}
 	if v, ok := args.Get("x-dead-letter-death-total"); ok {
 		s.DeathTotal, _ = v.(bool)
+	}
+	if v, ok := args.Get("x-dead-letter-continue-history"); ok {
+		s.ContinueHistory, _ = v.(bool)
 	}
 	s.AtLeastOnce = stringArg(args, "x-dead-letter-strategy") == "at-least-once"
 	return s

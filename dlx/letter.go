@@ -41,7 +41,16 @@ func Dead(m Letter, d Dying, s *queue.Settings) (Letter, error) {
 		RoutingKeys: m.RoutingKeys[:len(m.RoutingKeys)-m.BCC],
 	}
 	death.OriginalExpiration, death.HasExpiration = amqp.RawProperties(m.Properties).Expiration()
-	out := Letter{Exchange: s.DeadLetterExchange, RoutingKeys: m.RoutingKeys, BCC: m.BCC, Deaths: Record(m.Deaths, death)}
+	before := m.Deaths
+	continued := s.ContinueHistory && len(before) == 0
+	if continued {
+		before = clientHistory(m.Properties)
+	}
+	out := Letter{Exchange: s.DeadLetterExchange, RoutingKeys: m.RoutingKeys, BCC: m.BCC, Deaths: Record(before, death)}
+	if continued && death.HasExpiration {
+		// A retry that multiplies the expiration it finds in the history needs the newest.
+		out.Deaths[0].OriginalExpiration, out.Deaths[0].HasExpiration = death.OriginalExpiration, true
+	}
 	if s.DeadLetterKeySet {
 		out.RoutingKeys, out.BCC = []string{s.DeadLetterRoutingKey}, 0
 	}

@@ -347,6 +347,7 @@ const (
 	settingDelayed
 	settingOnRemoval
 	settingDeathTotal
+	settingContinueHistory
 )
 
 func appendSettings(dst []byte, s *queue.Settings) []byte {
@@ -371,6 +372,9 @@ func appendSettings(dst []byte, s *queue.Settings) []byte {
 	}
 	if s.DeathTotal {
 		flags |= settingDeathTotal
+	}
+	if s.ContinueHistory {
+		flags |= settingContinueHistory
 	}
 	dst = append(dst, flags, byte(s.Overflow), s.MaxPriority, s.DefaultPriority)
 	for _, v := range [...]int64{s.MessageTTLMillis, s.MaxLength, s.MaxLengthBytes, s.DeliveryLimit, s.OutboxMax, s.OutboxMaxBytes} {
@@ -398,13 +402,14 @@ func (r *reader) retryDelay() (d queue.RetryDelay) {
 }
 
 func (r *reader) settings() (s queue.Settings) {
-	flags := r.enum(settingDeadLetter|settingKeySet|settingAtLeastOnce|settingRetry|settingDelayed|settingOnRemoval|settingDeathTotal, "settings flags")
+	flags := r.enum(settingDeadLetter|settingKeySet|settingAtLeastOnce|settingRetry|settingDelayed|settingOnRemoval|settingDeathTotal|settingContinueHistory, "settings flags")
 	s.DeadLetter = flags&settingDeadLetter != 0
 	s.DeadLetterKeySet = flags&settingKeySet != 0
 	s.AtLeastOnce = flags&settingAtLeastOnce != 0
 	s.Delayed = flags&settingDelayed != 0
 	s.DeadLetterOnRemoval = flags&settingOnRemoval != 0
 	s.DeathTotal = flags&settingDeathTotal != 0
+	s.ContinueHistory = flags&settingContinueHistory != 0
 	s.Overflow = queue.Overflow(r.enum(byte(queue.RejectPublishDLX), "overflow"))
 	s.MaxPriority, s.DefaultPriority = r.byte(), r.byte()
 	for _, v := range [...]*int64{&s.MessageTTLMillis, &s.MaxLength, &s.MaxLengthBytes, &s.DeliveryLimit, &s.OutboxMax, &s.OutboxMaxBytes} {

@@ -77,6 +77,7 @@ var keys = []key{
 	{name: "dead-letter-strategy", what: "dead letter strategy", check: oneOf("at-most-once", "at-least-once"), hides: notStream, argument: true},
 	{name: "dead-letter-on-removal", what: "truth value", check: truth, hides: notStream, argument: true},
 	{name: "dead-letter-death-total", what: "truth value", check: truth, hides: notStream, argument: true},
+	{name: "dead-letter-continue-history", what: "truth value", check: truth, hides: notStream, argument: true},
 	{name: "dead-letter-max-length", what: "maximum of dead letters", check: between(1, math.MaxInt64), operator: true, merge: smaller, argument: true, with: smaller},
 	{name: "dead-letter-max-length-bytes", what: "maximum of dead letters in bytes", check: between(1, math.MaxInt64), operator: true, merge: smaller, argument: true, with: smaller},
 	{name: "message-ttl", what: "message TTL", check: between(0, millisMax), operator: true, merge: smaller, argument: true, with: smaller},

@@ -70,6 +70,8 @@ type Settings struct {
 	DeadLetterOnRemoval bool
 	// DeathTotal: dead letters carry the header x-death-total, how often they have died.
 	DeathTotal bool
+	// ContinueHistory: the first death here goes on from the x-death that a client has sent.
+	ContinueHistory bool
 	// OutboxMax and OutboxMaxBytes bound the outbox; a full outbox refuses
 	// client publishes only.
 	OutboxMax      int64

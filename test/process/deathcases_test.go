@@ -26,6 +26,7 @@ func TestDeathCases(t *testing.T) {
 		{name: "D38 the history does not grow with hops", run: manyHops},
 		{name: "D41 delivery counts start again", warrenOnly: true, run: countsRestart},
 		{name: "the total of all deaths", warrenOnly: true, run: deathTotals},
+		{name: "E06 a history that goes on when a client publishes anew", warrenOnly: true, run: historyGoesOn},
 		{name: "D46 overflow into itself", run: overflowIntoItself},
 		{name: "D48 D49 cycles with and without a rejection", warrenOnly: true, run: cycles},
 		{name: "D50 delivery limit and a wait queue", warrenOnly: true, run: limitCycle},
@@ -56,6 +57,27 @@ func deathTotals(s *session) {
 	}
 	s.refuses(406, "x-dead-letter-death-total", func(ch *amqp.Channel) error {
 		_, err := ch.QueueDeclare(s.name("bad"), true, false, false, false, amqp.Table{"x-dead-letter-death-total": "yes"})
+		return err
+	})
+}
+
+// Retries of S4's kind: the consumer publishes the message again with all headers and three
+// times the expiration that it finds in the newest record.
+func historyGoesOn(s *session) {
+	wait := s.queue("wait", deadTo(s.name("work"), amqp.Table{"x-dead-letter-continue-history": true}))
+	work := s.queue("work", nil)
+	m := expiring("m", "10")
+	for round, want := range []string{"10", "30", "90"} {
+		s.publish("", wait, m)
+		d := s.get(work)
+		checkDeaths(s, d, death{count: int64(round + 1), reason: "expired", queue: wait, keys: []string{wait}, expiration: want})
+		s.noError("ack", d.Ack(false))
+		m = message("m")
+		m.Headers = d.Headers
+		m.Expiration = map[string]string{"10": "30", "30": "90"}[want]
+	}
+	s.refuses(406, "x-dead-letter-continue-history", func(ch *amqp.Channel) error {
+		_, err := ch.QueueDeclare(s.name("bad"), true, false, false, false, amqp.Table{"x-dead-letter-continue-history": "yes"})
 		return err
 	})
 }
