@@ -45,6 +45,13 @@ const (
 	WithdrawDone Point = "withdraw.done"
 )
 
+// A step of a redrive.
+const (
+	// RedriveProposed: a redrive's next messages and their targets were handed to the log of the
+	// queue they leave. What follows are the steps from MoveRouted on.
+	RedriveProposed Point = "redrive.proposed"
+)
+
 // Steps lists the points that every dead letter passes, in their order.
 func Steps() []Point {
 	return []Point{
@@ -59,4 +66,4 @@ func Withdrawal() []Point {
 }
 
 // Points lists all points.
-func Points() []Point { return append(Steps(), Withdrawal()...) }
+func Points() []Point { return append(append(Steps(), Withdrawal()...), RedriveProposed) }

@@ -230,6 +230,8 @@ func (l *Leader) passProposed(e *fsm.Entry) {
 			failpoint.Pass(failpoint.MoveTakeProposed, l.cfg.Queue)
 		case fsm.TransferDone:
 			failpoint.Pass(failpoint.MoveDoneProposed, l.cfg.Queue)
+		case fsm.TakeRedrive:
+			failpoint.Pass(failpoint.RedriveProposed, l.cfg.Queue)
 		}
 	}
 }

@@ -53,10 +53,18 @@ func withdrawRows() (rows []withdrawRow) {
 	return rows
 }
 
-// TestCrashWithdrawal changes the way of dead letters that their target has not taken, and
+// TestCrashWithdrawalAndRedrive kills leaders at the steps of what moves letters another way
+// than on. D69, D72.
+func TestCrashWithdrawalAndRedrive(t *testing.T) {
+	c := stoppableCluster(t)
+	t.Run("withdrawal", func(t *testing.T) { crashWithdrawals(t, c) })
+	t.Run("redrive", func(t *testing.T) { crashRedrives(t, c) })
+}
+
+// crashWithdrawals changes the way of dead letters that their target has not taken, and
 // kills a leader at each step of calling them back: each message is in the old target or in
 // the new one, once and in order. D69, D72.
-func TestCrashWithdrawal(t *testing.T) {
+func crashWithdrawals(t *testing.T, c *cluster.Cluster) {
 	rows := []withdrawRow{
 		{failpoint.WithdrawApplied, failpoint.MoveTaken, false},
 		{failpoint.WithdrawAnswered, "", true},
@@ -64,7 +72,6 @@ func TestCrashWithdrawal(t *testing.T) {
 	if os.Getenv(crashEnv) != "" {
 		rows = withdrawRows()
 	}
-	c := stoppableCluster(t)
 	for i, row := range rows {
 		ok := t.Run(row.String(), func(t *testing.T) {
 			k := newCrash(t, c, crashRow{point: row.point, harm: killSource, targets: 1, reason: rejected}, 1500, i)
