@@ -171,7 +171,8 @@ func (l *Leader) expireDue() {
 			return
 		}
 		q.Due(now, func(m queue.Message) bool {
-			if l.reachable(m.ID) && !l.owe(m) {
+			// The machine may be further than what the consumers have been offered.
+			if m.ID <= l.seen.tail && l.reachable(m.ID) && !l.owe(m) {
 				due = append(due, m)
 			}
 			return len(due) < expireMax

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/warrenmq/warren/fsm"
+	"github.com/warrenmq/warren/queue"
 	"github.com/warrenmq/warren/queue/wire"
 )
 
@@ -169,5 +170,37 @@ func TestBuryingWaitsForSettlements(t *testing.T) {
 	p.pending = nil
 	if !buries() {
 		t.Fatal("never")
+	}
+}
+
+// What the machine has and the leader has not met yet is no business of a look at what is
+// due: a consumer with credit gets it when it is met.
+func TestZeroTTLBeyondWhatTheLeaderHasSeen(t *testing.T) {
+	a := node(1)
+	r := newRig(t, plain(), a)
+	r.answerRoll(a)
+	log := r.releadWithLease()
+	r.answerRoll(a)
+	log.lapsed.Store(true)
+	p := pub("due as it comes")
+	p.TTLMillis = 0
+	r.attach(a, 1, 1)
+	r.batch(a, p)
+	r.countReady(a, 1)
+	r.l.Stop() // from here on the test runs it
+	log.lapsed.Store(false)
+	tail := r.l.seen.tail
+	clear(r.l.limits.owed)
+	r.l.heldBack, r.l.limits.expireAt = false, 0
+
+	r.l.seen.tail = tail - 1
+	r.l.expireDue()
+	if len(r.l.limits.condemned) > 0 {
+		t.Fatal("expired before anybody was offered it")
+	}
+	r.l.seen.tail, r.l.limits.freshIDs = tail, queue.IDRange{First: tail, Last: tail}
+	r.l.deliver()
+	if len(r.l.held) != 1 {
+		t.Fatal("not delivered")
 	}
 }
