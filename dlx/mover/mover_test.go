@@ -31,6 +31,7 @@ type rig struct {
 	sent    []*wire.Transfer
 	rev     uint64
 	slip    func() // runs before a proposal is applied
+	onAsk   func() // runs with mu held after routing was asked
 	again   int    // LookAgain calls
 	moved   int    // Relocate calls
 
@@ -70,7 +71,11 @@ func newRig(t *testing.T, atLeastOnce bool, targets ...Target) *rig {
 			if r.only != "" && l.Keys[0] != r.only {
 				return nil, true
 			}
-			return slices.Clone(r.targets), true
+			targets := slices.Clone(r.targets)
+			if r.onAsk != nil {
+				r.onAsk()
+			}
+			return targets, true
 		},
 		Fresh: func(context.Context) error {
 			r.mu.Lock()
@@ -411,6 +416,22 @@ func TestParked(t *testing.T) {
 		r.rev++
 		r.mu.Unlock()
 		r.die("3")
+		want(t, r.take(5), "1:1", "2:2", "3:3")
+	})
+	// The way comes between the decisions on two that died together.
+	run(t, "keep their order when the way comes", func(t *testing.T) {
+		r := newRig(t, true)
+		defer r.m.Stop()
+		looks := 0
+		r.mu.Lock()
+		r.onAsk = func() {
+			if looks++; looks == 2 { // the first one was looked up twice, in vain
+				r.targets, r.exists[5] = []Target{{5, "a"}}, true
+				r.rev++
+			}
+		}
+		r.mu.Unlock()
+		r.die("1", "2", "3")
 		want(t, r.take(5), "1:1", "2:2", "3:3")
 	})
 	// The route came while the letter was on its way to be parked.

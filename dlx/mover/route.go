@@ -62,21 +62,16 @@ func (m *Mover) route() {
 	if m.holds() || !m.mayRoute(items[0].ID) {
 		return
 	}
-	r := fsm.Route{Settings: s.revision}
-	parks, routes, revision := false, false, m.cfg.Revision()
-	for _, it := range items {
-		d, ok := m.decide(it, s)
-		if !ok {
-			break
-		}
-		r.Items = append(r.Items, d)
-		parks = parks || d.NoRoute == fsm.ParkUnrouted
-		routes = routes || len(d.Targets) > 0 && it.ID > m.releasedTo
+	r, parks, routes, revision := m.decideAll(items, s)
+	for try := 1; try < decideTries && parks && routes && m.cfg.Revision() != revision; try++ {
+		// The way came between two of them: the later ones must not overtake the others.
+		r, parks, routes, revision = m.decideAll(items, s)
 	}
 	if len(r.Items) == 0 {
 		return
 	}
-	if parked && routes && revision != m.releasedAt {
+	waits := func(d fsm.Routed) bool { return len(d.Targets) > 0 && d.Item > m.releasedTo }
+	if parked && revision != m.releasedAt && slices.ContainsFunc(r.Items, waits) {
 		// There is a way again. What was parked for want of one goes first.
 		m.releasedAt, m.releasedTo = revision, last
 		m.decided.first, m.decided.last = 0, 0
@@ -90,6 +85,26 @@ func (m *Mover) route() {
 			m.cfg.LookAgain()
 		}
 	})
+}
+
+// decideTries bounds how often items are decided on before a Route command, while the catalog
+// changes.
+const decideTries = 3
+
+// decideAll decides on items until one cannot be decided on now. parks tells of one that is to be
+// parked for want of a way, routes of one with targets; revision is that of the catalog before it began.
+func (m *Mover) decideAll(items []dlx.Item, s deadSettings) (r fsm.Route, parks, routes bool, revision uint64) {
+	r.Settings, revision = s.revision, m.cfg.Revision()
+	for _, it := range items {
+		d, ok := m.decide(it, s)
+		if !ok {
+			break
+		}
+		r.Items = append(r.Items, d)
+		parks = parks || d.NoRoute == fsm.ParkUnrouted
+		routes = routes || len(d.Targets) > 0
+	}
+	return r, parks, routes, revision
 }
 
 // mayRoute lets some time pass before an item is decided on again, and brings the
