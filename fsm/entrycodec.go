@@ -376,7 +376,8 @@ func appendSettings(dst []byte, s *queue.Settings) []byte {
 	if s.ContinueHistory {
 		flags |= settingContinueHistory
 	}
-	dst = append(dst, flags, byte(s.Overflow), s.MaxPriority, s.DefaultPriority)
+	var more byte // flags that have no place in the first byte: none so far
+	dst = append(dst, flags, more, byte(s.Overflow), s.MaxPriority, s.DefaultPriority)
 	for _, v := range [...]int64{s.MessageTTLMillis, s.MaxLength, s.MaxLengthBytes, s.DeliveryLimit, s.OutboxMax, s.OutboxMaxBytes} {
 		dst = appendInt(dst, v)
 	}
@@ -403,6 +404,7 @@ func (r *reader) retryDelay() (d queue.RetryDelay) {
 
 func (r *reader) settings() (s queue.Settings) {
 	flags := r.enum(settingDeadLetter|settingKeySet|settingAtLeastOnce|settingRetry|settingDelayed|settingOnRemoval|settingDeathTotal|settingContinueHistory, "settings flags")
+	r.enum(0, "more settings flags")
 	s.DeadLetter = flags&settingDeadLetter != 0
 	s.DeadLetterKeySet = flags&settingKeySet != 0
 	s.AtLeastOnce = flags&settingAtLeastOnce != 0
