@@ -43,6 +43,7 @@ func (m *Machine) Apply(index uint64, data []byte) Result {
 		m.session = a.e.Session
 		m.time = max(m.time, a.e.TimeMillis)
 		m.delays.Lapse(m.time)
+		m.dedup.Expire(m.time, dedupPerEntry)
 		m.catalogRev = max(m.catalogRev, a.e.CatalogRev)
 		m.mark = max(m.mark, a.e.Mark)
 	}
@@ -199,6 +200,9 @@ func (a *apply) publish(p *Publish) OutcomeKind {
 	if a.closed {
 		return Gone
 	}
+	if a.duplicate(p.Dedup) {
+		return Done // whatever the verdict: its first one is stored
+	}
 	if p.Verdict != Accept {
 		a.counters.Refused++
 	}
@@ -218,6 +222,7 @@ func (a *apply) publish(p *Publish) OutcomeKind {
 		return RefusedFull
 	}
 	a.counters.Published++
+	a.remember(p.Dedup)
 	a.enqueue(p.Message, p.BodyBytes, p.Priority, p.HasPriority, p.TTLMillis)
 	return Done
 }
@@ -405,8 +410,10 @@ func (a *apply) transferIn() {
 			x.withdrawn = append(x.withdrawn, seq)
 		case item.Part != nil:
 			a.transferredPart(item.Part)
+		case a.duplicate(item.Dedup):
 		default:
 			a.counters.Transferred++
+			a.remember(item.Dedup)
 			a.enqueue(item.Message, item.BodyBytes, item.Priority, item.HasPriority, a.transferTTL(&item))
 		}
 		x.watermark = seq
@@ -449,6 +456,7 @@ func (a *apply) setSettings(c *SetSettings) {
 		a.changed(a.outbox.WithdrawAll())
 		a.changed(a.outbox.Release(ParkUnrouted)+a.outbox.Release(ParkCycle) > 0)
 	}
+	a.setDedup(s.Dedup)
 	a.name, a.vhost = strings.Clone(c.Name), strings.Clone(c.VHost)
 	a.res.SettingsSet = true
 }
@@ -459,6 +467,7 @@ func (a *apply) close() {
 	}
 	a.closeRedrive()
 	a.closed = true
+	a.dedup.Clear()
 	a.res.Closed = true
 	if buries(&a.settings) {
 		return // the leader buries what is there

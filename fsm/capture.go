@@ -20,6 +20,7 @@ type capture struct {
 	sources []sourceRecord
 	delays  []queue.Delay
 	leaving []leavingRecord
+	dedup   queue.DedupFrozen
 }
 
 type streamRecord struct {
@@ -34,7 +35,7 @@ type sourceRecord struct {
 
 // capture copies everything small and takes the given views of the large parts.
 func (m *Machine) capture(live queue.Frozen, out dlx.Frozen) *capture {
-	c := &capture{fields: *m, live: live, out: out, delays: m.delays.All(), leaving: m.leaving.list()}
+	c := &capture{fields: *m, live: live, out: out, delays: m.delays.All(), leaving: m.leaving.list(), dedup: m.dedup.Freeze()}
 	for _, node := range slices.Sorted(maps.Keys(m.streams)) {
 		s := *m.streams[node]
 		s.outcomes = slices.Clone(s.outcomes)

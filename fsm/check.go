@@ -18,6 +18,9 @@ func (m *Machine) check() {
 	if err := m.outbox.Check(); err != nil {
 		fail("%v", err)
 	}
+	if err := m.checkDedup(); err != nil {
+		fail("%v", err)
+	}
 	c := &m.counters
 	in := c.Published + c.Transferred + c.RefusedDead + c.Relayed
 	out := c.Acked + c.Purged + c.Closed + c.Moved + c.Redriven + c.DroppedTotal()

@@ -20,6 +20,7 @@ func everyCommand() Entry {
 	const big = math.MaxUint64
 	p := pub("body")
 	p.Priority, p.HasPriority, p.TTLMillis, p.Verdict, p.Immediate = 255, true, math.MaxInt64, RefuseConsumers, true
+	p.Dedup = queue.DedupID{1, 15: 255}
 	return Entry{
 		Session: big, Ordinal: big, TimeMillis: math.MinInt64, CatalogRev: big, Mark: big, MarkSelf: true,
 		Commands: []Command{
@@ -41,7 +42,7 @@ func everyCommand() Entry {
 			Expire{[]queue.IDRange{{First: 9, Last: 3}, {First: 0, Last: big}}},
 			DropHeads{ids(1)},
 			Route{Items: []Routed{{big, []uint64{big, 1}, HasTargets}, {2, nil, ParkCycle}}},
-			TransferIn{Source{big, math.MaxUint32}, big, big, []Transfer{{Withdrawn: true}, transfer("t"), {Priority: 9, HasPriority: true, TTLMillis: math.MaxInt64, HasTTL: true, DelayMillis: math.MaxUint32, Message: transfer("p").Message, BodyBytes: 1}, {Part: part(pub("part"))}, {Part: part(Settle{})}}},
+			TransferIn{Source{big, math.MaxUint32}, big, big, []Transfer{{Withdrawn: true}, transfer("t"), {Priority: 9, HasPriority: true, TTLMillis: math.MaxInt64, HasTTL: true, DelayMillis: math.MaxUint32, Dedup: queue.DedupID{15: 1}, Message: transfer("p").Message, BodyBytes: 1}, {Part: part(pub("part"))}, {Part: part(Settle{})}}},
 			TransferDone{Target: big, UpTo: big},
 			TargetGone{Target: big, Watermark: big},
 			Withdraw{big, big},
@@ -54,6 +55,7 @@ func everyCommand() Entry {
 				MessageTTLMillis: math.MaxInt64, MaxLength: -1, MaxLengthBytes: math.MinInt64, Overflow: queue.RejectPublishDLX,
 				DeliveryLimit: 20, MaxPriority: 255, DefaultPriority: 4, DeadLetter: true, DeadLetterExchange: "dlx",
 				DeadLetterRoutingKey: "k", DeadLetterKeySet: true, AtLeastOnce: true, OutboxMax: 1, OutboxMaxBytes: 2, Delayed: true, DeadLetterOnRemoval: true,
+				Dedup: queue.Dedup{WindowMillis: queue.DedupWindowMax, Size: queue.DedupSizeMax},
 			}, "queue", "vhost"},
 			Close{},
 			Consumed{},

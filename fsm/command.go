@@ -64,19 +64,21 @@ const (
 // Publish enqueues one message.
 type Publish struct {
 	Verdict Verdict
-	// TTLMillis is the message's own expiration, -1 if it has none. The smaller
-	// of this and the queue's decides.
-	TTLMillis int64
 	// Priority as published; HasPriority false takes the queue's default.
 	Priority    uint8
 	HasPriority bool
 	// Immediate asks for a consumer that takes the message at once. The leader decides, by
 	// the verdict; apply ignores it.
 	Immediate bool
+	BodyBytes uint32
+	// TTLMillis is the message's own expiration, -1 if it has none. The smaller
+	// of this and the queue's decides.
+	TTLMillis int64
+	// Dedup is the id under which the message counts as sent already; zero if it has none.
+	Dedup queue.DedupID
 	// Message is EncodeMessage's output. It stays encoded on its way through
 	// the leader and apply: nobody parses it before it is delivered or dies.
-	Message   []byte
-	BodyBytes uint32
+	Message []byte
 }
 
 // SettleKind says how deliveries end.
@@ -197,8 +199,10 @@ type Transfer struct {
 	// DelayMillis is for how long the queue of a delayed exchange keeps the message;
 	// other queues take no notice. 0: not at all.
 	DelayMillis int64
-	Message     []byte // EncodeMessage's output
-	BodyBytes   uint32
+	// Dedup is as in a Publish, for a message that was delayed and is published only now.
+	Dedup     queue.DedupID
+	Message   []byte // EncodeMessage's output
+	BodyBytes uint32
 }
 
 // TransferIn is a run of transfers of one source: transfer i has sequence

@@ -46,11 +46,12 @@ const (
 	flagImmediate = 0x20 // of a publish
 	flagDelay     = 0x01 // of a transfer, which has no verdict
 	flagPart      = 0x40 // a transfer that is a part of a transaction
+	flagDedup     = 0x80
 )
 
 // publishOverhead bounds what an encoded publish adds to its message: tag, flags,
-// time-to-live, priority, body size, length.
-const publishOverhead = 1 + 1 + 10 + 1 + 5 + 5
+// time-to-live, priority, deduplication id, body size, length.
+const publishOverhead = 1 + 1 + 10 + 1 + 16 + 5 + 5
 
 // PublishSize bounds from above what p takes in an encoded entry.
 func PublishSize(p *Publish) int { return publishOverhead + len(p.Message) }
@@ -171,12 +172,18 @@ func appendPublish(dst []byte, p *Publish) []byte {
 	if p.Immediate {
 		flags |= flagImmediate
 	}
+	if p.Dedup != (queue.DedupID{}) {
+		flags |= flagDedup
+	}
 	dst = append(dst, tagPublish, flags)
 	if p.TTLMillis >= 0 {
 		dst = appendUint(dst, uint64(p.TTLMillis))
 	}
 	if p.HasPriority {
 		dst = append(dst, p.Priority)
+	}
+	if flags&flagDedup != 0 {
+		dst = append(dst, p.Dedup[:]...)
 	}
 	dst = appendUint(dst, uint64(p.BodyBytes))
 	return appendBytes(dst, p.Message)
@@ -215,6 +222,9 @@ func appendTransferHead(dst []byte, x *Transfer) []byte {
 	if x.DelayMillis > 0 {
 		flags |= flagDelay
 	}
+	if x.Dedup != (queue.DedupID{}) {
+		flags |= flagDedup
+	}
 	dst = append(dst, flags)
 	if x.HasTTL {
 		dst = appendUint(dst, uint64(x.TTLMillis))
@@ -224,6 +234,9 @@ func appendTransferHead(dst []byte, x *Transfer) []byte {
 	}
 	if x.DelayMillis > 0 {
 		dst = appendUint(dst, uint64(x.DelayMillis))
+	}
+	if flags&flagDedup != 0 {
+		dst = append(dst, x.Dedup[:]...)
 	}
 	return dst
 }
@@ -350,6 +363,11 @@ const (
 	settingContinueHistory
 )
 
+// Bits of the second one.
+const (
+	settingDedup = 1 << iota
+)
+
 func appendSettings(dst []byte, s *queue.Settings) []byte {
 	var flags byte
 	if s.DeadLetter {
@@ -376,7 +394,10 @@ func appendSettings(dst []byte, s *queue.Settings) []byte {
 	if s.ContinueHistory {
 		flags |= settingContinueHistory
 	}
-	var more byte // flags that have no place in the first byte: none so far
+	var more byte
+	if s.Dedup.WindowMillis > 0 {
+		more |= settingDedup
+	}
 	dst = append(dst, flags, more, byte(s.Overflow), s.MaxPriority, s.DefaultPriority)
 	for _, v := range [...]int64{s.MessageTTLMillis, s.MaxLength, s.MaxLengthBytes, s.DeliveryLimit, s.OutboxMax, s.OutboxMaxBytes} {
 		dst = appendInt(dst, v)
@@ -386,6 +407,9 @@ func appendSettings(dst []byte, s *queue.Settings) []byte {
 		dst = append(dst, byte(r.On), r.JitterPercent)
 		dst = appendInt(appendInt(dst, r.MinMillis), r.MaxMillis)
 		dst = appendUint(dst, uint64(r.Factor))
+	}
+	if more&settingDedup != 0 {
+		dst = appendDedup(dst, s.Dedup)
 	}
 	return dst
 }
@@ -404,7 +428,7 @@ func (r *reader) retryDelay() (d queue.RetryDelay) {
 
 func (r *reader) settings() (s queue.Settings) {
 	flags := r.enum(settingDeadLetter|settingKeySet|settingAtLeastOnce|settingRetry|settingDelayed|settingOnRemoval|settingDeathTotal|settingContinueHistory, "settings flags")
-	r.enum(0, "more settings flags")
+	more := r.enum(settingDedup, "more settings flags")
 	s.DeadLetter = flags&settingDeadLetter != 0
 	s.DeadLetterKeySet = flags&settingKeySet != 0
 	s.AtLeastOnce = flags&settingAtLeastOnce != 0
@@ -420,6 +444,9 @@ func (r *reader) settings() (s queue.Settings) {
 	s.DeadLetterExchange, s.DeadLetterRoutingKey = r.string(), r.string()
 	if flags&settingRetry != 0 {
 		s.Retry = r.retryDelay()
+	}
+	if more&settingDedup != 0 {
+		s.Dedup = r.dedup()
 	}
 	return s
 }

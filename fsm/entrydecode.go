@@ -135,7 +135,7 @@ func (r *reader) publish() Publish {
 	p := Publish{TTLMillis: -1}
 	flags := r.byte()
 	p.Verdict, p.Immediate = Verdict(flags&flagVerdict), flags&flagImmediate != 0
-	if p.Verdict > RefuseConsumers || flags&^(flagVerdict|flagTTL|flagPriority|flagImmediate) != 0 {
+	if p.Verdict > RefuseConsumers || flags&^(flagVerdict|flagTTL|flagPriority|flagImmediate|flagDedup) != 0 {
 		r.fail(ErrMalformed, "publish flags")
 	}
 	if flags&flagTTL != 0 {
@@ -147,6 +147,9 @@ func (r *reader) publish() Publish {
 	}
 	if flags&flagPriority != 0 {
 		p.Priority, p.HasPriority = r.byte(), true
+	}
+	if flags&flagDedup != 0 {
+		p.Dedup = r.dedupID()
 	}
 	p.BodyBytes = r.uint32()
 	p.Message = r.bytes()
@@ -169,7 +172,7 @@ func (r *reader) transfer() (t Transfer) {
 	case flags == flagPart:
 		t.Part = r.part()
 		return t
-	case flags&^(flagTTL|flagPriority|flagDelay) != 0:
+	case flags&^(flagTTL|flagPriority|flagDelay|flagDedup) != 0:
 		r.fail(ErrMalformed, "transfer flags")
 	}
 	if flags&flagTTL != 0 {
@@ -182,6 +185,9 @@ func (r *reader) transfer() (t Transfer) {
 		if t.DelayMillis = r.millis("delay"); t.DelayMillis == 0 {
 			r.fail(ErrMalformed, "delay of 0")
 		}
+	}
+	if flags&flagDedup != 0 {
+		t.Dedup = r.dedupID()
 	}
 	t.BodyBytes = r.uint32()
 	t.Message = r.bytes()

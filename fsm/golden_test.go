@@ -28,8 +28,18 @@ func goldenMessage() Message {
 func goldenMachine(t *testing.T) *Machine {
 	g := newRig(t)
 	g.time, g.rev = 1000, 3
-	g.settings(func(s *queue.Settings) { deadLettering(s); s.MessageTTLMillis, s.MaxPriority = 70, 5 })
+	g.settings(func(s *queue.Settings) {
+		deadLettering(s)
+		s.MessageTTLMillis, s.MaxPriority = 70, 5
+		s.Dedup = queue.Dedup{WindowMillis: 900, Size: 2}
+	})
 	g.publish("a", "b", "c", "d", "e", "ff", "ggg")
+	for i := range 3 {
+		once := pub("once")
+		once.Dedup = queue.DedupID{byte(i + 1)}
+		g.time += int64(i)
+		g.apply(g.run(once, once, Settle{Ack, []Run{{queue.MessageID(8 + i), 1, 0}}}))
+	}
 	full, high := pub("full"), pub("high")
 	full.Verdict = RefuseFull
 	high.Priority, high.HasPriority = 5, true

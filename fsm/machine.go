@@ -38,6 +38,8 @@ type Machine struct {
 	floor    uint64 // catalog revision of the newest ForgetSources
 	counters Counters
 
+	dedup queue.DedupWindow
+
 	redriving dlx.Redriving
 	leaving   leaving
 
@@ -58,6 +60,10 @@ type Counters struct {
 	Moved       uint64 // taken by every target
 	Relayed     uint64 // parts of transactions that entered the outbox; they leave as Moved
 	Redriven    uint64 // sent back by a redrive and taken
+	// Duplicates were published again within the window of deduplication, and not stored
+	// again; they are in no other number. Forgotten are ids that left the window before
+	// their time, because it was full.
+	Duplicates, Forgotten uint64
 	// Died counts deaths by reason, Dropped drops by reason and cause.
 	Died    [dlx.LastDeath + 1]uint64
 	Dropped [dlx.LastDeath + 1][DropCycle + 1]uint64

@@ -22,8 +22,16 @@ const (
 	manifestWay
 )
 
-// manifestRedrive leaves the bit between to other work.
-const manifestRedrive = 64
+// manifestMore says that a second byte of flags follows.
+const (
+	manifestRedrive = 64
+	manifestMore    = 128
+)
+
+// Bits of the second one.
+const (
+	manifestDedup = 1 << iota
+)
 
 // encode writes the manifest. The format is described in docs/formats/manifest.md.
 func (c *capture) encode() []byte {
@@ -50,7 +58,17 @@ func (c *capture) encode() []byte {
 	if m.redriving.Number > 0 {
 		flags |= manifestRedrive
 	}
-	b := append(make([]byte, 0, 1024+c.live.Len()/16+24*c.out.Len()), manifestVersion, flags)
+	var more byte
+	if c.dedup.Len() > 0 {
+		more |= manifestDedup
+	}
+	if more != 0 {
+		flags |= manifestMore
+	}
+	b := append(make([]byte, 0, 1024+c.live.Len()/16+24*c.out.Len()+18*c.dedup.Len()), manifestVersion, flags)
+	if more != 0 {
+		b = append(b, more)
+	}
 	b = appendUint(b, m.index)
 	b = appendUint(b, m.session)
 	b = appendInt(b, m.time)
@@ -85,12 +103,15 @@ func (c *capture) encode() []byte {
 	if flags&manifestRedrive != 0 {
 		b = appendRedriving(b, &m.redriving, c.leaving)
 	}
+	if more&manifestDedup != 0 {
+		b = appendWindow(b, c.dedup)
+	}
 	return b
 }
 
 // list names every counter in the order of the manifest.
 func (c *Counters) list() []*uint64 {
-	l := []*uint64{&c.Published, &c.Transferred, &c.Refused, &c.RefusedDead, &c.Acked, &c.Purged, &c.Closed, &c.Moved, &c.Relayed, &c.Redriven}
+	l := []*uint64{&c.Published, &c.Transferred, &c.Refused, &c.RefusedDead, &c.Acked, &c.Purged, &c.Closed, &c.Moved, &c.Relayed, &c.Redriven, &c.Duplicates, &c.Forgotten}
 	for i := range c.Died {
 		l = append(l, &c.Died[i])
 	}
@@ -213,7 +234,13 @@ func restore(manifest []byte, messagesMax uint64) (*Machine, error) {
 		return nil, fmt.Errorf("%w %d", ErrVersion, v)
 	}
 	m := New()
-	flags := r.enum(manifestClosed|manifestSettings|manifestConsumed|manifestDelays|manifestTenure|manifestWay|manifestRedrive, "manifest flags")
+	flags := r.enum(manifestClosed|manifestSettings|manifestConsumed|manifestDelays|manifestTenure|manifestWay|manifestRedrive|manifestMore, "manifest flags")
+	var more byte
+	if flags&manifestMore != 0 {
+		if more = r.enum(manifestDedup, "more manifest flags"); more == 0 {
+			r.fail(ErrMalformed, "more manifest flags")
+		}
+	}
 	m.closed, m.settingsSet = flags&manifestClosed != 0, flags&manifestSettings != 0
 	m.consumed = flags&manifestConsumed != 0
 	m.index = r.uvarint()
@@ -254,6 +281,9 @@ func restore(manifest []byte, messagesMax uint64) (*Machine, error) {
 	}
 	if flags&manifestRedrive != 0 {
 		r.redriving(m)
+	}
+	if more&manifestDedup != 0 {
+		r.window(m)
 	}
 	if err := r.end(); err != nil {
 		return nil, err

@@ -211,7 +211,7 @@ func (d *duel) settings() Command {
 	return SetSettings{Revision: uint64(d.n(0, 8, "settings")), Name: "q", VHost: "v", Settings: queue.Settings{
 		MessageTTLMillis: int64(d.n(-1, 30, "ttl")), MaxLength: -1, MaxLengthBytes: -1, DeliveryLimit: int64(d.n(-1, 2, "limit")),
 		MaxPriority: uint8(d.n(0, 4, "levels")), DefaultPriority: uint8(d.n(0, 2, "default")),
-		DeadLetter: d.n(0, 2, "dead-letter") > 0, DeadLetterExchange: []string{"dlx", "dly"}[d.n(0, 1, "exchange")], OutboxMax: -1, Retry: d.retry(), Delayed: d.n(0, 4, "delayed") == 0, DeadLetterOnRemoval: d.n(0, 1, "on removal") == 0,
+		DeadLetter: d.n(0, 2, "dead-letter") > 0, DeadLetterExchange: []string{"dlx", "dly"}[d.n(0, 1, "exchange")], OutboxMax: -1, Retry: d.retry(), Delayed: d.n(0, 4, "delayed") == 0, DeadLetterOnRemoval: d.n(0, 1, "on removal") == 0, Dedup: d.dedup(),
 	}}
 }
 
@@ -307,7 +307,21 @@ func (d *duel) publish() Publish {
 	if p.HasPriority = d.n(0, 2, "priority") == 0; p.HasPriority {
 		p.Priority = uint8(d.n(0, 6, "priority"))
 	}
+	p.Dedup = d.dedupID()
 	return p
+}
+
+// dedupID is one of a few ids, or none.
+func (d *duel) dedupID() (id queue.DedupID) {
+	id[5] = byte(max(0, d.n(-2, 5, "deduplication id")))
+	return id
+}
+
+func (d *duel) dedup() (s queue.Dedup) {
+	if d.n(0, 3, "deduplication") > 0 {
+		s = queue.Dedup{WindowMillis: int64(d.n(1, 60, "window")), Size: int64(d.n(1, 6, "ids"))}
+	}
+	return s
 }
 
 // inTx is an operation of a transaction. Settlements differ from each other, so
@@ -359,6 +373,7 @@ func (d *duel) transferIn() Command {
 			if x.HasTTL = d.n(0, 2, "own ttl") == 0; x.HasTTL {
 				x.TTLMillis = int64(d.n(0, 20, "ttl"))
 			}
+			x.Dedup = d.dedupID()
 		}
 		c.Items = append(c.Items, x)
 	}

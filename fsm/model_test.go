@@ -36,6 +36,7 @@ type model struct {
 	redriving  dlx.Redriving
 	away       map[OutboxID]queue.MessageID // live messages that a redrive has sent
 	catalogRev uint64                       // of the entry
+	dedup      []queue.DedupEntry           // ids in the order in which they were taken
 
 	// of the present entry
 	removed, returned []queue.MessageID
@@ -71,6 +72,9 @@ func (o *model) entry(e *Entry, refs []queue.Ref) {
 	o.session = e.Session
 	o.time = max(o.time, e.TimeMillis)
 	o.mark = max(o.mark, e.Mark)
+	for len(o.dedup) > 0 && o.dedup[0].Until <= o.time {
+		o.dedup = o.dedup[1:]
+	}
 	maps.DeleteFunc(o.delays, func(_ queue.MessageID, at int64) bool { return at <= o.time })
 	o.catalogRev = e.CatalogRev
 	tail := o.tail
@@ -126,6 +130,7 @@ func (o *model) entry(e *Entry, refs []queue.Ref) {
 		case SetSettings:
 			if !o.set || c.Revision > o.rev {
 				o.settings, o.rev, o.set = c.Settings, c.Revision, true
+				o.forget(c.Settings.Dedup.Size)
 				if c.Settings.DeadLetter {
 					way := [3]any{c.Settings.DeadLetterExchange, c.Settings.DeadLetterRoutingKey, c.Settings.DeadLetterKeySet}
 					if o.way != way {
@@ -148,7 +153,7 @@ func (o *model) entry(e *Entry, refs []queue.Ref) {
 					o.remove(o.live[0].ID)
 					o.counters.Closed++
 				}
-				o.closed = true
+				o.closed, o.dedup = true, nil
 			}
 		case Tenure:
 			o.tenure = c
@@ -279,12 +284,16 @@ func (o *model) op(op Op, at []queue.Ref) (out Outcome) {
 		if o.closed {
 			return Outcome{Kind: Gone}
 		}
+		if o.duplicate(op.Dedup) {
+			return Outcome{}
+		}
 		if op.Verdict != Accept {
 			o.counters.Refused++
 		}
 		switch op.Verdict {
 		case Accept:
 			o.counters.Published++
+			o.take(op.Dedup)
 			o.enqueue(at[0], op.BodyBytes, op.Priority, op.HasPriority, op.TTLMillis)
 		case RefuseFull:
 			out.Kind = RefusedFull
@@ -365,7 +374,11 @@ func (o *model) tx(t Tx, at []queue.Ref) (out Outcome) {
 func (o *model) part(op Op, at []queue.Ref) []queue.Ref {
 	switch op := op.(type) {
 	case Publish:
+		if o.duplicate(op.Dedup) {
+			return at[1:]
+		}
 		o.counters.Published++
+		o.take(op.Dedup)
 		o.enqueue(at[0], op.BodyBytes, op.Priority, op.HasPriority, op.TTLMillis)
 		return at[1:]
 	case Settle:
@@ -574,7 +587,8 @@ func (o *model) transferIn(c TransferIn, ref func() queue.Ref) {
 				s.withdrawn[seq] = true
 			} else if op != nil {
 				o.part(op, []queue.Ref{at})
-			} else {
+			} else if !o.duplicate(x.Dedup) {
+				o.take(x.Dedup)
 				o.counters.Transferred++
 				ttl := int64(-1)
 				if x.HasTTL {
@@ -613,4 +627,32 @@ func (o *model) dueOrder(now int64) []queue.MessageID {
 		ids = append(ids, m.ID)
 	}
 	return ids
+}
+
+// duplicate counts a message whose id is taken.
+func (o *model) duplicate(id queue.DedupID) bool {
+	for _, e := range o.dedup {
+		if e.ID == id && e.Until > o.time {
+			o.counters.Duplicates++
+			return true
+		}
+	}
+	return false
+}
+
+func (o *model) take(id queue.DedupID) {
+	if s := o.settings.Dedup; s.WindowMillis > 0 && id != (queue.DedupID{}) {
+		o.forget(s.Size - 1)
+		o.dedup = append(slices.Clone(o.dedup), queue.DedupEntry{ID: id, Until: o.time + s.WindowMillis})
+	}
+}
+
+// forget keeps the newest ids. Without a window none is kept, and that is not early.
+func (o *model) forget(keep int64) {
+	for int64(len(o.dedup)) > keep {
+		if o.settings.Dedup.WindowMillis > 0 && o.dedup[0].Until > o.time {
+			o.counters.Forgotten++
+		}
+		o.dedup = o.dedup[1:]
+	}
 }

@@ -83,4 +83,6 @@ type Settings struct {
 	Delayed bool
 
 	Retry RetryDelay
+
+	Dedup Dedup
 }
