@@ -59,7 +59,8 @@ type RedriveStatus struct {
 	// Moved have been taken by their targets, or removed. UnderWay are sent and not taken yet.
 	Moved    uint64 `json:"moved"`
 	UnderWay int    `json:"under_way"`
-	// The others stay where they are: Returned came back because the target had gone,
+	// The others stay where they are: Returned came back because the target had gone, or was full
+	// when the redrive was stopped,
 	// Missing have no such queue or route, NoOrigin no death that says where from, Busy were
 	// with a consumer.
 	Returned uint64 `json:"returned"`
@@ -113,7 +114,8 @@ func (b *Broker) StartRedrive(ctx context.Context, user, vhost, name string, r R
 	return st, b.askRedrive(ctx, user, vhost, name, opRedriveStart, &q, &st)
 }
 
-// StopRedrive ends the search of the newest redrive. What is under way arrives.
+// StopRedrive ends the search of the newest redrive. What is under way arrives, or comes back if its
+// target has no room for it.
 func (b *Broker) StopRedrive(ctx context.Context, user, vhost, name string) (st RedriveStatus, err error) {
 	return st, b.askRedrive(ctx, user, vhost, name, opRedriveStop, &redriveQuestion{}, &st)
 }

@@ -91,7 +91,7 @@ func dlqVerbs(t *tool) []*cobra.Command {
 			},
 		}),
 		t.command(verb{
-			use: "stop QUEUE", short: "Stop the newest retry or drop; what is under way arrives", min: 1, max: 1,
+			use: "stop QUEUE", short: "Stop the newest retry or drop; what is under way arrives, or comes back if there is no room for it", min: 1, max: 1,
 			run: func(ctx context.Context, s *session, args []string) error {
 				var st redriveStatus
 				if err := s.redrive(ctx, "DELETE", args[0], nil, &st); err != nil {

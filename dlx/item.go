@@ -63,6 +63,8 @@ type Pending struct {
 	BodyBytes  uint32
 	TimeMillis int64
 	Reason     Reason
+	// Alone: this is its only target, and none has taken it.
+	Alone bool
 }
 
 // Target is what an outbox knows of one target.

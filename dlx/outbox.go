@@ -204,7 +204,10 @@ func (o *Outbox) Pending(target uint64, after uint64, limit int) []Pending {
 	for i, id := range ids {
 		p, slot := o.find(id)
 		x := &p.items[slot]
-		list[i] = Pending{seq + uint64(i), id, queue.Ref{Index: x.index, Offset: x.offset, Length: x.length}, x.body, x.timeMillis, x.reason}
+		list[i] = Pending{
+			Seq: seq + uint64(i), Item: id, Ref: queue.Ref{Index: x.index, Offset: x.offset, Length: x.length},
+			BodyBytes: x.body, TimeMillis: x.timeMillis, Reason: x.reason, Alone: x.flags&(isFan|isTaken) == 0,
+		}
 	}
 	return list
 }
@@ -235,16 +238,6 @@ func (o *Outbox) Relay(ref queue.Ref, bodyBytes uint32, timeMillis int64, target
 		o.targets[l.Target].parts++
 	}
 	return id, ok
-}
-
-// Redrive takes in a live message on its way back, with its targets, each once. Closed
-// ones are left out; ok is false if none is left, and nothing is added then.
-func (o *Outbox) Redrive(ref queue.Ref, bodyBytes uint32, timeMillis int64, targets []uint64) (id ItemID, ok bool) {
-	if !slices.ContainsFunc(targets, func(t uint64) bool { _, gone := o.Known(t); return !gone }) {
-		return 0, false
-	}
-	id = o.Add(ref, bodyBytes, Redrive, timeMillis)
-	return id, o.Route(id, targets)
 }
 
 // place stores an item whose id is above all others.
@@ -378,13 +371,15 @@ func (o *Outbox) target(id uint64) *target {
 
 // Done records that target has taken everything up to sequence upTo, but not what is
 // named as withdrawn, ascending. Items without a further leg leave the outbox and are
-// passed to left, or wait to be routed again if they were withdrawn. It reports whether
-// that was news.
-func (o *Outbox) Done(target, upTo uint64, withdrawn []uint64, left func(Item)) (news bool) {
+// passed to left, or wait to be routed again if they were withdrawn. An item of a redrive
+// that was withdrawn keeps its way, under a new sequence; one that no target has taken or may
+// still take leaves instead if returns is set. It reports whether that was news.
+func (o *Outbox) Done(target, upTo uint64, withdrawn []uint64, returns bool, left func(Item)) (news bool) {
 	t := o.targets[target]
 	if t == nil || len(t.pending) == 0 || t.first() > upTo {
 		return false
 	}
+	upTo = min(upTo, t.next-1) // not what is renewed
 	for len(t.pending) > 0 && t.first() <= upTo {
 		id, seq := t.pending[0], t.first()
 		t.pending = t.pending[1:]
@@ -395,6 +390,11 @@ func (o *Outbox) Done(target, upTo uint64, withdrawn []uint64, left func(Item)) 
 		last := p.dropLeg(slot, target) == 0
 		_, back := slices.BinarySearch(withdrawn, seq)
 		switch {
+		case back && p.items[slot].reason == Redrive:
+			if !returns || !last || p.items[slot].flags&isTaken != 0 {
+				o.renew(p, slot, id, target)
+				continue
+			}
 		case back:
 			p.items[slot].flags |= isAnew
 		case !last, p.items[slot].flags&isAnew != 0, p.items[slot].reason == Redrive:
@@ -435,7 +435,7 @@ func (o *Outbox) finish(id ItemID, left func(Item)) {
 // leg leaves if some target has taken it or if it is a part of a transaction, and is
 // unrouted again otherwise. It reports whether that was news.
 func (o *Outbox) Gone(target, watermark uint64, withdrawn []uint64, left func(Item)) (news bool) {
-	o.Done(target, watermark, withdrawn, left)
+	o.Done(target, watermark, withdrawn, true, left)
 	t := o.target(target)
 	if t.gone {
 		return false

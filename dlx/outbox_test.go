@@ -43,7 +43,7 @@ func TestPendingWindows(t *testing.T) {
 			}
 		}
 	}
-	o.Done(7, 500, nil, ignore)
+	o.Done(7, 500, nil, false, ignore)
 	if got := o.Pending(7, 0, 1); got[0].Seq != 501 {
 		t.Fatalf("first pending %+v", got)
 	}
@@ -107,8 +107,8 @@ func TestFrozenOutboxStaysAsItWas(t *testing.T) {
 	}
 	f := o.Freeze()
 	before := slices.Collect(f.All)
-	o.Done(7, 200, nil, ignore)
-	o.Done(8, 100, nil, ignore)
+	o.Done(7, 200, nil, false, ignore)
+	o.Done(8, 100, nil, false, ignore)
 	o.Gone(8, 150, nil, ignore)
 	o.Park(300, ParkCycle)
 	o.Drop(301)

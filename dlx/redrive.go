@@ -1,6 +1,11 @@
 package dlx
 
-import "github.com/warrenmq/warren/queue"
+import (
+	"cmp"
+	"slices"
+
+	"github.com/warrenmq/warren/queue"
+)
 
 // RedriveTo says where a redrive sends messages.
 type RedriveTo uint8
@@ -39,7 +44,7 @@ type Redriving struct {
 	Stopped      bool
 	RedriveCounts
 	// Moved messages have been taken by their targets, or discarded. Returned ones have come back to
-	// their place, because the target has gone.
+	// their place, because the target has gone, or was full when the redrive was stopped.
 	Moved, Returned uint64
 }
 
@@ -94,4 +99,25 @@ func Redriven(m Letter, from *Death) Letter {
 // Source returns the death that the redrive goes by, nil if there is none.
 func (s *RedriveSpec) Source(deaths []Death, here string) *Death {
 	return Origin(deaths, s.To == ToFirstQueue || s.To == ToExchange, here)
+}
+
+// Redrive takes in a live message on its way back, with its targets, each once. Closed
+// ones are left out; ok is false if none is left, and nothing is added then.
+func (o *Outbox) Redrive(ref queue.Ref, bodyBytes uint32, timeMillis int64, targets []uint64) (id ItemID, ok bool) {
+	if !slices.ContainsFunc(targets, func(t uint64) bool { _, gone := o.Known(t); return !gone }) {
+		return 0, false
+	}
+	id = o.Add(ref, bodyBytes, Redrive, timeMillis)
+	return id, o.Route(id, targets)
+}
+
+// renew sends an item to a target once more that has told not to have taken it, behind all that
+// is under way to it.
+func (o *Outbox) renew(p *page, slot int, id ItemID, target uint64) {
+	t, it := o.targets[target], p.item(slot)
+	legs := append(slices.Clone(it.Legs), Leg{target, t.next})
+	slices.SortFunc(legs, func(a, b Leg) int { return cmp.Compare(a.Target, b.Target) })
+	p.setLegs(slot, legs)
+	t.next++
+	t.pending = append(t.pending, id)
 }

@@ -92,7 +92,7 @@ func (a *apply) command(tag byte) {
 	case Route:
 		a.route(&c)
 	case TransferDone:
-		a.changed(a.outbox.Done(c.Target, c.UpTo, c.Withdrawn, a.moved))
+		a.changed(a.outbox.Done(c.Target, c.UpTo, c.Withdrawn, a.CallsBack(), a.moved))
 	case TargetGone:
 		a.changed(a.outbox.Gone(c.Target, c.Watermark, c.Withdrawn, a.moved))
 	case Withdraw:

@@ -300,3 +300,56 @@ func TestRedriveDiscardsAndStops(t *testing.T) {
 		t.Fatalf("a stopped redrive took %+v", res)
 	}
 }
+
+// What a redrive has sent to a full target comes back to its place when the redrive is stopped. What
+// some target has taken does not: it goes on to the others.
+func TestRedriveIsCalledBack(t *testing.T) {
+	g := newRig(t)
+	g.publish("a", "b", "c", "d")
+	g.apply(StartRedrive{redriveSpec()})
+	g.apply(TakeRedrive{Number: 1, Through: 4, Items: []RedriveItem{{1, 0, []uint64{7}}, {2, 0, []uint64{7}}, {3, 0, []uint64{7, 8}}, {4, 0, []uint64{7}}}})
+	// As long as it goes on, a withdrawal only lets others pass.
+	res := g.apply(TransferDone{Target: 7, UpTo: 2, Withdrawn: []uint64{2}})
+	if p := g.m.Outbox().Pending(7, 0, 9); len(res.Freed) > 0 || !slices.Equal(res.Removed, ids(1)) || len(p) != 3 || p[0].Item != 3 || p[2].Item != 2 || p[2].Seq != 5 || p[0].Alone || !p[2].Alone {
+		t.Fatalf("freed %v, pending %+v", res.Freed, p)
+	}
+	res = g.apply(StopRedrive{1})
+	if r := g.m.Redriving(); !res.OutboxChanged || !g.m.CallsBack() || r.EndedMillis != 0 {
+		t.Fatalf("%+v", r)
+	}
+	res = g.apply(TransferDone{Target: 8, UpTo: 1}, TransferDone{Target: 7, UpTo: 5, Withdrawn: []uint64{3, 4, 5}})
+	if !slices.Equal(res.Freed, []queue.IDRange{{First: 4, Last: 4}, {First: 2, Last: 2}}) || g.m.Redriving().Returned != 2 {
+		t.Fatalf("freed %v", res.Freed)
+	}
+	p := g.m.Outbox().Pending(7, 0, 9)
+	if len(p) != 1 || p[0].Item != 3 || p[0].Seq != 6 || p[0].Alone {
+		t.Fatalf("pending %+v", p)
+	}
+	restored, err := Restore(g.m.Snapshot())
+	if err != nil || restored.Hash() != g.m.Hash() {
+		t.Fatal(err)
+	}
+	res = g.apply(TransferDone{Target: 7, UpTo: 6})
+	if r := g.m.Redriving(); !slices.Equal(res.Removed, ids(3)) || r.EndedMillis == 0 || r.Moved != 2 || r.Returned != 2 || g.m.CallsBack() {
+		t.Fatalf("removed %v: %+v", res.Removed, r)
+	}
+	if got := g.bodies(); !slices.Equal(got, []string{"b", "d"}) {
+		t.Fatalf("live: %v", got)
+	}
+}
+
+// The queue is closed before the answer: the message has no place to come back to, and goes on.
+func TestRedriveIsNotCalledBackIntoAClosedQueue(t *testing.T) {
+	g := newRig(t)
+	g.publish("a")
+	g.apply(StartRedrive{redriveSpec()})
+	g.apply(TakeRedrive{Number: 1, Through: 1, Items: []RedriveItem{{1, 0, []uint64{7}}}}, StopRedrive{1}, Close{})
+	g.apply(TransferDone{Target: 7, UpTo: 1, Withdrawn: []uint64{1}})
+	if p := g.m.Outbox().Pending(7, 0, 9); g.m.CallsBack() || len(p) != 1 || p[0].Seq != 2 {
+		t.Fatalf("pending %+v", p)
+	}
+	g.apply(TransferDone{Target: 7, UpTo: 2})
+	if c := g.m.Counters(); c.Redriven != 1 || c.Closed != 0 || g.m.Outbox().Len() != 0 {
+		t.Fatalf("%+v", c)
+	}
+}

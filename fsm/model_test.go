@@ -104,7 +104,7 @@ func (o *model) entry(e *Entry, refs []queue.Ref) {
 				}
 			}
 		case TransferDone:
-			o.done(c.Target, c.UpTo, c.Withdrawn)
+			o.done(c.Target, c.UpTo, c.Withdrawn, o.redriving.Stopped && len(o.away) > 0)
 		case TargetGone:
 			o.targetGone(c)
 		case Withdraw:
@@ -484,12 +484,16 @@ func hasLeg(it dlx.Item, target uint64) bool {
 	return slices.ContainsFunc(it.Legs, func(l dlx.Leg) bool { return l.Target == target })
 }
 
-func (o *model) done(target, upTo uint64, withdrawn []uint64) {
-	for _, it := range slices.Clone(o.out) {
-		x := o.item(it.ID)
+func (o *model) done(target, upTo uint64, withdrawn []uint64, returns bool) {
+	items := slices.Clone(o.out)
+	slices.SortStableFunc(items, func(x, y dlx.Item) int { return cmp.Compare(legTo(x, target), legTo(y, target)) })
+	for _, it := range items {
+		x, renewed := o.item(it.ID), false
 		x.Legs = slices.DeleteFunc(slices.Clone(x.Legs), func(l dlx.Leg) bool {
 			done := l.Target == target && l.Seq <= upTo
-			if done && slices.Contains(withdrawn, l.Seq) {
+			if back := done && slices.Contains(withdrawn, l.Seq); back && x.Reason == dlx.Redrive {
+				renewed = !returns || len(x.Legs) > 1 || len(x.Taken) > 0
+			} else if back {
 				x.Anew = true
 			} else if done {
 				x.Taken = append(slices.Clone(x.Taken), target)
@@ -497,8 +501,23 @@ func (o *model) done(target, upTo uint64, withdrawn []uint64) {
 			}
 			return done
 		})
+		if renewed {
+			x.Legs = append(x.Legs, dlx.Leg{Target: target, Seq: o.next[target]})
+			slices.SortFunc(x.Legs, func(a, b dlx.Leg) int { return cmp.Compare(a.Target, b.Target) })
+			o.next[target]++
+		}
 		o.finish(x)
 	}
+}
+
+// legTo is the sequence of an item to a target, 0 if it has none.
+func legTo(it dlx.Item, target uint64) uint64 {
+	for _, l := range it.Legs {
+		if l.Target == target {
+			return l.Seq
+		}
+	}
+	return 0
 }
 
 // finish ends the way of an item that was routed and has no leg left.
@@ -521,7 +540,7 @@ func (o *model) finish(x *dlx.Item) {
 }
 
 func (o *model) targetGone(c TargetGone) {
-	o.done(c.Target, c.Watermark, c.Withdrawn)
+	o.done(c.Target, c.Watermark, c.Withdrawn, true)
 	o.gone[c.Target] = true
 	o.next[c.Target] = max(o.next[c.Target], 1)
 	for _, it := range slices.Clone(o.out) {

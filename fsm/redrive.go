@@ -13,7 +13,8 @@ import (
 // that one has ended.
 type StartRedrive struct{ Spec dlx.RedriveSpec }
 
-// StopRedrive ends the search of a redrive. What is under way arrives.
+// StopRedrive ends the search of a redrive. What is under way arrives, or comes back if its
+// target has no room for it.
 type StopRedrive struct{ Number uint64 }
 
 // TakeRedrive is the leader's decision on the messages above After, where the redrive has
@@ -87,8 +88,15 @@ func (a *apply) startRedrive(s *dlx.RedriveSpec) {
 func (a *apply) stopRedrive(number uint64) {
 	if number == a.redriving.Number && a.redriving.EndedMillis == 0 {
 		a.redriving.Stopped = true
+		a.changed(len(a.leaving.ids) > 0)
 		a.endRedrive()
 	}
+}
+
+// CallsBack tells whether what a redrive has under way may come back to its place: the redrive was
+// stopped, and the place is there.
+func (m *Machine) CallsBack() bool {
+	return m.redriving.Stopped && len(m.leaving.ids) > 0
 }
 
 // endRedrive notes the end when nothing is left to decide on and nothing under way.

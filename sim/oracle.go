@@ -117,8 +117,11 @@ func (o *oracle) commit(g *group, index uint64, data []byte) {
 	}
 	o.removed(q, &e, res, leaving)
 	for _, c := range e.Commands {
-		if r, ok := c.(fsm.Route); ok {
-			o.routed(g, q, r)
+		switch c := c.(type) {
+		case fsm.Route:
+			o.routed(g, q, c)
+		case fsm.TransferDone:
+			o.renewed(g, q, c.Target)
 		}
 	}
 }

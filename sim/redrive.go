@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/warrenmq/warren/broker"
@@ -70,7 +71,8 @@ func (w *World) undertake(ctx context.Context, b *broker.Broker) {
 	case 3:
 		r.To, r.Queue, r.Filter.Reasons = "queue", "d", []string{"rejected"}
 	case 4:
-		r.To, r.Queue, r.Filter.Reasons = "queue", "nowhere", []string{"rejected"}
+		// A queue that is full most of the time, where there is one.
+		r.To, r.Queue = "queue", []string{"nowhere", "full"}[w.rand(2)]
 	case 5:
 		r = broker.Redrive{Discard: true, Filter: broker.Filter{IDs: []uint64{uint64(w.rand(50))}}}
 	case 6:
@@ -89,6 +91,15 @@ func (o *oracle) redriven(g *group, q *oracleQueue, it dlx.Item) {
 	}
 	for _, leg := range it.Legs {
 		o.legs[legKey{q.id, leg.Target, leg.Seq}] = bodyAt(g, it.Ref)
+	}
+}
+
+// renewed notes what of a redrive is under way to a target: it may be sent again under another sequence.
+func (o *oracle) renewed(g *group, q *oracleQueue, target uint64) {
+	for _, p := range q.m.Outbox().Pending(target, 0, math.MaxInt) {
+		if p.Reason == dlx.Redrive {
+			o.legs[legKey{q.id, target, p.Seq}] = bodyAt(g, p.Ref)
+		}
 	}
 }
 

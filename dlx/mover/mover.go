@@ -130,7 +130,8 @@ type flight struct {
 	deadline    time.Time
 	notBefore   time.Time
 	backoff     time.Duration
-	full        bool // notBefore is there because the target is full
+	full        bool   // notBefore is there because the target is full
+	cleared     uint64 // the number of the stopped redrive that clearWay has looked after
 	review      review
 }
 
@@ -313,9 +314,10 @@ func (m *Mover) pumpTarget(t dlx.Target) {
 		f.ack(first - 1)
 	}
 	m.review(t, f)
+	m.clearWay(t, f)
 	now := time.Now()
 	// A full target takes parts of transactions, and withdrawals.
-	if now.Before(f.notBefore) && (!f.full || t.Parts == 0 && !m.withdrawsNext(t, f.sent)) {
+	if now.Before(f.notBefore) && (!f.full || t.Parts == 0 && !m.withdrawsNext(t.Queue, f.sent)) {
 		m.again(f.notBefore)
 		return
 	}
@@ -351,19 +353,21 @@ func (m *Mover) pumpTarget(t dlx.Target) {
 func (m *Mover) sendSome(target uint64, f *flight, urgent bool) bool {
 	var pending []dlx.Pending
 	var settings deadSettings
-	var recorded, withdraw uint64
+	var recorded uint64
+	var back recall
 	m.cfg.View(func(fm *fsm.Machine) {
 		pending = fm.Outbox().Pending(target, f.sent, transferItems)
-		recorded, withdraw = fm.Outbox().Progress(target)
+		recorded, _ = fm.Outbox().Progress(target)
+		back = recallOf(fm, target, f.full)
 		settings = settingsOf(fm)
 	})
 	in := fsm.TransferIn{Source: fsm.Source{Queue: m.cfg.Queue}, First: f.sent + 1, AnsweredUpTo: recorded}
 	size := 0
 	for _, p := range pending {
-		if p.Seq != f.sent+1 || withdraws(p, withdraw) != withdraws(pending[0], withdraw) {
+		if p.Seq != f.sent+1 || back.takes(p) != back.takes(pending[0]) {
 			break
 		}
-		t, err := m.build(p, settings, p.Seq <= withdraw)
+		t, err := m.build(p, settings, back.takes(p))
 		if err != nil {
 			m.cfg.Logger.Error("dead letter cannot be read", "queue", m.cfg.Queue, "item", p.Item, "err", err)
 			m.failed(fmt.Sprintf("a dead letter cannot be read: %v", err))
@@ -385,15 +389,15 @@ func (m *Mover) sendSome(target uint64, f *flight, urgent bool) bool {
 	if f.deadline.IsZero() || f.sent-uint64(len(in.Items)) == f.acked {
 		f.deadline = time.Now().Add(answerTimeout)
 	}
-	back := withdraws(pending[0], withdraw)
+	withdrawn := back.takes(pending[0])
 	failpoint.Pass(failpoint.MoveRouted, m.cfg.Queue)
-	if back {
+	if withdrawn {
 		failpoint.Pass(failpoint.WithdrawApplied, m.cfg.Queue)
 	}
 	m.cfg.Totals.Sent.Add(uint64(len(in.Items)))
-	m.cfg.Send(&wire.Transfer{Target: target, Urgent: urgent || back, In: in})
+	m.cfg.Send(&wire.Transfer{Target: target, Urgent: urgent || withdrawn, In: in})
 	failpoint.Pass(failpoint.MoveSent, m.cfg.Queue)
-	if back {
+	if withdrawn {
 		failpoint.Pass(failpoint.WithdrawSent, m.cfg.Queue)
 	}
 	return true

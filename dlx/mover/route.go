@@ -260,7 +260,7 @@ func (m *Mover) build(p dlx.Pending, s deadSettings, back bool) (fsm.Transfer, e
 		part, err := fsm.Part(data, p)
 		return fsm.Transfer{Part: part}, err
 	}
-	if back && p.Reason != dlx.Redrive {
+	if back {
 		return fsm.Transfer{Withdrawn: true}, nil
 	}
 	dead, err := m.leaving(p, s)

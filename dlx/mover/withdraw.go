@@ -144,21 +144,62 @@ func sameTargets(it *dlx.Item, targets []uint64) bool {
 	return true
 }
 
-// withdraws tells whether a pending item is among those that are being withdrawn. Parts of
-// transactions are sent with these: both do not wait for room. What a redrive sends does.
-func withdraws(p dlx.Pending, mark uint64) bool { return p.Seq <= mark && p.Reason != dlx.Redrive }
+// recall says what is called back from one target.
+type recall struct {
+	mark uint64 // letters up to this sequence
+	full bool   // the target has no room
+	// stopped: what a redrive has sent is called back too, if there is no room for it.
+	stopped bool
+}
 
-// withdrawsNext tells whether what is to be sent next to a target does not wait for room.
-func (m *Mover) withdrawsNext(t dlx.Target, sent uint64) (yes bool) {
-	if sent >= t.Withdraw {
-		return false
+func recallOf(f *fsm.Machine, target uint64, full bool) recall {
+	_, mark := f.Outbox().Progress(target)
+	return recall{mark, full, f.CallsBack()}
+}
+
+// takes tells whether a pending item is among those that are being withdrawn. Parts of
+// transactions are sent with these: both do not wait for room. What a redrive sends does, but lets
+// letters pass that are being withdrawn, and goes behind what is under way then.
+func (r recall) takes(p dlx.Pending) bool {
+	if p.Reason == dlx.Redrive {
+		return r.full && (p.Seq <= r.mark || r.stopped && p.Alone)
 	}
+	return p.Seq <= r.mark
+}
+
+// withdrawsNext tells whether what is to be sent next to a full target does not wait for room.
+func (m *Mover) withdrawsNext(target uint64, sent uint64) (yes bool) {
 	m.cfg.View(func(f *fsm.Machine) {
-		_, mark := f.Outbox().Progress(t.Queue)
-		next := f.Outbox().Pending(t.Queue, sent, 1)
-		yes = len(next) == 1 && withdraws(next[0], mark)
+		next := f.Outbox().Pending(target, sent, 1)
+		yes = len(next) == 1 && recallOf(f, target, true).takes(next[0])
 	})
 	return yes
+}
+
+// clearWay asks for everything under way to a full target back if something that waits for room
+// stands in front of what a stopped redrive has sent: that comes back only in its turn. The others are
+// sent again behind it.
+func (m *Mover) clearWay(t dlx.Target, f *flight) {
+	if !f.full || m.busy() {
+		return
+	}
+	blocked, behind := false, false
+	m.cfg.View(func(fm *fsm.Machine) {
+		r, number := recallOf(fm, t.Queue, true), fm.Redriving().Number
+		if !r.stopped || f.cleared == number {
+			return
+		}
+		f.cleared = number // once: it sends nothing more
+		for after, last := t.Next-1-uint64(t.Pending), t.Next-1; !behind && after < last; after += reviewMax {
+			for _, p := range fm.Outbox().Pending(t.Queue, after, reviewMax) {
+				blocked = blocked || !r.takes(p) && p.Reason != dlx.Transaction
+				behind = behind || blocked && p.Reason == dlx.Redrive && p.Alone
+			}
+		}
+	})
+	if behind {
+		m.command(fsm.Withdraw{Target: t.Queue, UpTo: t.Next - 1}, nil)
+	}
 }
 
 // busy tells whether a command of this mover that changes routes waits to be applied.

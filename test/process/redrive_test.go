@@ -128,7 +128,7 @@ func TestRedrive(t *testing.T) {
 	}
 }
 
-// TestRedriveWaitsForRoom redrives into a queue that is full, and into one that goes.
+// TestRedriveWaitsForRoom redrives into a queue that is full, with a stop, and into one that goes.
 func TestRedriveWaitsForRoom(t *testing.T) {
 	c := ctlCluster(t)
 	s := at(t, c.Node(0))
@@ -152,6 +152,13 @@ func TestRedriveWaitsForRoom(t *testing.T) {
 	if code, _, failure := ctl(t, c.Node(0), "dlq", "retry", dlq); code != 70 || !strings.Contains(failure, "is under way") {
 		t.Errorf("a second one: %d %s", code, failure)
 	}
+	mustCtl(t, c.Node(2), "dlq", "stop", dlq)
+	s.until("they came back", func() bool { return strings.Contains(status(), "\tstopped\t0\t0\t2\t") })
+	if got := payloads(peekAll(t, c.Node(0), dlq, "state=ready")); !slices.Equal(got, []string{"a", "b"}) {
+		t.Errorf("ready: %v", got)
+	}
+	start(full)
+	s.until("they are under way again", func() bool { return strings.Contains(status(), "\trunning\t0\t2\t") })
 	_, err := s.ch.QueueDelete(full, false, false, false)
 	s.noError("delete", err)
 	// The target has gone: both are back at their place, as if nothing had been.
