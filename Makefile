@@ -60,7 +60,7 @@ test-unit: test-deps ## run the tests that start no processes
 
 .PHONY: test-process
 test-process: test-deps ## run the tests with real nodes and foreign clients
-	WARREN_TEST_RACE=1 $(GO) test $(TESTFLAGS) -timeout 40m ./test/process/...
+	WARREN_TEST_RACE=1 $(GO) test $(TESTFLAGS) -timeout 40m -parallel 3 ./test/process/...
 
 .PHONY: test-crash
 test-crash: ## stop, kill and cut nodes at every step of the move of dead letters, 10,000 messages each

@@ -41,6 +41,7 @@ func wantBlocked(t *testing.T, on <-chan amqp.Blocking, active bool, reason stri
 // TestMemoryAlarm shows that one node's alarm blocks publishers on every node,
 // told after a publish only, while consumers go on (U11).
 func TestMemoryAlarm(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t, 3)
 	short := c.Node(2)
 	publisher, blocked := blockedSession(t, c.Node(0))

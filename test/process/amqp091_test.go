@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -34,6 +35,7 @@ var notForWarren = map[string]string{
 // port 15672, where a test may not listen, and give an answer 200 ms, which nodes
 // with the race detector on a busy machine may need.
 func TestAMQP091Integration(t *testing.T) {
+	t.Parallel()
 	needWarren(t)
 	c := sharedCluster(t, 3)
 	ctx, cancel := context.WithTimeout(t.Context(), timeoutAMQP091)
@@ -56,14 +58,15 @@ func TestAMQP091Integration(t *testing.T) {
 		t.Logf("left out: %s (%s)", name, reason)
 		skip = append(skip, "^"+name+"$")
 	}
-	// The tests of recovery mostly wait, so they run beside the others.
+	// The tests of recovery mostly wait, so they run beside the others, and beside each other.
 	const recovery = "ConnectionRecovery"
+	runs := [][]string{{"-test.skip", strings.Join(append(skip, recovery), "|")}}
+	for names := range slices.Chunk(suite.list(ctx, t, recovery), 4) {
+		runs = append(runs, []string{"-test.run", "^(" + strings.Join(names, "|") + ")$"})
+	}
 	var passed atomic.Int64
 	var wg sync.WaitGroup
-	for _, args := range [][]string{
-		{"-test.run", recovery},
-		{"-test.skip", strings.Join(append(skip, recovery), "|")},
-	} {
+	for _, args := range runs {
 		wg.Go(func() { passed.Add(int64(suite.run(ctx, t, args...))) })
 	}
 	wg.Wait()
@@ -85,6 +88,21 @@ func (s amqp091Suite) build(ctx context.Context, t *testing.T) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
+}
+
+// list lists the tests whose names match.
+func (s amqp091Suite) list(ctx context.Context, t *testing.T, pattern string) (names []string) {
+	t.Helper()
+	out, err := exec.CommandContext(ctx, filepath.Join(s.dir, amqp091Binary), "-test.list", pattern).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range strings.FieldsSeq(string(out)) {
+		if strings.HasPrefix(name, "Test") {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // run runs tests and returns how many passed.

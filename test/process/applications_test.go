@@ -16,6 +16,7 @@ var applications = map[string][]string{
 
 // TestApplications runs all applications at the same time on three nodes.
 func TestApplications(t *testing.T) {
+	t.Parallel()
 	urls := foreignURLs()
 	if urls == nil {
 		urls = sharedCluster(t, 3).URLs()

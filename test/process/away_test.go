@@ -13,6 +13,7 @@ import (
 // TestQueuesDeletedWhileANodeWasAway deletes queues while a node is down: when it is
 // back, nothing of them stays on its disk.
 func TestQueuesDeletedWhileANodeWasAway(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t, 3)
 	s := at(t, c.Node(0))
 	plainQueue(s, "stays", nil)

@@ -15,6 +15,7 @@ import (
 // TestRefuse, A07, A08, A11 and A15 TestDeliver and TestRefuse, A13 TestConsumerTimeout,
 // A14 TestFailover; P02 TestDeliver; E02 TestRetryJob.
 func TestCases(t *testing.T) {
+	t.Parallel()
 	runScenarios(t, []scenario{
 		{name: "A01 a closed channel's messages go to the other in order", run: closedChannelToOther},
 		{name: "A03 nothing to settle without acks", run: settleWithoutAcks},

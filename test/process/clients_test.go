@@ -41,6 +41,7 @@ const librabbitmq = "librabbitmq"
 // TestForeignClients runs all clients at the same time: each against a single
 // node and one of three.
 func TestForeignClients(t *testing.T) {
+	t.Parallel()
 	for i, name := range slices.Sorted(maps.Keys(foreignClients)) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -71,6 +72,7 @@ func someTargets(t *testing.T, i int) (list []target) {
 // the middle of their work. Those that recover by themselves do; the others
 // connect to another node.
 func TestForeignClientsSurvive(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t, 3)
 	first, second := c.Node(0), c.Node(1)
 	var ready, ended sync.WaitGroup

@@ -99,6 +99,7 @@ func crashRows() (rows []crashRow) {
 // move of dead letters: each message arrives once in each target, in order, and nothing
 // stays on its way. D16, D17, D70, D72.
 func TestCrashMatrix(t *testing.T) {
+	t.Parallel()
 	rows, messages := []crashRow{
 		{failpoint.MoveUnrouted, killSource, 1, expired},
 		{failpoint.MoveRouteProposed, killBoth, 1, rejected},

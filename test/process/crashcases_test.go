@@ -24,6 +24,7 @@ const deadCount = 300
 // they move, each time at another step of the source: all arrive in one of the targets, once.
 // D18, D71, D72.
 func TestCrashTargetRecreated(t *testing.T) {
+	t.Parallel()
 	c := stoppableCluster(t)
 	k := newCrash(t, c, crashRow{targets: 1, reason: rejected}, deadCount, 0)
 	k.declareOn(amqp.Table{"x-queue-leader-locator": "client-local", "x-dead-letter-strategy": "at-least-once"})
@@ -63,6 +64,7 @@ func TestCrashTargetRecreated(t *testing.T) {
 // TestCrashSourceDeleted deletes the source while its dead letters move: all that were in
 // its outbox arrive, once. D11, D72.
 func TestCrashSourceDeleted(t *testing.T) {
+	t.Parallel()
 	c := stoppableCluster(t)
 	// The steps at which the source's leader goes on, so that it takes all rejects.
 	for i, point := range []failpoint.Point{failpoint.MoveUnrouted, failpoint.MoveRouted, failpoint.MoveSent, failpoint.MoveAnswered} {
@@ -99,6 +101,7 @@ func TestCrashSourceDeleted(t *testing.T) {
 // TestCrashTargetWithoutQuorum kills two of the target's three members: dead letters wait in
 // the outbox, and arrive when the members are back. D63.
 func TestCrashTargetWithoutQuorum(t *testing.T) {
+	t.Parallel()
 	const messages = 50
 	c := stoppableCluster(t)
 	k := newCrash(t, c, crashRow{targets: 1, reason: rejected}, messages, 0)
@@ -124,6 +127,7 @@ func TestCrashTargetWithoutQuorum(t *testing.T) {
 // chosen by chance, starts it again and goes on, so that a crash meets what the ones before
 // left half done. D16, D72.
 func TestCrashAgainAndAgain(t *testing.T) {
+	t.Parallel()
 	rounds, each := 5, 200
 	if os.Getenv(crashEnv) != "" {
 		rounds, each = 60, 500

@@ -56,6 +56,7 @@ func withdrawRows() (rows []withdrawRow) {
 // TestCrashWithdrawalAndRedrive kills leaders at the steps of what moves letters another way
 // than on. D69, D72.
 func TestCrashWithdrawalAndRedrive(t *testing.T) {
+	t.Parallel()
 	c := stoppableCluster(t)
 	t.Run("withdrawal", func(t *testing.T) { crashWithdrawals(t, c) })
 	t.Run("redrive", func(t *testing.T) { crashRedrives(t, c) })

@@ -12,6 +12,7 @@ import (
 )
 
 func TestDeadLetter(t *testing.T) {
+	t.Parallel()
 	runScenarios(t, []scenario{
 		{name: "D01 D02 D26 D30 rejected", run: deadRejected},
 		{name: "D04 expired by the queue", run: deadExpiredQueue},

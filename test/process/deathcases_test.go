@@ -12,6 +12,7 @@ import (
 
 // TestDeathCases shows the cases of SEMANTICS §5.1 to §5.4 that TestDeadLetter does not.
 func TestDeathCases(t *testing.T) {
+	t.Parallel()
 	runScenarios(t, []scenario{
 		{name: "D02 requeued ones stay", run: requeuedStay},
 		{name: "D07 delivery limit zero", run: limitZero},

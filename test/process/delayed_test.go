@@ -17,6 +17,7 @@ import (
 )
 
 func TestDelayedExchange(t *testing.T) {
+	t.Parallel()
 	runScenarios(t, []scenario{
 		{name: "X11 messages come in the order of their hours", warrenOnly: true, run: delayOrder},
 		{name: "X11 what is not delayed", warrenOnly: true, run: delayNone},

@@ -11,6 +11,7 @@ import (
 )
 
 func TestDeliver(t *testing.T) {
+	t.Parallel()
 	runScenarios(t, []scenario{
 		{name: "confirmed messages come in order", run: deliverInOrder},
 		{name: "prefetch bounds what is unacked", run: prefetchBounds},

@@ -13,6 +13,7 @@ import (
 
 // The names of the scenarios begin with the cases of the shared semantics (§5.14).
 func TestExchange(t *testing.T) {
+	t.Parallel()
 	runScenarios(t, []scenario{
 		{name: "X01 redeclare with another property", run: redeclareExchange},
 		{name: "X02 the default exchange is nobody's", run: defaultExchange},

@@ -123,6 +123,7 @@ func TestFailoverUnacked(t *testing.T) {
 // TestFailoverDeadLetters kills leaders while a queue dead-letters everything
 // it gets. Each message arrives once.
 func TestFailoverDeadLetters(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t, 3)
 	s := at(t, c.Node(0))
 	plainQueue(s, "dead", nil)
@@ -157,6 +158,7 @@ func TestFailoverDeadLetters(t *testing.T) {
 // TestMajorityLost kills two of three nodes: nothing is confirmed any more, and
 // everything goes on when one of them is back.
 func TestMajorityLost(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t, 3)
 	s := at(t, c.Node(0))
 	queue := plainQueue(s, "minority", nil)

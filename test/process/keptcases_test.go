@@ -13,6 +13,7 @@ import (
 // TestKeptDeadLetters shows the cases of SEMANTICS §5.5: what happens to dead letters that
 // cannot be moved at once.
 func TestKeptDeadLetters(t *testing.T) {
+	t.Parallel()
 	runScenarios(t, []scenario{
 		{name: "D60 every reason arrives", warrenOnly: true, run: everyReason},
 		{name: "D61 nothing bound, exchange missing", warrenOnly: true, run: boundLater},

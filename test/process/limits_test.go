@@ -8,6 +8,7 @@ import (
 )
 
 func TestLimits(t *testing.T) {
+	t.Parallel()
 	runScenarios(t, []scenario{
 		{name: "M01 drop-head", run: dropHead},
 		{name: "M02 drop-head by bytes", run: dropHeadBytes},

@@ -76,6 +76,7 @@ func (s *session) rejectAll(queue string, n int) {
 // drop under its cause, once on three nodes with three replicas; then a full and an
 // unreachable target, which outbox status and health check name until they are well again.
 func TestDeadLetterMetrics(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t, 3)
 	s := newSession(t, target{name: "three", url: c.Node(0).URL(), warren: true})
 	dead := s.queue("dead", nil)

@@ -9,6 +9,7 @@ import (
 
 // TestDeadLettersTakeTheNewWay changes the way of dead letters that wait for a full queue.
 func TestDeadLettersTakeTheNewWay(t *testing.T) {
+	t.Parallel()
 	runScenarios(t, []scenario{
 		{name: "D69 bound to another queue", warrenOnly: true, run: boundElsewhere},
 		{name: "D69 one of two bindings goes", warrenOnly: true, run: oneBindingGoes},
@@ -71,6 +72,7 @@ func oneBindingGoes(s *session) {
 // TestFullOutbox fills the outbox of a queue whose dead letters have no room in their
 // target: clients' publishes are refused, moves and what other queues send are not.
 func TestFullOutbox(t *testing.T) {
+	t.Parallel()
 	runScenarios(t, []scenario{
 		{name: "D66 publishes are refused", warrenOnly: true, run: outboxRefuses},
 		{name: "D66 two queues into each other", warrenOnly: true, run: outboxesOfEachOther},

@@ -24,7 +24,7 @@ const (
 // messages of random times to live die on time wherever they stand in the queue, once.
 // `make soak` runs it with the case's 100,000 messages over a minute and its bound.
 func TestExpiryOnTime(t *testing.T) {
-	messages, spread, late := 8000, 8*time.Second, starvedLate
+	messages, spread, late := 3000, 5*time.Second, starvedLate
 	if os.Getenv(soakEnv) != "" {
 		messages, spread, late = 100_000, time.Minute, expiryLate
 	}

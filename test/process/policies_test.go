@@ -50,8 +50,8 @@ func (p *policed) reject(queue, body string) {
 
 // TestPolicies sets policies on existing queues by the command line and sees them act.
 func TestPolicies(t *testing.T) {
-	needWarren(t)
-	c := sharedCluster(t, 3)
+	t.Parallel()
+	c := startCluster(t, 3) // of its own: the patterns match queues of other tests
 	for _, tc := range []struct {
 		name string
 		run  func(*policed)
@@ -413,6 +413,7 @@ func TestBadPolicies(t *testing.T) {
 // TestPoliciesSurvive: policies outlive the leaders of queue and catalog and a restart of all nodes,
 // by snapshot and by log, and act for a leader that comes later.
 func TestPoliciesSurvive(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t, 3)
 	s := at(t, c.Node(0))
 	for _, name := range []string{"source", "dead", "other"} {
@@ -460,6 +461,7 @@ func TestPoliciesSurvive(t *testing.T) {
 // TestPoliciesUnderLoad changes where dead letters go while they die and the queue's leader is killed: each
 // ends in exactly one place.
 func TestPoliciesUnderLoad(t *testing.T) {
+	t.Parallel()
 	const messages = 3000
 	c := startCluster(t, 3)
 	s := at(t, c.Node(0))

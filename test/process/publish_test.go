@@ -10,6 +10,7 @@ import (
 )
 
 func TestPublish(t *testing.T) {
+	t.Parallel()
 	runScenarios(t, []scenario{
 		{name: "every publish is confirmed once", run: confirmAll},
 		{name: "a mandatory message comes back before its confirm", run: mandatoryReturn},

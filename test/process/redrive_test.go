@@ -174,6 +174,7 @@ func TestRedriveWaitsForRoom(t *testing.T) {
 // TestRedriveSurvives kills the leader of the queue, then the leader of the target while a
 // redrive is under way: every message is in exactly one place, by its content.
 func TestRedriveSurvives(t *testing.T) {
+	t.Parallel()
 	const messages = 1500
 	c := startCluster(t, 3)
 	s := at(t, c.Node(0))

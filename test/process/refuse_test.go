@@ -30,6 +30,7 @@ func wantClosed(s *session, ch *amqp.Channel, code int, text string, f func(*amq
 }
 
 func TestRefuse(t *testing.T) {
+	t.Parallel()
 	runScenarios(t, []scenario{
 		{name: "channel errors", run: channelErrors},
 		{name: "errors of the newest RabbitMQ", warrenOnly: true, run: newChannelErrors},

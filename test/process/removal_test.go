@@ -10,6 +10,7 @@ import (
 
 // TestDeadLetterOnRemoval has queues that dead-letter what is left in them when they go.
 func TestDeadLetterOnRemoval(t *testing.T) {
+	t.Parallel()
 	onRemoval := func(dlq string) amqp.Table {
 		return amqp.Table{"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dlq, "x-dead-letter-on-removal": true}
 	}

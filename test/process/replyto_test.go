@@ -14,6 +14,7 @@ const replyTo = "amq.rabbitmq.reply-to"
 // TestDirectReply shows requests and replies without a reply queue (X09), between
 // clients of any two nodes.
 func TestDirectReply(t *testing.T) {
+	t.Parallel()
 	runScenarios(t, []scenario{
 		{name: "X09 rules", run: replyRules},
 		{name: "X09 refused", warrenOnly: true, run: refusedReplies},

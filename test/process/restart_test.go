@@ -15,6 +15,7 @@ import (
 // TestFullRestart ends all nodes and starts them again: everything that was
 // confirmed is there.
 func TestFullRestart(t *testing.T) {
+	t.Parallel()
 	for _, size := range []int{1, 3} {
 		for _, how := range []string{"stop", "kill"} {
 			t.Run(fmt.Sprintf("%s %d", how, size), func(t *testing.T) {
@@ -116,6 +117,7 @@ func checkEverything(t *testing.T, c *cluster.Cluster, shortLived time.Time) {
 // TestKillUnderLoad kills a single node while it is written to. What it
 // confirmed is there, and nothing else appears.
 func TestKillUnderLoad(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t, 1)
 	node := c.Node(0)
 	plainQueue(at(t, node), "load", nil)
@@ -149,6 +151,7 @@ func TestKillUnderLoad(t *testing.T) {
 
 // TestLaggingNode leaves a node behind, then makes the cluster depend on it.
 func TestLaggingNode(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t, 3)
 	queue := plainQueue(at(t, c.Node(0)), "lag", nil)
 	s := at(t, c.Node(0))
@@ -169,6 +172,7 @@ func TestLaggingNode(t *testing.T) {
 // TestMovedNode brings nodes back under other addresses, one after another.
 // They find their places by their names.
 func TestMovedNode(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t, 3)
 	queue := plainQueue(at(t, c.Node(0)), "moved", nil)
 	for i, n := range c.Nodes() {
@@ -185,6 +189,7 @@ func TestMovedNode(t *testing.T) {
 
 // TestStartOrder starts the nodes of a new cluster one after another.
 func TestStartOrder(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3)
 	for _, i := range []int{2, 0, 1} {
 		if err := c.Node(i).Launch(); err != nil {

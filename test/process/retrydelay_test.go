@@ -24,6 +24,7 @@ func retryArgs(kind string, more amqp.Table) amqp.Table {
 
 // TestRetryDelay shows SEMANTICS B01 to B04.
 func TestRetryDelay(t *testing.T) {
+	t.Parallel()
 	runScenarios(t, []scenario{
 		{name: "B01 the type names the returns that wait", warrenOnly: true, run: retryTypes},
 		{name: "B02 linear, up to the maximum", warrenOnly: true, run: retryLinear},
@@ -171,6 +172,7 @@ func retryArguments(s *session) {
 // TestRetryDelaySurvives shows SEMANTICS B05: a delay neither ends early nor starts
 // again when the queue's leader changes or every node restarts.
 func TestRetryDelaySurvives(t *testing.T) {
+	t.Parallel()
 	const delay = 6 * time.Second
 	c := startCluster(t, 3)
 	s := at(t, c.Node(0))

@@ -13,6 +13,7 @@ import (
 // TestRetryJob is the demonstration, shortened: the retry job runs on three
 // nodes while the node that leads its queues is killed and restarted.
 func TestRetryJob(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t, 3)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()

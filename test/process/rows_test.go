@@ -17,6 +17,7 @@ import (
 // TestRows shows the rules that no other test names, by the ids of the list of
 // cases; what else has an id is in the tests that docs/compatibility.md names.
 func TestRows(t *testing.T) {
+	t.Parallel()
 	runScenarios(t, []scenario{
 		{name: "U01 publishes before confirm.select are not counted", run: confirmsBegin},
 		{name: "U01 confirm.select without an answer", run: confirmNoWait},

@@ -74,6 +74,7 @@ func (s *session) idle(w worker) {
 }
 
 func TestSingleActiveConsumer(t *testing.T) {
+	t.Parallel()
 	runScenarios(t, []scenario{
 		{name: "C01 one after the other", run: func(s *session) { eachFlavour(s, singleActive, singleInTurn) }},
 		// A classic queue of RabbitMQ 3.10 that comes this way crashes.

@@ -11,7 +11,7 @@ import (
 // the old log. Then the cluster depends on it, and at last everything restarts.
 func TestCompactedLog(t *testing.T) {
 	const (
-		messages = 16000
+		messages = 10000
 		keep     = 20 // one of so many stays
 	)
 	c := startCluster(t, 3)

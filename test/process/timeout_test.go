@@ -14,6 +14,7 @@ import (
 // TestConsumerTimeout is A13: a client that keeps a message for too long loses it, and its
 // consumer, or without being able to understand that its channel.
 func TestConsumerTimeout(t *testing.T) {
+	t.Parallel()
 	runScenarios(t, []scenario{
 		{name: "A13 the consumer is cancelled", warrenOnly: true, run: timeoutCancels},
 		{name: "A13 a client that does not understand", warrenOnly: true, run: timeoutClosesChannel},

@@ -28,6 +28,7 @@ func softTopology(s *session) {
 // X: a cluster that ends as a whole forgets what is not durable, as RabbitMQ does; one that is
 // restarted node by node keeps it.
 func TestTransientExchanges(t *testing.T) {
+	t.Parallel()
 	needWarren(t)
 	for _, size := range []int{1, 3} {
 		t.Run(map[int]string{1: "single", 3: "three"}[size], func(t *testing.T) {

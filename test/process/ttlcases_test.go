@@ -12,6 +12,7 @@ import (
 // TestLimits do not. T05 is TestTransactions', T09 TestExpiryOverRestart's, T14 and T15
 // TestExpiryOnTime's.
 func TestTimeAndLengthCases(t *testing.T) {
+	t.Parallel()
 	runScenarios(t, []scenario{
 		{name: "T01 values of x-message-ttl", run: ttlArguments},
 		{name: "T02 values of expiration", run: expirationValues},
@@ -214,6 +215,7 @@ func limitArguments(s *session) {
 // TestExpiryOverRestart shows T09 and L03: what is left of a time to live, and a queue's
 // lease, survive the end of all nodes.
 func TestExpiryOverRestart(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t, 3)
 	s := at(t, c.Node(0))
 	q := plainQueue(s, "lasting", nil)

@@ -14,6 +14,7 @@ import (
 // TestTransactions shows U10: what tx.commit and tx.rollback do, within a queue and
 // over several.
 func TestTransactions(t *testing.T) {
+	t.Parallel()
 	runScenarios(t, []scenario{
 		{name: "U10 commit shows everything, rollback nothing", run: txPublishes},
 		{name: "U10 settlements wait for the commit and come back by a rollback", run: txSettlements},
@@ -251,6 +252,7 @@ func (b *txBooks) count() int {
 // nodes are killed. Each transaction takes a job from a fourth queue and puts its result
 // into the three, all of it or nothing.
 func TestTransactionsSurvive(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t, 3)
 	s := at(t, c.Node(0))
 	// Leaders are spread, so that three of these are led by different nodes.

@@ -184,6 +184,7 @@ var closeCapability = func() []byte {
 }()
 
 func TestWire(t *testing.T) {
+	t.Parallel()
 	publish := method(1, 60, 40, uint16(0), "", "none", byte(0))
 	header := func(class uint16, size uint32) []byte {
 		p := binary.BigEndian.AppendUint16(nil, class)
@@ -330,7 +331,9 @@ func TestGarbage(t *testing.T) {
 // TestHeartbeat lets the client fall silent: the server sends heartbeats, and
 // ends the connection after two missed ones.
 func TestHeartbeat(t *testing.T) {
+	t.Parallel()
 	eachTarget(t, func(t *testing.T, to target) {
+		t.Parallel()
 		w := dialWire(t, to)
 		w.greet("PLAIN", "\x00guest\x00guest", nil)
 		w.expect(10, 30)
