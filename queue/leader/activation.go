@@ -59,8 +59,7 @@ func (l *Leader) onSettings() {
 	l.limits.reload(l)
 	l.renewSettings()
 	if deadLettering(&old) != deadLettering(&l.limits.set) {
-		l.parked.look, l.parked.cycles = true, true
-		l.parked.after = time.Time{}
+		l.parked = parked{look: true, cycles: true}
 	}
 }
 
@@ -79,57 +78,6 @@ func (l *Leader) onCatalogChanged() {
 		l.mover.Wake()
 	}
 }
-
-// parked says when dead letters without a route are routed again.
-type parked struct {
-	look   bool
-	cycles bool      // those that are parked as cycles too
-	after  time.Time // not before
-}
-
-// Bounds of looking again: the work grows with the number of parked letters, so does
-// the pause.
-const (
-	releasePauseEach = 50 * time.Microsecond
-	releasePauseMax  = 5 * time.Second
-)
-
-// releaseParked makes parked dead letters unrouted again after a change of topology,
-// and in a queue that is closing, where they are dropped if they still have no route.
-func (l *Leader) releaseParked() {
-	if !l.parked.look && !l.closing.closed || l.phase == phaseOpen {
-		return
-	}
-	var unrouted, cycles int
-	l.replica.View(func(m *fsm.Machine) {
-		unrouted, cycles = m.Outbox().Parked(fsm.ParkUnrouted), m.Outbox().Parked(fsm.ParkCycle)
-	})
-	if !l.closing.closed && !l.parked.cycles {
-		cycles = 0
-	}
-	if unrouted+cycles == 0 {
-		l.parked.look, l.parked.cycles = false, false
-		return
-	}
-	if left := time.Until(l.parked.after); left > 0 {
-		l.wake(left)
-		return
-	}
-	if l.closing.closed {
-		l.cfg.Logger.Warn("dead letters without a route end with their queue", "queue", l.cfg.Queue, "messages", unrouted+cycles)
-	}
-	l.parked.look, l.parked.cycles = false, false
-	l.parked.after = time.Now().Add(min(topologyPause+time.Duration(unrouted+cycles)*releasePauseEach, releasePauseMax))
-	if unrouted > 0 {
-		l.pending.add(fsm.Release{Kind: fsm.ParkUnrouted}, false)
-	}
-	if cycles > 0 {
-		l.pending.add(fsm.Release{Kind: fsm.ParkCycle}, false)
-	}
-}
-
-// topologyPause is the least time between two looks.
-const topologyPause = 20 * time.Millisecond
 
 // opened runs when the first entry is applied: the roll is called. What came in
 // early was counted from a machine that had not applied everything; the nodes say it
