@@ -38,6 +38,9 @@ var queueArguments = []argument{
 	{"x-dead-letter-on-removal", boolean},
 	{"x-dead-letter-death-total", boolean},
 	{"x-dead-letter-continue-history", boolean},
+	{"x-dead-letter-cycle", oneOf(unacceptable, cycleByStrategy, cycleStopsTTL)},
+	{"x-dead-letter-max-hops", positive},
+	{"x-message-ttl-dead-letters", boolean},
 	{"x-dead-letter-max-length", positive},
 	{"x-dead-letter-max-length-bytes", positive},
 	{"x-delivery-limit", integer},
@@ -141,6 +144,12 @@ func locator(v any) string {
 }
 
 const clientLocal = "client-local"
+
+// The words of x-dead-letter-cycle.
+const (
+	cycleByStrategy = "strategy"
+	cycleStopsTTL   = "stop-ttl"
+)
 
 // oneOf accepts some words; other tells what RabbitMQ says of another one.
 func oneOf(other func(word string) string, words ...string) func(any) string {
@@ -321,6 +330,11 @@ func settingsOf(q *catalog.Queue, args amqp.Table) queue.Settings {
 		s.ContinueHistory, _ = v.(bool)
 	}
 	s.AtLeastOnce = stringArg(args, "x-dead-letter-strategy") == "at-least-once"
+	s.StopTTL = stringArg(args, "x-dead-letter-cycle") == cycleStopsTTL
+	s.MaxHops = intArg(args, "x-dead-letter-max-hops", 0)
+	if v, ok := args.Get("x-message-ttl-dead-letters"); ok {
+		s.DeadLettersKeep = v == false
+	}
 	return s
 }
 

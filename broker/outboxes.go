@@ -43,6 +43,8 @@ type OutboxStatus struct {
 	DeadLettered map[string]uint64 `json:"dead_lettered"`
 	Confirmed    uint64            `json:"confirmed"`
 	Dropped      map[string]uint64 `json:"dropped"`
+	// Stayed are expired messages that lost their time to live instead of leaving.
+	Stayed uint64 `json:"stayed"`
 }
 
 // OutboxStates counts the items of an outbox by what they wait for.
@@ -250,7 +252,7 @@ func (s *OutboxStatus) read(m *fsm.Machine, now int64) {
 // count takes the totals of the machine.
 func (s *OutboxStatus) count(m *fsm.Machine) {
 	c, set := m.Counters(), m.Settings()
-	s.Confirmed = c.Moved
+	s.Confirmed, s.Stayed = c.Moved, c.Stayed
 	for _, r := range DeadReasons() {
 		s.DeadLettered[r.String()] = c.Died[r]
 		for cause, n := range c.Dropped[r] {

@@ -35,4 +35,6 @@ type Death struct {
 	// Redriven: somebody sent the message back after this death, before those in front of it.
 	// Of a history at most one record has it, the newest such.
 	Redriven bool
+	// Before is how much of Count is older than the newest redrive, or was said by a client.
+	Before uint64
 }

@@ -61,6 +61,7 @@ func clientDeath(t amqp.Table) (d Death, ok bool) {
 		return d, false
 	}
 	d.Count = uint64(min(count, countMax))
+	d.Before = d.Count
 	if v, ok := t.Get("time"); ok {
 		at, _ := v.(amqp.Timestamp)
 		d.FirstMillis = int64(min(at, maxSeconds)) * 1000

@@ -36,8 +36,12 @@ func TestContinuedHistory(t *testing.T) {
 	want := []Death{old[0], old[1]}
 	want[0].Count, want[0].LastMillis, want[0].OriginalExpiration = 5, 9000, "90"
 	want[1].Redriven = true
+	want[0].Before, want[1].Before = 4, 2
 	if !reflect.DeepEqual(got.Deaths, want) {
 		t.Errorf("got  %+v\nwant %+v", got.Deaths, want)
+	}
+	if n := Hops(got.Deaths); n != 1 {
+		t.Errorf("%d hops, with those that a client told of", n)
 	}
 	if Cycle(got.Deaths, Expired, "work") {
 		t.Error("a client's history makes a cycle")

@@ -93,6 +93,9 @@ const (
 	DropCycle
 	ParkUnrouted // kept, routed again when the catalog changes
 	ParkCycle    // kept until released
+	// Stay: an expired message that is at its place yet loses its time to live and lives on
+	// there. One that has left it is kept like ParkCycle.
+	Stay
 )
 
 // State is the state that a decision to park leads to; ok is false for others.

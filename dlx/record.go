@@ -72,6 +72,19 @@ func Cycle(deaths []Death, reason Reason, target string) bool {
 	return false
 }
 
+// Hops counts how often a message has died by itself since somebody last sent it back: it
+// expired, had to make room, or came back too often. What a client has told of earlier deaths is
+// left out.
+func Hops(deaths []Death) (n uint64) {
+	for i := range deaths {
+		switch d := &deaths[i]; d.Reason {
+		case Expired, MaxLen, DeliveryLimit:
+			n += d.Count - min(d.Before, d.Count)
+		}
+	}
+	return n
+}
+
 // WithoutCycles returns the targets that do not close a cycle, in their order,
 // and the number of the others. name gives a target's queue name. Targets is not
 // changed.

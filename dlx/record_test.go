@@ -162,3 +162,27 @@ func TestWithoutCycles(t *testing.T) {
 		t.Fatalf("kept %v, %d cycling", kept, cycling)
 	}
 }
+
+// Hops are the deaths by itself since somebody sent the message back; a rejection between them
+// neither counts nor begins anew.
+func TestHops(t *testing.T) {
+	var h []Death
+	die := func(queue string, r Reason) {
+		h = Record(h, Death{Queue: queue, Reason: r, RoutingKeys: []string{"k"}})
+	}
+	for _, r := range []Reason{Expired, Rejected, Expired, MaxLen, QueueRemoved, DeliveryLimit} {
+		die("q", r)
+	}
+	if n := Hops(h); n != 4 {
+		t.Fatalf("%d hops of %s", n, show(h))
+	}
+	h = Redriven(Letter{Deaths: h}, nil).Deaths
+	if n := Hops(h); n != 0 {
+		t.Fatalf("%d hops after a redrive", n)
+	}
+	die("q", Expired)
+	die("w", Expired)
+	if n := Hops(h); n != 2 {
+		t.Fatalf("%d hops of %s", n, show(h))
+	}
+}

@@ -90,7 +90,7 @@ func Redriven(m Letter, from *Death) Letter {
 	deaths := make([]Death, len(m.Deaths))
 	copy(deaths, m.Deaths)
 	for i := range deaths {
-		deaths[i].Redriven = i == 0
+		deaths[i].Redriven, deaths[i].Before = i == 0, deaths[i].Count
 	}
 	m.Deaths = deaths
 	return m

@@ -84,7 +84,7 @@ func (a *apply) command(tag byte) {
 	case Expire:
 		a.eachLive(c.IDs, func(m queue.Message) {
 			if m.ExpiresAt != 0 && m.ExpiresAt <= a.time {
-				a.die(a.take(m.ID), dlx.Expired)
+				a.expire(m)
 			}
 		})
 	case DropHeads:
@@ -223,16 +223,21 @@ func (a *apply) publish(p *Publish) OutcomeKind {
 	}
 	a.counters.Published++
 	a.remember(p.Dedup)
-	a.enqueue(p.Message, p.BodyBytes, p.Priority, p.HasPriority, p.TTLMillis)
+	a.enqueue(p.Message, p.BodyBytes, p.Priority, p.HasPriority, a.ttl(p.TTLMillis))
 	return Done
 }
 
-// enqueue appends the message just decoded. ttlMillis is its own, -1 if it has
-// none; the smaller of this and the queue's fixes the instant of expiry.
-func (a *apply) enqueue(message []byte, bodyBytes uint32, priority uint8, hasPriority bool, ttlMillis int64) {
-	if q := a.settings.MessageTTLMillis; q >= 0 && (ttlMillis < 0 || q < ttlMillis) {
-		ttlMillis = q
+// ttl is the time to live of a message that has its own, -1 if it has none: the smaller of this
+// and the queue's.
+func (a *apply) ttl(own int64) int64 {
+	if q := a.settings.MessageTTLMillis; q >= 0 && (own < 0 || q < own) {
+		return q
 	}
+	return own
+}
+
+// enqueue appends the message just decoded. ttlMillis, -1 for none, fixes the instant of expiry.
+func (a *apply) enqueue(message []byte, bodyBytes uint32, priority uint8, hasPriority bool, ttlMillis int64) {
 	if a.settings.Delayed && ttlMillis < 0 {
 		ttlMillis = 0 // nobody else would ever fetch it
 	}
@@ -250,7 +255,7 @@ func (a *apply) enqueue(message []byte, bodyBytes uint32, priority uint8, hasPri
 }
 
 // eachLive visits the live messages of the ranges, in the order named, but those that are
-// leaving. visit may remove the message.
+// away. visit may remove the message.
 func (a *apply) eachLive(ranges []queue.IDRange, visit func(queue.Message)) {
 	for _, r := range ranges {
 		for id := r.First; id <= r.Last; {
@@ -258,7 +263,7 @@ func (a *apply) eachLive(ranges []queue.IDRange, visit func(queue.Message)) {
 			if !ok || m.ID > r.Last {
 				break
 			}
-			if !a.leaving.has(m.ID) {
+			if !a.away(m.ID) {
 				visit(m)
 			}
 			id = m.ID + 1
@@ -351,6 +356,9 @@ func (a *apply) route(c *Route) {
 				continue
 			}
 			if routed := a.outbox.Route(d.Item, d.Targets); routed || len(it.Taken) == 0 {
+				if routed {
+					a.depart(d.Item)
+				}
 				a.changed(routed)
 				continue
 			}
@@ -362,10 +370,14 @@ func (a *apply) route(c *Route) {
 			a.changed(true)
 			a.moved(it)
 		case d.NoRoute == DropDisabled || d.NoRoute == DropUnrouted || d.NoRoute == DropCycle:
+			a.depart(d.Item)
 			_, dropped := a.outbox.Drop(d.Item)
 			a.changed(dropped)
 			a.drop(it.Ref, it.Reason, d.NoRoute)
-		default:
+		case d.NoRoute == Stay:
+			a.stay(d.Item)
+		case d.NoRoute == ParkUnrouted || d.NoRoute == ParkCycle:
+			a.depart(d.Item)
 			a.changed(a.outbox.Park(d.Item, d.NoRoute))
 		}
 	}
@@ -424,15 +436,19 @@ func (a *apply) transferIn() {
 	a.res.Transfers = append(a.res.Transfers, res)
 }
 
-// transferTTL is the time to live, -1 for none, that a message brings along.
+// transferTTL is the time to live, -1 for none, of a message that was sent here.
 func (a *apply) transferTTL(t *Transfer) int64 {
+	own := int64(-1)
 	switch {
 	case a.settings.Delayed:
-		return t.DelayMillis
+		own = t.DelayMillis
 	case t.HasTTL:
-		return t.TTLMillis
+		own = t.TTLMillis
 	}
-	return -1
+	if t.Dead && a.settings.DeadLettersKeep {
+		return own
+	}
+	return a.ttl(own)
 }
 
 func (a *apply) forgetSources(sources []Source) {
@@ -466,6 +482,7 @@ func (a *apply) close() {
 		return
 	}
 	a.closeRedrive()
+	a.departAll()
 	a.closed = true
 	a.dedup.Clear()
 	a.res.Closed = true

@@ -99,15 +99,17 @@ func (a *apply) purge(upTo queue.MessageID, except []queue.IDRange) (OutcomeKind
 	return Purged, n
 }
 
-// removeRange removes live messages for good, but those that are leaving, and lets their
+// removeRange removes live messages for good, but those that are away, and lets their
 // bytes go.
 func (a *apply) removeRange(r queue.IDRange) (removed uint64) {
 	before := a.queue.Stored()
-	for _, part := range a.leaving.without(r) {
-		var n int
-		a.res.Removed, n = a.queue.RemoveRange(part, a.res.Removed)
-		a.delays.RemoveRange(part)
-		removed += uint64(n)
+	for _, near := range a.leaving.without(r) {
+		for _, part := range a.undecided.without(near) {
+			var n int
+			a.res.Removed, n = a.queue.RemoveRange(part, a.res.Removed)
+			a.delays.RemoveRange(part)
+			removed += uint64(n)
+		}
 	}
 	a.reclaimable += before - a.queue.Stored()
 	return removed

@@ -21,6 +21,8 @@ type capture struct {
 	delays  []queue.Delay
 	leaving []leavingRecord
 	dedup   queue.DedupFrozen
+	// undecided are the expired messages that may stay.
+	undecided []leavingRecord
 }
 
 type streamRecord struct {
@@ -35,7 +37,7 @@ type sourceRecord struct {
 
 // capture copies everything small and takes the given views of the large parts.
 func (m *Machine) capture(live queue.Frozen, out dlx.Frozen) *capture {
-	c := &capture{fields: *m, live: live, out: out, delays: m.delays.All(), leaving: m.leaving.list(), dedup: m.dedup.Freeze()}
+	c := &capture{fields: *m, live: live, out: out, delays: m.delays.All(), leaving: m.leaving.list(), undecided: m.undecided.list(), dedup: m.dedup.Freeze()}
 	for _, node := range slices.Sorted(maps.Keys(m.streams)) {
 		s := *m.streams[node]
 		s.outcomes = slices.Clone(s.outcomes)

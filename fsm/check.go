@@ -24,7 +24,7 @@ func (m *Machine) check() {
 	c := &m.counters
 	in := c.Published + c.Transferred + c.RefusedDead + c.Relayed
 	out := c.Acked + c.Purged + c.Closed + c.Moved + c.Redriven + c.DroppedTotal()
-	if in != out+uint64(m.queue.Len())+uint64(m.outbox.Len())-uint64(len(m.leaving.ids)) {
+	if in != out+uint64(m.queue.Len())+uint64(m.outbox.Len())-uint64(len(m.leaving.ids)+len(m.undecided.ids)) {
 		fail("%d messages came in, %d left, %d are live, %d in the outbox", in, out, m.queue.Len(), m.outbox.Len())
 	}
 	for _, d := range m.delays.All() {
@@ -65,6 +65,12 @@ func (m *Machine) check() {
 		if id, ok := m.leaving.items[it.ID]; ok {
 			if x, live := m.queue.Get(id); !live || x.Ref != it.Ref || it.Reason != dlx.Redrive || m.closed {
 				fail("item %d is leaving as message %d, live %v", it.ID, id, live)
+			}
+			return true
+		}
+		if id, ok := m.undecided.items[it.ID]; ok {
+			if x, live := m.queue.Get(id); !live || x.Ref != it.Ref || x.ExpiresAt != 0 || it.Reason != dlx.Expired || it.State != dlx.Unrouted || m.closed {
+				fail("item %d may stay as message %d, live %v, state %v", it.ID, id, live, it.State)
 			}
 			return true
 		}

@@ -139,7 +139,8 @@ type Return struct {
 	Runs []Run
 }
 
-// Expire lets the named messages die as expired, if present and due.
+// Expire lets the named messages die as expired, if present and due. Where some may stay, they
+// are at their place, without a time to live and out of everybody's reach, until Route has decided.
 type Expire struct{ IDs []queue.IDRange }
 
 // DropHeads lets the named messages die as maxlen, if present.
@@ -159,6 +160,7 @@ const (
 	DropCycle    = dlx.DropCycle
 	ParkUnrouted = dlx.ParkUnrouted // kept, routed again when the catalog changes
 	ParkCycle    = dlx.ParkCycle    // kept until released
+	Stay         = dlx.Stay         // lives on at its place without a time to live
 )
 
 // Routed is one decision of Route.
@@ -200,7 +202,9 @@ type Transfer struct {
 	// other queues take no notice. 0: not at all.
 	DelayMillis int64
 	// Dedup is as in a Publish, for a message that was delayed and is published only now.
-	Dedup     queue.DedupID
+	Dedup queue.DedupID
+	// Dead: it comes as a dead letter, not by a redrive or as a publish that was delayed.
+	Dead      bool
 	Message   []byte // EncodeMessage's output
 	BodyBytes uint32
 }

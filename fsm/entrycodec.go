@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/warrenmq/warren/queue"
 )
@@ -45,6 +46,7 @@ const (
 	flagWithdrawn = 0x20 // of a transfer
 	flagImmediate = 0x20 // of a publish
 	flagDelay     = 0x01 // of a transfer, which has no verdict
+	flagDead      = 0x02 // of a transfer
 	flagPart      = 0x40 // a transfer that is a part of a transaction
 	flagDedup     = 0x80
 )
@@ -225,6 +227,9 @@ func appendTransferHead(dst []byte, x *Transfer) []byte {
 	if x.Dedup != (queue.DedupID{}) {
 		flags |= flagDedup
 	}
+	if x.Dead {
+		flags |= flagDead
+	}
 	dst = append(dst, flags)
 	if x.HasTTL {
 		dst = appendUint(dst, uint64(x.TTLMillis))
@@ -366,6 +371,9 @@ const (
 // Bits of the second one.
 const (
 	settingDedup = 1 << iota
+	settingStopTTL
+	settingMaxHops
+	settingDeadLettersKeep
 )
 
 func appendSettings(dst []byte, s *queue.Settings) []byte {
@@ -398,6 +406,15 @@ func appendSettings(dst []byte, s *queue.Settings) []byte {
 	if s.Dedup.WindowMillis > 0 {
 		more |= settingDedup
 	}
+	if s.StopTTL {
+		more |= settingStopTTL
+	}
+	if s.MaxHops > 0 {
+		more |= settingMaxHops
+	}
+	if s.DeadLettersKeep {
+		more |= settingDeadLettersKeep
+	}
 	dst = append(dst, flags, more, byte(s.Overflow), s.MaxPriority, s.DefaultPriority)
 	for _, v := range [...]int64{s.MessageTTLMillis, s.MaxLength, s.MaxLengthBytes, s.DeliveryLimit, s.OutboxMax, s.OutboxMaxBytes} {
 		dst = appendInt(dst, v)
@@ -410,6 +427,9 @@ func appendSettings(dst []byte, s *queue.Settings) []byte {
 	}
 	if more&settingDedup != 0 {
 		dst = appendDedup(dst, s.Dedup)
+	}
+	if s.MaxHops > 0 {
+		dst = appendUint(dst, uint64(s.MaxHops))
 	}
 	return dst
 }
@@ -428,7 +448,8 @@ func (r *reader) retryDelay() (d queue.RetryDelay) {
 
 func (r *reader) settings() (s queue.Settings) {
 	flags := r.enum(settingDeadLetter|settingKeySet|settingAtLeastOnce|settingRetry|settingDelayed|settingOnRemoval|settingDeathTotal|settingContinueHistory, "settings flags")
-	more := r.enum(settingDedup, "more settings flags")
+	more := r.enum(settingDedup|settingStopTTL|settingMaxHops|settingDeadLettersKeep, "more settings flags")
+	s.StopTTL, s.DeadLettersKeep = more&settingStopTTL != 0, more&settingDeadLettersKeep != 0
 	s.DeadLetter = flags&settingDeadLetter != 0
 	s.DeadLetterKeySet = flags&settingKeySet != 0
 	s.AtLeastOnce = flags&settingAtLeastOnce != 0
@@ -447,6 +468,13 @@ func (r *reader) settings() (s queue.Settings) {
 	}
 	if more&settingDedup != 0 {
 		s.Dedup = r.dedup()
+	}
+	if more&settingMaxHops != 0 {
+		hops := r.uvarint()
+		if hops == 0 || hops > math.MaxInt64 {
+			r.fail(ErrMalformed, "most hops")
+		}
+		s.MaxHops = int64(hops)
 	}
 	return s
 }

@@ -172,7 +172,7 @@ func (r *reader) transfer() (t Transfer) {
 	case flags == flagPart:
 		t.Part = r.part()
 		return t
-	case flags&^(flagTTL|flagPriority|flagDelay|flagDedup) != 0:
+	case flags&^(flagTTL|flagPriority|flagDelay|flagDead|flagDedup) != 0:
 		r.fail(ErrMalformed, "transfer flags")
 	}
 	if flags&flagTTL != 0 {
@@ -189,6 +189,7 @@ func (r *reader) transfer() (t Transfer) {
 	if flags&flagDedup != 0 {
 		t.Dedup = r.dedupID()
 	}
+	t.Dead = flags&flagDead != 0
 	t.BodyBytes = r.uint32()
 	t.Message = r.bytes()
 	return t
@@ -243,7 +244,7 @@ func (r *reader) ranges() []queue.IDRange {
 func (r *reader) route() Route {
 	var c Route
 	for range r.count(3) {
-		it := Routed{Item: OutboxID(r.uvarint()), NoRoute: NoRoute(r.enum(byte(ParkCycle), "no-route"))}
+		it := Routed{Item: OutboxID(r.uvarint()), NoRoute: NoRoute(r.enum(byte(Stay), "no-route"))}
 		for range r.count(1) {
 			it.Targets = append(it.Targets, r.uvarint())
 		}

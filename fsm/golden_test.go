@@ -19,7 +19,7 @@ func goldenMessage() Message {
 		Exchange: "orders", RoutingKeys: []string{"new", "cc", "bcc"}, BCC: 1, Properties: []byte{0x10, 0, 2}, Body: []byte("hello"),
 		Deaths: []dlx.Death{
 			{Queue: "q", Reason: dlx.Expired, Count: 2, FirstMillis: 1000, LastMillis: 3000, Exchange: "x", RoutingKeys: []string{"a"}, OriginalExpiration: "60000", HasExpiration: true},
-			{Queue: "w", Reason: dlx.Rejected, Count: 1, FirstMillis: 2000, LastMillis: 2000, RoutingKeys: []string{""}, Redriven: true},
+			{Queue: "w", Reason: dlx.Rejected, Count: 1, FirstMillis: 2000, LastMillis: 2000, RoutingKeys: []string{""}, Redriven: true, Before: 1},
 		},
 	}
 }
@@ -49,6 +49,10 @@ func goldenMachine(t *testing.T) *Machine {
 	g.apply(g.run(Tx{Ops: []Op{pub("tx")}, Parts: []TxPart{{[]uint64{7, 8}, part(pub("far"))}, {[]uint64{8}, part(Settle{Ack, []Run{{1, 1, 0}}})}}}))
 	g.apply(StartRedrive{dlx.RedriveSpec{Token: 5, To: dlx.ToFirstQueue, Rate: 9, Filter: dlx.Filter{Reasons: []dlx.Reason{dlx.Expired}, Queue: "q", IDs: []uint64{4, 7}}}})
 	g.apply(TakeRedrive{Number: 1, Through: 8, Items: []RedriveItem{{7, 0, []uint64{7, 8}}}, Passed: dlx.RedriveCounts{Busy: 2}})
+	g.settings(func(s *queue.Settings) { deadLettering(s); s.MessageTTLMillis, s.StopTTL = 70, true })
+	g.publish("may stay")
+	g.time += 70
+	g.apply(Expire{[]queue.IDRange{{First: 1, Last: 99}}})
 	return g.m
 }
 

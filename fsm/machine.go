@@ -42,6 +42,7 @@ type Machine struct {
 
 	redriving dlx.Redriving
 	leaving   leaving
+	undecided leaving // expired messages that may stay
 
 	// reclaimable is derived and not part of the state.
 	reclaimable int64
@@ -64,6 +65,7 @@ type Counters struct {
 	// again; they are in no other number. Forgotten are ids that left the window before
 	// their time, because it was full.
 	Duplicates, Forgotten uint64
+	Stayed                uint64 // expired, and lost their time to live instead of leaving
 	// Died counts deaths by reason, Dropped drops by reason and cause.
 	Died    [dlx.LastDeath + 1]uint64
 	Dropped [dlx.LastDeath + 1][DropCycle + 1]uint64

@@ -84,7 +84,7 @@ func (c *capture) encode() []byte {
 	b = appendUint(b, uint64(c.live.Tail()))
 	b = appendUint(b, uint64(c.live.Len()))
 	b = appendMessages(b, c.live)
-	b = appendOutbox(b, c.out)
+	b = appendOutbox(b, c.out, c.undecided)
 	b = appendUint(b, uint64(len(c.streams)))
 	for i := range c.streams {
 		b = appendStreamRecord(b, &c.streams[i])
@@ -111,7 +111,7 @@ func (c *capture) encode() []byte {
 
 // list names every counter in the order of the manifest.
 func (c *Counters) list() []*uint64 {
-	l := []*uint64{&c.Published, &c.Transferred, &c.Refused, &c.RefusedDead, &c.Acked, &c.Purged, &c.Closed, &c.Moved, &c.Relayed, &c.Redriven, &c.Duplicates, &c.Forgotten}
+	l := []*uint64{&c.Published, &c.Transferred, &c.Refused, &c.RefusedDead, &c.Acked, &c.Purged, &c.Closed, &c.Moved, &c.Relayed, &c.Redriven, &c.Duplicates, &c.Forgotten, &c.Stayed}
 	for i := range c.Died {
 		l = append(l, &c.Died[i])
 	}
@@ -173,9 +173,14 @@ const (
 	itemState      = 0x03 << itemStateShift
 	itemTaken      = 0x20
 	itemAnew       = 0x40
+	itemMore       = 0x80 // a second flag byte follows
 )
 
-func appendOutbox(b []byte, out dlx.Frozen) []byte {
+// Bits of the second one.
+const itemUndecided = 0x01
+
+// appendOutbox writes the outbox; undecided are items whose messages may stay, by item.
+func appendOutbox(b []byte, out dlx.Frozen, undecided []leavingRecord) []byte {
 	b = appendUint(b, uint64(out.Last()))
 	b = appendUint(b, uint64(len(out.Targets())))
 	for _, t := range out.Targets() {
@@ -195,7 +200,15 @@ func appendOutbox(b []byte, out dlx.Frozen) []byte {
 		if it.Anew {
 			flags |= itemAnew
 		}
+		mayStay := len(undecided) > 0 && undecided[0].item == it.ID
+		if mayStay {
+			flags |= itemMore
+		}
 		b = append(b, flags)
+		if mayStay {
+			b = appendUint(append(b, itemUndecided), uint64(undecided[0].id))
+			undecided = undecided[1:]
+		}
 		b = appendUint(b, uint64(it.ID-p.ID))
 		b = appendInt(b, int64(it.Ref.Index-p.Ref.Index))
 		b = appendUint(b, uint64(it.Ref.Offset))
@@ -323,7 +336,11 @@ func (r *reader) outbox(m *Machine) {
 	box, err := dlx.Restore(last, targets, func(yield func(dlx.Item) bool) {
 		var p dlx.Item
 		for range n {
-			p = r.item(&p, m.index)
+			var place queue.MessageID
+			p, place = r.item(&p, m.index)
+			if place > 0 {
+				r.undecided(m, &p, place)
+			}
 			if r.err != nil || !yield(p) {
 				return
 			}
@@ -335,9 +352,28 @@ func (r *reader) outbox(m *Machine) {
 	m.outbox = box
 }
 
-// item reads the outbox item after p.
-func (r *reader) item(p *dlx.Item, indexMax uint64) (it dlx.Item) {
+// undecided notes that the message of an item is at its place yet.
+func (r *reader) undecided(m *Machine, it *dlx.Item, id queue.MessageID) {
+	msg, live := m.queue.Get(id)
+	if !live || m.closed || it.Reason != dlx.Expired || it.State != dlx.Unrouted || len(it.Taken) > 0 ||
+		it.Ref != msg.Ref || msg.ExpiresAt != 0 || m.undecided.has(id) {
+		r.fail(ErrMalformed, "expired message that may stay")
+		return
+	}
+	m.undecided.add(it.ID, id)
+}
+
+// item reads the outbox item after p. place is where its message is yet, 0 for nowhere.
+func (r *reader) item(p *dlx.Item, indexMax uint64) (it dlx.Item, place queue.MessageID) {
 	flags := r.byte()
+	if flags&itemMore != 0 {
+		if r.byte() != itemUndecided {
+			r.fail(ErrMalformed, "flags of an outbox item")
+		}
+		if place = queue.MessageID(r.uvarint()); place == 0 {
+			r.fail(ErrMalformed, "place of an outbox item")
+		}
+	}
 	it.Reason = dlx.Reason(flags & itemReason)
 	it.State = dlx.State(flags & itemState >> itemStateShift)
 	it.Anew = flags&itemAnew != 0
@@ -355,11 +391,11 @@ func (r *reader) item(p *dlx.Item, indexMax uint64) (it dlx.Item) {
 			r.fail(ErrMalformed, "targets that have taken an item")
 		}
 	}
-	if it.Reason < dlx.Rejected || it.Reason > dlx.Redrive || (it.Reason == dlx.Transaction || it.Reason == dlx.Redrive) && it.State != dlx.Routed || flags&^(itemReason|itemState|itemTaken|itemAnew) != 0 ||
+	if it.Reason < dlx.Rejected || it.Reason > dlx.Redrive || (it.Reason == dlx.Transaction || it.Reason == dlx.Redrive) && it.State != dlx.Routed || flags&^(itemReason|itemState|itemTaken|itemAnew|itemMore) != 0 ||
 		it.ID <= p.ID || it.Ref.Index > indexMax {
 		r.fail(ErrMalformed, "outbox item")
 	}
-	return it
+	return it, place
 }
 
 func (r *reader) streamRecords(m *Machine) {

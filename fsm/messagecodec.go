@@ -14,6 +14,7 @@ const (
 	deathReasonMask    = 0x07
 	deathHasExpiration = 0x08
 	deathRedriven      = 0x10
+	deathBefore        = 0x20
 )
 
 // EncodeMessage appends the encoding of m to dst. The format is described in
@@ -59,6 +60,9 @@ func appendDeath(dst []byte, d *dlx.Death) []byte {
 	if d.Redriven {
 		flags |= deathRedriven
 	}
+	if d.Before > 0 {
+		flags |= deathBefore
+	}
 	dst = append(dst, flags)
 	dst = appendString(dst, d.Queue)
 	dst = appendUint(dst, d.Count)
@@ -71,6 +75,9 @@ func appendDeath(dst []byte, d *dlx.Death) []byte {
 	}
 	if d.HasExpiration {
 		dst = appendString(dst, d.OriginalExpiration)
+	}
+	if d.Before > 0 {
+		dst = appendUint(dst, d.Before)
 	}
 	return dst
 }
@@ -118,7 +125,7 @@ func (r *reader) strings() []string {
 func (r *reader) death(d *dlx.Death) {
 	flags := r.byte()
 	d.Reason = dlx.Reason(flags & deathReasonMask)
-	if !isDeath(d.Reason) || flags&^(deathReasonMask|deathHasExpiration|deathRedriven) != 0 {
+	if !isDeath(d.Reason) || flags&^(deathReasonMask|deathHasExpiration|deathRedriven|deathBefore) != 0 {
 		r.fail(ErrMalformed, "death record")
 	}
 	d.Redriven = flags&deathRedriven != 0
@@ -130,6 +137,11 @@ func (r *reader) death(d *dlx.Death) {
 	d.RoutingKeys = r.strings()
 	if d.HasExpiration = flags&deathHasExpiration != 0; d.HasExpiration {
 		d.OriginalExpiration = r.string()
+	}
+	if flags&deathBefore != 0 {
+		if d.Before = r.uvarint(); d.Before == 0 || d.Before > d.Count {
+			r.fail(ErrMalformed, "deaths before")
+		}
 	}
 }
 

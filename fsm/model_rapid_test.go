@@ -212,6 +212,7 @@ func (d *duel) settings() Command {
 		MessageTTLMillis: int64(d.n(-1, 30, "ttl")), MaxLength: -1, MaxLengthBytes: -1, DeliveryLimit: int64(d.n(-1, 2, "limit")),
 		MaxPriority: uint8(d.n(0, 4, "levels")), DefaultPriority: uint8(d.n(0, 2, "default")),
 		DeadLetter: d.n(0, 2, "dead-letter") > 0, DeadLetterExchange: []string{"dlx", "dly"}[d.n(0, 1, "exchange")], OutboxMax: -1, Retry: d.retry(), Delayed: d.n(0, 4, "delayed") == 0, DeadLetterOnRemoval: d.n(0, 1, "on removal") == 0, Dedup: d.dedup(),
+		StopTTL: d.n(0, 1, "stop ttl") == 0, MaxHops: int64(d.n(0, 1, "max hops")), DeadLettersKeep: d.n(0, 1, "keep") == 0,
 	}}
 }
 
@@ -370,6 +371,7 @@ func (d *duel) transferIn() Command {
 			x.Message, x.BodyBytes = d.message()
 			x.DelayMillis = int64(d.n(-20, 20, "delay"))
 			x.DelayMillis = max(0, x.DelayMillis)
+			x.Dead = d.n(0, 1, "dead") == 1
 			if x.HasTTL = d.n(0, 2, "own ttl") == 0; x.HasTTL {
 				x.TTLMillis = int64(d.n(0, 20, "ttl"))
 			}
@@ -389,7 +391,7 @@ func (d *duel) route() Command {
 		if d.n(0, 2, "route") == 0 {
 			continue
 		}
-		r := Routed{Item: it.ID, NoRoute: NoRoute(d.n(0, int(ParkCycle), "no-route"))}
+		r := Routed{Item: it.ID, NoRoute: NoRoute(d.n(0, int(Stay), "no-route"))}
 		for range d.n(0, 3, "targets") {
 			r.Targets = append(r.Targets, d.target())
 		}
@@ -452,7 +454,7 @@ func (d *duel) compare(res *Result) {
 	if freed := expand(res.Freed); !slices.Equal(freed, o.freed) {
 		t.Fatalf("freed %v, want %v", freed, o.freed)
 	}
-	if !reflect.DeepEqual(m.Redriving(), o.redriving) || !slices.Equal(m.Leaving(), slices.Sorted(maps.Values(o.away))) {
+	if !reflect.DeepEqual(m.Redriving(), o.redriving) || !slices.Equal(m.Leaving(), slices.Sorted(maps.Values(o.allAway()))) || m.UndecidedLen() != len(o.undecided) {
 		t.Fatalf("redrive %+v, want %+v", m.Redriving(), o.redriving)
 	}
 	for i, s := range res.Streams {

@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"maps"
 	"slices"
 	"testing"
 
@@ -14,7 +15,41 @@ func (o *model) leaving(id queue.MessageID) bool {
 			return true
 		}
 	}
+	for _, x := range o.undecided {
+		if x == id {
+			return true
+		}
+	}
 	return false
+}
+
+// allAway are the live messages that are out of reach.
+func (o *model) allAway() map[OutboxID]queue.MessageID {
+	all := maps.Clone(o.away)
+	maps.Copy(all, o.undecided)
+	return all
+}
+
+// expire lets a message die, or puts it where it may stay.
+func (o *model) expire(m *queue.Message) {
+	s := &o.settings
+	if o.closed || !s.DeadLetter || s.Delayed || !s.StopTTL && s.MaxHops == 0 {
+		o.die(o.remove(m.ID), dlx.Expired)
+		return
+	}
+	m.ExpiresAt = 0
+	o.lastItem++
+	o.out = append(o.out, dlx.Item{ID: o.lastItem, Ref: m.Ref, BodyBytes: m.BodyBytes, TimeMillis: o.time, Reason: dlx.Expired})
+	o.undecided[o.lastItem] = m.ID
+}
+
+// depart takes a message that might have stayed from its place.
+func (o *model) depart(it OutboxID) {
+	if id, ok := o.undecided[it]; ok {
+		delete(o.undecided, it)
+		o.remove(id)
+		o.counters.Died[dlx.Expired]++
+	}
 }
 
 func (o *model) redriveCommand(c Command) {

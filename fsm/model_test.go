@@ -35,6 +35,7 @@ type model struct {
 	counters   Counters
 	redriving  dlx.Redriving
 	away       map[OutboxID]queue.MessageID // live messages that a redrive has sent
+	undecided  map[OutboxID]queue.MessageID // expired messages that may stay
 	catalogRev uint64                       // of the entry
 	dedup      []queue.DedupEntry           // ids in the order in which they were taken
 
@@ -58,7 +59,7 @@ type modelSource struct {
 func newModel() *model {
 	return &model{
 		settings: New().settings, next: map[uint64]uint64{}, gone: map[uint64]bool{}, withdraw: map[uint64]uint64{},
-		delays: map[queue.MessageID]int64{}, away: map[OutboxID]queue.MessageID{},
+		delays: map[queue.MessageID]int64{}, away: map[OutboxID]queue.MessageID{}, undecided: map[OutboxID]queue.MessageID{},
 		streams: map[uint32]*modelStream{}, sources: map[Source]*modelSource{},
 	}
 }
@@ -90,7 +91,7 @@ func (o *model) entry(e *Entry, refs []queue.Ref) {
 		case Expire:
 			for _, id := range o.named(c.IDs) {
 				if m := o.get(id); m.ExpiresAt != 0 && m.ExpiresAt <= o.time {
-					o.die(o.remove(id), dlx.Expired)
+					o.expire(m)
 				}
 			}
 		case DropHeads:
@@ -149,6 +150,9 @@ func (o *model) entry(e *Entry, refs []queue.Ref) {
 		case Close:
 			if !o.closed {
 				o.closeRedrive()
+				for _, id := range slices.Sorted(maps.Keys(o.undecided)) {
+					o.depart(id)
+				}
 				for !buries(&o.settings) && len(o.live) > 0 {
 					o.remove(o.live[0].ID)
 					o.counters.Closed++
@@ -211,14 +215,14 @@ func (o *model) die(m queue.Message, r dlx.Reason) {
 	o.out = append(o.out, dlx.Item{ID: o.lastItem, Ref: m.Ref, BodyBytes: m.BodyBytes, TimeMillis: o.time, Reason: r})
 }
 
-func (o *model) enqueue(ref queue.Ref, body uint32, prio uint8, hasPrio bool, ttl int64) {
+func (o *model) enqueue(ref queue.Ref, body uint32, prio uint8, hasPrio bool, ttl int64, dead bool) {
 	o.tail++
 	m := queue.Message{ID: o.tail, Ref: ref, BodyBytes: body, Priority: o.settings.DefaultPriority}
 	if hasPrio {
 		m.Priority = prio
 	}
 	m.Priority = min(m.Priority, o.settings.MaxPriority)
-	if q := o.settings.MessageTTLMillis; q >= 0 && (ttl < 0 || ttl > q) {
+	if q := o.settings.MessageTTLMillis; q >= 0 && (ttl < 0 || ttl > q) && !(dead && o.settings.DeadLettersKeep) {
 		ttl = q
 	}
 	if o.settings.Delayed && ttl < 0 {
@@ -294,7 +298,7 @@ func (o *model) op(op Op, at []queue.Ref) (out Outcome) {
 		case Accept:
 			o.counters.Published++
 			o.take(op.Dedup)
-			o.enqueue(at[0], op.BodyBytes, op.Priority, op.HasPriority, op.TTLMillis)
+			o.enqueue(at[0], op.BodyBytes, op.Priority, op.HasPriority, op.TTLMillis, false)
 		case RefuseFull:
 			out.Kind = RefusedFull
 		case RefuseFullDLX:
@@ -379,7 +383,7 @@ func (o *model) part(op Op, at []queue.Ref) []queue.Ref {
 		}
 		o.counters.Published++
 		o.take(op.Dedup)
-		o.enqueue(at[0], op.BodyBytes, op.Priority, op.HasPriority, op.TTLMillis)
+		o.enqueue(at[0], op.BodyBytes, op.Priority, op.HasPriority, op.TTLMillis, false)
 		return at[1:]
 	case Settle:
 		for _, r := range op.Runs {
@@ -461,6 +465,9 @@ func (o *model) route(d Routed) {
 			o.next[t]++
 		}
 	}
+	if it.State == dlx.Routed {
+		o.depart(it.ID)
+	}
 	if it.State == dlx.Unrouted && len(it.Taken) > 0 && (len(d.Targets) > 0 || d.NoRoute != HasTargets) {
 		o.leave(it.ID)
 		o.counters.Moved++
@@ -471,12 +478,25 @@ func (o *model) route(d Routed) {
 	}
 	switch d.NoRoute {
 	case DropDisabled, DropUnrouted, DropCycle:
+		o.depart(it.ID)
 		o.counters.Dropped[it.Reason][d.NoRoute]++
 		o.leave(it.ID)
 	case ParkUnrouted:
+		o.depart(it.ID)
 		it.State = dlx.ParkedUnrouted
 	case ParkCycle:
+		o.depart(it.ID)
 		it.State = dlx.ParkedCycle
+	case Stay:
+		id, ok := o.undecided[it.ID]
+		if !ok {
+			it.State = dlx.ParkedCycle
+			return
+		}
+		delete(o.undecided, it.ID)
+		o.leave(it.ID)
+		o.counters.Stayed++
+		o.freed = append(o.freed, id)
 	}
 }
 
@@ -616,7 +636,7 @@ func (o *model) transferIn(c TransferIn, ref func() queue.Ref) {
 				if o.settings.Delayed {
 					ttl = x.DelayMillis
 				}
-				o.enqueue(at, x.BodyBytes, x.Priority, x.HasPriority, ttl)
+				o.enqueue(at, x.BodyBytes, x.Priority, x.HasPriority, ttl, x.Dead)
 			}
 		}
 	}

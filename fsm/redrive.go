@@ -38,8 +38,9 @@ func (StartRedrive) command() {}
 func (StopRedrive) command()  {}
 func (TakeRedrive) command()  {}
 
-// leaving are the live messages that a redrive has put into the outbox too. They are at their
-// place in the queue, out of everybody's reach, until a target has taken them.
+// leaving are live messages that are in the outbox too. They are at their
+// place in the queue, out of everybody's reach: those of a redrive until a target has taken them,
+// expired ones until it is decided whether they stay.
 type leaving struct {
 	items map[OutboxID]queue.MessageID
 	ids   map[queue.MessageID]OutboxID
@@ -68,10 +69,15 @@ func (l *leaving) has(id queue.MessageID) bool {
 // Redriving is the newest redrive of the queue, zero if there was none.
 func (m *Machine) Redriving() dlx.Redriving { return m.redriving }
 
-// Leaving lists the live messages that are on their way out by a redrive, ascending.
-func (m *Machine) Leaving() []queue.MessageID { return slices.Sorted(maps.Keys(m.leaving.ids)) }
+// Leaving lists the live messages that are out of reach, ascending: those on their way out by a
+// redrive, and expired ones that may stay.
+func (m *Machine) Leaving() []queue.MessageID {
+	list := slices.AppendSeq(slices.Collect(maps.Keys(m.leaving.ids)), maps.Keys(m.undecided.ids))
+	slices.Sort(list)
+	return list
+}
 
-// LeavingLen is the number of these messages.
+// LeavingLen is the number of messages on their way out by a redrive.
 func (m *Machine) LeavingLen() int { return len(m.leaving.ids) }
 
 func (a *apply) startRedrive(s *dlx.RedriveSpec) {
@@ -117,7 +123,7 @@ func (a *apply) takeRedrive(c *TakeRedrive) {
 		it := &c.Items[i]
 		m, live := a.queue.Get(it.ID)
 		switch {
-		case !live || a.leaving.has(it.ID):
+		case !live || a.away(it.ID):
 			continue
 		case !fits || it.ID <= c.After || it.ID > min(c.Through, r.Tail) || m.Attempt != it.Attempt || a.delays.Until(it.ID) > 0:
 			if fits {
@@ -188,7 +194,7 @@ func (a *apply) redriven(it dlx.Item, taken bool) {
 // closeRedrive takes the place of messages that are under way when the queue is
 // closed: they go on from the outbox alone.
 func (a *apply) closeRedrive() {
-	for _, id := range a.Leaving() {
+	for _, id := range slices.Sorted(maps.Keys(a.leaving.ids)) {
 		a.take(id)
 	}
 	a.leaving = leaving{}

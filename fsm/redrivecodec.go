@@ -205,7 +205,7 @@ func (r *reader) redriving(m *Machine) {
 		item, id := last+OutboxID(r.uvarint()), queue.MessageID(r.uvarint())
 		it, ok := m.outbox.Item(item)
 		msg, live := m.queue.Get(id)
-		if !ok || !live || item <= last || it.Reason != dlx.Redrive || it.Ref != msg.Ref || m.leaving.has(id) {
+		if !ok || !live || item <= last || it.Reason != dlx.Redrive || it.Ref != msg.Ref || m.away(id) {
 			r.fail(ErrMalformed, "message that is leaving")
 			return
 		}

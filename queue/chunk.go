@@ -18,6 +18,7 @@ type chunk struct {
 // touch is what a message gathers after its enqueue.
 type touch struct {
 	slot            uint16
+	stopped         bool // it expires no more, whatever the columns say
 	attempt, failed uint32
 }
 
@@ -42,6 +43,9 @@ func (c *chunk) complete(m *Message, slot uint) {
 	if len(c.touched) > 0 {
 		if i, ok := c.touchAt(slot); ok {
 			m.Attempt, m.Failed = c.touched[i].attempt, c.touched[i].failed
+			if c.touched[i].stopped {
+				m.ExpiresAt = 0
+			}
 		}
 	}
 }
@@ -52,14 +56,27 @@ func (c *chunk) touchAt(slot uint) (int, bool) {
 	})
 }
 
-func (c *chunk) setTouch(slot uint, attempt, failed uint32) {
-	t := touch{uint16(slot), attempt, failed}
+// touch returns what a message has gathered, to be changed.
+func (c *chunk) touch(slot uint) *touch {
 	i, ok := c.touchAt(slot)
-	if ok {
-		c.touched[i] = t
-		return
+	if !ok {
+		c.touched = slices.Insert(c.touched, i, touch{slot: uint16(slot)})
 	}
-	c.touched = slices.Insert(c.touched, i, t)
+	return &c.touched[i]
+}
+
+func (c *chunk) setTouch(slot uint, attempt, failed uint32) {
+	t := c.touch(slot)
+	t.attempt, t.failed = attempt, failed
+}
+
+// stopped tells whether the message of the slot expires no more.
+func (c *chunk) stopped(slot uint) bool {
+	if len(c.touched) == 0 {
+		return false
+	}
+	i, ok := c.touchAt(slot)
+	return ok && c.touched[i].stopped
 }
 
 func (c *chunk) remove(slot uint) {

@@ -15,7 +15,7 @@ const expiryRunsMax = 8
 type expiryIndex struct {
 	runs []*expiryRun
 	heap expiryHeap
-	dead int // entries of heap whose message is gone
+	dead int // entries of heap whose message is gone or expires no more
 }
 
 // expiryRun holds ids whose instants do not fall as ids rise.
@@ -65,7 +65,7 @@ func (x *expiryIndex) add(at int64, id MessageID) {
 	best.ids.Add(uint64(id))
 }
 
-// remove forgets id, whose message is already gone from q.
+// remove forgets id, whose message is already gone from q, or expires no more there.
 func (x *expiryIndex) remove(q *Queue, id MessageID) {
 	for i, r := range x.runs {
 		if r.ids.Remove(uint64(id)) {
@@ -98,7 +98,7 @@ func (x *expiryIndex) subtract(q *Queue, num uint64, gone *bitmap, expiring int)
 
 // shrink keeps the top of the heap alive and rebuilds it when most of it is dead.
 func (x *expiryIndex) shrink(q *Queue) {
-	for len(x.heap) > 0 && !q.Has(x.heap[0].id) {
+	for len(x.heap) > 0 && !q.expires(x.heap[0].id) {
 		heap.Pop(&x.heap)
 		x.dead--
 	}
@@ -107,7 +107,7 @@ func (x *expiryIndex) shrink(q *Queue) {
 	}
 	kept := x.heap[:0]
 	for _, e := range x.heap {
-		if q.Has(e.id) {
+		if q.expires(e.id) {
 			kept = append(kept, e)
 		}
 	}
@@ -156,7 +156,7 @@ func (x *expiryIndex) walk(q *Queue, limit int64, visit func(expiryEntry) bool) 
 	}
 	for len(w) > 0 {
 		h := heap.Pop(&w).(dueHead)
-		if (h.run != nil || q.Has(h.entry.id)) && !visit(h.entry) {
+		if (h.run != nil || q.expires(h.entry.id)) && !visit(h.entry) {
 			return
 		}
 		if h.run != nil {

@@ -72,6 +72,12 @@ type Settings struct {
 	DeathTotal bool
 	// ContinueHistory: the first death here goes on from the x-death that a client has sent.
 	ContinueHistory bool
+	// StopTTL: an expired message that could only go round loses its time to live and stays where it is.
+	StopTTL bool
+	// MaxHops: so does one that has died by itself that often before; 0: no such bound.
+	MaxHops int64
+	// DeadLettersKeep: MessageTTLMillis is not for messages that come as dead letters.
+	DeadLettersKeep bool
 	// OutboxMax and OutboxMaxBytes bound the outbox; a full outbox refuses
 	// client publishes only.
 	OutboxMax      int64

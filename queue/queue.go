@@ -294,6 +294,25 @@ func (q *Queue) Touch(id MessageID, attempt, failed uint32) bool {
 	return ok
 }
 
+// StopTTL takes the instant of expiry from the live message id, for good. It reports
+// whether there was one.
+func (q *Queue) StopTTL(id MessageID) bool {
+	m, ok := q.Get(id)
+	if !ok || m.ExpiresAt == 0 {
+		return false
+	}
+	i, _ := q.find(id)
+	q.writable(i).touch(slotOf(id)).stopped = true
+	q.expiry.remove(q, id)
+	return true
+}
+
+// expires reports whether id is live and has an instant of expiry, if it ever had one.
+func (q *Queue) expires(id MessageID) bool {
+	i, ok := q.find(id)
+	return ok && !q.chunks[i].stopped(slotOf(id))
+}
+
 // Remove takes the live message id out and returns it.
 func (q *Queue) Remove(id MessageID) (Message, bool) {
 	i, ok := q.find(id)
@@ -377,7 +396,7 @@ func (q *Queue) removeSlots(i int, cut *bitmap, gone []IDRange) []IDRange {
 			n++
 			q.bytes -= int64(m.BodyBytes)
 			q.stored -= int64(m.Ref.Length)
-			if m.ExpiresAt != 0 {
+			if m.ExpiresAt != 0 && !c.stopped(slot) {
 				expiring++
 			}
 			if l == nil || l.priority != m.Priority {

@@ -60,7 +60,7 @@ func TestQueueAgreesWithList(t *testing.T) {
 			}
 		}
 		for range rapid.IntRange(1, 8).Draw(t, "steps") {
-			switch rapid.IntRange(0, 6).Draw(t, "step") {
+			switch rapid.IntRange(0, 7).Draw(t, "step") {
 			case 0, 1:
 				appendMany(rapid.IntRange(1, 6000).Draw(t, "append"))
 			case 2:
@@ -101,6 +101,17 @@ func TestQueueAgreesWithList(t *testing.T) {
 					}
 					if ok {
 						n.live[i].Attempt, n.live[i].Failed = uint32(id)+1, 2
+					}
+				}
+			case 7:
+				for range roll(500) {
+					id := MessageID(roll(uint64(n.tail) + 2))
+					i, ok := n.find(id)
+					if q.StopTTL(id) != (ok && n.live[i].ExpiresAt != 0) {
+						t.Fatalf("stop %d", id)
+					}
+					if ok {
+						n.live[i].ExpiresAt = 0
 					}
 				}
 			case 5:

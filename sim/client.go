@@ -90,12 +90,12 @@ func (c *client) Deliver(d *broker.Delivery) {
 		q, id, attempt := d.Place()
 		c.w.problem("message %d attempt %d (%s) of queue %d delivered again on %s without the redelivered flag; %v", id, attempt, d.Body, q, c.n.id, s)
 	}
-	_, id, attempt := d.Place()
+	q, id, attempt := d.Place()
 	if !d.Redelivered && attempt == 0 && !c.prio {
-		if uint64(id) <= c.last[d.Consumer] {
+		if _, stayed := c.w.oracle.stayed.Load(message{q, id}); uint64(id) <= c.last[d.Consumer] && !stayed {
 			c.w.problem("first delivery of message %d (%s) after %d on one consumer of %s", id, d.Body, c.last[d.Consumer], d.Consumer.Queue())
 		}
-		c.last[d.Consumer] = uint64(id)
+		c.last[d.Consumer] = max(c.last[d.Consumer], uint64(id))
 	}
 	c.inbox = append(c.inbox, d)
 	kick(c.wake)

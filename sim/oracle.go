@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/warrenmq/warren/dlx"
 	"github.com/warrenmq/warren/fsm"
@@ -33,6 +34,9 @@ type oracle struct {
 	// final is where the watermark of a source stood when the target forgot it, by source
 	// and target.
 	final map[[2]uint64]uint64
+	// stayed are the messages, by queue and id, that lost their time to live. They were out
+	// of reach for a while. Clients look here too.
+	stayed sync.Map
 }
 
 type oracleQueue struct {
@@ -94,6 +98,7 @@ func (o *oracle) commit(g *group, index uint64, data []byte) {
 	for _, id := range q.m.Leaving() {
 		leaving[id] = true
 	}
+	o.expires(g, q, &e)
 	lastItem := q.m.Outbox().Last()
 	res := q.m.Apply(index, data)
 	o.withdraws(q, &e, marks)
@@ -116,12 +121,37 @@ func (o *oracle) commit(g *group, index uint64, data []byte) {
 		q.dead[bodyAt(g, it.Ref)]++
 	}
 	o.removed(q, &e, res, leaving)
+	for _, r := range res.Freed {
+		for id := r.First; id <= r.Last; id++ {
+			o.stayed.Store(message{q.id, id}, true) // or it came back from a redrive
+		}
+	}
 	for _, c := range e.Commands {
 		switch c := c.(type) {
 		case fsm.Route:
 			o.routed(g, q, c)
 		case fsm.TransferDone:
 			o.renewed(g, q, c.Target)
+		}
+	}
+}
+
+// keeper is a queue whose time to live is not for dead letters.
+const keeper = "keeper"
+
+// expires checks what a leader wants to expire.
+func (o *oracle) expires(g *group, q *oracleQueue, e *fsm.Entry) {
+	if q.m.Name() != keeper {
+		return
+	}
+	for _, c := range e.Commands {
+		x, ok := c.(fsm.Expire)
+		for i := 0; ok && i < len(x.IDs); i++ {
+			for id := x.IDs[i].First; id <= x.IDs[i].Last; id++ {
+				if m, live := q.m.Queue().Get(id); live && len(messageAt(g, m.Ref).Deaths) > 0 {
+					o.problem(q, "dead letter %d expires", id)
+				}
+			}
 		}
 	}
 }

@@ -107,8 +107,8 @@ func (o *oracle) renewed(g *group, q *oracleQueue, target uint64) {
 // has arrived, or is thrown away.
 func (o *oracle) explainRedrive(c fsm.Command, id queue.MessageID, leaving map[queue.MessageID]bool) bool {
 	switch c := c.(type) {
-	case fsm.TransferDone, fsm.TargetGone:
-		return leaving[id]
+	case fsm.TransferDone, fsm.TargetGone, fsm.Route:
+		return leaving[id] // of Route: it might have stayed, and does not
 	case fsm.TakeRedrive:
 		for _, it := range c.Items {
 			if it.ID == id {
@@ -124,6 +124,9 @@ func (w *World) checkRedrive() {
 	for _, q := range w.oracle.queues {
 		if n := q.m.Counters().Closed; n > 0 && q.m.Settings().DeadLetterOnRemoval {
 			w.problem("queue %d (%s) was removed with %d messages", q.id, q.m.Name(), n)
+		}
+		if n := q.m.UndecidedLen(); n > 0 {
+			w.problem("queue %d (%s): %d expired messages wait to be decided on", q.id, q.m.Name(), n)
 		}
 		if r := q.m.Redriving(); r.Number > 0 && (r.EndedMillis == 0 || q.m.LeavingLen() > 0) {
 			w.problem("queue %d (%s): redrive %d has not ended: %s", q.id, q.m.Name(), r.Number, fmt.Sprintf("%+v, %d leaving", r, q.m.LeavingLen()))

@@ -114,6 +114,14 @@ func scenarios() [][]*queueSpec {
 			{name: "old", args: table("x-dead-letter-exchange", "", "x-dead-letter-routing-key", morgue, "x-message-ttl", int32(60)), publishers: 1, consumers: 1, pace: 10 * ms, work: 60 * ms},
 			{name: morgue, consumers: 1, work: 60 * ms, requeue: 50},
 		},
+		{ // expired messages that stay rather than go round, or have gone too far
+			{name: "clock", args: table("x-dead-letter-exchange", "", "x-dead-letter-routing-key", "clockw", "x-message-ttl", int32(40), "x-dead-letter-cycle", "stop-ttl"), publishers: 2, consumers: 1, pace: 8 * ms, work: 40 * ms, reject: 40, requeue: 20},
+			{name: "clockw", args: table("x-dead-letter-exchange", "", "x-dead-letter-routing-key", "clock", "x-message-ttl", int32(30), "x-dead-letter-cycle", "stop-ttl", "x-dead-letter-max-hops", int32(3)), consumers: 1, work: 60 * ms, reject: 30, requeue: 20},
+		},
+		{ // a queue whose time to live is not for dead letters
+			{name: "spare", args: table("x-dead-letter-exchange", "", "x-dead-letter-routing-key", keeper), publishers: 1, consumers: 2, pace: 8 * ms, work: 10 * ms, reject: 60},
+			{name: keeper, args: table("x-dead-letter-exchange", "", "x-dead-letter-routing-key", "d", "x-message-ttl", int32(30), "x-message-ttl-dead-letters", false), publishers: 1, consumers: 1, pace: 8 * ms, work: 60 * ms, requeue: 20},
+		},
 		{ // priorities
 			{name: "prio", args: table("x-max-priority", int32(5)), publishers: 2, consumers: 1, pace: 8 * ms, work: 20 * ms, requeue: 20, prio: true},
 		},
@@ -331,7 +339,7 @@ func (w *World) countsDiffer() string {
 		if o == nil {
 			return fmt.Sprintf("queue %s has no log", i.Name)
 		}
-		if int(i.Ready+i.Delayed+i.Unacked) != o.m.Queue().Len()-o.m.LeavingLen() || int(i.Outbox) != o.m.Outbox().Len() {
+		if int(i.Ready+i.Delayed+i.Unacked) != o.m.Queue().Len()-len(o.m.Leaving()) || int(i.Outbox) != o.m.Outbox().Len() {
 			return fmt.Sprintf("queue %s: %d ready, %d unacked, %d in the outbox; the log has %d and %d",
 				i.Name, i.Ready, i.Unacked, i.Outbox, o.m.Queue().Len(), o.m.Outbox().Len())
 		}
@@ -362,6 +370,9 @@ func (w *World) notDrained() string {
 		if q.m.Closed() {
 			left = append(left, fmt.Sprintf("%d (%s) is closing, outbox %d, leader %s", g.id, q.m.Name(), q.m.Outbox().Len(), g.leader))
 			continue
+		}
+		if r := q.m.Redriving(); r.Searching() {
+			left = append(left, fmt.Sprintf("%d (%s) redrives %d of %d", g.id, q.m.Name(), r.Cursor, r.Tail))
 		}
 		if q.m.Queue().Len()+q.m.Outbox().Len() == 0 {
 			continue

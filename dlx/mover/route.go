@@ -23,16 +23,17 @@ type deadSettings struct {
 	name, vhost string
 	set         queue.Settings
 	revision    uint64 // of the settings
-	// keep: letters without a route wait for one. Nobody could release them once the
-	// queue is deleted.
-	keep bool
+	// keep: letters without a route wait for one, stop: expired ones that could only go round do
+	// not go. Nobody could release them once the queue is deleted.
+	keep, stop bool
 	// redrive is the one whose messages are in the outbox too.
 	redrive dlx.RedriveSpec
 }
 
 func settingsOf(m *fsm.Machine) deadSettings {
 	set := m.OutboxSettings()
-	return deadSettings{m.Name(), m.VHost(), set, m.SettingsRevision(), set.AtLeastOnce && !m.Closed(), m.Redriving().Spec}
+	open := !m.Closed()
+	return deadSettings{m.Name(), m.VHost(), set, m.SettingsRevision(), set.AtLeastOnce && open, set.StopTTL && open, m.Redriving().Spec}
 }
 
 // Bounds of deciding again on an item whose targets the log did not take.
@@ -47,12 +48,14 @@ func (m *Mover) route() {
 	if m.busy() {
 		return
 	}
-	var items []dlx.Item
+	var items []candidate
 	var s deadSettings
 	parked, last := false, dlx.ItemID(0)
 	m.cfg.View(func(f *fsm.Machine) {
 		s = settingsOf(f)
-		items = f.Outbox().Unrouted(routeMax)
+		for _, it := range f.Outbox().Unrouted(routeMax) {
+			items = append(items, candidate{it, f.MayStay(it.ID)})
+		}
 		parked, last = f.Outbox().Parked(fsm.ParkUnrouted) > 0, f.Outbox().Last()
 	})
 	if len(items) == 0 {
@@ -87,13 +90,19 @@ func (m *Mover) route() {
 	})
 }
 
+// candidate is an item to decide on.
+type candidate struct {
+	dlx.Item
+	mayStay bool // expired, and still at its place in the queue
+}
+
 // decideTries bounds how often items are decided on before a Route command, while the catalog
 // changes.
 const decideTries = 3
 
 // decideAll decides on items until one cannot be decided on now. parks tells of one that is to be
 // parked for want of a way, routes of one with targets; revision is that of the catalog before it began.
-func (m *Mover) decideAll(items []dlx.Item, s deadSettings) (r fsm.Route, parks, routes bool, revision uint64) {
+func (m *Mover) decideAll(items []candidate, s deadSettings) (r fsm.Route, parks, routes bool, revision uint64) {
 	r.Settings, revision = s.revision, m.cfg.Revision()
 	for _, it := range items {
 		d, ok := m.decide(it, s)
@@ -132,7 +141,7 @@ func (m *Mover) mayRoute(first dlx.ItemID) bool {
 
 // decide resolves the targets of one item. An absence counts only in a fresh
 // catalog; ok is false if that cannot be had now.
-func (m *Mover) decide(it dlx.Item, s deadSettings) (d fsm.Routed, ok bool) {
+func (m *Mover) decide(it candidate, s deadSettings) (d fsm.Routed, ok bool) {
 	d = fsm.Routed{Item: it.ID}
 	if !s.set.DeadLetter {
 		d.NoRoute = fsm.DropDisabled
@@ -144,6 +153,10 @@ func (m *Mover) decide(it dlx.Item, s deadSettings) (d fsm.Routed, ok bool) {
 		m.failed(fmt.Sprintf("a dead letter cannot be read: %v", err))
 		m.againIn(readRetry)
 		return d, false
+	}
+	if hops := s.set.MaxHops; hops > 0 && it.mayStay && dlx.Hops(dead.Deaths)-1 >= uint64(hops) { // this death is in it
+		d.NoRoute = fsm.Stay
+		return d, true
 	}
 	targets, cycles, found := m.lookUp(s, it.Reason, &dead)
 	if len(targets) == 0 {
@@ -158,8 +171,12 @@ func (m *Mover) decide(it dlx.Item, s deadSettings) (d fsm.Routed, ok bool) {
 	}
 	slices.Sort(d.Targets)
 	if len(d.Targets) == 0 {
-		d.NoRoute = noRoute(found, cycles > 0, s.keep)
-		m.nowhere(d.NoRoute, found, s)
+		if d.NoRoute = noRoute(found, cycles > 0, s.keep); cycles > 0 && s.stop && it.Reason == dlx.Expired {
+			d.NoRoute = fsm.Stay
+		}
+		if d.NoRoute != fsm.Stay || !it.mayStay {
+			m.nowhere(d.NoRoute, found, s)
+		}
 	}
 	return d, true
 }
@@ -267,7 +284,11 @@ func (m *Mover) build(p dlx.Pending, s deadSettings, back bool) (fsm.Transfer, e
 	if err != nil {
 		return fsm.Transfer{}, err
 	}
-	t := fsm.Transfer{BodyBytes: uint32(len(dead.Body))}
+	t := fsm.Transfer{BodyBytes: uint32(len(dead.Body)), Dead: p.Reason != dlx.Redrive}
+	if s.set.Delayed {
+		// Published only now, unless it is a dead letter that took this way.
+		t.Dead = len(dead.Deaths) > 0 && !dead.Deaths[0].Redriven
+	}
 	props := amqp.RawProperties(dead.Properties)
 	t.Priority, t.HasPriority = props.Priority()
 	if v, ok := props.Header(exchange.HeaderDelay); ok {

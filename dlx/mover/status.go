@@ -107,7 +107,7 @@ const parkedLogEvery = time.Minute
 func (m *Mover) nowhere(d fsm.NoRoute, found bool, s deadSettings) {
 	var why string
 	switch {
-	case d == fsm.DropCycle || d == fsm.ParkCycle:
+	case d == fsm.DropCycle || d == fsm.ParkCycle || d == fsm.Stay:
 		why = fmt.Sprintf("exchange %q routes a dead letter only back to where it came from", s.set.DeadLetterExchange)
 	case !found:
 		why = fmt.Sprintf("there is no exchange %q", s.set.DeadLetterExchange)
@@ -118,6 +118,7 @@ func (m *Mover) nowhere(d fsm.NoRoute, found bool, s deadSettings) {
 	m.mu.Lock()
 	m.failedLocked(why, 0)
 	_, kept := d.State()
+	kept = kept || d == fsm.Stay // it is not at its place any more
 	due := kept && (m.status.parkedLog.IsZero() || now.Sub(m.status.parkedLog) >= parkedLogEvery)
 	if due {
 		m.status.parkedLog = now

@@ -116,7 +116,7 @@ func (m *Mover) review(t dlx.Target, f *flight) bool {
 // leg to a queue has no need of it if the catalog sends it there no more; and one that has a
 // new target is missing a leg.
 func (m *Mover) differs(it *dlx.Item, s deadSettings) (differs, ok bool) {
-	d, ok := m.decide(*it, s)
+	d, ok := m.decide(candidate{Item: *it}, s)
 	if !ok || sameTargets(it, d.Targets) {
 		return false, ok
 	}
@@ -124,7 +124,7 @@ func (m *Mover) differs(it *dlx.Item, s deadSettings) (differs, ok bool) {
 		m.againIn(backoffMax)
 		return false, false
 	}
-	d, ok = m.decide(*it, s)
+	d, ok = m.decide(candidate{Item: *it}, s)
 	return ok && !sameTargets(it, d.Targets), ok
 }
 
