@@ -171,6 +171,7 @@ func TestOutbox(t *testing.T) {
 	if list, err := b.Outboxes(t.Context(), time.Hour); err != nil || len(list) != 0 {
 		t.Errorf("nothing is that old: %v, %v", list, err)
 	}
+	time.Sleep(2 * time.Millisecond) // so old are both
 	if list, err := b.Outboxes(t.Context(), time.Millisecond); err != nil || len(list) != 2 || list[0].OldestAge == 0 {
 		t.Errorf("%+v, %v", list, err)
 	}
