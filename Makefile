@@ -14,6 +14,10 @@ FUZZTIME ?= 30s
 FUZZSAMPLE ?= 20s
 SOAKTIME ?= 10m
 BENCHTIME ?= 1s
+# How long make jepsen and make jepsen-long go on, and their first seed (0: by chance).
+JEPSENSAMPLE ?= 5m
+JEPSENTIME ?= 3h
+JEPSENSEED ?= 0
 RUN      := .run
 
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.13.2
@@ -51,16 +55,28 @@ demo: build ## run the retry job on three nodes while the leader's node is kille
 ##### test
 
 .PHONY: test
-test: test-unit fuzz-sample test-process ## run all tests; installs what they need first
+test: test-unit fuzz-sample test-process test-jepsen ## run all tests; installs what they need first
 
 .PHONY: test-unit
 test-unit: test-deps ## run the tests that start no processes
-	$(GO) test $(TESTFLAGS) -timeout 10m $$($(GO) list ./... | grep -v /test/process)
+	$(GO) test $(TESTFLAGS) -timeout 10m $$($(GO) list ./... | grep -v -e /test/process -e '/jepsen$$')
 	$(GO) test -race -tags failpoints -timeout 1m ./failpoint
 
 .PHONY: test-process
 test-process: test-deps ## run the tests with real nodes and foreign clients
 	WARREN_TEST_RACE=1 $(GO) test $(TESTFLAGS) -timeout 40m -parallel 3 ./test/process/...
+
+.PHONY: test-jepsen
+test-jepsen: ## a minute or two of the harness on a cluster under all faults
+	WARREN_TEST_RACE=1 $(GO) test $(TESTFLAGS) -count=1 -timeout 15m ./jepsen
+
+.PHONY: jepsen
+jepsen: ## break a cluster in all ways for JEPSENSAMPLE and check what clients saw; reports in ./.run/jepsen
+	$(GO) run ./jepsen/cmd --workload all --nemesis all --time 25s --seed $(JEPSENSEED) --budget $(JEPSENSAMPLE) --out $(RUN)/jepsen
+
+.PHONY: jepsen-long
+jepsen-long: ## the same for JEPSENTIME with new seeds, over all combinations, of 3 and of 5 nodes
+	$(GO) run ./jepsen/cmd --workload all --nemesis all --time 60s --nodes 3,5 --seed $(JEPSENSEED) --budget $(JEPSENTIME) --out $(RUN)/jepsen --go-on
 
 .PHONY: test-crash
 test-crash: ## stop, kill and cut nodes at every step of the move of dead letters, 10,000 messages each

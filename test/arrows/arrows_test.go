@@ -51,6 +51,17 @@ var allowed = map[string][]string{
 	"cmd/node": nil,
 	"cmd/perf": nil,
 	"sim":      nil,
+	// The harness has arrows of its own: what judges a history knows nothing but histories.
+	"jepsen":          {"jepsen/checker", "jepsen/client", "jepsen/db", "jepsen/history", "jepsen/nemesis", "jepsen/network", "jepsen/report", "jepsen/workload"},
+	"jepsen/checker":  {"jepsen/history"},
+	"jepsen/client":   {"jepsen/history"},
+	"jepsen/cmd":      nil,
+	"jepsen/db":       {"jepsen/network", "test/cluster"},
+	"jepsen/history":  {},
+	"jepsen/nemesis":  {"jepsen/db", "jepsen/history", "jepsen/network"},
+	"jepsen/network":  {},
+	"jepsen/report":   {"jepsen/checker", "jepsen/history"},
+	"jepsen/workload": {"jepsen/checker", "jepsen/client", "jepsen/db", "jepsen/history"},
 }
 
 // outside are packages that the product never imports.
@@ -103,7 +114,8 @@ func check(t *testing.T, pkg, path string) {
 		if !ours || may == nil {
 			continue
 		}
-		if !slices.Contains(may, inner) || slices.ContainsFunc(outside, func(o string) bool { return strings.HasPrefix(inner, o) }) {
+		proof := strings.HasPrefix(pkg, "jepsen")
+		if !slices.Contains(may, inner) || !proof && slices.ContainsFunc(outside, func(o string) bool { return strings.HasPrefix(inner, o) }) {
 			t.Errorf("%s imports %s: that arrow points the wrong way", path, inner)
 		}
 	}

@@ -28,6 +28,19 @@ type Config struct {
 	// Wrap is a command that runs the binary, such as a shell that sets limits
 	// first. Empty: none.
 	Wrap []string
+	// Places says where each node runs. Nil: all on loopback, on ports that are free.
+	Places func(node string) (Place, error)
+}
+
+// Place is where a node runs that is not simply on loopback. The zero value is loopback.
+type Place struct {
+	// Host is the IP address to listen on. All its ports are the node's; "": loopback.
+	Host string
+	// Run calls start, which starts the node's process, so that the process is in its
+	// place, such as a network namespace. Nil: start is called.
+	Run func(start func() error) error
+	// Args are added to the command line of this node.
+	Args func(a Addrs) ([]string, error)
 }
 
 // Cluster is a group of nodes on this machine.
@@ -45,14 +58,11 @@ func New(cfg Config) (*Cluster, error) {
 	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	for i := range cfg.Nodes {
 		name := fmt.Sprintf("node%d", i+1)
-		a, err := freeAddrs()
-		if err != nil {
-			return nil, err
+		n := &Node{Name: name, Dir: filepath.Join(cfg.Dir, name), cluster: c, client: client}
+		if err := n.settle(cfg.Places); err != nil {
+			return nil, fmt.Errorf("node %s: %w", name, err)
 		}
-		c.nodes = append(c.nodes, &Node{
-			Name: name, Dir: filepath.Join(cfg.Dir, name),
-			cluster: c, client: client, addrs: a,
-		})
+		c.nodes = append(c.nodes, n)
 	}
 	return c, nil
 }
@@ -162,7 +172,7 @@ func (c *Cluster) Crashes() string {
 func (c *Cluster) gossip() string {
 	list := make([]string, len(c.nodes))
 	for i, n := range c.nodes {
-		list[i] = n.addrs.gossip
+		list[i] = n.addrs.Gossip
 	}
 	return strings.Join(list, ",")
 }

@@ -61,7 +61,7 @@ func link(ctx context.Context, a, b *Node, what string) error {
 func (n *Node) clusterAddr() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.addrs.cluster
+	return n.addrs.Cluster
 }
 
 func (n *Node) failpoints(ctx context.Context, method string, query url.Values) ([]Failpoint, error) {

@@ -36,8 +36,11 @@ type Node struct {
 	cluster *Cluster
 	client  *http.Client
 
+	place Place
+	args  []string // of its place
+
 	mu      sync.Mutex
-	addrs   addrs
+	addrs   Addrs
 	process *process // nil: never started
 }
 
@@ -68,21 +71,21 @@ func (n *Node) URL() string { return "amqp://guest:guest@" + n.AMQPAddr() + "/" 
 func (n *Node) AMQPAddr() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.addrs.amqp
+	return n.addrs.AMQP
 }
 
 // HTTP returns the base of the node's HTTP addresses, without a final slash.
 func (n *Node) HTTP() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return "http://" + n.addrs.http
+	return "http://" + n.addrs.HTTP
 }
 
 // GossipAddr returns host:port of the node's gossip.
 func (n *Node) GossipAddr() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.addrs.gossip
+	return n.addrs.Gossip
 }
 
 // DataDir returns the node's data folder.
@@ -125,15 +128,19 @@ func (n *Node) Launch(args ...string) error {
 	line := slices.Concat(cfg.Wrap, []string{
 		cfg.Binary, "serve",
 		"--node-id", n.Name, "--data-dir", n.DataDir(),
-		"--amqp-addr", n.addrs.amqp, "--http-addr", n.addrs.http, "--grpc-addr", n.addrs.grpc,
-		"--cluster-addr", n.addrs.cluster, "--gossip-addr", n.addrs.gossip,
+		"--amqp-addr", n.addrs.AMQP, "--http-addr", n.addrs.HTTP, "--grpc-addr", n.addrs.GRPC,
+		"--cluster-addr", n.addrs.Cluster, "--gossip-addr", n.addrs.Gossip,
 		"--join", n.cluster.gossip(), "--bootstrap-expect", strconv.Itoa(cfg.Nodes),
-	}, cfg.Args, args)
+	}, cfg.Args, n.args, args)
 	cmd := exec.Command(line[0], line[1:]...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Env = append(os.Environ(), cfg.Env...)
 	cmd.SysProcAttr = endWithParent()
-	if err := cmd.Start(); err != nil {
+	start := cmd.Start
+	if run := n.place.Run; run != nil {
+		start = func() error { return run(cmd.Start) }
+	}
+	if err := start(); err != nil {
 		return fmt.Errorf("node %s: %w", n.Name, err)
 	}
 	p := &process{cmd: cmd, done: make(chan struct{})}
@@ -271,12 +278,28 @@ func (n *Node) exit() error {
 	return p.err
 }
 
+// settle gives the node its place and its addresses.
+func (n *Node) settle(places func(string) (Place, error)) (err error) {
+	if places != nil {
+		if n.place, err = places(n.Name); err != nil {
+			return err
+		}
+	}
+	if n.addrs, err = addrsAt(n.place.Host); err != nil {
+		return err
+	}
+	if n.place.Args != nil {
+		n.args, err = n.place.Args(n.addrs)
+	}
+	return err
+}
+
 // Move gives a stopped node new addresses: it will come back elsewhere.
 func (n *Node) Move() error {
 	if n.Running() {
 		return fmt.Errorf("node %s: is running", n.Name)
 	}
-	a, err := freeAddrs()
+	a, err := addrsAt(n.place.Host)
 	if err != nil {
 		return err
 	}

@@ -51,13 +51,19 @@ func free(port int) bool {
 
 func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
-// addrs are the addresses one node listens on.
-type addrs struct{ amqp, http, grpc, cluster, gossip string }
+// Addrs are the addresses one node listens on, host:port.
+type Addrs struct{ AMQP, HTTP, GRPC, Cluster, Gossip string }
 
-func freeAddrs() (addrs, error) {
+// addrsAt returns addresses for a node: the default ports of a host of its own, or
+// free ports of loopback for host "".
+func addrsAt(host string) (Addrs, error) {
+	if host != "" {
+		at := func(port string) string { return net.JoinHostPort(host, port) }
+		return Addrs{at("5672"), at("15672"), at("5680"), at("5681"), at("5682")}, nil
+	}
 	p, err := freePorts(5)
 	if err != nil {
-		return addrs{}, fmt.Errorf("choose ports: %w", err)
+		return Addrs{}, fmt.Errorf("choose ports: %w", err)
 	}
-	return addrs{loopback(p[0]), loopback(p[1]), loopback(p[2]), loopback(p[3]), loopback(p[4])}, nil
+	return Addrs{loopback(p[0]), loopback(p[1]), loopback(p[2]), loopback(p[3]), loopback(p[4])}, nil
 }

@@ -1,0 +1,44 @@
+package checker
+
+import "github.com/warrenmq/warren/jepsen/history"
+
+// Order finds messages of one publishing channel that came out of one of the queues to one
+// consuming channel in another order than they were published. What is marked as redelivered, and
+// what comes back from a dead-letter queue, has no such order.
+func Order(queues ...string) Checker {
+	return Checker{Name: "order", Check: func(ops []history.Op) Result { return order(ops, queues) }}
+}
+
+func order(ops []history.Op, queues []string) (r Result) {
+	type way struct {
+		queue                  string
+		process, life          int
+		publisher, publishLife int
+	}
+	asked := map[string]bool{}
+	for _, q := range queues {
+		asked[q] = true
+	}
+	last := map[way]history.Op{}
+	checked := 0
+	for _, o := range ops {
+		if !o.Delivery() || o.Redelivered || o.Deaths > 0 || !asked[o.Queue] {
+			continue
+		}
+		id, err := history.ParseMessageID(o.Value)
+		if err != nil {
+			continue // Lost reports it
+		}
+		w := way{o.Queue, o.Process, o.Life, id.Process, id.Life}
+		if before, known := last[w]; known {
+			checked++
+			if b, err := history.ParseMessageID(before.Value); err == nil && b.Seq > id.Seq {
+				r.problem("%s came from %s after %s (%s; %s)", o.Value, o.Queue, before.Value, at(before), at(o))
+				continue
+			}
+		}
+		last[w] = o
+	}
+	r.Summary = sprintf("%d pairs of first deliveries on one channel", checked)
+	return r
+}

@@ -1,0 +1,74 @@
+package jepsen
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/warrenmq/warren/jepsen/nemesis"
+	"github.com/warrenmq/warren/jepsen/workload"
+)
+
+// Config describes one run.
+type Config struct {
+	// Workload and Nemeses are names of their registries; of the nemeses, groups as well.
+	Workload string
+	Nemeses  []string
+	// Time is how long clients work under faults. The whole run takes at most Time and
+	// five minutes; usually Time and half a minute.
+	Time time.Duration
+	// Nodes is the size of the cluster, at least 1.
+	Nodes int
+	// Rate is how many messages are published per second, over all publishers.
+	Rate int
+	// Seed fixes the plan of the faults.
+	Seed uint64
+	// Binary is the path of the node's binary.
+	Binary string
+	// Out is an existing folder. The run makes one in it for its reports, history and logs.
+	Out string
+	// Keep keeps the nodes' data folders also of a valid run.
+	Keep bool
+	// Env is added to the nodes' environment, as "NAME=value".
+	Env []string
+	// Log is told what goes on; nil: nobody.
+	Log *slog.Logger
+}
+
+// Default returns a run of the queue workload under all faults, without Binary and Out.
+func Default() Config {
+	return Config{Workload: "queue", Nemeses: []string{"all"}, Time: 30 * time.Second, Nodes: 3, Rate: 200, Seed: 1}
+}
+
+// Validate tells everything that is wrong with c.
+func (c Config) Validate() error {
+	var errs []error
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	_, err := workload.New(c.Workload, workload.Options{})
+	errs = append(errs, err)
+	_, err = nemesis.Select(c.Nemeses, true)
+	errs = append(errs, err)
+	check(c.Time >= time.Second && c.Time <= 12*time.Hour, "a run must last between a second and 12 hours, not %v", c.Time)
+	check(c.Nodes >= 1 && c.Nodes <= 9, "a cluster has 1 to 9 nodes, not %d", c.Nodes)
+	check(c.Rate >= 1 && c.Rate <= 100_000, "the rate must be 1 to 100,000 messages a second, not %d", c.Rate)
+	check(c.Binary != "", "the path of the node's binary is missing")
+	check(c.Out != "", "the folder for reports is missing")
+	return errors.Join(errs...)
+}
+
+// Name names the run for its folder.
+func (c Config) Name() string {
+	return fmt.Sprintf("%s-%s-%dn-seed%d", c.Workload, strings.Join(c.Nemeses, "+"), c.Nodes, c.Seed)
+}
+
+// Repeat returns the command that does the run again.
+func (c Config) Repeat() string {
+	return fmt.Sprintf("go run ./jepsen/cmd --workload %s --nemesis %s --nodes %d --time %v --rate %d --seed %d",
+		c.Workload, strings.Join(c.Nemeses, ","), c.Nodes, c.Time, c.Rate, c.Seed)
+}

@@ -1,0 +1,216 @@
+package db
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/warrenmq/warren/jepsen/network"
+	"github.com/warrenmq/warren/test/cluster"
+)
+
+// timeoutAnswer bounds a question to one node.
+const timeoutAnswer = time.Second
+
+// Warren is a cluster of Warren nodes.
+type Warren struct {
+	c      *cluster.Cluster
+	client *http.Client
+}
+
+// NewWarren prepares a cluster of the nodes of net: binary is the node's, dir an existing
+// folder for data and logs. The nodes must be named NodeNames.
+func NewWarren(net network.Network, nodes int, binary, dir string, env ...string) (*Warren, error) {
+	w := &Warren{
+		client: &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}},
+	}
+	var err error
+	w.c, err = cluster.New(cluster.Config{
+		Nodes: nodes, Binary: binary, Dir: dir, Env: env,
+		Places: func(node string) (cluster.Place, error) {
+			p, err := net.Place(node)
+			return place(p), err
+		},
+	})
+	return w, err
+}
+
+// NodeNames returns the names of the nodes of a cluster of that size.
+func NodeNames(nodes int) []string {
+	names := make([]string, nodes)
+	for i := range names {
+		names[i] = fmt.Sprintf("node%d", i+1)
+	}
+	return names
+}
+
+// place tells the cluster of a place of the network. Clients and their HTTP requests reach the
+// node over its loopback: only from there the user guest may log in.
+func place(p network.Place) cluster.Place {
+	return cluster.Place{Host: p.Host, Run: p.Run, Args: func(a cluster.Addrs) (args []string, err error) {
+		if p.Expose == nil {
+			return nil, nil
+		}
+		for flag, addr := range map[string]string{"--amqp-addr": a.AMQP, "--http-addr": a.HTTP} {
+			_, port, err := net.SplitHostPort(addr)
+			if err == nil {
+				err = p.Expose(port)
+			}
+			if err != nil {
+				return nil, err
+			}
+			args = append(args, flag, net.JoinHostPort("127.0.0.1", port))
+		}
+		return args, nil
+	}}
+}
+
+// Name implements DB.
+func (w *Warren) Name() string { return "warren" }
+
+// Nodes implements DB.
+func (w *Warren) Nodes() []string {
+	var names []string
+	for _, n := range w.c.Nodes() {
+		names = append(names, n.Name)
+	}
+	return names
+}
+
+// Start implements DB.
+func (w *Warren) Start(ctx context.Context) error { return w.c.StartAll(ctx) }
+
+// get does an HTTP request as User.
+func (w *Warren) get(ctx context.Context, target string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	req.SetBasicAuth(User, User)
+	resp, err := w.client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, 16<<20))
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s: %s: %s", target, resp.Status, bytes.TrimSpace(answer))
+	}
+	return answer, nil
+}
+
+// Launch implements DB.
+func (w *Warren) Launch(node string) error { return w.c.ByName(node).Launch() }
+
+// Ready implements DB.
+func (w *Warren) Ready(ctx context.Context) error { return w.c.WaitReady(ctx) }
+
+// Running implements DB.
+func (w *Warren) Running(node string) bool { return w.c.ByName(node).Running() }
+
+// Signal implements DB.
+func (w *Warren) Signal(node string, sig syscall.Signal) error { return w.c.ByName(node).Signal(sig) }
+
+// Kill implements DB.
+func (w *Warren) Kill(node string) error { return w.c.ByName(node).Kill() }
+
+// Stop implements DB.
+func (w *Warren) Stop(ctx context.Context, node string) error { return w.c.ByName(node).Stop(ctx) }
+
+// AMQP implements DB.
+func (w *Warren) AMQP(node string) string { return w.c.ByName(node).AMQPAddr() }
+
+// HTTP implements DB.
+func (w *Warren) HTTP(node string) string { return w.c.ByName(node).HTTP() }
+
+// Leader implements DB. A node that says it leads is believed first: one that is cut
+// off may be wrong about it, and so may the others.
+func (w *Warren) Leader(ctx context.Context, queue string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeoutAnswer)
+	defer cancel()
+	nodes := w.c.Nodes()
+	said := make([]string, len(nodes))
+	var g errgroup.Group
+	for i, n := range nodes {
+		if !n.Running() {
+			continue
+		}
+		g.Go(func() error {
+			queues, err := n.Queues(ctx)
+			for _, q := range queues {
+				if q.VHost == "/" && q.Name == queue {
+					said[i] = q.Leader
+				}
+			}
+			return err
+		})
+	}
+	err := g.Wait()
+	leader := ""
+	for i, name := range said {
+		if name == nodes[i].Name {
+			return name, nil
+		}
+		if name != "" {
+			leader = name
+		}
+	}
+	if leader != "" {
+		err = nil
+	}
+	return leader, err
+}
+
+// Count implements DB.
+func (w *Warren) Count(ctx context.Context, queue string) (Count, error) {
+	q, err := w.c.Queue(ctx, queue)
+	if err != nil {
+		return Count{}, err
+	}
+	if q.Leader == "" {
+		return Count{}, fmt.Errorf("queue %q has no leader", queue)
+	}
+	count := Count{Ready: q.Ready, Unacked: q.Unacked, Leaving: q.Outbox}
+	for _, n := range w.c.Nodes() {
+		if !n.Running() {
+			continue
+		}
+		body, err := w.get(ctx, n.HTTP()+"/api/queues/%2F/"+url.PathEscape(queue))
+		if err != nil {
+			return Count{}, err
+		}
+		var answer struct {
+			Messages int `json:"messages"`
+		}
+		if err := json.Unmarshal(body, &answer); err != nil {
+			return Count{}, fmt.Errorf("queue %q over HTTP: %w", queue, err)
+		}
+		count.API = answer.Messages
+		return count, nil
+	}
+	return Count{}, fmt.Errorf("no node runs that could tell about %q", queue)
+}
+
+// LogFile implements DB.
+func (w *Warren) LogFile(node string) string { return w.c.ByName(node).LogFile() }
+
+// DataDir implements DB.
+func (w *Warren) DataDir(node string) string { return w.c.ByName(node).DataDir() }
+
+// Crashes implements DB.
+func (w *Warren) Crashes() string { return w.c.Crashes() }
+
+// Close implements DB.
+func (w *Warren) Close() error { return w.c.Close() }

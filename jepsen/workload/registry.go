@@ -1,0 +1,31 @@
+package workload
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// workloads are all there are.
+var workloads = map[string]func(Options) Workload{
+	"queue":      newQueue,
+	"deadletter": newDeadletter,
+}
+
+// pauseLimit is how long nothing may be confirmed while no fault is there: generous, for
+// machines that others use, too.
+const pauseLimit = 30 * time.Second
+
+// Names returns the names of all workloads.
+func Names() []string { return slices.Sorted(maps.Keys(workloads)) }
+
+// New returns the workload of that name.
+func New(name string, opts Options) (Workload, error) {
+	make, known := workloads[name]
+	if !known {
+		return nil, fmt.Errorf("no workload %q: there are %s", name, strings.Join(Names(), ", "))
+	}
+	return make(opts), nil
+}
