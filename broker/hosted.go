@@ -195,14 +195,21 @@ func (h *hosted) expires() time.Duration {
 	return time.Duration(intArg(h.effect.arguments, "x-expires", 0)) * time.Millisecond
 }
 
-// expired deletes a queue that nobody has used for its x-expires.
-func (h *hosted) expired() {
+// expired deletes a queue that nobody has used for its x-expires, unless it is to keep its messages.
+func (h *hosted) expired() (goes bool) {
 	h.mu.Lock()
 	q := h.q
 	h.mu.Unlock()
-	if q.State == catalog.Running {
-		h.propose(&catalog.DeleteQueue{Vhost: q.Vhost, Name: q.Name, ID: q.ID}, "expired queue")
+	if q.State != catalog.Running {
+		return true
 	}
+	messages := 0
+	h.replica.View(func(m *fsm.Machine) { messages = m.Queue().Len() })
+	if messages > 0 && h.qs.b.keepsMessages(q) {
+		return false
+	}
+	h.propose(&catalog.DeleteQueue{Vhost: q.Vhost, Name: q.Name, ID: q.ID}, "expired queue")
+	return true
 }
 
 // closedUp takes a queue that has ended out of the catalog.

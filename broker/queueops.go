@@ -278,6 +278,9 @@ func (c *Conn) DeleteQueue(ctx context.Context, name string, ifUnused, ifEmpty b
 			return 0, Errorf(PreconditionFailed, "queue '%s' in vhost '%s' not empty", name, c.vhost)
 		}
 	}
+	if err := c.b.mayRemove(ctx, q, st); err != nil {
+		return 0, err
+	}
 	if _, err := c.changeSeen(ctx, &catalog.DeleteQueue{Vhost: c.vhost, Name: name, ID: q.ID}); err != nil {
 		return 0, err
 	}

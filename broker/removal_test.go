@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/fsm"
@@ -109,4 +110,88 @@ func TestDeadLetterOnRemovalIsAsked(t *testing.T) {
 	if _, err := c.conn.DeclareQueue(t.Context(), QueueDeclare{Name: "two", Durable: true, Arguments: args}); kindOfRefusal(err) != PreconditionFailed {
 		t.Error(err)
 	}
+}
+
+func (c *client) bind(bd Binding) {
+	c.t.Helper()
+	if err := c.conn.Bind(c.t.Context(), bd); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// A queue that is to lose nothing is not deleted while its messages have nowhere to go. An empty
+// one is, and one that may drop them.
+func TestRemovalWithoutARoute(t *testing.T) {
+	b := newBroker(t)
+	c := dial(t, b)
+	for _, x := range []ExchangeDeclare{{Name: "fan", Type: "fanout"}, {Name: "heads", Type: "headers"}} {
+		x.Durable = true
+		if err := c.conn.DeclareExchange(t.Context(), x); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tc := range []struct {
+		name, exchange, key string
+		way                 func()
+	}{
+		{"gone-queue", "", "dlq", func() { c.declare("dlq", nil) }},
+		{"no-exchange", "later", "", func() {
+			if err := c.conn.DeclareExchange(t.Context(), ExchangeDeclare{Name: "later", Type: "direct", Durable: true}); err != nil {
+				t.Fatal(err)
+			}
+			c.bind(Binding{Source: "later", Destination: "dlq", Key: "no-exchange"})
+		}},
+		{"no-binding", "fan", "k", func() { c.bind(Binding{Source: "fan", Destination: "dlq"}) }},
+		{"by-headers", "heads", "k", func() { c.bind(Binding{Source: "heads", Destination: "dlq", Arguments: table("x-match", "all-with-x")}) }},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			args := table("x-dead-letter-exchange", tc.exchange, "x-dead-letter-on-removal", true, "x-dead-letter-strategy", "at-least-once")
+			if tc.key != "" {
+				args.Set("x-dead-letter-routing-key", tc.key)
+			}
+			c.declare(tc.name, args)
+			c.put(tc.name, tc.name, nil)
+			remove := func() error {
+				_, err := c.conn.DeleteQueue(t.Context(), tc.name, false, false)
+				return err
+			}
+			var e *Error
+			if err := remove(); !errors.As(err, &e) || e.Kind != PreconditionFailed || e.Text != fmt.Sprintf(
+				"queue '%s' in vhost '/' has messages for exchange '%s', which has no route for them", tc.name, tc.exchange) {
+				t.Fatal(err)
+			}
+			tc.way()
+			if err := remove(); err != nil {
+				t.Fatal(err)
+			}
+			c.await("the dead letter", func() bool { return slices.Contains(c.bodies(b, "dlq"), tc.name) })
+		})
+	}
+	for name, args := range map[string]amqp.Table{
+		"empty": table("x-dead-letter-exchange", "nowhere", "x-dead-letter-on-removal", true, "x-dead-letter-strategy", "at-least-once"),
+		"most":  table("x-dead-letter-exchange", "nowhere", "x-dead-letter-on-removal", true),
+	} {
+		c.declare(name, args)
+		if name == "most" {
+			c.put(name, "m", nil)
+		}
+		if _, err := c.conn.DeleteQueue(t.Context(), name, false, false); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// Such a queue does not expire either, until there is a route.
+func TestExpiryWithoutARoute(t *testing.T) {
+	b := newBroker(t)
+	c := dial(t, b)
+	c.declare("q", table("x-dead-letter-exchange", "", "x-dead-letter-routing-key", "dlq", "x-dead-letter-on-removal", true,
+		"x-dead-letter-strategy", "at-least-once", "x-expires", int32(20)))
+	c.put("q", "m", nil)
+	time.Sleep(300 * time.Millisecond)
+	if got := c.bodies(b, "q"); !slices.Equal(got, []string{"m"}) {
+		t.Fatalf("q has %v", got)
+	}
+	c.declare("dlq", nil)
+	c.await("the dead letter", func() bool { return slices.Equal(c.bodies(b, "dlq"), []string{"m"}) })
 }

@@ -53,9 +53,10 @@ type Config struct {
 	// SourceExists tells whether the catalog knows the queue, closing or not.
 	SourceExists func(id uint64) bool
 	// Expires gives the queue's own time to live, 0 for none; Expired is called when
-	// nobody has used it for so long. Both may be nil together.
+	// nobody has used it for so long, and again after a while if it says that the queue cannot
+	// go now. Both may be nil together.
 	Expires func() time.Duration
-	Expired func()
+	Expired func() (goes bool)
 	// AutoDelete queues end with their last consumer: Unused is called when it has gone,
 	// or is found gone by a new leader.
 	AutoDelete bool

@@ -35,6 +35,10 @@ func (l *Leader) checkLease() {
 		}
 		return
 	}
-	l.lease.reported = true
-	l.cfg.Expired()
+	if l.lease.reported = l.cfg.Expired(); !l.lease.reported {
+		l.wake(expireAgain)
+	}
 }
+
+// expireAgain is the pause between two reports of a queue that could not go.
+const expireAgain = time.Second
