@@ -41,6 +41,11 @@ type Config struct {
 	// default is a loopback address: "127.0.0.1:5681".
 	ClusterAddr string
 
+	// ClusterAdvertiseAddr is the address (host:port) that the other nodes are told to use
+	// in place of ClusterAddr, where they reach this node through something in between.
+	// Empty: ClusterAddr.
+	ClusterAdvertiseAddr string
+
 	// GossipAddr is the address (TCP and UDP) of membership gossip. Default
 	// "127.0.0.1:5682".
 	GossipAddr string
@@ -144,6 +149,13 @@ func (c Config) Validate() error {
 	add("http-addr", checkAddr(c.HTTPAddr, true))
 	add("grpc-addr", checkAddr(c.GRPCAddr, true))
 	add("cluster-addr", checkAddr(c.ClusterAddr, false))
+	if c.ClusterAdvertiseAddr != "" {
+		problem := checkAddr(c.ClusterAdvertiseAddr, false)
+		if problem == "" && strings.HasPrefix(c.ClusterAdvertiseAddr, ":") {
+			problem = fmt.Sprintf("%q has no host", c.ClusterAdvertiseAddr)
+		}
+		add("cluster-advertise-addr", problem)
+	}
 	add("gossip-addr", checkAddr(c.GossipAddr, false))
 	p = append(p, c.sharedAddrs()...)
 	if len(c.Join) > joinMax {

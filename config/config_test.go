@@ -58,6 +58,7 @@ func TestValidate(t *testing.T) {
 		{"port that is a word", func(c *Config) { c.AMQPAddr = ":amqp" }, []string{"amqp-addr: \":amqp\" has no port number"}},
 		{"any port for clients", func(c *Config) { c.AMQPAddr, c.HTTPAddr, c.GRPCAddr = ":0", ":0", ":0" }, nil},
 		{"any port for nodes", func(c *Config) { c.ClusterAddr = "127.0.0.1:0" }, []string{"cluster-addr: \"127.0.0.1:0\": other nodes must know the port"}},
+		{"an address without a host for the others", func(c *Config) { c.ClusterAdvertiseAddr = ":5681" }, []string{"cluster-advertise-addr: \":5681\" has no host"}},
 		{"any port for gossip", func(c *Config) { c.GossipAddr = "127.0.0.1:0" }, []string{"gossip-addr: \"127.0.0.1:0\": other nodes must know the port"}},
 		{"one address twice", func(c *Config) { c.HTTPAddr = ":5672" }, []string{"http-addr: :5672 is already the address of amqp-addr"}},
 		{"join without port", func(c *Config) { c.Join = []string{"a:1", "b"} }, []string{`join: "b" is not of the form host:port`}},

@@ -38,6 +38,7 @@ func Options() []Option {
 		text("http-addr", "host:port", "listen here for health checks and management", func(c *Config) *string { return &c.HTTPAddr }),
 		text("grpc-addr", "host:port", "listen here for gRPC clients", func(c *Config) *string { return &c.GRPCAddr }),
 		text("cluster-addr", "host:port", "address for the other nodes (node-to-node gRPC)", func(c *Config) *string { return &c.ClusterAddr }),
+		text("cluster-advertise-addr", "host:port", "tell the other nodes this address in place of cluster-addr", func(c *Config) *string { return &c.ClusterAdvertiseAddr }),
 		text("gossip-addr", "host:port", "address for membership gossip (TCP and UDP)", func(c *Config) *string { return &c.GossipAddr }),
 		{
 			Name: "join", Kind: "host:port,...", Usage: "gossip addresses of nodes to join, its own may be among them",

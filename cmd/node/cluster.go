@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"path/filepath"
@@ -61,7 +62,7 @@ func (n *running) resolve(id transport.NodeID) (string, bool) {
 func (n *running) openGossip(context.Context) (err error) {
 	n.gossip, err = member.Open(member.Config{
 		Node: n.identity.NodeID(), Boot: n.identity.Boots(), Bind: n.cfg.GossipAddr,
-		ClusterAddr: n.listeners.cluster.Addr().String(), Join: n.cfg.Join,
+		ClusterAddr: cmp.Or(n.cfg.ClusterAdvertiseAddr, n.listeners.cluster.Addr().String()), Join: n.cfg.Join,
 		BookPath: filepath.Join(n.cfg.DataDir, "addresses.json"), Logger: n.log,
 	})
 	if err != nil {

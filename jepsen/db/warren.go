@@ -57,8 +57,9 @@ func NodeNames(nodes int) []string {
 // node over its loopback: only from there the user guest may log in.
 func place(p network.Place) cluster.Place {
 	return cluster.Place{Host: p.Host, Run: p.Run, Args: func(a cluster.Addrs) (args []string, err error) {
-		if p.Expose == nil {
-			return nil, nil
+		if p.Advertise != nil {
+			addr, err := p.Advertise(a.Cluster)
+			return []string{"--cluster-advertise-addr", addr}, err
 		}
 		for flag, addr := range map[string]string{"--amqp-addr": a.AMQP, "--http-addr": a.HTTP} {
 			_, port, err := net.SplitHostPort(addr)

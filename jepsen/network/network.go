@@ -68,21 +68,20 @@ type Network interface {
 
 // Place is where a node runs.
 type Place struct {
-	// Host is the IP address that the node listens on.
+	// Host is the IP address that the node listens on, all ports of which are its own; "":
+	// loopback, at ports that are free.
 	Host string
-	// Run calls start so that the process it starts is in that place, and returns its error.
+	// Run, when not nil, calls start so that the process it starts is in that place, and returns its
+	// error.
 	Run func(start func() error) error
 	// Expose, when not nil, passes streams to a port of Host on to the same port of the place's
 	// loopback, until Close: the node sees clients that come over the network as ones on its
 	// own machine, as it wants them to be for the user guest.
 	Expose func(port string) error
-	// Advertise, when not nil, is told the addresses that the node listens on for other nodes and
-	// for clients, and returns those that they are to use.
-	Advertise func(cluster, gossip, amqp string) (Addresses, error)
+	// Advertise, when not nil, is told the address at which the node listens for other nodes, and
+	// returns the one that they are to use.
+	Advertise func(cluster string) (string, error)
 }
-
-// Addresses are where a node is reached.
-type Addresses struct{ Cluster, Gossip, AMQP string }
 
 // Open returns a Lan if this process can have one, else Proxies.
 func Open(nodes []string) (Network, error) {

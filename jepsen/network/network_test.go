@@ -10,6 +10,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if addr := os.Getenv(helperEnv); addr != "" {
+		helper(addr)
+	}
 	if code, entered := Enter(); entered {
 		os.Exit(code)
 	}
