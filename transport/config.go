@@ -45,6 +45,8 @@ type Config struct {
 	ServerCreds credentials.TransportCredentials
 	ClientCreds credentials.TransportCredentials
 
+	// Began is the wall time of the node's start, on which its clock goes on; zero means now.
+	Began time.Time
 	// Healthy reports whether the local log makes progress. While it returns false no
 	// AppendEntries leaves this node, so that followers of a leader with a hanging
 	// disk elect another. Nil means always healthy. Asked per request: must be quick.

@@ -80,6 +80,9 @@ func New(cfg Config) (*Mesh, error) {
 		snapOut:   make(chan struct{}, cfg.Snapshots), snapIn: make(chan struct{}, cfg.Snapshots), unary: make(chan struct{}, cfg.Workers),
 	}
 	m.wall.Store(m.began.UnixMilli())
+	if !cfg.Began.IsZero() {
+		m.wall.Store(cfg.Began.UnixMilli())
+	}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	m.done = m.ctx.Done()
 	m.workers.m = m

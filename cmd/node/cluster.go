@@ -25,6 +25,7 @@ func (n *running) openMesh(context.Context) (err error) {
 		ClusterID: n.identity.ClusterID, Dial: failpoint.Dialer(),
 		Resolve: func(id transport.NodeID) (string, bool) { return n.resolve(id) },
 		Logger:  n.log,
+		Began:   time.Now().Add(clockOffset()),
 		Healthy: func() bool { return n.store.SyncOutstanding() < stuckSync },
 		CatalogIndex: func() uint64 {
 			if c := n.catalog.Load(); c != nil {

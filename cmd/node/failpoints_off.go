@@ -2,7 +2,18 @@
 
 package main
 
-import "net/http"
+import (
+	"net/http"
+	"time"
+
+	"github.com/warrenmq/warren/store"
+)
 
 // serveFailpoints: there are none in this build.
-func serveFailpoints(*http.ServeMux) {}
+func (n *running) serveFailpoints(*http.ServeMux) {}
+
+// disk is the file system of the log store.
+func (n *running) disk() store.FS { return store.OSFS{} }
+
+// clockOffset is what is added to the machine's clock.
+func clockOffset() time.Duration { return 0 }

@@ -3,12 +3,89 @@
 package main
 
 import (
+	"fmt"
 	"net/http"
+	"os"
+	"strconv"
+	"time"
 
 	"github.com/warrenmq/warren/failpoint"
+	"github.com/warrenmq/warren/store"
+	"github.com/warrenmq/warren/store/faultfs"
 )
 
-// serveFailpoints lets tests on this machine arm failpoints.
-func serveFailpoints(mux *http.ServeMux) {
+// What the environment of a node with failpoints may say.
+const (
+	// envForget makes the disk forget at a kill what was not synced: the number is the percentage
+	// of unsynced writes that it keeps.
+	envForget = "WARREN_DISK_FORGET"
+	// envClock is added to the machine's clock, like "-90m".
+	envClock = "WARREN_CLOCK_OFFSET"
+)
+
+// serveFailpoints lets tests on this machine arm failpoints and break the disk.
+func (n *running) serveFailpoints(mux *http.ServeMux) {
 	mux.HandleFunc(failpoint.Path, localOnly(failpoint.Handler))
+	mux.HandleFunc("POST /debug/disk", localOnly(breakDisk))
+}
+
+// faulty is the file system of this process's log store.
+var faulty = faultfs.New(store.OSFS{}, forgetting())
+
+// disk is the file system of the log store.
+func (n *running) disk() store.FS { return faulty }
+
+func forgetting() faultfs.Options {
+	text := os.Getenv(envForget)
+	if text == "" {
+		return faultfs.Options{}
+	}
+	keep, err := strconv.Atoi(text)
+	if err != nil || keep < 0 || keep > 100 {
+		refuse(envForget, text, "is not a percentage")
+	}
+	return faultfs.Options{Forget: true, KeepPercent: keep}
+}
+
+// clockOffset is what is added to the machine's clock.
+func clockOffset() time.Duration {
+	text := os.Getenv(envClock)
+	if text == "" {
+		return 0
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		refuse(envClock, text, "is not a duration")
+	}
+	return d
+}
+
+func refuse(name, text, why string) {
+	fmt.Fprintf(os.Stderr, "%s: %q %s\n", name, text, why)
+	os.Exit(exitUsage)
+}
+
+// breakDisk sets what is wrong with the disk: ?full=true&failing=true&sync-delay=50ms, each
+// sound when it is not named.
+func breakDisk(w http.ResponseWriter, r *http.Request) {
+	var x faultfs.Faults
+	var err error
+	for name, values := range r.URL.Query() {
+		switch name {
+		case "full":
+			x.Full, err = strconv.ParseBool(values[0])
+		case "failing":
+			x.Failing, err = strconv.ParseBool(values[0])
+		case "sync-delay":
+			x.SyncDelay, err = time.ParseDuration(values[0])
+		default:
+			err = fmt.Errorf("%q is none of full, failing, sync-delay", name)
+		}
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+	}
+	faulty.Set(x)
+	w.WriteHeader(http.StatusNoContent)
 }

@@ -43,7 +43,7 @@ func (n *running) serveHTTP(context.Context) error {
 	mux.HandleFunc("GET /debug/pprof/", localOnly(pprof.Index))
 	mux.HandleFunc("GET /debug/pprof/profile", localOnly(pprof.Profile))
 	mux.HandleFunc("GET /debug/pprof/trace", localOnly(pprof.Trace))
-	serveFailpoints(mux)
+	n.serveFailpoints(mux)
 	mux.HandleFunc("/api/", n.serveManagement)
 	mux.Handle("/metrics", n.metricsHandler())
 	mux.Handle("/metrics/", n.metricsHandler())

@@ -161,7 +161,7 @@ func ignoreClosed(err error) error {
 
 func (n *running) openStore(context.Context) (err error) {
 	n.store, err = store.Open(store.Options{
-		Dir: filepath.Join(n.cfg.DataDir, "log"), LingerMax: 300 * time.Microsecond, Logger: n.log,
+		Dir: filepath.Join(n.cfg.DataDir, "log"), FS: n.disk(), LingerMax: 300 * time.Microsecond, Logger: n.log,
 		DiskReserveBytes: diskReserve(n.cfg.DataDir),
 		OnFatal: func(err error) {
 			// What the disk holds is unknown now: no answer may be given that

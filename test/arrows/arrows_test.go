@@ -44,6 +44,7 @@ var allowed = map[string][]string{
 	"queue/wire":        {"fsm", "queue"},
 	"store":             {},
 	"store/crashfs":     {"store"},
+	"store/faultfs":     {"store"},
 	"transport":         {},
 	// The composition root and what stands outside may import anything but each
 	// other's commands.

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"time"
 )
 
 // FailpointsTag is the build tag of binaries whose steps can be stopped: see package
@@ -65,9 +66,47 @@ func (n *Node) clusterAddr() string {
 }
 
 func (n *Node) failpoints(ctx context.Context, method string, query url.Values) ([]Failpoint, error) {
+	body, err := n.debug(ctx, method, "failpoints", query)
+	if err != nil {
+		return nil, err
+	}
+	var list []Failpoint
+	if err := json.Unmarshal(body, &list); err != nil {
+		return nil, fmt.Errorf("failpoints of %s: %w", n.Name, err)
+	}
+	return list, nil
+}
+
+// ForgetEnv is the environment variable (see SetEnv) of a node with failpoints whose disk loses
+// at SIGKILL what was not synced. Its value is the percentage of unsynced writes
+// that are kept, as a disk may.
+const ForgetEnv = "WARREN_DISK_FORGET"
+
+// ClockEnv is the environment variable with what a node with failpoints adds to the
+// machine's clock, like "-90m".
+const ClockEnv = "WARREN_CLOCK_OFFSET"
+
+// Disk is what is wrong with the disk of a node that was built with FailpointsTag. The zero
+// Disk is sound.
+type Disk struct {
+	Full      bool
+	Failing   bool          // writes and syncs fail; the process ends by it
+	SyncDelay time.Duration // of each sync
+}
+
+// SetDisk breaks or mends the disk under the node's log store until the process ends.
+func (n *Node) SetDisk(ctx context.Context, d Disk) error {
+	_, err := n.debug(ctx, http.MethodPost, "disk", url.Values{
+		"full": {strconv.FormatBool(d.Full)}, "failing": {strconv.FormatBool(d.Failing)}, "sync-delay": {d.SyncDelay.String()},
+	})
+	return err
+}
+
+// debug asks what is there in builds with FailpointsTag alone.
+func (n *Node) debug(ctx context.Context, method, what string, query url.Values) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeoutRequest)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, method, n.HTTP()+"/debug/failpoints?"+query.Encode(), http.NoBody)
+	req, err := http.NewRequestWithContext(ctx, method, n.HTTP()+"/debug/"+what+"?"+query.Encode(), http.NoBody)
 	if err != nil {
 		return nil, err
 	}
@@ -80,12 +119,8 @@ func (n *Node) failpoints(ctx context.Context, method string, query url.Values) 
 	if err != nil {
 		return nil, err
 	}
-	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("failpoints of %s: %s: %s", n.Name, resp.Status, body)
+	if resp.StatusCode/100 != 2 {
+		return nil, fmt.Errorf("%s of %s: %s: %s", what, n.Name, resp.Status, body)
 	}
-	var list []Failpoint
-	if err := json.Unmarshal(body, &list); err != nil {
-		return nil, fmt.Errorf("failpoints of %s: %w", n.Name, err)
-	}
-	return list, nil
+	return body, nil
 }

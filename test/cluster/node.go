@@ -42,6 +42,7 @@ type Node struct {
 	mu      sync.Mutex
 	addrs   Addrs
 	process *process // nil: never started
+	env     []string
 }
 
 // process is one run of a node. done is closed when it has been waited for;
@@ -108,6 +109,14 @@ func (n *Node) PID() int {
 // Running tells whether the node's process lives.
 func (n *Node) Running() bool { return n.PID() != 0 }
 
+// SetEnv sets variables ("NAME=value") of the node's environment from its next start on, in
+// place of those that were set before.
+func (n *Node) SetEnv(variables ...string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.env = variables
+}
+
 // Launch starts the node's process and returns without waiting until it is
 // ready. args are added to the command line, after the usual ones.
 func (n *Node) Launch(args ...string) error {
@@ -134,7 +143,7 @@ func (n *Node) Launch(args ...string) error {
 	}, cfg.Args, n.args, args)
 	cmd := exec.Command(line[0], line[1:]...)
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.Env = append(os.Environ(), cfg.Env...)
+	cmd.Env = slices.Concat(os.Environ(), cfg.Env, n.env)
 	cmd.SysProcAttr = endWithParent()
 	start := cmd.Start
 	if run := n.place.Run; run != nil {
