@@ -147,7 +147,7 @@ func message(body string) amqp.Publishing {
 func (s *session) publish(exchange, key string, m amqp.Publishing) {
 	s.Helper()
 	if !s.publishResult(exchange, key, m) {
-		s.Fatalf("publish %q to %q was refused", m.Body, exchange)
+		s.Fatalf("publish %.60q to %q was refused", m.Body, exchange)
 	}
 }
 
@@ -158,11 +158,11 @@ func (s *session) publishResult(exchange, key string, m amqp.Publishing) bool {
 	defer cancel()
 	confirm, err := s.ch.PublishWithDeferredConfirmWithContext(ctx, exchange, key, false, false, m)
 	if err != nil {
-		s.Fatalf("publish %q to %q: %v", m.Body, exchange, err)
+		s.Fatalf("publish %.60q to %q: %v", m.Body, exchange, err)
 	}
 	ok, err := confirm.WaitContext(ctx)
 	if err != nil {
-		s.Fatalf("confirm of %q to %q: %v", m.Body, exchange, err)
+		s.Fatalf("confirm of %.60q to %q: %v", m.Body, exchange, err)
 	}
 	return ok
 }
