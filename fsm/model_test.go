@@ -222,7 +222,7 @@ func (o *model) enqueue(ref queue.Ref, body uint32, prio uint8, hasPrio bool, tt
 		m.Priority = prio
 	}
 	m.Priority = min(m.Priority, o.settings.MaxPriority)
-	if q := o.settings.MessageTTLMillis; q >= 0 && (ttl < 0 || ttl > q) && !(dead && o.settings.DeadLettersKeep) {
+	if q := o.settings.MessageTTLMillis; q >= 0 && (ttl < 0 || ttl > q) && (!dead || !o.settings.DeadLettersKeep) {
 		ttl = q
 	}
 	if o.settings.Delayed && ttl < 0 {

@@ -57,6 +57,7 @@ func TestPolicies(t *testing.T) {
 		run  func(*policed)
 	}{
 		{"E04 dead letters by policy at once", policyDeadLetter},
+		{"E05 the rules of ApsaraMQ as one policy", policyApsara},
 		{"G01 the highest priority alone", policyPriority},
 		{"G02 arguments, policies and operator policies", policyPrecedence},
 		{"G03 length, expiry and counts at once", policyAtOnce},
@@ -101,6 +102,36 @@ func policyDeadLetter(p *policed) {
 		p.reject(own, "mine again")
 		p.holds(elsewhere, "mine again")
 		p.ready(dead, 0)
+	}
+}
+
+// policyApsara: one definition has all of the rules, and an operator bounds the hops.
+func policyApsara(p *policed) {
+	q := p.queue("q", nil)
+	p.set("policy", p.name("p"), p.id, `{"dead-letter-exchange":"","delivery-limit":16,"dead-letter-cycle":"stop-ttl","dead-letter-max-hops":16,`+
+		`"dead-letter-death-total":true,"message-ttl":80,"message-ttl-dead-letters":false}`, "--apply-to", "queues")
+	p.set("operator_policy", p.name("o"), p.id, `{"dead-letter-max-hops":8}`)
+	for _, want := range []string{`"dead-letter-max-hops":8`, `"dead-letter-cycle":"stop-ttl"`, `"message-ttl-dead-letters":false`} {
+		if got := mustCtl(p.T, p.node, "list_queues", "-q", "name", "effective_policy_definition"); !strings.Contains(got, want) {
+			p.Errorf("%s is not in effect:\n%s", want, got)
+		}
+	}
+	p.until("the policy to act", func() bool { // without it the message is gone
+		p.publish("", q, expiring("stays", "80"))
+		time.Sleep(300 * time.Millisecond)
+		state, err := p.ch.QueueDeclarePassive(q, true, false, false, false, nil)
+		p.noError("look", err)
+		return state.Messages > 0
+	})
+	p.clear("policy", p.name("p"))
+	time.Sleep(200 * time.Millisecond)
+	if d := p.get(q); string(d.Body) != "stays" {
+		p.Errorf("got %q", d.Body)
+	}
+	for _, wrong := range []string{`{"dead-letter-cycle":"park"}`, `{"dead-letter-max-hops":0}`, `{"message-ttl-dead-letters":1}`} {
+		if code, _, failure := ctl(p.T, p.node, "set_policy", p.name("wrong"), p.id, wrong); code == 0 || !strings.Contains(failure, "is not a valid") {
+			p.Errorf("%s: %d, %s", wrong, code, failure)
+		}
 	}
 }
 
