@@ -4,16 +4,19 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/warrenmq/warren/jepsen/db"
 	"github.com/warrenmq/warren/jepsen/nemesis"
 	"github.com/warrenmq/warren/jepsen/workload"
 )
 
 // Config describes one run.
 type Config struct {
-	// Workload and Nemeses are names of their registries; of the nemeses, groups as well.
+	// System, Workload and Nemeses are names of their registries; of the nemeses, groups as well.
+	System   string
 	Workload string
 	Nemeses  []string
 	// Time is how long clients work under faults. The whole run takes at most Time and
@@ -39,7 +42,7 @@ type Config struct {
 
 // Default returns a run of the queue workload under all faults, without Binary and Out.
 func Default() Config {
-	return Config{Workload: "queue", Nemeses: []string{"all"}, Time: 30 * time.Second, Nodes: 3, Rate: 200, Seed: 1}
+	return Config{System: "warren", Workload: "queue", Nemeses: []string{"all"}, Time: 30 * time.Second, Nodes: 3, Rate: 200, Seed: 1}
 }
 
 // Validate tells everything that is wrong with c.
@@ -50,6 +53,7 @@ func (c Config) Validate() error {
 			errs = append(errs, fmt.Errorf(format, args...))
 		}
 	}
+	check(slices.Contains(db.Names(), c.System), "no system %q: there are %s", c.System, strings.Join(db.Names(), ", "))
 	_, err := workload.New(c.Workload, workload.Options{})
 	errs = append(errs, err)
 	_, err = nemesis.Select(c.Nemeses, true)
@@ -57,18 +61,18 @@ func (c Config) Validate() error {
 	check(c.Time >= time.Second && c.Time <= 12*time.Hour, "a run must last between a second and 12 hours, not %v", c.Time)
 	check(c.Nodes >= 1 && c.Nodes <= 9, "a cluster has 1 to 9 nodes, not %d", c.Nodes)
 	check(c.Rate >= 1 && c.Rate <= 100_000, "the rate must be 1 to 100,000 messages a second, not %d", c.Rate)
-	check(c.Binary != "", "the path of the node's binary is missing")
+	check(c.Binary != "" || c.System != "warren", "the path of the node's binary is missing")
 	check(c.Out != "", "the folder for reports is missing")
 	return errors.Join(errs...)
 }
 
 // Name names the run for its folder.
 func (c Config) Name() string {
-	return fmt.Sprintf("%s-%s-%dn-seed%d", c.Workload, strings.Join(c.Nemeses, "+"), c.Nodes, c.Seed)
+	return fmt.Sprintf("%s-%s-%s-%dn-seed%d", c.System, c.Workload, strings.Join(c.Nemeses, "+"), c.Nodes, c.Seed)
 }
 
 // Repeat returns the command that does the run again.
 func (c Config) Repeat() string {
-	return fmt.Sprintf("go run ./jepsen/cmd --workload %s --nemesis %s --nodes %d --time %v --rate %d --seed %d",
-		c.Workload, strings.Join(c.Nemeses, ","), c.Nodes, c.Time, c.Rate, c.Seed)
+	return fmt.Sprintf("go run ./jepsen/cmd --system %s --workload %s --nemesis %s --nodes %d --time %v --rate %d --seed %d",
+		c.System, c.Workload, strings.Join(c.Nemeses, ","), c.Nodes, c.Time, c.Rate, c.Seed)
 }

@@ -90,6 +90,7 @@ func TestSample(t *testing.T) {
 // TestBadConfig: what cannot be run is refused with everything that is wrong with it.
 func TestBadConfig(t *testing.T) {
 	for name, change := range map[string]func(*Config){
+		"system":   func(c *Config) { c.System = "sparrow" },
 		"workload": func(c *Config) { c.Workload = "nothing" },
 		"nemesis":  func(c *Config) { c.Nemeses = []string{"thunder"} },
 		"time":     func(c *Config) { c.Time = 0 },

@@ -125,7 +125,7 @@ func (r *run) open() (err error) {
 	if r.net, err = network.Open(db.NodeNames(r.cfg.Nodes)); err != nil {
 		return err
 	}
-	if r.db, err = db.NewWarren(r.net, r.cfg.Nodes, r.cfg.Binary, nodes, r.cfg.Env...); err != nil {
+	if r.db, err = db.New(r.cfg.System, r.net, db.Options{Nodes: r.cfg.Nodes, Binary: r.cfg.Binary, Dir: nodes, Env: r.cfg.Env}); err != nil {
 		return err
 	}
 	if r.load, err = workload.New(r.cfg.Workload, workload.Options{Rate: r.cfg.Rate, Nodes: r.cfg.Nodes, Seed: r.cfg.Seed}); err != nil {

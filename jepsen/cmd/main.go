@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/warrenmq/warren/jepsen"
+	"github.com/warrenmq/warren/jepsen/db"
 	"github.com/warrenmq/warren/jepsen/nemesis"
 	"github.com/warrenmq/warren/jepsen/network"
 	"github.com/warrenmq/warren/jepsen/report"
@@ -68,6 +69,7 @@ type command struct {
 func parse(args []string) (command, error) {
 	c := command{cfg: jepsen.Default()}
 	flags := flag.NewFlagSet("jepsen", flag.ContinueOnError)
+	flags.StringVar(&c.cfg.System, "system", c.cfg.System, "what is tested: one of "+strings.Join(db.Names(), ","))
 	workloads := flags.String("workload", c.cfg.Workload, "what clients do: all, or some of "+strings.Join(workload.Names(), ","))
 	nemeses := flags.String("nemesis", "all", "faults: all, partition, none, or some of "+strings.Join(nemesis.Names(), ","))
 	flags.DurationVar(&c.cfg.Time, "time", c.cfg.Time, "how long clients work under faults in each run")
@@ -115,7 +117,7 @@ func (c *command) build(ctx context.Context) (err error) {
 	if err := os.MkdirAll(c.cfg.Out, 0o755); err != nil {
 		return err
 	}
-	if c.cfg.Binary == "" {
+	if c.cfg.Binary == "" && c.cfg.System == "warren" {
 		if c.cfg.Binary, err = cluster.Build(ctx, c.cfg.Out); err == nil {
 			err = os.Setenv(cluster.BinaryEnv, c.cfg.Binary)
 		}

@@ -27,30 +27,21 @@ type Warren struct {
 	client *http.Client
 }
 
-// NewWarren prepares a cluster of the nodes of net: binary is the node's, dir an existing
-// folder for data and logs. The nodes must be named NodeNames.
-func NewWarren(net network.Network, nodes int, binary, dir string, env ...string) (*Warren, error) {
-	w := &Warren{
-		client: &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}},
-	}
+// NewWarren prepares a cluster of the nodes of net, which must be named NodeNames.
+func NewWarren(net network.Network, opts Options) (DB, error) {
+	w := &Warren{client: &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}}
 	var err error
 	w.c, err = cluster.New(cluster.Config{
-		Nodes: nodes, Binary: binary, Dir: dir, Env: env,
+		Nodes: opts.Nodes, Binary: opts.Binary, Dir: opts.Dir, Env: opts.Env,
 		Places: func(node string) (cluster.Place, error) {
 			p, err := net.Place(node)
 			return place(p), err
 		},
 	})
-	return w, err
-}
-
-// NodeNames returns the names of the nodes of a cluster of that size.
-func NodeNames(nodes int) []string {
-	names := make([]string, nodes)
-	for i := range names {
-		names[i] = fmt.Sprintf("node%d", i+1)
+	if err != nil {
+		return nil, err
 	}
-	return names
+	return w, nil
 }
 
 // place tells the cluster of a place of the network. Clients and their HTTP requests reach the

@@ -23,9 +23,9 @@ func Names() []string { return slices.Sorted(maps.Keys(workloads)) }
 
 // New returns the workload of that name.
 func New(name string, opts Options) (Workload, error) {
-	make, known := workloads[name]
+	newWorkload, known := workloads[name]
 	if !known {
 		return nil, fmt.Errorf("no workload %q: there are %s", name, strings.Join(Names(), ", "))
 	}
-	return make(opts), nil
+	return newWorkload(opts), nil
 }
