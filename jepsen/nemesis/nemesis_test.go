@@ -74,8 +74,9 @@ func TestPlan(t *testing.T) {
 		}
 		return s
 	}
-	if text(1) != text(1) || text(1) == text(2) || text(1) == "" {
-		t.Errorf("plans:\n%s\n%s", text(1), text(2))
+	first, again, other := text(1), text(1), text(2)
+	if first != again || first == other || first == "" {
+		t.Errorf("plans:\n%s\n%s", first, other)
 	}
 	if Plan(1, nil, time.Minute) != nil {
 		t.Error("there is a plan without nemeses")

@@ -14,7 +14,7 @@ import (
 // Sizes of the plot, in its own units.
 const (
 	plotLeft, plotRight = 60, 1190
-	plotTop, plotBottom = 30, 330
+	plotTop, plotBottom = 44, 330
 	ratesBottom         = 430
 	// pointsMax is how many operations are drawn of those that went well; of the others, all up
 	// to the same number.
@@ -66,14 +66,14 @@ func bands(w io.Writer, faults []Fault, end time.Duration, x func(time.Duration)
 		}
 		fmt.Fprintf(w, `<rect x="%.1f" y="%d" width="%.1f" height="%d" fill="hsl(%d 70%% 50%%)" fill-opacity="0.16"><title>%s</title></rect>`,
 			x(f.Begin), plotTop, math.Max(x(to)-x(f.Begin), 1), ratesBottom-plotTop, hue(f.Name), html.EscapeString(f.Name+": "+f.What))
-		fmt.Fprintf(w, `<text x="%.1f" y="%d">%s</text>`, x(f.Begin), plotTop-16+12*(i%2), html.EscapeString(f.Name))
+		fmt.Fprintf(w, `<text x="%.1f" y="%d">%s</text>`, x(f.Begin), plotTop-30+13*(i%3), html.EscapeString(f.Name))
 	}
 }
 
 // hue gives each kind of fault a color of its own.
 func hue(name string) uint32 {
 	h := fnv.New32a()
-	h.Write([]byte(name)) //nolint:errcheck // a hash takes everything
+	h.Write([]byte(name))
 	return h.Sum32() % 360
 }
 
