@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/warrenmq/warren/dlx/mover"
 	"github.com/warrenmq/warren/exchange"
 	"github.com/warrenmq/warren/fsm"
+	"github.com/warrenmq/warren/queue"
 	"github.com/warrenmq/warren/queue/leader"
 	"github.com/warrenmq/warren/queue/wire"
 )
@@ -107,6 +109,7 @@ func (h *hosted) activate() {
 		Settings:        h.settings,
 		CatalogRevision: func() uint64 { return b.cat.View().Revision() },
 		SourceExists:    func(id uint64) bool { return b.cat.View().QueueByID(id) != nil },
+		Way:             b.wayOfDead,
 		Expires:         h.expires,
 		Expired:         h.expired,
 		AutoDelete:      h.q.AutoDelete,
@@ -284,6 +287,20 @@ func (b *Broker) routeDead(vhost, name string, l *mover.Letter) (targets []mover
 		targets = append(targets, t)
 	}
 	return targets, err == nil
+}
+
+// wayOfDead tells where all dead letters of a queue go if that does not depend on the letter.
+func (b *Broker) wayOfDead(vhost, name string, set *queue.Settings) (w leader.Way) {
+	list, ok := b.cat.View().FixedRoute(vhost, set.DeadLetterExchange, set.DeadLetterRoutingKey, !set.DeadLetterKeySet)
+	if !ok {
+		return w
+	}
+	for _, q := range list {
+		w.Targets = append(w.Targets, q.ID)
+		w.Back = w.Back || q.Name == name
+	}
+	slices.Sort(w.Targets)
+	return w
 }
 
 // liveNodes lists the nodes that are not confirmed dead.

@@ -754,7 +754,39 @@ func compareRoutes(t *rapid.T, v *View) {
 				t.Fatalf("%q routes to %q", x.Name, q.Name)
 			}
 		}
+		compareFixed(t, v, x)
 	}
+}
+
+// compareFixed checks that what is said to hold for all messages does for some.
+func compareFixed(t *rapid.T, v *View, x *Exchange) {
+	for _, anyKey := range []bool{false, true} {
+		fixed, ok := v.FixedRoute(x.Vhost, x.Name, "a.b", anyKey)
+		if !ok {
+			continue
+		}
+		for _, keys := range [][]string{{"a.b"}, {"c"}, {"c", "a.b"}} {
+			for _, h := range []amqp.Table{nil, {{Name: "h", Value: int16(1)}}, {{Name: exchange.HeaderDelay, Value: int32(9)}}} {
+				if !anyKey && !slices.Equal(keys, []string{"a.b"}) {
+					continue
+				}
+				m := Message{Message: exchange.Message{Keys: keys, Headers: h, Random: rapid.Uint64().Draw(t, "random")}}
+				got, err := v.RouteMessage(x.Vhost, x.Name, &m, nil)
+				if err != nil || !sameQueues(got, fixed) {
+					t.Fatalf("%q with %v and %v: %v, said to be fixed: %v (%v)", x.Name, keys, h, got, fixed, err)
+				}
+			}
+		}
+	}
+}
+
+func sameQueues(a, b []*Queue) bool {
+	for _, q := range a {
+		if !slices.Contains(b, q) {
+			return false
+		}
+	}
+	return len(a) == len(b)
 }
 
 func searchRoutes(v *View, x *Exchange, headers amqp.Table, visited map[string]bool, found map[uint64]bool) {

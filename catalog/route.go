@@ -148,3 +148,41 @@ func dedupe(dst []*Queue, start int, needed bool) []*Queue {
 	}
 	return dst[:start+n]
 }
+
+// FixedRoute returns the queues that every message with this routing key reaches, or every
+// message at all if anyKey is true, each once, in no particular order. ok is false if that depends
+// on more of the message, on chance or on time, and if the exchange does not exist.
+func (v *View) FixedRoute(vhost, name, key string, anyKey bool) (list []*Queue, ok bool) {
+	if name == "" {
+		if q := v.Queue(vhost, key); q != nil && !anyKey {
+			return []*Queue{q}, true
+		}
+		return nil, !anyKey
+	}
+	m := Message{Message: exchange.Message{Keys: []string{key}}}
+	s := v.scratch.Get().(*routeScratch)
+	defer v.scratch.put(s)
+	if s.visit(v.Exchange(vhost, name)); len(s.visited) == 0 {
+		return nil, false
+	}
+	for i := 0; i < len(s.visited); i++ {
+		x := s.visited[i]
+		switch {
+		case x.Type == exchange.Fanout:
+		case !anyKey && (x.Type == exchange.Direct || x.Type == exchange.Topic):
+		default:
+			return nil, false
+		}
+		s.found = x.table.Route(s.found[:0], &m.Message)
+		for j := range s.found {
+			if s.found[j].ToExchange {
+				s.visit(v.Exchange(vhost, s.found[j].Name))
+			}
+		}
+		if ae := x.Alternate(); len(s.found) == 0 && ae != "" {
+			s.visit(v.Exchange(vhost, ae))
+		}
+	}
+	list, err := v.RouteMessage(vhost, name, &m, nil)
+	return list, err == nil
+}

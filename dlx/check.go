@@ -32,12 +32,19 @@ func (o *Outbox) Check() error {
 	if n != o.n || bytes != o.bytes || n != waiting+o.Count(Routed) {
 		return fmt.Errorf("counted %d items, %d bytes, %d waiting; have %d, %d", n, bytes, waiting, o.n, o.bytes)
 	}
+	withdrawing := 0
 	for id, t := range o.targets {
 		legs -= len(t.pending)
+		if t.withdraw > 0 {
+			withdrawing++
+		}
 		if t.next == 0 || uint64(len(t.pending)) >= t.next || t.gone && len(t.pending) > 0 ||
 			t.withdraw > 0 && (t.withdraw < t.first() || t.withdraw >= t.next) || t.parts != parts[id] {
 			return fmt.Errorf("target %d: next %d, %d pending, gone %t", id, t.next, len(t.pending), t.gone)
 		}
+	}
+	if withdrawing != o.withdrawing {
+		return fmt.Errorf("letters are withdrawn from %d targets, counted %d", withdrawing, o.withdrawing)
 	}
 	if legs != 0 {
 		return fmt.Errorf("%d legs are in no target's list", legs)

@@ -19,6 +19,8 @@ type Outbox struct {
 	// waiting holds the ids of each state but Routed.
 	waiting [ParkedCycle + 1]queue.Set
 	targets map[uint64]*target
+	// withdrawing is the number of targets from which letters are being withdrawn.
+	withdrawing int
 }
 
 // target holds the items under way to one target: pending[i] has sequence
@@ -345,10 +347,7 @@ func (o *Outbox) Route(id ItemID, targets []uint64) bool {
 		if _, gone := o.Known(target); gone || slices.Contains(targets[:i], target) || slices.Contains(took, target) {
 			continue
 		}
-		t := o.target(target)
-		legs = append(legs, Leg{target, t.next})
-		t.next++
-		t.pending = append(t.pending, id)
+		legs = append(legs, o.leg(target, id))
 	}
 	if len(legs) == 0 {
 		return false
@@ -411,7 +410,7 @@ func (o *Outbox) Done(target, upTo uint64, withdrawn []uint64, returns bool, lef
 		t.pending = nil
 	}
 	if t.withdraw < t.first() {
-		t.withdraw = 0
+		o.mark(t, 0)
 	}
 	return true
 }
@@ -447,8 +446,21 @@ func (o *Outbox) Gone(target, watermark uint64, withdrawn []uint64, left func(It
 			o.finish(id, left)
 		}
 	}
-	t.pending, t.parts, t.withdraw = nil, 0, 0
+	t.pending, t.parts = nil, 0
+	o.mark(t, 0)
 	return true
+}
+
+// mark notes up to which sequence letters to a target are to be withdrawn, 0 for none.
+func (o *Outbox) mark(t *target, upTo uint64) {
+	if (t.withdraw > 0) != (upTo > 0) {
+		if upTo > 0 {
+			o.withdrawing++
+		} else {
+			o.withdrawing--
+		}
+	}
+	t.withdraw = upTo
 }
 
 // Withdraw asks for letters back: those under way to target with sequences up to upTo.
@@ -463,7 +475,7 @@ func (o *Outbox) Withdraw(target, upTo uint64) (news bool) {
 	if upTo < t.first() || upTo <= t.withdraw {
 		return false
 	}
-	t.withdraw = upTo
+	o.mark(t, upTo)
 	return true
 }
 

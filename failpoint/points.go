@@ -12,7 +12,9 @@ const (
 	MoveUnrouted Point = "move.unrouted"
 	// MoveRouteProposed: the Route command was handed to the log.
 	MoveRouteProposed Point = "move.route-proposed"
-	// MoveRouted: the Route is applied, the transfer is about to be sent.
+	// MovePlanProposed: an entry whose deaths have their targets at once was handed to the log.
+	MovePlanProposed Point = "move.plan-proposed"
+	// MoveRouted: the targets are in the log, the transfer is about to be sent.
 	MoveRouted Point = "move.routed"
 	// MoveSent: the transfer was sent.
 	MoveSent Point = "move.sent"
@@ -52,7 +54,14 @@ const (
 	RedriveProposed Point = "redrive.proposed"
 )
 
-// Steps lists the points that every dead letter passes, in their order.
+// Planned lists the points of a dead letter whose way does not depend on the message
+// (docs/adr/0010-route-plan.md), in their order.
+func Planned() []Point { return append([]Point{MovePlanProposed}, Steps()[2:]...) }
+
+// AllSteps lists the points of both.
+func AllSteps() []Point { return append(Steps()[:2:2], Planned()...) }
+
+// Steps lists the points of any other dead letter, in their order.
 func Steps() []Point {
 	return []Point{
 		MoveUnrouted, MoveRouteProposed, MoveRouted, MoveSent, MoveReceived, MoveTakeProposed, MoveTaken,
@@ -66,4 +75,6 @@ func Withdrawal() []Point {
 }
 
 // Points lists all points.
-func Points() []Point { return append(append(Steps(), Withdrawal()...), RedriveProposed) }
+func Points() []Point {
+	return append(append(Steps(), Withdrawal()...), RedriveProposed, MovePlanProposed)
+}

@@ -16,6 +16,8 @@ type apply struct {
 	r   reader
 	e   Entry // header only
 	res Result
+	// plan is where what dies goes, zero if every message has to be looked at.
+	plan Plan
 }
 
 // Apply applies the payload of the log entry at index, which must be above every
@@ -89,6 +91,8 @@ func (a *apply) command(tag byte) {
 		})
 	case DropHeads:
 		a.eachLive(c.IDs, func(m queue.Message) { a.die(a.take(m.ID), dlx.MaxLen) })
+	case Plan:
+		a.takePlan(&c)
 	case Route:
 		a.route(&c)
 	case TransferDone:
@@ -290,7 +294,11 @@ func (a *apply) die(m queue.Message, reason dlx.Reason) {
 		a.drop(m.Ref, reason, DropDisabled)
 		return
 	}
-	a.outbox.Add(m.Ref, m.BodyBytes, reason, a.time)
+	if a.routesNow(reason) {
+		a.outbox.AddRouted(m.Ref, m.BodyBytes, reason, a.time, a.plan.Targets)
+	} else {
+		a.outbox.Add(m.Ref, m.BodyBytes, reason, a.time)
+	}
 	a.changed(true)
 }
 

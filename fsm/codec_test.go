@@ -46,6 +46,7 @@ func everyCommand() Entry {
 			TransferDone{Target: big, UpTo: big},
 			TargetGone{Target: big, Watermark: big},
 			Withdraw{big, big},
+			Plan{Settings: big, Automatic: true, Targets: []uint64{1, big}},
 			TransferDone{big, big, []uint64{1, 2, big}},
 			TargetGone{big, big, []uint64{big}},
 			Route{[]Routed{{2, []uint64{1}, HasTargets}}, big},

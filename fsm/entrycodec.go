@@ -126,6 +126,8 @@ func appendCommand(dst []byte, c Command) []byte {
 		return append(dst, tagConsumed)
 	case Tenure:
 		return appendTenure(append(dst, tagTenure), c)
+	case Plan:
+		return appendPlan(dst, &c)
 	case Bury:
 		return appendUint(append(dst, tagBury), uint64(c.UpTo))
 	case StartRedrive, StopRedrive, TakeRedrive:

@@ -93,6 +93,8 @@ func (r *reader) command(tag byte) Command {
 		return Consumed{}
 	case tagTenure:
 		return r.tenure()
+	case tagPlan:
+		return r.plan()
 	case tagBury:
 		return Bury{queue.MessageID(r.uvarint())}
 	case tagRedrive:

@@ -51,6 +51,9 @@ func (d *duel) step() {
 		Session: d.session(), Ordinal: uint64(len(d.log)), TimeMillis: d.now, CatalogRev: d.rev,
 		Mark: queue.MessageID(d.n(0, 20, "mark")), MarkSelf: d.n(0, 1, "self") == 1,
 	}
+	if d.n(0, 2, "plan") > 0 {
+		e.Commands = append(e.Commands, d.plan())
+	}
 	for range d.n(0, 4, "commands") {
 		e.Commands = append(e.Commands, d.command())
 	}
@@ -166,6 +169,20 @@ func (d *duel) command() Command {
 	default:
 		return d.settings()
 	}
+}
+
+// plan is mostly one for the present settings.
+func (d *duel) plan() Plan {
+	c := Plan{Settings: max(1, d.o.rev), Automatic: d.n(0, 2, "automatic") > 0}
+	if d.n(0, 4, "other settings") == 0 {
+		c.Settings = uint64(d.n(1, 8, "settings of the plan"))
+	}
+	for range d.n(1, 2, "targets of the plan") {
+		c.Targets = append(c.Targets, d.target())
+	}
+	slices.Sort(c.Targets)
+	c.Targets = slices.Compact(c.Targets)
+	return c
 }
 
 // session is that of the leader, of a new one, or of a deposed one.

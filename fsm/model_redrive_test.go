@@ -33,7 +33,8 @@ func (o *model) allAway() map[OutboxID]queue.MessageID {
 // expire lets a message die, or puts it where it may stay.
 func (o *model) expire(m *queue.Message) {
 	s := &o.settings
-	if o.closed || !s.DeadLetter || s.Delayed || !s.StopTTL && s.MaxHops == 0 {
+	planned := o.planned(dlx.Expired) && !o.older(o.lastItem+1)
+	if o.closed || planned || !s.DeadLetter || s.Delayed || !s.StopTTL && s.MaxHops == 0 {
 		o.die(o.remove(m.ID), dlx.Expired)
 		return
 	}

@@ -38,6 +38,8 @@ type model struct {
 	undecided  map[OutboxID]queue.MessageID // expired messages that may stay
 	catalogRev uint64                       // of the entry
 	dedup      []queue.DedupEntry           // ids in the order in which they were taken
+	newest     uint64                       // catalog revision of any entry
+	plan       Plan                         // of the entry
 
 	// of the present entry
 	removed, returned []queue.MessageID
@@ -77,7 +79,7 @@ func (o *model) entry(e *Entry, refs []queue.Ref) {
 		o.dedup = o.dedup[1:]
 	}
 	maps.DeleteFunc(o.delays, func(_ queue.MessageID, at int64) bool { return at <= o.time })
-	o.catalogRev = e.CatalogRev
+	o.catalogRev, o.newest, o.plan = e.CatalogRev, max(o.newest, e.CatalogRev), Plan{}
 	tail := o.tail
 	ref := func() (r queue.Ref) { r, refs = refs[0], refs[1:]; return r }
 	for _, c := range e.Commands {
@@ -102,6 +104,16 @@ func (o *model) entry(e *Entry, refs []queue.Ref) {
 			for _, d := range c.Items {
 				if c.Settings == 0 || c.Settings == o.rev {
 					o.route(d)
+				}
+			}
+		case Plan:
+			o.plan = c
+			for _, it := range slices.Clone(o.out) {
+				if it.State == dlx.Unrouted {
+					if !o.planned(it.Reason) || o.older(it.ID) || len(it.Taken) > 0 {
+						break
+					}
+					o.route(Routed{Item: it.ID, Targets: c.Targets})
 				}
 			}
 		case TransferDone:
@@ -213,6 +225,36 @@ func (o *model) die(m queue.Message, r dlx.Reason) {
 	}
 	o.lastItem++
 	o.out = append(o.out, dlx.Item{ID: o.lastItem, Ref: m.Ref, BodyBytes: m.BodyBytes, TimeMillis: o.time, Reason: r})
+	if o.planned(r) && !o.older(o.lastItem) {
+		o.route(Routed{Item: o.lastItem, Targets: o.plan.Targets})
+	}
+}
+
+// planned tells whether the entry's plan is for deaths of this reason.
+func (o *model) planned(r dlx.Reason) bool {
+	for _, t := range o.plan.Targets {
+		if o.gone[t] {
+			return false
+		}
+	}
+	if o.plan.Settings == 0 || o.plan.Settings != o.rev || !o.settings.DeadLetter || o.settings.Delayed || o.closed || o.catalogRev < o.newest {
+		return false
+	}
+	automatic := r == dlx.Expired || r == dlx.MaxLen || r == dlx.DeliveryLimit
+	return r == dlx.Rejected || automatic && o.plan.Automatic && o.counters.Transferred == 0
+}
+
+// older tells whether a letter must wait for others: older ones without targets, such without
+// a way, such that are called back.
+func (o *model) older(than OutboxID) bool {
+	for target := range o.next {
+		if o.asked(target) > 0 {
+			return true
+		}
+	}
+	return slices.ContainsFunc(o.out, func(it dlx.Item) bool {
+		return it.State == dlx.Unrouted && it.ID < than || it.State == dlx.ParkedUnrouted
+	})
 }
 
 func (o *model) enqueue(ref queue.Ref, body uint32, prio uint8, hasPrio bool, ttl int64, dead bool) {

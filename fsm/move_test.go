@@ -154,7 +154,15 @@ func (w *world) publishAndReject() {
 	if !w.machines[sourceID].m.Settings().DeadLetter {
 		w.settings("dlx")
 	}
-	w.apply(sourceID, Return{Discard, []Run{{res.Enqueued.First, uint32(len(s.Ops)), 0}}})
+	cmds := []Command{Return{Discard, []Run{{res.Enqueued.First, uint32(len(s.Ops)), 0}}}}
+	if w.n(0, 1, "plan") == 0 {
+		p := Plan{Settings: max(1, w.revision-uint64(w.n(0, 1, "older"))), Targets: []uint64{uint64(w.n(1, 2, "target"))}}
+		if w.n(0, 1, "two") == 0 {
+			p.Targets = append(p.Targets, uint64(w.n(3, 4, "target")))
+		}
+		cmds = append([]Command{p}, cmds...)
+	}
+	w.apply(sourceID, cmds...)
 }
 
 // route gives unrouted items random targets, the source itself among them.

@@ -16,7 +16,8 @@ func stays(s *queue.Settings) bool {
 
 // expire lets a live message die, or die when it is decided that it does not stay.
 func (a *apply) expire(m queue.Message) {
-	if !stays(&a.settings) || a.closed {
+	// A plan is for messages without a history, which neither go round nor have come far.
+	if !stays(&a.settings) || a.closed || a.routesNow(dlx.Expired) {
 		a.die(a.take(m.ID), dlx.Expired)
 		return
 	}

@@ -14,6 +14,9 @@ type sharedCatalog struct {
 
 	mu  sync.Mutex
 	log []catalog.Command // entry i has index i+1
+	// copy and views are what the oracle has asked about so far.
+	copy  *catalog.Copy
+	views []*catalog.View
 }
 
 func newSharedCatalog(w *World) *sharedCatalog { return &sharedCatalog{w: w} }

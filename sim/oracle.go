@@ -37,6 +37,7 @@ type oracle struct {
 	// stayed are the messages, by queue and id, that lost their time to live. They were out
 	// of reach for a while. Clients look here too.
 	stayed sync.Map
+	plans int // letters that got their targets as they died
 }
 
 type oracleQueue struct {
@@ -99,7 +100,7 @@ func (o *oracle) commit(g *group, index uint64, data []byte) {
 		leaving[id] = true
 	}
 	o.expires(g, q, &e)
-	lastItem := q.m.Outbox().Last()
+	lastItem, revision := q.m.Outbox().Last(), q.m.CatalogRev()
 	res := q.m.Apply(index, data)
 	o.withdraws(q, &e, marks)
 	o.enqueued(g, q, &e, res)
@@ -134,6 +135,7 @@ func (o *oracle) commit(g *group, index uint64, data []byte) {
 			o.renewed(g, q, c.Target)
 		}
 	}
+	o.planned(g, q, &e, lastItem, revision)
 }
 
 // keeper is a queue whose time to live is not for dead letters.

@@ -205,7 +205,7 @@ func (w *World) summary() {
 		again += s.n - 1
 	}
 	w.log.Info("run ended", "seed", w.cfg.Seed, "entries", entries, "terms", terms, "confirmed", states[confirmed], "refused", states[refused],
-		"unknown", states[unknown], "delivered", len(w.led.delivered), "again", again, "dead", len(w.oracle.legs), "withdrawn", w.oracle.withdrawals(), "catalog", w.cat.committed())
+		"unknown", states[unknown], "delivered", len(w.led.delivered), "again", again, "dead", len(w.oracle.legs), "planned", w.oracle.plans, "withdrawn", w.oracle.withdrawals(), "catalog", w.cat.committed())
 }
 
 // choose picks the scenarios of this seed.

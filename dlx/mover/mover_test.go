@@ -43,6 +43,7 @@ type rig struct {
 	asked    int // Route calls
 	fresh    int
 	seq      uint64
+	planned  *fsm.Plan // of the entries in which messages die
 }
 
 func newRig(t *testing.T, atLeastOnce bool, targets ...Target) *rig {
@@ -157,7 +158,11 @@ func (r *rig) die(bodies ...string) {
 	}
 	s.Ops = append(s.Ops, fsm.Settle{Kind: fsm.Discard, Runs: []fsm.Run{{First: first, Count: uint32(len(bodies))}}})
 	r.seq += uint64(len(s.Ops))
-	r.propose(s)
+	if r.planned != nil {
+		r.propose(*r.planned, s)
+	} else {
+		r.propose(s)
+	}
 	r.m.Wake()
 	synctest.Wait()
 }

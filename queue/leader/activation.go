@@ -57,6 +57,7 @@ func (l *Leader) renewSettings() {
 func (l *Leader) onSettings() {
 	old := l.limits.set
 	l.limits.reload(l)
+	l.planning.reload(l)
 	l.renewSettings()
 	if deadLettering(&old) != deadLettering(&l.limits.set) {
 		l.parked = parked{look: true, cycles: true}
@@ -87,6 +88,7 @@ func (l *Leader) opened() {
 	l.parked.look, l.parked.cycles = true, true // a route may have come while nobody led
 	l.forgets.wanted = true
 	l.limits.reload(l)
+	l.planning.reload(l)
 	l.renewSettings() // an earlier leader's last ones may have been applied just now
 	l.loadDelays()
 	l.loadLeaving()

@@ -52,6 +52,9 @@ type Config struct {
 	CatalogRevision func() uint64
 	// SourceExists tells whether the catalog knows the queue, closing or not.
 	SourceExists func(id uint64) bool
+	// Way looks up in the node's catalog copy where the dead letters of a queue with these
+	// settings go, whatever the message; it keeps nothing. nil: each has to be looked at.
+	Way func(vhost, name string, set *queue.Settings) Way
 	// Expires gives the queue's own time to live, 0 for none; Expired is called when
 	// nobody has used it for so long, and again after a while if it says that the queue cannot
 	// go now. Both may be nil together.
@@ -168,6 +171,7 @@ type Leader struct {
 	asks      []parkedAsk
 	taken     map[uint64]uint64 // by target, the highest sequence it has told to be committed
 	limits    limits
+	planning  planning
 	heldBack  bool // deliver could not go on although somebody can take messages
 	pending   batch
 	inFlight  []proposal

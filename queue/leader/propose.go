@@ -128,6 +128,7 @@ func (l *Leader) proposeOne() {
 	if p.publishes > 0 && l.consumers.anyCredit() {
 		e.MarkSelf = true
 	}
+	l.plan(&e)
 	p.names, l.pending.names = names+l.pending.names, 0
 	l.submit(&e, p, entryBytesMax-room)
 }
@@ -224,6 +225,8 @@ func (l *Leader) submit(e *fsm.Entry, p proposal, size int) {
 func (l *Leader) passProposed(e *fsm.Entry) {
 	for _, c := range e.Commands {
 		switch c.(type) {
+		case fsm.Plan:
+			failpoint.Pass(failpoint.MovePlanProposed, l.cfg.Queue)
 		case fsm.Route:
 			failpoint.Pass(failpoint.MoveRouteProposed, l.cfg.Queue)
 		case fsm.TransferIn:

@@ -72,7 +72,7 @@ func (r crashRow) atTarget() bool {
 
 // crashRows is the whole matrix.
 func crashRows() (rows []crashRow) {
-	for _, p := range failpoint.Steps() {
+	for _, p := range failpoint.AllSteps() {
 		for _, h := range []harm{killSource, killTarget, killBoth, cutApart} {
 			for _, targets := range []int{1, 3} {
 				rows = append(rows, crashRow{p, h, targets, rejected})
@@ -82,7 +82,7 @@ func crashRows() (rows []crashRow) {
 			rows = append(rows, crashRow{p, h, 1, rejected})
 		}
 	}
-	for _, p := range []failpoint.Point{failpoint.MoveUnrouted, failpoint.MoveRouted, failpoint.MoveTaken, failpoint.MoveDoneProposed} {
+	for _, p := range []failpoint.Point{failpoint.MoveUnrouted, failpoint.MovePlanProposed, failpoint.MoveRouted, failpoint.MoveTaken, failpoint.MoveDoneProposed} {
 		for _, h := range []harm{killSource, killTarget, cutApart} {
 			rows = append(rows, crashRow{p, h, 1, expired})
 		}
@@ -112,6 +112,7 @@ func TestCrashMatrix(t *testing.T) {
 		{failpoint.MoveReceived, isolateTarget, 1, rejected},
 		{failpoint.MoveRouted, killBoth, 3, maxLen},
 		{failpoint.MoveUnrouted, killSource, 1, limited},
+		{failpoint.MovePlanProposed, killSource, 3, rejected},
 	}, 1000
 	full := os.Getenv(crashEnv) != ""
 	if full {

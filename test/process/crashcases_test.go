@@ -27,6 +27,7 @@ func TestCrashTargetRecreated(t *testing.T) {
 	t.Parallel()
 	c := stoppableCluster(t)
 	k := newCrash(t, c, crashRow{targets: 1, reason: rejected}, deadCount, 0)
+	k.eachLetter = true
 	k.declareOn(amqp.Table{"x-queue-leader-locator": "client-local", "x-dead-letter-strategy": "at-least-once"})
 	s := at(t, k.at.clients)
 	held := k.hold(s)
@@ -48,7 +49,7 @@ func TestCrashTargetRecreated(t *testing.T) {
 			t.Fatalf("the target was not empty at %s: %v", point, err)
 		}
 		plainQueue(s, k.targets[0], nil)
-		s.bind(k.targets[0], "", k.dlx, nil)
+		s.bind(k.targets[0], "#", k.dlx, nil)
 		s.noError("disarm", k.at.source.Disarm(ctx))
 		cancel()
 		t.Logf("%s after %.1f s: %d came before the target was deleted", point, time.Since(begun).Seconds(), len(taken))
@@ -134,6 +135,7 @@ func TestCrashAgainAndAgain(t *testing.T) {
 	}
 	c := stoppableCluster(t)
 	k := newCrash(t, c, crashRow{targets: 2, reason: rejected}, rounds*each, 0)
+	k.eachLetter = rand.N(2) == 0
 	k.declare()
 	ctx, cancel := context.WithTimeout(t.Context(), crashWait+time.Duration(rounds)*5*time.Second)
 	defer cancel()
@@ -182,7 +184,7 @@ func TestCrashAgainAndAgain(t *testing.T) {
 // armLeader arms a point that kills the present leader of the source or the first target.
 func (k *crash) armLeader(ctx context.Context) (*cluster.Node, failpoint.Point) {
 	k.Helper()
-	steps := failpoint.Steps()
+	steps := k.steps()
 	row := crashRow{point: steps[rand.N(len(steps))]}
 	queue, id := k.source, k.ids.source
 	if row.atTarget() {

@@ -14,6 +14,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/warrenmq/warren/failpoint"
 	"github.com/warrenmq/warren/test/cluster"
 )
 
@@ -34,6 +35,9 @@ type crash struct {
 	row      crashRow
 	messages int
 	pass     uint64 // of the point, after it was armed
+
+	// eachLetter: each dead letter has to be looked at for its way.
+	eachLetter bool
 
 	source  string
 	targets []string
@@ -113,6 +117,20 @@ func (k *crash) run() {
 		k.harmedAt.Load(), k.messages, harmed.Seconds(), moved.Seconds(), k.flagged, len(k.again), time.Since(begun).Seconds())
 }
 
+// lookedAt tells whether the way of a letter depends on its key. Otherwise it has its targets
+// as it dies.
+func (k *crash) lookedAt() bool {
+	return k.eachLetter || k.row.point == failpoint.MoveUnrouted || k.row.point == failpoint.MoveRouteProposed
+}
+
+// steps are those that the letters pass.
+func (k *crash) steps() []failpoint.Point {
+	if k.lookedAt() {
+		return failpoint.Steps()
+	}
+	return failpoint.Planned()
+}
+
 // declare makes the queues, led where the row wants them.
 func (k *crash) declare() {
 	k.Helper()
@@ -124,12 +142,16 @@ func (k *crash) declareOn(args amqp.Table) {
 	s := at(k.T, k.at.source)
 	s.id = fmt.Sprintf("c%08x", time.Now().UnixNano()&0xffffffff)
 	k.dlx = s.name("dlx")
-	s.noError("declare", s.ch.ExchangeDeclare(k.dlx, "fanout", true, false, false, false, nil))
+	kind := "fanout"
+	if k.lookedAt() {
+		kind = "topic"
+	}
+	s.noError("declare", s.ch.ExchangeDeclare(k.dlx, kind, true, false, false, false, nil))
 	for i := range k.row.targets {
 		where := []*cluster.Node{k.at.target, k.at.clients, k.at.source}[i]
 		name := plainQueue(at(k.T, where), s.name(fmt.Sprint("target", i)), args)
 		k.targets = append(k.targets, name)
-		s.bind(name, "", k.dlx, nil)
+		s.bind(name, "#", k.dlx, nil)
 	}
 	withDLX := maps.Clone(args)
 	withDLX["x-dead-letter-exchange"] = k.dlx
