@@ -8,6 +8,7 @@
  *  - an answer may be lost, or tell any watermark that was once true;
  *  - routes change: each decision goes to any nonempty set of the targets that the
  *    decider's catalog copy has, which may be old;
+ *    A route plan (docs/adr/0010-route-plan.md) is a decision that comes with the death;
  *  - any letter that is under way may be withdrawn from any of its targets, at any time and
  *    by anybody, also by one leader while another still sends it;
  *  - targets are deleted in mid-move, and forgotten after it.
