@@ -1,6 +1,8 @@
 package leader
 
 import (
+	"slices"
+
 	"github.com/warrenmq/warren/fsm"
 	"github.com/warrenmq/warren/queue"
 )
@@ -62,16 +64,12 @@ func (l *Leader) kills(e *fsm.Entry) bool {
 				return true
 			}
 		case fsm.Stream:
-			for _, op := range c.Ops {
-				if l.deadlyOp(op) {
-					return true
-				}
+			if slices.ContainsFunc(c.Ops, l.deadlyOp) {
+				return true
 			}
 		case fsm.TransferIn:
-			for i := range c.Items {
-				if c.Items[i].Part != nil {
-					return true
-				}
+			if slices.ContainsFunc(c.Items, func(t fsm.Transfer) bool { return t.Part != nil }) {
+				return true
 			}
 		}
 	}
