@@ -37,7 +37,7 @@ type oracle struct {
 	// stayed are the messages, by queue and id, that lost their time to live. They were out
 	// of reach for a while. Clients look here too.
 	stayed sync.Map
-	plans int // letters that got their targets as they died
+	plans  int // letters that got their targets as they died
 }
 
 type oracleQueue struct {
