@@ -57,6 +57,9 @@ var queueArguments = []argument{
 	{"x-queue-master-locator", text},
 	{"x-queue-mode", oneOf(unsupported("queue mode"), "default", "lazy")},
 	{"x-queue-version", version},
+	{"x-deduplication-window", expires},
+	{"x-deduplication-size", dedupSize},
+	{"x-message-deduplication", pluginDedup},
 	{"x-consumer-timeout", natural},
 	{"x-consumer-disconnected-timeout", natural},
 }
@@ -329,6 +332,7 @@ func settingsOf(q *catalog.Queue, args amqp.Table) queue.Settings {
 	if v, ok := args.Get("x-dead-letter-continue-history"); ok {
 		s.ContinueHistory, _ = v.(bool)
 	}
+	s.Dedup = dedupOf(args)
 	s.AtLeastOnce = stringArg(args, "x-dead-letter-strategy") == "at-least-once"
 	s.StopTTL = stringArg(args, "x-dead-letter-cycle") == cycleStopsTTL
 	s.MaxHops = intArg(args, "x-dead-letter-max-hops", 0)

@@ -24,6 +24,7 @@ type Channel struct {
 	// Reused between publishes.
 	targets  []*catalog.Queue
 	headers  amqp.Table
+	badDedup error // why the header of the message in hand is no deduplication id
 	scratch  fsm.Message
 	routed   catalog.Message
 	wroteTo  string // exchange whose permission was checked last,

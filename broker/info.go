@@ -28,6 +28,12 @@ type QueueInfo struct {
 	// Transferred counts the dead letters ever taken from other queues, in the
 	// queue's replicated state.
 	Transferred uint64 `json:"transferred"`
+	// Duplicates counts the messages that were not stored because they had been before, by
+	// their deduplication id. DedupIDs is how many ids are remembered, DedupForgotten how many
+	// were forgotten before their time because there were too many.
+	Duplicates     uint64 `json:"duplicates"`
+	DedupIDs       uint64 `json:"deduplication_ids"`
+	DedupForgotten uint64 `json:"deduplication_ids_forgotten"`
 	// DelayOf is the delayed exchange whose messages wait here; such a queue has no name.
 	DelayOf string `json:"delay_of,omitempty"`
 	Error   string `json:"error,omitempty"`
@@ -88,6 +94,7 @@ func (b *Broker) describe(ctx context.Context, q *catalog.Queue) QueueInfo {
 	}
 	info.Ready, info.Unacked, info.Consumers = st.Ready, st.Unacked, st.Consumers
 	info.Outbox, info.Parked, info.Transferred, info.Delayed = st.Outbox, st.Parked, st.Transferred, st.Delayed
+	info.Duplicates, info.DedupIDs, info.DedupForgotten = st.Duplicates, st.DedupIDs, st.DedupForgotten
 	s := b.stream(q)
 	s.mu.Lock()
 	info.Leader = shortName(s.leader)

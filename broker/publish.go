@@ -124,6 +124,9 @@ func (ch *Channel) routing(m *fsm.Message) *catalog.Message {
 }
 
 func (ch *Channel) enqueue(ctx context.Context, p *Publish, m *fsm.Message, op fsm.Publish) error {
+	if err := ch.checkDedup(); err != nil {
+		return err
+	}
 	op.Message = fsm.EncodeMessage(make([]byte, 0, len(m.Properties)+len(m.Body)+len(m.Exchange)+len(p.Key)+64), m)
 	if ch.tx != nil {
 		return ch.collect(op)
@@ -211,7 +214,9 @@ func (ch *Channel) message(p *Publish) (*fsm.Message, fsm.Publish, error) {
 	if id, ok := p.Properties.UserID(); ok && id != ch.conn.user.Name && !ch.conn.impersonator() {
 		return nil, op, Errorf(PreconditionFailed, "user_id property set to '%s' but authenticated user was '%s'", id, ch.conn.user.Name)
 	}
-	return m, op, ch.copies(m)
+	err = ch.copies(m)
+	op.Dedup = ch.dedupID()
+	return m, op, err
 }
 
 // parseExpiration reads the expiration property: decimal digits, at most ten

@@ -33,6 +33,8 @@ type stream struct {
 	kind QueueType
 	// counts: deliveries show how often the message came back.
 	counts atomic.Bool
+	// dedups: the queue drops duplicates.
+	dedups atomic.Bool
 	// durable: the queue's log is replicated.
 	durable bool
 

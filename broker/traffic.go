@@ -202,6 +202,7 @@ type QueueFigures struct {
 	Bytes                   int64
 	Consumers               int
 	Counters                fsm.Counters
+	DedupIDs                int // remembered by deduplication
 	Outbox                  OutboxStates
 	OutboxBytes             int64
 	OutboxAgeMillis         int64 // of the oldest item, 0 if there is none
@@ -229,6 +230,7 @@ func (b *Broker) Figures() []QueueFigures {
 		var status OutboxStatus
 		h.replica.View(func(m *fsm.Machine) {
 			f.Delayed, f.Bytes, f.Counters = m.Delays().Len(), m.Queue().Bytes(), m.Counters()
+			f.DedupIDs = m.Dedup().Len()
 			f.Ready = max(0, m.Queue().Len()-f.Unacked-f.Delayed)
 			if m.Outbox().Len() > 0 {
 				status.read(m, b.cfg.Now())

@@ -41,6 +41,12 @@ type Queue struct {
 	// that other queues have ever sent here.
 	MessagesParked      uint64 `json:"messages_parked"`
 	MessagesTransferred uint64 `json:"messages_transferred"`
+	// MessagesDeduplicated were published again within the window of deduplication, and not
+	// stored. DedupIDs are remembered now; DedupIDsForgotten left before their time, because
+	// there were too many.
+	MessagesDeduplicated uint64 `json:"messages_deduplicated"`
+	DedupIDs             uint64 `json:"deduplication_ids"`
+	DedupIDsForgotten    uint64 `json:"deduplication_ids_forgotten"`
 }
 
 func (a *API) routeQueues() {
@@ -92,6 +98,7 @@ func queueJSON(q *broker.QueueInfo) Queue {
 		Policy: nameOrNil(q.Policy), OperatorPolicy: nameOrNil(q.OperatorPolicy), EffectivePolicyDefinition: TableJSON(q.EffectivePolicy),
 		Consumers: q.Consumers, Messages: q.Ready + q.Unacked + q.Delayed, MessagesReady: q.Ready, MessagesUnacked: q.Unacked,
 		MessagesDelayed: q.Delayed, MessagesDLX: q.Outbox, MessagesParked: q.Parked, MessagesTransferred: q.Transferred,
+		MessagesDeduplicated: q.Duplicates, DedupIDs: q.DedupIDs, DedupIDsForgotten: q.DedupForgotten,
 	}
 	if q.Error != "" {
 		j.State = "down"

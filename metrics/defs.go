@@ -139,12 +139,15 @@ var (
 
 // Queues.
 var (
-	queueMessages  = queueGauge(familyCoarse, "rabbitmq_queue_messages", "Messages ready, unacknowledged or waiting out a retry delay")
-	queueReady     = queueGauge(familyCoarse, "rabbitmq_queue_messages_ready", "Messages ready for consumers")
-	queueUnacked   = queueGauge(familyCoarse, "rabbitmq_queue_messages_unacked", "Messages that clients hold")
-	queueBytes     = queueGauge(familyQueue, "rabbitmq_queue_messages_bytes", "Bytes of the bodies of these messages")
-	queuePublished = queueCounter(familyQueue, "rabbitmq_queue_messages_published_total", "Messages published to queues since these were declared")
-	queueConsumers = queueGauge(familyConsumers, "rabbitmq_queue_consumers", "Consumers of queues")
+	queueMessages   = queueGauge(familyCoarse, "rabbitmq_queue_messages", "Messages ready, unacknowledged or waiting out a retry delay")
+	queueReady      = queueGauge(familyCoarse, "rabbitmq_queue_messages_ready", "Messages ready for consumers")
+	queueUnacked    = queueGauge(familyCoarse, "rabbitmq_queue_messages_unacked", "Messages that clients hold")
+	queueBytes      = queueGauge(familyQueue, "rabbitmq_queue_messages_bytes", "Bytes of the bodies of these messages")
+	queuePublished  = queueCounter(familyQueue, "rabbitmq_queue_messages_published_total", "Messages published to queues since these were declared")
+	queueDuplicates = queueCounter(familyQueue, "warren_queue_duplicates_total", "Messages that deduplication dropped since queues were declared")
+	queueDedupIDs   = queueGauge(familyQueue, "warren_queue_deduplication_ids", "Deduplication ids that are remembered")
+	queueForgotten  = queueCounter(familyQueue, "warren_queue_deduplication_ids_forgotten_total", "Deduplication ids forgotten before their time since queues were declared, because there were too many")
+	queueConsumers  = queueGauge(familyConsumers, "rabbitmq_queue_consumers", "Consumers of queues")
 
 	raftTerm    = queueGauge(familyRaft, "rabbitmq_raft_term", "Raft terms of this node's replicas of queues")
 	raftCommit  = queueGauge(familyRaft, "rabbitmq_raft_commit_index", "Raft commit indexes")

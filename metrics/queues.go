@@ -11,6 +11,7 @@ import (
 type figures struct {
 	ready, unacked, delayed, bytes, consumers float64
 	published                                 float64
+	duplicates, dedupIDs, forgotten           float64
 	outbox                                    broker.OutboxStates
 	outboxBytes, age                          float64
 	full, unreachable                         int
@@ -23,6 +24,9 @@ func (f *figures) add(q *broker.QueueFigures) {
 	f.bytes += float64(q.Bytes)
 	f.consumers += float64(q.Consumers)
 	f.published += float64(q.Counters.Published + q.Counters.Transferred)
+	f.duplicates += float64(q.Counters.Duplicates)
+	f.dedupIDs += float64(q.DedupIDs)
+	f.forgotten += float64(q.Counters.Forgotten)
 	f.outbox.Unrouted += q.Outbox.Unrouted
 	f.outbox.Routed += q.Outbox.Routed
 	f.outbox.ParkedUnrouted += q.Outbox.ParkedUnrouted
@@ -78,6 +82,11 @@ func (s *scrape) queue(f *figures, object ...string) {
 	s.put(queueBytes, f.bytes, object...)
 	s.put(queuePublished, f.published, object...)
 	s.put(queueConsumers, f.consumers, object...)
+	if len(object) == 0 || f.duplicates+f.dedupIDs+f.forgotten > 0 {
+		s.put(queueDuplicates, f.duplicates, object...)
+		s.put(queueDedupIDs, f.dedupIDs, object...)
+		s.put(queueForgotten, f.forgotten, object...)
+	}
 	if len(object) > 0 && f.outbox == (broker.OutboxStates{}) {
 		return // ten thousand queues without dead letters need no ten series more each
 	}

@@ -12,6 +12,7 @@ import (
 const (
 	textBytesMax = 255             // names of exchanges, routing keys: short strings in AMQP
 	millisMax    = 315_360_000_000 // ten years
+	dedupSizeMax = 1_000_000       // of deduplication-size
 	factorMax    = 1000            // of delayed-retry-multiplier
 	segmentMax   = 3_000_000_000   // of stream-max-segment-size-bytes
 )
@@ -89,6 +90,8 @@ var keys = []key{
 	{name: "max-length-bytes", what: "maximum length in bytes", check: between(0, math.MaxInt64), operator: true, merge: smaller, argument: true, with: smaller},
 	{name: "overflow", what: "overflow", check: oneOf("drop-head", "reject-publish", "reject-publish-dlx"), operator: true, merge: second, argument: true, quorum: second},
 	{name: "delivery-limit", what: "delivery limit", check: between(math.MinInt64, math.MaxInt64), hides: notStream, operator: true, merge: limit, argument: true, with: limit},
+	{name: "deduplication-window", what: "window of deduplication", check: between(1, millisMax), hides: notStream, argument: true},
+	{name: "deduplication-size", what: "number of deduplication ids", check: between(1, dedupSizeMax), hides: notStream, operator: true, merge: smaller, argument: true, with: smaller},
 	{name: "consumer-timeout", what: "consumer timeout", check: between(0, math.MaxInt64), hides: notStream, argument: true, with: smallerTimeout},
 	{name: "delayed-retry-type", what: "delayed retry type", check: oneOf("disabled", "all", "failed", "returned"), hides: notStream, operator: true, merge: second, argument: true, with: second},
 	{name: "delayed-retry-min", what: "delayed retry minimum", check: between(0, millisMax), hides: notStream, operator: true, merge: smaller, argument: true, with: smaller},

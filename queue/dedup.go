@@ -13,8 +13,8 @@ type Dedup struct {
 	Size         int64 // how many ids are remembered at most
 }
 
-// Bounds and default of Dedup. A remembered id takes some 60 bytes of memory on each replica
-// and 18 bytes of a manifest.
+// Bounds and default of Dedup. A remembered id takes 40 to 100 bytes of memory on each
+// replica and 18 bytes of a manifest.
 const (
 	DedupWindowMax   = 315_360_000_000 // ms, ten years
 	DedupSizeMax     = 1_000_000

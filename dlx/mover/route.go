@@ -299,6 +299,10 @@ func (m *Mover) build(p dlx.Pending, s deadSettings, back bool) (fsm.Transfer, e
 		n, err := strconv.ParseInt(text, 10, 64)
 		t.TTLMillis, t.HasTTL = n, err == nil && n >= 0
 	}
+	if v, ok := props.Header(exchange.HeaderDedup); ok && s.set.Delayed {
+		// It is published only now. What is no id does no harm.
+		t.Dedup, _ = exchange.DedupID(amqp.Table{{Name: exchange.HeaderDedup, Value: v}})
+	}
 	t.Message = fsm.EncodeMessage(make([]byte, 0, len(dead.Properties)+len(dead.Body)+messageSlack), &dead)
 	return t, nil
 }

@@ -60,6 +60,8 @@ func (l *Leader) status() *wire.Status {
 		s.Outbox = uint64(o.Len())
 		c := m.Counters()
 		s.Transferred, s.Dropped = c.Transferred, c.DroppedTotal()
+		s.Duplicates, s.DedupForgotten = c.Duplicates, c.Forgotten
+		s.DedupIDs = uint64(m.Dedup().Len())
 		s.Parked = uint64(o.Parked(fsm.ParkUnrouted) + o.Parked(fsm.ParkCycle))
 	})
 	return s

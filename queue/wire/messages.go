@@ -134,6 +134,8 @@ type Status struct {
 	Outbox, Parked, ReadyBytes, Dropped uint64
 	Transferred                         uint64 // dead letters ever taken from other queues
 	Delayed                             uint64 // returned messages that wait out their retry delay
+	// Duplicates were dropped, DedupIDs are remembered, DedupForgotten were too early.
+	Duplicates, DedupIDs, DedupForgotten uint64
 }
 
 // TxAsk asks for one of two things before and after a transaction. With Last 0: would

@@ -20,6 +20,8 @@ type policed struct {
 	*session
 	node *cluster.Node
 	logs func() string // of all nodes
+	// nodes are all of them.
+	nodes []*cluster.Node
 }
 
 func (p *policed) set(kind, name, pattern, definition string, more ...string) {
@@ -72,11 +74,12 @@ func TestPolicies(t *testing.T) {
 		{"consumer timeout", policyConsumerTimeout},
 		{"retry delay", policyRetryDelay},
 		{"queues in memory", policyTransient},
+		{"U12 deduplication", policyDeduplication},
 		{"a dead-letter key without an exchange", policyKeyAlone},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			n := c.Node(1)
-			tc.run(&policed{at(t, c.Node(0)), n, c.Logs})
+			tc.run(&policed{at(t, c.Node(0)), n, c.Logs, c.Nodes()})
 		})
 	}
 }
