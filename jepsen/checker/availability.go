@@ -1,14 +1,16 @@
 package checker
 
 import (
+	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/warrenmq/warren/jepsen/history"
 )
 
-// Availability measures how long no publish was confirmed, by kind of fault, and how
-// long confirms took. It finds pauses of more than limit while no fault was there.
+// Availability measures how long no publish was confirmed, by the faults that were there
+// meanwhile (a pause in which two were counts for both together), and how long confirms took. It finds pauses of more than limit while no fault was there.
 func Availability(limit time.Duration) Checker {
 	return Checker{Name: "availability", Check: func(ops []history.Op) Result { return availability(ops, limit) }}
 }
@@ -71,12 +73,16 @@ func availability(ops []history.Op, limit time.Duration) (r Result) {
 		gap := next - t
 		all = max(all, gap)
 		calm := t // since when no fault was there
+		var during []string
 		for _, f := range spans {
 			if f.begin < next && f.end > t {
-				longest[f.name] = max(longest[f.name], gap)
+				during = append(during, f.name)
 				calm = max(calm, f.end)
 			}
 		}
+		slices.Sort(during)
+		name := cmp.Or(strings.Join(slices.Compact(during), "+"), "no fault")
+		longest[name] = max(longest[name], gap)
 		if next-calm > limit {
 			r.problem("nothing was confirmed from %.1f s to %.1f s, and no fault was there from %.1f s on", t.Seconds(), next.Seconds(), calm.Seconds())
 		}
