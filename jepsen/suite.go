@@ -38,7 +38,7 @@ func Suite(ctx context.Context, p Plan, done func(report.Report)) (valid bool, e
 		cfg.Seed += uint64(i)
 		cfg.Workload = p.Workloads[i%len(p.Workloads)]
 		round := i / len(p.Workloads)
-		cfg.Nemeses = combination(p.Base.Nemeses, round, cfg.Seed)
+		cfg.Nemeses = combination(p.Base.Nemeses, round, p.Base.Seed)
 		cfg.Nodes = p.Nodes[round%len(p.Nodes)]
 		r, err := Run(ctx, cfg)
 		if err != nil {
@@ -54,17 +54,17 @@ func Suite(ctx context.Context, p Plan, done func(report.Report)) (valid bool, e
 	return valid, ctx.Err()
 }
 
-// combination returns the nemeses of round i: all of them first, then in turns each alone and
-// a few by chance.
+// combination returns the nemeses of round i: all of them first, then in turns each alone, beginning
+// with one that the seed chooses, and a few by chance.
 func combination(names []string, i int, seed uint64) []string {
 	list, err := nemesis.Select(names, true)
 	if err != nil || i == 0 || len(list) < 2 {
 		return names // an error is reported by Run
 	}
 	if i%2 == 1 {
-		return []string{list[(i/2)%len(list)].Name}
+		return []string{list[(uint64(i/2)+seed)%uint64(len(list))].Name}
 	}
-	r := rand.New(rand.NewPCG(seed, 3))
+	r := rand.New(rand.NewPCG(seed, uint64(i)))
 	var some []string
 	for _, j := range r.Perm(len(list))[:2+r.IntN(min(3, len(list)-1))] {
 		some = append(some, list[j].Name)
