@@ -176,6 +176,7 @@ var (
 	outboxTargets  = queueGauge(familyOutbox, "warren_outbox_stuck_targets", "Target queues that take nothing, by why", "state")
 
 	queueDead    = define(def{family: familyOutbox, queueOnly: true, kind: prometheus.CounterValue, name: "warren_queue_dead_letters_total", help: "Messages that died since the queue was declared", labels: []string{"reason"}})
+	queueStayed  = define(def{family: familyOutbox, queueOnly: true, kind: prometheus.CounterValue, name: "warren_queue_messages_stayed_total", help: "Expired messages that lost their time to live instead of leaving, since the queue was declared"})
 	queueDropped = define(def{family: familyOutbox, queueOnly: true, kind: prometheus.CounterValue, name: "warren_queue_dead_letters_dropped_total", help: "Dead letters dropped since the queue was declared", labels: []string{"cause"}})
 )
 

@@ -109,6 +109,9 @@ func (s *scrape) queue(f *figures, object ...string) {
 
 // deaths puts what a queue has counted since it was declared.
 func (s *scrape) deaths(q *broker.QueueFigures, object ...string) {
+	if n := q.Counters.Stayed; n > 0 {
+		s.count(queueStayed, n, object...)
+	}
 	if q.Counters.Died == (fsm.Counters{}).Died {
 		return
 	}

@@ -2,6 +2,7 @@ package process
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -169,5 +170,10 @@ func staysThroughKills(t *testing.T, c *cluster.Cluster) {
 	s = at(t, c.Node(1))
 	s.ready(q, len(bodies))
 	time.Sleep(time.Second)
+	leader, _ = leaderOf(t, c, q)
+	text, err := leader.Fetch(ctx, "/metrics/per-object")
+	if want := `warren_queue_messages_stayed_total{queue="stays",vhost="/"} 300`; err != nil || !strings.Contains(string(text), want) {
+		t.Errorf("no %s: %v", want, err)
+	}
 	s.holds(q, bodies...)
 }
