@@ -401,6 +401,7 @@ func (w *World) notClosed() string {
 // check looks at the end: everything is delivered, all replicas agree.
 func (w *World) check() {
 	w.await("deleted queues to close", 10*time.Second, w.notClosed)
+	w.await("redrives to end", 10*time.Second, w.notRedriven)
 	w.await("replicas to catch up", 10*time.Second, func() string {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -428,7 +429,7 @@ func (w *World) check() {
 	w.checkPublishes()
 	w.checkTxs()
 	w.checkLegs()
-	w.checkRedrive()
+	w.checkRemoved()
 	for _, q := range w.oracle.queues {
 		if c := q.m.Counters(); q.m.Settings().Delayed && c.Moved != c.Published+c.Transferred {
 			w.problem("queue %d of a delayed exchange took %d and passed %d on", q.id, c.Published+c.Transferred, c.Moved)
