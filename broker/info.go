@@ -34,6 +34,8 @@ type QueueInfo struct {
 	Duplicates     uint64 `json:"duplicates"`
 	DedupIDs       uint64 `json:"deduplication_ids"`
 	DedupForgotten uint64 `json:"deduplication_ids_forgotten"`
+	// OutboxBytes are those of the bodies of the letters on their way.
+	OutboxBytes uint64 `json:"outbox_bytes"`
 	// DelayOf is the delayed exchange whose messages wait here; such a queue has no name.
 	DelayOf string `json:"delay_of,omitempty"`
 	Error   string `json:"error,omitempty"`
@@ -93,6 +95,7 @@ func (b *Broker) describe(ctx context.Context, q *catalog.Queue) QueueInfo {
 		return info
 	}
 	info.Ready, info.Unacked, info.Consumers = st.Ready, st.Unacked, st.Consumers
+	info.OutboxBytes = st.OutboxBytes
 	info.Outbox, info.Parked, info.Transferred, info.Delayed = st.Outbox, st.Parked, st.Transferred, st.Delayed
 	info.Duplicates, info.DedupIDs, info.DedupForgotten = st.Duplicates, st.DedupIDs, st.DedupForgotten
 	s := b.stream(q)

@@ -35,7 +35,8 @@ type OutboxStatus struct {
 	States    OutboxStates `json:"states"`
 	// Targets are those that something is on its way to, by id.
 	Targets []OutboxTarget `json:"targets"`
-	// LastError is the newest trouble, over or not. It is lost when the leader changes.
+	// LastError is the newest trouble, over or not. It is lost when the leader changes; the next
+	// leader meets what is not over within seconds.
 	LastError *OutboxError `json:"last_error"`
 	// DeadLettered counts deaths by reason, Dropped drops by cause, Confirmed what every
 	// target has taken, parts of transactions included: since the queue was created,

@@ -142,7 +142,9 @@ func TestRemovalWithoutARoute(t *testing.T) {
 			c.bind(Binding{Source: "later", Destination: "dlq", Key: "no-exchange"})
 		}},
 		{"no-binding", "fan", "k", func() { c.bind(Binding{Source: "fan", Destination: "dlq"}) }},
-		{"by-headers", "heads", "k", func() { c.bind(Binding{Source: "heads", Destination: "dlq", Arguments: table("x-match", "all-with-x")}) }},
+		{"by-headers", "heads", "k", func() {
+			c.bind(Binding{Source: "heads", Destination: "dlq", Arguments: table("x-match", "all-with-x")})
+		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			args := table("x-dead-letter-exchange", tc.exchange, "x-dead-letter-on-removal", true, "x-dead-letter-strategy", "at-least-once")

@@ -37,6 +37,7 @@ type Queue struct {
 	MessagesUnacked uint64 `json:"messages_unacknowledged"`
 	MessagesDelayed uint64 `json:"messages_delayed"`
 	MessagesDLX     uint64 `json:"messages_dlx"`
+	MessageBytesDLX uint64 `json:"message_bytes_dlx"` // of the bodies
 	// MessagesParked are those of MessagesDLX without a target; MessagesTransferred are all
 	// that other queues have ever sent here.
 	MessagesParked      uint64 `json:"messages_parked"`
@@ -97,7 +98,7 @@ func queueJSON(q *broker.QueueInfo) Queue {
 		Arguments: TableJSON(q.Arguments), Node: q.Leader, State: q.State, Leader: q.Leader, Members: q.Members,
 		Policy: nameOrNil(q.Policy), OperatorPolicy: nameOrNil(q.OperatorPolicy), EffectivePolicyDefinition: TableJSON(q.EffectivePolicy),
 		Consumers: q.Consumers, Messages: q.Ready + q.Unacked + q.Delayed, MessagesReady: q.Ready, MessagesUnacked: q.Unacked,
-		MessagesDelayed: q.Delayed, MessagesDLX: q.Outbox, MessagesParked: q.Parked, MessagesTransferred: q.Transferred,
+		MessagesDelayed: q.Delayed, MessagesDLX: q.Outbox, MessageBytesDLX: q.OutboxBytes, MessagesParked: q.Parked, MessagesTransferred: q.Transferred,
 		MessagesDeduplicated: q.Duplicates, DedupIDs: q.DedupIDs, DedupIDsForgotten: q.DedupForgotten,
 	}
 	if q.Error != "" {

@@ -229,7 +229,7 @@ func (s *scrape) traffic() {
 
 func (s *scrape) dead() {
 	t := s.c.cfg.Broker.DeadTotals()
-	reasons := map[dlx.Reason]*def{dlx.Rejected: deadRejected, dlx.Expired: deadExpired, dlx.MaxLen: deadMaxLen, dlx.DeliveryLimit: deadDelivery}
+	reasons := map[dlx.Reason]*def{dlx.Rejected: deadRejected, dlx.Expired: deadExpired, dlx.MaxLen: deadMaxLen, dlx.DeliveryLimit: deadDelivery, dlx.QueueRemoved: deadRemoved}
 	for i := range t.Died {
 		for j := range t.Died[i] {
 			labels := []string{broker.QueueType(i).String(), broker.Strategy(j).String()}

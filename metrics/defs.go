@@ -161,6 +161,7 @@ var (
 	deadExpired   = counter("rabbitmq_global_messages_dead_lettered_expired_total", "Messages dead-lettered because their time to live was over", "queue_type", "dead_letter_strategy")
 	deadMaxLen    = counter("rabbitmq_global_messages_dead_lettered_maxlen_total", "Messages dead-lettered because of a length limit", "queue_type", "dead_letter_strategy")
 	deadDelivery  = counter("rabbitmq_global_messages_dead_lettered_delivery_limit_total", "Messages dead-lettered because of a delivery limit", "queue_type", "dead_letter_strategy")
+	deadRemoved   = counter("warren_dead_letters_queue_removed_total", "Messages dead-lettered because their queue was removed", "queue_type", "dead_letter_strategy")
 	deadConfirmed = counter("rabbitmq_global_messages_dead_lettered_confirmed_total", "Dead letters that every target queue has committed", "queue_type", "dead_letter_strategy")
 
 	deadDropped   = counter("warren_dead_letters_dropped_total", "Messages that ended without a target, by cause", "cause")
@@ -175,9 +176,10 @@ var (
 	outboxAge      = queueGauge(familyOutbox, "warren_outbox_oldest_age_seconds", "How long the oldest dead letter has been on its way; the sum is the oldest of all")
 	outboxTargets  = queueGauge(familyOutbox, "warren_outbox_stuck_targets", "Target queues that take nothing, by why", "state")
 
-	queueDead    = define(def{family: familyOutbox, queueOnly: true, kind: prometheus.CounterValue, name: "warren_queue_dead_letters_total", help: "Messages that died since the queue was declared", labels: []string{"reason"}})
-	queueStayed  = define(def{family: familyOutbox, queueOnly: true, kind: prometheus.CounterValue, name: "warren_queue_messages_stayed_total", help: "Expired messages that lost their time to live instead of leaving, since the queue was declared"})
-	queueDropped = define(def{family: familyOutbox, queueOnly: true, kind: prometheus.CounterValue, name: "warren_queue_dead_letters_dropped_total", help: "Dead letters dropped since the queue was declared", labels: []string{"cause"}})
+	queueDead     = define(def{family: familyOutbox, queueOnly: true, kind: prometheus.CounterValue, name: "warren_queue_dead_letters_total", help: "Messages that died since the queue was declared", labels: []string{"reason"}})
+	queueStayed   = define(def{family: familyOutbox, queueOnly: true, kind: prometheus.CounterValue, name: "warren_queue_messages_stayed_total", help: "Expired messages that lost their time to live instead of leaving, since the queue was declared"})
+	queueRedriven = define(def{family: familyOutbox, queueOnly: true, kind: prometheus.CounterValue, name: "warren_queue_redriven_total", help: "Messages that redrives have sent from the queue and targets have committed, since it was declared"})
+	queueDropped  = define(def{family: familyOutbox, queueOnly: true, kind: prometheus.CounterValue, name: "warren_queue_dead_letters_dropped_total", help: "Dead letters dropped since the queue was declared", labels: []string{"cause"}})
 )
 
 // Names are the names of all metrics, Go's and the process' own left out.

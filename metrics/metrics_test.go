@@ -53,6 +53,8 @@ func fake() Config {
 		{ID: 4, VHost: "/", DelayOf: "later", Ready: 7},
 	}}
 	b.figures[0].Counters.Died[dlx.Rejected] = 6
+	b.figures[0].Counters.Redriven = 4
+	b.dead.Died[broker.ClassicQueue][broker.AtMostOnce][dlx.QueueRemoved] = 7
 	b.figures[0].Counters.Dropped[dlx.Rejected][fsm.DropCycle] = 2
 	b.dead.Died[broker.QuorumQueue][broker.AtLeastOnce][dlx.Expired] = 8
 	b.dead.Confirmed[broker.ClassicQueue][broker.AtMostOnce] = 5
@@ -102,6 +104,7 @@ func TestForms(t *testing.T) {
 			`rabbitmq_global_messages_dead_lettered_expired_total{dead_letter_strategy="at_least_once",queue_type="rabbit_quorum_queue"} 8`,
 			`rabbitmq_global_messages_dead_lettered_confirmed_total{dead_letter_strategy="at_most_once",queue_type="rabbit_classic_queue"} 5`,
 			`rabbitmq_global_messages_dead_lettered_maxlen_total{dead_letter_strategy="disabled",queue_type="rabbit_classic_queue"} 0`,
+			`warren_dead_letters_queue_removed_total{dead_letter_strategy="at_most_once",queue_type="rabbit_classic_queue"} 7`,
 			`warren_dead_letters_dropped_total{cause="unroutable"} 3`, `warren_outbox_messages{state="routed"} 4`,
 			"warren_outbox_oldest_age_seconds 2.5", `warren_outbox_stuck_targets{state="full"} 1`, "warren_transfers_sent_total 9",
 			`warren_dead_letter_move_seconds_bucket{le="0.001"} 2`, `warren_dead_letter_move_seconds_bucket{le="0.008"} 3`,
@@ -114,6 +117,7 @@ func TestForms(t *testing.T) {
 			`rabbitmq_queue_messages_ready{queue="exchange later",vhost="/"} 7`, `rabbitmq_raft_commit_index{queue="a",vhost="/"} 30`,
 			`warren_outbox_messages{queue="b",state="parked_cycle",vhost="v"} 1`, `warren_outbox_oldest_age_seconds{queue="a",vhost="/"} 2.5`,
 			`warren_queue_dead_letters_total{queue="a",reason="rejected",vhost="/"} 6`,
+			`warren_queue_redriven_total{queue="a",vhost="/"} 4`,
 			`warren_queue_dead_letters_dropped_total{cause="cycle",queue="a",vhost="/"} 2`, "rabbitmq_connections 2",
 		}, []string{"rabbitmq_queue_messages_ready 1", `messages_ready{queue="a",vhost="/"} 100`}},
 		{"/metrics/detailed", nil, []string{"rabbitmq_"}},

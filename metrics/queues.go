@@ -112,6 +112,9 @@ func (s *scrape) deaths(q *broker.QueueFigures, object ...string) {
 	if n := q.Counters.Stayed; n > 0 {
 		s.count(queueStayed, n, object...)
 	}
+	if q.Counters.Redriven > 0 {
+		s.count(queueRedriven, q.Counters.Redriven, object...)
+	}
 	if q.Counters.Died == (fsm.Counters{}).Died {
 		return
 	}

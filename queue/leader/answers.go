@@ -57,7 +57,7 @@ func (l *Leader) status() *wire.Status {
 	s.Unacked = uint64(len(l.held) - l.named)
 	l.replica.View(func(m *fsm.Machine) {
 		o := m.Outbox()
-		s.Outbox = uint64(o.Len())
+		s.Outbox, s.OutboxBytes = uint64(o.Len()), uint64(o.Bytes())
 		c := m.Counters()
 		s.Transferred, s.Dropped = c.Transferred, c.DroppedTotal()
 		s.Duplicates, s.DedupForgotten = c.Duplicates, c.Forgotten

@@ -70,3 +70,25 @@ func TestParkedLettersAreAllLookedAt(t *testing.T) {
 		}
 	})
 }
+
+// The next leader has everything decided on that is parked: so it knows why that is.
+func TestNextLeaderLooksAtParkedLetters(t *testing.T) {
+	a := node(1)
+	set := plain()
+	set.DeadLetter, set.AtLeastOnce, set.MaxLength = true, true, 0
+	r := newRig(t, set, a)
+	r.answerRoll(a)
+	r.publish(a, "1", "2")
+	r.propose(fsm.Route{Items: []fsm.Routed{{Item: 1, NoRoute: fsm.ParkUnrouted}, {Item: 2, NoRoute: fsm.ParkCycle}}})
+	r.lead()
+	for until := time.Now().Add(2 * time.Second); ; time.Sleep(time.Millisecond) {
+		n := 0
+		r.replica.View(func(m *fsm.Machine) { n = m.Outbox().Count(dlx.Unrouted) })
+		if n == 2 {
+			return
+		}
+		if time.Now().After(until) {
+			t.Fatalf("%d unrouted", n)
+		}
+	}
+}

@@ -399,14 +399,14 @@ func (m *Query) read(d *reader) {
 
 func (m *Status) append(b []byte) []byte {
 	return putU(b, m.Queue, m.Req, m.Ready, m.Unacked, m.Consumers, m.Outbox, m.Parked, m.ReadyBytes, m.Dropped, m.Transferred, m.Delayed,
-		m.Duplicates, m.DedupIDs, m.DedupForgotten)
+		m.Duplicates, m.DedupIDs, m.DedupForgotten, m.OutboxBytes)
 }
 
 func (m *Status) read(d *reader) {
 	m.Queue, m.Req, m.Ready, m.Unacked, m.Consumers = d.u64(), d.u64(), d.u64(), d.u64(), d.u64()
 	m.Outbox, m.Parked, m.ReadyBytes, m.Dropped = d.u64(), d.u64(), d.u64(), d.u64()
 	m.Transferred, m.Delayed = d.u64(), d.u64()
-	m.Duplicates, m.DedupIDs, m.DedupForgotten = d.u64(), d.u64(), d.u64()
+	m.Duplicates, m.DedupIDs, m.DedupForgotten, m.OutboxBytes = d.u64(), d.u64(), d.u64(), d.u64()
 }
 
 func (m *TxAsk) append(b []byte) []byte {

@@ -29,7 +29,7 @@ func samples() []Message {
 		&Got{Queue: 1, Req: 11, Session: 17, Resync: 2, Found: true, Item: item, Remaining: 3},
 		&Got{Queue: 1, Req: 11},
 		&Query{Queue: 1, Origin: o, Req: 13, After: 14, Use: true},
-		&Status{Queue: 1, Req: 13, Ready: 1, Unacked: 2, Consumers: 3, Outbox: 4, Parked: 5, ReadyBytes: 6, Dropped: 7},
+		&Status{Queue: 1, Req: 13, Ready: 1, Unacked: 2, Consumers: 3, Outbox: 4, Parked: 5, ReadyBytes: 6, Dropped: 7, OutboxBytes: 8},
 		&Deliver{Queue: 1, Session: 17, Resync: 3, Items: []Item{item, item}},
 		&Answer{Queue: 1, Origin: o, UpTo: 15, Above: 12, Rewind: true, Next: 16, Outcomes: []fsm.Outcome{{Seq: 15, Kind: fsm.Purged, Count: 3}}},
 		&NotLeader{Queue: 1, Hint: "n2/u"},

@@ -134,6 +134,7 @@ type Status struct {
 	Outbox, Parked, ReadyBytes, Dropped uint64
 	Transferred                         uint64 // dead letters ever taken from other queues
 	Delayed                             uint64 // returned messages that wait out their retry delay
+	OutboxBytes                         uint64 // of the bodies of what Outbox counts
 	// Duplicates were dropped, DedupIDs are remembered, DedupForgotten were too early.
 	Duplicates, DedupIDs, DedupForgotten uint64
 }
