@@ -73,7 +73,7 @@ func (w *World) undertake(ctx context.Context, b *broker.Broker) {
 		r.To, r.Queue, r.Filter.Reasons = "queue", "d", []string{"rejected"}
 	case 4:
 		// A queue that is full most of the time, where there is one.
-		r.To, r.Queue = "queue", []string{"nowhere", "full"}[w.rand(2)]
+		r.To, r.Queue, r.Filter.Reasons = "queue", []string{"nowhere", "full"}[w.rand(2)], []string{"rejected"}
 	case 5:
 		r = broker.Redrive{Discard: true, Filter: broker.Filter{IDs: []uint64{uint64(w.rand(50))}}}
 	case 6:
