@@ -80,7 +80,7 @@ jepsen-long: ## the same for JEPSENTIME with new seeds, over all combinations, o
 
 .PHONY: test-crash
 test-crash: ## stop, kill and cut nodes at every step of the move of dead letters, 10,000 messages each
-	WARREN_CRASH_FULL=1 $(GO) test -tags invariants -count=1 -v -timeout 60m -run '^TestCrash' ./test/process
+	WARREN_CRASH_FULL=1 $(GO) test -tags invariants -count=1 -v -timeout 90m -parallel 2 -run '^TestCrash' ./test/process
 
 .PHONY: test-deps
 test-deps:

@@ -15,5 +15,8 @@ func (n *running) serveFailpoints(*http.ServeMux) {}
 // disk is the file system of the log store.
 func (n *running) disk() store.FS { return store.OSFS{} }
 
+// logKept is the group host's default.
+const logKept = 0
+
 // clockOffset is what is added to the machine's clock.
 func clockOffset() time.Duration { return 0 }

@@ -23,10 +23,14 @@ const (
 	envClock = "WARREN_CLOCK_OFFSET"
 )
 
-// serveFailpoints lets tests on this machine arm failpoints and break the disk.
+// logKept leaves no log behind a snapshot, so that a replica that was away is filled by one.
+const logKept = 1
+
+// serveFailpoints lets tests on this machine arm failpoints, break the disk and take snapshots.
 func (n *running) serveFailpoints(mux *http.ServeMux) {
 	mux.HandleFunc(failpoint.Path, localOnly(failpoint.Handler))
 	mux.HandleFunc("POST /debug/disk", localOnly(breakDisk))
+	mux.HandleFunc("/debug/snapshots", localOnly(n.snapshots))
 }
 
 // faulty is the file system of this process's log store.

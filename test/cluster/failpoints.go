@@ -46,6 +46,35 @@ func (n *Node) Disarm(ctx context.Context) error {
 	return err
 }
 
+// GroupLog tells of a queue's log at a node that was built with FailpointsTag.
+type GroupLog struct {
+	Received uint64 `json:"received"` // snapshots that this process has got, of all queues
+	Last     uint64 `json:"last"`     // newest entry
+	Applied  uint64 `json:"applied"`  // newest applied entry
+}
+
+// Snapshot has the node take a snapshot of the queue's log and drop the log behind it, so
+// that a member that has not got it must be filled by the snapshot.
+func (n *Node) Snapshot(ctx context.Context, queue uint64) (GroupLog, error) {
+	return n.groupLog(ctx, http.MethodPost, queue)
+}
+
+// GroupLog asks for the state of a queue's log there.
+func (n *Node) GroupLog(ctx context.Context, queue uint64) (GroupLog, error) {
+	return n.groupLog(ctx, http.MethodGet, queue)
+}
+
+func (n *Node) groupLog(ctx context.Context, method string, queue uint64) (l GroupLog, err error) {
+	body, err := n.debug(ctx, method, "snapshots", url.Values{"queue": {strconv.FormatUint(queue, 10)}})
+	if err != nil {
+		return l, err
+	}
+	if err := json.Unmarshal(body, &l); err != nil {
+		return l, fmt.Errorf("log of queue %d at %s: %w", queue, n.Name, err)
+	}
+	return l, nil
+}
+
 // Cut silences the links between two nodes, in both directions; gossip goes on, which
 // carries nothing but addresses. Both must be built with FailpointsTag.
 func Cut(ctx context.Context, a, b *Node) error { return link(ctx, a, b, "cut") }

@@ -32,6 +32,9 @@ const (
 	// goes on then; if it is the other one that stands there, it is cut off for a while.
 	isolateSource harm = "isolate the source's leader"
 	isolateTarget harm = "isolate the target's leader"
+	// A node that was down from the start is filled by snapshots while the move stands at the
+	// step, and is made the leader of both queues by the death of theirs at the same step, later.
+	fillLate harm = "fill a late node, which leads then"
 )
 
 // The reasons to die, as the x-death header names them.
@@ -78,11 +81,9 @@ func crashRows() (rows []crashRow) {
 				rows = append(rows, crashRow{p, h, targets, rejected})
 			}
 		}
-		for _, h := range []harm{killOne, killAll, restartAll, isolateSource, isolateTarget} {
+		for _, h := range []harm{killOne, killAll, restartAll, isolateSource, isolateTarget, fillLate} {
 			rows = append(rows, crashRow{p, h, 1, rejected})
 		}
-	}
-	for _, p := range []failpoint.Point{failpoint.MoveUnrouted, failpoint.MovePlanProposed, failpoint.MoveRouted, failpoint.MoveTaken, failpoint.MoveDoneProposed} {
 		for _, h := range []harm{killSource, killTarget, cutApart} {
 			rows = append(rows, crashRow{p, h, 1, expired})
 		}
@@ -113,6 +114,7 @@ func TestCrashMatrix(t *testing.T) {
 		{failpoint.MoveRouted, killBoth, 3, maxLen},
 		{failpoint.MoveUnrouted, killSource, 1, limited},
 		{failpoint.MovePlanProposed, killSource, 3, rejected},
+		{failpoint.MoveTaken, fillLate, 1, rejected},
 	}, 1000
 	full := os.Getenv(crashEnv) != ""
 	if full {
@@ -168,7 +170,7 @@ func TestNoFailpoints(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, mark := range []string{string(failpoint.MoveUnrouted), "/debug/failpoints"} {
+		for _, mark := range []string{string(failpoint.MoveUnrouted), "/debug/failpoints", "/debug/snapshots"} {
 			if has := contains(data, mark); has != b.has {
 				t.Errorf("%s has %q: %v", path, mark, has)
 			}

@@ -204,11 +204,17 @@ func (k *crash) armLeader(ctx context.Context) (*cluster.Node, failpoint.Point) 
 // hold publishes all messages to the source and returns their deliveries.
 func (k *crash) hold(s *session) []amqp.Delivery {
 	k.Helper()
+	return k.holdFrom(s, "")
+}
+
+// holdFrom is hold; the messages come through an exchange.
+func (k *crash) holdFrom(s *session, exchange string) []amqp.Delivery {
+	k.Helper()
 	bodies := make([]string, k.messages)
 	for i := range bodies {
 		bodies[i] = k.body(i)
 	}
-	s.fill(k.source, bodies...)
+	s.fillThrough(exchange, k.source, bodies...)
 	_, deliveries := s.consume(k.source, k.messages)
 	return s.take(deliveries, false, bodies...)
 }

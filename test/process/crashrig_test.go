@@ -43,6 +43,7 @@ type crash struct {
 	targets []string
 	dlx     string
 	at      struct{ source, target, clients *cluster.Node }
+	late    *cluster.Node // down from the start, if the harm is fillLate
 	ids     struct{ source, target uint64 }
 
 	arming sync.Once
@@ -63,8 +64,13 @@ type crash struct {
 func newCrash(t *testing.T, c *cluster.Cluster, row crashRow, messages, turn int) *crash {
 	k := &crash{T: t, c: c, row: row, messages: messages, pass: 1, armed: make(chan struct{}), again: map[string]bool{}, requeued: map[string]bool{}}
 	k.at.source, k.at.target, k.at.clients = c.Node(turn%3), c.Node((turn+1)%3), c.Node((turn+2)%3)
-	if row.harm == killOne {
+	switch row.harm {
+	case killOne:
 		k.at.target = k.at.source
+	case fillLate:
+		k.late, k.at.target = k.at.target, k.at.source
+		k.pass = 2                        // the log has grown without the late node
+		k.messages = max(messages, 4_000) // there are later passes
 	}
 	return k
 }
@@ -78,7 +84,10 @@ func (k *crash) run() {
 	defer work.Wait()
 	defer cancel()
 	published := make(chan error, 1)
-	if k.row.harm == killAll || k.row.harm == restartAll { // the publisher has one connection
+	if k.late != nil {
+		k.kill(k.late)
+	}
+	if k.row.harm == killAll || k.row.harm == restartAll || k.row.harm == fillLate { // the publisher has one connection
 		if err := k.publish(ctx); err != nil {
 			k.Fatal(err)
 		}
@@ -246,6 +255,10 @@ func (k *crash) doHarm(ctx context.Context) {
 		k.isolate(ctx, k.at.source)
 	case isolateTarget:
 		k.isolate(ctx, k.at.target)
+	case fillLate:
+		k.fill(ctx)
+		startAll(k.T, k.c)
+		return
 	}
 	if k.stopped().Running() { // a node that is held does not stop
 		if err := k.stopped().Disarm(ctx); err != nil {

@@ -15,9 +15,11 @@ import (
 	"github.com/warrenmq/warren/test/cluster"
 )
 
-// withdrawRow is a withdrawal during which a leader is killed.
+// withdrawRow is a withdrawal during which the leader that passes the point is killed, or the
+// two leaders are cut apart.
 type withdrawRow struct {
 	point failpoint.Point
+	cut   bool
 	// stuck is where the target's leader stands while the way changes, with what it has not
 	// answered; "" if the target is full instead.
 	stuck failpoint.Point
@@ -33,10 +35,18 @@ func (r withdrawRow) String() string {
 		text += ", stuck at " + string(r.stuck)
 	}
 	if r.bindings {
-		return text + ", bindings"
+		text += ", bindings"
+	} else {
+		text += ", policy"
 	}
-	return text + ", policy"
+	if r.cut {
+		return text + ", " + string(cutApart)
+	}
+	return text + ", kill"
 }
+
+// fullLength is the maximum length of a target that is to be full.
+const fullLength = 300
 
 // withdrawRows are all rows.
 func withdrawRows() (rows []withdrawRow) {
@@ -46,14 +56,14 @@ func withdrawRows() (rows []withdrawRow) {
 				if point == failpoint.WithdrawTaken && stuck != "" {
 					continue // one leader stands at one point
 				}
-				rows = append(rows, withdrawRow{point, stuck, bindings})
+				rows = append(rows, withdrawRow{point, false, stuck, bindings}, withdrawRow{point, true, stuck, bindings})
 			}
 		}
 	}
 	return rows
 }
 
-// TestCrashWithdrawalAndRedrive kills leaders at the steps of what moves letters another way
+// TestCrashWithdrawalAndRedrive kills leaders and cuts them apart at the steps of what moves letters another way
 // than on. D69, D72.
 func TestCrashWithdrawalAndRedrive(t *testing.T) {
 	t.Parallel()
@@ -63,12 +73,13 @@ func TestCrashWithdrawalAndRedrive(t *testing.T) {
 }
 
 // crashWithdrawals changes the way of dead letters that their target has not taken, and
-// kills a leader at each step of calling them back: each message is in the old target or in
+// kills a leader or cuts it off at each step of calling them back: each message is in the old target or in
 // the new one, once and in order. D69, D72.
 func crashWithdrawals(t *testing.T, c *cluster.Cluster) {
 	rows := []withdrawRow{
-		{failpoint.WithdrawApplied, failpoint.MoveTaken, false},
-		{failpoint.WithdrawAnswered, "", true},
+		{failpoint.WithdrawApplied, false, failpoint.MoveTaken, false},
+		{failpoint.WithdrawAnswered, false, "", true},
+		{failpoint.WithdrawSent, true, "", true},
 	}
 	if os.Getenv(crashEnv) != "" {
 		rows = withdrawRows()
@@ -78,6 +89,9 @@ func crashWithdrawals(t *testing.T, c *cluster.Cluster) {
 			k := newCrash(t, c, crashRow{point: row.point, harm: killSource, targets: 1, reason: rejected}, 1500, i)
 			if k.row.atTarget() {
 				k.row.harm = killTarget
+			}
+			if row.cut {
+				k.row.harm = cutApart
 			}
 			k.withdraw(row)
 		})
@@ -99,6 +113,11 @@ func (k *crash) withdraw(row withdrawRow) {
 	held := k.hold(s)
 	s.noError("nack", held[len(held)-1].Nack(true, false))
 	if row.stuck == "" {
+		s.until("the target to be full", func() bool {
+			q, err := s.ch.QueueDeclarePassive(old, true, false, false, false, nil)
+			s.noError("look", err)
+			return q.Messages >= fullLength
+		})
 		k.quiet(s, old)
 	} else {
 		k.awaitHeld(ctx, k.at.target)
@@ -111,10 +130,8 @@ func (k *crash) withdraw(row withdrawRow) {
 		k.awaitSent(ctx)
 		s.noError("disarm", k.at.target.Disarm(ctx))
 	}
-	k.awaitPoint(ctx)
+	k.doHarm(ctx)
 	harmed := time.Since(begun)
-	time.Sleep(downTime)
-	startAll(k.T, k.c)
 	k.awaitEmpty(ctx)
 	took := time.Since(begun)
 	k.targets = []string{old, spare}
@@ -128,7 +145,7 @@ func (k *crash) withdraw(row withdrawRow) {
 	if len(inOld) == 0 || len(inSpare) == 0 {
 		k.Errorf("the old way took %d, the new one %d", len(inOld), len(inSpare))
 	}
-	k.Logf("killed after %.1f s, over after %.1f s: the old way took %d, the new one %d", harmed.Seconds(), took.Seconds(), len(inOld), len(inSpare))
+	k.Logf("harm over after %.1f s, all over after %.1f s: the old way took %d, the new one %d", harmed.Seconds(), took.Seconds(), len(inOld), len(inSpare))
 	k.forget()
 }
 
@@ -140,7 +157,7 @@ func (k *crash) declareWays(s *session, row withdrawRow) (old, spare string, cha
 		more["x-queue-leader-locator"] = "client-local"
 		return more
 	}
-	room := 300
+	room := fullLength
 	if row.stuck != "" {
 		room = 100000
 	}
@@ -183,7 +200,8 @@ func (k *crash) awaitHeld(ctx context.Context, node *cluster.Node) {
 	}
 }
 
-// awaitSent waits until the source's leader has sent a withdrawal, or is dead.
+// awaitSent waits until the source's leader has sent a withdrawal, or is dead, or stands at
+// the row's point.
 func (k *crash) awaitSent(ctx context.Context) {
 	k.Helper()
 	f := cluster.Failpoint{Point: string(failpoint.WithdrawSent), Queue: k.ids.source, Action: "count", At: 1}
@@ -191,7 +209,7 @@ func (k *crash) awaitSent(ctx context.Context) {
 	err := cluster.Poll(ctx, func() (bool, error) {
 		list, err := k.at.source.Armed(ctx)
 		sent := slices.ContainsFunc(list, func(f cluster.Failpoint) bool {
-			return f.Action == "count" && f.Passes > 0
+			return f.Action == "count" && f.Passes > 0 || f.Held
 		})
 		return !k.at.source.Running() || err == nil && sent, nil
 	})
