@@ -30,6 +30,7 @@ type client struct {
 	last      map[*broker.Consumer]uint64 // highest first delivery
 	prio      bool
 	closed    bool
+	abandoned bool // nobody waits for its confirms
 	wake      chan struct{}
 }
 
@@ -63,6 +64,9 @@ func (c *client) Confirm(list []broker.Confirm) {
 	defer c.mu.Unlock()
 	for _, x := range list {
 		p := c.publishes[x.Tag]
+		if c.abandoned {
+			continue
+		}
 		if p == nil {
 			c.w.problem("confirm of unknown tag %d on %s", x.Tag, c.n.id)
 			continue
@@ -148,6 +152,16 @@ func (c *client) close() {
 
 var emptyProperties = amqp.RawProperties{0, 0}
 
+func withID(id string) amqp.RawProperties {
+	raw, err := amqp.Rewrite(emptyProperties, func(p *amqp.Properties) {
+		p.SetHeaders(amqp.Table{{Name: "x-deduplication-header", Value: id}})
+	})
+	if err != nil {
+		panic(err)
+	}
+	return raw
+}
+
 func withProperties(expiration, priority, delay int) amqp.RawProperties {
 	raw, err := amqp.Rewrite(emptyProperties, func(p *amqp.Properties) {
 		if expiration >= 0 {
@@ -168,6 +182,10 @@ func withProperties(expiration, priority, delay int) amqp.RawProperties {
 
 // publisher publishes to a queue from one node after the other until the load ends.
 func (w *World) publisher(name int, q *queueSpec) {
+	if q.once {
+		w.oncePublisher(name, q)
+		return
+	}
 	for life := 0; w.loading(); life++ {
 		n := w.nodes[w.rand(len(w.nodes))]
 		c := w.dial(n)

@@ -58,6 +58,7 @@ type publish struct {
 	node        string
 	state       publishState
 	at          time.Time
+	again       bool // it is sent again until its fate is known
 }
 
 func newLedger() *ledger {
@@ -123,6 +124,13 @@ func (l *ledger) end(p *publish, s publishState) {
 	}
 }
 
+// resend begins another attempt of a publish whose fate is not known.
+func (l *ledger) resend(node string, p *publish) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p.state, p.node, p.at = sent, node, time.Now()
+}
+
 // crashed makes the publishes of a node that have no answer unknown.
 func (l *ledger) crashed(node string) {
 	l.mu.Lock()
@@ -139,7 +147,7 @@ func (l *ledger) waiting() (n int, example *publish) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, p := range l.publishes {
-		if p.state == sent {
+		if p.state == sent || p.state == unknown && p.again {
 			n++
 			example = p
 		}

@@ -28,6 +28,7 @@ type queueSpec struct {
 	autoDelete            bool
 	noAck, exclusive      bool // of its consumers
 	immediate             bool // some publishes want a consumer at once
+	once                  bool // publishers send again what they are not sure of
 	holding               atomic.Int64
 }
 
@@ -122,6 +123,10 @@ func scenarios() [][]*queueSpec {
 			{name: "spare", args: table("x-dead-letter-exchange", "", "x-dead-letter-routing-key", keeper), publishers: 1, consumers: 2, pace: 8 * ms, work: 10 * ms, reject: 60},
 			{name: keeper, args: table("x-dead-letter-exchange", "", "x-dead-letter-routing-key", "d", "x-message-ttl", int32(30), "x-message-ttl-dead-letters", false), publishers: 1, consumers: 1, pace: 8 * ms, work: 60 * ms, requeue: 20},
 		},
+		{ // publishers that send again, and queues that drop what they have
+			{name: "once", args: table("x-deduplication-window", int32(600_000)), once: true, publishers: 3, consumers: 1, pace: 8 * ms, work: 20 * ms, requeue: 20},
+			{name: "oncedl", args: table("x-deduplication-window", int32(600_000), "x-dead-letter-exchange", "", "x-dead-letter-routing-key", "once", "x-message-ttl", int32(60)), once: true, publishers: 2, consumers: 1, pace: 8 * ms, work: 40 * ms, reject: 40},
+		},
 		{ // priorities
 			{name: "prio", args: table("x-max-priority", int32(5)), publishers: 2, consumers: 1, pace: 8 * ms, work: 20 * ms, requeue: 20, prio: true},
 		},
@@ -200,12 +205,16 @@ func (w *World) summary() {
 	for _, p := range w.led.publishes {
 		states[p.state]++
 	}
+	var duplicates uint64
+	for _, q := range w.oracle.queues {
+		duplicates += q.m.Counters().Duplicates
+	}
 	again := 0
 	for _, s := range w.led.delivered {
 		again += s.n - 1
 	}
 	w.log.Info("run ended", "seed", w.cfg.Seed, "entries", entries, "terms", terms, "confirmed", states[confirmed], "refused", states[refused],
-		"unknown", states[unknown], "delivered", len(w.led.delivered), "again", again, "dead", len(w.oracle.legs), "planned", w.oracle.plans, "withdrawn", w.oracle.withdrawals(), "catalog", w.cat.committed())
+		"unknown", states[unknown], "delivered", len(w.led.delivered), "again", again, "dead", len(w.oracle.legs), "planned", w.oracle.plans, "withdrawn", w.oracle.withdrawals(), "catalog", w.cat.committed(), "duplicates", duplicates)
 }
 
 // choose picks the scenarios of this seed.
