@@ -27,8 +27,13 @@ func TestDedupID(t *testing.T) {
 	same := [][]any{
 		{"a", []byte("a")},
 		{int8(7), uint8(7), int16(7), uint16(7), int32(7), uint32(7), int64(7)},
-		{"7"}, {"i\x00\x00\x00\x00\x00\x00\x00\x07"}, {int32(-1)}, {uint32(1<<32 - 1)},
-		{strings.Repeat("x", 255)}, {strings.Repeat("x", 256)}, {strings.Repeat("x", 100_000)},
+		{"7"},
+		{"i\x00\x00\x00\x00\x00\x00\x00\x07"},
+		{int32(-1)},
+		{uint32(1<<32 - 1)},
+		{strings.Repeat("x", 255)},
+		{strings.Repeat("x", 256)},
+		{strings.Repeat("x", 100_000)},
 	}
 	seen := map[[16]byte]int{}
 	for i, values := range same {
