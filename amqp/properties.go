@@ -166,6 +166,14 @@ func (r RawProperties) Without(flags PropertyFlags) RawProperties {
 // Rewrite decodes raw, lets edit change the properties and returns their encoding
 // in fresh bytes. The error is that of [DecodeProperties].
 func Rewrite(raw RawProperties, edit func(*Properties)) (RawProperties, error) {
+	return RewriteMore(raw, rewriteRoom, edit)
+}
+
+// rewriteRoom is for how many bytes more Rewrite has room at first.
+const rewriteRoom = 64
+
+// RewriteMore is Rewrite for an edit that adds about so many bytes.
+func RewriteMore(raw RawProperties, more int, edit func(*Properties)) (RawProperties, error) {
 	p := Properties{}
 	if len(raw) > 0 {
 		var err error
@@ -174,5 +182,5 @@ func Rewrite(raw RawProperties, edit func(*Properties)) (RawProperties, error) {
 		}
 	}
 	edit(&p)
-	return p.AppendTo(make([]byte, 0, len(raw)+64)), nil
+	return p.AppendTo(make([]byte, 0, len(raw)+more)), nil
 }

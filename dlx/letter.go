@@ -2,6 +2,7 @@ package dlx
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/queue"
@@ -67,6 +68,13 @@ const (
 	headerDeathTotal = "x-death-total"
 )
 
+// What rendering adds: headers, and about how many bytes for each death, the first and the last
+// one once more.
+const (
+	headersAdded = 8
+	deathRoom    = 192
+)
+
 // Headers renders a message's history, which must not be empty, into its
 // properties: x-death, x-first-death-* and x-last-death-*, with the expiration
 // removed; with total also x-death-total, the sum of the counts. A client's own headers of these names give way. On an error, about raw
@@ -74,6 +82,7 @@ const (
 func Headers(raw amqp.RawProperties, deaths []Death, total bool) (amqp.RawProperties, error) {
 	edit := func(p *amqp.Properties) {
 		headers, _ := p.Headers()
+		headers = slices.Grow(headers, headersAdded)
 		headers.Set(headerDeaths, renderDeaths(deaths))
 		// The history begins with this death, or the first one's headers are
 		// already there: they came with the properties from the queue before.
@@ -87,7 +96,7 @@ func Headers(raw amqp.RawProperties, deaths []Death, total bool) (amqp.RawProper
 		p.SetHeaders(headers)
 		p.Remove(amqp.PropExpiration)
 	}
-	out, err := amqp.Rewrite(raw, edit)
+	out, err := amqp.RewriteMore(raw, (2+len(deaths))*deathRoom, edit)
 	if err != nil {
 		fresh, _ := amqp.Rewrite(nil, edit)
 		return fresh, fmt.Errorf("render deaths: %w", err)

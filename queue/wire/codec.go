@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/warrenmq/warren/fsm"
 	"github.com/warrenmq/warren/queue"
@@ -63,8 +64,47 @@ func (*TxTold) code() byte          { return codeTxTold }
 
 // Encode appends m's encoding to b.
 func Encode(b []byte, m Message) []byte {
+	if s, ok := m.(interface{ size() int }); ok {
+		b = slices.Grow(b, 2+s.size())
+	}
 	b = append(b, Version, m.code())
 	return m.append(b)
+}
+
+// What the messages that carry others' bodies take about, so that their buffers need not grow: a
+// fixed part, and more for each of what they carry.
+const (
+	sizeFixed = 64
+	sizeEach  = 48
+)
+
+func (m *Batch) size() int {
+	n := sizeFixed
+	for _, op := range m.Stream.Ops {
+		switch op := op.(type) {
+		case fsm.Publish:
+			n += fsm.PublishSize(&op)
+		case fsm.Settle:
+			n += sizeEach + len(op.Runs)*sizeEach/4
+		}
+	}
+	return n
+}
+
+func (m *Transfer) size() int {
+	n := sizeFixed
+	for i := range m.In.Items {
+		n += sizeEach + len(m.In.Items[i].Message) + len(m.In.Items[i].Part)
+	}
+	return n
+}
+
+func (m *Deliver) size() int {
+	n := sizeFixed
+	for i := range m.Items {
+		n += sizeEach + len(m.Items[i].Message)
+	}
+	return n
 }
 
 // Decode reads one message; byte slices of the result share b.
