@@ -22,6 +22,8 @@ type Config struct {
 	// Time is how long clients work under faults. The whole run takes at most Time and
 	// five minutes; usually Time and half a minute.
 	Time time.Duration
+	// Hold is how long a fault, or the last of two, is left at most.
+	Hold time.Duration
 	// Nodes is the size of the cluster, at least 1.
 	Nodes int
 	// Rate is how many messages are published per second, over all publishers.
@@ -42,7 +44,7 @@ type Config struct {
 
 // Default returns a run of the queue workload under all faults, without Binary and Out.
 func Default() Config {
-	return Config{System: "warren", Workload: "queue", Nemeses: []string{"all"}, Time: 30 * time.Second, Nodes: 3, Rate: 200, Seed: 1}
+	return Config{System: "warren", Workload: "queue", Nemeses: []string{"all"}, Time: 30 * time.Second, Hold: nemesis.HoldDefault, Nodes: 3, Rate: 200, Seed: 1}
 }
 
 // Validate tells everything that is wrong with c.
@@ -59,6 +61,7 @@ func (c Config) Validate() error {
 	_, err = nemesis.Select(c.Nemeses, true)
 	errs = append(errs, err)
 	check(c.Time >= time.Second && c.Time <= 12*time.Hour, "a run must last between a second and 12 hours, not %v", c.Time)
+	check(c.Hold >= time.Second && c.Hold <= time.Hour, "a fault must last between a second and an hour at most, not %v", c.Hold)
 	check(c.Nodes >= 1 && c.Nodes <= 9, "a cluster has 1 to 9 nodes, not %d", c.Nodes)
 	check(c.Rate >= 1 && c.Rate <= 100_000, "the rate must be 1 to 100,000 messages a second, not %d", c.Rate)
 	check(c.Binary != "" || c.System != "warren", "the path of the node's binary is missing")
@@ -73,6 +76,6 @@ func (c Config) Name() string {
 
 // Repeat returns the command that does the run again.
 func (c Config) Repeat() string {
-	return fmt.Sprintf("go run ./jepsen/cmd --system %s --workload %s --nemesis %s --nodes %d --time %v --rate %d --seed %d",
-		c.System, c.Workload, strings.Join(c.Nemeses, ","), c.Nodes, c.Time, c.Rate, c.Seed)
+	return fmt.Sprintf("go run ./jepsen/cmd --system %s --workload %s --nemesis %s --nodes %d --time %v --hold %v --rate %d --seed %d",
+		c.System, c.Workload, strings.Join(c.Nemeses, ","), c.Nodes, c.Time, c.Hold, c.Rate, c.Seed)
 }

@@ -94,6 +94,7 @@ func TestBadConfig(t *testing.T) {
 		"workload": func(c *Config) { c.Workload = "nothing" },
 		"nemesis":  func(c *Config) { c.Nemeses = []string{"thunder"} },
 		"time":     func(c *Config) { c.Time = 0 },
+		"hold":     func(c *Config) { c.Hold = -1 },
 		"nodes":    func(c *Config) { c.Nodes = 0 },
 		"rate":     func(c *Config) { c.Rate = -1 },
 		"binary":   func(c *Config) { c.Binary = "" },

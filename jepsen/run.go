@@ -228,7 +228,7 @@ func (r *run) faults(ctx context.Context) error {
 	defer cancel()
 	full := time.NewTicker(time.Second)
 	defer full.Stop()
-	plan := nemesis.Plan(r.cfg.Seed, r.nemeses, r.cfg.Time)
+	plan := nemesis.Plan(r.cfg.Seed, r.nemeses, r.cfg.Time, r.cfg.Hold)
 	ended := make(chan error, 1)
 	go func() { // ends soon after ctx
 		ended <- nemesis.Run(ctx, &nemesis.Env{DB: r.db, Net: r.net, Queues: r.load.Queues()}, plan, r.rec)

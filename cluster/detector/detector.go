@@ -42,8 +42,10 @@ type Config struct {
 	Hearing time.Duration
 	// Tick is the period of the check; default 100 ms.
 	Tick time.Duration
-	// AskTimeout bounds one round of questions; default 300 ms.
-	AskTimeout time.Duration
+	// AskTimeout bounds the first round of questions about a suspect; default 300 ms. Each
+	// further round may take twice as long, up to AskTimeoutMax, default 3 s: answers of nodes
+	// that are far away, or behind a slow link, must have the time to come.
+	AskTimeout, AskTimeoutMax time.Duration
 	// Logger receives state changes; default slog.Default.
 	Logger *slog.Logger
 }
@@ -59,6 +61,7 @@ func (c Config) withDefaults() Config {
 	def(&c.Hearing, 750*time.Millisecond)
 	def(&c.Tick, 100*time.Millisecond)
 	def(&c.AskTimeout, 300*time.Millisecond)
+	def(&c.AskTimeoutMax, 3*time.Second)
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
@@ -109,8 +112,9 @@ type Detector struct {
 // watched is a peer and the moving parts around it.
 type watched struct {
 	peer
-	asking  bool      // a round of questions is under way
-	askNext time.Time // no earlier round than this
+	asking   bool          // a round of questions is under way
+	askNext  time.Time     // no earlier round than this
+	patience time.Duration // of the next round; 0: the first one since it is a suspect
 }
 
 // round is the outcome of asking the others about one suspect.
@@ -245,9 +249,13 @@ func (d *Detector) look(now time.Time, attended, limit time.Duration) []Event {
 			}
 			if !w.asking && !now.Before(w.askNext) {
 				w.asking = true
-				others := d.othersLocked(n)
-				d.wg.Go(func() { d.ask(n, others) })
+				others, patience := d.othersLocked(n), max(w.patience, d.cfg.AskTimeout)
+				w.patience = min(2*patience, max(d.cfg.AskTimeout, d.cfg.AskTimeoutMax))
+				d.wg.Go(func() { d.ask(n, others, patience) })
 			}
+		}
+		if w.state != Suspect {
+			w.patience = 0
 		}
 	}
 	return events
@@ -276,9 +284,10 @@ func (d *Detector) othersLocked(n transport.NodeID) []transport.NodeID {
 	return others
 }
 
-// ask runs one round of questions about a suspect and reports to run.
-func (d *Detector) ask(suspect transport.NodeID, others []transport.NodeID) {
-	ctx, cancel := context.WithTimeout(d.ctx, d.cfg.AskTimeout)
+// ask runs one round of questions about a suspect, which takes as long as patience, and
+// reports to run.
+func (d *Detector) ask(suspect transport.NodeID, others []transport.NodeID, patience time.Duration) {
+	ctx, cancel := context.WithTimeout(d.ctx, patience)
 	defer cancel()
 	answers := make(chan opinion, len(others))
 	var wg sync.WaitGroup

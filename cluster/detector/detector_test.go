@@ -18,6 +18,7 @@ type sky struct {
 	nodes map[transport.NodeID]*star
 	// blind pairs do not hear each other; the value is since when.
 	blind map[[2]transport.NodeID]time.Time
+	far   time.Duration // how long a question takes, set before anybody asks
 }
 
 // star is one node of a sky.
@@ -151,7 +152,11 @@ func (n *star) Call(ctx context.Context, to transport.NodeID, _ uint8, request [
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
-	time.Sleep(time.Millisecond)
+	select {
+	case <-time.After(max(n.sky.far, time.Millisecond)):
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 	return peer.handler(ctx, n.id, request)
 }
 
@@ -193,6 +198,29 @@ func TestVerdicts(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestSlowLinkBetweenSurvivors: nodes that need a second to answer each other still agree
+// on a death (found by package jepsen: a leader that froze while another node's links were slow
+// was not replaced).
+func TestSlowLinkBetweenSurvivors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSky(t, "a", "b", "c")
+		s.far = time.Second
+		defer s.close()
+		time.Sleep(time.Second)
+		began := time.Now()
+		s.cut("a", "c", true)
+		s.cut("b", "c", true)
+		time.Sleep(10 * time.Second)
+		for _, n := range []transport.NodeID{"a", "b"} {
+			events := s.nodes[n].seen()
+			last := events[len(events)-1]
+			if last.Node != "c" || last.State != Dead || last.At.Sub(began) > 5*time.Second {
+				t.Errorf("%s has %+v after %v, want the death of c within 5 s", n, last, last.At.Sub(began))
+			}
+		}
+	})
 }
 
 func TestDeadNodeReturns(t *testing.T) {

@@ -73,6 +73,7 @@ func parse(args []string) (command, error) {
 	workloads := flags.String("workload", c.cfg.Workload, "what clients do: all, or some of "+strings.Join(workload.Names(), ","))
 	nemeses := flags.String("nemesis", "all", "faults: all, partition, none, or some of "+strings.Join(nemesis.Names(), ","))
 	flags.DurationVar(&c.cfg.Time, "time", c.cfg.Time, "how long clients work under faults in each run")
+	flags.DurationVar(&c.cfg.Hold, "hold", c.cfg.Hold, "how long a fault is left at most")
 	nodes := flags.String("nodes", "3", "size of the cluster, or several such as 3,5")
 	flags.IntVar(&c.cfg.Rate, "rate", c.cfg.Rate, "messages published per second")
 	flags.Uint64Var(&c.cfg.Seed, "seed", 0, "fixes the plan of the faults; 0: chosen by chance")

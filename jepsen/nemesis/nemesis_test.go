@@ -62,7 +62,7 @@ func TestPlan(t *testing.T) {
 	text := func(seed uint64) string {
 		s := ""
 		total := time.Duration(0)
-		for _, step := range Plan(seed, All(), time.Minute) {
+		for _, step := range Plan(seed, All(), time.Minute, HoldDefault) {
 			for _, f := range step.Faults {
 				s += f.Name + " "
 			}
@@ -78,7 +78,7 @@ func TestPlan(t *testing.T) {
 	if first != again || first == other || first == "" {
 		t.Errorf("plans:\n%s\n%s", first, other)
 	}
-	if Plan(1, nil, time.Minute) != nil {
+	if Plan(1, nil, time.Minute, HoldDefault) != nil {
 		t.Error("there is a plan without nemeses")
 	}
 }

@@ -12,9 +12,12 @@ import (
 // Bounds of a step.
 const (
 	calmMin, calmMax = 500 * time.Millisecond, 4 * time.Second
-	holdMin, holdMax = 500 * time.Millisecond, 7 * time.Second
+	holdMin          = 500 * time.Millisecond
 	timeoutHeal      = 30 * time.Second
 )
+
+// HoldDefault is how long faults are left at most, if nothing else is asked for.
+const HoldDefault = 7 * time.Second
 
 // Step is one fault of a plan, or two at the same time.
 type Step struct {
@@ -30,8 +33,9 @@ type Step struct {
 	Seed     uint64
 }
 
-// Plan makes the steps of a run of length total. It depends on its arguments only.
-func Plan(seed uint64, nemeses []Nemesis, total time.Duration) []Step {
+// Plan makes the steps of a run of length total, whose faults are left for hold at most. It
+// depends on its arguments only.
+func Plan(seed uint64, nemeses []Nemesis, total, hold time.Duration) []Step {
 	if len(nemeses) == 0 {
 		return nil
 	}
@@ -39,7 +43,7 @@ func Plan(seed uint64, nemeses []Nemesis, total time.Duration) []Step {
 	between := func(low, high time.Duration) time.Duration { return low + time.Duration(r.Int64N(int64(high-low))) }
 	var steps []Step
 	for used := time.Duration(0); ; {
-		s := Step{Calm: between(calmMin, calmMax), Hold: between(holdMin, holdMax), AtLeader: r.IntN(2) == 0, Seed: r.Uint64()}
+		s := Step{Calm: between(calmMin, calmMax), Hold: between(holdMin, max(hold, 2*holdMin)), AtLeader: r.IntN(2) == 0, Seed: r.Uint64()}
 		order := r.Perm(len(nemeses))
 		s.Faults = append(s.Faults, nemeses[order[0]])
 		if len(order) > 1 && r.IntN(3) == 0 {
