@@ -32,6 +32,9 @@ type Config struct {
 	Seed uint64
 	// Binary is the path of the node's binary.
 	Binary string
+	// Failpoints says that Binary was built with the tag failpoints: without, the nemeses that
+	// break nodes from within are left out.
+	Failpoints bool
 	// Out is an existing folder. The run makes one in it for its reports, history and logs.
 	Out string
 	// Keep keeps the nodes' data folders also of a valid run.
@@ -58,7 +61,7 @@ func (c Config) Validate() error {
 	check(slices.Contains(db.Names(), c.System), "no system %q: there are %s", c.System, strings.Join(db.Names(), ", "))
 	_, err := workload.New(c.Workload, workload.Options{})
 	errs = append(errs, err)
-	_, err = nemesis.Select(c.Nemeses, true)
+	_, err = nemesis.Select(c.Nemeses, true, c.Failpoints)
 	errs = append(errs, err)
 	check(c.Time >= time.Second && c.Time <= 12*time.Hour, "a run must last between a second and 12 hours, not %v", c.Time)
 	check(c.Hold >= time.Second && c.Hold <= time.Hour, "a fault must last between a second and an hour at most, not %v", c.Hold)

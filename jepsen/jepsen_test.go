@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 				return 1
 			}
 			defer os.RemoveAll(dir)
-			binary, err := cluster.Build(context.Background(), dir)
+			binary, err := cluster.Build(context.Background(), dir, cluster.FailpointsTag)
 			if err == nil {
 				err = os.Setenv(cluster.BinaryEnv, binary)
 			}
@@ -70,7 +70,7 @@ func TestSample(t *testing.T) {
 		cfg := Default()
 		cfg.Workload, cfg.Nodes, cfg.Seed, cfg.Time = sample.workload, sample.nodes, *seed+uint64(i), *loadTime
 		cfg.Rate = 100 // the nodes have the race detector
-		cfg.Binary, cfg.Out = os.Getenv(cluster.BinaryEnv), out
+		cfg.Binary, cfg.Failpoints, cfg.Out = os.Getenv(cluster.BinaryEnv), true, out
 		t.Run(cfg.Name(), func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), cfg.Time+5*time.Minute)
 			defer cancel()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -125,14 +126,22 @@ func (r *run) open() (err error) {
 	if r.net, err = network.Open(db.NodeNames(r.cfg.Nodes)); err != nil {
 		return err
 	}
-	if r.db, err = db.New(r.cfg.System, r.net, db.Options{Nodes: r.cfg.Nodes, Binary: r.cfg.Binary, Dir: nodes, Env: r.cfg.Env}); err != nil {
+	if r.db, err = db.New(r.cfg.System, r.net, db.Options{Nodes: r.cfg.Nodes, Binary: r.cfg.Binary, Dir: nodes, Env: r.cfg.Env, Failpoints: r.cfg.Failpoints}); err != nil {
 		return err
 	}
 	if r.load, err = workload.New(r.cfg.Workload, workload.Options{Rate: r.cfg.Rate, Nodes: r.cfg.Nodes, Seed: r.cfg.Seed}); err != nil {
 		return err
 	}
-	if r.nemeses, err = nemesis.Select(r.cfg.Nemeses, true); err != nil {
+	if r.nemeses, err = nemesis.Select(r.cfg.Nemeses, true, r.cfg.Failpoints); err != nil {
 		return err
+	}
+	for _, n := range r.nemeses {
+		if n.Prepare != nil {
+			e := &nemesis.Env{DB: r.db, Net: r.net, Rand: rand.New(rand.NewPCG(r.cfg.Seed, 3))}
+			if err := n.Prepare(e); err != nil {
+				return fmt.Errorf("prepare %s: %w", n.Name, err)
+			}
+		}
 	}
 	if r.rec, err = history.Create(r.historyFile()); err != nil {
 		return err

@@ -38,7 +38,7 @@ func Suite(ctx context.Context, p Plan, done func(report.Report)) (valid bool, e
 		cfg.Seed += uint64(i)
 		cfg.Workload = p.Workloads[i%len(p.Workloads)]
 		round := i / len(p.Workloads)
-		cfg.Nemeses = combination(p.Base.Nemeses, round, p.Base.Seed)
+		cfg.Nemeses = combination(p.Base.Nemeses, p.Base.Failpoints, round, p.Base.Seed)
 		cfg.Nodes = p.Nodes[round%len(p.Nodes)]
 		r, err := Run(ctx, cfg)
 		if err != nil {
@@ -56,8 +56,8 @@ func Suite(ctx context.Context, p Plan, done func(report.Report)) (valid bool, e
 
 // combination returns the nemeses of round i: all of them first, then in turns each alone, beginning
 // with one that the seed chooses, and a few by chance.
-func combination(names []string, i int, seed uint64) []string {
-	list, err := nemesis.Select(names, true)
+func combination(names []string, within bool, i int, seed uint64) []string {
+	list, err := nemesis.Select(names, true, within)
 	if err != nil || i == 0 || len(list) < 2 {
 		return names // an error is reported by Run
 	}

@@ -13,7 +13,7 @@ func TestCombinations(t *testing.T) {
 	for seed := range uint64(3) {
 		alone := map[string]bool{}
 		for i := range 2*len(nemesis.All()) + 1 {
-			names := combination([]string{"all"}, i, seed)
+			names := combination([]string{"all"}, true, i, seed)
 			switch {
 			case i == 0:
 				if !slices.Equal(names, []string{"all"}) {
@@ -30,7 +30,7 @@ func TestCombinations(t *testing.T) {
 			t.Errorf("seed %d: alone were %v", seed, alone)
 		}
 	}
-	if got := combination([]string{"kill"}, 5, 1); !slices.Equal(got, []string{"kill"}) {
+	if got := combination([]string{"kill"}, true, 5, 1); !slices.Equal(got, []string{"kill"}) {
 		t.Errorf("of one nemesis: %v", got)
 	}
 }

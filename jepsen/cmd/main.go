@@ -71,13 +71,14 @@ func parse(args []string) (command, error) {
 	flags := flag.NewFlagSet("jepsen", flag.ContinueOnError)
 	flags.StringVar(&c.cfg.System, "system", c.cfg.System, "what is tested: one of "+strings.Join(db.Names(), ","))
 	workloads := flags.String("workload", c.cfg.Workload, "what clients do: all, or some of "+strings.Join(workload.Names(), ","))
-	nemeses := flags.String("nemesis", "all", "faults: all, partition, none, or some of "+strings.Join(nemesis.Names(), ","))
+	nemeses := flags.String("nemesis", "all", "faults: all, partition, disk, within, none, or some of "+strings.Join(nemesis.Names(), ","))
 	flags.DurationVar(&c.cfg.Time, "time", c.cfg.Time, "how long clients work under faults in each run")
 	flags.DurationVar(&c.cfg.Hold, "hold", c.cfg.Hold, "how long a fault is left at most")
 	nodes := flags.String("nodes", "3", "size of the cluster, or several such as 3,5")
 	flags.IntVar(&c.cfg.Rate, "rate", c.cfg.Rate, "messages published per second")
 	flags.Uint64Var(&c.cfg.Seed, "seed", 0, "fixes the plan of the faults; 0: chosen by chance")
 	flags.StringVar(&c.cfg.Binary, "binary", "", "the node's binary; empty: compiled first")
+	flags.BoolVar(&c.cfg.Failpoints, "failpoints", true, "the node's binary has (or gets) the build tag failpoints; without, nemeses that need it are left out")
 	flags.StringVar(&c.cfg.Out, "out", ".run/jepsen", "folder for reports, histories and logs")
 	flags.BoolVar(&c.cfg.Keep, "keep", false, "keep the nodes' data also of valid runs")
 	flags.DurationVar(&c.budget, "budget", 0, "go on with other combinations and seeds for this long; 0: one run for each workload")
@@ -119,7 +120,15 @@ func (c *command) build(ctx context.Context) (err error) {
 		return err
 	}
 	if c.cfg.Binary == "" && c.cfg.System == "warren" {
-		if c.cfg.Binary, err = cluster.Build(ctx, c.cfg.Out); err == nil {
+		if network.Inside() {
+			c.cfg.Binary = os.Getenv(cluster.BinaryEnv)
+			return nil
+		}
+		var tags []string
+		if c.cfg.Failpoints {
+			tags = append(tags, cluster.FailpointsTag)
+		}
+		if c.cfg.Binary, err = cluster.Build(ctx, c.cfg.Out, tags...); err == nil {
 			err = os.Setenv(cluster.BinaryEnv, c.cfg.Binary)
 		}
 	}

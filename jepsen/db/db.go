@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"syscall"
+	"time"
 )
 
 // ErrUnsupported tells that this system cannot do what was asked.
@@ -37,6 +38,18 @@ type DB interface {
 	AMQP(node string) string
 	// HTTP returns the base of the node's HTTP addresses, without a final slash.
 	HTTP(node string) string
+	// Break sets what is wrong with the disk of a running node until its process ends.
+	Break(ctx context.Context, node string, d Disk) error
+	// Arm lets a running node be killed when its process passes the named point for the time number at,
+	// from 1.
+	Arm(ctx context.Context, node, point string, at uint64) error
+	// Disarm takes back what Arm did.
+	Disarm(ctx context.Context, node string) error
+	// SetClock adds offset to the node's clock from its next start on.
+	SetClock(node string, offset time.Duration) error
+	// SetForget makes the node's disk lose at SIGKILL, from its next start on, what was not synced, but
+	// for keep percent of it.
+	SetForget(node string, keep int) error
 	// Leader returns the node that leads a queue of the vhost "/" as far as those that
 	// answer within a second know, "" if nobody does.
 	Leader(ctx context.Context, queue string) (string, error)
@@ -50,6 +63,16 @@ type DB interface {
 	Crashes() string
 	// Close kills what runs.
 	Close() error
+}
+
+// Disk is what is wrong with a disk. The zero Disk is sound.
+type Disk struct {
+	// Full: nothing can grow.
+	Full bool
+	// Failing: writes and syncs fail.
+	Failing bool
+	// SyncDelay is added to each sync.
+	SyncDelay time.Duration
 }
 
 // Count is what is in a queue.

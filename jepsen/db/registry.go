@@ -22,6 +22,9 @@ type Options struct {
 	Binary string
 	// Dir is an existing folder for data and logs.
 	Dir string
+	// Failpoints says that the binary was built with the tag failpoints, and so can be broken from
+	// within: without, Break, Arm, SetClock and SetForget answer ErrUnsupported.
+	Failpoints bool
 	// Env is added to the nodes' environment, as "NAME=value".
 	Env []string
 }

@@ -9,6 +9,8 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
+	"sync"
 	"syscall"
 	"time"
 
@@ -25,11 +27,16 @@ const timeoutAnswer = time.Second
 type Warren struct {
 	c      *cluster.Cluster
 	client *http.Client
+	// failpoints: the binary was built with them.
+	failpoints bool
+
+	mu  sync.Mutex
+	env map[string]map[string]string // of each node, by name
 }
 
 // NewWarren prepares a cluster of the nodes of net, which must be named NodeNames.
 func NewWarren(net network.Network, opts Options) (DB, error) {
-	w := &Warren{client: &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}}
+	w := &Warren{failpoints: opts.Failpoints, env: map[string]map[string]string{}, client: &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}}
 	var err error
 	w.c, err = cluster.New(cluster.Config{
 		Nodes: opts.Nodes, Binary: opts.Binary, Dir: opts.Dir, Env: opts.Env,
@@ -193,6 +200,59 @@ func (w *Warren) Count(ctx context.Context, queue string) (Count, error) {
 		return count, nil
 	}
 	return Count{}, fmt.Errorf("no node runs that could tell about %q", queue)
+}
+
+// Break implements DB.
+func (w *Warren) Break(ctx context.Context, node string, d Disk) error {
+	if !w.failpoints {
+		return ErrUnsupported
+	}
+	return w.c.ByName(node).SetDisk(ctx, cluster.Disk(d))
+}
+
+// Arm implements DB.
+func (w *Warren) Arm(ctx context.Context, node, point string, at uint64) error {
+	if !w.failpoints {
+		return ErrUnsupported
+	}
+	return w.c.ByName(node).Arm(ctx, cluster.Failpoint{Point: point, Action: "kill", At: at})
+}
+
+// Disarm implements DB.
+func (w *Warren) Disarm(ctx context.Context, node string) error {
+	if !w.failpoints {
+		return ErrUnsupported
+	}
+	return w.c.ByName(node).Disarm(ctx)
+}
+
+// SetClock implements DB.
+func (w *Warren) SetClock(node string, offset time.Duration) error {
+	return w.setEnv(node, cluster.ClockEnv, offset.String())
+}
+
+// SetForget implements DB.
+func (w *Warren) SetForget(node string, keep int) error {
+	return w.setEnv(node, cluster.ForgetEnv, strconv.Itoa(keep))
+}
+
+// setEnv sets a variable of the node's environment beside the others.
+func (w *Warren) setEnv(node, name, value string) error {
+	if !w.failpoints {
+		return ErrUnsupported
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.env[node] == nil {
+		w.env[node] = map[string]string{}
+	}
+	w.env[node][name] = value
+	var list []string
+	for name, value := range w.env[node] {
+		list = append(list, name+"="+value)
+	}
+	w.c.ByName(node).SetEnv(list...)
+	return nil
 }
 
 // LogFile implements DB.

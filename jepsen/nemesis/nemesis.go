@@ -13,6 +13,11 @@ type Nemesis struct {
 	Name string
 	// Links says that it needs a network whose links can be harmed.
 	Links bool
+	// Within says that it needs nodes that can be broken from within: db.Options.Failpoints.
+	Within bool
+	// Prepare, if not nil, is called once before the nodes are started, by any run that has it among
+	// its nemeses.
+	Prepare func(e *Env) error
 	// Begin does the harm and returns without waiting for its end. On an error nothing may be left
 	// harmed.
 	Begin func(ctx context.Context, e *Env) (Fault, error)

@@ -90,17 +90,17 @@ func TestSelect(t *testing.T) {
 		}
 		return s
 	}
-	list, err := Select([]string{"kill", "partition", "kill"}, true)
+	list, err := Select([]string{"kill", "partition", "kill"}, true, true)
 	if got := names(list); err != nil || len(got) != 7 || got[0] != "kill" {
 		t.Errorf("%v, %v", got, err)
 	}
-	if list, err = Select([]string{"all"}, false); err != nil || slices.ContainsFunc(list, func(n Nemesis) bool { return n.Links }) {
+	if list, err = Select([]string{"all"}, false, false); err != nil || slices.ContainsFunc(list, func(n Nemesis) bool { return n.Links || n.Within }) {
 		t.Errorf("%v, %v", names(list), err)
 	}
-	if list, err = Select([]string{"none"}, true); err != nil || len(list) != 0 {
+	if list, err = Select([]string{"none"}, true, true); err != nil || len(list) != 0 {
 		t.Errorf("%v, %v", names(list), err)
 	}
-	if _, err = Select([]string{"thunder"}, true); err == nil {
+	if _, err = Select([]string{"thunder"}, true, true); err == nil {
 		t.Error("no error")
 	}
 }

@@ -12,6 +12,12 @@ func All() []Nemesis {
 		{Name: "kill-all", Begin: killAll},
 		{Name: "restart", Begin: restart},
 		{Name: "pause", Begin: pause},
+		{Name: "power", Within: true, Prepare: forgetful, Begin: power},
+		{Name: "disk-slow", Within: true, Begin: diskSlow},
+		{Name: "disk-fail", Within: true, Begin: diskFail},
+		{Name: "disk-full", Within: true, Begin: diskFull},
+		{Name: "clock", Within: true, Begin: clock},
+		{Name: "failpoint", Within: true, Begin: atFailpoint},
 		{Name: "partition-halves", Links: true, Begin: partition(halves)},
 		{Name: "partition-ring", Links: true, Begin: partition(ring)},
 		{Name: "partition-one", Links: true, Begin: partition(isolated)},
@@ -27,12 +33,14 @@ func All() []Nemesis {
 var groups = map[string]func(Nemesis) bool{
 	"all":       func(Nemesis) bool { return true },
 	"partition": func(n Nemesis) bool { return strings.HasPrefix(n.Name, "partition-") },
+	"disk":      func(n Nemesis) bool { return strings.HasPrefix(n.Name, "disk-") },
+	"within":    func(n Nemesis) bool { return n.Within },
 	"none":      func(Nemesis) bool { return false },
 }
 
-// Select returns the nemeses that the names stand for, those of groups among them. Without
-// links, those that need them are left out.
-func Select(names []string, links bool) ([]Nemesis, error) {
+// Select returns the nemeses that the names stand for, those of groups among them. Those that
+// need links, or nodes that can be broken from within, are left out without these.
+func Select(names []string, links, within bool) ([]Nemesis, error) {
 	var list []Nemesis
 	taken := map[string]bool{}
 	for _, name := range names {
@@ -40,13 +48,13 @@ func Select(names []string, links bool) ([]Nemesis, error) {
 		for _, n := range All() {
 			in := n.Name == name || groups[name] != nil && groups[name](n)
 			found = found || in
-			if in && !taken[n.Name] && (links || !n.Links) {
+			if in && !taken[n.Name] && (links || !n.Links) && (within || !n.Within) {
 				taken[n.Name] = true
 				list = append(list, n)
 			}
 		}
 		if !found {
-			return nil, fmt.Errorf("no nemesis %q: there are %s, and all, partition, none", name, strings.Join(Names(), ", "))
+			return nil, fmt.Errorf("no nemesis %q: there are %s, and all, partition, disk, within, none", name, strings.Join(Names(), ", "))
 		}
 	}
 	return list, nil
