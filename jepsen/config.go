@@ -1,6 +1,7 @@
 package jepsen
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -43,6 +44,10 @@ type Config struct {
 	Env []string
 	// Log is told what goes on; nil: nobody.
 	Log *slog.Logger
+
+	// sabotage, in tests, does what a broken system would have done, before the queues are
+	// looked at.
+	sabotage func(ctx context.Context, system db.DB) error
 }
 
 // Default returns a run of the queue workload under all faults, without Binary and Out.

@@ -2,13 +2,18 @@ package jepsen
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/warrenmq/warren/jepsen/db"
 	"github.com/warrenmq/warren/jepsen/network"
 	"github.com/warrenmq/warren/jepsen/report"
 	"github.com/warrenmq/warren/test/cluster"
@@ -84,6 +89,56 @@ func TestSample(t *testing.T) {
 				t.Errorf("reports, history and logs are in %s\n%s", r.Dir, text)
 			}
 		})
+	}
+}
+
+// TestFindsLossAndDuplicate: a run in which a dead letter is lost and another one doubled, by
+// a client that nobody records, is invalid, and says which.
+func TestFindsLossAndDuplicate(t *testing.T) {
+	cfg := Default()
+	cfg.Nemeses, cfg.Nodes, cfg.Time = []string{"none"}, 1, 2*time.Second
+	cfg.Binary, cfg.Out = os.Getenv(cluster.BinaryEnv), t.TempDir()
+	var lost, doubled string
+	cfg.sabotage = func(_ context.Context, system db.DB) error {
+		conn, err := amqp.Dial("amqp://" + db.User + ":" + db.User + "@" + system.AMQP(system.Nodes()[0]) + "/")
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		ch, err := conn.Channel()
+		if err == nil {
+			err = ch.Confirm(false)
+		}
+		if err != nil {
+			return err
+		}
+		first, ok1, err1 := ch.Get("queue.dead", true)
+		second, ok2, err2 := ch.Get("queue.dead", true)
+		if err := errors.Join(err1, err2); err != nil || !ok1 || !ok2 {
+			return fmt.Errorf("no two messages to work on: %w", err)
+		}
+		lost, doubled = first.MessageId, second.MessageId
+		for range 2 {
+			m := amqp.Publishing{MessageId: doubled, Body: second.Body, DeliveryMode: amqp.Persistent}
+			confirm, err := ch.PublishWithDeferredConfirm("", "queue.dead", false, false, m)
+			if err != nil {
+				return err
+			}
+			confirm.Wait()
+		}
+		return nil
+	}
+	r, err := Run(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]string{}
+	for _, c := range r.Results {
+		found[c.Checker] = strings.Join(c.Problems, "\n")
+	}
+	if r.Valid || r.Errors != nil || !strings.Contains(found["nothing lost"], lost+" is lost") ||
+		!strings.Contains(found["exactly one place"], doubled+" of") || !strings.Contains(found["no duplicate without redelivered"], doubled+" came") {
+		t.Errorf("%s was lost and %s doubled, and the report says\n%s\n%q", lost, doubled, r.Line(), found)
 	}
 }
 

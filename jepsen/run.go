@@ -225,6 +225,11 @@ func (r *run) work(ctx context.Context) error {
 	}
 	endStaying()
 	r.lives.wait()
+	if r.cfg.sabotage != nil {
+		if err := r.cfg.sabotage(ctx, r.db); err != nil {
+			return err
+		}
+	}
 	if err := r.step(ctx, "final", timeoutFinal, func(ctx context.Context) error { return r.load.Final(ctx, e) }); err != nil {
 		return err
 	}
