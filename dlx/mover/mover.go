@@ -362,6 +362,7 @@ func (m *Mover) sendSome(target uint64, f *flight, urgent bool) bool {
 		settings = settingsOf(fm)
 	})
 	in := fsm.TransferIn{Source: fsm.Source{Queue: m.cfg.Queue}, First: f.sent + 1, AnsweredUpTo: recorded}
+	in.Items = make([]fsm.Transfer, 0, len(pending))
 	size := 0
 	for _, p := range pending {
 		if p.Seq != f.sent+1 || back.takes(p) != back.takes(pending[0]) {
