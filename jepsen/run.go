@@ -80,7 +80,7 @@ func Run(ctx context.Context, cfg Config) (report.Report, error) {
 		r.goroutines()
 	}
 	if crashes := r.db.Crashes(); crashes != "" {
-		out.Errors = append(out.Errors, "a node crashed:\n"+crashes)
+		out.Errors = append(out.Errors, "a node crashed, or has a data race:\n"+crashes)
 	}
 	if err := r.close(); err != nil {
 		out.Errors = append(out.Errors, err.Error())

@@ -9,7 +9,7 @@ import (
 )
 
 // delegate is memberlist's way to ask and to tell. It keeps members of other clusters out and
-// enters what it hears in the book. memberlist calls it with locks held: nothing here
+// enters what it hears in the book and the roster. memberlist calls it with locks held: nothing here
 // waits.
 type delegate struct {
 	g       *Gossip
@@ -54,6 +54,7 @@ func (d *delegate) NotifyMerge(peers []*memberlist.Node) error {
 }
 
 func (d *delegate) heard(n *memberlist.Node) {
+	d.g.roster.put(n)
 	if i, err := d.check(n); err == nil {
 		d.g.book.hear(i)
 	}
@@ -67,7 +68,10 @@ func (d *delegate) NotifyJoin(n *memberlist.Node) { d.heard(n) }
 func (d *delegate) NotifyUpdate(n *memberlist.Node) { d.heard(n) }
 
 // NotifyLeave implements memberlist.EventDelegate.
-func (d *delegate) NotifyLeave(*memberlist.Node) { d.g.notify() }
+func (d *delegate) NotifyLeave(n *memberlist.Node) {
+	d.g.roster.drop(n)
+	d.g.notify()
+}
 
 // NodeMeta implements memberlist.Delegate.
 func (d *delegate) NodeMeta(int) []byte { return d.meta }

@@ -60,6 +60,7 @@ type Gossip struct {
 	port    *port
 	lobby   lobby
 	book    *book
+	roster  roster
 	ip      string // advertised host
 	changed chan struct{}
 
@@ -157,13 +158,7 @@ func (g *Gossip) Members() []Info {
 	if list == nil {
 		return nil
 	}
-	newest := make(map[NodeID]Info)
-	for _, n := range list.Members() {
-		i, err := decodeMeta(n.Meta, n.Addr.String())
-		if err == nil && newest[i.Node].Boot <= i.Boot {
-			newest[i.Node] = i
-		}
-	}
+	newest := g.roster.newest()
 	out := make([]Info, 0, len(newest))
 	for _, i := range newest {
 		out = append(out, i)
@@ -357,10 +352,7 @@ func (g *Gossip) askAll(addrs []string) {
 // join tries the addresses that are no live member's and returns how long to wait
 // before the next time.
 func (g *Gossip) join(list *memberlist.Memberlist, addrs []string) time.Duration {
-	live := make(map[string]bool)
-	for _, n := range list.Members() {
-		live[n.Address()] = true
-	}
+	live := g.roster.addrs()
 	for _, a := range addrs {
 		if live[a] || g.ctx.Err() != nil {
 			continue
@@ -369,9 +361,7 @@ func (g *Gossip) join(list *memberlist.Memberlist, addrs []string) time.Duration
 			g.log.Debug("a gossip address was not joined", "addr", a, "err", err)
 			continue
 		}
-		for _, n := range list.Members() {
-			live[n.Address()] = true
-		}
+		live = g.roster.addrs()
 	}
 	if list.NumMembers() > 1 {
 		return joinInterval

@@ -111,7 +111,13 @@ func (r Report) Line() string {
 			parts = append(parts, fmt.Sprintf("%s: %d problems", c.Checker, c.Count))
 		}
 	}
-	parts = append(parts, r.Errors...)
+	for _, e := range r.Errors {
+		first, _, more := strings.Cut(e, "\n")
+		if more {
+			first += " …"
+		}
+		parts = append(parts, first)
+	}
 	line := fmt.Sprintf("%s: %s, %s, %d nodes (%s), seed %d, %d faults, %d operations, %.0f s",
 		r.Verdict(), r.Workload, strings.Join(r.Nemeses, ","), r.Nodes, r.Network, r.Seed, len(r.Faults), r.Ops, r.Took.Seconds())
 	if parts != nil {
