@@ -59,7 +59,7 @@ var allowed = map[string][]string{
 	"jepsen/cmd":      nil,
 	"jepsen/db":       {"jepsen/network", "test/cluster"},
 	"jepsen/history":  {},
-	"jepsen/nemesis":  {"jepsen/db", "jepsen/history", "jepsen/network"},
+	"jepsen/nemesis":  {"failpoint", "jepsen/db", "jepsen/history", "jepsen/network"},
 	"jepsen/network":  {},
 	"jepsen/report":   {"jepsen/checker", "jepsen/history"},
 	"jepsen/workload": {"jepsen/checker", "jepsen/client", "jepsen/db", "jepsen/history"},
