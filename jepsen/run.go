@@ -146,7 +146,7 @@ func (r *run) open() (err error) {
 	if r.rec, err = history.Create(r.historyFile()); err != nil {
 		return err
 	}
-	r.clients = &client.Config{User: db.User, Recorder: r.rec, Timeout: timeoutClient, BodyBytes: bodyBytes}
+	r.clients = &client.Config{User: db.User, Recorder: r.rec, Timeout: timeoutClient, BodyBytes: bodyBytes, HTTP: r.db.HTTP}
 	return nil
 }
 

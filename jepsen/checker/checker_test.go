@@ -108,16 +108,22 @@ func TestCheckers(t *testing.T) {
 		{"nothing confirmed", Availability(5 * time.Second), join(published("q", "0.1.1", history.Info)), "ever confirmed"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			r := Run([]Checker{tc.checker}, tc.ops, true)[0]
-			switch {
-			case tc.want == "" && !r.Valid:
-				t.Errorf("found %q", r.Problems)
-			case tc.want != "" && r.Valid:
-				t.Errorf("found nothing, want %q", tc.want)
-			case tc.want != "" && !strings.Contains(r.Problems[0], tc.want):
-				t.Errorf("found %q, want %q", r.Problems[0], tc.want)
-			}
+			expect(t, tc.checker, tc.ops, tc.want)
 		})
+	}
+}
+
+// expect checks a history and looks for want in the first problem; "": there is none.
+func expect(t *testing.T, c Checker, ops []history.Op, want string) {
+	t.Helper()
+	r := Run([]Checker{c}, ops, true)[0]
+	switch {
+	case want == "" && !r.Valid:
+		t.Errorf("found %q", r.Problems)
+	case want != "" && r.Valid:
+		t.Errorf("found nothing, want %q", want)
+	case want != "" && !strings.Contains(r.Problems[0], want):
+		t.Errorf("found %q, want %q", r.Problems[0], want)
 	}
 }
 

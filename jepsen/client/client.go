@@ -23,6 +23,8 @@ type Config struct {
 	Timeout time.Duration
 	// BodyBytes is the size of messages.
 	BodyBytes int
+	// HTTP returns the base of a node's HTTP addresses, without a final slash.
+	HTTP func(node string) string
 }
 
 const (
@@ -91,6 +93,24 @@ func (c *Client) Record(op history.Op) int { return c.cfg.Recorder.Record(op) }
 
 // Done is closed, or gets an error, when the channel ends.
 func (c *Client) Done() <-chan *amqp.Error { return c.ch.NotifyClose(make(chan *amqp.Error, 1)) }
+
+// Aside calls f with a channel of its own, which may fail and take nothing along. The client is of
+// no more use when none can be opened.
+func (c *Client) Aside(what string, f func(*amqp.Channel) error) error {
+	late := time.AfterFunc(c.cfg.Timeout, c.Cut)
+	defer late.Stop()
+	ch, err := c.conn.Channel()
+	if err != nil {
+		return fmt.Errorf("%s: open a channel: %w", what, err)
+	}
+	if err := f(ch); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return ch.Close()
+}
+
+// Lost tells whether the connection has ended.
+func (c *Client) Lost() bool { return c.conn.IsClosed() }
 
 // Do calls f with the channel, for what has no method here. When f does not return in
 // time the connection is cut, which ends it. what is for the error.

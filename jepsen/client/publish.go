@@ -18,12 +18,17 @@ type Message struct {
 	Headers    amqp.Table
 	Expiration string // ms
 	Priority   uint8
+	// Extra is for the history.
+	Extra map[string]string
 }
 
 // Pending is a publish that waits for its confirm.
 type Pending struct {
 	// ID is the message's.
-	ID      history.MessageID
+	ID history.MessageID
+	// Confirmed is set by Wait.
+	Confirmed bool
+
 	c       *Client
 	op      history.Op
 	confirm *amqp.DeferredConfirmation
@@ -40,7 +45,7 @@ func (c *Client) Send(ctx context.Context, m Message) (*Pending, error) {
 	c.seq++
 	p := &Pending{c: c, ID: history.MessageID{Process: c.Process, Life: c.Life, Seq: c.seq}, late: time.Now().Add(c.cfg.Timeout)}
 	p.op = c.Op(history.Invoke, history.Publish)
-	p.op.Queue, p.op.Value = m.Queue, p.ID.String()
+	p.op.Queue, p.op.Value, p.op.Extra = m.Queue, p.ID.String(), m.Extra
 	p.op.Of = c.Record(p.op)
 	err := c.Do("publish", func(ch *amqp.Channel) (err error) {
 		p.confirm, err = ch.PublishWithDeferredConfirmWithContext(ctx, m.Exchange, m.Key, false, false, amqp.Publishing{
@@ -67,6 +72,7 @@ func (p *Pending) Wait(ctx context.Context) error {
 	}
 	switch {
 	case p.confirm.Acked():
+		p.Confirmed = true
 		return p.end(history.OK, nil)
 	case p.c.ch.IsClosed(): // the library calls what is open then refused
 		return p.end(history.Info, errUnknown)
@@ -93,3 +99,6 @@ func (c *Client) Publish(ctx context.Context, m Message) error {
 	}
 	return p.Wait(ctx)
 }
+
+// Queue is where the message goes, as Message said.
+func (p *Pending) Queue() string { return p.op.Queue }

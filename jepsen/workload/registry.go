@@ -12,6 +12,7 @@ import (
 var workloads = map[string]func(Options) Workload{
 	"queue":      newQueue,
 	"deadletter": newDeadletter,
+	"mutex":      newMutex,
 }
 
 // pauseLimit is how long nothing may be confirmed while no fault is there: generous, for

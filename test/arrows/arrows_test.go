@@ -54,11 +54,12 @@ var allowed = map[string][]string{
 	"sim":      nil,
 	// The harness has arrows of its own: what judges a history knows nothing but histories.
 	"jepsen":          {"jepsen/checker", "jepsen/client", "jepsen/db", "jepsen/history", "jepsen/nemesis", "jepsen/network", "jepsen/report", "jepsen/workload"},
-	"jepsen/checker":  {"jepsen/history"},
+	"jepsen/checker":  {"jepsen/history", "jepsen/model"},
 	"jepsen/client":   {"jepsen/history"},
 	"jepsen/cmd":      nil,
 	"jepsen/db":       {"jepsen/network", "test/cluster"},
 	"jepsen/history":  {},
+	"jepsen/model":    {},
 	"jepsen/nemesis":  {"failpoint", "jepsen/db", "jepsen/history", "jepsen/network"},
 	"jepsen/network":  {},
 	"jepsen/report":   {"jepsen/checker", "jepsen/history"},
