@@ -11,6 +11,7 @@ import (
 // workloads are all there are.
 var workloads = map[string]func(Options) Workload{
 	"queue":      newQueue,
+	"single":     newSingle,
 	"deadletter": newDeadletter,
 	"mutex":      newMutex,
 }
