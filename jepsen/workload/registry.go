@@ -13,6 +13,7 @@ var workloads = map[string]func(Options) Workload{
 	"queue":      newQueue,
 	"single":     newSingle,
 	"deadletter": newDeadletter,
+	"delayed":    newDelayed,
 	"mutex":      newMutex,
 }
 

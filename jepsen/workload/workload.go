@@ -75,6 +75,11 @@ const (
 
 // publisher returns a Live that publishes what next says, rate messages a second.
 func publisher(rate float64, next func() client.Message) func(context.Context, *client.Client) error {
+	return publisherTelling(rate, next, func(*client.Pending) {})
+}
+
+// publisherTelling is publisher, and tells of what was confirmed.
+func publisherTelling(rate float64, next func() client.Message, confirmed func(*client.Pending)) func(context.Context, *client.Client) error {
 	return func(ctx context.Context, c *client.Client) error {
 		for ctx.Err() == nil {
 			begun := time.Now()
@@ -91,6 +96,9 @@ func publisher(rate float64, next func() client.Message) func(context.Context, *
 				// What was sent is waited for also when the load ends.
 				if err := p.Wait(context.WithoutCancel(ctx)); err != nil {
 					lost = err
+				}
+				if p.Confirmed {
+					confirmed(p)
 				}
 			}
 			if lost != nil {
