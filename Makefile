@@ -18,6 +18,8 @@ BENCHTIME ?= 1s
 JEPSENSAMPLE ?= 5m
 JEPSENTIME ?= 3h
 JEPSENSEED ?= 0
+# How long make sim-long goes on, with new seeds.
+SIMTIME ?= 1h
 RUN      := .run
 
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.13.2
@@ -77,6 +79,10 @@ jepsen: ## break a cluster in all ways for JEPSENSAMPLE and check what clients s
 .PHONY: jepsen-long
 jepsen-long: ## the same for JEPSENTIME with new seeds, over all combinations, of 3 and of 5 nodes
 	$(GO) run ./jepsen/cmd --workload all --nemesis all --time 60s --nodes 3,5 --seed $(JEPSENSEED) --budget $(JEPSENTIME) --out $(RUN)/jepsen --go-on
+
+.PHONY: sim-long
+sim-long: ## run simulated clusters (raft, store and transport in virtual time) with new seeds for SIMTIME
+	$(GO) test -tags invariants ./sim/deep -run '^TestSeeds$$' -v -timeout 0 -deep.first="$$(date +%s)" -deep.load=3m -deep.time=$(SIMTIME)
 
 .PHONY: test-crash
 test-crash: ## stop, kill and cut nodes at every step of the move of dead letters, 10,000 messages each

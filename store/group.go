@@ -16,7 +16,7 @@ type Group struct {
 
 	// wmu orders the group's writes: it is held from placing a record until memory follows the disk, so that whoever
 	// holds it sees the state that all records written so far add up to.
-	wmu    sync.Mutex
+	wmu    turn
 	staged *uint64 // the term of a vote whose candidate has not come yet; guarded by wmu
 
 	mu      sync.RWMutex // guards what follows; taken after wmu, never held across a wait
@@ -36,8 +36,16 @@ type Group struct {
 }
 
 func newGroup(s *Store, id GroupID) *Group {
-	return &Group{s: s, id: id, meta: meta{keys: make(map[string][]byte)}}
+	return &Group{s: s, id: id, wmu: newTurn(), meta: meta{keys: make(map[string][]byte)}}
 }
+
+// turn is a lock held across a write and its sync. It is a channel, so that in a synctest bubble, where a
+// simulated disk sleeps, who waits for it lets the time go on; a mutex would stop it.
+type turn chan struct{}
+
+func newTurn() turn    { return make(turn, 1) }
+func (t turn) Lock()   { t <- struct{}{} }
+func (t turn) Unlock() { <-t }
 
 // ID returns the group's id.
 func (g *Group) ID() GroupID { return g.id }

@@ -52,6 +52,7 @@ var allowed = map[string][]string{
 	"cmd/node": nil,
 	"cmd/perf": nil,
 	"sim":      nil,
+	"sim/deep": nil,
 	// The harness has arrows of its own: what judges a history knows nothing but histories.
 	"jepsen":          {"jepsen/checker", "jepsen/client", "jepsen/db", "jepsen/history", "jepsen/nemesis", "jepsen/network", "jepsen/report", "jepsen/workload"},
 	"jepsen/checker":  {"jepsen/history", "jepsen/model"},

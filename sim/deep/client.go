@@ -1,0 +1,76 @@
+package deep
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/warrenmq/warren/cluster/group"
+	"github.com/warrenmq/warren/transport"
+)
+
+// client proposes wherever somebody believes to lead, until stop is closed.
+func (w *world) client(number int, r *rand.Rand, stop <-chan struct{}) {
+	for sent := 0; ; {
+		select {
+		case <-stop:
+			return
+		case <-time.After(time.Duration(r.IntN(60)+1) * time.Millisecond):
+		}
+		id := w.groups[r.IntN(len(w.groups))]
+		for _, n := range w.place[id] {
+			l := w.nodes[n].running()
+			if l == nil {
+				continue
+			}
+			if g, ok := l.host.Group(id); ok && g.IsLeader() {
+				for range 1 + r.IntN(4) {
+					sent++
+					w.propose(l, g, id, fmt.Sprintf("c%d-%d", number, sent), r.IntN(1200))
+				}
+			}
+		}
+	}
+}
+
+func (w *world) propose(l *life, g *group.Group, id transport.GroupID, text string, padding int) {
+	w.report.proposed.Add(1)
+	if w.cfg.Lie == LieConfirm {
+		w.oracle.confirmed(id, text)
+	}
+	g.Propose([]byte(text+"|"+strings.Repeat(".", padding)), func(at any, err error) {
+		w.oracle.answered(l, id, text, at, err)
+	})
+}
+
+// mark commits one entry more and tells whether that was confirmed within the limit.
+func (w *world) mark(id transport.GroupID, limit time.Duration) bool {
+	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		for _, n := range w.place[id] {
+			l := w.nodes[n].running()
+			if l == nil {
+				continue
+			}
+			g, ok := l.host.Group(id)
+			if !ok || !g.IsLeader() {
+				continue
+			}
+			done := make(chan error, 1)
+			w.marks++
+			text := fmt.Sprintf("mark-%d", w.marks)
+			g.Propose([]byte(text+"|"), func(at any, err error) {
+				w.oracle.answered(l, id, text, at, err)
+				done <- err
+			})
+			select {
+			case err := <-done:
+				if err == nil {
+					return true
+				}
+			case <-time.After(time.Until(end)):
+			}
+		}
+	}
+	return false
+}

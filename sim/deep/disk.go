@@ -1,0 +1,150 @@
+package deep
+
+import (
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/warrenmq/warren/cluster/group"
+	"github.com/warrenmq/warren/store"
+	"github.com/warrenmq/warren/store/crashfs"
+	"github.com/warrenmq/warren/transport"
+)
+
+// disk is a crashfs whose syncs take time.
+type disk struct {
+	*crashfs.FS
+	slow atomic.Int64 // most that a sync takes, beside what it always takes
+	lies bool         // syncs do nothing
+
+	mu  sync.Mutex
+	rnd *rand.Rand
+}
+
+func newDisk(fs *crashfs.FS, seed uint64) *disk {
+	return &disk{FS: fs, rnd: rand.New(rand.NewPCG(seed, 3))}
+}
+
+// lag sleeps as long as a sync takes.
+func (d *disk) lag() {
+	d.mu.Lock()
+	t := 200*time.Microsecond + time.Duration(d.rnd.Int64N(int64(2*time.Millisecond)))
+	if s := d.slow.Load(); s > 0 {
+		t += time.Duration(d.rnd.Int64N(s))
+	}
+	d.mu.Unlock()
+	time.Sleep(t)
+}
+
+// breakSyncs makes every later sync fail.
+func (d *disk) breakSyncs() {
+	d.Fail(func(op crashfs.Op) error {
+		if op == crashfs.OpSync {
+			return syscall.EIO
+		}
+		return nil
+	})
+}
+
+func (d *disk) wrap(f store.File, err error) (store.File, error) {
+	if err != nil {
+		return nil, err
+	}
+	return slowFile{f, d}, nil
+}
+
+func (d *disk) Open(name string) (store.File, error)   { return d.wrap(d.FS.Open(name)) }
+func (d *disk) Create(name string) (store.File, error) { return d.wrap(d.FS.Create(name)) }
+
+func (d *disk) SyncDir(dir string) error {
+	d.lag()
+	return d.FS.SyncDir(dir)
+}
+
+type slowFile struct {
+	store.File
+	d *disk
+}
+
+func (f slowFile) Fdatasync() error {
+	f.d.lag()
+	if f.d.lies {
+		return nil
+	}
+	return f.File.Fdatasync()
+}
+
+// afterlife is a node's storage whose stable half refuses nothing any more once the node is dead: raft panics when a
+// term cannot be stored, and a process that is over must not take the others of the simulation with it.
+type afterlife struct {
+	group.Storage
+	n *life
+}
+
+func (a afterlife) Group(id transport.GroupID) group.Log {
+	return ghostLog{a.Storage.Group(id), a.n}
+}
+
+type ghostLog struct {
+	group.Log
+	n *life
+}
+
+func (g ghostLog) forgive(err error) error {
+	if err != nil && g.n.dead.Load() {
+		return nil
+	}
+	return err
+}
+
+func (g ghostLog) Set(k, v []byte) error { return g.forgive(g.Log.Set(k, v)) }
+
+func (g ghostLog) SetUint64(k []byte, v uint64) error {
+	if g.n.w.cfg.Lie == LieTerm && string(k) == "CurrentTerm" {
+		return nil
+	}
+	return g.forgive(g.Log.SetUint64(k, v))
+}
+
+// TakeStaleTail passes on what cluster/group asks the segment log.
+func (g ghostLog) TakeStaleTail() bool {
+	l, ok := g.Log.(interface{ TakeStaleTail() bool })
+	return ok && l.TakeStaleTail()
+}
+
+// damaged tells whether a replica has bytes that do not match their checksums, by reading all of it.
+func damaged(s *store.Store, id transport.GroupID) error {
+	g := s.Group(store.GroupID(id))
+	if err := g.Err(); err != nil {
+		return err
+	}
+	first, err := g.FirstIndex()
+	if err != nil {
+		return err
+	}
+	last, err := g.LastIndex()
+	if err != nil {
+		return err
+	}
+	for i := first; i <= last && last > 0; i++ {
+		var l raft.Log
+		if err := g.GetLog(i, &l); err != nil && !errors.Is(err, raft.ErrLogNotFound) {
+			return err
+		}
+	}
+	list, err := g.Snapshots().List()
+	if err != nil || len(list) == 0 {
+		return err
+	}
+	_, r, err := g.Snapshots().Open(list[0].ID)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	return drain(r)
+}

@@ -1,0 +1,34 @@
+package deep
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A simulation that cannot fail shows nothing: each lie below must be found out within a few seeds.
+func TestLiesAreFound(t *testing.T) {
+	for _, lie := range []Lie{LieSync, LieTail, LieTerm, LieConfirm} {
+		t.Run(string(lie), func(t *testing.T) {
+			began := time.Now()
+			for seed := uint64(1); seed <= 12; seed++ {
+				var err error
+				synctest.Test(t, func(t *testing.T) {
+					_, err = Run(Config{Seed: seed, Load: 5 * time.Second, Lie: lie})
+				})
+				if err != nil {
+					t.Logf("found in seed %d, after %v: %.160s", seed, time.Since(began).Round(time.Millisecond), firstLines(err))
+					return
+				}
+			}
+			t.Errorf("nobody noticed for %v", time.Since(began))
+		})
+	}
+}
+
+// firstLines is an error without its trace.
+func firstLines(err error) string {
+	text, _, _ := strings.Cut(err.Error(), "\ntrace:")
+	return text
+}

@@ -1,0 +1,186 @@
+package deep
+
+import (
+	"context"
+	"github.com/warrenmq/warren/store/crashfs"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/warrenmq/warren/transport"
+)
+
+// nemesis breaks things by its own chance until the time is over, and leaves them broken.
+type nemesis struct {
+	w *world
+	r *rand.Rand
+}
+
+func (x *nemesis) run(limit time.Duration) error {
+	for end := time.Now().Add(limit); time.Now().Before(end); {
+		time.Sleep(time.Duration(x.r.Int64N(int64(1500 * time.Millisecond))))
+		x.w.reap(x.r)
+		if err := x.strike(); err != nil || !x.w.oracle.ok() {
+			return err
+		}
+	}
+	return nil
+}
+
+func (x *nemesis) anyone() *node { return x.w.nodes[x.w.ids[x.r.IntN(len(x.w.ids))]] }
+
+func (x *nemesis) strike() error {
+	w, n := x.w, x.anyone()
+	switch x.r.IntN(16) {
+	case 0, 1, 2:
+		silent := x.r.IntN(2) == 0
+		w.oracle.note("%s crashes, silent=%v", n.id, silent)
+		n.crash(silent, x.r)
+	case 3, 4, 5, 6:
+		return w.bootAll()
+	case 7:
+		x.cut(n)
+	case 8, 9:
+		w.oracle.note("links are healed")
+		w.net.change(func(l map[link]linkState) { clear(l) })
+	case 10:
+		d := time.Duration(x.r.IntN(400)+1) * time.Millisecond
+		o := x.anyone()
+		w.oracle.note("link %s to %s adds up to %v", n.id, o.id, d)
+		w.net.change(func(l map[link]linkState) { l[link{n.id, o.id}] = linkState{slow: d} })
+	case 11, 12:
+		if l := n.running(); l != nil {
+			d := time.Duration(x.r.IntN(8)) * 60 * time.Millisecond
+			if x.r.IntN(6) == 0 {
+				d = 4 * time.Second
+			}
+			w.oracle.note("syncs of %s take up to %v more", n.id, d)
+			l.disk.slow.Store(int64(d))
+		}
+	case 13:
+		if l := n.running(); l != nil && x.r.IntN(2) == 0 {
+			w.oracle.note("syncs of %s fail", n.id)
+			w.report.brokenSyncs.Add(1)
+			l.disk.breakSyncs()
+		}
+	case 14:
+		x.transfer()
+	case 15:
+		if x.r.IntN(3) == 0 {
+			w.oracle.note("all nodes lose power")
+			for _, id := range w.ids {
+				w.nodes[id].crash(true, x.r)
+			}
+		}
+	}
+	return nil
+}
+
+// cut breaks links: a node's, one pair's, or one direction.
+func (x *nemesis) cut(n *node) {
+	w, o, kind := x.w, x.anyone(), x.r.IntN(3)
+	w.oracle.note("cut: %s", []string{"all of " + string(n.id), string(n.id) + " and " + string(o.id), string(n.id) + " to " + string(o.id)}[kind])
+	w.report.cuts.Add(1)
+	w.net.change(func(l map[link]linkState) {
+		for _, id := range w.ids {
+			if id == n.id || kind != 0 && id != o.id {
+				continue
+			}
+			l[link{n.id, id}] = linkState{cut: true}
+			if kind != 2 {
+				l[link{id, n.id}] = linkState{cut: true}
+			}
+		}
+	})
+}
+
+// transfer asks a leader to hand over, aside because it may take its time.
+func (x *nemesis) transfer() {
+	w := x.w
+	id := w.groups[x.r.IntN(len(w.groups))]
+	to := w.place[id][x.r.IntN(len(w.place[id]))]
+	if w.moving.CompareAndSwap(false, true) {
+		w.wg.Go(func() {
+			defer w.moving.Store(false)
+			for _, n := range w.place[id] {
+				if l := w.nodes[n].running(); l != nil {
+					if g, ok := l.host.Group(id); ok && g.IsLeader() {
+						w.oracle.note("group %d is to move from %s to %s", id, n, to)
+						_ = g.TransferTo(context.Background(), to)
+						return
+					}
+				}
+			}
+		})
+	}
+}
+
+// damage changes bytes in old segments of a node that is down meanwhile, and has the replicas that noticed refilled:
+// demoted, wiped, filled as non-voters, promoted. All else is whole.
+func (x *nemesis) damage() error {
+	w, n := x.w, x.anyone()
+	n.crash(false, x.r)
+	files, err := n.fs.ReadDir("/data")
+	if err != nil {
+		return err
+	}
+	hit := corrupt(n.fs, files, x.r)
+	w.oracle.note("%s: %d bytes decay", n.id, len(hit))
+	w.damaging = true
+	defer func() { w.damaging = false }()
+	if err := n.boot(); err != nil {
+		// A place that every group depends on: such a volume is given up. Here its bytes are put right instead.
+		w.oracle.note("%s does not start: %v", n.id, err)
+		w.report.volumes.Add(1)
+		for _, h := range hit {
+			if err := n.fs.Corrupt(h.file, h.off, h.change); err != nil {
+				return err
+			}
+		}
+		n.fs = n.fs.Image(n.fs.Len(), x.r)
+		if err := n.boot(); err != nil {
+			return err
+		}
+	}
+	for id := range n.lost {
+		if err := w.refill(n, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func others(ids []transport.NodeID, not transport.NodeID) (out []transport.NodeID) {
+	for _, id := range ids {
+		if id != not {
+			out = append(out, id)
+		}
+	}
+	return out
+}
+
+// decay is one byte that has changed.
+type decay struct {
+	file   string
+	off    int64
+	change byte
+}
+
+// corrupt changes some bytes in the older half of the segments. The newest must stay as it is: damage at
+// its end cannot be told from a write that was never finished.
+func corrupt(fs *crashfs.FS, names []string, r *rand.Rand) []decay {
+	names = slices.DeleteFunc(names, func(n string) bool { return !strings.HasSuffix(n, ".seg") })
+	slices.Sort(names)
+	if len(names) < 6 {
+		return nil
+	}
+	var hit []decay
+	for range 1 + r.IntN(6) {
+		d := decay{"/data/" + names[r.IntN(len(names)/2)], 4096 + r.Int64N(segmentBytes-4096), byte(1 + r.IntN(255))}
+		if fs.Corrupt(d.file, d.off, d.change) == nil {
+			hit = append(hit, d)
+		}
+	}
+	return hit
+}

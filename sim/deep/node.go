@@ -1,0 +1,214 @@
+package deep
+
+import (
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"sync/atomic"
+
+	"context"
+
+	"github.com/warrenmq/warren/cluster/detector"
+	"github.com/warrenmq/warren/cluster/group"
+	"github.com/warrenmq/warren/store"
+	"github.com/warrenmq/warren/store/crashfs"
+	"github.com/warrenmq/warren/transport"
+)
+
+// Thresholds of the store and of snapshots, small so that a minute has segments, compactions and snapshots from
+// leaders.
+const (
+	segmentBytes  = 64 << 10
+	snapshotBytes = 12 << 10
+	trailingBytes = 2 << 10
+	cacheBytes    = 64 << 10
+)
+
+// node is a place in the cluster: an identity and a disk, which outlive processes.
+type node struct {
+	w    *world
+	id   transport.NodeID
+	lost map[transport.GroupID]bool // replicas found damaged, not refilled yet
+
+	mu   sync.Mutex // guards the rest
+	fs   *crashfs.FS
+	life *life // nil while the node is down
+}
+
+// running returns the node's process, nil if there is none or it has died.
+func (n *node) running() *life {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.life == nil || n.life.dead.Load() {
+		return nil
+	}
+	return n.life
+}
+
+// life is one process of a node.
+type life struct {
+	w    *world
+	id   transport.NodeID
+	dead atomic.Bool
+	disk *disk
+	mesh *transport.Mesh
+	det  *detector.Detector
+	st   *store.Store
+	host *group.Host
+
+	mu       sync.Mutex
+	machines map[transport.GroupID]*machine
+}
+
+func (l *life) machine(id transport.GroupID) *machine {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.machines[id]
+}
+
+// boot starts a process over the node's disk, with the groups that are placed on it.
+func (n *node) boot() error {
+	w := n.w
+	w.report.boots.Add(1)
+	l := &life{w: w, id: n.id, machines: make(map[transport.GroupID]*machine), disk: newDisk(n.fs, w.random())}
+	l.disk.lies = w.cfg.Lie == LieSync
+	log := w.log.With("on", string(n.id))
+	var err error
+	l.st, err = store.Open(store.Options{
+		Dir: "/data", FS: l.disk, SegmentBytes: segmentBytes, TailCacheBytes: cacheBytes, Logger: log,
+		OnFatal: func(err error) {
+			w.oracle.note("%s ends: %v", n.id, err)
+			l.die(false)
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("open the store of %s: %w", n.id, err)
+	}
+	if err := l.connect(log); err != nil {
+		return err
+	}
+	n.mu.Lock()
+	n.life = l
+	n.mu.Unlock()
+	for _, id := range w.groupsOf(n.id) {
+		if n.lost[id] {
+			continue
+		}
+		if err := damaged(l.st, id); err != nil {
+			if !w.damaging {
+				return fmt.Errorf("replica of group %d on %s after a crash: %w", id, n.id, err)
+			}
+			w.oracle.note("%s: group %d is damaged: %v", n.id, id, err)
+			n.lost[id] = true
+			continue
+		}
+		if err := l.start(id, true); err != nil {
+			return err
+		}
+	}
+	w.oracle.note("%s is up", n.id)
+	return nil
+}
+
+func (l *life) connect(log *slog.Logger) error {
+	w := l.w
+	var err error
+	l.mesh, err = transport.New(transport.Config{
+		Local: l.id, Listener: w.net.listen(l.id), Logger: log, ClusterID: func() string { return "deep" },
+		Resolve: func(o transport.NodeID) (string, bool) { return string(o), true },
+		Dial: func(ctx context.Context, addr string) (net.Conn, error) {
+			if l.dead.Load() {
+				return nil, net.ErrClosed
+			}
+			return w.net.dial(ctx, l.id, transport.NodeID(addr))
+		},
+	})
+	if err != nil {
+		return err
+	}
+	if l.det, err = detector.New(detector.Config{Local: l.id, Net: l.mesh, Logger: log}); err != nil {
+		return err
+	}
+	l.host = group.NewHost(group.HostConfig{
+		Local: l.id, Store: afterlife{group.OverStore(l.st), l}, Mesh: group.OverMesh(l.mesh), Detector: l.det, Logger: log,
+		SnapshotBytes: snapshotBytes, TrailingBytes: trailingBytes,
+		OnUnknown: func(transport.GroupID, transport.NodeID, uint64) {},
+	})
+	l.mesh.SetPeers(w.ids)
+	l.det.SetPeers(w.ids)
+	return nil
+}
+
+// start runs a replica; founder tells that it may be the first of its group.
+func (l *life) start(id transport.GroupID, founder bool) error {
+	m := &machine{n: l, id: id}
+	l.mu.Lock()
+	l.machines[id] = m
+	l.mu.Unlock()
+	members := l.w.place[id]
+	_, err := l.host.Start(group.Spec{
+		ID: id, Members: members, Preferred: members[0], Bootstrap: founder,
+	}, m, watcher{l, id})
+	if err != nil && !l.dead.Load() {
+		return fmt.Errorf("start group %d on %s: %w", id, l.id, err)
+	}
+	return nil
+}
+
+// die takes the process off the network and out of the history, at once. It may be called from anywhere, again too.
+func (l *life) die(silent bool) {
+	if !l.dead.CompareAndSwap(false, true) {
+		return
+	}
+	// What it was about to answer counts as never said: nobody is told after this, the oracle included.
+	l.w.oracle.mu.Lock()
+	l.w.oracle.mu.Unlock() //nolint:staticcheck // passes behind whoever still speaks for the living
+	l.w.net.crash(l.id, silent)
+}
+
+// LieTail takes as many operations of the disk, but not the first, which make the store.
+const (
+	lieTakes = 30
+	lieKeeps = 40
+)
+
+// bury leaves a disk as the crash may have left it and frees what the dead process held.
+func (n *node) bury(r *rand.Rand) {
+	n.mu.Lock()
+	l := n.life
+	n.life = nil
+	n.mu.Unlock()
+	if l == nil {
+		return
+	}
+	steps := l.disk.Len()
+	if n.w.cfg.Lie == LieTail {
+		steps = max(min(steps, lieKeeps), steps-lieTakes)
+	}
+	n.fs = l.disk.Image(steps, r)
+	n.w.wg.Go(l.close)
+}
+
+// crash kills the node's process, if it has one.
+func (n *node) crash(silent bool, r *rand.Rand) {
+	n.mu.Lock()
+	l := n.life
+	n.mu.Unlock()
+	if l == nil {
+		return
+	}
+	n.w.report.crashes.Add(1)
+	l.die(silent)
+	n.bury(r)
+}
+
+func (l *life) close() {
+	l.disk.slow.Store(0)
+	l.w.report.snapshots.Add(int64(l.host.Stats().Snapshots))
+	_ = l.host.Close()
+	l.det.Close()
+	_ = l.mesh.Close()
+	_ = l.st.Close()
+}

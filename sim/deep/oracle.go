@@ -1,0 +1,231 @@
+package deep
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/warrenmq/warren/cluster/group"
+	"github.com/warrenmq/warren/transport"
+)
+
+// failuresMax bounds the failures kept of a run.
+const failuresMax = 20
+
+// oracle knows what was proposed, answered, applied and led, and says what must not be.
+type oracle struct {
+	began time.Time
+	live  io.Writer // gets the trace as it grows; may be nil
+
+	mu       sync.Mutex // guards the rest
+	groups   map[transport.GroupID]*history
+	failures []string
+	trace    []string
+}
+
+// entry is a committed entry as the first replica that applied it saw it.
+type entry struct {
+	term uint64
+	id   string
+	hash uint64 // of everything up to it
+	data []byte
+}
+
+// history is everything known of one group.
+type history struct {
+	entries map[uint64]entry
+	place   map[string]uint64 // where a proposal was applied
+	acked   map[string]uint64 // where its proposer was told
+	refused map[string]bool   // proposals never appended, as the leader said
+	leaders map[uint64]transport.NodeID
+	newest  uint64
+}
+
+func newOracle(live io.Writer) *oracle {
+	return &oracle{began: time.Now(), live: live, groups: make(map[transport.GroupID]*history)}
+}
+
+// of returns a group's history. Caller holds mu.
+func (o *oracle) of(id transport.GroupID) *history {
+	h := o.groups[id]
+	if h == nil {
+		h = &history{
+			entries: make(map[uint64]entry), place: make(map[string]uint64), acked: make(map[string]uint64),
+			refused: make(map[string]bool), leaders: make(map[uint64]transport.NodeID),
+		}
+		o.groups[id] = h
+	}
+	return h
+}
+
+// fail records a broken promise.
+func (o *oracle) fail(format string, args ...any) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.failed(format, args...)
+}
+
+func (o *oracle) failed(format string, args ...any) {
+	line := o.write(format+"  <== FAILED", args...)
+	if len(o.failures) < failuresMax {
+		o.failures = append(o.failures, line)
+	}
+}
+
+// note adds an event to the trace.
+func (o *oracle) note(format string, args ...any) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.write(format, args...)
+}
+
+// write adds a line to the trace. Caller holds mu.
+func (o *oracle) write(format string, args ...any) string {
+	line := fmt.Sprintf("%10.3fs ", time.Since(o.began).Seconds()) + fmt.Sprintf(format, args...)
+	o.trace = append(o.trace, line)
+	if o.live != nil {
+		fmt.Fprintln(o.live, line)
+	}
+	return line
+}
+
+// ok tells whether nothing has failed so far.
+func (o *oracle) ok() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.failures) == 0
+}
+
+// name is what tells a proposal from others: its text up to the padding.
+func name(data []byte) string {
+	id, _, _ := bytes.Cut(data, []byte("|"))
+	return string(id)
+}
+
+// applied checks an entry that a replica applies against what others applied there.
+func (o *oracle) applied(n *life, id transport.GroupID, e group.Entry, hash uint64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if n.dead.Load() {
+		return
+	}
+	h := o.of(id)
+	was, known := h.entries[e.Index]
+	if !known {
+		if e.Index <= h.newest {
+			o.failed("group %d: %s applies entry %d, which those that applied up to %d have not", id, n.id, e.Index, h.newest)
+		}
+		h.newest = max(h.newest, e.Index)
+		text := name(e.Data)
+		if at, twice := h.place[text]; twice {
+			o.failed("group %d: %s is applied at %d and at %d", id, text, at, e.Index)
+		}
+		if h.refused[text] {
+			o.failed("group %d: %s was refused and is applied at %d", id, text, e.Index)
+		}
+		h.place[text] = e.Index
+		h.entries[e.Index] = entry{e.Term, text, hash, bytes.Clone(e.Data)}
+		return
+	}
+	if was.term != e.Term || !bytes.Equal(was.data, e.Data) {
+		o.failed("group %d entry %d: %s applies %s of term %d, others %s of term %d", id, e.Index, n.id, name(e.Data), e.Term, was.id, was.term)
+	} else if was.hash != hash {
+		o.failed("group %d entry %d: %s has hash %x, others %x", id, e.Index, n.id, hash, was.hash)
+	}
+}
+
+// restored checks a snapshot's state against what was applied up to it.
+func (o *oracle) restored(n *life, id transport.GroupID, last, hash uint64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if last == 0 || n.dead.Load() {
+		return
+	}
+	if was, ok := o.of(id).entries[last]; !ok || was.hash != hash {
+		o.failed("group %d: %s restores hash %x at %d, applied was %x", id, n.id, hash, last, was.hash)
+	}
+}
+
+// leads checks that a term has one leader.
+func (o *oracle) leads(n *life, id transport.GroupID, term uint64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if n.dead.Load() {
+		return
+	}
+	h := o.of(id)
+	if was, ok := h.leaders[term]; ok && was != n.id {
+		o.failed("group %d: term %d is led by %s and by %s", id, term, was, n.id)
+	}
+	h.leaders[term] = n.id
+	o.write("%s leads group %d in term %d", n.id, id, term)
+}
+
+// answered takes the answer to a proposal. What a dead process says nobody hears.
+func (o *oracle) answered(n *life, id transport.GroupID, text string, at any, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if n.dead.Load() {
+		return
+	}
+	h := o.of(id)
+	switch {
+	case err == nil:
+		index, _ := at.(uint64)
+		if was, ok := h.place[text]; !ok || was != index {
+			o.failed("group %d: %s is confirmed by %s at %d, applied at %d", id, text, n.id, index, was)
+		}
+		h.acked[text] = index
+		n.w.report.acked.Add(1)
+	case !errors.Is(err, group.ErrUnknown):
+		if at, there := h.place[text]; there {
+			o.failed("group %d: %s was refused by %s (%v) and is applied at %d", id, text, n.id, err, at)
+		}
+		h.refused[text] = true
+		n.w.report.refused.Add(1)
+	default:
+		n.w.report.unknown.Add(1)
+	}
+}
+
+// confirmed records a confirm that came too soon.
+func (o *oracle) confirmed(id transport.GroupID, text string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if h := o.of(id); h.acked[text] == 0 {
+		h.acked[text] = 0
+	}
+}
+
+// verify compares a replica that has caught up with everything that was confirmed.
+func (o *oracle) verify(n *life, id transport.GroupID, s state) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	h := o.of(id)
+	if last := h.entries[s.last]; s.last != h.newest || s.hash != last.hash || s.count != uint64(len(h.entries)) {
+		o.failed("group %d: %s has %d entries up to %d, hash %x; all together %d up to %d, hash %x",
+			id, n.id, s.count, s.last, s.hash, len(h.entries), h.newest, h.entries[h.newest].hash)
+	}
+	for text, at := range h.acked {
+		if _, there := h.place[text]; !there || at != 0 && h.entries[at].id != text {
+			o.failed("group %d: %s was confirmed at %d and is lost", id, text, at)
+		}
+	}
+}
+
+// newest returns the last entry that anybody has applied.
+func (o *oracle) newest(id transport.GroupID) uint64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.of(id).newest
+}
+
+// bytesAt returns what was applied at an index.
+func (o *oracle) bytesAt(id transport.GroupID, at uint64) []byte {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.of(id).entries[at].data
+}

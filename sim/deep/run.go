@@ -1,0 +1,447 @@
+package deep
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/warrenmq/warren/store/crashfs"
+	"github.com/warrenmq/warren/transport"
+)
+
+// Limits in virtual time.
+const (
+	// leaderLimit is how long after healing a group may take to confirm something.
+	leaderLimit = 30 * time.Second
+	// equalLimit is how long after that its replicas may differ.
+	equalLimit = 60 * time.Second
+)
+
+// Config describes a run.
+type Config struct {
+	Seed uint64
+	// Nodes is the number of nodes, default 3; each of Groups (default 4) has three replicas on them.
+	Nodes, Groups int
+	// Load is how much virtual time passes under faults, in rounds that each end with healing and a check.
+	Load time.Duration
+	// Logger gets what the nodes log; discarded if nil.
+	Logger *slog.Logger
+	// Trace gets each event as it happens, for what ends in a panic; may be nil.
+	Trace io.Writer
+	// Lie makes one part break its word, to see that the run is not valid then.
+	Lie Lie
+}
+
+// Lie is a fault that is put in.
+type Lie string
+
+// The lies of a run.
+const (
+	LieSync    Lie = "a sync says done and is not"
+	LieTail    Lie = "a crash takes the last moments of synced writes"
+	LieTerm    Lie = "terms are not stored"
+	LieConfirm Lie = "a proposal is confirmed when it is proposed"
+)
+
+// counters are what happened in a run.
+type counters struct {
+	proposed, acked, refused, unknown     atomic.Int64
+	boots, crashes, brokenSyncs, cuts     atomic.Int64
+	installs, snapshots, refills, volumes atomic.Int64
+	rounds                                atomic.Int64
+}
+
+// Report says what happened in a run.
+type Report struct {
+	Virtual                           time.Duration
+	Rounds                            int64
+	Proposed, Acked, Refused, Unknown int64
+	Boots, Crashes, BrokenSyncs, Cuts int64
+	Snapshots, Installs, Terms        int64
+	Refills, Volumes                  int64
+	// Recovery is the longest time from healing to a confirmed entry, of any group.
+	Recovery time.Duration
+	// Overlap is the longest time in which two nodes had the lease of one group.
+	Overlap time.Duration
+}
+
+func (r Report) String() string {
+	return fmt.Sprintf("%.1f virtual minutes, %d rounds: %d proposed, %d confirmed, %d refused, %d unknown; %d crashes, %d failed disks, %d cuts, %d terms, "+
+		"%d snapshots, %d installed; %d replicas refilled, %d volumes given up; recovery within %v, leases overlap by %v",
+		r.Virtual.Minutes(), r.Rounds, r.Proposed, r.Acked, r.Refused, r.Unknown, r.Crashes, r.BrokenSyncs, r.Cuts, r.Terms,
+		r.Snapshots, r.Installs, r.Refills, r.Volumes, r.Recovery.Round(time.Millisecond), r.Overlap.Round(time.Millisecond))
+}
+
+// world is one cluster. Its maps do not change once it runs.
+type world struct {
+	cfg    Config
+	log    *slog.Logger
+	net    *network
+	oracle *oracle
+	ids    []transport.NodeID
+	nodes  map[transport.NodeID]*node
+	groups []transport.GroupID
+	place  map[transport.GroupID][]transport.NodeID
+	report counters
+	wg     sync.WaitGroup // goroutines that end by themselves
+	moving atomic.Bool    // a planned move is under way
+
+	// Used by the goroutine of Run only.
+	r        *rand.Rand
+	damaging bool
+	marks    int
+	recovery time.Duration
+	overlap  atomic.Int64
+}
+
+func (w *world) random() uint64 { return w.r.Uint64() }
+
+// groupsOf lists the groups with a replica on a node.
+func (w *world) groupsOf(id transport.NodeID) []transport.GroupID {
+	var out []transport.GroupID
+	for _, g := range w.groups {
+		if slices.Contains(w.place[g], id) {
+			out = append(out, g)
+		}
+	}
+	return out
+}
+
+func newWorld(cfg Config) *world {
+	if cfg.Nodes == 0 {
+		cfg.Nodes = 3
+	}
+	if cfg.Groups == 0 {
+		cfg.Groups = 4
+	}
+	w := &world{
+		cfg: cfg, log: cfg.Logger, net: newNetwork(cfg.Seed), oracle: newOracle(cfg.Trace),
+		nodes: make(map[transport.NodeID]*node), place: make(map[transport.GroupID][]transport.NodeID),
+		r: rand.New(rand.NewPCG(cfg.Seed, 1)),
+	}
+	if w.log == nil {
+		w.log = slog.New(slog.DiscardHandler)
+	}
+	for i := range cfg.Nodes {
+		id := transport.NodeID(fmt.Sprintf("n%d/v", i+1))
+		w.ids = append(w.ids, id)
+		w.nodes[id] = &node{w: w, id: id, fs: crashfs.New(), lost: make(map[transport.GroupID]bool)}
+	}
+	for i := range cfg.Groups {
+		id := transport.GroupID(10 + i)
+		w.groups = append(w.groups, id)
+		for k := range 3 {
+			w.place[id] = append(w.place[id], w.ids[(i+k)%cfg.Nodes])
+		}
+	}
+	return w
+}
+
+// Run lives through a seed. The error has what went wrong and the trace of events.
+func Run(cfg Config) (Report, error) {
+	w := newWorld(cfg)
+	began := time.Now()
+	err := w.bootAll()
+	stop := make(chan struct{})
+	var leases sync.WaitGroup
+	leases.Go(func() { w.watchLeases(stop) })
+	x := &nemesis{w: w, r: rand.New(rand.NewPCG(cfg.Seed, 5))}
+	if err == nil {
+		err = w.settle() // founded without faults
+	}
+	for err == nil && w.oracle.ok() && time.Since(began) < cfg.Load {
+		err = w.round(x)
+	}
+	close(stop)
+	leases.Wait()
+	for _, id := range w.ids {
+		w.nodes[id].crash(false, w.r)
+	}
+	w.wg.Wait()
+	time.Sleep(time.Minute) // gRPC ends its dials a moment later
+	r := w.result(began)
+	r.Virtual -= time.Minute
+	return r, w.verdict(err)
+}
+
+// round is a time of faults, healing, and the check of everything.
+func (w *world) round(x *nemesis) error {
+	w.report.rounds.Add(1)
+	stop := make(chan struct{})
+	var clients sync.WaitGroup
+	for i := range 3 {
+		r := rand.New(rand.NewPCG(w.random(), 4))
+		number := int(w.report.rounds.Load())*10 + i
+		clients.Go(func() { w.client(number, r, stop) })
+	}
+	err := x.run(10*time.Second + time.Duration(w.r.Int64N(int64(30*time.Second))))
+	close(stop)
+	clients.Wait()
+	if err == nil && w.oracle.ok() {
+		err = w.settle()
+	}
+	if err == nil && w.oracle.ok() && x.r.IntN(3) == 0 {
+		if err = x.damage(); err == nil {
+			err = w.settle()
+		}
+	}
+	return err
+}
+
+// reap buries processes that ended by themselves.
+func (w *world) reap(r *rand.Rand) {
+	for _, id := range w.ids {
+		n := w.nodes[id]
+		n.mu.Lock()
+		over := n.life != nil && n.life.dead.Load()
+		n.mu.Unlock()
+		if over {
+			w.report.crashes.Add(1)
+			n.bury(r)
+		}
+	}
+}
+
+// bootAll starts every node that is down.
+func (w *world) bootAll() error {
+	for _, id := range w.ids {
+		if n := w.nodes[id]; n.running() == nil {
+			w.reap(w.r)
+			if err := n.boot(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// settle heals everything and checks that every group works in time and all its replicas become equal.
+func (w *world) settle() error {
+	w.oracle.note("everything is healed")
+	w.net.change(func(l map[link]linkState) { clear(l) })
+	if err := w.bootAll(); err != nil {
+		return err
+	}
+	for _, id := range w.ids {
+		l := w.nodes[id].running()
+		if l == nil {
+			continue
+		}
+		l.disk.slow.Store(0)
+		l.disk.Fail(nil)
+	}
+	healed := time.Now()
+	for _, id := range w.groups {
+		if !w.mark(id, leaderLimit-time.Since(healed)) {
+			w.oracle.fail("group %d confirms nothing within %v of healing: %s", id, leaderLimit, w.describe(id))
+			return nil
+		}
+		w.recovery = max(w.recovery, time.Since(healed))
+	}
+	w.reap(w.r)
+	for _, id := range w.groups {
+		w.equal(id)
+	}
+	return nil
+}
+
+// equal waits until all replicas of a group have everything, and checks that they do, with the bytes they refer to.
+func (w *world) equal(id transport.GroupID) {
+	for began := time.Now(); ; time.Sleep(50 * time.Millisecond) {
+		same, newest := true, w.oracle.newest(id)
+		for _, n := range w.place[id] {
+			l := w.nodes[n].running()
+			if l == nil || l.machine(id) == nil {
+				w.oracle.fail("group %d: %s is not running", id, n)
+				return
+			}
+			s, _ := l.machine(id).state()
+			same = same && s.last == newest
+		}
+		if same {
+			break
+		}
+		if time.Since(began) > equalLimit {
+			w.oracle.fail("group %d: replicas differ %v after healing: %s", id, equalLimit, w.describe(id))
+			return
+		}
+	}
+	for _, n := range w.place[id] {
+		l := w.nodes[n].running()
+		s, live := l.machine(id).state()
+		w.oracle.verify(l, id, s)
+		g, ok := l.host.Group(id)
+		if !ok {
+			continue
+		}
+		for _, at := range live {
+			b, err := g.Read(at)
+			if want := w.oracle.bytesAt(id, at); err != nil || string(b) != string(want) {
+				w.oracle.fail("group %d: %s reads entry %d as %s, %v; it was %s", id, n, at, name(b), err, name(want))
+			}
+		}
+	}
+}
+
+// describe tells what each replica of a group thinks.
+func (w *world) describe(id transport.GroupID) string {
+	var b strings.Builder
+	for _, n := range w.place[id] {
+		l := w.nodes[n].running()
+		if l == nil {
+			fmt.Fprintf(&b, "%s is down; ", n)
+			continue
+		}
+		if g, ok := l.host.Group(id); ok {
+			s := g.Stats()
+			fmt.Fprintf(&b, "%s is %s in term %d, leader %q, log %d, committed %d, applied %d, members %v; ", n, s.State, s.Term, s.Leader, s.Last, s.Commit, s.Applied, s.Members)
+		}
+	}
+	return b.String()
+}
+
+// refill replaces a damaged replica: it loses its vote before it is wiped, and has it back when it is full.
+func (w *world) refill(n *node, id transport.GroupID) error {
+	l := n.running()
+	if l == nil {
+		return errors.New("the node to be refilled is not running")
+	}
+	began := time.Now()
+	step := func(what string, fn func(context.Context, *life) error) error {
+		for {
+			if lead := w.leader(id); lead != nil {
+				ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+				err := fn(ctx, lead)
+				cancel()
+				if err == nil {
+					return nil
+				}
+				w.oracle.note("refill group %d on %s, %s: %v", id, n.id, what, err)
+			}
+			if time.Since(began) > 2*leaderLimit {
+				return fmt.Errorf("group %d on %s is not refilled (%s): %s", id, n.id, what, w.describe(id))
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+	}
+	err := step("demote", func(ctx context.Context, lead *life) error {
+		g, _ := lead.host.Group(id)
+		return g.DemoteVoter(ctx, n.id)
+	})
+	if err == nil {
+		err = l.host.Delete(id)
+	}
+	if err == nil {
+		err = l.start(id, false)
+	}
+	if err != nil {
+		return err
+	}
+	err = step("fill", func(ctx context.Context, lead *life) error {
+		g, _ := lead.host.Group(id)
+		if err := g.AddNonvoter(ctx, n.id); err != nil {
+			return err
+		}
+		if s, _ := l.machine(id).state(); s.last < w.oracle.newest(id) {
+			return errors.New("not filled yet")
+		}
+		return g.AddVoter(ctx, n.id)
+	})
+	if err != nil {
+		return err
+	}
+	delete(n.lost, id)
+	w.report.refills.Add(1)
+	w.oracle.note("group %d on %s is refilled", id, n.id)
+	return nil
+}
+
+// leader returns the node that leads a group in the newest term, nil if none does.
+func (w *world) leader(id transport.GroupID) *life {
+	for _, n := range w.place[id] {
+		if l := w.nodes[n].running(); l != nil {
+			if g, ok := l.host.Group(id); ok && g.IsLeader() {
+				return l
+			}
+		}
+	}
+	return nil
+}
+
+// leasePeriod is how often leases are looked at.
+const leasePeriod = 25 * time.Millisecond
+
+// watchLeases measures for how long two replicas of a group have a lease.
+func (w *world) watchLeases(stop <-chan struct{}) {
+	since := make(map[transport.GroupID]time.Time)
+	for {
+		select {
+		case <-stop:
+			return
+		case <-time.After(leasePeriod):
+		}
+		for _, id := range w.groups {
+			holders, terms := 0, make(map[uint64]transport.NodeID)
+			for _, n := range w.place[id] {
+				l := w.nodes[n].running()
+				if l == nil {
+					continue
+				}
+				g, ok := l.host.Group(id)
+				if !ok || !g.HasLease() {
+					continue
+				}
+				holders++
+				_, term, _ := g.Leader()
+				if other, twice := terms[term]; twice {
+					w.oracle.fail("group %d: %s and %s have a lease in term %d", id, other, n, term)
+				}
+				terms[term] = n
+			}
+			if holders < 2 {
+				delete(since, id)
+				continue
+			}
+			if since[id].IsZero() {
+				since[id] = time.Now()
+				w.oracle.note("group %d: two have a lease: %v", id, terms)
+			}
+			w.overlap.Store(max(w.overlap.Load(), int64(time.Since(since[id])+leasePeriod)))
+		}
+	}
+}
+
+func (w *world) result(began time.Time) Report {
+	c := &w.report
+	r := Report{
+		Virtual: time.Since(began), Rounds: c.rounds.Load(), Proposed: c.proposed.Load(), Acked: c.acked.Load(),
+		Refused: c.refused.Load(), Unknown: c.unknown.Load(), Boots: c.boots.Load(), Crashes: c.crashes.Load(),
+		BrokenSyncs: c.brokenSyncs.Load(), Cuts: c.cuts.Load(), Installs: c.installs.Load(), Snapshots: c.snapshots.Load(),
+		Refills: c.refills.Load(), Volumes: c.volumes.Load(), Recovery: w.recovery, Overlap: time.Duration(w.overlap.Load()),
+	}
+	w.oracle.mu.Lock()
+	defer w.oracle.mu.Unlock()
+	for _, h := range w.oracle.groups {
+		r.Terms += int64(len(h.leaders))
+	}
+	return r
+}
+
+// verdict is what is wrong with the run, with its trace.
+func (w *world) verdict(err error) error {
+	w.oracle.mu.Lock()
+	defer w.oracle.mu.Unlock()
+	if err == nil && len(w.oracle.failures) == 0 {
+		return nil
+	}
+	return fmt.Errorf("seed %d: %w\n%s\ntrace:\n%s", w.cfg.Seed, errors.Join(err, errors.New("promises broken: "+fmt.Sprint(len(w.oracle.failures)))),
+		strings.Join(w.oracle.failures, "\n"), strings.Join(w.oracle.trace, "\n"))
+}
