@@ -580,3 +580,21 @@ func TestStartStopDelete(t *testing.T) {
 		}
 	})
 }
+
+// The leader's node restarts before anybody misses it, and does not run the group any
+// more: damaged, or not its turn yet. The others must not wait for raft's timers.
+func TestLeaderRestartsWithoutTheGroup(t *testing.T) {
+	bubble(t, 3, nil, func(t *testing.T, c *memCluster) {
+		c.found(Spec{ID: queueA, Preferred: "n0"})
+		if _, err := propose(c.waitLeader(queueA, time.Second), "a"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second) // everybody knows everybody
+		c.kill("n0")
+		c.boot("n0")
+		g := c.waitLeader(queueA, 2*time.Second, "n0")
+		if _, err := propose(g, "b"); err != nil {
+			t.Fatal(err)
+		}
+	})
+}

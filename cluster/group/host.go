@@ -376,10 +376,17 @@ func (h *Host) verdict(e detector.Event) {
 	}
 	orphans := 0
 	for _, g := range h.Groups() {
-		if l, ok := g.settledLeader(); !ok || l.leader == e.Node {
-			h.elections.want(g, 0)
-			orphans++
+		l, ok := g.settledLeader()
+		if ok && l.leader != e.Node {
+			continue
 		}
+		if e.Restarted {
+			// The node is alive again, which must not pass for a sign of its former
+			// leadership: perhaps its new process never runs this group.
+			g.doubt(e.Node)
+		}
+		h.elections.want(g, 0)
+		orphans++
 	}
 	h.log.Info("electing after a death", "node", e.Node, "groups", orphans)
 }

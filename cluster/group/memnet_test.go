@@ -20,6 +20,7 @@ type memNet struct {
 	delay time.Duration
 
 	mu    sync.Mutex
+	lives uint64
 	nodes map[transport.NodeID]*memNode
 	cut   map[[2]transport.NodeID]bool
 	// since is when two nodes were last able to talk.
@@ -41,6 +42,7 @@ type callHandler func(context.Context, transport.NodeID, []byte) ([]byte, error)
 type memNode struct {
 	net          *memNet
 	id           transport.NodeID
+	process      uint64 // numbers the lives of nodes
 	down, frozen bool
 	handlers     map[uint8]callHandler
 	changed      []func(transport.PeerStatus)
@@ -61,7 +63,8 @@ func pair(a, b transport.NodeID) [2]transport.NodeID {
 func (n *memNet) join(id transport.NodeID) *memNode {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	m := &memNode{net: n, id: id, handlers: make(map[uint8]callHandler), groups: make(map[transport.GroupID]*memWire)}
+	n.lives++
+	m := &memNode{net: n, id: id, process: n.lives, handlers: make(map[uint8]callHandler), groups: make(map[transport.GroupID]*memWire)}
 	n.nodes[id] = m
 	for o := range n.nodes {
 		n.since[pair(id, o)] = time.Now()
@@ -121,6 +124,7 @@ func (n *memNet) status(a, b transport.NodeID) transport.PeerStatus {
 	peer := n.nodes[b]
 	if s.Up && !peer.frozen && !n.nodes[a].frozen {
 		s.LastAnswered = time.Now()
+		s.Process = peer.process
 	}
 	s.Refused = peer == nil || peer.down && !n.cut[pair(a, b)]
 	return s
