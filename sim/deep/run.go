@@ -157,7 +157,7 @@ func Run(cfg Config) (Report, error) {
 	if err == nil {
 		err = w.settle() // founded without faults
 	}
-	for err == nil && w.oracle.ok() && time.Since(began) < cfg.Load {
+	for founded := time.Now(); err == nil && w.oracle.ok() && time.Since(founded) < cfg.Load; {
 		err = w.round(x)
 	}
 	close(stop)
@@ -381,7 +381,7 @@ const leasePeriod = 25 * time.Millisecond
 
 // watchLeases measures for how long two replicas of a group have a lease.
 func (w *world) watchLeases(stop <-chan struct{}) {
-	since := make(map[transport.GroupID]time.Time)
+	since, seen := make(map[transport.GroupID]time.Time), make(map[transport.GroupID]string)
 	for {
 		select {
 		case <-stop:
@@ -411,8 +411,11 @@ func (w *world) watchLeases(stop <-chan struct{}) {
 				continue
 			}
 			if since[id].IsZero() {
-				since[id] = time.Now()
-				w.oracle.note("group %d: two have a lease: %v", id, terms)
+				since[id], seen[id] = time.Now(), ""
+			}
+			if now := fmt.Sprint(terms); now != seen[id] {
+				seen[id] = now
+				w.oracle.note("group %d: leases, by term: %v", id, terms)
 			}
 			w.overlap.Store(max(w.overlap.Load(), int64(time.Since(since[id])+leasePeriod)))
 		}
