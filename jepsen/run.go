@@ -31,6 +31,7 @@ const (
 	timeoutReady   = 90 * time.Second // after everything is healed
 	timeoutSettle  = 90 * time.Second
 	timeoutFinal   = 120 * time.Second
+	timeoutCompare = 60 * time.Second
 	timeoutStop    = 45 * time.Second
 	timeoutClient  = 8 * time.Second // for an operation
 	timeGoroutines = 2 * time.Second // for a node to write its goroutines
@@ -89,7 +90,7 @@ func Run(ctx context.Context, cfg Config) (report.Report, error) {
 	if err != nil {
 		return out, err
 	}
-	out.Results = checker.Run(r.load.Checkers(), ops, ended)
+	out.Results = checker.Run(append(r.load.Checkers(), checker.States()), ops, ended)
 	out.Ops, out.Faults = len(ops), report.FaultsOf(ops)
 	out.Valid = len(out.Errors) == 0
 	for _, c := range out.Results {
@@ -231,6 +232,9 @@ func (r *run) work(ctx context.Context) error {
 		}
 	}
 	if err := r.step(ctx, "final", timeoutFinal, func(ctx context.Context) error { return r.load.Final(ctx, e) }); err != nil {
+		return err
+	}
+	if err := r.step(ctx, "compare", timeoutCompare, r.compare); err != nil {
 		return err
 	}
 	return r.step(ctx, "stop the nodes", timeoutStop, r.stop)

@@ -3,12 +3,14 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
 	"strconv"
 	"time"
 
+	"github.com/warrenmq/warren/broker"
 	"github.com/warrenmq/warren/failpoint"
 	"github.com/warrenmq/warren/store"
 	"github.com/warrenmq/warren/store/faultfs"
@@ -31,6 +33,19 @@ func (n *running) serveFailpoints(mux *http.ServeMux) {
 	mux.HandleFunc(failpoint.Path, localOnly(failpoint.Handler))
 	mux.HandleFunc("POST /debug/disk", localOnly(breakDisk))
 	mux.HandleFunc("/debug/snapshots", localOnly(n.snapshots))
+	mux.HandleFunc("GET /debug/state", localOnly(n.showState))
+}
+
+// showState tells what the replicas of this node hold, the catalog's first, as queue 0.
+func (n *running) showState(w http.ResponseWriter, _ *http.Request) {
+	if !n.ready.Load() {
+		http.Error(w, errNotReady.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	cat := broker.ReplicaState{Name: "catalog"}
+	cat.Applied, cat.State = n.catalog.Load().View().Digest()
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(append([]broker.ReplicaState{cat}, n.broker.ReplicaStates()...)) // the client is gone otherwise
 }
 
 // faulty is the file system of this process's log store.

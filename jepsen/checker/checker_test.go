@@ -51,6 +51,11 @@ var (
 	}
 )
 
+// state is what a node says of its replica of q.
+func state(node, applied, digest string) history.Op {
+	return history.Op{Process: history.Final, Type: history.OK, F: history.State, Node: node, Queue: "q", Value: digest, Extra: map[string]string{"applied": applied}}
+}
+
 // TestCheckers: good histories pass, and each kind of bad one is found.
 func TestCheckers(t *testing.T) {
 	chain := Chain{From: "q", To: []string{"dead"}, Stay: []string{"q"}, Consumed: true, Cause: history.Reject}
@@ -72,6 +77,10 @@ func TestCheckers(t *testing.T) {
 		{"refused and delivered", Lost(), join(published("q", "0.1.1", history.Fail), one(deliver("0.1.1"))), "refused and came"},
 		{"never published", Lost(), join(one(deliver("9.9.9"))), "nobody published"},
 		{"a body has changed", Lost(), join(m1, one(func() history.Op { o := drain("q", "0.1.1"); o.Error = "bad body"; return o }())), "bad body"},
+
+		{"replicas hold the same", States(), lines(state("node1", "7", "aa"), state("node2", "7", "aa")), ""},
+		{"replicas hold other things", States(), lines(state("node1", "7", "aa"), state("node2", "7", "bb")), "node1 after entry 7 aa; node2 after entry 7 bb"},
+		{"a replica is behind for ever", States(), lines(state("node1", "7", "aa"), state("node2", "8", "aa")), "the replicas of q differ"},
 
 		{"flagged duplicate", Duplicates(), join(m1, one(deliver("0.1.1"), flagged(deliver("0.1.1")))), ""},
 		{"unflagged duplicate", Duplicates(), join(m1, one(deliver("0.1.1"), deliver("0.1.1"))), "twice without the flag"},

@@ -55,6 +55,8 @@ type DB interface {
 	Leader(ctx context.Context, queue string) (string, error)
 	// Count asks a node for what is in a queue.
 	Count(ctx context.Context, queue string) (Count, error)
+	// States tells what the replicas on a node hold.
+	States(ctx context.Context, node string) ([]State, error)
 	// LogFile returns the path of what the node's process has written.
 	LogFile(node string) string
 	// DataDir returns the node's data folder.
@@ -73,6 +75,15 @@ type Disk struct {
 	Failing bool
 	// SyncDelay is added to each sync.
 	SyncDelay time.Duration
+}
+
+// State is what a replica holds.
+type State struct {
+	// Of names what it is a replica of.
+	Of string
+	// Applied is the newest entry of its log that it has applied; Digest digests all of its state.
+	Applied uint64
+	Digest  string
 }
 
 // Count is what is in a queue.

@@ -23,7 +23,7 @@ type Options struct {
 	// Dir is an existing folder for data and logs.
 	Dir string
 	// Failpoints says that the binary was built with the tag failpoints, and so can be broken from
-	// within: without, Break, Arm, SetClock and SetForget answer ErrUnsupported.
+	// within: without, Break, Arm, SetClock, SetForget and States answer ErrUnsupported.
 	Failpoints bool
 	// Env is added to the nodes' environment, as "NAME=value".
 	Env []string

@@ -255,6 +255,25 @@ func (w *Warren) setEnv(node, name, value string) error {
 	return nil
 }
 
+// States implements DB.
+func (w *Warren) States(ctx context.Context, node string) ([]State, error) {
+	if !w.failpoints {
+		return nil, ErrUnsupported
+	}
+	list, err := w.c.ByName(node).ReplicaStates(ctx)
+	if err != nil {
+		return nil, err
+	}
+	states := make([]State, len(list))
+	for i, s := range list {
+		states[i] = State{Of: s.Name, Applied: s.Applied, Digest: s.State}
+		if s.Queue > 0 {
+			states[i].Of = fmt.Sprintf("queue %d %s", s.Queue, s.Name)
+		}
+	}
+	return states, nil
+}
+
 // LogFile implements DB.
 func (w *Warren) LogFile(node string) string { return w.c.ByName(node).LogFile() }
 

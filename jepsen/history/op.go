@@ -35,6 +35,7 @@ const (
 	Reject  = "reject"  // without requeue; as Ack
 	Requeue = "requeue" // basic.reject with requeue; as Ack
 	Count   = "count"   // Value is the number of messages in Queue after the end
+	State   = "state"   // of Final: Value digests what the replica of Queue at Node holds, Extra "applied" says when
 	Fault   = "fault"   // of Nemesis: invoke when it begins, its end when it is healed
 	Connect = "connect" // a client's connection
 )

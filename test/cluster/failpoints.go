@@ -131,6 +131,29 @@ func (n *Node) SetDisk(ctx context.Context, d Disk) error {
 	return err
 }
 
+// ReplicaState is what a node with failpoints says of a replica that it holds. Queue 0 is the
+// catalog.
+type ReplicaState struct {
+	Queue   uint64 `json:"queue"` // its id
+	VHost   string `json:"vhost"`
+	Name    string `json:"name"`
+	Applied uint64 `json:"applied"` // the index of the newest entry applied
+	State   string `json:"state"`   // digests the whole replicated state
+}
+
+// ReplicaStates asks a node that was built with FailpointsTag what its replicas hold.
+func (n *Node) ReplicaStates(ctx context.Context) ([]ReplicaState, error) {
+	body, err := n.debug(ctx, http.MethodGet, "state", nil)
+	if err != nil {
+		return nil, err
+	}
+	var list []ReplicaState
+	if err := json.Unmarshal(body, &list); err != nil {
+		return nil, fmt.Errorf("replicas of %s: %w", n.Name, err)
+	}
+	return list, nil
+}
+
 // debug asks what is there in builds with FailpointsTag alone.
 func (n *Node) debug(ctx context.Context, method, what string, query url.Values) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeoutRequest)
