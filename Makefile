@@ -76,6 +76,10 @@ test-jepsen: ## a minute or two of the harness on a cluster under all faults
 jepsen: ## break a cluster in all ways for JEPSENSAMPLE and check what clients saw; reports in ./.run/jepsen
 	$(GO) run ./jepsen/cmd --workload all --nemesis all --time 25s --seed $(JEPSENSEED) --budget $(JEPSENSAMPLE) --out $(RUN)/jepsen
 
+.PHONY: jepsen-seeded
+jepsen-seeded: ## sow bugs into nodes one by one and see that the harnesses find each of them
+	$(GO) test -count=1 -timeout 50m -run 'TestSeededFaults$$' -v ./jepsen -jepsen.seeded
+
 .PHONY: jepsen-long
 jepsen-long: ## the same for JEPSENTIME with new seeds, over all combinations, of 3 and of 5 nodes
 	$(GO) run ./jepsen/cmd --workload all --nemesis all --time 60s --nodes 3,5 --seed $(JEPSENSEED) --budget $(JEPSENTIME) --out $(RUN)/jepsen --go-on
@@ -118,7 +122,7 @@ model: ## search all states of the move's model with spin; installs it first
 .PHONY: lint
 lint: ## check formatting and run the linters
 	$(GO) vet -tags invariants ./...
-	$(GO) vet -tags failpoints ./failpoint ./cmd/node
+	$(GO) vet -tags failpoints ./failpoint ./cmd/node ./store ./fsm ./queue/leader
 	$(GO) run $(GOLANGCI) run
 
 ##### measure

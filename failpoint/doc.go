@@ -15,6 +15,9 @@
 // starts, as in "move.routed:17=kill@3;move.taken=count", or while it runs over HTTP (see
 // Handler), where what is held is seen and released and the links to other nodes are cut.
 //
+// A process in whose environment WARREN_SEEDED_FAULT names a Fault has that bug, so that a test sees
+// whether the harnesses find it.
+//
 // A point is passed outside of locks and of the pure packages: a held goroutine holds
 // nothing but its own work up.
 package failpoint

@@ -12,6 +12,7 @@ import (
 	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/broker"
 	"github.com/warrenmq/warren/fsm"
+	"github.com/warrenmq/warren/queue"
 )
 
 // client is one connection with one channel. Its run goroutine makes all calls.
@@ -95,6 +96,9 @@ func (c *client) Deliver(d *broker.Delivery) {
 		c.w.problem("message %d attempt %d (%s) of queue %d delivered again on %s without the redelivered flag; %v", id, attempt, d.Body, q, c.n.id, s)
 	}
 	q, id, attempt := d.Place()
+	if mark, replicated := c.w.oracle.marks.Load(q); replicated && id > mark.(queue.MessageID) {
+		c.w.problem("message %d (%s) of queue %d delivered, the delivered mark in its log is %d", id, d.Body, q, mark)
+	}
 	if !d.Redelivered && attempt == 0 && !c.prio {
 		if _, stayed := c.w.oracle.stayed.Load(message{q, id}); uint64(id) <= c.last[d.Consumer] && !stayed {
 			c.w.problem("first delivery of message %d (%s) after %d on one consumer of %s", id, d.Body, c.last[d.Consumer], d.Consumer.Queue())

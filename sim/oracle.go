@@ -37,7 +37,9 @@ type oracle struct {
 	// stayed are the messages, by queue and id, that lost their time to live. They were out
 	// of reach for a while. Clients look here too.
 	stayed sync.Map
-	plans  int // letters that got their targets as they died
+	// marks are the delivered marks that are committed, by queue. Clients look here, too.
+	marks sync.Map
+	plans int // letters that got their targets as they died
 }
 
 type oracleQueue struct {
@@ -102,6 +104,7 @@ func (o *oracle) commit(g *group, index uint64, data []byte) {
 	o.expires(g, q, &e)
 	lastItem, revision := q.m.Outbox().Last(), q.m.CatalogRev()
 	res := q.m.Apply(index, data)
+	o.marks.Store(q.id, q.m.Mark())
 	o.withdraws(q, &e, marks)
 	o.enqueued(g, q, &e, res)
 	died := map[queue.Ref]bool{}

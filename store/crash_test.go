@@ -166,3 +166,58 @@ func TestCrash(t *testing.T) {
 		})
 	}
 }
+
+// TestCrashAtPublish crashes at every step of publishing a snapshot that pins nothing, on top of one that pins entries
+// all over the log: until the new one is there, the old one has all it pins.
+func TestCrashAtPublish(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	c := &crashRun{t: t, r: r, fs: crashfs.New()}
+	c.o = store.Options{Dir: "/s", SegmentBytes: 64 << 10, TailCacheBytes: 1 << 10, OnFatal: func(err error) { panic(err) }}
+	s, err := c.open(c.fs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.d = driver{s: s, m: newModel(1), term: 1, pick: r.IntN}
+	g, sg := &c.d.m[0], s.Group(groupID(0))
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	fill := func() {
+		for range 20 {
+			_, err := c.d.appendLogs(0)
+			must(err)
+		}
+	}
+	publish := func(pinned func(i uint64) bool) {
+		index := g.last()
+		g.snap, g.pins = modelSnap{index, g.log[index].term, c.d.text(200)}, map[uint64]string{}
+		var ranges []store.Range
+		for i := uint64(1); i <= index; i++ {
+			if data, ok := g.read(i); ok && pinned(i) {
+				g.pins[i] = data
+				ranges = append(ranges, store.Range{First: i, Last: i})
+			}
+		}
+		k, err := sg.Snapshots().Create(1, index, g.snap.term, config, 1, nil)
+		must(err)
+		must(k.(store.ManifestSink).WriteManifest([]byte(g.snap.manifest), ranges))
+		must(k.Close())
+	}
+	fill()
+	publish(func(i uint64) bool { return i%5 == 0 })
+	low, index := g.lowest(), g.snap.index
+	g.compactTo(index)
+	must(sg.DeleteRange(low, index))
+	fill()
+	marks := []mark{{after: c.fs.Len(), state: c.d.m.clone(), durable: true}}
+	publish(func(uint64) bool { return false })
+	marks = append(marks, mark{after: c.fs.Len(), state: c.d.m.clone(), durable: true})
+	must(s.Close())
+	for n := marks[0].after; n <= marks[1].after; n++ {
+		s, _ := c.match(c.fs.Image(n, r), n, marks)
+		must(s.Close())
+	}
+}

@@ -6,6 +6,8 @@ import (
 	"math"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/warrenmq/warren/failpoint"
 )
 
 // sink receives one snapshot. It belongs to one goroutine.
@@ -138,6 +140,9 @@ func (k *sink) publish() error {
 		return ErrTooLarge
 	}
 	r.seal()
+	if failpoint.Sown(failpoint.UnpinEarly) {
+		g.unpin(&p)
+	}
 	recs := []record{r}
 	var locs [1]loc
 	if err := g.commit(recs, locs[:]); err != nil {

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/warrenmq/warren/failpoint"
 )
 
 // ticket is one write of the flusher. All records appended since the last write share it.
@@ -246,6 +248,9 @@ func (w *wal) write(spans []span) error {
 		}
 		w.written.Add(uint64(len(b)))
 		if i+1 < len(spans) && spans[i+1].segment == s.segment {
+			continue
+		}
+		if failpoint.Sown(failpoint.ForgetSync) {
 			continue
 		}
 		began := w.clock()

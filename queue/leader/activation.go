@@ -3,6 +3,7 @@ package leader
 import (
 	"time"
 
+	"github.com/warrenmq/warren/failpoint"
 	"github.com/warrenmq/warren/fsm"
 	"github.com/warrenmq/warren/queue"
 	"github.com/warrenmq/warren/queue/wire"
@@ -93,7 +94,9 @@ func (l *Leader) opened() {
 	l.loadDelays()
 	l.loadLeaving()
 	l.replica.View(func(m *fsm.Machine) {
-		l.maybeDelivered = m.Mark()
+		if !failpoint.Sown(failpoint.SkipMark) {
+			l.maybeDelivered = m.Mark()
+		}
 		l.closing.closed = m.Closed()
 	})
 	early := l.peers

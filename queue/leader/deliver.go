@@ -4,6 +4,7 @@ import (
 	"container/heap"
 	"time"
 
+	"github.com/warrenmq/warren/failpoint"
 	"github.com/warrenmq/warren/fsm"
 	"github.com/warrenmq/warren/queue"
 	"github.com/warrenmq/warren/queue/wire"
@@ -152,7 +153,7 @@ func (l *Leader) deliver() {
 			l.nameExpired([]queue.Message{msg})
 			continue
 		}
-		if msg.ID > mark {
+		if msg.ID > mark && !failpoint.Sown(failpoint.DeliverBeyond) {
 			l.heldBack = true
 			l.reserve(msg.ID)
 			return

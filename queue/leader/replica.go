@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/warrenmq/warren/failpoint"
 	"github.com/warrenmq/warren/fsm"
 	"github.com/warrenmq/warren/queue"
 )
@@ -24,6 +25,9 @@ func NewReplica() *Replica { return &Replica{machine: fsm.New()} }
 // Apply applies one log entry and hands its result to the leader, if this node
 // leads. It is called by the log, in order, from one goroutine at a time.
 func (r *Replica) Apply(index uint64, data []byte) {
+	if failpoint.Sown(failpoint.LocalClock) {
+		data = retimed(data)
+	}
 	r.mu.Lock()
 	res := r.machine.Apply(index, data)
 	l := r.leader.Load()
@@ -72,6 +76,9 @@ func look(m *fsm.Machine) seen {
 func (r *Replica) Snapshot() func() (manifest []byte, pins []fsm.IndexRange) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if failpoint.Sown(failpoint.ForgetWatermark) {
+		return withoutStreams(r.machine)
+	}
 	return r.machine.Capture()
 }
 

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/warrenmq/warren/failpoint"
 	"github.com/warrenmq/warren/fsm"
 	"github.com/warrenmq/warren/queue"
 	"github.com/warrenmq/warren/queue/wire"
@@ -99,6 +100,9 @@ func (l *Leader) onBatch(from string, m *wire.Batch) {
 	p.pending = append(p.pending, ops...)
 	p.next = end
 	l.announced(p, ops)
+	if failpoint.Sown(failpoint.ConfirmEarly) {
+		l.out.send(p.id, &wire.Answer{Queue: l.cfg.Queue, Origin: p.origin, UpTo: end - 1, Above: p.told, Next: end})
+	}
 }
 
 // answerAgain repeats what the machine knows of a stream, because an answer was
@@ -108,7 +112,9 @@ func (l *Leader) answerAgain(p *peer, rewind bool) {
 	l.replica.View(func(m *fsm.Machine) {
 		if known, w, ok := m.Watermark(p.origin.Node); ok && known == p.origin {
 			a.UpTo = w
-			a.Outcomes = m.Recorded(p.origin, p.answered)
+			if !failpoint.Sown(failpoint.BareAck) {
+				a.Outcomes = m.Recorded(p.origin, p.answered)
+			}
 		}
 	})
 	p.told = max(p.told, a.UpTo)

@@ -73,6 +73,9 @@ func (l *Leader) onTransfer(from string, m *wire.Transfer) {
 		t.pending = append(t.pending, items...)
 		t.next = end
 		failpoint.Pass(failpoint.MoveReceived, l.cfg.Queue)
+		if failpoint.Sown(failpoint.MoveEarly) {
+			l.sendTransferAnswer(t, &wire.TransferAnswer{Source: s.Queue, Epoch: s.Epoch, UpTo: end - 1})
+		}
 	}
 }
 

@@ -42,7 +42,7 @@ var allowed = map[string][]string{
 	"queue":             {},
 	"queue/leader":      {"dlx", "failpoint", "fsm", "queue", "queue/wire"},
 	"queue/wire":        {"fsm", "queue"},
-	"store":             {},
+	"store":             {"failpoint"},
 	"store/crashfs":     {"store"},
 	"store/faultfs":     {"store"},
 	"transport":         {},

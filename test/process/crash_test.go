@@ -170,7 +170,7 @@ func TestNoFailpoints(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, mark := range []string{string(failpoint.MoveUnrouted), "/debug/failpoints", "/debug/snapshots"} {
+		for _, mark := range []string{string(failpoint.MoveUnrouted), "/debug/failpoints", "/debug/snapshots", string(failpoint.ForgetWatermark), "WARREN_SEEDED_FAULT"} {
 			if has := contains(data, mark); has != b.has {
 				t.Errorf("%s has %q: %v", path, mark, has)
 			}

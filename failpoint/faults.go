@@ -1,0 +1,32 @@
+package failpoint
+
+// Fault is the name of a bug that a test sows, to see that the harnesses find it.
+type Fault string
+
+// The faults. Each breaks one promise at one place of the source.
+const (
+	// ConfirmEarly: a queue's leader answers publishes before they are in its log.
+	ConfirmEarly Fault = "confirm-early"
+	// SkipMark: a new leader takes no note of what an earlier one may have delivered.
+	SkipMark Fault = "skip-mark"
+	// MoveEarly: the target of dead letters answers when it has them in memory, so that the source drops
+	// them before the target's commit.
+	MoveEarly Fault = "move-early"
+	// ForgetSync: the log store does not sync what it has written.
+	ForgetSync Fault = "forget-sync"
+	// LocalClock: a replica applies entries with the time of its own clock.
+	LocalClock Fault = "local-clock"
+	// BareAck: a new leader answers repeated publishes without their outcomes, as if all were enqueued.
+	BareAck Fault = "bare-ack"
+	// DeliverBeyond: a leader delivers messages beyond the delivered mark that is committed.
+	DeliverBeyond Fault = "deliver-beyond"
+	// UnpinEarly: a snapshot lets go of the entries it does not pin before it is durable.
+	UnpinEarly Fault = "unpin-early"
+	// ForgetWatermark: a snapshot has no streams of nodes, and so not how far each was applied.
+	ForgetWatermark Fault = "forget-watermark"
+)
+
+// Faults lists all faults.
+func Faults() []Fault {
+	return []Fault{ConfirmEarly, SkipMark, MoveEarly, ForgetSync, LocalClock, BareAck, DeliverBeyond, UnpinEarly, ForgetWatermark}
+}
