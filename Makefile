@@ -88,6 +88,11 @@ jepsen-long: ## the same for JEPSENTIME with new seeds, over all combinations, o
 sim-long: ## run simulated clusters (raft, store and transport in virtual time) with new seeds for SIMTIME
 	$(GO) test -tags invariants ./sim/deep -run '^TestSeeds$$' -v -timeout 0 -deep.first="$$(date +%s)" -deep.load=3m -deep.time=$(SIMTIME)
 
+.PHONY: jepsen-rabbitmq
+jepsen-rabbitmq: ## the same faults at Warren and at RabbitMQ of Debian's packages, and a table of both; half an hour
+	$(GO) run ./jepsen/cmd --system warren,rabbitmq --rabbitmq "$$(jepsen/rabbitmq.sh $(RUN)/rabbitmq)" --judge=false \
+	  --workload queue,deadletter --nemesis kill,partition,pause,restart --each --seeds 2 --time 25s --seed $(JEPSENSEED) --out $(RUN)/jepsen
+
 .PHONY: test-crash
 test-crash: ## stop, kill and cut nodes at every step of the move of dead letters, 10,000 messages each
 	WARREN_CRASH_FULL=1 $(GO) test -tags invariants -count=1 -v -timeout 90m -parallel 2 -run '^TestCrash' ./test/process

@@ -64,7 +64,7 @@ func (c Config) Validate() error {
 		}
 	}
 	check(slices.Contains(db.Names(), c.System), "no system %q: there are %s", c.System, strings.Join(db.Names(), ", "))
-	_, err := workload.New(c.Workload, workload.Options{})
+	_, err := workload.New(c.Workload, workload.Options{Quorum: c.quorum()})
 	errs = append(errs, err)
 	_, err = nemesis.Select(c.Nemeses, true, c.Failpoints)
 	errs = append(errs, err)
@@ -76,6 +76,9 @@ func (c Config) Validate() error {
 	check(c.Out != "", "the folder for reports is missing")
 	return errors.Join(errs...)
 }
+
+// quorum is for workload.Options.
+func (c Config) quorum() bool { return c.System == "rabbitmq" }
 
 // Name names the run for its folder.
 func (c Config) Name() string {

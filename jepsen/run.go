@@ -26,7 +26,7 @@ import (
 
 // Time limits of the steps of a run.
 const (
-	timeoutStart   = 60 * time.Second
+	timeoutStart   = 120 * time.Second
 	timeoutSetup   = 30 * time.Second
 	timeoutReady   = 90 * time.Second // after everything is healed
 	timeoutSettle  = 90 * time.Second
@@ -130,7 +130,7 @@ func (r *run) open() (err error) {
 	if r.db, err = db.New(r.cfg.System, r.net, db.Options{Nodes: r.cfg.Nodes, Binary: r.cfg.Binary, Dir: nodes, Env: r.cfg.Env, Failpoints: r.cfg.Failpoints}); err != nil {
 		return err
 	}
-	if r.load, err = workload.New(r.cfg.Workload, workload.Options{Rate: r.cfg.Rate, Nodes: r.cfg.Nodes, Seed: r.cfg.Seed}); err != nil {
+	if r.load, err = workload.New(r.cfg.Workload, workload.Options{Rate: r.cfg.Rate, Nodes: r.cfg.Nodes, Seed: r.cfg.Seed, Quorum: r.cfg.quorum()}); err != nil {
 		return err
 	}
 	if r.nemeses, err = nemesis.Select(r.cfg.Nemeses, true, r.cfg.Failpoints); err != nil {

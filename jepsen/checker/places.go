@@ -61,7 +61,7 @@ func places(ops []history.Op, chains []Chain) (r Result) {
 			done[[2]string{o.F, o.Value}] = true
 		}
 	}
-	var moved, stayed, gone int
+	var moved, stayed, gone, doubled, missing int
 	for _, v := range values {
 		m := messages[v]
 		i := slices.IndexFunc(chains, func(c Chain) bool { return c.From == m.publish.Queue })
@@ -69,9 +69,10 @@ func places(ops []history.Op, chains []Chain) (r Result) {
 			continue
 		}
 		c := chains[i]
-		toAll, stays, total := len(c.To) > 0, 0, 0
+		toAll, stays, total, most := len(c.To) > 0, 0, 0, 0
 		for _, to := range c.To {
 			toAll = toAll && in[v][to] == 1
+			most = max(most, in[v][to])
 		}
 		for _, q := range c.Stay {
 			stays += in[v][q]
@@ -90,11 +91,18 @@ func places(ops []history.Op, chains []Chain) (r Result) {
 		case total == 0 && (m.end != history.OK || c.Consumed && done[[2]string{history.Ack, v}]):
 			gone++
 		default:
+			if most+stays > 1 {
+				doubled++
+			} else {
+				missing++
+			}
 			r.problem("%s of %s is %s (%s)", v, c.From, where(in[v]), at(m.publish))
 		}
 	}
 	r.Summary = sprintf("%d moved, %d stayed, %d consumed or never arrived", moved, stayed, gone)
 	r.figure("moved", float64(moved))
+	r.figure("doubled", float64(doubled))
+	r.figure("missing", float64(missing))
 	return r
 }
 

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -26,8 +27,8 @@ import (
 
 func main() { os.Exit(start(os.Args[1:])) }
 
-// start returns the exit code: 0 for valid runs, 1 for an invalid one, 2 when it could not be
-// done.
+// start returns the exit code: 0 for valid runs, 1 for an invalid one (0 with --judge=false), 2 when it
+// could not be done.
 func start(args []string) int {
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
@@ -51,7 +52,7 @@ func start(args []string) int {
 	case err != nil:
 		fmt.Fprintln(os.Stderr, err)
 		return 2
-	case !valid:
+	case !valid && c.judge:
 		return 1
 	}
 	return 0
@@ -60,16 +61,24 @@ func start(args []string) int {
 // command is the command line.
 type command struct {
 	cfg       jepsen.Config
+	systems   []string
 	workloads []string
 	nodes     []int
 	budget    time.Duration
 	goOn      bool
+	// each: one run for each nemesis. seeds is how many there are of each.
+	each  bool
+	seeds int
+	judge bool
+	// rabbitmq is where its packages are unpacked.
+	rabbitmq string
 }
 
 func parse(args []string) (command, error) {
 	c := command{cfg: jepsen.Default()}
 	flags := flag.NewFlagSet("jepsen", flag.ContinueOnError)
-	flags.StringVar(&c.cfg.System, "system", c.cfg.System, "what is tested: one of "+strings.Join(db.Names(), ","))
+	systems := flags.String("system", c.cfg.System, "what is tested: some of "+strings.Join(db.Names(), ",")+"; with several, one after the other under the same seeds, and a table at the end")
+	flags.StringVar(&c.rabbitmq, "rabbitmq", "/", "the folder in which Debian's packages of RabbitMQ are (jepsen/rabbitmq.sh)")
 	workloads := flags.String("workload", c.cfg.Workload, "what clients do: all, or some of "+strings.Join(workload.Names(), ","))
 	nemeses := flags.String("nemesis", "all", "faults: all, partition, disk, within, none, or some of "+strings.Join(nemesis.Names(), ","))
 	flags.DurationVar(&c.cfg.Time, "time", c.cfg.Time, "how long clients work under faults in each run")
@@ -83,12 +92,24 @@ func parse(args []string) (command, error) {
 	flags.BoolVar(&c.cfg.Keep, "keep", false, "keep the nodes' data also of valid runs")
 	flags.DurationVar(&c.budget, "budget", 0, "go on with other combinations and seeds for this long; 0: one run for each workload")
 	flags.BoolVar(&c.goOn, "go-on", false, "go on after an invalid run")
+	flags.BoolVar(&c.each, "each", false, "a run for each of the faults or groups instead of one with all")
+	flags.IntVar(&c.seeds, "seeds", 1, "how many seeds, counted up from --seed, each run is done with (without --budget)")
+	flags.BoolVar(&c.judge, "judge", true, "an invalid run makes the exit code 1; without, verdicts are only printed")
 	verbose := flags.Bool("v", false, "tell what goes on")
 	if err := flags.Parse(args); err != nil {
 		return c, err
 	}
 	if flags.NArg() > 0 {
 		return c, fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	}
+	c.systems = strings.Split(*systems, ",")
+	for _, s := range c.systems {
+		// The same plan of faults for all: only Warren can be broken from within.
+		c.cfg.Failpoints = c.cfg.Failpoints && s == "warren"
+	}
+	c.cfg.System = c.systems[0]
+	if c.budget > 0 && (len(c.systems) > 1 || c.each || c.seeds != 1 || c.cfg.System != "warren") {
+		return c, errors.New("--budget is for runs of warren, and chooses faults and seeds itself")
 	}
 	c.cfg.Nemeses = strings.Split(*nemeses, ",")
 	c.workloads = strings.Split(*workloads, ",")
@@ -119,7 +140,7 @@ func (c *command) build(ctx context.Context) (err error) {
 	if err := os.MkdirAll(c.cfg.Out, 0o755); err != nil {
 		return err
 	}
-	if c.cfg.Binary == "" && c.cfg.System == "warren" {
+	if c.cfg.Binary == "" && slices.Contains(c.systems, "warren") {
 		if network.Inside() {
 			c.cfg.Binary = os.Getenv(cluster.BinaryEnv)
 			return nil
@@ -149,16 +170,50 @@ func (c *command) run(ctx context.Context) (valid bool, err error) {
 		fmt.Printf("seeds from %d on\n", c.cfg.Seed)
 		return jepsen.Suite(ctx, jepsen.Plan{Base: c.cfg, Workloads: c.workloads, Nodes: c.nodes, Budget: c.budget, GoOn: c.goOn}, show)
 	}
-	for _, name := range c.workloads {
-		for _, n := range c.nodes {
-			c.cfg.Workload, c.cfg.Nodes = name, n
-			r, err := jepsen.Run(ctx, c.cfg)
-			if err != nil {
-				return false, err
-			}
-			report.Text(os.Stdout, r)
-			show(r)
+	var all []report.Report
+	for _, cfg := range c.configs() {
+		r, err := jepsen.Run(ctx, cfg)
+		if err != nil {
+			return false, err
+		}
+		report.Text(os.Stdout, r)
+		show(r)
+		all = append(all, r)
+		if !c.judge && r.Ops == 0 {
+			return false, fmt.Errorf("the run could not be done: %s", strings.Join(r.Errors, "; "))
 		}
 	}
+	if len(c.systems) > 1 {
+		report.Compare(os.Stdout, all)
+	}
 	return valid, ctx.Err()
+}
+
+// configs are the runs, those of the systems under the same seed and faults one after the other.
+func (c *command) configs() (list []jepsen.Config) {
+	faults := [][]string{c.cfg.Nemeses}
+	if c.each {
+		faults = nil
+		for _, name := range c.cfg.Nemeses {
+			faults = append(faults, []string{name})
+		}
+	}
+	for i := range c.seeds {
+		for _, name := range c.workloads {
+			for _, n := range c.nodes {
+				for _, f := range faults {
+					for _, system := range c.systems {
+						cfg := c.cfg
+						cfg.System, cfg.Workload, cfg.Nodes, cfg.Nemeses = system, name, n, f
+						cfg.Seed += uint64(i)
+						if system == "rabbitmq" {
+							cfg.Binary = c.rabbitmq
+						}
+						list = append(list, cfg)
+					}
+				}
+			}
+		}
+	}
+	return list
 }

@@ -11,14 +11,16 @@ import (
 
 // systems are all there are.
 var systems = map[string]func(network.Network, Options) (DB, error){
-	"warren": NewWarren,
+	"warren":   NewWarren,
+	"rabbitmq": NewRabbitMQ,
 }
 
 // Options are what a system is made with.
 type Options struct {
 	// Nodes is the size of the cluster.
 	Nodes int
-	// Binary is the path of the node's binary, where the system is not installed.
+	// Binary is the path of the node's binary, or of the folder that a system's packages are unpacked in, where
+	// the system is not installed.
 	Binary string
 	// Dir is an existing folder for data and logs.
 	Dir string

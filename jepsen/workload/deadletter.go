@@ -70,7 +70,7 @@ func (w *deadletter) Setup(c *client.Client) error {
 			deadWork:     to("", deadWait, amqp.Table{}),
 			deadWait:     to("", deadWork, amqp.Table{"x-message-ttl": int32(300)}),
 		} {
-			if _, err := ch.QueueDeclare(name, true, false, false, false, args); err != nil {
+			if _, err := ch.QueueDeclare(name, true, false, false, false, w.opts.args(args)); err != nil {
 				return err
 			}
 		}

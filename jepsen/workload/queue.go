@@ -38,7 +38,7 @@ func (w *queue) Setup(c *client.Client) error {
 	}
 	return c.Do("declare", func(ch *amqp.Channel) error {
 		for name, args := range map[string]amqp.Table{queuePlain: dead, queueQuorum: quorum, queueDead: nil} {
-			if _, err := ch.QueueDeclare(name, true, false, false, false, args); err != nil {
+			if _, err := ch.QueueDeclare(name, true, false, false, false, w.opts.args(args)); err != nil {
 				return err
 			}
 		}

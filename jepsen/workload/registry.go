@@ -17,6 +17,9 @@ var workloads = map[string]func(Options) Workload{
 	"mutex":      newMutex,
 }
 
+// portable are the workloads that need nothing which RabbitMQ does not have.
+var portable = []string{"queue", "deadletter"}
+
 // pauseLimit is how long nothing may be confirmed while no fault is there: generous, for
 // machines that others use, too.
 const pauseLimit = 30 * time.Second
@@ -29,6 +32,9 @@ func New(name string, opts Options) (Workload, error) {
 	newWorkload, known := workloads[name]
 	if !known {
 		return nil, fmt.Errorf("no workload %q: there are %s", name, strings.Join(Names(), ", "))
+	}
+	if opts.Quorum && !slices.Contains(portable, name) {
+		return nil, fmt.Errorf("workload %q is not for this system: there are %s", name, strings.Join(portable, ", "))
 	}
 	return newWorkload(opts), nil
 }

@@ -2,6 +2,7 @@ package workload
 
 import (
 	"context"
+	"maps"
 	"math/rand/v2"
 	"time"
 
@@ -63,6 +64,25 @@ type Options struct {
 	// Seed chooses what is left to chance. What clients do with a message also depends on
 	// which comes when, so that a seed does not repeat a run exactly.
 	Seed uint64
+	// Quorum says that the system replicates only what is declared as a quorum queue, and moves dead
+	// letters at least once only if it is asked to: RabbitMQ.
+	Quorum bool
+}
+
+// args returns the arguments with which a queue is declared so that it promises what it does
+// with Warren, as far as the system can.
+func (o Options) args(args amqp.Table) amqp.Table {
+	if !o.Quorum {
+		return args
+	}
+	all := amqp.Table{"x-queue-type": "quorum"}
+	maps.Copy(all, args)
+	// With at-least-once a full queue must refuse publishers: one that drops its head for a maximum
+	// length has at-most-once only.
+	if all["x-dead-letter-exchange"] != nil && all["x-max-length"] == nil {
+		all["x-dead-letter-strategy"], all["x-overflow"] = "at-least-once", "reject-publish"
+	}
+	return all
 }
 
 const (
