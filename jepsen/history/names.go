@@ -13,6 +13,9 @@ const (
 	Redrive = "redrive" // a redrive of what is in Queue
 )
 
+// Rollback is the Value of a Commit that is none.
+const Rollback = "rollback"
+
 // Keys of Extra.
 const (
 	Took     = "took"     // of Commit: the IDs acked, with spaces between them

@@ -12,6 +12,7 @@ import (
 var workloads = map[string]func(Options) Workload{
 	"queue":      newQueue,
 	"single":     newSingle,
+	"tx":         newTx,
 	"deadletter": newDeadletter,
 	"delayed":    newDelayed,
 	"mutex":      newMutex,
