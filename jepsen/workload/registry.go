@@ -10,6 +10,7 @@ import (
 
 // workloads are all there are.
 var workloads = map[string]func(Options) Workload{
+	"policy":     newPolicy,
 	"queue":      newQueue,
 	"single":     newSingle,
 	"tx":         newTx,
