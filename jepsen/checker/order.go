@@ -3,8 +3,8 @@ package checker
 import "github.com/warrenmq/warren/jepsen/history"
 
 // Order finds messages of one publishing channel that came out of one of the queues to one
-// consuming channel in another order than they were published. What is marked as redelivered, and
-// what comes back from a dead-letter queue, has no such order.
+// consuming channel in another order than they were published, among those of the same priority
+// (history.Priority). What is marked as redelivered, and what comes back from a dead-letter queue, has no such order.
 func Order(queues ...string) Checker {
 	return Checker{Name: "order", Check: func(ops []history.Op) Result { return order(ops, queues) }}
 }
@@ -14,7 +14,9 @@ func order(ops []history.Op, queues []string) (r Result) {
 		queue                  string
 		process, life          int
 		publisher, publishLife int
+		priority               string
 	}
+	messages, _ := publishes(ops)
 	asked := map[string]bool{}
 	for _, q := range queues {
 		asked[q] = true
@@ -29,7 +31,7 @@ func order(ops []history.Op, queues []string) (r Result) {
 		if err != nil {
 			continue // Lost reports it
 		}
-		w := way{o.Queue, o.Process, o.Life, id.Process, id.Life}
+		w := way{o.Queue, o.Process, o.Life, id.Process, id.Life, priorityOf(messages, o.Value)}
 		if before, known := last[w]; known {
 			checked++
 			if b, err := history.ParseMessageID(before.Value); err == nil && b.Seq > id.Seq {

@@ -11,6 +11,7 @@ import (
 // workloads are all there are.
 var workloads = map[string]func(Options) Workload{
 	"policy":     newPolicy,
+	"priority":   newPriority,
 	"queue":      newQueue,
 	"single":     newSingle,
 	"tx":         newTx,
