@@ -257,10 +257,8 @@ func (c *Catalog) elect() {
 	if len(all) <= len(voters)/2 {
 		return
 	}
-	for _, p := range all {
-		if p.leader != "" && !c.isDead(p.leader) {
-			return // it will make itself known, or the detector will name it
-		}
+	if led(all, c.isDead) {
+		return // it will make itself known, or the detector will name it
 	}
 	slices.SortFunc(all, func(a, b position) int {
 		return cmp.Or(cmp.Compare(b.term, a.term), cmp.Compare(b.last, a.last), cmp.Compare(a.id, b.id))
@@ -282,6 +280,17 @@ func (c *Catalog) elect() {
 		// A split vote: a candidate ignores a second injection until it is a follower.
 		c.transport.FreeCandidate(c.raft.CurrentTerm())
 	}
+}
+
+// led tells whether a voter knows a living leader. One that is said to lead and says itself that it
+// does not has lost its quorum: a follower that was started again and got a late heartbeat of it would
+// believe in it until its own timeout.
+func led(all []position, dead func(NodeID) bool) bool {
+	return slices.ContainsFunc(all, func(p position) bool {
+		return p.leader != "" && !dead(p.leader) && !slices.ContainsFunc(all, func(q position) bool {
+			return q.id == p.leader && q.leader != q.id
+		})
+	})
 }
 
 // whileLeaderless waits for d and reports whether there was no leader all the time.

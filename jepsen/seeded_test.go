@@ -53,14 +53,14 @@ func seededFaults() []seeded {
 	}
 	return []seeded{
 		sim(failpoint.ConfirmEarly, "was committed and is 0 times"),
-		{fault: failpoint.ForgetSync, by: "queue under power", look: inRun, workload: "queue", nemesis: "power", time: 4 * time.Second, rate: 200, want: []string{"corrupt store", "nothing lost"}, sample: true},
+		{fault: failpoint.ForgetSync, by: "queue under power", look: inRun, workload: "queue", nemesis: "power", time: 4 * time.Second, rate: 200, want: []string{"corrupt store", "nothing lost"}},
 		{fault: failpoint.LocalClock, by: "queue without faults", look: inRun, workload: "queue", nemesis: "none", time: time.Second, rate: 100, want: []string{"identical replicas"}, sample: true},
 		sim(failpoint.SkipMark, "first delivery of message"),
 		sim(failpoint.MoveEarly, "its log has committed"),
 		sim(failpoint.BareAck, "was confirmed"),
 		sim(failpoint.DeliverBeyond, "the delivered mark in its log"),
 		sim(failpoint.ForgetWatermark, "differs from the log", "routed was"),
-		{fault: failpoint.UnpinEarly, by: "store, TestCrashAtPublish", look: inTests, pkg: "./store", run: []string{"-test.run=TestCrashAtPublish$"}, want: []string{"pinned by the published snapshot are missing"}},
+		{fault: failpoint.UnpinEarly, by: "store, TestCrashAtPublish", look: inTests, pkg: "./store", run: []string{"-test.run=TestCrashAtPublish$"}, want: []string{"pinned by the published snapshot are missing"}, sample: true},
 	}
 }
 
