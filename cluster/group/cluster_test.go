@@ -12,6 +12,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/warrenmq/warren/store"
 	"github.com/warrenmq/warren/transport"
 )
 
@@ -593,6 +594,55 @@ func TestLeaderRestartsWithoutTheGroup(t *testing.T) {
 		c.kill("n0")
 		c.boot("n0")
 		g := c.waitLeader(queueA, 2*time.Second, "n0")
+		if _, err := propose(g, "b"); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// rotten is a storage in which one entry of one node cannot be read any more.
+type rotten struct {
+	Storage
+	at uint64
+}
+
+func (r rotten) Group(id transport.GroupID) Log { return rottenLog{r.Storage.Group(id), r.at} }
+
+type rottenLog struct {
+	Log
+	at uint64
+}
+
+func (l rottenLog) GetLog(at uint64, to *raft.Log) error {
+	if at == l.at {
+		return &store.CorruptError{Reason: "body does not match its checksum"}
+	}
+	return l.Log.GetLog(at, to)
+}
+
+// A replica with a damaged entry does not start, and says so; its node and the rest of the
+// group go on.
+func TestDamagedReplicaDoesNotStart(t *testing.T) {
+	bubble(t, 3, nil, func(t *testing.T, c *memCluster) {
+		c.found(Spec{ID: queueA, Preferred: "n0"})
+		g := c.waitLeader(queueA, time.Second)
+		for range 5 {
+			if _, err := propose(g, "a"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c.kill("n2")
+		whole := c.open
+		c.open = func(id transport.NodeID) (Storage, io.Closer) {
+			s, disk := whole(id)
+			return rotten{s, 4}, disk
+		}
+		n := c.boot("n2")
+		var damage *store.CorruptError
+		if _, err := n.host.Start(Spec{ID: queueA, Members: c.ids}, &ledger{}, nil); !errors.As(err, &damage) {
+			t.Errorf("start over a damaged log: %v", err)
+		}
+		n.start(t, Spec{ID: queueA + 1, Members: c.ids, Preferred: "n2", Bootstrap: true})
 		if _, err := propose(g, "b"); err != nil {
 			t.Fatal(err)
 		}

@@ -3,6 +3,7 @@ package group
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -90,7 +91,7 @@ func (g *Group) open(keepMachine bool) error {
 			return errors.Join(err, w.Close())
 		}
 	}
-	r, err := raft.NewRaft(conf, g.apply, g.log, g.log, g.log.Snapshots(), w)
+	r, err := g.newRaft(conf, w)
 	if err != nil {
 		return errors.Join(fmt.Errorf("start group %d: %w", g.spec.ID, err), w.Close())
 	}
@@ -106,6 +107,22 @@ func (g *Group) open(keepMachine bool) error {
 	}))
 	g.sync(r)
 	return nil
+}
+
+// newRaft makes an instance. raft reads the whole log above the snapshot and panics at an entry that cannot be read: a damaged
+// replica must not keep the node with all the others from starting. Nothing of the instance runs by then.
+func (g *Group) newRaft(conf *raft.Config, w *wire) (r *raft.Raft, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			var mistake runtime.Error
+			cause, ok := p.(error)
+			if !ok || errors.As(cause, &mistake) {
+				panic(p)
+			}
+			r, err = nil, cause
+		}
+	}()
+	return raft.NewRaft(conf, g.apply, g.log, g.log, g.log.Snapshots(), w)
 }
 
 // fresh tells whether the replica is about to be founded here.

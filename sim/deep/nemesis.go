@@ -2,13 +2,12 @@ package deep
 
 import (
 	"context"
-	"github.com/warrenmq/warren/store/crashfs"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/warrenmq/warren/transport"
+	"github.com/warrenmq/warren/store/crashfs"
 )
 
 // nemesis breaks things by its own chance until the time is over, and leaves them broken.
@@ -20,7 +19,7 @@ type nemesis struct {
 func (x *nemesis) run(limit time.Duration) error {
 	for end := time.Now().Add(limit); time.Now().Before(end); {
 		time.Sleep(time.Duration(x.r.Int64N(int64(1500 * time.Millisecond))))
-		x.w.reap(x.r)
+		x.w.reap()
 		if err := x.strike(); err != nil || !x.w.oracle.ok() {
 			return err
 		}
@@ -36,7 +35,7 @@ func (x *nemesis) strike() error {
 	case 0, 1, 2:
 		silent := x.r.IntN(2) == 0
 		w.oracle.note("%s crashes, silent=%v", n.id, silent)
-		n.crash(silent, x.r)
+		n.crash(silent)
 	case 3, 4, 5, 6:
 		return w.bootAll()
 	case 7:
@@ -50,16 +49,16 @@ func (x *nemesis) strike() error {
 		w.oracle.note("link %s to %s adds up to %v", n.id, o.id, d)
 		w.net.change(func(l map[link]linkState) { l[link{n.id, o.id}] = linkState{slow: d} })
 	case 11, 12:
+		d := time.Duration(x.r.IntN(8)) * 60 * time.Millisecond
+		if x.r.IntN(6) == 0 {
+			d = 4 * time.Second
+		}
 		if l := n.running(); l != nil {
-			d := time.Duration(x.r.IntN(8)) * 60 * time.Millisecond
-			if x.r.IntN(6) == 0 {
-				d = 4 * time.Second
-			}
 			w.oracle.note("syncs of %s take up to %v more", n.id, d)
 			l.disk.slow.Store(int64(d))
 		}
 	case 13:
-		if l := n.running(); l != nil && x.r.IntN(2) == 0 {
+		if l := n.running(); x.r.IntN(2) == 0 && l != nil {
 			w.oracle.note("syncs of %s fail", n.id)
 			w.report.brokenSyncs.Add(1)
 			l.disk.breakSyncs()
@@ -70,7 +69,7 @@ func (x *nemesis) strike() error {
 		if x.r.IntN(3) == 0 {
 			w.oracle.note("all nodes lose power")
 			for _, id := range w.ids {
-				w.nodes[id].crash(true, x.r)
+				w.nodes[id].crash(true)
 			}
 		}
 	}
@@ -120,12 +119,12 @@ func (x *nemesis) transfer() {
 // demoted, wiped, filled as non-voters, promoted. All else is whole.
 func (x *nemesis) damage() error {
 	w, n := x.w, x.anyone()
-	n.crash(false, x.r)
+	n.crash(false)
 	files, err := n.fs.ReadDir("/data")
 	if err != nil {
 		return err
 	}
-	hit := corrupt(n.fs, files, x.r)
+	hit := corrupt(n.fs, files, n.rnd)
 	w.oracle.note("%s: %d bytes decay", n.id, len(hit))
 	w.damaging = true
 	defer func() { w.damaging = false }()
@@ -138,7 +137,7 @@ func (x *nemesis) damage() error {
 				return err
 			}
 		}
-		n.fs = n.fs.Image(n.fs.Len(), x.r)
+		n.fs = n.fs.Image(n.fs.Len(), n.rnd)
 		if err := n.boot(); err != nil {
 			return err
 		}
@@ -149,15 +148,6 @@ func (x *nemesis) damage() error {
 		}
 	}
 	return nil
-}
-
-func others(ids []transport.NodeID, not transport.NodeID) (out []transport.NodeID) {
-	for _, id := range ids {
-		if id != not {
-			out = append(out, id)
-		}
-	}
-	return out
 }
 
 // decay is one byte that has changed.

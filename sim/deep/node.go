@@ -1,14 +1,14 @@
 package deep
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"net"
 	"sync"
 	"sync/atomic"
-
-	"context"
+	"time"
 
 	"github.com/warrenmq/warren/cluster/detector"
 	"github.com/warrenmq/warren/cluster/group"
@@ -24,6 +24,7 @@ const (
 	snapshotBytes = 12 << 10
 	trailingBytes = 2 << 10
 	cacheBytes    = 64 << 10
+	stuckSync     = 5 * time.Second
 )
 
 // node is a place in the cluster: an identity and a disk, which outlive processes.
@@ -31,6 +32,8 @@ type node struct {
 	w    *world
 	id   transport.NodeID
 	lost map[transport.GroupID]bool // replicas found damaged, not refilled yet
+	// rnd is the node's own chance: how often it is asked depends on disks and processes, and the schedule must not.
+	rnd *rand.Rand
 
 	mu   sync.Mutex // guards the rest
 	fs   *crashfs.FS
@@ -72,7 +75,7 @@ func (l *life) machine(id transport.GroupID) *machine {
 func (n *node) boot() error {
 	w := n.w
 	w.report.boots.Add(1)
-	l := &life{w: w, id: n.id, machines: make(map[transport.GroupID]*machine), disk: newDisk(n.fs, w.random())}
+	l := &life{w: w, id: n.id, machines: make(map[transport.GroupID]*machine), disk: newDisk(n.fs, n.rnd.Uint64())}
 	l.disk.lies = w.cfg.Lie == LieSync
 	log := w.log.With("on", string(n.id))
 	var err error
@@ -118,6 +121,7 @@ func (l *life) connect(log *slog.Logger) error {
 	l.mesh, err = transport.New(transport.Config{
 		Local: l.id, Listener: w.net.listen(l.id), Logger: log, ClusterID: func() string { return "deep" },
 		Resolve: func(o transport.NodeID) (string, bool) { return string(o), true },
+		Healthy: func() bool { return l.st.SyncOutstanding() < stuckSync }, // as in cmd/node
 		Dial: func(ctx context.Context, addr string) (net.Conn, error) {
 			if l.dead.Load() {
 				return nil, net.ErrClosed
@@ -159,12 +163,13 @@ func (l *life) start(id transport.GroupID, founder bool) error {
 
 // die takes the process off the network and out of the history, at once. It may be called from anywhere, again too.
 func (l *life) die(silent bool) {
-	if !l.dead.CompareAndSwap(false, true) {
+	// Under the oracle's lock: an answer counts if it is given before this, and not after.
+	l.w.oracle.mu.Lock()
+	first := l.dead.CompareAndSwap(false, true)
+	l.w.oracle.mu.Unlock()
+	if !first {
 		return
 	}
-	// What it was about to answer counts as never said: nobody is told after this, the oracle included.
-	l.w.oracle.mu.Lock()
-	l.w.oracle.mu.Unlock() //nolint:staticcheck // passes behind whoever still speaks for the living
 	l.w.net.crash(l.id, silent)
 }
 
@@ -175,7 +180,7 @@ const (
 )
 
 // bury leaves a disk as the crash may have left it and frees what the dead process held.
-func (n *node) bury(r *rand.Rand) {
+func (n *node) bury() {
 	n.mu.Lock()
 	l := n.life
 	n.life = nil
@@ -187,12 +192,12 @@ func (n *node) bury(r *rand.Rand) {
 	if n.w.cfg.Lie == LieTail {
 		steps = max(min(steps, lieKeeps), steps-lieTakes)
 	}
-	n.fs = l.disk.Image(steps, r)
+	n.fs = l.disk.Image(steps, n.rnd)
 	n.w.wg.Go(l.close)
 }
 
 // crash kills the node's process, if it has one.
-func (n *node) crash(silent bool, r *rand.Rand) {
+func (n *node) crash(silent bool) {
 	n.mu.Lock()
 	l := n.life
 	n.mu.Unlock()
@@ -201,14 +206,14 @@ func (n *node) crash(silent bool, r *rand.Rand) {
 	}
 	n.w.report.crashes.Add(1)
 	l.die(silent)
-	n.bury(r)
+	n.bury()
 }
 
 func (l *life) close() {
 	l.disk.slow.Store(0)
 	l.w.report.snapshots.Add(int64(l.host.Stats().Snapshots))
 	_ = l.host.Close()
-	l.det.Close()
+	_ = l.det.Close()
 	_ = l.mesh.Close()
 	_ = l.st.Close()
 }

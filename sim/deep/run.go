@@ -133,7 +133,7 @@ func newWorld(cfg Config) *world {
 	for i := range cfg.Nodes {
 		id := transport.NodeID(fmt.Sprintf("n%d/v", i+1))
 		w.ids = append(w.ids, id)
-		w.nodes[id] = &node{w: w, id: id, fs: crashfs.New(), lost: make(map[transport.GroupID]bool)}
+		w.nodes[id] = &node{w: w, id: id, fs: crashfs.New(), rnd: rand.New(rand.NewPCG(cfg.Seed, 100+uint64(i))), lost: make(map[transport.GroupID]bool)}
 	}
 	for i := range cfg.Groups {
 		id := transport.GroupID(10 + i)
@@ -163,7 +163,7 @@ func Run(cfg Config) (Report, error) {
 	close(stop)
 	leases.Wait()
 	for _, id := range w.ids {
-		w.nodes[id].crash(false, w.r)
+		w.nodes[id].crash(false)
 	}
 	w.wg.Wait()
 	time.Sleep(time.Minute) // gRPC ends its dials a moment later
@@ -197,7 +197,7 @@ func (w *world) round(x *nemesis) error {
 }
 
 // reap buries processes that ended by themselves.
-func (w *world) reap(r *rand.Rand) {
+func (w *world) reap() {
 	for _, id := range w.ids {
 		n := w.nodes[id]
 		n.mu.Lock()
@@ -205,7 +205,7 @@ func (w *world) reap(r *rand.Rand) {
 		n.mu.Unlock()
 		if over {
 			w.report.crashes.Add(1)
-			n.bury(r)
+			n.bury()
 		}
 	}
 }
@@ -214,7 +214,7 @@ func (w *world) reap(r *rand.Rand) {
 func (w *world) bootAll() error {
 	for _, id := range w.ids {
 		if n := w.nodes[id]; n.running() == nil {
-			w.reap(w.r)
+			w.reap()
 			if err := n.boot(); err != nil {
 				return err
 			}
@@ -246,7 +246,7 @@ func (w *world) settle() error {
 		}
 		w.recovery = max(w.recovery, time.Since(healed))
 	}
-	w.reap(w.r)
+	w.reap()
 	for _, id := range w.groups {
 		w.equal(id)
 	}
