@@ -295,6 +295,13 @@ func (c *Conn) DeclareExchange(ctx context.Context, d ExchangeDeclare) error {
 		return asError(err)
 	}
 	x := view.Exchange(c.vhost, d.Name)
+	if x != nil && c.sameExchange(d, typ, x) != nil {
+		// What this copy still has may have been deleted: nobody is refused for that.
+		if view, err = c.b.fresh(ctx); err != nil {
+			return err
+		}
+		x = view.Exchange(c.vhost, d.Name)
+	}
 	if x != nil {
 		if err := c.sameExchange(d, typ, x); err != nil || !c.outlived(view, x) {
 			return err

@@ -61,22 +61,49 @@ func (c *Conn) declareOnce(ctx context.Context, d QueueDeclare, generated bool) 
 	}
 	d.Arguments = withDefaultType(d, view.Vhost(c.vhost))
 	q := view.Queue(c.vhost, d.Name)
+	if q != nil && c.mayDeclareAgain(d, q) != nil {
+		// What this copy still has may have been deleted: nobody is refused for that.
+		var err error
+		if view, err = c.b.fresh(ctx); err != nil {
+			return QueueOK{}, err
+		}
+		q = view.Queue(c.vhost, d.Name)
+	}
 	if q == nil {
 		err := c.mayDeadLetter(view, d)
 		if err != nil {
 			return QueueOK{}, err
 		}
-		if q, err = c.create(ctx, view, d, generated); err != nil {
+		var made bool
+		if q, made, err = c.create(ctx, view, d, generated); err != nil {
 			return QueueOK{}, err
 		}
+		if made {
+			return c.countsOfNew(ctx, q)
+		}
 	}
-	if err := c.checkOwner(q); err != nil {
-		return QueueOK{}, err
-	}
-	if err := checkEquivalent(d, q); err != nil {
+	if err := c.mayDeclareAgain(d, q); err != nil {
 		return QueueOK{}, err
 	}
 	return c.counts(ctx, q)
+}
+
+// countsOfNew is counts of a queue that this declaration made. Somebody may have deleted it since: it
+// was declared all the same, whatever has the name now.
+func (c *Conn) countsOfNew(ctx context.Context, q *catalog.Queue) (QueueOK, error) {
+	ok, err := c.counts(ctx, q)
+	if e, refused := errors.AsType[*Error](err); refused && e.Kind == NotFound {
+		return QueueOK{Name: q.Name}, nil
+	}
+	return ok, err
+}
+
+// mayDeclareAgain tells whether a declaration agrees with the queue that is there.
+func (c *Conn) mayDeclareAgain(d QueueDeclare, q *catalog.Queue) error {
+	if err := c.checkOwner(q); err != nil {
+		return err
+	}
+	return checkEquivalent(d, q)
 }
 
 // mayDeadLetter checks what a new queue with a dead-letter exchange needs beside the
@@ -119,42 +146,42 @@ func (c *Conn) counts(ctx context.Context, q *catalog.Queue) (QueueOK, error) {
 func clamp(n uint64) uint32 { return uint32(min(n, math.MaxUint32)) }
 
 // create makes the queue's entry. The result may be somebody else's who was
-// faster.
-func (c *Conn) create(ctx context.Context, view *catalog.View, d QueueDeclare, generated bool) (*catalog.Queue, error) {
+// faster: then made is false.
+func (c *Conn) create(ctx context.Context, view *catalog.View, d QueueDeclare, generated bool) (q *catalog.Queue, made bool, err error) {
 	if !generated && strings.HasPrefix(d.Name, "amq.") {
-		return nil, Errorf(AccessRefused, "queue name '%s' contains reserved prefix 'amq.*'", d.Name)
+		return nil, false, Errorf(AccessRefused, "queue name '%s' contains reserved prefix 'amq.*'", d.Name)
 	}
 	if err := checkArguments(d, c.vhost); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	if err := c.checkDeadLetter(view, d); err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	q := catalog.Queue{
+	entry := catalog.Queue{
 		Vhost: c.vhost, Name: d.Name, Durable: d.Durable, AutoDelete: d.AutoDelete, Exclusive: d.Exclusive,
 		Arguments: d.Arguments.Clone(),
 	}
 	if d.Exclusive {
-		q.Owner = c.owner
+		entry.Owner = c.owner
 	}
 	if d.Exclusive || !d.Durable {
-		q.Kind = catalog.Transient
-		q.Members = []catalog.NodeID{catalog.NodeID(c.b.cfg.Node)}
-		q.Preferred = q.Members[0]
-		q.Incarnation = c.b.origin().Incarnation
+		entry.Kind = catalog.Transient
+		entry.Members = []catalog.NodeID{catalog.NodeID(c.b.cfg.Node)}
+		entry.Preferred = entry.Members[0]
+		entry.Incarnation = c.b.origin().Incarnation
 	} else {
-		q.Kind = catalog.Replicated
-		args := effectOf(&q, view.Policies(c.vhost)).arguments
-		q.Members, q.Preferred = c.b.placement(
+		entry.Kind = catalog.Replicated
+		args := effectOf(&entry, view.Policies(c.vhost)).arguments
+		entry.Members, entry.Preferred = c.b.placement(
 			int(intArg(args, "x-quorum-initial-group-size", int64(c.b.cfg.Replicas))),
 			stringArg(args, "x-queue-leader-locator"))
 	}
-	res, err := c.changeSeen(ctx, &catalog.DeclareQueue{Queue: q, NodeIncarnation: c.b.origin().Incarnation})
+	res, err := c.changeSeen(ctx, &catalog.DeclareQueue{Queue: entry, NodeIncarnation: c.b.origin().Incarnation})
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	if res.Queue == nil {
-		return nil, Errorf(NotFound, "no queue '%s' in vhost '%s'", d.Name, c.vhost)
+		return nil, false, Errorf(NotFound, "no queue '%s' in vhost '%s'", d.Name, c.vhost)
 	}
 	if res.Changed {
 		c.b.churn.created.Add(1)
@@ -166,7 +193,7 @@ func (c *Conn) create(ctx context.Context, view *catalog.View, d QueueDeclare, g
 		}
 		c.mu.Unlock()
 	}
-	return res.Queue, nil
+	return res.Queue, res.Changed, nil
 }
 
 // checkDeadLetter checks the permissions that declaring a new queue with a
