@@ -15,6 +15,7 @@ var workloads = map[string]func(Options) Workload{
 	"queue":      newQueue,
 	"single":     newSingle,
 	"tx":         newTx,
+	"churn":      newChurn,
 	"deadletter": newDeadletter,
 	"delayed":    newDelayed,
 	"mutex":      newMutex,
