@@ -3,8 +3,10 @@ package workload
 import (
 	"context"
 	"math/rand/v2"
+	"net/http"
 	"strconv"
 	"sync/atomic"
+	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
@@ -13,8 +15,8 @@ import (
 	"github.com/warrenmq/warren/jepsen/history"
 )
 
-// Queues of the workload: four sources that die in different ways into a fan-out, and a
-// retry loop.
+// Queues of the workload: four sources that die in different ways into a fan-out, a
+// retry loop, and two whose letters are sent back: into a third queue, or to where they died.
 const (
 	deadRejected = "dead.rejected"
 	deadExpired  = "dead.expired"
@@ -25,17 +27,24 @@ const (
 	deadTarget2  = "dead.target2"
 	deadWork     = "dead.work"
 	deadWait     = "dead.wait"
+	deadSent     = "dead.sent"
+	deadParked   = "dead.parked"
+	deadBack     = "dead.back"
+	deadAgain    = "dead.again"
+	deadParked2  = "dead.parked2"
 
 	deadLength = 20 // of deadLong
 	// deadRounds is how many deaths a message of the loop has before it is acked: two a
 	// round.
 	deadRounds = 4
+	// redriveEach is how often letters are sent back.
+	redriveEach = 600 * time.Millisecond
 )
 
 // deadletter publishes into queues whose messages all die: by rejection, by expiry, by the
 // delivery limit and by the maximum length, each into both targets of a fan-out; and into a loop of
-// a work queue and a wait queue. At the end each message must be in one place of its
-// chain, by content.
+// a work queue and a wait queue; and into two queues from whose dead-letter queues they are sent back by
+// the management API's redrive. At the end each message must be in one place of its chain, by content.
 type deadletter struct{ opts Options }
 
 func newDeadletter(opts Options) Workload { return &deadletter{opts} }
@@ -45,7 +54,10 @@ func (w *deadletter) Name() string { return "deadletter" }
 
 // Queues implements Workload.
 func (w *deadletter) Queues() []string {
-	return []string{deadRejected, deadExpired, deadLimited, deadLong, deadTarget1, deadTarget2, deadWork, deadWait}
+	return []string{
+		deadRejected, deadExpired, deadLimited, deadLong, deadTarget1, deadTarget2, deadWork, deadWait,
+		deadSent, deadParked, deadBack, deadAgain, deadParked2,
+	}
 }
 
 // Setup implements Workload.
@@ -69,6 +81,9 @@ func (w *deadletter) Setup(c *client.Client) error {
 			deadLong:     to(deadFan, "", amqp.Table{"x-max-length": int32(deadLength)}),
 			deadWork:     to("", deadWait, amqp.Table{}),
 			deadWait:     to("", deadWork, amqp.Table{"x-message-ttl": int32(300)}),
+			deadSent:     to("", deadParked, amqp.Table{}),
+			deadAgain:    to("", deadParked2, amqp.Table{}),
+			deadParked:   nil, deadBack: nil, deadParked2: {"x-queue-type": "quorum"},
 		} {
 			if _, err := ch.QueueDeclare(name, true, false, false, false, w.opts.args(args)); err != nil {
 				return err
@@ -85,7 +100,7 @@ func (w *deadletter) Setup(c *client.Client) error {
 
 // Processes implements Workload.
 func (w *deadletter) Processes() []Process {
-	sources := []string{deadRejected, deadExpired, deadLimited, deadLong, deadWork}
+	sources := []string{deadRejected, deadExpired, deadLimited, deadLong, deadWork, deadSent, deadAgain}
 	var n atomic.Uint64
 	next := func() client.Message {
 		name := sources[n.Add(1)%uint64(len(sources))]
@@ -98,6 +113,7 @@ func (w *deadletter) Processes() []Process {
 	always := func(f string) func(client.Delivery) string {
 		return func(client.Delivery) string { return f }
 	}
+	perhaps := func(client.Delivery) string { return []string{history.Ack, history.Reject}[rand.IntN(2)] }
 	retry := func(d client.Delivery) string {
 		if d.Deaths < deadRounds {
 			return history.Reject
@@ -114,12 +130,43 @@ func (w *deadletter) Processes() []Process {
 		{Role: "requeuer", Live: consumer(deadLimited, nil, always(history.Requeue)), Stays: true},
 		{Role: "worker", Live: consumer(deadWork, nil, retry), Stays: true},
 		{Role: "worker", Live: consumer(deadWork, nil, retry), Stays: true},
+		{Role: "rejecter", Live: consumer(deadSent, nil, always(history.Reject)), Stays: true},
+		{Role: "worker", Live: consumer(deadAgain, nil, perhaps), Stays: true},
+		{Role: "redriver", Live: redriver(deadParked, map[string]any{"to": "queue", "queue": deadBack}), Stays: true},
+		{Role: "redriver", Live: redriver(deadParked2, map[string]any{"to": "last"}), Stays: true},
+	}
+}
+
+// redriver returns a Live that asks for a redrive of a queue again and again.
+func redriver(queue string, request map[string]any) func(context.Context, *client.Client) error {
+	return func(ctx context.Context, c *client.Client) error {
+		for ctx.Err() == nil {
+			op := c.Op(history.Invoke, history.Redrive)
+			op.Queue = queue
+			op.Of = c.Record(op)
+			status, err := c.HTTP(ctx, http.MethodPost, "/api/warren/queues/%2F/"+queue+"/redrive", request, nil)
+			switch {
+			case err != nil:
+				op.Type, op.Error = history.Info, err.Error()
+			case status >= http.StatusMultipleChoices:
+				op.Type, op.Error = history.Fail, strconv.Itoa(status) // one is under way, mostly
+			default:
+				op.Type = history.OK
+			}
+			c.Record(op)
+			if err != nil || c.Lost() {
+				return errEnded
+			}
+			sleep(ctx, rand.N(2*redriveEach))
+		}
+		return nil
 	}
 }
 
 // Settle implements Workload: all sources run empty but for what a length limit leaves.
 func (w *deadletter) Settle(ctx context.Context, e *Env) error {
-	if err := await(ctx, e, []string{deadRejected, deadExpired, deadLimited, deadWork, deadWait}, empty); err != nil {
+	sources := []string{deadRejected, deadExpired, deadLimited, deadWork, deadWait, deadSent, deadParked, deadAgain, deadParked2}
+	if err := await(ctx, e, sources, empty); err != nil {
 		return err
 	}
 	return await(ctx, e, w.Queues(), resting)
@@ -141,6 +188,8 @@ func (w *deadletter) Checkers() []checker.Checker {
 			checker.Chain{From: deadLimited, To: both, Cause: history.Requeue},
 			checker.Chain{From: deadLong, To: both, Stay: []string{deadLong}},
 			checker.Chain{From: deadWork, Stay: []string{deadWork, deadWait}, Consumed: true},
+			checker.Chain{From: deadSent, Stay: []string{deadSent, deadParked, deadBack}},
+			checker.Chain{From: deadAgain, Stay: []string{deadAgain, deadParked2}, Consumed: true},
 		),
 		checker.Counts(), checker.Availability(pauseLimit),
 	}
