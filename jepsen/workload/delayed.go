@@ -58,8 +58,10 @@ func (w *delayed) Setup(c *client.Client) error {
 		for name, args := range map[string]amqp.Table{
 			delayedOut: nil, delayedAfter: nil,
 			delayedTTL: {"x-message-ttl": int32(delayedMax.Milliseconds()), "x-dead-letter-exchange": "", "x-dead-letter-routing-key": delayedAfter},
-			delayedRetry: {"x-queue-type": "quorum", "x-delivery-limit": int32(100000), "x-delayed-retry-type": "all",
-				"x-delayed-retry-min": int32(retryPause.Milliseconds()), "x-delayed-retry-max": int32(retryPause.Milliseconds())},
+			delayedRetry: {
+				"x-queue-type": "quorum", "x-delivery-limit": int32(100000), "x-delayed-retry-type": "all",
+				"x-delayed-retry-min": int32(retryPause.Milliseconds()), "x-delayed-retry-max": int32(retryPause.Milliseconds()),
+			},
 		} {
 			if _, err := ch.QueueDeclare(name, true, false, false, false, args); err != nil {
 				return err
