@@ -54,10 +54,11 @@ func (w *deadletter) Name() string { return "deadletter" }
 
 // Queues implements Workload.
 func (w *deadletter) Queues() []string {
-	return []string{
-		deadRejected, deadExpired, deadLimited, deadLong, deadTarget1, deadTarget2, deadWork, deadWait,
-		deadSent, deadParked, deadBack, deadAgain, deadParked2,
+	queues := []string{deadRejected, deadExpired, deadLimited, deadLong, deadTarget1, deadTarget2, deadWork, deadWait}
+	if w.opts.Quorum { // RabbitMQ has no redrive
+		return queues
 	}
+	return append(queues, deadSent, deadParked, deadBack, deadAgain, deadParked2)
 }
 
 // Setup implements Workload.
@@ -100,7 +101,10 @@ func (w *deadletter) Setup(c *client.Client) error {
 
 // Processes implements Workload.
 func (w *deadletter) Processes() []Process {
-	sources := []string{deadRejected, deadExpired, deadLimited, deadLong, deadWork, deadSent, deadAgain}
+	sources := []string{deadRejected, deadExpired, deadLimited, deadLong, deadWork}
+	if !w.opts.Quorum {
+		sources = append(sources, deadSent, deadAgain)
+	}
 	var n atomic.Uint64
 	next := func() client.Message {
 		name := sources[n.Add(1)%uint64(len(sources))]
@@ -121,7 +125,7 @@ func (w *deadletter) Processes() []Process {
 		return history.Ack
 	}
 	publish := publisher(float64(w.opts.Rate)/3, next)
-	return []Process{
+	list := []Process{
 		{Role: "publisher", Live: publish},
 		{Role: "publisher", Live: publish},
 		{Role: "publisher", Live: publish},
@@ -130,11 +134,16 @@ func (w *deadletter) Processes() []Process {
 		{Role: "requeuer", Live: consumer(deadLimited, nil, always(history.Requeue)), Stays: true},
 		{Role: "worker", Live: consumer(deadWork, nil, retry), Stays: true},
 		{Role: "worker", Live: consumer(deadWork, nil, retry), Stays: true},
+	}
+	if w.opts.Quorum {
+		return list
+	}
+	return append(list, []Process{
 		{Role: "rejecter", Live: consumer(deadSent, nil, always(history.Reject)), Stays: true},
 		{Role: "worker", Live: consumer(deadAgain, nil, perhaps), Stays: true},
 		{Role: "redriver", Live: redriver(deadParked, map[string]any{"to": "queue", "queue": deadBack}), Stays: true},
 		{Role: "redriver", Live: redriver(deadParked2, map[string]any{"to": "last"}), Stays: true},
-	}
+	}...)
 }
 
 // redriver returns a Live that asks for a redrive of a queue again and again.
