@@ -102,7 +102,10 @@ type Broker struct {
 
 	ctx    context.Context
 	cancel context.CancelFunc
-	wg     sync.WaitGroup
+	// following is the goroutine that keeps the hosted replicas in line with the catalog, tasks
+	// are the others.
+	following sync.WaitGroup
+	tasks     tasks
 }
 
 // lostKey names a node that a queue's leader could not reach: it has to call
@@ -143,10 +146,10 @@ func New(cfg Config, cat Catalog) *Broker {
 // origin is this node's number and the incarnation of its registration.
 func (b *Broker) Start(self fsm.Origin) {
 	b.self.Store(&self)
-	b.wg.Go(b.retryLoop)
-	b.wg.Go(b.timeoutLoop)
-	b.wg.Go(b.narrowLoop)
-	b.wg.Go(b.queues.follow)
+	b.tasks.start(b.retryLoop)
+	b.tasks.start(b.timeoutLoop)
+	b.tasks.start(b.narrowLoop)
+	b.following.Go(b.queues.follow)
 	b.cat.Subscribe(func(_, _ *catalog.View) { b.queues.changed() })
 	b.queues.changed()
 }
@@ -154,8 +157,9 @@ func (b *Broker) Start(self fsm.Origin) {
 // Close ends every connection, leader and goroutine of the broker.
 func (b *Broker) Close() {
 	b.cancel()
+	b.following.Wait() // else it could still begin or end replicas
 	b.queues.close()
-	b.wg.Wait()
+	b.tasks.wait()
 }
 
 func (b *Broker) origin() fsm.Origin {

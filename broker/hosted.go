@@ -118,7 +118,7 @@ func (h *hosted) activate() {
 		Lease:           nodeLease,
 		ProcessGone:     b.processGone,
 		Closed:          h.closedUp,
-		Ended:           func() { b.wg.Go(func() { h.relead(session) }) },
+		Ended:           func() { b.tasks.start(func() { h.relead(session) }) },
 		StartMover:      h.startMover,
 		StartRedriver:   h.startRedriver,
 		Observe:         h.observer.observe,
@@ -226,7 +226,7 @@ func (h *hosted) propose(c catalog.Command, what string) {
 	if b.ctx.Err() != nil {
 		return
 	}
-	b.wg.Go(func() {
+	b.tasks.start(func() {
 		for b.ctx.Err() == nil {
 			ctx, cancel := context.WithTimeout(b.ctx, b.cfg.QueueTimeout)
 			_, err := b.cat.Propose(ctx, c)

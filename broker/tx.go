@@ -144,11 +144,14 @@ func (ch *Channel) TxCommit(ctx context.Context, settlements []TxSettlement) err
 		c.b.sendReplies(replies)
 		return nil
 	}
+	stopping := Errorf(Internal, "the transaction was not committed: the node is stopping")
 	if c.b.ctx.Err() != nil {
-		return Errorf(Internal, "the transaction was not committed: the node is stopping")
+		return stopping
 	}
 	c.hold()
-	c.b.wg.Go(c.run)
+	if !c.b.tasks.start(c.run) {
+		return stopping
+	}
 	select {
 	case err := <-c.done:
 		if err == nil {

@@ -225,7 +225,7 @@ func TestTxAbandoned(t *testing.T) {
 				r := newStreamRig(t)
 				b := &Broker{cfg: Config{QueueTimeout: time.Second}, hub: r.s.hub}
 				b.ctx, b.cancel = context.WithCancel(t.Context())
-				defer b.wg.Wait()
+				defer b.tasks.wait()
 				defer b.cancel()
 				ch := &Channel{conn: &Conn{b: b, vhost: "/"}}
 				ch.TxSelect()
@@ -261,7 +261,7 @@ func TestTxWhoseQueueEnds(t *testing.T) {
 		r := newStreamRig(t)
 		b := &Broker{cfg: Config{QueueTimeout: time.Second}, hub: r.s.hub}
 		b.ctx, b.cancel = context.WithCancel(t.Context())
-		defer b.wg.Wait()
+		defer b.tasks.wait()
 		defer b.cancel()
 		ch := &Channel{conn: &Conn{b: b, vhost: "/"}}
 		ch.TxSelect()
