@@ -45,7 +45,7 @@ func TestVersionOneStaysAsItIs(t *testing.T) {
 		line(fmt.Sprintf("%T", r), b)
 	}
 	responses := []any{
-		&raft.AppendEntriesResponse{RPCHeader: h, Term: 3, LastLog: 302, Success: true},
+		&appendAnswer{raft.AppendEntriesResponse{RPCHeader: h, Term: 3, LastLog: 302, Success: true}, 300},
 		&raft.RequestVoteResponse{RPCHeader: h, Term: 4, Granted: true},
 		&raft.RequestPreVoteResponse{RPCHeader: h, Term: 4},
 		&raft.TimeoutNowResponse{RPCHeader: h},

@@ -46,6 +46,7 @@ type inboundRPC struct {
 	call  uint64
 	cmd   any
 	bytes int64
+	turns uint64                // of this node from the sender when Raft was given an append
 	resp  chan raft.RPCResponse // capacity 1: Raft never waits
 }
 

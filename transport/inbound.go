@@ -240,6 +240,7 @@ func (in *inbound) receive(f frame) error {
 	switch f.kind {
 	case framePing:
 		pong := binary.BigEndian.AppendUint64(slices.Clone(f.body), uint64(in.m.Clock()))
+		pong = binary.AppendUvarint(pong, in.m.supports.of(in.from))
 		if !in.out.putUrgent(framePong, pong) {
 			return fmt.Errorf("%w: the peer does not read its answers", ErrBacklog)
 		}

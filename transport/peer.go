@@ -26,6 +26,8 @@ type PeerStatus struct {
 	LastAnswered time.Time
 	// RTT is the round trip of that ping.
 	RTT time.Duration
+	// Support is what the node said in that answer of its support for this one.
+	Support Support
 	// ClockOffset is how far the node's clock (see Mesh.Clock) was ahead of this one's
 	// when it last answered a ping, within half a round trip. ClockKnown is false until then.
 	ClockOffset time.Duration
@@ -52,6 +54,7 @@ type peer struct {
 	refused      bool
 	lastAnswered time.Time
 	rtt          time.Duration
+	support      Support
 	clockOffset  time.Duration
 	clockKnown   bool
 	process      uint64
@@ -69,7 +72,7 @@ func (p *peer) status() PeerStatus {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return PeerStatus{
-		Node: p.id, Up: p.sess != nil, Refused: p.refused, LastAnswered: p.lastAnswered, RTT: p.rtt, Process: p.process, Err: p.err,
+		Node: p.id, Up: p.sess != nil, Refused: p.refused, LastAnswered: p.lastAnswered, RTT: p.rtt, Support: p.support, Process: p.process, Err: p.err,
 		ClockOffset: p.clockOffset, ClockKnown: p.clockKnown,
 	}
 }
@@ -121,12 +124,12 @@ var errNoLink = fmt.Errorf("%w: no link within the wait", ErrPeerDown)
 // errLinkLost marks the state between the loss of a link and the next attempt.
 var errLinkLost = errors.New("link lost")
 
-// answered records an answered ping and what the node's clock showed.
-func (p *peer) answered(sent time.Time, rtt time.Duration, clock int64) {
+// answered records an answered ping, what the node's clock showed and how often it has turned away.
+func (p *peer) answered(sent time.Time, rtt time.Duration, clock int64, s Support) {
 	ours := p.m.clockAt(sent.Add(rtt / 2))
 	p.mu.Lock()
 	if sent.After(p.lastAnswered) {
-		p.lastAnswered, p.rtt = sent, rtt
+		p.lastAnswered, p.rtt, p.support = sent, rtt, s
 		p.clockOffset, p.clockKnown = time.Duration(clock-ours)*time.Millisecond, true
 	}
 	p.mu.Unlock()

@@ -176,9 +176,12 @@ func (p *appendPipeline) pause(changed <-chan struct{}, unread bool, timeout <-c
 
 // answered takes the answer of one frame. It runs on the goroutine of the link.
 func (p *appendPipeline) answered(f *appendFuture, b []byte, err error) {
-	var resp raft.AppendEntriesResponse
+	var resp appendAnswer
 	if err == nil {
 		err = p.sess.codec.readResponse(b, &resp)
+	}
+	if err == nil && resp.Success {
+		p.rt.supported(p.to, f.args.Term, Support{Process: p.sess.process, Turns: resp.turns})
 	}
 	p.mu.Lock()
 	p.frames--
@@ -192,7 +195,7 @@ func (p *appendPipeline) answered(f *appendFuture, b []byte, err error) {
 			p.failed = err
 		}
 	case !f.refused:
-		*f.resp = resp
+		*f.resp = resp.AppendEntriesResponse
 		f.refused = !resp.Success
 	}
 	finished := p.handOver()

@@ -25,6 +25,9 @@ type RaftTransport struct {
 	waiting  []*inboundRPC // handed to Raft, in order; not answered yet
 	draining bool          // a goroutine waits for their answers
 	votes    []*openVote   // requests of this replica's candidacy that are not answered
+	followed followed      // who this replica follows
+	// supporters are the voters that follow this replica.
+	supporters map[NodeID]supporter
 
 	appendFailed atomic.Pointer[func(to NodeID)]
 
@@ -68,6 +71,7 @@ func (rt *RaftTransport) SetHeartbeatHandler(func(raft.RPC)) {}
 func (rt *RaftTransport) Close() error {
 	rt.m.groups.remove(rt)
 	rt.shut()
+	rt.turnFromLeader("")
 	return nil
 }
 
@@ -136,6 +140,7 @@ func (rt *RaftTransport) enqueue(r *inboundRPC) error {
 		inbox.Add(-r.bytes)
 		return ErrBusy
 	}
+	rt.follow(r)
 	select {
 	case rt.consumer <- raft.RPC{Command: r.cmd, RespChan: r.resp}:
 	default:
@@ -180,7 +185,16 @@ func (rt *RaftTransport) respond(r *inboundRPC, resp raft.RPCResponse) {
 		r.in.answer(r.call, nil, &RemoteError{Code: CodeRaft, Text: resp.Error.Error()})
 		return
 	}
-	b, err := rt.codec.response(make([]byte, 0, 64), resp.Response)
+	answer := resp.Response
+	switch a := answer.(type) {
+	case *raft.AppendEntriesResponse:
+		answer = &appendAnswer{AppendEntriesResponse: *a, turns: r.turns}
+	case *raft.RequestVoteResponse:
+		if a.Granted {
+			rt.turnFromLeader(r.in.from)
+		}
+	}
+	b, err := rt.codec.response(make([]byte, 0, 64), answer)
 	r.in.answer(r.call, b, err)
 }
 
@@ -225,7 +239,16 @@ func (rt *RaftTransport) appendEntries(to NodeID, args *raft.AppendEntriesReques
 	if err != nil {
 		return err
 	}
-	return rt.ask(to, req, resp)
+	var got appendAnswer
+	process, err := rt.ask(to, req, &got)
+	if err != nil {
+		return err
+	}
+	*resp = got.AppendEntriesResponse
+	if resp.Success {
+		rt.supported(to, args.Term, Support{Process: process, Turns: got.turns})
+	}
+	return nil
 }
 
 // fit returns how many of the entries make a request of at most limit bytes, one at
@@ -258,11 +281,11 @@ func (rt *RaftTransport) capped(args *raft.AppendEntriesRequest) *raft.AppendEnt
 }
 
 // ask sends a request and decodes the answer, waiting for a lost link and for the
-// answer within their bounds.
-func (rt *RaftTransport) ask(to NodeID, req request, resp any) error {
+// answer within their bounds. It returns which process answered.
+func (rt *RaftTransport) ask(to NodeID, req request, resp any) (process uint64, err error) {
 	p, err := rt.m.peer(to)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	sess := p.current()
 	if sess == nil {
@@ -270,16 +293,16 @@ func (rt *RaftTransport) ask(to NodeID, req request, resp any) error {
 		sess, err = p.await(rt.done, timer.C, false)
 		timer.Stop()
 		if err != nil {
-			return err
+			return 0, err
 		}
 	}
 	timer := time.NewTimer(rt.m.cfg.AnswerWait)
 	defer timer.Stop()
 	b, err := sess.roundTrip(rt.done, timer.C, req)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	return sess.codec.readResponse(b, resp)
+	return sess.process, sess.codec.readResponse(b, resp)
 }
 
 // TimeoutNow implements raft.Transport.
@@ -289,7 +312,8 @@ func (rt *RaftTransport) TimeoutNow(_ raft.ServerID, target raft.ServerAddress, 
 	if err != nil {
 		return err
 	}
-	return rt.ask(to, req, resp)
+	_, err = rt.ask(to, req, resp)
+	return err
 }
 
 // InstallSnapshot implements raft.Transport. The data travels on a connection of its

@@ -209,11 +209,12 @@ func (c raftCodec) readAppend(d *decoder) *raft.AppendEntriesRequest {
 // response appends an encoded response of any kind.
 func (c raftCodec) response(b []byte, resp any) ([]byte, error) {
 	switch r := resp.(type) {
-	case *raft.AppendEntriesResponse:
+	case *appendAnswer:
 		b = c.header(append(b, rpcAppend), r.RPCHeader)
 		b = binary.AppendUvarint(b, r.Term)
 		b = binary.AppendUvarint(b, r.LastLog)
-		return appendBool(appendBool(b, r.Success), r.NoRetryBackoff), nil
+		b = appendBool(appendBool(b, r.Success), r.NoRetryBackoff)
+		return binary.AppendUvarint(b, r.turns), nil
 	case *raft.RequestVoteResponse:
 		b = c.header(append(b, rpcVote), r.RPCHeader)
 		b = binary.AppendUvarint(b, r.Term)
@@ -237,10 +238,11 @@ func (c raftCodec) readResponse(b []byte, resp any) error {
 	kind := d.u8()
 	want := uint8(0)
 	switch r := resp.(type) {
-	case *raft.AppendEntriesResponse:
+	case *appendAnswer:
 		want = rpcAppend
 		if kind == want {
-			*r = raft.AppendEntriesResponse{RPCHeader: c.readHeader(d), Term: d.uvarint(), LastLog: d.uvarint(), Success: d.bool(), NoRetryBackoff: d.bool()}
+			r.AppendEntriesResponse = raft.AppendEntriesResponse{RPCHeader: c.readHeader(d), Term: d.uvarint(), LastLog: d.uvarint(), Success: d.bool(), NoRetryBackoff: d.bool()}
+			r.turns = d.uvarint()
 		}
 	case *raft.RequestVoteResponse:
 		want = rpcVote

@@ -227,12 +227,12 @@ func (s *session) receive(f frame) error {
 	switch f.kind {
 	case framePong:
 		d := decoder{b: f.body}
-		sent, clock := time.Duration(d.u64()), d.u64()
+		sent, clock, turns := time.Duration(d.u64()), d.u64(), d.uvarint()
 		if err := d.end(); err != nil {
 			return err
 		}
 		if now := time.Since(m.began); sent >= 0 && sent <= now {
-			s.p.answered(m.began.Add(sent), now-sent, int64(min(clock, clockMax)))
+			s.p.answered(m.began.Add(sent), now-sent, int64(min(clock, clockMax)), Support{Process: s.process, Turns: turns})
 		}
 	case frameCredit:
 		d := decoder{b: f.body}

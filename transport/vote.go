@@ -20,6 +20,8 @@ type openVote struct {
 // once; a plain refusal, an error or a lost link changes nothing for a candidate and
 // is reported after Config.VoteHold, or when FreeCandidate uses the request.
 func (rt *RaftTransport) RequestVote(_ raft.ServerID, target raft.ServerAddress, args *raft.RequestVoteRequest, resp *raft.RequestVoteResponse) error {
+	// The replica has voted for itself.
+	rt.turnFromLeader(rt.m.cfg.Local)
 	to := NodeID(target)
 	v := rt.openVote(args.Term)
 	defer rt.closeVote(v)

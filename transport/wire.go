@@ -31,7 +31,7 @@ var magic = [4]byte{'W', 'R', 'N', 'L'}
 // Kinds of frames. The numbers are part of the format.
 const (
 	framePing   = 1 // u64 stamp of the sender's clock
-	framePong   = 2 // the stamp, returned, and u64 clock of the answerer
+	framePong   = 2 // the stamp, returned, u64 clock of the answerer and its turns from the asker
 	frameCredit = 3 // uvarint bytes of application payload consumed
 	frameRaft   = 4 // call id, group, check, catalog index, rpc type, request
 	frameApp    = 5 // kind, payload

@@ -75,7 +75,7 @@ func anyResponse(t *rapid.T) any {
 	h, term, yes := header(t), number(t, "term"), rapid.Bool().Draw(t, "yes")
 	switch rapid.IntRange(0, 4).Draw(t, "type") {
 	case 0:
-		return &raft.AppendEntriesResponse{RPCHeader: h, Term: term, LastLog: number(t, "last"), Success: yes, NoRetryBackoff: rapid.Bool().Draw(t, "nrb")}
+		return &appendAnswer{raft.AppendEntriesResponse{RPCHeader: h, Term: term, LastLog: number(t, "last"), Success: yes, NoRetryBackoff: rapid.Bool().Draw(t, "nrb")}, number(t, "turns")}
 	case 1:
 		return &raft.RequestVoteResponse{RPCHeader: h, Term: term, Peers: optional(t, "peers"), Granted: yes}
 	case 2:
@@ -157,7 +157,7 @@ func TestWrongTypesAreRefused(t *testing.T) {
 		t.Error("encoded an int as a response")
 	}
 	b, _ := c.response(nil, &raft.RequestVoteResponse{})
-	if err := c.readResponse(b, &raft.AppendEntriesResponse{}); !errors.Is(err, errMalformed) {
+	if err := c.readResponse(b, &appendAnswer{}); !errors.Is(err, errMalformed) {
 		t.Errorf("read a vote as an append: %v", err)
 	}
 }
@@ -283,7 +283,7 @@ func FuzzRaftRequest(f *testing.F) {
 func FuzzRaftResponse(f *testing.F) {
 	c := raftCodec{self: []byte(self)}
 	all := func() []any {
-		return []any{&raft.AppendEntriesResponse{}, &raft.RequestVoteResponse{}, &raft.RequestPreVoteResponse{}, &raft.TimeoutNowResponse{}, &raft.InstallSnapshotResponse{}}
+		return []any{&appendAnswer{}, &raft.RequestVoteResponse{}, &raft.RequestPreVoteResponse{}, &raft.TimeoutNowResponse{}, &raft.InstallSnapshotResponse{}}
 	}
 	for _, r := range all() {
 		b, _ := c.response(nil, r)

@@ -20,7 +20,8 @@
 //     "was never appended".
 //   - A Barrier after a broken replication stream, since raft re-sends only when
 //     something triggers it.
-//   - The node lease of two seconds over the voters of a group.
+//   - The lease of two seconds over the voters of a group: by pings between nodes, and void
+//     as soon as voters turn away.
 //   - Planned leader moves that do not use raft's own transfer.
 //   - Snapshots by reclaimable bytes, a few at a time for the node.
 //

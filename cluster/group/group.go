@@ -7,7 +7,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/hashicorp/raft"
 
@@ -51,6 +50,8 @@ type Group struct {
 
 	leading    atomic.Bool
 	leaseUntil atomic.Int64 // nanoseconds since the host's start; HasLease is true before it
+	verified   atomic.Int64 // when raft was last asked to verify the leader, likewise
+	verifying  atomic.Bool
 
 	mu sync.Mutex // guards the rest; never held while calling out
 	// seen is what the observer was told last.
@@ -305,45 +306,6 @@ func (g *Group) Leader() (transport.NodeID, uint64, bool) {
 // IsLeader tells whether this replica leads. Leading alone is no licence to deliver:
 // see HasLease.
 func (g *Group) IsLeader() bool { return g.leading.Load() }
-
-// HasLease tells whether this replica leads and a quorum of the voters, itself
-// included, answered pings that this node sent within the last lease (two seconds).
-func (g *Group) HasLease() bool {
-	if !g.leading.Load() {
-		return false
-	}
-	now := time.Since(g.host.began)
-	if int64(now) < g.leaseUntil.Load() {
-		return true
-	}
-	voters := g.voters()
-	sent := make([]time.Duration, 0, len(voters))
-	for _, v := range voters {
-		if v == g.host.cfg.Local {
-			sent = append(sent, now)
-			continue
-		}
-		if at := g.host.cfg.Mesh.Peer(v).LastAnswered; !at.IsZero() {
-			sent = append(sent, at.Sub(g.host.began))
-		}
-	}
-	quorum := len(voters)/2 + 1
-	if len(voters) == 0 || len(sent) < quorum {
-		return false
-	}
-	// The lease ends when the oldest ping of the freshest quorum grows too old.
-	slices.Sort(sent)
-	until := sent[len(sent)-quorum] + g.host.cfg.Lease
-	if now >= until {
-		return false
-	}
-	g.mu.Lock()
-	if g.seen.self {
-		g.leaseUntil.Store(int64(until))
-	}
-	g.mu.Unlock()
-	return g.leading.Load()
-}
 
 // Read returns the data of an entry that is in the log or pinned.
 func (g *Group) Read(index uint64) ([]byte, error) {

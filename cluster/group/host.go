@@ -284,6 +284,9 @@ func (h *Host) end(id transport.GroupID, then func() error) error {
 	}
 	var err error
 	if sl.g != nil {
+		if then != nil {
+			sl.g.running.Load().wire.Leave()
+		}
 		err = sl.g.stop()
 	}
 	if then != nil {

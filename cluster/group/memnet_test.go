@@ -288,6 +288,13 @@ func (w *memWire) FreeCandidate(term uint64) bool {
 	return true
 }
 
+// SupportFrom implements RaftTransport: nobody turns away in memory.
+func (w *memWire) SupportFrom(voter transport.NodeID, _ uint64) (transport.Support, bool) {
+	return w.n.Peer(voter).Support, true
+}
+
+func (w *memWire) Leave() {}
+
 const memRPCTimeout = time.Second
 
 // call sends one RPC and waits for its answer.

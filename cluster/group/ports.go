@@ -48,6 +48,11 @@ type RaftTransport interface {
 	// with a refusal of the next term, which makes it a follower. It reports
 	// whether such a request was open.
 	FreeCandidate(term uint64) bool
+	// SupportFrom returns what a voter said of its support when it last accepted an append
+	// of this replica as the leader of term.
+	SupportFrom(voter transport.NodeID, term uint64) (transport.Support, bool)
+	// Leave tells that the replica is being removed for good.
+	Leave()
 }
 
 // Network connects the nodes; see OverMesh.

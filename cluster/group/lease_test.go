@@ -1,0 +1,63 @@
+package group
+
+import (
+	"context"
+	"testing"
+	"time"
+)
+
+// TestReplacedLeaderHasNoLease: a leader that is replaced while it writes, and does not hear of
+// it, loses its lease although every voter goes on answering its pings. What else it leads, with
+// the same voters, keeps its lease.
+func TestReplacedLeaderHasNoLease(t *testing.T) {
+	stores := memStorage(t)
+	c := newRealCluster(t, stores, eager())
+	const taken, kept = queueA, queueA + 3 // both prefer the first node
+	c.found(4)
+	old := c.nodes[c.ids[0]]
+	g, _ := old.host.Group(taken)
+	other, _ := old.host.Group(kept)
+	waitFor(t, 5*time.Second, "the first node leads both with a lease", func() bool { return g.HasLease() && other.HasLease() })
+	_, term, _ := g.Leader()
+
+	s, _ := stores(c.ids[0])
+	disk := s.Group(taken).(*memLog)
+	disk.mu.Lock() // a write that takes long
+	blocked := true
+	defer func() {
+		if blocked {
+			disk.mu.Unlock()
+		}
+	}()
+	g.Propose([]byte("stuck"), nil)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	next := c.nodes[c.ids[1]]
+	if err := old.mesh.InjectAt(ctx, next.id, taken); err != nil {
+		t.Fatal(err)
+	}
+	successor, _ := next.host.Group(taken)
+	waitFor(t, 5*time.Second, "there is no successor", func() bool {
+		_, now, _ := successor.Leader()
+		return successor.IsLeader() && now > term
+	})
+	elected := time.Now()
+	waitFor(t, 5*time.Second, "the lease of the replaced leader does not end", func() bool { return !g.HasLease() })
+	if late := time.Since(elected); late > old.host.cfg.Lease+200*time.Millisecond {
+		t.Errorf("the lease ended %v after the election, want at most %v", late, old.host.cfg.Lease)
+	}
+	for began := time.Now(); time.Since(began) < old.host.cfg.Lease+time.Second; time.Sleep(20 * time.Millisecond) {
+		if g.HasLease() {
+			t.Fatal("the replaced leader has a lease again")
+		}
+		if !other.HasLease() {
+			t.Fatal("the other group has lost its lease")
+		}
+	}
+	if !g.IsLeader() {
+		t.Error("the replaced leader has heard of it: this test shows nothing")
+	}
+	disk.mu.Unlock()
+	blocked = false
+	waitFor(t, 5*time.Second, "the replaced leader does not hear of it", func() bool { return !g.IsLeader() })
+}
