@@ -54,7 +54,9 @@ func (a *apply) settleOne(kind SettleKind, m queue.Message) {
 	}
 	attempt := saturate(m.Attempt)
 	a.queue.Touch(m.ID, attempt, m.Failed)
-	a.delay(kind == RequeueFailed, m.ID, attempt, m.Failed)
+	if kind != Recount {
+		a.delay(kind == RequeueFailed, m.ID, attempt, m.Failed)
+	}
 	a.res.Returned = queue.AppendID(a.res.Returned, m.ID)
 }
 

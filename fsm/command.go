@@ -90,10 +90,15 @@ const (
 	Discard                   // reject or nack without requeue: dies as rejected
 	RequeueFailed             // reject with requeue, channel or connection gone: counts toward the delivery limit
 	RequeueCounted            // nack with requeue, recover: counts as an attempt only
+	// Recount: the same, without the queue's retry delay. Of the leader only, for what another one
+	// may have delivered before it.
+	Recount
 )
 
 // Requeues tells whether the messages go back into the queue.
-func (k SettleKind) Requeues() bool { return k == RequeueFailed || k == RequeueCounted }
+func (k SettleKind) Requeues() bool {
+	return k == RequeueFailed || k == RequeueCounted || k == Recount
+}
 
 // Run names deliveries of consecutive messages under one attempt number.
 type Run struct {

@@ -210,7 +210,7 @@ func (r *reader) millis(what string) int64 {
 func (r *reader) source() Source { return Source{r.uvarint(), r.uint32()} }
 
 func (r *reader) settleKind() SettleKind {
-	return SettleKind(r.enum(byte(RequeueCounted), "kind of settlement"))
+	return SettleKind(r.enum(byte(Recount), "kind of settlement"))
 }
 
 func (r *reader) runs() []Run {

@@ -249,7 +249,7 @@ func (d *duel) source() Source {
 }
 
 func (d *duel) kind() SettleKind {
-	return SettleKind(d.n(0, int(RequeueCounted), "kind"))
+	return SettleKind(d.n(0, int(Recount), "kind"))
 }
 
 // ids names messages at random, most of them live.

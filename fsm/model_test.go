@@ -464,11 +464,14 @@ func (o *model) settle(kind SettleKind, runs []Run) {
 				}
 			}
 			m.Attempt++
+			o.returned = append(o.returned, m.ID)
+			if kind == Recount {
+				continue
+			}
 			delete(o.delays, m.ID)
 			if d := o.settings.Retry.For(kind == RequeueFailed, m.ID, m.Attempt, m.Failed); d > 0 {
 				o.delays[m.ID] = o.time + d
 			}
-			o.returned = append(o.returned, m.ID)
 		}
 	}
 }

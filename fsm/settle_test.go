@@ -259,3 +259,23 @@ func TestCloseDropsAndRefuses(t *testing.T) {
 	equal(t, "outbox", g.m.Outbox().Len(), 0)
 	equal(t, "moved", g.m.Counters().Moved, 1)
 }
+
+// A recount is an attempt and nothing else: no failure, no retry delay, and none that lasts ends.
+func TestRecount(t *testing.T) {
+	g := newRig(t)
+	g.settings(func(s *queue.Settings) {
+		s.Retry = queue.RetryDelay{On: queue.RetryAll, MinMillis: 50, MaxMillis: 50}
+		s.DeliveryLimit = 0
+	})
+	g.publish("a", "b", "c")
+	res := g.apply(Return{Recount, []Run{{1, 2, 0}}})
+	equalList(t, "returned", res.Returned, []queue.IDRange{{First: 1, Last: 2}})
+	equal(t, "delays", g.m.Delays().Len(), 0)
+	g.apply(Return{RequeueCounted, []Run{{3, 1, 0}}})
+	g.apply(Return{Recount, []Run{{3, 1, 1}, {1, 1, 0}}})
+	equal(t, "delays", g.m.Delays().Len(), 1)
+	for id, want := range map[queue.MessageID]uint32{1: 1, 2: 1, 3: 2} {
+		m, _ := g.m.Queue().Get(id)
+		equal(t, "counts", [2]uint32{m.Attempt, m.Failed}, [2]uint32{want, 0})
+	}
+}

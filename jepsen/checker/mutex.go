@@ -37,8 +37,7 @@ func during(list []faultSpan, from, to time.Duration) bool {
 
 // Mutex finds holdings (history.Acquire, history.Release) that are not those of a lock with tokens.
 // A holder that lost its connection has lost the lock, nobody knows when; so may have one that
-// held it while a living node was silent. The token never gets smaller; it may stay the same after
-// a holding that was lost.
+// held it while a living node was silent. No token is given twice.
 func Mutex() Checker { return Checker{Name: "mutex", Check: mutex} }
 
 // tenure is a holding in a history.
@@ -118,7 +117,7 @@ func explain(r *Result, lock string, list []*tenure) {
 				continue
 			}
 			switch {
-			case a.Token == b.Token && !a.Lost:
+			case a.Token == b.Token:
 				r.problem("token %d was given twice (%s; %s)", a.Token, at(a.got), at(b.got))
 			case a.Token > b.Token && a.Got < b.Asked:
 				r.problem("token %d was given after %d (%s; %s)", b.Token, a.Token, at(b.got), at(a.got))

@@ -19,8 +19,7 @@ type Tenure struct {
 	Asked, Got int64
 	// Left is from when on the lock may be somebody else's: its release began then.
 	Left int64
-	// Lost says that it may have ended at any time: then it ends from Asked on, whatever Left says,
-	// and the next one may have the same token.
+	// Lost says that it may have ended at any time: then it ends from Asked on, whatever Left says.
 	Lost bool
 }
 
@@ -29,19 +28,16 @@ type lockOp struct {
 	take   bool
 	tenure int // its place in the history
 	token  int64
-	lost   bool
 }
 
-// lockState is who has the lock (the place of a tenure, -1: nobody), the last token, and whether
-// it was of a tenure that was lost.
+// lockState is who has the lock (the place of a tenure, -1: nobody) and the last token.
 type lockState struct {
 	holder int
 	token  int64
-	lost   bool
 }
 
 // Mutex tells whether tenures are those of a lock with tokens: it is given to one at a
-// time, and with a larger token each time, but for the one after a tenure that was lost. unknown says that it could not be told in that time.
+// time, and with a larger token each time. unknown says that it could not be told in that time.
 //
 // A release has no answer: it takes effect at any time after Left, and does nothing if the
 // lock is not its holder's any more. (It does not matter later than the next tenure, by token,
@@ -69,7 +65,7 @@ func Mutex(tenures []Tenure, limit time.Duration) (linearizable, unknown bool) {
 			left = t.Asked
 		}
 		ops = append(ops,
-			porcupine.Operation{ClientId: i, Input: lockOp{true, i, t.Token, t.Lost}, Call: t.Asked, Return: t.Got},
+			porcupine.Operation{ClientId: i, Input: lockOp{true, i, t.Token}, Call: t.Asked, Return: t.Got},
 			porcupine.Operation{ClientId: i, Input: lockOp{take: false, tenure: i}, Call: left, Return: max(left, next[i])})
 	}
 	return check(porcupine.Model{
@@ -78,8 +74,7 @@ func Mutex(tenures []Tenure, limit time.Duration) (linearizable, unknown bool) {
 			s, op := state.(lockState), input.(lockOp)
 			switch {
 			case op.take:
-				larger := op.token > s.token || op.token == s.token && s.lost
-				return s.holder < 0 && larger, lockState{op.tenure, op.token, op.lost}
+				return s.holder < 0 && op.token > s.token, lockState{op.tenure, op.token}
 			case s.holder == op.tenure:
 				s.holder = -1
 			}

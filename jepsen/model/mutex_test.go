@@ -28,7 +28,7 @@ func TestMutex(t *testing.T) {
 		"a smaller token":                {[]Tenure{firm(3, 1, 2, 3), firm(2, 4, 5, 6)}, false},
 		"lost at any time":               {[]Tenure{lost(0, 1, 2), firm(1, 3, 4, 10)}, true},
 		"lost, and told of late":         {[]Tenure{lost(0, 1, 9), firm(1, 3, 4, 10)}, true},
-		"lost, the same token":           {[]Tenure{lost(0, 1, 2), firm(0, 3, 4, 10)}, true},
+		"lost, the same token":           {[]Tenure{lost(0, 1, 2), firm(0, 3, 4, 10)}, false},
 		"lost, the same token, both":     {[]Tenure{lost(0, 1, 2), firm(0, 3, 4, 10), firm(0, 5, 6, 12)}, false},
 		"lost, a smaller token":          {[]Tenure{lost(5, 1, 2), firm(4, 3, 4, 10)}, false},
 		"lost, then two at a time":       {[]Tenure{lost(0, 1, 2), firm(1, 3, 4, 10), firm(2, 5, 6, 12)}, false},

@@ -97,6 +97,7 @@ func (l *Leader) opened() {
 		if !failpoint.Sown(failpoint.SkipMark) {
 			l.maybeDelivered = m.Mark()
 		}
+		l.recounting.init(l.maybeDelivered)
 		l.closing.closed = m.Closed()
 	})
 	early := l.peers

@@ -136,6 +136,10 @@ func (l *Leader) deliver() {
 		l.heldBack = true
 		return // until it is back
 	}
+	if len(l.recounting.flying) > 0 {
+		l.heldBack = true
+		return
+	}
 	now := l.now()
 	mark := l.seen.mark
 	for {
@@ -152,6 +156,11 @@ func (l *Leader) deliver() {
 			l.ready.take(msg)
 			l.nameExpired([]queue.Message{msg})
 			continue
+		}
+		if l.recounting.wants(msg.ID) {
+			l.heldBack = true
+			l.recount(now)
+			return
 		}
 		if msg.ID > mark && !failpoint.Sown(failpoint.DeliverBeyond) {
 			l.heldBack = true
@@ -277,6 +286,7 @@ func (l *Leader) revive(id queue.MessageID) {
 	if p == nil {
 		l.letGo(id)
 		l.maybeDelivered = max(l.maybeDelivered, id)
+		l.recounting.more.Add(uint64(id))
 		l.ready.putBack(msg)
 		l.mayExpire(msg)
 		return
@@ -305,6 +315,7 @@ func (l *Leader) letGo(id queue.MessageID) {
 	l.setBack(&h, false)
 	l.limits.heldBytes -= int64(h.bytes)
 	delete(l.held, id)
+	delete(l.recounting.flying, id)
 }
 
 // resyncNo is the number of a node's newest Resync.

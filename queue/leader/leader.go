@@ -149,6 +149,7 @@ type Leader struct {
 	// maybeDelivered is the mark found at activation: what is at or below it
 	// may have been delivered by an earlier leader.
 	maybeDelivered queue.MessageID
+	recounting     recounting
 
 	// seen is the machine right after the newest entry whose result was handled:
 	// what counts here, because held and condemned messages belong to it. The

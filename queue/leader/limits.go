@@ -311,6 +311,7 @@ func sortIDs(ids []queue.MessageID) { slices.Sort(ids) }
 func (l *Leader) onRemoved(ranges []queue.IDRange) {
 	for _, r := range ranges {
 		l.delays.RemoveRange(r)
+		l.recounting.removed(r)
 		if uint64(r.Last-r.First) > uint64(len(l.held)+len(l.limits.condemned)) {
 			for id := range l.held {
 				if id >= r.First && id <= r.Last {
@@ -349,6 +350,7 @@ func (l *Leader) onReturned(ranges []queue.IDRange) {
 				}
 				l.forget(id)
 				if ok {
+					l.recounting.counted(id)
 					l.returned(f, m)
 					l.mayExpire(m)
 				}

@@ -16,24 +16,29 @@ func TestHoldNamedInVainIsRevived(t *testing.T) {
 	r.answerRoll(a)
 	r.publish(a, "1")
 	r.attach(a, 1, 1)
-	r.items(a, 1) // marks it as delivered, so that it goes out at once from now on
+	r.items(a, 1)
 	slow := r.relead(func(uint64) bool { return true })
 	r.answerRoll(a)
 	consumer := wire.Consumer{No: 1, Prefetch: 1, WindowMessages: 10, WindowBytes: 1 << 20}
+	r.l.Receive(a.ID, &wire.Resync{Queue: 7, Session: r.session, No: 2, Origin: a.Origin, Consumers: []wire.Consumer{consumer}})
+	eventually(t, "the count of what the leader before delivered", func() bool { return len(slow.held) == 1 })
+	slow.let(1)
+	r.items(a, 1) // from now on it goes out at once
+	r.l.Receive(a.ID, &wire.Resync{Queue: 7, Session: r.session, No: 3, Origin: a.Origin})
 	settle := &wire.Batch{Queue: 7, Stream: fsm.Stream{Origin: a.Origin, First: 2, Ops: []fsm.Op{
-		fsm.Settle{Kind: fsm.Ack, Runs: []fsm.Run{{First: 1, Count: 1}}},
+		fsm.Settle{Kind: fsm.Ack, Runs: []fsm.Run{{First: 1, Count: 1, Attempt: 1}}},
 	}}}
 	r.l.Receive(a.ID, settle)
 	eventually(t, "the settlement that names nothing", func() bool { return len(slow.held) == 1 })
 	r.l.NodeGone(a.Origin.Node, a.Origin.Incarnation)
 	await[*wire.RollCall](r, a.ID, nil)
-	r.l.Receive(a.ID, &wire.Resync{Queue: 7, Session: r.session, No: 2, Origin: a.Origin, Consumers: []wire.Consumer{consumer}})
+	r.l.Receive(a.ID, &wire.Resync{Queue: 7, Session: r.session, No: 4, Origin: a.Origin, Consumers: []wire.Consumer{consumer}})
 	r.items(a, 1)
 	r.l.Receive(a.ID, settle)
 	eventually(t, "the settlement that names it", func() bool { return len(slow.held) >= 2 })
 	slow.let(len(slow.held))
 	await[*wire.RollCall](r, a.ID, nil)
-	r.l.Receive(a.ID, &wire.Resync{Queue: 7, Session: r.session, No: 3, Origin: a.Origin, Consumers: []wire.Consumer{consumer}})
+	r.l.Receive(a.ID, &wire.Resync{Queue: 7, Session: r.session, No: 5, Origin: a.Origin, Consumers: []wire.Consumer{consumer}})
 	r.items(a, 1)
 }
 
