@@ -127,7 +127,7 @@ func fillSegment(f File, number uint32, size int64, zeroes bool) error {
 
 func zeroFill(f File, size int64) error {
 	const step = 256 << 10
-	zero := make([]byte, step)
+	zero := make([]byte, min(step, size))
 	for off := int64(0); off < size; off += step {
 		if _, err := f.WriteAt(zero[:min(step, size-off)], off); err != nil {
 			return err

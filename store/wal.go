@@ -178,7 +178,7 @@ func (w *wal) put(r *record, n int64) loc {
 	}
 	b := w.slab
 	if b == nil || b.used+int(n) > len(b.buf) {
-		b = &slab{segment: w.active.number, off: w.off, buf: make([]byte, max(slabBytes, n))}
+		b = &slab{segment: w.active.number, off: w.off, buf: make([]byte, max(min(slabBytes, w.active.size-w.off), n))}
 		w.slab = b
 		w.cache.add(b)
 	}

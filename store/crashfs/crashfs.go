@@ -60,22 +60,46 @@ type FS struct {
 
 // disk is the contents of a file system: names and files. Files are shared between copies until written.
 type disk struct {
-	names map[string]int
-	files map[int][]byte
-	next  int
+	names  map[string]int
+	files  map[int][]byte
+	shared map[int]bool // files of which the bytes are another disk's too
+	next   int
 }
 
+// clone copies a disk. Both share the files' bytes until one of them changes them.
 func (d *disk) clone() *disk {
-	c := &disk{names: make(map[string]int, len(d.names)), files: make(map[int][]byte, len(d.files)), next: d.next}
-	maps.Copy(c.names, d.names)
-	for i, b := range d.files {
-		c.files[i] = slices.Clone(b)
+	c := &disk{names: maps.Clone(d.names), files: maps.Clone(d.files), shared: make(map[int]bool, len(d.files)), next: d.next}
+	for i := range d.files {
+		d.shared[i], c.shared[i] = true, true
 	}
 	return c
 }
 
+// own returns a file's bytes for a change.
+func (d *disk) own(ino int) []byte {
+	b := d.files[ino]
+	if d.shared[ino] {
+		b = slices.Clone(b)
+		d.files[ino] = b
+		delete(d.shared, ino)
+	}
+	return b
+}
+
+// sweep forgets the files without a name, which nobody can reach on a disk that is started afresh.
+func (d *disk) sweep() {
+	named := make(map[int]bool, len(d.names))
+	for _, i := range d.names {
+		named[i] = true
+	}
+	maps.DeleteFunc(d.files, func(i int, _ []byte) bool { return !named[i] })
+	maps.DeleteFunc(d.shared, func(i int, _ bool) bool { return !named[i] })
+}
+
 // New returns an empty file system with plenty of space.
-func New() *FS { return from(&disk{names: make(map[string]int), files: make(map[int][]byte), next: 1}) }
+func New() *FS {
+	return from(&disk{names: make(map[string]int), files: make(map[int][]byte), shared: make(map[int]bool), next: 1})
+}
 
 func from(d *disk) *FS {
 	return &FS{start: d.clone(), now: d, locked: make(map[string]bool), free: 1 << 40}
@@ -110,7 +134,7 @@ func (f *FS) Corrupt(name string, off int64, change byte) error {
 	if !ok || off < 0 || off >= int64(len(f.now.files[ino])) {
 		return fmt.Errorf("corrupt %s at %d: %w", name, off, fs.ErrNotExist)
 	}
-	f.now.files[ino][off] ^= change
+	f.now.own(ino)[off] ^= change
 	return nil
 }
 
@@ -134,10 +158,11 @@ func (d *disk) apply(s step) {
 	case OpCreate:
 		d.names[s.name] = s.ino
 		d.files[s.ino] = nil
+		delete(d.shared, s.ino)
 	case OpWrite:
 		d.write(s.ino, s.off, s.data)
 	case OpTruncate:
-		b := d.files[s.ino]
+		b := d.own(s.ino)
 		if int64(len(b)) > s.off {
 			d.files[s.ino] = b[:s.off]
 		} else {
@@ -152,7 +177,7 @@ func (d *disk) apply(s step) {
 }
 
 func (d *disk) write(ino int, off int64, data []byte) {
-	b := d.files[ino]
+	b := d.own(ino)
 	if need := off + int64(len(data)); int64(len(b)) < need {
 		b = append(b, make([]byte, need-int64(len(b)))...)
 	}
@@ -198,6 +223,7 @@ func (f *FS) Image(n int, r *rand.Rand) *FS {
 			d.tear(w, mood, i == len(loose[ino])-1, r)
 		}
 	}
+	d.sweep()
 	return from(d)
 }
 
