@@ -20,6 +20,8 @@ JEPSENTIME ?= 3h
 JEPSENSEED ?= 0
 # How long make sim-long goes on, with new seeds.
 SIMTIME ?= 1h
+# More for it, such as -deep.virtual=10000m (end there), -deep.parallel=4 (seeds at a time, default one a core), -deep.overlap=1s (of leases, at most).
+SIMFLAGS ?=
 RUN      := .run
 
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.13.2
@@ -86,7 +88,7 @@ jepsen-long: ## the same for JEPSENTIME with new seeds, over all combinations, o
 
 .PHONY: sim-long
 sim-long: ## run simulated clusters (raft, store and transport in virtual time) with new seeds for SIMTIME
-	$(GO) test -tags invariants ./sim/deep -run '^TestSeeds$$' -v -timeout 0 -deep.first="$$(date +%s)" -deep.load=3m -deep.time=$(SIMTIME)
+	$(GO) test -tags invariants ./sim/deep -run '^TestSeeds$$' -v -timeout 0 -deep.first="$$(date +%s)" -deep.load=3m -deep.time=$(SIMTIME) $(SIMFLAGS)
 
 .PHONY: jepsen-rabbitmq
 jepsen-rabbitmq: ## the same faults at Warren and at RabbitMQ of Debian's packages, and a table of both; half an hour

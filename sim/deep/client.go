@@ -10,13 +10,23 @@ import (
 	"github.com/warrenmq/warren/transport"
 )
 
-// client proposes wherever somebody believes to lead, until stop is closed.
-func (w *world) client(number int, r *rand.Rand, stop <-chan struct{}) {
+// pace is how a round's clients propose.
+type pace struct {
+	pause   time.Duration // most between two bursts
+	padding int           // less than so many bytes in an entry
+}
+
+// paces are drawn from for each round. Most of what a simulation costs is the number of its entries, so only some rounds are
+// busy; the others have longer entries, for as many segments and snapshots, and all have the same faults.
+var paces = []pace{{60 * time.Millisecond, 1200}, {240 * time.Millisecond, 4800}, {240 * time.Millisecond, 4800}, {960 * time.Millisecond, 9600}}
+
+// client proposes wherever somebody believes to lead, at a pace until stop is closed.
+func (w *world) client(number int, r *rand.Rand, p pace, stop <-chan struct{}) {
 	for sent := 0; ; {
 		select {
 		case <-stop:
 			return
-		case <-time.After(time.Duration(r.IntN(60)+1) * time.Millisecond):
+		case <-time.After(time.Duration(1 + r.Int64N(int64(p.pause)))):
 		}
 		id := w.groups[r.IntN(len(w.groups))]
 		for _, n := range w.place[id] {
@@ -27,7 +37,7 @@ func (w *world) client(number int, r *rand.Rand, stop <-chan struct{}) {
 			if g, ok := l.host.Group(id); ok && g.IsLeader() {
 				for range 1 + r.IntN(4) {
 					sent++
-					w.propose(l, g, id, fmt.Sprintf("c%d-%d", number, sent), r.IntN(1200))
+					w.propose(l, g, id, fmt.Sprintf("c%d-%d", number, sent), r.IntN(p.padding))
 				}
 			}
 		}

@@ -5,54 +5,102 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"runtime"
+	"runtime/debug"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 )
 
 var (
-	seedFlag  = flag.Uint64("deep.seed", 0, "run this seed alone")
-	seedsFlag = flag.Int("deep.seeds", 2, "how many seeds TestSeeds runs")
-	firstFlag = flag.Uint64("deep.first", 1, "the first seed")
-	loadFlag  = flag.Duration("deep.load", 5*time.Second, "how long faults happen in each seed, in virtual time, in rounds of 10 to 40 s")
-	timeFlag  = flag.Duration("deep.time", 0, "go on with seeds for this real time instead of deep.seeds")
-	traceFlag = flag.Bool("deep.trace", false, "print events as they happen, for what ends in a panic")
-	logFlag   = flag.Bool("deep.log", false, "print the nodes' logs")
+	seedFlag     = flag.Uint64("deep.seed", 0, "run this seed alone")
+	seedsFlag    = flag.Int("deep.seeds", 2, "how many seeds TestSeeds runs")
+	firstFlag    = flag.Uint64("deep.first", 1, "the first seed")
+	loadFlag     = flag.Duration("deep.load", 5*time.Second, "how long faults happen in each seed, in virtual time, in rounds of 10 to 40 s")
+	timeFlag     = flag.Duration("deep.time", 0, "go on with seeds for this real time instead of deep.seeds")
+	parallelFlag = flag.Int("deep.parallel", runtime.GOMAXPROCS(0), "how many seeds run at a time")
+	overlapFlag  = flag.Duration("deep.overlap", 0, "how long two nodes may have the lease of one group, in virtual time; 0: any time, only reported")
+	virtualFlag  = flag.Duration("deep.virtual", 0, "go on with seeds until so much virtual time has passed instead of deep.seeds, or until deep.time is over")
+	traceFlag    = flag.Bool("deep.trace", false, "print events as they happen, for what ends in a panic")
+	logFlag      = flag.Bool("deep.log", false, "print the nodes' logs")
 )
 
 // A seed that makes no progress for so long is stuck outside of virtual time.
 const stuckAfter = 10 * time.Minute
 
-// TestSeeds runs clusters of three to five nodes under all faults.
+// gcPercent is how much garbage may be there before it is collected, in percent of what lives.
+const gcPercent = 800
+
+// TestSeeds runs clusters of three to five nodes under all faults, several at a time.
 func TestSeeds(t *testing.T) {
 	first, n := *firstFlag, *seedsFlag
 	if *seedFlag != 0 {
 		first, n = *seedFlag, 1
 	}
+	// What lives is small and what is thrown away is much: with the default a fifth of the time is the collector's.
+	defer debug.SetGCPercent(debug.SetGCPercent(gcPercent))
 	began := time.Now()
-	var virtual time.Duration
-	for seed := first; *timeFlag > 0 && time.Since(began) < *timeFlag || *timeFlag == 0 && seed < first+uint64(n); seed++ {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			watchdog := time.AfterFunc(stuckAfter, func() { panic(fmt.Sprintf("seed %d is stuck", seed)) })
-			defer watchdog.Stop()
-			start := time.Now()
-			synctest.Test(t, func(t *testing.T) {
-				cfg := Config{Seed: seed, Nodes: 3 + int(seed%3), Groups: 3 + int(seed%4), Load: *loadFlag}
-				if *logFlag {
-					cfg.Logger = slog.New(slog.NewTextHandler(os.Stderr, nil))
-				}
-				if *traceFlag {
-					cfg.Trace = os.Stderr
-				}
-				report, err := Run(cfg)
-				virtual += report.Virtual
-				t.Log(report)
-				if err != nil {
-					t.Error(err)
-				}
-			})
-			t.Logf("took %v", time.Since(start).Round(time.Millisecond))
+	all := suite{next: first}
+	more := func() (uint64, bool) {
+		all.mu.Lock()
+		defer all.mu.Unlock()
+		seed := all.next
+		over := seed >= first+uint64(n)
+		if *timeFlag > 0 || *virtualFlag > 0 {
+			over = *timeFlag > 0 && time.Since(began) >= *timeFlag || *virtualFlag > 0 && all.report.Virtual >= *virtualFlag
+		}
+		if over {
+			return 0, false
+		}
+		all.next++
+		return seed, true
+	}
+	var workers sync.WaitGroup
+	for range max(1, *parallelFlag) {
+		workers.Go(func() {
+			for seed, ok := more(); ok; seed, ok = more() {
+				t.Run(fmt.Sprint(seed), func(t *testing.T) { all.run(t, seed) })
+			}
 		})
 	}
-	t.Logf("%.0f virtual minutes in %v", virtual.Minutes(), time.Since(began).Round(time.Second))
+	workers.Wait()
+	took, minutes := time.Since(began), all.report.Virtual.Minutes()
+	t.Logf("%d seeds, %.0f virtual minutes in %v, %.1f a second, %.1f strikes a virtual minute", all.next-first, minutes,
+		took.Round(time.Second), minutes/took.Seconds(), float64(all.report.Strikes)/minutes)
+	t.Logf("together %v", all.report)
+}
+
+// suite is what the seeds of a test have in common.
+type suite struct {
+	mu     sync.Mutex // guards the rest
+	next   uint64
+	report Report
+}
+
+// run lives through one seed in a bubble of its own.
+func (s *suite) run(t *testing.T, seed uint64) {
+	watchdog := time.AfterFunc(stuckAfter, func() { panic(fmt.Sprintf("seed %d is stuck", seed)) })
+	defer watchdog.Stop()
+	start := time.Now()
+	var report Report
+	synctest.Test(t, func(t *testing.T) {
+		cfg := Config{Seed: seed, Nodes: 3 + int(seed%3), Groups: 3 + int(seed%4), Load: *loadFlag, OverlapMax: *overlapFlag}
+		if *logFlag {
+			cfg.Logger = slog.New(slog.NewTextHandler(os.Stderr, nil))
+		}
+		if *traceFlag {
+			cfg.Trace = os.Stderr
+		}
+		var err error
+		report, err = Run(cfg)
+		t.Log(report)
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	t.Logf("took %v", time.Since(start).Round(time.Millisecond))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.report.Add(report)
 }

@@ -17,7 +17,7 @@
 //
 //	go test ./sim/deep -tags invariants -run Seeds -deep.first=1000 -deep.seeds=50 -deep.load=2m -timeout=1h
 //	go test ./sim/deep -tags invariants -run Seeds -deep.seed=281 -count=20 [-deep.log]
-//	make sim-long SIMTIME=3h
+//	make sim-long SIMTIME=3h SIMFLAGS=-deep.virtual=10000m
 //
 // A seed fixes the schedule of faults and delays, not the order of goroutines that wake at one instant, so
 // that a failing seed may need some repetitions. A failing run prints the trace of its events.

@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/fnv"
+	"hash/maphash"
 	"io"
 	"slices"
 	"sync"
@@ -38,13 +38,17 @@ type machine struct {
 
 var _ group.Reclaimer = (*machine)(nil)
 
+// hashSeed is of this process, as all hashes that are compared are.
+var hashSeed = maphash.MakeSeed()
+
 func mix(hash, index uint64, data []byte) uint64 {
-	h := fnv.New64a()
+	var h maphash.Hash
+	h.SetSeed(hashSeed)
 	var b [16]byte
 	binary.LittleEndian.PutUint64(b[:], hash)
 	binary.LittleEndian.PutUint64(b[8:], index)
-	h.Write(b[:])
-	h.Write(data)
+	_, _ = h.Write(b[:])
+	_, _ = h.Write(data)
 	return h.Sum64()
 }
 

@@ -31,6 +31,7 @@ func (x *nemesis) anyone() *node { return x.w.nodes[x.w.ids[x.r.IntN(len(x.w.ids
 
 func (x *nemesis) strike() error {
 	w, n := x.w, x.anyone()
+	w.report.strikes.Add(1)
 	switch x.r.IntN(16) {
 	case 0, 1, 2:
 		silent := x.r.IntN(2) == 0

@@ -36,6 +36,8 @@ type Config struct {
 	Logger *slog.Logger
 	// Trace gets each event as it happens, for what ends in a panic; may be nil.
 	Trace io.Writer
+	// OverlapMax is how long two nodes may have the lease of one group; more fails the run. With 0 it is only reported.
+	OverlapMax time.Duration
 	// Lie makes one part break its word, to see that the run is not valid then.
 	Lie Lie
 }
@@ -56,13 +58,14 @@ type counters struct {
 	proposed, acked, refused, unknown     atomic.Int64
 	boots, crashes, brokenSyncs, cuts     atomic.Int64
 	installs, snapshots, refills, volumes atomic.Int64
-	rounds                                atomic.Int64
+	rounds, strikes                       atomic.Int64
 }
 
 // Report says what happened in a run.
 type Report struct {
 	Virtual                           time.Duration
 	Rounds                            int64
+	Strikes                           int64 // of the nemesis: faults and what ends them
 	Proposed, Acked, Refused, Unknown int64
 	Boots, Crashes, BrokenSyncs, Cuts int64
 	Snapshots, Installs, Terms        int64
@@ -73,10 +76,22 @@ type Report struct {
 	Overlap time.Duration
 }
 
+// Add adds another run's report, or keeps the longer time where that is what counts.
+func (r *Report) Add(o Report) {
+	r.Virtual += o.Virtual
+	r.Rounds += o.Rounds
+	r.Strikes += o.Strikes
+	r.Proposed, r.Acked, r.Refused, r.Unknown = r.Proposed+o.Proposed, r.Acked+o.Acked, r.Refused+o.Refused, r.Unknown+o.Unknown
+	r.Boots, r.Crashes, r.BrokenSyncs, r.Cuts = r.Boots+o.Boots, r.Crashes+o.Crashes, r.BrokenSyncs+o.BrokenSyncs, r.Cuts+o.Cuts
+	r.Snapshots, r.Installs, r.Terms = r.Snapshots+o.Snapshots, r.Installs+o.Installs, r.Terms+o.Terms
+	r.Refills, r.Volumes = r.Refills+o.Refills, r.Volumes+o.Volumes
+	r.Recovery, r.Overlap = max(r.Recovery, o.Recovery), max(r.Overlap, o.Overlap)
+}
+
 func (r Report) String() string {
-	return fmt.Sprintf("%.1f virtual minutes, %d rounds: %d proposed, %d confirmed, %d refused, %d unknown; %d crashes, %d failed disks, %d cuts, %d terms, "+
+	return fmt.Sprintf("%.1f virtual minutes, %d rounds, %d strikes: %d proposed, %d confirmed, %d refused, %d unknown; %d crashes, %d failed disks, %d cuts, %d terms, "+
 		"%d snapshots, %d installed; %d replicas refilled, %d volumes given up; recovery within %v, leases overlap by %v",
-		r.Virtual.Minutes(), r.Rounds, r.Proposed, r.Acked, r.Refused, r.Unknown, r.Crashes, r.BrokenSyncs, r.Cuts, r.Terms,
+		r.Virtual.Minutes(), r.Rounds, r.Strikes, r.Proposed, r.Acked, r.Refused, r.Unknown, r.Crashes, r.BrokenSyncs, r.Cuts, r.Terms,
 		r.Snapshots, r.Installs, r.Refills, r.Volumes, r.Recovery.Round(time.Millisecond), r.Overlap.Round(time.Millisecond))
 }
 
@@ -96,6 +111,7 @@ type world struct {
 
 	// Used by the goroutine of Run only.
 	r        *rand.Rand
+	paces    *rand.Rand
 	damaging bool
 	marks    int
 	recovery time.Duration
@@ -125,7 +141,7 @@ func newWorld(cfg Config) *world {
 	w := &world{
 		cfg: cfg, log: cfg.Logger, net: newNetwork(cfg.Seed), oracle: newOracle(cfg.Trace),
 		nodes: make(map[transport.NodeID]*node), place: make(map[transport.GroupID][]transport.NodeID),
-		r: rand.New(rand.NewPCG(cfg.Seed, 1)),
+		r: rand.New(rand.NewPCG(cfg.Seed, 1)), paces: rand.New(rand.NewPCG(cfg.Seed, 6)),
 	}
 	if w.log == nil {
 		w.log = slog.New(slog.DiscardHandler)
@@ -177,10 +193,11 @@ func (w *world) round(x *nemesis) error {
 	w.report.rounds.Add(1)
 	stop := make(chan struct{})
 	var clients sync.WaitGroup
+	p := paces[w.paces.IntN(len(paces))]
 	for i := range 3 {
 		r := rand.New(rand.NewPCG(w.random(), 4))
 		number := int(w.report.rounds.Load())*10 + i
-		clients.Go(func() { w.client(number, r, stop) })
+		clients.Go(func() { w.client(number, r, p, stop) })
 	}
 	err := x.run(10*time.Second + time.Duration(w.r.Int64N(int64(30*time.Second))))
 	close(stop)
@@ -382,6 +399,7 @@ const leasePeriod = 25 * time.Millisecond
 // watchLeases measures for how long two replicas of a group have a lease.
 func (w *world) watchLeases(stop <-chan struct{}) {
 	since, seen := make(map[transport.GroupID]time.Time), make(map[transport.GroupID]string)
+	told := make(map[transport.GroupID]bool) // that it is too long
 	for {
 		select {
 		case <-stop:
@@ -389,7 +407,7 @@ func (w *world) watchLeases(stop <-chan struct{}) {
 		case <-time.After(leasePeriod):
 		}
 		for _, id := range w.groups {
-			holders, terms := 0, make(map[uint64]transport.NodeID)
+			holders, terms := 0, map[uint64]transport.NodeID(nil)
 			for _, n := range w.place[id] {
 				l := w.nodes[n].running()
 				if l == nil {
@@ -404,10 +422,14 @@ func (w *world) watchLeases(stop <-chan struct{}) {
 				if other, twice := terms[term]; twice {
 					w.oracle.fail("group %d: %s and %s have a lease in term %d", id, other, n, term)
 				}
+				if terms == nil {
+					terms = make(map[uint64]transport.NodeID, 1)
+				}
 				terms[term] = n
 			}
 			if holders < 2 {
 				delete(since, id)
+				delete(told, id)
 				continue
 			}
 			if since[id].IsZero() {
@@ -417,7 +439,12 @@ func (w *world) watchLeases(stop <-chan struct{}) {
 				seen[id] = now
 				w.oracle.note("group %d: leases, by term: %v", id, terms)
 			}
-			w.overlap.Store(max(w.overlap.Load(), int64(time.Since(since[id])+leasePeriod)))
+			overlap := time.Since(since[id]) + leasePeriod
+			if limit := w.cfg.OverlapMax; limit > 0 && overlap > limit && !told[id] {
+				told[id] = true
+				w.oracle.fail("group %d: leases overlap by %v, which is more than %v: %v", id, overlap, limit, terms)
+			}
+			w.overlap.Store(max(w.overlap.Load(), int64(overlap)))
 		}
 	}
 }
@@ -425,7 +452,7 @@ func (w *world) watchLeases(stop <-chan struct{}) {
 func (w *world) result(began time.Time) Report {
 	c := &w.report
 	r := Report{
-		Virtual: time.Since(began), Rounds: c.rounds.Load(), Proposed: c.proposed.Load(), Acked: c.acked.Load(),
+		Virtual: time.Since(began), Rounds: c.rounds.Load(), Strikes: c.strikes.Load(), Proposed: c.proposed.Load(), Acked: c.acked.Load(),
 		Refused: c.refused.Load(), Unknown: c.unknown.Load(), Boots: c.boots.Load(), Crashes: c.crashes.Load(),
 		BrokenSyncs: c.brokenSyncs.Load(), Cuts: c.cuts.Load(), Installs: c.installs.Load(), Snapshots: c.snapshots.Load(),
 		Refills: c.refills.Load(), Volumes: c.volumes.Load(), Recovery: w.recovery, Overlap: time.Duration(w.overlap.Load()),
