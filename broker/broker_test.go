@@ -217,3 +217,30 @@ func TestConnectionEndReturnsAndDeletes(t *testing.T) {
 		t.Error("exclusive queue outlived its connection")
 	}
 }
+
+// What is known of a queue's leader goes with the queue, also where the leader says last
+// that it leads no more.
+func TestNothingStaysOfQueuesThatEnd(t *testing.T) {
+	b := newBroker(t)
+	for range 20 {
+		c := dial(t, b)
+		ok, err := c.conn.DeclareQueue(t.Context(), QueueDeclare{Exclusive: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.put(ok.Name, "1", nil)
+		c.consume(ok.Name, 1)
+		c.take(1)
+		c.conn.Close(t.Context())
+	}
+	left := func() [4]int {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return [4]int{len(b.leaders), len(b.streams), len(b.trouble), len(b.watched)}
+	}
+	for deadline := time.Now().Add(5 * time.Second); left() != [4]int{}; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("left: %d leaders, %d streams, %d troubled, %d watched", left()[0], left()[1], left()[2], left()[3])
+		}
+	}
+}

@@ -69,7 +69,10 @@ func (b *Broker) toStream(from string, m wire.Message) {
 	case *wire.NotLeader:
 		b.mu.Lock()
 		if known := b.leaders[m.Queue]; known == from || known == "" {
-			b.leaders[m.Queue] = m.Hint
+			// A leader that ends with its queue says so too, and nobody asks for that one again.
+			if delete(b.leaders, m.Queue); m.Hint != "" && b.cat.View().QueueByID(m.Queue) != nil {
+				b.leaders[m.Queue] = m.Hint
+			}
 		}
 		b.mu.Unlock()
 	}
