@@ -208,7 +208,7 @@ func checkEquivalent(d QueueDeclare, q *catalog.Queue) error {
 	flags := []struct {
 		name     string
 		got, has bool
-	}{{"durable", d.Durable, q.Durable}, {"auto_delete", d.AutoDelete, q.AutoDelete}, {"exclusive", d.Exclusive, q.Exclusive}}
+	}{{"durable", d.Durable, q.Durable}, {"auto_delete", d.AutoDelete, q.AutoDelete}}
 	for _, f := range flags {
 		if f.got != f.has {
 			return Errorf(PreconditionFailed, "inequivalent arg '%s' for queue '%s' in vhost '%s': received '%t' but current is '%t'",

@@ -260,9 +260,13 @@ func (c *Conn) find(ctx context.Context, name string) (*catalog.Queue, error) {
 
 func (c *Conn) checkOwner(q *catalog.Queue) error {
 	if q.Exclusive && q.Owner != c.owner {
-		return Errorf(ResourceLocked, "cannot obtain exclusive access to locked queue '%s' in vhost '%s'. It could be originally declared on another connection or the exclusive property value does not match that of the original declaration.", q.Name, c.vhost)
+		return c.locked(q)
 	}
 	return nil
+}
+
+func (c *Conn) locked(q *catalog.Queue) error {
+	return Errorf(ResourceLocked, "cannot obtain exclusive access to locked queue '%s' in vhost '%s'. It could be originally declared on another connection or the exclusive property value does not match that of the original declaration.", q.Name, c.vhost)
 }
 
 // queue finds a queue for an operation that needs a permission on it.
@@ -441,12 +445,17 @@ func (c *Conn) Bind(ctx context.Context, bd Binding) error {
 	return err
 }
 
-// Unbind removes a binding; a missing one is fine.
+// Unbind removes a binding; a missing one is fine, and so is one whose exchange or queue
+// is missing, as in RabbitMQ since 3.2.
 func (c *Conn) Unbind(ctx context.Context, bd Binding) error {
-	if _, err := c.bindable(ctx, bd); err != nil {
+	_, err := c.bindable(ctx, bd)
+	if e, refused := errors.AsType[*Error](err); refused && e.Kind == NotFound {
+		return nil
+	}
+	if err != nil {
 		return err
 	}
-	_, err := c.changeSeen(ctx, &catalog.Unbind{Binding: c.binding(bd)})
+	_, err = c.changeSeen(ctx, &catalog.Unbind{Binding: c.binding(bd)})
 	return err
 }
 

@@ -31,6 +31,8 @@ func (c *Conn) DeclareQueue(ctx context.Context, d QueueDeclare) (QueueOK, error
 	if d.Passive {
 		return c.passive(ctx, d.Name)
 	}
+	// An exclusive queue is not durable, whatever is asked for: both may be declared again.
+	d.Durable = d.Durable && !d.Exclusive
 	generated := d.Name == ""
 	if generated {
 		d.Name = serverName()
@@ -102,6 +104,9 @@ func (c *Conn) countsOfNew(ctx context.Context, q *catalog.Queue) (QueueOK, erro
 func (c *Conn) mayDeclareAgain(d QueueDeclare, q *catalog.Queue) error {
 	if err := c.checkOwner(q); err != nil {
 		return err
+	}
+	if d.Exclusive != q.Exclusive {
+		return c.locked(q) // RabbitMQ's word for it, not 406
 	}
 	return checkEquivalent(d, q)
 }

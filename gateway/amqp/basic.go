@@ -212,6 +212,7 @@ func (ch *channel) get(m *wire.BasicGet) error {
 	ch.lastTag++
 	if !m.NoAck {
 		ch.unacked.push(ch.lastTag, d)
+		ch.fetched.push(ch.lastTag, struct{}{})
 	}
 	ch.c.out.content(outContent{
 		channel: ch.num, redelivered: d.Redelivered, remaining: remaining, tag: ch.lastTag, delivery: d,
@@ -245,11 +246,14 @@ func (ch *channel) ackNow(kind broker.SettleKind, tag uint64, multiple bool) err
 	switch {
 	case multiple && tag == 0:
 		ch.settling = ch.unacked.takeUpTo(math.MaxUint64, ch.settling)
+		ch.fetched.dropUpTo(math.MaxUint64)
 	case multiple && ch.unacked.find(tag) >= 0:
 		ch.settling = ch.unacked.takeUpTo(tag, ch.settling)
+		ch.fetched.dropUpTo(tag)
 	case !multiple:
 		if d, ok := ch.unacked.take(tag); ok {
 			ch.settling = append(ch.settling, d)
+			ch.fetched.take(tag)
 		}
 	}
 	done := ch.settling[before:]

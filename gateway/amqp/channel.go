@@ -43,8 +43,10 @@ type channel struct {
 	lastTag   uint64 // delivery tag given out last
 	unacked   tagList[*broker.Delivery]
 	// Channel-wide prefetch: gated deliveries wait until holding, the number of
-	// unacked deliveries of consumers, falls below limit.
+	// unacked deliveries of consumers, falls below limit. fetched are the unacked ones of
+	// get, which do not count.
 	limit     uint16
+	fetched   tagList[struct{}]
 	gated     []gatedDelivery
 	confirms  confirms
 	immediate map[uint64]*heldMessage
@@ -228,7 +230,7 @@ func (ch *channel) silenceLocked() {
 	if ch.tx != nil {
 		*ch.tx = tx{}
 	}
-	ch.unacked = tagList[*broker.Delivery]{}
+	ch.unacked, ch.fetched = tagList[*broker.Delivery]{}, tagList[struct{}]{}
 }
 
 // shut ends the channel at the broker and frees what it kept.

@@ -121,9 +121,9 @@ type gatedDelivery struct {
 }
 
 // holding is the number of deliveries that count against the channel-wide limit.
-// What was fetched by get counts too while it is not settled, and what a transaction
-// settles until its commit.
-func (ch *channel) holding() int { return ch.unacked.len() + ch.tx.settled() }
+// What was fetched by get does not, as in RabbitMQ; what a transaction settles does until
+// its commit.
+func (ch *channel) holding() int { return ch.unacked.len() + ch.tx.settled() - ch.fetched.len() }
 
 // setLimit changes the channel-wide limit; 0 lifts it.
 func (ch *channel) setLimit(n uint16) {

@@ -94,6 +94,13 @@ func (l *tagList[T]) takeUpTo(tag uint64, out []T) []T {
 	return out
 }
 
+// dropUpTo removes every tag up to and including tag.
+func (l *tagList[T]) dropUpTo(tag uint64) {
+	for low, ok := l.lowest(); ok && low <= tag; low, ok = l.lowest() {
+		l.take(low)
+	}
+}
+
 // trim moves the head to the first live entry.
 func (l *tagList[T]) trim() {
 	if l.live == 0 {

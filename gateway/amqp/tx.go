@@ -83,6 +83,9 @@ func (ch *channel) commit() error {
 		return err
 	}
 	ch.mu.Lock()
+	for _, a := range ch.tx.acks {
+		ch.fetched.take(a.tag)
+	}
 	for i := range ch.tx.returns {
 		m := &ch.tx.returns[i]
 		ch.giveBack(wire.NoRoute, m.exchange, m.key, m.props, m.body)

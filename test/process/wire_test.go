@@ -166,10 +166,13 @@ func (w *wire) tune(channels uint16, frameMax uint32) {
 }
 
 // login opens the vhost "/" and channel 1.
-func (w *wire) login() {
+func (w *wire) login() { w.loginFor(100) }
+
+// loginFor is login with another channel_max.
+func (w *wire) loginFor(channels uint16) {
 	w.t.Helper()
 	w.greet("PLAIN", "\x00guest\x00guest", nil)
-	w.tune(100, 131072)
+	w.tune(channels, 131072)
 	w.send(method(0, 10, 40, "/", "", byte(0)))
 	w.expect(10, 41)
 	w.send(method(1, 20, 10, ""))
