@@ -46,6 +46,11 @@ func (g *memGroups) Delete(id uint64) error {
 
 // newBroker runs a broker over a real catalog of one node.
 func newBroker(t *testing.T) *Broker {
+	return newBrokerBehind(t, func(c Catalog) Catalog { return c })
+}
+
+// newBrokerBehind runs one that has its catalog through something.
+func newBrokerBehind(t *testing.T, through func(Catalog) Catalog) *Broker {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -72,7 +77,7 @@ func newBroker(t *testing.T) *Broker {
 		Node: testNode, Groups: &memGroups{logs: map[uint64]*leader.MemLog{}},
 		Send:  func(string, []byte) error { return transport.ErrPeerDown },
 		Alive: func(string) bool { return true }, Replicas: 3, QueueTimeout: 5 * time.Second, Logger: log,
-	}, cat)
+	}, through(cat))
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	res, err := cat.Propose(ctx, &catalog.RegisterNode{ID: testNode})
