@@ -13,6 +13,7 @@ import (
 // date, and one where somebody is faster than the answer.
 type lateCatalog struct {
 	Catalog
+	b *Broker
 
 	mu       sync.Mutex
 	held     *catalog.View
@@ -59,11 +60,11 @@ func (c *lateCatalog) Propose(ctx context.Context, cmd catalog.Command) (catalog
 
 func lateRig(t *testing.T) (*lateCatalog, *client, *client) {
 	late := &lateCatalog{}
-	b := newBrokerBehind(t, func(c Catalog) Catalog {
+	late.b = newBrokerBehind(t, func(c Catalog) Catalog {
 		late.Catalog = c
 		return late
 	})
-	return late, dial(t, b), dial(t, b)
+	return late, dial(t, late.b), dial(t, late.b)
 }
 
 func (c *client) mustDelete(queue string) {
@@ -135,9 +136,15 @@ func TestDeclarationIsNotRefusedByAnOldCopy(t *testing.T) {
 // was declared, and is not declared again.
 func TestDeclarationIsDoneOnce(t *testing.T) {
 	late, c, other := lateRig(t)
+	// deletes waits until nobody here can tell of the queue.
+	deletes := func() {
+		id := late.View().Queue("/", "q").ID
+		other.mustDelete("q")
+		other.await("the replica's end", func() bool { return late.b.queues.get(id) == nil })
+	}
 	for name, after := range map[string]func(){
-		"deleted":                        func() { other.mustDelete("q") },
-		"deleted and declared otherwise": func() { other.mustDelete("q"); other.declare("q", table("x-max-length", int32(9))) },
+		"deleted":                        deletes,
+		"deleted and declared otherwise": func() { deletes(); other.declare("q", table("x-max-length", int32(9))) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			late.mu.Lock()

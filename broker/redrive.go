@@ -44,7 +44,8 @@ type Redrive struct {
 // RedriveStatus describes the newest redrive of a queue.
 type RedriveStatus struct {
 	Number uint64 `json:"number"` // 0: there was none
-	// State is running, stopping (stopped, with messages under way), stopped or done.
+	// State is running, stopping (stopped, with one batch of messages under way of which it is not
+	// known yet where they are), stopped or done.
 	State     string `json:"state"`
 	StartedAt int64  `json:"started_at"` // ms
 	EndedAt   int64  `json:"ended_at,omitempty"`
@@ -59,6 +60,9 @@ type RedriveStatus struct {
 	// Moved have been taken by their targets, or removed. UnderWay are sent and not taken yet.
 	Moved    uint64 `json:"moved"`
 	UnderWay int    `json:"under_way"`
+	// WaitsFor says where these go: a redrive that is stopped, too, ends when each has taken its
+	// messages or let them go. A message for several queues is in each.
+	WaitsFor []RedriveTarget `json:"waits_for,omitempty"`
 	// The others stay where they are: Returned came back because the target had gone, or was full
 	// when the redrive was stopped,
 	// Missing have no such queue or route, NoOrigin no death that says where from, Busy were
@@ -114,8 +118,9 @@ func (b *Broker) StartRedrive(ctx context.Context, user, vhost, name string, r R
 	return st, b.askRedrive(ctx, user, vhost, name, opRedriveStart, &q, &st)
 }
 
-// StopRedrive ends the search of the newest redrive. What is under way arrives, or comes back if its
-// target has no room for it.
+// StopRedrive ends the search of the newest redrive and waits for nothing else. What is under way
+// arrives, or comes back if its target has no room for it; it is known of a target that does not answer
+// when it does again, or is deleted. WaitsFor names it.
 func (b *Broker) StopRedrive(ctx context.Context, user, vhost, name string) (st RedriveStatus, err error) {
 	return st, b.askRedrive(ctx, user, vhost, name, opRedriveStop, &redriveQuestion{}, &st)
 }
@@ -301,6 +306,7 @@ func (h *hosted) redriving() (r dlx.Redriving) {
 
 func (h *hosted) redriveStatus() RedriveStatus {
 	var st RedriveStatus
+	var legs map[uint64]int
 	h.replica.View(func(m *fsm.Machine) {
 		r := m.Redriving()
 		st = RedriveStatus{
@@ -308,6 +314,7 @@ func (h *hosted) redriveStatus() RedriveStatus {
 			Discard: r.Spec.Discard, Queue: r.Spec.Queue, Rate: r.Spec.Rate, Moved: r.Moved, UnderWay: m.LeavingLen(),
 			Returned: r.Returned, Missing: r.Missing, NoOrigin: r.NoOrigin, Busy: r.Busy,
 		}
+		legs = redriveLegs(m)
 		for word, way := range redriveWays {
 			if way == r.Spec.To {
 				st.To = word
@@ -324,6 +331,7 @@ func (h *hosted) redriveStatus() RedriveStatus {
 			st.State = "done"
 		}
 	})
+	st.WaitsFor = h.redriveTargets(h.replica.Leader(), legs)
 	return st
 }
 

@@ -26,6 +26,12 @@ type redriveStatus struct {
 	Missing   uint64 `json:"missing"`
 	NoOrigin  uint64 `json:"no_origin"`
 	Busy      uint64 `json:"busy"`
+	WaitsFor  []struct {
+		VHost    string `json:"vhost"`
+		Queue    string `json:"queue"`
+		Messages int    `json:"messages"`
+		State    string `json:"state"`
+	} `json:"waits_for"`
 }
 
 // redriveBody is the request of a redrive.
@@ -91,7 +97,7 @@ func dlqVerbs(t *tool) []*cobra.Command {
 			},
 		}),
 		t.command(verb{
-			use: "stop QUEUE", short: "Stop the newest retry or drop; what is under way arrives, or comes back if there is no room for it", min: 1, max: 1,
+			use: "stop QUEUE", short: "Stop the newest retry or drop, without waiting; what is under way arrives, or comes back if there is no room for it", min: 1, max: 1,
 			run: func(ctx context.Context, s *session, args []string) error {
 				var st redriveStatus
 				if err := s.redrive(ctx, "DELETE", args[0], nil, &st); err != nil {
@@ -244,6 +250,11 @@ func sortedKeys(m map[string]uint64) (keys []string) {
 	return keys
 }
 
+// ctlStates are the states of targets in words that follow "is".
+var ctlStates = map[string]string{
+	"moving": "taking them", "full": "full: they come back", "unreachable": "without a leader that answers", "gone": "deleted: they come back",
+}
+
 // pollEvery is the time between two looks at a redrive's progress.
 const pollEvery = 100 * time.Millisecond
 
@@ -271,8 +282,14 @@ func (s *session) start(ctx context.Context, queue string, body *redriveBody, wa
 	return s.report(&st)
 }
 
-// report prints a redrive's state.
+// report prints a redrive's state, and of one that is stopped what it still waits for.
 func (s *session) report(st *redriveStatus) error {
+	if st.State == "stopping" {
+		s.say("Nothing more is sent. It ends when it is known where the %d messages are that were under way ...", st.UnderWay)
+		for _, t := range st.WaitsFor {
+			s.say("%d for queue '%s' in vhost '%s', which is %s", t.Messages, t.Queue, t.VHost, ctlStates[t.State])
+		}
+	}
 	r := row{"state": st.State}
 	for name, n := range map[string]uint64{
 		"number": st.Number, "moved": st.Moved, "under_way": uint64(st.UnderWay), "returned": st.Returned, "missing": st.Missing,

@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"iter"
 	"maps"
 	"slices"
 
@@ -75,6 +76,17 @@ func (m *Machine) Leaving() []queue.MessageID {
 	list := slices.AppendSeq(slices.Collect(maps.Keys(m.leaving.ids)), maps.Keys(m.undecided.ids))
 	slices.Sort(list)
 	return list
+}
+
+// Redriven yields the outbox items of messages on their way out by a redrive, in no order.
+func (m *Machine) Redriven() iter.Seq[dlx.Item] {
+	return func(yield func(dlx.Item) bool) {
+		for id := range m.leaving.items {
+			if it, ok := m.outbox.Item(id); ok && !yield(it) {
+				return
+			}
+		}
+	}
 }
 
 // LeavingLen is the number of messages on their way out by a redrive.

@@ -1,0 +1,24 @@
+package ctl
+
+import "testing"
+
+func TestDLQStop(t *testing.T) {
+	const head = "number\tstate\tmoved\tunder_way\treturned\tmissing\tno_origin\tbusy\tposition\ttail\n"
+	const waiting = `{"number":2,"state":"stopping","moved":7,"under_way":3,"position":10,"tail":50,
+ "waits_for":[{"vhost":"/","queue":"a","messages":2,"state":"unreachable"},{"vhost":"/","queue":"b","messages":1,"state":"full"}]}`
+	const line = "2\tstopping\t7\t3\t0\t0\t0\t0\t10\t50\n"
+	for _, tc := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"dlq", "stop", "dead"}, `Nothing more is sent. It ends when it is known where the 3 messages are that were under way ...
+2 for queue 'a' in vhost '/', which is without a leader that answers
+1 for queue 'b' in vhost '/', which is full: they come back
+` + head + line},
+		{[]string{"dlq", "stop", "-s", "dead"}, line},
+	} {
+		if code, out, failure := run(t, says(200, waiting), tc.args...); code != ExitOK || out != tc.want {
+			t.Errorf("%q: %d %q, want %q; %s", tc.args, code, out, tc.want, failure)
+		}
+	}
+}
