@@ -88,7 +88,7 @@ jepsen-long: ## the same for JEPSENTIME with new seeds, over all combinations, o
 
 .PHONY: sim-long
 sim-long: ## run simulated clusters (raft, store and transport in virtual time) with new seeds for SIMTIME
-	$(GO) test -tags invariants ./sim/deep -run '^TestSeeds$$' -v -timeout 0 -deep.first="$$(date +%s)" -deep.load=3m -deep.time=$(SIMTIME) $(SIMFLAGS)
+	$(GO) test -tags invariants ./sim/deep -run '^TestSeeds$$' -v -timeout 0 -deep.first="$$(date +%s)" -deep.load=3m -deep.time=$(SIMTIME) -deep.overlap=2s $(SIMFLAGS)
 
 .PHONY: jepsen-rabbitmq
 jepsen-rabbitmq: ## the same faults at Warren and at RabbitMQ of Debian's packages, and a table of both; half an hour
