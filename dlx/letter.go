@@ -1,9 +1,6 @@
 package dlx
 
 import (
-	"fmt"
-	"slices"
-
 	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/queue"
 )
@@ -34,6 +31,11 @@ type Dying struct {
 // The error says that the properties do not decode. They are then replaced by
 // ones that carry the death headers alone, and the result may still be sent.
 func Dead(m Letter, d Dying, s *queue.Settings) (Letter, error) {
+	return DeadIn(nil, m, d, s)
+}
+
+// DeadIn is [Dead] with the result's properties appended to room.
+func DeadIn(room []byte, m Letter, d Dying, s *queue.Settings) (Letter, error) {
 	death := Death{
 		Queue:       d.Queue,
 		Reason:      d.Reason,
@@ -55,99 +57,7 @@ func Dead(m Letter, d Dying, s *queue.Settings) (Letter, error) {
 	if s.DeadLetterKeySet {
 		out.RoutingKeys, out.BCC = []string{s.DeadLetterRoutingKey}, 0
 	}
-	raw, err := Headers(m.Properties, out.Deaths, s.DeathTotal)
-	out.Properties = raw
+	raw, err := AppendHeaders(room, m.Properties, out.Deaths, s.DeathTotal)
+	out.Properties = raw[len(room):len(raw):len(raw)]
 	return out, err
-}
-
-// Names of the headers that tell of deaths.
-const (
-	headerDeaths     = "x-death"
-	headerFirstDeath = "x-first-death-"
-	headerLastDeath  = "x-last-death-"
-	headerDeathTotal = "x-death-total"
-)
-
-// What rendering adds: headers, and about how many bytes for each death, the first and the last
-// one once more.
-const (
-	headersAdded = 8
-	deathRoom    = 192
-)
-
-// Headers renders a message's history, which must not be empty, into its
-// properties: x-death, x-first-death-* and x-last-death-*, with the expiration
-// removed; with total also x-death-total, the sum of the counts. A client's own headers of these names give way. On an error, about raw
-// properties that do not decode, the result carries the death headers alone.
-func Headers(raw amqp.RawProperties, deaths []Death, total bool) (amqp.RawProperties, error) {
-	edit := func(p *amqp.Properties) {
-		headers, _ := p.Headers()
-		headers = slices.Grow(headers, headersAdded)
-		headers.Set(headerDeaths, renderDeaths(deaths))
-		// The history begins with this death, or the first one's headers are
-		// already there: they came with the properties from the queue before.
-		if _, ok := headers.Get(headerFirstDeath + "reason"); !ok || len(deaths) == 1 && deaths[0].Count == 1 {
-			setDeath(&headers, headerFirstDeath, oldest(deaths))
-		}
-		setDeath(&headers, headerLastDeath, &deaths[0])
-		if total {
-			headers.Set(headerDeathTotal, deathTotal(deaths))
-		}
-		p.SetHeaders(headers)
-		p.Remove(amqp.PropExpiration)
-	}
-	out, err := amqp.RewriteMore(raw, (2+len(deaths))*deathRoom, edit)
-	if err != nil {
-		fresh, _ := amqp.Rewrite(nil, edit)
-		return fresh, fmt.Errorf("render deaths: %w", err)
-	}
-	return out, nil
-}
-
-func deathTotal(deaths []Death) (n int64) {
-	for i := range deaths {
-		n += int64(deaths[i].Count)
-	}
-	return n
-}
-
-func setDeath(headers *amqp.Table, prefix string, d *Death) {
-	headers.Set(prefix+"queue", d.Queue)
-	headers.Set(prefix+"reason", d.Reason.String())
-	headers.Set(prefix+"exchange", d.Exchange)
-}
-
-// oldest returns the record that was created first.
-func oldest(deaths []Death) *Death {
-	first := &deaths[len(deaths)-1]
-	for i := len(deaths) - 2; i >= 0; i-- {
-		if deaths[i].FirstMillis < first.FirstMillis {
-			first = &deaths[i]
-		}
-	}
-	return first
-}
-
-func renderDeaths(deaths []Death) amqp.Array {
-	list := make(amqp.Array, len(deaths))
-	for i := range deaths {
-		d := &deaths[i]
-		t := make(amqp.Table, 0, 7)
-		if d.HasExpiration {
-			t = append(t, amqp.Field{Name: "original-expiration", Value: d.OriginalExpiration})
-		}
-		keys := make(amqp.Array, len(d.RoutingKeys))
-		for k, key := range d.RoutingKeys {
-			keys[k] = key
-		}
-		list[i] = append(t,
-			amqp.Field{Name: "count", Value: int64(d.Count)},
-			amqp.Field{Name: "reason", Value: d.Reason.String()},
-			amqp.Field{Name: "queue", Value: d.Queue},
-			amqp.Field{Name: "time", Value: amqp.Timestamp(max(d.FirstMillis, 0) / 1000)},
-			amqp.Field{Name: "exchange", Value: d.Exchange},
-			amqp.Field{Name: "routing-keys", Value: keys},
-		)
-	}
-	return list
 }

@@ -23,7 +23,12 @@ type Message struct {
 // Dead returns the message that leaves for the dead-letter exchange of the
 // settings: see dlx.Dead. It shares m's strings and body.
 func (m *Message) Dead(d dlx.Dying, s *queue.Settings) (Message, error) {
-	l, err := dlx.Dead(dlx.Letter{
+	return m.DeadIn(nil, d, s)
+}
+
+// DeadIn is Dead with the properties of the result appended to room, which they share.
+func (m *Message) DeadIn(room []byte, d dlx.Dying, s *queue.Settings) (Message, error) {
+	l, err := dlx.DeadIn(room, dlx.Letter{
 		Exchange: m.Exchange, RoutingKeys: m.RoutingKeys, BCC: m.BCC, Properties: m.Properties, Deaths: m.Deaths,
 	}, d, s)
 	return Message{

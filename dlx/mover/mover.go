@@ -120,6 +120,8 @@ type Mover struct {
 	wakeAt   time.Time
 	cacheAt  uint64
 	cache    []byte
+	props    []byte // of the newest dead letter; used again
+	slab     []byte // messages of the present batch, and room for more
 }
 
 // flight is the window of transfers to one target.
@@ -364,11 +366,11 @@ func (m *Mover) sendSome(target uint64, f *flight, urgent bool) bool {
 	in := fsm.TransferIn{Source: fsm.Source{Queue: m.cfg.Queue}, First: f.sent + 1, AnsweredUpTo: recorded}
 	in.Items = make([]fsm.Transfer, 0, len(pending))
 	size := 0
-	for _, p := range pending {
+	for i, p := range pending {
 		if p.Seq != f.sent+1 || back.takes(p) != back.takes(pending[0]) {
 			break
 		}
-		t, err := m.build(p, settings, back.takes(p))
+		t, err := m.build(pending[i:], settings, back.takes(p))
 		if err != nil {
 			m.cfg.Logger.Error("dead letter cannot be read", "queue", m.cfg.Queue, "item", p.Item, "err", err)
 			m.failed(fmt.Sprintf("a dead letter cannot be read: %v", err))
@@ -384,6 +386,7 @@ func (m *Mover) sendSome(target uint64, f *flight, urgent bool) bool {
 			break
 		}
 	}
+	m.slab = nil
 	if len(in.Items) == 0 {
 		return false
 	}

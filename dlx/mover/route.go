@@ -1,6 +1,7 @@
 package mover
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"strconv"
@@ -17,6 +18,13 @@ import (
 // messageSlack is room for what an encoded message has besides properties and
 // body; more makes the buffer grow.
 const messageSlack = 512
+
+const (
+	// slabBytes is memory for some messages; what waits for an entry pins all of it.
+	slabBytes = 32 << 10
+	// propsKept is how large a buffer for properties may be that is used again.
+	propsKept = 16 << 10
+)
 
 // deadSettings are what dying in this queue means.
 type deadSettings struct {
@@ -213,7 +221,7 @@ func (m *Mover) lookUp(s deadSettings, reason dlx.Reason, dead *fsm.Message) (ta
 	return targets, cycles, found
 }
 
-// dead reads a message and makes the dead letter of it.
+// dead reads a message and makes the dead letter of it. Its properties are good until the next one is made.
 func (m *Mover) dead(ref queue.Ref, d dlx.Dying, s deadSettings) (fsm.Message, error) {
 	data, err := m.read(ref.Index)
 	if err != nil {
@@ -226,7 +234,10 @@ func (m *Mover) dead(ref queue.Ref, d dlx.Dying, s deadSettings) (fsm.Message, e
 	if s.set.Delayed {
 		return m.released(msg), nil
 	}
-	dead, err := msg.Dead(d, &s.set)
+	dead, err := msg.DeadIn(m.props[:0], d, &s.set)
+	if cap(dead.Properties) <= propsKept {
+		m.props = dead.Properties
+	}
 	if err != nil {
 		// The properties do not decode; the letter goes with the death headers
 		// alone rather than not at all.
@@ -267,8 +278,9 @@ func (m *Mover) leaving(p dlx.Pending, s deadSettings) (fsm.Message, error) {
 	return msg.Redriven(s.redrive.Source(msg.Deaths, s.name)), nil
 }
 
-// build makes the transfer of one item, or withdraws it.
-func (m *Mover) build(p dlx.Pending, s deadSettings, back bool) (fsm.Transfer, error) {
+// build makes the transfer of the first item of rest, or withdraws it.
+func (m *Mover) build(rest []dlx.Pending, s deadSettings, back bool) (fsm.Transfer, error) {
+	p := rest[0]
 	if p.Reason == dlx.Transaction {
 		data, err := m.read(p.Ref.Index)
 		if err != nil {
@@ -291,7 +303,7 @@ func (m *Mover) build(p dlx.Pending, s deadSettings, back bool) (fsm.Transfer, e
 	}
 	props := amqp.RawProperties(dead.Properties)
 	t.Priority, t.HasPriority = props.Priority()
-	if v, ok := props.Header(exchange.HeaderDelay); ok {
+	if v, ok := rawHeader(props, exchange.HeaderDelay); ok {
 		t.DelayMillis = exchange.Delay(amqp.Table{{Name: exchange.HeaderDelay, Value: v}})
 	}
 	if text, ok := props.Expiration(); ok && (s.set.Delayed || p.Reason == dlx.Redrive) {
@@ -299,10 +311,36 @@ func (m *Mover) build(p dlx.Pending, s deadSettings, back bool) (fsm.Transfer, e
 		n, err := strconv.ParseInt(text, 10, 64)
 		t.TTLMillis, t.HasTTL = n, err == nil && n >= 0
 	}
-	if v, ok := props.Header(exchange.HeaderDedup); ok && s.set.Delayed {
-		// It is published only now. What is no id does no harm.
-		t.Dedup, _ = exchange.DedupID(amqp.Table{{Name: exchange.HeaderDedup, Value: v}})
+	if s.set.Delayed {
+		if v, ok := props.Header(exchange.HeaderDedup); ok {
+			// It is published only now. What is no id does no harm.
+			t.Dedup, _ = exchange.DedupID(amqp.Table{{Name: exchange.HeaderDedup, Value: v}})
+		}
 	}
-	t.Message = fsm.EncodeMessage(make([]byte, 0, len(dead.Properties)+len(dead.Body)+messageSlack), &dead)
+	t.Message = m.encode(&dead, rest)
 	return t, nil
+}
+
+// rawHeader is props.Header for a header that hardly any message has: the search for its name is much cheaper than
+// stepping over the long headers of a letter.
+func rawHeader(props amqp.RawProperties, name string) (v any, ok bool) {
+	if !bytes.Contains(props, []byte(name)) {
+		return nil, false
+	}
+	return props.Header(name)
+}
+
+// encode encodes a message into memory that some messages of a batch share; rest are those that come, this one
+// included.
+func (m *Mover) encode(msg *fsm.Message, rest []dlx.Pending) []byte {
+	if n := len(msg.Properties) + len(msg.Body) + messageSlack; cap(m.slab)-len(m.slab) < n {
+		want := n
+		for i := 1; i < len(rest) && want < slabBytes; i++ {
+			want += int(rest[i].Ref.Length) + messageSlack
+		}
+		m.slab = make([]byte, 0, max(n, min(want, slabBytes)))
+	}
+	at := len(m.slab)
+	m.slab = fsm.EncodeMessage(m.slab, msg)
+	return m.slab[at:len(m.slab):len(m.slab)]
 }
