@@ -25,6 +25,7 @@ type result struct {
 	ConfirmedPerSecond    float64 `json:"confirmed_per_s,omitempty"`
 	ConsumedPerSecond     float64 `json:"consumed_per_s,omitempty"`
 	DeadLetteredPerSecond float64 `json:"deadlettered_per_s,omitempty"`
+	MovedPerSecond        float64 `json:"moved_per_s,omitempty"`
 	PublishPerSecond      float64 `json:"publish_per_s,omitempty"`
 	DrainPerSecond        float64 `json:"drain_per_s,omitempty"`
 
@@ -158,7 +159,7 @@ func self() time.Duration {
 // round keeps three digits after the point, at most.
 func (r *result) round() {
 	for _, v := range []*float64{
-		&r.ConfirmedPerSecond, &r.ConsumedPerSecond, &r.DeadLetteredPerSecond, &r.PublishPerSecond, &r.DrainPerSecond,
+		&r.ConfirmedPerSecond, &r.ConsumedPerSecond, &r.DeadLetteredPerSecond, &r.MovedPerSecond, &r.PublishPerSecond, &r.DrainPerSecond,
 		&r.ServerCores, &r.ServerCPUPerMillion, &r.ClientCPUPerMillion, &r.ServerMemoryMiB, &r.MemoryGrowthMiB,
 	} {
 		*v = math.Round(*v*1000) / 1000

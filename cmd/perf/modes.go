@@ -36,11 +36,22 @@ func (r *run) measure() error {
 	l.arrivalLatency.reset()
 	l.confirmGap.reset()
 	l.arrivalGap.reset()
+	waited, err := r.targetsHold()
+	if err != nil {
+		return err
+	}
 	before, cpu, began := l.totals(), r.servers.usage(), time.Now()
 	if err := l.rest(r.ctx, l.cfg.Duration); err != nil {
 		return err
 	}
+	waiting, err := r.targetsHold()
+	if err != nil {
+		return err
+	}
 	after, seconds := l.totals(), time.Since(began).Seconds()
+	if len(r.targets) > 0 {
+		r.result.MovedPerSecond = float64(after.received-before.received+waiting-waited) / seconds
+	}
 	r.result.ConfirmedPerSecond = float64(after.confirmed-before.confirmed) / seconds
 	r.result.ConsumedPerSecond = float64(after.received-before.received) / seconds
 	r.result.ServerCores = (r.servers.usage().cpu - cpu.cpu).Seconds() / seconds
@@ -82,6 +93,12 @@ func deadletter(r *run) error {
 	if l.cfg.Preload > 0 {
 		return preloaded(r)
 	}
+	if r.targetsChannel, err = l.connect(0); err != nil {
+		return err
+	}
+	for i := range l.cfg.Queues {
+		r.targets = append(r.targets, l.queue(i)+"-target")
+	}
 	if err := startRejecting(r); err != nil {
 		return err
 	}
@@ -93,6 +110,18 @@ func deadletter(r *run) error {
 	}
 	r.result.DeadLetteredPerSecond, r.result.ConsumedPerSecond = r.result.ConsumedPerSecond, 0
 	return r.drain()
+}
+
+// targetsHold counts the ready messages of the target queues.
+func (r *run) targetsHold() (n int, err error) {
+	for _, name := range r.targets {
+		q, err := r.targetsChannel.QueueDeclarePassive(name, true, false, false, false, nil)
+		if err != nil {
+			return 0, fmt.Errorf("count the messages of a target: %w", err)
+		}
+		n += q.Messages
+	}
+	return n, nil
 }
 
 func startRejecting(r *run) error {
@@ -206,4 +235,8 @@ type run struct {
 	load    *load
 	servers *servers
 	result  result
+
+	// targets are the target queues of a move beside publishers, which are counted over a channel of their own.
+	targets        []string
+	targetsChannel *amqp.Channel
 }
