@@ -14,6 +14,9 @@ const (
 	coldShareNum, coldShareDen = 2, 5
 	// gatherCountMax is the number of candidates that are worth a copy even if they free little.
 	gatherCountMax = 8
+	// gatherAge is how many segments are newer than one that is gathered: what flows through dies in a while by
+	// itself, and a copy of it is for nothing. While space is short nothing is too young.
+	gatherAge = 4
 )
 
 // sparse reports whether a segment's live rest is worth moving.
@@ -31,7 +34,12 @@ func (s *Store) sparse(seg *segment) bool {
 func (s *Store) candidates() []*segment {
 	var out []*segment
 	var live, gain int64
+	alarm := s.alarm()
+	newest := s.wal.segment()
 	for _, seg := range s.sealedSegments() {
+		if !alarm && !seg.cold && seg.number+gatherAge > newest {
+			continue
+		}
 		if !seg.footed || !s.sparse(seg) || seg.refs.Load() > 0 || seg.live.Load() == seg.stuck {
 			continue
 		}
@@ -41,7 +49,7 @@ func (s *Store) candidates() []*segment {
 			gain += seg.size - n
 		}
 	}
-	if gain >= s.o.SegmentBytes || len(out) >= gatherCountMax || gain > 0 && s.alarm() {
+	if gain >= s.o.SegmentBytes || len(out) >= gatherCountMax || gain > 0 && alarm {
 		return out
 	}
 	return nil

@@ -296,6 +296,13 @@ func (w *wal) needy() bool {
 	return w.starved > 0
 }
 
+// segment tells the number of the segment that is appended to.
+func (w *wal) segment() uint32 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.active.number
+}
+
 // writeBytesMean is the mean size of the writes since it was last asked, 0 if there were none. The preparer asks.
 func (w *wal) writeBytesMean() uint64 {
 	syncs, written := w.syncs.Load(), w.written.Load()
