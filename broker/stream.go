@@ -210,8 +210,11 @@ func (s *stream) settleLocked(kind fsm.SettleKind, id queue.MessageID, attempt u
 	s.unageLocked(h)
 	if n := len(s.ops); n > 0 && s.ever < s.next-1 {
 		if last, ok := s.ops[n-1].op.(fsm.Settle); ok && last.Kind == kind && len(last.Runs) < 256 {
-			last.Runs = appendRun(last.Runs, id, attempt)
-			s.ops[n-1].op = last
+			// A run that only grew is the same memory; the operation is stored anew, which allocates, for another one.
+			if runs := appendRun(last.Runs, id, attempt); len(runs) != len(last.Runs) {
+				last.Runs = runs
+				s.ops[n-1].op = last
+			}
 			h.settled = s.next - 1
 			return
 		}

@@ -156,6 +156,17 @@ func (q *Queue) Priorities() iter.Seq[uint8] {
 	}
 }
 
+// Highest returns the highest priority that has live messages below the given one; from 256 it begins.
+// ok is false if there is none.
+func (q *Queue) Highest(below int) (priority uint8, ok bool) {
+	for _, l := range q.lanes {
+		if int(l.priority) < below {
+			return l.priority, true
+		}
+	}
+	return 0, false
+}
+
 // TotalPerPriority returns the sizes of the lanes that have live messages,
 // highest priority first.
 func (q *Queue) TotalPerPriority() []PriorityTotal {

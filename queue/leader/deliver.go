@@ -59,10 +59,11 @@ func (v *readyView) putBack(m queue.Message) {
 func (v *readyView) peek(l *Leader) (msg queue.Message, ok bool) {
 	l.replica.View(func(f *fsm.Machine) {
 		q := f.Queue()
-		for p := range q.Priorities() {
-			if msg, ok = v.peekLane(l, q, p); ok {
-				return
-			}
+		// Not by an iterator: it would be allocated, and the message too, for each delivery.
+		p, more := q.Highest(256)
+		for more && !ok {
+			msg, ok = v.peekLane(l, q, p)
+			p, more = q.Highest(int(p))
 		}
 	})
 	return msg, ok
