@@ -161,3 +161,16 @@ func BenchmarkDead(b *testing.B) {
 		}
 	})
 }
+
+// A message that dies for the first time costs its record and its new key, nothing for the headers.
+func TestRenderingHardlyAllocates(t *testing.T) {
+	l := letter(t, func(p *amqp.Properties) { p.SetHeaders(amqp.Table{{Name: "mine", Value: int32(4)}}) })
+	set, room := dlxSettings("dead"), make([]byte, 0, 4096)
+	if n := testing.AllocsPerRun(100, func() {
+		if _, err := DeadIn(room, l, Dying{"q", Rejected, 1_700_000_001_999}, set); err != nil {
+			t.Fatal(err)
+		}
+	}); n > 2 {
+		t.Errorf("%v allocations, want 2", n)
+	}
+}

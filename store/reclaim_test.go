@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/raft"
 )
@@ -115,6 +116,35 @@ func TestReclaim(t *testing.T) {
 	}
 	s = reopen(t, s)
 	check()
+}
+
+// TestYoungSegmentsAreNotGathered: a tenth of two segments is alive. It is copied when four newer ones have come, not before.
+func TestYoungSegmentsAreNotGathered(t *testing.T) {
+	s := openTest(t, Options{Dir: t.TempDir(), SegmentBytes: 256 << 10, TailCacheBytes: 1})
+	g := s.Group(1)
+	pins := churn(t, g, 1, 200, 10)
+	eventually(t, "the segments have footers", func() bool {
+		s.segMu.RLock()
+		defer s.segMu.RUnlock()
+		located := 0
+		for _, seg := range s.segs {
+			b := make([]byte, 1)
+			if _, err := seg.file.ReadAt(b, locatorOffset); err == nil && b[0] != 0 {
+				located++
+			}
+		}
+		return located >= 2
+	})
+	s.nudge()
+	time.Sleep(50 * time.Millisecond)
+	if st := s.Stats(); st.CopiedBytes > 0 {
+		t.Fatalf("%d bytes were copied of segments that are young", st.CopiedBytes)
+	}
+	churn(t, g, 201, 600, 1000, pins...)
+	eventually(t, "the old ones are gathered", func() bool { return s.Stats().CopiedBytes > 0 })
+	for i := uint64(10); i <= 200; i += 10 {
+		wantBig(t, g, i)
+	}
 }
 
 // TestReaderKeepsBytes opens a snapshot, lets everything in it die, and reads it to the end.
