@@ -485,15 +485,15 @@ func (c *Conn) bindable(ctx context.Context, bd Binding) (source *catalog.Exchan
 	if err := c.allowed(view, auth.Read, exchangeResource(bd.Source)); err != nil {
 		return nil, err
 	}
+	if source, err = c.exchange(ctx, bd.Source); err != nil {
+		return nil, err
+	}
 	if bd.ToExchange {
 		_, err = c.exchange(ctx, bd.Destination)
 	} else {
 		_, err = c.find(ctx, bd.Destination)
 	}
-	if err != nil {
-		return nil, err
-	}
-	if source, err = c.exchange(ctx, bd.Source); err != nil || source.Type != exchange.Topic {
+	if err != nil || source.Type != exchange.Topic {
 		return source, err
 	}
 	return source, checkTopics(view.TopicPermission(c.vhost, c.user.Name, bd.Source), auth.Read, bd.Key)

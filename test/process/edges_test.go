@@ -40,6 +40,9 @@ func unbindMissing(s *session) {
 	s.noError("missing source", s.ch.ExchangeUnbind(x, "k", none, false, nil))
 	s.noError("missing destination", s.ch.ExchangeUnbind(none, "k", x, false, nil))
 	s.noError("both", s.ch.QueueUnbind(none, "k", none, nil))
+	wantClosed(s, s.channel(s.conn), 404, "NOT_FOUND - no exchange '"+none+"' in vhost '/'", func(ch *amqp.Channel) error {
+		return ch.QueueBind(none, "k", none, false, nil) // the exchange is looked at first
+	})
 }
 
 const lockedText = "RESOURCE_LOCKED - cannot obtain exclusive access to locked queue '"
@@ -365,4 +368,46 @@ func emptyWithUnacked(s *session) {
 	s.noError("ack", d.Ack(false))
 	_, err := s.ch.QueueDelete(q, false, true, false)
 	s.noError("delete", err)
+}
+
+// TestExclusiveConsumerFailover kills the leader of a queue with an exclusive consumer: the
+// consumer goes on and keeps others out, until its own node dies.
+func TestExclusiveConsumerFailover(t *testing.T) {
+	needWarren(t)
+	c := startCluster(t, 3)
+	s := at(t, c.Node(0))
+	for _, typ := range []string{"classic", "quorum"} {
+		q := plainQueue(s, typ, amqp.Table{"x-queue-type": typ})
+		leader, others := leaderOf(t, c, q)
+		holder, other := at(t, others[0]), at(t, others[1])
+		consume := func(ch *amqp.Channel, exclusive bool) (<-chan amqp.Delivery, error) {
+			return ch.Consume(q, "", false, exclusive, false, false, nil)
+		}
+		deliveries, err := consume(holder.ch, true)
+		holder.noError("consume", err)
+		other.fill(q, "before")
+		held := holder.take(deliveries, false, "before")
+		kill(t, leader)
+		other.fill(q, "after")
+		holder.noError("ack", held[0].Ack(false))
+		holder.noError("ack", holder.take(deliveries, false, "after")[0].Ack(false))
+		for _, exclusive := range []bool{false, true} {
+			wantClosed(other, other.channel(other.conn), 403, "in exclusive use", func(ch *amqp.Channel) error {
+				_, err := consume(ch, exclusive)
+				return err
+			})
+		}
+		start(t, leader)
+		kill(t, others[0])
+		back := at(t, leader)
+		var next <-chan amqp.Delivery
+		back.until("the end of the dead node's consumer", func() bool {
+			next, err = consume(back.channel(back.conn), true)
+			return err == nil
+		})
+		other.fill(q, "last")
+		back.take(next, false, "last")
+		start(t, others[0])
+		s = at(t, c.Node(0))
+	}
 }
