@@ -166,6 +166,7 @@ func (s *scrape) node(figures []broker.QueueFigures) {
 	s.count(storeSegments, uint64(st.Segments))
 	s.count(storeBytes, uint64(max(0, st.SegmentBytes)))
 	s.count(storeLiveBytes, uint64(max(0, st.LiveBytes)))
+	s.count(storeCached, uint64(max(0, st.CacheBytes)))
 }
 
 // firstSyncClass begins the classes of syncs that are shown: at 64 µs.

@@ -104,6 +104,7 @@ var (
 	storeSegments  = gauge("warren_store_segments", "Segment files of the log")
 	storeBytes     = gauge("warren_store_segment_bytes", "Size of the log's segment files")
 	storeLiveBytes = gauge("warren_store_live_bytes", "Bytes of the log that are still needed")
+	storeCached    = gauge("warren_store_cache_bytes", "Memory that holds what was written to the log last, 64 MiB at most")
 )
 
 // Messages.
