@@ -102,6 +102,8 @@ type DeadTotals struct {
 	WaitedMillis uint64
 	// Forwarded are messages of delayed exchanges that went on to all their targets.
 	Forwarded uint64
+	// Redriven are messages that redrives have sent back and all their targets have taken.
+	Redriven uint64
 }
 
 // deadTotals is DeadTotals in the making.
@@ -112,6 +114,7 @@ type deadTotals struct {
 	waited       [fsm.WaitedBuckets]atomic.Uint64
 	waitedMillis atomic.Uint64
 	forwarded    atomic.Uint64
+	redriven     atomic.Uint64
 }
 
 // DeadTotals reads the counters.
@@ -131,7 +134,7 @@ func (b *Broker) DeadTotals() (t DeadTotals) {
 	for i := range t.Waited {
 		t.Waited[i] = c.waited[i].Load()
 	}
-	t.WaitedMillis, t.Forwarded = c.waitedMillis.Load(), c.forwarded.Load()
+	t.WaitedMillis, t.Forwarded, t.Redriven = c.waitedMillis.Load(), c.forwarded.Load(), c.redriven.Load()
 	return t
 }
 
@@ -169,6 +172,7 @@ func (o *observer) observe(r *fsm.Result, set *queue.Settings) {
 	if r.Dead == nil {
 		return
 	}
+	c.redriven.Add(r.Dead.Redriven)
 	if set.Delayed { // nothing has died
 		c.forwarded.Add(r.Dead.Moved)
 		return

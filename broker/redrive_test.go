@@ -98,6 +98,9 @@ func TestRedriveSendsBack(t *testing.T) {
 	if st.Moved != 3 || st.NoOrigin != 1 {
 		t.Errorf("%+v", st)
 	}
+	if n := b.DeadTotals().Redriven; n != 5 {
+		t.Errorf("this node has counted %d", n)
+	}
 	if got := c.bodies(b, "dlq"); !slices.Equal(got, []string{"stray"}) {
 		t.Errorf("dlq has %v", got)
 	}

@@ -77,6 +77,7 @@ func (d *duel) countDead(c *DeadCounts) {
 			d.dead.Died[i] += n
 		}
 		d.dead.Moved += c.Moved
+		d.dead.Redriven += c.Redriven
 		waited := uint64(0)
 		for _, n := range c.Waited {
 			waited += n
@@ -86,7 +87,7 @@ func (d *duel) countDead(c *DeadCounts) {
 		}
 	}
 	want := d.m.Counters()
-	if d.dead.Died != want.Died || d.dead.Moved > want.Moved || d.dead.Moved+want.Relayed < want.Moved {
+	if d.dead.Died != want.Died || d.dead.Redriven != want.Redriven || d.dead.Moved > want.Moved || d.dead.Moved+want.Relayed < want.Moved {
 		d.t.Fatalf("results count %+v, the machine %+v", d.dead, want)
 	}
 }

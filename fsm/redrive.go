@@ -189,6 +189,7 @@ func (a *apply) redriven(it dlx.Item, taken bool) {
 		}
 		a.release(it.Ref)
 		a.counters.Redriven++
+		a.dead().Redriven++
 		a.redriving.Moved++
 	case live:
 		a.redriving.Returned++

@@ -105,6 +105,8 @@ type DeadCounts struct {
 	Died [dlx.LastDeath + 1]uint64
 	// Moved counts what every target has taken, parts of transactions left out.
 	Moved uint64
+	// Redriven counts what redrives have sent and every target has taken.
+	Redriven uint64
 	// Waited counts these by the time between death and end, by machine time: Waited[i]
 	// took less than 1<<i ms and not less than half of it, the last also more.
 	Waited [WaitedBuckets]uint64

@@ -245,6 +245,7 @@ func (s *scrape) dead() {
 	}
 	s.times(deadMoveTime, t.Waited[:], 0, 1e-3, float64(t.WaitedMillis)/1e3)
 	s.count(deadForwarded, t.Forwarded)
+	s.count(deadRedriven, t.Redriven)
 	m := s.c.cfg.Broker.MoveTotals()
 	s.count(transfersSent, m.Sent)
 	s.count(transfersFull, m.Full)

@@ -168,6 +168,7 @@ var (
 	deadDropped   = counter("warren_dead_letters_dropped_total", "Messages that ended without a target, by cause", "cause")
 	deadMoveTime  = histogram("warren_dead_letter_move_seconds", "Time between death and commit in the last target")
 	deadForwarded = counter("warren_delayed_messages_forwarded_total", "Messages of delayed exchanges that every target queue has committed")
+	deadRedriven  = counter("warren_redriven_messages_total", "Messages that redrives have sent back and every target queue has committed")
 	transfersSent = counter("warren_transfers_sent_total", "Dead letters sent to target queues, repeats included")
 	transfersFull = counter("warren_transfers_refused_total", "Times that a target queue answered that it is full")
 	transfersLost = counter("warren_transfers_unanswered_total", "Times that no leader of a target queue answered within a second")

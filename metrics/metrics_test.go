@@ -59,6 +59,7 @@ func fake() Config {
 	b.dead.Died[broker.QuorumQueue][broker.AtLeastOnce][dlx.Expired] = 8
 	b.dead.Confirmed[broker.ClassicQueue][broker.AtMostOnce] = 5
 	b.dead.Dropped[broker.DropUnroutable] = 3
+	b.dead.Redriven = 13
 	b.dead.Waited[0], b.dead.Waited[3], b.dead.WaitedMillis = 2, 1, 7
 	b.traffic.Received = 11
 	b.traffic.ByType[broker.ClassicQueue].Acked = 12
@@ -106,7 +107,7 @@ func TestForms(t *testing.T) {
 			`rabbitmq_global_messages_dead_lettered_maxlen_total{dead_letter_strategy="disabled",queue_type="rabbit_classic_queue"} 0`,
 			`warren_dead_letters_queue_removed_total{dead_letter_strategy="at_most_once",queue_type="rabbit_classic_queue"} 7`,
 			`warren_dead_letters_dropped_total{cause="unroutable"} 3`, `warren_outbox_messages{state="routed"} 4`,
-			"warren_outbox_oldest_age_seconds 2.5", `warren_outbox_stuck_targets{state="full"} 1`, "warren_transfers_sent_total 9",
+			"warren_redriven_messages_total 13", "warren_outbox_oldest_age_seconds 2.5", `warren_outbox_stuck_targets{state="full"} 1`, "warren_transfers_sent_total 9",
 			`warren_dead_letter_move_seconds_bucket{le="0.001"} 2`, `warren_dead_letter_move_seconds_bucket{le="0.008"} 3`,
 			"warren_dead_letter_move_seconds_sum 0.007", "warren_dead_letter_move_seconds_count 3",
 			`warren_store_sync_seconds_bucket{le="0.000256"} 4`, "rabbitmq_alarms_memory_used_watermark 1",
