@@ -76,7 +76,7 @@ test-jepsen: ## a minute or two of the harness on a cluster under all faults
 
 .PHONY: jepsen
 jepsen: ## break a cluster in all ways for JEPSENSAMPLE and check what clients saw; reports in ./.run/jepsen
-	$(GO) run ./jepsen/cmd --workload all --nemesis all --time 25s --seed $(JEPSENSEED) --budget $(JEPSENSAMPLE) --out $(RUN)/jepsen
+	$(GO) run ./jepsen/cmd --workload all --nemesis all --time 25s --slack 3 --seed $(JEPSENSEED) --budget $(JEPSENSAMPLE) --out $(RUN)/jepsen
 
 .PHONY: jepsen-seeded
 jepsen-seeded: ## sow bugs into nodes one by one and see that the harnesses find each of them
@@ -84,7 +84,7 @@ jepsen-seeded: ## sow bugs into nodes one by one and see that the harnesses find
 
 .PHONY: jepsen-long
 jepsen-long: ## the same for JEPSENTIME with new seeds, over all combinations, of 3 and of 5 nodes
-	$(GO) run ./jepsen/cmd --workload all --nemesis all --time 60s --nodes 3,5 --seed $(JEPSENSEED) --budget $(JEPSENTIME) --out $(RUN)/jepsen --go-on
+	$(GO) run ./jepsen/cmd --workload all --nemesis all --time 60s --slack 6 --nodes 3,5 --seed $(JEPSENSEED) --budget $(JEPSENTIME) --out $(RUN)/jepsen --go-on
 
 .PHONY: sim-long
 sim-long: ## run simulated clusters (raft, store and transport in virtual time) with new seeds for SIMTIME

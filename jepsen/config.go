@@ -29,6 +29,8 @@ type Config struct {
 	Nodes int
 	// Rate is how many messages are published per second, over all publishers.
 	Rate int
+	// Slack multiplies the limits of how long confirms may stay away: 1 is for an idle machine.
+	Slack float64
 	// Seed fixes the plan of the faults.
 	Seed uint64
 	// Binary is the path of the node's binary.
@@ -52,7 +54,7 @@ type Config struct {
 
 // Default returns a run of the queue workload under all faults, without Binary and Out.
 func Default() Config {
-	return Config{System: "warren", Workload: "queue", Nemeses: []string{"all"}, Time: 30 * time.Second, Hold: nemesis.HoldDefault, Nodes: 3, Rate: 200, Seed: 1}
+	return Config{System: "warren", Workload: "queue", Nemeses: []string{"all"}, Time: 30 * time.Second, Hold: nemesis.HoldDefault, Nodes: 3, Rate: 200, Slack: 3, Seed: 1}
 }
 
 // Validate tells everything that is wrong with c.
@@ -72,6 +74,7 @@ func (c Config) Validate() error {
 	check(c.Hold >= time.Second && c.Hold <= time.Hour, "a fault must last between a second and an hour at most, not %v", c.Hold)
 	check(c.Nodes >= 1 && c.Nodes <= 9, "a cluster has 1 to 9 nodes, not %d", c.Nodes)
 	check(c.Rate >= 1 && c.Rate <= 100_000, "the rate must be 1 to 100,000 messages a second, not %d", c.Rate)
+	check(c.Slack >= 1 && c.Slack <= 1000, "the slack must be 1 to 1,000, not %v", c.Slack)
 	check(c.Binary != "" || c.System != "warren", "the path of the node's binary is missing")
 	check(c.Out != "", "the folder for reports is missing")
 	return errors.Join(errs...)

@@ -25,6 +25,9 @@ var (
 	reports  = flag.String("jepsen.out", "", "where the reports of TestSample stay; empty: only those of invalid runs do")
 )
 
+// testSlack is for machines on which other tests run, too, and nodes with the race detector.
+const testSlack = 10
+
 // TestMain compiles the node outside of the network namespace and runs the tests in it.
 func TestMain(m *testing.M) {
 	os.Exit(func() int {
@@ -73,6 +76,7 @@ func TestSample(t *testing.T) {
 		{"deadletter", 3},
 	} {
 		cfg := Default()
+		cfg.Slack = testSlack
 		cfg.Workload, cfg.Nodes, cfg.Seed, cfg.Time = sample.workload, sample.nodes, *seed+uint64(i), *loadTime
 		cfg.Rate = 100 // the nodes have the race detector
 		cfg.Binary, cfg.Failpoints, cfg.Out = os.Getenv(cluster.BinaryEnv), true, out
@@ -96,6 +100,7 @@ func TestSample(t *testing.T) {
 // a client that nobody records, is invalid, and says which.
 func TestFindsLossAndDuplicate(t *testing.T) {
 	cfg := Default()
+	cfg.Slack = testSlack
 	cfg.Nemeses, cfg.Nodes, cfg.Time = []string{"none"}, 1, 2*time.Second
 	cfg.Binary, cfg.Out = os.Getenv(cluster.BinaryEnv), t.TempDir()
 	var lost, doubled string
@@ -156,6 +161,7 @@ func TestBadConfig(t *testing.T) {
 		"out":      func(c *Config) { c.Out = "" },
 	} {
 		cfg := Default()
+		cfg.Slack = testSlack
 		cfg.Binary, cfg.Out = "warren", t.TempDir()
 		change(&cfg)
 		if _, err := Run(t.Context(), cfg); err == nil {

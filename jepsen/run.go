@@ -90,7 +90,7 @@ func Run(ctx context.Context, cfg Config) (report.Report, error) {
 	if err != nil {
 		return out, err
 	}
-	out.Results = checker.Run(append(r.load.Checkers(), checker.States()), ops, ended)
+	out.Results = checker.Run(append(r.load.Checkers(), checker.Availability(r.limits()), checker.States()), ops, ended)
 	out.Ops, out.Faults = len(ops), report.FaultsOf(ops)
 	out.Valid = len(out.Errors) == 0
 	for _, c := range out.Results {
@@ -103,6 +103,21 @@ func Run(ctx context.Context, cfg Config) (report.Report, error) {
 		}
 	}
 	return out, errors.Join(err, report.Write(out, ops))
+}
+
+// looseLimit is how long nothing may be confirmed by a system of whose failovers nothing is known.
+const looseLimit = 30 * time.Second
+
+// limits are how long nothing may be confirmed.
+func (r *run) limits() checker.Limits {
+	if r.cfg.System != "warren" {
+		return checker.Limits{Calm: looseLimit}
+	}
+	l := checker.Limits{Calm: nemesis.Calm, Slack: r.cfg.Slack, Faults: map[string]checker.Pause{}}
+	for _, n := range nemesis.All() {
+		l.Faults[n.Name] = checker.Pause{Limit: n.Pause, After: n.After}
+	}
+	return l
 }
 
 func (r *run) historyFile() string { return filepath.Join(r.dir, "history.jsonl") }

@@ -102,6 +102,7 @@ func TestSeededFaults(t *testing.T) {
 func inRun(t *testing.T, ctx context.Context, s *seeded, attempt int) string {
 	t.Helper()
 	cfg := Default()
+	cfg.Slack = testSlack
 	cfg.Workload, cfg.Nemeses, cfg.Time, cfg.Rate, cfg.Seed = s.workload, []string{s.nemesis}, s.time, s.rate, uint64(attempt)
 	cfg.Binary, cfg.Failpoints, cfg.Out = os.Getenv(cluster.BinaryEnv), true, t.TempDir()
 	cfg.Env = []string{faultEnv + "=" + string(s.fault)}

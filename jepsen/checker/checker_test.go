@@ -108,13 +108,6 @@ func TestCheckers(t *testing.T) {
 		{"counts agree", Counts(), join(one(op(history.Final, history.OK, history.Count, "q", "1"), drain("q", "0.1.1"))), ""},
 		{"counts disagree", Counts(), join(one(op(history.Final, history.OK, history.Count, "q", "2"), drain("q", "0.1.1"))), "q has 2 messages"},
 		{"counted and empty", Counts(), join(one(op(history.Final, history.OK, history.Count, "q", "1"))), "0 came out"},
-
-		{"no pause", Availability(5 * time.Second), join(m1, m2), ""},
-		{"a pause without a fault", Availability(5 * time.Second), pause(), "nothing was confirmed from"},
-		{"a pause with a fault", Availability(5 * time.Second), pause(
-			history.Op{Time: 3 * time.Second, Process: history.Nemesis, Type: history.Invoke, F: history.Fault, Value: "kill"},
-			history.Op{Time: 58 * time.Second, Process: history.Nemesis, Type: history.OK, F: history.Fault, Value: "kill", Of: 3}), ""},
-		{"nothing confirmed", Availability(5 * time.Second), join(published("q", "0.1.1", history.Info)), "ever confirmed"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			expect(t, tc.checker, tc.ops, tc.want)
@@ -134,29 +127,6 @@ func expect(t *testing.T, c Checker, ops []history.Op, want string) {
 	case want != "" && !strings.Contains(r.Problems[0], want):
 		t.Errorf("found %q, want %q", r.Problems[0], want)
 	}
-}
-
-// pause is a history with a minute between two confirms, and other operations between them.
-func pause(between ...history.Op) []history.Op {
-	ops := published("q", "0.1.1", history.OK)
-	ops[0].Time, ops[1].Time = time.Second, 2*time.Second
-	late := published("q", "0.1.2", history.OK)
-	late[0].Time, late[1].Time = 59*time.Second, 60*time.Second
-	return lines(append(append(ops, between...), late...)...)
-}
-
-// TestAvailabilityByFault: the pause is counted for the fault that it falls into.
-func TestAvailabilityByFault(t *testing.T) {
-	ops := pause(
-		history.Op{Time: 3 * time.Second, Process: history.Nemesis, Type: history.Invoke, F: history.Fault, Value: "kill"},
-		history.Op{Time: 58 * time.Second, Process: history.Nemesis, Type: history.OK, F: history.Fault, Value: "kill", Of: 3})
-	r := availability(ops, time.Second*5)
-	for _, f := range r.Figures {
-		if f.Name == "longest pause with kill s" && f.Value == 58 {
-			return
-		}
-	}
-	t.Errorf("figures %v", r.Figures)
 }
 
 // TestUnended: what is judged by the end is not judged without one.

@@ -85,6 +85,7 @@ func parse(args []string) (command, error) {
 	flags.DurationVar(&c.cfg.Hold, "hold", c.cfg.Hold, "how long a fault is left at most")
 	nodes := flags.String("nodes", "3", "size of the cluster, or several such as 3,5")
 	flags.IntVar(&c.cfg.Rate, "rate", c.cfg.Rate, "messages published per second")
+	flags.Float64Var(&c.cfg.Slack, "slack", c.cfg.Slack, "multiplies the limits of how long confirms may stay away; 1 is for an idle machine")
 	flags.Uint64Var(&c.cfg.Seed, "seed", 0, "fixes the plan of the faults; 0: chosen by chance")
 	flags.StringVar(&c.cfg.Binary, "binary", "", "the node's binary; empty: compiled first")
 	flags.BoolVar(&c.cfg.Failpoints, "failpoints", true, "the node's binary has (or gets) the build tag failpoints; without, nemeses that need it are left out")

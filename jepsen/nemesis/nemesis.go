@@ -3,6 +3,7 @@ package nemesis
 import (
 	"context"
 	"math/rand/v2"
+	"time"
 
 	"github.com/warrenmq/warren/jepsen/db"
 	"github.com/warrenmq/warren/jepsen/network"
@@ -15,6 +16,9 @@ type Nemesis struct {
 	Links bool
 	// Within says that it needs nodes that can be broken from within: db.Options.Failpoints.
 	Within bool
+	// Pause is how long clients may be without confirms because of it, on an idle machine; 0: as long
+	// as it lasts. After is how long it takes effect after it was healed.
+	Pause, After time.Duration
 	// Prepare, if not nil, is called once before the nodes are started, by any run that has it among
 	// its nemeses.
 	Prepare func(e *Env) error

@@ -3,29 +3,47 @@ package nemesis
 import (
 	"fmt"
 	"strings"
+	"time"
+)
+
+// How long confirms may stay away (docs/guarantees.md, docs/operations.md) on an idle machine.
+const (
+	failover = time.Second // a node has ended, which others see at once
+	// silent: a node is not heard. That is found after a second and a half, or three more by one that
+	// was frozen itself a moment before; and syncs of half a second make everything slow.
+	silent = 5 * time.Second
+	// slowly: packets take up to 0.4 s or are lost, on all links of a node; a round for an election takes
+	// up to 3 s then.
+	slowly = 8 * time.Second
+
+	// Calm is the longest pause without any fault.
+	Calm = time.Second
+
+	starting     = 3 * time.Second // a node starts and is a member again
+	reconnecting = time.Second
 )
 
 // All returns every nemesis.
 func All() []Nemesis {
 	return []Nemesis{
-		{Name: "kill", Begin: kill},
-		{Name: "kill-all", Begin: killAll},
-		{Name: "restart", Begin: restart},
-		{Name: "pause", Begin: pause},
-		{Name: "power", Within: true, Prepare: forgetful, Begin: power},
-		{Name: "disk-slow", Within: true, Begin: diskSlow},
-		{Name: "disk-fail", Within: true, Begin: diskFail},
-		{Name: "disk-full", Within: true, Begin: diskFull},
-		{Name: "clock", Within: true, Begin: clock},
-		{Name: "failpoint", Within: true, Begin: atFailpoint},
-		{Name: "partition-halves", Links: true, Begin: partition(halves)},
-		{Name: "partition-ring", Links: true, Begin: partition(ring)},
-		{Name: "partition-one", Links: true, Begin: partition(isolated)},
-		{Name: "partition-deaf", Links: true, Begin: partition(deaf)},
-		{Name: "partition-mute", Links: true, Begin: partition(mute)},
-		{Name: "partition-flapping", Links: true, Begin: flapping},
-		{Name: "slow", Links: true, Begin: slow},
-		{Name: "lossy", Links: true, Begin: lossy},
+		{Name: "kill", Pause: failover, After: starting, Begin: kill},
+		{Name: "kill-all", After: starting, Begin: killAll},
+		{Name: "restart", Pause: failover, After: starting, Begin: restart},
+		{Name: "pause", Pause: silent, After: reconnecting, Begin: pause},
+		{Name: "power", After: starting, Within: true, Prepare: forgetful, Begin: power},
+		{Name: "disk-slow", Pause: silent, After: reconnecting, Within: true, Begin: diskSlow},
+		{Name: "disk-fail", Pause: failover, After: starting, Within: true, Begin: diskFail},
+		{Name: "disk-full", After: starting, Within: true, Begin: diskFull},
+		{Name: "clock", Pause: failover, After: starting, Within: true, Begin: clock},
+		{Name: "failpoint", Pause: failover, After: starting, Within: true, Begin: atFailpoint},
+		{Name: "partition-halves", Pause: silent, After: reconnecting, Links: true, Begin: partition(halves)},
+		{Name: "partition-ring", Pause: silent, After: reconnecting, Links: true, Begin: partition(ring)},
+		{Name: "partition-one", Pause: silent, After: reconnecting, Links: true, Begin: partition(isolated)},
+		{Name: "partition-deaf", Pause: silent, After: reconnecting, Links: true, Begin: partition(deaf)},
+		{Name: "partition-mute", Pause: silent, After: reconnecting, Links: true, Begin: partition(mute)},
+		{Name: "partition-flapping", Pause: silent, After: reconnecting, Links: true, Begin: flapping},
+		{Name: "slow", Pause: slowly, After: reconnecting, Links: true, Begin: slow},
+		{Name: "lossy", Pause: slowly, After: reconnecting, Links: true, Begin: lossy},
 	}
 }
 

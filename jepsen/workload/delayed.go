@@ -162,6 +162,6 @@ func (w *delayed) Checkers() []checker.Checker {
 			checker.Chain{From: delayedTTL, Stay: []string{delayedTTL, delayedAfter}, Consumed: true},
 			checker.Chain{From: delayedRetry, Stay: []string{delayedRetry}, Consumed: true},
 		),
-		checker.Counts(), checker.Availability(pauseLimit),
+		checker.Counts(),
 	}
 }

@@ -170,6 +170,6 @@ func (w *policy) Checkers() []checker.Checker {
 	}
 	return []checker.Checker{
 		checker.Lost(), checker.Duplicates(), checker.Order(policySources...), checker.Places(chains...),
-		checker.Counts(), checker.Availability(pauseLimit),
+		checker.Counts(),
 	}
 }

@@ -85,6 +85,6 @@ func (w *priority) Checkers() []checker.Checker {
 	}
 	return []checker.Checker{
 		checker.Lost(), checker.Duplicates(), checker.Order(w.Queues()...), checker.Priorities(priorityPlain, priorityLeft),
-		checker.Places(chains...), checker.Counts(), checker.Availability(pauseLimit),
+		checker.Places(chains...), checker.Counts(),
 	}
 }

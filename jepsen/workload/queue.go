@@ -85,6 +85,6 @@ func (w *queue) Checkers() []checker.Checker {
 	}
 	return []checker.Checker{
 		checker.Lost(), checker.Duplicates(), checker.Order(w.Queues()...),
-		checker.Places(chain(queuePlain), chain(queueQuorum)), checker.Counts(), checker.Availability(pauseLimit),
+		checker.Places(chain(queuePlain), chain(queueQuorum)), checker.Counts(),
 	}
 }

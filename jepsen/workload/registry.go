@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 )
 
 // workloads are all there are.
@@ -23,10 +22,6 @@ var workloads = map[string]func(Options) Workload{
 
 // portable are the workloads that need nothing which RabbitMQ does not have.
 var portable = []string{"queue", "deadletter"}
-
-// pauseLimit is how long nothing may be confirmed while no fault is there: generous, for
-// machines that others use, too.
-const pauseLimit = 30 * time.Second
 
 // Names returns the names of all workloads.
 func Names() []string { return slices.Sorted(maps.Keys(workloads)) }
