@@ -24,9 +24,13 @@ const (
 	UnpinEarly Fault = "unpin-early"
 	// ForgetWatermark: a snapshot has no streams of nodes, and so not how far each was applied.
 	ForgetWatermark Fault = "forget-watermark"
+	// OldPlan: apply takes plans of routes that were made from an older catalog than an entry before had.
+	OldPlan Fault = "old-plan"
+	// KeepPlan: a leader goes on with its plan of routes when its copy of the catalog has changed.
+	KeepPlan Fault = "keep-plan"
 )
 
 // Faults lists all faults.
 func Faults() []Fault {
-	return []Fault{ConfirmEarly, SkipMark, MoveEarly, ForgetSync, LocalClock, BareAck, DeliverBeyond, UnpinEarly, ForgetWatermark}
+	return []Fault{ConfirmEarly, SkipMark, MoveEarly, ForgetSync, LocalClock, BareAck, DeliverBeyond, UnpinEarly, ForgetWatermark, OldPlan, KeepPlan}
 }

@@ -64,7 +64,7 @@ func (a *apply) routesNow(reason dlx.Reason) bool {
 // planned tells whether the entry has a plan that holds.
 func (a *apply) planned() bool {
 	return a.plan.Settings != 0 && a.plan.Settings == a.settingsRev && a.settings.DeadLetter && !a.settings.Delayed &&
-		!a.closed && a.e.CatalogRev == a.catalogRev && a.outbox.Open(a.plan.Targets)
+		!a.closed && (a.e.CatalogRev == a.catalogRev || anyCatalog) && a.outbox.Open(a.plan.Targets)
 }
 
 // plans tells whether the plan is for deaths of this reason. A message that nobody decided on

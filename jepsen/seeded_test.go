@@ -60,6 +60,8 @@ func seededFaults() []seeded {
 		sim(failpoint.BareAck, "was confirmed"),
 		sim(failpoint.DeliverBeyond, "the delivered mark in its log"),
 		sim(failpoint.ForgetWatermark, "differs from the log", "routed was"),
+		sim(failpoint.OldPlan, "a plan of revision"),
+		sim(failpoint.KeepPlan, "no catalog from revision"),
 		{fault: failpoint.UnpinEarly, by: "store, TestCrashAtPublish", look: inTests, pkg: "./store", run: []string{"-test.run=TestCrashAtPublish$"}, want: []string{"pinned by the published snapshot are missing"}, sample: true},
 	}
 }

@@ -18,6 +18,7 @@ func (w *World) nemesis(d time.Duration) {
 	if w.cfg.Storm {
 		rest = 25 * time.Millisecond
 	}
+	faults.Go(func() { w.flap(end) })
 	for time.Now().Before(end) && w.sleep(w.between(5*time.Millisecond, rest)) {
 		switch w.rand(12) {
 		case 0, 1, 2:
@@ -57,6 +58,44 @@ func (w *World) allUp() bool {
 		}
 	}
 	return true
+}
+
+// flap gives the at-least-once queue a second route and takes it away, again and again, seldom the first
+// one, and moves its leader in between: to nodes whose copies of the catalog are behind, too. (Letters
+// that wait for a way, as those without one do, keep others from going by a plan.)
+func (w *World) flap(end time.Time) {
+	if w.spec("alo") == nil {
+		return
+	}
+	for time.Now().Before(end) && w.sleep(w.between(5*time.Millisecond, 80*time.Millisecond)) {
+		route := catalog.Binding{Vhost: "/", Source: "alo", Destination: "fan"}
+		if w.oneIn(16) {
+			route.Destination = "d"
+		}
+		if w.oneIn(2) {
+			w.cat.append(&catalog.Unbind{Binding: route})
+		} else {
+			w.cat.append(&catalog.Bind{Binding: route})
+		}
+		if w.oneIn(3) {
+			w.moveLeaderOf("alo")
+		}
+	}
+}
+
+func (w *World) moveLeaderOf(name string) {
+	view := w.nodes[0].copy.View()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	q := view.Queue("/", name)
+	if q == nil || w.groups[q.ID] == nil {
+		return
+	}
+	g := w.groups[q.ID]
+	id := g.members[w.rand(len(g.members))]
+	if g.replicas[id] != nil && g.quorum(id) {
+		g.elect(id)
+	}
 }
 
 func (w *World) moveLeader() {

@@ -3,6 +3,7 @@ package leader
 import (
 	"slices"
 
+	"github.com/warrenmq/warren/failpoint"
 	"github.com/warrenmq/warren/fsm"
 	"github.com/warrenmq/warren/queue"
 )
@@ -42,7 +43,7 @@ func (l *Leader) plan(e *fsm.Entry) {
 		return
 	}
 	// The entry's revision was read before the catalog is looked at, as for a Route.
-	if !p.made || p.revision != e.CatalogRev {
+	if !p.made || p.revision != e.CatalogRev && !failpoint.Sown(failpoint.KeepPlan) {
 		w := l.cfg.Way(p.vhost, p.name, &p.set)
 		p.made, p.revision = true, e.CatalogRev
 		p.plan = fsm.Plan{Settings: p.settings, Targets: w.Targets, Automatic: !w.Back}

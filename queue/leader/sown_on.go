@@ -5,8 +5,15 @@ package leader
 import (
 	"time"
 
+	"github.com/warrenmq/warren/failpoint"
 	"github.com/warrenmq/warren/fsm"
 )
+
+func init() {
+	if failpoint.Sown(failpoint.OldPlan) {
+		fsm.SowAnyCatalog()
+	}
+}
 
 // retimed is an entry with the time of this process's clock: failpoint.LocalClock.
 func retimed(data []byte) []byte {

@@ -1,0 +1,5 @@
+//go:build !failpoints
+
+package fsm
+
+const anyCatalog = false
