@@ -51,6 +51,13 @@ var (
 	}
 )
 
+// elsewhere is a delivery to another channel at that second.
+func elsewhere(second int, value string) history.Op {
+	o := op(2, history.OK, history.Deliver, "q", value)
+	o.Time = time.Duration(second) * time.Second
+	return o
+}
+
 // state is what a node says of its replica of q.
 func state(node, applied, digest string) history.Op {
 	return history.Op{Process: history.Final, Type: history.OK, F: history.State, Node: node, Queue: "q", Value: digest, Extra: map[string]string{"applied": applied}}
@@ -89,6 +96,9 @@ func TestCheckers(t *testing.T) {
 
 		{"in order", Order("q"), join(m1, m2, one(deliver("0.1.1"), deliver("0.1.2"))), ""},
 		{"out of order", Order("q"), join(m1, m2, one(deliver("0.1.2"), deliver("0.1.1"))), "0.1.1 came from q after 0.1.2"},
+		{"another channel is slower", Order("q"), join(m1, m2, one(deliver("0.1.2"), elsewhere(9, "0.1.1"))), ""},
+		{"passed over", Order("q"), join(m1, m2, one(deliver("0.1.2"), elsewhere(40, "0.1.1"))), "0.1.1 was passed over in q: it came 35.0 s after 0.1.2"},
+		{"behind a frozen node", Order("q"), join(m1, m2, one(deliver("0.1.2"), op(history.Nemesis, history.Invoke, history.Fault, "", "pause"), elsewhere(40, "0.1.1"))), ""},
 		{"requeued behind", Order("q"), join(m1, m2, one(deliver("0.1.2"), flagged(deliver("0.1.1")))), ""},
 		{"another publisher", Order("q"), join(m1, one(deliver("3.1.2"), deliver("0.1.1"))), ""},
 		{"another queue", Order("other"), join(m1, m2, one(deliver("0.1.2"), deliver("0.1.1"))), ""},

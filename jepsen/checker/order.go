@@ -1,10 +1,19 @@
 package checker
 
-import "github.com/warrenmq/warren/jepsen/history"
+import (
+	"time"
+
+	"github.com/warrenmq/warren/jepsen/history"
+)
+
+// passedOver is how much later than its successor a message may come to another channel: deliveries
+// wait for their turn in clients, and on busy machines.
+const passedOver = 10 * time.Second
 
 // Order finds messages of one publishing channel that came out of one of the queues to one
 // consuming channel in another order than they were published, among those of the same priority
-// (history.Priority). What is marked as redelivered, and what comes back from a dead-letter queue, has no such order.
+// (history.Priority); and messages that came to any channel so long after a later one had come to another
+// that they must have been passed over, while no living node was silent. What is marked as redelivered, and what comes back from a dead-letter queue, has no such order.
 func Order(queues ...string) Checker {
 	return Checker{Name: "order", Check: func(ops []history.Op) Result { return order(ops, queues) }}
 }
@@ -21,7 +30,8 @@ func order(ops []history.Op, queues []string) (r Result) {
 	for _, q := range queues {
 		asked[q] = true
 	}
-	last := map[way]history.Op{}
+	last, newest := map[way]history.Op{}, map[way]history.Op{}
+	silent := silences(ops)
 	checked := 0
 	for _, o := range ops {
 		if !o.Delivery() || o.Redelivered || o.Deaths > 0 || !asked[o.Queue] {
@@ -32,6 +42,17 @@ func order(ops []history.Op, queues []string) (r Result) {
 			continue // Lost reports it
 		}
 		w := way{o.Queue, o.Process, o.Life, id.Process, id.Life, priorityOf(messages, o.Value)}
+		all := w
+		all.process, all.life = 0, 0
+		before, known := newest[all]
+		switch b, err := history.ParseMessageID(before.Value); {
+		case !known || err == nil && b.Seq < id.Seq:
+			newest[all] = o
+		case o.Time-before.Time > passedOver && !during(silent, before.Time, o.Time):
+			r.problem("%s was passed over in %s: it came %.1f s after %s (%s; %s)", o.Value, o.Queue, (o.Time - before.Time).Seconds(),
+				before.Value, at(before), at(o))
+			continue
+		}
 		if before, known := last[w]; known {
 			checked++
 			if b, err := history.ParseMessageID(before.Value); err == nil && b.Seq > id.Seq {
