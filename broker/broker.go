@@ -150,7 +150,10 @@ func (b *Broker) Start(self fsm.Origin) {
 	b.tasks.start(b.timeoutLoop)
 	b.tasks.start(b.narrowLoop)
 	b.following.Go(b.queues.follow)
-	b.cat.Subscribe(func(_, _ *catalog.View) { b.queues.changed() })
+	b.cat.Subscribe(func(old, now *catalog.View) {
+		b.queues.changed()
+		b.closeStrangers(old, now)
+	})
 	b.queues.changed()
 }
 

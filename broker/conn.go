@@ -24,6 +24,9 @@ type Conn struct {
 	vhost string
 	info  ConnInfo
 	owner catalog.Owner
+	// login is the name of the user, which stays whatever UpdateUser takes.
+	login        string
+	vhostCreated uint64 // log index: another vhost may get the name
 
 	mu        sync.Mutex
 	channels  map[*Channel]struct{}
@@ -71,7 +74,8 @@ func (b *Broker) LoginExternal(_ context.Context, peer string, response []byte, 
 // *Error with NotAllowed.
 func (b *Broker) Open(ctx context.Context, u User, vhost string, info ConnInfo) (*Conn, error) {
 	view := b.cat.View()
-	if view.Vhost(vhost) == nil {
+	h := view.Vhost(vhost)
+	if h == nil {
 		return nil, Errorf(NotAllowed, "vhost %s not found", vhost)
 	}
 	// RabbitMQ looks at the limits first.
@@ -83,13 +87,18 @@ func (b *Broker) Open(ctx context.Context, u User, vhost string, info ConnInfo) 
 		return nil, asError(err)
 	}
 	c := &Conn{
-		b: b, id: b.numbers.Add(1), user: u, vhost: vhost, info: info,
+		b: b, id: b.numbers.Add(1), user: u, vhost: vhost, info: info, login: u.Name, vhostCreated: h.Created,
 		channels: map[*Channel]struct{}{}, exclusive: map[uint64]string{},
 	}
 	c.owner = catalog.Owner{Node: catalog.NodeID(b.cfg.Node), Incarnation: b.origin().Incarnation, Connection: c.id}
 	b.mu.Lock()
 	b.conns[c] = struct{}{}
 	b.mu.Unlock()
+	// From here on closeStrangers sees it. Who was deleted before is refused.
+	if why := c.stranger(b.cat.View()); why != nil {
+		c.uncount()
+		return nil, Errorf(NotAllowed, "%s", why.Text)
+	}
 	return c, nil
 }
 

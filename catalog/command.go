@@ -55,6 +55,8 @@ const (
 	kindDeleteVhostLimits commandKind = 26
 	kindPutUserLimits     commandKind = 27
 	kindDeleteUserLimits  commandKind = 28
+
+	kindChangeUser commandKind = 29
 )
 
 // newCommand returns an empty command of a kind, nil if the kind is unknown.
@@ -74,6 +76,8 @@ func newCommand(k commandKind) Command {
 		return new(PutUser)
 	case kindDeleteUser:
 		return new(DeleteUser)
+	case kindChangeUser:
+		return new(ChangeUser)
 	case kindPutPermission:
 		return new(PutPermission)
 	case kindDeletePermission:

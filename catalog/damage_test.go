@@ -115,7 +115,7 @@ func FuzzDecodeEntry(f *testing.F) {
 	for _, c := range []Command{
 		&Found{ClusterID: "c", Admin: auth.User{Name: "u", Tags: []string{"t"}}}, &RegisterNode{ID: n1}, &RemoveNode{ID: n1},
 		&PutVhost{Vhost{Name: "v"}}, &DeleteVhost{}, &PutUser{auth.User{Name: "u"}}, &DeleteUser{}, &PutPermission{}, &DeletePermission{}, &PutTopicPermission{}, &DeleteTopicPermission{},
-		&PutVhostLimits{Vhost: "/", Limits: VhostLimits{Queues: auth.LimitOf(-3)}}, &DeleteVhostLimits{}, &PutUserLimits{User: "guest"}, &DeleteUserLimits{},
+		&PutVhostLimits{Vhost: "/", Limits: VhostLimits{Queues: auth.LimitOf(-3)}}, &DeleteVhostLimits{}, &PutUserLimits{User: "guest"}, &DeleteUserLimits{}, &ChangeUser{User: auth.User{Name: "u"}, What: SetTags},
 		declareX("x", exchange.Topic, amqp.Field{Name: "a", Value: amqp.Table{{Name: "b", Value: 1.5}}}), &DeleteExchange{},
 		bind("x", "q", "k"), &Unbind{}, declare("q"), &DeleteQueue{}, &QueueGone{}, &UpdateMembers{Members: []NodeID{n1}},
 	} {

@@ -15,6 +15,9 @@ import (
 	"github.com/warrenmq/warren/policy"
 )
 
+// goldenHash is the hash of "test12".
+const goldenHash = "kI3GCqW5JLMJa4iX1lo7X4D6XbYqlLgxIs30+P6tENUV2POR"
+
 // goldenCommands has every command of version 1 with every field in use.
 func goldenCommands() []Command {
 	args := amqp.Table{{Name: "x-message-ttl", Value: int32(1000)}, {Name: "x-dead-letter-exchange", Value: "dlx"}}
@@ -60,6 +63,9 @@ func goldenCommands() []Command {
 		&PutPolicy{policy.Spec{VHost: "/", Name: "cap", Operator: true, ApplyTo: policy.All, Definition: amqp.Table{{Name: "max-length", Value: int64(5)}}}},
 		&PutPolicy{policy.Spec{VHost: "v", Name: "gone", ApplyTo: policy.Exchanges, Definition: amqp.Table{{Name: "alternate-exchange", Value: "ae"}}}},
 		&DeletePolicy{"v", "gone", false},
+		&ChangeUser{auth.User{Name: "c", PasswordHash: auth.PasswordHash(goldenHash)}, AddUser},
+		&ChangeUser{auth.User{Name: "c", Tags: []string{"a", "b"}}, SetTags},
+		&ChangeUser{auth.User{Name: "t", PasswordHash: auth.PasswordHash(goldenHash)}, SetPassword},
 	}
 }
 

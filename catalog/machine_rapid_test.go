@@ -129,7 +129,11 @@ func randomCommand(t *rapid.T) Command {
 	case 2:
 		return &DeleteVhost{Name: vhost()}
 	case 3:
-		return &PutUser{auth.User{Name: pick("user", "u1", "u2"), Tags: []string{"management"}}}
+		u := auth.User{Name: pick("user", "u1", "u2"), Tags: []string{pick("tag", "management", "monitoring")}}
+		if what := UserChange(rapid.IntRange(0, 3).Draw(t, "change")); what != 0 {
+			return &ChangeUser{u, what}
+		}
+		return &PutUser{u}
 	case 4:
 		return &DeleteUser{Name: pick("user", "u1", "u2")}
 	case 5:

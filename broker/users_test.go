@@ -1,0 +1,141 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/warrenmq/warren/auth"
+)
+
+// G07 and G08: the connections of a deleted user, and those of a deleted vhost, end; others and
+// those that only lose their permission or get a new password stay.
+func TestDeletedUsersAndVhosts(t *testing.T) {
+	b := newBroker(t)
+	ctx := t.Context()
+	must := func(errs ...error) {
+		t.Helper()
+		if err := errors.Join(errs...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	made := func(_ bool, err error) error { return err }
+	ends := make(chan string, 10)
+	enter := func(user, vhost string) {
+		t.Helper()
+		var once sync.Once // as a gateway does it, which takes a moment to end
+		_, err := b.Open(ctx, User{Name: user}, vhost, ConnInfo{Kick: func(why *Error) {
+			once.Do(func() { ends <- fmt.Sprintf("%s@%s: %v", user, vhost, why) })
+		}})
+		must(err)
+	}
+	ended := func(want string) {
+		t.Helper()
+		select {
+		case got := <-ends:
+			if got != want {
+				t.Errorf("%q, want %q", got, want)
+			}
+		case <-time.After(5 * time.Second):
+			t.Fatalf("nothing ended; want %q", want)
+		}
+	}
+	for _, v := range []string{"v", "w"} {
+		must(made(b.PutVhost(ctx, v, VhostSettings{})))
+		for _, u := range []string{"a", "b"} {
+			must(made(b.PutUser(ctx, auth.User{Name: u})), made(b.PutPermission(ctx, v, u, "", "", "")))
+		}
+	}
+	enter("a", "v")
+	enter("b", "w")
+	must(b.SetPassword(ctx, "b", auth.HashPassword("x")), b.SetTags(ctx, "b", []string{"t"}), b.DeletePermission(ctx, "w", "b"))
+	must(b.DeleteUser(ctx, "a"))
+	ended("a@v: user 'a' is deleted")
+	must(b.DeleteVhost(ctx, "w"))
+	ended("b@w: vhost 'w' is deleted")
+	_, err := b.Open(ctx, User{Name: "a"}, "v", ConnInfo{})
+	wantKind(t, err, NotAllowed, "access to vhost 'v' refused for user 'a'")
+	_, err = b.Open(ctx, User{Name: "b"}, "w", ConnInfo{})
+	wantKind(t, err, NotAllowed, "vhost w not found")
+	select {
+	case got := <-ends:
+		t.Errorf("%s", got)
+	default:
+	}
+}
+
+func TestUserAdministration(t *testing.T) {
+	b := newBroker(t)
+	ctx := t.Context()
+	yes := func(created bool, err error) {
+		t.Helper()
+		if !created || err != nil {
+			t.Errorf("%t %v", created, err)
+		}
+	}
+	not := func(k Kind, text string, errs ...error) {
+		t.Helper()
+		for _, err := range errs {
+			wantKind(t, err, k, text)
+		}
+	}
+	fails := func(_ bool, err error) error { return err }
+	yes(b.PutUser(ctx, auth.User{Name: "u", Tags: []string{"t"}}))
+	if err := b.AddUser(ctx, auth.User{Name: "added"}); err != nil {
+		t.Error(err)
+	}
+	if u, err := b.FindUser(ctx, "u"); err != nil || u.Name != "u" {
+		t.Errorf("%v %v", u, err)
+	}
+	if list := b.Users(); len(list) != 3 {
+		t.Errorf("%d users", len(list))
+	}
+	_, err := b.FindUser(ctx, "gone")
+	not(NotFound, "user 'gone' not found", err, b.DeleteUser(ctx, "gone"), b.SetPassword(ctx, "gone", ""), b.SetTags(ctx, "gone", nil),
+		fails(b.PutPermission(ctx, "/", "gone", "", "", "")), fails(b.PutTopicPermission(ctx, "/", "gone", "x", "", "")))
+	not(NotFound, "vhost gone not found", b.DeleteVhost(ctx, "gone"),
+		fails(b.PutPermission(ctx, "gone", "u", "", "", "")), fails(b.PutTopicPermission(ctx, "gone", "u", "x", "", "")))
+	not(PreconditionFailed, "user 'u' already exists", b.AddUser(ctx, auth.User{Name: "u"}))
+	not(NotFound, "user 'u' has no permissions in vhost '/'", b.DeletePermission(ctx, "/", "u"))
+	not(NotFound, "user 'u' has no topic permissions in vhost '/'", b.DeleteTopicPermission(ctx, "/", "u", ""))
+
+	yes(b.PutPermission(ctx, "/", "u", "c", "w", "r"))
+	yes(b.PutTopicPermission(ctx, "/", "u", "x", "w", "r"))
+	if p := b.Permissions("/", "u"); len(p) != 1 || len(b.Permissions("", "")) != 2 || p[0].Pattern(auth.Write) != "w" {
+		t.Errorf("%v", p)
+	}
+	if p := b.TopicPermissions("", "u"); len(p) != 1 || len(b.TopicPermissions("v", "")) != 0 || p[0].Exchange != "x" {
+		t.Errorf("%v", p)
+	}
+	if err := errors.Join(b.DeleteTopicPermission(ctx, "/", "u", "x"), b.DeletePermission(ctx, "/", "u")); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestVhostAdministration(t *testing.T) {
+	b := newBroker(t)
+	ctx := context.Background()
+	put := func(s VhostSettings) {
+		t.Helper()
+		if _, err := b.PutVhost(ctx, "v", s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	quorum, tags, text, yes, no := typeQuorum, []string{"t"}, "d", true, false
+	put(VhostSettings{Description: &text, Tags: &tags})
+	put(VhostSettings{DefaultQueueType: &quorum, Protected: &yes})
+	if got := fmt.Sprint(b.VhostInfos()); got != "[{/ Default virtual host [] classic false} {v d [t] quorum true}]" {
+		t.Error(got)
+	}
+	stream := "stream"
+	_, err := b.PutVhost(ctx, "v", VhostSettings{DefaultQueueType: &stream})
+	wantKind(t, err, PreconditionFailed, "default queue type 'stream' is not supported: want classic or quorum")
+	wantKind(t, b.DeleteVhost(ctx, "v"), PreconditionFailed, "vhost 'v' is protected from deletion")
+	put(VhostSettings{Protected: &no})
+	if err := b.DeleteVhost(ctx, "v"); err != nil {
+		t.Error(err)
+	}
+}
