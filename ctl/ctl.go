@@ -13,6 +13,8 @@ import (
 // Env is what the verbs take from outside.
 type Env struct {
 	Stdout io.Writer
+	// Stdin has a password that is not among the arguments; nil is empty.
+	Stdin io.Reader
 	// Lookup finds environment variables: WARREN_CTL_URL, WARREN_CTL_USER and
 	// WARREN_CTL_PASSWORD stand in for options that are not given.
 	Lookup func(string) (string, bool)
@@ -45,6 +47,9 @@ var topics = []func(*tool) []*cobra.Command{
 	peekVerbs,
 	dlqVerbs,
 	limitVerbs,
+	userVerbs,
+	permissionVerbs,
+	vhostVerbs,
 }
 
 // Command returns the command `ctl` with all verbs. An error of its run is an [*Error].

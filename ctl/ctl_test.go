@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -19,11 +20,14 @@ func run(t *testing.T, h http.HandlerFunc, args ...string) (code int, out, failu
 	return runAt(t, append([]string{"--url", server.URL}, args...)...)
 }
 
+// stdin is what verbs find on standard input.
+var stdin string
+
 func runAt(t *testing.T, args ...string) (code int, out, failure string) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
 	vars := map[string]string{"WARREN_CTL_PASSWORD": "secret"}
-	cmd := Command(Env{Stdout: &stdout, Lookup: func(name string) (string, bool) { v, ok := vars[name]; return v, ok }})
+	cmd := Command(Env{Stdin: strings.NewReader(stdin), Stdout: &stdout, Lookup: func(name string) (string, bool) { v, ok := vars[name]; return v, ok }})
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
 	cmd.SetArgs(args)
 	cmd.SetOut(&stdout)
@@ -45,6 +49,37 @@ func says(status int, body string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(status)
 		_, _ = w.Write([]byte(body)) // the test sees what is missing
+	}
+}
+
+// verbCase is what a verb sends, what the node answers, and what the verb makes of it. Without
+// a method nothing may be sent.
+type verbCase struct {
+	args                []string
+	stdin               string
+	method, path, body  string
+	status              int
+	answer, out, failed string
+	code                int
+}
+
+func checkVerbs(t *testing.T, cases []verbCase) {
+	t.Helper()
+	for _, tc := range cases {
+		stdin = tc.stdin
+		var method, path, body string
+		code, out, failed := run(t, func(w http.ResponseWriter, r *http.Request) {
+			raw, _ := io.ReadAll(r.Body) // what is missing shows
+			method, path, body = r.Method, r.URL.EscapedPath(), string(raw)
+			w.WriteHeader(tc.status)
+			_, _ = io.WriteString(w, tc.answer)
+		}, tc.args...)
+		if method != tc.method || path != tc.path || body != tc.body {
+			t.Errorf("%q sends %s %s %s", tc.args, method, path, body)
+		}
+		if code != tc.code || code == 0 && out != tc.out || !strings.Contains(failed, tc.failed) || (failed != "") != (code != 0) {
+			t.Errorf("%q: exit code %d, want %d: %q %q", tc.args, code, tc.code, out, failed)
+		}
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"testing"
 )
 
@@ -13,13 +12,7 @@ func TestLimitVerbs(t *testing.T) {
 	const listed = `[{"vhost":"/","value":{"max-queues":3,"max-connections":5}},{"vhost":"a\tb","value":{"max-queues":0}}]`
 	const users = `[{"user":"guest","value":{"max-connections":2,"max-channels":7}}]`
 	noUser := "Error:\nUser \"gone\" does not exist\n"
-	for _, tc := range []struct {
-		args                []string
-		method, path, body  string
-		status              int
-		answer, out, failed string
-		code                int
-	}{
+	checkVerbs(t, []verbCase{
 		{
 			args: []string{"set_vhost_limits", two}, method: "PUT", path: "/api/warren/vhost-limits/%2F", body: `{"max-connections":100,"max-queues":-1}`,
 			status: 204, out: `Setting vhost limits to "` + two + `" for vhost "/" ...` + "\n",
@@ -90,21 +83,7 @@ func TestLimitVerbs(t *testing.T) {
 		{args: []string{"clear_user_limits", "u"}, code: ExitUsage, failed: "not enough arguments"},
 		{args: []string{"clear_vhost_limits", "v"}, code: ExitUsage, failed: "too many arguments"},
 		{args: []string{"list_user_limits", "u"}, code: ExitUsage, failed: "too many arguments"},
-	} {
-		var method, path, body string
-		code, out, failed := run(t, func(w http.ResponseWriter, r *http.Request) {
-			raw, _ := io.ReadAll(r.Body) // what is missing shows
-			method, path, body = r.Method, r.URL.EscapedPath(), string(raw)
-			w.WriteHeader(tc.status)
-			_, _ = io.WriteString(w, tc.answer)
-		}, tc.args...)
-		if method != tc.method || path != tc.path || body != tc.body {
-			t.Errorf("%q sends %s %s %s", tc.args, method, path, body)
-		}
-		if code != tc.code || code == 0 && out != tc.out || !strings.Contains(failed, tc.failed) || (failed != "") != (code != 0) {
-			t.Errorf("%q: exit code %d, want %d: %q %q", tc.args, code, tc.code, out, failed)
-		}
-	}
+	})
 }
 
 // The verb's own --user does not hide who asks.

@@ -9,13 +9,7 @@ import (
 
 func TestPolicyVerbs(t *testing.T) {
 	const dlx = `{"dead-letter-exchange":"my-dlx"}`
-	for _, tc := range []struct {
-		args                []string
-		method, path, body  string
-		status              int
-		answer, out, failed string
-		code                int
-	}{
+	checkVerbs(t, []verbCase{
 		{
 			args: []string{"set_policy", "DLX", ".*", dlx, "--apply-to", "queues"}, method: "PUT", path: "/api/policies/%2F/DLX",
 			body:   `{"apply-to":"queues","definition":{"dead-letter-exchange":"my-dlx"},"pattern":".*","priority":0}`,
@@ -67,21 +61,7 @@ func TestPolicyVerbs(t *testing.T) {
 		{args: []string{"set_policy", "p", ".*", "{}", "--priority", "high"}, code: ExitUsage, failed: "invalid argument"},
 		{args: []string{"clear_policy"}, code: ExitUsage, failed: "not enough arguments"},
 		{args: []string{"list_policies", "more"}, code: ExitUsage, failed: "too many arguments"},
-	} {
-		var method, path, body string
-		code, out, failed := run(t, func(w http.ResponseWriter, r *http.Request) {
-			raw, _ := io.ReadAll(r.Body) // what is missing shows
-			method, path, body = r.Method, r.URL.EscapedPath(), string(raw)
-			w.WriteHeader(tc.status)
-			_, _ = io.WriteString(w, tc.answer)
-		}, tc.args...)
-		if method != tc.method || path != tc.path || body != tc.body {
-			t.Errorf("%q sends %s %s %s", tc.args, method, path, body)
-		}
-		if code != tc.code || code == 0 && out != tc.out || !strings.Contains(failed, tc.failed) || (failed != "") != (code != 0) {
-			t.Errorf("%q: exit code %d, want %d: %q %q", tc.args, code, tc.code, out, failed)
-		}
-	}
+	})
 }
 
 func TestClearWhatIsNotThere(t *testing.T) {

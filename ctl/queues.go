@@ -25,19 +25,9 @@ func queueVerbs(t *tool) []*cobra.Command {
 }
 
 func listQueues(ctx context.Context, s *session, args []string) error {
-	// One argument may hold several names, as in rabbitmqctl.
-	columns := strings.FieldsFunc(strings.Join(args, " "), func(r rune) bool { return r == ' ' || r == ',' })
-	if len(columns) == 0 {
-		columns = []string{"name", "messages"}
-	}
-	var wrong []string
-	for _, c := range columns {
-		if !slices.Contains(queueColumns, c) {
-			wrong = append(wrong, c)
-		}
-	}
-	if len(wrong) > 0 {
-		return usage("Info key(s) %s are not supported", strings.Join(wrong, ", "))
+	columns, err := columnsOf(args, queueColumns, "name", "messages")
+	if err != nil {
+		return err
 	}
 	s.say("Listing queues for vhost %s ...", s.opt.vhost)
 	var rows []row
@@ -45,4 +35,24 @@ func listQueues(ctx context.Context, s *session, args []string) error {
 		return found(err, noVhost(s.opt.vhost))
 	}
 	return s.list(columns, rows)
+}
+
+// columnsOf returns the columns that arguments ask for, which must be known, or else the
+// ones given.
+func columnsOf(args, known []string, otherwise ...string) ([]string, error) {
+	// One argument may hold several names, as in rabbitmqctl.
+	columns := strings.FieldsFunc(strings.Join(args, " "), func(r rune) bool { return r == ' ' || r == ',' })
+	if len(columns) == 0 {
+		return otherwise, nil
+	}
+	var wrong []string
+	for _, c := range columns {
+		if !slices.Contains(known, c) {
+			wrong = append(wrong, c)
+		}
+	}
+	if len(wrong) > 0 {
+		return nil, usage("Info key(s) %s are not supported", strings.Join(wrong, ", "))
+	}
+	return columns, nil
 }

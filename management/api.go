@@ -51,6 +51,9 @@ func New(cfg Config) *API {
 	a.routePublish()
 	a.routeRedrives()
 	a.routePolicies()
+	a.routeUsers()
+	a.routePermissions()
+	a.routeVhosts()
 	return a
 }
 

@@ -13,6 +13,9 @@ type Broker interface {
 	outboxes
 	Limits
 	redrives
+	users
+	permissions
+	vhosts
 
 	// HasVhost reports whether there is a virtual host; MayEnter, whether the user has a
 	// permission in it.

@@ -59,13 +59,8 @@ func (a *API) routeLimits() {
 }
 
 // ofAdmin lets only administrators do f.
-func (*API) ofAdmin(f func(*http.Request) error) func(*http.Request, User) (any, error) {
-	return func(r *http.Request, u User) (any, error) {
-		if !u.may(auth.TagAdministrator) {
-			return nil, unauthorised("Not administrator user")
-		}
-		return nil, f(r)
-	}
+func (a *API) ofAdmin(f func(*http.Request) error) func(*http.Request, User) (any, error) {
+	return a.admin(func(r *http.Request) (any, error) { return nil, f(r) })
 }
 
 func (a *API) listVhostLimits(_ *http.Request, u User) (any, error) {

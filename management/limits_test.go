@@ -1,12 +1,10 @@
 package management
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -69,11 +67,7 @@ func TestLimits(t *testing.T) {
 	}
 	refused := func(reason string) string { return `{"error":"bad_request","reason":"` + reason + `"}` }
 	noAdmin := `{"error":"not_authorised","reason":"Not administrator user"}`
-	for _, tc := range []struct {
-		user, method, path, body string
-		status                   int
-		want                     string
-	}{
+	f.expect(t, []request{
 		{"", "GET", "vhost-limits", "", 200, `[]`},
 		{"", "PUT", "vhost-limits/%2F/max-connections", `{"value":5}`, 204, ``},
 		{"", "PUT", "vhost-limits/%2F/max-queues", ` {"value":-1,"other":true} `, 204, ``},
@@ -129,16 +123,7 @@ func TestLimits(t *testing.T) {
 		{"", "DELETE", "warren/user-limits/a%2Fb", ``, 204, ``},
 		{"", "DELETE", "user-limits/gone/all", ``, 404, `{"error":"not_found","reason":"user_not_found"}`},
 		{"", "GET", "user-limits", "", 200, `[]`},
-	} {
-		r := httptest.NewRequestWithContext(t.Context(), tc.method, "/api/"+tc.path, strings.NewReader(tc.body))
-		r.RemoteAddr = "127.0.0.1:1"
-		r.SetBasicAuth(cmp.Or(tc.user, "admin"), "secret")
-		w := httptest.NewRecorder()
-		f.apis["a"].ServeHTTP(w, r)
-		if w.Code != tc.status || w.Body.String() != tc.want {
-			t.Errorf("%s %s %.80s by %q: %d %s\nwant %d %s", tc.method, tc.path, tc.body, tc.user, w.Code, w.Body, tc.status, tc.want)
-		}
-	}
+	})
 }
 
 // unsure does not know which users and vhosts there are.

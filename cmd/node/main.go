@@ -43,6 +43,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := execute(ctx, os.Args[1:], environment{
 		lookup: os.LookupEnv,
+		stdin:  os.Stdin,
 		stdout: os.Stdout,
 		stderr: os.Stderr,
 		serve:  run,
@@ -54,6 +55,7 @@ func main() {
 // environment is what the command line takes from outside.
 type environment struct {
 	lookup         func(string) (string, bool)
+	stdin          io.Reader
 	stdout, stderr io.Writer
 	serve          node
 }
@@ -99,7 +101,7 @@ func rootCommand(env environment) *cobra.Command {
 		Args:          cobra.NoArgs,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.AddCommand(serveCommand(env), ctl.Command(ctl.Env{Stdout: env.stdout, Lookup: env.lookup}), versionCommand(env))
+	root.AddCommand(serveCommand(env), ctl.Command(ctl.Env{Stdin: env.stdin, Stdout: env.stdout, Lookup: env.lookup}), versionCommand(env))
 	return root
 }
 

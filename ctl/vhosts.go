@@ -1,0 +1,73 @@
+package ctl
+
+import (
+	"context"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// vhostColumns are those that list_vhosts knows, by their names in the management API.
+var vhostColumns = []string{"name", "description", "tags", "default_queue_type", "protected_from_deletion", "tracing"}
+
+func vhostVerbs(t *tool) []*cobra.Command {
+	return []*cobra.Command{
+		addVhostVerb(t),
+		t.command(verb{
+			use: "delete_vhost VHOST", short: "Delete a vhost with all that is in it, messages too, and end its connections", min: 1, max: 1,
+			run: func(ctx context.Context, s *session, args []string) error {
+				s.say(`Deleting vhost "%s" ...`, args[0])
+				return found(s.delete(ctx, path("vhosts", args[0])), noVhost(args[0]))
+			},
+		}),
+		t.command(verb{
+			use: "list_vhosts [COLUMN...]", short: "List vhosts with the columns asked for: name by default",
+			long: "List vhosts. The columns are " + strings.Join(vhostColumns, ", ") + ".", max: -1,
+			run: listVhosts,
+		}),
+	}
+}
+
+func addVhostVerb(t *tool) *cobra.Command {
+	var description, tags, queueType string
+	cmd := t.command(verb{
+		use: "add_vhost VHOST", short: "Make a vhost; one that exists stays as it is", min: 1, max: 1,
+		long: "Make a vhost, in which nobody may do anything before set_permissions. One that exists stays as it is.",
+		run: func(ctx context.Context, s *session, args []string) error {
+			if args[0] == "" {
+				return usage("vhost cannot be an empty string")
+			}
+			s.say(`Adding vhost "%s" ...`, args[0])
+			body := map[string]any{"description": description, "tags": tags}
+			if queueType != "" {
+				body["default_queue_type"] = queueType
+			}
+			return s.put(ctx, path("warren", "vhosts", args[0]), body)
+		},
+	})
+	cmd.Flags().StringVarP(&description, "description", "d", "", "what it is for")
+	cmd.Flags().StringVar(&tags, "tags", "", "words with commas between them")
+	cmd.Flags().StringVar(&queueType, "default-queue-type", "", "type of durable queues that name none: classic or quorum")
+	return cmd
+}
+
+func listVhosts(ctx context.Context, s *session, args []string) error {
+	columns, err := columnsOf(args, vhostColumns, "name")
+	if err != nil {
+		return err
+	}
+	s.say("Listing vhosts ...")
+	var rows []row
+	if err := s.get(ctx, path("vhosts"), &rows); err != nil {
+		return err
+	}
+	for _, r := range rows {
+		tags := []string{}
+		list, _ := r["tags"].([]any) // shown as none if it is nothing
+		for _, tag := range list {
+			tags = append(tags, cell(tag))
+		}
+		r["tags"] = s.bracketed(tags)
+	}
+	return s.list(columns, rows)
+}

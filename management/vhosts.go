@@ -1,0 +1,174 @@
+package management
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/warrenmq/warren/broker"
+)
+
+// vhosts is the part of the broker that knows and changes vhosts; its methods are documented
+// there.
+type vhosts interface {
+	VhostInfos() []broker.VhostInfo
+	PutVhost(ctx context.Context, name string, s broker.VhostSettings) (created bool, err error)
+	DeleteVhost(ctx context.Context, name string) error
+}
+
+// VhostJSON is the JSON form of a vhost. What Metadata holds is there a second time, as in
+// RabbitMQ.
+type VhostJSON struct {
+	Name             string        `json:"name"`
+	Description      string        `json:"description"`
+	Tags             []string      `json:"tags"`
+	DefaultQueueType string        `json:"default_queue_type"`
+	Protected        bool          `json:"protected_from_deletion"`
+	Tracing          bool          `json:"tracing"` // never
+	Metadata         vhostMetadata `json:"metadata"`
+}
+
+type vhostMetadata struct {
+	Description      string   `json:"description"`
+	Tags             []string `json:"tags"`
+	DefaultQueueType string   `json:"default_queue_type"`
+}
+
+func (a *API) routeVhosts() {
+	a.handle("GET /api/vhosts", a.listVhosts)
+	a.handle("GET /api/vhosts/{$}", a.listVhosts)
+	a.handle("GET /api/vhosts/{vhost}", a.getVhost)
+	a.handle("PUT /api/vhosts/{vhost}", a.putVhost)
+	a.handle("DELETE /api/vhosts/{vhost}", a.admin(a.deleteVhost))
+	a.handle("POST /api/vhosts/{vhost}/deletion/protection", a.admin(func(r *http.Request) (any, error) { return nil, a.protectVhost(r, true) }))
+	a.handle("DELETE /api/vhosts/{vhost}/deletion/protection", a.admin(func(r *http.Request) (any, error) { return nil, a.protectVhost(r, false) }))
+	// For `warren ctl`: who makes it gets no permission in it, and one that exists stays as
+	// it is.
+	a.handle("PUT /api/warren/vhosts/{vhost}", a.admin(a.addVhost))
+}
+
+func vhostJSON(h *broker.VhostInfo) VhostJSON {
+	tags := someTags(h.Tags)
+	return VhostJSON{h.Name, h.Description, tags, h.DefaultQueueType, h.Protected, false, vhostMetadata{h.Description, tags, h.DefaultQueueType}}
+}
+
+func (a *API) listVhosts(_ *http.Request, u User) (any, error) {
+	list := []VhostJSON{}
+	for _, h := range a.cfg.Broker.VhostInfos() {
+		if u.monitors() || a.cfg.Broker.MayEnter(u.Name, h.Name) {
+			list = append(list, vhostJSON(&h))
+		}
+	}
+	return list, nil
+}
+
+func (a *API) getVhost(r *http.Request, u User) (any, error) {
+	name, err := a.vhost(r, u)
+	if err != nil {
+		return nil, err
+	}
+	for _, h := range a.cfg.Broker.VhostInfos() {
+		if h.Name == name {
+			return vhostJSON(&h), nil
+		}
+	}
+	return nil, errNotFound // it went meanwhile
+}
+
+// putVhost makes or changes a vhost. As in RabbitMQ, who makes it may do everything in it.
+func (a *API) putVhost(r *http.Request, u User) (any, error) {
+	return a.admin(func(r *http.Request) (any, error) {
+		name := r.PathValue("vhost")
+		s, err := readVhost(r)
+		if err != nil {
+			return nil, err
+		}
+		isNew, err := a.cfg.Broker.PutVhost(r.Context(), name, s)
+		if err == nil && isNew {
+			_, err = a.cfg.Broker.PutPermission(r.Context(), name, u.Name, ".*", ".*", ".*")
+		}
+		return made(isNew, err)
+	})(r, u)
+}
+
+func (a *API) addVhost(r *http.Request) (any, error) {
+	name := r.PathValue("vhost")
+	s, err := readVhost(r)
+	if err != nil {
+		return nil, err
+	}
+	if ok, err := a.cfg.Broker.HasVhost(r.Context(), name); err != nil || ok {
+		return nil, err
+	}
+	return made(a.cfg.Broker.PutVhost(r.Context(), name, s))
+}
+
+func (a *API) protectVhost(r *http.Request, protect bool) error {
+	name := r.PathValue("vhost")
+	if ok, err := a.cfg.Broker.HasVhost(r.Context(), name); err != nil || !ok {
+		return or(err, errNotFound)
+	}
+	_, err := a.cfg.Broker.PutVhost(r.Context(), name, broker.VhostSettings{Protected: &protect})
+	return err
+}
+
+func (a *API) deleteVhost(r *http.Request) (any, error) {
+	err := a.cfg.Broker.DeleteVhost(r.Context(), r.PathValue("vhost"))
+	if e, ok := errors.AsType[*broker.Error](err); ok && e.Kind == broker.PreconditionFailed {
+		return nil, &refusal{http.StatusPreconditionFailed, "precondition_failed", e.Text}
+	}
+	return nil, err
+}
+
+func readVhost(r *http.Request) (s broker.VhostSettings, err error) {
+	body, err := readObject(r)
+	if err != nil {
+		return s, err
+	}
+	if _, ok := body["tags"]; ok {
+		tags, err := tagsOf(body)
+		if err != nil {
+			return s, err
+		}
+		s.Tags = &tags
+	}
+	for key, to := range map[string]**string{
+		"description": &s.Description, "default_queue_type": &s.DefaultQueueType, "defaultqueuetype": &s.DefaultQueueType,
+	} {
+		if v, ok := body[key]; ok && v != nil {
+			text, ok := v.(string)
+			if !ok {
+				return s, badRequest(key + " should be a string, actually was " + term(v))
+			}
+			*to = &text
+		}
+	}
+	if t := s.DefaultQueueType; t != nil && *t == "undefined" {
+		*t = "" // as RabbitMQ 3 shows that there is none
+	}
+	tracing, err := flag(body, "tracing")
+	if err != nil {
+		return s, err
+	}
+	if tracing != nil && *tracing {
+		return s, badRequest("tracing is not supported")
+	}
+	s.Protected, err = flag(body, "protected_from_deletion")
+	return s, err
+}
+
+// flag returns what a key says, nil if it is not there. A word for it is good too, as in
+// RabbitMQ.
+func flag(body map[string]any, key string) (*bool, error) {
+	v := body[key]
+	if word, ok := v.(string); ok && (word == "true" || word == "false") {
+		v = word == "true"
+	}
+	switch v := v.(type) {
+	case nil:
+		return nil, nil //nolint:nilnil // it is not there
+	case bool:
+		return &v, nil
+	}
+	return nil, badRequest("not_boolean: " + key + " is " + term(v))
+}
