@@ -253,7 +253,7 @@ func (m *Mesh) Call(ctx context.Context, to NodeID, method uint8, req []byte) ([
 		return m.handleCall(ctx, m.cfg.Local, method, req)
 	}
 	deadline, _ := ctx.Deadline()
-	return m.ask(ctx, to, request{kind: frameCall, body: req, fields: func(call uint64) []byte {
+	return m.ask(ctx, to, request{kind: frameCall, body: pieces{req}, fields: func(call uint64) []byte {
 		b := binary.AppendUvarint(make([]byte, 0, 24), call)
 		b = append(b, method)
 		return binary.AppendUvarint(b, uint64(max(time.Until(deadline).Milliseconds(), 1)))

@@ -77,12 +77,12 @@ func message(epoch, seq uint64, frames ...[]byte) []byte {
 
 func appendFrame(t *testing.T, to NodeID, g GroupID, req *raft.AppendEntriesRequest) []byte {
 	t.Helper()
-	b, rpc, err := raftCodec{}.request(nil, req)
+	b, rpc, err := raftCodec{}.request(req)
 	if err != nil {
 		t.Fatal(err)
 	}
 	fields := append(appendTarget(1, to, g), 0, rpc)
-	return append(appendHead(nil, frameRaft, fields, len(b)), b...)
+	return append(appendHead(nil, frameRaft, fields, b.bytes()), b.join()...)
 }
 
 // fenced is a node whose group 2 counts what it is given.
@@ -187,11 +187,11 @@ func TestSnapshotOfAnOlderLinkIsRefused(t *testing.T) {
 	l := dialRaw(t, m, "a/1")
 	l.sendBytes(message(l.epoch, 1))
 	until(t, "the link is active", func() bool { return m.inboundEpoch("a/1") == l.epoch })
-	b, _, err := raftCodec{self: []byte("a/1")}.request(nil, &raft.InstallSnapshotRequest{RPCHeader: headerOf("a/1")})
+	b, _, err := raftCodec{self: []byte("a/1")}.request(&raft.InstallSnapshotRequest{RPCHeader: headerOf("a/1")})
 	if err != nil {
 		t.Fatal(err)
 	}
-	good := snapshotHeader{cluster: "c", from: "a/1", to: "b/1", epoch: l.epoch, group: 99, request: b}
+	good := snapshotHeader{cluster: "c", from: "a/1", to: "b/1", epoch: l.epoch, group: 99, request: b.join()}
 	change := func(f func(*snapshotHeader)) snapshotHeader { h := good; f(&h); return h }
 	for name, c := range map[string]struct {
 		h    snapshotHeader

@@ -38,11 +38,11 @@ func TestVersionOneStaysAsItIs(t *testing.T) {
 		&raft.InstallSnapshotRequest{RPCHeader: h, SnapshotVersion: 1, Term: 4, Leader: []byte("a/1"), LastLogIndex: 5, LastLogTerm: 3, Configuration: []byte{9}, ConfigurationIndex: 1, Size: 70},
 	}
 	for _, r := range requests {
-		b, _, err := c.request(nil, r)
+		b, _, err := c.request(r)
 		if err != nil {
 			t.Fatal(err)
 		}
-		line(fmt.Sprintf("%T", r), b)
+		line(fmt.Sprintf("%T", r), b.join())
 	}
 	responses := []any{
 		&appendAnswer{raft.AppendEntriesResponse{RPCHeader: h, Term: 3, LastLog: 302, Success: true}, 300},
@@ -58,8 +58,8 @@ func TestVersionOneStaysAsItIs(t *testing.T) {
 		}
 		line(fmt.Sprintf("%T", r), b)
 	}
-	req, _, _ := c.request(nil, requests[4])
-	line("snapshot", snapshotHeader{cluster: "c", from: "a/1", to: "b/1", epoch: 9, group: 2, catalog: 11, request: req}.encode())
+	req, _, _ := c.request(requests[4])
+	line("snapshot", snapshotHeader{cluster: "c", from: "a/1", to: "b/1", epoch: 9, group: 2, catalog: 11, request: req.join()}.encode())
 	const file = "testdata/protocol-1.golden"
 	if *rewriteGolden {
 		if err := os.WriteFile(file, []byte(out.String()), 0o644); err != nil {

@@ -56,15 +56,18 @@ func (b *batch) seal(pool mem.BufferPool) {
 }
 
 // add appends a frame and returns its size.
-func (b *batch) add(pool mem.BufferPool, head, body []byte) int {
+func (b *batch) add(pool mem.BufferPool, head []byte, body pieces) int {
 	b.copyIn(pool, head)
-	if len(body) <= copyBytesMax {
-		b.copyIn(pool, body)
-	} else {
-		b.seal(pool)
-		b.parts = append(b.parts, mem.SliceBuffer(body))
+	n := len(head)
+	for _, p := range body {
+		n += len(p)
+		if len(p) <= copyBytesMax {
+			b.copyIn(pool, p)
+		} else {
+			b.seal(pool)
+			b.parts = append(b.parts, mem.SliceBuffer(p))
+		}
 	}
-	n := len(head) + len(body)
 	b.bytes += n
 	return n
 }
@@ -128,8 +131,9 @@ func appendHead(b []byte, kind uint8, fields []byte, bodyBytes int) []byte {
 
 // put queues one frame. It fails with ErrPeerDown when the stream is gone and with
 // ErrBacklog when the lane is full. The body must not be changed afterwards.
-func (o *outbox) put(ln int, kind uint8, fields, body []byte) error {
-	size := len(fields) + len(body) + frameHeadMax
+func (o *outbox) put(ln int, kind uint8, fields []byte, body ...[]byte) error {
+	bodyBytes := pieces(body).bytes()
+	size := len(fields) + bodyBytes + frameHeadMax
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.dead {
@@ -143,13 +147,13 @@ func (o *outbox) put(ln int, kind uint8, fields, body []byte) error {
 	}
 	var app int64
 	if ln == laneApp {
-		app = int64(len(body))
+		app = int64(bodyBytes)
 	}
 	var buf [64]byte
 	if size <= messageBytesMax {
 		b := l.tail(size)
 		b.appBytes += app
-		l.bytes += b.add(o.pool, appendHead(buf[:0], kind, fields, len(body)), body)
+		l.bytes += b.add(o.pool, appendHead(buf[:0], kind, fields, bodyBytes), body)
 	} else {
 		o.putParts(l, app, kind, fields, body)
 	}
@@ -160,12 +164,16 @@ func (o *outbox) put(ln int, kind uint8, fields, body []byte) error {
 // putParts queues a frame too large for a message as parts of one, so that pings
 // and the other lane pass between them. The window is charged with the first part:
 // the receiver returns credit for whole frames only.
-func (o *outbox) putParts(l *lane, app int64, kind uint8, fields, body []byte) {
-	total := uint64(1 + len(fields) + len(body))
+func (o *outbox) putParts(l *lane, app int64, kind uint8, fields []byte, body pieces) {
+	left := body.bytes()
+	total := uint64(1 + len(fields) + left)
 	lead := append([]byte{kind}, fields...)
 	var buf [64]byte
-	for first := true; len(body) > 0; first = false {
-		n := min(len(body), partBytes)
+	for first := true; left > 0; first = false {
+		n := min(left, partBytes)
+		var part pieces
+		part, body = body.head(n)
+		left -= n
 		info := binary.AppendUvarint([]byte{l.id}, total)
 		if first {
 			info = append(info, lead...)
@@ -174,9 +182,8 @@ func (o *outbox) putParts(l *lane, app int64, kind uint8, fields, body []byte) {
 		if first {
 			b.appBytes = app
 		}
-		l.bytes += b.add(o.pool, appendHead(buf[:0], framePart, info, n), body[:n])
+		l.bytes += b.add(o.pool, appendHead(buf[:0], framePart, info, n), part)
 		l.queue = append(l.queue, b)
-		body = body[n:]
 	}
 }
 

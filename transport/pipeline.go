@@ -99,14 +99,14 @@ func (p *appendPipeline) AppendEntries(args *raft.AppendEntriesRequest, resp *ra
 func (p *appendPipeline) sendAll(f *appendFuture, timeout <-chan time.Time) error {
 	rest := *f.args
 	for first := true; first || len(rest.Entries) > 0; first = false {
-		n, size := fit(rest.Entries, p.rt.m.cfg.AppendBytesMax)
+		n := fit(rest.Entries, p.rt.m.cfg.AppendBytesMax)
 		chunk := rest
 		chunk.Entries, rest.Entries = rest.Entries[:n], rest.Entries[n:]
 		if n > 0 {
 			last := chunk.Entries[n-1]
 			rest.PrevLogEntry, rest.PrevLogTerm = last.Index, last.Term
 		}
-		req, err := p.rt.frameFor(p.to, p.rt.capped(&chunk), size)
+		req, err := p.rt.frameFor(p.to, p.rt.capped(&chunk))
 		if err != nil {
 			return err
 		}

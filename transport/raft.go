@@ -199,8 +199,8 @@ func (rt *RaftTransport) respond(r *inboundRPC, resp raft.RPCResponse) {
 }
 
 // frameFor encodes a request to a node.
-func (rt *RaftTransport) frameFor(to NodeID, cmd any, sizeHint int) (request, error) {
-	b, rpc, err := rt.codec.request(make([]byte, 0, sizeHint), cmd)
+func (rt *RaftTransport) frameFor(to NodeID, cmd any) (request, error) {
+	b, rpc, err := rt.codec.request(cmd)
 	if err != nil {
 		return request{}, err
 	}
@@ -230,12 +230,12 @@ func (rt *RaftTransport) appendEntries(to NodeID, args *raft.AppendEntriesReques
 		rt.m.stats.unhealthy.Add(1)
 		return ErrUnhealthy
 	}
-	n, size := fit(args.Entries, rt.m.cfg.AppendBytesMax)
+	n := fit(args.Entries, rt.m.cfg.AppendBytesMax)
 	if n < len(args.Entries) {
 		rt.m.stats.appendsShortened.Add(1)
 		args.Entries = args.Entries[:n]
 	}
-	req, err := rt.frameFor(to, rt.capped(args), size)
+	req, err := rt.frameFor(to, rt.capped(args))
 	if err != nil {
 		return err
 	}
@@ -252,18 +252,18 @@ func (rt *RaftTransport) appendEntries(to NodeID, args *raft.AppendEntriesReques
 }
 
 // fit returns how many of the entries make a request of at most limit bytes, one at
-// least, and their size.
-func fit(entries []*raft.Log, limit int) (n, size int) {
+// least.
+func fit(entries []*raft.Log, limit int) int {
 	const header = 256
-	size = header
+	size := header
 	for i, l := range entries {
 		b := entryBytes(l)
 		if i > 0 && size+b > limit {
-			return i, size
+			return i
 		}
 		size += b
 	}
-	return len(entries), size
+	return len(entries)
 }
 
 // capped returns args with the commit index lowered to what the request verifies:
@@ -308,7 +308,7 @@ func (rt *RaftTransport) ask(to NodeID, req request, resp any) (process uint64, 
 // TimeoutNow implements raft.Transport.
 func (rt *RaftTransport) TimeoutNow(_ raft.ServerID, target raft.ServerAddress, args *raft.TimeoutNowRequest, resp *raft.TimeoutNowResponse) error {
 	to := NodeID(target)
-	req, err := rt.frameFor(to, args, 64)
+	req, err := rt.frameFor(to, args)
 	if err != nil {
 		return err
 	}

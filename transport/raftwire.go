@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -85,19 +86,68 @@ func (c raftCodec) readHeader(d *decoder) raft.RPCHeader {
 // entryBytes is an upper bound of the encoded size of an entry.
 func entryBytes(l *raft.Log) int { return len(l.Data) + len(l.Extensions) + 48 }
 
-func appendEntry(b []byte, l *raft.Log) []byte {
-	b = binary.AppendUvarint(b, l.Index)
-	b = binary.AppendUvarint(b, l.Term)
-	b = append(b, byte(l.Type))
-	if l.AppendedAt.IsZero() {
-		b = append(b, 0)
-	} else {
-		b = append(b, 1)
-		b = binary.AppendVarint(b, l.AppendedAt.UnixNano())
+// pieces are bytes that follow each other. They travel by reference where they are
+// large, and must not change.
+type pieces [][]byte
+
+func (p pieces) bytes() int {
+	n := 0
+	for _, b := range p {
+		n += len(b)
 	}
-	var none raftCodec
-	b = none.bytes(b, l.Data)
-	return none.bytes(b, l.Extensions)
+	return n
+}
+
+// head returns the first n bytes of p, and the rest.
+func (p pieces) head(n int) (first, rest pieces) {
+	for i, b := range p {
+		if len(b) > n {
+			return append(p[:i:i], b[:n]), append(pieces{b[n:]}, p[i+1:]...)
+		}
+		n -= len(b)
+	}
+	return p, nil
+}
+
+// join copies all bytes into one slice.
+func (p pieces) join() []byte { return slices.Concat(p...) }
+
+// entries appends encoded entries to b, which is not full by now. Large data is not copied.
+func (c raftCodec) entries(b []byte, logs []*raft.Log) pieces {
+	var p pieces
+	for _, l := range logs {
+		b = binary.AppendUvarint(b, l.Index)
+		b = binary.AppendUvarint(b, l.Term)
+		b = append(b, byte(l.Type))
+		if l.AppendedAt.IsZero() {
+			b = append(b, 0)
+		} else {
+			b = append(b, 1)
+			b = binary.AppendVarint(b, l.AppendedAt.UnixNano())
+		}
+		var none raftCodec
+		if len(l.Data) > copyBytesMax {
+			b = binary.AppendUvarint(b, uint64(len(l.Data))+2)
+			p = append(p, b, l.Data)
+			b = b[len(b):] // what follows lies behind it
+		} else {
+			b = none.bytes(b, l.Data)
+		}
+		b = none.bytes(b, l.Extensions)
+	}
+	return append(p, b)
+}
+
+// copied is an upper bound of the bytes of encoded entries that are copied.
+func copied(logs []*raft.Log) int {
+	n := 0
+	for _, l := range logs {
+		n += entryBytes(l)
+		if len(l.Data) > copyBytesMax {
+			n -= len(l.Data)
+		}
+	}
+	return n
 }
 
 func readEntry(d *decoder, l *raft.Log) {
@@ -110,21 +160,32 @@ func readEntry(d *decoder, l *raft.Log) {
 	l.Extensions = none.readBytes(d)
 }
 
-// request appends an encoded request; it returns its type.
-func (c raftCodec) request(b []byte, cmd any) ([]byte, uint8, error) {
+// requestBytes is room for a request without entries.
+const requestBytes = 128
+
+// request encodes a request; it returns its type.
+func (c raftCodec) request(cmd any) (pieces, uint8, error) {
+	if a, ok := cmd.(*raft.AppendEntriesRequest); ok {
+		return c.appendRequest(a), rpcAppend, nil
+	}
+	b, rpc, err := c.plainRequest(make([]byte, 0, requestBytes), cmd)
+	return pieces{b}, rpc, err
+}
+
+func (c raftCodec) appendRequest(r *raft.AppendEntriesRequest) pieces {
+	b := c.header(make([]byte, 0, requestBytes+copied(r.Entries)), r.RPCHeader)
+	b = binary.AppendUvarint(b, r.Term)
+	b = c.bytes(b, r.Leader)
+	b = binary.AppendUvarint(b, r.PrevLogEntry)
+	b = binary.AppendUvarint(b, r.PrevLogTerm)
+	b = binary.AppendUvarint(b, r.LeaderCommitIndex)
+	b = binary.AppendUvarint(b, uint64(len(r.Entries)))
+	return c.entries(b, r.Entries)
+}
+
+// plainRequest appends a request that has no entries.
+func (c raftCodec) plainRequest(b []byte, cmd any) ([]byte, uint8, error) {
 	switch r := cmd.(type) {
-	case *raft.AppendEntriesRequest:
-		b = c.header(b, r.RPCHeader)
-		b = binary.AppendUvarint(b, r.Term)
-		b = c.bytes(b, r.Leader)
-		b = binary.AppendUvarint(b, r.PrevLogEntry)
-		b = binary.AppendUvarint(b, r.PrevLogTerm)
-		b = binary.AppendUvarint(b, r.LeaderCommitIndex)
-		b = binary.AppendUvarint(b, uint64(len(r.Entries)))
-		for _, l := range r.Entries {
-			b = appendEntry(b, l)
-		}
-		return b, rpcAppend, nil
 	case *raft.RequestVoteRequest:
 		b = c.header(b, r.RPCHeader)
 		b = binary.AppendUvarint(b, r.Term)

@@ -39,14 +39,14 @@ type session struct {
 type request struct {
 	kind   uint8
 	fields func(call uint64) []byte // leading fields of the frame
-	body   []byte                   // must not change after sending
+	body   pieces                   // must not change after sending
 }
 
 // send queues req. done is called exactly once if and only if the error is nil,
 // on the reader's goroutine or by whoever ends the session: it must not wait.
 func (s *session) send(req request, done func([]byte, error)) (call uint64, err error) {
-	if len(req.body) > s.p.m.cfg.FrameBytesMax-frameOverheadMax {
-		return 0, fmt.Errorf("%w: %d bytes", ErrTooLarge, len(req.body))
+	if n := req.body.bytes(); n > s.p.m.cfg.FrameBytesMax-frameOverheadMax {
+		return 0, fmt.Errorf("%w: %d bytes", ErrTooLarge, n)
 	}
 	s.mu.Lock()
 	if s.cause != nil {
@@ -57,7 +57,7 @@ func (s *session) send(req request, done func([]byte, error)) (call uint64, err 
 	call = s.next
 	s.pending[call] = done
 	s.mu.Unlock()
-	if err := s.out.put(laneRaft, req.kind, req.fields(call), req.body); err != nil {
+	if err := s.out.put(laneRaft, req.kind, req.fields(call), req.body...); err != nil {
 		s.mu.Lock()
 		_, mine := s.pending[call]
 		delete(s.pending, call)
@@ -321,7 +321,7 @@ func (q *messageSequence) each(msg *rawMessage, f func(frame) error) error {
 		}
 		if fr.kind == framePart {
 			var whole bool
-			if fr, whole, err = q.assemble(fr.body); err != nil {
+			if fr, whole, err = q.assemble(&r); err != nil {
 				return err
 			}
 			if !whole {
@@ -334,25 +334,28 @@ func (q *messageSequence) each(msg *rawMessage, f func(frame) error) error {
 	}
 }
 
-// assemble adds a part to the frame of its lane; whole is true when it was the last.
-func (q *messageSequence) assemble(b []byte) (fr frame, whole bool, err error) {
-	d := decoder{b: b}
-	ln, total := d.u8(), d.uvarint()
-	part := d.rest()
+// assemble adds the part that r has come to to the frame of its lane; whole is true when it was
+// the last.
+func (q *messageSequence) assemble(r *messageReader) (fr frame, whole bool, err error) {
+	ln, total, n, err := r.partHead()
 	switch {
-	case d.err != nil:
-		return fr, false, d.err
-	case int(ln) >= laneCount || len(part) == 0 || total > uint64(q.limit):
-		return fr, false, fmt.Errorf("%w: part of %d bytes of a frame of %d, lane %d", errMalformed, len(part), total, ln)
+	case err != nil:
+		return fr, false, err
+	case int(ln) >= laneCount || n == 0 || total > uint64(q.limit):
+		return fr, false, fmt.Errorf("%w: part of %d bytes of a frame of %d, lane %d", errMalformed, n, total, ln)
 	}
 	buf := q.parts[ln]
 	if buf == nil {
 		buf = make([]byte, 0, total)
 	}
-	if uint64(cap(buf)) != total || len(buf)+len(part) > cap(buf) {
+	have := len(buf)
+	if uint64(cap(buf)) != total || have+n > cap(buf) {
 		return fr, false, fmt.Errorf("%w: part does not continue the frame of its lane", errMalformed)
 	}
-	buf = append(buf, part...)
+	buf = buf[:have+n]
+	if err := r.read(buf[have:]); err != nil {
+		return fr, false, err
+	}
 	if len(buf) < cap(buf) {
 		q.parts[ln] = buf
 		return fr, false, nil

@@ -154,7 +154,7 @@ func (rt *RaftTransport) cancelOnClose(ctx context.Context, cancel context.Cance
 }
 
 func (rt *RaftTransport) stream(ctx context.Context, conn *dialled, sess *session, dog *watchdog, to NodeID, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {
-	req, _, err := rt.codec.request(nil, args)
+	req, _, err := rt.codec.plainRequest(nil, args)
 	if err != nil {
 		return err
 	}

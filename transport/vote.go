@@ -138,7 +138,7 @@ const voteAgain = 20 * time.Millisecond
 // link is lost or the voter is busy it asks again: votes are idempotent, and a
 // candidate that never hears of one would wait for its long timer.
 func (rt *RaftTransport) askVote(to NodeID, stop <-chan struct{}, args, resp any) error {
-	req, err := rt.frameFor(to, args, 128)
+	req, err := rt.frameFor(to, args)
 	if err != nil {
 		return err
 	}

@@ -281,6 +281,7 @@ type frame struct {
 type messageReader struct {
 	r       *mem.Reader
 	limit   int // largest body accepted; a message bounds it as well
+	part    int // bytes of the part that next has come to and nobody has read
 	scratch [16]byte
 }
 
@@ -296,7 +297,8 @@ func (m *messageReader) header() (epoch, seq uint64, err error) {
 	return epoch, seq, nil
 }
 
-// next returns the next frame, or io.EOF at the end of the message.
+// next returns the next frame, or io.EOF at the end of the message. Of a part it returns the
+// kind only: partHead and read are to follow.
 func (m *messageReader) next() (frame, error) {
 	if m.r.Remaining() == 0 {
 		return frame{}, io.EOF
@@ -313,15 +315,36 @@ func (m *messageReader) next() (frame, error) {
 		return frame{}, fmt.Errorf("%w: frame of %d bytes, %d left, limit %d", errMalformed, n, m.r.Remaining(), m.limit)
 	}
 	f := frame{kind: kind}
-	if kind <= frameCredit && n <= uint64(len(m.scratch)) {
+	switch {
+	case kind == framePart:
+		m.part = int(n)
+		return f, nil
+	case kind <= frameCredit && n <= uint64(len(m.scratch)):
 		f.body = m.scratch[:n]
-	} else {
+	default:
 		f.body = make([]byte, n)
 	}
-	if _, err := io.ReadFull(m.r, f.body); err != nil {
-		return frame{}, fmt.Errorf("%w: frame body", errMalformed)
+	return f, m.read(f.body)
+}
+
+func (m *messageReader) read(b []byte) error {
+	if _, err := io.ReadFull(m.r, b); err != nil {
+		return fmt.Errorf("%w: frame body", errMalformed)
 	}
-	return f, nil
+	return nil
+}
+
+// partHead reads what a part begins with; n is how many bytes of the frame follow.
+func (m *messageReader) partHead() (ln uint8, total uint64, n int, err error) {
+	before := m.r.Remaining()
+	if ln, err = m.r.ReadByte(); err == nil {
+		total, err = binary.ReadUvarint(m.r)
+	}
+	n = m.part - (before - m.r.Remaining())
+	if err != nil || n < 0 {
+		return 0, 0, 0, fmt.Errorf("%w: head of a part", errMalformed)
+	}
+	return ln, total, n, nil
 }
 
 // decodeAnswer reads the body of a frameAnswer. An error that is not malformed bytes

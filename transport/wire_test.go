@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -91,17 +92,21 @@ func TestRaftRequestsSurviveTheWire(t *testing.T) {
 	c := raftCodec{self: []byte(self)}
 	rapid.Check(t, func(t *rapid.T) {
 		want := anyRequest(t)
-		b, rpc, err := c.request(nil, want)
+		b, rpc, err := c.request(want)
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := c.readRequest(rpc, b)
+		got, err := c.readRequest(rpc, b.join())
 		if err != nil || !reflect.DeepEqual(got, want) {
 			t.Fatalf("got %+v, %v, want %+v", got, err, want)
 		}
 		if r, ok := want.(*raft.AppendEntriesRequest); ok {
-			if _, size := fit(r.Entries, 1<<30); len(b) > size+4*(40+len(self)) {
-				t.Fatalf("%d bytes encoded, estimated %d", len(b), size)
+			size := 256
+			for _, l := range r.Entries {
+				size += entryBytes(l)
+			}
+			if b.bytes() > size+4*(40+len(self)) {
+				t.Fatalf("%d bytes encoded, estimated %d", b.bytes(), size)
 			}
 		}
 	})
@@ -150,7 +155,7 @@ func TestEveryFieldOfRaftIsKept(t *testing.T) {
 
 func TestWrongTypesAreRefused(t *testing.T) {
 	c := raftCodec{}
-	if _, _, err := c.request(nil, 5); err == nil {
+	if _, _, err := c.request(5); err == nil {
 		t.Error("encoded an int as a request")
 	}
 	if _, err := c.response(nil, 5); err == nil {
@@ -185,6 +190,35 @@ func TestHandshakeSurvivesTheWire(t *testing.T) {
 	})
 }
 
+// TestLargeEntriesTravelByReference: their data is not copied into the request, and what lies between
+// is not overwritten.
+func TestLargeEntriesTravelByReference(t *testing.T) {
+	c := raftCodec{self: []byte(self)}
+	want := &raft.AppendEntriesRequest{RPCHeader: headerOf(self), Term: 3, Entries: slices.Concat(
+		logs(1, 2, 10), logs(3, 1, copyBytesMax+1), logs(4, 3, copyBytesMax), logs(7, 2, 100<<10), logs(9, 1, 0))}
+	p, rpc, err := c.request(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(p) != 7 || &p[1][0] != &want.Entries[2].Data[0] || &p[5][0] != &want.Entries[7].Data[0] {
+		t.Fatalf("%d pieces", len(p))
+	}
+	if n := copied(want.Entries); n > 4*(copyBytesMax+48) {
+		t.Errorf("%d bytes are to be copied", n)
+	}
+	got, err := c.readRequest(rpc, p.join())
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Fatalf("got %+v, %v", got, err)
+	}
+	whole := p.join()
+	for cut := range len(whole) / 1000 {
+		first, rest := p.head(cut * 1000)
+		if first.bytes() != cut*1000 || !bytes.Equal(append(first.join(), rest.join()...), whole) {
+			t.Fatalf("cut at %d: %d bytes and the rest", cut*1000, first.bytes())
+		}
+	}
+}
+
 // TestMessagesAreReadInAnyPieces writes frames through an outbox and reads them back
 // from buffers cut at arbitrary places.
 func TestMessagesAreReadInAnyPieces(t *testing.T) {
@@ -195,7 +229,8 @@ func TestMessagesAreReadInAnyPieces(t *testing.T) {
 			size := rapid.SampledFrom([]int{0, 1, 100, copyBytesMax, copyBytesMax + 1, runBytes, 300 << 10, messageBytesMax + 1, 3 << 20}).Draw(t, "size")
 			body := bytes.Repeat([]byte{byte(i)}, size)
 			fields := []byte{byte(i), 9}
-			if err := o.put(laneRaft, frameApp, fields, body); err != nil {
+			half := rapid.IntRange(0, size).Draw(t, "cut")
+			if err := o.put(laneRaft, frameApp, fields, body[:half], body[half:]); err != nil {
 				t.Fatal(err)
 			}
 			want = append(want, append(fields, body...))
@@ -260,8 +295,8 @@ func FuzzRaftRequest(f *testing.F) {
 		&raft.TimeoutNowRequest{RPCHeader: headerOf(self)},
 		&raft.InstallSnapshotRequest{RPCHeader: headerOf(self), Size: 7, Configuration: []byte{1}},
 	} {
-		b, rpc, _ := c.request(nil, cmd)
-		f.Add(rpc, b)
+		b, rpc, _ := c.request(cmd)
+		f.Add(rpc, b.join())
 	}
 	f.Add(uint8(rpcAppend), []byte{6, 0, 0, 1, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0x0f})
 	f.Fuzz(func(t *testing.T, rpc uint8, b []byte) {
@@ -269,11 +304,11 @@ func FuzzRaftRequest(f *testing.F) {
 		if err != nil {
 			return
 		}
-		again, kind, err := c.request(nil, cmd)
+		again, kind, err := c.request(cmd)
 		if err != nil || kind != rpc {
 			t.Fatalf("type %d, %v", kind, err)
 		}
-		back, err := c.readRequest(rpc, again)
+		back, err := c.readRequest(rpc, again.join())
 		if err != nil || !reflect.DeepEqual(back, cmd) {
 			t.Fatalf("%+v became %+v, %v", cmd, back, err)
 		}
@@ -307,8 +342,8 @@ func FuzzFirstMessages(f *testing.F) {
 	f.Add(welcome{version: 1, node: "b/1", epoch: 3, window: 9}.encode())
 	f.Add(encodeRefusal(&RemoteError{Code: 5, Text: "no"}))
 	f.Add(envelope{cluster: "c", from: "a/1", method: 3, payload: []byte("x")}.encode())
-	b, _, _ := raftCodec{}.request(nil, &raft.InstallSnapshotRequest{Size: 3})
-	f.Add(snapshotHeader{cluster: "c", from: "a/1", to: "b/1", epoch: 1, group: 2, request: b}.encode())
+	b, _, _ := raftCodec{}.request(&raft.InstallSnapshotRequest{Size: 3})
+	f.Add(snapshotHeader{cluster: "c", from: "a/1", to: "b/1", epoch: 1, group: 2, request: b.join()}.encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if h, err := decodeHello(b); err == nil && h.version == 1 && h.versionMin <= 1 {
 			if again, err := decodeHello(h.encode()); err != nil || again != h {
