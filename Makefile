@@ -14,6 +14,10 @@ FUZZTIME ?= 30s
 FUZZSAMPLE ?= 20s
 SOAKTIME ?= 10m
 BENCHTIME ?= 1s
+# Which benchmarks of packages make bench-packages runs, how often each, and the file that it appends to.
+BENCH ?= .
+BENCHCOUNT ?= 1
+BENCHOUT ?= $(RUN)/bench/$(VERSION).txt
 # How long make jepsen and make jepsen-long go on, and their first seed (0: by chance).
 JEPSENSAMPLE ?= 5m
 JEPSENTIME ?= 3h
@@ -24,6 +28,7 @@ SIMTIME ?= 1h
 SIMFLAGS ?=
 RUN      := .run
 
+BENCHSTAT := golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.13.2
 
 .PHONY: help
@@ -59,12 +64,16 @@ demo: build ## run the retry job on three nodes while the leader's node is kille
 ##### test
 
 .PHONY: test
-test: test-unit fuzz-sample test-process test-jepsen ## run all tests; installs what they need first
+test: test-unit test-budget fuzz-sample test-process test-jepsen ## run all tests; installs what they need first
 
 .PHONY: test-unit
 test-unit: test-deps ## run the tests that start no processes
 	$(GO) test $(TESTFLAGS) -timeout 10m $$($(GO) list ./... | grep -v -e /test/process -e '/jepsen$$')
 	$(GO) test -race -tags failpoints -timeout 1m ./failpoint
+
+.PHONY: test-budget
+test-budget: ## compare what a message allocates with cmd/node/testdata/budget.txt
+	$(GO) test -count=1 -timeout 5m -run '^TestBudget$$' ./cmd/node
 
 .PHONY: test-process
 test-process: test-deps ## run the tests with real nodes and foreign clients
@@ -135,9 +144,18 @@ lint: ## check formatting and run the linters
 ##### measure
 
 .PHONY: bench
-bench: perf ## run the benchmarks and a short load run on one and on three nodes
-	$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) $$($(GO) list ./... | grep -v /test/process)
+bench: perf bench-packages ## run the benchmarks and a short load run on one and on three nodes
 	docs/benchmarks/run.sh
+
+.PHONY: bench-packages
+bench-packages: ## run the packages' benchmarks BENCHCOUNT times and append to BENCHOUT, as benchstat reads it
+	@mkdir -p "$(dir $(BENCHOUT))"
+	$(GO) test -run '^$$' -bench '$(BENCH)' -count $(BENCHCOUNT) -benchmem -benchtime $(BENCHTIME) \
+	  $$($(GO) list ./... | grep -v -e /test/process -e '/jepsen$$') | tee -a "$(BENCHOUT)"
+
+.PHONY: bench-compare
+bench-compare: ## compare two files of make bench-packages: OLD=file NEW=file
+	@$(GO) run $(BENCHSTAT) "$(OLD)" "$(NEW)"
 
 .PHONY: perf
 perf: build ## build the load tool bin/warren-perf
