@@ -1,11 +1,9 @@
-package main
+package load
 
 import (
 	"context"
 	"fmt"
 	"time"
-
-	amqp "github.com/rabbitmq/amqp091-go"
 )
 
 // throughput publishes and consumes at once; with a rate it is latency.
@@ -71,8 +69,8 @@ func deadletter(r *run) error {
 	if err := l.declare("-target", nil); err != nil {
 		return err
 	}
-	err := l.declare("", func(i int) amqp.Table {
-		args := amqp.Table{"x-dead-letter-exchange": "", "x-dead-letter-routing-key": l.queue(i) + "-target"}
+	err := l.declare("", func(i int) map[string]any {
+		args := map[string]any{"x-dead-letter-exchange": "", "x-dead-letter-routing-key": l.queue(i) + "-target"}
 		if l.cfg.Strategy != "" {
 			args["x-dead-letter-strategy"], args["x-overflow"] = l.cfg.Strategy, "reject-publish"
 		}
@@ -93,7 +91,7 @@ func deadletter(r *run) error {
 	if l.cfg.Preload > 0 {
 		return preloaded(r)
 	}
-	if r.targetsChannel, err = l.connect(0); err != nil {
+	if r.counting, err = l.connect(0); err != nil {
 		return err
 	}
 	for i := range l.cfg.Queues {
@@ -115,11 +113,11 @@ func deadletter(r *run) error {
 // targetsHold counts the ready messages of the target queues.
 func (r *run) targetsHold() (n int, err error) {
 	for _, name := range r.targets {
-		q, err := r.targetsChannel.QueueDeclarePassive(name, true, false, false, false, nil)
+		ready, err := r.counting.Ready(name)
 		if err != nil {
 			return 0, fmt.Errorf("count the messages of a target: %w", err)
 		}
-		n += q.Messages
+		n += ready
 	}
 	return n, nil
 }
@@ -129,9 +127,9 @@ func startRejecting(r *run) error {
 	case "ttl":
 		return nil
 	case viaLimit:
-		return r.load.consume("", r.load.cfg.Prefetch, func(d amqp.Delivery, _ int) { d.Reject(true) })
+		return r.load.consume("", r.load.cfg.Prefetch, func(d Delivery, _ int) { d.Nack(false, true) })
 	}
-	return r.load.consume("", r.load.cfg.Prefetch, func(d amqp.Delivery, nth int) {
+	return r.load.consume("", r.load.cfg.Prefetch, func(d Delivery, nth int) {
 		if nth%r.load.cfg.AckEvery == 0 {
 			d.Nack(r.load.cfg.AckEvery > 1, false)
 		}
@@ -236,7 +234,7 @@ type run struct {
 	servers *servers
 	result  result
 
-	// targets are the target queues of a move beside publishers, which are counted over a channel of their own.
-	targets        []string
-	targetsChannel *amqp.Channel
+	// targets are the target queues of a move beside publishers, which are counted over a connection of their own.
+	targets  []string
+	counting Conn
 }

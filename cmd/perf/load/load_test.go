@@ -1,4 +1,4 @@
-package main
+package load
 
 import (
 	"bytes"
@@ -112,7 +112,7 @@ func TestBadFlags(t *testing.T) {
 		{"failover --start a --nodes 2", "failover needs three nodes"},
 	} {
 		var out, errs bytes.Buffer
-		if code := execute(t.Context(), strings.Fields(tc.args), &out, &errs); code != 2 || !strings.Contains(errs.String(), tc.want) || out.Len() > 0 {
+		if code := Execute(t.Context(), nil, strings.Fields(tc.args), &out, &errs); code != 2 || !strings.Contains(errs.String(), tc.want) || out.Len() > 0 {
 			t.Errorf("%q: code %d, %q, want 2 and %q", tc.args, code, errs.String(), tc.want)
 		}
 	}

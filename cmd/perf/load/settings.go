@@ -1,4 +1,4 @@
-package main
+package load
 
 import (
 	"errors"
@@ -8,8 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	amqp "github.com/rabbitmq/amqp091-go"
 )
 
 // settings of one run. They are part of its JSON line.
@@ -43,11 +41,12 @@ type settings struct {
 }
 
 // queueArgs are the arguments of every queue.
-func (s *settings) queueArgs() amqp.Table {
+func (s *settings) queueArgs() map[string]any {
+	args := map[string]any{}
 	if s.Quorum {
-		return amqp.Table{"x-queue-type": "quorum"}
+		args["x-queue-type"] = "quorum"
 	}
-	return nil
+	return args
 }
 
 var modes = map[string]func(*run) error{

@@ -1,4 +1,4 @@
-package main
+package load
 
 import (
 	"context"
@@ -8,27 +8,27 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	amqp "github.com/rabbitmq/amqp091-go"
 )
 
 // load is one run's clients and what they measure.
 type load struct {
-	cfg   *settings
-	began time.Time
-	books []*books // one for each publisher
+	cfg    *settings
+	driver Driver
+	began  time.Time
+	books  []*books // one for each publisher
 
 	confirmLatency, arrivalLatency histogram
 	confirmGap, arrivalGap         gap
 
-	stopping atomic.Bool // publishers stop
-	failed   chan error  // the first failure of a client
-	conns    []*amqp.Connection
+	stopping atomic.Bool   // publishers stop
+	closed   chan struct{} // the clients end
+	failed   chan error    // the first failure of a client
+	conns    []Conn
 	group    sync.WaitGroup
 }
 
-func newLoad(cfg *settings) *load {
-	l := &load{cfg: cfg, began: time.Now(), failed: make(chan error, 1)}
+func newLoad(cfg *settings, d Driver) *load {
+	l := &load{cfg: cfg, driver: d, began: time.Now(), closed: make(chan struct{}), failed: make(chan error, 1)}
 	for range cfg.Publishers {
 		l.books = append(l.books, &books{})
 	}
@@ -53,20 +53,19 @@ func (l *load) totals() totals {
 	return t
 }
 
-// connect opens a channel over a connection of its own.
-func (l *load) connect(i int) (*amqp.Channel, error) {
-	url := l.cfg.URLs[i%len(l.cfg.URLs)]
-	conn, err := amqp.DialConfig(url, amqp.Config{Heartbeat: 30 * time.Second})
-	if err != nil {
-		return nil, fmt.Errorf("connect: %w", err)
+// connect makes a client, which lives as long as the load.
+func (l *load) connect(i int) (Conn, error) {
+	c, err := l.driver.Dial(l.cfg.URLs[i%len(l.cfg.URLs)])
+	if err == nil {
+		l.conns = append(l.conns, c)
 	}
-	l.conns = append(l.conns, conn)
-	return conn.Channel()
+	return c, err
 }
 
 // close ends all clients.
 func (l *load) close() {
 	l.stopping.Store(true)
+	close(l.closed)
 	for _, c := range l.conns {
 		c.Close()
 	}
@@ -76,26 +75,35 @@ func (l *load) close() {
 // queue returns the name of queue i of this run.
 func (l *load) queue(i int) string { return fmt.Sprintf("%s-%d", l.cfg.Prefix, i%l.cfg.Queues) }
 
-// declare declares the queues with these arguments; label makes other queues
-// than the usual ones.
-func (l *load) declare(label string, args func(i int) amqp.Table) error {
-	for i := range l.cfg.Queues {
-		ch, err := l.connect(i)
-		if err != nil {
+// declare declares the queues with these arguments, each over the next server; label
+// makes other queues than the usual ones.
+func (l *load) declare(label string, args func(i int) map[string]any) error {
+	conns := make([]Conn, min(l.cfg.Queues, len(l.cfg.URLs)))
+	for i := range conns {
+		var err error
+		if conns[i], err = l.driver.Dial(l.cfg.URLs[i]); err != nil {
 			return err
 		}
-		table := amqp.Table{}
-		maps.Copy(table, l.cfg.queueArgs())
+		defer conns[i].Close()
+	}
+	for i := range l.cfg.Queues {
+		table := l.cfg.queueArgs()
 		if args != nil {
 			maps.Copy(table, args(i))
 		}
-		name := l.queue(i) + label
-		if _, err := ch.QueueDelete(name, false, false, false); err != nil {
-			return fmt.Errorf("delete the queue of an earlier run: %w", err)
+		if err := declareAnew(conns[i%len(conns)], l.queue(i)+label, table); err != nil {
+			return err
 		}
-		if _, err := ch.QueueDeclare(name, true, false, false, false, table); err != nil {
-			return fmt.Errorf("declare: %w", err)
-		}
+	}
+	return nil
+}
+
+func declareAnew(c Conn, name string, args map[string]any) error {
+	if err := c.Delete(name); err != nil {
+		return fmt.Errorf("delete the queue of an earlier run: %w", err)
+	}
+	if err := c.Declare(name, args); err != nil {
+		return fmt.Errorf("declare: %w", err)
 	}
 	return nil
 }
@@ -104,31 +112,33 @@ func (l *load) declare(label string, args func(i int) amqp.Table) error {
 // messages of each; 0 is no bound.
 func (l *load) publish(ctx context.Context, limit int) error {
 	for i := range l.cfg.Publishers {
-		ch, err := l.connect(i)
+		c, err := l.connect(i)
 		if err != nil {
 			return err
 		}
-		if err := ch.Confirm(false); err != nil {
+		p := &publisher{load: l, index: i, conn: c, limit: limit, slots: make(chan struct{}, l.cfg.Window), sent: make([]time.Duration, l.cfg.Window)}
+		err = c.Confirms(l.cfg.Window, p.settled, func(err error) {
+			l.fail(fmt.Errorf("a publisher was disconnected: %w", err))
+		})
+		if err != nil {
 			return err
 		}
-		p := &publisher{load: l, index: i, ch: ch, limit: limit, slots: make(chan struct{}, l.cfg.Window), sent: make([]time.Duration, l.cfg.Window)}
-		confirms := ch.NotifyPublish(make(chan amqp.Confirmation, l.cfg.Window))
-		closed := ch.NotifyClose(make(chan *amqp.Error, 1))
-		l.group.Go(func() { p.confirms(confirms, closed) })
 		l.group.Go(func() { p.run(ctx) })
 	}
 	return nil
 }
 
-// publisher publishes over one channel with at most cap(slots) unconfirmed
+// publisher publishes over one connection with at most cap(slots) unconfirmed
 // messages.
 type publisher struct {
 	load  *load
 	index int
-	ch    *amqp.Channel
+	conn  Conn
 	limit int
 	slots chan struct{}
 	sent  []time.Duration // time of sending of message n at n % window
+	// turns: message n goes to queue n instead of all to the publisher's own.
+	turns bool
 }
 
 func (p *publisher) run(ctx context.Context) {
@@ -147,6 +157,8 @@ func (p *publisher) run(ctx context.Context) {
 		}
 		select {
 		case p.slots <- struct{}{}:
+		case <-l.closed:
+			return
 		case <-ctx.Done():
 			return
 		}
@@ -154,85 +166,68 @@ func (p *publisher) run(ctx context.Context) {
 		p.sent[number%len(p.sent)] = at
 		stamp(body, p.index, number, at)
 		l.confirmGap.await(at)
-		// The client has written the body when Publish returns.
-		err := p.ch.PublishWithContext(ctx, "", queue, false, false, amqp.Publishing{DeliveryMode: amqp.Persistent, Body: body})
-		if err != nil {
+		if p.turns {
+			queue = l.queue(p.index + n*l.cfg.Publishers)
+		}
+		if err := p.conn.Publish(ctx, queue, body); err != nil {
 			l.fail(fmt.Errorf("publish: %w", err))
 			return
 		}
 	}
 }
 
-// confirms handles confirms, which the client hands over in order.
-func (p *publisher) confirms(confirms <-chan amqp.Confirmation, closed <-chan *amqp.Error) {
-	l := p.load
-	books := l.books[p.index]
-	for c := range confirms {
-		number, at := int(c.DeliveryTag-1), l.now()
-		l.confirmLatency.add(at - p.sent[number%len(p.sent)])
-		books.confirm(number, c.Ack)
-		l.confirmGap.came(at)
-		<-p.slots
-	}
-	if err := <-closed; err != nil && !l.stopping.Load() {
-		l.fail(fmt.Errorf("a publisher was disconnected: %w", err))
-	}
+// settled notes a confirm.
+func (p *publisher) settled(number int, taken bool) {
+	l, at := p.load, p.load.now()
+	l.confirmLatency.add(at - p.sent[number%len(p.sent)])
+	l.books[p.index].confirm(number, taken)
+	l.confirmGap.came(at)
+	<-p.slots
 }
 
 // consume starts the consumers on the queues with this label. settle is called
 // for each delivery.
-func (l *load) consume(label string, prefetch int, settle func(d amqp.Delivery, nth int)) error {
+func (l *load) consume(label string, prefetch int, settle func(d Delivery, nth int)) error {
 	for i := range l.cfg.Consumers {
-		ch, err := l.connect(i)
+		c, err := l.connect(i)
 		if err != nil {
 			return err
 		}
-		if err := ch.Qos(prefetch, 0, false); err != nil {
+		n := 0
+		handle := func(d Delivery) {
+			n++
+			settle(d, n)
+		}
+		if err := c.Consume(l.queue(i)+label, prefetch, handle, l.fail); err != nil {
 			return err
 		}
-		deliveries, err := ch.Consume(l.queue(i)+label, "", false, false, false, false, nil)
-		if err != nil {
-			return fmt.Errorf("consume: %w", err)
-		}
-		l.group.Go(func() {
-			for n := 1; ; n++ {
-				d, ok := <-deliveries
-				if !ok {
-					if !l.stopping.Load() {
-						l.fail(errors.New("a consumer was disconnected"))
-					}
-					return
-				}
-				settle(d, n)
-			}
-		})
 	}
 	return nil
 }
 
 // arrived notes a delivery at the end of a message's way.
-func (l *load) arrived(d amqp.Delivery) {
+func (l *load) arrived(d Delivery) {
 	at := l.now()
-	publisher, number, sent, err := readStamp(d.Body)
+	publisher, number, sent, err := readStamp(d.Body())
 	if err != nil || publisher >= len(l.books) {
-		l.fail(fmt.Errorf("delivery from %q: a message of somebody else", d.RoutingKey))
+		l.fail(errors.New("a delivery that is a message of somebody else"))
 		return
 	}
-	if l.books[publisher].receive(number, d.Redelivered) {
+	if l.books[publisher].receive(number, d.Redelivered()) {
 		l.arrivalLatency.add(at - sent)
 	}
 	l.arrivalGap.came(at)
 }
 
 // ack acks every AckEvery-th delivery with all before it.
-func (l *load) ack(d amqp.Delivery, nth int) {
+func (l *load) ack(d Delivery, nth int) {
 	if nth%l.cfg.AckEvery == 0 {
 		d.Ack(l.cfg.AckEvery > 1)
 	}
 }
 
 // arriveAndAck is what a plain consumer does.
-func (l *load) arriveAndAck(d amqp.Delivery, nth int) {
+func (l *load) arriveAndAck(d Delivery, nth int) {
 	l.arrived(d)
 	l.ack(d, nth)
 }
