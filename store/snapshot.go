@@ -103,6 +103,9 @@ type snapshotReader struct {
 	once     sync.Once
 }
 
+// Index returns the index of the snapshot.
+func (r *snapshotReader) Index() uint64 { return r.p.index }
+
 // hold is called with the group's mu held.
 func (r *snapshotReader) hold(l loc) {
 	if r.segments[l.segment] == nil {

@@ -157,8 +157,23 @@ func (a *applier) Snapshot() (raft.FSMSnapshot, error) {
 	return c, nil
 }
 
-// Restore implements raft.FSM.
+// Restore implements raft.FSM. A snapshot that was under way for long may be older than what
+// this replica has applied since; raft restores it all the same and hands over what follows once more.
+// The machine does not go back for it.
 func (a *applier) Restore(r io.ReadCloser) error {
+	index := snapshotIndex(r)
+	a.seen = index
+	if index == 0 || index >= a.index {
+		if err := a.restore(r, index); err != nil {
+			return err
+		}
+	}
+	a.g.membersChanged()
+	a.g.refreshTail()
+	return nil
+}
+
+func (a *applier) restore(r io.Reader, index uint64) error {
 	manifest, err := a.g.host.cfg.Store.ReadManifest(r)
 	if err != nil {
 		return fmt.Errorf("read manifest of group %d: %w", a.g.spec.ID, err)
@@ -166,16 +181,25 @@ func (a *applier) Restore(r io.ReadCloser) error {
 	if err := a.machine.Restore(manifest); err != nil {
 		return fmt.Errorf("restore group %d: %w", a.g.spec.ID, err)
 	}
-	// The index is raft's: everything after the restored snapshot comes through
-	// ApplyBatch, in order and once.
-	a.index, a.seen = 0, 0
+	a.index = index
+	a.applied.Store(max(index, a.applied.Load()))
 	a.sinceAsk = 0
 	a.logBytes.Store(0)
 	a.entries.Store(0)
 	a.freeable.Store(0)
-	a.g.membersChanged()
-	a.g.refreshTail()
 	return nil
+}
+
+// snapshotIndex returns the index of an opened snapshot, 0 if its store does not tell. Everything
+// after that comes through ApplyBatch, in order.
+func snapshotIndex(r io.ReadCloser) uint64 {
+	if w, ok := r.(raft.ReadCloserWrapper); ok {
+		r = w.WrappedReadCloser()
+	}
+	if s, ok := r.(interface{ Index() uint64 }); ok {
+		return s.Index()
+	}
+	return 0
 }
 
 // capture is a machine's state on its way to the store.

@@ -17,6 +17,8 @@ type Log interface {
 	raft.StableStore
 	// Snapshots returns the group's snapshot store. Sinks that also have
 	// WriteManifest receive manifest and pins, others the bare manifest.
+	// A snapshot that is opened should tell its index (Index() uint64), so that the machine
+	// never goes back to an older one.
 	Snapshots() raft.SnapshotStore
 	// Read returns the data of an entry that is in the log or pinned.
 	Read(index uint64) ([]byte, error)

@@ -1,0 +1,82 @@
+package group
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"slices"
+	"testing"
+
+	"github.com/hashicorp/raft"
+)
+
+// opened is a snapshot of a ledger as a store hands it out, and as raft hands it on.
+type opened struct {
+	io.Reader
+	index uint64
+}
+
+func (opened) Close() error                       { return nil }
+func (o opened) Index() uint64                    { return o.index }
+func (o opened) WrappedReadCloser() io.ReadCloser { return o }
+
+var _ raft.ReadCloserWrapper = opened{}
+
+// TestMachineNeverGoesBack: raft restores a snapshot that is older than what was applied, which one that was under
+// way for long may be, and hands over again what follows it.
+func TestMachineNeverGoesBack(t *testing.T) {
+	snapshot := func(items int) io.ReadCloser {
+		b := binary.AppendUvarint(nil, uint64(items))
+		for i := range items {
+			it := fmt.Sprint("e", i+1)
+			b = append(binary.AppendUvarint(b, uint64(len(it))), it...)
+		}
+		return opened{bytes.NewReader(b), uint64(items)}
+	}
+	entries := func(from, to uint64) []*raft.Log {
+		var all []*raft.Log
+		for i := from; i <= to; i++ {
+			all = append(all, &raft.Log{Index: i, Term: 1, Data: fmt.Appendf(nil, "e%d", i)})
+		}
+		return all
+	}
+	c := newRealCluster(t, memStorage(t), eager())
+	c.found(1)
+	g, _ := c.nodes[c.ids[0]].host.Group(queueA)
+	m := &ledger{}
+	a := newApplier(g, m)
+	apply := func(from, to uint64) func() error {
+		return func() error { a.ApplyBatch(entries(from, to)); return nil }
+	}
+	restore := func(items int) func() error { return func() error { return a.Restore(snapshot(items)) } }
+	for _, step := range []struct {
+		name  string
+		do    func() error
+		items int
+	}{
+		{"entries", apply(1, 5), 5},
+		{"an older snapshot", restore(3), 5},
+		{"what follows it, and more", apply(4, 6), 6},
+		{"a snapshot of the same index", restore(6), 6},
+		{"a newer one", restore(8), 8},
+		{"what follows that", apply(9, 9), 9},
+	} {
+		if err := step.do(); err != nil {
+			t.Fatalf("%s: %v", step.name, err)
+		}
+		var want []string
+		for i := range step.items {
+			want = append(want, fmt.Sprint("e", i+1))
+		}
+		if got, n := m.all(), uint64(step.items); !slices.Equal(got, want) || a.applied.Load() != n || a.index != n {
+			t.Errorf("%s: %v, applied %d, index %d", step.name, got, a.applied.Load(), a.index)
+		}
+	}
+	if err := a.Restore(snapshot(2)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Snapshot(); err == nil {
+		t.Error("a capture while raft replays would be labelled with an index that is too low")
+	}
+}
