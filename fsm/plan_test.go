@@ -120,6 +120,22 @@ func TestStalePlans(t *testing.T) {
 		g.apply(g.plan(7), SetSettings{Revision: g.m.SettingsRevision() + 1, Settings: s, Name: "q", VHost: "/"}, discard(2))
 		equalList(t, "which change in the same entry", g.routed(), nil)
 	})
+	t.Run("settings behind it", func(t *testing.T) {
+		g := planRig(t, "a", "b", "c")
+		s := g.m.Settings()
+		s.DeadLetterRoutingKey, s.DeadLetterKeySet = "k", true
+		g.apply(discard(1))
+		g.apply(g.plan(7), discard(2), SetSettings{Revision: g.m.SettingsRevision() + 1, Settings: s, Name: "q", VHost: "/"}, discard(3))
+		equalList(t, "the older ones go by the plan", g.pending(7), [][2]uint64{{1, 1}, {2, 2}})
+		_, upTo := g.m.Outbox().Progress(7)
+		equal(t, "called back up to", upTo, 2)
+		equal(t, "wait", len(g.m.Outbox().Unrouted(9)), 1)
+		g.apply(g.plan(8))
+		equalList(t, "in order", g.pending(8), nil)
+		g.apply(TransferDone{7, 2, []uint64{1, 2}})
+		g.apply(g.plan(8))
+		equalList(t, "all go the new way", g.pending(8), [][2]uint64{{1, 1}, {2, 2}, {3, 3}})
+	})
 	t.Run("no dead-lettering", func(t *testing.T) {
 		g := planRig(t, "a")
 		g.settings(func(s *queue.Settings) { s.DeadLetter = false })

@@ -102,13 +102,13 @@ func (o *oracle) commit(g *group, index uint64, data []byte) {
 		leaving[id] = true
 	}
 	o.expires(g, q, &e)
-	lastItem, revision := q.m.Outbox().Last(), q.m.CatalogRev()
+	was := standingOf(q.m)
 	res := q.m.Apply(index, data)
 	o.marks.Store(q.id, q.m.Mark())
 	o.withdraws(q, &e, marks)
 	o.enqueued(g, q, &e, res)
 	died := map[queue.Ref]bool{}
-	for id := lastItem + 1; id <= q.m.Outbox().Last(); id++ {
+	for id := was.lastItem + 1; id <= q.m.Outbox().Last(); id++ {
 		it, ok := q.m.Outbox().Item(id)
 		if !ok {
 			continue
@@ -138,7 +138,7 @@ func (o *oracle) commit(g *group, index uint64, data []byte) {
 			o.renewed(g, q, c.Target)
 		}
 	}
-	o.planned(g, q, &e, lastItem, revision)
+	o.planned(g, q, &e, &was)
 }
 
 // keeper is a queue whose time to live is not for dead letters.

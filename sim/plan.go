@@ -6,13 +6,26 @@ import (
 	"github.com/warrenmq/warren/catalog"
 	"github.com/warrenmq/warren/dlx"
 	"github.com/warrenmq/warren/fsm"
+	"github.com/warrenmq/warren/queue"
 )
+
+// standing is what a queue's machine has before an entry, as far as plans depend on it.
+type standing struct {
+	lastItem    dlx.ItemID     // the newest
+	revision    uint64         // the newest of the catalog that an entry carried
+	settings    queue.Settings // those of settingsRev
+	settingsRev uint64
+}
+
+func standingOf(m *fsm.Machine) standing {
+	return standing{m.Outbox().Last(), m.CatalogRev(), m.Settings(), m.SettingsRevision()}
+}
 
 // planned notes the letters that got their targets from the entry's plan, and checks that they
 // may: by their order, by their history, and by a catalog that was there when the leader looked.
-// lastItem is the newest item before the entry, revision the newest catalog revision that an entry
-// carried before it.
-func (o *oracle) planned(g *group, q *oracleQueue, e *fsm.Entry, lastItem dlx.ItemID, revision uint64) {
+// The plan is in front of the entry's commands: it holds under the settings from before the
+// entry, also where the entry brings others, which call its letters back.
+func (o *oracle) planned(g *group, q *oracleQueue, e *fsm.Entry, was *standing) {
 	i := slices.IndexFunc(e.Commands, func(c fsm.Command) bool { _, ok := c.(fsm.Plan); return ok })
 	if i < 0 {
 		return
@@ -38,7 +51,7 @@ func (o *oracle) planned(g *group, q *oracleQueue, e *fsm.Entry, lastItem dlx.It
 			targets = append(targets, leg.Target)
 		}
 		o.plans++
-		if it.ID > lastItem && !slices.Equal(targets, plan.Targets) && !changesLegs(e) {
+		if it.ID > was.lastItem && !slices.Equal(targets, plan.Targets) && !changesLegs(e) {
 			o.problem(q, "item %d died with the targets %v, the plan has %v", it.ID, targets, plan.Targets)
 		}
 		if waits != 0 && !changesLegs(e) {
@@ -47,15 +60,34 @@ func (o *oracle) planned(g *group, q *oracleQueue, e *fsm.Entry, lastItem dlx.It
 		if it.Reason != dlx.Rejected && (len(messageAt(g, it.Ref).Deaths) > 0 || slices.Contains(plan.Targets, q.id)) {
 			o.problem(q, "item %d (%v), which may close a cycle, goes to %v by a plan", it.ID, it.Reason, plan.Targets)
 		}
+		o.calledBack(q, &it, was)
 	}
 	if !found {
 		return
 	}
-	if e.CatalogRev < revision {
-		o.problem(q, "a plan of revision %d holds behind revision %d", e.CatalogRev, revision)
+	if plan.Settings != was.settingsRev {
+		o.problem(q, "a plan under the settings of revision %d holds under those of %d", plan.Settings, was.settingsRev)
 	}
-	if e.CatalogRev > 0 && !o.w.cat.routes(q.m, plan.Targets, e.CatalogRev) {
+	if e.CatalogRev < was.revision {
+		o.problem(q, "a plan of revision %d holds behind revision %d", e.CatalogRev, was.revision)
+	}
+	if e.CatalogRev > 0 && !o.w.cat.routes(q.m.VHost(), &was.settings, plan.Targets, e.CatalogRev) {
 		o.problem(q, "no catalog from revision %d on routes to %v", e.CatalogRev, plan.Targets)
+	}
+}
+
+// calledBack checks that a letter does not keep the way of a plan that its own entry has ended by
+// other settings.
+func (o *oracle) calledBack(q *oracleQueue, it *dlx.Item, was *standing) {
+	now := q.m.Settings()
+	if !now.DeadLetter || now.DeadLetterExchange == was.settings.DeadLetterExchange &&
+		now.DeadLetterRoutingKey == was.settings.DeadLetterRoutingKey && now.DeadLetterKeySet == was.settings.DeadLetterKeySet {
+		return
+	}
+	for _, leg := range it.Legs {
+		if _, upTo := q.m.Outbox().Progress(leg.Target); upTo < leg.Seq {
+			o.problem(q, "item %d keeps the way to %d, which ended as the settings changed", it.ID, leg.Target)
+		}
 	}
 }
 
@@ -70,10 +102,9 @@ func changesLegs(e *fsm.Entry) bool {
 	})
 }
 
-// routes tells whether some catalog from a revision on routes every dead letter of a queue to
-// these targets.
-func (c *sharedCatalog) routes(m *fsm.Machine, targets []uint64, from uint64) bool {
-	set := m.Settings()
+// routes tells whether some catalog from a revision on routes every dead letter of a queue with
+// these settings to these targets.
+func (c *sharedCatalog) routes(vhost string, set *queue.Settings, targets []uint64, from uint64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.copy == nil {
@@ -84,7 +115,7 @@ func (c *sharedCatalog) routes(m *fsm.Machine, targets []uint64, from uint64) bo
 		c.views = append(c.views, c.copy.View())
 	}
 	for _, v := range c.views[min(from-1, uint64(len(c.views))):] {
-		list, ok := v.FixedRoute(m.VHost(), set.DeadLetterExchange, set.DeadLetterRoutingKey, !set.DeadLetterKeySet)
+		list, ok := v.FixedRoute(vhost, set.DeadLetterExchange, set.DeadLetterRoutingKey, !set.DeadLetterKeySet)
 		var ids []uint64
 		for _, q := range list {
 			ids = append(ids, q.ID)
