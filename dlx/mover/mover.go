@@ -329,10 +329,7 @@ func (m *Mover) pumpTarget(t dlx.Target) {
 		m.cfg.Totals.Unanswered.Add(1)
 		m.show(t.Queue, Unreachable, "the target's leader does not answer")
 		m.cfg.Relocate(t.Queue)
-		if !m.cfg.Exists(t.Queue) && m.fresh() && !m.cfg.Exists(t.Queue) {
-			// A queue leaves the catalog only after every source it knew has
-			// recorded its end; it never knew this one.
-			m.cfg.Propose(fsm.TargetGone{Target: t.Queue, Watermark: first - 1}, false, nil)
+		if m.left(t.Queue) {
 			f.pause()
 			m.again(f.notBefore)
 			return
@@ -349,6 +346,25 @@ func (m *Mover) pumpTarget(t dlx.Target) {
 	if f.sent > f.acked {
 		m.again(f.deadline)
 	}
+}
+
+// left tells whether a target has left the catalog, and records its end. A queue leaves only after
+// every source it knew has done that; so if this one has not, the target has taken nothing new of it.
+// That is looked up behind the catalog: the end may have been recorded since the round began.
+func (m *Mover) left(target uint64) bool {
+	if m.cfg.Exists(target) || !m.fresh() || m.cfg.Exists(target) {
+		return false
+	}
+	var known, gone bool
+	var done uint64
+	m.cfg.View(func(fm *fsm.Machine) {
+		known, gone = fm.Outbox().Known(target)
+		done, _ = fm.Outbox().Progress(target)
+	})
+	if known && !gone {
+		m.cfg.Propose(fsm.TargetGone{Target: target, Watermark: done}, false, nil)
+	}
+	return true
 }
 
 // sendSome sends one batch of transfers to a target.

@@ -32,6 +32,7 @@ type rig struct {
 	rev     uint64
 	slip    func() // runs before a proposal is applied
 	onAsk   func() // runs with mu held after routing was asked
+	onFresh func() // runs when an up-to-date catalog is asked for
 	again   int    // LookAgain calls
 	moved   int    // Relocate calls
 
@@ -79,6 +80,9 @@ func newRig(t *testing.T, atLeastOnce bool, targets ...Target) *rig {
 			return targets, true
 		},
 		Fresh: func(context.Context) error {
+			if r.onFresh != nil {
+				r.onFresh()
+			}
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			r.fresh++
@@ -199,6 +203,24 @@ func (r *rig) answer(a wire.TransferAnswer) {
 	a.Source = 7
 	r.m.Answer(&a)
 	synctest.Wait()
+}
+
+// ends lists the targets whose end the log records, with their watermarks.
+func (r *rig) ends() (list []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, data := range r.log {
+		e, err := fsm.DecodeEntry(data)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		for _, c := range e.Commands {
+			if x, ok := c.(fsm.TargetGone); ok {
+				list = append(list, fmt.Sprintf("%d at %d", x.Target, x.Watermark))
+			}
+		}
+	}
+	return list
 }
 
 func (r *rig) count(s dlx.State) (n int) {
@@ -368,6 +390,22 @@ func TestTargetGone(t *testing.T) {
 		r.mu.Unlock()
 		time.Sleep(answerTimeout)
 		want(t, r.take(6), "1:1")
+	})
+	// The target tells its end, is told that it is recorded, and leaves the catalog, while the
+	// mover looks at that: what it saw before says nothing of what was taken.
+	run(t, "left the catalog after it told its end", func(t *testing.T) {
+		r := newRig(t, false, Target{5, "a"})
+		defer r.m.Stop()
+		r.die("1", "2")
+		r.take(5)
+		r.onFresh = sync.OnceFunc(func() { r.propose(fsm.TargetGone{Target: 5, Watermark: 1}) })
+		r.mu.Lock()
+		r.exists[5] = false
+		r.targets = []Target{{6, "a"}}
+		r.mu.Unlock()
+		time.Sleep(answerTimeout)
+		want(t, r.take(6), "1:2")
+		want(t, r.ends(), "5 at 1")
 	})
 	// Routing from an old catalog names a closed target: the log does not take it,
 	// and the item is decided on again, not at once and not for ever later.
