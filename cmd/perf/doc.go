@@ -12,7 +12,9 @@
 //	deadletter  dead-letter from a source into a target (--via reject, ttl or delivery-limit;
 //	            --preload measures the move alone)
 //	backlog     publish --messages without a consumer, then drain
-//	failover    publish at --rate and kill the node that leads the queue
+//	failover    publish at --rate and kill (or --freeze) the node that leads the queue
+//	queues      declare --queues, watch the idle servers, publish to all in turn
+//	start       start an empty node until it accepts a client
 //
 // Every message carries its publisher, its number and its time of sending. A
 // message is lost when it was confirmed and did not arrive before --drain went

@@ -31,6 +31,9 @@ func TestProcessFigures(t *testing.T) {
 	if err != nil || rss < 1<<20 {
 		t.Errorf("memory %d, %v", rss, err)
 	}
+	if written, err := ProcessWritten(os.Getpid()); err != nil || written < 0 {
+		t.Errorf("%d bytes written, %v", written, err)
+	}
 	if _, err := ProcessCPU(1 << 30); err == nil {
 		t.Error("a process that does not exist has used time")
 	}

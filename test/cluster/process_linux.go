@@ -61,3 +61,17 @@ func statFields(pid int) ([][]byte, error) {
 	}
 	return fields, nil
 }
+
+// ProcessWritten returns how many bytes the process pid has had written to disk.
+func ProcessWritten(pid int) (int64, error) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid))
+	if err != nil {
+		return 0, err
+	}
+	for line := range bytes.Lines(data) {
+		if n, ok := bytes.CutPrefix(line, []byte("write_bytes: ")); ok {
+			return strconv.ParseInt(string(bytes.TrimSpace(n)), 10, 64)
+		}
+	}
+	return 0, fmt.Errorf("unexpected content of /proc/%d/io", pid)
+}

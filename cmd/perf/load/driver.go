@@ -26,7 +26,7 @@ type Conn interface {
 	Confirms(window int, settled func(number int, taken bool), lost func(error)) error
 	// Publish sends a persistent message. The body is the caller's again afterwards.
 	Publish(ctx context.Context, queue string, body []byte) error
-	// Consume calls handle for each delivery of a queue, from one goroutine, with at most prefetch
+	// Consume calls handle for each delivery of a queue, from one goroutine for the queue, with at most prefetch
 	// that are not settled; ended, when there will be no more.
 	Consume(queue string, prefetch int, handle func(Delivery), ended func(error)) error
 	// Ready counts the messages of a queue that wait for a consumer.

@@ -108,7 +108,7 @@ func declareAnew(c Conn, name string, args map[string]any) error {
 	return nil
 }
 
-// publish starts all publishers, each on queue i. limit bounds the number of
+// publish starts all publishers, publisher i on queue i, or if there are more queues on several in turn. limit bounds the number of
 // messages of each; 0 is no bound.
 func (l *load) publish(ctx context.Context, limit int) error {
 	for i := range l.cfg.Publishers {
@@ -137,13 +137,14 @@ type publisher struct {
 	limit int
 	slots chan struct{}
 	sent  []time.Duration // time of sending of message n at n % window
-	// turns: message n goes to queue n instead of all to the publisher's own.
-	turns bool
 }
 
 func (p *publisher) run(ctx context.Context) {
 	l := p.load
-	books, queue := l.books[p.index], l.queue(p.index)
+	books, queues := l.books[p.index], []string{l.queue(p.index)}
+	for q := p.index + l.cfg.Publishers; len(queues) < l.cfg.Queues && l.cfg.Queues > l.cfg.Publishers; q += l.cfg.Publishers {
+		queues = append(queues, l.queue(q))
+	}
 	body := make([]byte, l.cfg.Size)
 	var interval time.Duration
 	if l.cfg.Rate > 0 {
@@ -166,10 +167,7 @@ func (p *publisher) run(ctx context.Context) {
 		p.sent[number%len(p.sent)] = at
 		stamp(body, p.index, number, at)
 		l.confirmGap.await(at)
-		if p.turns {
-			queue = l.queue(p.index + n*l.cfg.Publishers)
-		}
-		if err := p.conn.Publish(ctx, queue, body); err != nil {
+		if err := p.conn.Publish(ctx, queues[n%len(queues)], body); err != nil {
 			l.fail(fmt.Errorf("publish: %w", err))
 			return
 		}
@@ -185,21 +183,23 @@ func (p *publisher) settled(number int, taken bool) {
 	<-p.slots
 }
 
-// consume starts the consumers on the queues with this label. settle is called
-// for each delivery.
+// consume starts the consumers on the queues with this label: one on each, or more, or each on
+// several if there are more queues. settle is called for each delivery.
 func (l *load) consume(label string, prefetch int, settle func(d Delivery, nth int)) error {
 	for i := range l.cfg.Consumers {
 		c, err := l.connect(i)
 		if err != nil {
 			return err
 		}
-		n := 0
-		handle := func(d Delivery) {
-			n++
-			settle(d, n)
-		}
-		if err := c.Consume(l.queue(i)+label, prefetch, handle, l.fail); err != nil {
-			return err
+		for q := i; q < max(l.cfg.Queues, i+1); q += l.cfg.Consumers {
+			n := 0
+			handle := func(d Delivery) {
+				n++
+				settle(d, n)
+			}
+			if err := c.Consume(l.queue(q)+label, prefetch, handle, l.fail); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

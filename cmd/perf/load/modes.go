@@ -2,7 +2,9 @@ package load
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"syscall"
 	"time"
 )
 
@@ -60,7 +62,7 @@ func (r *run) measure() error {
 // drain stops the publishers and waits for what is under way.
 func (r *run) drain() error {
 	r.load.stopping.Store(true)
-	return r.load.until(r.ctx, func(t totals) bool { return t.confirmed+t.refused == t.sent && t.open == 0 })
+	return r.load.until(r.ctx, func(t totals) bool { return t.confirmed+t.refused == t.sent && (t.open == 0 || r.unread) })
 }
 
 // deadletter moves messages from source queues into target queues.
@@ -192,13 +194,13 @@ func backlog(r *run) error {
 	return nil
 }
 
-// failover kills the leader of the first queue in the middle of the load.
-func failover(r *run) error {
+// failover kills or freezes the leader of the first queue in the middle of the load.
+func failover(r *run) (err error) {
 	l := r.load
 	if err := l.declare("", nil); err != nil {
 		return err
 	}
-	kill, err := r.servers.victim(r.ctx, l.queue(0))
+	hit, err := r.servers.victim(r.ctx, l.driver, l.queue(0))
 	if err != nil {
 		return err
 	}
@@ -216,8 +218,13 @@ func failover(r *run) error {
 	if err := l.rest(r.ctx, time.Second); err != nil {
 		return err
 	}
-	if err := kill(); err != nil {
-		return fmt.Errorf("kill the leader: %w", err)
+	sig := syscall.SIGKILL
+	if l.cfg.Freeze {
+		sig = syscall.SIGSTOP
+		defer func() { err = errors.Join(err, hit(syscall.SIGCONT)) }()
+	}
+	if err := hit(sig); err != nil {
+		return fmt.Errorf("kill or stop the leader: %w", err)
 	}
 	if err := l.rest(r.ctx, l.cfg.Duration); err != nil {
 		return err
@@ -233,6 +240,8 @@ type run struct {
 	load    *load
 	servers *servers
 	result  result
+
+	unread bool // nothing is consumed
 
 	// targets are the target queues of a move beside publishers, which are counted over a connection of their own.
 	targets  []string

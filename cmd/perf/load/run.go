@@ -27,6 +27,12 @@ type result struct {
 	PublishPerSecond      float64 `json:"publish_per_s,omitempty"`
 	DrainPerSecond        float64 `json:"drain_per_s,omitempty"`
 
+	DeclarePerSecond float64 `json:"declare_per_s,omitempty"`
+	DeclareCPUMS     float64 `json:"declare_cpu_ms,omitempty"`
+	DeletePerSecond  float64 `json:"delete_per_s,omitempty"`
+	IdleCores        float64 `json:"idle_cores,omitempty"`
+	StartMS          float64 `json:"start_ms,omitempty"`
+
 	ConfirmP50MS float64 `json:"confirm_p50_ms,omitempty"`
 	ConfirmP99MS float64 `json:"confirm_p99_ms,omitempty"`
 	ArrivalP50MS float64 `json:"arrival_p50_ms,omitempty"`
@@ -39,6 +45,9 @@ type result struct {
 	ClientCPUPerMillion float64 `json:"client_cpu_s_per_million,omitempty"`
 	ServerMemoryMiB     float64 `json:"server_memory_mib,omitempty"`
 	MemoryGrowthMiB     float64 `json:"memory_growth_mib,omitempty"`
+
+	// Bytes that each server had written to disk, in the mean, for each byte of bodies.
+	WrittenPerByte float64 `json:"written_per_byte,omitempty"`
 
 	Sent        int `json:"sent"`
 	Confirmed   int `json:"confirmed"`
@@ -123,21 +132,32 @@ func perform(ctx context.Context, d Driver, cfg *settings) (res *result, err err
 	if t.surprises > 0 {
 		return nil, fmt.Errorf("%d deliveries of messages that nobody sent", t.surprises)
 	}
-	if t.confirmed == 0 {
+	if t.confirmed == 0 && cfg.Mode != "start" {
 		return nil, errors.New("not a single message was confirmed")
 	}
 	res = &r.result
-	res.DurationSeconds = cfg.Duration.Seconds()
-	res.Sent, res.Confirmed, res.Received, res.Lost = t.sent, t.confirmed, t.received, t.open
-	res.Duplicates, res.Redelivered, res.Refused = t.duplicates, t.redelivered, t.refused
-	now, perMillion := srv.usage(), 1e6/float64(t.confirmed)
-	res.ServerMemoryMiB = float64(now.rss) / (1 << 20)
-	if cfg.Mode != "failover" && len(cfg.pids) > 0 { // a killed process takes its figures with it
-		res.ServerCPUPerMillion = (now.cpu - server.cpu).Seconds() * perMillion
+	res.sum(cfg, t, srv.usage(), server)
+	if r.unread {
+		res.Lost = 0
 	}
-	res.ClientCPUPerMillion = (self() - client).Seconds() * perMillion
+	if t.confirmed > 0 {
+		res.ClientCPUPerMillion = (self() - client).Seconds() * 1e6 / float64(t.confirmed)
+	}
 	res.round()
 	return res, nil
+}
+
+// sum takes over what is counted over the whole run.
+func (r *result) sum(cfg *settings, t totals, now, before usage) {
+	r.DurationSeconds = cfg.Duration.Seconds()
+	r.Sent, r.Confirmed, r.Received, r.Lost = t.sent, t.confirmed, t.received, t.open
+	r.Duplicates, r.Redelivered, r.Refused = t.duplicates, t.redelivered, t.refused
+	r.ServerMemoryMiB = float64(now.rss) / (1 << 20)
+	if cfg.Mode == "failover" || len(cfg.pids) == 0 || t.confirmed == 0 { // a killed process takes its figures with it
+		return
+	}
+	r.ServerCPUPerMillion = (now.cpu - before.cpu).Seconds() * 1e6 / float64(t.confirmed)
+	r.WrittenPerByte = float64(now.written-before.written) / float64(len(cfg.pids)) / float64(t.confirmed*cfg.Size)
 }
 
 // self is the processor time of this process.
@@ -154,6 +174,7 @@ func (r *result) round() {
 	for _, v := range []*float64{
 		&r.ConfirmedPerSecond, &r.ConsumedPerSecond, &r.DeadLetteredPerSecond, &r.MovedPerSecond, &r.PublishPerSecond, &r.DrainPerSecond,
 		&r.ServerCores, &r.ServerCPUPerMillion, &r.ClientCPUPerMillion, &r.ServerMemoryMiB, &r.MemoryGrowthMiB,
+		&r.DeclarePerSecond, &r.DeclareCPUMS, &r.DeletePerSecond, &r.IdleCores, &r.WrittenPerByte,
 	} {
 		*v = math.Round(*v*1000) / 1000
 	}

@@ -29,15 +29,37 @@ type settings struct {
 	Preload    int           `json:"preload,omitempty"`
 	Quorum     bool          `json:"quorum_type,omitempty"`
 	Strategy   string        `json:"strategy,omitempty"`
+	Parallel   int           `json:"parallel,omitempty"`
+	Freeze     bool          `json:"freeze,omitempty"`
 	Warmup     time.Duration `json:"-"`
 	Duration   time.Duration `json:"-"`
 	Drain      time.Duration `json:"-"`
 	Prefix     string        `json:"-"`
 
 	start     string // binary of nodes to start
+	dir       string // for their data
 	pids      []int
+	servers   []server
 	leaderPID int
 	out       string
+}
+
+// server is a process that was started elsewhere.
+type server struct {
+	name string // by which the protocol knows it
+	pid  int
+	url  string
+}
+
+// parseServer reads name=pid@url.
+func parseServer(text string) (x server, err error) {
+	name, rest, ok1 := strings.Cut(text, "=")
+	pid, url, ok2 := strings.Cut(rest, "@")
+	if x.pid, err = strconv.Atoi(pid); err != nil || !ok1 || !ok2 {
+		return x, fmt.Errorf("--servers: %q is not of the form name=pid@url", text)
+	}
+	x.name, x.url = name, url
+	return x, nil
 }
 
 // queueArgs are the arguments of every queue.
@@ -55,19 +77,23 @@ var modes = map[string]func(*run) error{
 	"deadletter": deadletter,
 	"backlog":    backlog,
 	"failover":   failover,
+	"queues":     queues,
+	"start":      start,
 }
 
 // parse reads the command line.
 func parse(args []string, stderr io.Writer) (*settings, error) {
 	if len(args) == 0 || modes[args[0]] == nil {
-		return nil, errors.New("the first argument is the mode: throughput, latency, deadletter, backlog or failover")
+		return nil, errors.New("the first argument is the mode: throughput, latency, deadletter, backlog, failover, queues or start")
 	}
 	s := &settings{Mode: args[0]}
 	flags := flag.NewFlagSet("warren-perf "+s.Mode, flag.ContinueOnError)
 	flags.SetOutput(io.Discard) // an error is one line; only --help lists the flags
-	var urls, pids string
+	var urls, pids, servers string
 	flags.StringVar(&urls, "urls", "", "AMQP addresses, separated by commas; clients use them in turn")
 	flags.StringVar(&pids, "server-pids", "", "process ids of the servers, separated by commas, for CPU and memory")
+	flags.StringVar(&servers, "servers", "", "servers as name=pid@url, separated by commas: in place of --urls and --server-pids")
+	flags.StringVar(&s.dir, "dir", "", "where nodes that are started keep their data, in a `folder` that is removed; empty: with temporary files")
 	flags.StringVar(&s.start, "start", "", "start nodes of this Warren `binary` instead of using --urls")
 	flags.IntVar(&s.Nodes, "nodes", 1, "number of nodes to start, or that are behind --urls")
 	flags.StringVar(&s.Label, "label", "", "text for the JSON line")
@@ -84,11 +110,13 @@ func parse(args []string, stderr io.Writer) (*settings, error) {
 	flags.IntVar(&s.Preload, "preload", 0, "deadletter via reject or "+viaLimit+": publish this many first, then measure the move alone")
 	flags.BoolVar(&s.Quorum, "quorum", false, "declare queues with x-queue-type quorum (RabbitMQ's replicated type)")
 	flags.StringVar(&s.Strategy, "strategy", "", "deadletter: x-dead-letter-strategy of the source")
+	flags.IntVar(&s.Parallel, "parallel", 1, "queues: declare over this many connections at once")
+	flags.BoolVar(&s.Freeze, "freeze", false, "failover: stop the process (SIGSTOP) instead of killing it, until the end of the measurement")
 	flags.DurationVar(&s.Warmup, "warmup", 3*time.Second, "time before the measurement")
 	flags.DurationVar(&s.Duration, "duration", 10*time.Second, "time of the measurement")
 	flags.DurationVar(&s.Drain, "drain", 15*time.Second, "time without progress after which missing messages are lost")
 	flags.StringVar(&s.Prefix, "prefix", "perf", "beginning of the queues' names")
-	flags.IntVar(&s.leaderPID, "leader-pid", 0, "failover without --start: the process to kill; --urls leave its node out")
+	flags.IntVar(&s.leaderPID, "leader-pid", 0, "failover without --start or --servers: the process to kill; --urls leave its node out")
 	flags.StringVar(&s.out, "out", "", "append the JSON line to this `file`, too")
 	if err := flags.Parse(args[1:]); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
@@ -113,6 +141,16 @@ func parse(args []string, stderr io.Writer) (*settings, error) {
 		}
 		s.pids = append(s.pids, pid)
 	}
+	for text := range strings.SplitSeq(servers, ",") {
+		if text == "" {
+			continue
+		}
+		x, err := parseServer(text)
+		if err != nil {
+			return nil, err
+		}
+		s.servers, s.URLs, s.pids = append(s.servers, x), append(s.URLs, x.url), append(s.pids, x.pid)
+	}
 	return s, s.check()
 }
 
@@ -129,23 +167,34 @@ func (s *settings) check() error {
 	if s.Mode != "backlog" {
 		s.Messages = 0
 	}
+	if s.Mode != "queues" {
+		s.Parallel = 0
+	}
 	switch {
 	case (s.start == "") == (len(s.URLs) == 0):
 		return errors.New("either --urls or --start is needed")
+	case s.Mode == "start" && s.start == "":
+		return errors.New("start needs --start")
+	case s.Mode == "queues" && s.Parallel < 1:
+		return errors.New("--parallel must be at least 1")
+	case s.Freeze && s.Mode != "failover":
+		return errors.New("--freeze goes with failover")
 	case s.Nodes < 1 || s.Queues < 1 || s.Publishers < 1 || s.Consumers < 1 || s.Window < 1 || s.Prefetch < 1:
 		return errors.New("--nodes, --queues, --publishers, --consumers, --window and --prefetch must be at least 1")
 	case s.AckEvery < 1 || s.AckEvery > s.Prefetch:
 		return errors.New("--ack-every must be between 1 and --prefetch")
 	case s.Size < stampBytes:
 		return fmt.Errorf("--size must be at least %d", stampBytes)
-	case s.Queues > min(s.Publishers, s.Consumers) && s.Mode != "backlog":
-		return errors.New("every queue needs a publisher and a consumer")
+	case s.Queues > s.Consumers && s.AckEvery > 1:
+		return errors.New("--ack-every needs a consumer for each queue")
+	case s.Queues > s.Publishers && s.Mode == "deadletter":
+		return errors.New("every source needs a publisher")
 	case s.Mode == "deadletter" && s.Via != "reject" && s.Via != "ttl" && s.Via != viaLimit:
 		return errors.New("--via must be reject, ttl or " + viaLimit)
 	case s.Preload > 0 && s.Via == "ttl":
 		return errors.New("--preload goes with --via reject or " + viaLimit)
-	case s.Mode == "failover" && s.start == "" && s.leaderPID == 0:
-		return errors.New("failover needs --start or --leader-pid")
+	case s.Mode == "failover" && s.start == "" && s.leaderPID == 0 && len(s.servers) == 0:
+		return errors.New("failover needs --start, --servers or --leader-pid")
 	case s.Mode == "failover" && s.start != "" && s.Nodes < 3:
 		return errors.New("failover needs three nodes")
 	}
