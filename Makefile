@@ -157,6 +157,18 @@ bench-packages: ## run the packages' benchmarks BENCHCOUNT times and append to B
 bench-compare: ## compare two files of make bench-packages: OLD=file NEW=file
 	@$(GO) run $(BENCHSTAT) "$(OLD)" "$(NEW)"
 
+# More for bench-peers, such as -rows 1,8 -runs 5 -duration 5s, or -scale 0.01 -duration 1s to see that all works.
+PEERSFLAGS ?=
+PEERS := docs/benchmarks/peers
+
+.PHONY: bench-peers
+bench-peers: perf ## measure Warren beside RabbitMQ (Debian's packages) and NATS, interleaved; an hour or two, results in ./.run/peers
+	@mkdir -p $(RUN)/peers
+	cd $(PEERS) && CGO_ENABLED=0 $(GO) build -trimpath -o $(CURDIR)/$(RUN)/peers/peers . && \
+	  CGO_ENABLED=0 $(GO) build -trimpath -o $(CURDIR)/$(RUN)/peers/nats-server github.com/nats-io/nats-server/v2
+	$(RUN)/peers/peers run -warren bin/warren -perf bin/warren-perf -nats-server $(RUN)/peers/nats-server \
+	  -rabbitmq "$$(jepsen/rabbitmq.sh $(RUN)/rabbitmq)" -dir $(RUN)/peers $(PEERSFLAGS)
+
 .PHONY: perf
 perf: build ## build the load tool bin/warren-perf
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/warren-perf ./cmd/perf

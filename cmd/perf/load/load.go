@@ -179,7 +179,9 @@ func (p *publisher) settled(number int, taken bool) {
 	l, at := p.load, p.load.now()
 	l.confirmLatency.add(at - p.sent[number%len(p.sent)])
 	l.books[p.index].confirm(number, taken)
-	l.confirmGap.came(at)
+	if taken {
+		l.confirmGap.came(at)
+	}
 	<-p.slots
 }
 

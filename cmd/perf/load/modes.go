@@ -229,9 +229,27 @@ func failover(r *run) (err error) {
 	if err := l.rest(r.ctx, l.cfg.Duration); err != nil {
 		return err
 	}
+	if err := r.outlast(); err != nil {
+		return err
+	}
 	r.result.ConfirmGapMS = millis(l.confirmGap.value())
 	r.result.ArrivalGapMS = millis(l.arrivalGap.value())
 	return r.drain()
+}
+
+// outageMax is how long the end of an outage is waited for.
+const outageMax = 2 * time.Minute
+
+// outlast waits for a confirm and a delivery: a gap counts when it has ended.
+func (r *run) outlast() error {
+	before, began := r.load.totals(), time.Now()
+	err := r.load.until(r.ctx, func(t totals) bool {
+		return t.confirmed > before.confirmed && t.received > before.received || time.Since(began) > outageMax
+	})
+	if after := r.load.totals(); err == nil && (after.confirmed == before.confirmed || after.received == before.received) {
+		return errors.New("the outage did not end")
+	}
+	return err
 }
 
 // run is one execution of a mode.
