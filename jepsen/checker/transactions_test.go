@@ -15,6 +15,10 @@ func TestTransactions(t *testing.T) {
 		over.Of = of
 		return one(begin, over)
 	}
+	again := func(ops []history.Op) []history.Op {
+		ops[0].Extra[history.Took] += " 0.1.1"
+		return ops
+	}
 	m := published("q", "0.1.1", history.OK)
 	a, b := one(drain("a", "1.1.1")), one(drain("b", "1.1.2"))
 	a2, b2 := one(drain("a", "2.1.1")), one(drain("b", "2.1.2"))
@@ -35,8 +39,10 @@ func TestTransactions(t *testing.T) {
 		"refused and done":              {join(m, one(got(1)), move(1, 4, history.Fail, ""), a, b), "not committed has 2"},
 		"rolled back":                   {join(m, one(got(1)), move(1, 4, history.OK, history.Rollback), one(drain("q", "0.1.1"))), ""},
 		"rolled back and done":          {join(m, one(got(1)), move(1, 4, history.OK, history.Rollback), a, b), "not committed has 2"},
-		"twice, unflagged":              {join(m, one(got(1)), move(1, 4, history.OK, ""), one(got(2)), move(2, 7, history.OK, ""), a, b, a2, b2), "taken by 2 transactions"},
+		"twice, unflagged":              {join(m, one(got(1)), move(1, 4, history.OK, ""), one(got(2)), move(2, 7, history.OK, ""), a, b, a2, b2), "taken 2 times, 2 of them"},
 		"twice, flagged":                {join(m, one(got(1)), move(1, 4, history.OK, ""), one(flagged(got(2))), move(2, 7, history.OK, ""), a, b, a2, b2), ""},
+		"twice by one, flagged":         {join(m, one(got(1)), one(flagged(got(1))), again(move(1, 5, history.OK, "")), a, b), ""},
+		"twice by one, unflagged":       {join(m, one(got(1)), one(got(1)), again(move(1, 5, history.OK, "")), a, b), "taken 2 times, 2 of them"},
 	} {
 		t.Run(name, func(t *testing.T) { expect(t, Transactions(), tc.ops, tc.want) })
 	}
