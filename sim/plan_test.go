@@ -59,7 +59,7 @@ func plan(settings, target uint64) fsm.Plan {
 // commit commits an entry of the newest catalog revision.
 func (r *planRig) commit(commands ...fsm.Command) {
 	r.ordinal++
-	e := fsm.Entry{Session: 1, Ordinal: r.ordinal, CatalogRev: r.w.cat.committed(), Commands: commands}
+	e := fsm.Entry{Session: 1, Ordinal: r.ordinal, TimeMillis: int64(r.ordinal), CatalogRev: r.w.cat.committed(), Commands: commands}
 	r.g.commit(fsm.EncodeEntry(nil, &e))
 }
 
@@ -108,6 +108,21 @@ func TestOracleOfPlans(t *testing.T) {
 		r.commit(plan(1, r.a), drop(1))
 		r.want(1, "no catalog from revision")
 	})
+}
+
+// A plan that gives a way to an expired message that might have stayed takes it from the queue.
+func TestOracleOfPlansForMessagesThatMayStay(t *testing.T) {
+	r := newPlanRig(t)
+	stay := to(2, "a")
+	stay.Settings.StopTTL, stay.Settings.MessageTTLMillis = true, 0
+	r.commit(stay)
+	m := fsm.Message{RoutingKeys: []string{"source"}, Body: []byte("p1-4")}
+	publish := fsm.Publish{TTLMillis: -1, BodyBytes: 4, Message: fsm.EncodeMessage(nil, &m)}
+	r.commit(fsm.Stream{Origin: fsm.Origin{Node: 1, Incarnation: 1}, First: 4, Ops: []fsm.Op{publish}})
+	r.commit(fsm.Expire{IDs: []queue.IDRange{{First: 4, Last: 4}}})
+	r.want(0, "")
+	r.commit(plan(2, r.a))
+	r.want(1, "")
 }
 
 // A letter that stays on its way as other settings end that one would be complained of.

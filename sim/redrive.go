@@ -108,8 +108,8 @@ func (o *oracle) renewed(g *group, q *oracleQueue, target uint64) {
 // has arrived, or is thrown away.
 func (o *oracle) explainRedrive(c fsm.Command, id queue.MessageID, leaving map[queue.MessageID]bool) bool {
 	switch c := c.(type) {
-	case fsm.TransferDone, fsm.TargetGone, fsm.Route:
-		return leaving[id] // of Route: it might have stayed, and does not
+	case fsm.TransferDone, fsm.TargetGone, fsm.Route, fsm.Plan:
+		return leaving[id] // of Route and Plan: it might have stayed, and does not
 	case fsm.TakeRedrive:
 		for _, it := range c.Items {
 			if it.ID == id {
