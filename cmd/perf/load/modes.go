@@ -218,6 +218,8 @@ func failover(r *run) (err error) {
 	if err := l.rest(r.ctx, time.Second); err != nil {
 		return err
 	}
+	l.confirmLatency.reset()
+	l.arrivalLatency.reset()
 	sig := syscall.SIGKILL
 	if l.cfg.Freeze {
 		sig = syscall.SIGSTOP
@@ -232,6 +234,7 @@ func failover(r *run) (err error) {
 	if err := r.outlast(); err != nil {
 		return err
 	}
+	r.result.latencies(l) // since the leader's end
 	r.result.ConfirmGapMS = millis(l.confirmGap.value())
 	r.result.ArrivalGapMS = millis(l.arrivalGap.value())
 	return r.drain()

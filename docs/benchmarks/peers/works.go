@@ -97,6 +97,9 @@ var works = []work{
 		{"idle_cores", "idle: server cores", "≤ 0.3"}, {"server_memory_mib", "memory of three nodes, MiB", "≤ 2,150"},
 	}},
 	{id: "16", title: "1,000 messages/s, leader killed", args: "failover --rate 1000 --drain 45s", figures: []figure{{"confirm_gap_ms", "longest gap of confirms, ms", "≤ 250, never above 500"}}},
+	{id: "16-1000", title: "1,000 messages/s to 1,000 queues in turn, a node killed", args: "failover --rate 1000 --queues ~1000 --window 10000 --drain 45s", figures: []figure{
+		{"confirm_p99_ms", "confirm p99 since then, ms", "≤ 1,500"},
+	}},
 	{id: "17", title: "1,000 messages/s, leader frozen", args: "failover --rate 1000 --freeze --drain 45s", figures: []figure{{"confirm_gap_ms", "longest gap of confirms, ms", "≤ 3,000"}}},
 	{id: "20", title: "start of an empty node", args: "start --nodes 1", systems: []string{warren}, figures: []figure{
 		{"start_ms", "until it accepts, ms", "≤ 300"}, {"server_memory_mib", "idle memory, MiB", "≤ 40"},
