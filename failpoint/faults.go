@@ -28,9 +28,11 @@ const (
 	OldPlan Fault = "old-plan"
 	// KeepPlan: a leader goes on with its plan of routes when its copy of the catalog has changed.
 	KeepPlan Fault = "keep-plan"
+	// TakeStale: the checksum of a record of the log store does not cover the number of its segment.
+	TakeStale Fault = "take-stale"
 )
 
 // Faults lists all faults.
 func Faults() []Fault {
-	return []Fault{ConfirmEarly, SkipMark, MoveEarly, ForgetSync, LocalClock, BareAck, DeliverBeyond, UnpinEarly, ForgetWatermark, OldPlan, KeepPlan}
+	return []Fault{ConfirmEarly, SkipMark, MoveEarly, ForgetSync, LocalClock, BareAck, DeliverBeyond, UnpinEarly, ForgetWatermark, OldPlan, KeepPlan, TakeStale}
 }

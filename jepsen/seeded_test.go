@@ -63,6 +63,7 @@ func seededFaults() []seeded {
 		sim(failpoint.OldPlan, "a plan of revision"),
 		sim(failpoint.KeepPlan, "no catalog from revision"),
 		{fault: failpoint.UnpinEarly, by: "store, TestCrashAtPublish", look: inTests, pkg: "./store", run: []string{"-test.run=TestCrashAtPublish$"}, want: []string{"pinned by the published snapshot are missing"}, sample: true},
+		{fault: failpoint.TakeStale, by: "store, TestCrashAtRecycle", look: inTests, pkg: "./store", run: []string{"-test.run=TestCrashAtRecycle$"}, want: []string{"no possible state", "corrupt store"}},
 	}
 }
 

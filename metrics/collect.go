@@ -165,6 +165,11 @@ func (s *scrape) node(figures []broker.QueueFigures) {
 	s.count(storeWritten, st.WrittenBytes)
 	s.count(storeSegments, uint64(st.Segments))
 	s.count(storeBytes, uint64(max(0, st.SegmentBytes)))
+	s.count(storeSpare, uint64(max(0, st.SpareBytes)))
+	s.count(storeZeroed, st.Prepared.ZeroedBytes)
+	s.count(storePrepared, st.Prepared.Recycled, "recycled")
+	s.count(storePrepared, st.Prepared.Reserved, "reserved")
+	s.count(storePrepared, st.Prepared.Zeroed, "zeroed")
 	s.count(storeLiveBytes, uint64(max(0, st.LiveBytes)))
 	s.count(storeCached, uint64(max(0, st.CacheBytes)))
 }

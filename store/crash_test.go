@@ -53,7 +53,7 @@ type crashRun struct {
 	o    store.Options
 	seed uint64
 
-	freed, copied uint64
+	freed, copied, recycled uint64
 }
 
 // mark is a state of the model and the journal's length when it was reached.
@@ -121,7 +121,7 @@ func (c *crashRun) generation(steps, images int) {
 	}
 	old := c.fs
 	st := c.d.s.Stats()
-	c.freed, c.copied = c.freed+st.FreedSegments, c.copied+st.CopiedBytes
+	c.freed, c.copied, c.recycled = c.freed+st.FreedSegments, c.copied+st.CopiedBytes, c.recycled+st.Prepared.Recycled
 	if err := c.d.s.Close(); err != nil {
 		c.t.Fatal(err)
 	}
@@ -162,7 +162,10 @@ func TestCrash(t *testing.T) {
 			if err := c.d.s.Close(); err != nil {
 				t.Fatal(err)
 			}
-			t.Logf("%d segments freed, %d bytes copied", c.freed, c.copied)
+			t.Logf("%d segments freed, %d recycled, %d bytes copied", c.freed, c.recycled, c.copied)
+			if c.recycled == 0 {
+				t.Error("no segment was recycled")
+			}
 		})
 	}
 }

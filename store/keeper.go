@@ -2,14 +2,9 @@ package store
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 )
-
-// sparesMax bounds the freed segments kept for use as the next one; they save writing zeroes.
-const sparesMax = 4
 
 // keep is the keeper: it gives sealed segments footers, frees those nobody needs, and gathers what is alive in nearly dead
 // ones, until the store closes. It works when something was sealed or released, never on a timer.
@@ -20,6 +15,7 @@ func (s *Store) keep() {
 			return
 		case <-s.wake:
 		}
+		s.dropSpares()
 		sealed := s.sealedSegments()
 		if !s.footers(sealed) {
 			continue
@@ -146,52 +142,6 @@ func (s *Store) removeSegments(dead []*segment) error {
 		s.log.Debug("segment freed", "segment", seg.number, "cold", seg.cold)
 	}
 	return s.fs.SyncDir(s.o.Dir)
-}
-
-// retire makes a segment's file a spare or removes it. A spare has a temporary name, so that recovery never reads it.
-func (s *Store) retire(seg *segment) error {
-	s.spareMu.Lock()
-	defer s.spareMu.Unlock()
-	if len(s.spares) < sparesMax && seg.size >= s.o.SegmentBytes && seg.size < s.o.SegmentBytes*5/4 {
-		path := filepath.Join(s.o.Dir, fmt.Sprintf("%08x%s", seg.number, tempSuffix))
-		if err := s.fs.Rename(seg.path, path); err != nil {
-			return err
-		}
-		seg.path = path
-		s.spares = append(s.spares, seg)
-		return nil
-	}
-	return errors.Join(seg.file.Close(), s.fs.Remove(seg.path))
-}
-
-// spare makes a freed file the segment number, nil if there is none. Old records in it do not count: their checksums
-// cover another number.
-func (s *Store) spare(number uint32, size int64) (*segment, error) {
-	s.spareMu.Lock()
-	if len(s.spares) == 0 || size < s.o.SegmentBytes {
-		s.spareMu.Unlock()
-		return nil, nil
-	}
-	old := s.spares[0]
-	s.spares = s.spares[1:]
-	s.spareMu.Unlock()
-	seg := &segment{number: number, file: old.file, path: filepath.Join(s.o.Dir, segmentName(number)), size: old.size, tracked: true}
-	head := make([]byte, segmentHeadBytes)
-	copy(head, encodeSegmentHead(number, false))
-	_, err := seg.file.WriteAt(head, 0)
-	if err == nil {
-		err = seg.file.Fdatasync()
-	}
-	if err == nil {
-		err = s.fs.Rename(old.path, seg.path)
-	}
-	if err == nil {
-		err = s.fs.SyncDir(s.o.Dir)
-	}
-	if err != nil {
-		return nil, errors.Join(err, old.file.Close())
-	}
-	return seg, nil
 }
 
 // forget drops what only mattered to records that are gone from disk: cuts, and the memory of deleted groups.

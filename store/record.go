@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"hash/crc32"
 	"time"
+
+	"github.com/warrenmq/warren/failpoint"
 )
 
 // kind says what a record means. The numbers are on disk: never reuse one.
@@ -112,6 +114,9 @@ func (h *header) put(b []byte, segment uint32, off int64) {
 func headerCRC(b []byte, segment uint32, off int64) uint32 {
 	// The place byte by byte: an array given to crc32.Update would be allocated for each record.
 	crc := ^uint32(0)
+	if failpoint.Sown(failpoint.TakeStale) {
+		segment = 0
+	}
 	for i := range 4 {
 		crc = crcTable[byte(crc)^byte(segment>>(8*i))] ^ crc>>8
 	}

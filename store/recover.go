@@ -42,12 +42,16 @@ type entryRecord struct {
 
 // recover reads the directory into memory and leaves the wal ready to start.
 func (s *Store) recover() error {
-	if err := s.openSegments(); err != nil {
+	spares, err := s.openSegments()
+	if err != nil {
 		return err
 	}
 	groups := make(map[GroupID]*recovered)
 	active, off, last, err := s.scanAll(groups)
 	if err != nil {
+		return err
+	}
+	if err := s.adoptSpares(spares, active); err != nil {
 		return err
 	}
 	for id, r := range groups {
@@ -67,7 +71,7 @@ func (s *Store) recover() error {
 	s.wal.sealed = func(*segment) { s.nudge() }
 	if active == nil {
 		s.numbers++
-		active, err = createSegment(s.fs, s.o.Dir, s.numbers, min(firstSegmentBytes, s.o.SegmentBytes), true)
+		active, err = s.create(s.numbers, min(firstSegmentBytes, s.o.SegmentBytes), true)
 		if err != nil {
 			return err
 		}
@@ -77,18 +81,25 @@ func (s *Store) recover() error {
 	return nil
 }
 
-// openSegments opens every segment file and removes what an interrupted preparation, recycling or copy left.
-func (s *Store) openSegments() error {
+// openSegments opens every segment file and removes what an interrupted preparation or copy left. It returns the names of files
+// kept for reuse. Their numbers count as given out: records that were written under them may still be inside.
+func (s *Store) openSegments() (spares []string, err error) {
 	names, err := s.fs.ReadDir(s.o.Dir)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	slices.Sort(names)
 	for _, name := range names {
 		path := filepath.Join(s.o.Dir, name)
+		// The same number twice is nothing that a crash leaves, but perhaps a backup of files that changed meanwhile.
+		if number, ok := parseSpareName(name); ok && s.segs[number] == nil {
+			spares = append(spares, name)
+			s.numbers = max(s.numbers, number)
+			continue
+		}
 		if strings.HasSuffix(name, tempSuffix) {
 			if err := s.fs.Remove(path); err != nil {
-				return err
+				return nil, err
 			}
 			continue
 		}
@@ -99,17 +110,17 @@ func (s *Store) openSegments() error {
 		s.numbers = max(s.numbers, number)
 		seg, err := s.openSegment(path, number)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if seg == nil {
 			if err := s.fs.Remove(path); err != nil {
-				return err
+				return nil, err
 			}
 			continue
 		}
 		s.segs[number] = seg
 	}
-	return nil
+	return spares, nil
 }
 
 // openSegment returns nil for a file that holds nothing under its present name.

@@ -2,11 +2,9 @@ package store
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 )
@@ -50,13 +48,21 @@ type segment struct {
 
 func segmentName(number uint32) string { return fmt.Sprintf("%08x%s", number, segmentSuffix) }
 
+// spareName is the name of a freed file that waits to be used again; number is its last one.
+func spareName(number uint32) string { return fmt.Sprintf("%08x%s", number, tempSuffix) }
+
 // parseSegmentName is the inverse of segmentName.
-func parseSegmentName(name string) (number uint32, ok bool) {
-	base, found := strings.CutSuffix(name, segmentSuffix)
+func parseSegmentName(name string) (number uint32, ok bool) { return parseNumber(name, segmentSuffix) }
+
+// parseSpareName is the inverse of spareName.
+func parseSpareName(name string) (number uint32, ok bool) { return parseNumber(name, tempSuffix) }
+
+func parseNumber(name, suffix string) (number uint32, ok bool) {
+	base, found := strings.CutSuffix(name, suffix)
 	if !found || len(base) != 8 {
 		return 0, false
 	}
-	if _, err := fmt.Sscanf(base, "%08x", &number); err != nil || segmentName(number) != name {
+	if _, err := fmt.Sscanf(base, "%08x", &number); err != nil || fmt.Sprintf("%08x", number) != base {
 		return 0, false
 	}
 	return number, number != 0
@@ -86,59 +92,6 @@ func decodeSegmentHead(b []byte) (number uint32, cold, ok bool, err error) {
 		return 0, false, false, fmt.Errorf("segment version %d: %w", v, ErrVersion)
 	}
 	return binary.LittleEndian.Uint32(b[12:]), b[16] == 1, true, nil
-}
-
-// createSegment prepares a segment and makes it durable. Full of real zeroes, a write into it changes no metadata of the file
-// system, which halves the cost of a small sync. With large writes that no longer shows, and writing everything twice
-// does: then the space is only reserved.
-func createSegment(fs FS, dir string, number uint32, size int64, zeroes bool) (*segment, error) {
-	path := filepath.Join(dir, segmentName(number))
-	f, err := fs.Create(path)
-	if err != nil {
-		return nil, fmt.Errorf("create segment %d: %w", number, err)
-	}
-	if err := fillSegment(f, number, size, zeroes); err != nil {
-		_ = f.Close()
-		return nil, fmt.Errorf("prepare segment %d: %w", number, err)
-	}
-	if err := fs.SyncDir(dir); err != nil {
-		_ = f.Close()
-		return nil, fmt.Errorf("sync directory for segment %d: %w", number, err)
-	}
-	return &segment{number: number, file: f, path: path, size: size, tracked: true}, nil
-}
-
-func fillSegment(f File, number uint32, size int64, zeroes bool) error {
-	err := errors.ErrUnsupported
-	if !zeroes {
-		err = f.Allocate(size)
-	}
-	if errors.Is(err, errors.ErrUnsupported) {
-		err = zeroFill(f, size)
-	}
-	if err != nil {
-		return err
-	}
-	if _, err := f.WriteAt(encodeSegmentHead(number, false), 0); err != nil {
-		return err
-	}
-	return f.Fdatasync()
-}
-
-func zeroFill(f File, size int64) error {
-	const step = 256 << 10
-	zero := make([]byte, min(step, size))
-	for off := int64(0); off < size; off += step {
-		if _, err := f.WriteAt(zero[:min(step, size-off)], off); err != nil {
-			return err
-		}
-		if off%(8<<20) == 0 && off > 0 { // in steps, so that the flusher's sync does not wait behind all of it
-			if err := f.Fdatasync(); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }
 
 // readFull reads exactly len(b) bytes.

@@ -22,9 +22,15 @@ type Stats struct {
 	PendingBytes int // appended and not durable yet
 	CacheBytes   int64
 
-	FreedSegments   uint64        // deleted or recycled since Open
+	FreedSegments   uint64        // deleted or kept for recycling since Open
 	CopiedBytes     uint64        // of live records moved to cold segments since Open
 	SyncOutstanding time.Duration // how long the present write has been under way, 0 if none is
+
+	// Prepared counts the segments made ready for use since Open, by the way it was done.
+	Prepared PreparedStats
+	// Spares counts the freed segments kept for recycling, SpareBytes sums their sizes; SegmentBytes leaves them out.
+	Spares     int
+	SpareBytes int64
 
 	FreeBytes uint64 // on the file system; 0 if unknown
 	// DiskAlarm says that FreeBytes is below Options.DiskReserveBytes: block publishers now, for an append
@@ -32,6 +38,15 @@ type Stats struct {
 	DiskAlarm bool
 
 	Recovery RecoveryStats
+}
+
+// PreparedStats are numbers of segments.
+type PreparedStats struct {
+	Recycled uint64 // a freed segment's file was used again
+	Reserved uint64 // space was allocated and not written
+	Zeroed   uint64 // filled with zeroes
+
+	ZeroedBytes uint64 // of zeroes that were written
 }
 
 // SyncTimeClasses is the number of classes of durations of syncs.
@@ -69,14 +84,28 @@ type reclaimCounters struct {
 	copied atomic.Uint64
 }
 
+type prepareCounters struct {
+	recycled, reserved, zeroed, zeroedBytes atomic.Uint64
+}
+
+func (c *prepareCounters) read() PreparedStats {
+	return PreparedStats{Recycled: c.recycled.Load(), Reserved: c.reserved.Load(), Zeroed: c.zeroed.Load(), ZeroedBytes: c.zeroedBytes.Load()}
+}
+
 // Stats reads the counters; it visits every group and asks the file system for its free space.
 func (s *Store) Stats() Stats {
 	st := Stats{
 		SyncTimes: s.wal.syncTimes.read(),
 		Records:   s.wal.records.Load(), WrittenBytes: s.wal.written.Load(), Syncs: s.wal.syncs.Load(),
 		CacheBytes: s.cache.size(), FreedSegments: s.reclaimed.freed.Load(), CopiedBytes: s.reclaimed.copied.Load(),
-		SyncOutstanding: s.SyncOutstanding(), Recovery: s.recovery,
+		SyncOutstanding: s.SyncOutstanding(), Recovery: s.recovery, Prepared: s.prepared.read(),
 	}
+	s.spareMu.Lock()
+	st.Spares = len(s.spares)
+	for _, seg := range s.spares {
+		st.SpareBytes += seg.size
+	}
+	s.spareMu.Unlock()
 	s.segMu.RLock()
 	st.Segments = len(s.segs)
 	for _, seg := range s.segs {

@@ -5,11 +5,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 )
 
@@ -33,8 +31,9 @@ type Store struct {
 
 	installations atomic.Uint64 // numbers of sinks, never repeated: the epoch is in the high bits
 
-	spareMu sync.Mutex
-	spares  []*segment // freed files, for the preparer
+	spareMu  sync.Mutex
+	spares   []*segment // freed files, for the preparer, the largest first
+	spareMin int64      // smaller ones are not kept
 
 	grow   chan int64    // to the preparer, capacity 1
 	wake   chan struct{} // to the keeper, capacity 1
@@ -44,6 +43,7 @@ type Store struct {
 
 	recovery  RecoveryStats
 	reclaimed reclaimCounters
+	prepared  prepareCounters
 }
 
 // Open recovers the store in o.Dir, or makes a new one, and starts its goroutines. Errors callers decide by:
@@ -237,57 +237,6 @@ func (s *Store) readRecord(seg *segment, l loc, keep bool) (h header, body []byt
 		s.reads.add(l, b)
 	}
 	return h, body, nil
-}
-
-// prepare is the preparer: it makes the next segment while the active one fills.
-func (s *Store) prepare() {
-	for {
-		select {
-		case <-s.stop:
-			return
-		case size := <-s.grow:
-			seg := s.prepareOne(size)
-			if seg == nil {
-				return
-			}
-			s.segMu.Lock()
-			s.segs[seg.number] = seg
-			s.segMu.Unlock()
-			s.wal.offer(seg)
-		}
-	}
-}
-
-// reserveWriteBytes is the mean size of a write from which segments are reserved instead of filled with zeroes.
-const reserveWriteBytes = 128 << 10
-
-// prepareOne repeats while the disk is full and the active segment still has room; nil when stopped or failed.
-func (s *Store) prepareOne(size int64) *segment {
-	const retryEvery = 200 * time.Millisecond
-	for {
-		s.segMu.Lock()
-		s.numbers++
-		number := s.numbers
-		s.segMu.Unlock()
-		seg, err := s.spare(number, size)
-		if seg == nil && err == nil {
-			seg, err = createSegment(s.fs, s.o.Dir, number, size, s.wal.writeBytesMean() < reserveWriteBytes)
-		}
-		if err == nil {
-			return seg
-		}
-		_ = s.fs.Remove(filepath.Join(s.o.Dir, segmentName(number)))
-		if !errors.Is(err, syscall.ENOSPC) || s.wal.needy() {
-			s.wal.fail(&FatalError{Op: "prepare segment", Err: err}, nil)
-			return nil
-		}
-		s.log.Warn("disk full while preparing a segment", "err", err)
-		select {
-		case <-s.stop:
-			return nil
-		case <-time.After(retryEvery):
-		}
-	}
 }
 
 // Close writes what was appended, stops the goroutines and releases the directory. Calls after

@@ -63,8 +63,10 @@ type wal struct {
 	cur     *ticket // of what is in spans
 	last    *ticket // of the newest write begun
 	next    *segment
-	asked   bool // grow was called for the present active segment
-	starved int  // appenders that wait for next
+	asked   bool  // grow was called for the present active segment
+	starved int   // appenders that wait for next
+	since   int64 // clock when appending to active began, at from
+	from    int64
 	err     error
 	closing bool
 
@@ -86,6 +88,7 @@ func (w *wal) start(active *segment, off int64, seq uint64) {
 	w.work.L, w.room.L = &w.mu, &w.mu
 	w.began = time.Now()
 	w.active, w.off, w.seq, w.cur = active, off, seq, newTicket()
+	w.since, w.from = w.clock(), w.off
 }
 
 // clock is a monotonic time in ns, never 0.
@@ -129,9 +132,19 @@ func (w *wal) place(r *record) (loc, error) {
 	l := w.put(r, n)
 	if !w.asked && w.next == nil && w.off > w.active.size/8 {
 		w.asked = true
-		w.grow(min(w.segmentBytes, 4*w.active.size))
+		w.grow(w.nextSize())
 	}
 	return l, nil
+}
+
+// nextSize is the size of the segment to come. Called with mu held.
+func (w *wal) nextSize() int64 {
+	size := w.active.size
+	took := time.Duration(float64(w.clock()-w.since) * float64(size) / float64(max(1, w.off-w.from)))
+	if took < growWithin {
+		size *= 4
+	}
+	return min(size, w.segmentBytes)
 }
 
 // fits lets a record that is larger than a segment have a fresh one to itself; the file grows.
@@ -144,7 +157,7 @@ func (w *wal) advance() {
 	from := w.active.number
 	if w.next == nil && !w.asked {
 		w.asked = true
-		w.grow(min(w.segmentBytes, 4*w.active.size))
+		w.grow(w.nextSize())
 	}
 	if w.starved++; w.starved == 1 {
 		w.starvedSince.Store(w.clock())
@@ -163,6 +176,7 @@ func (w *wal) advance() {
 	old.end = w.off
 	old.sealed.Store(true)
 	w.active, w.off, w.next, w.asked, w.slab = w.next, segmentHeadBytes, nil, false, nil
+	w.since, w.from = w.clock(), w.off
 	sw := switchRecord(old.number, old.end, w.seq)
 	w.put(&sw, padded(sw.bodyBytes))
 	w.sealed(old)

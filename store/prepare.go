@@ -1,0 +1,286 @@
+package store
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+)
+
+const (
+	// sparesMax bounds the freed segments kept for use as the next one.
+	sparesMax = 4
+	// reserveWriteBytes is the mean size of a write from which segments are reserved instead of filled with zeroes: there
+	// the two cost the same (docs/adr/0014-recycled-segments.md).
+	reserveWriteBytes = 64 << 10
+	// Segments grow, fourfold each time, while one fills within growWithin or there are manySegments. A node with little
+	// to do stays with small ones: what it writes to prepare them is never much more than what it writes into them.
+	growWithin   = 4 * time.Second
+	manySegments = 8
+)
+
+// prepare is the preparer: it makes the next segment while the active one fills.
+func (s *Store) prepare() {
+	for {
+		select {
+		case <-s.stop:
+			return
+		case size := <-s.grow:
+			seg := s.prepareOne(s.enough(size))
+			if seg == nil {
+				return
+			}
+			s.segMu.Lock()
+			s.segs[seg.number] = seg
+			s.segMu.Unlock()
+			s.wal.offer(seg)
+		}
+	}
+}
+
+// enough is the size of the next segment when the wal asks for one of that size.
+func (s *Store) enough(size int64) int64 {
+	s.segMu.RLock()
+	defer s.segMu.RUnlock()
+	if len(s.segs) >= manySegments {
+		size *= 4
+	}
+	return min(size, s.o.SegmentBytes)
+}
+
+// prepareOne repeats while the disk is full and the active segment still has room; nil when stopped or failed.
+func (s *Store) prepareOne(size int64) *segment {
+	const retryEvery = 200 * time.Millisecond
+	for {
+		s.segMu.Lock()
+		s.numbers++
+		number := s.numbers
+		s.segMu.Unlock()
+		seg, err := s.recycle(number, size)
+		if seg == nil && err == nil {
+			seg, err = s.create(number, size, s.wal.writeBytesMean() < reserveWriteBytes)
+		}
+		if err == nil {
+			s.log.Debug("segment prepared", "segment", number, "bytes", seg.size, "by", s.prepared.read())
+			return seg
+		}
+		_ = s.fs.Remove(filepath.Join(s.o.Dir, segmentName(number)))
+		if !errors.Is(err, syscall.ENOSPC) || s.wal.needy() {
+			s.wal.fail(&FatalError{Op: "prepare segment", Err: err}, nil)
+			return nil
+		}
+		s.log.Warn("disk full while preparing a segment", "err", err)
+		select {
+		case <-s.stop:
+			return nil
+		case <-time.After(retryEvery):
+		}
+	}
+}
+
+// retire makes a segment's file a spare or removes it. A spare has a temporary name, so that recovery never reads it; the name
+// keeps its last number, so that the number is not used again.
+func (s *Store) retire(seg *segment) error {
+	if !seg.cold && s.wanted(seg.size) {
+		path := filepath.Join(s.o.Dir, spareName(seg.number))
+		if err := s.fs.Rename(seg.path, path); err != nil {
+			return err
+		}
+		seg.path = path
+		return s.addSpare(seg)
+	}
+	return s.remove(seg)
+}
+
+// wanted reports whether a file of that size is kept for reuse: not one too small for what comes next, nor one that a large
+// record or a larger SegmentBytes made, nor the second one while the disk is nearly full.
+func (s *Store) wanted(size int64) bool {
+	if size >= s.o.SegmentBytes*5/4 {
+		return false
+	}
+	alarm := s.alarm()
+	s.spareMu.Lock()
+	defer s.spareMu.Unlock()
+	return size >= s.spareMin && (!alarm || len(s.spares) == 0)
+}
+
+// addSpare keeps a file that has its spare's name, and removes the smallest when there are too many.
+func (s *Store) addSpare(seg *segment) error {
+	s.spareMu.Lock()
+	s.spares = append(s.spares, seg)
+	slices.SortStableFunc(s.spares, func(a, b *segment) int { return cmp.Compare(b.size, a.size) })
+	var surplus *segment
+	if len(s.spares) > sparesMax {
+		surplus = s.spares[sparesMax]
+		s.spares = s.spares[:sparesMax]
+	}
+	s.spareMu.Unlock()
+	if surplus == nil {
+		return nil
+	}
+	return s.remove(surplus)
+}
+
+func (s *Store) remove(seg *segment) error {
+	return errors.Join(seg.file.Close(), s.fs.Remove(seg.path))
+}
+
+// dropSpares gives the spares but one back to the file system while that is nearly full. One stays: what is acked then is written
+// to the log, too, and a segment whose space is there already cannot fail.
+func (s *Store) dropSpares() {
+	if !s.alarm() {
+		return
+	}
+	s.spareMu.Lock()
+	n := min(1, len(s.spares))
+	surplus := slices.Clone(s.spares[n:])
+	s.spares = s.spares[:n]
+	s.spareMu.Unlock()
+	for _, seg := range surplus {
+		if err := s.remove(seg); err != nil {
+			s.log.Warn("freed segment not removed", "segment", seg.number, "err", err)
+		}
+	}
+}
+
+// takeSpare returns the smallest file that has that size; smaller ones go, for segments do not shrink.
+func (s *Store) takeSpare(size int64) (*segment, error) {
+	s.spareMu.Lock()
+	s.spareMin = size
+	n := len(s.spares)
+	for n > 0 && s.spares[n-1].size < size {
+		n--
+	}
+	small := slices.Clone(s.spares[n:])
+	s.spares = s.spares[:n]
+	var old *segment
+	if n > 0 {
+		old = s.spares[n-1]
+		s.spares = s.spares[:n-1]
+	}
+	s.spareMu.Unlock()
+	var errs []error
+	for _, seg := range small {
+		errs = append(errs, s.remove(seg))
+	}
+	return old, errors.Join(errs...)
+}
+
+// recycle makes a freed file the segment number, nil if there is none. Old records in it do not count: their checksums
+// cover another number, and no number that one of them has is given out again. The new head is durable before
+// the file has the name under which recovery reads it.
+func (s *Store) recycle(number uint32, size int64) (*segment, error) {
+	old, err := s.takeSpare(size)
+	if old == nil {
+		return nil, err
+	}
+	seg := &segment{number: number, file: old.file, path: filepath.Join(s.o.Dir, segmentName(number)), size: old.size, tracked: true}
+	head := make([]byte, segmentHeadBytes)
+	copy(head, encodeSegmentHead(number, false))
+	if err == nil {
+		_, err = seg.file.WriteAt(head, 0)
+	}
+	if err == nil {
+		err = seg.file.Fdatasync()
+	}
+	if err == nil {
+		err = s.fs.Rename(old.path, seg.path)
+	}
+	if err == nil {
+		err = s.fs.SyncDir(s.o.Dir)
+	}
+	if err != nil {
+		return nil, errors.Join(err, old.file.Close())
+	}
+	s.prepared.recycled.Add(1)
+	return seg, nil
+}
+
+// adoptSpares takes over the files that a process before left for reuse, and removes those that do not fit.
+func (s *Store) adoptSpares(left []string, active *segment) error {
+	s.spareMin = min(firstSegmentBytes, s.o.SegmentBytes)
+	if active != nil {
+		s.spareMin = min(active.size, s.o.SegmentBytes)
+	}
+	for _, name := range left {
+		path := filepath.Join(s.o.Dir, name)
+		f, err := s.fs.Open(path)
+		if err != nil {
+			return err
+		}
+		number, _ := parseSpareName(name)
+		seg := &segment{number: number, file: f, path: path}
+		if seg.size, err = f.Size(); err != nil {
+			return errors.Join(err, f.Close())
+		}
+		if s.wanted(seg.size) {
+			err = s.addSpare(seg)
+		} else {
+			err = s.remove(seg)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// create prepares a segment and makes it durable. Full of real zeroes, a write into it changes no metadata of the file
+// system, which halves the cost of a small sync. With large writes that no longer shows, and writing everything twice
+// does: then the space is only reserved.
+func (s *Store) create(number uint32, size int64, zeroes bool) (*segment, error) {
+	path := filepath.Join(s.o.Dir, segmentName(number))
+	f, err := s.fs.Create(path)
+	if err != nil {
+		return nil, fmt.Errorf("create segment %d: %w", number, err)
+	}
+	if err := s.fill(f, number, size, zeroes); err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("prepare segment %d: %w", number, err)
+	}
+	if err := s.fs.SyncDir(s.o.Dir); err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("sync directory for segment %d: %w", number, err)
+	}
+	return &segment{number: number, file: f, path: path, size: size, tracked: true}, nil
+}
+
+func (s *Store) fill(f File, number uint32, size int64, zeroes bool) error {
+	err := errors.ErrUnsupported
+	if !zeroes {
+		if err = f.Allocate(size); err == nil {
+			s.prepared.reserved.Add(1)
+		}
+	}
+	if errors.Is(err, errors.ErrUnsupported) {
+		err = zeroFill(f, size)
+		s.prepared.zeroed.Add(1)
+		s.prepared.zeroedBytes.Add(uint64(size))
+	}
+	if err != nil {
+		return err
+	}
+	if _, err := f.WriteAt(encodeSegmentHead(number, false), 0); err != nil {
+		return err
+	}
+	return f.Fdatasync()
+}
+
+func zeroFill(f File, size int64) error {
+	const step = 256 << 10
+	zero := make([]byte, min(step, size))
+	for off := int64(0); off < size; off += step {
+		if _, err := f.WriteAt(zero[:min(step, size-off)], off); err != nil {
+			return err
+		}
+		if off%(8<<20) == 0 && off > 0 { // in steps, so that the flusher's sync does not wait behind all of it
+			if err := f.Fdatasync(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
