@@ -20,6 +20,8 @@ const (
 	// to do stays with small ones: what it writes to prepare them is never much more than what it writes into them.
 	growWithin   = 4 * time.Second
 	manySegments = 8
+	// prepareWithin is how long the active segment must last from when the next one is prepared.
+	prepareWithin = 2 * time.Second
 )
 
 // prepare is the preparer: it makes the next segment while the active one fills.

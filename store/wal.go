@@ -130,7 +130,7 @@ func (w *wal) place(r *record) (loc, error) {
 		return loc{}, err
 	}
 	l := w.put(r, n)
-	if !w.asked && w.next == nil && w.off > w.active.size/8 {
+	if !w.asked && w.next == nil && w.off > w.active.size/8 && w.soon() {
 		w.asked = true
 		w.grow(w.nextSize())
 	}
@@ -140,11 +140,21 @@ func (w *wal) place(r *record) (loc, error) {
 // nextSize is the size of the segment to come. Called with mu held.
 func (w *wal) nextSize() int64 {
 	size := w.active.size
-	took := time.Duration(float64(w.clock()-w.since) * float64(size) / float64(max(1, w.off-w.from)))
-	if took < growWithin {
+	if w.takes(size) < growWithin {
 		size *= 4
 	}
 	return min(size, w.segmentBytes)
+}
+
+// soon reports whether the next segment should be prepared. Later is better: a segment that is freed meanwhile
+// saves preparing one. Called with mu held.
+func (w *wal) soon() bool {
+	return w.off > w.active.size/2 || w.takes(w.active.size-w.off) < prepareWithin
+}
+
+// takes is how long appending so many bytes will take at the pace of the active segment. Called with mu held.
+func (w *wal) takes(bytes int64) time.Duration {
+	return time.Duration(float64(w.clock()-w.since) * float64(bytes) / float64(max(1, w.off-w.from)))
 }
 
 // fits lets a record that is larger than a segment have a fresh one to itself; the file grows.
