@@ -234,10 +234,11 @@ func failover(r *run) (err error) {
 	if err := r.outlast(); err != nil {
 		return err
 	}
-	r.result.latencies(l) // since the leader's end
 	r.result.ConfirmGapMS = millis(l.confirmGap.value())
 	r.result.ArrivalGapMS = millis(l.arrivalGap.value())
-	return r.drain()
+	err = r.drain()
+	r.result.latencies(l) // since the leader's end, of the latest too
+	return err
 }
 
 // outageMax is how long the end of an outage is waited for.

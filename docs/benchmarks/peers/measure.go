@@ -69,7 +69,7 @@ func measure(ctx context.Context, args []string) error {
 					continue
 				}
 				if err := p.once(ctx, w, system, run); err != nil {
-					return err
+					return errors.Join(err, p.write())
 				}
 			}
 		}
