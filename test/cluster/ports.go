@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"strconv"
+	"sync"
 )
 
 // Ports are taken from below the range that the kernel gives to outgoing
@@ -15,20 +16,34 @@ const (
 	portMax = 32000
 )
 
+// given are the ports that this process has handed out. A port of a node that is down looks free, and
+// to try whether it is takes it for a moment from a node that is being started.
+var given struct {
+	sync.Mutex
+	ports map[int]bool
+}
+
+// givenMax is how many ports are remembered; the clusters that had the first of so many are long gone.
+const givenMax = (portMax - portMin) * 3 / 4
+
 // freePorts returns n different ports of 127.0.0.1 that were free, for TCP and
-// UDP, when it looked.
+// UDP, when it looked, and that it has not returned before.
 func freePorts(n int) ([]int, error) {
+	given.Lock()
+	defer given.Unlock()
+	if given.ports == nil || len(given.ports)+n > givenMax {
+		given.ports = map[int]bool{}
+	}
 	var ports []int
-	seen := map[int]bool{}
 	for range 50 * n {
 		if len(ports) == n {
 			return ports, nil
 		}
 		port := portMin + rand.IntN(portMax-portMin)
-		if seen[port] || !free(port) {
+		if given.ports[port] || !free(port) {
 			continue
 		}
-		seen[port] = true
+		given.ports[port] = true
 		ports = append(ports, port)
 	}
 	return nil, errors.New("too few free ports")

@@ -94,6 +94,8 @@ func TestPeek(t *testing.T) {
 			t.Errorf("ready: %v", got)
 		}
 	})
+	// It must not be given the next ones in the place of those that it rejects.
+	s.noError("cancel", ch.Cancel(held[0].ConsumerTag, false))
 	for _, d := range held[:5] {
 		s.noError("reject", d.Reject(false))
 	}
