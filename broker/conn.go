@@ -333,7 +333,7 @@ func (c *Conn) DeclareExchange(ctx context.Context, d ExchangeDeclare) error {
 		Durable: d.Durable, AutoDelete: d.AutoDelete, Internal: d.Internal, Arguments: d.Arguments.Clone(),
 	}}
 	if typ == exchange.Delayed {
-		cmd.Members, cmd.Preferred = c.b.placement(c.b.cfg.Replicas, "")
+		cmd.Members, cmd.Preferred = c.b.place(c.vhost, d.Name, c.b.cfg.Replicas, false)
 	}
 	if _, err = c.changeSeen(ctx, cmd); err != nil {
 		return err

@@ -177,9 +177,9 @@ func (c *Conn) create(ctx context.Context, view *catalog.View, d QueueDeclare, g
 	} else {
 		entry.Kind = catalog.Replicated
 		args := effectOf(&entry, view.Policies(c.vhost)).arguments
-		entry.Members, entry.Preferred = c.b.placement(
+		entry.Members, entry.Preferred = c.b.place(c.vhost, d.Name,
 			int(intArg(args, "x-quorum-initial-group-size", int64(c.b.cfg.Replicas))),
-			stringArg(args, "x-queue-leader-locator"))
+			stringArg(args, "x-queue-leader-locator") == clientLocal)
 	}
 	res, err := c.changeSeen(ctx, &catalog.DeclareQueue{Queue: entry, NodeIncarnation: c.b.origin().Incarnation})
 	if err != nil {
@@ -212,62 +212,6 @@ func (c *Conn) checkDeadLetter(view *catalog.View, d QueueDeclare) error {
 		return err
 	}
 	return c.allowed(view, auth.Write, exchangeResource(v.(string)))
-}
-
-// placement chooses the members of a new queue and who should lead it: this node and
-// those that should lead the least. The one that leads the least is to lead, this one
-// first among equals, or this one if it is asked for by the locator. A node that is away
-// becomes a member if there are not enough others: it finds its replica when it
-// comes back, and the queue can lose another node then.
-func (b *Broker) placement(size int, locator string) (members []catalog.NodeID, preferred catalog.NodeID) {
-	type candidate struct {
-		id    catalog.NodeID
-		leads int
-		local bool
-		away  bool
-	}
-	var list []candidate
-	b.queues.mu.RLock()
-	for n := range b.cat.View().Nodes() {
-		if !n.Superseded {
-			list = append(list, candidate{n.ID, b.queues.preferred[string(n.ID)], string(n.ID) == b.cfg.Node, !b.cfg.Alive(string(n.ID))})
-		}
-	}
-	b.queues.mu.RUnlock()
-	slices.SortFunc(list, func(x, y candidate) int {
-		switch {
-		case x.away != y.away:
-			if y.away {
-				return -1
-			}
-			return 1
-		case x.leads != y.leads:
-			return x.leads - y.leads
-		case x.local:
-			return -1
-		case y.local:
-			return 1
-		}
-		return strings.Compare(string(x.id), string(y.id))
-	})
-	local := catalog.NodeID(b.cfg.Node)
-	others := size - 1
-	for _, n := range list {
-		if !n.local {
-			if others <= 0 {
-				continue
-			}
-			others--
-		}
-		members = append(members, n.id)
-	}
-	if !slices.Contains(members, local) {
-		members = append(members, local) // not in this copy of the catalog yet
-	}
-	if locator == clientLocal {
-		return members, local
-	}
-	return members, members[0]
 }
 
 // PurgeQueue removes the ready messages and tells how many they were.

@@ -37,15 +37,15 @@ type queues struct {
 	hosted map[uint64]*hosted
 	view   *catalog.View // the last one followed
 	closed bool
-	// preferred counts the queues each node should lead.
-	preferred map[string]int
-	prefers   map[uint64]string
+	// loads counts the queues of each node; counted are those in it, as they were counted.
+	loads   map[catalog.NodeID]load
+	counted map[uint64]*catalog.Queue
 	// retired leaders whose goroutines have not ended yet.
 	retired sync.WaitGroup
 }
 
 func newQueues(b *Broker) *queues {
-	return &queues{b: b, dirty: make(chan struct{}, 1), hosted: map[uint64]*hosted{}, preferred: map[string]int{}, prefers: map[uint64]string{}}
+	return &queues{b: b, dirty: make(chan struct{}, 1), hosted: map[uint64]*hosted{}, loads: map[catalog.NodeID]load{}, counted: map[uint64]*catalog.Queue{}}
 }
 
 // changed tells that the catalog has a new view.
@@ -134,17 +134,32 @@ func changedSince(view, old *catalog.View) iter.Seq[uint64] {
 	}
 }
 
-// count keeps track of who should lead how much.
+// load is how many replicated queues a node should lead and of how many it holds replicas.
+type load struct{ leads, holds int }
+
+// count keeps track of who should lead and hold how much.
 func (qs *queues) count(id uint64, q *catalog.Queue) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
-	if old := qs.prefers[id]; old != "" {
-		qs.preferred[old]--
-		delete(qs.prefers, id)
+	if old := qs.counted[id]; old != nil {
+		qs.weigh(old, -1)
+		delete(qs.counted, id)
 	}
 	if q != nil && q.Kind == catalog.Replicated && q.State == catalog.Running {
-		qs.prefers[id] = string(q.Preferred)
-		qs.preferred[string(q.Preferred)]++
+		qs.weigh(q, 1)
+		qs.counted[id] = q
+	}
+}
+
+// weigh adds a queue n times; qs.mu is held.
+func (qs *queues) weigh(q *catalog.Queue, n int) {
+	for _, m := range q.Members {
+		l := qs.loads[m]
+		l.holds += n
+		if m == q.Preferred {
+			l.leads += n
+		}
+		qs.loads[m] = l
 	}
 }
 
