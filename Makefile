@@ -12,7 +12,7 @@ TESTFLAGS ?= -tags invariants -race
 FUZZTIME ?= 30s
 # How many inputs `make test` tries at each decoder of the protocol. A number and not a time: until
 # Go 1.27 a run that ends by its clock may fail without a finding (go.dev/issue/75804).
-FUZZSAMPLE ?= 250000x
+FUZZSAMPLE ?= 150000x
 # How many inputs may be spent on making a new one smaller: these are not counted above.
 FUZZMINIMIZE ?= 1000x
 SOAKTIME ?= 10m
@@ -25,6 +25,10 @@ BENCHOUT ?= $(RUN)/bench/$(VERSION).txt
 JEPSENSAMPLE ?= 5m
 JEPSENTIME ?= 3h
 JEPSENSEED ?= 0
+# How much virtual time make test-sim goes through, some 12 minutes a second on two cores (8 minutes at most), and its first seed: a fixed one, so
+# that a change is judged by what the one before it passed. New seeds are for make sim-long.
+SIMSAMPLE ?= 2000m
+SIMSEED ?= 1
 # How long make sim-long goes on, with new seeds.
 SIMTIME ?= 1h
 # More for it, such as -deep.virtual=10000m (end there), -deep.parallel=4 (seeds at a time, default one a core), -deep.overlap=1s (of leases, at most).
@@ -67,7 +71,7 @@ demo: build ## run the retry job on three nodes while the leader's node is kille
 ##### test
 
 .PHONY: test
-test: test-unit test-budget fuzz-sample test-process test-jepsen ## run all tests; installs what they need first
+test: test-unit test-budget fuzz-sample test-sim test-process test-jepsen ## run all tests; installs what they need first
 
 .PHONY: test-unit
 test-unit: test-deps ## run the tests that start no processes
@@ -97,6 +101,10 @@ jepsen-seeded: ## sow bugs into nodes one by one and see that the harnesses find
 .PHONY: jepsen-long
 jepsen-long: ## the same for JEPSENTIME with new seeds, over all combinations, of 3 and of 5 nodes
 	$(GO) run ./jepsen/cmd --workload all --nemesis all --time 60s --slack 6 --nodes 3,5 --seed $(JEPSENSEED) --budget $(JEPSENTIME) --out $(RUN)/jepsen --go-on
+
+.PHONY: test-sim
+test-sim: ## run simulated clusters for SIMSAMPLE of virtual time, with seeds from SIMSEED on
+	$(GO) test -tags invariants ./sim/deep -run '^TestSeeds$$' -count=1 -timeout 20m -deep.first=$(SIMSEED) -deep.load=20m -deep.calm -deep.virtual=$(SIMSAMPLE) -deep.time=8m -deep.overlap=2s
 
 .PHONY: sim-long
 sim-long: ## run simulated clusters (raft, store and transport in virtual time) with new seeds for SIMTIME

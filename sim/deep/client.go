@@ -20,6 +20,14 @@ type pace struct {
 // busy; the others have longer entries, for as many segments and snapshots, and all have the same faults.
 var paces = []pace{{60 * time.Millisecond, 1200}, {240 * time.Millisecond, 4800}, {240 * time.Millisecond, 4800}, {960 * time.Millisecond, 9600}}
 
+// pace draws one.
+func (w *world) pace() pace {
+	if w.cfg.Calm {
+		return pace{4 * time.Second, 1200}
+	}
+	return paces[w.paces.IntN(len(paces))]
+}
+
 // client proposes wherever somebody believes to lead, at a pace until stop is closed.
 func (w *world) client(number int, r *rand.Rand, p pace, stop <-chan struct{}) {
 	for sent := 0; ; {

@@ -22,6 +22,7 @@ var (
 	parallelFlag = flag.Int("deep.parallel", runtime.GOMAXPROCS(0), "how many seeds run at a time")
 	overlapFlag  = flag.Duration("deep.overlap", 0, "how long two nodes may have the lease of one group, in virtual time; 0: any time, only reported")
 	virtualFlag  = flag.Duration("deep.virtual", 0, "go on with seeds until so much virtual time has passed instead of deep.seeds, or until deep.time is over")
+	calmFlag     = flag.Bool("deep.calm", false, "slow clients and rare faults: many virtual minutes for little")
 	traceFlag    = flag.Bool("deep.trace", false, "print events as they happen, for what ends in a panic")
 	logFlag      = flag.Bool("deep.log", false, "print the nodes' logs")
 )
@@ -85,7 +86,7 @@ func (s *suite) run(t *testing.T, seed uint64) {
 	start := time.Now()
 	var report Report
 	synctest.Test(t, func(t *testing.T) {
-		cfg := Config{Seed: seed, Nodes: 3 + int(seed%3), Groups: 3 + int(seed%4), Load: *loadFlag, OverlapMax: *overlapFlag}
+		cfg := Config{Seed: seed, Nodes: 3 + int(seed%3), Groups: 3 + int(seed%4), Load: *loadFlag, Calm: *calmFlag, OverlapMax: *overlapFlag}
 		if *logFlag {
 			cfg.Logger = slog.New(slog.NewTextHandler(os.Stderr, nil))
 		}

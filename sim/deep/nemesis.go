@@ -18,7 +18,7 @@ type nemesis struct {
 
 func (x *nemesis) run(limit time.Duration) error {
 	for end := time.Now().Add(limit); time.Now().Before(end); {
-		time.Sleep(time.Duration(x.r.Int64N(int64(1500 * time.Millisecond))))
+		time.Sleep(time.Duration(x.r.Int64N(int64(x.w.cfg.gap()))))
 		x.w.reap()
 		if err := x.strike(); err != nil || !x.w.oracle.ok() {
 			return err

@@ -32,6 +32,8 @@ type Config struct {
 	Nodes, Groups int
 	// Load is how much virtual time passes under faults, in rounds that each end with healing and a check.
 	Load time.Duration
+	// Calm makes clients slow and faults rare, some six a virtual minute, so that a virtual minute costs a quarter.
+	Calm bool
 	// Logger gets what the nodes log; discarded if nil.
 	Logger *slog.Logger
 	// Trace gets each event as it happens, for what ends in a panic; may be nil.
@@ -40,6 +42,14 @@ type Config struct {
 	OverlapMax time.Duration
 	// Lie makes one part break its word, to see that the run is not valid then.
 	Lie Lie
+}
+
+// gap is the most time between two strikes of the nemesis.
+func (c Config) gap() time.Duration {
+	if c.Calm {
+		return 15 * time.Second
+	}
+	return 1500 * time.Millisecond
 }
 
 // Lie is a fault that is put in.
@@ -193,7 +203,7 @@ func (w *world) round(x *nemesis) error {
 	w.report.rounds.Add(1)
 	stop := make(chan struct{})
 	var clients sync.WaitGroup
-	p := paces[w.paces.IntN(len(paces))]
+	p := w.pace()
 	for i := range 3 {
 		r := rand.New(rand.NewPCG(w.random(), 4))
 		number := int(w.report.rounds.Load())*10 + i
