@@ -72,6 +72,15 @@ func (c *amqpConn) Publish(ctx context.Context, queue string, body []byte) error
 	return c.ch.PublishWithContext(ctx, "", queue, false, false, amqp.Publishing{DeliveryMode: amqp.Persistent, Body: body})
 }
 
+// Probe implements load.Prober.
+func (c *amqpConn) Probe(ctx context.Context, queue string, body []byte) (confirmed func(context.Context) (bool, error), err error) {
+	d, err := c.ch.PublishWithDeferredConfirmWithContext(ctx, "", queue, false, false, amqp.Publishing{DeliveryMode: amqp.Persistent, Body: body})
+	if err != nil {
+		return nil, err
+	}
+	return d.WaitContext, nil
+}
+
 // Consume implements load.Conn.
 func (c *amqpConn) Consume(queue string, prefetch int, handle func(load.Delivery), ended func(error)) error {
 	if err := c.ch.Qos(prefetch, 0, false); err != nil {

@@ -38,6 +38,12 @@ type Conn interface {
 	Close()
 }
 
+// A Prober is a Conn whose confirms can be waited for one by one, in any order.
+type Prober interface {
+	// Probe publishes as Publish does, after Confirms. confirmed waits for the confirm of this message.
+	Probe(ctx context.Context, queue string, body []byte) (confirmed func(context.Context) (bool, error), err error)
+}
+
 // A Delivery is valid until the function that it was handed to returns.
 type Delivery interface {
 	Body() []byte

@@ -15,7 +15,7 @@ type load struct {
 	cfg    *settings
 	driver Driver
 	began  time.Time
-	books  []*books // one for each publisher
+	books  []*books // one for each publisher, and the probe's
 
 	confirmLatency, arrivalLatency histogram
 	confirmGap, arrivalGap         gap
@@ -31,6 +31,9 @@ func newLoad(cfg *settings, d Driver) *load {
 	l := &load{cfg: cfg, driver: d, began: time.Now(), closed: make(chan struct{}), failed: make(chan error, 1)}
 	for range cfg.Publishers {
 		l.books = append(l.books, &books{})
+	}
+	if cfg.Mode == "failover" {
+		l.books = append(l.books, &books{}) // of the probe
 	}
 	return l
 }

@@ -113,7 +113,9 @@ func TestBadFlags(t *testing.T) {
 		{"failover --servers a=b@c", "is not of the form name=pid@url"},
 		{"start --urls a", "start needs --start"},
 		{"queues --urls a --parallel 0", "--parallel must be at least 1"},
-		{"latency --urls a --freeze", "--freeze goes with failover"},
+		{"latency --urls a --freeze", "--freeze, --cut and --one-leader go with failover"},
+		{"failover --start a --nodes 3 --cut --freeze", "--freeze or --cut, not both"},
+		{"failover --servers a=1@c --cut", "--cut needs --start"},
 		{"failover --start a --nodes 2", "failover needs three nodes"},
 	} {
 		var out, errs bytes.Buffer

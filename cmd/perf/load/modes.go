@@ -2,9 +2,7 @@ package load
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"syscall"
 	"time"
 )
 
@@ -192,68 +190,6 @@ func backlog(r *run) error {
 	}
 	r.result.DrainPerSecond = float64(l.totals().received) / time.Since(began).Seconds()
 	return nil
-}
-
-// failover kills or freezes the leader of the first queue in the middle of the load.
-func failover(r *run) (err error) {
-	l := r.load
-	if err := l.declare("", nil); err != nil {
-		return err
-	}
-	hit, err := r.servers.victim(r.ctx, l.driver, l.queue(0))
-	if err != nil {
-		return err
-	}
-	if err := l.consume("", l.cfg.Prefetch, l.arriveAndAck); err != nil {
-		return err
-	}
-	if err := l.publish(r.ctx, 0); err != nil {
-		return err
-	}
-	if err := l.rest(r.ctx, l.cfg.Warmup); err != nil {
-		return err
-	}
-	l.confirmGap.reset()
-	l.arrivalGap.reset()
-	if err := l.rest(r.ctx, time.Second); err != nil {
-		return err
-	}
-	l.confirmLatency.reset()
-	l.arrivalLatency.reset()
-	sig := syscall.SIGKILL
-	if l.cfg.Freeze {
-		sig = syscall.SIGSTOP
-		defer func() { err = errors.Join(err, hit(syscall.SIGCONT)) }()
-	}
-	if err := hit(sig); err != nil {
-		return fmt.Errorf("kill or stop the leader: %w", err)
-	}
-	if err := l.rest(r.ctx, l.cfg.Duration); err != nil {
-		return err
-	}
-	if err := r.outlast(); err != nil {
-		return err
-	}
-	r.result.ConfirmGapMS = millis(l.confirmGap.value())
-	r.result.ArrivalGapMS = millis(l.arrivalGap.value())
-	err = r.drain()
-	r.result.latencies(l) // since the leader's end, of the latest too
-	return err
-}
-
-// outageMax is how long the end of an outage is waited for.
-const outageMax = 2 * time.Minute
-
-// outlast waits for a confirm and a delivery: a gap counts when it has ended.
-func (r *run) outlast() error {
-	before, began := r.load.totals(), time.Now()
-	err := r.load.until(r.ctx, func(t totals) bool {
-		return t.confirmed > before.confirmed && t.received > before.received || time.Since(began) > outageMax
-	})
-	if after := r.load.totals(); err == nil && (after.confirmed == before.confirmed || after.received == before.received) {
-		return errors.New("the outage did not end")
-	}
-	return err
 }
 
 // run is one execution of a mode.

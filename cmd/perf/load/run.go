@@ -40,6 +40,15 @@ type result struct {
 	ConfirmGapMS float64 `json:"confirm_gap_ms,omitempty"`
 	ArrivalGapMS float64 `json:"arrival_gap_ms,omitempty"`
 
+	// From the hit until each queue that the server led has confirmed a message, and the same before it.
+	Orphans       int     `json:"orphans,omitempty"`
+	QueueGapP50MS float64 `json:"queue_gap_p50_ms,omitempty"`
+	QueueGapP99MS float64 `json:"queue_gap_p99_ms,omitempty"`
+	QueueGapMaxMS float64 `json:"queue_gap_max_ms,omitempty"`
+	CalmP99MS     float64 `json:"calm_p99_ms,omitempty"`
+	// Processor time of the other servers from the hit until the last of these confirms.
+	FailoverCPUMS float64 `json:"failover_cpu_ms,omitempty"`
+
 	ServerCores         float64 `json:"server_cores,omitempty"`
 	ServerCPUPerMillion float64 `json:"server_cpu_s_per_million,omitempty"`
 	ClientCPUPerMillion float64 `json:"client_cpu_s_per_million,omitempty"`

@@ -4,11 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
+	"github.com/warrenmq/warren/jepsen/network"
 	"github.com/warrenmq/warren/test/cluster"
 )
 
@@ -18,6 +25,7 @@ type servers struct {
 	cfg     *settings
 	cluster *cluster.Cluster
 	dir     string
+	links   network.Network // between nodes that may be cut off, else nil
 }
 
 // open starts the nodes when there are any to start. For the mode start it only
@@ -32,7 +40,13 @@ func open(ctx context.Context, cfg *settings) (*servers, error) {
 		return nil, err
 	}
 	s.dir = dir
-	s.cluster, err = cluster.New(cluster.Config{Nodes: cfg.Nodes, Binary: cfg.start, Dir: dir, Args: []string{"--log-level", "warn"}})
+	c := cluster.Config{Nodes: cfg.Nodes, Binary: cfg.start, Dir: dir, Args: []string{"--log-level", cfg.logLevel}}
+	if cfg.Cut {
+		c.Places, err = s.throughProxies(cfg.Nodes)
+	}
+	if err == nil {
+		s.cluster, err = cluster.New(c)
+	}
 	if err == nil && cfg.Mode != "start" {
 		ctx, cancel := context.WithTimeout(ctx, time.Minute)
 		defer cancel()
@@ -48,6 +62,26 @@ func open(ctx context.Context, cfg *settings) (*servers, error) {
 	return s, nil
 }
 
+// throughProxies has the nodes reach each other through this process, which can then cut them off.
+func (s *servers) throughProxies(nodes int) (func(string) (cluster.Place, error), error) {
+	names := make([]string, nodes)
+	for i := range names {
+		names[i] = fmt.Sprintf("node%d", i+1) // as package cluster names them
+	}
+	links, err := network.OpenProxies(names)
+	if err != nil {
+		return nil, err
+	}
+	s.links = links
+	return func(node string) (cluster.Place, error) {
+		p, err := links.Place(node)
+		return cluster.Place{Args: func(a cluster.Addrs) ([]string, error) {
+			addr, err := p.Advertise(a.Cluster)
+			return []string{"--cluster-advertise-addr", addr}, err
+		}}, err
+	}, nil
+}
+
 // note takes down the processes of the nodes that run.
 func (s *servers) note() {
 	s.cfg.pids = nil
@@ -57,11 +91,19 @@ func (s *servers) note() {
 }
 
 func (s *servers) close() error {
-	if s.cluster == nil {
-		return nil
+	if s.dir != "" && !s.cfg.keep {
+		defer os.RemoveAll(s.dir)
+	} else if s.dir != "" {
+		fmt.Fprintln(os.Stderr, "warren-perf: the nodes' folders are in", s.dir)
 	}
-	defer os.RemoveAll(s.dir)
-	return s.cluster.Close()
+	var err error
+	if s.cluster != nil {
+		err = s.cluster.Close()
+	}
+	if s.links != nil {
+		err = errors.Join(err, s.links.Close())
+	}
+	return err
 }
 
 // usage is what the servers have used so far. Processes that are gone count
@@ -72,9 +114,11 @@ type usage struct {
 	written int64 // bytes, to disk
 }
 
-func (s *servers) usage() usage {
+func (s *servers) usage() usage { return usageOf(s.cfg.pids) }
+
+func usageOf(pids []int) usage {
 	var u usage
-	for _, pid := range s.cfg.pids {
+	for _, pid := range pids {
 		cpu, err1 := cluster.ProcessCPU(pid)
 		rss, err2 := cluster.ProcessRSS(pid)
 		written, err3 := cluster.ProcessWritten(pid)
@@ -89,28 +133,123 @@ func (s *servers) usage() usage {
 	return u
 }
 
-// victim returns a function that sends a signal to the server which leads the queue. The
-// clients that connect afterwards use the others.
-func (s *servers) victim(ctx context.Context, d Driver, queue string) (hit func(syscall.Signal) error, err error) {
+// hit is what happens to a server.
+type hit struct {
+	do, undo func() error
+	queues   []string // that it leads, if that is known
+	others   []int    // processes of the other servers
+}
+
+// victim prepares the end of the server that leads the queue. The clients that connect
+// afterwards use the others.
+func (s *servers) victim(ctx context.Context, d Driver, queue string) (*hit, error) {
+	signal := func(sig syscall.Signal) error { return syscall.Kill(s.cfg.leaderPID, sig) }
+	h := &hit{}
 	switch {
 	case s.cluster != nil:
-		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-		defer cancel()
-		leader, err := s.cluster.Leader(ctx, queue)
+		leader, err := s.find(ctx, queue, h)
 		if err != nil {
 			return nil, fmt.Errorf("find the leader: %w", err)
 		}
 		s.leave(leader.URL())
-		return leader.Signal, nil
+		for _, n := range s.cluster.Nodes() {
+			if n != leader {
+				h.others = append(h.others, n.PID())
+			}
+		}
+		if s.cfg.Cut {
+			h.do = func() error { return s.links.Harm(s.around(leader.Name), network.Link{Cut: true}) }
+			h.undo = func() error { s.links.Heal(); return nil }
+			return h, nil
+		}
+		signal = leader.Signal
 	case len(s.cfg.servers) > 0:
 		leader, err := s.leads(d, queue)
 		if err != nil {
 			return nil, fmt.Errorf("find the leader: %w", err)
 		}
 		s.leave(leader.url)
-		return func(sig syscall.Signal) error { return syscall.Kill(leader.pid, sig) }, nil
+		signal = func(sig syscall.Signal) error { return syscall.Kill(leader.pid, sig) }
 	}
-	return func(sig syscall.Signal) error { return syscall.Kill(s.cfg.leaderPID, sig) }, nil
+	h.do, h.undo = func() error { return signal(syscall.SIGKILL) }, func() error { return nil }
+	if s.cfg.Freeze {
+		h.do, h.undo = func() error { return signal(syscall.SIGSTOP) }, func() error { return signal(syscall.SIGCONT) }
+	}
+	return h, nil
+}
+
+// find returns the node that leads the queue, and notes all that it leads.
+func (s *servers) find(ctx context.Context, queue string, h *hit) (leader *cluster.Node, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	err = cluster.Poll(ctx, func() (bool, error) {
+		for _, n := range s.cluster.Nodes() {
+			page, err := n.Fetch(ctx, "/metrics/detailed?family=queue_consumer_count")
+			if err != nil {
+				return false, err
+			}
+			if h.queues = ledQueues(string(page), s.cfg.Prefix); slices.Contains(h.queues, queue) {
+				leader = n
+				return true, nil
+			}
+		}
+		return false, nil
+	})
+	return leader, err
+}
+
+// ledQueues reads the queues of a run from the metrics of the node that leads them.
+func ledQueues(page, prefix string) (names []string) {
+	for line := range strings.Lines(page) {
+		if !strings.HasPrefix(line, "rabbitmq_detailed_queue_consumers{") {
+			continue
+		}
+		_, rest, _ := strings.Cut(line, `queue="`)
+		if name, _, ok := strings.Cut(rest, `"`); ok && strings.HasPrefix(name, prefix+"-") {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// profileTime is what a profile of a failover covers.
+const profileTime = 2 * time.Second
+
+// profile writes CPU profiles of the nodes that clients use into a folder. It returns a function
+// that waits for them.
+func (s *servers) profile(ctx context.Context, dir string) (wait func() error) {
+	var g errgroup.Group
+	for _, n := range s.cluster.Nodes() {
+		if slices.Contains(s.cfg.URLs, n.URL()) {
+			g.Go(func() error {
+				req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("%s/debug/pprof/profile?seconds=%d", n.HTTP(), int(profileTime.Seconds())), http.NoBody)
+				if err != nil {
+					return err
+				}
+				resp, err := http.DefaultClient.Do(req)
+				if err != nil {
+					return err
+				}
+				defer resp.Body.Close()
+				data, err := io.ReadAll(resp.Body)
+				if err != nil {
+					return err
+				}
+				return os.WriteFile(filepath.Join(dir, n.Name+".pprof"), data, 0o600)
+			})
+		}
+	}
+	return g.Wait
+}
+
+// around are the ways between a node and the others.
+func (s *servers) around(node string) (pairs []network.Pair) {
+	for _, n := range s.cluster.Nodes() {
+		if n.Name != node {
+			pairs = append(pairs, network.Pair{From: n.Name, To: node}, network.Pair{From: node, To: n.Name})
+		}
+	}
+	return pairs
 }
 
 // leave has clients not use this URL any more.

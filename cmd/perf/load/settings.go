@@ -31,6 +31,8 @@ type settings struct {
 	Strategy   string        `json:"strategy,omitempty"`
 	Parallel   int           `json:"parallel,omitempty"`
 	Freeze     bool          `json:"freeze,omitempty"`
+	Cut        bool          `json:"cut,omitempty"`
+	OneLeader  bool          `json:"one_leader,omitempty"`
 	Warmup     time.Duration `json:"-"`
 	Duration   time.Duration `json:"-"`
 	Drain      time.Duration `json:"-"`
@@ -42,6 +44,9 @@ type settings struct {
 	servers   []server
 	leaderPID int
 	out       string
+	logLevel  string // of nodes that are started
+	keep      bool
+	profiles  string
 }
 
 // server is a process that was started elsewhere.
@@ -67,6 +72,9 @@ func (s *settings) queueArgs() map[string]any {
 	args := map[string]any{}
 	if s.Quorum {
 		args["x-queue-type"] = "quorum"
+	}
+	if s.OneLeader {
+		args["x-queue-leader-locator"] = "client-local"
 	}
 	return args
 }
@@ -110,8 +118,13 @@ func parse(args []string, stderr io.Writer) (*settings, error) {
 	flags.IntVar(&s.Preload, "preload", 0, "deadletter via reject or "+viaLimit+": publish this many first, then measure the move alone")
 	flags.BoolVar(&s.Quorum, "quorum", false, "declare queues with x-queue-type quorum (RabbitMQ's replicated type)")
 	flags.StringVar(&s.Strategy, "strategy", "", "deadletter: x-dead-letter-strategy of the source")
-	flags.IntVar(&s.Parallel, "parallel", 1, "queues: declare over this many connections at once")
+	flags.IntVar(&s.Parallel, "parallel", 1, "queues and failover: declare over this many connections at once")
 	flags.BoolVar(&s.Freeze, "freeze", false, "failover: stop the process (SIGSTOP) instead of killing it, until the end of the measurement")
+	flags.BoolVar(&s.Cut, "cut", false, "failover: cut the leader's node off from the other nodes, silently, instead of killing it (with --start)")
+	flags.BoolVar(&s.OneLeader, "one-leader", false, "failover: have one node lead all queues, and hit that one")
+	flags.StringVar(&s.logLevel, "log-level", "warn", "least severe `level` that nodes which are started log")
+	flags.StringVar(&s.profiles, "profiles", "", "failover: keep CPU profiles of the nodes that stay, from the hit on, in this `folder`")
+	flags.BoolVar(&s.keep, "keep", false, "leave the folder of nodes that were started, with their logs")
 	flags.DurationVar(&s.Warmup, "warmup", 3*time.Second, "time before the measurement")
 	flags.DurationVar(&s.Duration, "duration", 10*time.Second, "time of the measurement")
 	flags.DurationVar(&s.Drain, "drain", 15*time.Second, "time without progress after which missing messages are lost")
@@ -167,7 +180,7 @@ func (s *settings) check() error {
 	if s.Mode != "backlog" {
 		s.Messages = 0
 	}
-	if s.Mode != "queues" {
+	if s.Mode != "queues" && s.Mode != "failover" {
 		s.Parallel = 0
 	}
 	switch {
@@ -175,10 +188,14 @@ func (s *settings) check() error {
 		return errors.New("either --urls or --start is needed")
 	case s.Mode == "start" && s.start == "":
 		return errors.New("start needs --start")
-	case s.Mode == "queues" && s.Parallel < 1:
+	case (s.Mode == "queues" || s.Mode == "failover") && s.Parallel < 1:
 		return errors.New("--parallel must be at least 1")
-	case s.Freeze && s.Mode != "failover":
-		return errors.New("--freeze goes with failover")
+	case (s.Freeze || s.Cut || s.OneLeader) && s.Mode != "failover":
+		return errors.New("--freeze, --cut and --one-leader go with failover")
+	case s.Freeze && s.Cut:
+		return errors.New("--freeze or --cut, not both")
+	case s.Cut && s.start == "":
+		return errors.New("--cut needs --start")
 	case s.Nodes < 1 || s.Queues < 1 || s.Publishers < 1 || s.Consumers < 1 || s.Window < 1 || s.Prefetch < 1:
 		return errors.New("--nodes, --queues, --publishers, --consumers, --window and --prefetch must be at least 1")
 	case s.AckEvery < 1 || s.AckEvery > s.Prefetch:
