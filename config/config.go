@@ -80,6 +80,10 @@ type Config struct {
 	// Default 30 minutes.
 	ConsumerTimeout time.Duration
 
+	// LeaderMoves is how many queues this node gives back in a second, of those that it leads only
+	// because the node that should was away. 0: none, ever. Default 10.
+	LeaderMoves int
+
 	// LogLevel is the least severe level that is logged. Default info.
 	LogLevel slog.Level
 
@@ -93,6 +97,7 @@ const (
 	bootstrapExpectMax = 99
 	joinMax            = 256
 	consumerTimeoutMax = 365 * 24 * time.Hour
+	leaderMovesMax     = 1000
 )
 
 var nodeIDPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
@@ -111,6 +116,7 @@ func Default() Config {
 		BootstrapExpect: 1,
 		AMQPProduct:     "Warren/0.1.0",
 		ConsumerTimeout: 30 * time.Minute,
+		LeaderMoves:     10,
 		LogLevel:        slog.LevelInfo,
 		LogFormat:       "text",
 
@@ -176,6 +182,9 @@ func (c Config) Validate() error {
 	}
 	if c.ConsumerTimeout < 0 || c.ConsumerTimeout > consumerTimeoutMax {
 		add("consumer-timeout", fmt.Sprintf("must be between 0 and %s, got %s", consumerTimeoutMax, c.ConsumerTimeout))
+	}
+	if c.LeaderMoves < 0 || c.LeaderMoves > leaderMovesMax {
+		add("leader-moves", fmt.Sprintf("must be between 0 and %d, got %d", leaderMovesMax, c.LeaderMoves))
 	}
 	if c.LogFormat != "text" && c.LogFormat != "json" {
 		add("log-format", fmt.Sprintf("must be text or json, got %q", c.LogFormat))

@@ -47,14 +47,7 @@ func Options() []Option {
 		},
 		{
 			Name: "bootstrap-expect", Kind: "count", Usage: "number of nodes that found the cluster together; 0: only join one",
-			set: func(c *Config, s string) error {
-				n, err := strconv.Atoi(s)
-				if err != nil {
-					return fmt.Errorf("must be a whole number, got %q", s)
-				}
-				c.BootstrapExpect = n
-				return nil
-			},
+			set: setInt(func(c *Config) *int { return &c.BootstrapExpect }),
 			get: func(c Config) string { return strconv.Itoa(c.BootstrapExpect) },
 		},
 		{
@@ -74,6 +67,11 @@ func Options() []Option {
 			get: func(c Config) string { return c.ConsumerTimeout.String() },
 		},
 		{
+			Name: "leader-moves", Kind: "count", Usage: "queues given back in a second to the nodes that should lead them; 0: none",
+			set: setInt(func(c *Config) *int { return &c.LeaderMoves }),
+			get: func(c Config) string { return strconv.Itoa(c.LeaderMoves) },
+		},
+		{
 			Name: "log-level", Kind: "level", Usage: "debug, info, warn or error",
 			set: setLogLevel,
 			get: func(c Config) string { return strings.ToLower(c.LogLevel.String()) },
@@ -87,6 +85,18 @@ func text(name, kind, usage string, field func(*Config) *string) Option {
 		Name: name, Kind: kind, Usage: usage,
 		set: func(c *Config, s string) error { *field(c) = s; return nil },
 		get: func(c Config) string { return *field(&c) },
+	}
+}
+
+// setInt reads a whole number.
+func setInt(field func(*Config) *int) func(*Config, string) error {
+	return func(c *Config, s string) error {
+		n, err := strconv.Atoi(s)
+		if err != nil {
+			return fmt.Errorf("must be a whole number, got %q", s)
+		}
+		*field(c) = n
+		return nil
 	}
 }
 

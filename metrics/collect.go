@@ -28,6 +28,15 @@ type Resources struct {
 // Raft is the state of one replica.
 type Raft struct{ Queue, Term, Commit, Applied, Last uint64 }
 
+// Leaders are the leaderships of a node's replicas.
+type Leaders struct {
+	Searching, Away               int
+	Elections, Returned, NotGiven uint64
+	// Searches are times by classes, of which class i ends at 2^i ms.
+	Searches   []uint64
+	SearchesMS float64
+}
+
 // Config is where the figures come from. All functions are safe for concurrent use.
 type Config struct {
 	Node      func() Node
@@ -35,6 +44,7 @@ type Config struct {
 	Gateway   func() gateway.Stats
 	Store     func() store.Stats
 	Raft      func() []Raft
+	Leaders   func() Leaders
 	Broker    Broker
 	// QueueName finds a replica's queue, named by ObjectName; ok is false if it is being
 	// deleted.
@@ -96,6 +106,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	figures := c.cfg.Broker.Figures()
 	if c.mode != detailed {
 		s.node(figures)
+		s.leaders()
 		s.traffic()
 		s.dead()
 	}
@@ -172,6 +183,16 @@ func (s *scrape) node(figures []broker.QueueFigures) {
 	s.count(storePrepared, st.Prepared.Zeroed, "zeroed")
 	s.count(storeLiveBytes, uint64(max(0, st.LiveBytes)))
 	s.count(storeCached, uint64(max(0, st.CacheBytes)))
+}
+
+func (s *scrape) leaders() {
+	l := s.c.cfg.Leaders()
+	s.count(leadersSought, uint64(max(0, l.Searching)))
+	s.count(leadersAway, uint64(max(0, l.Away)))
+	s.count(elections, l.Elections)
+	s.count(leadersMoved, l.Returned, "moved")
+	s.count(leadersMoved, l.NotGiven, "failed")
+	s.times(leaderSearch, l.Searches, 0, 1e-3, l.SearchesMS/1e3)
 }
 
 // firstSyncClass begins the classes of syncs that are shown: at 64 µs.

@@ -14,9 +14,10 @@ const drainAtOnce = 64
 
 // Drain moves the leadership of every group that this node leads to another voter, as
 // before a planned stop, and returns how many moved and how many stayed. Groups without
-// another live voter stay. It ends early when ctx does. Nothing keeps leaderships from
-// coming back; the owner should stop the host soon.
+// another live voter stay. It ends early when ctx does. From then on this node tells
+// others that it wants no leaderships; a group without a better leader may still elect it.
 func (h *Host) Drain(ctx context.Context) (moved, stayed int) {
+	h.draining.Store(true)
 	var done, left atomic.Int64
 	var wg sync.WaitGroup
 	places := make(chan struct{}, drainAtOnce)

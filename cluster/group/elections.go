@@ -53,11 +53,16 @@ type elections struct {
 
 	mu        sync.Mutex // guards campaigns and what they hold; never held while calling out
 	campaigns map[*Group]*campaign
+	// began is when a death was noticed after which there were campaigns all the time, and found
+	// counts those that have ended; zero if there was none.
+	began time.Time
+	found int
 }
 
 // campaign is the search for the leader of one group.
 type campaign struct {
 	g        *Group
+	began    time.Time
 	due      time.Time
 	polling  bool
 	first    bool // the group never had a leader
@@ -95,7 +100,7 @@ func (e *elections) begin(g *Group, fresh bool) {
 	e.mu.Lock()
 	c, ok := e.campaigns[g]
 	if !ok {
-		c = &campaign{g: g}
+		c = &campaign{g: g, began: time.Now()}
 		e.campaigns[g] = c
 	}
 	c.first = fresh
@@ -109,11 +114,12 @@ func (e *elections) want(g *Group, delay time.Duration) {
 	if isClosed(g.stopped) {
 		return
 	}
-	due := time.Now().Add(delay)
+	now := time.Now()
+	due := now.Add(delay)
 	e.mu.Lock()
 	c, ok := e.campaigns[g]
 	if !ok {
-		c = &campaign{g: g, due: due}
+		c = &campaign{g: g, began: now, due: due}
 		e.campaigns[g] = c
 	} else if delay == 0 && !c.injected && due.Before(c.due) {
 		c.due = due
@@ -124,13 +130,40 @@ func (e *elections) want(g *Group, delay time.Duration) {
 	}
 }
 
+// death notes that campaigns begin because of one.
+func (e *elections) death() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.began.IsZero() {
+		e.began, e.found = time.Now(), 0
+	}
+}
+
+// busy tells whether groups here look for their leaders.
+func (e *elections) busy() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.campaigns) > 0
+}
+
 // settled ends the campaign of a group whose leader is known.
 func (e *elections) settled(g *Group) {
 	e.mu.Lock()
 	c, ok := e.campaigns[g]
 	freed := ok && c.injected
 	delete(e.campaigns, g)
+	if ok && !isClosed(g.stopped) {
+		e.found++
+		e.h.counters.searches.note(time.Since(c.began))
+	}
+	none, found, began := len(e.campaigns) == 0, e.found, e.began
+	if none {
+		e.found, e.began = 0, time.Time{}
+	}
 	e.mu.Unlock()
+	if ok && none && !began.IsZero() {
+		e.h.log.Info("groups here have their leaders again", "found", found, "took", time.Since(began))
+	}
 	if freed {
 		e.poke() // there is room for the next
 	}

@@ -212,6 +212,9 @@ func (g *Group) tell(now leadership) {
 		g.abandon(ErrUnknown, ErrNotLeader)
 	}
 	g.enqueue(event{kind: eventLeadership, now: now})
+	if lost || now.self {
+		g.host.balance.leads(g, now.self)
+	}
 	if now.self {
 		g.paused = 0
 		g.leading.Store(true)

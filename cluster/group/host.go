@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/warrenmq/warren/cluster/detector"
@@ -52,6 +53,11 @@ type HostConfig struct {
 
 	// ElectionsMax bounds concurrent injected elections; default 256.
 	ElectionsMax int
+	// MovesPerSecond is how many leaderships this node gives back in a second to the nodes at
+	// which the groups are at home (Spec.Preferred); default 0, none.
+	MovesPerSecond int
+	// MoveSettle is how long such a node must have been alive; default 10 s.
+	MoveSettle time.Duration
 	// StartsMax bounds groups being started at a time; default 16.
 	StartsMax int
 	// SnapshotsMax bounds snapshots being taken at a time; default 2.
@@ -92,6 +98,7 @@ func (c HostConfig) withDefaults() HostConfig {
 	orDefault(&c.SnapshotBytes, 8<<20)
 	orDefault(&c.TrailingBytes, 8<<20)
 	orDefault(&c.ElectionsMax, 256)
+	orDefault(&c.MoveSettle, 10*time.Second)
 	orDefault(&c.StartsMax, 16)
 	orDefault(&c.SnapshotsMax, 2)
 	orDefault(&c.UnknownMax, 64)
@@ -129,6 +136,8 @@ type Host struct {
 	starts    chan struct{} // semaphore of StartsMax
 	elections *elections
 	watch     *watch
+	balance   *balancer
+	draining  atomic.Bool
 	unsub     func()
 	counters  counters
 
@@ -164,6 +173,7 @@ func NewHost(cfg HostConfig) *Host {
 	h.starts = make(chan struct{}, h.cfg.StartsMax)
 	h.elections = newElections(h)
 	h.watch = newWatch(h)
+	h.balance = newBalancer(h)
 	h.cfg.Mesh.HandleCall(MethodStatus, h.answerStatus)
 	if h.cfg.OnUnknown != nil {
 		h.cfg.Mesh.OnUnknownGroup(h.unknownGroup)
@@ -177,6 +187,7 @@ func NewHost(cfg HostConfig) *Host {
 	h.unsub = h.cfg.Detector.Subscribe(h.verdict)
 	h.wg.Go(h.elections.run)
 	h.wg.Go(h.watch.run)
+	h.wg.Go(h.balance.run)
 	return h
 }
 
@@ -372,6 +383,7 @@ func (h *Host) mayLead(n transport.NodeID) bool {
 
 // verdict takes a verdict of the detector. It runs on the detector's goroutine.
 func (h *Host) verdict(e detector.Event) {
+	h.balance.verdict(e)
 	if e.State == detector.Alive {
 		h.elections.hurry()
 		h.watch.poke()
@@ -382,6 +394,9 @@ func (h *Host) verdict(e detector.Event) {
 		l, ok := g.settledLeader()
 		if ok && l.leader != e.Node {
 			continue
+		}
+		if orphans == 0 {
+			h.elections.death()
 		}
 		if e.Restarted {
 			// The node is alive again, which must not pass for a sign of its former

@@ -151,8 +151,8 @@ func (e *elections) hearsay(g *Group, own replicaStatus, answers map[transport.N
 	return false
 }
 
-// bestReplica returns the voter that should lead: the longest log first, then the
-// preferred node, then an order that all nodes agree on. A voter that does not run the
+// bestReplica returns the voter that should lead: the longest log first, then one that
+// is not being stopped, then the preferred node, then an order that all nodes agree on. A voter that does not run the
 // group yet counts as one that holds nothing but the first configuration.
 func bestReplica(g *Group, own replicaStatus, answers map[transport.NodeID]replicaStatus) transport.NodeID {
 	local := g.host.cfg.Local
@@ -173,6 +173,7 @@ func bestReplica(g *Group, own replicaStatus, answers map[transport.NodeID]repli
 		return cmp.Or(
 			cmp.Compare(logs[b].lastTerm, logs[a].lastTerm),
 			cmp.Compare(logs[b].lastIndex, logs[a].lastIndex),
+			cmp.Compare(logs[a].flags&statusUnwilling, logs[b].flags&statusUnwilling),
 		)
 	})
 	return nodes[0]

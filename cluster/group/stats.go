@@ -1,7 +1,9 @@
 package group
 
 import (
+	"math/bits"
 	"sync/atomic"
+	"time"
 
 	"github.com/warrenmq/warren/transport"
 )
@@ -10,6 +12,37 @@ import (
 type counters struct {
 	injected, injectedAway, freed, recycled, barriers, expired atomic.Uint64
 	snapshots, snapshotsFailed, transfers, transfersFailed     atomic.Uint64
+	homes, homesFailed                                         atomic.Uint64
+	searches                                                   searchTimes
+}
+
+// SearchClasses is the number of classes of Searches.
+const SearchClasses = 18
+
+// Searches tells how long groups here were without a leader that this node knew of.
+type Searches struct {
+	// Classes[i] counts those of less than 2^i ms and not less than half of it; the last has no end.
+	Classes [SearchClasses]uint64
+	Sum     time.Duration
+}
+
+// searchTimes is Searches in the making.
+type searchTimes struct {
+	classes [SearchClasses]atomic.Uint64
+	sum     atomic.Int64
+}
+
+func (t *searchTimes) note(d time.Duration) {
+	t.classes[min(bits.Len64(uint64(max(0, d.Milliseconds()))), SearchClasses-1)].Add(1)
+	t.sum.Add(int64(d))
+}
+
+func (t *searchTimes) read() (s Searches) {
+	for i := range t.classes {
+		s.Classes[i] = t.classes[i].Load()
+	}
+	s.Sum = time.Duration(t.sum.Load())
+	return s
 }
 
 // HostStats are totals since the host was created, and gauges where named so.
@@ -28,6 +61,12 @@ type HostStats struct {
 	ProposalsExpired           uint64
 	Snapshots, SnapshotsFailed uint64
 	Transfers, TransfersFailed uint64
+	// Away (gauge) are groups that are led here and at home on another node; MovedHome and
+	// MovesHomeFailed count leaderships given back, and moves that did not succeed.
+	Away                       int
+	MovedHome, MovesHomeFailed uint64
+	// Searches are the times from missing a leader to knowing one.
+	Searches Searches
 }
 
 // Stats returns the host's figures.
@@ -39,6 +78,8 @@ func (h *Host) Stats() HostStats {
 		Barriers: c.barriers.Load(), ProposalsExpired: c.expired.Load(),
 		Snapshots: c.snapshots.Load(), SnapshotsFailed: c.snapshotsFailed.Load(),
 		Transfers: c.transfers.Load(), TransfersFailed: c.transfersFailed.Load(),
+		Away: h.balance.away(), MovedHome: c.homes.Load(), MovesHomeFailed: c.homesFailed.Load(),
+		Searches: c.searches.read(),
 	}
 	for _, g := range h.Groups() {
 		s.Groups++

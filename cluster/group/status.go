@@ -29,6 +29,8 @@ const (
 	statusLeader    = 2
 	statusCandidate = 4
 	statusVoter     = 8
+	// statusUnwilling: the node is being stopped and wants no leaders.
+	statusUnwilling = 16
 )
 
 var errStatus = errors.New("malformed status message")
@@ -177,6 +179,9 @@ func (g *Group) status() replicaStatus {
 	}
 	if g.isVoter() {
 		s.flags |= statusVoter
+	}
+	if g.host.draining.Load() {
+		s.flags |= statusUnwilling
 	}
 	if _, id := r.LeaderWithID(); id != raft.ServerID(g.host.cfg.Local) {
 		s.leader = transport.NodeID(id)

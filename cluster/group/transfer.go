@@ -23,7 +23,7 @@ const (
 // raft's own transfer is not used: it refuses proposals for up to an election timeout
 // and can stay in progress for ever (hashicorp/raft#696).
 func (g *Group) TransferTo(ctx context.Context, n transport.NodeID) error {
-	if err := g.moveTo(ctx, n); err != nil {
+	if err := g.moveTo(ctx, n, transferCatchUp); err != nil {
 		g.host.counters.transfersFailed.Add(1)
 		return fmt.Errorf("move leader of group %d to %s: %w", g.spec.ID, n, err)
 	}
@@ -31,7 +31,8 @@ func (g *Group) TransferTo(ctx context.Context, n transport.NodeID) error {
 	return nil
 }
 
-func (g *Group) moveTo(ctx context.Context, n transport.NodeID) error {
+// moveTo does it; proposals are held back for catchUp at most while the target's log is behind.
+func (g *Group) moveTo(ctx context.Context, n transport.NodeID, catchUp time.Duration) error {
 	if n == g.host.cfg.Local {
 		if g.leading.Load() {
 			return nil
@@ -51,7 +52,7 @@ func (g *Group) moveTo(ctx context.Context, n transport.NodeID) error {
 	}
 	resume := g.pause()
 	defer resume()
-	if err := g.awaitMatch(ctx, n); err != nil {
+	if err := g.awaitMatch(ctx, n, catchUp); err != nil {
 		return err
 	}
 	if err := g.host.cfg.Mesh.InjectAt(ctx, n, g.spec.ID); err != nil {
@@ -61,8 +62,8 @@ func (g *Group) moveTo(ctx context.Context, n transport.NodeID) error {
 }
 
 // awaitMatch waits until nothing is in flight and the target's log ends where ours does.
-func (g *Group) awaitMatch(ctx context.Context, n transport.NodeID) error {
-	ctx, cancel := context.WithTimeout(ctx, transferCatchUp)
+func (g *Group) awaitMatch(ctx context.Context, n transport.NodeID, catchUp time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, catchUp)
 	defer cancel()
 	began, nudged := time.Now(), false
 	tick := time.NewTicker(transferTick)

@@ -33,7 +33,7 @@ func (n *running) metricsConfig() metrics.Config {
 				DiskLimit: uint64(diskReserve(n.cfg.DataDir)), MemoryLimit: n.alarms.gauge.Watermark,
 			}
 		},
-		Resources: n.resources, Gateway: n.amqp.Stats, Store: n.store.Stats, Raft: n.replicas, Broker: n.broker,
+		Resources: n.resources, Gateway: n.amqp.Stats, Store: n.store.Stats, Raft: n.replicas, Leaders: n.leaderships, Broker: n.broker,
 		QueueName: func(id uint64) (vhost, name string, ok bool) {
 			q := n.catalog.Load().View().QueueByID(id)
 			if q == nil || q.State == catalog.Closing {
@@ -58,6 +58,15 @@ func (n *running) resources() metrics.Resources {
 		r.OpenFilesMax = limit.Cur
 	}
 	return r
+}
+
+// leaderships are those of the queues' groups on this node.
+func (n *running) leaderships() metrics.Leaders {
+	s := n.host.Stats()
+	return metrics.Leaders{
+		Searching: s.Searching, Away: s.Away, Elections: s.ElectionsInjected, Returned: s.MovedHome, NotGiven: s.MovesHomeFailed,
+		Searches: s.Searches.Classes[:], SearchesMS: float64(s.Searches.Sum.Milliseconds()),
+	}
 }
 
 // replicas are the queues' Raft groups on this node.
