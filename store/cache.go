@@ -3,16 +3,51 @@ package store
 import (
 	"slices"
 	"sync"
+	"unsafe"
 )
 
-// slab is a stretch of one segment as it was appended: buf[i] stands at off+i of the file. Bytes below
+// slab is a stretch of one segment as it was appended: buf[i] stands at base+i of the file, which is the beginning of a page. Bytes below
 // used never change again, so that readers share them; garbage collection frees a slab after its last reader.
 type slab struct {
 	segment uint32
-	off     int64
+	base    int64
+	off     int64 // of the first record
+	known   int   // where what is known of the file begins in buf: the slab before ends in the first page
 	buf     []byte
 	used    int // guarded by wal.mu
 }
+
+// newSlab makes room for n bytes of records or more at off. before, which may be nil, is the slab of the same segment that ends there.
+func newSlab(segment uint32, off, n int64, before *slab) *slab {
+	base := off &^ (PageBytes - 1)
+	lead := int(off - base)
+	b := &slab{segment: segment, base: base, off: off, known: lead, used: lead}
+	b.buf = make([]byte, (int64(lead)+n+PageBytes-1)&^(PageBytes-1)) // so large that the runtime gives whole pages
+	if before != nil && base >= before.base+int64(before.known) {
+		copy(b.buf, before.buf[base-before.base:before.used])
+		b.known = 0
+	}
+	return b
+}
+
+// pages returns the part of buf from the beginning of the page that from lies in up to the last whole page below to, and puts what
+// follows up to to into tail, a page that is zero behind it. It returns the place of the first byte. ok is false if the slab does not know all of it,
+// or is not at the beginning of a page in memory.
+func (b *slab) pages(from, to int, tail []byte) (whole, rest []byte, off int64, ok bool) {
+	from &^= PageBytes - 1
+	whole = b.buf[from : to&^(PageBytes-1)]
+	if from < b.known || !onPage(b.buf) || !onPage(tail) {
+		return nil, nil, 0, false
+	}
+	if end := to &^ (PageBytes - 1); end < to {
+		clear(tail[copy(tail, b.buf[end:to]):])
+		rest = tail
+	}
+	return whole, rest, b.base + int64(from), true
+}
+
+// onPage reports whether b begins where File.WriteDirect needs it.
+func onPage(b []byte) bool { return uintptr(unsafe.Pointer(unsafe.SliceData(b)))%PageBytes == 0 }
 
 // tailCache holds the newest slabs of the node, oldest first. The slabs are the write buffers themselves:
 // caching copies nothing and needs no state per entry.
@@ -51,7 +86,7 @@ func (c *tailCache) get(l loc) []byte {
 		return nil
 	}
 	b := c.slabs[p-1]
-	from := int64(l.off) - b.off
+	from := int64(l.off) - b.base
 	to := from + headerBytes + int64(l.bodyBytes)
 	if to > int64(len(b.buf)) {
 		return nil

@@ -22,11 +22,17 @@ type FS interface {
 	Free(dir string) (uint64, error)
 }
 
+// PageBytes is the unit of File.WriteDirect.
+const PageBytes = 4096
+
 // File is one open file. ReadAt and WriteAt may be called at once from several goroutines.
 type File interface {
 	io.ReaderAt
 	io.WriterAt
 	io.Closer
+	// WriteDirect writes b and behind it tail past the page cache; errors.ErrUnsupported says that it cannot and wrote nothing. off, both
+	// lengths and the places of both in memory are multiples of PageBytes. What it returned from is for Fdatasync like any write.
+	WriteDirect(b, tail []byte, off int64) error
 	// Fdatasync returns when the file's contents and length are durable.
 	Fdatasync() error
 	Truncate(size int64) error

@@ -5,14 +5,23 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // OSFS is the operating system's file system.
 type OSFS struct{}
 
-type osFile struct{ *os.File }
+type osFile struct {
+	*os.File
+
+	mu       sync.Mutex
+	direct   *os.File // the same file past the page cache, opened when it is first asked for
+	indirect bool     // the file system has nothing like it
+}
 
 // MkdirAll creates dir and its parents.
 func (OSFS) MkdirAll(dir string) error { return os.MkdirAll(dir, 0o750) }
@@ -23,7 +32,7 @@ func (OSFS) Open(name string) (File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return osFile{f}, nil
+	return &osFile{File: f}, nil
 }
 
 // Create implements FS.
@@ -32,7 +41,7 @@ func (OSFS) Create(name string) (File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return osFile{f}, nil
+	return &osFile{File: f}, nil
 }
 
 // ReadDir implements FS.
@@ -90,7 +99,7 @@ func (OSFS) Free(dir string) (uint64, error) {
 }
 
 // Fdatasync repeats after an interrupted call; every other failure is final.
-func (f osFile) Fdatasync() error {
+func (f *osFile) Fdatasync() error {
 	for {
 		err := syscall.Fdatasync(int(f.Fd()))
 		if err != syscall.EINTR {
@@ -99,7 +108,68 @@ func (f osFile) Fdatasync() error {
 	}
 }
 
-func (f osFile) Size() (int64, error) {
+// WriteDirect implements File with O_DIRECT, which takes a third of the processor time of a write through the page cache.
+func (f *osFile) WriteDirect(b, tail []byte, off int64) error {
+	d, err := f.past()
+	if err != nil {
+		return err
+	}
+	bufs := [][]byte{b, tail}
+	for written := int64(0); len(bufs) > 0; {
+		if len(bufs[0]) == 0 {
+			bufs = bufs[1:]
+			continue
+		}
+		n, err := unix.Pwritev(int(d.Fd()), bufs, off+written)
+		switch {
+		case err == unix.EINTR:
+		case err == unix.EINVAL && written == 0:
+			f.mu.Lock()
+			f.indirect = true
+			f.mu.Unlock()
+			return errors.ErrUnsupported
+		case err != nil:
+			return &os.PathError{Op: "pwritev", Path: f.Name(), Err: err}
+		case n == 0 || n%PageBytes != 0: // nothing that a file system does to whole pages
+			return &os.PathError{Op: "pwritev", Path: f.Name(), Err: io.ErrShortWrite}
+		}
+		for n = max(n, 0); n > 0; {
+			k := min(n, len(bufs[0]))
+			bufs[0] = bufs[0][k:]
+			if n, written = n-k, written+int64(k); len(bufs[0]) == 0 {
+				bufs = bufs[1:]
+			}
+		}
+	}
+	return nil
+}
+
+// past opens the file a second time: a flag of the first one would be for readers, too.
+func (f *osFile) past() (*os.File, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.direct == nil && !f.indirect {
+		d, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), os.O_RDWR|unix.O_DIRECT, 0) // its name may have changed
+		f.direct, f.indirect = d, err != nil
+	}
+	if f.indirect {
+		return nil, errors.ErrUnsupported
+	}
+	return f.direct, nil
+}
+
+// Close closes the file.
+func (f *osFile) Close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var err error
+	if f.direct != nil {
+		err = f.direct.Close()
+	}
+	return errors.Join(err, f.File.Close())
+}
+
+func (f *osFile) Size() (int64, error) {
 	st, err := f.Stat()
 	if err != nil {
 		return 0, err
@@ -108,7 +178,7 @@ func (f osFile) Size() (int64, error) {
 }
 
 // Allocate implements File with fallocate.
-func (f osFile) Allocate(size int64) error {
+func (f *osFile) Allocate(size int64) error {
 	for {
 		switch err := syscall.Fallocate(int(f.Fd()), 0, 0, size); err {
 		case syscall.EINTR:

@@ -2,6 +2,7 @@ package store
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -77,6 +78,8 @@ type wal struct {
 
 	syncsSeen, writtenSeen uint64 // by writeBytesMean
 
+	tail []byte // the last page of a write; only the flusher uses it
+
 	began     time.Time
 	syncSince atomic.Int64 // clock when the outstanding write started, 0 if none
 	// starvedSince is the clock when the first of the appenders that wait for a segment began to, 0 if none does.
@@ -89,6 +92,7 @@ func (w *wal) start(active *segment, off int64, seq uint64) {
 	w.began = time.Now()
 	w.active, w.off, w.seq, w.cur = active, off, seq, newTicket()
 	w.since, w.from = w.clock(), w.off
+	w.tail = make([]byte, 64<<10)[:PageBytes] // so large that the runtime gives whole pages
 }
 
 // clock is a monotonic time in ns, never 0.
@@ -202,7 +206,7 @@ func (w *wal) put(r *record, n int64) loc {
 	}
 	b := w.slab
 	if b == nil || b.used+int(n) > len(b.buf) {
-		b = &slab{segment: w.active.number, off: w.off, buf: make([]byte, max(min(slabBytes, w.active.size-w.off), n))}
+		b = newSlab(w.active.number, w.off, max(min(slabBytes, w.active.size-w.off), n), w.slab)
 		w.slab = b
 		w.cache.add(b)
 	}
@@ -266,11 +270,10 @@ func (w *wal) flush() {
 // write puts spans on disk. Bytes of one segment are durable before the first byte of the next is written.
 func (w *wal) write(spans []span) error {
 	for i, s := range spans {
-		b := s.slab.buf[s.from:s.to]
-		if _, err := s.segment.file.WriteAt(b, s.slab.off+int64(s.from)); err != nil {
+		if err := w.writeSpan(&s); err != nil {
 			return &FatalError{Op: fmt.Sprintf("write segment %d", s.segment.number), Err: err}
 		}
-		w.written.Add(uint64(len(b)))
+		w.written.Add(uint64(s.to - s.from))
 		if i+1 < len(spans) && spans[i+1].segment == s.segment {
 			continue
 		}
@@ -285,6 +288,18 @@ func (w *wal) write(spans []span) error {
 		w.syncTimes.note(time.Duration(w.clock() - began))
 	}
 	return nil
+}
+
+// writeSpan writes whole pages past the page cache where that can be done: the beginning of the first one once more, and zeroes behind the end.
+func (w *wal) writeSpan(s *span) error {
+	whole, tail, off, ok := s.slab.pages(s.from, s.to, w.tail)
+	if ok {
+		if err := s.segment.file.WriteDirect(whole, tail, off); !errors.Is(err, errors.ErrUnsupported) {
+			return err
+		}
+	}
+	_, err := s.segment.file.WriteAt(s.slab.buf[s.from:s.to], s.slab.base+int64(s.from))
+	return err
 }
 
 // fail ends all appending with err; t, if there is one, is the ticket of the failed write. OnFatal runs

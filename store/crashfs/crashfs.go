@@ -412,6 +412,14 @@ func (o *file) WriteAt(b []byte, off int64) (int, error) {
 	return len(b), nil
 }
 
+// WriteDirect is a write like any other: a disk may keep any of its sectors.
+func (o *file) WriteDirect(b, tail []byte, off int64) error {
+	if off%store.PageBytes != 0 || len(b)%store.PageBytes != 0 || len(tail)%store.PageBytes != 0 {
+		panic(fmt.Sprintf("direct write of %d and %d bytes at %d", len(b), len(tail), off))
+	}
+	return o.f.do(step{op: OpWrite, ino: o.ino, off: off, data: slices.Concat(b, tail)})
+}
+
 func (o *file) Fdatasync() error { return o.f.do(step{op: OpSync, ino: o.ino}) }
 
 func (o *file) Truncate(size int64) error {

@@ -3,6 +3,7 @@ package faultfs
 import (
 	"errors"
 	"io"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -55,23 +56,43 @@ func (f *file) ReadAt(p []byte, off int64) (int, error) {
 
 // WriteAt writes to memory, or to the disk.
 func (f *file) WriteAt(p []byte, off int64) (int, error) {
+	return len(p), f.write(p, off, func() error {
+		_, err := f.base.WriteAt(p, off)
+		return err
+	})
+}
+
+// WriteDirect implements store.File.
+func (f *file) WriteDirect(b, tail []byte, off int64) error {
+	if !f.fs.opt.Forget {
+		return f.write(nil, off+int64(len(b)+len(tail)), func() error { return f.base.WriteDirect(b, tail, off) })
+	}
+	p := slices.Concat(b, tail)
+	return f.write(p, off, func() error {
+		_, err := f.base.WriteAt(p, off)
+		return err
+	})
+}
+
+// write keeps p in memory or calls through, which brings it to the disk.
+func (f *file) write(p []byte, off int64, through func() error) error {
 	if err := f.fs.failing(); err != nil {
-		return 0, err
+		return err
 	}
 	f.inode.mu.Lock()
 	defer f.inode.mu.Unlock()
 	if f.fs.Faults().Full {
 		if size, err := f.base.Size(); err != nil || off+int64(len(p)) > size {
-			return 0, errors.Join(syscall.ENOSPC, err)
+			return errors.Join(syscall.ENOSPC, err)
 		}
 	}
 	over := f.inode.bytes+len(p) > dirtyBytesMax
 	if f.inode.overlaps(off, int64(len(p))) || !over && !f.fs.keeps() {
 		f.inode.dirty = append(f.inode.dirty, write{off, append([]byte(nil), p...)})
 		f.inode.bytes += len(p)
-		return len(p), nil
+		return nil
 	}
-	return f.base.WriteAt(p, off)
+	return through()
 }
 
 // overlaps tells whether a write would be older than one in memory that it replaces.
