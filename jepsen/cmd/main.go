@@ -117,6 +117,11 @@ func parse(args []string) (command, error) {
 	if *workloads == "all" {
 		c.workloads = workload.Names()
 	}
+	for _, name := range c.workloads {
+		if _, err := workload.New(name, workload.Options{}); err != nil {
+			return c, err
+		}
+	}
 	for size := range strings.SplitSeq(*nodes, ",") {
 		n, err := strconv.Atoi(size)
 		if err != nil {
@@ -173,6 +178,9 @@ func (c *command) run(ctx context.Context) (valid bool, err error) {
 	}
 	var all []report.Report
 	for _, cfg := range c.configs() {
+		if err := ctx.Err(); err != nil {
+			return false, err
+		}
 		r, err := jepsen.Run(ctx, cfg)
 		if err != nil {
 			return false, err
