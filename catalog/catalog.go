@@ -83,7 +83,7 @@ type Config struct {
 	// leader is deposed, too large and an unnoticed hang lasts longer.
 	HeartbeatTimeout, ElectionTimeout, LeaderLease time.Duration
 	// CommitTimeout is how long a follower may be without news of commits if the leader's
-	// attempt to spread them at once fails; 20 ms. It costs each follower that many wake-ups.
+	// attempt to spread them at once fails; 500 ms. An idle leader asks each follower that often.
 	CommitTimeout time.Duration
 	// SnapshotEntries is how many entries make a snapshot worthwhile; 8192.
 	SnapshotEntries uint64
@@ -96,7 +96,7 @@ func (c Config) withDefaults() Config {
 	c.HeartbeatTimeout = orDefault(c.HeartbeatTimeout, 5*time.Second)
 	c.ElectionTimeout = orDefault(c.ElectionTimeout, c.HeartbeatTimeout)
 	c.LeaderLease = orDefault(c.LeaderLease, c.HeartbeatTimeout/2)
-	c.CommitTimeout = orDefault(c.CommitTimeout, 20*time.Millisecond)
+	c.CommitTimeout = orDefault(c.CommitTimeout, 500*time.Millisecond)
 	c.SnapshotEntries = orDefault(c.SnapshotEntries, 8192)
 	c.TrailingEntries = orDefault(c.TrailingEntries, 10240)
 	if c.Logger == nil {
@@ -208,7 +208,12 @@ func Open(cfg Config) (*Catalog, error) {
 	cfg.Mesh.HandleCall(MethodWaitApplied, c.handleWaitApplied)
 	cfg.Mesh.HandleCall(MethodJoin, c.handleJoin)
 	cfg.Mesh.HandleCall(MethodPosition, c.handlePosition)
-	cfg.Mesh.OnPeerChange(func(transport.PeerStatus) { c.poke() })
+	cfg.Mesh.OnPeerChange(func(p transport.PeerStatus) {
+		if p.Up {
+			c.spreadAgain()
+		}
+		c.poke()
+	})
 	c.spawn(c.watchLeader)
 	c.spawn(c.steward)
 	c.spawn(c.tellSubscribers)
@@ -241,6 +246,7 @@ func (c *Catalog) startRaft() error {
 	if c.raft, err = raft.NewRaft(rc, fsm{c.machine}, c.logs, store, snapshots, c.transport); err != nil {
 		return errors.Join(fmt.Errorf("start the catalog's raft: %w", err), c.transport.Close())
 	}
+	c.transport.OnAppendFailed(func(transport.NodeID) { c.spreadAgain() })
 	return nil
 }
 

@@ -38,6 +38,8 @@ type nodes struct {
 	addrs map[transport.NodeID]string
 	all   map[transport.NodeID]*node
 	ids   []transport.NodeID // founding members
+	// commit is Config.CommitTimeout.
+	commit time.Duration
 }
 
 func nodeID(i int) transport.NodeID {
@@ -45,9 +47,11 @@ func nodeID(i int) transport.NodeID {
 }
 
 // newNodes starts n founding members.
-func newNodes(t testing.TB, n int) *nodes {
+func newNodes(t testing.TB, n int) *nodes { return newNodesWith(t, n, 0) }
+
+func newNodesWith(t testing.TB, n int, commit time.Duration) *nodes {
 	t.Helper()
-	c := &nodes{t: t, addrs: make(map[transport.NodeID]string), all: make(map[transport.NodeID]*node)}
+	c := &nodes{t: t, commit: commit, addrs: make(map[transport.NodeID]string), all: make(map[transport.NodeID]*node)}
 	for i := range n {
 		c.ids = append(c.ids, nodeID(i+1))
 	}
@@ -93,7 +97,7 @@ func (c *nodes) start(id transport.NodeID, dir string, founding bool) *node {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	cfg := catalog.Config{Local: id, Dir: dir, Mesh: n.mesh, Logger: testLogger(id)}
+	cfg := catalog.Config{Local: id, Dir: dir, Mesh: n.mesh, Logger: testLogger(id), CommitTimeout: c.commit}
 	if founding {
 		cfg.Founding = &catalog.Founding{
 			ClusterID: testCluster, Members: c.ids,
@@ -273,6 +277,45 @@ func TestLeaderDies(t *testing.T) {
 		t.Fatal("the node that came back misses what was declared while it was away")
 	}
 	propose(t, back, replicated("q2", c.ids...))
+}
+
+// TestCommitsSpreadWithoutTheTimer: followers hear of commits although raft's own timer for that never fires:
+// while all goes well, when the leader has changed, when they come back, and when a node joins.
+func TestCommitsSpreadWithoutTheTimer(t *testing.T) {
+	c := newNodesWith(t, 3, time.Hour)
+	c.ready()
+	queues := 0
+	declared := func(by *node) {
+		t.Helper()
+		queues++
+		r := propose(t, by, replicated(fmt.Sprint("q", queues), c.ids...))
+		for id, n := range c.all {
+			until(t, fmt.Sprintf("%s has applied", id), func() bool { return n.catalog.View().Revision() >= r.Index })
+		}
+	}
+	declared(c.leader())
+	declared(c.follower())
+
+	old := c.leader()
+	c.kill(old.id)
+	declared(c.follower())
+	c.start(old.id, old.dir, true)
+	c.ready()
+	declared(c.all[old.id])
+
+	away := c.follower()
+	c.kill(away.id)
+	queues++
+	r := propose(t, c.leader(), replicated(fmt.Sprint("q", queues), c.ids...))
+	c.start(away.id, away.dir, true)
+	until(t, "the one that was away has applied", func() bool { return c.all[away.id].catalog.View().Revision() >= r.Index })
+
+	joined := c.start(nodeID(4), filepath.Join(t.TempDir(), "catalog"), false)
+	if err := joined.catalog.Join(t.Context(), func() []transport.NodeID { return c.ids }); err != nil {
+		t.Fatal(err)
+	}
+	c.ready()
+	declared(joined)
 }
 
 func (c *nodes) remaining() transport.NodeID {

@@ -128,11 +128,14 @@ func (c *Catalog) applyHere(ctx context.Context, entry []byte) error {
 		deadline = time.Now().Add(attemptMax)
 	}
 	future := c.raft.Apply(entry, time.Until(deadline))
-	err := c.await(ctx, future.Error, func() { <-c.slots })
-	if err == nil {
-		c.spread()
-	}
-	return err
+	return c.await(ctx, func() error {
+		err := future.Error()
+		if err == nil {
+			// Also when ctx has ended: a proposer of this node is content once the entry is applied here.
+			c.spread()
+		}
+		return err
+	}, func() { <-c.slots })
 }
 
 // spreader lets one barrier at a time follow the commands that were committed meanwhile.
@@ -140,11 +143,12 @@ type spreader struct {
 	mu      sync.Mutex
 	running bool
 	again   bool
+	healing bool // spreadAgain's goroutine runs
 }
 
-// spread has the followers told of a commit now rather than after CommitTimeout. They learn of it
-// with the next entry only, so if there is none, a barrier is one. Under load the commands
-// themselves do the work and barriers are few.
+// spread has the followers told of a commit now rather than after CommitTimeout, which is long so that idle nodes
+// cost little. They learn of it with the next entry only, so if there is none, a barrier is one. Under load the
+// commands themselves do the work and barriers are few.
 func (c *Catalog) spread() {
 	if future := c.raft.GetConfiguration(); future.Error() != nil || len(future.Configuration().Servers) < 2 {
 		return
@@ -156,6 +160,30 @@ func (c *Catalog) spread() {
 	if !s.running {
 		s.running = c.spawn(c.runSpread)
 	}
+}
+
+// healPause is the time in which raft takes note of a broken stream.
+const healPause = 50 * time.Millisecond
+
+// spreadAgain has a leader send what a follower may have missed, when its link is back or an append failed: raft
+// tries again only with the next entry, or when CommitTimeout has passed. An entry of this moment may go
+// the way of the broken stream, so there is one after a pause.
+func (c *Catalog) spreadAgain() {
+	s := &c.spreader
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.healing || !c.Leading() {
+		return
+	}
+	s.healing = c.spawn(func() {
+		pause(c.ctx, healPause)
+		s.mu.Lock()
+		s.healing = false
+		s.mu.Unlock()
+		if c.Leading() {
+			c.spread()
+		}
+	})
 }
 
 func (c *Catalog) runSpread() {

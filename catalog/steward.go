@@ -337,7 +337,7 @@ func (c *Catalog) tend(ctx context.Context) error {
 		}
 		if n := view.Node(NodeID(s.ID)); n != nil && n.Superseded && c.successorReady(ctx, servers, n) {
 			c.log.Info("removing a replaced storage from the catalog's group", "node", s.ID)
-			return c.await(ctx, c.raft.RemoveServer(s.ID, future.Index(), membershipWait).Error, nothing)
+			return c.spreadAfter(c.await(ctx, c.raft.RemoveServer(s.ID, future.Index(), membershipWait).Error, nothing))
 		}
 	}
 	if voters >= votersWanted(len(servers)) {
@@ -346,10 +346,18 @@ func (c *Catalog) tend(ctx context.Context) error {
 	for _, s := range servers {
 		if s.Suffrage == raft.Nonvoter && c.keepsUp(ctx, NodeID(s.ID)) {
 			c.log.Info("a node becomes a voter of the catalog's group", "node", s.ID)
-			return c.await(ctx, c.raft.AddVoter(s.ID, s.Address, future.Index(), membershipWait).Error, nothing)
+			return c.spreadAfter(c.await(ctx, c.raft.AddVoter(s.ID, s.Address, future.Index(), membershipWait).Error, nothing))
 		}
 	}
 	return nil
+}
+
+// spreadAfter spreads a change of the configuration that was committed, and returns its error.
+func (c *Catalog) spreadAfter(err error) error {
+	if err == nil {
+		c.spread()
+	}
+	return err
 }
 
 // successorReady reports whether the newest storage under the name of n is a member that has
@@ -450,7 +458,7 @@ func (c *Catalog) admit(ctx context.Context, id NodeID) error {
 	}
 	c.log.Info("a node joins the catalog's group", "node", string(id))
 	add := c.raft.AddNonvoter(raft.ServerID(id), raft.ServerAddress(id), future.Index(), membershipWait)
-	if err := c.await(ctx, add.Error, nothing); err != nil {
+	if err := c.spreadAfter(c.await(ctx, add.Error, nothing)); err != nil {
 		return fmt.Errorf("add node %s: %w", id, err)
 	}
 	c.poke()
