@@ -12,7 +12,7 @@ func (l *Leader) answer(r fsm.StreamResult) {
 		return
 	}
 	if r.Gap {
-		p.next, p.pending, p.bytes = r.UpTo+1, nil, 0
+		p.next, p.pending, p.bytes, p.acks = r.UpTo+1, nil, 0, acksWaiting{}
 	}
 	m := &wire.Answer{Queue: l.cfg.Queue, Origin: r.Origin, UpTo: r.UpTo, Above: p.told, Rewind: r.Gap, Next: r.UpTo + 1}
 	if r.UpTo > p.told {

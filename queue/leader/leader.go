@@ -86,6 +86,8 @@ type Config struct {
 	// after the session is told to nobody. It keeps neither argument and is quick.
 	Observe func(res *fsm.Result, set *queue.Settings)
 	Logger  *slog.Logger
+
+	acksLinger time.Duration // set by Lead unless a test has set it
 }
 
 // Mover moves dead letters out of the queue's outbox.
@@ -192,6 +194,9 @@ type Leader struct {
 
 // Lead starts leading r's queue. The caller ends it with Stop.
 func Lead(r *Replica, cfg Config) *Leader {
+	if cfg.acksLinger == 0 {
+		cfg.acksLinger = acksLinger
+	}
 	l := &Leader{
 		cfg: cfg, replica: r,
 		signal: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),

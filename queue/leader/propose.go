@@ -1,6 +1,7 @@
 package leader
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -67,16 +68,17 @@ func (b *batch) coalesce(d fsm.TransferDone) bool {
 
 // propose puts entries into the log: at once while little is in flight, in
 // larger batches when much is, so that batches grow with load and an idle queue
-// waits for nothing.
+// waits for nothing, but for what nobody waits for: that joins the next entry, if
+// one comes soon.
 func (l *Leader) propose() {
 	for l.phase != phaseOpen && len(l.inFlight) < entriesInFlight && l.flying < bytesInFlight {
 		waiting := l.pendingBytes()
-		urgent := len(l.pending.commands) > l.pending.lazy || l.pending.mark > 0 || waiting > 0
+		urgent := len(l.pending.commands) > l.pending.lazy || l.pending.mark > 0 || waiting > 0 && !l.onlyAcks()
 		if !urgent {
-			if l.pending.lazy == 0 {
+			if l.pending.lazy == 0 && waiting == 0 {
 				return
 			}
-			if left := transferDoneLinger - time.Since(l.pending.lazyFrom); left > 0 {
+			if left := l.lingers(waiting > 0); left > 0 {
 				l.wake(left)
 				return
 			}
@@ -152,7 +154,7 @@ func (l *Leader) dropStaleRoutes(e *fsm.Entry) {
 }
 
 // peerOrder rotates who is served first, so that one node's load cannot starve
-// another's.
+// another's. A few acks alone go before: the credit they free may decide what follows.
 func (l *Leader) peerOrder() []uint32 {
 	nodes := make([]uint32, 0, len(l.peers))
 	for n, p := range l.peers {
@@ -164,6 +166,9 @@ func (l *Leader) peerOrder() []uint32 {
 	if len(nodes) > 1 {
 		turn := int(l.ordinal) % len(nodes)
 		nodes = slices.Concat(nodes[turn:], nodes[:turn])
+		slices.SortStableFunc(nodes, func(a, b uint32) int {
+			return cmp.Compare(l.peers[a].publishes(), l.peers[b].publishes())
+		})
 	}
 	return nodes
 }
@@ -182,6 +187,7 @@ func (l *Leader) takeStream(e *fsm.Entry, p *proposal, from *peer, room int) int
 	s := fsm.Stream{Origin: from.origin, First: from.next - uint64(len(from.pending)), AnsweredUpTo: from.answered}
 	s.Ops = make([]fsm.Op, n)
 	for i, op := range from.pending[:n] {
+		from.acks.taken(op)
 		op = l.decide(from, op)
 		s.Ops[i] = op
 		if pub, ok := op.(fsm.Publish); ok && pub.Verdict == fsm.Accept {
@@ -195,7 +201,7 @@ func (l *Leader) takeStream(e *fsm.Entry, p *proposal, from *peer, room int) int
 	from.pending = from.pending[n:]
 	from.bytes -= size
 	if len(from.pending) == 0 {
-		from.pending, from.bytes = nil, 0
+		from.pending, from.bytes, from.acks = nil, 0, acksWaiting{}
 	}
 	e.Commands = append(e.Commands, s)
 	return room - size

@@ -20,6 +20,7 @@ type peer struct {
 	answered uint64
 	pending  []fsm.Op
 	bytes    int
+	acks     acksWaiting
 	// told: the outcomes up to here are on their way to the node, or it has them.
 	told uint64
 	// resync is the No of the newest Resync, 0 before the first.
@@ -96,6 +97,7 @@ func (l *Leader) onBatch(from string, m *wire.Batch) {
 	ops := s.Ops[p.next-s.First:]
 	for _, op := range ops {
 		p.bytes += opBytes(op)
+		p.acks.came(op)
 	}
 	p.pending = append(p.pending, ops...)
 	p.next = end
