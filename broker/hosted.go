@@ -269,6 +269,7 @@ func (h *hosted) startMover(l *leader.Leader) leader.Mover {
 		Logger:  b.cfg.Logger,
 	})
 	h.moving.Store(&moving{l, m})
+	h.qs.moves(h)
 	return m
 }
 

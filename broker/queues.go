@@ -1,7 +1,6 @@
 package broker
 
 import (
-	"iter"
 	"sync"
 	"time"
 
@@ -40,12 +39,19 @@ type queues struct {
 	// loads counts the queues of each node; counted are those in it, as they were counted.
 	loads   map[catalog.NodeID]load
 	counted map[uint64]*catalog.Queue
+
+	movingMu sync.Mutex
+	// movers are the queues whose leader here has, or had, dead letters on their way out.
+	movers map[*hosted]struct{}
+
+	// ends has a place for each replica that is being deleted.
+	ends chan struct{}
 	// retired leaders whose goroutines have not ended yet.
 	retired sync.WaitGroup
 }
 
 func newQueues(b *Broker) *queues {
-	return &queues{b: b, dirty: make(chan struct{}, 1), hosted: map[uint64]*hosted{}, loads: map[catalog.NodeID]load{}, counted: map[uint64]*catalog.Queue{}}
+	return &queues{b: b, dirty: make(chan struct{}, 1), hosted: map[uint64]*hosted{}, loads: map[catalog.NodeID]load{}, counted: map[uint64]*catalog.Queue{}, movers: map[*hosted]struct{}{}, ends: make(chan struct{}, openAtOnce)}
 }
 
 // changed tells that the catalog has a new view.
@@ -63,17 +69,21 @@ const topologyQuiet = 20 * time.Millisecond
 // follow brings the hosted replicas in line with the catalog until the broker
 // is closed.
 func (qs *queues) follow() {
+	quiet := time.NewTimer(topologyQuiet)
+	defer quiet.Stop()
+	gathering := true
 	for {
 		select {
 		case <-qs.b.ctx.Done():
 			return
 		case <-qs.dirty:
-		}
-		qs.reconcile()
-		select {
-		case <-qs.b.ctx.Done():
-			return
-		case <-time.After(topologyQuiet):
+			qs.reconcile()
+			if !gathering {
+				gathering = true
+				quiet.Reset(topologyQuiet)
+			}
+		case <-quiet.C:
+			gathering = false
 			qs.wakeParked()
 		}
 	}
@@ -82,22 +92,52 @@ func (qs *queues) follow() {
 func (qs *queues) reconcile() {
 	view := qs.b.cat.View()
 	qs.dismissFormer(view)
-	for id := range changedSince(view, qs.view) {
-		q := view.QueueByID(id)
-		qs.count(id, q)
-		if q == nil {
-			qs.remove(id)
-			continue
+	if qs.view == nil {
+		qs.openAll(view)
+	} else {
+		for id := range view.QueuesChangedSince(qs.view) {
+			qs.follows(view, id)
 		}
-		if q.State == catalog.Closing {
-			qs.b.closeStreamOf(q)
-		}
-		qs.place(q, effectOf(q, view.Policies(q.Vhost)))
 	}
 	qs.policiesChanged(view)
 	qs.mu.Lock()
 	qs.view = view
 	qs.mu.Unlock()
+}
+
+// openAtOnce bounds how many replicas are opened at a time when a node starts, and how many are
+// deleted.
+const openAtOnce = 16
+
+// openAll hosts what a node finds in the catalog when it starts.
+func (qs *queues) openAll(view *catalog.View) {
+	var g sync.WaitGroup
+	places := make(chan struct{}, openAtOnce)
+	for q := range view.AllQueues() {
+		if qs.b.ctx.Err() != nil {
+			break
+		}
+		places <- struct{}{}
+		g.Go(func() {
+			defer func() { <-places }()
+			qs.follows(view, q.ID)
+		})
+	}
+	g.Wait()
+}
+
+// follows brings one queue in line with the catalog.
+func (qs *queues) follows(view *catalog.View, id uint64) {
+	q := view.QueueByID(id)
+	qs.count(id, q)
+	if q == nil {
+		qs.remove(id)
+		return
+	}
+	if q.State == catalog.Closing {
+		qs.b.closeStreamOf(q)
+	}
+	qs.place(q, effectOf(q, view.Policies(q.Vhost)))
 }
 
 // dismissFormer tells the leaders of nodes that registered anew: what their
@@ -119,19 +159,6 @@ func (b *Broker) Hosting() bool {
 	b.queues.mu.RLock()
 	defer b.queues.mu.RUnlock()
 	return b.queues.view != nil
-}
-
-func changedSince(view, old *catalog.View) iter.Seq[uint64] {
-	if old != nil {
-		return view.QueuesChangedSince(old)
-	}
-	return func(yield func(uint64) bool) {
-		for q := range view.AllQueues() {
-			if !yield(q.ID) {
-				return
-			}
-		}
-	}
 }
 
 // load is how many replicated queues a node should lead and of how many it holds replicas.
@@ -206,10 +233,18 @@ func (qs *queues) remove(id uint64) {
 	h.removed = true
 	h.retire()
 	h.mu.Unlock()
-	if h.group != nil {
+	if h.group == nil {
+		return
+	}
+	// It waits for the disk and for the replica's goroutines; other queues need not.
+	qs.ends <- struct{}{}
+	if !qs.b.tasks.start(func() {
+		defer func() { <-qs.ends }()
 		if err := qs.b.cfg.Groups.Delete(id); err != nil {
 			qs.b.cfg.Logger.Error("group not deleted", "queue", id, "err", err)
 		}
+	}) {
+		<-qs.ends
 	}
 }
 
@@ -275,11 +310,25 @@ func (qs *queues) eachLeader(f func(leaderHandle)) {
 	}
 }
 
-// wakeParked lets leaders with dead letters that had no route try again.
+// moves notes that a queue's leader here has dead letters on their way out.
+func (qs *queues) moves(h *hosted) {
+	qs.movingMu.Lock()
+	defer qs.movingMu.Unlock()
+	qs.movers[h] = struct{}{}
+}
+
+// wakeParked lets leaders with dead letters that had no route try again. Only one that has begun
+// to move some can have such.
 func (qs *queues) wakeParked() {
-	qs.eachLeader(func(l leaderHandle) {
-		if l.HasParked() {
+	qs.movingMu.Lock()
+	defer qs.movingMu.Unlock()
+	for h := range qs.movers {
+		m, l := h.moving.Load(), h.replica.Leader()
+		switch {
+		case m == nil || m.leader != l: // it has ended; the next one says so itself
+			delete(qs.movers, h)
+		case l.HasParked():
 			l.CatalogChanged()
 		}
-	})
+	}
 }

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"sync"
@@ -242,6 +243,38 @@ func (g *Group) StoreLogs(logs []*raft.Log) error {
 	for i := range recs {
 		g.s.release(g.entries.put(recs[i].index, locs[i]))
 	}
+	return nil
+}
+
+// Found writes what a new replica begins with, its term and the entry at index 1, without waiting for the disk. The
+// log is one stream: what this group, or any other, makes durable later is durable only together with it. A crash before
+// leaves no trace of the group, and nobody can have been promised anything by it: a vote, a newer term and an entry are waited for.
+func (g *Group) Found(term uint64, first *raft.Log) error {
+	g.wmu.Lock()
+	defer g.wmu.Unlock()
+	g.mu.RLock()
+	err := g.usable()
+	if old, known := g.meta.keys[keyCurrentTerm]; err == nil && (g.meta.voteCand != nil || g.snap != nil || g.logLast() > 0 || known && binary.LittleEndian.Uint64(old) > term) {
+		err = fmt.Errorf("found group %d: it has a history", g.id)
+	}
+	g.mu.RUnlock()
+	if err != nil {
+		return err
+	}
+	recs := []record{
+		stableRecord(g.id, keyCurrentTerm, binary.LittleEndian.AppendUint64(nil, term)),
+		{header: header{kind: kindEntry, typ: uint8(first.Type), group: g.id, index: first.Index, term: first.Term}, ext: first.Extensions, data: first.Data},
+	}
+	recs[1].setTime(first.AppendedAt)
+	recs[1].seal()
+	var locs [2]loc
+	if _, err := g.place(recs, locs[:]); err != nil {
+		return err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.meta.keys[keyCurrentTerm] = binary.LittleEndian.AppendUint64(nil, term)
+	g.s.release(g.entries.put(first.Index, locs[1]))
 	return nil
 }
 

@@ -13,6 +13,9 @@ const (
 	keyVoteCand = "LastVoteCand"
 )
 
+// keyCurrentTerm is where raft keeps its term.
+const keyCurrentTerm = "CurrentTerm"
+
 // Set implements raft.StableStore; it returns when the value is durable. Writing the value a key has costs nothing.
 func (g *Group) Set(key, val []byte) error {
 	g.wmu.Lock()
@@ -86,10 +89,7 @@ func (g *Group) set(key string, val []byte) error {
 	if len(key)+len(val)+4 > stableBytesMax {
 		return fmt.Errorf("key of %d bytes with %d: %w", len(key), len(val), ErrTooLarge)
 	}
-	data := binary.LittleEndian.AppendUint32(nil, uint32(len(key)))
-	data = append(append(data, key...), val...)
-	recs := []record{{header: header{kind: kindStable, group: g.id}, data: data}}
-	recs[0].seal()
+	recs := []record{stableRecord(g.id, key, val)}
 	var locs [1]loc
 	if err := g.commit(recs, locs[:]); err != nil {
 		return err
@@ -98,6 +98,15 @@ func (g *Group) set(key string, val []byte) error {
 	defer g.mu.Unlock()
 	g.meta.keys[key] = bytes.Clone(val)
 	return nil
+}
+
+// stableRecord is the record of one key.
+func stableRecord(id GroupID, key string, val []byte) record {
+	data := binary.LittleEndian.AppendUint32(nil, uint32(len(key)))
+	data = append(append(data, key...), val...)
+	r := record{header: header{kind: kindStable, group: id}, data: data}
+	r.seal()
+	return r
 }
 
 // stableBytesMax bounds one key with its value: state records repeat them.

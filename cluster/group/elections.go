@@ -92,6 +92,9 @@ func (e *elections) begin(g *Group, fresh bool) {
 	if _, ok := g.settledLeader(); ok {
 		return
 	}
+	if fresh && g.spec.Young && g.spec.Preferred == e.h.cfg.Local && e.first(g) {
+		return
+	}
 	var delay time.Duration
 	if fresh {
 		ranked := rank(g, g.spec.Members)
@@ -107,6 +110,32 @@ func (e *elections) begin(g *Group, fresh bool) {
 	c.due = time.Now().Add(delay)
 	e.mu.Unlock()
 	e.poke()
+}
+
+// first starts the first election of a group at once, as if the voters had been asked: they hold
+// the request until they run the group. It reports false if that has to wait.
+func (e *elections) first(g *Group) bool {
+	if !g.aliveQuorum(g.spec.Members) {
+		return false
+	}
+	e.mu.Lock()
+	free := len(e.campaigns) <= e.h.cfg.ElectionsMax
+	if c := e.campaigns[g]; c != nil { // it has no leader since it was opened
+		free = free && !c.polling && !c.injected
+	}
+	if free {
+		e.campaigns[g] = &campaign{g: g, first: true, injected: true, attempts: 1, due: time.Now().Add(e.h.cfg.CandidateMax)}
+	}
+	e.mu.Unlock()
+	if !free {
+		return false
+	}
+	e.poke()
+	e.h.counters.injected.Add(1)
+	if err := g.running.Load().wire.InjectTimeoutNow(); err != nil {
+		e.h.log.Debug("election cannot be injected", "group", uint64(g.spec.ID), "err", err)
+	}
+	return true
 }
 
 // want asks for a leader of g in delay, or earlier if that was wanted already.

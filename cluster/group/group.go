@@ -24,6 +24,9 @@ type Spec struct {
 	// Bootstrap tells that this volume may found its replica: the catalog lists it and
 	// it never held one.
 	Bootstrap bool
+	// Young tells that the group was made while this process was running: if it has no
+	// trace here, it most likely has no leader, and the preferred node need not ask.
+	Young bool
 }
 
 // Observer learns about the leadership of a group. Calls are quick. They run on the
@@ -49,6 +52,7 @@ type Group struct {
 	snapshot sync.Mutex               // one snapshot at a time
 
 	leading    atomic.Bool
+	awake      atomic.Bool  // the watchdogs look after it
 	leaseUntil atomic.Int64 // nanoseconds since the host's start; HasLease is true before it
 	verified   atomic.Int64 // when raft was last asked to verify the leader, likewise
 	verifying  atomic.Bool
@@ -126,17 +130,31 @@ func (g *Group) newRaft(conf *raft.Config, w *wire) (r *raft.Raft, err error) {
 	return raft.NewRaft(conf, g.apply, g.log, g.log, g.log.Snapshots(), w)
 }
 
-// fresh tells whether the replica is about to be founded here.
+// fresh tells whether the replica is about to be founded here: it has no log and no snapshot, and a
+// term at most that its founding wrote before a crash cut it off.
 func (g *Group) fresh() (bool, error) {
 	if !g.spec.Bootstrap {
 		return false, nil
 	}
-	has, err := raft.HasExistingState(g.log, g.log, g.log.Snapshots())
-	if err != nil {
-		return false, fmt.Errorf("look for a trace of group %d: %w", g.spec.ID, err)
+	if last, err := g.log.LastIndex(); err != nil || last > 0 {
+		return false, wrapFresh(g, err)
 	}
-	return !has, nil
+	if term, err := g.log.GetUint64([]byte("CurrentTerm")); err == nil && term > foundingTerm {
+		return false, nil
+	}
+	snapshots, err := g.log.Snapshots().List()
+	return err == nil && len(snapshots) == 0, wrapFresh(g, err)
 }
+
+func wrapFresh(g *Group, err error) error {
+	if err != nil {
+		return fmt.Errorf("look for a trace of group %d: %w", g.spec.ID, err)
+	}
+	return nil
+}
+
+// foundingTerm is the term in which replicas are founded.
+const foundingTerm = 1
 
 // bootstrap writes the first configuration, unless the replica has a history.
 func (g *Group) bootstrap(conf *raft.Config, w *wire) error {
@@ -153,10 +171,23 @@ func (g *Group) bootstrap(conf *raft.Config, w *wire) error {
 			Suffrage: raft.Voter, ID: raft.ServerID(m), Address: raft.ServerAddress(m),
 		})
 	}
+	if f, ok := g.log.(founder); ok {
+		first := &raft.Log{Index: 1, Term: foundingTerm, Type: raft.LogConfiguration, Data: raft.EncodeConfiguration(c)}
+		if err := f.Found(foundingTerm, first); err != nil {
+			return fmt.Errorf("found group %d: %w", g.spec.ID, err)
+		}
+		return nil
+	}
 	if err := raft.BootstrapCluster(conf, g.log, g.log, g.log.Snapshots(), w, c); err != nil {
 		return fmt.Errorf("bootstrap group %d: %w", g.spec.ID, err)
 	}
 	return nil
+}
+
+// founder is a log that can begin without a wait for the disk, as raft.BootstrapCluster would
+// have it begin: a replica that has promised nothing yet may forget its birth and be born again.
+type founder interface {
+	Found(term uint64, first *raft.Log) error
 }
 
 // sync compares raft's view of leadership with what was told last. It is called on

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/warrenmq/warren/broker"
@@ -16,6 +17,8 @@ import (
 // bytes of cluster/group and the commands of fsm meet.
 type raftGroups struct {
 	host *group.Host
+	// since is the catalog revision at which this process registered.
+	since *atomic.Uint64
 }
 
 // Start implements broker.Groups.
@@ -25,6 +28,7 @@ func (r raftGroups) Start(q *catalog.Queue, replica *leader.Replica, lead func(u
 		// A member of the first hour founds its replica; one that was added later waits
 		// to be filled.
 		Bootstrap: q.Settings == q.ID,
+		Young:     r.since.Load() > 0 && q.ID > r.since.Load(),
 	}, machine{replica}, observer(lead))
 	if err != nil {
 		return nil, err

@@ -54,6 +54,7 @@ type running struct {
 	manager   *management.API
 	alarms    *alarms
 	ready     atomic.Bool
+	since     atomic.Uint64 // catalog revision of this process's registration
 
 	closers []closer // run last to first
 	failed  chan error
@@ -221,7 +222,7 @@ func (n *running) startBroker(ctx context.Context) error {
 		},
 		Now:          n.mesh.Clock,
 		ClockOffsets: func() []time.Duration { return n.clockOffsets(cat.View()) },
-		Groups:       raftGroups{host: n.host},
+		Groups:       raftGroups{host: n.host, since: &n.since},
 		Alive:        func(node string) bool { return n.detector.State(transport.NodeID(node)) != detector.Dead },
 		Replicas:     replicasDefault, QueueTimeout: queueTimeout, Logger: n.log,
 
@@ -253,6 +254,7 @@ func (n *running) startBroker(ctx context.Context) error {
 		return err
 	}
 	n.wipeDeleted(cat.View())
+	n.since.Store(self.Incarnation)
 	n.broker.Start(self)
 	n.mesh.OnPeerChange(func(s transport.PeerStatus) {
 		if s.Up {
