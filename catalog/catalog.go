@@ -158,6 +158,7 @@ type Catalog struct {
 	leader   leaderNews
 	spreader spreader
 	slots    chan struct{} // one per proposal in progress here as leader
+	spreadTo atomic.Uint64 // the highest commit that followers were told of
 	caughtUp atomic.Bool   // a read index succeeded since the start
 
 	termMu    sync.Mutex // serialises the barrier of a term

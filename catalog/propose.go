@@ -138,6 +138,35 @@ func (c *Catalog) applyHere(ctx context.Context, entry []byte) error {
 	}, func() { <-c.slots })
 }
 
+// spread has the followers told of a commit now rather than after CommitTimeout, which is long so that idle nodes
+// cost little. They learn of it with the next append only, and raft sends none for it, so one without entries goes
+// out beside it: it says nothing that raft's own next one would not say. A follower that cannot take it, because
+// what it verifies is still on its way, gets an entry.
+func (c *Catalog) spread() {
+	future := c.raft.GetConfiguration()
+	if future.Error() != nil {
+		return
+	}
+	term, index := c.raft.CurrentTerm(), c.raft.CommitIndex()
+	if told := c.spreadTo.Load(); told >= index || !c.spreadTo.CompareAndSwap(told, index) {
+		return // somebody else does, or has just done it
+	}
+	var last raft.Log
+	err := c.logs.GetLog(index, &last)
+	if err != nil || c.raft.State() != raft.Leader || c.raft.CurrentTerm() != term {
+		c.spreadEntry() // what was read need not be this leader's to say
+		return
+	}
+	for _, s := range future.Configuration().Servers {
+		if NodeID(s.ID) == c.cfg.Local {
+			continue
+		}
+		if err := c.transport.SpreadCommit(NodeID(s.ID), term, index, last.Term, c.spreadEntry); err != nil {
+			c.log.Debug("a commit was not spread at once", "node", s.ID, "err", err)
+		}
+	}
+}
+
 // spreader lets one barrier at a time follow the commands that were committed meanwhile.
 type spreader struct {
 	mu      sync.Mutex
@@ -146,10 +175,8 @@ type spreader struct {
 	healing bool // spreadAgain's goroutine runs
 }
 
-// spread has the followers told of a commit now rather than after CommitTimeout, which is long so that idle nodes
-// cost little. They learn of it with the next entry only, so if there is none, a barrier is one. Under load the
-// commands themselves do the work and barriers are few.
-func (c *Catalog) spread() {
+// spreadEntry appends a barrier, which raft replicates with everything that a follower misses.
+func (c *Catalog) spreadEntry() {
 	if future := c.raft.GetConfiguration(); future.Error() != nil || len(future.Configuration().Servers) < 2 {
 		return
 	}
@@ -181,7 +208,7 @@ func (c *Catalog) spreadAgain() {
 		s.healing = false
 		s.mu.Unlock()
 		if c.Leading() {
-			c.spread()
+			c.spreadEntry()
 		}
 	})
 }

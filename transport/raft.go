@@ -251,6 +251,41 @@ func (rt *RaftTransport) appendEntries(to NodeID, args *raft.AppendEntriesReques
 	return nil
 }
 
+// SpreadCommit sends a node an append without entries which says that everything up to index, an
+// entry of entryTerm, is committed. The caller must have led the group in term and index must be
+// committed: both stay true whatever happens since, so the request may come late, or more than
+// once. It travels behind what was sent before and is not waited for. refused is called, on the link's
+// goroutine, if the node has answered that it does not have the entry.
+func (rt *RaftTransport) SpreadCommit(to NodeID, term, index, entryTerm uint64, refused func()) error {
+	if !rt.m.cfg.Healthy() {
+		rt.m.stats.unhealthy.Add(1)
+		return ErrUnhealthy
+	}
+	self := []byte(rt.m.cfg.Local)
+	req, err := rt.frameFor(to, &raft.AppendEntriesRequest{
+		RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: self, Addr: self},
+		Term:      term, Leader: self, PrevLogEntry: index, PrevLogTerm: entryTerm, LeaderCommitIndex: index,
+	})
+	if err != nil {
+		return err
+	}
+	p, err := rt.m.peer(to)
+	if err != nil {
+		return err
+	}
+	sess := p.current()
+	if sess == nil {
+		return ErrPeerDown
+	}
+	_, err = sess.send(req, func(b []byte, err error) {
+		var got appendAnswer
+		if err == nil && sess.codec.readResponse(b, &got) == nil && !got.Success {
+			refused()
+		}
+	})
+	return err
+}
+
 // fit returns how many of the entries make a request of at most limit bytes, one at
 // least.
 func fit(entries []*raft.Log, limit int) int {
