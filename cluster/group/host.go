@@ -138,6 +138,7 @@ type Host struct {
 	watch     *watch
 	balance   *balancer
 	draining  atomic.Bool
+	beats     *beats
 	unsub     func()
 	counters  counters
 
@@ -174,6 +175,7 @@ func NewHost(cfg HostConfig) *Host {
 	h.elections = newElections(h)
 	h.watch = newWatch(h)
 	h.balance = newBalancer(h)
+	h.beats = newBeats(h.cfg.Profile)
 	h.cfg.Mesh.HandleCall(MethodStatus, h.answerStatus)
 	if h.cfg.OnUnknown != nil {
 		h.cfg.Mesh.OnUnknownGroup(h.unknownGroup)

@@ -82,6 +82,7 @@ func (g *Group) verify(in *instance, now time.Duration) {
 	g.verified.Store(int64(now))
 	ok := g.host.spawn(func() {
 		defer g.verifying.Store(false)
+		g.tryAgain() // a heartbeat that is held back
 		// It may wait for raft's main goroutine, which may be writing. The answer is not needed.
 		in.raft.VerifyLeader()
 	})

@@ -47,6 +47,7 @@ func (g *Group) Propose(data []byte, done func(result any, err error)) {
 	g.backlogBytes += len(data)
 	g.pump()
 	g.mu.Unlock()
+	g.host.watch.rouse(g)
 }
 
 // refusal returns why p cannot be taken. Caller holds mu.

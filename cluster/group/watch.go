@@ -41,6 +41,8 @@ type watch struct {
 	stalls  map[*Group]*stall
 	snaps   map[*Group]time.Time // running snapshots (zero) and those not to be taken before
 	running int                  // snapshots being taken
+	// awake are the groups that may have something to be looked after, see rouse.
+	awake map[*Group]struct{}
 	// renew are groups whose newest snapshot, at that index, a follower refused.
 	renew map[*Group]uint64
 }
@@ -53,7 +55,49 @@ type stall struct {
 }
 
 func newWatch(h *Host) *watch {
-	return &watch{h: h, wake: make(chan struct{}, 1), stalls: make(map[*Group]*stall), snaps: make(map[*Group]time.Time), renew: make(map[*Group]uint64)}
+	return &watch{h: h, wake: make(chan struct{}, 1), stalls: make(map[*Group]*stall), snaps: make(map[*Group]time.Time), renew: make(map[*Group]uint64), awake: make(map[*Group]struct{})}
+}
+
+// rouse has the watchdogs look after g until it is idle: it has proposals, or entries were applied. An
+// idle group costs no look.
+func (w *watch) rouse(g *Group) {
+	if g.awake.Load() {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if g.awake.CompareAndSwap(false, true) {
+		w.awake[g] = struct{}{}
+	}
+}
+
+// rest takes the groups out that have become idle, and returns the others.
+func (w *watch) rest() []*Group {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	all := make([]*Group, 0, len(w.awake))
+	for g := range w.awake {
+		if _, refused := w.renew[g]; !refused && (isClosed(g.stopped) || g.resting(w.h.cfg.SnapshotBytes)) {
+			g.awake.Store(false)
+			if isClosed(g.stopped) || g.resting(w.h.cfg.SnapshotBytes) {
+				delete(w.awake, g)
+				continue
+			}
+			g.awake.Store(true) // something came in between, and has found it awake
+		}
+		all = append(all, g)
+	}
+	return all
+}
+
+// resting tells whether there is nothing to look after: no proposal, no heat, no snapshot to take.
+func (g *Group) resting(snapshotBytes int64) bool {
+	if g.apply.heat.Load() > 0 || g.apply.freeable.Load() >= snapshotBytes {
+		return false
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.inFlight)+len(g.backlog) == 0
 }
 
 func (w *watch) poke() {
@@ -78,6 +122,9 @@ func (w *watch) outdated(g *Group, index uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.renew[g] = index
+	if g.awake.CompareAndSwap(false, true) {
+		w.awake[g] = struct{}{}
+	}
 }
 
 func (w *watch) run() {
@@ -100,7 +147,7 @@ func (w *watch) run() {
 		}
 		now := time.Now()
 		w.barriers(now)
-		groups := w.h.Groups()
+		groups := w.rest()
 		for _, g := range groups {
 			if n := g.expire(now, w.h.cfg.ProposeDeadline); n > 0 {
 				w.h.counters.expired.Add(uint64(n))
@@ -110,7 +157,7 @@ func (w *watch) run() {
 		if now.Sub(cooled) >= heatPeriod {
 			cooled = now
 			for _, g := range groups {
-				g.apply.heat.Add(-g.apply.heat.Load() / 2)
+				g.apply.heat.Add(-(g.apply.heat.Load() + 1) / 2)
 			}
 		}
 		w.snapshots(now, groups)

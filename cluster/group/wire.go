@@ -31,6 +31,7 @@ func (w *wire) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *
 	longest := retryPauseMax
 	if isHeartbeat(args) {
 		longest = heartbeatPauseMax
+		w.g.awaitBeat()
 	}
 	for pause := retryPauseMin; ; pause = min(2*pause, longest) {
 		// Taken before the attempt, so that no nudge is missed.
