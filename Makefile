@@ -110,6 +110,10 @@ test-sim: ## run simulated clusters for SIMSAMPLE of virtual time, with seeds fr
 sim-long: ## run simulated clusters (raft, store and transport in virtual time) with new seeds for SIMTIME
 	$(GO) test -tags invariants ./sim/deep -run '^TestSeeds$$' -v -timeout 0 -deep.first="$$(date +%s)" -deep.load=3m -deep.time=$(SIMTIME) -deep.overlap=2s $(SIMFLAGS)
 
+.PHONY: scale
+scale: ## print the tables of docs/scaling.md: 5 to 100 nodes and up to a million queues, by the model of sim/scale
+	$(GO) test ./sim/scale -count=1 -run '^TestTables$$' -v -timeout 30m -scale.full
+
 .PHONY: jepsen-rabbitmq
 jepsen-rabbitmq: ## the same faults at Warren and at RabbitMQ of Debian's packages, and a table of both; half an hour
 	$(GO) run ./jepsen/cmd --system warren,rabbitmq --rabbitmq "$$(jepsen/rabbitmq.sh $(RUN)/rabbitmq)" --judge=false \

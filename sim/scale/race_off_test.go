@@ -1,0 +1,6 @@
+//go:build !race
+
+package scale
+
+// raceDetector makes everything several times dearer.
+const raceDetector = false

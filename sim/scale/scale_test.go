@@ -1,0 +1,108 @@
+package scale
+
+import (
+	"flag"
+	"fmt"
+	"testing"
+	"time"
+)
+
+var full = flag.Bool("scale.full", false, "work out all sizes and print the tables of docs/scaling.md")
+
+// TestTables prints the tables. It takes minutes with a million queues; `make scale`.
+func TestTables(t *testing.T) {
+	if !*full {
+		t.Skip("-scale.full prints the tables")
+	}
+	var rows []Row
+	for _, s := range Sizes() {
+		rows = append(rows, Model(DefaultCosts(), DefaultBudget(), s))
+	}
+	fmt.Print(Tables(rows))
+}
+
+// TestModel: placement is even and has a replica in each zone, so that no queue loses its quorum with a zone; each queue
+// has one leader afterwards; what grows with queues grows in proportion.
+func TestModel(t *testing.T) {
+	for _, s := range []Size{{5, 2000}, {20, 2000}, {50, 1000}} {
+		t.Run(fmt.Sprint(s), func(t *testing.T) {
+			l := lay(s, zones, 50)
+			size := map[int]int{}
+			for _, z := range l.zones {
+				size[z]++
+			}
+			for q, p := range l.queues {
+				if a, b, c := l.zones[p[0]], l.zones[p[1]], l.zones[p[2]]; a == b || b == c || a == c {
+					t.Fatalf("queue %d has two replicas in a zone", q)
+				}
+			}
+			for i, holds := range l.holds {
+				if mean := s.Queues / size[l.zones[i]]; holds < mean-58 || holds > mean+58 {
+					t.Errorf("node %d holds %d, mean of its zone %d", i, holds, mean)
+				}
+			}
+			r := Model(DefaultCosts(), DefaultBudget(), s)
+			for _, f := range []failure{r.node, r.zone} {
+				if f.Double > 0 || f.NoQuorum > 0 || f.Orphans == 0 || f.Last < f.Median || f.Last > time.Minute {
+					t.Errorf("%d nodes lost: %d orphans, %d without a quorum, %d with two leaders, last after %v", f.Lost, f.Orphans, f.NoQuorum, f.Double, f.Last)
+				}
+				if mean := s.Queues / (s.Nodes - f.Lost); f.MostLed > 2*mean {
+					t.Errorf("%d nodes lost: a node leads %d, mean %d", f.Lost, f.MostLed, mean)
+				}
+			}
+			if again := Model(DefaultCosts(), DefaultBudget(), s); again.node.Last != r.node.Last || again.zone.Messages != r.zone.Messages {
+				t.Error("the same question has two answers")
+			}
+			twice := Model(DefaultCosts(), DefaultBudget(), Size{s.Nodes, 2 * s.Queues})
+			if ratio := twice.steady.beats.messages / r.steady.beats.messages; ratio < 1.8 || ratio > 2.2 {
+				t.Errorf("twice the queues, %.2f times the heartbeats", ratio)
+			}
+		})
+	}
+}
+
+// TestModelAgrees: what the model says of pings and of the catalog's idle appends is what real nodes in this process do, within a
+// fifth; the processor time within a factor of eight, because the machine is somebody else's too.
+func TestModelAgrees(t *testing.T) {
+	c := DefaultCosts()
+	for _, n := range []int{3, 5} {
+		r := rigOf(t, n, rigParts{detector: true, catalog: true})
+		m, took := r.over(3 * time.Second)
+		s := c.steady(Size{n, 3}, lay(Size{n, 3}, 1, 1))
+		secs := took.Seconds()
+		// Every message is one write. The catalog's followers answer.
+		messages := float64(n)*s.pings.messages + 2*s.catalog.messages
+		bytes := float64(n)*s.pings.bytes + 2*s.catalog.bytes
+		cpu := float64(n)*s.pings.cpu.Seconds() + 2*s.catalog.cpu.Seconds()
+		t.Logf("%d nodes: %.0f messages/s, model %.0f; %.0f bytes/s, model %.0f; %.1f ms/s, model %.1f", n,
+			float64(m.writes)/secs, messages, float64(m.bytes)/secs, bytes, m.cpu.Seconds()/secs*1e3, cpu*1e3)
+		within(t, "messages", float64(m.writes)/secs/messages, 1.2)
+		within(t, "bytes", float64(m.bytes)/secs/bytes, 1.2)
+		if !raceDetector {
+			within(t, "processor time", m.cpu.Seconds()/secs/cpu, 8)
+		}
+	}
+}
+
+func within(t *testing.T, what string, ratio, factor float64) {
+	t.Helper()
+	if ratio < 1/factor || ratio > factor {
+		t.Errorf("%s: measured %.2f times the model's, want within %.1f", what, ratio, factor)
+	}
+}
+
+// TestCatalogGrowsInProportion: a declaration costs the machine of the catalog about the same with ten times the queues, and the
+// memory of a queue does not grow.
+func TestCatalogGrowsInProportion(t *testing.T) {
+	runs, err := runCatalog(10, []int{5000, 20_000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%+v", runs)
+	if runs[1].Apply > 5*runs[0].Apply {
+		t.Errorf("%v for a declaration with %d queues, %v with %d", runs[1].Apply, runs[1].Queues, runs[0].Apply, runs[0].Queues)
+	}
+	if runs[1].Bytes > 1.5*runs[0].Bytes || runs[1].Bytes > 2500 {
+		t.Errorf("%.0f bytes for each of %d queues, %.0f for each of %d", runs[1].Bytes, runs[1].Queues, runs[0].Bytes, runs[0].Queues)
+	}
+}
