@@ -190,7 +190,8 @@ func (m *Mesh) handleCall(ctx context.Context, from NodeID, method uint8, req []
 
 // Send queues an application message to a node. Messages of one kind to one node
 // arrive in order and at most once; those queued or in flight when a link breaks
-// are lost. The payload belongs to the mesh afterwards. Send never waits: it
+// are lost. The payload belongs to the mesh afterwards, and its memory is used again if package dirty
+// lent it; so it must not be sent twice. Send never waits: it
 // returns ErrPeerDown without a link and ErrBacklog when the peer's queue is full.
 // Messages to the local node are handed to the handler on a goroutine of the mesh.
 func (m *Mesh) Send(to NodeID, kind uint8, payload []byte) error {

@@ -46,6 +46,7 @@ type inboundRPC struct {
 	call  uint64
 	cmd   any
 	bytes int64
+	lent  []byte                // what cmd's bytes lie in
 	turns uint64                // of this node from the sender when Raft was given an append
 	resp  chan raft.RPCResponse // capacity 1: Raft never waits
 }
@@ -173,8 +174,8 @@ func (in *inbound) receiveInject(body []byte) error {
 }
 
 // receiveRaft delivers a Raft request to its group, holds it, or answers why not.
-func (m *Mesh) receiveRaft(in *inbound, body []byte) error {
-	d := decoder{b: body}
+func (m *Mesh) receiveRaft(in *inbound, f frame) error {
+	d := decoder{b: f.body}
 	call, g, err := m.readTarget(&d)
 	catalog, rpc := d.uvarint(), d.u8()
 	rest := d.rest()
@@ -194,7 +195,7 @@ func (m *Mesh) receiveRaft(in *inbound, body []byte) error {
 	if a, ok := cmd.(*raft.AppendEntriesRequest); ok {
 		a.LeaderCommitIndex = verifiedCommit(a)
 	}
-	m.groups.route(g, catalog, &inboundRPC{in: in, call: call, cmd: cmd, bytes: int64(len(body)), resp: make(chan raft.RPCResponse, 1)})
+	m.groups.route(g, catalog, &inboundRPC{in: in, call: call, cmd: cmd, bytes: int64(len(f.body)), lent: f.lent, resp: make(chan raft.RPCResponse, 1)})
 	return nil
 }
 

@@ -246,7 +246,7 @@ func (in *inbound) receive(f frame) error {
 		}
 		return nil
 	case frameRaft:
-		return in.m.receiveRaft(in, f.body)
+		return in.m.receiveRaft(in, f)
 	case frameApp:
 		return in.receiveApp(f.body)
 	case frameCall:

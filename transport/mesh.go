@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/experimental"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/mem"
 )
@@ -75,7 +76,7 @@ func New(cfg Config) (*Mesh, error) {
 	}
 	cfg = cfg.withDefaults()
 	m := &Mesh{
-		cfg: cfg, began: time.Now(), process: rand.Uint64() | 1, pool: mem.DefaultBufferPool(),
+		cfg: cfg, began: time.Now(), process: rand.Uint64() | 1, pool: new(bufferPool),
 		peers: map[NodeID]*peer{}, inbound: map[NodeID]*inbound{}, dispatchers: map[NodeID]*dispatcher{},
 		greetings: make(chan struct{}, greetingsMax),
 		snapOut:   make(chan struct{}, cfg.Snapshots), snapIn: make(chan struct{}, cfg.Snapshots), unary: make(chan struct{}, cfg.Workers),
@@ -101,7 +102,7 @@ func New(cfg Config) (*Mesh, error) {
 
 func (m *Mesh) serverOptions() []grpc.ServerOption {
 	opts := []grpc.ServerOption{
-		grpc.ForceServerCodecV2(rawCodec{}),
+		grpc.ForceServerCodecV2(rawCodec{}), experimental.BufferPool(m.pool),
 		grpc.StaticStreamWindowSize(streamWindowBytes), grpc.StaticConnWindowSize(connWindowBytes),
 		grpc.ReadBufferSize(ioBufferBytes), grpc.WriteBufferSize(ioBufferBytes),
 		grpc.MaxRecvMsgSize(grpcBytesMax), grpc.MaxSendMsgSize(grpcBytesMax),

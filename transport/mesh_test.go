@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/warrenmq/warren/dirty"
 )
 
 func TestCallReachesHandlerAndErrorsKeepTheirCode(t *testing.T) {
@@ -431,6 +433,40 @@ func TestConfigReportsEveryProblem(t *testing.T) {
 	for _, want := range []string{"Local", "Listener", "ClusterID", "Resolve", "PingInterval", "Workers"} {
 		if err == nil || !bytes.Contains([]byte(err.Error()), []byte(want)) {
 			t.Errorf("error %q does not name %s", err, want)
+		}
+	}
+}
+
+// The memory of payloads is used again when they are written: none may be when it is read still.
+func TestLentPayloadsArriveWhole(t *testing.T) {
+	x, y := pair(t, nil)
+	const messages = 400
+	sizes := []int{1, 3 << 10, 9 << 10, 20 << 10, 66 << 10, 130 << 10, 260 << 10, 900 << 10, 1200 << 10}
+	got := make(chan error, messages)
+	n := 0
+	y.Handle(1, func(_ NodeID, p []byte) {
+		var err error
+		if size := sizes[n%len(sizes)]; len(p) != size || !bytes.Equal(p, bytes.Repeat([]byte{byte(n)}, size)) {
+			err = fmt.Errorf("message %d of %d bytes is not what was sent", n, len(p))
+		}
+		n++
+		got <- err
+	})
+	for i := range messages {
+		p := dirty.Lend(sizes[i%len(sizes)])
+		for j := range p {
+			p[j] = byte(i)
+		}
+		for err := x.Send("b/1", 1, p); err != nil; err = x.Send("b/1", 1, p) {
+			if !errors.Is(err, ErrBacklog) {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+	for range messages {
+		if err := <-got; err != nil {
+			t.Error(err)
 		}
 	}
 }

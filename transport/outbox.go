@@ -5,6 +5,8 @@ import (
 	"sync"
 
 	"google.golang.org/grpc/mem"
+
+	"github.com/warrenmq/warren/dirty"
 )
 
 // Lanes of an outbox. Order is kept within a lane; the writer alternates.
@@ -55,15 +57,22 @@ func (b *batch) seal(pool mem.BufferPool) {
 	}
 }
 
-// add appends a frame and returns its size.
-func (b *batch) add(pool mem.BufferPool, head []byte, body pieces) int {
+// add appends a frame and returns its size. The memory of a body that is ours is returned when it is not read any more.
+func (b *batch) add(pool mem.BufferPool, head []byte, body pieces, ours bool) int {
 	b.copyIn(pool, head)
 	n := len(head)
 	for _, p := range body {
 		n += len(p)
-		if len(p) <= copyBytesMax {
+		switch {
+		case len(p) <= copyBytesMax:
 			b.copyIn(pool, p)
-		} else {
+			if ours {
+				dirty.Return(p)
+			}
+		case ours:
+			b.seal(pool)
+			b.parts = append(b.parts, mem.NewBuffer(&p, returning{}))
+		default:
 			b.seal(pool)
 			b.parts = append(b.parts, mem.SliceBuffer(p))
 		}
@@ -71,6 +80,18 @@ func (b *batch) add(pool mem.BufferPool, head []byte, body pieces) int {
 	b.bytes += n
 	return n
 }
+
+// returning is where the payloads of application messages go that were written.
+type returning struct{}
+
+// Get implements mem.BufferPool; nobody calls it.
+func (returning) Get(n int) *[]byte {
+	b := dirty.Lend(n)
+	return &b
+}
+
+// Put implements mem.BufferPool.
+func (returning) Put(b *[]byte) { dirty.Return(*b) }
 
 type lane struct {
 	id    uint8
@@ -153,7 +174,7 @@ func (o *outbox) put(ln int, kind uint8, fields []byte, body ...[]byte) error {
 	if size <= messageBytesMax {
 		b := l.tail(size)
 		b.appBytes += app
-		l.bytes += b.add(o.pool, appendHead(buf[:0], kind, fields, bodyBytes), body)
+		l.bytes += b.add(o.pool, appendHead(buf[:0], kind, fields, bodyBytes), body, kind == frameApp)
 	} else {
 		o.putParts(l, app, kind, fields, body)
 	}
@@ -182,7 +203,7 @@ func (o *outbox) putParts(l *lane, app int64, kind uint8, fields []byte, body pi
 		if first {
 			b.appBytes = app
 		}
-		l.bytes += b.add(o.pool, appendHead(buf[:0], framePart, info, n), part)
+		l.bytes += b.add(o.pool, appendHead(buf[:0], framePart, info, n), part, false)
 		l.queue = append(l.queue, b)
 	}
 }

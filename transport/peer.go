@@ -12,6 +12,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/experimental"
 )
 
 // PeerStatus is what the mesh knows about the way to a node.
@@ -324,7 +325,7 @@ func (m *Mesh) open(addr string) (*dialled, error) {
 			d.mu.Unlock()
 			return c, err
 		}),
-		grpc.WithNoProxy(),
+		grpc.WithNoProxy(), experimental.WithBufferPool(m.pool),
 		grpc.WithDisableRetry(), grpc.WithDisableServiceConfig(), grpc.WithDisableHealthCheck(),
 		grpc.WithStaticStreamWindowSize(streamWindowBytes), grpc.WithStaticConnWindowSize(connWindowBytes),
 		grpc.WithReadBufferSize(ioBufferBytes), grpc.WithWriteBufferSize(ioBufferBytes),

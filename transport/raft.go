@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/warrenmq/warren/dirty"
 )
 
 // RaftTransport is one group's view of the mesh. It has no goroutine of its own
@@ -30,6 +32,7 @@ type RaftTransport struct {
 	supporters map[NodeID]supporter
 
 	appendFailed atomic.Pointer[func(to NodeID)]
+	copies       atomic.Bool // see CopiesEntries
 
 	done chan struct{} // closed at Close
 }
@@ -96,6 +99,10 @@ func (rt *RaftTransport) failedAppend(to NodeID, req *raft.AppendEntriesRequest)
 		(*f)(to)
 	}
 }
+
+// CopiesEntries says that the replica's log keeps nothing of what it is given to store: the memory of a request is used
+// again once raft has answered it. The library itself keeps entries in its LogCache and its InmemStore.
+func (rt *RaftTransport) CopiesEntries() { rt.copies.Store(true) }
 
 // InjectTimeoutNow makes the local replica start an election at once, without
 // pre-vote, as if a leader had handed over to it. It fails with ErrBusy when the
@@ -173,6 +180,9 @@ func (rt *RaftTransport) drain() {
 		select {
 		case resp := <-r.resp:
 			rt.respond(r, resp)
+			if rt.copies.Load() {
+				dirty.Return(r.lent) // raft has answered: it reads the request no more
+			}
 		case <-rt.done:
 			r.in.answer(r.call, nil, &RemoteError{Code: CodeClosed, Text: "the group was closed"})
 		}

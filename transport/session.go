@@ -12,6 +12,8 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/mem"
+
+	"github.com/warrenmq/warren/dirty"
 )
 
 // session is one outgoing stream that passed its handshake. Its reader and its
@@ -292,6 +294,7 @@ type messageSequence struct {
 	last  uint64
 	limit int               // largest frame accepted
 	parts [laneCount][]byte // a frame arriving in parts, by lane; nil if none
+	lent  [laneCount][]byte // their memory
 }
 
 // each calls f for every frame of msg, which it consumes.
@@ -346,7 +349,8 @@ func (q *messageSequence) assemble(r *messageReader) (fr frame, whole bool, err 
 	}
 	buf := q.parts[ln]
 	if buf == nil {
-		buf = make([]byte, 0, total)
+		q.lent[ln] = dirty.Lend(int(total))
+		buf = q.lent[ln][:0:total]
 	}
 	have := len(buf)
 	if uint64(cap(buf)) != total || have+n > cap(buf) {
@@ -364,5 +368,7 @@ func (q *messageSequence) assemble(r *messageReader) (fr frame, whole bool, err 
 	if buf[0] == framePart || buf[0] <= frameCredit {
 		return fr, false, fmt.Errorf("%w: frame kind %d in parts", errMalformed, buf[0])
 	}
-	return frame{kind: buf[0], body: buf[1:]}, true, nil
+	fr = frame{kind: buf[0], body: buf[1:], lent: q.lent[ln]}
+	q.lent[ln] = nil
+	return fr, true, nil
 }

@@ -8,6 +8,8 @@ import (
 	"io"
 
 	"google.golang.org/grpc/mem"
+
+	"github.com/warrenmq/warren/dirty"
 )
 
 // protocolVersion is the newest version of the link protocol this code speaks and
@@ -275,6 +277,8 @@ type frame struct {
 	// body is the frame's own memory, except for pings, pongs and credits, whose
 	// body is valid until the next frame is read.
 	body []byte
+	// lent is the memory of a body, from its first byte on; whoever is the last to read it may return it.
+	lent []byte
 }
 
 // messageReader walks the frames of one message.
@@ -322,7 +326,8 @@ func (m *messageReader) next() (frame, error) {
 	case kind <= frameCredit && n <= uint64(len(m.scratch)):
 		f.body = m.scratch[:n]
 	default:
-		f.body = make([]byte, n)
+		f.lent = dirty.Lend(int(n))
+		f.body = f.lent
 	}
 	return f, m.read(f.body)
 }

@@ -223,7 +223,7 @@ func TestLargeEntriesTravelByReference(t *testing.T) {
 // from buffers cut at arbitrary places.
 func TestMessagesAreReadInAnyPieces(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		o := newOutbox(64<<20, mem.DefaultBufferPool())
+		o := newOutbox(64<<20, new(bufferPool))
 		var want [][]byte
 		for i := range rapid.IntRange(1, 5).Draw(t, "frames") {
 			size := rapid.SampledFrom([]int{0, 1, 100, copyBytesMax, copyBytesMax + 1, runBytes, 300 << 10, messageBytesMax + 1, 3 << 20}).Draw(t, "size")

@@ -97,7 +97,9 @@ func (l *memLog) StoreLogs(es []*raft.Log) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, e := range es {
-		l.entries[e.Index] = *e
+		kept := *e
+		kept.Data, kept.Extensions = bytes.Clone(e.Data), bytes.Clone(e.Extensions) // as the segment log does
+		l.entries[e.Index] = kept
 	}
 	l.bounds()
 	return nil

@@ -7,12 +7,16 @@ import (
 	"github.com/warrenmq/warren/transport"
 )
 
-// OverMesh makes a mesh the network of a host.
+// OverMesh makes a mesh the network of a host whose storage copies the entries that it is given, as OverStore does.
 func OverMesh(m *transport.Mesh) Network { return overMesh{m} }
 
 type overMesh struct{ *transport.Mesh }
 
-func (m overMesh) Raft(g transport.GroupID) RaftTransport { return m.Mesh.Raft(g) }
+func (m overMesh) Raft(g transport.GroupID) RaftTransport {
+	rt := m.Mesh.Raft(g)
+	rt.CopiesEntries()
+	return rt
+}
 
 // OverStore makes a segment log the storage of a host.
 func OverStore(s *store.Store) Storage { return overStore{s} }

@@ -12,8 +12,9 @@ import (
 
 // Log is the queue's log: a Raft group's, or one in memory.
 type Log interface {
-	// Propose appends data. done is called only if the outcome is unknown or a
-	// failure; success shows in Replica.Apply.
+	// Propose appends data. done is called if the outcome is unknown or a failure; success
+	// shows in Replica.Apply. A log that has its own copy then may also call done(nil), once it does not read data any more:
+	// its memory is used again.
 	Propose(data []byte, done func(error))
 	// Read returns the payload of entry index; shared, read only.
 	Read(index uint64) ([]byte, error)

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/warrenmq/warren/dirty"
 	"github.com/warrenmq/warren/failpoint"
 	"github.com/warrenmq/warren/fsm"
 	"github.com/warrenmq/warren/queue"
@@ -213,14 +214,16 @@ func (l *Leader) submit(e *fsm.Entry, p proposal, size int) {
 	p.ordinal = l.ordinal
 	e.Session, e.Ordinal = l.cfg.Session, l.ordinal
 	e.TimeMillis = l.now()
-	data := fsm.EncodeEntry(make([]byte, 0, size+entrySlack), e)
+	data := fsm.EncodeEntry(dirty.Lend(size + entrySlack)[:0], e)
 	p.bytes = len(data)
 	l.inFlight = append(l.inFlight, p)
 	l.flying += p.bytes
 	l.cfg.Log.Propose(data, func(err error) {
 		if err != nil {
 			l.post(proposeFailed{err})
+			return
 		}
+		dirty.Return(data)
 	})
 	if failpoint.Enabled {
 		l.passProposed(e)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/warrenmq/warren/dirty"
 	"github.com/warrenmq/warren/fsm"
 	"github.com/warrenmq/warren/queue"
 )
@@ -65,6 +66,9 @@ func (*TxTold) code() byte          { return codeTxTold }
 // Encode appends m's encoding to b.
 func Encode(b []byte, m Message) []byte {
 	if s, ok := m.(interface{ size() int }); ok {
+		if b == nil {
+			b = dirty.Lend(2 + s.size())[:0]
+		}
 		b = slices.Grow(b, 2+s.size())
 	}
 	b = append(b, Version, m.code())

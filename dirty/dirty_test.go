@@ -1,0 +1,106 @@
+package dirty_test
+
+import (
+	"bytes"
+	"fmt"
+	"runtime"
+	"sync"
+	"testing"
+
+	"github.com/warrenmq/warren/dirty"
+)
+
+func TestBytes(t *testing.T) {
+	// Each is its own, of the length asked for, and stays as it was written while others are taken and collected.
+	var kept [][]byte
+	for i, n := range []int{0, 1, 256, 257, 1024, 4096, 33 << 10, 1 << 20, 3<<20 + 1} {
+		b := dirty.Bytes(n)
+		if len(b) != n || cap(b) < n {
+			t.Fatalf("%d bytes: length %d, room %d", n, len(b), cap(b))
+		}
+		for j := range b {
+			b[j] = byte(i + 1)
+		}
+		kept = append(kept, b)
+		runtime.GC()
+		for range 100 {
+			clear(dirty.Bytes(n))
+		}
+	}
+	for i, b := range kept {
+		if !bytes.Equal(b, bytes.Repeat([]byte{byte(i + 1)}, len(b))) {
+			t.Errorf("the %d bytes have changed", len(b))
+		}
+	}
+}
+
+func TestBytesAllocatesOnce(t *testing.T) {
+	for _, n := range []int{1, 1000, 100_000} {
+		if got := testing.AllocsPerRun(100, func() { sink = dirty.Bytes(n) }); got > 1 {
+			t.Errorf("%d bytes: %v objects", n, got)
+		}
+	}
+}
+
+var sink []byte
+
+func BenchmarkBytes(b *testing.B) {
+	for _, n := range []int{1 << 10, 16 << 10, 256 << 10} {
+		b.Run(fmt.Sprint("dirty/", n), func(b *testing.B) {
+			b.SetBytes(int64(n))
+			for b.Loop() {
+				sink = dirty.Bytes(n)
+			}
+		})
+		b.Run(fmt.Sprint("make/", n), func(b *testing.B) {
+			b.SetBytes(int64(n))
+			for b.Loop() {
+				sink = make([]byte, n)
+			}
+		})
+	}
+}
+
+func TestLend(t *testing.T) {
+	for _, n := range []int{0, 1, 16 << 10, 64 << 10, 69 << 10, 256<<10 + 700, 1 << 20, 4 << 20, 5 << 20} {
+		b := dirty.Lend(n)
+		if len(b) != n {
+			t.Fatalf("%d bytes: length %d", n, len(b))
+		}
+		clear(b)
+		dirty.Return(b[:n/2]) // of any length
+		if again := dirty.Lend(n); len(again) != n {
+			t.Fatalf("%d bytes again: length %d", n, len(again))
+		}
+	}
+	for _, b := range [][]byte{nil, {}, make([]byte, 10), make([]byte, 100<<10), dirty.Lend(256 << 10)[1:]} {
+		dirty.Return(b) // which it did not lend
+	}
+	if b := dirty.Lend(300 << 10); len(b) != 300<<10 {
+		t.Fatalf("length %d", len(b))
+	}
+}
+
+// Two never have the same memory.
+func TestLendApart(t *testing.T) {
+	var group sync.WaitGroup
+	for i := range byte(8) {
+		group.Go(func() {
+			for range 200 {
+				b := dirty.Lend(100 << 10)
+				for j := 0; j < len(b); j += 512 {
+					b[j] = i
+				}
+				runtime.Gosched()
+				for j := 0; j < len(b); j += 512 {
+					if b[j] != i {
+						t.Errorf("another wrote into what was lent")
+						return
+					}
+				}
+				dirty.Return(b)
+			}
+		})
+	}
+	group.Wait()
+}

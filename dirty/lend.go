@@ -1,0 +1,51 @@
+package dirty
+
+import "sync"
+
+// lent are the sizes of what is lent: powers of two from 64 KiB to 4 MiB with room for a head, for what is
+// carried is cut near such sizes.
+var lent [7]struct {
+	size int
+	pool sync.Pool
+}
+
+const (
+	lentMin  = 64 << 10
+	lentHead = 4 << 10
+)
+
+func init() {
+	for i := range lent {
+		lent[i].size = lentMin<<i + lentHead
+	}
+}
+
+// Lend is Bytes for large buffers that somebody will Return: memory that was in use a moment ago is quicker than any
+// that is new, cleared or not. What is not returned is collected like all else.
+func Lend(n int) []byte {
+	if n < lentMin/4 {
+		return Bytes(n)
+	}
+	for i := range lent {
+		t := &lent[i]
+		if n > t.size {
+			continue
+		}
+		if b, ok := t.pool.Get().(*[]byte); ok {
+			return (*b)[:n]
+		}
+		return Bytes(t.size)[:n]
+	}
+	return Bytes(n)
+}
+
+// Return takes back what Lend gave, from its first byte on, of any length. Nobody may read or write it any more. Bytes
+// from elsewhere are left alone.
+func Return(b []byte) {
+	for i := range lent {
+		if t := &lent[i]; cap(b) == t.size {
+			t.pool.Put(&b)
+			return
+		}
+	}
+}
