@@ -113,8 +113,8 @@ func (ch *Channel) Get(ctx context.Context, name string, noAck bool) (d *Deliver
 		s.settle(fsm.Ack, got.Item.ID, got.Item.Attempt)
 		s.flush()
 	}
-	d, err = s.delivery(nil, &got.Item)
-	if err != nil {
+	d = new(Delivery)
+	if err := s.delivery(d, nil, &got.Item); err != nil {
 		return nil, 0, Errorf(Internal, "message of queue '%s' cannot be read", name)
 	}
 	if !noAck {
@@ -193,10 +193,17 @@ func (s *stream) returnAll(ch *Channel) {
 	s.flushLocked()
 }
 
+// deliveriesAtOnce are made by one allocation: one that is never settled keeps the memory of so many.
+const deliveriesAtOnce = 16
+
 // deliver takes deliveries from the leader and hands them to their channels.
 func (s *stream) deliver(from string, m *wire.Deliver) {
 	out := make([]*Delivery, 0, len(m.Items))
 	var strange wire.ConsumerNo
+	var made struct {
+		holdings   []holding
+		deliveries []Delivery
+	}
 	s.order.Lock()
 	defer s.order.Unlock()
 	s.mu.Lock()
@@ -212,7 +219,12 @@ func (s *stream) deliver(from string, m *wire.Deliver) {
 			c.roomBytes -= int64(len(it.Message))
 			s.takeBackLocked(c)
 		}
-		h := &holding{no: it.No, attempt: it.Attempt}
+		if len(made.holdings) == 0 {
+			made.holdings = make([]holding, min(len(m.Items)-i, deliveriesAtOnce))
+		}
+		h := &made.holdings[0]
+		made.holdings = made.holdings[1:]
+		h.no, h.attempt = it.No, it.Attempt
 		s.holdLocked(it.ID, h)
 		if c == nil {
 			// Its channel is closed. A delivery nobody saw is not a failed attempt.
@@ -222,11 +234,15 @@ func (s *stream) deliver(from string, m *wire.Deliver) {
 		}
 		h.ch, h.noAck = c.ch, c.spec.NoAck
 		s.ageLocked(h, c.aging)
-		d, err := s.delivery(c, it)
-		if err != nil {
+		if len(made.deliveries) == 0 {
+			made.deliveries = make([]Delivery, min(len(m.Items)-i, deliveriesAtOnce))
+		}
+		d := &made.deliveries[0]
+		if err := s.delivery(d, c, it); err != nil {
 			s.settleLocked(fsm.RequeueFailed, it.ID, it.Attempt)
 			continue
 		}
+		made.deliveries = made.deliveries[1:]
 		if c.spec.NoAck {
 			c.unwritten = append(c.unwritten, d)
 		}
@@ -252,24 +268,22 @@ func (s *stream) holdLocked(id queue.MessageID, h *holding) {
 	s.held[id] = h
 }
 
-func (s *stream) delivery(c *Consumer, it *wire.Item) (*Delivery, error) {
-	m, err := fsm.DecodeMessage(it.Message)
+// delivery fills in d. The strings and bytes of it are those of it's message.
+func (s *stream) delivery(d *Delivery, c *Consumer, it *wire.Item) error {
+	m, err := fsm.DecodeOutline(it.Message)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	d := &Delivery{
+	*d = Delivery{
 		Consumer: c, Redelivered: it.Redelivered,
-		Exchange: m.Exchange, Properties: m.Properties, Body: m.Body,
+		Exchange: m.Exchange, Key: m.Key, Properties: m.Properties, Body: m.Body,
 		WindowBytes: len(it.Message),
 		queue:       s, id: it.ID, attempt: it.Attempt,
 	}
 	if s.counts.Load() {
 		d.Acquired, d.Failed = it.Attempt, it.Failed
 	}
-	if len(m.RoutingKeys) > 0 {
-		d.Key = m.RoutingKeys[0]
-	}
-	return d, nil
+	return nil
 }
 
 // got takes the answer to a get; a message nobody waits for goes back.

@@ -4,11 +4,13 @@ import (
 	"context"
 	"math/rand/v2"
 	"strconv"
+	"sync"
 	"sync/atomic"
 
 	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/auth"
 	"github.com/warrenmq/warren/catalog"
+	"github.com/warrenmq/warren/dirty"
 	"github.com/warrenmq/warren/exchange"
 	"github.com/warrenmq/warren/fsm"
 )
@@ -16,14 +18,46 @@ import (
 // ttlMillisMax is the largest accepted TTL: ten years.
 const ttlMillisMax = 315_360_000_000
 
-// publishing is a publish on its way into one or more queues.
+// publishing is a publish on its way into one or more queues. When the last of them has answered it is used again.
 type publishing struct {
+	message []byte // the encoded message, which all queues' operations share
 	ch      *Channel
 	tag     uint64
 	left    atomic.Int32
 	refused atomic.Bool
 	noTaker atomic.Int32 // queues that had no consumer ready for an immediate message
 	queues  int32
+}
+
+// publishings are used again, with their bytes: fresh memory for each message would cost more than to fill it.
+var publishings = sync.Pool{New: func() any { return new(publishing) }}
+
+// What is kept of a publishing's room for bytes: never much more than the next message needs, because what is
+// under way is bounded by the messages' sizes.
+const (
+	messageKept  = 64 << 10
+	messageSpare = 1 << 10
+)
+
+// newPublishing returns one with room for a message of size bytes.
+func newPublishing(size int) *publishing {
+	p, _ := publishings.Get().(*publishing)
+	if room := cap(p.message); room < size || room > 2*size+messageSpare {
+		p.message = dirty.Bytes(size)
+	}
+	p.refused.Store(false)
+	p.noTaker.Store(0)
+	return p
+}
+
+// recycle ends p. Nobody reads its message any more: the machine has what every queue took, and a deposed leader that has
+// not noticed can put nothing into a log.
+func (p *publishing) recycle() {
+	p.ch = nil
+	if cap(p.message) > messageKept {
+		p.message = nil
+	}
+	publishings.Put(p)
 }
 
 // finish records the answer of one queue and tells whether it was the last.
@@ -55,15 +89,18 @@ func finishAll(done []ended) {
 			continue
 		}
 		p := d.op.publish
-		if p == nil || !p.finish(d.outcome.Kind) || p.tag == 0 {
+		if p == nil || !p.finish(d.outcome.Kind) {
 			continue
 		}
-		if ch != p.ch && len(batch) > 0 {
-			ch.confirm(batch)
-			batch = batch[:0]
+		if p.tag != 0 {
+			if ch != p.ch && len(batch) > 0 {
+				ch.confirm(batch)
+				batch = batch[:0]
+			}
+			ch = p.ch
+			batch = append(batch, p.confirm())
 		}
-		ch = p.ch
-		batch = append(batch, p.confirm())
+		p.recycle()
 	}
 	if len(batch) > 0 {
 		ch.confirm(batch)
@@ -127,12 +164,16 @@ func (ch *Channel) enqueue(ctx context.Context, p *Publish, m *fsm.Message, op f
 	if err := ch.checkDedup(); err != nil {
 		return err
 	}
-	op.Message = fsm.EncodeMessage(make([]byte, 0, len(m.Properties)+len(m.Body)+len(m.Exchange)+len(p.Key)+64), m)
+	size := len(m.Properties) + len(m.Body) + len(m.Exchange) + len(p.Key) + 64
 	if ch.tx != nil {
+		op.Message = fsm.EncodeMessage(make([]byte, 0, size), m)
 		return ch.collect(op)
 	}
-	pub := &publishing{ch: ch, tag: p.Tag, queues: int32(len(ch.targets))}
+	pub := newPublishing(size)
+	pub.ch, pub.tag, pub.queues = ch, p.Tag, int32(len(ch.targets))
 	pub.left.Store(pub.queues)
+	pub.message = fsm.EncodeMessage(pub.message[:0], m)
+	op.Message = pub.message
 	for _, q := range ch.targets {
 		s := ch.conn.b.stream(q)
 		if err := s.publish(ctx, ch.opFor(q, op), pub); err != nil {

@@ -290,6 +290,7 @@ func (s *stream) answer(a *wire.Answer) {
 	}
 	s.mu.Unlock()
 	finishAll(done)
+	putEnded(done)
 }
 
 // ended is one operation with its outcome.
@@ -298,12 +299,31 @@ type ended struct {
 	outcome fsm.Outcome
 }
 
+// endedKept bounds the lists of ended operations that are used again.
+const endedKept = 4096
+
+var endeds sync.Pool // *[]ended
+
+func takeEnded(n int) []ended {
+	if l, ok := endeds.Get().(*[]ended); ok && cap(*l) >= n {
+		return (*l)[:n]
+	}
+	return make([]ended, n)
+}
+
+func putEnded(l []ended) {
+	if n := cap(l); n > 0 && n <= endedKept {
+		clear(l)
+		endeds.Put(&l)
+	}
+}
+
 func (s *stream) take(a *wire.Answer) (done []ended) {
 	if s.gone || a.Above > s.answered || a.UpTo <= s.answered || a.UpTo >= s.next {
 		return nil // a closed stream has ended its operations itself
 	}
 	n := int(a.UpTo - s.answered)
-	done = make([]ended, n)
+	done = takeEnded(n)
 	outcomes := a.Outcomes
 	for i := range done {
 		seq := s.answered + 1 + uint64(i)

@@ -92,7 +92,7 @@ func benchmarkSettle(b *testing.B, runs []Run) {
 		for k := range moved {
 			moved[k].First += queue.MessageID(i * n)
 		}
-		settles = append(settles, EncodeEntry(nil, &Entry{Commands: []Command{Return{Ack, moved}}}))
+		settles = append(settles, EncodeEntry(nil, &Entry{Session: full.session, Commands: []Command{Return{Ack, moved}}}))
 	}
 	b.ReportAllocs()
 	m, k := full, 0

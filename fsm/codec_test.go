@@ -177,7 +177,25 @@ func TestMessageRoundTrip(t *testing.T) {
 		if err != nil || !reflect.DeepEqual(got, m) {
 			t.Fatalf("%v: got\n%+v, want\n%+v", err, got, m)
 		}
+		outlineOf(t, b)
+		outlineOf(t, b[:rapid.IntRange(0, len(b)).Draw(t, "cut")])
 	})
+}
+
+// outlineOf checks that DecodeOutline takes what DecodeMessage takes and tells the same.
+func outlineOf(t interface{ Fatalf(string, ...any) }, data []byte) {
+	m, err := DecodeMessage(data)
+	o, errOutline := DecodeOutline(data)
+	if (err == nil) != (errOutline == nil) {
+		t.Fatalf("DecodeMessage: %v, DecodeOutline: %v", err, errOutline)
+	}
+	key := ""
+	if len(m.RoutingKeys) > 0 {
+		key = m.RoutingKeys[0]
+	}
+	if o.Exchange != m.Exchange || o.Key != key || !bytes.Equal(o.Properties, m.Properties) || !bytes.Equal(o.Body, m.Body) {
+		t.Fatalf("outline %+v of message %+v", o, m)
+	}
 }
 
 func TestPublishSizeIsABound(t *testing.T) {
@@ -223,6 +241,7 @@ func FuzzDecodeMessage(f *testing.F) {
 	m.Deaths = []dlx.Death{{Queue: "q", Reason: dlx.Expired, Count: 3, FirstMillis: 5, LastMillis: 9, RoutingKeys: []string{"a"}, OriginalExpiration: "7", HasExpiration: true}}
 	f.Add(EncodeMessage(nil, &m))
 	f.Fuzz(func(t *testing.T, data []byte) {
+		outlineOf(t, data)
 		m, err := DecodeMessage(data)
 		if err != nil {
 			return

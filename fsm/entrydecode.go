@@ -39,11 +39,17 @@ func DecodeEntry(data []byte) (Entry, error) {
 	return e, nil
 }
 
+// opsAtOnce bounds the room that is taken for operations before any of them was read.
+const opsAtOnce = 1024
+
 // command decodes the command with the given tag.
 func (r *reader) command(tag byte) Command {
 	switch tag {
 	case tagStream:
 		s, n := r.streamHeader()
+		if n > 0 {
+			s.Ops = make([]Op, 0, min(n, opsAtOnce))
+		}
 		for range n {
 			op := r.op()
 			if r.err != nil {

@@ -110,6 +110,43 @@ func DecodeMessage(b []byte) (Message, error) {
 	return m, nil
 }
 
+// Outline is what a consumer's client is told of a message.
+type Outline struct {
+	Exchange, Key string // Key is the first one
+	Properties    []byte
+	Body          []byte
+}
+
+// DecodeOutline reads from what EncodeMessage wrote what a delivery needs, and steps over the rest. The result
+// shares b's bytes; but for death records nothing is allocated.
+func DecodeOutline(b []byte) (m Outline, err error) {
+	r := reader{b: b}
+	if v := r.byte(); r.err == nil && v != messageVersion {
+		return Outline{}, fmt.Errorf("decode message: %w %d", ErrVersion, v)
+	}
+	m.Exchange = r.string()
+	keys := r.count(1)
+	for i := range keys {
+		key := r.string()
+		if i == 0 {
+			m.Key = key
+		}
+	}
+	if bcc := r.uvarint(); bcc > uint64(keys) {
+		r.fail(ErrMalformed, "more BCC keys than keys")
+	}
+	m.Properties = r.bytes()
+	for range r.count(6) {
+		var d dlx.Death
+		r.death(&d)
+	}
+	if r.err != nil {
+		return Outline{}, fmt.Errorf("decode message: %w", r.err)
+	}
+	m.Body = b[r.pos:]
+	return m, nil
+}
+
 func (r *reader) strings() []string {
 	n := r.count(1)
 	if n == 0 {

@@ -330,9 +330,14 @@ func (q *Queue) Remove(id MessageID) (Message, bool) {
 	if !ok {
 		return Message{}, false
 	}
-	c := q.writable(i)
-	m := c.message(slotOf(id))
-	c.remove(slotOf(id))
+	m := q.chunks[i].message(slotOf(id))
+	q.takeOut(i, id, &m)
+	return m, true
+}
+
+// takeOut removes the live message id of the chunk at i, of which m has the sizes and the instant of expiry.
+func (q *Queue) takeOut(i int, id MessageID, m *Message) {
+	q.writable(i).remove(slotOf(id))
 	q.dropIfEmpty(i)
 	q.n--
 	q.bytes -= int64(m.BodyBytes)
@@ -346,7 +351,6 @@ func (q *Queue) Remove(id MessageID) (Message, bool) {
 	if m.ExpiresAt != 0 {
 		q.expiry.remove(q, id)
 	}
-	return m, true
 }
 
 func (q *Queue) dropIfEmpty(i int) {
@@ -367,6 +371,9 @@ func (q *Queue) dropChunk(i int) {
 // RemoveRange takes out every live message of the range, appends their ids to
 // gone as coalesced ranges and returns it with their number.
 func (q *Queue) RemoveRange(r IDRange, gone []IDRange) ([]IDRange, int) {
+	if r.First == r.Last { // what consumers who take turns acknowledge
+		return q.removeOne(r.First, gone)
+	}
 	before := q.n
 	r.First, r.Last = max(r.First, 1), min(r.Last, q.tail)
 	for r.First <= r.Last {
@@ -388,6 +395,21 @@ func (q *Queue) RemoveRange(r IDRange, gone []IDRange) ([]IDRange, int) {
 		r.First = end + 1
 	}
 	return gone, before - q.n
+}
+
+// removeOne is RemoveRange for a single id.
+func (q *Queue) removeOne(id MessageID, gone []IDRange) ([]IDRange, int) {
+	i, ok := q.find(id)
+	if !ok {
+		return gone, 0
+	}
+	c := q.chunks[i]
+	m := c.cols.sizes(int(slotOf(id) - c.first))
+	if c.stopped(slotOf(id)) {
+		m.ExpiresAt = 0
+	}
+	q.takeOut(i, id, &m)
+	return AppendID(gone, id), 1
 }
 
 // removeSlots takes out the live messages of one chunk that are set in cut.

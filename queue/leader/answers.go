@@ -73,6 +73,7 @@ type outbox struct {
 	list     []outgoing
 	delivers map[string]*wire.Deliver
 	bytes    map[string]int
+	items    int // in the largest Deliver of the step before, about
 }
 
 type outgoing struct {
@@ -94,7 +95,7 @@ func (o *outbox) send(to string, m wire.Message) {
 func (o *outbox) deliver(to string, queue, session, resync uint64, item wire.Item) {
 	d := o.delivers[to]
 	if d == nil || o.bytes[to] > deliverBytesMax {
-		d = &wire.Deliver{Queue: queue, Session: session, Resync: resync}
+		d = &wire.Deliver{Queue: queue, Session: session, Resync: resync, Items: make([]wire.Item, 0, max(o.items, 1))}
 		o.delivers[to], o.bytes[to] = d, 0
 		o.list = append(o.list, outgoing{to, d})
 	}
@@ -103,10 +104,15 @@ func (o *outbox) deliver(to string, queue, session, resync uint64, item wire.Ite
 }
 
 func (o *outbox) flush(send func(string, wire.Message)) {
+	items := 0
 	for i, m := range o.list {
+		if d, ok := m.m.(*wire.Deliver); ok {
+			items = max(items, len(d.Items))
+		}
 		send(m.to, m.m)
 		o.list[i] = outgoing{}
 	}
+	o.items = items
 	o.list = o.list[:0]
 	clear(o.delivers)
 }

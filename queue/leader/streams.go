@@ -138,10 +138,14 @@ func opBytes(op fsm.Op) int {
 
 // decide fills in what only the leader knows, at the moment an operation is
 // put into an entry.
-func (l *Leader) decide(p *peer, op fsm.Op) fsm.Op {
-	switch op := op.(type) {
+func (l *Leader) decide(p *peer, was fsm.Op) fsm.Op {
+	switch op := was.(type) {
 	case fsm.Publish:
-		op.Verdict = l.limits.verdict(l, op)
+		verdict := l.limits.verdict(l, op)
+		if verdict == op.Verdict {
+			return was // the same, without another copy
+		}
+		op.Verdict = verdict
 		return op
 	case fsm.Settle:
 		op.Runs = l.settling(p, op)
@@ -151,13 +155,13 @@ func (l *Leader) decide(p *peer, op fsm.Op) fsm.Op {
 	case fsm.Tx:
 		return l.decideTx(p, op)
 	}
-	return op
+	return was
 }
 
 // settling keeps of a settlement the runs that the node really holds, and
 // frees the credit they used.
 func (l *Leader) settling(p *peer, s fsm.Settle) []fsm.Run {
-	kept := s.Runs[:0:0]
+	kept := make([]fsm.Run, 0, len(s.Runs))
 	l.settled(p, s, func(id queue.MessageID, h hold) {
 		l.release(h)
 		l.name(id, h, s.Kind.Requeues())
