@@ -50,6 +50,7 @@ type Group struct {
 	closed   bool                     // under life: the instance is gone
 	transfer sync.Mutex               // one planned move at a time
 	snapshot sync.Mutex               // one snapshot at a time
+	spares   spares
 
 	leading    atomic.Bool
 	awake      atomic.Bool  // the watchdogs look after it

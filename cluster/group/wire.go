@@ -85,7 +85,7 @@ func (w *wire) AppendEntriesPipeline(id raft.ServerID, target raft.ServerAddress
 	if err != nil {
 		return nil, err
 	}
-	return &pipeline{AppendPipeline: p, g: w.g}, nil
+	return &pipeline{AppendPipeline: p, g: w.g, to: transport.NodeID(target)}, nil
 }
 
 // InstallSnapshot implements raft.Transport. A follower may hold a newer snapshot than
@@ -118,17 +118,4 @@ func refusedByRaft(err error) bool {
 		}
 	}
 	return true
-}
-
-// pipeline notices its end: raft closes it when an answer is missing or negative, and
-// what was in flight in it waits for the next trigger.
-type pipeline struct {
-	raft.AppendPipeline
-	g *Group
-}
-
-// Close implements raft.AppendPipeline.
-func (p *pipeline) Close() error {
-	p.g.host.watch.stalled(p.g)
-	return p.AppendPipeline.Close()
 }

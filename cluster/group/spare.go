@@ -1,0 +1,122 @@
+package group
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/warrenmq/warren/transport"
+)
+
+// A commit needs a quorum, so of three replicas the leader and one follower; the other one is
+// spare. What a spare follower gets may wait a little and come together: then entries that
+// arrive one by one cost it one frame, one sync and one answer for several. Nothing else
+// changes: it holds and answers what every follower does, and counts for the quorum when it
+// has synced. It is behind by spareGap more at most, and only if entries are small and few.
+//
+// Which followers are spare is the leader's choice, another one for each group. If those it
+// relies on turn out to be slow, they become spare themselves.
+const (
+	// spareGap is the time between two frames to a spare follower.
+	spareGap = 3 * time.Millisecond
+	// Frames of more are followed by the next at once: there is little to gain, and the follower
+	// had better keep up, or catch up.
+	spareBytesMax, spareEntriesMax = 16 << 10, 16
+	// spareStrikes is how often in succession nothing newer than what a spare follower was sent
+	// has been committed, when the roles change.
+	spareStrikes = 3
+)
+
+// spares is a leader's choice of spare followers.
+type spares struct {
+	turn atomic.Uint32 // moves the choice on
+}
+
+// pipeline notices its end: raft closes it when an answer is missing or negative, and
+// what was in flight in it waits for the next trigger. It also holds back what a
+// spare follower gets. Raft uses it from one goroutine, but for Consumer and Close.
+type pipeline struct {
+	raft.AppendPipeline
+	g       *Group
+	to      transport.NodeID
+	strikes int
+}
+
+// Close implements raft.AppendPipeline.
+func (p *pipeline) Close() error {
+	p.g.host.watch.stalled(p.g)
+	return p.AppendPipeline.Close()
+}
+
+// AppendEntries implements raft.AppendPipeline.
+func (p *pipeline) AppendEntries(args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) (raft.AppendFuture, error) {
+	f, err := p.AppendPipeline.AppendEntries(args, resp)
+	if err == nil && p.mayWait(args) {
+		p.wait(args.Entries[len(args.Entries)-1].Index)
+	}
+	return f, err
+}
+
+// mayWait tells whether the frame after args may wait.
+func (p *pipeline) mayWait(args *raft.AppendEntriesRequest) bool {
+	if len(args.Entries) == 0 || len(args.Entries) > spareEntriesMax {
+		return false
+	}
+	bytes := 0
+	for _, e := range args.Entries {
+		bytes += len(e.Data)
+	}
+	return bytes < spareBytesMax && p.g.isSpare(p.to)
+}
+
+// wait lets entries gather behind the one at sent, and looks whether the followers that are
+// not spare have committed some of them meanwhile.
+func (p *pipeline) wait(sent uint64) {
+	timer := time.NewTimer(spareGap)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-p.g.stopped:
+		return
+	}
+	in := p.g.running.Load()
+	if in == nil {
+		return
+	}
+	last, committed := in.raft.LastIndex(), in.raft.CommitIndex()
+	if last <= sent+1 || committed > sent {
+		p.strikes = 0
+		return
+	}
+	if p.strikes++; p.strikes >= spareStrikes {
+		p.strikes = 0
+		p.g.spares.turn.Add(1)
+	}
+}
+
+// isSpare tells whether enough other followers have a link for a commit without n.
+func (g *Group) isSpare(n transport.NodeID) bool {
+	voters := g.voters()
+	followers := make([]transport.NodeID, 0, len(voters))
+	for _, v := range voters {
+		if v != g.host.cfg.Local {
+			followers = append(followers, v)
+		}
+	}
+	if len(followers) < 2 || len(followers) == len(voters) {
+		return false
+	}
+	needed := len(voters) / 2
+	first := int((uint64(g.spec.ID) + uint64(g.spares.turn.Load())) % uint64(len(followers)))
+	for i := range followers {
+		f := followers[(first+i)%len(followers)]
+		if f == n || needed == 0 {
+			return needed == 0
+		}
+		if g.host.cfg.Mesh.Peer(f).Up {
+			needed--
+		}
+	}
+	return false
+}
