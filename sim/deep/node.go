@@ -27,6 +27,12 @@ const (
 	stuckSync     = 5 * time.Second
 )
 
+// Leaders go home soon, so that it happens between faults.
+const (
+	movesPerSecond = 20
+	moveSettle     = time.Second
+)
+
 // node is a place in the cluster: an identity and a disk, which outlive processes.
 type node struct {
 	w    *world
@@ -138,6 +144,7 @@ func (l *life) connect(log *slog.Logger) error {
 	l.host = group.NewHost(group.HostConfig{
 		Local: l.id, Store: afterlife{group.OverStore(l.st), l}, Mesh: group.OverMesh(l.mesh), Detector: l.det, Logger: log,
 		SnapshotBytes: snapshotBytes, TrailingBytes: trailingBytes,
+		MovesPerSecond: movesPerSecond, MoveSettle: moveSettle,
 		OnUnknown: func(transport.GroupID, transport.NodeID, uint64) {},
 	})
 	l.mesh.SetPeers(w.ids)
@@ -211,7 +218,9 @@ func (n *node) crash(silent bool) {
 
 func (l *life) close() {
 	l.disk.slow.Store(0)
-	l.w.report.snapshots.Add(int64(l.host.Stats().Snapshots))
+	s := l.host.Stats()
+	l.w.report.snapshots.Add(int64(s.Snapshots))
+	l.w.report.moves.Add(int64(s.MovedHome))
 	_ = l.host.Close()
 	_ = l.det.Close()
 	_ = l.mesh.Close()

@@ -65,10 +65,10 @@ const (
 
 // counters are what happened in a run.
 type counters struct {
-	proposed, acked, refused, unknown     atomic.Int64
-	boots, crashes, brokenSyncs, cuts     atomic.Int64
-	installs, snapshots, refills, volumes atomic.Int64
-	rounds, strikes                       atomic.Int64
+	proposed, acked, refused, unknown            atomic.Int64
+	boots, crashes, brokenSyncs, cuts            atomic.Int64
+	installs, snapshots, refills, volumes, moves atomic.Int64
+	rounds, strikes                              atomic.Int64
 }
 
 // Report says what happened in a run.
@@ -79,7 +79,7 @@ type Report struct {
 	Proposed, Acked, Refused, Unknown int64
 	Boots, Crashes, BrokenSyncs, Cuts int64
 	Snapshots, Installs, Terms        int64
-	Refills, Volumes                  int64
+	Refills, Volumes, Moves           int64 // Moves: leaders that went home
 	// Recovery is the longest time from healing to a confirmed entry, of any group.
 	Recovery time.Duration
 	// Overlap is the longest time in which two nodes had the lease of one group.
@@ -94,15 +94,15 @@ func (r *Report) Add(o Report) {
 	r.Proposed, r.Acked, r.Refused, r.Unknown = r.Proposed+o.Proposed, r.Acked+o.Acked, r.Refused+o.Refused, r.Unknown+o.Unknown
 	r.Boots, r.Crashes, r.BrokenSyncs, r.Cuts = r.Boots+o.Boots, r.Crashes+o.Crashes, r.BrokenSyncs+o.BrokenSyncs, r.Cuts+o.Cuts
 	r.Snapshots, r.Installs, r.Terms = r.Snapshots+o.Snapshots, r.Installs+o.Installs, r.Terms+o.Terms
-	r.Refills, r.Volumes = r.Refills+o.Refills, r.Volumes+o.Volumes
+	r.Refills, r.Volumes, r.Moves = r.Refills+o.Refills, r.Volumes+o.Volumes, r.Moves+o.Moves
 	r.Recovery, r.Overlap = max(r.Recovery, o.Recovery), max(r.Overlap, o.Overlap)
 }
 
 func (r Report) String() string {
 	return fmt.Sprintf("%.1f virtual minutes, %d rounds, %d strikes: %d proposed, %d confirmed, %d refused, %d unknown; %d crashes, %d failed disks, %d cuts, %d terms, "+
-		"%d snapshots, %d installed; %d replicas refilled, %d volumes given up; recovery within %v, leases overlap by %v",
+		"%d snapshots, %d installed; %d replicas refilled, %d volumes given up; %d leaders went home; recovery within %v, leases overlap by %v",
 		r.Virtual.Minutes(), r.Rounds, r.Strikes, r.Proposed, r.Acked, r.Refused, r.Unknown, r.Crashes, r.BrokenSyncs, r.Cuts, r.Terms,
-		r.Snapshots, r.Installs, r.Refills, r.Volumes, r.Recovery.Round(time.Millisecond), r.Overlap.Round(time.Millisecond))
+		r.Snapshots, r.Installs, r.Refills, r.Volumes, r.Moves, r.Recovery.Round(time.Millisecond), r.Overlap.Round(time.Millisecond))
 }
 
 // world is one cluster. Its maps do not change once it runs.
@@ -470,7 +470,7 @@ func (w *world) result(began time.Time) Report {
 		Virtual: time.Since(began), Rounds: c.rounds.Load(), Strikes: c.strikes.Load(), Proposed: c.proposed.Load(), Acked: c.acked.Load(),
 		Refused: c.refused.Load(), Unknown: c.unknown.Load(), Boots: c.boots.Load(), Crashes: c.crashes.Load(),
 		BrokenSyncs: c.brokenSyncs.Load(), Cuts: c.cuts.Load(), Installs: c.installs.Load(), Snapshots: c.snapshots.Load(),
-		Refills: c.refills.Load(), Volumes: c.volumes.Load(), Recovery: w.recovery, Overlap: time.Duration(w.overlap.Load()),
+		Refills: c.refills.Load(), Volumes: c.volumes.Load(), Moves: c.moves.Load(), Recovery: w.recovery, Overlap: time.Duration(w.overlap.Load()),
 	}
 	w.oracle.mu.Lock()
 	defer w.oracle.mu.Unlock()
