@@ -63,7 +63,7 @@ type Config struct {
 	// PingInterval is the time between two pings of a link; 250 ms.
 	PingInterval time.Duration
 	// SilenceMax is the age of the newest answered ping at which a link is torn down
-	// and dialled again; 3 s. Too small tears links of a starved node, too large
+	// and dialled again; 3 s, and three times as much while the peer itself is heard. Too small tears links of a starved node, too large
 	// delays the return after a partition.
 	SilenceMax time.Duration
 	// DialTimeout bounds one connection attempt with its handshake; 3 s.

@@ -100,7 +100,9 @@ func (in *inbound) write(stream grpc.ServerStream) error {
 		}
 		select {
 		case <-in.out.wake:
-			runtime.Gosched() // let those who are ready join the message
+			if !in.out.hasUrgent() { // a starved process would come back to it seconds later
+				runtime.Gosched() // let those who are ready join the message
+			}
 		case <-ticker.C:
 			if time.Since(in.m.began)-time.Duration(in.heard.Load()) > silence {
 				return status.Error(codes.DeadlineExceeded, "no pings")

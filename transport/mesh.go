@@ -239,7 +239,20 @@ func (m *Mesh) Peer(n NodeID) PeerStatus {
 	if p == nil {
 		return PeerStatus{Node: n}
 	}
-	return p.status()
+	s := p.status()
+	s.LastHeard = m.lastHeard(n)
+	return s
+}
+
+// lastHeard is when anything last came over the newest stream of a node, zero if it has none.
+func (m *Mesh) lastHeard(n NodeID) time.Time {
+	m.mu.Lock()
+	in := m.inbound[n]
+	m.mu.Unlock()
+	if in == nil {
+		return time.Time{}
+	}
+	return m.began.Add(time.Duration(in.heard.Load()))
 }
 
 // OnPeerChange adds a listener for changes of PeerStatus.Up and Refused. It runs on

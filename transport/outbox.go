@@ -208,6 +208,13 @@ func (o *outbox) putParts(l *lane, app int64, kind uint8, fields []byte, body pi
 	}
 }
 
+// hasUrgent tells whether control frames wait.
+func (o *outbox) hasUrgent() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.urgent) > 0
+}
+
 // putUrgent queues a control frame before everything else. It reports false when
 // the peer has not taken such frames for long.
 func (o *outbox) putUrgent(kind uint8, body []byte) bool {

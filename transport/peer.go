@@ -25,6 +25,8 @@ type PeerStatus struct {
 	Refused bool
 	// LastAnswered is the sending time of the newest ping that was answered.
 	LastAnswered time.Time
+	// LastHeard is when anything last came over a stream that the node opened; zero if there is none now.
+	LastHeard time.Time
 	// RTT is the round trip of that ping.
 	RTT time.Duration
 	// Support is what the node said in that answer of its support for this one.

@@ -175,9 +175,11 @@ func (s *session) write() {
 		}
 		select {
 		case <-s.out.wake:
-			runtime.Gosched() // let those who are ready join the message
+			if !s.out.hasUrgent() { // a starved process would come back to it seconds later
+				runtime.Gosched() // let those who are ready join the message
+			}
 		case <-ticker.C:
-			if last := s.p.answeredSince(began); time.Since(last) > m.cfg.SilenceMax {
+			if s.silent(s.p.answeredSince(began)) {
 				s.fail(errSilent)
 				return
 			}
@@ -186,6 +188,17 @@ func (s *session) write() {
 			return
 		}
 	}
+}
+
+// deafFactor times SilenceMax is the age of the newest answer at which a link is torn down although
+// the peer is heard: pings of a starved peer arrive long before its answers do.
+const deafFactor = 3
+
+// silent tells whether the link is to be given up, as the newest ping that was answered was sent at last.
+func (s *session) silent(last time.Time) bool {
+	m := s.p.m
+	age := time.Since(last)
+	return age > m.cfg.SilenceMax && (time.Since(m.lastHeard(s.p.id)) > m.cfg.SilenceMax || age > deafFactor*m.cfg.SilenceMax)
 }
 
 func (s *session) ping() {

@@ -35,7 +35,8 @@ type Config struct {
 	// Silence is the attended time without an answer after which a node is a
 	// suspect; default 1.5 s. Too small flaps, too large delays failover.
 	Silence time.Duration
-	// StretchMax bounds what this node's own lateness adds to Silence; default 3 s.
+	// StretchMax bounds what this node's own lateness adds to Silence and Hearing; default 8 s. With
+	// Silence and what a node that is heard gets on top it should stay below the lease of raft, 15 s.
 	StretchMax time.Duration
 	// Hearing is the silence up to which this node tells others that it hears a
 	// peer; default 750 ms, three ping periods.
@@ -57,7 +58,7 @@ func (c Config) withDefaults() Config {
 		}
 	}
 	def(&c.Silence, 1500*time.Millisecond)
-	def(&c.StretchMax, 3*time.Second)
+	def(&c.StretchMax, 8*time.Second)
 	def(&c.Hearing, 750*time.Millisecond)
 	def(&c.Tick, 100*time.Millisecond)
 	def(&c.AskTimeout, 300*time.Millisecond)
@@ -206,6 +207,7 @@ func (d *Detector) Subscribe(fn func(Event)) (cancel func()) {
 func (d *Detector) run() {
 	att := attention{tick: d.cfg.Tick}
 	last := time.Now()
+	lim := limits{d.cfg.Silence, d.cfg.Hearing}
 	timer := time.NewTimer(d.cfg.Tick)
 	defer timer.Stop()
 	for {
@@ -213,7 +215,7 @@ func (d *Detector) run() {
 		case <-d.ctx.Done():
 			return
 		case r := <-d.rounds:
-			d.publish(d.judge(r))
+			d.publish(d.judge(r, lim))
 			continue
 		case <-d.kick:
 		case <-timer.C:
@@ -222,12 +224,16 @@ func (d *Detector) run() {
 		now := time.Now()
 		attended := att.pass(now.Sub(last))
 		last = now
-		d.publish(d.look(now, attended, att.stretch(d.cfg.Silence, d.cfg.StretchMax)))
+		lim = limits{att.stretch(d.cfg.Silence, d.cfg.StretchMax), att.stretch(d.cfg.Hearing, d.cfg.StretchMax)}
+		d.publish(d.look(now, attended, lim))
 	}
 }
 
+// limits are Config.Silence and Config.Hearing, stretched by how late this process runs.
+type limits struct{ silence, hearing time.Duration }
+
 // look takes one measurement of every peer and starts the questions it calls for.
-func (d *Detector) look(now time.Time, attended, limit time.Duration) []Event {
+func (d *Detector) look(now time.Time, attended time.Duration, lim limits) []Event {
 	statuses := d.measure()
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -238,7 +244,7 @@ func (d *Detector) look(now time.Time, attended, limit time.Duration) []Event {
 			continue // watched since just now
 		}
 		before := w.state
-		switch w.observe(status, attended, limit, d.cfg.Hearing) {
+		switch w.observe(status, attended, lim.silence, lim.hearing) {
 		case stepAlive:
 			events = append(events, Event{Node: n, State: Alive, At: now})
 		case stepRestarted:
@@ -334,9 +340,11 @@ func (d *Detector) majority() int {
 	return (len(d.peers)+1)/2 + 1
 }
 
-// judge turns a finished round into a verdict.
-func (d *Detector) judge(r round) []Event {
+// judge turns a finished round into a verdict. The suspect may have been heard from while the
+// others were asked: it is looked at once more.
+func (d *Detector) judge(r round, lim limits) []Event {
 	need := d.majority()
+	status := d.cfg.Net.Peer(r.node)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	w, ok := d.peers[r.node]
@@ -350,8 +358,8 @@ func (d *Detector) judge(r round) []Event {
 		d.cfg.Logger.Debug("suspect is not condemned", "node", r.node, "not_heard", r.notHeard, "heard", r.heard, "need", need)
 		return nil
 	}
-	if !w.condemn() {
-		return nil
+	if fresh := w.peer; fresh.observe(status, 0, lim.silence, lim.hearing) != stepAsk || !w.condemn() {
+		return nil // the next look takes note of it
 	}
 	return []Event{{Node: r.node, State: Dead, At: now, Refused: w.refused}}
 }

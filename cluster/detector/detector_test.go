@@ -26,6 +26,7 @@ type star struct {
 	sky     *sky
 	id      transport.NodeID
 	gone    time.Time // killed then; zero while it lives
+	deaf    time.Time // since when nothing arrives here, while what it sends does; zero if that is not so
 	handler func(context.Context, transport.NodeID, []byte) ([]byte, error)
 	changed func(transport.PeerStatus)
 	det     *Detector
@@ -130,6 +131,10 @@ func (n *star) Peer(id transport.NodeID) transport.PeerStatus {
 		st.Up, st.Refused, st.LastAnswered = false, true, gone
 	} else if since := n.sky.cutSince(n.id, id); !since.IsZero() {
 		st.LastAnswered = since
+	} else if since := n.sky.nodes[id].deaf; !since.IsZero() {
+		st.LastAnswered, st.LastHeard = since, time.Now()
+	} else if !n.deaf.IsZero() {
+		st.LastAnswered = n.deaf
 	}
 	return st
 }
@@ -143,7 +148,7 @@ func (n *star) HandleCall(_ uint8, h func(context.Context, transport.NodeID, []b
 func (n *star) Call(ctx context.Context, to transport.NodeID, _ uint8, request []byte) ([]byte, error) {
 	n.sky.mu.Lock()
 	peer := n.sky.nodes[to]
-	dead, blind := !peer.gone.IsZero(), !n.sky.cutSince(n.id, to).IsZero()
+	dead, blind := !peer.gone.IsZero(), !n.sky.cutSince(n.id, to).IsZero() || !peer.deaf.IsZero() || !n.deaf.IsZero()
 	n.sky.mu.Unlock()
 	if dead {
 		return nil, errors.New("refused")
@@ -219,6 +224,34 @@ func TestSlowLinkBetweenSurvivors(t *testing.T) {
 			if last.Node != "c" || last.State != Dead || last.At.Sub(began) > 5*time.Second {
 				t.Errorf("%s has %+v after %v, want the death of c within 5 s", n, last, last.At.Sub(began))
 			}
+		}
+	})
+}
+
+// TestDeafNode: what a node sends arrives, but nothing gets to it. It may be starved, so more patience
+// is due than with one that is silent; but it must not go on for ever as a leader who confirms nothing.
+func TestDeafNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSky(t, "a", "b", "c")
+		defer s.close()
+		time.Sleep(time.Second)
+		s.mu.Lock()
+		s.nodes["c"].deaf = time.Now()
+		s.mu.Unlock()
+		time.Sleep(4500 * time.Millisecond)
+		for _, id := range []transport.NodeID{"a", "b"} {
+			if got := s.nodes[id].det.State("c"); got != Alive {
+				t.Errorf("after 4.5 s %s judges c %v, want alive", id, got)
+			}
+		}
+		time.Sleep(time.Second)
+		for _, id := range []transport.NodeID{"a", "b"} {
+			if got := s.nodes[id].det.State("c"); got != Dead {
+				t.Errorf("after 5.5 s %s judges c %v, want dead", id, got)
+			}
+		}
+		if got := s.nodes["c"].det.State("a"); got != Suspect {
+			t.Errorf("c, which has no majority, judges a %v, want suspect", got)
 		}
 	})
 }

@@ -12,7 +12,10 @@
 //
 // A node must not take its own starvation for the silence of others. Silence is
 // therefore counted in attended time: a tick that comes late adds no more than
-// twice the tick period, and recent lateness stretches the limit.
+// twice the tick period, and recent lateness stretches the limits, of this node's silence
+// and of the opinion that it gives others. Nor must it take a peer's starvation for its end:
+// as long as the peer's own pings arrive, its answers may be five seconds late. A suspect is
+// looked at once more when the others' opinions are in.
 //
 // Use: New, SetPeers whenever the membership changes, Subscribe, Close. Verdicts
 // are handed to subscribers from one goroutine in the order in which they fell.

@@ -45,6 +45,9 @@ type peer struct {
 	answered time.Time
 	// silent is the attended time since answered last advanced.
 	silent time.Duration
+	// came is when anything last came from it, and mute the attended time since that or an answer.
+	came time.Time
+	mute time.Duration
 	// answers counts the advances of answered since the node was declared dead.
 	answers int
 	// everAlive is set once an Alive verdict was published and cleared by Dead.
@@ -76,12 +79,17 @@ func (p *peer) observe(s transport.PeerStatus, attended, limit, hearing time.Dur
 		p.answered = s.LastAnswered
 		p.silent = 0
 		p.answers++
+		p.mute = 0
 	} else {
 		p.silent += attended
+		p.mute += attended
+	}
+	if s.LastHeard.After(p.came) {
+		p.came, p.mute = s.LastHeard, 0
 	}
 	p.refused = !s.Up && s.Refused
-	p.heard = s.Up && !p.answered.IsZero() && p.silent < hearing
-	missing := p.refused || p.silent >= limit
+	p.heard = s.Up && !p.answered.IsZero() && !p.quiet(hearing)
+	missing := p.refused || p.quiet(limit)
 
 	// A process that came back so fast that nobody missed it leads nothing of what the
 	// former one led. Its data folder is locked, so the former one is certainly gone.
@@ -121,6 +129,16 @@ func (p *peer) observe(s transport.PeerStatus, attended, limit, hearing time.Dur
 		}
 	}
 	return stepNone
+}
+
+// deafMax is how much longer than usual a node may leave pings unanswered while what it sends by
+// itself arrives: a process that is starved of CPU still sends long before it answers. Not for ever,
+// because the way there may be cut while the way back is not.
+const deafMax = 3500 * time.Millisecond
+
+// quiet tells whether a node has given no sign of life that counts for limit.
+func (p *peer) quiet(limit time.Duration) bool {
+	return p.silent >= limit && (p.mute >= limit || p.silent >= limit+deafMax)
 }
 
 func (p *peer) revive() step {

@@ -20,6 +20,11 @@ func TestPeerSteps(t *testing.T) {
 	up := func(at int) transport.PeerStatus {
 		return transport.PeerStatus{Up: true, LastAnswered: base.Add(time.Duration(at) * time.Second)}
 	}
+	heard := func(at int) transport.PeerStatus {
+		s := up(1)
+		s.LastHeard = base.Add(time.Duration(at) * time.Second)
+		return s
+	}
 	run := func(process uint64, at int) transport.PeerStatus {
 		s := up(at)
 		s.Process = process
@@ -40,6 +45,9 @@ func TestPeerSteps(t *testing.T) {
 		{"refused", Alive, []transport.PeerStatus{up(1), {Refused: true, LastAnswered: up(1).LastAnswered}}, tick, stepAsk, Suspect, false},
 		{"stream lost is not enough", Alive, []transport.PeerStatus{up(1), {LastAnswered: up(1).LastAnswered}}, tick, stepNone, Alive, false},
 		{"silence", Alive, []transport.PeerStatus{up(1), up(1), up(1)}, 750 * time.Millisecond, stepAsk, Suspect, false},
+		{"no answers, but it is heard", Alive, []transport.PeerStatus{up(1), heard(2), heard(3), heard(4), heard(5)}, time.Second, stepNone, Alive, true},
+		{"no answers for too long although it is heard", Alive, []transport.PeerStatus{up(1), heard(2), heard(3), heard(4), heard(5), heard(6)}, time.Second, stepAsk, Suspect, false},
+		{"neither answers nor heard any more", Alive, []transport.PeerStatus{up(1), heard(2), heard(2), heard(2)}, time.Second, stepAsk, Suspect, false},
 		{"one answer does not revive", Dead, []transport.PeerStatus{up(1)}, tick, stepNone, Dead, true},
 		{"two answers revive", Dead, []transport.PeerStatus{up(1), up(2)}, tick, stepAlive, Alive, true},
 		{"another process speaks for it", Alive, []transport.PeerStatus{run(7, 1), run(8, 2)}, tick, stepRestarted, Alive, true},

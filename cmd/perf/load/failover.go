@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"time"
 )
@@ -49,6 +50,9 @@ func failover(r *run) (err error) {
 	profiled := func() error { return nil }
 	if l.cfg.profiles != "" && r.servers.cluster != nil {
 		profiled = r.servers.profile(r.ctx, l.cfg.profiles)
+	}
+	if l.cfg.keep { // to find one's way in the logs that stay
+		fmt.Fprintln(os.Stderr, "warren-perf: hit at", time.Now().UTC().Format("15:04:05.000"))
 	}
 	cpu := usageOf(hit.others).cpu
 	if err := hit.do(); err != nil {
