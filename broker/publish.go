@@ -27,6 +27,8 @@ type publishing struct {
 	refused atomic.Bool
 	noTaker atomic.Int32 // queues that had no consumer ready for an immediate message
 	queues  int32
+	// again: it was sent more than once, or its queue is gone, so that a former leader on this node may still have its message.
+	again atomic.Bool
 }
 
 // publishings are used again, with their bytes: fresh memory for each message would cost more than to fill it.
@@ -45,16 +47,17 @@ func newPublishing(size int) *publishing {
 	if room := cap(p.message); room < size || room > 2*size+messageSpare {
 		p.message = dirty.Bytes(size)
 	}
+	p.again.Store(false)
 	p.refused.Store(false)
 	p.noTaker.Store(0)
 	return p
 }
 
-// recycle ends p. Nobody reads its message any more: the machine has what every queue took, and a deposed leader that has
-// not noticed can put nothing into a log.
+// recycle ends p. Nobody reads its message any more: the machine has what every queue took. A former leader on this
+// node that was not the one to answer, and has not noticed, keeps it.
 func (p *publishing) recycle() {
 	p.ch = nil
-	if cap(p.message) > messageKept {
+	if p.again.Load() || cap(p.message) > messageKept {
 		p.message = nil
 	}
 	publishings.Put(p)
@@ -89,7 +92,13 @@ func finishAll(done []ended) {
 			continue
 		}
 		p := d.op.publish
-		if p == nil || !p.finish(d.outcome.Kind) {
+		if p == nil {
+			continue
+		}
+		if d.outcome.Kind == fsm.Gone {
+			p.again.Store(true) // the stream may have said so, and no leader
+		}
+		if !p.finish(d.outcome.Kind) {
 			continue
 		}
 		if p.tag != 0 {

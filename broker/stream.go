@@ -256,7 +256,10 @@ func (s *stream) flushLocked() {
 		}
 		ops := make([]fsm.Op, n)
 		for i := range ops {
-			ops[i] = s.ops[from+i].op
+			op := &s.ops[from+i]
+			if ops[i] = op.op; op.publish != nil && s.sent+1+uint64(i) <= s.ever {
+				op.publish.again.Store(true)
+			}
 		}
 		b := &wire.Batch{Queue: s.id, Stream: fsm.Stream{
 			Origin: s.hub.origin(), First: s.sent + 1, AnsweredUpTo: s.answered, Ops: ops,

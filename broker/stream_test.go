@@ -105,6 +105,50 @@ func TestSentOperationNeverChanges(t *testing.T) {
 	}
 }
 
+// A leader on this node reads a message where its publisher wrote it: the memory is used again only when the leader
+// that had it has answered.
+func TestMessageOfAFormerLeaderIsNotUsedAgain(t *testing.T) {
+	published := func(r *streamRig) *publishing {
+		p := newPublishing(1000)
+		p.ch, p.queues = &Channel{sink: &confirms{}}, 1
+		p.left.Store(1)
+		if err := r.s.publish(t.Context(), fsm.Publish{Message: p.message[:1000], TTLMillis: -1}, p); err != nil {
+			t.Fatal(err)
+		}
+		r.s.flush()
+		return p
+	}
+	answered := func(r *streamRig) {
+		r.s.answer(&wire.Answer{Queue: 7, Origin: rigOrigin, UpTo: 1})
+	}
+	t.Run("answered by the leader that has it", func(t *testing.T) {
+		r := newStreamRig(t)
+		p := published(r)
+		answered(r)
+		if p.message == nil {
+			t.Error("the memory is given up")
+		}
+	})
+	t.Run("answered by its successor", func(t *testing.T) {
+		r := newStreamRig(t)
+		p := published(r)
+		r.s.leaderDied("leader")
+		r.s.retry()
+		answered(r)
+		if p.message != nil {
+			t.Error("the memory is used again")
+		}
+	})
+	t.Run("of a queue that is gone", func(t *testing.T) {
+		r := newStreamRig(t)
+		p := published(r)
+		r.s.close()
+		if p.message != nil {
+			t.Error("the memory is used again")
+		}
+	})
+}
+
 func TestPublishIntoClosedStreamIsConfirmed(t *testing.T) {
 	r := newStreamRig(t)
 	r.s.close()

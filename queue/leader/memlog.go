@@ -1,6 +1,7 @@
 package leader
 
 import (
+	"bytes"
 	"sync"
 
 	"github.com/hashicorp/raft"
@@ -26,19 +27,24 @@ func NewMemLog(r *Replica) *MemLog {
 	return &MemLog{replica: r, entries: map[uint64][]byte{}}
 }
 
-// Propose implements Log. It is called by one leader at a time.
-func (m *MemLog) Propose(data []byte, _ func(error)) {
+// Propose implements Log. It is called by one leader at a time. Entries stay for as long as their messages, so one in a
+// buffer that is much too large for it is copied.
+func (m *MemLog) Propose(data []byte, done func(error)) {
+	if cap(data) > 2*len(data) && cap(data) > collectMin/64 {
+		data = bytes.Clone(data)
+		defer done(nil)
+	}
 	m.mu.Lock()
 	m.last++
 	index := m.last
 	m.entries[index] = data
 	m.bytes += int64(len(data))
-	bytes := m.bytes
+	held := m.bytes
 	m.mu.Unlock()
 	m.replica.Apply(index, data)
 	// An entry that appends nothing can kill much: a purge, or the last of many
 	// acknowledgements.
-	if dead := m.replica.Reclaimable(); dead > collectMin && dead > bytes/2 {
+	if dead := m.replica.Reclaimable(); dead > collectMin && dead > held/2 {
 		m.collect()
 	}
 }

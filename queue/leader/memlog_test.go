@@ -33,3 +33,15 @@ func TestMemLogShrinks(t *testing.T) {
 	}
 	r.publish(a, "works on")
 }
+
+// An entry in memory has no more than it needs, and what it came in is given back.
+func TestMemLogCopiesOutOfLargeBuffers(t *testing.T) {
+	lent := append(make([]byte, 0, 100<<10), 1, 2, 3)
+	given := false
+	m := &MemLog{replica: NewReplica(), entries: map[uint64][]byte{}}
+	m.Propose(fsm.EncodeEntry(lent[:0], &fsm.Entry{}), func(err error) { given = err == nil })
+	data, err := m.Read(1)
+	if err != nil || cap(data) > 1<<10 || !given {
+		t.Errorf("an entry of %d bytes in %d, %v; given back: %v", len(data), cap(data), err, given)
+	}
+}
