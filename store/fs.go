@@ -40,3 +40,8 @@ type File interface {
 	Allocate(size int64) error
 	Size() (int64, error)
 }
+
+// aheadReader is a File that can begin to read what will be asked for.
+type aheadReader interface {
+	WillNeed(off, n int64)
+}

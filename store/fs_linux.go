@@ -144,6 +144,11 @@ func (f *osFile) WriteDirect(b, tail []byte, off int64) error {
 	return nil
 }
 
+// WillNeed has the kernel begin to read, and does not wait.
+func (f *osFile) WillNeed(off, n int64) {
+	_ = unix.Fadvise(int(f.Fd()), off, n, unix.FADV_WILLNEED) // advice
+}
+
 // past opens the file a second time: a flag of the first one would be for readers, too.
 func (f *osFile) past() (*os.File, error) {
 	f.mu.Lock()

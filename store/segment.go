@@ -34,6 +34,8 @@ type segment struct {
 	live atomic.Int64
 	// refs counts readers inside the file, open snapshots and open sinks. It rises only while live > 0.
 	refs atomic.Int64
+	// ahead is what a reader of a backlog has left behind, and what has been read ahead of it.
+	ahead readAhead
 	// sealed says that no record will be added; the fields below are constant then.
 	sealed atomic.Bool
 

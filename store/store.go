@@ -218,6 +218,9 @@ func (s *Store) readRecord(seg *segment, l loc, keep bool) (h header, body []byt
 	cached := b != nil
 	if !cached {
 		b = make([]byte, headerBytes+int(l.bodyBytes))
+		if keep {
+			s.readAhead(seg, int64(l.off), int64(len(b)))
+		}
 		if err := readFull(seg.file, b, int64(l.off)); err != nil {
 			if errors.Is(err, io.ErrUnexpectedEOF) {
 				return header{}, nil, &CorruptError{Segment: l.segment, Offset: int64(l.off), Reason: "file ends inside a record"}
