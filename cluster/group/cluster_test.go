@@ -458,8 +458,18 @@ func TestRecycleBeforeASnapshotIsRestored(t *testing.T) {
 	})
 }
 
+// TestSnapshotsByBytes: a snapshot is taken for what it frees, and for the log that a start would apply again.
 func TestSnapshotsByBytes(t *testing.T) {
-	tune := func(h *HostConfig) { h.TrailingBytes = 1; h.SnapshotBytes = 10_000 }
+	t.Run("freed", func(t *testing.T) {
+		testSnapshots(t, func(h *HostConfig) { h.TrailingBytes = 1; h.SnapshotBytes = 10_000 })
+	})
+	t.Run("replayed", func(t *testing.T) {
+		testSnapshots(t, func(h *HostConfig) { h.TrailingBytes = 1; h.SnapshotBytes = 1 << 40; h.ReplayBytes = 10_000 })
+	})
+}
+
+func testSnapshots(t *testing.T, tune func(*HostConfig)) {
+	t.Helper()
 	bubble(t, 3, tune, func(t *testing.T, c *memCluster) {
 		c.found(Spec{ID: queueA, Preferred: "n0"})
 		g := c.waitLeader(queueA, time.Second)

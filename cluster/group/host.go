@@ -47,6 +47,9 @@ type HostConfig struct {
 	Check time.Duration
 	// SnapshotBytes is how many reclaimable bytes make a snapshot worth while; default 8 MiB.
 	SnapshotBytes int64
+	// ReplayBytes is how much log makes a snapshot worth while although it frees nothing: a replica that starts
+	// applies what is above its newest snapshot again. Default 256 MiB.
+	ReplayBytes int64
 	// TrailingBytes is how much log is kept behind a snapshot for slow followers;
 	// default 8 MiB.
 	TrailingBytes int64
@@ -96,6 +99,7 @@ func (c HostConfig) withDefaults() HostConfig {
 	orDefault(&c.ProposeDeadline, 30*time.Second)
 	orDefault(&c.Check, 250*time.Millisecond)
 	orDefault(&c.SnapshotBytes, 8<<20)
+	orDefault(&c.ReplayBytes, 256<<20)
 	orDefault(&c.TrailingBytes, 8<<20)
 	orDefault(&c.ElectionsMax, 256)
 	orDefault(&c.MoveSettle, 10*time.Second)

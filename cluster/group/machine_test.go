@@ -80,3 +80,23 @@ func TestMachineNeverGoesBack(t *testing.T) {
 		t.Error("a capture while raft replays would be labelled with an index that is too low")
 	}
 }
+
+// TestTrailing: a log of living messages may stay longer behind a snapshot than one of dead ones, for it is on the disk anyway.
+func TestTrailing(t *testing.T) {
+	g := &Group{host: &Host{cfg: HostConfig{TrailingBytes: 8 << 20}}, apply: &applier{}}
+	for _, c := range []struct{ entries, bytes, freeable, keep int64 }{
+		{0, 0, 0, trailingEntriesMax},
+		{1000, 256 << 20, 256 << 20, 8 << 20 / (256 << 20 / 1000)},
+		{1000, 256 << 20, 1 << 30, 8 << 20 / (256 << 20 / 1000)}, // what died was in the log before
+		{1000, 256 << 20, 64 << 20, 32 << 20 / (256 << 20 / 1000)},
+		{1000, 256 << 20, 0, trailingDeadMin * 8 << 20 / (256 << 20 / 1000)},
+		{1 << 20, 256 << 20, 0, trailingEntriesMax},
+	} {
+		g.apply.entries.Store(c.entries)
+		g.apply.logBytes.Store(c.bytes)
+		g.apply.freeable.Store(c.freeable)
+		if got := g.trailing(); got != uint64(c.keep) {
+			t.Errorf("%+v: %d entries stay", c, got)
+		}
+	}
+}

@@ -23,10 +23,17 @@ const (
 	heatPeriod = 10 * time.Second
 	// snapshotPause is how long a group whose snapshot failed is left alone.
 	snapshotPause = 30 * time.Second
-	// snapshotGap is the shortest time between two snapshots of a group.
-	snapshotGap = time.Second
+	// snapshotGap is the shortest time between two snapshots of a group, and snapshotRest how many times what
+	// the last one took: it looks at everything alive, so that what it frees has to grow with that.
+	snapshotGap  = time.Second
+	snapshotRest = 30
 	// trailingEntriesMax bounds the entries kept behind a snapshot.
 	trailingEntriesMax = 10240
+	// trailingDeadMin is the least share of dead bytes in the log that is reckoned with, as a divisor: what is alive
+	// stays on disk anyway, so that a log of nothing else may be as many times longer.
+	trailingDeadMin = 16
+	// trailingWorth is what HostConfig.TrailingBytes is at least where any log is to be kept.
+	trailingWorth = 1 << 20
 )
 
 // watch runs the periodic duties of a host: deadlines of proposals, barriers after
@@ -203,7 +210,7 @@ func (w *watch) snapshots(now time.Time, groups []*Group) {
 	w.mu.Unlock()
 	worth := slices.DeleteFunc(groups, func(g *Group) bool {
 		refused, ok := renew[g]
-		return g.apply.freeable.Load() < w.h.cfg.SnapshotBytes && (!ok || g.apply.applied.Load() <= refused)
+		return g.apply.freeable.Load() < w.h.cfg.SnapshotBytes && g.apply.logBytes.Load() < w.h.cfg.ReplayBytes && (!ok || g.apply.applied.Load() <= refused)
 	})
 	slices.SortFunc(worth, func(a, b *Group) int {
 		return cmp.Compare(b.apply.freeable.Load(), a.apply.freeable.Load())
@@ -236,7 +243,7 @@ func (w *watch) snapshot(g *Group) {
 	err := g.Snapshot()
 	w.mu.Lock()
 	w.running--
-	w.snaps[g] = time.Now().Add(snapshotGap)
+	w.snaps[g] = time.Now().Add(max(snapshotGap, snapshotRest*time.Since(began)))
 	if err != nil {
 		w.snaps[g] = time.Now().Add(snapshotPause)
 	}
@@ -285,5 +292,9 @@ func (g *Group) trailing() uint64 {
 		return trailingEntriesMax
 	}
 	mean := max(1, bytes/entries)
-	return uint64(min(trailingEntriesMax, g.host.cfg.TrailingBytes/mean))
+	keep := g.host.cfg.TrailingBytes
+	if keep >= trailingWorth {
+		keep *= max(1, min(trailingDeadMin, bytes/max(1, g.apply.freeable.Load())))
+	}
+	return uint64(min(trailingEntriesMax, keep/mean))
 }
