@@ -1,6 +1,9 @@
 package queue
 
-import "slices"
+import (
+	"math/bits"
+	"slices"
+)
 
 // chunk holds the messages of one block of ids. Its columns only grow and are
 // never changed in place, so that a clone shares them; live and touched belong
@@ -12,6 +15,7 @@ type chunk struct {
 	shared  bool // a frozen view holds this chunk: clone before changing it
 	live    bitmap
 	cols    columns
+	kept    *kept   // if the columns have values for some slots only
 	touched []touch // ascending by slot, live messages only
 }
 
@@ -20,6 +24,52 @@ type touch struct {
 	slot            uint16
 	stopped         bool // it expires no more, whatever the columns say
 	attempt, failed uint32
+}
+
+// kept says which slots the columns of a thinned chunk have values for.
+type kept struct {
+	bits   bitmap
+	before [blockWords]uint16 // how many lie before each word
+}
+
+// thinShare is how many times the live messages a sealed chunk may have values for. More is copied away, so that messages
+// that outlive their neighbours by far do not pay for these.
+const thinShare = 3
+
+// index is the place of a slot's value in the columns.
+func (c *chunk) index(slot uint) int {
+	if c.kept == nil {
+		return int(slot - c.first)
+	}
+	w := slot >> 6
+	return int(c.kept.before[w]) + bits.OnesCount64(c.kept.bits.words[w]&(1<<(slot&63)-1))
+}
+
+// seal says that no message will come into the chunk any more.
+func (c *chunk) seal() {
+	c.cols.seal()
+	c.thin()
+}
+
+// thin drops the values of dead messages from a sealed chunk when they are most of it.
+func (c *chunk) thin() {
+	if c.cols.packed == nil || c.n == 0 || c.n*thinShare > c.cols.len() {
+		return
+	}
+	k := &kept{bits: c.live}
+	var cols columns
+	n := 0
+	at := walker{c: &c.cols}
+	for w, word := range c.live.words {
+		k.before[w] = uint16(n)
+		for ; word != 0; word &= word - 1 {
+			m := at.at(c.index(uint(w<<6 + bits.TrailingZeros64(word))))
+			cols.append(&m)
+			n++
+		}
+	}
+	cols.seal()
+	c.cols, c.kept = cols, k
 }
 
 func (c *chunk) clone() *chunk {
@@ -32,7 +82,7 @@ func (c *chunk) clone() *chunk {
 func (c *chunk) id(slot uint) MessageID { return MessageID(c.num<<blockShift | uint64(slot)) }
 
 func (c *chunk) message(slot uint) Message {
-	m := c.cols.at(int(slot - c.first))
+	m := c.cols.at(c.index(slot))
 	c.complete(&m, slot)
 	return m
 }
@@ -87,4 +137,5 @@ func (c *chunk) remove(slot uint) {
 			c.touched = slices.Delete(c.touched, i, i+1)
 		}
 	}
+	c.thin()
 }

@@ -8,7 +8,8 @@
 //
 // Messages lie in chunks of 4,096 ids. A chunk that is full is packed: lengths
 // and sizes in as few bytes as their spread needs, places in the log as one start
-// for each entry. An untouched backlog costs some 2 to 6 bytes a message. Lanes
+// for each entry. An untouched backlog costs some 2 to 6 bytes a message. Of a packed
+// chunk in which two thirds are dead, what the dead took is dropped. Lanes
 // and expiry runs are bitmaps over the same blocks of ids, made on demand.
 //
 // A Queue has one owner, the replicated machine (package fsm), which alone calls

@@ -32,7 +32,7 @@ func (f Frozen) All(yield func(Message) bool) {
 	for _, c := range f.chunks {
 		at := walker{c: &c.cols}
 		for slot, ok := c.live.next(0); ok; slot, ok = c.live.next(slot + 1) {
-			m := at.at(int(slot - c.first))
+			m := at.at(c.index(slot))
 			c.complete(&m, slot)
 			if !yield(m) {
 				return

@@ -269,7 +269,7 @@ func (q *Queue) insert(m *Message) {
 		case q.chunks[last].n == 0:
 			q.dropChunk(last)
 		default:
-			q.writable(last).cols.seal()
+			q.writable(last).seal()
 		}
 		q.chunks = append(q.chunks, &chunk{num: num, first: slot})
 		last = len(q.chunks) - 1
@@ -404,7 +404,7 @@ func (q *Queue) removeOne(id MessageID, gone []IDRange) ([]IDRange, int) {
 		return gone, 0
 	}
 	c := q.chunks[i]
-	m := c.cols.sizes(int(slotOf(id) - c.first))
+	m := c.cols.sizes(c.index(slotOf(id)))
 	if c.stopped(slotOf(id)) {
 		m.ExpiresAt = 0
 	}
@@ -424,7 +424,7 @@ func (q *Queue) removeSlots(i int, cut *bitmap, gone []IDRange) []IDRange {
 		w := bits.TrailingZeros64(s)
 		for word := cut.words[w]; word != 0; word &= word - 1 {
 			slot := uint(w<<6 + bits.TrailingZeros64(word))
-			m := c.cols.sizes(int(slot - c.first))
+			m := c.cols.sizes(c.index(slot))
 			gone = AppendID(gone, c.id(slot))
 			n++
 			q.bytes -= int64(m.BodyBytes)
@@ -444,6 +444,7 @@ func (q *Queue) removeSlots(i int, cut *bitmap, gone []IDRange) []IDRange {
 	if len(c.touched) > 0 {
 		c.touched = slices.DeleteFunc(c.touched, func(t touch) bool { return cut.has(uint(t.slot)) })
 	}
+	c.thin()
 	num := c.num
 	q.dropIfEmpty(i)
 	for _, l := range q.lanes {
