@@ -48,6 +48,7 @@ type mixed struct {
 	kind   []uint8                   // by message, gone when it has ended
 	late   map[int][]queue.MessageID // by step, what ends then
 	step   int
+	lag    int // steps after which what does not stay has ended
 	routed []dlx.ItemID
 	seq    uint64 // of transfers to the target
 
@@ -113,7 +114,7 @@ func (x *mixed) publish() []queue.MessageID {
 		}
 		p := fsm.Publish{TTLMillis: -1, BodyBytes: mixedBody}
 		if k == expires {
-			p.TTLMillis = 1 + x.r.Int64N(200)
+			p.TTLMillis = 1 + x.r.Int64N(int64(x.lag))
 		}
 		p.Message = fsm.EncodeMessage(nil, &fsm.Message{RoutingKeys: []string{"q"}, Body: mixedText(x.sent)})
 		s.Ops = append(s.Ops, p)
@@ -123,7 +124,7 @@ func (x *mixed) publish() []queue.MessageID {
 		case ackedSoon:
 			soon = append(soon, id)
 		case ackedLate, diesAway, diesHere:
-			at := x.step + 1 + x.r.IntN(400)
+			at := x.step + 1 + x.r.IntN(x.lag)
 			x.late[at] = append(x.late[at], id)
 		}
 	}
@@ -304,13 +305,14 @@ func heapBytes() uint64 {
 // alive can be read, over a restart too; the space of the rest comes back; and neither memory nor the time of a start grows with what has been.
 // `make soak` runs it with ten million.
 func TestMixedLifetimes(t *testing.T) {
-	messages, segment := 100_000, int64(256<<10)
+	messages, segment := mixedSample, int64(64<<10)
 	if n, err := strconv.Atoi(os.Getenv(mixedEnv)); err == nil {
 		messages, segment = n, 16<<20
 	}
 	x := &mixed{T: t, r: rand.New(rand.NewPCG(1, 1)), dir: t.TempDir(), m: fsm.New(), clock: 1_000_000, late: map[int][]queue.MessageID{}}
 	x.o = store.Options{Dir: x.dir, SegmentBytes: segment, TailCacheBytes: 4 << 20, OnFatal: func(err error) { panic(err) }}
 	before := heapBytes()
+	x.lag = min(400, max(4, messages/mixedBatch/8))
 	x.open()
 	began := time.Now()
 	x.run(messages)

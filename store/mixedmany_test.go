@@ -1,0 +1,5 @@
+//go:build !invariants
+
+package store_test
+
+const mixedSample = 60_000
