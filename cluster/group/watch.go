@@ -99,7 +99,7 @@ func (w *watch) rest() []*Group {
 
 // resting tells whether there is nothing to look after: no proposal, no heat, no snapshot to take.
 func (g *Group) resting(snapshotBytes int64) bool {
-	if g.apply.heat.Load() > 0 || g.apply.freeable.Load() >= snapshotBytes {
+	if g.apply.heat.Load() > 0 || g.apply.freeable.Load() >= snapshotBytes || g.apply.logBytes.Load() >= g.host.cfg.ReplayBytes {
 		return false
 	}
 	g.mu.Lock()
