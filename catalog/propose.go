@@ -147,24 +147,60 @@ func (c *Catalog) spread() {
 	if future.Error() != nil {
 		return
 	}
-	term, index := c.raft.CurrentTerm(), c.raft.CommitIndex()
+	index := c.raft.CommitIndex()
 	if told := c.spreadTo.Load(); told >= index || !c.spreadTo.CompareAndSwap(told, index) {
 		return // somebody else does, or has just done it
 	}
-	var last raft.Log
-	err := c.logs.GetLog(index, &last)
-	if err != nil || c.raft.State() != raft.Leader || c.raft.CurrentTerm() != term {
-		c.spreadEntry() // what was read need not be this leader's to say
+	for _, s := range future.Configuration().Servers {
+		if NodeID(s.ID) != c.cfg.Local {
+			c.spreadAt(NodeID(s.ID))
+		}
+	}
+}
+
+// spreadAt tells one follower of the newest commit, unless it has not answered the last such word: then it is
+// told once it has, so that a slow one is not buried in them.
+func (c *Catalog) spreadAt(node NodeID) {
+	s := &c.spreader
+	s.mu.Lock()
+	if s.telling == nil {
+		s.telling = make(map[NodeID]bool)
+	}
+	_, busy := s.telling[node]
+	s.telling[node] = busy // busy: again
+	s.mu.Unlock()
+	if busy {
 		return
 	}
-	for _, s := range future.Configuration().Servers {
-		if NodeID(s.ID) == c.cfg.Local {
-			continue
-		}
-		if err := c.transport.SpreadCommit(NodeID(s.ID), term, index, last.Term, c.spreadEntry); err != nil {
-			c.log.Debug("a commit was not spread at once", "node", s.ID, "err", err)
-		}
+	if err := c.sendCommit(node); err != nil {
+		s.mu.Lock()
+		delete(s.telling, node)
+		s.mu.Unlock()
+		c.log.Debug("a commit was not spread at once", "node", string(node), "err", err)
 	}
+}
+
+func (c *Catalog) sendCommit(node NodeID) error {
+	term, index := c.raft.CurrentTerm(), c.raft.CommitIndex()
+	var last raft.Log
+	if err := c.logs.GetLog(index, &last); err != nil {
+		return err
+	}
+	if c.raft.State() != raft.Leader || c.raft.CurrentTerm() != term {
+		return errNotLeader // what was read need not be this node's to say
+	}
+	return c.transport.SpreadCommit(node, term, index, last.Term, func(refused bool) {
+		s := &c.spreader
+		s.mu.Lock()
+		again := s.telling[node]
+		delete(s.telling, node)
+		s.mu.Unlock()
+		if refused {
+			c.spreadEntry()
+		} else if again {
+			c.spawn(func() { c.spreadAt(node) })
+		}
+	})
 }
 
 // spreader lets one barrier at a time follow the commands that were committed meanwhile.
@@ -173,6 +209,8 @@ type spreader struct {
 	running bool
 	again   bool
 	healing bool // spreadAgain's goroutine runs
+	// telling are the nodes that have not answered spreadAt's word; true: there is a newer one.
+	telling map[NodeID]bool
 }
 
 // spreadEntry appends a barrier, which raft replicates with everything that a follower misses.

@@ -43,10 +43,17 @@ var (
 	_ raft.WithClose   = (*RaftTransport)(nil)
 )
 
+// catalogInboxFactor times InboxDepth is the inbox of the catalog's group.
+const catalogInboxFactor = 4
+
 func newRaftTransport(m *Mesh, g GroupID) *RaftTransport {
+	depth := m.cfg.InboxDepth
+	if g == CatalogGroup {
+		depth *= catalogInboxFactor // there is one, and what it answers is waited for by all
+	}
 	return &RaftTransport{
 		m: m, group: g, codec: raftCodec{self: []byte(m.cfg.Local)},
-		consumer: make(chan raft.RPC, m.cfg.InboxDepth), done: make(chan struct{}),
+		consumer: make(chan raft.RPC, depth), done: make(chan struct{}),
 	}
 }
 
@@ -264,9 +271,9 @@ func (rt *RaftTransport) appendEntries(to NodeID, args *raft.AppendEntriesReques
 // SpreadCommit sends a node an append without entries which says that everything up to index, an
 // entry of entryTerm, is committed. The caller must have led the group in term and index must be
 // committed: both stay true whatever happens since, so the request may come late, or more than
-// once. It travels behind what was sent before and is not waited for. refused is called, on the link's
-// goroutine, if the node has answered that it does not have the entry.
-func (rt *RaftTransport) SpreadCommit(to NodeID, term, index, entryTerm uint64, refused func()) error {
+// once. It travels behind what was sent before and is not waited for. done is called once if and only if
+// the error is nil, on the link's goroutine: refused tells that the node does not have the entry.
+func (rt *RaftTransport) SpreadCommit(to NodeID, term, index, entryTerm uint64, done func(refused bool)) error {
 	if !rt.m.cfg.Healthy() {
 		rt.m.stats.unhealthy.Add(1)
 		return ErrUnhealthy
@@ -289,9 +296,7 @@ func (rt *RaftTransport) SpreadCommit(to NodeID, term, index, entryTerm uint64, 
 	}
 	_, err = sess.send(req, func(b []byte, err error) {
 		var got appendAnswer
-		if err == nil && sess.codec.readResponse(b, &got) == nil && !got.Success {
-			refused()
-		}
+		done(err == nil && sess.codec.readResponse(b, &got) == nil && !got.Success)
 	})
 	return err
 }
