@@ -133,6 +133,9 @@ func (s *Store) Stats() Stats {
 	return st
 }
 
+// DiskAlarm is Stats' DiskAlarm without the rest, which grows with the number of groups.
+func (s *Store) DiskAlarm() bool { return s.alarm() }
+
 // alarm reports whether the reserve is touched.
 func (s *Store) alarm() bool {
 	free, err := s.fs.Free(s.o.Dir)

@@ -98,7 +98,7 @@ type Config struct {
 	// PipelineDepth is the number of append frames in flight for each group and
 	// follower; 2. 1 turns pipelining off.
 	PipelineDepth int
-	// InboxDepth is the number of Raft requests waiting for each group; 32.
+	// InboxDepth is the number of Raft requests waiting for each group; 8.
 	InboxDepth int
 	// InboxBytesMax bounds the bytes of all waiting Raft requests of the node; 256 MiB.
 	InboxBytesMax int64
@@ -146,7 +146,7 @@ func (c Config) withDefaults() Config {
 	duration(&c.CallTimeout, 30*time.Second)
 	number(&c.AppendBytesMax, 4<<20)
 	number(&c.PipelineDepth, 2)
-	number(&c.InboxDepth, 32)
+	number(&c.InboxDepth, 8)
 	number(&c.HeldFramesMax, 4096)
 	number(&c.QueueBytesMax, 16<<20)
 	number(&c.WindowBytes, 8<<20)

@@ -39,6 +39,9 @@ func (l *raftLog) Log(level hclog.Level, msg string, args ...any) {
 	}
 	all := make([]any, 0, len(args))
 	for _, a := range args {
+		if a == errRests {
+			return // nothing has failed
+		}
 		if f, ok := a.(hclog.Format); ok && len(f) > 0 {
 			if format, ok := f[0].(string); ok {
 				a = fmt.Sprintf(format, f[1:]...)

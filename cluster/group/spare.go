@@ -49,8 +49,12 @@ func (p *pipeline) Close() error {
 	return p.AppendPipeline.Close()
 }
 
-// AppendEntries implements raft.AppendPipeline.
+// AppendEntries implements raft.AppendPipeline. One without entries comes when none has been due for
+// the commit timeout.
 func (p *pipeline) AppendEntries(args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) (raft.AppendFuture, error) {
+	if len(args.Entries) == 0 && p.g.apply.heat.Load() < warmBytes {
+		return nil, errRests
+	}
 	f, err := p.AppendPipeline.AppendEntries(args, resp)
 	if err == nil && p.mayWait(args) {
 		p.wait(args.Entries[len(args.Entries)-1].Index)

@@ -79,8 +79,19 @@ func (w *wire) pause(nudged <-chan struct{}, d time.Duration) bool {
 	return true
 }
 
+// warmBytes is the heat, some bytes applied in the last seconds, from which a group's replication is
+// pipelined. A colder one sends what it has one by one, which takes no longer for what comes alone, and
+// saves a goroutine and its channels for each follower.
+const warmBytes = 4 << 10
+
+// errRests ends the pipeline of a group that has become cold.
+var errRests = errors.New("group: the pipeline rests")
+
 // AppendEntriesPipeline implements raft.Transport.
 func (w *wire) AppendEntriesPipeline(id raft.ServerID, target raft.ServerAddress) (raft.AppendPipeline, error) {
+	if w.g.apply.heat.Load() < warmBytes {
+		return nil, raft.ErrPipelineReplicationNotSupported // raft asks again with each append
+	}
 	p, err := w.RaftTransport.AppendEntriesPipeline(id, target)
 	if err != nil {
 		return nil, err

@@ -32,6 +32,7 @@ type alarms struct {
 	memory    alarm.Memory
 	gauge     alarm.Gauge
 	collected time.Time
+	trim      trimmer
 	told      time.Time // when the others were told last
 	reason    string
 	wake      chan struct{}
@@ -107,13 +108,14 @@ func (a *alarms) run(ctx context.Context) {
 		case <-a.wake:
 		case <-t.C:
 			a.look()
+			a.trim.look(time.Now())
 		}
 	}
 }
 
 // look reads disk and memory.
 func (a *alarms) look() {
-	a.set(alarm.DiskLow, a.n.store.Stats().DiskAlarm)
+	a.set(alarm.DiskLow, a.n.store.DiskAlarm())
 	used := a.memory.Used()
 	low := a.gauge.Read(used)
 	if low && time.Since(a.collected) > collectEvery {

@@ -1,0 +1,43 @@
+package main
+
+import (
+	"testing"
+	"time"
+)
+
+var sink [][]byte
+
+// TestTrim shows that memory goes back to the system once a node has been idle for a while, not while it works and not
+// all the time.
+func TestTrim(t *testing.T) {
+	trims := 0
+	now := time.Unix(1000, 0)
+	tr := trimmer{free: func() { trims++ }}
+	work := func() {
+		for range 64 {
+			sink = append(sink, make([]byte, 1<<20))
+		}
+		sink = nil
+	}
+	pass := func(d time.Duration) {
+		for end := now.Add(d); now.Before(end); now = now.Add(alarmPeriod) {
+			tr.look(now)
+		}
+	}
+	for range 10 {
+		work()
+		pass(trimPeriod)
+	}
+	if trims != 0 {
+		t.Fatalf("%d trims under load", trims)
+	}
+	work() // leaves garbage
+	pass(2 * trimQuiet)
+	if trims != 1 {
+		t.Fatalf("%d trims after the load, want 1", trims)
+	}
+	pass(trimPause / 2)
+	if trims != 1 {
+		t.Fatalf("%d trims right after one", trims)
+	}
+}
