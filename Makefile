@@ -143,8 +143,8 @@ fuzz-sample: ## fuzz each decoder of the protocol with FUZZSAMPLE inputs
 	done
 
 .PHONY: soak
-soak: ## open and drop 10,000 connections in SOAKTIME on three nodes, nothing may be left; expire 100,000 messages on time, and 200 among 10,000,000; 10,000,000 of mixed lifetimes in the log
-	WARREN_SOAK=$(SOAKTIME) $(GO) test -tags invariants -count=1 -v -timeout 60m -run '^(TestSoak|TestExpiryOnTime|TestExpiryAmongMany)$$' ./test/process
+soak: ## open and drop 10,000 connections in SOAKTIME on three nodes, declare and delete 10,000 queues, nothing may be left; expire 100,000 messages on time, and 200 among 10,000,000; 10,000,000 of mixed lifetimes in the log
+	WARREN_SOAK=$(SOAKTIME) $(GO) test -tags invariants -count=1 -v -timeout 60m -run '^(TestSoak|TestQueueChurnLeavesNothing|TestExpiryOnTime|TestExpiryAmongMany)$$' ./test/process
 	WARREN_MIXED=10000000 $(GO) test -count=1 -v -timeout 60m -run '^TestMixedLifetimes$$' ./store
 
 .PHONY: model

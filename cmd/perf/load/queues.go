@@ -2,6 +2,7 @@ package load
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"time"
 
@@ -13,12 +14,9 @@ import (
 func queues(r *run) error {
 	l := r.load
 	r.unread = true
-	conns := make([]Conn, l.cfg.Parallel)
-	for i := range conns {
-		var err error
-		if conns[i], err = l.connect(i); err != nil {
-			return err
-		}
+	conns, err := l.connectMany(l.cfg.Parallel)
+	if err != nil {
+		return err
 	}
 	before, began := r.servers.usage(), time.Now()
 	if err := l.share(conns, func(c Conn, queue string) error { return c.Declare(queue, l.cfg.queueArgs()) }); err != nil {
@@ -39,6 +37,11 @@ func queues(r *run) error {
 	r.result.IdleCores = (after.cpu - idle.cpu).Seconds() / time.Since(began).Seconds()
 	r.result.MemoryGrowthMiB = float64(after.rss-before.rss) / (1 << 20)
 
+	if l.cfg.Restart {
+		if conns, err = r.restart(); err != nil {
+			return err
+		}
+	}
 	if err := l.publish(r.ctx, 0); err != nil {
 		return err
 	}
@@ -54,6 +57,60 @@ func queues(r *run) error {
 	}
 	r.result.DeletePerSecond = float64(l.cfg.Queues) / time.Since(began).Seconds()
 	return nil
+}
+
+func (l *load) connectMany(n int) (conns []Conn, err error) {
+	for i := range n {
+		c, err := l.connect(i)
+		if err != nil {
+			return nil, err
+		}
+		conns = append(conns, c)
+	}
+	return conns, nil
+}
+
+// restartMax bounds the restart of a node.
+const restartMax = 5 * time.Minute
+
+// restart kills the last node, starts it again, and waits until it is ready and until every queue has
+// answered through it. It returns new connections, because some of the former led there.
+func (r *run) restart() ([]Conn, error) {
+	l, nodes := r.load, r.servers.cluster.Nodes()
+	node := nodes[len(nodes)-1]
+	ctx, cancel := context.WithTimeout(r.ctx, restartMax)
+	defer cancel()
+	if err := node.Kill(); err != nil {
+		return nil, err
+	}
+	if err := l.rest(r.ctx, l.cfg.Warmup); err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	if err := node.Launch(); err != nil {
+		return nil, err
+	}
+	if err := node.WaitReady(ctx); err != nil {
+		return nil, err
+	}
+	r.result.RestartReadyMS = millis(time.Since(began))
+	for i := 0; i < l.cfg.Queues; {
+		through, err := l.driver.Dial(node.URL())
+		for ; err == nil && i < l.cfg.Queues; i++ {
+			if err = through.Declare(l.queue(i), l.cfg.queueArgs()); err != nil {
+				break
+			}
+		}
+		if through != nil {
+			through.Close()
+		}
+		if err != nil && ctx.Err() != nil {
+			return nil, err
+		}
+	}
+	r.result.RestartQueuesMS = millis(time.Since(began))
+	r.servers.note()
+	return l.connectMany(l.cfg.Parallel)
 }
 
 // share does something with all queues, over these connections side by side.

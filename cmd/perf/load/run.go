@@ -32,6 +32,8 @@ type result struct {
 	DeletePerSecond  float64 `json:"delete_per_s,omitempty"`
 	IdleCores        float64 `json:"idle_cores,omitempty"`
 	StartMS          float64 `json:"start_ms,omitempty"`
+	RestartReadyMS   float64 `json:"restart_ready_ms,omitempty"`
+	RestartQueuesMS  float64 `json:"restart_queues_ms,omitempty"`
 
 	ConfirmP50MS float64 `json:"confirm_p50_ms,omitempty"`
 	ConfirmP99MS float64 `json:"confirm_p99_ms,omitempty"`

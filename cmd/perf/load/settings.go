@@ -31,6 +31,7 @@ type settings struct {
 	Strategy   string        `json:"strategy,omitempty"`
 	Parallel   int           `json:"parallel,omitempty"`
 	Freeze     bool          `json:"freeze,omitempty"`
+	Restart    bool          `json:"restart,omitempty"`
 	Cut        bool          `json:"cut,omitempty"`
 	OneLeader  bool          `json:"one_leader,omitempty"`
 	Warmup     time.Duration `json:"-"`
@@ -119,6 +120,7 @@ func parse(args []string, stderr io.Writer) (*settings, error) {
 	flags.BoolVar(&s.Quorum, "quorum", false, "declare queues with x-queue-type quorum (RabbitMQ's replicated type)")
 	flags.StringVar(&s.Strategy, "strategy", "", "deadletter: x-dead-letter-strategy of the source")
 	flags.IntVar(&s.Parallel, "parallel", 1, "queues and failover: declare over this many connections at once")
+	flags.BoolVar(&s.Restart, "restart", false, "queues: kill the last node and start it again, before the publishes (with --start)")
 	flags.BoolVar(&s.Freeze, "freeze", false, "failover: stop the process (SIGSTOP) instead of killing it, until the end of the measurement")
 	flags.BoolVar(&s.Cut, "cut", false, "failover: cut the leader's node off from the other nodes, silently, instead of killing it (with --start)")
 	flags.BoolVar(&s.OneLeader, "one-leader", false, "failover: have one node lead all queues, and hit that one")
@@ -192,6 +194,8 @@ func (s *settings) check() error {
 		return errors.New("--parallel must be at least 1")
 	case (s.Freeze || s.Cut || s.OneLeader) && s.Mode != "failover":
 		return errors.New("--freeze, --cut and --one-leader go with failover")
+	case s.Restart && (s.Mode != "queues" || s.start == "" || s.Nodes < 3):
+		return errors.New("--restart goes with queues, --start and three nodes")
 	case s.Freeze && s.Cut:
 		return errors.New("--freeze or --cut, not both")
 	case s.Cut && s.start == "":
