@@ -39,8 +39,10 @@ func (t *trimmer) look(now time.Time) {
 	t.looked = now
 	if t.samples == nil {
 		t.samples = []metrics.Sample{
-			{Name: "/gc/heap/allocs:bytes"}, {Name: "/memory/classes/heap/free:bytes"},
-			{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/gc/heap/live:bytes"},
+			{Name: "/gc/heap/allocs:bytes"},
+			{Name: "/memory/classes/heap/free:bytes"},
+			{Name: "/memory/classes/heap/objects:bytes"},
+			{Name: "/gc/heap/live:bytes"},
 		}
 		t.busy = now
 	}
