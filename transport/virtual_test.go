@@ -3,6 +3,7 @@ package transport
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"sync"
 	"testing"
@@ -117,7 +118,7 @@ func TestMinutesOfVirtualTime(t *testing.T) {
 			time.Sleep(time.Minute)
 			nw.sever(string(ids[i]), false)
 			time.Sleep(time.Minute)
-			apply(t, rs, "again")
+			apply(t, rs, fmt.Sprint("again", i))
 			if d := time.Since(start); d < 2*time.Minute {
 				t.Fatalf("only %v passed", d)
 			}
