@@ -124,5 +124,6 @@ func (d *amqpDelivery) Body() []byte      { return d.Delivery.Body }
 func (d *amqpDelivery) Redelivered() bool { return d.Delivery.Redelivered }
 
 // A delivery of a connection that is gone comes again by itself.
-func (d *amqpDelivery) Ack(multiple bool)           { _ = d.Delivery.Ack(multiple) }
-func (d *amqpDelivery) Nack(multiple, requeue bool) { _ = d.Delivery.Nack(multiple, requeue) }
+func (d *amqpDelivery) Ack(multiple bool)  { _ = d.Delivery.Ack(multiple) }
+func (d *amqpDelivery) Nack(multiple bool) { _ = d.Delivery.Nack(multiple, false) }
+func (d *amqpDelivery) Fail()              { _ = d.Delivery.Reject(true) }

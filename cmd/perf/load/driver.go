@@ -50,6 +50,9 @@ type Delivery interface {
 	Redelivered() bool
 	// Ack settles it, with all before it if they are multiple.
 	Ack(multiple bool)
-	// Nack has it dead-lettered, or put back.
-	Nack(multiple, requeue bool)
+	// Nack has it dead-lettered, with all before it if they are multiple.
+	Nack(multiple bool)
+	// Fail puts it back as a failed attempt, which counts for a delivery limit: basic.reject, because basic.nack does not
+	// count since RabbitMQ 4.3.
+	Fail()
 }

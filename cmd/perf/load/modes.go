@@ -127,11 +127,11 @@ func startRejecting(r *run) error {
 	case "ttl":
 		return nil
 	case viaLimit:
-		return r.load.consume("", r.load.cfg.Prefetch, func(d Delivery, _ int) { d.Nack(false, true) })
+		return r.load.consume("", r.load.cfg.Prefetch, func(d Delivery, _ int) { d.Fail() })
 	}
 	return r.load.consume("", r.load.cfg.Prefetch, func(d Delivery, nth int) {
 		if nth%r.load.cfg.AckEvery == 0 {
-			d.Nack(r.load.cfg.AckEvery > 1, false)
+			d.Nack(r.load.cfg.AckEvery > 1)
 		}
 	})
 }

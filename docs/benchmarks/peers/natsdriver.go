@@ -215,13 +215,9 @@ func (d natsDelivery) Redelivered() bool { return redelivered(d.m.Reply()) }
 // Ack settles this one: a work-queue stream takes no acks for many.
 func (d natsDelivery) Ack(bool) { _ = d.m.Ack() }
 
-func (d natsDelivery) Nack(_, requeue bool) {
-	if requeue {
-		_ = d.m.Nak()
-		return
-	}
-	_ = d.m.Term()
-}
+// Nack ends it: there are no dead letters.
+func (d natsDelivery) Nack(bool) { _ = d.m.Term() }
+func (d natsDelivery) Fail()     { _ = d.m.Nak() }
 
 // redelivered reads the count of deliveries from the subject of the ack: $JS.ACK, then perhaps domain and
 // account, stream, consumer, count and four more.
