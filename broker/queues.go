@@ -1,6 +1,8 @@
 package broker
 
 import (
+	"cmp"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,6 +15,9 @@ type Groups interface {
 	// Start starts, or finds, the local replica of a queue. lead is called at
 	// every change of leadership; it is quick and calls nothing of the group.
 	Start(q *catalog.Queue, r *leader.Replica, lead func(term uint64, node string, self bool)) (Group, error)
+	// Heat tells how much the replica was written to lately, in bytes, also before this process
+	// was started. It is asked before Start.
+	Heat(id uint64) int64
 	// Delete stops the replica and wipes its durable trace.
 	Delete(id uint64) error
 }
@@ -109,21 +114,43 @@ func (qs *queues) reconcile() {
 // deleted.
 const openAtOnce = 16
 
-// openAll hosts what a node finds in the catalog when it starts.
+// openAll hosts what a node finds in the catalog when it starts, the queues that were in use first.
 func (qs *queues) openAll(view *catalog.View) {
 	var g sync.WaitGroup
 	places := make(chan struct{}, openAtOnce)
-	for q := range view.AllQueues() {
+	for _, id := range qs.hotFirst(view) {
 		if qs.b.ctx.Err() != nil {
 			break
 		}
 		places <- struct{}{}
 		g.Go(func() {
 			defer func() { <-places }()
-			qs.follows(view, q.ID)
+			qs.follows(view, id)
 		})
 	}
 	g.Wait()
+}
+
+// hotFirst returns all queues, those with replicas here that were written to most at the head.
+func (qs *queues) hotFirst(view *catalog.View) []uint64 {
+	type heat struct {
+		id    uint64
+		bytes int64
+	}
+	var all []heat
+	for q := range view.AllQueues() {
+		h := heat{id: q.ID}
+		if q.Kind == catalog.Replicated && qs.belongsHere(q) {
+			h.bytes = qs.b.cfg.Groups.Heat(q.ID)
+		}
+		all = append(all, h)
+	}
+	slices.SortStableFunc(all, func(a, b heat) int { return cmp.Compare(b.bytes, a.bytes) })
+	ids := make([]uint64, len(all))
+	for i, h := range all {
+		ids[i] = h.id
+	}
+	return ids
 }
 
 // follows brings one queue in line with the catalog.

@@ -22,6 +22,7 @@ const testNode = "n1/uuid"
 type memGroups struct {
 	mu   sync.Mutex
 	logs map[uint64]*leader.MemLog
+	heat map[uint64]int64
 }
 
 type memGroup struct{ *leader.MemLog }
@@ -36,6 +37,8 @@ func (g *memGroups) Start(q *catalog.Queue, r *leader.Replica, lead func(uint64,
 	lead(1, testNode, true)
 	return memGroup{log}, nil
 }
+
+func (g *memGroups) Heat(id uint64) int64 { return g.heat[id] }
 
 func (g *memGroups) Delete(id uint64) error {
 	g.mu.Lock()

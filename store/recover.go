@@ -77,6 +77,7 @@ func (s *Store) recover() error {
 		}
 		s.segs[active.number], off = active, segmentHeadBytes
 	}
+	s.findHot(active, off)
 	s.wal.start(active, off, epoch<<epochShift-1)
 	return nil
 }

@@ -25,6 +25,7 @@ type Store struct {
 	segMu   sync.RWMutex
 	segs    map[uint32]*segment
 	numbers uint32 // newest segment number given out
+	hotFrom uint32 // where what was written lately began at the start, see Group.Heat; constant
 
 	mu     sync.Mutex
 	groups map[GroupID]*Group

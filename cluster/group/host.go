@@ -230,6 +230,9 @@ func (h *Host) start(sl *slot, s Spec, m Machine, o Observer) (*Group, error) {
 	defer func() { <-h.starts }()
 	g := &Group{host: h, spec: s, observer: o, log: h.cfg.Store.Group(s.ID), stopped: make(chan struct{})}
 	g.apply = newApplier(g, m)
+	if w, ok := g.log.(interface{ Heat() int64 }); ok {
+		g.apply.heat.Store(w.Heat())
+	}
 	fresh, err := g.fresh()
 	if err == nil {
 		err = g.open(false)
@@ -246,6 +249,9 @@ func (h *Host) start(sl *slot, s Spec, m Machine, o Observer) (*Group, error) {
 	sl.g = g
 	h.mu.Unlock()
 	close(sl.ready)
+	if g.apply.heat.Load() > 0 {
+		h.watch.rouse(g) // so that it cools down
+	}
 	h.elections.begin(g, fresh)
 	return g, nil
 }

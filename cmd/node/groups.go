@@ -16,7 +16,8 @@ import (
 // raftGroups lets the broker host its queues' logs in the group host: here the
 // bytes of cluster/group and the commands of fsm meet.
 type raftGroups struct {
-	host *group.Host
+	host  *group.Host
+	store *store.Store
 	// since is the catalog revision at which this process registered.
 	since *atomic.Uint64
 }
@@ -35,6 +36,9 @@ func (r raftGroups) Start(q *catalog.Queue, replica *leader.Replica, lead func(u
 	}
 	return queueLog{g}, nil
 }
+
+// Heat implements broker.Groups.
+func (r raftGroups) Heat(id uint64) int64 { return r.store.Group(store.GroupID(id)).Heat() }
 
 // Delete implements broker.Groups.
 func (r raftGroups) Delete(id uint64) error { return r.host.Delete(transport.GroupID(id)) }

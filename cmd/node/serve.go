@@ -222,7 +222,7 @@ func (n *running) startBroker(ctx context.Context) error {
 		},
 		Now:          n.mesh.Clock,
 		ClockOffsets: func() []time.Duration { return n.clockOffsets(cat.View()) },
-		Groups:       raftGroups{host: n.host, since: &n.since},
+		Groups:       raftGroups{host: n.host, store: n.store, since: &n.since},
 		Alive:        func(node string) bool { return n.detector.State(transport.NodeID(node)) != detector.Dead },
 		Replicas:     replicasDefault, QueueTimeout: queueTimeout, Logger: n.log,
 
