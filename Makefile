@@ -183,7 +183,7 @@ bench-peers: perf ## measure Warren beside RabbitMQ (Debian's packages) and NATS
 	cd $(PEERS) && CGO_ENABLED=0 $(GO) build -trimpath -o $(CURDIR)/$(RUN)/peers/peers . && \
 	  CGO_ENABLED=0 $(GO) build -trimpath -o $(CURDIR)/$(RUN)/peers/nats-server github.com/nats-io/nats-server/v2
 	$(RUN)/peers/peers run -warren bin/warren -perf bin/warren-perf -nats-server $(RUN)/peers/nats-server \
-	  -rabbitmq "$$(jepsen/rabbitmq.sh $(RUN)/rabbitmq)" -dir $(RUN)/peers $(PEERSFLAGS)
+	  -rabbitmq "$$(jepsen/rabbitmq.sh $(RUN)/rabbitmq)" -rabbitmq4 "$$([ "$$(id -u)" != 0 ] || $(PEERS)/rabbitmq4.sh $(RUN)/rabbitmq4)" -dir $(RUN)/peers $(PEERSFLAGS)
 
 .PHONY: perf
 perf: build ## build the load tool bin/warren-perf

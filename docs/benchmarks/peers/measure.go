@@ -18,12 +18,13 @@ import (
 
 // plan is what to measure, and with what.
 type plan struct {
-	warren, perf, nats, rabbitmq string // binaries; the folder of RabbitMQ's packages
-	dir                          string // of all data while it is measured, and of the results
-	runs                         int
-	rows, systems                string
-	scale                        float64
-	warmup, duration             time.Duration
+	warren, perf, nats  string // binaries
+	rabbitmq, rabbitmq4 string // folders of packages
+	dir                 string // of all data while it is measured, and of the results
+	runs                int
+	rows, systems       string
+	scale               float64
+	warmup, duration    time.Duration
 
 	self string
 	out  string // without the suffix
@@ -37,6 +38,7 @@ func measure(ctx context.Context, args []string) error {
 	flags.StringVar(&p.perf, "perf", "bin/warren-perf", "the load tool's `binary`")
 	flags.StringVar(&p.nats, "nats-server", "bin/nats-server", "NATS' `binary`")
 	flags.StringVar(&p.rabbitmq, "rabbitmq", "/", "the `folder` that Debian's packages of RabbitMQ are in")
+	flags.StringVar(&p.rabbitmq4, "rabbitmq4", "", "the `folder` that packages of a newer Debian with RabbitMQ 4 are in; it is left out without")
 	flags.StringVar(&p.dir, "dir", ".run/peers", "for data and results")
 	flags.IntVar(&p.runs, "runs", 3, "runs of each work on each system")
 	flags.StringVar(&p.rows, "rows", "", "only these rows, separated by commas, such as 1,8,16")
@@ -56,6 +58,9 @@ func measure(ctx context.Context, args []string) error {
 		if !slices.Contains(systems, s) {
 			return fmt.Errorf("no system %q", s)
 		}
+	}
+	if p.rabbitmq4 == "" {
+		on = slices.DeleteFunc(on, func(s string) bool { return s == rabbitMQ4 })
 	}
 	if err := p.settle(); err != nil {
 		return err
@@ -79,7 +84,10 @@ func measure(ctx context.Context, args []string) error {
 
 // settle makes paths absolute, since servers run in folders of their own, and begins the results.
 func (p *plan) settle() (err error) {
-	for _, path := range []*string{&p.warren, &p.perf, &p.nats, &p.rabbitmq, &p.dir} {
+	for _, path := range []*string{&p.warren, &p.perf, &p.nats, &p.rabbitmq, &p.rabbitmq4, &p.dir} {
+		if *path == "" {
+			continue
+		}
 		if *path, err = filepath.Abs(*path); err != nil {
 			return err
 		}
@@ -139,7 +147,10 @@ func (p *plan) perform(ctx context.Context, w work, system string) (line map[str
 	var list, helpers []*process
 	switch system {
 	case rabbitMQ:
-		list, helpers, err = startRabbitMQ(starting, p.rabbitmq, dir)
+		list, helpers, err = startRabbitMQ(starting, packages{root: p.rabbitmq}, dir)
+		args = append(args, "--quorum")
+	case rabbitMQ4:
+		list, helpers, err = startRabbitMQ(starting, packages{root: p.rabbitmq4, jailed: true}, dir)
 		args = append(args, "--quorum")
 	case natsSynced:
 		list, helpers, err = startNATS(starting, p.nats, dir, "always")
@@ -154,7 +165,7 @@ func (p *plan) perform(ctx context.Context, w work, system string) (line map[str
 	if err != nil {
 		return nil, err
 	}
-	if system != rabbitMQ {
+	if system != rabbitMQ && system != rabbitMQ4 {
 		program, args = p.self, append([]string{"nats"}, args...)
 	}
 	return p.load(ctx, program, append(args, "--nodes", fmt.Sprint(peerNodes), "--servers", servers(list)))

@@ -12,11 +12,19 @@ func TestTable(t *testing.T) {
 		{"row": "1", "system": warren, "time": "t", "consumed_per_s": 45000.0},
 		{"row": "1", "system": rabbitMQ, "time": "t", "consumed_per_s": 15000.0},
 		{"row": "1", "system": natsPlain, "error": "no port"},
+		{"row": "8", "system": warren, "time": "t", "deadlettered_per_s": 30000.0, "server_cpu_s_per_million": 60.0},
+		{"row": "8", "system": rabbitMQ, "time": "t", "deadlettered_per_s": 8000.0},
+		{"row": "8", "system": rabbitMQ4, "time": "t", "deadlettered_per_s": 10000.0},
+		{"row": "3", "system": warren, "time": "t", "server_cpu_s_per_million": 20.0},
+		{"row": "3", "system": rabbitMQ, "time": "t", "server_cpu_s_per_million": 100.0},
+		{"row": "3", "system": rabbitMQ4, "time": "t", "server_cpu_s_per_million": 120.0},
 	}
 	got := markdown(lines)
 	for _, want := range []string{
-		"| consumed/s | ≥ 3 × RabbitMQ, ≥ 1.5 × NATS | 45,000 (30,000–50,000) | 15,000 | – | – | 3.00 | – | 3, 1 |\n",
-		"| 1 · 0 · 0 | 0 · 0 · 0 | – | 0 · 0 · 1 |",
+		"| consumed/s | ≥ 3 × RabbitMQ, ≥ 1.5 × NATS | 45,000 (30,000–50,000) | 15,000 | – | – | – | 3.00 | – | 3, 1 |\n",
+		"| ≥ 25,000 | 30,000 | 8,000 | 10,000 | – | – | 3.00 |",
+		"| ≤ 20 | 20 | 100 | 120 | – | – | 0.20 |",
+		"| 1 · 0 · 0 | 0 · 0 · 0 | 0 · 0 · 0 | – | 0 · 0 · 1 |",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("got\n%s\nwant %s", got, want)

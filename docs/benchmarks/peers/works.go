@@ -12,14 +12,15 @@ import (
 const (
 	warren     = "warren"
 	rabbitMQ   = "rabbitmq"
+	rabbitMQ4  = "rabbitmq4"
 	natsSynced = "nats-synced"
 	natsPlain  = "nats"
 )
 
-var systems = []string{warren, rabbitMQ, natsSynced, natsPlain}
+var systems = []string{warren, rabbitMQ, rabbitMQ4, natsSynced, natsPlain}
 
 // titles are the systems' names in the table.
-var titles = map[string]string{warren: "Warren", rabbitMQ: "RabbitMQ", natsSynced: "NATS, synced", natsPlain: "NATS"}
+var titles = map[string]string{warren: "Warren", rabbitMQ: "RabbitMQ", rabbitMQ4: "RabbitMQ 4", natsSynced: "NATS, synced", natsPlain: "NATS"}
 
 // figure is a field of the JSON line.
 type figure struct{ field, title, target string }
@@ -33,7 +34,7 @@ type work struct {
 }
 
 var (
-	letters  = []string{warren, rabbitMQ} // NATS has no dead letters
+	letters  = []string{warren, rabbitMQ, rabbitMQ4} // NATS has no dead letters
 	reachDLX = "≥ 25,000"
 )
 
