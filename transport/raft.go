@@ -272,8 +272,9 @@ func (rt *RaftTransport) appendEntries(to NodeID, args *raft.AppendEntriesReques
 // entry of entryTerm, is committed. The caller must have led the group in term and index must be
 // committed: both stay true whatever happens since, so the request may come late, or more than
 // once. It travels behind what was sent before and is not waited for. done is called once if and only if
-// the error is nil, on the link's goroutine: refused tells that the node does not have the entry.
-func (rt *RaftTransport) SpreadCommit(to NodeID, term, index, entryTerm uint64, done func(refused bool)) error {
+// the error is nil, on the link's goroutine: refused tells that the node does not have the entry or that the term is over; neither,
+// that it did not answer.
+func (rt *RaftTransport) SpreadCommit(to NodeID, term, index, entryTerm uint64, done func(accepted, refused bool)) error {
 	if !rt.m.cfg.Healthy() {
 		rt.m.stats.unhealthy.Add(1)
 		return ErrUnhealthy
@@ -296,7 +297,8 @@ func (rt *RaftTransport) SpreadCommit(to NodeID, term, index, entryTerm uint64, 
 	}
 	_, err = sess.send(req, func(b []byte, err error) {
 		var got appendAnswer
-		done(err == nil && sess.codec.readResponse(b, &got) == nil && !got.Success)
+		answered := err == nil && sess.codec.readResponse(b, &got) == nil
+		done(answered && got.Success, answered && !got.Success)
 	})
 	return err
 }

@@ -54,6 +54,8 @@ type Group struct {
 
 	leading    atomic.Bool
 	awake      atomic.Bool  // the watchdogs look after it
+	forgot     atomic.Bool  // this instance has not heard of commits that a former one knew
+	settled    atomic.Bool  // the followers that can be reached know what is committed; see spread
 	leaseUntil atomic.Int64 // nanoseconds since the host's start; HasLease is true before it
 	verified   atomic.Int64 // when raft was last asked to verify the leader, likewise
 	verifying  atomic.Bool
@@ -66,7 +68,8 @@ type Group struct {
 	// nudge is closed and replaced to make waiting replicators try again.
 	nudge chan struct{}
 	// doubted is the leader that was seen without leadership: a restarted process.
-	doubted leadership
+	doubted   leadership
+	spreading spreading
 	proposals
 	collector
 }
@@ -202,6 +205,9 @@ func (g *Group) sync(r *raft.Raft) {
 	g.tell(now)
 	known := now.leader != "" && !g.doubtful(now) && r.State() != raft.Candidate
 	g.mu.Unlock()
+	if known && g.forgot.Load() && g.forgot.CompareAndSwap(true, false) && !now.self {
+		g.remind(now.leader)
+	}
 	if known && g.mayLead(now.leader) {
 		g.host.elections.settled(g)
 	} else {
@@ -250,6 +256,7 @@ func (g *Group) tell(now leadership) {
 	if now.self {
 		g.paused = 0
 		g.leading.Store(true)
+		g.unsettle()
 	}
 }
 
@@ -401,6 +408,8 @@ func (g *Group) recycle(why string) error {
 	if err != nil {
 		return fmt.Errorf("recycle group %d: %w", g.spec.ID, err)
 	}
+	// The new instance knows of no commit, and the leader not of the new instance.
+	g.forgot.Store(true)
 	return g.open(keep)
 }
 

@@ -128,6 +128,7 @@ func (a *applier) Apply(l *raft.Log) any { return a.ApplyBatch([]*raft.Log{l})[0
 
 func (a *applier) account(bytes, entries int64) {
 	a.heat.Add(bytes)
+	a.g.settled.Store(false)
 	a.g.host.watch.rouse(a.g)
 	total := a.logBytes.Add(bytes)
 	a.entries.Add(entries)

@@ -18,6 +18,8 @@ import (
 // port refuses) and frozen (connected but mute).
 type memNet struct {
 	delay time.Duration
+	// lag delays each call between nodes and each answer, once for the raft's; nil: not at all.
+	lag func(raft bool) time.Duration
 
 	mu    sync.Mutex
 	lives uint64
@@ -179,6 +181,19 @@ func (m *memNode) reach(ctx context.Context, to transport.NodeID) (*memNode, err
 	}
 }
 
+// starve waits as a process does that gets no processor.
+func (n *memNet) starve(raft bool) {
+	n.mu.Lock()
+	lag := n.lag
+	n.mu.Unlock()
+	if lag != nil {
+		n.mu.Lock()
+		d := lag(raft)
+		n.mu.Unlock()
+		time.Sleep(d)
+	}
+}
+
 func (m *memNode) Call(ctx context.Context, to transport.NodeID, method uint8, request []byte) ([]byte, error) {
 	peer, err := m.reach(ctx, to)
 	if err != nil {
@@ -190,10 +205,12 @@ func (m *memNode) Call(ctx context.Context, to transport.NodeID, method uint8, r
 	if h == nil {
 		return nil, fmt.Errorf("no method %d", method)
 	}
+	m.net.starve(false)
 	answer, err := h(ctx, m.id, slices.Clone(request))
 	if err != nil {
 		return nil, err
 	}
+	m.net.starve(false)
 	if _, err := m.reach(ctx, to); err != nil {
 		return nil, err
 	}
@@ -219,6 +236,7 @@ func (m *memNode) InjectAt(ctx context.Context, to transport.NodeID, g transport
 	if err != nil {
 		return err
 	}
+	m.net.starve(true)
 	w := peer.wire(g)
 	if w == nil {
 		return errors.New("unknown group")
@@ -295,7 +313,21 @@ func (w *memWire) SupportFrom(voter transport.NodeID, _ uint64) (transport.Suppo
 
 func (w *memWire) Leave() {}
 
-const memRPCTimeout = time.Second
+// SpreadCommit implements RaftTransport.
+func (w *memWire) SpreadCommit(to transport.NodeID, term, index, entryTerm uint64, done func(accepted, refused bool)) error {
+	self := []byte(w.n.id)
+	go func() {
+		out, err := w.call(raft.ServerAddress(to), &raft.AppendEntriesRequest{
+			RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: self, Addr: self},
+			Term:      term, Leader: self, PrevLogEntry: index, PrevLogTerm: entryTerm, LeaderCommitIndex: index,
+		}, nil)
+		a, ok := out.(*raft.AppendEntriesResponse)
+		done(err == nil && ok && a.Success, err == nil && ok && !a.Success)
+	}()
+	return nil
+}
+
+const memRPCTimeout = 3 * time.Second
 
 // call sends one RPC and waits for its answer.
 func (w *memWire) call(to raft.ServerAddress, cmd any, r io.Reader) (any, error) {
@@ -314,6 +346,7 @@ func (w *memWire) call(to raft.ServerAddress, cmd any, r io.Reader) (any, error)
 	if err != nil {
 		return nil, err
 	}
+	w.n.net.starve(true)
 	target := peer.wire(w.g)
 	if target == nil && peer.unknown != nil {
 		peer.unknown(w.g, w.n.id, 0)
@@ -338,6 +371,7 @@ func (w *memWire) call(to raft.ServerAddress, cmd any, r io.Reader) (any, error)
 		if a.Error != nil {
 			return nil, a.Error
 		}
+		w.n.net.starve(true)
 		if _, err := w.n.reach(ctx, transport.NodeID(to)); err != nil {
 			return nil, err
 		}

@@ -53,6 +53,9 @@ type RaftTransport interface {
 	// SupportFrom returns what a voter said of its support when it last accepted an append
 	// of this replica as the leader of term.
 	SupportFrom(voter transport.NodeID, term uint64) (transport.Support, bool)
+	// SpreadCommit tells a node that what ends with the entry at index, of entryTerm, is committed. It does not
+	// wait; done is called once if and only if the error is nil.
+	SpreadCommit(to transport.NodeID, term, index, entryTerm uint64, done func(accepted, refused bool)) error
 	// Leave tells that the replica is being removed for good.
 	Leave()
 }

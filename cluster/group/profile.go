@@ -21,7 +21,8 @@ type Profile struct {
 	// Lease is raft's LeaderLeaseTimeout: more than Heartbeat/5 plus stalls, at most
 	// Heartbeat.
 	Lease time.Duration
-	// Commit is raft's CommitTimeout: how often an idle leader sends an empty append.
+	// Commit is raft's CommitTimeout: an idle leader sends an empty append after one to two of it. Followers do not wait
+	// for that, see Group.spread.
 	Commit time.Duration
 	// AppendEntriesMax is how many entries one append carries at most, 1 to 1024.
 	AppendEntriesMax int
@@ -30,8 +31,8 @@ type Profile struct {
 // QueueProfile returns the timers of a queue group on a node with many groups.
 func QueueProfile() Profile {
 	return Profile{
-		Heartbeat: 30 * time.Second, Election: 30 * time.Second, Lease: 15 * time.Second,
-		Commit: 5 * time.Second, AppendEntriesMax: 64,
+		Heartbeat: time.Minute, Election: time.Minute, Lease: 30 * time.Second,
+		Commit: time.Minute, AppendEntriesMax: 64,
 	}
 }
 

@@ -10,10 +10,10 @@ import (
 
 // counters are the totals behind HostStats.
 type counters struct {
-	injected, injectedAway, freed, recycled, barriers, expired atomic.Uint64
-	snapshots, snapshotsFailed, transfers, transfersFailed     atomic.Uint64
-	homes, homesFailed                                         atomic.Uint64
-	searches                                                   searchTimes
+	injected, injectedAway, freed, recycled, barriers, expired, spread atomic.Uint64
+	snapshots, snapshotsFailed, transfers, transfersFailed             atomic.Uint64
+	homes, homesFailed                                                 atomic.Uint64
+	searches                                                           searchTimes
 }
 
 // SearchClasses is the number of classes of Searches.

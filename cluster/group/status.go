@@ -223,6 +223,7 @@ func (h *Host) answerStatus(_ context.Context, from transport.NodeID, request []
 			g.doubt(from)
 			// A replica that has just started asks; it can be replicated to from now on.
 			g.tryAgain()
+			g.ignorant(from)
 		}
 		all[i] = g.status()
 	}

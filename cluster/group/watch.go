@@ -21,6 +21,8 @@ const (
 	barrierPauseMax = 5 * time.Second
 	// heatPeriod is the time in which heat halves.
 	heatPeriod = 10 * time.Second
+	// heatNone is as good as none: what a queue's birth applies.
+	heatNone = 1 << 10
 	// snapshotPause is how long a group whose snapshot failed is left alone.
 	snapshotPause = 30 * time.Second
 	// snapshotGap is the shortest time between two snapshots of a group, and snapshotRest how many times what
@@ -88,6 +90,7 @@ func (w *watch) rest() []*Group {
 			g.awake.Store(false)
 			if isClosed(g.stopped) || g.resting(w.h.cfg.SnapshotBytes) {
 				delete(w.awake, g)
+				g.apply.heat.Store(0)
 				continue
 			}
 			g.awake.Store(true) // something came in between, and has found it awake
@@ -97,9 +100,13 @@ func (w *watch) rest() []*Group {
 	return all
 }
 
-// resting tells whether there is nothing to look after: no proposal, no heat, no snapshot to take.
+// resting tells whether there is nothing to look after: no proposal, no heat, no snapshot to take, no follower to
+// be told of a commit.
 func (g *Group) resting(snapshotBytes int64) bool {
-	if g.apply.heat.Load() > 0 || g.apply.freeable.Load() >= snapshotBytes || g.apply.logBytes.Load() >= g.host.cfg.ReplayBytes {
+	if g.apply.heat.Load() > heatNone || g.apply.freeable.Load() >= snapshotBytes || g.apply.logBytes.Load() >= g.host.cfg.ReplayBytes {
+		return false
+	}
+	if g.leading.Load() && !g.settled.Load() {
 		return false
 	}
 	g.mu.Lock()
@@ -137,7 +144,7 @@ func (w *watch) outdated(g *Group, index uint64) {
 func (w *watch) run() {
 	tick := time.NewTicker(w.h.cfg.Check)
 	defer tick.Stop()
-	cooled := time.Now()
+	cooled, spread := time.Now(), time.Now()
 	for {
 		select {
 		case <-w.h.ctx.Done():
@@ -146,6 +153,7 @@ func (w *watch) run() {
 			if w.returned.Swap(false) {
 				for _, g := range w.h.Groups() {
 					g.tryAgain()
+					g.unsettle()
 				}
 			}
 			w.barriers(time.Now())
@@ -159,6 +167,12 @@ func (w *watch) run() {
 			if n := g.expire(now, w.h.cfg.ProposeDeadline); n > 0 {
 				w.h.counters.expired.Add(uint64(n))
 				w.h.log.Warn("proposals expired", "group", uint64(g.spec.ID), "count", n)
+			}
+		}
+		if now.Sub(spread) >= spreadEvery {
+			spread = now
+			for _, g := range groups {
+				g.spread(now)
 			}
 		}
 		if now.Sub(cooled) >= heatPeriod {

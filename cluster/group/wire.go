@@ -38,6 +38,9 @@ func (w *wire) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *
 		nudged := w.g.nudged()
 		err := w.RaftTransport.AppendEntries(id, target, args, resp)
 		if err == nil {
+			if len(args.Entries) == 0 && resp.Success {
+				w.g.told(transport.NodeID(target), args.Term, args.LeaderCommitIndex, resp.LastLog, isHeartbeat(args))
+			}
 			return nil
 		}
 		w.g.host.watch.stalled(w.g)
@@ -111,6 +114,9 @@ func (w *wire) InstallSnapshot(id raft.ServerID, target raft.ServerAddress, args
 		}
 	}
 	err := w.RaftTransport.InstallSnapshot(id, target, args, resp, data)
+	if err != nil || !resp.Success {
+		w.g.ignorant(transport.NodeID(target)) // raft tries again when something triggers it
+	}
 	if err != nil && refusedByRaft(err) {
 		w.g.host.watch.outdated(w.g, args.LastLogIndex)
 	}
