@@ -72,7 +72,8 @@ type campaign struct {
 	injected bool // an injected election is under way
 	// candidate is when the replica was first seen as Candidate; zero if it is not.
 	candidate time.Time
-	freed     bool // FreeCandidate was tried since
+	freed     bool   // FreeCandidate was tried since
+	reached   uint64 // term in which all voters that answered were seen once, without having made it leader
 }
 
 func newElections(h *Host) *elections {
@@ -357,7 +358,13 @@ func (e *elections) judge(c *campaign, own replicaStatus, answers map[transport.
 	since := time.Since(c.candidate)
 	again := c.freed
 	longest := e.h.cfg.CandidateMax * candidateFactor
-	lost := lostElection(own, answers) || since >= longest
+	lost := hasRival(own, answers) || since >= longest
+	if !lost && lostElection(own, answers) {
+		// Where a voter has no time to answer, votes may be on their way too. What they said has arrived by the next
+		// look, or will not.
+		lost = c.reached == own.term || len(answers)+1 >= len(c.g.voters())
+		c.reached = own.term
+	}
 	if _, ok := leaderAmong(answers, own.term); ok {
 		// An injected candidate stays one under the leader that has won its term, and
 		// would be no candidate for the next election. To raise its term would depose
@@ -434,7 +441,7 @@ func (e *elections) decide(c *campaign, answers map[transport.NodeID]replicaStat
 		return
 	}
 	best := bestReplica(g, own, answers)
-	rival := hasRival(own, answers)
+	rival := hasRival(own, answers) || e.hasVoted(c, own, answers)
 	if best == e.h.cfg.Local && !rival {
 		e.inject(c)
 		return
@@ -455,6 +462,23 @@ func (e *elections) decide(c *campaign, answers map[transport.NodeID]replicaStat
 	if err := e.h.cfg.Mesh.InjectAt(ctx, best, g.spec.ID); err != nil {
 		e.h.log.Debug("election cannot be injected", "node", best, "group", uint64(g.spec.ID), "err", err)
 	}
+}
+
+// hasVoted tells whether this replica has voted in its term for a node that did not answer now: it may count the votes at this moment, or
+// lead already. An election of our own would depose it.
+func (e *elections) hasVoted(c *campaign, own replicaStatus, answers map[transport.NodeID]replicaStatus) bool {
+	term, err := c.g.log.GetUint64([]byte("LastVoteTerm"))
+	if err != nil || term != own.term {
+		return false
+	}
+	b, err := c.g.log.Get([]byte("LastVoteCand"))
+	n := transport.NodeID(b)
+	if _, answered := answers[n]; err != nil || answered || n == e.h.cfg.Local || !e.h.reachable(n) {
+		return false
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return c.yields <= yieldsMax
 }
 
 // wait ends the polling of a campaign and sets its next time.
