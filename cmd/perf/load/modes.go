@@ -179,8 +179,12 @@ func backlog(r *run) error {
 		return err
 	}
 	r.result.PublishPerSecond = float64(l.totals().confirmed) / time.Since(began).Seconds()
-	full := r.servers.usage()
-	r.result.MemoryGrowthMiB = float64(full.rss-before.rss) / (1 << 20)
+	growth := func() float64 { return float64(r.servers.usage().rss-before.rss) / (1 << 20) }
+	r.result.MemoryGrowthAtOnceMiB = growth()
+	if err := l.rest(r.ctx, l.cfg.Settle); err != nil {
+		return err
+	}
+	r.result.MemoryGrowthMiB = growth()
 	began = time.Now()
 	if err := l.consume("", l.cfg.Prefetch, l.arriveAndAck); err != nil {
 		return err

@@ -56,6 +56,8 @@ type result struct {
 	ClientCPUPerMillion float64 `json:"client_cpu_s_per_million,omitempty"`
 	ServerMemoryMiB     float64 `json:"server_memory_mib,omitempty"`
 	MemoryGrowthMiB     float64 `json:"memory_growth_mib,omitempty"`
+	// The same at the last confirm of a backlog, before --settle.
+	MemoryGrowthAtOnceMiB float64 `json:"memory_growth_at_once_mib,omitempty"`
 
 	// Bytes that each server had written to disk, in the mean, for each byte of bodies.
 	WrittenPerByte float64 `json:"written_per_byte,omitempty"`
@@ -184,7 +186,7 @@ func self() time.Duration {
 func (r *result) round() {
 	for _, v := range []*float64{
 		&r.ConfirmedPerSecond, &r.ConsumedPerSecond, &r.DeadLetteredPerSecond, &r.MovedPerSecond, &r.PublishPerSecond, &r.DrainPerSecond,
-		&r.ServerCores, &r.ServerCPUPerMillion, &r.ClientCPUPerMillion, &r.ServerMemoryMiB, &r.MemoryGrowthMiB,
+		&r.ServerCores, &r.ServerCPUPerMillion, &r.ClientCPUPerMillion, &r.ServerMemoryMiB, &r.MemoryGrowthMiB, &r.MemoryGrowthAtOnceMiB,
 		&r.DeclarePerSecond, &r.DeclareCPUMS, &r.DeletePerSecond, &r.IdleCores, &r.WrittenPerByte,
 	} {
 		*v = math.Round(*v*1000) / 1000

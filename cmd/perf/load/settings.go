@@ -37,6 +37,7 @@ type settings struct {
 	Warmup     time.Duration `json:"-"`
 	Duration   time.Duration `json:"-"`
 	Drain      time.Duration `json:"-"`
+	Settle     time.Duration `json:"-"`
 	Prefix     string        `json:"-"`
 
 	start     string // binary of nodes to start
@@ -130,6 +131,7 @@ func parse(args []string, stderr io.Writer) (*settings, error) {
 	flags.DurationVar(&s.Warmup, "warmup", 3*time.Second, "time before the measurement")
 	flags.DurationVar(&s.Duration, "duration", 10*time.Second, "time of the measurement")
 	flags.DurationVar(&s.Drain, "drain", 15*time.Second, "time without progress after which missing messages are lost")
+	flags.DurationVar(&s.Settle, "settle", 5*time.Second, "backlog: time between the last confirm and reading the servers' memory")
 	flags.StringVar(&s.Prefix, "prefix", "perf", "beginning of the queues' names")
 	flags.IntVar(&s.leaderPID, "leader-pid", 0, "failover without --start or --servers: the process to kill; --urls leave its node out")
 	flags.StringVar(&s.out, "out", "", "append the JSON line to this `file`, too")
