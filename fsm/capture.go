@@ -78,16 +78,15 @@ func (c *capture) pins() []IndexRange {
 	}
 	slices.Sort(dead)
 	var pins []IndexRange
-	// Live messages come in the order of their indexes.
-	for m := range c.live.All {
-		if n := len(pins); n > 0 && pins[n-1].Last == m.Ref.Index && (len(dead) == 0 || dead[0] > m.Ref.Index) {
+	for index := range c.live.Indexes {
+		if n := len(pins); n > 0 && pins[n-1].Last == index && (len(dead) == 0 || dead[0] > index) {
 			continue
 		}
-		for len(dead) > 0 && dead[0] <= m.Ref.Index {
+		for len(dead) > 0 && dead[0] <= index {
 			pins = appendIndex(pins, dead[0])
 			dead = dead[1:]
 		}
-		pins = appendIndex(pins, m.Ref.Index)
+		pins = appendIndex(pins, index)
 	}
 	for _, index := range dead {
 		pins = appendIndex(pins, index)

@@ -57,11 +57,11 @@ func overhead(m *queue.Message) uint32 { return m.Ref.Length - m.BodyBytes }
 func appendMessages(b []byte, live queue.Frozen) []byte {
 	var p prediction
 	repeat := uint64(0)
-	for m := range live.All {
+	add := func(m queue.Message) {
 		if m == p.next(0) {
 			repeat++
 			p.learn(m)
-			continue
+			return
 		}
 		if repeat > 0 {
 			b = appendUint(b, repeat<<1)
@@ -69,6 +69,21 @@ func appendMessages(b []byte, live queue.Frozen) []byte {
 		}
 		b = appendMessage(b, &p, m)
 		p.learn(m)
+	}
+	for r := range live.Runs {
+		add(r.First)
+		if r.N == 1 {
+			continue
+		}
+		m := r.First
+		m.ID++
+		m.Ref.Offset += m.Ref.Length + r.Space
+		add(m)
+		// The others are as the first two predict.
+		rest := uint64(r.N - 2)
+		repeat += rest
+		p.last.ID += queue.MessageID(rest)
+		p.last.Ref.Offset += (m.Ref.Length + r.Space) * uint32(rest)
 	}
 	if repeat > 0 {
 		b = appendUint(b, repeat<<1)

@@ -112,16 +112,22 @@ func pack(c *columns) *packed {
 }
 
 // packOffsets stores the space behind every message. Behind the last message of
-// an entry it is of no account and taken as that before it.
+// an entry it is of no account and taken as that before it, or as the first one there is.
 func (p *packed) packOffsets(r []record) {
 	spaces := make([]uint32, len(r))
-	for i := range r {
-		switch {
-		case i+1 < len(r) && r[i+1].index == r[i].index:
-			spaces[i] = r[i+1].offset - r[i].offset - r[i].length
-		case i > 0:
-			spaces[i] = spaces[i-1]
+	last := uint32(0)
+	behind := func(i int) bool {
+		if i+1 == len(r) || r[i+1].index != r[i].index {
+			return false
 		}
+		last = r[i+1].offset - r[i].offset - r[i].length
+		return true
+	}
+	for i := 0; i < len(r) && !behind(i); i++ {
+	}
+	for i := range r {
+		behind(i)
+		spaces[i] = last
 	}
 	p.space = newSeries(len(r), func(i int) uint64 { return uint64(spaces[i]) })
 	if p.length.width == 0 && p.space.width == 0 {
@@ -177,6 +183,14 @@ func (p *packed) at(i int) Message {
 	return m
 }
 
+// end is where the entry before start k ends.
+func (p *packed) end(k int) int {
+	if k < len(p.starts) {
+		return int(p.starts[k].at)
+	}
+	return p.n
+}
+
 // walker reads columns in rising order and takes each place from the one before.
 type walker struct {
 	c      *columns
@@ -205,3 +219,6 @@ func (w *walker) at(i int) Message {
 	m.Ref.Index, m.Ref.Offset = p.starts[w.next-1].index, w.offset
 	return m
 }
+
+// end is where the entry of the last message read ends; the columns are packed and have starts.
+func (w *walker) end() int { return w.c.packed.end(w.next) }

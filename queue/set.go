@@ -51,6 +51,18 @@ func (b *bitmap) next(i uint) (uint, bool) {
 	return w<<6 + uint(bits.TrailingZeros64(b.words[w])), true
 }
 
+// stretch is how many bits are set from i on without a gap, below end.
+func (b *bitmap) stretch(i, end uint) int {
+	from := i
+	for i < end {
+		n := uint(bits.TrailingZeros64(^(b.words[i>>6] >> (i & 63))))
+		if i += n; n < 64-(i-n)&63 {
+			break
+		}
+	}
+	return int(min(i, end) - from)
+}
+
 // between returns the bits from low to high, both included.
 func (b *bitmap) between(low, high uint) (part bitmap) {
 	first, last := low>>6, high>>6

@@ -39,6 +39,7 @@ func TestThinChunks(t *testing.T) {
 			if n != len(want) {
 				t.Fatalf("seed %d, %s: %d messages, want %d", seed, when, n, len(want))
 			}
+			checkRuns(t, &q)
 			if err := q.Check(); err != nil {
 				t.Fatalf("seed %d, %s: %v", seed, when, err)
 			}
