@@ -104,3 +104,30 @@ func TestLendApart(t *testing.T) {
 	}
 	group.Wait()
 }
+
+// Whoever goes on reading what was returned reads a pattern, and who goes on writing is found out.
+func TestPoison(t *testing.T) {
+	dirty.Poison()
+	b := dirty.Lend(100 << 10)
+	copy(b, "still read by somebody")
+	dirty.Return(b[:10])
+	if got := string(b[:5]); got != "\xdb\xdb\xdb\xdb\xdb" {
+		t.Errorf("returned memory reads %q", got)
+	}
+	// A pool may forget what it is given, so it is tried until one comes back.
+	for range 100 {
+		b := dirty.Lend(200 << 10)
+		dirty.Return(b)
+		b[150<<10] = 1
+		if lendPanics(200 << 10) {
+			return
+		}
+	}
+	t.Error("nobody noticed that returned memory was written to")
+}
+
+func lendPanics(n int) (yes bool) {
+	defer func() { yes = recover() != nil }()
+	dirty.Lend(n)
+	return false
+}

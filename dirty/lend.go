@@ -9,6 +9,12 @@ var lent [7]struct {
 	pool sync.Pool
 }
 
+// returned is memory that may be lent again.
+type returned struct {
+	b        []byte
+	poisoned bool
+}
+
 const (
 	lentMin  = 64 << 10
 	lentHead = 4 << 10
@@ -31,8 +37,11 @@ func Lend(n int) []byte {
 		if n > t.size {
 			continue
 		}
-		if b, ok := t.pool.Get().(*[]byte); ok {
-			return (*b)[:n]
+		if r, ok := t.pool.Get().(*returned); ok {
+			if r.poisoned && !untouched(r.b) {
+				panic("dirty: memory was written to after it had been returned")
+			}
+			return r.b[:n]
 		}
 		return Bytes(t.size)[:n]
 	}
@@ -44,7 +53,11 @@ func Lend(n int) []byte {
 func Return(b []byte) {
 	for i := range lent {
 		if t := &lent[i]; cap(b) == t.size {
-			t.pool.Put(&b)
+			r := &returned{b: b[:t.size], poisoned: poisoning.Load()}
+			if r.poisoned {
+				fill(r.b)
+			}
+			t.pool.Put(r)
 			return
 		}
 	}

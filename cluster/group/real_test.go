@@ -27,6 +27,7 @@ type realCluster struct {
 	open  opener
 	// profile is QueueProfile unless a test waits for followers to apply.
 	profile Profile
+	via     func(addr string) string // the address under which the others reach a node, nil: its own
 
 	mu    sync.Mutex
 	addrs map[transport.NodeID]string
@@ -55,8 +56,12 @@ func eager() Profile {
 }
 
 func newRealCluster(t testing.TB, open opener, p Profile) *realCluster {
+	return newRealClusterVia(t, open, p, nil)
+}
+
+func newRealClusterVia(t testing.TB, open opener, p Profile, via func(addr string) string) *realCluster {
 	c := &realCluster{
-		t: t, open: open, profile: p, nodes: make(map[transport.NodeID]*realNode),
+		t: t, open: open, profile: p, via: via, nodes: make(map[transport.NodeID]*realNode),
 		addrs: make(map[transport.NodeID]string),
 		ids:   []transport.NodeID{"a/1", "b/1", "c/1"},
 	}
@@ -78,8 +83,12 @@ func (c *realCluster) boot(id transport.NodeID) *realNode {
 	if err != nil {
 		c.t.Fatal(err)
 	}
+	addr := l.Addr().String()
+	if c.via != nil {
+		addr = c.via(addr)
+	}
 	c.mu.Lock()
-	c.addrs[id] = l.Addr().String()
+	c.addrs[id] = addr
 	c.mu.Unlock()
 	log := testLogger().With("on", id)
 	n := &realNode{id: id, machines: make(map[transport.GroupID]*ledger)}

@@ -1,0 +1,5 @@
+//go:build invariants
+
+package dirty
+
+func init() { Poison() }
