@@ -227,13 +227,30 @@ func (c *Conn) change(ctx context.Context, cmd catalog.Command) (catalog.Result,
 func (c *Conn) changeSeen(ctx context.Context, cmd catalog.Command) (catalog.Result, error) {
 	res, err := c.change(ctx, cmd)
 	if err == nil && res.Changed {
-		ctx, cancel := context.WithTimeout(ctx, everyoneWait)
-		defer cancel()
-		// A node that is slow is no reason to refuse: it asks the catalog leader
-		// before it denies anything.
-		_ = c.b.cat.WaitEveryone(ctx, res.Index)
+		c.b.awaitEveryone(ctx, res.Index)
 	}
 	return res, err
+}
+
+// awaitEveryone waits a moment for the other living nodes to apply the catalog up to index.
+func (b *Broker) awaitEveryone(ctx context.Context, index uint64) {
+	ctx, cancel := context.WithTimeout(ctx, everyoneWait)
+	defer cancel()
+	// A node that is slow is no reason to refuse: it asks the catalog leader
+	// before it denies anything.
+	_ = b.cat.WaitEveryone(ctx, index)
+}
+
+// seenEverywhere is awaitEveryone beside what the caller does next. The channel is closed at its end.
+func (b *Broker) seenEverywhere(ctx context.Context, index uint64) <-chan struct{} {
+	done := make(chan struct{})
+	if !b.tasks.start(func() {
+		defer close(done)
+		b.awaitEveryone(ctx, index)
+	}) {
+		close(done) // the broker ends
+	}
+	return done
 }
 
 // lookUp finds an exchange in the local copy, or else in a fresh one.

@@ -51,13 +51,19 @@ func (h *hosted) start() {
 	g, err := b.cfg.Groups.Start(h.q, h.replica, h.lead)
 	if err != nil {
 		b.cfg.Logger.Error("replica not started", "queue", h.id, "name", h.q.Name, "err", err)
+		h.qs.passEarly(h.id)
 		return
 	}
 	h.mu.Lock()
-	defer h.mu.Unlock()
 	h.group, h.log = g, g
-	if h.leadsEarly && !h.removed {
+	begins := h.leadsEarly && !h.removed
+	if begins {
+		h.leadsEarly = false
 		h.activate()
+	}
+	h.mu.Unlock()
+	if begins {
+		h.qs.passEarly(h.id)
 	}
 }
 
@@ -80,8 +86,8 @@ func (h *hosted) update(q *catalog.Queue, e *effect) {
 // lead follows a change of leadership.
 func (h *hosted) lead(term uint64, node string, self bool) {
 	h.mu.Lock()
-	defer h.mu.Unlock()
 	if h.removed {
+		h.mu.Unlock()
 		return
 	}
 	h.leaderID, h.term = node, term
@@ -89,6 +95,11 @@ func (h *hosted) lead(term uint64, node string, self bool) {
 	h.leadsEarly = self && h.log == nil
 	if self && h.log != nil {
 		h.activate()
+	}
+	settled := node != "" && !h.leadsEarly
+	h.mu.Unlock()
+	if settled {
+		h.qs.passEarly(h.id)
 	}
 }
 

@@ -23,7 +23,7 @@ func (b *Broker) deliverLocal(m wire.Message) bool {
 	}
 	l := b.queues.leader(m.QueueID())
 	if l == nil {
-		return false
+		return b.queues.wait(b.cfg.Node, m)
 	}
 	l.Receive(b.cfg.Node, m)
 	return true
@@ -48,8 +48,14 @@ func (b *Broker) Receive(from string, payload []byte) {
 	case *wire.TransferAnswer, *wire.TargetClosed, *wire.TargetForgotten:
 		return // said again to the next leader
 	}
-	hint := b.queues.leaderOf(m.QueueID())
-	b.send(from, &wire.NotLeader{Queue: m.QueueID(), Hint: hint})
+	if b.queues.wait(from, m) {
+		return
+	}
+	b.notLeader(from, m.QueueID())
+}
+
+func (b *Broker) notLeader(to string, queue uint64) {
+	b.send(to, &wire.NotLeader{Queue: queue, Hint: b.queues.leaderOf(queue)})
 }
 
 // toOrigin tells messages for a node's stream from those for a leader.

@@ -81,7 +81,10 @@ func (c *Conn) declareOnce(ctx context.Context, d QueueDeclare, generated bool) 
 			return QueueOK{}, err
 		}
 		if made {
-			return c.countsOfNew(ctx, q)
+			seen := c.b.seenEverywhere(ctx, q.ID)
+			ok, err := c.countsOfNew(ctx, q)
+			<-seen
+			return ok, err
 		}
 	}
 	if err := c.mayDeclareAgain(d, q); err != nil {
@@ -151,7 +154,7 @@ func (c *Conn) counts(ctx context.Context, q *catalog.Queue) (QueueOK, error) {
 func clamp(n uint64) uint32 { return uint32(min(n, math.MaxUint32)) }
 
 // create makes the queue's entry. The result may be somebody else's who was
-// faster: then made is false.
+// faster: then made is false. The other nodes may not have it yet.
 func (c *Conn) create(ctx context.Context, view *catalog.View, d QueueDeclare, generated bool) (q *catalog.Queue, made bool, err error) {
 	if !generated && strings.HasPrefix(d.Name, "amq.") {
 		return nil, false, Errorf(AccessRefused, "queue name '%s' contains reserved prefix 'amq.*'", d.Name)
@@ -181,7 +184,7 @@ func (c *Conn) create(ctx context.Context, view *catalog.View, d QueueDeclare, g
 			int(intArg(args, "x-quorum-initial-group-size", int64(c.b.cfg.Replicas))),
 			stringArg(args, "x-queue-leader-locator") == clientLocal)
 	}
-	res, err := c.changeSeen(ctx, &catalog.DeclareQueue{Queue: entry, NodeIncarnation: c.b.origin().Incarnation})
+	res, err := c.change(ctx, &catalog.DeclareQueue{Queue: entry, NodeIncarnation: c.b.origin().Incarnation})
 	if err != nil {
 		return nil, false, err
 	}

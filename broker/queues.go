@@ -44,6 +44,9 @@ type queues struct {
 	// loads counts the queues of each node; counted are those in it, as they were counted.
 	loads   map[catalog.NodeID]load
 	counted map[uint64]*catalog.Queue
+	// early is what waits for leaders that begin here, waiting how much that is.
+	early   map[uint64][]earlyMessage
+	waiting int
 
 	movingMu sync.Mutex
 	// movers are the queues whose leader here has, or had, dead letters on their way out.
@@ -56,7 +59,7 @@ type queues struct {
 }
 
 func newQueues(b *Broker) *queues {
-	return &queues{b: b, dirty: make(chan struct{}, 1), hosted: map[uint64]*hosted{}, loads: map[catalog.NodeID]load{}, counted: map[uint64]*catalog.Queue{}, movers: map[*hosted]struct{}{}, ends: make(chan struct{}, openAtOnce)}
+	return &queues{b: b, dirty: make(chan struct{}, 1), hosted: map[uint64]*hosted{}, loads: map[catalog.NodeID]load{}, counted: map[uint64]*catalog.Queue{}, early: map[uint64][]earlyMessage{}, movers: map[*hosted]struct{}{}, ends: make(chan struct{}, openAtOnce)}
 }
 
 // changed tells that the catalog has a new view.
@@ -108,6 +111,7 @@ func (qs *queues) reconcile() {
 	qs.mu.Lock()
 	qs.view = view
 	qs.mu.Unlock()
+	qs.dropEarly(view)
 }
 
 // openAtOnce bounds how many replicas are opened at a time when a node starts, and how many are
@@ -260,6 +264,7 @@ func (qs *queues) remove(id uint64) {
 	h.removed = true
 	h.retire()
 	h.mu.Unlock()
+	qs.passEarly(id)
 	if h.group == nil {
 		return
 	}

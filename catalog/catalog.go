@@ -169,6 +169,7 @@ type Catalog struct {
 
 	everyoneMu sync.Mutex
 	everyone   map[NodeID]progress
+	asking     map[NodeID]*asking // nodes that are being asked
 
 	ctx    context.Context // ends at Close
 	cancel context.CancelFunc
@@ -195,7 +196,7 @@ func Open(cfg Config) (*Catalog, error) {
 	c := &Catalog{
 		cfg: cfg, log: cfg.Logger.With("group", "catalog"), bolt: bolt,
 		slots: make(chan struct{}, applying), wake: make(chan struct{}, 1),
-		dead: make(map[NodeID]time.Time), everyone: make(map[NodeID]progress),
+		dead: make(map[NodeID]time.Time), everyone: make(map[NodeID]progress), asking: make(map[NodeID]*asking),
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.machine = newMachine(c.onApplied)

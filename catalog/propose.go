@@ -94,7 +94,16 @@ func (c *Catalog) attempt(ctx context.Context, entry []byte) error {
 		if leader == c.cfg.Local {
 			return c.applyHere(ctx, entry)
 		}
-		_, err := c.cfg.Mesh.Call(ctx, leader, MethodPropose, bytes.Clone(entry))
+		process := c.cfg.Mesh.Peer(leader).Process
+		b, err := c.cfg.Mesh.Call(ctx, leader, MethodPropose, bytes.Clone(entry))
+		if err != nil {
+			return err
+		}
+		// The leader has applied it: WaitEveryone need not ask there.
+		revision, err := decodeIndex(b)
+		if err == nil {
+			c.hasApplied(leader, process, revision)
+		}
 		return err
 	})
 }
@@ -109,7 +118,10 @@ func (c *Catalog) handlePropose(ctx context.Context, _ NodeID, entry []byte) ([]
 		// Nothing that this replica could not apply may enter the log.
 		return nil, &transport.RemoteError{Code: codeBadCommand, Text: err.Error()}
 	}
-	return nil, c.applyHere(ctx, entry)
+	if err := c.applyHere(ctx, entry); err != nil {
+		return nil, err
+	}
+	return encodeIndex(c.View().Revision()), nil
 }
 
 // applyHere commits and applies entry on this replica, which should be the leader. Any

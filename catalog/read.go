@@ -18,7 +18,7 @@ type reads struct {
 	next    *read
 }
 
-// read is one read index in the making.
+// read is one answer that several wait for.
 type read struct {
 	done chan struct{} // closed when err is set
 	err  error
@@ -173,7 +173,7 @@ func (c *Catalog) WaitEveryone(ctx context.Context, index uint64) error {
 	}
 	results := make(chan error, len(behind))
 	for _, id := range behind {
-		if !c.spawn(func() { results <- c.askApplied(ctx, id, index) }) {
+		if !c.spawn(func() { results <- c.awaitApplied(ctx, id, index) }) {
 			return ErrClosed
 		}
 	}
@@ -200,8 +200,68 @@ func (c *Catalog) knownApplied(id NodeID, process uint64) uint64 {
 	return 0
 }
 
-func (c *Catalog) askApplied(ctx context.Context, id NodeID, index uint64) error {
+// asking are the questions to one node how far it has applied. One is on its way at a time: what is asked for
+// meanwhile shares the next.
+type asking struct {
+	running bool
+	wanted  uint64 // the highest index that next is to reach
+	next    *read
+}
+
+// awaitApplied waits until a node has applied the command at index.
+func (c *Catalog) awaitApplied(ctx context.Context, id NodeID, index uint64) error {
+	c.everyoneMu.Lock()
+	a := c.asking[id]
+	if a == nil {
+		a = new(asking)
+		c.asking[id] = a
+	}
+	a.wanted = max(a.wanted, index)
+	if a.next == nil {
+		a.next = &read{done: make(chan struct{})}
+	}
+	r := a.next
+	if !a.running {
+		a.running = c.spawn(func() { c.runAsking(id, a) })
+	}
+	c.everyoneMu.Unlock()
+	select {
+	case <-r.done:
+		return r.err
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-c.ctx.Done():
+		return ErrClosed
+	}
+}
+
+// runAsking asks a node until nobody waits for it.
+func (c *Catalog) runAsking(id NodeID, a *asking) {
+	for {
+		c.everyoneMu.Lock()
+		r, index := a.next, a.wanted
+		a.next = nil
+		if r == nil {
+			a.running = false
+			delete(c.asking, id)
+		}
+		c.everyoneMu.Unlock()
+		if r == nil {
+			return
+		}
+		r.err = c.askApplied(id, index)
+		close(r.done)
+	}
+}
+
+// askApplied asks a node unless it is known to have applied the command at index.
+func (c *Catalog) askApplied(id NodeID, index uint64) error {
 	process := c.cfg.Mesh.Peer(id).Process
+	if c.knownApplied(id, process) >= index {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, everyoneMax)
+	defer cancel()
 	b, err := c.cfg.Mesh.Call(ctx, id, MethodWaitApplied, encodeIndex(index))
 	if err != nil {
 		if errors.Is(err, transport.ErrPeerDown) {
@@ -213,12 +273,17 @@ func (c *Catalog) askApplied(ctx context.Context, id NodeID, index uint64) error
 	if err != nil {
 		return fmt.Errorf("node %s: %w", id, err)
 	}
+	c.hasApplied(id, process, revision)
+	return nil
+}
+
+// hasApplied notes what a process said of itself.
+func (c *Catalog) hasApplied(id NodeID, process, revision uint64) {
 	c.everyoneMu.Lock()
 	defer c.everyoneMu.Unlock()
 	if old := c.everyone[id]; old.process != process || old.revision < revision {
 		c.everyone[id] = progress{process, revision}
 	}
-	return nil
 }
 
 func (c *Catalog) handleWaitApplied(ctx context.Context, _ NodeID, req []byte) ([]byte, error) {

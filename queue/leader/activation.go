@@ -83,8 +83,8 @@ func (l *Leader) onCatalogChanged() {
 
 // opened runs when the first entry is applied: the roll is called. What came in
 // early was counted from a machine that had not applied everything; the nodes say it
-// again behind their answers.
-func (l *Leader) opened() {
+// again behind their answers. If it is the first entry of all, the queue is new.
+func (l *Leader) opened(first bool) {
 	l.phase = phaseRoll
 	l.parked.look, l.parked.cycles = true, true // a route may have come while nobody led
 	l.forgets.wanted = true
@@ -100,11 +100,21 @@ func (l *Leader) opened() {
 		l.recounting.init(l.maybeDelivered)
 		l.closing.closed = m.Closed()
 	})
-	early := l.peers
-	l.peers = map[uint32]*peer{}
+	early, said := l.peers, l.early
+	l.peers, l.early = map[uint32]*peer{}, nil
 	l.awaited = map[uint32]uint64{}
 	l.rollBefore = time.Now().Add(rollCallTimeout)
 	l.single.quiet = time.Now()
+	if first {
+		l.openNew(early, said)
+	} else {
+		l.openOld(early)
+	}
+	l.wakeMover()
+}
+
+// openOld calls the roll.
+func (l *Leader) openOld(early map[uint32]*peer) {
 	for _, n := range l.cfg.LiveNodes() {
 		l.awaited[n.Origin.Node] = n.Origin.Incarnation
 		l.callRoll(n.ID)
@@ -114,7 +124,42 @@ func (l *Leader) opened() {
 			l.callRoll(p.id)
 		}
 	}
-	l.wakeMover()
+}
+
+// openNew begins a queue of which nobody can hold anything: no leader before this one had an entry committed,
+// without which it delivers nothing, takes nothing and attaches nobody. What came early is as good as what comes
+// now; who had spoken to such a leader is told of its end, or looks for the next as after any other loss.
+func (l *Leader) openNew(early map[uint32]*peer, said []received) {
+	resynced := map[string]bool{}
+	for _, e := range said {
+		if _, ok := e.m.(*wire.Resync); ok {
+			resynced[e.from] = true
+		}
+	}
+	for _, p := range early {
+		if !resynced[p.id] {
+			l.callRoll(p.id)
+		}
+	}
+	for _, e := range said {
+		if resynced[e.from] {
+			l.onMessage(e.from, e.m)
+		}
+	}
+}
+
+// earlyMax bounds what is kept until the first entry is applied.
+const earlyMax = 64
+
+// keepEarly keeps what a declaration says to its queue. Everything else is said again.
+func (l *Leader) keepEarly(from string, m wire.Message) {
+	switch m.(type) {
+	case *wire.Resync, *wire.Query:
+		if len(l.early) >= earlyMax {
+			l.early = nil // the roll is called where their Resync is not among those that come now
+		}
+		l.early = append(l.early, received{from, m})
+	}
 }
 
 // callRoll asks a node for its consumers and what they hold.

@@ -146,6 +146,8 @@ type Leader struct {
 	// roll call: nodes still to answer, by node number.
 	awaited    map[uint32]uint64
 	rollBefore time.Time
+	// early came before the first entry was applied.
+	early []received
 	// missing did not answer in time: until they do, or are gone, an auto-delete queue
 	// without a consumer may have one there.
 	missing map[uint32]uint64
@@ -271,6 +273,8 @@ type (
 	applied struct {
 		res  fsm.Result
 		seen seen
+		// first: no entry was applied before it, so that there is nothing that an earlier leader did.
+		first bool
 	}
 	received struct {
 		from string
@@ -357,7 +361,7 @@ func (l *Leader) handle(e any) {
 	switch e := e.(type) {
 	case applied:
 		l.seen = e.seen
-		l.onApplied(e.res)
+		l.onApplied(e.res, e.first)
 	case received:
 		l.onMessage(e.from, e.m)
 	case nodeGone:
@@ -443,6 +447,9 @@ func (l *Leader) arm() {
 }
 
 func (l *Leader) onMessage(from string, m wire.Message) {
+	if l.phase == phaseOpen {
+		l.keepEarly(from, m)
+	}
 	switch m := m.(type) {
 	case *wire.Batch:
 		l.onBatch(from, m)

@@ -255,7 +255,7 @@ func (l *Leader) nodeTime() int64 { return l.cfg.Now() - l.clockError }
 
 // onApplied acts on the result of an entry. Entries of other sessions are an
 // earlier leader's tail.
-func (l *Leader) onApplied(r fsm.Result) {
+func (l *Leader) onApplied(r fsm.Result, first bool) {
 	if r.Session > l.cfg.Session {
 		// Marks that it raises are for its own deliveries, not for this one's.
 		l.fail("another leader has taken over", nil)
@@ -271,7 +271,7 @@ func (l *Leader) onApplied(r fsm.Result) {
 			l.inFlight = slices.Delete(l.inFlight, 0, 1)
 		}
 		if l.phase == phaseOpen && r.Ordinal >= 1 {
-			l.opened()
+			l.opened(first)
 		}
 	}
 	if l.phase == phaseOpen {

@@ -29,6 +29,7 @@ func (r *Replica) Apply(index uint64, data []byte) {
 		data = retimed(data)
 	}
 	r.mu.Lock()
+	first := r.machine.Index() == 0
 	res := r.machine.Apply(index, data)
 	l := r.leader.Load()
 	var s seen
@@ -45,7 +46,7 @@ func (r *Replica) Apply(index uint64, data []byte) {
 		l.cfg.Observe(&res, &set)
 	}
 	if l != nil {
-		l.post(applied{res, s})
+		l.post(applied{res, s, first})
 	}
 }
 

@@ -49,7 +49,21 @@ func newRigWith(t *testing.T, set queue.Settings, change func(*Config), nodes ..
 		nowMS: func() int64 { return time.Now().UnixMilli() },
 	}
 	r.log = NewMemLog(r.replica)
+	// Somebody has led before, so that the roll is called.
+	r.log.Propose(fsm.EncodeEntry(nil, &fsm.Entry{}), func(error) {})
 	r.lead()
+	t.Cleanup(func() { r.l.Stop() })
+	return r
+}
+
+// newQueueRig is a rig whose log is empty.
+func newQueueRig(t *testing.T, nodes ...Node) *rig {
+	r := &rig{
+		t: t, replica: NewReplica(), set: plain(), nodes: nodes, change: func(*Config) {},
+		signal: make(chan struct{}, 1), seq: map[uint32]uint64{},
+		nowMS: func() int64 { return time.Now().UnixMilli() },
+	}
+	r.log = NewMemLog(r.replica)
 	t.Cleanup(func() { r.l.Stop() })
 	return r
 }
