@@ -72,6 +72,16 @@ func (c *tailCache) add(b *slab) {
 	c.slabs = slices.Delete(c.slabs, 0, drop)
 }
 
+// shed forgets all but the newest slab, which is appended to.
+func (c *tailCache) shed() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if n := len(c.slabs); n > 1 {
+		c.slabs = slices.Clone(c.slabs[n-1:])
+		c.bytes = int64(len(c.slabs[0].buf))
+	}
+}
+
 // get returns the record at l, header and body, or nil if it is no longer in memory.
 func (c *tailCache) get(l loc) []byte {
 	c.mu.RLock()
@@ -131,6 +141,13 @@ func (c *readCache) add(l loc, b []byte) {
 		c.order = slices.Delete(c.order, 0, c.head)
 		c.head = 0
 	}
+}
+
+// shed forgets everything.
+func (c *readCache) shed() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.records, c.order, c.head, c.bytes = nil, nil, 0, 0
 }
 
 func (c *tailCache) size() int64 {

@@ -1,6 +1,9 @@
 package store
 
-import "testing"
+import (
+	"testing"
+	"time"
+)
 
 func TestReadCacheIsBounded(t *testing.T) {
 	c := readCache{bytesMax: 1000}
@@ -40,8 +43,37 @@ func TestTailCacheServesTheNewest(t *testing.T) {
 	if b := s.cache.get(loc{9, 4096, 1}); b != nil {
 		t.Fatal("a place that does not exist is in memory")
 	}
-	churn(t, g, 301, 2500, 3000)
+	s.Shed()
+	for i := uint64(1); i <= 310; i++ {
+		if i > 300 {
+			fill(t, g, i, i, 1)
+		}
+		if b, err := g.Read(i); err != nil || string(b) != body(i) {
+			t.Fatalf("entry %d after the cache was shed: %q, %v", i, b, err)
+		}
+	}
+	churn(t, g, 311, 2500, 3000)
 	if n := s.Stats().CacheBytes; n > 3*slabBytes {
 		t.Fatalf("%d bytes in the tail cache", n)
+	}
+}
+
+// TestShed gives the memory of the caches back.
+func TestShed(t *testing.T) {
+	s := openTest(t, Options{Dir: t.TempDir(), SegmentBytes: 1 << 20})
+	g := s.Group(1)
+	churn(t, g, 1, 3000, 3000)
+	before := s.Stats().CacheBytes
+	s.reads.add(loc{9, 9, 9}, make([]byte, 100))
+	after := before
+	for range 1000 { // what the keeper writes now and then has to be on disk
+		if s.Shed(); s.Stats().CacheBytes < before {
+			after = s.Stats().CacheBytes
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if before < 2<<20 || after > slabBytes+2*PageBytes || s.reads.bytes != 0 || s.reads.get(loc{9, 9, 9}) != nil {
+		t.Fatalf("%d bytes in the tail cache, %d after Shed, %d of what was read", before, after, s.reads.bytes)
 	}
 }

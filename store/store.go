@@ -209,6 +209,17 @@ func (s *Store) nudge() {
 	}
 }
 
+// Shed forgets what is in memory only to be read sooner: a node that has nothing to do gives it back. What was appended lately
+// is read from disk afterwards.
+func (s *Store) Shed() {
+	s.wal.mu.Lock()
+	if s.wal.idle() { // what is not on disk yet is read from memory
+		s.cache.shed()
+	}
+	s.wal.mu.Unlock()
+	s.reads.shed()
+}
+
 // readRecord returns a record from memory or disk; the body is shared. Damage is a bare *CorruptError. The caller
 // holds a reference to seg. keep says that the record will be asked for again.
 func (s *Store) readRecord(seg *segment, l loc, keep bool) (h header, body []byte, err error) {

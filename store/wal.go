@@ -361,6 +361,19 @@ func (w *wal) offer(s *segment) {
 	w.room.Broadcast()
 }
 
+// idle reports whether everything is on disk. Called with mu held.
+func (w *wal) idle() bool {
+	if len(w.spans) > 0 || w.last == nil {
+		return len(w.spans) == 0
+	}
+	select {
+	case <-w.last.done:
+		return true
+	default:
+		return false
+	}
+}
+
 // barrier returns when everything appended before the call is durable.
 func (w *wal) barrier() error {
 	w.mu.Lock()

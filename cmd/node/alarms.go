@@ -42,6 +42,7 @@ type alarms struct {
 func (n *running) openAlarms() {
 	a := &alarms{
 		n: n, board: alarm.NewBoard(time.Now), memory: alarm.Memory{Root: os.DirFS("/")}, wake: make(chan struct{}, 1),
+		trim: trimmer{shed: n.store.Shed},
 	}
 	n.alarms = a
 	total, ok := a.memory.Total()

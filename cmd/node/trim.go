@@ -14,7 +14,7 @@ const (
 	trimQuietBytes = 4 << 20
 	// trimQuiet is for how long it has to be idle, trimPause the least time between two trims:
 	// each collects all garbage.
-	trimQuiet = 3 * time.Second
+	trimQuiet = 2 * time.Second
 	trimPause = time.Minute
 	// trimWorth is what has to be gained: these bytes at least, and this part of the heap.
 	trimWorth      = 8 << 20
@@ -28,6 +28,7 @@ type trimmer struct {
 	looked, busy, trimmed time.Time
 	allocated             uint64
 	samples               []metrics.Sample
+	shed                  func() // gives up what is kept only to be quick
 	free                  func() // debug.FreeOSMemory
 }
 
@@ -59,6 +60,9 @@ func (t *trimmer) look(now time.Time) {
 	}
 	if t.free == nil {
 		t.free = debug.FreeOSMemory
+	}
+	if t.shed != nil {
+		t.shed()
 	}
 	t.free()
 	t.trimmed = now

@@ -10,9 +10,9 @@ var sink [][]byte
 // TestTrim shows that memory goes back to the system once a node has been idle for a while, not while it works and not
 // all the time.
 func TestTrim(t *testing.T) {
-	trims := 0
+	trims, sheds := 0, 0
 	now := time.Unix(1000, 0)
-	tr := trimmer{free: func() { trims++ }}
+	tr := trimmer{shed: func() { sheds++ }, free: func() { trims++ }}
 	work := func() {
 		for range 64 {
 			sink = append(sink, make([]byte, 1<<20))
@@ -33,8 +33,8 @@ func TestTrim(t *testing.T) {
 	}
 	work() // leaves garbage
 	pass(2 * trimQuiet)
-	if trims != 1 {
-		t.Fatalf("%d trims after the load, want 1", trims)
+	if trims != 1 || sheds != 1 {
+		t.Fatalf("%d trims after the load, caches shed %d times, want 1", trims, sheds)
 	}
 	pass(trimPause / 2)
 	if trims != 1 {
