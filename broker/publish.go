@@ -10,7 +10,6 @@ import (
 	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/auth"
 	"github.com/warrenmq/warren/catalog"
-	"github.com/warrenmq/warren/dirty"
 	"github.com/warrenmq/warren/exchange"
 	"github.com/warrenmq/warren/fsm"
 )
@@ -45,7 +44,7 @@ const (
 func newPublishing(size int) *publishing {
 	p, _ := publishings.Get().(*publishing)
 	if room := cap(p.message); room < size || room > 2*size+messageSpare {
-		p.message = dirty.Bytes(size)
+		p.message = make([]byte, size)
 	}
 	p.again.Store(false)
 	p.refused.Store(false)

@@ -1,65 +1,12 @@
 package dirty_test
 
 import (
-	"bytes"
-	"fmt"
 	"runtime"
 	"sync"
 	"testing"
 
 	"github.com/warrenmq/warren/dirty"
 )
-
-func TestBytes(t *testing.T) {
-	// Each is its own, of the length asked for, and stays as it was written while others are taken and collected.
-	var kept [][]byte
-	for i, n := range []int{0, 1, 256, 257, 1024, 4096, 33 << 10, 1 << 20, 3<<20 + 1} {
-		b := dirty.Bytes(n)
-		if len(b) != n || cap(b) < n {
-			t.Fatalf("%d bytes: length %d, room %d", n, len(b), cap(b))
-		}
-		for j := range b {
-			b[j] = byte(i + 1)
-		}
-		kept = append(kept, b)
-		runtime.GC()
-		for range 100 {
-			clear(dirty.Bytes(n))
-		}
-	}
-	for i, b := range kept {
-		if !bytes.Equal(b, bytes.Repeat([]byte{byte(i + 1)}, len(b))) {
-			t.Errorf("the %d bytes have changed", len(b))
-		}
-	}
-}
-
-func TestBytesAllocatesOnce(t *testing.T) {
-	for _, n := range []int{1, 1000, 100_000} {
-		if got := testing.AllocsPerRun(100, func() { sink = dirty.Bytes(n) }); got > 1 {
-			t.Errorf("%d bytes: %v objects", n, got)
-		}
-	}
-}
-
-var sink []byte
-
-func BenchmarkBytes(b *testing.B) {
-	for _, n := range []int{1 << 10, 16 << 10, 256 << 10} {
-		b.Run(fmt.Sprint("dirty/", n), func(b *testing.B) {
-			b.SetBytes(int64(n))
-			for b.Loop() {
-				sink = dirty.Bytes(n)
-			}
-		})
-		b.Run(fmt.Sprint("make/", n), func(b *testing.B) {
-			b.SetBytes(int64(n))
-			for b.Loop() {
-				sink = make([]byte, n)
-			}
-		})
-	}
-}
 
 func TestLend(t *testing.T) {
 	for _, n := range []int{0, 1, 16 << 10, 64 << 10, 69 << 10, 256<<10 + 700, 1 << 20, 4 << 20, 5 << 20} {

@@ -26,11 +26,11 @@ func init() {
 	}
 }
 
-// Lend is Bytes for large buffers that somebody will Return: memory that was in use a moment ago is quicker than any
-// that is new, cleared or not. What is not returned is collected like all else.
+// Lend returns n bytes with anything in them; the caller writes all that it, or anybody, will read. Somebody is to Return them when
+// they are large: what is not returned is collected like all else.
 func Lend(n int) []byte {
 	if n < lentMin/4 {
-		return Bytes(n)
+		return make([]byte, n)
 	}
 	for i := range lent {
 		t := &lent[i]
@@ -43,9 +43,9 @@ func Lend(n int) []byte {
 			}
 			return r.b[:n]
 		}
-		return Bytes(t.size)[:n]
+		return make([]byte, t.size)[:n]
 	}
-	return Bytes(n)
+	return make([]byte, n)
 }
 
 // Return takes back what Lend gave, from its first byte on, of any length. Nobody may read or write it any more. Bytes

@@ -454,9 +454,7 @@ func TestLentPayloadsArriveWhole(t *testing.T) {
 	})
 	for i := range messages {
 		p := dirty.Lend(sizes[i%len(sizes)])
-		for j := range p {
-			p[j] = byte(i)
-		}
+		copy(p, bytes.Repeat([]byte{byte(i)}, len(p)))
 		for err := x.Send("b/1", 1, p); err != nil; err = x.Send("b/1", 1, p) {
 			if !errors.Is(err, ErrBacklog) {
 				t.Fatal(err)

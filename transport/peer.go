@@ -330,7 +330,7 @@ func (m *Mesh) open(addr string) (*dialled, error) {
 		grpc.WithNoProxy(), experimental.WithBufferPool(m.pool),
 		grpc.WithDisableRetry(), grpc.WithDisableServiceConfig(), grpc.WithDisableHealthCheck(),
 		grpc.WithStaticStreamWindowSize(streamWindowBytes), grpc.WithStaticConnWindowSize(connWindowBytes),
-		grpc.WithReadBufferSize(ioBufferBytes), grpc.WithWriteBufferSize(ioBufferBytes),
+		grpc.WithReadBufferSize(readBufferBytes), grpc.WithWriteBufferSize(writeBufferBytes),
 		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(rawCodec{}),
 			grpc.MaxCallRecvMsgSize(grpcBytesMax), grpc.MaxCallSendMsgSize(grpcBytesMax)),
 	)
