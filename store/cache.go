@@ -14,7 +14,9 @@ type slab struct {
 	off     int64 // of the first record
 	known   int   // where what is known of the file begins in buf: the slab before ends in the first page
 	buf     []byte
-	used    int // guarded by wal.mu
+	used    int // guarded by wal.mu, as the next
+	// unsynced are the bytes that are not durable yet: nobody may look for them in the file.
+	unsynced int
 }
 
 // newSlab makes room for n bytes of records or more at off. before, which may be nil, is the slab of the same segment that ends there.
@@ -58,14 +60,15 @@ type tailCache struct {
 	bytesMax int64
 }
 
-// add makes b the newest slab and forgets the oldest ones above the bound; b itself always stays.
+// add makes b the newest slab and forgets the oldest ones above the bound; b itself always stays, and what is not durable yet. The
+// wal's mu is held.
 func (c *tailCache) add(b *slab) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.slabs = append(c.slabs, b)
 	c.bytes += int64(len(b.buf))
 	drop := 0
-	for c.bytes > c.bytesMax && drop < len(c.slabs)-1 {
+	for c.bytes > c.bytesMax && drop < len(c.slabs)-1 && c.slabs[drop].unsynced == 0 {
 		c.bytes -= int64(len(c.slabs[drop].buf))
 		drop++
 	}

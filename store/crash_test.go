@@ -180,7 +180,7 @@ func TestCrashAtPublish(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.d = driver{s: s, m: newModel(1), term: 1, pick: r.IntN}
+	c.d = driver{s: s, m: newModel(1), term: 1, pick: r.IntN, waits: true}
 	g, sg := &c.d.m[0], s.Group(groupID(0))
 	must := func(err error) {
 		t.Helper()

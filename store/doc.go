@@ -3,7 +3,7 @@
 //
 // It owns the directory it is opened on. A record is written once; one flusher writes and syncs what all groups
 // have appended since the last sync and wakes everybody who waited. A call that changes something returns
-// when the change is durable.
+// when the change is durable, but for Group.Stage.
 //
 // A group's log moves forward by snapshots. A snapshot is a manifest plus pins: ranges of entries that stay on disk and readable by
 // Group.Read after raft has compacted its log past them. An entry's bytes are kept while it is in the log, or named by the

@@ -21,6 +21,8 @@ type driver struct {
 	pick func(n int) int
 	term uint64
 	seq  int
+
+	waits bool // for the disk with all entries
 }
 
 // outcome of an operation: the states that a crash in its middle may leave besides the old and the new one, and
@@ -76,6 +78,9 @@ func (d *driver) appendLogs(i int) (outcome, error) {
 		g.log[l.Index] = modelEntry{l.Term, string(l.Data)}
 		g.top = max(g.top, l.Index)
 		out.between = append(out.between, d.m.clone())
+	}
+	if !d.waits && d.pick(2) == 0 { // it counts with what is made durable next, by any group
+		return out, sg.Stage(logs)
 	}
 	out.durable = true
 	return out, sg.StoreLogs(logs)

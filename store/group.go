@@ -29,6 +29,8 @@ type Group struct {
 	trace   bool // something of the group is on disk
 	stale   bool // see TakeStaleTail
 	handed  bool // somebody may have a handle; guarded by the store's mu
+	// marks are the writes that entries of the log wait for, in the order of both.
+	marks []stageMark
 
 	// Segments that hold small records of the group, as bounds; 0 when none does.
 	metaLow, metaHigh uint32
@@ -211,37 +213,63 @@ func (g *Group) StoreLogs(logs []*raft.Log) error {
 	if len(logs) == 0 {
 		return nil
 	}
-	recs := make([]record, len(logs))
-	for i, l := range logs {
-		r := &recs[i]
-		if len(l.Data)+len(l.Extensions)+4 > RecordBytesMax {
-			return fmt.Errorf("entry %d of group %d: %d bytes: %w", l.Index, g.id, len(l.Data), ErrTooLarge)
-		}
-		*r = record{header: header{kind: kindEntry, typ: uint8(l.Type), group: g.id, index: l.Index, term: l.Term}, ext: l.Extensions, data: l.Data}
-		r.setTime(l.AppendedAt)
-		r.seal()
-	}
-	g.wmu.Lock()
-	defer g.wmu.Unlock()
-	g.mu.RLock()
-	err := g.usable()
-	for _, l := range logs {
-		if err == nil && (l.Index < max(g.meta.first, 1) || l.Index == ^uint64(0)) {
-			err = fmt.Errorf("store entry %d of group %d, log begins at %d: %w", l.Index, g.id, g.meta.first, ErrLogRange)
-		}
-	}
-	g.mu.RUnlock()
+	recs, err := g.entryRecords(logs)
 	if err != nil {
 		return err
 	}
+	g.wmu.Lock()
+	defer g.wmu.Unlock()
+	if err := g.admits(logs); err != nil {
+		return err
+	}
+	return g.storeRecords(recs)
+}
+
+// storeRecords writes entries and waits for them. Called with wmu held.
+func (g *Group) storeRecords(recs []record) error {
 	locs := make([]loc, len(recs))
 	if err := g.commit(recs, locs); err != nil {
 		return err
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.putEntries(recs, locs)
+	return nil
+}
+
+// putEntries makes entries readable. Called with mu held.
+func (g *Group) putEntries(recs []record, locs []loc) {
 	for i := range recs {
 		g.s.release(g.entries.put(recs[i].index, locs[i]))
+	}
+}
+
+// entryRecords makes the records of entries.
+func (g *Group) entryRecords(logs []*raft.Log) ([]record, error) {
+	recs := make([]record, len(logs))
+	for i, l := range logs {
+		r := &recs[i]
+		if len(l.Data)+len(l.Extensions)+4 > RecordBytesMax {
+			return nil, fmt.Errorf("entry %d of group %d: %d bytes: %w", l.Index, g.id, len(l.Data), ErrTooLarge)
+		}
+		*r = record{header: header{kind: kindEntry, typ: uint8(l.Type), group: g.id, index: l.Index, term: l.Term}, ext: l.Extensions, data: l.Data}
+		r.setTime(l.AppendedAt)
+		r.seal()
+	}
+	return recs, nil
+}
+
+// admits tells why entries may not be stored. Called with wmu held.
+func (g *Group) admits(logs []*raft.Log) error {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	if err := g.usable(); err != nil {
+		return err
+	}
+	for _, l := range logs {
+		if l.Index < max(g.meta.first, 1) || l.Index == ^uint64(0) {
+			return fmt.Errorf("store entry %d of group %d, log begins at %d: %w", l.Index, g.id, g.meta.first, ErrLogRange)
+		}
 	}
 	return nil
 }

@@ -16,6 +16,9 @@ type ticket struct {
 	done chan struct{}
 	err  error // valid after done
 
+	over bool          // guarded by wal.mu, as the next
+	then []func(error) // to be called when it is over
+
 	// For the linger: whether more than one group appended.
 	group   GroupID
 	several bool
@@ -61,6 +64,7 @@ type wal struct {
 	slab    *slab
 	spans   []span
 	pending int     // bytes in spans
+	writing int     // bytes in the write under way
 	cur     *ticket // of what is in spans
 	last    *ticket // of the newest write begun
 	next    *segment
@@ -222,6 +226,7 @@ func (w *wal) put(r *record, n int64) loc {
 		w.active.live.Add(n)
 	}
 	b.used += int(n)
+	b.unsynced += int(n)
 	w.off += n
 	w.pending += int(n)
 	w.records.Add(1)
@@ -249,7 +254,7 @@ func (w *wal) flush() {
 			w.mu.Lock()
 		}
 		spans, t := w.spans, w.cur
-		w.spans, w.pending, w.cur, w.last = nil, 0, newTicket(), t
+		w.spans, w.pending, w.writing, w.cur, w.last = nil, 0, w.pending, newTicket(), t
 		w.mu.Unlock()
 
 		w.syncSince.Store(w.clock())
@@ -260,11 +265,45 @@ func (w *wal) flush() {
 			w.fail(err, t)
 			return
 		}
-		close(t.done)
 		w.mu.Lock()
+		for _, s := range spans {
+			s.slab.unsynced -= s.to - s.from
+		}
+		w.writing = 0
+		t.over = true
 		w.room.Broadcast()
 		w.mu.Unlock()
+		close(t.done)
+		t.call() // nothing is added to a ticket that is over
 	}
+}
+
+// call tells those who wait for the ticket without a goroutine.
+func (t *ticket) call() {
+	for _, f := range t.then {
+		f(t.err)
+	}
+	t.then = nil
+}
+
+// await calls f when t is over, unless it is already. f may be nil.
+func (w *wal) await(t *ticket, f func(error)) (over bool, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if t.over {
+		return t.err == nil, t.err
+	}
+	if f != nil {
+		t.then = append(t.then, f)
+	}
+	return false, nil
+}
+
+// staged is how many bytes are placed and not durable yet.
+func (w *wal) staged() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.pending + w.writing
 }
 
 // write puts spans on disk. Bytes of one segment are durable before the first byte of the next is written.
@@ -315,17 +354,22 @@ func (w *wal) fail(err error, t *ticket) {
 		w.fatal(err)
 	}
 	w.mu.Lock()
-	defer w.mu.Unlock()
-	cur := w.cur
+	over := []*ticket{t, w.cur}
 	w.cur = newTicket()
-	for _, t := range []*ticket{t, cur} {
+	for _, t := range over {
 		if t != nil {
-			t.err = err
+			t.err, t.over = err, true
 			close(t.done)
 		}
 	}
 	w.work.Broadcast()
 	w.room.Broadcast()
+	w.mu.Unlock()
+	for _, t := range over {
+		if t != nil {
+			t.call()
+		}
+	}
 }
 
 // needy reports whether an appender waits for a next segment.

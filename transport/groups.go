@@ -48,6 +48,7 @@ type inboundRPC struct {
 	bytes int64
 	lent  []byte                // what cmd's bytes lie in
 	turns uint64                // of this node from the sender when Raft was given an append
+	last  uint64                // index of the last entry of an append, 0 if it has none
 	resp  chan raft.RPCResponse // capacity 1: Raft never waits
 }
 

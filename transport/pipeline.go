@@ -8,7 +8,7 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// pipelineUnread is how many finished futures may wait for Raft to read them.
+// pipelineUnread is how many finished futures may wait for Raft to read them, or for this replica's own disk.
 const pipelineUnread = 64
 
 // appendPipeline keeps a few append frames of one group to one follower in flight
@@ -42,6 +42,8 @@ type appendFuture struct {
 	open    int  // frames without an answer
 	sent    bool // all frames are sent
 	refused bool // resp is a refusal
+	held    bool // it waits, or has waited, for this replica's own disk
+	durable bool // its entries are durable here
 
 	err  error // written before done is closed
 	done chan struct{}
@@ -133,7 +135,7 @@ func (p *appendPipeline) reserve(f *appendFuture, first bool, timeout <-chan tim
 			defer p.mu.Unlock()
 			return p.failed
 		}
-		unread := len(p.ready) >= pipelineUnread
+		unread := len(p.ready)+len(p.order) >= pipelineUnread
 		if p.frames < p.rt.m.cfg.PipelineDepth && !unread {
 			p.frames++
 			f.open++
@@ -207,7 +209,7 @@ func (p *appendPipeline) answered(f *appendFuture, b []byte, err error) {
 // handOver passes finished futures to Raft, in the order of sending; p.mu is held.
 // reserve keeps room for all of them.
 func (p *appendPipeline) handOver() (finished []*appendFuture) {
-	for len(p.order) > 0 && p.order[0].sent && p.order[0].open == 0 {
+	for len(p.order) > 0 && p.order[0].sent && p.order[0].open == 0 && p.clear(p.order[0]) {
 		f := p.order[0]
 		p.order[0] = nil
 		p.order = p.order[1:]

@@ -33,6 +33,7 @@ type RaftTransport struct {
 
 	appendFailed atomic.Pointer[func(to NodeID)]
 	copies       atomic.Bool // see CopiesEntries
+	durable      atomic.Pointer[Durable]
 
 	done chan struct{} // closed at Close
 }
@@ -186,7 +187,9 @@ func (rt *RaftTransport) drain() {
 		rt.mu.Unlock()
 		select {
 		case resp := <-r.resp:
-			rt.respond(r, resp)
+			if !rt.holds(r, resp) {
+				rt.respond(r, resp)
+			}
 			if rt.copies.Load() {
 				dirty.Return(r.lent) // raft has answered: it reads the request no more
 			}
@@ -264,6 +267,7 @@ func (rt *RaftTransport) appendEntries(to NodeID, args *raft.AppendEntriesReques
 	*resp = got.AppendEntriesResponse
 	if resp.Success {
 		rt.supported(to, args.Term, Support{Process: process, Turns: got.turns})
+		return rt.awaitDurable(args)
 	}
 	return nil
 }

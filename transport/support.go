@@ -58,7 +58,7 @@ func (rt *RaftTransport) follow(r *inboundRPC) {
 	if !ok {
 		return
 	}
-	r.turns = rt.m.supports.of(r.in.from)
+	r.turns, r.last = rt.m.supports.of(r.in.from), lastIndex(a)
 	if a.Term >= rt.followed.term {
 		rt.followed = followed{leader: r.in.from, term: a.Term}
 	}

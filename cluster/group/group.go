@@ -100,11 +100,13 @@ func (g *Group) open(keepMachine bool) error {
 			return errors.Join(err, w.Close())
 		}
 	}
-	r, err := g.newRaft(conf, w)
+	log := g.raftLog(w)
+	r, err := g.newRaft(conf, log, w)
 	if err != nil {
 		return errors.Join(fmt.Errorf("start group %d: %w", g.spec.ID, err), w.Close())
 	}
 	g.running.Store(&instance{raft: r, wire: w})
+	log.started(r)
 	// The filter is called on raft's own goroutine; without a channel nothing
 	// is delivered, so no goroutine per group is needed.
 	r.RegisterObserver(raft.NewObserver(nil, false, func(o *raft.Observation) bool {
@@ -120,7 +122,7 @@ func (g *Group) open(keepMachine bool) error {
 
 // newRaft makes an instance. raft reads the whole log above the snapshot and panics at an entry that cannot be read: a damaged
 // replica must not keep the node with all the others from starting. Nothing of the instance runs by then.
-func (g *Group) newRaft(conf *raft.Config, w *wire) (r *raft.Raft, err error) {
+func (g *Group) newRaft(conf *raft.Config, log *stagedLog, w *wire) (r *raft.Raft, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			var mistake runtime.Error
@@ -131,7 +133,7 @@ func (g *Group) newRaft(conf *raft.Config, w *wire) (r *raft.Raft, err error) {
 			r, err = nil, cause
 		}
 	}()
-	return raft.NewRaft(conf, g.apply, g.log, g.log, g.log.Snapshots(), w)
+	return raft.NewRaft(conf, g.apply, log, g.log, g.log.Snapshots(), w)
 }
 
 // fresh tells whether the replica is about to be founded here: it has no log and no snapshot, and a

@@ -93,6 +93,7 @@ func newApplier(g *Group, m Machine) *applier {
 // identity of the proposed bytes, which raft hands back on the leader, and not
 // through raft's futures: those can hang for ever when an instance stops.
 func (a *applier) ApplyBatch(logs []*raft.Log) []any {
+	a.g.checkCommitted(logs)
 	out := make([]any, len(logs))
 	a.results = a.results[:0]
 	var bytes, entries int64

@@ -9,7 +9,7 @@ import (
 
 // A simulation that cannot fail shows nothing: each lie below must be found out within a few seeds.
 func TestLiesAreFound(t *testing.T) {
-	for _, lie := range []Lie{LieSync, LieTail, LieTerm, LieConfirm} {
+	for _, lie := range []Lie{LieSync, LieTail, LieTerm, LieConfirm, LieAnswer} {
 		t.Run(string(lie), func(t *testing.T) {
 			began := time.Now()
 			for seed := uint64(1); seed <= 12; seed++ {

@@ -83,6 +83,9 @@ func (n *node) boot() error {
 	w.report.boots.Add(1)
 	l := &life{w: w, id: n.id, machines: make(map[transport.GroupID]*machine), disk: newDisk(n.fs, n.rnd.Uint64())}
 	l.disk.lies = w.cfg.Lie == LieSync
+	if w.cfg.Lie == LieAnswer {
+		l.disk.slow.Store(int64(lieSlow)) // so that there is much to lose
+	}
 	log := w.log.With("on", string(n.id))
 	var err error
 	l.st, err = store.Open(store.Options{
@@ -184,6 +187,7 @@ func (l *life) die(silent bool) {
 const (
 	lieTakes = 30
 	lieKeeps = 40
+	lieSlow  = 400 * time.Millisecond // most that a sync takes with LieAnswer
 )
 
 // bury leaves a disk as the crash may have left it and frees what the dead process held.

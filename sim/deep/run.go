@@ -61,6 +61,7 @@ const (
 	LieTail    Lie = "a crash takes the last moments of synced writes"
 	LieTerm    Lie = "terms are not stored"
 	LieConfirm Lie = "a proposal is confirmed when it is proposed"
+	LieAnswer  Lie = "appends are answered, and answers counted, before entries are durable"
 )
 
 // counters are what happened in a run.
