@@ -113,6 +113,7 @@ func (h *hosted) activate() {
 	}
 	h.leads = leader.Lead(h.replica, leader.Config{
 		Queue: h.id, Log: h.log, Session: session, After: h.ended,
+		New:             h.sessions == 1 && h.term <= firstTerm,
 		Send:            func(node string, m wire.Message) { h.send(session, node, m) },
 		LiveNodes:       b.liveNodes,
 		Now:             b.cfg.Now,
@@ -140,6 +141,10 @@ func (h *hosted) activate() {
 		h.leads.BeginClose()
 	}
 }
+
+// firstTerm is the highest term in which a queue's log can have its first leader: that of a Raft group that was founded in the
+// one before.
+const firstTerm = 2
 
 // nodeLease is the node lease of the groups that hold queues (package group).
 const nodeLease = 2 * time.Second

@@ -105,7 +105,7 @@ func (l *Leader) opened(first bool) {
 	l.awaited = map[uint32]uint64{}
 	l.rollBefore = time.Now().Add(rollCallTimeout)
 	l.single.quiet = time.Now()
-	if first {
+	if first && l.cfg.New {
 		l.openNew(early, said)
 	} else {
 		l.openOld(early)
@@ -126,9 +126,8 @@ func (l *Leader) openOld(early map[uint32]*peer) {
 	}
 }
 
-// openNew begins a queue of which nobody can hold anything: no leader before this one had an entry committed,
-// without which it delivers nothing, takes nothing and attaches nobody. What came early is as good as what comes
-// now; who had spoken to such a leader is told of its end, or looks for the next as after any other loss.
+// openNew begins a queue that nobody led before: nobody can hold anything, and nobody waits for an answer of another leader.
+// What came early is as good as what comes now.
 func (l *Leader) openNew(early map[uint32]*peer, said []received) {
 	resynced := map[string]bool{}
 	for _, e := range said {
@@ -221,6 +220,9 @@ func (l *Leader) onResync(from string, m *wire.Resync) {
 	case m.Newest > l.cfg.Session:
 		l.out.send(from, &wire.NotLeader{Queue: l.cfg.Queue})
 		return
+	}
+	if m.No < p.resync {
+		return // a newer one has overtaken it, with all that is said behind it
 	}
 	if m.Session == l.cfg.Session {
 		delete(l.awaited, m.Origin.Node)

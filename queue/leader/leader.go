@@ -35,6 +35,8 @@ type Config struct {
 	Log   Log
 	// Session is unique among all activations of this queue's leaders.
 	Session uint64
+	// New: no leader of this queue was before this one, anywhere. If nothing was applied either, no roll is called.
+	New bool
 	// After, if not nil, is closed when the session before on this node has ended:
 	// nothing of it may enter the log behind this one's first entry.
 	After <-chan struct{}

@@ -27,7 +27,7 @@ func TestNewQueueCallsNoRoll(t *testing.T) {
 	a, b := Node{ID: "a", Origin: fsm.Origin{Node: 1, Incarnation: 1}}, Node{ID: "b", Origin: fsm.Origin{Node: 2, Incarnation: 1}}
 	r := newQueueRig(t, a, b)
 	held := heldLog{r.log, make(chan struct{})}
-	r.change = func(c *Config) { c.Log = held }
+	r.change = func(c *Config) { c.Log, c.New = held, true }
 	r.lead()
 	r.l.Receive("a", &wire.Resync{Queue: 7, No: 1, Origin: a.Origin})
 	r.l.Receive("a", &wire.Query{Queue: 7, Origin: a.Origin, Req: 5})
@@ -57,10 +57,27 @@ func TestNewQueueCallsNoRoll(t *testing.T) {
 func TestSecondLeaderCallsTheRoll(t *testing.T) {
 	a := Node{ID: "a", Origin: fsm.Origin{Node: 1, Incarnation: 1}}
 	r := newQueueRig(t, a)
+	r.change = func(c *Config) { c.New = true }
 	r.lead()
 	r.l.Receive("a", &wire.Resync{Queue: 7, No: 1, Origin: a.Origin})
 	r.l.Receive("a", &wire.Query{Queue: 7, Origin: a.Origin, Req: 5})
 	await[*wire.Status](r, "a", nil)
 	r.lead()
 	await[*wire.RollCall](r, "a", nil)
+}
+
+// A Resync that was overtaken by the next one takes nothing back that came behind that one.
+func TestOvertakenResync(t *testing.T) {
+	a := Node{ID: "a", Origin: fsm.Origin{Node: 1, Incarnation: 1}}
+	r := newQueueRig(t, a)
+	held := heldLog{r.log, make(chan struct{})}
+	r.change = func(c *Config) { c.Log, c.New = held, true }
+	r.lead()
+	r.l.Receive("a", &wire.Resync{Queue: 7, No: 2, Origin: a.Origin})
+	r.l.Receive("a", &wire.Query{Queue: 7, Origin: a.Origin, Req: 5})
+	r.l.Receive("a", &wire.Resync{Queue: 7, No: 1, Origin: a.Origin})
+	close(held.release)
+	if st := await[*wire.Status](r, "a", nil); st.Req != 5 {
+		t.Fatalf("status of request %d", st.Req)
+	}
 }
