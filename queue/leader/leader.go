@@ -105,12 +105,14 @@ type Mover interface {
 
 // Bounds of a leader.
 const (
-	entryBytesMax      = 256 << 10 // payload of one entry, unless one message is larger
-	entriesInFlight    = 16        // proposed, not yet applied
-	bytesInFlight      = 8 << 20
-	eagerEntries       = 2        // below this a partial batch is proposed at once
-	eagerBytes         = 64 << 10 // a batch of this size is proposed while others are in flight
-	markReserve        = 4096     // messages by which the delivered mark is raised for a backlog
+	entryBytesMax   = 256 << 10 // payload of one entry, unless one message is larger
+	entriesInFlight = 16        // proposed, not yet applied
+	bytesInFlight   = 8 << 20
+	eagerEntries    = 2 // below this a partial batch is proposed at once
+	// eagerBytes is the size of a batch that is proposed while others are in flight: a full one. What an entry costs whatever it
+	// carries is most of the cost where many queues share the load, and who waits here waits for an entry in flight at most.
+	eagerBytes         = entryBytesMax
+	markReserve        = 4096 // messages by which the delivered mark is raised for a backlog
 	rollCallTimeout    = time.Second
 	leaseRetry         = 25 * time.Millisecond
 	transferDoneLinger = 10 * time.Millisecond
