@@ -85,7 +85,7 @@ func (w *wire) pause(nudged <-chan struct{}, d time.Duration) bool {
 // warmBytes is the heat, some bytes applied in the last seconds, from which a group's replication is
 // pipelined. A colder one sends what it has one by one, which takes no longer for what comes alone, and
 // saves a goroutine and its channels for each follower.
-const warmBytes = 4 << 10
+const warmBytes = 256 << 10
 
 // errRests ends the pipeline of a group that has become cold.
 var errRests = errors.New("group: the pipeline rests")
