@@ -319,7 +319,7 @@ func (w *memWire) SpreadCommit(to transport.NodeID, term, index, entryTerm uint6
 	go func() {
 		out, err := w.call(raft.ServerAddress(to), &raft.AppendEntriesRequest{
 			RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: self, Addr: self},
-			Term:      term, Leader: self, PrevLogEntry: index, PrevLogTerm: entryTerm, LeaderCommitIndex: index,
+			Term:      term, PrevLogEntry: index, PrevLogTerm: entryTerm, LeaderCommitIndex: index,
 		}, nil)
 		a, ok := out.(*raft.AppendEntriesResponse)
 		done(err == nil && ok && a.Success, err == nil && ok && !a.Success)

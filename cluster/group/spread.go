@@ -36,7 +36,8 @@ type listener struct {
 	// index is committed as far as this process of the node knows.
 	index, process uint64
 	asked          bool // it was told and has not answered
-	refusals       int  // in a row
+	tries          int  // since it last accepted
+	refusals       int  // among them
 	next           time.Time
 }
 
@@ -106,7 +107,7 @@ func (g *Group) spreadTo(in *instance, n transport.NodeID, term, commit uint64, 
 		if l.process != 0 {
 			l.next = now.Add(spreadRestart)
 		}
-		l.process, l.index, l.refusals = peer.Process, 0, 0
+		l.process, l.index, l.tries, l.refusals = peer.Process, 0, 0, 0
 	}
 	if l.index >= commit {
 		g.mu.Unlock()
@@ -116,7 +117,8 @@ func (g *Group) spreadTo(in *instance, n transport.NodeID, term, commit uint64, 
 	refused := l.refusals > 1
 	if !wait {
 		l.asked = true
-		l.next = now.Add(min(barrierPauseMin<<l.refusals, barrierPauseMax))
+		l.next = now.Add(min(barrierPauseMin<<l.tries, barrierPauseMax))
+		l.tries = min(l.tries+1, triesMax)
 	}
 	g.mu.Unlock()
 	if wait {
@@ -135,9 +137,9 @@ func (g *Group) spreadTo(in *instance, n transport.NodeID, term, commit uint64, 
 		l.asked = false
 		switch {
 		case accepted && l.process == peer.Process:
-			l.index, l.refusals = commit, 0
+			l.index, l.tries, l.refusals = commit, 0, 0
 		case refused:
-			l.refusals = min(l.refusals+1, refusalsMax)
+			l.refusals++
 		}
 	})
 	if err != nil {
@@ -148,8 +150,8 @@ func (g *Group) spreadTo(in *instance, n transport.NodeID, term, commit uint64, 
 	return true
 }
 
-// refusalsMax bounds the doubling of the pause.
-const refusalsMax = 6
+// triesMax bounds the doubling of the pause.
+const triesMax = 6
 
 // told notes that a follower has accepted an append of nothing, or a heartbeat. last is where its log ends.
 func (g *Group) told(n transport.NodeID, term, commit, last uint64, heartbeat bool) {
@@ -161,7 +163,7 @@ func (g *Group) told(n transport.NodeID, term, commit, last uint64, heartbeat bo
 	}
 	l := g.spreading.listenerOf(n, term)
 	if !heartbeat {
-		l.process, l.index, l.refusals = process, max(l.index, commit), 0
+		l.process, l.index, l.tries, l.refusals = process, max(l.index, commit), 0, 0
 	}
 	lacks := l.process != process || last < l.index
 	if lacks {
