@@ -182,15 +182,18 @@ func (m *memNode) reach(ctx context.Context, to transport.NodeID) (*memNode, err
 }
 
 // starve waits as a process does that gets no processor.
-func (n *memNet) starve(raft bool) {
+func (n *memNet) starve(ctx context.Context, raft bool) {
 	n.mu.Lock()
-	lag := n.lag
+	var d time.Duration
+	if n.lag != nil {
+		d = n.lag(raft)
+	}
 	n.mu.Unlock()
-	if lag != nil {
-		n.mu.Lock()
-		d := lag(raft)
-		n.mu.Unlock()
-		time.Sleep(d)
+	if d > 0 {
+		select {
+		case <-time.After(d):
+		case <-ctx.Done():
+		}
 	}
 }
 
@@ -205,12 +208,12 @@ func (m *memNode) Call(ctx context.Context, to transport.NodeID, method uint8, r
 	if h == nil {
 		return nil, fmt.Errorf("no method %d", method)
 	}
-	m.net.starve(false)
+	m.net.starve(ctx, false)
 	answer, err := h(ctx, m.id, slices.Clone(request))
 	if err != nil {
 		return nil, err
 	}
-	m.net.starve(false)
+	m.net.starve(ctx, false)
 	if _, err := m.reach(ctx, to); err != nil {
 		return nil, err
 	}
@@ -236,7 +239,7 @@ func (m *memNode) InjectAt(ctx context.Context, to transport.NodeID, g transport
 	if err != nil {
 		return err
 	}
-	m.net.starve(true)
+	m.net.starve(ctx, true)
 	w := peer.wire(g)
 	if w == nil {
 		return errors.New("unknown group")
@@ -346,7 +349,7 @@ func (w *memWire) call(to raft.ServerAddress, cmd any, r io.Reader) (any, error)
 	if err != nil {
 		return nil, err
 	}
-	w.n.net.starve(true)
+	w.n.net.starve(ctx, true)
 	target := peer.wire(w.g)
 	if target == nil && peer.unknown != nil {
 		peer.unknown(w.g, w.n.id, 0)
@@ -371,7 +374,7 @@ func (w *memWire) call(to raft.ServerAddress, cmd any, r io.Reader) (any, error)
 		if a.Error != nil {
 			return nil, a.Error
 		}
-		w.n.net.starve(true)
+		w.n.net.starve(ctx, true)
 		if _, err := w.n.reach(ctx, transport.NodeID(to)); err != nil {
 			return nil, err
 		}
