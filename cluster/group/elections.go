@@ -125,7 +125,7 @@ func (e *elections) first(g *Group) bool {
 		free = free && !c.polling && !c.injected
 	}
 	if free {
-		e.campaigns[g] = &campaign{g: g, first: true, injected: true, attempts: 1, due: time.Now().Add(e.h.cfg.CandidateMax)}
+		e.campaigns[g] = &campaign{g: g, began: time.Now(), first: true, injected: true, attempts: 1, due: time.Now().Add(e.h.cfg.CandidateMax)}
 	}
 	e.mu.Unlock()
 	if !free {
