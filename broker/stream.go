@@ -112,6 +112,8 @@ type hub struct {
 	// locate names a node to try: the leader if this node knows it, else a
 	// member, a different one for each attempt. "" if there is none.
 	locate func(queue uint64, attempt int) string
+	// deleted tells whether the catalog has the queue no more, or is about to have it no more.
+	deleted func(queue uint64) bool
 	// trouble asks for retry to be called soon, watch for overdue now and then, both
 	// until they report false.
 	trouble func(*stream)

@@ -38,6 +38,7 @@ func newStreamRig(t *testing.T) *streamRig {
 			return !r.down
 		},
 		locate:  func(uint64, int) string { return "leader" },
+		deleted: func(uint64) bool { return false },
 		trouble: func(*stream) { r.trouble++ },
 		watch:   func(*stream) {},
 		narrow:  func() bool { return r.narrow },

@@ -58,6 +58,12 @@ func (b *Broker) Describe(queue uint64) string {
 	return strings.Join(parts, "\n")
 }
 
+// deleted tells whether a queue has left the catalog or is about to.
+func (b *Broker) deleted(id uint64) bool {
+	q := b.cat.View().QueueByID(id)
+	return q == nil || q.State == catalog.Closing
+}
+
 // closeStreamOf ends the stream of a queue that is being deleted: its
 // consumers are cancelled, and what waits is answered.
 func (b *Broker) closeStreamOf(q *catalog.Queue) {

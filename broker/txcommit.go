@@ -381,10 +381,13 @@ func (b *Broker) askTx(ctx context.Context, s *stream, q *wire.TxAsk, told *wire
 	return nil
 }
 
+// isGone tells whether the queue has ended or is being deleted. The catalog knows that before the stream does, and what is sent
+// on a stream that ends has no known outcome.
 func (s *stream) isGone() bool {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.gone
+	gone := s.gone
+	s.mu.Unlock()
+	return gone || s.hub.deleted(s.id)
 }
 
 // commit appends a transaction, waiting for room, and sends it. false means that the
