@@ -48,7 +48,7 @@ type Group struct {
 	stopped  chan struct{}            // closed when Stop begins
 	life     sync.Mutex               // serialises stop and recycle
 	closed   bool                     // under life: the instance is gone
-	transfer sync.Mutex               // one planned move at a time
+	transfer chan struct{}            // capacity 1: one planned move at a time
 	snapshot sync.Mutex               // one snapshot at a time
 	spares   spares
 

@@ -228,7 +228,7 @@ func (h *Host) Start(s Spec, m Machine, o Observer) (*Group, error) {
 func (h *Host) start(sl *slot, s Spec, m Machine, o Observer) (*Group, error) {
 	h.starts <- struct{}{}
 	defer func() { <-h.starts }()
-	g := &Group{host: h, spec: s, observer: o, log: h.cfg.Store.Group(s.ID), stopped: make(chan struct{})}
+	g := &Group{host: h, spec: s, observer: o, log: h.cfg.Store.Group(s.ID), stopped: make(chan struct{}), transfer: make(chan struct{}, 1)}
 	g.apply = newApplier(g, m)
 	if w, ok := g.log.(interface{ Heat() int64 }); ok {
 		g.apply.heat.Store(w.Heat())

@@ -45,8 +45,14 @@ func (g *Group) moveTo(ctx context.Context, n transport.NodeID, catchUp time.Dur
 	if !g.host.reachable(n) {
 		return fmt.Errorf("%w: the node is not reachable", ErrTransfer)
 	}
-	g.transfer.Lock()
-	defer g.transfer.Unlock()
+	select {
+	case g.transfer <- struct{}{}:
+		defer func() { <-g.transfer }()
+	case <-g.stopped:
+		return ErrStopped
+	case <-ctx.Done():
+		return fmt.Errorf("%w: another move is under way: %w", ErrTransfer, ctx.Err())
+	}
 	if !g.leading.Load() {
 		return ErrNotLeader
 	}
