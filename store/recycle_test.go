@@ -80,7 +80,8 @@ func TestSparesAreUsedAgain(t *testing.T) {
 	must(t, err)
 	index := flowUntil(t, s, 0, 20)
 	st := s.Stats()
-	if st.Prepared.Zeroed > 8 || st.Spares > 4 || st.SpareBytes > 5*64<<10 {
+	// A starved keeper frees segments late, and then new ones are made.
+	if st.Prepared.Zeroed >= st.Prepared.Recycled || st.Spares > 4 || st.SpareBytes > 5*64<<10 {
 		t.Errorf("%+v, %d spares of %d bytes", st.Prepared, st.Spares, st.SpareBytes)
 	}
 	for s.Stats().Spares == 0 {
@@ -100,7 +101,7 @@ func TestSparesAreUsedAgain(t *testing.T) {
 		t.Errorf("%d of %d spares taken over", st.Spares, len(spares))
 	}
 	index = flowUntil(t, s, index, uint64(len(spares)))
-	if st := s.Stats(); st.Prepared.Zeroed > 2 {
+	if st := s.Stats(); st.Prepared.Zeroed > st.Prepared.Recycled {
 		t.Errorf("%+v after the restart", st.Prepared)
 	}
 	for _, name := range files(t, fs, ".seg") {
