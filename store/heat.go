@@ -34,10 +34,8 @@ func (g *Group) Heat() int64 {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
 	var bytes int64
-	for r := len(g.entries.runs) - 1; r >= 0; r-- {
-		locs := g.entries.runs[r].locs
-		for i := len(locs) - 1; i >= 0; i-- {
-			l := locs[i]
+	for _, r := range slices.Backward(g.entries.runs) {
+		for _, l := range slices.Backward(r.locs) {
 			if l.segment == 0 {
 				continue
 			}

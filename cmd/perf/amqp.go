@@ -126,4 +126,4 @@ func (d *amqpDelivery) Redelivered() bool { return d.Delivery.Redelivered }
 // A delivery of a connection that is gone comes again by itself.
 func (d *amqpDelivery) Ack(multiple bool)  { _ = d.Delivery.Ack(multiple) }
 func (d *amqpDelivery) Nack(multiple bool) { _ = d.Delivery.Nack(multiple, false) }
-func (d *amqpDelivery) Fail()              { _ = d.Delivery.Reject(true) }
+func (d *amqpDelivery) Fail()              { _ = d.Reject(true) }
