@@ -196,12 +196,33 @@ func (g *Group) ignorant(n transport.NodeID) {
 // remind asks the leader to say what is committed.
 func (g *Group) remind(leader transport.NodeID) {
 	g.host.spawn(func() {
-		ctx, cancel := context.WithTimeout(g.host.ctx, pollTimeout)
-		defer cancel()
-		if _, err := g.host.askStatus(ctx, leader, askLeaderless, []transport.GroupID{g.spec.ID}); err != nil {
-			g.host.log.Debug("leader cannot be asked what is committed", "group", uint64(g.spec.ID), "err", err)
+		for !g.askCommit(leader) {
+			// Its link may just be coming back.
+			select {
+			case <-time.After(quorumRetry):
+			case <-g.stopped:
+				return
+			case <-g.host.ctx.Done():
+				return
+			}
+			if l, _, ok := g.Leader(); !ok || l != leader {
+				g.forgot.Store(true) // the next one is asked
+				g.sync(g.replica())
+				return
+			}
 		}
 	})
+}
+
+// askCommit asks a leader once; false if it did not answer.
+func (g *Group) askCommit(leader transport.NodeID) bool {
+	ctx, cancel := context.WithTimeout(g.host.ctx, pollTimeout)
+	defer cancel()
+	_, err := g.host.askStatus(ctx, leader, askLeaderless, []transport.GroupID{g.spec.ID})
+	if err != nil {
+		g.host.log.Debug("leader cannot be asked what is committed", "group", uint64(g.spec.ID), "err", err)
+	}
+	return err == nil
 }
 
 // unsettle has the watchdogs find out which followers lack something.
