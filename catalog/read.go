@@ -36,6 +36,11 @@ func (c *Catalog) ReadIndex(ctx context.Context) error {
 		c.reads.running = c.spawn(c.runReads)
 	}
 	c.reads.mu.Unlock()
+	return c.answer(ctx, r)
+}
+
+// answer waits for what was asked together with others.
+func (c *Catalog) answer(ctx context.Context, r *read) error {
 	select {
 	case <-r.done:
 		return r.err
@@ -225,14 +230,7 @@ func (c *Catalog) awaitApplied(ctx context.Context, id NodeID, index uint64) err
 		a.running = c.spawn(func() { c.runAsking(id, a) })
 	}
 	c.everyoneMu.Unlock()
-	select {
-	case <-r.done:
-		return r.err
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-c.ctx.Done():
-		return ErrClosed
-	}
+	return c.answer(ctx, r)
 }
 
 // runAsking asks a node until nobody waits for it.
