@@ -107,7 +107,7 @@ func (c *DeleteVhost) apply(tx *txn) (Result, *amqp.Error) {
 		tx.byDestination.del(b.destinationKey())
 	}
 	for x := range tx.Exchanges(c.Name) {
-		tx.exchanges.del(key(x.Vhost, x.Name))
+		tx.forgetExchange(x)
 		tx.closeDelays(x)
 	}
 	for q := range tx.Queues(c.Name) {
@@ -214,16 +214,12 @@ func (tx *txn) putNode(n *Node) {
 // dropTransient forgets the queues that lived in the memory of any process of the named
 // node: the process that registers now has none of them.
 func (tx *txn) dropTransient(name string) {
-	for q := range tx.queuesByID.all() {
-		if q.Kind != Transient || nameOf(q.Members[0]) != name {
-			continue
-		}
+	for q := range tx.transients.prefix(key(name)) {
 		if q.State == Running {
 			tx.closeQueue(q)
 			tx.unbindAll(q.Vhost, q.Name, false)
 		}
-		tx.queuesByID.del(numberKey(q.ID))
-		tx.changed(q.ID)
+		tx.forgetQueue(q.ID)
 	}
 }
 
@@ -232,12 +228,8 @@ func (c *RemoveNode) apply(tx *txn) (Result, *amqp.Error) {
 	if n == nil {
 		return Result{}, nil
 	}
-	for q := range tx.queuesByID.all() {
-		for _, m := range q.Members {
-			if m == c.ID && q.Kind == Replicated {
-				return Result{}, amqp.Errorf(amqp.PreconditionFailed, 0, "node '%s' still has replicas of queues", c.ID)
-			}
-		}
+	if n, _ := tx.replicas.get(key(string(c.ID))); n > 0 {
+		return Result{}, amqp.Errorf(amqp.PreconditionFailed, 0, "node '%s' still has replicas of queues", c.ID)
 	}
 	tx.dropTransient(n.Name)
 	tx.nodes.del(key(string(n.ID)))

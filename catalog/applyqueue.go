@@ -10,6 +10,7 @@ func (tx *txn) putExchange(x *Exchange) {
 		x.table = exchange.New(x.Type, x.Arguments)
 	}
 	tx.exchanges.put(key(x.Vhost, x.Name), x)
+	tx.tallyExchange(x)
 }
 
 func (c *DeclareExchange) apply(tx *txn) (Result, *amqp.Error) {
@@ -54,7 +55,7 @@ func (c *DeleteExchange) apply(tx *txn) (Result, *amqp.Error) {
 // exchanges that were bound to it may follow.
 func (tx *txn) deleteExchange(x *Exchange) {
 	// First of all, so that removing its bindings does not find it.
-	tx.exchanges.del(key(x.Vhost, x.Name))
+	tx.forgetExchange(x)
 	tx.closeDelays(x)
 	for b := range tx.BindingsFrom(x.Vhost, x.Name) {
 		tx.bySource.del(b.sourceKey())
@@ -141,19 +142,6 @@ func (c *Unbind) apply(tx *txn) (Result, *amqp.Error) {
 	return Result{Changed: true}, nil
 }
 
-// countQueues counts the queues that clients see in a vhost, up to enough.
-func (tx *txn) countQueues(vhost string, enough uint64) (n uint64) {
-	for q := range tx.Queues(vhost) {
-		if q.DelayOf == "" {
-			n++
-		}
-		if n >= enough {
-			break
-		}
-	}
-	return n
-}
-
 func (c *DeclareQueue) apply(tx *txn) (Result, *amqp.Error) {
 	h := tx.Vhost(c.Queue.Vhost)
 	if h == nil {
@@ -162,7 +150,7 @@ func (c *DeclareQueue) apply(tx *txn) (Result, *amqp.Error) {
 	if old := tx.Queue(c.Queue.Vhost, c.Queue.Name); old != nil {
 		return Result{ID: old.ID, Queue: old}, nil
 	}
-	if most := h.Limits.Queues; most.Bounds() && most.Reached(tx.countQueues(h.Name, uint64(most.Value))) {
+	if most := h.Limits.Queues; most.Bounds() && most.Reached(tx.namedQueues(h.Name)) {
 		return Result{}, amqp.Errorf(amqp.PreconditionFailed, 0, "cannot declare queue '%s': queue limit in vhost '%s' (%d) is reached",
 			c.Queue.Name, h.Name, most.Value)
 	}
@@ -183,6 +171,7 @@ func (tx *txn) putQueue(q *Queue) {
 	if q.State == Running && q.DelayOf == "" {
 		tx.queues.put(key(q.Vhost, q.Name), q)
 	}
+	tx.retally(tx.QueueByID(q.ID), q)
 	tx.queuesByID.put(numberKey(q.ID), q)
 	tx.changed(q.ID)
 }
@@ -220,8 +209,7 @@ func (c *QueueGone) apply(tx *txn) (Result, *amqp.Error) {
 	case q.State != Closing:
 		return Result{}, amqp.Errorf(amqp.PreconditionFailed, 0, "queue '%s' in vhost '%s' is not closing", q.Name, q.Vhost)
 	}
-	tx.queuesByID.del(numberKey(c.ID))
-	tx.changed(c.ID)
+	tx.forgetQueue(c.ID)
 	return Result{Changed: true, ID: c.ID}, nil
 }
 

@@ -39,10 +39,16 @@ func (x *index[T]) put(key []byte, v T) {
 	x.tree, _, _ = x.tree.Insert(key, v)
 }
 
-func (x *index[T]) del(key []byte) { x.tree, _, _ = x.tree.Delete(key) }
+func (x *index[T]) del(key []byte) {
+	if x.bulk != nil {
+		x.bulk.Delete(key)
+		return
+	}
+	x.tree, _, _ = x.tree.Delete(key)
+}
 
-// begin makes put cheap until commit. In between only put and get may be used, and no copy
-// of the index.
+// begin makes put and del cheap until commit. In between only these and get may be used, and
+// no copy of the index.
 func (x *index[T]) begin()  { x.bulk = x.tree.Txn() }
 func (x *index[T]) commit() { x.tree, x.bulk = x.bulk.Commit(), nil }
 

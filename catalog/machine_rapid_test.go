@@ -68,6 +68,45 @@ func check(t interface{ Fatalf(string, ...any) }, v *View) {
 	if running != v.queues.len() || v.nodes.len() != v.nodesByNumber.len() {
 		t.Fatalf("%d running queues, %d names; %d nodes, %d numbers", running, v.queues.len(), v.nodes.len(), v.nodesByNumber.len())
 	}
+	checkTallies(t, v)
+}
+
+// checkTallies works out anew what the view keeps beside its content.
+func checkTallies(t interface{ Fatalf(string, ...any) }, v *View) {
+	tx := begin(emptyView(), v.revision)
+	for q := range v.queuesByID.all() {
+		tx.tallyQueue(q, 1)
+	}
+	for x := range v.exchanges.all() {
+		tx.tallyExchange(x)
+	}
+	same := equalIndexes(tx.named, v.named) && equalIndexes(tx.replicas, v.replicas) &&
+		equalIndexes(tx.transients, v.transients) && equalIndexes(tx.fleeting, v.fleeting)
+	if !same {
+		t.Fatalf("kept are %v, want %v", []any{v.named, v.replicas, v.transients, v.fleeting}, []any{tx.named, tx.replicas, tx.transients, tx.fleeting})
+	}
+	running := 0
+	for h := range v.vhosts.all() {
+		running += int(tx.namedQueues(h.Name))
+	}
+	if running != v.queues.len() {
+		t.Fatalf("%d queues counted, %d names", running, v.queues.len())
+	}
+}
+
+func equalIndexes[T comparable](a, b index[T]) bool {
+	type entry struct {
+		key   string
+		value T
+	}
+	list := func(x index[T]) (all []entry) {
+		x.tree.Root().Walk(func(k []byte, v T) bool {
+			all = append(all, entry{string(k), v})
+			return false
+		})
+		return all
+	}
+	return slices.Equal(list(a), list(b))
 }
 
 // searchAlternate finds the alternate exchange of x without what the machine keeps.

@@ -27,7 +27,7 @@ func (c *Catalog) Register(ctx context.Context, cmd *RegisterNode) (Result, erro
 // meet lists the processes this node is linked to. If it matters who is up, it waits a moment
 // until each of the others is either linked or known not to run.
 func (c *Catalog) meet(ctx context.Context) []Process {
-	wait := c.View().hasTransientExchange()
+	wait := c.View().fleeting.len() > 0
 	deadline := time.Now().Add(meetWait)
 	for {
 		var met []Process
@@ -48,15 +48,6 @@ func (c *Catalog) meet(ctx context.Context) []Process {
 			return met
 		}
 	}
-}
-
-func (v *View) hasTransientExchange() bool {
-	for x := range v.exchanges.all() {
-		if !x.Durable {
-			return true
-		}
-	}
-	return false
 }
 
 // vouched returns how far back a registering process can vouch for the cluster: as far as
@@ -82,9 +73,9 @@ func (tx *txn) dropUnvouched() {
 			first = n.Since
 		}
 	}
-	for x := range tx.exchanges.all() {
+	for x := range tx.fleeting.all() {
 		// One that is gone already went with another's bindings.
-		if !x.Durable && x.Renewed < first && tx.Exchange(x.Vhost, x.Name) != nil {
+		if x.Renewed < first && tx.Exchange(x.Vhost, x.Name) != nil {
 			tx.deleteExchange(tx.Exchange(x.Vhost, x.Name))
 		}
 	}

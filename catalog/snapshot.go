@@ -285,10 +285,12 @@ func (tx *txn) restore(kind byte, f *fields, requests *requestLog) error {
 	case recordQueue:
 		q := new(Queue)
 		q.fields(f)
-		if f.err == nil && len(q.Members) == 0 {
-			return malformed("queue %d without members", q.ID)
+		if f.err == nil {
+			if len(q.Members) == 0 {
+				return malformed("queue %d without members", q.ID)
+			}
+			tx.putQueue(q)
 		}
-		tx.putQueue(q)
 	case recordNode:
 		n := new(Node)
 		n.fields(f)
@@ -315,6 +317,10 @@ func (tx *txn) beginBulk() {
 	tx.queuesByID.begin()
 	tx.nodes.begin()
 	tx.nodesByNumber.begin()
+	tx.named.begin()
+	tx.replicas.begin()
+	tx.transients.begin()
+	tx.fleeting.begin()
 }
 
 func (tx *txn) commitBulk() {
@@ -329,4 +335,8 @@ func (tx *txn) commitBulk() {
 	tx.queuesByID.commit()
 	tx.nodes.commit()
 	tx.nodesByNumber.commit()
+	tx.named.commit()
+	tx.replicas.commit()
+	tx.transients.commit()
+	tx.fleeting.commit()
 }

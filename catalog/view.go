@@ -29,6 +29,12 @@ type View struct {
 	nodes         index[*Node]                 // id
 	nodesByNumber index[*Node]                 // number
 
+	// What follows is worked out from the above, so that no command walks all queues or exchanges; see tally.go.
+	named      index[int]       // vhost: how many running queues clients see
+	replicas   index[int]       // node id: how many replicated queues have it as a member
+	transients index[*Queue]    // name of the node they live on, id
+	fleeting   index[*Exchange] // vhost, name; those that are not durable
+
 	changes []change // newest last; see QueuesChangedSince
 	full    uint64   // changes up to this revision are not in changes
 	scratch *routePool
@@ -48,6 +54,7 @@ func emptyView() *View {
 		exchanges: newIndex[*Exchange](), bySource: newIndex[*Binding](), byDestination: newIndex[*Binding](),
 		queues: newIndex[*Queue](), queuesByID: newIndex[*Queue](),
 		nodes: newIndex[*Node](), nodesByNumber: newIndex[*Node](),
+		named: newIndex[int](), replicas: newIndex[int](), transients: newIndex[*Queue](), fleeting: newIndex[*Exchange](),
 		scratch: newRoutePool(),
 	}
 }
