@@ -121,3 +121,12 @@ func (g *Group) Stats() Stats {
 		InFlight:         inFlight, Waiting: waiting, Members: g.Members(),
 	}
 }
+
+// Positions are where a replica's log stands.
+type Positions struct{ Term, Last, Commit, Applied uint64 }
+
+// Positions returns that part of Stats which costs next to nothing, for figures of thousands of groups.
+func (g *Group) Positions() Positions {
+	r := g.replica()
+	return Positions{Term: r.CurrentTerm(), Last: r.LastIndex(), Commit: r.CommitIndex(), Applied: g.apply.applied.Load()}
+}

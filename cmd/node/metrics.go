@@ -74,7 +74,7 @@ func (n *running) replicas() []metrics.Raft {
 	groups := n.host.Groups()
 	list := make([]metrics.Raft, len(groups))
 	for i, g := range groups {
-		s := g.Stats()
+		s := g.Positions()
 		list[i] = metrics.Raft{Queue: uint64(g.ID()), Term: s.Term, Commit: s.Commit, Applied: s.Applied, Last: s.Last}
 	}
 	return list
