@@ -4,8 +4,8 @@
 // A [Table] is immutable. Adding or removing a binding returns a new table that
 // shares all but the changed path with the old one, so that any number of
 // goroutines may route through a table while its successor is built, and a change costs
-// about the same whether the exchange has ten bindings or ten thousand (a headers
-// exchange, whose bindings are a list, is the exception).
+// about the same whether the exchange has ten bindings or ten thousand, of whatever keys. Lists that
+// matching goes through are made at the first match after a change.
 //
 // Destinations are names. What they stand for, bindings between exchanges,
 // alternate exchanges and the default exchange are the catalog's business.

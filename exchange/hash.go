@@ -294,8 +294,8 @@ func (c *hashCache) best(slot uint64) int {
 // order.
 type modulusTable struct{ fanoutTable }
 
-func (t modulusTable) add(b Binding) matcher    { return modulusTable{t.with(b)} }
-func (t modulusTable) remove(b Binding) matcher { return modulusTable{t.without(b)} }
+func (t modulusTable) add(b Binding) matcher    { return modulusTable{t.with(b.Destination)} }
+func (t modulusTable) remove(b Binding) matcher { return modulusTable{t.without(b.Destination)} }
 
 func (t modulusTable) pick(dst []Destination, m *Message) []Destination {
 	all := t.all()

@@ -1,9 +1,12 @@
 package exchange
 
 import (
+	"encoding/binary"
 	"fmt"
-	"slices"
 	"strings"
+	"sync"
+
+	iradix "github.com/hashicorp/go-immutable-radix/v2"
 
 	"github.com/warrenmq/warren/amqp"
 )
@@ -28,8 +31,12 @@ func parseMode(s string) (m mode, ok bool) {
 	return mode{}, false
 }
 
-// headersTable is the list of bindings in the order of binding.
-type headersTable []headersBinding
+// headersTable holds all bindings; the list to go through is made at the first match, like a fanout's.
+type headersTable struct {
+	bindings *iradix.Tree[*headersBinding]
+	once     *sync.Once
+	list     *[]*headersBinding
+}
 
 type headersBinding struct {
 	Binding
@@ -37,8 +44,20 @@ type headersBinding struct {
 	fields amqp.Table // those of Arguments that count
 }
 
+func newHeaders(bindings *iradix.Tree[*headersBinding]) headersTable {
+	return headersTable{bindings, new(sync.Once), new([]*headersBinding)}
+}
+
+// headersKey is the same for bindings that are the same.
+func headersKey(b Binding) []byte {
+	d := fanoutKey(b.Destination)
+	k := append(binary.AppendUvarint(nil, uint64(len(d))), d...)
+	k = append(binary.AppendUvarint(k, uint64(len(b.Key))), b.Key...)
+	return amqp.AppendTable(k, b.Arguments)
+}
+
 func (t headersTable) add(b Binding) matcher {
-	h := headersBinding{Binding: b}
+	h := &headersBinding{Binding: b}
 	if v, ok := b.Arguments.Get("x-match"); ok {
 		s, _ := v.(string)
 		if h.mode, ok = parseMode(s); !ok {
@@ -51,24 +70,36 @@ func (t headersTable) add(b Binding) matcher {
 		}
 		h.fields = append(h.fields, f)
 	}
-	return append(slices.Clip(t), h)
+	bindings, _, _ := t.bindings.Insert(headersKey(b), h)
+	return newHeaders(bindings)
 }
 
 func (t headersTable) remove(b Binding) matcher {
-	i := slices.IndexFunc(t, func(h headersBinding) bool {
-		return h.Destination == b.Destination && h.Key == b.Key && h.Arguments.Equal(b.Arguments)
-	})
-	if i < 0 {
+	bindings, _, found := t.bindings.Delete(headersKey(b))
+	if !found {
 		panic(fmt.Sprintf("exchange: no binding %+v to remove", b))
 	}
-	return slices.Concat(t[:i], t[i+1:])
+	return newHeaders(bindings)
+}
+
+// all lists the bindings in the order of their keys. It is shared.
+func (t headersTable) all() []*headersBinding {
+	t.once.Do(func() {
+		all := make([]*headersBinding, 0, t.bindings.Len())
+		t.bindings.Root().Walk(func(_ []byte, h *headersBinding) bool {
+			all = append(all, h)
+			return false
+		})
+		*t.list = all
+	})
+	return *t.list
 }
 
 func (t headersTable) match(dst []Destination, _ string, headers amqp.Table) ([]Destination, int) {
 	n := 0
-	for i := range t {
-		if t[i].matches(headers) {
-			dst = append(dst, t[i].Destination)
+	for _, h := range t.all() {
+		if h.matches(headers) {
+			dst = append(dst, h.Destination)
 			n++
 		}
 	}

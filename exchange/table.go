@@ -85,7 +85,7 @@ func New(t Type, args amqp.Table) *Table {
 	case Topic:
 		tab.m = topicTable{&topicNode{}}
 	case Headers:
-		tab.m = headersTable{}
+		tab.m = newHeaders(iradix.New[*headersBinding]())
 	case ConsistentHash:
 		tab.m = newHashTable(args)
 	case ModulusHash:
@@ -161,37 +161,6 @@ func dedupe(dst []Destination, start int) []Destination {
 	return dst[:start+n]
 }
 
-// group is an immutable set of destinations, each with the number of bindings that
-// lead there, sorted by destination.
-type group struct {
-	dests  []Destination
-	counts []int32 // counts[i] >= 1 belongs to dests[i]
-}
-
-func (g group) with(d Destination) group {
-	i, found := slices.BinarySearchFunc(g.dests, d, compareDestinations)
-	if found {
-		counts := slices.Clone(g.counts)
-		counts[i]++
-		return group{g.dests, counts}
-	}
-	// Clipping makes Insert copy instead of writing into shared memory.
-	return group{slices.Insert(slices.Clip(g.dests), i, d), slices.Insert(slices.Clip(g.counts), i, 1)}
-}
-
-func (g group) without(d Destination) group {
-	i, found := slices.BinarySearchFunc(g.dests, d, compareDestinations)
-	if !found {
-		panic(fmt.Sprintf("exchange: no binding to %+v to remove", d))
-	}
-	if g.counts[i] > 1 {
-		counts := slices.Clone(g.counts)
-		counts[i]--
-		return group{g.dests, counts}
-	}
-	return group{slices.Concat(g.dests[:i], g.dests[i+1:]), slices.Concat(g.counts[:i], g.counts[i+1:])}
-}
-
 // directTable maps a routing key to the destinations bound with it.
 type directTable struct{ keys *iradix.Tree[group] }
 
@@ -204,7 +173,7 @@ func (t directTable) add(b Binding) matcher {
 func (t directTable) remove(b Binding) matcher {
 	g, _ := t.keys.Get([]byte(b.Key))
 	g = g.without(b.Destination)
-	if len(g.dests) == 0 {
+	if g.empty() {
 		keys, _, _ := t.keys.Delete([]byte(b.Key))
 		return directTable{keys}
 	}
@@ -214,7 +183,7 @@ func (t directTable) remove(b Binding) matcher {
 
 func (t directTable) match(dst []Destination, key string, _ amqp.Table) ([]Destination, int) {
 	g, _ := t.keys.Get([]byte(key))
-	return append(dst, g.dests...), 1
+	return append(dst, g.all()...), 1
 }
 
 // fanoutTable leads everything everywhere. The tree keeps the number of bindings to each
@@ -242,27 +211,27 @@ func fanoutKey(d Destination) []byte {
 	return []byte("q" + d.Name)
 }
 
-func (t fanoutTable) add(b Binding) matcher    { return t.with(b) }
-func (t fanoutTable) remove(b Binding) matcher { return t.without(b) }
+func (t fanoutTable) add(b Binding) matcher    { return t.with(b.Destination) }
+func (t fanoutTable) remove(b Binding) matcher { return t.without(b.Destination) }
 
-func (t fanoutTable) with(b Binding) fanoutTable {
-	k := fanoutKey(b.Destination)
+func (t fanoutTable) with(d Destination) fanoutTable {
+	k := fanoutKey(d)
 	e, _ := t.counts.Get(k)
-	counts, _, _ := t.counts.Insert(k, fanoutEntry{b.Destination, e.count + 1})
+	counts, _, _ := t.counts.Insert(k, fanoutEntry{d, e.count + 1})
 	return newFanout(counts)
 }
 
-func (t fanoutTable) without(b Binding) fanoutTable {
-	k := fanoutKey(b.Destination)
+func (t fanoutTable) without(d Destination) fanoutTable {
+	k := fanoutKey(d)
 	e, found := t.counts.Get(k)
 	switch {
 	case !found:
-		panic(fmt.Sprintf("exchange: no binding to %+v to remove", b.Destination))
+		panic(fmt.Sprintf("exchange: no binding to %+v to remove", d))
 	case e.count == 1:
 		counts, _, _ := t.counts.Delete(k)
 		return newFanout(counts)
 	}
-	counts, _, _ := t.counts.Insert(k, fanoutEntry{b.Destination, e.count - 1})
+	counts, _, _ := t.counts.Insert(k, fanoutEntry{d, e.count - 1})
 	return newFanout(counts)
 }
 

@@ -77,7 +77,7 @@ func (n *topicNode) change(words []string, f func(group) group) *topicNode {
 	} else {
 		out = n.withChild(words[0], n.child(words[0]).change(words[1:], f))
 	}
-	if out.bare() && len(out.here.dests) == 0 {
+	if out.bare() && out.here.empty() {
 		return nil
 	}
 	return out
@@ -103,7 +103,7 @@ func (t topicTable) match(dst []Destination, key string, _ amqp.Table) ([]Destin
 	var found topicMatches
 	found.walk(t.root, key, false)
 	for _, n := range found.nodes {
-		dst = append(dst, n.here.dests...)
+		dst = append(dst, n.here.all()...)
 	}
 	return dst, len(found.nodes)
 }
@@ -118,7 +118,7 @@ type topicMatches struct {
 const seenLinearMax = 32
 
 func (m *topicMatches) add(n *topicNode) {
-	if len(n.here.dests) == 0 {
+	if n.here.empty() {
 		return
 	}
 	if len(m.nodes) < seenLinearMax {
