@@ -133,7 +133,7 @@ func (g *segment) writeFooter(items []item) error {
 	if err := g.file.Fdatasync(); err != nil {
 		return err
 	}
-	g.footed, g.tracked, g.items = true, false, nil
+	g.footed, g.tracked, g.items, g.groups = true, false, nil, groupSetOf(items)
 	return nil
 }
 

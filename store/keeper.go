@@ -143,32 +143,3 @@ func (s *Store) removeSegments(dead []*segment) error {
 	}
 	return s.fs.SyncDir(s.o.Dir)
 }
-
-// forget drops what only mattered to records that are gone from disk: cuts, and the memory of deleted groups.
-func (s *Store) forget() {
-	oldest := s.oldestSeq()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for id, g := range s.groups {
-		g.mu.Lock()
-		g.meta.cuts = slices.DeleteFunc(g.meta.cuts, func(c truncation) bool { return c.seq < oldest })
-		if g.meta.born < oldest {
-			g.meta.born = 0
-			if !g.trace && !g.handed {
-				delete(s.groups, id)
-			}
-		}
-		g.mu.Unlock()
-	}
-}
-
-// oldestSeq is the lowest seq of any record on disk.
-func (s *Store) oldestSeq() uint64 {
-	s.wal.mu.Lock()
-	oldest := s.wal.active.seqLow
-	s.wal.mu.Unlock()
-	for _, seg := range s.sealedSegments() {
-		oldest = min(oldest, seg.seqLow)
-	}
-	return oldest
-}

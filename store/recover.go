@@ -290,7 +290,7 @@ func (s *Store) useFooter(seg *segment, groups map[GroupID]*recovered) (end int6
 		}
 		gather(groups, seg.number, &r)
 	}
-	seg.footed = true
+	seg.footed, seg.groups = true, groupSetOf(items)
 	return end, last, true, nil
 }
 

@@ -44,8 +44,9 @@ type segment struct {
 	seqHigh uint64
 	items   []item // all records if tracked, until the footer is written
 	tracked bool
-	footed  bool  // only the keeper uses it
-	stuck   int64 // live bytes that a gathering could not move, 0 if none; only the keeper uses it
+	footed  bool     // only the keeper uses it
+	groups  groupSet // if footed: those with records inside, but for deletions; only the keeper uses it
+	stuck   int64    // live bytes that a gathering could not move, 0 if none; only the keeper uses it
 }
 
 func segmentName(number uint32) string { return fmt.Sprintf("%08x%s", number, segmentSuffix) }
