@@ -43,6 +43,9 @@ const (
 	snapshotsKept   = 2
 )
 
+// logFile holds log and votes.
+const logFile = "log.db"
+
 // Errors that callers decide by.
 var (
 	// ErrUnknownOutcome reports that a proposal was given up; it may have been or may
@@ -189,7 +192,7 @@ func Open(cfg Config) (*Catalog, error) {
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("create the catalog's directory: %w", err)
 	}
-	bolt, err := openBolt(filepath.Join(cfg.Dir, "log.db"))
+	bolt, err := openBolt(filepath.Join(cfg.Dir, logFile))
 	if err != nil {
 		return nil, err
 	}

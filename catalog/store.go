@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"sync"
 
 	"github.com/hashicorp/raft"
@@ -153,6 +155,35 @@ func openBolt(path string) (*raftboltdb.BoltStore, error) {
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
 	return s, nil
+}
+
+// Make makes the file of an empty log in dir and returns when it is durable. It leaves one that
+// is there as it is.
+func Make(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("create the catalog's directory: %w", err)
+	}
+	bolt, err := openBolt(filepath.Join(dir, logFile))
+	if err != nil {
+		return err
+	}
+	if err := bolt.Close(); err != nil {
+		return fmt.Errorf("make the catalog's log: %w", err)
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// Whole returns nil if dir holds what Make left there, else what is missing.
+func Whole(dir string) error {
+	st, err := os.Stat(filepath.Join(dir, logFile))
+	if err == nil && st.Size() == 0 {
+		return fmt.Errorf("%s is empty", logFile)
+	}
+	return err
 }
 
 // writeFounding puts the first configuration into an empty log. All founding members

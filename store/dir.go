@@ -13,7 +13,25 @@ const (
 	lockName       = "LOCK"
 	versionName    = "VERSION"
 	versionContent = "warren store 1\n"
+	// ownerName is a file that whoever owns the directory may put there.
+	ownerName = "OWNER"
 )
+
+// Whole returns nil if dir holds what a store has from the end of its first Open on, else what
+// is missing. It changes nothing.
+func Whole(fs FS, dir string) error {
+	names, err := fs.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	if !slices.Contains(names, versionName) {
+		return fmt.Errorf("no file %s", versionName)
+	}
+	if !slices.ContainsFunc(names, func(n string) bool { _, ok := parseSegmentName(n); return ok }) {
+		return errors.New("no segment")
+	}
+	return nil
+}
 
 // openDir locks dir and makes sure it is a store of our version, creating one in an empty directory. A directory
 // whose creation was interrupted counts as empty.
@@ -28,7 +46,7 @@ func openDir(fs FS, dir string) (io.Closer, error) {
 	fresh := !slices.Contains(names, versionName)
 	if fresh {
 		for _, n := range names {
-			if n != lockName && n != versionName+tempSuffix && n != "lost+found" {
+			if n != lockName && n != ownerName && n != ownerName+tempSuffix && n != versionName+tempSuffix && n != "lost+found" {
 				return nil, fmt.Errorf("%q: %w", n, ErrForeignDirectory)
 			}
 		}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -411,4 +413,41 @@ func TestManySegments(t *testing.T) {
 	check()
 	s = reopen(t, s)
 	check()
+}
+
+// TestWhole: a directory counts as a store from the end of its first Open on, and one
+// that its owner has marked before may still become one.
+func TestWhole(t *testing.T) {
+	dir := t.TempDir()
+	if err := Whole(OSFS{}, filepath.Join(dir, "none")); err == nil {
+		t.Fatal("a directory that is not there is whole")
+	}
+	if err := os.WriteFile(filepath.Join(dir, ownerName), []byte("somebody"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := Whole(OSFS{}, dir); err == nil {
+		t.Fatal("an empty directory is whole")
+	}
+	s, err := Open(Options{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := Whole(OSFS{}, dir); err != nil {
+		t.Fatal(err)
+	}
+	segments, err := filepath.Glob(filepath.Join(dir, "*"+segmentSuffix))
+	if err != nil || len(segments) == 0 {
+		t.Fatalf("%d segments, %v", len(segments), err)
+	}
+	for _, name := range segments {
+		if err := os.Remove(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := Whole(OSFS{}, dir); err == nil {
+		t.Fatal("a store without segments is whole")
+	}
 }

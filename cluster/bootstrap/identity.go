@@ -90,14 +90,18 @@ type record struct {
 	// Cluster is the cluster the node belongs to, for good. Members are the founding
 	// ones; a node that joined later has none.
 	Cluster *pledge `json:"cluster,omitempty"`
+	// Parts are the folders that were made once and must be there. nil, in files of earlier
+	// versions, means that nothing is known of them.
+	Parts []string `json:"parts"`
 }
 
 // Identity is a node's identity and its way into a cluster, kept in a file. One mutex
 // guards it; every change is on disk before the method returns. All methods are
 // safe for concurrent use.
 type Identity struct {
-	dir  string
-	lock *os.File
+	dir   string
+	lock  *os.File
+	parts []Part
 
 	mu  sync.Mutex
 	rec record
@@ -106,8 +110,9 @@ type Identity struct {
 }
 
 // OpenIdentity opens the data directory of a node and counts the start. It creates
-// the directory and an identity if there is nothing yet.
-func OpenIdentity(dir, node string) (*Identity, error) {
+// the directory and an identity if there is nothing yet. parts are the folders in which
+// others keep what must not be lost alone, see [Identity.Part].
+func OpenIdentity(dir, node string, parts ...Part) (*Identity, error) {
 	if err := ValidateNodeName(node); err != nil {
 		return nil, err
 	}
@@ -118,16 +123,24 @@ func OpenIdentity(dir, node string) (*Identity, error) {
 	if err != nil {
 		return nil, err
 	}
-	i := &Identity{dir: dir, lock: lock}
-	if err := i.load(node); err != nil {
-		return nil, errors.Join(err, lock.Close())
-	}
-	next := i.rec
-	next.Boots++
-	if err := i.store(next); err != nil {
+	i := &Identity{dir: dir, lock: lock, parts: parts}
+	if err := i.open(node); err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
 	return i, nil
+}
+
+func (i *Identity) open(node string) error {
+	if err := i.load(node); err != nil {
+		return err
+	}
+	next := i.rec
+	next.Boots++
+	var err error
+	if next.Parts, err = i.openParts(); err != nil {
+		return err
+	}
+	return i.store(next)
 }
 
 func lockDir(dir string) (*os.File, error) {
@@ -153,7 +166,7 @@ func (i *Identity) load(node string) error {
 		if err := i.checkEmpty(); err != nil {
 			return err
 		}
-		i.rec = record{Version: identityVersion, Node: node, Storage: newUUID()}
+		i.rec = record{Version: identityVersion, Node: node, Storage: newUUID(), Parts: []string{}}
 		return nil
 	}
 	if err != nil {
@@ -216,10 +229,8 @@ const tmpSuffix = ".tmp"
 // record or the new one, and memory the old one: what was not confirmed durable is not
 // acted on.
 func (i *Identity) store(r record) error {
-	if i.fault != nil {
-		if err := i.fault(); err != nil {
-			return err
-		}
+	if err := i.step(); err != nil {
+		return err
 	}
 	raw, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
@@ -248,7 +259,11 @@ func writeDurably(path string, content []byte) error {
 	if err := os.Rename(path+tmpSuffix, path); err != nil {
 		return err
 	}
-	d, err := os.Open(filepath.Dir(path))
+	return syncDir(filepath.Dir(path))
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
 	if err != nil {
 		return err
 	}

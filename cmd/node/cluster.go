@@ -90,8 +90,11 @@ func (n *running) enterCluster(ctx context.Context) error {
 	if err := n.gossip.SetCluster(m.ClusterID); err != nil {
 		return err
 	}
+	if err := n.identity.Part(partCatalog, catalog.Make); err != nil {
+		return err
+	}
 	c := catalog.Config{
-		Local: n.identity.NodeID(), Dir: filepath.Join(n.cfg.DataDir, "catalog"), Mesh: n.mesh, Logger: n.log,
+		Local: n.identity.NodeID(), Dir: filepath.Join(n.cfg.DataDir, partCatalog), Mesh: n.mesh, Logger: n.log,
 	}
 	if m.Founding != nil {
 		c.Founding = &catalog.Founding{ClusterID: m.ClusterID, Members: m.Founding, Admin: auth.User{

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"path/filepath"
 	"slices"
 	"sync/atomic"
 	"syscall"
@@ -123,7 +122,7 @@ func (n *running) close() {
 }
 
 func (n *running) openIdentity(context.Context) (err error) {
-	if n.identity, err = bootstrap.OpenIdentity(n.cfg.DataDir, n.cfg.NodeID); err != nil {
+	if n.identity, err = bootstrap.OpenIdentity(n.cfg.DataDir, n.cfg.NodeID, dataParts...); err != nil {
 		return err
 	}
 	n.onClose("data folder", n.identity.Close)
@@ -160,9 +159,22 @@ func ignoreClosed(err error) error {
 	return err
 }
 
-func (n *running) openStore(context.Context) (err error) {
+// Parts of the data folder that must not be lost one without the others.
+const (
+	partLog     = "log"
+	partCatalog = "catalog"
+)
+
+var dataParts = []bootstrap.Part{
+	{Name: partLog, Whole: func(dir string) error { return store.Whole(store.OSFS{}, dir) }},
+	{Name: partCatalog, Whole: catalog.Whole},
+}
+
+func (n *running) openStore(context.Context) error { return n.identity.Part(partLog, n.openLog) }
+
+func (n *running) openLog(dir string) (err error) {
 	n.store, err = store.Open(store.Options{
-		Dir: filepath.Join(n.cfg.DataDir, "log"), FS: n.disk(), LingerMax: 300 * time.Microsecond, Logger: n.log,
+		Dir: dir, FS: n.disk(), LingerMax: 300 * time.Microsecond, Logger: n.log,
 		DiskReserveBytes: diskReserve(n.cfg.DataDir),
 		OnFatal: func(err error) {
 			// What the disk holds is unknown now: no answer may be given that
