@@ -21,6 +21,7 @@ const (
 	codeNotLeader = transport.CodeFirstFree + iota
 	codeBadCommand
 	codeUnknownOutcome
+	codeNameInUse
 )
 
 var errNotLeader = &transport.RemoteError{Code: codeNotLeader, Text: "this node does not lead the catalog"}
@@ -48,7 +49,7 @@ func (c *Catalog) Propose(ctx context.Context, cmd Command) (Result, error) {
 	failed := make(chan error, 1)
 	tried, stop := context.WithCancel(ctx)
 	defer stop()
-	if !c.spawn(func() { failed <- c.attempts(tried, entry) }) {
+	if !c.spawn(func() { failed <- c.attempts(tried, cmd, entry) }) {
 		return Result{}, ErrClosed
 	}
 	for {
@@ -70,11 +71,11 @@ func (c *Catalog) Propose(ctx context.Context, cmd Command) (Result, error) {
 
 // attempts tries until a leader has committed entry (nil), refused to propose it, or ctx ends
 // (nil: the caller knows).
-func (c *Catalog) attempts(ctx context.Context, entry []byte) error {
+func (c *Catalog) attempts(ctx context.Context, cmd Command, entry []byte) error {
 	wait := retryMin
 	for {
-		err := c.attempt(ctx, entry)
-		if remote, ok := errors.AsType[*transport.RemoteError](err); ok && remote.Code == codeBadCommand {
+		err := c.attempt(ctx, cmd, entry)
+		if remote, ok := errors.AsType[*transport.RemoteError](err); ok && (remote.Code == codeBadCommand || remote.Code == codeNameInUse) {
 			return fmt.Errorf("the catalog's leader refused the command: %w", err)
 		}
 		if err == nil || ctx.Err() != nil {
@@ -89,9 +90,12 @@ func (c *Catalog) attempts(ctx context.Context, entry []byte) error {
 }
 
 // attempt hands entry to the leader once and waits for its commit.
-func (c *Catalog) attempt(ctx context.Context, entry []byte) error {
+func (c *Catalog) attempt(ctx context.Context, cmd Command, entry []byte) error {
 	return c.askLeader(ctx, func(ctx context.Context, leader NodeID) error {
 		if leader == c.cfg.Local {
+			if err := c.mayPropose(cmd); err != nil {
+				return err
+			}
 			return c.applyHere(ctx, entry)
 		}
 		process := c.cfg.Mesh.Peer(leader).Process
@@ -117,6 +121,9 @@ func (c *Catalog) handlePropose(ctx context.Context, _ NodeID, entry []byte) ([]
 	if err != nil {
 		// Nothing that this replica could not apply may enter the log.
 		return nil, &transport.RemoteError{Code: codeBadCommand, Text: err.Error()}
+	}
+	if err := c.mayPropose(cmd); err != nil {
+		return nil, err
 	}
 	if err := c.applyHere(ctx, entry); err != nil {
 		return nil, err

@@ -2,7 +2,10 @@ package catalog
 
 import (
 	"context"
+	"fmt"
 	"time"
+
+	"github.com/warrenmq/warren/transport"
 )
 
 // Bounds of looking around before a registration.
@@ -22,6 +25,29 @@ func (c *Catalog) Register(ctx context.Context, cmd *RegisterNode) (Result, erro
 	filled.Process = c.cfg.Mesh.Peer(c.cfg.Local).Process
 	filled.Met = c.meet(ctx)
 	return c.Propose(ctx, &filled)
+}
+
+// mayPropose reports why this replica, as the leader, does not propose a command of which the machine
+// can not tell: what is up is no part of the state.
+func (c *Catalog) mayPropose(cmd Command) error {
+	if reg, ok := cmd.(*RegisterNode); ok {
+		return c.nameFree(reg.ID)
+	}
+	return nil
+}
+
+// nameFree reports whether the storage id may be the node of its name. It replaces a storage
+// that was lost; two that run, as with a configuration that was copied, would push each
+// other out in turn.
+func (c *Catalog) nameFree(id NodeID) error {
+	if known := c.View().Node(id); known != nil && known.Superseded {
+		return nil // the machine refuses it for good
+	}
+	n := c.View().NodeByName(nameOf(id))
+	if n == nil || n.ID == id || n.ID != c.cfg.Local && (!c.cfg.Mesh.Peer(n.ID).Up || c.isDead(n.ID)) {
+		return nil
+	}
+	return &transport.RemoteError{Code: codeNameInUse, Text: fmt.Sprintf("node '%s' is running with another storage", n.Name)}
 }
 
 // meet lists the processes this node is linked to. If it matters who is up, it waits a moment

@@ -3,6 +3,7 @@ package catalog
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -383,7 +384,7 @@ func (c *Catalog) keepsUp(ctx context.Context, id NodeID) bool {
 // nodes, which the mesh must be able to reach, until the leader has committed the change
 // or ctx ends. It is idempotent.
 func (c *Catalog) Join(ctx context.Context, through func() []NodeID) error {
-	err := ErrNoLeader
+	err, said := error(ErrNoLeader), ""
 	for {
 		for _, id := range through() {
 			if id == c.cfg.Local {
@@ -397,6 +398,10 @@ func (c *Catalog) Join(ctx context.Context, through func() []NodeID) error {
 			cancel()
 			if err == nil {
 				return nil
+			}
+			if remote, ok := errors.AsType[*transport.RemoteError](err); ok && remote.Text != said {
+				c.log.Warn("this node cannot join yet", "through", string(id), "err", err)
+				said = remote.Text
 			}
 		}
 		if !pause(ctx, retryMax) {
@@ -455,6 +460,9 @@ func (c *Catalog) admit(ctx context.Context, id NodeID) error {
 		if NodeID(s.ID) == id {
 			return nil
 		}
+	}
+	if err := c.nameFree(id); err != nil {
+		return err
 	}
 	c.log.Info("a node joins the catalog's group", "node", string(id))
 	add := c.raft.AddNonvoter(raft.ServerID(id), raft.ServerAddress(id), future.Index(), membershipWait)

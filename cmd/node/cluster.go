@@ -185,13 +185,16 @@ func (n *running) register(ctx context.Context, cat *catalog.Catalog) (fsm.Origi
 		ID: local, ClusterAddr: n.gossip.Self().ClusterAddr, GossipAddr: n.gossip.Self().GossipAddr,
 		AMQPAddr: n.listeners.amqp.Addr().String(), HTTPAddr: n.listeners.http.Addr().String(), GRPCAddr: n.listeners.grpc.Addr().String(),
 	}
-	for {
+	for said := ""; ; {
 		res, err := cat.Register(ctx, reg)
 		if err == nil {
 			err = awaitFounding(ctx, cat)
 			return fsm.Origin{Node: cat.View().Node(local).Number, Incarnation: res.ID}, err
 		}
-		n.log.Info("waiting for the catalog", "err", err)
+		if err.Error() != said {
+			said = err.Error()
+			n.log.Info("waiting for the catalog", "err", err)
+		}
 		select {
 		case <-ctx.Done():
 			return fsm.Origin{}, ctx.Err()

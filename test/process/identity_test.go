@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/warrenmq/warren/test/cluster"
 )
 
 // TestLostLogFolderIsRefused takes one folder out of a stopped node's data, as an unmounted disk
@@ -51,4 +53,40 @@ func TestLostLogFolderIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	at(t, n).ready("kept", 20)
+}
+
+// TestNameInUse starts a second node with the name of one that runs, as a copied configuration
+// does. It waits, the first one is not disturbed, and takes its place once that has ended.
+func TestNameInUse(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t, 3)
+	s := at(t, c.Node(0))
+	plainQueue(s, "kept", nil)
+	s.fill("kept", numbered("m", 5)...)
+	gossip := make([]string, len(c.Nodes()))
+	for i, n := range c.Nodes() {
+		gossip[i] = n.GossipAddr()
+	}
+	twin := newCluster(t, 1, func(cfg *cluster.Config) {
+		cfg.Args = []string{"--join", strings.Join(gossip, ","), "--bootstrap-expect", "0"}
+	}).Node(0)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	if err := twin.Launch(); err != nil {
+		t.Fatal(err)
+	}
+	refused := "node '" + twin.Name + "' is running with another storage"
+	if err := cluster.Poll(ctx, func() (bool, error) { return strings.Contains(twin.LogTail(), refused), nil }); err != nil {
+		t.Fatalf("it never says %q: %v\n%s", refused, err, twin.LogTail())
+	}
+	s.fill("kept", numbered("n", 5)...) // over the first one, which is still who it was
+	s.ready("kept", 10)
+	if !twin.Running() {
+		t.Fatalf("the second one ended\n%s", twin.LogTail())
+	}
+	kill(t, c.Node(0))
+	if err := twin.WaitReady(ctx); err != nil {
+		t.Fatal(err)
+	}
+	at(t, twin).ready("kept", 10)
 }
