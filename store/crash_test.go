@@ -3,6 +3,7 @@ package store_test
 import (
 	"errors"
 	"fmt"
+	iofs "io/fs"
 	"math/rand/v2"
 	"testing"
 
@@ -92,9 +93,21 @@ func candidates(marks []mark, n int) (out []model) {
 // match opens an image and finds the state it holds.
 func (c *crashRun) match(fs *crashfs.FS, n int, marks []mark) (*store.Store, model) {
 	c.t.Helper()
+	o := c.o
+	o.FS = fs
+	seen, err := look(o)
+	if errors.Is(err, iofs.ErrNotExist) {
+		seen, err = nil, nil // the crash came before there was a store
+	}
+	if err != nil {
+		c.t.Fatalf("seed %d: inspect after crash at %d: %v", c.seed, n, err)
+	}
 	s, err := c.open(fs)
 	if err != nil {
 		c.t.Fatalf("seed %d: open after crash at %d: %v", c.seed, n, err)
+	}
+	if err := agrees(s, seen); err != nil {
+		c.t.Fatalf("seed %d: after crash at %d: %v", c.seed, n, err)
 	}
 	var errs []error
 	for _, m := range candidates(marks, n) {

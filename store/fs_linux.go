@@ -35,6 +35,15 @@ func (OSFS) Open(name string) (File, error) {
 	return &osFile{File: f}, nil
 }
 
+// OpenToRead opens an existing file that is not written to.
+func (OSFS) OpenToRead(name string) (File, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	return &osFile{File: f}, nil
+}
+
 // Create implements FS.
 func (OSFS) Create(name string) (File, error) {
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o640)

@@ -98,6 +98,9 @@ func (s *Store) openSegments() (spares []string, err error) {
 			s.numbers = max(s.numbers, number)
 			continue
 		}
+		if strings.HasSuffix(name, tempSuffix) && s.looksOnly {
+			continue
+		}
 		if strings.HasSuffix(name, tempSuffix) {
 			if err := s.fs.Remove(path); err != nil {
 				return nil, err
@@ -112,6 +115,9 @@ func (s *Store) openSegments() (spares []string, err error) {
 		seg, err := s.openSegment(path, number)
 		if err != nil {
 			return nil, err
+		}
+		if seg == nil && s.looksOnly {
+			continue
 		}
 		if seg == nil {
 			if err := s.fs.Remove(path); err != nil {
@@ -226,6 +232,9 @@ func (s *Store) discard(seg *segment) error {
 		return &CorruptError{Segment: seg.number, Offset: segmentHeadBytes, Reason: fmt.Sprintf("bad first record before a sound later one at %d", off)}
 	}
 	delete(s.segs, seg.number)
+	if s.looksOnly {
+		return seg.file.Close()
+	}
 	return s.retire(seg)
 }
 

@@ -42,6 +42,8 @@ type Store struct {
 	closed atomic.Bool
 	tasks  sync.WaitGroup
 
+	looksOnly bool // nothing on disk may change, and nothing is appended: see Inspect
+
 	recovery  RecoveryStats
 	reclaimed reclaimCounters
 	prepared  prepareCounters
@@ -277,5 +279,8 @@ func (s *Store) shut() error {
 	for _, seg := range s.spares {
 		errs = append(errs, seg.file.Close())
 	}
-	return errors.Join(append(errs, s.lock.Close())...)
+	if s.lock != nil {
+		errs = append(errs, s.lock.Close())
+	}
+	return errors.Join(errs...)
 }
