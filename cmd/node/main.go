@@ -1,7 +1,7 @@
 // Command warren is the Warren message broker: `warren serve` runs a node, `warren ctl`
-// asks a running one.
+// asks a running one, `warren inspect` reads the data folder of a stopped one.
 //
-// Of serve the exit code is 0 after a clean stop, 1 when the node failed and 2 when a
+// Of serve and inspect the exit code is 0 after a clean stop, 1 when the node failed and 2 when a
 // flag, an environment variable or the configuration file can not be used; the
 // reason is then one line on standard error. Those of ctl are in package ctl.
 package main
@@ -24,6 +24,7 @@ import (
 
 	"github.com/warrenmq/warren/config"
 	"github.com/warrenmq/warren/ctl"
+	"github.com/warrenmq/warren/inspect"
 )
 
 // version is set by the linker (make build).
@@ -101,7 +102,8 @@ func rootCommand(env environment) *cobra.Command {
 		Args:          cobra.NoArgs,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.AddCommand(serveCommand(env), ctl.Command(ctl.Env{Stdin: env.stdin, Stdout: env.stdout, Lookup: env.lookup}), versionCommand(env))
+	root.AddCommand(serveCommand(env), ctl.Command(ctl.Env{Stdin: env.stdin, Stdout: env.stdout, Lookup: env.lookup}),
+		inspect.Command(env.stdout, func(err error) error { return failure{err} }), versionCommand(env))
 	return root
 }
 

@@ -37,6 +37,7 @@ var allowed = map[string][]string{
 	"exchange":          {"amqp"},
 	"failpoint":         {},
 	"fsm":               {"amqp", "dlx", "queue"},
+	"inspect":           {"amqp", "catalog", "dlx", "fsm", "queue", "store"},
 	"gateway/amqp":      {"amqp", "auth", "broker", "fsm"},
 	"ctl":               {},
 	"management":        {"amqp", "auth", "broker", "policy"},
