@@ -5,6 +5,7 @@ SHELL       := /bin/bash
 MAKEFLAGS   += --no-print-directory
 
 GO       ?= go
+DOCKER   ?= docker
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS  := -s -w -X main.version=$(VERSION)
 # Flags of every test run: `invariants` turns the expensive self-checks on.
@@ -49,6 +50,10 @@ build: ## build bin/warren
 	@mkdir -p bin
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/warren ./cmd/node
 
+.PHONY: image
+image: ## build the container image warren:VERSION with docker or what DOCKER names
+	$(DOCKER) build -t warren:$(VERSION) --build-arg VERSION=$(VERSION) .
+
 .PHONY: run
 run: build ## start one node: AMQP 5672, HTTP 15672, gRPC 5680, data in ./data
 	@exec bin/warren serve
@@ -71,7 +76,7 @@ demo: build ## run the retry job on three nodes while the leader's node is kille
 ##### test
 
 .PHONY: test
-test: test-unit test-budget fuzz-sample test-sim test-process test-jepsen ## run all tests; installs what they need first
+test: test-unit test-budget k8s-validate fuzz-sample test-sim test-process test-jepsen ## run all tests; installs what they need first
 
 .PHONY: test-unit
 test-unit: test-deps ## run the tests that start no processes
@@ -81,6 +86,10 @@ test-unit: test-deps ## run the tests that start no processes
 .PHONY: test-budget
 test-budget: ## compare what a message allocates with cmd/node/testdata/budget.txt
 	$(GO) test -count=1 -timeout 5m -run '^TestBudget$$' ./cmd/node
+
+.PHONY: k8s-validate
+k8s-validate: ## check the manifests of deploy/k8s: fields, rules, settings, and that the files made from the chart are those of the chart
+	cd deploy/k8s/check && $(GO) test -timeout 10m ./...
 
 .PHONY: test-process
 test-process: test-deps ## run the tests with real nodes and foreign clients
@@ -194,6 +203,10 @@ perf: build ## build the load tool bin/warren-perf
 .PHONY: generate
 generate: ## write the generated files anew
 	$(GO) generate ./...
+
+.PHONY: k8s-render
+k8s-render: ## write the manifests of deploy/k8s that are made from the chart
+	cd deploy/k8s/check && $(GO) run ./render ..
 
 .PHONY: generate-check
 generate-check: generate ## fail when a generated file is out of date

@@ -1,0 +1,15 @@
+# The image is one static program and nothing else: no shell, no libraries, no package that needs updates.
+#   docker build -t warren:0.1.0 --build-arg VERSION=0.1.0 .
+FROM golang:1.26 AS build
+ARG VERSION=dev
+WORKDIR /src
+COPY go.mod go.sum ./
+RUN go mod download
+COPY . .
+RUN CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=${VERSION}" -o /warren ./cmd/node
+
+FROM scratch
+COPY --from=build /warren /warren
+USER 65532:65532
+ENTRYPOINT ["/warren"]
+CMD ["serve"]

@@ -1,0 +1,28 @@
+{{- define "warren.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
+{{- else if contains .Chart.Name .Release.Name -}}
+{{- .Release.Name | trunc 40 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name .Chart.Name | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* What the Services, the budget and the policy select: the same on the pods of all zones, for ever. */}}
+{{- define "warren.selector" -}}
+app.kubernetes.io/name: warren
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "warren.labels" -}}
+{{ include "warren.selector" . }}
+app.kubernetes.io/part-of: warren
+{{- end -}}
+
+{{- define "warren.image" -}}
+{{- $tag := .Values.image.tag | default .Chart.AppVersion -}}
+{{- if eq $tag "latest" -}}
+{{- fail "image.tag: latest is refused, because a pod that restarts could be another program" -}}
+{{- end -}}
+{{ .Values.image.repository }}:{{ $tag }}
+{{- end -}}
