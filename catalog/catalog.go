@@ -164,6 +164,9 @@ type Catalog struct {
 	spreadTo atomic.Uint64 // the highest commit that followers were told of
 	caughtUp atomic.Bool   // a read index succeeded since the start
 
+	held      atomic.Pointer[chan struct{}] // closed when proposals may go on; nil: they may
+	reluctant atomic.Bool                   // this replica wants no leadership
+
 	termMu    sync.Mutex // serialises the barrier of a term
 	termReady uint64     // the term whose first entry this leader has applied
 

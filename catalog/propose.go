@@ -134,6 +134,9 @@ func (c *Catalog) handlePropose(ctx context.Context, _ NodeID, entry []byte) ([]
 // applyHere commits and applies entry on this replica, which should be the leader. Any
 // error leaves the outcome unknown.
 func (c *Catalog) applyHere(ctx context.Context, entry []byte) error {
+	if err := c.whileHeld(ctx); err != nil {
+		return err
+	}
 	if c.raft.State() != raft.Leader {
 		return errNotLeader
 	}

@@ -269,7 +269,11 @@ func (c *Catalog) elect() {
 	// rank. The place in the configuration, which all see alike, tells them apart.
 	slices.Sort(voters)
 	place := time.Duration(slices.Index(voters, c.cfg.Local))
-	if !c.whileLeaderless(time.Duration(rank)*rankStagger + place*rankStagger/time.Duration(2*len(voters))) {
+	wait := time.Duration(rank)*rankStagger + place*rankStagger/time.Duration(2*len(voters))
+	if c.reluctant.Load() {
+		wait += reluctance
+	}
+	if !c.whileLeaderless(wait) {
 		return
 	}
 	c.log.Info("starting an election of the catalog's leader", "rank", rank, "voters", len(voters), "reachable", len(all))
@@ -309,6 +313,9 @@ func (c *Catalog) whileLeaderless(d time.Duration) bool {
 func (c *Catalog) lead() error {
 	ctx, cancel := context.WithTimeout(c.ctx, membershipWait)
 	defer cancel()
+	if c.held.Load() != nil {
+		return nil // the next leader will
+	}
 	if err := c.readyForTerm(ctx); err != nil {
 		return err
 	}

@@ -84,6 +84,10 @@ type Config struct {
 	// because the node that should was away. 0: none, ever. Default 10.
 	LeaderMoves int
 
+	// StopTimeout is how long the node may take to stop, from SIGTERM to its end. A third of it is for closing
+	// files, the rest for other nodes to take over and for clients to go. Default 30 s.
+	StopTimeout time.Duration
+
 	// LogLevel is the least severe level that is logged. Default info.
 	LogLevel slog.Level
 
@@ -98,6 +102,8 @@ const (
 	joinMax            = 256
 	consumerTimeoutMax = 365 * 24 * time.Hour
 	leaderMovesMax     = 1000
+	stopTimeoutMin     = time.Second
+	stopTimeoutMax     = time.Hour
 )
 
 var nodeIDPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
@@ -117,6 +123,7 @@ func Default() Config {
 		AMQPProduct:     "Warren/0.1.0",
 		ConsumerTimeout: 30 * time.Minute,
 		LeaderMoves:     10,
+		StopTimeout:     30 * time.Second,
 		LogLevel:        slog.LevelInfo,
 		LogFormat:       "text",
 
@@ -185,6 +192,9 @@ func (c Config) Validate() error {
 	}
 	if c.LeaderMoves < 0 || c.LeaderMoves > leaderMovesMax {
 		add("leader-moves", fmt.Sprintf("must be between 0 and %d, got %d", leaderMovesMax, c.LeaderMoves))
+	}
+	if c.StopTimeout < stopTimeoutMin || c.StopTimeout > stopTimeoutMax {
+		add("stop-timeout", fmt.Sprintf("must be between %s and %s, got %s", stopTimeoutMin, stopTimeoutMax, c.StopTimeout))
 	}
 	if c.LogFormat != "text" && c.LogFormat != "json" {
 		add("log-format", fmt.Sprintf("must be text or json, got %q", c.LogFormat))

@@ -74,11 +74,12 @@ func TestValidate(t *testing.T) {
 		{"another product", func(c *Config) { c.AMQPProduct = "RabbitMQ/4.1.0" }, nil},
 		{"leaders that flee", func(c *Config) { c.LeaderMoves = -1 }, []string{"leader-moves: must be between 0 and 1000, got -1"}},
 		{"leaders that stay away", func(c *Config) { c.LeaderMoves = 0 }, nil},
+		{"no time to stop", func(c *Config) { c.StopTimeout = 0 }, []string{"stop-timeout: must be between 1s and 1h0m0s, got 0s"}},
 		{"log format", func(c *Config) { c.LogFormat = "xml" }, []string{`log-format: must be text or json, got "xml"`}},
 		{
 			"every problem at once",
 			func(c *Config) { *c = Config{BootstrapExpect: -1} },
-			[]string{"node-id", "data-dir", "amqp-addr", "http-addr", "grpc-addr", "cluster-addr", "gossip-addr", "bootstrap-expect", "amqp-product", "log-format"},
+			[]string{"node-id", "data-dir", "amqp-addr", "http-addr", "grpc-addr", "cluster-addr", "gossip-addr", "bootstrap-expect", "amqp-product", "stop-timeout", "log-format"},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -72,6 +72,11 @@ func Options() []Option {
 			get: func(c Config) string { return strconv.Itoa(c.LeaderMoves) },
 		},
 		{
+			Name: "stop-timeout", Kind: "duration", Usage: "how long the node may take to stop: to hand over its queues and clients, and to close",
+			set: setDuration(func(c *Config) *time.Duration { return &c.StopTimeout }),
+			get: func(c Config) string { return c.StopTimeout.String() },
+		},
+		{
 			Name: "log-level", Kind: "level", Usage: "debug, info, warn or error",
 			set: setLogLevel,
 			get: func(c Config) string { return strings.ToLower(c.LogLevel.String()) },

@@ -80,6 +80,9 @@ func (g *Group) awaitMatch(ctx context.Context, n transport.NodeID, catchUp time
 			if err != nil {
 				return fmt.Errorf("%w: %w", ErrTransfer, err)
 			}
+			if all[0].flags&statusUnwilling != 0 {
+				return fmt.Errorf("%w: the node is being stopped itself", ErrTransfer)
+			}
 			term, index := g.lastEntry()
 			if s := all[0]; s.known() && s.voter() && s.lastTerm == term && s.lastIndex == index {
 				return nil

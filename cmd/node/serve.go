@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"slices"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -27,8 +26,6 @@ import (
 
 // Bounds of a node's life.
 const (
-	timeoutShutdown = 10 * time.Second // for clients to be told and connections to end
-	timeoutDrain    = 3 * time.Second  // for other nodes to take over the queues led here
 	queueTimeout    = 10 * time.Second // for an operation that waits for a queue's leader
 	stuckSync       = 5 * time.Second  // a sync this old makes the node unfit to lead
 	replicasDefault = 3
@@ -52,7 +49,8 @@ type running struct {
 	amqp      *gateway.Server
 	manager   *management.API
 	alarms    *alarms
-	ready     atomic.Bool
+	ready     atomic.Bool   // what answers management requests is there
+	phase     atomic.Int32  // a phase
 	since     atomic.Uint64 // catalog revision of this process's registration
 
 	closers []closer // run last to first
@@ -67,9 +65,9 @@ type closer struct {
 
 // run builds a node top to bottom, serves until ctx ends, and takes it down
 // in reverse.
-func run(ctx context.Context, cfg config.Config, log *slog.Logger) error {
+func run(ctx context.Context, cfg config.Config, log *slog.Logger) (err error) {
 	n := &running{cfg: cfg, log: log, failed: make(chan error, 8)}
-	defer n.close()
+	defer func() { err = errors.Join(err, n.close()) }()
 	for _, step := range []struct {
 		name string
 		do   func(context.Context) error
@@ -96,29 +94,11 @@ func run(ctx context.Context, cfg config.Config, log *slog.Logger) error {
 	n.ready.Store(true)
 	n.log.Info("ready", "amqp", n.listeners.amqp.Addr(), "http", n.listeners.http.Addr(), "grpc", n.listeners.grpc.Addr(),
 		"cluster", n.listeners.cluster.Addr(), "data", cfg.DataDir)
-	select {
-	case <-ctx.Done():
-		n.log.Info("stopping")
-		return nil
-	case err := <-n.failed:
-		return err
-	}
+	return n.live(ctx)
 }
 
 func (n *running) onClose(name string, end func() error) {
 	n.closers = append(n.closers, closer{name, end})
-}
-
-func (n *running) close() {
-	n.ready.Store(false)
-	for _, c := range slices.Backward(n.closers) {
-		begun := time.Now()
-		if err := c.end(); err != nil {
-			n.log.Warn("not closed cleanly", "part", c.name, "err", err)
-		}
-		n.log.Debug("closed", "part", c.name, "after", time.Since(begun))
-	}
-	n.log.Info("stopped")
 }
 
 func (n *running) openIdentity(context.Context) (err error) {
@@ -284,13 +264,6 @@ func (n *running) startBroker(ctx context.Context) error {
 		cancel()
 		return nil
 	})
-	n.onClose("leadership", func() error {
-		ctx, cancel := context.WithTimeout(context.Background(), timeoutDrain)
-		defer cancel()
-		moved, stayed := n.host.Drain(ctx)
-		n.log.Info("handed over queues", "moved", moved, "stayed", stayed)
-		return nil
-	})
 	return nil
 }
 
@@ -315,9 +288,10 @@ func (n *running) serveClients(context.Context) error {
 	}()
 	n.watchResources()
 	n.onClose("amqp clients", func() error {
-		ctx, cancel := context.WithTimeout(context.Background(), timeoutShutdown)
-		defer cancel()
-		return server.Shutdown(ctx)
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel() // those that are still there have been told, or are not waited for
+		_ = server.Shutdown(ctx, gateway.ShutdownOptions{})
+		return nil
 	})
 	return nil
 }
@@ -328,6 +302,8 @@ func (n *running) readiness() error {
 	switch {
 	case !n.ready.Load():
 		return errNotReady
+	case phase(n.phase.Load()) == stopping:
+		return errors.New("the node is being stopped")
 	case n.catalog.Load().LeaderID() == "":
 		return errors.New("the catalog has no leader")
 	case !n.broker.Hosting():

@@ -52,12 +52,14 @@ type conn struct {
 	// a write until the consumers have been told of it.
 	sender  chan struct{}
 	sending sync.Mutex
+	done    chan struct{} // closed when the connection has ended
 
 	// Any goroutine:
 	facts             atomic.Pointer[ConnectionInfo] // nil during the handshake
 	channelCount      atomic.Int32
 	received, written atomic.Uint64 // bytes
 	kicked            atomic.Pointer[broker.Error]
+	atRest            atomic.Bool // quiet, and everything read has its answers
 	blockMu           sync.Mutex
 	// Guarded by blockMu.
 	publisher bool   // has published
@@ -70,7 +72,7 @@ func newConn(s *Server, nc net.Conn) *conn {
 	c := &conn{
 		srv: s, nc: nc, log: s.log.With("peer", nc.RemoteAddr().String()),
 		out:      newOutbox(s.cfg.WriteBufferBytes, &s.pools, &s.unread),
-		channels: map[uint16]*channel{}, sender: make(chan struct{}),
+		channels: map[uint16]*channel{}, sender: make(chan struct{}), done: make(chan struct{}),
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.in = inbound{c: c}
@@ -364,32 +366,64 @@ func (in *inbound) final(d time.Duration) {
 
 // Read implements io.Reader.
 func (in *inbound) Read(b []byte) (int, error) {
-	if !in.fixed && in.timeout > 0 {
-		// Setting the deadline costs as much as a small read: do it when an
-		// eighth of it has passed. A peer that was not read for a while has a whole
-		// interval again.
-		now := time.Now()
-		if in.deadline.Sub(now) < in.timeout {
-			in.deadline = now.Add(in.timeout + in.timeout/8)
-			if err := in.c.nc.SetReadDeadline(in.deadline); err != nil {
-				return 0, err
+	for {
+		n, err := in.read(b)
+		if n > 0 || err == nil || in.timeout < 0 || !in.c.hushed() || !errors.Is(err, os.ErrDeadlineExceeded) {
+			return n, in.explain(err)
+		}
+		// Quiesce has woken the reader: it waits at the top of the next turn.
+	}
+}
+
+// read is one read of the socket, behind the wait of a quiet server.
+func (in *inbound) read(b []byte) (int, error) {
+	for {
+		if err := in.await(); err != nil {
+			return 0, err
+		}
+		if !in.fixed && in.timeout > 0 {
+			// Setting the deadline costs as much as a small read: do it when an
+			// eighth of it has passed. A peer that was not read for a while has a whole
+			// interval again.
+			now := time.Now()
+			if in.deadline.Sub(now) < in.timeout {
+				in.deadline = now.Add(in.timeout + in.timeout/8)
+				if err := in.c.nc.SetReadDeadline(in.deadline); err != nil {
+					return 0, err
+				}
 			}
 		}
-	}
-	if in.timeout >= 0 && in.c.kicked.Load() != nil {
-		return 0, errKicked
+		if in.timeout >= 0 && in.c.kicked.Load() != nil {
+			return 0, errKicked
+		}
+		if in.timeout < 0 || !in.c.hushed() {
+			break
+		}
+		// It became quiet before the deadline was set, which has undone Quiesce's.
 	}
 	n, err := in.c.nc.Read(b)
 	in.c.received.Add(uint64(n))
-	if err != nil && errors.Is(err, os.ErrDeadlineExceeded) {
-		switch {
-		case in.timeout >= 0 && in.c.kicked.Load() != nil:
-			err = errKicked
-		case in.fixed:
-			err = errHandshakeLate
-		default:
-			err = errHeartbeat
-		}
-	}
 	return n, err
+}
+
+// await waits while the connection is quiet.
+func (in *inbound) await() error {
+	if in.timeout < 0 || !in.c.hushed() {
+		return nil
+	}
+	return in.c.whileQuiet()
+}
+
+// explain says what the end of a deadline means.
+func (in *inbound) explain(err error) error {
+	if err == nil || !errors.Is(err, os.ErrDeadlineExceeded) {
+		return err
+	}
+	switch {
+	case in.timeout >= 0 && in.c.kicked.Load() != nil:
+		return errKicked
+	case in.fixed:
+		return errHandshakeLate
+	}
+	return errHeartbeat
 }

@@ -125,7 +125,7 @@ func TestShutdown(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
 	defer cancel()
 	done := make(chan error, 1)
-	go func() { done <- r.s.Shutdown(ctx) }()
+	go func() { done <- r.s.Shutdown(ctx, ShutdownOptions{}) }()
 	for _, x := range []*rawClient{c, early, silent} {
 		m := want[*wire.ConnectionClose](x, 0)
 		checkClose(t, rule{code: 320, text: "CONNECTION_FORCED - broker forced connection closure with reason 'shutdown'"},

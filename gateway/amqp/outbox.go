@@ -65,12 +65,14 @@ type outbox struct {
 	// writingMessages is the same of its messages.
 	writingMessages int
 	// held is the size of immediate messages kept for a possible return.
-	held    int
-	waiting bool // the writer waits for wake
-	sealed  bool // nothing is appended any more
-	hurry   bool // the reader does not wait for room any more
-	ended   bool // the writer stops when the queue is empty
-	broken  bool // the writer has stopped or shall stop at once
+	held int
+	// taken and wrote count the queues that the writer has taken and has done with.
+	taken, wrote uint64
+	waiting      bool // the writer waits for wake
+	sealed       bool // nothing is appended any more
+	hurry        bool // the reader does not wait for room any more
+	ended        bool // the writer stops when the queue is empty
+	broken       bool // the writer has stopped or shall stop at once
 }
 
 func newOutbox(limit int, pools *buffers, u *unread) *outbox {
@@ -288,6 +290,7 @@ func (o *outbox) take() (q *outQueue, done bool) {
 		return nil, o.ended
 	}
 	q, o.q = o.q, nil
+	o.taken++
 	o.writing, o.writingMessages = q.owed(), q.messages
 	return q, false
 }
@@ -297,6 +300,24 @@ func (o *outbox) written() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.unread.add(-o.writingMessages)
+	o.wrote = o.taken
 	o.writing, o.writingMessages = 0, 0
 	o.room.Broadcast()
+}
+
+// goal is what hasWritten is to be asked for, so that everything that waits now has left. It is not 0.
+func (o *outbox) goal() uint64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.q != nil {
+		return o.taken + 1
+	}
+	return max(1, o.taken)
+}
+
+// hasWritten tells whether the writer has done with so many queues, or with all there are.
+func (o *outbox) hasWritten(goal uint64) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.wrote >= goal || o.q == nil && o.wrote == o.taken || o.broken
 }

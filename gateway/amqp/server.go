@@ -1,7 +1,6 @@
 package amqp
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -11,10 +10,9 @@ import (
 	"time"
 
 	wire "github.com/warrenmq/warren/amqp"
-	"github.com/warrenmq/warren/broker"
 )
 
-// ErrServerClosed is returned by Serve after Shutdown.
+// ErrServerClosed is returned by Serve after CloseListeners or Shutdown.
 var ErrServerClosed = errors.New("amqp gateway: server is shut down")
 
 // Server accepts and serves AMQP connections.
@@ -28,6 +26,7 @@ type Server struct {
 	stats   counters
 	pools   buffers
 	unread  unread
+	quiet   atomic.Pointer[chan struct{}] // closed when quiet ends; nil: not quiet
 
 	mu        sync.Mutex
 	listeners map[net.Listener]struct{}
@@ -50,7 +49,7 @@ func New(cfg Config, b Broker) (*Server, error) {
 	return s, nil
 }
 
-// Serve accepts connections from ln until Shutdown, and closes ln. It may run
+// Serve accepts connections from ln until CloseListeners or Shutdown, and closes ln. It may run
 // for several listeners at once.
 func (s *Server) Serve(ln net.Listener) error {
 	s.mu.Lock()
@@ -75,7 +74,7 @@ func (s *Server) Serve(ln net.Listener) error {
 			s.start(nc)
 			continue
 		}
-		if s.isClosed() {
+		if !s.listens(ln) {
 			return ErrServerClosed
 		}
 		if errors.Is(err, net.ErrClosed) {
@@ -88,10 +87,12 @@ func (s *Server) Serve(ln net.Listener) error {
 	}
 }
 
-func (s *Server) isClosed() bool {
+// listens tells whether ln is not closed by CloseListeners.
+func (s *Server) listens(ln net.Listener) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.closed
+	_, ok := s.listeners[ln]
+	return ok
 }
 
 // start serves nc on its own goroutine, or closes it.
@@ -114,6 +115,7 @@ func (s *Server) start(nc net.Conn) {
 	s.stats.accepted.Add(1)
 	go func() {
 		defer s.wg.Done()
+		defer close(c.done)
 		defer func() {
 			s.mu.Lock()
 			delete(s.conns, c)
@@ -133,35 +135,6 @@ func (s *Server) connections() []*conn {
 		all = append(all, c)
 	}
 	return all
-}
-
-// Shutdown stops accepting, tells every client, and waits until all connections
-// have ended. When ctx ends first it cuts them off and returns ctx's error.
-func (s *Server) Shutdown(ctx context.Context) error {
-	s.mu.Lock()
-	s.closed = true
-	for ln := range s.listeners {
-		_ = ln.Close() // Serve sees the error and ends
-	}
-	s.mu.Unlock()
-	for _, c := range s.connections() {
-		c.kick(broker.Errorf(broker.ConnectionForced, "broker forced connection closure with reason 'shutdown'"))
-	}
-	ended := make(chan struct{})
-	go func() {
-		s.wg.Wait()
-		close(ended)
-	}()
-	select {
-	case <-ended:
-		return nil
-	case <-ctx.Done():
-	}
-	for _, c := range s.connections() {
-		c.cut()
-	}
-	<-ended
-	return ctx.Err()
 }
 
 // SetBlocked stops reading from publishing connections while reason is not

@@ -53,7 +53,7 @@ func startServer(tb testing.TB, edit ...func(*Config)) *rig {
 	tb.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
-		if err := s.Shutdown(ctx); err != nil {
+		if err := s.Shutdown(ctx, ShutdownOptions{}); err != nil {
 			tb.Errorf("shutdown: %v", err)
 		}
 		if err := <-served; !errors.Is(err, ErrServerClosed) {

@@ -1,0 +1,47 @@
+package group
+
+import (
+	"testing"
+	"time"
+
+	"github.com/warrenmq/warren/transport"
+)
+
+// TestDrainAvoidsNodesThatStop: of two nodes that are being stopped, neither gives the other its leaders; with nobody
+// else to take them they stay, at once. A revived node gets its own back.
+func TestDrainAvoidsNodesThatStop(t *testing.T) {
+	bubble(t, 3, homing, func(t *testing.T, c *memCluster) {
+		const groups = 12
+		for i := range groups {
+			id := queueA + transport.GroupID(i)
+			c.found(Spec{ID: id, Preferred: []transport.NodeID{"n0", "n1"}[i%2]})
+			c.waitLeader(id, 2*time.Second)
+		}
+		time.Sleep(20 * time.Second)
+		drain := func(id transport.NodeID, avoid func(transport.NodeID) bool) Drained {
+			return c.nodes[id].host.Drain(t.Context(), avoid)
+		}
+		if d := drain("n0", func(id transport.NodeID) bool { return id == "n1" }); d != (Drained{Moved: groups / 2}) {
+			t.Fatalf("n0: %+v", d)
+		}
+		if got := c.led(groups); got["n2"] != groups/2 || got["n1"] != groups/2 {
+			t.Fatalf("%v", got)
+		}
+		if d := drain("n1", nil); d != (Drained{Moved: groups / 2}) {
+			t.Fatalf("n1: %+v", d)
+		}
+		if got := c.led(groups); got["n2"] != groups {
+			t.Fatalf("%v", got)
+		}
+		began := time.Now()
+		if d := drain("n2", nil); d != (Drained{Stayed: groups}) || time.Since(began) > time.Second {
+			t.Fatalf("n2: %+v in %v", d, time.Since(began))
+		}
+		c.nodes["n2"].host.Revive()
+		c.nodes["n0"].host.Revive()
+		time.Sleep(time.Minute)
+		if got := c.led(groups); got["n0"] != groups/2 || got["n1"] != 0 {
+			t.Fatalf("after n0 was revived: %v", got)
+		}
+	})
+}

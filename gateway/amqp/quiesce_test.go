@@ -1,0 +1,182 @@
+package amqp
+
+import (
+	"context"
+	"errors"
+	"net"
+	"testing"
+	"time"
+
+	wire "github.com/warrenmq/warren/amqp"
+)
+
+// publisherOf opens a connection in confirm mode that has published once, and one queue.
+func publisherOf(t *testing.T, r *rig) *rawClient {
+	c := r.open(t)
+	c.channel(1)
+	c.send(1, &wire.ConfirmSelect{}, &wire.QueueDeclare{Queue: "q"})
+	want[*wire.ConfirmSelectOk](c, 1)
+	want[*wire.QueueDeclareOk](c, 1)
+	c.publish(1, wire.BasicPublish{RoutingKey: "q"}, "first")
+	want[*wire.BasicAck](c, 1)
+	return c
+}
+
+// quiesce runs Quiesce beside the test.
+func quiesce(r *rig, limit time.Duration) <-chan int {
+	done := make(chan int, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), limit)
+		defer cancel()
+		done <- r.s.Quiesce(ctx)
+	}()
+	return done
+}
+
+// TestQuiesceWaitsForConfirms: a client that is told to go has the answers to everything that was read of it.
+func TestQuiesceWaitsForConfirms(t *testing.T) {
+	t.Parallel()
+	r := startServer(t)
+	c, other := publisherOf(t, r), r.open(t)
+	other.channel(1)
+	r.b.freeze(true)
+	c.publish(1, wire.BasicPublish{RoutingKey: "q"}, "second")
+	eventually(t, "second publish", func() bool { return r.s.Stats().Published == 2 })
+	done := quiesce(r, 5*time.Second)
+	eventually(t, "quiet", func() bool { return r.s.quiet.Load() != nil })
+	time.Sleep(20 * time.Millisecond)
+	c.publish(1, wire.BasicPublish{RoutingKey: "q"}, "too late")
+	select {
+	case n := <-done:
+		t.Fatalf("quiet with %d unanswered while the broker is frozen", n)
+	case <-time.After(50 * time.Millisecond):
+	}
+	r.b.freeze(false)
+	if n := receive(t, done, "end of Quiesce"); n != 0 {
+		t.Fatalf("%d connections without their answers", n)
+	}
+	other.alive(2) // one that has not published is served
+	ended := make(chan error, 1)
+	go func() { ended <- r.s.Expel(t.Context(), ShutdownOptions{}) }()
+	if m := want[*wire.BasicAck](c, 1); m.DeliveryTag != 2 {
+		t.Fatalf("%+v", m)
+	}
+	for _, x := range []*rawClient{c, other} {
+		if m := want[*wire.ConnectionClose](x, 0); m.ReplyCode != 320 {
+			t.Fatalf("%+v", m)
+		}
+		x.send(0, &wire.ConnectionCloseOk{})
+		x.closed()
+	}
+	if err := receive(t, ended, "end of Expel"); err != nil {
+		t.Fatal(err)
+	}
+	if n := r.s.Stats().Published; n != 2 {
+		t.Errorf("%d messages were read, want 2", n)
+	}
+	r.s.Resume()
+	r.open(t).channel(1) // Expel closes no listener
+}
+
+// TestResume: what came while the server was quiet is read afterwards, also of a client that an alarm blocked before.
+func TestResume(t *testing.T) {
+	t.Parallel()
+	r := startServer(t)
+	c := publisherOf(t, r)
+	for _, alarm := range []string{"", "low on memory"} {
+		r.s.SetBlocked(alarm)
+		if alarm != "" {
+			want[*wire.ConnectionBlocked](c, 0)
+		}
+		if n := receive(t, quiesce(r, 5*time.Second), "end of Quiesce"); n != 0 {
+			t.Fatalf("%d connections without their answers", n)
+		}
+		before := r.s.Stats().Published
+		c.publish(1, wire.BasicPublish{RoutingKey: "q"}, "meanwhile")
+		time.Sleep(20 * time.Millisecond)
+		if n := r.s.Stats().Published; n != before {
+			t.Fatal("read while quiet")
+		}
+		r.s.Resume()
+		if alarm != "" {
+			r.s.SetBlocked("")
+			for {
+				if _, m, _ := c.method(); m.ID() == wire.MethodBasicAck {
+					break
+				}
+			}
+			break
+		}
+		want[*wire.BasicAck](c, 1)
+	}
+	c.alive(2)
+}
+
+// TestQuiesceIsBounded: a client whose publish is not answered, and one that reads nothing, hold nobody up.
+func TestQuiesceIsBounded(t *testing.T) {
+	t.Parallel()
+	r := startServer(t)
+	c := publisherOf(t, r)
+	r.b.freeze(true)
+	c.publish(1, wire.BasicPublish{RoutingKey: "q"}, "second")
+	eventually(t, "second publish", func() bool { return r.s.Stats().Published == 2 })
+	begun := time.Now()
+	if n := receive(t, quiesce(r, 100*time.Millisecond), "end of Quiesce"); n != 1 || time.Since(begun) > 2*time.Second {
+		t.Errorf("%d connections without their answers after %v", n, time.Since(begun))
+	}
+	r.b.freeze(false)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := r.s.Expel(ctx, ShutdownOptions{Waves: 20, Every: time.Hour}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("end with a silent client: %v", err)
+	}
+}
+
+// TestListenerIsOpenedAgain: after CloseListeners the server serves another listener.
+func TestListenerIsOpenedAgain(t *testing.T) {
+	t.Parallel()
+	b := newMemBroker(t)
+	s, err := New(testConfig(t), b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		served := make(chan error, 1)
+		go func() { served <- s.Serve(ln) }()
+		r := &rig{b: b, s: s, addr: ln.Addr().String()}
+		c := r.open(t)
+		s.CloseListeners()
+		if err := receive(t, served, "end of Serve"); !errors.Is(err, ErrServerClosed) {
+			t.Fatal(err)
+		}
+		c.channel(1) // the connection stays
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	_ = s.Shutdown(ctx, ShutdownOptions{}) // the clients do not answer
+}
+
+// TestWaves: many connections are ended a part at a time.
+func TestWaves(t *testing.T) {
+	t.Parallel()
+	r := startServer(t)
+	const clients = waveMin + 10
+	for range clients {
+		r.dial(t)
+	}
+	open := func() int { return r.s.Stats().Connections }
+	ended := make(chan error, 1)
+	go func() { ended <- r.s.Expel(t.Context(), ShutdownOptions{Waves: 20, Every: 500 * time.Millisecond}) }()
+	eventually(t, "first wave", func() bool { return open() == clients-waveMin })
+	time.Sleep(50 * time.Millisecond)
+	if n := open(); n != clients-waveMin {
+		t.Errorf("%d connections between two waves", n)
+	}
+	if err := receive(t, ended, "end of Expel"); err != nil || open() != 0 {
+		t.Errorf("%v, %d connections are open", err, open())
+	}
+}
