@@ -26,6 +26,7 @@ const (
 	MethodWaitApplied uint8 = 0x12
 	MethodJoin        uint8 = 0x13
 	MethodPosition    uint8 = 0x14
+	MethodLevel       uint8 = 0x28
 )
 
 // Bounds of waiting and of work in progress.
@@ -81,6 +82,13 @@ type Config struct {
 	// Logger may be nil.
 	Logger *slog.Logger
 
+	// Stamp marks the node's folder, durably, as one that may hold what a level brought, so that no older program
+	// opens it. It is called before the cluster takes the level. Nil does nothing.
+	Stamp func(level int) error
+	// Settle is how long all nodes must have known a level before the cluster takes it; 0 at once. Negative: not before
+	// an operator asks for it ([Catalog.RaiseLevel]). A cluster that was just founded waits for nothing.
+	Settle time.Duration
+
 	// HeartbeatTimeout, ElectionTimeout and LeaderLease are raft's; 5 s, 5 s, 2.5 s. The
 	// speed of failover comes from NodeDead, not from these: too small and a starved
 	// leader is deposed, too large and an unnoticed hang lasts longer.
@@ -104,6 +112,9 @@ func (c Config) withDefaults() Config {
 	c.TrailingEntries = orDefault(c.TrailingEntries, 10240)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Stamp == nil {
+		c.Stamp = func(int) error { return nil }
 	}
 	return c
 }
@@ -170,6 +181,8 @@ type Catalog struct {
 	termMu    sync.Mutex // serialises the barrier of a term
 	termReady uint64     // the term whose first entry this leader has applied
 
+	levels levels
+
 	deadMu sync.Mutex
 	dead   map[NodeID]time.Time // named by NodeDead then, and not heard since
 
@@ -216,6 +229,7 @@ func Open(cfg Config) (*Catalog, error) {
 	cfg.Mesh.HandleCall(MethodWaitApplied, c.handleWaitApplied)
 	cfg.Mesh.HandleCall(MethodJoin, c.handleJoin)
 	cfg.Mesh.HandleCall(MethodPosition, c.handlePosition)
+	cfg.Mesh.HandleCall(MethodLevel, c.handleLevel)
 	cfg.Mesh.OnPeerChange(func(p transport.PeerStatus) {
 		if p.Up {
 			c.spreadAgain()
@@ -275,6 +289,7 @@ func (c *Catalog) found(store *guardedStore, snapshots raft.SnapshotStore) error
 	if last > 0 || len(kept) > 0 {
 		return nil
 	}
+	c.levels.fresh = true
 	return writeFounding(store, foundingServers(c.cfg.Founding.Members))
 }
 

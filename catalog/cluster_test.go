@@ -40,6 +40,8 @@ type nodes struct {
 	ids   []transport.NodeID // founding members
 	// commit is Config.CommitTimeout.
 	commit time.Duration
+	// program adapts what the next start is, if not nil.
+	program func(*transport.Config, *catalog.Config)
 }
 
 func nodeID(i int) transport.NodeID {
@@ -51,7 +53,13 @@ func newNodes(t testing.TB, n int) *nodes { return newNodesWith(t, n, 0) }
 
 func newNodesWith(t testing.TB, n int, commit time.Duration) *nodes {
 	t.Helper()
-	c := &nodes{t: t, commit: commit, addrs: make(map[transport.NodeID]string), all: make(map[transport.NodeID]*node)}
+	return newNodesOf(t, n, &nodes{commit: commit})
+}
+
+// newNodesOf starts n founding members of c.
+func newNodesOf(t testing.TB, n int, c *nodes) *nodes {
+	t.Helper()
+	c.t, c.addrs, c.all = t, make(map[transport.NodeID]string), make(map[transport.NodeID]*node)
 	for i := range n {
 		c.ids = append(c.ids, nodeID(i+1))
 	}
@@ -83,7 +91,7 @@ func (c *nodes) start(id transport.NodeID, dir string, founding bool) *node {
 	c.addrs[id] = l.Addr().String()
 	c.mu.Unlock()
 	n := &node{id: id, dir: dir, gate: newGate()}
-	n.mesh, err = transport.New(gated(transport.Config{
+	mesh := gated(transport.Config{
 		Local: id, Listener: l,
 		ClusterID: func() string { return testCluster },
 		Resolve: func(id transport.NodeID) (string, bool) {
@@ -93,17 +101,21 @@ func (c *nodes) start(id transport.NodeID, dir string, founding bool) *node {
 			return a, ok
 		},
 		StreamWait: 300 * time.Millisecond,
-	}, n.gate))
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	cfg := catalog.Config{Local: id, Dir: dir, Mesh: n.mesh, Logger: testLogger(id), CommitTimeout: c.commit}
+	}, n.gate)
+	cfg := catalog.Config{Local: id, Dir: dir, Logger: testLogger(id), CommitTimeout: c.commit}
 	if founding {
 		cfg.Founding = &catalog.Founding{
 			ClusterID: testCluster, Members: c.ids,
 			Admin: auth.User{Name: "guest", PasswordHash: auth.HashPassword("guest"), Tags: []string{auth.TagAdministrator}},
 		}
 	}
+	if c.program != nil {
+		c.program(&mesh, &cfg)
+	}
+	if n.mesh, err = transport.New(mesh); err != nil {
+		c.t.Fatal(err)
+	}
+	cfg.Mesh = n.mesh
 	if n.catalog, err = catalog.Open(cfg); err != nil {
 		c.t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/auth"
+	"github.com/warrenmq/warren/cluster/level"
 	"github.com/warrenmq/warren/exchange"
 )
 
@@ -57,11 +58,27 @@ const (
 	kindDeleteUserLimits  commandKind = 28
 
 	kindChangeUser commandKind = 29
+
+	// From here on the kinds belong to level 2.
+	kindActivateLevel commandKind = 30
 )
+
+// level is the level of the cluster from which on a kind may be proposed.
+func (k commandKind) level() int {
+	if k >= kindActivateLevel {
+		return 2
+	}
+	return level.First
+}
 
 // newCommand returns an empty command of a kind, nil if the kind is unknown.
 func newCommand(k commandKind) Command {
+	if k.level() > level.Now {
+		return nil
+	}
 	switch k {
+	case kindActivateLevel:
+		return new(ActivateLevel)
 	case kindFound:
 		return new(Found)
 	case kindRegisterNode:
@@ -359,6 +376,7 @@ func (e *UnknownCommandError) Error() string {
 
 // encodeEntry returns the log entry of a command.
 func encodeEntry(id requestID, c Command) []byte {
+	level.Must(c.kind().level())
 	f := fields{buf: make([]byte, 0, 128)}
 	f.buf = append(f.buf, entryVersion)
 	f.buf = append(f.buf, id[:]...)
@@ -386,5 +404,8 @@ func decodeEntry(b []byte) (id requestID, c Command, err error) {
 		return id, nil, &UnknownCommandError{Entry: entry, Kind: kind, Version: version}
 	}
 	c.fields(&f)
+	if a, ok := c.(*ActivateLevel); ok && f.err == nil && a.Level > level.Now {
+		return id, nil, fmt.Errorf("the cluster's level becomes %d, this program knows level %d", a.Level, level.Now)
+	}
 	return id, c, f.end()
 }

@@ -118,6 +118,7 @@ func FuzzDecodeEntry(f *testing.F) {
 		&PutVhostLimits{Vhost: "/", Limits: VhostLimits{Queues: auth.LimitOf(-3)}}, &DeleteVhostLimits{}, &PutUserLimits{User: "guest"}, &DeleteUserLimits{}, &ChangeUser{User: auth.User{Name: "u"}, What: SetTags},
 		declareX("x", exchange.Topic, amqp.Field{Name: "a", Value: amqp.Table{{Name: "b", Value: 1.5}}}), &DeleteExchange{},
 		bind("x", "q", "k"), &Unbind{}, declare("q"), &DeleteQueue{}, &QueueGone{}, &UpdateMembers{Members: []NodeID{n1}},
+		&ActivateLevel{2},
 	} {
 		f.Add(encodeEntry(requestID{1}, c))
 	}
@@ -147,6 +148,8 @@ func FuzzReadSnapshot(f *testing.F) {
 	s.ok(bind("amq.headers", "q", "a.*"))
 	s.ok(&RegisterNode{ID: n1})
 	f.Add(snapshotBytes(f, s.m))
+	s.ok(&ActivateLevel{2})
+	f.Add(snapshotBytes(f, s.m))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		// The checksum keeps most inputs out: mend it.
 		if len(b) > 4 {
@@ -157,13 +160,13 @@ func FuzzReadSnapshot(f *testing.F) {
 }
 
 func FuzzDecodeCalls(f *testing.F) {
-	for _, m := range []interface{ fields(*fields) }{&position{id: n1, leader: n2, term: 3, last: 4}, &joinRequest{Node: n1, Forwarded: true}} {
+	for _, m := range []interface{ fields(*fields) }{&position{id: n1, leader: n2, term: 3, last: 4}, &joinRequest{Node: n1, Forwarded: true}, &levelRequest{levelRaise, 2}} {
 		var out fields
 		m.fields(&out)
 		f.Add(out.buf)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		for _, m := range []interface{ fields(*fields) }{new(position), new(joinRequest)} {
+		for _, m := range []interface{ fields(*fields) }{new(position), new(joinRequest), new(levelRequest)} {
 			in := fields{buf: b, reading: true}
 			m.fields(&in)
 			if in.end() != nil {

@@ -69,6 +69,13 @@ func goldenCommands() []Command {
 	}
 }
 
+// goldenLevel2 has what level 2 brought, in a cluster that has taken it; it goes on behind goldenCommands.
+func goldenLevel2() []Command {
+	return []Command{
+		&ActivateLevel{2},
+	}
+}
+
 // TestGolden holds the bytes of version 1 still: what one release wrote the next must read.
 // With WARREN_REWRITE set it writes the files anew.
 func TestGolden(t *testing.T) {
@@ -82,6 +89,18 @@ func TestGolden(t *testing.T) {
 	check(t, m.view.Load())
 	compareGolden(t, "entries-v1.txt", log.String())
 	compareGolden(t, "snapshot-v1.txt", hex.Dump(snapshotBytes(t, m)))
+	log.Reset()
+	for i, c := range goldenLevel2() {
+		n := len(goldenCommands()) + i + 1
+		entry := encodeEntry(requestID{0: byte(n)}, c)
+		fmt.Fprintf(&log, "%x\n", entry)
+		if a := m.apply(uint64(n), entry); a.outcome.code != 0 {
+			t.Errorf("%T: %s", c, a.outcome.text)
+		}
+	}
+	check(t, m.view.Load())
+	compareGolden(t, "entries-level2.txt", log.String())
+	compareGolden(t, "snapshot-level2.txt", hex.Dump(snapshotBytes(t, m)))
 }
 
 func compareGolden(t *testing.T, name, got string) {
@@ -104,9 +123,13 @@ func compareGolden(t *testing.T, name, got string) {
 // TestGoldenReplays reads the committed entries, as a later release does, and finds the committed
 // snapshot's state.
 func TestGoldenReplays(t *testing.T) {
-	raw, err := os.ReadFile(filepath.Join("testdata", "entries-v1.txt"))
-	if err != nil {
-		t.Fatal(err)
+	var raw []byte
+	for _, name := range []string{"entries-v1.txt", "entries-level2.txt"} {
+		lines, err := os.ReadFile(filepath.Join("testdata", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw = append(raw, lines...)
 	}
 	m := newMachine(func(*applied) {})
 	for i, line := range strings.Fields(string(raw)) {
@@ -117,7 +140,7 @@ func TestGoldenReplays(t *testing.T) {
 		m.apply(uint64(i+1), entry)
 	}
 	v, requests, err := readSnapshot(bytes.NewReader(snapshotBytes(t, m)))
-	if err != nil || v.QueueCount() != m.view.Load().QueueCount() || len(requests.byID) != len(m.requests.byID) {
+	if err != nil || v.QueueCount() != m.view.Load().QueueCount() || len(requests.byID) != len(m.requests.byID) || v.Level() != 2 {
 		t.Fatalf("snapshot does not give the state back: %v", err)
 	}
 }

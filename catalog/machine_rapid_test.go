@@ -156,7 +156,7 @@ func randomCommand(t *rapid.T) Command {
 		}
 		return auth.Limit{}
 	}
-	switch rapid.IntRange(0, 24).Draw(t, "command") {
+	switch rapid.IntRange(0, 25).Draw(t, "command") {
 	case 0:
 		c := &RegisterNode{ID: node(), AMQPAddr: pick("addr", "h:1", "h:2"), Process: id() / 10}
 		for range rapid.IntRange(0, 2).Draw(t, "met") {
@@ -224,6 +224,8 @@ func randomCommand(t *rapid.T) Command {
 			p.Definition = append(p.Definition, amqp.Field{Name: argAlternate, Value: x()})
 		}
 		return &PutPolicy{p}
+	case 24:
+		return &ActivateLevel{2}
 	case 23:
 		return &DeletePolicy{Vhost: vhost(), Name: pick("policy", "p1", "p2"), Operator: rapid.Bool().Draw(t, "operator")}
 	}

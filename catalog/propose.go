@@ -31,9 +31,12 @@ var errNotLeader = &transport.RemoteError{Code: codeNotLeader, Text: "this node 
 // request id, so the command takes effect at most once.
 //
 // The error is an [*amqp.Error] if the machine refused (the Result's Index is set then),
-// and [ErrUnknownOutcome] when ctx ended or 30 s passed.
+// [ErrLevel] if the cluster is not at the command's level yet, and [ErrUnknownOutcome] when ctx ended or 30 s passed.
 func (c *Catalog) Propose(ctx context.Context, cmd Command) (Result, error) {
 	if err := cmd.validate(); err != nil {
+		return Result{}, err
+	}
+	if err := gate(cmd, c.View().Level()); err != nil {
 		return Result{}, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, proposeMax)
@@ -117,6 +120,9 @@ func (c *Catalog) handlePropose(ctx context.Context, _ NodeID, entry []byte) ([]
 	_, cmd, err := decodeEntry(entry)
 	if err == nil {
 		err = cmd.validate()
+	}
+	if err == nil {
+		err = gate(cmd, c.View().Level())
 	}
 	if err != nil {
 		// Nothing that this replica could not apply may enter the log.

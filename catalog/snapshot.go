@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/warrenmq/warren/auth"
+	"github.com/warrenmq/warren/cluster/level"
 	"github.com/warrenmq/warren/exchange"
 )
 
@@ -35,6 +36,7 @@ const (
 	recordTopicPermission = 10
 	recordPolicies        = 11
 	recordPolicy          = 12
+	recordCluster         = 13 // from here on the records belong to level 2
 	recordEnd             = 255
 
 	recordBytesMax = 16 << 20
@@ -87,6 +89,9 @@ func (s *snapshot) write(w io.Writer) error {
 	v := s.view
 	r.write(snapshotMagic[:])
 	r.record(recordMeta, v.metaFields)
+	if v.level > level.First {
+		r.record(recordCluster, v.clusterFields)
+	}
 	for h := range v.vhosts.all() {
 		r.record(recordVhost, h.fields)
 	}
@@ -124,6 +129,19 @@ func (v *View) metaFields(f *fields) {
 	f.u64(&v.revision)
 	str(f, &v.clusterID)
 	f.u32(&v.nodeNumber)
+}
+
+// clusterFields are what the cluster has beside its name since level 2.
+func (v *View) clusterFields(f *fields) {
+	n := uint64(v.level)
+	f.u64(&n)
+	if f.reading && f.err == nil {
+		if n <= level.First || n > uint64(level.Now) {
+			f.fail("the cluster is at level %d, this program knows level %d", n, level.Now)
+			return
+		}
+		v.level = int(n)
+	}
 }
 
 func permissionRecord(p *auth.Permission) *PutPermission {
@@ -223,6 +241,8 @@ func (tx *txn) restore(kind byte, f *fields, requests *requestLog) error {
 	switch kind {
 	case recordMeta:
 		tx.metaFields(f)
+	case recordCluster:
+		tx.clusterFields(f)
 	case recordVhost:
 		h := new(Vhost)
 		h.fields(f)

@@ -325,7 +325,7 @@ func (c *Catalog) lead() error {
 		}
 		c.log.Info("the cluster is founded", "cluster", f.ClusterID)
 	}
-	return c.tend(ctx)
+	return errors.Join(c.tend(ctx), c.tendLevel(ctx))
 }
 
 // tend makes one change of the configuration if one is due: a storage that was replaced goes
@@ -391,7 +391,7 @@ func (c *Catalog) keepsUp(ctx context.Context, id NodeID) bool {
 // nodes, which the mesh must be able to reach, until the leader has committed the change
 // or ctx ends. It is idempotent.
 func (c *Catalog) Join(ctx context.Context, through func() []NodeID) error {
-	err, said := error(ErrNoLeader), ""
+	err, said := ErrNoLeader, ""
 	for {
 		for _, id := range through() {
 			if id == c.cfg.Local {
@@ -456,6 +456,9 @@ func (c *Catalog) handleJoin(ctx context.Context, _ NodeID, req []byte) ([]byte,
 
 // admit adds a node to the configuration, as the leader.
 func (c *Catalog) admit(ctx context.Context, id NodeID) error {
+	if err := c.readyForTerm(ctx); err != nil {
+		return err // an older view may not know who was replaced
+	}
 	if n := c.View().Node(id); n != nil && n.Superseded {
 		return &transport.RemoteError{Code: codeBadCommand, Text: fmt.Sprintf("storage %s was replaced by a newer one of the same node id", id)}
 	}
@@ -469,6 +472,11 @@ func (c *Catalog) admit(ctx context.Context, id NodeID) error {
 		}
 	}
 	if err := c.nameFree(id); err != nil {
+		return err
+	}
+	c.levels.mu.Lock()
+	defer c.levels.mu.Unlock()
+	if err := c.stampJoining(ctx, id); err != nil {
 		return err
 	}
 	c.log.Info("a node joins the catalog's group", "node", string(id))

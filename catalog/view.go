@@ -8,6 +8,7 @@ import (
 
 	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/auth"
+	"github.com/warrenmq/warren/cluster/level"
 )
 
 // View is the state of the catalog after one log entry. It never changes and is
@@ -16,6 +17,7 @@ type View struct {
 	revision   uint64 // log index of the newest command applied
 	clusterID  string // "" before the founding
 	nodeNumber uint32 // the highest given
+	level      int    // 0: the first
 
 	vhosts        index[*Vhost]                // name
 	users         index[*auth.User]            // name
@@ -64,6 +66,9 @@ func (v *View) Revision() uint64 { return v.revision }
 
 // ClusterID is the cluster's uuid, "" before the founding was applied.
 func (v *View) ClusterID() string { return v.clusterID }
+
+// Level is the level of the cluster: what it may use; see package cluster/level. It only grows.
+func (v *View) Level() int { return max(v.level, level.First) }
 
 // Vhost returns a vhost, nil if there is none.
 func (v *View) Vhost(name string) *Vhost {

@@ -87,6 +87,9 @@ type Config struct {
 	// StopTimeout is how long the node may take to stop, from SIGTERM to its end. A third of it is for closing
 	// files, the rest for other nodes to take over and for clients to go. Default 30 s.
 	StopTimeout time.Duration
+	// UpgradeSettle is how long all nodes must run a newer program before the cluster uses what is new in it; older ones are
+	// refused from then on. UpgradeManually: not before an operator asks for it. Default 10 minutes.
+	UpgradeSettle time.Duration
 
 	// LogLevel is the least severe level that is logged. Default info.
 	LogLevel slog.Level
@@ -95,8 +98,12 @@ type Config struct {
 	LogFormat string
 }
 
+// UpgradeManually is the UpgradeSettle of a cluster that waits for `warren ctl enable_feature_flag all`.
+const UpgradeManually time.Duration = -1
+
 // Limits of single settings.
 const (
+	upgradeSettleMax   = 30 * 24 * time.Hour
 	nodeIDBytesMax     = 63
 	bootstrapExpectMax = 99
 	joinMax            = 256
@@ -124,6 +131,7 @@ func Default() Config {
 		ConsumerTimeout: 30 * time.Minute,
 		LeaderMoves:     10,
 		StopTimeout:     30 * time.Second,
+		UpgradeSettle:   10 * time.Minute,
 		LogLevel:        slog.LevelInfo,
 		LogFormat:       "text",
 
@@ -195,6 +203,9 @@ func (c Config) Validate() error {
 	}
 	if c.StopTimeout < stopTimeoutMin || c.StopTimeout > stopTimeoutMax {
 		add("stop-timeout", fmt.Sprintf("must be between %s and %s, got %s", stopTimeoutMin, stopTimeoutMax, c.StopTimeout))
+	}
+	if c.UpgradeSettle != UpgradeManually && (c.UpgradeSettle < 0 || c.UpgradeSettle > upgradeSettleMax) {
+		add("upgrade-settle", fmt.Sprintf("must be manual or between 0 and %s, got %s", upgradeSettleMax, c.UpgradeSettle))
 	}
 	if c.LogFormat != "text" && c.LogFormat != "json" {
 		add("log-format", fmt.Sprintf("must be text or json, got %q", c.LogFormat))

@@ -75,6 +75,9 @@ func TestValidate(t *testing.T) {
 		{"leaders that flee", func(c *Config) { c.LeaderMoves = -1 }, []string{"leader-moves: must be between 0 and 1000, got -1"}},
 		{"leaders that stay away", func(c *Config) { c.LeaderMoves = 0 }, nil},
 		{"no time to stop", func(c *Config) { c.StopTimeout = 0 }, []string{"stop-timeout: must be between 1s and 1h0m0s, got 0s"}},
+		{"an upgrade by hand", func(c *Config) { c.UpgradeSettle = UpgradeManually }, nil},
+		{"an upgrade at once", func(c *Config) { c.UpgradeSettle = 0 }, nil},
+		{"an upgrade next year", func(c *Config) { c.UpgradeSettle = 8760 * time.Hour }, []string{"upgrade-settle: must be manual or between 0 and 720h0m0s, got 8760h0m0s"}},
 		{"log format", func(c *Config) { c.LogFormat = "xml" }, []string{`log-format: must be text or json, got "xml"`}},
 		{
 			"every problem at once",
@@ -144,6 +147,7 @@ func TestLoadProblems(t *testing.T) {
 		{name: "not a mapping", file: "just words\n", want: []string{"must be a list of key: value lines"}},
 		{name: "two documents", file: "node-id: a\n---\nnode-id: b\n", want: []string{"holds more than one document"}},
 		{name: "duration in file", file: "consumer-timeout: 30\n", want: []string{`consumer-timeout: must be a duration such as 90s or 30m, got "30"`}},
+		{name: "settle in file", file: "upgrade-settle: -1ns\n", want: []string{`upgrade-settle: must be manual or a duration such as 90s or 30m, got "-1ns"`}},
 		{name: "number in file", file: "bootstrap-expect: three\n", want: []string{`bootstrap-expect: must be a whole number, got "three"`}},
 		{name: "too large", file: strings.Repeat("#", fileBytesMax+1), want: []string{"larger than 1048576 bytes"}},
 		{name: "number in environment", env: map[string]string{"WARREN_BOOTSTRAP_EXPECT": "1.5"}, want: []string{`WARREN_BOOTSTRAP_EXPECT: must be a whole number, got "1.5"`}},

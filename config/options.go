@@ -77,6 +77,16 @@ func Options() []Option {
 			get: func(c Config) string { return c.StopTimeout.String() },
 		},
 		{
+			Name: "upgrade-settle", Kind: "duration", Usage: "how long all nodes run a newer program before the cluster uses what is new in it, or manual",
+			set: setSettle,
+			get: func(c Config) string {
+				if c.UpgradeSettle == UpgradeManually {
+					return manual
+				}
+				return c.UpgradeSettle.String()
+			},
+		},
+		{
 			Name: "log-level", Kind: "level", Usage: "debug, info, warn or error",
 			set: setLogLevel,
 			get: func(c Config) string { return strings.ToLower(c.LogLevel.String()) },
@@ -115,6 +125,22 @@ func setDuration(field func(*Config) *time.Duration) func(*Config, string) error
 		*field(c) = d
 		return nil
 	}
+}
+
+// manual is the value of upgrade-settle that is no duration.
+const manual = "manual"
+
+func setSettle(c *Config, s string) error {
+	if s == manual {
+		c.UpgradeSettle = UpgradeManually
+		return nil
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil || d < 0 {
+		return fmt.Errorf("must be manual or a duration such as 90s or 30m, got %q", s)
+	}
+	c.UpgradeSettle = d
+	return nil
 }
 
 func setLogLevel(c *Config, s string) error {

@@ -50,6 +50,7 @@ var topics = []func(*tool) []*cobra.Command{
 	userVerbs,
 	permissionVerbs,
 	vhostVerbs,
+	flagVerbs,
 }
 
 // Command returns the command `ctl` with all verbs. An error of its run is an [*Error].

@@ -27,6 +27,8 @@ type Config struct {
 	Broker Broker
 	// Connections are the local node's client connections.
 	Connections Connections
+	// Cluster tells of the nodes and changes what they are.
+	Cluster Cluster
 	// Peers are the ids of the other nodes that are not known to be dead.
 	Peers func() []string
 	// Call asks another node: its API answers with [API.Answer].
@@ -54,6 +56,7 @@ func New(cfg Config) *API {
 	a.routeUsers()
 	a.routePermissions()
 	a.routeVhosts()
+	a.routeFlags()
 	return a
 }
 

@@ -35,6 +35,11 @@ type Config struct {
 	// Resolve returns the socket address of a node; required. Asked at every dial,
 	// so that addresses may change at any time.
 	Resolve func(NodeID) (addr string, ok bool)
+	// Level is the newest level of clusters that this program knows, which links tell; 1. See package cluster/level.
+	Level int
+	// LevelMin returns the level of the cluster: a node whose program knows less is refused. Nil means 1. Asked at every
+	// handshake.
+	LevelMin func() int
 	// Logger receives state changes of links; nothing is logged if nil.
 	Logger *slog.Logger
 
@@ -154,6 +159,10 @@ func (c Config) withDefaults() Config {
 	number(&c.Workers, 128)
 	number(&c.WorkerQueueMax, 4096)
 	number(&c.Snapshots, 2)
+	number(&c.Level, protocolVersionMin)
+	if c.LevelMin == nil {
+		c.LevelMin = func() int { return protocolVersionMin }
+	}
 	if c.InboxBytesMax == 0 {
 		c.InboxBytesMax = 256 << 20
 	}
@@ -207,6 +216,7 @@ func (c Config) Validate() error {
 		need(v > 0, "transport: %s is %d, want more than 0", name, v)
 	}
 	need(d.InboxBytesMax > 0, "transport: InboxBytesMax is %d, want more than 0", d.InboxBytesMax)
+	need(d.Level > 0 && d.Level < 1<<16, "transport: Level is %d, want 1 to %d", d.Level, 1<<16-1)
 	need(d.FrameBytesMax <= 1<<30, "transport: FrameBytesMax %d is more than 1 GiB", d.FrameBytesMax)
 	return errors.Join(problems...)
 }

@@ -214,14 +214,16 @@ func (in *inbound) judge(h hello) verdict {
 	m := in.m
 	cluster := m.cfg.ClusterID()
 	switch {
-	case h.versionMin > protocolVersion || h.version < protocolVersionMin:
-		return refuse(CodeVersion, "node %s speaks protocol %d to %d, you speak %d to %d", m.cfg.Local, protocolVersionMin, protocolVersion, h.versionMin, h.version)
+	case int(h.versionMin) > m.cfg.Level || h.version < protocolVersionMin:
+		return refuse(CodeVersion, "node %s speaks protocol %d to %d, you speak %d to %d", m.cfg.Local, protocolVersionMin, m.cfg.Level, h.versionMin, h.version)
 	case h.from == "" || h.from == m.cfg.Local:
 		return refuse(CodeMalformed, "%q is no name for a peer of node %s", h.from, m.cfg.Local)
 	case cluster == "":
 		return refuse(CodeVirgin, "node %s belongs to no cluster yet", m.cfg.Local)
 	case h.cluster != cluster:
 		return refuse(CodeCluster, "node %s belongs to cluster %q, you belong to %q", m.cfg.Local, cluster, h.cluster)
+	case int(h.version) < m.cfg.LevelMin():
+		return refuse(CodeVersion, "the cluster is at level %d, the program of node %s knows level %d", m.cfg.LevelMin(), h.from, h.version)
 	case h.to != m.cfg.Local:
 		return refuse(CodeTarget, "this is node %s, you want %s", m.cfg.Local, h.to)
 	}
@@ -232,7 +234,7 @@ func (in *inbound) judge(h hello) verdict {
 	in.from, in.process, in.apps = h.from, h.process, apps
 	in.codec = raftCodec{self: []byte(h.from)}
 	in.epoch = m.epochs.Add(1)
-	w := welcome{version: min(h.version, protocolVersion), node: m.cfg.Local, process: m.process, epoch: in.epoch, window: uint64(m.cfg.WindowBytes)}
+	w := welcome{version: min(h.version, uint16(m.cfg.Level)), node: m.cfg.Local, process: m.process, epoch: in.epoch, window: uint64(m.cfg.WindowBytes)}
 	return verdict{message: w.encode()}
 }
 

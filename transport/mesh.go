@@ -234,7 +234,7 @@ const clockMax = 1e14
 // Peer returns what is known about the way to a node. The local node is always up.
 func (m *Mesh) Peer(n NodeID) PeerStatus {
 	if n == m.cfg.Local {
-		return PeerStatus{Node: n, Up: true, LastAnswered: time.Now(), Process: m.process, Support: Support{Process: m.process}}
+		return PeerStatus{Node: n, Up: true, LastAnswered: time.Now(), Process: m.process, Level: m.cfg.Level, Support: Support{Process: m.process}}
 	}
 	m.mu.Lock()
 	p := m.peers[n]

@@ -38,6 +38,9 @@ type PeerStatus struct {
 	// Process identifies the run of the node's process the link leads or last led
 	// to; 0 before the first link.
 	Process uint64
+	// Level is the newest level that the node's program and this one both know, as of the link or the last one; 0 before the
+	// first.
+	Level int
 	// Err is why the link is down, nil while it is up or was never tried.
 	Err error
 }
@@ -61,6 +64,7 @@ type peer struct {
 	clockOffset  time.Duration
 	clockKnown   bool
 	process      uint64
+	level        int
 	err          error // of the newest failed attempt or lost link; nil while up
 	gone         bool  // removed from the mesh; nothing may wait on it
 
@@ -75,7 +79,7 @@ func (p *peer) status() PeerStatus {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return PeerStatus{
-		Node: p.id, Up: p.sess != nil, Refused: p.refused, LastAnswered: p.lastAnswered, RTT: p.rtt, Support: p.support, Process: p.process, Err: p.err,
+		Node: p.id, Up: p.sess != nil, Refused: p.refused, LastAnswered: p.lastAnswered, RTT: p.rtt, Support: p.support, Process: p.process, Err: p.err, Level: p.level,
 		ClockOffset: p.clockOffset, ClockKnown: p.clockKnown,
 	}
 }
@@ -265,7 +269,7 @@ func (p *peer) attemptFailed(err error) {
 
 func (p *peer) established(sess *session) {
 	p.mu.Lock()
-	p.sess, p.err, p.refused, p.process = sess, nil, false, sess.process
+	p.sess, p.err, p.refused, p.process, p.level = sess, nil, false, sess.process, sess.level
 	p.lastUse = time.Now()
 	close(p.up)
 	p.mu.Unlock()
@@ -384,7 +388,7 @@ func (p *peer) shake(ctx context.Context, cancel context.CancelFunc, conn *diall
 		return nil, fmt.Errorf("dial %s: %w", p.id, conn.explain(err))
 	}
 	h := hello{
-		versionMin: protocolVersionMin, version: protocolVersion, cluster: m.cfg.ClusterID(),
+		versionMin: uint16(m.cfg.LevelMin()), version: uint16(m.cfg.Level), cluster: m.cfg.ClusterID(),
 		from: m.cfg.Local, to: p.id, process: m.process,
 	}
 	if err := stream.SendMsg(rawBytes(h.encode())); err != nil {
@@ -398,11 +402,14 @@ func (p *peer) shake(ctx context.Context, cancel context.CancelFunc, conn *diall
 	if err != nil {
 		return nil, fmt.Errorf("greet %s: %w", p.id, err)
 	}
+	if w.version < h.versionMin || w.version > h.version {
+		return nil, fmt.Errorf("greet %s: %w: welcome of version %d, offered were %d to %d", p.id, errMalformed, w.version, h.versionMin, h.version)
+	}
 	if w.node != p.id {
 		return nil, fmt.Errorf("greet %s: %w", p.id, &RemoteError{Code: CodeTarget, Text: fmt.Sprintf("%s answers at that address", w.node)})
 	}
 	sess := &session{
-		p: p, stream: stream, epoch: w.epoch, process: w.process, cancel: cancel, codec: raftCodec{self: []byte(p.id)},
+		p: p, stream: stream, epoch: w.epoch, process: w.process, level: int(w.version), cancel: cancel, codec: raftCodec{self: []byte(p.id)},
 		out: newOutbox(m.cfg.QueueBytesMax, m.pool), pending: map[uint64]func([]byte, error){}, done: make(chan struct{}),
 	}
 	sess.out.grant(int64(min(w.window, 1<<30)))

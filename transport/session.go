@@ -25,6 +25,7 @@ type session struct {
 	reader  messageSequence // the reader's own
 	epoch   uint64          // issued by the receiver
 	process uint64          // the receiver's
+	level   int             // the newest that both programs know
 	out     *outbox
 	cancel  context.CancelFunc
 	codec   raftCodec // for what the other side sends

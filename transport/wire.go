@@ -12,8 +12,9 @@ import (
 	"github.com/warrenmq/warren/dirty"
 )
 
-// protocolVersion is the newest version of the link protocol this code speaks and
-// protocolVersionMin the oldest. Both are offered in the handshake.
+// protocolVersion is the version of snapshot streams and of calls by address. In the handshake of a link the
+// versions that are offered are levels of the cluster, from the active one to Config.Level, and none is below
+// protocolVersionMin.
 const (
 	protocolVersion    = 1
 	protocolVersionMin = 1
@@ -228,7 +229,7 @@ func decodeHello(b []byte) (hello, error) {
 	}
 	var h hello
 	h.versionMin, h.version = d.u16(), d.u16()
-	if d.err == nil && (h.versionMin > protocolVersion || h.version < protocolVersionMin) {
+	if d.err == nil && h.version < protocolVersionMin {
 		// The rest of a foreign version's hello is not ours to read.
 		return h, nil
 	}
@@ -248,9 +249,6 @@ func decodeReply(b []byte) (welcome, error) {
 		w.version = d.u16()
 		w.node = NodeID(d.str(nodeIDBytesMax))
 		w.process, w.epoch, w.window = d.u64(), d.u64(), d.uvarint()
-		if d.err == nil && (w.version < protocolVersionMin || w.version > protocolVersion) {
-			d.fail("welcome of a version that was not offered")
-		}
 	case kind == refusalMessage:
 		code := d.u16()
 		text := d.rest()

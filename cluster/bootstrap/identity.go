@@ -14,6 +14,7 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/warrenmq/warren/cluster/level"
 	"github.com/warrenmq/warren/transport"
 )
 
@@ -27,7 +28,7 @@ const (
 )
 
 const (
-	identityVersion  = 1
+	identityVersion  = level.First // of a new folder; see Identity.SetLevel
 	identityBytesMax = 64 << 10
 	membersMax       = 64
 )
@@ -79,6 +80,7 @@ func nameOf(id NodeID) string {
 
 // record is the content of the identity file.
 type record struct {
+	// Version is the level of the cluster that the folder may hold something of.
 	Version int    `json:"version"`
 	Node    string `json:"node"`    // the configured node id
 	Storage string `json:"storage"` // uuid
@@ -206,8 +208,8 @@ func decodeRecord(raw []byte) (record, error) {
 	if err := json.Unmarshal(raw, &r); err != nil {
 		return r, err
 	}
-	if r.Version != identityVersion {
-		return r, fmt.Errorf("version %d, this program knows version %d", r.Version, identityVersion)
+	if r.Version < identityVersion || r.Version > level.Now {
+		return r, fmt.Errorf("version %d, this program knows version %d", r.Version, level.Now)
 	}
 	if err := ValidateNodeName(r.Node); err != nil {
 		return r, err

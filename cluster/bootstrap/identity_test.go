@@ -62,7 +62,7 @@ func TestIdentityRefusesStrangeDirectories(t *testing.T) {
 		"files of somebody else": {"database": "x"},
 		"no JSON":                {identityFile: "garbage"},
 		"cut off":                {identityFile: `{"version":1,"node":"n1"`},
-		"a newer version":        {identityFile: `{"version":2,"node":"n1","storage":"` + newUUID() + `"}`},
+		"a newer version":        {identityFile: `{"version":3,"node":"n1","storage":"` + newUUID() + `"}`},
 		"no storage":             {identityFile: `{"version":1,"node":"n1"}`},
 		"a cluster without uuid": {identityFile: `{"version":1,"node":"n1","storage":"` + newUUID() + `","cluster":{"id":"x"}}`},
 	} {

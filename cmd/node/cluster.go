@@ -13,6 +13,7 @@ import (
 	"github.com/warrenmq/warren/catalog"
 	"github.com/warrenmq/warren/cluster/bootstrap"
 	"github.com/warrenmq/warren/cluster/detector"
+	"github.com/warrenmq/warren/cluster/level"
 	"github.com/warrenmq/warren/cluster/member"
 	"github.com/warrenmq/warren/failpoint"
 	"github.com/warrenmq/warren/fsm"
@@ -25,6 +26,13 @@ func (n *running) openMesh(context.Context) (err error) {
 		ClusterID: n.identity.ClusterID, Dial: failpoint.Dialer(),
 		Resolve: func(id transport.NodeID) (string, bool) { return n.resolve(id) },
 		Logger:  n.log,
+		Level:   level.Now,
+		LevelMin: func() int {
+			if c := n.catalog.Load(); c != nil {
+				return c.View().Level()
+			}
+			return level.First
+		},
 		Began:   time.Now().Add(clockOffset()),
 		Healthy: func() bool { return n.store.SyncOutstanding() < stuckSync },
 		CatalogIndex: func() uint64 {
@@ -95,6 +103,7 @@ func (n *running) enterCluster(ctx context.Context) error {
 	}
 	c := catalog.Config{
 		Local: n.identity.NodeID(), Dir: filepath.Join(n.cfg.DataDir, partCatalog), Mesh: n.mesh, Logger: n.log,
+		Stamp: n.identity.SetLevel, Settle: n.cfg.UpgradeSettle,
 	}
 	if m.Founding != nil {
 		c.Founding = &catalog.Founding{ClusterID: m.ClusterID, Members: m.Founding, Admin: auth.User{

@@ -26,6 +26,7 @@ func (n *running) openManagement() {
 		},
 		Broker:      n.broker,
 		Connections: connections{node: n.cfg.NodeID, server: n.amqp},
+		Cluster:     n,
 		Peers:       n.livePeers,
 		Call: func(ctx context.Context, node string, req []byte) ([]byte, error) {
 			return n.mesh.Call(ctx, transport.NodeID(node), methodManagement, req)
@@ -44,6 +45,14 @@ func (n *running) serveManagement(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	n.manager.ServeHTTP(w, r)
+}
+
+// Level is the level of the cluster; see package cluster/level.
+func (n *running) Level() int { return n.catalog.Load().View().Level() }
+
+// RaiseLevel takes the cluster to a level.
+func (n *running) RaiseLevel(ctx context.Context, to int) error {
+	return n.catalog.Load().RaiseLevel(ctx, to)
 }
 
 // livePeers are the other nodes of the cluster that are not known to be dead.

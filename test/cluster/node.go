@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,6 +44,7 @@ type Node struct {
 	addrs   Addrs
 	process *process // nil: never started
 	env     []string
+	binary  string // "": that of the cluster
 }
 
 // process is one run of a node. done is closed when it has been waited for;
@@ -117,6 +119,13 @@ func (n *Node) SetEnv(variables ...string) {
 	n.env = variables
 }
 
+// SetBinary names the binary of the node's next starts.
+func (n *Node) SetBinary(path string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.binary = path
+}
+
 // Launch starts the node's process and returns without waiting until it is
 // ready. args are added to the command line, after the usual ones.
 func (n *Node) Launch(args ...string) error {
@@ -135,7 +144,7 @@ func (n *Node) Launch(args ...string) error {
 	defer log.Close()
 	cfg := n.cluster.cfg
 	line := slices.Concat(cfg.Wrap, []string{
-		cfg.Binary, "serve",
+		cmp.Or(n.binary, cfg.Binary), "serve",
 		"--node-id", n.Name, "--data-dir", n.DataDir(),
 		"--amqp-addr", n.addrs.AMQP, "--http-addr", n.addrs.HTTP, "--grpc-addr", n.addrs.GRPC,
 		"--cluster-addr", n.addrs.Cluster, "--gossip-addr", n.addrs.Gossip,

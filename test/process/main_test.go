@@ -32,7 +32,9 @@ type house struct {
 	binary func() (string, error)
 	// stoppable is the binary with failpoints.
 	stoppable func() (string, error)
-	clusters  map[int]func() (*cluster.Cluster, error)
+	// older is the binary that stands for the program before: it knows level 1 only.
+	older    func() (string, error)
+	clusters map[int]func() (*cluster.Cluster, error)
 
 	mu      sync.Mutex
 	started []*cluster.Cluster
@@ -63,6 +65,9 @@ func newHouse(dir string) *house {
 	h.binary = sync.OnceValues(func() (string, error) { return cluster.Build(context.Background(), dir) })
 	h.stoppable = sync.OnceValues(func() (string, error) {
 		return cluster.Build(context.Background(), dir, cluster.FailpointsTag)
+	})
+	h.older = sync.OnceValues(func() (string, error) {
+		return cluster.Build(context.Background(), dir, "level1")
 	})
 	h.clusters = map[int]func() (*cluster.Cluster, error){
 		1: sync.OnceValues(func() (*cluster.Cluster, error) { return h.start(1) }),
