@@ -31,6 +31,7 @@ var allowed = map[string][]string{
 	"cluster/level":     {},
 	"cluster/member":    {"transport"},
 	"cluster/placement": {},
+	"certs":             {},
 	"config":            {},
 	"dirty":             {},
 	"dlx":               {"amqp", "queue"},
