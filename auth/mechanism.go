@@ -1,7 +1,6 @@
 package auth
 
 import (
-	"crypto/x509/pkix"
 	"encoding/binary"
 	"fmt"
 	"strings"
@@ -90,43 +89,27 @@ func ParseAMQPLain(response []byte) (Credentials, error) {
 // client (RFC 4422, appendix A). It is offered only to clients that have one.
 const MechanismExternal = "EXTERNAL"
 
-// Offered returns the mechanisms of names that a client can use: peer is its
-// verified identity, "" if it has none.
-func Offered(names []string, peer string) []string {
+// Offered returns the mechanisms of names that a client can use: verified tells
+// whether it has shown a certificate that was verified.
+func Offered(names []string, verified bool) []string {
 	list := make([]string, 0, len(names))
 	for _, name := range names {
-		if name != MechanismExternal || peer != "" {
+		if name != MechanismExternal || verified {
 			list = append(list, name)
 		}
 	}
 	return list
 }
 
-// ParseExternal returns the user that a response of EXTERNAL stands for: that of the
-// verified identity. The client may name it, or nobody. The error wraps [ErrLogin].
+// ParseExternal returns the user that a response of EXTERNAL stands for: peer, the
+// name in the verified certificate. As with RabbitMQ the response counts for
+// nothing: some clients send two zeroes and asterisks, some a name. The error wraps [ErrLogin].
 func ParseExternal(response []byte, peer string) (user string, err error) {
 	switch {
+	case len(response) > ResponseBytesMax:
+		return "", malformed(MechanismExternal, "too long")
 	case peer == "":
-		return "", malformed(MechanismExternal, "the peer has no verified identity")
-	case len(response) > 0 && string(response) != peer:
-		return "", malformed(MechanismExternal, "authorisation name differs from the certificate's")
+		return "", fmt.Errorf("%w: the peer has no certificate with the wanted name", ErrLogin)
 	}
 	return peer, nil
-}
-
-// PeerName is the part of a verified certificate that names the user.
-type PeerName string
-
-// The parts RabbitMQ's ssl_cert_login_from knows.
-const (
-	PeerCommonName        PeerName = "common_name"
-	PeerDistinguishedName PeerName = "distinguished_name" // as in RFC 2253
-)
-
-// Of returns the user that a certificate names, "" if it names none.
-func (p PeerName) Of(subject pkix.Name) string {
-	if p == PeerCommonName {
-		return subject.CommonName
-	}
-	return subject.String()
 }

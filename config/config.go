@@ -36,6 +36,26 @@ type Config struct {
 	// free port. Default ":5680".
 	GRPCAddr string
 
+	// AMQPSAddr and HTTPSAddr are the addresses of AMQP 0-9-1 and of the management API over
+	// TLS; none if empty, which is the default. RabbitMQ's ports are 5671 and 15671.
+	AMQPSAddr, HTTPSAddr string
+
+	// TLSCertFile and TLSKeyFile are the PEM files of the certificate, with intermediate ones
+	// behind it, and of the key that clients are shown. They are read again when they change.
+	// If they are set, the gRPC port speaks TLS only. TLSCAFile has the authorities whose
+	// certificates clients may show.
+	TLSCertFile, TLSKeyFile, TLSCAFile string
+
+	// TLSClientAuth says whether clients show certificates: "none", "verify" or "require".
+	// Default "none".
+	TLSClientAuth string
+
+	// TLSLoginFrom is the part of a client's certificate that names its user for EXTERNAL, in
+	// RabbitMQ's words (ssl_cert_login_from). Default "distinguished_name". TLSLoginSANType
+	// is the kind of name taken from the subject alternative names: "dns", "email" or "uri".
+	// Default "dns".
+	TLSLoginFrom, TLSLoginSANType string
+
 	// ClusterAddr is the address at which the other nodes reach this one
 	// (node-to-node gRPC). Anybody who can connect to it is trusted, so the
 	// default is a loopback address: "127.0.0.1:5681".
@@ -124,6 +144,9 @@ func Default() Config {
 		AMQPAddr:        ":5672",
 		HTTPAddr:        ":15672",
 		GRPCAddr:        ":5680",
+		TLSClientAuth:   ClientAuthNone,
+		TLSLoginFrom:    "distinguished_name",
+		TLSLoginSANType: "dns",
 		ClusterAddr:     "127.0.0.1:5681",
 		GossipAddr:      "127.0.0.1:5682",
 		BootstrapExpect: 1,
@@ -169,6 +192,7 @@ func (c Config) Validate() error {
 	add("amqp-addr", checkAddr(c.AMQPAddr, true))
 	add("http-addr", checkAddr(c.HTTPAddr, true))
 	add("grpc-addr", checkAddr(c.GRPCAddr, true))
+	c.secureProblems(add)
 	add("cluster-addr", checkAddr(c.ClusterAddr, false))
 	if c.ClusterAdvertiseAddr != "" {
 		problem := checkAddr(c.ClusterAdvertiseAddr, false)
@@ -233,6 +257,8 @@ func (c Config) sharedAddrs() Problems {
 		{"amqp-addr", c.AMQPAddr},
 		{"http-addr", c.HTTPAddr},
 		{"grpc-addr", c.GRPCAddr},
+		{"amqps-addr", c.AMQPSAddr},
+		{"https-addr", c.HTTPSAddr},
 		{"cluster-addr", c.ClusterAddr},
 		{"gossip-addr", c.GossipAddr},
 	} {

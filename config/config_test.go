@@ -60,6 +60,14 @@ func TestValidate(t *testing.T) {
 		{"any port for nodes", func(c *Config) { c.ClusterAddr = "127.0.0.1:0" }, []string{"cluster-addr: \"127.0.0.1:0\": other nodes must know the port"}},
 		{"an address without a host for the others", func(c *Config) { c.ClusterAdvertiseAddr = ":5681" }, []string{"cluster-advertise-addr: \":5681\" has no host"}},
 		{"any port for gossip", func(c *Config) { c.GossipAddr = "127.0.0.1:0" }, []string{"gossip-addr: \"127.0.0.1:0\": other nodes must know the port"}},
+		{"TLS without a certificate", func(c *Config) { c.AMQPSAddr, c.HTTPSAddr = ":5671", ":15671" }, []string{"amqps-addr: needs tls-cert-file", "https-addr: needs tls-cert-file"}},
+		{"a certificate without a key", func(c *Config) { c.TLSCertFile = "a" }, []string{"tls-cert-file: needs tls-key-file"}},
+		{"TLS", func(c *Config) { c.AMQPSAddr, c.TLSCertFile, c.TLSKeyFile = ":0", "a", "b" }, nil},
+		{"clients' certificates without authorities", func(c *Config) { c.TLSCertFile, c.TLSKeyFile, c.TLSClientAuth = "a", "b", "verify" }, []string{"tls-client-auth: verify needs tls-ca-file"}},
+		{"words of TLS", func(c *Config) {
+			c.TLSClientAuth, c.TLSLoginFrom, c.TLSLoginSANType, c.TLSCAFile = "yes", "cn", "ip", "c"
+		}, []string{`tls-client-auth: must be none, verify or require, got "yes"`, "tls-ca-file: needs", `tls-login-from: must be common_name, `, `tls-login-san-type: must be dns, email or uri, got "ip"`}},
+		{"AMQP with and without TLS at one address", func(c *Config) { c.AMQPSAddr, c.TLSCertFile, c.TLSKeyFile = ":5672", "a", "b" }, []string{"amqps-addr: :5672 is already the address of amqp-addr"}},
 		{"one address twice", func(c *Config) { c.HTTPAddr = ":5672" }, []string{"http-addr: :5672 is already the address of amqp-addr"}},
 		{"join without port", func(c *Config) { c.Join = []string{"a:1", "b"} }, []string{`join: "b" is not of the form host:port`}},
 		{"join without host", func(c *Config) { c.Join = []string{":5682"} }, []string{`join: ":5682" has no host`}},
@@ -82,7 +90,7 @@ func TestValidate(t *testing.T) {
 		{
 			"every problem at once",
 			func(c *Config) { *c = Config{BootstrapExpect: -1} },
-			[]string{"node-id", "data-dir", "amqp-addr", "http-addr", "grpc-addr", "cluster-addr", "gossip-addr", "bootstrap-expect", "amqp-product", "stop-timeout", "log-format"},
+			[]string{"node-id", "data-dir", "amqp-addr", "http-addr", "grpc-addr", "tls-client-auth", "tls-login-from", "tls-login-san-type", "cluster-addr", "gossip-addr", "bootstrap-expect", "amqp-product", "stop-timeout", "log-format"},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -3,11 +3,14 @@ package ctl
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 )
 
@@ -17,16 +20,35 @@ const answerBytesMax = 256 << 20
 // client sends requests to one node.
 type client struct {
 	base           string // without a slash at the end
-	user, password string
+	user, password string // no user: the certificate's
 	http           *http.Client
 }
 
-func newClient(base, user, password string) (*client, error) {
-	u, err := url.Parse(base)
+func newClient(o *options) (*client, error) {
+	u, err := url.Parse(o.url)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, usage("--url '%s' is no URL like http://127.0.0.1:15672", base)
+		return nil, usage("--url '%s' is no URL like http://127.0.0.1:15672", o.url)
 	}
-	return &client{base: strings.TrimRight(base, "/"), user: user, password: password, http: &http.Client{}}, nil
+	secure := new(tls.Config)
+	if o.ca != "" {
+		bundle, err := os.ReadFile(o.ca)
+		if err != nil {
+			return nil, usage("--ca-file: %v", err)
+		}
+		secure.RootCAs = x509.NewCertPool()
+		if !secure.RootCAs.AppendCertsFromPEM(bundle) {
+			return nil, usage("--ca-file: no certificate in %s", o.ca)
+		}
+	}
+	if o.cert != "" || o.key != "" {
+		pair, err := tls.LoadX509KeyPair(o.cert, o.key)
+		if err != nil {
+			return nil, usage("--cert-file and --key-file: %v", err)
+		}
+		secure.Certificates = []tls.Certificate{pair}
+	}
+	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: secure}
+	return &client{base: strings.TrimRight(o.url, "/"), user: o.user, password: o.password, http: &http.Client{Transport: transport}}, nil
 }
 
 // path makes a path under /api of parts, which are escaped.
@@ -84,7 +106,9 @@ func (c *client) do(ctx context.Context, method, path string, body, to any) erro
 	if err != nil {
 		return usage("--url: %v", err)
 	}
-	req.SetBasicAuth(c.user, c.password)
+	if c.user != "" {
+		req.SetBasicAuth(c.user, c.password)
+	}
 	req.Header.Set("Accept", "application/json")
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")

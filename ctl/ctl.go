@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,14 +16,16 @@ type Env struct {
 	Stdout io.Writer
 	// Stdin has a password that is not among the arguments; nil is empty.
 	Stdin io.Reader
-	// Lookup finds environment variables: WARREN_CTL_URL, WARREN_CTL_USER and
-	// WARREN_CTL_PASSWORD stand in for options that are not given.
+	// Lookup finds environment variables: WARREN_CTL_URL, WARREN_CTL_USER,
+	// WARREN_CTL_PASSWORD, WARREN_CTL_CA_FILE, WARREN_CTL_CERT_FILE and WARREN_CTL_KEY_FILE
+	// stand in for options that are not given.
 	Lookup func(string) (string, bool)
 }
 
 // options are those of all verbs.
 type options struct {
 	url, user, password string
+	ca, cert, key       string // files, for https
 	vhost               string
 	quiet, silent       bool
 	noHeaders           bool
@@ -88,6 +91,9 @@ func (t *tool) addOptions(cmd *cobra.Command) {
 	f.StringVar(&o.url, "url", "http://127.0.0.1:15672", "a node's management API (WARREN_CTL_URL)")
 	f.StringVar(&o.user, "user", "guest", "who asks (WARREN_CTL_USER)")
 	f.StringVar(&o.password, "password", "guest", "the user's password (WARREN_CTL_PASSWORD, which other users of the machine cannot see)")
+	f.StringVar(&o.ca, "ca-file", "", "authorities of the node's certificate (PEM), the system's if not given (WARREN_CTL_CA_FILE)")
+	f.StringVar(&o.cert, "cert-file", "", "certificate to show (PEM), which stands for a user unless --user is given (WARREN_CTL_CERT_FILE)")
+	f.StringVar(&o.key, "key-file", "", "key of that certificate (PEM) (WARREN_CTL_KEY_FILE)")
 	f.StringVarP(&o.vhost, "vhost", "p", "/", "virtual host")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "print results only, without a line that says what is done")
 	f.BoolVarP(&o.silent, "silent", "s", false, "like --quiet, and no column names either")
@@ -98,14 +104,21 @@ func (t *tool) addOptions(cmd *cobra.Command) {
 
 // fromEnvironment fills in options that were not given.
 func (t *tool) fromEnvironment() {
-	for name, to := range map[string]*string{"url": &t.opt.url, "user": &t.opt.user, "password": &t.opt.password} {
-		if v, ok := t.env.Lookup("WARREN_CTL_" + upper[name]); ok && v != "" && !t.given(name) {
+	named := t.given("user")
+	for name, to := range map[string]*string{
+		"url": &t.opt.url, "user": &t.opt.user, "password": &t.opt.password,
+		"ca-file": &t.opt.ca, "cert-file": &t.opt.cert, "key-file": &t.opt.key,
+	} {
+		variable := "WARREN_CTL_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
+		if v, ok := t.env.Lookup(variable); ok && v != "" && !t.given(name) {
 			*to = v
+			named = named || name == "user"
 		}
 	}
+	if t.opt.cert != "" && !named {
+		t.opt.user = "" // the certificate says who asks
+	}
 }
-
-var upper = map[string]string{"url": "URL", "user": "USER", "password": "PASSWORD"}
 
 // verb describes one command.
 type verb struct {
@@ -170,7 +183,7 @@ func (t *tool) open() (*session, error) {
 	if t.opt.timeout < 0 {
 		return nil, usage("--timeout is negative")
 	}
-	c, err := newClient(t.opt.url, t.opt.user, t.opt.password)
+	c, err := newClient(&t.opt)
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package management
 
 import (
 	"context"
+	"crypto/x509"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -18,11 +19,14 @@ const (
 	requestBytesMax = 1 << 20
 )
 
-// Config is what the API is made of. All fields are required.
+// Config is what the API is made of. All fields are required but LoginByCertificate.
 type Config struct {
 	// Login checks a user's password; loopback tells whether the peer is on this
 	// machine. Any error is a refusal.
 	Login func(ctx context.Context, user, password string, loopback bool) (User, error)
+	// LoginByCertificate finds the user that a verified certificate names, for requests over TLS
+	// that show one and no password. Nil: there are none.
+	LoginByCertificate func(ctx context.Context, c *x509.Certificate, loopback bool) (User, error)
 	// Broker changes what is the cluster's, and tells of it.
 	Broker Broker
 	// Connections are the local node's client connections.

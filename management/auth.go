@@ -1,6 +1,7 @@
 package management
 
 import (
+	"errors"
 	"net"
 	"net/http"
 	"slices"
@@ -28,14 +29,10 @@ func (u User) manages() bool {
 // monitors: may see what belongs to others.
 func (u User) monitors() bool { return u.may(auth.TagMonitoring, auth.TagAdministrator) }
 
-// authenticate returns the user of a request's basic authentication, or a
-// refusal with 401.
+// authenticate returns the user of a request's basic authentication or, without that, of its
+// client's certificate, or a refusal with 401.
 func (a *API) authenticate(r *http.Request) (User, error) {
-	name, password, ok := r.BasicAuth()
-	if !ok {
-		return User{}, unauthorised("Login failed")
-	}
-	u, err := a.cfg.Login(r.Context(), name, password, isLoopback(r.RemoteAddr))
+	u, err := a.login(r)
 	if err != nil {
 		return User{}, unauthorised("Login failed")
 	}
@@ -43,6 +40,19 @@ func (a *API) authenticate(r *http.Request) (User, error) {
 		return User{}, unauthorised("Not management user")
 	}
 	return u, nil
+}
+
+var errNoLogin = errors.New("no password and no certificate")
+
+func (a *API) login(r *http.Request) (User, error) {
+	name, password, ok := r.BasicAuth()
+	switch {
+	case ok:
+		return a.cfg.Login(r.Context(), name, password, isLoopback(r.RemoteAddr))
+	case r.Header.Get("Authorization") == "" && a.cfg.LoginByCertificate != nil && r.TLS != nil && len(r.TLS.VerifiedChains) > 0:
+		return a.cfg.LoginByCertificate(r.Context(), r.TLS.VerifiedChains[0][0], isLoopback(r.RemoteAddr))
+	}
+	return User{}, errNoLogin
 }
 
 func isLoopback(addr string) bool {

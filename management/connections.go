@@ -37,6 +37,11 @@ type Connection struct {
 	Host                   string         `json:"host"`
 	Port                   int            `json:"port"`
 	SSL                    bool           `json:"ssl"`
+	SSLProtocol            string         `json:"ssl_protocol,omitempty"` // "tlsv1.3"
+	SSLCipher              string         `json:"ssl_cipher,omitempty"`
+	PeerCertSubject        string         `json:"peer_cert_subject,omitempty"`
+	PeerCertIssuer         string         `json:"peer_cert_issuer,omitempty"`
+	PeerCertValidity       string         `json:"peer_cert_validity,omitempty"`
 	Channels               int            `json:"channels"`
 	ChannelMax             int            `json:"channel_max"`
 	FrameMax               int            `json:"frame_max"`    // bytes

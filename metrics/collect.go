@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"slices"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -37,6 +38,13 @@ type Leaders struct {
 	SearchesMS float64
 }
 
+// Certificate is one that the node shows.
+type Certificate struct {
+	Use               string // "clients" or "nodes"
+	NotAfter          time.Time
+	Reloads, Failures uint64
+}
+
 // Config is where the figures come from. All functions are safe for concurrent use.
 type Config struct {
 	Node      func() Node
@@ -45,7 +53,9 @@ type Config struct {
 	Store     func() store.Stats
 	Raft      func() []Raft
 	Leaders   func() Leaders
-	Broker    Broker
+	// Certificates may be nil.
+	Certificates func() []Certificate
+	Broker       Broker
 	// QueueName finds a replica's queue, named by ObjectName; ok is false if it is being
 	// deleted.
 	QueueName func(id uint64) (vhost, name string, ok bool)
@@ -172,6 +182,13 @@ func (s *scrape) node(figures []broker.QueueFigures) {
 	s.count(diskLimit, n.DiskLimit)
 	s.put(alarmMemory, truth(r.MemoryAlarm))
 	s.put(alarmDisk, truth(r.DiskAlarm))
+	if s.c.cfg.Certificates != nil {
+		for _, c := range s.c.cfg.Certificates() {
+			s.put(certExpiry, time.Until(c.NotAfter).Seconds(), c.Use)
+			s.count(certReloads, c.Reloads, c.Use)
+			s.count(certFailures, c.Failures, c.Use)
+		}
+	}
 	s.times(storeSyncTime, st.SyncTimes.Classes[:], firstSyncClass, 1e-6, st.SyncTimes.Sum.Seconds())
 	s.count(storeWritten, st.WrittenBytes)
 	s.count(storeSegments, uint64(st.Segments))

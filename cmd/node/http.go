@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/pprof"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
 )
@@ -47,12 +49,22 @@ func (n *running) serveHTTP(context.Context) error {
 	mux.HandleFunc("/api/", n.serveManagement)
 	mux.Handle("/metrics", n.metricsHandler())
 	mux.Handle("/metrics/", n.metricsHandler())
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: timeoutHTTP}
-	go func() {
-		if err := server.Serve(n.listeners.http); !errors.Is(err, http.ErrServerClosed) {
+	server := &http.Server{
+		Handler: mux, ReadHeaderTimeout: timeoutHTTP,
+		ErrorLog: slog.NewLogLogger(n.log.Handler(), slog.LevelDebug), // what foreign clients do wrong
+	}
+	if n.clientTLS != nil {
+		server.TLSConfig = n.clientTLS.ServerConfig(n.clientAuth(), "http/1.1")
+	}
+	serve := func(err error) {
+		if !errors.Is(err, http.ErrServerClosed) {
 			n.failed <- fmt.Errorf("http server: %w", err)
 		}
-	}()
+	}
+	go func() { serve(server.Serve(n.listeners.http)) }()
+	if ln := n.listeners.https; ln != nil {
+		go func() { serve(server.ServeTLS(ln, "", "")) }()
+	}
 	n.onClose("http", func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), timeoutHTTP)
 		defer cancel()
@@ -74,10 +86,14 @@ func localOnly(h http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// serveGRPC opens the port of the client API. Until that API is there it
+// serveGRPC opens the port of the client API, over TLS if there is a certificate. Until that API is there it
 // serves the standard health service.
 func (n *running) serveGRPC() {
-	server := grpc.NewServer()
+	var options []grpc.ServerOption
+	if n.clientTLS != nil {
+		options = append(options, grpc.Creds(credentials.NewTLS(n.clientTLS.ServerConfig(n.clientAuth(), "h2"))))
+	}
+	server := grpc.NewServer(options...)
 	status := health.NewServer()
 	grpc_health_v1.RegisterHealthServer(server, status)
 	go func() {

@@ -2,8 +2,11 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/warrenmq/warren/auth"
@@ -22,6 +25,10 @@ func (n *running) openManagement() {
 	n.manager = management.New(management.Config{
 		Login: func(ctx context.Context, user, password string, loopback bool) (management.User, error) {
 			u, err := n.broker.Login(ctx, auth.MechanismPlain, []byte("\x00"+user+"\x00"+password), loopback)
+			return management.User{Name: u.Name, Tags: u.Tags}, err
+		},
+		LoginByCertificate: func(ctx context.Context, c *x509.Certificate, loopback bool) (management.User, error) {
+			u, err := n.broker.LoginExternal(ctx, n.peerName().Of(c), nil, loopback)
 			return management.User{Name: u.Name, Tags: u.Tags}, err
 		},
 		Broker:      n.broker,
@@ -87,7 +94,7 @@ func (c connections) describe(i *gateway.ConnectionInfo) management.Connection {
 	}
 	peer, peerPort := hostPort(i.Peer)
 	host, port := hostPort(i.Local)
-	return management.Connection{
+	conn := management.Connection{
 		Name: i.Name, Node: c.node, User: i.User, UserWhoPerformedAction: i.User, VHost: i.VHost,
 		UserProvidedName: i.ClientName, Type: "network", Protocol: "AMQP 0-9-1", State: state, AuthMechanism: i.Mechanism,
 		PeerHost: peer, PeerPort: peerPort, Host: host, Port: port,
@@ -96,6 +103,24 @@ func (c connections) describe(i *gateway.ConnectionInfo) management.Connection {
 		ClientProperties: management.TableJSON(i.ClientProperties),
 		ReceivedBytes:    i.ReceivedBytes, SentBytes: i.WrittenBytes,
 	}
+	if i.TLS != nil {
+		describeTLS(&conn, i.TLS)
+	}
+	return conn
+}
+
+// describeTLS fills in RabbitMQ's columns of a connection over TLS.
+func describeTLS(conn *management.Connection, s *tls.ConnectionState) {
+	conn.SSL = true
+	// crypto/tls writes "TLS 1.3", RabbitMQ "tlsv1.3".
+	conn.SSLProtocol = strings.ToLower(strings.Replace(tls.VersionName(s.Version), " ", "v", 1))
+	conn.SSLCipher = tls.CipherSuiteName(s.CipherSuite)
+	if len(s.PeerCertificates) == 0 {
+		return
+	}
+	c := s.PeerCertificates[0]
+	conn.PeerCertSubject, conn.PeerCertIssuer = auth.DistinguishedName(c.RawSubject), auth.DistinguishedName(c.RawIssuer)
+	conn.PeerCertValidity = c.NotBefore.UTC().Format(time.RFC3339) + " - " + c.NotAfter.UTC().Format(time.RFC3339)
 }
 
 func (c connections) Close(name, text string) bool { return c.server.CloseConnection(name, text) }

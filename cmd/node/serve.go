@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -11,8 +12,10 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/warrenmq/warren/auth"
 	"github.com/warrenmq/warren/broker"
 	"github.com/warrenmq/warren/catalog"
+	"github.com/warrenmq/warren/certs"
 	"github.com/warrenmq/warren/cluster/bootstrap"
 	"github.com/warrenmq/warren/cluster/detector"
 	"github.com/warrenmq/warren/cluster/group"
@@ -39,6 +42,7 @@ type running struct {
 
 	identity  *bootstrap.Identity
 	listeners listeners
+	clientTLS *certs.Source // nil without a certificate for clients
 	store     *store.Store
 	mesh      *transport.Mesh
 	gossip    *member.Gossip
@@ -73,6 +77,7 @@ func run(ctx context.Context, cfg config.Config, log *slog.Logger) (err error) {
 		do   func(context.Context) error
 	}{
 		{"data folder", n.openIdentity},
+		{"certificates", n.openCertificates},
 		{"listeners", n.listen},
 		{"store", n.openStore},
 		{"cluster link", n.openMesh},
@@ -110,7 +115,7 @@ func (n *running) openIdentity(context.Context) (err error) {
 }
 
 // listeners are the ports of a node.
-type listeners struct{ amqp, http, grpc, cluster net.Listener }
+type listeners struct{ amqp, http, grpc, cluster, amqps, https net.Listener } // the last two are nil if not wanted
 
 func (n *running) listen(context.Context) error {
 	for _, l := range []struct {
@@ -121,7 +126,12 @@ func (n *running) listen(context.Context) error {
 		{"http", n.cfg.HTTPAddr, &n.listeners.http},
 		{"grpc", n.cfg.GRPCAddr, &n.listeners.grpc},
 		{"cluster", n.cfg.ClusterAddr, &n.listeners.cluster},
+		{"amqps", n.cfg.AMQPSAddr, &n.listeners.amqps},
+		{"https", n.cfg.HTTPSAddr, &n.listeners.https},
 	} {
+		if l.addr == "" {
+			continue
+		}
 		ln, err := net.Listen("tcp", l.addr)
 		if err != nil {
 			return fmt.Errorf("%s address: %w", l.name, err)
@@ -274,6 +284,10 @@ func (n *running) serveClients(context.Context) error {
 	c.Product, c.Version = n.cfg.Product()
 	total, _ := n.alarms.memory.Total()
 	c.UnreadBytesMax = int64(max(1, n.cfg.UnreadMax.Of(total)))
+	if n.cfg.TLSClientAuth != config.ClientAuthNone {
+		c.Mechanisms = append(c.Mechanisms, auth.MechanismExternal)
+	}
+	c.PeerName = n.peerName()
 	server, err := gateway.New(c, amqpBroker{n.broker})
 	if err != nil {
 		return err
@@ -281,11 +295,15 @@ func (n *running) serveClients(context.Context) error {
 	n.amqp = server
 	n.openManagement()
 	n.serveGRPC()
-	go func() {
-		if err := server.Serve(n.listeners.amqp); !errors.Is(err, gateway.ErrServerClosed) {
+	serve := func(ln net.Listener) {
+		if err := server.Serve(ln); !errors.Is(err, gateway.ErrServerClosed) {
 			n.failed <- fmt.Errorf("amqp server: %w", err)
 		}
-	}()
+	}
+	go serve(n.listeners.amqp)
+	if ln := n.listeners.amqps; ln != nil {
+		go serve(tls.NewListener(ln, n.clientTLS.ServerConfig(n.clientAuth())))
+	}
 	n.watchResources()
 	n.onClose("amqp clients", func() error {
 		ctx, cancel := context.WithCancel(context.Background())

@@ -65,7 +65,7 @@ func Default() Config {
 	return Config{
 		Product: "Warren", Version: "0.1.0", ClusterName: "warren",
 		Mechanisms:       []string{auth.MechanismPlain, auth.MechanismAMQPLain},
-		PeerName:         auth.PeerDistinguishedName,
+		PeerName:         auth.PeerName{From: auth.PeerDistinguishedName},
 		FrameMax:         131072,
 		FrameMaxMin:      8192,
 		ChannelMax:       2047,

@@ -2,6 +2,7 @@ package amqp
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"log/slog"
@@ -30,11 +31,13 @@ type conn struct {
 
 	user       broker.User
 	vhost      string
-	name       string // the client's connection_name
-	mechanism  string // of its login
-	peer       string // who its certificate says it is, "" without a verified one
-	broker     Conn   // nil until connection.open
-	frameMax   uint32 // negotiated; the writer reads it after the first content
+	name       string               // the client's connection_name
+	mechanism  string               // of its login
+	verified   bool                 // it has shown a certificate that was verified
+	peer       string               // whom that names, "" for nobody
+	secure     *tls.ConnectionState // nil without TLS
+	broker     Conn                 // nil until connection.open
+	frameMax   uint32               // negotiated; the writer reads it after the first content
 	channelMax uint16
 	// cancelNotify and blockedNotify are the client's capabilities.
 	cancelNotify, blockedNotify, failureClose bool

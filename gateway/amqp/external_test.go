@@ -37,16 +37,19 @@ func certificate(t *testing.T, name string) (tls.Certificate, *x509.CertPool) {
 	}
 	pool := x509.NewCertPool()
 	pool.AddCert(parsed)
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: parsed}, pool
 }
 
 // EXTERNAL is offered to clients with a verified certificate, and to nobody else.
 func TestExternal(t *testing.T) {
 	t.Parallel()
 	const all = "PLAIN AMQPLAIN EXTERNAL"
+	const refused = "ACCESS_REFUSED - Login was refused using authentication mechanism EXTERNAL. For details see the broker logfile."
 	r := startServer(t, func(cfg *Config) { cfg.Mechanisms = []string{"PLAIN", "AMQPLAIN", "EXTERNAL"} })
 	server, servers := certificate(t, "server")
 	client, clients := certificate(t, "client")
+	nobody, _ := certificate(t, "nobody")
+	clients.AddCert(nobody.Leaf)
 	other, _ := certificate(t, "other")
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -74,7 +77,8 @@ func TestExternal(t *testing.T) {
 	}{
 		{"says nothing", "", true},
 		{"repeats its name", "CN=client,O=test", true},
-		{"claims to be somebody else", "guest", false},
+		{"names somebody else, which counts for nothing", "guest", true},
+		{"says what amqp091-go does", "\x00*\x00*", true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := dial(t, client)
@@ -84,11 +88,21 @@ func TestExternal(t *testing.T) {
 			c.send(0, &wire.ConnectionStartOk{ClientProperties: allCapabilities(), Mechanism: "EXTERNAL", Response: tc.response})
 			if tc.ok {
 				want[*wire.ConnectionTune](c, 0)
-			} else if m := want[*wire.ConnectionClose](c, 0); m.ReplyCode != 403 {
+			} else if m := want[*wire.ConnectionClose](c, 0); m.ReplyCode != 403 || m.ReplyText != refused {
 				t.Errorf("%+v", m)
 			}
 		})
 	}
+	t.Run("with a certificate of nobody", func(t *testing.T) {
+		c := dial(t, nobody)
+		if m := c.greet(); m.Mechanisms != all {
+			t.Errorf("offered %q, want %q", m.Mechanisms, all)
+		}
+		c.send(0, &wire.ConnectionStartOk{ClientProperties: allCapabilities(), Mechanism: "EXTERNAL"})
+		if m := want[*wire.ConnectionClose](c, 0); m.ReplyCode != 403 || m.ReplyText != refused {
+			t.Errorf("%+v", m)
+		}
+	})
 	t.Run("without a certificate", func(t *testing.T) {
 		c := dial(t)
 		if m := c.greet(); m.Mechanisms != "PLAIN AMQPLAIN" {

@@ -24,7 +24,7 @@ func (c *conn) handshake() error {
 	if err := c.header(); err != nil {
 		return err
 	}
-	mechanisms := auth.Offered(c.srv.cfg.Mechanisms, c.peer)
+	mechanisms := auth.Offered(c.srv.cfg.Mechanisms, c.verified)
 	c.out.method(0, &wire.ConnectionStart{
 		VersionMajor: 0, VersionMinor: 9,
 		ServerProperties: c.srv.serverProperties(),
@@ -66,8 +66,10 @@ func (c *conn) verifyPeer() error {
 	if err := secure.HandshakeContext(ctx); err != nil {
 		return fmt.Errorf("tls: %w", err)
 	}
-	if chains := secure.ConnectionState().VerifiedChains; len(chains) > 0 {
-		c.peer = c.srv.cfg.PeerName.Of(chains[0][0].Subject)
+	state := secure.ConnectionState()
+	c.secure = &state
+	if chains := state.VerifiedChains; len(chains) > 0 {
+		c.verified, c.peer = true, c.srv.cfg.PeerName.Of(chains[0][0])
 	}
 	return nil
 }

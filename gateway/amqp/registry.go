@@ -1,6 +1,7 @@
 package amqp
 
 import (
+	"crypto/tls"
 	"net"
 	"slices"
 	"strings"
@@ -20,7 +21,8 @@ type ConnectionInfo struct {
 	User, VHost      string
 	Mechanism        string // of authentication
 	Peer, Local      net.Addr
-	ClientProperties wire.Table // read only
+	TLS              *tls.ConnectionState // nil without TLS; read only
+	ClientProperties wire.Table           // read only
 	ChannelMax       uint16
 	FrameMax         uint32 // bytes
 	Heartbeat        time.Duration
@@ -78,7 +80,7 @@ func connectionName(nc net.Conn) string {
 func (c *conn) register(props wire.Table) {
 	c.facts.Store(&ConnectionInfo{
 		Name: connectionName(c.nc), ClientName: c.name, User: c.user.Name, VHost: c.vhost, Mechanism: c.mechanism,
-		Peer: c.nc.RemoteAddr(), Local: c.nc.LocalAddr(), ClientProperties: props,
+		Peer: c.nc.RemoteAddr(), Local: c.nc.LocalAddr(), TLS: c.secure, ClientProperties: props,
 		ChannelMax: c.channelMax, FrameMax: c.frameMax, Heartbeat: time.Duration(c.heartbeat.Load()),
 		Opened: time.Now(),
 	})

@@ -84,6 +84,13 @@ func (n *Node) HTTP() string {
 	return "http://" + n.addrs.HTTP
 }
 
+// GRPCAddr returns host:port of the gRPC API for clients.
+func (n *Node) GRPCAddr() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.addrs.GRPC
+}
+
 // GossipAddr returns host:port of the node's gossip.
 func (n *Node) GossipAddr() string {
 	n.mu.Lock()

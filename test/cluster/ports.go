@@ -49,6 +49,9 @@ func freePorts(n int) ([]int, error) {
 	return nil, errors.New("too few free ports")
 }
 
+// FreePorts returns n ports of 127.0.0.1 for more listeners of nodes, as those of a Cluster are chosen.
+func FreePorts(n int) ([]int, error) { return freePorts(n) }
+
 func free(port int) bool {
 	addr := loopback(port)
 	l, err := net.Listen("tcp", addr)

@@ -1,0 +1,55 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// What a client's certificate is for, as values of TLSClientAuth.
+const (
+	ClientAuthNone    = "none"    // not asked for
+	ClientAuthVerify  = "verify"  // a client may have none, but not a wrong one
+	ClientAuthRequire = "require" // no connection without one
+)
+
+// ClientAuths, LoginFroms and SANTypes are the values of tls-client-auth,
+// tls-login-from and tls-login-san-type.
+var (
+	ClientAuths = []string{ClientAuthNone, ClientAuthVerify, ClientAuthRequire}
+	LoginFroms  = []string{"common_name", "distinguished_name", "subject_alternative_name"}
+	SANTypes    = []string{"dns", "email", "uri"}
+)
+
+// secureProblems are those of the settings of TLS.
+func (c Config) secureProblems(add func(name, problem string)) {
+	for _, a := range []struct{ name, addr string }{{"amqps-addr", c.AMQPSAddr}, {"https-addr", c.HTTPSAddr}} {
+		if a.addr == "" {
+			continue
+		}
+		add(a.name, checkAddr(a.addr, true))
+		if c.TLSCertFile == "" {
+			add(a.name, "needs tls-cert-file and tls-key-file")
+		}
+	}
+	if (c.TLSCertFile == "") != (c.TLSKeyFile == "") {
+		add("tls-cert-file", "needs tls-key-file, and the other way round")
+	}
+	add("tls-client-auth", oneOf(c.TLSClientAuth, ClientAuths))
+	if (c.TLSClientAuth == ClientAuthVerify || c.TLSClientAuth == ClientAuthRequire) && c.TLSCAFile == "" {
+		add("tls-client-auth", fmt.Sprintf("%s needs tls-ca-file", c.TLSClientAuth))
+	}
+	if c.TLSCAFile != "" && c.TLSCertFile == "" {
+		add("tls-ca-file", "needs tls-cert-file and tls-key-file")
+	}
+	add("tls-login-from", oneOf(c.TLSLoginFrom, LoginFroms))
+	add("tls-login-san-type", oneOf(c.TLSLoginSANType, SANTypes))
+}
+
+func oneOf(value string, values []string) string {
+	if slices.Contains(values, value) {
+		return ""
+	}
+	last := len(values) - 1
+	return fmt.Sprintf("must be %s or %s, got %q", strings.Join(values[:last], ", "), values[last], value)
+}
