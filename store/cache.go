@@ -3,6 +3,7 @@ package store
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
 	"unsafe"
 )
 
@@ -51,13 +52,37 @@ func (b *slab) pages(from, to int, tail []byte) (whole, rest []byte, off int64, 
 // onPage reports whether b begins where File.WriteDirect needs it.
 func onPage(b []byte) bool { return uintptr(unsafe.Pointer(unsafe.SliceData(b)))%PageBytes == 0 }
 
+const (
+	// tailGrowth times Options.TailCacheBytes is what the tail cache grows to while what is read has left it just before.
+	tailGrowth = 2
+	// tailRest is after how many slabs of which nobody needed what it has grown by the tail cache becomes smaller again.
+	tailRest = 32
+)
+
 // tailCache holds the newest slabs of the node, oldest first. The slabs are the write buffers themselves:
 // caching copies nothing and needs no state per entry.
+//
+// A replica applies an entry, or a consumer gets a message, a moment after it was written: the same moment is a few hundred KiB of
+// a slow stream and more than bytesMax of a fast one. So the places of the slabs that left last are remembered, and a read of one of them makes the cache
+// larger, up to tailGrowth times bytesMax; a backlog is read from far behind and changes nothing.
 type tailCache struct {
 	mu       sync.RWMutex
 	slabs    []*slab // ascending by (segment, off)
 	bytes    int64
-	bytesMax int64
+	bytesMax int64 // bound, if nobody reads further back
+	grown    int64 // what is added to it
+	extra    int   // how many of slabs lie beyond bytesMax
+	left     []leftSlab
+	quiet    int // slabs added since somebody read what lies beyond bytesMax
+
+	// missed and used say that somebody has read, since the newest slab was added, what has just left, and what lies beyond bytesMax.
+	missed, used atomic.Bool
+}
+
+// leftSlab is the place of a slab that is not in memory any more.
+type leftSlab struct {
+	segment  uint32
+	from, to int64
 }
 
 // add makes b the newest slab and forgets the oldest ones above the bound; b itself always stays, and what is not durable yet. The
@@ -65,14 +90,39 @@ type tailCache struct {
 func (c *tailCache) add(b *slab) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.adapt()
 	c.slabs = append(c.slabs, b)
 	c.bytes += int64(len(b.buf))
 	drop := 0
-	for c.bytes > c.bytesMax && drop < len(c.slabs)-1 && c.slabs[drop].unsynced == 0 {
-		c.bytes -= int64(len(c.slabs[drop].buf))
+	for c.bytes > c.bytesMax+c.grown && drop < len(c.slabs)-1 && c.slabs[drop].unsynced == 0 {
+		old := c.slabs[drop]
+		c.bytes -= int64(len(old.buf))
+		c.left = append(c.left, leftSlab{old.segment, old.off, old.base + int64(old.used)})
 		drop++
 	}
 	c.slabs = slices.Delete(c.slabs, 0, drop)
+	if n := len(c.left) - int((tailGrowth-1)*c.bytesMax/slabBytes); n > 0 {
+		c.left = slices.Delete(c.left, 0, n)
+	}
+	c.extra = 0
+	for over := c.bytes - c.bytesMax; over > 0 && c.extra < len(c.slabs)-1; c.extra++ {
+		over -= int64(len(c.slabs[c.extra].buf))
+	}
+}
+
+// adapt makes the cache larger or smaller by a slab. Called with mu held.
+func (c *tailCache) adapt() {
+	missed, used := c.missed.Swap(false), c.used.Swap(false)
+	if missed {
+		c.grown = min(c.grown+slabBytes, (tailGrowth-1)*c.bytesMax)
+	}
+	if missed || used {
+		c.quiet = 0
+		return
+	}
+	if c.quiet++; c.quiet > tailRest {
+		c.grown = max(c.grown-slabBytes, 0)
+	}
 }
 
 // shed forgets all but the newest slab, which is appended to.
@@ -83,6 +133,7 @@ func (c *tailCache) shed() {
 		c.slabs = slices.Clone(c.slabs[n-1:])
 		c.bytes = int64(len(c.slabs[0].buf))
 	}
+	c.grown, c.extra, c.left = 0, 0, nil
 }
 
 // get returns the record at l, header and body, or nil if it is no longer in memory.
@@ -96,6 +147,7 @@ func (c *tailCache) get(l loc) []byte {
 		return 1
 	})
 	if p == 0 || c.slabs[p-1].segment != l.segment {
+		c.miss(l)
 		return nil
 	}
 	b := c.slabs[p-1]
@@ -104,7 +156,20 @@ func (c *tailCache) get(l loc) []byte {
 	if to > int64(len(b.buf)) {
 		return nil
 	}
+	if p <= c.extra && !c.used.Load() {
+		c.used.Store(true)
+	}
 	return b.buf[from:to:to]
+}
+
+// miss notes that something was asked for that is not there. Called with mu held for reading.
+func (c *tailCache) miss(l loc) {
+	for i := range c.left {
+		if b := &c.left[i]; b.segment == l.segment && b.from <= int64(l.off) && int64(l.off) < b.to {
+			c.missed.Store(true)
+			return
+		}
+	}
 }
 
 // readCache holds records read from disk lately, oldest out first. A place is never used twice, so nothing in it goes bad.

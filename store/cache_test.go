@@ -77,3 +77,51 @@ func TestShed(t *testing.T) {
 		t.Fatalf("%d bytes in the tail cache, %d after Shed, %d of what was read", before, after, s.reads.bytes)
 	}
 }
+
+// TestTailCacheGrowsWithWhatIsRead has a reader follow the writer at some distance: while that is a little more than the bound the cache grows to hold
+// it, and gives the memory back when the reader is gone. One that is far behind, in a backlog, changes nothing.
+func TestTailCacheGrowsWithWhatIsRead(t *testing.T) {
+	const bytesMax, room = 4 * slabBytes, 2 * tailGrowth * 4 * slabBytes
+	c := &tailCache{bytesMax: bytesMax}
+	var end int64
+	// step appends a slab and reads what was written behind bytes before the end; 0 reads nothing.
+	step := func(behind int64) (hit bool) {
+		b := newSlab(uint32(end/room)+1, segmentHeadBytes+end%room, slabBytes, nil)
+		b.used = len(b.buf)
+		c.add(b)
+		end += int64(len(b.buf))
+		if at := end - behind; behind > 0 && at >= 0 {
+			hit = c.get(loc{segment: uint32(at/room) + 1, off: uint32(segmentHeadBytes + at%room), bodyBytes: 8}) != nil
+		}
+		if c.bytes > tailGrowth*bytesMax || len(c.left) > tailGrowth*bytesMax/slabBytes {
+			t.Fatalf("%d bytes in the cache, %d places", c.bytes, len(c.left))
+		}
+		return hit
+	}
+	for _, test := range []struct {
+		name   string
+		behind int64
+		hits   bool
+		bytes  int64
+	}{
+		{"close", bytesMax / 2, true, bytesMax},
+		{"just behind", bytesMax * 3 / 2, true, tailGrowth * bytesMax},
+		{"gone", 0, false, bytesMax},
+		{"in a backlog", 20 * bytesMax, false, bytesMax},
+	} {
+		hit := false
+		for range 2*tailRest + room/slabBytes {
+			hit = step(test.behind)
+		}
+		if hit != test.hits || c.bytes > test.bytes {
+			t.Errorf("%s: %v, %d bytes, want %v and at most %d", test.name, hit, c.bytes, test.hits, test.bytes)
+		}
+	}
+	for range 2 * tailRest {
+		step(bytesMax * 3 / 2)
+	}
+	c.shed()
+	if c.grown != 0 || len(c.slabs) != 1 {
+		t.Errorf("%d bytes more than the bound, %d slabs after it was shed", c.grown, len(c.slabs))
+	}
+}

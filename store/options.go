@@ -20,7 +20,7 @@ type Options struct {
 	// sooner and cost more switches; a record larger than it gets a segment of its own.
 	SegmentBytes int64
 	// TailCacheBytes bounds the newest appended bytes kept in memory for replication and fresh
-	// deliveries of all groups together, default 8 MiB. A quarter more holds entries read from disk lately, because
+	// deliveries of all groups together, default 8 MiB; while what is read has just left, twice as many are kept. A quarter more holds entries read from disk lately, because
 	// one entry carries many messages that are asked for one by one.
 	TailCacheBytes int64
 	// LingerMax is how long the flusher waits for more groups before a sync, at most 300 µs. It waits only
