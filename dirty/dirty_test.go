@@ -61,6 +61,10 @@ func TestPoison(t *testing.T) {
 	if got := string(b[:5]); got != "\xdb\xdb\xdb\xdb\xdb" {
 		t.Errorf("returned memory reads %q", got)
 	}
+	kept := []byte("kept by somebody else")
+	if dirty.Spoil(kept); string(kept[:5]) != "\xdb\xdb\xdb\xdb\xdb" {
+		t.Errorf("spoilt memory reads %q", kept)
+	}
 	// A pool may forget what it is given, so it is tried until one comes back.
 	for range 100 {
 		b := dirty.Lend(200 << 10)

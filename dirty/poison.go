@@ -14,6 +14,13 @@ var poisoning atomic.Bool
 // Lend panic when somebody has written to it meanwhile. For tests; builds with the tag invariants always do it.
 func Poison() { poisoning.Store(true) }
 
+// Spoil fills b, which somebody keeps to be used again, if what is returned is filled.
+func Spoil(b []byte) {
+	if poisoning.Load() {
+		fill(b)
+	}
+}
+
 func fill(b []byte) {
 	for len(b) > 0 {
 		b = b[copy(b, poisoned):]

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"maps"
 	"slices"
@@ -79,11 +80,57 @@ func (d *driver) appendLogs(i int) (outcome, error) {
 		g.top = max(g.top, l.Index)
 		out.between = append(out.between, d.m.clone())
 	}
+	put, stage := sg.StoreLogs, sg.Stage
+	if d.pick(2) == 0 { // as what another node sent
+		apart, bodies := d.apart(logs)
+		if err := d.damaged(sg, apart, bodies); err != nil {
+			return out, err
+		}
+		put = func([]*raft.Log) error { return sg.StoreBodies(apart, bodies) }
+		stage = func([]*raft.Log) error { return sg.StageBodies(apart, bodies) }
+	}
 	if !d.waits && d.pick(2) == 0 { // it counts with what is made durable next, by any group
-		return out, sg.Stage(logs)
+		return out, stage(logs)
 	}
 	out.durable = true
-	return out, sg.StoreLogs(logs)
+	return out, put(logs)
+}
+
+// apart takes entries and their data apart, and the data into pieces.
+func (d *driver) apart(logs []*raft.Log) ([]*raft.Log, []store.Body) {
+	apart, bodies := make([]*raft.Log, len(logs)), make([]store.Body, len(logs))
+	for i, l := range logs {
+		e := *l
+		e.Data = []byte("not this")
+		apart[i] = &e
+		bodies[i] = store.Body{Sum: crc32.Checksum(l.Data, crc32.MakeTable(crc32.Castagnoli)), Summed: d.pick(4) > 0}
+		for data := bytes.Clone(l.Data); len(data) > 0; {
+			n := d.pick(len(data)) + 1
+			bodies[i].Pieces = append(bodies[i].Pieces, data[:n])
+			data = data[n:]
+		}
+	}
+	return apart, bodies
+}
+
+// damaged has a byte of the data changed on the way: nothing is stored then.
+func (d *driver) damaged(sg *store.Group, logs []*raft.Log, bodies []store.Body) error {
+	i := d.pick(len(bodies))
+	if !bodies[i].Summed || d.pick(2) == 0 {
+		return nil
+	}
+	piece := bodies[i].Pieces[d.pick(len(bodies[i].Pieces))]
+	at := d.pick(len(piece))
+	piece[at] ^= 0x10
+	err := sg.StoreBodies(logs, bodies)
+	if d.pick(2) == 0 {
+		err = sg.StageBodies(logs, bodies)
+	}
+	piece[at] ^= 0x10
+	if !errors.Is(err, store.ErrDamagedBody) {
+		return fmt.Errorf("a damaged body: %w", err)
+	}
+	return nil
 }
 
 func (d *driver) vote(g *modelGroup, sg *store.Group) (outcome, error) {

@@ -210,19 +210,7 @@ func (g *Group) StoreLog(log *raft.Log) error { return g.StoreLogs([]*raft.Log{l
 // StoreLogs implements raft.LogStore; it returns when the entries are durable. Gaps are allowed; an index that is present is
 // replaced; one below the log's beginning, or covered by a published snapshot and gone, is ErrLogRange.
 func (g *Group) StoreLogs(logs []*raft.Log) error {
-	if len(logs) == 0 {
-		return nil
-	}
-	recs, err := g.entryRecords(logs)
-	if err != nil {
-		return err
-	}
-	g.wmu.Lock()
-	defer g.wmu.Unlock()
-	if err := g.admits(logs); err != nil {
-		return err
-	}
-	return g.storeRecords(recs)
+	return g.StoreBodies(logs, nil)
 }
 
 // storeRecords writes entries and waits for them. Called with wmu held.
@@ -244,17 +232,23 @@ func (g *Group) putEntries(recs []record, locs []loc) {
 	}
 }
 
-// entryRecords makes the records of entries.
-func (g *Group) entryRecords(logs []*raft.Log) ([]record, error) {
+// entryRecords makes the records of entries; bodies may be nil.
+func (g *Group) entryRecords(logs []*raft.Log, bodies []Body) ([]record, error) {
 	recs := make([]record, len(logs))
 	for i, l := range logs {
 		r := &recs[i]
-		if len(l.Data)+len(l.Extensions)+4 > RecordBytesMax {
-			return nil, fmt.Errorf("entry %d of group %d: %d bytes: %w", l.Index, g.id, len(l.Data), ErrTooLarge)
-		}
 		*r = record{header: header{kind: kindEntry, typ: uint8(l.Type), group: g.id, index: l.Index, term: l.Term}, ext: l.Extensions, data: l.Data}
+		if bodies != nil {
+			r.data, r.pieces = nil, bodies[i].Pieces
+		}
+		if n := r.dataBytes(); n+len(l.Extensions)+4 > RecordBytesMax {
+			return nil, fmt.Errorf("entry %d of group %d: %d bytes: %w", l.Index, g.id, n, ErrTooLarge)
+		}
 		r.setTime(l.AppendedAt)
 		r.seal()
+		if bodies != nil && bodies[i].damaged(r) {
+			return nil, fmt.Errorf("entry %d of term %d of group %d: %w", l.Index, l.Term, g.id, ErrDamagedBody)
+		}
 	}
 	return recs, nil
 }

@@ -62,9 +62,10 @@ type header struct {
 // record is a header with its body, not yet placed.
 type record struct {
 	header
-	ext  []byte
-	data []byte
-	raw  bool // data is the whole body, extensions included
+	ext    []byte
+	data   []byte
+	pieces [][]byte // what follows data
+	raw    bool     // data is the whole body, extensions included
 }
 
 // padded returns the room a record with that body takes.
@@ -82,8 +83,12 @@ func (r *record) seal() {
 		crc = crc32.Update(crc, crcTable, r.ext)
 		n += 4 + len(r.ext)
 	}
-	r.bodyCRC = crc32.Update(crc, crcTable, r.data)
-	r.bodyBytes = uint32(n)
+	crc = crc32.Update(crc, crcTable, r.data)
+	for _, p := range r.pieces {
+		crc = crc32.Update(crc, crcTable, p)
+		n += len(p)
+	}
+	r.bodyCRC, r.bodyBytes = crc, uint32(n)
 }
 
 // put writes a sealed record to dst, which has padded(bodyBytes) bytes, for its place on disk.
@@ -93,7 +98,11 @@ func (r *record) put(dst []byte, segment uint32, off int64) {
 		binary.LittleEndian.PutUint32(b, uint32(len(r.ext)))
 		b = b[4+copy(b[4:], r.ext):]
 	}
-	clear(b[copy(b, r.data):])
+	b = b[copy(b, r.data):]
+	for _, p := range r.pieces {
+		b = b[copy(b, p):]
+	}
+	clear(b)
 	r.header.put(dst[:headerBytes], segment, off)
 }
 

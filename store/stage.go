@@ -24,11 +24,14 @@ type stageMark struct {
 // crash may take them away, always a suffix of the group's log, so that nobody may be promised anything by them.
 //
 // It waits all the same if much is staged already, or if the entries do not continue the log.
-func (g *Group) Stage(logs []*raft.Log) error {
+func (g *Group) Stage(logs []*raft.Log) error { return g.StageBodies(logs, nil) }
+
+// StageBodies is Stage with the data of the entries in bodies, as StoreBodies has it.
+func (g *Group) StageBodies(logs []*raft.Log, bodies []Body) error {
 	if len(logs) == 0 {
 		return nil
 	}
-	recs, err := g.entryRecords(logs)
+	recs, err := g.entryRecords(logs, bodies)
 	if err != nil {
 		return err
 	}

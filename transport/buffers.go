@@ -1,6 +1,10 @@
 package transport
 
-import "sync"
+import (
+	"sync"
+
+	"github.com/warrenmq/warren/dirty"
+)
 
 // bufferTiers are the sizes of the buffers that are kept: a page, a data frame of HTTP/2 and a run of small frames.
 var bufferTiers = [...]int{4 << 10, 16 << 10, runBytes}
@@ -31,6 +35,7 @@ func (p *bufferPool) Get(n int) *[]byte {
 func (p *bufferPool) Put(b *[]byte) {
 	for i, size := range bufferTiers {
 		if cap(*b) == size {
+			dirty.Spoil((*b)[:size])
 			p.tiers[i].Put(b)
 			return // it is somebody else's from here on
 		}

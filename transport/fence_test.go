@@ -34,7 +34,7 @@ func dialRaw(t *testing.T, to *Mesh, from NodeID) *rawLink {
 		t.Fatal(err)
 	}
 	l := &rawLink{t: t, conn: conn, stream: stream}
-	h := hello{versionMin: 1, version: 1, cluster: "c", from: from, to: to.cfg.Local, process: 1}
+	h := hello{versionMin: protocolVersionMin, version: protocolVersion, cluster: "c", from: from, to: to.cfg.Local, process: 1}
 	l.sendBytes(h.encode())
 	if l.welcome, err = decodeReply(l.receive()); err != nil {
 		t.Fatal(err)
@@ -77,7 +77,7 @@ func message(epoch, seq uint64, frames ...[]byte) []byte {
 
 func appendFrame(t *testing.T, to NodeID, g GroupID, req *raft.AppendEntriesRequest) []byte {
 	t.Helper()
-	b, rpc, err := raftCodec{}.request(req)
+	b, rpc, err := raftCodec{}.request(req, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +187,7 @@ func TestSnapshotOfAnOlderLinkIsRefused(t *testing.T) {
 	l := dialRaw(t, m, "a/1")
 	l.sendBytes(message(l.epoch, 1))
 	until(t, "the link is active", func() bool { return m.inboundEpoch("a/1") == l.epoch })
-	b, _, err := raftCodec{self: []byte("a/1")}.request(&raft.InstallSnapshotRequest{RPCHeader: headerOf("a/1")})
+	b, _, err := raftCodec{self: []byte("a/1")}.request(&raft.InstallSnapshotRequest{RPCHeader: headerOf("a/1")}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -250,7 +250,7 @@ func TestBadGreetings(t *testing.T) {
 		_, err = decodeReply(msg.take())
 		return err
 	}
-	ok := hello{versionMin: 1, version: 1, cluster: "c", from: "a/1", to: "b/1"}
+	ok := hello{versionMin: protocolVersionMin, version: protocolVersion, cluster: "c", from: "a/1", to: "b/1"}
 	if err := greet(ok.encode()); err != nil {
 		t.Fatalf("good greeting: %v", err)
 	}

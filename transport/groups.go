@@ -46,7 +46,9 @@ type inboundRPC struct {
 	call  uint64
 	cmd   any
 	bytes int64
+	data  *arrived              // of an append with entries
 	lent  []byte                // what cmd's bytes lie in
+	held  held                  // the same
 	turns uint64                // of this node from the sender when Raft was given an append
 	last  uint64                // index of the last entry of an append, 0 if it has none
 	resp  chan raft.RPCResponse // capacity 1: Raft never waits
@@ -176,27 +178,57 @@ func (in *inbound) receiveInject(body []byte) error {
 
 // receiveRaft delivers a Raft request to its group, holds it, or answers why not.
 func (m *Mesh) receiveRaft(in *inbound, f frame) error {
-	d := decoder{b: f.body}
+	p := f.held.pieces
+	if f.held.bytes == 0 {
+		p = pieces{f.body}
+	}
+	size := p.bytes()
+	d := decoder{b: p.first(min(size, frameOverheadMax))}
+	before := len(d.b)
 	call, g, err := m.readTarget(&d)
 	catalog, rpc := d.uvarint(), d.u8()
-	rest := d.rest()
 	if d.err != nil {
 		return d.err
 	}
 	if err != nil {
+		f.held.free()
 		in.answer(call, nil, err)
 		return nil
 	}
-	cmd, err := in.codec.readRequest(rpc, rest)
-	if err != nil || rpc == rpcSnapshot {
+	r := &inboundRPC{in: in, call: call, bytes: int64(size), lent: f.lent, held: f.held, resp: make(chan raft.RPCResponse, 1)}
+	if err := r.decode(rpc, p.skip(before-len(d.b))); err != nil || rpc == rpcSnapshot {
 		m.stats.badRequests.Add(1)
+		r.held.free()
 		in.answer(call, nil, &RemoteError{Code: CodeMalformed, Text: fmt.Sprintf("raft request of type %d: %v", rpc, err)})
 		return nil
 	}
-	if a, ok := cmd.(*raft.AppendEntriesRequest); ok {
-		a.LeaderCommitIndex = verifiedCommit(a)
+	m.groups.route(g, catalog, r)
+	return nil
+}
+
+// refuse answers a request that Raft has not seen.
+func (r *inboundRPC) refuse(err error) {
+	r.held.free()
+	r.in.answer(r.call, nil, err)
+}
+
+// decode reads the request, which is p.
+func (r *inboundRPC) decode(rpc uint8, p pieces) error {
+	if rpc != rpcAppend {
+		cmd, err := r.in.codec.readRequest(rpc, p.join())
+		r.cmd, r.lent = cmd, nil
+		r.held.free()
+		return err
 	}
-	m.groups.route(g, catalog, &inboundRPC{in: in, call: call, cmd: cmd, bytes: int64(len(f.body)), lent: f.lent, resp: make(chan raft.RPCResponse, 1)})
+	a, err := r.in.codec.readAppend(p)
+	if err != nil {
+		return err
+	}
+	a.req.LeaderCommitIndex = verifiedCommit(a.req)
+	r.cmd = a.req
+	if len(a.bodies) > 0 {
+		r.data = a
+	}
 	return nil
 }
 
@@ -228,12 +260,12 @@ func (t *groupTable) hold(g GroupID, catalog uint64, r *inboundRPC) {
 	switch {
 	case t.closed || !hooked:
 		t.m.stats.raftUnknown.Add(1)
-		r.in.answer(r.call, nil, t.unknown(g))
+		r.refuse(t.unknown(g))
 		return
 	case t.frames >= t.m.cfg.HeldFramesMax || (h != nil && len(h.rpcs) >= t.m.cfg.InboxDepth) ||
 		t.inboxBytes.Load()+r.bytes > t.m.cfg.InboxBytesMax:
 		t.m.stats.raftBusy.Add(1)
-		r.in.answer(r.call, nil, ErrBusy)
+		r.refuse(ErrBusy)
 		return
 	case h == nil:
 		h = new(heldFrames)
@@ -263,7 +295,7 @@ func (t *groupTable) expire(g GroupID, h *heldFrames) {
 	}
 	t.m.stats.raftUnknown.Add(uint64(len(h.rpcs)))
 	for _, r := range h.rpcs {
-		r.in.answer(r.call, nil, t.unknown(g))
+		r.refuse(t.unknown(g))
 	}
 }
 

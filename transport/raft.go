@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
-
-	"github.com/warrenmq/warren/dirty"
 )
 
 // RaftTransport is one group's view of the mesh. It has no goroutine of its own
@@ -33,6 +31,8 @@ type RaftTransport struct {
 
 	appendFailed atomic.Pointer[func(to NodeID)]
 	copies       atomic.Bool // see CopiesEntries
+	apart        atomic.Pointer[Checksum]
+	arrived      []*inboundRPC // appends that Raft has not answered, whose data is apart; guarded by mu
 	durable      atomic.Pointer[Durable]
 
 	done chan struct{} // closed at Close
@@ -140,7 +140,7 @@ func (rt *RaftTransport) deliver(r *inboundRPC) {
 		if errors.Is(err, ErrBusy) {
 			rt.m.stats.raftBusy.Add(1)
 		}
-		r.in.answer(r.call, nil, err)
+		r.refuse(err)
 	}
 }
 
@@ -156,10 +156,12 @@ func (rt *RaftTransport) enqueue(r *inboundRPC) error {
 		return ErrBusy
 	}
 	rt.follow(r)
+	rt.putData(r)
 	select {
 	case rt.consumer <- raft.RPC{Command: r.cmd, RespChan: r.resp}:
 	default:
 		inbox.Add(-r.bytes)
+		rt.takeData(r)
 		return ErrBusy
 	}
 	r.cmd = nil
@@ -190,9 +192,7 @@ func (rt *RaftTransport) drain() {
 			if !rt.holds(r, resp) {
 				rt.respond(r, resp)
 			}
-			if rt.copies.Load() {
-				dirty.Return(r.lent) // raft has answered: it reads the request no more
-			}
+			rt.over(r)
 		case <-rt.done:
 			r.in.answer(r.call, nil, &RemoteError{Code: CodeClosed, Text: "the group was closed"})
 		}
@@ -220,7 +220,11 @@ func (rt *RaftTransport) respond(r *inboundRPC, resp raft.RPCResponse) {
 
 // frameFor encodes a request to a node.
 func (rt *RaftTransport) frameFor(to NodeID, cmd any) (request, error) {
-	b, rpc, err := rt.codec.request(cmd)
+	var sum Checksum
+	if s := rt.apart.Load(); s != nil {
+		sum = *s
+	}
+	b, rpc, err := rt.codec.request(cmd, sum)
 	if err != nil {
 		return request{}, err
 	}

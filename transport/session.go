@@ -309,14 +309,15 @@ type messageSequence struct {
 	limit int               // largest frame accepted
 	parts [laneCount][]byte // a frame arriving in parts, by lane; nil if none
 	lent  [laneCount][]byte // their memory
+	held  [laneCount]held   // the same of a Raft frame, with its kind
+	total [laneCount]uint64 // its size
 }
 
 // each calls f for every frame of msg, which it consumes.
 func (q *messageSequence) each(msg *rawMessage, f func(frame) error) error {
-	r := messageReader{r: msg.data.Reader(), limit: q.limit}
-	msg.data.Free()
+	r := messageReader{r: walk(msg.data), limit: q.limit}
 	msg.data = nil
-	defer func() { _ = r.r.Close() }() // a reader of memory has nothing to report
+	defer r.r.free()
 	epoch, seq, err := r.header()
 	if err != nil {
 		return err
@@ -361,6 +362,9 @@ func (q *messageSequence) assemble(r *messageReader) (fr frame, whole bool, err 
 	case int(ln) >= laneCount || n == 0 || total > uint64(q.limit):
 		return fr, false, fmt.Errorf("%w: part of %d bytes of a frame of %d, lane %d", errMalformed, n, total, ln)
 	}
+	if q.held[ln].bytes > 0 || q.parts[ln] == nil && r.r.left > 0 && r.r.peek() == frameRaft {
+		return q.assembleHeld(r, ln, total, n)
+	}
 	buf := q.parts[ln]
 	if buf == nil {
 		q.lent[ln] = dirty.Lend(int(total))
@@ -384,5 +388,23 @@ func (q *messageSequence) assemble(r *messageReader) (fr frame, whole bool, err 
 	}
 	fr = frame{kind: buf[0], body: buf[1:], lent: q.lent[ln]}
 	q.lent[ln] = nil
+	return fr, true, nil
+}
+
+// assembleHeld is assemble of a Raft frame, whose parts stay where they are.
+func (q *messageSequence) assembleHeld(r *messageReader, ln uint8, total uint64, n int) (fr frame, whole bool, err error) {
+	h := &q.held[ln]
+	if h.bytes == 0 {
+		q.total[ln] = total
+	}
+	if total != q.total[ln] || uint64(h.bytes+n) > total || !r.r.hold(n, h) {
+		return fr, false, fmt.Errorf("%w: part does not continue the frame of its lane", errMalformed)
+	}
+	if uint64(h.bytes) < total {
+		return fr, false, nil
+	}
+	fr = frame{kind: frameRaft, held: *h}
+	fr.held.pieces, fr.held.bytes = h.pieces.skip(1), h.bytes-1
+	*h = held{}
 	return fr, true, nil
 }

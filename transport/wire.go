@@ -7,8 +7,6 @@ import (
 	"hash/crc32"
 	"io"
 
-	"google.golang.org/grpc/mem"
-
 	"github.com/warrenmq/warren/dirty"
 )
 
@@ -16,8 +14,8 @@ import (
 // versions that are offered are levels of the cluster, from the active one to Config.Level, and none is below
 // protocolVersionMin.
 const (
-	protocolVersion    = 1
-	protocolVersionMin = 1
+	protocolVersion    = 2
+	protocolVersionMin = 2
 )
 
 // Bounds of the handshake.
@@ -277,11 +275,13 @@ type frame struct {
 	body []byte
 	// lent is the memory of a body, from its first byte on; whoever is the last to read it may return it.
 	lent []byte
+	// held is what the frame has in place of body, if it is a large Raft frame. Whoever has it frees it.
+	held held
 }
 
 // messageReader walks the frames of one message.
 type messageReader struct {
-	r       *mem.Reader
+	r       cursor
 	limit   int // largest body accepted; a message bounds it as well
 	part    int // bytes of the part that next has come to and nobody has read
 	scratch [16]byte
@@ -289,11 +289,11 @@ type messageReader struct {
 
 // header reads epoch and sequence of the message.
 func (m *messageReader) header() (epoch, seq uint64, err error) {
-	if _, err = io.ReadFull(m.r, m.scratch[:8]); err != nil {
+	if !m.r.read(m.scratch[:8]) {
 		return 0, 0, fmt.Errorf("%w: message header", errMalformed)
 	}
 	epoch = binary.BigEndian.Uint64(m.scratch[:8])
-	if seq, err = binary.ReadUvarint(m.r); err != nil {
+	if seq, err = binary.ReadUvarint(&m.r); err != nil {
 		return 0, 0, fmt.Errorf("%w: message sequence", errMalformed)
 	}
 	return epoch, seq, nil
@@ -302,24 +302,27 @@ func (m *messageReader) header() (epoch, seq uint64, err error) {
 // next returns the next frame, or io.EOF at the end of the message. Of a part it returns the
 // kind only: partHead and read are to follow.
 func (m *messageReader) next() (frame, error) {
-	if m.r.Remaining() == 0 {
+	if m.r.left == 0 {
 		return frame{}, io.EOF
 	}
 	kind, err := m.r.ReadByte()
 	if err != nil {
 		return frame{}, fmt.Errorf("%w: frame kind", errMalformed)
 	}
-	n, err := binary.ReadUvarint(m.r)
+	n, err := binary.ReadUvarint(&m.r)
 	if err != nil {
 		return frame{}, fmt.Errorf("%w: frame length", errMalformed)
 	}
-	if n > uint64(m.r.Remaining()) || n > uint64(m.limit) {
-		return frame{}, fmt.Errorf("%w: frame of %d bytes, %d left, limit %d", errMalformed, n, m.r.Remaining(), m.limit)
+	if n > uint64(m.r.left) || n > uint64(m.limit) {
+		return frame{}, fmt.Errorf("%w: frame of %d bytes, %d left, limit %d", errMalformed, n, m.r.left, m.limit)
 	}
 	f := frame{kind: kind}
 	switch {
 	case kind == framePart:
 		m.part = int(n)
+		return f, nil
+	case kind == frameRaft && n >= heldMin:
+		m.r.hold(int(n), &f.held)
 		return f, nil
 	case kind <= frameCredit && n <= uint64(len(m.scratch)):
 		f.body = m.scratch[:n]
@@ -331,7 +334,7 @@ func (m *messageReader) next() (frame, error) {
 }
 
 func (m *messageReader) read(b []byte) error {
-	if _, err := io.ReadFull(m.r, b); err != nil {
+	if !m.r.read(b) {
 		return fmt.Errorf("%w: frame body", errMalformed)
 	}
 	return nil
@@ -339,11 +342,11 @@ func (m *messageReader) read(b []byte) error {
 
 // partHead reads what a part begins with; n is how many bytes of the frame follow.
 func (m *messageReader) partHead() (ln uint8, total uint64, n int, err error) {
-	before := m.r.Remaining()
+	before := m.r.left
 	if ln, err = m.r.ReadByte(); err == nil {
-		total, err = binary.ReadUvarint(m.r)
+		total, err = binary.ReadUvarint(&m.r)
 	}
-	n = m.part - (before - m.r.Remaining())
+	n = m.part - (before - m.r.left)
 	if err != nil || n < 0 {
 		return 0, 0, 0, fmt.Errorf("%w: head of a part", errMalformed)
 	}

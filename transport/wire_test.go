@@ -92,7 +92,7 @@ func TestRaftRequestsSurviveTheWire(t *testing.T) {
 	c := raftCodec{self: []byte(self)}
 	rapid.Check(t, func(t *rapid.T) {
 		want := anyRequest(t)
-		b, rpc, err := c.request(want)
+		b, rpc, err := c.request(want, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -155,7 +155,7 @@ func TestEveryFieldOfRaftIsKept(t *testing.T) {
 
 func TestWrongTypesAreRefused(t *testing.T) {
 	c := raftCodec{}
-	if _, _, err := c.request(5); err == nil {
+	if _, _, err := c.request(5, nil); err == nil {
 		t.Error("encoded an int as a request")
 	}
 	if _, err := c.response(nil, 5); err == nil {
@@ -170,11 +170,11 @@ func TestWrongTypesAreRefused(t *testing.T) {
 func TestHandshakeSurvivesTheWire(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.StringN(0, 50, 200)
-		h := hello{versionMin: 1, version: 1, cluster: text.Draw(t, "cluster"), from: NodeID(text.Draw(t, "from")), to: NodeID(text.Draw(t, "to")), process: number(t, "process")}
+		h := hello{versionMin: protocolVersionMin, version: protocolVersion, cluster: text.Draw(t, "cluster"), from: NodeID(text.Draw(t, "from")), to: NodeID(text.Draw(t, "to")), process: number(t, "process")}
 		if got, err := decodeHello(h.encode()); err != nil || got != h {
 			t.Fatalf("hello: %+v, %v", got, err)
 		}
-		w := welcome{version: 1, node: h.to, process: number(t, "p"), epoch: number(t, "epoch"), window: number(t, "window")}
+		w := welcome{version: protocolVersion, node: h.to, process: number(t, "p"), epoch: number(t, "epoch"), window: number(t, "window")}
 		if got, err := decodeReply(w.encode()); err != nil || got != w {
 			t.Fatalf("welcome: %+v, %v", got, err)
 		}
@@ -196,11 +196,11 @@ func TestLargeEntriesTravelByReference(t *testing.T) {
 	c := raftCodec{self: []byte(self)}
 	want := &raft.AppendEntriesRequest{RPCHeader: headerOf(self), Term: 3, Entries: slices.Concat(
 		logs(1, 2, 10), logs(3, 1, copyBytesMax+1), logs(4, 3, copyBytesMax), logs(7, 2, 100<<10), logs(9, 1, 0))}
-	p, rpc, err := c.request(want)
+	p, rpc, err := c.request(want, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(p) != 7 || &p[1][0] != &want.Entries[2].Data[0] || &p[5][0] != &want.Entries[7].Data[0] {
+	if len(p) != 6 || &p[2][0] != &want.Entries[2].Data[0] || &p[5][0] != &want.Entries[7].Data[0] {
 		t.Fatalf("%d pieces", len(p))
 	}
 	if n := copied(want.Entries); n > 4*(copyBytesMax+48) {
@@ -220,21 +220,24 @@ func TestLargeEntriesTravelByReference(t *testing.T) {
 }
 
 // TestMessagesAreReadInAnyPieces writes frames through an outbox and reads them back
-// from buffers cut at arbitrary places.
+// from buffers cut at arbitrary places, which are all given back.
 func TestMessagesAreReadInAnyPieces(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := newOutbox(64<<20, new(bufferPool))
 		var want [][]byte
+		var lender countingPool
 		for i := range rapid.IntRange(1, 5).Draw(t, "frames") {
 			size := rapid.SampledFrom([]int{0, 1, 100, copyBytesMax, copyBytesMax + 1, runBytes, 300 << 10, messageBytesMax + 1, 3 << 20}).Draw(t, "size")
 			body := bytes.Repeat([]byte{byte(i)}, size)
 			fields := []byte{byte(i), 9}
 			half := rapid.IntRange(0, size).Draw(t, "cut")
-			if err := o.put(laneRaft, frameApp, fields, body[:half], body[half:]); err != nil {
+			kind := rapid.SampledFrom([]uint8{frameApp, frameRaft}).Draw(t, "kind")
+			if err := o.put(laneRaft, kind, fields, body[:half], body[half:]); err != nil {
 				t.Fatal(err)
 			}
 			want = append(want, append(fields, body...))
 		}
+		var frames []frame
 		var got [][]byte
 		q := messageSequence{epoch: 5, limit: 16 << 20}
 		w := messageWriter{epoch: 5, send: func(m *rawMessage) error {
@@ -242,11 +245,25 @@ func TestMessagesAreReadInAnyPieces(t *testing.T) {
 			if len(b) > messageBytesMax+64 {
 				t.Fatalf("message of %d bytes", len(b))
 			}
-			msg := &rawMessage{data: cut(t, b)}
-			return q.each(msg, func(f frame) error { got = append(got, bytes.Clone(f.body)); return nil })
+			msg := &rawMessage{data: cut(t, b, &lender)}
+			return q.each(msg, func(f frame) error { frames = append(frames, f); return nil })
 		}}
 		if err := w.drain(o); err != nil {
 			t.Fatal(err)
+		}
+		for _, f := range frames {
+			if f.held.bytes == 0 {
+				got = append(got, f.body)
+				continue
+			}
+			got = append(got, f.held.pieces.join())
+			if f.held.bytes != len(got[len(got)-1]) || f.kind != frameRaft {
+				t.Fatalf("frame of kind %d, %d bytes of %d", f.kind, len(got[len(got)-1]), f.held.bytes)
+			}
+			f.held.free()
+		}
+		if lender.out != 0 {
+			t.Fatalf("%d buffers are not given back", lender.out)
 		}
 		if !reflect.DeepEqual(got, want) {
 			t.Fatalf("%d frames read, %d written", len(got), len(want))
@@ -254,33 +271,95 @@ func TestMessagesAreReadInAnyPieces(t *testing.T) {
 	})
 }
 
-func cut(t *rapid.T, b []byte) (s mem.BufferSlice) {
+// countingPool counts the buffers that are lent, and makes what is given back unreadable.
+type countingPool struct{ out int }
+
+func (p *countingPool) Get(n int) *[]byte {
+	p.out++
+	b := make([]byte, n)
+	return &b
+}
+
+func (p *countingPool) Put(b *[]byte) {
+	p.out--
+	for i := range *b {
+		(*b)[i] = 0xDB
+	}
+}
+
+func cut(t *rapid.T, b []byte, pool mem.BufferPool) (s mem.BufferSlice) {
 	step := max(rapid.SampledFrom([]int{7, 1000, 16 << 10, 1 << 20}).Draw(t, "step"), len(b)/500)
 	for len(b) > 0 {
 		n := min(step, len(b))
-		s = append(s, mem.SliceBuffer(b[:n]))
+		s = append(s, mem.Copy(b[:n], pool))
 		b = b[n:]
 	}
 	return s
+}
+
+// TestAppendsAreReadInAnyPieces decodes an append wherever its bytes are cut, and finds the data of each entry.
+func TestAppendsAreReadInAnyPieces(t *testing.T) {
+	c := raftCodec{self: []byte(self)}
+	sum := func(index, term uint64) (uint32, bool) { return uint32(100*index + term), index%2 == 0 }
+	rapid.Check(t, func(t *rapid.T) {
+		want := &raft.AppendEntriesRequest{RPCHeader: headerOf(self), Term: 3, Leader: []byte("l"), PrevLogEntry: 1, PrevLogTerm: 2, LeaderCommitIndex: 1}
+		for i := range rapid.IntRange(0, 4).Draw(t, "entries") {
+			size := rapid.SampledFrom([]int{0, 1, 100, copyBytesMax, copyBytesMax + 1, 40 << 10}).Draw(t, "size")
+			want.Entries = append(want.Entries, logs(i+2, 1, size)...)
+		}
+		encoded, rpc, err := c.request(want, sum)
+		if err != nil {
+			t.Fatal(err)
+		}
+		whole := encoded.join()
+		var p pieces
+		for rest := whole; len(rest) > 0; {
+			n := min(len(rest), rapid.SampledFrom([]int{1, 3, 50, 5000, 16 << 10}).Draw(t, "piece"))
+			p, rest = append(p, rest[:n]), rest[n:]
+		}
+		a, err := c.readAppend(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, l := range want.Entries {
+			b := a.bodies[i]
+			if got := pieces(b.Pieces).join(); !bytes.Equal(got, l.Data) {
+				t.Fatalf("entry %d has %d bytes, want %d", l.Index, len(got), len(l.Data))
+			}
+			if b.Summed != (l.Index%2 == 0 && len(l.Data) > 0) || b.Summed && b.Sum != uint32(100*l.Index+l.Term) {
+				t.Fatalf("entry %d: sum %d, %v", l.Index, b.Sum, b.Summed)
+			}
+		}
+		a.join()
+		if !reflect.DeepEqual(a.req, want) {
+			t.Fatalf("got %+v, want %+v", a.req, want)
+		}
+		for _, n := range []int{0, 3, 4, 9, len(whole) / 2, len(whole) - 1} {
+			if got, err := c.readRequest(rpc, whole[:n]); !isMalformed(err) {
+				t.Fatalf("%d of %d bytes: %+v, %v", n, len(whole), got, err)
+			}
+		}
+	})
 }
 
 func FuzzMessage(f *testing.F) {
 	f.Add(message(1, 1, appendHead(nil, framePing, make([]byte, 8), 0)))
 	f.Add(message(1, 1, []byte{frameApp, 3, 1, 2, 3}, []byte{frameAnswer, 4, 1, 0, 5, 5}))
 	f.Add(message(1, 1, []byte{framePart, 5, 0, 6, frameApp, 1, 2}, []byte{framePart, 5, 0, 6, 3, 4, 5}))
+	f.Add(message(1, 1, []byte{framePart, 5, 0, 6, frameRaft, 1, 2}, []byte{framePart, 5, 0, 6, 3, 4, 5}))
 	f.Add(message(1, 1, []byte{framePart, 4, 1, 0xff, 0x7f, 6}))
 	f.Add(message(1, 1, []byte{frameApp, 0xff, 0xff, 0xff, 0xff, 0x0f}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		q := messageSequence{epoch: 1, limit: 1 << 20}
 		total := 0
 		err := q.each(rawBytes(b), func(fr frame) error {
-			total += len(fr.body)
+			total += len(fr.body) + fr.held.bytes
 			if fr.kind == frameAnswer {
 				decodeAnswer(fr.body)
 			}
 			return nil
 		})
-		if kept := len(q.parts[0]) + len(q.parts[1]); total+kept > len(b) {
+		if kept := len(q.parts[0]) + len(q.parts[1]) + q.held[0].bytes + q.held[1].bytes; total+kept > len(b) {
 			t.Fatalf("%d bytes of frames from %d bytes (%v)", total, len(b), err)
 		}
 	})
@@ -295,7 +374,7 @@ func FuzzRaftRequest(f *testing.F) {
 		&raft.TimeoutNowRequest{RPCHeader: headerOf(self)},
 		&raft.InstallSnapshotRequest{RPCHeader: headerOf(self), Size: 7, Configuration: []byte{1}},
 	} {
-		b, rpc, _ := c.request(cmd)
+		b, rpc, _ := c.request(cmd, nil)
 		f.Add(rpc, b.join())
 	}
 	f.Add(uint8(rpcAppend), []byte{6, 0, 0, 1, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0x0f})
@@ -304,7 +383,7 @@ func FuzzRaftRequest(f *testing.F) {
 		if err != nil {
 			return
 		}
-		again, kind, err := c.request(cmd)
+		again, kind, err := c.request(cmd, nil)
 		if err != nil || kind != rpc {
 			t.Fatalf("type %d, %v", kind, err)
 		}
@@ -338,11 +417,11 @@ func FuzzRaftResponse(f *testing.F) {
 }
 
 func FuzzFirstMessages(f *testing.F) {
-	f.Add(hello{versionMin: 1, version: 1, cluster: "c", from: "a/1", to: "b/1", process: 4}.encode())
+	f.Add(hello{versionMin: protocolVersionMin, version: protocolVersion, cluster: "c", from: "a/1", to: "b/1", process: 4}.encode())
 	f.Add(welcome{version: 1, node: "b/1", epoch: 3, window: 9}.encode())
 	f.Add(encodeRefusal(&RemoteError{Code: 5, Text: "no"}))
 	f.Add(envelope{cluster: "c", from: "a/1", method: 3, payload: []byte("x")}.encode())
-	b, _, _ := raftCodec{}.request(&raft.InstallSnapshotRequest{Size: 3})
+	b, _, _ := raftCodec{}.request(&raft.InstallSnapshotRequest{Size: 3}, nil)
 	f.Add(snapshotHeader{cluster: "c", from: "a/1", to: "b/1", epoch: 1, group: 2, request: b.join()}.encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if h, err := decodeHello(b); err == nil && h.version == 1 && h.versionMin <= 1 {

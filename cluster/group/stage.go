@@ -1,11 +1,13 @@
 package group
 
 import (
+	"errors"
 	"slices"
 	"sync/atomic"
 
 	"github.com/hashicorp/raft"
 
+	"github.com/warrenmq/warren/store"
 	"github.com/warrenmq/warren/transport"
 )
 
@@ -18,6 +20,20 @@ type stager interface {
 	Durable(index uint64, then func(error)) (bool, error)
 }
 
+// bodyLog is a log that can take the data of entries from where it arrived, as *store.Group can.
+type bodyLog interface {
+	StoreBodies(logs []*raft.Log, bodies []store.Body) error
+	StageBodies(logs []*raft.Log, bodies []store.Body) error
+	Checksum(index, term uint64) (sum uint32, ok bool)
+}
+
+// apartWire is a transport that need not put the data of entries into them, as *transport.RaftTransport is.
+type apartWire interface {
+	DataApart(transport.Checksum)
+	Arrived(logs []*raft.Log) []transport.Body
+	ArrivedFrom(index uint64) []transport.Body
+}
+
 // holder is a transport that holds answers until entries are durable, as *transport.RaftTransport does.
 type holder interface{ HoldAnswers(transport.Durable) }
 
@@ -28,6 +44,9 @@ type stagedLog struct {
 	raft.LogStore
 	local raft.ServerID
 	to    stager
+	// bodies and wire are where the data of entries goes and comes from that is not in them; both nil if it always is.
+	bodies bodyLog
+	wire   apartWire
 	// in is the instance that writes here; nil until it is known.
 	in atomic.Pointer[raft.Raft]
 }
@@ -41,6 +60,12 @@ func (g *Group) raftLog(w *wire) *stagedLog {
 		l.to = to
 		h.HoldAnswers(to.Durable)
 	}
+	bodies, takes := g.log.(bodyLog)
+	from, apart := w.RaftTransport.(apartWire)
+	if takes && apart {
+		l.bodies, l.wire = bodies, from
+		from.DataApart(bodies.Checksum)
+	}
 	return l
 }
 
@@ -50,10 +75,48 @@ func (l *stagedLog) started(r *raft.Raft) { l.in.Store(r) }
 // StoreLogs implements raft.LogStore. raft calls it on its main goroutine, so that the membership it looks at is
 // the one by which the entries will be counted: only an entry of the log changes it, and those are waited for.
 func (l *stagedLog) StoreLogs(logs []*raft.Log) error {
-	if l.mayStage(logs) {
+	stage := l.mayStage(logs)
+	if slices.ContainsFunc(logs, transport.IsApart) {
+		return l.storeArrived(logs, stage)
+	}
+	if stage {
 		return l.to.Stage(logs)
 	}
 	return l.LogStore.StoreLogs(logs)
+}
+
+var errNoData = errors.New("group: the data of entries is apart and did not arrive")
+
+// storeArrived stores entries of another node, whose data is not in them.
+func (l *stagedLog) storeArrived(logs []*raft.Log, stage bool) error {
+	var arrived []transport.Body
+	if l.wire != nil {
+		arrived = l.wire.Arrived(logs)
+	}
+	if arrived == nil {
+		return errNoData
+	}
+	bodies := make([]store.Body, len(arrived))
+	for i := range arrived {
+		bodies[i] = store.Body(arrived[i])
+	}
+	if stage {
+		return l.bodies.StageBodies(logs, bodies)
+	}
+	return l.bodies.StoreBodies(logs, bodies)
+}
+
+// DeleteRange implements raft.LogStore. A follower deletes what its leader has not, and stores what came in its place: if it cannot store that, raft
+// goes on as if nothing were deleted, and the replica would refuse everything from then on. So what came is looked at before.
+func (l *stagedLog) DeleteRange(from, to uint64) error {
+	if l.wire != nil {
+		for _, b := range l.wire.ArrivedFrom(from) {
+			if err := (*store.Body)(&b).Sound(); err != nil {
+				return err
+			}
+		}
+	}
+	return l.LogStore.DeleteRange(from, to)
 }
 
 // StoreLog implements raft.LogStore.

@@ -2,12 +2,15 @@ package group
 
 import (
 	"context"
+	"errors"
 	"io"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/hashicorp/raft"
 
 	"github.com/warrenmq/warren/store"
 	"github.com/warrenmq/warren/transport"
@@ -201,4 +204,47 @@ func (c *realCluster) found3(id transport.GroupID) {
 		n.start(c.t, Spec{ID: id, Members: c.ids, Preferred: c.ids[0], Bootstrap: true})
 	}
 	c.commitAll([]transport.GroupID{id}, "first", 60*time.Second)
+}
+
+// apartOnly is a wire that has got one entry, whose data is damaged or not.
+type apartOnly struct {
+	body transport.Body
+	from uint64
+}
+
+func (apartOnly) DataApart(transport.Checksum)         {}
+func (apartOnly) Arrived([]*raft.Log) []transport.Body { return nil }
+func (w apartOnly) ArrivedFrom(i uint64) []transport.Body {
+	if i > w.from {
+		return nil
+	}
+	return []transport.Body{w.body}
+}
+
+// TestDamageBeforeADeletion: nothing is deleted for an entry that cannot be stored, because raft would go on as if it were there.
+func TestDamageBeforeADeletion(t *testing.T) {
+	s, err := store.Open(store.Options{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	log := s.Group(1)
+	for i := uint64(1); i <= 5; i++ {
+		if err := log.StoreLog(&raft.Log{Index: i, Term: 1, Data: []byte("old")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w := apartOnly{body: transport.Body{Pieces: [][]byte{[]byte("ne"), []byte("w")}, Sum: 1, Summed: true}, from: 4}
+	l := &stagedLog{LogStore: log, bodies: log, wire: w}
+	if err := l.DeleteRange(4, 5); !errors.Is(err, store.ErrDamagedBody) {
+		t.Errorf("deleting for a damaged entry: %v", err)
+	}
+	if last, err := log.LastIndex(); last != 5 || err != nil {
+		t.Errorf("the log ends at %d, %v", last, err)
+	}
+	w.body.Summed = false
+	l.wire = w
+	if err := l.DeleteRange(4, 5); err != nil {
+		t.Errorf("deleting for a sound entry: %v", err)
+	}
 }
