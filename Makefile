@@ -152,9 +152,13 @@ fuzz-sample: ## fuzz each decoder of the protocol with FUZZSAMPLE inputs
 	done
 
 .PHONY: soak
-soak: ## open and drop 10,000 connections in SOAKTIME on three nodes, declare and delete 10,000 queues, nothing may be left; expire 100,000 messages on time, and 200 among 10,000,000; 10,000,000 of mixed lifetimes in the log
+soak: ## open and drop 10,000 connections in SOAKTIME on three nodes, declare and delete 20,000 queues, nothing may be left; expire 100,000 messages on time, and 200 among 10,000,000; 10,000,000 of mixed lifetimes in the log
 	WARREN_SOAK=$(SOAKTIME) $(GO) test -tags invariants -count=1 -v -timeout 60m -run '^(TestSoak|TestQueueChurnLeavesNothing|TestExpiryOnTime|TestExpiryAmongMany)$$' ./test/process
 	WARREN_MIXED=10000000 $(GO) test -count=1 -v -timeout 60m -run '^TestMixedLifetimes$$' ./store
+
+.PHONY: soak-queues
+soak-queues: ## declare and delete 20,000 queues in rounds of 500 on three nodes, nothing may be left; three minutes
+	WARREN_SOAK=$(SOAKTIME) $(GO) test -tags invariants -count=1 -v -timeout 20m -run '^TestQueueChurnLeavesNothing$$' ./test/process
 
 .PHONY: model
 model: ## search all states of the move's model with spin; installs it first

@@ -207,9 +207,13 @@ func (b *Broker) closeStream(id uint64) {
 	delete(b.streams, id)
 	delete(b.leaders, id)
 	b.mu.Unlock()
-	if s != nil {
-		s.close()
+	if s == nil {
+		return
 	}
+	s.close()
+	b.mu.Lock()
+	delete(b.timed, s) // it would be looked at when the first of its deliveries had been held for too long
+	b.mu.Unlock()
 }
 
 // locate names a node to try as a queue's leader: what is known of it at even

@@ -39,7 +39,9 @@ type Channel struct {
 	dirty     []*stream            // streams with something to flush
 	used      map[*stream]struct{} // streams that delivered to this channel
 	consumers map[string]*Consumer
-	replies   *replyBox // the consumer of direct replies, nil if there is none
+	// usedMax and consumersMax are how many of these make it worthwhile to look for those that have ended.
+	usedMax, consumersMax int
+	replies               *replyBox // the consumer of direct replies, nil if there is none
 }
 
 // OpenChannel begins a channel whose events go to s. The error is an *Error with
@@ -48,7 +50,7 @@ func (c *Conn) OpenChannel(ctx context.Context, s Sink) (*Channel, error) {
 	if err := c.b.admitChannel(ctx, c.vhost, c.user.Name); err != nil {
 		return nil, err
 	}
-	ch := &Channel{conn: c, sink: s, used: map[*stream]struct{}{}, consumers: map[string]*Consumer{}}
+	ch := &Channel{conn: c, sink: s, used: map[*stream]struct{}{}, consumers: map[string]*Consumer{}, usedMax: pruneMin, consumersMax: pruneMin}
 	ch.routed.Leads = c.b.leadsHere
 	c.mu.Lock()
 	c.channels[ch] = struct{}{}
@@ -93,7 +95,7 @@ func (ch *Channel) Get(ctx context.Context, name string, noAck bool) (d *Deliver
 		return nil, 0, Errorf(ResourceLocked, "cannot obtain access to locked queue '%s' in vhost '%s'. basic.get operations are not supported by quorum queues with single active consumer", name, ch.conn.vhost)
 	}
 	s := b.stream(q)
-	ch.used[s] = struct{}{}
+	ch.use(s)
 	ctx, cancel := context.WithTimeout(ctx, b.cfg.QueueTimeout)
 	defer cancel()
 	no := b.numbers.Add(1)

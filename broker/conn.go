@@ -31,6 +31,8 @@ type Conn struct {
 	mu        sync.Mutex
 	channels  map[*Channel]struct{}
 	exclusive map[uint64]string // exclusive queues by id
+	// exclusiveMax is how many of them make it worthwhile to look for those that have ended.
+	exclusiveMax int
 }
 
 // Login checks a SASL response. loopback tells that the client is on this
@@ -88,7 +90,7 @@ func (b *Broker) Open(ctx context.Context, u User, vhost string, info ConnInfo) 
 	}
 	c := &Conn{
 		b: b, id: b.numbers.Add(1), user: u, vhost: vhost, info: info, login: u.Name, vhostCreated: h.Created,
-		channels: map[*Channel]struct{}{}, exclusive: map[uint64]string{},
+		channels: map[*Channel]struct{}{}, exclusive: map[uint64]string{}, exclusiveMax: pruneMin,
 	}
 	c.owner = catalog.Owner{Node: catalog.NodeID(b.cfg.Node), Incarnation: b.origin().Incarnation, Connection: c.id}
 	b.mu.Lock()

@@ -90,7 +90,7 @@ func (ch *Channel) Consume(ctx context.Context, spec Consume) (*Consumer, error)
 	}
 	s.consumers[c.no] = c
 	s.mu.Unlock()
-	ch.used[s] = struct{}{}
+	ch.use(s)
 	reply, err := s.ask(ctx, uint64(c.no), func(uint64) wire.Message {
 		return &wire.Attach{Queue: s.id, Origin: s.hub.origin(), Consumer: c.describe()}
 	})
@@ -110,7 +110,7 @@ func (ch *Channel) Consume(ctx context.Context, spec Consume) (*Consumer, error)
 		}
 		return nil, ch.conn.queueError(err, spec.Queue)
 	}
-	ch.consumers[spec.Tag] = c
+	ch.adds(c)
 	return c, nil
 }
 

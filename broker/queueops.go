@@ -195,11 +195,7 @@ func (c *Conn) create(ctx context.Context, view *catalog.View, d QueueDeclare, g
 		c.b.churn.created.Add(1)
 	}
 	if d.Exclusive && res.Changed {
-		c.mu.Lock()
-		if c.exclusive != nil {
-			c.exclusive[res.Queue.ID] = d.Name
-		}
-		c.mu.Unlock()
+		c.owns(res.Queue.ID, d.Name)
 	}
 	return res.Queue, res.Changed, nil
 }
