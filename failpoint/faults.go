@@ -30,9 +30,11 @@ const (
 	KeepPlan Fault = "keep-plan"
 	// TakeStale: the checksum of a record of the log store does not cover the number of its segment.
 	TakeStale Fault = "take-stale"
+	// AnswerEarly: appends are answered, and answers counted, before their entries are durable.
+	AnswerEarly Fault = "answer-early"
 )
 
 // Faults lists all faults.
 func Faults() []Fault {
-	return []Fault{ConfirmEarly, SkipMark, MoveEarly, ForgetSync, LocalClock, BareAck, DeliverBeyond, UnpinEarly, ForgetWatermark, OldPlan, KeepPlan, TakeStale}
+	return []Fault{ConfirmEarly, SkipMark, MoveEarly, ForgetSync, LocalClock, BareAck, DeliverBeyond, UnpinEarly, ForgetWatermark, OldPlan, KeepPlan, TakeStale, AnswerEarly}
 }

@@ -39,6 +39,8 @@ type seeded struct {
 	workload, nemesis string
 	time              time.Duration
 	rate              int
+	// slow disks leave more to be lost that is not synced.
+	syncs time.Duration
 	// What a test binary runs.
 	pkg string
 	run []string
@@ -64,6 +66,7 @@ func seededFaults() []seeded {
 		sim(failpoint.KeepPlan, "no catalog from revision"),
 		{fault: failpoint.UnpinEarly, by: "store, TestCrashAtPublish", look: inTests, pkg: "./store", run: []string{"-test.run=TestCrashAtPublish$"}, want: []string{"pinned by the published snapshot are missing"}, sample: true},
 		{fault: failpoint.TakeStale, by: "store, TestCrashAtRecycle", look: inTests, pkg: "./store", run: []string{"-test.run=TestCrashAtRecycle$"}, want: []string{"no possible state", "corrupt store"}},
+		{fault: failpoint.AnswerEarly, by: "queue under power on slow disks", look: inRun, workload: "queue", nemesis: "power", time: 6 * time.Second, rate: 500, syncs: 100 * time.Millisecond, want: []string{"nothing lost"}},
 	}
 }
 
@@ -109,6 +112,9 @@ func inRun(t *testing.T, ctx context.Context, s *seeded, attempt int) string {
 	cfg.Workload, cfg.Nemeses, cfg.Time, cfg.Rate, cfg.Seed = s.workload, []string{s.nemesis}, s.time, s.rate, uint64(attempt)
 	cfg.Binary, cfg.Failpoints, cfg.Out = os.Getenv(cluster.BinaryEnv), true, t.TempDir()
 	cfg.Env = []string{faultEnv + "=" + string(s.fault)}
+	if s.syncs > 0 {
+		cfg.Env = append(cfg.Env, fmt.Sprintf("WARREN_DISK_SYNC_DELAY=%v", s.syncs))
+	}
 	r, err := Run(ctx, cfg)
 	if err != nil {
 		t.Fatal(err)

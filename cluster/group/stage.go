@@ -7,6 +7,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/warrenmq/warren/failpoint"
 	"github.com/warrenmq/warren/store"
 	"github.com/warrenmq/warren/transport"
 )
@@ -58,7 +59,7 @@ func (g *Group) raftLog(w *wire) *stagedLog {
 	h, holds := w.RaftTransport.(holder)
 	if can && holds {
 		l.to = to
-		h.HoldAnswers(to.Durable)
+		h.HoldAnswers(durable(to))
 	}
 	bodies, takes := g.log.(bodyLog)
 	from, apart := w.RaftTransport.(apartWire)
@@ -67,6 +68,14 @@ func (g *Group) raftLog(w *wire) *stagedLog {
 		from.DataApart(bodies.Checksum)
 	}
 	return l
+}
+
+// durable is what answers wait for.
+func durable(to stager) transport.Durable {
+	if failpoint.Sown(failpoint.AnswerEarly) {
+		return func(uint64, func(error)) (bool, error) { return true, nil }
+	}
+	return to.Durable
 }
 
 // started tells the log who writes. Until then it waits for the disk.

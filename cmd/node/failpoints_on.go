@@ -21,6 +21,8 @@ const (
 	// envForget makes the disk forget at a kill what was not synced: the number is the percentage
 	// of unsynced writes that it keeps.
 	envForget = "WARREN_DISK_FORGET"
+	// envSyncDelay is added to each sync of the disk until a test says otherwise, like "100ms".
+	envSyncDelay = "WARREN_DISK_SYNC_DELAY"
 	// envClock is added to the machine's clock, like "-90m".
 	envClock = "WARREN_CLOCK_OFFSET"
 )
@@ -49,7 +51,13 @@ func (n *running) showState(w http.ResponseWriter, _ *http.Request) {
 }
 
 // faulty is the file system of this process's log store.
-var faulty = faultfs.New(store.OSFS{}, forgetting())
+var faulty = newDisk()
+
+func newDisk() *faultfs.FS {
+	fs := faultfs.New(store.OSFS{}, forgetting())
+	fs.Set(faultfs.Faults{SyncDelay: durationOf(envSyncDelay)})
+	return fs
+}
 
 // disk is the file system of the log store.
 func (n *running) disk() store.FS { return faulty }
@@ -67,14 +75,16 @@ func forgetting() faultfs.Options {
 }
 
 // clockOffset is what is added to the machine's clock.
-func clockOffset() time.Duration {
-	text := os.Getenv(envClock)
+func clockOffset() time.Duration { return durationOf(envClock) }
+
+func durationOf(variable string) time.Duration {
+	text := os.Getenv(variable)
 	if text == "" {
 		return 0
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil {
-		refuse(envClock, text, "is not a duration")
+		refuse(variable, text, "is not a duration")
 	}
 	return d
 }

@@ -27,7 +27,7 @@ var allowed = map[string][]string{
 	"cluster/balance":   {},
 	"cluster/bootstrap": {"cluster/level", "transport"},
 	"cluster/detector":  {"transport"},
-	"cluster/group":     {"cluster/balance", "cluster/detector", "store", "transport"},
+	"cluster/group":     {"cluster/balance", "cluster/detector", "failpoint", "store", "transport"},
 	"cluster/level":     {},
 	"cluster/member":    {"transport"},
 	"cluster/placement": {},
