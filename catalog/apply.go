@@ -181,14 +181,21 @@ func (c *RegisterNode) apply(tx *txn) (Result, *amqp.Error) {
 	n := &Node{
 		ID: c.ID, Name: nameOf(c.ID), Incarnation: tx.index,
 		ClusterAddr: c.ClusterAddr, GossipAddr: c.GossipAddr, AMQPAddr: c.AMQPAddr, HTTPAddr: c.HTTPAddr, GRPCAddr: c.GRPCAddr,
-		Process: c.Process, Since: tx.vouched(c),
+		Process: c.Process, Since: tx.vouched(c), State: NodeRegular,
 	}
 	old := tx.Node(c.ID)
+	if tx.Forgotten(c.ID) {
+		return Result{}, amqp.Errorf(amqp.PreconditionFailed, 0, "node '%s' was forgotten", c.ID)
+	}
 	if old != nil && old.Superseded {
 		return Result{}, amqp.Errorf(amqp.PreconditionFailed, 0, "node '%s' was replaced by a newer storage of the same name", c.ID)
 	}
 	if old != nil {
 		n.Number = old.Number
+		n.Zone, n.Version, n.Level, n.Listeners = old.Zone, old.Version, old.Level, old.Listeners
+		if old.State == NodeLeaving {
+			n.State = NodeLeaving
+		}
 	} else {
 		tx.nodeNumber++
 		n.Number = tx.nodeNumber
@@ -228,12 +235,20 @@ func (c *RemoveNode) apply(tx *txn) (Result, *amqp.Error) {
 	if n == nil {
 		return Result{}, nil
 	}
-	if n, _ := tx.replicas.get(key(string(c.ID))); n > 0 {
-		return Result{}, amqp.Errorf(amqp.PreconditionFailed, 0, "node '%s' still has replicas of queues", c.ID)
+	if err := tx.removeNode(n); err != nil {
+		return Result{}, err
 	}
 	tx.dropTransient(n.Name)
+	return Result{Changed: true}, nil
+}
+
+// removeNode takes a node out of the catalog unless it has replicas.
+func (tx *txn) removeNode(n *Node) *amqp.Error {
+	if count, _ := tx.replicas.get(key(string(n.ID))); count > 0 {
+		return amqp.Errorf(amqp.PreconditionFailed, 0, "node '%s' still has replicas of queues", n.ID)
+	}
 	tx.nodes.del(key(string(n.ID)))
 	tx.nodesByNumber.del(numberKey(uint64(n.Number)))
 	tx.dropUnvouched()
-	return Result{Changed: true}, nil
+	return nil
 }

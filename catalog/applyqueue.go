@@ -220,6 +220,8 @@ func (c *UpdateMembers) apply(tx *txn) (Result, *amqp.Error) {
 		return Result{}, amqp.Errorf(amqp.NotFound, 0, "no queue with id %d", c.ID)
 	case old.Kind != Replicated:
 		return Result{}, amqp.Errorf(amqp.PreconditionFailed, 0, "queue '%s' in vhost '%s' is not replicated", old.Name, old.Vhost)
+	case tx.Level() >= 2:
+		return Result{}, refused("members of queue '%s' in vhost '%s' are changed by a plan", old.Name, old.Vhost)
 	case c.IfSettings != 0 && c.IfSettings != old.Settings:
 		return Result{}, amqp.Errorf(amqp.PreconditionFailed, 0, "queue '%s' in vhost '%s' has changed meanwhile", old.Name, old.Vhost)
 	}

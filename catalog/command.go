@@ -60,7 +60,14 @@ const (
 	kindChangeUser commandKind = 29
 
 	// From here on the kinds belong to level 2.
-	kindActivateLevel commandKind = 30
+	kindActivateLevel  commandKind = 30
+	kindSetNodeState   commandKind = 31
+	kindSetPreferred   commandKind = 32
+	kindPlanMembers    commandKind = 33
+	kindMembersReached commandKind = 34
+	kindNodeDown       commandKind = 35
+	kindForgetNode     commandKind = 36
+	kindNodeAbout      commandKind = 43
 )
 
 // level is the level of the cluster from which on a kind may be proposed.
@@ -79,6 +86,20 @@ func newCommand(k commandKind) Command {
 	switch k {
 	case kindActivateLevel:
 		return new(ActivateLevel)
+	case kindSetNodeState:
+		return new(SetNodeState)
+	case kindSetPreferred:
+		return new(SetPreferred)
+	case kindPlanMembers:
+		return new(PlanMembers)
+	case kindMembersReached:
+		return new(MembersReached)
+	case kindNodeDown:
+		return new(NodeDown)
+	case kindForgetNode:
+		return new(ForgetNode)
+	case kindNodeAbout:
+		return new(NodeAbout)
 	case kindFound:
 		return new(Found)
 	case kindRegisterNode:
@@ -247,7 +268,7 @@ type DeleteQueue struct {
 type QueueGone struct{ ID uint64 }
 
 // UpdateMembers changes where a replicated queue lives. IfSettings guards against
-// concurrent changes: unless it is 0, it must equal Queue.Settings.
+// concurrent changes: unless it is 0, it must equal Queue.Settings. From level 2 on it is refused: see PlanMembers.
 type UpdateMembers struct {
 	ID         uint64
 	Members    []NodeID

@@ -118,7 +118,8 @@ func FuzzDecodeEntry(f *testing.F) {
 		&PutVhostLimits{Vhost: "/", Limits: VhostLimits{Queues: auth.LimitOf(-3)}}, &DeleteVhostLimits{}, &PutUserLimits{User: "guest"}, &DeleteUserLimits{}, &ChangeUser{User: auth.User{Name: "u"}, What: SetTags},
 		declareX("x", exchange.Topic, amqp.Field{Name: "a", Value: amqp.Table{{Name: "b", Value: 1.5}}}), &DeleteExchange{},
 		bind("x", "q", "k"), &Unbind{}, declare("q"), &DeleteQueue{}, &QueueGone{}, &UpdateMembers{Members: []NodeID{n1}},
-		&ActivateLevel{2},
+		&ActivateLevel{2}, &SetNodeState{n1, NodeLeaving}, &SetPreferred{1, n1, 2}, &PlanMembers{1, []NodeID{n1, n2}, []NodeID{n2}, n1, 3, "w"}, &MembersReached{1, 2},
+		&NodeDown{n1, 2, 3}, &ForgetNode{n1, 2}, &NodeAbout{n1, 2, "z", "v", 2, []string{"amqp h:1"}},
 	} {
 		f.Add(encodeEntry(requestID{1}, c))
 	}
@@ -149,6 +150,13 @@ func FuzzReadSnapshot(f *testing.F) {
 	s.ok(&RegisterNode{ID: n1})
 	f.Add(snapshotBytes(f, s.m))
 	s.ok(&ActivateLevel{2})
+	s.ok(&RegisterNode{ID: n2})
+	s.ok(&RegisterNode{ID: n3})
+	q := s.view().Queue("/", "q")
+	s.ok(&PlanMembers{q.ID, []NodeID{n1, n3}, nil, n3, q.Settings, ""})
+	s.ok(&SetNodeState{n1, NodeDraining})
+	s.ok(&RegisterNode{ID: "n4/d"})
+	s.ok(&ForgetNode{"n4/d", 0})
 	f.Add(snapshotBytes(f, s.m))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		// The checksum keeps most inputs out: mend it.

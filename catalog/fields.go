@@ -178,6 +178,24 @@ func list[T ~string](f *fields, v *[]T) {
 	}
 }
 
+func (f *fields) u64s(v *[]uint64) {
+	n := uint64(len(*v))
+	f.u64(&n)
+	if f.reading {
+		if n > listLenMax || n > uint64(len(f.buf)) {
+			f.fail("list of %d", n)
+			return
+		}
+		*v = nil
+		if n > 0 {
+			*v = make([]uint64, n)
+		}
+	}
+	for i := range *v {
+		f.u64(&(*v)[i])
+	}
+}
+
 func processes(f *fields, v *[]Process) {
 	n := uint64(len(*v))
 	f.u64(&n)
@@ -301,4 +319,7 @@ func (n *Node) fields(f *fields) {
 	f.u64(&n.Process)
 	f.u64(&n.Since)
 	f.bool(&n.Superseded)
+	if f.reading {
+		n.State = NodeRegular
+	}
 }

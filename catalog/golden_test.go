@@ -73,6 +73,19 @@ func goldenCommands() []Command {
 func goldenLevel2() []Command {
 	return []Command{
 		&ActivateLevel{2},
+		&RegisterNode{ID: n3, AMQPAddr: "h:6"},
+		&NodeAbout{n1, 2, "zone-a", "1.2.3", 2, []string{"amqp h:3", "http h:4"}},
+		&SetNodeState{n2, NodeDraining},
+		&SetNodeState{n3, NodeLeaving},
+		&NodeDown{n2, 3, 1_700_000_000_000},
+		&DeclareQueue{Queue{Vhost: "/", Name: "moves", Durable: true, Kind: Replicated, Members: []NodeID{n1, n2}, Preferred: n1}, 0},
+		&SetPreferred{46, n2, 46},
+		&PlanMembers{46, []NodeID{n1, n3}, []NodeID{n1}, n3, 46, "why"},
+		&DeclareQueue{Queue{Vhost: "/", Name: "moved", Durable: true, Kind: Replicated, Members: []NodeID{n1}, Preferred: n1}, 0},
+		&PlanMembers{49, []NodeID{n3}, nil, n3, 49, ""},
+		&MembersReached{49, 50},
+		&RegisterNode{ID: "n4/d"},
+		&ForgetNode{"n4/d", 52},
 	}
 }
 

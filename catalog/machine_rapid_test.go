@@ -61,6 +61,9 @@ func check(t interface{ Fatalf(string, ...any) }, v *View) {
 		if named := v.Queue(q.Vhost, q.Name); (named == q) != (q.State == Running) {
 			t.Fatalf("queue %+v under its name is %+v", q, named)
 		}
+		if problem := q.checkExtra(); problem != "" || q.Kind == Replicated && !slices.Contains(q.Members, q.Preferred) {
+			t.Fatalf("queue %+v: %s", q, problem)
+		}
 		if q.State == Running {
 			running++
 		}
@@ -156,7 +159,7 @@ func randomCommand(t *rapid.T) Command {
 		}
 		return auth.Limit{}
 	}
-	switch rapid.IntRange(0, 25).Draw(t, "command") {
+	switch rapid.IntRange(0, 32).Draw(t, "command") {
 	case 0:
 		c := &RegisterNode{ID: node(), AMQPAddr: pick("addr", "h:1", "h:2"), Process: id() / 10}
 		for range rapid.IntRange(0, 2).Draw(t, "met") {
@@ -226,6 +229,28 @@ func randomCommand(t *rapid.T) Command {
 		return &PutPolicy{p}
 	case 24:
 		return &ActivateLevel{2}
+	case 25:
+		return &SetNodeState{node(), NodeState(rapid.IntRange(1, 3).Draw(t, "state"))}
+	case 26:
+		return &SetPreferred{id(), node(), id() / 8}
+	case 27, 28:
+		c := &PlanMembers{ID: id(), Wanted: []NodeID{node()}, IfSettings: id()}
+		if other := node(); other != c.Wanted[0] {
+			c.Wanted = append(c.Wanted, other)
+		}
+		c.Preferred = rapid.SampledFrom(c.Wanted).Draw(t, "preferred")
+		if rapid.Bool().Draw(t, "renew") {
+			c.Renew = []NodeID{c.Preferred}
+		}
+		return c
+	case 29:
+		return &MembersReached{id(), id()}
+	case 30:
+		return &NodeDown{node(), id(), int64(id())}
+	case 31:
+		return &ForgetNode{node(), id() / 8}
+	case 32:
+		return &NodeAbout{node(), id(), pick("zone", "", "a"), "v", 2, []string{"amqp h:1"}}
 	case 23:
 		return &DeletePolicy{Vhost: vhost(), Name: pick("policy", "p1", "p2"), Operator: rapid.Bool().Draw(t, "operator")}
 	}

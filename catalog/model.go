@@ -120,8 +120,14 @@ type Queue struct {
 	Preferred                      NodeID   // the member that should lead; one of Members
 	// Incarnation of Members[0] at the declaration of a Transient queue, else 0.
 	Incarnation uint64
-	// Settings is the log index of the newest entry that changed anything here.
+	// Settings is the log index of the newest entry that changed anything here but Preferred alone.
 	Settings uint64
+	// Wanted is where the replicas shall be, nil if that is where they are: Members has these and those that are to go.
+	// WantedPreferred, one of them, should lead then.
+	Wanted          []NodeID
+	WantedPreferred NodeID
+	// Generations are parallel to Members; nil: all are 0. See Generation.
+	Generations []uint64
 	// DelayOf names the delayed exchange whose messages wait here, "" for the queues of
 	// clients. Such a queue has no name of its own: it is found by id only, and no client
 	// can reach it.
@@ -147,4 +153,14 @@ type Node struct {
 	// Superseded: a newer storage has registered under the same name. This one will
 	// not come back.
 	Superseded bool
+
+	// State is what an operator wants of it.
+	State NodeState
+	// Zone is what fails together with it, Version that of its program, Level the newest that its program knows, Listeners where clients
+	// find it ("amqp host:port"); empty until the node has told.
+	Zone, Version string
+	Level         int
+	Listeners     []string
+	// Down is since when it has been dead, in milliseconds since 1970; 0: it is not known to be.
+	Down int64
 }

@@ -37,6 +37,9 @@ const (
 	recordPolicies        = 11
 	recordPolicy          = 12
 	recordCluster         = 13 // from here on the records belong to level 2
+	recordNodeExtra       = 14
+	recordQueueExtra      = 15
+	recordTombstone       = 16
 	recordEnd             = 255
 
 	recordBytesMax = 16 << 20
@@ -114,8 +117,21 @@ func (s *snapshot) write(w io.Writer) error {
 	for q := range v.queuesByID.all() {
 		r.record(recordQueue, q.fields)
 	}
+	for q := range v.queuesByID.all() {
+		if q.hasExtra() {
+			r.record(recordQueueExtra, q.extraFields)
+		}
+	}
 	for n := range v.nodes.all() {
 		r.record(recordNode, n.fields)
+	}
+	for n := range v.nodes.all() {
+		if n.hasExtra() {
+			r.record(recordNodeExtra, n.extraFields)
+		}
+	}
+	for t := range v.forgotten.all() {
+		r.record(recordTombstone, t.fields)
 	}
 	for i := range s.requests {
 		r.record(recordRequest, s.requests[i].fields)
@@ -315,6 +331,10 @@ func (tx *txn) restore(kind byte, f *fields, requests *requestLog) error {
 		n := new(Node)
 		n.fields(f)
 		tx.putNode(n)
+	case recordNodeExtra, recordQueueExtra, recordTombstone:
+		if problem := tx.restoreExtra(kind, f); problem != "" {
+			return malformed("%s", problem)
+		}
 	case recordRequest:
 		var r savedRequest
 		r.fields(f)
@@ -337,6 +357,7 @@ func (tx *txn) beginBulk() {
 	tx.queuesByID.begin()
 	tx.nodes.begin()
 	tx.nodesByNumber.begin()
+	tx.forgotten.begin()
 	tx.named.begin()
 	tx.replicas.begin()
 	tx.transients.begin()
@@ -355,6 +376,7 @@ func (tx *txn) commitBulk() {
 	tx.queuesByID.commit()
 	tx.nodes.commit()
 	tx.nodesByNumber.commit()
+	tx.forgotten.commit()
 	tx.named.commit()
 	tx.replicas.commit()
 	tx.transients.commit()

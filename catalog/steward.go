@@ -343,6 +343,10 @@ func (c *Catalog) tend(ctx context.Context) error {
 		if s.Suffrage == raft.Voter {
 			voters++
 		}
+		if view.Forgotten(NodeID(s.ID)) {
+			c.log.Info("removing a forgotten node from the catalog's group", "node", s.ID)
+			return c.spreadAfter(c.await(ctx, c.raft.RemoveServer(s.ID, future.Index(), membershipWait).Error, nothing))
+		}
 		if n := view.Node(NodeID(s.ID)); n != nil && n.Superseded && c.successorReady(ctx, servers, n) {
 			c.log.Info("removing a replaced storage from the catalog's group", "node", s.ID)
 			return c.spreadAfter(c.await(ctx, c.raft.RemoveServer(s.ID, future.Index(), membershipWait).Error, nothing))
@@ -461,6 +465,9 @@ func (c *Catalog) admit(ctx context.Context, id NodeID) error {
 	}
 	if n := c.View().Node(id); n != nil && n.Superseded {
 		return &transport.RemoteError{Code: codeBadCommand, Text: fmt.Sprintf("storage %s was replaced by a newer one of the same node id", id)}
+	}
+	if c.View().Forgotten(id) {
+		return &transport.RemoteError{Code: codeBadCommand, Text: fmt.Sprintf("storage %s was forgotten: a node comes back with an empty data folder only", id)}
 	}
 	future := c.raft.GetConfiguration()
 	if err := future.Error(); err != nil {

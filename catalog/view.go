@@ -30,6 +30,7 @@ type View struct {
 	queuesByID    index[*Queue]                // id; closing ones too
 	nodes         index[*Node]                 // id
 	nodesByNumber index[*Node]                 // number
+	forgotten     index[*tombstone]            // id
 
 	// What follows is worked out from the above, so that no command walks all queues or exchanges; see tally.go.
 	named      index[int]       // vhost: how many running queues clients see
@@ -55,7 +56,7 @@ func emptyView() *View {
 		topics:    newIndex[*auth.TopicPermission](),
 		exchanges: newIndex[*Exchange](), bySource: newIndex[*Binding](), byDestination: newIndex[*Binding](),
 		queues: newIndex[*Queue](), queuesByID: newIndex[*Queue](),
-		nodes: newIndex[*Node](), nodesByNumber: newIndex[*Node](),
+		nodes: newIndex[*Node](), nodesByNumber: newIndex[*Node](), forgotten: newIndex[*tombstone](),
 		named: newIndex[int](), replicas: newIndex[int](), transients: newIndex[*Queue](), fleeting: newIndex[*Exchange](),
 		scratch: newRoutePool(),
 	}
@@ -181,6 +182,26 @@ func (v *View) NodeByName(name string) *Node {
 
 // Nodes walks the nodes by id, superseded ones too.
 func (v *View) Nodes() iter.Seq[*Node] { return v.nodes.all() }
+
+// NodeState is what an operator wants of a node: regular if nothing else was said.
+func (v *View) NodeState(id NodeID) NodeState {
+	if n := v.Node(id); n != nil {
+		return n.State
+	}
+	return NodeRegular
+}
+
+// Forgotten reports whether a node was taken out of the cluster for good, lately.
+func (v *View) Forgotten(id NodeID) bool {
+	_, ok := v.forgotten.get(key(string(id)))
+	return ok
+}
+
+// Replicas is how many replicated queues have a node as a member.
+func (v *View) Replicas(id NodeID) int {
+	n, _ := v.replicas.get(key(string(id)))
+	return n
+}
 
 // QueuesChangedSince walks the ids of the queues that were added, altered or
 // removed after old, each once. When old is too old to tell, it walks the ids of all

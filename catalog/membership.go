@@ -1,0 +1,489 @@
+package catalog
+
+import (
+	"slices"
+
+	"github.com/warrenmq/warren/amqp"
+)
+
+// What follows belongs to level 2: states of nodes, and replicas that move. A queue's replicas change in two steps.
+// PlanMembers says where they shall be; from then on Members has the old and the new ones, so that every server of the
+// group's Raft configuration is among them, whatever its leader has done already. MembersReached says that the
+// configuration is as wanted; only then the others are no members any more, and wipe what they have.
+
+// Bounds of what level 2 brings.
+const (
+	forgottenMax      = 1 << 10 // tombstones of nodes: the oldest goes
+	whyBytesMax       = 255     // PlanMembers.Why
+	listenersMax      = 16      // NodeAbout.Listeners
+	plannedMembersMax = 2 * membersMax
+)
+
+// NodeState is what an operator wants of a node.
+type NodeState uint8
+
+// The states. The numbers are stored.
+const (
+	NodeRegular NodeState = 1
+	// NodeDraining: it is about to stop, or under maintenance; it leads nothing and gets nothing new. Its next registration ends that.
+	NodeDraining NodeState = 2
+	// NodeLeaving: its replicas move to other nodes, for good.
+	NodeLeaving NodeState = 3
+)
+
+func (s NodeState) String() string {
+	switch s {
+	case NodeDraining:
+		return "draining"
+	case NodeLeaving:
+		return "leaving"
+	}
+	return "regular"
+}
+
+// SetNodeState says what is wanted of a node.
+type SetNodeState struct {
+	ID    NodeID
+	State NodeState
+}
+
+// NodeAbout is what a node's process tells of itself beside its registration. It has no effect if the node has
+// registered anew since Incarnation.
+type NodeAbout struct {
+	ID          NodeID
+	Incarnation uint64
+	Zone        string // what fails together with it
+	Version     string // of its program
+	Level       uint64 // the newest that its program knows
+	// Listeners are where clients find it, as "amqp host:port".
+	Listeners []string
+}
+
+// NodeDown notes since when a node has been dead, in milliseconds since 1970 by the catalog's leader; 0: it is not. A registration
+// ends it too. It has no effect if the node has registered anew since Incarnation.
+type NodeDown struct {
+	ID          NodeID
+	Incarnation uint64
+	AtMillis    int64
+}
+
+// ForgetNode takes a node out of the cluster for good: its storage is not let in again. It is refused while a queue has the node
+// as a member, and, unless Incarnation is 0, if the node has registered anew since.
+type ForgetNode struct {
+	ID          NodeID
+	Incarnation uint64
+}
+
+// SetPreferred says which member of a queue should lead it. IfSettings is as in UpdateMembers. Queue.Settings stays: where the
+// replicas are is as it was.
+type SetPreferred struct {
+	ID         uint64
+	Node       NodeID
+	IfSettings uint64
+}
+
+// PlanMembers says where the replicas of a queue shall be. Members that are new, and those of Renew, which begin anew on a node
+// that has the queue already, get the command's log index as their generation. Preferred, one of Wanted, is to lead
+// when all are there. IfSettings must equal Queue.Settings.
+type PlanMembers struct {
+	ID            uint64
+	Wanted, Renew []NodeID
+	Preferred     NodeID
+	IfSettings    uint64
+	Why           string // for people
+}
+
+// MembersReached says that the servers of a queue's group are the wanted ones and no others, and that this is committed. IfSettings
+// must equal Queue.Settings.
+type MembersReached struct{ ID, IfSettings uint64 }
+
+func (*SetNodeState) kind() commandKind   { return kindSetNodeState }
+func (*SetPreferred) kind() commandKind   { return kindSetPreferred }
+func (*PlanMembers) kind() commandKind    { return kindPlanMembers }
+func (*MembersReached) kind() commandKind { return kindMembersReached }
+func (*NodeDown) kind() commandKind       { return kindNodeDown }
+func (*ForgetNode) kind() commandKind     { return kindForgetNode }
+func (*NodeAbout) kind() commandKind      { return kindNodeAbout }
+
+func (c *SetNodeState) fields(f *fields) {
+	str(f, &c.ID)
+	enum(f, &c.State, NodeLeaving)
+}
+
+func (c *SetPreferred) fields(f *fields) {
+	f.u64(&c.ID)
+	str(f, &c.Node)
+	f.u64(&c.IfSettings)
+}
+
+func (c *PlanMembers) fields(f *fields) {
+	f.u64(&c.ID)
+	list(f, &c.Wanted)
+	list(f, &c.Renew)
+	str(f, &c.Preferred)
+	f.u64(&c.IfSettings)
+	str(f, &c.Why)
+}
+
+func (c *MembersReached) fields(f *fields) {
+	f.u64(&c.ID)
+	f.u64(&c.IfSettings)
+}
+
+func (c *NodeDown) fields(f *fields) {
+	str(f, &c.ID)
+	f.u64(&c.Incarnation)
+	f.i64(&c.AtMillis)
+}
+
+func (c *ForgetNode) fields(f *fields) {
+	str(f, &c.ID)
+	f.u64(&c.Incarnation)
+}
+
+func (c *NodeAbout) fields(f *fields) {
+	str(f, &c.ID)
+	f.u64(&c.Incarnation)
+	str(f, &c.Zone)
+	str(f, &c.Version)
+	f.u64(&c.Level)
+	list(f, &c.Listeners)
+}
+
+func (c *SetNodeState) validate() error {
+	if c.State < NodeRegular || c.State > NodeLeaving {
+		return refused("unknown state %d of a node", c.State)
+	}
+	return firstError(checkNodeID(c.ID))
+}
+
+func (c *SetPreferred) validate() error { return firstError(checkNodeID(c.Node)) }
+
+func (c *PlanMembers) validate() error {
+	if c.IfSettings == 0 {
+		return refused("a plan says what it was made for")
+	}
+	if len(c.Why) > whyBytesMax {
+		return refused("the reason has %d bytes, the maximum is %d", len(c.Why), whyBytesMax)
+	}
+	for i, n := range c.Renew {
+		if !slices.Contains(c.Wanted, n) || slices.Contains(c.Renew[:i], n) {
+			return refused("member '%s' is to begin anew and is not wanted, or is named twice", n)
+		}
+	}
+	return firstError(checkMembers(c.Wanted, c.Preferred))
+}
+
+func (c *MembersReached) validate() error {
+	if c.IfSettings == 0 {
+		return refused("the end of a plan says which one it was")
+	}
+	return nil
+}
+
+func (c *NodeDown) validate() error {
+	if c.AtMillis < 0 {
+		return refused("time %d is before 1970", c.AtMillis)
+	}
+	return firstError(checkNodeID(c.ID))
+}
+
+func (c *ForgetNode) validate() error { return firstError(checkNodeID(c.ID)) }
+
+func (c *NodeAbout) validate() error {
+	if len(c.Listeners) > listenersMax {
+		return refused("%d listeners, the maximum is %d", len(c.Listeners), listenersMax)
+	}
+	for _, l := range c.Listeners {
+		if len(l) > addrBytesMax {
+			return refused("address has %d bytes, the maximum is %d", len(l), addrBytesMax)
+		}
+	}
+	if c.Level > levelMax {
+		return refused("level %d", c.Level)
+	}
+	return firstError(checkNodeID(c.ID), checkName("zone", c.Zone), checkName("version", c.Version))
+}
+
+func errNoNode(id NodeID) *amqp.Error { return amqp.Errorf(amqp.NotFound, 0, "no node '%s'", id) }
+
+func (c *SetNodeState) apply(tx *txn) (Result, *amqp.Error) {
+	old := tx.Node(c.ID)
+	switch {
+	case old == nil || old.Superseded:
+		return Result{}, errNoNode(c.ID)
+	case old.State == c.State:
+		return Result{}, nil
+	}
+	n := *old
+	n.State = c.State
+	tx.putNode(&n)
+	return Result{Changed: true}, nil
+}
+
+// present returns the node if it has not registered anew since incarnation, else nil.
+func (tx *txn) present(id NodeID, incarnation uint64) *Node {
+	if n := tx.Node(id); n != nil && !n.Superseded && n.Incarnation == incarnation {
+		return n
+	}
+	return nil
+}
+
+func (c *NodeAbout) apply(tx *txn) (Result, *amqp.Error) {
+	old := tx.present(c.ID, c.Incarnation)
+	if old == nil {
+		return Result{}, nil
+	}
+	n := *old
+	n.Zone, n.Version, n.Level, n.Listeners = c.Zone, c.Version, int(c.Level), c.Listeners
+	tx.putNode(&n)
+	return Result{Changed: true}, nil
+}
+
+func (c *NodeDown) apply(tx *txn) (Result, *amqp.Error) {
+	old := tx.present(c.ID, c.Incarnation)
+	if old == nil || c.AtMillis != 0 && old.Down != 0 || c.AtMillis == old.Down {
+		return Result{}, nil
+	}
+	n := *old
+	n.Down = c.AtMillis
+	tx.putNode(&n)
+	return Result{Changed: true}, nil
+}
+
+func (c *ForgetNode) apply(tx *txn) (Result, *amqp.Error) {
+	n := tx.Node(c.ID)
+	switch {
+	case n == nil && tx.Forgotten(c.ID):
+		return Result{}, nil
+	case n == nil:
+		return Result{}, errNoNode(c.ID)
+	case c.Incarnation != 0 && c.Incarnation != n.Incarnation:
+		return Result{}, refused("node '%s' has registered anew since it was to be forgotten", c.ID)
+	}
+	if err := tx.removeNode(n); err != nil {
+		return Result{}, err
+	}
+	if !n.Superseded { // else those of that name are the successor's
+		tx.dropTransient(n.Name)
+	}
+	tx.bury(&tombstone{ID: c.ID, At: tx.index})
+	return Result{Changed: true}, nil
+}
+
+// tombstone is what stays of a node that was forgotten.
+type tombstone struct {
+	ID NodeID
+	At uint64 // log index
+}
+
+func (t *tombstone) fields(f *fields) {
+	str(f, &t.ID)
+	f.u64(&t.At)
+}
+
+// bury adds a tombstone, in place of the oldest if there are too many.
+func (tx *txn) bury(t *tombstone) {
+	if tx.forgotten.len() >= forgottenMax {
+		var oldest *tombstone
+		for other := range tx.forgotten.all() {
+			if oldest == nil || other.At < oldest.At {
+				oldest = other
+			}
+		}
+		tx.forgotten.del(key(string(oldest.ID)))
+	}
+	tx.forgotten.put(key(string(t.ID)), t)
+}
+
+// movable returns a queue whose replicas can be changed. settings guards against concurrent changes unless it is 0.
+func (tx *txn) movable(id, settings uint64) (*Queue, *amqp.Error) {
+	q := tx.QueueByID(id)
+	switch {
+	case q == nil:
+		return nil, amqp.Errorf(amqp.NotFound, 0, "no queue with id %d", id)
+	case q.Kind != Replicated:
+		return nil, refused("queue '%s' in vhost '%s' is not replicated", q.Name, q.Vhost)
+	case settings != 0 && settings != q.Settings:
+		return nil, refused("queue '%s' in vhost '%s' has changed meanwhile", q.Name, q.Vhost)
+	}
+	return q, nil
+}
+
+func (c *SetPreferred) apply(tx *txn) (Result, *amqp.Error) {
+	old, err := tx.movable(c.ID, c.IfSettings)
+	switch {
+	case err != nil:
+		return Result{}, err
+	case !slices.Contains(old.Members, c.Node) || old.Wanted != nil && !slices.Contains(old.Wanted, c.Node):
+		return Result{}, refused("node '%s' is no member of queue '%s' in vhost '%s'", c.Node, old.Name, old.Vhost)
+	}
+	q := *old
+	if q.Wanted == nil {
+		q.Preferred = c.Node
+	} else {
+		q.WantedPreferred = c.Node // it may not be there yet
+	}
+	if q.Preferred == old.Preferred && q.WantedPreferred == old.WantedPreferred {
+		return Result{ID: old.ID, Queue: old}, nil
+	}
+	tx.putQueue(&q)
+	return Result{Changed: true, ID: q.ID, Queue: &q}, nil
+}
+
+func (c *PlanMembers) apply(tx *txn) (Result, *amqp.Error) {
+	old, err := tx.movable(c.ID, c.IfSettings)
+	if err != nil {
+		return Result{}, err
+	}
+	q := *old
+	q.Members, q.Generations = slices.Clone(old.Members), old.generations()
+	for _, id := range c.Wanted {
+		i := slices.Index(q.Members, id)
+		if n := tx.Node(id); i < 0 && (n == nil || n.Superseded) {
+			return Result{}, errNoNode(id)
+		}
+		switch {
+		case i < 0:
+			q.Members, q.Generations = append(q.Members, id), append(q.Generations, tx.index)
+		case slices.Contains(c.Renew, id):
+			q.Generations[i] = tx.index
+		}
+	}
+	if len(q.Members) > plannedMembersMax {
+		return Result{}, refused("queue '%s' in vhost '%s' would have %d members while they change", q.Name, q.Vhost, len(q.Members))
+	}
+	q.Wanted, q.WantedPreferred, q.Generations, q.Settings = c.Wanted, c.Preferred, orNone(q.Generations), tx.index
+	if old.Wanted == nil && slices.Contains(old.Members, c.Preferred) && !slices.Contains(c.Renew, c.Preferred) {
+		q.Preferred = c.Preferred // it is there already
+	}
+	tx.putQueue(&q)
+	return Result{Changed: true, ID: q.ID, Queue: &q}, nil
+}
+
+func (c *MembersReached) apply(tx *txn) (Result, *amqp.Error) {
+	old, err := tx.movable(c.ID, c.IfSettings)
+	switch {
+	case err != nil:
+		return Result{}, err
+	case old.Wanted == nil:
+		return Result{}, refused("no change of members of queue '%s' in vhost '%s' is under way", old.Name, old.Vhost)
+	}
+	q := *old
+	q.Members, q.Generations = old.Wanted, nil
+	for _, n := range q.Members {
+		q.Generations = append(q.Generations, old.Generation(n))
+	}
+	q.Preferred, q.Generations, q.Settings = old.WantedPreferred, orNone(q.Generations), tx.index
+	q.Wanted, q.WantedPreferred = nil, ""
+	tx.putQueue(&q)
+	return Result{Changed: true, ID: q.ID, Queue: &q}, nil
+}
+
+// Generation is the generation of a member's replica, a part of its name in the group's configuration: 0 for those that
+// the queue was declared with, else the log index of the plan that added it.
+func (q *Queue) Generation(n NodeID) uint64 {
+	if i := slices.Index(q.Members, n); i >= 0 && i < len(q.Generations) {
+		return q.Generations[i]
+	}
+	return 0
+}
+
+// generations are those of all members, a copy.
+func (q *Queue) generations() []uint64 {
+	all := make([]uint64, len(q.Members))
+	copy(all, q.Generations)
+	return all
+}
+
+// orNone returns nil for generations that are all 0, so that equal queues have equal records.
+func orNone(generations []uint64) []uint64 {
+	if slices.ContainsFunc(generations, func(g uint64) bool { return g != 0 }) {
+		return generations
+	}
+	return nil
+}
+
+// extraFields is what a node has since level 2, as a snapshot's record behind the nodes.
+func (n *Node) extraFields(f *fields) {
+	str(f, &n.ID)
+	enum(f, &n.State, NodeLeaving)
+	str(f, &n.Zone)
+	str(f, &n.Version)
+	level := uint64(n.Level)
+	f.u64(&level)
+	if f.reading {
+		if level > levelMax {
+			f.fail("level %d", level)
+		}
+		n.Level = int(level)
+	}
+	list(f, &n.Listeners)
+	f.i64(&n.Down)
+}
+
+func (n *Node) hasExtra() bool {
+	return n.State != NodeRegular || n.Zone != "" || n.Version != "" || n.Level != 0 || len(n.Listeners) > 0 || n.Down != 0
+}
+
+// extraFields is what a queue has since level 2, as a snapshot's record behind the queues.
+func (q *Queue) extraFields(f *fields) {
+	f.u64(&q.ID)
+	list(f, &q.Wanted)
+	str(f, &q.WantedPreferred)
+	f.u64s(&q.Generations)
+}
+
+func (q *Queue) hasExtra() bool { return q.Wanted != nil || q.Generations != nil }
+
+// checkExtra reports why a queue's record cannot be one that was written.
+func (q *Queue) checkExtra() string {
+	switch {
+	case len(q.Generations) != 0 && len(q.Generations) != len(q.Members):
+		return "as many generations as members are wanted"
+	case (len(q.Wanted) == 0) != (q.WantedPreferred == ""), len(q.Wanted) > 0 && !slices.Contains(q.Wanted, q.WantedPreferred):
+		return "the preferred leader is not wanted"
+	case slices.ContainsFunc(q.Wanted, func(n NodeID) bool { return !slices.Contains(q.Members, n) }):
+		return "a wanted node is no member"
+	}
+	return ""
+}
+
+// restoreExtra adds a record of level 2 to what it extends.
+func (tx *txn) restoreExtra(kind byte, f *fields) (problem string) {
+	switch kind {
+	case recordTombstone:
+		t := new(tombstone)
+		if t.fields(f); f.err == nil {
+			tx.forgotten.put(key(string(t.ID)), t)
+		}
+	case recordNodeExtra:
+		var extra Node
+		if extra.extraFields(f); f.err != nil {
+			return ""
+		}
+		old := tx.Node(extra.ID)
+		if old == nil {
+			return "no such node"
+		}
+		n := *old
+		n.State, n.Zone, n.Version, n.Level, n.Listeners, n.Down = extra.State, extra.Zone, extra.Version, extra.Level, extra.Listeners, extra.Down
+		tx.putNode(&n)
+	case recordQueueExtra:
+		var extra Queue
+		if extra.extraFields(f); f.err != nil {
+			return ""
+		}
+		old := tx.QueueByID(extra.ID)
+		if old == nil {
+			return "no such queue"
+		}
+		q := *old
+		q.Wanted, q.WantedPreferred, q.Generations = extra.Wanted, extra.WantedPreferred, extra.Generations
+		if problem := q.checkExtra(); problem != "" {
+			return problem
+		}
+		tx.putQueue(&q)
+	}
+	return ""
+}

@@ -1,0 +1,208 @@
+package catalog
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"testing"
+)
+
+// level2 is a cluster of three nodes at level 2 with a queue on n1 and n2.
+func level2(t *testing.T) (s *script, q func() *Queue) {
+	t.Helper()
+	s = newScript(t)
+	for _, id := range []NodeID{n1, n2, n3} {
+		s.ok(&RegisterNode{ID: id})
+	}
+	s.ok(&ActivateLevel{2})
+	s.ok(declare("q"))
+	return s, func() *Queue { return s.view().Queue("/", "q") }
+}
+
+// restored is the same state behind a snapshot.
+func restored(t *testing.T, s *script) *View {
+	t.Helper()
+	v, _, err := readSnapshot(bytes.NewReader(snapshotBytes(t, s.m)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	check(t, v)
+	return v
+}
+
+// where describes a queue's replicas.
+func where(q *Queue) string {
+	return fmt.Sprintf("%v %v by %s, wanted %v by %q", q.Members, q.generations(), q.Preferred, q.Wanted, q.WantedPreferred)
+}
+
+func (s *script) wantWhere(t *testing.T, want string) {
+	t.Helper()
+	for _, v := range []*View{s.view(), restored(t, s)} {
+		if got := where(v.Queue("/", "q")); got != want {
+			t.Errorf("the queue is on %s\nwant %s", got, want)
+		}
+	}
+}
+
+func TestPlanMembers(t *testing.T) {
+	s, q := level2(t)
+	first := q().Settings
+	s.wantWhere(t, `[n1/a n2/b] [0 0] by n1/a, wanted [] by ""`)
+	plan := s.ok(&PlanMembers{q().ID, []NodeID{n1, n3}, nil, n3, first, "n2 is leaving"})
+	s.wantWhere(t, fmt.Sprintf(`[n1/a n2/b n3/c] [0 0 %d] by n1/a, wanted [n1/a n3/c] by "n3/c"`, plan.Index))
+	if q().Settings != plan.Index || s.view().Replicas(n2) != 1 || s.view().Replicas(n3) != 1 {
+		t.Errorf("settings %d, replicas %d and %d", q().Settings, s.view().Replicas(n2), s.view().Replicas(n3))
+	}
+	s.refused(&PlanMembers{q().ID, []NodeID{n1}, nil, n1, first, ""}, "PRECONDITION_FAILED - queue 'q' in vhost '/' has changed meanwhile")
+	s.refused(&MembersReached{q().ID, first}, "PRECONDITION_FAILED - queue 'q' in vhost '/' has changed meanwhile")
+	s.refused(&SetPreferred{q().ID, n2, 0}, "PRECONDITION_FAILED - node 'n2/b' is no member of queue 'q' in vhost '/'")
+	// The plan is given up: n3 has to go again, and is a member until it has.
+	back := s.ok(&PlanMembers{q().ID, []NodeID{n2, n1}, nil, n2, q().Settings, ""})
+	s.wantWhere(t, fmt.Sprintf(`[n1/a n2/b n3/c] [0 0 %d] by n1/a, wanted [n2/b n1/a] by "n2/b"`, plan.Index))
+	s.ok(&MembersReached{q().ID, back.Index})
+	s.wantWhere(t, `[n2/b n1/a] [0 0] by n2/b, wanted [] by ""`)
+	s.refused(&MembersReached{q().ID, q().Settings}, "PRECONDITION_FAILED - no change of members of queue 'q' in vhost '/' is under way")
+	// n3 once more has another generation, and n2 begins anew where it is.
+	again := s.ok(&PlanMembers{q().ID, []NodeID{n3, n2}, []NodeID{n2}, n2, q().Settings, ""})
+	s.wantWhere(t, fmt.Sprintf(`[n2/b n1/a n3/c] [%d 0 %d] by n2/b, wanted [n3/c n2/b] by "n2/b"`, again.Index, again.Index))
+	s.ok(&MembersReached{q().ID, again.Index})
+	s.wantWhere(t, fmt.Sprintf(`[n3/c n2/b] [%d %d] by n2/b, wanted [] by ""`, again.Index, again.Index))
+	if g := q().Generation(n1); g != 0 {
+		t.Errorf("who is no member has generation %d", g)
+	}
+	if again.Index == plan.Index || s.view().Replicas(n1) != 0 {
+		t.Errorf("n1 has %d replicas", s.view().Replicas(n1))
+	}
+	// A closing queue can be moved too: its outbox has to be emptied.
+	s.ok(&DeleteQueue{Vhost: "/", Name: "q"})
+	closing := s.view().QueueByID(again.ID)
+	s.ok(&PlanMembers{closing.ID, []NodeID{n1}, nil, n1, closing.Settings, ""})
+	s.ok(&MembersReached{closing.ID, s.view().QueueByID(closing.ID).Settings})
+	s.ok(&QueueGone{closing.ID})
+}
+
+func TestPlanRefusals(t *testing.T) {
+	s, q := level2(t)
+	at := q().Settings
+	for want, c := range map[string]Command{
+		"NOT_FOUND - no queue with id 999":                                                          &PlanMembers{999, []NodeID{n1}, nil, n1, 1, ""},
+		"NOT_FOUND - no node 'n9/z'":                                                                &PlanMembers{q().ID, []NodeID{"n9/z"}, nil, "n9/z", at, ""},
+		"PRECONDITION_FAILED - a plan says what it was made for":                                    &PlanMembers{q().ID, []NodeID{n1}, nil, n1, 0, ""},
+		"PRECONDITION_FAILED - 0 members, want 1 to 15":                                             &PlanMembers{q().ID, nil, nil, "", at, ""},
+		"PRECONDITION_FAILED - preferred leader 'n2/b' is no member":                                &PlanMembers{q().ID, []NodeID{n1}, nil, n2, at, ""},
+		"PRECONDITION_FAILED - member 'n2/b' is to begin anew and is not wanted, or is named twice": &PlanMembers{q().ID, []NodeID{n1}, []NodeID{n2}, n1, at, ""},
+		"PRECONDITION_FAILED - members of queue 'q' in vhost '/' are changed by a plan":             &UpdateMembers{ID: q().ID, Members: []NodeID{n3}, Preferred: n3},
+		"PRECONDITION_FAILED - the end of a plan says which one it was":                             &MembersReached{q().ID, 0},
+		"PRECONDITION_FAILED - the reason has 256 bytes, the maximum is 255":                        &PlanMembers{q().ID, []NodeID{n1}, nil, n1, at, string(make([]byte, 256))},
+		"PRECONDITION_FAILED - queue 'q' in vhost '/' has changed meanwhile":                        &SetPreferred{q().ID, n2, at + 1},
+		"PRECONDITION_FAILED - node 'n3/c' is no member of queue 'q' in vhost '/'":                  &SetPreferred{q().ID, n3, 0},
+		"PRECONDITION_FAILED - 'n1' is no node id with a storage uuid":                              &SetPreferred{q().ID, "n1", 0},
+		"PRECONDITION_FAILED - unknown state 4 of a node":                                           &SetNodeState{n1, 4},
+		"NOT_FOUND - no node 'n8/z'":                                                                &SetNodeState{"n8/z", NodeLeaving},
+		"PRECONDITION_FAILED - node 'n1/a' still has replicas of queues":                            &ForgetNode{n1, 0},
+		"NOT_FOUND - no node 'n7/z'":                                                                &ForgetNode{"n7/z", 0},
+		"PRECONDITION_FAILED - node 'n3/c' has registered anew since it was to be forgotten":        &ForgetNode{n3, 1},
+		"PRECONDITION_FAILED - time -1 is before 1970":                                              &NodeDown{n1, 1, -1},
+		"PRECONDITION_FAILED - 17 listeners, the maximum is 16":                                     &NodeAbout{ID: n1, Listeners: make([]string, 17)},
+		"PRECONDITION_FAILED - zone has 256 bytes, the maximum is 255":                              &NodeAbout{ID: n1, Zone: string(make([]byte, 256))},
+	} {
+		s.refused(c, want)
+	}
+	s.ok(&PutVhost{Vhost{Name: "t"}})
+	r := s.ok(&DeclareQueue{Queue{Vhost: "t", Name: "t", Kind: Transient, Members: []NodeID{n1}, Preferred: n1}, s.view().Node(n1).Incarnation})
+	s.refused(&PlanMembers{r.ID, []NodeID{n2}, nil, n2, r.Index, ""}, "PRECONDITION_FAILED - queue 't' in vhost 't' is not replicated")
+	if r := s.ok(&SetPreferred{q().ID, n2, at}); !r.Changed || q().Preferred != n2 || q().Settings != at {
+		t.Errorf("preferred is %s, settings %d, were %d", q().Preferred, q().Settings, at)
+	}
+	if r := s.ok(&SetPreferred{q().ID, n2, at}); r.Changed {
+		t.Error("the same again changed something")
+	}
+}
+
+func TestNodeStates(t *testing.T) {
+	s, _ := level2(t)
+	about := func(id NodeID) string {
+		var all []string
+		for _, v := range []*View{s.view(), restored(t, s)} {
+			n := v.Node(id)
+			all = append(all, fmt.Sprintf("%v %q %q %d %q down %d", v.NodeState(id), n.Zone, n.Version, n.Level, n.Listeners, n.Down))
+		}
+		if all[0] != all[1] {
+			t.Errorf("%s is restored as %s", all[0], all[1])
+		}
+		return all[0]
+	}
+	want := func(id NodeID, want string) {
+		t.Helper()
+		if got := about(id); got != want {
+			t.Errorf("%s is %s, want %s", id, got, want)
+		}
+	}
+	want(n1, `regular "" "" 0 [] down 0`)
+	incarnation := s.view().Node(n1).Incarnation
+	s.ok(&NodeAbout{n1, incarnation, "east", "1.0", 2, []string{"amqp h:1"}})
+	s.ok(&SetNodeState{n1, NodeDraining})
+	if s.ok(&SetNodeState{n1, NodeDraining}).Changed {
+		t.Error("the same state again changed something")
+	}
+	s.ok(&NodeDown{n1, incarnation, 7})
+	if s.ok(&NodeDown{n1, incarnation, 9}).Changed {
+		t.Error("a later death of the dead")
+	}
+	want(n1, `draining "east" "1.0" 2 ["amqp h:1"] down 7`)
+	s.ok(&NodeDown{n1, incarnation, 0})
+	want(n1, `draining "east" "1.0" 2 ["amqp h:1"] down 0`)
+	s.ok(&NodeDown{n1, incarnation, 9})
+	s.ok(&RegisterNode{ID: n1})
+	want(n1, `regular "east" "1.0" 2 ["amqp h:1"] down 0`)
+	for _, late := range []Command{&NodeDown{n1, incarnation, 11}, &NodeAbout{n1, incarnation, "west", "", 0, nil}, &NodeDown{"n9/z", 1, 1}} {
+		if s.ok(late).Changed {
+			t.Errorf("%T of a former process counts", late)
+		}
+	}
+	want(n1, `regular "east" "1.0" 2 ["amqp h:1"] down 0`)
+	s.ok(&SetNodeState{n2, NodeLeaving})
+	s.ok(&RegisterNode{ID: n2})
+	want(n2, `leaving "" "" 0 [] down 0`)
+	if s.view().NodeState("n9/z") != NodeRegular {
+		t.Error("a node that nobody knows has a state")
+	}
+}
+
+func TestForgetNode(t *testing.T) {
+	s, _ := level2(t)
+	transient := &DeclareQueue{Queue{Vhost: "/", Name: "t", Kind: Transient, Members: []NodeID{n3}, Preferred: n3}, s.view().Node(n3).Incarnation}
+	s.ok(transient)
+	// A newer storage takes the name over: forgetting the former one takes nothing of it.
+	newer := NodeID("n3/d")
+	s.ok(&RegisterNode{ID: newer})
+	transient.Queue.Members, transient.Queue.Preferred = []NodeID{newer}, newer
+	transient.NodeIncarnation = s.view().Node(newer).Incarnation
+	s.ok(transient)
+	s.refused(&SetNodeState{n3, NodeLeaving}, "NOT_FOUND - no node 'n3/c'")
+	if r := s.ok(&ForgetNode{n3, 0}); !r.Changed || s.view().Node(n3) != nil || !s.view().Forgotten(n3) || s.view().Queue("/", "t") == nil {
+		t.Errorf("%+v, forgotten %t, queue %v", r, s.view().Forgotten(n3), s.view().Queue("/", "t"))
+	}
+	if s.ok(&ForgetNode{n3, 0}).Changed {
+		t.Error("forgotten twice")
+	}
+	s.refused(&RegisterNode{ID: n3}, "PRECONDITION_FAILED - node 'n3/c' was forgotten")
+	if s.ok(&ForgetNode{newer, s.view().Node(newer).Incarnation}); s.view().Queue("/", "t") != nil {
+		t.Error("its queue is left")
+	}
+	var ids []NodeID
+	for v := range slices.Values([]*View{s.view(), restored(t, s)}) {
+		if !v.Forgotten(n3) || !v.Forgotten(newer) || v.Forgotten(n1) {
+			t.Error("tombstones are missing, or wrong")
+		}
+	}
+	for i := range forgottenMax {
+		ids = append(ids, NodeID(fmt.Sprintf("x%d/s", i)))
+		s.ok(&RegisterNode{ID: ids[i]})
+		s.ok(&ForgetNode{ids[i], 0})
+	}
+	v := s.view()
+	if v.forgotten.len() != forgottenMax || v.Forgotten(n3) || v.Forgotten(newer) || !v.Forgotten(ids[0]) || !v.Forgotten(ids[forgottenMax-1]) {
+		t.Errorf("%d tombstones, the oldest not gone", v.forgotten.len())
+	}
+}
