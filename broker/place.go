@@ -16,7 +16,10 @@ func (b *Broker) place(vhost, name string, size int, leadLocal bool) (members []
 	for n := range b.cat.View().Nodes() {
 		if !n.Superseded {
 			l := b.queues.loads[n.ID]
-			r.Nodes = append(r.Nodes, placement.Node{ID: string(n.ID), Leads: l.leads, Holds: l.holds, Away: !b.cfg.Alive(string(n.ID))})
+			r.Nodes = append(r.Nodes, placement.Node{
+				ID: string(n.ID), Leads: l.leads, Holds: l.holds, Away: !b.cfg.Alive(string(n.ID)),
+				Zone: n.Zone, LastRank: n.State != catalog.NodeRegular,
+			})
 		}
 	}
 	b.queues.mu.RUnlock()

@@ -1,6 +1,7 @@
 package placement
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 )
@@ -16,6 +17,20 @@ type Node struct {
 	// Away: it is not alive. It becomes a member only if there are not enough others: it finds
 	// its replica when it comes back, and the queue can lose another node then.
 	Away bool
+	// LastRank: it is about to go (draining, leaving). It becomes a member only if there are not enough others that are
+	// alive, and it leads only if no other member is alive.
+	LastRank bool
+}
+
+// rank is how late a node is taken, and how late it should lead.
+func (n Node) rank() int {
+	switch {
+	case n.Away:
+		return 2
+	case n.LastRank:
+		return 1
+	}
+	return 0
 }
 
 // Request asks for the place of one queue.
@@ -23,7 +38,7 @@ type Request struct {
 	// Nodes are the nodes of the cluster in any order, each once.
 	Nodes []Node
 	// Local is the node at which the queue is declared. It is a member, as with RabbitMQ,
-	// even if Nodes does not have it.
+	// even if Nodes does not have it, but not if it is of the last rank.
 	Local string
 	// Size is how many members are wanted; fewer if there are fewer nodes, and never none.
 	Size int
@@ -43,37 +58,42 @@ type Choice struct {
 // Choose places a queue.
 func Choose(r Request) Choice {
 	s := search{draws: r.Seed, zones: map[string]int{}}
+	known := false
 	for _, n := range r.Nodes {
-		if n.ID == r.Local {
+		known = known || n.ID == r.Local
+		switch {
+		case n.ID == r.Local && !n.LastRank:
 			s.take(n)
-			continue
-		}
-		if n.Away {
+		case n.Away:
 			s.away = append(s.away, n)
-		} else {
+		case n.LastRank:
+			s.last = append(s.last, n)
+		default:
 			s.live = append(s.live, n)
 		}
 	}
-	if len(s.members) == 0 {
+	if !known {
 		s.take(Node{ID: r.Local})
 	}
 	// So that the order in which the caller lists nodes means nothing.
-	sortByID(s.live)
-	sortByID(s.away)
-	for len(s.members) < r.Size && len(s.live) > 0 {
-		s.take(s.pick(&s.live))
+	for _, rank := range []*[]Node{&s.live, &s.last, &s.away} {
+		sortByID(*rank)
+		for len(s.members) < max(r.Size, 1) && len(*rank) > 0 {
+			s.take(s.pick(rank))
+		}
 	}
-	for len(s.members) < r.Size && len(s.away) > 0 {
-		s.take(s.pick(&s.away))
+	if r.LeadLocal {
+		return s.choice(r.Local)
 	}
-	return s.choice(r.LeadLocal)
+	return s.choice("")
 }
 
-// search is a choice in the making. The first of members is the local node.
+// search is a choice in the making. The first of members is the local node, unless that is of the last rank.
 type search struct {
 	draws      uint64
 	members    []Node
-	live, away []Node         // candidates, in the order of their ids
+	live       []Node         // candidates, in the order of their ids
+	last, away []Node         // those to be taken then
 	zones      map[string]int // members in each
 	drawn      []int          // scratch of pick
 }
@@ -130,16 +150,16 @@ func (s *search) draw(n int) int {
 	return int((z ^ z>>31) % uint64(n))
 }
 
-// choice names the leader: of the live members the one that should lead the fewest, the local
-// one first among equals.
-func (s *search) choice(leadLocal bool) Choice {
+// choice names the leader: of the members of the best rank the one that should lead the fewest, the first among equals; first of
+// all the given one, if it is a member of the first rank.
+func (s *search) choice(first string) Choice {
 	lead := 0
 	for i, n := range s.members {
-		better := s.members[lead]
-		if leadLocal || n.Away {
-			continue
+		if n.ID == first && n.rank() == 0 {
+			lead = i
+			break
 		}
-		if better.Away || n.Leads < better.Leads {
+		if best := s.members[lead]; cmp.Or(cmp.Compare(n.rank(), best.rank()), cmp.Compare(n.Leads, best.Leads)) < 0 {
 			lead = i
 		}
 	}

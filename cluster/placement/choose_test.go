@@ -32,6 +32,11 @@ func TestChoose(t *testing.T) {
 		{"away if it must be", []Node{{ID: "a", Away: true}, {ID: "b", Leads: 5}, {ID: "c", Leads: 4}}, "b", 3, false, []string{"a", "b", "c"}, "c"},
 		{"not away", []Node{{ID: "a", Away: true}, {ID: "b"}, {ID: "c", Holds: 100}}, "b", 2, false, []string{"b", "c"}, "b"},
 		{"fewest held of two", []Node{{ID: "a", Holds: 2}, {ID: "b"}, {ID: "c", Holds: 1}}, "b", 2, false, []string{"b", "c"}, "b"},
+		{"not those that go", []Node{{ID: "a", LastRank: true}, {ID: "b"}, {ID: "c", Holds: 100}}, "b", 2, false, []string{"b", "c"}, "b"},
+		{"before those away", []Node{{ID: "a", LastRank: true}, {ID: "b"}, {ID: "c", Away: true}}, "b", 2, false, []string{"a", "b"}, "b"},
+		{"not at one that goes", []Node{{ID: "a", LastRank: true}, {ID: "b"}, {ID: "c", Leads: 1}}, "a", 2, true, []string{"b", "c"}, "b"},
+		{"one that goes does not lead", []Node{{ID: "a", LastRank: true}, {ID: "b", Leads: 9}, {ID: "c", Leads: 10}}, "a", 3, true, []string{"a", "b", "c"}, "b"},
+		{"all go", []Node{{ID: "a", LastRank: true}, {ID: "b", LastRank: true, Leads: 1}}, "a", 2, true, []string{"a", "b"}, "a"},
 		{"other zones", zones, "a", 3, false, []string{"a", "c", "d"}, "a"},
 		{"zones once more", zones, "a", 4, false, []string{"a", "b", "c", "d"}, "a"},
 	}
@@ -61,43 +66,49 @@ func TestChooseRules(t *testing.T) {
 			r.Nodes = append(r.Nodes, Node{
 				ID: fmt.Sprint("n", i), Zone: fmt.Sprint(rapid.IntRange(0, 4).Draw(t, "zone")),
 				Leads: rapid.IntRange(0, 5).Draw(t, "leads"), Holds: rapid.IntRange(0, 9).Draw(t, "holds"),
-				Away: i > 0 && rapid.IntRange(0, 3).Draw(t, "away") == 0,
+				Away: i > 0 && rapid.IntRange(0, 3).Draw(t, "away") == 0, LastRank: rapid.IntRange(0, 5).Draw(t, "goes") == 0,
 			})
 		}
 		got := Choose(r)
 		if want := max(1, min(r.Size, len(r.Nodes))); len(got.Members) != want {
 			t.Fatalf("%d members, want %d", len(got.Members), want)
 		}
-		byID, zones, liveZones, live, away := map[string]Node{}, map[string]int{}, map[string]bool{}, 0, 0
+		byID, zones, liveZones, live, taken, localGoes := map[string]Node{}, map[string]int{}, map[string]bool{}, [3]int{}, [3]int{}, false
 		for _, n := range r.Nodes {
 			byID[n.ID] = n
-			if !n.Away {
+			if n.rank() == 0 {
 				liveZones[n.Zone] = true
-				live++
+			}
+			if live[n.rank()]++; n.ID == r.Local {
+				localGoes = n.LastRank
 			}
 		}
 		for i, m := range got.Members {
 			if slices.Contains(got.Members[:i], m) {
 				t.Fatalf("twice in %v", got.Members)
 			}
-			if zones[byID[m].Zone]++; byID[m].Away {
-				away++
-			}
+			zones[byID[m].Zone]++
+			taken[byID[m].rank()]++
 		}
-		if !slices.Contains(got.Members, r.Local) || !slices.Contains(got.Members, got.Preferred) {
+		if !localGoes && !slices.Contains(got.Members, r.Local) || !slices.Contains(got.Members, got.Preferred) {
 			t.Fatalf("%+v", got)
 		}
-		if want := max(0, len(got.Members)-live); away != want {
-			t.Fatalf("%d members are away, want %d", away, want)
+		left := len(got.Members)
+		for rank, n := range taken {
+			if want := min(left, live[rank]); n != want {
+				t.Fatalf("%v members of each rank, of %v", taken, live)
+			}
+			left -= n
 		}
-		if away == 0 && len(zones) != min(len(got.Members), len(liveZones)) {
+		if taken[0] == len(got.Members) && len(zones) != min(len(got.Members), len(liveZones)) {
 			t.Fatalf("members in %d zones of %d: %v", len(zones), len(liveZones), got.Members)
 		}
-		if byID[got.Preferred].Away || r.LeadLocal && got.Preferred != r.Local {
+		lead := byID[got.Preferred]
+		if lead.rank() > 0 && taken[0] > 0 || r.LeadLocal && !localGoes && got.Preferred != r.Local {
 			t.Fatalf("%s is to lead", got.Preferred)
 		}
 		for _, m := range got.Members {
-			if !r.LeadLocal && !byID[m].Away && byID[m].Leads < byID[got.Preferred].Leads {
+			if !r.LeadLocal && byID[m].rank() == lead.rank() && byID[m].Leads < lead.Leads {
 				t.Fatalf("%s leads fewer than %s", m, got.Preferred)
 			}
 		}
