@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/warrenmq/warren/catalog"
@@ -39,8 +40,10 @@ type queues struct {
 
 	mu     sync.RWMutex
 	hosted map[uint64]*hosted
-	view   *catalog.View // the last one followed
-	closed bool
+	// toOpen and opened count the queues that the start goes through.
+	toOpen, opened atomic.Int64
+	view           *catalog.View // the last one followed
+	closed         bool
 	// loads counts the queues of each node; counted are those in it, as they were counted.
 	loads   map[catalog.NodeID]load
 	counted map[uint64]*catalog.Queue
@@ -122,7 +125,9 @@ const openAtOnce = 16
 func (qs *queues) openAll(view *catalog.View) {
 	var g sync.WaitGroup
 	places := make(chan struct{}, openAtOnce)
-	for _, id := range qs.hotFirst(view) {
+	ids := qs.hotFirst(view)
+	qs.toOpen.Store(int64(len(ids)))
+	for _, id := range ids {
 		if qs.b.ctx.Err() != nil {
 			break
 		}
@@ -130,6 +135,7 @@ func (qs *queues) openAll(view *catalog.View) {
 		g.Go(func() {
 			defer func() { <-places }()
 			qs.follows(view, id)
+			qs.opened.Add(1)
 		})
 	}
 	g.Wait()
@@ -190,6 +196,11 @@ func (b *Broker) Hosting() bool {
 	b.queues.mu.RLock()
 	defer b.queues.mu.RUnlock()
 	return b.queues.view != nil
+}
+
+// Opening tells how many of the queues of a starting node have been gone through.
+func (b *Broker) Opening() (done, all int) {
+	return int(b.queues.opened.Load()), int(b.queues.toOpen.Load())
 }
 
 // load is how many replicated queues a node should lead and of how many it holds replicas.

@@ -370,6 +370,15 @@ func (c *Catalog) Ready() bool {
 	return c.caughtUp.Load() && c.LeaderID() != "" && c.View().ClusterID() != ""
 }
 
+// Unheard returns for how long this replica has heard nothing of the catalog's leader: 0 if it leads itself, which
+// it does no longer than its lease without a majority.
+func (c *Catalog) Unheard() time.Duration {
+	if c.Leading() {
+		return 0
+	}
+	return time.Since(c.raft.LastContact())
+}
+
 // Stats returns raft's own figures for tools.
 func (c *Catalog) Stats() map[string]string { return c.raft.Stats() }
 

@@ -104,6 +104,14 @@ type Config struct {
 	// because the node that should was away. 0: none, ever. Default 10.
 	LeaderMoves int
 
+	// HealthAddr is the address of another listener for /healthz, /readyz and /metrics, without TLS and without
+	// anything else. Empty, the default: they are on HTTPAddr only.
+	HealthAddr string
+
+	// ReadyCatchUpMax is how long a node that was started may be not ready only because its replicas have less
+	// than their leaders. Default 5 minutes.
+	ReadyCatchUpMax time.Duration
+
 	// StopTimeout is how long the node may take to stop, from SIGTERM to its end. A third of it is for closing
 	// files, the rest for other nodes to take over and for clients to go. Default 30 s.
 	StopTimeout time.Duration
@@ -131,6 +139,7 @@ const (
 	leaderMovesMax     = 1000
 	stopTimeoutMin     = time.Second
 	stopTimeoutMax     = time.Hour
+	readyCatchUpMax    = 24 * time.Hour
 )
 
 var nodeIDPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
@@ -153,6 +162,7 @@ func Default() Config {
 		AMQPProduct:     "Warren/0.1.0",
 		ConsumerTimeout: 30 * time.Minute,
 		LeaderMoves:     10,
+		ReadyCatchUpMax: 5 * time.Minute,
 		StopTimeout:     30 * time.Second,
 		UpgradeSettle:   10 * time.Minute,
 		LogLevel:        slog.LevelInfo,
@@ -225,6 +235,12 @@ func (c Config) Validate() error {
 	if c.LeaderMoves < 0 || c.LeaderMoves > leaderMovesMax {
 		add("leader-moves", fmt.Sprintf("must be between 0 and %d, got %d", leaderMovesMax, c.LeaderMoves))
 	}
+	if c.HealthAddr != "" {
+		add("health-addr", checkAddr(c.HealthAddr, true))
+	}
+	if c.ReadyCatchUpMax < 0 || c.ReadyCatchUpMax > readyCatchUpMax {
+		add("ready-catch-up-max", fmt.Sprintf("must be between 0 and %s, got %s", readyCatchUpMax, c.ReadyCatchUpMax))
+	}
 	if c.StopTimeout < stopTimeoutMin || c.StopTimeout > stopTimeoutMax {
 		add("stop-timeout", fmt.Sprintf("must be between %s and %s, got %s", stopTimeoutMin, stopTimeoutMax, c.StopTimeout))
 	}
@@ -261,6 +277,7 @@ func (c Config) sharedAddrs() Problems {
 		{"https-addr", c.HTTPSAddr},
 		{"cluster-addr", c.ClusterAddr},
 		{"gossip-addr", c.GossipAddr},
+		{"health-addr", c.HealthAddr},
 	} {
 		_, port, err := net.SplitHostPort(l.addr)
 		if err != nil || port == "0" {

@@ -79,6 +79,12 @@ func Options() []Option {
 			set: setInt(func(c *Config) *int { return &c.LeaderMoves }),
 			get: func(c Config) string { return strconv.Itoa(c.LeaderMoves) },
 		},
+		text("health-addr", "host:port", "listen here, too, for health checks and metrics alone", func(c *Config) *string { return &c.HealthAddr }),
+		{
+			Name: "ready-catch-up-max", Kind: "duration", Usage: "how long a started node may be not ready only because its replicas lag",
+			set: setDuration(func(c *Config) *time.Duration { return &c.ReadyCatchUpMax }),
+			get: func(c Config) string { return c.ReadyCatchUpMax.String() },
+		},
 		{
 			Name: "stop-timeout", Kind: "duration", Usage: "how long the node may take to stop: to hand over its queues and clients, and to close",
 			set: setDuration(func(c *Config) *time.Duration { return &c.StopTimeout }),

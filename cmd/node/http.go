@@ -24,14 +24,7 @@ const timeoutHTTP = 5 * time.Second
 // look at, and the management API once the node is ready.
 func (n *running) serveHTTP(context.Context) error {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if err := n.readiness(); err != nil {
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
-			return
-		}
-		fmt.Fprintln(w, "ready")
-	})
+	n.serveProbes(mux)
 	mux.HandleFunc("GET /debug/queues", func(w http.ResponseWriter, r *http.Request) {
 		if !n.ready.Load() {
 			http.Error(w, errNotReady.Error(), http.StatusServiceUnavailable)
@@ -47,30 +40,44 @@ func (n *running) serveHTTP(context.Context) error {
 	mux.HandleFunc("GET /debug/pprof/trace", localOnly(pprof.Trace))
 	n.serveFailpoints(mux)
 	mux.HandleFunc("/api/", n.serveManagement)
+	n.serveOn("http", mux, n.listeners.http, n.listeners.https)
+	if n.listeners.health != nil {
+		probes := http.NewServeMux()
+		n.serveProbes(probes)
+		n.serveOn("health", probes, n.listeners.health, nil)
+	}
+	return nil
+}
+
+// serveProbes adds what asks for no login: health checks and figures.
+func (n *running) serveProbes(mux *http.ServeMux) {
+	mux.HandleFunc("GET /healthz", n.serveAlive)
+	mux.HandleFunc("GET /readyz", n.serveReady)
 	mux.Handle("/metrics", n.metricsHandler())
 	mux.Handle("/metrics/", n.metricsHandler())
+}
+
+// serveOn serves HTTP until the node is closed, with TLS on secure unless that is nil.
+func (n *running) serveOn(name string, mux *http.ServeMux, plain, secure net.Listener) {
 	server := &http.Server{
 		Handler: mux, ReadHeaderTimeout: timeoutHTTP,
 		ErrorLog: slog.NewLogLogger(n.log.Handler(), slog.LevelDebug), // what foreign clients do wrong
 	}
-	if n.clientTLS != nil {
-		server.TLSConfig = n.clientTLS.ServerConfig(n.clientAuth(), "http/1.1")
-	}
 	serve := func(err error) {
 		if !errors.Is(err, http.ErrServerClosed) {
-			n.failed <- fmt.Errorf("http server: %w", err)
+			n.failed <- fmt.Errorf("%s server: %w", name, err)
 		}
 	}
-	go func() { serve(server.Serve(n.listeners.http)) }()
-	if ln := n.listeners.https; ln != nil {
-		go func() { serve(server.ServeTLS(ln, "", "")) }()
+	go func() { serve(server.Serve(plain)) }()
+	if secure != nil {
+		server.TLSConfig = n.clientTLS.ServerConfig(n.clientAuth(), "http/1.1")
+		go func() { serve(server.ServeTLS(secure, "", "")) }()
 	}
-	n.onClose("http", func() error {
+	n.onClose(name, func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), timeoutHTTP)
 		defer cancel()
 		return server.Shutdown(ctx)
 	})
-	return nil
 }
 
 // localOnly refuses clients that are not on this machine: profiles tell too

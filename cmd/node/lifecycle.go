@@ -40,12 +40,20 @@ const (
 // live serves until ctx ends or a part fails, and then leaves in the order that harms clients least.
 func (n *running) live(ctx context.Context) error {
 	n.phase.Store(int32(serving))
+	catching, stop := context.WithCancel(ctx)
+	caught := make(chan struct{})
+	go func() { // ends with the node's time of serving at the latest
+		defer close(caught)
+		n.awaitLogs(catching)
+	}()
 	var err error
 	select {
 	case <-ctx.Done():
 	case err = <-n.failed:
 	}
 	n.phase.Store(int32(stopping))
+	stop()
+	<-caught
 	again := make(chan os.Signal, 1)
 	signal.Notify(again, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(again)

@@ -53,8 +53,11 @@ type running struct {
 	amqp      *gateway.Server
 	manager   *management.API
 	alarms    *alarms
-	ready     atomic.Bool   // what answers management requests is there
-	phase     atomic.Int32  // a phase
+	ready     atomic.Bool            // what answers management requests is there
+	phase     atomic.Int32           // a phase
+	starting  atomic.Pointer[string] // the step of the start that is under way
+	caughtUp  atomic.Bool            // awaitLogs has ended
+	lag       atomic.Pointer[group.Lag]
 	since     atomic.Uint64 // catalog revision of this process's registration
 
 	closers []closer // run last to first
@@ -71,6 +74,7 @@ type closer struct {
 // in reverse.
 func run(ctx context.Context, cfg config.Config, log *slog.Logger) (err error) {
 	n := &running{cfg: cfg, log: log, failed: make(chan error, 8)}
+	n.lag.Store(&group.Lag{})
 	defer func() { err = errors.Join(err, n.close()) }()
 	for _, step := range []struct {
 		name string
@@ -89,6 +93,7 @@ func run(ctx context.Context, cfg config.Config, log *slog.Logger) (err error) {
 		{"broker", n.startBroker},
 		{"clients", n.serveClients},
 	} {
+		n.starting.Store(&step.name)
 		if err := step.do(ctx); err != nil {
 			if ctx.Err() != nil {
 				return nil // interrupted while starting
@@ -115,7 +120,7 @@ func (n *running) openIdentity(context.Context) (err error) {
 }
 
 // listeners are the ports of a node.
-type listeners struct{ amqp, http, grpc, cluster, amqps, https net.Listener } // the last two are nil if not wanted
+type listeners struct{ amqp, http, grpc, cluster, amqps, https, health net.Listener } // the last three are nil if not wanted
 
 func (n *running) listen(context.Context) error {
 	for _, l := range []struct {
@@ -128,6 +133,7 @@ func (n *running) listen(context.Context) error {
 		{"cluster", n.cfg.ClusterAddr, &n.listeners.cluster},
 		{"amqps", n.cfg.AMQPSAddr, &n.listeners.amqps},
 		{"https", n.cfg.HTTPSAddr, &n.listeners.https},
+		{"health", n.cfg.HealthAddr, &n.listeners.health},
 	} {
 		if l.addr == "" {
 			continue
@@ -311,21 +317,5 @@ func (n *running) serveClients(context.Context) error {
 		_ = server.Shutdown(ctx, gateway.ShutdownOptions{})
 		return nil
 	})
-	return nil
-}
-
-// readiness says why the node is not ready, nil if it is: listeners are up,
-// the catalog has a leader, local logs are open.
-func (n *running) readiness() error {
-	switch {
-	case !n.ready.Load():
-		return errNotReady
-	case phase(n.phase.Load()) == stopping:
-		return errors.New("the node is being stopped")
-	case n.catalog.Load().LeaderID() == "":
-		return errors.New("the catalog has no leader")
-	case !n.broker.Hosting():
-		return errors.New("local logs are being opened")
-	}
 	return nil
 }

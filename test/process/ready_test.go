@@ -1,0 +1,156 @@
+package process
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/warrenmq/warren/test/cluster"
+)
+
+// readyNow asks a node whether it is ready, in words and as JSON.
+func readyNow(t *testing.T, base string) (code int, line, step string) {
+	t.Helper()
+	for _, accept := range []string{"*/*", "application/json"} {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"/readyz", http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Accept", accept)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return 0, err.Error(), ""
+		}
+		defer resp.Body.Close()
+		if accept == "application/json" {
+			var state struct{ Status, Reason, Step string }
+			if err := json.NewDecoder(resp.Body).Decode(&state); err != nil {
+				t.Fatal(err)
+			}
+			return code, line, state.Step
+		}
+		body := make([]byte, 4096)
+		n, _ := resp.Body.Read(body)
+		code = resp.StatusCode
+		line, _, _ = strings.Cut(string(body[:n]), "\n")
+	}
+	panic("unreachable")
+}
+
+// TestReadinessTellsWhy: a node that cannot serve says so within five seconds and why, a node that can says that; and it is
+// alive all the time.
+func TestReadinessTellsWhy(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 3)
+	first := c.Node(0)
+	if err := first.Launch(); err != nil {
+		t.Fatal(err)
+	}
+	await(t, timeoutReply, "it is founding a cluster", func() bool {
+		code, line, step := readyNow(t, first.HTTP())
+		return code == 503 && line == "starting: cluster" && step == "starting"
+	})
+	startAll(t, c)
+	if code, line, step := readyNow(t, first.HTTP()); code != 200 || line != "ready" || step != "" {
+		t.Errorf("ready node: %d %q %q", code, line, step)
+	}
+	kill(t, c.Node(2))
+	for i := range 2 {
+		frozen, left := c.Node(i), c.Node(1-i)
+		t.Cleanup(func() { _ = frozen.Signal(syscall.SIGCONT) })
+		well := 0
+		await(t, timeoutStart, "the two are well", func() bool {
+			one, _, _ := readyNow(t, left.HTTP())
+			other, _, _ := readyNow(t, frozen.HTTP())
+			if well++; one != 200 || other != 200 {
+				well = 0
+			}
+			return well > 20
+		})
+		if err := frozen.Signal(syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		begun := time.Now()
+		why := ""
+		await(t, timeoutReply, "the last node is not ready", func() bool {
+			code, line, step := readyNow(t, left.HTTP())
+			why = line
+			return code == 503 && step == "catalog"
+		})
+		took := time.Since(begun)
+		t.Logf("beside %s: %q after %v", frozen.Name, why, took)
+		if took > 6*time.Second || !strings.Contains(why, "leader") {
+			t.Errorf("%q after %v", why, took)
+		}
+		if _, err := left.Fetch(t.Context(), "/healthz"); err != nil {
+			t.Errorf("%s without a majority: %v", left.Name, err)
+		}
+		if err := frozen.Signal(syscall.SIGCONT); err != nil {
+			t.Fatal(err)
+		}
+	}
+	start(t, c.Node(2))
+}
+
+// TestReadinessNeedsTheDisk: a node whose disk does not answer is not ready, and alive.
+func TestReadinessNeedsTheDisk(t *testing.T) {
+	t.Parallel()
+	binary, err := shared.stoppable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newCluster(t, 1, func(cfg *cluster.Config) { cfg.Binary = binary })
+	startAll(t, c)
+	n := c.Node(0)
+	s := at(t, n)
+	plainQueue(s, "slow", nil)
+	if err := n.SetDisk(t.Context(), cluster.Disk{SyncDelay: 20 * time.Second}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.ch.Publish("", "slow", false, false, message("one")); err != nil {
+		t.Fatal(err)
+	}
+	await(t, 10*time.Second, "not ready", func() bool {
+		code, _, step := readyNow(t, n.HTTP())
+		return code == 503 && step == "disk"
+	})
+	if _, err := n.Fetch(t.Context(), "/healthz"); err != nil {
+		t.Error(err)
+	}
+	kill(t, n)
+}
+
+// TestHealthPort: probes have a port of their own, with nothing else on it.
+func TestHealthPort(t *testing.T) {
+	t.Parallel()
+	var addr string
+	c := newCluster(t, 1, func(cfg *cluster.Config) {
+		cfg.Places = func(string) (cluster.Place, error) {
+			return cluster.Place{Args: func(a cluster.Addrs) ([]string, error) {
+				addr = strings.Replace(a.GRPC, "127.0.0.1", "127.0.0.2", 1)
+				return []string{"--health-addr", addr}, nil
+			}}, nil
+		}
+	})
+	startAll(t, c)
+	for path, want := range map[string]int{"/readyz": 200, "/healthz": 200, "/metrics": 200, "/api/overview": 404, "/debug/pprof/": 404} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+addr+path, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != want {
+			t.Errorf("%s: %s", path, resp.Status)
+		}
+	}
+}
