@@ -231,6 +231,9 @@ func (c *Catalog) askPosition(ctx context.Context, id NodeID) *position {
 	return p
 }
 
+// Voters returns the nodes whose word counts in the catalog's group, in the newest configuration.
+func (c *Catalog) Voters() []NodeID { return c.voters() }
+
 // voters returns the voters of the newest configuration.
 func (c *Catalog) voters() []NodeID {
 	future := c.raft.GetConfiguration()

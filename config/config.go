@@ -70,6 +70,14 @@ type Config struct {
 	// "127.0.0.1:5682".
 	GossipAddr string
 
+	// AdvertiseHost is the host that other nodes and clients are told in place of an unspecified one (0.0.0.0, ::), for all
+	// listeners. Empty: a private address of the machine.
+	AdvertiseHost string
+
+	// Zone names what fails together with this node, such as a rack or a data centre. The replicas of a queue
+	// are placed in different zones. At most 63 characters, as a node id. Default "": all nodes without one share a zone.
+	Zone string
+
 	// Join lists gossip addresses (host:port, the host may be a DNS name with
 	// several addresses) where other nodes may be found. The node's own
 	// address may be among them. Empty: wait to be contacted.
@@ -135,6 +143,7 @@ const (
 	nodeIDBytesMax     = 63
 	bootstrapExpectMax = 99
 	joinMax            = 256
+	hostBytesMax       = 200
 	consumerTimeoutMax = 365 * 24 * time.Hour
 	leaderMovesMax     = 1000
 	stopTimeoutMin     = time.Second
@@ -212,6 +221,12 @@ func (c Config) Validate() error {
 		add("cluster-advertise-addr", problem)
 	}
 	add("gossip-addr", checkAddr(c.GossipAddr, false))
+	if c.AdvertiseHost != "" {
+		add("advertise-host", checkHost(c.AdvertiseHost))
+	}
+	if c.Zone != "" {
+		add("zone", checkNodeID(c.Zone))
+	}
 	p = append(p, c.sharedAddrs()...)
 	if len(c.Join) > joinMax {
 		add("join", fmt.Sprintf("at most %d addresses, got %d", joinMax, len(c.Join)))
@@ -300,6 +315,18 @@ func checkNodeID(id string) string {
 		return fmt.Sprintf("at most %d characters, got %d", nodeIDBytesMax, len(id))
 	case !nodeIDPattern.MatchString(id):
 		return fmt.Sprintf("only letters, digits, dots, dashes and underscores, beginning with a letter or digit, got %q", id)
+	}
+	return ""
+}
+
+// checkHost returns what is wrong with a host that others are told, or "".
+func checkHost(host string) string {
+	ip := net.ParseIP(host)
+	switch {
+	case ip != nil && ip.IsUnspecified():
+		return fmt.Sprintf("%q is no address that others can use", host)
+	case ip == nil && (len(host) > hostBytesMax || !nodeIDPattern.MatchString(host)):
+		return fmt.Sprintf("must be an IP address or a host name, without a port, got %q", host)
 	}
 	return ""
 }

@@ -48,6 +48,8 @@ func Options() []Option {
 		text("cluster-addr", "host:port", "address for the other nodes (node-to-node gRPC)", func(c *Config) *string { return &c.ClusterAddr }),
 		text("cluster-advertise-addr", "host:port", "tell the other nodes this address in place of cluster-addr", func(c *Config) *string { return &c.ClusterAdvertiseAddr }),
 		text("gossip-addr", "host:port", "address for membership gossip (TCP and UDP)", func(c *Config) *string { return &c.GossipAddr }),
+		text("advertise-host", "host", "tell nodes and clients this host where a listener has none of its own", func(c *Config) *string { return &c.AdvertiseHost }),
+		text("zone", "name", "what fails together with this node; replicas are placed in different zones", func(c *Config) *string { return &c.Zone }),
 		{
 			Name: "join", Kind: "host:port,...", Usage: "gossip addresses of nodes to join, its own may be among them",
 			set: func(c *Config, s string) error { c.Join = splitList(s); return nil },

@@ -54,6 +54,7 @@ var topics = []func(*tool) []*cobra.Command{
 	permissionVerbs,
 	vhostVerbs,
 	flagVerbs,
+	clusterVerbs,
 }
 
 // Command returns the command `ctl` with all verbs. An error of its run is an [*Error].

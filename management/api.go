@@ -61,6 +61,7 @@ func New(cfg Config) *API {
 	a.routePermissions()
 	a.routeVhosts()
 	a.routeFlags()
+	a.routeNodes()
 	return a
 }
 

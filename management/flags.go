@@ -13,6 +13,7 @@ import (
 // Cluster is what the API needs of the cluster's catalog.
 type Cluster interface {
 	levels
+	nodes
 }
 
 type levels interface {

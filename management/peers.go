@@ -34,6 +34,8 @@ const (
 	// opSettle waits until a change of policies is in effect on the queues that the node
 	// leads; answer: peerSettled
 	opSettle = "settle_policies"
+	// opStats asks what the node's process has and uses; answer: NodeStats
+	opStats = "node_stats"
 )
 
 type peerPage struct {
@@ -66,6 +68,8 @@ func (a *API) Answer(ctx context.Context, raw []byte) ([]byte, error) {
 			return nil, err
 		}
 		return json.Marshal(peerSettled{})
+	case opStats:
+		return json.Marshal(a.cfg.Cluster.Stats())
 	case opClose:
 		return json.Marshal(peerClosed{Closed: a.cfg.Connections.Close(req.Name, req.Reason)})
 	}

@@ -70,7 +70,7 @@ func (n *running) resolve(id transport.NodeID) (string, bool) {
 
 func (n *running) openGossip(context.Context) (err error) {
 	n.gossip, err = member.Open(member.Config{
-		Node: n.identity.NodeID(), Boot: n.identity.Boots(), Bind: n.cfg.GossipAddr,
+		Node: n.identity.NodeID(), Boot: n.identity.Boots(), Bind: n.cfg.GossipAddr, Advertise: n.cfg.AdvertiseHost,
 		ClusterAddr: cmp.Or(n.cfg.ClusterAdvertiseAddr, n.listeners.cluster.Addr().String()), Join: n.cfg.Join,
 		BookPath: filepath.Join(n.cfg.DataDir, "addresses.json"), Logger: n.log,
 	})
@@ -192,7 +192,7 @@ func (n *running) register(ctx context.Context, cat *catalog.Catalog) (fsm.Origi
 	local := n.identity.NodeID()
 	reg := &catalog.RegisterNode{
 		ID: local, ClusterAddr: n.gossip.Self().ClusterAddr, GossipAddr: n.gossip.Self().GossipAddr,
-		AMQPAddr: n.listeners.amqp.Addr().String(), HTTPAddr: n.listeners.http.Addr().String(), GRPCAddr: n.listeners.grpc.Addr().String(),
+		AMQPAddr: n.told(n.listeners.amqp), HTTPAddr: n.told(n.listeners.http), GRPCAddr: n.told(n.listeners.grpc),
 	}
 	for said := ""; ; {
 		res, err := cat.Register(ctx, reg)

@@ -264,6 +264,7 @@ func (n *running) startBroker(ctx context.Context) error {
 	n.wipeDeleted(cat.View())
 	n.since.Store(self.Incarnation)
 	n.broker.Start(self)
+	n.tellAbout(cat)
 	n.mesh.OnPeerChange(func(s transport.PeerStatus) {
 		if s.Up {
 			n.broker.PeerUp(string(s.Node))

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/warrenmq/warren/catalog"
+	"github.com/warrenmq/warren/cluster/detector"
+	"github.com/warrenmq/warren/management"
+)
+
+// ClusterID names the cluster.
+func (n *running) ClusterID() string { return n.catalog.Load().View().ClusterID() }
+
+// CatalogLeader is the node that leads the catalog as this one knows, "" if none.
+func (n *running) CatalogLeader() string { return nodeName(n.catalog.Load().LeaderID()) }
+
+// Local is this node's id.
+func (n *running) Local() string { return string(n.identity.NodeID()) }
+
+// Nodes describes the nodes of the catalog, by name.
+func (n *running) Nodes() []management.Node {
+	cat := n.catalog.Load()
+	voters := cat.Voters()
+	var list []management.Node
+	view := cat.View()
+	for node := range view.Nodes() {
+		if node.Superseded {
+			continue
+		}
+		m := management.Node{
+			ID: string(node.ID), Name: node.Name, Type: "disc", Partitions: []string{}, Running: n.isRunning(node),
+			BeingDrained: node.State == catalog.NodeDraining, State: node.State.String(), Zone: node.Zone, Version: node.Version,
+			Level: node.Level, Replicas: view.Replicas(node.ID), CatalogVoter: slices.Contains(voters, node.ID),
+			ClusterAddr: node.ClusterAddr, Listeners: listenersOf(node), DownSince: node.Down,
+		}
+		list = append(list, m)
+	}
+	return list
+}
+
+func nodeName(id catalog.NodeID) string {
+	name, _, _ := strings.Cut(string(id), "/")
+	return name
+}
+
+// isRunning: this node, or one that it has a link to and that nobody has found dead.
+func (n *running) isRunning(node *catalog.Node) bool {
+	return node.ID == n.identity.NodeID() || n.mesh.Peer(node.ID).Up && n.detector.State(node.ID) != detector.Dead
+}
+
+// purposes are what rabbitmqctl calls the uses of listeners.
+var purposes = map[string]string{
+	"amqp": "AMQP 0-9-1", "amqp/ssl": "AMQP 0-9-1 over TLS", "http": "HTTP API", "https": "HTTP API over TLS", "grpc": "gRPC",
+	"clustering": "nodes",
+}
+
+// listenersOf are a node's listeners: those it told of, or, before the cluster's level has room for them, those of its registration.
+func listenersOf(node *catalog.Node) []management.Listener {
+	told := node.Listeners
+	if told == nil {
+		told = []string{"amqp " + node.AMQPAddr, "http " + node.HTTPAddr, "grpc " + node.GRPCAddr}
+	}
+	list := []management.Listener{}
+	for _, l := range append(slices.Clip(told), "clustering "+node.ClusterAddr) {
+		protocol, addr, _ := strings.Cut(l, " ")
+		i := strings.LastIndexByte(addr, ':')
+		port, err := strconv.Atoi(addr[i+1:])
+		if i < 0 || err != nil {
+			continue
+		}
+		list = append(list, management.Listener{Node: node.Name, Protocol: protocol, Address: addr[:i], Port: port, Purpose: purposes[protocol]})
+	}
+	return list
+}
+
+// Stats are what this process has and uses.
+func (n *running) Stats() management.NodeStats {
+	r := n.resources()
+	s := management.NodeStats{
+		PID: strconv.Itoa(os.Getpid()), Uptime: time.Since(begun).Milliseconds(), Processors: runtime.GOMAXPROCS(0),
+		MemUsed: r.MemoryBytes, MemLimit: n.alarms.gauge.Watermark, MemAlarm: r.MemoryAlarm,
+		DiskLimit: uint64(diskReserve(n.cfg.DataDir)), DiskAlarm: r.DiskAlarm, FilesUsed: r.OpenFiles, FilesTotal: r.OpenFilesMax,
+	}
+	var fs syscall.Statfs_t
+	if syscall.Statfs(n.cfg.DataDir, &fs) == nil {
+		s.DiskFree = fs.Bavail * uint64(fs.Bsize)
+	}
+	return s
+}
+
+// begun is when the process started.
+var begun = time.Now()

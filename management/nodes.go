@@ -1,0 +1,155 @@
+package management
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+)
+
+type nodes interface {
+	// ClusterID names the cluster, CatalogLeader the node that leads the catalog ("": none is known), Local this node's id.
+	ClusterID() string
+	CatalogLeader() string
+	Local() string
+	// Nodes describes the nodes of the cluster, without their Stats.
+	Nodes() []Node
+	// Stats are what this node's process has and uses.
+	Stats() NodeStats
+}
+
+// Node is the JSON form of a node: RabbitMQ's fields, and with "warren_" in front what it does not have.
+type Node struct {
+	Name    string `json:"name"`
+	Type    string `json:"type"` // "disc"
+	Running bool   `json:"running"`
+	// BeingDrained: under maintenance.
+	BeingDrained bool     `json:"being_drained"`
+	Partitions   []string `json:"partitions"` // none, ever: a minority goes on with nothing
+	// NodeStats are there if the node answered.
+	*NodeStats
+
+	ID           string     `json:"warren_storage"` // name and storage uuid
+	State        string     `json:"warren_state"`   // regular, draining or leaving
+	Zone         string     `json:"warren_zone"`
+	Version      string     `json:"warren_version"`      // of the program; "" if it has not told
+	Level        int        `json:"warren_level"`        // that the program knows; 0 if it has not told
+	Replicas     int        `json:"warren_replicas"`     // of queues
+	CatalogVoter bool       `json:"warren_voter"`        // its word counts in the catalog's group
+	DownSince    int64      `json:"warren_down_since"`   // milliseconds since 1970; 0: not known to be down
+	ClusterAddr  string     `json:"warren_cluster_addr"` // for the other nodes
+	Listeners    []Listener `json:"warren_listeners"`
+}
+
+// NodeStats is what a process has and uses. Sizes are in bytes.
+type NodeStats struct {
+	PID        string `json:"os_pid"`
+	Uptime     int64  `json:"uptime"` // milliseconds
+	Processors int    `json:"processors"`
+	MemUsed    uint64 `json:"mem_used"`
+	MemLimit   uint64 `json:"mem_limit"`
+	MemAlarm   bool   `json:"mem_alarm"`
+	DiskFree   uint64 `json:"disk_free"`
+	DiskLimit  uint64 `json:"disk_free_limit"`
+	DiskAlarm  bool   `json:"disk_free_alarm"`
+	FilesUsed  uint64 `json:"fd_used"`
+	FilesTotal uint64 `json:"fd_total"`
+}
+
+// Listener is where a node listens.
+type Listener struct {
+	Node     string `json:"node"`
+	Protocol string `json:"protocol"`
+	Address  string `json:"ip_address"`
+	Port     int    `json:"port"`
+	Purpose  string `json:"purpose"`
+}
+
+// clusterInfo is what RabbitMQ's API does not tell.
+type clusterInfo struct {
+	ID     string   `json:"cluster_id"`
+	Node   string   `json:"node"` // that answered
+	Level  int      `json:"level"`
+	Leader string   `json:"catalog_leader"` // "": none is known
+	Voters []string `json:"catalog_voters"`
+	// Zones has the names of the nodes in each zone; nodes without one are in "".
+	Zones map[string][]string `json:"zones"`
+}
+
+func (a *API) routeNodes() {
+	handle := func(pattern string, f func(*http.Request) (any, error)) {
+		a.handle(pattern, func(r *http.Request, u User) (any, error) {
+			if !u.monitors() {
+				return nil, errNotAuthorised
+			}
+			return f(r)
+		})
+	}
+	handle("GET /api/nodes", func(r *http.Request) (any, error) { return a.nodes(r.Context()), nil })
+	handle("GET /api/nodes/{name}", func(r *http.Request) (any, error) {
+		for _, n := range a.nodes(r.Context()) {
+			if n.Name == r.PathValue("name") {
+				return n, nil
+			}
+		}
+		return nil, errNotFound
+	})
+	a.handle("GET /api/cluster-name", func(*http.Request, User) (any, error) {
+		return map[string]string{"name": a.cfg.Cluster.ClusterID()}, nil
+	})
+	handle("GET /api/warren/cluster", func(*http.Request) (any, error) { return a.clusterInfo(), nil })
+}
+
+// nodes describes all nodes, with what those that run tell of themselves.
+func (a *API) nodes(ctx context.Context) []Node {
+	c := a.cfg.Cluster
+	list := c.Nodes()
+	byID := map[string]int{}
+	for i, n := range list {
+		byID[n.ID] = i
+		if n.ID == c.Local() {
+			stats := c.Stats()
+			list[i].NodeStats = &stats
+		}
+	}
+	var mu sync.Mutex
+	err := a.eachPeer(ctx, func(ctx context.Context, node string) error {
+		i, ok := byID[node]
+		if !ok || !list[i].Running {
+			return nil
+		}
+		stats := new(NodeStats)
+		if err := a.ask(ctx, node, peerRequest{Op: opStats}, stats); err != nil {
+			return err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		list[i].NodeStats = stats
+		return nil
+	})
+	if err != nil {
+		a.cfg.Logger.Info("a node does not tell about itself", "err", err) // what the catalog knows is shown
+	}
+	sortByName(list)
+	return list
+}
+
+func sortByName(list []Node) {
+	slices.SortFunc(list, func(a, b Node) int { return strings.Compare(a.Name, b.Name) })
+}
+
+func (a *API) clusterInfo() clusterInfo {
+	c := a.cfg.Cluster
+	name, _, _ := strings.Cut(c.Local(), "/")
+	info := clusterInfo{ID: c.ClusterID(), Node: name, Level: c.Level(), Leader: c.CatalogLeader(), Voters: []string{}, Zones: map[string][]string{}}
+	list := c.Nodes()
+	sortByName(list)
+	for _, n := range list {
+		if n.CatalogVoter {
+			info.Voters = append(info.Voters, n.Name)
+		}
+		info.Zones[n.Zone] = append(info.Zones[n.Zone], n.Name)
+	}
+	return info
+}

@@ -1,0 +1,108 @@
+package process
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/warrenmq/warren/test/cluster"
+)
+
+// clusterStatus is what a node says of its cluster.
+type clusterStatus struct {
+	DiskNodes    []string `json:"disk_nodes"`
+	RunningNodes []string `json:"running_nodes"`
+	Versions     map[string]struct {
+		Warren string `json:"warren_version"`
+	} `json:"versions"`
+	Listeners map[string][]struct {
+		Interface, Protocol string
+		Port                int
+	} `json:"listeners"`
+	Warren struct {
+		Level  int                 `json:"level"`
+		Leader string              `json:"catalog_leader"`
+		Voters []string            `json:"catalog_voters"`
+		Zones  map[string][]string `json:"zones"`
+	} `json:"warren"`
+}
+
+func statusOf(t *testing.T, n *cluster.Node) (s clusterStatus) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(mustCtl(t, n, "cluster_status", "--formatter", "json")), &s); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// TestZonesAndClusterStatus has four nodes in three zones, on all interfaces: a queue has one replica in each zone, and cluster_status tells
+// addresses that can be used, versions and zones, and who runs.
+func TestZonesAndClusterStatus(t *testing.T) {
+	t.Parallel()
+	zones := map[string]string{"node1": "east", "node2": "east", "node3": "west", "node4": "south"}
+	c := newCluster(t, 4, func(cfg *cluster.Config) {
+		cfg.Places = func(node string) (cluster.Place, error) {
+			return cluster.Place{Args: func(a cluster.Addrs) ([]string, error) {
+				_, port, err := net.SplitHostPort(a.AMQP)
+				return []string{"--zone", zones[node], "--advertise-host", "127.0.0.1", "--amqp-addr", "0.0.0.0:" + port}, err
+			}}, nil
+		}
+	})
+	startAll(t, c)
+	names := []string{"node1", "node2", "node3", "node4"}
+	var s clusterStatus
+	until := func(what string, ok func() bool) {
+		t.Helper()
+		for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(50 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("not within 20 s: %s; %+v", what, s)
+			}
+		}
+	}
+	for _, n := range c.Nodes() {
+		until("all nodes are described", func() bool {
+			s = statusOf(t, n)
+			return slices.Equal(s.RunningNodes, names) && len(s.Versions) == 4
+		})
+		if fmt.Sprint(s.Warren.Zones) != "map[east:[node1 node2] south:[node4] west:[node3]]" || s.Warren.Level != 2 || len(s.Warren.Voters) != 3 ||
+			!slices.Contains(names, s.Warren.Leader) || !slices.Equal(s.DiskNodes, names) {
+			t.Errorf("%s says %+v", n.Name, s)
+		}
+		for _, node := range c.Nodes() {
+			if l := s.Listeners[node.Name]; len(l) == 0 || l[0].Protocol != "amqp" || fmt.Sprintf("%s:%d", l[0].Interface, l[0].Port) != node.AMQPAddr() {
+				t.Errorf("%s listens at %+v, want %s", node.Name, l, node.AMQPAddr())
+			}
+		}
+	}
+	if out := mustCtl(t, c.Node(2), "cluster_status"); !strings.Contains(out, "Running Nodes\n\nnode1\nnode2\nnode3\nnode4\n") {
+		t.Errorf("cluster_status says\n%s", out)
+	}
+	for i := range 8 {
+		q := at(t, c.Node(i%3)).queue(fmt.Sprintf("zoned%d", i), amqp.Table{"x-queue-type": "quorum"})
+		found, err := c.Queue(t.Context(), q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		in := map[string]bool{}
+		for _, m := range found.Members {
+			name, _, _ := strings.Cut(m, "/")
+			in[zones[name]] = true
+		}
+		if len(found.Members) != 3 || len(in) != 3 {
+			t.Errorf("%s is on %v, in zones %v", q, found.Members, in)
+		}
+	}
+	if err := c.Node(3).Kill(); err != nil {
+		t.Fatal(err)
+	}
+	until("the dead one does not run", func() bool {
+		s = statusOf(t, c.Node(0))
+		return slices.Equal(s.RunningNodes, names[:3]) && slices.Equal(s.DiskNodes, names)
+	})
+}
