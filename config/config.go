@@ -61,6 +61,14 @@ type Config struct {
 	// default is a loopback address: "127.0.0.1:5681".
 	ClusterAddr string
 
+	// ClusterTLS says how nodes speak with each other: "off", "accept" or "on". Default "off".
+	// ClusterTLSCertFile, ClusterTLSKeyFile and ClusterTLSCAFile are the PEM files of the
+	// certificate that this node shows to the others, of its key, and of the authorities of all nodes'
+	// certificates. ClusterTLSName is the DNS name that each of those carries. Default "warren-node".
+	ClusterTLS                                              string
+	ClusterTLSCertFile, ClusterTLSKeyFile, ClusterTLSCAFile string
+	ClusterTLSName                                          string
+
 	// ClusterAdvertiseAddr is the address (host:port) that the other nodes are told to use
 	// in place of ClusterAddr, where they reach this node through something in between.
 	// Empty: ClusterAddr.
@@ -166,6 +174,8 @@ func Default() Config {
 		TLSLoginFrom:    "distinguished_name",
 		TLSLoginSANType: "dns",
 		ClusterAddr:     "127.0.0.1:5681",
+		ClusterTLS:      ClusterTLSOff,
+		ClusterTLSName:  "warren-node",
 		GossipAddr:      "127.0.0.1:5682",
 		BootstrapExpect: 1,
 		AMQPProduct:     "Warren/0.1.0",
@@ -213,6 +223,7 @@ func (c Config) Validate() error {
 	add("grpc-addr", checkAddr(c.GRPCAddr, true))
 	c.secureProblems(add)
 	add("cluster-addr", checkAddr(c.ClusterAddr, false))
+	c.nodeProblems(add)
 	if c.ClusterAdvertiseAddr != "" {
 		problem := checkAddr(c.ClusterAdvertiseAddr, false)
 		if problem == "" && strings.HasPrefix(c.ClusterAdvertiseAddr, ":") {

@@ -73,6 +73,11 @@ func TestValidate(t *testing.T) {
 			c.TLSClientAuth, c.TLSLoginFrom, c.TLSLoginSANType, c.TLSCAFile = "yes", "cn", "ip", "c"
 		}, []string{`tls-client-auth: must be none, verify or require, got "yes"`, "tls-ca-file: needs", `tls-login-from: must be common_name, `, `tls-login-san-type: must be dns, email or uri, got "ip"`}},
 		{"AMQP with and without TLS at one address", func(c *Config) { c.AMQPSAddr, c.TLSCertFile, c.TLSKeyFile = ":5672", "a", "b" }, []string{"amqps-addr: :5672 is already the address of amqp-addr"}},
+		{"TLS between nodes without files", func(c *Config) { c.ClusterTLS, c.ClusterTLSName = "accept", "-" }, []string{"cluster-tls: accept needs cluster-tls-cert-file", `cluster-tls-name: must be a DNS name, got "-"`}},
+		{"TLS between nodes", func(c *Config) {
+			c.ClusterTLS, c.ClusterTLSCertFile, c.ClusterTLSKeyFile, c.ClusterTLSCAFile = "on", "a", "b", "c"
+		}, nil},
+		{"TLS between nodes, perhaps", func(c *Config) { c.ClusterTLS = "maybe" }, []string{`cluster-tls: must be off, accept or on, got "maybe"`}},
 		{"one address twice", func(c *Config) { c.HTTPAddr = ":5672" }, []string{"http-addr: :5672 is already the address of amqp-addr"}},
 		{"join without port", func(c *Config) { c.Join = []string{"a:1", "b"} }, []string{`join: "b" is not of the form host:port`}},
 		{"join without host", func(c *Config) { c.Join = []string{":5682"} }, []string{`join: ":5682" has no host`}},
@@ -98,7 +103,7 @@ func TestValidate(t *testing.T) {
 		{
 			"every problem at once",
 			func(c *Config) { *c = Config{BootstrapExpect: -1} },
-			[]string{"node-id", "data-dir", "amqp-addr", "http-addr", "grpc-addr", "tls-client-auth", "tls-login-from", "tls-login-san-type", "cluster-addr", "gossip-addr", "bootstrap-expect", "amqp-product", "stop-timeout", "log-format"},
+			[]string{"node-id", "data-dir", "amqp-addr", "http-addr", "grpc-addr", "tls-client-auth", "tls-login-from", "tls-login-san-type", "cluster-addr", "cluster-tls", "gossip-addr", "bootstrap-expect", "amqp-product", "stop-timeout", "log-format"},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

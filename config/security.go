@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -12,6 +13,16 @@ const (
 	ClientAuthVerify  = "verify"  // a client may have none, but not a wrong one
 	ClientAuthRequire = "require" // no connection without one
 )
+
+// How nodes speak with each other, as values of ClusterTLS.
+const (
+	ClusterTLSOff    = "off"
+	ClusterTLSAccept = "accept" // with and without TLS, for the time in which a cluster turns it on
+	ClusterTLSOn     = "on"
+)
+
+// ClusterTLSModes are the values of cluster-tls.
+var ClusterTLSModes = []string{ClusterTLSOff, ClusterTLSAccept, ClusterTLSOn}
 
 // ClientAuths, LoginFroms and SANTypes are the values of tls-client-auth,
 // tls-login-from and tls-login-san-type.
@@ -45,6 +56,22 @@ func (c Config) secureProblems(add func(name, problem string)) {
 	add("tls-login-from", oneOf(c.TLSLoginFrom, LoginFroms))
 	add("tls-login-san-type", oneOf(c.TLSLoginSANType, SANTypes))
 }
+
+// nodeProblems are those of the settings of TLS between nodes.
+func (c Config) nodeProblems(add func(name, problem string)) {
+	add("cluster-tls", oneOf(c.ClusterTLS, ClusterTLSModes))
+	if c.ClusterTLS != ClusterTLSAccept && c.ClusterTLS != ClusterTLSOn {
+		return
+	}
+	if c.ClusterTLSCertFile == "" || c.ClusterTLSKeyFile == "" || c.ClusterTLSCAFile == "" {
+		add("cluster-tls", fmt.Sprintf("%s needs cluster-tls-cert-file, cluster-tls-key-file and cluster-tls-ca-file", c.ClusterTLS))
+	}
+	if !dnsName.MatchString(c.ClusterTLSName) {
+		add("cluster-tls-name", fmt.Sprintf("must be a DNS name, got %q", c.ClusterTLSName))
+	}
+}
+
+var dnsName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?$`)
 
 func oneOf(value string, values []string) string {
 	if slices.Contains(values, value) {

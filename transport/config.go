@@ -7,8 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"time"
-
-	"google.golang.org/grpc/credentials"
 )
 
 // NodeID names one incarnation of a node: "node-id/storage-uuid". It equals the
@@ -45,10 +43,9 @@ type Config struct {
 
 	// Dial opens a connection; a plain TCP dialler if nil.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
-	// ServerCreds and ClientCreds secure the connections; nil means no encryption,
-	// which is meant for loopback and closed networks.
-	ServerCreds credentials.TransportCredentials
-	ClientCreds credentials.TransportCredentials
+	// Secure secures the connections; nil means no encryption, which is meant for
+	// loopback and closed networks.
+	Secure *Secure
 
 	// Began is the wall time of the node's start, on which its clock goes on; zero means now.
 	Began time.Time

@@ -56,7 +56,8 @@ type Mesh struct {
 	inbound     map[NodeID]*inbound    // newest active stream of each node
 	dispatchers map[NodeID]*dispatcher // never removed: order outlives a link
 	listeners   []func(PeerStatus)
-	refusal     time.Time // of the newest logged refusal
+	refusal     time.Time          // of the newest logged refusal
+	renewing    context.CancelFunc // ends the work of RenewLinks, nil before the first
 
 	appHandlers  [256]atomic.Pointer[appHandler]
 	callHandlers [256]atomic.Pointer[callHandler]
@@ -115,8 +116,8 @@ func (m *Mesh) serverOptions() []grpc.ServerOption {
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 	}
-	if m.cfg.ServerCreds != nil {
-		opts = append(opts, grpc.Creds(m.cfg.ServerCreds))
+	if m.cfg.Secure != nil {
+		opts = append(opts, grpc.Creds(newServerCreds(m.cfg.Secure, m.refusedTLS)))
 	}
 	return opts
 }
@@ -333,15 +334,20 @@ func (m *Mesh) dispatcherOf(from NodeID) (*dispatcher, bool) {
 // refused logs a refusal, at most one a second.
 func (m *Mesh) refused(h hello, e *RemoteError) {
 	m.stats.hellosRefused.Add(1)
-	m.mu.Lock()
-	quiet := time.Since(m.refusal) < time.Second
-	if !quiet {
-		m.refusal = time.Now()
-	}
-	m.mu.Unlock()
-	if !quiet {
+	if m.mayLogRefusal() {
 		m.cfg.Logger.Warn("refused a link", "peer", string(h.from), "cluster", h.cluster, "err", error(e))
 	}
+}
+
+// mayLogRefusal is true once a second at most.
+func (m *Mesh) mayLogRefusal() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if time.Since(m.refusal) < time.Second {
+		return false
+	}
+	m.refusal = time.Now()
+	return true
 }
 
 // InjectAt asks a node to start an election of group g there, as

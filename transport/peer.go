@@ -318,9 +318,9 @@ func (d *dialled) explain(err error) error {
 // open prepares a connection to addr; it is dialled at the first use.
 func (m *Mesh) open(addr string) (*dialled, error) {
 	d := &dialled{}
-	creds := m.cfg.ClientCreds
-	if creds == nil {
-		creds = insecure.NewCredentials()
+	creds := insecure.NewCredentials()
+	if m.cfg.Secure != nil {
+		creds = newClientCreds(m.cfg.Secure, m.cfg.Dial)
 	}
 	cc, err := grpc.NewClient("passthrough:///"+addr,
 		grpc.WithTransportCredentials(creds),

@@ -14,8 +14,6 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"google.golang.org/grpc/credentials"
 )
 
 func TestRestartedNodeAtANewAddressIsFound(t *testing.T) {
@@ -89,13 +87,17 @@ func certificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
 }
 
+func mutual(cert tls.Certificate, pool *x509.CertPool) *Secure {
+	return &Secure{
+		Server: &tls.Config{Certificates: []tls.Certificate{cert}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert},
+		Client: &tls.Config{Certificates: []tls.Certificate{cert}, RootCAs: pool},
+	}
+}
+
 func TestMutualTLS(t *testing.T) {
 	cert, pool := certificate(t)
 	d := &directory{}
-	secure := func(c *Config) {
-		c.ServerCreds = credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{cert}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert})
-		c.ClientCreds = credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{cert}, RootCAs: pool})
-	}
+	secure := func(c *Config) { c.Secure = mutual(cert, pool) }
 	a, b := startMesh(t, d, "a/1", secure), startMesh(t, d, "b/1", secure)
 	plain := startMesh(t, d, "p/1", nil)
 	b.HandleCall(1, func(context.Context, NodeID, []byte) ([]byte, error) { return []byte("secret"), nil })
@@ -112,4 +114,49 @@ func TestMutualTLS(t *testing.T) {
 	if _, err := a.Call(ctx, "p/1", 1, nil); !errors.Is(err, ErrPeerDown) {
 		t.Fatalf("plain server: %v", err)
 	}
+}
+
+// A running cluster turns TLS on in two steps: at no moment two neighbours in it fail to reach each other, in either direction.
+func TestTurningTLSOn(t *testing.T) {
+	cert, pool := certificate(t)
+	modes := map[string]func(*Config){
+		"off":    nil,
+		"accept": func(c *Config) { c.Secure = mutual(cert, pool); c.Secure.Plain = true },
+		"on":     func(c *Config) { c.Secure = mutual(cert, pool) },
+	}
+	for _, tc := range []struct {
+		a, b string
+		ok   bool
+	}{{"off", "accept", true}, {"accept", "accept", true}, {"accept", "on", true}, {"on", "on", true}, {"off", "on", false}} {
+		t.Run(tc.a+" and "+tc.b, func(t *testing.T) {
+			d := &directory{}
+			a, b := startMesh(t, d, "a/1", modes[tc.a]), startMesh(t, d, "b/1", modes[tc.b])
+			for _, way := range []struct{ from, to *Mesh }{{a, b}, {b, a}} {
+				way.to.HandleCall(1, func(context.Context, NodeID, []byte) ([]byte, error) { return []byte("here"), nil })
+				_, err := way.from.CallAddr(withTimeout(t, 10*time.Second), way.to.cfg.Listener.Addr().String(), 1, nil)
+				if (err == nil) != tc.ok {
+					t.Errorf("%s by address: %v", way.from.cfg.Local, err)
+				}
+				if _, err := way.from.Call(withTimeout(t, 10*time.Second), way.to.cfg.Local, 1, nil); (err == nil) != tc.ok {
+					t.Errorf("%s by name: %v", way.from.cfg.Local, err)
+				}
+			}
+		})
+	}
+}
+
+// Links that are made anew show the certificates of now, and come back.
+func TestRenewLinks(t *testing.T) {
+	cert, pool := certificate(t)
+	a, b := pair(t, func(c *Config) { c.Secure = mutual(cert, pool) })
+	before, other := a.Stats().LinksMade, b.Stats().LinksMade
+	a.RenewLinks()
+	a.RenewLinks() // takes the place of the first
+	until(t, "the link is new", func() bool { return a.Stats().LinksMade == before+1 && a.Peer("b/1").Up })
+	if b.Stats().LinksMade != other {
+		t.Error("the other node's link was made anew")
+	}
+	a.RenewLinks()
+	a.Close() // while it waits
+	a.RenewLinks()
 }

@@ -42,11 +42,13 @@ func (n *running) openMesh(context.Context) (err error) {
 			return 0
 		},
 		OpenCall: bootstrap.OpenMethod,
+		Secure:   n.secure(),
 	})
 	if err != nil {
 		return err
 	}
 	n.onClose("cluster link", n.mesh.Close)
+	n.renewLinks()
 	for method, h := range n.identity.Handlers(n.cfg.BootstrapExpect) {
 		n.mesh.HandleCall(method, h)
 	}

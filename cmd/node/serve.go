@@ -43,6 +43,7 @@ type running struct {
 	identity  *bootstrap.Identity
 	listeners listeners
 	clientTLS *certs.Source // nil without a certificate for clients
+	nodeTLS   *certs.Source // nil without TLS between nodes
 	store     *store.Store
 	mesh      *transport.Mesh
 	gossip    *member.Gossip

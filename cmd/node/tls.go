@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"net"
 	"os"
 	"os/signal"
 	"syscall"
@@ -12,6 +13,7 @@ import (
 	"github.com/warrenmq/warren/certs"
 	"github.com/warrenmq/warren/config"
 	"github.com/warrenmq/warren/metrics"
+	"github.com/warrenmq/warren/transport"
 )
 
 // openCertificates reads the certificates that are set and looks at their files again from
@@ -26,8 +28,45 @@ func (n *running) openCertificates(context.Context) (err error) {
 		}
 		n.onClose("certificates for clients", n.clientTLS.Close)
 	}
+	if n.cfg.ClusterTLS != config.ClusterTLSOff {
+		n.nodeTLS, err = certs.Open(
+			certs.Files{Cert: n.cfg.ClusterTLSCertFile, Key: n.cfg.ClusterTLSKeyFile, CA: n.cfg.ClusterTLSCAFile},
+			certs.Options{Use: "nodes", Name: n.cfg.ClusterTLSName, Log: n.log})
+		if err != nil {
+			return fmt.Errorf("for nodes: %w", err)
+		}
+		n.onClose("certificates for nodes", n.nodeTLS.Close)
+	}
+	if n.cfg.ClusterTLS != config.ClusterTLSOn && !(localAddr(n.cfg.ClusterAddr) && localAddr(n.cfg.ClusterAdvertiseAddr)) {
+		n.log.Warn("the cluster address can be reached from other machines without TLS: whoever reaches it is trusted and can read everything",
+			"cluster", n.cfg.ClusterAddr, "cluster-tls", n.cfg.ClusterTLS)
+	}
 	n.reloadOnHangup()
 	return nil
+}
+
+// localAddr tells whether host:port is on this machine only; an address that is not set is.
+func localAddr(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
+	return addr == "" || err == nil && (host == "localhost" || net.ParseIP(host).IsLoopback())
+}
+
+// secure is TLS between nodes, nil without.
+func (n *running) secure() *transport.Secure {
+	if n.nodeTLS == nil {
+		return nil
+	}
+	return &transport.Secure{
+		Server: n.nodeTLS.ServerConfig(tls.RequireAndVerifyClientCert, "h2"), Client: n.nodeTLS.ClientConfig("h2"),
+		Plain: n.cfg.ClusterTLS == config.ClusterTLSAccept,
+	}
+}
+
+// renewLinks makes links anew when certificates were replaced.
+func (n *running) renewLinks() {
+	if n.nodeTLS != nil {
+		n.nodeTLS.OnChange(func(certs.Change) { n.mesh.RenewLinks() })
+	}
 }
 
 // reloadOnHangup looks at watched files on SIGHUP, which else would end the process.
@@ -57,8 +96,10 @@ func (n *running) reloadOnHangup() {
 
 // reload looks at all watched files now.
 func (n *running) reload() {
-	if n.clientTLS != nil {
-		n.clientTLS.Reload()
+	for _, s := range []*certs.Source{n.clientTLS, n.nodeTLS} {
+		if s != nil {
+			s.Reload()
+		}
 	}
 }
 
@@ -83,7 +124,7 @@ func (n *running) certificates() (list []metrics.Certificate) {
 	for _, c := range []struct {
 		use    string
 		source *certs.Source
-	}{{"clients", n.clientTLS}} {
+	}{{"clients", n.clientTLS}, {"nodes", n.nodeTLS}} {
 		if c.source != nil {
 			s := c.source.Stats()
 			list = append(list, metrics.Certificate{Use: c.use, NotAfter: s.NotAfter, Reloads: s.Reloads, Failures: s.Failures})

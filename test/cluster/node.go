@@ -84,6 +84,13 @@ func (n *Node) HTTP() string {
 	return "http://" + n.addrs.HTTP
 }
 
+// ClusterAddr returns host:port of the address for other nodes.
+func (n *Node) ClusterAddr() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.addrs.Cluster
+}
+
 // GRPCAddr returns host:port of the gRPC API for clients.
 func (n *Node) GRPCAddr() string {
 	n.mu.Lock()
