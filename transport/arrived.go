@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"encoding/binary"
 	"fmt"
 	"slices"
 	"time"
@@ -26,8 +27,80 @@ type Body struct {
 	Summed bool
 }
 
-// readAppend decodes an append, which it takes apart. Its head is copied if it lies in several pieces, the data never.
-func (c raftCodec) readAppend(p pieces) (*arrived, error) {
+// levelApart is from which level on a program knows rpcAppendApart.
+const levelApart = 2
+
+// headLenBytes is what the length of an append's head takes.
+const headLenBytes = 4
+
+// Flags of an entry.
+const (
+	entryStamped = 1 << 0 // it has a time
+	entrySummed  = 1 << 1 // it has the checksum of its data
+)
+
+// appendApart encodes an append: the heads of entries, then their data, which is not copied where it is large.
+func (c raftCodec) appendApart(r *raft.AppendEntriesRequest, sum Checksum) pieces {
+	p := apartEntries(c.appendFields(make([]byte, headLenBytes, requestBytes+copied(r.Entries)), r), r.Entries, sum)
+	binary.BigEndian.PutUint32(p[0], uint32(len(p[0])-headLenBytes))
+	return p
+}
+
+// apartEntries appends the heads of entries to b, then their data.
+func apartEntries(b []byte, logs []*raft.Log, sum Checksum) pieces {
+	for _, l := range logs {
+		b = appendEntryHead(b, l, sum)
+	}
+	p := pieces{b}
+	b = b[len(b):]
+	for _, l := range logs {
+		if len(l.Data) > copyBytesMax {
+			if len(b) > 0 {
+				p = append(p, b)
+				b = b[len(b):] // what follows lies behind it
+			}
+			p = append(p, l.Data)
+		} else {
+			b = append(b, l.Data...)
+		}
+	}
+	if len(b) > 0 {
+		p = append(p, b)
+	}
+	return p
+}
+
+// appendEntryHead appends all of an entry but its data.
+func appendEntryHead(b []byte, l *raft.Log, sum Checksum) []byte {
+	value, flags := uint32(0), byte(0)
+	if sum != nil && len(l.Data) > 0 {
+		if v, known := sum(l.Index, l.Term); known {
+			value, flags = v, entrySummed
+		}
+	}
+	if !l.AppendedAt.IsZero() {
+		flags |= entryStamped
+	}
+	b = binary.AppendUvarint(b, l.Index)
+	b = binary.AppendUvarint(b, l.Term)
+	b = append(b, byte(l.Type), flags)
+	if flags&entryStamped != 0 {
+		b = binary.AppendVarint(b, l.AppendedAt.UnixNano())
+	}
+	if flags&entrySummed != 0 {
+		b = binary.BigEndian.AppendUint32(b, value)
+	}
+	if l.Data == nil {
+		b = append(b, 0)
+	} else {
+		b = binary.AppendUvarint(b, uint64(len(l.Data))+1)
+	}
+	var none raftCodec
+	return none.bytes(b, l.Extensions)
+}
+
+// readApart decodes an append, which it takes apart. Its head is copied if it lies in several pieces, the data never.
+func (c raftCodec) readApart(p pieces) (*arrived, error) {
 	d := &decoder{b: p.first(headLenBytes)}
 	n := d.u32()
 	if d.err != nil || int64(n) > int64(p.bytes()-headLenBytes) {
@@ -35,12 +108,7 @@ func (c raftCodec) readAppend(p pieces) (*arrived, error) {
 	}
 	p = p.skip(headLenBytes)
 	d.b, p = p.first(int(n)), p.skip(int(n))
-	r := &raft.AppendEntriesRequest{RPCHeader: c.readHeader(d), Term: d.uvarint(), Leader: c.readBytes(d)}
-	r.PrevLogEntry, r.PrevLogTerm, r.LeaderCommitIndex = d.uvarint(), d.uvarint(), d.uvarint()
-	count := d.uvarint()
-	if d.err == nil && count > uint64(len(d.b)/entryBytesMin) {
-		d.fail("more entries than bytes")
-	}
+	r, count := c.readAppendFields(d)
 	if d.err != nil {
 		return nil, d.err
 	}

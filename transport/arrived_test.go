@@ -12,10 +12,18 @@ import (
 )
 
 // TestDataStaysWhereItArrived: what raft gets are entries without data, of which the log is told where it lies, with the sender's checksum, until raft
-// answers. Entries that raft itself reads are whole, and so is all for a replica whose log asks for nothing.
+// answers. Entries that raft itself reads are whole, and so is all for a replica whose log asks for nothing, and all from a program of level 1.
 func TestDataStaysWhereItArrived(t *testing.T) {
 	dirty.Poison()
-	a, b := pair(t, func(c *Config) { c.AppendBytesMax = 8 << 20 })
+	for _, level := range []int{1, levelApart} {
+		a, b := pair(t, func(c *Config) { c.AppendBytesMax, c.Level = 8<<20, level })
+		checkArrival(t, a, b, level)
+	}
+}
+
+// checkArrival sends appends from a to b. A program of level 1 sends entries whole.
+func checkArrival(t *testing.T, a, b *Mesh, level int) {
+	t.Helper()
 	table := crc32.MakeTable(crc32.Castagnoli)
 	var sent []*raft.Log
 	for i, size := range []int{10, 0, copyBytesMax + 1, 100, 100 << 10, 3 << 20, 5} {
@@ -42,7 +50,7 @@ func TestDataStaysWhereItArrived(t *testing.T) {
 			}
 			for from := range got {
 				bodies := rt.Arrived(got[from:])
-				if !apart {
+				if !apart || level < levelApart {
 					if bodies != nil || !bytes.Equal(got[from].Data, sent[from].Data) {
 						t.Errorf("entry %d is not whole", from+1)
 					}

@@ -77,7 +77,7 @@ func message(epoch, seq uint64, frames ...[]byte) []byte {
 
 func appendFrame(t *testing.T, to NodeID, g GroupID, req *raft.AppendEntriesRequest) []byte {
 	t.Helper()
-	b, rpc, err := raftCodec{}.request(req, nil)
+	b, rpc, err := raftCodec{}.request(req, form{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +187,7 @@ func TestSnapshotOfAnOlderLinkIsRefused(t *testing.T) {
 	l := dialRaw(t, m, "a/1")
 	l.sendBytes(message(l.epoch, 1))
 	until(t, "the link is active", func() bool { return m.inboundEpoch("a/1") == l.epoch })
-	b, _, err := raftCodec{self: []byte("a/1")}.request(&raft.InstallSnapshotRequest{RPCHeader: headerOf("a/1")}, nil)
+	b, _, err := raftCodec{self: []byte("a/1")}.request(&raft.InstallSnapshotRequest{RPCHeader: headerOf("a/1")}, form{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -214,13 +214,16 @@ func (r *inboundRPC) refuse(err error) {
 
 // decode reads the request, which is p.
 func (r *inboundRPC) decode(rpc uint8, p pieces) error {
-	if rpc != rpcAppend {
+	if rpc != rpcAppendApart {
 		cmd, err := r.in.codec.readRequest(rpc, p.join())
 		r.cmd, r.lent = cmd, nil
 		r.held.free()
+		if a, ok := cmd.(*raft.AppendEntriesRequest); ok {
+			a.LeaderCommitIndex = verifiedCommit(a)
+		}
 		return err
 	}
-	a, err := r.in.codec.readAppend(p)
+	a, err := r.in.codec.readApart(p)
 	if err != nil {
 		return err
 	}

@@ -220,11 +220,11 @@ func (rt *RaftTransport) respond(r *inboundRPC, resp raft.RPCResponse) {
 
 // frameFor encodes a request to a node.
 func (rt *RaftTransport) frameFor(to NodeID, cmd any) (request, error) {
-	var sum Checksum
-	if s := rt.apart.Load(); s != nil {
-		sum = *s
+	f := form{apart: rt.m.Peer(to).Level >= levelApart}
+	if sum := rt.apart.Load(); sum != nil {
+		f.sum = *sum
 	}
-	b, rpc, err := rt.codec.request(cmd, sum)
+	b, rpc, err := rt.codec.request(cmd, f)
 	if err != nil {
 		return request{}, err
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/hashicorp/raft"
 )
@@ -16,6 +17,8 @@ const (
 	rpcPreVote    = 3
 	rpcTimeoutNow = 4
 	rpcSnapshot   = 5
+	// rpcAppendApart is an append with the data of entries behind all else. Programs of level 1 do not know it.
+	rpcAppendApart = 6
 )
 
 // entryBytesMin is the least an encoded log entry takes; it bounds what a claimed
@@ -111,63 +114,30 @@ func (p pieces) head(n int) (first, rest pieces) {
 // join copies all bytes into one slice.
 func (p pieces) join() []byte { return slices.Concat(p...) }
 
-// Flags of an entry.
-const (
-	entryStamped = 1 << 0 // it has a time
-	entrySummed  = 1 << 1 // it has the checksum of its data
-)
-
-// entries appends the heads of entries to b, then their data, which is not copied where it is large.
-func (c raftCodec) entries(b []byte, logs []*raft.Log, sum Checksum) pieces {
+// entries appends encoded entries to b, which is not full by now. Large data is not copied.
+func (c raftCodec) entries(b []byte, logs []*raft.Log) pieces {
+	var p pieces
 	for _, l := range logs {
-		b = appendEntryHead(b, l, sum)
-	}
-	p := pieces{b}
-	b = b[len(b):]
-	for _, l := range logs {
-		if len(l.Data) > copyBytesMax {
-			if len(b) > 0 {
-				p = append(p, b)
-				b = b[len(b):] // what follows lies behind it
-			}
-			p = append(p, l.Data)
+		b = binary.AppendUvarint(b, l.Index)
+		b = binary.AppendUvarint(b, l.Term)
+		b = append(b, byte(l.Type))
+		if l.AppendedAt.IsZero() {
+			b = append(b, 0)
 		} else {
-			b = append(b, l.Data...)
+			b = append(b, 1)
+			b = binary.AppendVarint(b, l.AppendedAt.UnixNano())
 		}
-	}
-	if len(b) > 0 {
-		p = append(p, b)
-	}
-	return p
-}
-
-// appendEntryHead appends all of an entry but its data.
-func appendEntryHead(b []byte, l *raft.Log, sum Checksum) []byte {
-	value, flags := uint32(0), byte(0)
-	if sum != nil && len(l.Data) > 0 {
-		if v, known := sum(l.Index, l.Term); known {
-			value, flags = v, entrySummed
+		var none raftCodec
+		if len(l.Data) > copyBytesMax {
+			b = binary.AppendUvarint(b, uint64(len(l.Data))+2)
+			p = append(p, b, l.Data)
+			b = b[len(b):] // what follows lies behind it
+		} else {
+			b = none.bytes(b, l.Data)
 		}
+		b = none.bytes(b, l.Extensions)
 	}
-	if !l.AppendedAt.IsZero() {
-		flags |= entryStamped
-	}
-	b = binary.AppendUvarint(b, l.Index)
-	b = binary.AppendUvarint(b, l.Term)
-	b = append(b, byte(l.Type), flags)
-	if flags&entryStamped != 0 {
-		b = binary.AppendVarint(b, l.AppendedAt.UnixNano())
-	}
-	if flags&entrySummed != 0 {
-		b = binary.BigEndian.AppendUint32(b, value)
-	}
-	if l.Data == nil {
-		b = append(b, 0)
-	} else {
-		b = binary.AppendUvarint(b, uint64(len(l.Data))+1)
-	}
-	var none raftCodec
-	return none.bytes(b, l.Extensions)
+	return append(p, b)
 }
 
 // copied is an upper bound of the bytes of encoded entries that are copied.
@@ -182,32 +152,46 @@ func copied(logs []*raft.Log) int {
 	return n
 }
 
-// headLenBytes is what the length of an append's head takes.
-const headLenBytes = 4
+func readEntry(d *decoder, l *raft.Log) {
+	l.Index, l.Term, l.Type = d.uvarint(), d.uvarint(), raft.LogType(d.u8())
+	if d.bool() {
+		l.AppendedAt = time.Unix(0, d.varint()).UTC()
+	}
+	var none raftCodec
+	l.Data = none.readBytes(d)
+	l.Extensions = none.readBytes(d)
+}
 
 // requestBytes is room for a request without entries.
 const requestBytes = 128
 
-// request encodes a request; it returns its type. sum, which may be nil, knows checksums of entries.
-func (c raftCodec) request(cmd any, sum Checksum) (pieces, uint8, error) {
+// form is how an append is encoded.
+type form struct {
+	apart bool     // the heads of entries first, then their data
+	sum   Checksum // what is known of checksums, nil if nothing
+}
+
+// request encodes a request; it returns its type.
+func (c raftCodec) request(cmd any, f form) (pieces, uint8, error) {
 	if a, ok := cmd.(*raft.AppendEntriesRequest); ok {
-		return c.appendRequest(a, sum), rpcAppend, nil
+		if f.apart {
+			return c.appendApart(a, f.sum), rpcAppendApart, nil
+		}
+		return c.entries(c.appendFields(make([]byte, 0, requestBytes+copied(a.Entries)), a), a.Entries), rpcAppend, nil
 	}
 	b, rpc, err := c.plainRequest(make([]byte, 0, requestBytes), cmd)
 	return pieces{b}, rpc, err
 }
 
-func (c raftCodec) appendRequest(r *raft.AppendEntriesRequest, sum Checksum) pieces {
-	b := c.header(make([]byte, headLenBytes, requestBytes+copied(r.Entries)), r.RPCHeader)
+// appendFields appends all of an append but its entries.
+func (c raftCodec) appendFields(b []byte, r *raft.AppendEntriesRequest) []byte {
+	b = c.header(b, r.RPCHeader)
 	b = binary.AppendUvarint(b, r.Term)
 	b = c.bytes(b, r.Leader)
 	b = binary.AppendUvarint(b, r.PrevLogEntry)
 	b = binary.AppendUvarint(b, r.PrevLogTerm)
 	b = binary.AppendUvarint(b, r.LeaderCommitIndex)
-	b = binary.AppendUvarint(b, uint64(len(r.Entries)))
-	p := c.entries(b, r.Entries, sum)
-	binary.BigEndian.PutUint32(p[0], uint32(len(p[0])-headLenBytes))
-	return p
+	return binary.AppendUvarint(b, uint64(len(r.Entries)))
 }
 
 // plainRequest appends a request that has no entries.
@@ -249,7 +233,9 @@ func (c raftCodec) readRequest(rpc uint8, b []byte) (any, error) {
 	var cmd any
 	switch rpc {
 	case rpcAppend:
-		a, err := c.readAppend(pieces{b})
+		cmd = c.readAppend(d)
+	case rpcAppendApart:
+		a, err := c.readApart(pieces{b})
 		if err != nil {
 			return nil, err
 		}
@@ -277,6 +263,31 @@ func (c raftCodec) readRequest(rpc uint8, b []byte) (any, error) {
 		return nil, fmt.Errorf("%w: raft request type %d", errMalformed, rpc)
 	}
 	return cmd, d.end()
+}
+
+// readAppendFields decodes all of an append but its entries, and their number.
+func (c raftCodec) readAppendFields(d *decoder) (r *raft.AppendEntriesRequest, n uint64) {
+	r = &raft.AppendEntriesRequest{RPCHeader: c.readHeader(d), Term: d.uvarint(), Leader: c.readBytes(d)}
+	r.PrevLogEntry, r.PrevLogTerm, r.LeaderCommitIndex = d.uvarint(), d.uvarint(), d.uvarint()
+	n = d.uvarint()
+	if d.err == nil && n > uint64(len(d.b)/entryBytesMin) {
+		d.fail("more entries than bytes")
+	}
+	return r, n
+}
+
+func (c raftCodec) readAppend(d *decoder) *raft.AppendEntriesRequest {
+	r, n := c.readAppendFields(d)
+	if d.err != nil || n == 0 {
+		return r
+	}
+	slab := make([]raft.Log, n)
+	r.Entries = make([]*raft.Log, n)
+	for i := range slab {
+		readEntry(d, &slab[i])
+		r.Entries[i] = &slab[i]
+	}
+	return r
 }
 
 // response appends an encoded response of any kind.

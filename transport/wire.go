@@ -14,8 +14,8 @@ import (
 // versions that are offered are levels of the cluster, from the active one to Config.Level, and none is below
 // protocolVersionMin.
 const (
-	protocolVersion    = 2
-	protocolVersionMin = 2
+	protocolVersion    = 1
+	protocolVersionMin = 1
 )
 
 // Bounds of the handshake.

@@ -92,7 +92,7 @@ func TestRaftRequestsSurviveTheWire(t *testing.T) {
 	c := raftCodec{self: []byte(self)}
 	rapid.Check(t, func(t *rapid.T) {
 		want := anyRequest(t)
-		b, rpc, err := c.request(want, nil)
+		b, rpc, err := c.request(want, form{apart: rapid.Bool().Draw(t, "apart")})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -155,7 +155,7 @@ func TestEveryFieldOfRaftIsKept(t *testing.T) {
 
 func TestWrongTypesAreRefused(t *testing.T) {
 	c := raftCodec{}
-	if _, _, err := c.request(5, nil); err == nil {
+	if _, _, err := c.request(5, form{}); err == nil {
 		t.Error("encoded an int as a request")
 	}
 	if _, err := c.response(nil, 5); err == nil {
@@ -196,11 +196,22 @@ func TestLargeEntriesTravelByReference(t *testing.T) {
 	c := raftCodec{self: []byte(self)}
 	want := &raft.AppendEntriesRequest{RPCHeader: headerOf(self), Term: 3, Entries: slices.Concat(
 		logs(1, 2, 10), logs(3, 1, copyBytesMax+1), logs(4, 3, copyBytesMax), logs(7, 2, 100<<10), logs(9, 1, 0))}
-	p, rpc, err := c.request(want, nil)
+	for _, apart := range []bool{true, false} {
+		c.checkReferences(t, want, apart)
+	}
+}
+
+func (c raftCodec) checkReferences(t *testing.T, want *raft.AppendEntriesRequest, apart bool) {
+	t.Helper()
+	p, rpc, err := c.request(want, form{apart: apart})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(p) != 6 || &p[2][0] != &want.Entries[2].Data[0] || &p[5][0] != &want.Entries[7].Data[0] {
+	number, first, last := 7, 1, 5
+	if apart {
+		number, first, last = 6, 2, 5
+	}
+	if len(p) != number || &p[first][0] != &want.Entries[2].Data[0] || &p[last][0] != &want.Entries[7].Data[0] {
 		t.Fatalf("%d pieces", len(p))
 	}
 	if n := copied(want.Entries); n > 4*(copyBytesMax+48) {
@@ -307,7 +318,7 @@ func TestAppendsAreReadInAnyPieces(t *testing.T) {
 			size := rapid.SampledFrom([]int{0, 1, 100, copyBytesMax, copyBytesMax + 1, 40 << 10}).Draw(t, "size")
 			want.Entries = append(want.Entries, logs(i+2, 1, size)...)
 		}
-		encoded, rpc, err := c.request(want, sum)
+		encoded, rpc, err := c.request(want, form{apart: true, sum: sum})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -317,7 +328,7 @@ func TestAppendsAreReadInAnyPieces(t *testing.T) {
 			n := min(len(rest), rapid.SampledFrom([]int{1, 3, 50, 5000, 16 << 10}).Draw(t, "piece"))
 			p, rest = append(p, rest[:n]), rest[n:]
 		}
-		a, err := c.readAppend(p)
+		a, err := c.readApart(p)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -374,16 +385,18 @@ func FuzzRaftRequest(f *testing.F) {
 		&raft.TimeoutNowRequest{RPCHeader: headerOf(self)},
 		&raft.InstallSnapshotRequest{RPCHeader: headerOf(self), Size: 7, Configuration: []byte{1}},
 	} {
-		b, rpc, _ := c.request(cmd, nil)
+		b, rpc, _ := c.request(cmd, form{})
 		f.Add(rpc, b.join())
 	}
 	f.Add(uint8(rpcAppend), []byte{6, 0, 0, 1, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0x0f})
+	apart, rpc, _ := c.request(&raft.AppendEntriesRequest{RPCHeader: headerOf(self), Term: 3, Entries: logs(2, 2, 9)}, form{apart: true})
+	f.Add(rpc, apart.join())
 	f.Fuzz(func(t *testing.T, rpc uint8, b []byte) {
 		cmd, err := c.readRequest(rpc, b)
 		if err != nil {
 			return
 		}
-		again, kind, err := c.request(cmd, nil)
+		again, kind, err := c.request(cmd, form{apart: rpc == rpcAppendApart})
 		if err != nil || kind != rpc {
 			t.Fatalf("type %d, %v", kind, err)
 		}
@@ -421,7 +434,7 @@ func FuzzFirstMessages(f *testing.F) {
 	f.Add(welcome{version: 1, node: "b/1", epoch: 3, window: 9}.encode())
 	f.Add(encodeRefusal(&RemoteError{Code: 5, Text: "no"}))
 	f.Add(envelope{cluster: "c", from: "a/1", method: 3, payload: []byte("x")}.encode())
-	b, _, _ := raftCodec{}.request(&raft.InstallSnapshotRequest{Size: 3}, nil)
+	b, _, _ := raftCodec{}.request(&raft.InstallSnapshotRequest{Size: 3}, form{})
 	f.Add(snapshotHeader{cluster: "c", from: "a/1", to: "b/1", epoch: 1, group: 2, request: b.join()}.encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if h, err := decodeHello(b); err == nil && h.version == 1 && h.versionMin <= 1 {

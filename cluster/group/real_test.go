@@ -93,7 +93,7 @@ func (c *realCluster) boot(id transport.NodeID) *realNode {
 	log := testLogger().With("on", id)
 	n := &realNode{id: id, machines: make(map[transport.GroupID]*ledger)}
 	n.mesh, err = transport.New(transport.Config{
-		Local: id, Listener: l, Logger: log, ClusterID: func() string { return "test" },
+		Local: id, Listener: l, Logger: log, Level: 2, ClusterID: func() string { return "test" },
 		Resolve: func(o transport.NodeID) (string, bool) {
 			c.mu.Lock()
 			defer c.mu.Unlock()
