@@ -34,6 +34,8 @@ SIMSEED ?= 1
 SIMTIME ?= 1h
 # More for it, such as -deep.virtual=10000m (end there), -deep.parallel=4 (seeds at a time, default one a core), -deep.overlap=1s (of leases, at most).
 SIMFLAGS ?=
+# More for k8s-test, such as -only=rollout,kill for some of its scenarios.
+K8SFLAGS ?=
 RUN      := .run
 
 BENCHSTAT := golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da
@@ -90,6 +92,16 @@ test-budget: ## compare what a message allocates with cmd/node/testdata/budget.t
 .PHONY: k8s-validate
 k8s-validate: ## check the manifests of deploy/k8s: fields, rules, settings, and that the files made from the chart are those of the chart
 	cd deploy/k8s/check && $(GO) test -timeout 10m ./...
+
+.PHONY: k8s-test
+k8s-test: ## run the manifests on a real Kubernetes of this machine, under load: restarts, evictions, lost volumes, more pods. Root; half an hour to build it the first time
+	deploy/k8s/test/install.sh
+	@mkdir -p $(RUN)/k8s/bin
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(RUN)/k8s/bin/warren ./cmd/node
+	cd deploy/k8s/test && CGO_ENABLED=0 $(GO) build -trimpath -o $(CURDIR)/$(RUN)/k8s/bin/pause ./pause && \
+	  $(GO) build -trimpath -o $(CURDIR)/$(RUN)/k8s/bin/kube ./kube && $(GO) build -trimpath -o $(CURDIR)/$(RUN)/k8s/bin/test . && \
+	  $(GO) test -trimpath ./...
+	set -o pipefail; $(RUN)/k8s/bin/test -dir $(RUN)/k8s/run -bin $(RUN)/k8s/bin $(K8SFLAGS) | tee $(RUN)/k8s/log
 
 .PHONY: test-process
 test-process: test-deps ## run the tests with real nodes and foreign clients

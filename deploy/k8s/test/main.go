@@ -1,0 +1,81 @@
+// Test runs Warren's manifests on a real Kubernetes of this machine (package rig) and goes through what happens to pods in
+// production while clients publish, consume and dead-letter through the Service. It ends with 1 when a message was lost or
+// came twice, or a step failed. `make k8s-test` builds what it needs.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/warrenmq/warren/deploy/k8s/test/rig"
+)
+
+func main() {
+	inside, code, err := rig.Enter()
+	if err == nil && inside {
+		err = work()
+	}
+	if !inside && os.Getenv("WARREN_K8S_STAGE") == "" {
+		rig.Clean()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "k8s-test:", err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func work() error {
+	dir := flag.String("dir", ".run/k8s", "`folder` of the run, emptied first")
+	bin := flag.String("bin", ".run/k8s-bin", "`folder` of the programs kube, pause and warren")
+	manifests := flag.String("manifests", "deploy/k8s/test/manifests", "`folder` for kustomize")
+	only := flag.String("only", "", "names of scenarios, by commas; the first start is always there")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	log := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey {
+			a.Value = slog.StringValue(a.Value.Time().Format(time.TimeOnly))
+		}
+		return a
+	}}))
+	programs, err := filepath.Abs(*bin)
+	if err != nil {
+		return err
+	}
+	r, err := rig.Start(ctx, rig.Config{
+		Dir: *dir, Kube: filepath.Join(programs, "kube"), Pause: filepath.Join(programs, "pause"), Log: log,
+		Images: []rig.Image{image(filepath.Join(programs, "warren"))},
+	})
+	if err != nil {
+		return err
+	}
+	defer r.Stop()
+	t := &test{rig: r, log: log, manifests: *manifests, only: *only}
+	err = t.run(ctx)
+	if err != nil {
+		report, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
+		err = errors.Join(err, r.Report(report))
+		cancel()
+	}
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+	defer cancel()
+	r.RemovePods(end)
+	return err
+}
+
+// image is what the Dockerfile builds, under the name that the manifests have.
+func image(program string) rig.Image {
+	return rig.Image{
+		Name: "docker.io/library/warren:0.1.0", Files: map[string]string{"/warren": program},
+		User: "65532:65532", Entrypoint: []string{"/warren"}, Cmd: []string{"serve"},
+	}
+}
