@@ -264,7 +264,7 @@ func (c *Catalog) startRaft() error {
 	rc.NoLegacyTelemetry = true
 	rc.ShutdownOnRemove = false
 	rc.Logger = logger
-	c.transport = c.cfg.Mesh.Raft(transport.CatalogGroup)
+	c.transport = c.cfg.Mesh.Raft(transport.CatalogGroup, 0)
 	if c.raft, err = raft.NewRaft(rc, fsm{c.machine}, c.logs, store, snapshots, c.transport); err != nil {
 		return errors.Join(fmt.Errorf("start the catalog's raft: %w", err), c.transport.Close())
 	}

@@ -217,7 +217,7 @@ func (c *Catalog) sendCommit(node NodeID) error {
 	if c.raft.State() != raft.Leader || c.raft.CurrentTerm() != term {
 		return errNotLeader // what was read need not be this node's to say
 	}
-	return c.transport.SpreadCommit(node, term, index, last.Term, func(_, refused bool) {
+	return c.transport.SpreadCommit(transport.Replica(node, 0), term, index, last.Term, func(_, refused bool) {
 		s := &c.spreader
 		s.mu.Lock()
 		again := s.telling[node]

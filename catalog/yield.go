@@ -91,7 +91,7 @@ func (c *Catalog) yieldTo(ctx context.Context, id NodeID) error {
 	}
 	elect, cancel := context.WithTimeout(ctx, yieldElect)
 	defer cancel()
-	if err := c.cfg.Mesh.InjectAt(elect, id, transport.CatalogGroup); err != nil {
+	if err := c.cfg.Mesh.InjectAt(elect, transport.Replica(id, 0), transport.CatalogGroup); err != nil {
 		return fmt.Errorf("%w: %w", ErrNoSuccessor, err)
 	}
 	for c.LeaderID() != id {

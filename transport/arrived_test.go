@@ -79,11 +79,11 @@ func checkArrival(t *testing.T, a, b *Mesh, level int) {
 			rt.DataApart(nil)
 		}
 		mu.Unlock()
-		from := a.Raft(g)
+		from := a.Raft(g, 0)
 		from.DataApart(sums)
 		for range 3 {
 			args := &raft.AppendEntriesRequest{RPCHeader: headerOf("a/1"), Term: 1, Leader: []byte("a/1"), Entries: sent}
-			if err := from.AppendEntries("b", "b/1", args, new(raft.AppendEntriesResponse)); err != nil {
+			if err := from.AppendEntries("b/1", "b/1", args, new(raft.AppendEntriesResponse)); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -81,7 +81,7 @@ func BenchmarkHeartbeats(b *testing.B) {
 	var wg sync.WaitGroup
 	var rts []*RaftTransport
 	for g := range GroupID(groups) {
-		in := y.Raft(g + 2)
+		in := y.Raft(g+2, 0)
 		wg.Go(func() {
 			for {
 				select {
@@ -92,7 +92,7 @@ func BenchmarkHeartbeats(b *testing.B) {
 				}
 			}
 		})
-		rts = append(rts, x.Raft(g+2))
+		rts = append(rts, x.Raft(g+2, 0))
 	}
 	before := x.Stats()
 	for b.Loop() {
@@ -119,7 +119,7 @@ func BenchmarkHeartbeats(b *testing.B) {
 // that does nothing.
 func BenchmarkAppend(b *testing.B) {
 	x, y := pair(b, nil)
-	in := y.Raft(2)
+	in := y.Raft(2, 0)
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -132,7 +132,7 @@ func BenchmarkAppend(b *testing.B) {
 			}
 		}
 	})
-	p, err := x.Raft(2).AppendEntriesPipeline("b/1", "b/1")
+	p, err := x.Raft(2, 0).AppendEntriesPipeline("b/1", "b/1")
 	if err != nil {
 		b.Fatal(err)
 	}

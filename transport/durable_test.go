@@ -79,7 +79,7 @@ func TestFollowerAnswersWhenDurable(t *testing.T) {
 		}
 		return resp
 	}).HoldAnswers(disk.durable)
-	rt := a.Raft(2)
+	rt := a.Raft(2, 0)
 	ask := func(req *raft.AppendEntriesRequest) raft.AppendEntriesResponse {
 		t.Helper()
 		var resp raft.AppendEntriesResponse
@@ -130,7 +130,7 @@ func TestLeaderCountsAnswersWhenDurable(t *testing.T) {
 	a, b := pair(t, nil)
 	var disk slowDisk
 	script(t, b, 2, agreeable)
-	rt := a.Raft(2)
+	rt := a.Raft(2, 0)
 	rt.HoldAnswers(disk.durable)
 	p := pipelineOf(t, rt)
 	const requests = 10
@@ -192,7 +192,7 @@ func TestHeldAnswersAreBounded(t *testing.T) {
 	a, b := pair(t, nil)
 	var disk slowDisk
 	script(t, b, 2, agreeable)
-	rt := a.Raft(2)
+	rt := a.Raft(2, 0)
 	rt.HoldAnswers(disk.durable)
 	p := pipelineOf(t, rt)
 	const requests = pipelineUnread + 20

@@ -75,7 +75,7 @@ func message(epoch, seq uint64, frames ...[]byte) []byte {
 	return b
 }
 
-func appendFrame(t *testing.T, to NodeID, g GroupID, req *raft.AppendEntriesRequest) []byte {
+func appendFrame(t *testing.T, to ReplicaID, g GroupID, req *raft.AppendEntriesRequest) []byte {
 	t.Helper()
 	b, rpc, err := raftCodec{}.request(req, form{})
 	if err != nil {
@@ -273,6 +273,62 @@ func TestBadGreetings(t *testing.T) {
 		re, isRemote := errors.AsType[*RemoteError](err)
 		if err == nil || isRemote != (c.code != 0) || (isRemote && re.Code != c.code) {
 			t.Errorf("%s: %v, want code %d", name, err, c.code)
+		}
+	}
+}
+
+// TestFramesOfAnotherGeneration: what was meant for a replica that was removed does not reach the one that its node
+// has now, and the other way round; the frames of a first generation are as they always were.
+func TestFramesOfAnotherGeneration(t *testing.T) {
+	b := startMesh(t, &directory{}, "b/1", nil)
+	rt := b.Raft(2, 812)
+	t.Cleanup(func() { rt.Close() })
+	l := dialRaw(t, b, "a/1")
+	for seq, to := range []ReplicaID{"b/1", "b/1#811", "b/1#8121"} {
+		l.sendBytes(message(l.epoch, uint64(seq+1), appendFrame(t, to, 2, &raft.AppendEntriesRequest{Term: 1})))
+		in := messageSequence{epoch: l.epoch, last: uint64(seq), limit: 1 << 20}
+		err := in.each(rawBytes(l.receive()), func(f frame) error { _, _, err := decodeAnswer(f.body); return err })
+		if re, ok := errors.AsType[*RemoteError](err); !ok || re.Code != CodeTarget {
+			t.Errorf("a frame for %s: answer %v, want code %d", to, err, CodeTarget)
+		}
+	}
+	if len(rt.Consumer()) != 0 || b.Stats().FramesMisdirected != 3 {
+		t.Fatalf("%d delivered, %+v", len(rt.Consumer()), b.Stats())
+	}
+	l.sendBytes(message(l.epoch, 4, appendFrame(t, "b/1#812", 2, &raft.AppendEntriesRequest{Term: 5})))
+	select {
+	case rpc := <-rt.Consumer():
+		rpc.Respond(agreeable(rpc.Command), nil)
+	case <-time.After(10 * time.Second):
+		t.Fatal("the frame for the present generation does not arrive")
+	}
+	if err := b.InjectAt(t.Context(), "b/1", 2); err == nil {
+		t.Error("an election of the former replica was started")
+	}
+	if err := b.InjectAt(t.Context(), "b/1#812", 2); err != nil {
+		t.Error(err)
+	}
+	h := snapshotHeader{cluster: "c", from: "a/1", to: "b/1", group: 2}
+	if _, err := b.groups.install(t.Context(), h, &raft.InstallSnapshotRequest{}, nil); !errors.As(err, new(*RemoteError)) {
+		t.Errorf("a snapshot for the former replica: %v", err)
+	}
+}
+
+func TestReplicaID(t *testing.T) {
+	for _, n := range []NodeID{"a/1", "n1/6f0c1f8e-0000-4000-8000-000000000000"} {
+		for _, g := range []uint64{0, 1, 812, 1<<64 - 1} {
+			r := Replica(n, g)
+			if got, ok := r.Generation(); r.Node() != n || got != g || !ok {
+				t.Errorf("%s: node %s, generation %d (%v)", r, r.Node(), got, ok)
+			}
+		}
+		if targetCheck(Replica(n, 0), 7) != targetCheck(ReplicaID(n), 7) {
+			t.Errorf("%s: the first generation has another check", n)
+		}
+	}
+	for _, bad := range []ReplicaID{"a/1#", "a/1#0", "a/1#x", "a/1#01", "a/1#1#2", "a/1#18446744073709551616"} {
+		if g, ok := bad.Generation(); ok {
+			t.Errorf("%q has generation %d", bad, g)
 		}
 	}
 }

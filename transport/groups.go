@@ -44,6 +44,7 @@ type groupAsk struct {
 type inboundRPC struct {
 	in    *inbound
 	call  uint64
+	check uint32 // says which replica is meant
 	cmd   any
 	bytes int64
 	data  *arrived              // of an append with entries
@@ -75,12 +76,12 @@ func (m *Mesh) OnUnknownGroup(f func(g GroupID, from NodeID, catalogIndex uint64
 	m.groups.hook = f
 }
 
-// Raft opens the transport of a group. Requests held for the group are delivered to
+// Raft opens the transport of this node's replica of a group, of the generation that it has. Requests held for the group are delivered to
 // it first. An open transport of the same group is closed: the newest instance is
 // the group's only one.
-func (m *Mesh) Raft(g GroupID) *RaftTransport {
+func (m *Mesh) Raft(g GroupID, generation uint64) *RaftTransport {
 	t := &m.groups
-	rt := newRaftTransport(m, g)
+	rt := newRaftTransport(m, g, Replica(m.cfg.Local, generation))
 	t.mu.Lock()
 	old := t.open[g]
 	if t.closed {
@@ -134,45 +135,45 @@ func (t *groupTable) close() {
 	}
 }
 
-// inject starts an election of a local group.
-func (t *groupTable) inject(g GroupID) error {
+// inject starts an election of a local replica, if it is the one that is meant.
+func (t *groupTable) inject(g GroupID, check uint32) error {
 	t.mu.RLock()
 	rt := t.open[g]
 	t.mu.RUnlock()
-	if rt == nil {
+	switch {
+	case rt == nil:
 		return ErrUnknownGroup
+	case rt.check != check:
+		return t.m.misdirected(g)
 	}
 	return rt.InjectTimeoutNow()
 }
 
 // appendTarget builds the fields that open raft and inject frames.
-func appendTarget(call uint64, to NodeID, g GroupID) []byte {
+func appendTarget(call uint64, to ReplicaID, g GroupID) []byte {
 	b := binary.AppendUvarint(make([]byte, 0, 48), call)
 	b = binary.AppendUvarint(b, uint64(g))
 	return binary.BigEndian.AppendUint32(b, targetCheck(to, g))
 }
 
-// readTarget reads them and verifies that this node is meant.
-func (m *Mesh) readTarget(d *decoder) (call uint64, g GroupID, err error) {
-	call, g = d.uvarint(), GroupID(d.uvarint())
-	check := d.u32()
-	if d.err == nil && check != targetCheck(m.cfg.Local, g) {
-		m.stats.framesMisdirected.Add(1)
-		return call, g, &RemoteError{Code: CodeTarget, Text: fmt.Sprintf("frame of group %d is not meant for node %s", g, m.cfg.Local)}
-	}
-	return call, g, nil
+// readTarget reads them. Only the group's open transport knows which replica is here.
+func readTarget(d *decoder) (call uint64, g GroupID, check uint32) {
+	return d.uvarint(), GroupID(d.uvarint()), d.u32()
+}
+
+// misdirected counts a frame for another node, or for another replica of this one, and returns its answer.
+func (m *Mesh) misdirected(g GroupID) error {
+	m.stats.framesMisdirected.Add(1)
+	return &RemoteError{Code: CodeTarget, Text: fmt.Sprintf("frame of group %d is not meant for the replica of node %s", g, m.cfg.Local)}
 }
 
 func (in *inbound) receiveInject(body []byte) error {
 	d := decoder{b: body}
-	call, g, err := in.m.readTarget(&d)
-	if end := d.end(); end != nil {
-		return end
+	call, g, check := readTarget(&d)
+	if err := d.end(); err != nil {
+		return err
 	}
-	if err == nil {
-		err = in.m.groups.inject(g)
-	}
-	in.answer(call, nil, err)
+	in.answer(call, nil, in.m.groups.inject(g, check))
 	return nil
 }
 
@@ -185,17 +186,12 @@ func (m *Mesh) receiveRaft(in *inbound, f frame) error {
 	size := p.bytes()
 	d := decoder{b: p.first(min(size, frameOverheadMax))}
 	before := len(d.b)
-	call, g, err := m.readTarget(&d)
+	call, g, check := readTarget(&d)
 	catalog, rpc := d.uvarint(), d.u8()
 	if d.err != nil {
 		return d.err
 	}
-	if err != nil {
-		f.held.free()
-		in.answer(call, nil, err)
-		return nil
-	}
-	r := &inboundRPC{in: in, call: call, bytes: int64(size), lent: f.lent, held: f.held, resp: make(chan raft.RPCResponse, 1)}
+	r := &inboundRPC{in: in, call: call, check: check, bytes: int64(size), lent: f.lent, held: f.held, resp: make(chan raft.RPCResponse, 1)}
 	if err := r.decode(rpc, p.skip(before-len(d.b))); err != nil || rpc == rpcSnapshot {
 		m.stats.badRequests.Add(1)
 		r.held.free()

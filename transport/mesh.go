@@ -350,19 +350,19 @@ func (m *Mesh) mayLogRefusal() bool {
 	return true
 }
 
-// InjectAt asks a node to start an election of group g there, as
+// InjectAt asks a replica of group g to start an election, as
 // RaftTransport.InjectTimeoutNow does here.
-func (m *Mesh) InjectAt(ctx context.Context, node NodeID, g GroupID) error {
-	if node == m.cfg.Local {
-		return m.groups.inject(g)
+func (m *Mesh) InjectAt(ctx context.Context, to ReplicaID, g GroupID) error {
+	if to.Node() == m.cfg.Local {
+		return m.groups.inject(g, targetCheck(to, g))
 	}
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, m.cfg.CallTimeout)
 		defer cancel()
 	}
-	_, err := m.ask(ctx, node, request{kind: frameInject, fields: func(call uint64) []byte {
-		return appendTarget(call, node, g)
+	_, err := m.ask(ctx, to.Node(), request{kind: frameInject, fields: func(call uint64) []byte {
+		return appendTarget(call, to, g)
 	}})
 	return err
 }

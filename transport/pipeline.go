@@ -18,7 +18,7 @@ const pipelineUnread = 64
 // being shortened: in pipeline mode Raft sends the rest only at its next trigger.
 type appendPipeline struct {
 	rt   *RaftTransport
-	to   NodeID
+	to   ReplicaID
 	sess *session
 
 	mu      sync.Mutex
@@ -59,7 +59,7 @@ func (f *appendFuture) Request() *raft.AppendEntriesRequest   { return f.args }
 func (f *appendFuture) Response() *raft.AppendEntriesResponse { return f.resp }
 
 // AppendEntriesPipeline implements raft.Transport.
-func (rt *RaftTransport) AppendEntriesPipeline(_ raft.ServerID, target raft.ServerAddress) (raft.AppendPipeline, error) {
+func (rt *RaftTransport) AppendEntriesPipeline(id raft.ServerID, target raft.ServerAddress) (raft.AppendPipeline, error) {
 	if rt.m.cfg.PipelineDepth < 2 {
 		return nil, raft.ErrPipelineReplicationNotSupported
 	}
@@ -72,7 +72,7 @@ func (rt *RaftTransport) AppendEntriesPipeline(_ raft.ServerID, target raft.Serv
 		return nil, ErrPeerDown
 	}
 	return &appendPipeline{
-		rt: rt, to: NodeID(target), sess: sess, changed: make(chan struct{}),
+		rt: rt, to: ReplicaID(id), sess: sess, changed: make(chan struct{}),
 		ready: make(chan raft.AppendFuture, pipelineUnread+rt.m.cfg.PipelineDepth), done: make(chan struct{}),
 	}, nil
 }
@@ -91,7 +91,7 @@ func (p *appendPipeline) AppendEntries(args *raft.AppendEntriesRequest, resp *ra
 	defer timer.Stop()
 	if err := p.sendAll(f, timer.C); err != nil {
 		p.fail(err)
-		p.rt.failedAppend(p.to, args)
+		p.rt.failedAppend(p.to.Node(), args)
 		return nil, err
 	}
 	return f, nil
@@ -227,7 +227,7 @@ func (p *appendPipeline) handOver() (finished []*appendFuture) {
 // report tells the host about requests that failed.
 func (p *appendPipeline) report(failed []*appendFuture) {
 	for _, f := range failed {
-		p.rt.failedAppend(p.to, f.args)
+		p.rt.failedAppend(p.to.Node(), f.args)
 	}
 }
 

@@ -42,7 +42,7 @@ func TestPipelineKeepsItsWindowAndOrder(t *testing.T) {
 	release := make(chan struct{})
 	var arrived atomic.Int64
 	script(t, b, 2, func(cmd any) any { arrived.Add(1); <-release; return agreeable(cmd) })
-	p := pipelineOf(t, a.Raft(2))
+	p := pipelineOf(t, a.Raft(2, 0))
 	sent := make(chan error, 3)
 	go func() {
 		for i := range 3 {
@@ -88,7 +88,7 @@ func TestPipelineSplitsLargeRequests(t *testing.T) {
 		}
 		return resp
 	})
-	p := pipelineOf(t, a.Raft(2))
+	p := pipelineOf(t, a.Raft(2, 0))
 	send := func() raft.AppendFuture {
 		t.Helper()
 		if _, err := p.AppendEntries(entriesRequest(5, 10, 3<<10), new(raft.AppendEntriesResponse)); err != nil {
@@ -128,7 +128,7 @@ func TestPipelineEndsWithItsStream(t *testing.T) {
 		}
 		return agreeable(cmd)
 	})
-	rt := a.Raft(2)
+	rt := a.Raft(2, 0)
 	failed := make(chan NodeID, 10)
 	rt.OnAppendFailed(func(to NodeID) { failed <- to })
 	p := pipelineOf(t, rt)
@@ -164,7 +164,7 @@ func TestPipelineEndsWithItsStream(t *testing.T) {
 func TestPipelineWaitsForItsReader(t *testing.T) {
 	a, b := pair(t, nil)
 	script(t, b, 2, agreeable)
-	p := pipelineOf(t, a.Raft(2))
+	p := pipelineOf(t, a.Raft(2, 0))
 	const n = 5 * pipelineUnread
 	sent := make(chan error, 1)
 	go func() {
@@ -190,15 +190,15 @@ func TestPipelineWaitsForItsReader(t *testing.T) {
 
 func TestPipelineCanBeTurnedOff(t *testing.T) {
 	a, _ := pair(t, func(c *Config) { c.PipelineDepth = 1 })
-	if _, err := a.Raft(2).AppendEntriesPipeline("b/1", "b/1"); !errors.Is(err, raft.ErrPipelineReplicationNotSupported) {
+	if _, err := a.Raft(2, 0).AppendEntriesPipeline("b/1", "b/1"); !errors.Is(err, raft.ErrPipelineReplicationNotSupported) {
 		t.Fatalf("AppendEntriesPipeline = %v", err)
 	}
 }
 
 func TestPipelineCloseFreesASenderThatWaits(t *testing.T) {
 	a, b := pair(t, nil)
-	b.Raft(2) // nobody answers
-	rt := a.Raft(2)
+	b.Raft(2, 0) // nobody answers
+	rt := a.Raft(2, 0)
 	for _, end := range []func(raft.AppendPipeline){func(p raft.AppendPipeline) { p.Close() }, func(raft.AppendPipeline) { rt.Close() }} {
 		p := pipelineOf(t, rt)
 		sent := make(chan error, 1)

@@ -17,6 +17,8 @@ import (
 type RaftTransport struct {
 	m        *Mesh
 	group    GroupID
+	self     ReplicaID
+	check    uint32    // of frames that are meant for this replica
 	codec    raftCodec // for what this node sends
 	consumer chan raft.RPC
 
@@ -27,7 +29,7 @@ type RaftTransport struct {
 	votes    []*openVote   // requests of this replica's candidacy that are not answered
 	followed followed      // who this replica follows
 	// supporters are the voters that follow this replica.
-	supporters map[NodeID]supporter
+	supporters map[ReplicaID]supporter
 
 	appendFailed atomic.Pointer[func(to NodeID)]
 	copies       atomic.Bool // see CopiesEntries
@@ -47,13 +49,13 @@ var (
 // catalogInboxFactor times InboxDepth is the inbox of the catalog's group.
 const catalogInboxFactor = 4
 
-func newRaftTransport(m *Mesh, g GroupID) *RaftTransport {
+func newRaftTransport(m *Mesh, g GroupID, self ReplicaID) *RaftTransport {
 	depth := m.cfg.InboxDepth
 	if g == CatalogGroup {
 		depth *= catalogInboxFactor // there is one, and what it answers is waited for by all
 	}
 	return &RaftTransport{
-		m: m, group: g, codec: raftCodec{self: []byte(m.cfg.Local)},
+		m: m, group: g, self: self, check: targetCheck(self, g), codec: raftCodec{self: []byte(m.cfg.Local)},
 		consumer: make(chan raft.RPC, depth), done: make(chan struct{}),
 	}
 }
@@ -64,13 +66,16 @@ func (rt *RaftTransport) Consumer() <-chan raft.RPC { return rt.consumer }
 // LocalAddr implements raft.Transport: the node's identity.
 func (rt *RaftTransport) LocalAddr() raft.ServerAddress { return raft.ServerAddress(rt.m.cfg.Local) }
 
-// EncodePeer implements raft.Transport: the address is the identity.
-func (rt *RaftTransport) EncodePeer(_ raft.ServerID, addr raft.ServerAddress) []byte {
-	return []byte(addr)
+// EncodePeer implements raft.Transport: raft keeps these bytes of whom it has voted for, so
+// that they must name the replica.
+func (rt *RaftTransport) EncodePeer(id raft.ServerID, _ raft.ServerAddress) []byte {
+	return []byte(id)
 }
 
 // DecodePeer implements raft.Transport.
-func (rt *RaftTransport) DecodePeer(b []byte) raft.ServerAddress { return raft.ServerAddress(b) }
+func (rt *RaftTransport) DecodePeer(b []byte) raft.ServerAddress {
+	return raft.ServerAddress(ReplicaID(b).Node())
+}
 
 // SetHeartbeatHandler does nothing on purpose. Raft's handler would change the
 // term beside a main loop that still believes to lead, and the next Apply would be
@@ -116,7 +121,7 @@ func (rt *RaftTransport) CopiesEntries() { rt.copies.Store(true) }
 // pre-vote, as if a leader had handed over to it. It fails with ErrBusy when the
 // replica does not drain its inbox.
 func (rt *RaftTransport) InjectTimeoutNow() error {
-	id := []byte(rt.m.cfg.Local)
+	id := []byte(rt.self)
 	rpc := raft.RPC{
 		Command:  &raft.TimeoutNowRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: id, Addr: id}},
 		RespChan: make(chan raft.RPCResponse, 1), // nobody needs the answer
@@ -136,6 +141,10 @@ func (rt *RaftTransport) InjectTimeoutNow() error {
 
 // deliver hands a request to Raft or answers at once why not. It never waits.
 func (rt *RaftTransport) deliver(r *inboundRPC) {
+	if r.check != rt.check {
+		r.refuse(rt.m.misdirected(rt.group))
+		return
+	}
 	if err := rt.enqueue(r); err != nil {
 		if errors.Is(err, ErrBusy) {
 			rt.m.stats.raftBusy.Add(1)
@@ -218,9 +227,9 @@ func (rt *RaftTransport) respond(r *inboundRPC, resp raft.RPCResponse) {
 	r.in.answer(r.call, b, err)
 }
 
-// frameFor encodes a request to a node.
-func (rt *RaftTransport) frameFor(to NodeID, cmd any) (request, error) {
-	f := form{apart: rt.m.Peer(to).Level >= levelApart}
+// frameFor encodes a request to a replica.
+func (rt *RaftTransport) frameFor(to ReplicaID, cmd any) (request, error) {
+	f := form{apart: rt.m.Peer(to.Node()).Level >= levelApart}
 	if sum := rt.apart.Load(); sum != nil {
 		f.sum = *sum
 	}
@@ -240,16 +249,15 @@ func (rt *RaftTransport) frameFor(to NodeID, cmd any) (request, error) {
 // Config.AppendBytesMax: Raft computes what to send next from the request it gets
 // back. While the link is down it waits for it, up to Config.StreamWait, because a
 // failure would make Raft back off deaf to everything.
-func (rt *RaftTransport) AppendEntries(_ raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
-	to := NodeID(target)
-	err := rt.appendEntries(to, args, resp)
+func (rt *RaftTransport) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+	err := rt.appendEntries(ReplicaID(id), args, resp)
 	if err != nil {
-		rt.failedAppend(to, args)
+		rt.failedAppend(NodeID(target), args)
 	}
 	return err
 }
 
-func (rt *RaftTransport) appendEntries(to NodeID, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+func (rt *RaftTransport) appendEntries(to ReplicaID, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
 	if !rt.m.cfg.Healthy() {
 		rt.m.stats.unhealthy.Add(1)
 		return ErrUnhealthy
@@ -264,7 +272,7 @@ func (rt *RaftTransport) appendEntries(to NodeID, args *raft.AppendEntriesReques
 		return err
 	}
 	var got appendAnswer
-	process, err := rt.ask(to, req, &got)
+	process, err := rt.ask(to.Node(), req, &got)
 	if err != nil {
 		return err
 	}
@@ -276,18 +284,18 @@ func (rt *RaftTransport) appendEntries(to NodeID, args *raft.AppendEntriesReques
 	return nil
 }
 
-// SpreadCommit sends a node an append without entries which says that everything up to index, an
+// SpreadCommit sends a replica an append without entries which says that everything up to index, an
 // entry of entryTerm, is committed. The caller must have led the group in term and index must be
 // committed: both stay true whatever happens since, so the request may come late, or more than
 // once. It travels behind what was sent before and is not waited for. done is called once if and only if
 // the error is nil, on the link's goroutine: refused tells that the node does not have the entry or that the term is over; neither,
 // that it did not answer.
-func (rt *RaftTransport) SpreadCommit(to NodeID, term, index, entryTerm uint64, done func(accepted, refused bool)) error {
+func (rt *RaftTransport) SpreadCommit(to ReplicaID, term, index, entryTerm uint64, done func(accepted, refused bool)) error {
 	if !rt.m.cfg.Healthy() {
 		rt.m.stats.unhealthy.Add(1)
 		return ErrUnhealthy
 	}
-	self := []byte(rt.m.cfg.Local)
+	self := []byte(rt.self)
 	req, err := rt.frameFor(to, &raft.AppendEntriesRequest{
 		RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: self, Addr: self},
 		Term:      term, Leader: self, PrevLogEntry: index, PrevLogTerm: entryTerm, LeaderCommitIndex: index,
@@ -295,7 +303,7 @@ func (rt *RaftTransport) SpreadCommit(to NodeID, term, index, entryTerm uint64, 
 	if err != nil {
 		return err
 	}
-	p, err := rt.m.peer(to)
+	p, err := rt.m.peer(to.Node())
 	if err != nil {
 		return err
 	}
@@ -366,20 +374,19 @@ func (rt *RaftTransport) ask(to NodeID, req request, resp any) (process uint64, 
 }
 
 // TimeoutNow implements raft.Transport.
-func (rt *RaftTransport) TimeoutNow(_ raft.ServerID, target raft.ServerAddress, args *raft.TimeoutNowRequest, resp *raft.TimeoutNowResponse) error {
-	to := NodeID(target)
-	req, err := rt.frameFor(to, args)
+func (rt *RaftTransport) TimeoutNow(id raft.ServerID, target raft.ServerAddress, args *raft.TimeoutNowRequest, resp *raft.TimeoutNowResponse) error {
+	req, err := rt.frameFor(ReplicaID(id), args)
 	if err != nil {
 		return err
 	}
-	_, err = rt.ask(to, req, resp)
+	_, err = rt.ask(NodeID(target), req, resp)
 	return err
 }
 
 // InstallSnapshot implements raft.Transport. The data travels on a connection of its
 // own.
-func (rt *RaftTransport) InstallSnapshot(_ raft.ServerID, target raft.ServerAddress, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {
-	err := rt.sendSnapshot(NodeID(target), args, resp, data)
+func (rt *RaftTransport) InstallSnapshot(id raft.ServerID, target raft.ServerAddress, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {
+	err := rt.sendSnapshot(ReplicaID(id), args, resp, data)
 	if err != nil {
 		rt.m.stats.snapshotsFailed.Add(1)
 		return fmt.Errorf("snapshot of group %d to %s: %w", rt.group, target, err)

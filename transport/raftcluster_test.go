@@ -89,7 +89,7 @@ func startReplica(t testing.TB, m *Mesh, g GroupID, change func(*raft.Config), m
 	if change != nil {
 		change(rc)
 	}
-	r.rt = m.Raft(g)
+	r.rt = m.Raft(g, 0)
 	if len(members) > 0 {
 		if err := raft.BootstrapCluster(rc, r.store, r.store, r.snaps, r.rt, conf); err != nil {
 			t.Fatal(err)
@@ -325,15 +325,15 @@ func TestInjectAtMovesTheLeader(t *testing.T) {
 	apply(t, rs, "x")
 	sameTape(t, rs, 1)
 	to := (l + 1) % 3
-	if err := c.meshes[l].InjectAt(withTimeout(t, 5*time.Second), c.ids[to], 2); err != nil {
+	if err := c.meshes[l].InjectAt(withTimeout(t, 5*time.Second), ReplicaID(c.ids[to]), 2); err != nil {
 		t.Fatal(err)
 	}
 	until(t, "the leader moved", func() bool { return rs[to].State() == raft.Leader })
-	err := c.meshes[l].InjectAt(withTimeout(t, 5*time.Second), c.ids[to], 77)
+	err := c.meshes[l].InjectAt(withTimeout(t, 5*time.Second), ReplicaID(c.ids[to]), 77)
 	if !errors.Is(err, ErrUnknownGroup) {
 		t.Fatalf("InjectAt an unknown group = %v", err)
 	}
-	if err := c.meshes[l].InjectAt(withTimeout(t, 5*time.Second), c.ids[l], 77); !errors.Is(err, ErrUnknownGroup) {
+	if err := c.meshes[l].InjectAt(withTimeout(t, 5*time.Second), ReplicaID(c.ids[l]), 77); !errors.Is(err, ErrUnknownGroup) {
 		t.Fatalf("local InjectAt an unknown group = %v", err)
 	}
 }

@@ -15,7 +15,7 @@ import (
 // silence.
 func script(t testing.TB, m *Mesh, g GroupID, answer func(cmd any) any) *RaftTransport {
 	t.Helper()
-	rt := m.Raft(g)
+	rt := m.Raft(g, 0)
 	var wg sync.WaitGroup
 	stop := make(chan struct{})
 	wg.Go(func() {
@@ -107,7 +107,7 @@ func TestHeartbeatOfANewTermStopsTheOldLeader(t *testing.T) {
 		c := startTrio(t, nil)
 		peer := script(t, c.meshes[1], 2, agreeable)
 		script(t, c.meshes[2], 2, agreeable)
-		rt := c.meshes[0].Raft(2)
+		rt := c.meshes[0].Raft(2, 0)
 		var trans raft.Transport = rt
 		stop := make(chan struct{})
 		var wg sync.WaitGroup
@@ -179,7 +179,7 @@ func TestAppendsAreShortenedInPlaceAndSayNoMoreThanTheyVerify(t *testing.T) {
 	a, b := pair(t, func(c *Config) { c.AppendBytesMax = 10 << 10 })
 	var got []*raft.AppendEntriesRequest
 	script(t, b, 2, func(cmd any) any { got = append(got, cmd.(*raft.AppendEntriesRequest)); return agreeable(cmd) })
-	rt := a.Raft(2)
+	rt := a.Raft(2, 0)
 	var resp raft.AppendEntriesResponse
 	send := func(req *raft.AppendEntriesRequest) {
 		t.Helper()
@@ -206,7 +206,7 @@ func TestAppendsAreShortenedInPlaceAndSayNoMoreThanTheyVerify(t *testing.T) {
 func TestFollowerCommitsNothingUnverified(t *testing.T) {
 	a, b := pair(t, nil)
 	follower := startReplica(t, b, 2, patient, "a/1", "b/1")
-	rt := a.Raft(2)
+	rt := a.Raft(2, 0)
 	send := func(req *raft.AppendEntriesRequest) {
 		t.Helper()
 		req.RPCHeader = headerOf("a/1")
@@ -233,7 +233,7 @@ func TestFollowerCommitsNothingUnverified(t *testing.T) {
 func TestAppendWaitsForTheLink(t *testing.T) {
 	d := &directory{}
 	a := startMesh(t, d, "a/1", func(c *Config) { c.StreamWait = 300 * time.Millisecond })
-	rt := a.Raft(2)
+	rt := a.Raft(2, 0)
 	appendTo := func(rt *RaftTransport) <-chan error {
 		ch := make(chan error, 1)
 		go func() {
@@ -248,7 +248,7 @@ func TestAppendWaitsForTheLink(t *testing.T) {
 	}
 	a.cfg.StreamWait = time.Minute // no request is running
 	waiting := appendTo(rt)
-	other := a.Raft(3)
+	other := a.Raft(3, 0)
 	closed := appendTo(other)
 	until(t, "it dials", func() bool { return a.Peer("b/1").Err != nil })
 	other.Close()
@@ -271,7 +271,7 @@ func TestNoAppendsWhileTheLogIsStuck(t *testing.T) {
 	})
 	seen := 0
 	script(t, b, 2, func(cmd any) any { seen++; return agreeable(cmd) })
-	rt := a.Raft(2)
+	rt := a.Raft(2, 0)
 	beat := func() error {
 		var resp raft.AppendEntriesResponse
 		return rt.AppendEntries("b/1", "b/1", &raft.AppendEntriesRequest{RPCHeader: headerOf("a/1"), Term: 1}, &resp)
@@ -387,7 +387,7 @@ func TestUnknownGroupIsHeldUntilTheHostStartsIt(t *testing.T) {
 		c.GroupHold = 200 * time.Millisecond
 		c.CatalogIndex = func() uint64 { return 42 }
 	})
-	rt, lost := a.Raft(2), a.Raft(3)
+	rt, lost := a.Raft(2, 0), a.Raft(3, 0)
 	vote := &raft.RequestVoteRequest{RPCHeader: headerOf("a/1"), Term: 5}
 	beat := func(rt *RaftTransport) error {
 		var resp raft.AppendEntriesResponse
@@ -426,8 +426,8 @@ func TestUnknownGroupIsHeldUntilTheHostStartsIt(t *testing.T) {
 
 func TestFullInboxAnswersBusy(t *testing.T) {
 	a, b := pair(t, func(c *Config) { c.InboxDepth = 4; c.AnswerWait = 10 * time.Second })
-	inbox := b.Raft(2) // nobody consumes
-	rt := a.Raft(2)
+	inbox := b.Raft(2, 0) // nobody consumes
+	rt := a.Raft(2, 0)
 	results := make(chan error, 10)
 	for range 7 {
 		go func() {
@@ -446,7 +446,7 @@ func TestFullInboxAnswersBusy(t *testing.T) {
 	// Another group of the same link is not held up.
 	script(t, b, 3, agreeable)
 	var resp raft.AppendEntriesResponse
-	if err := a.Raft(3).AppendEntries("b/1", "b/1", &raft.AppendEntriesRequest{RPCHeader: headerOf("a/1"), Term: 1}, &resp); err != nil {
+	if err := a.Raft(3, 0).AppendEntries("b/1", "b/1", &raft.AppendEntriesRequest{RPCHeader: headerOf("a/1"), Term: 1}, &resp); err != nil {
 		t.Fatal(err)
 	}
 	inbox.Close()
@@ -462,8 +462,8 @@ func TestRestingGroupsCostNoGoroutine(t *testing.T) {
 	a, b := pair(t, nil)
 	before := runtime.NumGoroutine()
 	for g := range GroupID(1000) {
-		a.Raft(g + 2)
-		b.Raft(g + 2)
+		a.Raft(g+2, 0)
+		b.Raft(g+2, 0)
 	}
 	if got := runtime.NumGoroutine(); got > before+5 {
 		t.Fatalf("%d goroutines more for 2000 groups", got-before)
@@ -472,8 +472,8 @@ func TestRestingGroupsCostNoGoroutine(t *testing.T) {
 
 func TestOpeningAGroupTwiceClosesTheOlder(t *testing.T) {
 	a, _ := pair(t, nil)
-	old := a.Raft(2)
-	newer := a.Raft(2)
+	old := a.Raft(2, 0)
+	newer := a.Raft(2, 0)
 	if err := old.InjectTimeoutNow(); !errors.Is(err, ErrClosed) {
 		t.Fatalf("older instance: %v", err)
 	}
@@ -484,7 +484,7 @@ func TestOpeningAGroupTwiceClosesTheOlder(t *testing.T) {
 	newer.Close()
 	newer.Close()
 	a.Close()
-	if err := a.Raft(5).InjectTimeoutNow(); !errors.Is(err, ErrClosed) {
+	if err := a.Raft(5, 0).InjectTimeoutNow(); !errors.Is(err, ErrClosed) {
 		t.Fatalf("group of a closed mesh: %v", err)
 	}
 }

@@ -21,12 +21,13 @@ const snapshotChunkBytes = 256 << 10
 // snapshotHeader opens a snapshot stream. Epoch is the one of the sender's link, so
 // that a snapshot of a lost link, or of a former run of the sender, is refused.
 type snapshotHeader struct {
-	cluster  string
-	from, to NodeID
-	epoch    uint64
-	group    GroupID
-	catalog  uint64
-	request  []byte
+	cluster string
+	from    NodeID
+	to      ReplicaID
+	epoch   uint64
+	group   GroupID
+	catalog uint64
+	request []byte
 }
 
 func (h snapshotHeader) encode() []byte {
@@ -48,7 +49,7 @@ func decodeSnapshotHeader(b []byte) (snapshotHeader, *raft.InstallSnapshotReques
 		return h, nil, &RemoteError{Code: CodeVersion, Text: fmt.Sprintf("snapshot of protocol %d, this is %d", version, protocolVersion)}
 	}
 	h.cluster = d.str(clusterIDBytesMax)
-	h.from, h.to = NodeID(d.str(nodeIDBytesMax)), NodeID(d.str(nodeIDBytesMax))
+	h.from, h.to = NodeID(d.str(nodeIDBytesMax)), ReplicaID(d.str(replicaIDBytesMax))
 	h.epoch, h.group, h.catalog = d.u64(), GroupID(d.uvarint()), d.uvarint()
 	h.request = d.rest()
 	if d.err != nil {
@@ -103,8 +104,8 @@ func (w *watchdog) stop() bool {
 }
 
 // sendSnapshot streams one snapshot.
-func (rt *RaftTransport) sendSnapshot(to NodeID, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {
-	p, err := rt.m.peer(to)
+func (rt *RaftTransport) sendSnapshot(to ReplicaID, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {
+	p, err := rt.m.peer(to.Node())
 	if err != nil {
 		return err
 	}
@@ -153,7 +154,7 @@ func (rt *RaftTransport) cancelOnClose(ctx context.Context, cancel context.Cance
 	return func() { close(over) }
 }
 
-func (rt *RaftTransport) stream(ctx context.Context, conn *dialled, sess *session, dog *watchdog, to NodeID, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {
+func (rt *RaftTransport) stream(ctx context.Context, conn *dialled, sess *session, dog *watchdog, to ReplicaID, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {
 	req, _, err := rt.codec.plainRequest(nil, args)
 	if err != nil {
 		return err
@@ -253,7 +254,7 @@ func (m *Mesh) admitSnapshot(h snapshotHeader) error {
 	switch {
 	case h.cluster == "" || h.cluster != m.cfg.ClusterID():
 		return &RemoteError{Code: CodeCluster, Text: fmt.Sprintf("snapshot from cluster %q", h.cluster)}
-	case h.to != m.cfg.Local:
+	case h.to.Node() != m.cfg.Local:
 		return &RemoteError{Code: CodeTarget, Text: fmt.Sprintf("this is node %s, the snapshot is for %s", m.cfg.Local, h.to)}
 	case h.epoch == 0 || m.inboundEpoch(h.from) != h.epoch:
 		m.stats.framesFenced.Add(1)
@@ -308,8 +309,11 @@ func (t *groupTable) install(ctx context.Context, h snapshotHeader, req *raft.In
 	t.mu.RLock()
 	rt := t.open[h.group]
 	t.mu.RUnlock()
-	if rt == nil {
+	switch {
+	case rt == nil:
 		return nil, t.unknown(h.group)
+	case rt.self != h.to:
+		return nil, t.m.misdirected(h.group)
 	}
 	ch := make(chan raft.RPCResponse, 1)
 	rpc := raft.RPC{Command: req, Reader: &exactReader{r: data, left: req.Size}, RespChan: ch}

@@ -13,7 +13,7 @@ import (
 // snapshotTaker consumes a group's snapshots on a node with f.
 func snapshotTaker(t *testing.T, m *Mesh, g GroupID, f func(*raft.InstallSnapshotRequest, io.Reader) (any, error)) {
 	t.Helper()
-	rt := m.Raft(g)
+	rt := m.Raft(g, 0)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -50,7 +50,7 @@ func TestSnapshotArrivesWhole(t *testing.T) {
 		}
 		return &raft.InstallSnapshotResponse{Term: 4, Success: true}, nil
 	})
-	rt := a.Raft(2)
+	rt := a.Raft(2, 0)
 	// More data than announced stays unread.
 	resp, err := install(rt, int64(len(want)), bytes.NewReader(append(bytes.Clone(want), "tail"...)))
 	if err != nil || !resp.Success || resp.Term != 4 {
@@ -69,7 +69,7 @@ func TestSnapshotFailuresAreReported(t *testing.T) {
 		read <- err
 		return &raft.InstallSnapshotResponse{}, err
 	})
-	rt := a.Raft(2)
+	rt := a.Raft(2, 0)
 	if _, err := install(rt, 100, bytes.NewReader(make([]byte, 60))); err == nil {
 		t.Error("a short snapshot was installed")
 	}
@@ -98,7 +98,7 @@ func TestSnapshotFailuresAreReported(t *testing.T) {
 	if err := <-read; err == nil {
 		t.Error("the receiver of a stalled snapshot saw no error")
 	}
-	if _, err := install(a.Raft(77), 0, bytes.NewReader(nil)); !errors.Is(err, ErrUnknownGroup) {
+	if _, err := install(a.Raft(77, 0), 0, bytes.NewReader(nil)); !errors.Is(err, ErrUnknownGroup) {
 		t.Errorf("unknown group: %v", err)
 	}
 	if s := a.Stats(); s.SnapshotsFailed != 4 || s.SnapshotsSent != 0 {
@@ -131,7 +131,7 @@ func TestSnapshotsAreTwoAtATime(t *testing.T) {
 	}
 	results := make(chan error, 3)
 	for g := GroupID(2); g < 5; g++ {
-		go func() { _, err := install(a.Raft(g), 3, bytes.NewReader([]byte("abc"))); results <- err }()
+		go func() { _, err := install(a.Raft(g, 0), 3, bytes.NewReader([]byte("abc"))); results <- err }()
 	}
 	<-started
 	<-started
@@ -151,7 +151,7 @@ func TestSnapshotsAreTwoAtATime(t *testing.T) {
 func TestClosingAGroupEndsItsSnapshots(t *testing.T) {
 	a, b := pair(t, nil)
 	reading := make(chan struct{})
-	receiver := b.Raft(2)
+	receiver := b.Raft(2, 0)
 	finished := make(chan error, 1)
 	go func() {
 		rpc := <-receiver.Consumer()
@@ -159,7 +159,7 @@ func TestClosingAGroupEndsItsSnapshots(t *testing.T) {
 		_, err := io.Copy(io.Discard, rpc.Reader)
 		finished <- err
 	}()
-	rt := a.Raft(2)
+	rt := a.Raft(2, 0)
 	pr, pw := io.Pipe()
 	defer pw.Close()
 	sent := make(chan error, 1)

@@ -89,11 +89,11 @@ func (rt *RaftTransport) Leave() {
 }
 
 // supported notes that a voter follows this replica as the leader of a term.
-func (rt *RaftTransport) supported(by NodeID, term uint64, s Support) {
+func (rt *RaftTransport) supported(by ReplicaID, term uint64, s Support) {
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
 	if rt.supporters == nil {
-		rt.supporters = make(map[NodeID]supporter)
+		rt.supporters = make(map[ReplicaID]supporter)
 	}
 	rt.supporters[by] = supporter{term, s}
 }
@@ -107,7 +107,7 @@ type supporter struct {
 // SupportFrom returns what a voter said of its support when it last accepted an append of this
 // replica as the leader of term; ok is false if it accepted none. It may be compared
 // with PeerStatus.Support.
-func (rt *RaftTransport) SupportFrom(voter NodeID, term uint64) (s Support, ok bool) {
+func (rt *RaftTransport) SupportFrom(voter ReplicaID, term uint64) (s Support, ok bool) {
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
 	got, ok := rt.supporters[voter]

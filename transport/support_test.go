@@ -14,7 +14,7 @@ func TestSupport(t *testing.T) {
 		t.Helper()
 		h := headerOf(from.m.cfg.Local)
 		var resp raft.AppendEntriesResponse
-		if err := from.AppendEntries("", raft.ServerAddress(to), &raft.AppendEntriesRequest{RPCHeader: h, Term: term, Leader: h.Addr}, &resp); err != nil {
+		if err := from.AppendEntries(raft.ServerID(to), raft.ServerAddress(to), &raft.AppendEntriesRequest{RPCHeader: h, Term: term, Leader: h.Addr}, &resp); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -22,7 +22,7 @@ func TestSupport(t *testing.T) {
 		t.Helper()
 		h := headerOf(from.m.cfg.Local)
 		var resp raft.RequestVoteResponse
-		if err := from.RequestVote("", raft.ServerAddress(to), &raft.RequestVoteRequest{RPCHeader: h, Term: term, Candidate: h.Addr}, &resp); err != nil {
+		if err := from.RequestVote(raft.ServerID(to), raft.ServerAddress(to), &raft.RequestVoteRequest{RPCHeader: h, Term: term, Candidate: h.Addr}, &resp); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -51,16 +51,16 @@ func TestSupport(t *testing.T) {
 			for i, m := range n.meshes {
 				of[i] = script(t, m, g, agreeable)
 			}
-			a, voter := of[0], n.ids[1]
-			if _, ok := a.SupportFrom(voter, term); ok {
+			a, voter, replica := of[0], n.ids[1], ReplicaID(n.ids[1])
+			if _, ok := a.SupportFrom(replica, term); ok {
 				t.Fatal("support before the first append")
 			}
 			appendOf(t, a, voter, term)
-			s, ok := a.SupportFrom(voter, term)
+			s, ok := a.SupportFrom(replica, term)
 			if !ok || s.Process != n.meshes[1].process {
 				t.Fatalf("support %+v (%v), want that of process %d", s, ok, n.meshes[1].process)
 			}
-			if _, ok := a.SupportFrom(voter, term+1); ok {
+			if _, ok := a.SupportFrom(replica, term+1); ok {
 				t.Error("support in a term without an append")
 			}
 			answered := func() Support {
@@ -79,7 +79,7 @@ func TestSupport(t *testing.T) {
 			}
 			if tc.want && !t.Failed() && tc.name != "its replica stops" {
 				appendOf(t, a, voter, term+2)
-				if got, _ := a.SupportFrom(voter, term+2); got != answered() {
+				if got, _ := a.SupportFrom(replica, term+2); got != answered() {
 					t.Errorf("support %+v after another append, want %+v", got, answered())
 				}
 			}

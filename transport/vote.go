@@ -19,10 +19,10 @@ type openVote struct {
 // RequestVote implements raft.Transport. A grant or a newer term is passed on at
 // once; a plain refusal, an error or a lost link changes nothing for a candidate and
 // is reported after Config.VoteHold, or when FreeCandidate uses the request.
-func (rt *RaftTransport) RequestVote(_ raft.ServerID, target raft.ServerAddress, args *raft.RequestVoteRequest, resp *raft.RequestVoteResponse) error {
+func (rt *RaftTransport) RequestVote(id raft.ServerID, _ raft.ServerAddress, args *raft.RequestVoteRequest, resp *raft.RequestVoteResponse) error {
 	// The replica has voted for itself.
 	rt.turnFromLeader(rt.m.cfg.Local)
-	to := NodeID(target)
+	to := ReplicaID(id)
 	v := rt.openVote(args.Term)
 	defer rt.closeVote(v)
 	var got raft.RequestVoteResponse
@@ -40,8 +40,8 @@ func (rt *RaftTransport) RequestVote(_ raft.ServerID, target raft.ServerAddress,
 
 // RequestPreVote implements raft.WithPreVote, like RequestVote. A pre-vote asks about
 // the term after the candidate's own.
-func (rt *RaftTransport) RequestPreVote(_ raft.ServerID, target raft.ServerAddress, args *raft.RequestPreVoteRequest, resp *raft.RequestPreVoteResponse) error {
-	to := NodeID(target)
+func (rt *RaftTransport) RequestPreVote(id raft.ServerID, _ raft.ServerAddress, args *raft.RequestPreVoteRequest, resp *raft.RequestPreVoteResponse) error {
+	to := ReplicaID(id)
 	v := rt.openVote(args.Term - 1)
 	defer rt.closeVote(v)
 	var got raft.RequestPreVoteResponse
@@ -101,7 +101,7 @@ func (rt *RaftTransport) closeVote(v *openVote) {
 // poll asks for one vote. It returns a term above 0 when the request was freed with
 // that term; otherwise resp is decoded or err says why not. Results that are
 // not decisive are held back.
-func (rt *RaftTransport) poll(to NodeID, v *openVote, args, resp any, decisive func() bool) (uint64, error) {
+func (rt *RaftTransport) poll(to ReplicaID, v *openVote, args, resp any, decisive func() bool) (uint64, error) {
 	hold := time.NewTimer(rt.m.cfg.VoteHold)
 	defer hold.Stop()
 	stop := make(chan struct{}) // ends the asking when the request is freed or the group closes
@@ -137,7 +137,7 @@ const voteAgain = 20 * time.Millisecond
 // askVote is the request itself. Its resp belongs to it until it returns. When the
 // link is lost or the voter is busy it asks again: votes are idempotent, and a
 // candidate that never hears of one would wait for its long timer.
-func (rt *RaftTransport) askVote(to NodeID, stop <-chan struct{}, args, resp any) error {
+func (rt *RaftTransport) askVote(to ReplicaID, stop <-chan struct{}, args, resp any) error {
 	req, err := rt.frameFor(to, args)
 	if err != nil {
 		return err
@@ -145,7 +145,7 @@ func (rt *RaftTransport) askVote(to NodeID, stop <-chan struct{}, args, resp any
 	timeout := time.NewTimer(rt.m.cfg.VoteHold)
 	defer timeout.Stop()
 	for {
-		b, codec, err := rt.askVoteOnce(to, stop, timeout.C, req)
+		b, codec, err := rt.askVoteOnce(to.Node(), stop, timeout.C, req)
 		switch {
 		case err == nil:
 			return codec.readResponse(b, resp)

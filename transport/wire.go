@@ -22,8 +22,9 @@ const (
 const (
 	nodeIDBytesMax    = 512
 	clusterIDBytesMax = 512
-	messageBytesMax   = 1 << 20 // coalescing stops here
-	frameOverheadMax  = 64      // header bytes of any frame beside its payload
+	replicaIDBytesMax = nodeIDBytesMax + 21 // mark and generation
+	messageBytesMax   = 1 << 20             // coalescing stops here
+	frameOverheadMax  = 64                  // header bytes of any frame beside its payload
 )
 
 // magic opens every first message so that a stray client is recognised.
@@ -260,8 +261,8 @@ func decodeReply(b []byte) (welcome, error) {
 }
 
 // targetCheck is carried by frames whose misdelivery could do harm. It names the
-// node incarnation and the group the sender meant.
-func targetCheck(to NodeID, g GroupID) uint32 {
+// replica and the group the sender meant.
+func targetCheck(to ReplicaID, g GroupID) uint32 {
 	var num [8]byte
 	binary.BigEndian.PutUint64(num[:], uint64(g))
 	return crc32.Update(crc32.ChecksumIEEE([]byte(to)), crc32.IEEETable, num[:])

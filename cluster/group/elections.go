@@ -329,8 +329,8 @@ func (e *elections) hinted(g *Group, l leadership) bool {
 	if l.self {
 		return false
 	}
-	_, id := g.replica().LeaderWithID()
-	return id == ""
+	at, _ := g.replica().LeaderWithID()
+	return at == ""
 }
 
 // candidate deals with a replica that is Candidate: it is left alone for a while, then the
@@ -459,7 +459,7 @@ func (e *elections) decide(c *campaign, answers map[transport.NodeID]replicaStat
 	ctx, cancel := context.WithTimeout(e.h.ctx, injectTimeout)
 	defer cancel()
 	e.h.counters.injectedAway.Add(1)
-	if err := e.h.cfg.Mesh.InjectAt(ctx, best, g.spec.ID); err != nil {
+	if err := e.h.cfg.Mesh.InjectAt(ctx, g.replicaAt(best), g.spec.ID); err != nil {
 		e.h.log.Debug("election cannot be injected", "node", best, "group", uint64(g.spec.ID), "err", err)
 	}
 }
@@ -472,7 +472,7 @@ func (e *elections) hasVoted(c *campaign, own replicaStatus, answers map[transpo
 		return false
 	}
 	b, err := c.g.log.Get([]byte("LastVoteCand"))
-	n := transport.NodeID(b)
+	n := transport.ReplicaID(b).Node()
 	if _, answered := answers[n]; err != nil || answered || n == e.h.cfg.Local || !e.h.reachable(n) {
 		return false
 	}

@@ -16,13 +16,16 @@ import (
 // Spec says what a group is.
 type Spec struct {
 	ID transport.GroupID
-	// Members are the first voters. An existing replica takes its membership from its
+	// Generation is that of this node's replica, as the catalog has it: 0 if it is one of those that
+	// found the group. A trace of an earlier one is wiped at the start, see transport.ReplicaID.
+	Generation uint64
+	// Members are the first voters, all of generation 0. An existing replica takes its membership from its
 	// log instead.
 	Members []transport.NodeID
 	// Preferred leads first; empty means nobody is preferred.
 	Preferred transport.NodeID
 	// Bootstrap tells that this volume may found its replica: the catalog lists it and
-	// it never held one.
+	// it never held one. A replica of a later generation is never founded: it waits to be filled.
 	Bootstrap bool
 	// Young tells that the group was made while this process was running: if it has no
 	// trace here, it most likely has no leader, and the preferred node need not ask.
@@ -41,6 +44,7 @@ type Observer interface {
 type Group struct {
 	host     *Host
 	spec     Spec
+	self     transport.ReplicaID
 	observer Observer // may be nil
 	log      Log
 	apply    *applier
@@ -86,15 +90,16 @@ type leadership struct {
 type instance struct {
 	raft *raft.Raft
 	wire *wire
+	log  *stagedLog
 }
 
 func (g *Group) replica() *raft.Raft { return g.running.Load().raft }
 
 // open creates the Raft instance over the replica's durable part.
 func (g *Group) open(keepMachine bool) error {
-	conf := g.host.cfg.Profile.raftConfig(g.host.cfg.Local, g.host.raftLog.With("group", uint64(g.spec.ID)).(*raftLog))
+	conf := g.host.cfg.Profile.raftConfig(g.self, g.host.raftLog.With("group", uint64(g.spec.ID)).(*raftLog))
 	conf.NoSnapshotRestoreOnStart = keepMachine
-	w := &wire{RaftTransport: g.host.cfg.Mesh.Raft(g.spec.ID), g: g}
+	w := &wire{RaftTransport: g.host.cfg.Mesh.Raft(g.spec.ID, g.spec.Generation), g: g}
 	if g.spec.Bootstrap && !keepMachine {
 		if err := g.bootstrap(conf, w); err != nil {
 			return errors.Join(err, w.Close())
@@ -105,7 +110,7 @@ func (g *Group) open(keepMachine bool) error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("start group %d: %w", g.spec.ID, err), w.Close())
 	}
-	g.running.Store(&instance{raft: r, wire: w})
+	g.running.Store(&instance{raft: r, wire: w, log: log})
 	log.started(r)
 	// The filter is called on raft's own goroutine; without a channel nothing
 	// is delivered, so no goroutine per group is needed.
@@ -174,7 +179,7 @@ func (g *Group) bootstrap(conf *raft.Config, w *wire) error {
 	var c raft.Configuration
 	for _, m := range slices.Compact(members) {
 		c.Servers = append(c.Servers, raft.Server{
-			Suffrage: raft.Voter, ID: raft.ServerID(m), Address: raft.ServerAddress(m),
+			Suffrage: raft.Voter, ID: raft.ServerID(transport.Replica(m, 0)), Address: raft.ServerAddress(m),
 		})
 	}
 	if f, ok := g.log.(founder); ok {
@@ -228,8 +233,8 @@ func (g *Group) view(r *raft.Raft) leadership {
 		return leadership{term: term, leader: g.host.cfg.Local, self: true}
 	}
 	if state != raft.Shutdown {
-		if _, id := r.LeaderWithID(); id != "" && id != raft.ServerID(g.host.cfg.Local) {
-			return leadership{term: term, leader: transport.NodeID(id)}
+		if at, _ := r.LeaderWithID(); at != "" && at != raft.ServerAddress(g.host.cfg.Local) {
+			return leadership{term: term, leader: transport.NodeID(at)}
 		}
 		if g.hint.leader != "" && g.hint.term >= term {
 			return g.hint
@@ -333,7 +338,7 @@ func (g *Group) mayLead(n transport.NodeID) bool {
 	}
 	servers := g.configuration().Servers
 	return len(servers) == 0 || slices.ContainsFunc(servers, func(s raft.Server) bool {
-		return s.ID == raft.ServerID(n) && s.Suffrage == raft.Voter
+		return s.Address == raft.ServerAddress(n) && s.Suffrage == raft.Voter
 	})
 }
 

@@ -197,6 +197,9 @@ func NewHost(cfg HostConfig) *Host {
 	return h
 }
 
+// Local returns the node of the host.
+func (h *Host) Local() transport.NodeID { return h.cfg.Local }
+
 // Start runs a group on this node and returns it; a group that runs already is
 // returned as it is, with its first machine and observer. It returns before the group
 // has a leader.
@@ -228,15 +231,10 @@ func (h *Host) Start(s Spec, m Machine, o Observer) (*Group, error) {
 func (h *Host) start(sl *slot, s Spec, m Machine, o Observer) (*Group, error) {
 	h.starts <- struct{}{}
 	defer func() { <-h.starts }()
-	g := &Group{host: h, spec: s, observer: o, log: h.cfg.Store.Group(s.ID), stopped: make(chan struct{}), transfer: make(chan struct{}, 1)}
+	s.Bootstrap = s.Bootstrap && s.Generation == 0
+	g := &Group{host: h, spec: s, self: transport.Replica(h.cfg.Local, s.Generation), observer: o, stopped: make(chan struct{}), transfer: make(chan struct{}, 1)}
 	g.apply = newApplier(g, m)
-	if w, ok := g.log.(interface{ Heat() int64 }); ok {
-		g.apply.heat.Store(w.Heat())
-	}
-	fresh, err := g.fresh()
-	if err == nil {
-		err = g.open(false)
-	}
+	fresh, err := g.begin()
 	if err != nil {
 		h.mu.Lock()
 		delete(h.groups, s.ID)
@@ -254,6 +252,20 @@ func (h *Host) start(sl *slot, s Spec, m Machine, o Observer) (*Group, error) {
 	}
 	h.elections.begin(g, fresh)
 	return g, nil
+}
+
+// begin opens the replica over its trace. fresh tells that it is founded here.
+func (g *Group) begin() (fresh bool, err error) {
+	if err := g.claim(); err != nil {
+		return false, err
+	}
+	if w, ok := g.log.(interface{ Heat() int64 }); ok {
+		g.apply.heat.Store(w.Heat())
+	}
+	if fresh, err = g.fresh(); err != nil {
+		return false, err
+	}
+	return fresh, g.open(false)
 }
 
 // Group returns a running group.

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/warrenmq/warren/transport"
 )
 
 // verifyPause is the least time between two questions to the voters whether this
@@ -47,9 +49,15 @@ func (g *Group) HasLease() bool {
 // followed this leader, or never has.
 func (g *Group) lease(in *instance, now time.Duration) (until time.Duration, doubtful bool) {
 	term := in.raft.CurrentTerm()
-	voters := g.voters()
-	sent := make([]time.Duration, 0, len(voters))
-	for _, v := range voters {
+	voters := 0
+	servers := g.configuration().Servers
+	sent := make([]time.Duration, 0, len(servers))
+	for _, s := range servers {
+		if s.Suffrage != raft.Voter {
+			continue
+		}
+		voters++
+		v := transport.NodeID(s.Address)
 		if v == g.host.cfg.Local {
 			sent = append(sent, now)
 			continue
@@ -59,14 +67,14 @@ func (g *Group) lease(in *instance, now time.Duration) (until time.Duration, dou
 		if peer.LastAnswered.IsZero() || now >= at+g.host.cfg.Lease {
 			continue
 		}
-		if s, ok := in.wire.SupportFrom(v, term); !ok || s != peer.Support {
+		if had, ok := in.wire.SupportFrom(transport.ReplicaID(s.ID), term); !ok || had != peer.Support {
 			doubtful = true
 			continue
 		}
 		sent = append(sent, at)
 	}
-	quorum := len(voters)/2 + 1
-	if len(voters) == 0 || len(sent) < quorum {
+	quorum := voters/2 + 1
+	if voters == 0 || len(sent) < quorum {
 		return 0, doubtful
 	}
 	// The lease ends when the oldest ping of the freshest quorum grows too old.

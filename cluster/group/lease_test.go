@@ -4,6 +4,8 @@ import (
 	"context"
 	"testing"
 	"time"
+
+	"github.com/warrenmq/warren/transport"
 )
 
 // TestReplacedLeaderHasNoLease: a leader that is replaced while it writes, and does not hear of
@@ -33,7 +35,7 @@ func TestReplacedLeaderHasNoLease(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	next := c.nodes[c.ids[1]]
-	if err := old.mesh.InjectAt(ctx, next.id, taken); err != nil {
+	if err := old.mesh.InjectAt(ctx, transport.Replica(next.id, 0), taken); err != nil {
 		t.Fatal(err)
 	}
 	successor, _ := next.host.Group(taken)

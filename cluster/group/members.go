@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -13,16 +14,28 @@ import (
 
 // Member is one server of a group's newest configuration, committed or not.
 type Member struct {
-	Node  transport.NodeID
-	Voter bool
+	Node    transport.NodeID
+	Replica transport.ReplicaID
+	Voter   bool
 }
 
 // Members returns the newest configuration this replica knows.
-func (g *Group) Members() []Member {
-	servers := g.configuration().Servers
+func (g *Group) Members() []Member { return membersOf(g.configuration().Servers) }
+
+// Configuration returns the newest configuration in this replica's log, committed or not, and the index of its
+// entry: what a change that was decided by it is given as ifIndex.
+func (g *Group) Configuration() ([]Member, uint64, error) {
+	c, err := g.running.Load().log.configured(g.log.Snapshots())
+	if err != nil {
+		return nil, 0, fmt.Errorf("configuration of group %d: %w", g.spec.ID, err)
+	}
+	return membersOf(c.servers), c.index, nil
+}
+
+func membersOf(servers []raft.Server) []Member {
 	all := make([]Member, len(servers))
 	for i, s := range servers {
-		all[i] = Member{Node: transport.NodeID(s.ID), Voter: s.Suffrage == raft.Voter}
+		all[i] = Member{Node: transport.NodeID(s.Address), Replica: transport.ReplicaID(s.ID), Voter: s.Suffrage == raft.Voter}
 	}
 	return all
 }
@@ -41,67 +54,82 @@ func (g *Group) voters() []transport.NodeID {
 	all := make([]transport.NodeID, 0, len(servers))
 	for _, s := range servers {
 		if s.Suffrage == raft.Voter {
-			all = append(all, transport.NodeID(s.ID))
+			all = append(all, transport.NodeID(s.Address))
 		}
 	}
 	return all
 }
 
-func (g *Group) isVoter() bool { return g.hasVoter(g.host.cfg.Local) }
+// isVoter tells whether this very replica votes: one of an earlier generation on this node does not count.
+func (g *Group) isVoter() bool {
+	return slices.ContainsFunc(g.configuration().Servers, func(s raft.Server) bool {
+		return s.ID == raft.ServerID(g.self) && s.Suffrage == raft.Voter
+	})
+}
 
-func (g *Group) hasVoter(n transport.NodeID) bool {
+func (g *Group) hasVoter(n transport.NodeID) bool { return slices.Contains(g.voters(), n) }
+
+// replicaAt returns the replica of a node that the newest configuration has.
+func (g *Group) replicaAt(n transport.NodeID) transport.ReplicaID {
 	for _, s := range g.configuration().Servers {
-		if s.ID == raft.ServerID(n) {
-			return s.Suffrage == raft.Voter
+		if s.Address == raft.ServerAddress(n) {
+			return transport.ReplicaID(s.ID)
 		}
 	}
-	return false
+	return transport.Replica(n, 0)
 }
 
 // membersChanged forgets what was derived from the membership. A leader that was
 // removed or lost its vote steps down without telling anybody.
 func (g *Group) membersChanged() {
 	g.leaseUntil.Store(0)
+	// A replica that was added may be on a node whose former one knew everything.
+	g.mu.Lock()
+	g.spreading = spreading{}
+	g.mu.Unlock()
+	g.unsettle()
 	if in := g.running.Load(); in != nil {
 		g.sync(in.raft)
 	}
 }
 
-// AddNonvoter adds a node that receives the log without voting. Like every change of
+// AddNonvoter adds a replica that receives the log without voting. Like every change of
 // membership it must be called on the leader, one at a time for a group, and returns
-// when the change is committed; ErrUnknown means that it may still be.
-func (g *Group) AddNonvoter(ctx context.Context, n transport.NodeID) error {
-	return g.change(ctx, "add non-voter", n, func(r *raft.Raft, d time.Duration) raft.IndexFuture {
-		return r.AddNonvoter(raft.ServerID(n), raft.ServerAddress(n), 0, d)
+// when the change is committed; ErrUnknown means that it may still be. It is refused if the
+// newest configuration is not the one at ifIndex; 0 is any.
+func (g *Group) AddNonvoter(ctx context.Context, r transport.ReplicaID, ifIndex uint64) error {
+	return g.change(ctx, "add non-voter", r, func(in *raft.Raft, d time.Duration) raft.IndexFuture {
+		return in.AddNonvoter(raft.ServerID(r), raft.ServerAddress(r.Node()), ifIndex, d)
 	})
 }
 
 // AddVoter adds a voter or promotes a non-voter; see AddNonvoter.
-func (g *Group) AddVoter(ctx context.Context, n transport.NodeID) error {
-	return g.change(ctx, "add voter", n, func(r *raft.Raft, d time.Duration) raft.IndexFuture {
-		return r.AddVoter(raft.ServerID(n), raft.ServerAddress(n), 0, d)
+func (g *Group) AddVoter(ctx context.Context, r transport.ReplicaID, ifIndex uint64) error {
+	return g.change(ctx, "add voter", r, func(in *raft.Raft, d time.Duration) raft.IndexFuture {
+		return in.AddVoter(raft.ServerID(r), raft.ServerAddress(r.Node()), ifIndex, d)
 	})
 }
 
-// DemoteVoter takes a node's vote; see AddNonvoter.
-func (g *Group) DemoteVoter(ctx context.Context, n transport.NodeID) error {
-	return g.change(ctx, "demote", n, func(r *raft.Raft, d time.Duration) raft.IndexFuture {
-		return r.DemoteVoter(raft.ServerID(n), 0, d)
+// DemoteVoter takes a replica's vote; see AddNonvoter.
+func (g *Group) DemoteVoter(ctx context.Context, r transport.ReplicaID, ifIndex uint64) error {
+	return g.change(ctx, "demote", r, func(in *raft.Raft, d time.Duration) raft.IndexFuture {
+		return in.DemoteVoter(raft.ServerID(r), ifIndex, d)
 	})
 }
 
-// RemoveServer removes a node; see AddNonvoter.
-func (g *Group) RemoveServer(ctx context.Context, n transport.NodeID) error {
-	return g.change(ctx, "remove", n, func(r *raft.Raft, d time.Duration) raft.IndexFuture {
-		return r.RemoveServer(raft.ServerID(n), 0, d)
+// RemoveServer removes a replica; see AddNonvoter. What it has on its node is for the host there to wipe: under its
+// name it is never added again.
+func (g *Group) RemoveServer(ctx context.Context, r transport.ReplicaID, ifIndex uint64) error {
+	return g.change(ctx, "remove", r, func(in *raft.Raft, d time.Duration) raft.IndexFuture {
+		return in.RemoveServer(raft.ServerID(r), ifIndex, d)
 	})
 }
 
 // changeDeadline bounds a change whose context has no deadline.
 const changeDeadline = 10 * time.Second
 
-func (g *Group) change(ctx context.Context, what string, n transport.NodeID, do func(*raft.Raft, time.Duration) raft.IndexFuture) error {
-	fail := func(err error) error { return fmt.Errorf("%s %s in group %d: %w", what, n, g.spec.ID, err) }
+func (g *Group) change(ctx context.Context, what string, which transport.ReplicaID, do func(*raft.Raft, time.Duration) raft.IndexFuture) error {
+	fail := func(err error) error { return fmt.Errorf("%s %s in group %d: %w", what, which, g.spec.ID, err) }
 	ctx, cancel := context.WithTimeout(ctx, changeDeadline)
 	defer cancel()
 	if !g.leading.Load() {

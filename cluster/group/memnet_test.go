@@ -226,16 +226,16 @@ func (m *memNode) OnUnknownGroup(f func(transport.GroupID, transport.NodeID, uin
 	m.unknown = f
 }
 
-func (m *memNode) Raft(g transport.GroupID) RaftTransport {
+func (m *memNode) Raft(g transport.GroupID, generation uint64) RaftTransport {
 	m.net.mu.Lock()
 	defer m.net.mu.Unlock()
-	w := &memWire{n: m, g: g, inbox: make(chan raft.RPC, 64), done: make(chan struct{}), free: make(map[uint64]chan struct{})}
+	w := &memWire{n: m, g: g, self: transport.Replica(m.id, generation), inbox: make(chan raft.RPC, 64), done: make(chan struct{}), free: make(map[uint64]chan struct{})}
 	m.groups[g] = w
 	return w
 }
 
-func (m *memNode) InjectAt(ctx context.Context, to transport.NodeID, g transport.GroupID) error {
-	peer, err := m.reach(ctx, to)
+func (m *memNode) InjectAt(ctx context.Context, to transport.ReplicaID, g transport.GroupID) error {
+	peer, err := m.reach(ctx, to.Node())
 	if err != nil {
 		return err
 	}
@@ -243,6 +243,9 @@ func (m *memNode) InjectAt(ctx context.Context, to transport.NodeID, g transport
 	w := peer.wire(g)
 	if w == nil {
 		return errors.New("unknown group")
+	}
+	if w.self != to {
+		return errMisdirected
 	}
 	return w.InjectTimeoutNow()
 }
@@ -257,6 +260,7 @@ func (m *memNode) wire(g transport.GroupID) *memWire {
 type memWire struct {
 	n     *memNode
 	g     transport.GroupID
+	self  transport.ReplicaID
 	inbox chan raft.RPC
 	once  sync.Once
 	done  chan struct{}
@@ -265,10 +269,12 @@ type memWire struct {
 	free map[uint64]chan struct{} // open votes by term
 }
 
-func (w *memWire) Consumer() <-chan raft.RPC                               { return w.inbox }
-func (w *memWire) LocalAddr() raft.ServerAddress                           { return raft.ServerAddress(w.n.id) }
-func (w *memWire) EncodePeer(_ raft.ServerID, a raft.ServerAddress) []byte { return []byte(a) }
-func (w *memWire) DecodePeer(b []byte) raft.ServerAddress                  { return raft.ServerAddress(b) }
+func (w *memWire) Consumer() <-chan raft.RPC                                { return w.inbox }
+func (w *memWire) LocalAddr() raft.ServerAddress                            { return raft.ServerAddress(w.n.id) }
+func (w *memWire) EncodePeer(id raft.ServerID, _ raft.ServerAddress) []byte { return []byte(id) }
+func (w *memWire) DecodePeer(b []byte) raft.ServerAddress {
+	return raft.ServerAddress(transport.ReplicaID(b).Node())
+}
 
 func (w *memWire) SetHeartbeatHandler(func(raft.RPC)) { panic("the fast path is reachable") }
 
@@ -310,17 +316,17 @@ func (w *memWire) FreeCandidate(term uint64) bool {
 }
 
 // SupportFrom implements RaftTransport: nobody turns away in memory.
-func (w *memWire) SupportFrom(voter transport.NodeID, _ uint64) (transport.Support, bool) {
-	return w.n.Peer(voter).Support, true
+func (w *memWire) SupportFrom(voter transport.ReplicaID, _ uint64) (transport.Support, bool) {
+	return w.n.Peer(voter.Node()).Support, true
 }
 
 func (w *memWire) Leave() {}
 
 // SpreadCommit implements RaftTransport.
-func (w *memWire) SpreadCommit(to transport.NodeID, term, index, entryTerm uint64, done func(accepted, refused bool)) error {
-	self := []byte(w.n.id)
+func (w *memWire) SpreadCommit(to transport.ReplicaID, term, index, entryTerm uint64, done func(accepted, refused bool)) error {
+	self := []byte(w.self)
 	go func() {
-		out, err := w.call(raft.ServerAddress(to), &raft.AppendEntriesRequest{
+		out, err := w.call(to, &raft.AppendEntriesRequest{
 			RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: self, Addr: self},
 			Term:      term, PrevLogEntry: index, PrevLogTerm: entryTerm, LeaderCommitIndex: index,
 		}, nil)
@@ -332,8 +338,10 @@ func (w *memWire) SpreadCommit(to transport.NodeID, term, index, entryTerm uint6
 
 const memRPCTimeout = 3 * time.Second
 
+var errMisdirected = errors.New("another replica is meant")
+
 // call sends one RPC and waits for its answer.
-func (w *memWire) call(to raft.ServerAddress, cmd any, r io.Reader) (any, error) {
+func (w *memWire) call(to transport.ReplicaID, cmd any, r io.Reader) (any, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), memRPCTimeout)
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() {})
@@ -345,7 +353,7 @@ func (w *memWire) call(to raft.ServerAddress, cmd any, r io.Reader) (any, error)
 		case <-ctx.Done():
 		}
 	}()
-	peer, err := w.n.reach(ctx, transport.NodeID(to))
+	peer, err := w.n.reach(ctx, to.Node())
 	if err != nil {
 		return nil, err
 	}
@@ -363,6 +371,9 @@ func (w *memWire) call(to raft.ServerAddress, cmd any, r io.Reader) (any, error)
 	if target == nil {
 		return nil, errors.New("unknown group")
 	}
+	if target.self != to {
+		return nil, errMisdirected
+	}
 	answer := make(chan raft.RPCResponse, 1)
 	select {
 	case target.inbox <- raft.RPC{Command: cmd, Reader: r, RespChan: answer}:
@@ -375,7 +386,7 @@ func (w *memWire) call(to raft.ServerAddress, cmd any, r io.Reader) (any, error)
 			return nil, a.Error
 		}
 		w.n.net.starve(ctx, true)
-		if _, err := w.n.reach(ctx, transport.NodeID(to)); err != nil {
+		if _, err := w.n.reach(ctx, to.Node()); err != nil {
 			return nil, err
 		}
 		return a.Response, nil
@@ -397,8 +408,8 @@ func clonedAppend(a *raft.AppendEntriesRequest) *raft.AppendEntriesRequest {
 	return &c
 }
 
-func (w *memWire) AppendEntries(_ raft.ServerID, to raft.ServerAddress, a *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
-	out, err := w.call(to, clonedAppend(a), nil)
+func (w *memWire) AppendEntries(to raft.ServerID, _ raft.ServerAddress, a *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+	out, err := w.call(transport.ReplicaID(to), clonedAppend(a), nil)
 	if err != nil {
 		return err
 	}
@@ -410,7 +421,7 @@ func (w *memWire) AppendEntriesPipeline(raft.ServerID, raft.ServerAddress) (raft
 	return nil, raft.ErrPipelineReplicationNotSupported
 }
 
-func (w *memWire) RequestVote(_ raft.ServerID, to raft.ServerAddress, a *raft.RequestVoteRequest, resp *raft.RequestVoteResponse) error {
+func (w *memWire) RequestVote(to raft.ServerID, _ raft.ServerAddress, a *raft.RequestVoteRequest, resp *raft.RequestVoteResponse) error {
 	w.mu.Lock()
 	freed, ok := w.free[a.Term]
 	if !ok {
@@ -419,7 +430,7 @@ func (w *memWire) RequestVote(_ raft.ServerID, to raft.ServerAddress, a *raft.Re
 	}
 	w.mu.Unlock()
 	req := *a
-	out, err := w.call(to, &req, nil)
+	out, err := w.call(transport.ReplicaID(to), &req, nil)
 	if err == nil {
 		*resp = *out.(*raft.RequestVoteResponse)
 		if resp.Granted || resp.Term > a.Term {
@@ -437,8 +448,8 @@ func (w *memWire) RequestVote(_ raft.ServerID, to raft.ServerAddress, a *raft.Re
 	}
 }
 
-func (w *memWire) RequestPreVote(_ raft.ServerID, to raft.ServerAddress, a *raft.RequestPreVoteRequest, resp *raft.RequestPreVoteResponse) error {
-	out, err := w.call(to, a, nil)
+func (w *memWire) RequestPreVote(to raft.ServerID, _ raft.ServerAddress, a *raft.RequestPreVoteRequest, resp *raft.RequestPreVoteResponse) error {
+	out, err := w.call(transport.ReplicaID(to), a, nil)
 	if err != nil {
 		return err
 	}
@@ -446,8 +457,8 @@ func (w *memWire) RequestPreVote(_ raft.ServerID, to raft.ServerAddress, a *raft
 	return nil
 }
 
-func (w *memWire) InstallSnapshot(_ raft.ServerID, to raft.ServerAddress, a *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, r io.Reader) error {
-	out, err := w.call(to, a, r)
+func (w *memWire) InstallSnapshot(to raft.ServerID, _ raft.ServerAddress, a *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, r io.Reader) error {
+	out, err := w.call(transport.ReplicaID(to), a, r)
 	if err != nil {
 		return err
 	}
@@ -455,7 +466,7 @@ func (w *memWire) InstallSnapshot(_ raft.ServerID, to raft.ServerAddress, a *raf
 	return nil
 }
 
-func (w *memWire) TimeoutNow(_ raft.ServerID, to raft.ServerAddress, a *raft.TimeoutNowRequest, resp *raft.TimeoutNowResponse) error {
-	_, err := w.call(to, a, nil)
+func (w *memWire) TimeoutNow(to raft.ServerID, _ raft.ServerAddress, a *raft.TimeoutNowRequest, resp *raft.TimeoutNowResponse) error {
+	_, err := w.call(transport.ReplicaID(to), a, nil)
 	return err
 }

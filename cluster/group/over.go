@@ -12,8 +12,8 @@ func OverMesh(m *transport.Mesh) Network { return overMesh{m} }
 
 type overMesh struct{ *transport.Mesh }
 
-func (m overMesh) Raft(g transport.GroupID) RaftTransport {
-	rt := m.Mesh.Raft(g)
+func (m overMesh) Raft(g transport.GroupID, generation uint64) RaftTransport {
+	rt := m.Mesh.Raft(g, generation)
 	rt.CopiesEntries()
 	return rt
 }

@@ -52,10 +52,10 @@ type RaftTransport interface {
 	FreeCandidate(term uint64) bool
 	// SupportFrom returns what a voter said of its support when it last accepted an append
 	// of this replica as the leader of term.
-	SupportFrom(voter transport.NodeID, term uint64) (transport.Support, bool)
-	// SpreadCommit tells a node that what ends with the entry at index, of entryTerm, is committed. It does not
+	SupportFrom(voter transport.ReplicaID, term uint64) (transport.Support, bool)
+	// SpreadCommit tells a replica that what ends with the entry at index, of entryTerm, is committed. It does not
 	// wait; done is called once if and only if the error is nil.
-	SpreadCommit(to transport.NodeID, term, index, entryTerm uint64, done func(accepted, refused bool)) error
+	SpreadCommit(to transport.ReplicaID, term, index, entryTerm uint64, done func(accepted, refused bool)) error
 	// Leave tells that the replica is being removed for good.
 	Leave()
 }
@@ -63,9 +63,10 @@ type RaftTransport interface {
 // Network connects the nodes; see OverMesh.
 type Network interface {
 	detector.Network
-	Raft(transport.GroupID) RaftTransport
-	// InjectAt makes the replica of another node start an election at once.
-	InjectAt(ctx context.Context, node transport.NodeID, g transport.GroupID) error
+	// Raft opens the wire of this node's replica of a group, of the generation that it has.
+	Raft(g transport.GroupID, generation uint64) RaftTransport
+	// InjectAt makes another replica start an election at once.
+	InjectAt(ctx context.Context, to transport.ReplicaID, g transport.GroupID) error
 	// OnUnknownGroup registers a callback for frames of a group that does not run here.
 	OnUnknownGroup(func(g transport.GroupID, from transport.NodeID, catalogIndex uint64))
 }

@@ -52,9 +52,9 @@ func (p Profile) Validate() error {
 // snapshotNever is raft's own snapshot period; snapshots are the host's affair.
 const snapshotNever = 24 * time.Hour
 
-func (p Profile) raftConfig(local transport.NodeID, log *raftLog) *raft.Config {
+func (p Profile) raftConfig(self transport.ReplicaID, log *raftLog) *raft.Config {
 	c := raft.DefaultConfig()
-	c.LocalID = raft.ServerID(local)
+	c.LocalID = raft.ServerID(self)
 	c.HeartbeatTimeout = p.Heartbeat
 	c.ElectionTimeout = p.Election
 	c.LeaderLeaseTimeout = p.Lease

@@ -76,7 +76,7 @@ func (g *Group) spread(now time.Time) (more bool) {
 	g.mu.Unlock()
 	if quiet {
 		for _, s := range g.configuration().Servers {
-			more = g.spreadTo(in, transport.NodeID(s.ID), term, commit, now) || more
+			more = g.spreadTo(in, transport.NodeID(s.Address), term, commit, now) || more
 		}
 	} else {
 		more = true
@@ -130,7 +130,7 @@ func (g *Group) spreadTo(in *instance, n transport.NodeID, term, commit uint64, 
 		in.raft.Barrier(barrierWait)
 	}
 	g.host.counters.spread.Add(1)
-	err := in.wire.SpreadCommit(n, term, commit, term, func(accepted, refused bool) {
+	err := in.wire.SpreadCommit(g.replicaAt(n), term, commit, term, func(accepted, refused bool) {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		l := g.spreading.listenerOf(n, term)

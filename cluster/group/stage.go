@@ -3,6 +3,7 @@ package group
 import (
 	"errors"
 	"slices"
+	"sync"
 	"sync/atomic"
 
 	"github.com/hashicorp/raft"
@@ -43,18 +44,77 @@ type holder interface{ HoldAnswers(transport.Durable) }
 // docs/adr/0021-overlapped-syncs.md shows to be the same.
 type stagedLog struct {
 	raft.LogStore
-	local raft.ServerID
-	to    stager
+	self raft.ServerID
+	to   stager
 	// bodies and wire are where the data of entries goes and comes from that is not in them; both nil if it always is.
 	bodies bodyLog
 	wire   apartWire
 	// in is the instance that writes here; nil until it is known.
 	in atomic.Pointer[raft.Raft]
+	// newest is the newest configuration in the log, nil if there is none; before is the one that is in force if newest is
+	// cut off: a log never ends with two that are not committed.
+	confMu         sync.Mutex
+	newest, before *configured
+}
+
+// configured is a configuration and the index of its entry. raft does not tell the index (GetConfiguration answers 0), but
+// asks for it where a change may only follow what it was decided by.
+type configured struct {
+	index   uint64
+	servers []raft.Server
+}
+
+// note remembers a configuration that is in the log.
+func (l *stagedLog) note(e *raft.Log) {
+	if e.Type != raft.LogConfiguration {
+		return
+	}
+	l.confMu.Lock()
+	defer l.confMu.Unlock()
+	if l.newest == nil || e.Index > l.newest.index {
+		l.before, l.newest = l.newest, &configured{e.Index, raft.DecodeConfiguration(e.Data).Servers}
+	}
+}
+
+// GetLog implements raft.LogStore. raft reads all that is above the newest snapshot before it runs.
+func (l *stagedLog) GetLog(index uint64, to *raft.Log) error {
+	err := l.LogStore.GetLog(index, to)
+	if err == nil {
+		l.note(to)
+	}
+	return err
+}
+
+// cutOff forgets a configuration that stood at the end of the log.
+func (l *stagedLog) cutOff(from, to, end uint64) {
+	l.confMu.Lock()
+	defer l.confMu.Unlock()
+	if l.newest != nil && to >= end && l.newest.index >= from && l.newest.index <= to {
+		l.newest, l.before = l.before, nil
+	}
+}
+
+// configured returns the newest configuration of log and snapshot, the zero value if there is none.
+func (l *stagedLog) configured(snapshots raft.SnapshotStore) (configured, error) {
+	l.confMu.Lock()
+	var c configured
+	if l.newest != nil {
+		c = *l.newest
+	}
+	l.confMu.Unlock()
+	metas, err := snapshots.List()
+	if err != nil {
+		return configured{}, err
+	}
+	if len(metas) > 0 && metas[0].ConfigurationIndex > c.index {
+		c = configured{metas[0].ConfigurationIndex, metas[0].Configuration.Servers}
+	}
+	return c, nil
 }
 
 // raftLog is the log for an instance with a wire. It stages if log and wire are able to.
 func (g *Group) raftLog(w *wire) *stagedLog {
-	l := &stagedLog{LogStore: g.log, local: raft.ServerID(g.host.cfg.Local)}
+	l := &stagedLog{LogStore: g.log, self: raft.ServerID(g.self)}
 	to, can := g.log.(stager)
 	h, holds := w.RaftTransport.(holder)
 	if can && holds {
@@ -84,6 +144,16 @@ func (l *stagedLog) started(r *raft.Raft) { l.in.Store(r) }
 // StoreLogs implements raft.LogStore. raft calls it on its main goroutine, so that the membership it looks at is
 // the one by which the entries will be counted: only an entry of the log changes it, and those are waited for.
 func (l *stagedLog) StoreLogs(logs []*raft.Log) error {
+	if err := l.store(logs); err != nil {
+		return err
+	}
+	for _, e := range logs {
+		l.note(e)
+	}
+	return nil
+}
+
+func (l *stagedLog) store(logs []*raft.Log) error {
 	stage := l.mayStage(logs)
 	if slices.ContainsFunc(logs, transport.IsApart) {
 		return l.storeArrived(logs, stage)
@@ -125,7 +195,15 @@ func (l *stagedLog) DeleteRange(from, to uint64) error {
 			}
 		}
 	}
-	return l.LogStore.DeleteRange(from, to)
+	end, err := l.LogStore.LastIndex()
+	if err != nil {
+		return err
+	}
+	if err := l.LogStore.DeleteRange(from, to); err != nil {
+		return err
+	}
+	l.cutOff(from, to, end)
+	return nil
 }
 
 // StoreLog implements raft.LogStore.
@@ -142,6 +220,6 @@ func (l *stagedLog) mayStage(logs []*raft.Log) bool {
 	}
 	f := r.GetConfiguration()
 	return f.Error() == nil && slices.ContainsFunc(f.Configuration().Servers, func(s raft.Server) bool {
-		return s.Suffrage == raft.Voter && s.ID != l.local
+		return s.Suffrage == raft.Voter && s.ID != l.self
 	})
 }

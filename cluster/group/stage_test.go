@@ -171,7 +171,7 @@ func TestOnlyVoterWaitsForItsDisk(t *testing.T) {
 		leader, others := c.leaderOf(id)
 		if id == queueA+1 { // the others leave
 			for _, n := range others {
-				if err := leader.RemoveServer(context.Background(), n.id); err != nil {
+				if err := leader.RemoveServer(context.Background(), transport.Replica(n.id, 0), 0); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -185,7 +185,7 @@ func TestOnlyVoterWaitsForItsDisk(t *testing.T) {
 	}
 	// With a second voter it counts by answers again.
 	leader, others := c.leaderOf(queueA + 1)
-	if err := leader.AddVoter(context.Background(), others[0].id); err != nil {
+	if err := leader.AddVoter(context.Background(), transport.Replica(others[0].id, 0), 0); err != nil {
 		t.Fatal(err)
 	}
 	disk := disks[leader.host.cfg.Local]

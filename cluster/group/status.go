@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/hashicorp/raft"
 
@@ -17,6 +18,8 @@ const MethodStatus uint8 = 0x21
 
 const (
 	statusVersion = 1
+	// statusGenerations is the version of an answer in which a replica has another generation than 0.
+	statusGenerations = 2
 	// statusGroupsMax bounds the groups of one question.
 	statusGroupsMax = 4096
 	leaderBytesMax  = 512
@@ -42,7 +45,8 @@ type replicaStatus struct {
 	lastTerm  uint64
 	lastIndex uint64
 	// leader is who it follows; empty if unknown or itself.
-	leader transport.NodeID
+	leader     transport.NodeID
+	generation uint64
 }
 
 func (s replicaStatus) known() bool { return s.flags&statusKnown != 0 }
@@ -106,16 +110,18 @@ func (c *cursor) count() int {
 	return int(n)
 }
 
-func (c *cursor) version(what string) error {
-	if v := c.u8(); c.bad || v != statusVersion {
-		return fmt.Errorf("%w: %s version %d", errStatus, what, v)
+// version reads the version, which is at most newest.
+func (c *cursor) version(what string, newest uint8) (uint8, error) {
+	v := c.u8()
+	if c.bad || v < statusVersion || v > newest {
+		return 0, fmt.Errorf("%w: %s version %d", errStatus, what, v)
 	}
-	return nil
+	return v, nil
 }
 
 func decodeStatusRequest(b []byte) (flags uint8, ids []transport.GroupID, err error) {
 	c := cursor{b: b}
-	if err := c.version("question"); err != nil {
+	if _, err := c.version("question", statusVersion); err != nil {
 		return 0, nil, err
 	}
 	flags = c.u8()
@@ -131,7 +137,12 @@ func decodeStatusRequest(b []byte) (flags uint8, ids []transport.GroupID, err er
 
 func encodeStatusResponse(all []replicaStatus) []byte {
 	b := make([]byte, 0, 8+len(all)*32)
-	b = append(b, statusVersion)
+	// Nodes that know the first version only are in no cluster with a later generation.
+	version := uint8(statusVersion)
+	if slices.ContainsFunc(all, func(s replicaStatus) bool { return s.generation > 0 }) {
+		version = statusGenerations
+	}
+	b = append(b, version)
 	b = binary.AppendUvarint(b, uint64(len(all)))
 	for _, s := range all {
 		b = append(b, s.flags)
@@ -143,13 +154,17 @@ func encodeStatusResponse(all []replicaStatus) []byte {
 		b = binary.AppendUvarint(b, s.lastIndex)
 		b = binary.AppendUvarint(b, uint64(len(s.leader)))
 		b = append(b, s.leader...)
+		if version >= statusGenerations {
+			b = binary.AppendUvarint(b, s.generation)
+		}
 	}
 	return b
 }
 
 func decodeStatusResponse(b []byte) ([]replicaStatus, error) {
 	c := cursor{b: b}
-	if err := c.version("answer"); err != nil {
+	version, err := c.version("answer", statusGenerations)
+	if err != nil {
 		return nil, err
 	}
 	all := make([]replicaStatus, 0, c.count())
@@ -158,6 +173,9 @@ func decodeStatusResponse(b []byte) ([]replicaStatus, error) {
 		if s.known() {
 			s.term, s.lastTerm, s.lastIndex = c.uvarint(), c.uvarint(), c.uvarint()
 			s.leader = transport.NodeID(c.bytes(leaderBytesMax))
+			if version >= statusGenerations {
+				s.generation = c.uvarint()
+			}
 		}
 		all = append(all, s)
 	}
@@ -170,7 +188,7 @@ func decodeStatusResponse(b []byte) ([]replicaStatus, error) {
 // status returns what this replica says about itself.
 func (g *Group) status() replicaStatus {
 	r := g.replica()
-	s := replicaStatus{flags: statusKnown, term: r.CurrentTerm()}
+	s := replicaStatus{flags: statusKnown, term: r.CurrentTerm(), generation: g.spec.Generation}
 	switch r.State() {
 	case raft.Leader:
 		s.flags |= statusLeader
@@ -183,8 +201,8 @@ func (g *Group) status() replicaStatus {
 	if g.host.draining.Load() {
 		s.flags |= statusUnwilling
 	}
-	if _, id := r.LeaderWithID(); id != raft.ServerID(g.host.cfg.Local) {
-		s.leader = transport.NodeID(id)
+	if at, _ := r.LeaderWithID(); at != raft.ServerAddress(g.host.cfg.Local) {
+		s.leader = transport.NodeID(at)
 	}
 	s.lastTerm, s.lastIndex = g.lastEntry()
 	return s

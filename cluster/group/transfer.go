@@ -61,7 +61,7 @@ func (g *Group) moveTo(ctx context.Context, n transport.NodeID, catchUp time.Dur
 	if err := g.awaitMatch(ctx, n, catchUp); err != nil {
 		return err
 	}
-	if err := g.host.cfg.Mesh.InjectAt(ctx, n, g.spec.ID); err != nil {
+	if err := g.host.cfg.Mesh.InjectAt(ctx, g.replicaAt(n), g.spec.ID); err != nil {
 		return fmt.Errorf("%w: %w", ErrTransfer, err)
 	}
 	return g.awaitLeader(ctx, n)
@@ -72,6 +72,7 @@ func (g *Group) awaitMatch(ctx context.Context, n transport.NodeID, catchUp time
 	ctx, cancel := context.WithTimeout(ctx, catchUp)
 	defer cancel()
 	began, nudged := time.Now(), false
+	generation, _ := g.replicaAt(n).Generation()
 	tick := time.NewTicker(transferTick)
 	defer tick.Stop()
 	for {
@@ -84,7 +85,7 @@ func (g *Group) awaitMatch(ctx context.Context, n transport.NodeID, catchUp time
 				return fmt.Errorf("%w: the node is being stopped itself", ErrTransfer)
 			}
 			term, index := g.lastEntry()
-			if s := all[0]; s.known() && s.voter() && s.lastTerm == term && s.lastIndex == index {
+			if s := all[0]; s.known() && s.voter() && s.generation == generation && s.lastTerm == term && s.lastIndex == index {
 				return nil
 			}
 			if !nudged && time.Since(began) > g.host.cfg.Stagger {

@@ -273,7 +273,7 @@ func TestRemovedLeaderIsReplaced(t *testing.T) {
 	bubble(t, 3, nil, func(t *testing.T, c *memCluster) {
 		c.found(Spec{ID: queueA, Preferred: "n0"})
 		g := c.waitLeader(queueA, time.Second)
-		if err := g.RemoveServer(t.Context(), "n0"); err != nil {
+		if err := g.RemoveServer(t.Context(), transport.Replica("n0", 0), 0); err != nil {
 			t.Fatal(err)
 		}
 		began := time.Now()

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -25,7 +26,7 @@ type raftGroups struct {
 // Start implements broker.Groups.
 func (r raftGroups) Start(q *catalog.Queue, replica *leader.Replica, lead func(uint64, string, bool)) (broker.Group, error) {
 	g, err := r.host.Start(group.Spec{
-		ID: transport.GroupID(q.ID), Members: q.Members, Preferred: q.Preferred,
+		ID: transport.GroupID(q.ID), Generation: q.Generation(r.host.Local()), Members: q.Members, Preferred: q.Preferred,
 		// A member of the first hour founds its replica; one that was added later waits
 		// to be filled.
 		Bootstrap: q.Settings == q.ID,
@@ -43,19 +44,20 @@ func (r raftGroups) Heat(id uint64) int64 { return r.store.Group(store.GroupID(i
 // Delete implements broker.Groups.
 func (r raftGroups) Delete(id uint64) error { return r.host.Delete(transport.GroupID(id)) }
 
-// wipeDeleted removes what this node keeps of queues that left the catalog while it was
-// away. The view is as new as this start's registration; what is newer than the view is
+// wipeDeleted removes what this node keeps of queues that left the catalog, or of which it is no member any more,
+// since it was here last: a queue's members in the catalog are never fewer than those of its group (ADR 22). The view is as new as this start's registration; what is newer than the view is
 // let be.
 func (n *running) wipeDeleted(view *catalog.View) {
 	for _, id := range n.store.Groups() {
-		if uint64(id) > view.Revision() || view.QueueByID(uint64(id)) != nil {
+		q := view.QueueByID(uint64(id))
+		if uint64(id) > view.Revision() || q != nil && slices.Contains(q.Members, n.identity.NodeID()) {
 			continue
 		}
 		if err := n.host.Delete(transport.GroupID(id)); err != nil {
 			n.log.Error("a deleted queue's log stays", "queue", uint64(id), "err", err)
 			continue
 		}
-		n.log.Info("wiped a queue that was deleted while this node was away", "queue", uint64(id))
+		n.log.Info("wiped a queue that was deleted while this node was away, or has other members now", "queue", uint64(id))
 	}
 }
 

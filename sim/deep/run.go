@@ -367,7 +367,7 @@ func (w *world) refill(n *node, id transport.GroupID) error {
 	}
 	err := step("demote", func(ctx context.Context, lead *life) error {
 		g, _ := lead.host.Group(id)
-		return g.DemoteVoter(ctx, n.id)
+		return g.DemoteVoter(ctx, transport.Replica(n.id, 0), 0)
 	})
 	if err == nil {
 		err = l.host.Delete(id)
@@ -380,13 +380,13 @@ func (w *world) refill(n *node, id transport.GroupID) error {
 	}
 	err = step("fill", func(ctx context.Context, lead *life) error {
 		g, _ := lead.host.Group(id)
-		if err := g.AddNonvoter(ctx, n.id); err != nil {
+		if err := g.AddNonvoter(ctx, transport.Replica(n.id, 0), 0); err != nil {
 			return err
 		}
 		if s, _ := l.machine(id).state(); s.last < w.oracle.newest(id) {
 			return errors.New("not filled yet")
 		}
-		return g.AddVoter(ctx, n.id)
+		return g.AddVoter(ctx, transport.Replica(n.id, 0), 0)
 	})
 	if err != nil {
 		return err
