@@ -6,7 +6,8 @@ type randomTable struct {
 	local bool // prefer destinations on the publisher's node
 }
 
-func (t randomTable) add(b Binding) matcher    { return randomTable{t.with(b.Destination), t.local} }
+func (t randomTable) add(b Binding) matcher { return randomTable{t.with(b.Destination), t.local} }
+
 func (t randomTable) remove(b Binding) matcher { return randomTable{t.without(b.Destination), t.local} }
 
 func (t randomTable) pick(dst []Destination, m *Message) []Destination {
