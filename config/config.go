@@ -128,6 +128,16 @@ type Config struct {
 	// than their leaders. Default 5 minutes.
 	ReadyCatchUpMax time.Duration
 
+	// DrainTimeout is how long a drain without a time of its own may take. Default 1 minute.
+	DrainTimeout time.Duration
+
+	// AwaitQuorum is how long a drain waits for queues that have no quorum without this node. Default 30 s.
+	AwaitQuorum time.Duration
+
+	// LameDuck is how long a node that leaves is not ready before it closes its listeners, so that load balancers
+	// have heard of it. Default 0.
+	LameDuck time.Duration
+
 	// StopTimeout is how long the node may take to stop, from SIGTERM to its end. A third of it is for closing
 	// files, the rest for other nodes to take over and for clients to go. Default 30 s.
 	StopTimeout time.Duration
@@ -156,6 +166,7 @@ const (
 	leaderMovesMax     = 1000
 	stopTimeoutMin     = time.Second
 	stopTimeoutMax     = time.Hour
+	drainTimeoutMax    = 24 * time.Hour
 	readyCatchUpMax    = 24 * time.Hour
 )
 
@@ -182,6 +193,8 @@ func Default() Config {
 		ConsumerTimeout: 30 * time.Minute,
 		LeaderMoves:     10,
 		ReadyCatchUpMax: 5 * time.Minute,
+		DrainTimeout:    time.Minute,
+		AwaitQuorum:     30 * time.Second,
 		StopTimeout:     30 * time.Second,
 		UpgradeSettle:   10 * time.Minute,
 		LogLevel:        slog.LevelInfo,
@@ -266,6 +279,15 @@ func (c Config) Validate() error {
 	}
 	if c.ReadyCatchUpMax < 0 || c.ReadyCatchUpMax > readyCatchUpMax {
 		add("ready-catch-up-max", fmt.Sprintf("must be between 0 and %s, got %s", readyCatchUpMax, c.ReadyCatchUpMax))
+	}
+	if c.DrainTimeout < stopTimeoutMin || c.DrainTimeout > drainTimeoutMax {
+		add("drain-timeout", fmt.Sprintf("must be between %s and %s, got %s", stopTimeoutMin, drainTimeoutMax, c.DrainTimeout))
+	}
+	if c.AwaitQuorum < 0 || c.AwaitQuorum > drainTimeoutMax {
+		add("await-quorum", fmt.Sprintf("must be between 0 and %s, got %s", drainTimeoutMax, c.AwaitQuorum))
+	}
+	if c.LameDuck < 0 || c.LameDuck > max(stopTimeoutMin, c.StopTimeout)/2 {
+		add("lame-duck", fmt.Sprintf("must be between 0 and half of stop-timeout, got %s", c.LameDuck))
 	}
 	if c.StopTimeout < stopTimeoutMin || c.StopTimeout > stopTimeoutMax {
 		add("stop-timeout", fmt.Sprintf("must be between %s and %s, got %s", stopTimeoutMin, stopTimeoutMax, c.StopTimeout))

@@ -95,6 +95,10 @@ func TestValidate(t *testing.T) {
 		{"health checks without a port", func(c *Config) { c.HealthAddr = "here" }, []string{`health-addr: "here" is not of the form host:port`}},
 		{"health checks where clients are", func(c *Config) { c.HealthAddr = ":5672" }, []string{"health-addr: :5672 is already the address of amqp-addr"}},
 		{"readiness before the beginning", func(c *Config) { c.ReadyCatchUpMax = -1 }, []string{"ready-catch-up-max: must be between 0 and 24h0m0s, got -1ns"}},
+		{"no time to drain", func(c *Config) { c.DrainTimeout = 0 }, []string{"drain-timeout: must be between 1s and 24h0m0s, got 0s"}},
+		{"no wait for a quorum", func(c *Config) { c.AwaitQuorum = 0 }, nil},
+		{"a quorum before the beginning", func(c *Config) { c.AwaitQuorum = -1 }, []string{"await-quorum: must be between 0 and 24h0m0s, got -1ns"}},
+		{"a duck that lives too long", func(c *Config) { c.LameDuck = 20 * time.Second }, []string{"lame-duck: must be between 0 and half of stop-timeout, got 20s"}},
 		{"no time to stop", func(c *Config) { c.StopTimeout = 0 }, []string{"stop-timeout: must be between 1s and 1h0m0s, got 0s"}},
 		{"an upgrade by hand", func(c *Config) { c.UpgradeSettle = UpgradeManually }, nil},
 		{"an upgrade at once", func(c *Config) { c.UpgradeSettle = 0 }, nil},
@@ -103,7 +107,7 @@ func TestValidate(t *testing.T) {
 		{
 			"every problem at once",
 			func(c *Config) { *c = Config{BootstrapExpect: -1} },
-			[]string{"node-id", "data-dir", "amqp-addr", "http-addr", "grpc-addr", "tls-client-auth", "tls-login-from", "tls-login-san-type", "cluster-addr", "cluster-tls", "gossip-addr", "bootstrap-expect", "amqp-product", "stop-timeout", "log-format"},
+			[]string{"node-id", "data-dir", "amqp-addr", "http-addr", "grpc-addr", "tls-client-auth", "tls-login-from", "tls-login-san-type", "cluster-addr", "cluster-tls", "gossip-addr", "bootstrap-expect", "amqp-product", "drain-timeout", "stop-timeout", "log-format"},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

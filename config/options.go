@@ -93,6 +93,21 @@ func Options() []Option {
 			get: func(c Config) string { return c.ReadyCatchUpMax.String() },
 		},
 		{
+			Name: "drain-timeout", Kind: "duration", Usage: "how long ctl drain may take if it does not say",
+			set: setDuration(func(c *Config) *time.Duration { return &c.DrainTimeout }),
+			get: func(c Config) string { return c.DrainTimeout.String() },
+		},
+		{
+			Name: "await-quorum", Kind: "duration", Usage: "how long a drain waits for queues that have no quorum without this node",
+			set: setDuration(func(c *Config) *time.Duration { return &c.AwaitQuorum }),
+			get: func(c Config) string { return c.AwaitQuorum.String() },
+		},
+		{
+			Name: "lame-duck", Kind: "duration", Usage: "how long a node that leaves is not ready before it closes its listeners",
+			set: setDuration(func(c *Config) *time.Duration { return &c.LameDuck }),
+			get: func(c Config) string { return c.LameDuck.String() },
+		},
+		{
 			Name: "stop-timeout", Kind: "duration", Usage: "how long the node may take to stop: to hand over its queues and clients, and to close",
 			set: setDuration(func(c *Config) *time.Duration { return &c.StopTimeout }),
 			get: func(c Config) string { return c.StopTimeout.String() },

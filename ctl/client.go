@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -24,7 +25,22 @@ type client struct {
 	http           *http.Client
 }
 
+// unixScheme begins the address of a control socket.
+const unixScheme = "unix://"
+
+// onSocket returns the client of a control socket. The host is for the header only.
+func onSocket(path string) *client {
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "unix", path)
+	}
+	return &client{base: "http://local", http: &http.Client{Transport: &http.Transport{DialContext: dial}}}
+}
+
 func newClient(o *options) (*client, error) {
+	if socket, ok := strings.CutPrefix(o.url, unixScheme); ok && socket != "" {
+		return onSocket(socket), nil
+	}
 	u, err := url.Parse(o.url)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return nil, usage("--url '%s' is no URL like http://127.0.0.1:15672", o.url)

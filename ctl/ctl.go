@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -25,6 +26,7 @@ type Env struct {
 // options are those of all verbs.
 type options struct {
 	url, user, password string
+	local               bool
 	ca, cert, key       string // files, for https
 	vhost               string
 	quiet, silent       bool
@@ -53,6 +55,7 @@ var topics = []func(*tool) []*cobra.Command{
 	userVerbs,
 	permissionVerbs,
 	vhostVerbs,
+	maintenanceVerbs,
 	flagVerbs,
 	clusterVerbs,
 }
@@ -89,7 +92,8 @@ func (t *tool) addOptions(cmd *cobra.Command) {
 	f.SortFlags = false
 	t.given = f.Changed
 	o := &t.opt
-	f.StringVar(&o.url, "url", "http://127.0.0.1:15672", "a node's management API (WARREN_CTL_URL)")
+	f.StringVar(&o.url, "url", "http://127.0.0.1:15672", "a node's management API, or unix://PATH of its control socket (WARREN_CTL_URL)")
+	f.BoolVar(&o.local, "local", false, "ask the node of this machine by the socket in its data folder (WARREN_DATA_DIR, or data), without a password")
 	f.StringVar(&o.user, "user", "guest", "who asks (WARREN_CTL_USER)")
 	f.StringVar(&o.password, "password", "guest", "the user's password (WARREN_CTL_PASSWORD, which other users of the machine cannot see)")
 	f.StringVar(&o.ca, "ca-file", "", "authorities of the node's certificate (PEM), the system's if not given (WARREN_CTL_CA_FILE)")
@@ -118,6 +122,13 @@ func (t *tool) fromEnvironment() {
 	}
 	if t.opt.cert != "" && !named {
 		t.opt.user = "" // the certificate says who asks
+	}
+	if t.opt.local {
+		dir, ok := t.env.Lookup("WARREN_DATA_DIR")
+		if !ok || dir == "" {
+			dir = "data"
+		}
+		t.opt.url = unixScheme + filepath.Join(dir, "control.sock")
 	}
 }
 

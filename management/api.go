@@ -60,6 +60,7 @@ func New(cfg Config) *API {
 	a.routeUsers()
 	a.routePermissions()
 	a.routeVhosts()
+	a.routeMaintenance()
 	a.routeFlags()
 	a.routeNodes()
 	return a

@@ -14,6 +14,7 @@ import (
 type Cluster interface {
 	levels
 	nodes
+	maintained
 }
 
 type levels interface {

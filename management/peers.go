@@ -26,6 +26,9 @@ type peerRequest struct {
 	// VHost and Revision belong to opSettle.
 	VHost    string `json:"vhost,omitempty"`
 	Revision uint64 `json:"revision,omitempty"`
+	// Drain and LimitMS belong to opMaintain.
+	Drain   bool  `json:"drain,omitempty"`
+	LimitMS int64 `json:"limit_ms,omitempty"`
 }
 
 const (
@@ -36,6 +39,8 @@ const (
 	opSettle = "settle_policies"
 	// opStats asks what the node's process has and uses; answer: NodeStats
 	opStats = "node_stats"
+	// opMaintain drains the node or revives it; answer: Drained
+	opMaintain = "maintain"
 )
 
 type peerPage struct {
@@ -70,6 +75,8 @@ func (a *API) Answer(ctx context.Context, raw []byte) ([]byte, error) {
 		return json.Marshal(peerSettled{})
 	case opStats:
 		return json.Marshal(a.cfg.Cluster.Stats())
+	case opMaintain:
+		return a.answerMaintain(ctx, &req)
 	case opClose:
 		return json.Marshal(peerClosed{Closed: a.cfg.Connections.Close(req.Name, req.Reason)})
 	}

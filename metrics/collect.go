@@ -45,6 +45,14 @@ type Certificate struct {
 	Reloads, Failures uint64
 }
 
+// Life is what a node is doing as a whole.
+type Life struct {
+	State  string
+	States []string // all there are
+	// Steps tell how long the steps of the newest drain took.
+	Steps map[string]time.Duration
+}
+
 // Config is where the figures come from. All functions are safe for concurrent use.
 type Config struct {
 	Node      func() Node
@@ -53,6 +61,8 @@ type Config struct {
 	Store     func() store.Stats
 	Raft      func() []Raft
 	Leaders   func() Leaders
+	// Life may be nil.
+	Life func() Life
 	// Certificates may be nil.
 	Certificates func() []Certificate
 	Broker       Broker
@@ -182,6 +192,15 @@ func (s *scrape) node(figures []broker.QueueFigures) {
 	s.count(diskLimit, n.DiskLimit)
 	s.put(alarmMemory, truth(r.MemoryAlarm))
 	s.put(alarmDisk, truth(r.DiskAlarm))
+	if s.c.cfg.Life != nil {
+		l := s.c.cfg.Life()
+		for _, state := range l.States {
+			s.put(nodeState, truth(state == l.State), state)
+		}
+		for step, took := range l.Steps {
+			s.put(drainTime, took.Seconds(), step)
+		}
+	}
 	if s.c.cfg.Certificates != nil {
 		for _, c := range s.c.cfg.Certificates() {
 			s.put(certExpiry, time.Until(c.NotAfter).Seconds(), c.Use)

@@ -102,6 +102,8 @@ var (
 	certExpiry     = gauge("warren_certificate_expiry_seconds", "Time until the certificate in use expires, negative afterwards; use: clients or nodes", "use")
 	certReloads    = counter("warren_certificate_reloads_total", "Replaced certificates, keys or authorities that were taken into use", "use")
 	certFailures   = counter("warren_certificate_reload_failures_total", "Certificates, keys or authorities that were not taken into use, and files that could not be read", "use")
+	nodeState      = gauge("warren_node_state", "1 for what the node is doing as a whole: starting, serving, draining, drained or stopping", "state")
+	drainTime      = gauge("warren_drain_seconds", "Time that the steps of the newest drain took", "step")
 	leadersSought  = gauge("warren_queues_without_leader", "Replicas here whose leader is not known and being looked for")
 	leadersAway    = gauge("warren_queues_led_away", "Queues that this node leads and another should")
 	elections      = counter("warren_leader_elections_total", "Elections that this node has begun")

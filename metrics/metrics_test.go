@@ -74,6 +74,9 @@ func fake() Config {
 			s.SyncTimes.Classes[8], s.SyncTimes.Sum = 4, time.Millisecond
 			return s
 		},
+		Life: func() Life {
+			return Life{State: "drained", States: []string{"serving", "drained"}, Steps: map[string]time.Duration{"leaders": 1500 * time.Millisecond}}
+		},
 		Leaders: func() Leaders {
 			return Leaders{Searching: 1, Away: 2, Elections: 3, Returned: 4, NotGiven: 5, Searches: []uint64{0, 0, 0, 0, 0, 6, 0}, SearchesMS: 120}
 		},

@@ -21,6 +21,9 @@ func TestDrainAvoidsNodesThatStop(t *testing.T) {
 		drain := func(id transport.NodeID, avoid func(transport.NodeID) bool) Drained {
 			return c.nodes[id].host.Drain(t.Context(), avoid)
 		}
+		if n := c.nodes["n0"].host.Critical(); n != 0 {
+			t.Fatalf("%d groups need n0", n)
+		}
 		if d := drain("n0", func(id transport.NodeID) bool { return id == "n1" }); d != (Drained{Moved: groups / 2}) {
 			t.Fatalf("n0: %+v", d)
 		}
@@ -43,5 +46,7 @@ func TestDrainAvoidsNodesThatStop(t *testing.T) {
 		if got := c.led(groups); got["n0"] != groups/2 || got["n1"] != 0 {
 			t.Fatalf("after n0 was revived: %v", got)
 		}
+		c.kill("n2")
+		waitFor(t, 10*time.Second, "no group needs n0 beside a dead node", func() bool { return c.nodes["n0"].host.Critical() == groups })
 	})
 }

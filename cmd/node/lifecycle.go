@@ -2,15 +2,20 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/signal"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
 	gateway "github.com/warrenmq/warren/gateway/amqp"
+	"github.com/warrenmq/warren/management"
+	"github.com/warrenmq/warren/metrics"
 )
 
 // phase is what a node is doing as a whole.
@@ -19,51 +24,142 @@ type phase int32
 const (
 	starting phase = iota
 	serving
+	draining // on its way to drained
+	drained  // without clients and leaderships, until it is revived or stopped
 	stopping
 )
 
-func (p phase) String() string { return [...]string{"starting", "serving", "stopping"}[p] }
+var phaseNames = []string{"starting", "serving", "draining", "drained", "stopping"}
+
+func (p phase) String() string { return phaseNames[p] }
 
 // Bounds of the steps by which a node leaves; see docs/adr/0026-order-of-stopping.md. The steps together and the
 // end of the process share Config.StopTimeout.
 const (
+	timeoutState   = time.Second     // for the catalog to note that the node drains
 	timeoutYield   = 2 * time.Second // for another node to lead the catalog
 	timeoutQuiet   = 2 * time.Second // for the answers to what was read of publishers
 	timeoutClients = 5 * time.Second // for clients to answer connection.close, beside the waves
 	timeoutRest    = time.Second     // for queues to take what the ends of connections gave back
 	shutdownWaves  = 20
 	shutdownEvery  = 100 * time.Millisecond
+	quorumTick     = 200 * time.Millisecond
 	// closeShare is the part of StopTimeout that is kept for the end of the process.
 	closeShare = 3
+	// timeoutClose is the shortest bound for it.
+	timeoutClose = 10 * time.Second
 )
 
-// live serves until ctx ends or a part fails, and then leaves in the order that harms clients least.
+// maintenance is a request to drain or to revive the node.
+type maintenance struct {
+	drain bool
+	limit time.Duration
+	done  chan maintained // capacity 1
+}
+
+// maintained is its answer.
+type maintained struct {
+	left management.Drained
+	err  error
+}
+
+var (
+	errStops  = errors.New("the node is being stopped")
+	errDrains = errors.New("the node is being drained or revived already")
+)
+
+// lifecycle has what the goroutine of live shares with those who ask.
+type lifecycle struct {
+	requests chan maintenance
+	ended    chan struct{} // closed when live takes no requests any more
+
+	mu    sync.Mutex
+	steps map[string]time.Duration // of the newest drain or stop
+}
+
+func newLifecycle() lifecycle {
+	return lifecycle{requests: make(chan maintenance), ended: make(chan struct{}), steps: map[string]time.Duration{}}
+}
+
+// life describes it to metrics.
+func (n *running) life() metrics.Life {
+	n.lifecycle.mu.Lock()
+	defer n.lifecycle.mu.Unlock()
+	return metrics.Life{State: phase(n.phase.Load()).String(), States: phaseNames, Steps: maps.Clone(n.lifecycle.steps)}
+}
+
+// Maintain drains this node, or revives it. It returns when that is done, or could not be in time.
+func (n *running) Maintain(ctx context.Context, drain bool, limit time.Duration) (management.Drained, error) {
+	if limit <= 0 {
+		limit = n.cfg.DrainTimeout
+	}
+	m := maintenance{drain: drain, limit: limit, done: make(chan maintained, 1)}
+	select {
+	case n.lifecycle.requests <- m:
+	case <-n.lifecycle.ended:
+		return management.Drained{}, errStops
+	case <-ctx.Done():
+		return management.Drained{}, ctx.Err()
+	}
+	select {
+	case a := <-m.done:
+		return a.left, a.err
+	case <-ctx.Done(): // it goes on
+		return management.Drained{}, ctx.Err()
+	}
+}
+
+// live serves until ctx ends or a part fails, and then leaves in the order that harms clients least. It is the only one
+// that changes the node's phase.
 func (n *running) live(ctx context.Context) error {
 	n.phase.Store(int32(serving))
-	catching, stop := context.WithCancel(ctx)
-	caught := make(chan struct{})
-	go func() { // ends with the node's time of serving at the latest
-		defer close(caught)
-		n.awaitLogs(catching)
-	}()
+	// Whatever is under way ends when the node is to stop.
+	work, interrupt := context.WithCancel(ctx)
+	var working sync.WaitGroup
+	working.Go(func() { n.awaitLogs(work) })
+	var busy chan struct{} // of the drain or revival under way
 	var err error
-	select {
-	case <-ctx.Done():
-	case err = <-n.failed:
+	for going := true; going; {
+		select {
+		case <-ctx.Done():
+			going = false
+		case err = <-n.failed:
+			going = false
+		case <-busy:
+			busy = nil
+		case m := <-n.lifecycle.requests:
+			if busy != nil {
+				m.done <- maintained{err: errDrains}
+				continue
+			}
+			ended := make(chan struct{})
+			busy = ended
+			working.Go(func() {
+				defer close(ended)
+				m.done <- n.maintain(work, m)
+			})
+		}
 	}
 	n.phase.Store(int32(stopping))
-	stop()
-	<-caught
+	close(n.lifecycle.ended)
+	interrupt()
+	working.Wait()
+	n.phase.Store(int32(stopping)) // a drain or revival that just ended has set it, too
+	n.stop()
+	return err
+}
+
+// stop leaves, and stops doing so when it is asked to stop once more.
+func (n *running) stop() {
 	again := make(chan os.Signal, 1)
 	signal.Notify(again, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(again)
-	limit := n.cfg.StopTimeout - n.cfg.StopTimeout/closeShare
-	steps, cancel := context.WithTimeout(context.Background(), limit)
+	steps, cancel := context.WithTimeout(context.Background(), n.cfg.StopTimeout-n.cfg.StopTimeout/closeShare)
 	defer cancel()
 	left := make(chan struct{})
-	go func() { // ends with leave
+	go func() { // waited for below
 		defer close(left)
-		n.leave(steps)
+		n.leave(steps, leaving{leaders: n.cfg.StopTimeout / 2})
 	}()
 	select {
 	case <-left:
@@ -72,31 +168,63 @@ func (n *running) live(ctx context.Context) error {
 		cancel()
 		<-left
 	}
-	return err
+}
+
+// maintain carries out one request. The phase is serving or drained before, and after.
+func (n *running) maintain(ctx context.Context, m maintenance) maintained {
+	ctx, cancel := context.WithTimeout(ctx, m.limit)
+	defer cancel()
+	if !m.drain {
+		err := n.revive(ctx)
+		return maintained{err: err}
+	}
+	if phase(n.phase.Load()) != drained {
+		n.phase.Store(int32(draining))
+	}
+	left := n.leave(ctx, leaving{maintenance: true, quorum: n.cfg.AwaitQuorum, leaders: m.limit / 2})
+	n.phase.CompareAndSwap(int32(draining), int32(drained))
+	return maintained{left: left}
+}
+
+// leaving says how a node leaves.
+type leaving struct {
+	// maintenance: it stays there, drained, and the catalog is told.
+	maintenance bool
+	// quorum and leaders bound the waiting for queues that need this node, and the moves of leaders.
+	quorum, leaders time.Duration
 }
 
 // leave takes a node out of its cluster and away from its clients, step by step. Each step has its own bound, and what
 // it did not do by then is left to what happens when a node dies. ctx bounds all of them.
-func (n *running) leave(ctx context.Context) {
-	n.log.Info("stopping")
+func (n *running) leave(ctx context.Context, how leaving) management.Drained {
+	n.log.Info("leaving", "maintenance", how.maintenance)
 	begun := time.Now()
-	n.step(ctx, "listeners", n.cfg.StopTimeout, func(context.Context) { n.amqp.CloseListeners() })
+	if how.maintenance {
+		n.step(ctx, "state", timeoutState, func(ctx context.Context) { n.tellState(ctx, true) })
+		n.step(ctx, "quorum", how.quorum, n.awaitQuorum)
+	}
+	n.step(ctx, "lame duck", n.cfg.LameDuck, func(ctx context.Context) { <-ctx.Done() })
+	n.step(ctx, "listeners", time.Minute, func(context.Context) { n.amqp.CloseListeners() })
+	var left management.Drained
 	// Leaders first: a client that is sent away would meet the searching of its queues' leaders elsewhere.
-	var moved, stayed int
-	n.step(ctx, "leaders", n.cfg.StopTimeout/2, func(ctx context.Context) {
-		d := n.host.Drain(ctx, nil)
-		moved, stayed = d.Moved, d.Stayed
+	n.step(ctx, "leaders", how.leaders, func(ctx context.Context) {
+		d := n.host.Drain(ctx, n.goesAway)
+		left.Moved, left.Stayed = d.Moved, d.Stayed
 	})
 	n.step(ctx, "catalog", timeoutYield, func(ctx context.Context) {
-		if err := n.catalog.Load().Yield(ctx, nil); err != nil && len(n.livePeers()) > 0 {
+		if err := n.catalog.Load().Yield(ctx, n.goesAway); err != nil && len(n.livePeers()) > 0 {
 			n.log.Warn("the catalog's leadership stays", "err", err)
 		}
+		left.LeadsCatalog = n.catalog.Load().Leading()
 	})
-	unanswered := 0
-	n.step(ctx, "publishers", timeoutQuiet, func(ctx context.Context) { unanswered = n.amqp.Quiesce(ctx) })
-	clients := n.amqp.Stats().Connections
+	n.step(ctx, "publishers", timeoutQuiet, func(ctx context.Context) { left.Unanswered = n.amqp.Quiesce(ctx) })
+	left.Clients = n.amqp.Stats().Connections
 	n.step(ctx, "clients", timeoutClients+shutdownWaves*shutdownEvery, func(ctx context.Context) {
-		if err := n.amqp.Shutdown(ctx, gateway.ShutdownOptions{Waves: shutdownWaves, Every: shutdownEvery}); err != nil {
+		end := n.amqp.Shutdown
+		if how.maintenance {
+			end = n.amqp.Expel
+		}
+		if err := end(ctx, gateway.ShutdownOptions{Waves: shutdownWaves, Every: shutdownEvery}); err != nil {
 			n.log.Warn("clients did not end their connections in time and were cut off", "err", err)
 		}
 	})
@@ -105,17 +233,57 @@ func (n *running) leave(ctx context.Context) {
 			n.log.Warn("settlements of clients may be lost", "queues", queues)
 		}
 	})
-	n.log.Info("clients and queues are handed over", "queues_moved", moved, "queues_stayed", stayed,
-		"clients", clients, "without_answers", unanswered, "after", time.Since(begun))
+	n.log.Info("clients and queues are handed over", "queues_moved", left.Moved, "queues_stayed", left.Stayed,
+		"clients", left.Clients, "without_answers", left.Unanswered, "after", time.Since(begun))
+	return left
 }
 
 // step runs one step of leave.
 func (n *running) step(ctx context.Context, name string, limit time.Duration, do func(context.Context)) {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
 	begun := time.Now()
-	do(ctx)
-	n.log.Debug("step of stopping", "step", name, "took", time.Since(begun), "in_time", ctx.Err() == nil)
+	if limit > 0 {
+		ctx, cancel := context.WithTimeout(ctx, limit)
+		defer cancel()
+		do(ctx)
+	}
+	took := time.Since(begun)
+	n.lifecycle.mu.Lock()
+	n.lifecycle.steps[name] = took
+	n.lifecycle.mu.Unlock()
+	n.log.Debug("step of leaving", "step", name, "took", took)
+}
+
+// awaitQuorum waits until every queue here has its quorum without this node.
+func (n *running) awaitQuorum(ctx context.Context) {
+	for {
+		critical := n.host.Critical()
+		if critical == 0 {
+			return
+		}
+		select {
+		case <-time.After(quorumTick):
+		case <-ctx.Done():
+			n.log.Warn("queues lose their quorum with this node", "queues", critical)
+			return
+		}
+	}
+}
+
+// revive undoes a drain: clients may come, and leaders.
+func (n *running) revive(ctx context.Context) error {
+	if phase(n.phase.Load()) == serving {
+		return nil
+	}
+	if err := n.reopen(); err != nil {
+		return fmt.Errorf("listeners: %w", err)
+	}
+	n.amqp.Resume()
+	n.tellState(ctx, false)
+	n.host.Revive()
+	n.catalog.Load().Willing()
+	n.phase.Store(int32(serving))
+	n.log.Info("revived")
+	return nil
 }
 
 // close takes the node down in reverse of how it was built. A part that hangs is an error: the process ends
@@ -144,6 +312,3 @@ func (n *running) close() error {
 		return fmt.Errorf("%s did not end within %v", *part.Load(), limit)
 	}
 }
-
-// timeoutClose is the shortest bound for the end of the process.
-const timeoutClose = 10 * time.Second

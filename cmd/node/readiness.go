@@ -27,7 +27,7 @@ const (
 // itself and of nothing that another node could keep from all at once, such as a queue without a leader.
 type readiness struct {
 	Status string `json:"status"` // ok or failed
-	// Reason is for people, Step for programs: starting, stopping, catalog, queue logs, catching up or disk.
+	// Reason is for people, Step for programs: starting, draining, stopping, catalog, queue logs, catching up or disk.
 	Reason string `json:"reason,omitempty"`
 	Step   string `json:"step,omitempty"`
 }
@@ -41,6 +41,8 @@ func (n *running) readiness() readiness {
 	switch p := phase(n.phase.Load()); {
 	case p == stopping:
 		return notReady("stopping", "the node is being stopped")
+	case p == draining || p == drained:
+		return notReady("draining", "the node is %s", p)
 	case p == starting || !n.ready.Load():
 		return notReady("starting", "starting: %s", *n.starting.Load())
 	}

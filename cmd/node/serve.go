@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -61,6 +60,8 @@ type running struct {
 	lag       atomic.Pointer[group.Lag]
 	since     atomic.Uint64 // catalog revision of this process's registration
 
+	lifecycle lifecycle
+
 	closers []closer // run last to first
 	failed  chan error
 }
@@ -74,7 +75,7 @@ type closer struct {
 // run builds a node top to bottom, serves until ctx ends, and takes it down
 // in reverse.
 func run(ctx context.Context, cfg config.Config, log *slog.Logger) (err error) {
-	n := &running{cfg: cfg, log: log, failed: make(chan error, 8)}
+	n := &running{cfg: cfg, log: log, failed: make(chan error, 8), lifecycle: newLifecycle()}
 	n.lag.Store(&group.Lag{})
 	defer func() { err = errors.Join(err, n.close()) }()
 	for _, step := range []struct {
@@ -302,16 +303,11 @@ func (n *running) serveClients(context.Context) error {
 	}
 	n.amqp = server
 	n.openManagement()
+	if err := n.serveControl(); err != nil {
+		return fmt.Errorf("control socket: %w", err)
+	}
 	n.serveGRPC()
-	serve := func(ln net.Listener) {
-		if err := server.Serve(ln); !errors.Is(err, gateway.ErrServerClosed) {
-			n.failed <- fmt.Errorf("amqp server: %w", err)
-		}
-	}
-	go serve(n.listeners.amqp)
-	if ln := n.listeners.amqps; ln != nil {
-		go serve(tls.NewListener(ln, n.clientTLS.ServerConfig(n.clientAuth())))
-	}
+	n.serveAMQP()
 	n.watchResources()
 	n.onClose("amqp clients", func() error {
 		ctx, cancel := context.WithCancel(context.Background())

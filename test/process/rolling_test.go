@@ -33,7 +33,6 @@ type traveller struct {
 	gap       time.Duration   // between two confirms, with the change of nodes
 	last      time.Time
 	moves     []string // why connections ended
-	refused   int
 }
 
 func (p *traveller) run(ctx context.Context) {
@@ -138,6 +137,7 @@ func confirmMax() time.Duration {
 // to queues whose messages expire into others: nothing that was confirmed is lost, no dead letter is
 // doubled, no confirm takes long, and leaders change hands by being moved and not by elections.
 func TestRollingRestart(t *testing.T) {
+	t.Parallel()
 	const queues, publishers, every = 30, 6, 25 * time.Millisecond
 	c := newCluster(t, 3)
 	startAll(t, c)

@@ -1,0 +1,22 @@
+package group
+
+// Critical counts the groups here that would be without a quorum if this node went: of three or more voters,
+// too few others can be reached. Those of one or two voters always need each of them and are not counted.
+func (h *Host) Critical() (n int) {
+	for _, g := range h.Groups() {
+		voters := g.voters()
+		if len(voters) < 3 || !g.isVoter() {
+			continue
+		}
+		others := 0
+		for _, v := range voters {
+			if v != h.cfg.Local && h.reachable(v) {
+				others++
+			}
+		}
+		if others <= len(voters)/2 {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+
+	"github.com/warrenmq/warren/catalog"
+	gateway "github.com/warrenmq/warren/gateway/amqp"
+	"github.com/warrenmq/warren/management"
+	"github.com/warrenmq/warren/transport"
+)
+
+// tellState writes to the catalog whether this node drains, so that nothing new is placed here. Without a leader of
+// the catalog the node drains all the same.
+func (n *running) tellState(ctx context.Context, drains bool) {
+	state := catalog.NodeRegular
+	if drains {
+		state = catalog.NodeDraining
+	}
+	cat := n.catalog.Load()
+	id := n.identity.NodeID()
+	if now := cat.View().NodeState(id); now == state || now == catalog.NodeLeaving {
+		return
+	}
+	if _, err := cat.Propose(ctx, &catalog.SetNodeState{ID: id, State: state}); err != nil {
+		n.log.Warn("the catalog does not know the new state of this node", "state", state.String(), "err", err)
+	}
+}
+
+// goesAway tells whether a node is not to get leaderships, as the catalog knows.
+func (n *running) goesAway(id transport.NodeID) bool {
+	return n.catalog.Load().View().NodeState(id) != catalog.NodeRegular
+}
+
+// NodeByName finds a node of the cluster; ok is false if there is none of that name.
+func (n *running) NodeByName(name string) (id string, ok bool) {
+	node := n.catalog.Load().View().NodeByName(name)
+	if node == nil {
+		return "", false
+	}
+	return string(node.ID), true
+}
+
+// Self is this node.
+func (n *running) Self() string { return string(n.identity.NodeID()) }
+
+// serveAMQP accepts clients on the listeners that are there.
+func (n *running) serveAMQP() {
+	serve := func(ln net.Listener) {
+		if err := n.amqp.Serve(ln); !errors.Is(err, gateway.ErrServerClosed) {
+			n.failed <- fmt.Errorf("amqp server: %w", err)
+		}
+	}
+	go serve(n.listeners.amqp)
+	if ln := n.listeners.amqps; ln != nil {
+		go serve(tls.NewListener(ln, n.clientTLS.ServerConfig(n.clientAuth())))
+	}
+}
+
+// reopen listens for clients again, at the addresses that the node had before.
+func (n *running) reopen() error {
+	n.amqp.CloseListeners() // if a drain was broken off before it did
+	next := n.listeners
+	for _, ln := range []*net.Listener{&next.amqp, &next.amqps} {
+		if *ln == nil {
+			continue
+		}
+		again, err := net.Listen("tcp", (*ln).Addr().String())
+		if err != nil {
+			if next.amqp != n.listeners.amqp {
+				_ = next.amqp.Close() // the other one failed
+			}
+			return err
+		}
+		*ln = again
+	}
+	n.listeners.amqp, n.listeners.amqps = next.amqp, next.amqps
+	n.serveAMQP()
+	return nil
+}
+
+// socketName is the control socket in the data folder, and socketBytesMax what the system allows for its path.
+const (
+	socketName     = "control.sock"
+	socketBytesMax = 107
+)
+
+// serveControl serves the management API on a socket that only the user who runs the node can open: who may is
+// an administrator, without a password.
+func (n *running) serveControl() error {
+	path := filepath.Join(n.cfg.DataDir, socketName)
+	if len(path) > socketBytesMax {
+		n.log.Warn("no control socket: its path is too long", "path", path, "max", socketBytesMax)
+		return nil
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err // the folder is this process's alone: an old one is of a process that has ended
+	}
+	ln, err := net.Listen("unix", path)
+	if err != nil {
+		return err
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		return errors.Join(err, ln.Close())
+	}
+	mux := http.NewServeMux()
+	n.serveProbes(mux)
+	mux.HandleFunc("/api/", func(w http.ResponseWriter, r *http.Request) { n.serveManagement(w, management.AsOperator(r)) })
+	n.serveOn("control socket", mux, ln, nil)
+	return nil
+}

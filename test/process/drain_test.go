@@ -1,0 +1,143 @@
+package process
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/warrenmq/warren/test/cluster"
+)
+
+// localCtl runs `warren ctl --local` beside a node, without a password.
+func localCtl(t *testing.T, n *cluster.Node, args ...string) (out string, err error) {
+	t.Helper()
+	binary, err := shared.binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), timeoutStart)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, binary, append([]string{"ctl", "--local", "--password", "wrong"}, args...)...)
+	cmd.Env = append(os.Environ(), "WARREN_DATA_DIR="+n.DataDir())
+	var b bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &b, &b
+	err = cmd.Run()
+	return b.String(), err
+}
+
+// TestDrainRevive drains a node of three under load and revives it: its queues and clients go elsewhere and nothing is lost; nothing comes
+// back before it is revived, and then all does. A restart ends maintenance too.
+func TestDrainRevive(t *testing.T) {
+	t.Parallel()
+	const queues = 12
+	c := startCluster(t, 3)
+	victim, other := c.Node(0), c.Node(1)
+	plainQueue(at(t, other), "dead", nil)
+	var names []string
+	for i := range queues {
+		names = append(names, plainQueue(at(t, c.Node(i%3)), fmt.Sprint("drained", i), amqp.Table{
+			"x-message-ttl": 100, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead",
+		}))
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var work sync.WaitGroup
+	var all []*traveller
+	for i, urls := range [][]string{c.URLs(), {other.URL()}} {
+		p := &traveller{
+			t: t, name: fmt.Sprint("p", i), queues: names, every: 20 * time.Millisecond,
+			urls: urls, confirmed: map[string]bool{}, open: map[string]bool{},
+		}
+		all = append(all, p)
+		work.Go(func() { p.run(ctx) })
+	}
+	time.Sleep(500 * time.Millisecond)
+
+	out := mustCtl(t, other, "drain", victim.Name, "--for", "20s", "--strict")
+	t.Log(out)
+	if !strings.Contains(out, "clients sent away") {
+		t.Errorf("%q", out)
+	}
+	drained := func(state string, leads int) {
+		t.Helper()
+		if code, line, step := readyNow(t, victim.HTTP()); code != 503 || step != "draining" || line != "the node is drained" {
+			t.Errorf("a drained node: %d %q %q", code, line, step)
+		}
+		if conn, err := net.Dial("tcp", victim.AMQPAddr()); err == nil {
+			conn.Close()
+			t.Error("a drained node accepts clients")
+		}
+		if n := figure(t, victim, "rabbitmq_queues"); n != leads {
+			t.Errorf("a drained node leads %d queues", n)
+		}
+		if n := figure(t, victim, `warren_node_state{state="`+state+`"}`); n != 1 {
+			t.Errorf("state %s: %d", state, n)
+		}
+	}
+	drained("drained", 0)
+	names = append(names, plainQueue(at(t, other), "late", nil))
+	if leader, _ := leaderOf(t, c, "late"); leader == victim {
+		t.Error("a new queue went to the node that drains")
+	}
+	mustCtl(t, victim, "drain") // again: nothing to do
+	drained("drained", 0)
+
+	socket := filepath.Join(victim.DataDir(), "control.sock")
+	if info, err := os.Stat(socket); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("control socket: %v, %v", info, err)
+	}
+	if out, err := localCtl(t, victim, "revive"); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	await(t, timeoutReply, "it is ready", func() bool {
+		code, _, _ := readyNow(t, victim.HTTP())
+		return code == 200
+	})
+	at(t, victim).publish("", "late", message("through the revived node"))
+	await(t, 30*time.Second, "its queues are back", func() bool { return figure(t, victim, "rabbitmq_queues") >= queues/3 })
+
+	if out, err := localCtl(t, victim, "drain", "--for", "20s"); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	drained("drained", 0)
+	stopNode(t, victim)
+	start(t, victim)
+	if code, _, _ := readyNow(t, victim.HTTP()); code != 200 {
+		t.Error("maintenance outlasts a restart")
+	}
+	if code, _, failure := ctl(t, other, "drain", "nobody"); code != 65 {
+		t.Errorf("drain of a node that is none: %d, %s", code, failure)
+	}
+	cancel()
+	work.Wait()
+	checkTravellers(t, c, all, []string{"dead"}, slices.DeleteFunc(names, func(n string) bool { return n == "late" }))
+}
+
+// TestDrainTellsWhatStays: with nobody to take over, a drain ends all the same and says what stays.
+func TestDrainTellsWhatStays(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t, 1)
+	n := c.Node(0)
+	plainQueue(at(t, n), "alone", nil)
+	code, out, failure := ctl(t, n, "drain", "--strict")
+	if code != 70 || !strings.Contains(failure, "1 queues are still led there, so is the catalog") {
+		t.Errorf("--strict: %d %q %q", code, out, failure)
+	}
+	if out := mustCtl(t, n, "drain"); !strings.Contains(out, "1 queues are still led there, so is the catalog") {
+		t.Errorf("%q", out)
+	}
+	mustCtl(t, n, "revive")
+	mustCtl(t, n, "revive")
+	at(t, n).publish("", "alone", message("after"))
+}
