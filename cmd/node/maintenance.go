@@ -50,38 +50,33 @@ func (n *running) NodeByName(name string) (id string, ok bool) {
 // Self is this node.
 func (n *running) Self() string { return string(n.identity.NodeID()) }
 
-// serveAMQP accepts clients on the listeners that are there.
-func (n *running) serveAMQP() {
+// serveAMQP accepts clients on plain, and with TLS on secure unless that is nil.
+func (n *running) serveAMQP(plain, secure net.Listener) {
 	serve := func(ln net.Listener) {
 		if err := n.amqp.Serve(ln); !errors.Is(err, gateway.ErrServerClosed) {
 			n.failed <- fmt.Errorf("amqp server: %w", err)
 		}
 	}
-	go serve(n.listeners.amqp)
-	if ln := n.listeners.amqps; ln != nil {
-		go serve(tls.NewListener(ln, n.clientTLS.ServerConfig(n.clientAuth())))
+	go serve(plain)
+	if secure != nil {
+		go serve(tls.NewListener(secure, n.clientTLS.ServerConfig(n.clientAuth())))
 	}
 }
 
 // reopen listens for clients again, at the addresses that the node had before.
 func (n *running) reopen() error {
 	n.amqp.CloseListeners() // if a drain was broken off before it did
-	next := n.listeners
-	for _, ln := range []*net.Listener{&next.amqp, &next.amqps} {
-		if *ln == nil {
-			continue
-		}
-		again, err := net.Listen("tcp", (*ln).Addr().String())
-		if err != nil {
-			if next.amqp != n.listeners.amqp {
-				_ = next.amqp.Close() // the other one failed
-			}
-			return err
-		}
-		*ln = again
+	plain, err := net.Listen("tcp", n.listeners.amqp.Addr().String())
+	if err != nil {
+		return err
 	}
-	n.listeners.amqp, n.listeners.amqps = next.amqp, next.amqps
-	n.serveAMQP()
+	var secure net.Listener
+	if n.listeners.amqps != nil {
+		if secure, err = net.Listen("tcp", n.listeners.amqps.Addr().String()); err != nil {
+			return errors.Join(err, plain.Close())
+		}
+	}
+	n.serveAMQP(plain, secure)
 	return nil
 }
 

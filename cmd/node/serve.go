@@ -307,7 +307,7 @@ func (n *running) serveClients(context.Context) error {
 		return fmt.Errorf("control socket: %w", err)
 	}
 	n.serveGRPC()
-	n.serveAMQP()
+	n.serveAMQP(n.listeners.amqp, n.listeners.amqps)
 	n.watchResources()
 	n.onClose("amqp clients", func() error {
 		ctx, cancel := context.WithCancel(context.Background())
