@@ -264,6 +264,7 @@ func (g *Group) tell(now leadership) {
 		g.paused = 0
 		g.leading.Store(true)
 		g.unsettle()
+		g.host.reach.poke()
 	}
 }
 

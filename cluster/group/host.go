@@ -32,6 +32,10 @@ type HostConfig struct {
 	// catalog lists it here. It may block; one call per group at a time.
 	OnUnknown func(g transport.GroupID, from transport.NodeID, catalogIndex uint64)
 
+	// OnReached is called at the leader when the members of a group are those of Group.Want and this is committed, and again
+	// every five seconds until something else is wanted. It may block.
+	OnReached func(g transport.GroupID, revision uint64)
+
 	// Lease is the node lease; default 2 s. All nodes must agree on it.
 	Lease time.Duration
 	// Stagger is the pause between two ranks of survivors in an election; default 150 ms.
@@ -61,6 +65,8 @@ type HostConfig struct {
 	MovesPerSecond int
 	// MoveSettle is how long such a node must have been alive; default 10 s.
 	MoveSettle time.Duration
+	// ReachMax bounds groups whose members are being changed at a time; default 8.
+	ReachMax int
 	// StartsMax bounds groups being started at a time; default 16.
 	StartsMax int
 	// SnapshotsMax bounds snapshots being taken at a time; default 2.
@@ -103,6 +109,7 @@ func (c HostConfig) withDefaults() HostConfig {
 	orDefault(&c.TrailingBytes, 8<<20)
 	orDefault(&c.ElectionsMax, 256)
 	orDefault(&c.MoveSettle, 10*time.Second)
+	orDefault(&c.ReachMax, 8)
 	orDefault(&c.StartsMax, 16)
 	orDefault(&c.SnapshotsMax, 2)
 	orDefault(&c.UnknownMax, 64)
@@ -141,6 +148,7 @@ type Host struct {
 	elections *elections
 	watch     *watch
 	balance   *balancer
+	reach     *reacher
 	draining  atomic.Bool
 	beats     *beats
 	unsub     func()
@@ -179,6 +187,7 @@ func NewHost(cfg HostConfig) *Host {
 	h.elections = newElections(h)
 	h.watch = newWatch(h)
 	h.balance = newBalancer(h)
+	h.reach = newReacher(h)
 	h.beats = newBeats(h.cfg.Profile)
 	h.cfg.Mesh.HandleCall(MethodStatus, h.answerStatus)
 	if h.cfg.OnUnknown != nil {
@@ -194,6 +203,7 @@ func NewHost(cfg HostConfig) *Host {
 	h.wg.Go(h.elections.run)
 	h.wg.Go(h.watch.run)
 	h.wg.Go(h.balance.run)
+	h.wg.Go(h.reach.run)
 	return h
 }
 

@@ -195,7 +195,7 @@ func (l *stagedLog) DeleteRange(from, to uint64) error {
 			}
 		}
 	}
-	end, err := l.LogStore.LastIndex()
+	end, err := l.LastIndex()
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,312 @@
+package group
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/warrenmq/warren/transport"
+)
+
+// Membership is what the catalog wants a group's replicas to be.
+type Membership struct {
+	Wanted []transport.ReplicaID // all of them voters in the end
+	// Revision is given to HostConfig.OnReached.
+	Revision uint64
+}
+
+const (
+	reachEvery = 250 * time.Millisecond // between two looks while something is to be done
+	reachRetry = time.Second            // after a change that failed
+	reachAgain = 5 * time.Second        // between two calls of OnReached for one membership
+	reachLag   = 64                     // entries that a replica may be behind when it becomes a voter
+	reachAsk   = 500 * time.Millisecond // for a replica's answer how far it is
+)
+
+// reacher brings groups that are led here to the membership that is wanted, one change of raft's configuration at a
+// time. It keeps nothing: each look compares what is with what is wanted, so that any leader goes on where
+// another one ended.
+type reacher struct {
+	h    *Host
+	wake chan struct{} // capacity 1
+
+	mu   sync.Mutex // guards the rest
+	work map[*Group]*reaching
+}
+
+// reaching is a group with a membership to reach.
+type reaching struct {
+	wanted Membership
+	busy   bool      // a goroutine works on it
+	next   time.Time // not to be looked at before
+}
+
+func newReacher(h *Host) *reacher {
+	return &reacher{h: h, wake: make(chan struct{}, 1), work: make(map[*Group]*reaching)}
+}
+
+// Want sets the membership that the group is to have; nil leaves it as it is. Only the leader acts. The replicas that are
+// wanted must be started on their nodes by their owners, and those that are not wanted any more may be wiped only after
+// OnReached has led to that being recorded. An owner that ends a replica which leads, because another generation is wanted
+// on its node, moves the leadership before: the node is alive, so that nobody would take it for dead.
+func (g *Group) Want(m *Membership) {
+	r := g.host.reach
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if m == nil || isClosed(g.stopped) {
+		delete(r.work, g)
+		return
+	}
+	w := &reaching{wanted: Membership{slices.Clone(m.Wanted), m.Revision}}
+	if old := r.work[g]; old != nil {
+		w.busy = old.busy
+		if old.wanted.Revision == m.Revision {
+			w.next = old.next
+		}
+	}
+	r.work[g] = w
+	r.poke()
+}
+
+func (r *reacher) poke() {
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run looks until the host is closed.
+func (r *reacher) run() {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		select {
+		case <-r.h.ctx.Done():
+			return
+		case <-r.wake:
+		case <-timer.C:
+		}
+		if r.round() {
+			timer.Reset(reachEvery)
+		}
+	}
+}
+
+// round begins work on the groups that are led here; more tells that there are groups to look at again.
+func (r *reacher) round() (more bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	busy := 0
+	for _, w := range r.work {
+		if w.busy {
+			busy++
+		}
+	}
+	for g, w := range r.work {
+		switch {
+		case isClosed(g.stopped):
+			delete(r.work, g)
+			continue
+		case w.busy || busy >= r.h.cfg.ReachMax || !g.leading.Load() || time.Now().Before(w.next):
+			continue
+		}
+		wanted := w.wanted
+		if r.h.spawn(func() { r.step(g, wanted) }) {
+			w.busy = true
+			busy++
+		}
+	}
+	return len(r.work) > 0
+}
+
+// step makes one change, or tells that there is none to make.
+func (r *reacher) step(g *Group, wanted Membership) {
+	ctx, cancel := context.WithTimeout(r.h.ctx, changeDeadline)
+	defer cancel()
+	done, err := g.approach(ctx, wanted.Wanted)
+	if err != nil && !errors.Is(err, ErrNotLeader) && !errors.Is(err, ErrStopped) {
+		r.h.log.Info("a change of the members of a group waits", "group", uint64(g.spec.ID), "err", err)
+	}
+	if done && r.h.cfg.OnReached != nil {
+		r.h.cfg.OnReached(g.spec.ID, wanted.Revision)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if w := r.work[g]; w != nil {
+		w.busy = false
+		switch {
+		case w.wanted.Revision != wanted.Revision:
+		case done:
+			w.next = time.Now().Add(reachAgain)
+		case err != nil:
+			w.next = time.Now().Add(reachRetry)
+		}
+	}
+}
+
+// approach makes at most one change towards the wanted replicas. done tells that they are reached and that this is committed.
+func (g *Group) approach(ctx context.Context, wanted []transport.ReplicaID) (done bool, err error) {
+	members, index, err := g.Configuration()
+	if err != nil || len(members) == 0 || !g.leading.Load() {
+		return false, err
+	}
+	if g.replica().CommitIndex() < index {
+		return false, nil // the change before this one
+	}
+	c := plan(members, wanted, g.host.cfg.Local, situation{
+		alive:   func(n transport.NodeID) bool { return n == g.host.cfg.Local || g.host.reachable(n) },
+		keepsUp: func(r transport.ReplicaID) bool { return g.keepsUp(ctx, r) },
+	})
+	if c.kind == changeNone {
+		return c.reached, nil
+	}
+	g.host.log.Info("changing the members of a group", "group", uint64(g.spec.ID), "change", c.kind.String(), "replica", string(c.replica))
+	switch c.kind {
+	case changeAdd:
+		err = g.AddNonvoter(ctx, c.replica, index)
+	case changePromote:
+		err = g.AddVoter(ctx, c.replica, index)
+	case changeRemove:
+		err = g.RemoveServer(ctx, c.replica, index)
+	case changeLeave:
+		err = g.TransferTo(ctx, c.replica.Node())
+	}
+	return false, err
+}
+
+// keepsUp tells whether a replica's log is about as long as the leader's.
+func (g *Group) keepsUp(ctx context.Context, r transport.ReplicaID) bool {
+	ctx, cancel := context.WithTimeout(ctx, reachAsk)
+	defer cancel()
+	all, err := g.host.askStatus(ctx, r.Node(), 0, []transport.GroupID{g.spec.ID})
+	if err != nil {
+		return false
+	}
+	generation, ok := r.Generation()
+	own := g.replica()
+	s := all[0]
+	return ok && s.known() && s.generation == generation && s.term == own.CurrentTerm() && s.lastIndex+reachLag >= own.LastIndex()
+}
+
+// change is one step of a membership.
+type change struct {
+	kind    changeKind
+	replica transport.ReplicaID // of changeLeave: who is to lead
+	reached bool                // of changeNone: everything is as it is wanted
+}
+
+type changeKind uint8
+
+const (
+	changeNone    changeKind = iota
+	changeAdd                // as a non-voter
+	changePromote            // to a voter
+	changeRemove
+	changeLeave // the leadership goes to another replica, which goes on
+)
+
+func (k changeKind) String() string {
+	return [...]string{"none", "add", "promote", "remove", "leave"}[k]
+}
+
+// situation is what plan asks about nodes.
+type situation struct {
+	alive   func(transport.NodeID) bool
+	keepsUp func(transport.ReplicaID) bool
+}
+
+// plan returns the next change from members to wanted. Additions come first and removals last, but a dead voter goes before
+// another one is made, so that the quorum is two of two and not three of four with one dead. No change leaves a
+// group without a quorum of living voters.
+func plan(members []Member, wanted []transport.ReplicaID, local transport.NodeID, s situation) change {
+	var surplus []Member
+	for _, m := range members {
+		if !slices.Contains(wanted, m.Replica) {
+			surplus = append(surplus, m)
+		}
+	}
+	remove := func(m Member) change {
+		switch {
+		case m.Node == local:
+			return leave(members, wanted, local, s)
+		case m.Voter && !quorumAlive(members, m.Replica, "", s):
+			return change{}
+		}
+		return change{kind: changeRemove, replica: m.Replica}
+	}
+	for _, m := range surplus {
+		if !m.Voter || slices.ContainsFunc(wanted, func(w transport.ReplicaID) bool { return w.Node() == m.Node }) {
+			// A learner of a plan that was dropped, or the former life of a replica: raft takes no two servers of one address.
+			if c := remove(m); c.kind != changeNone {
+				return c
+			}
+		}
+	}
+	voting := true
+	for _, w := range wanted {
+		at := slices.IndexFunc(members, func(m Member) bool { return m.Replica == w })
+		switch {
+		case at < 0 && slices.ContainsFunc(members, func(m Member) bool { return m.Node == w.Node() }):
+			voting = false // its former life is still to go
+		case at < 0:
+			return change{kind: changeAdd, replica: w}
+		case !members[at].Voter:
+			voting = false
+			if !s.alive(w.Node()) || !s.keepsUp(w) {
+				continue
+			}
+			for _, m := range surplus {
+				if m.Voter && !s.alive(m.Node) {
+					return remove(m)
+				}
+			}
+			if quorumAlive(members, "", w, s) {
+				return change{kind: changePromote, replica: w}
+			}
+		}
+	}
+	if !voting {
+		return change{}
+	}
+	for _, m := range surplus {
+		if c := remove(m); c.kind != changeNone {
+			return c
+		}
+	}
+	return change{reached: len(surplus) == 0}
+}
+
+// leave names who is to lead instead of this node: a wanted voter that is alive, or else any other.
+func leave(members []Member, wanted []transport.ReplicaID, local transport.NodeID, s situation) change {
+	var any transport.ReplicaID
+	for _, m := range members {
+		if !m.Voter || m.Node == local || !s.alive(m.Node) {
+			continue
+		}
+		if slices.Contains(wanted, m.Replica) {
+			return change{kind: changeLeave, replica: m.Replica}
+		}
+		any = m.Replica
+	}
+	if any == "" {
+		return change{}
+	}
+	return change{kind: changeLeave, replica: any}
+}
+
+// quorumAlive tells whether most voters are alive when one is gone and another one votes.
+func quorumAlive(members []Member, gone, promoted transport.ReplicaID, s situation) bool {
+	voters, alive := 0, 0
+	for _, m := range members {
+		if m.Replica == gone || !m.Voter && m.Replica != promoted {
+			continue
+		}
+		voters++
+		if s.alive(m.Node) {
+			alive++
+		}
+	}
+	return voters > 0 && alive >= voters/2+1
+}
