@@ -86,6 +86,11 @@ type Config struct {
 	// are placed in different zones. At most 63 characters, as a node id. Default "": all nodes without one share a zone.
 	Zone string
 
+	// GossipEncryption says what of gossip is sealed: "off", "accept" or "on". Default "off".
+	// GossipKeyFile has the keys in base64, one a line, of 16, 24 or 32 bytes; the first seals,
+	// all open. It is read again when it changes.
+	GossipEncryption, GossipKeyFile string
+
 	// Join lists gossip addresses (host:port, the host may be a DNS name with
 	// several addresses) where other nodes may be found. The node's own
 	// address may be among them. Empty: wait to be contacted.
@@ -176,29 +181,30 @@ var nodeIDPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 // host's name, or "warren" when the host has none that fits.
 func Default() Config {
 	return Config{
-		NodeID:          defaultNodeID(os.Hostname),
-		DataDir:         "data",
-		AMQPAddr:        ":5672",
-		HTTPAddr:        ":15672",
-		GRPCAddr:        ":5680",
-		TLSClientAuth:   ClientAuthNone,
-		TLSLoginFrom:    "distinguished_name",
-		TLSLoginSANType: "dns",
-		ClusterAddr:     "127.0.0.1:5681",
-		ClusterTLS:      ClusterTLSOff,
-		ClusterTLSName:  "warren-node",
-		GossipAddr:      "127.0.0.1:5682",
-		BootstrapExpect: 1,
-		AMQPProduct:     "Warren/0.1.0",
-		ConsumerTimeout: 30 * time.Minute,
-		LeaderMoves:     10,
-		ReadyCatchUpMax: 5 * time.Minute,
-		DrainTimeout:    time.Minute,
-		AwaitQuorum:     30 * time.Second,
-		StopTimeout:     30 * time.Second,
-		UpgradeSettle:   10 * time.Minute,
-		LogLevel:        slog.LevelInfo,
-		LogFormat:       "text",
+		NodeID:           defaultNodeID(os.Hostname),
+		DataDir:          "data",
+		AMQPAddr:         ":5672",
+		HTTPAddr:         ":15672",
+		GRPCAddr:         ":5680",
+		TLSClientAuth:    ClientAuthNone,
+		TLSLoginFrom:     "distinguished_name",
+		TLSLoginSANType:  "dns",
+		ClusterAddr:      "127.0.0.1:5681",
+		ClusterTLS:       ClusterTLSOff,
+		ClusterTLSName:   "warren-node",
+		GossipEncryption: GossipOff,
+		GossipAddr:       "127.0.0.1:5682",
+		BootstrapExpect:  1,
+		AMQPProduct:      "Warren/0.1.0",
+		ConsumerTimeout:  30 * time.Minute,
+		LeaderMoves:      10,
+		ReadyCatchUpMax:  5 * time.Minute,
+		DrainTimeout:     time.Minute,
+		AwaitQuorum:      30 * time.Second,
+		StopTimeout:      30 * time.Second,
+		UpgradeSettle:    10 * time.Minute,
+		LogLevel:         slog.LevelInfo,
+		LogFormat:        "text",
 
 		MemoryHighWatermark: Watermark{Fraction: 0.6},
 		UnreadMax:           Watermark{Bytes: 256 << 20},

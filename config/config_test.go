@@ -77,6 +77,7 @@ func TestValidate(t *testing.T) {
 		{"TLS between nodes", func(c *Config) {
 			c.ClusterTLS, c.ClusterTLSCertFile, c.ClusterTLSKeyFile, c.ClusterTLSCAFile = "on", "a", "b", "c"
 		}, nil},
+		{"gossip without keys", func(c *Config) { c.GossipEncryption = "on" }, []string{"gossip-encryption: on needs gossip-key-file"}},
 		{"TLS between nodes, perhaps", func(c *Config) { c.ClusterTLS = "maybe" }, []string{`cluster-tls: must be off, accept or on, got "maybe"`}},
 		{"one address twice", func(c *Config) { c.HTTPAddr = ":5672" }, []string{"http-addr: :5672 is already the address of amqp-addr"}},
 		{"join without port", func(c *Config) { c.Join = []string{"a:1", "b"} }, []string{`join: "b" is not of the form host:port`}},
@@ -107,7 +108,7 @@ func TestValidate(t *testing.T) {
 		{
 			"every problem at once",
 			func(c *Config) { *c = Config{BootstrapExpect: -1} },
-			[]string{"node-id", "data-dir", "amqp-addr", "http-addr", "grpc-addr", "tls-client-auth", "tls-login-from", "tls-login-san-type", "cluster-addr", "cluster-tls", "gossip-addr", "bootstrap-expect", "amqp-product", "drain-timeout", "stop-timeout", "log-format"},
+			[]string{"node-id", "data-dir", "amqp-addr", "http-addr", "grpc-addr", "tls-client-auth", "tls-login-from", "tls-login-san-type", "cluster-addr", "gossip-encryption", "cluster-tls", "gossip-addr", "bootstrap-expect", "amqp-product", "drain-timeout", "stop-timeout", "log-format"},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -55,6 +55,8 @@ func Options() []Option {
 		text("gossip-addr", "host:port", "address for membership gossip (TCP and UDP)", func(c *Config) *string { return &c.GossipAddr }),
 		text("advertise-host", "host", "tell nodes and clients this host where a listener has none of its own", func(c *Config) *string { return &c.AdvertiseHost }),
 		text("zone", "name", "what fails together with this node; replicas are placed in different zones", func(c *Config) *string { return &c.Zone }),
+		text("gossip-encryption", "mode", "sealing of gossip: off, accept (sealed or not) or on", func(c *Config) *string { return &c.GossipEncryption }),
+		text("gossip-key-file", "file", "keys of gossip in base64, one a line, the first seals; read again when it changes", func(c *Config) *string { return &c.GossipKeyFile }),
 		{
 			Name: "join", Kind: "host:port,...", Usage: "gossip addresses of nodes to join, its own may be among them",
 			set: func(c *Config, s string) error { c.Join = splitList(s); return nil },

@@ -21,6 +21,16 @@ const (
 	ClusterTLSOn     = "on"
 )
 
+// GossipModes are the values of gossip-encryption.
+var GossipModes = []string{GossipOff, GossipAccept, GossipOn}
+
+// What of gossip is sealed, as values of GossipEncryption.
+const (
+	GossipOff    = "off"
+	GossipAccept = "accept" // takes both, for the time in which a cluster turns it on
+	GossipOn     = "on"
+)
+
 // ClusterTLSModes are the values of cluster-tls.
 var ClusterTLSModes = []string{ClusterTLSOff, ClusterTLSAccept, ClusterTLSOn}
 
@@ -59,6 +69,10 @@ func (c Config) secureProblems(add func(name, problem string)) {
 
 // nodeProblems are those of the settings of TLS between nodes.
 func (c Config) nodeProblems(add func(name, problem string)) {
+	add("gossip-encryption", oneOf(c.GossipEncryption, GossipModes))
+	if (c.GossipEncryption == GossipAccept || c.GossipEncryption == GossipOn) && c.GossipKeyFile == "" {
+		add("gossip-encryption", fmt.Sprintf("%s needs gossip-key-file", c.GossipEncryption))
+	}
 	add("cluster-tls", oneOf(c.ClusterTLS, ClusterTLSModes))
 	if c.ClusterTLS != ClusterTLSAccept && c.ClusterTLS != ClusterTLSOn {
 		return

@@ -46,6 +46,7 @@ type tool struct {
 
 // topics are the verbs, by the file that has them.
 var topics = []func(*tool) []*cobra.Command{
+	gossipVerbs,
 	policyVerbs,
 	queueVerbs,
 	outboxVerbs,

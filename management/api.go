@@ -29,6 +29,8 @@ type Config struct {
 	LoginByCertificate func(ctx context.Context, c *x509.Certificate, loopback bool) (User, error)
 	// Broker changes what is the cluster's, and tells of it.
 	Broker Broker
+	// GossipKeys tells of the local node's keys.
+	GossipKeys func() GossipKeys
 	// Connections are the local node's client connections.
 	Connections Connections
 	// Cluster tells of the nodes and changes what they are.
@@ -50,6 +52,7 @@ type API struct {
 func New(cfg Config) *API {
 	a := &API{cfg: cfg, mux: http.NewServeMux()}
 	a.routeConnections()
+	a.routeGossip()
 	a.routeQueues()
 	a.routeOutboxes()
 	a.routeMessages()

@@ -61,6 +61,7 @@ func newFakeCluster(names ...string) *fakeCluster {
 	for _, name := range names {
 		f.nodes[name] = &fakeNode{}
 		f.apis[name] = New(Config{
+			GossipKeys:  func() GossipKeys { return GossipKeys{Node: name, Encryption: "on", Keys: []string{"aa"}} },
 			Connections: f.nodes[name], Logger: slog.New(slog.DiscardHandler),
 			Login: func(_ context.Context, user, password string, loopback bool) (User, error) {
 				t, ok := tags[user]

@@ -37,6 +37,8 @@ const (
 	// opSettle waits until a change of policies is in effect on the queues that the node
 	// leads; answer: peerSettled
 	opSettle = "settle_policies"
+	// opGossipKeys asks for fingerprints; answer: GossipKeys
+	opGossipKeys = "gossip_keys"
 	// opStats asks what the node's process has and uses; answer: NodeStats
 	opStats = "node_stats"
 	// opMaintain drains the node or revives it; answer: Drained
@@ -68,6 +70,8 @@ func (a *API) Answer(ctx context.Context, raw []byte) ([]byte, error) {
 	switch req.Op {
 	case opList:
 		return a.page(req.After)
+	case opGossipKeys:
+		return json.Marshal(a.cfg.GossipKeys())
 	case opSettle:
 		if err := a.cfg.Broker.SettlePolicies(ctx, req.VHost, req.Revision); err != nil {
 			return nil, err

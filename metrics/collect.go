@@ -53,6 +53,12 @@ type Life struct {
 	Steps map[string]time.Duration
 }
 
+// Gossip are figures about the keys of gossip.
+type Gossip struct {
+	Keys               int
+	Unopened, Failures uint64
+}
+
 // Config is where the figures come from. All functions are safe for concurrent use.
 type Config struct {
 	Node      func() Node
@@ -63,8 +69,9 @@ type Config struct {
 	Leaders   func() Leaders
 	// Life may be nil.
 	Life func() Life
-	// Certificates may be nil.
+	// Certificates and Gossip may be nil.
 	Certificates func() []Certificate
+	Gossip       func() Gossip
 	Broker       Broker
 	// QueueName finds a replica's queue, named by ObjectName; ok is false if it is being
 	// deleted.
@@ -200,6 +207,12 @@ func (s *scrape) node(figures []broker.QueueFigures) {
 		for step, took := range l.Steps {
 			s.put(drainTime, took.Seconds(), step)
 		}
+	}
+	if s.c.cfg.Gossip != nil {
+		g := s.c.cfg.Gossip()
+		s.count(gossipKeys, uint64(g.Keys))
+		s.count(gossipUnopened, g.Unopened)
+		s.count(gossipFailures, g.Failures)
 	}
 	if s.c.cfg.Certificates != nil {
 		for _, c := range s.c.cfg.Certificates() {

@@ -36,6 +36,10 @@ type Config struct {
 	Join []string
 	// BookPath is the file of the address book, "" for none.
 	BookPath string
+	// Encryption says what is sealed, nothing if "". Keys are those to begin with, needed unless it is off; see
+	// ParseKeys and Gossip.SetKeys.
+	Encryption Encryption
+	Keys       [][]byte
 	// Logger may be nil.
 	Logger *slog.Logger
 	// Resolve looks up a host name; the system's resolver if nil.
@@ -58,6 +62,7 @@ type Gossip struct {
 	log     *slog.Logger
 	stdlog  *log.Logger // for memberlist
 	port    *port
+	ring    *ring
 	lobby   lobby
 	book    *book
 	roster  roster
@@ -98,7 +103,10 @@ func Open(cfg Config) (*Gossip, error) {
 		return nil, err
 	}
 	g.stdlog = slog.NewLogLogger(levelHandler{cfg.Logger.Handler()}, slog.LevelDebug)
-	if g.port, err = listen(cfg.Bind, g.stdlog, g.answerLobby); err != nil {
+	if g.ring, err = newRing(cfg.Encryption, cfg.Keys); err != nil {
+		return nil, err
+	}
+	if g.port, err = listen(cfg.Bind, g.stdlog, g.ring, g.answerLobby); err != nil {
 		return nil, err
 	}
 	g.ip = g.advertised()
@@ -264,6 +272,7 @@ func (g *Gossip) listConfig(info Info, d *delegate) *memberlist.Config {
 	}
 	c.AdvertisePort, _ = strconv.Atoi(number) // made by port.addr
 	c.TCPTimeout = 2 * time.Second
+	c.UDPBufferSize -= len(packetHead) + sealOverhead
 	c.Logger = g.stdlog
 	c.Delegate, c.Events, c.Merge, c.Alive = d, d, d, d
 	return c
@@ -367,6 +376,26 @@ func (g *Gossip) join(list *memberlist.Memberlist, addrs []string) time.Duration
 		return joinInterval
 	}
 	return aloneInterval
+}
+
+// SetKeys replaces the keys at once: the first seals, all open.
+func (g *Gossip) SetKeys(keys [][]byte) error {
+	if g.ring.mode == EncryptionOff {
+		return errors.New("gossip is not encrypted")
+	}
+	return g.ring.set(keys)
+}
+
+// KeyStats are figures about keys.
+type KeyStats struct {
+	Mode         Encryption
+	Fingerprints []string // of the keys, the one that seals first
+	Unopened     uint64   // packets, records and lobby messages that no key has opened
+}
+
+// KeyStats returns the figures.
+func (g *Gossip) KeyStats() KeyStats {
+	return KeyStats{Mode: g.ring.mode, Fingerprints: g.ring.fingerprints(), Unopened: g.ring.unopened.Load()}
 }
 
 // Close leaves the gossip and releases the port. It is safe twice.

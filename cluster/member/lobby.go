@@ -14,10 +14,13 @@ import (
 	"time"
 )
 
-// A lobby message is the magic, the length of the rest as four bytes, and JSON. The
-// version is in the magic. The first byte tells it from everything memberlist
+// A lobby message is the magic, the length of the rest as four bytes, and JSON, which version 2
+// seals. The version is in the magic. The first byte tells it from everything memberlist
 // sends.
-var lobbyMagic = []byte("warren-lobby/1\n")
+var (
+	lobbyMagic  = []byte("warren-lobby/1\n")
+	lobbySealed = []byte("warren-lobby/2\n") // of the same length
+)
 
 const (
 	lobbyBytesMax = 64 << 10
@@ -33,33 +36,54 @@ type lobbyMessage struct {
 
 var errLobby = errors.New("malformed lobby message")
 
-func appendLobby(m *lobbyMessage) ([]byte, error) {
+// encode writes a message, sealed if keys are given.
+func (m *lobbyMessage) encode(keys *ring) ([]byte, error) {
 	body, err := json.Marshal(m)
 	if err != nil {
 		return nil, fmt.Errorf("encode a lobby message: %w", err)
+	}
+	if keys != nil {
+		b := binary.BigEndian.AppendUint32(bytes.Clone(lobbySealed), uint32(len(body)+sealOverhead))
+		return keys.appendSealed(b, body, lobbySealed), nil
 	}
 	b := binary.BigEndian.AppendUint32(bytes.Clone(lobbyMagic), uint32(len(body)))
 	return append(b, body...), nil
 }
 
-// readLobby reads one message. Infos in it that cannot be used are left out; a Self
+// readLobby reads one message and tells whether it was sealed. Infos in it that cannot be used are left out; a Self
 // that cannot is an error.
-func readLobby(r io.Reader) (*lobbyMessage, error) {
+func readLobby(r io.Reader, keys *ring) (m *lobbyMessage, sealed bool, err error) {
 	head := make([]byte, len(lobbyMagic)+4)
 	if _, err := io.ReadFull(r, head); err != nil {
-		return nil, fmt.Errorf("read a lobby message: %w", err)
+		return nil, false, fmt.Errorf("read a lobby message: %w", err)
 	}
-	if !bytes.HasPrefix(head, lobbyMagic) {
-		return nil, fmt.Errorf("%w: begins with %q", errLobby, head)
+	sealed = bytes.HasPrefix(head, lobbySealed)
+	switch {
+	case !sealed && !bytes.HasPrefix(head, lobbyMagic):
+		return nil, false, fmt.Errorf("%w: begins with %q", errLobby, head)
+	case sealed && keys.mode == EncryptionOff:
+		return nil, false, fmt.Errorf("%w: it is sealed, and gossip-encryption is off here", errLobby)
+	case !sealed && keys.mode == EncryptionOn:
+		return nil, false, fmt.Errorf("%w: it is not sealed", errLobby)
 	}
 	n := binary.BigEndian.Uint32(head[len(lobbyMagic):])
 	if n > lobbyBytesMax {
-		return nil, fmt.Errorf("%w: %d bytes announced", errLobby, n)
+		return nil, sealed, fmt.Errorf("%w: %d bytes announced", errLobby, n)
 	}
 	body := make([]byte, n)
 	if _, err := io.ReadFull(r, body); err != nil {
-		return nil, fmt.Errorf("read a lobby message: %w", err)
+		return nil, sealed, fmt.Errorf("read a lobby message: %w", err)
 	}
+	if sealed {
+		if body, err = keys.open(body, lobbySealed); err != nil {
+			return nil, sealed, fmt.Errorf("%w: %w", errLobby, err)
+		}
+	}
+	m, err = decodeLobby(body)
+	return m, sealed, err
+}
+
+func decodeLobby(body []byte) (*lobbyMessage, error) {
 	var m lobbyMessage
 	if err := json.Unmarshal(body, &m); err != nil {
 		return nil, fmt.Errorf("%w: %w", errLobby, err)
@@ -129,13 +153,17 @@ func (l *lobby) infos(direct bool) []Info {
 
 // answerLobby is the port's lobby function.
 func (g *Gossip) answerLobby(conn net.Conn, r *bufio.Reader) {
-	m, err := readLobby(r)
+	m, sealed, err := readLobby(r, g.ring)
 	if err != nil {
 		g.log.Debug("a lobby question was not understood", "from", conn.RemoteAddr().String(), "err", err)
 		return
 	}
 	g.heardLobby(m, hostOf(conn.RemoteAddr()))
-	b, err := appendLobby(g.lobbyMessage())
+	var keys *ring
+	if sealed {
+		keys = g.ring
+	}
+	b, err := g.lobbyMessage().encode(keys)
 	if err == nil {
 		_, err = conn.Write(b)
 	}
@@ -176,14 +204,18 @@ func (g *Gossip) askLobby(ctx context.Context, addr string) error {
 		stop()
 		_ = conn.Close() // the answer is in or nothing is
 	}()
-	b, err := appendLobby(g.lobbyMessage())
+	var keys *ring
+	if g.ring.mode == EncryptionOn {
+		keys = g.ring
+	}
+	b, err := g.lobbyMessage().encode(keys)
 	if err != nil {
 		return err
 	}
 	if _, err := conn.Write(b); err != nil {
 		return err
 	}
-	m, err := readLobby(conn)
+	m, _, err := readLobby(conn, g.ring)
 	if err != nil {
 		return err
 	}

@@ -244,22 +244,34 @@ func TestBadBookIsAnError(t *testing.T) {
 }
 
 func FuzzReadLobby(f *testing.F) {
-	good, err := appendLobby(&lobbyMessage{Self: Info{Node: "n1/u", ClusterAddr: ":1", GossipAddr: ":2"}, Others: []Info{{Node: "n2/u", ClusterAddr: "h:1", GossipAddr: "h:2"}}})
+	m := &lobbyMessage{Self: Info{Node: "n1/u", ClusterAddr: ":1", GossipAddr: ":2"}, Others: []Info{{Node: "n2/u", ClusterAddr: "h:1", GossipAddr: "h:2"}}}
+	keys, err := newRing(EncryptionAccept, [][]byte{make([]byte, 16)})
 	if err != nil {
 		f.Fatal(err)
 	}
-	f.Add(good)
+	for _, k := range []*ring{nil, keys} {
+		good, err := m.encode(k)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(good)
+	}
 	f.Add([]byte("warren-lobby/1\n\x00\x00\x00\x02{}"))
+	f.Add([]byte("warren-lobby/2\n\x00\x00\x00\x02{}"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		m, err := readLobby(bytes.NewReader(b))
+		m, sealed, err := readLobby(bytes.NewReader(b), keys)
 		if err != nil {
 			return
 		}
-		again, err := appendLobby(m)
+		var k *ring
+		if sealed {
+			k = keys
+		}
+		again, err := m.encode(k)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := readLobby(bytes.NewReader(again)); err != nil {
+		if _, _, err := readLobby(bytes.NewReader(again), keys); err != nil {
 			t.Fatalf("not readable again: %v", err)
 		}
 	})

@@ -16,6 +16,7 @@ import (
 // memberlist is given; streams that open with the lobby's magic never get there.
 type port struct {
 	inner *memberlist.NetTransport
+	ring  *ring
 	lobby func(conn net.Conn, r *bufio.Reader)
 
 	packets chan *memberlist.Packet
@@ -41,13 +42,13 @@ const (
 
 // listen binds the port; nothing is received before start. lobby is called on a
 // goroutine of its own for each lobby stream and closes nothing.
-func listen(addr string, logger *log.Logger, lobby func(net.Conn, *bufio.Reader)) (*port, error) {
+func listen(addr string, logger *log.Logger, keys *ring, lobby func(net.Conn, *bufio.Reader)) (*port, error) {
 	host, number, err := splitAddr(addr)
 	if err != nil {
 		return nil, err
 	}
 	p := &port{
-		lobby: lobby, packets: make(chan *memberlist.Packet), streams: make(chan net.Conn),
+		ring: keys, lobby: lobby, packets: make(chan *memberlist.Packet), streams: make(chan net.Conn),
 		done: make(chan struct{}), drained: make(chan struct{}), slots: make(chan struct{}, streamsMax),
 	}
 	for range bindTries {
@@ -100,7 +101,8 @@ func (p *port) pump() {
 	for {
 		select {
 		case packet := <-p.inner.PacketCh():
-			if p.isOpen() {
+			var ok bool
+			if packet.Buf, ok = p.ring.openPacket(packet.Buf, packet.From.String()); ok && p.isOpen() {
 				select {
 				case p.packets <- packet:
 				case <-p.done:
@@ -152,14 +154,44 @@ func (p *port) sort(conn net.Conn) {
 		_ = conn.Close()
 	case !p.isOpen():
 		_ = conn.Close()
-	default:
-		_ = conn.SetDeadline(time.Time{}) // memberlist sets its own
-		select {
-		case p.streams <- &peekedConn{Conn: conn, r: r}:
-		case <-p.done:
+	case first[0] == sealedFirst:
+		sealed, err := p.ring.acceptSealed(conn, r)
+		if err != nil {
 			_ = conn.Close()
+			return
 		}
+		p.hand(sealed)
+	case p.ring.mode == EncryptionOn:
+		_ = conn.Close()
+	default:
+		p.hand(&peekedConn{Conn: conn, r: r})
 	}
+}
+
+// hand gives a stream to memberlist.
+func (p *port) hand(conn net.Conn) {
+	_ = conn.SetDeadline(time.Time{}) // memberlist sets its own
+	select {
+	case p.streams <- conn:
+	case <-p.done:
+		_ = conn.Close()
+	}
+}
+
+// dialled is the stream that memberlist gets for one to addr.
+func (p *port) dialled(addr string, conn net.Conn, err error) (net.Conn, error) {
+	if err != nil || !p.ring.sealsTo(addr) {
+		return conn, err
+	}
+	return p.ring.openSealed(conn), nil
+}
+
+// packet is what is sent to addr in place of b.
+func (p *port) packet(b []byte, addr string) []byte {
+	if p.ring.sealsTo(addr) {
+		return p.ring.sealPacket(b)
+	}
+	return b
 }
 
 // peekedConn is a connection whose first bytes are in r.
@@ -184,21 +216,25 @@ func (p *port) FinalAdvertiseAddr(ip string, number int) (net.IP, int, error) {
 }
 
 // WriteTo implements memberlist.Transport.
-func (p *port) WriteTo(b []byte, addr string) (time.Time, error) { return p.inner.WriteTo(b, addr) }
+func (p *port) WriteTo(b []byte, addr string) (time.Time, error) {
+	return p.inner.WriteTo(p.packet(b, addr), addr)
+}
 
 // WriteToAddress implements memberlist.NodeAwareTransport.
 func (p *port) WriteToAddress(b []byte, a memberlist.Address) (time.Time, error) {
-	return p.inner.WriteToAddress(b, a)
+	return p.inner.WriteToAddress(p.packet(b, a.Addr), a)
 }
 
 // DialTimeout implements memberlist.Transport.
 func (p *port) DialTimeout(addr string, d time.Duration) (net.Conn, error) {
-	return p.inner.DialTimeout(addr, d)
+	conn, err := p.inner.DialTimeout(addr, d)
+	return p.dialled(addr, conn, err)
 }
 
 // DialAddressTimeout implements memberlist.NodeAwareTransport.
 func (p *port) DialAddressTimeout(a memberlist.Address, d time.Duration) (net.Conn, error) {
-	return p.inner.DialAddressTimeout(a, d)
+	conn, err := p.inner.DialAddressTimeout(a, d)
+	return p.dialled(a.Addr, conn, err)
 }
 
 // PacketCh implements memberlist.Transport.

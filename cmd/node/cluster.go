@@ -71,15 +71,22 @@ func (n *running) resolve(id transport.NodeID) (string, bool) {
 }
 
 func (n *running) openGossip(context.Context) (err error) {
-	n.gossip, err = member.Open(member.Config{
+	cfg := member.Config{
 		Node: n.identity.NodeID(), Boot: n.identity.Boots(), Bind: n.cfg.GossipAddr, Advertise: n.cfg.AdvertiseHost,
 		ClusterAddr: cmp.Or(n.cfg.ClusterAdvertiseAddr, n.listeners.cluster.Addr().String()), Join: n.cfg.Join,
 		BookPath: filepath.Join(n.cfg.DataDir, "addresses.json"), Logger: n.log,
-	})
-	if err != nil {
+		Encryption: member.Encryption(n.cfg.GossipEncryption),
+	}
+	if n.gossipKeys != nil {
+		cfg.Keys = n.gossipKeys.Keys()
+	}
+	if n.gossip, err = member.Open(cfg); err != nil {
 		return err
 	}
 	n.onClose("gossip", n.gossip.Close)
+	if n.gossipKeys != nil {
+		return n.gossipKeys.OnChange(n.gossip.SetKeys)
+	}
 	return nil
 }
 

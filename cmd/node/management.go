@@ -32,6 +32,7 @@ func (n *running) openManagement() {
 			return management.User{Name: u.Name, Tags: u.Tags}, err
 		},
 		Broker:      n.broker,
+		GossipKeys:  n.gossipKeyStats,
 		Connections: connections{node: n.cfg.NodeID, server: n.amqp},
 		Cluster:     n,
 		Peers:       n.livePeers,

@@ -34,7 +34,7 @@ func (n *running) metricsConfig() metrics.Config {
 			}
 		},
 		Resources: n.resources, Gateway: n.amqp.Stats, Store: n.store.Stats, Raft: n.replicas, Leaders: n.leaderships, Life: n.life, Broker: n.broker,
-		Certificates: n.certificates,
+		Certificates: n.certificates, Gossip: n.gossipFigures,
 		QueueName: func(id uint64) (vhost, name string, ok bool) {
 			q := n.catalog.Load().View().QueueByID(id)
 			if q == nil || q.State == catalog.Closing {

@@ -39,26 +39,27 @@ type running struct {
 	cfg config.Config
 	log *slog.Logger
 
-	identity  *bootstrap.Identity
-	listeners listeners
-	clientTLS *certs.Source // nil without a certificate for clients
-	nodeTLS   *certs.Source // nil without TLS between nodes
-	store     *store.Store
-	mesh      *transport.Mesh
-	gossip    *member.Gossip
-	catalog   atomic.Pointer[catalog.Catalog]
-	detector  *detector.Detector
-	host      *group.Host
-	broker    *broker.Broker
-	amqp      *gateway.Server
-	manager   *management.API
-	alarms    *alarms
-	ready     atomic.Bool            // what answers management requests is there
-	phase     atomic.Int32           // a phase
-	starting  atomic.Pointer[string] // the step of the start that is under way
-	caughtUp  atomic.Bool            // awaitLogs has ended
-	lag       atomic.Pointer[group.Lag]
-	since     atomic.Uint64 // catalog revision of this process's registration
+	identity   *bootstrap.Identity
+	listeners  listeners
+	clientTLS  *certs.Source   // nil without a certificate for clients
+	nodeTLS    *certs.Source   // nil without TLS between nodes
+	gossipKeys *member.KeyFile // nil without encryption of gossip
+	store      *store.Store
+	mesh       *transport.Mesh
+	gossip     *member.Gossip
+	catalog    atomic.Pointer[catalog.Catalog]
+	detector   *detector.Detector
+	host       *group.Host
+	broker     *broker.Broker
+	amqp       *gateway.Server
+	manager    *management.API
+	alarms     *alarms
+	ready      atomic.Bool            // what answers management requests is there
+	phase      atomic.Int32           // a phase
+	starting   atomic.Pointer[string] // the step of the start that is under way
+	caughtUp   atomic.Bool            // awaitLogs has ended
+	lag        atomic.Pointer[group.Lag]
+	since      atomic.Uint64 // catalog revision of this process's registration
 
 	lifecycle lifecycle
 

@@ -8,10 +8,13 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/warrenmq/warren/auth"
 	"github.com/warrenmq/warren/certs"
+	"github.com/warrenmq/warren/cluster/member"
 	"github.com/warrenmq/warren/config"
+	"github.com/warrenmq/warren/management"
 	"github.com/warrenmq/warren/metrics"
 	"github.com/warrenmq/warren/transport"
 )
@@ -37,7 +40,13 @@ func (n *running) openCertificates(context.Context) (err error) {
 		}
 		n.onClose("certificates for nodes", n.nodeTLS.Close)
 	}
-	if n.cfg.ClusterTLS != config.ClusterTLSOn && !(localAddr(n.cfg.ClusterAddr) && localAddr(n.cfg.ClusterAdvertiseAddr)) {
+	if n.cfg.GossipEncryption != config.GossipOff {
+		if n.gossipKeys, err = member.OpenKeyFile(n.cfg.GossipKeyFile, keyFileEvery, n.log); err != nil {
+			return fmt.Errorf("gossip keys: %w", err)
+		}
+		n.onClose("gossip keys", n.gossipKeys.Close)
+	}
+	if n.cfg.ClusterTLS != config.ClusterTLSOn && (!localAddr(n.cfg.ClusterAddr) || !localAddr(n.cfg.ClusterAdvertiseAddr)) {
 		n.log.Warn("the cluster address can be reached from other machines without TLS: whoever reaches it is trusted and can read everything",
 			"cluster", n.cfg.ClusterAddr, "cluster-tls", n.cfg.ClusterTLS)
 	}
@@ -101,6 +110,28 @@ func (n *running) reload() {
 			s.Reload()
 		}
 	}
+	if n.gossipKeys != nil {
+		n.gossipKeys.Reload()
+	}
+}
+
+// keyFileEvery is the time between two looks at the file of gossip keys.
+const keyFileEvery = 10 * time.Second
+
+// gossipKeyStats are this node's keys, for the management API.
+func (n *running) gossipKeyStats() management.GossipKeys {
+	s := n.gossip.KeyStats()
+	return management.GossipKeys{Node: n.cfg.NodeID, Encryption: string(s.Mode), Keys: append([]string{}, s.Fingerprints...)}
+}
+
+// gossipFigures are those for metrics.
+func (n *running) gossipFigures() metrics.Gossip {
+	s := n.gossip.KeyStats()
+	f := metrics.Gossip{Keys: len(s.Fingerprints), Unopened: s.Unopened}
+	if n.gossipKeys != nil {
+		f.Failures = n.gossipKeys.Failures()
+	}
+	return f
 }
 
 // clientAuth is what clients' certificates are for.

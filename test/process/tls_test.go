@@ -19,7 +19,6 @@ import (
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
-
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/health/grpc_health_v1"
