@@ -89,6 +89,10 @@ type Config struct {
 	// an operator asks for it ([Catalog.RaiseLevel]). A cluster that was just founded waits for nothing.
 	Settle time.Duration
 
+	// DownAfter is how long a node must have been dead, by NodeDead, before the catalog notes it; 10 s. VoterReplaceAfter is how
+	// long until another node votes in its place; 5 min: a node that is started again should not lose its vote.
+	DownAfter, VoterReplaceAfter time.Duration
+
 	// HeartbeatTimeout, ElectionTimeout and LeaderLease are raft's; 5 s, 5 s, 2.5 s. The
 	// speed of failover comes from NodeDead, not from these: too small and a starved
 	// leader is deposed, too large and an unnoticed hang lasts longer.
@@ -107,6 +111,8 @@ func (c Config) withDefaults() Config {
 	c.HeartbeatTimeout = orDefault(c.HeartbeatTimeout, 5*time.Second)
 	c.ElectionTimeout = orDefault(c.ElectionTimeout, c.HeartbeatTimeout)
 	c.LeaderLease = orDefault(c.LeaderLease, c.HeartbeatTimeout/2)
+	c.DownAfter = orDefault(c.DownAfter, 10*time.Second)
+	c.VoterReplaceAfter = orDefault(c.VoterReplaceAfter, 5*time.Minute)
 	c.CommitTimeout = orDefault(c.CommitTimeout, 500*time.Millisecond)
 	c.SnapshotEntries = orDefault(c.SnapshotEntries, 8192)
 	c.TrailingEntries = orDefault(c.TrailingEntries, 10240)

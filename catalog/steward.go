@@ -328,12 +328,11 @@ func (c *Catalog) lead() error {
 		}
 		c.log.Info("the cluster is founded", "cluster", f.ClusterID)
 	}
-	return errors.Join(c.tend(ctx), c.tendLevel(ctx))
+	return errors.Join(c.tend(ctx), c.tendLevel(ctx), c.tendDown(ctx))
 }
 
 // tend makes one change of the configuration if one is due: a storage that was replaced goes
-// once its successor has caught up, and a non-voter that has caught up becomes a voter
-// while there are too few.
+// once its successor has caught up; see also tendVoters.
 func (c *Catalog) tend(ctx context.Context) error {
 	future := c.raft.GetConfiguration()
 	if err := future.Error(); err != nil {
@@ -341,11 +340,7 @@ func (c *Catalog) tend(ctx context.Context) error {
 	}
 	servers := future.Configuration().Servers
 	view := c.View()
-	voters := 0
 	for _, s := range servers {
-		if s.Suffrage == raft.Voter {
-			voters++
-		}
 		if view.Forgotten(NodeID(s.ID)) {
 			c.log.Info("removing a forgotten node from the catalog's group", "node", s.ID)
 			return c.spreadAfter(c.await(ctx, c.raft.RemoveServer(s.ID, future.Index(), membershipWait).Error, nothing))
@@ -355,16 +350,7 @@ func (c *Catalog) tend(ctx context.Context) error {
 			return c.spreadAfter(c.await(ctx, c.raft.RemoveServer(s.ID, future.Index(), membershipWait).Error, nothing))
 		}
 	}
-	if voters >= votersWanted(len(servers)) {
-		return nil
-	}
-	for _, s := range servers {
-		if s.Suffrage == raft.Nonvoter && c.keepsUp(ctx, NodeID(s.ID)) {
-			c.log.Info("a node becomes a voter of the catalog's group", "node", s.ID)
-			return c.spreadAfter(c.await(ctx, c.raft.AddVoter(s.ID, s.Address, future.Index(), membershipWait).Error, nothing))
-		}
-	}
-	return nil
+	return c.tendVoters(ctx, future.Configuration(), future.Index())
 }
 
 // spreadAfter spreads a change of the configuration that was committed, and returns its error.

@@ -146,6 +146,10 @@ type Config struct {
 	// StopTimeout is how long the node may take to stop, from SIGTERM to its end. A third of it is for closing
 	// files, the rest for other nodes to take over and for clients to go. Default 30 s.
 	StopTimeout time.Duration
+	// VoterReplaceAfter is how long a node must be down until another one votes in the catalog's group in its place. Too short, and
+	// a restart costs a node its vote; too long, and a second death meanwhile leaves the catalog without a majority. Default 5 minutes.
+	VoterReplaceAfter time.Duration
+
 	// UpgradeSettle is how long all nodes must run a newer program before the cluster uses what is new in it; older ones are
 	// refused from then on. UpgradeManually: not before an operator asks for it. Default 10 minutes.
 	UpgradeSettle time.Duration
@@ -162,6 +166,7 @@ const UpgradeManually time.Duration = -1
 
 // Limits of single settings.
 const (
+	voterReplaceMin    = time.Second
 	upgradeSettleMax   = 30 * 24 * time.Hour
 	nodeIDBytesMax     = 63
 	bootstrapExpectMax = 99
@@ -205,6 +210,8 @@ func Default() Config {
 		UpgradeSettle:    10 * time.Minute,
 		LogLevel:         slog.LevelInfo,
 		LogFormat:        "text",
+
+		VoterReplaceAfter: 5 * time.Minute,
 
 		MemoryHighWatermark: Watermark{Fraction: 0.6},
 		UnreadMax:           Watermark{Bytes: 256 << 20},
@@ -297,6 +304,9 @@ func (c Config) Validate() error {
 	}
 	if c.StopTimeout < stopTimeoutMin || c.StopTimeout > stopTimeoutMax {
 		add("stop-timeout", fmt.Sprintf("must be between %s and %s, got %s", stopTimeoutMin, stopTimeoutMax, c.StopTimeout))
+	}
+	if c.VoterReplaceAfter < voterReplaceMin || c.VoterReplaceAfter > upgradeSettleMax {
+		add("voter-replace-after", fmt.Sprintf("must be between %s and %s, got %s", voterReplaceMin, upgradeSettleMax, c.VoterReplaceAfter))
 	}
 	if c.UpgradeSettle != UpgradeManually && (c.UpgradeSettle < 0 || c.UpgradeSettle > upgradeSettleMax) {
 		add("upgrade-settle", fmt.Sprintf("must be manual or between 0 and %s, got %s", upgradeSettleMax, c.UpgradeSettle))

@@ -101,6 +101,7 @@ func TestValidate(t *testing.T) {
 		{"a quorum before the beginning", func(c *Config) { c.AwaitQuorum = -1 }, []string{"await-quorum: must be between 0 and 24h0m0s, got -1ns"}},
 		{"a duck that lives too long", func(c *Config) { c.LameDuck = 20 * time.Second }, []string{"lame-duck: must be between 0 and half of stop-timeout, got 20s"}},
 		{"no time to stop", func(c *Config) { c.StopTimeout = 0 }, []string{"stop-timeout: must be between 1s and 1h0m0s, got 0s"}},
+		{"a vote lost at once", func(c *Config) { c.VoterReplaceAfter = 0 }, []string{"voter-replace-after: must be between 1s and 720h0m0s, got 0s"}},
 		{"an upgrade by hand", func(c *Config) { c.UpgradeSettle = UpgradeManually }, nil},
 		{"an upgrade at once", func(c *Config) { c.UpgradeSettle = 0 }, nil},
 		{"an upgrade next year", func(c *Config) { c.UpgradeSettle = 8760 * time.Hour }, []string{"upgrade-settle: must be manual or between 0 and 720h0m0s, got 8760h0m0s"}},
@@ -108,7 +109,7 @@ func TestValidate(t *testing.T) {
 		{
 			"every problem at once",
 			func(c *Config) { *c = Config{BootstrapExpect: -1} },
-			[]string{"node-id", "data-dir", "amqp-addr", "http-addr", "grpc-addr", "tls-client-auth", "tls-login-from", "tls-login-san-type", "cluster-addr", "gossip-encryption", "cluster-tls", "gossip-addr", "bootstrap-expect", "amqp-product", "drain-timeout", "stop-timeout", "log-format"},
+			[]string{"node-id", "data-dir", "amqp-addr", "http-addr", "grpc-addr", "tls-client-auth", "tls-login-from", "tls-login-san-type", "cluster-addr", "gossip-encryption", "cluster-tls", "gossip-addr", "bootstrap-expect", "amqp-product", "drain-timeout", "stop-timeout", "voter-replace-after", "log-format"},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

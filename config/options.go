@@ -115,6 +115,11 @@ func Options() []Option {
 			get: func(c Config) string { return c.StopTimeout.String() },
 		},
 		{
+			Name: "voter-replace-after", Kind: "duration", Usage: "how long a node is down until another one votes in the catalog's group in its place",
+			set: setDuration(func(c *Config) *time.Duration { return &c.VoterReplaceAfter }),
+			get: func(c Config) string { return c.VoterReplaceAfter.String() },
+		},
+		{
 			Name: "upgrade-settle", Kind: "duration", Usage: "how long all nodes run a newer program before the cluster uses what is new in it, or manual",
 			set: setSettle,
 			get: func(c Config) string {

@@ -112,7 +112,7 @@ func (n *running) enterCluster(ctx context.Context) error {
 	}
 	c := catalog.Config{
 		Local: n.identity.NodeID(), Dir: filepath.Join(n.cfg.DataDir, partCatalog), Mesh: n.mesh, Logger: n.log,
-		Stamp: n.identity.SetLevel, Settle: n.cfg.UpgradeSettle,
+		Stamp: n.identity.SetLevel, Settle: n.cfg.UpgradeSettle, VoterReplaceAfter: n.cfg.VoterReplaceAfter,
 	}
 	if m.Founding != nil {
 		c.Founding = &catalog.Founding{ClusterID: m.ClusterID, Members: m.Founding, Admin: auth.User{

@@ -106,3 +106,50 @@ func TestZonesAndClusterStatus(t *testing.T) {
 		return slices.Equal(s.RunningNodes, names[:3]) && slices.Equal(s.DiskNodes, names)
 	})
 }
+
+// TestVoterIsReplaced kills one of the catalog's three voters of five nodes and, when another node votes in its place, a second one:
+// queues can still be declared, and the node that comes back does not lack anything.
+func TestVoterIsReplaced(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 5, func(cfg *cluster.Config) { cfg.Args = []string{"--voter-replace-after", "1s"} })
+	startAll(t, c)
+	untilFlags(t, c, "enabled enabled")
+	killed := map[string]bool{}
+	living := func() *cluster.Node {
+		for _, n := range c.Nodes() {
+			if !killed[n.Name] {
+				return n
+			}
+		}
+		return nil
+	}
+	kill := func() (victim string) {
+		for _, v := range statusOf(t, living()).Warren.Voters {
+			if !killed[v] {
+				victim = v
+			}
+		}
+		killed[victim] = true
+		if err := c.ByName(victim).Kill(); err != nil {
+			t.Fatal(err)
+		}
+		return victim
+	}
+	var st clusterStatus
+	until := func(what string, ok func() bool) {
+		t.Helper()
+		for end := time.Now().Add(60 * time.Second); !ok(); time.Sleep(200 * time.Millisecond) {
+			if st = statusOf(t, living()); time.Now().After(end) {
+				t.Fatalf("not within a minute: %s; %+v", what, st)
+			}
+		}
+	}
+	first := kill()
+	until("another one votes", func() bool { return len(st.Warren.Voters) == 3 && !slices.Contains(st.Warren.Voters, first) })
+	kill()
+	s := at(t, living())
+	q := s.queue("after", amqp.Table{"x-queue-type": "quorum"})
+	s.fill(q, "one")
+	startAll(t, c) // those that do not run
+	until("all run again", func() bool { return len(st.RunningNodes) == 5 && len(st.Warren.Voters) == 3 })
+}

@@ -1,0 +1,79 @@
+package catalog_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/warrenmq/warren/auth"
+	"github.com/warrenmq/warren/catalog"
+	"github.com/warrenmq/warren/transport"
+)
+
+// TestDeadVoterIsReplaced kills one of three voters of five nodes, and when another node votes in its place a second one:
+// the catalog goes on. Who comes back is not down any more.
+func TestDeadVoterIsReplaced(t *testing.T) {
+	c := newNodesOf(t, 5, &nodes{program: func(m *transport.Config, cfg *catalog.Config) {
+		m.Level = 2
+		cfg.DownAfter, cfg.VoterReplaceAfter = 100*time.Millisecond, 300*time.Millisecond
+	}})
+	c.ready()
+	c.untilLevel(2)
+	for _, n := range c.all {
+		propose(t, n, &catalog.RegisterNode{ID: n.id})
+	}
+	first := c.leader().catalog.Voters()
+	if len(first) != 3 {
+		t.Fatalf("voters are %v", first)
+	}
+	var dirs []string
+	var gone []transport.NodeID
+	for range 2 {
+		voters := c.leader().catalog.Voters()
+		i := slices.IndexFunc(voters, func(id transport.NodeID) bool { return id != c.leader().id })
+		dirs, gone = append(dirs, c.all[voters[i]].dir), append(gone, voters[i])
+		c.kill(voters[i])
+		until(t, "another one votes", func() bool {
+			now := c.leader().catalog.Voters()
+			return len(now) == 3 && !slices.Contains(now, voters[i])
+		})
+		if n := c.leader().catalog.View().Node(voters[i]); n.Down == 0 {
+			t.Errorf("%s is not down", n.ID)
+		}
+	}
+	for _, n := range c.all {
+		propose(t, n, &catalog.PutUser{User: auth.User{Name: "u-" + string(n.id[:2])}})
+	}
+	// Back without a registration, as after a cut: what was noted is taken back.
+	back := c.start(gone[0], dirs[0], true)
+	until(t, "it is not down", func() bool { return c.leader().catalog.View().Node(back.id).Down == 0 })
+	if now := c.leader().catalog.Voters(); len(now) != 3 {
+		t.Errorf("voters are %v", now)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if err := back.catalog.ReadIndex(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestVoterOfThreeStays does not take the vote of a dead node of three: nobody can take its place.
+func TestVoterOfThreeStays(t *testing.T) {
+	c := newNodesOf(t, 3, &nodes{program: func(m *transport.Config, cfg *catalog.Config) {
+		m.Level = 2
+		cfg.DownAfter, cfg.VoterReplaceAfter = 50*time.Millisecond, 100*time.Millisecond
+	}})
+	c.ready()
+	c.untilLevel(2)
+	for _, n := range c.all {
+		propose(t, n, &catalog.RegisterNode{ID: n.id})
+	}
+	victim := c.follower().id
+	c.kill(victim)
+	until(t, "it is down", func() bool { return c.leader().catalog.View().Node(victim).Down != 0 })
+	time.Sleep(300 * time.Millisecond)
+	if voters := c.leader().catalog.Voters(); len(voters) != 3 || !slices.Contains(voters, victim) {
+		t.Errorf("voters are %v", voters)
+	}
+}
