@@ -115,3 +115,24 @@ func TestSecondSignal(t *testing.T) {
 		t.Errorf("the stop took %v", took)
 	}
 }
+
+// TestLameDuck: a node that stops is not ready before it refuses clients.
+func TestLameDuck(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1, func(cfg *cluster.Config) { cfg.Args = []string{"--lame-duck", "3s"} })
+	startAll(t, c)
+	n := c.Node(0)
+	begun := time.Now()
+	if err := n.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	await(t, timeoutReply, "not ready", func() bool {
+		code, _, step := readyNow(t, n.HTTP())
+		return code == 503 && step == "stopping"
+	})
+	plainQueue(at(t, n), "last", nil) // a client that has not heard of it
+	stopNode(t, n)
+	if took := time.Since(begun); took < 3*time.Second {
+		t.Errorf("the node was gone after %v", took)
+	}
+}
