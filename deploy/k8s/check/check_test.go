@@ -25,10 +25,11 @@ func renderings(t *testing.T) map[string][]byte {
 		all["kustomize "+dir] = text
 	}
 	for name, values := range map[string]string{
-		"defaults":   "",
-		"all on":     "monitoring: {enabled: true, labels: {release: prometheus}}\nspread: hard\nstorage: {className: fast, size: 1Ti}\nservice: {type: LoadBalancer, annotations: {a: b}}\npodAnnotations: {a: b}\npodLabels: {team: t}\nnodeSelector: {disk: local}\ntolerations: [{key: k, operator: Exists}]\npriorityClassName: high\nimagePullSecrets: [{name: s}]\nnetworkPolicy: {monitoring: [{namespaceSelector: {matchLabels: {name: monitoring}}}], clients: [{podSelector: {matchLabels: {app: x}}}]}\nconfig: {log-level: debug, consumer-timeout: 1h, leader-moves: 0}",
-		"little on":  "networkPolicy: {enabled: false}\ncluster: {bootstrap: false}\nfullnameOverride: broker\nreplicas: 1",
-		"five zones": "zones: [{name: a, zone: zone-1, replicas: 2}, {name: b, zone: zone-2, replicas: 2}, {name: c, replicas: 1}]\nnodeSelector: {disk: local}",
+		"defaults":     "",
+		"all on":       "monitoring: {enabled: true, labels: {release: prometheus}}\nspread: hard\nstorage: {className: fast, size: 1Ti}\nservice: {type: LoadBalancer, annotations: {a: b}}\npodAnnotations: {a: b}\npodLabels: {team: t}\nnodeSelector: {disk: local}\ntolerations: [{key: k, operator: Exists}]\npriorityClassName: high\nimagePullSecrets: [{name: s}]\nnetworkPolicy: {monitoring: [{namespaceSelector: {matchLabels: {name: monitoring}}}], clients: [{podSelector: {matchLabels: {app: x}}}]}\nconfig: {log-level: debug, consumer-timeout: 1h, leader-moves: 0}",
+		"tls accepted": "tls: {cluster: {mode: accept, secretName: a}, clients: {secretName: b, clientAuth: verify}}",
+		"little on":    "networkPolicy: {enabled: false}\ncluster: {bootstrap: false}\nfullnameOverride: broker\nreplicas: 1",
+		"five zones":   "zones: [{name: a, zone: zone-1, replicas: 2}, {name: b, zone: zone-2, replicas: 2}, {name: c, replicas: 1}]\nnodeSelector: {disk: local}",
 	} {
 		text, err := Chart(filepath.Join(root, "chart"), values, "")
 		if err != nil {
@@ -233,6 +234,7 @@ func TestRulesFind(t *testing.T) {
 		{"image: warren:0.1.0", "image: warren", "no fixed tag"},
 		{"image: warren:0.1.0", "image: host:5000/warren", "no fixed tag"},
 		{"path: /readyz", "path: /healthz", "the readiness probe asks /healthz"},
+		{"- drain\n", "- status\n", "stops at once"},
 		{"maxUnavailable: 1", "maxUnavailable: 2", "not one at a time"},
 		{"publishNotReadyAddresses: true", "publishNotReadyAddresses: false", "do not find each other"},
 		{"targetPort: amqp", "targetPort: amqps", "which warren does not have"},
@@ -258,6 +260,33 @@ func TestRulesFind(t *testing.T) {
 	}
 }
 
+// With TLS nothing listens without it, but on the pod's loopback.
+func TestTLSOnly(t *testing.T) {
+	text, err := Kustomize(filepath.Join(root, "overlays/tls"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := Decode(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod := m.Sets[0].Spec.Template.Spec
+	cfg, err := Settings(m, pod, pod.Containers[0], t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(cfg.AMQPAddr, "127.") || !strings.HasPrefix(cfg.HTTPAddr, "127.") || cfg.ClusterTLS != "on" || cfg.AMQPSAddr == "" || cfg.HTTPSAddr == "" {
+		t.Errorf("%+v", cfg)
+	}
+	for _, s := range m.Services {
+		for _, p := range s.Spec.Ports {
+			if p.Name == "amqp" || p.Name == "http" {
+				t.Errorf("Service %s has port %s", s.Name, p.Name)
+			}
+		}
+	}
+}
+
 // So does the reading of settings.
 func TestSettingsFind(t *testing.T) {
 	base, err := Kustomize(filepath.Join(root, "base"))
@@ -269,8 +298,8 @@ func TestSettingsFind(t *testing.T) {
 		{"log-level: info", "log-levels: info", `unknown key "log-levels"`},
 		{"log-level: info", "log-level: loud", "log-level"},
 		{"containerPort: 5681", "containerPort: 5691", "5691"},
-		{"$(POD_IP):5682", "$(PODIP):5682", "does not stand before it"},
-		{"value: /etc/warren/warren.yaml", "value: /etc/warren/other.yaml", "in no ConfigMap"},
+		{"$(POD_IP)", "$(PODIP)", "does not stand before it"},
+		{"value: /etc/warren/config/warren.yaml", "value: /etc/warren/config/other.yaml", "in no ConfigMap"},
 		{"image: warren:0.1.0", "image: warren:0.1.0\n        args: [serve, --drain-all=1]", "--drain-all=1"},
 	} {
 		broken := bytes.Replace(base, []byte(tc.old), []byte(tc.new), 1)

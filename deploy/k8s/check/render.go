@@ -30,11 +30,16 @@ zones:
   - {name: c, zone: zone-c, replicas: 1}
 cluster: {initialReplicas: 5}
 `},
+	{File: "overlays/tls/warren.yaml", Values: `
+tls:
+  cluster: {mode: "on", secretName: warren-cluster-tls}
+  clients: {secretName: warren-tls, plain: false}
+`},
 	{File: "overlays/monitoring/monitoring.yaml", Only: "monitoring.yaml", Values: "monitoring: {enabled: true}"},
 }
 
 // Overlays are the folders under deploy/k8s that kustomize builds.
-var Overlays = []string{"base", "overlays/single", "overlays/three", "overlays/five-zones", "overlays/monitoring"}
+var Overlays = []string{"base", "overlays/single", "overlays/three", "overlays/five-zones", "overlays/monitoring", "overlays/tls"}
 
 // Chart renders the chart in folder dir as `helm template warren DIR` with values, YAML over the chart's own. The result
 // has the documents in the order of the templates' names.

@@ -119,7 +119,8 @@ func (r *rules) container(at string, c corev1.Container, volumes map[string]bool
 		r.say(probe.HTTPGet.Path == want, "%s: the %s probe asks %s", at, name, probe.HTTPGet.Path)
 		r.say(open(ports, probe.HTTPGet.Port), "%s: the %s probe asks port %s, which is not there", at, name, probe.HTTPGet.Port.String())
 	}
-	r.say(c.Lifecycle != nil && c.Lifecycle.PreStop != nil, "%s: stops at once while clients are still sent to it", at)
+	stop := c.Lifecycle != nil && c.Lifecycle.PreStop != nil && c.Lifecycle.PreStop.Exec != nil
+	r.say(stop && slices.Contains(c.Lifecycle.PreStop.Exec.Command, "drain"), "%s: stops at once while clients are still sent to it", at)
 }
 
 // portsOf returns a container's ports by name.

@@ -47,13 +47,18 @@ func Settings(m *Manifests, pod corev1.PodSpec, c corev1.Container, dir string) 
 	if err != nil {
 		return config.Config{}, err
 	}
+	for _, file := range []string{cfg.TLSCertFile, cfg.TLSKeyFile, cfg.TLSCAFile, cfg.ClusterTLSCertFile, cfg.ClusterTLSKeyFile, cfg.ClusterTLSCAFile} {
+		if file != "" && !slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == filepath.Dir(file) }) {
+			return config.Config{}, fmt.Errorf("nothing is mounted where %s should be", file)
+		}
+	}
 	return cfg, listening(cfg, c)
 }
 
 // listening says which ports of the container are not those of the settings.
 func listening(cfg config.Config, c corev1.Container) error {
 	addrs := map[string]string{
-		"amqp": cfg.AMQPAddr, "http": cfg.HTTPAddr, "grpc": cfg.GRPCAddr, "cluster": cfg.ClusterAddr, "gossip": cfg.GossipAddr, "gossip-udp": cfg.GossipAddr,
+		"amqp": cfg.AMQPAddr, "http": cfg.HTTPAddr, "amqps": cfg.AMQPSAddr, "https": cfg.HTTPSAddr, "health": cfg.HealthAddr, "grpc": cfg.GRPCAddr, "cluster": cfg.ClusterAddr, "gossip": cfg.GossipAddr, "gossip-udp": cfg.GossipAddr,
 	}
 	for name, p := range portsOf(c) {
 		if addr, ok := addrs[name]; !ok || !samePort(addr, p.ContainerPort) {

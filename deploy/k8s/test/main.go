@@ -9,6 +9,7 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
+	"math/big"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -33,12 +34,37 @@ func main() {
 	os.Exit(code)
 }
 
+const plainManifests = "deploy/k8s/test/manifests"
+
 func work() error {
 	dir := flag.String("dir", ".run/k8s", "`folder` of the run, emptied first")
 	bin := flag.String("bin", ".run/k8s-bin", "`folder` of the programs kube, pause and warren")
-	manifests := flag.String("manifests", "deploy/k8s/test/manifests", "`folder` for kustomize")
+	manifests := flag.String("manifests", plainManifests, "`folder` for kustomize")
+	secure := flag.Bool("tls", false, "run deploy/k8s/test/tls or what else -manifests names, with certificates, in place of the plain manifests")
 	only := flag.String("only", "", "names of scenarios, by commas; the first start is always there")
 	flag.Parse()
+	var chosen []string
+	if *only != "" {
+		var err error
+		if chosen, err = choose(*only); err != nil {
+			return err
+		}
+	}
+	var s *security
+	if *secure {
+		if *manifests == plainManifests {
+			*manifests = "deploy/k8s/test/tls"
+		}
+		nodes, err := newAuthority("the nodes' authority")
+		if err != nil {
+			return err
+		}
+		clients, err := newAuthority("the authority for clients")
+		if err != nil {
+			return err
+		}
+		s = &security{nodes: nodes, clients: clients, serial: map[string]*big.Int{}}
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	log := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
@@ -59,7 +85,7 @@ func work() error {
 		return err
 	}
 	defer r.Stop()
-	t := &test{rig: r, log: log, manifests: *manifests, only: *only}
+	t := &test{rig: r, log: log, manifests: *manifests, only: chosen, tls: s}
 	err = t.run(ctx)
 	if err != nil {
 		report, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -34,31 +36,51 @@ type test struct {
 	rig       *rig.Rig
 	log       *slog.Logger
 	manifests string
-	only      string
+	only      []string // scenarios; empty: all
 	load      *load.Load
+	tls       *security // nil without TLS
+}
+
+// scenarios are all there are, in their order.
+var scenarios = []struct {
+	name string
+	do   func(*test, context.Context) error
+}{
+	{"publish", (*test).steady},
+	{"certificate", (*test).certificate},
+	{"rollout", (*test).rollout},
+	{"delete", func(t *test, ctx context.Context) error { return t.deletePod(ctx, "warren-1", nil) }},
+	{"kill", func(t *test, ctx context.Context) error { now := int64(0); return t.deletePod(ctx, "warren-2", &now) }},
+	{"evict", (*test).evict},
+	{"config", (*test).config},
+	{"volume", (*test).volume},
+	{"scale", (*test).scaleUp},
+}
+
+// choose returns the scenarios of a list with commas.
+func choose(list string) (names []string, err error) {
+	for name := range strings.SplitSeq(list, ",") {
+		known := false
+		for _, s := range scenarios {
+			known = known || s.name == name
+		}
+		if !known {
+			return nil, fmt.Errorf("there is no scenario %q", name)
+		}
+		names = append(names, name)
+	}
+	return names, nil
 }
 
 func (t *test) run(ctx context.Context) error {
 	if err := t.firstStart(ctx); err != nil {
 		return fmt.Errorf("first start: %w", err)
 	}
-	for _, s := range []struct {
-		name string
-		do   func(context.Context) error
-	}{
-		{"publish", t.steady},
-		{"rollout", t.rollout},
-		{"delete", func(ctx context.Context) error { return t.deletePod(ctx, "warren-1", nil) }},
-		{"kill", func(ctx context.Context) error { now := int64(0); return t.deletePod(ctx, "warren-2", &now) }},
-		{"evict", t.evict},
-		{"config", t.config},
-		{"volume", t.volume},
-		{"scale", t.scaleUp},
-	} {
-		if t.only != "" && !slices.Contains(strings.Split(t.only, ","), s.name) {
+	for _, s := range scenarios {
+		if len(t.only) > 0 && !slices.Contains(t.only, s.name) || s.name == "certificate" && t.tls == nil {
 			continue
 		}
-		if err := t.scenario(ctx, s.name, s.do); err != nil {
+		if err := t.scenario(ctx, s.name, func(ctx context.Context) error { return s.do(t, ctx) }); err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
 	}
@@ -71,9 +93,13 @@ func (t *test) scenario(ctx context.Context, name string, do func(context.Contex
 	if err != nil {
 		return err
 	}
-	t.load, err = load.Start(ctx, load.Config{
-		URL: "amqp://test:test@" + service.Spec.ClusterIP + ":5672/", Publishers: 4, Rate: 100, Workers: 2,
-	})
+	cfg := load.Config{URL: "amqp://test:test@" + service.Spec.ClusterIP + ":5672/", Publishers: 4, Rate: 100, Workers: 2}
+	if t.tls != nil {
+		cfg.URL = "amqps://test:test@" + service.Spec.ClusterIP + ":" + portAMQPS + "/"
+		cfg.TLS = &tls.Config{RootCAs: x509.NewCertPool(), ServerName: nameClients}
+		cfg.TLS.RootCAs.AddCert(t.tls.clients.cert)
+	}
+	t.load, err = load.Start(ctx, cfg)
 	if err != nil {
 		return err
 	}
@@ -91,6 +117,11 @@ func (t *test) scenario(ctx context.Context, name string, do func(context.Contex
 // firstStart applies the manifests and waits for three pods that found one cluster, then makes the user of the test.
 func (t *test) firstStart(ctx context.Context) error {
 	began := time.Now()
+	if t.tls != nil {
+		if err := t.secrets(ctx, t.tls.nodes.pem); err != nil {
+			return err
+		}
+	}
 	if err := t.rig.Apply(ctx, t.manifests); err != nil {
 		return err
 	}

@@ -26,3 +26,10 @@ app.kubernetes.io/part-of: warren
 {{- end -}}
 {{ .Values.image.repository }}:{{ $tag }}
 {{- end -}}
+
+{{/* Not empty if clients may come without TLS. */}}
+{{- define "warren.plain" -}}
+{{- if or .Values.tls.clients.plain (not .Values.tls.clients.secretName) -}}
+true
+{{- end -}}
+{{- end -}}

@@ -7,6 +7,7 @@ package load
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -33,6 +34,7 @@ const (
 // Config says where and how much.
 type Config struct {
 	URL        string
+	TLS        *tls.Config // for amqps
 	Publishers int
 	Rate       int // messages a second of all publishers
 	Workers    int
@@ -53,6 +55,7 @@ type message struct {
 // Load is a running load.
 type Load struct {
 	cfg    Config
+	ended  <-chan struct{}    // the caller has given up
 	cancel context.CancelFunc // ends publishers
 	quit   context.CancelFunc // ends consumers
 	pubs   sync.WaitGroup
@@ -67,8 +70,8 @@ type Load struct {
 
 // Start declares the queues and starts all clients.
 func Start(ctx context.Context, cfg Config) (*Load, error) {
-	l := &Load{cfg: cfg}
-	if err := declare(cfg.URL); err != nil {
+	l := &Load{cfg: cfg, ended: ctx.Done()}
+	if err := declare(cfg); err != nil {
 		return nil, err
 	}
 	publish, cancel := context.WithCancel(ctx)
@@ -84,8 +87,8 @@ func Start(ctx context.Context, cfg Config) (*Load, error) {
 	return l, nil
 }
 
-func declare(url string) error {
-	conn, err := dial(url)
+func declare(cfg Config) error {
+	conn, err := dial(cfg)
 	if err != nil {
 		return err
 	}
@@ -105,16 +108,17 @@ func declare(url string) error {
 	return nil
 }
 
-func dial(url string) (*amqp.Connection, error) {
-	return amqp.DialConfig(url, amqp.Config{
-		Heartbeat: 10 * time.Second,
-		Dial:      func(network, addr string) (net.Conn, error) { return net.DialTimeout(network, addr, dialWait) },
+func dial(cfg Config) (*amqp.Connection, error) {
+	return amqp.DialConfig(cfg.URL, amqp.Config{
+		TLSClientConfig: cfg.TLS,
+		Heartbeat:       10 * time.Second,
+		Dial:            func(network, addr string) (net.Conn, error) { return net.DialTimeout(network, addr, dialWait) },
 	})
 }
 
 // session dials until it has a channel or ctx ends, then runs use. It notes ends that ctx did not cause.
 func (l *Load) session(ctx context.Context, use func(conn *amqp.Connection, ch *amqp.Channel)) {
-	conn, err := dial(l.cfg.URL)
+	conn, err := dial(l.cfg)
 	if err == nil {
 		var ch *amqp.Channel
 		if ch, err = conn.Channel(); err == nil {
@@ -295,7 +299,8 @@ func (r Result) Err() error {
 	return errors.Join(r.Problems...)
 }
 
-// Finish stops publishing, waits until all messages have arrived, but at most for limit, and stops the rest.
+// Finish stops publishing, waits until all messages have arrived, but at most for limit or until Start's context ends, and
+// stops the rest.
 func (l *Load) Finish(limit time.Duration) Result {
 	l.cancel()
 	end := time.Now().Add(limit)
@@ -304,7 +309,11 @@ func (l *Load) Finish(limit time.Duration) Result {
 			time.Sleep(2 * time.Second) // what comes twice comes late
 			break
 		}
-		time.Sleep(100 * time.Millisecond)
+		select {
+		case <-l.ended:
+			end = time.Time{}
+		case <-time.After(100 * time.Millisecond):
+		}
 	}
 	l.quit()
 	l.pubs.Wait()

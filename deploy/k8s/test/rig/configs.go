@@ -44,4 +44,5 @@ containerRuntimeEndpoint: "unix://%s"
 resolvConf: "%s"
 evictionHard: {"memory.available": "100Mi", "nodefs.available": "1%%", "imagefs.available": "1%%"}
 localStorageCapacityIsolation: false
+syncFrequency: 10s
 `

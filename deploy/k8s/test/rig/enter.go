@@ -32,6 +32,11 @@ func Enter() (inside bool, code int, err error) {
 
 // outside starts the first process of the namespaces and passes signals on.
 func outside() (int, error) {
+	lock, err := alone()
+	if err != nil {
+		return 1, err
+	}
+	defer lock.Close()
 	runtime.LockOSThread() // Pdeathsig goes by the thread that started the child
 	cmd := again("first")
 	cmd.SysProcAttr = &syscall.SysProcAttr{
@@ -50,6 +55,20 @@ func outside() (int, error) {
 		}
 	}()
 	return exitCode(cmd.Wait())
+}
+
+// alone refuses a second rig on this machine: control groups are not in the namespaces, and each kubelet would end what
+// it finds of the other's pods there. The lock ends with the file.
+func alone() (*os.File, error) {
+	lock, err := os.OpenFile(filepath.Join(os.TempDir(), "warren-k8s-test.lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		lock.Close()
+		return nil, fmt.Errorf("another run is under way on this machine: %w", err)
+	}
+	return lock, nil
 }
 
 func again(next string) *exec.Cmd {
