@@ -131,7 +131,12 @@ func TestLameDuck(t *testing.T) {
 		return code == 503 && step == "stopping"
 	})
 	plainQueue(at(t, n), "last", nil) // a client that has not heard of it
-	stopNode(t, n)
+	ctx, cancel := context.WithTimeout(t.Context(), timeoutStop)
+	defer cancel()
+	// Not stopNode: a second signal would end the wait.
+	if code, err := n.Wait(ctx); err != nil || code != 0 {
+		t.Errorf("exit code %d, %v", code, err)
+	}
 	if took := time.Since(begun); took < 3*time.Second {
 		t.Errorf("the node was gone after %v", took)
 	}
