@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -40,11 +41,14 @@ func (n *running) serveHTTP(context.Context) error {
 	mux.HandleFunc("GET /debug/pprof/trace", localOnly(pprof.Trace))
 	n.serveFailpoints(mux)
 	mux.HandleFunc("/api/", n.serveManagement)
-	n.serveOn("http", mux, n.listeners.http, n.listeners.https)
+	n.serveOn("http", mux, n.listeners.http)
+	if n.listeners.https != nil {
+		n.serveOn("https", mux, tls.NewListener(n.listeners.https, n.clientTLS.ServerConfig(n.clientAuth(), "http/1.1")))
+	}
 	if n.listeners.health != nil {
 		probes := http.NewServeMux()
 		n.serveProbes(probes)
-		n.serveOn("health", probes, n.listeners.health, nil)
+		n.serveOn("health", probes, n.listeners.health)
 	}
 	return nil
 }
@@ -57,22 +61,18 @@ func (n *running) serveProbes(mux *http.ServeMux) {
 	mux.Handle("/metrics/", n.metricsHandler())
 }
 
-// serveOn serves HTTP until the node is closed, with TLS on secure unless that is nil.
-func (n *running) serveOn(name string, mux *http.ServeMux, plain, secure net.Listener) {
+// serveOn serves HTTP on ln until the node is closed. Each listener has a server of its own: net/http sets one up in Serve, which is
+// not for two at a time.
+func (n *running) serveOn(name string, mux *http.ServeMux, ln net.Listener) {
 	server := &http.Server{
 		Handler: mux, ReadHeaderTimeout: timeoutHTTP,
 		ErrorLog: slog.NewLogLogger(n.log.Handler(), slog.LevelDebug), // what foreign clients do wrong
 	}
-	serve := func(err error) {
-		if !errors.Is(err, http.ErrServerClosed) {
+	go func() {
+		if err := server.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
 			n.failed <- fmt.Errorf("%s server: %w", name, err)
 		}
-	}
-	go func() { serve(server.Serve(plain)) }()
-	if secure != nil {
-		server.TLSConfig = n.clientTLS.ServerConfig(n.clientAuth(), "http/1.1")
-		go func() { serve(server.ServeTLS(secure, "", "")) }()
-	}
+	}()
 	n.onClose(name, func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), timeoutHTTP)
 		defer cancel()

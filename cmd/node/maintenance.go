@@ -107,6 +107,6 @@ func (n *running) serveControl() error {
 	mux := http.NewServeMux()
 	n.serveProbes(mux)
 	mux.HandleFunc("/api/", func(w http.ResponseWriter, r *http.Request) { n.serveManagement(w, management.AsOperator(r)) })
-	n.serveOn("control socket", mux, ln, nil)
+	n.serveOn("control socket", mux, ln)
 	return nil
 }
