@@ -3,7 +3,11 @@ package catalog
 import (
 	"bytes"
 	"fmt"
+	"io"
+	"path/filepath"
 	"testing"
+
+	"github.com/hashicorp/raft"
 
 	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/exchange"
@@ -105,4 +109,77 @@ func BenchmarkSnapshot(b *testing.B) {
 			}
 		}
 	})
+}
+
+// BenchmarkSnapshotOfMany is what a snapshot costs that is due every 8,192 entries: the machine stands still for "take", while the others run beside
+// it. Each queue has one binding.
+func BenchmarkSnapshotOfMany(b *testing.B) {
+	for _, n := range []int{10_000, 100_000} {
+		s := newScript(b)
+		for i := range n {
+			name := fmt.Sprintf("queue-%d", i)
+			s.ok(declare(name))
+			s.ok(bind("amq.topic", name, fmt.Sprintf("site.%d.*", i)))
+		}
+		raw := snapshotBytes(b, s.m)
+		run := func(name string, f func() error) {
+			b.Run(fmt.Sprintf("%s/queues=%d", name, n), func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					if err := f(); err != nil {
+						b.Fatal(err)
+					}
+				}
+				b.ReportMetric(float64(len(raw)), "bytes")
+			})
+		}
+		run("take", func() error {
+			_, err := fsm{s.m}.Snapshot()
+			return err
+		})
+		run("write", func() error {
+			return (&snapshot{view: s.view(), requests: s.m.requests.save()}).write(io.Discard)
+		})
+		run("read", func() error {
+			_, _, err := readSnapshot(bytes.NewReader(raw))
+			return err
+		})
+	}
+}
+
+// BenchmarkCompact is what cutting the log of so many entries costs: nothing is appended meanwhile.
+func BenchmarkCompact(b *testing.B) {
+	for _, n := range []uint64{8192, 65536} {
+		b.Run(fmt.Sprint("entries=", n), func(b *testing.B) {
+			bolt, err := openBolt(filepath.Join(b.TempDir(), "log.db"))
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer bolt.Close()
+			store := &guardedStore{durable: bolt}
+			next := uint64(1)
+			fill := func() {
+				for end := next + n; next < end; {
+					var logs []*raft.Log
+					for range 256 {
+						logs = append(logs, &raft.Log{Index: next, Term: 1, Data: make([]byte, 200)})
+						next++
+					}
+					if err := store.StoreLogs(logs); err != nil {
+						b.Fatal(err)
+					}
+				}
+			}
+			fill()
+			for b.Loop() {
+				b.StopTimer()
+				first := next - n
+				fill()
+				b.StartTimer()
+				if err := store.DeleteRange(first, first+n-1); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
 }
