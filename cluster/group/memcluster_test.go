@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/warrenmq/warren/cluster/detector"
@@ -207,4 +208,16 @@ func (c *memCluster) agree(id transport.GroupID, want []string) {
 			time.Sleep(10 * time.Millisecond)
 		}
 	}
+}
+
+const queueA transport.GroupID = 100
+
+// bubble runs a test over an in-memory cluster in virtual time.
+func bubble(t *testing.T, size int, tune func(*HostConfig), f func(t *testing.T, c *memCluster)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		c := newMemCluster(t, size, tune)
+		defer c.close()
+		f(t, c)
+	})
 }
