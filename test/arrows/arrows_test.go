@@ -33,6 +33,7 @@ var allowed = map[string][]string{
 	"cluster/placement": {},
 	"cluster/replicas":  {"amqp", "catalog"},
 	"certs":             {},
+	"certs/issue":       {},
 	"config":            {},
 	"dirty":             {},
 	"dlx":               {"amqp", "queue"},
