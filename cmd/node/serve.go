@@ -214,6 +214,9 @@ func (n *running) openHost(context.Context) error {
 			// The broker follows the catalog and starts what belongs here.
 			_ = n.catalog.Load().WaitApplied(ctx, catalogIndex)
 		},
+		OnReached: n.reached,
+		Current:   n.planned,
+		OnDamaged: func(id transport.GroupID) { n.broker.ReplicaDamaged(uint64(id)) },
 	})
 	n.onClose("queue logs", n.host.Close)
 	return nil
