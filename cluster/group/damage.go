@@ -5,6 +5,7 @@ import (
 	"errors"
 	"runtime"
 	"strings"
+	"sync"
 
 	"github.com/hashicorp/raft"
 
@@ -48,8 +49,12 @@ func (g *Group) hurt(err error) (damaged bool) {
 	if g.damaged.CompareAndSwap(false, true) {
 		g.host.spawn(func() {
 			g.host.log.Error("a replica ends because its log is damaged", "group", uint64(g.spec.ID), "err", err)
+			led, members := g.leading.Load(), g.Members()
 			if err := g.host.end(g.spec.ID, g, nil); err != nil {
 				g.host.log.Warn("damaged replica not ended cleanly", "group", uint64(g.spec.ID), "err", err)
+			}
+			if led {
+				g.host.renounce(g.spec.ID, members)
 			}
 			if g.host.cfg.OnDamaged != nil {
 				g.host.cfg.OnDamaged(g.spec.ID)
@@ -57,6 +62,25 @@ func (g *Group) hurt(err error) (damaged bool) {
 		})
 	}
 	return true
+}
+
+// renounce lets the members of a group know that it is not led here any more: this node is alive, so that nobody would
+// look for another leader before raft's long timers end.
+func (h *Host) renounce(id transport.GroupID, members []Member) {
+	ctx, cancel := context.WithTimeout(h.ctx, pollTimeout)
+	defer cancel()
+	var wg sync.WaitGroup
+	for _, m := range members {
+		if m.Node == h.cfg.Local || !h.reachable(m.Node) {
+			continue
+		}
+		wg.Go(func() {
+			if _, err := h.askStatus(ctx, m.Node, askLeaderless, []transport.GroupID{id}); err != nil {
+				h.log.Debug("a member does not hear that its leader has ended", "group", uint64(id), "node", m.Node, "err", err)
+			}
+		})
+	}
+	wg.Wait()
 }
 
 // stableLog is where raft keeps term and vote.

@@ -32,9 +32,8 @@ type HostConfig struct {
 	// catalog lists it here. It may block; one call per group at a time.
 	OnUnknown func(g transport.GroupID, from transport.NodeID, catalogIndex uint64)
 
-	// OnReached is called at the leader when the members of a group are those of Group.Want and this is committed, and again
-	// every five seconds until something else is wanted. This replica still led after that was wanted. It may block until
-	// ctx ends.
+	// OnReached is called at the leader when the members of a group are those of Group.Want and this is committed, and so is
+	// an entry that it has proposed since; and again every five seconds until something else is wanted. It may block until ctx ends.
 	OnReached func(ctx context.Context, g transport.GroupID, revision uint64)
 	// OnDamaged is called when a replica has ended because its log is damaged (ErrDamaged).
 	OnDamaged func(g transport.GroupID)

@@ -157,7 +157,7 @@ func (r *reacher) step(g *Group, wanted *Membership) {
 	defer cancel()
 	done, err := g.approach(ctx, wanted.Wanted, func() error { return r.current(ctx, g, wanted) })
 	if done && !wanted.Settled && r.h.cfg.OnReached != nil {
-		if err = g.verifyLeader(ctx); err == nil {
+		if err = g.commitBarrier(ctx); err == nil {
 			r.h.cfg.OnReached(ctx, g.spec.ID, wanted.Revision)
 		}
 	}
@@ -305,14 +305,12 @@ func (g *Group) situation(ctx context.Context, members []Member, wanted []transp
 	}, failed
 }
 
-// verifyLeader returns nil if this replica led after the call.
-func (g *Group) verifyLeader(ctx context.Context) error {
+// commitBarrier returns nil if an entry was committed that this replica proposed as the leader after the call: no leader before it can have
+// one at work that is not known here.
+func (g *Group) commitBarrier(ctx context.Context) error {
 	done := make(chan error, 1)
-	if !g.host.spawn(func() {
-		f := g.replica().VerifyLeader()
-		g.tryAgain() // a heartbeat that is held back
-		done <- g.waitFuture(f)
-	}) {
+	limit, _ := ctx.Deadline()
+	if !g.host.spawn(func() { done <- g.waitFuture(g.replica().Barrier(time.Until(limit))) }) {
 		return ErrStopped
 	}
 	select {

@@ -23,9 +23,14 @@ type planned struct {
 	wanted  *Membership
 }
 
-func withPlan(t *testing.T, f func(t *testing.T, c *planned)) {
+func withPlan(t *testing.T, f func(t *testing.T, c *planned)) { withPlanTuned(t, nil, f) }
+
+func withPlanTuned(t *testing.T, tune func(*HostConfig), f func(t *testing.T, c *planned)) {
 	p := &planned{}
 	bubble(t, 4, func(cfg *HostConfig) {
+		if tune != nil {
+			tune(cfg)
+		}
 		cfg.OnReached = func(_ context.Context, _ transport.GroupID, revision uint64) {
 			p.mu.Lock()
 			defer p.mu.Unlock()
