@@ -84,6 +84,7 @@ func run(ctx context.Context, cfg config.Config, log *slog.Logger) (err error) {
 		do   func(context.Context) error
 	}{
 		{"data folder", n.openIdentity},
+		{"default user", n.checkDefaultUser},
 		{"certificates", n.openCertificates},
 		{"listeners", n.listen},
 		{"store", n.openStore},
