@@ -61,7 +61,7 @@ var allowed = map[string][]string{
 	"cmd/perf":                nil,
 	"cmd/perf/load":           nil,
 	"docs/benchmarks/peers":   nil,
-	"deploy/k8s/check":        {"config"},
+	"deploy/k8s/check":        {"certs", "config"},
 	"deploy/k8s/check/render": {"deploy/k8s/check"},
 	"deploy/k8s/test":         {"deploy/k8s/test/load", "deploy/k8s/test/rig"},
 	"deploy/k8s/test/kube":    {},
