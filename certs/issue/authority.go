@@ -206,7 +206,7 @@ func checkName(name string) string {
 	if rest == "" || len(name) > 253 {
 		return "must have 1 to 253 bytes"
 	}
-	for _, label := range strings.Split(rest, ".") {
+	for label := range strings.SplitSeq(rest, ".") {
 		if label == "" || len(label) > 63 || strings.HasPrefix(label, "-") || strings.HasSuffix(label, "-") {
 			return "must be a DNS name or an IP address"
 		}
