@@ -150,24 +150,34 @@ func (m *Mesh) Close() error {
 }
 
 // SetPeers keeps links, and pings, to exactly these nodes. Links to others are made
-// on demand and dropped when idle.
+// on demand and dropped when idle. A node that is not linked and whose address is another one than at the
+// newest attempt is dialled at once.
 func (m *Mesh) SetPeers(nodes []NodeID) {
 	want := make(map[NodeID]bool, len(nodes))
 	for _, n := range nodes {
 		want[n] = n != m.cfg.Local
 	}
+	for _, p := range m.pin(want) {
+		p.readdress()
+	}
+}
+
+// pin marks and makes the wanted peers. It returns those that were there.
+func (m *Mesh) pin(want map[NodeID]bool) (there []*peer) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for id, p := range m.peers {
 		p.mu.Lock()
 		p.pinned = want[id]
 		p.mu.Unlock()
+		there = append(there, p)
 	}
 	for id, ok := range want {
 		if ok && m.peers[id] == nil && !m.closed {
 			m.addPeer(id, true)
 		}
 	}
+	return there
 }
 
 // addPeer starts the goroutine of a new peer; m.mu is held.

@@ -65,8 +65,12 @@ type peer struct {
 	clockKnown   bool
 	process      uint64
 	level        int
-	err          error // of the newest failed attempt or lost link; nil while up
-	gone         bool  // removed from the mesh; nothing may wait on it
+	err          error  // of the newest failed attempt or lost link; nil while up
+	told         uint16 // code of the refusal that the log has; 0 if none since the link was up
+	gone         bool   // removed from the mesh; nothing may wait on it
+	// dialAddr is the address of the newest attempt, dialEnd gives it up; nil while none is under way.
+	dialAddr string
+	dialEnd  context.CancelFunc
 
 	kick chan struct{} // capacity 1: dial now
 }
@@ -157,6 +161,21 @@ func (p *peer) hurry() {
 	select {
 	case p.kick <- struct{}{}:
 	default:
+	}
+}
+
+// readdress has the node dialled where it is now, if the newest attempt was made, or is being made, somewhere else: at an address
+// that nobody has any more an attempt ends by its time only.
+func (p *peer) readdress() {
+	addr, ok := p.m.cfg.Resolve(p.id)
+	p.mu.Lock()
+	elsewhere := ok && p.sess == nil && p.dialAddr != "" && p.dialAddr != addr
+	if elsewhere && p.dialEnd != nil {
+		p.dialEnd()
+	}
+	p.mu.Unlock()
+	if elsewhere {
+		p.hurry()
 	}
 }
 
@@ -252,6 +271,9 @@ func (p *peer) attemptFailed(err error) {
 	refused := errors.Is(err, syscall.ECONNREFUSED)
 	changed := refused != p.refused
 	first := p.err == nil || errors.Is(p.err, errLinkLost)
+	if r, ok := errors.AsType[*RemoteError](err); ok && r.Code != p.told { // somebody is there by now, and will not have it
+		first, p.told = true, r.Code
+	}
 	p.refused, p.err = refused, err
 	close(p.tried)
 	p.tried = make(chan struct{})
@@ -269,7 +291,7 @@ func (p *peer) attemptFailed(err error) {
 
 func (p *peer) established(sess *session) {
 	p.mu.Lock()
-	p.sess, p.err, p.refused, p.process, p.level = sess, nil, false, sess.process, sess.level
+	p.sess, p.err, p.told, p.refused, p.process, p.level = sess, nil, 0, false, sess.process, sess.level
 	p.lastUse = time.Now()
 	close(p.up)
 	p.mu.Unlock()
@@ -347,22 +369,43 @@ func (m *Mesh) open(addr string) (*dialled, error) {
 
 // dial resolves the peer and prepares a connection to it.
 func (p *peer) dial() (*dialled, error) {
-	if p.m.cfg.ClusterID() == "" {
-		return nil, ErrVirgin
-	}
-	addr, ok := p.m.cfg.Resolve(p.id)
-	if !ok {
-		return nil, fmt.Errorf("%w: %s", ErrUnresolved, p.id)
+	addr, err := p.resolve()
+	if err != nil {
+		return nil, err
 	}
 	return p.m.open(addr)
 }
 
+func (p *peer) resolve() (string, error) {
+	if p.m.cfg.ClusterID() == "" {
+		return "", ErrVirgin
+	}
+	addr, ok := p.m.cfg.Resolve(p.id)
+	if !ok {
+		return "", fmt.Errorf("%w: %s", ErrUnresolved, p.id)
+	}
+	return addr, nil
+}
+
+// attempt notes where the node is being dialled, for readdress.
+func (p *peer) attempt(addr string, end context.CancelFunc) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.dialAddr, p.dialEnd = addr, end
+}
+
 // connect dials and shakes hands.
 func (p *peer) connect(ctx context.Context, cancel context.CancelFunc) (*session, *dialled, error) {
-	conn, err := p.dial()
+	addr, err := p.resolve()
 	if err != nil {
 		return nil, nil, err
 	}
+	conn, err := p.m.open(addr)
+	if err != nil {
+		return nil, nil, err
+	}
+	p.attempt(addr, cancel)
+	defer p.attempt(addr, nil)
 	timer := time.AfterFunc(p.m.cfg.DialTimeout, cancel)
 	sess, err := p.shake(ctx, cancel, conn)
 	if err == nil {

@@ -36,6 +36,39 @@ func TestRestartedNodeAtANewAddressIsFound(t *testing.T) {
 	}
 }
 
+// TestMovedNodeIsDialledAtOnce: a dial that hangs at the address that a node had is given up when its new one is known; so is
+// the pause after one that failed.
+func TestMovedNodeIsDialledAtOnce(t *testing.T) {
+	for _, hangs := range []bool{true, false} {
+		d := &directory{}
+		var dials atomic.Int32
+		a := startMesh(t, d, "a/1", func(c *Config) {
+			c.DialTimeout, c.RedialMin, c.RedialMax = time.Hour, time.Hour, time.Hour
+			c.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
+				if addr != "gone:1" {
+					return (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+				}
+				dials.Add(1)
+				if hangs {
+					<-ctx.Done()
+				}
+				return nil, errors.New("nobody is there")
+			}
+		})
+		d.set("a/1", "b/1", "gone:1")
+		a.SetPeers([]NodeID{"b/1"})
+		until(t, "it is dialled where it was", func() bool { return dials.Load() > 0 && (hangs || a.Peer("b/1").Err != nil) })
+		a.SetPeers([]NodeID{"b/1"}) // nothing is new
+		b := startMesh(t, d, "b/1", nil)
+		d.set("a/1", "b/1", b.cfg.Listener.Addr().String())
+		a.SetPeers([]NodeID{"b/1"})
+		untilUp(t, a, "b/1")
+		if n := dials.Load(); n != 1 {
+			t.Errorf("hangs %t: %d dials of the former address", hangs, n)
+		}
+	}
+}
+
 func TestVirginNodesLinkOnceFounded(t *testing.T) {
 	d := &directory{}
 	var cluster atomic.Value
