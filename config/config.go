@@ -9,10 +9,11 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // Config is the complete set of settings of one node. A Config is a value:
-// copies are independent except for its lists, which nobody modifies after Load.
+// copies are independent except for Join, which nobody modifies after Load.
 type Config struct {
 	// NodeID names this node in the cluster. It must be unique and must not
 	// change over the node's life, or the node is taken for a new one. The
@@ -79,23 +80,21 @@ type Config struct {
 	GossipAddr string
 
 	// AdvertiseHost is the host that other nodes and clients are told in place of an unspecified one (0.0.0.0, ::), for all
-	// listeners. Empty: a private address of the machine.
+	// listeners. Empty: the address from which the machine reaches others.
 	AdvertiseHost string
 
 	// Zone names what fails together with this node, such as a rack or a data centre. The replicas of a queue
 	// are placed in different zones. At most 63 characters, as a node id. Default "": all nodes without one share a zone.
 	Zone string
 
+	// ClusterName tells clusters apart whose nodes may come to each other's addresses: a node that belongs to none does not hear nodes
+	// that were given another name. At most 255 bytes without blanks. Default "": all are heard.
+	ClusterName string
+
 	// GossipEncryption says what of gossip is sealed: "off", "accept" or "on". Default "off".
 	// GossipKeyFile has the keys in base64, one a line, of 16, 24 or 32 bytes; the first seals,
 	// all open. It is read again when it changes.
 	GossipEncryption, GossipKeyFile string
-
-	// DefaultUser is the user that a new cluster begins with, with all permissions in the virtual host "/" and
-	// DefaultUserTags. DefaultPassFile has its password, one line. They count when the cluster is founded and never
-	// again. Default "guest", whose password is "guest" without a file and who comes from the node's own machine only, and "administrator".
-	DefaultUser, DefaultPassFile string
-	DefaultUserTags              []string
 
 	// Join lists gossip addresses (host:port, the host may be a DNS name with
 	// several addresses) where other nodes may be found. The node's own
@@ -177,6 +176,7 @@ const (
 	nodeIDBytesMax     = 63
 	bootstrapExpectMax = 99
 	joinMax            = 256
+	clusterNameMax     = 255
 	hostBytesMax       = 200
 	consumerTimeoutMax = 365 * 24 * time.Hour
 	leaderMovesMax     = 1000
@@ -204,8 +204,6 @@ func Default() Config {
 		ClusterTLS:       ClusterTLSOff,
 		ClusterTLSName:   "warren-node",
 		GossipEncryption: GossipOff,
-		DefaultUser:      guest,
-		DefaultUserTags:  []string{"administrator"},
 		GossipAddr:       "127.0.0.1:5682",
 		BootstrapExpect:  1,
 		AMQPProduct:      "Warren/0.1.0",
@@ -272,7 +270,9 @@ func (c Config) Validate() error {
 	if c.Zone != "" {
 		add("zone", checkNodeID(c.Zone))
 	}
-	c.userProblems(add)
+	if len(c.ClusterName) > clusterNameMax || strings.ContainsFunc(c.ClusterName, func(r rune) bool { return r <= ' ' || r == utf8.RuneError }) {
+		add("cluster-name", fmt.Sprintf("must have at most %d bytes and no blanks, got %q", clusterNameMax, c.ClusterName))
+	}
 	p = append(p, c.sharedAddrs()...)
 	if len(c.Join) > joinMax {
 		add("join", fmt.Sprintf("at most %d addresses, got %d", joinMax, len(c.Join)))

@@ -76,7 +76,7 @@ func (d *delegate) NotifyLeave(n *memberlist.Node) {
 // NodeMeta implements memberlist.Delegate.
 func (d *delegate) NodeMeta(int) []byte { return d.meta }
 
-// NotifyMsg implements memberlist.Delegate; no message is ever sent.
+// NotifyMsg implements memberlist.Delegate; messages say nothing, see Gossip.join.
 func (d *delegate) NotifyMsg([]byte) {}
 
 // GetBroadcasts implements memberlist.Delegate.

@@ -1,6 +1,7 @@
 package member
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,8 +14,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hashicorp/go-sockaddr"
 	"github.com/hashicorp/memberlist"
+	"golang.org/x/sync/errgroup"
 )
 
 // Config describes a Gossip.
@@ -26,16 +27,18 @@ type Config struct {
 	// Bind is the gossip address to listen on, host:port; required. Port 0 takes any.
 	Bind string
 	// Advertise is the host others should use, "" to find out: the host of Bind, or
-	// a private address of this machine.
+	// the address from which this machine reaches others.
 	Advertise string
 	// ClusterAddr is where this node's mesh listens, as others reach it; required. Its host
 	// may be unspecified.
 	ClusterAddr string
 	// Join are gossip addresses, host:port, of any nodes; names may resolve to
-	// several, and this node's own may be among them.
+	// several, and this node's own may be among them. Names are looked up again while the node looks for others.
 	Join []string
 	// BookPath is the file of the address book, "" for none.
 	BookPath string
+	// ClusterName is what operators call the cluster. In the lobby a node does not hear another one that has another name; "" has none.
+	ClusterName string
 	// Encryption says what is sealed, nothing if "". Keys are those to begin with, needed unless it is off; see
 	// ParseKeys and Gossip.SetKeys.
 	Encryption Encryption
@@ -51,7 +54,7 @@ const (
 	lobbyInterval = 200 * time.Millisecond // between rounds of lobby questions
 	aloneInterval = 300 * time.Millisecond // between attempts to join while alone
 	joinInterval  = 10 * time.Second       // the same in company; heals a split of the gossip
-	resolveWait   = time.Second            // for one name
+	joinsMax      = 16                     // attempts to join at a time
 	leaveWait     = 250 * time.Millisecond // for the news of leaving to spread
 )
 
@@ -64,6 +67,7 @@ type Gossip struct {
 	port    *port
 	ring    *ring
 	lobby   lobby
+	names   *resolver
 	book    *book
 	roster  roster
 	ip      string // advertised host
@@ -112,7 +116,7 @@ func Open(cfg Config) (*Gossip, error) {
 	g.ip = g.advertised()
 	g.info = Info{
 		Node: cfg.Node, Boot: cfg.Boot,
-		ClusterAddr: withHost(cfg.ClusterAddr, g.ip), GossipAddr: g.port.addr(g.ip),
+		ClusterAddr: withHost(cfg.ClusterAddr, g.ip), GossipAddr: g.port.addr(g.ip), ClusterName: cfg.ClusterName,
 	}
 	if _, err := encodeMeta(g.info); err != nil {
 		return nil, errors.Join(err, g.port.Shutdown())
@@ -121,6 +125,7 @@ func Open(cfg Config) (*Gossip, error) {
 		return nil, errors.Join(fmt.Errorf("this node's own info: %w", err), g.port.Shutdown())
 	}
 	g.ctx, g.cancel = context.WithCancel(context.Background())
+	g.names = &resolver{log: g.log, resolve: cfg.Resolve, ctx: g.ctx, work: &g.work, news: g.look, known: map[string]*lookedUp{}}
 	g.port.start()
 	g.work.Go(g.seek)
 	g.work.Go(g.tell)
@@ -136,10 +141,7 @@ func (g *Gossip) advertised() string {
 	if err == nil && !net.ParseIP(host).IsUnspecified() {
 		return host
 	}
-	if ip, err := sockaddr.GetPrivateIP(); err == nil && ip != "" {
-		return ip
-	}
-	return "127.0.0.1"
+	return cmp.Or(outwards(), "127.0.0.1")
 }
 
 // self returns this node's info.
@@ -247,11 +249,16 @@ func (g *Gossip) SetCluster(id string) error {
 		return fmt.Errorf("start gossip: %w", err)
 	}
 	g.info, g.list = info, list
+	g.look()
+	return nil
+}
+
+// look has seek look for others now.
+func (g *Gossip) look() {
 	select {
 	case g.wake <- struct{}{}:
 	default:
 	}
-	return nil
 }
 
 // listConfig is memberlist's configuration. The name is of this start of the process: a node that
@@ -304,29 +311,29 @@ func (g *Gossip) seek() {
 	}
 }
 
-// targets returns the gossip addresses to try: the configured names resolved, and those of nodes
+// targets returns the gossip addresses to try: the configured ones, names resolved, and those of nodes
 // heard of.
 func (g *Gossip) targets(cluster string) []string {
 	self := g.self()
 	var out []string
 	add := func(addr string) {
-		if addr != self.GossipAddr && !slices.Contains(out, addr) {
+		if addr = canonical(addr); addr != canonical(self.GossipAddr) && !slices.Contains(out, addr) {
 			out = append(out, addr)
 		}
 	}
+	var hosts []string
 	for _, a := range g.cfg.Join {
-		host, number, _ := net.SplitHostPort(a) // checked by Open
+		if host, _, _ := net.SplitHostPort(a); net.ParseIP(host) == nil { // checked by Open
+			hosts = append(hosts, host)
+		}
+	}
+	ips := g.names.lookup(hosts)
+	for _, a := range g.cfg.Join {
+		host, number, _ := net.SplitHostPort(a)
 		if net.ParseIP(host) != nil {
 			add(a)
-			continue
 		}
-		ctx, cancel := context.WithTimeout(g.ctx, resolveWait)
-		ips, err := g.cfg.Resolve(ctx, host)
-		cancel()
-		if err != nil {
-			g.log.Debug("a join address was not resolved", "addr", a, "err", err)
-		}
-		for _, ip := range ips {
+		for _, ip := range ips[host] {
 			add(net.JoinHostPort(ip, number))
 		}
 	}
@@ -358,20 +365,28 @@ func (g *Gossip) askAll(addrs []string) {
 	all.Wait()
 }
 
-// join tries the addresses that are no live member's and returns how long to wait
-// before the next time.
+// join tries the addresses that are no live member's, side by side, since one at which nobody is may take seconds, and returns how
+// long to wait before the next time.
 func (g *Gossip) join(list *memberlist.Memberlist, addrs []string) time.Duration {
 	live := g.roster.addrs()
+	var all errgroup.Group
+	all.SetLimit(joinsMax)
 	for _, a := range addrs {
 		if live[a] || g.ctx.Err() != nil {
 			continue
 		}
-		if _, err := list.Join([]string{a}); err != nil {
-			g.log.Debug("a gossip address was not joined", "addr", a, "err", err)
-			continue
-		}
-		live = g.roster.addrs()
+		all.Go(func() error {
+			if _, err := list.Join([]string{a}); err != nil {
+				g.log.Debug("a gossip address was not joined", "addr", a, "err", err)
+			} else if g.ring.mode == EncryptionOn {
+				// One that accepts seals to who has sealed a packet, and this one hears nothing else: not the news of the next seconds
+				// either, if it came to speak only with its first probe.
+				_ = list.SendToAddress(memberlist.Address{Addr: a}, nil)
+			}
+			return nil
+		})
 	}
+	_ = all.Wait() // always nil
 	if list.NumMembers() > 1 {
 		return joinInterval
 	}

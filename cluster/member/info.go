@@ -28,6 +28,8 @@ type Info struct {
 	GossipAddr  string `json:"gossip_addr"`
 	// ClusterID is "" while the node belongs to no cluster.
 	ClusterID string `json:"cluster_id,omitempty"`
+	// ClusterName is what operators call the cluster, "" if they did not say. It is told in the lobby only.
+	ClusterName string `json:"cluster_name,omitempty"`
 }
 
 // Bounds of what another node may tell.
@@ -45,6 +47,8 @@ func (i *Info) validate() error {
 		return fmt.Errorf("%.*q is no node id with a storage uuid", nodeIDBytesMax, i.Node)
 	case len(i.ClusterID) > idBytesMax:
 		return errors.New("cluster id is too long")
+	case len(i.ClusterName) > addrBytesMax:
+		return errors.New("cluster name is too long")
 	}
 	for _, a := range []string{i.ClusterAddr, i.GossipAddr} {
 		if len(a) > addrBytesMax {

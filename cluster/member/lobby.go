@@ -24,8 +24,9 @@ var (
 
 const (
 	lobbyBytesMax = 64 << 10
-	lobbyInfosMax = 64              // others told of in one message, and remembered
-	lobbyFresh    = 5 * time.Second // an info not heard again for so long is forgotten
+	lobbyInfosMax = 64               // others told of in one message, and remembered
+	lobbyFresh    = 5 * time.Second  // an info not heard again for so long is forgotten
+	strangerEvery = 10 * time.Second // between lines of the log about nodes of other clusters
 )
 
 // lobbyMessage is question and answer alike: who speaks, and of whom it heard lately.
@@ -103,8 +104,19 @@ func decodeLobby(body []byte) (*lobbyMessage, error) {
 
 // lobby remembers who was heard of lately. One mutex guards it.
 type lobby struct {
-	mu    sync.Mutex
-	heard map[NodeID]heard
+	mu        sync.Mutex
+	heard     map[NodeID]heard
+	strangeAt time.Time // when a node of another cluster was last reported
+}
+
+// stranger calls report, unless it has done so lately.
+func (l *lobby) stranger(report func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if now := time.Now(); now.Sub(l.strangeAt) > strangerEvery {
+		l.strangeAt = now
+		report()
+	}
 }
 
 type heard struct {
@@ -158,7 +170,7 @@ func (g *Gossip) answerLobby(conn net.Conn, r *bufio.Reader) {
 		g.log.Debug("a lobby question was not understood", "from", conn.RemoteAddr().String(), "err", err)
 		return
 	}
-	g.heardLobby(m, hostOf(conn.RemoteAddr()))
+	g.heardLobby(m, conn.RemoteAddr())
 	var keys *ring
 	if sealed {
 		keys = g.ring
@@ -176,13 +188,21 @@ func (g *Gossip) lobbyMessage() *lobbyMessage {
 	return &lobbyMessage{Self: g.self(), Others: g.lobby.infos(true)}
 }
 
-func (g *Gossip) heardLobby(m *lobbyMessage, host string) {
+// heardLobby takes a message that came from an address. Of a cluster with another name nothing is taken: an address that was another
+// node's an hour ago may be its now, and a virgin node enters the first cluster that it hears of.
+func (g *Gossip) heardLobby(m *lobbyMessage, from net.Addr) {
 	self := g.self()
 	for i, info := range append([]Info{m.Self}, m.Others...) {
+		strange := info.ClusterName != "" && self.ClusterName != "" && info.ClusterName != self.ClusterName
 		if i == 0 {
-			info = info.seenAt(host)
+			info = info.seenAt(hostOf(from))
+			if strange {
+				g.lobby.stranger(func() {
+					g.log.Warn("a node of another cluster was not heard", "cluster_name", info.ClusterName, "node", info.Node, "from", from.String(), "ours", self.ClusterName)
+				})
+			}
 		}
-		if info.Node != self.Node {
+		if info.Node != self.Node && !strange {
 			g.lobby.hear(info, i == 0)
 			g.book.hear(info)
 		}
@@ -219,6 +239,6 @@ func (g *Gossip) askLobby(ctx context.Context, addr string) error {
 	if err != nil {
 		return err
 	}
-	g.heardLobby(m, hostOf(conn.RemoteAddr()))
+	g.heardLobby(m, conn.RemoteAddr())
 	return nil
 }

