@@ -61,13 +61,11 @@ var (
 )
 
 // Founding makes the catalog of a new cluster. Every founding member passes the same
-// ClusterID and Members.
+// ClusterID and Members; Admin may differ, the first leader's counts.
 type Founding struct {
 	ClusterID string
 	Members   []NodeID
-	// Admin tells the user that the cluster begins with. The first leader asks, again and again while it is an error; members
-	// may differ in it.
-	Admin func() (auth.User, error)
+	Admin     auth.User
 }
 
 // Config describes a Catalog.
@@ -157,7 +155,9 @@ func (c Config) Validate() error {
 	if f := c.Founding; f != nil {
 		need(f.ClusterID != "", "Founding.ClusterID is empty")
 		need(slices.Contains(f.Members, c.Local), "Founding.Members does not have Local")
-		need(f.Admin != nil, "Founding.Admin is missing")
+		if err := checkUser(&f.Admin); err != nil {
+			problems = append(problems, fmt.Errorf("catalog: Founding.Admin: %s", err.Text))
+		}
 	}
 	return errors.Join(problems...)
 }

@@ -323,14 +323,10 @@ func (c *Catalog) lead() error {
 		return err
 	}
 	if f := c.cfg.Founding; f != nil && c.View().ClusterID() == "" {
-		admin, err := f.Admin()
-		if err == nil {
-			_, err = c.Propose(ctx, &Found{ClusterID: f.ClusterID, Admin: admin})
-		}
-		if err != nil {
+		if _, err := c.Propose(ctx, &Found{ClusterID: f.ClusterID, Admin: f.Admin}); err != nil {
 			return fmt.Errorf("found the cluster: %w", err)
 		}
-		c.log.Info("the cluster is founded", "cluster", f.ClusterID, "user", admin.Name)
+		c.log.Info("the cluster is founded", "cluster", f.ClusterID)
 	}
 	return errors.Join(c.tend(ctx), c.tendLevel(ctx), c.tendDown(ctx))
 }

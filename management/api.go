@@ -29,8 +29,6 @@ type Config struct {
 	LoginByCertificate func(ctx context.Context, c *x509.Certificate, loopback bool) (User, error)
 	// Broker changes what is the cluster's, and tells of it.
 	Broker Broker
-	// Replicas changes where queues' replicas are.
-	Replicas Replicas
 	// GossipKeys tells of the local node's keys.
 	GossipKeys func() GossipKeys
 	// Connections are the local node's client connections.
@@ -68,7 +66,6 @@ func New(cfg Config) *API {
 	a.routeMaintenance()
 	a.routeFlags()
 	a.routeNodes()
-	a.routeReplicas()
 	return a
 }
 

@@ -25,8 +25,8 @@ type host struct {
 	relays []*relay
 }
 
-// newHost makes the namespace of host number i.
-func newHost(name string, i int) (*host, error) {
+// newHost makes the namespace of host number i. Its processes find resolvConf in /etc/resolv.conf, unless that is "".
+func newHost(name string, s subnet, i int, resolvConf string) (*host, error) {
 	h := &host{name: name, work: make(chan func()), done: make(chan struct{})}
 	made := make(chan error)
 	// Ends at close. The thread ends with it, since it is never unlocked: no other
@@ -35,7 +35,12 @@ func newHost(name string, i int) (*host, error) {
 		runtime.LockOSThread()
 		err := unix.Unshare(unix.CLONE_NEWNET)
 		if err == nil {
-			h.tun, err = newTun("eth0", i, mtu)
+			h.tun, err = newTun("eth0", s, i)
+		}
+		if err == nil && resolvConf != "" {
+			if err = resolveBy(resolvConf); err != nil {
+				err = errors.Join(err, h.tun.Close())
+			}
 		}
 		made <- err
 		if err != nil {
@@ -54,6 +59,30 @@ func newHost(name string, i int) (*host, error) {
 		return nil, fmt.Errorf("make the host %s: %w", name, err)
 	}
 	return h, nil
+}
+
+// resolveBy has the calling thread, and what is started by it, find text in /etc/resolv.conf.
+func resolveBy(text string) error {
+	f, err := os.CreateTemp("", "warren-resolv-")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name()) //nolint:errcheck // mounted, it lives on; what stays is a small file in the folder for such
+	_, err = f.WriteString(text)
+	if err = errors.Join(err, f.Chmod(0o644), f.Close()); err != nil {
+		return err
+	}
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		return fmt.Errorf("make a mount namespace: %w", err)
+	}
+	// Nothing that is mounted here is to be seen elsewhere.
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("keep mounts private: %w", err)
+	}
+	if err := unix.Mount(f.Name(), "/etc/resolv.conf", "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("mount /etc/resolv.conf: %w", err)
+	}
+	return nil
 }
 
 // run calls f in the namespace. A process that f starts is in it, and ends with the

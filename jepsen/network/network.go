@@ -88,7 +88,7 @@ func Open(nodes []string) (Network, error) {
 	if !Inside() {
 		return OpenProxies(nodes)
 	}
-	lan, err := OpenLan(nodes)
+	lan, err := OpenLan(LanConfig{Nodes: nodes})
 	if err == nil {
 		return lan, nil
 	}

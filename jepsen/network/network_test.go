@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"os/exec"
 	"testing"
 	"time"
 )
@@ -21,10 +22,15 @@ func TestMain(m *testing.M) {
 
 func needLan(t *testing.T, nodes ...string) *Lan {
 	t.Helper()
+	return openLan(t, LanConfig{Nodes: nodes})
+}
+
+func openLan(t *testing.T, cfg LanConfig) *Lan {
+	t.Helper()
 	if !Inside() {
 		t.Skip("no network namespaces here")
 	}
-	l, err := OpenLan(nodes)
+	l, err := OpenLan(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,5 +148,74 @@ func TestLanSlowAndLossy(t *testing.T) {
 	}
 	if carried, dropped := l.Packets(); carried == 0 {
 		t.Errorf("%d carried, %d dropped", carried, dropped)
+	}
+}
+
+// TestLanRenumbers: hosts get other addresses, each other's too, and two Lans do not see each other.
+func TestLanRenumbers(t *testing.T) {
+	number := byte(0)
+	for _, v6 := range []bool{false, true} {
+		for range 2 {
+			number++
+			l := openLan(t, LanConfig{Nodes: []string{"a", "b"}, Number: number, IPv6: v6})
+			place := func(node string) string {
+				p, err := l.Place(node)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return p.Host
+			}
+			reach := func(from, host string) error {
+				conn, err := l.hosts[from].dial("tcp", net.JoinHostPort(host, "7000"))
+				if err != nil {
+					return err
+				}
+				defer conn.Close()
+				return say(conn, 3*time.Second)
+			}
+			was := place("b")
+			echo(t, l, "b")
+			if err := reach("a", was); err != nil {
+				t.Fatal(err)
+			}
+			if err := l.Renumber(map[string]int{"b": 1}); err == nil {
+				t.Error("two hosts got the same number")
+			}
+			if err := l.Renumber(map[string]int{"a": 2, "b": 17}); err != nil {
+				t.Fatal(err)
+			}
+			if place("a") != was || place("b") == was {
+				t.Errorf("a is at %s, b at %s", place("a"), place("b"))
+			}
+			echo(t, l, "b")
+			if err := reach("a", place("b")); err != nil {
+				t.Errorf("at its new address: %v", err)
+			}
+			if err := reach("b", place("a")); err == nil {
+				t.Error("somebody echoes where b was")
+			}
+		}
+	}
+}
+
+// TestLanResolvConf: each Lan's hosts have a resolv.conf of their own, which this process does not see.
+func TestLanResolvConf(t *testing.T) {
+	before, err := os.ReadFile("/etc/resolv.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := openLan(t, LanConfig{Nodes: []string{"a"}, ResolvConf: func(clients string) string { return "nameserver " + clients + "\n" }})
+	err = l.hosts["a"].run(func() error {
+		out, err := exec.Command("cat", "/etc/resolv.conf").Output()
+		if want := "nameserver " + l.ClientsAddress() + "\n"; string(out) != want {
+			t.Errorf("a host has %q, want %q", out, want)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	if after, err := os.ReadFile("/etc/resolv.conf"); err != nil || string(after) != string(before) {
+		t.Errorf("this process has %q: %v", after, err)
 	}
 }

@@ -1,7 +1,6 @@
 package network
 
 import (
-	"errors"
 	"fmt"
 	"os"
 
@@ -15,13 +14,10 @@ const (
 	backlog = 4096
 )
 
-// address returns the address of host number i, from 1 to 254.
-func address(i int) string { return fmt.Sprintf("10.77.0.%d", i) }
-
 // newTun makes a device in the network namespace of the calling thread, with the
 // address of host i in the network of all hosts, and brings it up. Each read of the
 // file is a packet that the host sends, each write one that it gets.
-func newTun(name string, i int, mtu uint32) (*os.File, error) {
+func newTun(name string, s subnet, i int) (*os.File, error) {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open /dev/net/tun: %w", err)
@@ -35,25 +31,13 @@ func newTun(name string, i int, mtu uint32) (*os.File, error) {
 		if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, req); err != nil {
 			return fmt.Errorf("make the device %s: %w", name, err)
 		}
-		return configure(name, i, mtu)
+		return s.configure(name, i)
 	}
 	if err := file(); err != nil {
 		_ = unix.Close(fd) // nothing was done with it
 		return nil, err
 	}
 	return os.NewFile(uintptr(fd), name), nil
-}
-
-// configure gives a device its address and brings it and loopback up.
-func configure(name string, i int, mtu uint32) error {
-	return errors.Join(
-		bringUp("lo"),
-		control(name, unix.SIOCSIFADDR, inet(10, 77, 0, byte(i))),
-		control(name, unix.SIOCSIFNETMASK, inet(255, 255, 255, 0)),
-		control(name, unix.SIOCSIFMTU, number(mtu)),
-		control(name, unix.SIOCSIFTXQLEN, number(backlog)),
-		bringUp(name),
-	)
 }
 
 // bringUp brings a device of the calling thread's namespace up.

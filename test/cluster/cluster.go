@@ -28,7 +28,9 @@ type Config struct {
 	// Wrap is a command that runs the binary, such as a shell that sets limits
 	// first. Empty: none.
 	Wrap []string
-	// Places says where each node runs. Nil: all on loopback, on ports that are free.
+	// Join is what the nodes are told to --join; "": the gossip addresses of all.
+	Join string
+	// Places says where each node runs, now and again when it moves. Nil: all on loopback, on ports that are free.
 	Places func(node string) (Place, error)
 }
 
@@ -59,7 +61,7 @@ func New(cfg Config) (*Cluster, error) {
 	for i := range cfg.Nodes {
 		name := fmt.Sprintf("node%d", i+1)
 		n := &Node{Name: name, Dir: filepath.Join(cfg.Dir, name), cluster: c, client: client}
-		if err := n.settle(cfg.Places); err != nil {
+		if err := n.settle(); err != nil {
 			return nil, fmt.Errorf("node %s: %w", name, err)
 		}
 		c.nodes = append(c.nodes, n)
@@ -168,8 +170,11 @@ func (c *Cluster) Crashes() string {
 	return b.String()
 }
 
-// gossip returns the gossip addresses of all nodes, as --join takes them.
-func (c *Cluster) gossip() string {
+// join returns what the nodes are told to --join.
+func (c *Cluster) join() string {
+	if c.cfg.Join != "" {
+		return c.cfg.Join
+	}
 	list := make([]string, len(c.nodes))
 	for i, n := range c.nodes {
 		list[i] = n.addrs.Gossip

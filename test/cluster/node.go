@@ -37,10 +37,9 @@ type Node struct {
 	cluster *Cluster
 	client  *http.Client
 
-	place Place
-	args  []string // of its place
-
 	mu      sync.Mutex
+	place   Place
+	args    []string // of its place
 	addrs   Addrs
 	process *process // nil: never started
 	env     []string
@@ -162,7 +161,7 @@ func (n *Node) Launch(args ...string) error {
 		"--node-id", n.Name, "--data-dir", n.DataDir(),
 		"--amqp-addr", n.addrs.AMQP, "--http-addr", n.addrs.HTTP, "--grpc-addr", n.addrs.GRPC,
 		"--cluster-addr", n.addrs.Cluster, "--gossip-addr", n.addrs.Gossip,
-		"--join", n.cluster.gossip(), "--bootstrap-expect", strconv.Itoa(cfg.Nodes),
+		"--join", n.cluster.join(), "--bootstrap-expect", strconv.Itoa(cfg.Nodes),
 	}, cfg.Args, n.args, args)
 	cmd := exec.Command(line[0], line[1:]...)
 	cmd.Stdout, cmd.Stderr = log, log
@@ -311,34 +310,35 @@ func (n *Node) exit() error {
 }
 
 // settle gives the node its place and its addresses.
-func (n *Node) settle(places func(string) (Place, error)) (err error) {
-	if places != nil {
-		if n.place, err = places(n.Name); err != nil {
+func (n *Node) settle() (err error) {
+	place := Place{}
+	if places := n.cluster.cfg.Places; places != nil {
+		if place, err = places(n.Name); err != nil {
 			return err
 		}
 	}
-	if n.addrs, err = addrsAt(n.place.Host); err != nil {
+	addrs, err := addrsAt(place.Host)
+	if err != nil {
 		return err
 	}
-	if n.place.Args != nil {
-		n.args, err = n.place.Args(n.addrs)
+	var args []string
+	if place.Args != nil {
+		if args, err = place.Args(addrs); err != nil {
+			return err
+		}
 	}
-	return err
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.place, n.addrs, n.args = place, addrs, args
+	return nil
 }
 
-// Move gives a stopped node new addresses: it will come back elsewhere.
+// Move gives a stopped node new addresses, those of its place: it will come back elsewhere.
 func (n *Node) Move() error {
 	if n.Running() {
 		return fmt.Errorf("node %s: is running", n.Name)
 	}
-	a, err := addrsAt(n.place.Host)
-	if err != nil {
-		return err
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.addrs = a
-	return nil
+	return n.settle()
 }
 
 // crashMarks begin what a node prints when it has a bug.

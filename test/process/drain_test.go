@@ -17,6 +17,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/warrenmq/warren/test/cluster"
+	"github.com/warrenmq/warren/test/travel"
 )
 
 // localCtl runs `warren ctl --local` beside a node, without a password.
@@ -53,14 +54,13 @@ func TestDrainRevive(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var work sync.WaitGroup
-	var all []*traveller
+	var all []*travel.Publisher
 	for i, urls := range [][]string{c.URLs(), {other.URL()}} {
-		p := &traveller{
-			t: t, name: fmt.Sprint("p", i), queues: names, every: 20 * time.Millisecond,
-			urls: urls, confirmed: map[string]bool{}, open: map[string]bool{},
+		p := &travel.Publisher{
+			Name: fmt.Sprint("p", i), Queues: names, Every: 20 * time.Millisecond, URLs: func() []string { return urls },
 		}
 		all = append(all, p)
-		work.Go(func() { p.run(ctx) })
+		work.Go(func() { p.Run(ctx) })
 	}
 	time.Sleep(500 * time.Millisecond)
 

@@ -18,6 +18,7 @@ import (
 
 	"github.com/warrenmq/warren/test/cluster"
 	"github.com/warrenmq/warren/test/pki"
+	"github.com/warrenmq/warren/test/travel"
 )
 
 // nodeName is what certificates of nodes carry by default.
@@ -169,16 +170,14 @@ func TestTurnOnTLS(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	var all []*traveller
+	var all []*travel.Publisher
 	var work sync.WaitGroup
 	for i := range 3 {
-		urls := r.URLs()
-		p := &traveller{
-			t: t, name: fmt.Sprint("p", i), queues: append(slices.Clone(names[i:]), names[:i]...), every: 25 * time.Millisecond,
-			urls: slices.Concat(urls[i:], urls[:i]), confirmed: map[string]bool{}, open: map[string]bool{},
+		p := &travel.Publisher{
+			Name: fmt.Sprint("p", i), Queues: append(slices.Clone(names[i:]), names[:i]...), Every: 25 * time.Millisecond, URLs: r.URLs, First: i,
 		}
 		all = append(all, p)
-		work.Go(func() { p.run(ctx) })
+		work.Go(func() { p.Run(ctx) })
 	}
 	for _, mode := range []string{"accept", "on"} {
 		for _, n := range r.Nodes() {

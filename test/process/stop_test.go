@@ -10,6 +10,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/warrenmq/warren/test/cluster"
+	"github.com/warrenmq/warren/test/travel"
 )
 
 // TestStopTellsClients: a client of a node that stops is told so, after the answers to all that the
@@ -46,12 +47,14 @@ func TestStopTellsClients(t *testing.T) {
 		if err := <-stopped; err != nil {
 			t.Fatal(err)
 		}
-		copies := map[string]int{}
 		await(t, timeoutReply, "the queue is there", func() bool {
 			_, err := at(t, other).ch.QueueDeclarePassive("told", true, false, false, false, nil)
 			return err == nil
 		})
-		collect(t, other, "told", copies)
+		copies, err := travel.Collect(other.URL(), "told")
+		if err != nil {
+			t.Fatal(err)
+		}
 		t.Logf("%d sent, %d confirmed, %d stored", sent, confirmed, len(copies))
 		if len(copies) != confirmed || confirmed < 500 {
 			t.Errorf("%d messages are stored, %d were confirmed", len(copies), confirmed)
