@@ -189,8 +189,11 @@ type Catalog struct {
 
 	levels levels
 
-	deadMu sync.Mutex
-	dead   map[NodeID]time.Time // named by NodeDead then, and not heard since
+	// configuring is held by who decides about a change of the group's configuration and makes it. raft would check that nothing came in
+	// between, but does not tell the index that it wants for it (GetConfiguration answers 0, which is "any").
+	configuring sync.Mutex
+	deadMu      sync.Mutex
+	dead        map[NodeID]time.Time // named by NodeDead then, and not heard since
 
 	everyoneMu sync.Mutex
 	everyone   map[NodeID]progress

@@ -88,7 +88,7 @@ func (c *Catalog) tendLevel(ctx context.Context) error {
 	l := &c.levels
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	servers, _, err := c.everyServer()
+	servers, err := c.everyServer()
 	if err != nil {
 		return err
 	}
@@ -111,11 +111,11 @@ func (c *Catalog) tendLevel(ctx context.Context) error {
 func (c *Catalog) ownLevel() int { return c.cfg.Mesh.Peer(c.cfg.Local).Level }
 
 // everyServer lists the nodes that have to know a level: those of the group, and those of the catalog that were not
-// replaced. index is that of the group's configuration.
-func (c *Catalog) everyServer() (all []NodeID, index uint64, err error) {
+// replaced.
+func (c *Catalog) everyServer() (all []NodeID, err error) {
 	future := c.raft.GetConfiguration()
 	if err := future.Error(); err != nil {
-		return nil, 0, fmt.Errorf("read the configuration: %w", err)
+		return nil, fmt.Errorf("read the configuration: %w", err)
 	}
 	view := c.View()
 	for _, s := range future.Configuration().Servers {
@@ -128,7 +128,7 @@ func (c *Catalog) everyServer() (all []NodeID, index uint64, err error) {
 			all = append(all, n.ID)
 		}
 	}
-	return all, future.Index(), nil
+	return all, nil
 }
 
 // shortOf says of each node that does not have level n why.
@@ -147,7 +147,7 @@ func (c *Catalog) shortOf(servers []NodeID, n int) (why []string) {
 // activate has all nodes stamp their folders and then takes the cluster to level n, as the leader, with levels.mu held.
 func (c *Catalog) activate(ctx context.Context, n int) error {
 	term := c.raft.CurrentTerm()
-	servers, index, err := c.everyServer()
+	servers, err := c.everyServer()
 	if err != nil {
 		return err
 	}
@@ -159,7 +159,9 @@ func (c *Catalog) activate(ctx context.Context, n int) error {
 		return err
 	}
 	// Whoever is a member since then was not asked.
-	if _, now, err := c.everyServer(); err != nil || now != index || c.raft.State() != raft.Leader || c.raft.CurrentTerm() != term {
+	now, err := c.everyServer()
+	more := slices.ContainsFunc(now, func(id NodeID) bool { return !slices.Contains(servers, id) })
+	if err != nil || more || c.raft.State() != raft.Leader || c.raft.CurrentTerm() != term {
 		return errors.Join(errNotLeader, err)
 	}
 	var id requestID

@@ -334,6 +334,8 @@ func (c *Catalog) lead() error {
 // tend makes one change of the configuration if one is due: a storage that was replaced goes
 // once its successor has caught up; see also tendVoters.
 func (c *Catalog) tend(ctx context.Context) error {
+	c.configuring.Lock()
+	defer c.configuring.Unlock()
 	future := c.raft.GetConfiguration()
 	if err := future.Error(); err != nil {
 		return fmt.Errorf("read the configuration: %w", err)
@@ -343,14 +345,14 @@ func (c *Catalog) tend(ctx context.Context) error {
 	for _, s := range servers {
 		if view.Forgotten(NodeID(s.ID)) {
 			c.log.Info("removing a forgotten node from the catalog's group", "node", s.ID)
-			return c.spreadAfter(c.await(ctx, c.raft.RemoveServer(s.ID, future.Index(), membershipWait).Error, nothing))
+			return c.spreadAfter(c.await(ctx, c.raft.RemoveServer(s.ID, 0, membershipWait).Error, nothing))
 		}
 		if n := view.Node(NodeID(s.ID)); n != nil && n.Superseded && c.successorReady(ctx, servers, n) {
 			c.log.Info("removing a replaced storage from the catalog's group", "node", s.ID)
-			return c.spreadAfter(c.await(ctx, c.raft.RemoveServer(s.ID, future.Index(), membershipWait).Error, nothing))
+			return c.spreadAfter(c.await(ctx, c.raft.RemoveServer(s.ID, 0, membershipWait).Error, nothing))
 		}
 	}
-	return c.tendVoters(ctx, future.Configuration(), future.Index())
+	return c.tendVoters(ctx, future.Configuration())
 }
 
 // spreadAfter spreads a change of the configuration that was committed, and returns its error.
@@ -458,6 +460,8 @@ func (c *Catalog) admit(ctx context.Context, id NodeID) error {
 	if c.View().Forgotten(id) {
 		return &transport.RemoteError{Code: codeBadCommand, Text: fmt.Sprintf("storage %s was forgotten: a node comes back with an empty data folder only", id)}
 	}
+	c.configuring.Lock()
+	defer c.configuring.Unlock()
 	future := c.raft.GetConfiguration()
 	if err := future.Error(); err != nil {
 		return fmt.Errorf("read the configuration: %w", err)
@@ -476,7 +480,7 @@ func (c *Catalog) admit(ctx context.Context, id NodeID) error {
 		return err
 	}
 	c.log.Info("a node joins the catalog's group", "node", string(id))
-	add := c.raft.AddNonvoter(raft.ServerID(id), raft.ServerAddress(id), future.Index(), membershipWait)
+	add := c.raft.AddNonvoter(raft.ServerID(id), raft.ServerAddress(id), 0, membershipWait)
 	if err := c.spreadAfter(c.await(ctx, add.Error, nothing)); err != nil {
 		return fmt.Errorf("add node %s: %w", id, err)
 	}

@@ -52,7 +52,7 @@ func (c *Catalog) tendDown(ctx context.Context) error {
 // tendVoters makes one change of who votes if one is due: a node that keeps up becomes a voter while there are too few, the one
 // that registered last is none any more while there are too many, and so is one that has been down for long if another can take
 // its place. That one goes first: with one voter dead of four, three would be needed of the three that are alive.
-func (c *Catalog) tendVoters(ctx context.Context, config raft.Configuration, index uint64) error {
+func (c *Catalog) tendVoters(ctx context.Context, config raft.Configuration) error {
 	var voters, others []raft.Server
 	for _, s := range config.Servers {
 		if s.Suffrage == raft.Voter {
@@ -64,7 +64,7 @@ func (c *Catalog) tendVoters(ctx context.Context, config raft.Configuration, ind
 	view, wanted := c.View(), votersWanted(len(config.Servers))
 	switch gone := c.longDown(view, voters); {
 	case len(voters) > wanted:
-		return c.demote(ctx, cmp.Or(gone, youngest(view, voters, c.cfg.Local)), index)
+		return c.demote(ctx, cmp.Or(gone, youngest(view, voters, c.cfg.Local)))
 	case gone == "" && len(voters) == wanted:
 		return nil
 	case gone != "" && len(voters) < 3: // a majority of two is both: the change could not be committed
@@ -89,20 +89,20 @@ func (c *Catalog) tendVoters(ctx context.Context, config raft.Configuration, ind
 			continue
 		}
 		if len(voters) >= wanted {
-			return c.demote(ctx, c.longDown(view, voters), index)
+			return c.demote(ctx, c.longDown(view, voters))
 		}
 		c.log.Info("a node becomes a voter of the catalog's group", "node", s.ID)
-		return c.spreadAfter(c.await(ctx, c.raft.AddVoter(s.ID, s.Address, index, membershipWait).Error, nothing))
+		return c.spreadAfter(c.await(ctx, c.raft.AddVoter(s.ID, s.Address, 0, membershipWait).Error, nothing))
 	}
 	return nil
 }
 
-func (c *Catalog) demote(ctx context.Context, id NodeID, index uint64) error {
+func (c *Catalog) demote(ctx context.Context, id NodeID) error {
 	if id == "" {
 		return nil
 	}
 	c.log.Info("a node is no voter of the catalog's group any more", "node", string(id))
-	return c.spreadAfter(c.await(ctx, c.raft.DemoteVoter(raft.ServerID(id), index, membershipWait).Error, nothing))
+	return c.spreadAfter(c.await(ctx, c.raft.DemoteVoter(raft.ServerID(id), 0, membershipWait).Error, nothing))
 }
 
 // longDown is a voter that has been down for so long that another one should vote, "" if none.
