@@ -37,7 +37,7 @@ func (w *world) client(number int, r *rand.Rand, p pace, stop <-chan struct{}) {
 		case <-time.After(time.Duration(1 + r.Int64N(int64(p.pause)))):
 		}
 		id := w.groups[r.IntN(len(w.groups))]
-		for _, n := range w.place[id] {
+		for _, n := range w.members(id) {
 			l := w.nodes[n].running()
 			if l == nil {
 				continue
@@ -65,7 +65,7 @@ func (w *world) propose(l *life, g *group.Group, id transport.GroupID, text stri
 // mark commits one entry more and tells whether that was confirmed within the limit.
 func (w *world) mark(id transport.GroupID, limit time.Duration) bool {
 	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		for _, n := range w.place[id] {
+		for _, n := range w.members(id) {
 			l := w.nodes[n].running()
 			if l == nil {
 				continue

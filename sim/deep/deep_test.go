@@ -34,7 +34,9 @@ const stuckAfter = 10 * time.Minute
 const gcPercent = 800
 
 // TestSeeds runs clusters of three to five nodes under all faults, several at a time.
-func TestSeeds(t *testing.T) {
+func TestSeeds(t *testing.T) { seeds(t, false) }
+
+func seeds(t *testing.T, moves bool) {
 	first, n := *firstFlag, *seedsFlag
 	if *seedFlag != 0 {
 		first, n = *seedFlag, 1
@@ -42,7 +44,7 @@ func TestSeeds(t *testing.T) {
 	// What lives is small and what is thrown away is much: with the default a fifth of the time is the collector's.
 	defer debug.SetGCPercent(debug.SetGCPercent(gcPercent))
 	began := time.Now()
-	all := suite{next: first}
+	all := suite{next: first, moves: moves}
 	more := func() (uint64, bool) {
 		all.mu.Lock()
 		defer all.mu.Unlock()
@@ -72,8 +74,13 @@ func TestSeeds(t *testing.T) {
 	t.Logf("together %v", all.report)
 }
 
+// TestMembersMove is TestSeeds with groups whose members change all the time.
+func TestMembersMove(t *testing.T) { seeds(t, true) }
+
 // suite is what the seeds of a test have in common.
 type suite struct {
+	moves bool
+
 	mu     sync.Mutex // guards the rest
 	next   uint64
 	report Report
@@ -86,7 +93,10 @@ func (s *suite) run(t *testing.T, seed uint64) {
 	start := time.Now()
 	var report Report
 	synctest.Test(t, func(t *testing.T) {
-		cfg := Config{Seed: seed, Nodes: 3 + int(seed%3), Groups: 3 + int(seed%4), Load: *loadFlag, Calm: *calmFlag, OverlapMax: *overlapFlag}
+		cfg := Config{Seed: seed, Nodes: 3 + int(seed%3), Groups: 3 + int(seed%4), Load: *loadFlag, Calm: *calmFlag, OverlapMax: *overlapFlag, Moves: s.moves}
+		if s.moves {
+			cfg.Nodes = 4 + int(seed%3)
+		}
 		if *logFlag {
 			cfg.Logger = slog.New(slog.NewTextHandler(os.Stderr, nil))
 		}

@@ -14,12 +14,17 @@ import (
 type nemesis struct {
 	w *world
 	r *rand.Rand
+	// moves is its chance of changes of members.
+	moves *rand.Rand
 }
 
 func (x *nemesis) run(limit time.Duration) error {
 	for end := time.Now().Add(limit); time.Now().Before(end); {
 		time.Sleep(time.Duration(x.r.Int64N(int64(x.w.cfg.gap()))))
 		x.w.reap()
+		if x.w.plans != nil && x.moves.IntN(2) == 0 {
+			x.move()
+		}
 		if err := x.strike(); err != nil || !x.w.oracle.ok() {
 			return err
 		}
@@ -99,11 +104,12 @@ func (x *nemesis) cut(n *node) {
 func (x *nemesis) transfer() {
 	w := x.w
 	id := w.groups[x.r.IntN(len(w.groups))]
-	to := w.place[id][x.r.IntN(len(w.place[id]))]
+	members := w.members(id)
+	to := members[x.r.IntN(len(members))]
 	if w.moving.CompareAndSwap(false, true) {
 		w.wg.Go(func() {
 			defer w.moving.Store(false)
-			for _, n := range w.place[id] {
+			for _, n := range w.members(id) {
 				if l := w.nodes[n].running(); l != nil {
 					if g, ok := l.host.Group(id); ok && g.IsLeader() {
 						w.oracle.note("group %d is to move from %s to %s", id, n, to)
@@ -120,6 +126,9 @@ func (x *nemesis) transfer() {
 // demoted, wiped, filled as non-voters, promoted. All else is whole.
 func (x *nemesis) damage() error {
 	w, n := x.w, x.anyone()
+	if err := w.threeOfEach(); err != nil {
+		return err
+	}
 	n.crash(false)
 	files, err := n.fs.ReadDir("/data")
 	if err != nil {
@@ -127,8 +136,8 @@ func (x *nemesis) damage() error {
 	}
 	hit := corrupt(n.fs, files, n.rnd)
 	w.oracle.note("%s: %d bytes decay", n.id, len(hit))
-	w.damaging = true
-	defer func() { w.damaging = false }()
+	w.damaging.Store(true)
+	defer w.damaging.Store(false)
 	if err := n.boot(); err != nil {
 		// A place that every group depends on: such a volume is given up. Here its bytes are put right instead.
 		w.oracle.note("%s does not start: %v", n.id, err)
@@ -142,6 +151,9 @@ func (x *nemesis) damage() error {
 		if err := n.boot(); err != nil {
 			return err
 		}
+	}
+	if w.plans != nil {
+		return w.settle() // whatever is damaged begins anew by itself
 	}
 	for id := range n.lost {
 		if err := w.refill(n, id); err != nil {

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -67,8 +68,12 @@ type life struct {
 	st   *store.Store
 	host *group.Host
 
+	over chan struct{} // closed when the process is taken down
+
 	mu       sync.Mutex
 	machines map[transport.GroupID]*machine
+	// hosted are its replicas if members change.
+	hosted map[transport.GroupID]*hostedReplica
 }
 
 func (l *life) machine(id transport.GroupID) *machine {
@@ -81,7 +86,8 @@ func (l *life) machine(id transport.GroupID) *machine {
 func (n *node) boot() error {
 	w := n.w
 	w.report.boots.Add(1)
-	l := &life{w: w, id: n.id, machines: make(map[transport.GroupID]*machine), disk: newDisk(n.fs, n.rnd.Uint64())}
+	l := &life{w: w, id: n.id, machines: make(map[transport.GroupID]*machine), over: make(chan struct{}), disk: newDisk(n.fs, n.rnd.Uint64())}
+	l.hosted = make(map[transport.GroupID]*hostedReplica)
 	l.disk.lies = w.cfg.Lie == LieSync
 	if w.cfg.Lie == LieAnswer {
 		l.disk.slow.Store(int64(lieSlow)) // so that there is much to lose
@@ -104,12 +110,15 @@ func (n *node) boot() error {
 	n.mu.Lock()
 	n.life = l
 	n.mu.Unlock()
+	if w.plans != nil {
+		return n.register(l)
+	}
 	for _, id := range w.groupsOf(n.id) {
 		if n.lost[id] {
 			continue
 		}
 		if err := damaged(l.st, id); err != nil {
-			if !w.damaging {
+			if !w.damaging.Load() {
 				return fmt.Errorf("replica of group %d on %s after a crash: %w", id, n.id, err)
 			}
 			w.oracle.note("%s: group %d is damaged: %v", n.id, id, err)
@@ -144,16 +153,43 @@ func (l *life) connect(log *slog.Logger) error {
 	if l.det, err = detector.New(detector.Config{Local: l.id, Net: l.mesh, Logger: log}); err != nil {
 		return err
 	}
-	l.host = group.NewHost(group.HostConfig{
+	cfg := group.HostConfig{
 		Local: l.id, Store: afterlife{group.OverStore(l.st), l}, Mesh: group.OverMesh(l.mesh), Detector: l.det, Logger: log,
 		SnapshotBytes: snapshotBytes, TrailingBytes: trailingBytes,
 		MovesPerSecond: movesPerSecond, MoveSettle: moveSettle,
 		OnUnknown: func(transport.GroupID, transport.NodeID, uint64) {},
-	})
+	}
+	if w.plans != nil {
+		w.planning(&cfg, l, rand.New(rand.NewPCG(w.cfg.Seed, uint64(len(l.id))+uint64(w.report.boots.Load())<<8)))
+	}
+	l.host = group.NewHost(cfg)
 	l.mesh.SetPeers(w.ids)
 	l.det.SetPeers(w.ids)
 	return nil
 }
+
+// register starts a process that follows plans: it has heard of all that was planned so far, and wipes what it has of groups in which it has
+// no part any more.
+func (n *node) register(l *life) error {
+	w := n.w
+	for _, id := range w.groups {
+		p := w.plans.get(id)
+		if !slices.Contains(p.members, n.id) && slices.Contains(l.st.Groups(), storeID(id)) {
+			if err := l.host.Delete(id); err != nil {
+				return err
+			}
+		}
+		if err := l.place(id, p); err != nil && !l.dead.Load() {
+			return err
+		}
+	}
+	r := rand.New(rand.NewPCG(n.rnd.Uint64(), 7))
+	w.wg.Go(func() { l.follow(r) })
+	w.oracle.note("%s is up", n.id)
+	return nil
+}
+
+func storeID(id transport.GroupID) store.GroupID { return store.GroupID(id) }
 
 // start runs a replica; founder tells that it may be the first of its group.
 func (l *life) start(id transport.GroupID, founder bool) error {
@@ -222,6 +258,7 @@ func (n *node) crash(silent bool) {
 
 func (l *life) close() {
 	l.disk.slow.Store(0)
+	close(l.over)
 	s := l.host.Stats()
 	l.w.report.snapshots.Add(int64(s.Snapshots))
 	l.w.report.moves.Add(int64(s.MovedHome))

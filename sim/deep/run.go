@@ -40,6 +40,8 @@ type Config struct {
 	Trace io.Writer
 	// OverlapMax is how long two nodes may have the lease of one group; more fails the run. With 0 it is only reported.
 	OverlapMax time.Duration
+	// Moves has members of groups change, too.
+	Moves bool
 	// Lie makes one part break its word, to see that the run is not valid then.
 	Lie Lie
 }
@@ -69,7 +71,7 @@ type counters struct {
 	proposed, acked, refused, unknown            atomic.Int64
 	boots, crashes, brokenSyncs, cuts            atomic.Int64
 	installs, snapshots, refills, volumes, moves atomic.Int64
-	rounds, strikes                              atomic.Int64
+	rounds, strikes, planned, moved              atomic.Int64
 }
 
 // Report says what happened in a run.
@@ -81,6 +83,8 @@ type Report struct {
 	Boots, Crashes, BrokenSyncs, Cuts int64
 	Snapshots, Installs, Terms        int64
 	Refills, Volumes, Moves           int64 // Moves: leaders that went home
+	// Planned and Reached count changes of members: those that were planned and those that came to their end.
+	Planned, Reached int64
 	// Recovery is the longest time from healing to a confirmed entry, of any group.
 	Recovery time.Duration
 	// Overlap is the longest time in which two nodes had the lease of one group.
@@ -95,15 +99,16 @@ func (r *Report) Add(o Report) {
 	r.Proposed, r.Acked, r.Refused, r.Unknown = r.Proposed+o.Proposed, r.Acked+o.Acked, r.Refused+o.Refused, r.Unknown+o.Unknown
 	r.Boots, r.Crashes, r.BrokenSyncs, r.Cuts = r.Boots+o.Boots, r.Crashes+o.Crashes, r.BrokenSyncs+o.BrokenSyncs, r.Cuts+o.Cuts
 	r.Snapshots, r.Installs, r.Terms = r.Snapshots+o.Snapshots, r.Installs+o.Installs, r.Terms+o.Terms
+	r.Planned, r.Reached = r.Planned+o.Planned, r.Reached+o.Reached
 	r.Refills, r.Volumes, r.Moves = r.Refills+o.Refills, r.Volumes+o.Volumes, r.Moves+o.Moves
 	r.Recovery, r.Overlap = max(r.Recovery, o.Recovery), max(r.Overlap, o.Overlap)
 }
 
 func (r Report) String() string {
 	return fmt.Sprintf("%.1f virtual minutes, %d rounds, %d strikes: %d proposed, %d confirmed, %d refused, %d unknown; %d crashes, %d failed disks, %d cuts, %d terms, "+
-		"%d snapshots, %d installed; %d replicas refilled, %d volumes given up; %d leaders went home; recovery within %v, leases overlap by %v",
+		"%d snapshots, %d installed; %d replicas refilled, %d volumes given up; %d plans of members, %d reached; %d leaders went home; recovery within %v, leases overlap by %v",
 		r.Virtual.Minutes(), r.Rounds, r.Strikes, r.Proposed, r.Acked, r.Refused, r.Unknown, r.Crashes, r.BrokenSyncs, r.Cuts, r.Terms,
-		r.Snapshots, r.Installs, r.Refills, r.Volumes, r.Moves, r.Recovery.Round(time.Millisecond), r.Overlap.Round(time.Millisecond))
+		r.Snapshots, r.Installs, r.Refills, r.Volumes, r.Planned, r.Reached, r.Moves, r.Recovery.Round(time.Millisecond), r.Overlap.Round(time.Millisecond))
 }
 
 // world is one cluster. Its maps do not change once it runs.
@@ -116,14 +121,16 @@ type world struct {
 	nodes  map[transport.NodeID]*node
 	groups []transport.GroupID
 	place  map[transport.GroupID][]transport.NodeID
+	plans  *plans // nil if members do not change: then they are those of place
 	report counters
 	wg     sync.WaitGroup // goroutines that end by themselves
 	moving atomic.Bool    // a planned move is under way
+	// damaging: bytes of a disk have decayed; otherwise nothing may be damaged.
+	damaging atomic.Bool
 
 	// Used by the goroutine of Run only.
 	r        *rand.Rand
 	paces    *rand.Rand
-	damaging bool
 	marks    int
 	recovery time.Duration
 	overlap  atomic.Int64
@@ -169,7 +176,21 @@ func newWorld(cfg Config) *world {
 			w.place[id] = append(w.place[id], w.ids[(i+k)%cfg.Nodes])
 		}
 	}
+	if cfg.Moves {
+		w.plans = &plans{index: 1000, groups: make(map[transport.GroupID]placing)}
+		for id, members := range w.place {
+			w.plans.groups[id] = placing{founders: members, members: members, generations: make(map[transport.NodeID]uint64), settings: uint64(id)}
+		}
+	}
 	return w
+}
+
+// members are the nodes that have a part in a group now.
+func (w *world) members(id transport.GroupID) []transport.NodeID {
+	if w.plans == nil {
+		return w.place[id]
+	}
+	return w.plans.get(id).members
 }
 
 // Run lives through a seed. The error has what went wrong and the trace of events.
@@ -180,7 +201,7 @@ func Run(cfg Config) (Report, error) {
 	stop := make(chan struct{})
 	var leases sync.WaitGroup
 	leases.Go(func() { w.watchLeases(stop) })
-	x := &nemesis{w: w, r: rand.New(rand.NewPCG(cfg.Seed, 5))}
+	x := &nemesis{w: w, r: rand.New(rand.NewPCG(cfg.Seed, 5)), moves: rand.New(rand.NewPCG(cfg.Seed, 8))}
 	if err == nil {
 		err = w.settle() // founded without faults
 	}
@@ -280,8 +301,13 @@ func (w *world) settle() error {
 		w.recovery = max(w.recovery, time.Since(healed))
 	}
 	w.reap()
+	if w.plans != nil {
+		w.reached()
+	}
 	for _, id := range w.groups {
-		w.equal(id)
+		if w.oracle.ok() {
+			w.equal(id)
+		}
 	}
 	return nil
 }
@@ -290,7 +316,7 @@ func (w *world) settle() error {
 func (w *world) equal(id transport.GroupID) {
 	for began := time.Now(); ; time.Sleep(50 * time.Millisecond) {
 		same, newest := true, w.oracle.newest(id)
-		for _, n := range w.place[id] {
+		for _, n := range w.members(id) {
 			l := w.nodes[n].running()
 			if l == nil || l.machine(id) == nil {
 				w.oracle.fail("group %d: %s is not running", id, n)
@@ -307,7 +333,7 @@ func (w *world) equal(id transport.GroupID) {
 			return
 		}
 	}
-	for _, n := range w.place[id] {
+	for _, n := range w.members(id) {
 		l := w.nodes[n].running()
 		s, live := l.machine(id).state()
 		w.oracle.verify(l, id, s)
@@ -327,7 +353,7 @@ func (w *world) equal(id transport.GroupID) {
 // describe tells what each replica of a group thinks.
 func (w *world) describe(id transport.GroupID) string {
 	var b strings.Builder
-	for _, n := range w.place[id] {
+	for _, n := range w.members(id) {
 		l := w.nodes[n].running()
 		if l == nil {
 			fmt.Fprintf(&b, "%s is down; ", n)
@@ -399,7 +425,7 @@ func (w *world) refill(n *node, id transport.GroupID) error {
 
 // leader returns the node that leads a group in the newest term, nil if none does.
 func (w *world) leader(id transport.GroupID) *life {
-	for _, n := range w.place[id] {
+	for _, n := range w.members(id) {
 		if l := w.nodes[n].running(); l != nil {
 			if g, ok := l.host.Group(id); ok && g.IsLeader() {
 				return l
@@ -424,7 +450,7 @@ func (w *world) watchLeases(stop <-chan struct{}) {
 		}
 		for _, id := range w.groups {
 			holders, terms := 0, map[uint64]transport.NodeID(nil)
-			for _, n := range w.place[id] {
+			for _, n := range w.members(id) {
 				l := w.nodes[n].running()
 				if l == nil {
 					continue
@@ -471,7 +497,7 @@ func (w *world) result(began time.Time) Report {
 		Virtual: time.Since(began), Rounds: c.rounds.Load(), Strikes: c.strikes.Load(), Proposed: c.proposed.Load(), Acked: c.acked.Load(),
 		Refused: c.refused.Load(), Unknown: c.unknown.Load(), Boots: c.boots.Load(), Crashes: c.crashes.Load(),
 		BrokenSyncs: c.brokenSyncs.Load(), Cuts: c.cuts.Load(), Installs: c.installs.Load(), Snapshots: c.snapshots.Load(),
-		Refills: c.refills.Load(), Volumes: c.volumes.Load(), Moves: c.moves.Load(), Recovery: w.recovery, Overlap: time.Duration(w.overlap.Load()),
+		Refills: c.refills.Load(), Volumes: c.volumes.Load(), Moves: c.moves.Load(), Planned: c.planned.Load(), Reached: c.moved.Load(), Recovery: w.recovery, Overlap: time.Duration(w.overlap.Load()),
 	}
 	w.oracle.mu.Lock()
 	defer w.oracle.mu.Unlock()
