@@ -94,14 +94,16 @@ k8s-validate: ## check the manifests of deploy/k8s: fields, rules, settings, and
 	cd deploy/k8s/check && $(GO) test -timeout 10m ./...
 
 .PHONY: k8s-test
-k8s-test: ## run the manifests on a real Kubernetes of this machine, under load: restarts, evictions, lost volumes, more pods. Root; half an hour to build it the first time
+k8s-test: ## run the manifests on a real Kubernetes of this machine, under load: an upgrade, restarts, evictions, lost volumes, new keys and certificates, more pods. Root; half an hour to build it the first time
 	deploy/k8s/test/install.sh
 	@mkdir -p $(RUN)/k8s/bin
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(RUN)/k8s/bin/warren ./cmd/node
+	CGO_ENABLED=0 $(GO) build -trimpath -tags level1 -ldflags '$(LDFLAGS)' -o $(RUN)/k8s/bin/warren-level1 ./cmd/node
 	cd deploy/k8s/test && CGO_ENABLED=0 $(GO) build -trimpath -o $(CURDIR)/$(RUN)/k8s/bin/pause ./pause && \
 	  $(GO) build -trimpath -o $(CURDIR)/$(RUN)/k8s/bin/kube ./kube && $(GO) build -trimpath -o $(CURDIR)/$(RUN)/k8s/bin/test . && \
 	  $(GO) test -trimpath ./...
-	set -o pipefail; $(RUN)/k8s/bin/test -dir $(RUN)/k8s/run -bin $(RUN)/k8s/bin $(K8SFLAGS) | tee $(RUN)/k8s/log
+	run() { $(RUN)/k8s/bin/test -dir $(RUN)/k8s/run -bin $(RUN)/k8s/bin "$$@"; }; \
+	{ if [ -n '$(K8SFLAGS)' ]; then run $(K8SFLAGS); else run; run -tls -only=publish,certificate; fi; } | tee $(RUN)/k8s/log
 
 .PHONY: test-process
 test-process: test-deps ## run the tests with real nodes and foreign clients, those in network namespaces too (root)

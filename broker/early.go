@@ -48,7 +48,7 @@ func (qs *queues) wait(from string, m wire.Message) bool {
 func (h *hosted) begins() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return !h.removed && (h.leaderID == "" || h.leadsEarly) && h.q.ID > h.qs.b.origin().Incarnation &&
+	return !h.removed && (h.leaderID == "" || h.leadsEarly) && h.q.ID > h.qs.b.origin().Incarnation && h.q.Founders == nil &&
 		h.q.Kind == catalog.Replicated && string(h.q.Preferred) == h.qs.b.cfg.Node
 }
 

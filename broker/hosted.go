@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -19,11 +20,13 @@ import (
 
 // hosted is one queue on this node.
 type hosted struct {
-	qs      *queues
-	id      uint64
-	replica *leader.Replica
-	log     leader.Log
-	group   Group // nil for transient queues
+	qs *queues
+	id uint64
+	// generation is that of the replica here, see catalog.Queue.
+	generation uint64
+	replica    *leader.Replica
+	log        leader.Log
+	group      Group // nil for transient queues, and if it could not be started
 
 	mu       sync.Mutex
 	q        *catalog.Queue // as of the newest view
@@ -52,10 +55,14 @@ func (h *hosted) start() {
 	if err != nil {
 		b.cfg.Logger.Error("replica not started", "queue", h.id, "name", h.q.Name, "err", err)
 		h.qs.passEarly(h.id)
+		if errors.Is(err, ErrDamaged) {
+			h.qs.renew(h)
+		}
 		return
 	}
 	h.mu.Lock()
 	h.group, h.log = g, g
+	g.Follow(h.q)
 	begins := h.leadsEarly && !h.removed
 	if begins {
 		h.leadsEarly = false
@@ -72,6 +79,9 @@ func (h *hosted) update(q *catalog.Queue, e *effect) {
 	h.mu.Lock()
 	h.q = q
 	h.setEffect(e)
+	if h.group != nil {
+		h.group.Follow(q)
+	}
 	l := h.leads
 	h.mu.Unlock()
 	if l == nil {

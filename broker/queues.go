@@ -2,6 +2,7 @@ package broker
 
 import (
 	"cmp"
+	"context"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -14,19 +15,26 @@ import (
 // Groups hosts the Raft groups of this node.
 type Groups interface {
 	// Start starts, or finds, the local replica of a queue. lead is called at
-	// every change of leadership; it is quick and calls nothing of the group.
+	// every change of leadership; it is quick and calls nothing of the group. The error is ErrDamaged if the
+	// trace of the replica cannot be used.
 	Start(q *catalog.Queue, r *leader.Replica, lead func(term uint64, node string, self bool)) (Group, error)
 	// Heat tells how much the replica was written to lately, in bytes, also before this process
 	// was started. It is asked before Start.
 	Heat(id uint64) int64
 	// Delete stops the replica and wipes its durable trace.
 	Delete(id uint64) error
+	// Yield moves the leadership to another replica if the one here has it. It ends with ctx.
+	Yield(ctx context.Context, id uint64)
+	// Survives tells whether the queue has a leader that most members follow, without the replica of this node.
+	Survives(ctx context.Context, q *catalog.Queue) bool
 }
 
 // Group is the log of one replicated queue.
 type Group interface {
 	leader.Log
 	IsLeader() bool
+	// Follow tells the group what the catalog says of the queue now: where its replicas are to be and who should lead. It is quick.
+	Follow(q *catalog.Queue)
 }
 
 // leaderHandle is what the broker says to leaders.
@@ -50,6 +58,12 @@ type queues struct {
 	// early is what waits for leaders that begin here, waiting how much that is.
 	early   map[uint64][]earlyMessage
 	waiting int
+	// leaving are the queues whose replica here is being ended, left those for which that is over and the catalog is to be
+	// followed again.
+	leaving map[uint64]bool
+	left    []uint64
+	// damaged are replicas that have to begin anew.
+	damaged map[uint64]*hosted
 
 	movingMu sync.Mutex
 	// movers are the queues whose leader here has, or had, dead letters on their way out.
@@ -62,7 +76,7 @@ type queues struct {
 }
 
 func newQueues(b *Broker) *queues {
-	return &queues{b: b, dirty: make(chan struct{}, 1), hosted: map[uint64]*hosted{}, loads: map[catalog.NodeID]load{}, counted: map[uint64]*catalog.Queue{}, early: map[uint64][]earlyMessage{}, movers: map[*hosted]struct{}{}, ends: make(chan struct{}, openAtOnce)}
+	return &queues{b: b, dirty: make(chan struct{}, 1), hosted: map[uint64]*hosted{}, loads: map[catalog.NodeID]load{}, counted: map[uint64]*catalog.Queue{}, early: map[uint64][]earlyMessage{}, movers: map[*hosted]struct{}{}, leaving: map[uint64]bool{}, damaged: map[uint64]*hosted{}, ends: make(chan struct{}, openAtOnce)}
 }
 
 // changed tells that the catalog has a new view.
@@ -107,6 +121,9 @@ func (qs *queues) reconcile() {
 		qs.openAll(view)
 	} else {
 		for id := range view.QueuesChangedSince(qs.view) {
+			qs.follows(view, id)
+		}
+		for _, id := range qs.takeLeft() {
 			qs.follows(view, id)
 		}
 	}
@@ -232,19 +249,27 @@ func (qs *queues) weigh(q *catalog.Queue, n int) {
 	}
 }
 
-// place hosts a queue that belongs here, or tells its host of a change.
+// place hosts a queue that belongs here, tells its host of a change, or ends it.
 func (qs *queues) place(q *catalog.Queue, e *effect) {
+	here := qs.belongsHere(q)
 	qs.mu.Lock()
-	h := qs.hosted[q.ID]
-	if h == nil && !qs.closed && qs.belongsHere(q) {
-		h = &hosted{qs: qs, id: q.ID, q: q, effect: e, replica: leader.NewReplica()}
+	h, leaving := qs.hosted[q.ID], qs.leaving[q.ID]
+	begins := h == nil && here && !leaving && !qs.closed
+	ends := h != nil && !leaving && q.Kind == catalog.Replicated && (!here || qs.generation(q) > h.generation)
+	switch {
+	case begins:
+		h = &hosted{qs: qs, id: q.ID, generation: qs.generation(q), q: q, effect: e, replica: leader.NewReplica()}
 		qs.hosted[q.ID] = h
-		qs.mu.Unlock()
-		h.start()
-		return
+	case ends:
+		qs.leaving[q.ID] = true
 	}
 	qs.mu.Unlock()
-	if h != nil {
+	switch {
+	case begins:
+		h.start()
+	case ends:
+		qs.leave(h)
+	case h != nil && !leaving:
 		h.update(q, e)
 	}
 }
@@ -264,22 +289,11 @@ func (qs *queues) belongsHere(q *catalog.Queue) bool {
 // remove ends a queue that left the catalog.
 func (qs *queues) remove(id uint64) {
 	qs.b.closeStream(id)
-	qs.mu.Lock()
-	h := qs.hosted[id]
-	delete(qs.hosted, id)
-	qs.mu.Unlock()
-	if h == nil {
+	h := qs.get(id)
+	if h == nil || !qs.dismiss(h) {
 		return
 	}
-	h.mu.Lock()
-	h.removed = true
-	h.retire()
-	h.mu.Unlock()
-	qs.passEarly(id)
-	if h.group == nil {
-		return
-	}
-	// It waits for the disk and for the replica's goroutines; other queues need not.
+	// Other queues need not wait for it, unless there are many.
 	qs.ends <- struct{}{}
 	if !qs.b.tasks.start(func() {
 		defer func() { <-qs.ends }()

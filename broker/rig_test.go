@@ -29,6 +29,8 @@ type memGroup struct{ *leader.MemLog }
 
 func (memGroup) IsLeader() bool { return true }
 
+func (memGroup) Follow(*catalog.Queue) {}
+
 func (g *memGroups) Start(q *catalog.Queue, r *leader.Replica, lead func(uint64, string, bool)) (Group, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -37,6 +39,10 @@ func (g *memGroups) Start(q *catalog.Queue, r *leader.Replica, lead func(uint64,
 	lead(1, testNode, true)
 	return memGroup{log}, nil
 }
+
+func (*memGroups) Yield(context.Context, uint64) {}
+
+func (*memGroups) Survives(context.Context, *catalog.Queue) bool { return true }
 
 func (g *memGroups) Heat(id uint64) int64 { return g.heat[id] }
 

@@ -61,11 +61,13 @@ var (
 )
 
 // Founding makes the catalog of a new cluster. Every founding member passes the same
-// ClusterID and Members; Admin may differ, the first leader's counts.
+// ClusterID and Members.
 type Founding struct {
 	ClusterID string
 	Members   []NodeID
-	Admin     auth.User
+	// Admin tells the user that the cluster begins with. The first leader asks, again and again while it is an error; members
+	// may differ in it.
+	Admin func() (auth.User, error)
 }
 
 // Config describes a Catalog.
@@ -155,9 +157,7 @@ func (c Config) Validate() error {
 	if f := c.Founding; f != nil {
 		need(f.ClusterID != "", "Founding.ClusterID is empty")
 		need(slices.Contains(f.Members, c.Local), "Founding.Members does not have Local")
-		if err := checkUser(&f.Admin); err != nil {
-			problems = append(problems, fmt.Errorf("catalog: Founding.Admin: %s", err.Text))
-		}
+		need(f.Admin != nil, "Founding.Admin is missing")
 	}
 	return errors.Join(problems...)
 }

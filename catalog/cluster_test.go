@@ -106,7 +106,9 @@ func (c *nodes) start(id transport.NodeID, dir string, founding bool) *node {
 	if founding {
 		cfg.Founding = &catalog.Founding{
 			ClusterID: testCluster, Members: c.ids,
-			Admin: auth.User{Name: "guest", PasswordHash: auth.HashPassword("guest"), Tags: []string{auth.TagAdministrator}},
+			Admin: func() (auth.User, error) {
+				return auth.User{Name: "guest", PasswordHash: auth.HashPassword("guest"), Tags: []string{auth.TagAdministrator}}, nil
+			},
 		}
 	}
 	if c.program != nil {

@@ -337,7 +337,7 @@ func (c *PlanMembers) apply(tx *txn) (Result, *amqp.Error) {
 		return Result{}, err
 	}
 	q := *old
-	q.Members, q.Generations = slices.Clone(old.Members), old.generations()
+	q.Members, q.Generations, q.Founders = slices.Clone(old.Members), old.generations(), old.FirstMembers()
 	for _, id := range c.Wanted {
 		i := slices.Index(q.Members, id)
 		if n := tx.Node(id); i < 0 && (n == nil || n.Superseded) {
@@ -389,6 +389,23 @@ func (q *Queue) Generation(n NodeID) uint64 {
 	return 0
 }
 
+// FirstMembers are the servers of the first configuration of the queue's group, which a member of generation 0 writes into its
+// empty log, however late it begins.
+func (q *Queue) FirstMembers() []NodeID {
+	if q.Founders != nil {
+		return q.Founders
+	}
+	return q.Members
+}
+
+// Target is where the replicas are to be: Wanted, or Members if that is where they are.
+func (q *Queue) Target() []NodeID {
+	if q.Wanted != nil {
+		return q.Wanted
+	}
+	return q.Members
+}
+
 // generations are those of all members, a copy.
 func (q *Queue) generations() []uint64 {
 	all := make([]uint64, len(q.Members))
@@ -432,9 +449,12 @@ func (q *Queue) extraFields(f *fields) {
 	list(f, &q.Wanted)
 	str(f, &q.WantedPreferred)
 	f.u64s(&q.Generations)
+	if len(q.Founders) > 0 || f.reading && len(f.buf) > 0 {
+		list(f, &q.Founders)
+	}
 }
 
-func (q *Queue) hasExtra() bool { return q.Wanted != nil || q.Generations != nil }
+func (q *Queue) hasExtra() bool { return q.Wanted != nil || q.Generations != nil || q.Founders != nil }
 
 // checkExtra reports why a queue's record cannot be one that was written.
 func (q *Queue) checkExtra() string {
@@ -445,6 +465,8 @@ func (q *Queue) checkExtra() string {
 		return "the preferred leader is not wanted"
 	case slices.ContainsFunc(q.Wanted, func(n NodeID) bool { return !slices.Contains(q.Members, n) }):
 		return "a wanted node is no member"
+	case len(q.Founders) > membersMax:
+		return "too many founders"
 	}
 	return ""
 }
@@ -479,7 +501,7 @@ func (tx *txn) restoreExtra(kind byte, f *fields) (problem string) {
 			return "no such queue"
 		}
 		q := *old
-		q.Wanted, q.WantedPreferred, q.Generations = extra.Wanted, extra.WantedPreferred, extra.Generations
+		q.Wanted, q.WantedPreferred, q.Generations, q.Founders = extra.Wanted, extra.WantedPreferred, extra.Generations, extra.Founders
 		if problem := q.checkExtra(); problem != "" {
 			return problem
 		}

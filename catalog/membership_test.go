@@ -70,6 +70,11 @@ func TestPlanMembers(t *testing.T) {
 	if g := q().Generation(n1); g != 0 {
 		t.Errorf("who is no member has generation %d", g)
 	}
+	for _, v := range []*View{s.view(), restored(t, s)} { // whoever was declared with it and begins late writes the first configuration
+		if got := v.Queue("/", "q").FirstMembers(); !slices.Equal(got, []NodeID{n1, n2}) {
+			t.Errorf("it was founded by %v", got)
+		}
+	}
 	if again.Index == plan.Index || s.view().Replicas(n1) != 0 {
 		t.Errorf("n1 has %d replicas", s.view().Replicas(n1))
 	}

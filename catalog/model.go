@@ -128,6 +128,8 @@ type Queue struct {
 	WantedPreferred NodeID
 	// Generations are parallel to Members; nil: all are 0. See Generation.
 	Generations []uint64
+	// Founders are the members of generation 0 that the queue was declared with, noted by its first plan; nil: Members are.
+	Founders []NodeID
 	// DelayOf names the delayed exchange whose messages wait here, "" for the queues of
 	// clients. Such a queue has no name of its own: it is found by id only, and no client
 	// can reach it.

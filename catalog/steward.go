@@ -323,10 +323,14 @@ func (c *Catalog) lead() error {
 		return err
 	}
 	if f := c.cfg.Founding; f != nil && c.View().ClusterID() == "" {
-		if _, err := c.Propose(ctx, &Found{ClusterID: f.ClusterID, Admin: f.Admin}); err != nil {
+		admin, err := f.Admin()
+		if err == nil {
+			_, err = c.Propose(ctx, &Found{ClusterID: f.ClusterID, Admin: admin})
+		}
+		if err != nil {
 			return fmt.Errorf("found the cluster: %w", err)
 		}
-		c.log.Info("the cluster is founded", "cluster", f.ClusterID)
+		c.log.Info("the cluster is founded", "cluster", f.ClusterID, "user", admin.Name)
 	}
 	return errors.Join(c.tend(ctx), c.tendLevel(ctx), c.tendDown(ctx))
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // Config is the complete set of settings of one node. A Config is a value:
-// copies are independent except for Join, which nobody modifies after Load.
+// copies are independent except for its lists, which nobody modifies after Load.
 type Config struct {
 	// NodeID names this node in the cluster. It must be unique and must not
 	// change over the node's life, or the node is taken for a new one. The
@@ -95,6 +95,12 @@ type Config struct {
 	// GossipKeyFile has the keys in base64, one a line, of 16, 24 or 32 bytes; the first seals,
 	// all open. It is read again when it changes.
 	GossipEncryption, GossipKeyFile string
+
+	// DefaultUser is the user that a new cluster begins with, with all permissions in the virtual host "/" and
+	// DefaultUserTags. DefaultPassFile has its password, one line. They count when the cluster is founded and never
+	// again. Default "guest", whose password is "guest" without a file and who comes from the node's own machine only, and "administrator".
+	DefaultUser, DefaultPassFile string
+	DefaultUserTags              []string
 
 	// Join lists gossip addresses (host:port, the host may be a DNS name with
 	// several addresses) where other nodes may be found. The node's own
@@ -204,6 +210,8 @@ func Default() Config {
 		ClusterTLS:       ClusterTLSOff,
 		ClusterTLSName:   "warren-node",
 		GossipEncryption: GossipOff,
+		DefaultUser:      guest,
+		DefaultUserTags:  []string{"administrator"},
 		GossipAddr:       "127.0.0.1:5682",
 		BootstrapExpect:  1,
 		AMQPProduct:      "Warren/0.1.0",
@@ -270,6 +278,7 @@ func (c Config) Validate() error {
 	if c.Zone != "" {
 		add("zone", checkNodeID(c.Zone))
 	}
+	c.userProblems(add)
 	if len(c.ClusterName) > clusterNameMax || strings.ContainsFunc(c.ClusterName, func(r rune) bool { return r <= ' ' || r == utf8.RuneError }) {
 		add("cluster-name", fmt.Sprintf("must have at most %d bytes and no blanks, got %q", clusterNameMax, c.ClusterName))
 	}

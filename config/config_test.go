@@ -107,11 +107,19 @@ func TestValidate(t *testing.T) {
 		{"an upgrade by hand", func(c *Config) { c.UpgradeSettle = UpgradeManually }, nil},
 		{"an upgrade at once", func(c *Config) { c.UpgradeSettle = 0 }, nil},
 		{"an upgrade next year", func(c *Config) { c.UpgradeSettle = 8760 * time.Hour }, []string{"upgrade-settle: must be manual or between 0 and 720h0m0s, got 8760h0m0s"}},
+		{"a user without a password", func(c *Config) { c.DefaultUser = "admin" }, []string{`default-user: "admin" needs default-pass-file`}},
+		{"a user with a password", func(c *Config) { c.DefaultUser, c.DefaultPassFile = "admin", "f" }, nil},
+		{"guest with a password of its own and no tags", func(c *Config) { c.DefaultPassFile, c.DefaultUserTags = "f", nil }, nil},
+		{"nobody", func(c *Config) { c.DefaultUser = "" }, []string{"default-user: must not be empty"}},
+		{"a user of two lines", func(c *Config) { c.DefaultUser, c.DefaultPassFile = "a\nb", "f" }, []string{`default-user: must be one line, got "a\nb"`}},
+		{"a long user", func(c *Config) { c.DefaultUser, c.DefaultPassFile = strings.Repeat("u", 256), "f" }, []string{"default-user: at most 255 bytes, got 256"}},
+		{"too many tags", func(c *Config) { c.DefaultUserTags = strings.Split("t"+strings.Repeat(",t", 16), ",") }, []string{"default-user-tags: at most 16, got 17"}},
+		{"a long tag", func(c *Config) { c.DefaultUserTags = []string{strings.Repeat("t", 65)} }, []string{"default-user-tags: at most 64 bytes each, got 65"}},
 		{"log format", func(c *Config) { c.LogFormat = "xml" }, []string{`log-format: must be text or json, got "xml"`}},
 		{
 			"every problem at once",
 			func(c *Config) { *c = Config{BootstrapExpect: -1} },
-			[]string{"node-id", "data-dir", "amqp-addr", "http-addr", "grpc-addr", "tls-client-auth", "tls-login-from", "tls-login-san-type", "cluster-addr", "gossip-encryption", "cluster-tls", "gossip-addr", "bootstrap-expect", "amqp-product", "drain-timeout", "stop-timeout", "voter-replace-after", "log-format"},
+			[]string{"node-id", "data-dir", "amqp-addr", "http-addr", "grpc-addr", "tls-client-auth", "tls-login-from", "tls-login-san-type", "cluster-addr", "gossip-encryption", "cluster-tls", "gossip-addr", "default-user", "bootstrap-expect", "amqp-product", "drain-timeout", "stop-timeout", "voter-replace-after", "log-format"},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -58,6 +58,13 @@ func Options() []Option {
 		text("cluster-name", "name", "nodes that were given another name are not joined", func(c *Config) *string { return &c.ClusterName }),
 		text("gossip-encryption", "mode", "sealing of gossip: off, accept (sealed or not) or on", func(c *Config) *string { return &c.GossipEncryption }),
 		text("gossip-key-file", "file", "keys of gossip in base64, one a line, the first seals; read again when it changes", func(c *Config) *string { return &c.GossipKeyFile }),
+		text("default-user", "name", "user that a new cluster begins with", func(c *Config) *string { return &c.DefaultUser }),
+		text("default-pass-file", "file", "that user's password, one line; read when the cluster is founded", func(c *Config) *string { return &c.DefaultPassFile }),
+		{
+			Name: "default-user-tags", Kind: "tag,...", Usage: "that user's tags",
+			set: func(c *Config, s string) error { c.DefaultUserTags = splitList(s); return nil },
+			get: func(c Config) string { return strings.Join(c.DefaultUserTags, ",") },
+		},
 		{
 			Name: "join", Kind: "host:port,...", Usage: "gossip addresses of nodes to join, its own may be among them",
 			set: func(c *Config, s string) error { c.Join = splitList(s); return nil },

@@ -141,7 +141,7 @@ func (c *client) do(ctx context.Context, method, path string, body, to any) erro
 	if resp.StatusCode/100 != 2 {
 		return c.refused(resp, raw)
 	}
-	if to == nil {
+	if to == nil || resp.StatusCode == http.StatusNoContent {
 		return nil
 	}
 	if err := json.Unmarshal(raw, to); err != nil {

@@ -59,6 +59,7 @@ var topics = []func(*tool) []*cobra.Command{
 	maintenanceVerbs,
 	flagVerbs,
 	clusterVerbs,
+	replicaVerbs,
 }
 
 // Command returns the command `ctl` with all verbs. An error of its run is an [*Error].

@@ -68,12 +68,15 @@ type created struct{}
 
 // answer sends body, or 204 for nil.
 func (a *API) answer(w http.ResponseWriter, body any) {
-	switch body.(type) {
+	switch body := body.(type) {
 	case nil:
 		w.WriteHeader(http.StatusNoContent)
 		return
 	case created:
 		w.WriteHeader(http.StatusCreated)
+		return
+	case underWay:
+		a.write(w, http.StatusAccepted, body)
 		return
 	}
 	a.write(w, http.StatusOK, body)

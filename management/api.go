@@ -29,6 +29,8 @@ type Config struct {
 	LoginByCertificate func(ctx context.Context, c *x509.Certificate, loopback bool) (User, error)
 	// Broker changes what is the cluster's, and tells of it.
 	Broker Broker
+	// Replicas changes where queues' replicas are.
+	Replicas Replicas
 	// GossipKeys tells of the local node's keys.
 	GossipKeys func() GossipKeys
 	// Connections are the local node's client connections.
@@ -66,6 +68,7 @@ func New(cfg Config) *API {
 	a.routeMaintenance()
 	a.routeFlags()
 	a.routeNodes()
+	a.routeReplicas()
 	return a
 }
 

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"sync"
@@ -141,6 +142,15 @@ func (ng *nodeGroups) Start(q *catalog.Queue, r *leader.Replica, lead func(uint6
 	}
 	return m, nil
 }
+
+// Yield implements broker.Groups. The members of a queue do not change here; package sim/deep has that.
+func (*nodeGroups) Yield(context.Context, uint64) {}
+
+// Survives implements broker.Groups.
+func (*nodeGroups) Survives(context.Context, *catalog.Queue) bool { return false }
+
+// Follow implements broker.Group.
+func (*member) Follow(*catalog.Queue) {}
 
 // Delete implements broker.Groups.
 func (ng *nodeGroups) Delete(id uint64) error {

@@ -61,13 +61,10 @@ func (b *balancer) poke() {
 // leads notes the begin or the end of this node's leadership of g. It is called under
 // the group's mutex.
 func (b *balancer) leads(g *Group, self bool) {
-	home := g.spec.Preferred
-	if home == "" || home == b.h.cfg.Local {
-		return
-	}
+	home := g.Home()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !self {
+	if !self || home == "" || home == b.h.cfg.Local {
 		delete(b.strays, g)
 		return
 	}
@@ -158,7 +155,7 @@ func (b *balancer) plan(now time.Time, room int) ([]*Group, time.Duration) {
 	for g, s := range b.strays {
 		groups[uint64(g.spec.ID)] = g
 		list = append(list, balance.Stray{
-			Group: uint64(g.spec.ID), Home: string(g.spec.Preferred), Heat: g.apply.heat.Load(), NotBefore: s.notBefore,
+			Group: uint64(g.spec.ID), Home: string(g.Home()), Heat: g.apply.heat.Load(), NotBefore: s.notBefore,
 		})
 	}
 	moves, again := b.policy.Plan(now, list, func(id string) balance.Node {
@@ -177,7 +174,8 @@ func (b *balancer) plan(now time.Time, room int) ([]*Group, time.Duration) {
 func (b *balancer) ready(due []*Group) (list []*Group) {
 	byHome := make(map[transport.NodeID][]*Group)
 	for _, g := range due {
-		byHome[g.spec.Preferred] = append(byHome[g.spec.Preferred], g)
+		home := g.Home()
+		byHome[home] = append(byHome[home], g)
 	}
 	for home, groups := range byHome {
 		ids := make([]transport.GroupID, len(groups))
@@ -213,20 +211,21 @@ func replicaOf(s replicaStatus) balance.Replica {
 
 // move gives one leadership away.
 func (b *balancer) move(g *Group) {
-	if !g.IsLeader() {
+	home := g.Home()
+	if !g.IsLeader() || home == "" || home == b.h.cfg.Local { // it may have changed just now
 		return
 	}
 	ctx, cancel := context.WithTimeout(b.h.ctx, balanceMove)
 	defer cancel()
 	began := time.Now()
-	err := g.moveTo(ctx, g.spec.Preferred, balanceCatchUp)
+	err := g.moveTo(ctx, home, balanceCatchUp)
 	if err != nil && g.IsLeader() {
 		b.h.counters.homesFailed.Add(1)
 		b.failed(g, err)
 		return
 	}
 	b.h.counters.homes.Add(1)
-	b.h.log.Debug("leader went home", "group", uint64(g.spec.ID), "node", g.spec.Preferred, "took", time.Since(began))
+	b.h.log.Debug("leader went home", "group", uint64(g.spec.ID), "node", home, "took", time.Since(began))
 }
 
 // failed has a group wait before the next try.
@@ -239,7 +238,7 @@ func (b *balancer) failed(g *Group, err error) {
 	}
 	b.mu.Unlock()
 	if s != nil {
-		b.h.log.Debug("leader cannot go home yet", "group", uint64(g.spec.ID), "node", g.spec.Preferred, "err", err)
+		b.h.log.Debug("leader cannot go home yet", "group", uint64(g.spec.ID), "node", g.Home(), "err", err)
 	}
 }
 

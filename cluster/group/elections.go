@@ -93,7 +93,7 @@ func (e *elections) begin(g *Group, fresh bool) {
 	if _, ok := g.settledLeader(); ok {
 		return
 	}
-	if fresh && g.spec.Young && g.spec.Preferred == e.h.cfg.Local && e.first(g) {
+	if fresh && g.spec.Young && g.Home() == e.h.cfg.Local && e.first(g) {
 		return
 	}
 	var delay time.Duration

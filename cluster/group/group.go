@@ -22,7 +22,7 @@ type Spec struct {
 	// Members are the first voters, all of generation 0. An existing replica takes its membership from its
 	// log instead.
 	Members []transport.NodeID
-	// Preferred leads first; empty means nobody is preferred.
+	// Preferred leads first; empty means nobody is preferred. SetHome changes it.
 	Preferred transport.NodeID
 	// Bootstrap tells that this volume may found its replica: the catalog lists it and
 	// it never held one. A replica of a later generation is never founded: it waits to be filled.
@@ -55,8 +55,11 @@ type Group struct {
 	transfer chan struct{}            // capacity 1: one planned move at a time
 	snapshot sync.Mutex               // one snapshot at a time
 	spares   spares
+	home     atomic.Pointer[transport.NodeID] // who should lead
+	wanted   atomic.Pointer[Membership]       // see Want
 
 	leading    atomic.Bool
+	damaged    atomic.Bool  // its log is
 	awake      atomic.Bool  // the watchdogs look after it
 	forgot     atomic.Bool  // this instance has not heard of commits that a former one knew
 	settled    atomic.Bool  // the followers that can be reached know what is committed; see spread
@@ -138,7 +141,7 @@ func (g *Group) newRaft(conf *raft.Config, log *stagedLog, w *wire) (r *raft.Raf
 			r, err = nil, cause
 		}
 	}()
-	return raft.NewRaft(conf, g.apply, log, g.log, g.log.Snapshots(), w)
+	return raft.NewRaft(conf, g.apply, log, stableLog{g.log, g}, g.log.Snapshots(), w)
 }
 
 // fresh tells whether the replica is about to be founded here: it has no log and no snapshot, and a
@@ -264,7 +267,7 @@ func (g *Group) tell(now leadership) {
 		g.paused = 0
 		g.leading.Store(true)
 		g.unsettle()
-		g.host.reach.poke()
+		g.host.reach.leads(g)
 	}
 }
 
@@ -343,6 +346,22 @@ func (g *Group) mayLead(n transport.NodeID) bool {
 	})
 }
 
+// Home returns the node that should lead, empty if nobody is preferred.
+func (g *Group) Home() transport.NodeID { return *g.home.Load() }
+
+// SetHome says which node should lead from now on; it gets the leadership when it can take it. Empty: nobody is preferred.
+func (g *Group) SetHome(n transport.NodeID) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if *g.home.Load() == n {
+		return
+	}
+	g.home.Store(&n)
+	if g.seen.self {
+		g.host.balance.leads(g, true)
+	}
+}
+
 // ID returns the group's id.
 func (g *Group) ID() transport.GroupID { return g.spec.ID }
 
@@ -361,6 +380,7 @@ func (g *Group) IsLeader() bool { return g.leading.Load() }
 func (g *Group) Read(index uint64) ([]byte, error) {
 	b, err := g.log.Read(index)
 	if err != nil {
+		g.hurt(err)
 		return nil, fmt.Errorf("read group %d at %d: %w", g.spec.ID, index, err)
 	}
 	return b, nil

@@ -32,9 +32,14 @@ type HostConfig struct {
 	// catalog lists it here. It may block; one call per group at a time.
 	OnUnknown func(g transport.GroupID, from transport.NodeID, catalogIndex uint64)
 
-	// OnReached is called at the leader when the members of a group are those of Group.Want and this is committed, and again
-	// every five seconds until something else is wanted. It may block.
-	OnReached func(g transport.GroupID, revision uint64)
+	// OnReached is called at the leader when the members of a group are those of Group.Want and this is committed, and so is
+	// an entry that it has proposed since; and again every five seconds until something else is wanted. It may block until ctx ends.
+	OnReached func(ctx context.Context, g transport.GroupID, revision uint64)
+	// OnDamaged is called when a replica has ended because its log is damaged (ErrDamaged).
+	OnDamaged func(g transport.GroupID)
+	// Current tells whether the newest plan for a group, read up to date, is that of revision. It is asked once in each leadership
+	// before the first change for a revision, and may block until ctx ends. Nil: always.
+	Current func(ctx context.Context, g transport.GroupID, revision uint64) (bool, error)
 
 	// Lease is the node lease; default 2 s. All nodes must agree on it.
 	Lease time.Duration
@@ -61,7 +66,7 @@ type HostConfig struct {
 	// ElectionsMax bounds concurrent injected elections; default 256.
 	ElectionsMax int
 	// MovesPerSecond is how many leaderships this node gives back in a second to the nodes at
-	// which the groups are at home (Spec.Preferred); default 0, none.
+	// which the groups are at home (Group.SetHome); default 0, none.
 	MovesPerSecond int
 	// MoveSettle is how long such a node must have been alive; default 10 s.
 	MoveSettle time.Duration
@@ -243,6 +248,7 @@ func (h *Host) start(sl *slot, s Spec, m Machine, o Observer) (*Group, error) {
 	defer func() { <-h.starts }()
 	s.Bootstrap = s.Bootstrap && s.Generation == 0
 	g := &Group{host: h, spec: s, self: transport.Replica(h.cfg.Local, s.Generation), observer: o, stopped: make(chan struct{}), transfer: make(chan struct{}, 1)}
+	g.home.Store(&s.Preferred)
 	g.apply = newApplier(g, m)
 	fresh, err := g.begin()
 	if err != nil {
@@ -266,6 +272,7 @@ func (h *Host) start(sl *slot, s Spec, m Machine, o Observer) (*Group, error) {
 
 // begin opens the replica over its trace. fresh tells that it is founded here.
 func (g *Group) begin() (fresh bool, err error) {
+	defer func() { err = damageOf(g.log, err) }()
 	if err := g.claim(); err != nil {
 		return false, err
 	}
@@ -291,11 +298,11 @@ func (h *Host) Group(id transport.GroupID) (*Group, bool) {
 
 // Stop ends a group on this node and keeps its durable trace. Stopping a group that
 // does not run is no error.
-func (h *Host) Stop(id transport.GroupID) error { return h.end(id, nil) }
+func (h *Host) Stop(id transport.GroupID) error { return h.end(id, nil, nil) }
 
 // Delete ends a group on this node and wipes its durable trace.
 func (h *Host) Delete(id transport.GroupID) error {
-	return h.end(id, func() error {
+	return h.end(id, nil, func() error {
 		if err := h.cfg.Store.DeleteGroup(id); err != nil {
 			return fmt.Errorf("delete group %d: %w", id, err)
 		}
@@ -303,13 +310,17 @@ func (h *Host) Delete(id transport.GroupID) error {
 	})
 }
 
-// end stops a group and runs then before the id can be started again.
-func (h *Host) end(id transport.GroupID, then func() error) error {
+// end stops a group and runs then before the id can be started again. With only it does so if that is what runs.
+func (h *Host) end(id transport.GroupID, only *Group, then func() error) error {
 	var sl *slot
 	for {
 		h.mu.Lock()
 		var ok bool
-		if sl, ok = h.groups[id]; !ok {
+		if sl, ok = h.groups[id]; only != nil && (!ok || isClosed(sl.ready) && sl.g != only) {
+			h.mu.Unlock()
+			return nil
+		}
+		if !ok {
 			// An empty slot keeps a start from overtaking the wipe.
 			sl = &slot{ready: make(chan struct{})}
 			close(sl.ready)

@@ -139,7 +139,7 @@ func (g *Group) change(ctx context.Context, what string, which transport.Replica
 	done := make(chan error, 1)
 	// The goroutine outlives a missed deadline until raft answers, at the latest when
 	// the leader steps down or the replica stops.
-	if !g.host.spawn(func() { done <- waitFuture(do(g.replica(), time.Until(limit)), g.stopped) }) {
+	if !g.host.spawn(func() { done <- g.waitFuture(do(g.replica(), time.Until(limit))) }) {
 		return fail(ErrStopped)
 	}
 	select {
@@ -159,7 +159,7 @@ func (g *Group) change(ctx context.Context, what string, which transport.Replica
 }
 
 // waitFuture waits for a future that may never be answered when its instance stops.
-func waitFuture(f raft.Future, stopped <-chan struct{}) error {
+func (g *Group) waitFuture(f raft.Future) error {
 	answer := make(chan error, 1)
 	// Weak: when raft drops a committed entry at shutdown this goroutine stays for
 	// the life of the process; the library offers no other way to wait.
@@ -167,7 +167,9 @@ func waitFuture(f raft.Future, stopped <-chan struct{}) error {
 	select {
 	case err := <-answer:
 		return err
-	case <-stopped:
+	case <-g.stopped:
+		return raft.ErrRaftShutdown
+	case <-g.host.ctx.Done():
 		return raft.ErrRaftShutdown
 	}
 }

@@ -182,6 +182,7 @@ func bestReplica(g *Group, own replicaStatus, answers map[transport.NodeID]repli
 // rank orders nodes by who should lead a group, all else being equal: the preferred
 // node, then an order by hash that spreads the groups of a lost node.
 func rank(g *Group, nodes []transport.NodeID) []transport.NodeID {
+	home := g.Home()
 	weight := make(map[transport.NodeID]uint64, len(nodes))
 	for _, n := range nodes {
 		f := fnv.New64a()
@@ -195,8 +196,8 @@ func rank(g *Group, nodes []transport.NodeID) []transport.NodeID {
 	}
 	ranked := slices.Clone(nodes)
 	slices.SortFunc(ranked, func(a, b transport.NodeID) int {
-		if a != b && (a == g.spec.Preferred || b == g.spec.Preferred) {
-			if a == g.spec.Preferred {
+		if a != b && (a == home || b == home) {
+			if a == home {
 				return -1
 			}
 			return 1

@@ -3,9 +3,12 @@ package group
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/hashicorp/raft"
 
 	"github.com/warrenmq/warren/transport"
 )
@@ -15,6 +18,8 @@ type Membership struct {
 	Wanted []transport.ReplicaID // all of them voters in the end
 	// Revision is given to HostConfig.OnReached.
 	Revision uint64
+	// Settled: they were reached before and nobody has to be told. What a change that was under way then has left is put right.
+	Settled bool
 }
 
 const (
@@ -23,6 +28,11 @@ const (
 	reachAgain = 5 * time.Second        // between two calls of OnReached for one membership
 	reachLag   = 64                     // entries that a replica may be behind when it becomes a voter
 	reachAsk   = 500 * time.Millisecond // for a replica's answer how far it is
+)
+
+var (
+	errNotCurrent = errors.New("the plan is not the newest one, or this node does not know it yet")
+	errSilent     = errors.New("a node of the group does not answer")
 )
 
 // reacher brings groups that are led here to the membership that is wanted, one change of raft's configuration at a
@@ -38,9 +48,10 @@ type reacher struct {
 
 // reaching is a group with a membership to reach.
 type reaching struct {
-	wanted Membership
-	busy   bool      // a goroutine works on it
-	next   time.Time // not to be looked at before
+	wanted  *Membership
+	busy    bool      // a goroutine works on it
+	next    time.Time // not to be looked at before
+	current uint64    // the term in which it was found to be the newest plan
 }
 
 func newReacher(h *Host) *reacher {
@@ -56,14 +67,33 @@ func (g *Group) Want(m *Membership) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if m == nil || isClosed(g.stopped) {
+		g.wanted.Store(nil)
 		delete(r.work, g)
 		return
 	}
-	w := &reaching{wanted: Membership{slices.Clone(m.Wanted), m.Revision}}
+	m = &Membership{slices.Clone(m.Wanted), m.Revision, m.Settled}
+	g.wanted.Store(m)
+	r.begin(g, m)
+}
+
+// leads looks at a group that is led here from now on. It is called under the group's mutex.
+func (r *reacher) leads(g *Group) {
+	m := g.wanted.Load()
+	if m == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.begin(g, m)
+}
+
+// begin puts a group to work. Caller holds mu.
+func (r *reacher) begin(g *Group, m *Membership) {
+	w := &reaching{wanted: m}
 	if old := r.work[g]; old != nil {
 		w.busy = old.busy
 		if old.wanted.Revision == m.Revision {
-			w.next = old.next
+			w.next, w.current = old.next, old.current
 		}
 	}
 	r.work[g] = w
@@ -106,7 +136,7 @@ func (r *reacher) round() (more bool) {
 	}
 	for g, w := range r.work {
 		switch {
-		case isClosed(g.stopped):
+		case isClosed(g.stopped), w.wanted.Settled && !g.leading.Load(): // leads begins it again
 			delete(r.work, g)
 			continue
 		case w.busy || busy >= r.h.cfg.ReachMax || !g.leading.Load() || time.Now().Before(w.next):
@@ -122,32 +152,72 @@ func (r *reacher) round() (more bool) {
 }
 
 // step makes one change, or tells that there is none to make.
-func (r *reacher) step(g *Group, wanted Membership) {
+func (r *reacher) step(g *Group, wanted *Membership) {
 	ctx, cancel := context.WithTimeout(r.h.ctx, changeDeadline)
 	defer cancel()
-	done, err := g.approach(ctx, wanted.Wanted)
+	done, err := g.approach(ctx, wanted.Wanted, func() error { return r.current(ctx, g, wanted) })
+	if done && !wanted.Settled && r.h.cfg.OnReached != nil {
+		if err = g.commitBarrier(ctx); err == nil {
+			r.h.cfg.OnReached(ctx, g.spec.ID, wanted.Revision)
+		}
+	}
 	if err != nil && !errors.Is(err, ErrNotLeader) && !errors.Is(err, ErrStopped) {
 		r.h.log.Info("a change of the members of a group waits", "group", uint64(g.spec.ID), "err", err)
 	}
-	if done && r.h.cfg.OnReached != nil {
-		r.h.cfg.OnReached(g.spec.ID, wanted.Revision)
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if w := r.work[g]; w != nil {
-		w.busy = false
-		switch {
-		case w.wanted.Revision != wanted.Revision:
-		case done:
-			w.next = time.Now().Add(reachAgain)
-		case err != nil:
-			w.next = time.Now().Add(reachRetry)
-		}
+	w := r.work[g]
+	if w == nil {
+		return
+	}
+	w.busy = false
+	switch {
+	case w.wanted != wanted:
+	case err != nil:
+		w.next = time.Now().Add(reachRetry)
+	case done && wanted.Settled:
+		delete(r.work, g)
+	case done:
+		w.next = time.Now().Add(reachAgain)
 	}
 }
 
-// approach makes at most one change towards the wanted replicas. done tells that they are reached and that this is committed.
-func (g *Group) approach(ctx context.Context, wanted []transport.ReplicaID) (done bool, err error) {
+// current returns nil if the membership is the newest plan: else a leader that has not heard of a newer one would undo what
+// another leader has reached, after which the replicas that are not wanted are wiped. That other leader led before this one, so that it
+// is enough to have asked once since this leadership began. See ADR 31.
+func (r *reacher) current(ctx context.Context, g *Group, wanted *Membership) error {
+	_, term, ok := g.Leader()
+	if !ok || !g.leading.Load() {
+		return ErrNotLeader
+	}
+	r.mu.Lock()
+	w := r.work[g]
+	known := w != nil && w.wanted == wanted && w.current == term
+	r.mu.Unlock()
+	if known || r.h.cfg.Current == nil {
+		return nil
+	}
+	newest, err := r.h.cfg.Current(ctx, g.spec.ID, wanted.Revision)
+	switch {
+	case err != nil:
+		return err
+	case !newest:
+		return errNotCurrent
+	}
+	r.mu.Lock()
+	if w := r.work[g]; w != nil && w.wanted == wanted {
+		w.current = term
+	}
+	r.mu.Unlock()
+	if _, now, _ := g.Leader(); now != term || !g.leading.Load() {
+		return ErrNotLeader
+	}
+	return nil
+}
+
+// approach makes at most one change towards the wanted replicas, if may returns nil. done tells that they are reached and that this is
+// committed.
+func (g *Group) approach(ctx context.Context, wanted []transport.ReplicaID, may func() error) (done bool, err error) {
 	members, index, err := g.Configuration()
 	if err != nil || len(members) == 0 || !g.leading.Load() {
 		return false, err
@@ -155,12 +225,19 @@ func (g *Group) approach(ctx context.Context, wanted []transport.ReplicaID) (don
 	if g.replica().CommitIndex() < index {
 		return false, nil // the change before this one
 	}
-	c := plan(members, wanted, g.host.cfg.Local, situation{
-		alive:   func(n transport.NodeID) bool { return n == g.host.cfg.Local || g.host.reachable(n) },
-		keepsUp: func(r transport.ReplicaID) bool { return g.keepsUp(ctx, r) },
-	})
+	if areVoters(members, wanted) {
+		return true, nil
+	}
+	s, err := g.situation(ctx, members, wanted)
+	if err != nil {
+		return false, err
+	}
+	c := plan(members, wanted, g.host.cfg.Local, s)
 	if c.kind == changeNone {
 		return c.reached, nil
+	}
+	if err := may(); err != nil {
+		return false, err
 	}
 	g.host.log.Info("changing the members of a group", "group", uint64(g.spec.ID), "change", c.kind.String(), "replica", string(c.replica))
 	switch c.kind {
@@ -176,18 +253,75 @@ func (g *Group) approach(ctx context.Context, wanted []transport.ReplicaID) (don
 	return false, err
 }
 
-// keepsUp tells whether a replica's log is about as long as the leader's.
-func (g *Group) keepsUp(ctx context.Context, r transport.ReplicaID) bool {
+// areVoters tells whether the members are the wanted replicas and all vote.
+func areVoters(members []Member, wanted []transport.ReplicaID) bool {
+	return len(members) == len(wanted) && !slices.ContainsFunc(members, func(m Member) bool { return !m.Voter || !slices.Contains(wanted, m.Replica) })
+}
+
+// situation asks the other nodes of a group what runs there. A node is not taken for dead because it does not answer.
+func (g *Group) situation(ctx context.Context, members []Member, wanted []transport.ReplicaID) (situation, error) {
 	ctx, cancel := context.WithTimeout(ctx, reachAsk)
 	defer cancel()
-	all, err := g.host.askStatus(ctx, r.Node(), 0, []transport.GroupID{g.spec.ID})
-	if err != nil {
-		return false
+	nodes := make(map[transport.NodeID]bool)
+	for _, m := range members {
+		nodes[m.Node] = true
 	}
-	generation, ok := r.Generation()
+	for _, w := range wanted {
+		nodes[w.Node()] = true
+	}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	var failed error
+	said := make(map[transport.NodeID]replicaStatus)
+	for n := range nodes {
+		if n == g.host.cfg.Local || !g.host.reachable(n) {
+			continue
+		}
+		wg.Go(func() {
+			all, err := g.host.askStatus(ctx, n, 0, []transport.GroupID{g.spec.ID})
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				failed = fmt.Errorf("%w: %w", errSilent, err)
+				return
+			}
+			said[n] = all[0]
+		})
+	}
+	wg.Wait()
 	own := g.replica()
-	s := all[0]
-	return ok && s.known() && s.generation == generation && s.term == own.CurrentTerm() && s.lastIndex+reachLag >= own.LastIndex()
+	term, last := own.CurrentTerm(), own.LastIndex()
+	runs := func(r transport.ReplicaID) bool {
+		generation, ok := r.Generation()
+		s := said[r.Node()]
+		return ok && s.known() && s.generation == generation
+	}
+	return situation{
+		alive: func(r transport.ReplicaID) bool { return r == g.self || runs(r) },
+		keepsUp: func(r transport.ReplicaID) bool {
+			s := said[r.Node()]
+			return runs(r) && s.term == term && s.lastIndex+reachLag >= last
+		},
+	}, failed
+}
+
+// commitBarrier returns nil if an entry was committed that this replica proposed as the leader after the call: no leader before it can have
+// one at work that is not known here.
+func (g *Group) commitBarrier(ctx context.Context) error {
+	done := make(chan error, 1)
+	limit, _ := ctx.Deadline()
+	if !g.host.spawn(func() { done <- g.waitFuture(g.replica().Barrier(time.Until(limit))) }) {
+		return ErrStopped
+	}
+	select {
+	case err := <-done:
+		if errors.Is(err, raft.ErrNotLeader) || errors.Is(err, raft.ErrLeadershipLost) {
+			return ErrNotLeader
+		}
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // change is one step of a membership.
@@ -211,10 +345,9 @@ func (k changeKind) String() string {
 	return [...]string{"none", "add", "promote", "remove", "leave"}[k]
 }
 
-// situation is what plan asks about nodes.
+// situation is what plan asks about replicas: whether they run, and have about all that the leader has.
 type situation struct {
-	alive   func(transport.NodeID) bool
-	keepsUp func(transport.ReplicaID) bool
+	alive, keepsUp func(transport.ReplicaID) bool
 }
 
 // plan returns the next change from members to wanted. Additions come first and removals last, but a dead voter goes before
@@ -254,11 +387,11 @@ func plan(members []Member, wanted []transport.ReplicaID, local transport.NodeID
 			return change{kind: changeAdd, replica: w}
 		case !members[at].Voter:
 			voting = false
-			if !s.alive(w.Node()) || !s.keepsUp(w) {
+			if !s.alive(w) || !s.keepsUp(w) {
 				continue
 			}
 			for _, m := range surplus {
-				if m.Voter && !s.alive(m.Node) {
+				if m.Voter && !s.alive(m.Replica) {
 					return remove(m)
 				}
 			}
@@ -282,7 +415,7 @@ func plan(members []Member, wanted []transport.ReplicaID, local transport.NodeID
 func leave(members []Member, wanted []transport.ReplicaID, local transport.NodeID, s situation) change {
 	var any transport.ReplicaID
 	for _, m := range members {
-		if !m.Voter || m.Node == local || !s.alive(m.Node) {
+		if !m.Voter || m.Node == local || !s.alive(m.Replica) {
 			continue
 		}
 		if slices.Contains(wanted, m.Replica) {
@@ -304,7 +437,7 @@ func quorumAlive(members []Member, gone, promoted transport.ReplicaID, s situati
 			continue
 		}
 		voters++
-		if s.alive(m.Node) {
+		if s.alive(m.Replica) {
 			alive++
 		}
 	}

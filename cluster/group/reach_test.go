@@ -1,6 +1,7 @@
 package group
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -22,10 +23,15 @@ type planned struct {
 	wanted  *Membership
 }
 
-func withPlan(t *testing.T, f func(t *testing.T, c *planned)) {
+func withPlan(t *testing.T, f func(t *testing.T, c *planned)) { withPlanTuned(t, nil, f) }
+
+func withPlanTuned(t *testing.T, tune func(*HostConfig), f func(t *testing.T, c *planned)) {
 	p := &planned{}
 	bubble(t, 4, func(cfg *HostConfig) {
-		cfg.OnReached = func(_ transport.GroupID, revision uint64) {
+		if tune != nil {
+			tune(cfg)
+		}
+		cfg.OnReached = func(_ context.Context, _ transport.GroupID, revision uint64) {
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			p.reached = max(p.reached, revision)
@@ -240,7 +246,7 @@ func TestPlanKeepsAQuorum(t *testing.T) {
 		"a leader with nobody else does": {[]Member{voter("a")}, []transport.ReplicaID{"a#2"}, nil, false, change{}},
 	} {
 		got := plan(tc.members, tc.wanted, "a", situation{
-			alive:   func(n transport.NodeID) bool { return !slices.Contains(tc.dead, n) },
+			alive:   func(r transport.ReplicaID) bool { return !slices.Contains(tc.dead, r.Node()) },
 			keepsUp: func(transport.ReplicaID) bool { return !tc.behind },
 		})
 		if got != tc.want {

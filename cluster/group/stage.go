@@ -44,6 +44,7 @@ type holder interface{ HoldAnswers(transport.Durable) }
 // docs/adr/0021-overlapped-syncs.md shows to be the same.
 type stagedLog struct {
 	raft.LogStore
+	g    *Group
 	self raft.ServerID
 	to   stager
 	// bodies and wire are where the data of entries goes and comes from that is not in them; both nil if it always is.
@@ -81,6 +82,8 @@ func (l *stagedLog) GetLog(index uint64, to *raft.Log) error {
 	err := l.LogStore.GetLog(index, to)
 	if err == nil {
 		l.note(to)
+	} else if l.in.Load() != nil && l.g.hurt(err) {
+		endApplying()
 	}
 	return err
 }
@@ -114,7 +117,7 @@ func (l *stagedLog) configured(snapshots raft.SnapshotStore) (configured, error)
 
 // raftLog is the log for an instance with a wire. It stages if log and wire are able to.
 func (g *Group) raftLog(w *wire) *stagedLog {
-	l := &stagedLog{LogStore: g.log, self: raft.ServerID(g.self)}
+	l := &stagedLog{LogStore: g.log, g: g, self: raft.ServerID(g.self)}
 	to, can := g.log.(stager)
 	h, holds := w.RaftTransport.(holder)
 	if can && holds {
@@ -145,6 +148,7 @@ func (l *stagedLog) started(r *raft.Raft) { l.in.Store(r) }
 // the one by which the entries will be counted: only an entry of the log changes it, and those are waited for.
 func (l *stagedLog) StoreLogs(logs []*raft.Log) error {
 	if err := l.store(logs); err != nil {
+		l.g.hurt(err)
 		return err
 	}
 	for _, e := range logs {

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/warrenmq/warren/auth"
 	"github.com/warrenmq/warren/catalog"
 	"github.com/warrenmq/warren/cluster/bootstrap"
 	"github.com/warrenmq/warren/cluster/detector"
@@ -115,9 +114,7 @@ func (n *running) enterCluster(ctx context.Context) error {
 		Stamp: n.identity.SetLevel, Settle: n.cfg.UpgradeSettle, VoterReplaceAfter: n.cfg.VoterReplaceAfter,
 	}
 	if m.Founding != nil {
-		c.Founding = &catalog.Founding{ClusterID: m.ClusterID, Members: m.Founding, Admin: auth.User{
-			Name: auth.GuestName, PasswordHash: auth.HashPassword(auth.GuestName), Tags: []string{"administrator"},
-		}}
+		c.Founding = &catalog.Founding{ClusterID: m.ClusterID, Members: m.Founding, Admin: n.defaultUser}
 	}
 	cat, err := catalog.Open(c)
 	if err != nil {

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -26,16 +28,49 @@ type raftGroups struct {
 // Start implements broker.Groups.
 func (r raftGroups) Start(q *catalog.Queue, replica *leader.Replica, lead func(uint64, string, bool)) (broker.Group, error) {
 	g, err := r.host.Start(group.Spec{
-		ID: transport.GroupID(q.ID), Generation: q.Generation(r.host.Local()), Members: q.Members, Preferred: q.Preferred,
-		// A member of the first hour founds its replica; one that was added later waits
-		// to be filled.
-		Bootstrap: q.Settings == q.ID,
-		Young:     r.since.Load() > 0 && q.ID > r.since.Load(),
+		ID: transport.GroupID(q.ID), Generation: q.Generation(r.host.Local()), Members: q.FirstMembers(), Preferred: q.Preferred,
+		// A member of the first hour founds its replica, however late; one that was added later, which has another
+		// generation, waits to be filled.
+		Bootstrap: true,
+		Young:     q.Founders == nil && r.since.Load() > 0 && q.ID > r.since.Load(),
 	}, machine{replica}, observer(lead))
+	if errors.Is(err, group.ErrDamaged) {
+		return nil, fmt.Errorf("%w: %w", broker.ErrDamaged, err)
+	}
 	if err != nil {
 		return nil, err
 	}
 	return queueLog{g}, nil
+}
+
+// Yield implements broker.Groups.
+func (r raftGroups) Yield(ctx context.Context, id uint64) { r.host.Yield(ctx, transport.GroupID(id)) }
+
+// Survives implements broker.Groups.
+func (r raftGroups) Survives(ctx context.Context, q *catalog.Queue) bool {
+	return r.host.Survives(ctx, transport.GroupID(q.ID), q.Members)
+}
+
+const reachedTimeout = 3 * time.Second // for the catalog to note that the members of a queue are as wanted
+
+// reached is told by the leader of a queue whose members are those of the plan that was made at revision.
+func (n *running) reached(ctx context.Context, id transport.GroupID, revision uint64) {
+	ctx, cancel := context.WithTimeout(ctx, reachedTimeout)
+	defer cancel()
+	// If the plan is not the newest any more, that is the answer; else it is said again.
+	if _, err := n.catalog.Load().Propose(ctx, &catalog.MembersReached{ID: uint64(id), IfSettings: revision}); err != nil {
+		n.log.Debug("the catalog does not note the members of a queue", "queue", uint64(id), "err", err)
+	}
+}
+
+// planned tells whether the newest plan for a queue is that of revision.
+func (n *running) planned(ctx context.Context, id transport.GroupID, revision uint64) (bool, error) {
+	cat := n.catalog.Load()
+	if err := cat.ReadIndex(ctx); err != nil {
+		return false, fmt.Errorf("read the catalog up to date: %w", err)
+	}
+	q := cat.View().QueueByID(uint64(id))
+	return q != nil && q.Settings == revision, nil
 }
 
 // Heat implements broker.Groups.
@@ -95,6 +130,20 @@ func (l queueLog) Read(index uint64) ([]byte, error) {
 		return nil, err
 	}
 	return data, nil
+}
+
+// Follow implements broker.Group. Members that were never changed need not be looked after.
+func (l queueLog) Follow(q *catalog.Queue) {
+	l.g.SetHome(q.Preferred)
+	if q.Founders == nil {
+		l.g.Want(nil)
+		return
+	}
+	m := group.Membership{Revision: q.Settings, Settled: q.Wanted == nil}
+	for _, n := range q.Target() {
+		m.Wanted = append(m.Wanted, transport.Replica(n, q.Generation(n)))
+	}
+	l.g.Want(&m)
 }
 
 func (l queueLog) HasLease() bool { return l.g.HasLease() }

@@ -1,5 +1,5 @@
 // Command warren is the Warren message broker: `warren serve` runs a node, `warren ctl`
-// asks a running one, `warren inspect` reads the data folder of a stopped one.
+// asks a running one, `warren inspect` reads the data folder of a stopped one, `warren certificates` makes certificates.
 //
 // Of serve and inspect the exit code is 0 after a clean stop, 1 when the node failed and 2 when a
 // flag, an environment variable or the configuration file can not be used; the
@@ -103,7 +103,7 @@ func rootCommand(env environment) *cobra.Command {
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.AddCommand(serveCommand(env), ctl.Command(ctl.Env{Stdin: env.stdin, Stdout: env.stdout, Lookup: env.lookup}),
-		inspect.Command(env.stdout, func(err error) error { return failure{err} }), versionCommand(env))
+		inspect.Command(env.stdout, func(err error) error { return failure{err} }), certificatesCommand(env), versionCommand(env))
 	return root
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/warrenmq/warren/auth"
 	"github.com/warrenmq/warren/cluster/detector"
+	"github.com/warrenmq/warren/cluster/replicas"
 	gateway "github.com/warrenmq/warren/gateway/amqp"
 	"github.com/warrenmq/warren/management"
 	"github.com/warrenmq/warren/transport"
@@ -32,6 +33,7 @@ func (n *running) openManagement() {
 			return management.User{Name: u.Name, Tags: u.Tags}, err
 		},
 		Broker:      n.broker,
+		Replicas:    &replicas.Operator{Catalog: n.catalog.Load(), Running: n.runs},
 		GossipKeys:  n.gossipKeyStats,
 		Connections: connections{node: n.cfg.NodeID, server: n.amqp},
 		Cluster:     n,

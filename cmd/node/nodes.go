@@ -34,7 +34,7 @@ func (n *running) Nodes() []management.Node {
 			continue
 		}
 		m := management.Node{
-			ID: string(node.ID), Name: node.Name, Type: "disc", Partitions: []string{}, Running: n.isRunning(node),
+			ID: string(node.ID), Name: node.Name, Type: "disc", Partitions: []string{}, Running: n.runs(node.ID),
 			BeingDrained: node.State == catalog.NodeDraining, State: node.State.String(), Zone: node.Zone, Version: node.Version,
 			Level: node.Level, Replicas: view.Replicas(node.ID), CatalogVoter: slices.Contains(voters, node.ID),
 			ClusterAddr: node.ClusterAddr, Listeners: listenersOf(node), DownSince: node.Down,
@@ -49,9 +49,9 @@ func nodeName(id catalog.NodeID) string {
 	return name
 }
 
-// isRunning: this node, or one that it has a link to and that nobody has found dead.
-func (n *running) isRunning(node *catalog.Node) bool {
-	return node.ID == n.identity.NodeID() || n.mesh.Peer(node.ID).Up && n.detector.State(node.ID) != detector.Dead
+// runs tells of this node, or of one that it has a link to and that nobody has found dead.
+func (n *running) runs(id catalog.NodeID) bool {
+	return id == n.identity.NodeID() || n.mesh.Peer(id).Up && n.detector.State(id) != detector.Dead
 }
 
 // purposes are what rabbitmqctl calls the uses of listeners.

@@ -84,6 +84,7 @@ func run(ctx context.Context, cfg config.Config, log *slog.Logger) (err error) {
 		do   func(context.Context) error
 	}{
 		{"data folder", n.openIdentity},
+		{"default user", n.checkDefaultUser},
 		{"certificates", n.openCertificates},
 		{"listeners", n.listen},
 		{"store", n.openStore},
@@ -214,6 +215,9 @@ func (n *running) openHost(context.Context) error {
 			// The broker follows the catalog and starts what belongs here.
 			_ = n.catalog.Load().WaitApplied(ctx, catalogIndex)
 		},
+		OnReached: n.reached,
+		Current:   n.planned,
+		OnDamaged: func(id transport.GroupID) { n.broker.ReplicaDamaged(uint64(id)) },
 	})
 	n.onClose("queue logs", n.host.Close)
 	return nil

@@ -112,7 +112,7 @@ func (r *rig) start(id transport.NodeID, l net.Listener, parts rigParts) (err er
 	if parts.catalog {
 		if nd.cat, err = catalog.Open(catalog.Config{
 			Local: id, Dir: filepath.Join(dir, "catalog"), Mesh: nd.mesh, Logger: log,
-			Founding: &catalog.Founding{ClusterID: rigCluster, Members: r.ids, Admin: auth.User{Name: "guest"}},
+			Founding: &catalog.Founding{ClusterID: rigCluster, Members: r.ids, Admin: func() (auth.User, error) { return auth.User{Name: "guest"}, nil }},
 		}); err != nil {
 			return err
 		}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"helm.sh/helm/v3/pkg/chart"
 	"helm.sh/helm/v3/pkg/chart/loader"
 	"helm.sh/helm/v3/pkg/chartutil"
 	"helm.sh/helm/v3/pkg/engine"
@@ -15,6 +16,13 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
+// ownSecrets names the Secrets that deploy/k8s/secrets.sh makes: files that are kept cannot have random content.
+const ownSecrets = `
+auth: {existingSecret: warren-default-user}
+gossip: {existingSecret: warren-gossip}
+tls: {cluster: {secretName: warren-cluster-tls}}
+`
+
 // Generated are the files under deploy/k8s that the chart makes, and with which values. Only empties documents of other
 // templates ("" keeps all).
 var Generated = []struct {
@@ -22,8 +30,8 @@ var Generated = []struct {
 	Values string // YAML over the chart's values
 	Only   string // the one template whose documents are kept; all if empty
 }{
-	{File: "base/warren.yaml"},
-	{File: "overlays/five-zones/zones.yaml", Only: "statefulset.yaml", Values: `
+	{File: "base/warren.yaml", Values: ownSecrets},
+	{File: "overlays/five-zones/zones.yaml", Only: "statefulset.yaml", Values: ownSecrets + `
 zones:
   - {name: a, zone: zone-a, replicas: 2}
   - {name: b, zone: zone-b, replicas: 2}
@@ -31,8 +39,10 @@ zones:
 cluster: {initialReplicas: 5}
 `},
 	{File: "overlays/tls/warren.yaml", Values: `
+auth: {existingSecret: warren-default-user}
+gossip: {existingSecret: warren-gossip}
 tls:
-  cluster: {mode: "on", secretName: warren-cluster-tls}
+  cluster: {secretName: warren-cluster-tls}
   clients: {secretName: warren-tls, plain: false}
 `},
 	{File: "overlays/monitoring/monitoring.yaml", Only: "monitoring.yaml", Values: "monitoring: {enabled: true}"},
@@ -44,16 +54,7 @@ var Overlays = []string{"base", "overlays/single", "overlays/three", "overlays/f
 // Chart renders the chart in folder dir as `helm template warren DIR` with values, YAML over the chart's own. The result
 // has the documents in the order of the templates' names.
 func Chart(dir, values, only string) ([]byte, error) {
-	chart, err := loader.Load(dir)
-	if err != nil {
-		return nil, err
-	}
-	given, err := chartutil.ReadValues([]byte(values))
-	if err != nil {
-		return nil, err
-	}
-	release := chartutil.ReleaseOptions{Name: "warren", Namespace: "default", Revision: 1, IsInstall: true}
-	all, err := chartutil.ToRenderValues(chart, given, release, chartutil.DefaultCapabilities)
+	chart, all, err := load(dir, values)
 	if err != nil {
 		return nil, err
 	}
@@ -61,6 +62,26 @@ func Chart(dir, values, only string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	return documents(files, only), nil
+}
+
+// load reads the chart and what its templates see.
+func load(dir, values string) (*chart.Chart, chartutil.Values, error) {
+	c, err := loader.Load(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	given, err := chartutil.ReadValues([]byte(values))
+	if err != nil {
+		return nil, nil, err
+	}
+	release := chartutil.ReleaseOptions{Name: "warren", Namespace: "default", Revision: 1, IsInstall: true}
+	all, err := chartutil.ToRenderValues(c, given, release, chartutil.DefaultCapabilities)
+	return c, all, err
+}
+
+// documents joins what templates have made.
+func documents(files map[string]string, only string) []byte {
 	names := make([]string, 0, len(files))
 	for name := range files {
 		if strings.HasSuffix(name, ".yaml") && (only == "" || path.Base(name) == only) {
@@ -74,9 +95,9 @@ func Chart(dir, values, only string) ([]byte, error) {
 		if text == "" {
 			continue
 		}
-		fmt.Fprintf(&out, "---\n%s\n", text)
+		fmt.Fprintf(&out, "---\n%s\n", strings.TrimSpace(strings.TrimSuffix(text, "---")))
 	}
-	return out.Bytes(), nil
+	return out.Bytes()
 }
 
 // generatedHead is the first line of a file that is made.

@@ -47,7 +47,9 @@ func Settings(m *Manifests, pod corev1.PodSpec, c corev1.Container, dir string) 
 	if err != nil {
 		return config.Config{}, err
 	}
-	for _, file := range []string{cfg.TLSCertFile, cfg.TLSKeyFile, cfg.TLSCAFile, cfg.ClusterTLSCertFile, cfg.ClusterTLSKeyFile, cfg.ClusterTLSCAFile} {
+	for _, file := range []string{
+		cfg.TLSCertFile, cfg.TLSKeyFile, cfg.TLSCAFile, cfg.ClusterTLSCertFile, cfg.ClusterTLSKeyFile, cfg.ClusterTLSCAFile, cfg.GossipKeyFile, cfg.DefaultPassFile,
+	} {
 		if file != "" && !slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == filepath.Dir(file) }) {
 			return config.Config{}, fmt.Errorf("nothing is mounted where %s should be", file)
 		}
@@ -74,16 +76,15 @@ func environment(c corev1.Container) (map[string]string, error) {
 	for _, v := range c.Env {
 		value := v.Value
 		if v.ValueFrom != nil {
-			if v.ValueFrom.FieldRef == nil {
-				return nil, fmt.Errorf("variable %s comes from where the check does not look", v.Name)
-			}
-			switch v.ValueFrom.FieldRef.FieldPath {
-			case "metadata.name":
+			switch from := v.ValueFrom; {
+			case from.FieldRef != nil && from.FieldRef.FieldPath == "metadata.name":
 				value = "warren-0"
-			case "status.podIP":
+			case from.FieldRef != nil && from.FieldRef.FieldPath == "status.podIP":
 				value = "10.1.2.3"
+			case from.SecretKeyRef != nil && from.SecretKeyRef.Name != "":
+				value = from.SecretKeyRef.Key
 			default:
-				return nil, fmt.Errorf("variable %s: field %s", v.Name, v.ValueFrom.FieldRef.FieldPath)
+				return nil, fmt.Errorf("variable %s comes from where the check does not look", v.Name)
 			}
 		}
 		// As Kubernetes does it: $(NAME) of a variable that stands before.

@@ -17,6 +17,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/warrenmq/warren/deploy/k8s/test/rig"
 )
@@ -74,47 +75,55 @@ func (a *authority) issue(ca []byte, names ...string) (map[string][]byte, *big.I
 	}, template.SerialNumber, nil
 }
 
-// Secrets that overlays/tls names, and the names in their certificates.
+// Secrets that the manifests name, and the names in their certificates.
 const (
 	secretNodes   = "warren-cluster-tls"
 	secretClients = "warren-tls"
+	secretUser    = "warren-default-user"
+	secretGossip  = "warren-gossip"
 	nameNodes     = "warren-node"
 	nameClients   = "warren"
 	portCluster   = "5681"
 	portAMQPS     = "5671"
 )
 
-// security is what the TLS run keeps: authorities, and which certificates should be in use.
+// security has the authorities, and which certificates should be in use.
 type security struct {
-	nodes, clients *authority
-	serial         map[string]*big.Int // by Secret
+	nodes   *authority
+	clients *authority          // nil if clients come without TLS
+	serial  map[string]*big.Int // by Secret
 }
 
-// secrets makes both Secrets anew, with certificates of the present authorities. trusted is the nodes' ca.crt.
-func (t *test) secrets(ctx context.Context, trusted []byte) error {
-	for name, part := range map[string]struct {
+// certificates makes the Secrets anew, with certificates of the present authorities, and returns which.
+func (t *test) certificates(ctx context.Context) (names []string, err error) {
+	parts := map[string]struct {
 		from *authority
-		ca   []byte
 		dns  string
-	}{
-		secretNodes:   {t.tls.nodes, trusted, nameNodes},
-		secretClients: {t.tls.clients, t.tls.clients.pem, nameClients},
-	} {
-		data, serial, err := part.from.issue(part.ca, part.dns)
+	}{secretNodes: {t.tls.nodes, nameNodes}}
+	if t.tls.clients != nil {
+		parts[secretClients] = struct {
+			from *authority
+			dns  string
+		}{t.tls.clients, nameClients}
+	}
+	for name, part := range parts {
+		data, serial, err := part.from.issue(part.from.pem, part.dns)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		t.tls.serial[name] = serial
-		if err := t.secret(ctx, name, data); err != nil {
-			return err
+		if err := t.secret(ctx, name, corev1.SecretTypeTLS, data); err != nil {
+			return nil, err
 		}
+		names = append(names, name)
 	}
-	return nil
+	return names, nil
 }
 
-func (t *test) secret(ctx context.Context, name string, data map[string][]byte) error {
+// secret makes or replaces a Secret.
+func (t *test) secret(ctx context.Context, name string, kind corev1.SecretType, data map[string][]byte) error {
 	secrets := t.rig.Client.CoreV1().Secrets(rig.Namespace)
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}, Type: corev1.SecretTypeTLS, Data: data}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}, Type: kind, Data: data}
 	if _, err := secrets.Get(ctx, name, metav1.GetOptions{}); err == nil {
 		_, err = secrets.Update(ctx, secret, metav1.UpdateOptions{})
 		return err
@@ -123,16 +132,17 @@ func (t *test) secret(ctx context.Context, name string, data map[string][]byte) 
 	return err
 }
 
-// certificate renews both certificates, then moves the nodes to another authority in three steps, all without a restart.
+// certificate renews the certificates, then moves the nodes to another authority in three steps, all without a restart.
 func (t *test) certificate(ctx context.Context) error {
 	before, err := t.rig.UIDs(ctx)
 	if err != nil {
 		return err
 	}
-	if err := t.secrets(ctx, t.tls.nodes.pem); err != nil {
+	names, err := t.certificates(ctx)
+	if err != nil {
 		return err
 	}
-	if err := t.inUse(ctx, secretNodes, secretClients); err != nil {
+	if err := t.inUse(ctx, names...); err != nil {
 		return err
 	}
 	t.log.Info("certificates", "step", "renewed")
@@ -151,7 +161,7 @@ func (t *test) certificate(ctx context.Context) error {
 			return err
 		}
 		t.tls.serial[secretNodes] = serial
-		if err := t.secret(ctx, secretNodes, data); err != nil {
+		if err := t.secret(ctx, secretNodes, corev1.SecretTypeTLS, data); err != nil {
 			return err
 		}
 		// A node that shows the certificate of this step has read its authorities too: they are one Secret.
@@ -163,6 +173,11 @@ func (t *test) certificate(ctx context.Context) error {
 	if err := sleep(ctx, 15*time.Second); err != nil { // links are made anew, one after the other
 		return err
 	}
+	return t.same(ctx, before)
+}
+
+// same fails if a pod of before is another one now.
+func (t *test) same(ctx context.Context, before map[string]types.UID) error {
 	after, err := t.rig.UIDs(ctx)
 	for name, uid := range before {
 		if err == nil && after[name] != uid {

@@ -38,7 +38,8 @@ const plainManifests = "deploy/k8s/test/manifests"
 
 func work() error {
 	dir := flag.String("dir", ".run/k8s", "`folder` of the run, emptied first")
-	bin := flag.String("bin", ".run/k8s-bin", "`folder` of the programs kube, pause and warren")
+	bin := flag.String("bin", ".run/k8s-bin", "`folder` of the programs kube, pause, warren and warren-level1")
+	script := flag.String("secrets", "deploy/k8s/secrets.sh", "`program` that prints the Secrets")
 	manifests := flag.String("manifests", plainManifests, "`folder` for kustomize")
 	secure := flag.Bool("tls", false, "run deploy/k8s/test/tls or what else -manifests names, with certificates, in place of the plain manifests")
 	only := flag.String("only", "", "names of scenarios, by commas; the first start is always there")
@@ -50,20 +51,18 @@ func work() error {
 			return err
 		}
 	}
-	var s *security
+	nodes, err := newAuthority("the nodes' authority")
+	if err != nil {
+		return err
+	}
+	s := &security{nodes: nodes, serial: map[string]*big.Int{}}
 	if *secure {
 		if *manifests == plainManifests {
 			*manifests = "deploy/k8s/test/tls"
 		}
-		nodes, err := newAuthority("the nodes' authority")
-		if err != nil {
+		if s.clients, err = newAuthority("the authority for clients"); err != nil {
 			return err
 		}
-		clients, err := newAuthority("the authority for clients")
-		if err != nil {
-			return err
-		}
-		s = &security{nodes: nodes, clients: clients, serial: map[string]*big.Int{}}
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -79,13 +78,13 @@ func work() error {
 	}
 	r, err := rig.Start(ctx, rig.Config{
 		Dir: *dir, Kube: filepath.Join(programs, "kube"), Pause: filepath.Join(programs, "pause"), Log: log,
-		Images: []rig.Image{image(filepath.Join(programs, "warren"))},
+		Images: []rig.Image{image(imageNow, filepath.Join(programs, "warren")), image(imageBefore, filepath.Join(programs, "warren-level1"))},
 	})
 	if err != nil {
 		return err
 	}
 	defer r.Stop()
-	t := &test{rig: r, log: log, manifests: *manifests, only: chosen, tls: s}
+	t := &test{rig: r, log: log, manifests: *manifests, secrets: *script, only: chosen, tls: s}
 	err = t.run(ctx)
 	if err != nil {
 		report, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
@@ -98,10 +97,16 @@ func work() error {
 	return err
 }
 
-// image is what the Dockerfile builds, under the name that the manifests have.
-func image(program string) rig.Image {
+// The images: that of the manifests, and one of a program that knows the cluster's first level only, which stands for the version before.
+const (
+	imageNow    = "warren:0.1.0"
+	imageBefore = "warren:0.1.0-level1"
+)
+
+// image is what the Dockerfile builds.
+func image(name, program string) rig.Image {
 	return rig.Image{
-		Name: "docker.io/library/warren:0.1.0", Files: map[string]string{"/warren": program},
+		Name: "docker.io/library/" + name, Files: map[string]string{"/warren": program},
 		User: "65532:65532", Entrypoint: []string{"/warren"}, Cmd: []string{"serve"},
 	}
 }

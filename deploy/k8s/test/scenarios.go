@@ -1,12 +1,14 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -36,9 +38,12 @@ type test struct {
 	rig       *rig.Rig
 	log       *slog.Logger
 	manifests string
+	secrets   string   // the program that prints Secrets
 	only      []string // scenarios; empty: all
 	load      *load.Load
-	tls       *security // nil without TLS
+	tls       *security
+
+	user, password string // the default user, as the cluster has it
 }
 
 // scenarios are all there are, in their order.
@@ -47,6 +52,9 @@ var scenarios = []struct {
 	do   func(*test, context.Context) error
 }{
 	{"publish", (*test).steady},
+	{"upgrade", (*test).upgrade},
+	{"user", (*test).defaultUser},
+	{"gossip", (*test).gossipKeys},
 	{"certificate", (*test).certificate},
 	{"rollout", (*test).rollout},
 	{"delete", func(t *test, ctx context.Context) error { return t.deletePod(ctx, "warren-1", nil) }},
@@ -54,7 +62,7 @@ var scenarios = []struct {
 	{"evict", (*test).evict},
 	{"config", (*test).config},
 	{"volume", (*test).volume},
-	{"scale", (*test).scaleUp},
+	{"scale", (*test).scale},
 }
 
 // choose returns the scenarios of a list with commas.
@@ -72,12 +80,14 @@ func choose(list string) (names []string, err error) {
 	return names, nil
 }
 
+func (t *test) chosen(name string) bool { return len(t.only) == 0 || slices.Contains(t.only, name) }
+
 func (t *test) run(ctx context.Context) error {
 	if err := t.firstStart(ctx); err != nil {
 		return fmt.Errorf("first start: %w", err)
 	}
 	for _, s := range scenarios {
-		if len(t.only) > 0 && !slices.Contains(t.only, s.name) || s.name == "certificate" && t.tls == nil {
+		if !t.chosen(s.name) {
 			continue
 		}
 		if err := t.scenario(ctx, s.name, func(ctx context.Context) error { return s.do(t, ctx) }); err != nil {
@@ -89,18 +99,11 @@ func (t *test) run(ctx context.Context) error {
 
 // scenario does one thing to the cluster while clients work, and reads the ledger.
 func (t *test) scenario(ctx context.Context, name string, do func(context.Context) error) error {
-	service, err := t.rig.Client.CoreV1().Services(rig.Namespace).Get(ctx, set, metav1.GetOptions{})
+	cfg, err := t.client(ctx)
 	if err != nil {
 		return err
 	}
-	cfg := load.Config{URL: "amqp://test:test@" + service.Spec.ClusterIP + ":5672/", Publishers: 4, Rate: 100, Workers: 2}
-	if t.tls != nil {
-		cfg.URL = "amqps://test:test@" + service.Spec.ClusterIP + ":" + portAMQPS + "/"
-		cfg.TLS = &tls.Config{RootCAs: x509.NewCertPool(), ServerName: nameClients}
-		cfg.TLS.RootCAs.AddCert(t.tls.clients.cert)
-	}
-	t.load, err = load.Start(ctx, cfg)
-	if err != nil {
+	if t.load, err = load.Start(ctx, cfg); err != nil {
 		return err
 	}
 	began := time.Now()
@@ -114,31 +117,49 @@ func (t *test) scenario(ctx context.Context, name string, do func(context.Contex
 	return errors.Join(failed, result.Err())
 }
 
-// firstStart applies the manifests and waits for three pods that found one cluster, then makes the user of the test.
+// client says how clients come: through the Service, as the default user.
+func (t *test) client(ctx context.Context) (load.Config, error) {
+	service, err := t.rig.Client.CoreV1().Services(rig.Namespace).Get(ctx, set, metav1.GetOptions{})
+	if err != nil {
+		return load.Config{}, err
+	}
+	at := url.URL{Scheme: "amqp", User: url.UserPassword(t.user, t.password), Host: service.Spec.ClusterIP + ":5672", Path: "/"}
+	cfg := load.Config{Publishers: 4, Rate: 100, Workers: 2}
+	if t.tls.clients != nil {
+		at.Scheme, at.Host = "amqps", service.Spec.ClusterIP+":"+portAMQPS
+		cfg.TLS = &tls.Config{RootCAs: x509.NewCertPool(), ServerName: nameClients}
+		cfg.TLS.RootCAs.AddCert(t.tls.clients.cert)
+	}
+	cfg.URL = at.String()
+	return cfg, nil
+}
+
+// firstStart makes the Secrets, applies the manifests and waits for three pods that found one cluster. If it is to be upgraded, they
+// run the version before.
 func (t *test) firstStart(ctx context.Context) error {
 	began := time.Now()
-	if t.tls != nil {
-		if err := t.secrets(ctx, t.tls.nodes.pem); err != nil {
-			return err
+	if err := t.makeSecrets(ctx); err != nil {
+		return err
+	}
+	edit := func(object []byte) []byte { return object }
+	if t.chosen("upgrade") {
+		edit = func(object []byte) []byte {
+			return bytes.ReplaceAll(object, []byte(`"`+imageNow+`"`), []byte(`"`+imageBefore+`"`))
 		}
 	}
-	if err := t.rig.Apply(ctx, t.manifests); err != nil {
+	if err := t.rig.Apply(ctx, t.manifests, edit); err != nil {
 		return err
 	}
 	if err := t.rig.Ready(ctx, set, readyWait); err != nil {
 		return err
 	}
 	t.log.Info("first start", "pods", 3, "seconds", int(time.Since(began).Seconds()))
-	for _, command := range [][]string{
-		{"/warren", "ctl", "add_user", "test", "test"},
-		{"/warren", "ctl", "set_user_tags", "test", "administrator"},
-		{"/warren", "ctl", "set_permissions", "test", ".*", ".*", ".*"},
-	} {
-		if _, err := t.rig.Exec(ctx, "warren-0", container, command...); err != nil {
-			return err
-		}
-	}
 	return nil
+}
+
+// ctl runs `warren ctl --local` in a pod.
+func (t *test) ctl(ctx context.Context, pod string, args ...string) (string, error) {
+	return t.rig.Exec(ctx, pod, container, append([]string{"/warren", "ctl", "--local"}, args...)...)
 }
 
 // steady lets the clients work.
@@ -259,32 +280,4 @@ func (t *test) volume(ctx context.Context) error {
 		err = fmt.Errorf("%s still has %s", claim, after.Spec.VolumeName)
 	}
 	return err
-}
-
-// scaleUp adds two pods; none of the others restarts.
-func (t *test) scaleUp(ctx context.Context) error {
-	before, err := t.rig.UIDs(ctx)
-	if err != nil {
-		return err
-	}
-	patch := `{"spec":{"replicas":5}}`
-	if _, err := t.rig.Client.AppsV1().StatefulSets(rig.Namespace).Patch(ctx, set, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
-		return err
-	}
-	if err := t.rig.Ready(ctx, set, readyWait); err != nil {
-		return err
-	}
-	after, err := t.rig.UIDs(ctx)
-	if err != nil {
-		return err
-	}
-	if len(after) != 5 {
-		return fmt.Errorf("%d pods", len(after))
-	}
-	for name, uid := range before {
-		if after[name] != uid {
-			return fmt.Errorf("%s is another pod than before", name)
-		}
-	}
-	return nil
 }

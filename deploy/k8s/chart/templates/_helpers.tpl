@@ -33,3 +33,30 @@ app.kubernetes.io/part-of: warren
 true
 {{- end -}}
 {{- end -}}
+
+{{/* The Secret with the default user; empty: there is none. */}}
+{{- define "warren.userSecret" -}}
+{{- if .Values.auth.existingSecret -}}
+{{- .Values.auth.existingSecret -}}
+{{- else if .Values.auth.username -}}
+{{- include "warren.fullname" . }}-default-user
+{{- end -}}
+{{- end -}}
+
+{{/* The Secret with the keys of gossip. */}}
+{{- define "warren.gossipSecret" -}}
+{{- .Values.gossip.existingSecret | default (printf "%s-gossip" (include "warren.fullname" .)) -}}
+{{- end -}}
+
+{{/* The Secret with the nodes' certificate. */}}
+{{- define "warren.clusterSecret" -}}
+{{- .Values.tls.cluster.secretName | default (printf "%s-cluster-tls" (include "warren.fullname" .)) -}}
+{{- end -}}
+
+{{/* The data of a Secret as it is in the cluster, as YAML; empty if there is none, or nobody was asked. */}}
+{{- define "warren.kept" -}}
+{{- $old := lookup "v1" "Secret" .root.Release.Namespace .name -}}
+{{- with get $old "data" -}}
+{{- toYaml . -}}
+{{- end -}}
+{{- end -}}

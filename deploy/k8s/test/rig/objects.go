@@ -66,8 +66,9 @@ func (r *Rig) storage(ctx context.Context, _ Config) error {
 	return nil
 }
 
-// Apply builds a folder with kustomize and applies the objects on the server's side, as `kubectl apply -k --server-side` does.
-func (r *Rig) Apply(ctx context.Context, folder string) error {
+// Apply builds a folder with kustomize and applies the objects on the server's side, as `kubectl apply -k --server-side` does. edit
+// may change an object's JSON; nil leaves all as they are.
+func (r *Rig) Apply(ctx context.Context, folder string, edit func([]byte) []byte) error {
 	options := krusty.MakeDefaultOptions()
 	built, err := krusty.MakeKustomizer(options).Run(filesys.MakeFsOnDisk(), folder)
 	if err != nil {
@@ -82,6 +83,9 @@ func (r *Rig) Apply(ctx context.Context, folder string) error {
 		data, err := res.MarshalJSON()
 		if err != nil {
 			return err
+		}
+		if edit != nil {
+			data = edit(data)
 		}
 		object := &unstructured.Unstructured{}
 		if err := object.UnmarshalJSON(data); err != nil {

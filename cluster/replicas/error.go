@@ -1,0 +1,53 @@
+package replicas
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/warrenmq/warren/amqp"
+	"github.com/warrenmq/warren/catalog"
+)
+
+// Reason is why something is refused, in RabbitMQ's word if it has one.
+type Reason string
+
+// The reasons.
+const (
+	NoQueue       Reason = "not_found"
+	NotReplicated Reason = "classic_queue_not_supported"
+	NoNode        Reason = "not_cluster_member"
+	NotRunning    Reason = "node_not_running"
+	GoesAway      Reason = "node_being_drained" // it is drained, or leaves for good
+	LastMember    Reason = "last_node"
+	Busy          Reason = "cluster_change_not_permitted" // another change is under way, or came between
+	NoQuorum      Reason = "no_quorum"                    // too few members run, or would
+	OldLevel      Reason = "feature_flag_disabled"        // a node has a program that does not know how
+	Refused       Reason = "bad_request"                  // by the catalog, for a cause of its own
+)
+
+// Error is a refusal: nothing was changed.
+type Error struct {
+	Reason Reason
+	Text   string // for people
+}
+
+func (e *Error) Error() string { return string(e.Reason) + ": " + e.Text }
+
+func errorf(r Reason, format string, args ...any) *Error {
+	return &Error{r, fmt.Sprintf(format, args...)}
+}
+
+// ofCatalog gives the catalog's refusals their form. Other errors stay: the outcome may be unknown then.
+func ofCatalog(err error) error {
+	if errors.Is(err, catalog.ErrLevel) {
+		return errorf(OldLevel, "%v: all nodes must have a program that knows it", err)
+	}
+	e, ok := errors.AsType[*amqp.Error](err)
+	switch {
+	case !ok:
+		return err
+	case e.Code == amqp.NotFound:
+		return errorf(NoQueue, "%s", e.Text)
+	}
+	return errorf(Refused, "%s", e.Text)
+}

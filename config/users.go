@@ -1,0 +1,37 @@
+package config
+
+import (
+	"fmt"
+	"strings"
+)
+
+// guest is the user that a cluster begins with unless another one is named.
+const guest = "guest"
+
+const (
+	userNameBytesMax = 255
+	userTagsMax      = 16
+	userTagBytesMax  = 64
+)
+
+// userProblems are those of the user that a new cluster begins with.
+func (c Config) userProblems(add func(name, problem string)) {
+	switch {
+	case c.DefaultUser == "":
+		add("default-user", "must not be empty")
+	case len(c.DefaultUser) > userNameBytesMax:
+		add("default-user", fmt.Sprintf("at most %d bytes, got %d", userNameBytesMax, len(c.DefaultUser)))
+	case strings.ContainsAny(c.DefaultUser, "\r\n"):
+		add("default-user", fmt.Sprintf("must be one line, got %q", c.DefaultUser))
+	case c.DefaultUser != guest && c.DefaultPassFile == "":
+		add("default-user", fmt.Sprintf("%q needs default-pass-file", c.DefaultUser))
+	}
+	if len(c.DefaultUserTags) > userTagsMax {
+		add("default-user-tags", fmt.Sprintf("at most %d, got %d", userTagsMax, len(c.DefaultUserTags)))
+	}
+	for _, tag := range c.DefaultUserTags {
+		if len(tag) > userTagBytesMax {
+			add("default-user-tags", fmt.Sprintf("at most %d bytes each, got %d", userTagBytesMax, len(tag)))
+		}
+	}
+}
