@@ -140,6 +140,10 @@ type Config struct {
 	// anything else. Empty, the default: they are on HTTPAddr only.
 	HealthAddr string
 
+	// DebugAddr is the address of a listener for /debug/ (profiles, queues) without a login. Empty, the default: that is on
+	// HTTPAddr, and profiles for clients of the same machine only.
+	DebugAddr string
+
 	// ReadyCatchUpMax is how long a node that was started may be not ready only because its replicas have less
 	// than their leaders. Default 5 minutes.
 	ReadyCatchUpMax time.Duration
@@ -308,6 +312,9 @@ func (c Config) Validate() error {
 	if c.HealthAddr != "" {
 		add("health-addr", checkAddr(c.HealthAddr, true))
 	}
+	if c.DebugAddr != "" {
+		add("debug-addr", checkAddr(c.DebugAddr, true))
+	}
 	if c.ReadyCatchUpMax < 0 || c.ReadyCatchUpMax > readyCatchUpMax {
 		add("ready-catch-up-max", fmt.Sprintf("must be between 0 and %s, got %s", readyCatchUpMax, c.ReadyCatchUpMax))
 	}
@@ -360,6 +367,7 @@ func (c Config) sharedAddrs() Problems {
 		{"cluster-addr", c.ClusterAddr},
 		{"gossip-addr", c.GossipAddr},
 		{"health-addr", c.HealthAddr},
+		{"debug-addr", c.DebugAddr},
 	} {
 		_, port, err := net.SplitHostPort(l.addr)
 		if err != nil || port == "0" {

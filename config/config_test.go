@@ -97,6 +97,8 @@ func TestValidate(t *testing.T) {
 		{"leaders that stay away", func(c *Config) { c.LeaderMoves = 0 }, nil},
 		{"health checks without a port", func(c *Config) { c.HealthAddr = "here" }, []string{`health-addr: "here" is not of the form host:port`}},
 		{"health checks where clients are", func(c *Config) { c.HealthAddr = ":5672" }, []string{"health-addr: :5672 is already the address of amqp-addr"}},
+		{"profiles without a port", func(c *Config) { c.DebugAddr = "here" }, []string{`debug-addr: "here" is not of the form host:port`}},
+		{"profiles where clients are", func(c *Config) { c.DebugAddr = ":15672" }, []string{"debug-addr: :15672 is already the address of http-addr"}},
 		{"readiness before the beginning", func(c *Config) { c.ReadyCatchUpMax = -1 }, []string{"ready-catch-up-max: must be between 0 and 24h0m0s, got -1ns"}},
 		{"no time to drain", func(c *Config) { c.DrainTimeout = 0 }, []string{"drain-timeout: must be between 1s and 24h0m0s, got 0s"}},
 		{"no wait for a quorum", func(c *Config) { c.AwaitQuorum = 0 }, nil},

@@ -97,6 +97,7 @@ func Options() []Option {
 			get: func(c Config) string { return strconv.Itoa(c.LeaderMoves) },
 		},
 		text("health-addr", "host:port", "listen here, too, for health checks and metrics alone", func(c *Config) *string { return &c.HealthAddr }),
+		text("debug-addr", "host:port", "listen here for profiles, which are not on http-addr then", func(c *Config) *string { return &c.DebugAddr }),
 		{
 			Name: "ready-catch-up-max", Kind: "duration", Usage: "how long a started node may be not ready only because its replicas lag",
 			set: setDuration(func(c *Config) *time.Duration { return &c.ReadyCatchUpMax }),

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -26,19 +27,9 @@ const timeoutHTTP = 5 * time.Second
 func (n *running) serveHTTP(context.Context) error {
 	mux := http.NewServeMux()
 	n.serveProbes(mux)
-	mux.HandleFunc("GET /debug/queues", func(w http.ResponseWriter, r *http.Request) {
-		if !n.ready.Load() {
-			http.Error(w, errNotReady.Error(), http.StatusServiceUnavailable)
-			return
-		}
-		w.Header().Set("Content-Type", "application/json")
-		if err := json.NewEncoder(w).Encode(n.broker.Queues(r.Context())); err != nil {
-			n.log.Debug("answer not written", "err", err)
-		}
-	})
-	mux.HandleFunc("GET /debug/pprof/", localOnly(pprof.Index))
-	mux.HandleFunc("GET /debug/pprof/profile", localOnly(pprof.Profile))
-	mux.HandleFunc("GET /debug/pprof/trace", localOnly(pprof.Trace))
+	if n.listeners.debug == nil {
+		n.serveDebug(mux, localOnly)
+	}
 	n.serveFailpoints(mux)
 	mux.HandleFunc("/api/", n.serveManagement)
 	n.serveOn("http", mux, n.listeners.http)
@@ -50,7 +41,32 @@ func (n *running) serveHTTP(context.Context) error {
 		n.serveProbes(probes)
 		n.serveOn("health", probes, n.listeners.health)
 	}
+	if n.listeners.debug != nil {
+		if addr := n.listeners.debug.Addr().String(); !localAddr(addr) {
+			n.log.Warn("profiles can be read by whoever reaches their address", "debug", addr)
+		}
+		debug := http.NewServeMux()
+		n.serveDebug(debug, func(h http.HandlerFunc) http.HandlerFunc { return h })
+		n.serveOn("debug", debug, n.listeners.debug)
+	}
 	return nil
+}
+
+// serveDebug adds what tests and operators look at. guard is put before what is not for everybody.
+func (n *running) serveDebug(mux *http.ServeMux, guard func(http.HandlerFunc) http.HandlerFunc) {
+	mux.HandleFunc("GET /debug/queues", func(w http.ResponseWriter, r *http.Request) {
+		if !n.ready.Load() {
+			http.Error(w, errNotReady.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		if err := json.NewEncoder(w).Encode(n.broker.Queues(r.Context())); err != nil {
+			n.log.Debug("answer not written", "err", err)
+		}
+	})
+	mux.HandleFunc("GET /debug/pprof/", guard(pprof.Index))
+	mux.HandleFunc("GET /debug/pprof/profile", guard(pprof.Profile))
+	mux.HandleFunc("GET /debug/pprof/trace", guard(pprof.Trace))
 }
 
 // serveProbes adds what asks for no login: health checks and figures.
@@ -80,12 +96,16 @@ func (n *running) serveOn(name string, mux *http.ServeMux, ln net.Listener) {
 	})
 }
 
-// localOnly refuses clients that are not on this machine: profiles tell too
+// proxyHeaders are what proxies add to a request.
+var proxyHeaders = []string{"Forwarded", "Via", "X-Forwarded-For", "X-Real-Ip"}
+
+// localOnly refuses clients that are not on this machine, and what a proxy on this machine passes on: profiles tell too
 // much, and cost too much, for anybody.
 func localOnly(h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		host, _, err := net.SplitHostPort(r.RemoteAddr)
-		if ip := net.ParseIP(host); err != nil || !ip.IsLoopback() {
+		passed := slices.ContainsFunc(proxyHeaders, func(name string) bool { return r.Header.Get(name) != "" })
+		if ip := net.ParseIP(host); err != nil || !ip.IsLoopback() || passed {
 			http.Error(w, "only from this machine", http.StatusForbidden)
 			return
 		}

@@ -124,7 +124,7 @@ func (n *running) openIdentity(context.Context) (err error) {
 }
 
 // listeners are the ports of a node.
-type listeners struct{ amqp, http, grpc, cluster, amqps, https, health net.Listener } // the last three are nil if not wanted
+type listeners struct{ amqp, http, grpc, cluster, amqps, https, health, debug net.Listener } // the last four are nil if not wanted
 
 func (n *running) listen(context.Context) error {
 	for _, l := range []struct {
@@ -138,6 +138,7 @@ func (n *running) listen(context.Context) error {
 		{"amqps", n.cfg.AMQPSAddr, &n.listeners.amqps},
 		{"https", n.cfg.HTTPSAddr, &n.listeners.https},
 		{"health", n.cfg.HealthAddr, &n.listeners.health},
+		{"debug", n.cfg.DebugAddr, &n.listeners.debug},
 	} {
 		if l.addr == "" {
 			continue

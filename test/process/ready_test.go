@@ -3,6 +3,7 @@ package process
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 	"syscall"
@@ -126,31 +127,43 @@ func TestReadinessNeedsTheDisk(t *testing.T) {
 	kill(t, n)
 }
 
-// TestHealthPort: probes have a port of their own, with nothing else on it.
-func TestHealthPort(t *testing.T) {
+// TestPortsOfTheirOwn: probes have a port of their own, with nothing else on it, and so have profiles.
+func TestPortsOfTheirOwn(t *testing.T) {
 	t.Parallel()
-	var addr string
+	var health, debug string
 	c := newCluster(t, 1, func(cfg *cluster.Config) {
 		cfg.Places = func(string) (cluster.Place, error) {
 			return cluster.Place{Args: func(a cluster.Addrs) ([]string, error) {
-				addr = strings.Replace(a.GRPC, "127.0.0.1", "127.0.0.2", 1)
-				return []string{"--health-addr", addr}, nil
+				health = strings.Replace(a.GRPC, "127.0.0.1", "127.0.0.2", 1)
+				debug = strings.Replace(a.GRPC, "127.0.0.1", "127.0.0.3", 1)
+				return []string{"--health-addr", health, "--debug-addr", debug}, nil
 			}}, nil
 		}
 	})
-	startAll(t, c)
-	for path, want := range map[string]int{"/readyz": 200, "/healthz": 200, "/metrics": 200, "/api/overview": 404, "/debug/pprof/": 404} {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+addr+path, http.NoBody)
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp.Body.Close()
-		if resp.StatusCode != want {
-			t.Errorf("%s: %s", path, resp.Status)
+	if err := c.Node(0).Launch(); err != nil {
+		t.Fatal(err)
+	}
+	for addr, paths := range map[string]map[string]int{
+		"http://" + health: {"/readyz": 200, "/healthz": 200, "/metrics": 200, "/api/overview": 404, "/debug/pprof/": 404, "/debug/queues": 404},
+		"http://" + debug:  {"/debug/pprof/": 200, "/debug/pprof/heap?debug=1": 200, "/debug/queues": 200, "/readyz": 404, "/metrics": 404, "/api/overview": 404},
+		c.Node(0).HTTP():   {"/readyz": 200, "/metrics": 200, "/api/queues": 401, "/debug/pprof/": 404, "/debug/queues": 404},
+	} {
+		for path, want := range paths {
+			eventually(t, func() error {
+				req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, addr+path, http.NoBody)
+				if err != nil {
+					return err
+				}
+				resp, err := http.DefaultClient.Do(req)
+				if err != nil {
+					return err
+				}
+				resp.Body.Close()
+				if resp.StatusCode != want {
+					return fmt.Errorf("%s%s: %s, want %d", addr, path, resp.Status, want)
+				}
+				return nil
+			})
 		}
 	}
 }
