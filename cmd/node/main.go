@@ -183,13 +183,3 @@ func addSettings(set *pflag.FlagSet) func() map[string]string {
 		return given
 	}
 }
-
-// newLogger returns the logger of a node: every line carries the node's name.
-func newLogger(w io.Writer, cfg config.Config) *slog.Logger {
-	options := &slog.HandlerOptions{Level: cfg.LogLevel}
-	var handler slog.Handler = slog.NewTextHandler(w, options)
-	if cfg.LogFormat == "json" {
-		handler = slog.NewJSONHandler(w, options)
-	}
-	return slog.New(handler).With("node", cfg.NodeID)
-}

@@ -5,12 +5,15 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/warrenmq/warren/config"
+	"github.com/warrenmq/warren/transport"
 )
 
 func TestBadValues(t *testing.T) {
@@ -103,6 +106,26 @@ func TestLogFormat(t *testing.T) {
 		execute(t.Context(), []string{"serve", "--node-id=n1", "--log-format", format}, env)
 		if !strings.Contains(stderr.String(), want) {
 			t.Errorf("%s: got %q, want %q in it", format, stderr, want)
+		}
+	}
+}
+
+// A line's own fields stand in it once, and values are not the insides of libraries.
+func TestLogFieldsAreUnique(t *testing.T) {
+	var none *net.TCPAddr
+	for format, want := range map[string]string{
+		"json": `"level":"INFO","msg":"m","node":"n1","peer":"n2","cluster_level":2,"addr":"127.0.0.1:1","none":"<nil>","err":"e","d":1000,"g":{"node":"n3"}}`,
+		"text": `level=INFO msg=m node=n1 peer=n2 cluster_level=2 addr=127.0.0.1:1 none=<nil> err=e d=1µs g.node=n3`,
+	} {
+		env, _, stderr := testEnvironment(nil)
+		env.serve = func(_ context.Context, _ config.Config, log *slog.Logger) error {
+			log.Info("m", "node", transport.NodeID("n2"), "level", 2, "addr", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}, "none", none,
+				"err", errors.New("e"), "d", time.Microsecond, slog.Group("g", "node", "n3"))
+			return nil
+		}
+		execute(t.Context(), []string{"serve", "--node-id=n1", "--log-format", format}, env)
+		if got := strings.TrimSpace(stderr.String()); !strings.HasSuffix(got, want) {
+			t.Errorf("%s: got %s, want %s", format, got, want)
 		}
 	}
 }

@@ -1,0 +1,51 @@
+package main
+
+import (
+	"encoding"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+
+	"github.com/warrenmq/warren/config"
+)
+
+// newLogger returns the logger of a node: every line carries the node's name.
+func newLogger(w io.Writer, cfg config.Config) *slog.Logger {
+	options := &slog.HandlerOptions{Level: cfg.LogLevel, ReplaceAttr: plain}
+	var handler slog.Handler = slog.NewTextHandler(w, options)
+	if cfg.LogFormat == "json" {
+		handler = slog.NewJSONHandler(w, options)
+	}
+	return slog.New(handler).With(keyNode, ownName(cfg.NodeID))
+}
+
+const keyNode = "node"
+
+// ownName is the name of the node that logs, as against those that a line is about.
+type ownName string
+
+// plain keeps a line's own fields unique, since what reads JSON takes the last of two and would lose who says something: another node is the
+// line's peer, a cluster's level not its severity. What has a text of its own and no JSON is that text: libraries log their insides.
+func plain(groups []string, a slog.Attr) slog.Attr {
+	value := a.Value.Any()
+	if len(groups) == 0 {
+		_, own := value.(ownName)
+		_, severity := value.(slog.Level)
+		switch {
+		case a.Key == keyNode && !own:
+			a.Key = "peer"
+		case a.Key == slog.LevelKey && !severity:
+			a.Key = "cluster_level"
+		}
+	}
+	if a.Value.Kind() != slog.KindAny {
+		return a
+	}
+	switch value.(type) {
+	case json.Marshaler, encoding.TextMarshaler, error:
+	case fmt.Stringer:
+		a.Value = slog.StringValue(fmt.Sprint(value)) // Sprint survives what String does not
+	}
+	return a
+}
