@@ -97,7 +97,7 @@ k8s-validate: ## check the manifests of deploy/k8s: fields, rules, settings, and
 k8s-test: ## run the manifests on a real Kubernetes of this machine, under load: an upgrade, restarts, evictions, lost volumes, new keys and certificates, more pods. Root; half an hour to build it the first time
 	deploy/k8s/test/install.sh
 	@mkdir -p $(RUN)/k8s/bin
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(RUN)/k8s/bin/warren ./cmd/node
+	deploy/k8s/test/dockerfile.sh $(RUN)/k8s/bin/warren.tar $(VERSION)
 	CGO_ENABLED=0 $(GO) build -trimpath -tags level1 -ldflags '$(LDFLAGS)' -o $(RUN)/k8s/bin/warren-level1 ./cmd/node
 	cd deploy/k8s/test && CGO_ENABLED=0 $(GO) build -trimpath -o $(CURDIR)/$(RUN)/k8s/bin/pause ./pause && \
 	  $(GO) build -trimpath -o $(CURDIR)/$(RUN)/k8s/bin/kube ./kube && $(GO) build -trimpath -o $(CURDIR)/$(RUN)/k8s/bin/test . && \

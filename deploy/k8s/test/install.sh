@@ -9,6 +9,8 @@ need etcd etcd-server
 need iptables iptables
 need conntrack conntrack
 need ip iproute2
+need buildah buildah
+need busybox busybox-static
 [ -x /usr/lib/cni/ptp ] || missing+=(containernetworking-plugins)
 [ ${#missing[@]} = 0 ] && exit 0
 echo "installing ${missing[*]}"

@@ -38,7 +38,7 @@ const plainManifests = "deploy/k8s/test/manifests"
 
 func work() error {
 	dir := flag.String("dir", ".run/k8s", "`folder` of the run, emptied first")
-	bin := flag.String("bin", ".run/k8s-bin", "`folder` of the programs kube, pause, warren and warren-level1")
+	bin := flag.String("bin", ".run/k8s-bin", "`folder` of the programs kube, pause and warren-level1, and of the image warren.tar")
 	script := flag.String("secrets", "deploy/k8s/secrets.sh", "`program` that prints the Secrets")
 	manifests := flag.String("manifests", plainManifests, "`folder` for kustomize")
 	secure := flag.Bool("tls", false, "run deploy/k8s/test/tls or what else -manifests names, with certificates, in place of the plain manifests")
@@ -78,7 +78,7 @@ func work() error {
 	}
 	r, err := rig.Start(ctx, rig.Config{
 		Dir: *dir, Kube: filepath.Join(programs, "kube"), Pause: filepath.Join(programs, "pause"), Log: log,
-		Images: []rig.Image{image(imageNow, filepath.Join(programs, "warren")), image(imageBefore, filepath.Join(programs, "warren-level1"))},
+		Images: []rig.Image{{Archive: filepath.Join(programs, "warren.tar")}, image(imageBefore, filepath.Join(programs, "warren-level1"))},
 	})
 	if err != nil {
 		return err
@@ -97,13 +97,13 @@ func work() error {
 	return err
 }
 
-// The images: that of the manifests, and one of a program that knows the cluster's first level only, which stands for the version before.
+// The images: that of the manifests, which the Dockerfile makes, and one of a program that knows the cluster's first level only, which stands for the version before.
 const (
 	imageNow    = "warren:0.1.0"
 	imageBefore = "warren:0.1.0-level1"
 )
 
-// image is what the Dockerfile builds.
+// image is like the one that the Dockerfile makes, of another program.
 func image(name, program string) rig.Image {
 	return rig.Image{
 		Name: "docker.io/library/" + name, Files: map[string]string{"/warren": program},

@@ -20,7 +20,7 @@ func TestImageIsTheDockerfiles(t *testing.T) {
 			last[word] = rest
 		}
 	}
-	i := image(imageNow, "/warren")
+	i := image(imageBefore, "/warren")
 	entrypoint, _ := json.Marshal(i.Entrypoint)
 	cmd, _ := json.Marshal(i.Cmd)
 	for word, want := range map[string]string{"USER": i.User, "ENTRYPOINT": string(entrypoint), "CMD": string(cmd), "COPY": "--from=build /warren /warren", "FROM": "scratch"} {

@@ -14,8 +14,11 @@ import (
 	"strings"
 )
 
-// Image is a container image of one layer.
+// Image is a container image: one of one layer that the rig makes, or an archive.
 type Image struct {
+	// Archive is a file that `ctr images import` reads, with the image's name in it; what follows does not count then.
+	Archive string
+
 	Name       string            // with registry and tag, as containerd knows it: docker.io/library/warren:0.1.0
 	Files      map[string]string // path in the image: file on this machine
 	User       string            // uid:gid

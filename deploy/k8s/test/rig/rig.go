@@ -186,6 +186,12 @@ const pauseImage = "docker.io/library/pause:rig"
 func (r *Rig) images(_ context.Context, cfg Config) error {
 	list := append([]Image{{Name: pauseImage, Files: map[string]string{"/pause": cfg.Pause}, Entrypoint: []string{"/pause"}, User: "65535:65535"}}, cfg.Images...)
 	for i, image := range list {
+		if image.Archive != "" {
+			if err := r.load(image.Archive); err != nil {
+				return err
+			}
+			continue
+		}
 		file := r.path(fmt.Sprintf("image-%d.tar", i))
 		f, err := os.Create(file)
 		if err != nil {
@@ -194,14 +200,16 @@ func (r *Rig) images(_ context.Context, cfg Config) error {
 		if err := errors.Join(image.Write(f), f.Close()); err != nil {
 			return err
 		}
-		if err := run("ctr", "-a", r.socket(), "-n", "k8s.io", "images", "import", file); err != nil {
-			return err
-		}
-		if err := os.Remove(file); err != nil {
+		if err := errors.Join(r.load(file), os.Remove(file)); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// load gives containerd an archive.
+func (r *Rig) load(file string) error {
+	return run("ctr", "-a", r.socket(), "-n", "k8s.io", "images", "import", file)
 }
 
 // machine makes the namespace a machine of the cluster.
