@@ -107,7 +107,9 @@ func (s *server) up(ctx context.Context) (err error) {
 	}
 	cfg := catalog.Config{Local: s.identity.NodeID(), Dir: filepath.Join(s.dir, "catalog"), Mesh: s.mesh, Logger: log, CommitTimeout: 5 * time.Millisecond}
 	if s.founded = m.Founding != nil; s.founded {
-		cfg.Founding = &catalog.Founding{ClusterID: m.ClusterID, Members: m.Founding, Admin: auth.User{Name: "guest", PasswordHash: auth.HashPassword("guest")}}
+		cfg.Founding = &catalog.Founding{ClusterID: m.ClusterID, Members: m.Founding, Admin: func() (auth.User, error) {
+			return auth.User{Name: "guest", PasswordHash: auth.HashPassword("guest")}, nil
+		}}
 	}
 	if s.catalog, err = catalog.Open(cfg); err != nil {
 		return err

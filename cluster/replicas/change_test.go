@@ -41,7 +41,9 @@ func newRig(t *testing.T, others ...catalog.NodeID) *rig {
 	}
 	t.Cleanup(func() { must(t, mesh.Close()) })
 	cat, err := catalog.Open(catalog.Config{Local: local, Dir: t.TempDir(), Mesh: mesh, Founding: &catalog.Founding{
-		ClusterID: "c", Members: []catalog.NodeID{local}, Admin: auth.User{Name: "guest", PasswordHash: auth.HashPassword("guest")},
+		ClusterID: "c", Members: []catalog.NodeID{local}, Admin: func() (auth.User, error) {
+			return auth.User{Name: "guest", PasswordHash: auth.HashPassword("guest")}, nil
+		},
 	}})
 	if err != nil {
 		t.Fatal(err)
