@@ -11,6 +11,7 @@ import (
 	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/auth"
 	"github.com/warrenmq/warren/catalog"
+	"github.com/warrenmq/warren/cluster/level"
 	"github.com/warrenmq/warren/fsm"
 	"github.com/warrenmq/warren/queue/leader"
 	"github.com/warrenmq/warren/transport"
@@ -61,6 +62,17 @@ func newBroker(t *testing.T) *Broker {
 // newBrokerBehind runs one that has its catalog through something.
 func newBrokerBehind(t *testing.T, through func(Catalog) Catalog) *Broker {
 	t.Helper()
+	return newBrokerWith(t, through, &memGroups{logs: map[uint64]*leader.MemLog{}})
+}
+
+// newBrokerOver runs one over groups.
+func newBrokerOver(t *testing.T, groups Groups) *Broker {
+	t.Helper()
+	return newBrokerWith(t, func(c Catalog) Catalog { return c }, groups)
+}
+
+func newBrokerWith(t *testing.T, through func(Catalog) Catalog, groups Groups) *Broker {
+	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -68,22 +80,22 @@ func newBrokerBehind(t *testing.T, through func(Catalog) Catalog) *Broker {
 	log := slog.New(slog.DiscardHandler)
 	mesh, err := transport.New(transport.Config{
 		Local: testNode, Listener: ln, ClusterID: func() string { return "c" },
-		Resolve: func(transport.NodeID) (string, bool) { return "", false }, Logger: log,
+		Resolve: func(transport.NodeID) (string, bool) { return "", false }, Logger: log, Level: level.Now,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	cat, err := catalog.Open(catalog.Config{
 		Local: testNode, Dir: t.TempDir(), Mesh: mesh, Logger: log,
-		Founding: &catalog.Founding{ClusterID: "c", Members: []catalog.NodeID{testNode}, Admin: auth.User{
-			Name: "guest", PasswordHash: auth.HashPassword("guest"), Tags: []string{"administrator"},
+		Founding: &catalog.Founding{ClusterID: "c", Members: []catalog.NodeID{testNode}, Admin: func() (auth.User, error) {
+			return auth.User{Name: "guest", PasswordHash: auth.HashPassword("guest"), Tags: []string{"administrator"}}, nil
 		}},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	b := New(Config{
-		Node: testNode, Groups: &memGroups{logs: map[uint64]*leader.MemLog{}},
+		Node: testNode, Groups: groups,
 		Send:  func(string, []byte) error { return transport.ErrPeerDown },
 		Alive: func(string) bool { return true }, Replicas: 3, QueueTimeout: 5 * time.Second, Logger: log,
 	}, through(cat))
