@@ -32,6 +32,9 @@ type Raft struct{ Queue, Term, Commit, Applied, Last uint64 }
 // Leaders are the leaderships of a node's replicas.
 type Leaders struct {
 	Searching, Away               int
+	// Critical are groups here that need this node for a quorum, Missing those led here with a replica on a node that does not answer,
+	// Behind the replicas here that lag.
+	Critical, Missing, Behind int
 	Elections, Returned, NotGiven uint64
 	// Searches are times by classes, of which class i ends at 2^i ms.
 	Searches   []uint64
@@ -238,6 +241,9 @@ func (s *scrape) leaders() {
 	l := s.c.cfg.Leaders()
 	s.count(leadersSought, uint64(max(0, l.Searching)))
 	s.count(leadersAway, uint64(max(0, l.Away)))
+	s.count(quorumCritical, uint64(max(0, l.Critical)))
+	s.count(replicasMissing, uint64(max(0, l.Missing)))
+	s.count(replicasBehind, uint64(max(0, l.Behind)))
 	s.count(elections, l.Elections)
 	s.count(leadersMoved, l.Returned, "moved")
 	s.count(leadersMoved, l.NotGiven, "failed")

@@ -20,3 +20,19 @@ func (h *Host) Critical() (n int) {
 	}
 	return n
 }
+
+// Missing counts the groups led here of which a server is on a node that cannot be reached.
+func (h *Host) Missing() (n int) {
+	for _, g := range h.Groups() {
+		if !g.IsLeader() {
+			continue
+		}
+		for _, v := range g.voters() {
+			if v != h.cfg.Local && !h.reachable(v) {
+				n++
+				break
+			}
+		}
+	}
+	return n
+}

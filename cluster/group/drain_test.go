@@ -46,7 +46,13 @@ func TestDrainAvoidsNodesThatStop(t *testing.T) {
 		if got := c.led(groups); got["n0"] != groups/2 || got["n1"] != 0 {
 			t.Fatalf("after n0 was revived: %v", got)
 		}
+		if n := c.nodes["n0"].host.Missing() + c.nodes["n1"].host.Missing() + c.nodes["n2"].host.Missing(); n != 0 {
+			t.Fatalf("%d groups miss a replica", n)
+		}
 		c.kill("n2")
 		waitFor(t, 10*time.Second, "no group needs n0 beside a dead node", func() bool { return c.nodes["n0"].host.Critical() == groups })
+		waitFor(t, 30*time.Second, "not every group misses n2", func() bool {
+			return c.nodes["n0"].host.Missing()+c.nodes["n1"].host.Missing() == groups
+		})
 	})
 }

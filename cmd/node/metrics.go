@@ -1,10 +1,12 @@
 package main
 
 import (
+	"context"
 	"net/http"
 	"os"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/warrenmq/warren/catalog"
 	"github.com/warrenmq/warren/cluster/alarm"
@@ -61,10 +63,17 @@ func (n *running) resources() metrics.Resources {
 	return r
 }
 
+// lagWait bounds how long a request for figures waits for other nodes.
+const lagWait = time.Second
+
 // leaderships are those of the queues' groups on this node.
 func (n *running) leaderships() metrics.Leaders {
 	s := n.host.Stats()
+	// Every other node is asked once about all its groups; one that hangs holds no scrape up.
+	ctx, cancel := context.WithTimeout(context.Background(), lagWait)
+	defer cancel()
 	return metrics.Leaders{
+		Critical: n.host.Critical(), Missing: n.host.Missing(), Behind: n.host.Behind(ctx, gateEntries).Behind,
 		Searching: s.Searching, Away: s.Away, Elections: s.ElectionsInjected, Returned: s.MovedHome, NotGiven: s.MovesHomeFailed,
 		Searches: s.Searches.Classes[:], SearchesMS: float64(s.Searches.Sum.Milliseconds()),
 	}
