@@ -5,8 +5,11 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/prometheus/prometheus/promql/parser"
 
 	"github.com/warrenmq/warren/config"
 )
@@ -174,8 +177,8 @@ func TestLatestIsRefused(t *testing.T) {
 	}
 }
 
-// Alerts ask for metrics that nodes have. "up" is Prometheus' own.
-func TestAlertsNameMetrics(t *testing.T) {
+// Alerts are what Prometheus reads, about metrics that nodes have ("up" is Prometheus' own), and their texts use labels that are left.
+func TestAlertsAskForWhatIsThere(t *testing.T) {
 	sources, err := filepath.Glob(filepath.Join(root, "..", "..", "metrics", "*.go"))
 	if err != nil || len(sources) == 0 {
 		t.Fatal("no metrics found", err)
@@ -196,6 +199,7 @@ func TestAlertsNameMetrics(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	label := regexp.MustCompile(`\$labels\.([a-z_]+)`)
 	metric := regexp.MustCompile(`\b(?:warren|rabbitmq)_[a-z_]+`)
 	alerts := 0
 	for _, rule := range m.Alerts {
@@ -204,6 +208,18 @@ func TestAlertsNameMetrics(t *testing.T) {
 				alerts++
 				if r.Annotations["summary"] == "" || r.For == nil || r.Labels["severity"] == "" {
 					t.Errorf("%s has no summary, time or severity", r.Alert)
+				}
+				expr, err := parser.ParseExpr(r.Expr.String())
+				if err != nil {
+					t.Errorf("%s: %v", r.Alert, err)
+					continue
+				}
+				if a, ok := summed(expr); ok {
+					for _, label := range label.FindAllStringSubmatch(r.Annotations["summary"], -1) {
+						if !slices.Contains(a.Grouping, label[1]) {
+							t.Errorf("%s: the text has {{ $labels.%s }}, of which nothing is left", r.Alert, label[1])
+						}
+					}
 				}
 				for _, name := range metric.FindAllString(r.Expr.String(), -1) {
 					name = strings.TrimSuffix(name, "_bucket")
@@ -217,6 +233,17 @@ func TestAlertsNameMetrics(t *testing.T) {
 	if alerts == 0 {
 		t.Error("no alerts")
 	}
+}
+
+// summed returns the first aggregation by labels in an expression.
+func summed(expr parser.Expr) (found *parser.AggregateExpr, ok bool) {
+	parser.Inspect(expr, func(n parser.Node, _ []parser.Node) error {
+		if a, is := n.(*parser.AggregateExpr); is && found == nil && !a.Without {
+			found = a
+		}
+		return nil
+	})
+	return found, found != nil
 }
 
 // The rules find what they are for: each case breaks one in the base's manifests.
