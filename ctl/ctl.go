@@ -60,6 +60,7 @@ var topics = []func(*tool) []*cobra.Command{
 	flagVerbs,
 	clusterVerbs,
 	replicaVerbs,
+	quorumVerbs,
 }
 
 // Command returns the command `ctl` with all verbs. An error of its run is an [*Error].

@@ -69,6 +69,8 @@ func New(cfg Config) *API {
 	a.routeFlags()
 	a.routeNodes()
 	a.routeReplicas()
+	a.routeReplicaStatus()
+	a.routeGrow()
 	return a
 }
 

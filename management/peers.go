@@ -29,6 +29,9 @@ type peerRequest struct {
 	// Drain and LimitMS belong to opMaintain.
 	Drain   bool  `json:"drain,omitempty"`
 	LimitMS int64 `json:"limit_ms,omitempty"`
+	// Queue belongs to opReplica, and with To to opMoveLeader.
+	Queue uint64 `json:"queue,omitempty"`
+	To    string `json:"to,omitempty"`
 }
 
 const (
@@ -43,6 +46,10 @@ const (
 	opStats = "node_stats"
 	// opMaintain drains the node or revives it; answer: Drained
 	opMaintain = "maintain"
+	// opReplica asks for the node's replica of a queue; answer: peerReplica
+	opReplica = "replica"
+	// opMoveLeader has a queue's leader hand over; answer: peerMoved
+	opMoveLeader = "move_leader"
 )
 
 type peerPage struct {
@@ -81,6 +88,10 @@ func (a *API) Answer(ctx context.Context, raw []byte) ([]byte, error) {
 		return json.Marshal(a.cfg.Cluster.Stats())
 	case opMaintain:
 		return a.answerMaintain(ctx, &req)
+	case opReplica:
+		return a.answerReplica(req.Queue)
+	case opMoveLeader:
+		return a.answerMoveLeader(ctx, &req)
 	case opClose:
 		return json.Marshal(peerClosed{Closed: a.cfg.Connections.Close(req.Name, req.Reason)})
 	}

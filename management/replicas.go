@@ -9,12 +9,22 @@ import (
 	"github.com/warrenmq/warren/cluster/replicas"
 )
 
-// Replicas changes which nodes have replicas of which queues; it is [replicas.Operator].
+// Replicas changes which nodes have replicas of which queues: a [replicas.Operator], and what this node can tell of its own.
 type Replicas interface {
 	Add(ctx context.Context, vhost, queue, node string) (replicas.Change, error)
 	Remove(ctx context.Context, vhost, queue, node string) (replicas.Change, error)
 	// Wait tells whether a change is done before ctx ends.
 	Wait(ctx context.Context, c replicas.Change) (done bool, err error)
+	Grow(ctx context.Context, node string, which replicas.Match) ([]replicas.Result, error)
+	Shrink(ctx context.Context, node string) ([]replicas.Result, error)
+	Find(ctx context.Context, vhost, queue string) (replicas.Queue, error)
+	Prefer(ctx context.Context, vhost, queue, node string) (q replicas.Queue, to string, changed bool, err error)
+	Forget(ctx context.Context, node string) (done bool, err error)
+
+	// Replica describes this node's replica of a queue; ok is false if it runs none.
+	Replica(queue uint64) (r Replica, ok bool)
+	// MoveLeader gives the leadership of a queue that this node leads to another node, and returns when that one leads.
+	MoveLeader(ctx context.Context, queue uint64, to string) error
 }
 
 // Bounds of waiting for a change of replicas.
@@ -29,7 +39,7 @@ type underWay struct {
 	Status string `json:"status"`
 	Reason string `json:"reason"`
 	// Members are the nodes that shall have a replica in the end.
-	Members []string `json:"members"`
+	Members []string `json:"members,omitempty"`
 }
 
 func (a *API) routeReplicas() {

@@ -23,6 +23,7 @@ type Catalog interface {
 	View() *catalog.View
 	ReadIndex(ctx context.Context) error
 	Propose(ctx context.Context, cmd catalog.Command) (catalog.Result, error)
+	HasServer(id catalog.NodeID) bool
 }
 
 // Operator changes queues' replicas. It keeps nothing and is safe for concurrent use.

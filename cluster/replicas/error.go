@@ -23,9 +23,13 @@ const (
 	NoQuorum      Reason = "no_quorum"                    // too few members run, or would
 	OldLevel      Reason = "feature_flag_disabled"        // a node has a program that does not know how
 	Refused       Reason = "bad_request"                  // by the catalog, for a cause of its own
+	NotMember     Reason = "not_member"                   // of the queue
+	NodeRuns      Reason = "node_running"
+	HasReplicas   Reason = "node_has_replicas"
+	Timeout       Reason = "timeout" // it may still be done
 )
 
-// Error is a refusal: nothing was changed.
+// Error is a refusal: nothing was changed, unless it is a Timeout.
 type Error struct {
 	Reason Reason
 	Text   string // for people

@@ -11,7 +11,6 @@ import (
 
 	"github.com/warrenmq/warren/auth"
 	"github.com/warrenmq/warren/cluster/detector"
-	"github.com/warrenmq/warren/cluster/replicas"
 	gateway "github.com/warrenmq/warren/gateway/amqp"
 	"github.com/warrenmq/warren/management"
 	"github.com/warrenmq/warren/transport"
@@ -33,7 +32,7 @@ func (n *running) openManagement() {
 			return management.User{Name: u.Name, Tags: u.Tags}, err
 		},
 		Broker:      n.broker,
-		Replicas:    &replicas.Operator{Catalog: n.catalog.Load(), Running: n.runs},
+		Replicas:    n.operator(),
 		GossipKeys:  n.gossipKeyStats,
 		Connections: connections{node: n.cfg.NodeID, server: n.amqp},
 		Cluster:     n,

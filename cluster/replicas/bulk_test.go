@@ -1,0 +1,231 @@
+package replicas
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/warrenmq/warren/catalog"
+)
+
+// carryOut has all plans carried out but those of the given queues, until the test ends. It returns how many were under way at a time
+// at most.
+func (r *rig) carryOut(but ...string) (most func() int) {
+	ctx, cancel := context.WithCancel(r.t.Context())
+	ended := make(chan int)
+	go func() {
+		highest := 0
+		defer func() { ended <- highest }()
+		for pause(ctx, time.Millisecond) {
+			var open []*catalog.Queue
+			for q := range r.cat.View().AllQueues() {
+				if q.Wanted != nil && !slices.Contains(but, q.Name) {
+					open = append(open, q)
+				}
+			}
+			highest = max(highest, len(open))
+			for _, q := range open {
+				_, _ = r.cat.Propose(ctx, &catalog.MembersReached{ID: q.ID, IfSettings: q.Settings}) // the test sees what is missing
+			}
+		}
+	}()
+	stop := func() int {
+		cancel()
+		return <-ended
+	}
+	done := false
+	r.t.Cleanup(func() {
+		if !done {
+			stop()
+		}
+	})
+	return func() int {
+		done = true
+		return stop()
+	}
+}
+
+// told writes results down, one word each.
+func told(results []Result) string {
+	var all []string
+	for _, r := range results {
+		word := fmt.Sprintf("%s:%s=%d", r.VHost, r.Name, r.Size)
+		if e, ok := errors.AsType[*Error](r.Err); ok {
+			word += "!" + string(e.Reason)
+		} else if r.Err != nil {
+			word += "!!" + r.Err.Error()
+		}
+		all = append(all, word)
+	}
+	return strings.Join(all, " ")
+}
+
+func TestGrowAndShrink(t *testing.T) {
+	r := newRig(t, "n2/b", "n3/c", "n4/d")
+	ctx := t.Context()
+	r.declare("one", "n1/a")
+	r.declare("two", "n1/a", "n2/b")
+	r.declare("three", "n1/a", "n2/b", "n3/c")
+	r.declare("gone", "n1/a", "n4/d")
+	r.propose(&catalog.DeleteQueue{Vhost: "/", Name: "gone"}) // and closing: its dead letters are on their way
+	r.propose(&catalog.DeclareQueue{NodeIncarnation: r.cat.View().Node(local).Incarnation, Queue: catalog.Queue{
+		Vhost: "/", Name: "transient", Kind: catalog.Transient, Members: []catalog.NodeID{local}, Preferred: local,
+	}})
+	r.carryOut()
+	grow := func(node string, which Match) string {
+		t.Helper()
+		results, err := r.op.Grow(ctx, node, which)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return told(results)
+	}
+	if got := grow("n4", Match{Even: true}); got != "/:two=3" {
+		t.Error(got)
+	}
+	if got := grow("n4", Match{Queues: regexp.MustCompile("t")}); got != "/:three=4" {
+		t.Error(got)
+	}
+	if got := grow("n4", Match{VHosts: regexp.MustCompile("^v")}); got != "" {
+		t.Error(got)
+	}
+	if got := grow("n4", Match{}); got != "/:one=2" {
+		t.Error(got)
+	}
+	if got := grow("n4", Match{}); got != "" {
+		t.Errorf("again: %s", got)
+	}
+	shrunk, err := r.op.Shrink(ctx, "n1")
+	if got := told(shrunk); err != nil || got != "/:gone=1 /:one=1 /:three=3 /:two=2" {
+		t.Errorf("%s %v", got, err)
+	}
+	shrunk, err = r.op.Shrink(ctx, "n4")
+	if got := told(shrunk); err != nil || got != "/:gone=1!last_node /:one=1!last_node /:three=2 /:two=1" {
+		t.Errorf("%s %v", got, err)
+	}
+	for _, id := range []catalog.NodeID{"n1/a", "n4/d"} {
+		if n := r.cat.View().Replicas(id); n != map[catalog.NodeID]int{"n1/a": 0, "n4/d": 2}[id] {
+			t.Errorf("%s has %d replicas", id, n)
+		}
+	}
+	if _, err := r.op.Shrink(ctx, "n9"); err == nil {
+		t.Error("a node that is not there was emptied")
+	}
+	_, err = r.op.Grow(ctx, "n9", Match{})
+	refused(t, err, NoNode, "n9")
+	r.down["n3/c"] = true
+	_, err = r.op.Grow(ctx, "n3", Match{})
+	refused(t, err, NotRunning, "")
+	r.propose(&catalog.SetNodeState{ID: "n2/b", State: catalog.NodeDraining})
+	_, err = r.op.Grow(ctx, "n2", Match{})
+	refused(t, err, GoesAway, "node 'n2' is draining")
+}
+
+// TestGrowIsBounded has many queues: only some of them change at a time, and what is not done in time is told.
+func TestGrowIsBounded(t *testing.T) {
+	r := newRig(t, "n2/b")
+	for i := range 30 {
+		r.declare(fmt.Sprintf("q%02d", i), "n1/a")
+	}
+	most := r.carryOut("q07")
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	results, err := r.op.Grow(ctx, "n2", Match{})
+	if err != nil || len(results) != 30 {
+		t.Fatalf("%d results, %v", len(results), err)
+	}
+	late := slices.DeleteFunc(results, func(r Result) bool { return r.Err == nil })
+	if got := told(late); got != "/:q07=2!timeout" {
+		t.Errorf("late: %s", got)
+	}
+	if n := most(); n == 0 || n > bulkAtOnce {
+		t.Errorf("%d at a time", n)
+	}
+	ended, stop := context.WithCancel(t.Context())
+	stop()
+	if _, err := r.op.Shrink(ended, "n2"); err == nil {
+		t.Error("nobody waits, and it was done")
+	}
+}
+
+func TestPrefer(t *testing.T) {
+	r := newRig(t, "n2/b", "n3/c", "n4/d")
+	ctx := t.Context()
+	r.declare("q", "n1/a", "n2/b", "n3/c")
+	found, err := r.op.Find(ctx, "/", "q")
+	if err != nil || fmt.Sprintf("%+v", found.Members) != "[{ID:n1/a Name:n1 Running:true Stays:true} {ID:n2/b Name:n2 Running:true Stays:true} {ID:n3/c Name:n3 Running:true Stays:true}]" {
+		t.Errorf("%+v %v", found, err)
+	}
+	for _, changed := range []bool{true, false} {
+		q, to, did, err := r.op.Prefer(ctx, "/", "q", "n2")
+		if err != nil || to != "n2/b" || did != changed || q.ID != found.ID || r.queue("q").Preferred != "n2/b" {
+			t.Errorf("%+v %s %t %v", q, to, did, err)
+		}
+	}
+	for node, want := range map[string]Reason{"n4": NotMember, "n9": NoNode} {
+		_, _, _, err := r.op.Prefer(ctx, "/", "q", node)
+		refused(t, err, want, "")
+	}
+	_, _, _, err = r.op.Prefer(ctx, "/", "none", "n2")
+	refused(t, err, NoQueue, "")
+	_, err = r.op.Find(ctx, "/", "none")
+	refused(t, err, NoQueue, "")
+	// While a replica is on its way out the leadership does not go there, and the plan's end keeps what was asked for.
+	if _, err := r.op.Remove(ctx, "/", "q", "n3"); err != nil {
+		t.Fatal(err)
+	}
+	_, _, _, err = r.op.Prefer(ctx, "/", "q", "n3")
+	refused(t, err, NotMember, "")
+	if found, err := r.op.Find(ctx, "/", "q"); err != nil || len(found.Members) != 3 || found.Members[2].Stays || found.Preferred != "n2/b" {
+		t.Errorf("%+v %v", found, err)
+	}
+	if _, _, changed, err := r.op.Prefer(ctx, "/", "q", "n1"); err != nil || !changed {
+		t.Error(changed, err)
+	}
+	r.reached("q")
+	if got := r.where("q"); got != "[n1/a n2/b] by n1/a, wanted [] by " {
+		t.Error(got)
+	}
+	r.down["n2/b"] = true
+	_, _, _, err = r.op.Prefer(ctx, "/", "q", "n2")
+	refused(t, err, NotRunning, "")
+	_, _, _, err = r.op.Prefer(ctx, "/", "q", "n1")
+	refused(t, err, NoQuorum, "")
+}
+
+func TestForget(t *testing.T) {
+	r := newRig(t, "n2/b", "n3/c")
+	ctx := t.Context()
+	for i := range 12 {
+		r.declare(fmt.Sprintf("q%02d", i), "n2/b", "n1/a")
+	}
+	forget := func(node string) error {
+		t.Helper()
+		done, err := r.op.Forget(ctx, node)
+		if done == (err != nil) {
+			t.Errorf("%s: %t %v", node, done, err)
+		}
+		return err
+	}
+	refused(t, forget("n9"), NoNode, "")
+	refused(t, forget("n1"), NodeRuns, "node 'n1' is running")
+	refused(t, forget("n3"), NodeRuns, "node 'n3' is running")
+	r.down["n2/b"], r.down["n3/c"] = true, true
+	refused(t, forget("n2"), HasReplicas, "replicas of 12 queues: 'q00' in vhost '/', 'q01'")
+	refused(t, forget("n2"), HasReplicas, "'q09' in vhost '/', …; take")
+	if err := forget("n3"); err != nil || !r.cat.View().Forgotten("n3/c") || r.cat.View().NodeByName("n3") != nil {
+		t.Errorf("n3 stays: %v", err)
+	}
+	refused(t, forget("n3"), NoNode, "")
+	// A storage that was replaced is forgotten by its id.
+	r.propose(&catalog.RegisterNode{ID: "n4/d"})
+	r.propose(&catalog.RegisterNode{ID: "n4/new"})
+	if err := forget("n4/d"); err != nil || r.cat.View().Node("n4/d") != nil || r.cat.View().NodeByName("n4") == nil {
+		t.Errorf("n4/d stays: %v", err)
+	}
+}

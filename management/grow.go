@@ -1,0 +1,136 @@
+package management
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"regexp"
+	"time"
+
+	"github.com/warrenmq/warren/cluster/replicas"
+)
+
+// bulkWait bounds a request for many queues that says nothing else, forgetWait one for a node to be forgotten.
+const bulkWait, forgetWait = time.Hour, 10 * time.Second
+
+// bulkResult is what came of one queue, as `rabbitmq-queues grow` shows it.
+type bulkResult struct {
+	VHost string `json:"vhost"`
+	Name  string `json:"name"`
+	// Size is the number of members, "?" if it is not known.
+	Size   any    `json:"size"`
+	Result string `json:"result"`
+}
+
+func (a *API) routeGrow() {
+	const node = " /api/queues/quorum/replicas/on/{node}/"
+	a.handle("POST"+node+"grow", a.admin(func(r *http.Request) (any, error) {
+		which, err := matchInBody(r)
+		if err != nil {
+			return nil, err
+		}
+		return bulk(r, func(ctx context.Context) ([]replicas.Result, error) {
+			return a.cfg.Replicas.Grow(ctx, r.PathValue("node"), which)
+		})
+	}))
+	a.handle("DELETE"+node+"shrink", a.admin(func(r *http.Request) (any, error) {
+		return bulk(r, func(ctx context.Context) ([]replicas.Result, error) {
+			return a.cfg.Replicas.Shrink(ctx, r.PathValue("node"))
+		})
+	}))
+	a.handle("DELETE /api/warren/nodes/{node}", a.admin(a.forgetNode))
+}
+
+// bulk changes many queues within the seconds of the parameter "for", and lists what came of each.
+func bulk(r *http.Request, change func(ctx context.Context) ([]replicas.Result, error)) (any, error) {
+	wait, err := seconds(r, "for", bulkWait)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), min(wait, replicasWaitMax))
+	defer cancel()
+	results, err := change(ctx)
+	if err != nil {
+		return nil, ofReplicas(err)
+	}
+	list := make([]bulkResult, len(results))
+	for i, res := range results {
+		list[i] = bulkResult{VHost: res.VHost, Name: res.Name, Size: res.Size, Result: "ok"}
+		if res.Err == nil {
+			continue
+		}
+		list[i].Result = "error: " + res.Err.Error()
+		if e, ok := errors.AsType[*replicas.Error](res.Err); ok {
+			list[i].Result = "error: " + e.Text
+			if e.Reason == replicas.Timeout {
+				list[i].Size = "?"
+			}
+		}
+	}
+	return list, nil
+}
+
+// patternBytesMax bounds a regular expression in a request.
+const patternBytesMax = 4096
+
+// matchInBody reads which queues are meant.
+func matchInBody(r *http.Request) (which replicas.Match, err error) {
+	body, err := readObject(r)
+	if err != nil {
+		return which, err
+	}
+	word := func(name, otherwise string) (s string) {
+		v, there := body[name]
+		s, ok := v.(string)
+		switch {
+		case !there:
+			return otherwise
+		case !ok && err == nil:
+			err = badRequest(name + " should be a string, actually was " + term(v))
+		}
+		return s
+	}
+	pattern := func(name string) (re *regexp.Regexp) {
+		text := word(name, "")
+		switch {
+		case err != nil || text == "":
+			return nil
+		case len(text) > patternBytesMax:
+			err = badRequest(name + " is too long")
+			return nil
+		}
+		re, bad := regexp.Compile(text)
+		if bad != nil {
+			err = badRequest(name + ": " + bad.Error())
+		}
+		return re
+	}
+	which.VHosts, which.Queues = pattern("vhost_pattern"), pattern("queue_pattern")
+	strategy, membership := word("strategy", ""), word("membership", "promotable")
+	switch {
+	case err != nil:
+		return which, err
+	case body["strategy"] == nil:
+		return which, badRequest("[{key_missing,strategy}]")
+	case strategy != "all" && strategy != "even":
+		return which, badRequest("strategy '" + strategy + "' is not recognised")
+	case membership != "promotable" && membership != "voter":
+		return which, badRequest("membership '" + membership + "' is not supported: every replica becomes a voter")
+	}
+	which.Even = strategy == "even"
+	return which, nil
+}
+
+// forgetNode takes a node out of the cluster: 204, or 202 if the catalog's group has not let go of it yet.
+func (a *API) forgetNode(r *http.Request) (any, error) {
+	ctx, cancel := context.WithTimeout(r.Context(), forgetWait)
+	defer cancel()
+	done, err := a.cfg.Replicas.Forget(ctx, r.PathValue("node"))
+	switch {
+	case err != nil:
+		return nil, ofReplicas(err)
+	case !done:
+		return underWay{Status: "under_way", Reason: "the cluster has forgotten the node, and the catalog's group is about to let go of it"}, nil
+	}
+	return nil, nil
+}
