@@ -15,9 +15,13 @@ type QueueInfo struct {
 	Name    string   `json:"name"`
 	Leader  string   `json:"leader"` // node id without the storage uuid, "" unknown
 	Members []string `json:"members"`
-	State   string   `json:"state"`
-	Ready   uint64   `json:"ready"`
-	Unacked uint64   `json:"unacked"`
+	// Online are the members whose nodes are not known to be dead.
+	Online []string `json:"online"`
+	// State is running, closing or, in RabbitMQ's words, minority: too few members are online, or down: none is. Nobody is asked for the counts
+	// then, which are 0.
+	State   string `json:"state"`
+	Ready   uint64 `json:"ready"`
+	Unacked uint64 `json:"unacked"`
 	// Consumers, Outbox and Parked count consumers and dead letters on their way
 	// or without one.
 	Consumers uint64 `json:"consumers"`
@@ -66,12 +70,15 @@ func (b *Broker) Queues(ctx context.Context) []QueueInfo {
 }
 
 func (b *Broker) describe(ctx context.Context, q *catalog.Queue) QueueInfo {
-	info := QueueInfo{ID: q.ID, VHost: q.Vhost, Name: q.Name, DelayOf: q.DelayOf, State: "running", Members: []string{}}
+	info := QueueInfo{ID: q.ID, VHost: q.Vhost, Name: q.Name, DelayOf: q.DelayOf, State: "running", Members: []string{}, Online: []string{}}
 	if q.DelayOf != "" {
 		info.Name = ""
 	}
 	for _, m := range q.Members {
 		info.Members = append(info.Members, shortName(string(m)))
+		if b.cfg.Alive(string(m)) {
+			info.Online = append(info.Online, shortName(string(m)))
+		}
 	}
 	info.Type, info.Durable, info.AutoDelete, info.Exclusive = queueType(q.Arguments), q.Durable, q.AutoDelete, q.Exclusive
 	info.Arguments = q.Arguments
@@ -85,6 +92,9 @@ func (b *Broker) describe(ctx context.Context, q *catalog.Queue) QueueInfo {
 	}
 	if q.State == catalog.Closing {
 		info.State = "closing"
+		return info
+	}
+	if info.State = stateOf(q, len(info.Online)); info.State != "running" {
 		return info
 	}
 	ctx, cancel := context.WithTimeout(ctx, infoTimeout)
@@ -103,6 +113,18 @@ func (b *Broker) describe(ctx context.Context, q *catalog.Queue) QueueInfo {
 	info.Leader = shortName(s.leader)
 	s.mu.Unlock()
 	return info
+}
+
+// stateOf tells whether enough members of a queue are online for a quorum. While they are being changed, members are counted that do
+// not vote yet, or not any more: only the leader knows.
+func stateOf(q *catalog.Queue, online int) string {
+	switch {
+	case online == 0:
+		return "down"
+	case online <= len(q.Members)/2 && q.Wanted == nil:
+		return "minority"
+	}
+	return "running"
 }
 
 // shortName is a node's id without its storage uuid.

@@ -12,7 +12,7 @@ import (
 var queueColumns = []string{
 	"name", "messages", "messages_ready", "messages_unacknowledged", "messages_dlx", "messages_delayed", "consumers",
 	"policy", "operator_policy", "effective_policy_definition", "arguments", "type", "durable", "auto_delete", "exclusive",
-	"state", "leader", "members", "vhost",
+	"state", "leader", "members", "online", "vhost",
 }
 
 func queueVerbs(t *tool) []*cobra.Command {

@@ -24,10 +24,12 @@ type Queue struct {
 	OperatorPolicy            *string        `json:"operator_policy"`
 	EffectivePolicyDefinition map[string]any `json:"effective_policy_definition"`
 
-	// State is "running", or "down" when its leader did not answer: the counts are 0 then.
+	// State is "running"; "minority" when too few members are online, "down" when none is or its leader did not answer: the counts are 0
+	// then.
 	State   string   `json:"state"`
 	Leader  string   `json:"leader"`
 	Members []string `json:"members"`
+	Online  []string `json:"online"`
 
 	Consumers uint64 `json:"consumers"`
 	// Messages are all that wait in the queue or are with consumers; those on their way to a
@@ -95,7 +97,7 @@ func queuesJSON(list []broker.QueueInfo) []Queue {
 func queueJSON(q *broker.QueueInfo) Queue {
 	j := Queue{
 		Name: q.Name, VHost: q.VHost, Type: q.Type, Durable: q.Durable, AutoDelete: q.AutoDelete, Exclusive: q.Exclusive,
-		Arguments: TableJSON(q.Arguments), Node: q.Leader, State: q.State, Leader: q.Leader, Members: q.Members,
+		Arguments: TableJSON(q.Arguments), Node: q.Leader, State: q.State, Leader: q.Leader, Members: q.Members, Online: q.Online,
 		Policy: nameOrNil(q.Policy), OperatorPolicy: nameOrNil(q.OperatorPolicy), EffectivePolicyDefinition: TableJSON(q.EffectivePolicy),
 		Consumers: q.Consumers, Messages: q.Ready + q.Unacked + q.Delayed, MessagesReady: q.Ready, MessagesUnacked: q.Unacked,
 		MessagesDelayed: q.Delayed, MessagesDLX: q.Outbox, MessageBytesDLX: q.OutboxBytes, MessagesParked: q.Parked, MessagesTransferred: q.Transferred,

@@ -52,7 +52,7 @@ func TestQueues(t *testing.T) {
 		vhosts: map[string][]string{"/": {"manager"}, "v": {}},
 		queues: []broker.QueueInfo{
 			{
-				VHost: "/", Name: "q/1", Type: "quorum", Durable: true, State: "running", Leader: "n1", Members: []string{"n1", "n2"},
+				VHost: "/", Name: "q/1", Type: "quorum", Durable: true, State: "running", Leader: "n1", Members: []string{"n1", "n2"}, Online: []string{"n1"},
 				Ready: 3, Unacked: 2, Delayed: 1, Outbox: 4, OutboxBytes: 40, Consumers: 5, Arguments: amqp.Table{{Name: "x-queue-type", Value: "quorum"}},
 			},
 			{VHost: "v", Name: "lost", Type: "classic", Error: "no leader"},
@@ -93,7 +93,7 @@ func TestQueues(t *testing.T) {
 	_, body, _ := f.do(t, "a", "manager", "GET", "/api/queues/%2F/q%2F1")
 	for _, want := range []string{
 		`"name":"q/1"`, `"vhost":"/"`, `"type":"quorum"`, `"messages":6`, `"messages_ready":3`, `"messages_unacknowledged":2`, `"messages_delayed":1`,
-		`"messages_dlx":4`, `"message_bytes_dlx":40`, `"consumers":5`, `"state":"running"`, `"node":"n1"`, `"members":["n1","n2"]`, `"arguments":{"x-queue-type":"quorum"}`,
+		`"messages_dlx":4`, `"message_bytes_dlx":40`, `"consumers":5`, `"state":"running"`, `"node":"n1"`, `"members":["n1","n2"]`, `"online":["n1"]`, `"arguments":{"x-queue-type":"quorum"}`,
 	} {
 		if !strings.Contains(body, want) {
 			t.Errorf("%s is not in %s", want, body)
