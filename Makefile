@@ -82,7 +82,7 @@ test: test-unit test-budget k8s-validate fuzz-sample test-sim test-process test-
 
 .PHONY: test-unit
 test-unit: test-deps ## run the tests that start no processes
-	$(GO) test $(TESTFLAGS) -timeout 10m $$($(GO) list ./... | grep -v -e /test/process -e /test/netns -e '/jepsen$$')
+	$(GO) test $(TESTFLAGS) -timeout 10m $$($(GO) list ./... | grep -v -e /test/process -e /test/netns -e '/test/upgrade$$' -e '/jepsen$$')
 	$(GO) test -race -tags failpoints -timeout 1m ./failpoint
 
 .PHONY: test-budget
@@ -107,7 +107,24 @@ k8s-test: ## run the manifests on a real Kubernetes of this machine, under load:
 
 .PHONY: test-process
 test-process: test-deps ## run the tests with real nodes and foreign clients, those in network namespaces too (root)
-	WARREN_TEST_RACE=1 $(GO) test $(TESTFLAGS) -timeout 40m -parallel 3 ./test/process/... ./test/netns/...
+	WARREN_TEST_RACE=1 $(GO) test $(TESTFLAGS) -timeout 40m -parallel 3 ./test/process/... ./test/netns/... ./test/upgrade/...
+
+# The commit whose program make upgrade-fixture and make upgrade-test take as the former one.
+COMMIT ?= HEAD
+
+# Takes a commit's tree into ./.run/former/src, and builds there.
+FORMER := rm -rf $(RUN)/former && mkdir -p $(RUN)/former/src && git archive "$(COMMIT)" | tar x -C $(RUN)/former/src && cd $(RUN)/former/src && CGO_ENABLED=0 $(GO) build
+
+.PHONY: upgrade-fixture
+upgrade-fixture: ## write the folders in test/upgrade/testdata anew, by the program of COMMIT
+	$(FORMER) -tags failpoints -o ../level2 ./cmd/node && CGO_ENABLED=0 $(GO) build -tags failpoints,level1 -o ../level1 ./cmd/node
+	for l in 1 2; do $(GO) run ./test/upgrade/make -binary $(RUN)/former/level$$l -out test/upgrade/testdata/level$$l.tar.gz; done
+	git rev-parse "$(COMMIT)^{commit}" > test/upgrade/testdata/COMMIT
+
+.PHONY: upgrade-test
+upgrade-test: ## upgrade and downgrade between this program and that of COMMIT
+	$(FORMER) -o ../warren ./cmd/node
+	WARREN_TEST_OLDER=$(CURDIR)/$(RUN)/former/warren $(GO) test -count=1 -v ./test/upgrade
 
 .PHONY: test-jepsen
 test-jepsen: ## a minute or two of the harness on a cluster under all faults
@@ -194,7 +211,7 @@ bench: perf bench-packages ## run the benchmarks and a short load run on one and
 bench-packages: ## run the packages' benchmarks BENCHCOUNT times and append to BENCHOUT, as benchstat reads it
 	@mkdir -p "$(dir $(BENCHOUT))"
 	$(GO) test -run '^$$' -bench '$(BENCH)' -count $(BENCHCOUNT) -benchmem -benchtime $(BENCHTIME) \
-	  $$($(GO) list ./... | grep -v -e /test/process -e /test/netns -e '/jepsen$$') | tee -a "$(BENCHOUT)"
+	  $$($(GO) list ./... | grep -v -e /test/process -e /test/netns -e '/test/upgrade$$' -e '/jepsen$$') | tee -a "$(BENCHOUT)"
 
 .PHONY: bench-compare
 bench-compare: ## compare two files of make bench-packages: OLD=file NEW=file
