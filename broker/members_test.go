@@ -33,7 +33,10 @@ func (d *diary) write(format string, args ...any) {
 func (d *diary) Start(q *catalog.Queue, r *leader.Replica, lead func(uint64, string, bool)) (Group, error) {
 	g := q.Generation(testNode)
 	d.write("start %d", g)
-	if d.damaged > 0 && g < d.damaged {
+	d.mu.Lock()
+	bad := g < d.damaged
+	d.mu.Unlock()
+	if bad {
 		return nil, fmt.Errorf("group: %w", ErrDamaged)
 	}
 	made, err := d.memGroups.Start(q, r, lead)
@@ -49,8 +52,11 @@ func (d *diary) Survives(context.Context, *catalog.Queue) bool {
 }
 
 func (d *diary) Delete(id uint64) error {
-	if d.hold != nil {
-		<-d.hold
+	d.mu.Lock()
+	hold := d.hold
+	d.mu.Unlock()
+	if hold != nil {
+		<-hold
 	}
 	d.write("delete")
 	return d.memGroups.Delete(id)
@@ -135,7 +141,9 @@ func TestReplicasFollowTheCatalog(t *testing.T) {
 	if b.queues.get(q().ID) == nil {
 		t.Fatal("the replica is gone before the plan is reached")
 	}
+	d.mu.Lock()
 	d.hold = make(chan struct{})
+	d.mu.Unlock()
 	reach(t, b, q())
 	d.await(t, "follow n2, led by n1", "yield")
 	plan(both, nil, testNode)

@@ -83,7 +83,8 @@ type SetPreferred struct {
 }
 
 // PlanMembers says where the replicas of a queue shall be. Members that are new, and those of Renew, which begin anew on a node
-// that has the queue already, get the command's log index as their generation. Preferred, one of Wanted, is to lead
+// that has the queue already, get the command's log index as their generation. What a node of Renew has is wiped at once, before the group
+// has removed it: a node says that of its own replica when its log is damaged, and nobody else of any. Preferred, one of Wanted, is to lead
 // when all are there. IfSettings must equal Queue.Settings.
 type PlanMembers struct {
 	ID            uint64

@@ -440,7 +440,10 @@ func (e *elections) decide(c *campaign, answers map[transport.NodeID]replicaStat
 	if e.awaitMembers(c, answers) {
 		return
 	}
-	best := bestReplica(g, own, answers)
+	e.mu.Lock()
+	patient := c.yields <= yieldsMax
+	e.mu.Unlock()
+	best := bestReplica(g, own, answers, patient)
 	rival := hasRival(own, answers) || e.hasVoted(c, own, answers)
 	if best == e.h.cfg.Local && !rival {
 		e.inject(c)

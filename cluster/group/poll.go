@@ -153,13 +153,14 @@ func (e *elections) hearsay(g *Group, own replicaStatus, answers map[transport.N
 
 // bestReplica returns the voter that should lead: the longest log first, then one that
 // is not being stopped, then the preferred node, then an order that all nodes agree on. A voter that does not run the
-// group yet counts as one that holds nothing but the first configuration.
-func bestReplica(g *Group, own replicaStatus, answers map[transport.NodeID]replicaStatus) transport.NodeID {
+// group yet counts, as long as we are patient, as one that holds nothing but the first configuration.
+func bestReplica(g *Group, own replicaStatus, answers map[transport.NodeID]replicaStatus, patient bool) transport.NodeID {
 	local := g.host.cfg.Local
 	nodes := []transport.NodeID{local}
 	logs := map[transport.NodeID]replicaStatus{local: own}
 	for n, s := range answers {
-		if s.known() && !s.voter() {
+		generation, _ := g.replicaAt(n).Generation()
+		if s.known() && (!s.voter() || s.generation != generation) || !s.known() && !patient {
 			continue
 		}
 		if !s.known() {

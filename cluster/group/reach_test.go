@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -253,4 +254,39 @@ func TestPlanKeepsAQuorum(t *testing.T) {
 			t.Errorf("%s: %+v, want %+v", name, got, tc.want)
 		}
 	}
+}
+
+// TestFounderComesLate plans other members before one of the founders has ever started its replica, and before any has: those that start found
+// the group as it was declared, the plan is reached, and the one that comes when it has no part any more disturbs nobody.
+func TestFounderComesLate(t *testing.T) {
+	var reached atomic.Uint64
+	bubble(t, 4, func(cfg *HostConfig) {
+		cfg.OnReached = func(_ context.Context, _ transport.GroupID, revision uint64) { reached.Store(revision) }
+	}, func(t *testing.T, c *memCluster) {
+		wanted := Membership{Wanted: []transport.ReplicaID{"n0", "n1", "n3#9"}, Revision: 9}
+		spec := Spec{ID: queueA, Members: c.ids[:3], Preferred: "n2", Bootstrap: true}
+		c.nodes["n0"].start(t, spec).Want(&wanted)
+		c.nodes["n1"].start(t, spec).Want(&wanted)
+		added := spec
+		added.Generation = 9
+		c.nodes["n3"].start(t, added).Want(&wanted)
+		waitFor(t, time.Minute, "the plan is not reached", func() bool { return reached.Load() == 9 })
+		lead := c.waitLeader(queueA, time.Minute)
+		_, term, _ := lead.Leader()
+		if _, err := propose(lead, "a"); err != nil {
+			t.Fatal(err)
+		}
+		c.nodes["n2"].start(t, spec) // its catalog is old
+		time.Sleep(2 * time.Minute)
+		if _, now, _ := lead.Leader(); now != term || !lead.IsLeader() {
+			t.Errorf("the leader of term %d has lost its place, term %d", term, now)
+		}
+		if err := c.nodes["n2"].host.Delete(queueA); err != nil {
+			t.Fatal(err)
+		}
+		delete(c.nodes["n2"].machines, queueA)
+		for _, id := range []transport.NodeID{"n0", "n1", "n3"} {
+			waitFor(t, time.Minute, string(id)+" lacks something", func() bool { return slices.Equal(c.nodes[id].machines[queueA].all(), []string{"a"}) })
+		}
+	})
 }

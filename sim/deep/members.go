@@ -242,7 +242,7 @@ func (w *world) planning(cfg *group.HostConfig, l *life, r *rand.Rand) {
 	cfg.OnDamaged = l.hurt
 }
 
-// move plans other members for a group: one added, removed, replaced or renewed, or a plan that is dropped.
+// move plans other members for a group: one added, removed or replaced, while another plan may be under way.
 func (x *nemesis) move() {
 	w := x.w
 	id := w.groups[x.moves.IntN(len(w.groups))]
@@ -250,29 +250,21 @@ func (x *nemesis) move() {
 	now := slices.Clone(p.target())
 	out, in := now[x.moves.IntN(len(now))], w.ids[x.moves.IntN(len(w.ids))]
 	without := slices.DeleteFunc(slices.Clone(now), func(n transport.NodeID) bool { return n == out })
-	var wanted, renew []transport.NodeID
+	var wanted []transport.NodeID
 	switch kind := x.moves.IntN(6); {
 	case kind == 0 && len(now) > 2:
 		wanted = without
 	case kind == 1 && len(now) < 5 && !slices.Contains(now, in):
 		wanted = append(now, in)
-	case kind == 2:
-		l := w.nodes[out].running()
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		if l == nil || !l.host.Survives(ctx, id, p.members) {
-			return
-		}
-		wanted, renew = now, []transport.NodeID{out}
 	case !slices.Contains(now, in):
 		wanted = append(without, in)
 	default:
 		return
 	}
 	x.moves.Shuffle(len(wanted), func(i, j int) { wanted[i], wanted[j] = wanted[j], wanted[i] })
-	if w.plans.plan(id, wanted, renew, p.settings) {
+	if w.plans.plan(id, wanted, nil, p.settings) {
 		w.report.planned.Add(1)
-		w.oracle.note("group %d: plan %d from %v to %v, anew %v", id, w.plans.get(id).settings, p.members, wanted, renew)
+		w.oracle.note("group %d: plan %d from %v to %v", id, w.plans.get(id).settings, p.members, wanted)
 	}
 }
 
