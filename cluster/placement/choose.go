@@ -180,3 +180,17 @@ func sortByID(nodes []Node) {
 		slices.SortFunc(nodes, byID)
 	}
 }
+
+// Best returns the node that should hold a queue's replica beside those that are there, of which zones counts how many are in
+// each: of the candidates in the zones with the fewest it is the one that holds the fewest replicas, then the one that should lead the
+// fewest queues, then the first by its id. Unlike [Choose] it draws nothing: it is for who knows exactly what each node holds.
+// The nodes' ranks do not count. ok is false if there are no candidates.
+func Best(candidates []Node, zones map[string]int) (best Node, ok bool) {
+	for _, n := range candidates {
+		in, than := zones[n.Zone], zones[best.Zone]
+		if !ok || in < than || in == than && (lighter(n, best) || !lighter(best, n) && n.ID < best.ID) {
+			best, ok = n, true
+		}
+	}
+	return best, ok
+}

@@ -32,6 +32,7 @@ var allowed = map[string][]string{
 	"cluster/member":    {"transport"},
 	"cluster/placement": {},
 	"cluster/replicas":  {"amqp", "catalog"},
+	"cluster/repair":    {"cluster/placement", "transport"},
 	"certs":             {},
 	"certs/issue":       {},
 	"config":            {},

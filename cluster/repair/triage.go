@@ -1,0 +1,183 @@
+package repair
+
+import (
+	"slices"
+	"time"
+
+	"github.com/warrenmq/warren/cluster/placement"
+)
+
+// Node is what is known of a node.
+type Node struct {
+	ID NodeID
+	// Zone is what fails together with it.
+	Zone string
+	// Alive: it can be reached, and is not known to be dead.
+	Alive bool
+	// Willing: it may get replicas and lead, as far as an operator has a say, and it has told its zone.
+	Willing bool
+	// Leaving: its replicas are to go, for good.
+	Leaving bool
+	// Down is for how long it has been dead, of the time that counts; see Policy.After. 0: it is not.
+	Down time.Duration
+	// Superseded: a newer storage has taken its name, which is Successor; "" if that is unknown.
+	Superseded bool
+	Successor  NodeID
+}
+
+// Reason says why a member is replaced.
+type Reason uint8
+
+// The reasons, the weightiest first.
+const (
+	None    Reason = iota
+	Gone           // the node's storage was replaced by a newer one
+	Down           // the node has been down for too long
+	Leaving        // the node leaves the cluster
+)
+
+// Reasons are all reasons for a plan, the weightiest first.
+func Reasons() []Reason { return []Reason{Gone, Down, Leaving} }
+
+func (r Reason) String() string { return [...]string{"none", "gone", "down", "leaving"}[r] }
+
+// Reason is why the replicas of a node are to be moved; None: they are not.
+func (p Policy) Reason(n *Node) Reason {
+	switch {
+	case n.Superseded:
+		return Gone
+	case p.After > 0 && !n.Alive && n.Down >= p.After:
+		return Down
+	case n.Leaving:
+		return Leaving
+	}
+	return None
+}
+
+// cluster is the nodes while plans are made.
+type cluster struct {
+	policy Policy
+	nodes  map[NodeID]*node
+	ids    []NodeID         // sorted
+	zones  map[string]int   // scratch of replacement
+	free   []placement.Node // likewise
+}
+
+// node is a Node with the number of queues of which it is a member, and of those that it should lead.
+type node struct {
+	Node
+	holds, leads int
+}
+
+func newCluster(p Policy, nodes []Node) *cluster {
+	c := &cluster{policy: p, nodes: make(map[NodeID]*node, len(nodes)), zones: make(map[string]int)}
+	for _, n := range nodes {
+		c.nodes[n.ID] = &node{Node: n}
+		c.ids = append(c.ids, n.ID)
+	}
+	slices.Sort(c.ids)
+	return c
+}
+
+// count notes what a queue puts on its nodes.
+func (c *cluster) count(q *Queue) {
+	for _, m := range q.Members {
+		if n := c.nodes[m]; n != nil {
+			n.holds++
+		}
+	}
+	if n := c.nodes[q.Preferred]; n != nil {
+		n.leads++
+	}
+}
+
+// reason is why a member is to be replaced. A node that is not known was taken out of the cluster.
+func (c *cluster) reason(id NodeID) Reason {
+	if n := c.nodes[id]; n != nil {
+		return c.policy.Reason(&n.Node)
+	}
+	return Gone
+}
+
+func (c *cluster) zone(id NodeID) string {
+	if n := c.nodes[id]; n != nil {
+		return n.Zone
+	}
+	return ""
+}
+
+func (c *cluster) alive(id NodeID) bool {
+	n := c.nodes[id]
+	return n != nil && n.Alive && !n.Superseded
+}
+
+// takes tells whether a node can get a replica, and lead.
+func (c *cluster) takes(id NodeID) bool {
+	n := c.nodes[id]
+	return n != nil && n.Alive && n.Willing && !n.Superseded && !n.Leaving && n.Down == 0
+}
+
+// condition of a queue.
+type condition uint8
+
+const (
+	well     condition = iota
+	moving             // a plan is under way
+	ill                // a member is to be replaced
+	hopeless           // and cannot be: there is no living majority
+)
+
+// votes tells whether member i was there before all that is planned. What plans added has a later generation than what was there
+// before them, and they leave the number of replicas as it is. (If they do not, this is a guess; the group's leader, which knows its configuration,
+// guards each change.)
+func (q *Queue) votes(i int) bool {
+	if q.Wanted == nil || len(q.Generations) != len(q.Members) {
+		return true
+	}
+	if q.added(i) {
+		return false
+	}
+	earlier := 0
+	for j := range q.Members {
+		if !q.added(j) && (q.Generations[j] < q.Generations[i] || q.Generations[j] == q.Generations[i] && j < i) {
+			earlier++
+		}
+	}
+	return earlier < len(q.Wanted)
+}
+
+// finding is what triage finds of a queue.
+type finding struct {
+	is    condition
+	spare int  // how many more members it can lose
+	goes  bool // a plan is under way and can be carried out
+}
+
+func (c *cluster) triage(q *Queue) finding {
+	living, voters, troubled, silent := 0, 0, false, false
+	for i, m := range q.Members {
+		switch {
+		case q.votes(i):
+			voters++
+			if c.alive(m) {
+				living++
+			}
+		case slices.Contains(q.Wanted, m):
+			silent = silent || !c.alive(m)
+		default:
+			continue // of a plan that was dropped for the one that is under way
+		}
+		troubled = troubled || c.loss(q, m) != None
+	}
+	f := finding{spare: living - (voters/2 + 1)}
+	f.goes = q.Wanted != nil && f.spare >= 0 && !silent
+	switch {
+	case f.spare < 0 && (troubled || q.Wanted != nil):
+		f.is = hopeless
+	case troubled:
+		f.is = ill
+	case q.Wanted != nil:
+		f.is = moving
+	}
+	return f
+}
