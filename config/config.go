@@ -165,6 +165,17 @@ type Config struct {
 	// a restart costs a node its vote; too long, and a second death meanwhile leaves the catalog without a majority. Default 5 minutes.
 	VoterReplaceAfter time.Duration
 
+	// RepairAfter is how long a node must be down until the replicas that it has are made anew on other nodes. Too short, and nodes that are only being
+	// replaced or updated cost copies of all they have; too long, and a second loss meanwhile leaves queues without a majority. 0: never.
+	// Default 10 minutes.
+	RepairAfter time.Duration
+
+	// RepairGroups is how many queues may have their members changed at a time, in the whole cluster. Default 4.
+	RepairGroups int
+
+	// RepairRate is how many bytes in a second this node sends at most to fill replicas; 0: no bound. Default 50 MiB.
+	RepairRate uint64
+
 	// UpgradeSettle is how long all nodes must run a newer program before the cluster uses what is new in it; older ones are
 	// refused from then on. UpgradeManually: not before an operator asks for it. Default 10 minutes.
 	UpgradeSettle time.Duration
@@ -182,6 +193,11 @@ const UpgradeManually time.Duration = -1
 // Limits of single settings.
 const (
 	voterReplaceMin    = time.Second
+	repairAfterMin     = time.Second
+	repairAfterMax     = 30 * 24 * time.Hour
+	repairGroupsMax    = 100
+	repairRateMin      = 1 << 20 // a replica that is filled must not look like one that hangs
+	repairRateMax      = 1 << 40
 	upgradeSettleMax   = 30 * 24 * time.Hour
 	nodeIDBytesMax     = 63
 	bootstrapExpectMax = 99
@@ -230,6 +246,9 @@ func Default() Config {
 		LogFormat:        "text",
 
 		VoterReplaceAfter: 5 * time.Minute,
+		RepairAfter:       10 * time.Minute,
+		RepairGroups:      4,
+		RepairRate:        50 << 20,
 
 		MemoryHighWatermark: Watermark{Fraction: 0.6},
 		UnreadMax:           Watermark{Bytes: 256 << 20},
@@ -333,6 +352,7 @@ func (c Config) Validate() error {
 	if c.VoterReplaceAfter < voterReplaceMin || c.VoterReplaceAfter > upgradeSettleMax {
 		add("voter-replace-after", fmt.Sprintf("must be between %s and %s, got %s", voterReplaceMin, upgradeSettleMax, c.VoterReplaceAfter))
 	}
+	c.repairProblems(add)
 	if c.UpgradeSettle != UpgradeManually && (c.UpgradeSettle < 0 || c.UpgradeSettle > upgradeSettleMax) {
 		add("upgrade-settle", fmt.Sprintf("must be manual or between 0 and %s, got %s", upgradeSettleMax, c.UpgradeSettle))
 	}
@@ -343,6 +363,19 @@ func (c Config) Validate() error {
 		return nil
 	}
 	return p
+}
+
+// repairProblems checks the settings of repairs.
+func (c Config) repairProblems(add func(name, problem string)) {
+	if c.RepairAfter != 0 && (c.RepairAfter < repairAfterMin || c.RepairAfter > repairAfterMax) {
+		add("repair-after", fmt.Sprintf("must be 0 or between %s and %s, got %s", repairAfterMin, repairAfterMax, c.RepairAfter))
+	}
+	if c.RepairGroups < 1 || c.RepairGroups > repairGroupsMax {
+		add("repair-groups", fmt.Sprintf("must be between 1 and %d, got %d", repairGroupsMax, c.RepairGroups))
+	}
+	if c.RepairRate != 0 && (c.RepairRate < repairRateMin || c.RepairRate > repairRateMax) {
+		add("repair-rate", fmt.Sprintf("must be 0 or between 1MiB and 1TiB, got %d bytes", c.RepairRate))
+	}
 }
 
 // Product returns the two halves of AMQPProduct.

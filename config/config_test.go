@@ -105,6 +105,10 @@ func TestValidate(t *testing.T) {
 		{"a quorum before the beginning", func(c *Config) { c.AwaitQuorum = -1 }, []string{"await-quorum: must be between 0 and 24h0m0s, got -1ns"}},
 		{"a duck that lives too long", func(c *Config) { c.LameDuck = 20 * time.Second }, []string{"lame-duck: must be between 0 and half of stop-timeout, got 20s"}},
 		{"no time to stop", func(c *Config) { c.StopTimeout = 0 }, []string{"stop-timeout: must be between 1s and 1h0m0s, got 0s"}},
+		{"repairs at once", func(c *Config) { c.RepairAfter = time.Millisecond }, []string{"repair-after: must be 0 or between 1s and 720h0m0s, got 1ms"}},
+		{"no repairs", func(c *Config) { c.RepairAfter = 0 }, nil},
+		{"repairs of nothing", func(c *Config) { c.RepairGroups = 0 }, []string{"repair-groups: must be between 1 and 100, got 0"}},
+		{"repairs that hang", func(c *Config) { c.RepairRate = 1000 }, []string{"repair-rate: must be 0 or between 1MiB and 1TiB, got 1000 bytes"}},
 		{"a vote lost at once", func(c *Config) { c.VoterReplaceAfter = 0 }, []string{"voter-replace-after: must be between 1s and 720h0m0s, got 0s"}},
 		{"an upgrade by hand", func(c *Config) { c.UpgradeSettle = UpgradeManually }, nil},
 		{"an upgrade at once", func(c *Config) { c.UpgradeSettle = 0 }, nil},
@@ -121,7 +125,7 @@ func TestValidate(t *testing.T) {
 		{
 			"every problem at once",
 			func(c *Config) { *c = Config{BootstrapExpect: -1} },
-			[]string{"node-id", "data-dir", "amqp-addr", "http-addr", "grpc-addr", "tls-client-auth", "tls-login-from", "tls-login-san-type", "cluster-addr", "gossip-encryption", "cluster-tls", "gossip-addr", "default-user", "bootstrap-expect", "amqp-product", "drain-timeout", "stop-timeout", "voter-replace-after", "log-format"},
+			[]string{"node-id", "data-dir", "amqp-addr", "http-addr", "grpc-addr", "tls-client-auth", "tls-login-from", "tls-login-san-type", "cluster-addr", "gossip-encryption", "cluster-tls", "gossip-addr", "default-user", "bootstrap-expect", "amqp-product", "drain-timeout", "stop-timeout", "voter-replace-after", "repair-groups", "log-format"},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -129,6 +129,21 @@ func Options() []Option {
 			get: func(c Config) string { return c.VoterReplaceAfter.String() },
 		},
 		{
+			Name: "repair-after", Kind: "duration", Usage: "how long a node is down until its replicas are made anew on others; 0: never",
+			set: setDuration(func(c *Config) *time.Duration { return &c.RepairAfter }),
+			get: func(c Config) string { return c.RepairAfter.String() },
+		},
+		{
+			Name: "repair-groups", Kind: "count", Usage: "queues whose members are changed at a time, in the whole cluster",
+			set: setInt(func(c *Config) *int { return &c.RepairGroups }),
+			get: func(c Config) string { return strconv.Itoa(c.RepairGroups) },
+		},
+		{
+			Name: "repair-rate", Kind: "size", Usage: "bytes in a second that this node sends to fill replicas, such as 50MiB; 0: no bound",
+			set: func(c *Config, s string) (err error) { c.RepairRate, err = parseSize(s); return err },
+			get: func(c Config) string { return sizeOf(c.RepairRate) },
+		},
+		{
 			Name: "upgrade-settle", Kind: "duration", Usage: "how long all nodes run a newer program before the cluster uses what is new in it, or manual",
 			set: setSettle,
 			get: func(c Config) string {

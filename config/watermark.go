@@ -73,3 +73,27 @@ func (w Watermark) String() string {
 	}
 	return strconv.FormatFloat(w.Fraction, 'g', -1, 64)
 }
+
+// parseSize reads a number of bytes such as "50MiB" or "0".
+func parseSize(s string) (uint64, error) {
+	w, err := ParseWatermark(s)
+	switch {
+	case err == nil && w.Bytes > 0:
+		return w.Bytes, nil
+	case err == nil && w.Fraction == 0:
+		return 0, nil
+	}
+	return 0, fmt.Errorf("must be a size such as 50MiB, or 0, got %q", s)
+}
+
+// sizeOf is the shortest form of a size that parseSize reads.
+func sizeOf(n uint64) string {
+	for _, u := range []string{"TiB", "GiB", "MiB", "KiB"} {
+		for _, known := range units {
+			if known.ending == u && n > 0 && n%known.bytes == 0 {
+				return strconv.FormatUint(n/known.bytes, 10) + u
+			}
+		}
+	}
+	return strconv.FormatUint(n, 10)
+}

@@ -32,3 +32,23 @@ func FuzzParseWatermark(f *testing.F) {
 		}
 	})
 }
+
+func TestSize(t *testing.T) {
+	for s, want := range map[string]uint64{"0": 0, "50MiB": 50 << 20, "1.5MiB": 3 << 19, "1000000": 1e6, "3GiB": 3 << 30, "2 kB": 2000} {
+		n, err := parseSize(s)
+		if err != nil || n != want {
+			t.Errorf("%q: %d, %v, want %d", s, n, err, want)
+		}
+		if again, err := parseSize(sizeOf(n)); err != nil || again != n {
+			t.Errorf("%d prints as %q: %d, %v", n, sizeOf(n), again, err)
+		}
+	}
+	if got := sizeOf(50 << 20); got != "50MiB" {
+		t.Errorf("50 MiB print as %q", got)
+	}
+	for _, s := range []string{"", "0.5", "1", "-1MiB", "fast"} {
+		if n, err := parseSize(s); err == nil {
+			t.Errorf("%q was read as %d", s, n)
+		}
+	}
+}

@@ -56,6 +56,16 @@ type Life struct {
 	Steps map[string]time.Duration
 }
 
+// Repair is about replicas that are moved. Plans and Queues are by reason and by state.
+type Repair struct {
+	Plans   map[string]uint64
+	Refused uint64
+	Queues  map[string]int
+	// FillBytes were sent to fill replicas, which waited for FillWait.
+	FillBytes uint64
+	FillWait  time.Duration
+}
+
 // Gossip are figures about the keys of gossip.
 type Gossip struct {
 	Keys               int
@@ -70,8 +80,9 @@ type Config struct {
 	Store     func() store.Stats
 	Raft      func() []Raft
 	Leaders   func() Leaders
-	// Life may be nil.
-	Life func() Life
+	// Life and Repair may be nil.
+	Life   func() Life
+	Repair func() Repair
 	// Certificates and Gossip may be nil.
 	Certificates func() []Certificate
 	Gossip       func() Gossip
@@ -137,6 +148,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	if c.mode != detailed {
 		s.node(figures)
 		s.leaders()
+		s.repair()
 		s.traffic()
 		s.dead()
 	}
@@ -248,6 +260,22 @@ func (s *scrape) leaders() {
 	s.count(leadersMoved, l.Returned, "moved")
 	s.count(leadersMoved, l.NotGiven, "failed")
 	s.times(leaderSearch, l.Searches, 0, 1e-3, l.SearchesMS/1e3)
+}
+
+func (s *scrape) repair() {
+	if s.c.cfg.Repair == nil {
+		return
+	}
+	r := s.c.cfg.Repair()
+	for reason, n := range r.Plans {
+		s.count(repairPlans, n, reason)
+	}
+	for state, n := range r.Queues {
+		s.count(repairQueues, uint64(max(0, n)), state)
+	}
+	s.count(repairRefused, r.Refused)
+	s.count(fillBytes, r.FillBytes)
+	s.put(fillWait, r.FillWait.Seconds())
 }
 
 // firstSyncClass begins the classes of syncs that are shown: at 64 µs.

@@ -77,6 +77,11 @@ func fake() Config {
 		Life: func() Life {
 			return Life{State: "drained", States: []string{"serving", "drained"}, Steps: map[string]time.Duration{"leaders": 1500 * time.Millisecond}}
 		},
+		Repair: func() Repair {
+			return Repair{
+				Plans: map[string]uint64{"down": 3}, Refused: 1, Queues: map[string]int{"waiting": 8}, FillBytes: 99, FillWait: 2500 * time.Millisecond,
+			}
+		},
 		Leaders: func() Leaders {
 			return Leaders{Searching: 1, Away: 2, Critical: 7, Missing: 8, Behind: 9, Elections: 3, Returned: 4, NotGiven: 5, Searches: []uint64{0, 0, 0, 0, 0, 6, 0}, SearchesMS: 120}
 		},
@@ -118,6 +123,8 @@ func TestForms(t *testing.T) {
 			`warren_dead_letter_move_seconds_bucket{le="0.001"} 2`, `warren_dead_letter_move_seconds_bucket{le="0.008"} 3`,
 			"warren_dead_letter_move_seconds_sum 0.007", "warren_dead_letter_move_seconds_count 3",
 			`warren_store_sync_seconds_bucket{le="0.000256"} 4`, "rabbitmq_alarms_memory_used_watermark 1",
+			`warren_repair_plans_total{reason="down"} 3`, "warren_repair_plans_refused_total 1", `warren_repair_queues{state="waiting"} 8`,
+			"warren_replica_fill_bytes_total 99", "warren_replica_fill_wait_seconds_total 2.5",
 			"process_open_fds", "go_goroutines",
 		}, []string{`queue="a"`}},
 		{"/metrics/per-object", []string{

@@ -56,6 +56,8 @@ type Config struct {
 	// CatalogIndex is stamped on vote and append requests so that a receiver that does
 	// not run the group yet knows how far its catalog has to be. Nil means 0.
 	CatalogIndex func() uint64
+	// Fill bounds the snapshots of all groups but the catalog's; nil: no bound.
+	Fill *Pace
 	// OpenCall tells whether a method may be called by address by a node that
 	// is in no cluster, or while this node is in none. Nil opens every method
 	// to such callers; a node of another cluster is refused in any case unless

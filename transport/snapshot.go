@@ -170,7 +170,11 @@ func (rt *RaftTransport) stream(ctx context.Context, conn *dialled, sess *sessio
 	if err := s.SendMsg(rawBytes(h.encode())); err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
-	if err := sendChunks(s, dog, rt.m.cfg.SnapshotStall, io.LimitReader(data, args.Size)); err != nil {
+	pace := rt.m.cfg.Fill
+	if rt.group == CatalogGroup {
+		pace = nil // a node without the catalog is no use
+	}
+	if err := sendChunks(s, dog, rt.m.cfg.SnapshotStall, pace, io.LimitReader(data, args.Size)); err != nil {
 		return err
 	}
 	dog.feed(rt.m.cfg.SnapshotAnswerWait)
@@ -187,11 +191,14 @@ func (rt *RaftTransport) stream(ctx context.Context, conn *dialled, sess *sessio
 
 // sendChunks sends data and closes the sending side. When the receiver has ended
 // the stream early its answer is still to be read, so that is no error here.
-func sendChunks(s grpc.ClientStream, dog *watchdog, stall time.Duration, data io.Reader) error {
+func sendChunks(s grpc.ClientStream, dog *watchdog, stall time.Duration, pace *Pace, data io.Reader) error {
 	for {
 		chunk := make([]byte, snapshotChunkBytes) // gRPC may still be sending the one before
 		n, err := io.ReadFull(data, chunk)
 		if n > 0 {
+			if !pace.Take(n, s.Context().Done()) {
+				return s.Context().Err()
+			}
 			if err := s.SendMsg(rawBytes(chunk[:n])); errors.Is(err, io.EOF) {
 				return nil
 			} else if err != nil {

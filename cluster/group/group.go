@@ -60,6 +60,7 @@ type Group struct {
 
 	leading    atomic.Bool
 	damaged    atomic.Bool  // its log is
+	learners   atomic.Bool  // the newest committed configuration has a replica without a vote
 	awake      atomic.Bool  // the watchdogs look after it
 	forgot     atomic.Bool  // this instance has not heard of commits that a former one knew
 	settled    atomic.Bool  // the followers that can be reached know what is committed; see spread
@@ -114,6 +115,7 @@ func (g *Group) open(keepMachine bool) error {
 		return errors.Join(fmt.Errorf("start group %d: %w", g.spec.ID, err), w.Close())
 	}
 	g.running.Store(&instance{raft: r, wire: w, log: log})
+	g.noteLearners()
 	log.started(r)
 	// The filter is called on raft's own goroutine; without a channel nothing
 	// is delivered, so no goroutine per group is needed.

@@ -70,6 +70,8 @@ type HostConfig struct {
 	MovesPerSecond int
 	// MoveSettle is how long such a node must have been alive; default 10 s.
 	MoveSettle time.Duration
+	// Fill bounds what is sent to replicas that have no vote yet, which are being filled; nil: no bound. The transport's bounds snapshots.
+	Fill *transport.Pace
 	// ReachMax bounds groups whose members are being changed at a time; default 8.
 	ReachMax int
 	// StartsMax bounds groups being started at a time; default 16.

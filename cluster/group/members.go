@@ -89,8 +89,13 @@ func (g *Group) membersChanged() {
 	g.mu.Unlock()
 	g.unsettle()
 	if in := g.running.Load(); in != nil {
+		g.noteLearners()
 		g.sync(in.raft)
 	}
+}
+
+func (g *Group) noteLearners() {
+	g.learners.Store(slices.ContainsFunc(g.configuration().Servers, func(s raft.Server) bool { return s.Suffrage != raft.Voter }))
 }
 
 // AddNonvoter adds a replica that receives the log without voting. Like every change of

@@ -32,6 +32,8 @@ func (w *wire) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *
 	if isHeartbeat(args) {
 		longest = heartbeatPauseMax
 		w.g.awaitBeat()
+	} else if !w.paced(id, args) {
+		return errStopping
 	}
 	for pause := retryPauseMin; ; pause = min(2*pause, longest) {
 		// Taken before the attempt, so that no nudge is missed.
@@ -92,7 +94,7 @@ var errRests = errors.New("group: the pipeline rests")
 
 // AppendEntriesPipeline implements raft.Transport.
 func (w *wire) AppendEntriesPipeline(id raft.ServerID, target raft.ServerAddress) (raft.AppendPipeline, error) {
-	if w.g.apply.heat.Load() < warmBytes {
+	if w.g.apply.heat.Load() < warmBytes || w.fills(id) {
 		return nil, raft.ErrPipelineReplicationNotSupported // raft asks again with each append
 	}
 	p, err := w.RaftTransport.AppendEntriesPipeline(id, target)

@@ -40,8 +40,8 @@ func (n *running) openMesh(context.Context) (err error) {
 			}
 			return 0
 		},
-		OpenCall: bootstrap.OpenMethod,
-		Secure:   n.secure(),
+		OpenCall: bootstrap.OpenMethod, Fill: n.fill,
+		Secure: n.secure(),
 	})
 	if err != nil {
 		return err
@@ -111,7 +111,7 @@ func (n *running) enterCluster(ctx context.Context) error {
 	}
 	c := catalog.Config{
 		Local: n.identity.NodeID(), Dir: filepath.Join(n.cfg.DataDir, partCatalog), Mesh: n.mesh, Logger: n.log,
-		Stamp: n.identity.SetLevel, Settle: n.cfg.UpgradeSettle, VoterReplaceAfter: n.cfg.VoterReplaceAfter,
+		Stamp: n.identity.SetLevel, Settle: n.cfg.UpgradeSettle, VoterReplaceAfter: n.cfg.VoterReplaceAfter, DownAfter: n.downAfter(),
 	}
 	if m.Founding != nil {
 		c.Founding = &catalog.Founding{ClusterID: m.ClusterID, Members: m.Founding, Admin: n.defaultUser}

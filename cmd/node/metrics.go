@@ -35,7 +35,7 @@ func (n *running) metricsConfig() metrics.Config {
 				DiskLimit: uint64(diskReserve(n.cfg.DataDir)), MemoryLimit: n.alarms.gauge.Watermark,
 			}
 		},
-		Resources: n.resources, Gateway: n.amqp.Stats, Store: n.store.Stats, Raft: n.replicas, Leaders: n.leaderships, Life: n.life, Broker: n.broker,
+		Resources: n.resources, Gateway: n.amqp.Stats, Store: n.store.Stats, Raft: n.replicas, Leaders: n.leaderships, Life: n.life, Repair: n.repairs, Broker: n.broker,
 		Certificates: n.certificates, Gossip: n.gossipFigures,
 		QueueName: func(id uint64) (vhost, name string, ok bool) {
 			q := n.catalog.Load().View().QueueByID(id)

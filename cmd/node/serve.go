@@ -22,6 +22,7 @@ import (
 	"github.com/warrenmq/warren/config"
 	gateway "github.com/warrenmq/warren/gateway/amqp"
 	"github.com/warrenmq/warren/management"
+	"github.com/warrenmq/warren/steward"
 	"github.com/warrenmq/warren/store"
 	"github.com/warrenmq/warren/transport"
 )
@@ -49,7 +50,9 @@ type running struct {
 	gossip     *member.Gossip
 	catalog    atomic.Pointer[catalog.Catalog]
 	detector   *detector.Detector
+	fill       *transport.Pace // of what is sent to fill replicas
 	host       *group.Host
+	steward    *steward.Steward
 	broker     *broker.Broker
 	amqp       *gateway.Server
 	manager    *management.API
@@ -76,7 +79,7 @@ type closer struct {
 // run builds a node top to bottom, serves until ctx ends, and takes it down
 // in reverse.
 func run(ctx context.Context, cfg config.Config, log *slog.Logger) (err error) {
-	n := &running{cfg: cfg, log: log, failed: make(chan error, 8), lifecycle: newLifecycle()}
+	n := &running{cfg: cfg, log: log, failed: make(chan error, 8), lifecycle: newLifecycle(), fill: transport.NewPace(cfg.RepairRate)}
 	n.lag.Store(&group.Lag{})
 	defer func() { err = errors.Join(err, n.close()) }()
 	for _, step := range []struct {
@@ -95,6 +98,7 @@ func run(ctx context.Context, cfg config.Config, log *slog.Logger) (err error) {
 		{"cluster", n.enterCluster},
 		{"queue logs", n.openHost},
 		{"broker", n.startBroker},
+		{"steward", n.openSteward},
 		{"clients", n.serveClients},
 	} {
 		n.starting.Store(&step.name)
@@ -209,7 +213,7 @@ func diskReserve(dir string) int64 {
 func (n *running) openHost(context.Context) error {
 	n.host = group.NewHost(group.HostConfig{
 		Local: n.identity.NodeID(), Store: group.OverStore(n.store), Mesh: group.OverMesh(n.mesh), Detector: n.detector,
-		Logger: n.log, TrailingBytes: logKept, MovesPerSecond: n.cfg.LeaderMoves,
+		Logger: n.log, TrailingBytes: logKept, MovesPerSecond: n.cfg.LeaderMoves, Fill: n.fill,
 		OnUnknown: func(_ transport.GroupID, _ transport.NodeID, catalogIndex uint64) {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 			defer cancel()

@@ -51,6 +51,7 @@ var allowed = map[string][]string{
 	"queue":             {},
 	"queue/leader":      {"dirty", "dlx", "failpoint", "fsm", "queue", "queue/wire"},
 	"queue/wire":        {"dirty", "fsm", "queue"},
+	"steward":           {"amqp", "catalog", "cluster/repair"},
 	"store":             {"failpoint"},
 	"store/crashfs":     {"store"},
 	"store/faultfs":     {"store"},
