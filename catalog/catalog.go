@@ -56,6 +56,9 @@ var (
 	ErrNoLeader = errors.New("catalog has no leader")
 	// ErrClosed reports that the catalog was closed.
 	ErrClosed = errors.New("catalog closed")
+	// ErrForgotten reports that this storage was taken out of the cluster, or replaced by a newer one of its name. It never comes
+	// back: the node needs an empty data folder.
+	ErrForgotten = errors.New("this storage does not belong to the cluster any more")
 	// ErrLagging reports that some live nodes have not applied in time.
 	ErrLagging = errors.New("not every live node has applied")
 )
@@ -183,6 +186,7 @@ type Catalog struct {
 
 	held      atomic.Pointer[chan struct{}] // closed when proposals may go on; nil: they may
 	reluctant atomic.Bool                   // this replica wants no leadership
+	leaves    atomic.Bool                   // because its node leaves the cluster
 
 	termMu    sync.Mutex // serialises the barrier of a term
 	termReady uint64     // the term whose first entry this leader has applied

@@ -22,6 +22,7 @@ const (
 	codeBadCommand
 	codeUnknownOutcome
 	codeNameInUse
+	codeForgotten
 )
 
 var errNotLeader = &transport.RemoteError{Code: codeNotLeader, Text: "this node does not lead the catalog"}

@@ -137,6 +137,10 @@ func (c *Catalog) watchLeader() {
 func (c *Catalog) steward() {
 	for {
 		wait := stewardIdle
+		if c.leaves.Load() && c.View().NodeState(c.cfg.Local) == NodeRegular {
+			c.leaves.Store(false) // it was called back
+			c.Willing()
+		}
 		switch {
 		case c.Leading():
 			if err := c.lead(); err != nil && c.ctx.Err() == nil {
@@ -405,7 +409,11 @@ func (c *Catalog) Join(ctx context.Context, through func() []NodeID) error {
 			if err == nil {
 				return nil
 			}
-			if remote, ok := errors.AsType[*transport.RemoteError](err); ok && remote.Text != said {
+			remote, ok := errors.AsType[*transport.RemoteError](err)
+			if ok && remote.Code == codeForgotten {
+				return fmt.Errorf("%w: %s", ErrForgotten, remote.Text)
+			}
+			if ok && remote.Text != said {
 				c.log.Warn("this node cannot join yet", "through", string(id), "err", err)
 				said = remote.Text
 			}
@@ -414,6 +422,26 @@ func (c *Catalog) Join(ctx context.Context, through func() []NodeID) error {
 			return fmt.Errorf("join the catalog: %w: %w", ctx.Err(), err)
 		}
 	}
+}
+
+// AskBelongs asks the given nodes whether this storage still belongs to the cluster. The error is ErrForgotten if one that knows the catalog's
+// leader says that it does not, and nil otherwise, also if nobody answers.
+func (c *Catalog) AskBelongs(ctx context.Context, through []NodeID) error {
+	var f fields
+	j := joinRequest{Node: c.cfg.Local} // who belongs to it is a member already
+	j.fields(&f)
+	for _, id := range through {
+		if id == c.cfg.Local {
+			continue
+		}
+		call, cancel := context.WithTimeout(ctx, positionWait)
+		_, err := c.cfg.Mesh.Call(call, id, MethodJoin, f.buf)
+		cancel()
+		if remote, ok := errors.AsType[*transport.RemoteError](err); ok && remote.Code == codeForgotten {
+			return fmt.Errorf("%w: %s", ErrForgotten, remote.Text)
+		}
+	}
+	return nil
 }
 
 // joinRequest asks for membership of Node.
@@ -459,10 +487,10 @@ func (c *Catalog) admit(ctx context.Context, id NodeID) error {
 		return err // an older view may not know who was replaced
 	}
 	if n := c.View().Node(id); n != nil && n.Superseded {
-		return &transport.RemoteError{Code: codeBadCommand, Text: fmt.Sprintf("storage %s was replaced by a newer one of the same node id", id)}
+		return &transport.RemoteError{Code: codeForgotten, Text: fmt.Sprintf("storage %s was replaced by a newer one of the same node id", id)}
 	}
 	if c.View().Forgotten(id) {
-		return &transport.RemoteError{Code: codeBadCommand, Text: fmt.Sprintf("storage %s was forgotten: a node comes back with an empty data folder only", id)}
+		return &transport.RemoteError{Code: codeForgotten, Text: fmt.Sprintf("storage %s was forgotten: a node comes back with an empty data folder only", id)}
 	}
 	c.configuring.Lock()
 	defer c.configuring.Unlock()

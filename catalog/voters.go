@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -51,25 +52,81 @@ func (c *Catalog) tendDown(ctx context.Context) error {
 
 // tendVoters makes one change of who votes if one is due: a node that keeps up becomes a voter while there are too few, the one
 // that registered last is none any more while there are too many, and so is one that has been down for long if another can take
-// its place. That one goes first: with one voter dead of four, three would be needed of the three that are alive.
+// its place. That one goes first: with one voter dead of four, three would be needed of the three that are alive. A node that leaves goes
+// last, when enough others vote, and does not count for how many those are.
 func (c *Catalog) tendVoters(ctx context.Context, config raft.Configuration) error {
-	var voters, others []raft.Server
+	view := c.View()
+	var voters, others, leaving []raft.Server // leaving are among the voters
+	staying := 0
 	for _, s := range config.Servers {
-		if s.Suffrage == raft.Voter {
-			voters = append(voters, s)
-		} else {
+		leaves := view.NodeState(NodeID(s.ID)) == NodeLeaving
+		if !leaves {
+			staying++
+		}
+		switch {
+		case s.Suffrage != raft.Voter:
 			others = append(others, s)
+		default:
+			voters = append(voters, s)
+			if leaves {
+				leaving = append(leaving, s)
+			}
 		}
 	}
-	view, wanted := c.View(), votersWanted(len(config.Servers))
+	wanted := max(1, votersWanted(staying))
+	enough := len(voters)-len(leaving) >= wanted
 	switch gone := c.longDown(view, voters); {
-	case len(voters) > wanted:
-		return c.demote(ctx, cmp.Or(gone, youngest(view, voters, c.cfg.Local)))
-	case gone == "" && len(voters) == wanted:
+	case len(voters) > wanted && gone != "":
+		return c.demote(ctx, gone)
+	case enough && len(leaving) > 0:
+		return c.demoteLeaving(ctx, voters, leaving)
+	case len(voters) > wanted && len(leaving) == 0:
+		return c.demote(ctx, youngest(view, voters, c.cfg.Local))
+	case enough && gone == "":
 		return nil
 	case gone != "" && len(voters) < 3: // a majority of two is both: the change could not be committed
 		return nil
 	}
+	return c.promote(ctx, voters, others, wanted)
+}
+
+// demoteLeaving takes the vote of a node that leaves. One that leads gives the leadership away first.
+func (c *Catalog) demoteLeaving(ctx context.Context, voters, leaving []raft.Server) error {
+	for _, s := range leaving {
+		if NodeID(s.ID) != c.cfg.Local {
+			if c.mostLive(voters, NodeID(s.ID)) {
+				return c.demote(ctx, NodeID(s.ID))
+			}
+			continue
+		}
+		view := c.View()
+		c.leaves.Store(true)
+		if err := c.Yield(ctx, func(id NodeID) bool { return view.NodeState(id) != NodeRegular }); err != nil {
+			return fmt.Errorf("this node leaves the cluster and leads the catalog: %w", err)
+		}
+		return nil
+	}
+	return nil
+}
+
+// mostLive tells whether most voters would be alive without one.
+func (c *Catalog) mostLive(voters []raft.Server, but NodeID) bool {
+	all, living := 0, 0
+	for _, s := range voters {
+		if id := NodeID(s.ID); id != but {
+			all++
+			if id == c.cfg.Local || c.cfg.Mesh.Peer(id).Up && !c.isDead(id) {
+				living++
+			}
+		}
+	}
+	return living > all/2
+}
+
+// promote makes a voter of a node that keeps up, first of all one in a zone with few votes. If there are enough voters, it makes room for that: one is down for
+// long.
+func (c *Catalog) promote(ctx context.Context, voters, others []raft.Server, wanted int) error {
+	view := c.View()
 	zones := map[string]int{}
 	for _, s := range voters {
 		if n := view.Node(NodeID(s.ID)); n != nil {
@@ -88,8 +145,8 @@ func (c *Catalog) tendVoters(ctx context.Context, config raft.Configuration) err
 		if view.NodeState(id) != NodeRegular || !c.keepsUp(ctx, id) {
 			continue
 		}
-		if len(voters) >= wanted {
-			return c.demote(ctx, c.longDown(view, voters))
+		if gone := c.longDown(view, voters); gone != "" && len(voters) >= wanted {
+			return c.demote(ctx, gone)
 		}
 		c.log.Info("a node becomes a voter of the catalog's group", "node", s.ID)
 		return c.spreadAfter(c.await(ctx, c.raft.AddVoter(s.ID, s.Address, 0, membershipWait).Error, nothing))

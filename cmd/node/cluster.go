@@ -123,6 +123,7 @@ func (n *running) enterCluster(ctx context.Context) error {
 	n.onClose("catalog", cat.Close)
 	n.catalog.Store(cat)
 	n.followPeers(m.Founding)
+	n.watchBelonging(cat)
 	if m.Founding == nil {
 		return cat.Join(ctx, n.gossipNodes)
 	}

@@ -66,6 +66,9 @@ type running struct {
 
 	lifecycle lifecycle
 
+	// expel ends the process because the cluster says that it does not belong to it.
+	expel context.CancelCauseFunc
+
 	closers []closer // run last to first
 	failed  chan error
 }
@@ -82,6 +85,8 @@ func run(ctx context.Context, cfg config.Config, log *slog.Logger) (err error) {
 	n := &running{cfg: cfg, log: log, failed: make(chan error, 8), lifecycle: newLifecycle(), fill: transport.NewPace(cfg.RepairRate)}
 	n.lag.Store(&group.Lag{})
 	defer func() { err = errors.Join(err, n.close()) }()
+	ctx, n.expel = context.WithCancelCause(ctx)
+	defer n.expel(nil)
 	for _, step := range []struct {
 		name string
 		do   func(context.Context) error
@@ -104,7 +109,7 @@ func run(ctx context.Context, cfg config.Config, log *slog.Logger) (err error) {
 		n.starting.Store(&step.name)
 		if err := step.do(ctx); err != nil {
 			if ctx.Err() != nil {
-				return nil // interrupted while starting
+				return expelled(ctx) // interrupted while starting
 			}
 			return fmt.Errorf("%s: %w", step.name, err)
 		}
@@ -112,7 +117,7 @@ func run(ctx context.Context, cfg config.Config, log *slog.Logger) (err error) {
 	n.ready.Store(true)
 	n.log.Info("ready", "amqp", n.listeners.amqp.Addr(), "http", n.listeners.http.Addr(), "grpc", n.listeners.grpc.Addr(),
 		"cluster", n.listeners.cluster.Addr(), "data", cfg.DataDir)
-	return n.live(ctx)
+	return errors.Join(n.live(ctx), expelled(ctx))
 }
 
 func (n *running) onClose(name string, end func() error) {
