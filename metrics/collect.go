@@ -31,10 +31,10 @@ type Raft struct{ Queue, Term, Commit, Applied, Last uint64 }
 
 // Leaders are the leaderships of a node's replicas.
 type Leaders struct {
-	Searching, Away               int
+	Searching, Away int
 	// Critical are groups here that need this node for a quorum, Missing those led here with a replica on a node that does not answer,
 	// Behind the replicas here that lag.
-	Critical, Missing, Behind int
+	Critical, Missing, Behind     int
 	Elections, Returned, NotGiven uint64
 	// Searches are times by classes, of which class i ends at 2^i ms.
 	Searches   []uint64
