@@ -110,33 +110,9 @@ func (c *client) delete(ctx context.Context, path string) error {
 // do sends a request. Its errors are an [*Error] for what every verb treats alike, and a
 // *refusal of 404, which means something else to each.
 func (c *client) do(ctx context.Context, method, path string, body, to any) error {
-	var content io.Reader = http.NoBody
-	if body != nil {
-		raw, err := json.Marshal(body)
-		if err != nil {
-			return err
-		}
-		content = bytes.NewReader(raw)
-	}
-	req, err := http.NewRequestWithContext(ctx, method, c.base+path, content)
+	resp, raw, err := c.send(ctx, method, path, body)
 	if err != nil {
-		return usage("--url: %v", err)
-	}
-	if c.user != "" {
-		req.SetBasicAuth(c.user, c.password)
-	}
-	req.Header.Set("Accept", "application/json")
-	if body != nil {
-		req.Header.Set("Content-Type", "application/json")
-	}
-	resp, err := c.http.Do(req)
-	if err != nil {
-		return c.lost(ctx, err)
-	}
-	defer resp.Body.Close()
-	raw, err := io.ReadAll(io.LimitReader(resp.Body, answerBytesMax))
-	if err != nil {
-		return c.lost(ctx, err)
+		return err
 	}
 	if resp.StatusCode/100 != 2 {
 		return c.refused(resp, raw)
@@ -148,6 +124,39 @@ func (c *client) do(ctx context.Context, method, path string, body, to any) erro
 		return errorf(ExitSoftware, "the answer of %s is not understood: %v", c.base, err)
 	}
 	return nil
+}
+
+// send sends a request and returns the answer, whatever its status. The error is an *Error.
+func (c *client) send(ctx context.Context, method, path string, body any) (*http.Response, []byte, error) {
+	var content io.Reader = http.NoBody
+	if body != nil {
+		raw, err := json.Marshal(body)
+		if err != nil {
+			return nil, nil, err
+		}
+		content = bytes.NewReader(raw)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path, content)
+	if err != nil {
+		return nil, nil, usage("--url: %v", err)
+	}
+	if c.user != "" {
+		req.SetBasicAuth(c.user, c.password)
+	}
+	req.Header.Set("Accept", "application/json")
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, nil, c.lost(ctx, err)
+	}
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(io.LimitReader(resp.Body, answerBytesMax))
+	if err != nil {
+		return nil, nil, c.lost(ctx, err)
+	}
+	return resp, raw, nil
 }
 
 func (c *client) lost(ctx context.Context, err error) error {

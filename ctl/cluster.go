@@ -191,7 +191,7 @@ func (s *session) printStatus(st *status) {
 	})...)
 	var alarms []string
 	for _, a := range st.Alarms {
-		alarms = append(alarms, map[string]string{"memory": "Memory alarm", "disk": "Free disk space alarm"}[a.Resource]+" on node "+a.Node)
+		alarms = append(alarms, alarmLine(a))
 	}
 	section("Alarms", alarms...)
 	section("Network Partitions")
@@ -207,6 +207,10 @@ func (s *session) printStatus(st *status) {
 	}
 	section("Feature flags", flags...)
 	section("Catalog", st.catalogLines()...)
+}
+
+func alarmLine(a statusAlarm) string {
+	return map[string]string{"memory": "Memory alarm", "disk": "Free disk space alarm"}[a.Resource] + " on node " + a.Node
 }
 
 // catalogLines are what RabbitMQ's cluster_status does not have.

@@ -61,6 +61,8 @@ var topics = []func(*tool) []*cobra.Command{
 	clusterVerbs,
 	replicaVerbs,
 	quorumVerbs,
+	healthVerbs,
+	awaitVerbs,
 }
 
 // Command returns the command `ctl` with all verbs. An error of its run is an [*Error].

@@ -29,6 +29,8 @@ type Config struct {
 	LoginByCertificate func(ctx context.Context, c *x509.Certificate, loopback bool) (User, error)
 	// Broker changes what is the cluster's, and tells of it.
 	Broker Broker
+	// Health tells of this node's.
+	Health Health
 	// Replicas changes where queues' replicas are.
 	Replicas Replicas
 	// GossipKeys tells of the local node's keys.
@@ -71,6 +73,7 @@ func New(cfg Config) *API {
 	a.routeReplicas()
 	a.routeReplicaStatus()
 	a.routeGrow()
+	a.routeHealth()
 	return a
 }
 

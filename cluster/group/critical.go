@@ -1,8 +1,13 @@
 package group
 
+import "github.com/warrenmq/warren/transport"
+
 // Critical counts the groups here that would be without a quorum if this node went: of three or more voters,
 // too few others can be reached. Those of one or two voters always need each of them and are not counted.
-func (h *Host) Critical() (n int) {
+func (h *Host) Critical() int { return len(h.CriticalGroups()) }
+
+// CriticalGroups are those that Critical counts.
+func (h *Host) CriticalGroups() (all []transport.GroupID) {
 	for _, g := range h.Groups() {
 		voters := g.voters()
 		if len(voters) < 3 || !g.isVoter() {
@@ -15,10 +20,10 @@ func (h *Host) Critical() (n int) {
 			}
 		}
 		if others <= len(voters)/2 {
-			n++
+			all = append(all, g.spec.ID)
 		}
 	}
-	return n
+	return all
 }
 
 // Missing counts the groups led here of which a server is on a node that cannot be reached.

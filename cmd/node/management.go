@@ -33,6 +33,7 @@ func (n *running) openManagement() {
 		},
 		Broker:      n.broker,
 		Replicas:    n.operator(),
+		Health:      checks{n},
 		GossipKeys:  n.gossipKeyStats,
 		Connections: connections{node: n.cfg.NodeID, server: n.amqp},
 		Cluster:     n,

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/warrenmq/warren/certs"
+	"github.com/warrenmq/warren/management"
+	"github.com/warrenmq/warren/metrics"
+)
+
+// checks is what this node knows of itself, for health checks.
+type checks struct{ n *running }
+
+// Unready implements management.Health.
+func (h checks) Unready() string { return h.n.readiness().Reason }
+
+// Hosting implements management.Health.
+func (h checks) Hosting() bool { return h.n.broker.Hosting() }
+
+// QuorumCritical implements management.Health.
+func (h checks) QuorumCritical() []management.CriticalQueue {
+	list := []management.CriticalQueue{}
+	view := h.n.catalog.Load().View()
+	for _, id := range h.n.host.CriticalGroups() {
+		q := view.QueueByID(uint64(id))
+		if q == nil {
+			continue
+		}
+		name := metrics.ObjectName(q.Name, q.DelayOf)
+		list = append(list, management.CriticalQueue{
+			ReadableName: "queue '" + name + "' in vhost '" + q.Vhost + "'", Name: name, VHost: q.Vhost, Type: "rabbit_quorum_queue",
+		})
+	}
+	return list
+}
+
+// listening pairs protocols with listeners; those for clients of AMQP are closed while the node is drained.
+func (n *running) listening() (all []struct {
+	protocol string
+	ln       net.Listener
+}) {
+	add := func(protocol string, ln net.Listener) {
+		if ln != nil {
+			all = append(all, struct {
+				protocol string
+				ln       net.Listener
+			}{protocol, ln})
+		}
+	}
+	if p := phase(n.phase.Load()); p == serving {
+		add("amqp", n.listeners.amqp)
+		add("amqp/ssl", n.listeners.amqps)
+	}
+	add("http", n.listeners.http)
+	add("https", n.listeners.https)
+	add("grpc", n.listeners.grpc)
+	add("clustering", n.listeners.cluster)
+	add("health", n.listeners.health)
+	return all
+}
+
+// Listening implements management.Health.
+func (h checks) Listening() (list []management.Listener) {
+	for _, l := range h.n.listening() {
+		host, text, err := net.SplitHostPort(l.ln.Addr().String())
+		port, bad := strconv.Atoi(text)
+		if err != nil || bad != nil {
+			continue
+		}
+		list = append(list, management.Listener{Node: h.n.cfg.NodeID, Protocol: l.protocol, Address: host, Port: port, Purpose: purposes[l.protocol]})
+	}
+	return list
+}
+
+// CertificateExpiry implements management.Health.
+func (h checks) CertificateExpiry(protocol string) (time.Time, bool) {
+	var source *certs.Source
+	switch protocol {
+	case "amqp/ssl", "https", "grpc":
+		source = h.n.clientTLS
+	case "clustering":
+		source = h.n.nodeTLS
+	}
+	if source == nil {
+		return time.Time{}, false
+	}
+	return source.Stats().NotAfter, true
+}

@@ -1,0 +1,64 @@
+package process
+
+import (
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+// TestHealthVerbs asks two of three nodes for their health while all is well, while the third is dead, and in maintenance.
+func TestHealthVerbs(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 3)
+	startAll(t, c)
+	n := c.Node(0)
+	for _, args := range []string{"await_startup", "await_online_nodes 3", "await_online_quorum_plus_one"} {
+		mustCtl(t, n, strings.Fields(args)...)
+	}
+	plainQueue(at(t, n), "three", amqp.Table{"x-queue-type": "quorum"})
+	_, port, err := net.SplitHostPort(n.AMQPAddr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range []string{
+		"ping", "check_running", "is_running", "is_booting", "check_alarms", "check_local_alarms", "check_virtual_hosts", "check_port_connectivity",
+		"check_certificate_expiration", "check_if_node_is_ready", "check_if_node_is_quorum_critical", "check_protocol_listener amqp", "check_port_listener " + port,
+	} {
+		mustCtl(t, n, strings.Fields(args)...)
+	}
+	fails := func(text string, args ...string) {
+		t.Helper()
+		end := time.Now().Add(20 * time.Second)
+		for {
+			code, out, failure := ctl(t, n, args...)
+			if code == 69 && strings.Contains(failure, text) {
+				return
+			}
+			if time.Now().After(end) {
+				t.Fatalf("%q: exit code %d: %s %s", args, code, out, failure)
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+	}
+	fails("No listener for protocol mqtt is active", "check_protocol_listener", "mqtt")
+
+	if err := c.Node(2).Kill(); err != nil {
+		t.Fatal(err)
+	}
+	fails("queue 'three' in vhost '/' would lose quorum", "check_if_node_is_quorum_critical")
+	if code, _, failure := ctl(t, n, "await_online_quorum_plus_one", "-t", "1"); code != 75 {
+		t.Errorf("exit code %d: %s", code, failure)
+	}
+	start(t, c.Node(2))
+	mustCtl(t, n, "await_online_quorum_plus_one", "-t", "20")
+
+	mustCtl(t, n, "drain", n.Name)
+	fails("the node is drained", "check_if_node_is_ready")
+	fails("No listener for port "+port+" is active", "check_port_listener", port)
+	mustCtl(t, n, "check_running")
+	mustCtl(t, n, "revive", n.Name)
+	mustCtl(t, n, "check_port_listener", port)
+}
