@@ -15,7 +15,7 @@ type QueueInfo struct {
 	Name    string   `json:"name"`
 	Leader  string   `json:"leader"` // node id without the storage uuid, "" unknown
 	Members []string `json:"members"`
-	// Online are the members whose nodes are not known to be dead.
+	// Online are the members whose nodes can be reached.
 	Online []string `json:"online"`
 	// State is running, closing or, in RabbitMQ's words, minority: too few members are online, or down: none is. Nobody is asked for the counts
 	// then, which are 0.
@@ -76,7 +76,7 @@ func (b *Broker) describe(ctx context.Context, q *catalog.Queue) QueueInfo {
 	}
 	for _, m := range q.Members {
 		info.Members = append(info.Members, shortName(string(m)))
-		if b.cfg.Alive(string(m)) {
+		if b.online(string(m)) {
 			info.Online = append(info.Online, shortName(string(m)))
 		}
 	}
@@ -95,6 +95,7 @@ func (b *Broker) describe(ctx context.Context, q *catalog.Queue) QueueInfo {
 		return info
 	}
 	if info.State = stateOf(q, len(info.Online)); info.State != "running" {
+		info.Error = "too few members are online"
 		return info
 	}
 	ctx, cancel := context.WithTimeout(ctx, infoTimeout)
@@ -113,6 +114,13 @@ func (b *Broker) describe(ctx context.Context, q *catalog.Queue) QueueInfo {
 	info.Leader = shortName(s.leader)
 	s.mu.Unlock()
 	return info
+}
+
+func (b *Broker) online(node string) bool {
+	if b.cfg.Online != nil {
+		return b.cfg.Online(node)
+	}
+	return b.cfg.Alive(node)
 }
 
 // stateOf tells whether enough members of a queue are online for a quorum. While they are being changed, members are counted that do

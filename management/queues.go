@@ -103,7 +103,7 @@ func queueJSON(q *broker.QueueInfo) Queue {
 		MessagesDelayed: q.Delayed, MessagesDLX: q.Outbox, MessageBytesDLX: q.OutboxBytes, MessagesParked: q.Parked, MessagesTransferred: q.Transferred,
 		MessagesDeduplicated: q.Duplicates, DedupIDs: q.DedupIDs, DedupIDsForgotten: q.DedupForgotten,
 	}
-	if q.Error != "" {
+	if q.Error != "" && j.State == "running" {
 		j.State = "down"
 	}
 	return j

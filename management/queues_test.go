@@ -55,7 +55,7 @@ func TestQueues(t *testing.T) {
 				VHost: "/", Name: "q/1", Type: "quorum", Durable: true, State: "running", Leader: "n1", Members: []string{"n1", "n2"}, Online: []string{"n1"},
 				Ready: 3, Unacked: 2, Delayed: 1, Outbox: 4, OutboxBytes: 40, Consumers: 5, Arguments: amqp.Table{{Name: "x-queue-type", Value: "quorum"}},
 			},
-			{VHost: "v", Name: "lost", Type: "classic", Error: "no leader"},
+			{VHost: "v", Name: "lost", Type: "classic", State: "running", Error: "no leader"},
 		},
 	}
 	for _, tc := range []struct {

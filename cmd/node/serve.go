@@ -249,6 +249,7 @@ func (n *running) startBroker(ctx context.Context) error {
 		ClockOffsets: func() []time.Duration { return n.clockOffsets(cat.View()) },
 		Groups:       raftGroups{host: n.host, store: n.store, since: &n.since},
 		Alive:        func(node string) bool { return n.detector.State(transport.NodeID(node)) != detector.Dead },
+		Online:       func(node string) bool { return n.runs(transport.NodeID(node)) },
 		Replicas:     replicasDefault, QueueTimeout: queueTimeout, Logger: n.log,
 
 		ConsumerTimeout: n.cfg.ConsumerTimeout,
