@@ -69,15 +69,7 @@ func (s snapshots) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
 	if p == nil || p.id != id {
 		return nil, nil, fmt.Errorf("open snapshot %q of group %d: %w", id, g.id, ErrSnapshotUnknown)
 	}
-	r := &snapshotReader{g: g, p: p, segments: make(map[uint32]*segment)}
-	r.hold(p.loc)
-	for _, pin := range p.pins {
-		g.entries.each(pin.First, pin.Last, func(i uint64, l loc) bool {
-			r.hold(l)
-			r.entries = append(r.entries, pinned{i, l})
-			return true
-		})
-	}
+	r := g.reader(p, nil)
 	if uint64(len(r.entries)) != p.entries {
 		_ = r.Close()
 		return nil, nil, fmt.Errorf("open snapshot %q of group %d: %d of %d pinned entries: %w", id, g.id, len(r.entries), p.entries, errManifest)
@@ -94,6 +86,7 @@ type pinned struct {
 type snapshotReader struct {
 	g        *Group
 	p        *published
+	manifest []byte              // nil: in p's record
 	segments map[uint32]*segment // referenced until Close
 	entries  []pinned            // left to send
 	state    streamState
@@ -142,10 +135,14 @@ func (r *snapshotReader) Read(b []byte) (n int, err error) {
 func (r *snapshotReader) fill() error {
 	switch r.state {
 	case inHead:
-		manifest, err := r.g.readManifest(r.segments[r.p.loc.segment], r.p)
-		if err != nil {
-			return err
+		manifest := r.manifest
+		if manifest == nil {
+			var err error
+			if manifest, err = r.g.readManifest(r.segments[r.p.loc.segment], r.p); err != nil {
+				return err
+			}
 		}
+		r.manifest = nil
 		r.emit(streamHead(r.p.pins, manifest, r.p.entries), manifest)
 		r.state = inEntryHead
 	case inEntryHead:
