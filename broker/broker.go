@@ -47,6 +47,8 @@ type Config struct {
 	ConsumerTimeout time.Duration
 	// QueueTimeout bounds every operation that waits for a queue's leader.
 	QueueTimeout time.Duration
+	// Gate is where the queues here tell other queues about dead letters; nil is open.
+	Gate *mover.Gate
 	// MoveReview is how long a dead letter is under way before its route is looked at again
 	// when the topology has changed; 0 stands for one second.
 	MoveReview time.Duration

@@ -139,6 +139,7 @@ func (h *hosted) activate() {
 		Single:          singleActive(h.q.Arguments),
 		Lease:           nodeLease,
 		ProcessGone:     b.processGone,
+		Pass:            b.cfg.Gate.Pass,
 		Closed:          h.closedUp,
 		Ended:           func() { b.tasks.start(func() { h.relead(session) }) },
 		StartMover:      h.startMover,
@@ -290,6 +291,7 @@ func (h *hosted) startMover(l *leader.Leader) leader.Mover {
 			tries[target]++
 		},
 		Propose: l.Propose,
+		Gate:    b.cfg.Gate,
 		Totals:  &b.moves,
 		Review:  b.cfg.MoveReview,
 		Logger:  b.cfg.Logger,

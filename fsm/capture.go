@@ -56,8 +56,13 @@ func (m *Machine) capture(live queue.Frozen, out dlx.Frozen) *capture {
 // run on any goroutine while Apply goes on, once. Its results are those Snapshot
 // and Pins would have had at the time of the capture.
 func (m *Machine) Capture() func() (manifest []byte, pins []IndexRange) {
-	c := m.capture(m.queue.Freeze(), m.outbox.Freeze())
 	m.reclaimable = 0
+	return m.Freeze()
+}
+
+// Freeze is Capture for what is not going to be the log's snapshot: Reclaimable stays.
+func (m *Machine) Freeze() func() (manifest []byte, pins []IndexRange) {
+	c := m.capture(m.queue.Freeze(), m.outbox.Freeze())
 	return func() ([]byte, []IndexRange) { return c.encode(), c.pins() }
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/warrenmq/warren/broker"
 	"github.com/warrenmq/warren/catalog"
 	"github.com/warrenmq/warren/cluster/group"
+	"github.com/warrenmq/warren/fsm"
 	"github.com/warrenmq/warren/queue/leader"
 	"github.com/warrenmq/warren/store"
 	"github.com/warrenmq/warren/transport"
@@ -40,7 +42,7 @@ func (r raftGroups) Start(q *catalog.Queue, replica *leader.Replica, lead func(u
 	if err != nil {
 		return nil, err
 	}
-	return queueLog{g}, nil
+	return queueLog{g, r.store.Group(store.GroupID(q.ID))}, nil
 }
 
 // Yield implements broker.Groups.
@@ -118,7 +120,10 @@ func (o observer) Leadership(term uint64, leader transport.NodeID, self bool) {
 }
 
 // queueLog is a queue's group as its leader sees it.
-type queueLog struct{ g *group.Group }
+type queueLog struct {
+	g    *group.Group
+	disk *store.Group
+}
 
 func (l queueLog) Propose(data []byte, done func(error)) {
 	l.g.Propose(data, func(_ any, err error) { done(err) })
@@ -149,6 +154,24 @@ func (l queueLog) Follow(q *catalog.Queue) {
 func (l queueLog) HasLease() bool { return l.g.HasLease() }
 func (l queueLog) IsLeader() bool { return l.g.IsLeader() }
 
+func (l queueLog) KeepLog() (release func()) { return l.g.KeepLog() }
+
+func (l queueLog) ConfirmLeader(term uint64, since, until time.Time, wait func(time.Duration) bool) error {
+	return l.g.ConfirmLeader(term, since, until, wait)
+}
+
+func (l queueLog) OpenState(index uint64, manifest []byte, pins []fsm.IndexRange) (io.ReadCloser, int64, error) {
+	return l.disk.OpenState(index, manifest, ranges(pins))
+}
+
+func ranges(pins []fsm.IndexRange) []store.Range {
+	all := make([]store.Range, len(pins))
+	for i, p := range pins {
+		all[i] = store.Range{First: p.First, Last: p.Last}
+	}
+	return all
+}
+
 // machine is a queue's replica as its group sees it.
 type machine struct{ r *leader.Replica }
 
@@ -161,11 +184,7 @@ func (m machine) Snapshot() (func() ([]byte, []store.Range), error) {
 	encode := m.r.Snapshot()
 	return func() ([]byte, []store.Range) {
 		manifest, pins := encode()
-		ranges := make([]store.Range, len(pins))
-		for i, p := range pins {
-			ranges[i] = store.Range{First: p.First, Last: p.Last}
-		}
-		return manifest, ranges
+		return manifest, ranges(pins)
 	}, nil
 }
 

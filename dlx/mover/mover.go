@@ -64,6 +64,8 @@ type Config struct {
 	// Propose adds a command to the queue's next entry. applied, which may be nil,
 	// is called once that entry is applied here; it must be quick.
 	Propose func(c fsm.Command, lazy bool, applied func())
+	// Gate is the node's, which may be nil: what concerns other queues passes there.
+	Gate *Gate
 	// Totals, which may be nil, are counted up.
 	Totals *Totals
 	// Review is how long a letter is under way before it is asked whether the catalog would
@@ -185,17 +187,23 @@ func (m *Mover) run() {
 	defer close(m.done)
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
+	var opens <-chan struct{}
 	for {
 		select {
 		case <-m.ctx.Done():
 			return
 		case <-m.wake:
 		case <-timer.C:
+		case <-opens:
 		}
 		m.wakeAt = time.Time{}
-		m.takeAnswers()
+		if opens = m.cfg.Gate.Opens(); opens == nil {
+			m.takeAnswers()
+		}
 		m.route()
-		m.pump()
+		if opens == nil {
+			m.pump()
+		}
 		if m.wakeAt.IsZero() {
 			timer.Stop()
 		} else {
@@ -211,12 +219,17 @@ func (m *Mover) again(at time.Time) {
 }
 
 func (m *Mover) takeAnswers() {
-	m.mu.Lock()
-	answers := m.answers
-	m.answers = nil
-	m.mu.Unlock()
-	for _, a := range answers {
-		m.take(a)
+	passed := m.cfg.Gate.Pass(func() {
+		m.mu.Lock()
+		answers := m.answers
+		m.answers = nil
+		m.mu.Unlock()
+		for _, a := range answers {
+			m.take(a)
+		}
+	})
+	if !passed {
+		m.Wake() // for a look at when it opens
 	}
 }
 
@@ -362,7 +375,7 @@ func (m *Mover) left(target uint64) bool {
 		done, _ = fm.Outbox().Progress(target)
 	})
 	if known && !gone {
-		m.cfg.Propose(fsm.TargetGone{Target: target, Watermark: done}, false, nil)
+		m.cfg.Gate.Pass(func() { m.cfg.Propose(fsm.TargetGone{Target: target, Watermark: done}, false, nil) })
 	}
 	return true
 }
@@ -414,8 +427,12 @@ func (m *Mover) sendSome(target uint64, f *flight, urgent bool) bool {
 	if withdrawn {
 		failpoint.Pass(failpoint.WithdrawApplied, m.cfg.Queue)
 	}
+	if !m.cfg.Gate.Pass(func() { m.cfg.Send(&wire.Transfer{Target: target, Urgent: urgent || withdrawn, In: in}) }) {
+		f.rewind(f.acked)
+		m.Wake() // for a look at when it opens
+		return false
+	}
 	m.cfg.Totals.Sent.Add(uint64(len(in.Items)))
-	m.cfg.Send(&wire.Transfer{Target: target, Urgent: urgent || withdrawn, In: in})
 	failpoint.Pass(failpoint.MoveSent, m.cfg.Queue)
 	if withdrawn {
 		failpoint.Pass(failpoint.WithdrawSent, m.cfg.Queue)

@@ -86,6 +86,7 @@ func (l *Leader) onCatalogChanged() {
 // again behind their answers. If it is the first entry of all, the queue is new.
 func (l *Leader) opened(first bool) {
 	l.phase = phaseRoll
+	l.isOpen.Store(true)
 	l.parked.look, l.parked.cycles = true, true // a route may have come while nobody led
 	l.forgets.wanted = true
 	l.limits.reload(l)

@@ -130,12 +130,15 @@ func (l *Leader) onTargetClosed(from string, m *wire.TargetClosed) {
 	if l.phase == phaseOpen {
 		return
 	}
-	var gone bool
-	l.replica.View(func(f *fsm.Machine) { _, gone = f.Outbox().Known(m.Target) })
-	if !gone {
-		l.forgets.wanted = true
-		l.pending.add(fsm.TargetGone{Target: m.Target, Watermark: m.Watermark, Withdrawn: m.Withdrawn}, false)
-		return // told again, and answered then
-	}
-	l.out.send(from, &wire.TargetForgotten{Target: m.Target, Source: l.cfg.Queue})
+	// While it does not pass it is neither recorded nor answered: the target tells again.
+	l.cfg.Pass(func() {
+		var gone bool
+		l.replica.View(func(f *fsm.Machine) { _, gone = f.Outbox().Known(m.Target) })
+		if !gone {
+			l.forgets.wanted = true
+			l.pending.add(fsm.TargetGone{Target: m.Target, Watermark: m.Watermark, Withdrawn: m.Withdrawn}, false)
+			return // told again, and answered then
+		}
+		l.out.send(from, &wire.TargetForgotten{Target: m.Target, Source: l.cfg.Queue})
+	})
 }

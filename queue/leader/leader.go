@@ -3,6 +3,7 @@ package leader
 import (
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/warrenmq/warren/fsm"
@@ -74,6 +75,9 @@ type Config struct {
 	Single      bool
 	Lease       time.Duration
 	ProcessGone func(fsm.Origin) bool
+	// Pass runs f and tells so, unless queues of this node may conclude nothing from what others say for the moment. nil: they
+	// always may.
+	Pass func(f func()) bool
 	// Closed is called once the closed queue has nothing left to hand over.
 	Closed func()
 	// Ended is called when the session is over while this node may still lead: a
@@ -142,7 +146,8 @@ type Leader struct {
 	done   chan struct{}
 
 	phase   phase
-	ordinal uint64 // of the last proposed entry
+	isOpen  atomic.Bool // phase is beyond phaseOpen, for others
+	ordinal uint64      // of the last proposed entry
 	epoch   clock
 	// clockError is what the node's clock is corrected by in this session, ms.
 	clockError int64
@@ -204,6 +209,9 @@ func Lead(r *Replica, cfg Config) *Leader {
 	if cfg.acksLinger == 0 {
 		cfg.acksLinger = acksLinger
 	}
+	if cfg.Pass == nil {
+		cfg.Pass = func(f func()) bool { f(); return true }
+	}
 	l := &Leader{
 		cfg: cfg, replica: r,
 		signal: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
@@ -222,6 +230,10 @@ func Lead(r *Replica, cfg Config) *Leader {
 	go l.run()
 	return l
 }
+
+// Opened tells whether the session's first entry is applied, and with it everything that earlier leaders got into the log. It may
+// be called by anybody.
+func (l *Leader) Opened() bool { return l.isOpen.Load() }
 
 // Session tells this leader's session.
 func (l *Leader) Session() uint64 { return l.cfg.Session }

@@ -83,6 +83,14 @@ func (r *Replica) Snapshot() func() (manifest []byte, pins []fsm.IndexRange) {
 	return r.machine.Capture()
 }
 
+// State captures the machine for a backup, as Snapshot does for the log, and tells the newest entry in it. What the log can free is as
+// it was.
+func (r *Replica) State() (index uint64, encode func() (manifest []byte, pins []fsm.IndexRange)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.machine.Index(), r.machine.Freeze()
+}
+
 // Restore replaces the machine by the one in the manifest.
 func (r *Replica) Restore(manifest []byte) error {
 	m, err := fsm.Restore(manifest)
