@@ -22,6 +22,7 @@ var allowed = map[string][]string{
 	"amqp/spec/gen":     {},
 	"auth":              {"amqp"},
 	"backup":            {},
+	"backup/cut":        {"backup"},
 	"broker":            {"amqp", "auth", "catalog", "cluster/placement", "dirty", "dlx", "dlx/mover", "exchange", "fsm", "policy", "queue", "queue/leader", "queue/wire"},
 	"catalog":           {"amqp", "auth", "cluster/level", "exchange", "policy", "transport"},
 	"cluster/alarm":     {},
