@@ -23,6 +23,7 @@ var allowed = map[string][]string{
 	"auth":              {"amqp"},
 	"backup":            {},
 	"backup/cut":        {"backup"},
+	"backup/restore":    {"backup", "catalog", "cluster/bootstrap", "fsm", "store", "transport"},
 	"broker":            {"amqp", "auth", "catalog", "cluster/placement", "dirty", "dlx", "dlx/mover", "exchange", "fsm", "policy", "queue", "queue/leader", "queue/wire"},
 	"catalog":           {"amqp", "auth", "cluster/level", "exchange", "policy", "transport"},
 	"cluster/alarm":     {},

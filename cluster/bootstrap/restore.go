@@ -1,0 +1,139 @@
+package bootstrap
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/warrenmq/warren/cluster/level"
+)
+
+// restoringFile is in a folder that is being made from a backup, until it is whole.
+const restoringFile = "RESTORING"
+
+// ErrRestored tells that a folder is what it would be made.
+var ErrRestored = errors.New("this node is restored from that backup already")
+
+// Restored is the identity of a node of a cluster that begins from a backup.
+type Restored struct {
+	Node, Storage, ClusterID string
+	// Members are all nodes of the cluster.
+	Members []NodeID
+	// Level is that of the cluster.
+	Level int
+	// Parts are the folders that are made.
+	Parts []string
+}
+
+// record returns the content of the identity file.
+func (r *Restored) record() (record, error) {
+	p := &pledge{ClusterID: r.ClusterID, Members: slices.Sorted(slices.Values(r.Members))}
+	rec := record{Version: r.Level, Node: r.Node, Storage: r.Storage, Cluster: p, Parts: r.Parts}
+	self := NodeID(r.Node + "/" + r.Storage)
+	switch {
+	case r.Level < level.First || r.Level > level.Now:
+		return rec, fmt.Errorf("level %d, this program knows level %d", r.Level, level.Now)
+	case !validUUID(r.Storage):
+		return rec, fmt.Errorf("storage %q is no uuid", r.Storage)
+	case !slices.Contains(p.Members, self):
+		return rec, fmt.Errorf("node '%s' is not among the members", self)
+	}
+	return rec, errors.Join(ValidateNodeName(r.Node), p.validate())
+}
+
+// Restoring is a data folder on its way to become a node's. It is the folder's only user.
+type Restoring struct {
+	dir  string
+	rec  record
+	lock *os.File
+}
+
+// BeginRestore takes an empty folder, or one in which a restore was cut off and which is emptied. ErrRestored tells that all is
+// done; the caller ends with Commit or Close. The parts are the caller's to make, in the folders that Part names.
+func BeginRestore(dir string, as Restored) (r *Restoring, err error) {
+	rec, err := as.record()
+	if err != nil {
+		return nil, fmt.Errorf("restore a node: %w", err)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("create the data directory: %w", err)
+	}
+	lock, err := lockDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	r = &Restoring{dir: dir, rec: rec, lock: lock}
+	if err := r.begin(); err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	return r, nil
+}
+
+func (r *Restoring) begin() error {
+	raw, err := os.ReadFile(filepath.Join(r.dir, identityFile))
+	switch {
+	case err == nil:
+		old, err := decodeRecord(raw)
+		if err == nil && old.Storage == r.rec.Storage && old.Cluster.equal(r.rec.Cluster) {
+			return errors.Join(ErrRestored, r.finish())
+		}
+		return fmt.Errorf("%w: it is a node's: %s", ErrNotEmpty, r.dir)
+	case !errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("read the node's identity: %w", err)
+	}
+	if _, err := os.Stat(filepath.Join(r.dir, restoringFile)); err == nil {
+		for _, p := range r.rec.Parts {
+			if err := os.RemoveAll(r.Part(p)); err != nil {
+				return fmt.Errorf("remove what a restore has left: %w", err)
+			}
+		}
+	}
+	entries, err := os.ReadDir(r.dir)
+	if err != nil {
+		return fmt.Errorf("list the data directory: %w", err)
+	}
+	for _, e := range entries {
+		switch e.Name() {
+		case lockFile, restoringFile, restoringFile + tmpSuffix, identityFile + tmpSuffix, "lost+found":
+		default:
+			return fmt.Errorf("%w: %s has '%s'", ErrNotEmpty, r.dir, e.Name())
+		}
+	}
+	if err := writeDurably(filepath.Join(r.dir, restoringFile), []byte(r.rec.Cluster.ClusterID+"\n")); err != nil {
+		return fmt.Errorf("mark the data directory: %w", err)
+	}
+	return nil
+}
+
+// Part is the folder of a part.
+func (r *Restoring) Part(name string) string { return filepath.Join(r.dir, name) }
+
+// Commit makes the folder the node's: its parts are whole and durable. Before, no node starts on it.
+func (r *Restoring) Commit() error {
+	for _, p := range r.rec.Parts {
+		if err := writeDurably(filepath.Join(r.Part(p), ownerFile), []byte(r.rec.Storage+"\n")); err != nil {
+			return fmt.Errorf("mark %s as this node's: %w", p, err)
+		}
+	}
+	if err := syncDir(r.dir); err != nil {
+		return err
+	}
+	if err := (&Identity{dir: r.dir}).store(r.rec); err != nil {
+		return err
+	}
+	return r.finish()
+}
+
+// finish removes the mark of a restore that is done.
+func (r *Restoring) finish() error {
+	if err := os.Remove(filepath.Join(r.dir, restoringFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return syncDir(r.dir)
+}
+
+// Close gives the folder free.
+func (r *Restoring) Close() error { return r.lock.Close() }
