@@ -63,6 +63,7 @@ var topics = []func(*tool) []*cobra.Command{
 	quorumVerbs,
 	healthVerbs,
 	awaitVerbs,
+	backupVerbs,
 }
 
 // Command returns the command `ctl` with all verbs. An error of its run is an [*Error].
@@ -142,7 +143,9 @@ type verb struct {
 	use, short, long string
 	// min and max bound the number of arguments; max -1: any number.
 	min, max int
-	run      func(ctx context.Context, s *session, args []string) error
+	// patient: it takes as long as it takes, unless --timeout is given.
+	patient bool
+	run     func(ctx context.Context, s *session, args []string) error
 }
 
 // command makes a verb's command. Options of its own are added to the result.
@@ -165,7 +168,7 @@ func (t *tool) command(v verb) *cobra.Command {
 				return err
 			}
 			ctx := cmd.Context()
-			if t.opt.timeout > 0 {
+			if t.opt.timeout > 0 && (!v.patient || t.given("timeout")) {
 				var cancel context.CancelFunc
 				ctx, cancel = context.WithTimeout(ctx, time.Duration(t.opt.timeout)*time.Second)
 				defer cancel()

@@ -39,6 +39,8 @@ type Config struct {
 	Connections Connections
 	// Cluster tells of the nodes and changes what they are.
 	Cluster Cluster
+	// Backups takes backups of the cluster.
+	Backups backups
 	// Peers are the ids of the other nodes that are not known to be dead.
 	Peers func() []string
 	// Call asks another node: its API answers with [API.Answer].
@@ -68,6 +70,7 @@ func New(cfg Config) *API {
 	a.routePermissions()
 	a.routeVhosts()
 	a.routeMaintenance()
+	a.routeBackups()
 	a.routeFlags()
 	a.routeNodes()
 	a.routeReplicas()

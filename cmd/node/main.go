@@ -103,7 +103,7 @@ func rootCommand(env environment) *cobra.Command {
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.AddCommand(serveCommand(env), ctl.Command(ctl.Env{Stdin: env.stdin, Stdout: env.stdout, Lookup: env.lookup}),
-		inspect.Command(env.stdout, func(err error) error { return failure{err} }), certificatesCommand(env), versionCommand(env))
+		inspect.Command(env.stdout, func(err error) error { return failure{err} }), certificatesCommand(env), backupCommand(env), restoreCommand(env), versionCommand(env))
 	return root
 }
 

@@ -37,6 +37,7 @@ func (n *running) openManagement() {
 		GossipKeys:  n.gossipKeyStats,
 		Connections: connections{node: n.cfg.NodeID, server: n.amqp},
 		Cluster:     n,
+		Backups:     n,
 		Peers:       n.livePeers,
 		Call: func(ctx context.Context, node string, req []byte) ([]byte, error) {
 			return n.mesh.Call(ctx, transport.NodeID(node), methodManagement, req)

@@ -20,6 +20,7 @@ import (
 	"github.com/warrenmq/warren/cluster/group"
 	"github.com/warrenmq/warren/cluster/member"
 	"github.com/warrenmq/warren/config"
+	"github.com/warrenmq/warren/dlx/mover"
 	gateway "github.com/warrenmq/warren/gateway/amqp"
 	"github.com/warrenmq/warren/management"
 	"github.com/warrenmq/warren/steward"
@@ -50,7 +51,11 @@ type running struct {
 	gossip     *member.Gossip
 	catalog    atomic.Pointer[catalog.Catalog]
 	detector   *detector.Detector
+<<<<<<< HEAD
 	fill       *transport.Pace // of what is sent to fill replicas
+=======
+	gate       mover.Gate // of what queues here tell other queues
+>>>>>>> 1d00c4d (warren: ctl backup, backup verify and inspect, restore; ADR 30)
 	host       *group.Host
 	steward    *steward.Steward
 	broker     *broker.Broker
@@ -252,13 +257,14 @@ func (n *running) startBroker(ctx context.Context) error {
 		Online:       func(node string) bool { return n.runs(transport.NodeID(node)) },
 		Replicas:     replicasDefault, QueueTimeout: queueTimeout, Logger: n.log,
 
-		ConsumerTimeout: n.cfg.ConsumerTimeout,
+		ConsumerTimeout: n.cfg.ConsumerTimeout, Gate: &n.gate,
 	}, cat)
 	n.openAlarms()
 	n.onClose("broker", func() error {
 		n.broker.Close()
 		return nil
 	})
+	n.openBackups()
 	n.mesh.Handle(broker.MessageKind, func(from transport.NodeID, payload []byte) { n.broker.Receive(string(from), payload) })
 	n.mesh.Handle(broker.ReplyKind, func(from transport.NodeID, payload []byte) {
 		_, _ = n.broker.ReceiveReply(string(from), payload) // it has logged the error; nobody waits

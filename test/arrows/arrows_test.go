@@ -47,7 +47,7 @@ var allowed = map[string][]string{
 	"fsm":               {"amqp", "dlx", "queue"},
 	"inspect":           {"amqp", "catalog", "dlx", "fsm", "queue", "store"},
 	"gateway/amqp":      {"amqp", "auth", "broker", "fsm"},
-	"ctl":               {},
+	"ctl":               {"backup"},
 	"management":        {"amqp", "auth", "broker", "cluster/level", "cluster/replicas", "policy"},
 	"metrics":           {"broker", "dlx", "fsm", "gateway/amqp", "store"},
 	"policy":            {"amqp"},

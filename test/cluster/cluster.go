@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,6 +18,8 @@ import (
 type Config struct {
 	// Nodes is the number of nodes that found the cluster, at least 1.
 	Nodes int
+	// Prefix begins the names of the nodes, which a number ends; "": node.
+	Prefix string
 	// Binary is the path of the node's binary.
 	Binary string
 	// Dir is an existing folder for the nodes' data and logs. It is not removed.
@@ -59,7 +62,7 @@ func New(cfg Config) (*Cluster, error) {
 	c := &Cluster{cfg: cfg}
 	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	for i := range cfg.Nodes {
-		name := fmt.Sprintf("node%d", i+1)
+		name := fmt.Sprintf("%s%d", cmp.Or(cfg.Prefix, "node"), i+1)
 		n := &Node{Name: name, Dir: filepath.Join(cfg.Dir, name), cluster: c, client: client}
 		if err := n.settle(); err != nil {
 			return nil, fmt.Errorf("node %s: %w", name, err)

@@ -1,0 +1,141 @@
+package ctl
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/warrenmq/warren/backup"
+)
+
+func backupVerbs(t *tool) []*cobra.Command {
+	var output string
+	var hold time.Duration
+	cmd := t.command(verb{
+		use: "backup --output FILE", short: "Take a consistent backup of the whole cluster while it works", patient: true,
+		run: func(ctx context.Context, s *session, _ []string) error { return takeBackup(ctx, s, output, hold) },
+	})
+	cmd.Long = "Take a consistent backup of the whole cluster while it works: users, virtual hosts, policies, exchanges, bindings and every durable queue\n" +
+		"with its messages. What was confirmed before the command began is in it; every dead letter is in it exactly once. What consumers hold is in it\n" +
+		"as ready. Queues that live in memory (exclusive or not durable) are not. While the cut is taken, which is a matter of milliseconds, dead\n" +
+		"letters do not move between queues; publishers and consumers notice nothing. The file must not be there yet. It is whole when\n" +
+		"the command has succeeded; `warren backup verify FILE` proves it later, `warren restore` makes a new cluster of it. There is no limit of time\n" +
+		"unless --timeout is given."
+	cmd.Flags().StringVar(&output, "output", "", "`FILE` to write, a gzipped tar archive")
+	cmd.Flags().DurationVar(&hold, "hold", 0, "how long dead letters may stand still at most, such as 2s (10s if not given)")
+	return []*cobra.Command{cmd}
+}
+
+// partialSuffix is at the end of a file that is not whole.
+const partialSuffix = ".partial"
+
+func takeBackup(ctx context.Context, s *session, output string, hold time.Duration) error {
+	switch {
+	case output == "":
+		return usage("--output is missing")
+	case hold < 0:
+		return usage("--hold is negative")
+	}
+	if _, err := os.Lstat(output); err == nil {
+		return usage("--output: %s is there already", output)
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return usage("--output: %v", err)
+	}
+	s.say("Taking a backup of the cluster to %s ...", output)
+	at := path("warren", "backup")
+	if hold > 0 {
+		at += "?" + url.Values{"hold": {strconv.FormatFloat(hold.Seconds(), 'f', -1, 64)}}.Encode()
+	}
+	resp, err := s.send(ctx, http.MethodGet, at, http.NoBody)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		raw, err := io.ReadAll(io.LimitReader(resp.Body, answerBytesMax))
+		if err != nil {
+			return s.lost(ctx, err)
+		}
+		return found(s.refused(resp, raw), errorf(ExitSoftware, "node %s does not know of backups", s.base))
+	}
+	h, err := keepBackup(resp.Body, output)
+	if errors.Is(err, backup.ErrMalformed) || ctx.Err() != nil {
+		return errorf(ExitUnavailable, "the backup was broken off by node %s, whose log tells why: %v", s.base, err)
+	}
+	if err != nil {
+		return errorf(ExitSoftware, "write %s: %v", output, err)
+	}
+	s.printf("backup %s: %d queues, %d bytes before compression, dead letters stood still for %d ms\n", h.ID, len(h.Queues), h.Bytes(), h.StandstillMillis)
+	return nil
+}
+
+// keepBackup writes what comes in to a file, which gets its name when it is whole and durable.
+func keepBackup(from io.Reader, output string) (h backup.Header, err error) {
+	partial := output + partialSuffix
+	f, err := os.OpenFile(partial, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return h, err
+	}
+	defer func() {
+		if err != nil {
+			_ = os.Remove(partial) // it is of no use
+		}
+	}()
+	out := &failing{to: f}
+	h, err = readThrough(io.TeeReader(from, out))
+	if out.err != nil {
+		err = out.err // what the reader made of it does not matter
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return h, err
+	}
+	if err := os.Rename(partial, output); err != nil {
+		return h, err
+	}
+	d, err := os.Open(filepath.Dir(output))
+	if err != nil {
+		return h, err
+	}
+	return h, errors.Join(d.Sync(), d.Close())
+}
+
+// failing remembers why a write failed.
+type failing struct {
+	to  io.Writer
+	err error
+}
+
+func (f *failing) Write(b []byte) (n int, err error) {
+	n, err = f.to.Write(b)
+	if err != nil {
+		f.err = err
+	}
+	return n, err
+}
+
+// readThrough reads an archive to its end.
+func readThrough(from io.Reader) (h backup.Header, err error) {
+	r, err := backup.Open(from)
+	if err != nil {
+		return h, err
+	}
+	for err == nil {
+		_, err = r.Next()
+	}
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return r.Header, err
+}

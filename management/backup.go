@@ -1,0 +1,72 @@
+package management
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/warrenmq/warren/auth"
+)
+
+// Backup is a consistent cut of the cluster, ready to be written.
+type Backup interface {
+	// WriteTo writes the archive, once.
+	WriteTo(ctx context.Context, to io.Writer) error
+	// Close has the cluster forget the cut.
+	Close()
+}
+
+// backups is what the API needs to take backups.
+type backups interface {
+	// Backup takes a consistent cut; dead letters stand still for up to hold, 0: the default.
+	Backup(ctx context.Context, hold time.Duration) (Backup, error)
+}
+
+// holdMax bounds how long dead letters may stand still.
+const holdMax = time.Minute
+
+func (a *API) routeBackups() {
+	a.mux.HandleFunc("GET /api/warren/backup", func(w http.ResponseWriter, r *http.Request) {
+		if err := a.backup(w, r); err != nil {
+			a.refuse(w, err)
+		}
+	})
+}
+
+// backup streams a backup. The parameter hold is in seconds. An answer that has begun and cannot be finished is broken off, which a
+// client sees, and the archive lacks its end.
+func (a *API) backup(w http.ResponseWriter, r *http.Request) error {
+	u, err := a.authenticate(r)
+	if err != nil {
+		return err
+	}
+	if !u.may(auth.TagAdministrator) {
+		return errNotAuthorised
+	}
+	hold, err := seconds(r, "hold", 0)
+	if err != nil {
+		return err
+	}
+	if hold > holdMax {
+		return badRequest("hold is more than a minute")
+	}
+	a.cfg.Logger.Info("administration", "user", u.Name, "backup", true)
+	b, err := a.cfg.Backups.Backup(r.Context(), hold)
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	w.Header().Set("Content-Type", "application/gzip")
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("Content-Disposition", `attachment; filename="warren-backup.tar.gz"`)
+	if err := b.WriteTo(r.Context(), w); err != nil {
+		if !errors.Is(err, context.Canceled) {
+			a.cfg.Logger.Error("a backup is broken off", "err", err)
+		}
+		b.Close()
+		panic(http.ErrAbortHandler)
+	}
+	return nil
+}
