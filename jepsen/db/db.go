@@ -55,6 +55,12 @@ type DB interface {
 	Leader(ctx context.Context, queue string) (string, error)
 	// Count asks a node for what is in a queue.
 	Count(ctx context.Context, queue string) (Count, error)
+	// Members returns the nodes that have, or shall have, a replica of a queue of the vhost "/".
+	Members(ctx context.Context, queue string) ([]string, error)
+	// SetMember asks for a replica of a queue on a node, or for none. It does not wait until it is there, or gone.
+	SetMember(ctx context.Context, queue, node string, member bool) error
+	// Move has a node that does not run come back at the address that its place has by now.
+	Move(node string) error
 	// States tells what the replicas on a node hold.
 	States(ctx context.Context, node string) ([]State, error)
 	// LogFile returns the path of what the node's process has written.

@@ -265,3 +265,12 @@ func (r *RabbitMQ) Close() error {
 	}
 	return errors.Join(errs...)
 }
+
+// Members implements DB.
+func (r *RabbitMQ) Members(context.Context, string) ([]string, error) { return nil, ErrUnsupported }
+
+// SetMember implements DB.
+func (r *RabbitMQ) SetMember(context.Context, string, string, bool) error { return ErrUnsupported }
+
+// Move implements DB.
+func (r *RabbitMQ) Move(string) error { return ErrUnsupported }

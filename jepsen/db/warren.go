@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -90,7 +92,11 @@ func (w *Warren) Start(ctx context.Context) error { return w.c.StartAll(ctx) }
 
 // get does an HTTP request as User.
 func (w *Warren) get(ctx context.Context, target string) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target, http.NoBody)
+	return w.ask(ctx, http.MethodGet, target, http.NoBody)
+}
+
+func (w *Warren) ask(ctx context.Context, method, target string, body io.Reader) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, method, target, body)
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +110,7 @@ func (w *Warren) get(ctx context.Context, target string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if resp.StatusCode != http.StatusOK {
+	if resp.StatusCode >= http.StatusMultipleChoices {
 		return nil, fmt.Errorf("%s: %s: %s", target, resp.Status, bytes.TrimSpace(answer))
 	}
 	return answer, nil
@@ -254,6 +260,45 @@ func (w *Warren) setEnv(node, name, value string) error {
 	w.c.ByName(node).SetEnv(list...)
 	return nil
 }
+
+// Members implements DB.
+func (w *Warren) Members(ctx context.Context, queue string) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeoutAnswer)
+	defer cancel()
+	q, err := w.c.Queue(ctx, queue)
+	if err != nil {
+		return nil, err
+	}
+	names := make([]string, len(q.Members))
+	for i, m := range q.Members {
+		names[i], _, _ = strings.Cut(m, "/")
+	}
+	return names, nil
+}
+
+// SetMember implements DB.
+func (w *Warren) SetMember(ctx context.Context, queue, node string, member bool) error {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	method, path := http.MethodDelete, "delete"
+	if member {
+		method, path = http.MethodPost, "add"
+	}
+	path = "/api/queues/quorum/%2F/" + url.PathEscape(queue) + "/replicas/" + path + "?for=0"
+	err := errors.New("no node runs")
+	for _, n := range w.c.Nodes() {
+		if !n.Running() {
+			continue
+		}
+		if _, err = w.ask(ctx, method, n.HTTP()+path, strings.NewReader(`{"node":"`+node+`"}`)); err == nil {
+			return nil
+		}
+	}
+	return err
+}
+
+// Move implements DB.
+func (w *Warren) Move(node string) error { return w.c.ByName(node).Move() }
 
 // States implements DB.
 func (w *Warren) States(ctx context.Context, node string) ([]State, error) {

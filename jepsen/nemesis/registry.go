@@ -29,6 +29,8 @@ func All() []Nemesis {
 		{Name: "kill", Pause: failover, After: starting, Begin: kill},
 		{Name: "kill-all", After: starting, Begin: killAll},
 		{Name: "restart", Pause: failover, After: starting, Begin: restart},
+		{Name: "move", Pause: failover, After: starting, Links: true, Begin: move},
+		{Name: "members", Pause: failover, After: reconnecting, Begin: members},
 		{Name: "pause", Pause: silent, After: reconnecting, Begin: pause},
 		{Name: "power", After: starting, Within: true, Prepare: forgetful, Begin: power},
 		{Name: "disk-slow", Pause: silent, After: reconnecting, Within: true, Begin: diskSlow},

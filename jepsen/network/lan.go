@@ -35,6 +35,7 @@ type Lan struct {
 	// routes has the index of the port of each address's last byte, counted from 1; 0: nobody has it.
 	routes   atomic.Pointer[[256]byte]
 	renumber sync.Mutex
+	newest   int // number that Readdress gave
 
 	carried, dropped atomic.Uint64
 }
@@ -130,6 +131,18 @@ func (l *Lan) Renumber(numbers map[string]int) error {
 	}
 	l.route()
 	return nil
+}
+
+// Readdress gives a host an address that nobody has, and that nobody had for as long as possible.
+func (l *Lan) Readdress(node string) error {
+	l.renumber.Lock()
+	l.newest = max(l.newest, len(l.hosts))
+	for routes, tries := l.routes.Load(), 0; tries == 0 || routes[l.newest] != 0 && tries < clientsNumber; tries++ {
+		l.newest = l.newest%(clientsNumber-1) + 1
+	}
+	number := l.newest
+	l.renumber.Unlock()
+	return l.Renumber(map[string]int{node: number})
 }
 
 // ClientsAddress is the IP address of Clients.

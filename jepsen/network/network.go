@@ -66,6 +66,13 @@ type Network interface {
 	Close() error
 }
 
+// Movable is a Network whose hosts can get other addresses.
+type Movable interface {
+	Network
+	// Readdress gives the host of a node that does not run an address that no other has.
+	Readdress(node string) error
+}
+
 // Place is where a node runs.
 type Place struct {
 	// Host is the IP address that the node listens on, all ports of which are its own; "":

@@ -194,6 +194,18 @@ func TestLanRenumbers(t *testing.T) {
 			if err := reach("b", place("a")); err == nil {
 				t.Error("somebody echoes where b was")
 			}
+			had := map[string]bool{place("a"): true, place("b"): true}
+			for range 10 {
+				if err := l.Readdress("a"); err != nil || had[place("a")] {
+					t.Fatalf("%v: a is at %s, which was given before", err, place("a"))
+				}
+				had[place("a")] = true
+			}
+			for range 2 * clientsNumber { // more than there are
+				if err := l.Readdress("a"); err != nil || place("a") == place("b") {
+					t.Fatalf("%v: both are at %s", err, place("a"))
+				}
+			}
 		}
 	}
 }
