@@ -55,7 +55,7 @@ func takeBackup(ctx context.Context, s *session, output string, hold time.Durati
 	if hold > 0 {
 		at += "?" + url.Values{"hold": {strconv.FormatFloat(hold.Seconds(), 'f', -1, 64)}}.Encode()
 	}
-	resp, err := s.send(ctx, http.MethodGet, at, http.NoBody)
+	resp, err := s.open(ctx, http.MethodGet, at, nil)
 	if err != nil {
 		return err
 	}

@@ -110,28 +110,9 @@ func (c *client) delete(ctx context.Context, path string) error {
 // do sends a request. Its errors are an [*Error] for what every verb treats alike, and a
 // *refusal of 404, which means something else to each.
 func (c *client) do(ctx context.Context, method, path string, body, to any) error {
-<<<<<<< HEAD
 	resp, raw, err := c.send(ctx, method, path, body)
 	if err != nil {
 		return err
-=======
-	var content io.Reader = http.NoBody
-	if body != nil {
-		raw, err := json.Marshal(body)
-		if err != nil {
-			return err
-		}
-		content = bytes.NewReader(raw)
-	}
-	resp, err := c.send(ctx, method, path, content)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	raw, err := io.ReadAll(io.LimitReader(resp.Body, answerBytesMax))
-	if err != nil {
-		return c.lost(ctx, err)
->>>>>>> 1d00c4d (warren: ctl backup, backup verify and inspect, restore; ADR 30)
 	}
 	if resp.StatusCode/100 != 2 {
 		return c.refused(resp, raw)
@@ -145,43 +126,11 @@ func (c *client) do(ctx context.Context, method, path string, body, to any) erro
 	return nil
 }
 
-<<<<<<< HEAD
 // send sends a request and returns the answer, whatever its status. The error is an *Error.
 func (c *client) send(ctx context.Context, method, path string, body any) (*http.Response, []byte, error) {
-	var content io.Reader = http.NoBody
-	if body != nil {
-		raw, err := json.Marshal(body)
-		if err != nil {
-			return nil, nil, err
-		}
-		content = bytes.NewReader(raw)
-	}
-	req, err := http.NewRequestWithContext(ctx, method, c.base+path, content)
+	resp, err := c.open(ctx, method, path, body)
 	if err != nil {
-		return nil, nil, usage("--url: %v", err)
-=======
-// send sends a request, with a body of JSON if there is one. The caller closes the answer's body.
-func (c *client) send(ctx context.Context, method, path string, content io.Reader) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, method, c.base+path, content)
-	if err != nil {
-		return nil, usage("--url: %v", err)
->>>>>>> 1d00c4d (warren: ctl backup, backup verify and inspect, restore; ADR 30)
-	}
-	if c.user != "" {
-		req.SetBasicAuth(c.user, c.password)
-	}
-	req.Header.Set("Accept", "application/json")
-<<<<<<< HEAD
-	if body != nil {
-=======
-	if content != http.NoBody {
->>>>>>> 1d00c4d (warren: ctl backup, backup verify and inspect, restore; ADR 30)
-		req.Header.Set("Content-Type", "application/json")
-	}
-	resp, err := c.http.Do(req)
-	if err != nil {
-<<<<<<< HEAD
-		return nil, nil, c.lost(ctx, err)
+		return nil, nil, err
 	}
 	defer resp.Body.Close()
 	raw, err := io.ReadAll(io.LimitReader(resp.Body, answerBytesMax))
@@ -189,11 +138,34 @@ func (c *client) send(ctx context.Context, method, path string, content io.Reade
 		return nil, nil, c.lost(ctx, err)
 	}
 	return resp, raw, nil
-=======
+}
+
+// open is send without reading the answer's body, which the caller closes.
+func (c *client) open(ctx context.Context, method, path string, body any) (*http.Response, error) {
+	var content io.Reader = http.NoBody
+	if body != nil {
+		raw, err := json.Marshal(body)
+		if err != nil {
+			return nil, err
+		}
+		content = bytes.NewReader(raw)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path, content)
+	if err != nil {
+		return nil, usage("--url: %v", err)
+	}
+	if c.user != "" {
+		req.SetBasicAuth(c.user, c.password)
+	}
+	req.Header.Set("Accept", "application/json")
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
 		return nil, c.lost(ctx, err)
 	}
 	return resp, nil
->>>>>>> 1d00c4d (warren: ctl backup, backup verify and inspect, restore; ADR 30)
 }
 
 func (c *client) lost(ctx context.Context, err error) error {

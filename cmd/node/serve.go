@@ -51,11 +51,8 @@ type running struct {
 	gossip     *member.Gossip
 	catalog    atomic.Pointer[catalog.Catalog]
 	detector   *detector.Detector
-<<<<<<< HEAD
 	fill       *transport.Pace // of what is sent to fill replicas
-=======
 	gate       mover.Gate // of what queues here tell other queues
->>>>>>> 1d00c4d (warren: ctl backup, backup verify and inspect, restore; ADR 30)
 	host       *group.Host
 	steward    *steward.Steward
 	broker     *broker.Broker
