@@ -90,6 +90,8 @@ type Event struct {
 	// Refused tells, for Dead, that the node's port refused a connection: the
 	// process is gone rather than slow.
 	Refused bool
+	// Left tells, for Dead, that the process has said itself that it ends. Refused is set then, too.
+	Left bool
 	// Restarted tells, for Dead, that another process of the same node answers
 	// already. Alive follows at once.
 	Restarted bool
@@ -139,6 +141,7 @@ func New(cfg Config) (*Detector, error) {
 		subs:   make(map[int]func(Event)),
 	}
 	d.cfg.Net.HandleCall(MethodOpinion, d.answer)
+	d.cfg.Net.HandleCall(MethodGoodbye, d.goodbye)
 	d.cfg.Net.OnPeerChange(func(transport.PeerStatus) {
 		select {
 		case d.kick <- struct{}{}:
@@ -247,6 +250,8 @@ func (d *Detector) look(now time.Time, attended time.Duration, lim limits) []Eve
 		switch w.observe(status, attended, lim.silence, lim.hearing) {
 		case stepAlive:
 			events = append(events, Event{Node: n, State: Alive, At: now})
+		case stepLeft:
+			events = append(events, Event{Node: n, State: Dead, At: now, Refused: true, Left: true})
 		case stepRestarted:
 			events = append(events, Event{Node: n, State: Dead, At: now, Restarted: true}, Event{Node: n, State: Alive, At: now})
 		case stepAsk:
@@ -375,7 +380,7 @@ func (d *Detector) publish(events []Event) {
 	}
 	d.mu.Unlock()
 	for _, e := range events {
-		d.cfg.Logger.Info("node verdict", "node", e.Node, "state", e.State.String(), "refused", e.Refused)
+		d.cfg.Logger.Info("node verdict", "node", e.Node, "state", e.State.String(), "refused", e.Refused, "left", e.Left)
 		for _, fn := range subs {
 			fn(e)
 		}

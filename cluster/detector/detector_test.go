@@ -27,7 +27,8 @@ type star struct {
 	id      transport.NodeID
 	gone    time.Time // killed then; zero while it lives
 	deaf    time.Time // since when nothing arrives here, while what it sends does; zero if that is not so
-	handler func(context.Context, transport.NodeID, []byte) ([]byte, error)
+	run     uint64    // of its process
+	handler map[uint8]func(context.Context, transport.NodeID, []byte) ([]byte, error)
 	changed func(transport.PeerStatus)
 	det     *Detector
 	// starved makes every look take this long, and lets the node read answers that
@@ -43,7 +44,7 @@ type star struct {
 func newSky(t *testing.T, ids ...transport.NodeID) *sky {
 	s := &sky{nodes: make(map[transport.NodeID]*star), blind: make(map[[2]transport.NodeID]time.Time)}
 	for _, id := range ids {
-		s.nodes[id] = &star{sky: s, id: id}
+		s.nodes[id] = &star{sky: s, id: id, run: 1}
 	}
 	for _, n := range s.nodes {
 		var err error
@@ -126,7 +127,7 @@ func (n *star) Peer(id transport.NodeID) transport.PeerStatus {
 	}
 	n.sky.mu.Lock()
 	defer n.sky.mu.Unlock()
-	st := transport.PeerStatus{Node: id, Up: true, LastAnswered: time.Now()}
+	st := transport.PeerStatus{Node: id, Up: true, LastAnswered: time.Now(), Process: n.sky.nodes[id].run}
 	if gone := n.sky.nodes[id].gone; !gone.IsZero() {
 		st.Up, st.Refused, st.LastAnswered = false, true, gone
 	} else if since := n.sky.cutSince(n.id, id); !since.IsZero() {
@@ -141,11 +142,14 @@ func (n *star) Peer(id transport.NodeID) transport.PeerStatus {
 
 func (n *star) OnPeerChange(f func(transport.PeerStatus)) { n.changed = f }
 
-func (n *star) HandleCall(_ uint8, h func(context.Context, transport.NodeID, []byte) ([]byte, error)) {
-	n.handler = h
+func (n *star) HandleCall(method uint8, h func(context.Context, transport.NodeID, []byte) ([]byte, error)) {
+	if n.handler == nil {
+		n.handler = make(map[uint8]func(context.Context, transport.NodeID, []byte) ([]byte, error))
+	}
+	n.handler[method] = h
 }
 
-func (n *star) Call(ctx context.Context, to transport.NodeID, _ uint8, request []byte) ([]byte, error) {
+func (n *star) Call(ctx context.Context, to transport.NodeID, method uint8, request []byte) ([]byte, error) {
 	n.sky.mu.Lock()
 	peer := n.sky.nodes[to]
 	dead, blind := !peer.gone.IsZero(), !n.sky.cutSince(n.id, to).IsZero() || !peer.deaf.IsZero() || !n.deaf.IsZero()
@@ -162,7 +166,7 @@ func (n *star) Call(ctx context.Context, to transport.NodeID, _ uint8, request [
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	return peer.handler(ctx, n.id, request)
+	return peer.handler[method](ctx, n.id, request)
 }
 
 func TestVerdicts(t *testing.T) {

@@ -1,6 +1,7 @@
 package detector
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 
@@ -11,7 +12,11 @@ import (
 // whether they hear a third. See docs/formats/cluster-calls.md.
 const MethodOpinion uint8 = 0x20
 
+// MethodGoodbye is the one under which a process says that it ends.
+const MethodGoodbye uint8 = 0x22
+
 const (
+	goodbyeVersion = 1
 	opinionVersion = 1
 	nodeIDBytesMax = 512
 )
@@ -39,6 +44,19 @@ func decodeQuestion(b []byte) (transport.NodeID, error) {
 		return "", fmt.Errorf("%w: question version %d", errOpinion, b[0])
 	}
 	return transport.NodeID(b[1:]), nil
+}
+
+func encodeGoodbye(run uint64) []byte { return binary.AppendUvarint([]byte{goodbyeVersion}, run) }
+
+func decodeGoodbye(b []byte) (run uint64, err error) {
+	if len(b) < 2 || b[0] != goodbyeVersion {
+		return 0, fmt.Errorf("%w: goodbye %x", errOpinion, b[:min(len(b), 8)])
+	}
+	run, n := binary.Uvarint(b[1:])
+	if n != len(b)-1 || run == 0 {
+		return 0, fmt.Errorf("%w: goodbye %x", errOpinion, b[:min(len(b), 8)])
+	}
+	return run, nil
 }
 
 func encodeOpinion(o opinion) []byte { return []byte{opinionVersion, byte(o)} }

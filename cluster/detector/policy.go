@@ -58,6 +58,8 @@ type peer struct {
 	refused bool
 	// process identifies the run of the node's process that was heard last, 0 if none.
 	process uint64
+	// left is the run that said goodbye, 0 if none did.
+	left uint64
 }
 
 // step is what follows from one observation.
@@ -67,6 +69,7 @@ const (
 	stepNone      step = iota
 	stepAsk            // this node does not hear it: ask the others
 	stepAlive          // publish Alive
+	stepLeft           // it said goodbye: publish its death
 	stepRestarted      // another process speaks for the node: publish the death of the former
 )
 
@@ -90,6 +93,17 @@ func (p *peer) observe(s transport.PeerStatus, attended, limit, hearing time.Dur
 	p.refused = !s.Up && s.Refused
 	p.heard = s.Up && !p.answered.IsZero() && !p.quiet(hearing)
 	missing := p.refused || p.quiet(limit)
+	if p.left != 0 && s.Process != p.left {
+		p.left = 0 // another run
+	}
+	if p.left != 0 {
+		p.heard = false
+		if p.state == Dead {
+			return stepNone // its link may live on for a moment
+		}
+		p.state, p.everAlive, p.answers = Dead, false, 0
+		return stepLeft
+	}
 
 	// A process that came back so fast that nobody missed it leads nothing of what the
 	// former one led. Its data folder is locked, so the former one is certainly gone.

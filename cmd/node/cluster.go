@@ -190,7 +190,13 @@ func (n *running) openDetector(context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	n.onClose("failure detector", n.detector.Close)
+	n.onClose("failure detector", func() error {
+		// By now this node leads, votes and serves nothing any more.
+		ctx, cancel := context.WithTimeout(context.Background(), timeoutGoodbye)
+		defer cancel()
+		n.detector.Goodbye(ctx)
+		return n.detector.Close()
+	})
 	return nil
 }
 

@@ -40,6 +40,7 @@ const (
 	timeoutYield   = 2 * time.Second // for another node to lead the catalog
 	timeoutQuiet   = 2 * time.Second // for the answers to what was read of publishers
 	timeoutClients = 5 * time.Second // for clients to answer connection.close, beside the waves
+	timeoutGoodbye = time.Second     // for other nodes to take note that this one ends
 	timeoutRest    = time.Second     // for queues to take what the ends of connections gave back
 	shutdownWaves  = 20
 	shutdownEvery  = 100 * time.Millisecond
