@@ -12,7 +12,7 @@ import (
 // Description is what a replica knows of itself, for people.
 type Description struct {
 	State      string           // follower, candidate, leader or shutdown
-	Leader     transport.NodeID // that it follows, or itself; "" if it knows none
+	Leader     transport.NodeID // that it follows, or itself; "" if it knows none. It may have died
 	Term       uint64
 	Last       uint64 // newest entry of the log
 	Commit     uint64
