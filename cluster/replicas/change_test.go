@@ -28,12 +28,18 @@ const local = catalog.NodeID("n1/a")
 
 func newRig(t *testing.T, others ...catalog.NodeID) *rig {
 	t.Helper()
+	return newRigAt(t, level.Now, others...)
+}
+
+// newRigAt is a rig with programs that know no later level.
+func newRigAt(t *testing.T, known int, others ...catalog.NodeID) *rig {
+	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	mesh, err := transport.New(transport.Config{
-		Local: local, Listener: l, ClusterID: func() string { return "c" }, Level: level.Now,
+		Local: local, Listener: l, ClusterID: func() string { return "c" }, Level: known,
 		Resolve: func(transport.NodeID) (string, bool) { return "", false },
 	})
 	if err != nil {
@@ -51,9 +57,9 @@ func newRig(t *testing.T, others ...catalog.NodeID) *rig {
 	t.Cleanup(func() { must(t, cat.Close()) })
 	r := &rig{t: t, cat: cat, down: map[catalog.NodeID]bool{}}
 	r.op = &Operator{Catalog: cat, Running: func(id catalog.NodeID) bool { return !r.down[id] }}
-	for end := time.Now().Add(20 * time.Second); cat.View().Level() < 2; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(20 * time.Second); cat.View().Level() < known || cat.View().ClusterID() == ""; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatal("the cluster does not reach level 2")
+			t.Fatal("the cluster does not reach its level")
 		}
 	}
 	for _, id := range append([]catalog.NodeID{local}, others...) {
@@ -283,4 +289,19 @@ func TestConcurrentChanges(t *testing.T) {
 	if planned != 1 || len(r.queue("q").Wanted) != 2 {
 		t.Errorf("%d plans: %s", planned, r.where("q"))
 	}
+}
+
+// TestOldProgram has a cluster in which a node's program does not know what moves replicas.
+func TestOldProgram(t *testing.T) {
+	r := newRigAt(t, level.First, "n2/b")
+	r.declare("q", "n1/a")
+	_, err := r.op.Add(t.Context(), "/", "q", "n2")
+	refused(t, err, OldLevel, "all nodes must have a program that knows it")
+	_, err = r.op.Forget(t.Context(), "n2")
+	refused(t, err, NodeRuns, "")
+	results, err := r.op.Grow(t.Context(), "n2", Match{})
+	if err != nil || len(results) != 1 {
+		t.Fatal(results, err)
+	}
+	refused(t, results[0].Err, OldLevel, "")
 }
