@@ -89,9 +89,6 @@ func newBrokerWith(t *testing.T, through func(Catalog) Catalog, groups Groups) *
 		Local: testNode, Dir: t.TempDir(), Mesh: mesh, Logger: log,
 		Founding: &catalog.Founding{ClusterID: "c", Members: []catalog.NodeID{testNode}, Admin: func() (auth.User, error) {
 			return auth.User{Name: "guest", PasswordHash: auth.HashPassword("guest"), Tags: []string{"administrator"}}, nil
-			return auth.User{
-				Name: "guest", PasswordHash: auth.HashPassword("guest"), Tags: []string{"administrator"},
-			}, nil
 		}},
 	})
 	if err != nil {

@@ -22,7 +22,8 @@ func (f *fakeHealth) QuorumCritical() []CriticalQueue { return f.critical }
 func (f *fakeHealth) Listening() []Listener {
 	return []Listener{
 		{Node: "node-a", Protocol: "clustering", Address: "::1", Port: 5680},
-		{Node: "node-a", Protocol: "amqp", Address: "127.0.0.1", Port: 5672}, {Node: "node-a", Protocol: "amqp/ssl", Address: "::", Port: 5671},
+		{Node: "node-a", Protocol: "amqp", Address: "127.0.0.1", Port: 5672},
+		{Node: "node-a", Protocol: "amqp/ssl", Address: "::", Port: 5671},
 	}
 }
 

@@ -36,41 +36,29 @@ func (h checks) QuorumCritical() []management.CriticalQueue {
 	return list
 }
 
-// listening pairs protocols with listeners; those for clients of AMQP are closed while the node is drained.
-func (n *running) listening() (all []struct {
-	protocol string
-	ln       net.Listener
-}) {
-	add := func(protocol string, ln net.Listener) {
-		if ln != nil {
-			all = append(all, struct {
-				protocol string
-				ln       net.Listener
-			}{protocol, ln})
-		}
-	}
-	if p := phase(n.phase.Load()); p == serving {
-		add("amqp", n.listeners.amqp)
-		add("amqp/ssl", n.listeners.amqps)
-	}
-	add("http", n.listeners.http)
-	add("https", n.listeners.https)
-	add("grpc", n.listeners.grpc)
-	add("clustering", n.listeners.cluster)
-	add("health", n.listeners.health)
-	return all
-}
-
-// Listening implements management.Health.
+// Listening implements management.Health. The listeners for clients of AMQP are closed while the node is drained.
 func (h checks) Listening() (list []management.Listener) {
-	for _, l := range h.n.listening() {
-		host, text, err := net.SplitHostPort(l.ln.Addr().String())
-		port, bad := strconv.Atoi(text)
-		if err != nil || bad != nil {
-			continue
+	add := func(protocol string, ln net.Listener) {
+		if ln == nil {
+			return
 		}
-		list = append(list, management.Listener{Node: h.n.cfg.NodeID, Protocol: l.protocol, Address: host, Port: port, Purpose: purposes[l.protocol]})
+		host, text, err := net.SplitHostPort(ln.Addr().String())
+		port, bad := strconv.Atoi(text)
+		if err == nil && bad == nil {
+			list = append(list, management.Listener{Node: h.n.cfg.NodeID, Protocol: protocol, Address: host, Port: port, Purpose: purposes[protocol]})
+		}
 	}
+	l := h.n.listeners
+	if phase(h.n.phase.Load()) == serving {
+		add("amqp", l.amqp)
+		add("amqp/ssl", l.amqps)
+	}
+	add("http", l.http)
+	add("https", l.https)
+	add("grpc", l.grpc)
+	add("clustering", l.cluster)
+	add("health", l.health)
+	add("debug", l.debug)
 	return list
 }
 
