@@ -3,6 +3,7 @@ package deep
 import (
 	"context"
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -49,10 +50,7 @@ func (c *plans) plan(id transport.GroupID, wanted, renew []transport.NodeID, set
 		return false
 	}
 	c.index++
-	p := placing{founders: old.founders, members: slices.Clone(old.members), wanted: wanted, generations: make(map[transport.NodeID]uint64), settings: c.index}
-	for n, g := range old.generations {
-		p.generations[n] = g
-	}
+	p := placing{founders: old.founders, members: slices.Clone(old.members), wanted: wanted, generations: maps.Clone(old.generations), settings: c.index}
 	for _, n := range wanted {
 		switch {
 		case !slices.Contains(p.members, n):
@@ -295,8 +293,9 @@ const reachLimit = 2 * time.Minute
 func (w *world) reached() {
 	for _, id := range w.groups {
 		began := time.Now()
-		for why := "?"; ; time.Sleep(50 * time.Millisecond) {
-			if why = w.astray(id); why == "" {
+		for ; ; time.Sleep(50 * time.Millisecond) {
+			why := w.astray(id)
+			if why == "" {
 				break
 			}
 			if time.Since(began) > reachLimit {

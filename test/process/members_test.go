@@ -213,8 +213,10 @@ func TestMembersMoveUnderLoad(t *testing.T) {
 	untilFlags(t, c, "enabled enabled")
 	s := at(t, c.Node(0))
 	plainQueue(s, "dead", amqp.Table{"x-queue-type": "quorum"})
-	plainQueue(s, "source", amqp.Table{"x-queue-type": "quorum", "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead",
-		"x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish", "x-delivery-limit": int32(-1)})
+	plainQueue(s, "source", amqp.Table{
+		"x-queue-type": "quorum", "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead",
+		"x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish", "x-delivery-limit": int32(-1),
+	})
 	b := &books{t: t, source: "source", dead: "dead", confirmed: map[int]bool{}, rejected: map[int]bool{}, acked: map[int]bool{}}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
