@@ -208,7 +208,7 @@ func (b *books) check(n *cluster.Node) {
 // has nothing left, and the members have the same.
 func TestMembersMoveUnderLoad(t *testing.T) {
 	t.Parallel()
-	const rounds = 4
+	const rounds = 3
 	c := startCluster(t, 5)
 	untilFlags(t, c, "enabled enabled")
 	s := at(t, c.Node(0))
