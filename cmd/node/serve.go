@@ -52,7 +52,7 @@ type running struct {
 	catalog    atomic.Pointer[catalog.Catalog]
 	detector   *detector.Detector
 	fill       *transport.Pace // of what is sent to fill replicas
-	gate       mover.Gate // of what queues here tell other queues
+	gate       mover.Gate      // of what queues here tell other queues
 	host       *group.Host
 	steward    *steward.Steward
 	broker     *broker.Broker
