@@ -58,6 +58,7 @@ var topics = []func(*tool) []*cobra.Command{
 	vhostVerbs,
 	maintenanceVerbs,
 	flagVerbs,
+	stewardVerbs,
 	clusterVerbs,
 	replicaVerbs,
 	quorumVerbs,

@@ -41,6 +41,7 @@ func (s *session) printf(format string, args ...any) { fmt.Fprintf(&s.buf, forma
 // flush writes what was printed.
 func (s *session) flush() error {
 	_, err := s.out.Write(s.buf.Bytes())
+	s.buf.Reset()
 	return err
 }
 

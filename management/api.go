@@ -33,6 +33,8 @@ type Config struct {
 	Health Health
 	// Replicas changes where queues' replicas are.
 	Replicas Replicas
+	// Steward lets nodes leave, and balances leaders.
+	Steward Steward
 	// GossipKeys tells of the local node's keys.
 	GossipKeys func() GossipKeys
 	// Connections are the local node's client connections.
@@ -77,6 +79,7 @@ func New(cfg Config) *API {
 	a.routeReplicaStatus()
 	a.routeGrow()
 	a.routeHealth()
+	a.routeSteward()
 	return a
 }
 

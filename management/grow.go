@@ -73,43 +73,53 @@ func bulk(r *http.Request, change func(ctx context.Context) ([]replicas.Result, 
 // patternBytesMax bounds a regular expression in a request.
 const patternBytesMax = 4096
 
+// words reads members of a body that are strings. err is the first one that is not.
+type words struct {
+	body map[string]any
+	err  error
+}
+
+func (w *words) str(name, otherwise string) string {
+	v, there := w.body[name]
+	s, ok := v.(string)
+	switch {
+	case !there:
+		return otherwise
+	case !ok && w.err == nil:
+		w.err = badRequest(name + " should be a string, actually was " + term(v))
+	}
+	return s
+}
+
+// pattern reads a regular expression, nil if there is none.
+func (w *words) pattern(name string) *regexp.Regexp {
+	text := w.str(name, "")
+	switch {
+	case w.err != nil || text == "":
+		return nil
+	case len(text) > patternBytesMax:
+		w.err = badRequest(name + " is too long")
+		return nil
+	}
+	re, err := regexp.Compile(text)
+	if err != nil {
+		w.err = badRequest(name + ": " + err.Error())
+	}
+	return re
+}
+
 // matchInBody reads which queues are meant.
 func matchInBody(r *http.Request) (which replicas.Match, err error) {
 	body, err := readObject(r)
 	if err != nil {
 		return which, err
 	}
-	word := func(name, otherwise string) (s string) {
-		v, there := body[name]
-		s, ok := v.(string)
-		switch {
-		case !there:
-			return otherwise
-		case !ok && err == nil:
-			err = badRequest(name + " should be a string, actually was " + term(v))
-		}
-		return s
-	}
-	pattern := func(name string) (re *regexp.Regexp) {
-		text := word(name, "")
-		switch {
-		case err != nil || text == "":
-			return nil
-		case len(text) > patternBytesMax:
-			err = badRequest(name + " is too long")
-			return nil
-		}
-		re, bad := regexp.Compile(text)
-		if bad != nil {
-			err = badRequest(name + ": " + bad.Error())
-		}
-		return re
-	}
-	which.VHosts, which.Queues = pattern("vhost_pattern"), pattern("queue_pattern")
-	strategy, membership := word("strategy", ""), word("membership", "promotable")
+	w := words{body: body}
+	which.VHosts, which.Queues = w.pattern("vhost_pattern"), w.pattern("queue_pattern")
+	strategy, membership := w.str("strategy", ""), w.str("membership", "promotable")
 	switch {
-	case err != nil:
-		return which, err
+	case w.err != nil:
+		return which, w.err
 	case body["strategy"] == nil:
 		return which, badRequest("[{key_missing,strategy}]")
 	case strategy != "all" && strategy != "even":

@@ -27,7 +27,8 @@ type Match struct {
 	Even bool
 }
 
-func (m Match) has(q *catalog.Queue) bool {
+// Has tells whether a queue is meant.
+func (m Match) Has(q *catalog.Queue) bool {
 	return (m.VHosts == nil || m.VHosts.MatchString(q.Vhost)) && (m.Queues == nil || m.Queues.MatchString(nameOf(q))) &&
 		(!m.Even || len(target(q))%2 == 0)
 }
@@ -54,7 +55,7 @@ func (o *Operator) Grow(ctx context.Context, node string, which Match) ([]Result
 		return nil, errorf(GoesAway, "node '%s' is %s", n.Name, n.State)
 	}
 	return o.bulk(ctx, view, n, true, func(q *catalog.Queue) bool {
-		return q.State == catalog.Running && !slices.Contains(target(q), n.ID) && which.has(q)
+		return q.State == catalog.Running && !slices.Contains(target(q), n.ID) && which.Has(q)
 	}), nil
 }
 

@@ -34,6 +34,7 @@ func (n *running) openManagement() {
 		Broker:      n.broker,
 		Replicas:    n.operator(),
 		Health:      checks{n},
+		Steward:     n.steward,
 		GossipKeys:  n.gossipKeyStats,
 		Connections: connections{node: n.cfg.NodeID, server: n.amqp},
 		Cluster:     n,

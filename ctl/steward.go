@@ -1,0 +1,150 @@
+package ctl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// leavePoll is the time between two questions how far a node is, leaveLine the longest without a line about it.
+const leavePoll, leaveLine = 500 * time.Millisecond, 30 * time.Second
+
+func stewardVerbs(t *tool) []*cobra.Command {
+	return []*cobra.Command{decommissionVerb(t), rebalanceVerb(t)}
+}
+
+func decommissionVerb(t *tool) *cobra.Command {
+	var cancel, detached bool
+	cmd := t.command(verb{
+		use: "decommission_node NODE", short: "Let a node leave the cluster for good: others take its replicas, then it is forgotten", min: 1, max: 1,
+		long: "Let a node leave the cluster for good, whether it runs or is dead: other nodes take its replicas of queues, its vote in the catalog's\n" +
+			"group and its leaders; then it is forgotten, and if it runs it sends its clients away and ends. Its data folder is of no use any more: a\n" +
+			"node of that name can join with an empty one. The verb waits without a time limit unless --timeout is given (exit code 75: it goes on, and the\n" +
+			"verb can be called again). Without a node that could take its replicas it says so and goes on waiting. --cancel undoes it, but for what has moved.",
+		run: func(ctx context.Context, s *session, args []string) error {
+			if cancel {
+				s.say("Node %s stays in the cluster ...", args[0])
+				return found(s.do(ctx, http.MethodDelete, leavePath(args[0]), nil, nil), noNode(args))
+			}
+			return decommission(ctx, s, args[0], t.given("timeout"), detached)
+		},
+	})
+	cmd.Flags().BoolVar(&cancel, "cancel", false, "the node stays after all")
+	cmd.Flags().BoolVar(&detached, "no-wait", false, "only mark the node; call the verb again to end it")
+	return cmd
+}
+
+func leavePath(node string) string { return path("warren", "nodes", node, "decommission") }
+
+// leaving is how far a node is.
+type leaving struct {
+	Replicas   int  `json:"replicas"`
+	Waiting    int  `json:"waiting"`
+	Underway   int  `json:"underway"`
+	Stalled    int  `json:"stalled"`
+	Nowhere    int  `json:"nowhere"`
+	NoMajority int  `json:"no_majority"`
+	Voter      bool `json:"voter"`
+	Done       bool `json:"done"`
+}
+
+// String says in words what is left.
+func (l leaving) String() string {
+	var parts []string
+	if l.Replicas > 0 {
+		parts = append(parts, fmt.Sprintf("%d queues have replicas there, of which %d are being moved", l.Replicas, l.Underway))
+	}
+	if l.Nowhere > 0 {
+		parts = append(parts, fmt.Sprintf("%d can go nowhere, because no other node can take them (add a node, or take the replicas away with shrink)", l.Nowhere))
+	}
+	if l.NoMajority > 0 {
+		parts = append(parts, fmt.Sprintf("%d have no majority of living members", l.NoMajority))
+	}
+	if l.Stalled > 0 {
+		parts = append(parts, fmt.Sprintf("%d wait for a node that does not answer", l.Stalled))
+	}
+	if l.Voter {
+		parts = append(parts, "it votes in the catalog's group")
+	}
+	return strings.Join(parts, "; ")
+}
+
+func decommission(ctx context.Context, s *session, node string, limited, detached bool) error {
+	if !limited { // the option's default is for answers that come at once
+		asked := ctx
+		unlimited, cancel := context.WithCancel(context.WithoutCancel(ctx))
+		defer cancel()
+		context.AfterFunc(asked, func() {
+			if errors.Is(asked.Err(), context.Canceled) {
+				cancel()
+			}
+		})
+		ctx = unlimited
+	}
+	s.say("Node %s leaves the cluster ...", node)
+	var l leaving
+	if err := s.do(ctx, http.MethodPut, leavePath(node), nil, &l); err != nil {
+		return found(err, noNode([]string{node}))
+	}
+	if detached {
+		s.say("%s", l)
+		return nil
+	}
+	said, at := "", time.Time{}
+	for !l.Done {
+		if line := l.String(); line != said && time.Since(at) > time.Second || time.Since(at) > leaveLine {
+			s.say("%s", line)
+			if err := s.flush(); err != nil {
+				return err
+			}
+			said, at = line, time.Now()
+		}
+		select {
+		case <-ctx.Done():
+			return errorf(ExitTimeout, "it goes on: %s", l)
+		case <-time.After(leavePoll):
+		}
+		if err := s.get(ctx, leavePath(node), &l); err != nil {
+			return err
+		}
+	}
+	if err := s.do(ctx, http.MethodPost, leavePath(node)+"/end", nil, nil); err != nil {
+		return err
+	}
+	s.say("Node %s is no node of the cluster any more", node)
+	return nil
+}
+
+func rebalanceVerb(t *tool) *cobra.Command {
+	var vhosts, queues string
+	cmd := t.command(verb{
+		use: "rebalance all|classic|quorum|stream", short: "Let the nodes lead alike", min: 1, max: 1,
+		long: "Even out which nodes should lead queues, as far as their replicas are there: all of them, or those of a type (there are no streams) whose names match.\n" +
+			"Leaders follow at the pace of --leader-moves. Patterns are regular expressions of Go, and match anywhere in a name. It shows how many\n" +
+			"of these queues each node should lead now.",
+		run: func(ctx context.Context, s *session, args []string) error {
+			switch args[0] {
+			case "all", "classic", "quorum", "stream":
+			default:
+				return usage("type '%s' is not recognised: want all, classic, quorum or stream", args[0])
+			}
+			s.say("Rebalancing %s queues...", args[0])
+			var answer struct {
+				Nodes []row `json:"nodes"`
+			}
+			body := row{"type": args[0], "vhost_pattern": vhosts, "queue_pattern": queues}
+			if err := s.do(ctx, http.MethodPost, path("rebalance", "queues"), body, &answer); err != nil {
+				return err
+			}
+			return s.list([]string{"node", "queues"}, answer.Nodes)
+		},
+	})
+	cmd.Flags().StringVar(&vhosts, "vhost-pattern", ".*", "regular expression of names of virtual hosts")
+	cmd.Flags().StringVar(&queues, "queue-pattern", ".*", "regular expression of names of queues")
+	return cmd
+}
