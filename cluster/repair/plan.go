@@ -56,7 +56,7 @@ type Outcome struct {
 	Waiting int
 	// Nowhere are those for which no node can take the replica, NoMajority those without a living majority.
 	Nowhere, NoMajority int
-	// Underway are queues whose members are being changed, by whomever; Stalled those among them that cannot go on as things are.
+	// Underway are queues whose members are being changed, by whomever, Plans included; Stalled those among them that cannot go on as things are.
 	Underway, Stalled int
 }
 
@@ -101,6 +101,9 @@ func Next(p Policy, nodes []Node, queues iter.Seq[Queue], later func(id uint64) 
 		c.note(&d.Queue, &plan)
 		o.Plans = append(o.Plans, plan)
 		o.Waiting--
+		if d.Wanted == nil {
+			o.Underway++
+		}
 	}
 	return o
 }

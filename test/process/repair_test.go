@@ -23,14 +23,14 @@ func soon(cfg *cluster.Config) {
 // nodes until end is called, which checks the books.
 func underLoad(t *testing.T, c *cluster.Cluster, idle int) (queues []string, end func()) {
 	t.Helper()
-	untilFlags(t, c, "enabled enabled")
+	await(t, 20*time.Second, "the newest level", func() bool { return statusOf(t, c.Node(0)).Warren.Level >= 2 })
 	s := at(t, c.Node(0))
 	plainQueue(s, "dead", amqp.Table{"x-queue-type": "quorum"})
 	plainQueue(s, "source", amqp.Table{"x-queue-type": "quorum", "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead",
 		"x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish", "x-delivery-limit": int32(-1)})
 	queues = []string{"dead", "source"}
 	for i := range idle {
-		name := plainQueue(at(t, c.Node(i%len(c.Nodes()))), fmt.Sprint("idle", i), amqp.Table{"x-queue-type": "quorum"})
+		name := plainQueue(at(t, c.Node(i%3)), fmt.Sprint("idle", i), amqp.Table{"x-queue-type": "quorum"})
 		s.fill(name, name)
 		queues = append(queues, name)
 	}
@@ -189,4 +189,130 @@ func ends(t *testing.T, n *cluster.Node, why string) {
 	if last := lines[len(lines)-1]; code != 1 || !strings.Contains(last, why) {
 		t.Errorf("it ends with %d and %q", code, last)
 	}
+}
+
+// TestClusterGrowsAndShrinks starts a cluster of three nodes, lets two more join, and takes two out again, a founder among them, under load: nothing is lost or
+// twice, the catalog keeps three voters, and who was taken out ends, and does not come back.
+func TestClusterGrowsAndShrinks(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 5, func(cfg *cluster.Config) { cfg.Args = []string{"--bootstrap-expect", "3"} })
+	startSome(t, c.Nodes()[:3]...)
+	queues, end := underLoad(t, c, 6)
+	startSome(t, c.Nodes()[3:]...)
+	// What there is stays where it is, until somebody asks for more.
+	mustCtl(t, c.Node(0), "grow", "node4", "all")
+	mustCtl(t, c.Node(0), "shrink", "node2")
+	untilOn(t, c.Node(0), time.Minute, queues, []string{"node1", "node3", "node4"})
+	if out := mustCtl(t, c.Node(1), "rebalance", "all", "--queue-pattern", "^idle"); !strings.Contains(out, "node1\t2\n") || !strings.Contains(out, "node4\t2\n") {
+		t.Errorf("rebalance says\n%s", out)
+	}
+	begun := time.Now()
+	out := mustCtl(t, c.Node(0), "decommission_node", "node3")
+	t.Logf("node3 was out after %v:\n%s", time.Since(begun), out)
+	untilEnded(t, c.Node(2))
+	mustCtl(t, c.Node(1), "decommission_node", "node4")
+	untilEnded(t, c.Node(3))
+	s := statusOf(t, c.Node(0))
+	if !slices.Equal(s.DiskNodes, []string{"node1", "node2", "node5"}) {
+		t.Errorf("nodes are %v", s.DiskNodes)
+	}
+	await(t, 20*time.Second, "three vote", func() bool { return len(statusOf(t, c.Node(0)).Warren.Voters) == 3 })
+	end()
+	for _, q := range queues {
+		for _, m := range members(t, c.Node(0), q) {
+			if m == "node3" || m == "node4" {
+				t.Errorf("%s is on %s", q, m)
+			}
+		}
+	}
+	ends(t, c.Node(2), "this storage does not belong to the cluster any more")
+	// With an empty folder it may.
+	if err := os.RemoveAll(c.Node(2).DataDir()); err != nil {
+		t.Fatal(err)
+	}
+	start(t, c.Node(2))
+	if s := statusOf(t, c.Node(2)); !slices.Contains(s.RunningNodes, "node3") {
+		t.Errorf("running are %v", s.RunningNodes)
+	}
+}
+
+func startSome(t *testing.T, nodes ...*cluster.Node) {
+	t.Helper()
+	for _, n := range nodes {
+		if err := n.Launch(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), timeoutStart)
+	defer cancel()
+	for _, n := range nodes {
+		if err := n.WaitReady(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// untilEnded waits until a node has ended by itself, because it was taken out of the cluster.
+func untilEnded(t *testing.T, n *cluster.Node) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), timeoutStop)
+	defer cancel()
+	if code, err := n.Wait(ctx); err != nil || code != 1 || !strings.Contains(n.LogTail(), "does not belong to the cluster any more") {
+		t.Errorf("%s: exit code %d, %v\n%s", n.Name, code, err, n.LogTail())
+	}
+}
+
+// TestRepairIsBounded has three queues of 6 MiB made anew at 2 MiB a second, one at a time. The last 64 entries of each, which a replica may miss
+// that votes, are not bounded.
+func TestRepairIsBounded(t *testing.T) {
+	t.Parallel()
+	const queues, entries, size, bound = 3, 200, 32 << 10, 2 << 20
+	c := newCluster(t, 4, func(cfg *cluster.Config) {
+		soon(cfg)
+		cfg.Args = append(cfg.Args, "--repair-rate", "2MiB", "--repair-groups", "1")
+	})
+	startAll(t, c)
+	untilFlags(t, c, "enabled enabled")
+	s := at(t, c.Node(0))
+	var names []string
+	victim := "" // has a replica of each
+	for i := 0; len(names) < queues; i++ {
+		name := plainQueue(s, fmt.Sprint("large", i), amqp.Table{"x-queue-type": "quorum"})
+		in := members(t, c.Node(0), name)
+		if victim == "" {
+			victim = in[len(in)-1]
+		}
+		if !slices.Contains(in, victim) || victim == "node1" {
+			continue
+		}
+		for range entries {
+			s.fill(name, strings.Repeat("x", size))
+		}
+		names = append(names, name)
+	}
+	kill(t, c.ByName(victim))
+	rest := slices.DeleteFunc([]string{"node1", "node2", "node3", "node4"}, func(n string) bool { return n == victim })
+	sum := func(name string) (n int) {
+		for _, node := range rest {
+			n += figure(t, c.ByName(node), name)
+		}
+		return n
+	}
+	await(t, time.Minute, "it begins", func() bool { return sum(`warren_repair_queues{state="underway"}`) > 0 })
+	begun, most := time.Now(), 0
+	await(t, 2*time.Minute, "it ends", func() bool {
+		now := sum(`warren_repair_queues{state="underway"}`)
+		most = max(most, now)
+		return now+sum(`warren_repair_queues{state="waiting"}`) == 0
+	})
+	took, sent := time.Since(begun), sum("warren_replica_fill_bytes_total")
+	t.Logf("%d bytes in %v, %d queues at a time, waited %d s", sent, took, most, sum("warren_replica_fill_wait_seconds_total"))
+	// What was sent before it was seen to begin, and a burst.
+	if least := time.Duration(sent-2<<20) * time.Second / bound; took < least || sent < queues*(entries-64)*size*9/10 {
+		t.Errorf("%d bytes took %v, want %v at least", sent, took, least)
+	}
+	if most > 1 {
+		t.Errorf("%d queues at a time", most)
+	}
+	untilOn(t, c.Node(0), timeoutReply, names, rest)
 }
