@@ -125,15 +125,20 @@ func (s *session) starting(ctx context.Context) (starts bool, why string, err er
 
 // until looks again and again until done; why says what is missing. Nodes that do not answer are waited for.
 func (s *session) until(ctx context.Context, look func() (done bool, why string, err error)) error {
+	why := "no answer"
 	for {
-		done, why, err := look()
-		if e, ok := errors.AsType[*Error](err); err != nil && (!ok || e.Code != ExitUnavailable && e.Code != ExitTimeout) {
+		done, now, err := look()
+		e, ok := errors.AsType[*Error](err)
+		switch {
+		case err != nil && (!ok || e.Code != ExitUnavailable && e.Code != ExitTimeout):
 			return err
-		} else if ok {
+		case ok && ctx.Err() != nil: // the last look was cut off: what the one before has seen is why
+		case ok:
 			why = e.Text
-		}
-		if done {
+		case done:
 			return nil
+		default:
+			why = now
 		}
 		select {
 		case <-time.After(awaitEvery):
