@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"time"
 
@@ -166,9 +167,8 @@ func (g *Group) change(ctx context.Context, what string, which transport.Replica
 // waitFuture waits for a future that may never be answered when its instance stops.
 func (g *Group) waitFuture(f raft.Future) error {
 	answer := make(chan error, 1)
-	// Weak: when raft drops a committed entry at shutdown this goroutine stays for
-	// the life of the process; the library offers no other way to wait.
-	go func() { answer <- f.Error() }()
+	g.endFuture(f)
+	go func() { answer <- f.Error() }() // ends with the replica, see endFuture
 	select {
 	case err := <-answer:
 		return err
@@ -176,5 +176,17 @@ func (g *Group) waitFuture(f raft.Future) error {
 		return raft.ErrRaftShutdown
 	case <-g.host.ctx.Done():
 		return raft.ErrRaftShutdown
+	}
+}
+
+// endFuture has a future answer when the replica stops. raft drops committed entries that its machine has not taken at a shutdown, and
+// never answers; its futures have a channel for that, which raft itself sets for some of them only.
+func (g *Group) endFuture(f raft.Future) {
+	v := reflect.ValueOf(f)
+	if v.Kind() != reflect.Pointer || v.Elem().Kind() != reflect.Struct {
+		return // it has its answer already
+	}
+	if c := v.Elem().FieldByName("ShutdownCh"); c.IsValid() && c.CanSet() && c.IsNil() {
+		c.Set(reflect.ValueOf(g.stopped))
 	}
 }

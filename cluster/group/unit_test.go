@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"log/slog"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
@@ -326,6 +328,27 @@ func TestReturnedFollowerCountsAtOnce(t *testing.T) {
 		}
 		if took := time.Since(began); took > time.Second {
 			t.Errorf("committed with the returned follower after %v", took)
+		}
+	})
+}
+
+// TestUnansweredFutureEnds: a future that raft never answers ends with its replica.
+func TestUnansweredFutureEnds(t *testing.T) {
+	bubble(t, 1, nil, func(t *testing.T, c *memCluster) {
+		c.found(Spec{ID: queueA, Preferred: "n0"})
+		g := c.waitLeader(queueA, 5*time.Second)
+		f := g.replica().Barrier(time.Second)
+		if err := g.waitFuture(f); err != nil {
+			t.Fatal(err)
+		}
+		for name, f := range map[string]raft.Future{"a barrier": g.replica().Barrier(time.Second), "a change": g.replica().AddVoter("n0", "n0", 0, time.Second)} {
+			g.endFuture(f)
+			if set := reflect.ValueOf(f).Elem().FieldByName("ShutdownCh"); !set.IsValid() || set.IsNil() {
+				t.Errorf("%s does not end with its replica", name)
+			}
+			if err := f.Error(); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
 		}
 	})
 }
