@@ -97,8 +97,9 @@ func (v *moves) add(id uint64, m *fsm.Machine) {
 		v.sent[pair{id, t.Queue}] = sent{done, t.Next, t.Gone}
 	}
 	for s, upTo := range m.Sources() {
-		at := pair{s.Queue, id}
-		v.took[at] = max(v.took[at], upTo)
+		if s.Epoch == 0 { // another epoch is of sequences that the source no longer gives
+			v.took[pair{s.Queue, id}] = upTo
+		}
 	}
 }
 
