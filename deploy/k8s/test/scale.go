@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -12,7 +13,7 @@ import (
 	"github.com/warrenmq/warren/deploy/k8s/test/rig"
 )
 
-// scale takes three pods to five, none of which restarts, and makes queues on all of them.
+// scale takes three pods to five, makes queues on all of them, and takes them back to three, as docs/kubernetes.md says. The three never restart.
 func (t *test) scale(ctx context.Context) error {
 	before, err := t.rig.UIDs(ctx)
 	if err != nil {
@@ -27,7 +28,38 @@ func (t *test) scale(ctx context.Context) error {
 	if err := t.onChannel(ctx, func(ch *amqp.Channel) error { return fill(ctx, ch) }); err != nil {
 		return err
 	}
+	if err := t.scaleDown(ctx); err != nil {
+		return err
+	}
+	if err := t.same(ctx, before); err != nil {
+		return err
+	}
 	return t.onChannel(ctx, empty)
+}
+
+// scaleDown empties the last two nodes, then stops and forgets them.
+func (t *test) scaleDown(ctx context.Context) error {
+	gone := []string{"warren-4", "warren-3"}
+	for _, pod := range gone {
+		began := time.Now()
+		if _, err := t.ctl(ctx, "warren-0", "decommission_node", pod, "--timeout", "300"); err != nil {
+			return err
+		}
+		t.log.Info("decommissioned", "pod", pod, "seconds", int(time.Since(began).Seconds()))
+	}
+	if err := t.whole(ctx, "warren-0", "warren-1", "warren-2"); err != nil {
+		return err
+	}
+	if err := t.replicas(ctx, 3); err != nil {
+		return err
+	}
+	// A forgotten node does not come back: its volume is worth nothing.
+	for _, pod := range gone {
+		if err := t.rig.Client.CoreV1().PersistentVolumeClaims(rig.Namespace).Delete(ctx, "data-"+pod, metav1.DeleteOptions{}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // replicas changes the StatefulSet's number of pods and waits for them.

@@ -261,7 +261,7 @@ func (t *test) config(ctx context.Context) error {
 	return nil
 }
 
-// volume loses a pod's volume: it comes back with another, empty one.
+// volume loses a pod's volume: it comes back with another, empty one, and its replicas are filled again.
 func (t *test) volume(ctx context.Context) error {
 	const pod, claim = "warren-1", "data-warren-1"
 	claims := t.rig.Client.CoreV1().PersistentVolumeClaims(rig.Namespace)
@@ -279,5 +279,8 @@ func (t *test) volume(ctx context.Context) error {
 	if err == nil && after.Spec.VolumeName == before.Spec.VolumeName {
 		err = fmt.Errorf("%s still has %s", claim, after.Spec.VolumeName)
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return t.whole(ctx, "warren-0", "warren-1", "warren-2")
 }
