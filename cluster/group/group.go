@@ -27,6 +27,8 @@ type Spec struct {
 	// Bootstrap tells that this volume may found its replica: the catalog lists it and
 	// it never held one. A replica of a later generation is never founded: it waits to be filled.
 	Bootstrap bool
+	// From, if not 0, is the group that this one goes on from, with one replica, on this node; the owner has stopped it. See Heir.
+	From transport.GroupID
 	// Young tells that the group was made while this process was running: if it has no
 	// trace here, it most likely has no leader, and the preferred node need not ask.
 	Young bool

@@ -278,6 +278,11 @@ func (g *Group) begin() (fresh bool, err error) {
 	if err := g.claim(); err != nil {
 		return false, err
 	}
+	if g.spec.From != 0 {
+		if err := g.inherit(); err != nil {
+			return false, err
+		}
+	}
 	if w, ok := g.log.(interface{ Heat() int64 }); ok {
 		g.apply.heat.Store(w.Heat())
 	}

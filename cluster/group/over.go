@@ -3,6 +3,8 @@ package group
 import (
 	"io"
 
+	"github.com/hashicorp/raft"
+
 	"github.com/warrenmq/warren/store"
 	"github.com/warrenmq/warren/transport"
 )
@@ -27,6 +29,10 @@ func (s overStore) Group(id transport.GroupID) Log { return s.Store.Group(store.
 
 func (s overStore) DeleteGroup(id transport.GroupID) error {
 	return s.Store.DeleteGroup(store.GroupID(id))
+}
+
+func (s overStore) Inherit(to, from transport.GroupID, index, term uint64, config raft.Configuration, manifest []byte, pins []store.Range) error {
+	return s.Store.Group(store.GroupID(to)).Inherit(s.Store.Group(store.GroupID(from)), index, term, config, manifest, pins)
 }
 
 func (s overStore) ReadManifest(r io.Reader) ([]byte, error) { return store.ReadManifest(r) }

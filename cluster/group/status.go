@@ -263,3 +263,35 @@ func (h *Host) askStatus(ctx context.Context, n transport.NodeID, flags uint8, i
 	}
 	return all, nil
 }
+
+// Positions asks a node, which may be this one, how far its replicas' logs reach, in the order of ids.
+func (h *Host) Positions(ctx context.Context, n transport.NodeID, ids []transport.GroupID) ([]Position, error) {
+	all := make([]Position, 0, len(ids))
+	for part := range slices.Chunk(ids, statusGroupsMax) {
+		some, err := h.statusOf(ctx, n, part)
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range some {
+			p := Position{Known: s.known(), Term: s.term, LastTerm: s.lastTerm, LastIndex: s.lastIndex, Generation: s.generation, Voter: s.voter(), Leader: s.leader}
+			if s.leads() {
+				p.Leader = n
+			}
+			all = append(all, p)
+		}
+	}
+	return all, nil
+}
+
+func (h *Host) statusOf(ctx context.Context, n transport.NodeID, ids []transport.GroupID) ([]replicaStatus, error) {
+	if n != h.cfg.Local {
+		return h.askStatus(ctx, n, 0, ids)
+	}
+	all := make([]replicaStatus, len(ids))
+	for i, id := range ids {
+		if g, ok := h.Group(id); ok {
+			all[i] = g.status()
+		}
+	}
+	return all, nil
+}
