@@ -172,6 +172,7 @@ func (tx *txn) putQueue(q *Queue) {
 		tx.queues.put(key(q.Vhost, q.Name), q)
 	}
 	tx.retally(tx.QueueByID(q.ID), q)
+	tx.tallyLives(q, true)
 	tx.queuesByID.put(numberKey(q.ID), q)
 	tx.changed(q.ID)
 }

@@ -67,6 +67,8 @@ const (
 	kindMembersReached commandKind = 34
 	kindNodeDown       commandKind = 35
 	kindForgetNode     commandKind = 36
+	kindRecoverQueue   commandKind = 37
+	kindQueueRecovered commandKind = 38
 	kindNodeAbout      commandKind = 43
 )
 
@@ -98,6 +100,10 @@ func newCommand(k commandKind) Command {
 		return new(NodeDown)
 	case kindForgetNode:
 		return new(ForgetNode)
+	case kindRecoverQueue:
+		return new(RecoverQueue)
+	case kindQueueRecovered:
+		return new(QueueRecovered)
 	case kindNodeAbout:
 		return new(NodeAbout)
 	case kindFound:

@@ -86,6 +86,12 @@ func goldenLevel2() []Command {
 		&MembersReached{49, 50},
 		&RegisterNode{ID: "n4/d"},
 		&ForgetNode{"n4/d", 52},
+		&DeclareExchange{Exchange{Vhost: "/", Name: "slow", Type: exchange.Delayed, Durable: true, Arguments: amqp.Table{{Name: "x-delayed-type", Value: "fanout"}}}, []NodeID{n2, n1}, n1},
+		&RecoverQueue{54, []NodeID{n1}, []NodeID{n2}, 54},
+		&QueueRecovered{55, 55, Kept{1000, 7, 20, 3}},
+		&DeclareQueue{Queue{Vhost: "/", Name: "half", Durable: true, Kind: Replicated, Members: []NodeID{n3, n1, n2}, Preferred: n2}, 0},
+		&NodeDown{n3, 41, 1_700_000_000_001},
+		&RecoverQueue{57, []NodeID{n1}, []NodeID{n2, n3}, 57},
 	}
 }
 

@@ -79,12 +79,13 @@ func checkTallies(t interface{ Fatalf(string, ...any) }, v *View) {
 	tx := begin(emptyView(), v.revision)
 	for q := range v.queuesByID.all() {
 		tx.tallyQueue(q, 1)
+		tx.tallyLives(q, true)
 	}
 	for x := range v.exchanges.all() {
 		tx.tallyExchange(x)
 	}
 	same := equalIndexes(tx.named, v.named) && equalIndexes(tx.replicas, v.replicas) &&
-		equalIndexes(tx.transients, v.transients) && equalIndexes(tx.fleeting, v.fleeting)
+		equalIndexes(tx.transients, v.transients) && equalIndexes(tx.fleeting, v.fleeting) && equalIndexes(tx.former, v.former)
 	if !same {
 		t.Fatalf("kept are %v, want %v", []any{v.named, v.replicas, v.transients, v.fleeting}, []any{tx.named, tx.replicas, tx.transients, tx.fleeting})
 	}
@@ -159,7 +160,7 @@ func randomCommand(t *rapid.T) Command {
 		}
 		return auth.Limit{}
 	}
-	switch rapid.IntRange(0, 32).Draw(t, "command") {
+	switch rapid.IntRange(0, 34).Draw(t, "command") {
 	case 0:
 		c := &RegisterNode{ID: node(), AMQPAddr: pick("addr", "h:1", "h:2"), Process: id() / 10}
 		for range rapid.IntRange(0, 2).Draw(t, "met") {
@@ -251,6 +252,16 @@ func randomCommand(t *rapid.T) Command {
 		return &ForgetNode{node(), id() / 8}
 	case 32:
 		return &NodeAbout{node(), id(), pick("zone", "", "a"), "v", 2, []string{"amqp h:1"}}
+	case 33:
+		c := &RecoverQueue{ID: id(), Survivors: []NodeID{node()}, IfSettings: id()}
+		for _, n := range []NodeID{n1, n2, n3} {
+			if n != c.Survivors[0] && rapid.Bool().Draw(t, "lost") {
+				c.Lost = append(c.Lost, n)
+			}
+		}
+		return c
+	case 34:
+		return &QueueRecovered{id(), id(), Kept{1, 2, 3, 4}}
 	case 23:
 		return &DeletePolicy{Vhost: vhost(), Name: pick("policy", "p1", "p2"), Operator: rapid.Bool().Draw(t, "operator")}
 	}

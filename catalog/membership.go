@@ -299,6 +299,15 @@ func (tx *txn) bury(t *tombstone) {
 
 // movable returns a queue whose replicas can be changed. settings guards against concurrent changes unless it is 0.
 func (tx *txn) movable(id, settings uint64) (*Queue, *amqp.Error) {
+	q, err := tx.replicated(id, settings)
+	if err == nil && q.Survivors != nil {
+		return nil, refused("queue '%s' in vhost '%s' is being recovered", q.Name, q.Vhost)
+	}
+	return q, err
+}
+
+// replicated returns a queue that has replicas, if its settings are as expected.
+func (tx *txn) replicated(id, settings uint64) (*Queue, *amqp.Error) {
 	q := tx.QueueByID(id)
 	switch {
 	case q == nil:

@@ -134,6 +134,13 @@ type Queue struct {
 	// clients. Such a queue has no name of its own: it is found by id only, and no client
 	// can reach it.
 	DelayOf string
+	// Former are the ids of its former lives, the oldest first: it has lost most of its replicas so many times. See RecoverQueue.
+	Former []uint64
+	// Survivors are the nodes that have a replica of the newest former life while Members[0] takes it over, those with the newest log
+	// first, nil at other times.
+	Survivors []NodeID
+	// Kept is what this life began from, zero for the first one and while it is taken over.
+	Kept Kept
 }
 
 // Node is a node that registered at least once.

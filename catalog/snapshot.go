@@ -40,6 +40,7 @@ const (
 	recordNodeExtra       = 14
 	recordQueueExtra      = 15
 	recordTombstone       = 16
+	recordQueueLife       = 17
 	recordEnd             = 255
 
 	recordBytesMax = 16 << 20
@@ -120,6 +121,11 @@ func (s *snapshot) write(w io.Writer) error {
 	for q := range v.queuesByID.all() {
 		if q.hasExtra() {
 			r.record(recordQueueExtra, q.extraFields)
+		}
+	}
+	for q := range v.queuesByID.all() {
+		if len(q.Former) > 0 {
+			r.record(recordQueueLife, q.lifeFields)
 		}
 	}
 	for n := range v.nodes.all() {
@@ -335,6 +341,10 @@ func (tx *txn) restore(kind byte, f *fields, requests *requestLog) error {
 		if problem := tx.restoreExtra(kind, f); problem != "" {
 			return malformed("%s", problem)
 		}
+	case recordQueueLife:
+		if problem := tx.restoreLife(f); problem != "" {
+			return malformed("%s", problem)
+		}
 	case recordRequest:
 		var r savedRequest
 		r.fields(f)
@@ -361,6 +371,7 @@ func (tx *txn) beginBulk() {
 	tx.named.begin()
 	tx.replicas.begin()
 	tx.transients.begin()
+	tx.former.begin()
 	tx.fleeting.begin()
 }
 
@@ -380,5 +391,6 @@ func (tx *txn) commitBulk() {
 	tx.named.commit()
 	tx.replicas.commit()
 	tx.transients.commit()
+	tx.former.commit()
 	tx.fleeting.commit()
 }

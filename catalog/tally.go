@@ -60,10 +60,11 @@ func (tx *txn) retally(old, q *Queue) {
 	}
 }
 
-// forgetQueue takes a queue that is not running out of the catalog.
+// forgetQueue takes a queue that is not running, or whose name the next one takes, out of the catalog.
 func (tx *txn) forgetQueue(id uint64) {
 	if q := tx.QueueByID(id); q != nil {
 		tx.tallyQueue(q, -1)
+		tx.tallyLives(q, false)
 	}
 	tx.queuesByID.del(numberKey(id))
 	tx.changed(id)

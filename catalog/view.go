@@ -37,6 +37,7 @@ type View struct {
 	replicas   index[int]       // node id: how many replicated queues have it as a member
 	transients index[*Queue]    // name of the node they live on, id
 	fleeting   index[*Exchange] // vhost, name; those that are not durable
+	former     index[uint64]    // id of a former life of a queue: its present id
 
 	changes []change // newest last; see QueuesChangedSince
 	full    uint64   // changes up to this revision are not in changes
@@ -57,7 +58,7 @@ func emptyView() *View {
 		exchanges: newIndex[*Exchange](), bySource: newIndex[*Binding](), byDestination: newIndex[*Binding](),
 		queues: newIndex[*Queue](), queuesByID: newIndex[*Queue](),
 		nodes: newIndex[*Node](), nodesByNumber: newIndex[*Node](), forgotten: newIndex[*tombstone](),
-		named: newIndex[int](), replicas: newIndex[int](), transients: newIndex[*Queue](), fleeting: newIndex[*Exchange](),
+		named: newIndex[int](), replicas: newIndex[int](), transients: newIndex[*Queue](), fleeting: newIndex[*Exchange](), former: newIndex[uint64](),
 		scratch: newRoutePool(),
 	}
 }
