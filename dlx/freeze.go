@@ -58,7 +58,7 @@ func Restore(last ItemID, targets []Target, items func(yield func(Item) bool)) (
 		if t.Withdraw > 0 && (t.Withdraw >= t.Next || t.Withdraw < t.Next-uint64(t.Pending)) {
 			return nil, fmt.Errorf("restore outbox: target %d with %d pending withdraws %d of %d", t.Queue, t.Pending, t.Withdraw, t.Next)
 		}
-		o.targets[t.Queue] = &target{next: t.Next, gone: t.Gone}
+		o.targets[t.Queue] = &target{next: t.Next, gone: t.Gone, to: t.To}
 		o.mark(o.targets[t.Queue], t.Withdraw)
 	}
 	type place struct {

@@ -80,6 +80,8 @@ type Target struct {
 	Withdraw uint64
 	// Parts is how many of the pending items are parts of transactions.
 	Parts int
+	// To is the queue that goes on in place of one that is gone, 0 if it was closed.
+	To uint64
 }
 
 // NoRoute says what becomes of an item that has no target.

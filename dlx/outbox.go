@@ -28,6 +28,7 @@ type Outbox struct {
 type target struct {
 	next    uint64
 	gone    bool
+	to      uint64 // of one that is gone: the queue that goes on in its place, 0 if it was closed
 	pending []ItemID
 	parts   int // how many of them are parts of transactions
 	// withdraw is the sequence up to which letters are to be withdrawn, 0 or pending.
@@ -163,7 +164,7 @@ func (o *Outbox) Targets() []Target {
 	list := make([]Target, 0, len(o.targets))
 	for _, id := range slices.Sorted(maps.Keys(o.targets)) {
 		t := o.targets[id]
-		list = append(list, Target{id, t.next, len(t.pending), t.gone, t.withdraw, t.parts})
+		list = append(list, Target{id, t.next, len(t.pending), t.gone, t.withdraw, t.parts, t.to})
 	}
 	return list
 }
@@ -226,7 +227,7 @@ func (o *Outbox) Add(ref queue.Ref, bodyBytes uint32, reason Reason, timeMillis 
 func (o *Outbox) Relay(ref queue.Ref, bodyBytes uint32, timeMillis int64, targets []uint64) (id ItemID, ok bool) {
 	open := 0
 	for _, t := range targets {
-		if _, gone := o.Known(t); !gone {
+		if _, ok := o.present(t); ok {
 			open++
 		}
 	}
@@ -343,8 +344,9 @@ func (o *Outbox) Route(id ItemID, targets []uint64) bool {
 	p, slot := o.find(id)
 	took := p.took[slot]
 	legs := make([]Leg, 0, len(targets))
-	for i, target := range targets {
-		if _, gone := o.Known(target); gone || slices.Contains(targets[:i], target) || slices.Contains(took, target) {
+	for _, target := range targets {
+		target, open := o.present(target)
+		if !open || slices.ContainsFunc(legs, func(l Leg) bool { return l.Target == target }) || slices.Contains(took, target) {
 			continue
 		}
 		legs = append(legs, o.leg(target, id))

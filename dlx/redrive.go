@@ -104,7 +104,7 @@ func (s *RedriveSpec) Source(deaths []Death, here string) *Death {
 // Redrive takes in a live message on its way back, with its targets, each once. Closed
 // ones are left out; ok is false if none is left, and nothing is added then.
 func (o *Outbox) Redrive(ref queue.Ref, bodyBytes uint32, timeMillis int64, targets []uint64) (id ItemID, ok bool) {
-	if !slices.ContainsFunc(targets, func(t uint64) bool { _, gone := o.Known(t); return !gone }) {
+	if !slices.ContainsFunc(targets, func(t uint64) bool { _, open := o.present(t); return open }) {
 		return 0, false
 	}
 	id = o.Add(ref, bodyBytes, Redrive, timeMillis)

@@ -99,6 +99,8 @@ func (a *apply) command(tag byte) {
 		a.changed(a.outbox.Done(c.Target, c.UpTo, c.Withdrawn, a.CallsBack(), a.moved))
 	case TargetGone:
 		a.changed(a.outbox.Gone(c.Target, c.Watermark, c.Withdrawn, a.moved))
+	case TargetMoved:
+		a.changed(a.outbox.Moved(c.Target, c.Watermark, c.Withdrawn, c.To, a.CallsBack(), a.moved))
 	case Withdraw:
 		a.changed(a.outbox.Withdraw(c.Target, c.UpTo))
 	case Release:

@@ -211,6 +211,8 @@ func TestPublishSizeIsABound(t *testing.T) {
 func FuzzDecodeEntry(f *testing.F) {
 	e := everyCommand()
 	f.Add(EncodeEntry(nil, &e))
+	l := level2Entry()
+	f.Add(EncodeEntry(nil, &l))
 	f.Add(EncodeEntry(nil, &Entry{}))
 	f.Add(publishEntry(1, 3, 10, 20))
 	f.Add([]byte{entryVersion, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0x03})

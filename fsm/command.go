@@ -246,6 +246,15 @@ type TargetGone struct {
 	Withdrawn []uint64
 }
 
+// TargetMoved records that Target goes on as the queue To, which has taken this queue's transfers up to Watermark, but those withdrawn
+// (as in TransferDone). The others go to that queue, under sequences of their own.
+type TargetMoved struct {
+	Target    uint64
+	Watermark uint64
+	Withdrawn []uint64
+	To        uint64
+}
+
 // Withdraw asks for dead letters back: those under way to Target with sequences up to UpTo,
 // because their route has changed. Their transfers are withdrawals from now on; an item
 // keeps its leg until TransferDone or TargetGone tells which came first.
@@ -298,6 +307,7 @@ func (Route) command()         {}
 func (TransferIn) command()    {}
 func (TransferDone) command()  {}
 func (TargetGone) command()    {}
+func (TargetMoved) command()   {}
 func (Withdraw) command()      {}
 func (Release) command()       {}
 func (ForgetSources) command() {}

@@ -106,6 +106,8 @@ func appendCommand(dst []byte, c Command) []byte {
 		}
 		dst = appendUint(append(dst, tagTargetGone), c.Target)
 		return appendUint(dst, c.Watermark)
+	case TargetMoved:
+		return appendTargetMoved(dst, &c)
 	case Withdraw:
 		return appendUint(appendUint(append(dst, tagWithdraw, withdrawAsk), c.Target), c.UpTo)
 	case Release:

@@ -80,6 +80,8 @@ func (r *reader) command(tag byte) Command {
 		return TransferDone{Target: r.uvarint(), UpTo: r.uvarint()}
 	case tagTargetGone:
 		return TargetGone{Target: r.uvarint(), Watermark: r.uvarint()}
+	case tagTargetMoved:
+		return r.targetMoved()
 	case tagWithdraw:
 		return r.withdraw()
 	case tagRelease:

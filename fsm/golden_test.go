@@ -56,11 +56,27 @@ func goldenMachine(t *testing.T) *Machine {
 	return g.m
 }
 
+// level2Entry has what level 2 of the cluster brought.
+func level2Entry() Entry {
+	return Entry{Session: 3, Ordinal: 4, TimeMillis: 5, CatalogRev: 6, Commands: []Command{
+		TargetMoved{Target: 7, Watermark: 300, To: 90}, TargetMoved{Target: 8, Watermark: 9, Withdrawn: []uint64{2, 9}, To: 91},
+	}}
+}
+
+// level2Machine is a queue's second life, with a target that has moved.
+func level2Machine(t *testing.T) *Machine {
+	m := goldenMachine(t)
+	m.Succeed(1)
+	e := level2Entry()
+	m.Apply(m.Index()+1, EncodeEntry(nil, &e))
+	return m
+}
+
 // TestGolden reads the bytes that version 1 was released with and writes the same
 // ones. A difference is a new version, not a new golden file.
 func TestGolden(t *testing.T) {
 	entry, message := everyCommand(), goldenMessage()
-	machine := goldenMachine(t)
+	machine, later, second := goldenMachine(t), level2Entry(), level2Machine(t)
 	for _, c := range []struct {
 		name  string
 		bytes []byte
@@ -82,6 +98,20 @@ func TestGolden(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !bytes.Equal(m.Snapshot(), b) || m.Hash() != machine.Hash() {
+				t.Fatal("the restored machine differs")
+			}
+		}},
+		{"entry-level2", EncodeEntry(nil, &later), func(t *testing.T, b []byte) {
+			if got, err := DecodeEntry(b); err != nil || !reflect.DeepEqual(got, later) {
+				t.Fatalf("%v: got\n%+v, want\n%+v", err, got, later)
+			}
+		}},
+		{"manifest-level2", second.Snapshot(), func(t *testing.T, b []byte) {
+			m, err := Restore(b)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(m.Snapshot(), b) || m.Hash() != second.Hash() {
 				t.Fatal("the restored machine differs")
 			}
 		}},

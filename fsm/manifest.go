@@ -187,7 +187,7 @@ func appendOutbox(b []byte, out dlx.Frozen, undecided []leavingRecord) []byte {
 		b = appendUint(b, t.Queue)
 		b = appendUint(b, t.Next)
 		b = appendUint(b, uint64(t.Pending))
-		b = appendBool(b, t.Gone)
+		b = appendGone(b, &t)
 		b = appendUint(b, t.Withdraw)
 	}
 	b = appendUint(b, uint64(out.Len()))
@@ -225,6 +225,26 @@ func appendOutbox(b []byte, out dlx.Frozen, undecided []leavingRecord) []byte {
 		p = it
 	}
 	return b
+}
+
+// goneMoved is what stands in place of a target's flag "gone" if another queue goes on in its place; its id follows.
+const goneMoved = 2
+
+func appendGone(b []byte, t *dlx.Target) []byte {
+	if t.To == 0 {
+		return appendBool(b, t.Gone)
+	}
+	return appendUint(append(b, goneMoved), t.To)
+}
+
+func (r *reader) gone(t *dlx.Target) {
+	how := r.enum(goneMoved, "end of a target")
+	if t.Gone = how > 0; how < goneMoved {
+		return
+	}
+	if t.To = r.uvarint(); t.To <= t.Queue {
+		r.fail(ErrMalformed, "target that goes on as another")
+	}
 }
 
 // restoreMessagesMax bounds what a manifest may hold. Repeats make a short
@@ -326,7 +346,9 @@ func (r *reader) outbox(m *Machine) {
 		if pending > math.MaxInt32 {
 			r.fail(ErrMalformed, "pending items")
 		}
-		t.Pending, t.Gone, t.Withdraw = int(pending), r.bool(), r.uvarint()
+		t.Pending = int(pending)
+		r.gone(&t)
+		t.Withdraw = r.uvarint()
 		if t.Gone && t.Pending > 0 || len(targets) > 0 && targets[len(targets)-1].Queue >= t.Queue {
 			r.fail(ErrMalformed, "target")
 		}

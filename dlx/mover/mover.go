@@ -57,6 +57,9 @@ type Config struct {
 	LookAgain func()
 	// Exists tells whether the catalog knows the queue, closing or not.
 	Exists func(id uint64) bool
+	// Successor returns the queue that goes on in place of one that has lost most of its replicas, and the number of the life
+	// that ended so. nil: there is none.
+	Successor func(id uint64) (to uint64, life uint32, ok bool)
 	// Send passes transfers to the leader of their target, as far as known.
 	Send func(m *wire.Transfer)
 	// Relocate forgets which node leads the target.
@@ -137,6 +140,7 @@ type flight struct {
 	full        bool   // notBefore is there because the target is full
 	cleared     uint64 // the number of the stopped redrive that clearWay has looked after
 	review      review
+	next        succession // zero while the target is what it was
 }
 
 // Start begins moving. The caller ends it with Stop.
@@ -144,6 +148,9 @@ func Start(cfg Config) *Mover {
 	ctx, cancel := context.WithCancel(context.Background())
 	if cfg.Totals == nil {
 		cfg.Totals = &Totals{}
+	}
+	if cfg.Successor == nil {
+		cfg.Successor = func(uint64) (uint64, uint32, bool) { return 0, 0, false }
 	}
 	if cfg.Review <= 0 {
 		cfg.Review = reviewAfter
@@ -234,8 +241,12 @@ func (m *Mover) takeAnswers() {
 }
 
 func (m *Mover) take(a *wire.TransferAnswer) {
+	if a.Epoch > 0 {
+		m.takeFormer(a)
+		return
+	}
 	f := m.flights[a.Target]
-	if f == nil {
+	if f == nil || f.next.to != 0 {
 		return
 	}
 	if a.Gone {
@@ -305,8 +316,12 @@ func (m *Mover) pump() {
 	known := make(map[uint64]bool, len(targets))
 	for _, t := range targets {
 		known[t.Queue] = true
-		if t.Pending > 0 && !t.Gone {
+		switch {
+		case t.Gone:
+		case t.Pending > 0:
 			m.pumpTarget(t)
+		case m.flights[t.Queue] != nil: // what it had taken is compared once
+			m.follow(t, m.flights[t.Queue])
 		}
 	}
 	for id := range m.flights {
@@ -327,6 +342,9 @@ func (m *Mover) pumpTarget(t dlx.Target) {
 	}
 	if f.acked < first-1 {
 		f.ack(first - 1)
+	}
+	if m.follow(t, f) {
+		return
 	}
 	m.review(t, f)
 	m.clearWay(t, f)

@@ -28,6 +28,7 @@ type rig struct {
 	targets []Target // what routing finds
 	only    string   // for letters with this key, if not ""
 	exists  map[uint64]bool
+	goesOn  map[uint64]uint64 // queues that go on in place of targets, whose first life has ended
 	sent    []*wire.Transfer
 	rev     uint64
 	slip    func() // runs before a proposal is applied
@@ -98,6 +99,12 @@ func newRig(t *testing.T, atLeastOnce bool, targets ...Target) *rig {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			return r.exists[id]
+		},
+		Successor: func(id uint64) (uint64, uint32, bool) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			to, ok := r.goesOn[id]
+			return to, 1, ok
 		},
 		Send: func(m *wire.Transfer) {
 			r.mu.Lock()

@@ -14,6 +14,7 @@ type Totals struct {
 	Sent       atomic.Uint64 // messages sent to targets, repeats included
 	Full       atomic.Uint64 // answers of targets that they are full
 	Unanswered atomic.Uint64 // times that a target's leader did not answer within a second
+	Lost       atomic.Uint64 // messages that targets had taken and that were lost with most of their replicas
 }
 
 // TargetState says how moving to one target goes.

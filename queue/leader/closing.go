@@ -12,17 +12,28 @@ import (
 // every source, the outbox drained. Then the group may go.
 type closing struct {
 	wanted, proposed, closed, reported bool
-	told                               map[uint64]bool // sources that have recorded the end
+	told                               map[ending]bool // sources that have recorded the end
 	tellAt                             time.Time
 	burying                            bool // a Bury is not applied yet
 }
 
 const tellAgain = 500 * time.Millisecond
 
-func (c *closing) forgotten(source uint64) {
+// ending is the end of this queue, or of one of its former lives, for a source.
+type ending struct{ source, target uint64 }
+
+func (c *closing) forgotten(source, target uint64) {
 	if c.told != nil {
-		c.told[source] = true
+		c.told[ending{source, target}] = true
 	}
+}
+
+// lived is the id under which this queue has taken transfers of a source.
+func (l *Leader) lived(s fsm.Source) uint64 {
+	if s.Epoch == 0 || l.cfg.Former == nil {
+		return l.cfg.Queue
+	}
+	return l.cfg.Former(s.Epoch)
 }
 
 func (l *Leader) stepClosing() {
@@ -97,7 +108,7 @@ func (l *Leader) bury() {
 func (l *Leader) sourcesTold() bool {
 	c := &l.closing
 	if c.told == nil {
-		c.told = map[uint64]bool{}
+		c.told = map[ending]bool{}
 	}
 	now := time.Now()
 	tell := !now.Before(c.tellAt)
@@ -111,12 +122,13 @@ func (l *Leader) sourcesTold() bool {
 			return
 		}
 		for s, w := range m.Sources() {
-			if c.told[s.Queue] || s.Queue == l.cfg.Queue || !l.cfg.SourceExists(s.Queue) {
+			target := l.lived(s)
+			if c.told[ending{s.Queue, target}] || s.Queue == l.cfg.Queue || !l.cfg.SourceExists(s.Queue) {
 				continue
 			}
 			all = false
 			if tell {
-				l.out.send("", &wire.TargetClosed{Source: s.Queue, Epoch: s.Epoch, Target: l.cfg.Queue, Watermark: w, Withdrawn: m.Withdrawn(s)})
+				l.out.send("", &wire.TargetClosed{Source: s.Queue, Epoch: s.Epoch, Target: target, Watermark: w, Withdrawn: m.Withdrawn(s)})
 			}
 		}
 	})

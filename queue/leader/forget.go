@@ -19,6 +19,10 @@ type forgetting struct {
 // and target.
 const forgetPause = time.Minute
 
+func (l *Leader) succeeded(queue uint64) bool {
+	return l.cfg.Succeeded != nil && l.cfg.Succeeded(queue)
+}
+
 // forgetGone proposes to forget the queues that are gone for good. Identifiers are never
 // used again, and one the catalog copy does not have although it is recent enough for it
 // has been deleted. What a deposed leader of such a queue still sends is refused: by
@@ -45,6 +49,7 @@ func (l *Leader) forgetGone() {
 		for _, t := range m.Outbox().Targets() {
 			switch {
 			case !t.Gone:
+			case l.succeeded(t.Queue): // who does not know that yet may name it
 			case gone(t.Queue):
 				list = append(list, fsm.Source{Queue: t.Queue})
 			default: // told of its end while it is being deleted

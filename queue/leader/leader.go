@@ -56,6 +56,10 @@ type Config struct {
 	CatalogRevision func() uint64
 	// SourceExists tells whether the catalog knows the queue, closing or not.
 	SourceExists func(id uint64) bool
+	// Succeeded tells whether the queue goes on under another id, because it had lost most of its replicas; Former returns the id that this
+	// queue had in a life that ended so, from 1. Both may be nil if there is no such queue.
+	Succeeded func(id uint64) bool
+	Former    func(life uint32) uint64
 	// Way looks up in the node's catalog copy where the dead letters of a queue with these
 	// settings go, whatever the message; it keeps nothing. nil: each has to be looked at.
 	Way func(vhost, name string, set *queue.Settings) Way
@@ -504,6 +508,6 @@ func (l *Leader) onMessage(from string, m wire.Message) {
 	case *wire.TargetClosed:
 		l.onTargetClosed(from, m)
 	case *wire.TargetForgotten:
-		l.closing.forgotten(m.Source)
+		l.closing.forgotten(m.Source, m.Target)
 	}
 }

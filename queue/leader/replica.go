@@ -120,3 +120,10 @@ func (r *Replica) View(f func(*fsm.Machine)) {
 
 // Leader returns the leader of this queue if it is on this node.
 func (r *Replica) Leader() *Leader { return r.leader.Load() }
+
+// Succeed makes the machine, as it is, the first state of the queue's next life; see [fsm.Machine.Succeed].
+func (r *Replica) Succeed(life uint32) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.machine.Succeed(life)
+}

@@ -56,7 +56,7 @@ func (l *Leader) decideTx(p *peer, t fsm.Tx) fsm.Op {
 // forgotten that they are gone, and would begin a new sequence.
 func (l *Leader) withoutGone(parts []fsm.TxPart) []fsm.TxPart {
 	revision := l.cfg.CatalogRevision() // before the lookups
-	gone := func(queue uint64) bool { return queue <= revision && !l.cfg.SourceExists(queue) }
+	gone := func(queue uint64) bool { return queue <= revision && !l.cfg.SourceExists(queue) && !l.succeeded(queue) }
 	if !slices.ContainsFunc(parts, func(p fsm.TxPart) bool { return slices.ContainsFunc(p.Targets, gone) }) {
 		return parts
 	}

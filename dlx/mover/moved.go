@@ -1,0 +1,65 @@
+package mover
+
+import (
+	"time"
+
+	"github.com/warrenmq/warren/dlx"
+	"github.com/warrenmq/warren/fsm"
+	"github.com/warrenmq/warren/queue/wire"
+)
+
+// succession is a target that goes on as another queue: it had lost most of its replicas.
+type succession struct {
+	to   uint64
+	life uint32 // the number of the life that has ended
+}
+
+// follow asks the queue that goes on in place of a target what the target had taken, as far as that is known there. When the answer is
+// recorded, the letters that it has not are under way to that queue. It reports false if the target is what it was.
+func (m *Mover) follow(t dlx.Target, f *flight) bool {
+	to, life, ok := m.cfg.Successor(t.Queue)
+	if !ok {
+		return false
+	}
+	if next := (succession{to, life}); f.next != next {
+		// The window is for a queue that is no more.
+		f.next, f.backoff, f.notBefore = next, 0, time.Time{}
+		f.rewind(f.acked)
+		f.full = false
+	}
+	if m.busy() {
+		return true
+	}
+	if now := time.Now(); !now.Before(f.notBefore) {
+		m.cfg.Relocate(to)
+		m.cfg.Send(&wire.Transfer{Target: to, Urgent: true, In: fsm.TransferIn{Source: fsm.Source{Queue: m.cfg.Queue, Epoch: life}, First: 1}})
+		f.pause()
+	}
+	m.again(f.notBefore)
+	return true
+}
+
+// takeFormer takes the answer to follow.
+func (m *Mover) takeFormer(a *wire.TransferAnswer) {
+	for id, f := range m.flights {
+		if f.next != (succession{a.Target, a.Epoch}) || m.busy() {
+			continue
+		}
+		var done, next uint64
+		m.cfg.View(func(fm *fsm.Machine) {
+			done, _ = fm.Outbox().Progress(id)
+			next = fm.Outbox().NextSeq(id)
+		})
+		if lost := int64(done) - int64(a.UpTo); lost > 0 {
+			m.cfg.Totals.Lost.Add(uint64(lost))
+			m.cfg.Logger.Warn("what another queue had taken from this one was lost with its replicas",
+				"queue", m.cfg.Queue, "target", id, "as", a.Target, "messages", lost)
+		}
+		if a.Gone {
+			m.command(fsm.TargetGone{Target: id, Watermark: a.UpTo, Withdrawn: a.Withdrawn}, nil)
+			return
+		}
+		m.command(fsm.TargetMoved{Target: id, Watermark: min(a.UpTo, next-1), Withdrawn: a.Withdrawn, To: a.Target}, nil)
+		return
+	}
+}

@@ -1,0 +1,81 @@
+package mover
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/warrenmq/warren/fsm"
+	"github.com/warrenmq/warren/queue/wire"
+)
+
+// recovered has the target 8 go on as 20.
+func (r *rig) recovered() {
+	r.mu.Lock()
+	r.goesOn, r.targets = map[uint64]uint64{8: 20}, []Target{{20, "dead"}}
+	r.exists = map[uint64]bool{20: true}
+	r.mu.Unlock()
+	r.m.Wake()
+	synctest.Wait()
+}
+
+// asksFormer counts the questions for what the first life of 20 has taken.
+func (r *rig) asksFormer() (n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, m := range r.sent {
+		if m.Target == 20 && m.In.Source == (fsm.Source{Queue: 7, Epoch: 1}) && len(m.In.Items) == 0 && m.In.First == 1 {
+			n++
+		}
+	}
+	return n
+}
+
+// TestTargetGoesOn moves letters to the next life of a queue that has lost its majority: what the kept replica has is not sent
+// again, and what only the lost ones had is counted.
+func TestTargetGoesOn(t *testing.T) {
+	run(t, "some were taken", func(t *testing.T) {
+		r := newRig(t, false, Target{8, "dead"})
+		defer r.m.Stop()
+		r.die("a", "b", "c")
+		want(t, r.take(8), "1:a", "2:b", "3:c")
+		r.recovered()
+		if r.asksFormer() != 1 {
+			t.Fatalf("asked %d times", r.asksFormer())
+		}
+		time.Sleep(time.Second) // without an answer it asks again
+		if n := r.asksFormer(); n < 2 || n > 10 {
+			t.Errorf("asked %d times within a second", n)
+		}
+		want(t, r.take(8))
+		r.answer(wire.TransferAnswer{Target: 8, Source: 7, UpTo: 3}) // of a leader of the former life, too late
+		r.answer(wire.TransferAnswer{Target: 20, Source: 7, Epoch: 1, UpTo: 2})
+		want(t, r.take(20), "1:c")
+		r.answer(wire.TransferAnswer{Target: 20, Source: 7, UpTo: 1})
+		if r.len() != 0 || r.m.cfg.Totals.Lost.Load() != 0 {
+			t.Errorf("%d letters are left, %d lost", r.len(), r.m.cfg.Totals.Lost.Load())
+		}
+	})
+	run(t, "more had been taken than is left", func(t *testing.T) {
+		r := newRig(t, false, Target{8, "dead"})
+		defer r.m.Stop()
+		r.die("a", "b", "c")
+		r.answer(wire.TransferAnswer{Target: 8, Source: 7, UpTo: 2})
+		r.take(8)
+		r.recovered()
+		r.answer(wire.TransferAnswer{Target: 20, Source: 7, Epoch: 1})
+		want(t, r.take(20), "1:c")
+		if n := r.m.cfg.Totals.Lost.Load(); n != 2 {
+			t.Errorf("%d are counted as lost", n)
+		}
+	})
+	run(t, "it is being deleted", func(t *testing.T) {
+		r := newRig(t, true, Target{8, "dead"})
+		defer r.m.Stop()
+		r.die("a", "b")
+		r.recovered()
+		r.routes(Target{30, "other"})
+		r.answer(wire.TransferAnswer{Target: 20, Source: 7, Epoch: 1, UpTo: 1, Gone: true})
+		want(t, r.take(30), "1:b")
+	})
+}
