@@ -80,6 +80,7 @@ type Broker struct {
 	// traffic counts what clients here send and get, churn what happens to queues.
 	traffic traffic
 	churn   churn
+	lives   lives
 
 	numbers atomic.Uint64 // consumers, requests and connections
 	started time.Time
@@ -119,7 +120,10 @@ type lostKey struct {
 	queue uint64
 }
 
-var errQueueGone = errors.New("broker: queue is gone")
+var (
+	errQueueGone  = errors.New("broker: queue is gone")
+	errQueueMoved = errors.New("broker: queue goes on in another life")
+)
 
 const (
 	retryEvery = 20 * time.Millisecond
@@ -179,23 +183,43 @@ func (b *Broker) origin() fsm.Origin {
 // stream returns the node's stream for a queue. One made for a queue that has left
 // the catalog meanwhile is closed.
 func (b *Broker) stream(q *catalog.Queue) *stream {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	s := b.streams[q.ID]
-	if s == nil {
-		s = newStream(b.hub, q.ID, q.Name)
-		s.kind = typeOf(q)
-		s.durable = q.Kind == catalog.Replicated
-		// A later removal finds the stream; an earlier one shows in the view.
-		if v := b.cat.View(); v.Revision() >= q.ID && v.QueueByID(q.ID) == nil {
-			s.gone = true
-			return s
-		}
-		b.streams[q.ID] = s
-		// From here on it is told of changes.
-		b.refit(s, b.inEffect(q))
+	s, from := b.findStream(q)
+	if from != nil {
+		b.lives.resent.Add(s.inheritLocked(from))
+		s.mu.Unlock()
 	}
 	return s
+}
+
+// findStream finds or makes the stream. A new one of a queue that goes on in another life is returned locked, with the stream of the
+// former one: what was said to that goes before what is said to this one.
+func (b *Broker) findStream(q *catalog.Queue) (s, from *stream) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if s := b.streams[q.ID]; s != nil {
+		return s, nil
+	}
+	v := b.cat.View()
+	if now, _ := v.Successor(q.ID); now != nil {
+		if q = now; b.streams[q.ID] != nil {
+			return b.streams[q.ID], nil
+		}
+	}
+	s = newStream(b.hub, q.ID, q.Name)
+	s.kind = typeOf(q)
+	s.durable = q.Kind == catalog.Replicated
+	// A later removal finds the stream; an earlier one shows in the view.
+	if v.Revision() >= q.ID && v.QueueByID(q.ID) == nil {
+		s.gone = true
+		return s, nil
+	}
+	b.streams[q.ID] = s
+	// From here on it is told of changes.
+	b.refit(s, b.inEffect(q))
+	if from = b.formerOf(q); from != nil {
+		s.mu.Lock()
+	}
+	return s, from
 }
 
 func (b *Broker) streamByID(id uint64) *stream {

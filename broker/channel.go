@@ -144,6 +144,7 @@ func (ch *Channel) Settle(kind fsm.SettleKind, ds []*Delivery) {
 func (ch *Channel) Close(ctx context.Context) {
 	ch.closed.Store(true)
 	for _, c := range ch.consumers {
+		ch.useOf(c)
 		// What is on its way to a cancelled consumer of a closed channel is
 		// returned when it arrives.
 		if !c.endsQueue() {
@@ -151,9 +152,9 @@ func (ch *Channel) Close(ctx context.Context) {
 			continue
 		}
 		// When the close is answered, an auto-delete queue is gone.
-		c.stream.mu.Lock()
+		s := c.lock()
 		c.cancelling = true
-		c.stream.mu.Unlock()
+		s.mu.Unlock()
 		wait, cancel := context.WithTimeout(ctx, everyoneWait)
 		if c.askDetach(wait, true) != nil {
 			c.detach()
@@ -329,7 +330,7 @@ func (s *stream) purge(ctx context.Context, timeout time.Duration) (uint64, erro
 	s.mu.Lock()
 	if s.gone {
 		s.mu.Unlock()
-		return 0, errQueueGone
+		return 0, s.why()
 	}
 	s.append(pendingOp{op: fsm.Purge{}, bytes: 64, result: result})
 	s.flushLocked()

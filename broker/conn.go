@@ -193,6 +193,8 @@ func (c *Conn) queueError(err error, name string) error {
 		return Errorf(NotFound, "no queue '%s' in vhost '%s'", name, c.vhost)
 	case errors.Is(err, context.DeadlineExceeded):
 		return Errorf(Unavailable, "queue '%s' in vhost '%s' has no leader within reach", name, c.vhost)
+	case errors.Is(err, errQueueMoved):
+		return Errorf(Unavailable, "queue '%s' in vhost '%s' was being recovered", name, c.vhost)
 	}
 	return asError(err)
 }

@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 
 	"github.com/warrenmq/warren/auth"
 	"github.com/warrenmq/warren/catalog"
@@ -12,9 +13,10 @@ import (
 
 // Consumer is a running consumer.
 type Consumer struct {
-	ch     *Channel
-	spec   Consume
-	stream *stream
+	ch   *Channel
+	spec Consume
+	// stream is replaced when the queue goes on in another life, with the mutexes of both held; see lock.
+	stream atomic.Pointer[stream]
 	no     wire.ConsumerNo
 	reply  *replyBox // of a consumer of direct replies, which has no stream
 
@@ -35,6 +37,18 @@ type Consumer struct {
 
 // Tag is the consumer's tag.
 func (c *Consumer) Tag() string { return c.spec.Tag }
+
+// lock returns the consumer's stream with its mutex held.
+func (c *Consumer) lock() *stream {
+	for {
+		s := c.stream.Load()
+		s.mu.Lock()
+		if c.stream.Load() == s {
+			return s
+		}
+		s.mu.Unlock()
+	}
+}
 
 // NoAck tells whether its deliveries need no acknowledgement.
 func (c *Consumer) NoAck() bool { return c.spec.NoAck }
@@ -76,9 +90,10 @@ func (ch *Channel) Consume(ctx context.Context, spec Consume) (*Consumer, error)
 	}
 	s := b.stream(q)
 	c := &Consumer{
-		ch: ch, spec: spec, stream: s, no: wire.ConsumerNo(b.numbers.Add(1)),
+		ch: ch, spec: spec, no: wire.ConsumerNo(b.numbers.Add(1)),
 		roomMessages: consumerMessages, roomBytes: consumerBytes,
 	}
+	c.stream.Store(s)
 	_, c.ownTimeout = spec.Arguments.Get(consumerTimeoutArg)
 	ctx, cancel := context.WithTimeout(ctx, b.cfg.QueueTimeout)
 	defer cancel()
@@ -127,8 +142,8 @@ func (c *Consumer) Cancel(ctx context.Context) error {
 		c.reply.close()
 		return nil
 	}
-	s := c.stream
-	s.mu.Lock()
+	c.ch.useOf(c)
+	s := c.lock()
 	_, running := s.consumers[c.no]
 	c.cancelling = true
 	s.mu.Unlock()
@@ -138,7 +153,7 @@ func (c *Consumer) Cancel(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, c.ch.conn.b.cfg.QueueTimeout)
 	defer cancel()
 	err := c.askDetach(ctx, false)
-	if errors.Is(err, errQueueGone) || isTimeout(err) {
+	if errors.Is(err, errQueueGone) || errors.Is(err, errQueueMoved) || isTimeout(err) {
 		return nil // a leader that still knows it hears otherwise when it delivers
 	}
 	return err
@@ -147,7 +162,7 @@ func (c *Consumer) Cancel(ctx context.Context) error {
 // askDetach ends the consumer at the leader and waits for its word, and for the end of an
 // auto-delete queue whose last consumer this was.
 func (c *Consumer) askDetach(ctx context.Context, returns bool) error {
-	s := c.stream
+	s := c.stream.Load()
 	reply, err := s.ask(ctx, uint64(c.no), func(uint64) wire.Message {
 		return &wire.Detach{Queue: s.id, Origin: s.hub.origin(), No: c.no, Returns: returns}
 	})
@@ -186,8 +201,7 @@ func (c *Consumer) Written(messages, bytes int) {
 		c.reply.written(messages, bytes)
 		return
 	}
-	s := c.stream
-	s.mu.Lock()
+	s := c.lock()
 	defer s.mu.Unlock()
 	if c.spec.NoAck {
 		s.ackWrittenLocked(c, messages)
@@ -202,7 +216,9 @@ func (c *Consumer) Written(messages, bytes int) {
 func (s *stream) ackWrittenLocked(c *Consumer, messages int) {
 	n := min(messages, len(c.unwritten))
 	for i, d := range c.unwritten[:n] {
-		s.settleLocked(fsm.Ack, d.id, d.attempt)
+		if d.queue == s { // else the queue goes on in another life
+			s.settleLocked(fsm.Ack, d.id, d.attempt)
+		}
 		c.unwritten[i] = nil
 	}
 	if c.unwritten = c.unwritten[n:]; len(c.unwritten) == 0 {
@@ -225,7 +241,7 @@ func (c *Consumer) endsQueue() bool {
 	if c.reply != nil {
 		return false
 	}
-	q := c.ch.conn.b.cat.View().QueueByID(c.stream.id)
+	q := c.ch.conn.b.cat.View().QueueByID(c.stream.Load().id)
 	return q != nil && q.AutoDelete && !q.Exclusive && q.State == catalog.Running
 }
 
@@ -235,8 +251,7 @@ func (c *Consumer) detach() {
 		c.reply.close()
 		return
 	}
-	s := c.stream
-	s.mu.Lock()
+	s := c.lock()
 	defer s.mu.Unlock()
 	c.cancelling = true
 	delete(s.consumers, c.no)

@@ -131,25 +131,33 @@ func (h *hosted) activate() {
 		Settings:        h.settings,
 		CatalogRevision: func() uint64 { return b.cat.View().Revision() },
 		SourceExists:    func(id uint64) bool { return b.cat.View().QueueByID(id) != nil },
-		Way:             b.wayOfDead,
-		Expires:         h.expires,
-		Expired:         h.expired,
-		AutoDelete:      h.q.AutoDelete,
-		Unused:          h.unused,
-		Single:          singleActive(h.q.Arguments),
-		Lease:           nodeLease,
-		ProcessGone:     b.processGone,
-		Pass:            b.cfg.Gate.Pass,
-		Closed:          h.closedUp,
-		Ended:           func() { b.tasks.start(func() { h.relead(session) }) },
-		StartMover:      h.startMover,
-		StartRedriver:   h.startRedriver,
-		Observe:         h.observer.observe,
-		Logger:          b.cfg.Logger,
+		Succeeded: func(id uint64) bool {
+			_, _, ok := b.successor(id)
+			return ok
+		},
+		Former:        formerIDs(h.q.Former),
+		Way:           b.wayOfDead,
+		Expires:       h.expires,
+		Expired:       h.expired,
+		AutoDelete:    h.q.AutoDelete,
+		Unused:        h.unused,
+		Single:        singleActive(h.q.Arguments),
+		Lease:         nodeLease,
+		ProcessGone:   b.processGone,
+		Pass:          b.cfg.Gate.Pass,
+		Closed:        h.closedUp,
+		Ended:         func() { b.tasks.start(func() { h.relead(session) }) },
+		StartMover:    h.startMover,
+		StartRedriver: h.startRedriver,
+		Observe:       h.observer.observe,
+		Logger:        b.cfg.Logger,
 	})
 	h.warnDeadLetter()
 	if h.q.State == catalog.Closing {
 		h.leads.BeginClose()
+	}
+	if h.q.Survivors != nil {
+		h.recovered()
 	}
 }
 
@@ -281,6 +289,7 @@ func (h *hosted) startMover(l *leader.Leader) leader.Mover {
 		Revision:  func() uint64 { return b.cat.View().Revision() },
 		LookAgain: l.CatalogChanged,
 		Exists:    func(id uint64) bool { return b.cat.View().QueueByID(id) != nil },
+		Successor: b.successor,
 		Send: func(m *wire.Transfer) {
 			if node := b.locate(m.Target, tries[m.Target]); node != "" {
 				b.send(node, m)

@@ -21,7 +21,7 @@ func (b *Broker) deliverLocal(m wire.Message) bool {
 		b.toStream(b.cfg.Node, m)
 		return true
 	}
-	l := b.queues.leader(m.QueueID())
+	l := b.leaderNow(m)
 	if l == nil {
 		return b.queues.wait(b.cfg.Node, m)
 	}
@@ -40,7 +40,7 @@ func (b *Broker) Receive(from string, payload []byte) {
 		b.toStream(from, m)
 		return
 	}
-	if l := b.queues.leader(m.QueueID()); l != nil {
+	if l := b.leaderNow(m); l != nil {
 		l.Receive(from, m)
 		return
 	}

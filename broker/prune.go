@@ -18,6 +18,13 @@ func (ch *Channel) use(s *stream) {
 	ch.used[s] = struct{}{}
 }
 
+// useOf notes the stream that delivers to a consumer by now.
+func (ch *Channel) useOf(c *Consumer) {
+	if s := c.stream.Load(); s != nil {
+		ch.use(s)
+	}
+}
+
 // adds notes a consumer that has begun.
 func (ch *Channel) adds(c *Consumer) {
 	if len(ch.consumers) >= ch.consumersMax {
@@ -39,9 +46,9 @@ func (c *Consumer) over() bool {
 	if c.reply != nil {
 		return false
 	}
-	c.stream.mu.Lock()
-	defer c.stream.mu.Unlock()
-	return c.stream.consumers[c.no] != c
+	s := c.lock()
+	defer s.mu.Unlock()
+	return s.consumers[c.no] != c
 }
 
 // owns notes an exclusive queue of the connection.

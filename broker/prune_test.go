@@ -47,7 +47,7 @@ func TestOneChannelForgetsQueuesThatEnd(t *testing.T) {
 	left := func() [5]int {
 		// As when one more is used.
 		c.ch.usedMax, c.ch.consumersMax, c.conn.exclusiveMax = 0, 0, 0
-		c.ch.use(stays.stream)
+		c.ch.useOf(stays)
 		c.ch.adds(stays)
 		c.conn.owns(0, "")
 		b.mu.Lock()

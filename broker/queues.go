@@ -21,7 +21,9 @@ type Groups interface {
 	// Heat tells how much the replica was written to lately, in bytes, also before this process
 	// was started. It is asked before Start.
 	Heat(id uint64) int64
-	// Delete stops the replica and wipes its durable trace.
+	// Stop stops the replica and keeps its durable trace.
+	Stop(id uint64) error
+	// Delete stops the replica, if it runs, and wipes its durable trace.
 	Delete(id uint64) error
 	// Yield moves the leadership to another replica if the one here has it. It ends with ctx.
 	Yield(ctx context.Context, id uint64)
@@ -35,6 +37,8 @@ type Group interface {
 	IsLeader() bool
 	// Follow tells the group what the catalog says of the queue now: where its replicas are to be and who should lead. It is quick.
 	Follow(q *catalog.Queue)
+	// Beginning returns index and term of what a queue's new life began from, when it was taken over.
+	Beginning() (index, term uint64)
 }
 
 // leaderHandle is what the broker says to leaders.
@@ -185,8 +189,12 @@ func (qs *queues) follows(view *catalog.View, id uint64) {
 	q := view.QueueByID(id)
 	qs.count(id, q)
 	if q == nil {
-		qs.remove(id)
+		qs.remove(id, view)
 		return
+	}
+	if len(q.Former) > 0 {
+		qs.b.succeed(q)
+		qs.endFormer(q)
 	}
 	if q.State == catalog.Closing {
 		qs.b.closeStreamOf(q)
@@ -286,22 +294,45 @@ func (qs *queues) belongsHere(q *catalog.Queue) bool {
 	return false
 }
 
-// remove ends a queue that left the catalog.
-func (qs *queues) remove(id uint64) {
-	qs.b.closeStream(id)
+// remove ends a queue that left the catalog, or the former life of one.
+func (qs *queues) remove(id uint64, view *catalog.View) {
+	next, _ := view.Successor(id)
+	if next != nil {
+		qs.b.succeed(next)
+	} else {
+		qs.b.closeStream(id)
+	}
 	h := qs.get(id)
 	if h == nil || !qs.dismiss(h) {
 		return
 	}
-	// Other queues need not wait for it, unless there are many.
+	if next != nil && next.Survivors != nil {
+		qs.end(id, qs.b.cfg.Groups.Stop) // it may be all that is left
+		return
+	}
+	qs.end(id, qs.b.cfg.Groups.Delete)
+}
+
+// end ends a replica. Other queues need not wait for it, unless there are many.
+func (qs *queues) end(id uint64, how func(uint64) error) {
 	qs.ends <- struct{}{}
 	if !qs.b.tasks.start(func() {
 		defer func() { <-qs.ends }()
-		if err := qs.b.cfg.Groups.Delete(id); err != nil {
-			qs.b.cfg.Logger.Error("group not deleted", "queue", id, "err", err)
+		if err := how(id); err != nil {
+			qs.b.cfg.Logger.Error("group not ended", "queue", id, "err", err)
 		}
 	}) {
 		<-qs.ends
+	}
+}
+
+// endFormer wipes what this node has of a queue's former life once the new one has its first leader.
+func (qs *queues) endFormer(q *catalog.Queue) {
+	if qs.view == nil || q.Survivors != nil {
+		return
+	}
+	if old := qs.view.QueueByID(q.ID); old != nil && slices.Contains(old.Survivors, catalog.NodeID(qs.b.cfg.Node)) {
+		qs.end(q.Former[len(q.Former)-1], qs.b.cfg.Groups.Delete)
 	}
 }
 

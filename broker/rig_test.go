@@ -30,7 +30,10 @@ type memGroup struct{ *leader.MemLog }
 
 func (memGroup) IsLeader() bool { return true }
 
-func (memGroup) Follow(*catalog.Queue) {}
+func (memGroup) Follow(*catalog.Queue)           {}
+func (memGroup) Beginning() (index, term uint64) { return 0, 0 }
+
+func (g *memGroups) Stop(uint64) error { return nil }
 
 func (g *memGroups) Start(q *catalog.Queue, r *leader.Replica, lead func(uint64, string, bool)) (Group, error) {
 	g.mu.Lock()

@@ -99,7 +99,7 @@ func (c *Consumer) moveRoom(messages, bytes int64) {
 // node has.
 func (c *Consumer) settleRoom() {
 	c.moveRoom(c.owedMessages, c.owedBytes)
-	if c.stream.hub.narrow() {
+	if c.stream.Load().hub.narrow() {
 		messages, bytes := c.surplus()
 		c.moveRoom(-messages, -bytes)
 	}

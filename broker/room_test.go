@@ -12,7 +12,8 @@ func TestNarrowRoom(t *testing.T) {
 	r := newStreamRig(t)
 	s := r.s
 	s.leader = "leader"
-	c := &Consumer{stream: s, no: 1, attached: true, roomMessages: consumerMessages, roomBytes: consumerBytes}
+	c := &Consumer{no: 1, attached: true, roomMessages: consumerMessages, roomBytes: consumerBytes}
+	c.stream.Store(s)
 	lock := func(f func(*Consumer)) {
 		s.mu.Lock()
 		defer s.mu.Unlock()

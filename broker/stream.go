@@ -60,7 +60,8 @@ type stream struct {
 	held      map[queue.MessageID]*holding
 	requests  map[uint64]*request
 	gone      bool
-	tried     int // members tried in vain
+	heir      *stream // of one that is gone: the stream of the queue's next life, nil if the queue has ended
+	tried     int     // members tried in vain
 	// resyncs numbers the Resyncs sent: deliveries that answer an older one are not
 	// this node's any more.
 	resyncs uint64
@@ -162,7 +163,12 @@ func (s *stream) publish(ctx context.Context, op fsm.Publish, p *publishing) err
 	for {
 		s.mu.Lock()
 		if s.gone {
+			heir := s.heir
 			s.mu.Unlock()
+			if heir != nil {
+				defer heir.flush() // the caller knows this one only
+				return heir.publish(ctx, op, p)
+			}
 			finishAll([]ended{{op: pendingOp{publish: p}, outcome: fsm.Outcome{Kind: fsm.Gone}}})
 			return nil
 		}
@@ -377,7 +383,7 @@ func (s *stream) ask(ctx context.Context, no uint64, build func(after uint64) wi
 	s.mu.Lock()
 	if s.gone {
 		s.mu.Unlock()
-		return nil, errQueueGone
+		return nil, s.why()
 	}
 	s.expectLocked()
 	s.flushLocked()
@@ -392,7 +398,7 @@ func (s *stream) ask(ctx context.Context, no uint64, build func(after uint64) wi
 	select {
 	case m, ok := <-r.reply:
 		if !ok {
-			return nil, errQueueGone
+			return nil, s.why()
 		}
 		return m, nil
 	case <-ctx.Done():

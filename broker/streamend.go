@@ -60,7 +60,11 @@ func (b *Broker) Describe(queue uint64) string {
 
 // deleted tells whether a queue has left the catalog or is about to.
 func (b *Broker) deleted(id uint64) bool {
-	q := b.cat.View().QueueByID(id)
+	v := b.cat.View()
+	q := v.QueueByID(id)
+	if q == nil {
+		q, _ = v.Successor(id)
+	}
 	return q == nil || q.State == catalog.Closing
 }
 

@@ -250,7 +250,8 @@ func (c *commit) send(x *txQueue) (o fsm.Outcome, known bool) {
 	c.parts = len(op.Parts)
 	result := make(chan fsm.Outcome, 1)
 	if !x.s.commit(c.b.ctx, op, size, result) {
-		return fsm.Outcome{Kind: fsm.Gone}, c.b.ctx.Err() == nil
+		// A queue that goes on in another life takes nothing under its former name; its deliveries are no more.
+		return fsm.Outcome{Kind: fsm.Gone}, c.b.ctx.Err() == nil && !x.s.went()
 	}
 	select {
 	case o, known = <-result:
@@ -385,7 +386,7 @@ func (b *Broker) askTx(ctx context.Context, s *stream, q *wire.TxAsk, told *wire
 // on a stream that ends has no known outcome.
 func (s *stream) isGone() bool {
 	s.mu.Lock()
-	gone := s.gone
+	gone := s.gone && s.heir == nil
 	s.mu.Unlock()
 	return gone || s.hub.deleted(s.id)
 }

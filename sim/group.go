@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -151,6 +152,9 @@ func (*nodeGroups) Survives(context.Context, *catalog.Queue) bool { return false
 
 // Follow implements broker.Group.
 func (*member) Follow(*catalog.Queue) {}
+
+// Stop implements broker.Groups. No queue of the simulation is recovered.
+func (ng *nodeGroups) Stop(id uint64) error { return fmt.Errorf("queue %d is stopped", id) }
 
 // Delete implements broker.Groups.
 func (ng *nodeGroups) Delete(id uint64) error {
@@ -340,6 +344,9 @@ func (m *member) HasLease() bool {
 	defer m.g.w.mu.Unlock()
 	return m.leads && !m.lapsed
 }
+
+// Beginning implements broker.Group.
+func (m *member) Beginning() (index, term uint64) { return 0, 0 }
 
 // IsLeader implements broker.Group.
 func (m *member) IsLeader() bool {

@@ -29,13 +29,22 @@ type raftGroups struct {
 
 // Start implements broker.Groups.
 func (r raftGroups) Start(q *catalog.Queue, replica *leader.Replica, lead func(uint64, string, bool)) (broker.Group, error) {
+	var former transport.GroupID
+	if q.Survivors != nil {
+		// The trace of the former life is read, and nothing may write to it meanwhile.
+		former = transport.GroupID(q.Former[len(q.Former)-1])
+		if err := r.host.Stop(former); err != nil {
+			return nil, err
+		}
+	}
 	g, err := r.host.Start(group.Spec{
 		ID: transport.GroupID(q.ID), Generation: q.Generation(r.host.Local()), Members: q.FirstMembers(), Preferred: q.Preferred,
 		// A member of the first hour founds its replica, however late; one that was added later, which has another
 		// generation, waits to be filled.
 		Bootstrap: true,
 		Young:     q.Founders == nil && r.since.Load() > 0 && q.ID > r.since.Load(),
-	}, machine{replica}, observer(lead))
+		From:      former,
+	}, machine{replica, q.Life()}, observer(lead))
 	if errors.Is(err, group.ErrDamaged) {
 		return nil, fmt.Errorf("%w: %w", broker.ErrDamaged, err)
 	}
@@ -78,6 +87,9 @@ func (n *running) planned(ctx context.Context, id transport.GroupID, revision ui
 // Heat implements broker.Groups.
 func (r raftGroups) Heat(id uint64) int64 { return r.store.Group(store.GroupID(id)).Heat() }
 
+// Stop implements broker.Groups.
+func (r raftGroups) Stop(id uint64) error { return r.host.Stop(transport.GroupID(id)) }
+
 // Delete implements broker.Groups.
 func (r raftGroups) Delete(id uint64) error { return r.host.Delete(transport.GroupID(id)) }
 
@@ -89,6 +101,9 @@ func (n *running) wipeDeleted(view *catalog.View) {
 		q := view.QueueByID(uint64(id))
 		if uint64(id) > view.Revision() || q != nil && slices.Contains(q.Members, n.identity.NodeID()) {
 			continue
+		}
+		if next, _ := view.Successor(uint64(id)); next != nil && slices.Contains(next.Survivors, n.identity.NodeID()) {
+			continue // its new life has not begun yet, and may have to begin from this
 		}
 		if err := n.host.Delete(transport.GroupID(id)); err != nil {
 			n.log.Error("a deleted queue's log stays", "queue", uint64(id), "err", err)
@@ -151,6 +166,8 @@ func (l queueLog) Follow(q *catalog.Queue) {
 	l.g.Want(&m)
 }
 
+func (l queueLog) Beginning() (index, term uint64) { return l.g.Beginning() }
+
 func (l queueLog) HasLease() bool { return l.g.HasLease() }
 func (l queueLog) IsLeader() bool { return l.g.IsLeader() }
 
@@ -173,7 +190,13 @@ func ranges(pins []fsm.IndexRange) []store.Range {
 }
 
 // machine is a queue's replica as its group sees it.
-type machine struct{ r *leader.Replica }
+type machine struct {
+	r    *leader.Replica
+	life uint32 // of the queue
+}
+
+// Succeed implements group.Heir.
+func (m machine) Succeed() { m.r.Succeed(m.life) }
 
 func (m machine) Apply(e group.Entry) any {
 	m.r.Apply(e.Index, e.Data)

@@ -1,0 +1,99 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+
+	"github.com/warrenmq/warren/fsm"
+	"github.com/warrenmq/warren/queue/wire"
+)
+
+// TestStreamGoesOnInAnotherLife carries a stream over to the next life of its queue: publishes that nobody has answered are sent there, consumers
+// go on, and what clients say of former deliveries does nothing there, whatever has their ids by now.
+func TestStreamGoesOnInAnotherLife(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newStreamRig(t)
+		r.s.leader = "leader"
+		sink := &confirms{}
+		ch := &Channel{sink: sink, used: map[*stream]struct{}{}}
+		c := &Consumer{ch: ch, no: 9, attached: true, roomMessages: consumerMessages, roomBytes: consumerBytes}
+		leaving := &Consumer{ch: ch, no: 10, attached: true, cancelling: true}
+		for _, x := range []*Consumer{c, leaving} {
+			x.stream.Store(r.s)
+			r.s.consumers[x.no] = x
+		}
+		deliver := func(s *stream) {
+			s.session, s.resyncs = 1, 1
+			s.deliver("leader", &wire.Deliver{Queue: s.id, Session: 1, Resync: 1, Items: []wire.Item{{No: 9, ID: 4, Attempt: 1, Message: fsm.EncodeMessage(nil, &fsm.Message{})}}})
+		}
+		deliver(r.s)
+		r.publish(sink, 1)
+		r.s.flush()
+		r.publish(sink, 2) // not sent
+		result := make(chan fsm.Outcome, 1)
+		r.s.commit(t.Context(), fsm.Tx{}, 10, result)
+		asked := make(chan error, 1)
+		go func() {
+			_, err := r.s.ask(t.Context(), 77, func(uint64) wire.Message { return &wire.Get{Queue: 7} })
+			asked <- err
+		}()
+		synctest.Wait()
+		sent[wire.Message](r)
+
+		next := newStream(r.s.hub, 20, "q")
+		next.mu.Lock()
+		if n := next.inheritLocked(r.s); n != 2 { // the commit had sent both
+			t.Errorf("%d publishes are sent again", n)
+		}
+		next.mu.Unlock()
+		if r.trouble == 0 {
+			t.Error("nobody looks for the new leader")
+		}
+		if _, open := <-result; open {
+			t.Error("a transaction has an outcome")
+		}
+		if err := <-asked; !errors.Is(err, errQueueMoved) {
+			t.Errorf("a request ends with %v", err)
+		}
+		if c.stream.Load() != next || next.consumers[9] != c || len(next.consumers) != 1 {
+			t.Errorf("consumers %v", next.consumers)
+		}
+		next.mu.Lock()
+		next.findLocked()
+		next.mu.Unlock()
+		if told := sent[*wire.Resync](r); len(told) != 1 || told[0].Queue != 20 || len(told[0].Consumers) != 1 || len(told[0].Held) != 0 {
+			t.Errorf("the new leader is told %+v", told)
+		}
+		batches := sent[*wire.Batch](r)
+		if len(batches) != 1 || batches[0].Queue != 20 || batches[0].Stream.First != 1 || len(batches[0].Stream.Ops) != 2 {
+			t.Errorf("the new leader gets %+v", batches)
+		}
+		// A message of the new life has the id and the attempt of one that the client still works on.
+		deliver(next)
+		r.s.settle(fsm.Ack, 4, 1)
+		r.s.flush()
+		next.flush()
+		if b := sent[*wire.Batch](r); len(b) != 0 {
+			t.Errorf("an ack of the former life is sent: %+v", b)
+		}
+		r.publish(sink, 3) // by somebody who has the former stream
+		if b := sent[*wire.Batch](r); len(b) != 1 || b[0].Stream.First != 3 {
+			t.Errorf("a later publish is sent as %+v", b)
+		}
+		r.s.answer(&wire.Answer{Queue: 7, Origin: rigOrigin, UpTo: 3})
+		if len(sink.list) != 0 {
+			t.Errorf("the former leader confirms %v", sink.list)
+		}
+		next.answer(&wire.Answer{Queue: 20, Origin: rigOrigin, UpTo: 3})
+		if len(sink.list) != 3 {
+			t.Errorf("confirmed are %v", sink.list)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := r.s.purge(ctx, 1); !errors.Is(err, errQueueMoved) {
+			t.Errorf("a purge of the former stream: %v", err)
+		}
+	})
+}
