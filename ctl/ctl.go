@@ -65,6 +65,7 @@ var topics = []func(*tool) []*cobra.Command{
 	healthVerbs,
 	awaitVerbs,
 	backupVerbs,
+	recoveryVerbs,
 }
 
 // Command returns the command `ctl` with all verbs. An error of its run is an [*Error].

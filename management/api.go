@@ -73,6 +73,7 @@ func New(cfg Config) *API {
 	a.routeVhosts()
 	a.routeMaintenance()
 	a.routeBackups()
+	a.routeRecovery()
 	a.routeFlags()
 	a.routeNodes()
 	a.routeReplicas()

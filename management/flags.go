@@ -15,6 +15,7 @@ type Cluster interface {
 	levels
 	nodes
 	maintained
+	recovers
 }
 
 type levels interface {

@@ -98,6 +98,7 @@ type Broker interface {
 	DeadTotals() broker.DeadTotals
 	QueueChurn() broker.QueueChurn
 	MoveTotals() broker.MoveTotals
+	Lives() broker.Lives
 	Clients() broker.Clients
 	Figures() []broker.QueueFigures
 }
@@ -359,4 +360,9 @@ func (s *scrape) dead() {
 	s.count(transfersSent, m.Sent)
 	s.count(transfersFull, m.Full)
 	s.count(transfersLost, m.Unanswered)
+	l := s.c.cfg.Broker.Lives()
+	s.count(queuesRecovered, l.Recovered)
+	s.count(publishesResent, l.Resent)
+	s.count(lettersResent, l.Again)
+	s.count(lettersLost, l.Lost)
 }

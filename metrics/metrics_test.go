@@ -38,6 +38,11 @@ func (f *fakeBroker) QueueChurn() broker.QueueChurn {
 func (f *fakeBroker) MoveTotals() broker.MoveTotals {
 	return broker.MoveTotals{Sent: 9, Full: 2, Unanswered: 1}
 }
+
+func (f *fakeBroker) Lives() broker.Lives {
+	return broker.Lives{Recovered: 3, Resent: 5, Again: 6, Lost: 7}
+}
+
 func (f *fakeBroker) Clients() broker.Clients        { return broker.Clients{Consumers: 4} }
 func (f *fakeBroker) Figures() []broker.QueueFigures { return f.figures }
 

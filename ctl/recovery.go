@@ -1,0 +1,115 @@
+package ctl
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// recoverPatience is how long the verb waits: every queue has half a minute to get its leader, many at a time.
+const recoverPatience = 10 * time.Minute
+
+// recoverColumns are those of recover_queues.
+var recoverColumns = []string{"vhost", "name", "state", "keep", "survivors", "lost", "messages", "sent_again", "why"}
+
+func recoveryVerbs(t *tool) []*cobra.Command {
+	var lost []string
+	var yes bool
+	cmd := t.command(verb{
+		use: "recover_queues --lost NODE[,NODE] [QUEUE]", short: "Let queues go on that have lost most of their replicas for good", max: 1,
+		long: "Let queues go on that have lost the majority of their replicas for good, from the newest replica that is left: all of the cluster, or\n" +
+			"one of the virtual host. Without --yes it only tells what it would do. WHAT ONLY THE LOST NODES HAD IS GONE, also if it was\n" +
+			"confirmed, and what they have must never come back: stop them, or take them off the network, before. Dead letters that were on\n" +
+			"their way out of a recovered queue are sent again, and may arrive twice; sent_again tells how many. Read docs/operations.md,\n" +
+			"\"Lost majority\", before. The exit code is 70 if a queue was not recovered.",
+		run: func(ctx context.Context, s *session, args []string) error {
+			return recoverQueues(ctx, s, args, lost, yes)
+		},
+	})
+	cmd.Flags().StringSliceVar(&lost, "lost", nil, "the nodes that are gone for good")
+	cmd.Flags().BoolVar(&yes, "yes", false, "do it")
+	return []*cobra.Command{cmd}
+}
+
+// recovered is what the API tells of one queue.
+type recovered struct {
+	VHost     string   `json:"vhost"`
+	Name      string   `json:"name"`
+	Delays    bool     `json:"delays"`
+	Lost      []string `json:"lost"`
+	Survivors []struct {
+		Node  string `json:"node"`
+		Term  uint64 `json:"term"`
+		Index uint64 `json:"index"`
+		Voter bool   `json:"voter"`
+	} `json:"survivors"`
+	Keep     string `json:"keep"`
+	State    string `json:"state"`
+	Why      string `json:"why"`
+	Messages uint64 `json:"messages"`
+	Again    uint64 `json:"sent_again"`
+}
+
+func (q *recovered) row() row {
+	name := q.Name
+	if q.Delays {
+		name = "exchange " + name
+	}
+	var survivors []string
+	for _, r := range q.Survivors {
+		text := fmt.Sprintf("%s:%d/%d", r.Node, r.Term, r.Index)
+		if !r.Voter {
+			text += ":no-voter"
+		}
+		survivors = append(survivors, text)
+	}
+	return row{
+		"vhost": q.VHost, "name": name, "state": q.State, "keep": q.Keep, "survivors": strings.Join(survivors, " "),
+		"lost": strings.Join(q.Lost, " "), "messages": q.Messages, "sent_again": q.Again, "why": q.Why,
+	}
+}
+
+func recoverQueues(ctx context.Context, s *session, args, lost []string, yes bool) error {
+	if len(lost) == 0 {
+		return usage("--lost names the nodes that are gone for good")
+	}
+	req := map[string]any{"lost": lost, "yes": yes}
+	if len(args) > 0 {
+		req["vhost"], req["queue"] = s.opt.vhost, args[0]
+	}
+	if yes {
+		s.say("Recovering queues that have lost most of their replicas with %s ...", strings.Join(lost, ", "))
+	} else {
+		s.say("Queues that have lost most of their replicas with %s; nothing is done without --yes ...", strings.Join(lost, ", "))
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recoverPatience)
+	defer cancel()
+	var report struct {
+		Queues []recovered `json:"queues"`
+	}
+	if err := s.do(ctx, http.MethodPost, path("warren", "recovery"), req, &report); err != nil {
+		return err
+	}
+	rows := make([]row, len(report.Queues))
+	left := 0
+	for i := range report.Queues {
+		rows[i] = report.Queues[i].row()
+		if st := report.Queues[i].State; yes && st != "recovered" {
+			left++
+		}
+	}
+	if err := s.list(recoverColumns, rows); err != nil {
+		return err
+	}
+	if left > 0 {
+		if err := s.flush(); err != nil {
+			return err
+		}
+		return errorf(ExitSoftware, "%d of %d queues were not recovered", left, len(rows))
+	}
+	return nil
+}

@@ -1,0 +1,215 @@
+package process
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/warrenmq/warren/test/cluster"
+)
+
+// lostPlan says which nodes die, and queues of each kind then.
+type lostPlan struct {
+	victims [2]*cluster.Node
+	stays   *cluster.Node // clients are here
+	// lostWork has lost its majority and its target has not, lostDead the other way round, and of both neither is left.
+	lostWork, lostDead, both int
+}
+
+// planLoss looks for two nodes whose death takes the majority of a queue, of another one's target, and of both of a third one.
+func planLoss(t *testing.T, c *cluster.Cluster, pairs int) lostPlan {
+	t.Helper()
+	members := map[string][]string{}
+	list, err := c.Node(0).Queues(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, q := range list {
+		for _, m := range q.Members {
+			name, _, _ := strings.Cut(m, "/")
+			members[q.Name] = append(members[q.Name], name)
+		}
+	}
+	for x := 3; x < len(c.Nodes()); x++ { // the catalog keeps its majority
+		for y := range x {
+			p := lostPlan{victims: [2]*cluster.Node{c.Node(x), c.Node(y)}, lostWork: -1, lostDead: -1, both: -1}
+			lost := func(queue string) bool {
+				return slices.Contains(members[queue], p.victims[0].Name) && slices.Contains(members[queue], p.victims[1].Name)
+			}
+			for i := range pairs {
+				switch work, dead := lost(fmt.Sprint("work", i)), lost(fmt.Sprint("dead", i)); {
+				case work && dead:
+					p.both = i
+				case work:
+					p.lostWork = i
+				case dead:
+					p.lostDead = i
+				}
+			}
+			if p.lostWork >= 0 && p.lostDead >= 0 && p.both >= 0 {
+				at := slices.IndexFunc(c.Nodes(), func(n *cluster.Node) bool { return n != p.victims[0] && n != p.victims[1] })
+				p.stays = c.Node(at)
+				return p
+			}
+		}
+	}
+	t.Fatal("no two nodes are what the test needs")
+	return lostPlan{}
+}
+
+// rejectSome rejects the first messages of a queue.
+func (s *session) rejectSome(queue string, n int) {
+	s.Helper()
+	for range n {
+		d := s.get(queue)
+		if err := d.Reject(false); err != nil {
+			s.Fatal(err)
+		}
+	}
+}
+
+// recovered is what `recover_queues --formatter json` tells.
+type recovered struct {
+	VHost, Name, State, Keep, Why string
+	Messages                      int
+	Again                         int `json:"sent_again"`
+}
+
+func recoverQueues(t *testing.T, n *cluster.Node, args ...string) (list []recovered, trouble string) {
+	t.Helper()
+	code, out, failure := ctl(t, n, append([]string{"recover_queues", "-q", "--formatter", "json"}, args...)...)
+	if code != 0 {
+		return nil, failure
+	}
+	if err := json.Unmarshal([]byte(out), &list); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return list, ""
+}
+
+// TestQueueIsRecovered takes two of five nodes away for good, with their disks: queues that had two of their three replicas there
+// go on from the third one by `ctl recover_queues`, with all that it had, with their clients, and with the dead letters that were on their
+// way from and to them. It runs the procedure "Lost majority" of docs/operations.md.
+func TestQueueIsRecovered(t *testing.T) {
+	t.Parallel()
+	const pairs, each, dead = 16, 12, 4
+	c := startCluster(t, 5)
+	first := at(t, c.Node(0))
+	for i := range pairs {
+		plainQueue(first, fmt.Sprint("dead", i), nil)
+		plainQueue(first, fmt.Sprint("work", i), amqp.Table{"x-dead-letter-exchange": "", "x-dead-letter-routing-key": fmt.Sprint("dead", i)})
+	}
+	p := planLoss(t, c, pairs)
+	s := at(t, p.stays)
+	for i := range pairs {
+		work := fmt.Sprint("work", i)
+		s.fill(work, numbered(work+"-", each)...)
+		s.rejectSome(work, dead)
+	}
+	for i := range pairs {
+		s.ready(fmt.Sprint("dead", i), dead)
+	}
+	lostWork, lostDead, both := fmt.Sprint("work", p.lostWork), fmt.Sprint("work", p.lostDead), fmt.Sprint("work", p.both)
+	held := s.channel(s.dial())
+	if err := held.Qos(3, 0, false); err != nil {
+		t.Fatal(err)
+	}
+	deliveries, err := held.Consume(lostWork, "holds", false, false, false, false, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := []amqp.Delivery{<-deliveries, <-deliveries, <-deliveries}
+	time.Sleep(2 * time.Second) // the third replicas have everything by then
+
+	for _, v := range p.victims {
+		kill(t, v)
+		if err := os.RemoveAll(v.DataDir()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.rejectSome(lostDead, dead) // these wait for a target that has no majority
+	late, err := s.channel(s.dial()).PublishWithDeferredConfirmWithContext(t.Context(), "", lostWork, false, false, message("late"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lost := "--lost=" + p.victims[0].Name + "," + p.victims[1].Name
+	var plan []recovered
+	trouble := ""
+	for deadline := time.Now().Add(timeoutStart); ; time.Sleep(200 * time.Millisecond) { // until they are known to be down
+		plan, trouble = recoverQueues(t, p.stays, lost)
+		if trouble == "" && !slices.ContainsFunc(plan, func(q recovered) bool { return q.State != "possible" }) {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%+v %s", plan, trouble)
+		}
+	}
+	select {
+	case <-late.Done():
+		t.Error("a publish was confirmed without a majority")
+	default:
+	}
+	done, trouble := recoverQueues(t, p.stays, lost, "--yes")
+	if trouble != "" || len(done) != len(plan) || len(done) < 4 {
+		t.Fatalf("recovered %+v of %+v: %s", done, plan, trouble)
+	}
+	for _, q := range done {
+		if q.State != "recovered" || q.Again != 0 {
+			t.Errorf("%+v", q)
+		}
+	}
+	if again, trouble := recoverQueues(t, p.stays, lost); trouble != "" || len(again) != 0 {
+		t.Errorf("there is more to recover: %+v %s", again, trouble)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), timeoutReply)
+	defer cancel()
+	if ok, err := late.WaitContext(ctx); err != nil || !ok {
+		t.Errorf("what was published before the recovery: %v %v", ok, err)
+	}
+	// What the client held is no more its own; the consumer goes on and gets it again.
+	for _, d := range old {
+		if err := d.Ack(false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var bodies []string
+	for range each - dead + 1 {
+		select {
+		case d := <-deliveries:
+			bodies = append(bodies, string(d.Body))
+			if err := d.Ack(false); err != nil {
+				t.Fatal(err)
+			}
+		case <-ctx.Done():
+			t.Fatalf("the consumer got %q and no more", bodies)
+		}
+	}
+	if want := append(numbered(lostWork+"-", each)[dead:], "late"); !slices.Equal(sorted(bodies), sorted(want)) {
+		t.Errorf("the consumer got %q, want %q", bodies, want)
+	}
+	// Letters go on between queues of each kind, once each.
+	s.rejectSome(both, dead)
+	s.ready(strings.Replace(both, "work", "dead", 1), 2*dead)
+	s.ready(strings.Replace(lostDead, "work", "dead", 1), 2*dead)
+	for i := range pairs {
+		work, letters := fmt.Sprint("work", i), dead
+		if work == lostDead || work == both {
+			letters *= 2
+		}
+		s.holdsAll(fmt.Sprint("dead", i), numbered(work+"-", each)[:letters]...)
+		if work == lostWork {
+			s.ready(work, 0)
+			continue
+		}
+		s.holdsAll(work, numbered(work+"-", each)[letters:]...)
+	}
+}
+
+func sorted(list []string) []string { return slices.Sorted(slices.Values(list)) }
