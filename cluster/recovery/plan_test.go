@@ -39,17 +39,20 @@ func TestDecide(t *testing.T) {
 		{"a voter before a learner", affected{q: q, survivors: []catalog.NodeID{"a", "b"}, positions: []Position{learner, at(3, 9)}}, "possible keep=b [b:3/9 a:3/9]"},
 		{"nothing but a learner", affected{q: q, survivors: []catalog.NodeID{"a"}, positions: []Position{learner}}, "possible keep=a [a:3/9]"},
 		{
-			"one does not answer", affected{q: q, survivors: []catalog.NodeID{"a", "b"}, positions: []Position{at(3, 9), {}}, silent: []catalog.NodeID{"b"}},
+			"one does not answer",
+			affected{q: q, survivors: []catalog.NodeID{"a", "b"}, positions: []Position{at(3, 9), {}}, silent: []catalog.NodeID{"b"}},
 			"refused keep= [a:3/9] no answer about it from b, which may have the newest replica: bring the node back, or stop it and name it as lost",
 		},
 		{"who has led does not know yet", affected{q: q, lost: []catalog.NodeID{"c", "d", "e"}, survivors: []catalog.NodeID{"a"}, positions: []Position{led}}, "possible keep=a [a:3/9]"},
 		{
-			"members change, and it is led", affected{q: &moving, lost: []catalog.NodeID{"c"}, survivors: []catalog.NodeID{"a"}, positions: []Position{led}},
+			"members change, and it is led",
+			affected{q: &moving, lost: []catalog.NodeID{"c"}, survivors: []catalog.NodeID{"a"}, positions: []Position{led}},
 			"refused keep= [a:3/9] node 'a' says that 'a' leads it",
 		},
 		{"members change, and its leader is lost", affected{q: &moving, lost: []catalog.NodeID{"d"}, survivors: []catalog.NodeID{"a"}, positions: []Position{follows}}, "possible keep=a [a:3/9]"},
 		{
-			"ranked before", affected{q: &catalog.Queue{Survivors: []catalog.NodeID{"a", "b"}, Former: []uint64{4}}, survivors: []catalog.NodeID{"b", "c"}, positions: []Position{{}, at(1, 1)}},
+			"ranked before",
+			affected{q: &catalog.Queue{Survivors: []catalog.NodeID{"a", "b"}, Former: []uint64{4}}, survivors: []catalog.NodeID{"b", "c"}, positions: []Position{{}, at(1, 1)}},
 			"possible keep=b [b:0/0 c:1/1]",
 		},
 	} {
