@@ -57,14 +57,14 @@ func Unpack(file, dir string) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close() //nolint:errcheck // it was read
+	defer f.Close()
 	zip, err := gzip.NewReader(f)
 	if err != nil {
 		return fmt.Errorf("%s: %w", file, err)
 	}
 	for t := tar.NewReader(zip); ; {
 		h, err := t.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err == nil {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"strings"
 	"time"
@@ -90,9 +91,7 @@ func (s *stage) bind(queue, key, exchange string) {
 // deadTo are the arguments of a queue whose dead letters go to another.
 func (s *stage) deadTo(queue string, more amqp.Table) amqp.Table {
 	t := amqp.Table{"x-dead-letter-exchange": "", "x-dead-letter-routing-key": s.prefix + queue}
-	for k, v := range more {
-		t[k] = v
-	}
+	maps.Copy(t, more)
 	return t
 }
 
