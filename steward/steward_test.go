@@ -53,8 +53,7 @@ func newRig(t *testing.T, names ...string) *rig {
 		Local: self, Dir: filepath.Join(t.TempDir(), "catalog"), Mesh: mesh, DownAfter: time.Hour,
 		HeartbeatTimeout: 500 * time.Millisecond,
 		Founding: &catalog.Founding{ClusterID: cluster, Members: []catalog.NodeID{self}, Admin: func() (auth.User, error) {
-			return auth.User{
-				Name: "guest", PasswordHash: auth.HashPassword("guest"), Tags: []string{auth.TagAdministrator}}, nil
+			return auth.User{Name: "guest", PasswordHash: auth.HashPassword("guest"), Tags: []string{auth.TagAdministrator}}, nil
 		}},
 	})
 	if err != nil {

@@ -26,8 +26,10 @@ func underLoad(t *testing.T, c *cluster.Cluster, idle int) (queues []string, end
 	await(t, 20*time.Second, "the newest level", func() bool { return statusOf(t, c.Node(0)).Warren.Level >= 2 })
 	s := at(t, c.Node(0))
 	plainQueue(s, "dead", amqp.Table{"x-queue-type": "quorum"})
-	plainQueue(s, "source", amqp.Table{"x-queue-type": "quorum", "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead",
-		"x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish", "x-delivery-limit": int32(-1)})
+	plainQueue(s, "source", amqp.Table{
+		"x-queue-type": "quorum", "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead",
+		"x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish", "x-delivery-limit": int32(-1),
+	})
 	queues = []string{"dead", "source"}
 	for i := range idle {
 		name := plainQueue(at(t, c.Node(i%3)), fmt.Sprint("idle", i), amqp.Table{"x-queue-type": "quorum"})
