@@ -108,6 +108,8 @@ type Detector struct {
 
 	mu     sync.Mutex // guards the rest; held shortly, never while calling out
 	peers  map[transport.NodeID]*watched
+	gone   map[transport.NodeID]bool // see Gone; it only grows, by one for each storage that is replaced
+	tell   []transport.NodeID        // of gone: to be told of
 	subs   map[int]func(Event)
 	subSeq int
 }
@@ -138,6 +140,7 @@ func New(cfg Config) (*Detector, error) {
 		kick:   make(chan struct{}, 1),
 		rounds: make(chan round),
 		peers:  make(map[transport.NodeID]*watched),
+		gone:   make(map[transport.NodeID]bool),
 		subs:   make(map[int]func(Event)),
 	}
 	d.cfg.Net.HandleCall(MethodOpinion, d.answer)
@@ -166,7 +169,7 @@ func (d *Detector) SetPeers(nodes []transport.NodeID) {
 	defer d.mu.Unlock()
 	next := make(map[transport.NodeID]*watched, len(nodes))
 	for _, n := range nodes {
-		if n == d.cfg.Local {
+		if n == d.cfg.Local || d.gone[n] {
 			continue
 		}
 		if w, ok := d.peers[n]; ok {
@@ -178,6 +181,29 @@ func (d *Detector) SetPeers(nodes []transport.NodeID) {
 	d.peers = next
 }
 
+// Gone says that nodes never answer again, because a newer storage has taken the name of each: they are dead from now on, without asking anybody, and do not
+// count among the others. One may be replaced before it was missed, and whatever waits for it must not wait for a node that nobody watches.
+func (d *Detector) Gone(nodes []transport.NodeID) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, n := range nodes {
+		if n == d.cfg.Local || d.gone[n] {
+			continue
+		}
+		d.gone[n] = true
+		if w := d.peers[n]; w == nil || w.state != Dead {
+			d.tell = append(d.tell, n)
+		}
+		delete(d.peers, n)
+	}
+	if len(d.tell) > 0 {
+		select {
+		case d.kick <- struct{}{}:
+		default:
+		}
+	}
+}
+
 // State returns the verdict about a node; this node is always alive.
 func (d *Detector) State(n transport.NodeID) State {
 	if n == d.cfg.Local {
@@ -185,6 +211,9 @@ func (d *Detector) State(n transport.NodeID) State {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.gone[n] {
+		return Dead
+	}
 	if w, ok := d.peers[n]; ok {
 		return w.state
 	}
@@ -241,6 +270,10 @@ func (d *Detector) look(now time.Time, attended time.Duration, lim limits) []Eve
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var events []Event
+	for _, n := range d.tell {
+		events = append(events, Event{Node: n, State: Dead, At: now, Refused: true})
+	}
+	d.tell = nil
 	for n, w := range d.peers {
 		status, measured := statuses[n]
 		if !measured {

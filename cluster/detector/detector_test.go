@@ -364,3 +364,43 @@ func TestStarvedProcessDoesNotFlap(t *testing.T) {
 		}
 	})
 }
+
+// TestReplacedNodeIsDead: a node whose name was taken by a newer storage is dead from then on, whether it was missed before or not, is told of
+// once, and counts for no majority; nothing makes it alive again.
+func TestReplacedNodeIsDead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSky(t, "a", "b", "c", "d")
+		defer s.close()
+		time.Sleep(time.Second)
+		d := s.nodes["a"].det
+		var mu sync.Mutex
+		dead := map[transport.NodeID]int{}
+		defer d.Subscribe(func(e Event) {
+			mu.Lock()
+			defer mu.Unlock()
+			if e.State == Dead && e.Refused {
+				dead[e.Node]++
+			}
+		})()
+		s.kill("b")
+		time.Sleep(5 * time.Second)
+		for range 2 { // c was not missed; nobody ever heard of x
+			d.Gone([]transport.NodeID{"a", "b", "c", "x"})
+			d.SetPeers([]transport.NodeID{"a", "b", "c", "d"})
+			time.Sleep(time.Second)
+		}
+		for n, want := range map[transport.NodeID]State{"a": Alive, "b": Dead, "c": Dead, "d": Alive, "x": Dead} {
+			if got := d.State(n); got != want {
+				t.Errorf("%s is %v, want %v", n, got, want)
+			}
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if len(dead) != 3 || dead["b"] != 1 || dead["c"] != 1 || dead["x"] != 1 {
+			t.Errorf("told of deaths %v", dead)
+		}
+		if got := d.majority(); got != 2 {
+			t.Errorf("a majority of a and d is %d", got)
+		}
+	})
+}

@@ -143,7 +143,7 @@ func (n *running) gossipNodes() (nodes []transport.NodeID) {
 func (n *running) followPeers(founders []transport.NodeID) {
 	update := func() {
 		known := map[transport.NodeID]bool{}
-		var peers, watched []transport.NodeID
+		var peers, watched, gone []transport.NodeID
 		add := func(id transport.NodeID) {
 			if id != n.identity.NodeID() && !known[id] {
 				known[id] = true
@@ -151,7 +151,9 @@ func (n *running) followPeers(founders []transport.NodeID) {
 			}
 		}
 		for node := range n.catalog.Load().View().Nodes() {
-			if !node.Superseded {
+			if node.Superseded {
+				gone = append(gone, node.ID)
+			} else {
 				add(node.ID)
 			}
 		}
@@ -163,6 +165,7 @@ func (n *running) followPeers(founders []transport.NodeID) {
 			add(id)
 		}
 		n.mesh.SetPeers(peers)
+		n.detector.Gone(gone)
 		n.detector.SetPeers(watched)
 	}
 	n.gossip.OnChange(update)
