@@ -285,7 +285,7 @@ func Nodes(view *catalog.View, alive func(catalog.NodeID) bool, down func(catalo
 		r := repair.Node{
 			ID: n.ID, Zone: n.Zone, Alive: !n.Superseded && alive(n.ID), Superseded: n.Superseded,
 			// One that has not told its level has not told its zone.
-			Willing: n.State == catalog.NodeRegular && n.Level > 0, Leaving: n.State == catalog.NodeLeaving,
+			Willing: n.State == catalog.NodeRegular && n.Level > 0, Young: n.State == catalog.NodeRegular && n.Level == 0, Leaving: n.State == catalog.NodeLeaving,
 		}
 		if n.Down != 0 {
 			r.Down = max(1, down(n.ID))

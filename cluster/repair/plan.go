@@ -186,8 +186,13 @@ func (c *cluster) replacement(q *Queue, set []NodeID, i int, reason Reason) (Nod
 		return len(c.zones)
 	}
 	fits := func(id NodeID) bool { return c.takes(id) && !slices.Contains(set, id) }
-	if n := c.nodes[set[i]]; reason == Gone && n != nil && fits(n.Successor) && !slices.Contains(q.Members, n.Successor) && after(n.Successor) >= before {
-		return n.Successor, true
+	if n := c.nodes[set[i]]; reason == Gone && n != nil && !slices.Contains(q.Members, n.Successor) {
+		if next := c.nodes[n.Successor]; next != nil && next.Young && next.Alive {
+			return "", false // in a moment
+		}
+		if fits(n.Successor) && after(n.Successor) >= before {
+			return n.Successor, true
+		}
 	}
 	// One that is a member still, because the plan which was to take it away is not done, has its replica.
 	for _, has := range []bool{true, false} {

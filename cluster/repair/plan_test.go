@@ -10,7 +10,7 @@ import (
 
 const after = 10 * time.Minute
 
-// nodesOf makes nodes of words such as "a", "b@east", "c-" (down for long), "c~" (down, not for long), "d>" (leaving), "e!" (unwilling),
+// nodesOf makes nodes of words such as "a", "b@east", "c-" (down for long), "c~" (down, not for long), "d>" (leaving), "e!" (unwilling), "g?" (young),
 // "f/1=f/2" (replaced by that storage); the zone comes last.
 func nodesOf(words string) (list []Node) {
 	for w := range strings.FieldsSeq(words) {
@@ -21,7 +21,7 @@ func nodesOf(words string) (list []Node) {
 			list = append(list, n)
 			continue
 		}
-		for _, mark := range "-~>!" {
+		for _, mark := range "-~>!?" {
 			rest, ok := strings.CutSuffix(w, string(mark))
 			if !ok {
 				continue
@@ -36,6 +36,8 @@ func nodesOf(words string) (list []Node) {
 				n.Leaving, n.Willing = true, false
 			case '!':
 				n.Willing = false
+			case '?':
+				n.Willing, n.Young = false, true
 			}
 		}
 		n.ID = NodeID(w)
@@ -83,7 +85,8 @@ func TestNextForOneQueue(t *testing.T) {
 		{"a lost disk, the new one is there", "a b c/1=c/2 c/2 d", "a b c/1", "", "a b c/2", "0 0 0 1 0"},
 		{"the new one leads, as the old one did", "a/1=a/2 a/2 b c", "a/1 b c", "", "a/2 b c", "0 0 0 1 0"},
 		{"the new one died", "a b c/1=c/2 c/2~ d", "a b c/1", "", "a b d", "0 0 0 1 0"},
-		{"the new one has not told its zone", "a b c/1=c/2 c/2!", "a b c/1", "", "", "0 1 0 0 0"},
+		{"the new one is drained", "a b c/1=c/2 c/2! d", "a b c/1", "", "a b d", "0 0 0 1 0"},
+		{"the new one has not told its zone", "a b c/1=c/2 c/2? d", "a b c/1", "", "", "0 1 0 0 0"},
 		{"a node that was forgotten", "a b d", "a b c", "", "a b d", "0 0 0 1 0"},
 
 		{"another zone first", "a@1 b@2 c-@3 d@1 e@3", "a b c", "", "a b e", "0 0 0 1 0"},

@@ -16,6 +16,8 @@ type Node struct {
 	Alive bool
 	// Willing: it may get replicas and lead, as far as an operator has a say, and it has told its zone.
 	Willing bool
+	// Young: it has only just registered and has not told its zone, which it does at once; so it is not Willing yet.
+	Young bool
 	// Leaving: its replicas are to go, for good.
 	Leaving bool
 	// Down is for how long it has been dead, of the time that counts; see Policy.After. 0: it is not.
