@@ -70,7 +70,7 @@ func (o *Operator) Shrink(ctx context.Context, node string) ([]Result, error) {
 
 // node finds a node in a view that is not older than the call.
 func (o *Operator) node(ctx context.Context, name string) (*catalog.View, *catalog.Node, error) {
-	if err := o.Catalog.ReadIndex(ctx); err != nil {
+	if err := cmp.Or(o.Catalog.ReadIndex(ctx), ctx.Err()); err != nil {
 		return nil, nil, err
 	}
 	view := o.Catalog.View()

@@ -26,7 +26,7 @@ type star struct {
 	s       *sky
 	id      transport.NodeID
 	det     *detector.Detector
-	handler func(context.Context, transport.NodeID, []byte) ([]byte, error)
+	handler map[uint8]func(context.Context, transport.NodeID, []byte) ([]byte, error)
 	changed func(transport.PeerStatus)
 	gone    time.Time // zero while it lives
 	killed  bool      // gone, and its port refuses
@@ -50,12 +50,12 @@ func (n *star) Peer(id transport.NodeID) transport.PeerStatus {
 func (n *star) OnPeerChange(f func(transport.PeerStatus)) { n.changed = f }
 
 // HandleCall implements detector.Network.
-func (n *star) HandleCall(_ uint8, h func(context.Context, transport.NodeID, []byte) ([]byte, error)) {
-	n.handler = h
+func (n *star) HandleCall(method uint8, h func(context.Context, transport.NodeID, []byte) ([]byte, error)) {
+	n.handler[method] = h
 }
 
 // Call implements detector.Network.
-func (n *star) Call(ctx context.Context, to transport.NodeID, _ uint8, request []byte) ([]byte, error) {
+func (n *star) Call(ctx context.Context, to transport.NodeID, method uint8, request []byte) ([]byte, error) {
 	n.s.calls.Add(1)
 	n.s.mu.Lock()
 	o := n.s.stars[to]
@@ -70,7 +70,7 @@ func (n *star) Call(ctx context.Context, to transport.NodeID, _ uint8, request [
 	}
 	select {
 	case <-time.After(2 * n.s.oneWay):
-		return o.handler(ctx, n.id, request)
+		return o.handler[method](ctx, n.id, request)
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -92,7 +92,7 @@ func runDetectors(n, failed int, killed bool, oneWay time.Duration) (detection, 
 	var ids []transport.NodeID
 	for i := range n {
 		ids = append(ids, nodeName(i))
-		s.stars[ids[i]] = &star{s: s, id: ids[i], dead: map[transport.NodeID]time.Time{}}
+		s.stars[ids[i]] = &star{s: s, id: ids[i], handler: map[uint8]func(context.Context, transport.NodeID, []byte) ([]byte, error){}, dead: map[transport.NodeID]time.Time{}}
 	}
 	for _, st := range s.stars {
 		var err error
