@@ -107,7 +107,7 @@ k8s-test: ## run the manifests on a real Kubernetes of this machine, under load:
 
 .PHONY: test-process
 test-process: test-deps ## run the tests with real nodes and foreign clients, those in network namespaces too (root)
-	WARREN_TEST_RACE=1 $(GO) test $(TESTFLAGS) -timeout 40m -parallel 3 ./test/process/... ./test/netns/... ./test/upgrade/...
+	WARREN_TEST_RACE=1 $(GO) test $(TESTFLAGS) -timeout 40m -p 1 -parallel 3 ./test/process/... ./test/netns/... ./test/upgrade/...
 
 # The commit whose program make upgrade-fixture and make upgrade-test take as the former one.
 COMMIT ?= HEAD

@@ -22,6 +22,7 @@ const timeoutReply = 20 * time.Second
 
 // stage does things to a cluster until one fails. Then it does nothing any more, and err says why.
 type stage struct {
+	kept   bool // see Scene.Kept
 	ctx    context.Context
 	c      *cluster.Cluster
 	prefix string // of all names
