@@ -15,8 +15,6 @@ import (
 type Scene struct {
 	// Prefix begins all its names.
 	Prefix string
-	// Kept tells that it may have been made more than an hour ago: what ends in an hour may have ended.
-	Kept bool
 	// Midway, if not nil, is called when half of it is made.
 	Midway func(ctx context.Context) error
 }
@@ -24,17 +22,19 @@ type Scene struct {
 // bigBytes is the size of a body that does not fit into one entry with others.
 const bigBytes = 300 << 10
 
-// soon is after what time some messages are due or expire, in milliseconds; hour is for those that must not.
+// Times in milliseconds. A scene may be kept for years, and whatever still has its time then is looked for as on the first day.
 const (
-	soon = 4000
-	hour = 3_600_000
+	soon = 4000            // after which some messages are due or expire
+	ages = 315_360_000_000 // ten years, the longest life of a message, window and delay of a retry
+	// undue is almost the longest delay that an exchange takes. The scene has the time at which it is over, as that comes.
+	undue = 40 * 24 * 3_600_000
 )
 
 // full is a message with every property.
 func full() amqp.Publishing {
 	return amqp.Publishing{
 		Body: []byte("with all properties"), DeliveryMode: amqp.Persistent, ContentType: "text/plain", ContentEncoding: "identity",
-		Priority: 3, CorrelationId: "c-1", ReplyTo: "answers", Expiration: fmt.Sprint(hour), MessageId: "m-1",
+		Priority: 3, CorrelationId: "c-1", ReplyTo: "answers", Expiration: fmt.Sprint(ages), MessageId: "m-1",
 		Timestamp: time.Unix(1_700_000_000, 0), Type: "t-1", UserId: "guest", AppId: "a-1",
 		Headers: amqp.Table{
 			"text": "x", "small": int32(-7), "large": int64(1) << 40, "true": true, "real": 2.5, "bytes": []byte{1, 2}, "when": time.Unix(1_600_000_000, 0),
@@ -123,7 +123,7 @@ func (s *stage) makeMessages() {
 		s.publish("", s.prefix+"priorities", m)
 	}
 
-	s.queue("window", amqp.Table{"x-deduplication-window": hour})
+	s.queue("window", amqp.Table{"x-deduplication-window": ages})
 	for _, id := range []string{"a", "b"} {
 		s.once(id)
 	}
@@ -166,6 +166,10 @@ func (s *stage) makeHeld() {
 	s.fill("counted", "came back")
 	s.settle("counted", 2, requeue)
 
+	s.queue("retried", amqp.Table{"x-queue-type": "quorum", "x-delayed-retry-type": "all", "x-delayed-retry-min": ages})
+	s.fill("retried", "fails", "waits")
+	s.settle("retried", 1, requeue)
+
 	s.queue("held", nil)
 	s.fill("held", numbered("h", 6)...)
 	if s.err != nil {
@@ -192,20 +196,28 @@ func (s *stage) makeSoon() {
 	s.exchange("later", "x-delayed-message", amqp.Table{"x-delayed-type": "direct"})
 	s.queue("due", nil)
 	s.bind("due", "due", "later")
+	s.queue("undue", nil)
+	s.bind("undue", "undue", "later")
 	s.queue("expired", nil)
 	s.queue("expiring", s.deadTo("expired", amqp.Table{"x-message-ttl": soon}))
-	for body, delay := range map[string]int{"soon": soon, "hour": hour} {
-		m := text(body)
-		m.Headers = amqp.Table{"x-delay": delay}
-		s.publish(s.prefix+"later", "due", m)
-	}
+	over := time.Now().Add(undue * time.Millisecond).Format(time.RFC3339)
+	s.queue("over", nil)
+	s.fill("over", over)
+	s.delayed("undue", over, undue)
+	s.delayed("due", "soon", soon)
 	s.fill("expiring", "e1", "e2")
+}
+
+// delayed publishes a message to the exchange that keeps it.
+func (s *stage) delayed(key, body string, millis int64) {
+	m := text(body)
+	m.Headers = amqp.Table{"x-delay": millis}
+	s.publish(s.prefix+"later", key, m)
 }
 
 // Check looks for all of the scene through a node, and uses it up.
 func (sc Scene) Check(ctx context.Context, c *cluster.Cluster, node int) error {
 	s := open(ctx, c, node, sc.Prefix)
-	s.kept = sc.Kept
 	defer s.close()
 	s.checkMessages()
 	s.checkTopology()
@@ -224,27 +236,20 @@ func (s *stage) checkMessages() {
 		want = want[1:]
 		s.failed("ack", d.Ack(false))
 	}
-	d := s.get("plain")
-	if !s.kept || string(d.Body) != big() {
-		s.checkFull(d)
-		d = s.get("plain")
-	}
-	if string(d.Body) != big() {
+	s.checkFull(s.get("plain"))
+	if d := s.get("plain"); string(d.Body) != big() {
 		s.is("the big body's size", len(d.Body), bigBytes)
 	}
 	s.empty("plain")
 	s.holds("churned", "gone58", "gone59", "last")
 	s.holds("priorities", "p5", "p3", "p0")
-	if s.kept {
-		return // the window is an hour long
-	}
 	for _, id := range []string{"a", "b", "c"} { // of the first two the window knows
 		s.once(id)
 	}
 	s.holds("window", "b", "c")
 }
 
-// checkFull compares a message with full, which expires in an hour.
+// checkFull compares a message with full.
 func (s *stage) checkFull(d amqp.Delivery) {
 	f := full()
 	s.is("properties", []any{
@@ -303,6 +308,8 @@ func (s *stage) checkHeld() {
 	d := s.get("counted")
 	s.is("counted", []any{string(d.Body), d.Redelivered, d.Headers["x-delivery-count"]}, []any{"came back", true, int64(2)})
 	s.failed("ack", ack(d))
+	s.holds("retried", "waits")
+	s.is("retried: what waits for its retry", s.delayedIn("retried"), 1)
 	for i, body := range numbered("h", 6) {
 		d := s.get("held")
 		s.is("held", string(d.Body), body)
@@ -316,10 +323,14 @@ func (s *stage) checkHeld() {
 
 func (s *stage) checkSoon() {
 	s.holds("expired", "e1", "e2")
-	if s.kept {
-		s.is("due", string(s.get("due").Body), "soon") // and perhaps what was due in an hour
+	s.holds("due", "soon")
+	over := string(s.get("over").Body)
+	at, err := time.Parse(time.RFC3339, over)
+	s.failed("the time at which the long delay is over", err)
+	if time.Now().Before(at) {
+		s.empty("undue")
 	} else {
-		s.holds("due", "soon")
+		s.holds("undue", over)
 	}
 	s.exchange("later", "x-delayed-message", amqp.Table{"x-delayed-type": "direct"}) // as it is
 }

@@ -22,7 +22,6 @@ const timeoutReply = 20 * time.Second
 
 // stage does things to a cluster until one fails. Then it does nothing any more, and err says why.
 type stage struct {
-	kept   bool // see Scene.Kept
 	ctx    context.Context
 	c      *cluster.Cluster
 	prefix string // of all names
@@ -208,6 +207,17 @@ func (s *stage) http(method, path string, body any) (answer []byte) {
 	}
 	s.failed(method+" "+path, err)
 	return answer
+}
+
+// delayedIn is how many messages of a queue wait for their time.
+func (s *stage) delayedIn(queue string) int {
+	var q struct {
+		Delayed int `json:"messages_delayed"`
+	}
+	if answer := s.http("GET", "queues/%2F/"+s.prefix+queue, nil); s.err == nil {
+		s.failed(queue, json.Unmarshal(answer, &q))
+	}
+	return q.Delayed
 }
 
 // is notes a difference.

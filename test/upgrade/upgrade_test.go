@@ -125,7 +125,7 @@ func TestFormerFolders(t *testing.T) {
 				t.Fatal(err)
 			}
 			c := fixture(t, file, p.newer)
-			check(t, c, 1, Scene{Kept: true})
+			check(t, c, 1, Scene{})
 			// What it writes itself it reads, beside what was there.
 			release, err := Scene{Prefix: "second-"}.Make(t.Context(), c)
 			defer release()
@@ -160,7 +160,7 @@ func TestUpgradeAndDowngradeFolders(t *testing.T) {
 	}
 	make("both-") // through the newer program, with the older one among the members
 	replace(t, p.older, c.Node(0), c.Node(1))
-	check(t, c, 0, Scene{Kept: true}) // all old again: the fixture was not touched yet
+	check(t, c, 0, Scene{}) // all old again: the fixture was not touched yet
 	make("old-")
 	if err := c.KillAll(); err != nil {
 		t.Fatal(err)
