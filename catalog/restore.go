@@ -39,7 +39,8 @@ type Rehomed struct {
 const rehomedAhead = 1 << 16
 
 // Rehome reads a snapshot and returns what the new cluster begins with. It depends on its arguments only. Gone are the nodes, the queues
-// that lived in their memory, and the exchanges that are not durable, as when all processes have ended; replicas have no generations.
+// that lived in their memory, and the exchanges that are not durable, as when all processes have ended; replicas have no generations. The
+// former lives of queues stay known, since others may still send to them.
 func Rehome(r io.Reader, to Rehoming) (*View, error) {
 	v, _, err := readSnapshot(r)
 	if err != nil {
@@ -86,6 +87,8 @@ func (tx *txn) rehomeQueue(old *Queue, place func(q *Queue) ([]NodeID, NodeID)) 
 	q := *old
 	q.Members, q.Preferred, q.Generations, q.Founders, q.Settings = members, preferred, nil, nil, tx.index
 	q.Wanted, q.WantedPreferred = nil, ""
+	// What a new life was being begun from stays behind: the backup has the new one's state.
+	q.Survivors = nil
 	tx.putQueue(&q)
 	return nil
 }

@@ -125,3 +125,46 @@ func TestRehome(t *testing.T) {
 		t.Error("half a snapshot is taken")
 	}
 }
+
+// TestRehomeLives rehomes queues in a later life, one of them on its way into it: it is not taken over a second time.
+func TestRehomeLives(t *testing.T) {
+	s, q := level2(t)
+	s.ok(declare("begun"))
+	first, second := q().ID, s.view().Queue("/", "begun").ID
+	s.ok(&NodeDown{n2, s.view().Node(n2).Incarnation, 1000})
+	now := s.ok(&RecoverQueue{first, []NodeID{n1}, []NodeID{n2}, first})
+	s.ok(&QueueRecovered{now.ID, now.ID, Kept{9, 2, 3, 1}})
+	under := s.ok(&RecoverQueue{second, []NodeID{n1}, []NodeID{n2}, second})
+	var raw, again bytes.Buffer
+	if err := s.view().WriteSnapshot(&raw); err != nil {
+		t.Fatal(err)
+	}
+	const m1, m2 = NodeID("m1/x"), NodeID("m2/y")
+	v, err := Rehome(&raw, Rehoming{ClusterID: "other", Nodes: []Rehomed{{m1, ""}, {m2, ""}}, Place: func(*Queue) ([]NodeID, NodeID) {
+		return []NodeID{m1, m2}, m2
+	}})
+	if err == nil {
+		err = v.WriteSnapshot(&again)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v, _, err = readSnapshot(&again); err != nil {
+		t.Fatal(err)
+	}
+	check(t, v)
+	for name, want := range map[string]string{
+		"q":     fmt.Sprintf("%d after [%d] on [m1/x m2/y] [0 0], of [], kept {9 2 3 1}", now.ID, first),
+		"begun": fmt.Sprintf("%d after [%d] on [m1/x m2/y] [0 0], of [], kept {0 0 0 0}", under.ID, second),
+	} {
+		q := v.Queue("/", name)
+		if got := lives(q); got != want || q.Founders != nil || q.FirstMembers() == nil {
+			t.Errorf("%s is %s, want %s", name, got, want)
+		}
+	}
+	for id, name := range map[uint64]string{first: "q", second: "begun"} {
+		if next, life := v.Successor(id); next == nil || next.Name != name || life != 1 {
+			t.Errorf("%d goes on as %v", id, next)
+		}
+	}
+}
