@@ -145,18 +145,24 @@ func (w *town) cluster() Cluster {
 				ids = other
 				w.queues = other
 			}
-			c := Catalog{ClusterID: "aaaaaaaa-bbbb-4ccc-8ddd-eeeeeeeeeeee", Level: w.level, Revision: 1000, Write: func(to io.Writer) error {
+			c := Catalog{ClusterID: "aaaaaaaa-bbbb-4ccc-8ddd-eeeeeeeeeeee", Level: w.level, Revision: revision, Write: func(to io.Writer) error {
 				_, err := to.Write([]byte("catalog"))
 				return err
 			}}
 			for _, id := range ids {
-				c.Queues = append(c.Queues, backup.Queue{ID: id, VHost: "/", Name: fmt.Sprint("q", id)})
+				c.Queues = append(c.Queues, backup.Queue{ID: id, VHost: "/", Name: fmt.Sprint("q", id%nextLife)})
 			}
 			return c, nil
 		},
 		Hold: time.Second, Program: "test", Logger: slog.New(slog.DiscardHandler),
 	}
 }
+
+// nextLife is added to the id of a queue that goes on under another one.
+const (
+	nextLife = 1000
+	revision = 2000
+)
 
 func newTown() *town {
 	return &town{
@@ -226,7 +232,7 @@ func TestTake(t *testing.T) {
 				t.Errorf("queue %d has %d bytes", id, len(parts[id]))
 			}
 		}
-		if q := k.Header.Queues[0]; len(parts) != 4 || q.Node != "a" || q.Term != 5 || q.Index != 10 || k.Header.Revision != 1000 {
+		if q := k.Header.Queues[0]; len(parts) != 4 || q.Node != "a" || q.Term != 5 || q.Index != 10 || k.Header.Revision != revision {
 			t.Errorf("%d parts, %+v", len(parts), k.Header)
 		}
 		w.over(t)
@@ -300,6 +306,25 @@ func TestTakeAgain(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestQueueGoesOnMeanwhile: a queue gets another id between the capture and the last look at the catalog. It is in the backup all the same.
+func TestQueueGoesOnMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newTown()
+		const next = 1 + nextLife
+		w.after = map[int][]uint64{3: {2, 3, next}}
+		w.parties[2].leads = map[uint64]uint64{next: 1}
+		k, err := Take(t.Context(), w.cluster())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if parts := archive(t, k); parts[next] != string(content(next)) || len(parts) != 4 || w.reads < 5 {
+			t.Errorf("%d parts after %d looks at the catalog", len(parts), w.reads)
+		}
+		k.Close()
+		w.over(t)
+	})
 }
 
 // TestCoordinatorDies: nodes that hear no more of a cut open their gates and drop what they keep.

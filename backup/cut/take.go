@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -252,19 +251,9 @@ func (t *taking) captured(ctx context.Context) (now Catalog, where map[uint64]pl
 	if now, err = t.c.Catalog(ctx); err != nil {
 		return now, nil, fmt.Errorf("read the catalog: %w", err)
 	}
-	// One that is newer than the captures is not in the backup: it has taken nothing that moved.
-	now.Queues = slices.DeleteFunc(now.Queues, func(q backup.Queue) bool {
-		_, ok := slices.BinarySearchFunc(known, q.ID, func(q backup.Queue, id uint64) int {
-			switch {
-			case q.ID < id:
-				return -1
-			case q.ID > id:
-				return 1
-			}
-			return 0
-		})
-		return !ok
-	})
+	if now.Queues, err = captured(known, now.Queues); err != nil {
+		return now, nil, err
+	}
 	held := map[string][]Queue{}
 	for _, n := range t.nodes {
 		held[n] = nil
@@ -282,6 +271,25 @@ func (t *taking) captured(ctx context.Context) (now Catalog, where map[uint64]pl
 		return err
 	})
 	return now, where, err
+}
+
+// captured returns those of now that were known before the captures. One that is newer is not in the backup: it has taken nothing that moved. But one
+// that has the name of a queue that is gone may be that queue under another id, recovered meanwhile from a replica that was not captured.
+func captured(known, now []backup.Queue) (both []backup.Queue, err error) {
+	type name struct{ vhost, name string }
+	ids, names := map[uint64]bool{}, map[name]bool{}
+	for _, q := range known {
+		ids[q.ID], names[name{q.VHost, q.Name}] = true, true
+	}
+	for _, q := range now {
+		switch {
+		case ids[q.ID]:
+			both = append(both, q)
+		case names[name{q.VHost, q.Name}]:
+			return nil, fmt.Errorf("'%s' in vhost '%s' is another queue than a moment ago", q.Name, q.VHost)
+		}
+	}
+	return both, nil
 }
 
 // confirm is step 5. It fills in the header's queues.
