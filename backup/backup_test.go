@@ -1,11 +1,18 @@
 package backup
 
 import (
+	"archive/tar"
 	"bytes"
+	"compress/gzip"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"reflect"
+	"runtime"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 )
 
@@ -150,17 +157,178 @@ func TestWriterUse(t *testing.T) {
 	}
 }
 
+// packed is an archive of files, whatever is in them.
+func packed(t testing.TB, level int, files ...func(w *tar.Writer) error) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	gz, err := gzip.NewWriterLevel(&b, level)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := tar.NewWriter(gz)
+	for _, f := range files {
+		if err := f(w); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(w.Close(), gz.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// repeated is a file of size bytes that repeats part behind head.
+func repeated(name, head, part string, size int64) func(w *tar.Writer) error {
+	return func(w *tar.Writer) error {
+		if err := w.WriteHeader(&tar.Header{Name: name, Size: size, Typeflag: tar.TypeReg}); err != nil {
+			return err
+		}
+		piece := []byte(head + strings.Repeat(part, 1+(1<<20)/len(part)))
+		for size > 0 {
+			piece = piece[:min(int64(len(piece)), size)]
+			if _, err := w.Write(piece); err != nil {
+				return err
+			}
+			size -= int64(len(piece))
+			piece = []byte(strings.Repeat(part, 1+(1<<20)/len(part)))
+		}
+		return nil
+	}
+}
+
+// TestSmallFilesThatUnpackToMuch: what a crafted archive costs is bounded by what can be right in it.
+func TestSmallFilesThatUnpackToMuch(t *testing.T) {
+	const much = 32 << 20
+	good := fmt.Sprintf(`{"version":1,"id":%q,"cluster_id":%q,"level":2,"revision":9,"catalog_bytes":1}`, testID, testCluster)
+	for name, raw := range map[string][]byte{
+		"queues that are none": packed(t, gzip.BestSpeed, repeated(headerName, `{"queues":[`, `{},`, much)),
+		"a queue with a name":  packed(t, gzip.BestSpeed, repeated(headerName, `{"queues":[{"id":1,"index":1,"term":1,"bytes":1,"name":"`, `a`, much)),
+		"brackets":             packed(t, gzip.BestSpeed, repeated(headerName, `{"version":`, `[`, much)),
+		"one field":            packed(t, gzip.BestSpeed, repeated(headerName, `{"program":"`, `a`, much)),
+		"many fields":          packed(t, gzip.BestSpeed, repeated(headerName, `{"a":1`, `,"abcdefgh":"abcdefgh"`, much)),
+		"blanks":               packed(t, gzip.BestSpeed, repeated(headerName, `{`, ` `, much)),
+		"checksums":            packed(t, gzip.BestSpeed, repeated(headerName, good, ``+" ", int64(len(good))), repeated(catalogName, "c", "c", 1), repeated(endName, `{"sha256":[`, `"",`, much)),
+		"a sparse file":        sparse(t, headerName, much),
+	} {
+		t.Run(name, func(t *testing.T) {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			_, _, err := readAll(bytes.NewReader(raw), true)
+			runtime.ReadMemStats(&after)
+			if !errors.Is(err, ErrMalformed) {
+				t.Errorf("%d bytes are read: %v", len(raw), err)
+			}
+			if took := after.TotalAlloc - before.TotalAlloc; took > 24<<20 {
+				t.Errorf("%d bytes took %d bytes of memory: %v", len(raw), took, err)
+			}
+			t.Log(err)
+		})
+	}
+}
+
+// sparse is an archive of one file that is a hole of that size: what tar.Writer does not write by itself.
+func sparse(t *testing.T, name string, size int64) []byte {
+	t.Helper()
+	var raw bytes.Buffer
+	add := func(typ byte, content string) {
+		var b bytes.Buffer
+		w := tar.NewWriter(&b)
+		err := w.WriteHeader(&tar.Header{Name: name, Size: int64(len(content)), Typeflag: tar.TypeReg})
+		if err == nil {
+			_, err = io.WriteString(w, content)
+		}
+		if err = errors.Join(err, w.Flush()); err != nil {
+			t.Fatal(err)
+		}
+		block := b.Bytes()
+		block[156] = typ
+		copy(block[148:], "        ")
+		sum := 0
+		for _, c := range block[:512] {
+			sum += int(c)
+		}
+		copy(block[148:], fmt.Sprintf("%06o\x00 ", sum))
+		raw.Write(block)
+	}
+	records := ""
+	for _, r := range []string{"GNU.sparse.major=1", "GNU.sparse.minor=0", "GNU.sparse.name=" + name, fmt.Sprint("GNU.sparse.realsize=", size)} {
+		records += fmt.Sprintf("%d %s\n", len(r)+4, r) // its length, with two digits, a blank and the end
+	}
+	add(tar.TypeXHeader, records)
+	add(tar.TypeReg, "0\n"+strings.Repeat("\x00", 510)) // no data
+	raw.Write(make([]byte, 1024))
+	var b bytes.Buffer
+	gz := gzip.NewWriter(&b)
+	_, err := gz.Write(raw.Bytes())
+	if err = errors.Join(err, gz.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// TestLongHeader reads more queues than fit into one step of the decoder.
+func TestLongHeader(t *testing.T) {
+	var list []Queue
+	for i := range uint64(20_000) {
+		list = append(list, Queue{ID: i + 1, VHost: "/", Name: fmt.Sprint("queue-", i), Index: 9, Term: 2, Bytes: 1, Node: "n"})
+	}
+	h := testHeader(list...)
+	h.Revision = 30_000
+	var b bytes.Buffer
+	if _, err := NewWriter(&b, h); err != nil {
+		t.Fatal(err)
+	}
+	h.Version = Version
+	raw, err := json.MarshalIndent(&h, "", " ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := readHeader(iotest.OneByteReader(bytes.NewReader(raw)))
+	if err != nil || !reflect.DeepEqual(got, h) {
+		t.Errorf("%d queues, %v", len(got.Queues), err)
+	}
+}
+
 // FuzzOpen reads whatever there is, within bounds.
 func FuzzOpen(f *testing.F) {
 	f.Add(sample(f))
 	f.Add([]byte("\x1f\x8b\x08\x00"))
+	f.Fuzz(func(t *testing.T, raw []byte) { readAnything(t, raw) })
+}
+
+// FuzzParts reads what is packed as an archive is: what is in it is not as anybody has written it.
+func FuzzParts(f *testing.F) {
+	gz, err := gzip.NewReader(bytes.NewReader(sample(f)))
+	if err != nil {
+		f.Fatal(err)
+	}
+	raw, err := io.ReadAll(gz)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(raw)
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		_, parts, err := readAll(bytes.NewReader(raw), true)
-		if err == nil && len(parts) == 0 {
-			t.Error("whole, and without a catalog")
+		var b bytes.Buffer
+		gz, err := gzip.NewWriterLevel(&b, gzip.NoCompression)
+		if err != nil {
+			t.Fatal(err)
 		}
-		if err != nil && !errors.Is(err, ErrMalformed) {
-			t.Error(err)
+		if _, err := gz.Write(raw); err != nil {
+			t.Fatal(err)
 		}
+		if err := gz.Close(); err != nil {
+			t.Fatal(err)
+		}
+		readAnything(t, b.Bytes())
 	})
+}
+
+func readAnything(t *testing.T, raw []byte) {
+	_, parts, err := readAll(bytes.NewReader(raw), true)
+	if err == nil && len(parts) == 0 {
+		t.Error("whole, and without a catalog")
+	}
+	if err != nil && !errors.Is(err, ErrMalformed) {
+		t.Error(err)
+	}
 }

@@ -3,7 +3,6 @@ package backup
 import (
 	"archive/tar"
 	"bufio"
-	"bytes"
 	"compress/flate"
 	"compress/gzip"
 	"crypto/sha256"
@@ -14,6 +13,7 @@ import (
 	"hash"
 	"io"
 	"slices"
+	"strings"
 )
 
 // Reader reads one archive. It belongs to one goroutine. Its errors match ErrMalformed if the archive is to blame.
@@ -44,14 +44,14 @@ func Open(from io.Reader) (*Reader, error) {
 	}
 	r.gz.Multistream(false)
 	r.tar = tar.NewReader(r.gz)
-	raw, err := r.json(headerName)
+	err = r.json(headerName, headerBytesMax, func(from io.Reader) (err error) {
+		r.Header, err = readHeader(from)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
-	if err := json.Unmarshal(raw, &r.Header); err != nil {
-		return nil, malformed("header: %w", err)
-	}
-	return r, r.Header.validate()
+	return r, nil
 }
 
 // fault wraps an error that the archive's bytes or the reading of them have caused.
@@ -129,35 +129,58 @@ func (r *Reader) begin(name string, sizeMin, sizeMax int64) error {
 	if h.Name != name || h.Typeflag != tar.TypeReg || h.Size < sizeMin || h.Size > sizeMax {
 		return malformed("%.200q of %d bytes stands where %s should", h.Name, h.Size, name)
 	}
+	for k := range h.PAXRecords {
+		if strings.HasPrefix(k, "GNU.sparse.") { // its holes would be zeros without an end
+			return malformed("%s is a sparse file", name)
+		}
+	}
 	return nil
 }
 
-// json reads a small part.
-func (r *Reader) json(name string) ([]byte, error) {
-	if err := r.begin(name, 1, headerBytesMax); err != nil {
-		return nil, err
+// json reads a part by decode, whose errors are the archive's unless reading failed.
+func (r *Reader) json(name string, bytesMax int64, decode func(io.Reader) error) error {
+	if err := r.begin(name, 1, bytesMax); err != nil {
+		return err
 	}
-	raw, err := io.ReadAll(r.tar)
-	if err != nil {
-		return nil, fault(name, err)
+	r.sum = sha256.New()
+	in := &remembering{r: partReader{r, name}}
+	err := decode(in)
+	switch {
+	case in.err != nil:
+		return in.err
+	case err != nil && !errors.Is(err, ErrMalformed):
+		return malformed("%s: %w", name, err)
+	case err != nil:
+		return err
 	}
-	sum := sha256.Sum256(raw)
-	r.sums = append(r.sums, hex.EncodeToString(sum[:]))
-	return raw, nil
+	return r.finish()
+}
+
+// remembering remembers the error of a reader that is not its end.
+type remembering struct {
+	r   io.Reader
+	err error
+}
+
+func (r *remembering) Read(b []byte) (int, error) {
+	n, err := r.r.Read(b)
+	if err != nil && !errors.Is(err, io.EOF) {
+		r.err = err
+	}
+	return n, err
 }
 
 // end compares the checksums; io.EOF means that all is well.
 func (r *Reader) end() error {
 	sums := slices.Clone(r.sums)
-	raw, err := r.json(endName)
+	var e end
+	err := r.json(endName, restBytesMax+sumBytesMax*int64(len(sums)), func(from io.Reader) error {
+		return json.NewDecoder(from).Decode(&e)
+	})
 	if err != nil {
 		return err
 	}
 	r.sums = sums
-	var e end
-	if err := json.NewDecoder(bytes.NewReader(raw)).Decode(&e); err != nil {
-		return malformed("end: %w", err)
-	}
 	if e.Version != Version || e.ID != r.Header.ID {
 		return malformed("the end is of version %d and of backup %.64q", e.Version, e.ID)
 	}

@@ -1,7 +1,6 @@
 package restore
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -87,15 +86,29 @@ func readCatalog(in *backup.Reader, p *plan) (*catalog.View, error) {
 	if err != nil {
 		return nil, err
 	}
-	raw, err := io.ReadAll(part)
-	if err != nil {
-		return nil, err
-	}
-	view, err := catalog.Rehome(bytes.NewReader(raw), p.rehoming())
-	if err != nil {
+	from := &reader{r: part}
+	view, err := catalog.Rehome(from, p.rehoming())
+	switch {
+	case from.err != nil:
+		return nil, from.err
+	case err != nil:
 		return nil, fmt.Errorf("%w: %w", backup.ErrMalformed, err)
 	}
 	return view, nil
+}
+
+// reader remembers why a part could not be read.
+type reader struct {
+	r   io.Reader
+	err error
+}
+
+func (r *reader) Read(b []byte) (int, error) {
+	n, err := r.r.Read(b)
+	if err != nil && !errors.Is(err, io.EOF) {
+		r.err = err
+	}
+	return n, err
 }
 
 // writer fills the log of a node.
