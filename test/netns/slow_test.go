@@ -1,0 +1,175 @@
+package netns
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/warrenmq/warren/jepsen/network"
+	"github.com/warrenmq/warren/test/cluster"
+	"github.com/warrenmq/warren/test/travel"
+)
+
+// lag is what quorum_status says of a replica.
+type lag struct {
+	Node string `json:"Node Name"`
+	Lag  any    // a number, "" if nobody knows
+}
+
+// lags are the entries that each replica of a queue is behind by, -1 if nobody knows.
+func (r *rig) lags(through *cluster.Node, queue string) map[string]int {
+	r.Helper()
+	var rows []lag
+	r.must("quorum_status", json.Unmarshal([]byte(r.ctl(through, "quorum_status", queue, "--formatter", "json")), &rows))
+	by := map[string]int{}
+	for _, row := range rows {
+		by[row.Node] = -1
+		if n, ok := row.Lag.(float64); ok {
+			by[row.Node] = int(n)
+		}
+	}
+	return by
+}
+
+// TestSlowFollower goes through what the runbook says of a follower that cannot keep up: the link of one replica's node passes less than is published.
+// Nobody waits for it; the figures that are named there tell which node it is; it catches up by itself when it can. While it cannot, its
+// replicas go elsewhere, and a single one is filled anew.
+func TestSlowFollower(t *testing.T) {
+	t.Parallel()
+	const bytesPerSecond, behind, each = 1 << 20, 64, 120
+	r := founded(t, options{nodes: 4})
+	ch := r.dial(r.Node(0))
+	for i := range 4 { // some have their replicas on nodes that are well
+		r.declare(ch, fmt.Sprint("other", i), nil)
+	}
+	r.declare(ch, "busy", amqp.Table{"x-queue-leader-locator": "client-local"})
+	members := r.members("busy")
+	leader := r.Node(0)
+	slow := members[slices.IndexFunc(members, func(n string) bool { return n != leader.Name })]
+	var others []string
+	spare := ""
+	for _, n := range r.Nodes() {
+		if n.Name != slow {
+			others = append(others, n.Name)
+		}
+		if !slices.Contains(members, n.Name) {
+			spare = n.Name
+		}
+	}
+	link := func(l network.Link) {
+		r.cut(others, []string{slow}, l)
+		r.cut([]string{slow}, others, l)
+	}
+	// load publishes, and returns what the replicas were behind by then.
+	load := func() map[string]int {
+		longest := time.Duration(0)
+		body := strings.Repeat("x", 64<<10)
+		for range each {
+			longest = max(longest, r.send(ch, "busy", body))
+		}
+		lags := r.lags(leader, "busy")
+		t.Logf("%s is slow: longest confirm %v, lags %v", slow, longest.Round(time.Millisecond), lags)
+		if longest > confirmMax() {
+			t.Errorf("a confirm took %v", longest)
+		}
+		return lags
+	}
+
+	link(network.Link{BytesPerSecond: bytesPerSecond})
+	if got := load(); got[slow] <= behind || got[leader.Name] != 0 {
+		t.Errorf("quorum_status says %v, %s is behind", got, slow)
+	}
+	r.until("the figure of replicas that are behind", timeoutReply, func() bool { return r.figure(r.ByName(slow), "warren_replicas_behind") == 1 })
+	link(network.Link{})
+	d := r.until(slow+" catches up", timeoutReply, func() bool {
+		return r.lags(leader, "busy")[slow] == 0 && r.figure(r.ByName(slow), "warren_replicas_behind") == 0
+	})
+	t.Logf("%s had caught up %v after its link was well", slow, d.Round(time.Millisecond))
+
+	link(network.Link{BytesPerSecond: bytesPerSecond})
+	load()
+	r.ctl(leader, "grow", spare, "all")
+	r.ctl(leader, "shrink", slow)
+	if got := r.members("busy"); slices.Contains(got, slow) || !slices.Contains(got, spare) || len(got) != 3 {
+		t.Errorf("members are %q, should be on %s and not on %s", got, spare, slow)
+	}
+	load()
+	link(network.Link{})
+	r.ctl(leader, "add_member", "busy", slow)
+	r.ctl(leader, "delete_member", "busy", spare)
+	r.until(slow+" has what the others have", timeoutReply, func() bool {
+		got := r.lags(leader, "busy")
+		return len(got) == 3 && got[slow] == 0
+	})
+	n, err := ch.QueuePurge("busy", false)
+	if err != nil || n != 3*each {
+		t.Errorf("%d messages, %v, %d were published", n, err, 3*each)
+	}
+}
+
+// TestPartitionsUnderLoad cuts one node after the other off while clients of all of them publish to queues whose messages expire into others.
+func TestPartitionsUnderLoad(t *testing.T) {
+	t.Parallel()
+	const queues, publishers, every, cut = 9, 3, 25 * time.Millisecond, 2 * time.Second
+	r := founded(t, options{nodes: 3})
+	var sources []string
+	dead := []string{"dead0", "dead1"}
+	for _, name := range dead {
+		r.declare(r.dial(r.Node(0)), name, nil)
+	}
+	for i := range queues {
+		name := fmt.Sprint("source", i)
+		r.declare(r.dial(r.Node(i%3)), name, amqp.Table{
+			"x-message-ttl": 200, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead[i%len(dead)],
+		})
+		sources = append(sources, name)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var all []*travel.Publisher
+	var work sync.WaitGroup
+	for i := range publishers {
+		p := &travel.Publisher{
+			Name: fmt.Sprint("p", i), Queues: append(slices.Clone(sources[i:]), sources[:i]...), Every: every, First: i,
+			URLs: func() []string { return urls(r.Cluster) },
+		}
+		all = append(all, p)
+		work.Go(func() { p.Run(ctx) })
+	}
+	for i, n := range r.Nodes() {
+		time.Sleep(time.Second)
+		var others []string
+		for _, o := range r.Nodes() {
+			if o != n {
+				others = append(others, o.Name)
+			}
+		}
+		// Both ways, or one of them.
+		if i != 1 {
+			r.cut([]string{n.Name}, others, network.Link{Cut: true})
+		}
+		if i != 2 {
+			r.cut(others, []string{n.Name}, network.Link{Cut: true})
+		}
+		time.Sleep(cut)
+		r.lan.Heal()
+	}
+	time.Sleep(time.Second)
+	cancel()
+	work.Wait()
+	judging, cancel := context.WithTimeout(t.Context(), 2*timeoutReply)
+	defer cancel()
+	v, err := travel.Judge(judging, r.Cluster, url(r.Node(0)), all, sources, dead)
+	r.noError("judge", err)
+	t.Log(v)
+	if v.Lost > 0 || v.Doubled > 0 || len(v.Silent) > 0 {
+		t.Errorf("%d lost, %d dead letters doubled, no answer to %q", v.Lost, v.Doubled, v.Silent)
+	}
+}
