@@ -257,12 +257,12 @@ func Open(cfg Config) (*Catalog, error) {
 }
 
 func (c *Catalog) startRaft() error {
-	store := &guardedStore{durable: c.bolt}
 	logger := raftLogger(c.log)
 	snapshots, err := raft.NewFileSnapshotStoreWithLogger(c.cfg.Dir, snapshotsKept, logger)
 	if err != nil {
 		return fmt.Errorf("open the catalog's snapshots: %w", err)
 	}
+	store := &guardedStore{durable: c.bolt, snapshots: snapshots}
 	if err := c.found(store, snapshots); err != nil {
 		return err
 	}

@@ -42,8 +42,13 @@ type durable interface {
 //
 // A failed write ends the process: what a disk has after a failed sync is unknown,
 // and raft goes on with a wrong idea of its log.
+//
+// A follower that began with a snapshot has no entry at the snapshot's index. If it then gets entries of a leader that dies before they are
+// committed, the next leader's begin right above the snapshot, and raft asks the log for the term of that entry before it puts the others in
+// their place. Without an answer it refuses them, gets the same snapshot again, keeps its tail, and so for ever. So the snapshot's term is told.
 type guardedStore struct {
 	durable
+	snapshots raft.SnapshotStore // nil: there are none
 
 	mu sync.Mutex
 	// staged is the term of a vote whose candidate was not written yet.
@@ -71,6 +76,36 @@ func (s *guardedStore) StoreLogs(l []*raft.Log) error {
 func (s *guardedStore) DeleteRange(first, last uint64) error {
 	mustWrite("deleting log entries", s.durable.DeleteRange(first, last))
 	return nil
+}
+
+// GetLog implements raft.LogStore. Of an entry that is right below the log and in a snapshot it knows the index and the term.
+func (s *guardedStore) GetLog(i uint64, l *raft.Log) error {
+	err := s.durable.GetLog(i, l)
+	if i > 1 && errors.Is(err, raft.ErrLogNotFound) && s.snapshots != nil {
+		if term, ok := s.below(i); ok {
+			*l = raft.Log{Index: i, Term: term, Type: raft.LogNoop}
+			return nil
+		}
+	}
+	return err
+}
+
+// below returns the term of the entry at i, if the log begins behind it and a snapshot ends with it. A leader does not send it to others:
+// it would have to know the entry before, and the first one it has as it is.
+func (s *guardedStore) below(i uint64) (term uint64, ok bool) {
+	if first, err := s.FirstIndex(); err != nil || first != i+1 {
+		return 0, false
+	}
+	kept, err := s.snapshots.List()
+	if err != nil {
+		return 0, false
+	}
+	for _, m := range kept {
+		if m.Index == i {
+			return m.Term, true
+		}
+	}
+	return 0, false
 }
 
 // SetUint64 implements raft.StableStore.
