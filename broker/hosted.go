@@ -39,6 +39,8 @@ type hosted struct {
 	removed  bool
 	// leadsEarly: leadership came before the log was known.
 	leadsEarly bool
+	// recovering: this replica leads a new life of the queue that the catalog has not noted yet.
+	recovering bool
 	observer   *observer              // of the leaders here, made with the first
 	moving     atomic.Pointer[moving] // the newest mover
 }
@@ -83,6 +85,9 @@ func (h *hosted) update(q *catalog.Queue, e *effect) {
 		h.group.Follow(q)
 	}
 	l := h.leads
+	if h.recovering && q.Survivors == nil && !h.removed {
+		h.activate()
+	}
 	h.mu.Unlock()
 	if l == nil {
 		return
@@ -100,7 +105,7 @@ func (h *hosted) lead(term uint64, node string, self bool) {
 		h.mu.Unlock()
 		return
 	}
-	h.leaderID, h.term = node, term
+	h.leaderID, h.term, h.recovering = node, term, false
 	h.retire()
 	h.leadsEarly = self && h.log == nil
 	if self && h.log != nil {
@@ -113,9 +118,14 @@ func (h *hosted) lead(term uint64, node string, self bool) {
 	}
 }
 
-// activate begins a session; h.mu is held.
+// activate begins a session; h.mu is held. As long as another survivor may take this one's place under the same id nobody may have heard
+// anything from a leader: a new life begins when the catalog has noted it (ADR 29).
 func (h *hosted) activate() {
 	b := h.qs.b
+	if h.recovering = h.q.Survivors != nil; h.recovering {
+		h.recovered()
+		return
+	}
 	h.sessions++
 	session := h.term<<20 | h.sessions&(1<<20-1)
 	if h.observer == nil {
@@ -155,9 +165,6 @@ func (h *hosted) activate() {
 	h.warnDeadLetter()
 	if h.q.State == catalog.Closing {
 		h.leads.BeginClose()
-	}
-	if h.q.Survivors != nil {
-		h.recovered()
 	}
 }
 

@@ -3,9 +3,12 @@ package broker
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
+	"time"
 
+	"github.com/warrenmq/warren/catalog"
 	"github.com/warrenmq/warren/fsm"
 	"github.com/warrenmq/warren/queue/wire"
 )
@@ -96,4 +99,61 @@ func TestStreamGoesOnInAnotherLife(t *testing.T) {
 			t.Errorf("a purge of the former stream: %v", err)
 		}
 	})
+}
+
+// slowEnd is a catalog in which the end of a recovery takes until it is let go.
+type slowEnd struct {
+	Catalog
+	asked, let chan struct{}
+}
+
+func (c slowEnd) Propose(ctx context.Context, cmd catalog.Command) (catalog.Result, error) {
+	if _, ends := cmd.(*catalog.QueueRecovered); ends {
+		close(c.asked)
+		<-c.let
+	}
+	return c.Catalog.Propose(ctx, cmd)
+}
+
+// TestNewLifeWaitsForTheCatalog: until the catalog has noted that a queue goes on, another survivor may take the keeper's place under the same id, as whose
+// leader nobody may have confirmed, delivered or moved anything by then.
+func TestNewLifeWaitsForTheCatalog(t *testing.T) {
+	c := slowEnd{asked: make(chan struct{}), let: make(chan struct{})}
+	b := newBrokerBehind(t, func(real Catalog) Catalog { c.Catalog = real; return c })
+	do := func(cmd catalog.Command) catalog.Result {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		r, err := b.cat.Propose(ctx, cmd)
+		if err != nil {
+			t.Fatalf("%T: %v", cmd, err)
+		}
+		return r
+	}
+	atNewestLevel(t, b)
+	lost := []catalog.NodeID{"n2/uuid", "n3/uuid"}
+	for _, n := range lost {
+		do(&catalog.RegisterNode{ID: n})
+	}
+	members := append(slices.Clone(lost), testNode)
+	made := do(&catalog.DeclareQueue{Queue: catalog.Queue{Vhost: "/", Name: "q", Durable: true, Kind: catalog.Replicated, Members: members, Preferred: testNode}})
+	for _, n := range lost {
+		do(&catalog.NodeDown{ID: n, Incarnation: b.cat.View().Node(n).Incarnation, AtMillis: 1})
+	}
+	now := do(&catalog.RecoverQueue{ID: made.ID, Survivors: []catalog.NodeID{testNode}, Lost: lost, IfSettings: b.cat.View().QueueByID(made.ID).Settings})
+	<-c.asked
+	if b.queues.leader(now.ID) != nil {
+		t.Error("it is led before the catalog has noted it")
+	}
+	close(c.let)
+	for end := time.Now().Add(10 * time.Second); b.queues.leader(now.ID) == nil; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("nobody leads it")
+		}
+	}
+	l, q := b.queues.leader(now.ID), b.cat.View().QueueByID(now.ID)
+	b.queues.get(now.ID).update(q, effectOf(q, b.cat.View().Policies("/")))
+	if b.queues.leader(now.ID) != l {
+		t.Error("another leader begins")
+	}
 }

@@ -108,11 +108,7 @@ func managed(t *testing.T, d *diary) (b *Broker, plan func(wanted, renew []catal
 			t.Fatalf("%T: %v", c, err)
 		}
 	}
-	for end := time.Now().Add(20 * time.Second); b.cat.View().Level() < level.Now; time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("the catalog stays at level %d", b.cat.View().Level())
-		}
-	}
+	atNewestLevel(t, b)
 	do(&catalog.DeclareQueue{Queue: catalog.Queue{Vhost: "/", Name: "q", Durable: true, Kind: catalog.Replicated, Members: []catalog.NodeID{testNode}, Preferred: testNode}})
 	do(&catalog.RegisterNode{ID: secondNode})
 	q = func() *catalog.Queue { return b.cat.View().Queue("/", "q") }
@@ -120,6 +116,15 @@ func managed(t *testing.T, d *diary) (b *Broker, plan func(wanted, renew []catal
 		t.Helper()
 		do(&catalog.PlanMembers{ID: q().ID, Wanted: wanted, Renew: renew, Preferred: preferred, IfSettings: q().Settings})
 	}, q
+}
+
+func atNewestLevel(t *testing.T, b *Broker) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); b.cat.View().Level() < level.Now; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("the catalog stays at level %d", b.cat.View().Level())
+		}
+	}
 }
 
 func reach(t *testing.T, b *Broker, q *catalog.Queue) {
