@@ -62,6 +62,29 @@ func TestSurplusVotersAreDemoted(t *testing.T) {
 	propose(t, c.leader(), &catalog.PutVhost{Vhost: catalog.Vhost{Name: "after"}})
 }
 
+// TestSurplusVoterThatIsNeededStays: of five voters two are dead when a third, without a vote, leaves, so that three votes are enough. It is the dead who lose theirs: of
+// four voters with two dead no three would agree on anything.
+func TestSurplusVoterThatIsNeededStays(t *testing.T) {
+	c := levelled(t, 7)
+	view, voters := c.leader().catalog.View(), c.leader().catalog.Voters()
+	slices.SortFunc(voters, func(a, b catalog.NodeID) int { return int(view.Node(a).Number) - int(view.Node(b).Number) })
+	for _, id := range voters[:2] { // the youngest is none of them
+		c.kill(id)
+	}
+	var leaving catalog.NodeID
+	for id := range c.all {
+		if !slices.Contains(voters, id) {
+			leaving = id
+		}
+	}
+	propose(t, c.leader(), &catalog.SetNodeState{ID: leaving, State: catalog.NodeLeaving})
+	until(t, "three vote", func() bool {
+		v := c.leader().catalog.Voters()
+		return len(v) == 3 && !slices.Contains(v, voters[0]) && !slices.Contains(v, voters[1])
+	})
+	propose(t, c.leader(), &catalog.PutVhost{Vhost: catalog.Vhost{Name: "after"}})
+}
+
 // TestLeavingVoterIsReplacedFirst: of three voters of five nodes one leaves: another one votes before it loses its vote. One that is called back
 // may vote and lead again.
 func TestLeavingVoterIsReplacedFirst(t *testing.T) {

@@ -50,8 +50,8 @@ func (c *Catalog) tendDown(ctx context.Context) error {
 	return errors.Join(all...)
 }
 
-// tendVoters makes one change of who votes if one is due: a node that keeps up becomes a voter while there are too few, the one
-// that registered last is none any more while there are too many, and so is one that has been down for long if another can take
+// tendVoters makes one change of who votes if one is due: a node that keeps up becomes a voter while there are too few, one that is
+// dead, or the one that registered last, is none any more while there are too many, and so is one that has been down for long if another can take
 // its place. That one goes first: with one voter dead of four, three would be needed of the three that are alive. A node that leaves goes
 // last, when enough others vote, and does not count for how many those are.
 func (c *Catalog) tendVoters(ctx context.Context, config raft.Configuration) error {
@@ -81,7 +81,7 @@ func (c *Catalog) tendVoters(ctx context.Context, config raft.Configuration) err
 	case enough && len(leaving) > 0:
 		return c.demoteLeaving(ctx, voters, leaving)
 	case len(voters) > wanted && len(leaving) == 0:
-		return c.demote(ctx, youngest(view, voters, c.cfg.Local))
+		return c.demote(ctx, c.surplus(view, voters))
 	case enough && gone == "":
 		return nil
 	case gone != "" && len(voters) < 3: // a majority of two is both: the change could not be committed
@@ -173,11 +173,19 @@ func (c *Catalog) longDown(view *View, voters []raft.Server) NodeID {
 	return ""
 }
 
-// youngest is the voter that was given the highest number, but the given one; "" if there is none.
-func youngest(view *View, voters []raft.Server, but NodeID) (id NodeID) {
+// surplus is the voter of too many that loses its vote: a dead one if there is one, else the one that was given the highest number, but never this
+// one, and none without which most would not be alive; "" if there is none.
+func (c *Catalog) surplus(view *View, voters []raft.Server) (id NodeID) {
 	highest := uint32(0)
 	for _, s := range voters {
-		if n := view.Node(NodeID(s.ID)); n != nil && n.ID != but && n.Number > highest {
+		n := view.Node(NodeID(s.ID))
+		if n == nil || n.ID == c.cfg.Local {
+			continue
+		}
+		if c.isDead(n.ID) {
+			return n.ID
+		}
+		if n.Number > highest && c.mostLive(voters, n.ID) {
 			id, highest = n.ID, n.Number
 		}
 	}
