@@ -157,3 +157,42 @@ func TestNewLifeWaitsForTheCatalog(t *testing.T) {
 		t.Error("another leader begins")
 	}
 }
+
+// TestSurvivorsKeepTheFormerLife: of two survivors this node is not the keeper. It stops its replica and wipes it when the catalog has noted that the keeper leads, not
+// before, whatever else changes.
+func TestSurvivorsKeepTheFormerLife(t *testing.T) {
+	d := &diary{}
+	b, _, _ := managed(t, d)
+	do := func(cmd catalog.Command) catalog.Result {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		r, err := b.cat.Propose(ctx, cmd)
+		if err != nil {
+			t.Fatalf("%T: %v", cmd, err)
+		}
+		return r
+	}
+	lost := []catalog.NodeID{"n3/uuid", "n4/uuid"}
+	for _, n := range lost {
+		do(&catalog.RegisterNode{ID: n})
+	}
+	members := append(slices.Clone(lost), secondNode, testNode)
+	made := do(&catalog.DeclareQueue{Queue: catalog.Queue{Vhost: "/", Name: "wide", Durable: true, Kind: catalog.Replicated, Members: members, Preferred: testNode}})
+	d.await(t, "start 0", "follow n3+n4+n2+n1, led by n1")
+	for _, n := range lost {
+		do(&catalog.NodeDown{ID: n, Incarnation: b.cat.View().Node(n).Incarnation, AtMillis: 1})
+	}
+	former := b.cat.View().QueueByID(made.ID)
+	now := do(&catalog.RecoverQueue{ID: made.ID, Survivors: []catalog.NodeID{secondNode, testNode}, Lost: lost, IfSettings: former.Settings})
+	d.await(t, "stop")
+	do(&catalog.NodeDown{ID: lost[0], Incarnation: b.cat.View().Node(lost[0]).Incarnation}) // a change of the catalog that is none of the queue's
+	do(&catalog.PutVhost{Vhost: catalog.Vhost{Name: "other"}})
+	time.Sleep(50 * time.Millisecond)
+	d.await(t, "stop")
+	if b.queues.get(made.ID) != nil || b.queues.get(now.ID) != nil {
+		t.Error("it is hosted")
+	}
+	do(&catalog.QueueRecovered{ID: now.ID, IfSettings: b.cat.View().QueueByID(now.ID).Settings})
+	d.await(t, "stop", "delete")
+}

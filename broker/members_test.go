@@ -45,6 +45,11 @@ func (d *diary) Start(q *catalog.Queue, r *leader.Replica, lead func(uint64, str
 
 func (d *diary) Yield(context.Context, uint64) { d.write("yield") }
 
+func (d *diary) Stop(id uint64) error {
+	d.write("stop")
+	return d.memGroups.Stop(id)
+}
+
 func (d *diary) Survives(context.Context, *catalog.Queue) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

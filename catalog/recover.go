@@ -179,6 +179,16 @@ func (v *View) Successor(id uint64) (q *Queue, life uint32) {
 	return q, uint32(slices.Index(q.Former, id) + 1)
 }
 
+// Needs tells whether a node is to keep what it has under the id of a queue, or of a former life of one: it is a member, or the queue's new
+// life has not begun yet and may have to begin from this. A queue that is newer than the view may be any.
+func (v *View) Needs(node NodeID, id uint64) bool {
+	if q := v.QueueByID(id); q != nil || id > v.revision {
+		return q == nil || slices.Contains(q.Members, node)
+	}
+	next, _ := v.Successor(id)
+	return next != nil && slices.Contains(next.Survivors, node)
+}
+
 // tallyLives notes who goes on in place of the queue's former lives, or, as they go with it, nobody.
 func (tx *txn) tallyLives(q *Queue, there bool) {
 	for _, id := range q.Former {

@@ -100,9 +100,32 @@ func TestKeeperIsLostToo(t *testing.T) {
 		s.ok(&NodeDown{id, s.view().Node(id).Incarnation, 1000})
 	}
 	began := s.ok(&RecoverQueue{q().ID, []NodeID{n2, n1}, nodes[2:], q().Settings})
+	for _, id := range nodes { // what survivors have may still be needed, and what is not known yet may be anybody's
+		keeps, leads := id == n1 || id == n2, id == n2
+		if v := s.view(); v.Needs(id, began.ID) != leads || v.Needs(id, 8) != keeps || !v.Needs(id, v.Revision()+1) || v.Needs(id, 7) {
+			t.Errorf("%s keeps what it need not, or does not keep what it must", id)
+		}
+	}
 	s.ok(&NodeDown{n2, s.view().Node(n2).Incarnation, 1000})
 	again := s.ok(&RecoverQueue{began.ID, []NodeID{n1}, []NodeID{n2}, q().Settings})
+	needs := func(want string) {
+		t.Helper()
+		got := ""
+		for _, id := range nodes {
+			for _, of := range []uint64{8, q().ID} {
+				if s.view().Needs(id, of) {
+					got += fmt.Sprintf("%s:%d ", nameOf(id), of)
+				}
+			}
+		}
+		if got != want {
+			t.Errorf("needed are %s, want %s", got, want)
+		}
+	}
+	needs(fmt.Sprintf("n1:8 n1:%d ", q().ID))
 	if want := fmt.Sprintf("%d after [8] on [n1/a] [%d], of [n1/a], kept {0 0 0 0}", began.ID, again.Index); lives(q()) != want {
 		t.Errorf("%s, want %s", lives(q()), want)
 	}
+	s.ok(&QueueRecovered{began.ID, q().Settings, Kept{}})
+	needs(fmt.Sprintf("n1:%d ", began.ID))
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -98,12 +97,8 @@ func (r raftGroups) Delete(id uint64) error { return r.host.Delete(transport.Gro
 // let be.
 func (n *running) wipeDeleted(view *catalog.View) {
 	for _, id := range n.store.Groups() {
-		q := view.QueueByID(uint64(id))
-		if uint64(id) > view.Revision() || q != nil && slices.Contains(q.Members, n.identity.NodeID()) {
+		if view.Needs(n.identity.NodeID(), uint64(id)) {
 			continue
-		}
-		if next, _ := view.Successor(uint64(id)); next != nil && slices.Contains(next.Survivors, n.identity.NodeID()) {
-			continue // its new life has not begun yet, and may have to begin from this
 		}
 		if err := n.host.Delete(transport.GroupID(id)); err != nil {
 			n.log.Error("a deleted queue's log stays", "queue", uint64(id), "err", err)
