@@ -290,3 +290,54 @@ func TestFounderComesLate(t *testing.T) {
 		}
 	})
 }
+
+// TestReachedIsSaidByALeader: one that was cut off and does not know that it was deposed finds the members as they are wanted, and says nothing: others
+// may have changed them by a plan that it has not heard of (ADR 31).
+func TestReachedIsSaidByALeader(t *testing.T) {
+	withPlan(t, func(t *testing.T, p *planned) {
+		g := p.leader(queueA)
+		p.net.isolate(g.host.cfg.Local, true)
+		g.Want(&Membership{Wanted: []transport.ReplicaID{"n0", "n1", "n2"}, Revision: 12})
+		time.Sleep(20 * time.Second)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.reached != 0 {
+			t.Errorf("told of %d", p.reached)
+		}
+	})
+}
+
+// TestNewestPlanIsAskedForInEachTerm: that a plan was the newest one in an earlier term says nothing once others have led.
+func TestNewestPlanIsAskedForInEachTerm(t *testing.T) {
+	var newest atomic.Uint64
+	withPlanTuned(t, func(cfg *HostConfig) {
+		cfg.Current = func(_ context.Context, _ transport.GroupID, revision uint64) (bool, error) {
+			return revision == newest.Load(), nil
+		}
+	}, func(t *testing.T, p *planned) {
+		newest.Store(9)
+		g := p.leader(queueA)
+		plan := Membership{Wanted: []transport.ReplicaID{"n0", "n1", "n3#9"}, Revision: 9}
+		g.Want(&plan)
+		waitFor(t, time.Minute, "no learner is added", func() bool { return len(g.Members()) == 4 })
+		newest.Store(10)
+		first := g.host.cfg.Local
+		next := slices.DeleteFunc(slices.Clone(p.ids[:3]), func(id transport.NodeID) bool { return id == first })[0]
+		for _, to := range []transport.NodeID{next, first} {
+			if err := p.leader(queueA).TransferTo(t.Context(), to); err != nil {
+				t.Fatal(err)
+			}
+			waitFor(t, time.Minute, "the leadership is not moved", func() bool {
+				now := p.leader(queueA)
+				return now != nil && now.host.cfg.Local == to
+			})
+		}
+		p.nodes["n3"].start(t, Spec{ID: queueA, Generation: 9, Members: p.ids[:3], Preferred: "n0"})
+		time.Sleep(20 * time.Second)
+		for _, m := range g.Members() {
+			if m.Node == "n3" && m.Voter {
+				t.Error("a plan that is the newest no more was carried out")
+			}
+		}
+	})
+}
