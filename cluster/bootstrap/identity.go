@@ -59,10 +59,24 @@ var (
 type pledge struct {
 	ClusterID string   `json:"id"`
 	Members   []NodeID `json:"members"`
+	// Copies tell, for a cluster that began from a backup, which restored folder each of the Members had then: the members' ids are those of
+	// any restore of that backup. See record.Copy.
+	Copies []string `json:"copies,omitempty"`
 }
 
-func (p *pledge) equal(o *pledge) bool {
+func (p *pledge) equal(o *pledge) bool { return p.sameCluster(o) && slices.Equal(p.Copies, o.Copies) }
+
+// sameCluster leaves Copies aside.
+func (p *pledge) sameCluster(o *pledge) bool {
 	return p != nil && o != nil && p.ClusterID == o.ClusterID && slices.Equal(p.Members, o.Members)
+}
+
+// copyOf is the folder with which a member began, "" if nothing is said of it.
+func (p *pledge) copyOf(id NodeID) string {
+	if i := slices.Index(p.Members, id); i >= 0 && i < len(p.Copies) {
+		return p.Copies[i]
+	}
+	return ""
 }
 
 func (p *pledge) names() []string {
@@ -92,6 +106,9 @@ type record struct {
 	// Cluster is the cluster the node belongs to, for good. Members are the founding
 	// ones; a node that joined later has none.
 	Cluster *pledge `json:"cluster,omitempty"`
+	// Restored is the cluster that the folder was restored for, until that has begun: with all its members at once. Copy is this folder's own uuid.
+	Restored *pledge `json:"restored,omitempty"`
+	Copy     string  `json:"copy,omitempty"`
 	// Parts are the folders that were made once and must be there. nil, in files of earlier
 	// versions, means that nothing is known of them.
 	Parts []string `json:"parts"`
@@ -217,10 +234,13 @@ func decodeRecord(raw []byte) (record, error) {
 	if !validUUID(r.Storage) {
 		return r, fmt.Errorf("storage %q is no uuid", r.Storage)
 	}
-	for _, p := range []*pledge{r.Promise, r.Cluster} {
+	for _, p := range []*pledge{r.Promise, r.Cluster, r.Restored} {
 		if p != nil && !validUUID(p.ClusterID) {
 			return r, fmt.Errorf("cluster %q is no uuid", p.ClusterID)
 		}
+	}
+	if r.Restored != nil && !validUUID(r.Copy) {
+		return r, fmt.Errorf("a restored folder with the uuid %q", r.Copy)
 	}
 	return r, nil
 }

@@ -37,6 +37,9 @@ type status struct {
 	Expect  int     `json:"expect"`
 	Promise *pledge `json:"promise,omitempty"`
 	Cluster *pledge `json:"cluster,omitempty"`
+	// Restored and Copy are those of the node's record.
+	Restored *pledge `json:"restored,omitempty"`
+	Copy     string  `json:"copy,omitempty"`
 }
 
 // request asks for a promise, or tells that the cluster is founded.
@@ -70,12 +73,15 @@ func decodeStatus(raw []byte) (*status, error) {
 	if err := decodeMessage(raw, s, &s.Version); err != nil {
 		return nil, err
 	}
-	for _, p := range []*pledge{s.Promise, s.Cluster} {
+	for _, p := range []*pledge{s.Promise, s.Cluster, s.Restored} {
 		if p != nil {
 			if err := p.validate(); err != nil {
 				return nil, err
 			}
 		}
+	}
+	if s.Restored != nil && !validUUID(s.Copy) {
+		return nil, fmt.Errorf("a restored folder with the uuid %.64q", s.Copy)
 	}
 	return s, nil
 }
@@ -102,11 +108,17 @@ func (p *pledge) validate() error {
 	if len(p.Members) > membersMax {
 		return fmt.Errorf("%d members, the maximum is %d", len(p.Members), membersMax)
 	}
+	if p.Copies != nil && len(p.Copies) != len(p.Members) {
+		return fmt.Errorf("%d folders of %d members", len(p.Copies), len(p.Members))
+	}
 	names := p.names()
 	for i, m := range p.Members {
 		name := names[i]
 		if ValidateNodeName(name) != nil || !validUUID(string(m)[min(len(m), len(name)+1):]) {
 			return fmt.Errorf("member %.200q is no node id with a storage uuid", m)
+		}
+		if i < len(p.Copies) && !validUUID(p.Copies[i]) {
+			return fmt.Errorf("folder %.64q of a member is no uuid", p.Copies[i])
 		}
 		if i > 0 && p.Members[i-1] >= m || slices.Contains(names[:i], name) {
 			return errors.New("members are not sorted, or a node id is there twice")
@@ -142,7 +154,7 @@ func (i *Identity) status(expect int) *status {
 	defer i.mu.Unlock()
 	return &status{
 		Version: messageVersion, Node: NodeID(i.rec.Node + "/" + i.rec.Storage), Expect: expect,
-		Promise: i.rec.Promise, Cluster: i.rec.Cluster,
+		Promise: i.rec.Promise, Cluster: i.rec.Cluster, Restored: i.rec.Restored, Copy: i.rec.Copy,
 	}
 }
 
@@ -156,7 +168,11 @@ func (i *Identity) promise(p pledge, expect int) error {
 	switch {
 	case i.rec.Cluster != nil:
 		return fmt.Errorf("%w: node '%s' belongs to cluster %s", errRefused, self, i.rec.Cluster.ClusterID)
-	case len(p.Members) != expect:
+	case i.rec.Restored != nil && (!i.rec.Restored.sameCluster(&p) || p.copyOf(self) != i.rec.Copy):
+		return fmt.Errorf("%w: node '%s' is restored for cluster %s, with folder %s", errRefused, self, i.rec.Restored.ClusterID, i.rec.Copy)
+	case i.rec.Restored == nil && p.Copies != nil:
+		return fmt.Errorf("%w: node '%s' is not restored", errRefused, self)
+	case i.rec.Restored == nil && len(p.Members) != expect:
 		return fmt.Errorf("%w: node '%s' expects %d nodes, not %d", errRefused, self, expect, len(p.Members))
 	case !slices.Contains(p.Members, self):
 		return fmt.Errorf("%w: node '%s' is not among the members", errRefused, self)
@@ -190,12 +206,12 @@ func (i *Identity) found(p pledge) error {
 		return fmt.Errorf("%w: node has not promised itself to cluster %s", errRefused, p.ClusterID)
 	}
 	next := i.rec
-	next.Promise, next.Cluster = nil, &p
+	next.Promise, next.Restored, next.Cluster = nil, nil, &p
 	return i.store(next)
 }
 
 // adopt makes the virgin node a member of a founded cluster: as a founding member if it is
-// one of them, otherwise as one that has to join.
+// one of them, otherwise as one that has to join. A restored node becomes a member of its own cluster only, and only if that began with its folder.
 func (i *Identity) adopt(p pledge) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -205,10 +221,21 @@ func (i *Identity) adopt(p pledge) error {
 		}
 		return fmt.Errorf("%w: node belongs to cluster %s", errRefused, i.rec.Cluster.ClusterID)
 	}
-	if !slices.Contains(p.Members, NodeID(i.rec.Node+"/"+i.rec.Storage)) {
-		p.Members = nil
+	self := NodeID(i.rec.Node + "/" + i.rec.Storage)
+	if r := i.rec.Restored; r != nil && (!r.sameCluster(&p) || p.copyOf(self) != i.rec.Copy) {
+		return fmt.Errorf("%w: node is restored for cluster %s", errRefused, r.ClusterID)
+	}
+	if !slices.Contains(p.Members, self) {
+		p.Members, p.Copies = nil, nil
 	}
 	next := i.rec
-	next.Promise, next.Cluster = nil, &p
+	next.Promise, next.Restored, next.Cluster = nil, nil, &p
 	return i.store(next)
+}
+
+// restored returns the cluster that this folder was restored for, and the folder's uuid; nil if it was not, or that has begun.
+func (i *Identity) restored() (p *pledge, folder string) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.rec.Restored, i.rec.Copy
 }

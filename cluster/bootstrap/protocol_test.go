@@ -40,6 +40,7 @@ type host struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	done   chan Membership // closed without a value if Run failed
+	err    error           // why it did, once done is closed
 }
 
 // step is called by a host before it does anything.
@@ -81,6 +82,7 @@ func (w *world) start(name, dir string, expect int) *host {
 				return w.call(h, addr, method, req)
 			},
 		})
+		h.err = err
 		if err == nil {
 			h.done <- m
 		}
@@ -299,7 +301,7 @@ func TestReasonsToWait(t *testing.T) {
 			}
 		}},
 		"promised elsewhere": {expects: []int{2, 2}, want: "has promised itself to a cluster with node 'n9'", prepare: func(h []*host) {
-			p := pledge{newUUID(), []NodeID{h[1].id.NodeID(), NodeID("n9/" + newUUID())}}
+			p := pledge{ClusterID: newUUID(), Members: []NodeID{h[1].id.NodeID(), NodeID("n9/" + newUUID())}}
 			if err := h[1].id.promise(p, 2); err != nil {
 				t.Error(err)
 			}
@@ -342,8 +344,8 @@ func TestPromiseRules(t *testing.T) {
 	defer mustClose(t, i)
 	member := func(name string) NodeID { return NodeID(name + "/" + newUUID()) }
 	b, c := member("n2"), member("n3")
-	first := pledge{newUUID(), []NodeID{i.NodeID(), b, c}}
-	second := pledge{newUUID(), []NodeID{i.NodeID(), b, c}}
+	first := pledge{ClusterID: newUUID(), Members: []NodeID{i.NodeID(), b, c}}
+	second := pledge{ClusterID: newUUID(), Members: []NodeID{i.NodeID(), b, c}}
 	steps := []struct {
 		name string
 		do   func() error
@@ -351,10 +353,12 @@ func TestPromiseRules(t *testing.T) {
 	}{
 		{"found without a promise", func() error { return i.found(first) }, false},
 		{"another number", func() error { return i.promise(first, 2) }, false},
-		{"not a member", func() error { return i.promise(pledge{newUUID(), []NodeID{b, c, member("n4")}}, 3) }, false},
+		{"not a member", func() error { return i.promise(pledge{ClusterID: newUUID(), Members: []NodeID{b, c, member("n4")}}, 3) }, false},
 		{"promise", func() error { return i.promise(first, 3) }, true},
 		{"the same again", func() error { return i.promise(first, 3) }, true},
-		{"among others", func() error { return i.promise(pledge{newUUID(), []NodeID{i.NodeID(), b, member("n4")}}, 3) }, false},
+		{"among others", func() error {
+			return i.promise(pledge{ClusterID: newUUID(), Members: []NodeID{i.NodeID(), b, member("n4")}}, 3)
+		}, false},
 		{"replaced", func() error { return i.promise(second, 3) }, true},
 		{"found the replaced one", func() error { return i.found(first) }, false},
 		{"found", func() error { return i.found(second) }, true},

@@ -17,6 +17,10 @@ const restoringFile = "RESTORING"
 // ErrRestored tells that a folder is what it would be made.
 var ErrRestored = errors.New("this node is restored from that backup already")
 
+// ErrRestoredLater tells that a cluster has begun from a backup without this folder: it was restored for a node of the same name, which has voted and
+// confirmed since with another one. With this one it would not know of that.
+var ErrRestoredLater = errors.New("this folder was restored after its cluster had begun with another one of this node")
+
 // Restored is the identity of a node of a cluster that begins from a backup.
 type Restored struct {
 	Node, Storage, ClusterID string
@@ -31,7 +35,7 @@ type Restored struct {
 // record returns the content of the identity file.
 func (r *Restored) record() (record, error) {
 	p := &pledge{ClusterID: r.ClusterID, Members: slices.Sorted(slices.Values(r.Members))}
-	rec := record{Version: r.Level, Node: r.Node, Storage: r.Storage, Cluster: p, Parts: r.Parts}
+	rec := record{Version: r.Level, Node: r.Node, Storage: r.Storage, Restored: p, Copy: newUUID(), Parts: r.Parts}
 	self := NodeID(r.Node + "/" + r.Storage)
 	switch {
 	case r.Level < level.First || r.Level > level.Now:
@@ -77,7 +81,7 @@ func (r *Restoring) begin() error {
 	switch {
 	case err == nil:
 		old, err := decodeRecord(raw)
-		if err == nil && old.Storage == r.rec.Storage && old.Cluster.equal(r.rec.Cluster) {
+		if err == nil && old.Storage == r.rec.Storage && (old.Restored.sameCluster(r.rec.Restored) || old.Cluster.sameCluster(r.rec.Restored)) {
 			return errors.Join(ErrRestored, r.finish())
 		}
 		return fmt.Errorf("%w: it is a node's: %s", ErrNotEmpty, r.dir)
@@ -102,7 +106,7 @@ func (r *Restoring) begin() error {
 			return fmt.Errorf("%w: %s has '%s'", ErrNotEmpty, r.dir, e.Name())
 		}
 	}
-	if err := writeDurably(filepath.Join(r.dir, restoringFile), []byte(r.rec.Cluster.ClusterID+"\n")); err != nil {
+	if err := writeDurably(filepath.Join(r.dir, restoringFile), []byte(r.rec.Restored.ClusterID+"\n")); err != nil {
 		return fmt.Errorf("mark the data directory: %w", err)
 	}
 	return nil

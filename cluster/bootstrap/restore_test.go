@@ -73,9 +73,32 @@ func TestBeginRestore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer mustClose(t, i)
-	if m, ok := i.Membership(); !ok || m.ClusterID != cluster || len(m.Founding) != 2 || i.Level() != 2 {
-		t.Errorf("%+v %v, level %d", m, ok, i.Level())
+	if m, ok := i.Membership(); ok || i.Level() != 2 {
+		t.Errorf("begun alone: %+v, level %d", m, i.Level())
+	}
+	p, copied := i.restored()
+	begun := pledge{ClusterID: p.ClusterID, Members: p.Members, Copies: []string{copied, newUUID()}}
+	for name, other := range map[string]pledge{
+		"another cluster":           {ClusterID: other, Members: p.Members, Copies: begun.Copies},
+		"without folders":           *p,
+		"with another folder of n1": {ClusterID: p.ClusterID, Members: p.Members, Copies: []string{newUUID(), begun.Copies[1]}},
+		"other members":             {ClusterID: p.ClusterID, Members: p.Members[:1], Copies: begun.Copies[:1]},
+	} {
+		for what, err := range map[string]error{"promised": i.promise(other, 2), "adopted": i.adopt(other)} {
+			if !errors.Is(err, errRefused) {
+				t.Errorf("%s: %s: %v", name, what, err)
+			}
+		}
+	}
+	if err := errors.Join(i.promise(begun, 0), i.found(begun)); err != nil {
+		t.Error(err)
+	}
+	if m, ok := i.Membership(); !ok || m.ClusterID != cluster || len(m.Founding) != 2 {
+		t.Errorf("%+v %v", m, ok)
+	}
+	mustClose(t, i)
+	if _, err := begin(as); !errors.Is(err, ErrRestored) { // as an init container does at every start
+		t.Errorf("restored when it has begun: %v", err)
 	}
 	// Somebody else's files are not touched.
 	dir = t.TempDir()

@@ -103,6 +103,9 @@ type answer struct {
 // round asks everybody and does what can be done. waiting says why nothing could be; err
 // means that the identity could not be written.
 func (r *runner) round(ctx context.Context) (waiting string, err error) {
+	if p, folder := r.cfg.Identity.restored(); p != nil {
+		return r.roundRestored(ctx, p, folder)
+	}
 	if r.cfg.Expect == 1 {
 		return "", r.foundAlone()
 	}
@@ -123,7 +126,7 @@ func (r *runner) round(ctx context.Context) (waiting string, err error) {
 	if why != "" {
 		return why, nil
 	}
-	return r.propose(ctx, members, answers)
+	return r.propose(ctx, pledge{ClusterID: newUUID(), Members: members}, answers)
 }
 
 // ignoreRefused drops a refusal by the own identity: it means that another
@@ -239,8 +242,7 @@ func (r *runner) unanimous(answers []answer) (members []NodeID, why string) {
 // propose gathers everybody's promise to a new cluster id and founds. The node itself
 // promises first and founds first; if anything took its promise in between, nothing
 // is founded.
-func (r *runner) propose(ctx context.Context, members []NodeID, answers []answer) (waiting string, err error) {
-	p := pledge{ClusterID: newUUID(), Members: members}
+func (r *runner) propose(ctx context.Context, p pledge, answers []answer) (waiting string, err error) {
 	if err := r.cfg.Identity.promise(p, r.cfg.Expect); err != nil {
 		if errors.Is(err, errRefused) {
 			return err.Error(), nil
@@ -270,7 +272,7 @@ func (r *runner) propose(ctx context.Context, members []NodeID, answers []answer
 		}
 		return "", err
 	}
-	r.cfg.Logger.Info("founded a cluster", "cluster", p.ClusterID, "nodes", len(members))
+	r.cfg.Logger.Info("founded a cluster", "cluster", p.ClusterID, "nodes", len(p.Members), "restored", p.Copies != nil)
 	r.each(answers, func(a *answer) {
 		if _, err := r.call(ctx, a.peer, MethodFound, slices.Clone(raw)); err != nil {
 			// It learns of it when it asks this node.

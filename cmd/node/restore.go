@@ -27,7 +27,8 @@ func restoreCommand(env environment) *cobra.Command {
 		Long: "Make the data folder of one node of a new cluster from a backup that `warren ctl backup` has taken.\n\n" +
 			"It is done for every node of the new cluster, with the same file and the same options but for --data-dir and --node-id, before any is started;\n" +
 			"the results fit together. The nodes need not be as many as they were, nor have the same names. `warren serve` then starts each as usual: they\n" +
-			"find each other, and nobody founds a cluster. The new cluster has an id of its own, so that the old one, if it still runs, cannot mix with it. A folder\n" +
+			"find each other, and nobody founds a cluster. They begin when all of them are there, once: a folder that is restored again later, for a node that has lost its own, is\n" +
+			"refused by the cluster, since that node has voted and confirmed messages meanwhile; with an empty folder it joins as a new one. The new cluster has an id of its own, so that the old one, if it still runs, cannot mix with it. A folder\n" +
 			"that is not empty is refused; one that is restored from that backup already is left as it is, with exit code 0. To restore one backup twice, give another\n" +
 			"--salt the second time: nodes of one restore that were forgotten somewhere are not those of the other then.",
 		Args: cobra.NoArgs,
