@@ -28,9 +28,9 @@ func backupVerbs(t *tool) []*cobra.Command {
 		"with its messages. What was confirmed before the command began is in it; every dead letter is in it exactly once. What consumers hold is in it\n" +
 		"as ready. Queues that live in memory (exclusive or not durable) are not. While the cut is taken, which is a matter of milliseconds, dead\n" +
 		"letters do not move between queues; publishers and consumers notice nothing. The file must not be there yet. It is whole when\n" +
-		"the command has succeeded; `warren backup verify FILE` proves it later, `warren restore` makes a new cluster of it. There is no limit of time\n" +
+		"the command has succeeded (with --output -, the output is whole only then); `warren backup verify FILE` proves it later, `warren restore` makes a new cluster of it. There is no limit of time\n" +
 		"unless --timeout is given."
-	cmd.Flags().StringVar(&output, "output", "", "`FILE` to write, a gzipped tar archive")
+	cmd.Flags().StringVar(&output, "output", "", "`FILE` to write, a gzipped tar archive; - for the output")
 	cmd.Flags().DurationVar(&hold, "hold", 0, "how long dead letters may stand still at most, such as 2s (10s if not given)")
 	return []*cobra.Command{cmd}
 }
@@ -45,29 +45,21 @@ func takeBackup(ctx context.Context, s *session, output string, hold time.Durati
 	case hold < 0:
 		return usage("--hold is negative")
 	}
+	if output == toStdout {
+		return printBackup(ctx, s, hold)
+	}
 	if _, err := os.Lstat(output); err == nil {
 		return usage("--output: %s is there already", output)
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return usage("--output: %v", err)
 	}
 	s.say("Taking a backup of the cluster to %s ...", output)
-	at := path("warren", "backup")
-	if hold > 0 {
-		at += "?" + url.Values{"hold": {strconv.FormatFloat(hold.Seconds(), 'f', -1, 64)}}.Encode()
-	}
-	resp, err := s.open(ctx, http.MethodGet, at, nil)
+	body, err := openBackup(ctx, s, hold)
 	if err != nil {
 		return err
 	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		raw, err := io.ReadAll(io.LimitReader(resp.Body, answerBytesMax))
-		if err != nil {
-			return s.lost(ctx, err)
-		}
-		return found(s.refused(resp, raw), errorf(ExitSoftware, "node %s does not know of backups", s.base))
-	}
-	h, err := keepBackup(resp.Body, output)
+	defer body.Close()
+	h, err := keepBackup(body, output)
 	if errors.Is(err, backup.ErrMalformed) || ctx.Err() != nil {
 		return errorf(ExitUnavailable, "the backup was broken off by node %s, whose log tells why: %v", s.base, err)
 	}
@@ -75,6 +67,47 @@ func takeBackup(ctx context.Context, s *session, output string, hold time.Durati
 		return errorf(ExitSoftware, "write %s: %v", output, err)
 	}
 	s.printf("backup %s: %d queues, %d bytes before compression, dead letters stood still for %d ms\n", h.ID, len(h.Queues), h.Bytes(), h.StandstillMillis)
+	return nil
+}
+
+// openBackup asks for a backup.
+func openBackup(ctx context.Context, s *session, hold time.Duration) (io.ReadCloser, error) {
+	at := path("warren", "backup")
+	if hold > 0 {
+		at += "?" + url.Values{"hold": {strconv.FormatFloat(hold.Seconds(), 'f', -1, 64)}}.Encode()
+	}
+	resp, err := s.open(ctx, http.MethodGet, at, nil)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode == http.StatusOK {
+		return resp.Body, nil
+	}
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(io.LimitReader(resp.Body, answerBytesMax))
+	if err != nil {
+		return nil, s.lost(ctx, err)
+	}
+	return nil, found(s.refused(resp, raw), errorf(ExitSoftware, "node %s does not know of backups", s.base))
+}
+
+// toStdout in place of a file's name is for pods, which have no other way out.
+const toStdout = "-"
+
+// printBackup writes a backup to the output, and nothing else. What was written of one that fails is worth nothing.
+func printBackup(ctx context.Context, s *session, hold time.Duration) error {
+	body, err := openBackup(ctx, s, hold)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	out := &failing{to: s.out}
+	switch _, err = readThrough(io.TeeReader(body, out)); {
+	case out.err != nil:
+		return errorf(ExitSoftware, "write the backup: %v", out.err)
+	case err != nil:
+		return errorf(ExitUnavailable, "the backup was broken off by node %s, whose log tells why: %v", s.base, err)
+	}
 	return nil
 }
 

@@ -44,15 +44,20 @@ func mustWarren(t *testing.T, args ...string) string {
 	return out
 }
 
-// restoreAll makes the folders of all nodes of a cluster that was not started.
-func restoreAll(t *testing.T, c *cluster.Cluster, file string, more ...string) {
-	t.Helper()
+// restoreArgs are those of `warren restore` for one node of a cluster.
+func restoreArgs(c *cluster.Cluster, n *cluster.Node, file string, more ...string) []string {
 	var names []string
 	for _, n := range c.Nodes() {
 		names = append(names, n.Name)
 	}
+	return append([]string{"restore", "--from", file, "--data-dir", n.DataDir(), "--node-id", n.Name, "--nodes", strings.Join(names, ",")}, more...)
+}
+
+// restoreAll makes the folders of all nodes of a cluster that was not started.
+func restoreAll(t *testing.T, c *cluster.Cluster, file string, more ...string) {
+	t.Helper()
 	for _, n := range c.Nodes() {
-		args := append([]string{"restore", "--from", file, "--data-dir", n.DataDir(), "--node-id", n.Name, "--nodes", strings.Join(names, ",")}, more...)
+		args := restoreArgs(c, n, file, more...)
 		out := mustWarren(t, args...)
 		if n == c.Node(0) {
 			t.Log(strings.TrimSpace(out))
@@ -270,11 +275,11 @@ func (l *deadLoad) drained(t *testing.T, c *cluster.Cluster, began time.Time) {
 }
 
 // TestBackupAndRestore takes a backup of three nodes that publish, consume and dead-letter in a retry loop, kills them, and makes new clusters of
-// it: three nodes of the same names, five of others, and one.
+// it: three nodes of the same names, five of others, and one. Transactions, delayed messages and a redrive are under way too.
 func TestBackupAndRestore(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 3)
-	l := newDeadLoad(t, c.Node(0))
+	l, mixed := newDeadLoad(t, c.Node(0)), newMixedLoad(t, c.Node(0))
 	mustCtl(t, c.Node(0), "add_user", "keeper", "secret")
 	ctx, cancel := context.WithCancel(t.Context())
 	var work sync.WaitGroup
@@ -282,7 +287,10 @@ func TestBackupAndRestore(t *testing.T) {
 		work.Go(func() { l.publish(ctx, n.URL(), fmt.Sprint("p", i)) })
 		work.Go(func() { l.consume(ctx, n.URL()) })
 	}
+	work.Go(func() { mixed.publish(ctx, c.Node(2).URL()) })
 	time.Sleep(2 * time.Second)
+	mustCtl(t, c.Node(0), "dlq", "retry", mixedParked, "--to", "queue:"+mixedAgain, "--rate", "200", "--wait=false")
+	time.Sleep(200 * time.Millisecond)
 	file := filepath.Join(t.TempDir(), "cluster.backup")
 	l.mu.Lock()
 	began := time.Now()
@@ -303,7 +311,7 @@ func TestBackupAndRestore(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("verified: %+v", rep)
-	if rep.Pairs < 3 || rep.Messages == 0 || len(rep.Queues) != 3 || rep.Standstill > 2000 {
+	if rep.Pairs < 3 || rep.Messages == 0 || len(rep.Queues) != 9 || rep.Standstill > 2000 {
 		t.Errorf("the backup has %+v", rep)
 	}
 	t.Run("cut off", func(t *testing.T) { refusesDamaged(t, file) })
@@ -321,6 +329,7 @@ func TestBackupAndRestore(t *testing.T) {
 			restoreAll(t, c, file, to.more...)
 			startAll(t, c)
 			l.drained(t, c, began)
+			mixed.drained(t, c.Node(0), began)
 			if out := mustCtl(t, c.Node(0), "list_users", "--silent"); !strings.Contains(out, "keeper") {
 				t.Errorf("users are %q", out)
 			}
@@ -331,6 +340,10 @@ func TestBackupAndRestore(t *testing.T) {
 			s := at(t, c.Node(0)) // and it works on
 			s.fill(plainQueue(s, "new", nil), "one")
 			s.fill(loadWork, "two")
+			if to.nodes == 3 {
+				n := c.Node(2)
+				restoredLater(t, n, func() { mustWarren(t, restoreArgs(c, n, file, to.more...)...) })
+			}
 		})
 	}
 }
@@ -399,7 +412,7 @@ func TestBackupWhileLeadersDie(t *testing.T) {
 	}
 	dir := t.TempDir()
 	best, began, failed := "", time.Time{}, 0
-	for i := range 4 {
+	for i := 0; i < 2 || best == "" && i < 8; i++ {
 		victim := c.Node(1 + i%2)
 		var kill sync.WaitGroup
 		kill.Go(func() {
