@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/prometheus/prometheus/promql/parser"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/warrenmq/warren/config"
 )
@@ -32,6 +33,7 @@ func renderings(t *testing.T) map[string][]byte {
 		"all on":       "monitoring: {enabled: true, labels: {release: prometheus}}\nspread: hard\nstorage: {className: fast, size: 1Ti}\nservice: {type: LoadBalancer, annotations: {a: b}}\npodAnnotations: {a: b}\npodLabels: {team: t}\nnodeSelector: {disk: local}\ntolerations: [{key: k, operator: Exists}]\npriorityClassName: high\nimagePullSecrets: [{name: s}]\nnetworkPolicy: {monitoring: [{namespaceSelector: {matchLabels: {name: monitoring}}}], clients: [{podSelector: {matchLabels: {app: x}}}]}\nconfig: {log-level: debug, consumer-timeout: 1h, leader-moves: 0}",
 		"tls accepted": "tls: {cluster: {mode: accept, secretName: a}, clients: {secretName: b, clientAuth: verify}}",
 		"little on":    "networkPolicy: {enabled: false}\ncluster: {bootstrap: false}\nfullnameOverride: broker\nreplicas: 1",
+		"restored":     "restore: {volume: {nfs: {server: s, path: /p}}, file: a/b.backup, salt: again}\nreplicas: 5",
 		"five zones":   "zones: [{name: a, zone: zone-1, replicas: 2}, {name: b, zone: zone-2, replicas: 2}, {name: c, replicas: 1}]\nnodeSelector: {disk: local}",
 	} {
 		text, err := Chart(filepath.Join(root, "chart"), values, "")
@@ -88,6 +90,9 @@ func checkSettings(t *testing.T, service string, c config.Config) {
 	t.Helper()
 	if want := service + ":5682"; len(c.Join) != 1 || c.Join[0] != want {
 		t.Errorf("joins %q, want %q", c.Join, want)
+	}
+	if want := "namespace/" + strings.TrimSuffix(service, "-nodes"); c.ClusterName != want {
+		t.Errorf("cluster name %q, want %q", c.ClusterName, want)
 	}
 	if c.LogFormat != "json" || c.NodeID != "warren-0" || !strings.HasPrefix(c.DataDir, "/var/lib/warren/") {
 		t.Errorf("log format %q, node %q, data in %q", c.LogFormat, c.NodeID, c.DataDir)
@@ -283,6 +288,38 @@ func TestRulesFind(t *testing.T) {
 		}
 		if err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: got %v, want %q", tc.new, err, tc.want)
+		}
+	}
+}
+
+// The init container restores all nodes that there are, with their zones, and what it mounts is there.
+func TestRestore(t *testing.T) {
+	zones := "zones: [{name: a, zone: zone-1, replicas: 2}, {name: b, replicas: 1}]\n"
+	for values, want := range map[string]string{
+		"": "",
+		"restore: {volume: {nfs: {server: s, path: /p}}}":                                   "--from=/backup/cluster.backup --data-dir=/var/lib/warren/data --node-id=$(POD_NAME) --nodes=warren-0,warren-1,warren-2",
+		zones + "restore: {volume: {nfs: {server: s, path: /p}}, file: b/c.gz, salt: again}": "--from=/backup/b/c.gz --data-dir=/var/lib/warren/data --node-id=$(POD_NAME) --nodes=warren-a-0,warren-a-1,warren-b-0 --zones=warren-a-0=zone-1,warren-a-1=zone-1 --salt=again",
+	} {
+		text, err := Chart(filepath.Join(root, "chart"), values, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := Decode(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range m.Sets {
+			got := ""
+			for _, c := range s.Spec.Template.Spec.InitContainers {
+				got += strings.Join(c.Command[2:], " ")
+			}
+			if got != want {
+				t.Errorf("%s: %s restores by %q, want %q", values, s.Name, got, want)
+			}
+			node := s.Spec.Template.Spec.Containers[0]
+			if at := slices.IndexFunc(node.Env, func(e corev1.EnvVar) bool { return e.Name == "WARREN_DATA_DIR" }); got != "" && node.Env[at].Value != "/var/lib/warren/data" {
+				t.Errorf("the node's folder is %q", node.Env[at].Value)
+			}
 		}
 	}
 }

@@ -45,11 +45,14 @@ tls:
   cluster: {secretName: warren-cluster-tls}
   clients: {secretName: warren-tls, plain: false}
 `},
+	{File: "overlays/restore/warren.yaml", Values: ownSecrets + `
+restore: {volume: {persistentVolumeClaim: {claimName: warren-backup, readOnly: true}}}
+`},
 	{File: "overlays/monitoring/monitoring.yaml", Only: "monitoring.yaml", Values: "monitoring: {enabled: true}"},
 }
 
 // Overlays are the folders under deploy/k8s that kustomize builds.
-var Overlays = []string{"base", "overlays/single", "overlays/three", "overlays/five-zones", "overlays/monitoring", "overlays/tls"}
+var Overlays = []string{"base", "overlays/single", "overlays/three", "overlays/five-zones", "overlays/monitoring", "overlays/tls", "overlays/restore"}
 
 // Chart renders the chart in folder dir as `helm template warren DIR` with values, YAML over the chart's own. The result
 // has the documents in the order of the templates' names.

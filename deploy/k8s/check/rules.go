@@ -84,8 +84,12 @@ func (r *rules) pod(at string, p corev1.PodSpec, claims []corev1.PersistentVolum
 			r.say(slices.ContainsFunc(r.m.Configs, func(c *corev1.ConfigMap) bool { return c.Name == v.ConfigMap.Name }), "%s: there is no ConfigMap %q", at, v.ConfigMap.Name)
 		}
 	}
-	for _, c := range append(slices.Clone(p.InitContainers), p.Containers...) {
+	for _, c := range p.InitContainers {
+		r.container(at+", init container "+c.Name, c, volumes)
+	}
+	for _, c := range p.Containers {
 		r.container(at+", container "+c.Name, c, volumes)
+		r.life(at+", container "+c.Name, c)
 	}
 }
 
@@ -106,6 +110,10 @@ func (r *rules) container(at string, c corev1.Container, volumes map[string]bool
 		r.say(volumes[m.Name], "%s: there is no volume %q", at, m.Name)
 		r.say(m.SubPath == "", "%s: %s is mounted by subPath and would never be updated", at, m.MountPath)
 	}
+}
+
+// life says what is wrong with how a container is watched and stopped.
+func (r *rules) life(at string, c corev1.Container) {
 	ports := portsOf(c)
 	for name, probe := range map[string]*corev1.Probe{"startup": c.StartupProbe, "liveness": c.LivenessProbe, "readiness": c.ReadinessProbe} {
 		if probe == nil || probe.HTTPGet == nil {

@@ -79,6 +79,8 @@ func environment(c corev1.Container) (map[string]string, error) {
 			switch from := v.ValueFrom; {
 			case from.FieldRef != nil && from.FieldRef.FieldPath == "metadata.name":
 				value = "warren-0"
+			case from.FieldRef != nil && from.FieldRef.FieldPath == "metadata.namespace":
+				value = "namespace"
 			case from.FieldRef != nil && from.FieldRef.FieldPath == "status.podIP":
 				value = "10.1.2.3"
 			case from.SecretKeyRef != nil && from.SecretKeyRef.Name != "":

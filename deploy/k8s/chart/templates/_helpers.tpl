@@ -27,6 +27,40 @@ app.kubernetes.io/part-of: warren
 {{ .Values.image.repository }}:{{ $tag }}
 {{- end -}}
 
+{{/* The StatefulSets, as a list in JSON: one, or one for each zone. */}}
+{{- define "warren.sets" -}}
+{{- .Values.zones | default (list (dict "replicas" .Values.replicas)) | toJson -}}
+{{- end -}}
+
+{{/* The names of all pods of a set. */}}
+{{- define "warren.pods" -}}
+{{- $name := include "warren.fullname" .root -}}
+{{- $set := .set -}}
+{{- range $i := until (int $set.replicas) }}{{ if $i }},{{ end }}{{ $name }}{{ with get $set "name" }}-{{ . }}{{ end }}-{{ $i }}{{ end -}}
+{{- end -}}
+
+{{/* The names of all pods. */}}
+{{- define "warren.nodes" -}}
+{{- $names := list -}}
+{{- range $set := include "warren.sets" . | fromJsonArray -}}
+{{- $names = append $names (include "warren.pods" (dict "root" $ "set" $set)) -}}
+{{- end -}}
+{{- join "," $names -}}
+{{- end -}}
+
+{{/* The zones of those that have one, as `warren restore` has them. */}}
+{{- define "warren.nodeZones" -}}
+{{- $zones := list -}}
+{{- range $set := include "warren.sets" . | fromJsonArray -}}
+{{- if get $set "zone" -}}
+{{- range $pod := include "warren.pods" (dict "root" $ "set" $set) | splitList "," -}}
+{{- $zones = append $zones (printf "%s=%s" $pod (get $set "zone")) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- join "," $zones -}}
+{{- end -}}
+
 {{/* Not empty if clients may come without TLS. */}}
 {{- define "warren.plain" -}}
 {{- if or .Values.tls.clients.plain (not .Values.tls.clients.secretName) -}}
