@@ -191,10 +191,10 @@ func TestCloseConnection(t *testing.T) {
 
 func TestGetConnection(t *testing.T) {
 	f := newFakeCluster("a", "b")
-	f.nodes["b"].list = []Connection{{Name: "1 -> 2", Node: "b", User: "other", ClientProperties: TableJSON(amqp.Table{
+	f.nodes["b"].list = []Connection{{Name: "1 -> 2", Node: "b", User: "other", ClientProperties: amqp.Table{
 		{Name: "connection_name", Value: "mine"},
 		{Name: "odd", Value: amqp.Array{math.NaN(), amqp.Decimal{Scale: 2, Value: 314}, amqp.Timestamp(7), []byte("raw"), nil, int8(-1)}},
-	})}}
+	}.JSON()}}
 	status, body, h := f.do(t, "a", "other", "GET", path("1 -> 2"))
 	if status != http.StatusOK || h.Get("Content-Type") != "application/json" ||
 		!strings.Contains(body, `"client_properties":{"connection_name":"mine","odd":["NaN",3.14,7,"raw",null,-1]}`) {

@@ -218,7 +218,7 @@ func PropertiesJSON(raw amqp.RawProperties) map[string]any {
 		m["timestamp"] = uint64(v)
 	}
 	if v, ok := p.Headers(); ok {
-		m["headers"] = TableJSON(v)
+		m["headers"] = v.JSON()
 	}
 	return m
 }

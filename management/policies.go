@@ -98,7 +98,7 @@ func (a *API) getPolicy(r *http.Request, u User, operator bool) (any, error) {
 func appendPolicies(list []Policy, policies []*policy.Policy) []Policy {
 	for _, p := range policies {
 		list = append(list, Policy{
-			VHost: p.VHost, Name: p.Name, Pattern: p.Pattern, ApplyTo: p.ApplyTo.String(), Definition: TableJSON(p.Definition), Priority: p.Priority,
+			VHost: p.VHost, Name: p.Name, Pattern: p.Pattern, ApplyTo: p.ApplyTo.String(), Definition: p.Definition.JSON(), Priority: p.Priority,
 		})
 	}
 	return list

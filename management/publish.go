@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/warrenmq/warren/amqp"
@@ -146,9 +145,9 @@ func setProperty(p *amqp.Properties, name string, v any) error {
 		if !ok {
 			return badRequest("property headers is no object")
 		}
-		table, err := tableOf(fields, headersDepth)
+		table, err := amqp.TableFromJSON(fields, headersDepth)
 		if err != nil {
-			return err
+			return badRequest("headers: " + err.Error())
 		}
 		p.SetHeaders(table)
 	default:
@@ -164,55 +163,4 @@ func integerOf(v any, low, high int64) (int64, bool) {
 	}
 	n, err := number.Int64()
 	return n, err == nil && n >= low && n <= high
-}
-
-// tableOf is the reverse of [TableJSON]: integers are signed 64, other numbers doubles.
-// Fields are in the order of their names.
-func tableOf(fields map[string]any, depth int) (amqp.Table, error) {
-	names := make([]string, 0, len(fields))
-	for name := range fields {
-		if len(name) > shortBytesMax {
-			return nil, badRequest("the name of a header is longer than 255 bytes")
-		}
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	table := make(amqp.Table, 0, len(names))
-	for _, name := range names {
-		v, err := valueOf(fields[name], depth)
-		if err != nil {
-			return nil, err
-		}
-		table = append(table, amqp.Field{Name: name, Value: v})
-	}
-	return table, nil
-}
-
-func valueOf(v any, depth int) (any, error) {
-	if depth == 0 {
-		return nil, badRequest("headers are nested too deeply")
-	}
-	switch v := v.(type) {
-	case map[string]any:
-		return tableOf(v, depth-1)
-	case []any:
-		list := make(amqp.Array, len(v))
-		for i := range v {
-			var err error
-			if list[i], err = valueOf(v[i], depth-1); err != nil {
-				return nil, err
-			}
-		}
-		return list, nil
-	case json.Number:
-		if n, err := v.Int64(); err == nil {
-			return n, nil
-		}
-		f, err := v.Float64()
-		if err != nil {
-			return nil, badRequest("a header's number is out of range: " + v.String())
-		}
-		return f, nil
-	}
-	return v, nil // text, bool, nil
 }

@@ -97,8 +97,8 @@ func queuesJSON(list []broker.QueueInfo) []Queue {
 func queueJSON(q *broker.QueueInfo) Queue {
 	j := Queue{
 		Name: q.Name, VHost: q.VHost, Type: q.Type, Durable: q.Durable, AutoDelete: q.AutoDelete, Exclusive: q.Exclusive,
-		Arguments: TableJSON(q.Arguments), Node: q.Leader, State: q.State, Leader: q.Leader, Members: q.Members, Online: q.Online,
-		Policy: nameOrNil(q.Policy), OperatorPolicy: nameOrNil(q.OperatorPolicy), EffectivePolicyDefinition: TableJSON(q.EffectivePolicy),
+		Arguments: q.Arguments.JSON(), Node: q.Leader, State: q.State, Leader: q.Leader, Members: q.Members, Online: q.Online,
+		Policy: nameOrNil(q.Policy), OperatorPolicy: nameOrNil(q.OperatorPolicy), EffectivePolicyDefinition: q.EffectivePolicy.JSON(),
 		Consumers: q.Consumers, Messages: q.Ready + q.Unacked + q.Delayed, MessagesReady: q.Ready, MessagesUnacked: q.Unacked,
 		MessagesDelayed: q.Delayed, MessagesDLX: q.Outbox, MessageBytesDLX: q.OutboxBytes, MessagesParked: q.Parked, MessagesTransferred: q.Transferred,
 		MessagesDeduplicated: q.Duplicates, DedupIDs: q.DedupIDs, DedupIDsForgotten: q.DedupForgotten,

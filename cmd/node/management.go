@@ -105,7 +105,7 @@ func (c connections) describe(i *gateway.ConnectionInfo) management.Connection {
 		PeerHost: peer, PeerPort: peerPort, Host: host, Port: port,
 		Channels: i.Channels, ChannelMax: int(i.ChannelMax), FrameMax: int(i.FrameMax),
 		Timeout: int(i.Heartbeat / time.Second), ConnectedAt: i.Opened.UnixMilli(),
-		ClientProperties: management.TableJSON(i.ClientProperties),
+		ClientProperties: i.ClientProperties.JSON(),
 		ReceivedBytes:    i.ReceivedBytes, SentBytes: i.WrittenBytes,
 	}
 	if i.TLS != nil {
