@@ -29,6 +29,18 @@ func TestPasswords(t *testing.T) {
 	if known := PasswordHash("kI3GCqW5JLMJa4iX1lo7X4D6XbYqlLgxIs30+P6tENUV2POR"); !known.Matches("test12") || known.Matches("test13") {
 		t.Error("a hash from another broker does not match")
 	}
+	for hash, algorithm := range map[PasswordHash]string{
+		"c2FsdEmMWqvrOVzhEyF49Rc2SAE=": "rabbit_password_hashing_md5",
+		"c2FsdGTWYXpkqJ39BTnflbid+o7EoFspAVNi3YIsFBfjbskzUNmEK+16L9L13KOU2Kt6XZcRHLbEIeIn86xwTEX4ZPg=": "rabbit_password_hashing_sha512",
+	} {
+		password := "pass of " + algorithm[len("rabbit_password_hashing_"):]
+		if !hash.Matches(password) || hash.Matches("x") || hash.Matches("") || hash.Validate() != nil || hash.Algorithm() != algorithm {
+			t.Errorf("%s: does not match, or is %s", algorithm, hash.Algorithm())
+		}
+	}
+	if a.Algorithm() != HashingAlgorithm || PasswordHash("").Algorithm() != HashingAlgorithm {
+		t.Error("passwords are hashed otherwise than said")
+	}
 	if empty := HashPassword(""); empty != "" || empty.Matches("") {
 		t.Error("an empty password must never match")
 	}

@@ -85,7 +85,7 @@ func userJSON(u *auth.User) UserJSON {
 			limits[name] = l.Value
 		}
 	})
-	return UserJSON{u.Name, string(u.PasswordHash), auth.HashingAlgorithm, someTags(u.Tags), limits}
+	return UserJSON{u.Name, string(u.PasswordHash), u.PasswordHash.Algorithm(), someTags(u.Tags), limits}
 }
 
 // someTags is an array in JSON even if there are none.
@@ -166,12 +166,12 @@ func passwordOf(body map[string]any) (hash auth.PasswordHash, given bool, err er
 	if !ok {
 		return "", true, badRequest("password_hash should be a string")
 	}
-	if algorithm, ok := body["hashing_algorithm"]; ok && algorithm != auth.HashingAlgorithm && text != "" {
-		return "", true, badRequest(fmt.Sprintf("hashing_algorithm %s is not supported: want %s", term(algorithm), auth.HashingAlgorithm))
-	}
 	hash = auth.PasswordHash(text)
 	if err := hash.Validate(); err != nil {
 		return "", true, badRequest(err.Error())
+	}
+	if algorithm, ok := body["hashing_algorithm"]; ok && algorithm != hash.Algorithm() && text != "" {
+		return "", true, badRequest(fmt.Sprintf("hashing_algorithm is %s, and the hash one of %s", term(algorithm), hash.Algorithm()))
 	}
 	return hash, true, nil
 }
