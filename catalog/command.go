@@ -70,6 +70,8 @@ const (
 	kindRecoverQueue   commandKind = 37
 	kindQueueRecovered commandKind = 38
 	kindNodeAbout      commandKind = 43
+
+	kindNoteDefinitions commandKind = 48
 )
 
 // level is the level of the cluster from which on a kind may be proposed.
@@ -106,6 +108,8 @@ func newCommand(k commandKind) Command {
 		return new(QueueRecovered)
 	case kindNodeAbout:
 		return new(NodeAbout)
+	case kindNoteDefinitions:
+		return new(NoteDefinitions)
 	case kindFound:
 		return new(Found)
 	case kindRegisterNode:

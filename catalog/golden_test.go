@@ -92,6 +92,7 @@ func goldenLevel2() []Command {
 		&DeclareQueue{Queue{Vhost: "/", Name: "half", Durable: true, Kind: Replicated, Members: []NodeID{n3, n1, n2}, Preferred: n2}, 0},
 		&NodeDown{n3, 41, 1_700_000_000_001},
 		&RecoverQueue{57, []NodeID{n1}, []NodeID{n2, n3}, 57},
+		&NoteDefinitions{"3b9c"},
 	}
 }
 

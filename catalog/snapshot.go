@@ -41,6 +41,7 @@ const (
 	recordQueueExtra      = 15
 	recordTombstone       = 16
 	recordQueueLife       = 17
+	recordDefinitions     = 24
 	recordEnd             = 255
 
 	recordBytesMax = 16 << 20
@@ -95,6 +96,9 @@ func (s *snapshot) write(w io.Writer) error {
 	r.record(recordMeta, v.metaFields)
 	if v.level > level.First {
 		r.record(recordCluster, v.clusterFields)
+	}
+	if v.definitions != "" {
+		r.record(recordDefinitions, v.definitionsFields)
 	}
 	for h := range v.vhosts.all() {
 		r.record(recordVhost, h.fields)
@@ -265,6 +269,8 @@ func (tx *txn) restore(kind byte, f *fields, requests *requestLog) error {
 		tx.metaFields(f)
 	case recordCluster:
 		tx.clusterFields(f)
+	case recordDefinitions:
+		tx.definitionsFields(f)
 	case recordVhost:
 		h := new(Vhost)
 		h.fields(f)

@@ -18,6 +18,8 @@ type View struct {
 	clusterID  string // "" before the founding
 	nodeNumber uint32 // the highest given
 	level      int    // 0: the first
+	// definitions is the hash of those that were loaded last.
+	definitions string
 
 	vhosts        index[*Vhost]                // name
 	users         index[*auth.User]            // name
