@@ -349,14 +349,7 @@ func (c *Conn) DeclareExchange(ctx context.Context, d ExchangeDeclare) error {
 			return err
 		}
 	}
-	cmd := &catalog.DeclareExchange{Exchange: catalog.Exchange{
-		Vhost: c.vhost, Name: d.Name, Type: typ,
-		Durable: d.Durable, AutoDelete: d.AutoDelete, Internal: d.Internal, Arguments: d.Arguments.Clone(),
-	}}
-	if typ == exchange.Delayed {
-		cmd.Members, cmd.Preferred = c.b.place(c.vhost, d.Name, c.b.cfg.Replicas, false)
-	}
-	if _, err = c.changeSeen(ctx, cmd); err != nil {
+	if _, err = c.changeSeen(ctx, c.b.exchangeOf(c.vhost, d, typ)); err != nil {
 		return err
 	}
 	// Somebody else may have declared it first, and differently.
@@ -408,10 +401,10 @@ func (c *Conn) checkAlternate(view *catalog.View, d ExchangeDeclare) error {
 	if !ok {
 		return nil
 	}
-	ae, ok := v.(string)
-	if !ok {
-		return Errorf(PreconditionFailed, "invalid arg 'alternate-exchange' for exchange '%s' in vhost '%s': %s", d.Name, c.vhost, text(v))
+	if err := checkAlternateType(c.vhost, d); err != nil {
+		return err
 	}
+	ae, _ := v.(string)
 	if err := c.allowed(view, auth.Read, exchangeResource(d.Name)); err != nil {
 		return err
 	}

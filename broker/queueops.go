@@ -165,24 +165,9 @@ func (c *Conn) create(ctx context.Context, view *catalog.View, d QueueDeclare, g
 	if err := c.checkDeadLetter(view, d); err != nil {
 		return nil, false, err
 	}
-	entry := catalog.Queue{
-		Vhost: c.vhost, Name: d.Name, Durable: d.Durable, AutoDelete: d.AutoDelete, Exclusive: d.Exclusive,
-		Arguments: d.Arguments.Clone(),
-	}
+	entry := c.b.entryOf(view, c.vhost, d)
 	if d.Exclusive {
 		entry.Owner = c.owner
-	}
-	if d.Exclusive || !d.Durable {
-		entry.Kind = catalog.Transient
-		entry.Members = []catalog.NodeID{catalog.NodeID(c.b.cfg.Node)}
-		entry.Preferred = entry.Members[0]
-		entry.Incarnation = c.b.origin().Incarnation
-	} else {
-		entry.Kind = catalog.Replicated
-		args := effectOf(&entry, view.Policies(c.vhost)).arguments
-		entry.Members, entry.Preferred = c.b.place(c.vhost, d.Name,
-			int(intArg(args, "x-quorum-initial-group-size", int64(c.b.cfg.Replicas))),
-			stringArg(args, "x-queue-leader-locator") == clientLocal)
 	}
 	res, err := c.change(ctx, &catalog.DeclareQueue{Queue: entry, NodeIncarnation: c.b.origin().Incarnation})
 	if err != nil {
