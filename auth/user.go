@@ -1,7 +1,7 @@
 package auth
 
 import (
-	"crypto/md5" //nolint:gosec // of hashes that come from RabbitMQ
+	"crypto/md5"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/sha512"
@@ -26,7 +26,7 @@ type hashing struct {
 // hashings are those of hashes that logins are checked against, by the length of what they make: a hash that came with
 // definitions stays what it is until its user gets another password. MD5 was the only one before RabbitMQ 3.6.
 var hashings = map[int]hashing{
-	md5.Size:    {"rabbit_password_hashing_md5", func(b []byte) []byte { sum := md5.Sum(b); return sum[:] }}, //nolint:gosec // it is theirs
+	md5.Size:    {"rabbit_password_hashing_md5", func(b []byte) []byte { sum := md5.Sum(b); return sum[:] }},
 	sha256.Size: {HashingAlgorithm, func(b []byte) []byte { sum := sha256.Sum256(b); return sum[:] }},
 	sha512.Size: {"rabbit_password_hashing_sha512", func(b []byte) []byte { sum := sha512.Sum512(b); return sum[:] }},
 }

@@ -36,3 +36,9 @@ func (v *View) definitionsFields(f *fields) { str(f, &v.definitions) }
 
 // Check tells why a command cannot be proposed whatever the catalog has, as an [*amqp.Error].
 func Check(cmd Command) error { return cmd.validate() }
+
+// QueuesIn is how many queues clients see in a vhost.
+func (v *View) QueuesIn(vhost string) int {
+	n, _ := v.named.get(key(vhost))
+	return n
+}

@@ -258,7 +258,7 @@ func TestUsers(t *testing.T) {
 		{"", "PUT", "users/w", `{"tags":"","password_hash":5}`, 400, refusedAs("password_hash should be a string")},
 		{"", "PUT", "users/w", `{"tags":"","password_hash":"!"}`, 400, refusedAs("password hash is not base64")},
 		{"", "PUT", "users/w", `{"tags":"","password_hash":"YWJj"}`, 400, "…password hash has 3 bytes, want 36"},
-		{"", "PUT", "users/w", `{"tags":"","password_hash":"` + testHash + `","hashing_algorithm":"rabbit_password_hashing_md5"}`, 400, `hashing_algorithm is <<\"rabbit_password_hashing_md5\">>, and the hash one of rabbit_password_hashing_sha256`},
+		{"", "PUT", "users/w", `{"tags":"","password_hash":"` + testHash + `","hashing_algorithm":"rabbit_password_hashing_md5"}`, 400, `…hashing_algorithm is <<\"rabbit_password_hashing_md5\">>, and the hash one of rabbit_password_hashing_sha256`},
 		{"", "PUT", "users/w", `{"tags":5,"password":"pw"}`, 400, refusedAs("tags should be a string or a list, actually was 5")},
 		{"", "PUT", "users/w", `{"tags":[5],"password":"pw"}`, 400, refusedAs("tags should be strings, actually was 5")},
 		{"", "PUT", "users/w", `{"tags"`, 400, refusedAs("not_json")},

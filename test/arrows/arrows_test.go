@@ -40,6 +40,7 @@ var allowed = map[string][]string{
 	"certs":             {},
 	"certs/issue":       {},
 	"config":            {},
+	"definitions":       {"amqp", "auth", "broker", "catalog", "exchange", "policy"},
 	"dirty":             {},
 	"dlx":               {"amqp", "queue"},
 	"dlx/mover":         {"amqp", "dlx", "exchange", "failpoint", "fsm", "queue", "queue/wire"},
