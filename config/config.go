@@ -102,6 +102,10 @@ type Config struct {
 	DefaultUser, DefaultPassFile string
 	DefaultUserTags              []string
 
+	// LoadDefinitions is a file with definitions in the JSON of RabbitMQ's tools, which is loaded when the cluster is there,
+	// unless the same were loaded last. A founder whose file is missing or wrong does not start. Default none.
+	LoadDefinitions string
+
 	// Join lists gossip addresses (host:port, the host may be a DNS name with
 	// several addresses) where other nodes may be found. The node's own
 	// address may be among them. Empty: wait to be contacted.

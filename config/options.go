@@ -65,6 +65,7 @@ func Options() []Option {
 			set: func(c *Config, s string) error { c.DefaultUserTags = splitList(s); return nil },
 			get: func(c Config) string { return strings.Join(c.DefaultUserTags, ",") },
 		},
+		text("load-definitions", "file", "definitions (JSON) to load once the cluster is there, unless the same were loaded last", func(c *Config) *string { return &c.LoadDefinitions }),
 		{
 			Name: "join", Kind: "host:port,...", Usage: "gossip addresses of nodes to join, its own may be among them",
 			set: func(c *Config, s string) error { c.Join = splitList(s); return nil },

@@ -144,9 +144,12 @@ func (c *client) send(ctx context.Context, method, path string, body any) (*http
 func (c *client) open(ctx context.Context, method, path string, body any) (*http.Response, error) {
 	var content io.Reader = http.NoBody
 	if body != nil {
-		raw, err := json.Marshal(body)
-		if err != nil {
-			return nil, err
+		raw, ok := body.(rawJSON)
+		if !ok {
+			var err error
+			if raw, err = json.Marshal(body); err != nil {
+				return nil, err
+			}
 		}
 		content = bytes.NewReader(raw)
 	}

@@ -65,6 +65,7 @@ var topics = []func(*tool) []*cobra.Command{
 	healthVerbs,
 	awaitVerbs,
 	backupVerbs,
+	definitionVerbs,
 	recoveryVerbs,
 }
 

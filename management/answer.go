@@ -52,6 +52,10 @@ func unauthorised(reason string) *refusal {
 // refuse sends err. One that is no refusal is the node's own trouble: 503, since
 // another node may do better.
 func (a *API) refuse(w http.ResponseWriter, err error) {
+	if f, ok := errors.AsType[*failedImport](err); ok {
+		a.write(w, f.status, f)
+		return
+	}
 	var r *refusal
 	if !errors.As(err, &r) {
 		a.cfg.Logger.Warn("management request failed", "err", err)
@@ -74,6 +78,10 @@ func (a *API) answer(w http.ResponseWriter, body any) {
 		return
 	case created:
 		w.WriteHeader(http.StatusCreated)
+		return
+	case attachment:
+		w.Header().Set("Content-Disposition", `attachment; filename="`+fileName(body.name)+`"`)
+		a.write(w, http.StatusOK, body.body)
 		return
 	case underWay:
 		a.write(w, http.StatusAccepted, body)

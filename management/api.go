@@ -43,6 +43,8 @@ type Config struct {
 	Cluster Cluster
 	// Backups takes backups of the cluster.
 	Backups backups
+	// Definitions exports and imports them.
+	Definitions definitionsService
 	// Peers are the ids of the other nodes that are not known to be dead.
 	Peers func() []string
 	// Call asks another node: its API answers with [API.Answer].
@@ -54,11 +56,13 @@ type Config struct {
 type API struct {
 	cfg Config
 	mux *http.ServeMux
+	// bodyMax bounds the bodies of requests for a pattern, if it is not requestBytesMax.
+	bodyMax map[string]int64
 }
 
 // New returns the API.
 func New(cfg Config) *API {
-	a := &API{cfg: cfg, mux: http.NewServeMux()}
+	a := &API{cfg: cfg, mux: http.NewServeMux(), bodyMax: map[string]int64{}}
 	a.routeConnections()
 	a.routeGossip()
 	a.routeQueues()
@@ -73,6 +77,7 @@ func New(cfg Config) *API {
 	a.routeVhosts()
 	a.routeMaintenance()
 	a.routeBackups()
+	a.routeDefinitions()
 	a.routeRecovery()
 	a.routeFlags()
 	a.routeNodes()
@@ -99,7 +104,11 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		a.refuse(w, errNotFound)
 		return
 	}
-	r.Body = http.MaxBytesReader(w, r.Body, requestBytesMax)
+	most := int64(requestBytesMax)
+	if n, ok := a.bodyMax[pattern]; ok {
+		most = n
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, most)
 	a.mux.ServeHTTP(w, r)
 }
 

@@ -39,6 +39,7 @@ func (n *running) openManagement() {
 		Connections: connections{node: n.cfg.NodeID, server: n.amqp},
 		Cluster:     n,
 		Backups:     n,
+		Definitions: n.definitions,
 		Peers:       n.livePeers,
 		Call: func(ctx context.Context, node string, req []byte) ([]byte, error) {
 			return n.mesh.Call(ctx, transport.NodeID(node), methodManagement, req)

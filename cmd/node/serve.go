@@ -20,6 +20,7 @@ import (
 	"github.com/warrenmq/warren/cluster/group"
 	"github.com/warrenmq/warren/cluster/member"
 	"github.com/warrenmq/warren/config"
+	"github.com/warrenmq/warren/definitions"
 	"github.com/warrenmq/warren/dlx/mover"
 	gateway "github.com/warrenmq/warren/gateway/amqp"
 	"github.com/warrenmq/warren/management"
@@ -41,30 +42,32 @@ type running struct {
 	cfg config.Config
 	log *slog.Logger
 
-	identity   *bootstrap.Identity
-	listeners  listeners
-	clientTLS  *certs.Source   // nil without a certificate for clients
-	nodeTLS    *certs.Source   // nil without TLS between nodes
-	gossipKeys *member.KeyFile // nil without encryption of gossip
-	store      *store.Store
-	mesh       *transport.Mesh
-	gossip     *member.Gossip
-	catalog    atomic.Pointer[catalog.Catalog]
-	detector   *detector.Detector
-	fill       *transport.Pace // of what is sent to fill replicas
-	gate       mover.Gate      // of what queues here tell other queues
-	host       *group.Host
-	steward    *steward.Steward
-	broker     *broker.Broker
-	amqp       *gateway.Server
-	manager    *management.API
-	alarms     *alarms
-	ready      atomic.Bool            // what answers management requests is there
-	phase      atomic.Int32           // a phase
-	starting   atomic.Pointer[string] // the step of the start that is under way
-	caughtUp   atomic.Bool            // awaitLogs has ended
-	lag        atomic.Pointer[group.Lag]
-	since      atomic.Uint64 // catalog revision of this process's registration
+	identity        *bootstrap.Identity
+	listeners       listeners
+	clientTLS       *certs.Source   // nil without a certificate for clients
+	nodeTLS         *certs.Source   // nil without TLS between nodes
+	gossipKeys      *member.KeyFile // nil without encryption of gossip
+	store           *store.Store
+	mesh            *transport.Mesh
+	gossip          *member.Gossip
+	catalog         atomic.Pointer[catalog.Catalog]
+	detector        *detector.Detector
+	fill            *transport.Pace // of what is sent to fill replicas
+	gate            mover.Gate      // of what queues here tell other queues
+	host            *group.Host
+	steward         *steward.Steward
+	broker          *broker.Broker
+	amqp            *gateway.Server
+	manager         *management.API
+	definitions     *definitions.Service
+	definitionsFile []byte // to be loaded, nil: nothing
+	alarms          *alarms
+	ready           atomic.Bool            // what answers management requests is there
+	phase           atomic.Int32           // a phase
+	starting        atomic.Pointer[string] // the step of the start that is under way
+	caughtUp        atomic.Bool            // awaitLogs has ended
+	lag             atomic.Pointer[group.Lag]
+	since           atomic.Uint64 // catalog revision of this process's registration
 
 	lifecycle lifecycle
 
@@ -95,6 +98,7 @@ func run(ctx context.Context, cfg config.Config, log *slog.Logger) (err error) {
 	}{
 		{"data folder", n.openIdentity},
 		{"default user", n.checkDefaultUser},
+		{"definitions", n.checkDefinitions},
 		{"certificates", n.openCertificates},
 		{"listeners", n.listen},
 		{"store", n.openStore},
@@ -106,6 +110,7 @@ func run(ctx context.Context, cfg config.Config, log *slog.Logger) (err error) {
 		{"queue logs", n.openHost},
 		{"broker", n.startBroker},
 		{"steward", n.openSteward},
+		{"loading definitions", n.openDefinitions},
 		{"clients", n.serveClients},
 	} {
 		n.starting.Store(&step.name)
