@@ -1,0 +1,217 @@
+package process
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/warrenmq/warren/test/cluster"
+)
+
+// fromRabbitMQ is what RabbitMQ 3.10 exported, with one more user: it has the name of the default user.
+func fromRabbitMQ(t *testing.T) []byte {
+	t.Helper()
+	raw, err := os.ReadFile("../../definitions/testdata/rabbitmq-3.10.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var doc map[string]any
+	if err := json.Unmarshal(raw, &doc); err != nil {
+		t.Fatal(err)
+	}
+	users, _ := doc["users"].([]any)
+	doc["users"] = append(users, map[string]any{"name": "admin", "password": "of the file", "tags": ""})
+	permissions, _ := doc["permissions"].([]any)
+	doc["permissions"] = append(permissions, map[string]any{"user": "admin", "vhost": "/", "configure": "", "write": "", "read": ""})
+	raw, err = json.Marshal(doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
+}
+
+// TestDefaultUserAndDefinitions founds a cluster that loads definitions, whose default user comes from a file, and loads
+// more: the default user stays as it is, everything else is as the files say.
+func TestDefaultUserAndDefinitions(t *testing.T) {
+	t.Parallel()
+	const secret = "of the secret"
+	dir := t.TempDir()
+	password, file := filepath.Join(dir, "password"), filepath.Join(dir, "definitions.json")
+	write := func(path string, content []byte) {
+		t.Helper()
+		if err := os.WriteFile(path, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(password, []byte(secret))
+	c := newCluster(t, 3, func(cfg *cluster.Config) {
+		cfg.Places = func(string) (cluster.Place, error) {
+			return cluster.Place{Args: func(cluster.Addrs) ([]string, error) {
+				return []string{"--default-user", "admin", "--default-pass-file", password, "--load-definitions", file}, nil
+			}}, nil
+		}
+	})
+	refusedDefinitions(t, c.Node(0), "no such file")
+	write(file, []byte(`{"queues":[{"name":"s","vhost":"/","type":"stream"}]}`))
+	refusedDefinitions(t, c.Node(0), "queue 's' in vhost '/': unsupported queue type 'stream'")
+	write(file, fromRabbitMQ(t))
+	startAll(t, c)
+
+	users := map[string]string{"admin": secret, "sha256": "pass of sha256", "sha512": "pass of sha512", "md5": "pass of md5"}
+	check := func() {
+		t.Helper()
+		for _, n := range c.Nodes() {
+			for user, password := range users {
+				conn, err := login(n, user, password, "/")
+				if err != nil {
+					t.Errorf("%s: %s: %v", n.Name, user, err)
+					continue
+				}
+				conn.Close()
+			}
+			if conn, err := login(n, "admin", "of the file", "/"); err == nil {
+				conn.Close()
+				t.Errorf("%s: the file has replaced the default user's password", n.Name)
+			}
+		}
+		if out, err := localCtl(t, c.Node(1), "list_users", "--silent"); err != nil || !strings.Contains(out, "admin\t[administrator]") {
+			t.Errorf("users: %q, %v", out, err)
+		}
+		if out, err := localCtl(t, c.Node(1), "list_user_permissions", "admin", "--silent"); err != nil || strings.TrimSpace(out) != "/\t.*\t.*\t.*" {
+			t.Errorf("permissions of the default user: %q, %v", out, err)
+		}
+	}
+	check()
+	q, err := c.Queue(t.Context(), "app.quorum")
+	if err != nil || len(q.Members) != 3 {
+		t.Errorf("queue %+v, %v: want it on all founders", q, err)
+	}
+
+	// What operators change stays, over the death of nodes and of the catalog's leader, and a node that has lost
+	// its file serves.
+	if out, err := localCtl(t, c.Node(1), "change_password", "sha256", "changed"); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	users["sha256"] = "changed"
+	if err := c.KillAll(); err != nil {
+		t.Fatal(err)
+	}
+	startAll(t, c)
+	check()
+	if err := c.Node(2).Kill(); err != nil {
+		t.Fatal(err)
+	}
+	write(file, []byte(`{`))
+	ctx, cancel := context.WithTimeout(t.Context(), timeoutStart)
+	defer cancel()
+	if err := c.Node(2).Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(c.Logs(), "no definitions are loaded") {
+		t.Error("the node does not tell that its file is wrong")
+	}
+
+	importedByHand(t, c, users, secret)
+	check()
+}
+
+// importedByHand goes through what operators do with files.
+func importedByHand(t *testing.T, c *cluster.Cluster, users map[string]string, secret string) {
+	t.Helper()
+	admin := func(n *cluster.Node, args ...string) string {
+		t.Helper()
+		return mustCtl(t, n, append([]string{"--user", "admin", "--password", secret}, args...)...)
+	}
+	more := filepath.Join(t.TempDir(), "more.json")
+	content := `{"users":[{"name":"admin","password":"of the file","tags":[]},{"name":"later","password":"l"},{"name":"sha256","password":"third"}],
+		"permissions":[{"user":"later","vhost":"/","configure":"","write":"","read":""}],"queues":[{"name":"later","vhost":"/"}]}`
+	if err := os.WriteFile(more, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out := admin(c.Node(0), "import_definitions", more, "--dry-run"); !strings.Contains(out, "update user 'sha256'") ||
+		!strings.Contains(out, "left out: user 'admin': the default user stays as it is") || !strings.Contains(out, "3 to create, 1 to update") {
+		t.Errorf("dry run: %s", out)
+	}
+	if _, err := c.Queue(t.Context(), "later"); err == nil {
+		t.Error("a dry run has made a queue")
+	}
+	if out := admin(c.Node(0), "import_definitions", more); !strings.Contains(out, "3 created, 1 updated, 0 as they were, 1 left out") {
+		t.Errorf("import: %s", out)
+	}
+	users["later"], users["sha256"] = "l", "third"
+
+	exported := filepath.Join(t.TempDir(), "exported.json")
+	admin(c.Node(1), "export_definitions", exported)
+	info, err := os.Stat(exported)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the export is %v, %v: others may read the hashes", info, err)
+	}
+	if out := admin(c.Node(2), "import_definitions", exported, "--skip-if-unchanged"); !strings.Contains(out, "0 created, 0 updated") {
+		t.Errorf("an export changes the cluster it is of: %s", out)
+	}
+	if out := admin(c.Node(0), "import_definitions", exported, "--skip-if-unchanged"); !strings.Contains(out, "were loaded before") {
+		t.Errorf("the same a second time: %s", out)
+	}
+
+	// As rabbitmqadmin and other tools do it: no content, or what was left out.
+	post := func(path, body string) (int, string) {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, c.Node(1).HTTP()+path, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.SetBasicAuth("admin", secret)
+		return answerOf(t, req)
+	}
+	for _, tc := range []struct {
+		path, body string
+		status     int
+		want       string
+	}{
+		{"/api/definitions", `{"queues":[{"name":"by http","vhost":"/"}]}`, 204, ""},
+		{"/api/definitions/%2F", `{"queues":[{"name":"by http 2"}],"users":[{"name":"x"}]}`, 200, "not imported into a single virtual host"},
+		{"/api/definitions/none", `{}`, 400, "vhost_not_found"},
+		{"/api/definitions", `{"queues":[{"name":"q","vhost":"none"}]}`, 400, `Please create virtual host \"none\" prior to importing definitions.`},
+		{"/api/definitions?dry_run=1", `{}`, 400, "want true or false"},
+	} {
+		if status, answer := post(tc.path, tc.body); status != tc.status || !strings.Contains(answer, tc.want) {
+			t.Errorf("POST %s %s: %d %s, want %d %s", tc.path, tc.body, status, answer, tc.status, tc.want)
+		}
+	}
+}
+
+func answerOf(t *testing.T, req *http.Request) (status int, body string) {
+	t.Helper()
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(raw)
+}
+
+// refusedDefinitions starts a node that founds nothing with its file and says why.
+func refusedDefinitions(t *testing.T, n *cluster.Node, want string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), timeoutStart)
+	defer cancel()
+	if err := n.Launch(); err != nil {
+		t.Fatal(err)
+	}
+	if code, err := n.Wait(ctx); err != nil || code != 1 {
+		t.Fatalf("exit code %d, %v\n%s", code, err, n.LogTail())
+	}
+	lines := strings.Split(strings.TrimSpace(n.LogTail()), "\n")
+	if last := lines[len(lines)-1]; !strings.Contains(last, "warren: definitions: load-definitions: ") || !strings.Contains(last, want) {
+		t.Errorf("it says %q, want %q", last, want)
+	}
+}
