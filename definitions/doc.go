@@ -8,4 +8,5 @@
 //
 // An import adds and replaces, it never deletes; a second one of the same document changes nothing. A queue or an
 // exchange that is there stays as it is, also if the document has it otherwise. The default user stays as it is.
+// See docs/adr/0035-definitions.md.
 package definitions
