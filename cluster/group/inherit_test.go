@@ -38,7 +38,7 @@ func TestGroupGoesOnFromOneReplica(t *testing.T) {
 	if err := last.host.Stop(queueA); err != nil {
 		t.Fatal(err)
 	}
-	if err := former.log.StoreLog(&raft.Log{Index: positions[0].LastIndex + 1, Term: positions[0].LastTerm, Data: []byte("not committed")}); err != nil {
+	if err := former.log.StoreLog(&raft.Log{Index: positions[0].LastIndex + 1, Term: positions[0].LastTerm + 5, Data: []byte("not committed")}); err != nil {
 		t.Fatal(err)
 	}
 	spec := Spec{ID: next, Generation: generation, Members: []transport.NodeID{"a/1"}, Preferred: "a/1", Bootstrap: true, From: queueA}
@@ -64,6 +64,10 @@ func TestGroupGoesOnFromOneReplica(t *testing.T) {
 	}
 	if index, term := g.Beginning(); index <= positions[0].LastIndex || term < positions[0].LastTerm {
 		t.Errorf("it began at %d of term %d, the former one ended at %+v", index, term, positions[0])
+	}
+	// Else a replica that is added and has only what the former life left would seem newer than one with the new life's entries.
+	if _, term := g.Beginning(); g.replica().CurrentTerm() <= term {
+		t.Errorf("its term is %d, the former one's entries are of up to %d", g.replica().CurrentTerm(), term)
 	}
 	// A start that was not told the outcome goes on, and does not begin once more.
 	last.close(t)
