@@ -1,6 +1,7 @@
 package mover
 
 import (
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -9,11 +10,16 @@ import (
 	"github.com/warrenmq/warren/queue/wire"
 )
 
-// recovered has the target 8 go on as 20.
-func (r *rig) recovered() {
-	r.mu.Lock()
+// goOn has the target 8 go on as 20. Caller holds mu.
+func (r *rig) goOn() {
 	r.goesOn, r.targets = map[uint64]uint64{8: 20}, []Target{{20, "dead"}}
 	r.exists = map[uint64]bool{20: true}
+}
+
+// recovered is goOn, which the mover is told of.
+func (r *rig) recovered() {
+	r.mu.Lock()
+	r.goOn()
 	r.mu.Unlock()
 	r.m.Wake()
 	synctest.Wait()
@@ -68,6 +74,26 @@ func TestTargetGoesOn(t *testing.T) {
 		if n := r.m.cfg.Totals.Lost.Load(); n != 2 {
 			t.Errorf("%d are counted as lost", n)
 		}
+	})
+	// It went on since the mover looked for its successor: it has not left the catalog for good, and what it has taken is not sent again.
+	run(t, "while it is looked for", func(t *testing.T) {
+		r := newRig(t, false, Target{8, "dead"})
+		defer r.m.Stop()
+		r.die("a", "b")
+		r.take(8)
+		r.mu.Lock()
+		r.onMoved = sync.OnceFunc(r.goOn)
+		r.mu.Unlock()
+		time.Sleep(answerTimeout)
+		synctest.Wait()
+		want(t, r.ends())
+		time.Sleep(2 * backoffMax)
+		if r.asksFormer() == 0 {
+			t.Fatal("nobody asks what the former life has taken")
+		}
+		r.take(20)
+		r.answer(wire.TransferAnswer{Target: 20, Source: 7, Epoch: 1, UpTo: 1})
+		want(t, r.take(20), "1:b")
 	})
 	run(t, "it is being deleted", func(t *testing.T) {
 		r := newRig(t, true, Target{8, "dead"})

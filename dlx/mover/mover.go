@@ -381,9 +381,13 @@ func (m *Mover) pumpTarget(t dlx.Target) {
 
 // left tells whether a target has left the catalog, and records its end. A queue leaves only after
 // every source it knew has done that; so if this one has not, the target has taken nothing new of it.
-// That is looked up behind the catalog: the end may have been recorded since the round began.
+// That is looked up behind the catalog: the end may have been recorded since the round began. A target that goes on under another id, perhaps since
+// the round began, has not left: see follow.
 func (m *Mover) left(target uint64) bool {
 	if m.cfg.Exists(target) || !m.fresh() || m.cfg.Exists(target) {
+		return false
+	}
+	if _, _, on := m.cfg.Successor(target); on {
 		return false
 	}
 	var known, gone bool

@@ -34,6 +34,7 @@ type rig struct {
 	slip    func() // runs before a proposal is applied
 	onAsk   func() // runs with mu held after routing was asked
 	onFresh func() // runs when an up-to-date catalog is asked for
+	onMoved func() // runs with mu held when a target is looked for
 	again   int    // LookAgain calls
 	moved   int    // Relocate calls
 
@@ -115,6 +116,9 @@ func newRig(t *testing.T, atLeastOnce bool, targets ...Target) *rig {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			r.moved++
+			if r.onMoved != nil {
+				r.onMoved()
+			}
 		},
 		Propose: func(c fsm.Command, _ bool, applied func()) {
 			if r.slip != nil {
