@@ -107,6 +107,7 @@ func TestKeeperIsLostToo(t *testing.T) {
 		}
 	}
 	s.ok(&NodeDown{n2, s.view().Node(n2).Incarnation, 1000})
+	s.refused(&RecoverQueue{began.ID, []NodeID{n1, n3}, []NodeID{n2}, q().Settings}, "PRECONDITION_FAILED - queue 'q' in vhost '/' is being recovered from another replica")
 	again := s.ok(&RecoverQueue{began.ID, []NodeID{n1}, []NodeID{n2}, q().Settings})
 	needs := func(want string) {
 		t.Helper()

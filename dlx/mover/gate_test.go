@@ -4,6 +4,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/warrenmq/warren/dlx"
+	"github.com/warrenmq/warren/queue/wire"
 )
 
 func TestGate(t *testing.T) {
@@ -59,5 +62,80 @@ func TestGate(t *testing.T) {
 		if !open.Pass(func() {}) || open.Opens() != nil {
 			t.Error("no gate is not open")
 		}
+	})
+}
+
+// TestNothingMovesWhileHeld: behind a closed gate nothing is sent, no answer is taken and no target's end is concluded; all of that comes when it opens. What dies
+// meanwhile is decided on.
+func TestNothingMovesWhileHeld(t *testing.T) {
+	hold := func(r *rig) {
+		r.t.Helper()
+		if err := r.gate.Hold("backup", time.Now().Add(time.Hour)); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	opens := func(r *rig) {
+		r.gate.Release("backup")
+		synctest.Wait()
+	}
+	run(t, "sending", func(t *testing.T) {
+		r := newRig(t, false, Target{5, "a"})
+		defer r.m.Stop()
+		hold(r)
+		r.die("1")
+		time.Sleep(2 * answerTimeout)
+		want(t, r.take(5))
+		if r.count(dlx.Routed) != 1 {
+			t.Error("its targets are not decided")
+		}
+		opens(r)
+		want(t, r.take(5), "1:1")
+	})
+	run(t, "answers", func(t *testing.T) {
+		r := newRig(t, false, Target{5, "a"})
+		defer r.m.Stop()
+		r.die("1")
+		r.take(5)
+		hold(r)
+		r.answer(wire.TransferAnswer{Target: 5, UpTo: 1})
+		time.Sleep(2 * answerTimeout)
+		if r.len() != 1 {
+			t.Error("a letter was dropped")
+		}
+		opens(r)
+		if r.len() != 0 {
+			t.Error("the answer was forgotten")
+		}
+	})
+	run(t, "ends", func(t *testing.T) {
+		r := newRig(t, false, Target{5, "a"})
+		defer r.m.Stop()
+		r.die("1")
+		r.take(5)
+		hold(r)
+		r.mu.Lock()
+		r.exists[5], r.exists[6], r.targets = false, true, []Target{{6, "a"}}
+		r.mu.Unlock()
+		time.Sleep(2 * answerTimeout)
+		want(t, r.ends())
+		opens(r)
+		time.Sleep(2 * answerTimeout)
+		want(t, r.ends(), "5 at 0")
+	})
+	run(t, "lives", func(t *testing.T) {
+		r := newRig(t, false, Target{8, "dead"})
+		defer r.m.Stop()
+		r.die("a", "b")
+		r.take(8)
+		r.recovered()
+		hold(r)
+		r.answer(wire.TransferAnswer{Target: 20, Source: 7, Epoch: 1, UpTo: 1})
+		time.Sleep(2 * answerTimeout)
+		if r.len() != 2 {
+			t.Errorf("%d letters are left", r.len())
+		}
+		r.take(20)
+		opens(r)
+		want(t, r.take(20), "1:b")
 	})
 }

@@ -23,6 +23,7 @@ type rig struct {
 	m *Mover
 
 	mu      sync.Mutex
+	gate    Gate
 	machine *fsm.Machine
 	log     [][]byte
 	targets []Target // what routing finds
@@ -96,6 +97,7 @@ func newRig(t *testing.T, atLeastOnce bool, targets ...Target) *rig {
 			return r.rev
 		},
 		LookAgain: func() { r.again++ },
+		Gate:      &r.gate,
 		Exists: func(id uint64) bool {
 			r.mu.Lock()
 			defer r.mu.Unlock()

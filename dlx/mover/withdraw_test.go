@@ -188,14 +188,19 @@ func TestWithdrawWhenTopologyChanges(t *testing.T) {
 		r.take(5)
 		r.answer(wire.TransferAnswer{Target: 5, Full: true})
 		time.Sleep(3 * time.Second)
+		r.mu.Lock()
 		r.asked = 0
+		r.mu.Unlock()
 		for range 1000 {
 			r.routes(Target{5, "a"})
 			r.m.Wake()
 			time.Sleep(time.Millisecond)
 		}
-		if passes := 1 + int(time.Second/(letters*reviewPauseEach)); r.asked < letters || r.asked > (passes+1)*letters {
-			t.Errorf("asked %d times for the routes of %d letters", r.asked, letters)
+		r.mu.Lock()
+		asked := r.asked
+		r.mu.Unlock()
+		if passes := 1 + int(time.Second/(letters*reviewPauseEach)); asked < letters || asked > (passes+1)*letters {
+			t.Errorf("asked %d times for the routes of %d letters", asked, letters)
 		}
 		r.take(5)
 		r.routes(Target{6, "b"})

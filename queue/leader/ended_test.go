@@ -62,6 +62,39 @@ func TestUnknownTargetsEndIsRecordedFirst(t *testing.T) {
 	})
 }
 
+// While moves are held a target's end is neither recorded nor answered: it tells again.
+func TestTargetsEndWaitsForTheGate(t *testing.T) {
+	a := node(1)
+	r := newQueueRig(t, a)
+	var held atomic.Bool
+	r.change = func(c *Config) {
+		c.Pass = func(f func()) bool {
+			if held.Load() {
+				return false
+			}
+			f()
+			return true
+		}
+	}
+	r.lead()
+	r.answerRoll(a)
+	recorded := func() (gone bool) {
+		r.replica.View(func(m *fsm.Machine) { _, gone = m.Outbox().Known(5) })
+		return gone
+	}
+	held.Store(true)
+	r.l.Receive(a.ID, &wire.TargetClosed{Source: 7, Target: 5, Watermark: 3})
+	r.publish(a, "1") // behind it
+	r.attach(a, 1, 1)
+	r.items(a, 1)
+	if recorded() {
+		t.Error("it passed a closed gate")
+	}
+	held.Store(false)
+	r.l.Receive(a.ID, &wire.TargetClosed{Source: 7, Target: 5, Watermark: 3})
+	eventually(t, "the record", recorded)
+}
+
 // The queue ends while letters wait to be proposed: the log may have forgotten source
 // and target since.
 func TestEndedQueuesAreLookedUpAgain(t *testing.T) {
