@@ -23,7 +23,7 @@ func (r *runner) roundRestored(ctx context.Context, want *pledge, folder string)
 	case begun.copyOf(r.self) != folder:
 		return "", fmt.Errorf("%w: wipe it, the node then joins as a new one", ErrRestoredLater)
 	default:
-		err := r.cfg.Identity.adopt(*begun)
+		err := r.cfg.Identity.adopt(*begun, nil)
 		if err == nil {
 			r.cfg.Logger.Info("found the restored cluster", "cluster", begun.ClusterID)
 		}

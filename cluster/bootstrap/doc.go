@@ -20,6 +20,11 @@
 //
 // The package decides nothing by gossip: peers are hints, each is asked itself.
 //
+// # Next life
+//
+// A cluster that has lost most voters of its catalog goes on under another id (docs/adr/0034-lost-cluster.md). [Succession] is the promise to that;
+// it binds like that of a first start, and is founded by one write of one node.
+//
 // # Duties of the caller, in order
 //
 //  1. [OpenIdentity]; one process at a time has a directory.

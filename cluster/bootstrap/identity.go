@@ -37,6 +37,9 @@ const (
 // in gossip, where other characters separate.
 var nodeNamePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
 
+// partPattern is what the name of a part looks like: it is a folder of the data directory.
+var partPattern = regexp.MustCompile(`^[a-z]{1,16}$`)
+
 // ValidateNodeName reports why a configured node id cannot be used.
 func ValidateNodeName(name string) error {
 	if !nodeNamePattern.MatchString(name) {
@@ -109,6 +112,12 @@ type record struct {
 	// Restored is the cluster that the folder was restored for, until that has begun: with all its members at once. Copy is this folder's own uuid.
 	Restored *pledge `json:"restored,omitempty"`
 	Copy     string  `json:"copy,omitempty"`
+	// Succession is set while the node has promised itself to a next life of its cluster, and must not vote in the present one.
+	Succession *Succession `json:"succession,omitempty"`
+	// Former are the ids of the cluster's lives that have ended, the newest last.
+	Former []string `json:"former,omitempty"`
+	// Renew are the parts that begin anew with a life that was founded.
+	Renew []string `json:"renew,omitempty"`
 	// Parts are the folders that were made once and must be there. nil, in files of earlier
 	// versions, means that nothing is known of them.
 	Parts []string `json:"parts"`
@@ -153,8 +162,15 @@ func (i *Identity) open(node string) error {
 	if err := i.load(node); err != nil {
 		return err
 	}
+	if err := i.renew(); err != nil {
+		return err
+	}
 	next := i.rec
 	next.Boots++
+	next.Renew = nil
+	if s := next.Succession; s != nil && s.By == NodeID(next.Node+"/"+next.Storage) {
+		next.Succession = nil // nobody waits for it any more, and nobody else founds it
+	}
 	var err error
 	if next.Parts, err = i.openParts(); err != nil {
 		return err
@@ -241,6 +257,14 @@ func decodeRecord(raw []byte) (record, error) {
 	}
 	if r.Restored != nil && !validUUID(r.Copy) {
 		return r, fmt.Errorf("a restored folder with the uuid %q", r.Copy)
+	}
+	if r.Succession != nil {
+		if err := r.Succession.Validate(); err != nil {
+			return r, err
+		}
+	}
+	if slices.ContainsFunc(r.Renew, func(part string) bool { return !partPattern.MatchString(part) }) {
+		return r, fmt.Errorf("parts %.200q cannot be renewed", r.Renew)
 	}
 	return r, nil
 }

@@ -40,6 +40,9 @@ type status struct {
 	// Restored and Copy are those of the node's record.
 	Restored *pledge `json:"restored,omitempty"`
 	Copy     string  `json:"copy,omitempty"`
+	// Succession is what the node has promised itself to while it belongs to Cluster; Former are the lives of that before.
+	Succession *Succession `json:"succession,omitempty"`
+	Former     []string    `json:"former,omitempty"`
 }
 
 // request asks for a promise, or tells that the cluster is founded.
@@ -82,6 +85,9 @@ func decodeStatus(raw []byte) (*status, error) {
 	}
 	if s.Restored != nil && !validUUID(s.Copy) {
 		return nil, fmt.Errorf("a restored folder with the uuid %.64q", s.Copy)
+	}
+	if len(s.Former) > formerMax {
+		return nil, fmt.Errorf("%d former lives, the maximum is %d", len(s.Former), formerMax)
 	}
 	return s, nil
 }
@@ -154,7 +160,7 @@ func (i *Identity) status(expect int) *status {
 	defer i.mu.Unlock()
 	return &status{
 		Version: messageVersion, Node: NodeID(i.rec.Node + "/" + i.rec.Storage), Expect: expect,
-		Promise: i.rec.Promise, Cluster: i.rec.Cluster, Restored: i.rec.Restored, Copy: i.rec.Copy,
+		Promise: i.rec.Promise, Cluster: i.rec.Cluster, Restored: i.rec.Restored, Copy: i.rec.Copy, Succession: i.rec.Succession, Former: i.rec.Former,
 	}
 }
 
@@ -212,7 +218,8 @@ func (i *Identity) found(p pledge) error {
 
 // adopt makes the virgin node a member of a founded cluster: as a founding member if it is
 // one of them, otherwise as one that has to join. A restored node becomes a member of its own cluster only, and only if that began with its folder.
-func (i *Identity) adopt(p pledge) error {
+// former are that cluster's former lives.
+func (i *Identity) adopt(p pledge, former []string) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.rec.Cluster != nil {
@@ -229,7 +236,7 @@ func (i *Identity) adopt(p pledge) error {
 		p.Members, p.Copies = nil, nil
 	}
 	next := i.rec
-	next.Promise, next.Restored, next.Cluster = nil, nil, &p
+	next.Promise, next.Restored, next.Cluster, next.Former = nil, nil, &p, former
 	return i.store(next)
 }
 

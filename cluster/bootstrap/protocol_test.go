@@ -295,7 +295,7 @@ func TestReasonsToWait(t *testing.T) {
 		"expect 0":          {expects: []int{0, 0}, want: "does not found one"},
 		"two clusters": {expects: []int{3, 3, 3}, want: "different clusters", prepare: func(h []*host) {
 			for i, p := range []pledge{other, {ClusterID: newUUID()}} {
-				if err := h[i+1].id.adopt(p); err != nil {
+				if err := h[i+1].id.adopt(p, nil); err != nil {
 					t.Error(err)
 				}
 			}
@@ -364,8 +364,8 @@ func TestPromiseRules(t *testing.T) {
 		{"found", func() error { return i.found(second) }, true},
 		{"found again", func() error { return i.found(second) }, true},
 		{"promise once founded", func() error { return i.promise(first, 3) }, false},
-		{"adopt another", func() error { return i.adopt(first) }, false},
-		{"adopt the same", func() error { return i.adopt(second) }, true},
+		{"adopt another", func() error { return i.adopt(first, nil) }, false},
+		{"adopt the same", func() error { return i.adopt(second, nil) }, true},
 	}
 	for _, s := range steps {
 		if err := s.do(); (err == nil) != s.ok {

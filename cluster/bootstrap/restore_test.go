@@ -84,7 +84,7 @@ func TestBeginRestore(t *testing.T) {
 		"with another folder of n1": {ClusterID: p.ClusterID, Members: p.Members, Copies: []string{newUUID(), begun.Copies[1]}},
 		"other members":             {ClusterID: p.ClusterID, Members: p.Members[:1], Copies: begun.Copies[:1]},
 	} {
-		for what, err := range map[string]error{"promised": i.promise(other, 2), "adopted": i.adopt(other)} {
+		for what, err := range map[string]error{"promised": i.promise(other, 2), "adopted": i.adopt(other, nil)} {
 			if !errors.Is(err, errRefused) {
 				t.Errorf("%s: %s: %v", name, what, err)
 			}

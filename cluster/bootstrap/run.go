@@ -110,10 +110,10 @@ func (r *runner) round(ctx context.Context) (waiting string, err error) {
 		return "", r.foundAlone()
 	}
 	answers := r.askAll(ctx)
-	if p, why := foundedAmong(answers); why != "" {
+	if p, former, why := foundedAmong(answers); why != "" {
 		return why, nil
 	} else if p != nil {
-		err := r.cfg.Identity.adopt(*p)
+		err := r.cfg.Identity.adopt(*p, former)
 		if err == nil {
 			r.cfg.Logger.Info("found a cluster", "cluster", p.ClusterID)
 		}
@@ -189,24 +189,38 @@ func (r *runner) call(ctx context.Context, p Peer, method uint8, req []byte) ([]
 	return r.cfg.Call(ctx, p.Addr, method, req)
 }
 
-// foundedAmong returns the cluster the answers name, nil if none does. Two different ones are
-// a reason to wait: somebody has to say which is meant.
-func foundedAmong(answers []answer) (p *pledge, why string) {
+// foundedAmong returns the cluster the answers name, nil if none does, and its former lives. Two different ones are
+// a reason to wait: somebody has to say which is meant. A former life of the other one is not meant.
+func foundedAmong(answers []answer) (p *pledge, former []string, why string) {
+	for _, a := range answers {
+		if a.status != nil {
+			former = append(former, a.status.Former...)
+		}
+	}
 	for _, a := range answers {
 		if a.status == nil || a.status.Cluster == nil {
 			continue
 		}
 		c := a.status.Cluster
 		switch {
+		case slices.Contains(former, c.ClusterID):
 		case p == nil:
 			p = c
 		case p.ClusterID != c.ClusterID:
-			return nil, fmt.Sprintf("peers belong to different clusters, %s and %s: configure the addresses of one", p.ClusterID, c.ClusterID)
+			return nil, nil, fmt.Sprintf("peers belong to different clusters, %s and %s: configure the addresses of one", p.ClusterID, c.ClusterID)
 		case len(p.Members) == 0:
 			p = c // a founding member knows more
 		}
 	}
-	return p, ""
+	if p == nil {
+		return nil, nil, ""
+	}
+	for _, a := range answers {
+		if a.status != nil && a.status.Cluster != nil && a.status.Cluster.ClusterID == p.ClusterID && len(a.status.Former) > 0 {
+			return p, a.status.Former, ""
+		}
+	}
+	return p, nil, ""
 }
 
 // unanimous returns the members of a cluster that may be founded now, or why it may not:
