@@ -84,6 +84,8 @@ type Config struct {
 	// Founding is nil unless this node is a founding member. It is used while the
 	// log is empty and ignored afterwards.
 	Founding *Founding
+	// Frozen: the replica takes no part in its group, see Catalog.Freeze.
+	Frozen bool
 	// Logger may be nil.
 	Logger *slog.Logger
 
@@ -173,7 +175,7 @@ type Catalog struct {
 	machine   *machine
 	bolt      *raftboltdb.BoltStore
 	logs      raft.LogStore
-	transport *transport.RaftTransport
+	transport *transport.RaftTransport // nil if it was opened frozen
 	raft      *raft.Raft
 
 	waits    waits
@@ -192,6 +194,10 @@ type Catalog struct {
 	termReady uint64     // the term whose first entry this leader has applied
 
 	levels levels
+
+	frozen   atomic.Bool
+	stopping sync.Once // of transport and raft
+	stopErr  error
 
 	// configuring is held by who decides about a change of the group's configuration and makes it. raft would check that nothing came in
 	// between, but does not tell the index that it wants for it (GetConfiguration answers 0, which is "any").
@@ -277,6 +283,9 @@ func (c *Catalog) startRaft() error {
 	rc.NoLegacyTelemetry = true
 	rc.ShutdownOnRemove = false
 	rc.Logger = logger
+	if c.cfg.Frozen {
+		return c.startFrozen(rc, store, snapshots)
+	}
 	c.transport = c.cfg.Mesh.Raft(transport.CatalogGroup, 0)
 	if c.raft, err = raft.NewRaft(rc, fsm{c.machine}, c.logs, store, snapshots, c.transport); err != nil {
 		return errors.Join(fmt.Errorf("start the catalog's raft: %w", err), c.transport.Close())
@@ -355,12 +364,7 @@ func (c *Catalog) Close() error {
 		case <-time.After(c.cfg.LeaderLease + closeWait):
 			c.log.Warn("the catalog closes with waits in progress")
 		}
-		// Before Shutdown: calls that wait for a lost peer end at once then.
-		err = c.transport.Close()
-		if e := c.raft.Shutdown().Error(); e != nil {
-			err = errors.Join(err, fmt.Errorf("stop the catalog's raft: %w", e))
-		}
-		err = errors.Join(err, c.bolt.Close())
+		err = errors.Join(c.stopRaft(), c.bolt.Close())
 	})
 	return err
 }

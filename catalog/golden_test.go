@@ -121,6 +121,12 @@ func TestGolden(t *testing.T) {
 	check(t, m.view.Load())
 	compareGolden(t, "entries-level2.txt", log.String())
 	compareGolden(t, "snapshot-level2.txt", hex.Dump(snapshotBytes(t, m)))
+	v, err := (&Salvaged{View: m.view.Load(), Last: 1000, LastTerm: 9}).Succeed(Succession{ClusterID: nextLife, Lost: []NodeID{n2}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.view.Store(v)
+	compareGolden(t, "snapshot-life.txt", hex.Dump(snapshotBytes(t, m)))
 }
 
 func compareGolden(t *testing.T, name, got string) {

@@ -73,24 +73,31 @@ func inspect(dir string, bolt *raftboltdb.BoltStore) (*Inspected, error) {
 	return in, nil
 }
 
-// apply applies an entry unless the snapshot has it. A machine that cannot go on panics; here that is an error.
+// apply applies an entry unless the snapshot has it.
 func (in *Inspected) apply(bolt *raftboltdb.BoltStore, m *machine, i uint64) (err error) {
 	var l raft.Log
 	if err := bolt.GetLog(i, &l); err != nil {
 		return err
 	}
+	in.LastTerm = l.Term
+	if i <= in.Snapshot {
+		return nil
+	}
+	return in.take(m, &l)
+}
+
+// take applies an entry above the snapshot. A machine that cannot go on panics; here that is an error.
+func (in *Inspected) take(m *machine, l *raft.Log) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("%v", r)
 		}
 	}()
-	in.LastTerm = l.Term
-	switch {
-	case i <= in.Snapshot:
-	case l.Type == raft.LogConfiguration:
+	switch l.Type {
+	case raft.LogConfiguration:
 		in.Servers = raft.DecodeConfiguration(l.Data).Servers
-	case l.Type == raft.LogCommand:
-		m.apply(i, l.Data)
+	case raft.LogCommand:
+		m.apply(l.Index, l.Data)
 	}
 	return nil
 }

@@ -131,18 +131,22 @@ func (tx *txn) rehomeNodes(nodes []Rehomed) error {
 // MakeRestored makes, in an empty dir, the folder of a replica of a cluster that begins with v: all its nodes have a snapshot of
 // the same index and configuration. It returns when that is durable.
 func MakeRestored(dir string, v *View) error {
-	if err := Make(dir); err != nil {
-		return err
-	}
 	var members []NodeID
 	for n := range v.Nodes() {
 		members = append(members, n.ID)
+	}
+	return makeReplica(dir, v, members, 1)
+}
+
+// makeReplica makes the folder of a replica that begins with a snapshot.
+func makeReplica(dir string, v *View, members []NodeID, term uint64) error {
+	if err := Make(dir); err != nil {
+		return err
 	}
 	snapshots, err := raft.NewFileSnapshotStoreWithLogger(dir, snapshotsKept, raftLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		return fmt.Errorf("make the catalog's snapshots: %w", err)
 	}
-	const term = 1
 	_, trans := raft.NewInmemTransport("")
 	defer func() { _ = trans.Close() }() // it never fails
 	sink, err := snapshots.Create(raft.SnapshotVersionMax, v.revision, term, raft.Configuration{Servers: foundingServers(members)}, v.revision, trans)

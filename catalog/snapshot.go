@@ -41,6 +41,7 @@ const (
 	recordQueueExtra      = 15
 	recordTombstone       = 16
 	recordQueueLife       = 17
+	recordLife            = 18
 	recordDefinitions     = 24
 	recordEnd             = 255
 
@@ -99,6 +100,9 @@ func (s *snapshot) write(w io.Writer) error {
 	}
 	if v.definitions != "" {
 		r.record(recordDefinitions, v.definitionsFields)
+	}
+	for i := range v.lives {
+		r.record(recordLife, v.lives[i].fields)
 	}
 	for h := range v.vhosts.all() {
 		r.record(recordVhost, h.fields)
@@ -271,6 +275,13 @@ func (tx *txn) restore(kind byte, f *fields, requests *requestLog) error {
 		tx.clusterFields(f)
 	case recordDefinitions:
 		tx.definitionsFields(f)
+	case recordLife:
+		var l Life
+		l.fields(f)
+		if f.err == nil && (len(tx.lives) >= livesOfClusterMax || l.Last >= l.Begun || l.Begun > tx.revision) {
+			return malformed("former life %q of the cluster", l.ClusterID)
+		}
+		tx.lives = append(tx.lives, l)
 	case recordVhost:
 		h := new(Vhost)
 		h.fields(f)

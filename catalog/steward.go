@@ -257,6 +257,9 @@ func (c *Catalog) voters() []NodeID {
 // living leader, and this is the best of them or the better ones did nothing. Two
 // candidates at the same moment would split the vote, hence the stagger by rank.
 func (c *Catalog) elect() {
+	if c.frozen.Load() {
+		return
+	}
 	voters := c.voters()
 	if !slices.Contains(voters, c.cfg.Local) {
 		return

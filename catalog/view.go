@@ -18,6 +18,7 @@ type View struct {
 	clusterID  string // "" before the founding
 	nodeNumber uint32 // the highest given
 	level      int    // 0: the first
+	lives      []Life // of the cluster, that have ended
 	// definitions is the hash of those that were loaded last.
 	definitions string
 
