@@ -30,9 +30,72 @@ func recoveryVerbs(t *tool) []*cobra.Command {
 			return recoverQueues(ctx, s, args, lost, yes)
 		},
 	})
-	cmd.Flags().StringSliceVar(&lost, "lost", nil, "the nodes that are gone for good")
-	cmd.Flags().BoolVar(&yes, "yes", false, "do it")
-	return []*cobra.Command{cmd}
+	cluster := t.command(verb{
+		use: "recover_cluster --lost NODE[,NODE]", short: "Let the cluster go on that has lost most voters of its catalog for good", patient: true,
+		long: "Let a cluster go on without nodes that are lost for good, if its catalog has lost its majority with them. It is asked on a node that goes\n" +
+			"on, by the socket in its data folder, also while that node waits for the catalog. Without --yes it only tells what it would do. All\n" +
+			"other nodes have to be there. WHAT ONLY THE LOST NODES HAD IS GONE: declarations, users and policies of the last moments, and queues\n" +
+			"without any other replica. The lost nodes must never come back: stop them, or take them off the network, before. All nodes begin anew, with\n" +
+			"their queues, and cut their clients off. Read docs/operations.md, \"Lost majority\", before.",
+		run: func(ctx context.Context, s *session, _ []string) error { return recoverCluster(ctx, s, lost, yes) },
+	})
+	cluster.PreRun = func(*cobra.Command, []string) {
+		url, _ := t.env.Lookup("WARREN_CTL_URL")
+		if t.given("url") {
+			url = t.opt.url
+		}
+		t.opt.local = t.opt.local || !strings.HasPrefix(url, unixScheme)
+	}
+	for _, c := range []*cobra.Command{cmd, cluster} {
+		c.Flags().StringSliceVar(&lost, "lost", nil, "the nodes that are gone for good")
+		c.Flags().BoolVar(&yes, "yes", false, "do it")
+	}
+	return []*cobra.Command{cmd, cluster}
+}
+
+// clusterColumns are those of recover_cluster.
+var clusterColumns = []string{"node", "state", "term", "index", "voter", "keep"}
+
+func recoverCluster(ctx context.Context, s *session, lost []string, yes bool) error {
+	if len(lost) == 0 {
+		return usage("--lost names the nodes that are gone for good")
+	}
+	if yes {
+		s.say("Recovering the cluster without %s ...", strings.Join(lost, ", "))
+	} else {
+		s.say("The cluster without %s; nothing is done without --yes ...", strings.Join(lost, ", "))
+	}
+	var report struct {
+		Cluster, Next, Keep string
+		Lost                []string
+		Survivors           []struct {
+			Node        string
+			Term, Index uint64
+			Voter       bool
+		}
+		Queues struct{ All, Minority, Gone int }
+	}
+	req := map[string]any{"lost": lost, "yes": yes}
+	if err := s.do(ctx, http.MethodPost, path("warren", "recovery", "cluster"), req, &report); err != nil {
+		return err
+	}
+	var rows []row
+	for _, v := range report.Survivors {
+		rows = append(rows, row{"node": v.Node, "state": "goes_on", "term": v.Term, "index": v.Index, "voter": v.Voter, "keep": v.Node == report.Keep})
+	}
+	for _, n := range report.Lost {
+		rows = append(rows, row{"node": n, "state": "lost", "term": 0, "index": 0, "voter": false, "keep": false})
+	}
+	if err := s.list(clusterColumns, rows); err != nil {
+		return err
+	}
+	q := report.Queues
+	s.say("Of %d queues %d lose most of their replicas and can be recovered, %d lose all.", q.All, q.Minority, q.Gone)
+	if yes {
+		s.say("Cluster %s goes on as %s. Its nodes begin anew; when they are ready (await_startup):\nwarren ctl recover_queues --lost %s",
+			report.Cluster, report.Next, strings.Join(lost, ","))
+	}
+	return nil
 }
 
 // recovered is what the API tells of one queue.

@@ -116,7 +116,7 @@ func lostOf(v *catalog.View, names []string) ([]catalog.NodeID, error) {
 			}
 			found = true
 		}
-		if !found && !v.Forgotten(catalog.NodeID(name)) {
+		if !found && !lostWithALife(v, name) && !v.Forgotten(catalog.NodeID(name)) {
 			return nil, refuse("there is no node '%s'", name)
 		}
 	}
@@ -126,6 +126,16 @@ func lostOf(v *catalog.View, names []string) ([]catalog.NodeID, error) {
 func hasFormer(v *catalog.View, name string) bool {
 	for n := range v.Nodes() {
 		if n.Name == name && n.Superseded {
+			return true
+		}
+	}
+	return lostWithALife(v, name)
+}
+
+// lostWithALife tells whether a node of that name did not go on when the cluster was recovered. It may be forgotten by now.
+func lostWithALife(v *catalog.View, name string) bool {
+	for _, l := range v.Lives() {
+		if slices.ContainsFunc(l.Lost, func(n catalog.NodeID) bool { return namedAs(n, []string{name}) != "" }) {
 			return true
 		}
 	}

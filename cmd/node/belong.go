@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -36,6 +37,10 @@ func (n *running) watchBelonging(cat *catalog.Catalog) {
 				return
 			case <-tick.C:
 			}
+			if why := n.askFates(ctx); why != "" {
+				n.expel(fmt.Errorf("%w: %s: the node needs an empty data folder", catalog.ErrForgotten, why))
+				return
+			}
 			if cat.LeaderID() != "" && cat.Unheard() < belongSilence {
 				continue
 			}
@@ -52,9 +57,9 @@ func (n *running) watchBelonging(cat *catalog.Catalog) {
 	})
 }
 
-// expelled is why the node had to end, nil if it was only asked to.
+// expelled is why the node had to end or to begin anew, nil if it was only asked to end.
 func expelled(ctx context.Context) error {
-	if cause := context.Cause(ctx); errors.Is(cause, catalog.ErrForgotten) {
+	if cause := context.Cause(ctx); errors.Is(cause, catalog.ErrForgotten) || errors.Is(cause, errRenewed) {
 		return cause
 	}
 	return nil

@@ -51,6 +51,7 @@ func (n *running) openMesh(context.Context) (err error) {
 	for method, h := range n.identity.Handlers(n.cfg.BootstrapExpect) {
 		n.mesh.HandleCall(method, h)
 	}
+	n.openSuccessions()
 	return nil
 }
 
@@ -112,6 +113,10 @@ func (n *running) enterCluster(ctx context.Context) error {
 	c := catalog.Config{
 		Local: n.identity.NodeID(), Dir: filepath.Join(n.cfg.DataDir, partCatalog), Mesh: n.mesh, Logger: n.log,
 		Stamp: n.identity.SetLevel, Settle: n.cfg.UpgradeSettle, VoterReplaceAfter: n.cfg.VoterReplaceAfter, DownAfter: n.downAfter(),
+	}
+	if s := n.identity.Succession(); s != nil {
+		c.Frozen = true
+		n.log.Warn("this node has promised itself to a next life of the cluster and waits for it", "by", string(s.By), "next", s.ID)
 	}
 	if m.Founding != nil {
 		c.Founding = &catalog.Founding{ClusterID: m.ClusterID, Members: m.Founding, Admin: n.defaultUser}

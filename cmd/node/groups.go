@@ -100,6 +100,10 @@ func (n *running) wipeDeleted(view *catalog.View) {
 		if view.Needs(n.identity.NodeID(), uint64(id)) {
 			continue
 		}
+		if view.QueueByID(uint64(id)) == nil && view.Unaccounted(uint64(id)) {
+			n.log.Error("a queue that the lost part of the catalog may have known has a log here, which is kept and used by nobody", "queue", uint64(id))
+			continue
+		}
 		if err := n.host.Delete(transport.GroupID(id)); err != nil {
 			n.log.Error("a deleted queue's log stays", "queue", uint64(id), "err", err)
 			continue

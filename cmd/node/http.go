@@ -32,6 +32,9 @@ func (n *running) serveHTTP(context.Context) error {
 	}
 	n.serveFailpoints(mux)
 	mux.HandleFunc("/api/", n.serveManagement)
+	mux.HandleFunc("POST /api/warren/recovery/cluster", func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "only on the node's control socket: warren ctl --local recover_cluster", http.StatusForbidden)
+	})
 	n.serveOn("http", mux, n.listeners.http)
 	if n.listeners.https != nil {
 		n.serveOn("https", mux, tls.NewListener(n.listeners.https, n.clientTLS.ServerConfig(n.clientAuth(), "http/1.1")))
@@ -48,6 +51,9 @@ func (n *running) serveHTTP(context.Context) error {
 		debug := http.NewServeMux()
 		n.serveDebug(debug, func(h http.HandlerFunc) http.HandlerFunc { return h })
 		n.serveOn("debug", debug, n.listeners.debug)
+	}
+	if err := n.serveControl(); err != nil {
+		return fmt.Errorf("control socket: %w", err)
 	}
 	return nil
 }

@@ -146,6 +146,12 @@ func (n *running) live(ctx context.Context) error {
 	interrupt()
 	working.Wait()
 	n.phase.Store(int32(stopping)) // a drain or revival that just ended has set it, too
+	if errors.Is(context.Cause(ctx), errRenewed) {
+		steps, cancel := context.WithTimeout(context.Background(), timeoutRenew)
+		defer cancel()
+		n.leave(steps, leaving{}) // nobody leads the catalog, and others begin anew at the same time
+		return err
+	}
 	n.stop()
 	return err
 }

@@ -47,7 +47,7 @@ func main() {
 		stdin:  os.Stdin,
 		stdout: os.Stdout,
 		stderr: os.Stderr,
-		serve:  run,
+		serve:  serve,
 	})
 	stop()
 	os.Exit(code)

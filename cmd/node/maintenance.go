@@ -87,7 +87,7 @@ const (
 )
 
 // serveControl serves the management API on a socket that only the user who runs the node can open: who may is
-// an administrator, without a password.
+// an administrator, without a password. Recovering the cluster is possible there only, from early on: the node is not ready then.
 func (n *running) serveControl() error {
 	path := filepath.Join(n.cfg.DataDir, socketName)
 	if len(path) > socketBytesMax {
@@ -107,6 +107,7 @@ func (n *running) serveControl() error {
 	mux := http.NewServeMux()
 	n.serveProbes(mux)
 	mux.HandleFunc("/api/", func(w http.ResponseWriter, r *http.Request) { n.serveManagement(w, management.AsOperator(r)) })
+	mux.HandleFunc("POST /api/warren/recovery/cluster", n.serveRecoverCluster)
 	n.serveOn("control socket", mux, ln)
 	return nil
 }

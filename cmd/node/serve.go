@@ -69,9 +69,10 @@ type running struct {
 	lag             atomic.Pointer[group.Lag]
 	since           atomic.Uint64 // catalog revision of this process's registration
 
-	lifecycle lifecycle
+	lifecycle   lifecycle
+	successions successions
 
-	// expel ends the process because the cluster says that it does not belong to it.
+	// expel ends the node because the cluster says that it does not belong to it, or that it is to begin anew.
 	expel context.CancelCauseFunc
 
 	closers []closer // run last to first
@@ -84,12 +85,27 @@ type closer struct {
 	end  func() error
 }
 
+// serve runs a node, and again from its folder as often as that begins a new life.
+func serve(ctx context.Context, cfg config.Config, log *slog.Logger) error {
+	for {
+		if err := run(ctx, cfg, log); !errors.Is(err, errRenewed) || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
 // run builds a node top to bottom, serves until ctx ends, and takes it down
 // in reverse.
 func run(ctx context.Context, cfg config.Config, log *slog.Logger) (err error) {
 	n := &running{cfg: cfg, log: log, failed: make(chan error, 8), lifecycle: newLifecycle(), fill: transport.NewPace(cfg.RepairRate)}
 	n.lag.Store(&group.Lag{})
-	defer func() { err = errors.Join(err, n.close()) }()
+	defer func() {
+		if e := n.close(); e != nil && errors.Is(err, errRenewed) {
+			err = e // what did not end is in the way of what would begin
+		} else {
+			err = errors.Join(err, e)
+		}
+	}()
 	ctx, n.expel = context.WithCancelCause(ctx)
 	defer n.expel(nil)
 	for _, step := range []struct {
@@ -327,9 +343,6 @@ func (n *running) serveClients(context.Context) error {
 	}
 	n.amqp = server
 	n.openManagement()
-	if err := n.serveControl(); err != nil {
-		return fmt.Errorf("control socket: %w", err)
-	}
 	n.serveGRPC()
 	n.serveAMQP(n.listeners.amqp, n.listeners.amqps)
 	n.watchResources()

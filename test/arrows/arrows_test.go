@@ -34,7 +34,7 @@ var allowed = map[string][]string{
 	"cluster/level":     {},
 	"cluster/member":    {"transport"},
 	"cluster/placement": {},
-	"cluster/recovery":  {"amqp", "catalog"},
+	"cluster/recovery":  {"amqp", "catalog", "cluster/bootstrap", "transport"},
 	"cluster/replicas":  {"amqp", "catalog"},
 	"cluster/repair":    {"cluster/placement", "transport"},
 	"certs":             {},
