@@ -101,7 +101,7 @@ func (b *Broker) entryOf(view *catalog.View, vhost string, d QueueDeclare) catal
 	}
 	q.Kind = catalog.Replicated
 	args := effectOf(&q, view.Policies(vhost)).arguments
-	q.Members, q.Preferred = b.place(vhost, d.Name,
+	q.Members, q.Preferred, q.Size = b.place(vhost, d.Name,
 		int(intArg(args, "x-quorum-initial-group-size", int64(b.cfg.Replicas))),
 		stringArg(args, "x-queue-leader-locator") == clientLocal)
 	return q
@@ -114,7 +114,7 @@ func (b *Broker) exchangeOf(vhost string, d ExchangeDeclare, typ exchange.Type) 
 		Durable: d.Durable, AutoDelete: d.AutoDelete, Internal: d.Internal, Arguments: d.Arguments.Clone(),
 	}}
 	if typ == exchange.Delayed {
-		cmd.Members, cmd.Preferred = b.place(vhost, d.Name, b.cfg.Replicas, false)
+		cmd.Members, cmd.Preferred, cmd.Size = b.place(vhost, d.Name, b.cfg.Replicas, false)
 	}
 	return cmd
 }

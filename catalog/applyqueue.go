@@ -32,6 +32,7 @@ func (c *DeclareExchange) apply(tx *txn) (Result, *amqp.Error) {
 		tx.putQueue(&Queue{
 			ID: tx.index, Vhost: x.Vhost, Name: x.Name, DelayOf: x.Name, Durable: true,
 			Kind: Replicated, State: Running, Members: c.Members, Preferred: c.Preferred, Settings: tx.index,
+			Size: sizeAbove(c.Size, c.Members),
 		})
 	}
 	x.alternate = tx.alternate(&x)
@@ -156,7 +157,9 @@ func (c *DeclareQueue) apply(tx *txn) (Result, *amqp.Error) {
 	}
 	q := c.Queue
 	q.ID, q.State, q.Settings, q.Incarnation = tx.index, Running, tx.index, 0
+	q.Size = sizeAbove(q.Size, q.Members)
 	if q.Kind == Transient {
+		q.Size = 0
 		n := tx.Node(q.Members[0])
 		if n == nil || n.Superseded || n.Incarnation != c.NodeIncarnation {
 			return Result{}, amqp.Errorf(amqp.ResourceError, 0, "node '%s' has registered anew since the queue was asked for", q.Members[0])

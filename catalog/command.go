@@ -74,6 +74,21 @@ const (
 	kindNoteDefinitions commandKind = 48
 )
 
+// levelOf is the level of the cluster from which on a command may be proposed.
+func levelOf(c Command) int {
+	switch c := c.(type) {
+	case *DeclareQueue:
+		if c.Queue.Size > 0 {
+			return 2
+		}
+	case *DeclareExchange:
+		if c.Size > 0 {
+			return 2
+		}
+	}
+	return c.kind().level()
+}
+
 // level is the level of the cluster from which on a kind may be proposed.
 func (k commandKind) level() int {
 	if k >= kindActivateLevel {
@@ -234,11 +249,12 @@ type DeletePermission struct{ Vhost, User string }
 // with what was asked is the caller's affair. One that is not durable is renewed. Created, Renewed and DelayQueue
 // are ignored. Members
 // and Preferred are those of the queue that comes with a delayed exchange; other types
-// have none.
+// have none. Size is as in DeclareQueue.
 type DeclareExchange struct {
 	Exchange  Exchange
 	Members   []NodeID
 	Preferred NodeID
+	Size      uint64
 }
 
 // DeleteExchange deletes an exchange with its bindings. IfUnused refuses when
@@ -261,6 +277,8 @@ type Unbind struct{ Binding Binding }
 // NodeIncarnation is the incarnation of Members[0] (Transient) and of the owner
 // (Exclusive) that the declaring node knows; the command is refused when another one
 // has registered since.
+//
+// Queue.Size is how many members it should have, if there were too few nodes; it belongs to level 2, and is 0 below.
 type DeclareQueue struct {
 	Queue           Queue
 	NodeIncarnation uint64
@@ -350,6 +368,7 @@ func (c *DeclareExchange) fields(f *fields) {
 	c.Exchange.fields(f)
 	list(f, &c.Members)
 	str(f, &c.Preferred)
+	f.optional(&c.Size)
 }
 
 func (c *DeleteExchange) fields(f *fields) {
@@ -370,6 +389,7 @@ func (c *DeclareQueue) fields(f *fields) {
 		q.fields(f)
 	}
 	f.u64(&c.NodeIncarnation)
+	f.optional(&c.Queue.Size)
 }
 
 func (c *DeleteQueue) fields(f *fields) {
@@ -407,7 +427,7 @@ func (e *UnknownCommandError) Error() string {
 
 // encodeEntry returns the log entry of a command.
 func encodeEntry(id requestID, c Command) []byte {
-	level.Must(c.kind().level())
+	level.Must(levelOf(c))
 	f := fields{buf: make([]byte, 0, 128)}
 	f.buf = append(f.buf, entryVersion)
 	f.buf = append(f.buf, id[:]...)

@@ -120,6 +120,7 @@ func FuzzDecodeEntry(f *testing.F) {
 		bind("x", "q", "k"), &Unbind{}, declare("q"), &DeleteQueue{}, &QueueGone{}, &UpdateMembers{Members: []NodeID{n1}},
 		&ActivateLevel{2}, &SetNodeState{n1, NodeLeaving}, &SetPreferred{1, n1, 2}, &PlanMembers{1, []NodeID{n1, n2}, []NodeID{n2}, n1, 3, "w"}, &MembersReached{1, 2},
 		&NodeDown{n1, 2, 3}, &ForgetNode{n1, 2}, &NodeAbout{n1, 2, "z", "v", 2, []string{"amqp h:1"}},
+		&DeclareQueue{Queue: Queue{Size: 3}}, &DeclareExchange{Size: 3},
 		&RecoverQueue{1, []NodeID{n1}, []NodeID{n2, n3}, 2}, &QueueRecovered{1, 2, Kept{3, 4, 5, 6}}, &NoteDefinitions{"h"},
 	} {
 		f.Add(encodeEntry(requestID{1}, c))
@@ -158,6 +159,7 @@ func FuzzReadSnapshot(f *testing.F) {
 	s.ok(&SetNodeState{n1, NodeDraining})
 	s.ok(&RegisterNode{ID: "n4/d"})
 	s.ok(&ForgetNode{"n4/d", 0})
+	s.ok(&DeclareQueue{Queue: Queue{Vhost: "/", Name: "short", Kind: Replicated, Members: []NodeID{n1}, Preferred: n1, Size: 3}})
 	f.Add(snapshotBytes(f, s.m))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		// The checksum keeps most inputs out: mend it.

@@ -56,6 +56,15 @@ func (f *fields) u64(v *uint64) {
 	*v, f.buf = n, f.buf[size:]
 }
 
+// optional is the last field of a record that had none before: 0 is not written.
+func (f *fields) optional(v *uint64) {
+	if *v != 0 && !f.reading || f.reading && len(f.buf) > 0 {
+		if f.u64(v); *v == 0 {
+			f.fail("0 where it is not written")
+		}
+	}
+}
+
 // i64 is a number that may be negative: zigzag encoded.
 func (f *fields) i64(v *int64) {
 	n := uint64(*v)<<1 ^ uint64(*v>>63)

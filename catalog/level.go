@@ -57,8 +57,8 @@ func (c *ActivateLevel) apply(tx *txn) (Result, *amqp.Error) {
 
 // gate reports why a command cannot be proposed at a level of the cluster.
 func gate(cmd Command, at int) error {
-	level.Must(cmd.kind().level())
-	switch need := cmd.kind().level(); {
+	level.Must(levelOf(cmd))
+	switch need := levelOf(cmd); {
 	case cmd.kind() == kindActivateLevel:
 		return refused("a level is activated by the catalog's leader")
 	case need > at:

@@ -85,7 +85,7 @@ func checkTallies(t interface{ Fatalf(string, ...any) }, v *View) {
 		tx.tallyExchange(x)
 	}
 	same := equalIndexes(tx.named, v.named) && equalIndexes(tx.replicas, v.replicas) &&
-		equalIndexes(tx.transients, v.transients) && equalIndexes(tx.fleeting, v.fleeting) && equalIndexes(tx.former, v.former)
+		equalIndexes(tx.transients, v.transients) && equalIndexes(tx.fleeting, v.fleeting) && equalIndexes(tx.former, v.former) && tx.short == v.short
 	if !same {
 		t.Fatalf("kept are %v, want %v", []any{v.named, v.replicas, v.transients, v.fleeting}, []any{tx.named, tx.replicas, tx.transients, tx.fleeting})
 	}
@@ -200,7 +200,9 @@ func randomCommand(t *rapid.T) Command {
 	case 12:
 		return &Unbind{binding()}
 	case 13, 14:
-		c := &DeclareQueue{Queue: Queue{Vhost: vhost(), Name: queue(), Kind: Replicated, Members: []NodeID{n1, n2}, Preferred: n2}}
+		c := &DeclareQueue{Queue: Queue{
+			Vhost: vhost(), Name: queue(), Kind: Replicated, Members: []NodeID{n1, n2}, Preferred: n2, Size: uint64(rapid.IntRange(0, 4).Draw(t, "size")),
+		}}
 		if rapid.Bool().Draw(t, "transient") {
 			c.Queue.Kind, c.Queue.Members = Transient, []NodeID{node()}
 			c.Queue.Preferred, c.NodeIncarnation = c.Queue.Members[0], id()

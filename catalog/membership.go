@@ -346,8 +346,18 @@ func (c *PlanMembers) apply(tx *txn) (Result, *amqp.Error) {
 	if err != nil {
 		return Result{}, err
 	}
+	if err := tx.sparesQuorum(old, c.Renew); err != nil {
+		return Result{}, err
+	}
 	q := *old
 	q.Members, q.Generations, q.Founders = slices.Clone(old.Members), old.generations(), old.FirstMembers()
+	if old.Wanted == nil {
+		q.Settled, q.Stood = old.Settings, uint64(len(old.Members))
+	}
+	q.Size = sizeAbove(old.Size, c.Wanted)
+	if len(c.Wanted) < len(old.Target()) {
+		q.Size = 0 // a person wants fewer
+	}
 	for _, id := range c.Wanted {
 		i := slices.Index(q.Members, id)
 		if n := tx.Node(id); i < 0 && (n == nil || n.Superseded) {
@@ -385,9 +395,48 @@ func (c *MembersReached) apply(tx *txn) (Result, *amqp.Error) {
 		q.Generations = append(q.Generations, old.Generation(n))
 	}
 	q.Preferred, q.Generations, q.Settings = old.WantedPreferred, orNone(q.Generations), tx.index
-	q.Wanted, q.WantedPreferred = nil, ""
+	q.Wanted, q.WantedPreferred, q.Settled, q.Stood = nil, "", 0, 0
 	tx.putQueue(&q)
 	return Result{Changed: true, ID: q.ID, Queue: &q}, nil
+}
+
+// sparesQuorum refuses that so many replicas begin anew at a time that, of the members from before all that is under way, the rest
+// would be no majority. Those that are dead count as lost: what is damaged may be all that is left.
+func (tx *txn) sparesQuorum(q *Queue, renew []NodeID) *amqp.Error {
+	if len(renew) == 0 {
+		return nil
+	}
+	at, of := q.Settled, int(q.Stood)
+	if q.Wanted == nil {
+		at, of = q.Settings, len(q.Members)
+	}
+	whole := 0
+	for i, g := range q.generations() {
+		if m := q.Members[i]; g <= at && !slices.Contains(renew, m) && !tx.lost(m) {
+			whole++
+		}
+	}
+	if 2*whole > of {
+		return nil
+	}
+	return refused("of %d replicas of queue '%s' in vhost '%s' only %d would be left while others begin anew", of, q.Name, q.Vhost, whole)
+}
+
+// sizeAbove is size, as far as a queue may have so many members, if these are fewer, else 0.
+func sizeAbove(size uint64, members []NodeID) uint64 {
+	if size = min(size, membersMax); size > uint64(len(members)) {
+		return size
+	}
+	return 0
+}
+
+// Missing is how many members the queue shall have beside those that it has, or is about to have: those for which there were too few
+// nodes when it was declared or restored, and those that it had when it lost its majority. An operator who takes a member away ends that.
+func (q *Queue) Missing() int {
+	if q.State != Running || q.Size == 0 {
+		return 0
+	}
+	return int(q.Size) - len(q.Target())
 }
 
 // Generation is the generation of a member's replica, a part of its name in the group's configuration: 0 for those that
@@ -459,12 +508,21 @@ func (q *Queue) extraFields(f *fields) {
 	list(f, &q.Wanted)
 	str(f, &q.WantedPreferred)
 	f.u64s(&q.Generations)
-	if len(q.Founders) > 0 || f.reading && len(f.buf) > 0 {
+	// What follows came later, and is not written if it is empty.
+	more := q.Settled != 0 || q.Size != 0
+	if len(q.Founders) > 0 || more || f.reading && len(f.buf) > 0 {
 		list(f, &q.Founders)
+	}
+	if more || f.reading && len(f.buf) > 0 {
+		f.u64(&q.Settled)
+		f.u64(&q.Stood)
+		f.u64(&q.Size)
 	}
 }
 
-func (q *Queue) hasExtra() bool { return q.Wanted != nil || q.Generations != nil || q.Founders != nil }
+func (q *Queue) hasExtra() bool {
+	return q.Wanted != nil || q.Generations != nil || q.Founders != nil || q.Size != 0
+}
 
 // checkExtra reports why a queue's record cannot be one that was written.
 func (q *Queue) checkExtra() string {
@@ -477,6 +535,10 @@ func (q *Queue) checkExtra() string {
 		return "a wanted node is no member"
 	case len(q.Founders) > membersMax:
 		return "too many founders"
+	case (q.Settled == 0) != (q.Stood == 0), q.Settled != 0 && len(q.Wanted) == 0, q.Stood > uint64(len(q.Members)):
+		return "a plan is not under way, or began with more members than there are"
+	case q.Size != 0 && (q.Size > membersMax || sizeAbove(q.Size, q.Target()) == 0):
+		return "it misses no members"
 	}
 	return ""
 }
@@ -512,6 +574,7 @@ func (tx *txn) restoreExtra(kind byte, f *fields) (problem string) {
 		}
 		q := *old
 		q.Wanted, q.WantedPreferred, q.Generations, q.Founders = extra.Wanted, extra.WantedPreferred, extra.Generations, extra.Founders
+		q.Settled, q.Stood, q.Size = extra.Settled, extra.Stood, extra.Size
 		if problem := q.checkExtra(); problem != "" {
 			return problem
 		}

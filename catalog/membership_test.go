@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+
+	"github.com/warrenmq/warren/amqp"
+	"github.com/warrenmq/warren/exchange"
 )
 
 // level2 is a cluster of three nodes at level 2 with a queue on n1 and n2.
@@ -63,10 +66,12 @@ func TestPlanMembers(t *testing.T) {
 	s.wantWhere(t, `[n2/b n1/a] [0 0] by n2/b, wanted [] by ""`)
 	s.refused(&MembersReached{q().ID, q().Settings}, "PRECONDITION_FAILED - no change of members of queue 'q' in vhost '/' is under way")
 	// n3 once more has another generation, and n2 begins anew where it is.
+	third := s.ok(&PlanMembers{q().ID, []NodeID{n2, n1, n3}, nil, n2, q().Settings, ""})
+	s.ok(&MembersReached{q().ID, third.Index})
 	again := s.ok(&PlanMembers{q().ID, []NodeID{n3, n2}, []NodeID{n2}, n2, q().Settings, ""})
-	s.wantWhere(t, fmt.Sprintf(`[n2/b n1/a n3/c] [%d 0 %d] by n2/b, wanted [n3/c n2/b] by "n2/b"`, again.Index, again.Index))
+	s.wantWhere(t, fmt.Sprintf(`[n2/b n1/a n3/c] [%d 0 %d] by n2/b, wanted [n3/c n2/b] by "n2/b"`, again.Index, third.Index))
 	s.ok(&MembersReached{q().ID, again.Index})
-	s.wantWhere(t, fmt.Sprintf(`[n3/c n2/b] [%d %d] by n2/b, wanted [] by ""`, again.Index, again.Index))
+	s.wantWhere(t, fmt.Sprintf(`[n3/c n2/b] [%d %d] by n2/b, wanted [] by ""`, third.Index, again.Index))
 	if g := q().Generation(n1); g != 0 {
 		t.Errorf("who is no member has generation %d", g)
 	}
@@ -84,6 +89,157 @@ func TestPlanMembers(t *testing.T) {
 	s.ok(&PlanMembers{closing.ID, []NodeID{n1}, nil, n1, closing.Settings, ""})
 	s.ok(&MembersReached{closing.ID, s.view().QueueByID(closing.ID).Settings})
 	s.ok(&QueueGone{closing.ID})
+}
+
+// TestRenewSparesAQuorum: replicas begin anew only while the others, as they were before all that is under way, are a majority of what
+// there was then, and none of those is known to be dead.
+func TestRenewSparesAQuorum(t *testing.T) {
+	const n4, n5 = NodeID("n4/d"), NodeID("n5/e")
+	type plan struct {
+		wanted, renew []NodeID
+		left          int // -1: it is taken; else how many would be left
+	}
+	abc, all := []NodeID{n1, n2, n3}, []NodeID{n1, n2, n3, n4, n5}
+	for _, tc := range []struct {
+		name    string
+		members []NodeID
+		dead    []NodeID
+		plans   []plan
+		of      int
+	}{
+		{"the only one", []NodeID{n1}, nil, []plan{{[]NodeID{n1}, []NodeID{n1}, 0}}, 1},
+		{"one of two", []NodeID{n1, n2}, nil, []plan{{[]NodeID{n1, n2}, []NodeID{n1}, 1}}, 2},
+		{"one of three", abc, nil, []plan{{abc, []NodeID{n1}, -1}}, 3},
+		{"two of three", abc, nil, []plan{{abc, []NodeID{n1, n2}, 1}}, 3},
+		{"one after the other, too soon", abc, nil, []plan{{abc, []NodeID{n1}, -1}, {abc, []NodeID{n2}, 1}}, 3},
+		{"the same again, while it is filled", abc, nil, []plan{{abc, []NodeID{n1}, -1}, {abc, []NodeID{n1}, -1}}, 3},
+		{"one of three, another is dead", abc, []NodeID{n3}, []plan{{abc, []NodeID{n1}, 1}}, 3},
+		{"the dead one itself", abc, []NodeID{n3}, []plan{{abc, []NodeID{n3}, -1}}, 3},
+		{"two of five", all, nil, []plan{{all, []NodeID{n1}, -1}, {all, []NodeID{n5}, -1}, {all, []NodeID{n3}, 2}}, 5},
+		{"who is new does not count", abc, nil, []plan{{all, nil, -1}, {all, []NodeID{n1}, -1}, {all, []NodeID{n2}, 1}}, 3},
+		{"who is new and begins anew does no harm", abc, nil, []plan{{all, nil, -1}, {all, []NodeID{n4, n5}, -1}, {all, []NodeID{n3}, -1}}, 3},
+		{"who was to go counts", abc, nil, []plan{{[]NodeID{n3, n4}, nil, -1}, {[]NodeID{n3, n4}, []NodeID{n3}, -1}}, 3},
+		{"no member yet", abc, nil, []plan{{[]NodeID{n1, n2, n4}, []NodeID{n4}, -1}}, 3},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := newScript(t)
+			for _, id := range all {
+				s.ok(&RegisterNode{ID: id})
+			}
+			s.ok(&ActivateLevel{2})
+			s.ok(&DeclareQueue{Queue: Queue{Vhost: "/", Name: "q", Durable: true, Kind: Replicated, Members: tc.members, Preferred: tc.members[0]}})
+			for _, id := range tc.dead {
+				s.ok(&NodeDown{id, s.view().Node(id).Incarnation, 1000})
+			}
+			for _, p := range tc.plans {
+				q := s.view().Queue("/", "q")
+				c := &PlanMembers{q.ID, p.wanted, p.renew, p.wanted[0], q.Settings, ""}
+				if p.left < 0 {
+					s.ok(c)
+					restored(t, s)
+					continue
+				}
+				s.refused(c, fmt.Sprintf("PRECONDITION_FAILED - of %d replicas of queue 'q' in vhost '/' only %d would be left while others begin anew", tc.of, p.left))
+			}
+		})
+	}
+}
+
+// TestMissingMembers: a queue remembers how many members it shall have while it has fewer, until it has them or an operator takes one away.
+func TestMissingMembers(t *testing.T) {
+	s, q := level2(t)
+	want := func(missing, short int) {
+		t.Helper()
+		for _, v := range []*View{s.view(), restored(t, s)} {
+			if got := v.Queue("/", "q").Missing(); got != missing || v.Short() != short {
+				t.Errorf("%d members are missing, %d queues are short, want %d and %d", got, v.Short(), missing, short)
+			}
+		}
+	}
+	plan := func(wanted ...NodeID) {
+		t.Helper()
+		s.ok(&PlanMembers{q().ID, wanted, nil, wanted[0], q().Settings, ""})
+	}
+	reach := func() { t.Helper(); s.ok(&MembersReached{q().ID, q().Settings}) }
+	again := func(size uint64, members ...NodeID) {
+		t.Helper()
+		s.ok(&DeleteQueue{Vhost: "/", Name: "q"})
+		s.ok(&DeclareQueue{Queue: Queue{Vhost: "/", Name: "q", Durable: true, Kind: Replicated, Members: members, Preferred: members[0], Size: size}})
+	}
+	want(0, 0)
+	again(2, n1, n2)
+	want(0, 0)
+	again(3, n1)
+	want(2, 1)
+	// They come, one after the other; who takes the place of another one changes nothing.
+	plan(n1, n2)
+	want(1, 1)
+	reach()
+	plan(n1, n3)
+	want(1, 1)
+	reach()
+	plan(n1, n2, n3)
+	want(0, 0)
+	reach()
+	want(0, 0)
+	plan(n1)
+	reach()
+	want(0, 0)
+	// A person takes one away that had just been added.
+	again(3, n1)
+	plan(n1, n2, n3)
+	plan(n1, n2)
+	want(0, 0)
+	reach()
+	again(3, n1, n2)
+	want(1, 1)
+	plan(n2)
+	want(0, 0)
+	again(1<<40, n1)
+	want(membersMax-1, 1)
+	// It is deleted, and still has letters to send.
+	closing := q().ID
+	s.ok(&DeleteQueue{Vhost: "/", Name: "q"})
+	if left := s.view().QueueByID(closing).Missing(); left != 0 || s.view().Short() != 0 {
+		t.Errorf("a deleted queue misses %d members", left)
+	}
+	s.ok(&QueueGone{closing})
+	restored(t, s)
+	// A recovery keeps in mind how many there were.
+	s.ok(&DeclareQueue{Queue: Queue{Vhost: "/", Name: "q", Durable: true, Kind: Replicated, Members: []NodeID{n1, n2, n3}, Preferred: n1}})
+	for _, id := range []NodeID{n2, n3} {
+		s.ok(&NodeDown{id, s.view().Node(id).Incarnation, 1000})
+	}
+	r := s.ok(&RecoverQueue{q().ID, []NodeID{n1}, []NodeID{n2, n3}, q().Settings})
+	want(2, 1)
+	s.ok(&QueueRecovered{r.ID, r.Index, Kept{}})
+	want(2, 1)
+	// So does the queue of a delayed exchange that was declared with too few nodes.
+	late := declareX("late", exchange.Delayed, amqp.Field{Name: "x-delayed-type", Value: "fanout"})
+	late.Members, late.Preferred, late.Size = []NodeID{n1}, n1, 3
+	s.ok(late)
+	want(2, 2)
+	s.ok(&DeleteExchange{"/", "late", false})
+	want(2, 1)
+	// A cluster that is made of a backup has one node, and keeps it in mind.
+	var raw bytes.Buffer
+	if err := s.view().WriteSnapshot(&raw); err != nil {
+		t.Fatal(err)
+	}
+	v, err := Rehome(&raw, Rehoming{ClusterID: "other", Nodes: []Rehomed{{"m1/x", ""}}, Place: func(*Queue) ([]NodeID, NodeID) { return []NodeID{"m1/x"}, "m1/x" }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	check(t, v)
+	if got := v.Queue("/", "q").Missing(); got != 2 || v.Short() != 1 {
+		t.Errorf("a restored queue misses %d members, %d are short", got, v.Short())
+	}
+	// A program of level 1 does not know of it.
+	for _, c := range []Command{late, &DeclareQueue{Queue: Queue{Size: 3}}} {
+		if gate(c, 1) == nil || gate(c, 2) != nil {
+			t.Errorf("%T at level 1: %v, at level 2: %v", c, gate(c, 1), gate(c, 2))
+		}
+	}
 }
 
 func TestPlanRefusals(t *testing.T) {

@@ -126,6 +126,11 @@ type Queue struct {
 	// WantedPreferred, one of them, should lead then.
 	Wanted          []NodeID
 	WantedPreferred NodeID
+	// Settled is Settings, and Stood the number of Members, when no plan was under way before this one, or those that it took the place of; 0
+	// if none is.
+	Settled, Stood uint64
+	// Size is how many members it shall have, while these are fewer; else 0. See Missing.
+	Size uint64
 	// Generations are parallel to Members; nil: all are 0. See Generation.
 	Generations []uint64
 	// Founders are the members of generation 0 that the queue was declared with, noted by its first plan; nil: Members are.

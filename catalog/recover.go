@@ -128,7 +128,9 @@ func (c *RecoverQueue) apply(tx *txn) (Result, *amqp.Error) {
 		q.Former = append(slices.Clone(old.Former), old.ID)
 	}
 	q.Members, q.Generations, q.Preferred = []NodeID{keep}, []uint64{tx.index}, keep
+	q.Size = sizeAbove(max(old.Size, uint64(len(old.Target()))), q.Members)
 	q.Wanted, q.WantedPreferred, q.Founders, q.Settings, q.Kept = nil, "", nil, tx.index, Kept{}
+	q.Settled, q.Stood = 0, 0
 	if q.ID != old.ID {
 		tx.forgetQueue(old.ID)
 		if x := tx.Exchange(q.Vhost, q.DelayOf); q.DelayOf != "" && x != nil && x.DelayQueue == old.ID {

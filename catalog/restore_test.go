@@ -21,7 +21,7 @@ func TestRehome(t *testing.T) {
 		&DeclareQueue{Queue{Vhost: "/", Name: "t", Kind: Transient, Members: []NodeID{n3}, Preferred: n3}, s.view().Node(n3).Incarnation},
 		declareX("x", exchange.Direct), &DeclareExchange{Exchange: Exchange{Vhost: "/", Name: "fleeting", Type: exchange.Fanout}},
 		bind("x", "q", "k"), bind("x", "t", "k"), bind("x", "gone", "k"), bind("fleeting", "q", ""),
-		&DeclareExchange{Exchange{Vhost: "/", Name: "late", Type: exchange.Delayed, Durable: true, Arguments: amqp.Table{{Name: "x-delayed-type", Value: "fanout"}}}, []NodeID{n1, n2}, n1},
+		&DeclareExchange{Exchange{Vhost: "/", Name: "late", Type: exchange.Delayed, Durable: true, Arguments: amqp.Table{{Name: "x-delayed-type", Value: "fanout"}}}, []NodeID{n1, n2}, n1, 0},
 		bind("late", "q", ""),
 		&PlanMembers{q().ID, []NodeID{n1, n3}, nil, n3, q().Settings, "half way"},
 		&SetNodeState{n2, NodeLeaving},

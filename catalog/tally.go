@@ -8,12 +8,19 @@ import "slices"
 // tallyQueue counts a queue n times, 1 or -1.
 func (tx *txn) tallyQueue(q *Queue, n int) {
 	tx.tallyName(q, n)
+	tx.tallyMissing(q, n)
 	tx.tallyPlaces(q, n)
 }
 
 func (tx *txn) tallyName(q *Queue, n int) {
 	if q.State == Running && q.DelayOf == "" {
 		addTo(&tx.named, key(q.Vhost), n)
+	}
+}
+
+func (tx *txn) tallyMissing(q *Queue, n int) {
+	if q.Missing() > 0 {
+		tx.short += n
 	}
 }
 
@@ -50,6 +57,8 @@ func (tx *txn) retally(old, q *Queue) {
 		tx.tallyQueue(q, 1)
 		return
 	}
+	tx.tallyMissing(old, -1)
+	tx.tallyMissing(q, 1)
 	if old.State != q.State {
 		tx.tallyName(old, -1)
 		tx.tallyName(q, 1)

@@ -41,6 +41,7 @@ type View struct {
 	transients index[*Queue]    // name of the node they live on, id
 	fleeting   index[*Exchange] // vhost, name; those that are not durable
 	former     index[uint64]    // id of a former life of a queue: its present id
+	short      int              // queues of which Missing is not 0
 
 	changes []change // newest last; see QueuesChangedSince
 	full    uint64   // changes up to this revision are not in changes
@@ -206,6 +207,9 @@ func (v *View) Replicas(id NodeID) int {
 	n, _ := v.replicas.get(key(string(id)))
 	return n
 }
+
+// Short is how many queues miss members; see Queue.Missing.
+func (v *View) Short() int { return v.short }
 
 // QueuesChangedSince walks the ids of the queues that were added, altered or
 // removed after old, each once. When old is too old to tell, it walks the ids of all

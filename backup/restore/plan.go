@@ -130,7 +130,7 @@ func (p *plan) place(q *catalog.Queue) (members []catalog.NodeID, preferred cata
 			on = append(on, n)
 		}
 	}
-	for size := min(max(len(were), p.replicas), len(p.nodes)); len(on) < size; {
+	for size := min(max(len(were)+q.Missing(), p.replicas), len(p.nodes)); len(on) < size; {
 		on = append(on, p.next(on))
 	}
 	first := p.node(nameOf(q.Preferred))
