@@ -86,7 +86,7 @@ func (s *Steward) Progress(name string) (Progress, error) {
 		nodes := Nodes(view, s.cfg.Alive, func(catalog.NodeID) time.Duration { return 1 })
 		o := repair.Next(repair.Policy{}, nodes, func(yield func(repair.Queue) bool) {
 			for q := range Queues(view) {
-				if slices.Contains(q.Members, n.ID) && !yield(q) {
+				if q.Missing = 0; slices.Contains(q.Members, n.ID) && !yield(q) {
 					return
 				}
 			}

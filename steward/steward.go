@@ -56,10 +56,10 @@ const (
 // Stats are figures of a Steward. Those of the last look are 0 at nodes that do not lead the catalog.
 type Stats struct {
 	// Plans counts the plans that were entered, by repair.Reason; Refused those that the catalog did not take.
-	Plans   [repair.Leaving + 1]uint64
+	Plans   [repair.Missing + 1]uint64
 	Refused uint64
-	// Waiting to Stalled are those of repair.Outcome.
-	Waiting, Nowhere, NoMajority, Underway, Stalled int
+	// Waiting to Short are those of repair.Outcome.
+	Waiting, Nowhere, NoMajority, Underway, Stalled, Short int
 }
 
 // Steward looks after the replicas. It owns a goroutine that ends at Close.
@@ -191,9 +191,10 @@ func (s *Steward) rest() {
 	clear(s.refused)
 }
 
-// trouble tells whether replicas are on nodes on which they cannot stay, and describes all nodes so that a difference is seen.
+// trouble tells whether replicas are missing, or on nodes on which they cannot stay, and describes all nodes so that a difference is seen.
 func (s *Steward) trouble(view *catalog.View, nodes []repair.Node) (seen string, is bool) {
 	b := make([]byte, 0, 64*len(nodes))
+	is = view.Short() > 0
 	for i := range nodes {
 		n := &nodes[i]
 		reason := s.cfg.Policy.Reason(n)
@@ -259,7 +260,7 @@ func (s *Steward) forget(ctx context.Context, view *catalog.View) {
 func (s *Steward) note(o *repair.Outcome) {
 	s.stats.Lock()
 	st := &s.stats.Stats
-	st.Waiting, st.Nowhere, st.NoMajority, st.Underway, st.Stalled = o.Waiting, o.Nowhere, o.NoMajority, o.Underway, o.Stalled
+	st.Waiting, st.Nowhere, st.NoMajority, st.Underway, st.Stalled, st.Short = o.Waiting, o.Nowhere, o.NoMajority, o.Underway, o.Stalled, o.Short
 	now := *st
 	s.stats.Unlock()
 	was := &s.telling
@@ -312,9 +313,13 @@ func Queues(view *catalog.View) iter.Seq[repair.Queue] {
 func queueOf(q *catalog.Queue) repair.Queue {
 	r := repair.Queue{
 		ID: q.ID, Settings: q.Settings, Members: q.Members, Generations: q.Generations, Wanted: q.Wanted, Preferred: q.Preferred,
+		Settled: q.Settled, Stood: int(q.Stood),
 	}
 	if q.Wanted != nil {
 		r.Preferred = q.WantedPreferred
+	}
+	if q.Survivors == nil { // else it is only being recovered
+		r.Missing = q.Missing()
 	}
 	return r
 }

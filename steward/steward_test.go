@@ -254,6 +254,34 @@ func TestLostDiskIsReplaced(t *testing.T) {
 	}
 }
 
+// TestMissingMembersCome: a queue that was declared with too few nodes gets its members when there are nodes, and who takes one away by hand has the last word.
+func TestMissingMembersCome(t *testing.T) {
+	r := newRig(t, "a")
+	id := r.propose(&catalog.DeclareQueue{Queue: catalog.Queue{
+		Vhost: "/", Name: "q", Durable: true, Kind: catalog.Replicated, Members: []catalog.NodeID{r.ids["a"]}, Preferred: r.ids["a"], Size: 3,
+	}}).ID
+	q := func() *catalog.Queue { return r.cat.View().QueueByID(id) }
+	s := r.steward(repair.Policy{Groups: 1}, r.cat)
+	// The rig's own node has not told its zone and gets nothing.
+	r.until("the steward knows", func() bool { return s.Stats().Short == 1 })
+	for i, name := range []string{"b", "c"} {
+		r.register(name, "")
+		r.until(name+" is planned", func() bool { return len(q().Wanted) == i+2 })
+		r.reach()
+	}
+	r.until("it rests", func() bool { st := s.Stats(); return st.Short == 0 && st.Underway == 0 })
+	if got := r.names(q().Members); got != "a b c" || s.Stats().Plans[repair.Missing] != 2 {
+		t.Errorf("the queue is on %s; %+v", got, s.Stats())
+	}
+	r.register("d", "")
+	r.propose(&catalog.PlanMembers{ID: id, Wanted: []catalog.NodeID{r.ids["a"], r.ids["b"]}, Preferred: r.ids["a"], IfSettings: q().Settings})
+	r.reach()
+	time.Sleep(50 * time.Millisecond) // five looks
+	if got := r.names(q().Members); got != "a b" || q().Wanted != nil {
+		t.Errorf("what was taken away by hand is back: %s, %v", got, q().Wanted)
+	}
+}
+
 // TestNothingToBeDone: what nobody can take stays and is counted; so is what has no majority. A queue of its own is not touched by it.
 func TestNothingToBeDone(t *testing.T) {
 	r := newRig(t, "a", "b", "c")

@@ -13,7 +13,10 @@
 //   - if its node has been down for longer than [Policy.After], unless the replicas would be in fewer zones then: such
 //     a node may still come back with all it has.
 //
+// A queue that misses members, because there were too few nodes for them when it was declared or because it has lost its majority and goes on from one
+// replica, gets them as soon as there are nodes.
+//
 // Nothing is planned for a queue without a living majority: no change of its members can be committed, and
 // forcing one is a person's decision. Nor for one of which another plan is under way, unless a node which that plan adds has been lost
-// meanwhile. The number of members stays. What nobody can take stays where it is.
+// meanwhile. Otherwise the number of members stays. What nobody can take stays where it is.
 package repair

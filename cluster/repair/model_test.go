@@ -19,12 +19,13 @@ type model struct {
 	storage int
 	voters  map[uint64][]NodeID // of each group's configuration
 	plans   map[uint64]int      // since nothing happens any more
+	size    map[uint64]int      // how many members a queue shall have
 }
 
 func newModel(t *rapid.T) *model {
 	m := &model{
 		t: t, policy: Policy{After: after, Groups: rapid.IntRange(1, 5).Draw(t, "groups")},
-		voters: map[uint64][]NodeID{}, plans: map[uint64]int{}, index: 1000,
+		voters: map[uint64][]NodeID{}, plans: map[uint64]int{}, size: map[uint64]int{}, index: 1000,
 	}
 	zones := rapid.IntRange(1, 4).Draw(t, "zones")
 	for range rapid.IntRange(1, 8).Draw(t, "nodes") {
@@ -39,8 +40,33 @@ func newModel(t *rapid.T) *model {
 		q.Preferred = q.Members[0]
 		m.queues = append(m.queues, q)
 		m.voters[q.ID] = q.Members
+		m.size[q.ID] = len(q.Members) + max(0, rapid.IntRange(-4, 2).Draw(t, "missing"))
+		m.count(&m.queues[i])
 	}
 	return m
+}
+
+// count notes how many members a queue misses.
+func (m *model) count(q *Queue) {
+	now := q.Members
+	if q.Wanted != nil {
+		now = q.Wanted
+	}
+	q.Missing = max(0, m.size[q.ID]-len(now))
+}
+
+// recover has a queue that has lost its majority go on from what is left of it, if that is possible.
+func (m *model) recover() {
+	q := &m.queues[rapid.IntRange(0, len(m.queues)-1).Draw(m.t, "which")]
+	keep := slices.IndexFunc(m.voters[q.ID], m.lives)
+	if keep < 0 || m.majority(m.voters[q.ID]) {
+		return
+	}
+	m.index++
+	only := []NodeID{m.voters[q.ID][keep]}
+	q.Members, q.Generations, q.Wanted, q.Preferred, q.Settings, q.Settled, q.Stood = only, []uint64{m.index}, nil, only[0], m.index, 0, 0
+	m.voters[q.ID] = only
+	m.count(q)
 }
 
 func (m *model) join(name, zone string) NodeID {
@@ -148,14 +174,17 @@ func (m *model) enter(p Plan) {
 	switch {
 	case p.IfSettings != q.Settings:
 		m.t.Fatalf("a plan for another state of queue %d", q.ID)
-	case len(p.Wanted) != len(now):
-		m.t.Fatalf("queue %d goes from %v to %v", q.ID, now, p.Wanted)
+	case len(p.Wanted) != len(now)+m.room(q, p):
+		m.t.Fatalf("queue %d goes from %v to %v, %d are missing", q.ID, now, p.Wanted, q.Missing)
 	case !slices.Contains(p.Wanted, p.Preferred):
 		m.t.Fatalf("%s should lead %v", p.Preferred, p.Wanted)
 	case !m.majority(m.voters[q.ID]):
 		m.t.Fatalf("queue %d has no majority of %v and goes to %v", q.ID, m.voters[q.ID], p.Wanted)
 	}
 	m.checkZones(q, now, p)
+	if q.Wanted == nil {
+		q.Settled, q.Stood = q.Settings, len(q.Members)
+	}
 	m.index++
 	generations := make([]uint64, len(q.Members))
 	copy(generations, q.Generations)
@@ -167,7 +196,7 @@ func (m *model) enter(p Plan) {
 		if slices.Contains(now, w) {
 			continue
 		}
-		if n := m.node(w); n == nil || !n.Alive || !n.Willing || n.Leaving || n.Superseded || n.Down > 0 {
+		if n := m.node(w); !free(n) {
 			m.t.Fatalf("queue %d goes to %+v", q.ID, n)
 		}
 		if !slices.Contains(members, w) {
@@ -180,7 +209,28 @@ func (m *model) enter(p Plan) {
 		}
 	}
 	q.Members, q.Generations, q.Wanted, q.Preferred, q.Settings = members, generations, p.Wanted, p.Preferred, m.index
+	m.count(q)
 	m.plans[q.ID]++
+}
+
+// free tells whether a node can take a replica.
+func free(n *Node) bool {
+	return n != nil && n.Alive && n.Willing && !n.Leaving && !n.Superseded && n.Down == 0
+}
+
+// room is by how much a plan is to bring a queue more members: by as many as are missing, as far as there are nodes.
+func (m *model) room(q *Queue, p Plan) int {
+	if q.Wanted != nil {
+		return 0
+	}
+	others := 0
+	for i := range m.nodes {
+		if id := m.nodes[i].ID; free(&m.nodes[i]) && !slices.Contains(p.Wanted, id) && !slices.Contains(q.Members, id) {
+			others++
+		}
+	}
+	added := len(p.Wanted) - len(q.Members)
+	return min(q.Missing, added+others)
 }
 
 func (m *model) zonesOf(list []NodeID) int {
@@ -219,7 +269,7 @@ func (m *model) work(some func(uint64) bool) {
 			}
 		}
 		m.index++
-		q.Members, q.Generations, q.Wanted, q.Settings = q.Wanted, generations, nil, m.index
+		q.Members, q.Generations, q.Wanted, q.Settings, q.Settled, q.Stood = q.Wanted, generations, nil, m.index, 0, 0
 		m.voters[q.ID] = q.Members
 	}
 }
@@ -229,13 +279,18 @@ func (m *model) mendable(q *Queue) bool {
 	if q.Wanted != nil || !m.majority(q.Members) {
 		return false
 	}
+	for i := range m.nodes {
+		if n := &m.nodes[i]; q.Missing > 0 && free(n) && !slices.Contains(q.Members, n.ID) {
+			return true
+		}
+	}
 	for i, old := range q.Members {
 		reason := m.policy.Reason(m.node(old))
 		if reason == None {
 			continue
 		}
 		for _, n := range m.nodes {
-			if !n.Alive || !n.Willing || n.Leaving || n.Superseded || n.Down > 0 || slices.Contains(q.Members, n.ID) {
+			if !free(&n) || slices.Contains(q.Members, n.ID) {
 				continue
 			}
 			set := slices.Clone(q.Members)
@@ -248,15 +303,18 @@ func (m *model) mendable(q *Queue) bool {
 	return false
 }
 
-// TestRepairEnds lets nodes die, return, lose their disks, leave and join while plans are made and carried out, and then lets nothing happen any
-// more: all the time a plan is one that can be carried out, that endangers nobody and gives up no zone in vain, and no more are under way than
-// are allowed; in the end nothing is left that could be mended, no queue was touched more than once for each of its
+// TestRepairEnds lets nodes die, return, lose their disks, leave and join, and queues go on from one replica, while plans are made and carried out, and then lets nothing happen any
+// more: all the time a plan is one that can be carried out, that endangers nobody, gives up no zone in vain and brings as many members as are missing, and no more are under
+// way than are allowed; in the end nothing is left that could be mended, no queue was touched more than once for each of its
 // members, and nothing is touched again.
 func TestRepairEnds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := newModel(t)
 		for range rapid.IntRange(0, 60).Draw(t, "events") {
 			m.happen()
+			if rapid.IntRange(0, 3).Draw(t, "recover") == 0 {
+				m.recover()
+			}
 			m.pass(time.Duration(rapid.IntRange(0, 8).Draw(t, "minutes")) * time.Minute)
 			m.plan()
 			slow := rapid.Uint64Range(0, 7).Draw(t, "slow")
@@ -291,7 +349,7 @@ func TestRepairEnds(t *testing.T) {
 func TestRepairIsEven(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		size := rapid.IntRange(5, 9).Draw(t, "nodes")
-		m := &model{t: t, policy: Policy{After: after, Groups: 4}, voters: map[uint64][]NodeID{}, plans: map[uint64]int{}, index: 10_000}
+		m := &model{t: t, policy: Policy{After: after, Groups: 4}, voters: map[uint64][]NodeID{}, plans: map[uint64]int{}, size: map[uint64]int{}, index: 10_000}
 		for i := range size {
 			m.join(fmt.Sprint("n", i), "")
 		}

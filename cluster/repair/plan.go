@@ -22,11 +22,25 @@ type Queue struct {
 	Generations  []uint64 // parallel to Members; nil: all are 0
 	Wanted       []NodeID // nil: no plan is under way
 	Preferred    NodeID   // while a plan is under way, the one that is to lead in the end
+	// Settled is Settings, and Stood the number of Members, before all that is under way; 0 if no plan is.
+	Settled uint64
+	Stood   int
+	// Missing is how many more members it shall have.
+	Missing int
 }
 
-// added tells whether member i is new by the plan that is under way, or begins anew by it.
-func (q *Queue) added(i int) bool {
-	return q.Wanted != nil && i < len(q.Generations) && q.Generations[i] == q.Settings
+// votes tells whether member i was there before all that is planned, with what it had. What plans added or began anew has a later generation. (That
+// is a guess: some of these may vote already, and others be removed. The group's leader, which knows its configuration, guards each change.)
+func (q *Queue) votes(i int) bool {
+	return q.Wanted == nil || i >= len(q.Generations) || q.Generations[i] <= q.Settled
+}
+
+// voters is how many there were then.
+func (q *Queue) voters() int {
+	if q.Wanted != nil && q.Stood > 0 {
+		return q.Stood
+	}
+	return len(q.Members)
 }
 
 // Policy bounds repairs.
@@ -49,11 +63,13 @@ type Plan struct {
 // whyBytesMax bounds Plan.Why: what the catalog takes.
 const whyBytesMax = 255
 
-// Outcome is what Next found. Each queue is counted once among Waiting, Nowhere and NoMajority.
+// Outcome is what Next found. Each queue is counted once among Waiting, Nowhere, Short and NoMajority.
 type Outcome struct {
 	Plans []Plan
-	// Waiting are queues with a member to be replaced for which there is no room yet, or which are to be let be for a while.
+	// Waiting are queues with a member to be replaced, or missing, for which there is no room yet, or which are to be let be for a while.
 	Waiting int
+	// Short are those that miss members only because there are no nodes for them.
+	Short int
 	// Nowhere are those for which no node can take the replica, NoMajority those without a living majority.
 	Nowhere, NoMajority int
 	// Underway are queues whose members are being changed, by whomever, Plans included; Stalled those among them that cannot go on as things are.
@@ -78,8 +94,11 @@ func Next(p Policy, nodes []Node, queues iter.Seq[Queue], later func(id uint64) 
 		case hopeless:
 			o.NoMajority++
 		case ill:
-			if _, ok := c.mend(&q); !ok {
+			if _, ok := c.mend(&q); !ok && f.troubled {
 				o.Nowhere++
+				continue
+			} else if !ok {
+				o.Short++
 				continue
 			}
 			o.Waiting++
@@ -126,7 +145,7 @@ func admit(due []patient, q patient, room int) []patient {
 	return due[:min(len(due), room)]
 }
 
-// mend plans the replacement of those members that can be replaced. ok is false if none can.
+// mend plans the replacement of those members that can be replaced, and others where they are missing. ok is false if there are none.
 func (c *cluster) mend(q *Queue) (p Plan, ok bool) {
 	set := slices.Clone(q.Members)
 	if q.Wanted != nil {
@@ -146,6 +165,14 @@ func (c *cluster) mend(q *Queue) (p Plan, ok bool) {
 			p.Reason = cmp.Or(p.Reason, reason)
 			why = append(why, c.explain(m, reason))
 		}
+	}
+	before := len(set)
+	if q.Wanted == nil {
+		set = c.extend(set, q.Missing)
+	}
+	if n := len(set) - before; n > 0 {
+		p.Reason = cmp.Or(p.Reason, Missing)
+		why = append(why, fmt.Sprintf("%d of %d members are missing", q.Missing, before+q.Missing))
 	}
 	if p.Reason == None {
 		return Plan{}, false
@@ -210,6 +237,30 @@ func (c *cluster) replacement(q *Queue, set []NodeID, i int, reason Reason) (Nod
 		}
 	}
 	return "", false
+}
+
+// extend adds at most so many members, as far as there are nodes for them.
+func (c *cluster) extend(set []NodeID, by int) []NodeID {
+	clear(c.zones)
+	for _, m := range set {
+		c.zones[c.zone(m)]++
+	}
+	for range by {
+		c.free = c.free[:0]
+		for _, id := range c.ids {
+			if c.takes(id) && !slices.Contains(set, id) {
+				n := c.nodes[id]
+				c.free = append(c.free, placement.Node{ID: string(id), Zone: n.Zone, Holds: n.holds, Leads: n.leads})
+			}
+		}
+		best, ok := placement.Best(c.free, c.zones)
+		if !ok {
+			break
+		}
+		set = append(set, NodeID(best.ID))
+		c.zones[best.Zone]++
+	}
+	return set
 }
 
 func (c *cluster) explain(m NodeID, r Reason) string {

@@ -36,12 +36,13 @@ const (
 	Gone           // the node's storage was replaced by a newer one
 	Down           // the node has been down for too long
 	Leaving        // the node leaves the cluster
+	Missing        // nothing is replaced: the queue has fewer members than it should
 )
 
 // Reasons are all reasons for a plan, the weightiest first.
-func Reasons() []Reason { return []Reason{Gone, Down, Leaving} }
+func Reasons() []Reason { return []Reason{Gone, Down, Leaving, Missing} }
 
-func (r Reason) String() string { return [...]string{"none", "gone", "down", "leaving"}[r] }
+func (r Reason) String() string { return [...]string{"none", "gone", "down", "leaving", "missing"}[r] }
 
 // Reason is why the replicas of a node are to be moved; None: they are not.
 func (p Policy) Reason(n *Node) Reason {
@@ -125,42 +126,23 @@ type condition uint8
 const (
 	well     condition = iota
 	moving             // a plan is under way
-	ill                // a member is to be replaced
+	ill                // a member is to be replaced, or missing
 	hopeless           // and cannot be: there is no living majority
 )
 
-// votes tells whether member i was there before all that is planned. What plans added has a later generation than what was there
-// before them, and they leave the number of replicas as it is. (If they do not, this is a guess; the group's leader, which knows its configuration,
-// guards each change.)
-func (q *Queue) votes(i int) bool {
-	if q.Wanted == nil || len(q.Generations) != len(q.Members) {
-		return true
-	}
-	if q.added(i) {
-		return false
-	}
-	earlier := 0
-	for j := range q.Members {
-		if !q.added(j) && (q.Generations[j] < q.Generations[i] || q.Generations[j] == q.Generations[i] && j < i) {
-			earlier++
-		}
-	}
-	return earlier < len(q.Wanted)
-}
-
 // finding is what triage finds of a queue.
 type finding struct {
-	is    condition
-	spare int  // how many more members it can lose
-	goes  bool // a plan is under way and can be carried out
+	is       condition
+	spare    int  // how many more members it can lose
+	goes     bool // a plan is under way and can be carried out
+	troubled bool // a member is to be replaced
 }
 
 func (c *cluster) triage(q *Queue) finding {
-	living, voters, troubled, silent := 0, 0, false, false
+	living, troubled, silent := 0, false, false
 	for i, m := range q.Members {
 		switch {
 		case q.votes(i):
-			voters++
 			if c.alive(m) {
 				living++
 			}
@@ -171,12 +153,12 @@ func (c *cluster) triage(q *Queue) finding {
 		}
 		troubled = troubled || c.loss(q, m) != None
 	}
-	f := finding{spare: living - (voters/2 + 1)}
+	f := finding{spare: living - (q.voters()/2 + 1), troubled: troubled}
 	f.goes = q.Wanted != nil && f.spare >= 0 && !silent
 	switch {
 	case f.spare < 0 && (troubled || q.Wanted != nil):
 		f.is = hopeless
-	case troubled:
+	case troubled, q.Wanted == nil && q.Missing > 0 && f.spare >= 0:
 		f.is = ill
 	case q.Wanted != nil:
 		f.is = moving

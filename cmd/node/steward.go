@@ -44,6 +44,7 @@ func (n *running) repairs() metrics.Repair {
 	r := metrics.Repair{
 		Refused: s.Refused, Plans: map[string]uint64{}, Queues: map[string]int{
 			"waiting": s.Waiting, "underway": s.Underway, "stalled": s.Stalled, "nowhere": s.Nowhere, "no_majority": s.NoMajority,
+			"short": s.Short,
 		},
 	}
 	for _, reason := range repair.Reasons() {

@@ -210,6 +210,35 @@ func TestQueueIsRecovered(t *testing.T) {
 		}
 		s.holdsAll(work, numbered(work+"-", each)[letters:]...)
 	}
+	regrown(t, p, done)
+}
+
+// regrown waits until queues that were recovered have as many replicas as before, on the nodes that are left.
+func regrown(t *testing.T, p lostPlan, recovered []recovered) {
+	t.Helper()
+	short := map[string]bool{}
+	for _, q := range recovered {
+		short[q.Name] = true
+	}
+	for deadline := time.Now().Add(timeoutStart); ; time.Sleep(100 * time.Millisecond) {
+		list, err := p.stays.Queues(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var still []string
+		for _, q := range list {
+			lost := func(m string) bool { return strings.HasPrefix(m, p.victims[0].Name+"/") || strings.HasPrefix(m, p.victims[1].Name+"/") }
+			if short[q.Name] && (len(q.Members) != 3 || slices.ContainsFunc(q.Members, lost)) {
+				still = append(still, fmt.Sprintf("%s is on %v", q.Name, q.Members))
+			}
+		}
+		if len(still) == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d of %d queues have not regrown: %s", len(still), len(short), strings.Join(still, "; "))
+		}
+	}
 }
 
 func sorted(list []string) []string { return slices.Sorted(slices.Values(list)) }
