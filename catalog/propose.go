@@ -141,16 +141,22 @@ func (c *Catalog) handlePropose(ctx context.Context, _ NodeID, entry []byte) ([]
 // applyHere commits and applies entry on this replica, which should be the leader. Any
 // error leaves the outcome unknown.
 func (c *Catalog) applyHere(ctx context.Context, entry []byte) error {
-	if err := c.whileHeld(ctx); err != nil {
-		return err
-	}
-	if c.raft.State() != raft.Leader {
-		return errNotLeader
-	}
-	select {
-	case c.slots <- struct{}{}:
-	default:
-		return transport.ErrBusy
+	for {
+		if err := c.whileHeld(ctx); err != nil {
+			return err
+		}
+		if c.raft.State() != raft.Leader {
+			return errNotLeader
+		}
+		select {
+		case c.slots <- struct{}{}:
+		default:
+			return transport.ErrBusy
+		}
+		if c.held.Load() == nil {
+			break
+		}
+		<-c.slots // Yield may have seen that none is taken
 	}
 	deadline, ok := ctx.Deadline()
 	if !ok {

@@ -24,7 +24,7 @@ var ErrNoSuccessor = errors.New("no other voter can lead the catalog")
 
 // Yield gives the leadership of the catalog away if this replica has it: to the voter with the longest log among
 // those that can be reached and for which avoid, if it is not nil, is false. From now on this replica stands for
-// election only after the others, until Willing. While the successor gets the last entries, proposals wait here;
+// election only after the others, until Willing. While those under way end and the successor gets the last entries, proposals wait here;
 // then they go to it. An error means that nothing has changed.
 //
 // raft's own transfer is not used: it refuses proposals for up to an election timeout and can stay in progress for
@@ -71,14 +71,15 @@ func (c *Catalog) yieldTo(ctx context.Context, id NodeID) error {
 	catchUp, cancel := context.WithTimeout(ctx, yieldCatchUp)
 	defer cancel()
 	for spread := false; ; {
+		quiet := c.quiet() // before the look: else what is appended between the two makes the successor's log the shorter one
 		own := c.position()
 		ask, cancel := context.WithTimeout(catchUp, positionWait)
 		p := c.askPosition(ask, id)
 		cancel()
-		if p != nil && p.term == own.term && p.last == own.last {
+		if quiet && p != nil && p.term == own.term && p.last == own.last {
 			break
 		}
-		if !spread {
+		if quiet && !spread {
 			spread = true
 			c.spreadEntry() // raft sends again only with the next entry
 		}
@@ -100,6 +101,14 @@ func (c *Catalog) yieldTo(ctx context.Context, id NodeID) error {
 		}
 	}
 	return nil
+}
+
+// quiet tells, of a leader whose proposals are held back, that none of earlier ones is on its way into the log.
+func (c *Catalog) quiet() bool {
+	s := &c.spreader
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(c.slots) == 0 && !s.running
 }
 
 // whileHeld waits while Yield holds proposals back.
