@@ -16,7 +16,7 @@ import (
 func run(t *testing.T, h http.HandlerFunc, args ...string) (code int, out, failure string) {
 	t.Helper()
 	server := httptest.NewServer(h)
-	t.Cleanup(server.Close)
+	defer server.Close() // it waits for h, also where the verb did not
 	return runAt(t, append([]string{"--url", server.URL}, args...)...)
 }
 
