@@ -98,6 +98,7 @@ func TestMemoryAlarm(t *testing.T) {
 // TestMemoryAlarmByLoad fills a node's memory with messages until it stops its
 // publisher, and empties it again.
 func TestMemoryAlarmByLoad(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t, 1)
 	n := c.Node(0)
 	watermark := residentBytes(t, n.PID(), "RssAnon:") + 100<<20

@@ -51,6 +51,7 @@ func TestQueuesDeletedWhileANodeWasAway(t *testing.T) {
 // TestAutoDeleteQueueOfADeadNode kills the node that leads an auto-delete queue together
 // with the queue's only consumer: the queue goes.
 func TestAutoDeleteQueueOfADeadNode(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t, 3)
 	s := at(t, c.Node(0))
 	declare := func(name string) *cluster.Node {

@@ -75,6 +75,7 @@ func TestBadSettings(t *testing.T) {
 }
 
 func TestWrongDataFolder(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t, 1)
 	node := c.Node(0)
 	s := at(t, node)
@@ -165,6 +166,7 @@ func TestPortTaken(t *testing.T) {
 // written last, as a crash of the machine may. The node starts, says so, and
 // the cluster has everything.
 func TestTornTail(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t, 3)
 	s := at(t, c.Node(0))
 	plainQueue(s, "torn", nil)
@@ -181,6 +183,7 @@ func TestTornTail(t *testing.T) {
 // TestTornTailSingle does the same to a single node: it starts, and what came
 // before the cut is there.
 func TestTornTailSingle(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t, 1)
 	n := c.Node(0)
 	s := at(t, n)
@@ -263,6 +266,7 @@ func growDisk(t *testing.T, dir string, mib int) {
 // confirmed, the log says why, and everything confirmed is there when the disk
 // has grown.
 func TestFullDisk(t *testing.T) {
+	t.Parallel()
 	needWarren(t)
 	disk := filepath.Join(t.TempDir(), "disk")
 	smallDisk(t, disk, 64)
@@ -300,6 +304,7 @@ func TestFullDisk(t *testing.T) {
 // TestFullDiskOfOne fills the disk of one node of three. Its alarm may block
 // publishers of all nodes; without that node the others go on.
 func TestFullDiskOfOne(t *testing.T) {
+	t.Parallel()
 	needWarren(t)
 	c := newCluster(t, 3)
 	small := c.Node(1)

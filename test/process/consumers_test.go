@@ -56,6 +56,7 @@ func TestQueuePlacement(t *testing.T) {
 // TestDeliveryLimitOfEveryFlavour: the argument works on every kind of queue, and only
 // quorum queues have a limit without it.
 func TestDeliveryLimitOfEveryFlavour(t *testing.T) {
+	t.Parallel()
 	runScenarios(t, []scenario{{name: "limit", warrenOnly: true, run: func(s *session) {
 		eachFlavour(s, amqp.Table{"x-delivery-limit": 1}, func(s *session, q string) {
 			s.fill(q, "m")
@@ -140,6 +141,7 @@ func TestChannelWidePrefetch(t *testing.T) {
 // TestConsumerLost is A10 over nodes: consumers learn that their queue was deleted by a
 // client of another node, or went with the node that it lived on.
 func TestConsumerLost(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t, 3)
 	here, there := at(t, c.Node(0)), at(t, c.Node(1))
 	wait := func(what string, cancelled <-chan string) {
@@ -184,6 +186,7 @@ func TestConsumerLost(t *testing.T) {
 // not hurt another one of the same queue, and costs its node little. What it had not read
 // goes to the other.
 func TestSlowReader(t *testing.T) {
+	t.Parallel()
 	for _, noAck := range []bool{false, true} {
 		t.Run(fmt.Sprintf("noAck=%v", noAck), func(t *testing.T) {
 			needWarren(t)
@@ -246,7 +249,8 @@ func TestSlowReader(t *testing.T) {
 // TestManySlowReaders has more consumers that do not read than the node keeps messages
 // for: all of them together get no more than that, and one that reads goes on.
 func TestManySlowReaders(t *testing.T) {
-	const connections, each, size, total, bound = 3, 16, 16 << 10, 5000, 8 << 20
+	t.Parallel()
+	const connections, each, size, total, bound = 3, 16, 16 << 10, 2500, 8 << 20
 	c := newCluster(t, 1, func(cfg *cluster.Config) { cfg.Args = append(cfg.Args, "--unread-max", fmt.Sprint(bound)) })
 	startAll(t, c)
 	n := c.Node(0)

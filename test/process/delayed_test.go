@@ -377,6 +377,7 @@ func (s *session) publishDelayed(x string, first, spread time.Duration) map[stri
 // X11: a thousand messages wait while each node in turn is killed and comes back. Each arrives
 // once, none before its hour.
 func TestDelayedMessagesSurviveEveryNode(t *testing.T) {
+	t.Parallel()
 	eachNode := func(t *testing.T, c *cluster.Cluster, pause time.Duration) {
 		for i := range 3 {
 			if err := c.Node(i).Kill(); err != nil {

@@ -25,6 +25,7 @@ func breakable(t *testing.T) func(*cluster.Config) {
 // TestPowerLoss ends all three nodes at once while messages are published and acked, again and
 // again, with disks that forget what was not synced: everything that was confirmed is there.
 func TestPowerLoss(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3, breakable(t), func(cfg *cluster.Config) {
 		cfg.Env = append(cfg.Env, cluster.ForgetEnv+"=30")
 	})
@@ -104,6 +105,7 @@ func publishUntilCut(t *testing.T, n *cluster.Node, queue string, first int, cou
 // TestBrokenDisk shows what clients meet while the disk under a queue's leader is slow, and
 // when it fails: that node ends, since what its disk holds is unknown, and another leads.
 func TestBrokenDisk(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3, breakable(t))
 	startAll(t, c)
 	q := plainQueue(at(t, c.Node(0)), "q", nil)

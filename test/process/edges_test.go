@@ -373,6 +373,7 @@ func emptyWithUnacked(s *session) {
 // TestExclusiveConsumerFailover kills the leader of a queue with an exclusive consumer: the
 // consumer goes on and keeps others out, until its own node dies.
 func TestExclusiveConsumerFailover(t *testing.T) {
+	t.Parallel()
 	needWarren(t)
 	c := startCluster(t, 3)
 	s := at(t, c.Node(0))

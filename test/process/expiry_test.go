@@ -9,6 +9,7 @@ import (
 )
 
 func TestExpiry(t *testing.T) {
+	t.Parallel()
 	runScenarios(t, []scenario{
 		{name: "T03 queue ttl needs no consumer", run: queueTTL},
 		{name: "message ttl", run: messageTTL},

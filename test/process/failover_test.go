@@ -65,6 +65,7 @@ func kill(t *testing.T, n *cluster.Node) {
 // TestFailover kills the node that leads a queue under load, again and again.
 // Clients of the other nodes notice nothing but a short pause.
 func TestFailover(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t, 3)
 	for round := range 3 {
 		t.Run(fmt.Sprint(round+1), func(t *testing.T) {
@@ -88,6 +89,7 @@ func TestFailover(t *testing.T) {
 // client of a living node hold messages. What the first held comes back, marked
 // as redelivered and in order; what the second works on stays with it.
 func TestFailoverUnacked(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t, 3)
 	queue := plainQueue(at(t, c.Node(0)), "unacked", nil)
 	leader, others := leaderOf(t, c, queue)
@@ -186,6 +188,7 @@ func TestMajorityLost(t *testing.T) {
 // TestFailoverNoAck kills the node that leads a queue while a client of another node
 // consumes without acks: what was under way to that client's node comes again.
 func TestFailoverNoAck(t *testing.T) {
+	t.Parallel()
 	const messages = 4000
 	c := startCluster(t, 3)
 	queue := plainQueue(at(t, c.Node(0)), "noack", nil)

@@ -9,6 +9,7 @@ import (
 // before anybody can have judged it dead. Its leaderships, the catalog's among
 // them, must not wait for timers of many seconds.
 func TestFastRestart(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t, 3)
 	for round := range 3 {
 		t.Run(fmt.Sprint(round+1), func(t *testing.T) {

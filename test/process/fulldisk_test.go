@@ -20,6 +20,7 @@ func setDisk(t *testing.T, n *cluster.Node, d cluster.Disk) {
 // TestFullDiskGoesOn shows that a node whose disk is full blocks the publishers of every node, that consumers go on meanwhile, that
 // nothing is lost, and that all go on when there is room, the node with the full disk among them (U11).
 func TestFullDiskGoesOn(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3, breakable(t))
 	startAll(t, c)
 	publisher, blocked := blockedSession(t, c.Node(0))
@@ -78,6 +79,7 @@ func TestFullDiskGoesOn(t *testing.T) {
 // TestSlowDisk shows that publishers which outrun slow disks wait in their sockets: what a node keeps for them is bounded, the leader
 // stays, and all is confirmed in the end.
 func TestSlowDisk(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3, breakable(t))
 	startAll(t, c)
 	s := at(t, c.Node(0))

@@ -66,6 +66,7 @@ func (r *keysRig) agreed(count int) string {
 // TestGossipKeysRotate takes a new key into use in three steps while a node comes and goes. A node with another key finds nobody, and
 // its queues go on: gossip only finds addresses.
 func TestGossipKeysRotate(t *testing.T) {
+	t.Parallel()
 	r := &keysRig{T: t, dir: t.TempDir()}
 	r.Cluster = newCluster(t, 3, func(cfg *cluster.Config) {
 		cfg.Places = func(node string) (cluster.Place, error) {

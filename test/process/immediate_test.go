@@ -8,6 +8,7 @@ import (
 )
 
 func TestImmediate(t *testing.T) {
+	t.Parallel()
 	runScenarios(t, []scenario{
 		{name: "no consumer, a busy one, a free one", warrenOnly: true, run: func(s *session) { eachFlavour(s, nil, immediateOneQueue) }},
 		{name: "several queues", warrenOnly: true, run: immediateSeveralQueues},
@@ -151,6 +152,7 @@ func immediateWithoutConfirms(s *session) {
 // TestImmediateFailover kills the leader under a consumer of another node: what is
 // published meanwhile waits for the next leader to know the consumer, and is not returned.
 func TestImmediateFailover(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t, 3)
 	q := plainQueue(at(t, c.Node(0)), "immediate", nil)
 	leader, others := leaderOf(t, c, q)

@@ -18,6 +18,7 @@ import (
 // TestMadeCertificates: three nodes speak TLS with each other and with clients by what `warren certificates` has made, and a
 // user logs in with the certificate that it made for him. Made anew, it goes on.
 func TestMadeCertificates(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "tls")
 	makeThem := func() {
 		if code, text := runBinary(t, "certificates", "--out", dir, "--user", "orders", "--name", "warren.test"); code != 0 {

@@ -102,6 +102,7 @@ func whenReady(t *testing.T, n *cluster.Node) {
 // TestNodesByTLS takes one of three nodes away and starts it with certificates that are not good enough: the others refuse it,
 // and go on with their work. When its files are replaced it is let in without a restart.
 func TestNodesByTLS(t *testing.T) {
+	t.Parallel()
 	r := newNodesRig(t, "on")
 	startAll(t, r.Cluster)
 	first, last := r.Node(0), r.Node(2)
@@ -158,6 +159,7 @@ func TestNodesByTLS(t *testing.T) {
 
 // TestTurnOnTLS restarts three nodes one by one, twice, while clients publish: first to take TLS, then to insist on it.
 func TestTurnOnTLS(t *testing.T) {
+	t.Parallel()
 	r := newNodesRig(t, "off")
 	startAll(t, r.Cluster)
 	s := at(t, r.Node(0))
@@ -201,6 +203,7 @@ func TestTurnOnTLS(t *testing.T) {
 // TestCertificatesRotate replaces the certificates of three nodes, then their authority by way of both, while clients work.
 // Connections of clients stay, links between nodes are made anew, and in the end the old authority is worth nothing.
 func TestCertificatesRotate(t *testing.T) {
+	t.Parallel()
 	r := newNodesRig(t, "on")
 	startAll(t, r.Cluster)
 	s := at(t, r.Node(0))

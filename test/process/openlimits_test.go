@@ -63,6 +63,7 @@ func refusedOpen(t *testing.T, n *cluster.Node, text string) {
 // nodes: what ends makes room, and so does what a dead node had; a changed limit holds for
 // what comes next.
 func TestClusterLimits(t *testing.T) {
+	t.Parallel()
 	needWarren(t)
 	c, outer := startCluster(t, 3), t
 	const (

@@ -100,6 +100,7 @@ func (f *flood) check(most int64) {
 // sockets: what a node keeps of messages that are not confirmed is bounded, in a
 // flood and when the quorum does not answer at all.
 func TestPublisherIsSlowed(t *testing.T) {
+	t.Parallel()
 	const bound = underWayStream + floodPublisher*underWaySocket
 	c := startCluster(t, 3)
 	s := at(t, c.Node(0))
@@ -165,6 +166,7 @@ func TestPublisherIsSlowed(t *testing.T) {
 
 // A new secret of the same user is taken on an open connection; a wrong one ends it.
 func TestUpdateSecret(t *testing.T) {
+	t.Parallel()
 	needWarren(t)
 	s := newSession(t, target{name: "three", url: sharedCluster(t, 3).Node(1).URL(), warren: true})
 	s.noError("the password again", s.conn.UpdateSecret("guest", "rotated"))
@@ -185,6 +187,7 @@ func TestUpdateSecret(t *testing.T) {
 
 // N06: a node that stops tells its clients.
 func TestShutdownText(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t, 1)
 	s := at(t, c.Node(0))
 	closed := s.conn.NotifyClose(make(chan *amqp.Error, 1))

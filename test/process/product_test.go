@@ -9,6 +9,7 @@ import (
 // TestPresentsAnotherProduct shows that clients which act by RabbitMQ's name find it where
 // the node was told to say so.
 func TestPresentsAnotherProduct(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1, func(cfg *cluster.Config) { cfg.Args = append(cfg.Args, "--amqp-product", "RabbitMQ/4.1.0") })
 	startAll(t, c)
 	s := at(t, c.Node(0))

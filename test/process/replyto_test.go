@@ -132,6 +132,7 @@ func (s *session) returned(name, body string) bool {
 }
 
 func TestDirectReplyAcrossNodes(t *testing.T) {
+	t.Parallel()
 	needWarren(t)
 	c := sharedCluster(t, 3)
 	for i := range 3 {
@@ -177,6 +178,7 @@ func TestDirectReplyAcrossNodes(t *testing.T) {
 // A reply to a requester whose node is dead is dropped, or returned when it is
 // mandatory, and does not hold its responder up.
 func TestDirectReplyToADeadNode(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t, 3)
 	requester, responder := at(t, c.Node(0)), at(t, c.Node(1))
 	q := plainQueue(requester, "requests", nil)

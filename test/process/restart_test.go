@@ -216,6 +216,7 @@ func TestStartOrder(t *testing.T) {
 
 // TestClustersStayApart points a founded node at another founded cluster.
 func TestClustersStayApart(t *testing.T) {
+	t.Parallel()
 	one, two := startCluster(t, 1), startCluster(t, 1)
 	plainQueue(at(t, one.Node(0)), "mine", nil)
 	plainQueue(at(t, two.Node(0)), "yours", nil)
@@ -254,6 +255,7 @@ func stopNode(t *testing.T, n *cluster.Node) {
 // TestCleanStop stops a node that clients use: it tells them, and ends with
 // exit code 0.
 func TestCleanStop(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t, 1)
 	s := at(t, c.Node(0))
 	closed := s.conn.NotifyClose(make(chan *amqp.Error, 1))

@@ -18,7 +18,7 @@ func TestRetryJob(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	cfg := retryjob.Default()
-	cfg.URLs, cfg.Jobs, cfg.Rate = c.URLs(), 2000, 200
+	cfg.URLs, cfg.Jobs, cfg.Rate = c.URLs(), 1500, 200
 	nemesis := &retryjob.Nemesis{Cluster: c, Every: 3 * time.Second, Down: 500 * time.Millisecond}
 	report, err := nemesis.RunJob(ctx, cfg)
 	if err != nil {
@@ -39,6 +39,7 @@ func TestRetryJob(t *testing.T) {
 // TestRetryJobInPeace runs the job against each target without faults, so that
 // the bookkeeping itself is checked against RabbitMQ as well.
 func TestRetryJobInPeace(t *testing.T) {
+	t.Parallel()
 	targets := foreignURLs()
 	if targets == nil {
 		targets = sharedCluster(t, 3).URLs()

@@ -257,6 +257,7 @@ func (l *line) check(total int, turns ...string) {
 // the active consumer die. The order is strict all the time, and a living active consumer
 // stays the active one.
 func TestSingleActiveFailover(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t, 3)
 	s := at(t, c.Node(0))
 	l := &line{t: t, queue: plainQueue(s, "line", amqp.Table{"x-single-active-consumer": true})}
@@ -312,6 +313,7 @@ func TestSingleActiveFailover(t *testing.T) {
 // at any moment, so the next consumer waits until no leader can deliver there any more;
 // when it does go on, its consumer is one of those that wait.
 func TestSingleActiveFrozenNode(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t, 3)
 	s := at(t, c.Node(0))
 	q := plainQueue(s, "frozen", amqp.Table{"x-single-active-consumer": true})

@@ -10,6 +10,7 @@ import (
 // it: it gets a snapshot with the messages that are still there, scattered over
 // the old log. Then the cluster depends on it, and at last everything restarts.
 func TestCompactedLog(t *testing.T) {
+	t.Parallel()
 	const (
 		messages = 10000
 		keep     = 20 // one of so many stays

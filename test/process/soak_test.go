@@ -95,6 +95,7 @@ func measure(t *testing.T, n *cluster.Node) (f footprint) {
 // TestSoak opens and drops connections and channels at random, some without a
 // word, and checks that nothing of them is left on the nodes.
 func TestSoak(t *testing.T) {
+	t.Parallel()
 	duration := soakSample
 	if s := os.Getenv(soakEnv); s != "" {
 		var err error

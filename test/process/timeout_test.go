@@ -139,6 +139,7 @@ func timeoutArguments(s *session) {
 // TestConsumerTimeoutDefault: the node's own timeout is for quorum queues, and it passes
 // while the queue's leader dies.
 func TestConsumerTimeoutDefault(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3, func(cfg *cluster.Config) { cfg.Args = append(cfg.Args, "--consumer-timeout=1s") })
 	startAll(t, c)
 	q := plainQueue(at(t, c.Node(0)), "quorum", amqp.Table{"x-queue-type": "quorum"})

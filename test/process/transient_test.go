@@ -68,6 +68,7 @@ func TestTransientExchanges(t *testing.T) {
 // A client that declares its exchange again after a full restart keeps it, though a node comes
 // back later.
 func TestTransientExchangeDeclaredAgain(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t, 3)
 	s := at(t, c.Node(0))
 	softTopology(s)

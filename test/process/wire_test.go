@@ -239,6 +239,7 @@ func TestWire(t *testing.T) {
 }
 
 func TestWireHandshake(t *testing.T) {
+	t.Parallel()
 	eachTarget(t, func(t *testing.T, to target) {
 		t.Run("login refused, with close", func(t *testing.T) {
 			w := dialWire(t, to)
@@ -301,6 +302,7 @@ func TestWireHandshake(t *testing.T) {
 // TestGarbage sends what is not AMQP. The server answers with the header it
 // wants, or just ends the connection, and others do not notice.
 func TestGarbage(t *testing.T) {
+	t.Parallel()
 	eachTarget(t, func(t *testing.T, to target) {
 		s := newSession(t, to)
 		q := s.queue("q", nil)
