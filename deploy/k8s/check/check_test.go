@@ -297,7 +297,7 @@ func TestRestore(t *testing.T) {
 	zones := "zones: [{name: a, zone: zone-1, replicas: 2}, {name: b, replicas: 1}]\n"
 	for values, want := range map[string]string{
 		"": "",
-		"restore: {volume: {nfs: {server: s, path: /p}}}":                                   "--from=/backup/cluster.backup --data-dir=/var/lib/warren/data --node-id=$(POD_NAME) --nodes=warren-0,warren-1,warren-2",
+		"restore: {volume: {nfs: {server: s, path: /p}}}":                                    "--from=/backup/cluster.backup --data-dir=/var/lib/warren/data --node-id=$(POD_NAME) --nodes=warren-0,warren-1,warren-2",
 		zones + "restore: {volume: {nfs: {server: s, path: /p}}, file: b/c.gz, salt: again}": "--from=/backup/b/c.gz --data-dir=/var/lib/warren/data --node-id=$(POD_NAME) --nodes=warren-a-0,warren-a-1,warren-b-0 --zones=warren-a-0=zone-1,warren-a-1=zone-1 --salt=again",
 	} {
 		text, err := Chart(filepath.Join(root, "chart"), values, "")
@@ -320,6 +320,51 @@ func TestRestore(t *testing.T) {
 			if at := slices.IndexFunc(node.Env, func(e corev1.EnvVar) bool { return e.Name == "WARREN_DATA_DIR" }); got != "" && node.Env[at].Value != "/var/lib/warren/data" {
 				t.Errorf("the node's folder is %q", node.Env[at].Value)
 			}
+		}
+	}
+}
+
+// Definitions are mounted where the setting says, from a Secret or a ConfigMap.
+func TestDefinitionsMounted(t *testing.T) {
+	for values, want := range map[string]string{
+		"":                                    "",
+		"definitions: {existingSecret: defs}": "secret defs /etc/warren/definitions/definitions.json",
+		"definitions: {configMap: defs, key: from-rabbit}":    "configmap defs /etc/warren/definitions/from-rabbit",
+		"definitions: {configMap: defs, existingSecret: two}": "not both",
+	} {
+		text, err := Chart(filepath.Join(root, "chart"), values, "statefulset.yaml")
+		if err != nil {
+			if want == "" || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v", values, err)
+			}
+			continue
+		}
+		m, err := Decode(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pod := m.Sets[0].Spec.Template.Spec
+		got := ""
+		for _, v := range pod.Volumes {
+			switch {
+			case v.Name != "definitions":
+			case v.Secret != nil:
+				got = "secret " + v.Secret.SecretName
+			default:
+				got = "configmap " + v.ConfigMap.Name
+			}
+		}
+		for _, e := range pod.Containers[0].Env {
+			if e.Name == "WARREN_LOAD_DEFINITIONS" {
+				got += " " + e.Value
+			}
+		}
+		if got != want {
+			t.Errorf("%s: %q, want %q", values, got, want)
+		}
+		mounted := slices.ContainsFunc(pod.Containers[0].VolumeMounts, func(v corev1.VolumeMount) bool { return v.MountPath == "/etc/warren/definitions" })
+		if mounted != (want != "") {
+			t.Errorf("%s: mounted: %t", values, mounted)
 		}
 	}
 }

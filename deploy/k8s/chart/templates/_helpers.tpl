@@ -94,3 +94,13 @@ true
 {{- toYaml . -}}
 {{- end -}}
 {{- end -}}
+
+{{/* The Secret or ConfigMap with definitions, empty if there is none. */}}
+{{- define "warren.definitions" -}}
+{{- with .Values.definitions -}}
+{{- if and .existingSecret .configMap -}}
+{{- fail "definitions: name a Secret or a ConfigMap, not both" -}}
+{{- end -}}
+{{- .existingSecret | default .configMap -}}
+{{- end -}}
+{{- end -}}
