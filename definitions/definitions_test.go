@@ -183,6 +183,40 @@ func TestRabbitMQ310(t *testing.T) {
 	}
 }
 
+// TestRabbitMQ43 loads what RabbitMQ 4.3 wrote.
+func TestRabbitMQ43(t *testing.T) {
+	m := newModel(t)
+	r := m.load(t, file(t, "rabbitmq-4.3.json"), Options{DefaultUser: "admin"})
+	v := m.view()
+	for user, password := range map[string]string{"sha256": "pass of sha256", "sha512": "pass of sha512", "md5": "pass of md5"} {
+		if err := v.User(user).Login(password, true); err != nil {
+			t.Error(err)
+		}
+	}
+	if h := v.Vhost("a/b"); h == nil || h.Description != "a virtual host" || !slices.Equal(h.Tags, []string{"prod", "eu"}) || h.Limits.Queues.Value != 50 {
+		t.Errorf("vhost %+v", h)
+	}
+	if n := len(slices.Collect(v.Queues("/"))); n != 4 || broker.TypeOf(v.Queue("/", "app.quorum").Arguments) != "quorum" {
+		t.Errorf("%d queues", n)
+	}
+	var left []string
+	for _, s := range r.Skipped {
+		left = append(left, s.String())
+	}
+	// Bindings of internal exchanges are in it, and these are not.
+	want := []string{
+		"global parameter 'mqtt_port_to_vhost_mapping'", "global parameter 'cluster_tags'",
+		"parameter 'federation-upstream/other' in vhost '/'", "parameter 'shovel/move' in vhost '/'", "exchange 'amq.rabbitmq.log' in vhost '/'",
+		"binding 'app.inside -> queue app.classic (in)' in vhost '/'",
+	}
+	if !slices.Equal(left, want) {
+		t.Errorf("left out: %q", left)
+	}
+	if again := m.load(t, file(t, "rabbitmq-4.3.json"), Options{DefaultUser: "admin"}); len(again.Changes) > 0 {
+		t.Errorf("a second time changes %+v", again.Changes)
+	}
+}
+
 // TestOtherForms has what people and other versions write.
 func TestOtherForms(t *testing.T) {
 	const doc = `{
