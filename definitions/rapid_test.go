@@ -57,16 +57,20 @@ func some(t *rapid.T) []byte {
 			return map[string]any{"vhost": h, "name": fmt.Sprint("p", i), "pattern": word("pattern", "", "^q"), "definition": map[string]any{"message-ttl": i, "delayed-retry-multiplier": 1.5}, "priority": -i}
 		})...)
 		q := draw("queues", 3, func(i int) map[string]any {
-			m := map[string]any{"vhost": h, "name": fmt.Sprint("q<", i), "durable": true, "auto_delete": rapid.Bool().Draw(t, "auto-delete"),
-				"arguments": args("x-message-ttl", 7, "x-dead-letter-exchange", "x0", "x-custom", []any{1, 2.5, "t", true, nil, map[string]any{"in": -1}})}
+			m := map[string]any{
+				"vhost": h, "name": fmt.Sprint("q<", i), "durable": true, "auto_delete": rapid.Bool().Draw(t, "auto-delete"),
+				"arguments": args("x-message-ttl", 7, "x-dead-letter-exchange", "x0", "x-custom", []any{1, 2.5, "t", true, nil, map[string]any{"in": -1}}),
+			}
 			if typ := word("type", "", "classic", "quorum"); typ != "" && !m["auto_delete"].(bool) {
 				m["type"] = typ
 			}
 			return m
 		})
 		x := draw("exchanges", 3, func(i int) map[string]any {
-			m := map[string]any{"vhost": h, "name": fmt.Sprint("x", i), "type": word("type", "direct", "topic", "headers", "x-consistent-hash", "x-delayed-message"),
-				"durable": rapid.Bool().Draw(t, "durable"), "auto_delete": false, "internal": rapid.Bool().Draw(t, "internal"), "arguments": args("alternate-exchange", "amq.fanout")}
+			m := map[string]any{
+				"vhost": h, "name": fmt.Sprint("x", i), "type": word("type", "direct", "topic", "headers", "x-consistent-hash", "x-delayed-message"),
+				"durable": rapid.Bool().Draw(t, "durable"), "auto_delete": false, "internal": rapid.Bool().Draw(t, "internal"), "arguments": args("alternate-exchange", "amq.fanout"),
+			}
 			if m["type"] == "x-delayed-message" {
 				m["arguments"] = map[string]any{"x-delayed-type": "topic"}
 			}
@@ -77,8 +81,10 @@ func some(t *rapid.T) []byte {
 			continue
 		}
 		bindings = append(bindings, draw("bindings", 3, func(i int) map[string]any {
-			m := map[string]any{"vhost": h, "source": fmt.Sprint("x", i%len(x)), "destination": fmt.Sprint("q<", i%len(q)), "destination_type": "queue",
-				"routing_key": fmt.Sprint(i + 1), "arguments": args("x-match", "any", "n", i, "f", 0.5)}
+			m := map[string]any{
+				"vhost": h, "source": fmt.Sprint("x", i%len(x)), "destination": fmt.Sprint("q<", i%len(q)), "destination_type": "queue",
+				"routing_key": fmt.Sprint(i + 1), "arguments": args("x-match", "any", "n", i, "f", 0.5),
+			}
 			if rapid.Bool().Draw(t, "to exchange") {
 				m["destination"], m["destination_type"] = "amq.fanout", "exchange"
 			}

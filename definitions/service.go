@@ -95,10 +95,10 @@ func (s *Service) Import(ctx context.Context, raw []byte, req Request) (r Report
 	}
 	s.log.Info("definitions imported", "vhost", req.VHost, "result", r.Summary(), "err", err)
 	for _, n := range r.Skipped {
-		s.log.Warn("left out of an import of definitions", "what", n.Item.String(), "why", n.Reason)
+		s.log.Warn("left out of an import of definitions", "what", n.String(), "why", n.Reason)
 	}
 	for _, n := range r.Failed {
-		s.log.Error("not imported", "what", n.Item.String(), "why", n.Reason)
+		s.log.Error("not imported", "what", n.String(), "why", n.Reason)
 	}
 	return r, p.Vhosts(), err
 }

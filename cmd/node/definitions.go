@@ -30,7 +30,8 @@ func (n *running) checkDefinitions(context.Context) error {
 		return nil
 	}
 	raw, err := readDefinitions(n.cfg.LoadDefinitions)
-	founds := n.identity.ClusterID() == "" && n.cfg.BootstrapExpect > 0
+	n.newcomer = n.identity.ClusterID() == ""
+	founds := n.newcomer && n.cfg.BootstrapExpect > 0
 	if err == nil && founds {
 		err = definitions.Check(raw, n.cfg.DefaultUser)
 	}
@@ -74,7 +75,7 @@ func (n *running) openDefinitions(ctx context.Context) error {
 	loading, stop := context.WithCancel(context.Background())
 	var done sync.WaitGroup
 	loaded := make(chan struct{})
-	first := n.catalog.Load().View().DefinitionsHash() == ""
+	first := n.newcomer && n.catalog.Load().View().DefinitionsHash() == ""
 	done.Go(func() {
 		defer close(loaded)
 		n.loadDefinitions(loading, n.definitionsFile)
@@ -85,7 +86,7 @@ func (n *running) openDefinitions(ctx context.Context) error {
 		return nil
 	})
 	if !first {
-		return nil
+		return nil // its clients have waited for long enough
 	}
 	select {
 	case <-loaded:

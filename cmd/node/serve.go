@@ -61,6 +61,7 @@ type running struct {
 	manager         *management.API
 	definitions     *definitions.Service
 	definitionsFile []byte // to be loaded, nil: nothing
+	newcomer        bool   // the node belonged to no cluster when it was started; set with definitionsFile
 	alarms          *alarms
 	ready           atomic.Bool            // what answers management requests is there
 	phase           atomic.Int32           // a phase
