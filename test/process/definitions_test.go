@@ -3,6 +3,7 @@ package process
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -118,6 +119,62 @@ func TestDefaultUserAndDefinitions(t *testing.T) {
 
 	importedByHand(t, c, users, secret)
 	check()
+	importSurvives(t, c)
+}
+
+// importSurvives kills the node that leads the catalog in the middle of an import. It goes on, or tells that it is not
+// done and a second one finishes it.
+func importSurvives(t *testing.T, c *cluster.Cluster) {
+	t.Helper()
+	const queues = 200
+	var doc struct {
+		Queues []map[string]any `json:"queues"`
+	}
+	for i := range queues {
+		doc.Queues = append(doc.Queues, map[string]any{"name": fmt.Sprint("many", i), "vhost": "/", "durable": true})
+	}
+	raw, err := json.Marshal(doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "many.json")
+	if err := os.WriteFile(file, raw, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	leads, _, _ := strings.Cut(statusOf(t, c.Node(0)).Warren.Leader, "/")
+	victim, other := c.ByName(leads), c.Node(0)
+	if victim == other {
+		other = c.Node(1)
+	}
+	type result struct {
+		code int
+		text string
+	}
+	done := make(chan result, 1)
+	go func() {
+		code, out, errs := ctl(t, other, "import_definitions", file)
+		done <- result{code, out + errs}
+	}()
+	ctx, cancel := context.WithTimeout(t.Context(), timeoutStart)
+	defer cancel()
+	if err := cluster.Poll(ctx, func() (bool, error) {
+		out, err := localCtl(t, other, "list_queues", "--silent", "name")
+		return strings.Contains(out, "many"), err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := victim.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if r := <-done; r.code != 0 && r.code != 69 {
+		t.Errorf("import: exit code %d: %s", r.code, r.text)
+	}
+	if out := mustCtl(t, other, "import_definitions", file); !strings.Contains(out, "0 left out") {
+		t.Errorf("a second import: %s", out)
+	}
+	if out := mustCtl(t, other, "import_definitions", file); !strings.Contains(out, fmt.Sprintf("0 created, 0 updated, %d as they were, 0 left out", queues)) {
+		t.Errorf("a third import: %s", out)
+	}
 }
 
 // importedByHand goes through what operators do with files.
