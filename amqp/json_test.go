@@ -10,9 +10,17 @@ import (
 // JSON of a table and back is the same JSON: the types become those that JSON has.
 func TestTableJSON(t *testing.T) {
 	table := Table{
-		{Name: "text", Value: "t"}, {Name: "bytes", Value: []byte("b")}, {Name: "small", Value: int8(-1)}, {Name: "large", Value: int64(math.MaxInt64)},
-		{Name: "half", Value: 0.5}, {Name: "nan", Value: math.NaN()}, {Name: "when", Value: Timestamp(7)}, {Name: "money", Value: Decimal{2, 314}},
-		{Name: "void", Value: nil}, {Name: "yes", Value: true}, {Name: "list", Value: Array{int32(1), Table{{Name: "in", Value: "x"}}}},
+		{Name: "text", Value: "t"},
+		{Name: "bytes", Value: []byte("b")},
+		{Name: "small", Value: int8(-1)},
+		{Name: "large", Value: int64(math.MaxInt64)},
+		{Name: "half", Value: 0.5},
+		{Name: "nan", Value: math.NaN()},
+		{Name: "when", Value: Timestamp(7)},
+		{Name: "money", Value: Decimal{2, 314}},
+		{Name: "void", Value: nil},
+		{Name: "yes", Value: true},
+		{Name: "list", Value: Array{int32(1), Table{{Name: "in", Value: "x"}}}},
 	}
 	const want = `{"bytes":"b","half":0.5,"large":9223372036854775807,"list":[1,{"in":"x"}],"money":3.14,"nan":"NaN","small":-1,"text":"t","void":null,"when":7,"yes":true}`
 	first, err := json.Marshal(table.JSON())

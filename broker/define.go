@@ -20,6 +20,8 @@ func CheckQueue(vhost string, d QueueDeclare) error {
 		return Errorf(PreconditionFailed, "queue name is empty")
 	case len(d.Name) > nameBytesMax:
 		return Errorf(PreconditionFailed, "queue name is longer than %d bytes", nameBytesMax)
+	case stripLines(d.Name) != d.Name:
+		return Errorf(PreconditionFailed, "queue name has line breaks, which clients' declarations lose")
 	}
 	return checkArguments(d, vhost)
 }
@@ -28,6 +30,9 @@ func CheckQueue(vhost string, d QueueDeclare) error {
 func CheckExchange(vhost string, d ExchangeDeclare) (exchange.Type, error) {
 	if len(d.Name) > nameBytesMax {
 		return 0, Errorf(PreconditionFailed, "exchange name is longer than %d bytes", nameBytesMax)
+	}
+	if stripLines(d.Name) != d.Name {
+		return 0, Errorf(PreconditionFailed, "exchange name has line breaks, which clients' declarations lose")
 	}
 	typ, err := exchange.ParseType(d.Type)
 	if err == nil {

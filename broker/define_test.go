@@ -23,6 +23,7 @@ func TestDefine(t *testing.T) {
 		{"again", QueueDeclare{Name: "q", Durable: true, Arguments: amqp.Table{{Name: "x-max-length", Value: int64(6)}}}, false, ""},
 		{"in memory", QueueDeclare{Name: "m"}, true, ""},
 		{"no name", QueueDeclare{Durable: true}, false, "queue name is empty"},
+		{"line break", QueueDeclare{Name: "a\nb", Durable: true}, false, "queue name has line breaks, which clients' declarations lose"},
 		{"wrong argument", QueueDeclare{Name: "w", Durable: true, Arguments: amqp.Table{{Name: "x-max-length", Value: "5"}}}, false, `invalid arg 'x-max-length' for queue 'w' in vhost '/': "expected integer, got longstr"`},
 	} {
 		made, err := b.DefineQueue(ctx, "/", tc.declare)
@@ -51,6 +52,9 @@ func TestDefine(t *testing.T) {
 	}
 	if _, err := b.DefineExchange(ctx, "/", ExchangeDeclare{Name: "y", Type: "none"}); !isKind(err, PreconditionFailed) {
 		t.Errorf("an unknown type: %v", err)
+	}
+	if _, err := b.DefineExchange(ctx, "/", ExchangeDeclare{Name: "y\r", Type: "direct"}); !isKind(err, PreconditionFailed) {
+		t.Errorf("a line break: %v", err)
 	}
 	if res, err := b.Define(ctx, &catalog.PutUser{User: auth.User{Name: "u"}}); err != nil || !res.Changed {
 		t.Errorf("user: %+v, %v", res, err)
