@@ -98,10 +98,13 @@ func (d *diary) await(t *testing.T, want ...string) {
 	t.Fatalf("it came to\n%s\nwant at the end\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 }
 
-const secondNode = "n2/uuid"
+const (
+	secondNode = "n2/uuid"
+	thirdNode  = "n3/uuid"
+)
 
-// managed runs a broker at level 2 beside a second node that is only in the catalog, with a queue on this one.
-func managed(t *testing.T, d *diary) (b *Broker, plan func(wanted, renew []catalog.NodeID, preferred catalog.NodeID), q func() *catalog.Queue) {
+// managed runs a broker at level 2 beside two nodes that are only in the catalog, with a queue on this one and on others.
+func managed(t *testing.T, d *diary, others ...catalog.NodeID) (b *Broker, plan func(wanted, renew []catalog.NodeID, preferred catalog.NodeID), q func() *catalog.Queue) {
 	t.Helper()
 	d.memGroups = &memGroups{logs: map[uint64]*leader.MemLog{}}
 	b = newBrokerOver(t, d)
@@ -114,8 +117,10 @@ func managed(t *testing.T, d *diary) (b *Broker, plan func(wanted, renew []catal
 		}
 	}
 	atNewestLevel(t, b)
-	do(&catalog.DeclareQueue{Queue: catalog.Queue{Vhost: "/", Name: "q", Durable: true, Kind: catalog.Replicated, Members: []catalog.NodeID{testNode}, Preferred: testNode}})
+	members := append([]catalog.NodeID{testNode}, others...)
+	do(&catalog.DeclareQueue{Queue: catalog.Queue{Vhost: "/", Name: "q", Durable: true, Kind: catalog.Replicated, Members: members, Preferred: testNode}})
 	do(&catalog.RegisterNode{ID: secondNode})
+	do(&catalog.RegisterNode{ID: thirdNode})
 	q = func() *catalog.Queue { return b.cat.View().Queue("/", "q") }
 	return b, func(wanted, renew []catalog.NodeID, preferred catalog.NodeID) {
 		t.Helper()
@@ -166,8 +171,11 @@ func TestReplicasFollowTheCatalog(t *testing.T) {
 	d.await(t, "yield", "delete", fmt.Sprintf("start %d", again), "follow n1+n2, led by n2")
 	reach(t, b, q())
 	d.await(t, "follow n1+n2, led by n2", "follow n1+n2, led by n1")
-	plan(both, both[:1], testNode)
-	d.await(t, "yield", "delete", fmt.Sprintf("start %d", q().Settings), "follow n1+n2, led by n1")
+	three := []catalog.NodeID{testNode, secondNode, thirdNode} // of two none may begin anew
+	plan(three, nil, testNode)
+	reach(t, b, q())
+	plan(three, three[:1], testNode)
+	d.await(t, "yield", "delete", fmt.Sprintf("start %d", q().Settings), "follow n1+n2+n3, led by n1")
 	c := dial(t, b)
 	c.put("q", "m", nil)
 	if _, err := b.cat.Propose(t.Context(), &catalog.DeleteQueue{Vhost: "/", Name: "q", ID: q().ID}); err != nil {
@@ -185,7 +193,7 @@ func TestReplicasFollowTheCatalog(t *testing.T) {
 // the rest of the group works.
 func TestDamagedReplicaIsRenewed(t *testing.T) {
 	d := &diary{damaged: 1, alone: true}
-	b, _, q := managed(t, d)
+	b, _, q := managed(t, d, secondNode, thirdNode)
 	d.await(t, "start 0")
 	time.Sleep(renewEvery + renewEvery/4)
 	d.await(t, "start 0")
@@ -198,7 +206,7 @@ func TestDamagedReplicaIsRenewed(t *testing.T) {
 	d.mu.Lock()
 	d.damaged = 0
 	d.mu.Unlock()
-	d.await(t, "delete", fmt.Sprintf("start %d", awaitGeneration(t, q, first)), "follow n1, led by n1")
+	d.await(t, "delete", fmt.Sprintf("start %d", awaitGeneration(t, q, first)), "follow n1+n2+n3, led by n1")
 	for end := time.Now().Add(10 * time.Second); len(b.queues.stillDamaged()) > 0; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("it is taken for damaged still")
