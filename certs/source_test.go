@@ -4,7 +4,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -61,50 +60,6 @@ func open(t *testing.T, f Files, opt Options) *Source {
 	}
 	t.Cleanup(func() { s.Close() })
 	return s
-}
-
-// shake makes a connection and returns both ends' errors after a byte went each way.
-func shake(t *testing.T, server, client *tls.Config) (serverErr, clientErr error) {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	b, err := net.Dial("tcp", ln.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer b.Close()
-	a, err := ln.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer a.Close()
-	deadline := time.Now().Add(10 * time.Second)
-	if err := a.SetDeadline(deadline); err != nil {
-		t.Fatal(err)
-	}
-	if err := b.SetDeadline(deadline); err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan error, 1)
-	go func() {
-		c := tls.Server(a, server)
-		err := c.Handshake()
-		if err == nil {
-			_, err = c.Write([]byte{1})
-		}
-		a.Close()
-		done <- err
-	}()
-	c := tls.Client(b, client)
-	clientErr = c.Handshake()
-	if clientErr == nil {
-		_, clientErr = c.Read(make([]byte, 1)) // with TLS 1.3 a refusal comes behind the handshake
-	}
-	b.Close()
-	return <-done, clientErr
 }
 
 func TestOpenRefuses(t *testing.T) {
@@ -176,18 +131,18 @@ func TestNodesCheckEachOther(t *testing.T) {
 				t.Fatal(err)
 			}
 			// It trusts everybody: what is looked at is whether it is trusted.
-			serverErr, clientErr := shake(t, server, &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{pair}, NextProtos: []string{"h2"}})
+			serverErr, clientErr := pki.Shake(server, &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{pair}, NextProtos: []string{"h2"}})
 			if (serverErr == nil && clientErr == nil) != tc.ok {
 				t.Errorf("as a client: server %v, client %v", serverErr, clientErr)
 			}
-			_, clientErr = shake(t, &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAnyClientCert, NextProtos: []string{"h2"}}, client)
+			_, clientErr = pki.Shake(&tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAnyClientCert, NextProtos: []string{"h2"}}, client)
 			if (clientErr == nil) != tc.ok {
 				t.Errorf("as a server: %v", clientErr)
 			}
 		})
 	}
 	t.Run("no certificate", func(t *testing.T) {
-		if serverErr, clientErr := shake(t, server, &tls.Config{InsecureSkipVerify: true}); serverErr == nil || clientErr == nil {
+		if serverErr, clientErr := pki.Shake(server, &tls.Config{InsecureSkipVerify: true}); serverErr == nil || clientErr == nil {
 			t.Errorf("server %v, client %v", serverErr, clientErr)
 		}
 	})
@@ -197,7 +152,7 @@ func TestNodesCheckEachOther(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if serverErr, _ := shake(t, server, &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{c}, MaxVersion: tls.VersionTLS12}); serverErr == nil {
+		if serverErr, _ := pki.Shake(server, &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{c}, MaxVersion: tls.VersionTLS12}); serverErr == nil {
 			t.Error("was let in")
 		}
 	})
@@ -217,8 +172,8 @@ func TestReload(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		serverErr, _ := shake(t, server, &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{c}})
-		_, clientErr := shake(t, &tls.Config{Certificates: []tls.Certificate{c}, ClientAuth: tls.RequireAnyClientCert}, client)
+		serverErr, _ := pki.Shake(server, &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{c}})
+		_, clientErr := pki.Shake(&tls.Config{Certificates: []tls.Certificate{c}, ClientAuth: tls.RequireAnyClientCert}, client)
 		if (serverErr == nil) != (clientErr == nil) {
 			t.Fatalf("the listener says %v, the dialler %v", serverErr, clientErr)
 		}
@@ -343,7 +298,7 @@ func TestClients(t *testing.T) {
 					}
 					return &c.cert[0], nil
 				}
-				if serverErr, clientErr := shake(t, s.ServerConfig(tc.auth), cfg); (serverErr == nil && clientErr == nil) != c.want {
+				if serverErr, clientErr := pki.Shake(s.ServerConfig(tc.auth), cfg); (serverErr == nil && clientErr == nil) != c.want {
 					t.Errorf("%s: server %v, client %v", name, serverErr, clientErr)
 				}
 			}

@@ -102,10 +102,15 @@ func growVerb(t *tool) *cobra.Command {
 		},
 	})
 	addMembership(cmd, &membership)
-	cmd.Flags().StringVar(&vhosts, "vhost-pattern", ".*", "regular expression of names of virtual hosts")
-	cmd.Flags().StringVar(&queues, "queue-pattern", ".*", "regular expression of names of queues")
+	addPatterns(cmd, &vhosts, &queues)
 	addErrorsOnly(cmd, &errorsOnly)
 	return cmd
+}
+
+// addPatterns adds the flags that choose queues.
+func addPatterns(cmd *cobra.Command, vhosts, queues *string) {
+	cmd.Flags().StringVar(vhosts, "vhost-pattern", ".*", "regular expression of names of virtual hosts")
+	cmd.Flags().StringVar(queues, "queue-pattern", ".*", "regular expression of names of queues")
 }
 
 func shrinkVerb(t *tool) *cobra.Command {

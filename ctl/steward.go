@@ -144,7 +144,6 @@ func rebalanceVerb(t *tool) *cobra.Command {
 			return s.list([]string{"node", "queues"}, answer.Nodes)
 		},
 	})
-	cmd.Flags().StringVar(&vhosts, "vhost-pattern", ".*", "regular expression of names of virtual hosts")
-	cmd.Flags().StringVar(&queues, "queue-pattern", ".*", "regular expression of names of queues")
+	addPatterns(cmd, &vhosts, &queues)
 	return cmd
 }

@@ -3,7 +3,6 @@ package issue
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"github.com/warrenmq/warren/certs"
+	"github.com/warrenmq/warren/test/pki"
 )
 
 func filesIn(dir string) certs.Files {
@@ -27,44 +27,6 @@ func open(t *testing.T, dir, name string) *certs.Source {
 	return s
 }
 
-// shake makes a TLS connection and returns what each end says.
-func shake(t *testing.T, server, client *tls.Config) (serverErr, clientErr error) {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	b, err := net.DialTimeout("tcp", l.Addr().String(), 5*time.Second)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range []net.Conn{a, b} {
-		_ = c.SetDeadline(time.Now().Add(5 * time.Second))
-	}
-	done := make(chan error, 1)
-	go func() {
-		s := tls.Server(a, server)
-		err := s.Handshake()
-		if err == nil {
-			_, err = s.Write([]byte("x")) // so that the client reads what TLS 1.3 says after its handshake
-		}
-		done <- err
-		_ = a.Close()
-	}()
-	c := tls.Client(b, client)
-	clientErr = c.Handshake()
-	if clientErr == nil {
-		_, clientErr = c.Read(make([]byte, 1))
-	}
-	_ = b.Close()
-	return <-done, clientErr
-}
-
 // TestMade: nodes accept each other, clients the nodes, nodes the users, and nobody of one authority passes for one of the other.
 func TestMade(t *testing.T) {
 	dir := t.TempDir()
@@ -75,7 +37,7 @@ func TestMade(t *testing.T) {
 	}
 	nodes, clients := filepath.Join(dir, "nodes"), filepath.Join(dir, "clients")
 	node, edge := open(t, nodes, "warren-node"), open(t, clients, "")
-	if s, c := shake(t, node.ServerConfig(tls.RequireAndVerifyClientCert), node.ClientConfig()); s != nil || c != nil {
+	if s, c := pki.Shake(node.ServerConfig(tls.RequireAndVerifyClientCert), node.ClientConfig()); s != nil || c != nil {
 		t.Errorf("between nodes: %v, %v", s, c)
 	}
 	user, err := tls.LoadX509KeyPair(filepath.Join(dir, "users", "orders", "tls.crt"), filepath.Join(dir, "users", "orders", "tls.key"))
@@ -89,14 +51,14 @@ func TestMade(t *testing.T) {
 	}
 	for _, name := range []string{"localhost", "127.0.0.1", "warren.prod.svc", "10.1.2.3", "warren-0.warren-nodes"} {
 		c := &tls.Config{RootCAs: pool, ServerName: name, Certificates: []tls.Certificate{user}}
-		if s, c := shake(t, edge.ServerConfig(tls.RequireAndVerifyClientCert), c); s != nil || c != nil {
+		if s, c := pki.Shake(edge.ServerConfig(tls.RequireAndVerifyClientCert), c); s != nil || c != nil {
 			t.Errorf("client of %s: %v, %v", name, s, c)
 		}
 	}
-	if _, c := shake(t, edge.ServerConfig(tls.NoClientCert), &tls.Config{RootCAs: pool, ServerName: "other.svc"}); c == nil {
+	if _, c := pki.Shake(edge.ServerConfig(tls.NoClientCert), &tls.Config{RootCAs: pool, ServerName: "other.svc"}); c == nil {
 		t.Error("a client takes a name that is not in the certificate")
 	}
-	if s, _ := shake(t, node.ServerConfig(tls.RequireAndVerifyClientCert), &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{user}}); s == nil {
+	if s, _ := pki.Shake(node.ServerConfig(tls.RequireAndVerifyClientCert), &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{user}}); s == nil {
 		t.Error("a user's certificate passes for a node's")
 	}
 	if user.Leaf.Subject.CommonName != "orders" {
@@ -139,7 +101,7 @@ func TestRenewal(t *testing.T) {
 		t.Error("want a new certificate of the same authority")
 	}
 	renewed := open(t, filepath.Join(r.Dir, "nodes"), "warren-node")
-	if s, c := shake(t, old.ServerConfig(tls.RequireAndVerifyClientCert), renewed.ClientConfig()); s != nil || c != nil {
+	if s, c := pki.Shake(old.ServerConfig(tls.RequireAndVerifyClientCert), renewed.ClientConfig()); s != nil || c != nil {
 		t.Errorf("the old one and the new one: %v, %v", s, c)
 	}
 }
