@@ -106,12 +106,15 @@ func (s stableLog) Set(key, v []byte) error {
 }
 
 // endApplying ends the calling goroutine if it is raft's main one on its way to the machine: it would panic.
-func endApplying() {
+func endApplying() { endCalledBy("raft.(*Raft).processLogs") }
+
+// endCalledBy ends the calling goroutine if a function of this name is among the nearest that led here.
+func endCalledBy(function string) {
 	callers := make([]uintptr, 8)
 	frames := runtime.CallersFrames(callers[:runtime.Callers(3, callers)])
 	for {
 		f, more := frames.Next()
-		if strings.HasSuffix(f.Function, "raft.(*Raft).processLogs") {
+		if strings.HasSuffix(f.Function, function) {
 			runtime.Goexit()
 		}
 		if !more {

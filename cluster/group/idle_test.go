@@ -2,6 +2,8 @@ package group
 
 import (
 	"fmt"
+	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -94,6 +96,36 @@ func TestBeats(t *testing.T) {
 		<-third
 		if took := time.Since(began); took != 2*b.every {
 			t.Errorf("the next left after %v", took)
+		}
+	})
+}
+
+// TestLeadersHaveNoGauge shows that a leader has no goroutine that wakes up for a gauge of raft's.
+func TestLeadersHaveNoGauge(t *testing.T) {
+	gauges := func() int {
+		stacks := make([]byte, 16<<20)
+		return strings.Count(string(stacks[:runtime.Stack(stacks, true)]), "raft.emitLogStoreMetrics(")
+	}
+	bubble(t, 3, nil, func(t *testing.T, c *memCluster) {
+		c.found(Spec{ID: queueA, Preferred: "n0"})
+		g := c.waitLeader(queueA, time.Second)
+		if n := gauges(); n == 0 {
+			t.Fatal("raft has none any more: FirstIndex need not end it")
+		}
+		time.Sleep(time.Minute)
+		if n := gauges(); n != 0 {
+			t.Errorf("%d", n)
+		}
+		// Snapshots ask for the first index, too.
+		for i := range 3 {
+			done := make(chan error, 1)
+			g.Propose([]byte("x"), func(_ any, err error) { done <- err })
+			if err := <-done; err != nil {
+				t.Fatal(err)
+			}
+			if err := g.Snapshot(); err != nil {
+				t.Fatal(i, err)
+			}
 		}
 	})
 }
