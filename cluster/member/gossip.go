@@ -280,6 +280,8 @@ func (g *Gossip) listConfig(info Info, d *delegate) *memberlist.Config {
 	c.AdvertisePort, _ = strconv.Atoi(number) // made by port.addr
 	c.TCPTimeout = 2 * time.Second
 	c.UDPBufferSize -= len(packetHead) + sealOverhead
+	c.EnableCompression = false       // a ping has a hundred bytes: it gets no shorter, and compressing was half of an idle node's garbage
+	c.ProbeInterval = 2 * time.Second // nothing is decided by it, see package detector
 	c.Logger = g.stdlog
 	c.Delegate, c.Events, c.Merge, c.Alive = d, d, d, d
 	return c
