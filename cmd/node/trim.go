@@ -1,6 +1,7 @@
 package main
 
 import (
+	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
 	"time"
@@ -19,17 +20,31 @@ const (
 	// trimWorth is what has to be gained: these bytes at least, and this part of the heap.
 	trimWorth      = 8 << 20
 	trimWorthShare = 8
+	// trimPercent is GOGC of an idle node, trimRest the share of what is alive that it allocates in trimPeriod at most: a collection in a
+	// quarter of a minute, and fewer.
+	trimPercent = 25
+	trimRest    = 64
 )
 
-// trimmer gives the memory of a burst of work back to the system once the node is idle. Go's runtime keeps as
-// much again as is in use, for garbage to come, and of an idle node little comes: the declaration of many queues
+// trimmer gives the memory of a burst of work back to the system once the node is idle, and keeps it small as long as it is. Go's runtime
+// keeps as much again as is in use, for garbage to come, and of an idle node little comes: the declaration of many queues
 // would be paid for with their memory twice.
 type trimmer struct {
 	looked, busy, trimmed time.Time
+	stirred               time.Time // more than trimRest was allocated
 	allocated             uint64
 	samples               []metrics.Sample
-	shed                  func() // gives up what is kept only to be quick
-	free                  func() // debug.FreeOSMemory
+	resting               bool
+	working               int           // GOGC of a node at work; that of resting if it is no larger
+	percent               func(int) int // debug.SetGCPercent
+	shed                  func()        // gives up what is kept only to be quick
+	free                  func()        // freeMemory
+}
+
+// freeMemory gives unused memory back. Pools hand theirs out at the second collection, and stacks shrink by half with each.
+func freeMemory() {
+	runtime.GC()
+	debug.FreeOSMemory()
 }
 
 // look decides, now and then.
@@ -45,7 +60,10 @@ func (t *trimmer) look(now time.Time) {
 			{Name: "/memory/classes/heap/objects:bytes"},
 			{Name: "/gc/heap/live:bytes"},
 		}
-		t.busy = now
+		t.busy, t.stirred = now, now
+		if t.free == nil {
+			t.free, t.percent = freeMemory, debug.SetGCPercent
+		}
 	}
 	metrics.Read(t.samples)
 	value := func(i int) uint64 { return t.samples[i].Value.Uint64() }
@@ -53,17 +71,32 @@ func (t *trimmer) look(now time.Time) {
 	if allocated-t.allocated > trimQuietBytes {
 		t.busy = now
 	}
+	if (allocated-t.allocated)*trimRest > live {
+		t.stirred = now
+	}
+	t.rest(now.Sub(t.stirred) >= trimQuiet)
 	t.allocated = allocated
 	gain := unused + objects - min(objects, live)
 	if now.Sub(t.busy) < trimQuiet || now.Sub(t.trimmed) < trimPause || gain < trimWorth || gain < objects/trimWorthShare {
 		return
-	}
-	if t.free == nil {
-		t.free = debug.FreeOSMemory
 	}
 	if t.shed != nil {
 		t.shed()
 	}
 	t.free()
 	t.trimmed = now
+}
+
+// rest has little garbage pile up while the node is idle. Whoever has set GOGC lower, or has turned it off, is left to it.
+func (t *trimmer) rest(idle bool) {
+	switch {
+	case idle && !t.resting:
+		t.working = t.percent(trimPercent)
+		if t.working <= trimPercent {
+			t.percent(t.working)
+		}
+	case !idle && t.resting && t.working > trimPercent:
+		t.percent(t.working)
+	}
+	t.resting = idle
 }

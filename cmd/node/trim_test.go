@@ -12,7 +12,11 @@ var sink [][]byte
 func TestTrim(t *testing.T) {
 	trims, sheds := 0, 0
 	now := time.Unix(1000, 0)
-	tr := trimmer{shed: func() { sheds++ }, free: func() { trims++ }}
+	percent := 100
+	tr := trimmer{
+		shed: func() { sheds++ }, free: func() { trims++ },
+		percent: func(p int) int { before := percent; percent = p; return before },
+	}
 	work := func() {
 		for range 64 {
 			sink = append(sink, make([]byte, 1<<20))
@@ -28,8 +32,8 @@ func TestTrim(t *testing.T) {
 		work()
 		pass(trimPeriod)
 	}
-	if trims != 0 {
-		t.Fatalf("%d trims under load", trims)
+	if trims != 0 || percent != 100 {
+		t.Fatalf("%d trims under load, GOGC %d", trims, percent)
 	}
 	work() // leaves garbage
 	pass(2 * trimQuiet)
@@ -39,5 +43,25 @@ func TestTrim(t *testing.T) {
 	pass(trimPause / 2)
 	if trims != 1 {
 		t.Fatalf("%d trims right after one", trims)
+	}
+	if percent != trimPercent {
+		t.Fatalf("GOGC of an idle node is %d", percent)
+	}
+	work()
+	pass(trimPeriod)
+	if percent != 100 {
+		t.Fatalf("GOGC of a node at work again is %d", percent)
+	}
+	for _, own := range []int{-1, trimPercent - 5} { // what the operator has set
+		percent = own
+		pass(2 * trimQuiet)
+		if percent != own {
+			t.Fatalf("GOGC %d became %d", own, percent)
+		}
+		work()
+		pass(trimPeriod)
+		if percent != own {
+			t.Fatalf("GOGC %d became %d after work", own, percent)
+		}
 	}
 }
