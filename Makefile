@@ -99,6 +99,7 @@ k8s-test: ## run the manifests on a real Kubernetes of this machine, under load:
 	@mkdir -p $(RUN)/k8s/bin
 	deploy/k8s/test/dockerfile.sh $(RUN)/k8s/bin/warren.tar $(VERSION)
 	CGO_ENABLED=0 $(GO) build -trimpath -tags level1 -ldflags '$(LDFLAGS)' -o $(RUN)/k8s/bin/warren-level1 ./cmd/node
+	cd deploy/k8s/check && $(GO) build -trimpath -o $(CURDIR)/$(RUN)/k8s/bin/render ./render
 	cd deploy/k8s/test && CGO_ENABLED=0 $(GO) build -trimpath -o $(CURDIR)/$(RUN)/k8s/bin/pause ./pause && \
 	  $(GO) build -trimpath -o $(CURDIR)/$(RUN)/k8s/bin/kube ./kube && $(GO) build -trimpath -o $(CURDIR)/$(RUN)/k8s/bin/test . && \
 	  $(GO) test -trimpath ./...

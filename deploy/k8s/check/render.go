@@ -11,6 +11,7 @@ import (
 	"helm.sh/helm/v3/pkg/chart/loader"
 	"helm.sh/helm/v3/pkg/chartutil"
 	"helm.sh/helm/v3/pkg/engine"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 	"sigs.k8s.io/yaml"
@@ -66,6 +67,19 @@ func Chart(dir, values, only string) ([]byte, error) {
 		return nil, err
 	}
 	return documents(files, only), nil
+}
+
+// Upgrade renders the chart as `helm upgrade warren DIR` does: the templates' questions are answered by the API server.
+func Upgrade(dir, values string, server *rest.Config) ([]byte, error) {
+	chart, all, err := load(dir, values)
+	if err != nil {
+		return nil, err
+	}
+	files, err := engine.RenderWithClient(chart, all, server)
+	if err != nil {
+		return nil, err
+	}
+	return documents(files, ""), nil
 }
 
 // load reads the chart and what its templates see.

@@ -38,7 +38,7 @@ const plainManifests = "deploy/k8s/test/manifests"
 
 func work() error {
 	dir := flag.String("dir", ".run/k8s", "`folder` of the run, emptied first")
-	bin := flag.String("bin", ".run/k8s-bin", "`folder` of the programs kube, pause and warren-level1, and of the image warren.tar")
+	bin := flag.String("bin", ".run/k8s-bin", "`folder` of the programs kube, pause, render and warren-level1, and of the image warren.tar")
 	script := flag.String("secrets", "deploy/k8s/secrets.sh", "`program` that prints the Secrets")
 	manifests := flag.String("manifests", plainManifests, "`folder` for kustomize")
 	secure := flag.Bool("tls", false, "run deploy/k8s/test/tls or what else -manifests names, with certificates, in place of the plain manifests")
@@ -84,7 +84,7 @@ func work() error {
 		return err
 	}
 	defer r.Stop()
-	t := &test{rig: r, log: log, manifests: *manifests, secrets: *script, only: chosen, tls: s}
+	t := &test{rig: r, log: log, manifests: *manifests, secrets: *script, helmProgram: filepath.Join(programs, "render"), only: chosen, tls: s}
 	err = t.run(ctx)
 	if err != nil {
 		report, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)

@@ -38,10 +38,12 @@ type test struct {
 	rig       *rig.Rig
 	log       *slog.Logger
 	manifests string
-	secrets   string   // the program that prints Secrets
-	only      []string // scenarios; empty: all
-	load      *load.Load
-	tls       *security
+	secrets   string // the program that prints Secrets
+	// helmProgram is package check/render: what an upgrade by Helm would apply.
+	helmProgram string
+	only        []string // scenarios; empty: all
+	load        *load.Load
+	tls         *security
 
 	user, password string // the default user, as the cluster has it
 }
@@ -63,7 +65,12 @@ var scenarios = []struct {
 	{"config", (*test).config},
 	{"volume", (*test).volume},
 	{"scale", (*test).scale},
+	{"helm", (*test).helm},
+	{restoreName, (*test).steady},
 }
+
+// restoreName is the scenario in which the cluster is made anew before clients come.
+const restoreName = "restore"
 
 // choose returns the scenarios of a list with commas.
 func choose(list string) (names []string, err error) {
@@ -89,6 +96,11 @@ func (t *test) run(ctx context.Context) error {
 	for _, s := range scenarios {
 		if !t.chosen(s.name) {
 			continue
+		}
+		if s.name == restoreName {
+			if err := t.restore(ctx); err != nil {
+				return fmt.Errorf("%s: %w", s.name, err)
+			}
 		}
 		if err := t.scenario(ctx, s.name, func(ctx context.Context) error { return s.do(t, ctx) }); err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)

@@ -1,23 +1,48 @@
-// Render writes the manifests that are made from the chart; its argument is the folder deploy/k8s.
+// Render writes the manifests that are made from the chart; its argument is the folder deploy/k8s. With -server it prints what an upgrade of the release
+// warren by Helm would apply there, and asks that API server what is kept; the token is in KUBE_TOKEN.
 package main
 
 import (
+	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"k8s.io/client-go/rest"
 
 	"github.com/warrenmq/warren/deploy/k8s/check"
 )
 
 func main() {
-	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: render DEPLOY-K8S-FOLDER")
+	server := flag.String("server", "", "`URL` of an API server whose release is upgraded")
+	values := flag.String("values", "", "values over the chart's, in `YAML`, with -server")
+	flag.Parse()
+	if flag.NArg() != 1 {
+		fmt.Fprintln(os.Stderr, "usage: render [-server URL [-values YAML]] DEPLOY-K8S-FOLDER")
 		os.Exit(2)
 	}
-	if err := write(os.Args[1]); err != nil {
+	err := errors.New("-values without -server")
+	switch {
+	case *server != "":
+		err = upgrade(flag.Arg(0), *values, *server)
+	case *values == "":
+		err = write(flag.Arg(0))
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "render:", err)
 		os.Exit(1)
 	}
+}
+
+func upgrade(root, values, server string) error {
+	// The API server is the test's own; its certificate is of nobody.
+	to := &rest.Config{Host: server, BearerToken: os.Getenv("KUBE_TOKEN"), TLSClientConfig: rest.TLSClientConfig{Insecure: true}}
+	text, err := check.Upgrade(filepath.Join(root, "chart"), values, to)
+	if err == nil {
+		_, err = os.Stdout.Write(text)
+	}
+	return err
 }
 
 func write(root string) error {

@@ -29,7 +29,7 @@ import (
 const Namespace = "default"
 
 // volumes is how many persistent volumes there are: folders of this machine, bound when a pod first needs one.
-const volumes = 8
+const volumes = 16
 
 func (r *Rig) storage(ctx context.Context, _ Config) error {
 	const class = "local"
@@ -66,6 +66,33 @@ func (r *Rig) storage(ctx context.Context, _ Config) error {
 	return nil
 }
 
+// Claim makes a claim with a volume of its own, bound to it, and returns the folder of this machine that the volume is.
+func (r *Rig) Claim(ctx context.Context, name string) (dir string, err error) {
+	dir = filepath.Join(r.dir, "volumes", name)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	class, size := "", corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
+	modes := []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
+	_, err = r.Client.CoreV1().PersistentVolumes().Create(ctx, &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: corev1.PersistentVolumeSpec{
+			AccessModes: modes, Capacity: size, PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
+			PersistentVolumeSource: corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: dir}},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return "", err
+	}
+	_, err = r.Client.CoreV1().PersistentVolumeClaims(Namespace).Create(ctx, &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes: modes, StorageClassName: &class, VolumeName: name, Resources: corev1.VolumeResourceRequirements{Requests: size},
+		},
+	}, metav1.CreateOptions{})
+	return dir, err
+}
+
 // Apply builds a folder with kustomize and applies the objects on the server's side, as `kubectl apply -k --server-side` does. edit
 // may change an object's JSON; nil leaves all as they are.
 func (r *Rig) Apply(ctx context.Context, folder string, edit func([]byte) []byte) error {
@@ -74,11 +101,7 @@ func (r *Rig) Apply(ctx context.Context, folder string, edit func([]byte) []byte
 	if err != nil {
 		return err
 	}
-	objects, err := dynamic.NewForConfig(r.REST)
-	if err != nil {
-		return err
-	}
-	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(r.Client.Discovery()))
+	var all [][]byte
 	for _, res := range built.Resources() {
 		data, err := res.MarshalJSON()
 		if err != nil {
@@ -87,6 +110,19 @@ func (r *Rig) Apply(ctx context.Context, folder string, edit func([]byte) []byte
 		if edit != nil {
 			data = edit(data)
 		}
+		all = append(all, data)
+	}
+	return r.ApplyObjects(ctx, all)
+}
+
+// ApplyObjects applies objects in JSON on the server's side.
+func (r *Rig) ApplyObjects(ctx context.Context, all [][]byte) error {
+	objects, err := dynamic.NewForConfig(r.REST)
+	if err != nil {
+		return err
+	}
+	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(r.Client.Discovery()))
+	for _, data := range all {
 		object := &unstructured.Unstructured{}
 		if err := object.UnmarshalJSON(data); err != nil {
 			return err
