@@ -190,7 +190,8 @@ func TestNotes(t *testing.T) {
 		"":                             "get secret warren-default-user -o jsonpath='{.data.password}' | base64 -d",
 		"auth: {username: ''}":         "begins with guest",
 		"auth: {existingSecret: mine}": "get secret mine -o",
-		"zones: [{name: a, zone: z, replicas: 2}]": "exec warren-a-0 -- /warren ctl --local",
+		"restore: {volume: {nfs: {server: s, path: /p}}}": "upgrade without the values under restore",
+		"zones: [{name: a, zone: z, replicas: 2}]":        "exec warren-a-0 -- /warren ctl --local",
 	} {
 		c, all, err := load(filepath.Join(root, "chart"), values)
 		if err != nil {
