@@ -40,12 +40,16 @@ func (t *test) helm(ctx context.Context) error {
 	}
 	secrets := 0
 	for _, object := range objects {
-		var s corev1.Secret
-		if err := yaml.Unmarshal(object, &s); err != nil {
+		var head metav1.TypeMeta
+		if err := yaml.Unmarshal(object, &head); err != nil {
 			return err
 		}
-		if s.Kind == "Secret" {
+		if head.Kind == "Secret" {
 			secrets++
+			var s corev1.Secret
+			if err := yaml.UnmarshalStrict(object, &s); err != nil {
+				return err
+			}
 			if !maps.EqualFunc(s.Data, kept[s.Name], bytes.Equal) {
 				return fmt.Errorf("Secret %s is made anew", s.Name)
 			}
