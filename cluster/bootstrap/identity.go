@@ -133,6 +133,9 @@ type Identity struct {
 
 	mu  sync.Mutex
 	rec record
+
+	writing sync.Mutex // held for a write, and to close
+	closed  bool
 	// fault, in tests, is asked before each write and fails it.
 	fault func() error
 }
@@ -278,6 +281,11 @@ func (i *Identity) store(r record) error {
 	if err := i.step(); err != nil {
 		return err
 	}
+	i.writing.Lock()
+	defer i.writing.Unlock()
+	if i.closed {
+		return errClosed
+	}
 	raw, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
 		return fmt.Errorf("encode the node's identity: %w", err)
@@ -316,8 +324,16 @@ func syncDir(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// Close gives the directory free. The Identity must not be used afterwards.
-func (i *Identity) Close() error { return i.lock.Close() }
+// errClosed refuses writes to a directory that another may have by now, in the same process too.
+var errClosed = errors.New("the node's identity is closed")
+
+// Close gives the directory free. The Identity changes nothing afterwards.
+func (i *Identity) Close() error {
+	i.writing.Lock()
+	defer i.writing.Unlock()
+	i.closed = true
+	return i.lock.Close()
+}
 
 // NodeID returns the node's identity.
 func (i *Identity) NodeID() NodeID {

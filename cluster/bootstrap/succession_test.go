@@ -187,8 +187,12 @@ func TestOwnPromiseEndsWithTheProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustClose(t, i)
+	late := i
 	i = openParted(t, dir)
 	defer mustClose(t, i)
+	if err := late.ReadySuccession(lifeB, "log", makeContent); !errors.Is(err, errClosed) {
+		t.Errorf("a late step of the process before: %v", err)
+	}
 	if i.Succession() != nil || i.ClusterID() != lifeA {
 		t.Errorf("promised to %v", i.Succession())
 	}

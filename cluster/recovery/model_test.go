@@ -129,15 +129,23 @@ func (n *modelNode) start() {
 	if err != nil {
 		n.w.Fatalf("%s does not start: %v", n.id, err)
 	}
-	n.local = &Local{
+	var l *Local
+	l = &Local{
 		Identity: identity, Part: "catalog", Copy: func() Copy { return n }, Met: func() []NodeID { return nil },
 		Linked: func(o NodeID) bool { return n.w.linked(n, n.w.node(o)) },
 		Call: func(ctx context.Context, to NodeID, method uint8, req []byte) ([]byte, error) {
+			if n.local != l {
+				return nil, errNoAnswer
+			}
 			return n.w.call(ctx, n, n.w.node(to), method, req)
 		},
-		Renew: func(string) { n.w.renew = append(n.w.renew, n) },
+		Renew: func(string) {
+			if n.local == l {
+				n.w.renew = append(n.w.renew, n)
+			}
+		},
 	}
-	n.up, n.frozen = true, identity.Succession() != nil
+	n.local, n.up, n.frozen = l, true, identity.Succession() != nil
 }
 
 func (n *modelNode) stop() {
@@ -170,6 +178,7 @@ type world struct {
 	founded     []string           // lives of which a majority of the voters was there once
 	stale       []func()           // answers that are late
 	calm        bool               // nothing is lost and nobody ends any more
+	nested      bool               // a recovery goes on within another
 }
 
 func (w *world) node(id NodeID) *modelNode { return w.nodes[slices.Index(w.ids, id)] }
@@ -203,7 +212,13 @@ func (w *world) call(ctx context.Context, from, to *modelNode, method uint8, req
 		from.stop()
 		return nil, errNoAnswer
 	}
-	handle := to.local.Handle
+	if method == MethodSuccession { // no step of a node is under way
+		w.meanwhile()
+	}
+	if !from.up || !to.up || from.life() != to.life() && method == MethodSeed {
+		return nil, errNoAnswer
+	}
+	handle, asked := to.local.Handle, to.local
 	if method == MethodSeed {
 		handle = to.local.HandleSeed
 	}
@@ -218,13 +233,53 @@ func (w *world) call(ctx context.Context, from, to *modelNode, method uint8, req
 		return nil, errNoAnswer
 	case 6:
 		w.stale = append(w.stale, func() { // the question is carried once more, late
-			if to.up {
+			if to.up && to.local == asked {
 				_, _ = handle(ctx, from.id, slices.Clone(req))
 			}
 		})
 	}
 	return answer, err
 }
+
+// meanwhile is what may happen between two steps of a recovery.
+func (w *world) meanwhile() {
+	if w.calm {
+		return
+	}
+	switch rapid.IntRange(0, 11).Draw(w.T, "meanwhile") {
+	case 1:
+		w.nodes[1].start()
+	case 2:
+		w.nodes[1].start()
+		w.commits()
+	case 3:
+		w.commits()
+	case 4:
+		w.arrives()
+	case 5:
+		if !w.nested { // somebody else has given the same command elsewhere
+			w.nested = true
+			_ = w.recover(rapid.SampledFrom(w.survivors()).Draw(w.T, "at too"), []string{"b", "c"})
+			w.nested = false
+		}
+	case 7:
+		w.begin()
+	case 6:
+		w.ask(rapid.SampledFrom(w.nodes).Draw(w.T, "asks"), rapid.SampledFrom(w.nodes).Draw(w.T, "asked"), rapid.Bool().Draw(w.T, "late"))
+	}
+}
+
+// arrives has something that is late arrive.
+func (w *world) arrives() {
+	if len(w.stale) > 0 {
+		i := rapid.IntRange(0, len(w.stale)-1).Draw(w.T, "arrives")
+		late := w.stale[i]
+		w.stale = slices.Delete(w.stale, i, i+1)
+		late()
+	}
+}
+
+func (w *world) survivors() []*modelNode { return []*modelNode{w.nodes[0], w.nodes[3], w.nodes[4]} }
 
 // mortal is a party that does nothing any more once its process has ended.
 type mortal struct {
@@ -233,7 +288,7 @@ type mortal struct {
 }
 
 func (m mortal) alive() error {
-	if !m.n.up {
+	if !m.n.up || m.n.local != m.Local {
 		return errNoAnswer
 	}
 	return nil
@@ -280,8 +335,9 @@ func (w *world) recover(n *modelNode, lost []string) error {
 	if !n.up {
 		return errNoAnswer
 	}
-	_, err := RecoverCluster(context.Background(), mortal{Party{n.local}, n}, &ClusterRequest{Lost: lost, Yes: true})
-	if err == nil && n.up {
+	l := n.local
+	_, err := RecoverCluster(context.Background(), mortal{Party{l}, n}, &ClusterRequest{Lost: lost, Yes: true})
+	if err == nil && n.up && n.local == l {
 		w.renew = append(w.renew, n)
 	}
 	return err
@@ -363,14 +419,19 @@ func newerLog(a, b []entry) int {
 	return len(a) - len(b)
 }
 
-// settle lets nodes begin anew, and checks what must be true at any time.
-func (w *world) settle() {
+// begin has nodes begin anew that are to.
+func (w *world) begin() {
 	for len(w.renew) > 0 {
 		n := w.renew[0]
 		w.renew = w.renew[1:]
 		n.stop()
 		n.start()
 	}
+}
+
+// settle lets nodes begin anew, and checks what must be true at any time.
+func (w *world) settle() {
+	w.begin()
 	lives := map[string]int{}
 	for _, n := range w.nodes {
 		if n.local == nil || n.life() == modelLife {
@@ -452,7 +513,7 @@ func (w *world) play() {
 	b.stop()
 	c.stop()
 	c.dead = true
-	survivors := []*modelNode{w.nodes[0], w.nodes[3], w.nodes[4]}
+	survivors := w.survivors()
 	lost := []string{"b", "c"}
 	any := func(what string) *modelNode { return rapid.SampledFrom(survivors).Draw(w.T, what) }
 	for range rapid.IntRange(0, 25).Draw(w.T, "steps") {
@@ -472,12 +533,7 @@ func (w *world) play() {
 		case 8:
 			w.ask(rapid.SampledFrom(w.nodes).Draw(w.T, "asks"), rapid.SampledFrom(w.nodes).Draw(w.T, "asked"), rapid.Bool().Draw(w.T, "late"))
 		case 9:
-			if len(w.stale) > 0 {
-				i := rapid.IntRange(0, len(w.stale)-1).Draw(w.T, "arrives")
-				late := w.stale[i]
-				w.stale = slices.Delete(w.stale, i, i+1)
-				late()
-			}
+			w.arrives()
 		}
 		w.settle()
 	}
@@ -502,7 +558,8 @@ func (w *world) play() {
 			}
 			return
 		}
-		_ = w.recover(survivors[0], lost)
+		err := w.recover(survivors[0], lost)
+		w.Logf("the command: %v", err)
 		w.settle()
 	}
 	w.Fatalf("it does not end: %v %v %v", survivors[0].local.Identity.Succession(), survivors[1].local.Identity.Succession(), survivors[2].local.Identity.Succession())
