@@ -268,6 +268,11 @@ func (w *world) meanwhile() {
 		}
 	case 7:
 		w.begin()
+	case 8: // all that is late arrives, and those who are to begin anew do
+		for len(w.stale) > 0 {
+			w.arrives()
+		}
+		w.begin()
 	case 6:
 		w.ask(rapid.SampledFrom(w.nodes).Draw(w.T, "asks"), rapid.SampledFrom(w.nodes).Draw(w.T, "asked"), rapid.Bool().Draw(w.T, "late"))
 	}
@@ -521,7 +526,7 @@ func (w *world) play() {
 	lost := []string{"b", "c"}
 	any := func(what string) *modelNode { return rapid.SampledFrom(survivors).Draw(w.T, what) }
 	for range rapid.IntRange(0, 25).Draw(w.T, "steps") {
-		switch rapid.IntRange(0, 9).Draw(w.T, "step") {
+		switch rapid.IntRange(0, 10).Draw(w.T, "step") {
 		case 0, 1:
 			_ = w.recover(any("at"), lost)
 		case 2:
@@ -538,6 +543,12 @@ func (w *world) play() {
 			w.ask(rapid.SampledFrom(w.nodes).Draw(w.T, "asks"), rapid.SampledFrom(w.nodes).Draw(w.T, "asked"), rapid.Bool().Draw(w.T, "late"))
 		case 9:
 			w.arrives()
+		case 10: // everybody asks everybody, and all answers are late
+			for _, n := range survivors {
+				for _, o := range survivors {
+					w.ask(n, o, true)
+				}
+			}
 		}
 		w.settle()
 	}

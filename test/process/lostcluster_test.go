@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -190,6 +191,70 @@ func TestClusterIsRecovered(t *testing.T) {
 	s.fill("new", "again")
 	s.rejectSome("new", 1)
 	s.ready("dead0", 1)
+}
+
+// TestLastNodeGoesOn kills two of three nodes for good: the third one, started again, goes on alone with all its queues, and is joined by new ones.
+func TestLastNodeGoesOn(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t, 3)
+	last, lost := c.Node(1), []*cluster.Node{c.Node(0), c.Node(2)}
+	s := at(t, last)
+	plainQueue(s, "dead", nil)
+	plainQueue(s, "work", amqp.Table{"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"})
+	s.fill("work", numbered("m-", 9)...)
+	s.rejectSome("work", 3)
+	s.ready("dead", 3)
+	time.Sleep(time.Second) // all replicas have everything by then
+	for _, v := range c.Nodes() {
+		kill(t, v)
+	}
+	for _, v := range lost {
+		if err := os.RemoveAll(v.DataDir()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := last.Launch(); err != nil {
+		t.Fatal(err)
+	}
+	names := "--lost=" + lost[0].Name + "," + lost[1].Name
+	trouble := ""
+	for deadline := time.Now().Add(timeoutStart); ; time.Sleep(100 * time.Millisecond) {
+		if _, trouble = recoverCluster(t, last, names, "--yes"); trouble == "" {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s\n%s", trouble, last.LogTail())
+		}
+	}
+	var queues []recovered
+	for deadline := time.Now().Add(timeoutStart); ; time.Sleep(100 * time.Millisecond) {
+		if queues, trouble = recoverQueues(t, last, names, "--yes"); trouble == "" {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s\n%s", trouble, last.LogTail())
+		}
+	}
+	waitReady(t, last)
+	for _, v := range lost {
+		if err := v.Launch(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	waitReady(t, lost...)
+	t.Logf("recovered %+v", queues)
+	s = at(t, lost[0])
+	s.ready("dead", 3)
+	s.rejectSome("work", 6)
+	s.holdsAll("dead", numbered("m-", 9)...)
+	// Over the network nobody is asked to do that.
+	resp, err := http.Post(last.HTTP()+"/api/warren/recovery/cluster", "application/json", strings.NewReader(`{"lost":["node1"]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := resp.Body.Close(); err != nil || resp.StatusCode != http.StatusForbidden {
+		t.Errorf("asked over the network: %s, %v", resp.Status, err)
+	}
 }
 
 func count(list []string, s string) (n int) {
