@@ -74,7 +74,7 @@ func seeds(t *testing.T, moves bool) {
 	t.Logf("together %v", all.report)
 }
 
-// TestMembersMove is TestSeeds with groups whose members change all the time.
+// TestMembersMove is TestSeeds with groups whose members change all the time, and nodes that lose their disks for good and come back with empty ones.
 func TestMembersMove(t *testing.T) { seeds(t, true) }
 
 // suite is what the seeds of a test have in common.

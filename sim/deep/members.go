@@ -245,6 +245,9 @@ func (x *nemesis) move() {
 	w := x.w
 	id := w.groups[x.moves.IntN(len(w.groups))]
 	p := w.plans.get(id)
+	if w.misses(p) {
+		return // a person's plan is refused if too few run
+	}
 	now := slices.Clone(p.target())
 	out, in := now[x.moves.IntN(len(now))], w.ids[x.moves.IntN(len(w.ids))]
 	without := slices.DeleteFunc(slices.Clone(now), func(n transport.NodeID) bool { return n == out })
@@ -291,6 +294,7 @@ const reachLimit = 2 * time.Minute
 
 // reached waits until every plan is, and checks that each group's configuration is what was planned and nobody else has a replica.
 func (w *world) reached() {
+	w.replaceLost()
 	for _, id := range w.groups {
 		began := time.Now()
 		for ; ; time.Sleep(50 * time.Millisecond) {
@@ -311,6 +315,9 @@ func (w *world) astray(id transport.GroupID) string {
 	p := w.plans.get(id)
 	if p.wanted != nil {
 		return "the plan is not reached"
+	}
+	if w.misses(p) {
+		return "it misses a disk"
 	}
 	for _, n := range w.ids {
 		l := w.nodes[n].running()

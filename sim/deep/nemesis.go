@@ -25,6 +25,12 @@ func (x *nemesis) run(limit time.Duration) error {
 		if x.w.plans != nil && x.moves.IntN(2) == 0 {
 			x.move()
 		}
+		if x.w.plans != nil {
+			if x.moves.IntN(4) == 0 {
+				x.wipe()
+			}
+			x.w.replaceLost()
+		}
 		if err := x.strike(); err != nil || !x.w.oracle.ok() {
 			return err
 		}

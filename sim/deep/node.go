@@ -165,6 +165,7 @@ func (l *life) connect(log *slog.Logger) error {
 	l.host = group.NewHost(cfg)
 	l.mesh.SetPeers(w.ids)
 	l.det.SetPeers(w.ids)
+	l.det.Gone(w.disks.lost)
 	return nil
 }
 

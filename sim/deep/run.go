@@ -40,7 +40,7 @@ type Config struct {
 	Trace io.Writer
 	// OverlapMax is how long two nodes may have the lease of one group; more fails the run. With 0 it is only reported.
 	OverlapMax time.Duration
-	// Moves has members of groups change, too.
+	// Moves has members of groups change, too, and nodes lose their disks for good.
 	Moves bool
 	// Lie makes one part break its word, to see that the run is not valid then.
 	Lie Lie
@@ -71,7 +71,7 @@ type counters struct {
 	proposed, acked, refused, unknown            atomic.Int64
 	boots, crashes, brokenSyncs, cuts            atomic.Int64
 	installs, snapshots, refills, volumes, moves atomic.Int64
-	rounds, strikes, planned, moved              atomic.Int64
+	rounds, strikes, planned, moved, wiped       atomic.Int64
 }
 
 // Report says what happened in a run.
@@ -85,6 +85,8 @@ type Report struct {
 	Refills, Volumes, Moves           int64 // Moves: leaders that went home
 	// Planned and Reached count changes of members: those that were planned and those that came to their end.
 	Planned, Reached int64
+	// Wiped is how many disks were lost for good.
+	Wiped int64
 	// Recovery is the longest time from healing to a confirmed entry, of any group.
 	Recovery time.Duration
 	// Overlap is the longest time in which two nodes had the lease of one group.
@@ -99,16 +101,16 @@ func (r *Report) Add(o Report) {
 	r.Proposed, r.Acked, r.Refused, r.Unknown = r.Proposed+o.Proposed, r.Acked+o.Acked, r.Refused+o.Refused, r.Unknown+o.Unknown
 	r.Boots, r.Crashes, r.BrokenSyncs, r.Cuts = r.Boots+o.Boots, r.Crashes+o.Crashes, r.BrokenSyncs+o.BrokenSyncs, r.Cuts+o.Cuts
 	r.Snapshots, r.Installs, r.Terms = r.Snapshots+o.Snapshots, r.Installs+o.Installs, r.Terms+o.Terms
-	r.Planned, r.Reached = r.Planned+o.Planned, r.Reached+o.Reached
+	r.Planned, r.Reached, r.Wiped = r.Planned+o.Planned, r.Reached+o.Reached, r.Wiped+o.Wiped
 	r.Refills, r.Volumes, r.Moves = r.Refills+o.Refills, r.Volumes+o.Volumes, r.Moves+o.Moves
 	r.Recovery, r.Overlap = max(r.Recovery, o.Recovery), max(r.Overlap, o.Overlap)
 }
 
 func (r Report) String() string {
 	return fmt.Sprintf("%.1f virtual minutes, %d rounds, %d strikes: %d proposed, %d confirmed, %d refused, %d unknown; %d crashes, %d failed disks, %d cuts, %d terms, "+
-		"%d snapshots, %d installed; %d replicas refilled, %d volumes given up; %d plans of members, %d reached; %d leaders went home; recovery within %v, leases overlap by %v",
+		"%d snapshots, %d installed; %d replicas refilled, %d volumes given up; %d plans of members, %d reached, %d disks lost for good; %d leaders went home; recovery within %v, leases overlap by %v",
 		r.Virtual.Minutes(), r.Rounds, r.Strikes, r.Proposed, r.Acked, r.Refused, r.Unknown, r.Crashes, r.BrokenSyncs, r.Cuts, r.Terms,
-		r.Snapshots, r.Installs, r.Refills, r.Volumes, r.Planned, r.Reached, r.Moves, r.Recovery.Round(time.Millisecond), r.Overlap.Round(time.Millisecond))
+		r.Snapshots, r.Installs, r.Refills, r.Volumes, r.Planned, r.Reached, r.Wiped, r.Moves, r.Recovery.Round(time.Millisecond), r.Overlap.Round(time.Millisecond))
 }
 
 // world is one cluster. Its maps do not change once it runs.
@@ -117,11 +119,12 @@ type world struct {
 	log    *slog.Logger
 	net    *network
 	oracle *oracle
-	ids    []transport.NodeID
+	ids    []transport.NodeID // replaced, not changed, by the goroutine of Run
 	nodes  map[transport.NodeID]*node
 	groups []transport.GroupID
 	place  map[transport.GroupID][]transport.NodeID
 	plans  *plans // nil if members do not change: then they are those of place
+	disks  storages
 	report counters
 	wg     sync.WaitGroup // goroutines that end by themselves
 	moving atomic.Bool    // a planned move is under way
@@ -177,6 +180,10 @@ func newWorld(cfg Config) *world {
 		}
 	}
 	if cfg.Moves {
+		w.disks = storages{next: make(map[transport.NodeID]transport.NodeID), spare: make(map[transport.NodeID]transport.NodeID)}
+		for i, id := range w.ids {
+			w.addSpares(w.nodes[id], 1000+uint64(i))
+		}
 		w.plans = &plans{index: 1000, groups: make(map[transport.GroupID]placing)}
 		for id, members := range w.place {
 			w.plans.groups[id] = placing{founders: members, members: members, generations: make(map[transport.NodeID]uint64), settings: uint64(id)}
@@ -268,6 +275,9 @@ func (w *world) bootAll() error {
 				return err
 			}
 		}
+	}
+	if w.plans != nil {
+		w.introduce()
 	}
 	return nil
 }
@@ -497,7 +507,7 @@ func (w *world) result(began time.Time) Report {
 		Virtual: time.Since(began), Rounds: c.rounds.Load(), Strikes: c.strikes.Load(), Proposed: c.proposed.Load(), Acked: c.acked.Load(),
 		Refused: c.refused.Load(), Unknown: c.unknown.Load(), Boots: c.boots.Load(), Crashes: c.crashes.Load(),
 		BrokenSyncs: c.brokenSyncs.Load(), Cuts: c.cuts.Load(), Installs: c.installs.Load(), Snapshots: c.snapshots.Load(),
-		Refills: c.refills.Load(), Volumes: c.volumes.Load(), Moves: c.moves.Load(), Planned: c.planned.Load(), Reached: c.moved.Load(), Recovery: w.recovery, Overlap: time.Duration(w.overlap.Load()),
+		Refills: c.refills.Load(), Volumes: c.volumes.Load(), Moves: c.moves.Load(), Planned: c.planned.Load(), Reached: c.moved.Load(), Wiped: c.wiped.Load(), Recovery: w.recovery, Overlap: time.Duration(w.overlap.Load()),
 	}
 	w.oracle.mu.Lock()
 	defer w.oracle.mu.Unlock()
