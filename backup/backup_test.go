@@ -88,6 +88,39 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
+// TestNoQueues has the archive of a cluster without queues, as it is written and as it was by the first programs.
+func TestNoQueues(t *testing.T) {
+	var b bytes.Buffer
+	w, err := NewWriter(&b, testHeader())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range []error{w.Catalog(strings.NewReader("catalog")), w.Close()} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	h, parts, err := readAll(&b, false)
+	if err != nil || h.ID != testID || len(h.Queues) != 0 || strings.Join(parts, " ") != "catalog" {
+		t.Errorf("%+v with parts %q: %v", h, parts, err)
+	}
+	old := testHeader()
+	old.Version = Version
+	raw, err := json.Marshal(old)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Contains(raw, []byte(`"queues":null`)) {
+		t.Fatalf("%s has a list", raw)
+	}
+	if h, err := readHeader(bytes.NewReader(raw)); err != nil || h.ID != testID || len(h.Queues) != 0 {
+		t.Errorf("%+v: %v", h, err)
+	}
+	if _, err := readHeader(bytes.NewReader(bytes.Replace(raw, []byte(`"queues":null`), []byte(`"queues":7`), 1))); !errors.Is(err, ErrMalformed) {
+		t.Errorf("a number in place of the list: %v", err)
+	}
+}
+
 // TestDamage cuts the archive off everywhere, changes each byte, and adds to it.
 func TestDamage(t *testing.T) {
 	raw := sample(t)

@@ -164,10 +164,17 @@ func readHeader(from io.Reader) (h Header, err error) {
 	return h, h.validate()
 }
 
-// readQueues reads a list of queues, in order, behind those that were read.
+// readQueues reads a list of queues, in order, behind those that were read. Backups of a cluster without queues, by programs that made the format's
+// first ones, have null in place of a list.
 func readQueues(d *decoder, list []Queue) ([]Queue, error) {
-	if err := d.delim('['); err != nil {
+	d.in.upTo = d.InputOffset() + valueBytesMax
+	switch t, err := d.Token(); {
+	case err != nil:
 		return nil, err
+	case t == nil:
+		return list, nil
+	case t != json.Delim('['):
+		return nil, malformed("%.64v stands where the list of queues should", t)
 	}
 	last := uint64(0)
 	for d.More() {

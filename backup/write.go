@@ -39,6 +39,9 @@ type Writer struct {
 // NewWriter writes the header. The parts follow: the catalog, then each queue of the header in its order, then Close.
 func NewWriter(to io.Writer, h Header) (*Writer, error) {
 	h.Version = Version
+	if h.Queues == nil {
+		h.Queues = []Queue{} // a list, whoever reads it
+	}
 	if err := h.validate(); err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"testing"
@@ -325,6 +326,48 @@ func TestQueueGoesOnMeanwhile(t *testing.T) {
 		k.Close()
 		w.over(t)
 	})
+}
+
+// TestTwoAtOnce begins two backups at once, whose calls take their time: one of them is taken, the other one is told why it is not.
+func TestTwoAtOnce(t *testing.T) {
+	for range 50 {
+		synctest.Test(t, func(t *testing.T) {
+			w := newTown()
+			for _, p := range w.parties {
+				p.before = func(string) error {
+					time.Sleep(time.Duration(rand.IntN(3)) * time.Millisecond)
+					return nil
+				}
+			}
+			cuts, errs := make([]*Cut, 2), make([]error, 2)
+			var work sync.WaitGroup
+			var mu sync.Mutex
+			for i := range cuts {
+				c := w.cluster()
+				read := c.Catalog
+				c.Catalog = func(ctx context.Context) (Catalog, error) {
+					mu.Lock()
+					defer mu.Unlock()
+					return read(ctx)
+				}
+				work.Go(func() { cuts[i], errs[i] = Take(t.Context(), c) })
+			}
+			work.Wait()
+			taken := 0
+			for i, k := range cuts {
+				if k != nil {
+					taken++
+					k.Close()
+				} else if !errors.Is(errs[i], ErrUnavailable) || !strings.Contains(errs[i].Error(), errBusy.Error()) {
+					t.Error(errs[i])
+				}
+			}
+			if taken != 1 {
+				t.Fatalf("%d of two are taken: %v", taken, errs)
+			}
+			w.over(t)
+		})
+	}
 }
 
 // TestCoordinatorDies: nodes that hear no more of a cut open their gates and drop what they keep.

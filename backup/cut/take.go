@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -226,9 +227,7 @@ func some(names []string) string {
 func (t *taking) captured(ctx context.Context) (now Catalog, where map[uint64]place, err error) {
 	ctx, cancel := context.WithTimeout(ctx, t.c.Hold)
 	defer cancel()
-	where, nodes, err := t.ask(ctx, t.reached, request{Do: doHold, LimitMS: t.c.Hold.Milliseconds()})
-	t.nodes = nodes
-	if err != nil {
+	if where, err = t.hold(ctx); err != nil {
 		return now, nil, err
 	}
 	if now, err = t.c.Catalog(ctx); err != nil {
@@ -330,6 +329,25 @@ func (t *taking) confirm(ctx context.Context, now Catalog, where map[uint64]plac
 		t.header.Queues = append(t.header.Queues, q)
 	}
 	return nil
+}
+
+// hold has all nodes hold their moves. The first of them is asked alone: of two backups that begin at once, the one that has it gets all.
+func (t *taking) hold(ctx context.Context) (map[uint64]place, error) {
+	r := request{Do: doHold, LimitMS: t.c.Hold.Milliseconds()}
+	all := slices.Sorted(slices.Values(t.reached))
+	where, nodes, err := t.ask(ctx, all[:min(1, len(all))], r)
+	t.nodes = nodes
+	if err != nil || len(all) <= 1 {
+		return where, err
+	}
+	others, nodes, err := t.ask(ctx, all[1:], r)
+	t.nodes = append(t.nodes, nodes...)
+	for id, p := range others {
+		if where[id].term < p.term {
+			where[id] = p
+		}
+	}
+	return where, err
 }
 
 // ask asks nodes at once and returns where queues are led, in the highest term, and who was asked. Nodes that do not answer are
