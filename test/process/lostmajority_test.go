@@ -227,7 +227,9 @@ func regrown(t *testing.T, p lostPlan, recovered []recovered) {
 		}
 		var still []string
 		for _, q := range list {
-			lost := func(m string) bool { return strings.HasPrefix(m, p.victims[0].Name+"/") || strings.HasPrefix(m, p.victims[1].Name+"/") }
+			lost := func(m string) bool {
+				return strings.HasPrefix(m, p.victims[0].Name+"/") || strings.HasPrefix(m, p.victims[1].Name+"/")
+			}
 			if short[q.Name] && (len(q.Members) != 3 || slices.ContainsFunc(q.Members, lost)) {
 				still = append(still, fmt.Sprintf("%s is on %v", q.Name, q.Members))
 			}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -52,6 +53,21 @@ func underLoad(t *testing.T, c *cluster.Cluster, idle int) (queues []string, end
 	}
 }
 
+// inZones puts nodes into the given zones, the first node into the first.
+func inZones(zones ...string) func(*cluster.Config) {
+	return func(cfg *cluster.Config) {
+		cfg.Places = func(node string) (cluster.Place, error) {
+			return cluster.Place{Args: func(cluster.Addrs) ([]string, error) {
+				n, err := strconv.Atoi(strings.TrimPrefix(node, "node"))
+				if err != nil {
+					return nil, err
+				}
+				return []string{"--zone", zones[n-1]}, nil
+			}}, nil
+		}
+	}
+}
+
 // untilOn waits until each queue has three replicas, on some of the given nodes and no others.
 func untilOn(t *testing.T, n *cluster.Node, limit time.Duration, queues, nodes []string) (took time.Duration) {
 	t.Helper()
@@ -83,12 +99,13 @@ func untilOn(t *testing.T, n *cluster.Node, limit time.Duration, queues, nodes [
 	return time.Since(begun)
 }
 
-// TestLostReplicasAreRebuilt kills one of five nodes for good, under load: three seconds later its replicas are made anew on the others, and when that is
-// done another node can go, and then another one, without harm to any queue.
+// TestLostReplicasAreRebuilt kills one of five nodes in three zones for good, under load: three seconds later its replicas are made anew on the others, one in each zone,
+// and when that is done another node can go, and then another one, without harm to any queue.
 func TestLostReplicasAreRebuilt(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, 5, soon)
+	c := newCluster(t, 5, soon, inZones("a", "b", "c", "b", "c"))
 	startAll(t, c)
+	await(t, 20*time.Second, "all zones are known", func() bool { return len(statusOf(t, c.Node(0)).Warren.Zones) == 3 })
 	queues, end := underLoad(t, c, 12)
 	names := []string{"node1", "node2", "node3", "node4", "node5"}
 	for _, victim := range []int{4, 3} {
@@ -100,6 +117,11 @@ func TestLostReplicasAreRebuilt(t *testing.T) {
 			t.Errorf("replicas were made anew after %v", time.Since(begun))
 		}
 		t.Logf("%s: its replicas are on %v after %v", c.Node(victim).Name, names, took)
+		for _, q := range queues { // there is one place in zone a, and from the first death on one in c
+			if on := members(t, c.Node(0), q); !slices.Contains(on, "node1") || !slices.Contains(on, "node3") {
+				t.Errorf("%s is on %v, not in each zone", q, on)
+			}
+		}
 	}
 	// There is nobody any more who could take these; they are back when it is.
 	kill(t, c.Node(2))
@@ -264,7 +286,38 @@ func untilEnded(t *testing.T, n *cluster.Node) {
 	}
 }
 
-// TestRepairIsBounded has three queues of 6 MiB made anew at 2 MiB a second, one at a time. The last 64 entries of each, which a replica may miss
+// losePower has all nodes lose their power for longer than --repair-after, and checks that nothing is repaired when they are back, the last one
+// later than the others.
+func losePower(t *testing.T, c *cluster.Cluster, queues []string) {
+	t.Helper()
+	where := func() (all []string) {
+		for _, q := range queues {
+			all = append(all, fmt.Sprint(members(t, c.Node(0), q)))
+		}
+		return all
+	}
+	before := where()
+	for _, n := range c.Nodes() {
+		kill(t, n)
+	}
+	time.Sleep(4 * time.Second)
+	last := len(c.Nodes()) - 1
+	startSome(t, c.Nodes()[:last]...)
+	start(t, c.Node(last))
+	time.Sleep(time.Second) // a look of the steward
+	for _, n := range c.Nodes() {
+		for _, reason := range []string{"gone", "down", "leaving", "missing"} {
+			if plans := figure(t, n, fmt.Sprintf("warren_repair_plans_total{reason=%q}", reason)); plans != 0 {
+				t.Errorf("%s planned %d repairs after a restart of all nodes: %s", n.Name, plans, reason)
+			}
+		}
+	}
+	if after := where(); !slices.Equal(after, before) {
+		t.Errorf("queues were on %v and are on %v", before, after)
+	}
+}
+
+// TestRepairIsBounded has three queues of 6 MiB made anew at 2 MiB a second, one at a time, after a restart of all nodes by which nothing is. The last 64 entries of each, which a replica may miss
 // that votes, are not bounded.
 func TestRepairIsBounded(t *testing.T) {
 	t.Parallel()
@@ -292,6 +345,7 @@ func TestRepairIsBounded(t *testing.T) {
 		}
 		names = append(names, name)
 	}
+	losePower(t, c, names)
 	kill(t, c.ByName(victim))
 	rest := slices.DeleteFunc([]string{"node1", "node2", "node3", "node4"}, func(n string) bool { return n == victim })
 	sum := func(name string) (n int) {
