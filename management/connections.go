@@ -77,7 +77,7 @@ func (a *API) listConnections(r *http.Request, u User) (any, error) {
 	if err != nil {
 		a.cfg.Logger.Warn("connections of some nodes are missing", "err", err)
 	}
-	return slices.DeleteFunc(all, func(c Connection) bool { return !maySee(u, &c) }), nil
+	return paged(r, slices.DeleteFunc(all, func(c Connection) bool { return !maySee(u, &c) }))
 }
 
 func maySee(u User, c *Connection) bool { return u.monitors() || c.User == u.Name }

@@ -63,10 +63,10 @@ func (a *API) ofAdmin(f func(*http.Request) error) func(*http.Request, User) (an
 	return a.admin(func(r *http.Request) (any, error) { return nil, f(r) })
 }
 
-func (a *API) listVhostLimits(_ *http.Request, u User) (any, error) {
-	return limitsJSON(a.cfg.Broker.VhostLimits(), func(name string) (LimitsJSON, bool) {
+func (a *API) listVhostLimits(r *http.Request, u User) (any, error) {
+	return paged(r, limitsJSON(a.cfg.Broker.VhostLimits(), func(name string) (LimitsJSON, bool) {
 		return LimitsJSON{VHost: name}, u.monitors() || a.cfg.Broker.MayEnter(u.Name, name)
-	}), nil
+	}))
 }
 
 func (a *API) getVhostLimits(r *http.Request, u User) (any, error) {
@@ -79,10 +79,10 @@ func (a *API) getVhostLimits(r *http.Request, u User) (any, error) {
 	}), nil
 }
 
-func (a *API) listUserLimits(*http.Request, User) (any, error) {
-	return limitsJSON(a.cfg.Broker.UserLimits(), func(name string) (LimitsJSON, bool) {
+func (a *API) listUserLimits(r *http.Request, _ User) (any, error) {
+	return paged(r, limitsJSON(a.cfg.Broker.UserLimits(), func(name string) (LimitsJSON, bool) {
 		return LimitsJSON{User: name}, true
-	}), nil
+	}))
 }
 
 func (a *API) getUserLimits(r *http.Request, _ User) (any, error) {

@@ -86,7 +86,7 @@ func (a *API) routeNodes() {
 			return f(r)
 		})
 	}
-	handle("GET /api/nodes", func(r *http.Request) (any, error) { return a.nodes(r.Context()), nil })
+	handle("GET /api/nodes", func(r *http.Request) (any, error) { return paged(r, a.nodes(r.Context())) })
 	handle("GET /api/nodes/{name}", func(r *http.Request) (any, error) {
 		for _, n := range a.nodes(r.Context()) {
 			if n.Name == r.PathValue("name") {

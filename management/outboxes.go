@@ -51,7 +51,7 @@ func (a *API) listOutboxes(r *http.Request, u User) (any, error) {
 	slices.SortFunc(all, func(x, y broker.OutboxStatus) int {
 		return cmp.Or(strings.Compare(x.VHost, y.VHost), strings.Compare(x.Queue, y.Queue), cmp.Compare(x.ID, y.ID))
 	})
-	return all, nil
+	return paged(r, all)
 }
 
 func (a *API) getOutbox(r *http.Request, u User) (any, error) {

@@ -41,12 +41,16 @@ type TopicPermissionJSON struct {
 func (a *API) routePermissions() {
 	for _, k := range []struct {
 		name string
-		list func(vhost, user string) any
+		list func(r *http.Request, vhost, user string) (any, error)
 	}{
-		{"permissions", func(vhost, user string) any { return a.permissionsJSON(vhost, user) }},
-		{"topic-permissions", func(vhost, user string) any { return a.topicPermissionsJSON(vhost, user, "") }},
+		{"permissions", func(r *http.Request, vhost, user string) (any, error) {
+			return paged(r, a.permissionsJSON(vhost, user))
+		}},
+		{"topic-permissions", func(r *http.Request, vhost, user string) (any, error) {
+			return paged(r, a.topicPermissionsJSON(vhost, user, ""))
+		}},
 	} {
-		all := a.admin(func(*http.Request) (any, error) { return k.list("", ""), nil })
+		all := a.admin(func(r *http.Request) (any, error) { return k.list(r, "", "") })
 		a.handle("GET /api/"+k.name, all)
 		a.handle("GET /api/"+k.name+"/{$}", all)
 		a.handle("GET /api/users/{user}/"+k.name, a.admin(func(r *http.Request) (any, error) {
@@ -54,14 +58,14 @@ func (a *API) routePermissions() {
 			if ok, err := a.cfg.Broker.HasUser(r.Context(), user); err != nil || !ok {
 				return nil, or(err, errNotFound)
 			}
-			return k.list("", user), nil
+			return k.list(r, "", user)
 		}))
 		a.handle("GET /api/vhosts/{vhost}/"+k.name, a.admin(func(r *http.Request) (any, error) {
 			vhost := r.PathValue("vhost")
 			if ok, err := a.cfg.Broker.HasVhost(r.Context(), vhost); err != nil || !ok {
 				return nil, or(err, errNotFound)
 			}
-			return k.list(vhost, ""), nil
+			return k.list(r, vhost, "")
 		}))
 	}
 	a.handle("GET /api/permissions/{vhost}/{user}", a.admin(a.getPermission))

@@ -61,7 +61,7 @@ func (a *API) policyVhost(r *http.Request, u User, operator bool) (string, error
 	return name, nil
 }
 
-func (a *API) listAllPolicies(_ *http.Request, u User, operator bool) (any, error) {
+func (a *API) listAllPolicies(r *http.Request, u User, operator bool) (any, error) {
 	if !u.may(auth.TagAdministrator, auth.TagPolicymaker) || operator && !u.may(auth.TagAdministrator) {
 		return nil, errNotAuthorised
 	}
@@ -71,7 +71,7 @@ func (a *API) listAllPolicies(_ *http.Request, u User, operator bool) (any, erro
 			list = appendPolicies(list, a.cfg.Broker.Policies(vhost, operator))
 		}
 	}
-	return list, nil
+	return paged(r, list)
 }
 
 func (a *API) listPolicies(r *http.Request, u User, operator bool) (any, error) {
@@ -79,7 +79,7 @@ func (a *API) listPolicies(r *http.Request, u User, operator bool) (any, error) 
 	if err != nil {
 		return nil, err
 	}
-	return appendPolicies([]Policy{}, a.cfg.Broker.Policies(vhost, operator)), nil
+	return paged(r, appendPolicies([]Policy{}, a.cfg.Broker.Policies(vhost, operator)))
 }
 
 func (a *API) getPolicy(r *http.Request, u User, operator bool) (any, error) {

@@ -61,9 +61,9 @@ func (a *API) routeQueues() {
 
 func (a *API) listAllQueues(r *http.Request, u User) (any, error) {
 	all := a.cfg.Broker.ListQueues(r.Context(), "")
-	return queuesJSON(slices.DeleteFunc(all, func(q broker.QueueInfo) bool {
+	return paged(r, queuesJSON(slices.DeleteFunc(all, func(q broker.QueueInfo) bool {
 		return !u.monitors() && !a.cfg.Broker.MayEnter(u.Name, q.VHost)
-	})), nil
+	})))
 }
 
 func (a *API) listQueues(r *http.Request, u User) (any, error) {
@@ -71,7 +71,7 @@ func (a *API) listQueues(r *http.Request, u User) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return queuesJSON(a.cfg.Broker.ListQueues(r.Context(), vhost)), nil
+	return paged(r, queuesJSON(a.cfg.Broker.ListQueues(r.Context(), vhost)))
 }
 
 func (a *API) getQueue(r *http.Request, u User) (any, error) {

@@ -96,15 +96,15 @@ func someTags(tags []string) []string {
 	return tags
 }
 
-func (a *API) listUsers(*http.Request) (any, error) {
+func (a *API) listUsers(r *http.Request) (any, error) {
 	list := []UserJSON{}
 	for _, u := range a.cfg.Broker.Users() {
 		list = append(list, userJSON(u))
 	}
-	return list, nil
+	return paged(r, list)
 }
 
-func (a *API) listUsersWithoutPermissions(*http.Request) (any, error) {
+func (a *API) listUsersWithoutPermissions(r *http.Request) (any, error) {
 	permitted := map[string]bool{}
 	for _, p := range a.cfg.Broker.Permissions("", "") {
 		permitted[p.User] = true
@@ -115,7 +115,7 @@ func (a *API) listUsersWithoutPermissions(*http.Request) (any, error) {
 			list = append(list, userJSON(u))
 		}
 	}
-	return list, nil
+	return paged(r, list)
 }
 
 func (a *API) getUser(r *http.Request) (any, error) {

@@ -52,14 +52,14 @@ func vhostJSON(h *broker.VhostInfo) VhostJSON {
 	return VhostJSON{h.Name, h.Description, tags, h.DefaultQueueType, h.Protected, false, vhostMetadata{h.Description, tags, h.DefaultQueueType}}
 }
 
-func (a *API) listVhosts(_ *http.Request, u User) (any, error) {
+func (a *API) listVhosts(r *http.Request, u User) (any, error) {
 	list := []VhostJSON{}
 	for _, h := range a.cfg.Broker.VhostInfos() {
 		if u.monitors() || a.cfg.Broker.MayEnter(u.Name, h.Name) {
 			list = append(list, vhostJSON(&h))
 		}
 	}
-	return list, nil
+	return paged(r, list)
 }
 
 func (a *API) getVhost(r *http.Request, u User) (any, error) {
