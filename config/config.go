@@ -144,6 +144,13 @@ type Config struct {
 	// anything else. Empty, the default: they are on HTTPAddr only.
 	HealthAddr string
 
+	// MetricsAddr is the address of a listener for /metrics and what is below, without TLS and without anything else. Empty, the
+	// default: they are on HTTPAddr only, and on HealthAddr.
+	MetricsAddr string
+
+	// MetricsLogin says whether who reads metrics shows a login with the tag monitoring, wherever they are: "off" or "on". Default "off".
+	MetricsLogin string
+
 	// DebugAddr is the address of a listener for /debug/ (profiles, queues) without a login. Empty, the default: that is on
 	// HTTPAddr, and profiles for clients of the same machine only.
 	DebugAddr string
@@ -190,6 +197,12 @@ type Config struct {
 	// LogFormat is "text" or "json". Default "text".
 	LogFormat string
 }
+
+// Values of MetricsLogin.
+const (
+	MetricsLoginOff = "off"
+	MetricsLoginOn  = "on"
+)
 
 // UpgradeManually is the UpgradeSettle of a cluster that waits for `warren ctl enable_feature_flag all`.
 const UpgradeManually time.Duration = -1
@@ -246,6 +259,7 @@ func Default() Config {
 		AwaitQuorum:      30 * time.Second,
 		StopTimeout:      30 * time.Second,
 		UpgradeSettle:    10 * time.Minute,
+		MetricsLogin:     MetricsLoginOff,
 		LogLevel:         slog.LevelInfo,
 		LogFormat:        "text",
 
@@ -335,6 +349,12 @@ func (c Config) Validate() error {
 	if c.HealthAddr != "" {
 		add("health-addr", checkAddr(c.HealthAddr, true))
 	}
+	if c.MetricsAddr != "" {
+		add("metrics-addr", checkAddr(c.MetricsAddr, true))
+	}
+	if c.MetricsLogin != MetricsLoginOff && c.MetricsLogin != MetricsLoginOn {
+		add("metrics-login", fmt.Sprintf("must be off or on, got %q", c.MetricsLogin))
+	}
 	if c.DebugAddr != "" {
 		add("debug-addr", checkAddr(c.DebugAddr, true))
 	}
@@ -404,6 +424,7 @@ func (c Config) sharedAddrs() Problems {
 		{"cluster-addr", c.ClusterAddr},
 		{"gossip-addr", c.GossipAddr},
 		{"health-addr", c.HealthAddr},
+		{"metrics-addr", c.MetricsAddr},
 		{"debug-addr", c.DebugAddr},
 	} {
 		_, port, err := net.SplitHostPort(l.addr)

@@ -97,6 +97,9 @@ func TestValidate(t *testing.T) {
 		{"leaders that stay away", func(c *Config) { c.LeaderMoves = 0 }, nil},
 		{"health checks without a port", func(c *Config) { c.HealthAddr = "here" }, []string{`health-addr: "here" is not of the form host:port`}},
 		{"health checks where clients are", func(c *Config) { c.HealthAddr = ":5672" }, []string{"health-addr: :5672 is already the address of amqp-addr"}},
+		{"metrics without a port", func(c *Config) { c.MetricsAddr = "here" }, []string{`metrics-addr: "here" is not of the form host:port`}},
+		{"metrics where clients are", func(c *Config) { c.MetricsAddr = ":5672" }, []string{"metrics-addr: :5672 is already the address of amqp-addr"}},
+		{"metrics for some", func(c *Config) { c.MetricsLogin = "yes" }, []string{`metrics-login: must be off or on, got "yes"`}},
 		{"profiles without a port", func(c *Config) { c.DebugAddr = "here" }, []string{`debug-addr: "here" is not of the form host:port`}},
 		{"profiles where clients are", func(c *Config) { c.DebugAddr = ":15672" }, []string{"debug-addr: :15672 is already the address of http-addr"}},
 		{"readiness before the beginning", func(c *Config) { c.ReadyCatchUpMax = -1 }, []string{"ready-catch-up-max: must be between 0 and 24h0m0s, got -1ns"}},
@@ -125,7 +128,7 @@ func TestValidate(t *testing.T) {
 		{
 			"every problem at once",
 			func(c *Config) { *c = Config{BootstrapExpect: -1} },
-			[]string{"node-id", "data-dir", "amqp-addr", "http-addr", "grpc-addr", "tls-client-auth", "tls-login-from", "tls-login-san-type", "cluster-addr", "gossip-encryption", "cluster-tls", "gossip-addr", "default-user", "bootstrap-expect", "amqp-product", "drain-timeout", "stop-timeout", "voter-replace-after", "repair-groups", "log-format"},
+			[]string{"node-id", "data-dir", "amqp-addr", "http-addr", "grpc-addr", "tls-client-auth", "tls-login-from", "tls-login-san-type", "cluster-addr", "gossip-encryption", "cluster-tls", "gossip-addr", "default-user", "bootstrap-expect", "amqp-product", "metrics-login", "drain-timeout", "stop-timeout", "voter-replace-after", "repair-groups", "log-format"},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -98,6 +98,8 @@ func Options() []Option {
 			get: func(c Config) string { return strconv.Itoa(c.LeaderMoves) },
 		},
 		text("health-addr", "host:port", "listen here, too, for health checks and metrics alone", func(c *Config) *string { return &c.HealthAddr }),
+		text("metrics-addr", "host:port", "listen here, too, for metrics alone", func(c *Config) *string { return &c.MetricsAddr }),
+		text("metrics-login", "mode", "off, or on: metrics are for users with the tag monitoring", func(c *Config) *string { return &c.MetricsLogin }),
 		text("debug-addr", "host:port", "listen here for profiles, which are not on http-addr then", func(c *Config) *string { return &c.DebugAddr }),
 		{
 			Name: "ready-catch-up-max", Kind: "duration", Usage: "how long a started node may be not ready only because its replicas lag",

@@ -43,6 +43,21 @@ func (a *API) authenticate(r *http.Request) (User, error) {
 	return u, nil
 }
 
+// ForMonitors serves h to users who may see what belongs to others.
+func (a *API) ForMonitors(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		u, err := a.authenticate(r)
+		if err == nil && !u.monitors() {
+			err = unauthorised("Not monitor user")
+		}
+		if err != nil {
+			a.refuse(w, err)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
 // Operator is the name under which the control socket's requests are logged. No user has it: it has all tags, and no
 // permissions in virtual hosts.
 const Operator = "control socket"

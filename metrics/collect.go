@@ -33,7 +33,7 @@ type Raft struct{ Queue, Term, Commit, Applied, Last uint64 }
 type Leaders struct {
 	Searching, Away int
 	// Critical are groups here that need this node for a quorum, Missing those led here with a replica on a node that does not answer,
-	// Behind the replicas here that lag.
+	// Behind the replicas here that lag, -1 if that is not known yet.
 	Critical, Missing, Behind     int
 	Elections, Returned, NotGiven uint64
 	// Searches are times by classes, of which class i ends at 2^i ms.
@@ -90,6 +90,10 @@ type Config struct {
 	// QueueName finds a replica's queue, named by ObjectName; ok is false if it is being
 	// deleted.
 	QueueName func(id uint64) (vhost, name string, ok bool)
+	// Connections, Vhosts and Exchanges, of one virtual host, may be nil, the latter two together.
+	Connections func() []gateway.ConnectionInfo
+	Vhosts      func() []string
+	Exchanges   func(vhost string) []Exchange
 }
 
 // Broker is what is read of a [broker.Broker].
@@ -145,16 +149,25 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	s := &scrape{c: c, ch: ch}
-	figures := c.cfg.Broker.Figures()
+	var figures []broker.QueueFigures
+	if s.wants(queueMessages, queueBytes, queueConsumers, outboxMessages) {
+		figures = c.cfg.Broker.Figures()
+	}
 	if c.mode != detailed {
-		s.node(figures)
+		s.identity(figures)
+		s.life()
+		s.log()
 		s.leaders()
 		s.repair()
 		s.traffic()
 		s.dead()
 	}
+	s.churn()
+	s.resources()
 	s.queues(figures)
 	s.raft()
+	s.connections()
+	s.topology()
 }
 
 // scrape is one reading.
@@ -184,20 +197,13 @@ func (s *scrape) times(d *def, classes []uint64, first int, unit, sum float64) {
 	s.ch <- prometheus.MustNewConstHistogram(s.c.desc(d), total, sum, buckets)
 }
 
-func (s *scrape) node(figures []broker.QueueFigures) {
-	n, r, g, st := s.c.cfg.Node(), s.c.cfg.Resources(), s.c.cfg.Gateway(), s.c.cfg.Store()
+func (s *scrape) identity(figures []broker.QueueFigures) {
+	n, g := s.c.cfg.Node(), s.c.cfg.Gateway()
 	s.put(identityInfo, 1, n.Name, n.Cluster, n.ClusterID)
 	s.put(buildInfo, 1, n.Version, n.Product, n.Version)
 	s.count(connections, uint64(max(0, g.Connections)))
 	s.count(channels, g.ChannelsOpened-min(g.ChannelsOpened, g.ChannelsClosed))
-	s.count(connectionsOpened, g.Accepted)
-	s.count(connectionsClosed, g.Closed)
-	s.count(channelsOpened, g.ChannelsOpened)
-	s.count(channelsClosed, g.ChannelsClosed)
-	churn, clients := s.c.cfg.Broker.QueueChurn(), s.c.cfg.Broker.Clients()
-	s.count(queuesDeclared, churn.Declared)
-	s.count(queuesCreated, churn.Created)
-	s.count(queuesDeleted, churn.Deleted)
+	clients := s.c.cfg.Broker.Clients()
 	s.count(consumers, uint64(clients.Consumers))
 	s.count(globalConsumers, uint64(clients.Consumers), protocol)
 	named := 0
@@ -207,6 +213,29 @@ func (s *scrape) node(figures []broker.QueueFigures) {
 		}
 	}
 	s.count(queues, uint64(named))
+}
+
+// churn puts what came and went.
+func (s *scrape) churn() {
+	if !s.wants(connectionsOpened) {
+		return
+	}
+	g, churn := s.c.cfg.Gateway(), s.c.cfg.Broker.QueueChurn()
+	s.count(connectionsOpened, g.Accepted)
+	s.count(connectionsClosed, g.Closed)
+	s.count(channelsOpened, g.ChannelsOpened)
+	s.count(channelsClosed, g.ChannelsClosed)
+	s.count(queuesDeclared, churn.Declared)
+	s.count(queuesCreated, churn.Created)
+	s.count(queuesDeleted, churn.Deleted)
+}
+
+// resources puts what the process uses and may use.
+func (s *scrape) resources() {
+	if !s.wants(residentBytes, residentLimit) {
+		return
+	}
+	n, r, st := s.c.cfg.Node(), s.c.cfg.Resources(), s.c.cfg.Store()
 	s.count(residentBytes, r.MemoryBytes)
 	s.count(residentLimit, n.MemoryLimit)
 	s.count(openFDs, r.OpenFiles)
@@ -215,6 +244,10 @@ func (s *scrape) node(figures []broker.QueueFigures) {
 	s.count(diskLimit, n.DiskLimit)
 	s.put(alarmMemory, truth(r.MemoryAlarm))
 	s.put(alarmDisk, truth(r.DiskAlarm))
+}
+
+// life puts what the node is doing as a whole, its certificates and its keys of gossip.
+func (s *scrape) life() {
 	if s.c.cfg.Life != nil {
 		l := s.c.cfg.Life()
 		for _, state := range l.States {
@@ -237,6 +270,11 @@ func (s *scrape) node(figures []broker.QueueFigures) {
 			s.count(certFailures, c.Failures, c.Use)
 		}
 	}
+}
+
+// log puts the figures of the log store.
+func (s *scrape) log() {
+	st := s.c.cfg.Store()
 	s.times(storeSyncTime, st.SyncTimes.Classes[:], firstSyncClass, 1e-6, st.SyncTimes.Sum.Seconds())
 	s.count(storeWritten, st.WrittenBytes)
 	s.count(storeSegments, uint64(st.Segments))
@@ -256,7 +294,9 @@ func (s *scrape) leaders() {
 	s.count(leadersAway, uint64(max(0, l.Away)))
 	s.count(quorumCritical, uint64(max(0, l.Critical)))
 	s.count(replicasMissing, uint64(max(0, l.Missing)))
-	s.count(replicasBehind, uint64(max(0, l.Behind)))
+	if l.Behind >= 0 {
+		s.count(replicasBehind, uint64(l.Behind))
+	}
 	s.count(elections, l.Elections)
 	s.count(leadersMoved, l.Returned, "moved")
 	s.count(leadersMoved, l.NotGiven, "failed")

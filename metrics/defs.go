@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -11,35 +12,57 @@ type def struct {
 	name, help string
 	kind       prometheus.ValueType
 	labels     []string
-	// family is that of /metrics/detailed for figures of single queues; "" for those of
-	// the node.
+	// of is what one series tells of.
+	of object
+	// family is that of /metrics/detailed; "" if it is not there.
 	family string
-	// queueOnly: there is no sum over queues.
-	queueOnly bool
-	histogram bool
+	// objectOnly: there is no sum over objects.
+	objectOnly bool
+	histogram  bool
 
 	sum, object, detailed *prometheus.Desc
+}
+
+// object is a kind of thing that a series tells of.
+type object uint8
+
+const (
+	node object = iota
+	queue
+	connection
+	// exchange and vhost are the cluster's, the same on every node: in /metrics/detailed alone, for sums over nodes would be wrong.
+	exchange
+	vhost
+)
+
+// objectLabels are the labels by which objects are named.
+var objectLabels = [...][]string{
+	queue: {"vhost", "queue"}, connection: {"connection", "vhost", "user"}, exchange: {"vhost", "exchange"}, vhost: {"vhost"},
 }
 
 // defs are all metrics, in the order of their definition.
 var defs []*def
 
 func define(d def) *def {
-	objectLabels := append([]string{"vhost", "queue"}, d.labels...)
-	switch d.family {
-	case "":
-		d.sum = prometheus.NewDesc(d.name, d.help, d.labels, nil)
+	labels := append(slices.Clone(objectLabels[d.of]), d.labels...)
+	switch {
+	case d.of == node:
+		d.sum = prometheus.NewDesc(d.name, d.help, labels, nil)
 		d.object = d.sum
-	default:
-		d.object = prometheus.NewDesc(d.name, d.help, objectLabels, nil)
-		name, ours := strings.CutPrefix(d.name, "rabbitmq_")
-		if ours {
-			name = "rabbitmq_detailed_" + name
-		}
-		d.detailed = prometheus.NewDesc(name, d.help, objectLabels, nil)
-		if !d.queueOnly {
+	case d.of < exchange:
+		d.object = prometheus.NewDesc(d.name, d.help, labels, nil)
+		if !d.objectOnly {
 			d.sum = prometheus.NewDesc(d.name, d.help, d.labels, nil)
 		}
+	}
+	if d.family != "" {
+		name, theirs := strings.CutPrefix(d.name, "rabbitmq_")
+		if theirs && d.of < exchange {
+			name = "rabbitmq_detailed_" + name
+		} else {
+			name = d.name
+		}
+		d.detailed = prometheus.NewDesc(name, d.help, labels, nil)
 	}
 	defs = append(defs, &d)
 	return &d
@@ -53,16 +76,23 @@ func counter(name, help string, labels ...string) *def {
 	return define(def{name: name, help: help, kind: prometheus.CounterValue, labels: labels})
 }
 
+// inFamily puts figures of the node into a family, too.
+func inFamily(family string, d *def) *def {
+	d.family = family
+	defs = defs[:len(defs)-1]
+	return define(*d)
+}
+
 func histogram(name, help string) *def {
 	return define(def{name: name, help: help, histogram: true})
 }
 
 func queueGauge(family, name, help string, labels ...string) *def {
-	return define(def{name: name, help: help, kind: prometheus.GaugeValue, labels: labels, family: family})
+	return define(def{name: name, help: help, kind: prometheus.GaugeValue, labels: labels, of: queue, family: family})
 }
 
 func queueCounter(family, name, help string, labels ...string) *def {
-	return define(def{name: name, help: help, kind: prometheus.CounterValue, labels: labels, family: family})
+	return define(def{name: name, help: help, kind: prometheus.CounterValue, labels: labels, of: queue, family: family})
 }
 
 // The families of /metrics/detailed.
@@ -72,6 +102,15 @@ const (
 	familyConsumers = "queue_consumer_count"
 	familyRaft      = "ra_metrics"
 	familyOutbox    = "warren_outbox"
+
+	familyChurn            = "connection_churn_metrics"
+	familyNodeCoarse       = "node_coarse_metrics"
+	familyNode             = "node_metrics"
+	familyConnectionCoarse = "connection_coarse_metrics"
+	familyConnection       = "connection_metrics"
+	familyVhosts           = "vhost_status"
+	familyExchanges        = "exchange_names"
+	familyBindings         = "exchange_bindings"
 )
 
 // The node.
@@ -82,21 +121,21 @@ var (
 	connections       = gauge("rabbitmq_connections", "Connections open now")
 	channels          = gauge("rabbitmq_channels", "Channels open now")
 	consumers         = gauge("rabbitmq_consumers", "Consumers of this node's clients")
-	connectionsOpened = counter("rabbitmq_connections_opened_total", "Connections opened")
-	connectionsClosed = counter("rabbitmq_connections_closed_total", "Connections closed")
-	channelsOpened    = counter("rabbitmq_channels_opened_total", "Channels opened")
-	channelsClosed    = counter("rabbitmq_channels_closed_total", "Channels closed")
-	queuesDeclared    = counter("rabbitmq_queues_declared_total", "Declarations of queues that succeeded")
-	queuesCreated     = counter("rabbitmq_queues_created_total", "Queues created")
-	queuesDeleted     = counter("rabbitmq_queues_deleted_total", "Queues deleted that this node led")
+	connectionsOpened = inFamily(familyChurn, counter("rabbitmq_connections_opened_total", "Connections opened"))
+	connectionsClosed = inFamily(familyChurn, counter("rabbitmq_connections_closed_total", "Connections closed"))
+	channelsOpened    = inFamily(familyChurn, counter("rabbitmq_channels_opened_total", "Channels opened"))
+	channelsClosed    = inFamily(familyChurn, counter("rabbitmq_channels_closed_total", "Channels closed"))
+	queuesDeclared    = inFamily(familyChurn, counter("rabbitmq_queues_declared_total", "Declarations of queues that succeeded"))
+	queuesCreated     = inFamily(familyChurn, counter("rabbitmq_queues_created_total", "Queues created"))
+	queuesDeleted     = inFamily(familyChurn, counter("rabbitmq_queues_deleted_total", "Queues deleted that this node led"))
 	queues            = gauge("rabbitmq_queues", "Queues that this node leads")
 
-	residentBytes   = gauge("rabbitmq_process_resident_memory_bytes", "Memory in use, as the memory alarm counts it")
-	residentLimit   = gauge("rabbitmq_resident_memory_limit_bytes", "Memory high watermark")
-	openFDs         = gauge("rabbitmq_process_open_fds", "Open file descriptors")
-	maxFDs          = gauge("rabbitmq_process_max_fds", "Limit of open file descriptors")
-	diskFree        = gauge("rabbitmq_disk_space_available_bytes", "Free space on the data folder's file system")
-	diskLimit       = gauge("rabbitmq_disk_space_available_limit_bytes", "Free space below which the disk alarm is set")
+	residentBytes   = inFamily(familyNodeCoarse, gauge("rabbitmq_process_resident_memory_bytes", "Memory in use, as the memory alarm counts it"))
+	residentLimit   = inFamily(familyNode, gauge("rabbitmq_resident_memory_limit_bytes", "Memory high watermark"))
+	openFDs         = inFamily(familyNodeCoarse, gauge("rabbitmq_process_open_fds", "Open file descriptors"))
+	maxFDs          = inFamily(familyNode, gauge("rabbitmq_process_max_fds", "Limit of open file descriptors"))
+	diskFree        = inFamily(familyNodeCoarse, gauge("rabbitmq_disk_space_available_bytes", "Free space on the data folder's file system"))
+	diskLimit       = inFamily(familyNode, gauge("rabbitmq_disk_space_available_limit_bytes", "Free space below which the disk alarm is set"))
 	alarmMemory     = gauge("rabbitmq_alarms_memory_used_watermark", "1 while the memory alarm of this node is set")
 	alarmDisk       = gauge("rabbitmq_alarms_free_disk_space_watermark", "1 while the disk alarm of this node is set")
 	certExpiry      = gauge("warren_certificate_expiry_seconds", "Time until the certificate in use expires, negative afterwards; use: clients or nodes", "use")
@@ -206,10 +245,10 @@ var (
 	outboxAge      = queueGauge(familyOutbox, "warren_outbox_oldest_age_seconds", "How long the oldest dead letter has been on its way; the sum is the oldest of all")
 	outboxTargets  = queueGauge(familyOutbox, "warren_outbox_stuck_targets", "Target queues that take nothing, by why", "state")
 
-	queueDead     = define(def{family: familyOutbox, queueOnly: true, kind: prometheus.CounterValue, name: "warren_queue_dead_letters_total", help: "Messages that died since the queue was declared", labels: []string{"reason"}})
-	queueStayed   = define(def{family: familyOutbox, queueOnly: true, kind: prometheus.CounterValue, name: "warren_queue_messages_stayed_total", help: "Expired messages that lost their time to live instead of leaving, since the queue was declared"})
-	queueRedriven = define(def{family: familyOutbox, queueOnly: true, kind: prometheus.CounterValue, name: "warren_queue_redriven_total", help: "Messages that redrives have sent from the queue and targets have committed, since it was declared"})
-	queueDropped  = define(def{family: familyOutbox, queueOnly: true, kind: prometheus.CounterValue, name: "warren_queue_dead_letters_dropped_total", help: "Dead letters dropped since the queue was declared", labels: []string{"cause"}})
+	queueDead     = define(def{of: queue, family: familyOutbox, objectOnly: true, kind: prometheus.CounterValue, name: "warren_queue_dead_letters_total", help: "Messages that died since the queue was declared", labels: []string{"reason"}})
+	queueStayed   = define(def{of: queue, family: familyOutbox, objectOnly: true, kind: prometheus.CounterValue, name: "warren_queue_messages_stayed_total", help: "Expired messages that lost their time to live instead of leaving, since the queue was declared"})
+	queueRedriven = define(def{of: queue, family: familyOutbox, objectOnly: true, kind: prometheus.CounterValue, name: "warren_queue_redriven_total", help: "Messages that redrives have sent from the queue and targets have committed, since it was declared"})
+	queueDropped  = define(def{of: queue, family: familyOutbox, objectOnly: true, kind: prometheus.CounterValue, name: "warren_queue_dead_letters_dropped_total", help: "Dead letters dropped since the queue was declared", labels: []string{"cause"}})
 )
 
 // Names are the names of all metrics, Go's and the process' own left out.

@@ -70,7 +70,19 @@ func fake() Config {
 	b.traffic.ByType[broker.ClassicQueue].Acked = 12
 	return Config{
 		Node:      func() Node { return Node{Name: "n1", Cluster: "c", ClusterID: "c", Product: "Warren", Version: "1"} },
-		Resources: func() Resources { return Resources{MemoryBytes: 5, MemoryAlarm: true} },
+		Resources: func() Resources { return Resources{MemoryBytes: 5, MemoryAlarm: true, OpenFilesMax: 9} },
+		Connections: func() []gateway.ConnectionInfo {
+			return []gateway.ConnectionInfo{
+				{Name: "a -> b", User: "u", VHost: "v", Channels: 3, ReceivedBytes: 70, WrittenBytes: 80}, {Name: "c -> d", User: "u", VHost: "/"},
+			}
+		},
+		Vhosts: func() []string { return []string{"/", "v"} },
+		Exchanges: func(vhost string) []Exchange {
+			if vhost == "v" {
+				return []Exchange{{Name: "x", Type: "topic", Bindings: 4}}
+			}
+			return []Exchange{{Name: "amq.direct", Type: "direct"}}
+		},
 		Gateway: func() gateway.Stats {
 			return gateway.Stats{Connections: 2, Accepted: 5, Closed: 3, ChannelsOpened: 8, ChannelsClosed: 1}
 		},
@@ -131,7 +143,7 @@ func TestForms(t *testing.T) {
 			`warren_repair_plans_total{reason="down"} 3`, "warren_repair_plans_refused_total 1", `warren_repair_queues{state="waiting"} 8`,
 			"warren_replica_fill_bytes_total 99", "warren_replica_fill_wait_seconds_total 2.5",
 			"process_open_fds", "go_goroutines",
-		}, []string{`queue="a"`}},
+		}, []string{`queue="a"`, "connection="}},
 		{"/metrics/per-object", []string{
 			`rabbitmq_queue_messages_ready{queue="a",vhost="/"} 3`, `rabbitmq_queue_messages_ready{queue="b",vhost="v"} 5`,
 			`rabbitmq_queue_messages_ready{queue="exchange later",vhost="/"} 7`, `rabbitmq_raft_commit_index{queue="a",vhost="/"} 30`,
@@ -139,7 +151,23 @@ func TestForms(t *testing.T) {
 			`warren_queue_dead_letters_total{queue="a",reason="rejected",vhost="/"} 6`,
 			`warren_queue_redriven_total{queue="a",vhost="/"} 4`,
 			`warren_queue_dead_letters_dropped_total{cause="cycle",queue="a",vhost="/"} 2`, "rabbitmq_connections 2",
-		}, []string{"rabbitmq_queue_messages_ready 1", `messages_ready{queue="a",vhost="/"} 100`}},
+			`rabbitmq_connection_channels{connection="a -> b",user="u",vhost="v"} 3`,
+		}, []string{"rabbitmq_cluster_vhost", "rabbitmq_queue_messages_ready 1", `messages_ready{queue="a",vhost="/"} 100`}},
+		{"/metrics/detailed?family=connection_coarse_metrics&family=connection_metrics&vhost=v", []string{
+			`rabbitmq_detailed_connection_incoming_bytes_total{connection="a -> b",user="u",vhost="v"} 70`,
+			`rabbitmq_detailed_connection_outgoing_bytes_total{connection="a -> b",user="u",vhost="v"} 80`,
+			`rabbitmq_detailed_connection_channels{connection="a -> b",user="u",vhost="v"} 3`,
+		}, []string{`vhost="/"`, "rabbitmq_connections", "queue"}},
+		{"/metrics/detailed?family=connection_metrics", []string{`rabbitmq_detailed_connection_channels{connection="c -> d",user="u",vhost="/"} 0`}, []string{"incoming_bytes"}},
+		{"/metrics/detailed?family=connection_churn_metrics&family=node_coarse_metrics", []string{
+			"rabbitmq_detailed_connections_opened_total 5", "rabbitmq_detailed_queues_deleted_total 1", "rabbitmq_detailed_process_resident_memory_bytes 5",
+			"rabbitmq_detailed_disk_space_available_bytes 1000",
+		}, []string{"max_fds", "queue_messages", "alarms"}},
+		{"/metrics/detailed?family=node_metrics", []string{"rabbitmq_detailed_process_max_fds 9"}, []string{"open_fds"}},
+		{"/metrics/detailed?family=vhost_status&family=exchange_names", []string{
+			`rabbitmq_cluster_vhost_status{vhost="v"} 1`, `rabbitmq_cluster_exchange_name{exchange="x",type="topic",vhost="v"} 1`,
+		}, []string{"bindings"}},
+		{"/metrics/detailed?family=exchange_bindings&vhost=v", []string{`rabbitmq_cluster_exchange_bindings{exchange="x",type="topic",vhost="v"} 4`}, []string{"vhost_status", `vhost="/"`}},
 		{"/metrics/detailed", nil, []string{"rabbitmq_"}},
 		{"/metrics/detailed?family=none", nil, []string{"rabbitmq_"}},
 		{"/metrics/detailed?family=queue_coarse_metrics", []string{

@@ -44,6 +44,11 @@ func (n *running) serveHTTP(context.Context) error {
 		n.serveProbes(probes)
 		n.serveOn("health", probes, n.listeners.health)
 	}
+	if n.listeners.metrics != nil {
+		figures := http.NewServeMux()
+		n.serveMetrics(figures)
+		n.serveOn("metrics", figures, n.listeners.metrics)
+	}
 	if n.listeners.debug != nil {
 		if addr := n.listeners.debug.Addr().String(); !localAddr(addr) {
 			n.log.Warn("profiles can be read by whoever reaches their address", "debug", addr)
@@ -75,12 +80,11 @@ func (n *running) serveDebug(mux *http.ServeMux, guard func(http.HandlerFunc) ht
 	mux.HandleFunc("GET /debug/pprof/trace", guard(pprof.Trace))
 }
 
-// serveProbes adds what asks for no login: health checks and figures.
+// serveProbes adds health checks, which ask for no login, and figures.
 func (n *running) serveProbes(mux *http.ServeMux) {
 	mux.HandleFunc("GET /healthz", n.serveAlive)
 	mux.HandleFunc("GET /readyz", n.serveReady)
-	mux.Handle("/metrics", n.metricsHandler())
-	mux.Handle("/metrics/", n.metricsHandler())
+	n.serveMetrics(mux)
 }
 
 // serveOn serves HTTP on ln until the node is closed. Each listener has a server of its own: net/http sets one up in Serve, which is

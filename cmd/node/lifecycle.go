@@ -118,6 +118,7 @@ func (n *running) live(ctx context.Context) error {
 	work, interrupt := context.WithCancel(ctx)
 	var working sync.WaitGroup
 	working.Go(func() { n.awaitLogs(work) })
+	working.Go(func() { n.watchLag(work) })
 	var busy chan struct{} // of the drain or revival under way
 	var err error
 	for going := true; going; {

@@ -5,17 +5,32 @@ import (
 	"net/http"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/warrenmq/warren/catalog"
 	"github.com/warrenmq/warren/cluster/alarm"
+	"github.com/warrenmq/warren/config"
 	"github.com/warrenmq/warren/metrics"
 )
 
+// serveMetrics adds /metrics and what is below it.
+func (n *running) serveMetrics(mux *http.ServeMux) {
+	h := n.metricsHandler()
+	mux.Handle("/metrics", h)
+	mux.Handle("/metrics/", h)
+}
+
 // metricsHandler answers /metrics and below once the node is ready.
 func (n *running) metricsHandler() http.Handler {
-	handler := sync.OnceValue(func() http.Handler { return metrics.Handler(n.metricsConfig(), n.log) })
+	handler := sync.OnceValue(func() http.Handler {
+		h := metrics.Handler(n.metricsConfig(), n.log)
+		if n.cfg.MetricsLogin == config.MetricsLoginOn {
+			h = n.manager.ForMonitors(h)
+		}
+		return h
+	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !n.ready.Load() {
 			http.Error(w, errNotReady.Error(), http.StatusServiceUnavailable)
@@ -44,6 +59,7 @@ func (n *running) metricsConfig() metrics.Config {
 			}
 			return q.Vhost, metrics.ObjectName(q.Name, q.DelayOf), true
 		},
+		Connections: n.amqp.Connections, Vhosts: n.vhostNames, Exchanges: n.exchangesOf,
 	}
 }
 
@@ -63,17 +79,82 @@ func (n *running) resources() metrics.Resources {
 	return r
 }
 
-// lagWait bounds how long a request for figures waits for other nodes.
-const lagWait = time.Second
+func (n *running) vhostNames() (names []string) {
+	for v := range n.catalog.Load().View().Vhosts() {
+		names = append(names, v.Name)
+	}
+	return names
+}
+
+// exchangesOf are a virtual host's exchanges but the default one.
+func (n *running) exchangesOf(vhost string) (list []metrics.Exchange) {
+	view := n.catalog.Load().View()
+	for x := range view.Exchanges(vhost) {
+		if x.Name == "" {
+			continue
+		}
+		e := metrics.Exchange{Name: x.Name, Type: x.Type.String()}
+		for range view.BindingsFrom(vhost, x.Name) {
+			e.Bindings++
+		}
+		list = append(list, e)
+	}
+	return list
+}
+
+// Of the figure of replicas that lag: how old it may be when it is read, and how long other nodes have to answer.
+const (
+	lagAge  = 2 * time.Second
+	lagWait = time.Second
+)
+
+// lagFigure is how many replicas here lag, which only other nodes can tell: no request for figures waits for them. They are asked after it, and what
+// they said before is shown.
+type lagFigure struct {
+	wanted chan struct{}
+	behind atomic.Int64 // -1: not known yet
+}
+
+func newLagFigure() *lagFigure {
+	f := &lagFigure{wanted: make(chan struct{}, 1)}
+	f.behind.Store(-1)
+	return f
+}
+
+// read returns what is known, and sees to it that more will be.
+func (f *lagFigure) read() int {
+	select {
+	case f.wanted <- struct{}{}:
+	default:
+	}
+	return int(f.behind.Load())
+}
+
+// watchLag asks the other nodes, when somebody wants to know, every lagAge at most. It ends with ctx.
+func (n *running) watchLag(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-n.lagShown.wanted:
+		}
+		// Every other node is asked once about all its groups.
+		ask, cancel := context.WithTimeout(ctx, lagWait)
+		n.lagShown.behind.Store(int64(n.host.Behind(ask, gateEntries).Behind))
+		cancel()
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(lagAge):
+		}
+	}
+}
 
 // leaderships are those of the queues' groups on this node.
 func (n *running) leaderships() metrics.Leaders {
 	s := n.host.Stats()
-	// Every other node is asked once about all its groups; one that hangs holds no scrape up.
-	ctx, cancel := context.WithTimeout(context.Background(), lagWait)
-	defer cancel()
 	return metrics.Leaders{
-		Critical: n.host.Critical(), Missing: n.host.Missing(), Behind: n.host.Behind(ctx, gateEntries).Behind,
+		Critical: n.host.Critical(), Missing: n.host.Missing(), Behind: n.lagShown.read(),
 		Searching: s.Searching, Away: s.Away, Elections: s.ElectionsInjected, Returned: s.MovedHome, NotGiven: s.MovesHomeFailed,
 		Searches: s.Searches.Classes[:], SearchesMS: float64(s.Searches.Sum.Milliseconds()),
 	}

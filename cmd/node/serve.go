@@ -68,6 +68,7 @@ type running struct {
 	starting        atomic.Pointer[string] // the step of the start that is under way
 	caughtUp        atomic.Bool            // awaitLogs has ended
 	lag             atomic.Pointer[group.Lag]
+	lagShown        *lagFigure
 	since           atomic.Uint64 // catalog revision of this process's registration
 
 	lifecycle   lifecycle
@@ -98,7 +99,7 @@ func serve(ctx context.Context, cfg config.Config, log *slog.Logger) error {
 // run builds a node top to bottom, serves until ctx ends, and takes it down
 // in reverse.
 func run(ctx context.Context, cfg config.Config, log *slog.Logger) (err error) {
-	n := &running{cfg: cfg, log: log, failed: make(chan error, 8), lifecycle: newLifecycle(), fill: transport.NewPace(cfg.RepairRate)}
+	n := &running{cfg: cfg, log: log, failed: make(chan error, 8), lifecycle: newLifecycle(), lagShown: newLagFigure(), fill: transport.NewPace(cfg.RepairRate)}
 	n.lag.Store(&group.Lag{})
 	defer func() {
 		if e := n.close(); e != nil && errors.Is(err, errRenewed) {
@@ -157,7 +158,7 @@ func (n *running) openIdentity(context.Context) (err error) {
 }
 
 // listeners are the ports of a node.
-type listeners struct{ amqp, http, grpc, cluster, amqps, https, health, debug net.Listener } // the last four are nil if not wanted
+type listeners struct{ amqp, http, grpc, cluster, amqps, https, health, metrics, debug net.Listener } // the last five are nil if not wanted
 
 func (n *running) listen(context.Context) error {
 	for _, l := range []struct {
@@ -171,6 +172,7 @@ func (n *running) listen(context.Context) error {
 		{"amqps", n.cfg.AMQPSAddr, &n.listeners.amqps},
 		{"https", n.cfg.HTTPSAddr, &n.listeners.https},
 		{"health", n.cfg.HealthAddr, &n.listeners.health},
+		{"metrics", n.cfg.MetricsAddr, &n.listeners.metrics},
 		{"debug", n.cfg.DebugAddr, &n.listeners.debug},
 	} {
 		if l.addr == "" {

@@ -127,16 +127,18 @@ func TestReadinessNeedsTheDisk(t *testing.T) {
 	kill(t, n)
 }
 
-// TestPortsOfTheirOwn: probes have a port of their own, with nothing else on it, and so have profiles.
+// TestPortsOfTheirOwn: probes have a port of their own, with nothing else on it, and so have metrics and profiles. With metrics-login they are for
+// users with the tag monitoring, wherever they are.
 func TestPortsOfTheirOwn(t *testing.T) {
 	t.Parallel()
-	var health, debug string
+	var health, debug, figures string
 	c := newCluster(t, 1, func(cfg *cluster.Config) {
 		cfg.Places = func(string) (cluster.Place, error) {
 			return cluster.Place{Args: func(a cluster.Addrs) ([]string, error) {
 				health = strings.Replace(a.GRPC, "127.0.0.1", "127.0.0.2", 1)
 				debug = strings.Replace(a.GRPC, "127.0.0.1", "127.0.0.3", 1)
-				return []string{"--health-addr", health, "--debug-addr", debug}, nil
+				figures = strings.Replace(a.GRPC, "127.0.0.1", "127.0.0.4", 1)
+				return []string{"--health-addr", health, "--debug-addr", debug, "--metrics-addr", figures, "--metrics-login", "on"}, nil
 			}}, nil
 		}
 	})
@@ -144,9 +146,12 @@ func TestPortsOfTheirOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	for addr, paths := range map[string]map[string]int{
-		"http://" + health: {"/readyz": 200, "/healthz": 200, "/metrics": 200, "/api/overview": 404, "/debug/pprof/": 404, "/debug/queues": 404},
-		"http://" + debug:  {"/debug/pprof/": 200, "/debug/pprof/heap?debug=1": 200, "/debug/queues": 200, "/readyz": 404, "/metrics": 404, "/api/overview": 404},
-		c.Node(0).HTTP():   {"/readyz": 200, "/metrics": 200, "/api/queues": 401, "/debug/pprof/": 404, "/debug/queues": 404},
+		"http://" + health:              {"/readyz": 200, "/healthz": 200, "/metrics": 401, "/api/overview": 404, "/debug/pprof/": 404, "/debug/queues": 404},
+		"http://" + figures:             {"/metrics": 401, "/metrics/per-object": 401, "/metrics/detailed": 401, "/readyz": 404, "/healthz": 404, "/api/overview": 404, "/debug/queues": 404},
+		"http://guest:guest@" + figures: {"/metrics": 200, "/metrics/per-object": 200, "/metrics/detailed": 200},
+		"http://guest:wrong@" + figures: {"/metrics": 401},
+		"http://" + debug:               {"/debug/pprof/": 200, "/debug/pprof/heap?debug=1": 200, "/debug/queues": 200, "/readyz": 404, "/metrics": 404, "/api/overview": 404},
+		c.Node(0).HTTP():                {"/readyz": 200, "/metrics": 401, "/api/queues": 401, "/debug/pprof/": 404, "/debug/queues": 404},
 	} {
 		for path, want := range paths {
 			eventually(t, func() error {

@@ -60,7 +60,7 @@ func Settings(m *Manifests, pod corev1.PodSpec, c corev1.Container, dir string) 
 // listening says which ports of the container are not those of the settings.
 func listening(cfg config.Config, c corev1.Container) error {
 	addrs := map[string]string{
-		"amqp": cfg.AMQPAddr, "http": cfg.HTTPAddr, "amqps": cfg.AMQPSAddr, "https": cfg.HTTPSAddr, "health": cfg.HealthAddr, "grpc": cfg.GRPCAddr, "cluster": cfg.ClusterAddr, "gossip": cfg.GossipAddr, "gossip-udp": cfg.GossipAddr,
+		"amqp": cfg.AMQPAddr, "http": cfg.HTTPAddr, "amqps": cfg.AMQPSAddr, "https": cfg.HTTPSAddr, "health": cfg.HealthAddr, "metrics": cfg.MetricsAddr, "grpc": cfg.GRPCAddr, "cluster": cfg.ClusterAddr, "gossip": cfg.GossipAddr, "gossip-udp": cfg.GossipAddr,
 	}
 	for name, p := range portsOf(c) {
 		if addr, ok := addrs[name]; !ok || !samePort(addr, p.ContainerPort) {
