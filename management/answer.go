@@ -67,8 +67,10 @@ func (a *API) refuse(w http.ResponseWriter, err error) {
 	a.write(w, r.status, r)
 }
 
-// created is the answer to a PUT that made something new: 201 without content.
-type created struct{}
+// created is the answer to a request that made something new: 201 without content.
+type created struct {
+	location string // of the new thing, if that is not where the request went
+}
 
 // answer sends body, or 204 for nil.
 func (a *API) answer(w http.ResponseWriter, body any) {
@@ -77,6 +79,9 @@ func (a *API) answer(w http.ResponseWriter, body any) {
 		w.WriteHeader(http.StatusNoContent)
 		return
 	case created:
+		if body.location != "" {
+			w.Header().Set("Location", body.location)
+		}
 		w.WriteHeader(http.StatusCreated)
 		return
 	case attachment:

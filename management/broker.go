@@ -13,6 +13,7 @@ type Broker interface {
 	outboxes
 	Limits
 	redrives
+	topology
 	users
 	permissions
 	vhosts

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	wire "github.com/warrenmq/warren/amqp"
-	"github.com/warrenmq/warren/broker"
 )
 
 const (
@@ -153,7 +152,7 @@ func (w *writer) content(item *outContent) error {
 		}
 		w.g.buf = w.getOK.AppendFrame(w.g.buf, item.channel)
 	}
-	w.g.buf = wire.AppendContentHeader(w.g.buf, item.channel, wire.ClassBasic, withCounts(d), uint64(len(d.Body)))
+	w.g.buf = wire.AppendContentHeader(w.g.buf, item.channel, wire.ClassBasic, d.PropertiesWithCounts(), uint64(len(d.Body)))
 	frameMax := w.c.frameMax
 	if len(d.Body) < refBytes {
 		w.g.buf = wire.AppendBody(w.g.buf, item.channel, d.Body, frameMax)
@@ -220,26 +219,4 @@ func (w *writer) flush() error {
 	}
 	w.touched = w.touched[:0]
 	return nil
-}
-
-// withCounts adds the counts of earlier attempts to the headers.
-func withCounts(d *broker.Delivery) wire.RawProperties {
-	if d.Acquired == 0 && d.Failed == 0 {
-		return d.Properties
-	}
-	raw, err := wire.Rewrite(d.Properties, func(p *wire.Properties) {
-		headers, _ := p.Headers()
-		headers = headers.Clone()
-		if d.Failed > 0 {
-			headers.Set("x-delivery-count", int64(d.Failed))
-		}
-		if d.Acquired > 0 {
-			headers.Set("x-acquired-count", int64(d.Acquired))
-		}
-		p.SetHeaders(headers)
-	})
-	if err != nil {
-		return d.Properties // they were validated when published
-	}
-	return raw
 }

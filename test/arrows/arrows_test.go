@@ -50,7 +50,7 @@ var allowed = map[string][]string{
 	"inspect":           {"amqp", "catalog", "dlx", "fsm", "queue", "store"},
 	"gateway/amqp":      {"amqp", "auth", "broker", "fsm"},
 	"ctl":               {"backup"},
-	"management":        {"amqp", "auth", "broker", "definitions", "steward", "cluster/level", "cluster/recovery", "cluster/replicas", "policy"},
+	"management":        {"amqp", "auth", "broker", "definitions", "fsm", "steward", "cluster/level", "cluster/recovery", "cluster/replicas", "policy"},
 	"metrics":           {"broker", "dlx", "fsm", "gateway/amqp", "store"},
 	"policy":            {"amqp"},
 	"queue":             {},

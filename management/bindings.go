@@ -1,0 +1,195 @@
+package management
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/warrenmq/warren/broker"
+)
+
+// BindingJSON is the JSON form of a binding.
+type BindingJSON struct {
+	Source          string         `json:"source"`
+	VHost           string         `json:"vhost"`
+	Destination     string         `json:"destination"`
+	DestinationType string         `json:"destination_type"` // queue or exchange
+	RoutingKey      string         `json:"routing_key"`
+	Arguments       map[string]any `json:"arguments"`
+	// PropertiesKey tells the binding from others between the same two; it is escaped once.
+	PropertiesKey string `json:"properties_key"`
+}
+
+func (a *API) routeBindings() {
+	all := func(_ *http.Request, u User) (any, error) {
+		list := []BindingJSON{}
+		for _, b := range a.cfg.Broker.Bindings("") {
+			if a.sees(u, b.VHost) {
+				list = append(list, bindingJSON(&b))
+			}
+		}
+		return list, nil
+	}
+	a.handle("GET /api/bindings", all)
+	a.handle("GET /api/bindings/{$}", all)
+	a.in("GET /api/bindings/{vhost}", func(_ *http.Request, _ User, vhost string) (any, error) {
+		return bindingsJSON(a.cfg.Broker.Bindings(vhost)), nil
+	})
+	a.in("GET /api/queues/{vhost}/{name}/bindings", func(r *http.Request, _ User, vhost string) (any, error) {
+		if _, err := a.cfg.Broker.FindQueue(r.Context(), vhost, r.PathValue("name")); err != nil {
+			return nil, err
+		}
+		return bindingsJSON(a.cfg.Broker.BindingsTo(vhost, r.PathValue("name"), false)), nil
+	})
+	for kind, toExchange := range map[string]bool{"q": false, "e": true} {
+		between := "/api/bindings/{vhost}/e/{source}/" + kind + "/{destination}"
+		a.in("GET "+between, func(r *http.Request, _ User, vhost string) (any, error) {
+			list, err := a.between(r, vhost, toExchange)
+			return bindingsJSON(list), err
+		})
+		a.in("POST "+between, func(r *http.Request, u User, vhost string) (any, error) {
+			return a.postBinding(r, u, vhost, toExchange)
+		})
+		a.in("GET "+between+"/{props}", func(r *http.Request, _ User, vhost string) (any, error) {
+			b, err := a.binding(r, vhost, toExchange)
+			if err != nil {
+				return nil, err
+			}
+			return bindingJSON(b), nil
+		})
+		a.in("DELETE "+between+"/{props}", func(r *http.Request, u User, vhost string) (any, error) {
+			b, err := a.binding(r, vhost, toExchange)
+			if err != nil {
+				return nil, err
+			}
+			return nil, a.cfg.Broker.DropBinding(r.Context(), atBroker(u), vhost, b.Binding)
+		})
+	}
+}
+
+func (a *API) bindingsFrom(r *http.Request, _ User, vhost string) (any, error) {
+	x, err := a.cfg.Broker.FindExchange(r.Context(), vhost, exchangeName(r.PathValue("exchange")))
+	if err != nil {
+		return nil, err
+	}
+	return bindingsJSON(a.cfg.Broker.BindingsFrom(vhost, x.Name)), nil
+}
+
+func (a *API) bindingsToExchange(r *http.Request, _ User, vhost string) (any, error) {
+	x, err := a.cfg.Broker.FindExchange(r.Context(), vhost, exchangeName(r.PathValue("exchange")))
+	if err != nil {
+		return nil, err
+	}
+	return bindingsJSON(a.cfg.Broker.BindingsTo(vhost, x.Name, true)), nil
+}
+
+// between are the bindings from the exchange to the queue or exchange that a path names.
+func (a *API) between(r *http.Request, vhost string, toExchange bool) (list []broker.BindingInfo, err error) {
+	source, destination := exchangeName(r.PathValue("source")), r.PathValue("destination")
+	if toExchange {
+		destination = exchangeName(destination)
+		_, err = a.cfg.Broker.FindExchange(r.Context(), vhost, destination)
+	} else {
+		_, err = a.cfg.Broker.FindQueue(r.Context(), vhost, destination)
+	}
+	if err == nil {
+		_, err = a.cfg.Broker.FindExchange(r.Context(), vhost, source)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, b := range a.cfg.Broker.BindingsTo(vhost, destination, toExchange) {
+		if b.Source == source {
+			list = append(list, b)
+		}
+	}
+	return list, nil
+}
+
+// binding is the one that a path names by its properties key. A client that escapes the key once, not twice, is understood
+// where that is no other binding's key.
+func (a *API) binding(r *http.Request, vhost string, toExchange bool) (*broker.BindingInfo, error) {
+	list, err := a.between(r, vhost, toExchange)
+	if err != nil {
+		return nil, err
+	}
+	props := r.PathValue("props")
+	for _, same := range []func(key string) bool{
+		func(key string) bool { return key == props },
+		func(key string) bool { plain, err := url.PathUnescape(key); return err == nil && plain == props },
+	} {
+		for i := range list {
+			if same(propsKey(&list[i])) {
+				return &list[i], nil
+			}
+		}
+	}
+	return nil, errNotFound
+}
+
+// postBinding makes a binding; its address is in the answer.
+func (a *API) postBinding(r *http.Request, u User, vhost string, toExchange bool) (any, error) {
+	body, err := readObject(r)
+	if err != nil {
+		return nil, err
+	}
+	b := broker.BindingInfo{VHost: vhost, Binding: broker.Binding{
+		Source: exchangeName(r.PathValue("source")), Destination: r.PathValue("destination"), ToExchange: toExchange,
+	}}
+	if toExchange {
+		b.Destination = exchangeName(b.Destination)
+	}
+	if b.Key, err = textOf(body, "routing_key"); err != nil {
+		return nil, err
+	}
+	if b.Arguments, err = argumentsOf(body); err != nil {
+		return nil, err
+	}
+	if err := a.cfg.Broker.PutBinding(r.Context(), atBroker(u), vhost, b.Binding); err != nil {
+		return nil, err
+	}
+	// As in RabbitMQ it is relative to the request's address.
+	return created{location: escaped(r.PathValue("destination")) + "/" + escaped(propsKey(&b))}, nil
+}
+
+func bindingsJSON(list []broker.BindingInfo) []BindingJSON {
+	out := make([]BindingJSON, len(list))
+	for i := range list {
+		out[i] = bindingJSON(&list[i])
+	}
+	return out
+}
+
+func bindingJSON(b *broker.BindingInfo) BindingJSON {
+	kind := "queue"
+	if b.ToExchange {
+		kind = "exchange"
+	}
+	return BindingJSON{b.Source, b.VHost, b.Destination, kind, b.Key, b.Arguments.JSON(), propsKey(b)}
+}
+
+// propsKey names a binding among those between the same two: its routing key, escaped, "~" for the empty one, and with
+// arguments the escaped key, "~" and a hash of them.
+func propsKey(b *broker.BindingInfo) string {
+	key := escaped(b.Key)
+	if len(b.Arguments) == 0 {
+		if key == "" {
+			return "~"
+		}
+		return key
+	}
+	raw, err := json.Marshal(b.Arguments.JSON()) // sorted by name
+	if err != nil {
+		raw = []byte(err.Error()) // nothing that the codec lets in
+	}
+	sum := sha256.Sum256(raw)
+	return key + "~" + base64.RawURLEncoding.EncodeToString(sum[:16])
+}
+
+// escaped is a part of a path in which only letters, digits, "-", "_" and "." stand for themselves.
+func escaped(part string) string {
+	return strings.NewReplacer("~", "%7E", "+", "%20").Replace(url.QueryEscape(part))
+}

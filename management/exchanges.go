@@ -1,0 +1,78 @@
+package management
+
+import (
+	"net/http"
+
+	"github.com/warrenmq/warren/broker"
+)
+
+// Exchange is the JSON form of an exchange.
+type Exchange struct {
+	Name       string         `json:"name"`
+	VHost      string         `json:"vhost"`
+	Type       string         `json:"type"`
+	Durable    bool           `json:"durable"`
+	AutoDelete bool           `json:"auto_delete"`
+	Internal   bool           `json:"internal"`
+	Arguments  map[string]any `json:"arguments"`
+	Policy     *string        `json:"policy"` // null if none applies
+}
+
+func (a *API) routeExchanges() {
+	all := func(_ *http.Request, u User) (any, error) {
+		list := []Exchange{}
+		for _, x := range a.cfg.Broker.Exchanges("") {
+			if a.sees(u, x.VHost) {
+				list = append(list, exchangeJSON(&x))
+			}
+		}
+		return list, nil
+	}
+	a.handle("GET /api/exchanges", all)
+	a.handle("GET /api/exchanges/{$}", all)
+	a.in("GET /api/exchanges/{vhost}", func(_ *http.Request, _ User, vhost string) (any, error) {
+		list := []Exchange{}
+		for _, x := range a.cfg.Broker.Exchanges(vhost) {
+			list = append(list, exchangeJSON(&x))
+		}
+		return list, nil
+	})
+	a.in("GET /api/exchanges/{vhost}/{exchange}", func(r *http.Request, _ User, vhost string) (any, error) {
+		x, err := a.cfg.Broker.FindExchange(r.Context(), vhost, exchangeName(r.PathValue("exchange")))
+		return exchangeJSON(&x), err
+	})
+	a.in("PUT /api/exchanges/{vhost}/{exchange}", a.putExchange)
+	a.in("DELETE /api/exchanges/{vhost}/{exchange}", func(r *http.Request, u User, vhost string) (any, error) {
+		return nil, a.cfg.Broker.DropExchange(r.Context(), atBroker(u), vhost, exchangeName(r.PathValue("exchange")), asked(r, "if-unused"))
+	})
+	a.in("GET /api/exchanges/{vhost}/{exchange}/bindings/source", a.bindingsFrom)
+	a.in("GET /api/exchanges/{vhost}/{exchange}/bindings/destination", a.bindingsToExchange)
+}
+
+func exchangeJSON(x *broker.ExchangeInfo) Exchange {
+	return Exchange{x.Name, x.VHost, x.Type, x.Durable, x.AutoDelete, x.Internal, x.Arguments.JSON(), nameOrNil(x.Policy)}
+}
+
+// putExchange declares an exchange. What is not said is false, as in RabbitMQ.
+func (a *API) putExchange(r *http.Request, u User, vhost string) (any, error) {
+	body, err := readObject(r)
+	if err != nil {
+		return nil, err
+	}
+	d := broker.ExchangeDeclare{Name: exchangeName(r.PathValue("exchange"))}
+	if d.Type, err = textOf(body, "type"); err != nil {
+		return nil, err
+	}
+	if d.Type == "" {
+		d.Type = "direct"
+	}
+	for key, to := range map[string]*bool{"durable": &d.Durable, "auto_delete": &d.AutoDelete, "internal": &d.Internal} {
+		if *to, err = flagOf(body, key); err != nil {
+			return nil, err
+		}
+	}
+	if d.Arguments, err = argumentsOf(body); err != nil {
+		return nil, err
+	}
+	return made(a.cfg.Broker.PutExchange(r.Context(), atBroker(u), vhost, d))
+}
