@@ -24,31 +24,34 @@ type BindingJSON struct {
 }
 
 func (a *API) routeBindings() {
-	all := func(_ *http.Request, u User) (any, error) {
+	all := func(r *http.Request, u User) (any, error) {
 		list := []BindingJSON{}
 		for _, b := range a.cfg.Broker.Bindings("") {
 			if a.sees(u, b.VHost) {
 				list = append(list, bindingJSON(&b))
 			}
 		}
-		return list, nil
+		return paged(r, list)
 	}
 	a.handle("GET /api/bindings", all)
 	a.handle("GET /api/bindings/{$}", all)
-	a.in("GET /api/bindings/{vhost}", func(_ *http.Request, _ User, vhost string) (any, error) {
-		return bindingsJSON(a.cfg.Broker.Bindings(vhost)), nil
+	a.in("GET /api/bindings/{vhost}", func(r *http.Request, _ User, vhost string) (any, error) {
+		return paged(r, bindingsJSON(a.cfg.Broker.Bindings(vhost)))
 	})
 	a.in("GET /api/queues/{vhost}/{name}/bindings", func(r *http.Request, _ User, vhost string) (any, error) {
 		if _, err := a.cfg.Broker.FindQueue(r.Context(), vhost, r.PathValue("name")); err != nil {
 			return nil, err
 		}
-		return bindingsJSON(a.cfg.Broker.BindingsTo(vhost, r.PathValue("name"), false)), nil
+		return paged(r, bindingsJSON(a.cfg.Broker.BindingsTo(vhost, r.PathValue("name"), false)))
 	})
 	for kind, toExchange := range map[string]bool{"q": false, "e": true} {
 		between := "/api/bindings/{vhost}/e/{source}/" + kind + "/{destination}"
 		a.in("GET "+between, func(r *http.Request, _ User, vhost string) (any, error) {
 			list, err := a.between(r, vhost, toExchange)
-			return bindingsJSON(list), err
+			if err != nil {
+				return nil, err
+			}
+			return paged(r, bindingsJSON(list))
 		})
 		a.in("POST "+between, func(r *http.Request, u User, vhost string) (any, error) {
 			return a.postBinding(r, u, vhost, toExchange)
@@ -75,7 +78,7 @@ func (a *API) bindingsFrom(r *http.Request, _ User, vhost string) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return bindingsJSON(a.cfg.Broker.BindingsFrom(vhost, x.Name)), nil
+	return paged(r, bindingsJSON(a.cfg.Broker.BindingsFrom(vhost, x.Name)))
 }
 
 func (a *API) bindingsToExchange(r *http.Request, _ User, vhost string) (any, error) {
@@ -83,7 +86,7 @@ func (a *API) bindingsToExchange(r *http.Request, _ User, vhost string) (any, er
 	if err != nil {
 		return nil, err
 	}
-	return bindingsJSON(a.cfg.Broker.BindingsTo(vhost, x.Name, true)), nil
+	return paged(r, bindingsJSON(a.cfg.Broker.BindingsTo(vhost, x.Name, true)))
 }
 
 // between are the bindings from the exchange to the queue or exchange that a path names.

@@ -19,23 +19,23 @@ type Exchange struct {
 }
 
 func (a *API) routeExchanges() {
-	all := func(_ *http.Request, u User) (any, error) {
+	all := func(r *http.Request, u User) (any, error) {
 		list := []Exchange{}
 		for _, x := range a.cfg.Broker.Exchanges("") {
 			if a.sees(u, x.VHost) {
 				list = append(list, exchangeJSON(&x))
 			}
 		}
-		return list, nil
+		return paged(r, list)
 	}
 	a.handle("GET /api/exchanges", all)
 	a.handle("GET /api/exchanges/{$}", all)
-	a.in("GET /api/exchanges/{vhost}", func(_ *http.Request, _ User, vhost string) (any, error) {
+	a.in("GET /api/exchanges/{vhost}", func(r *http.Request, _ User, vhost string) (any, error) {
 		list := []Exchange{}
 		for _, x := range a.cfg.Broker.Exchanges(vhost) {
 			list = append(list, exchangeJSON(&x))
 		}
-		return list, nil
+		return paged(r, list)
 	})
 	a.in("GET /api/exchanges/{vhost}/{exchange}", func(r *http.Request, _ User, vhost string) (any, error) {
 		x, err := a.cfg.Broker.FindExchange(r.Context(), vhost, exchangeName(r.PathValue("exchange")))
