@@ -107,49 +107,97 @@ func TestZonesAndClusterStatus(t *testing.T) {
 	})
 }
 
+// voting is a cluster in which the catalog's voters are killed.
+type voting struct {
+	*cluster.Cluster
+	t      *testing.T
+	killed map[string]bool
+}
+
+func newVoting(t *testing.T, nodes int) *voting {
+	t.Helper()
+	v := &voting{t: t, killed: map[string]bool{}}
+	v.Cluster = newCluster(t, nodes, func(cfg *cluster.Config) { cfg.Args = []string{"--voter-replace-after", "1s"} })
+	startAll(t, v.Cluster)
+	untilFlags(t, v.Cluster, "enabled enabled")
+	return v
+}
+
+// living is the first node that was not killed.
+func (v *voting) living() *cluster.Node {
+	for _, n := range v.Nodes() {
+		if !v.killed[n.Name] {
+			return n
+		}
+	}
+	return nil
+}
+
+// kill ends one of the catalog's voters.
+func (v *voting) kill() (victim string) {
+	v.t.Helper()
+	for _, name := range statusOf(v.t, v.living()).Warren.Voters {
+		if !v.killed[name] {
+			victim = name
+		}
+	}
+	v.killed[victim] = true
+	if err := v.ByName(victim).Kill(); err != nil {
+		v.t.Fatal(err)
+	}
+	return victim
+}
+
+func (v *voting) until(what string, ok func(st *clusterStatus) bool) {
+	v.t.Helper()
+	for end := time.Now().Add(60 * time.Second); ; time.Sleep(200 * time.Millisecond) {
+		st := statusOf(v.t, v.living())
+		if ok(&st) {
+			return
+		}
+		if time.Now().After(end) {
+			v.t.Fatalf("not within a minute: %s; %+v", what, st)
+		}
+	}
+}
+
+// declares checks that the catalog takes commands.
+func (v *voting) declares(name string) {
+	v.t.Helper()
+	s := at(v.t, v.living())
+	s.fill(s.queue(name, amqp.Table{"x-queue-type": "quorum"}), "one")
+}
+
 // TestVoterIsReplaced kills one of the catalog's three voters of five nodes and, when another node votes in its place, a second one:
 // queues can still be declared, and the node that comes back does not lack anything.
 func TestVoterIsReplaced(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, 5, func(cfg *cluster.Config) { cfg.Args = []string{"--voter-replace-after", "1s"} })
-	startAll(t, c)
-	untilFlags(t, c, "enabled enabled")
-	killed := map[string]bool{}
-	living := func() *cluster.Node {
-		for _, n := range c.Nodes() {
-			if !killed[n.Name] {
-				return n
-			}
-		}
-		return nil
+	v := newVoting(t, 5)
+	first := v.kill()
+	v.until("another one votes", func(st *clusterStatus) bool {
+		return len(st.Warren.Voters) == 3 && !slices.Contains(st.Warren.Voters, first)
+	})
+	v.kill()
+	v.declares("after")
+	startAll(t, v.Cluster) // those that do not run
+	v.until("all run again", func(st *clusterStatus) bool { return len(st.RunningNodes) == 5 && len(st.Warren.Voters) == 3 })
+}
+
+// TestFiveVoters has five voters of seven nodes, and kills two of them at once: they are replaced. When the dead are forgotten three of the
+// five nodes that are left vote, and one of these may die.
+func TestFiveVoters(t *testing.T) {
+	t.Parallel()
+	v := newVoting(t, 7)
+	v.until("five vote", func(st *clusterStatus) bool { return len(st.Warren.Voters) == 5 })
+	dead := []string{v.kill(), v.kill()}
+	v.declares("with three of five")
+	v.until("others vote in their places", func(st *clusterStatus) bool {
+		return len(st.Warren.Voters) == 5 && !slices.ContainsFunc(dead, func(d string) bool { return slices.Contains(st.Warren.Voters, d) })
+	})
+	for _, d := range dead {
+		mustCtl(t, v.living(), "forget_cluster_node", d)
 	}
-	kill := func() (victim string) {
-		for _, v := range statusOf(t, living()).Warren.Voters {
-			if !killed[v] {
-				victim = v
-			}
-		}
-		killed[victim] = true
-		if err := c.ByName(victim).Kill(); err != nil {
-			t.Fatal(err)
-		}
-		return victim
-	}
-	var st clusterStatus
-	until := func(what string, ok func() bool) {
-		t.Helper()
-		for end := time.Now().Add(60 * time.Second); !ok(); time.Sleep(200 * time.Millisecond) {
-			if st = statusOf(t, living()); time.Now().After(end) {
-				t.Fatalf("not within a minute: %s; %+v", what, st)
-			}
-		}
-	}
-	first := kill()
-	until("another one votes", func() bool { return len(st.Warren.Voters) == 3 && !slices.Contains(st.Warren.Voters, first) })
-	kill()
-	s := at(t, living())
-	q := s.queue("after", amqp.Table{"x-queue-type": "quorum"})
-	s.fill(q, "one")
-	startAll(t, c) // those that do not run
-	until("all run again", func() bool { return len(st.RunningNodes) == 5 && len(st.Warren.Voters) == 3 })
+	v.until("three vote", func(st *clusterStatus) bool { return len(st.Warren.Voters) == 3 })
+	v.kill()
+	v.declares("with two of three")
 }
