@@ -56,16 +56,19 @@ func define(d def) *def {
 		}
 	}
 	if d.family != "" {
-		name, theirs := strings.CutPrefix(d.name, "rabbitmq_")
-		if theirs && d.of < exchange {
-			name = "rabbitmq_detailed_" + name
-		} else {
-			name = d.name
-		}
-		d.detailed = prometheus.NewDesc(name, d.help, labels, nil)
+		d.detailed = prometheus.NewDesc(d.detailedName(), d.help, labels, nil)
 	}
 	defs = append(defs, &d)
 	return &d
+}
+
+// detailedName is the name in /metrics/detailed. It is another one than in /metrics, which is scraped beside it: sums would have everything twice.
+func (d *def) detailedName() string {
+	if d.of >= exchange {
+		return d.name
+	}
+	whose, name, _ := strings.Cut(d.name, "_")
+	return whose + "_detailed_" + name
 }
 
 func gauge(name, help string, labels ...string) *def {

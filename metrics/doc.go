@@ -7,5 +7,5 @@
 //
 // /metrics gives sums, /metrics/per-object the figures of each queue in their place, and
 // /metrics/detailed?family=…&vhost=… those of single families and virtual hosts, under the
-// prefix rabbitmq_detailed_. docs/operations.md lists all names.
+// prefixes rabbitmq_detailed_ and warren_detailed_. docs/operations.md lists all names.
 package metrics
