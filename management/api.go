@@ -94,7 +94,7 @@ func New(cfg Config) *API {
 
 // ServeHTTP answers a request for a path under /api/.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	r = markSlashes(r)
+	r = trimSlash(markSlashes(r))
 	h, pattern := a.mux.Handler(r)
 	if pattern == "" {
 		// The mux knows whether the path or only the method is wrong; the words
@@ -141,6 +141,19 @@ func markSlashes(r *http.Request) *http.Request {
 	}
 	changed, target := *r, *r.URL
 	target.Path, target.RawPath = path, raw
+	changed.URL = &target
+	return &changed
+}
+
+// trimSlash returns the request without a slash at the end of its path: RabbitMQ means the same with and without, and some of its clients
+// always write one.
+func trimSlash(r *http.Request) *http.Request {
+	path := strings.TrimSuffix(r.URL.Path, "/")
+	if len(path) == len(r.URL.Path) || len(path) <= len("/api") {
+		return r
+	}
+	changed, target := *r, *r.URL
+	target.Path, target.RawPath = path, strings.TrimSuffix(target.RawPath, "/")
 	changed.URL = &target
 	return &changed
 }

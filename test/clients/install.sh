@@ -28,6 +28,16 @@ if [ ${#packages[@]} -gt 0 ]; then
   apt-get install -y -qq --no-install-recommends "${packages[@]}" > /dev/null
 fi
 
+# RabbitMQ's command line client of the management API, a single file in the package of its server, which is not installed.
+if [ ! -f rabbitmqadmin/rabbitmqadmin ]; then
+  work=$(mktemp -d)
+  trap 'rm -rf "$work"' EXIT
+  [ -n "$(apt-cache policy rabbitmq-server 2> /dev/null)" ] || apt-get update -qq
+  (cd "$work" && apt-get download -qq -o APT::Sandbox::User=root rabbitmq-server && dpkg-deb --extract rabbitmq-server_*.deb tree)
+  mkdir -p rabbitmqadmin
+  mv "$work/tree/usr/bin/rabbitmqadmin" rabbitmqadmin/
+fi
+
 if ! cmp -s node/package-lock.json node/node_modules/.warren-lock; then
   (cd node && npm ci --no-audit --no-fund --loglevel=error)
   cp node/package-lock.json node/node_modules/.warren-lock
