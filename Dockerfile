@@ -1,5 +1,5 @@
 # The image is one static program and nothing else: no shell, no libraries, no package that needs updates.
-#   docker build -t warren:0.1.0 --build-arg VERSION=0.1.0 .
+#   make page && docker build -t warren:0.1.0 --build-arg VERSION=0.1.0 .
 FROM golang:1.26 AS build
 ARG VERSION=dev
 WORKDIR /src

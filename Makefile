@@ -48,12 +48,16 @@ help: ## list the targets
 ##### build and run
 
 .PHONY: build
-build: ## build bin/warren
+build: page ## build bin/warren
 	@mkdir -p bin
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/warren ./cmd/node
 
+.PHONY: page
+page: ## make the management page that bin/warren embeds, by the npm packages of web/package-lock.json; without npm there is none
+	@$(GO) run ./web/bundle -if-possible
+
 .PHONY: image
-image: ## build the container image warren:VERSION with docker or what DOCKER names
+image: page ## build the container image warren:VERSION with docker or what DOCKER names
 	$(DOCKER) build -t warren:$(VERSION) --build-arg VERSION=$(VERSION) .
 
 .PHONY: run
@@ -78,11 +82,11 @@ demo: build ## run the retry job on three nodes while the leader's node is kille
 ##### test
 
 .PHONY: test
-test: test-unit test-budget k8s-validate fuzz-sample test-sim test-process test-jepsen ## run all tests; installs what they need first
+test: test-unit test-budget k8s-validate fuzz-sample test-sim test-process test-page test-jepsen ## run all tests; installs what they need first
 
 .PHONY: test-unit
 test-unit: test-deps ## run the tests that start no processes
-	$(GO) test $(TESTFLAGS) -timeout 10m $$($(GO) list ./... | grep -v -e /test/process -e /test/netns -e '/test/upgrade$$' -e '/jepsen$$')
+	$(GO) test $(TESTFLAGS) -timeout 10m $$($(GO) list ./... | grep -v -e /test/process -e /test/browser -e /test/netns -e '/test/upgrade$$' -e '/jepsen$$')
 	$(GO) test -race -tags failpoints -timeout 1m ./failpoint
 
 .PHONY: test-budget
@@ -94,7 +98,7 @@ k8s-validate: ## check the manifests of deploy/k8s: fields, rules, settings, and
 	cd deploy/k8s/check && $(GO) test -timeout 10m ./...
 
 .PHONY: k8s-test
-k8s-test: ## run the manifests on a real Kubernetes of this machine, under load: an upgrade, restarts, evictions, lost volumes, new keys and certificates, more pods. Root; half an hour to build it the first time
+k8s-test: page ## run the manifests on a real Kubernetes of this machine, under load: an upgrade, restarts, evictions, lost volumes, new keys and certificates, more pods. Root; half an hour to build it the first time
 	deploy/k8s/test/install.sh
 	@mkdir -p $(RUN)/k8s/bin
 	deploy/k8s/test/dockerfile.sh $(RUN)/k8s/bin/warren.tar $(VERSION)
@@ -165,6 +169,12 @@ jepsen-rabbitmq: ## the same faults at Warren and at RabbitMQ of Debian's packag
 test-crash: ## stop, kill and cut nodes at every step of the move of dead letters, 10,000 messages each
 	WARREN_CRASH_FULL=1 $(GO) test -tags invariants -count=1 -v -timeout 90m -parallel 2 -run '^TestCrash' ./test/process
 
+.PHONY: test-page
+test-page: test-deps ## check the page's types, and use it in Chromium on three real nodes; pictures in ./.run/page
+	$(GO) run ./web/bundle
+	web/node_modules/.bin/tsc --noEmit -p web
+	$(GO) test -count=1 -timeout 5m ./test/browser
+
 .PHONY: test-deps
 test-deps:
 	@test/clients/install.sh
@@ -213,7 +223,7 @@ bench: perf bench-packages ## run the benchmarks and a short load run on one and
 bench-packages: ## run the packages' benchmarks BENCHCOUNT times and append to BENCHOUT, as benchstat reads it
 	@mkdir -p "$(dir $(BENCHOUT))"
 	$(GO) test -run '^$$' -bench '$(BENCH)' -count $(BENCHCOUNT) -benchmem -benchtime $(BENCHTIME) \
-	  $$($(GO) list ./... | grep -v -e /test/process -e /test/netns -e '/test/upgrade$$' -e '/jepsen$$') | tee -a "$(BENCHOUT)"
+	  $$($(GO) list ./... | grep -v -e /test/process -e /test/browser -e /test/netns -e '/test/upgrade$$' -e '/jepsen$$') | tee -a "$(BENCHOUT)"
 
 .PHONY: bench-compare
 bench-compare: ## compare two files of make bench-packages: OLD=file NEW=file

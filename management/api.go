@@ -94,6 +94,10 @@ func New(cfg Config) *API {
 
 // ServeHTTP answers a request for a path under /api/.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if err := sameOrigin(r); err != nil {
+		a.refuse(w, err)
+		return
+	}
 	r = trimSlash(markSlashes(r))
 	h, pattern := a.mux.Handler(r)
 	if pattern == "" {

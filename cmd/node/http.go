@@ -17,6 +17,8 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/warrenmq/warren/web"
 )
 
 // timeoutHTTP bounds reading a request's head and the clean stop.
@@ -31,6 +33,11 @@ func (n *running) serveHTTP(context.Context) error {
 		n.serveDebug(mux, localOnly)
 	}
 	n.serveFailpoints(mux)
+	page, err := web.Handler()
+	if err != nil {
+		return err
+	}
+	mux.Handle("/", page)
 	mux.HandleFunc("/api/", n.serveManagement)
 	mux.HandleFunc("POST /api/warren/recovery/cluster", func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "only on the node's control socket: warren ctl --local recover_cluster", http.StatusForbidden)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs the foreign AMQP clients that the process tests drive, from Debian's
-# packages and, in the versions of package-lock.json, from npm. Does nothing when
-# they are there.
+# Installs the foreign AMQP clients that the process tests drive, and the browser of the
+# page's tests, from Debian's packages and, in the versions of package-lock.json, from
+# npm. Does nothing when they are there.
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -22,6 +22,7 @@ need /usr/share/php/PhpAmqpLib/autoload.php php-amqplib
 need '/usr/share/rubygems-integration/all/gems/bunny-*' ruby-bunny
 need /usr/bin/amqp-publish amqp-tools
 need /usr/include/amqp.h librabbitmq-dev
+need /usr/bin/chromium-headless-shell chromium-headless-shell fonts-dejavu-core
 if [ ${#packages[@]} -gt 0 ]; then
   export DEBIAN_FRONTEND=noninteractive
   apt-get update -qq

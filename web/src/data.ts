@@ -1,0 +1,126 @@
+// Data that stays fresh while somebody looks, and actions that change something.
+import { useCallback, useEffect, useRef, useState } from "preact/hooks";
+import { ApiError, get } from "./api";
+
+export interface Data<T> {
+  data: T | undefined;
+  error: ApiError | undefined;
+  /** An answer to this very path is awaited for the first time. */
+  loading: boolean;
+  reload: () => void;
+}
+
+/** Bumped by every change that this page makes: what is shown is asked for anew. */
+const changes = new EventTarget();
+export function changed(): void { changes.dispatchEvent(new Event("change")); }
+export function onChanged(f: () => void): () => void {
+  changes.addEventListener("change", f);
+  return () => changes.removeEventListener("change", f);
+}
+
+/**
+ * The answer to GET path, asked for again every so many ms (0: never) while the tab can be seen. A path that changes keeps the former
+ * answer until the new one is there. null asks nothing.
+ */
+export function useApi<T>(path: string | null, every = 5000): Data<T> {
+  const [state, set] = useState<{ path: string | null; data?: T; error?: ApiError }>({ path: null });
+  const again = useRef(() => {});
+  useEffect(() => {
+    if (path === null) {
+      set({ path: null });
+      return;
+    }
+    let timer = 0, stopped = false, abort: AbortController | undefined, asking = false;
+    const ask = async () => {
+      clearTimeout(timer);
+      if (asking) abort?.abort();
+      const mine = abort = new AbortController();
+      asking = true;
+      try {
+        const data = await get<T>(path, mine.signal);
+        if (!stopped) set({ path, data });
+      } catch (err) {
+        if (mine.signal.aborted || stopped) return;
+        const error = err instanceof ApiError ? err : new ApiError(0, "error", String(err));
+        set((s) => ({ path, data: error.absent || error.forbidden ? undefined : s.path === path ? s.data : undefined, error }));
+      } finally {
+        if (abort === mine) asking = false;
+      }
+      if (!stopped && every > 0 && !document.hidden) timer = setTimeout(ask, every);
+    };
+    const seen = () => { if (!document.hidden && every > 0) void ask(); };
+    again.current = () => void ask();
+    const off = onChanged(() => void ask());
+    document.addEventListener("visibilitychange", seen);
+    if (!document.hidden || every === 0) void ask();
+    return () => {
+      stopped = true;
+      clearTimeout(timer);
+      abort?.abort();
+      off();
+      document.removeEventListener("visibilitychange", seen);
+    };
+  }, [path, every]);
+  const reload = useCallback(() => again.current(), []);
+  return { data: state.data, error: state.path === path ? state.error : undefined, loading: path !== null && state.path !== path && !state.error, reload };
+}
+
+/** Values over time for plots, kept while the page is open. */
+export interface Series { times: number[]; values: (number | null)[][] }
+
+const kept = new Map<string, Series>();
+const pointsMax = 720;
+
+/** Adds a point (one value a line) to a series and returns the whole of it. The times are in seconds. */
+export function remember(key: string, values: (number | undefined | null)[]): Series {
+  let s = kept.get(key);
+  if (!s || s.values.length !== values.length) {
+    if (kept.size > 300) kept.delete(kept.keys().next().value!);
+    s = { times: [], values: values.map(() => []) };
+    kept.set(key, s);
+  }
+  const now = Date.now() / 1000;
+  if (s.times.length > 0 && now - s.times.at(-1)! < 0.9) return s;
+  s.times.push(now);
+  values.forEach((v, i) => s.values[i]!.push(v ?? null));
+  if (s.times.length > pointsMax) {
+    s.times.shift();
+    for (const line of s.values) line.shift();
+  }
+  return s;
+}
+
+export function remembered(key: string): Series | undefined { return kept.get(key); }
+
+/** Says what happened, at the edge of the page and to screen readers. */
+export interface Note { id: number; text: string; bad: boolean }
+const notes = new EventTarget();
+let lastNote = 0;
+export function tell(text: string, bad = false): void { notes.dispatchEvent(new CustomEvent<Note>("note", { detail: { id: ++lastNote, text, bad } })); }
+export function onNote(f: (n: Note) => void): () => void {
+  const g = (e: Event) => f((e as CustomEvent<Note>).detail);
+  notes.addEventListener("note", g);
+  return () => notes.removeEventListener("note", g);
+}
+
+/** Runs an action once at a time: says that it is done, or what is wrong, and has what is shown asked for anew. */
+export function useAction(): { busy: boolean; error: string; clear: () => void; run: (f: () => Promise<unknown>, done?: string) => Promise<boolean> } {
+  const [busy, setBusy] = useState(false);
+  const [error, setError] = useState("");
+  const run = useCallback(async (f: () => Promise<unknown>, done?: string) => {
+    setBusy(true);
+    setError("");
+    try {
+      await f();
+      if (done) tell(done);
+      changed();
+      return true;
+    } catch (err) {
+      setError(err instanceof Error ? err.message : String(err));
+      return false;
+    } finally {
+      setBusy(false);
+    }
+  }, []);
+  return { busy, error, clear: () => setError(""), run };
+}

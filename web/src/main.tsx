@@ -1,0 +1,42 @@
+import { render } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { loggedIn, whenLoggedOut } from "./api";
+import { useApi } from "./data";
+import { Login } from "./login";
+import { routes } from "./routes";
+import { parse, useRoute } from "./route";
+import { applyTheme, Shell } from "./shell";
+import { MeContext } from "./me";
+import "./style.css";
+import type { Whoami } from "./types";
+import { Empty, Page } from "./ui";
+
+function App() {
+  const [inside, set] = useState(loggedIn());
+  useEffect(() => whenLoggedOut(() => set(false)), []);
+  return inside ? <Inside /> : <Login done={() => set(true)} />;
+}
+
+function Inside() {
+  const route = useRoute();
+  const me = useApi<Whoami>("whoami", 0);
+  const [, again] = useState(0);
+  useEffect(() => {
+    const on = () => again((n) => n + 1);
+    addEventListener("themechange", on);
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", on);
+    return () => removeEventListener("themechange", on);
+  }, []);
+  useEffect(() => { document.getElementById("main")?.scrollTo(0, 0); scrollTo(0, 0); }, [route.parts.join("/")]);
+  const shown = routes(parse(location.hash));
+  return (
+    <MeContext.Provider value={me.data}>
+      <Shell me={me.data}>
+        <div key={route.parts.join("/")}>{shown ?? <Page title="Not found"><Empty>There is no such page. <a href="#/">Overview</a></Empty></Page>}</div>
+      </Shell>
+    </MeContext.Provider>
+  );
+}
+
+applyTheme();
+render(<App />, document.getElementById("app")!);

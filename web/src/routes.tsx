@@ -1,0 +1,15 @@
+// Which page an address is.
+import type { VNode } from "preact";
+import { Overview } from "./pages/overview";
+import { QueuePage } from "./pages/queue";
+import { Queues } from "./pages/queues";
+import type { Route } from "./route";
+
+export function routes({ parts }: Route): VNode | undefined {
+  const [at = "", a, b] = parts;
+  switch (at) {
+    case "": return <Overview />;
+    case "queues": return a !== undefined && b !== undefined ? <QueuePage vhost={a} name={b} /> : <Queues />;
+  }
+  return undefined;
+}
