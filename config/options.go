@@ -213,16 +213,21 @@ func setSettle(c *Config, s string) error {
 	return nil
 }
 
-func setLogLevel(c *Config, s string) error {
+func setLogLevel(c *Config, s string) (err error) {
+	c.LogLevel, err = ParseLogLevel(s)
+	return err
+}
+
+// ParseLogLevel reads the name of a level.
+func ParseLogLevel(s string) (slog.Level, error) {
 	levels := map[string]slog.Level{
 		"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError,
 	}
 	level, ok := levels[strings.ToLower(s)]
 	if !ok {
-		return fmt.Errorf("must be debug, info, warn or error, got %q", s)
+		return 0, fmt.Errorf("must be debug, info, warn or error, got %q", s)
 	}
-	c.LogLevel = level
-	return nil
+	return level, nil
 }
 
 // splitList splits at commas, trims blanks and leaves out empty items.

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -126,9 +127,18 @@ func (c *client) do(ctx context.Context, method, path string, body, to any) erro
 	return nil
 }
 
+// doWith sends a request without a body, whose answer has none, with a header of its own.
+func (c *client) doWith(ctx context.Context, method, path string, header http.Header) error {
+	resp, raw, err := c.send(ctx, method, path, nil, header)
+	if err == nil && resp.StatusCode/100 != 2 {
+		err = c.refused(resp, raw)
+	}
+	return err
+}
+
 // send sends a request and returns the answer, whatever its status. The error is an *Error.
-func (c *client) send(ctx context.Context, method, path string, body any) (*http.Response, []byte, error) {
-	resp, err := c.open(ctx, method, path, body)
+func (c *client) send(ctx context.Context, method, path string, body any, headers ...http.Header) (*http.Response, []byte, error) {
+	resp, err := c.open(ctx, method, path, body, headers...)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -141,7 +151,7 @@ func (c *client) send(ctx context.Context, method, path string, body any) (*http
 }
 
 // open is send without reading the answer's body, which the caller closes.
-func (c *client) open(ctx context.Context, method, path string, body any) (*http.Response, error) {
+func (c *client) open(ctx context.Context, method, path string, body any, headers ...http.Header) (*http.Response, error) {
 	var content io.Reader = http.NoBody
 	if body != nil {
 		raw, ok := body.(rawJSON)
@@ -156,6 +166,9 @@ func (c *client) open(ctx context.Context, method, path string, body any) (*http
 	req, err := http.NewRequestWithContext(ctx, method, c.base+path, content)
 	if err != nil {
 		return nil, usage("--url: %v", err)
+	}
+	for _, header := range headers {
+		maps.Copy(req.Header, header)
 	}
 	if c.user != "" {
 		req.SetBasicAuth(c.user, c.password)
@@ -206,6 +219,14 @@ func (c *client) refused(resp *http.Response, raw []byte) error {
 // noVhost is the error for a virtual host that does not exist.
 func noVhost(name string) *Error {
 	return errorf(ExitData, "Virtual host '%s' does not exist", name)
+}
+
+// gone is found for what is to be deleted: with --idempotently it may be gone already.
+func (s *session) gone(err error, other *Error) error {
+	if s.opt.idempotently && isNotFound(err) {
+		return nil
+	}
+	return found(err, other)
 }
 
 // found turns a 404 into other, and leaves every other error as it is.

@@ -33,6 +33,7 @@ type options struct {
 	noHeaders           bool
 	formatter           string
 	timeout             int // seconds
+	idempotently        bool
 }
 
 // tool makes the verbs.
@@ -49,6 +50,10 @@ var topics = []func(*tool) []*cobra.Command{
 	gossipVerbs,
 	policyVerbs,
 	queueVerbs,
+	topologyVerbs,
+	connectionVerbs,
+	localVerbs,
+	reportVerbs,
 	outboxVerbs,
 	peekVerbs,
 	dlqVerbs,
@@ -83,7 +88,7 @@ func Command(env Env) *cobra.Command {
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usage("Command '%s' not found.", args[0])
+				return notFound(args[0])
 			}
 			return cmd.Help()
 		},
@@ -113,6 +118,7 @@ func (t *tool) addOptions(cmd *cobra.Command) {
 	f.BoolVarP(&o.silent, "silent", "s", false, "like --quiet, and no column names either")
 	f.BoolVar(&o.noHeaders, "no-table-headers", false, "no column names")
 	f.StringVar(&o.formatter, "formatter", formatTable, "form of lists: table, json or csv")
+	f.BoolVar(&o.idempotently, "idempotently", false, "do not fail if what is to be deleted does not exist")
 	f.IntVarP(&o.timeout, "timeout", "t", 60, "`seconds` to wait for the answer; 0: no limit")
 }
 

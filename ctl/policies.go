@@ -40,6 +40,9 @@ func policyVerbs(t *tool) (verbs []*cobra.Command) {
 				run: func(ctx context.Context, s *session, args []string) error {
 					s.say(k.clean, args[0], s.opt.vhost)
 					err := s.delete(ctx, path(k.path, s.opt.vhost, args[0]))
+					if s.opt.idempotently && isNotFound(err) {
+						return nil
+					}
 					return k.missing(ctx, s, err, errorf(ExitSoftware, "Policy does not exist"))
 				},
 			}))

@@ -20,7 +20,7 @@ func userVerbs(t *tool) []*cobra.Command {
 			use: "delete_user USER", short: "Delete a user with its permissions, and end its connections", min: 1, max: 1,
 			run: func(ctx context.Context, s *session, args []string) error {
 				s.say(`Deleting user "%s" ...`, args[0])
-				return found(s.delete(ctx, path("users", args[0])), noUser(args[0]))
+				return s.gone(s.delete(ctx, path("users", args[0])), noUser(args[0]))
 			},
 		}),
 		t.command(verb{

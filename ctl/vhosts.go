@@ -17,7 +17,7 @@ func vhostVerbs(t *tool) []*cobra.Command {
 			use: "delete_vhost VHOST", short: "Delete a vhost with all that is in it, messages too, and end its connections", min: 1, max: 1,
 			run: func(ctx context.Context, s *session, args []string) error {
 				s.say(`Deleting vhost "%s" ...`, args[0])
-				return found(s.delete(ctx, path("vhosts", args[0])), noVhost(args[0]))
+				return s.gone(s.delete(ctx, path("vhosts", args[0])), noVhost(args[0]))
 			},
 		}),
 		t.command(verb{

@@ -35,6 +35,8 @@ type Config struct {
 	Replicas Replicas
 	// Steward lets nodes leave, and balances leaders.
 	Steward Steward
+	// Local is what concerns this node alone.
+	Local Local
 	// GossipKeys tells of the local node's keys.
 	GossipKeys func() GossipKeys
 	// Connections are the local node's client connections.
@@ -73,6 +75,8 @@ func New(cfg Config) *API {
 	a.routeMessages()
 	a.routeLimits()
 	a.routePublish()
+	a.routeRoute()
+	a.routeLocal()
 	a.routeRedrives()
 	a.routePolicies()
 	a.routeUsers()

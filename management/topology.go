@@ -24,6 +24,8 @@ type topology interface {
 	PutBinding(ctx context.Context, u broker.User, vhost string, b broker.Binding) error
 	DropBinding(ctx context.Context, u broker.User, vhost string, b broker.Binding) error
 
+	RouteOnce(ctx context.Context, u broker.User, vhost string, p broker.Publish) (broker.Route, error)
+
 	PutQueue(ctx context.Context, u broker.User, vhost string, d broker.QueueDeclare) (created bool, err error)
 	DropQueue(ctx context.Context, u broker.User, vhost, name string, ifUnused, ifEmpty bool) (uint32, error)
 	Purge(ctx context.Context, u broker.User, vhost, name string) (uint32, error)

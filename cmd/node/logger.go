@@ -10,14 +10,16 @@ import (
 	"github.com/warrenmq/warren/config"
 )
 
-// newLogger returns the logger of a node: every line carries the node's name.
-func newLogger(w io.Writer, cfg config.Config) *slog.Logger {
-	options := &slog.HandlerOptions{Level: cfg.LogLevel, ReplaceAttr: plain}
+// newLogger returns the logger of a node: every line carries the node's name. Its level can be changed while the node runs.
+func newLogger(w io.Writer, cfg config.Config) (*slog.Logger, *slog.LevelVar) {
+	level := new(slog.LevelVar)
+	level.Set(cfg.LogLevel)
+	options := &slog.HandlerOptions{Level: level, ReplaceAttr: plain}
 	var handler slog.Handler = slog.NewTextHandler(w, options)
 	if cfg.LogFormat == "json" {
 		handler = slog.NewJSONHandler(w, options)
 	}
-	return slog.New(handler).With(keyNode, ownName(cfg.NodeID))
+	return slog.New(handler).With(keyNode, ownName(cfg.NodeID)), level
 }
 
 const keyNode = "node"

@@ -35,6 +35,7 @@ func (n *running) openManagement() {
 		Replicas:    n.operator(),
 		Health:      checks{n},
 		Steward:     n.steward,
+		Local:       n,
 		GossipKeys:  n.gossipKeyStats,
 		Connections: connections{node: n.cfg.NodeID, server: n.amqp},
 		Cluster:     n,

@@ -49,7 +49,7 @@ var allowed = map[string][]string{
 	"fsm":               {"amqp", "dlx", "queue"},
 	"inspect":           {"amqp", "catalog", "dlx", "fsm", "queue", "store"},
 	"gateway/amqp":      {"amqp", "auth", "broker", "fsm"},
-	"ctl":               {"backup"},
+	"ctl":               {"auth", "backup"},
 	"management":        {"amqp", "auth", "broker", "definitions", "fsm", "steward", "cluster/level", "cluster/recovery", "cluster/replicas", "policy"},
 	"metrics":           {"broker", "dlx", "fsm", "gateway/amqp", "store"},
 	"policy":            {"amqp"},

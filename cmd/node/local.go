@@ -1,0 +1,31 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/warrenmq/warren/config"
+	"github.com/warrenmq/warren/management"
+)
+
+// Settings are what the node was started with; secrets are in files, whose names they are.
+func (n *running) Settings() []management.Setting {
+	options := config.Options()
+	list := make([]management.Setting, len(options))
+	for i, o := range options {
+		list[i] = management.Setting{Name: o.Name, Value: o.Value(n.cfg), Variable: o.Env()}
+	}
+	return list
+}
+
+// LogLevel is the least severe level that is logged.
+func (n *running) LogLevel() string { return strings.ToLower(n.logLevel.Level().String()) }
+
+// SetLogLevel changes it until the node is started again.
+func (n *running) SetLogLevel(level string) error {
+	l, err := config.ParseLogLevel(level)
+	if err != nil {
+		return err
+	}
+	n.logLevel.Set(l)
+	return nil
+}

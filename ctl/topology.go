@@ -1,0 +1,107 @@
+package ctl
+
+import (
+	"context"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// Columns of the lists, by rabbitmqctl's names.
+var (
+	exchangeColumns = []string{"name", "type", "durable", "auto_delete", "internal", "arguments", "policy", "vhost"}
+	bindingColumns  = []string{"source_name", "source_kind", "destination_name", "destination_kind", "routing_key", "arguments", "vhost"}
+)
+
+// bindingField is the name of a binding's column in the management API, unless that is the same.
+var bindingField = map[string]string{"source_name": "source", "destination_name": "destination", "destination_kind": "destination_type"}
+
+func topologyVerbs(t *tool) []*cobra.Command {
+	return []*cobra.Command{
+		t.command(verb{
+			use: "list_exchanges [COLUMN...]", short: "List exchanges with the columns asked for: name and type by default",
+			long: "List exchanges. The columns are " + strings.Join(exchangeColumns, ", ") + ".", max: -1,
+			run: listExchanges,
+		}),
+		t.command(verb{
+			use: "list_bindings [COLUMN...]", short: "List bindings with the columns asked for",
+			long: "List bindings. The columns are " + strings.Join(bindingColumns, ", ") + "; all but vhost by default.", max: -1,
+			run: listBindings,
+		}),
+		t.command(verb{
+			use: "purge_queue QUEUE", short: "Delete the messages of a queue that are ready", min: 1, max: 1,
+			run: func(ctx context.Context, s *session, args []string) error {
+				s.say("Purging queue '%s' in vhost '%s' ...", args[0], s.opt.vhost)
+				return found(s.delete(ctx, path("queues", s.opt.vhost, args[0], "contents")), noQueue(s, args[0]))
+			},
+		}),
+		deleteQueueVerb(t),
+	}
+}
+
+func listExchanges(ctx context.Context, s *session, args []string) error {
+	columns, err := columnsOf(args, exchangeColumns, "name", "type")
+	if err != nil {
+		return err
+	}
+	s.say("Listing exchanges for vhost %s ...", s.opt.vhost)
+	var rows []row
+	if err := s.get(ctx, path("exchanges", s.opt.vhost), &rows); err != nil {
+		return found(err, noVhost(s.opt.vhost))
+	}
+	return s.list(columns, rows)
+}
+
+func noQueue(s *session, name string) *Error {
+	return errorf(ExitData, "no queue '%s' in vhost '%s'", name, s.opt.vhost)
+}
+
+func listBindings(ctx context.Context, s *session, args []string) error {
+	columns, err := columnsOf(args, bindingColumns, bindingColumns[:len(bindingColumns)-1]...)
+	if err != nil {
+		return err
+	}
+	s.say("Listing bindings for vhost %s ...", s.opt.vhost)
+	var rows []row
+	if err := s.get(ctx, path("bindings", s.opt.vhost), &rows); err != nil {
+		return found(err, noVhost(s.opt.vhost))
+	}
+	for _, r := range rows {
+		for column, field := range bindingField {
+			r[column] = r[field]
+		}
+		r["source_kind"] = "exchange"
+	}
+	return s.list(columns, rows)
+}
+
+func deleteQueueVerb(t *tool) *cobra.Command {
+	var ifEmpty, ifUnused bool
+	cmd := t.command(verb{
+		use: "delete_queue QUEUE", short: "Delete a queue with its messages", min: 1, max: 1,
+		run: func(ctx context.Context, s *session, args []string) error {
+			s.say("Deleting queue '%s' on vhost '%s' ...", args[0], s.opt.vhost)
+			at := path("queues", s.opt.vhost, args[0])
+			if options := queryOf(map[string]bool{"if-empty": ifEmpty, "if-unused": ifUnused}); options != "" {
+				at += "?" + options
+			}
+			return s.gone(s.delete(ctx, at), noQueue(s, args[0]))
+		},
+	})
+	cmd.Flags().BoolVarP(&ifEmpty, "if-empty", "e", false, "only if it has no messages")
+	cmd.Flags().BoolVarP(&ifUnused, "if-unused", "u", false, "only if it has no consumers")
+	return cmd
+}
+
+// queryOf is a query that sets those that are true.
+func queryOf(flags map[string]bool) string {
+	q := url.Values{}
+	for name, set := range flags {
+		if set {
+			q.Set(name, strconv.FormatBool(true))
+		}
+	}
+	return q.Encode()
+}

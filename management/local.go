@@ -1,0 +1,44 @@
+package management
+
+import "net/http"
+
+// Local is what concerns the node alone that is asked.
+type Local interface {
+	// Settings are what it was started with. There is no secret among them.
+	Settings() []Setting
+	// LogLevel is the least severe level that it logs: debug, info, warn or error. SetLogLevel changes that until the node is
+	// started again; the error is for the user.
+	LogLevel() string
+	SetLogLevel(level string) error
+}
+
+// Setting is one setting of a node.
+type Setting struct {
+	Name     string `json:"name"` // as a flag and in the file
+	Value    string `json:"value"`
+	Variable string `json:"variable"` // of the environment
+}
+
+// logLevel is the JSON form of a node's level.
+type logLevel struct {
+	Level string `json:"level"`
+}
+
+func (a *API) routeLocal() {
+	a.handle("GET /api/warren/environment", a.admin(func(*http.Request) (any, error) { return a.cfg.Local.Settings(), nil }))
+	a.handle("GET /api/warren/log-level", a.admin(func(*http.Request) (any, error) { return logLevel{a.cfg.Local.LogLevel()}, nil }))
+	a.handle("PUT /api/warren/log-level", a.admin(func(r *http.Request) (any, error) {
+		body, err := readObject(r)
+		if err != nil {
+			return nil, err
+		}
+		level, err := textOf(body, "level")
+		if err != nil {
+			return nil, err
+		}
+		if err := a.cfg.Local.SetLogLevel(level); err != nil {
+			return nil, badRequest("level " + err.Error())
+		}
+		return nil, nil
+	}))
+}

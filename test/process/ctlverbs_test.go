@@ -1,0 +1,104 @@
+package process
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+// TestTopologyVerbs looks at what a client has declared, asks where keys go, and purges, deletes and closes by command.
+func TestTopologyVerbs(t *testing.T) {
+	c := sharedCluster(t, 3)
+	s := at(t, c.Node(1))
+	work, parking := s.queue("verbs", nil), s.queue("verbs-parking", nil)
+	x := "verbs-x"
+	if err := s.ch.ExchangeDeclare(x, "topic", true, false, false, false, nil); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = at(t, c.Node(0)).ch.ExchangeDelete(x, false, false) })
+	for q, key := range map[string]string{work: "work.*", parking: "#"} {
+		if err := s.ch.QueueBind(q, key, x, false, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n := c.Node(2)
+	says := func(want string, args ...string) {
+		t.Helper()
+		if out := mustCtl(t, n, args...); !strings.Contains(out, want) {
+			t.Errorf("%q says %q, want %q", args, out, want)
+		}
+	}
+	says(x+"\ttopic\n", "list_exchanges", "-s")
+	says(x+"\texchange\t"+work+"\tqueue\twork.*\t{}\n", "list_bindings", "-s")
+	both := []string{work, parking}
+	if out := strings.Fields(mustCtl(t, n, "route", "-s", x, "work.a")); len(out) != 2 || !strings.Contains(strings.Join(both, " "), out[0]) || !strings.Contains(strings.Join(both, " "), out[1]) {
+		t.Errorf("work.a goes to %q", out)
+	}
+	if out := mustCtl(t, n, "route", "-s", x, "other"); out != parking+"\n" {
+		t.Errorf("other goes to %q", out)
+	}
+	s.fill(work, "one", "two")
+	mustCtl(t, n, "purge_queue", work)
+	says(work+"\t0\n", "list_queues", "-s", "name", "messages")
+	s.fill(parking, "three")
+	if code, _, why := ctl(t, n, "delete_queue", "--if-empty", parking); code != 70 || !strings.Contains(why, "not empty") {
+		t.Errorf("a queue that is not empty: %d %s", code, why)
+	}
+	mustCtl(t, n, "delete_queue", parking)
+	mustCtl(t, n, "delete_queue", "--idempotently", parking)
+	if code, _, _ := ctl(t, n, "delete_queue", parking); code != 65 {
+		t.Errorf("a queue that is gone: %d", code)
+	}
+
+	says("protocol: amqp, purpose: AMQP 0-9-1\n", "listeners")
+	says("repair-after\t", "environment", "-s")
+	if v := strings.TrimSpace(mustCtl(t, n, "server_version", "-s")); v == "" {
+		t.Error("no version")
+	}
+	mustCtl(t, n, "set_log_level", "error")
+	mustCtl(t, n, "set_user_tags", "guest", "administrator") // is logged at level info
+	if raw, err := os.ReadFile(n.LogFile()); err != nil || strings.Contains(string(raw), "/api/warren/users/guest/tags") {
+		t.Errorf("logged at level error (%v)", err)
+	}
+	mustCtl(t, n, "set_log_level", "info")
+	if code, _, why := ctl(t, n, "set_log_level", "loud"); code != 70 || !strings.Contains(why, `must be debug, info, warn or error, got "loud"`) {
+		t.Errorf("%d %s", code, why)
+	}
+	report := mustCtl(t, n, "report")
+	for _, part := range []string{"# cluster_status", "Catalog", "# list_queues of vhost /", work, "# list_policies of vhost /", "# environment"} {
+		if !strings.Contains(report, part) {
+			t.Errorf("the report lacks %q", part)
+		}
+	}
+	if strings.Contains(report, "not shown") {
+		t.Errorf("the report has holes: %s", report)
+	}
+
+	victim := at(t, c.Node(0))
+	ended := victim.conn.NotifyClose(make(chan *amqp.Error, 1))
+	mustCtl(t, n, "add_vhost", "verbs")
+	t.Cleanup(func() { mustCtl(t, n, "delete_vhost", "verbs") })
+	says("Closed 0 connections", "close_all_connections", "-p", "verbs", "maintenance")
+	select {
+	case e := <-ended:
+		t.Fatalf("closed: %v", e)
+	default:
+	}
+	for line := range strings.Lines(mustCtl(t, n, "list_connections", "-s", "pid", "peer_port")) {
+		pid, port, _ := strings.Cut(strings.TrimSpace(line), "\t")
+		if strings.HasSuffix(victim.conn.LocalAddr().String(), ":"+port) {
+			mustCtl(t, n, "close_connection", pid, "for a test")
+		}
+	}
+	select {
+	case e := <-ended:
+		if e == nil || e.Code != 320 || !strings.Contains(e.Reason, "for a test") {
+			t.Errorf("closed with %v", e)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("not closed")
+	}
+}
