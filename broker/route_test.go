@@ -25,8 +25,11 @@ func TestRouteOnce(t *testing.T) {
 		}
 	}
 	for _, bd := range []Binding{
-		{Source: "topics", Destination: "q1", Key: "a.*"}, {Source: "topics", Destination: "q2", Key: "#.b"}, {Source: "topics", Destination: "q1", Key: "a.b"},
-		{Source: "rest", Destination: "other"}, {Source: "later", Destination: "q2", Key: "k"},
+		{Source: "topics", Destination: "q1", Key: "a.*"},
+		{Source: "topics", Destination: "q2", Key: "#.b"},
+		{Source: "topics", Destination: "q1", Key: "a.b"},
+		{Source: "rest", Destination: "other"},
+		{Source: "later", Destination: "q2", Key: "k"},
 	} {
 		if err := b.PutBinding(ctx, guest, "/", bd); err != nil {
 			t.Fatal(err)
