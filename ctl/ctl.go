@@ -18,8 +18,8 @@ type Env struct {
 	// Stdin has a password that is not among the arguments; nil is empty.
 	Stdin io.Reader
 	// Lookup finds environment variables: WARREN_CTL_URL, WARREN_CTL_USER,
-	// WARREN_CTL_PASSWORD, WARREN_CTL_CA_FILE, WARREN_CTL_CERT_FILE and WARREN_CTL_KEY_FILE
-	// stand in for options that are not given.
+	// WARREN_CTL_PASSWORD, WARREN_CTL_CA_FILE, WARREN_CTL_CERT_FILE, WARREN_CTL_KEY_FILE and
+	// WARREN_CTL_PROFILE stand in for options that are not given; WARREN_CTL_CONFIG names the file of profiles.
 	Lookup func(string) (string, bool)
 }
 
@@ -32,6 +32,8 @@ type options struct {
 	quiet, silent       bool
 	noHeaders           bool
 	formatter           string
+	pretty              bool // tables have frames
+	profile             string
 	timeout             int // seconds
 	idempotently        bool
 }
@@ -117,14 +119,18 @@ func (t *tool) addOptions(cmd *cobra.Command) {
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "print results only, without a line that says what is done")
 	f.BoolVarP(&o.silent, "silent", "s", false, "like --quiet, and no column names either")
 	f.BoolVar(&o.noHeaders, "no-table-headers", false, "no column names")
-	f.StringVar(&o.formatter, "formatter", formatTable, "form of lists: table, json or csv")
+	f.StringVar(&o.formatter, "formatter", formatTable, "form of lists: table, pretty_table, json or csv")
+	f.StringVar(&o.profile, "profile", profileDefault, "which of the clusters in ~/.config/warren/ctl.yaml, or in WARREN_CTL_CONFIG, is meant (WARREN_CTL_PROFILE)")
 	f.BoolVar(&o.idempotently, "idempotently", false, "do not fail if what is to be deleted does not exist")
 	f.IntVarP(&o.timeout, "timeout", "t", 60, "`seconds` to wait for the answer; 0: no limit")
 }
 
-// fromEnvironment fills in options that were not given.
-func (t *tool) fromEnvironment() {
+// fromElsewhere fills in options that were not given: from the environment, or else from a profile.
+func (t *tool) fromElsewhere() error {
 	named := t.given("user")
+	if err := t.fromProfile(&named); err != nil {
+		return err
+	}
 	for name, to := range map[string]*string{
 		"url": &t.opt.url, "user": &t.opt.user, "password": &t.opt.password,
 		"ca-file": &t.opt.ca, "cert-file": &t.opt.cert, "key-file": &t.opt.key,
@@ -145,6 +151,7 @@ func (t *tool) fromEnvironment() {
 		}
 		t.opt.url = unixScheme + filepath.Join(dir, "control.sock")
 	}
+	return nil
 }
 
 // verb describes one command.
@@ -171,7 +178,9 @@ func (t *tool) command(v verb) *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			t.fromEnvironment()
+			if err := t.fromElsewhere(); err != nil {
+				return err
+			}
 			s, err := t.open()
 			if err != nil {
 				return err
@@ -206,8 +215,10 @@ func asError(err error) error {
 func (t *tool) open() (*session, error) {
 	switch t.opt.formatter {
 	case formatTable, formatJSON, formatCSV:
+	case formatPretty:
+		t.opt.formatter, t.opt.pretty = formatTable, true
 	default:
-		return nil, usage("formatter '%s' is not known: want table, json or csv", t.opt.formatter)
+		return nil, usage("formatter '%s' is not known: want table, pretty_table, json or csv", t.opt.formatter)
 	}
 	if t.opt.timeout < 0 {
 		return nil, usage("--timeout is negative")

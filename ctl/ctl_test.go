@@ -25,8 +25,13 @@ var stdin string
 
 func runAt(t *testing.T, args ...string) (code int, out, failure string) {
 	t.Helper()
+	return runWith(t, map[string]string{"WARREN_CTL_PASSWORD": "secret"}, args...)
+}
+
+// runWith is runAt in another environment.
+func runWith(t *testing.T, vars map[string]string, args ...string) (code int, out, failure string) {
+	t.Helper()
 	var stdout, stderr bytes.Buffer
-	vars := map[string]string{"WARREN_CTL_PASSWORD": "secret"}
 	cmd := Command(Env{Stdin: strings.NewReader(stdin), Stdout: &stdout, Lookup: func(name string) (string, bool) { v, ok := vars[name]; return v, ok }})
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
 	cmd.SetArgs(args)
@@ -97,6 +102,7 @@ func TestForms(t *testing.T) {
 		{[]string{"-q", "name", "policy", "arguments"}, "name\tpolicy\targuments\na\t\t{\"x-message-ttl\":5}\nb\\tc\t\t\n"},
 		{[]string{"-q", "name consumers"}, "name\tconsumers\na\t2\nb\\tc\t\n"},
 		{[]string{"--formatter", "json", "name", "messages"}, "[\n{\"name\":\"a\",\"messages\":1000000},\n{\"name\":\"b\\tc\",\"messages\":0}\n]\n"},
+		{[]string{"-q", "--formatter", "pretty_table"}, "┌──────┬──────────┐\n│ name │ messages │\n├──────┼──────────┤\n│ a    │ 1000000  │\n├──────┼──────────┤\n│ b\\tc │ 0        │\n└──────┴──────────┘\n"},
 		{[]string{"--formatter=csv", "name", "arguments"}, "name,arguments\na,\"{\"\"x-message-ttl\"\":5}\"\nb\tc,\n"},
 	} {
 		code, out, failure := run(t, says(200, twoQueues), append([]string{"list_queues"}, tc.args...)...)

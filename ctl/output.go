@@ -9,13 +9,15 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 )
 
 // The forms of lists.
 const (
-	formatTable = "table"
-	formatJSON  = "json"
-	formatCSV   = "csv"
+	formatTable  = "table"
+	formatPretty = "pretty_table"
+	formatJSON   = "json"
+	formatCSV    = "csv"
 )
 
 // session is one run of a verb: the node it talks to and where its answer goes.
@@ -69,6 +71,10 @@ func (s *session) list(columns []string, rows []row) error {
 		w.Flush()
 		return w.Error()
 	}
+	if s.opt.pretty {
+		s.listPretty(columns, rows)
+		return nil
+	}
 	if s.headers() && len(rows) > 0 {
 		s.printf("%s\n", strings.Join(columns, "\t"))
 	}
@@ -76,6 +82,44 @@ func (s *session) list(columns []string, rows []row) error {
 		s.printf("%s\n", strings.Join(cells(columns, r, func(v any) string { return visible(cell(v)) }), "\t"))
 	}
 	return nil
+}
+
+// listPretty draws frames around the cells.
+func (s *session) listPretty(columns []string, rows []row) {
+	if len(rows) == 0 {
+		return
+	}
+	var lines [][]string
+	if s.headers() {
+		lines = append(lines, columns)
+	}
+	for _, r := range rows {
+		lines = append(lines, cells(columns, r, func(v any) string { return visible(cell(v)) }))
+	}
+	wide := make([]int, len(columns))
+	for _, line := range lines {
+		for i, text := range line {
+			wide[i] = max(wide[i], utf8.RuneCountInString(text))
+		}
+	}
+	rule := func(left, between, right string) {
+		parts := make([]string, len(wide))
+		for i, n := range wide {
+			parts[i] = strings.Repeat("─", n+2)
+		}
+		s.printf("%s%s%s\n", left, strings.Join(parts, between), right)
+	}
+	rule("┌", "┬", "┐")
+	for i, line := range lines {
+		if i > 0 {
+			rule("├", "┼", "┤")
+		}
+		for j, text := range line {
+			s.printf("│ %s%s ", text, strings.Repeat(" ", wide[j]-utf8.RuneCountInString(text)))
+		}
+		s.printf("│\n")
+	}
+	rule("└", "┴", "┘")
 }
 
 func (s *session) headers() bool { return !s.opt.silent && !s.opt.noHeaders }
