@@ -121,3 +121,9 @@ func (b *Broker) changeSeen(ctx context.Context, cmd catalog.Command) error {
 	}
 	return nil
 }
+
+// NameCluster gives the cluster a name for people.
+func (b *Broker) NameCluster(ctx context.Context, name string) error {
+	_, err := b.changeEverywhere(ctx, &catalog.NameCluster{Name: name})
+	return err
+}

@@ -72,6 +72,7 @@ const (
 	kindNodeAbout      commandKind = 43
 
 	kindNoteDefinitions commandKind = 48
+	kindNameCluster     commandKind = 49
 )
 
 // levelOf is the level of the cluster from which on a command may be proposed.
@@ -125,6 +126,8 @@ func newCommand(k commandKind) Command {
 		return new(NodeAbout)
 	case kindNoteDefinitions:
 		return new(NoteDefinitions)
+	case kindNameCluster:
+		return new(NameCluster)
 	case kindFound:
 		return new(Found)
 	case kindRegisterNode:

@@ -99,6 +99,7 @@ func goldenLevel2() []Command {
 		&RegisterNode{ID: "n6/f"},
 		&DeclareQueue{Queue{Vhost: "/", Name: "renewed", Durable: true, Kind: Replicated, Members: []NodeID{n1, "n5/e", "n6/f"}, Preferred: n1}, 0},
 		&PlanMembers{65, []NodeID{n1, "n5/e", "n6/f"}, []NodeID{n1}, "n5/e", 65, "damaged"},
+		&NameCluster{"shop"},
 	}
 }
 

@@ -43,6 +43,7 @@ const (
 	recordQueueLife       = 17
 	recordLife            = 18
 	recordDefinitions     = 24
+	recordName            = 25
 	recordEnd             = 255
 
 	recordBytesMax = 16 << 20
@@ -100,6 +101,9 @@ func (s *snapshot) write(w io.Writer) error {
 	}
 	if v.definitions != "" {
 		r.record(recordDefinitions, v.definitionsFields)
+	}
+	if v.name != "" {
+		r.record(recordName, v.nameFields)
 	}
 	for i := range v.lives {
 		r.record(recordLife, v.lives[i].fields)
@@ -275,6 +279,8 @@ func (tx *txn) restore(kind byte, f *fields, requests *requestLog) error {
 		tx.clusterFields(f)
 	case recordDefinitions:
 		tx.definitionsFields(f)
+	case recordName:
+		tx.nameFields(f)
 	case recordLife:
 		var l Life
 		l.fields(f)

@@ -21,6 +21,7 @@ type View struct {
 	lives      []Life // of the cluster, that have ended
 	// definitions is the hash of those that were loaded last.
 	definitions string
+	name        string // for people; "": it was given none
 
 	vhosts        index[*Vhost]                // name
 	users         index[*auth.User]            // name

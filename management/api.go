@@ -71,6 +71,8 @@ func New(cfg Config) *API {
 	a.routeQueueActions()
 	a.routeExchanges()
 	a.routeBindings()
+	a.routeSmall()
+	a.routeParameters()
 	a.routeOutboxes()
 	a.routeMessages()
 	a.routeLimits()
@@ -192,6 +194,7 @@ func (a *API) handle(pattern string, f func(*http.Request, User) (any, error)) {
 			return
 		}
 		body, err := f(r, u)
+		a.audit(pattern, r, u, err)
 		if err != nil {
 			a.refuse(w, err)
 			return

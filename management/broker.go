@@ -23,6 +23,9 @@ type Broker interface {
 	HasVhost(ctx context.Context, name string) (bool, error)
 	MayEnter(user, vhost string) bool
 
+	// NameCluster gives the cluster a name for people.
+	NameCluster(ctx context.Context, name string) error
+
 	// Vhosts lists the names of the vhosts.
 	Vhosts() []string
 

@@ -4,10 +4,13 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
 	"sync"
+
+	"github.com/warrenmq/warren/auth"
 )
 
 // Connections are the client connections of one node.
@@ -68,16 +71,27 @@ func (a *API) routeConnections() {
 	a.handle("GET /api/connections/{$}", a.listConnections)
 	a.handle("GET /api/connections/{name}", a.getConnection)
 	a.handle("DELETE /api/connections/{name}", a.closeConnection)
+	a.handle("GET /api/connections/username/{user}", func(r *http.Request, u User) (any, error) {
+		return a.listSomeConnections(r, u, func(c *Connection) bool { return c.User == r.PathValue("user") })
+	})
+	a.handle("DELETE /api/connections/username/{user}", a.closeConnectionsOf)
+	a.in("GET /api/vhosts/{vhost}/connections", func(r *http.Request, u User, vhost string) (any, error) {
+		return a.listSomeConnections(r, u, func(c *Connection) bool { return c.VHost == vhost })
+	})
 }
 
 // listConnections shows what the user may see. A node that does not answer is
 // left out: its part is missing, which the log tells.
 func (a *API) listConnections(r *http.Request, u User) (any, error) {
+	return a.listSomeConnections(r, u, func(*Connection) bool { return true })
+}
+
+func (a *API) listSomeConnections(r *http.Request, u User, wanted func(*Connection) bool) (any, error) {
 	all, err := a.connections(r.Context())
 	if err != nil {
 		a.cfg.Logger.Warn("connections of some nodes are missing", "err", err)
 	}
-	return paged(r, slices.DeleteFunc(all, func(c Connection) bool { return !maySee(u, &c) }))
+	return paged(r, slices.DeleteFunc(all, func(c Connection) bool { return !wanted(&c) || !maySee(u, &c) }))
 }
 
 func maySee(u User, c *Connection) bool { return u.monitors() || c.User == u.Name }
@@ -107,23 +121,41 @@ func (a *API) closeConnection(r *http.Request, u User) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	closed, err := a.endConnection(r, c)
+	if err == nil && !closed {
+		err = errNotFound // it ended in between
+	}
+	return nil, err
+}
+
+// closeConnectionsOf ends a user's connections, also when there are none.
+func (a *API) closeConnectionsOf(r *http.Request, u User) (any, error) {
+	user := r.PathValue("user")
+	if user != u.Name && !u.may(auth.TagAdministrator) {
+		return nil, errNotAuthorised
+	}
+	all, err := a.connections(r.Context())
+	errs := []error{err}
+	for i := range all {
+		if all[i].User == user {
+			_, err := a.endConnection(r, &all[i])
+			errs = append(errs, err)
+		}
+	}
+	return nil, errors.Join(errs...)
+}
+
+// endConnection ends a connection on the node that has it; closed is false if it had ended.
+func (a *API) endConnection(r *http.Request, c *Connection) (closed bool, err error) {
 	reason := cmp.Or(r.Header.Get("X-Reason"), reasonDefault)
 	if c.home == "" {
-		if !a.cfg.Connections.Close(c.Name, reason) {
-			return nil, errNotFound // it ended in between
-		}
-		return nil, nil
+		return a.cfg.Connections.Close(c.Name, reason), nil
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), timeoutPeers)
 	defer cancel()
 	var resp peerClosed
-	if err := a.ask(ctx, c.home, peerRequest{Op: opClose, Name: c.Name, Reason: reason}, &resp); err != nil {
-		return nil, err
-	}
-	if !resp.Closed {
-		return nil, errNotFound
-	}
-	return nil, nil
+	err = a.ask(ctx, c.home, peerRequest{Op: opClose, Name: c.Name, Reason: reason}, &resp)
+	return resp.Closed, err
 }
 
 // connections asks every node. With an error the list is that of those who

@@ -14,6 +14,7 @@ import (
 type Cluster interface {
 	levels
 	nodes
+	program
 	maintained
 	recovers
 }

@@ -68,7 +68,6 @@ func (a *API) maintain(r *http.Request, u User, drain bool) (*Drained, error) {
 			return nil, errNotFound
 		}
 	}
-	a.cfg.Logger.Info("administration", "user", u.Name, "node", id, "drain", drain)
 	if id == a.cfg.Cluster.Self() {
 		d, err := a.cfg.Cluster.Maintain(r.Context(), drain, limit)
 		return &d, err

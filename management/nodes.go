@@ -9,7 +9,8 @@ import (
 )
 
 type nodes interface {
-	// ClusterID names the cluster, CatalogLeader the node that leads the catalog ("": none is known), Local this node's id.
+	// ClusterName is the cluster's name for people, ClusterID what it is, CatalogLeader the node that leads the catalog ("": none is known), Local this node's id.
+	ClusterName() string
 	ClusterID() string
 	CatalogLeader() string
 	Local() string
@@ -94,9 +95,6 @@ func (a *API) routeNodes() {
 			}
 		}
 		return nil, errNotFound
-	})
-	a.handle("GET /api/cluster-name", func(*http.Request, User) (any, error) {
-		return map[string]string{"name": a.cfg.Cluster.ClusterID()}, nil
 	})
 	handle("GET /api/warren/cluster", func(*http.Request) (any, error) { return a.clusterInfo(), nil })
 }

@@ -13,6 +13,7 @@ type fakeNodes struct {
 }
 
 func (f fakeNodes) ClusterID() string     { return "c-1" }
+func (f fakeNodes) ClusterName() string   { return "c-1" }
 func (f fakeNodes) CatalogLeader() string { return "b" }
 func (f fakeNodes) Local() string         { return f.local }
 func (f fakeNodes) Level() int            { return 2 }

@@ -67,7 +67,7 @@ func readDefinitions(file string) ([]byte, error) {
 func (n *running) openDefinitions(ctx context.Context) error {
 	n.definitions = definitions.NewService(n.broker, func() definitions.Source {
 		product, version := n.cfg.Product()
-		return definitions.Source{Product: product, Version: version, Cluster: n.clusterName()}
+		return definitions.Source{Product: product, Version: version, Cluster: n.ClusterName()}
 	}, n.cfg.DefaultUser, n.log)
 	if n.definitionsFile == nil {
 		return nil
@@ -96,14 +96,6 @@ func (n *running) openDefinitions(ctx context.Context) error {
 		return ctx.Err()
 	}
 	return nil
-}
-
-// clusterName is what an export calls the cluster.
-func (n *running) clusterName() string {
-	if n.cfg.ClusterName != "" {
-		return n.cfg.ClusterName
-	}
-	return n.identity.ClusterID()
 }
 
 // loadDefinitions loads a file unless the cluster has loaded the same last, whoever did. The node that leads the catalog

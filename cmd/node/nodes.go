@@ -15,6 +15,22 @@ import (
 )
 
 // ClusterID names the cluster.
+// ProductVersion is the version that clients are told.
+func (n *running) ProductVersion() string {
+	_, version := n.cfg.Product()
+	return version
+}
+
+// ClusterName is the name that an operator gave the cluster, in the catalog or by the node's settings, else its id.
+func (n *running) ClusterName() string {
+	view := n.catalog.Load().View()
+	if name := view.ClusterName(); name != view.ClusterID() || n.cfg.ClusterName == "" {
+		return name
+	}
+	return n.cfg.ClusterName
+}
+
+// ClusterID is what the cluster is.
 func (n *running) ClusterID() string { return n.catalog.Load().View().ClusterID() }
 
 // CatalogLeader is the node that leads the catalog as this one knows, "" if none.

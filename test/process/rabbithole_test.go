@@ -317,7 +317,9 @@ func holePolicies(h *hole) {
 		h.Errorf("%+v %v", got, err)
 	}
 	policies, err := h.ListPoliciesIn("/")
-	find(h, policies, err, func(p *rabbithole.Policy) bool { return p.Name == name && p.Priority == 3 && p.Definition["max-length"] == 5.0 })
+	find(h, policies, err, func(p *rabbithole.Policy) bool {
+		return p.Name == name && p.Priority == 3 && p.Definition["max-length"] == 5.0
+	})
 	_, err = h.PutPolicy("/", name, rabbithole.Policy{Pattern: "(", Definition: p.Definition})
 	h.refused(400, "", err)
 	res, err = h.PutOperatorPolicy("/", name, rabbithole.OperatorPolicy{Pattern: p.Pattern, ApplyTo: "queues", Definition: rabbithole.PolicyDefinition{"max-length": 2}})

@@ -1,0 +1,31 @@
+package management
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+)
+
+// unaudited are the changes that are no administration: what applications do with messages, and questions that are asked by POST.
+var unaudited = map[string]bool{
+	"POST /api/exchanges/{vhost}/{exchange}/publish":      true,
+	"POST /api/queues/{vhost}/{name}/get":                 true,
+	"POST /api/warren/exchanges/{vhost}/{exchange}/route": true,
+}
+
+// audit logs a change that a user made or was refused: who, from where, what, on what, and how it ended. Bodies are not logged: passwords are
+// in them.
+func (a *API) audit(pattern string, r *http.Request, u User, err error) {
+	if method, _, _ := strings.Cut(pattern, " "); method == http.MethodGet || unaudited[pattern] {
+		return
+	}
+	attrs := []any{"user", u.Name, "from", r.RemoteAddr, "method", r.Method, "path", r.RequestURI, "result", "done"}
+	if err != nil {
+		attrs[len(attrs)-1] = "failed"
+		if _, ok := errors.AsType[*refusal](ofBroker(err)); ok {
+			attrs[len(attrs)-1] = "refused"
+		}
+		attrs = append(attrs, "err", err)
+	}
+	a.cfg.Logger.Info("administration", attrs...)
+}

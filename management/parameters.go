@@ -1,0 +1,159 @@
+package management
+
+import (
+	"net/http"
+
+	"github.com/warrenmq/warren/auth"
+)
+
+// Parameter is the JSON form of a runtime parameter.
+type Parameter struct {
+	Value     any    `json:"value"`
+	VHost     string `json:"vhost"`
+	Component string `json:"component"`
+	Name      string `json:"name"`
+}
+
+// The components that have parameters, with what makes them. RabbitMQ's other components are plugins.
+const (
+	componentOperator = "operator_policy"
+	componentLimits   = "vhost-limits"
+)
+
+// parameterMakers say by what path a component's parameters are made.
+var parameterMakers = map[string]string{componentOperator: "operator-policies", componentLimits: "vhost-limits", "policy": "policies"}
+
+func (a *API) routeParameters() {
+	maker := func(f func(*http.Request, User) (any, error)) func(*http.Request, User) (any, error) {
+		return func(r *http.Request, u User) (any, error) {
+			if !u.may(auth.TagAdministrator, auth.TagPolicymaker) {
+				return nil, errNotAuthorised
+			}
+			return f(r, u)
+		}
+	}
+	list := func(r *http.Request, u User) (any, error) {
+		return paged(r, a.parameters(u, r.PathValue("component"), ""))
+	}
+	a.handle("GET /api/parameters", maker(list))
+	a.handle("GET /api/parameters/{component}", maker(list))
+	a.handle("GET /api/parameters/{component}/{vhost}", maker(func(r *http.Request, u User) (any, error) {
+		vhost, err := a.vhost(r, u)
+		if err != nil {
+			return nil, err
+		}
+		return paged(r, a.parameters(u, r.PathValue("component"), vhost))
+	}))
+	one := func(r *http.Request, u User) (any, error) {
+		vhost, err := a.vhost(r, u)
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range a.parameters(u, r.PathValue("component"), vhost) {
+			if p.Name == r.PathValue("name") {
+				return p, nil
+			}
+		}
+		return nil, errNotFound
+	}
+	a.handle("GET /api/parameters/{component}/{vhost}/{name}", maker(one))
+	a.handle("PUT /api/parameters/{component}/{vhost}/{name}", maker(func(r *http.Request, u User) (any, error) {
+		if _, err := a.vhost(r, u); err != nil {
+			return nil, err
+		}
+		return nil, notAParameter(r.PathValue("component"))
+	}))
+	a.handle("DELETE /api/parameters/{component}/{vhost}/{name}", maker(func(r *http.Request, u User) (any, error) {
+		if _, err := one(r, u); err != nil {
+			return nil, err
+		}
+		return nil, notAParameter(r.PathValue("component"))
+	}))
+	a.routeGlobalParameters(maker)
+}
+
+// notAParameter refuses to change what is none, or is made elsewhere.
+func notAParameter(component string) error {
+	if path, ok := parameterMakers[component]; ok {
+		return badRequest("parameters of component " + component + " are made by /api/" + path)
+	}
+	return badRequest("Validation failed\n\ncomponent " + component + " not found\n")
+}
+
+// parameters are those that a user may see of a component, or with "" of all, in a vhost, or with "" in all.
+func (a *API) parameters(u User, component, vhost string) []Parameter {
+	list := []Parameter{}
+	wanted := func(c, v string) bool {
+		return (component == "" || component == c) && (vhost == "" || vhost == v) && (u.may(auth.TagAdministrator) || a.cfg.Broker.MayEnter(u.Name, v))
+	}
+	for _, v := range a.cfg.Broker.Vhosts() {
+		if wanted(componentOperator, v) {
+			for _, p := range appendPolicies(nil, a.cfg.Broker.Policies(v, true)) {
+				value := map[string]any{"pattern": p.Pattern, "apply-to": p.ApplyTo, "definition": p.Definition, "priority": p.Priority}
+				list = append(list, Parameter{value, v, componentOperator, p.Name})
+			}
+		}
+	}
+	for _, l := range a.cfg.Broker.VhostLimits() {
+		if wanted(componentLimits, l.Name) {
+			list = append(list, Parameter{l.Limits, l.Name, componentLimits, "limits"})
+		}
+	}
+	return list
+}
+
+// globalName is the only global parameter: the name that the cluster has been given.
+const globalName = "cluster_name"
+
+type globalParameter struct {
+	Name  string `json:"name"`
+	Value any    `json:"value"`
+}
+
+func (a *API) routeGlobalParameters(maker func(func(*http.Request, User) (any, error)) func(*http.Request, User) (any, error)) {
+	named := func() globalParameter { return globalParameter{globalName, a.cfg.Cluster.ClusterName()} }
+	a.handle("GET /api/global-parameters", maker(func(r *http.Request, _ User) (any, error) { return paged(r, []globalParameter{named()}) }))
+	a.handle("GET /api/global-parameters/{name}", maker(func(r *http.Request, _ User) (any, error) {
+		if r.PathValue("name") != globalName {
+			return nil, errNotFound
+		}
+		return named(), nil
+	}))
+	a.handle("PUT /api/global-parameters/{name}", a.admin(func(r *http.Request) (any, error) {
+		if r.PathValue("name") != globalName {
+			return nil, badRequest("global parameter " + r.PathValue("name") + " means nothing here: there is " + globalName + " only")
+		}
+		body, err := readObject(r)
+		if err != nil {
+			return nil, err
+		}
+		return nil, a.nameCluster(r, body["value"])
+	}))
+	a.handle("DELETE /api/global-parameters/{name}", a.admin(func(r *http.Request) (any, error) {
+		if r.PathValue("name") != globalName {
+			return nil, errNotFound
+		}
+		return nil, badRequest("a cluster has a name")
+	}))
+	a.handle("GET /api/cluster-name", func(*http.Request, User) (any, error) {
+		return map[string]string{"name": a.cfg.Cluster.ClusterName()}, nil
+	})
+	a.handle("PUT /api/cluster-name", a.admin(func(r *http.Request) (any, error) {
+		body, err := readObject(r)
+		if err == nil {
+			err = missing(body, "name")
+		}
+		if err != nil {
+			return nil, err
+		}
+		return nil, a.nameCluster(r, body["name"])
+	}))
+}
+
+func (a *API) nameCluster(r *http.Request, v any) error {
+	name, ok := v.(string)
+	if !ok {
+		return badRequest("the cluster's name should be a string, actually was " + term(v))
+	}
+	return a.cfg.Broker.NameCluster(r.Context(), name)
+}
