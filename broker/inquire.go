@@ -42,6 +42,8 @@ var inquirers = map[string]func(ctx context.Context, b *Broker, h *hosted, body 
 	opPeek:    answerPeek,
 	opRelease: answerRelease,
 
+	opDeadLetters: answerDeadLetters,
+
 	opRedriveStart: answerRedriveStart, opRedriveStop: answerRedriveStop, opRedriveStatus: answerRedriveStatus,
 	opRedriveDryRun: answerRedriveDryRun,
 }

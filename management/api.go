@@ -80,6 +80,7 @@ func New(cfg Config) *API {
 	a.routeRoute()
 	a.routeLocal()
 	a.routeRedrives()
+	a.routeDeadLetters()
 	a.routePolicies()
 	a.routeUsers()
 	a.routePermissions()

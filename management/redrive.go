@@ -20,6 +20,8 @@ type redrives interface {
 	// ReleaseParked has parked dead letters routed again.
 	ReleaseParked(ctx context.Context, user, vhost, name string) (broker.Released, error)
 	PlanRedrive(ctx context.Context, user, vhost, name string, r broker.Redrive) (broker.RedrivePlan, error)
+	// DeadLetters counts a queue's messages by their newest death.
+	DeadLetters(ctx context.Context, user, vhost, name string) (broker.DeadLetters, error)
 }
 
 // redriveForm is the body of a request for a redrive.

@@ -13,9 +13,6 @@ func TestQueues(t *testing.T) {
 	p.picture("login")
 	p.accessible("login")
 	p.login("guest", "guest")
-	p.shows("No alarms")
-
-	p.visit("#/queues")
 	p.click("Declare a queue")
 	p.fill("Name", "page/orders")
 	p.fill("Arguments (JSON)", `{"x-max-length": 1000}`)
@@ -71,6 +68,8 @@ func TestQueues(t *testing.T) {
 func TestOverview(t *testing.T) {
 	p := open(t)
 	p.login("guest", "guest")
+	p.shows("Log out")
+	p.visit("#/")
 	p.shows("No alarms")
 	p.await("three nodes", `document.querySelectorAll("tbody tr").length >= 3`)
 	p.looks("overview")

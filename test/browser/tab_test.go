@@ -195,10 +195,10 @@ func (p *tab) visit(hash string) {
 	p.run("location.hash = " + quote(hash))
 }
 
-// login opens the page and logs in.
+// login opens the list of queues and logs in.
 func (p *tab) login(user, password string) {
 	p.t.Helper()
-	p.do(chromedp.Navigate(p.base + "/"))
+	p.do(chromedp.Navigate(p.base + "/#/queues"))
 	p.fill("User", user)
 	p.fill("Password", password)
 	p.click("Log in")

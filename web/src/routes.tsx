@@ -1,5 +1,6 @@
 // Which page an address is.
 import type { VNode } from "preact";
+import { DeadLetterList, Desk } from "./pages/deadletters";
 import { Overview } from "./pages/overview";
 import { QueuePage } from "./pages/queue";
 import { Queues } from "./pages/queues";
@@ -10,6 +11,7 @@ export function routes({ parts }: Route): VNode | undefined {
   switch (at) {
     case "": return <Overview />;
     case "queues": return a !== undefined && b !== undefined ? <QueuePage vhost={a} name={b} /> : <Queues />;
+    case "dead-letters": return a !== undefined && b !== undefined ? <Desk vhost={a} name={b} /> : <DeadLetterList />;
   }
   return undefined;
 }

@@ -13,6 +13,7 @@ export interface Place { path: string; title: string; key?: string; group: strin
 export const places: Place[] = [
   { path: "", title: "Overview", key: "o", group: "" },
   { path: "queues", title: "Queues", key: "q", group: "" },
+  { path: "dead-letters", title: "Dead letters", key: "d", group: "" },
 ];
 
 export type Theme = "" | "light" | "dark";

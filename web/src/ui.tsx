@@ -134,6 +134,7 @@ export function Dialog({ title, close, wide, children }: { title: string; close:
   useEffect(() => {
     const d = ref.current!;
     d.showModal();
+    (d.querySelector<HTMLElement>("[autofocus]") ?? d.querySelector<HTMLElement>(".dialog-body :is(input, select, textarea)"))?.focus();
     return () => d.close();
   }, []);
   return (

@@ -61,7 +61,7 @@ function Alarms({ nodes, outboxes, info }: { nodes: Node[] | undefined; outboxes
   }
   if (info && !info.catalog_leader) list.push({ key: "catalog", tone: "bad", text: "The catalog has no leader: nothing can be declared or deleted. Queues that have a leader go on." });
   const stuck = (outboxes ?? []).filter((o) => o.oldest_age_ms > 60_000);
-  if (stuck.length > 0) list.push({ key: "stuck", tone: "dead", text: <>Dead letters of {stuck.length === 1 ? <b>{stuck[0]!.queue || stuck[0]!.delay_of}</b> : <b>{stuck.length} queues</b>} have waited for more than a minute to get to their target.</> });
+  if (stuck.length > 0) list.push({ key: "stuck", tone: "dead", text: <>Dead letters of {stuck.length === 1 ? <b>{stuck[0]!.queue || stuck[0]!.delay_of}</b> : <b>{stuck.length} queues</b>} have waited for more than a minute to get to their target. <a href="#/dead-letters">See why</a></> });
   if (nodes === undefined) return null;
   if (list.length === 0) return <Notice tone="ok">No alarms: every node answers, with room in memory and on disk.</Notice>;
   return <ul class="alarms" aria-label="Alarms">{list.map((a) => <li key={a.key}><Notice tone={a.tone}>{a.text}</Notice></li>)}</ul>;
