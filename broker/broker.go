@@ -13,6 +13,7 @@ import (
 	"github.com/warrenmq/warren/dlx/mover"
 	"github.com/warrenmq/warren/fsm"
 	"github.com/warrenmq/warren/queue/wire"
+	"github.com/warrenmq/warren/trace"
 )
 
 // MessageKind is the mesh's message kind that carries package wire.
@@ -52,7 +53,9 @@ type Config struct {
 	// MoveReview is how long a dead letter is under way before its route is looked at again
 	// when the topology has changed; 0 stands for one second.
 	MoveReview time.Duration
-	Logger     *slog.Logger
+	// Trace continues the traces of messages; nil: none are traced.
+	Trace  *trace.Tracer
+	Logger *slog.Logger
 }
 
 // Catalog is the node's replica of the metadata, a *catalog.Catalog.
@@ -144,7 +147,7 @@ func New(cfg Config, cat Catalog) *Broker {
 		b.cfg.Now = func() int64 { return wall + time.Since(b.started).Milliseconds() }
 	}
 	b.ctx, b.cancel = context.WithCancel(context.Background())
-	b.hub = &hub{origin: b.origin, send: b.send, locate: b.locate, deleted: b.deleted, trouble: b.troubled, watch: b.watch, timed: b.timedStream, uptime: b.uptime, narrow: b.narrow.Load}
+	b.hub = &hub{origin: b.origin, send: b.send, locate: b.locate, deleted: b.deleted, trouble: b.troubled, watch: b.watch, timed: b.timedStream, uptime: b.uptime, trace: cfg.Trace, narrow: b.narrow.Load}
 	b.queues = newQueues(b)
 	b.replies.boxes = map[uint64]*replyBox{}
 	return b

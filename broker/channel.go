@@ -111,12 +111,16 @@ func (ch *Channel) Get(ctx context.Context, name string, noAck bool) (d *Deliver
 		b.traffic.fetched(s.kind, nil, noAck)
 		return nil, 0, nil
 	}
+	d = new(Delivery)
+	err = s.delivery(d, nil, &got.Item)
+	if err == nil && s.hub.trace != nil {
+		s.traceGot(ch, d)
+	}
 	if noAck {
 		s.settle(fsm.Ack, got.Item.ID, got.Item.Attempt)
 		s.flush()
 	}
-	d = new(Delivery)
-	if err := s.delivery(d, nil, &got.Item); err != nil {
+	if err != nil {
 		return nil, 0, Errorf(Internal, "message of queue '%s' cannot be read", name)
 	}
 	if !noAck {
@@ -246,6 +250,9 @@ func (s *stream) deliver(from string, m *wire.Deliver) {
 			continue
 		}
 		made.deliveries = made.deliveries[1:]
+		if s.hub.trace != nil {
+			h.span = s.beginDelivery(c.ch.conn.vhost, d.Redelivered, d.Exchange, d.Key, d.Properties, len(d.Body))
+		}
 		if c.spec.NoAck {
 			c.unwritten = append(c.unwritten, d)
 		}
@@ -267,6 +274,7 @@ func (s *stream) deliver(from string, m *wire.Deliver) {
 func (s *stream) holdLocked(id queue.MessageID, h *holding) {
 	if old := s.held[id]; old != nil {
 		s.unageLocked(old)
+		old.span.ended("lost") // with a leader that had handed it out
 	}
 	s.held[id] = h
 }

@@ -310,6 +310,8 @@ func (h *hosted) startMover(l *leader.Leader) leader.Mover {
 		Gate:    b.cfg.Gate,
 		Totals:  &b.moves,
 		Review:  b.cfg.MoveReview,
+		Trace:   b.cfg.Trace,
+		Name:    b.queueName,
 		Logger:  b.cfg.Logger,
 	})
 	h.moving.Store(&moving{l, m})

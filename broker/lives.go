@@ -114,6 +114,7 @@ func (s *stream) inheritLocked(from *stream) (resent uint64) {
 	}
 	from.gone, from.heir, from.ops, from.bytes = true, s, nil, 0
 	clear(from.consumers)
+	from.endSpansLocked("queue recovered")
 	clear(from.held)
 	clear(from.agings)
 	for no, r := range from.requests {

@@ -28,6 +28,7 @@ type publishing struct {
 	queues  int32
 	// again: it was sent more than once, or its queue is gone, so that a former leader on this node may still have its message.
 	again atomic.Bool
+	span  *publishSpan // nil if it is not traced
 }
 
 // publishings are used again, with their bytes: fresh memory for each message would cost more than to fill it.
@@ -55,7 +56,7 @@ func newPublishing(size int) *publishing {
 // recycle ends p. Nobody reads its message any more: the machine has what every queue took. A former leader on this
 // node that was not the one to answer, and has not noticed, keeps it.
 func (p *publishing) recycle() {
-	p.ch = nil
+	p.ch, p.span = nil, nil
 	if p.again.Load() || cap(p.message) > messageKept {
 		p.message = nil
 	}
@@ -100,6 +101,7 @@ func finishAll(done []ended) {
 		if !p.finish(d.outcome.Kind) {
 			continue
 		}
+		p.span.finished(p, d.outcome.Kind)
 		if p.tag != 0 {
 			if ch != p.ch && len(batch) > 0 {
 				ch.confirm(batch)
@@ -139,6 +141,17 @@ func (ch *Channel) publish(ctx context.Context, p *Publish) (routed bool, err er
 	if err := checkTopics(ch.topics, auth.Write, m.RoutingKeys...); err != nil {
 		return false, err
 	}
+	if ch.conn.b.cfg.Trace == nil {
+		return ch.route(ctx, view, p, m, op, nil)
+	}
+	span := ch.beginPublish(p)
+	routed, err = ch.route(ctx, view, p, m, op, span)
+	span.routed(routed, err)
+	return routed, err
+}
+
+// route passes the message in hand to the queues that it goes to; span may be nil.
+func (ch *Channel) route(ctx context.Context, view *catalog.View, p *Publish, m *fsm.Message, op fsm.Publish, span *publishSpan) (routed bool, err error) {
 	r := ch.routing(m)
 	ch.targets, err = view.RouteMessage(ch.conn.vhost, p.Exchange, r, ch.targets[:0])
 	if err != nil {
@@ -158,7 +171,7 @@ func (ch *Channel) publish(ctx context.Context, p *Publish) (routed bool, err er
 			return false, err
 		}
 	}
-	return true, ch.enqueue(ctx, p, m, op)
+	return true, ch.enqueue(ctx, p, m, op, span)
 }
 
 // routing is what exchanges look at of a message. Chance enters here, before any log.
@@ -168,7 +181,7 @@ func (ch *Channel) routing(m *fsm.Message) *catalog.Message {
 	return r
 }
 
-func (ch *Channel) enqueue(ctx context.Context, p *Publish, m *fsm.Message, op fsm.Publish) error {
+func (ch *Channel) enqueue(ctx context.Context, p *Publish, m *fsm.Message, op fsm.Publish, span *publishSpan) error {
 	if err := ch.checkDedup(); err != nil {
 		return err
 	}
@@ -182,6 +195,8 @@ func (ch *Channel) enqueue(ctx context.Context, p *Publish, m *fsm.Message, op f
 	pub.left.Store(pub.queues)
 	pub.message = fsm.EncodeMessage(pub.message[:0], m)
 	op.Message = pub.message
+	span.hand(ch)
+	pub.span = span
 	for _, q := range ch.targets {
 		s := ch.conn.b.stream(q)
 		if err := s.publish(ctx, ch.opFor(q, op), pub); err != nil {

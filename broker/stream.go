@@ -9,6 +9,7 @@ import (
 	"github.com/warrenmq/warren/fsm"
 	"github.com/warrenmq/warren/queue"
 	"github.com/warrenmq/warren/queue/wire"
+	"github.com/warrenmq/warren/trace"
 )
 
 // Bounds of a stream.
@@ -91,12 +92,13 @@ type pendingOp struct {
 type holding struct {
 	no      wire.ConsumerNo
 	attempt uint32
+	noAck   bool // to be settled when it is written to the client
+	tx      bool // a transaction settles it, whose outcome is not known or not everywhere
 	ch      *Channel
-	noAck   bool   // to be settled when it is written to the client
 	settled uint64 // sequence of the operation that settles it, 0: none
 	aging   *aging // counts it while the client may not hold it for ever
 	since   time.Duration
-	tx      bool // a transaction settles it, whose outcome is not known or not everywhere
+	span    *deliverySpan // nil if it is not traced
 }
 
 // request waits for one answer of whatever node leads.
@@ -122,6 +124,8 @@ type hub struct {
 	// timed asks for endOverdue to be called at due on the clock of uptime.
 	timed  func(s *stream, due time.Duration)
 	uptime func() time.Duration
+	// trace traces messages, nil none.
+	trace *trace.Tracer
 	// narrow tells whether clients leave too much unread on this node.
 	narrow func() bool
 }
@@ -216,6 +220,7 @@ func (s *stream) settleLocked(kind fsm.SettleKind, id queue.MessageID, attempt u
 		return
 	}
 	s.unageLocked(h)
+	h.span.settled(s, kind)
 	if n := len(s.ops); n > 0 && s.ever < s.next-1 {
 		if last, ok := s.ops[n-1].op.(fsm.Settle); ok && last.Kind == kind && len(last.Runs) < 256 {
 			// A run that only grew is the same memory; the operation is stored anew, which allocates, for another one.
@@ -370,6 +375,7 @@ func (s *stream) unhold(st fsm.Settle) {
 		for i := range r.Count {
 			id := r.First + queue.MessageID(i)
 			if h := s.held[id]; h != nil && h.attempt == r.Attempt && h.settled > 0 {
+				h.span.ended("")
 				delete(s.held, id)
 			}
 		}
@@ -462,6 +468,7 @@ func (s *stream) close() {
 			cancelled = append(cancelled, c)
 		}
 	}
+	s.endSpansLocked("queue ended")
 	clear(s.held)
 	clear(s.agings)
 	close(s.room)

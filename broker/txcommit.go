@@ -330,6 +330,7 @@ func (c *commit) hold() {
 func (x *txQueue) forget() {
 	x.eachHold(func(id queue.MessageID, h *holding) {
 		if h.tx {
+			h.span.ended("transaction")
 			delete(x.s.held, id)
 		}
 	})

@@ -151,6 +151,13 @@ type Config struct {
 	// MetricsLogin says whether who reads metrics shows a login with the tag monitoring, wherever they are: "off" or "on". Default "off".
 	MetricsLogin string
 
+	// OTLPEndpoint is the URL (http or https, by gRPC) of the collector that traces of messages are sent to. Empty: that of OpenTelemetry's environment
+	// variables, or traces are off, which is the default.
+	OTLPEndpoint string
+
+	// TraceRatio is which part of the traces that clients sample is recorded here, from 0 to 1: a trace on all nodes or on none. Default 1.
+	TraceRatio float64
+
 	// DebugAddr is the address of a listener for /debug/ (profiles, queues) without a login. Empty, the default: that is on
 	// HTTPAddr, and profiles for clients of the same machine only.
 	DebugAddr string
@@ -260,6 +267,7 @@ func Default() Config {
 		StopTimeout:      30 * time.Second,
 		UpgradeSettle:    10 * time.Minute,
 		MetricsLogin:     MetricsLoginOff,
+		TraceRatio:       1,
 		LogLevel:         slog.LevelInfo,
 		LogFormat:        "text",
 
@@ -354,6 +362,12 @@ func (c Config) Validate() error {
 	}
 	if c.MetricsLogin != MetricsLoginOff && c.MetricsLogin != MetricsLoginOn {
 		add("metrics-login", fmt.Sprintf("must be off or on, got %q", c.MetricsLogin))
+	}
+	if c.OTLPEndpoint != "" {
+		add("otlp-endpoint", checkURL(c.OTLPEndpoint))
+	}
+	if !(c.TraceRatio >= 0 && c.TraceRatio <= 1) {
+		add("trace-ratio", fmt.Sprintf("must be between 0 and 1, got %v", c.TraceRatio))
 	}
 	if c.DebugAddr != "" {
 		add("debug-addr", checkAddr(c.DebugAddr, true))

@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -100,6 +101,11 @@ func TestValidate(t *testing.T) {
 		{"metrics without a port", func(c *Config) { c.MetricsAddr = "here" }, []string{`metrics-addr: "here" is not of the form host:port`}},
 		{"metrics where clients are", func(c *Config) { c.MetricsAddr = ":5672" }, []string{"metrics-addr: :5672 is already the address of amqp-addr"}},
 		{"metrics for some", func(c *Config) { c.MetricsLogin = "yes" }, []string{`metrics-login: must be off or on, got "yes"`}},
+		{"a collector without a scheme", func(c *Config) { c.OTLPEndpoint = "collector:4317" }, []string{`otlp-endpoint: must be a URL such as http://collector:4317 (https for TLS), got "collector:4317"`}},
+		{"a collector", func(c *Config) { c.OTLPEndpoint = "https://collector.example:4317" }, nil},
+		{"more than all traces", func(c *Config) { c.TraceRatio = 1.5 }, []string{"trace-ratio: must be between 0 and 1, got 1.5"}},
+		{"no number of traces", func(c *Config) { c.TraceRatio = math.NaN() }, []string{"trace-ratio: must be between 0 and 1, got NaN"}},
+		{"no traces", func(c *Config) { c.TraceRatio = 0 }, nil},
 		{"profiles without a port", func(c *Config) { c.DebugAddr = "here" }, []string{`debug-addr: "here" is not of the form host:port`}},
 		{"profiles where clients are", func(c *Config) { c.DebugAddr = ":15672" }, []string{"debug-addr: :15672 is already the address of http-addr"}},
 		{"readiness before the beginning", func(c *Config) { c.ReadyCatchUpMax = -1 }, []string{"ready-catch-up-max: must be between 0 and 24h0m0s, got -1ns"}},

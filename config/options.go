@@ -100,6 +100,17 @@ func Options() []Option {
 		text("health-addr", "host:port", "listen here, too, for health checks and metrics alone", func(c *Config) *string { return &c.HealthAddr }),
 		text("metrics-addr", "host:port", "listen here, too, for metrics alone", func(c *Config) *string { return &c.MetricsAddr }),
 		text("metrics-login", "mode", "off, or on: metrics are for users with the tag monitoring", func(c *Config) *string { return &c.MetricsLogin }),
+		text("otlp-endpoint", "URL", "send traces of messages to this collector (OTLP by gRPC)", func(c *Config) *string { return &c.OTLPEndpoint }),
+		{
+			Name: "trace-ratio", Kind: "part", Usage: "which part of clients' sampled traces is recorded, from 0 to 1",
+			set: func(c *Config, s string) (err error) {
+				if c.TraceRatio, err = strconv.ParseFloat(s, 64); err != nil {
+					return fmt.Errorf("must be a number from 0 to 1, got %q", s)
+				}
+				return nil
+			},
+			get: func(c Config) string { return strconv.FormatFloat(c.TraceRatio, 'g', -1, 64) },
+		},
 		text("debug-addr", "host:port", "listen here for profiles, which are not on http-addr then", func(c *Config) *string { return &c.DebugAddr }),
 		{
 			Name: "ready-catch-up-max", Kind: "duration", Usage: "how long a started node may be not ready only because its replicas lag",

@@ -72,6 +72,12 @@ type Gossip struct {
 	Unopened, Failures uint64
 }
 
+// Spans are what became of the spans of traces.
+type Spans struct {
+	On                      bool // messages are traced
+	Ended, Exported, Failed uint64
+}
+
 // Config is where the figures come from. All functions are safe for concurrent use.
 type Config struct {
 	Node      func() Node
@@ -83,9 +89,10 @@ type Config struct {
 	// Life and Repair may be nil.
 	Life   func() Life
 	Repair func() Repair
-	// Certificates and Gossip may be nil.
+	// Certificates, Gossip and Spans may be nil.
 	Certificates func() []Certificate
 	Gossip       func() Gossip
+	Spans        func() Spans
 	Broker       Broker
 	// QueueName finds a replica's queue, named by ObjectName; ok is false if it is being
 	// deleted.
@@ -262,6 +269,13 @@ func (s *scrape) life() {
 		s.count(gossipKeys, uint64(g.Keys))
 		s.count(gossipUnopened, g.Unopened)
 		s.count(gossipFailures, g.Failures)
+	}
+	if s.c.cfg.Spans != nil {
+		if x := s.c.cfg.Spans(); x.On {
+			s.count(traceSpans, x.Ended, "ended")
+			s.count(traceSpans, x.Exported, "exported")
+			s.count(traceSpans, x.Failed, "failed")
+		}
 	}
 	if s.c.cfg.Certificates != nil {
 		for _, c := range s.c.cfg.Certificates() {

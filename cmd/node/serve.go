@@ -71,6 +71,7 @@ type running struct {
 	caughtUp        atomic.Bool            // awaitLogs has ended
 	lag             atomic.Pointer[group.Lag]
 	lagShown        *lagFigure
+	spans           *spans
 	since           atomic.Uint64 // catalog revision of this process's registration
 
 	lifecycle   lifecycle
@@ -101,7 +102,7 @@ func serve(ctx context.Context, cfg config.Config, log *slog.Logger, level *slog
 // run builds a node top to bottom, serves until ctx ends, and takes it down
 // in reverse.
 func run(ctx context.Context, cfg config.Config, log *slog.Logger, level *slog.LevelVar) (err error) {
-	n := &running{cfg: cfg, log: log, logLevel: level, failed: make(chan error, 8), lifecycle: newLifecycle(), lagShown: newLagFigure(), fill: transport.NewPace(cfg.RepairRate)}
+	n := &running{cfg: cfg, log: log, logLevel: level, failed: make(chan error, 8), lifecycle: newLifecycle(), lagShown: newLagFigure(), spans: newSpans(), fill: transport.NewPace(cfg.RepairRate)}
 	n.lag.Store(&group.Lag{})
 	defer func() {
 		if e := n.close(); e != nil && errors.Is(err, errRenewed) {
@@ -128,6 +129,7 @@ func run(ctx context.Context, cfg config.Config, log *slog.Logger, level *slog.L
 		{"failure detector", n.openDetector},
 		{"cluster", n.enterCluster},
 		{"queue logs", n.openHost},
+		{"traces", n.openTraces},
 		{"broker", n.startBroker},
 		{"steward", n.openSteward},
 		{"loading definitions", n.openDefinitions},
@@ -280,7 +282,7 @@ func (n *running) startBroker(ctx context.Context) error {
 		Online:       func(node string) bool { return n.runs(transport.NodeID(node)) },
 		Replicas:     replicasDefault, QueueTimeout: queueTimeout, Logger: n.log,
 
-		ConsumerTimeout: n.cfg.ConsumerTimeout, Gate: &n.gate,
+		ConsumerTimeout: n.cfg.ConsumerTimeout, Gate: &n.gate, Trace: n.spans.tracer,
 	}, cat)
 	n.openAlarms()
 	n.onClose("broker", func() error {

@@ -21,6 +21,7 @@ import (
 	"github.com/warrenmq/warren/failpoint"
 	"github.com/warrenmq/warren/fsm"
 	"github.com/warrenmq/warren/queue/wire"
+	"github.com/warrenmq/warren/trace"
 )
 
 // Target is a queue that routing found.
@@ -75,6 +76,9 @@ type Config struct {
 	// still send it there: so long a change of topology is given to overtake quick moves. 0
 	// stands for one second.
 	Review time.Duration
+	// Trace continues the traces of letters; nil: none are traced. Name is what a target is called in them.
+	Trace  *trace.Tracer
+	Name   func(target uint64) string
 	Logger *slog.Logger
 }
 
@@ -127,6 +131,13 @@ type Mover struct {
 	cache    []byte
 	props    []byte // of the newest dead letter; used again
 	slab     []byte // messages of the present batch, and room for more
+
+	// traced is what is known of the trace of the letter that was built last.
+	traced struct {
+		parent trace.Parent
+		ok     bool
+		hop    trace.Hop
+	}
 }
 
 // flight is the window of transfers to one target.
@@ -141,6 +152,8 @@ type flight struct {
 	cleared     uint64 // the number of the stopped redrive that clearWay has looked after
 	review      review
 	next        succession // zero while the target is what it was
+	// hops are the spans of letters under way that are traced, by their sequence.
+	hops map[uint64]*hop
 }
 
 // Start begins moving. The caller ends it with Stop.
@@ -260,6 +273,7 @@ func (m *Mover) take(a *wire.TransferAnswer) {
 		// What was withdrawn up to the last answer is proposed before this.
 		known, _ := slices.BinarySearch(a.Withdrawn, f.acked+1)
 		back := a.Withdrawn[known:]
+		f.traceTaken(a.UpTo, back)
 		f.ack(a.UpTo)
 		failpoint.Pass(failpoint.MoveAnswered, m.cfg.Queue)
 		done := fsm.TransferDone{Target: a.Target, UpTo: a.UpTo, Withdrawn: back}
@@ -427,6 +441,9 @@ func (m *Mover) sendSome(target uint64, f *flight, urgent bool) bool {
 			m.failed(fmt.Sprintf("a dead letter cannot be read: %v", err))
 			m.again(time.Now().Add(readRetry))
 			break
+		}
+		if m.cfg.Trace != nil {
+			m.traceSent(f, target, &p, settings.set.Delayed)
 		}
 		in.Items = append(in.Items, t)
 		f.sent++

@@ -281,6 +281,7 @@ func (m *Mover) leaving(p dlx.Pending, s deadSettings) (fsm.Message, error) {
 // build makes the transfer of the first item of rest, or withdraws it.
 func (m *Mover) build(rest []dlx.Pending, s deadSettings, back bool) (fsm.Transfer, error) {
 	p := rest[0]
+	m.traced.ok = false
 	if p.Reason == dlx.Transaction {
 		data, err := m.read(p.Ref.Index)
 		if err != nil {
@@ -316,6 +317,9 @@ func (m *Mover) build(rest []dlx.Pending, s deadSettings, back bool) (fsm.Transf
 			// It is published only now. What is no id does no harm.
 			t.Dedup, _ = exchange.DedupID(amqp.Table{{Name: exchange.HeaderDedup, Value: v}})
 		}
+	}
+	if m.cfg.Trace != nil {
+		m.parentOf(&dead, &s)
 	}
 	t.Message = m.encode(&dead, rest)
 	return t, nil

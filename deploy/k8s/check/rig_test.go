@@ -23,7 +23,6 @@ import (
 	"github.com/prometheus/prometheus/tsdb/chunkenc"
 	"github.com/prometheus/prometheus/tsdb/chunks"
 	"github.com/prometheus/prometheus/util/annotations"
-
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/warrenmq/warren/test/cluster"
@@ -58,9 +57,6 @@ var scrapePaths = []string{
 	"/metrics",
 	"/metrics/detailed?family=queue_coarse_metrics&family=queue_metrics&family=queue_consumer_count&family=warren_outbox",
 }
-
-// targetLabels are what Prometheus adds.
-var targetLabels = []string{"job", "namespace", "instance", "pod"}
 
 // scrape reads all nodes once.
 func (s *scraped) scrape(ctx context.Context, nodes []*cluster.Node) error {
