@@ -14,6 +14,8 @@ export const places: Place[] = [
   { path: "", title: "Overview", key: "o", group: "" },
   { path: "queues", title: "Queues", key: "q", group: "" },
   { path: "dead-letters", title: "Dead letters", key: "d", group: "" },
+  { path: "exchanges", title: "Exchanges", key: "e", group: "" },
+  { path: "topology", title: "Topology", key: "t", group: "" },
 ];
 
 export type Theme = "" | "light" | "dark";
