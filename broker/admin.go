@@ -2,11 +2,8 @@ package broker
 
 import (
 	"context"
-	"slices"
-	"sync"
 
 	"github.com/warrenmq/warren/amqp"
-	"github.com/warrenmq/warren/catalog"
 )
 
 // What management tools ask of the broker, beside what clients do.
@@ -24,37 +21,6 @@ func (b *Broker) HasVhost(ctx context.Context, name string) (bool, error) {
 // MayEnter reports whether a user has any permission in a virtual host.
 func (b *Broker) MayEnter(user, vhost string) bool {
 	return b.cat.View().Permission(vhost, user) != nil
-}
-
-// describing bounds how many queues are asked for their counts at once.
-const describing = 64
-
-// ListQueues describes the queues of a virtual host, or of all with "", in the order of
-// vhost and name. The queues of delayed exchanges are not among them.
-func (b *Broker) ListQueues(ctx context.Context, vhost string) []QueueInfo {
-	view := b.cat.View()
-	var queues []*catalog.Queue
-	for h := range view.Vhosts() {
-		if vhost == "" || h.Name == vhost {
-			queues = slices.AppendSeq(queues, view.Queues(h.Name))
-		}
-	}
-	list := make([]QueueInfo, len(queues))
-	var wg sync.WaitGroup
-	next := make(chan int)
-	for range min(describing, len(queues)) {
-		wg.Go(func() {
-			for i := range next {
-				list[i] = b.describe(ctx, queues[i])
-			}
-		})
-	}
-	for i := range queues {
-		next <- i
-	}
-	close(next)
-	wg.Wait()
-	return list
 }
 
 // FindQueue describes one queue. The error is an *Error, NotFound if there is none.

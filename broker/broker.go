@@ -81,9 +81,10 @@ type Broker struct {
 	moves  mover.Totals
 	census *census
 	// traffic counts what clients here send and get, churn what happens to queues.
-	traffic traffic
-	churn   churn
-	lives   lives
+	traffics  traffics
+	exchanges exchanges
+	churn     churn
+	lives     lives
 
 	numbers atomic.Uint64 // consumers, requests and connections
 	started time.Time

@@ -12,6 +12,7 @@ import (
 	"github.com/warrenmq/warren/fsm"
 	"github.com/warrenmq/warren/queue"
 	"github.com/warrenmq/warren/queue/wire"
+	"github.com/warrenmq/warren/stats"
 )
 
 // Channel is one channel of a client: its publishes, consumers and unsettled
@@ -20,6 +21,9 @@ import (
 type Channel struct {
 	conn *Conn
 	sink Sink
+	// number is what the client calls it, 0 if it does not.
+	number uint16
+	id     uint64 // its own on this node
 
 	// Reused between publishes.
 	targets  []*catalog.Queue
@@ -33,6 +37,7 @@ type Channel struct {
 	topics *auth.TopicPermission
 
 	tally  tally
+	counts counts
 	tx     *transaction // nil unless the channel is transactional
 	closed atomic.Bool
 
@@ -50,12 +55,21 @@ func (c *Conn) OpenChannel(ctx context.Context, s Sink) (*Channel, error) {
 	if err := c.b.admitChannel(ctx, c.vhost, c.user.Name); err != nil {
 		return nil, err
 	}
-	ch := &Channel{conn: c, sink: s, used: map[*stream]struct{}{}, consumers: map[string]*Consumer{}, usedMax: pruneMin, consumersMax: pruneMin}
+	ch := &Channel{conn: c, sink: s, id: c.b.numbers.Add(1), used: map[*stream]struct{}{}, consumers: map[string]*Consumer{}, usedMax: pruneMin, consumersMax: pruneMin}
 	ch.routed.Leads = c.b.leadsHere
 	c.mu.Lock()
 	c.channels[ch] = struct{}{}
 	c.mu.Unlock()
 	return ch, nil
+}
+
+// Names tells what the client calls the channel. It is called before anything is done with that.
+func (ch *Channel) Names(number uint16) { ch.number = number }
+
+// Counted tells the channel's own number on this node and what it has counted. It may be called on any goroutine.
+func (ch *Channel) Counted() (id uint64, s stats.Set) {
+	ch.counts.read(&s)
+	return ch.id, s
 }
 
 func (ch *Channel) touch(s *stream) {
@@ -72,7 +86,7 @@ func (ch *Channel) Flush() {
 		ch.dirty[i] = nil
 	}
 	ch.dirty = ch.dirty[:0]
-	ch.tally.flush(&ch.conn.b.traffic)
+	ch.tally.flush(ch.conn.traffic, &ch.counts)
 }
 
 // Place names what was delivered: the queue's id, the message's place in it and the
@@ -108,7 +122,7 @@ func (ch *Channel) Get(ctx context.Context, name string, noAck bool) (d *Deliver
 	}
 	got, ok := reply.(*wire.Got)
 	if !ok || !got.Found {
-		b.traffic.fetched(s.kind, nil, noAck)
+		ch.fetched(s, nil, noAck)
 		return nil, 0, nil
 	}
 	d = new(Delivery)
@@ -117,8 +131,10 @@ func (ch *Channel) Get(ctx context.Context, name string, noAck bool) (d *Deliver
 		s.traceGot(ch, d)
 	}
 	if noAck {
-		s.settle(fsm.Ack, got.Item.ID, got.Item.Attempt)
-		s.flush()
+		s.mu.Lock()
+		s.settleLocked(fsm.Ack, got.Item.ID, got.Item.Attempt)
+		s.flushLocked()
+		s.mu.Unlock()
 	}
 	if err != nil {
 		return nil, 0, Errorf(Internal, "message of queue '%s' cannot be read", name)
@@ -131,7 +147,7 @@ func (ch *Channel) Get(ctx context.Context, name string, noAck bool) (d *Deliver
 		}
 		s.mu.Unlock()
 	}
-	b.traffic.fetched(s.kind, d, noAck)
+	ch.fetched(s, d, noAck)
 	return d, got.Remaining, nil
 }
 
@@ -240,6 +256,8 @@ func (s *stream) deliver(from string, m *wire.Deliver) {
 			continue
 		}
 		h.ch, h.noAck = c.ch, c.spec.NoAck
+		s.used.delivered(c.spec.NoAck, it.Redelivered)
+		c.delivered++
 		s.ageLocked(h, c.aging)
 		if len(made.deliveries) == 0 {
 			made.deliveries = make([]Delivery, min(len(m.Items)-i, deliveriesAtOnce))

@@ -27,6 +27,7 @@ type Conn struct {
 	// login is the name of the user, which stays whatever UpdateUser takes.
 	login        string
 	vhostCreated uint64 // log index: another vhost may get the name
+	traffic      *traffic
 
 	mu        sync.Mutex
 	channels  map[*Channel]struct{}
@@ -92,6 +93,7 @@ func (b *Broker) Open(ctx context.Context, u User, vhost string, info ConnInfo) 
 		b: b, id: b.numbers.Add(1), user: u, vhost: vhost, info: info, login: u.Name, vhostCreated: h.Created,
 		channels: map[*Channel]struct{}{}, exclusive: map[uint64]string{}, exclusiveMax: pruneMin,
 	}
+	c.traffic = b.traffics.of(vhost, h.Created)
 	c.owner = catalog.Owner{Node: catalog.NodeID(b.cfg.Node), Incarnation: b.origin().Incarnation, Connection: c.id}
 	b.mu.Lock()
 	b.conns[c] = struct{}{}

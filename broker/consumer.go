@@ -22,6 +22,7 @@ type Consumer struct {
 
 	// Guarded by stream.mu.
 	attached, cancelling bool
+	delivered            uint64
 	turn                 wire.Turn // from the leader that attached it
 	roomMessages         int64     // granted to the leader and not used up
 	roomBytes            int64

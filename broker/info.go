@@ -70,6 +70,15 @@ func (b *Broker) Queues(ctx context.Context) []QueueInfo {
 }
 
 func (b *Broker) describe(ctx context.Context, q *catalog.Queue) QueueInfo {
+	info := b.outline(q)
+	if info.State == "running" {
+		b.ask(ctx, q, &info)
+	}
+	return info
+}
+
+// outline describes a queue as far as this node knows without asking its leader. What stays to be asked is running.
+func (b *Broker) outline(q *catalog.Queue) QueueInfo {
 	info := QueueInfo{ID: q.ID, VHost: q.Vhost, Name: q.Name, DelayOf: q.DelayOf, State: "running", Members: []string{}, Online: []string{}}
 	if q.DelayOf != "" {
 		info.Name = ""
@@ -96,14 +105,18 @@ func (b *Broker) describe(ctx context.Context, q *catalog.Queue) QueueInfo {
 	}
 	if info.State = stateOf(q, len(info.Online)); info.State != "running" {
 		info.Error = "too few members are online"
-		return info
 	}
+	return info
+}
+
+// ask adds what the queue's leader knows.
+func (b *Broker) ask(ctx context.Context, q *catalog.Queue, info *QueueInfo) {
 	ctx, cancel := context.WithTimeout(ctx, infoTimeout)
 	defer cancel()
 	st, err := b.status(ctx, q, false)
 	if err != nil {
 		info.Error = err.Error()
-		return info
+		return
 	}
 	info.Ready, info.Unacked, info.Consumers = st.Ready, st.Unacked, st.Consumers
 	info.OutboxBytes = st.OutboxBytes
@@ -113,7 +126,58 @@ func (b *Broker) describe(ctx context.Context, q *catalog.Queue) QueueInfo {
 	s.mu.Lock()
 	info.Leader = shortName(s.leader)
 	s.mu.Unlock()
-	return info
+}
+
+// QueueName names a queue.
+type QueueName struct {
+	ID          uint64
+	VHost, Name string
+}
+
+// QueueNames lists the queues of a virtual host, or of all with "", in the order of vhost and name. The queues of delayed exchanges
+// are not among them.
+func (b *Broker) QueueNames(vhost string) []QueueName {
+	view := b.cat.View()
+	list := []QueueName{}
+	for h := range view.Vhosts() {
+		if vhost == "" || h.Name == vhost {
+			for q := range view.Queues(h.Name) {
+				list = append(list, QueueName{q.ID, q.Vhost, q.Name})
+			}
+		}
+	}
+	return list
+}
+
+// OutlineQueue describes a queue but for what its leader knows, and AskQueue with that; ok is false if there is none of that id.
+func (b *Broker) OutlineQueue(id uint64) (info QueueInfo, ok bool) {
+	q := b.cat.View().QueueByID(id)
+	if q == nil {
+		return info, false
+	}
+	return b.outline(q), true
+}
+
+// AskQueue is documented with OutlineQueue.
+func (b *Broker) AskQueue(ctx context.Context, id uint64) (info QueueInfo, ok bool) {
+	q := b.cat.View().QueueByID(id)
+	if q == nil {
+		return info, false
+	}
+	return b.describe(ctx, q), true
+}
+
+// CountExchanges counts the exchanges of a virtual host, or of all with "".
+func (b *Broker) CountExchanges(vhost string) (n int) {
+	view := b.cat.View()
+	for h := range view.Vhosts() {
+		if vhost == "" || h.Name == vhost {
+			for range view.Exchanges(h.Name) {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 func (b *Broker) online(node string) bool {

@@ -87,6 +87,7 @@ func (b *Broker) succeed(q *catalog.Queue) {
 func (s *stream) inheritLocked(from *stream) (resent uint64) {
 	from.mu.Lock()
 	defer from.mu.Unlock()
+	s.used = from.used
 	for i, p := range from.ops {
 		switch p.op.(type) {
 		case fsm.Publish:

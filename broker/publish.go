@@ -235,6 +235,7 @@ func (ch *Channel) checkPublish(ctx context.Context, view *catalog.View, p *Publ
 			}
 		}
 		ch.topics = topics
+		ch.tally.to(ch.conn.b.exchanges.of(ch.conn.vhost, p.Exchange))
 		ch.wroteTo, ch.wroteRev = p.Exchange, view.Revision()
 	}
 	return nil

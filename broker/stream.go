@@ -67,7 +67,8 @@ type stream struct {
 	// this node's any more.
 	resyncs uint64
 	session uint64 // the newest that is known
-	watched bool   // the broker looks for a missing answer
+	used    used
+	watched bool // the broker looks for a missing answer
 
 	// getting counts what was fetched by get, nil if that may be held for ever; agings are
 	// all that count something. timed: the broker looks at them at timedAt.
@@ -178,6 +179,7 @@ func (s *stream) publish(ctx context.Context, op fsm.Publish, p *publishing) err
 		}
 		if s.bytes < streamBytesMax && len(s.ops) < streamOpsMax {
 			s.append(pendingOp{op: op, bytes: len(op.Message) + 48, publish: p})
+			s.used.publish++
 			full := s.bytesUnsent() >= batchBytesMax
 			if full {
 				s.flushLocked()
@@ -211,13 +213,16 @@ func (s *stream) bytesUnsent() (n int) {
 func (s *stream) settle(kind fsm.SettleKind, id queue.MessageID, attempt uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.settleLocked(kind, id, attempt)
+	if s.settleLocked(kind, id, attempt) && kind == fsm.Ack {
+		s.used.ack++
+	}
 }
 
-func (s *stream) settleLocked(kind fsm.SettleKind, id queue.MessageID, attempt uint32) {
+// settleLocked reports whether the delivery was still to be settled.
+func (s *stream) settleLocked(kind fsm.SettleKind, id queue.MessageID, attempt uint32) bool {
 	h := s.held[id]
 	if h == nil || h.settled > 0 || h.tx || h.attempt != attempt {
-		return
+		return false
 	}
 	s.unageLocked(h)
 	h.span.settled(s, kind)
@@ -229,10 +234,11 @@ func (s *stream) settleLocked(kind fsm.SettleKind, id queue.MessageID, attempt u
 				s.ops[n-1].op = last
 			}
 			h.settled = s.next - 1
-			return
+			return true
 		}
 	}
 	h.settled = s.append(pendingOp{op: fsm.Settle{Kind: kind, Runs: []fsm.Run{{First: id, Count: 1, Attempt: attempt}}}, bytes: 64})
+	return true
 }
 
 func appendRun(runs []fsm.Run, id queue.MessageID, attempt uint32) []fsm.Run {

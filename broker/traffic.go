@@ -5,6 +5,7 @@ import (
 
 	"github.com/warrenmq/warren/catalog"
 	"github.com/warrenmq/warren/fsm"
+	"github.com/warrenmq/warren/stats"
 )
 
 // Traffic counts the messages that the clients of this node sent and got since the process
@@ -27,7 +28,7 @@ type TypeTraffic struct {
 	Acked                          uint64
 }
 
-// traffic is Traffic in the making: added to once for a burst of messages.
+// traffic is the Traffic of one virtual host in the making: added to once for a burst of messages.
 type traffic struct {
 	received, receivedConfirm, routed, confirmed, returned, dropped atomic.Uint64
 
@@ -49,19 +50,28 @@ type QueueChurn struct {
 type churn struct{ declared, created, deleted atomic.Uint64 }
 
 // Traffic reads the counters.
-func (b *Broker) Traffic() (t Traffic) {
-	c := &b.traffic
-	t.Received, t.ReceivedConfirm, t.Routed, t.Confirmed = c.received.Load(), c.receivedConfirm.Load(), c.routed.Load(), c.confirmed.Load()
-	t.UnroutableReturned, t.UnroutableDropped = c.returned.Load(), c.dropped.Load()
+func (b *Broker) Traffic() Traffic {
+	return b.traffics.sum()
+}
+
+// add adds what one counts.
+func (t *Traffic) add(c *traffic) {
+	t.Received += c.received.Load()
+	t.ReceivedConfirm += c.receivedConfirm.Load()
+	t.Routed += c.routed.Load()
+	t.Confirmed += c.confirmed.Load()
+	t.UnroutableReturned += c.returned.Load()
+	t.UnroutableDropped += c.dropped.Load()
 	for i := range c.byType {
-		x := &c.byType[i]
-		t.ByType[i] = TypeTraffic{
-			DeliveredManual: x.deliveredManual.Load(), DeliveredAuto: x.deliveredAuto.Load(),
-			GotManual: x.gotManual.Load(), GotAuto: x.gotAuto.Load(), GetEmpty: x.getEmpty.Load(),
-			Redelivered: x.redelivered.Load(), Acked: x.acked.Load(),
-		}
+		x, to := &c.byType[i], &t.ByType[i]
+		to.DeliveredManual += x.deliveredManual.Load()
+		to.DeliveredAuto += x.deliveredAuto.Load()
+		to.GotManual += x.gotManual.Load()
+		to.GotAuto += x.gotAuto.Load()
+		to.GetEmpty += x.getEmpty.Load()
+		to.Redelivered += x.redelivered.Load()
+		to.Acked += x.acked.Load()
 	}
-	return t
 }
 
 // QueueChurn reads the counters.
@@ -73,6 +83,9 @@ func (b *Broker) QueueChurn() QueueChurn {
 // one goroutine that publishes and settles.
 type tally struct {
 	received, receivedConfirm, routed, confirmed, returned, dropped uint64
+	// in and out are messages into exchange and copies out of it, the one that was published to last.
+	in, out  uint64
+	exchange *exchangeCounts
 
 	acked [queueTypes]uint64
 }
@@ -83,12 +96,14 @@ const unconfirmedTag = 1 << 63
 // published counts one message that was let in, for so many queues.
 func (t *tally) published(p *Publish, routed bool, queues int) {
 	t.received++
+	t.in++
 	confirms := p.Tag != 0 && p.Tag&unconfirmedTag == 0
 	if confirms {
 		t.receivedConfirm++
 	}
 	if routed {
 		t.routed += uint64(queues)
+		t.out += uint64(queues)
 		return
 	}
 	if confirms {
@@ -111,16 +126,16 @@ func (t *tally) settled(kind fsm.SettleKind, ds []*Delivery) {
 	}
 }
 
-// flush adds the tally to the node's counters.
-func (t *tally) flush(c *traffic) {
-	if *t == (tally{}) {
+// flush adds the tally to the counters of the virtual host, the channel and the exchange.
+func (t *tally) flush(c *traffic, ch *counts) {
+	if *t == (tally{exchange: t.exchange}) {
 		return
 	}
-	add := func(to *atomic.Uint64, n uint64) {
-		if n > 0 {
-			to.Add(n)
-		}
-	}
+	t.flushExchange()
+	add(&ch[stats.Publish], t.received)
+	add(&ch[stats.Confirm], t.confirmed)
+	add(&ch[stats.ReturnUnroutable], t.returned)
+	add(&ch[stats.DropUnroutable], t.dropped)
 	add(&c.received, t.received)
 	add(&c.receivedConfirm, t.receivedConfirm)
 	add(&c.routed, t.routed)
@@ -129,8 +144,15 @@ func (t *tally) flush(c *traffic) {
 	add(&c.dropped, t.dropped)
 	for i, n := range t.acked {
 		add(&c.byType[i].acked, n)
+		add(&ch[stats.Ack], n)
 	}
-	*t = tally{}
+	*t = tally{exchange: t.exchange}
+}
+
+func add(to *atomic.Uint64, n uint64) {
+	if n > 0 {
+		to.Add(n)
+	}
 }
 
 // confirm passes confirms of one burst to the channel's client.
@@ -142,7 +164,8 @@ func (ch *Channel) confirm(batch []Confirm) {
 		}
 	}
 	if n > 0 && ch.conn != nil {
-		ch.conn.b.traffic.confirmed.Add(n)
+		ch.conn.traffic.confirmed.Add(n)
+		ch.counts[stats.Confirm].Add(n)
 	}
 	ch.sink.Confirm(batch)
 }
@@ -152,41 +175,65 @@ func (s *stream) delivered(out []*Delivery) {
 	if len(out) == 0 || out[0].Consumer.ch.conn == nil {
 		return
 	}
-	var auto, again uint64
+	var sum, of handedOut
+	ch := out[0].Consumer.ch
 	for _, d := range out {
-		if d.Consumer.spec.NoAck {
-			auto++
+		if d.Consumer.ch != ch {
+			of.flush(ch)
+			ch = d.Consumer.ch
 		}
-		if d.Redelivered {
-			again++
-		}
+		of.count(d)
+		sum.count(d)
 	}
-	x := &out[0].Consumer.ch.conn.b.traffic.byType[s.kind]
-	if auto > 0 {
-		x.deliveredAuto.Add(auto)
+	of.flush(ch)
+	x := &ch.conn.traffic.byType[s.kind]
+	add(&x.deliveredAuto, sum.auto)
+	add(&x.deliveredManual, sum.manual)
+	add(&x.redelivered, sum.again)
+}
+
+// handedOut counts deliveries of one burst.
+type handedOut struct{ auto, manual, again uint64 }
+
+func (h *handedOut) count(d *Delivery) {
+	if d.Consumer.spec.NoAck {
+		h.auto++
+	} else {
+		h.manual++
 	}
-	if manual := uint64(len(out)) - auto; manual > 0 {
-		x.deliveredManual.Add(manual)
-	}
-	if again > 0 {
-		x.redelivered.Add(again)
+	if d.Redelivered {
+		h.again++
 	}
 }
 
-// fetched counts a basic.get; d is nil if the queue was empty.
-func (t *traffic) fetched(kind QueueType, d *Delivery, noAck bool) {
-	x := &t.byType[kind]
+func (h *handedOut) flush(ch *Channel) {
+	add(&ch.counts[stats.DeliverNoAck], h.auto)
+	add(&ch.counts[stats.Deliver], h.manual)
+	add(&ch.counts[stats.Redeliver], h.again)
+	*h = handedOut{}
+}
+
+// fetched counts a basic.get of a queue; d is nil if that was empty.
+func (ch *Channel) fetched(s *stream, d *Delivery, noAck bool) {
+	x := &ch.conn.traffic.byType[s.kind]
+	count := func(c stats.Counter, vhost *atomic.Uint64) {
+		vhost.Add(1)
+		ch.counts[c].Add(1)
+		s.mu.Lock()
+		s.used.of(c)
+		s.mu.Unlock()
+	}
 	switch {
 	case d == nil:
-		x.getEmpty.Add(1)
+		count(stats.GetEmpty, &x.getEmpty)
 		return
 	case noAck:
-		x.gotAuto.Add(1)
+		count(stats.GetNoAck, &x.gotAuto)
 	default:
-		x.gotManual.Add(1)
+		count(stats.Get, &x.gotManual)
 	}
 	if d.Redelivered {
-		x.redelivered.Add(1)
+		count(stats.Redeliver, &x.redelivered)
 	}
 }
 

@@ -78,11 +78,13 @@ func BenchmarkCounting(b *testing.B) {
 	p := Publish{Tag: 1}
 	b.RunParallel(func(pb *testing.PB) {
 		var t tally
+		var ch counts
+		t.to(new(exchangeCounts))
 		for pb.Next() {
 			for range 64 {
 				t.published(&p, true, 1)
 			}
-			t.flush(&c)
+			t.flush(&c, &ch)
 			confirmed.Add(64)
 		}
 	})

@@ -159,7 +159,8 @@ func (ch *Channel) TxCommit(ctx context.Context, settlements []TxSettlement) err
 			for _, s := range settlements {
 				ch.tally.settled(s.Kind, []*Delivery{s.Delivery})
 			}
-			ch.tally.flush(&ch.conn.b.traffic)
+			ch.tally.flush(ch.conn.traffic, &ch.counts)
+			c.count(settlements)
 			c.b.sendReplies(replies)
 		}
 		return err

@@ -227,7 +227,7 @@ func TestTxAbandoned(t *testing.T) {
 				b.ctx, b.cancel = context.WithCancel(t.Context())
 				defer b.tasks.wait()
 				defer b.cancel()
-				ch := &Channel{conn: &Conn{b: b, vhost: "/"}}
+				ch := &Channel{conn: &Conn{b: b, vhost: "/", traffic: new(traffic)}}
 				ch.TxSelect()
 				r.s.held[5] = &holding{no: 1, ch: ch}
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -263,7 +263,7 @@ func TestTxWhoseQueueEnds(t *testing.T) {
 		b.ctx, b.cancel = context.WithCancel(t.Context())
 		defer b.tasks.wait()
 		defer b.cancel()
-		ch := &Channel{conn: &Conn{b: b, vhost: "/"}}
+		ch := &Channel{conn: &Conn{b: b, vhost: "/", traffic: new(traffic)}}
 		ch.TxSelect()
 		go func() {
 			synctest.Wait()

@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"strings"
 	"time"
+
+	"github.com/warrenmq/warren/stats"
 )
 
 // Bounds of a request.
@@ -50,8 +52,14 @@ type Config struct {
 	// Peers are the ids of the other nodes that are not known to be dead.
 	Peers func() []string
 	// Call asks another node: its API answers with [API.Answer].
-	Call   func(ctx context.Context, node string, req []byte) ([]byte, error)
-	Logger *slog.Logger
+	Call func(ctx context.Context, node string, req []byte) ([]byte, error)
+	// Product names the program and its version to clients.
+	Product func() (name, version string)
+	// Churn tells what came and went on this node, as one object of the kind Churn.
+	Churn stats.Source
+	// Sampler has samples of what this node counts.
+	Sampler *stats.Sampler
+	Logger  *slog.Logger
 }
 
 // API serves the management API of one node. It is safe for concurrent use.
@@ -60,6 +68,7 @@ type API struct {
 	mux *http.ServeMux
 	// bodyMax bounds the bodies of requests for a pattern, if it is not requestBytesMax.
 	bodyMax map[string]int64
+	tables  tables
 }
 
 // New returns the API.
@@ -68,6 +77,9 @@ func New(cfg Config) *API {
 	a.routeConnections()
 	a.routeGossip()
 	a.routeQueues()
+	a.routeOverview()
+	a.routeChannels()
+	a.routeConsumers()
 	a.routeQueueActions()
 	a.routeExchanges()
 	a.routeBindings()

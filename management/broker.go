@@ -10,6 +10,7 @@ import (
 
 // Broker is what the API needs of the node's [broker.Broker], by topic.
 type Broker interface {
+	figures
 	outboxes
 	Limits
 	redrives
@@ -40,8 +41,6 @@ type Broker interface {
 	Revision() uint64
 	SettlePolicies(ctx context.Context, vhost string, revision uint64) error
 
-	// ListQueues describes the queues of a vhost, or of all with "".
-	ListQueues(ctx context.Context, vhost string) []broker.QueueInfo
 	// FindQueue describes one; the error is a *broker.Error with NotFound if there is none.
 	FindQueue(ctx context.Context, vhost, name string) (broker.QueueInfo, error)
 

@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/warrenmq/warren/auth"
+	"github.com/warrenmq/warren/stats"
 )
 
 // Connections are the client connections of one node.
@@ -20,6 +21,8 @@ type Connections interface {
 	// Close ends the one of that name with CONNECTION_FORCED and the text, and
 	// reports whether there was one. It does not wait for the end.
 	Close(name, text string) bool
+	// Channels describes the open channels of these, in any order, but for their ConsumerDetails.
+	Channels() []Channel
 }
 
 // Connection is the JSON form of a client's connection.
@@ -53,6 +56,8 @@ type Connection struct {
 	ClientProperties       map[string]any `json:"client_properties"`
 	ReceivedBytes          uint64         `json:"recv_oct"`
 	SentBytes              uint64         `json:"send_oct"`
+	ReceivedDetails        Details        `json:"recv_oct_details"`
+	SentDetails            Details        `json:"send_oct_details"`
 
 	// home is the peer that has it, as Config.Call takes it; "" for this node.
 	home string
@@ -97,7 +102,18 @@ func (a *API) listSomeConnections(r *http.Request, u User, wanted func(*Connecti
 func maySee(u User, c *Connection) bool { return u.monitors() || c.User == u.Name }
 
 func (a *API) getConnection(r *http.Request, u User) (any, error) {
-	return a.findConnection(r, u)
+	data, err := spanOf(r, "data_rates")
+	if err != nil {
+		return nil, err
+	}
+	c, err := a.findConnection(r, u)
+	if err != nil {
+		return nil, err
+	}
+	h := a.past(r.Context(), stats.Key{Kind: stats.Connection, Name: c.Name}, data)
+	c.ReceivedDetails = h.details(c.ReceivedDetails.Rate, func(s *stats.Set) uint64 { return s[stats.Received] })
+	c.SentDetails = h.details(c.SentDetails.Rate, func(s *stats.Set) uint64 { return s[stats.Sent] })
+	return c, nil
 }
 
 // findConnection returns the connection that the path names, for a user who may

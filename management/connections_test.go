@@ -17,13 +17,15 @@ import (
 	"testing"
 
 	"github.com/warrenmq/warren/amqp"
+	"github.com/warrenmq/warren/stats"
 )
 
 // fakeNode is a node's connections.
 type fakeNode struct {
-	mu     sync.Mutex
-	list   []Connection
-	closed []string // name and text
+	mu       sync.Mutex
+	list     []Connection
+	channels []Channel
+	closed   []string // name and text
 }
 
 func (f *fakeNode) List() []Connection {
@@ -31,6 +33,8 @@ func (f *fakeNode) List() []Connection {
 	defer f.mu.Unlock()
 	return slices.Clone(f.list)
 }
+
+func (f *fakeNode) Channels() []Channel { return f.channels }
 
 func (f *fakeNode) Close(name, text string) bool {
 	f.mu.Lock()
@@ -61,8 +65,8 @@ func newFakeCluster(names ...string) *fakeCluster {
 	for _, name := range names {
 		f.nodes[name] = &fakeNode{}
 		f.apis[name] = New(Config{
-			GossipKeys:  func() GossipKeys { return GossipKeys{Node: name, Encryption: "on", Keys: []string{"aa"}} },
-			Connections: f.nodes[name], Logger: slog.New(slog.DiscardHandler),
+			GossipKeys: func() GossipKeys { return GossipKeys{Node: name, Encryption: "on", Keys: []string{"aa"}} },
+			Sampler:    stats.New(), Connections: f.nodes[name], Cluster: fakeNodes{local: name}, Churn: func(func(stats.Key, *stats.Set)) {}, Logger: slog.New(slog.DiscardHandler),
 			Login: func(_ context.Context, user, password string, loopback bool) (User, error) {
 				t, ok := tags[user]
 				if !ok || password != "secret" || !loopback {

@@ -16,6 +16,8 @@ type Exchange struct {
 	Internal   bool           `json:"internal"`
 	Arguments  map[string]any `json:"arguments"`
 	Policy     *string        `json:"policy"` // null if none applies
+	// MessageStats are what clients have published to it since the nodes they are at have begun; absent if nothing.
+	MessageStats MessageStats `json:"message_stats,omitempty"`
 }
 
 func (a *API) routeExchanges() {
@@ -26,6 +28,7 @@ func (a *API) routeExchanges() {
 				list = append(list, exchangeJSON(&x))
 			}
 		}
+		a.addExchangeStats(r, list)
 		return paged(r, list)
 	}
 	a.handle("GET /api/exchanges", all)
@@ -35,11 +38,17 @@ func (a *API) routeExchanges() {
 		for _, x := range a.cfg.Broker.Exchanges(vhost) {
 			list = append(list, exchangeJSON(&x))
 		}
+		a.addExchangeStats(r, list)
 		return paged(r, list)
 	})
 	a.in("GET /api/exchanges/{vhost}/{exchange}", func(r *http.Request, _ User, vhost string) (any, error) {
 		x, err := a.cfg.Broker.FindExchange(r.Context(), vhost, exchangeName(r.PathValue("exchange")))
-		return exchangeJSON(&x), err
+		if err != nil {
+			return nil, err
+		}
+		list := []Exchange{exchangeJSON(&x)}
+		a.addExchangeStats(r, list)
+		return list[0], nil
 	})
 	a.in("PUT /api/exchanges/{vhost}/{exchange}", a.putExchange)
 	a.in("DELETE /api/exchanges/{vhost}/{exchange}", func(r *http.Request, u User, vhost string) (any, error) {
@@ -50,7 +59,10 @@ func (a *API) routeExchanges() {
 }
 
 func exchangeJSON(x *broker.ExchangeInfo) Exchange {
-	return Exchange{x.Name, x.VHost, x.Type, x.Durable, x.AutoDelete, x.Internal, x.Arguments.JSON(), nameOrNil(x.Policy)}
+	return Exchange{
+		Name: x.Name, VHost: x.VHost, Type: x.Type, Durable: x.Durable, AutoDelete: x.AutoDelete, Internal: x.Internal,
+		Arguments: x.Arguments.JSON(), Policy: nameOrNil(x.Policy),
+	}
 }
 
 // putExchange declares an exchange. What is not said is false, as in RabbitMQ.

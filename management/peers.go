@@ -32,6 +32,8 @@ type peerRequest struct {
 	// Queue belongs to opReplica, and with To to opMoveLeader.
 	Queue uint64 `json:"queue,omitempty"`
 	To    string `json:"to,omitempty"`
+	// Past belongs to opPast.
+	Past *peerPast `json:"past,omitempty"`
 }
 
 const (
@@ -50,6 +52,17 @@ const (
 	opReplica = "replica"
 	// opMoveLeader has a queue's leader hand over; answer: peerMoved
 	opMoveLeader = "move_leader"
+	// opTable asks for the figures of queues; answer: see encodeTable
+	opTable = "queue_table"
+	// opPast asks for samples; answer: peerSets
+	opPast = "past"
+	// opTotals asks what is counted of the node and its virtual hosts; answer: peerTotals
+	opTotals = "totals"
+	// opChannels and opConsumers ask for those of the node, as opList does for connections
+	opChannels  = "channels"
+	opConsumers = "consumers"
+	// opExchanges asks what was published to exchanges; answer: peerExchanges
+	opExchanges = "exchanges"
 )
 
 type peerPage struct {
@@ -92,6 +105,18 @@ func (a *API) Answer(ctx context.Context, raw []byte) ([]byte, error) {
 		return a.answerReplica(req.Queue)
 	case opMoveLeader:
 		return a.answerMoveLeader(ctx, &req)
+	case opTable:
+		return a.encodeTable(), nil
+	case opPast:
+		return a.answerPast(req.Past)
+	case opTotals:
+		return json.Marshal(a.totalsHere())
+	case opChannels:
+		return pageOf(a.cfg.Connections.Channels(), req.After)
+	case opConsumers:
+		return pageOf(a.consumersHere(req.Queue), req.After)
+	case opExchanges:
+		return json.Marshal(a.exchangesHere())
 	case opClose:
 		return json.Marshal(peerClosed{Closed: a.cfg.Connections.Close(req.Name, req.Reason)})
 	}
@@ -100,19 +125,28 @@ func (a *API) Answer(ctx context.Context, raw []byte) ([]byte, error) {
 
 // ask sends req to a node and decodes its answer into to.
 func (a *API) ask(ctx context.Context, node string, req peerRequest, to any) error {
-	req.Version = peerVersion
-	raw, err := json.Marshal(req)
+	resp, err := a.askRaw(ctx, node, req)
 	if err != nil {
 		return err
-	}
-	resp, err := a.cfg.Call(ctx, node, raw)
-	if err != nil {
-		return fmt.Errorf("node %s: %w", node, err)
 	}
 	if err := json.Unmarshal(resp, to); err != nil {
 		return fmt.Errorf("node %s: %w", node, err)
 	}
 	return nil
+}
+
+// askRaw sends req to a node and returns its answer as it is.
+func (a *API) askRaw(ctx context.Context, node string, req peerRequest) ([]byte, error) {
+	req.Version = peerVersion
+	raw, err := json.Marshal(req)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := a.cfg.Call(ctx, node, raw)
+	if err != nil {
+		return nil, fmt.Errorf("node %s: %w", node, err)
+	}
+	return resp, nil
 }
 
 // eachPeer calls f for all other living nodes at once, and returns the joined

@@ -32,11 +32,30 @@ type Queue struct {
 	Online  []string `json:"online"`
 
 	Consumers uint64 `json:"consumers"`
+	// ExclusiveConsumerTag, SingleActiveConsumerTag, ConsumerDetails and Deliveries are told of one queue, not in lists.
+	ExclusiveConsumerTag    *string        `json:"exclusive_consumer_tag,omitempty"`
+	SingleActiveConsumerTag *string        `json:"single_active_consumer_tag,omitempty"`
+	ConsumerDetails         []Consumer     `json:"consumer_details,omitempty"`
+	Deliveries              []DeliveriesTo `json:"deliveries,omitempty"`
+	// IdleSince is when anything was done with it last, to five seconds; told of one queue only, and if it is a while ago.
+	IdleSince string `json:"idle_since,omitempty"`
+
 	// Messages are all that wait in the queue or are with consumers; those on their way to a
 	// dead-letter exchange are MessagesDLX, not in it.
 	Messages        uint64 `json:"messages"`
 	MessagesReady   uint64 `json:"messages_ready"`
 	MessagesUnacked uint64 `json:"messages_unacknowledged"`
+	// The rates at which they grow.
+	MessagesDetails        Details `json:"messages_details"`
+	MessagesReadyDetails   Details `json:"messages_ready_details"`
+	MessagesUnackedDetails Details `json:"messages_unacknowledged_details"`
+	// MessageBytes are those of the bodies; null if the node that leads is of an older version, or did not tell.
+	MessageBytes        *uint64 `json:"message_bytes"`
+	MessageBytesReady   *uint64 `json:"message_bytes_ready"`
+	MessageBytesUnacked *uint64 `json:"message_bytes_unacknowledged"`
+	// MessageStats are what clients did since the nodes they are at have begun; absent if nothing.
+	MessageStats MessageStats `json:"message_stats,omitempty"`
+
 	MessagesDelayed uint64 `json:"messages_delayed"`
 	MessagesDLX     uint64 `json:"messages_dlx"`
 	MessageBytesDLX uint64 `json:"message_bytes_dlx"` // of the bodies
@@ -60,38 +79,26 @@ func (a *API) routeQueues() {
 }
 
 func (a *API) listAllQueues(r *http.Request, u User) (any, error) {
-	all := a.cfg.Broker.ListQueues(r.Context(), "")
-	return paged(r, queuesJSON(slices.DeleteFunc(all, func(q broker.QueueInfo) bool {
-		return !u.monitors() && !a.cfg.Broker.MayEnter(u.Name, q.VHost)
-	})))
+	seen := map[string]bool{}
+	for _, v := range a.cfg.Broker.VhostInfos() {
+		seen[v.Name] = a.sees(u, v.Name)
+	}
+	all := a.cfg.Broker.QueueNames("")
+	return a.queueList(r, slices.DeleteFunc(all, func(q broker.QueueName) bool { return !seen[q.VHost] }))
 }
 
 func (a *API) listQueues(r *http.Request, u User) (any, error) {
+	// RabbitMQ's other form of the list of all, with everything about each.
+	if r.PathValue("vhost") == "detailed" {
+		if ok, err := a.cfg.Broker.HasVhost(r.Context(), "detailed"); err == nil && !ok {
+			return a.listAllQueues(r, u)
+		}
+	}
 	vhost, err := a.vhost(r, u)
 	if err != nil {
 		return nil, err
 	}
-	return paged(r, queuesJSON(a.cfg.Broker.ListQueues(r.Context(), vhost)))
-}
-
-func (a *API) getQueue(r *http.Request, u User) (any, error) {
-	vhost, err := a.vhost(r, u)
-	if err != nil {
-		return nil, err
-	}
-	q, err := a.cfg.Broker.FindQueue(r.Context(), vhost, r.PathValue("name"))
-	if err != nil {
-		return nil, ofBroker(err)
-	}
-	return queueJSON(&q), nil
-}
-
-func queuesJSON(list []broker.QueueInfo) []Queue {
-	out := make([]Queue, len(list))
-	for i := range list {
-		out[i] = queueJSON(&list[i])
-	}
-	return out
+	return a.queueList(r, a.cfg.Broker.QueueNames(vhost))
 }
 
 func queueJSON(q *broker.QueueInfo) Queue {

@@ -3,12 +3,15 @@ package management
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/broker"
+	"github.com/warrenmq/warren/stats"
 )
 
 // fakeBroker is the part of a broker that a test needs: each topic's file has its own
@@ -17,6 +20,14 @@ type fakeBroker struct {
 	Broker
 	vhosts map[string][]string // users with permissions, by vhost
 	queues []broker.QueueInfo
+	// What the node leads, what its clients have used, their consumers, and how often a queue was asked for.
+	rows      []broker.QueueRow
+	used      map[uint64]stats.Set
+	consumers []broker.ConsumerInfo
+	// What clients have done, by vhost and by exchange.
+	vhostUsed     map[string]*stats.Set
+	exchangesUsed map[string]stats.Set
+	asked         *atomic.Int64
 }
 
 func (f *fakeBroker) HasVhost(_ context.Context, name string) (bool, error) {
@@ -28,18 +39,53 @@ func (f *fakeBroker) MayEnter(user, vhost string) bool {
 	return slices.Contains(f.vhosts[vhost], user)
 }
 
-func (f *fakeBroker) ListQueues(_ context.Context, vhost string) (list []broker.QueueInfo) {
-	for _, q := range f.queues {
+func (f *fakeBroker) VhostInfos() (list []broker.VhostInfo) {
+	for _, name := range slices.Sorted(maps.Keys(f.vhosts)) {
+		list = append(list, broker.VhostInfo{Name: name})
+	}
+	return list
+}
+
+func (f *fakeBroker) QueueNames(vhost string) (list []broker.QueueName) {
+	for i, q := range f.queues {
 		if vhost == "" || vhost == q.VHost {
-			list = append(list, q)
+			list = append(list, broker.QueueName{ID: uint64(i + 1), VHost: q.VHost, Name: q.Name})
 		}
 	}
 	return list
 }
 
+// OutlineQueue knows nothing that only a leader knows.
+func (f *fakeBroker) OutlineQueue(id uint64) (broker.QueueInfo, bool) {
+	if id == 0 || id > uint64(len(f.queues)) {
+		return broker.QueueInfo{}, false
+	}
+	q := f.queues[id-1]
+	q.Ready, q.Unacked, q.Delayed, q.Outbox, q.OutboxBytes, q.Consumers, q.Leader, q.Error = 0, 0, 0, 0, 0, 0, "", ""
+	return q, true
+}
+
+func (f *fakeBroker) AskQueue(_ context.Context, id uint64) (broker.QueueInfo, bool) {
+	if f.asked != nil {
+		f.asked.Add(1)
+	}
+	return f.queues[id-1], true
+}
+
+func (f *fakeBroker) Rows() []broker.QueueRow { return f.rows }
+
+func (f *fakeBroker) UsedQueues(yield func(uint64, *stats.Set)) {
+	for id, s := range f.used {
+		yield(id, &s)
+	}
+}
+
+func (f *fakeBroker) Consumers() []broker.ConsumerInfo { return f.consumers }
+
 func (f *fakeBroker) FindQueue(_ context.Context, vhost, name string) (broker.QueueInfo, error) {
-	for _, q := range f.queues {
+	for i, q := range f.queues {
 		if q.VHost == vhost && q.Name == name {
+			q.ID = uint64(i + 1)
 			return q, nil
 		}
 	}
@@ -48,6 +94,7 @@ func (f *fakeBroker) FindQueue(_ context.Context, vhost, name string) (broker.Qu
 
 func TestQueues(t *testing.T) {
 	f := newFakeCluster("a")
+	f.apis["a"].cfg.Cluster = fakeNodes{local: "a"}
 	f.apis["a"].cfg.Broker = &fakeBroker{
 		vhosts: map[string][]string{"/": {"manager"}, "v": {}},
 		queues: []broker.QueueInfo{

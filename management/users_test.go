@@ -344,7 +344,9 @@ func TestVhosts(t *testing.T) {
 	f.apis["a"].cfg.Broker = b
 	vhost := func(name, description, tags, typ, protected string) string {
 		metadata := `"description":"` + description + `","tags":` + tags + `,"default_queue_type":"` + typ + `"`
-		return `{"name":"` + name + `",` + metadata + `,"protected_from_deletion":` + protected + `,"tracing":false,"metadata":{` + metadata + `}}`
+		return `{"name":"` + name + `",` + metadata + `,"protected_from_deletion":` + protected + `,"tracing":false,"metadata":{` + metadata + `},` +
+			`"messages":0,"messages_details":{"rate":0},"messages_ready":0,"messages_ready_details":{"rate":0},"messages_unacknowledged":0,"messages_unacknowledged_details":{"rate":0},` +
+			`"cluster_state":{"node-a":"running","node-b":"running"}}`
 	}
 	root := vhost("/", "", "[]", "classic", "false")
 	f.expect(t, []request{

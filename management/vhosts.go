@@ -26,6 +26,7 @@ type VhostJSON struct {
 	Protected        bool          `json:"protected_from_deletion"`
 	Tracing          bool          `json:"tracing"` // never
 	Metadata         vhostMetadata `json:"metadata"`
+	*VhostTotals
 }
 
 type vhostMetadata struct {
@@ -49,15 +50,21 @@ func (a *API) routeVhosts() {
 
 func vhostJSON(h *broker.VhostInfo) VhostJSON {
 	tags := someTags(h.Tags)
-	return VhostJSON{h.Name, h.Description, tags, h.DefaultQueueType, h.Protected, false, vhostMetadata{h.Description, tags, h.DefaultQueueType}}
+	return VhostJSON{
+		Name: h.Name, Description: h.Description, Tags: tags, DefaultQueueType: h.DefaultQueueType, Protected: h.Protected,
+		Metadata: vhostMetadata{h.Description, tags, h.DefaultQueueType},
+	}
 }
 
 func (a *API) listVhosts(r *http.Request, u User) (any, error) {
 	list := []VhostJSON{}
 	for _, h := range a.cfg.Broker.VhostInfos() {
-		if u.monitors() || a.cfg.Broker.MayEnter(u.Name, h.Name) {
+		if a.sees(u, h.Name) {
 			list = append(list, vhostJSON(&h))
 		}
+	}
+	if !asked(r, "disable_stats") {
+		a.addTotals(r.Context(), list)
 	}
 	return paged(r, list)
 }
@@ -69,7 +76,9 @@ func (a *API) getVhost(r *http.Request, u User) (any, error) {
 	}
 	for _, h := range a.cfg.Broker.VhostInfos() {
 		if h.Name == name {
-			return vhostJSON(&h), nil
+			list := []VhostJSON{vhostJSON(&h)}
+			a.addTotals(r.Context(), list)
+			return list[0], nil
 		}
 	}
 	return nil, errNotFound // it went meanwhile

@@ -37,6 +37,7 @@ func (c amqpConn) OpenChannel(ctx context.Context, s gateway.Sink) (gateway.Chan
 	if err != nil {
 		return nil, err
 	}
+	ch.Names(s.Number())
 	return amqpChannel{ch}, nil
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"net"
 	"net/http"
 	"strings"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"github.com/warrenmq/warren/cluster/detector"
 	gateway "github.com/warrenmq/warren/gateway/amqp"
 	"github.com/warrenmq/warren/management"
+	"github.com/warrenmq/warren/stats"
 	"github.com/warrenmq/warren/transport"
 )
 
@@ -22,6 +22,7 @@ const methodManagement uint8 = 0x38
 
 // openManagement builds the management API on what runs by now.
 func (n *running) openManagement() {
+	n.openSampler()
 	n.manager = management.New(management.Config{
 		Login: func(ctx context.Context, user, password string, loopback bool) (management.User, error) {
 			u, err := n.broker.Login(ctx, auth.MechanismPlain, []byte("\x00"+user+"\x00"+password), loopback)
@@ -37,7 +38,10 @@ func (n *running) openManagement() {
 		Steward:     n.steward,
 		Local:       n,
 		GossipKeys:  n.gossipKeyStats,
-		Connections: connections{node: n.cfg.NodeID, server: n.amqp},
+		Connections: connections{node: n.cfg.NodeID, server: n.amqp, sampler: n.sampler},
+		Sampler:     n.sampler,
+		Churn:       n.sampleChurn,
+		Product:     n.cfg.Product,
 		Cluster:     n,
 		Backups:     n,
 		Definitions: n.definitions,
@@ -81,8 +85,9 @@ func (n *running) livePeers() (nodes []string) {
 
 // connections are the AMQP gateway's connections as the management API sees them.
 type connections struct {
-	node   string
-	server *gateway.Server
+	node    string
+	server  *gateway.Server
+	sampler *stats.Sampler
 }
 
 func (c connections) List() []management.Connection {
@@ -99,8 +104,8 @@ func (c connections) describe(i *gateway.ConnectionInfo) management.Connection {
 	if i.Blocked != "" {
 		state = "blocked"
 	}
-	peer, peerPort := hostPort(i.Peer)
-	host, port := hostPort(i.Local)
+	peer, peerPort := management.HostPort(i.Peer)
+	host, port := management.HostPort(i.Local)
 	conn := management.Connection{
 		Name: i.Name, Node: c.node, User: i.User, UserWhoPerformedAction: i.User, VHost: i.VHost,
 		UserProvidedName: i.ClientName, Type: "network", Protocol: "AMQP 0-9-1", State: state, AuthMechanism: i.Mechanism,
@@ -110,6 +115,8 @@ func (c connections) describe(i *gateway.ConnectionInfo) management.Connection {
 		ClientProperties: i.ClientProperties.JSON(),
 		ReceivedBytes:    i.ReceivedBytes, SentBytes: i.WrittenBytes,
 	}
+	rates := c.sampler.Rates(gateway.ConnectionKey(i.Name))
+	conn.ReceivedDetails.Rate, conn.SentDetails.Rate = rates[stats.Received], rates[stats.Sent]
 	if i.TLS != nil {
 		describeTLS(&conn, i.TLS)
 	}
@@ -131,10 +138,3 @@ func describeTLS(conn *management.Connection, s *tls.ConnectionState) {
 }
 
 func (c connections) Close(name, text string) bool { return c.server.CloseConnection(name, text) }
-
-func hostPort(a net.Addr) (host string, port int) {
-	if tcp, ok := a.(*net.TCPAddr); ok {
-		return tcp.IP.String(), tcp.Port
-	}
-	return a.String(), 0
-}

@@ -24,6 +24,7 @@ import (
 	"github.com/warrenmq/warren/dlx/mover"
 	gateway "github.com/warrenmq/warren/gateway/amqp"
 	"github.com/warrenmq/warren/management"
+	"github.com/warrenmq/warren/stats"
 	"github.com/warrenmq/warren/steward"
 	"github.com/warrenmq/warren/store"
 	"github.com/warrenmq/warren/transport"
@@ -60,6 +61,7 @@ type running struct {
 	steward         *steward.Steward
 	broker          *broker.Broker
 	amqp            *gateway.Server
+	sampler         *stats.Sampler
 	manager         *management.API
 	definitions     *definitions.Service
 	definitionsFile []byte // to be loaded, nil: nothing

@@ -42,7 +42,9 @@ func (ch *channel) qos(m *wire.BasicQos) error {
 	if m.Global {
 		ch.setLimit(m.PrefetchCount)
 	} else {
+		ch.mu.Lock()
 		ch.prefetch = m.PrefetchCount
+		ch.mu.Unlock()
 	}
 	ch.reply(&wire.BasicQosOk{})
 	return nil

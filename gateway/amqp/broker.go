@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/warrenmq/warren/broker"
+	"github.com/warrenmq/warren/stats"
 )
 
 // Broker is what the server needs of the broker.
@@ -58,6 +59,8 @@ type Channel interface {
 	TxSelect()
 	TxCommit(ctx context.Context, settlements []broker.TxSettlement) error
 	TxRollback()
+	// Counted tells the channel's own number on the node and what it has counted, on any goroutine.
+	Counted() (id uint64, s stats.Set)
 	// Close cancels the consumers and returns what was not settled.
 	Close(ctx context.Context)
 }
@@ -76,6 +79,8 @@ type Consumer interface {
 // of [broker.Sink] with the consumer as an interface. The calls neither block nor
 // call back; they may come from any goroutine.
 type Sink interface {
+	// Number is what the client calls the channel.
+	Number() uint16
 	// Confirm ends publishes; results is the caller's again after the call.
 	Confirm(results []broker.Confirm)
 	Deliver(c Consumer, d *broker.Delivery)

@@ -17,12 +17,13 @@ type channel struct {
 	c       *conn
 	num     uint16
 	broker  Channel     // nil once it is closed
+	counter Channel     // the same for ever, to be asked what it has counted
 	closing bool        // channel.close was sent, its close-ok has not come
 	failed  atomic.Bool // the broker sent channel.close, the reader does not know yet
 
 	lastQueue string // declared last, what "" stands for
-	prefetch  uint16 // for consumers started from now on
-	confirm   bool   // publishes are counted
+	prefetch  uint16 // for consumers started from now on; changed under mu
+	confirm   bool   // publishes are counted; changed under mu
 	tx        *tx    // nil unless transactional
 	seq       uint64 // publishes counted
 	probes    uint64 // immediate publishes outside confirm mode
@@ -84,8 +85,10 @@ func (c *conn) openChannel(num uint16) error {
 	if err != nil {
 		return protocolError(err, 0)
 	}
-	ch.broker = b
+	ch.broker, ch.counter = b, b
+	c.channelsMu.Lock()
 	c.channels[num] = ch
+	c.channelsMu.Unlock()
 	c.channelCount.Store(int32(len(c.channels)))
 	c.current = ch
 	c.srv.stats.channelsOpened.Add(1)
@@ -106,7 +109,9 @@ func (c *conn) lookup(num uint16) *channel {
 }
 
 func (c *conn) forget(ch *channel) {
+	c.channelsMu.Lock()
 	delete(c.channels, ch.num)
+	c.channelsMu.Unlock()
 	c.srv.stats.channelsClosed.Add(1)
 	c.channelCount.Store(int32(len(c.channels)))
 	c.current = nil
@@ -363,7 +368,9 @@ func (ch *channel) slowMethod(m wire.Method) error {
 		if ch.tx != nil {
 			return wire.Errorf(wire.PreconditionFailed, m.ID(), "cannot switch from tx to confirm mode")
 		}
+		ch.mu.Lock()
 		ch.confirm = true
+		ch.mu.Unlock()
 		if !m.NoWait {
 			ch.reply(&wire.ConfirmSelectOk{})
 		}

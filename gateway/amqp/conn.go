@@ -42,6 +42,8 @@ type conn struct {
 	// cancelNotify and blockedNotify are the client's capabilities.
 	cancelNotify, blockedNotify, failureClose bool
 
+	// channelsMu is held to change channels, and by those who read it on other goroutines.
+	channelsMu  sync.Mutex
 	channels    map[uint16]*channel
 	current     *channel   // the channel of the last frame, to spare the map
 	touched     []*channel // with something to settle or flush at the end of the burst

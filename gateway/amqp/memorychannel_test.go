@@ -7,6 +7,7 @@ import (
 
 	"github.com/warrenmq/warren/broker"
 	"github.com/warrenmq/warren/fsm"
+	"github.com/warrenmq/warren/stats"
 )
 
 func (ch *memChannel) Publish(_ context.Context, p *broker.Publish) (bool, error) {
@@ -72,6 +73,8 @@ func (ch *memChannel) TxCommit(_ context.Context, settlements []broker.TxSettlem
 	b.process()
 	return nil
 }
+
+func (ch *memChannel) Counted() (uint64, stats.Set) { return 7, stats.Set{stats.Ack: 3} }
 
 func (ch *memChannel) Flush() { ch.c.b.signal() }
 

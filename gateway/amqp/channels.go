@@ -1,0 +1,69 @@
+package amqp
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/warrenmq/warren/stats"
+)
+
+// ChannelInfo describes an open channel to tools.
+type ChannelInfo struct {
+	Connection *ConnectionInfo // read only
+	Number     uint16
+	ID         uint64 // at the broker, of samples
+	Counted    stats.Set
+
+	Prefetch, Limit      uint16 // for consumers to come; of all consumers together; 0: none
+	Confirm              bool
+	Transactional        bool
+	Unacked, Unconfirmed int
+	Uncommitted          int // settlements that wait for a commit
+	Consumers            int
+}
+
+// Number implements Sink.
+func (ch *channel) Number() uint16 { return ch.num }
+
+// Channels describes the open channels, by connection and number.
+func (s *Server) Channels() []ChannelInfo {
+	list := []ChannelInfo{}
+	for _, c := range s.connections() {
+		if info, ok := c.describe(); ok {
+			list = append(list, c.describeChannels(&info)...)
+		}
+	}
+	return list
+}
+
+func (c *conn) describeChannels(of *ConnectionInfo) (list []ChannelInfo) {
+	c.channelsMu.Lock()
+	all := make([]*channel, 0, len(c.channels))
+	for _, ch := range c.channels {
+		all = append(all, ch)
+	}
+	c.channelsMu.Unlock()
+	slices.SortFunc(all, func(a, b *channel) int { return cmp.Compare(a.num, b.num) })
+	for _, ch := range all {
+		i := ChannelInfo{Connection: of, Number: ch.num}
+		i.ID, i.Counted = ch.counter.Counted()
+		ch.mu.Lock()
+		i.Prefetch, i.Limit, i.Confirm, i.Transactional = ch.prefetch, ch.limit, ch.confirm, ch.tx != nil
+		i.Unacked, i.Unconfirmed, i.Uncommitted, i.Consumers = ch.unacked.len(), ch.confirms.pending.len(), ch.tx.settled(), len(ch.consumers)
+		ch.mu.Unlock()
+		list = append(list, i)
+	}
+	return list
+}
+
+// Sample is a source of samples: the bytes of each connection.
+func (s *Server) Sample(yield func(stats.Key, *stats.Set)) {
+	for _, c := range s.connections() {
+		if fixed := c.facts.Load(); fixed != nil {
+			yield(ConnectionKey(fixed.Name), &stats.Set{stats.Received: c.received.Load(), stats.Sent: c.written.Load()})
+		}
+	}
+}
+
+// ConnectionKey is the key of a connection's samples.
+func ConnectionKey(name string) stats.Key { return stats.Key{Kind: stats.Connection, Name: name} }

@@ -1,0 +1,254 @@
+package management
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/warrenmq/warren/broker"
+	"github.com/warrenmq/warren/stats"
+)
+
+// figures is the part of the broker that tells what is in queues, and what is counted; its methods are documented there.
+type figures interface {
+	QueueNames(vhost string) []broker.QueueName
+	OutlineQueue(id uint64) (broker.QueueInfo, bool)
+	AskQueue(ctx context.Context, id uint64) (broker.QueueInfo, bool)
+	Rows() []broker.QueueRow
+	UsedQueues(yield func(id uint64, s *stats.Set))
+	Consumers() []broker.ConsumerInfo
+	CountExchanges(vhost string) int
+	NodeCounters() stats.Set
+	VhostCounters() map[string]*stats.Set
+	ExchangeCounters(yield func(stats.Key, *stats.Set))
+	QueueChurn() broker.QueueChurn
+	Clients() broker.Clients
+}
+
+// asking bounds how many queues are asked for at once that no node told of, and for how long.
+const (
+	asking     = 64
+	askingTime = 2 * time.Second
+)
+
+// columnsBasic are shown with disable_stats, and columnsTotals beside them with enable_queue_totals.
+var (
+	columnsBasic = [][]string{
+		{"name"},
+		{"vhost"},
+		{"type"},
+		{"durable"},
+		{"auto_delete"},
+		{"exclusive"},
+		{"arguments"},
+		{"policy"},
+		{"operator_policy"},
+		{"effective_policy_definition"},
+		{"members"},
+		{"online"},
+		{"state"},
+	}
+	columnsTotals = [][]string{{"messages"}, {"messages_ready"}, {"messages_unacknowledged"}, {"leader"}, {"node"}}
+)
+
+// queueList shows queues, which come in the order of vhost and name. Of those that are not on the page no more is made than what they
+// are sorted by.
+func (a *API) queueList(r *http.Request, names []broker.QueueName) (any, error) {
+	q, err := readListQuery(r)
+	if err != nil {
+		return nil, err
+	}
+	table := &queueTable{}
+	cheap := asked(r, "disable_stats")
+	totals := asked(r, "enable_queue_totals")
+	if !cheap || totals {
+		table = a.queueTable(r.Context())
+	}
+	if cheap && q.columns == nil {
+		if q.columns = columnsBasic; totals {
+			q.columns = slices.Concat(columnsBasic, columnsTotals)
+		}
+	}
+	total := len(names)
+	if q.match != nil {
+		names = slices.DeleteFunc(names, func(n broker.QueueName) bool { return !q.match(n.Name) })
+	}
+	ask := !cheap || totals
+	q.order(len(names), a.queueKeys(names, table, q.sort), func(by []int) {
+		sorted := make([]broker.QueueName, len(by))
+		for to, from := range by {
+			sorted[to] = names[from]
+		}
+		names = sorted
+	})
+	from, to, err := q.cut(len(names))
+	if err != nil {
+		return nil, err
+	}
+	items, err := pick(a.describeQueues(r.Context(), names[from:to], table, ask), q.columns)
+	if err != nil {
+		return nil, err
+	}
+	return q.answer(items, total, len(names), to-from), nil
+}
+
+// queueKeys returns what queues are sorted by: straight from their figures if it is there.
+func (a *API) queueKeys(names []broker.QueueName, t *queueTable, path []string) func(i int) key {
+	if of := figureKey(path); of != nil {
+		return func(i int) key { return key{n: of(t.of(names[i].ID))} }
+	}
+	switch strings.Join(path, ".") {
+	case "name":
+		return func(i int) key { return key{kind: keyText, text: names[i].Name} }
+	case "vhost":
+		return func(i int) key { return key{kind: keyText, text: names[i].VHost} }
+	case "node", "leader":
+		return func(i int) key { return key{kind: keyText, text: t.of(names[i].ID).leader} }
+	}
+	return func(i int) key {
+		info, ok := a.cfg.Broker.OutlineQueue(names[i].ID)
+		if !ok {
+			return key{}
+		}
+		j := tableJSON(&info, t.of(names[i].ID))
+		return keyOf(&j, path)
+	}
+}
+
+// figureKey returns how the number at a path is read from a queue's figures, nil if it is not in them.
+func figureKey(path []string) func(f *queueFigures) float64 {
+	if len(path) > 1 && path[0] == "message_stats" {
+		name, details := strings.CutSuffix(path[1], "_details")
+		if details != (len(path) == 3 && path[2] == "rate") {
+			return nil
+		}
+		if name == "deliver_get" {
+			if details {
+				return func(f *queueFigures) float64 { return f.counted().Rates.DeliverGet() }
+			}
+			return func(f *queueFigures) float64 { return float64(f.counted().Set.DeliverGet()) }
+		}
+		i := slices.IndexFunc(countersOfQueue, func(c stats.Counter) bool { return c.String() == name })
+		if i < 0 {
+			return nil
+		}
+		c := countersOfQueue[i]
+		if details {
+			return func(f *queueFigures) float64 { return f.counted().Rates[c] }
+		}
+		return func(f *queueFigures) float64 { return float64(f.counted().Set[c]) }
+	}
+	switch strings.Join(path, ".") {
+	case "messages":
+		return func(f *queueFigures) float64 { return float64(f.row.Ready + f.row.Unacked + f.row.Delayed) }
+	case "messages_ready":
+		return func(f *queueFigures) float64 { return float64(f.row.Ready) }
+	case "messages_unacknowledged":
+		return func(f *queueFigures) float64 { return float64(f.row.Unacked) }
+	case "messages_dlx":
+		return func(f *queueFigures) float64 { return float64(f.row.Outbox) }
+	case "consumers":
+		return func(f *queueFigures) float64 { return float64(f.row.Consumers) }
+	case "message_bytes":
+		return func(f *queueFigures) float64 { return float64(f.row.Bytes) }
+	case "messages_details.rate":
+		return func(f *queueFigures) float64 { return f.readyRate + f.unackedRate }
+	case "messages_ready_details.rate":
+		return func(f *queueFigures) float64 { return f.readyRate }
+	case "messages_unacknowledged_details.rate":
+		return func(f *queueFigures) float64 { return f.unackedRate }
+	}
+	return nil
+}
+
+// describeQueues makes the JSON of queues. With ask, those that no node told of are asked one by one.
+func (a *API) describeQueues(ctx context.Context, names []broker.QueueName, t *queueTable, ask bool) []Queue {
+	list := make([]Queue, len(names))
+	var missing []int
+	for i, n := range names {
+		info, ok := a.cfg.Broker.OutlineQueue(n.ID)
+		if !ok { // it went meanwhile
+			list[i] = Queue{Name: n.Name, VHost: n.VHost, State: "down", Members: []string{}, Online: []string{}}
+			continue
+		}
+		f := t.of(n.ID)
+		list[i] = tableJSON(&info, f)
+		if ask && f.leader == "" && info.State == "running" {
+			missing = append(missing, i)
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, askingTime)
+	defer cancel()
+	var wg sync.WaitGroup
+	next := make(chan int)
+	for range min(asking, len(missing)) {
+		wg.Go(func() {
+			for i := range next {
+				if info, ok := a.cfg.Broker.AskQueue(ctx, names[i].ID); ok {
+					list[i] = withFigures(queueJSON(&info), t.of(names[i].ID), nil)
+				}
+			}
+		})
+	}
+	for _, i := range missing {
+		next <- i
+	}
+	close(next)
+	wg.Wait()
+	return list
+}
+
+// tableJSON makes a queue's JSON of its outline and figures.
+func tableJSON(info *broker.QueueInfo, f *queueFigures) Queue {
+	if info.State == "running" && f.leader != "" {
+		r := &f.row
+		info.Leader = f.leader
+		info.Ready, info.Unacked, info.Delayed, info.Consumers = r.Ready, r.Unacked, r.Delayed, r.Consumers
+		info.Outbox, info.OutboxBytes, info.Parked, info.Transferred = r.Outbox, r.OutboxBytes, r.Parked, r.Transferred
+		info.Duplicates, info.DedupIDs, info.DedupForgotten = r.Duplicates, r.DedupIDs, r.DedupForgotten
+	}
+	return withFigures(queueJSON(info), f, nil)
+}
+
+// withFigures adds what the outline and the leader's status do not tell.
+func withFigures(j Queue, f *queueFigures, lengths *past) Queue {
+	if f.leader != "" && j.State == "running" {
+		bytes, unacked := f.row.Bytes, min(f.row.UnackedBytes, f.row.Bytes)
+		ready := bytes - unacked
+		j.MessageBytes, j.MessageBytesReady, j.MessageBytesUnacked = &bytes, &ready, &unacked
+	}
+	j.MessagesDetails = lengths.details(f.readyRate+f.unackedRate, func(s *stats.Set) uint64 { return s[stats.Ready] + s[stats.Unacked] })
+	j.MessagesReadyDetails = lengths.details(f.readyRate, func(s *stats.Set) uint64 { return s[stats.Ready] })
+	j.MessagesUnackedDetails = lengths.details(f.unackedRate, func(s *stats.Set) uint64 { return s[stats.Unacked] })
+	j.MessageStats = messageStats(countersOfQueue, f.counted(), nil)
+	return j
+}
+
+// getQueue tells everything of one queue: what its leader says now, and what all nodes have counted.
+func (a *API) getQueue(r *http.Request, u User) (any, error) {
+	vhost, err := a.vhost(r, u)
+	if err != nil {
+		return nil, err
+	}
+	lengths, err := spanOf(r, "lengths")
+	if err != nil {
+		return nil, err
+	}
+	rates, err := spanOf(r, "msg_rates")
+	if err != nil {
+		return nil, err
+	}
+	info, err := a.cfg.Broker.FindQueue(r.Context(), vhost, r.PathValue("name"))
+	if err != nil {
+		return nil, ofBroker(err)
+	}
+	ctx := r.Context()
+	f := a.queueTable(ctx).of(info.ID)
+	j := withFigures(queueJSON(&info), f, a.past(ctx, stats.Key{Kind: stats.Led, ID: info.ID}, lengths))
+	j.MessageStats = messageStats(countersOfQueue, f.counted(), a.past(ctx, stats.Key{Kind: stats.Queue, ID: info.ID}, rates))
+	a.addConsumers(ctx, &j, info.ID)
+	return j, nil
+}

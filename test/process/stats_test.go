@@ -1,0 +1,212 @@
+package process
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/warrenmq/warren/test/cluster"
+)
+
+// look decodes what a node's API answers.
+func look(t *testing.T, n *cluster.Node, path string) (v any) {
+	t.Helper()
+	status, body := api(t, "GET", n.HTTP()+path)
+	if err := json.Unmarshal(body, &v); status != http.StatusOK || err != nil {
+		t.Fatalf("%s: %d %s: %v", path, status, body, err)
+	}
+	return v
+}
+
+// field follows a path of names with dots between them; nil is what is not there.
+func field(v any, path string) any {
+	for name := range strings.SplitSeq(path, ".") {
+		m, ok := v.(map[string]any)
+		if !ok {
+			return nil
+		}
+		v = m[name]
+	}
+	return v
+}
+
+// named finds an object of a list by what a field is.
+func named(list any, path string, want any) any {
+	items, _ := list.([]any)
+	for _, item := range items {
+		if field(item, path) == want {
+			return item
+		}
+	}
+	return nil
+}
+
+// What clients do at one node shows at another: counts at once, rates with the next sample (G11). When a node is killed
+// the others answer in time for what is left.
+func TestStatistics(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t, 3)
+	conn, err := amqp.Dial(c.Node(0).URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	ch, err := conn.Channel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(ch.Confirm(false))
+	must(ch.ExchangeDeclare("counted", "fanout", true, false, false, false, nil))
+	for i := range 6 {
+		_, err := ch.QueueDeclare(fmt.Sprint("stats ", i), true, false, false, false, amqp.Table{"x-queue-type": "quorum"})
+		must(err)
+	}
+	must(ch.QueueBind("stats 0", "", "counted", false, nil))
+	must(ch.Qos(30, 0, false))
+	deliveries, err := ch.Consume("stats 0", "the reader", false, false, false, false, nil)
+	must(err)
+	put := func(exchange, key string, n int) {
+		t.Helper()
+		var last *amqp.DeferredConfirmation
+		for range n {
+			last, err = ch.PublishWithDeferredConfirm(exchange, key, false, false, amqp.Publishing{Body: []byte("12345")})
+			must(err)
+		}
+		if !last.Wait() {
+			t.Fatal("refused")
+		}
+	}
+	put("counted", "", 100)
+	put("", "stats 1", 40)
+	put("", "nowhere", 3)
+	for range 20 {
+		must((<-deliveries).Ack(false))
+	}
+	other := c.Node(1)
+	until := func(n *cluster.Node, path string, patience time.Duration, ok func(v any) bool) (v any) {
+		t.Helper()
+		for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+			if v = look(t, n, path); ok(v) {
+				return v
+			}
+			if time.Now().After(end) {
+				text, _ := json.MarshalIndent(v, "", " ")
+				t.Fatalf("%s is still %s", path, text)
+			}
+		}
+	}
+	is := func(v any, want map[string]any) bool {
+		for path, w := range want {
+			if field(v, path) != w {
+				return false
+			}
+		}
+		return true
+	}
+	first := map[string]any{
+		"message_stats.publish": 100.0, "message_stats.ack": 20.0, "message_stats.deliver": 50.0, "message_stats.deliver_get": 50.0, "message_stats.redeliver": 0.0,
+		"messages": 80.0, "messages_ready": 50.0, "messages_unacknowledged": 30.0, "consumers": 1.0, "message_bytes": 400.0, "message_bytes_unacknowledged": 150.0,
+	}
+	until(other, "/api/queues/%2F/stats%200", 3*time.Second, func(v any) bool { return is(v, first) })
+	until(other, "/api/queues?sort=messages&sort_reverse=true&page=1&page_size=2", 3*time.Second, func(v any) bool {
+		items, _ := field(v, "items").([]any)
+		return len(items) == 2 && is(items[0], first) && is(items[1], map[string]any{"name": "stats 1", "messages": 40.0, "message_stats.publish": 40.0})
+	})
+	q := look(t, other, "/api/queues/%2F/stats%200")
+	if d := named(field(q, "consumer_details"), "consumer_tag", "the reader"); !is(d, map[string]any{
+		"ack_required": true, "prefetch_count": 30.0, "active": true, "activity_status": "up", "channel_details.node": c.Node(0).Name, "channel_details.number": 1.0,
+	}) {
+		t.Errorf("%v", d)
+	}
+	passive, err := ch.QueueDeclarePassive("stats 0", true, false, false, false, nil)
+	if must(err); passive.Messages != 50 || passive.Consumers != 1 { // G11
+		t.Errorf("%+v", passive)
+	}
+	if x := look(t, other, "/api/exchanges/%2F/counted"); !is(x, map[string]any{"message_stats.publish_in": 100.0, "message_stats.publish_out": 100.0}) {
+		t.Errorf("%v", x)
+	}
+	channels := look(t, other, "/api/channels")
+	name := fmt.Sprint(field(channels.([]any)[0], "name"))
+	for _, v := range []any{channels.([]any)[0], look(t, other, "/api/channels/"+url.PathEscape(name))} {
+		if !is(v, map[string]any{
+			"number": 1.0, "confirm": true, "prefetch_count": 30.0, "messages_unacknowledged": 30.0, "consumer_count": 1.0, "user": "guest", "vhost": "/", "transactional": false,
+			"message_stats.publish": 143.0, "message_stats.confirm": 143.0, "message_stats.drop_unroutable": 3.0, "message_stats.ack": 20.0,
+		}) {
+			t.Errorf("%v", v)
+		}
+	}
+	if list := look(t, other, "/api/consumers/%2F"); len(list.([]any)) != 1 {
+		t.Errorf("%v", list)
+	}
+	if list := look(t, other, "/api/connections/"+url.PathEscape(strings.TrimSuffix(name, " (1)"))+"/channels"); len(list.([]any)) != 1 {
+		t.Errorf("%v", list)
+	}
+	if o := look(t, other, "/api/overview"); !is(o, map[string]any{
+		"object_totals.queues": 6.0, "object_totals.connections": 1.0, "object_totals.channels": 1.0, "object_totals.consumers": 1.0, "node": other.Name,
+		"message_stats.publish": 143.0, "message_stats.drop_unroutable": 3.0, "message_stats.ack": 20.0, "queue_totals.messages": 120.0, "queue_totals.messages_ready": 90.0,
+		"churn_rates.queue_created": 6.0,
+	}) {
+		t.Errorf("%v", o)
+	}
+	if v := named(look(t, other, "/api/vhosts"), "name", "/"); !is(v, map[string]any{"messages": 120.0, "message_stats.publish": 143.0}) {
+		t.Errorf("%v", v)
+	}
+
+	// Rates come with the next sample, at the latest five seconds later, and so do the samples themselves.
+	const spans = "?msg_rates_age=10&msg_rates_incr=5&lengths_age=10&lengths_incr=5"
+	positive := func(path string) func(any) bool {
+		return func(v any) bool { rate, _ := field(v, path).(float64); return rate > 0 }
+	}
+	busy, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-busy:
+				return
+			case <-time.After(100 * time.Millisecond):
+				_ = ch.PublishWithContext(t.Context(), "counted", "", false, false, amqp.Publishing{}) // rates tell whether it worked
+			}
+		}
+	}()
+	deadline := time.Now().Add(11 * time.Second)
+	for path, rate := range map[string]string{
+		"/api/queues/%2F/stats%200" + spans: "message_stats.publish_details.rate", "/api/overview" + spans: "message_stats.publish_details.rate",
+		"/api/exchanges/%2F/counted": "message_stats.publish_in_details.rate", "/api/channels/" + url.PathEscape(name): "message_stats.confirm_details.rate",
+		"/api/connections/" + url.PathEscape(strings.TrimSuffix(name, " (1)")): "recv_oct_details.rate",
+	} {
+		v := until(other, path, time.Until(deadline), positive(rate))
+		if samples, _ := field(v, "message_stats.publish_details.samples").([]any); strings.Contains(path, spans) && (len(samples) != 3 || field(samples[0], "sample").(float64) < 100) {
+			t.Errorf("%s: samples %v", path, samples)
+		}
+	}
+	close(busy)
+	<-done
+
+	// A node is killed: its counts are missing, and everything is answered in time.
+	must(c.Node(2).Kill())
+	for _, path := range []string{"/api/overview", "/api/queues?sort=messages", "/api/channels", "/api/consumers", "/api/vhosts", "/api/exchanges", "/api/nodes"} {
+		began := time.Now()
+		look(t, other, path)
+		if took := time.Since(began); took > 4*time.Second {
+			t.Errorf("%s took %v", path, took)
+		}
+	}
+	until(other, "/api/queues?sort=messages&sort_reverse=true", 5*time.Second, func(v any) bool {
+		items, _ := v.([]any)
+		more, _ := field(items[0], "messages").(float64)
+		return len(items) == 6 && more >= 80 && is(items[0], map[string]any{"name": "stats 0", "state": "running"})
+	})
+}
