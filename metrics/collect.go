@@ -4,8 +4,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/warrenmq/warren/broker"
 	"github.com/warrenmq/warren/dlx"
 	gateway "github.com/warrenmq/warren/gateway/amqp"
@@ -123,44 +121,38 @@ const (
 	detailed
 )
 
-// collector reads everything for one kind of request.
-type collector struct {
+// request is what is asked for.
+type request struct {
 	cfg  *Config
 	mode mode
 	// families and vhosts choose what is detailed; no vhosts are all.
 	families, vhosts []string
 }
 
-// desc is how a metric is described in the collector's mode, nil if it is not shown.
-func (c *collector) desc(d *def) *prometheus.Desc {
+// form is how a metric is written in the answer, nil if it is not shown.
+func (r *request) form(d *def) *form {
 	switch {
-	case c.mode == aggregated:
+	case r.mode == aggregated:
 		return d.sum
-	case c.mode == perObject:
+	case r.mode == perObject:
 		return d.object
-	case slices.Contains(c.families, d.family) && d.family != "":
+	case d.family != "" && slices.Contains(r.families, d.family):
 		return d.detailed
 	}
 	return nil
 }
 
-// Describe implements prometheus.Collector.
-func (c *collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range defs {
-		if desc := c.desc(d); desc != nil {
-			ch <- desc
-		}
+// collect reads everything that is asked for.
+func (r *request) collect() []byte {
+	s := &scrape{request: r, forms: make([]*form, len(defs)), samples: make([][]byte, len(defs))}
+	for i, d := range defs {
+		s.forms[i] = r.form(d)
 	}
-}
-
-// Collect implements prometheus.Collector.
-func (c *collector) Collect(ch chan<- prometheus.Metric) {
-	s := &scrape{c: c, ch: ch}
 	var figures []broker.QueueFigures
 	if s.wants(queueMessages, queueBytes, queueConsumers, outboxMessages) {
-		figures = c.cfg.Broker.Figures()
+		figures = r.cfg.Broker.Figures()
 	}
-	if c.mode != detailed {
+	if r.mode != detailed {
 		s.identity(figures)
 		s.life()
 		s.log()
@@ -175,17 +167,21 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	s.raft()
 	s.connections()
 	s.topology()
+	return s.text()
 }
 
 // scrape is one reading.
 type scrape struct {
-	c  *collector
-	ch chan<- prometheus.Metric
+	*request
+	forms   []*form // of defs
+	samples [][]byte
 }
 
+func (s *scrape) form(d *def) *form { return s.forms[d.index] }
+
 func (s *scrape) put(d *def, v float64, labels ...string) {
-	if desc := s.c.desc(d); desc != nil {
-		s.ch <- prometheus.MustNewConstMetric(desc, d.kind, v, labels...)
+	if f := s.forms[d.index]; f != nil {
+		s.samples[d.index] = f.append(s.samples[d.index], v, labels)
 	}
 }
 
@@ -193,24 +189,35 @@ func (s *scrape) count(d *def, n uint64, labels ...string) { s.put(d, float64(n)
 
 // times puts a histogram of classes by powers of two, of which class i ends at unit * 2^i.
 func (s *scrape) times(d *def, classes []uint64, first int, unit, sum float64) {
-	buckets := make(map[float64]uint64, len(classes))
-	total := uint64(0)
+	f := s.forms[d.index]
+	if f == nil {
+		return
+	}
+	out, total := s.samples[d.index], uint64(0)
+	line := func(suffix string, v float64) {
+		out = append(append(append(out, f.name...), suffix...), ' ')
+		out = append(appendNumber(out, v), '\n')
+	}
 	for i, n := range classes {
 		total += n
 		if i >= first && i < len(classes)-1 {
-			buckets[unit*float64(uint64(1)<<i)] = total
+			end := string(appendNumber(nil, unit*float64(uint64(1)<<i)))
+			line(`_bucket{le="`+end+`"}`, float64(total))
 		}
 	}
-	s.ch <- prometheus.MustNewConstHistogram(s.c.desc(d), total, sum, buckets)
+	line(`_bucket{le="+Inf"}`, float64(total))
+	line("_sum", sum)
+	line("_count", float64(total))
+	s.samples[d.index] = out
 }
 
 func (s *scrape) identity(figures []broker.QueueFigures) {
-	n, g := s.c.cfg.Node(), s.c.cfg.Gateway()
+	n, g := s.cfg.Node(), s.cfg.Gateway()
 	s.put(identityInfo, 1, n.Name, n.Cluster, n.ClusterID)
 	s.put(buildInfo, 1, n.Version, n.Product, n.Version)
 	s.count(connections, uint64(max(0, g.Connections)))
 	s.count(channels, g.ChannelsOpened-min(g.ChannelsOpened, g.ChannelsClosed))
-	clients := s.c.cfg.Broker.Clients()
+	clients := s.cfg.Broker.Clients()
 	s.count(consumers, uint64(clients.Consumers))
 	s.count(globalConsumers, uint64(clients.Consumers), protocol)
 	named := 0
@@ -227,7 +234,7 @@ func (s *scrape) churn() {
 	if !s.wants(connectionsOpened) {
 		return
 	}
-	g, churn := s.c.cfg.Gateway(), s.c.cfg.Broker.QueueChurn()
+	g, churn := s.cfg.Gateway(), s.cfg.Broker.QueueChurn()
 	s.count(connectionsOpened, g.Accepted)
 	s.count(connectionsClosed, g.Closed)
 	s.count(channelsOpened, g.ChannelsOpened)
@@ -242,7 +249,7 @@ func (s *scrape) resources() {
 	if !s.wants(residentBytes, residentLimit) {
 		return
 	}
-	n, r, st := s.c.cfg.Node(), s.c.cfg.Resources(), s.c.cfg.Store()
+	n, r, st := s.cfg.Node(), s.cfg.Resources(), s.cfg.Store()
 	s.count(residentBytes, r.MemoryBytes)
 	s.count(residentLimit, n.MemoryLimit)
 	s.count(openFDs, r.OpenFiles)
@@ -255,8 +262,8 @@ func (s *scrape) resources() {
 
 // life puts what the node is doing as a whole, its certificates and its keys of gossip.
 func (s *scrape) life() {
-	if s.c.cfg.Life != nil {
-		l := s.c.cfg.Life()
+	if s.cfg.Life != nil {
+		l := s.cfg.Life()
 		for _, state := range l.States {
 			s.put(nodeState, truth(state == l.State), state)
 		}
@@ -264,21 +271,21 @@ func (s *scrape) life() {
 			s.put(drainTime, took.Seconds(), step)
 		}
 	}
-	if s.c.cfg.Gossip != nil {
-		g := s.c.cfg.Gossip()
+	if s.cfg.Gossip != nil {
+		g := s.cfg.Gossip()
 		s.count(gossipKeys, uint64(g.Keys))
 		s.count(gossipUnopened, g.Unopened)
 		s.count(gossipFailures, g.Failures)
 	}
-	if s.c.cfg.Spans != nil {
-		if x := s.c.cfg.Spans(); x.On {
+	if s.cfg.Spans != nil {
+		if x := s.cfg.Spans(); x.On {
 			s.count(traceSpans, x.Ended, "ended")
 			s.count(traceSpans, x.Exported, "exported")
 			s.count(traceSpans, x.Failed, "failed")
 		}
 	}
-	if s.c.cfg.Certificates != nil {
-		for _, c := range s.c.cfg.Certificates() {
+	if s.cfg.Certificates != nil {
+		for _, c := range s.cfg.Certificates() {
 			s.put(certExpiry, time.Until(c.NotAfter).Seconds(), c.Use)
 			s.count(certReloads, c.Reloads, c.Use)
 			s.count(certFailures, c.Failures, c.Use)
@@ -288,7 +295,7 @@ func (s *scrape) life() {
 
 // log puts the figures of the log store.
 func (s *scrape) log() {
-	st := s.c.cfg.Store()
+	st := s.cfg.Store()
 	s.times(storeSyncTime, st.SyncTimes.Classes[:], firstSyncClass, 1e-6, st.SyncTimes.Sum.Seconds())
 	s.count(storeWritten, st.WrittenBytes)
 	s.count(storeSegments, uint64(st.Segments))
@@ -303,7 +310,7 @@ func (s *scrape) log() {
 }
 
 func (s *scrape) leaders() {
-	l := s.c.cfg.Leaders()
+	l := s.cfg.Leaders()
 	s.count(leadersSought, uint64(max(0, l.Searching)))
 	s.count(leadersAway, uint64(max(0, l.Away)))
 	s.count(quorumCritical, uint64(max(0, l.Critical)))
@@ -318,10 +325,10 @@ func (s *scrape) leaders() {
 }
 
 func (s *scrape) repair() {
-	if s.c.cfg.Repair == nil {
+	if s.cfg.Repair == nil {
 		return
 	}
-	r := s.c.cfg.Repair()
+	r := s.cfg.Repair()
 	for reason, n := range r.Plans {
 		s.count(repairPlans, n, reason)
 	}
@@ -347,7 +354,7 @@ func truth(b bool) float64 {
 const protocol = "amqp091"
 
 func (s *scrape) traffic() {
-	t := s.c.cfg.Broker.Traffic()
+	t := s.cfg.Broker.Traffic()
 	for _, x := range []struct {
 		global, channel *def
 		n               uint64
@@ -393,7 +400,7 @@ func (s *scrape) traffic() {
 }
 
 func (s *scrape) dead() {
-	t := s.c.cfg.Broker.DeadTotals()
+	t := s.cfg.Broker.DeadTotals()
 	reasons := map[dlx.Reason]*def{dlx.Rejected: deadRejected, dlx.Expired: deadExpired, dlx.MaxLen: deadMaxLen, dlx.DeliveryLimit: deadDelivery, dlx.QueueRemoved: deadRemoved}
 	for i := range t.Died {
 		for j := range t.Died[i] {
@@ -410,11 +417,11 @@ func (s *scrape) dead() {
 	s.times(deadMoveTime, t.Waited[:], 0, 1e-3, float64(t.WaitedMillis)/1e3)
 	s.count(deadForwarded, t.Forwarded)
 	s.count(deadRedriven, t.Redriven)
-	m := s.c.cfg.Broker.MoveTotals()
+	m := s.cfg.Broker.MoveTotals()
 	s.count(transfersSent, m.Sent)
 	s.count(transfersFull, m.Full)
 	s.count(transfersLost, m.Unanswered)
-	l := s.c.cfg.Broker.Lives()
+	l := s.cfg.Broker.Lives()
 	s.count(queuesRecovered, l.Recovered)
 	s.count(publishesResent, l.Resent)
 	s.count(lettersResent, l.Again)

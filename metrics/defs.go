@@ -3,14 +3,12 @@ package metrics
 import (
 	"slices"
 	"strings"
-
-	"github.com/prometheus/client_golang/prometheus"
 )
 
 // def is one metric.
 type def struct {
 	name, help string
-	kind       prometheus.ValueType
+	kind       kind
 	labels     []string
 	// of is what one series tells of.
 	of object
@@ -18,9 +16,9 @@ type def struct {
 	family string
 	// objectOnly: there is no sum over objects.
 	objectOnly bool
-	histogram  bool
 
-	sum, object, detailed *prometheus.Desc
+	index                 int // in defs
+	sum, object, detailed *form
 }
 
 // object is a kind of thing that a series tells of.
@@ -47,17 +45,18 @@ func define(d def) *def {
 	labels := append(slices.Clone(objectLabels[d.of]), d.labels...)
 	switch {
 	case d.of == node:
-		d.sum = prometheus.NewDesc(d.name, d.help, labels, nil)
+		d.sum = newForm(d.name, labels)
 		d.object = d.sum
 	case d.of < exchange:
-		d.object = prometheus.NewDesc(d.name, d.help, labels, nil)
+		d.object = newForm(d.name, labels)
 		if !d.objectOnly {
-			d.sum = prometheus.NewDesc(d.name, d.help, d.labels, nil)
+			d.sum = newForm(d.name, d.labels)
 		}
 	}
 	if d.family != "" {
-		d.detailed = prometheus.NewDesc(d.detailedName(), d.help, labels, nil)
+		d.detailed = newForm(d.detailedName(), labels)
 	}
+	d.index = len(defs)
 	defs = append(defs, &d)
 	return &d
 }
@@ -72,11 +71,11 @@ func (d *def) detailedName() string {
 }
 
 func gauge(name, help string, labels ...string) *def {
-	return define(def{name: name, help: help, kind: prometheus.GaugeValue, labels: labels})
+	return define(def{name: name, help: help, kind: gaugeKind, labels: labels})
 }
 
 func counter(name, help string, labels ...string) *def {
-	return define(def{name: name, help: help, kind: prometheus.CounterValue, labels: labels})
+	return define(def{name: name, help: help, kind: counterKind, labels: labels})
 }
 
 // inFamily puts figures of the node into a family, too.
@@ -87,15 +86,15 @@ func inFamily(family string, d *def) *def {
 }
 
 func histogram(name, help string) *def {
-	return define(def{name: name, help: help, histogram: true})
+	return define(def{name: name, help: help, kind: histogramKind})
 }
 
 func queueGauge(family, name, help string, labels ...string) *def {
-	return define(def{name: name, help: help, kind: prometheus.GaugeValue, labels: labels, of: queue, family: family})
+	return define(def{name: name, help: help, kind: gaugeKind, labels: labels, of: queue, family: family})
 }
 
 func queueCounter(family, name, help string, labels ...string) *def {
-	return define(def{name: name, help: help, kind: prometheus.CounterValue, labels: labels, of: queue, family: family})
+	return define(def{name: name, help: help, kind: counterKind, labels: labels, of: queue, family: family})
 }
 
 // The families of /metrics/detailed.
@@ -249,10 +248,10 @@ var (
 	outboxAge      = queueGauge(familyOutbox, "warren_outbox_oldest_age_seconds", "How long the oldest dead letter has been on its way; the sum is the oldest of all")
 	outboxTargets  = queueGauge(familyOutbox, "warren_outbox_stuck_targets", "Target queues that take nothing, by why", "state")
 
-	queueDead     = define(def{of: queue, family: familyOutbox, objectOnly: true, kind: prometheus.CounterValue, name: "warren_queue_dead_letters_total", help: "Messages that died since the queue was declared", labels: []string{"reason"}})
-	queueStayed   = define(def{of: queue, family: familyOutbox, objectOnly: true, kind: prometheus.CounterValue, name: "warren_queue_messages_stayed_total", help: "Expired messages that lost their time to live instead of leaving, since the queue was declared"})
-	queueRedriven = define(def{of: queue, family: familyOutbox, objectOnly: true, kind: prometheus.CounterValue, name: "warren_queue_redriven_total", help: "Messages that redrives have sent from the queue and targets have committed, since it was declared"})
-	queueDropped  = define(def{of: queue, family: familyOutbox, objectOnly: true, kind: prometheus.CounterValue, name: "warren_queue_dead_letters_dropped_total", help: "Dead letters dropped since the queue was declared", labels: []string{"cause"}})
+	queueDead     = define(def{of: queue, family: familyOutbox, objectOnly: true, kind: counterKind, name: "warren_queue_dead_letters_total", help: "Messages that died since the queue was declared", labels: []string{"reason"}})
+	queueStayed   = define(def{of: queue, family: familyOutbox, objectOnly: true, kind: counterKind, name: "warren_queue_messages_stayed_total", help: "Expired messages that lost their time to live instead of leaving, since the queue was declared"})
+	queueRedriven = define(def{of: queue, family: familyOutbox, objectOnly: true, kind: counterKind, name: "warren_queue_redriven_total", help: "Messages that redrives have sent from the queue and targets have committed, since it was declared"})
+	queueDropped  = define(def{of: queue, family: familyOutbox, objectOnly: true, kind: counterKind, name: "warren_queue_dead_letters_dropped_total", help: "Dead letters dropped since the queue was declared", labels: []string{"cause"}})
 )
 
 // Names are the names of all metrics, Go's and the process' own left out.

@@ -1,7 +1,9 @@
 package metrics
 
 import (
+	"compress/gzip"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -11,9 +13,12 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
 
 	"github.com/warrenmq/warren/broker"
 	"github.com/warrenmq/warren/dlx"
@@ -198,9 +203,8 @@ func TestForms(t *testing.T) {
 
 // Our own names follow Prometheus' rules; RabbitMQ's are as they are.
 func TestLint(t *testing.T) {
-	cfg := fake()
-	for _, m := range []mode{aggregated, perObject} {
-		problems, err := testutil.CollectAndLint(&collector{cfg: &cfg, mode: m})
+	for _, path := range []string{"/metrics", "/metrics/per-object"} {
+		problems, err := promlint.New(strings.NewReader(scrapeText(t, path))).Lint()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -208,6 +212,110 @@ func TestLint(t *testing.T) {
 			if strings.HasPrefix(p.Metric, "warren_") {
 				t.Errorf("%s: %s", p.Metric, p.Text)
 			}
+		}
+	}
+}
+
+// parse reads an answer as Prometheus does.
+func parse(t *testing.T, text string) map[string]*dto.MetricFamily {
+	t.Helper()
+	p := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := p.TextToMetricFamilies(strings.NewReader(text))
+	if err != nil {
+		t.Fatalf("%v in %s", err, text)
+	}
+	return families
+}
+
+// What clients name as they like comes out whole, and what no label can hold spoils nothing else.
+func TestStrangeNames(t *testing.T) {
+	for name, want := range map[string]string{
+		"plain": "plain", "a \"b\" \\ c\nd": "a \"b\" \\ c\nd", "ä–𝛼": "ä–𝛼", "a\xffb\xc3": `a\xffb\xc3`, "\uFFFD": "\uFFFD", "\x00": "\x00", "": "",
+	} {
+		cfg := fake()
+		cfg.Broker.(*fakeBroker).figures = []broker.QueueFigures{{VHost: name, Name: name, Ready: 3}}
+		for _, path := range []string{"/metrics/per-object", "/metrics/detailed?family=queue_coarse_metrics"} {
+			w := httptest.NewRecorder()
+			Handler(cfg, slog.New(slog.DiscardHandler)).ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, http.NoBody))
+			families := parse(t, w.Body.String())
+			f := families["rabbitmq_queue_messages_ready"]
+			if f == nil {
+				f = families["rabbitmq_detailed_queue_messages_ready"]
+			}
+			got := f.GetMetric()[0]
+			if len(got.Label) != 2 || got.Label[0].GetValue() != want || got.Label[1].GetValue() != want || got.GetGauge().GetValue() != 3 {
+				t.Errorf("%s: %q became %v", path, name, got)
+			}
+		}
+	}
+}
+
+func FuzzLabel(f *testing.F) {
+	f.Add("a\xff\\x", "\"\n")
+	f.Fuzz(func(t *testing.T, a, b string) {
+		text := newForm("m", []string{"b", "a"}).append([]byte("# TYPE m gauge\n"), 1.5, []string{b, a})
+		got := parse(t, string(text))["m"].GetMetric()[0]
+		if got.GetGauge().GetValue() != 1.5 || len(got.Label) != 2 || got.Label[0].GetName() != "a" {
+			t.Fatalf("%v", got)
+		}
+		if utf8.ValidString(a) && got.Label[0].GetValue() != a || utf8.ValidString(b) && got.Label[1].GetValue() != b {
+			t.Fatalf("%q and %q became %v", a, b, got)
+		}
+	})
+}
+
+// All that is counted and shown is of the kind that is said, and a histogram's classes add up.
+func TestWellFormed(t *testing.T) {
+	for _, path := range []string{"/metrics", "/metrics/per-object", "/metrics/detailed?family=queue_coarse_metrics&family=ra_metrics&family=warren_outbox"} {
+		for name, f := range parse(t, scrapeText(t, path)) {
+			if f.GetHelp() == "" || f.GetType() == dto.MetricType_UNTYPED {
+				t.Errorf("%s: %s is %v, %q", path, name, f.GetType(), f.GetHelp())
+			}
+			for _, m := range f.GetMetric() {
+				if h := m.GetHistogram(); h != nil && h.Bucket[len(h.Bucket)-1].GetCumulativeCount() != h.GetSampleCount() {
+					t.Errorf("%s: %v", name, h)
+				}
+			}
+		}
+	}
+}
+
+// Who accepts gzip gets it, and more than some requests at once are refused.
+func TestHandler(t *testing.T) {
+	cfg := fake()
+	entered, leave := make(chan struct{}, inFlightMax), make(chan struct{})
+	cfg.Leaders = func() Leaders {
+		entered <- struct{}{}
+		<-leave
+		return Leaders{}
+	}
+	h := Handler(cfg, slog.New(slog.DiscardHandler))
+	get := func() *httptest.ResponseRecorder {
+		w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody)
+		r.Header.Set("Accept-Encoding", "gzip")
+		h.ServeHTTP(w, r)
+		return w
+	}
+	answers := make(chan *httptest.ResponseRecorder, inFlightMax)
+	for range inFlightMax {
+		go func() { answers <- get() }()
+	}
+	for range inFlightMax {
+		<-entered
+	}
+	if w := get(); w.Code != http.StatusServiceUnavailable {
+		t.Errorf("one too many gets %d", w.Code)
+	}
+	close(leave)
+	for range inFlightMax {
+		w := <-answers
+		z, err := gzip.NewReader(w.Body)
+		if err != nil {
+			t.Fatal(w.Code, w.Header(), err)
+		}
+		text, err := io.ReadAll(z)
+		if err != nil || w.Header().Get("Content-Type") != contentType || !strings.Contains(string(text), "\nprocess_open_fds ") {
+			t.Errorf("%v %v %.100s", err, w.Header(), text)
 		}
 	}
 }
@@ -249,11 +357,10 @@ func BenchmarkScrape(b *testing.B) {
 		mode mode
 	}{{"aggregated", aggregated}, {"per-object", perObject}} {
 		b.Run(m.name, func(b *testing.B) {
-			r := prometheus.NewRegistry()
-			r.MustRegister(&collector{cfg: &cfg, mode: m.mode})
+			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := r.Gather(); err != nil {
-					b.Fatal(err)
+				if text := (&request{cfg: &cfg, mode: m.mode}).collect(); len(text) == 0 {
+					b.Fatal()
 				}
 			}
 		})

@@ -1,9 +1,5 @@
 package metrics
 
-import (
-	"github.com/prometheus/client_golang/prometheus"
-)
-
 // Exchange is one of the cluster's exchanges. The default exchange is none of them: it has no name and no bindings of its own.
 type Exchange struct {
 	Name, Type string
@@ -12,24 +8,24 @@ type Exchange struct {
 
 // Connections of clients.
 var (
-	connectionIn       = define(def{of: connection, objectOnly: true, family: familyConnectionCoarse, kind: prometheus.CounterValue, name: "rabbitmq_connection_incoming_bytes_total", help: "Bytes received on the connection"})
-	connectionOut      = define(def{of: connection, objectOnly: true, family: familyConnectionCoarse, kind: prometheus.CounterValue, name: "rabbitmq_connection_outgoing_bytes_total", help: "Bytes sent on the connection"})
-	connectionChannels = define(def{of: connection, objectOnly: true, family: familyConnection, kind: prometheus.GaugeValue, name: "rabbitmq_connection_channels", help: "Channels open on the connection"})
+	connectionIn       = define(def{of: connection, objectOnly: true, family: familyConnectionCoarse, kind: counterKind, name: "rabbitmq_connection_incoming_bytes_total", help: "Bytes received on the connection"})
+	connectionOut      = define(def{of: connection, objectOnly: true, family: familyConnectionCoarse, kind: counterKind, name: "rabbitmq_connection_outgoing_bytes_total", help: "Bytes sent on the connection"})
+	connectionChannels = define(def{of: connection, objectOnly: true, family: familyConnection, kind: gaugeKind, name: "rabbitmq_connection_channels", help: "Channels open on the connection"})
 )
 
 // The cluster's, the same on every node.
 var (
-	vhostStatus      = define(def{of: vhost, family: familyVhosts, kind: prometheus.GaugeValue, name: "rabbitmq_cluster_vhost_status", help: "1 for each virtual host: what there is runs"})
-	exchangeName     = define(def{of: exchange, family: familyExchanges, kind: prometheus.GaugeValue, name: "rabbitmq_cluster_exchange_name", help: "1 for each exchange", labels: []string{"type"}})
-	exchangeBindings = define(def{of: exchange, family: familyBindings, kind: prometheus.GaugeValue, name: "rabbitmq_cluster_exchange_bindings", help: "Bindings from the exchange", labels: []string{"type"}})
+	vhostStatus      = define(def{of: vhost, family: familyVhosts, kind: gaugeKind, name: "rabbitmq_cluster_vhost_status", help: "1 for each virtual host: what there is runs"})
+	exchangeName     = define(def{of: exchange, family: familyExchanges, kind: gaugeKind, name: "rabbitmq_cluster_exchange_name", help: "1 for each exchange", labels: []string{"type"}})
+	exchangeBindings = define(def{of: exchange, family: familyBindings, kind: gaugeKind, name: "rabbitmq_cluster_exchange_bindings", help: "Bindings from the exchange", labels: []string{"type"}})
 )
 
 // connections puts the figures of each connection.
 func (s *scrape) connections() {
-	if s.c.cfg.Connections == nil || !s.wants(connectionIn, connectionChannels) {
+	if s.cfg.Connections == nil || !s.wants(connectionIn, connectionChannels) {
 		return
 	}
-	for _, c := range s.c.cfg.Connections() {
+	for _, c := range s.cfg.Connections() {
 		if !s.shows(c.VHost) {
 			continue
 		}
@@ -42,10 +38,10 @@ func (s *scrape) connections() {
 
 // topology puts what the catalog has.
 func (s *scrape) topology() {
-	if s.c.cfg.Vhosts == nil || !s.wants(vhostStatus, exchangeName, exchangeBindings) {
+	if s.cfg.Vhosts == nil || !s.wants(vhostStatus, exchangeName, exchangeBindings) {
 		return
 	}
-	for _, vhost := range s.c.cfg.Vhosts() {
+	for _, vhost := range s.cfg.Vhosts() {
 		if !s.shows(vhost) {
 			continue
 		}
@@ -53,7 +49,7 @@ func (s *scrape) topology() {
 		if !s.wants(exchangeName, exchangeBindings) {
 			continue
 		}
-		for _, e := range s.c.cfg.Exchanges(vhost) {
+		for _, e := range s.cfg.Exchanges(vhost) {
 			s.put(exchangeName, 1, vhost, e.Name, e.Type)
 			s.put(exchangeBindings, float64(e.Bindings), vhost, e.Name, e.Type)
 		}
@@ -63,7 +59,7 @@ func (s *scrape) topology() {
 // wants tells whether one of the metrics is asked for.
 func (s *scrape) wants(list ...*def) bool {
 	for _, d := range list {
-		if s.c.desc(d) != nil {
+		if s.form(d) != nil {
 			return true
 		}
 	}

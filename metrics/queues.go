@@ -39,7 +39,7 @@ func (f *figures) add(q *broker.QueueFigures) {
 
 // queues puts the figures of queues, each for itself or all together.
 func (s *scrape) queues(list []broker.QueueFigures) {
-	if s.c.mode == aggregated {
+	if s.mode == aggregated {
 		var sum figures
 		for i := range list {
 			sum.add(&list[i])
@@ -72,7 +72,7 @@ func ObjectName(queue, delayOf string) string {
 }
 
 func (s *scrape) shows(vhost string) bool {
-	return len(s.c.vhosts) == 0 || slices.Contains(s.c.vhosts, vhost)
+	return len(s.vhosts) == 0 || slices.Contains(s.vhosts, vhost)
 }
 
 func (s *scrape) queue(f *figures, object ...string) {
@@ -134,23 +134,23 @@ func (s *scrape) deaths(q *broker.QueueFigures, object ...string) {
 
 // raft puts the figures of this node's replicas.
 func (s *scrape) raft() {
-	if s.c.mode == detailed && !slices.Contains(s.c.families, familyRaft) {
+	if !s.wants(raftTerm) {
 		return
 	}
 	var sum Raft
 	seen := map[[2]string]bool{}
-	for _, r := range s.c.cfg.Raft() {
-		if s.c.mode == aggregated {
+	for _, r := range s.cfg.Raft() {
+		if s.mode == aggregated {
 			sum.Term, sum.Commit, sum.Applied, sum.Last = sum.Term+r.Term, sum.Commit+r.Commit, sum.Applied+r.Applied, sum.Last+r.Last
 			continue
 		}
-		vhost, name, ok := s.c.cfg.QueueName(r.Queue)
+		vhost, name, ok := s.cfg.QueueName(r.Queue)
 		if key := [2]string{vhost, name}; ok && s.shows(vhost) && !seen[key] {
 			seen[key] = true
 			s.replica(r, vhost, name)
 		}
 	}
-	if s.c.mode == aggregated {
+	if s.mode == aggregated {
 		s.replica(sum)
 	}
 }

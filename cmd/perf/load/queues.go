@@ -37,6 +37,11 @@ func queues(r *run) error {
 	r.result.IdleCores = (after.cpu - idle.cpu).Seconds() / time.Since(began).Seconds()
 	r.result.MemoryGrowthMiB = float64(after.rss-before.rss) / (1 << 20)
 
+	if l.cfg.scrapes > 0 {
+		if err := r.scrape(l.cfg.scrapes); err != nil {
+			return err
+		}
+	}
 	if l.cfg.Restart {
 		if conns, err = r.restart(); err != nil {
 			return err

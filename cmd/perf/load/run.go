@@ -59,6 +59,9 @@ type result struct {
 	// The same at the last confirm of a backlog, before --settle.
 	MemoryGrowthAtOnceMiB float64 `json:"memory_growth_at_once_mib,omitempty"`
 
+	// What reading metrics costs, with --scrapes.
+	Scrapes []scraped `json:"scrapes,omitempty"`
+
 	// Bytes that each server had written to disk, in the mean, for each byte of bodies.
 	WrittenPerByte float64 `json:"written_per_byte,omitempty"`
 

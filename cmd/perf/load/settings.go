@@ -49,6 +49,7 @@ type settings struct {
 	logLevel  string // of nodes that are started
 	keep      bool
 	profiles  string
+	scrapes   int
 }
 
 // server is a process that was started elsewhere.
@@ -122,6 +123,7 @@ func parse(args []string, stderr io.Writer) (*settings, error) {
 	flags.StringVar(&s.Strategy, "strategy", "", "deadletter: x-dead-letter-strategy of the source")
 	flags.IntVar(&s.Parallel, "parallel", 1, "queues and failover: declare over this many connections at once")
 	flags.BoolVar(&s.Restart, "restart", false, "queues: kill the last node and start it again, before the publishes (with --start)")
+	flags.IntVar(&s.scrapes, "scrapes", 0, "queues: read the metrics of each node so many times, before the publishes (with --start)")
 	flags.BoolVar(&s.Freeze, "freeze", false, "failover: stop the process (SIGSTOP) instead of killing it, until the end of the measurement")
 	flags.BoolVar(&s.Cut, "cut", false, "failover: cut the leader's node off from the other nodes, silently, instead of killing it (with --start)")
 	flags.BoolVar(&s.OneLeader, "one-leader", false, "failover: have one node lead all queues, and hit that one")
