@@ -101,6 +101,9 @@ type Config struct {
 	// again. Default "guest", whose password is "guest" without a file and who comes from the node's own machine only, and "administrator".
 	DefaultUser, DefaultPassFile string
 	DefaultUserTags              []string
+	// LoginFailures is after how many failed logins in a row of a user from one address the next ones have to wait, from 1 s to
+	// 1 min; 0: never.
+	LoginFailures int
 
 	// LoadDefinitions is a file with definitions in the JSON of RabbitMQ's tools, which is loaded when the cluster is there,
 	// unless the same were loaded last. A founder whose file is missing or wrong does not start. Default none.
@@ -230,6 +233,7 @@ const (
 	hostBytesMax       = 200
 	consumerTimeoutMax = 365 * 24 * time.Hour
 	leaderMovesMax     = 1000
+	loginFailuresMax   = 1000
 	stopTimeoutMin     = time.Second
 	stopTimeoutMax     = time.Hour
 	drainTimeoutMax    = 24 * time.Hour
@@ -256,6 +260,7 @@ func Default() Config {
 		GossipEncryption: GossipOff,
 		DefaultUser:      guest,
 		DefaultUserTags:  []string{"administrator"},
+		LoginFailures:    10,
 		GossipAddr:       "127.0.0.1:5682",
 		BootstrapExpect:  1,
 		AMQPProduct:      "Warren/0.1.0",
@@ -350,6 +355,9 @@ func (c Config) Validate() error {
 	}
 	if c.ConsumerTimeout < 0 || c.ConsumerTimeout > consumerTimeoutMax {
 		add("consumer-timeout", fmt.Sprintf("must be between 0 and %s, got %s", consumerTimeoutMax, c.ConsumerTimeout))
+	}
+	if c.LoginFailures < 0 || c.LoginFailures > loginFailuresMax {
+		add("login-failures", fmt.Sprintf("must be between 0 and %d, got %d", loginFailuresMax, c.LoginFailures))
 	}
 	if c.LeaderMoves < 0 || c.LeaderMoves > leaderMovesMax {
 		add("leader-moves", fmt.Sprintf("must be between 0 and %d, got %d", leaderMovesMax, c.LeaderMoves))

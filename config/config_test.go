@@ -94,6 +94,7 @@ func TestValidate(t *testing.T) {
 		{"expect a crowd", func(c *Config) { c.BootstrapExpect = 100 }, []string{"bootstrap-expect: must be between 0 and 99, got 100"}},
 		{"a product without a version", func(c *Config) { c.AMQPProduct = "RabbitMQ" }, []string{`amqp-product: must be a name and a version such as RabbitMQ/4.1.0, got "RabbitMQ"`}},
 		{"another product", func(c *Config) { c.AMQPProduct = "RabbitMQ/4.1.0" }, nil},
+		{"guesses without end", func(c *Config) { c.LoginFailures = -1 }, []string{"login-failures: must be between 0 and 1000, got -1"}},
 		{"leaders that flee", func(c *Config) { c.LeaderMoves = -1 }, []string{"leader-moves: must be between 0 and 1000, got -1"}},
 		{"leaders that stay away", func(c *Config) { c.LeaderMoves = 0 }, nil},
 		{"health checks without a port", func(c *Config) { c.HealthAddr = "here" }, []string{`health-addr: "here" is not of the form host:port`}},

@@ -65,6 +65,11 @@ func Options() []Option {
 			set: func(c *Config, s string) error { c.DefaultUserTags = splitList(s); return nil },
 			get: func(c Config) string { return strings.Join(c.DefaultUserTags, ",") },
 		},
+		{
+			Name: "login-failures", Kind: "count", Usage: "failed logins in a row of a user from one address before the next ones have to wait; 0: they never do",
+			set: setInt(func(c *Config) *int { return &c.LoginFailures }),
+			get: func(c Config) string { return strconv.Itoa(c.LoginFailures) },
+		},
 		text("load-definitions", "file", "definitions (JSON) to load once the cluster is there, unless the same were loaded last", func(c *Config) *string { return &c.LoadDefinitions }),
 		{
 			Name: "join", Kind: "host:port,...", Usage: "gossip addresses of nodes to join, its own may be among them",

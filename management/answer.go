@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"strconv"
 
 	"github.com/warrenmq/warren/broker"
 )
@@ -54,6 +55,11 @@ func unauthorised(reason string) *refusal {
 func (a *API) refuse(w http.ResponseWriter, err error) {
 	if f, ok := errors.AsType[*failedImport](err); ok {
 		a.write(w, f.status, f)
+		return
+	}
+	if held, ok := errors.AsType[*HeldUp](err); ok {
+		w.Header().Set("Retry-After", strconv.Itoa(held.seconds()))
+		a.write(w, http.StatusTooManyRequests, &refusal{0, "too_many_requests", "Too many failed logins, try again in " + strconv.Itoa(held.seconds()) + " s"})
 		return
 	}
 	var r *refusal

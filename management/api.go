@@ -23,12 +23,11 @@ const (
 
 // Config is what the API is made of. All fields are required but LoginByCertificate.
 type Config struct {
-	// Login checks a user's password; loopback tells whether the peer is on this
-	// machine. Any error is a refusal.
-	Login func(ctx context.Context, user, password string, loopback bool) (User, error)
+	// Login checks a user's password; from is the client's address and port. Any error is a refusal, a *HeldUp one for now.
+	Login func(ctx context.Context, user, password, from string) (User, error)
 	// LoginByCertificate finds the user that a verified certificate names, for requests over TLS
 	// that show one and no password. Nil: there are none.
-	LoginByCertificate func(ctx context.Context, c *x509.Certificate, loopback bool) (User, error)
+	LoginByCertificate func(ctx context.Context, c *x509.Certificate, from string) (User, error)
 	// Broker changes what is the cluster's, and tells of it.
 	Broker Broker
 	// Health tells of this node's.
@@ -84,6 +83,7 @@ func New(cfg Config) *API {
 	a.routeExchanges()
 	a.routeBindings()
 	a.routeSmall()
+	a.routeLogins()
 	a.routeParameters()
 	a.routeOutboxes()
 	a.routeMessages()

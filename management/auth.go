@@ -3,7 +3,6 @@ package management
 import (
 	"context"
 	"errors"
-	"net"
 	"net/http"
 	"slices"
 
@@ -34,6 +33,9 @@ func (u User) monitors() bool { return u.may(auth.TagMonitoring, auth.TagAdminis
 // client's certificate, or a refusal with 401.
 func (a *API) authenticate(r *http.Request) (User, error) {
 	u, err := a.login(r)
+	if held, ok := errors.AsType[*HeldUp](err); ok {
+		return User{}, held
+	}
 	if err != nil {
 		return User{}, unauthorised("Login failed")
 	}
@@ -79,15 +81,9 @@ func (a *API) login(r *http.Request) (User, error) {
 	name, password, ok := r.BasicAuth()
 	switch {
 	case ok:
-		return a.cfg.Login(r.Context(), name, password, isLoopback(r.RemoteAddr))
+		return a.cfg.Login(r.Context(), name, password, r.RemoteAddr)
 	case r.Header.Get("Authorization") == "" && a.cfg.LoginByCertificate != nil && r.TLS != nil && len(r.TLS.VerifiedChains) > 0:
-		return a.cfg.LoginByCertificate(r.Context(), r.TLS.VerifiedChains[0][0], isLoopback(r.RemoteAddr))
+		return a.cfg.LoginByCertificate(r.Context(), r.TLS.VerifiedChains[0][0], r.RemoteAddr)
 	}
 	return User{}, errNoLogin
-}
-
-func isLoopback(addr string) bool {
-	host, _, err := net.SplitHostPort(addr)
-	ip := net.ParseIP(host)
-	return err == nil && ip != nil && ip.IsLoopback()
 }

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/stats"
@@ -67,9 +68,12 @@ func newFakeCluster(names ...string) *fakeCluster {
 		f.apis[name] = New(Config{
 			GossipKeys: func() GossipKeys { return GossipKeys{Node: name, Encryption: "on", Keys: []string{"aa"}} },
 			Sampler:    stats.New(), Connections: f.nodes[name], Cluster: fakeNodes{local: name}, Churn: func(func(stats.Key, *stats.Set)) {}, Logger: slog.New(slog.DiscardHandler),
-			Login: func(_ context.Context, user, password string, loopback bool) (User, error) {
+			Login: func(_ context.Context, user, password, from string) (User, error) {
+				if user == "held" {
+					return User{}, &HeldUp{Wait: 1500 * time.Millisecond}
+				}
 				t, ok := tags[user]
-				if !ok || password != "secret" || !loopback {
+				if !ok || password != "secret" || !strings.HasPrefix(from, "127.") {
 					return User{}, errors.New("refused")
 				}
 				return User{Name: user, Tags: t}, nil

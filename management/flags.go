@@ -15,6 +15,7 @@ type Cluster interface {
 	levels
 	nodes
 	program
+	loggedIn
 	maintained
 	recovers
 }

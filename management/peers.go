@@ -34,6 +34,8 @@ type peerRequest struct {
 	To    string `json:"to,omitempty"`
 	// Past belongs to opPast.
 	Past *peerPast `json:"past,omitempty"`
+	// Reset belongs to opLogins.
+	Reset bool `json:"reset,omitempty"`
 }
 
 const (
@@ -63,6 +65,8 @@ const (
 	opConsumers = "consumers"
 	// opExchanges asks what was published to exchanges; answer: peerExchanges
 	opExchanges = "exchanges"
+	// opLogins asks for the node's logins; answer: Logins
+	opLogins = "logins"
 )
 
 type peerPage struct {
@@ -117,6 +121,8 @@ func (a *API) Answer(ctx context.Context, raw []byte) ([]byte, error) {
 		return pageOf(a.consumersHere(req.Queue), req.After)
 	case opExchanges:
 		return json.Marshal(a.exchangesHere())
+	case opLogins:
+		return json.Marshal(a.ownLogins(&req))
 	case opClose:
 		return json.Marshal(peerClosed{Closed: a.cfg.Connections.Close(req.Name, req.Reason)})
 	}

@@ -52,6 +52,13 @@ type smallCluster struct{ fakeNodes }
 
 func (smallCluster) ProductVersion() string { return "4.2.0" }
 
+func (smallCluster) Self() string                          { return "a/1" }
+func (smallCluster) NodeByName(name string) (string, bool) { return name + "/1", name != "none" }
+func (smallCluster) Logins() Logins {
+	return Logins{Protocols: []LoginCounts{{Protocol: "http", Attempts: 3, Failed: 1, Accepted: 2}}, Sources: []LoginSource{{Address: "10.0.0.1", User: "u", Failures: 1, LastMillis: 9}}}
+}
+func (smallCluster) ResetLogins() {}
+
 type hosting struct{ Health }
 
 func (hosting) Hosting() bool { return true }
@@ -73,6 +80,13 @@ func TestSmall(t *testing.T) {
 		{"manager", "GET", "version", "", 200, `"4.2.0"`},
 		{"admin", "GET", "auth/hash_password/pw", "", 200, `{"ok":"`},
 		{"manager", "GET", "auth/hash_password/pw", "", 401, "Not administrator user"},
+		{"admin", "GET", "auth/attempts/a", "", 200, `[{"protocol":"http","auth_attempts":3,"auth_attempts_failed":1,"auth_attempts_succeeded":2,"auth_attempts_held_up":0}]`},
+		{"admin", "GET", "auth/attempts/a/source", "", 200, `[{"remote_address":"10.0.0.1","username":"u","auth_attempts_failed":1,"last_failure":9}]`},
+		{"admin", "DELETE", "auth/attempts/a", "", 204, ""},
+		{"admin", "GET", "auth/attempts/none", "", 404, ""},
+		{"manager", "GET", "auth/attempts/a", "", 401, ""},
+
+		{"held", "GET", "whoami", "", 429, `{"error":"too_many_requests","reason":"Too many failed logins, try again in 2 s"}`},
 		{"admin", "GET", "aliveness-test/%2F", "", 200, `{"status":"ok"}`},
 		{"admin", "GET", "aliveness-test/none", "", 404, "Not Found"},
 		{"manager", "GET", "healthchecks/node", "", 200, `{"status":"ok"}`},

@@ -64,6 +64,12 @@ type Repair struct {
 	FillWait  time.Duration
 }
 
+// Logins are those by one protocol.
+type Logins struct {
+	Protocol               string
+	Accepted, Failed, Held uint64
+}
+
 // Gossip are figures about the keys of gossip.
 type Gossip struct {
 	Keys               int
@@ -87,7 +93,8 @@ type Config struct {
 	// Life and Repair may be nil.
 	Life   func() Life
 	Repair func() Repair
-	// Certificates, Gossip and Spans may be nil.
+	// Certificates, Gossip, Spans and Logins may be nil.
+	Logins       func() []Logins
 	Certificates func() []Certificate
 	Gossip       func() Gossip
 	Spans        func() Spans
@@ -282,6 +289,14 @@ func (s *scrape) life() {
 			s.count(traceSpans, x.Ended, "ended")
 			s.count(traceSpans, x.Exported, "exported")
 			s.count(traceSpans, x.Failed, "failed")
+		}
+	}
+	if s.cfg.Logins != nil {
+		for _, l := range s.cfg.Logins() {
+			s.count(loginAttempts, l.Accepted+l.Failed+l.Held, l.Protocol)
+			s.count(loginsAccepted, l.Accepted, l.Protocol)
+			s.count(loginsFailed, l.Failed, l.Protocol)
+			s.count(loginsHeld, l.Held, l.Protocol)
 		}
 	}
 	if s.cfg.Certificates != nil {

@@ -2,22 +2,28 @@ package main
 
 import (
 	"context"
+	"net"
 	"time"
 
+	"github.com/warrenmq/warren/auth/attempts"
 	"github.com/warrenmq/warren/broker"
 	gateway "github.com/warrenmq/warren/gateway/amqp"
 	"github.com/warrenmq/warren/transport"
 )
 
 // amqpBroker is the broker as the AMQP gateway sees it.
-type amqpBroker struct{ b *broker.Broker }
-
-func (a amqpBroker) Login(ctx context.Context, mechanism string, response []byte, loopback bool) (broker.User, error) {
-	return a.b.Login(ctx, mechanism, response, loopback)
+type amqpBroker struct {
+	b *broker.Broker
+	n *running // for logins
 }
 
-func (a amqpBroker) LoginExternal(ctx context.Context, peer string, response []byte, loopback bool) (broker.User, error) {
-	return a.b.LoginExternal(ctx, peer, response, loopback)
+func (a amqpBroker) Login(ctx context.Context, mechanism string, response []byte, client net.Addr) (broker.User, error) {
+	u, _, err := a.n.logIn(ctx, attempts.AMQP, mechanism, response, from(client))
+	return u, err
+}
+
+func (a amqpBroker) LoginExternal(ctx context.Context, peer string, response []byte, client net.Addr) (broker.User, error) {
+	return a.b.LoginExternal(ctx, peer, response, loopback(from(client)))
 }
 
 func (a amqpBroker) Narrow(on bool) { a.b.Narrow(on) }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"net/http"
 	"strings"
 	"time"
@@ -24,14 +23,7 @@ const methodManagement uint8 = 0x38
 func (n *running) openManagement() {
 	n.openSampler()
 	n.manager = management.New(management.Config{
-		Login: func(ctx context.Context, user, password string, loopback bool) (management.User, error) {
-			u, err := n.broker.Login(ctx, auth.MechanismPlain, []byte("\x00"+user+"\x00"+password), loopback)
-			return management.User{Name: u.Name, Tags: u.Tags}, err
-		},
-		LoginByCertificate: func(ctx context.Context, c *x509.Certificate, loopback bool) (management.User, error) {
-			u, err := n.broker.LoginExternal(ctx, n.peerName().Of(c), nil, loopback)
-			return management.User{Name: u.Name, Tags: u.Tags}, err
-		},
+		Login: n.logInHTTP, LoginByCertificate: n.logInByCertificate,
 		Broker:      n.broker,
 		Replicas:    n.operator(),
 		Health:      checks{n},

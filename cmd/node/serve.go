@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/warrenmq/warren/auth"
+	"github.com/warrenmq/warren/auth/attempts"
 	"github.com/warrenmq/warren/broker"
 	"github.com/warrenmq/warren/catalog"
 	"github.com/warrenmq/warren/certs"
@@ -63,6 +64,7 @@ type running struct {
 	amqp            *gateway.Server
 	sampler         *stats.Sampler
 	manager         *management.API
+	logins          *attempts.Table
 	definitions     *definitions.Service
 	definitionsFile []byte // to be loaded, nil: nothing
 	newcomer        bool   // the node belonged to no cluster when it was started; set with definitionsFile
@@ -346,7 +348,8 @@ func (n *running) serveClients(context.Context) error {
 		c.Mechanisms = append(c.Mechanisms, auth.MechanismExternal)
 	}
 	c.PeerName = n.peerName()
-	server, err := gateway.New(c, amqpBroker{n.broker})
+	n.openLogins()
+	server, err := gateway.New(c, amqpBroker{n.broker, n})
 	if err != nil {
 		return err
 	}

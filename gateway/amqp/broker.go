@@ -2,6 +2,7 @@ package amqp
 
 import (
 	"context"
+	"net"
 	"time"
 
 	"github.com/warrenmq/warren/broker"
@@ -10,11 +11,10 @@ import (
 
 // Broker is what the server needs of the broker.
 type Broker interface {
-	// Login checks a SASL response; loopback tells whether the peer is on this
-	// machine. A refusal is a *broker.Error with AccessRefused.
-	Login(ctx context.Context, mechanism string, response []byte, loopback bool) (broker.User, error)
+	// Login checks a SASL response; from is the client's address. A refusal is a *broker.Error with AccessRefused.
+	Login(ctx context.Context, mechanism string, response []byte, from net.Addr) (broker.User, error)
 	// LoginExternal is Login for EXTERNAL: peer is the identity that TLS verified.
-	LoginExternal(ctx context.Context, peer string, response []byte, loopback bool) (broker.User, error)
+	LoginExternal(ctx context.Context, peer string, response []byte, from net.Addr) (broker.User, error)
 	// Narrow says whether clients leave more unread than the node may keep for them. It
 	// does not block.
 	Narrow(on bool)

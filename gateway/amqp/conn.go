@@ -184,7 +184,7 @@ func (c *conn) updateSecret(m *wire.ConnectionUpdateSecret) error {
 	ctx, cancel := c.operation()
 	defer cancel()
 	response := "\x00" + c.user.Name + "\x00" + m.NewSecret
-	u, err := c.srv.broker.Login(ctx, "PLAIN", []byte(response), isLoopback(c.nc.RemoteAddr()))
+	u, err := c.srv.broker.Login(ctx, "PLAIN", []byte(response), c.nc.RemoteAddr())
 	if err != nil {
 		c.log.Warn("update of secret refused", "user", c.user.Name, "err", err)
 		c.pause(c.srv.cfg.AuthFailureDelay)

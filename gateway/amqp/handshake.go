@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"strings"
 	"time"
@@ -163,11 +162,10 @@ func (c *conn) login(m *wire.ConnectionStartOk, offered []string) error {
 
 // identify asks the broker who the client is.
 func (c *conn) identify(ctx context.Context, mechanism, response string) (broker.User, error) {
-	loopback := isLoopback(c.nc.RemoteAddr())
 	if mechanism == auth.MechanismExternal {
-		return c.srv.broker.LoginExternal(ctx, c.peer, []byte(response), loopback)
+		return c.srv.broker.LoginExternal(ctx, c.peer, []byte(response), c.nc.RemoteAddr())
 	}
-	return c.srv.broker.Login(ctx, mechanism, []byte(response), loopback)
+	return c.srv.broker.Login(ctx, mechanism, []byte(response), c.nc.RemoteAddr())
 }
 
 // pause waits, but not beyond the end of the connection.
@@ -236,12 +234,4 @@ func (c *conn) openVHost(m *wire.ConnectionOpen, props wire.Table) error {
 	c.out.method(0, &wire.ConnectionOpenOk{})
 	c.log.Debug("connection opened", "user", c.user.Name, "name", c.name)
 	return nil
-}
-
-func isLoopback(a net.Addr) bool {
-	if tcp, ok := a.(*net.TCPAddr); ok {
-		return tcp.IP.IsLoopback()
-	}
-	host, _, err := net.SplitHostPort(fmt.Sprint(a))
-	return err == nil && net.ParseIP(host).IsLoopback()
 }

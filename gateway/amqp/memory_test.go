@@ -2,6 +2,7 @@ package amqp
 
 import (
 	"context"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -236,14 +237,14 @@ func (q *memQueue) giveBack(m *memMessage) {
 	q.ready = slices.Insert(q.ready, i, m)
 }
 
-func (b *memBroker) Login(_ context.Context, mechanism string, response []byte, _ bool) (broker.User, error) {
+func (b *memBroker) Login(_ context.Context, mechanism string, response []byte, _ net.Addr) (broker.User, error) {
 	if mechanism == "PLAIN" && string(response) == "\x00guest\x00guest" || mechanism == "AMQPLAIN" && strings.Contains(string(response), "guest") {
 		return broker.User{Name: "guest"}, nil
 	}
 	return broker.User{}, broker.Errorf(broker.AccessRefused, "user cannot log in")
 }
 
-func (b *memBroker) LoginExternal(_ context.Context, peer string, response []byte, _ bool) (broker.User, error) {
+func (b *memBroker) LoginExternal(_ context.Context, peer string, response []byte, _ net.Addr) (broker.User, error) {
 	if name, err := auth.ParseExternal(response, peer); err == nil && name == "CN=client,O=test" {
 		return broker.User{Name: name}, nil
 	}

@@ -21,6 +21,7 @@ var allowed = map[string][]string{
 	"amqp":              {},
 	"amqp/spec/gen":     {},
 	"auth":              {"amqp"},
+	"auth/attempts":     {},
 	"backup":            {},
 	"backup/cut":        {"backup"},
 	"backup/restore":    {"backup", "catalog", "cluster/bootstrap", "fsm", "store", "transport"},

@@ -9,9 +9,8 @@ import (
 	"testing"
 	"time"
 
-	amqp "github.com/rabbitmq/amqp091-go"
-
 	rabbithole "github.com/michaelklishin/rabbit-hole/v2"
+	amqp "github.com/rabbitmq/amqp091-go"
 )
 
 // hole is rabbit-hole, the Go client of RabbitMQ's management API, on one node.

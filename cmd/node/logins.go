@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"crypto/x509"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/warrenmq/warren/auth"
+	"github.com/warrenmq/warren/auth/attempts"
+	"github.com/warrenmq/warren/broker"
+	"github.com/warrenmq/warren/management"
+	"github.com/warrenmq/warren/metrics"
+)
+
+// openLogins makes the table of failed logins.
+func (n *running) openLogins() {
+	cfg := attempts.Default()
+	cfg.Free = n.cfg.LoginFailures
+	n.logins = attempts.New(cfg)
+}
+
+// logIn checks a password unless somebody there has guessed too often; then wait is how long they have to.
+func (n *running) logIn(ctx context.Context, p attempts.Protocol, mechanism string, response []byte, from string) (u broker.User, wait time.Duration, err error) {
+	address, user := hostOf(from), ""
+	cred, err := auth.ParseResponse(mechanism, response)
+	if err == nil {
+		user = cred.User
+		if wait = n.logins.Wait(p, address, user, time.Now()); wait > 0 {
+			n.log.Warn("login held up: too many failures", "user", user, "from", address, "wait", wait.Round(time.Millisecond))
+			return u, wait, broker.Errorf(broker.AccessRefused,
+				"Login was refused using authentication mechanism %s. For details see the broker logfile.", mechanism)
+		}
+	}
+	u, err = n.broker.Login(ctx, mechanism, response, loopback(from))
+	if user != "" {
+		n.logins.Done(p, address, user, err == nil, time.Now())
+	}
+	return u, 0, err
+}
+
+// logInHTTP is logIn for the management API.
+func (n *running) logInHTTP(ctx context.Context, user, password, from string) (management.User, error) {
+	u, wait, err := n.logIn(ctx, attempts.HTTP, auth.MechanismPlain, []byte("\x00"+user+"\x00"+password), from)
+	if wait > 0 {
+		err = &management.HeldUp{Wait: wait}
+	}
+	return management.User{Name: u.Name, Tags: u.Tags}, err
+}
+
+func (n *running) logInByCertificate(ctx context.Context, c *x509.Certificate, from string) (management.User, error) {
+	u, err := n.broker.LoginExternal(ctx, n.peerName().Of(c), nil, loopback(from))
+	return management.User{Name: u.Name, Tags: u.Tags}, err
+}
+
+// hostOf is an address without its port.
+func hostOf(addr string) string {
+	if host, _, err := net.SplitHostPort(addr); err == nil {
+		return host
+	}
+	return addr
+}
+
+// loopback tells whether an address is one of this machine alone.
+func loopback(addr string) bool { return net.ParseIP(hostOf(addr)).IsLoopback() }
+
+// Logins are the counts and the failures of this node.
+func (n *running) Logins() management.Logins {
+	l := management.Logins{Protocols: []management.LoginCounts{}, Sources: []management.LoginSource{}}
+	counts := n.logins.Counts()
+	for _, p := range []attempts.Protocol{attempts.AMQP, attempts.HTTP} {
+		c := counts[p]
+		l.Protocols = append(l.Protocols, management.LoginCounts{
+			Protocol: p.String(), Attempts: c.Accepted + c.Failed + c.Held, Failed: c.Failed, Accepted: c.Accepted, Held: c.Held,
+		})
+	}
+	for _, s := range n.logins.Sources(time.Now()) {
+		l.Sources = append(l.Sources, management.LoginSource{Address: s.Address, User: s.User, Failures: s.Failures, LastMillis: s.Last.UnixMilli()})
+	}
+	return l
+}
+
+// ResetLogins forgets them.
+func (n *running) ResetLogins() { n.logins.Reset() }
+
+func (n *running) loginFigures() (list []metrics.Logins) {
+	for p, c := range n.logins.Counts() {
+		list = append(list, metrics.Logins{Protocol: p.String(), Accepted: c.Accepted, Failed: c.Failed, Held: c.Held})
+	}
+	return list
+}
+
+// from is a client's address as text.
+func from(a net.Addr) string { return fmt.Sprint(a) }
