@@ -192,7 +192,11 @@ func propsKey(b *broker.BindingInfo) string {
 	return key + "~" + base64.RawURLEncoding.EncodeToString(sum[:16])
 }
 
-// escaped is a part of a path in which only letters, digits, "-", "_" and "." stand for themselves.
+// escaped is a part of a path in which only letters, digits, "-", "_" and "." stand for themselves; a part of one or two dots, which
+// mean something in paths, is escaped whole.
 func escaped(part string) string {
+	if part == "." || part == ".." {
+		return strings.ReplaceAll(part, ".", "%2E")
+	}
 	return strings.NewReplacer("~", "%7E", "+", "%20").Replace(url.QueryEscape(part))
 }

@@ -186,7 +186,7 @@ func TestTopology(t *testing.T) {
 func TestBindingsByPropertiesKey(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		b, do := topologyOf(t)
-		keys := rapid.SliceOfNDistinct(rapid.OneOf(rapid.SampledFrom([]string{"", "~", "a/b", "a%2Fb", "%", "a~b", "+ +", "é.*.#"}), rapid.StringN(0, 8, 60)), 1, 4,
+		keys := rapid.SliceOfNDistinct(rapid.OneOf(rapid.SampledFrom([]string{"", "~", "a/b", "a%2Fb", "%", "a~b", "+ +", "é.*.#", ".", ".."}), rapid.StringN(0, 8, 60)), 1, 4,
 			rapid.ID[string]).Draw(rt, "keys")
 		for _, kind := range []string{"q/q", "e/x"} {
 			b.bound = nil
