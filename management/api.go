@@ -65,6 +65,8 @@ type Config struct {
 type API struct {
 	cfg Config
 	mux *http.ServeMux
+	// patterns are those that mux has.
+	patterns []string
 	// bodyMax bounds the bodies of requests for a pattern, if it is not requestBytesMax.
 	bodyMax map[string]int64
 	tables  tables
@@ -83,6 +85,7 @@ func New(cfg Config) *API {
 	a.routeExchanges()
 	a.routeBindings()
 	a.routeSmall()
+	a.routeOpenAPI()
 	a.routeLogins()
 	a.routeParameters()
 	a.routeOutboxes()
@@ -195,7 +198,7 @@ func (v *verdict) WriteHeader(status int)      { v.status = status }
 // or nil for 204, or an error.
 func (a *API) handle(pattern string, f func(*http.Request, User) (any, error)) {
 	names := wildcard.FindAllStringSubmatch(pattern, -1)
-	a.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+	a.serve(pattern, func(w http.ResponseWriter, r *http.Request) {
 		for _, n := range names {
 			if r.PathValue(n[1]) == slashMark {
 				r.SetPathValue(n[1], "/")

@@ -28,7 +28,7 @@ type backups interface {
 const holdMax = time.Minute
 
 func (a *API) routeBackups() {
-	a.mux.HandleFunc("GET /api/warren/backup", func(w http.ResponseWriter, r *http.Request) {
+	a.serve("GET /api/warren/backup", func(w http.ResponseWriter, r *http.Request) {
 		if err := a.backup(w, r); err != nil {
 			a.refuse(w, err)
 		}

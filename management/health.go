@@ -72,7 +72,7 @@ func (a *API) routeHealth() {
 		"protocol-listener/{protocol}": a.checkProtocol, "certificate-expiration/{within}/{unit}": a.checkCertificates,
 		"node-is-quorum-critical": a.checkQuorumCritical, "ready-to-serve-clients": a.checkReady,
 	} {
-		a.mux.HandleFunc("GET /api/health/checks/"+path, func(w http.ResponseWriter, r *http.Request) {
+		a.serve("GET /api/health/checks/"+path, func(w http.ResponseWriter, r *http.Request) {
 			_, err := a.authenticate(r)
 			var c checkup
 			if err == nil {

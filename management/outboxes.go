@@ -28,7 +28,7 @@ func (a *API) routeOutboxes() {
 	a.handle("GET /api/warren/outboxes", a.listOutboxes)
 	a.handle("GET /api/warren/outboxes/{vhost}", a.listOutboxes)
 	a.handle("GET /api/warren/queues/{vhost}/{name}/outbox", a.getOutbox)
-	a.mux.HandleFunc("GET /api/health/checks/warren/dead-letters", a.checkDeadLetters)
+	a.serve("GET /api/health/checks/warren/dead-letters", a.checkDeadLetters)
 }
 
 // listOutboxes shows the outboxes that are not empty, of one vhost or of all. A node that
