@@ -7,6 +7,7 @@ import (
 	"github.com/warrenmq/warren/broker"
 	"github.com/warrenmq/warren/dlx"
 	gateway "github.com/warrenmq/warren/gateway/amqp"
+	"github.com/warrenmq/warren/stats"
 	"github.com/warrenmq/warren/store"
 )
 
@@ -102,8 +103,9 @@ type Config struct {
 	// QueueName finds a replica's queue, named by ObjectName; ok is false if it is being
 	// deleted.
 	QueueName func(id uint64) (vhost, name string, ok bool)
-	// Connections, Vhosts and Exchanges, of one virtual host, may be nil, the latter two together.
+	// Connections, Channels, Vhosts and Exchanges, of one virtual host, may be nil, the latter two together.
 	Connections func() []gateway.ConnectionInfo
+	Channels    func() []gateway.ChannelInfo
 	Vhosts      func() []string
 	Exchanges   func(vhost string) []Exchange
 }
@@ -117,6 +119,8 @@ type Broker interface {
 	Lives() broker.Lives
 	Clients() broker.Clients
 	Figures() []broker.QueueFigures
+	UsedQueues(yield func(id uint64, s *stats.Set))
+	ExchangeCounters(yield func(stats.Key, *stats.Set))
 }
 
 // mode says which form of the figures is asked for.
@@ -173,6 +177,8 @@ func (r *request) collect() []byte {
 	s.queues(figures)
 	s.raft()
 	s.connections()
+	s.channels()
+	s.used()
 	s.topology()
 	return s.text()
 }
@@ -368,6 +374,13 @@ func truth(b bool) float64 {
 // protocol is the value of RabbitMQ's label for AMQP 0-9-1.
 const protocol = "amqp091"
 
+// total counts what is shown for each channel in its place where single objects are asked for.
+func (s *scrape) total(d *def, n uint64) {
+	if s.mode == aggregated {
+		s.count(d, n)
+	}
+}
+
 func (s *scrape) traffic() {
 	t := s.cfg.Broker.Traffic()
 	for _, x := range []struct {
@@ -383,7 +396,7 @@ func (s *scrape) traffic() {
 	} {
 		s.count(x.global, x.n, protocol)
 		if x.channel != nil {
-			s.count(x.channel, x.n)
+			s.total(x.channel, x.n)
 		}
 	}
 	var all broker.TypeTraffic
@@ -405,13 +418,13 @@ func (s *scrape) traffic() {
 		all.Redelivered += x.Redelivered
 		all.Acked += x.Acked
 	}
-	s.count(channelDelivered, all.DeliveredAuto)
-	s.count(channelDeliveredM, all.DeliveredManual)
-	s.count(channelRedelivered, all.Redelivered)
-	s.count(channelAcked, all.Acked)
-	s.count(channelGet, all.GotAuto)
-	s.count(channelGetAck, all.GotManual)
-	s.count(channelGetEmpty, all.GetEmpty)
+	s.total(channelDelivered, all.DeliveredAuto)
+	s.total(channelDeliveredM, all.DeliveredManual)
+	s.total(channelRedelivered, all.Redelivered)
+	s.total(channelAcked, all.Acked)
+	s.total(channelGet, all.GotAuto)
+	s.total(channelGetAck, all.GotManual)
+	s.total(channelGetEmpty, all.GetEmpty)
 }
 
 func (s *scrape) dead() {

@@ -28,6 +28,8 @@ const (
 	node object = iota
 	queue
 	connection
+	channel
+	used // an exchange that clients of the node have published to
 	// exchange and vhost are the cluster's, the same on every node: in /metrics/detailed alone, for sums over nodes would be wrong.
 	exchange
 	vhost
@@ -35,7 +37,7 @@ const (
 
 // objectLabels are the labels by which objects are named.
 var objectLabels = [...][]string{
-	queue: {"vhost", "queue"}, connection: {"connection", "vhost", "user"}, exchange: {"vhost", "exchange"}, vhost: {"vhost"},
+	queue: {"vhost", "queue"}, connection: {"connection", "vhost", "user"}, channel: {"connection", "channel", "vhost", "user"}, used: {"vhost", "exchange"}, exchange: {"vhost", "exchange"}, vhost: {"vhost"},
 }
 
 // defs are all metrics, in the order of their definition.
@@ -89,6 +91,14 @@ func histogram(name, help string) *def {
 	return define(def{name: name, help: help, kind: histogramKind})
 }
 
+func channelCounter(family, name, help string) *def {
+	return define(def{name: name, help: help, kind: counterKind, of: channel, family: family})
+}
+
+func channelGauge(name, help string) *def {
+	return define(def{name: name, help: help, kind: gaugeKind, of: channel, family: familyChannel})
+}
+
 func queueGauge(family, name, help string, labels ...string) *def {
 	return define(def{name: name, help: help, kind: gaugeKind, labels: labels, of: queue, family: family})
 }
@@ -110,6 +120,11 @@ const (
 	familyNode             = "node_metrics"
 	familyConnectionCoarse = "connection_coarse_metrics"
 	familyConnection       = "connection_metrics"
+	familyChannel          = "channel_metrics"
+	familyChannelIn        = "channel_exchange_metrics"
+	familyChannelOut       = "channel_queue_metrics"
+	familyDelivery         = "queue_delivery_metrics"
+	familyExchange         = "exchange_metrics"
 	familyVhosts           = "vhost_status"
 	familyExchanges        = "exchange_names"
 	familyBindings         = "exchange_bindings"
@@ -185,6 +200,7 @@ var (
 	globalConfirmed       = counter("rabbitmq_global_messages_confirmed_total", "Messages confirmed to publishers", "protocol")
 	globalDropped         = counter("rabbitmq_global_messages_unroutable_dropped_total", "Messages published without a route, not mandatory", "protocol")
 	globalReturned        = counter("rabbitmq_global_messages_unroutable_returned_total", "Mandatory messages returned for want of a route", "protocol")
+	globalPublishers      = gauge("rabbitmq_global_publishers", "Channels of this node's clients that have published", "protocol")
 	globalConsumers       = gauge("rabbitmq_global_consumers", "Consumers of this node's clients", "protocol")
 	globalDelivered       = counter("rabbitmq_global_messages_delivered_total", "Messages delivered to consumers and fetched by basic.get", "protocol", "queue_type")
 	globalManual          = counter("rabbitmq_global_messages_delivered_consume_manual_ack_total", "Messages delivered to consumers with acks", "protocol", "queue_type")
@@ -195,17 +211,17 @@ var (
 	globalRedelivered     = counter("rabbitmq_global_messages_redelivered_total", "Messages delivered again", "protocol", "queue_type")
 	globalAcked           = counter("rabbitmq_global_messages_acknowledged_total", "Messages acknowledged by consumers", "protocol", "queue_type")
 
-	channelPublished   = counter("rabbitmq_channel_messages_published_total", "Messages published into exchanges")
-	channelConfirmed   = counter("rabbitmq_channel_messages_confirmed_total", "Messages confirmed to publishers")
-	channelDropped     = counter("rabbitmq_channel_messages_unroutable_dropped_total", "Messages published without a route, not mandatory")
-	channelReturned    = counter("rabbitmq_channel_messages_unroutable_returned_total", "Mandatory messages returned for want of a route")
-	channelDelivered   = counter("rabbitmq_channel_messages_delivered_total", "Messages delivered to consumers without acks")
-	channelDeliveredM  = counter("rabbitmq_channel_messages_delivered_ack_total", "Messages delivered to consumers with acks")
-	channelRedelivered = counter("rabbitmq_channel_messages_redelivered_total", "Messages delivered again")
-	channelAcked       = counter("rabbitmq_channel_messages_acked_total", "Messages acknowledged")
-	channelGet         = counter("rabbitmq_channel_get_total", "Messages fetched by basic.get without acks")
-	channelGetAck      = counter("rabbitmq_channel_get_ack_total", "Messages fetched by basic.get with acks")
-	channelGetEmpty    = counter("rabbitmq_channel_get_empty_total", "basic.get of empty queues")
+	channelPublished   = channelCounter(familyChannelIn, "rabbitmq_channel_messages_published_total", "Messages published into exchanges")
+	channelConfirmed   = channelCounter(familyChannelIn, "rabbitmq_channel_messages_confirmed_total", "Messages confirmed to publishers")
+	channelDropped     = channelCounter(familyChannelIn, "rabbitmq_channel_messages_unroutable_dropped_total", "Messages published without a route, not mandatory")
+	channelReturned    = channelCounter(familyChannelIn, "rabbitmq_channel_messages_unroutable_returned_total", "Mandatory messages returned for want of a route")
+	channelDelivered   = channelCounter(familyChannelOut, "rabbitmq_channel_messages_delivered_total", "Messages delivered to consumers without acks")
+	channelDeliveredM  = channelCounter(familyChannelOut, "rabbitmq_channel_messages_delivered_ack_total", "Messages delivered to consumers with acks")
+	channelRedelivered = channelCounter(familyChannelOut, "rabbitmq_channel_messages_redelivered_total", "Messages delivered again")
+	channelAcked       = channelCounter(familyChannelOut, "rabbitmq_channel_messages_acked_total", "Messages acknowledged")
+	channelGet         = channelCounter(familyChannelOut, "rabbitmq_channel_get_total", "Messages fetched by basic.get without acks")
+	channelGetAck      = channelCounter(familyChannelOut, "rabbitmq_channel_get_ack_total", "Messages fetched by basic.get with acks")
+	channelGetEmpty    = channelCounter(familyChannelOut, "rabbitmq_channel_get_empty_total", "basic.get of empty queues")
 )
 
 // Queues.

@@ -24,6 +24,7 @@ import (
 	"github.com/warrenmq/warren/dlx"
 	"github.com/warrenmq/warren/fsm"
 	gateway "github.com/warrenmq/warren/gateway/amqp"
+	"github.com/warrenmq/warren/stats"
 	"github.com/warrenmq/warren/store"
 )
 
@@ -50,6 +51,15 @@ func (f *fakeBroker) Lives() broker.Lives {
 
 func (f *fakeBroker) Clients() broker.Clients        { return broker.Clients{Consumers: 4} }
 func (f *fakeBroker) Figures() []broker.QueueFigures { return f.figures }
+
+func (f *fakeBroker) UsedQueues(yield func(uint64, *stats.Set)) {
+	yield(1, &stats.Set{stats.Get: 1, stats.GetNoAck: 2, stats.Deliver: 3, stats.DeliverNoAck: 4, stats.Redeliver: 5, stats.Ack: 6, stats.GetEmpty: 7})
+	yield(99, &stats.Set{stats.Ack: 1}) // it is no more
+}
+
+func (f *fakeBroker) ExchangeCounters(yield func(stats.Key, *stats.Set)) {
+	yield(broker.ExchangeKey("v", "x"), &stats.Set{stats.PublishIn: 8, stats.PublishOut: 16})
+}
 
 func fake() Config {
 	b := &fakeBroker{figures: []broker.QueueFigures{
@@ -79,6 +89,12 @@ func fake() Config {
 		Connections: func() []gateway.ConnectionInfo {
 			return []gateway.ConnectionInfo{
 				{Name: "a -> b", User: "u", VHost: "v", Channels: 3, ReceivedBytes: 70, WrittenBytes: 80}, {Name: "c -> d", User: "u", VHost: "/"},
+			}
+		},
+		Channels: func() []gateway.ChannelInfo {
+			return []gateway.ChannelInfo{
+				{Connection: &gateway.ConnectionInfo{Name: "a -> b", User: "u", VHost: "v"}, Number: 7, Counted: stats.Set{stats.Publish: 5, stats.Ack: 4}, Prefetch: 9, Limit: 10, Unacked: 2, Consumers: 1},
+				{Connection: &gateway.ConnectionInfo{Name: "c -> d", User: "u", VHost: "/"}, Number: 1, Unacked: 3, Unconfirmed: 6},
 			}
 		},
 		Vhosts: func() []string { return []string{"/", "v"} },
@@ -147,8 +163,9 @@ func TestForms(t *testing.T) {
 			`warren_store_sync_seconds_bucket{le="0.000256"} 4`, "rabbitmq_alarms_memory_used_watermark 1",
 			`warren_repair_plans_total{reason="down"} 3`, "warren_repair_plans_refused_total 1", `warren_repair_queues{state="waiting"} 8`,
 			"warren_replica_fill_bytes_total 99", "warren_replica_fill_wait_seconds_total 2.5",
-			"process_open_fds", "go_goroutines",
-		}, []string{`queue="a"`, "connection="}},
+			"process_open_fds", "go_goroutines", "rabbitmq_channel_messages_unacked 5", "rabbitmq_channel_messages_unconfirmed 6", "rabbitmq_channel_consumers 1",
+			`rabbitmq_global_publishers{protocol="amqp091"} 1`, "rabbitmq_channel_messages_published_total 11",
+		}, []string{`queue="a"`, "connection=", "prefetch"}},
 		{"/metrics/per-object", []string{
 			`rabbitmq_queue_messages_ready{queue="a",vhost="/"} 3`, `rabbitmq_queue_messages_ready{queue="b",vhost="v"} 5`,
 			`rabbitmq_queue_messages_ready{queue="exchange later",vhost="/"} 7`, `rabbitmq_raft_commit_index{queue="a",vhost="/"} 30`,
@@ -164,6 +181,24 @@ func TestForms(t *testing.T) {
 			`rabbitmq_detailed_connection_channels{connection="a -> b",user="u",vhost="v"} 3`,
 		}, []string{`vhost="/"`, "rabbitmq_connections", "queue"}},
 		{"/metrics/detailed?family=connection_metrics", []string{`rabbitmq_detailed_connection_channels{connection="c -> d",user="u",vhost="/"} 0`}, []string{"incoming_bytes"}},
+		{"/metrics/detailed?family=channel_metrics&vhost=v", []string{
+			`rabbitmq_detailed_channel_messages_unacked{channel="7",connection="a -> b",user="u",vhost="v"} 2`,
+			`rabbitmq_detailed_channel_prefetch{channel="7",connection="a -> b",user="u",vhost="v"} 10`,
+			`rabbitmq_detailed_consumer_prefetch{channel="7",connection="a -> b",user="u",vhost="v"} 9`,
+		}, []string{`vhost="/"`, "published_total"}},
+		{"/metrics/detailed?family=channel_exchange_metrics&family=channel_queue_metrics", []string{
+			`rabbitmq_detailed_channel_messages_published_total{channel="7",connection="a -> b",user="u",vhost="v"} 5`,
+			`rabbitmq_detailed_channel_messages_acked_total{channel="7",connection="a -> b",user="u",vhost="v"} 4`,
+		}, []string{"prefetch", "global"}},
+		{"/metrics/detailed?family=queue_delivery_metrics", []string{
+			`rabbitmq_detailed_queue_get_ack_total{queue="a",vhost="/"} 1`, `rabbitmq_detailed_queue_get_total{queue="a",vhost="/"} 2`,
+			`rabbitmq_detailed_queue_messages_delivered_ack_total{queue="a",vhost="/"} 3`, `rabbitmq_detailed_queue_messages_delivered_total{queue="a",vhost="/"} 4`,
+			`rabbitmq_detailed_queue_messages_redelivered_total{queue="a",vhost="/"} 5`, `rabbitmq_detailed_queue_messages_acked_total{queue="a",vhost="/"} 6`,
+			`rabbitmq_detailed_queue_get_empty_total{queue="a",vhost="/"} 7`,
+		}, []string{"messages_ready", "channel"}},
+		{"/metrics/detailed?family=exchange_metrics", []string{
+			`rabbitmq_detailed_exchange_messages_published_total{exchange="x",vhost="v"} 8`, `warren_detailed_exchange_messages_routed_total{exchange="x",vhost="v"} 16`,
+		}, []string{`queue="`}},
 		{"/metrics/detailed?family=connection_churn_metrics&family=node_coarse_metrics", []string{
 			"rabbitmq_detailed_connections_opened_total 5", "rabbitmq_detailed_queues_deleted_total 1", "rabbitmq_detailed_process_resident_memory_bytes 5",
 			"rabbitmq_detailed_disk_space_available_bytes 1000",

@@ -59,7 +59,7 @@ func (n *running) metricsConfig() metrics.Config {
 			}
 			return q.Vhost, metrics.ObjectName(q.Name, q.DelayOf), true
 		},
-		Connections: n.amqp.Connections, Vhosts: n.vhostNames, Exchanges: n.exchangesOf,
+		Connections: n.amqp.Connections, Channels: n.amqp.Channels, Vhosts: n.vhostNames, Exchanges: n.exchangesOf,
 	}
 }
 

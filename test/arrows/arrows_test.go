@@ -52,7 +52,7 @@ var allowed = map[string][]string{
 	"gateway/amqp":      {"amqp", "auth", "broker", "fsm", "stats"},
 	"ctl":               {"auth", "backup"},
 	"management":        {"amqp", "auth", "broker", "definitions", "fsm", "steward", "cluster/level", "cluster/recovery", "cluster/replicas", "policy", "stats"},
-	"metrics":           {"broker", "dlx", "fsm", "gateway/amqp", "store"},
+	"metrics":           {"broker", "dlx", "fsm", "gateway/amqp", "stats", "store"},
 	"policy":            {"amqp"},
 	"queue":             {},
 	"queue/leader":      {"dirty", "dlx", "failpoint", "fsm", "queue", "queue/wire"},

@@ -30,9 +30,9 @@ var mayBeEmpty = []string{
 	"Certificates expire in", "Time without a leader",
 }
 
-// rabbitOverview are the figures of RabbitMQ 4's overview dashboard that nodes have; the others are Erlang's, rabbitmq_global_publishers,
-// rabbitmq_channel_messages_unconfirmed and TCP sockets.
+// rabbitOverview are the figures of RabbitMQ 4's overview dashboard that nodes have; the others are Erlang's and TCP sockets.
 var rabbitOverview = []string{
+	"rabbitmq_global_publishers", "rabbitmq_channel_messages_unconfirmed",
 	"rabbitmq_queue_messages_ready", "rabbitmq_queue_messages_unacked", "rabbitmq_connections", "rabbitmq_channels", "rabbitmq_queues", "rabbitmq_consumers", "rabbitmq_global_consumers",
 	"rabbitmq_build_info", "rabbitmq_resident_memory_limit_bytes - rabbitmq_process_resident_memory_bytes", "rabbitmq_disk_space_available_bytes", "rabbitmq_disk_space_available_limit_bytes",
 	"rabbitmq_process_max_fds - rabbitmq_process_open_fds",

@@ -55,7 +55,7 @@ func (s sample) Copy() chunks.Sample           { return s }
 // The paths that are scraped of each node, as the chart's ServiceMonitor does with perQueue.
 var scrapePaths = []string{
 	"/metrics",
-	"/metrics/detailed?family=queue_coarse_metrics&family=queue_metrics&family=queue_consumer_count&family=warren_outbox",
+	"/metrics/detailed?family=queue_coarse_metrics&family=queue_metrics&family=queue_consumer_count&family=queue_delivery_metrics&family=warren_outbox",
 }
 
 // scrape reads all nodes once.

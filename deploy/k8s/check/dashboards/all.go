@@ -89,7 +89,7 @@ var overview = Dashboard{
 		{"Clients", []Panel{
 			plot("Connections", "short", "", byNode("rabbitmq_connections{S}")),
 			plot("Channels", "short", "", byNode("rabbitmq_channels{S}")),
-			plot("Consumers", "short", "", byNode("rabbitmq_consumers{S}")),
+			plot("Consumers and publishers", "short", "Publishers are channels that have published.", Query{"sum(rabbitmq_consumers{S})", "consumers"}, Query{"sum(rabbitmq_global_publishers{S})", "publishers"}),
 			plot("Connections come and go", "cps", "Clients that connect for each message cost much more than those that stay.",
 				total("rabbitmq_connections_opened_total", "opened"), total("rabbitmq_connections_closed_total", "closed")),
 			plot("Channels come and go", "cps", "", total("rabbitmq_channels_opened_total", "opened"), total("rabbitmq_channels_closed_total", "closed")),
@@ -110,7 +110,7 @@ var overview = Dashboard{
 
 var queues = Dashboard{
 	File: "warren-queues", Title: "Warren / Queues", PerQueue: true,
-	About: "Single queues. It needs /metrics/detailed?family=queue_coarse_metrics&family=queue_metrics&family=queue_consumer_count scraped beside /metrics.",
+	About: "Single queues. It needs /metrics/detailed?family=queue_coarse_metrics&family=queue_metrics&family=queue_consumer_count&family=queue_delivery_metrics scraped beside /metrics.",
 	Rows: []Row{
 		{"Of the queues chosen", []Panel{
 			number("Queues", "short", "count(rabbitmq_detailed_queue_messages{Q})"),
@@ -124,6 +124,9 @@ var queues = Dashboard{
 			plot("Ready", "short", "The fifteen highest, as in all that follow.", ofQueues("rabbitmq_detailed_queue_messages_ready{Q}")),
 			plot("Unacknowledged", "short", "", ofQueues("rabbitmq_detailed_queue_messages_unacked{Q}")),
 			plot("Published", "cps", "", ofQueues("rate(rabbitmq_detailed_queue_messages_published_total{Q}[R])")),
+			plot("Delivered", "cps", "To consumers.", ofQueues("rate(rabbitmq_detailed_queue_messages_delivered_ack_total{Q}[R]) + rate(rabbitmq_detailed_queue_messages_delivered_total{Q}[R])")),
+			plot("Acknowledged", "cps", "", ofQueues("rate(rabbitmq_detailed_queue_messages_acked_total{Q}[R])")),
+			plot("Delivered again", "cps", "Clients that fail, or end before they have acknowledged.", ofQueues("rate(rabbitmq_detailed_queue_messages_redelivered_total{Q}[R])")),
 			plot("Growth", "cps", "Messages more in each second, over ten minutes.", ofQueues("deriv(rabbitmq_detailed_queue_messages{Q}[10m]) > 0")),
 			plot("Bytes", "bytes", "Bodies of messages.", ofQueues("rabbitmq_detailed_queue_messages_bytes{Q}")),
 			plot("Consumers", "short", "", ofQueues("rabbitmq_detailed_queue_consumers{Q}")),
