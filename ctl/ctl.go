@@ -55,6 +55,8 @@ var topics = []func(*tool) []*cobra.Command{
 	topologyVerbs,
 	connectionVerbs,
 	localVerbs,
+	clientVerbs,
+	statusVerbs,
 	reportVerbs,
 	outboxVerbs,
 	peekVerbs,

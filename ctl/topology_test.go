@@ -46,6 +46,15 @@ func TestTopologyVerbs(t *testing.T) {
 			answer: `{"routed":false,"queues":[],"delay_ms":0}`, out: "Where key 'k' goes from exchange 'amq.default' in vhost '/' ...\nnowhere: it would be dropped, or returned if it is mandatory\n",
 		},
 		{args: []string{"route", "x", "k", "--header", "h"}, code: ExitUsage, failed: "--header 'h' is not NAME=TEXT"},
+		{
+			args: []string{"list_channels", "-q", "pid", "connection", "prefetch_count"}, method: "GET", path: "/api/channels", status: 200,
+			answer: `[{"name":"a -> b (1)","connection_details":{"name":"a -> b"},"prefetch_count":5},{"name":"c"}]`, out: "pid\tconnection\tprefetch_count\na -> b (1)\ta -> b\t5\nc\t\t\n",
+		},
+		{
+			args: []string{"list_consumers", "-q"}, method: "GET", path: "/api/consumers/%2F", status: 200,
+			answer: `[{"queue":{"name":"q","vhost":"/"},"channel_details":{"name":"a (1)"},"consumer_tag":"t","ack_required":true,"prefetch_count":5,"active":true,"arguments":{}}]`,
+			out:    "queue_name\tchannel_pid\tconsumer_tag\tack_required\tprefetch_count\tactive\targuments\nq\ta (1)\tt\ttrue\t5\ttrue\t{}\n",
+		},
 		{args: []string{"eval", "1."}, code: ExitUsage, failed: "Command 'eval' is RabbitMQ's: there is no Erlang here."},
 		{args: []string{"hash_password", ""}, code: ExitData, failed: "password cannot be an empty string"},
 		{

@@ -53,6 +53,14 @@ func TestTopologyVerbs(t *testing.T) {
 		t.Errorf("a queue that is gone: %d", code)
 	}
 
+	tag, err := s.ch.Consume(work, "verbs-tag", false, false, false, false, nil)
+	if err != nil || tag == nil {
+		t.Fatal(err)
+	}
+	says(work+"\t", "list_consumers", "-s", "queue_name", "consumer_tag")
+	says("guest\t1\t0\n", "list_channels", "-s", "user", "consumer_count", "messages_unacknowledged")
+	says("Queue count: ", "status")
+
 	says("protocol: amqp, purpose: AMQP 0-9-1\n", "listeners")
 	says("repair-after\t", "environment", "-s")
 	if v := strings.TrimSpace(mustCtl(t, n, "server_version", "-s")); v == "" {
