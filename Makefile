@@ -112,7 +112,7 @@ k8s-test: page ## run the manifests on a real Kubernetes of this machine, under 
 
 .PHONY: test-process
 test-process: test-deps ## run the tests with real nodes and foreign clients, those in network namespaces too (root)
-	WARREN_TEST_RACE=1 $(GO) test $(TESTFLAGS) -timeout 40m -p 1 -parallel 3 ./test/process/... ./test/netns/... ./test/upgrade/...
+	WARREN_TEST_RACE=1 $(GO) test $(TESTFLAGS) -timeout 40m -p 1 -parallel 4 ./test/process/... ./test/netns/... ./test/upgrade/...
 	$(GO) test -count=1 -timeout 5m -run '^TestRollingRestart$$' ./test/process # with the bound that holds without the race detector
 
 # The commit whose program make upgrade-fixture and make upgrade-test take as the former one.
