@@ -362,6 +362,19 @@ func holeConnections(h *hole) {
 	if err != nil || one.User != "guest" || one.Vhost != "/" || one.Protocol != "AMQP 0-9-1" {
 		h.Errorf("%+v %v", one, err)
 	}
+	queue := h.queue("consumed", nil)
+	ch := h.channel(conn)
+	if _, err := ch.Consume(queue, "tagged", false, false, false, false, nil); err != nil {
+		h.Fatal(err)
+	}
+	channels, err := h.ListChannels()
+	find(h, channels, err, func(c *rabbithole.ChannelInfo) bool {
+		return c.ConnectionDetails.Name == found.Name && c.ConsumerCount == 1
+	})
+	consumers, err := h.ListConsumersIn("/")
+	find(h, consumers, err, func(c *rabbithole.ConsumerInfo) bool { return c.ConsumerTag == "tagged" && c.Queue.Name == queue })
+	mine, err := h.ListVhostConnections("/")
+	find(h, mine, err, func(c *rabbithole.ConnectionInfo) bool { return c.Name == found.Name })
 	res, err := h.CloseConnection(found.Name)
 	h.ok(204, res, err)
 	select {
@@ -383,6 +396,17 @@ func holeNodes(h *hole) {
 	if err != nil || !n.IsRunning {
 		h.Errorf("%+v %v", n, err)
 	}
+	o, err := h.Overview()
+	if err != nil || o.RabbitMQVersion == "" || o.Node == "" || o.ObjectTotals.Exchanges < 7 || len(o.ExchangeTypes) < 4 {
+		h.Errorf("%+v %v", o, err)
+	}
+	globals, err := h.ListGlobalParameters()
+	find(h, globals, err, func(p *rabbithole.GlobalRuntimeParameter) bool { return p.Name == "cluster_name" })
+	if params, err := h.ListRuntimeParameters(); err != nil {
+		h.Errorf("%+v %v", params, err)
+	}
+	_, err = h.DeclareShovel("/", "s", rabbithole.ShovelDefinition{})
+	h.refused(400, "component shovel not found", err)
 	name, err := h.GetClusterName()
 	if err != nil || name.Name == "" {
 		h.Errorf("%+v %v", name, err)

@@ -68,10 +68,11 @@ func TestRabbitmqadmin(t *testing.T) {
 	s.ready(q, 0)
 
 	for what, want := range map[string]string{
-		"exchanges": x, "queues": q, "users": "guest", "vhosts": "/", "permissions": "guest", "nodes": "node1", "connections": "guest", "bindings": "a.#",
+		"exchanges": x, "queues": q, "users": "guest", "vhosts": "/", "permissions": "guest", "nodes": "node1", "connections": "guest", "bindings": "a.#", "channels": "[", "consumers": "[", "parameters": "[",
 	} {
 		admin(want, "list", what)
 	}
+	admin("rabbitmq_version", "show", "overview")
 	admin(q, "--vhost=/", "list", "queues", "name", "messages", "type")
 
 	admin("vhost declared", "declare", "vhost", "name="+vhost)
