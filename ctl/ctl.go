@@ -54,6 +54,7 @@ var topics = []func(*tool) []*cobra.Command{
 	queueVerbs,
 	topologyVerbs,
 	connectionVerbs,
+	parameterVerbs,
 	localVerbs,
 	clientVerbs,
 	statusVerbs,
