@@ -62,9 +62,17 @@ func (s *scrape) channels() {
 			d *def
 			c stats.Counter
 		}{
-			{channelPublished, stats.Publish}, {channelConfirmed, stats.Confirm}, {channelDropped, stats.DropUnroutable}, {channelReturned, stats.ReturnUnroutable},
-			{channelDelivered, stats.DeliverNoAck}, {channelDeliveredM, stats.Deliver}, {channelRedelivered, stats.Redeliver}, {channelAcked, stats.Ack},
-			{channelGet, stats.GetNoAck}, {channelGetAck, stats.Get}, {channelGetEmpty, stats.GetEmpty},
+			{channelPublished, stats.Publish},
+			{channelConfirmed, stats.Confirm},
+			{channelDropped, stats.DropUnroutable},
+			{channelReturned, stats.ReturnUnroutable},
+			{channelDelivered, stats.DeliverNoAck},
+			{channelDeliveredM, stats.Deliver},
+			{channelRedelivered, stats.Redeliver},
+			{channelAcked, stats.Ack},
+			{channelGet, stats.GetNoAck},
+			{channelGetAck, stats.Get},
+			{channelGetEmpty, stats.GetEmpty},
 		} {
 			s.count(x.d, c.Counted[x.c], labels...)
 		}
