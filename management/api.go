@@ -97,6 +97,7 @@ func New(cfg Config) *API {
 	a.routeRedrives()
 	a.routeDeadLetters()
 	a.routePolicies()
+	a.routePreviews()
 	a.routeUsers()
 	a.routePermissions()
 	a.routeVhosts()

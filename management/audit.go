@@ -11,6 +11,8 @@ var unaudited = map[string]bool{
 	"POST /api/exchanges/{vhost}/{exchange}/publish":      true,
 	"POST /api/queues/{vhost}/{name}/get":                 true,
 	"POST /api/warren/exchanges/{vhost}/{exchange}/route": true,
+	"POST /api/warren/policies/{vhost}/preview":           true,
+	"POST /api/warren/operator-policies/{vhost}/preview":  true,
 }
 
 // audit logs a change that a user made or was refused: who, from where, what, on what, and how it ended. Bodies are not logged: passwords are

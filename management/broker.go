@@ -14,6 +14,7 @@ type Broker interface {
 	outboxes
 	Limits
 	redrives
+	previews
 	topology
 	users
 	permissions

@@ -16,7 +16,7 @@ import (
 )
 
 // patience bounds each step of a test.
-const patience = 15 * time.Second
+const patience = 40 * time.Second
 
 // tab is a tab of the browser that looks at the first node's page. What the page writes to the console fails the test.
 type tab struct {

@@ -16,6 +16,15 @@ export const places: Place[] = [
   { path: "dead-letters", title: "Dead letters", key: "d", group: "" },
   { path: "exchanges", title: "Exchanges", key: "e", group: "" },
   { path: "topology", title: "Topology", key: "t", group: "" },
+  { path: "connections", title: "Connections", key: "c", group: "Clients" },
+  { path: "channels", title: "Channels", key: "h", group: "Clients" },
+  { path: "consumers", title: "Consumers", key: "s", group: "Clients" },
+  { path: "raft", title: "Raft", key: "r", group: "Administration" },
+  { path: "admin/policies", title: "Policies", key: "p", group: "Administration", needs: ["policymaker", "administrator"] },
+  { path: "admin/users", title: "Users", key: "u", group: "Administration", needs: ["administrator"] },
+  { path: "admin/vhosts", title: "Virtual hosts", key: "v", group: "Administration", needs: ["administrator"] },
+  { path: "admin/definitions", title: "Definitions", group: "Administration", needs: ["administrator"] },
+  { path: "admin/feature-flags", title: "Feature flags", group: "Administration", needs: ["administrator"] },
 ];
 
 export type Theme = "" | "light" | "dark";

@@ -20,15 +20,15 @@ export function Overview() {
   const totalPlot = o ? remember("overview.totals", totals) : undefined;
   return (
     <Page title="Overview" sub={o && <>Warren {o.product_version}{info.data && <>, cluster level {info.data.level}; the catalog is led by <b>{info.data.catalog_leader || "nobody"}</b></>}</>}>
-      <Failure error={overview.error?.absent ? undefined : overview.error} />
+      <Failure error={overview.error} />
       <Alarms nodes={nodes.data} outboxes={outboxes.data} info={info.data} />
       {o && <>
         <Figures>
           <Figure name="Ready" tone="ready">{count(o.queue_totals.messages_ready ?? 0)}</Figure>
           <Figure name="Unacked" tone="unacked">{count(o.queue_totals.messages_unacknowledged ?? 0)}</Figure>
           <Figure name="Publish">{perSecond(rates[0] ?? 0)}</Figure>
-          <Figure name="Deliver and get">{perSecond(rates[1] ?? 0)}</Figure>
-          <Figure name="Acknowledge">{perSecond(rates[2] ?? 0)}</Figure>
+          <Figure name="Deliver" title="delivered to consumers, or fetched">{perSecond(rates[1] ?? 0)}</Figure>
+          <Figure name="Ack">{perSecond(rates[2] ?? 0)}</Figure>
           <Figure name="Queues"><a href="#/queues">{count(o.object_totals.queues)}</a></Figure>
           <Figure name="Consumers">{count(o.object_totals.consumers)}</Figure>
           <Figure name="Connections">{count(o.object_totals.connections)}</Figure>
