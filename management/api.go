@@ -198,13 +198,7 @@ func (v *verdict) WriteHeader(status int)      { v.status = status }
 // handle registers f for authenticated users. f returns what is to be sent as JSON,
 // or nil for 204, or an error.
 func (a *API) handle(pattern string, f func(*http.Request, User) (any, error)) {
-	names := wildcard.FindAllStringSubmatch(pattern, -1)
 	a.serve(pattern, func(w http.ResponseWriter, r *http.Request) {
-		for _, n := range names {
-			if r.PathValue(n[1]) == slashMark {
-				r.SetPathValue(n[1], "/")
-			}
-		}
 		u, err := a.authenticate(r)
 		if err != nil {
 			a.refuse(w, err)

@@ -34,7 +34,6 @@ func (a *API) routeBindings() {
 		return paged(r, list)
 	}
 	a.handle("GET /api/bindings", all)
-	a.handle("GET /api/bindings/{$}", all)
 	a.in("GET /api/bindings/{vhost}", func(r *http.Request, _ User, vhost string) (any, error) {
 		return paged(r, bindingsJSON(a.cfg.Broker.Bindings(vhost)))
 	})

@@ -73,7 +73,6 @@ const reasonDefault = "Closed via management plugin"
 
 func (a *API) routeConnections() {
 	a.handle("GET /api/connections", a.listConnections)
-	a.handle("GET /api/connections/{$}", a.listConnections)
 	a.handle("GET /api/connections/{name}", a.getConnection)
 	a.handle("DELETE /api/connections/{name}", a.closeConnection)
 	a.handle("GET /api/connections/username/{user}", func(r *http.Request, u User) (any, error) {

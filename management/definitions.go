@@ -19,7 +19,7 @@ type definitionsService interface {
 }
 
 func (a *API) routeDefinitions() {
-	for _, path := range []string{"/api/definitions", "/api/definitions/{$}", "/api/definitions/{vhost}"} {
+	for _, path := range []string{"/api/definitions", "/api/definitions/{vhost}"} {
 		a.handle("GET "+path, a.admin(a.exportDefinitions))
 		a.handle("POST "+path, a.admin(a.importDefinitions))
 		a.bodyMax["POST "+path] = definitions.BytesMax

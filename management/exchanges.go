@@ -32,7 +32,6 @@ func (a *API) routeExchanges() {
 		return paged(r, list)
 	}
 	a.handle("GET /api/exchanges", all)
-	a.handle("GET /api/exchanges/{$}", all)
 	a.in("GET /api/exchanges/{vhost}", func(r *http.Request, _ User, vhost string) (any, error) {
 		list := []Exchange{}
 		for _, x := range a.cfg.Broker.Exchanges(vhost) {

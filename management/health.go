@@ -1,6 +1,7 @@
 package management
 
 import (
+	"maps"
 	"math"
 	"net/http"
 	"slices"
@@ -67,11 +68,13 @@ func healthy() checkup { return checkup{Status: "ok"} }
 func failed(reason string) checkup { return checkup{Status: "failed", Reason: reason} }
 
 func (a *API) routeHealth() {
-	for path, check := range map[string]func(*http.Request) (checkup, error){
+	checks := a.moreChecks()
+	maps.Copy(checks, map[string]func(*http.Request) (checkup, error){
 		"alarms": a.checkAlarms, "local-alarms": a.checkLocalAlarms, "virtual-hosts": a.checkVhosts, "port-listener/{port}": a.checkPort,
 		"protocol-listener/{protocol}": a.checkProtocol, "certificate-expiration/{within}/{unit}": a.checkCertificates,
 		"node-is-quorum-critical": a.checkQuorumCritical, "ready-to-serve-clients": a.checkReady,
-	} {
+	})
+	for path, check := range checks {
 		a.serve("GET /api/health/checks/"+path, func(w http.ResponseWriter, r *http.Request) {
 			_, err := a.authenticate(r)
 			var c checkup

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/warrenmq/warren/broker"
 )
 
 // fakeHealth is a node with what a test wants.
@@ -47,7 +49,11 @@ func (vhostNames) Vhosts() []string { return []string{"/", "v"} }
 func TestHealth(t *testing.T) {
 	f := newFakeCluster("a", "b")
 	h := &fakeHealth{expires: time.Now().Add(10 * 24 * time.Hour)}
-	f.apis["a"].cfg.Health, f.apis["a"].cfg.Broker = h, &vhostNames{}
+	f.apis["b"].cfg.Broker = &vhostNames{}
+	f.apis["a"].cfg.Health, f.apis["a"].cfg.Broker = h, &vhostNames{fakeBroker{
+		vhosts: map[string][]string{"/": {}},
+		queues: []broker.QueueInfo{{VHost: "/", Name: "lost", Type: "quorum", State: "down"}, {VHost: "/", Name: "led", Type: "quorum", State: "running", Leader: "a"}, {VHost: "/", Name: "l", Type: "classic", State: "down"}},
+	}}
 	f.apis["a"].cfg.Cluster, f.apis["b"].cfg.Cluster = fakeStats{fakeNodes: fakeNodes{local: "a"}}, fakeStats{fakeNodes: fakeNodes{local: "b"}}
 	check := func(path, want string) {
 		t.Helper()
@@ -57,6 +63,14 @@ func TestHealth(t *testing.T) {
 	}
 	const ok = `200 {"status":"ok"}`
 	for path, want := range map[string]string{
+		"is-in-service": ok, "metadata-store/initialized": ok, "metadata-store/initialized/with-data": ok, "below-node-connection-limit": ok,
+		"quorum-queues-without-elected-leaders/all-vhosts": `503 {"status":"failed","reason":"There are quorum queues without an elected leader",` +
+			`"queues":[{"readable_name":"queue 'lost' in vhost '/'","name":"lost","virtual_host":"/","type":"rabbit_quorum_queue"}]}`,
+		"quorum-queues-without-elected-leaders/vhost/%2F": `503 {"status":"failed","reason":"There are quorum queues without an elected leader",` +
+			`"queues":[{"readable_name":"queue 'lost' in vhost '/'","name":"lost","virtual_host":"/","type":"rabbit_quorum_queue"}]}`,
+		"quorum-queues-without-elected-leaders/vhost/none":                `404 {"error":"Object Not Found","reason":"Not Found"}`,
+		"quorum-queues-without-elected-leaders/all-vhosts/pattern/%5Eled": ok,
+		"quorum-queues-without-elected-leaders/vhost/%2F/pattern/(":       `400 {"error":"bad_request","reason":"pattern is no regular expression: error parsing regexp: missing closing ): ` + "`(`" + `"}`,
 		"alarms": ok, "local-alarms": ok, "virtual-hosts": ok, "node-is-quorum-critical": ok, "ready-to-serve-clients": ok,
 		"port-listener/5672":                  `200 {"status":"ok","port":5672}`,
 		"port-listener/1":                     `503 {"status":"failed","reason":"No active listener","missing":1,"ports":[5680,5672,5671]}`,

@@ -42,12 +42,10 @@ const allLimits = "all"
 
 func (a *API) routeLimits() {
 	a.handle("GET /api/vhost-limits", a.listVhostLimits)
-	a.handle("GET /api/vhost-limits/{$}", a.listVhostLimits)
 	a.handle("GET /api/vhost-limits/{vhost}", a.getVhostLimits)
 	a.handle("PUT /api/vhost-limits/{vhost}/{name}", a.ofAdmin(a.putVhostLimit))
 	a.handle("DELETE /api/vhost-limits/{vhost}/{name}", a.ofAdmin(a.deleteVhostLimit))
 	a.handle("GET /api/user-limits", a.listUserLimits)
-	a.handle("GET /api/user-limits/{$}", a.listUserLimits)
 	a.handle("GET /api/user-limits/{user}", a.getUserLimits)
 	a.handle("PUT /api/user-limits/{user}/{name}", a.ofAdmin(a.putUserLimit))
 	a.handle("DELETE /api/user-limits/{user}/{name}", a.ofAdmin(a.deleteUserLimit))

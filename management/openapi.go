@@ -23,8 +23,16 @@ func (a *API) routeOpenAPI() {
 	})
 }
 
-// serve registers a handler and notes its pattern.
+// serve registers a handler and notes its pattern. The handler sees the slashes that markSlashes has hidden.
 func (a *API) serve(pattern string, h http.HandlerFunc) {
+	names := wildcard.FindAllStringSubmatch(pattern, -1)
 	a.patterns = append(a.patterns, pattern)
-	a.mux.HandleFunc(pattern, h)
+	a.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+		for _, n := range names {
+			if r.PathValue(n[1]) == slashMark {
+				r.SetPathValue(n[1], "/")
+			}
+		}
+		h(w, r)
+	})
 }

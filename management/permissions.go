@@ -52,7 +52,6 @@ func (a *API) routePermissions() {
 	} {
 		all := a.admin(func(r *http.Request) (any, error) { return k.list(r, "", "") })
 		a.handle("GET /api/"+k.name, all)
-		a.handle("GET /api/"+k.name+"/{$}", all)
 		a.handle("GET /api/users/{user}/"+k.name, a.admin(func(r *http.Request) (any, error) {
 			user := r.PathValue("user")
 			if ok, err := a.cfg.Broker.HasUser(r.Context(), user); err != nil || !ok {

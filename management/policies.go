@@ -28,7 +28,6 @@ func (a *API) routePolicies() {
 			a.handle(pattern, func(r *http.Request, u User) (any, error) { return f(r, u, operator) })
 		}
 		handle("GET "+prefix, a.listAllPolicies)
-		handle("GET "+prefix+"/{$}", a.listAllPolicies)
 		handle("GET "+prefix+"/{vhost}", a.listPolicies)
 		handle("GET "+prefix+"/{vhost}/{name}", a.getPolicy)
 		handle("PUT "+prefix+"/{vhost}/{name}", a.putPolicy)

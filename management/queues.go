@@ -73,7 +73,6 @@ type Queue struct {
 
 func (a *API) routeQueues() {
 	a.handle("GET /api/queues", a.listAllQueues)
-	a.handle("GET /api/queues/{$}", a.listAllQueues)
 	a.handle("GET /api/queues/{vhost}", a.listQueues)
 	a.handle("GET /api/queues/{vhost}/{name}", a.getQueue)
 }

@@ -40,7 +40,6 @@ func (a *API) routeUsers() {
 		return map[string]any{"name": u.Name, "tags": someTags(u.Tags)}, nil
 	})
 	a.handle("GET /api/users", a.admin(a.listUsers))
-	a.handle("GET /api/users/{$}", a.admin(a.listUsers))
 	a.handle("GET /api/users/without-permissions", a.admin(a.listUsersWithoutPermissions))
 	a.handle("POST /api/users/bulk-delete", a.admin(a.deleteUsers))
 	a.handle("GET /api/users/{user}", a.admin(a.getUser))

@@ -37,7 +37,6 @@ type vhostMetadata struct {
 
 func (a *API) routeVhosts() {
 	a.handle("GET /api/vhosts", a.listVhosts)
-	a.handle("GET /api/vhosts/{$}", a.listVhosts)
 	a.handle("GET /api/vhosts/{vhost}", a.getVhost)
 	a.handle("PUT /api/vhosts/{vhost}", a.putVhost)
 	a.handle("DELETE /api/vhosts/{vhost}", a.admin(a.deleteVhost))

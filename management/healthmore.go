@@ -1,0 +1,73 @@
+package management
+
+import (
+	"net/http"
+	"regexp"
+	"slices"
+
+	"github.com/warrenmq/warren/broker"
+)
+
+// moreChecks are the checks that newer versions of RabbitMQ added, by their paths below health/checks.
+func (a *API) moreChecks() map[string]func(*http.Request) (checkup, error) {
+	passes := func(*http.Request) (checkup, error) { return healthy(), nil }
+	checks := map[string]func(*http.Request) (checkup, error){
+		"is-in-service":                        a.checkInService,
+		"metadata-store/initialized":           a.checkCatalog,
+		"metadata-store/initialized/with-data": a.checkCatalog, // there are always users in it
+		"below-node-connection-limit":          passes,         // a node has none: users and vhosts do
+		"node-is-mirror-sync-critical":         passes,         // nothing is mirrored but by quorum
+	}
+	for _, where := range []string{"/all-vhosts", "/vhost/{vhost}"} {
+		checks["quorum-queues-without-elected-leaders"+where] = a.checkLeaders
+		checks["quorum-queues-without-elected-leaders"+where+"/pattern/{pattern}"] = a.checkLeaders
+	}
+	return checks
+}
+
+// checkInService fails while this node is under maintenance.
+func (a *API) checkInService(*http.Request) (checkup, error) {
+	for _, n := range a.cfg.Cluster.Nodes() {
+		if n.ID == a.cfg.Cluster.Local() && n.BeingDrained {
+			return failed("the node is in maintenance mode"), nil
+		}
+	}
+	return healthy(), nil
+}
+
+// checkCatalog fails while nobody leads the catalog.
+func (a *API) checkCatalog(*http.Request) (checkup, error) {
+	if a.cfg.Cluster.CatalogLeader() == "" {
+		return failed("the catalog has no leader that this node knows"), nil
+	}
+	return healthy(), nil
+}
+
+// checkLeaders fails if quorum queues, of one vhost or all, with a name that fits the pattern, have no leader that answers.
+func (a *API) checkLeaders(r *http.Request) (checkup, error) {
+	vhost := r.PathValue("vhost")
+	if vhost != "" {
+		if ok, err := a.cfg.Broker.HasVhost(r.Context(), vhost); err != nil || !ok {
+			return checkup{}, or(err, errNotFound)
+		}
+	}
+	pattern := r.PathValue("pattern")
+	if len(pattern) > filterBytesMax {
+		return checkup{}, badRequest("pattern is too long")
+	}
+	fits, err := regexp.Compile(pattern)
+	if err != nil {
+		return checkup{}, badRequest("pattern is no regular expression: " + err.Error())
+	}
+	c := failed("There are quorum queues without an elected leader")
+	names := slices.DeleteFunc(a.cfg.Broker.QueueNames(vhost), func(q broker.QueueName) bool { return !fits.MatchString(q.Name) })
+	for _, q := range a.describeQueues(r.Context(), names, a.queueTable(r.Context()), true) {
+		if q.Type == "quorum" && (q.State == "down" || q.State == "minority") {
+			c.Queues = append(c.Queues, CriticalQueue{"queue '" + q.Name + "' in vhost '" + q.VHost + "'", q.Name, q.VHost, "rabbit_quorum_queue"})
+		}
+	}
+	if c.Queues == nil {
+		return healthy(), nil
+	}
+	return c, nil
+}
