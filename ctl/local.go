@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -42,6 +43,7 @@ func localVerbs(t *tool) []*cobra.Command {
 				return s.put(ctx, path("warren", "log-level"), map[string]string{"level": args[0]})
 			},
 		}),
+		logTailVerb(t),
 		hashVerb(t),
 		routeVerb(t),
 	}
@@ -224,4 +226,24 @@ func report(ctx context.Context, s *session, _ []string) error {
 	}
 	s.opt.quiet, s.opt.vhost = quiet, chosen
 	return nil
+}
+
+// logTailVerb shows the end of the log, as rabbitmq-diagnostics does.
+func logTailVerb(t *tool) *cobra.Command {
+	lines := 50
+	cmd := t.command(verb{
+		use: "log_tail", short: "Show the newest lines of the log of the node that is asked",
+		run: func(ctx context.Context, s *session, _ []string) error {
+			var log struct{ Lines []string }
+			if err := s.get(ctx, path("warren", "log")+"?lines="+strconv.Itoa(lines), &log); err != nil {
+				return err
+			}
+			for _, l := range log.Lines {
+				s.printf("%s\n", l)
+			}
+			return nil
+		},
+	})
+	cmd.Flags().IntVarP(&lines, "number", "N", lines, "how many `lines`, 1000 at most")
+	return cmd
 }

@@ -33,6 +33,7 @@ func TestTopologyVerbs(t *testing.T) {
 		{args: []string{"delete_queue", "-q", "q", "--idempotently"}, method: "DELETE", path: "/api/queues/%2F/q", status: 404, answer: `{}`},
 		{args: []string{"delete_user", "-q", "u", "--idempotently"}, method: "DELETE", path: "/api/users/u", status: 404, answer: `{}`},
 		{args: []string{"clear_policy", "-q", "u", "--idempotently"}, method: "DELETE", path: "/api/policies/%2F/u", status: 404, answer: `{}`},
+		{args: []string{"log_tail", "-N", "2"}, method: "GET", path: "/api/warren/log", status: 200, answer: `{"lines":["a b","c"]}`, out: "a b\nc\n"},
 		{
 			args: []string{"set_log_level", "debug"}, method: "PUT", path: "/api/warren/log-level", body: `{"level":"debug"}`, status: 204,
 			out: "Setting log level to \"debug\" ...\n",

@@ -38,7 +38,7 @@ func startThree(t *testing.T) string {
 	ended := make(chan error, len(configs))
 	for _, c := range configs {
 		c.Join = join
-		go func() { ended <- run(ctx, c, slog.New(slog.DiscardHandler), new(slog.LevelVar)) }()
+		go func() { ended <- run(ctx, c, slog.New(slog.DiscardHandler), new(logs)) }()
 	}
 	t.Cleanup(func() {
 		stop()

@@ -18,7 +18,7 @@ func (n *running) Settings() []management.Setting {
 }
 
 // LogLevel is the least severe level that is logged.
-func (n *running) LogLevel() string { return strings.ToLower(n.logLevel.Level().String()) }
+func (n *running) LogLevel() string { return strings.ToLower(n.logs.level.Level().String()) }
 
 // SetLogLevel changes it until the node is started again.
 func (n *running) SetLogLevel(level string) error {
@@ -26,6 +26,9 @@ func (n *running) SetLogLevel(level string) error {
 	if err != nil {
 		return err
 	}
-	n.logLevel.Set(l)
+	n.logs.level.Set(l)
 	return nil
 }
+
+// LogTail is the end of the log.
+func (n *running) LogTail(lines int) []string { return n.logs.tail.last(lines) }

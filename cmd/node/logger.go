@@ -10,16 +10,18 @@ import (
 	"github.com/warrenmq/warren/config"
 )
 
-// newLogger returns the logger of a node: every line carries the node's name. Its level can be changed while the node runs.
-func newLogger(w io.Writer, cfg config.Config) (*slog.Logger, *slog.LevelVar) {
-	level := new(slog.LevelVar)
-	level.Set(cfg.LogLevel)
-	options := &slog.HandlerOptions{Level: level, ReplaceAttr: plain}
+// newLogger returns the logger of a node: every line carries the node's name. Its level can be changed while the node runs, and its
+// newest lines are kept.
+func newLogger(w io.Writer, cfg config.Config) (*slog.Logger, *logs) {
+	kept := new(logs)
+	kept.level.Set(cfg.LogLevel)
+	options := &slog.HandlerOptions{Level: &kept.level, ReplaceAttr: plain}
+	w = io.MultiWriter(&kept.tail, w)
 	var handler slog.Handler = slog.NewTextHandler(w, options)
 	if cfg.LogFormat == "json" {
 		handler = slog.NewJSONHandler(w, options)
 	}
-	return slog.New(handler).With(keyNode, ownName(cfg.NodeID)), level
+	return slog.New(handler).With(keyNode, ownName(cfg.NodeID)), kept
 }
 
 const keyNode = "node"

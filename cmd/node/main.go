@@ -38,7 +38,7 @@ const (
 )
 
 // node runs one broker node until ctx ends. It returns nil after a clean stop.
-type node func(ctx context.Context, cfg config.Config, log *slog.Logger, level *slog.LevelVar) error
+type node func(ctx context.Context, cfg config.Config, log *slog.Logger, kept *logs) error
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -150,8 +150,8 @@ func serveCommand(env environment) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		log, level := newLogger(env.stderr, cfg)
-		if err := env.serve(cmd.Context(), cfg, log, level); err != nil {
+		log, kept := newLogger(env.stderr, cfg)
+		if err := env.serve(cmd.Context(), cfg, log, kept); err != nil {
 			return failure{err}
 		}
 		return nil

@@ -49,7 +49,7 @@ func TestBadValues(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			env, stdout, stderr := testEnvironment(tc.env)
-			env.serve = func(context.Context, config.Config, *slog.Logger, *slog.LevelVar) error {
+			env.serve = func(context.Context, config.Config, *slog.Logger, *logs) error {
 				t.Error("the node was started")
 				return nil
 			}
@@ -80,7 +80,7 @@ func TestServe(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			env, _, stderr := testEnvironment(map[string]string{"WARREN_NODE_ID": "env", "WARREN_AMQP_ADDR": ":1"})
 			var got config.Config
-			env.serve = func(_ context.Context, cfg config.Config, log *slog.Logger, _ *slog.LevelVar) error {
+			env.serve = func(_ context.Context, cfg config.Config, log *slog.Logger, _ *logs) error {
 				log.Debug("not shown")
 				got = cfg
 				return tc.err
@@ -99,7 +99,7 @@ func TestServe(t *testing.T) {
 func TestLogFormat(t *testing.T) {
 	for format, want := range map[string]string{"text": `level=INFO msg=hello node=n1`, "json": `"msg":"hello","node":"n1"`} {
 		env, _, stderr := testEnvironment(nil)
-		env.serve = func(_ context.Context, _ config.Config, log *slog.Logger, _ *slog.LevelVar) error {
+		env.serve = func(_ context.Context, _ config.Config, log *slog.Logger, _ *logs) error {
 			log.Info("hello")
 			return nil
 		}
@@ -118,7 +118,7 @@ func TestLogFieldsAreUnique(t *testing.T) {
 		"text": `level=INFO msg=m node=n1 peer=n2 cluster_level=2 addr=127.0.0.1:1 none=<nil> err=e d=1µs g.node=n3`,
 	} {
 		env, _, stderr := testEnvironment(nil)
-		env.serve = func(_ context.Context, _ config.Config, log *slog.Logger, _ *slog.LevelVar) error {
+		env.serve = func(_ context.Context, _ config.Config, log *slog.Logger, _ *logs) error {
 			log.Info("m", "node", transport.NodeID("n2"), "level", 2, "addr", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}, "none", none,
 				"err", errors.New("e"), "d", time.Microsecond, slog.Group("g", "node", "n3"))
 			return nil

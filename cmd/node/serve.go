@@ -44,7 +44,7 @@ type running struct {
 	cfg config.Config
 	log *slog.Logger
 	// logLevel is what log keeps to.
-	logLevel *slog.LevelVar
+	logs *logs
 
 	identity        *bootstrap.Identity
 	listeners       listeners
@@ -95,9 +95,9 @@ type closer struct {
 }
 
 // serve runs a node, and again from its folder as often as that begins a new life.
-func serve(ctx context.Context, cfg config.Config, log *slog.Logger, level *slog.LevelVar) error {
+func serve(ctx context.Context, cfg config.Config, log *slog.Logger, kept *logs) error {
 	for {
-		if err := run(ctx, cfg, log, level); !errors.Is(err, errRenewed) || ctx.Err() != nil {
+		if err := run(ctx, cfg, log, kept); !errors.Is(err, errRenewed) || ctx.Err() != nil {
 			return err
 		}
 	}
@@ -105,8 +105,8 @@ func serve(ctx context.Context, cfg config.Config, log *slog.Logger, level *slog
 
 // run builds a node top to bottom, serves until ctx ends, and takes it down
 // in reverse.
-func run(ctx context.Context, cfg config.Config, log *slog.Logger, level *slog.LevelVar) (err error) {
-	n := &running{cfg: cfg, log: log, logLevel: level, failed: make(chan error, 8), lifecycle: newLifecycle(), lagShown: newLagFigure(), spans: newSpans(), fill: transport.NewPace(cfg.RepairRate)}
+func run(ctx context.Context, cfg config.Config, log *slog.Logger, kept *logs) (err error) {
+	n := &running{cfg: cfg, log: log, logs: kept, failed: make(chan error, 8), lifecycle: newLifecycle(), lagShown: newLagFigure(), spans: newSpans(), fill: transport.NewPace(cfg.RepairRate)}
 	n.lag.Store(&group.Lag{})
 	defer func() {
 		if e := n.close(); e != nil && errors.Is(err, errRenewed) {

@@ -72,6 +72,10 @@ func TestTopologyVerbs(t *testing.T) {
 		t.Errorf("logged at level error (%v)", err)
 	}
 	mustCtl(t, n, "set_log_level", "info")
+	mustCtl(t, n, "set_user_tags", "guest", "administrator")
+	if tail := mustCtl(t, n, "log_tail", "-N", "3"); !strings.Contains(tail, "/api/warren/users/guest/tags") || strings.Count(tail, "\n") != 3 {
+		t.Errorf("the log ends with %s", tail)
+	}
 	if code, _, why := ctl(t, n, "set_log_level", "loud"); code != 70 || !strings.Contains(why, `must be debug, info, warn or error, got "loud"`) {
 		t.Errorf("%d %s", code, why)
 	}
