@@ -2,6 +2,7 @@ package management
 
 import (
 	"context"
+	"net/http"
 	"net/http/httptest"
 	"testing"
 
@@ -37,7 +38,7 @@ func TestDeadLetterGroups(t *testing.T) {
 		{"%2F/none", "manager", 404, ""},
 		{"other/dlq", "manager", 404, ""},
 	} {
-		r := httptest.NewRequest("GET", "/api/warren/queues/"+c.path+"/dead-letters", nil)
+		r := httptest.NewRequest(http.MethodGet, "/api/warren/queues/"+c.path+"/dead-letters", nil)
 		r.RemoteAddr = "127.0.0.1:1"
 		r.SetBasicAuth(c.user, "secret")
 		w := httptest.NewRecorder()

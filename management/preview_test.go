@@ -25,7 +25,9 @@ func (b *previewBroker) PreviewPolicy(s policy.Spec) (look broker.PolicyPreview,
 	return look, nil
 }
 
-func (*previewBroker) HasUser(_ context.Context, name string) (bool, error) { return name != "none", nil }
+func (*previewBroker) HasUser(_ context.Context, name string) (bool, error) {
+	return name != "none", nil
+}
 
 func (*previewBroker) Permissions(_, user string) []*auth.Permission {
 	if user != "ann" {

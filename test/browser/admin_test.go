@@ -138,6 +138,9 @@ func TestClients(t *testing.T) {
 		p.await(page, `[...document.querySelectorAll("tbody tr")].some((r) => r.innerText.includes(`+quote(cell)+`))`)
 		p.looks(page)
 	}
+	p.visit("#/queues/%2F/cli.jobs?tab=consumers")
+	p.await("the consumer", `document.querySelector("tbody tr")?.innerText.includes("active")`)
+	p.looks("consumers-of-a-queue")
 	p.visit("#/connections")
 	p.click("page-worker")
 	p.shows("Client")

@@ -48,7 +48,7 @@ func (r *rig) declare(t *testing.T, name string, arguments fields) {
 	arguments["x-queue-type"] = "quorum"
 	r.api(t, "PUT", "queues/%2F/"+name, fields{"durable": true, "arguments": arguments}, nil)
 	t.Cleanup(func() {
-		req, err := http.NewRequest("DELETE", r.cluster.Node(0).HTTP()+"/api/queues/%2F/"+name, http.NoBody)
+		req, err := http.NewRequest(http.MethodDelete, r.cluster.Node(0).HTTP()+"/api/queues/%2F/"+name, http.NoBody)
 		if err != nil {
 			t.Fatal(err)
 		}

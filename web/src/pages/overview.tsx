@@ -1,14 +1,15 @@
+import { withQuery } from "../api";
 import { remember, useApi } from "../data";
 import { bytes, count, perSecond, span, time } from "../format";
 import { useMe } from "../me";
 import { Plot } from "../plot";
-import { rate } from "../stats";
+import { lengthSeries, rate, rateSeries, samplesQuery } from "../stats";
 import type { ClusterInfo, Node, OutboxStatus, Overview as OverviewData } from "../types";
 import { Badge, DataTable, Empty, Failure, Figure, Figures, Meter, Notice, Page, Section, type Column } from "../ui";
 
 export function Overview() {
   const me = useMe();
-  const overview = useApi<OverviewData>("overview");
+  const overview = useApi<OverviewData>(withQuery("overview", samplesQuery));
   const nodes = useApi<Node[]>(me.monitors ? "nodes" : null);
   const info = useApi<ClusterInfo>(me.monitors ? "warren/cluster" : null, 30_000);
   const outboxes = useApi<OutboxStatus[]>("warren/outboxes", 10_000);
@@ -16,8 +17,9 @@ export function Overview() {
   const s = o?.message_stats ?? {};
   const rates = ["publish", "deliver_get", "ack", "redeliver"].map((n) => rate(s, n));
   const totals = [o?.queue_totals.messages_ready, o?.queue_totals.messages_unacknowledged];
-  const ratePlot = o ? remember("overview.rates", rates.map((r) => r ?? 0)) : undefined;
-  const totalPlot = o ? remember("overview.totals", totals) : undefined;
+  const details = (name: string) => { const d = o?.queue_totals[`${name}_details`]; return typeof d === "object" ? d : undefined; };
+  const ratePlot = rateSeries(s, ["publish", "deliver_get", "ack", "redeliver"]) ?? (o ? remember("overview.rates", rates.map((r) => r ?? 0)) : undefined);
+  const totalPlot = lengthSeries([details("messages_ready"), details("messages_unacknowledged")]) ?? (o ? remember("overview.totals", totals) : undefined);
   return (
     <Page title="Overview" sub={o && <>Warren {o.product_version}{info.data && <>, cluster level {info.data.level}; the catalog is led by <b>{info.data.catalog_leader || "nobody"}</b></>}</>}>
       <Failure error={overview.error} />

@@ -1,12 +1,12 @@
 import { useState } from "preact/hooks";
-import { del, path, post, put } from "../api";
-import { useApi, useAction } from "../data";
+import { del, path, post, put, withQuery } from "../api";
+import { remember, useApi, useAction } from "../data";
 import { bytes, count, nameOfExchange, perSecond, span, value } from "../format";
 import { useMe } from "../me";
 import { Plot } from "../plot";
 import { PublishDialog } from "../publish";
 import { go, href, useRoute } from "../route";
-import { rate } from "../stats";
+import { lengthSeries, rate, rateSeries, samplesQuery } from "../stats";
 import { inEffect } from "../effect";
 import type { Binding, Consumer, Queue, ReplicaRow } from "../types";
 import { Badge, Button, ConfirmDialog, DataTable, Empty, Failure, Figure, Figures, FormDialog, Notice, Page, Section, SelectField, SortedTable, State, Tabs, type Column } from "../ui";
@@ -18,7 +18,7 @@ type Open = "publish" | "purge" | "delete" | undefined;
 export function QueuePage({ vhost, name }: { vhost: string; name: string }) {
   const tab = useRoute().query.get("tab") ?? "state";
   const at = path(vhost, name);
-  const queue = useApi<Queue>(`queues/${at}`, 3000);
+  const queue = useApi<Queue>(withQuery(`queues/${at}`, samplesQuery), 3000);
   const [open, setOpen] = useState<Open>();
   const q = queue.data;
   const close = () => setOpen(undefined);
@@ -56,7 +56,9 @@ export function QueuePage({ vhost, name }: { vhost: string; name: string }) {
 }
 
 function QueueState({ q }: { q: Queue }) {
-  const series = rememberQueue(q);
+  const own = rememberQueue(q);
+  const series = lengthSeries([q.messages_ready_details, q.messages_unacknowledged_details, q.messages_details]) ?? own;
+  const rates = rateSeries(q.message_stats, ["publish", "deliver_get", "ack"]) ?? remember(`rates ${q.vhost} ${q.name}`, ["publish", "deliver_get", "ack"].map((n) => rate(q.message_stats, n) ?? 0));
   const s = q.message_stats;
   return (
     <>
@@ -74,7 +76,10 @@ function QueueState({ q }: { q: Queue }) {
         {q.message_bytes !== undefined && <Figure name="Bodies">{bytes(q.message_bytes)}</Figure>}
         <Figure name="Arrived dead" title="dead letters that other queues have ever sent here">{count(q.messages_transferred)}</Figure>
       </Figures>
-      <div class="plots one"><Plot title="Messages" series={series} lines={[{ name: "ready", color: "--ready" }, { name: "unacked", color: "--unacked" }, { name: "total", color: "--muted" }]} /></div>
+      <div class="plots">
+        <Plot title="Messages" series={series} lines={[{ name: "ready", color: "--ready" }, { name: "unacked", color: "--unacked" }, { name: "total", color: "--muted" }]} />
+        <Plot title="Messages a second" unit="/s" series={rates} lines={[{ name: "in", color: "--accent" }, { name: "out", color: "--ready" }, { name: "ack", color: "--ok" }]} />
+      </div>
       <Section title="Where it is">
         <p>Led by <b class="mono">{q.leader || "nobody"}</b>; replicas on {(q.members ?? []).map((m, i) => <span key={m}>{i > 0 && ", "}<span class={(q.online ?? []).includes(m) ? "mono" : "mono bad-text"}>{m}</span></span>)}.
           {q.consumer_utilisation !== undefined && q.consumer_utilisation !== null && <> Consumers take messages at once {Math.round(q.consumer_utilisation * 100)} % of the time.</>}
