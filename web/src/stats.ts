@@ -17,18 +17,24 @@ export function rateOf(r: Rate | undefined): number | undefined { return r?.rate
 /** Ten minutes of samples, one each five seconds: what a plot shows when a page is opened. */
 export const samplesQuery = { lengths_age: 600, lengths_incr: 5, msg_rates_age: 600, msg_rates_incr: 5 };
 
-/** What was before anybody counted comes as 0: it is not shown. */
-function known(values: number[]): (number | null)[] {
-  const from = values.findIndex((v) => v !== 0);
-  return values.map((v, i) => (from >= 0 && i < from ? null : v));
+/** How many samples are shown at least: a minute. */
+const shownAtLeast = 12;
+
+/** Where a plot begins: what was before anybody counted comes as 0, and is not shown. */
+function begin(lines: number[][], n: number): number {
+  let from = 0;
+  while (from < n && lines.every((l) => !l[from])) from++;
+  return Math.max(0, Math.min(from, n - shownAtLeast));
 }
 
-/** Samples of lengths as lines of a plot, oldest first; undefined if there are none. */
-export function lengthSeries(details: (Rate | undefined)[]): Series | undefined {
+/** Samples of lengths as lines of a plot, oldest first, with what is now behind them; undefined if there are none. */
+export function lengthSeries(details: (Rate | undefined)[], now: (number | undefined)[]): Series | undefined {
   const samples = details.map((d) => [...(d?.samples ?? [])].reverse());
   const times = samples[0]?.map((s) => s.timestamp / 1000) ?? [];
   if (times.length < 2 || samples.some((s) => s.length !== times.length)) return undefined;
-  return { times, values: samples.map((s) => known(s.map((x) => x.sample))) };
+  const values = samples.map((s) => s.map((x) => x.sample));
+  const from = begin(values, times.length);
+  return { times: [...times.slice(from), Date.now() / 1000], values: values.map((v, i) => [...v.slice(from), now[i] ?? null]) };
 }
 
 /** Samples of counters as rates: what came between two of them, a second. A count that falls is of a node that has gone. */
@@ -40,14 +46,12 @@ export function rateSeries(stats: Stats | undefined, names: string[]): Series | 
   const longest = samples.find((s) => s.length > 1);
   if (!longest) return undefined;
   const times = longest.slice(1).map((s) => s.timestamp / 1000);
-  return {
-    times, values: samples.map((list) => {
-      const counts = known(list.map((s) => s.sample));
-      return times.map((_, i) => {
-        const a = counts[i], b = counts[i + 1];
-        if (list.length !== longest.length) return 0; // never counted
-        return typeof a === "number" && typeof b === "number" && b >= a ? (b - a) / ((list[i + 1]!.timestamp - list[i]!.timestamp) / 1000) : null;
-      });
-    }),
-  };
+  const counts = samples.map((list) => (list.length === longest.length ? list.map((s) => s.sample) : longest.map(() => 0)));
+  // The first count may be of all that was before anybody looked: no rate leads to it.
+  const values = counts.map((c) => times.map((_, i) => {
+    const a = c[i]!, b = c[i + 1]!;
+    return b < a || (a === 0 && b > 0) ? null : (b - a) / ((longest[i + 1]!.timestamp - longest[i]!.timestamp) / 1000);
+  }));
+  const from = begin(counts.map((c) => c.slice(1)), times.length);
+  return { times: [...times.slice(from), Date.now() / 1000], values: values.map((v, i) => [...v.slice(from), rate(stats, names[i]!) ?? 0]) };
 }

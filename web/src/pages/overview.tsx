@@ -19,7 +19,7 @@ export function Overview() {
   const totals = [o?.queue_totals.messages_ready, o?.queue_totals.messages_unacknowledged];
   const details = (name: string) => { const d = o?.queue_totals[`${name}_details`]; return typeof d === "object" ? d : undefined; };
   const ratePlot = rateSeries(s, ["publish", "deliver_get", "ack", "redeliver"]) ?? (o ? remember("overview.rates", rates.map((r) => r ?? 0)) : undefined);
-  const totalPlot = lengthSeries([details("messages_ready"), details("messages_unacknowledged")]) ?? (o ? remember("overview.totals", totals) : undefined);
+  const totalPlot = lengthSeries([details("messages_ready"), details("messages_unacknowledged")], totals) ?? (o ? remember("overview.totals", totals) : undefined);
   return (
     <Page title="Overview" sub={o && <>Warren {o.product_version}{info.data && <>, cluster level {info.data.level}; the catalog is led by <b>{info.data.catalog_leader || "nobody"}</b></>}</>}>
       <Failure error={overview.error} />

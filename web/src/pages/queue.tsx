@@ -57,7 +57,7 @@ export function QueuePage({ vhost, name }: { vhost: string; name: string }) {
 
 function QueueState({ q }: { q: Queue }) {
   const own = rememberQueue(q);
-  const series = lengthSeries([q.messages_ready_details, q.messages_unacknowledged_details, q.messages_details]) ?? own;
+  const series = lengthSeries([q.messages_ready_details, q.messages_unacknowledged_details, q.messages_details], [q.messages_ready, q.messages_unacknowledged, q.messages]) ?? own;
   const rates = rateSeries(q.message_stats, ["publish", "deliver_get", "ack"]) ?? remember(`rates ${q.vhost} ${q.name}`, ["publish", "deliver_get", "ack"].map((n) => rate(q.message_stats, n) ?? 0));
   const s = q.message_stats;
   return (
