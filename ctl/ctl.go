@@ -75,6 +75,7 @@ var topics = []func(*tool) []*cobra.Command{
 	healthVerbs,
 	awaitVerbs,
 	backupVerbs,
+	eventVerbs,
 	definitionVerbs,
 	recoveryVerbs,
 }

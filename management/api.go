@@ -70,6 +70,7 @@ type API struct {
 	// bodyMax bounds the bodies of requests for a pattern, if it is not requestBytesMax.
 	bodyMax map[string]int64
 	tables  tables
+	streams streams
 }
 
 // New returns the API.
@@ -79,6 +80,7 @@ func New(cfg Config) *API {
 	a.routeGossip()
 	a.routeQueues()
 	a.routeOverview()
+	a.routeEvents()
 	a.routeChannels()
 	a.routeConsumers()
 	a.routeQueueActions()

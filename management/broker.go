@@ -10,6 +10,7 @@ import (
 
 // Broker is what the API needs of the node's [broker.Broker], by topic.
 type Broker interface {
+	changes
 	figures
 	outboxes
 	Limits

@@ -1,8 +1,8 @@
 package management
 
 import (
+	"context"
 	"net/http"
-	"strings"
 
 	"github.com/warrenmq/warren/stats"
 )
@@ -61,11 +61,15 @@ func (a *API) overview(r *http.Request, u User) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx := r.Context()
+	return a.overviewOf(r.Context(), u, lengthsSpan, rates)
+}
+
+// overviewOf is the overview for a user, with samples of the spans.
+func (a *API) overviewOf(ctx context.Context, u User, lengthsSpan, rates span) (any, error) {
 	o := overview{RatesMode: "detailed", ExchangeTypes: exchangeTypes, DefaultQueueType: "classic", ObjectTotals: map[string]int{}, ClusterName: a.cfg.Cluster.ClusterID()}
 	o.ProductName, o.ProductVersion = a.cfg.Product()
 	o.ManagementVersion, o.RabbitMQVersion = o.ProductVersion, o.ProductVersion
-	o.Node, _, _ = strings.Cut(a.cfg.Cluster.Local(), "/")
+	o.Node = a.localName()
 
 	totals, sums := a.totals(ctx), a.vhostLengths(ctx)
 	all := u.monitors()

@@ -43,6 +43,10 @@ func (n *running) openManagement() {
 		},
 		Logger: n.log,
 	})
+	n.onClose("streams of events", func() error {
+		n.manager.EndStreams() // else the HTTP server would wait for them
+		return nil
+	})
 	n.mesh.HandleCall(methodManagement, func(ctx context.Context, _ transport.NodeID, req []byte) ([]byte, error) {
 		return n.manager.Answer(ctx, req)
 	})

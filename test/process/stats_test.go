@@ -1,6 +1,8 @@
 package process
 
 import (
+	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -195,8 +197,21 @@ func TestStatistics(t *testing.T) {
 	close(busy)
 	<-done
 
+	// What happens is told as it happens.
+	events := listen(t, other)
+	_, err = ch.QueueDeclare("told", true, false, false, false, nil)
+	must(err)
+	events("change", func(v any) bool {
+		return is(v, map[string]any{"kind": "queue", "action": "created", "vhost": "/", "name": "told"})
+	})
+	_, err = ch.QueueDelete("told", false, false, false)
+	must(err)
+	events("change", func(v any) bool { return is(v, map[string]any{"kind": "queue", "action": "deleted", "name": "told"}) })
+	events("overview", func(v any) bool { return is(v, map[string]any{"object_totals.queues": 6.0, "node": other.Name}) })
+
 	// A node is killed: its counts are missing, and everything is answered in time.
 	must(c.Node(2).Kill())
+	events("node", func(v any) bool { return is(v, map[string]any{"name": c.Node(2).Name, "running": false}) })
 	for _, path := range []string{"/api/overview", "/api/queues?sort=messages", "/api/channels", "/api/consumers", "/api/vhosts", "/api/exchanges", "/api/nodes"} {
 		began := time.Now()
 		look(t, other, path)
@@ -209,4 +224,47 @@ func TestStatistics(t *testing.T) {
 		more, _ := field(items[0], "messages").(float64)
 		return len(items) == 6 && more >= 80 && is(items[0], map[string]any{"name": "stats 0", "state": "running"})
 	})
+}
+
+// listen opens a node's stream of events. What it returns waits for an event of a kind, over others.
+func listen(t *testing.T, n *cluster.Node) func(event string, ok func(v any) bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	t.Cleanup(cancel)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, n.HTTP()+"/api/warren/events", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.SetBasicAuth("guest", "guest")
+	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { resp.Body.Close() })
+	if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != "text/event-stream" {
+		t.Fatalf("%s %v", resp.Status, resp.Header)
+	}
+	lines := bufio.NewScanner(resp.Body)
+	lines.Buffer(nil, 1<<20)
+	return func(event string, ok func(v any) bool) {
+		t.Helper()
+		kind := ""
+		for lines.Scan() {
+			if name, found := strings.CutPrefix(lines.Text(), "event: "); found {
+				kind = name
+			}
+			data, found := strings.CutPrefix(lines.Text(), "data: ")
+			var v any
+			if !found || kind != event {
+				continue
+			}
+			if err := json.Unmarshal([]byte(data), &v); err != nil {
+				t.Fatalf("%s: %v", data, err)
+			}
+			if ok(v) {
+				return
+			}
+		}
+		t.Fatalf("no %s: %v", event, lines.Err())
+	}
 }

@@ -1,0 +1,275 @@
+package management
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/warrenmq/warren/broker"
+	"github.com/warrenmq/warren/stats"
+)
+
+// Bounds of a stream of events.
+const (
+	// streamsMax bounds the streams of a node.
+	streamsMax = 64
+	// eventTick is how often a stream looks for changes, overviewTicks how many of these come between two overviews.
+	eventTick     = time.Second
+	overviewTicks = int(stats.Interval / eventTick)
+	// changesMax bounds the changes that are told one by one each tick.
+	changesMax = 500
+	// eventPatience is how long a reader may keep the stream from being written.
+	eventPatience = 5 * time.Second
+)
+
+// changes is the part of the broker that knows what has changed; its methods are documented there.
+type changes interface {
+	Mark() broker.Mark
+	ChangesSince(m broker.Mark, limit int) (list []broker.Change, now broker.Mark, all bool)
+}
+
+// streams are the open streams of events.
+type streams struct {
+	open  atomic.Int32
+	once  sync.Once
+	ended chan struct{} // closed when all are to end
+}
+
+func (a *API) routeEvents() {
+	a.streams.ended = make(chan struct{})
+	a.mux.HandleFunc("GET /api/warren/events", func(w http.ResponseWriter, r *http.Request) {
+		if err := a.events(w, r); err != nil {
+			a.refuse(w, err)
+		}
+	})
+}
+
+// EndStreams ends the streams of events, now and from now on. It may be called more than once.
+func (a *API) EndStreams() { a.streams.once.Do(func() { close(a.streams.ended) }) }
+
+// eventStream is one reader's. It owns nothing that runs: the request's goroutine looks for changes itself, so that a reader who does not
+// read costs no memory but its socket's.
+type eventStream struct {
+	a    *API
+	r    *http.Request
+	w    http.ResponseWriter
+	ctl  *http.ResponseController
+	user User
+
+	mark    broker.Mark
+	nodes   map[string]bool   // running or not, by name
+	alarms  map[string]string // by name
+	leaders map[uint64]string
+}
+
+// events sends server-sent events until the reader goes or cannot follow. An error is one before the first event.
+func (a *API) events(w http.ResponseWriter, r *http.Request) error {
+	u, err := a.authenticate(r)
+	if err != nil {
+		return err
+	}
+	if a.streams.open.Add(1) > streamsMax {
+		a.streams.open.Add(-1)
+		return &refusal{http.StatusServiceUnavailable, "too_many_streams", fmt.Sprintf("this node has %d streams of events", streamsMax)}
+	}
+	defer a.streams.open.Add(-1)
+	s := &eventStream{a: a, r: r, w: w, ctl: http.NewResponseController(w), user: u, mark: a.cfg.Broker.Mark()}
+	h := w.Header()
+	h.Set("Content-Type", "text/event-stream")
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Accel-Buffering", "no") // nginx would keep the events back
+	w.WriteHeader(http.StatusOK)
+	if err := s.run(); err != nil {
+		a.cfg.Logger.Debug("a stream of events ended", "err", err)
+	}
+	return nil
+}
+
+var errStreamEnds = errors.New("the stream is to end")
+
+func (s *eventStream) run() error {
+	if err := s.send("hello", map[string]any{"node": s.a.localName(), "revision": s.mark.Revision()}); err != nil {
+		return err
+	}
+	s.changedNodes()
+	tick := time.NewTicker(eventTick)
+	defer tick.Stop()
+	for n := 0; ; n++ {
+		if err := s.tick(n%overviewTicks == 0); err != nil {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-s.r.Context().Done():
+			return s.r.Context().Err()
+		case <-s.a.streams.ended:
+			return errors.Join(errStreamEnds, s.send("end", map[string]string{"reason": "the node stops"}))
+		}
+	}
+}
+
+// tick sends what has changed since the last one, and now and then the overview.
+func (s *eventStream) tick(overview bool) error {
+	list, now, all := s.a.cfg.Broker.ChangesSince(s.mark, changesMax)
+	moved := now.Revision() != s.mark.Revision()
+	s.mark = now
+	for _, c := range list {
+		if !s.a.sees(s.user, c.VHost) {
+			continue
+		}
+		if err := s.send("change", c); err != nil {
+			return err
+		}
+	}
+	if moved {
+		// For what is not told one by one: exchanges, bindings, users. Who shows them asks again.
+		if err := s.send("catalog", map[string]any{"revision": now.Revision(), "complete": all}); err != nil {
+			return err
+		}
+	}
+	if s.user.monitors() {
+		for _, e := range s.changedNodes() {
+			if err := s.send("node", e); err != nil {
+				return err
+			}
+		}
+	}
+	if !overview {
+		return nil
+	}
+	return s.look()
+}
+
+// look sends the overview, leaders that have moved and alarms.
+func (s *eventStream) look() error {
+	u, err := s.a.authenticate(s.r)
+	if err != nil || u.Name != s.user.Name {
+		return errors.Join(errStreamEnds, s.send("end", map[string]string{"reason": "Login failed"}))
+	}
+	s.user = u
+	ctx, cancel := context.WithTimeout(s.r.Context(), 2*timeoutPeers)
+	defer cancel()
+	o, err := s.a.overviewOf(ctx, s.user, span{}, span{})
+	if err != nil {
+		return err
+	}
+	if err := s.send("overview", o); err != nil {
+		return err
+	}
+	for _, e := range s.movedLeaders(ctx) {
+		if err := s.send("leader", e); err != nil {
+			return err
+		}
+	}
+	if !s.user.monitors() {
+		return nil
+	}
+	for _, e := range s.changedAlarms(ctx) {
+		if err := s.send("alarm", e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// leaderMoved tells that a queue is led by another node; "" is none.
+type leaderMoved struct {
+	VHost string `json:"vhost"`
+	Name  string `json:"name"`
+	From  string `json:"from"`
+	To    string `json:"to"`
+}
+
+func (s *eventStream) movedLeaders(ctx context.Context) (list []leaderMoved) {
+	table := s.a.queueTable(ctx)
+	now := map[uint64]string{}
+	seen := map[string]bool{}
+	for _, v := range s.a.cfg.Broker.VhostInfos() {
+		seen[v.Name] = s.a.sees(s.user, v.Name)
+	}
+	for _, q := range s.a.cfg.Broker.QueueNames("") {
+		if !seen[q.VHost] {
+			continue
+		}
+		to := table.of(q.ID).leader
+		if from, known := s.leaders[q.ID]; known && from != to && len(list) < changesMax {
+			list = append(list, leaderMoved{q.VHost, q.Name, from, to})
+		}
+		now[q.ID] = to
+	}
+	s.leaders = now
+	return list
+}
+
+// nodeChanged tells that a node has come or gone.
+type nodeChanged struct {
+	Name    string `json:"name"`
+	Running bool   `json:"running"`
+	Known   bool   `json:"known"` // false: the cluster has forgotten it
+}
+
+func (s *eventStream) changedNodes() (list []nodeChanged) {
+	now := map[string]bool{}
+	for _, n := range s.a.cfg.Cluster.Nodes() {
+		now[n.Name] = n.Running
+		if was, known := s.nodes[n.Name]; !known || was != n.Running {
+			list = append(list, nodeChanged{n.Name, n.Running, true})
+		}
+	}
+	for name := range s.nodes {
+		if _, known := now[name]; !known {
+			list = append(list, nodeChanged{name, false, false})
+		}
+	}
+	s.nodes = now
+	return list
+}
+
+// alarmChanged tells of a node's alarms.
+type alarmChanged struct {
+	Node   string `json:"node"`
+	Memory bool   `json:"memory"`
+	Disk   bool   `json:"disk"`
+}
+
+// changedAlarms are those that are not as they were. To begin with there are none.
+func (s *eventStream) changedAlarms(ctx context.Context) (list []alarmChanged) {
+	now := map[string]string{}
+	for _, n := range s.a.nodes(ctx) {
+		if n.NodeStats == nil {
+			if was, known := s.alarms[n.Name]; known {
+				now[n.Name] = was // nobody knows
+			}
+			continue
+		}
+		e := alarmChanged{n.Name, n.MemAlarm, n.DiskAlarm}
+		now[n.Name] = fmt.Sprint(e)
+		if was, known := s.alarms[n.Name]; known && was != now[n.Name] || !known && (e.Memory || e.Disk) {
+			list = append(list, e)
+		}
+	}
+	s.alarms = now
+	return list
+}
+
+// send writes one event. A reader that does not take it in time is cut off: it finds the stream ended, and asks anew.
+func (s *eventStream) send(event string, data any) error {
+	var buf bytes.Buffer
+	fmt.Fprintf(&buf, "event: %s\ndata: ", event)
+	if err := encode(&buf, data); err != nil { // it ends the line
+		return err
+	}
+	buf.WriteByte('\n')
+	if err := s.ctl.SetWriteDeadline(time.Now().Add(eventPatience)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return err
+	}
+	if _, err := s.w.Write(buf.Bytes()); err != nil {
+		return err
+	}
+	return s.ctl.Flush()
+}

@@ -1,0 +1,138 @@
+package management
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/warrenmq/warren/broker"
+)
+
+// changing is a broker in which something changes in each tick.
+type changing struct {
+	*fakeBroker
+	mu   sync.Mutex
+	list []broker.Change
+}
+
+func (c *changing) Mark() broker.Mark { return broker.Mark{} }
+
+func (c *changing) ChangesSince(m broker.Mark, _ int) ([]broker.Change, broker.Mark, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	list := c.list
+	c.list = nil
+	return list, m, true
+}
+
+// listenTo reads the events of a node as "event data".
+func listenTo(t *testing.T, f *fakeCluster, user string) (next func() string, end func()) {
+	t.Helper()
+	server := httptest.NewServer(f.apis["c"])
+	t.Cleanup(server.Close)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	t.Cleanup(cancel)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL+"/api/warren/events", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.SetBasicAuth(user, "secret")
+	resp, err := server.Client().Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { resp.Body.Close() })
+	lines := bufio.NewScanner(resp.Body)
+	if resp.StatusCode != http.StatusOK {
+		t.Fatalf("%s", resp.Status)
+	}
+	return func() string {
+		event := ""
+		for lines.Scan() {
+			if name, ok := strings.CutPrefix(lines.Text(), "event: "); ok {
+				event = name
+			} else if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
+				return event + " " + data
+			}
+		}
+		return "over"
+	}, cancel
+}
+
+func TestEvents(t *testing.T) {
+	f := figured()
+	b := &changing{fakeBroker: f.apis["c"].cfg.Broker.(*fakeBroker)}
+	f.apis["c"].cfg.Broker = b
+	b.list = []broker.Change{{Kind: "queue", Action: "created", VHost: "v", Name: "hidden"}, {Kind: "queue", Action: "deleted", VHost: "/", Name: "seen"}}
+	next, end := listenTo(t, f, "manager")
+	if got := next(); got != `hello {"node":"c","revision":0}` {
+		t.Errorf("%s", got)
+	}
+	if got := next(); got != `change {"kind":"queue","action":"deleted","vhost":"/","name":"seen"}` {
+		t.Errorf("%s", got)
+	}
+	if got := next(); !strings.HasPrefix(got, "overview {") || !strings.Contains(got, `"publish":15`) {
+		t.Errorf("%s", got)
+	}
+	end()
+	if got := next(); got != "over" {
+		t.Errorf("%s", got)
+	}
+
+	next, _ = listenTo(t, f, "admin")
+	for range 2 {
+		next()
+	}
+	f.apis["c"].EndStreams()
+	f.apis["c"].EndStreams()
+	if got := next(); got != `end {"reason":"the node stops"}` {
+		t.Errorf("%s", got)
+	}
+	if got := next(); got != "over" {
+		t.Errorf("%s", got)
+	}
+	for end := time.Now().Add(10 * time.Second); f.apis["c"].streams.open.Load() > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("a stream is still open")
+		}
+	}
+	f.apis["c"].streams.open.Store(streamsMax)
+	for user, want := range map[string]int{"": 401, "plain": 401, "admin": 503} {
+		if status, body, _ := f.do(t, "c", user, "GET", "/api/warren/events"); status != want {
+			t.Errorf("%q: %d %s", user, status, body)
+		}
+	}
+}
+
+// stuck is a reader that does not read.
+type stuck struct {
+	*httptest.ResponseRecorder
+	deadline time.Time
+}
+
+func (s *stuck) SetWriteDeadline(t time.Time) error {
+	s.deadline = t
+	return nil
+}
+
+func (s *stuck) Write([]byte) (int, error) { return 0, errors.New("i/o timeout") }
+
+// A reader that does not read ends its stream, and nothing is kept for it.
+func TestStuckReaderIsCutOff(t *testing.T) {
+	f := figured()
+	f.apis["c"].cfg.Broker = &changing{fakeBroker: f.apis["c"].cfg.Broker.(*fakeBroker)}
+	r := httptest.NewRequest(http.MethodGet, "/api/warren/events", http.NoBody)
+	r.RemoteAddr = "127.0.0.1:1"
+	r.SetBasicAuth("admin", "secret")
+	w := &stuck{ResponseRecorder: httptest.NewRecorder()}
+	f.apis["c"].ServeHTTP(w, r)
+	if left := time.Until(w.deadline); left < 0 || left > eventPatience || f.apis["c"].streams.open.Load() != 0 {
+		t.Errorf("%v", left)
+	}
+}
