@@ -390,12 +390,10 @@ func errDefaultExchange() error {
 }
 
 func stripLines(name string) string {
-	return strings.Map(func(r rune) rune {
-		if r == '\r' || r == '\n' {
-			return -1
-		}
-		return r
-	}, name)
+	if !strings.ContainsAny(name, "\r\n") {
+		return name
+	}
+	return strings.NewReplacer("\r", "", "\n", "").Replace(name) // what is no UTF-8 stays as it is
 }
 
 func (c *Conn) checkAlternate(view *catalog.View, d ExchangeDeclare) error {

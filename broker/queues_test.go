@@ -19,3 +19,17 @@ func TestHotQueuesAreOpenedFirst(t *testing.T) {
 		t.Errorf("%v, want %v at the head", got, want)
 	}
 }
+
+// TestNamesOfBytes: names that are no UTF-8 are names like others, two of them two queues. Line breaks are left out, as RabbitMQ does.
+func TestNamesOfBytes(t *testing.T) {
+	c := dial(t, newBroker(t))
+	for _, name := range []string{"caf\xe9", "caf\xe8", "caf\xe9\n\r2\xff"} {
+		c.declare(name, nil)
+	}
+	for _, name := range []string{"caf\xe9", "caf\xe8", "caf\xe92\xff"} {
+		c.put(name, name, nil)
+		if d := c.eventually(name); string(d.Body) != name {
+			t.Errorf("%q got %q", name, d.Body)
+		}
+	}
+}
