@@ -3,6 +3,7 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { logout } from "./api";
 import { onNote, useApi, type Note } from "./data";
+import { useLive, useStream } from "./live";
 import { go, useRoute } from "./route";
 import type { ClusterInfo, Whoami } from "./types";
 import { Dialog } from "./ui";
@@ -122,6 +123,8 @@ export function Shell({ me, children }: { me: Whoami | undefined; children: Comp
   const [help, setHelp] = useState(false);
   const sees = (p: Place) => !p.needs || (me?.tags ?? []).some((t) => p.needs!.includes(t));
   useKeys(() => setHelp(true));
+  useStream();
+  const live = useLive();
   const at = route.parts[0] ?? "";
   const cluster = useApi<{ name: string }>("cluster-name", 0);
   const monitors = (me?.tags ?? []).some((t) => t === "monitoring" || t === "administrator");
@@ -138,6 +141,7 @@ export function Shell({ me, children }: { me: Whoami | undefined; children: Comp
         <a class="brand" href="#/"><Mark /><span>Warren</span></a>
         <span class="cluster" title="The cluster, and the node that answers">{cluster.data?.name}{info.data && <span class="muted"> via {info.data.node}</span>}</span>
         <span class="spacer" />
+        {live.connected && <span class="live" title="Changes are shown as they come">live</span>}
         <button type="button" class="icon-button" title="Keyboard" aria-label="Keyboard help" onClick={() => setHelp(true)}>?</button>
         <ThemeSwitch />
         <span class="who" title={me ? `tags: ${me.tags.join(", ") || "none"}` : undefined}>{me?.name}</span>

@@ -55,3 +55,11 @@ export function rateSeries(stats: Stats | undefined, names: string[]): Series | 
   const from = begin(counts.map((c) => c.slice(1)), times.length);
   return { times: [...times.slice(from), Date.now() / 1000], values: values.map((v, i) => [...v.slice(from), rate(stats, names[i]!) ?? 0]) };
 }
+
+/** A series with what has been seen since behind it. */
+export function continued(base: Series | undefined, seen: Series | undefined): Series | undefined {
+  if (!base || !seen || base.values.length !== seen.values.length) return base ?? seen;
+  const last = base.times.at(-1) ?? 0, from = seen.times.findIndex((t) => t > last + 1);
+  if (from < 0) return base;
+  return { times: [...base.times, ...seen.times.slice(from)], values: base.values.map((v, i) => [...v, ...seen.values[i]!.slice(from)]) };
+}

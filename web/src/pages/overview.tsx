@@ -1,25 +1,31 @@
+import { useMemo } from "preact/hooks";
 import { withQuery } from "../api";
 import { remember, useApi } from "../data";
 import { bytes, count, perSecond, span, time } from "../format";
+import { useLive } from "../live";
 import { useMe } from "../me";
 import { Plot } from "../plot";
-import { lengthSeries, rate, rateSeries, samplesQuery } from "../stats";
+import { continued, lengthSeries, rate, rateSeries, samplesQuery } from "../stats";
 import type { ClusterInfo, Node, OutboxStatus, Overview as OverviewData } from "../types";
 import { Badge, DataTable, Empty, Failure, Figure, Figures, Meter, Notice, Page, Section, type Column } from "../ui";
 
 export function Overview() {
   const me = useMe();
-  const overview = useApi<OverviewData>(withQuery("overview", samplesQuery));
+  const live = useLive();
+  // The stream tells what is new; samples for the plots are asked for seldom then.
+  const overview = useApi<OverviewData>(withQuery("overview", samplesQuery), live.connected ? 60_000 : 5000);
   const nodes = useApi<Node[]>(me.monitors ? "nodes" : null);
   const info = useApi<ClusterInfo>(me.monitors ? "warren/cluster" : null, 30_000);
   const outboxes = useApi<OutboxStatus[]>("warren/outboxes", 10_000);
-  const o = overview.data;
-  const s = o?.message_stats ?? {};
-  const rates = ["publish", "deliver_get", "ack", "redeliver"].map((n) => rate(s, n));
+  const o = live.overview ?? overview.data;
+  const rates = ["publish", "deliver_get", "ack", "redeliver"].map((n) => rate(o?.message_stats, n));
   const totals = [o?.queue_totals.messages_ready, o?.queue_totals.messages_unacknowledged];
-  const details = (name: string) => { const d = o?.queue_totals[`${name}_details`]; return typeof d === "object" ? d : undefined; };
-  const ratePlot = rateSeries(s, ["publish", "deliver_get", "ack", "redeliver"]) ?? (o ? remember("overview.rates", rates.map((r) => r ?? 0)) : undefined);
-  const totalPlot = lengthSeries([details("messages_ready"), details("messages_unacknowledged")], totals) ?? (o ? remember("overview.totals", totals) : undefined);
+  const details = (name: string) => { const d = overview.data?.queue_totals[`${name}_details`]; return typeof d === "object" ? d : undefined; };
+  const seenRates = o ? remember("overview.rates", rates.map((r) => r ?? 0)) : undefined, seenTotals = o ? remember("overview.totals", totals) : undefined;
+  // Built anew only when the samples are: else they would end at each redrawing.
+  const pastRates = useMemo(() => rateSeries(overview.data?.message_stats, ["publish", "deliver_get", "ack", "redeliver"]), [overview.data]);
+  const pastTotals = useMemo(() => lengthSeries([details("messages_ready"), details("messages_unacknowledged")], [overview.data?.queue_totals.messages_ready, overview.data?.queue_totals.messages_unacknowledged]), [overview.data]);
+  const ratePlot = continued(pastRates, seenRates), totalPlot = continued(pastTotals, seenTotals);
   return (
     <Page title="Overview" sub={o && <>Warren {o.product_version}{info.data && <>, cluster level {info.data.level}; the catalog is led by <b>{info.data.catalog_leader || "nobody"}</b></>}</>}>
       <Failure error={overview.error} />
