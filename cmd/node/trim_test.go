@@ -35,8 +35,11 @@ func TestTrim(t *testing.T) {
 	if trims != 0 || percent != 100 {
 		t.Fatalf("%d trims under load, GOGC %d", trims, percent)
 	}
-	work() // leaves garbage
-	pass(2 * trimQuiet)
+	// It leaves garbage, unless the runtime has collected that meanwhile and given it back: then there is nothing to trim.
+	for tries := 0; trims == 0 && tries < 20; tries++ {
+		work()
+		pass(2 * trimQuiet)
+	}
 	if trims != 1 || sheds != 1 {
 		t.Fatalf("%d trims after the load, caches shed %d times, want 1", trims, sheds)
 	}
