@@ -59,11 +59,12 @@ export function setQuery(params: Params, quiet = false): void {
 }
 
 export function useRoute(): Route {
-  const [hash, set] = useState(location.hash);
+  const [, set] = useState(location.hash);
   useEffect(() => {
     const on = () => set(location.hash);
+    on(); // it may have changed since this was drawn
     addEventListener("hashchange", on);
     return () => removeEventListener("hashchange", on);
   }, []);
-  return parse(hash);
+  return parse(location.hash);
 }
