@@ -37,8 +37,6 @@ type Queue struct {
 	SingleActiveConsumerTag *string        `json:"single_active_consumer_tag,omitempty"`
 	ConsumerDetails         []Consumer     `json:"consumer_details,omitempty"`
 	Deliveries              []DeliveriesTo `json:"deliveries,omitempty"`
-	// IdleSince is when anything was done with it last, to five seconds; told of one queue only, and if it is a while ago.
-	IdleSince string `json:"idle_since,omitempty"`
 
 	// Messages are all that wait in the queue or are with consumers; those on their way to a
 	// dead-letter exchange are MessagesDLX, not in it.

@@ -22,7 +22,7 @@ export interface Queue {
   policy: string | null; operator_policy: string | null; effective_policy_definition: Table | null;
   consumers: number; messages: number; messages_ready: number; messages_unacknowledged: number; messages_delayed: number;
   messages_dlx: number; message_bytes_dlx: number; messages_parked: number; messages_transferred: number; messages_deduplicated: number;
-  message_bytes?: number; memory?: number; idle_since?: string | null; consumer_utilisation?: number | null;
+  message_bytes?: number;
   single_active_consumer_tag?: string | null;
   messages_details?: Rate; messages_ready_details?: Rate; messages_unacknowledged_details?: Rate;
   message_stats?: Stats; consumer_details?: Consumer[];

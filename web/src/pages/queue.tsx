@@ -1,7 +1,7 @@
 import { useState } from "preact/hooks";
 import { del, path, post, put, withQuery } from "../api";
 import { remember, useApi, useAction } from "../data";
-import { bytes, count, nameOfExchange, perSecond, span, value } from "../format";
+import { bytes, count, nameOfExchange, perSecond, value } from "../format";
 import { useMe } from "../me";
 import { Plot } from "../plot";
 import { PublishDialog } from "../publish";
@@ -81,9 +81,7 @@ function QueueState({ q }: { q: Queue }) {
         <Plot title="Messages a second" unit="/s" series={rates} lines={[{ name: "in", color: "--accent" }, { name: "out", color: "--ready" }, { name: "ack", color: "--ok" }]} />
       </div>
       <Section title="Where it is">
-        <p>Led by <b class="mono">{q.leader || "nobody"}</b>; replicas on {(q.members ?? []).map((m, i) => <span key={m}>{i > 0 && ", "}<span class={(q.online ?? []).includes(m) ? "mono" : "mono bad-text"}>{m}</span></span>)}.
-          {q.consumer_utilisation !== undefined && q.consumer_utilisation !== null && <> Consumers take messages at once {Math.round(q.consumer_utilisation * 100)} % of the time.</>}
-          {q.idle_since && <> Idle for {span(Date.now() - Date.parse(q.idle_since))}.</>}</p>
+        <p>Led by <b class="mono">{q.leader || "nobody"}</b>; replicas on {(q.members ?? []).map((m, i) => <span key={m}>{i > 0 && ", "}<span class={(q.online ?? []).includes(m) ? "mono" : "mono bad-text"}>{m}</span></span>)}.</p>
       </Section>
     </>
   );

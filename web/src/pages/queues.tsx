@@ -1,7 +1,7 @@
 import { useState } from "preact/hooks";
 import { path, put, withQuery } from "../api";
 import { remember, remembered, useApi } from "../data";
-import { count, perSecond, span } from "../format";
+import { count, perSecond } from "../format";
 import { Spark } from "../plot";
 import { go, href } from "../route";
 import { rate } from "../stats";
@@ -34,7 +34,6 @@ const columns: Column<Queue>[] = [
   { id: "members", title: "Replicas", cell: (q) => { const m = q.members?.length ?? 0, o = q.online?.length ?? 0; return <span class={o < m ? "bad-text" : ""} title={(q.members ?? []).join(", ")}>{o === m ? m : `${o} of ${m}`}</span>; }, num: true },
   { id: "delayed", title: "Delayed", sort: "messages_delayed", num: true, extra: true, cell: (q) => count(q.messages_delayed) },
   { id: "parked", title: "Parked", sort: "messages_parked", num: true, extra: true, cell: (q) => count(q.messages_parked) },
-  { id: "idle", title: "Idle for", extra: true, cell: (q) => (q.idle_since ? span(Date.now() - Date.parse(q.idle_since)) : "–") },
 ];
 
 export function Queues() {
