@@ -362,17 +362,25 @@ func ready(n *cluster.Node) bool {
 // figure is a figure of a node's metrics.
 func (r *rig) figure(n *cluster.Node, name string) int {
 	r.Helper()
+	v, ok := r.figureIfThere(n, name)
+	if !ok {
+		r.Fatalf("%s has no %s", n.Name, name)
+	}
+	return v
+}
+
+func (r *rig) figureIfThere(n *cluster.Node, name string) (v int, ok bool) {
+	r.Helper()
 	page, err := n.Fetch(r.Context(), "/metrics")
 	r.must("metrics", err)
 	for line := range strings.Lines(string(page)) {
 		if text, ok := strings.CutPrefix(line, name+" "); ok {
 			v, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
 			r.must("metrics", err)
-			return int(v)
+			return int(v), true
 		}
 	}
-	r.Fatalf("%s has no %s", n.Name, name)
-	return 0
+	return 0, false
 }
 
 func url(n *cluster.Node) string { return "amqp://app:app@" + n.AMQPAddr() + "/" }
