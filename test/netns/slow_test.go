@@ -104,7 +104,7 @@ func TestSlowFollower(t *testing.T) {
 		return figure() > 0
 	})
 	link(network.Link{})
-	d := r.until(slow+" catches up", timeoutReply, func() bool {
+	d := r.until(slow+" catches up", 2*timeoutReply, func() bool {
 		return r.lags(leader, "busy")[slow] == 0 && figure() == 0
 	})
 	t.Logf("%s had caught up %v after its link was well", slow, d.Round(time.Millisecond))
