@@ -23,13 +23,9 @@ func (ch *channel) basicMethod(m wire.Method) error {
 	case *wire.BasicGet:
 		return ch.get(m)
 	case *wire.BasicRecover:
-		if err := ch.recover(m.ID(), m.Requeue); err != nil {
-			return err
-		}
-		ch.reply(&wire.BasicRecoverOk{})
-		return nil
+		return ch.recover(m.ID(), m.Requeue, true)
 	case *wire.BasicRecoverAsync:
-		return ch.recover(m.ID(), m.Requeue)
+		return ch.recover(m.ID(), m.Requeue, false)
 	}
 	return unexpectedMethod(m.ID())
 }
@@ -273,13 +269,17 @@ func (ch *channel) ackNow(kind broker.SettleKind, tag uint64, multiple bool) err
 }
 
 // recover returns everything outstanding to its queues, at once also in a transaction:
-// what that has settled is not outstanding.
-func (ch *channel) recover(id wire.MethodID, requeue bool) error {
+// what that has settled is not outstanding. The answer, where one is wanted, comes before what is
+// delivered again, as RabbitMQ's does.
+func (ch *channel) recover(id wire.MethodID, requeue, answer bool) error {
 	if !requeue {
 		return wire.Errorf(wire.NotImplemented, id, "requeue=false")
 	}
 	if err := ch.ackNow(fsm.RequeueCounted, 0, true); err != nil {
 		return err
+	}
+	if answer {
+		ch.reply(&wire.BasicRecoverOk{})
 	}
 	ch.flush()
 	return nil

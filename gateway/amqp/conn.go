@@ -71,6 +71,7 @@ type conn struct {
 	open      bool   // connection.open-ok was sent
 	told      string // reason of connection.blocked, "" if not blocked
 	unblocked chan struct{}
+	ending    bool // the reader waits for the peer's goodbye only: nothing wakes it
 }
 
 func newConn(s *Server, nc net.Conn) *conn {
@@ -217,10 +218,18 @@ func (c *conn) kick(why *broker.Error) {
 	}
 	c.cancel()
 	c.out.interrupt()
-	_ = c.nc.SetReadDeadline(past()) // wakes the reader; a closed socket has none
 	c.blockMu.Lock()
 	defer c.blockMu.Unlock()
+	c.wake()
 	c.freeReader()
+}
+
+// wake makes a read of the socket end at once; called with blockMu held. The wait for the
+// peer's close-ok is not cut short: a socket closed under what the peer still sends loses the close.
+func (c *conn) wake() {
+	if !c.ending {
+		_ = c.nc.SetReadDeadline(past()) // a closed socket has no reader
+	}
 }
 
 // cut ends the connection without a word.
@@ -365,6 +374,9 @@ func (in *inbound) silence(d time.Duration) {
 
 // final sets the deadline for the rest of the connection, kicked or not.
 func (in *inbound) final(d time.Duration) {
+	in.c.blockMu.Lock()
+	in.c.ending = true
+	in.c.blockMu.Unlock()
 	in.until(time.Now().Add(d))
 	in.timeout = -1
 }

@@ -78,8 +78,8 @@ func (c *conn) hush() {
 	c.blockMu.Lock()
 	defer c.blockMu.Unlock()
 	if c.publisher {
-		c.freeReader()                   // of an alarm
-		_ = c.nc.SetReadDeadline(past()) // a closed socket has no reader
+		c.freeReader() // of an alarm
+		c.wake()
 	}
 }
 
@@ -123,7 +123,7 @@ func (c *conn) whileQuiet() error {
 				c.unblocked = make(chan struct{}) // the alarm goes on
 			}
 			c.blockMu.Unlock()
-			return nil
+			return c.whileBlocked()
 		}
 	}
 }
