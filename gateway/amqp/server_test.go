@@ -22,10 +22,14 @@ type rig struct {
 	addr string
 }
 
+// patience is for what comes at once on a machine that is not starved.
+const patience = 30 * time.Second
+
 func testConfig(tb testing.TB) Config {
 	cfg := Default()
 	cfg.AuthFailureDelay = 10 * time.Millisecond
 	cfg.CloseTimeout = 2 * time.Second
+	cfg.HandshakeTimeout = patience
 	cfg.Logger = slog.New(slog.DiscardHandler)
 	if testing.Verbose() {
 		cfg.Logger = slog.New(slog.NewTextHandler(tb.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
@@ -51,7 +55,7 @@ func startServer(tb testing.TB, edit ...func(*Config)) *rig {
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(ln) }()
 	tb.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		if err := s.Shutdown(ctx, ShutdownOptions{}); err != nil {
 			tb.Errorf("shutdown: %v", err)
@@ -86,7 +90,7 @@ func (r *rig) channel(tb testing.TB) *amqp091.Channel {
 
 func eventually(tb testing.TB, what string, ok func() bool) {
 	tb.Helper()
-	deadline := time.Now().Add(5 * time.Second)
+	deadline := time.Now().Add(patience)
 	for !ok() {
 		if time.Now().After(deadline) {
 			tb.Fatalf("timed out waiting for %s", what)
@@ -103,7 +107,7 @@ func receive[T any](tb testing.TB, from <-chan T, what string) T {
 			tb.Fatalf("%s: channel closed", what)
 		}
 		return v
-	case <-time.After(5 * time.Second):
+	case <-time.After(patience):
 		tb.Fatalf("timed out waiting for %s", what)
 		panic("unreachable")
 	}
