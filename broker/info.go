@@ -79,26 +79,26 @@ func (b *Broker) describe(ctx context.Context, q *catalog.Queue) QueueInfo {
 
 // outline describes a queue as far as this node knows without asking its leader. What stays to be asked is running.
 func (b *Broker) outline(q *catalog.Queue) QueueInfo {
-	info := QueueInfo{ID: q.ID, VHost: q.Vhost, Name: q.Name, DelayOf: q.DelayOf, State: "running", Members: []string{}, Online: []string{}}
+	info := outlineOf(q, b.online)
+	b.addPolicies(&info, q)
+	return info
+}
+
+// outlineOf is outline without what policies say.
+func outlineOf(q *catalog.Queue, online func(node string) bool) QueueInfo {
+	info := QueueInfo{ID: q.ID, VHost: q.Vhost, Name: q.Name, DelayOf: q.DelayOf, State: "running", Members: make([]string, len(q.Members))}
 	if q.DelayOf != "" {
 		info.Name = ""
 	}
-	for _, m := range q.Members {
-		info.Members = append(info.Members, shortName(string(m)))
-		if b.online(string(m)) {
-			info.Online = append(info.Online, shortName(string(m)))
+	info.Online = make([]string, 0, len(q.Members))
+	for i, m := range q.Members {
+		info.Members[i] = shortName(string(m))
+		if online(string(m)) {
+			info.Online = append(info.Online, info.Members[i])
 		}
 	}
 	info.Type, info.Durable, info.AutoDelete, info.Exclusive = queueType(q.Arguments), q.Durable, q.AutoDelete, q.Exclusive
 	info.Arguments = q.Arguments
-	e := b.inEffect(q)
-	info.EffectivePolicy = e.merged
-	if e.policy != nil {
-		info.Policy = e.policy.Name
-	}
-	if e.operator != nil {
-		info.OperatorPolicy = e.operator.Name
-	}
 	if q.State == catalog.Closing {
 		info.State = "closing"
 		return info
@@ -107,6 +107,17 @@ func (b *Broker) outline(q *catalog.Queue) QueueInfo {
 		info.Error = "too few members are online"
 	}
 	return info
+}
+
+func (b *Broker) addPolicies(info *QueueInfo, q *catalog.Queue) {
+	e := b.inEffect(q)
+	info.EffectivePolicy = e.merged
+	if e.policy != nil {
+		info.Policy = e.policy.Name
+	}
+	if e.operator != nil {
+		info.OperatorPolicy = e.operator.Name
+	}
 }
 
 // ask adds what the queue's leader knows.
@@ -156,6 +167,34 @@ func (b *Broker) OutlineQueue(id uint64) (info QueueInfo, ok bool) {
 		return info, false
 	}
 	return b.outline(q), true
+}
+
+// OutlineQueues is OutlineQueue for many: each node is looked at once for all of them, and policies are matched only if they are wanted. It
+// calls yield for each queue of the list in its order, with nil for one that is gone; the pointer is for the time of the call.
+func (b *Broker) OutlineQueues(list []QueueName, policies bool, yield func(i int, info *QueueInfo)) {
+	view := b.cat.View()
+	known := map[string]bool{}
+	online := func(node string) bool {
+		is, ok := known[node]
+		if !ok {
+			is = b.online(node)
+			known[node] = is
+		}
+		return is
+	}
+	var info QueueInfo
+	for i := range list {
+		q := view.QueueByID(list[i].ID)
+		if q == nil {
+			yield(i, nil)
+			continue
+		}
+		info = outlineOf(q, online)
+		if policies {
+			b.addPolicies(&info, q)
+		}
+		yield(i, &info)
+	}
 }
 
 // AskQueue is documented with OutlineQueue.

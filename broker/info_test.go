@@ -1,9 +1,13 @@
 package broker
 
 import (
+	"fmt"
+	"reflect"
 	"testing"
 
+	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/catalog"
+	"github.com/warrenmq/warren/policy"
 )
 
 func TestStateOf(t *testing.T) {
@@ -28,4 +32,53 @@ func TestStateOf(t *testing.T) {
 			t.Errorf("%d of %v online, wanted %v: %s, want %s", tc.online, tc.members, tc.wanted, got, tc.want)
 		}
 	}
+}
+
+// TestOutlineQueuesLooksAtEachNodeOnce: an outline of many queues is what each one's would be, without a question for each member of each.
+func TestOutlineQueuesLooksAtEachNodeOnce(t *testing.T) {
+	b := newBroker(t)
+	c := dial(t, b)
+	const queues = 20
+	for i := range queues {
+		c.declare(fmt.Sprint("q", i), amqp.Table{{Name: "x-queue-type", Value: "quorum"}})
+	}
+	if _, err := b.PutPolicy(t.Context(), policy.Spec{VHost: "/", Name: "limit", Pattern: "^q1", ApplyTo: policy.All, Definition: amqp.Table{{Name: "max-length", Value: int64(5)}}}); err != nil {
+		t.Fatal(err)
+	}
+	asked := 0
+	b.cfg.Online = func(string) bool {
+		asked++
+		return true
+	}
+	names := append(b.QueueNames("/"), QueueName{ID: 1 << 40, Name: "gone"})
+	var got []QueueInfo
+	b.OutlineQueues(names, true, func(i int, info *QueueInfo) {
+		if info == nil {
+			if names[i].Name != "gone" {
+				t.Errorf("%s is gone", names[i].Name)
+			}
+			return
+		}
+		got = append(got, *info)
+	})
+	if asked != 1 || len(got) != queues {
+		t.Errorf("%d queues, nodes looked at %d times", len(got), asked)
+	}
+	policies := 0
+	for i := range got {
+		if one, ok := b.OutlineQueue(names[i].ID); !ok || !reflect.DeepEqual(one, got[i]) {
+			t.Errorf("%+v, alone %+v", got[i], one)
+		}
+		if got[i].Policy == "limit" {
+			policies++
+		}
+	}
+	if policies != 11 {
+		t.Errorf("the policy is on %d queues", policies)
+	}
+	b.OutlineQueues(names, false, func(_ int, info *QueueInfo) {
+		if info != nil && (info.Policy != "" || info.State != "running") {
+			t.Errorf("%+v", info)
+		}
+	})
 }

@@ -24,27 +24,26 @@ type QueueRow struct {
 	hidden                   bool // the queue of a delayed exchange
 }
 
-// Rows reads the rows of all queues led here, in no order.
+// Rows reads the rows of all queues led here, in no order. It waits for nothing but an entry that is just being applied.
 func (b *Broker) Rows() []QueueRow {
 	all := b.queues.all()
+	view := b.cat.View()
 	rows := make([]QueueRow, 0, len(all))
 	for _, h := range all {
-		if r, ok := h.row(); ok {
+		if r, ok := h.row(view); ok {
 			rows = append(rows, r)
 		}
 	}
 	return rows
 }
 
-func (h *hosted) row() (r QueueRow, ok bool) {
+func (h *hosted) row(view *catalog.View) (r QueueRow, ok bool) {
 	l := h.replica.Leader()
 	if l == nil {
 		return r, false
 	}
-	h.mu.Lock()
-	q := h.q
-	h.mu.Unlock()
-	if q.State == catalog.Closing {
+	q := view.QueueByID(h.id)
+	if q == nil || q.State == catalog.Closing {
 		return r, false
 	}
 	c := l.Counts()

@@ -5,9 +5,6 @@ import (
 	"fmt"
 	"math"
 	"net"
-	"net/http"
-	"net/http/httptest"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -355,34 +352,4 @@ func FuzzTable(f *testing.F) {
 			}
 		}
 	})
-}
-
-// BenchmarkQueueList makes a page of a hundred queues of ten thousand, which were all used, from the tables of three nodes.
-func BenchmarkQueueList(b *testing.B) {
-	f := newFakeCluster("a", "b", "c")
-	var queues []broker.QueueInfo
-	for i := range 10_000 {
-		queues = append(queues, broker.QueueInfo{VHost: "/", Name: fmt.Sprintf("queue %05d", i*7919%10_000), State: "running", Type: "quorum", Members: []string{"a", "b", "c"}, Online: []string{"a", "b", "c"}})
-	}
-	for i, name := range []string{"a", "b", "c"} {
-		a := f.apis[name]
-		a.cfg.Cluster = fakeNodes{local: name}
-		fb := &fakeBroker{vhosts: map[string][]string{"/": {"admin"}}, queues: queues, used: map[uint64]stats.Set{}}
-		for id := uint64(i); id < 10_000; id += 3 {
-			fb.rows = append(fb.rows, broker.QueueRow{ID: id + 1, Session: 1 << 21, Ready: id, Consumers: 1, Bytes: 100 * id})
-			fb.used[id+1] = stats.Set{stats.Publish: id, stats.Deliver: id, stats.Ack: id}
-		}
-		a.cfg.Broker = fb
-	}
-	for _, sort := range []string{"", "name", "messages", "message_stats.publish_details.rate", "policy"} {
-		b.Run("by "+sort, func(b *testing.B) {
-			for b.Loop() {
-				f.apis["a"].tables.table = nil
-				r := httptest.NewRequest(http.MethodGet, "/api/queues?page=3&page_size=100&sort="+sort, http.NoBody)
-				if _, err := f.apis["a"].queueList(r, slices.Clone(f.apis["a"].cfg.Broker.QueueNames(""))); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
 }

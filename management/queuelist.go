@@ -16,6 +16,7 @@ import (
 type figures interface {
 	QueueNames(vhost string) []broker.QueueName
 	OutlineQueue(id uint64) (broker.QueueInfo, bool)
+	OutlineQueues(list []broker.QueueName, policies bool, yield func(i int, info *broker.QueueInfo))
 	AskQueue(ctx context.Context, id uint64) (broker.QueueInfo, bool)
 	Rows() []broker.QueueRow
 	UsedQueues(yield func(id uint64, s *stats.Set))
@@ -95,12 +96,14 @@ func (a *API) queueList(r *http.Request, names []broker.QueueName) (any, error) 
 	return q.answer(items, total, len(names), to-from), nil
 }
 
-// queueKeys returns what queues are sorted by: straight from their figures if it is there.
+// queueKeys returns what queues are sorted by: straight from their figures or outlines if it is there.
 func (a *API) queueKeys(names []broker.QueueName, t *queueTable, path []string) func(i int) key {
 	if of := figureKey(path); of != nil {
 		return func(i int) key { return key{n: of(t.of(names[i].ID))} }
 	}
 	switch strings.Join(path, ".") {
+	case "": // they stay as they are
+		return nil
 	case "name":
 		return func(i int) key { return key{kind: keyText, text: names[i].Name} }
 	case "vhost":
@@ -108,14 +111,61 @@ func (a *API) queueKeys(names []broker.QueueName, t *queueTable, path []string) 
 	case "node", "leader":
 		return func(i int) key { return key{kind: keyText, text: t.of(names[i].ID).leader} }
 	}
-	return func(i int) key {
-		info, ok := a.cfg.Broker.OutlineQueue(names[i].ID)
-		if !ok {
-			return key{}
+	of, policies := outlineKey(path)
+	if of == nil {
+		policies = true
+		of = func(info *broker.QueueInfo) key {
+			j := tableJSON(info, t.of(info.ID))
+			return keyOf(&j, path)
 		}
-		j := tableJSON(&info, t.of(names[i].ID))
-		return keyOf(&j, path)
 	}
+	keys := make([]key, len(names))
+	a.cfg.Broker.OutlineQueues(names, policies, func(i int, info *broker.QueueInfo) {
+		if info != nil {
+			keys[i] = of(info)
+		}
+	})
+	return func(i int) key { return keys[i] }
+}
+
+// outlineKey returns how the value at a path is read from a queue's outline, nil if it is not in it, and whether policies have to be.
+func outlineKey(path []string) (of func(q *broker.QueueInfo) key, policies bool) {
+	text := func(of func(q *broker.QueueInfo) string) func(q *broker.QueueInfo) key {
+		return func(q *broker.QueueInfo) key { return key{kind: keyText, text: of(q)} }
+	}
+	name := func(of func(q *broker.QueueInfo) string) func(q *broker.QueueInfo) key {
+		return func(q *broker.QueueInfo) key {
+			if of(q) == "" {
+				return key{} // null
+			}
+			return key{kind: keyText, text: of(q)}
+		}
+	}
+	flag := func(of func(q *broker.QueueInfo) bool) func(q *broker.QueueInfo) key {
+		return func(q *broker.QueueInfo) key {
+			if of(q) {
+				return key{kind: keyBool, n: 1}
+			}
+			return key{kind: keyBool}
+		}
+	}
+	switch strings.Join(path, ".") {
+	case "type":
+		return text(func(q *broker.QueueInfo) string { return q.Type }), false
+	case "state":
+		return text(func(q *broker.QueueInfo) string { return q.State }), false
+	case "durable":
+		return flag(func(q *broker.QueueInfo) bool { return q.Durable }), false
+	case "auto_delete":
+		return flag(func(q *broker.QueueInfo) bool { return q.AutoDelete }), false
+	case "exclusive":
+		return flag(func(q *broker.QueueInfo) bool { return q.Exclusive }), false
+	case "policy":
+		return name(func(q *broker.QueueInfo) string { return q.Policy }), true
+	case "operator_policy":
+		return name(func(q *broker.QueueInfo) string { return q.OperatorPolicy }), true
+	}
+	return nil, false
 }
 
 // figureKey returns how the number at a path is read from a queue's figures, nil if it is not in them.
@@ -150,6 +200,12 @@ func figureKey(path []string) func(f *queueFigures) float64 {
 		return func(f *queueFigures) float64 { return float64(f.row.Unacked) }
 	case "messages_dlx":
 		return func(f *queueFigures) float64 { return float64(f.row.Outbox) }
+	case "messages_delayed":
+		return func(f *queueFigures) float64 { return float64(f.row.Delayed) }
+	case "messages_parked":
+		return func(f *queueFigures) float64 { return float64(f.row.Parked) }
+	case "messages_transferred":
+		return func(f *queueFigures) float64 { return float64(f.row.Transferred) }
 	case "consumers":
 		return func(f *queueFigures) float64 { return float64(f.row.Consumers) }
 	case "message_bytes":
@@ -168,18 +224,17 @@ func figureKey(path []string) func(f *queueFigures) float64 {
 func (a *API) describeQueues(ctx context.Context, names []broker.QueueName, t *queueTable, ask bool) []Queue {
 	list := make([]Queue, len(names))
 	var missing []int
-	for i, n := range names {
-		info, ok := a.cfg.Broker.OutlineQueue(n.ID)
-		if !ok { // it went meanwhile
-			list[i] = Queue{Name: n.Name, VHost: n.VHost, State: "down", Members: []string{}, Online: []string{}}
-			continue
+	a.cfg.Broker.OutlineQueues(names, true, func(i int, info *broker.QueueInfo) {
+		if info == nil { // it went meanwhile
+			list[i] = Queue{Name: names[i].Name, VHost: names[i].VHost, State: "down", Members: []string{}, Online: []string{}}
+			return
 		}
-		f := t.of(n.ID)
-		list[i] = tableJSON(&info, f)
+		f := t.of(info.ID)
+		list[i] = tableJSON(info, f)
 		if ask && f.leader == "" && info.State == "running" {
 			missing = append(missing, i)
 		}
-	}
+	})
 	ctx, cancel := context.WithTimeout(ctx, askingTime)
 	defer cancel()
 	var wg sync.WaitGroup

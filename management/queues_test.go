@@ -65,6 +65,17 @@ func (f *fakeBroker) OutlineQueue(id uint64) (broker.QueueInfo, bool) {
 	return q, true
 }
 
+func (f *fakeBroker) OutlineQueues(list []broker.QueueName, _ bool, yield func(int, *broker.QueueInfo)) {
+	for i, n := range list {
+		if info, ok := f.OutlineQueue(n.ID); ok {
+			info.ID = n.ID
+			yield(i, &info)
+		} else {
+			yield(i, nil)
+		}
+	}
+}
+
 func (f *fakeBroker) AskQueue(_ context.Context, id uint64) (broker.QueueInfo, bool) {
 	if f.asked != nil {
 		f.asked.Add(1)

@@ -51,14 +51,21 @@ func (g *Group) configuration() raft.Configuration {
 }
 
 func (g *Group) voters() []transport.NodeID {
+	all, _ := g.votersAndSelf()
+	return all
+}
+
+// votersAndSelf tells too whether this very replica votes.
+func (g *Group) votersAndSelf() (all []transport.NodeID, self bool) {
 	servers := g.configuration().Servers
-	all := make([]transport.NodeID, 0, len(servers))
+	all = make([]transport.NodeID, 0, len(servers))
 	for _, s := range servers {
 		if s.Suffrage == raft.Voter {
 			all = append(all, transport.NodeID(s.Address))
+			self = self || s.ID == raft.ServerID(g.self)
 		}
 	}
-	return all
+	return all, self
 }
 
 // isVoter tells whether this very replica votes: one of an earlier generation on this node does not count.

@@ -1,0 +1,109 @@
+package management
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"testing"
+
+	"github.com/warrenmq/warren/broker"
+	"github.com/warrenmq/warren/stats"
+)
+
+// manyQueues is the API of one of three nodes with n queues, which were all used.
+func manyQueues(n int) *API {
+	f := newFakeCluster("a", "b", "c")
+	var queues []broker.QueueInfo
+	for i := range n {
+		queues = append(queues, broker.QueueInfo{
+			VHost: "/", Name: fmt.Sprintf("queue %05d", i*7919%n), State: []string{"running", "minority"}[i%2], Type: []string{"quorum", "classic"}[i%2],
+			Policy: []string{"", "b", "a"}[i%3], Durable: i%2 == 0, Members: []string{"a", "b", "c"}, Online: []string{"a", "b", "c"},
+		})
+	}
+	for i, name := range []string{"a", "b", "c"} {
+		a := f.apis[name]
+		a.cfg.Cluster = fakeNodes{local: name}
+		fb := &fakeBroker{vhosts: map[string][]string{"/": {"admin"}}, queues: queues, used: map[uint64]stats.Set{}}
+		for id := i; id < n; id += 3 {
+			u := uint64(id)
+			fb.rows = append(fb.rows, broker.QueueRow{ID: u + 1, Session: 1 << 21, Ready: u, Consumers: 1, Bytes: 100 * u})
+			fb.used[u+1] = stats.Set{stats.Publish: u, stats.Deliver: u, stats.Ack: u}
+		}
+		a.cfg.Broker = fb
+	}
+	return f.apis["a"]
+}
+
+// sortedPage asks for the third hundred.
+func sortedPage(t testing.TB, a *API, sort string) []Queue {
+	r := httptest.NewRequest(http.MethodGet, "/api/queues?page=3&page_size=100&sort="+sort, http.NoBody)
+	answer, err := a.queueList(r, slices.Clone(a.cfg.Broker.QueueNames("")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer.(Page).Items.([]Queue)
+}
+
+// sortedBy are the columns of the management page, and others.
+var sortedBy = []string{
+	"", "name", "vhost", "type", "state", "policy", "operator_policy", "durable", "auto_delete", "exclusive", "messages_ready", "messages_unacknowledged",
+	"messages", "messages_dlx", "message_stats.publish_details.rate", "message_stats.deliver_get_details.rate", "message_stats.ack_details.rate", "consumers",
+	"leader", "messages_delayed", "messages_parked", "messages_transferred", "message_bytes",
+}
+
+// TestSortIsByWhatIsShown: the short ways to what queues are sorted by give what their JSON does.
+func TestSortIsByWhatIsShown(t *testing.T) {
+	a := manyQueues(400)
+	table := a.queueTable(t.Context())
+	names := a.cfg.Broker.QueueNames("")
+	shown := a.describeQueues(t.Context(), names, table, false)
+	for _, sort := range sortedBy[1:] {
+		q := listQuery{}
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "/?sort="+sort, http.NoBody)
+		if err == nil {
+			q, err = readListQuery(r)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		of := a.queueKeys(names, table, q.sort)
+		for i := range names {
+			if shown[i].State != "running" && (sort == "leader" || figureKey(q.sort) != nil) {
+				continue // nobody is asked for its figures, but who led it may have told them
+			}
+			if got, want := of(i), keyOf(&shown[i], q.sort); got != want {
+				t.Fatalf("sort=%s: %+v, shown is %+v", sort, got, want)
+			}
+		}
+	}
+}
+
+// TestSortIsCheap bounds what a page costs for each queue that is not on it, by the memory that is allocated: with ten thousand queues each
+// object more is a millisecond, and work for the collector.
+func TestSortIsCheap(t *testing.T) {
+	const n = 6_000
+	a := manyQueues(n)
+	for _, sort := range sortedBy {
+		a.queueTable(t.Context())
+		objects := testing.AllocsPerRun(3, func() { sortedPage(t, a, sort) })
+		// The hundred that are shown take some sixty objects each, an outline one.
+		if most := 100*70 + 1.2*n; objects > most {
+			t.Errorf("sort=%s: %.0f objects, want %.0f at most", sort, objects, most)
+		}
+	}
+}
+
+// BenchmarkQueueList makes a page of a hundred queues of ten thousand from the tables of three nodes.
+func BenchmarkQueueList(b *testing.B) {
+	a := manyQueues(10_000)
+	for _, sort := range []string{"", "name", "messages", "message_stats.publish_details.rate", "policy"} {
+		b.Run("by "+sort, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				a.tables.table = nil
+				sortedPage(b, a, sort)
+			}
+		})
+	}
+}
