@@ -181,16 +181,22 @@ const prefixBits = 64
 // userBytesMax bounds what is kept of a user's name, which may be anything.
 const userBytesMax = 255
 
-// keyOf makes one of a network of IPv6, where everybody has very many addresses.
+// keyOf cuts what a user may say.
 func keyOf(address, user string) key {
-	if a, err := netip.ParseAddr(address); err == nil {
-		if a = a.Unmap().WithZone(""); a.Is6() {
-			if p, err := a.Prefix(prefixBits); err == nil {
-				address = p.String()
-			}
-		} else {
-			address = a.String()
-		}
+	return key{Network(address), user[:min(len(user), userBytesMax)]}
+}
+
+// Network is what an address stands for: itself, or its /64 of IPv6, where everybody has very many addresses.
+func Network(address string) string {
+	a, err := netip.ParseAddr(address)
+	if err != nil {
+		return address
 	}
-	return key{address, user[:min(len(user), userBytesMax)]}
+	if a = a.Unmap().WithZone(""); a.Is4() {
+		return a.String()
+	}
+	if p, err := a.Prefix(prefixBits); err == nil {
+		return p.String()
+	}
+	return address
 }
