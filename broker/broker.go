@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/warrenmq/warren/auth/passwords"
 	"github.com/warrenmq/warren/catalog"
 	"github.com/warrenmq/warren/dlx/mover"
 	"github.com/warrenmq/warren/fsm"
@@ -46,6 +47,8 @@ type Config struct {
 	// ConsumerTimeout is how long a client may hold a message of a quorum queue that says
 	// nothing else; 0: for ever.
 	ConsumerTimeout time.Duration
+	// Passwords checks those of users; nil: with no bound for costly hashes but one at a time.
+	Passwords *passwords.Keeper
 	// QueueTimeout bounds every operation that waits for a queue's leader.
 	QueueTimeout time.Duration
 	// Gate is where the queues here tell other queues about dead letters; nil is open.
@@ -142,6 +145,9 @@ func New(cfg Config, cat Catalog) *Broker {
 		leaders: map[uint64]string{}, lost: map[lostKey]uint64{}, ended: map[uint32]uint64{},
 		trouble: map[*stream]struct{}{}, watched: map[*stream]struct{}{}, wake: make(chan struct{}, 1),
 		timed: map[*stream]struct{}{}, timedWake: make(chan struct{}, 1), narrowed: make(chan struct{}, 1),
+	}
+	if b.cfg.Passwords == nil {
+		b.cfg.Passwords = passwords.New(passwords.Config{Parallel: 1, Waiting: 64, Wait: cfg.QueueTimeout, Known: 64})
 	}
 	if b.cfg.Now == nil {
 		wall := b.started.UnixMilli()

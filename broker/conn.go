@@ -11,6 +11,7 @@ import (
 
 	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/auth"
+	"github.com/warrenmq/warren/auth/passwords"
 	"github.com/warrenmq/warren/catalog"
 	"github.com/warrenmq/warren/exchange"
 )
@@ -36,9 +37,18 @@ type Conn struct {
 	exclusiveMax int
 }
 
-// Login checks a SASL response. loopback tells that the client is on this
-// machine. Errors are *Error with AccessRefused.
-func (b *Broker) Login(_ context.Context, mechanism string, response []byte, loopback bool) (User, error) {
+// Caller is who wants to log in.
+type Caller struct {
+	// Source is where they come from, for those who keep order among many; Loopback tells that it is this machine.
+	Source   string
+	Loopback bool
+	// Still is asked again after a wait whether the password is to be looked at; nil: it is.
+	Still func() error
+}
+
+// Login checks a SASL response. Errors are *Error with AccessRefused, or with Unavailable if it was not looked at because too many
+// log in, or what Still says.
+func (b *Broker) Login(ctx context.Context, mechanism string, response []byte, from Caller) (User, error) {
 	refused := Errorf(AccessRefused, "Login was refused using authentication mechanism %s. For details see the broker logfile.", mechanism)
 	cred, err := auth.ParseResponse(mechanism, response)
 	if err != nil {
@@ -46,15 +56,21 @@ func (b *Broker) Login(_ context.Context, mechanism string, response []byte, loo
 		return User{}, refused
 	}
 	u := b.cat.View().User(cred.User)
-	if u == nil {
-		b.cfg.Logger.Warn("login refused: unknown user", "user", cred.User)
-		return User{}, refused
+	err = b.cfg.Passwords.Check(ctx, &passwords.Try{Source: from.Source, Name: cred.User, User: u, Password: string(cred.Password), Still: from.Still})
+	if err == nil {
+		err = u.LoginVerified(from.Loopback)
 	}
-	if err := u.Login(string(cred.Password), loopback); err != nil {
-		b.cfg.Logger.Warn("login refused", "user", cred.User, "err", err)
-		return User{}, refused
+	switch {
+	case err == nil:
+		return User{Name: u.Name, Tags: u.Tags}, nil
+	case errors.Is(err, passwords.ErrBusy):
+		b.cfg.Logger.Warn("login not looked at", "user", cred.User, "err", err)
+		return User{}, Errorf(Unavailable, "%v", err)
+	case !errors.Is(err, auth.ErrLogin):
+		return User{}, err
 	}
-	return User{Name: u.Name, Tags: u.Tags}, nil
+	b.cfg.Logger.Warn("login refused", "user", cred.User, "err", err)
+	return User{}, refused
 }
 
 // LoginExternal lets a user in whose identity the transport has verified: the

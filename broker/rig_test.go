@@ -142,7 +142,7 @@ type client struct {
 
 func dial(t *testing.T, b *Broker) *client {
 	t.Helper()
-	u, err := b.Login(t.Context(), "PLAIN", []byte("\x00guest\x00guest"), true)
+	u, err := b.Login(t.Context(), "PLAIN", []byte("\x00guest\x00guest"), Caller{Loopback: true})
 	if err != nil {
 		t.Fatal(err)
 	}

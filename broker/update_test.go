@@ -12,7 +12,7 @@ func TestUpdateUser(t *testing.T) {
 	b := newBroker(t)
 	c := dial(t, b).conn
 	login := func() User {
-		u, err := b.Login(t.Context(), auth.MechanismPlain, []byte("\x00guest\x00guest"), true)
+		u, err := b.Login(t.Context(), auth.MechanismPlain, []byte("\x00guest\x00guest"), Caller{Loopback: true})
 		if err != nil {
 			t.Fatal(err)
 		}

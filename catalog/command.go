@@ -86,8 +86,22 @@ func levelOf(c Command) int {
 		if c.Size > 0 {
 			return 2
 		}
+	case *Found:
+		return userLevel(&c.Admin)
+	case *PutUser:
+		return userLevel(&c.User)
+	case *ChangeUser:
+		return userLevel(&c.User)
 	}
 	return c.kind().level()
+}
+
+// userLevel is the level of the cluster from which on a user may be stored: programs of level 1 refuse hashes of bcrypt.
+func userLevel(u *auth.User) int {
+	if u.PasswordHash.Costly() {
+		return 2
+	}
+	return level.First
 }
 
 // level is the level of the cluster from which on a kind may be proposed.

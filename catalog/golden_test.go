@@ -18,6 +18,9 @@ import (
 // goldenHash is the hash of "test12".
 const goldenHash = "kI3GCqW5JLMJa4iX1lo7X4D6XbYqlLgxIs30+P6tENUV2POR"
 
+// goldenBcrypt is one of bcrypt.
+const goldenBcrypt = "$2b$04$abcdefghijklmnopqrstuu.DVVGLfP4tg2vyQ7TXKFqBaf6BeH1Ge"
+
 // goldenCommands has every command of version 1 with every field in use.
 func goldenCommands() []Command {
 	args := amqp.Table{{Name: "x-message-ttl", Value: int32(1000)}, {Name: "x-dead-letter-exchange", Value: "dlx"}}
@@ -100,6 +103,8 @@ func goldenLevel2() []Command {
 		&DeclareQueue{Queue{Vhost: "/", Name: "renewed", Durable: true, Kind: Replicated, Members: []NodeID{n1, "n5/e", "n6/f"}, Preferred: n1}, 0},
 		&PlanMembers{65, []NodeID{n1, "n5/e", "n6/f"}, []NodeID{n1}, "n5/e", 65, "damaged"},
 		&NameCluster{"shop"},
+		&ChangeUser{auth.User{Name: "costly", PasswordHash: goldenBcrypt}, AddUser},
+		&PutUser{auth.User{Name: "t", PasswordHash: goldenBcrypt, Tags: []string{"monitoring"}}},
 	}
 }
 

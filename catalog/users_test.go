@@ -1,7 +1,9 @@
 package catalog
 
 import (
+	"errors"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/warrenmq/warren/auth"
@@ -53,6 +55,28 @@ func TestChangeUser(t *testing.T) {
 		if _, err := s.do(c); err == nil {
 			t.Errorf("%s was accepted", name)
 		}
+	}
+}
+
+// TestCostlyHashes belong to level 2: programs before take them for malformed.
+func TestCostlyHashes(t *testing.T) {
+	costly := auth.User{Name: "u", PasswordHash: goldenBcrypt}
+	for _, cmd := range []Command{&PutUser{costly}, &ChangeUser{costly, AddUser}, &ChangeUser{costly, SetPassword}} {
+		if err := gate(cmd, 1); !errors.Is(err, ErrLevel) || !strings.Contains(err.Error(), "managed_membership") {
+			t.Errorf("at level 1: %v", err)
+		}
+		if err := gate(cmd, 2); err != nil || cmd.validate() != nil {
+			t.Errorf("at level 2: %v", err)
+		}
+	}
+	for _, cmd := range []Command{&PutUser{auth.User{Name: "u"}}, &ChangeUser{auth.User{Name: "u", PasswordHash: auth.HashPassword("x")}, SetPassword}} {
+		if err := gate(cmd, 1); err != nil {
+			t.Errorf("at level 1: %v", err)
+		}
+	}
+	costly.PasswordHash = auth.PasswordHash("$2b$31" + goldenBcrypt[6:])
+	if err := (&PutUser{costly}).validate(); err == nil || !strings.Contains(err.Error(), "cost 31, want 04 to 14") {
+		t.Errorf("a hash that takes years: %v", err)
 	}
 }
 

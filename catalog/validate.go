@@ -7,6 +7,7 @@ import (
 
 	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/auth"
+	"github.com/warrenmq/warren/cluster/level"
 	"github.com/warrenmq/warren/exchange"
 )
 
@@ -92,6 +93,9 @@ func checkTags(tags []string) *amqp.Error {
 func checkUser(u *auth.User) *amqp.Error {
 	if err := u.Validate(); err != nil {
 		return refused("%v", err)
+	}
+	if userLevel(u) > level.Now {
+		return refused("a password hash of %s belongs to level %d, this program knows level %d", u.PasswordHash.Algorithm(), userLevel(u), level.Now)
 	}
 	return checkTags(u.Tags)
 }

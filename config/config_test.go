@@ -94,6 +94,7 @@ func TestValidate(t *testing.T) {
 		{"expect a crowd", func(c *Config) { c.BootstrapExpect = 100 }, []string{"bootstrap-expect: must be between 0 and 99, got 100"}},
 		{"a product without a version", func(c *Config) { c.AMQPProduct = "RabbitMQ" }, []string{`amqp-product: must be a name and a version such as RabbitMQ/4.1.0, got "RabbitMQ"`}},
 		{"another product", func(c *Config) { c.AMQPProduct = "RabbitMQ/4.1.0" }, nil},
+		{"a hashing that is none", func(c *Config) { c.PasswordHashing = "bcrypt:15" }, []string{"password-hashing: must be sha256, bcrypt or bcrypt:COST with a cost from 4 to 14, got \"bcrypt:15\""}},
 		{"guesses without end", func(c *Config) { c.LoginFailures = -1 }, []string{"login-failures: must be between 0 and 1000, got -1"}},
 		{"leaders that flee", func(c *Config) { c.LeaderMoves = -1 }, []string{"leader-moves: must be between 0 and 1000, got -1"}},
 		{"leaders that stay away", func(c *Config) { c.LeaderMoves = 0 }, nil},
@@ -135,7 +136,7 @@ func TestValidate(t *testing.T) {
 		{
 			"every problem at once",
 			func(c *Config) { *c = Config{BootstrapExpect: -1} },
-			[]string{"node-id", "data-dir", "amqp-addr", "http-addr", "grpc-addr", "tls-client-auth", "tls-login-from", "tls-login-san-type", "cluster-addr", "gossip-encryption", "cluster-tls", "gossip-addr", "default-user", "bootstrap-expect", "amqp-product", "metrics-login", "drain-timeout", "stop-timeout", "voter-replace-after", "repair-groups", "log-format"},
+			[]string{"node-id", "data-dir", "amqp-addr", "http-addr", "grpc-addr", "tls-client-auth", "tls-login-from", "tls-login-san-type", "cluster-addr", "gossip-encryption", "cluster-tls", "gossip-addr", "default-user", "password-hashing", "bootstrap-expect", "amqp-product", "metrics-login", "drain-timeout", "stop-timeout", "voter-replace-after", "repair-groups", "log-format"},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

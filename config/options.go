@@ -70,6 +70,7 @@ func Options() []Option {
 			set: setInt(func(c *Config) *int { return &c.LoginFailures }),
 			get: func(c Config) string { return strconv.Itoa(c.LoginFailures) },
 		},
+		text("password-hashing", "how", "how new passwords are hashed: sha256, as RabbitMQ does, bcrypt or bcrypt:COST", func(c *Config) *string { return &c.PasswordHashing }),
 		text("load-definitions", "file", "definitions (JSON) to load once the cluster is there, unless the same were loaded last", func(c *Config) *string { return &c.LoadDefinitions }),
 		{
 			Name: "join", Kind: "host:port,...", Usage: "gossip addresses of nodes to join, its own may be among them",

@@ -2,11 +2,15 @@ package config
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 )
 
 // guest is the user that a cluster begins with unless another one is named.
 const guest = "guest"
+
+// hashings are those that package auth has, with the costs that it takes.
+var hashings = regexp.MustCompile(`^(sha256|bcrypt(:([4-9]|1[0-4]))?)$`)
 
 const (
 	userNameBytesMax = 255
@@ -25,6 +29,9 @@ func (c Config) userProblems(add func(name, problem string)) {
 		add("default-user", fmt.Sprintf("must be one line, got %q", c.DefaultUser))
 	case c.DefaultUser != guest && c.DefaultPassFile == "":
 		add("default-user", fmt.Sprintf("%q needs default-pass-file", c.DefaultUser))
+	}
+	if !hashings.MatchString(c.PasswordHashing) {
+		add("password-hashing", fmt.Sprintf("must be sha256, bcrypt or bcrypt:COST with a cost from 4 to 14, got %q", c.PasswordHashing))
 	}
 	if len(c.DefaultUserTags) > userTagsMax {
 		add("default-user-tags", fmt.Sprintf("at most %d, got %d", userTagsMax, len(c.DefaultUserTags)))

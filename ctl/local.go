@@ -2,6 +2,7 @@ package ctl
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -9,8 +10,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-
-	"github.com/warrenmq/warren/auth"
 )
 
 // localVerbs are about the node that is asked.
@@ -91,7 +90,8 @@ func environment(ctx context.Context, s *session, _ []string) error {
 }
 
 func hashVerb(t *tool) *cobra.Command {
-	return t.command(verb{
+	var hashing string
+	cmd := t.command(verb{
 		use: "hash_password [PASSWORD]", short: "Hash a password as users' are, for a file of definitions; no node is asked", max: 1,
 		long: "Hash a password as users' are, with a new salt, for a file of definitions. No node is asked.\n\n" +
 			"Without PASSWORD it is the first line of standard input, where other users of the machine cannot see it.",
@@ -107,11 +107,17 @@ func hashVerb(t *tool) *cobra.Command {
 			if password == "" {
 				return errorf(ExitData, "password cannot be an empty string")
 			}
+			hash, err := hashAs(cmp.Or(hashing, "sha256"), password)
+			if err != nil {
+				return err
+			}
 			s.say("Will hash password")
-			s.printf("%s\n", string(auth.HashPassword(password)))
+			s.printf("%s\n", string(hash))
 			return nil
 		},
 	})
+	hashingFlag(cmd, &hashing, "sha256")
+	return cmd
 }
 
 func routeVerb(t *tool) *cobra.Command {

@@ -64,7 +64,11 @@ func TestTopologyVerbs(t *testing.T) {
 		},
 	})
 	code, out, failure := runAt(t, "hash_password", "-q", "secret")
-	if hash := auth.PasswordHash(strings.TrimSpace(out)); code != 0 || !hash.Matches("secret") {
+	if hash := auth.PasswordHash(strings.TrimSpace(out)); code != 0 || !hash.Matches("secret") || hash.Costly() {
+		t.Errorf("%d %s %s", code, out, failure)
+	}
+	code, out, failure = runAt(t, "hash_password", "-q", "--hashing", "bcrypt:5", "secret")
+	if hash := auth.PasswordHash(strings.TrimSpace(out)); code != 0 || !hash.Matches("secret") || hash.BcryptCost() != 5 {
 		t.Errorf("%d %s %s", code, out, failure)
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/warrenmq/warren/auth"
 )
 
 // passwordBytesMax bounds a password that is read from standard input.
@@ -48,13 +50,23 @@ func userVerbs(t *tool) []*cobra.Command {
 func passwordVerbs(t *tool) []*cobra.Command {
 	const how = "\n\nWithout PASSWORD it is the first line of standard input, where other users of the machine cannot see it."
 	var hashed bool
+	var hashing string
 	body := func(s *session, args []string) (map[string]any, error) {
 		password, err := s.password(t.env.Stdin, args)
 		if err != nil {
 			return nil, err
 		}
-		if hashed {
-			return map[string]any{"password_hash": password, "hashing_algorithm": "rabbit_password_hashing_sha256"}, nil
+		hash := auth.PasswordHash(password)
+		switch {
+		case hashed && hashing != "":
+			return nil, usage("--pre-hashed-password and --hashing exclude each other")
+		case hashing != "":
+			if hash, err = hashAs(hashing, password); err != nil {
+				return nil, err
+			}
+			fallthrough
+		case hashed:
+			return map[string]any{"password_hash": string(hash), "hashing_algorithm": hash.Algorithm()}, nil
 		}
 		return map[string]any{"password": password}, nil
 	}
@@ -94,7 +106,8 @@ func passwordVerbs(t *tool) []*cobra.Command {
 		},
 	})
 	for _, cmd := range []*cobra.Command{add, change} {
-		cmd.Flags().BoolVar(&hashed, "pre-hashed-password", false, "PASSWORD is a hash: base64 of 4 bytes of salt and the SHA-256 of salt and password")
+		cmd.Flags().BoolVar(&hashed, "pre-hashed-password", false, "PASSWORD is a hash: base64 of 4 bytes of salt and the SHA-256 of salt and password, or one of bcrypt")
+		hashingFlag(cmd, &hashing, "the node's setting password-hashing")
 	}
 	return []*cobra.Command{add, change, t.command(verb{
 		use: "authenticate_user USER [PASSWORD]", short: "Try a user's password",
@@ -107,6 +120,23 @@ func passwordVerbs(t *tool) []*cobra.Command {
 			return s.authenticate(ctx, args[0], password)
 		},
 	})}
+}
+
+// hashingFlag lets a password be hashed here.
+func hashingFlag(cmd *cobra.Command, to *string, otherwise string) {
+	cmd.Flags().StringVar(to, "hashing", "", "hash the password by sha256, bcrypt or bcrypt:COST; without it by "+otherwise)
+}
+
+func hashAs(hashing, password string) (auth.PasswordHash, error) {
+	h, err := auth.ParseHashing(hashing)
+	if err != nil {
+		return "", usage("--hashing %v", err)
+	}
+	hash, err := h.Hash(password)
+	if err != nil {
+		return "", errorf(ExitData, "%v", err)
+	}
+	return hash, nil
 }
 
 // password is the argument, or else the first line of standard input.

@@ -11,6 +11,7 @@ import (
 func TestUserVerbs(t *testing.T) {
 	const done = "Done. Don't forget to grant the user permissions to some virtual hosts! See 'warren ctl help set_permissions' to learn more.\n"
 	const hashed = `{"hashing_algorithm":"rabbit_password_hashing_sha256","password_hash":"kI3G+/=="}`
+	const bcrypted = "$2b$04$abcdefghijklmnopqrstuu.DVVGLfP4tg2vyQ7TXKFqBaf6BeH1Ge"
 	const users = `[{"name":"guest","tags":["administrator","a"],"password_hash":"secret"},{"name":"u","tags":[]}]`
 	noUser := "Error:\nUser \"gone\" does not exist\n"
 	checkVerbs(t, []verbCase{
@@ -18,6 +19,10 @@ func TestUserVerbs(t *testing.T) {
 		{args: []string{"-q", "add_user", "u"}, stdin: "p w\r\nmore", method: "PUT", path: "/api/warren/users/u", body: `{"password":"p w"}`, status: 201},
 		{args: []string{"-q", "add_user", "u"}, stdin: "\n", method: "PUT", path: "/api/warren/users/u", body: `{"password":""}`, status: 201},
 		{args: []string{"-q", "add_user", "u", "kI3G+/==", "--pre-hashed-password"}, method: "PUT", path: "/api/warren/users/u", body: hashed, status: 201},
+		{args: []string{"-q", "add_user", "u", bcrypted, "--pre-hashed-password"}, method: "PUT", path: "/api/warren/users/u", body: `{"hashing_algorithm":"bcrypt","password_hash":"` + bcrypted + `"}`, status: 201},
+		{args: []string{"add_user", "u", "pw", "--pre-hashed-password", "--hashing", "bcrypt"}, code: ExitUsage, failed: "exclude each other"},
+		{args: []string{"add_user", "u", "pw", "--hashing", "md5"}, code: ExitUsage, failed: "--hashing must be sha256, bcrypt or bcrypt:COST"},
+		{args: []string{"change_password", "u", strings.Repeat("x", 73), "--hashing", "bcrypt:4"}, code: ExitData, failed: "bcrypt takes 72 at most"},
 		{
 			args: []string{"add_user", "u", "pw"}, method: "PUT", path: "/api/warren/users/u", body: `{"password":"pw"}`, status: 400,
 			answer: `{"error":"bad_request","reason":"user 'u' already exists"}`, code: ExitSoftware, failed: "Error:\nUser \"u\" already exists\n",

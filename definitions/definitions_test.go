@@ -239,6 +239,11 @@ func TestOtherForms(t *testing.T) {
 	if u := v.User("plain"); u.Login("p", true) != nil || !slices.Equal(u.Tags, []string{"administrator", "mine"}) {
 		t.Errorf("user %+v", u)
 	}
+	costly := newModel(t)
+	costly.load(t, []byte(`{"users":[{"name":"plain","password":"p"}]}`), Options{Hashing: auth.Hashing{BcryptCost: 4}})
+	if u := costly.view().User("plain"); u.PasswordHash.BcryptCost() != 4 || u.Login("p", true) != nil {
+		t.Errorf("hashed as %s", u.PasswordHash.Algorithm())
+	}
 	if u := v.User("bare"); u == nil || u.PasswordHash != "" {
 		t.Errorf("user %+v", u)
 	}
@@ -289,6 +294,7 @@ func TestRefused(t *testing.T) {
 		"a wrong argument":        {queue(`"arguments":{"x-message-ttl":-1}`), "invalid arg 'x-message-ttl'", true},
 		"an unknown exchange":     {`{"exchanges":[{"name":"x","vhost":"/","type":"x-jms-topic"}]}`, "unknown exchange type 'x-jms-topic'", true},
 		"a strange hash":          {`{"users":[{"name":"u","password_hash":"YWJj"}]}`, "password hash has 3 bytes", true},
+		"a hash that takes years": {`{"users":[{"name":"u","password_hash":"$2b$31$abcdefghijklmnopqrstuu.DVVGLfP4tg2vyQ7TXKFqBaf6BeH1Ge","hashing_algorithm":"bcrypt"}]}`, "cost 31, want 04 to 14", true},
 		"another algorithm":       {`{"users":[{"name":"u","password_hash":"c2FsdEmMWqvrOVzhEyF49Rc2SAE=","hashing_algorithm":"rabbit_password_hashing_sha256"}]}`, "and the hash one of rabbit_password_hashing_md5", true},
 		"two passwords":           {`{"users":[{"name":"u","password_hash":"","password":"x"}]}`, "has a password and a password_hash", true},
 		"tags are a number":       {`{"users":[{"name":"u","tags":1}]}`, "tags are neither a list of texts nor a text", false},

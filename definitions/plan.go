@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/warrenmq/warren/amqp"
+	"github.com/warrenmq/warren/auth"
 	"github.com/warrenmq/warren/broker"
 	"github.com/warrenmq/warren/catalog"
 	"github.com/warrenmq/warren/exchange"
@@ -22,6 +23,8 @@ type Options struct {
 	VHost string
 	// DefaultUser stays as it is if it is there.
 	DefaultUser string
+	// Hashing is how passwords are hashed that the document has in the clear.
+	Hashing auth.Hashing
 	// SkipUnsupported leaves out what Warren does not have, in place of refusing the document.
 	SkipUnsupported bool
 }

@@ -109,7 +109,7 @@ func (p *planner) planUser(from *User) {
 	if from.Tags != nil {
 		want["tags"], u.Tags = []string(*from.Tags), *from.Tags
 	}
-	changed, err := setPassword(&u, from)
+	changed, err := setPassword(&u, from, p.opt.Hashing)
 	if err != nil {
 		p.unsupported(item, "%v", err)
 		return
@@ -142,7 +142,7 @@ func (p *planner) planUser(from *User) {
 }
 
 // setPassword gives a user the password that the document says, and tells whether that is another one.
-func setPassword(u *auth.User, from *User) (changed bool, err error) {
+func setPassword(u *auth.User, from *User, hashing auth.Hashing) (changed bool, err error) {
 	old := u.PasswordHash
 	switch {
 	case from.PasswordHash != nil && from.Password != nil:
@@ -151,14 +151,18 @@ func setPassword(u *auth.User, from *User) (changed bool, err error) {
 		if old.Matches(*from.Password) || old == "" && *from.Password == "" {
 			return false, nil
 		}
-		u.PasswordHash = auth.HashPassword(*from.Password)
+		if u.PasswordHash, err = hashing.Hash(*from.Password); err != nil {
+			return false, err
+		}
 	case from.PasswordHash != nil:
 		u.PasswordHash = auth.PasswordHash(*from.PasswordHash)
 		if err := u.PasswordHash.Validate(); err != nil {
 			return false, err
 		}
-		if is := u.PasswordHash.Algorithm(); from.HashingAlgorithm != "" && u.PasswordHash != "" && from.HashingAlgorithm != is {
-			return false, fmt.Errorf("hashing_algorithm is %s, and the hash one of %s", from.HashingAlgorithm, is)
+		if from.HashingAlgorithm != "" {
+			if err := u.PasswordHash.CheckAlgorithm(from.HashingAlgorithm); err != nil {
+				return false, err
+			}
 		}
 	}
 	return u.PasswordHash != old, nil

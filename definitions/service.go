@@ -25,13 +25,15 @@ type Service struct {
 	node        Node
 	source      func() Source
 	defaultUser string
+	hashing     auth.Hashing
 	log         *slog.Logger
 	busy        chan struct{} // holds a token while an import is under way
 }
 
-// NewService returns a service. source tells where exports come from; the user of that name stays as it is.
-func NewService(node Node, source func() Source, defaultUser string, log *slog.Logger) *Service {
-	return &Service{node: node, source: source, defaultUser: defaultUser, log: log, busy: make(chan struct{}, 1)}
+// NewService returns a service. source tells where exports come from; the user of that name stays as it is; passwords in the clear
+// are hashed by hashing.
+func NewService(node Node, source func() Source, defaultUser string, hashing auth.Hashing, log *slog.Logger) *Service {
+	return &Service{node: node, source: source, defaultUser: defaultUser, hashing: hashing, log: log, busy: make(chan struct{}, 1)}
 }
 
 // Export returns what the cluster has, or one virtual host of it; nil if there is no such.
@@ -83,7 +85,7 @@ func (s *Service) Import(ctx context.Context, raw []byte, req Request) (r Report
 	if err != nil {
 		return Report{}, nil, err
 	}
-	p, err := Make(d, view, Options{VHost: req.VHost, DefaultUser: s.defaultUser, SkipUnsupported: req.SkipUnsupported})
+	p, err := Make(d, view, Options{VHost: req.VHost, DefaultUser: s.defaultUser, Hashing: s.hashing, SkipUnsupported: req.SkipUnsupported})
 	if err != nil {
 		return Report{}, nil, err
 	}

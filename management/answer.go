@@ -62,6 +62,9 @@ func (a *API) refuse(w http.ResponseWriter, err error) {
 		a.write(w, http.StatusTooManyRequests, &refusal{0, "too_many_requests", "Too many failed logins, try again in " + strconv.Itoa(held.seconds()) + " s"})
 		return
 	}
+	if _, ok := errors.AsType[*Busy](err); ok {
+		w.Header().Set("Retry-After", "1")
+	}
 	var r *refusal
 	if !errors.As(err, &r) {
 		a.cfg.Logger.Warn("management request failed", "err", err)

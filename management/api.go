@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/warrenmq/warren/auth"
 	"github.com/warrenmq/warren/stats"
 )
 
@@ -23,11 +24,13 @@ const (
 
 // Config is what the API is made of. All fields are required but LoginByCertificate.
 type Config struct {
-	// Login checks a user's password; from is the client's address and port. Any error is a refusal, a *HeldUp one for now.
+	// Login checks a user's password; from is the client's address and port. Any error is a refusal, a *HeldUp or *Busy one for now.
 	Login func(ctx context.Context, user, password, from string) (User, error)
 	// LoginByCertificate finds the user that a verified certificate names, for requests over TLS
 	// that show one and no password. Nil: there are none.
 	LoginByCertificate func(ctx context.Context, c *x509.Certificate, from string) (User, error)
+	// HashPassword hashes a new password. The error is a *Busy, or says what is wrong with the password.
+	HashPassword func(ctx context.Context, password, from string) (auth.PasswordHash, error)
 	// Broker changes what is the cluster's, and tells of it.
 	Broker Broker
 	// Health tells of this node's.

@@ -36,6 +36,9 @@ func (a *API) authenticate(r *http.Request) (User, error) {
 	if held, ok := errors.AsType[*HeldUp](err); ok {
 		return User{}, held
 	}
+	if busy, ok := errors.AsType[*Busy](err); ok {
+		return User{}, busy
+	}
 	if err != nil {
 		return User{}, unauthorised("Login failed")
 	}

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/warrenmq/warren/amqp"
+	"github.com/warrenmq/warren/auth"
 	"github.com/warrenmq/warren/stats"
 )
 
@@ -68,7 +69,16 @@ func newFakeCluster(names ...string) *fakeCluster {
 		f.apis[name] = New(Config{
 			GossipKeys: func() GossipKeys { return GossipKeys{Node: name, Encryption: "on", Keys: []string{"aa"}} },
 			Sampler:    stats.New(), Connections: f.nodes[name], Cluster: fakeNodes{local: name}, Churn: func(func(stats.Key, *stats.Set)) {}, Logger: slog.New(slog.DiscardHandler),
+			HashPassword: func(_ context.Context, password, _ string) (auth.PasswordHash, error) {
+				if password == "busy" {
+					return "", &Busy{Reason: "too many"}
+				}
+				return auth.Hashing{BcryptCost: auth.BcryptCostMin}.Hash(password)
+			},
 			Login: func(_ context.Context, user, password, from string) (User, error) {
+				if user == "busy" {
+					return User{}, &Busy{Reason: "too many logins at a time"}
+				}
 				if user == "held" {
 					return User{}, &HeldUp{Wait: 1500 * time.Millisecond}
 				}

@@ -11,6 +11,11 @@ import (
 // HeldUp refuses a login without looking at the password, since too many failed before.
 type HeldUp struct{ Wait time.Duration }
 
+// Busy refuses what takes a processor for a while, since too much of that waits.
+type Busy struct{ Reason string }
+
+func (b *Busy) Error() string { return b.Reason }
+
 func (h *HeldUp) Error() string { return "too many failed logins, wait " + h.Wait.String() }
 
 func (h *HeldUp) seconds() int { return int(math.Ceil(h.Wait.Seconds())) }

@@ -2,8 +2,6 @@ package management
 
 import (
 	"net/http"
-
-	"github.com/warrenmq/warren/auth"
 )
 
 // program is what the API needs of the process around it.
@@ -21,7 +19,8 @@ func (a *API) routeSmall() {
 	a.handle("GET /api/deprecated-features/used", nothing)
 	a.handle("GET /api/version", func(*http.Request, User) (any, error) { return a.cfg.Cluster.ProductVersion(), nil })
 	a.handle("GET /api/auth/hash_password/{password}", a.admin(func(r *http.Request) (any, error) {
-		return map[string]string{"ok": string(auth.HashPassword(r.PathValue("password")))}, nil
+		hash, err := a.hash(r, r.PathValue("password"))
+		return map[string]string{"ok": string(hash)}, err
 	}))
 	// As in RabbitMQ 4 nothing is published: the answer tells that the node works and has the vhost.
 	a.in("GET /api/aliveness-test/{vhost}", func(*http.Request, User, string) (any, error) { return healthy(), nil })

@@ -131,7 +131,7 @@ func (a *API) putUser(r *http.Request) (any, error) {
 		return nil, err
 	}
 	u := auth.User{Name: r.PathValue("user")}
-	if u.PasswordHash, _, err = passwordOf(body); err != nil {
+	if u.PasswordHash, _, err = a.passwordOf(r, body); err != nil {
 		return nil, err
 	}
 	if _, ok := body["tags"]; !ok {
@@ -144,7 +144,7 @@ func (a *API) putUser(r *http.Request) (any, error) {
 }
 
 // passwordOf returns the hash of the password of a request, or the hash that it has.
-func passwordOf(body map[string]any) (hash auth.PasswordHash, given bool, err error) {
+func (a *API) passwordOf(r *http.Request, body map[string]any) (hash auth.PasswordHash, given bool, err error) {
 	_, hasPassword := body["password"]
 	_, hasHash := body["password_hash"]
 	switch {
@@ -155,7 +155,8 @@ func passwordOf(body map[string]any) (hash auth.PasswordHash, given bool, err er
 		if !ok {
 			return "", true, badRequest("password should be a string")
 		}
-		return auth.HashPassword(password), true, nil
+		hash, err = a.hash(r, password)
+		return hash, true, err
 	case !hasHash:
 		return "", false, nil
 	}
@@ -167,10 +168,21 @@ func passwordOf(body map[string]any) (hash auth.PasswordHash, given bool, err er
 	if err := hash.Validate(); err != nil {
 		return "", true, badRequest(err.Error())
 	}
-	if algorithm, ok := body["hashing_algorithm"]; ok && algorithm != hash.Algorithm() && text != "" {
-		return "", true, badRequest(fmt.Sprintf("hashing_algorithm is %s, and the hash one of %s", term(algorithm), hash.Algorithm()))
+	if algorithm, ok := body["hashing_algorithm"]; ok {
+		if name, isText := algorithm.(string); text != "" && (!isText || hash.CheckAlgorithm(name) != nil) {
+			return "", true, badRequest(fmt.Sprintf("hashing_algorithm is %s, and the hash one of %s", term(algorithm), hash.Algorithm()))
+		}
 	}
 	return hash, true, nil
+}
+
+// hash hashes a new password as this node is set to.
+func (a *API) hash(r *http.Request, password string) (auth.PasswordHash, error) {
+	hash, err := a.cfg.HashPassword(r.Context(), password, r.RemoteAddr)
+	if _, busy := errors.AsType[*Busy](err); err != nil && !busy {
+		return "", badRequest(err.Error())
+	}
+	return hash, err
 }
 
 // tagsOf returns the tags of a request: an array, or in the older form a text with commas.
@@ -240,7 +252,7 @@ func (a *API) addUser(r *http.Request) (any, error) {
 		return nil, err
 	}
 	u := auth.User{Name: r.PathValue("user")}
-	if u.PasswordHash, _, err = passwordOf(body); err != nil {
+	if u.PasswordHash, _, err = a.passwordOf(r, body); err != nil {
 		return nil, err
 	}
 	if _, ok := body["tags"]; ok {
@@ -274,7 +286,7 @@ func (a *API) setPassword(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	hash, given, err := passwordOf(body)
+	hash, given, err := a.passwordOf(r, body)
 	if err != nil {
 		return nil, err
 	}
@@ -305,6 +317,9 @@ func (a *API) authenticateUser(r *http.Request) (any, error) {
 	_, err = a.cfg.Login(r.Context(), r.PathValue("user"), password, net.JoinHostPort("127.0.0.1", "0"))
 	if held, ok := errors.AsType[*HeldUp](err); ok {
 		return nil, held
+	}
+	if busy, ok := errors.AsType[*Busy](err); ok {
+		return nil, busy
 	}
 	return map[string]bool{"authenticated": err == nil}, nil
 }

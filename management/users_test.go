@@ -201,6 +201,9 @@ func newFakeUsers() *fakeUsers {
 // testHash is the hash of "test12".
 const testHash = "kI3GCqW5JLMJa4iX1lo7X4D6XbYqlLgxIs30+P6tENUV2POR"
 
+// testBcrypt is one of bcrypt.
+const testBcrypt = "$2b$04$abcdefghijklmnopqrstuu.DVVGLfP4tg2vyQ7TXKFqBaf6BeH1Ge"
+
 // request is one row of a table: what a user ("": an administrator) sends and gets. A wanted
 // body that begins with "…" has to be part of the answer.
 type request struct {
@@ -259,6 +262,19 @@ func TestUsers(t *testing.T) {
 		{"", "PUT", "users/w", `{"tags":"","password_hash":"!"}`, 400, refusedAs("password hash is not base64")},
 		{"", "PUT", "users/w", `{"tags":"","password_hash":"YWJj"}`, 400, "…password hash has 3 bytes, want 36"},
 		{"", "PUT", "users/w", `{"tags":"","password_hash":"` + testHash + `","hashing_algorithm":"rabbit_password_hashing_md5"}`, 400, `…hashing_algorithm is <<\"rabbit_password_hashing_md5\">>, and the hash one of rabbit_password_hashing_sha256`},
+		{"", "PUT", "users/costly", `{"tags":"","password_hash":"` + testBcrypt + `","hashing_algorithm":"bcrypt"}`, 201, ""},
+		{"", "PUT", "users/costly", `{"tags":"","password_hash":"` + testBcrypt + `","hashing_algorithm":"lavinmq_bcrypt"}`, 204, ""},
+		{"", "GET", "users/costly", "", 200, `…"password_hash":"` + testBcrypt + `","hashing_algorithm":"bcrypt"`},
+		{"", "PUT", "users/costly", `{"tags":"","password":"` + strings.Repeat("x", 73) + `"}`, 400, refusedAs("password has 73 bytes, bcrypt takes 72 at most")},
+		{"", "PUT", "users/costly", `{"tags":"","password":"busy"}`, 503, `{"error":"service_unavailable","reason":"too many"}`},
+		{"", "PUT", "users/costly", `{"tags":"","password_hash":"` + testBcrypt + `","hashing_algorithm":"rabbit_password_hashing_sha256"}`, 400, `…and the hash one of bcrypt`},
+		{"", "PUT", "users/costly", `{"tags":"","password_hash":"` + testBcrypt + `","hashing_algorithm":5}`, 400, `…hashing_algorithm is 5, and the hash one of bcrypt`},
+		{"", "PUT", "users/costly", `{"tags":"","password_hash":"$2b$31` + testBcrypt[6:] + `"}`, 400, refusedAs("password hash of bcrypt has cost 31, want 04 to 14")},
+		{"", "GET", "auth/hash_password/pw", "", 200, `…{"ok":"$2a$04$`},
+		{"", "GET", "auth/hash_password/busy", "", 503, "…too many"},
+		{"", "DELETE", "users/costly", "", 204, ""},
+		{"busy", "GET", "whoami", "", 503, "…too many logins at a time"},
+		{"", "POST", "warren/users/busy/authenticate", `{"password":"secret"}`, 503, "…too many logins at a time"},
 		{"", "PUT", "users/w", `{"tags":5,"password":"pw"}`, 400, refusedAs("tags should be a string or a list, actually was 5")},
 		{"", "PUT", "users/w", `{"tags":[5],"password":"pw"}`, 400, refusedAs("tags should be strings, actually was 5")},
 		{"", "PUT", "users/w", `{"tags"`, 400, refusedAs("not_json")},

@@ -71,6 +71,9 @@ type Logins struct {
 	Accepted, Failed, Held uint64
 }
 
+// Passwords are what became of costly password hashes.
+type Passwords struct{ Computed, Remembered, Busy uint64 }
+
 // Gossip are figures about the keys of gossip.
 type Gossip struct {
 	Keys               int
@@ -94,8 +97,9 @@ type Config struct {
 	// Life and Repair may be nil.
 	Life   func() Life
 	Repair func() Repair
-	// Certificates, Gossip, Spans and Logins may be nil.
+	// Certificates, Gossip, Spans, Logins and Passwords may be nil.
 	Logins       func() []Logins
+	Passwords    func() Passwords
 	Certificates func() []Certificate
 	Gossip       func() Gossip
 	Spans        func() Spans
@@ -304,6 +308,12 @@ func (s *scrape) life() {
 			s.count(loginsFailed, l.Failed, l.Protocol)
 			s.count(loginsHeld, l.Held, l.Protocol)
 		}
+	}
+	if s.cfg.Passwords != nil {
+		p := s.cfg.Passwords()
+		s.count(passwordChecks, p.Computed, "computed")
+		s.count(passwordChecks, p.Remembered, "remembered")
+		s.count(passwordChecks, p.Busy, "busy")
 	}
 	if s.cfg.Certificates != nil {
 		for _, c := range s.cfg.Certificates() {

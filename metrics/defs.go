@@ -162,6 +162,7 @@ var (
 	loginsAccepted  = counter("rabbitmq_auth_attempts_succeeded_total", "Logins that were let in", "protocol")
 	loginsFailed    = counter("rabbitmq_auth_attempts_failed_total", "Logins that were refused", "protocol")
 	loginsHeld      = counter("warren_logins_held_up_total", "Logins that were not looked at, because too many of the user from that address had failed", "protocol")
+	passwordChecks  = counter("warren_password_checks_total", "Costly password hashes that were computed, were known to be right, and had no turn among many", "outcome")
 	nodeState       = gauge("warren_node_state", "1 for what the node is doing as a whole: starting, serving, draining, drained or stopping", "state")
 	drainTime       = gauge("warren_drain_seconds", "Time that the steps of the newest drain took", "step")
 	gossipKeys      = gauge("warren_gossip_keys", "Keys of gossip in use")

@@ -68,7 +68,7 @@ func (n *running) openDefinitions(ctx context.Context) error {
 	n.definitions = definitions.NewService(n.broker, func() definitions.Source {
 		product, version := n.cfg.Product()
 		return definitions.Source{Product: product, Version: version, Cluster: n.ClusterName()}
-	}, n.cfg.DefaultUser, n.log)
+	}, n.cfg.DefaultUser, n.hashing(), n.log)
 	if n.definitionsFile == nil {
 		return nil
 	}

@@ -3,12 +3,15 @@ package main
 import (
 	"context"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"net"
+	"runtime"
 	"time"
 
 	"github.com/warrenmq/warren/auth"
 	"github.com/warrenmq/warren/auth/attempts"
+	"github.com/warrenmq/warren/auth/passwords"
 	"github.com/warrenmq/warren/broker"
 	"github.com/warrenmq/warren/management"
 	"github.com/warrenmq/warren/metrics"
@@ -19,25 +22,59 @@ func (n *running) openLogins() {
 	cfg := attempts.Default()
 	cfg.Free = n.cfg.LoginFailures
 	n.logins = attempts.New(cfg)
+	n.passwords = passwords.New(passwords.Config{
+		Hashing: n.hashing(), Parallel: max(1, runtime.GOMAXPROCS(0)/2), Waiting: hashesWaiting, Wait: hashWait, Known: passwordsKnown,
+	})
+}
+
+// Bounds of costly password hashes; see package passwords.
+const (
+	hashesWaiting  = 1024
+	hashWait       = 8 * time.Second // a handshake may take ten
+	passwordsKnown = 4096
+)
+
+// hashing is how new passwords are hashed.
+func (n *running) hashing() auth.Hashing {
+	h, err := auth.ParseHashing(n.cfg.PasswordHashing)
+	if err != nil {
+		panic(fmt.Sprintf("password-hashing: %v", err)) // config has looked at it
+	}
+	return h
+}
+
+// hashPassword hashes a new password for the management API.
+func (n *running) hashPassword(ctx context.Context, password, from string) (auth.PasswordHash, error) {
+	hash, err := n.passwords.Hash(ctx, attempts.Network(hostOf(from)), password)
+	if errors.Is(err, passwords.ErrBusy) {
+		err = &management.Busy{Reason: err.Error()}
+	}
+	return hash, err
 }
 
 // logIn checks a password unless somebody there has guessed too often; then wait is how long they have to.
 func (n *running) logIn(ctx context.Context, p attempts.Protocol, mechanism string, response []byte, from string) (u broker.User, wait time.Duration, err error) {
 	address, user := hostOf(from), ""
-	cred, err := auth.ParseResponse(mechanism, response)
-	if err == nil {
+	mayTry := func() error {
+		if wait = n.logins.Wait(p, address, user, time.Now()); wait == 0 {
+			return nil
+		}
+		n.log.Warn("login held up: too many failures", "user", user, "from", address, "wait", wait.Round(time.Millisecond))
+		return broker.Errorf(broker.AccessRefused,
+			"Login was refused using authentication mechanism %s. For details see the broker logfile.", mechanism)
+	}
+	if cred, err := auth.ParseResponse(mechanism, response); err == nil {
 		user = cred.User
-		if wait = n.logins.Wait(p, address, user, time.Now()); wait > 0 {
-			n.log.Warn("login held up: too many failures", "user", user, "from", address, "wait", wait.Round(time.Millisecond))
-			return u, wait, broker.Errorf(broker.AccessRefused,
-				"Login was refused using authentication mechanism %s. For details see the broker logfile.", mechanism)
+		if err := mayTry(); err != nil {
+			return u, wait, err
 		}
 	}
-	u, err = n.broker.Login(ctx, mechanism, response, loopback(from))
-	if user != "" {
+	u, err = n.broker.Login(ctx, mechanism, response, broker.Caller{Source: attempts.Network(address), Loopback: loopback(from), Still: mayTry})
+	// What was not looked at is neither a success nor a failure.
+	if e, ok := errors.AsType[*broker.Error](err); user != "" && wait == 0 && (!ok || e.Kind == broker.AccessRefused) {
 		n.logins.Done(p, address, user, err == nil, time.Now())
 	}
-	return u, 0, err
+	return u, wait, err
 }
 
 // logInHTTP is logIn for the management API.
@@ -45,6 +82,9 @@ func (n *running) logInHTTP(ctx context.Context, user, password, from string) (m
 	u, wait, err := n.logIn(ctx, attempts.HTTP, auth.MechanismPlain, []byte("\x00"+user+"\x00"+password), from)
 	if wait > 0 {
 		err = &management.HeldUp{Wait: wait}
+	}
+	if e, ok := errors.AsType[*broker.Error](err); ok && e.Kind == broker.Unavailable {
+		err = &management.Busy{Reason: e.Text}
 	}
 	return management.User{Name: u.Name, Tags: u.Tags}, err
 }
@@ -90,6 +130,8 @@ func (n *running) loginFigures() (list []metrics.Logins) {
 	}
 	return list
 }
+
+func (n *running) passwordFigures() metrics.Passwords { return metrics.Passwords(n.passwords.Counts()) }
 
 // from is a client's address as text.
 func from(a net.Addr) string { return fmt.Sprint(a) }

@@ -23,7 +23,7 @@ const methodManagement uint8 = 0x38
 func (n *running) openManagement() {
 	n.openSampler()
 	n.manager = management.New(management.Config{
-		Login: n.logInHTTP, LoginByCertificate: n.logInByCertificate,
+		Login: n.logInHTTP, LoginByCertificate: n.logInByCertificate, HashPassword: n.hashPassword,
 		Broker:      n.broker,
 		Replicas:    n.operator(),
 		Health:      checks{n},

@@ -13,6 +13,7 @@ import (
 
 	"github.com/warrenmq/warren/auth"
 	"github.com/warrenmq/warren/auth/attempts"
+	"github.com/warrenmq/warren/auth/passwords"
 	"github.com/warrenmq/warren/broker"
 	"github.com/warrenmq/warren/catalog"
 	"github.com/warrenmq/warren/certs"
@@ -65,6 +66,7 @@ type running struct {
 	sampler         *stats.Sampler
 	manager         *management.API
 	logins          *attempts.Table
+	passwords       *passwords.Keeper
 	definitions     *definitions.Service
 	definitionsFile []byte // to be loaded, nil: nothing
 	newcomer        bool   // the node belonged to no cluster when it was started; set with definitionsFile
@@ -270,6 +272,7 @@ func (n *running) openHost(context.Context) error {
 func (n *running) startBroker(ctx context.Context) error {
 	cat := n.catalog.Load()
 	local := n.identity.NodeID()
+	n.openLogins()
 	n.broker = broker.New(broker.Config{
 		Node: string(local),
 		Send: func(node string, payload []byte) error {
@@ -284,6 +287,7 @@ func (n *running) startBroker(ctx context.Context) error {
 		Groups:       raftGroups{host: n.host, store: n.store, since: &n.since},
 		Alive:        func(node string) bool { return n.detector.State(transport.NodeID(node)) != detector.Dead },
 		Online:       func(node string) bool { return n.runs(transport.NodeID(node)) },
+		Passwords:    n.passwords,
 		Replicas:     replicasDefault, QueueTimeout: queueTimeout, Logger: n.log,
 
 		ConsumerTimeout: n.cfg.ConsumerTimeout, Gate: &n.gate, Trace: n.spans.tracer,
@@ -348,7 +352,6 @@ func (n *running) serveClients(context.Context) error {
 		c.Mechanisms = append(c.Mechanisms, auth.MechanismExternal)
 	}
 	c.PeerName = n.peerName()
-	n.openLogins()
 	server, err := gateway.New(c, amqpBroker{n.broker, n})
 	if err != nil {
 		return err

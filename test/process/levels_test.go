@@ -122,6 +122,12 @@ func TestTwoVersions(t *testing.T) {
 	if got := flags(t, c.Node(2)); got != "enabled disabled" {
 		t.Errorf("levels are %q", got)
 	}
+	for _, n := range c.Nodes() { // the first one runs the older program
+		if code, _, failed := ctl(t, n, "add_user", "costly", "pw", "--hashing", "bcrypt:4"); code == 0 || !strings.Contains(failed, "level 2") {
+			t.Errorf("%s takes a hash that the older program does not know: %d %s", n.Name, code, failed)
+		}
+	}
+	mustCtl(t, c.Node(2), "add_user", "cheap", "pw")
 	// Back to the older one: nothing has been written that it cannot read.
 	upgrade(t, c.Node(1), older)
 	for _, n := range c.Nodes() {
