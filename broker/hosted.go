@@ -34,6 +34,7 @@ type hosted struct {
 	leads    *leader.Leader
 	leaderID string
 	term     uint64
+	since    int64 // ms since 1970: when the newest session of this node began
 	sessions uint64
 	ended    <-chan struct{} // closed when the session before has ended
 	removed  bool
@@ -43,6 +44,7 @@ type hosted struct {
 	recovering bool
 	observer   *observer              // of the leaders here, made with the first
 	moving     atomic.Pointer[moving] // the newest mover
+	head       headStamp
 }
 
 // start runs the queue's log.
@@ -127,6 +129,7 @@ func (h *hosted) activate() {
 		return
 	}
 	h.sessions++
+	h.since = time.Now().UnixMilli()
 	session := h.term<<20 | h.sessions&(1<<20-1)
 	if h.observer == nil {
 		h.observer = newObserver(b, h.q)

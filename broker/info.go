@@ -46,6 +46,7 @@ type QueueInfo struct {
 
 	// What was declared.
 	Type       string     `json:"-"` // "classic" or "quorum"
+	Transient  bool       `json:"-"` // its messages are in the memory of its only member
 	Durable    bool       `json:"-"`
 	AutoDelete bool       `json:"-"`
 	Exclusive  bool       `json:"-"`
@@ -98,7 +99,7 @@ func outlineOf(q *catalog.Queue, online func(node string) bool) QueueInfo {
 		}
 	}
 	info.Type, info.Durable, info.AutoDelete, info.Exclusive = queueType(q.Arguments), q.Durable, q.AutoDelete, q.Exclusive
-	info.Arguments = q.Arguments
+	info.Arguments, info.Transient = q.Arguments, q.Kind == catalog.Transient
 	if q.State == catalog.Closing {
 		info.State = "closing"
 		return info

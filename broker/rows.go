@@ -20,6 +20,7 @@ type QueueRow struct {
 	Duplicates, DedupIDs     uint64
 	DedupForgotten           uint64
 	ActiveNode, ActiveNumber uint64 // of the single active consumer's client and the consumer there; 0: there is none
+	blocked                  uint64 // ms in which there were consumers and none could take a message
 	vhost                    string
 	hidden                   bool // the queue of a delayed exchange
 }
@@ -49,7 +50,7 @@ func (h *hosted) row(view *catalog.View) (r QueueRow, ok bool) {
 	c := l.Counts()
 	r = QueueRow{
 		ID: h.id, Session: l.Session(), Unacked: uint64(c.Unacked), UnackedBytes: uint64(max(0, c.UnackedBytes)), Consumers: uint64(c.Consumers),
-		vhost: q.Vhost, hidden: q.DelayOf != "",
+		blocked: uint64(l.Blocked().Milliseconds()), vhost: q.Vhost, hidden: q.DelayOf != "",
 	}
 	h.replica.View(func(m *fsm.Machine) {
 		queue, outbox, counters := m.Queue(), m.Outbox(), m.Counters()
@@ -87,6 +88,7 @@ func (b *Broker) Sample(yield func(stats.Key, *stats.Set)) {
 		if s != (stats.Set{}) {
 			of(r.vhost).Add(&s)
 		}
+		s[stats.Blocked] = r.blocked
 		if !r.hidden {
 			yield(stats.Key{Kind: stats.Led, ID: r.ID}, &s)
 		}

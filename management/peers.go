@@ -32,6 +32,8 @@ type peerRequest struct {
 	// Queue belongs to opReplica, and with To to opMoveLeader.
 	Queue uint64 `json:"queue,omitempty"`
 	To    string `json:"to,omitempty"`
+	// Queues belongs to opDetails.
+	Queues []uint64 `json:"queues,omitempty"`
 	// Past belongs to opPast.
 	Past *peerPast `json:"past,omitempty"`
 	// Reset belongs to opLogins.
@@ -56,6 +58,8 @@ const (
 	opMoveLeader = "move_leader"
 	// opTable asks for the figures of queues; answer: see encodeTable
 	opTable = "queue_table"
+	// opDetails asks for details of queues; answer: peerDetails
+	opDetails = "queue_details"
 	// opPast asks for samples; answer: peerSets
 	opPast = "past"
 	// opTotals asks what is counted of the node and its virtual hosts; answer: peerTotals
@@ -111,6 +115,8 @@ func (a *API) Answer(ctx context.Context, raw []byte) ([]byte, error) {
 		return a.answerMoveLeader(ctx, &req)
 	case opTable:
 		return a.encodeTable(), nil
+	case opDetails:
+		return a.answerDetails(req.Queues)
 	case opPast:
 		return a.answerPast(req.Past)
 	case opTotals:

@@ -19,6 +19,7 @@ type figures interface {
 	OutlineQueues(list []broker.QueueName, policies bool, yield func(i int, info *broker.QueueInfo))
 	AskQueue(ctx context.Context, id uint64) (broker.QueueInfo, bool)
 	Rows() []broker.QueueRow
+	QueueDetails(ids []uint64) []broker.QueueDetail
 	UsedQueues(yield func(id uint64, s *stats.Set))
 	Consumers() []broker.ConsumerInfo
 	CountExchanges(vhost string) int
@@ -78,7 +79,11 @@ func (a *API) queueList(r *http.Request, names []broker.QueueName) (any, error) 
 		names = slices.DeleteFunc(names, func(n broker.QueueName) bool { return !q.match(n.Name) })
 	}
 	ask := !cheap || totals
-	q.order(len(names), a.queueKeys(names, table, q.sort), func(by []int) {
+	var details map[uint64]*QueueDetails
+	if namesDetail(q.sort) {
+		details = a.listDetails(r.Context(), names)
+	}
+	q.order(len(names), a.queueKeys(names, table, details, q.sort), func(by []int) {
 		sorted := make([]broker.QueueName, len(by))
 		for to, from := range by {
 			sorted[to] = names[from]
@@ -89,7 +94,14 @@ func (a *API) queueList(r *http.Request, names []broker.QueueName) (any, error) 
 	if err != nil {
 		return nil, err
 	}
-	items, err := pick(a.describeQueues(r.Context(), names[from:to], table, ask), q.columns)
+	if details == nil && ask && q.showsDetails(to-from) {
+		details = a.listDetails(r.Context(), names[from:to])
+	}
+	list := a.describeQueues(r.Context(), names[from:to], table, ask)
+	for i := range list {
+		list[i].QueueDetails = details[names[from+i].ID]
+	}
+	items, err := pick(list, q.columns)
 	if err != nil {
 		return nil, err
 	}
@@ -97,7 +109,7 @@ func (a *API) queueList(r *http.Request, names []broker.QueueName) (any, error) 
 }
 
 // queueKeys returns what queues are sorted by: straight from their figures or outlines if it is there.
-func (a *API) queueKeys(names []broker.QueueName, t *queueTable, path []string) func(i int) key {
+func (a *API) queueKeys(names []broker.QueueName, t *queueTable, details map[uint64]*QueueDetails, path []string) func(i int) key {
 	if of := figureKey(path); of != nil {
 		return func(i int) key { return key{n: of(t.of(names[i].ID))} }
 	}
@@ -110,6 +122,9 @@ func (a *API) queueKeys(names []broker.QueueName, t *queueTable, path []string) 
 		return func(i int) key { return key{kind: keyText, text: names[i].VHost} }
 	case "node", "leader":
 		return func(i int) key { return key{kind: keyText, text: t.of(names[i].ID).leader} }
+	}
+	if details != nil {
+		return func(i int) key { return keyOf(&Queue{QueueDetails: details[names[i].ID]}, path) }
 	}
 	of, policies := outlineKey(path)
 	if of == nil {
@@ -210,6 +225,8 @@ func figureKey(path []string) func(f *queueFigures) float64 {
 		return func(f *queueFigures) float64 { return float64(f.row.Consumers) }
 	case "message_bytes":
 		return func(f *queueFigures) float64 { return float64(f.row.Bytes) }
+	case "consumer_capacity", "consumer_utilisation":
+		return (*queueFigures).capacity
 	case "messages_details.rate":
 		return func(f *queueFigures) float64 { return f.readyRate + f.unackedRate }
 	case "messages_ready_details.rate":
@@ -243,7 +260,7 @@ func (a *API) describeQueues(ctx context.Context, names []broker.QueueName, t *q
 		wg.Go(func() {
 			for i := range next {
 				if info, ok := a.cfg.Broker.AskQueue(ctx, names[i].ID); ok {
-					list[i] = withFigures(queueJSON(&info), t.of(names[i].ID), nil)
+					list[i] = withFigures(&info, t.of(names[i].ID), nil)
 				}
 			}
 		})
@@ -265,16 +282,20 @@ func tableJSON(info *broker.QueueInfo, f *queueFigures) Queue {
 		info.Outbox, info.OutboxBytes, info.Parked, info.Transferred = r.Outbox, r.OutboxBytes, r.Parked, r.Transferred
 		info.Duplicates, info.DedupIDs, info.DedupForgotten = r.Duplicates, r.DedupIDs, r.DedupForgotten
 	}
-	return withFigures(queueJSON(info), f, nil)
+	return withFigures(info, f, nil)
 }
 
-// withFigures adds what the outline and the leader's status do not tell.
-func withFigures(j Queue, f *queueFigures, lengths *past) Queue {
+// withFigures makes a queue's JSON of what is known of it and of its figures.
+func withFigures(info *broker.QueueInfo, f *queueFigures, lengths *past) Queue {
+	j := queueJSON(info)
 	if f.leader != "" && j.State == "running" {
 		bytes, unacked := f.row.Bytes, min(f.row.UnackedBytes, f.row.Bytes)
 		ready := bytes - unacked
 		j.MessageBytes, j.MessageBytesReady, j.MessageBytesUnacked = &bytes, &ready, &unacked
 	}
+	j.ConsumerCapacity = f.capacity()
+	j.ConsumerUtilisation = j.ConsumerCapacity
+	j.inMemory(info.Transient)
 	j.MessagesDetails = lengths.details(f.readyRate+f.unackedRate, func(s *stats.Set) uint64 { return s[stats.Ready] + s[stats.Unacked] })
 	j.MessagesReadyDetails = lengths.details(f.readyRate, func(s *stats.Set) uint64 { return s[stats.Ready] })
 	j.MessagesUnackedDetails = lengths.details(f.unackedRate, func(s *stats.Set) uint64 { return s[stats.Unacked] })
@@ -302,8 +323,9 @@ func (a *API) getQueue(r *http.Request, u User) (any, error) {
 	}
 	ctx := r.Context()
 	f := a.queueTable(ctx).of(info.ID)
-	j := withFigures(queueJSON(&info), f, a.past(ctx, stats.Key{Kind: stats.Led, ID: info.ID}, lengths))
+	j := withFigures(&info, f, a.past(ctx, stats.Key{Kind: stats.Led, ID: info.ID}, lengths))
 	j.MessageStats = messageStats(countersOfQueue, f.counted(), a.past(ctx, stats.Key{Kind: stats.Queue, ID: info.ID}, rates))
+	j.QueueDetails = a.queueDetails(ctx, []uint64{info.ID})[info.ID]
 	a.addConsumers(ctx, &j, info.ID)
 	return j, nil
 }

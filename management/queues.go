@@ -32,6 +32,10 @@ type Queue struct {
 	Online  []string `json:"online"`
 
 	Consumers uint64 `json:"consumers"`
+	// ConsumerCapacity is the share of the last five seconds, 0 to 1, in which a consumer could have taken a message at once: less than 1 if all
+	// of them held as many as they may, or had not read what was sent. 0 without consumers. ConsumerUtilisation is its older name.
+	ConsumerCapacity    float64 `json:"consumer_capacity"`
+	ConsumerUtilisation float64 `json:"consumer_utilisation"`
 	// ExclusiveConsumerTag, SingleActiveConsumerTag, ConsumerDetails and Deliveries are told of one queue, not in lists.
 	ExclusiveConsumerTag    *string        `json:"exclusive_consumer_tag,omitempty"`
 	SingleActiveConsumerTag *string        `json:"single_active_consumer_tag,omitempty"`
@@ -51,6 +55,16 @@ type Queue struct {
 	MessageBytes        *uint64 `json:"message_bytes"`
 	MessageBytesReady   *uint64 `json:"message_bytes_ready"`
 	MessageBytesUnacked *uint64 `json:"message_bytes_unacknowledged"`
+	// Messages of a queue that is not durable, or exclusive, are in memory; those of others are on the disks of its members, whatever delivery mode
+	// they were published with, and what nodes remember of their disks is counted nowhere.
+	MessagesRAM            uint64  `json:"messages_ram"`
+	MessagesReadyRAM       uint64  `json:"messages_ready_ram"`
+	MessagesUnackedRAM     uint64  `json:"messages_unacknowledged_ram"`
+	MessagesPersistent     uint64  `json:"messages_persistent"`
+	MessageBytesRAM        *uint64 `json:"message_bytes_ram"`
+	MessageBytesPersistent *uint64 `json:"message_bytes_persistent"`
+	// QueueDetails are there if a node leads the queue and told them; not in a list of more than 500 that does not ask for them.
+	*QueueDetails
 	// MessageStats are what clients did since the nodes they are at have begun; absent if nothing.
 	MessageStats MessageStats `json:"message_stats,omitempty"`
 
@@ -111,4 +125,17 @@ func queueJSON(q *broker.QueueInfo) Queue {
 		j.State = "down"
 	}
 	return j
+}
+
+// inMemory tells where the messages are.
+func (j *Queue) inMemory(transient bool) {
+	none := uint64(0)
+	if j.MessageBytes != nil {
+		j.MessageBytesRAM, j.MessageBytesPersistent = &none, &none
+	}
+	if !transient {
+		j.MessagesPersistent, j.MessageBytesPersistent = j.Messages, j.MessageBytes
+		return
+	}
+	j.MessagesRAM, j.MessagesReadyRAM, j.MessagesUnackedRAM, j.MessageBytesRAM = j.Messages, j.MessagesReady, j.MessagesUnacked, j.MessageBytes
 }

@@ -28,6 +28,8 @@ type fakeBroker struct {
 	vhostUsed     map[string]*stats.Set
 	exchangesUsed map[string]stats.Set
 	asked         *atomic.Int64
+	details       map[uint64]broker.QueueDetail
+	detailed      int // how many details were asked for
 }
 
 func (f *fakeBroker) HasVhost(_ context.Context, name string) (bool, error) {
@@ -84,6 +86,17 @@ func (f *fakeBroker) AskQueue(_ context.Context, id uint64) (broker.QueueInfo, b
 }
 
 func (f *fakeBroker) Rows() []broker.QueueRow { return f.rows }
+
+func (f *fakeBroker) QueueDetails(ids []uint64) (list []broker.QueueDetail) {
+	f.detailed += len(ids)
+	for _, id := range ids {
+		if d, ok := f.details[id]; ok {
+			d.ID = id
+			list = append(list, d)
+		}
+	}
+	return list
+}
 
 func (f *fakeBroker) UsedQueues(yield func(uint64, *stats.Set)) {
 	for id, s := range f.used {

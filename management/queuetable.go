@@ -31,6 +31,8 @@ type queueFigures struct {
 	used   *counted
 	// The rates of the lengths, per second.
 	readyRate, unackedRate float64
+	// blocked is the share of the last five seconds in which it had consumers and none could take a message.
+	blocked float64
 }
 
 // counted is what was counted of an object, with its rates.
@@ -57,6 +59,14 @@ func (f *queueFigures) counted() *counted {
 		return f.used
 	}
 	return &uncounted
+}
+
+// capacity is the share of time in which consumers could take messages: RabbitMQ's consumer_capacity.
+func (f *queueFigures) capacity() float64 {
+	if f.row.Consumers == 0 {
+		return 0
+	}
+	return 1 - f.blocked
 }
 
 func (t *queueTable) make(id uint64) *queueFigures {
@@ -217,6 +227,8 @@ func (t *queueTable) decode(raw []byte, node string) error {
 				f.readyRate += rate(v)
 			case stats.Unacked:
 				f.unackedRate += rate(v)
+			case stats.Blocked:
+				f.blocked = max(0, min(1, rate(v)/1e3))
 			default:
 			}
 		})

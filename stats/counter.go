@@ -22,6 +22,7 @@ const (
 	Sent       // bytes
 	Ready      // messages
 	Unacked    // messages
+	Blocked    // milliseconds in which a queue had consumers and none could take a message
 	Counters   // how many there are
 )
 
@@ -45,7 +46,7 @@ var ChurnNames = [Churns]string{
 // names are RabbitMQ's.
 var names = [Counters]string{
 	"publish", "confirm", "return_unroutable", "drop_unroutable", "deliver", "deliver_no_ack", "get", "get_no_ack", "get_empty", "ack", "redeliver",
-	"publish_in", "publish_out", "recv_oct", "send_oct", "messages_ready", "messages_unacknowledged",
+	"publish_in", "publish_out", "recv_oct", "send_oct", "messages_ready", "messages_unacknowledged", "blocked",
 }
 
 // String is RabbitMQ's name of the counter.
@@ -59,6 +60,13 @@ func (s *Set) Add(other *Set) {
 	for i, n := range other {
 		s[i] += n
 	}
+}
+
+// differs tells whether something happened between two readings. That consumers are as busy as before is nothing.
+func (s *Set) differs(other *Set) bool {
+	a, b := *s, *other
+	a[Blocked], b[Blocked] = 0, 0
+	return a != b
 }
 
 // DeliverGet is how many messages were handed to clients, by whatever way.

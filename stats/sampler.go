@@ -128,7 +128,7 @@ func (s *Sampler) take(k Key, set *Set) {
 	}
 	o.seen = s.round
 	o.before, o.last = o.last, *set
-	if o.before != o.last {
+	if o.before.differs(&o.last) {
 		o.changed = s.at
 	}
 	switch {

@@ -42,7 +42,12 @@ func TestRates(t *testing.T) {
 		t.Errorf("%v", r)
 	}
 	delete(f, queue(2))
+	f[queue(1)][Blocked] += 2500 // is no use of it
 	s.Sample(11_000)
+	if r := s.Rates(queue(1)); r != (Rates{Blocked: 500}) {
+		t.Errorf("blocked: %v", r)
+	}
+	s.Sample(16_000)
 	if r := s.Rates(queue(1)); r != (Rates{}) {
 		t.Errorf("idle: %v", r)
 	}
@@ -53,7 +58,7 @@ func TestRates(t *testing.T) {
 		t.Error("an object that is gone is still known")
 	}
 	f[queue(3)] = &Set{}
-	s.Sample(16_000)
+	s.Sample(21_000)
 	if len(s.objects) != 1 {
 		t.Error("what has counted nothing is kept")
 	}

@@ -1,6 +1,11 @@
 package leader
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/warrenmq/warren/queue"
+)
 
 // Counts are what the leader knows beside the machine.
 type Counts struct {
@@ -18,8 +23,16 @@ func (l *Leader) Counts() Counts {
 	return Counts{Unacked: int(l.counts.unacked.Load()), UnackedBytes: l.counts.unackedBytes.Load(), Consumers: int(l.counts.consumers.Load())}
 }
 
+// Memory is about how many bytes the session takes for what clients hold and for consumers.
+func (l *Leader) Memory() int64 {
+	c := l.Counts()
+	held := float64(unsafe.Sizeof(hold{})+unsafe.Sizeof(queue.MessageID(0))) * queue.MapShare
+	return int64(unsafe.Sizeof(*l)) + int64(c.Unacked)*int64(held) + int64(c.Consumers)*int64(unsafe.Sizeof(consumer{}))
+}
+
 func (l *Leader) showCounts() {
 	l.counts.unacked.Store(int64(len(l.held) - l.named))
 	l.counts.unackedBytes.Store(l.limits.heldBytes)
 	l.counts.consumers.Store(int64(l.consumers.len()))
+	l.showBlocked()
 }

@@ -141,6 +141,8 @@ type Leader struct {
 	cfg     Config
 	replica *Replica
 	counts  counts
+	// blocking is read by others too.
+	blocking blocking
 
 	mu     sync.Mutex
 	inbox  []any

@@ -60,6 +60,13 @@ func (m *MemLog) Read(index uint64) ([]byte, error) {
 	return data, nil
 }
 
+// Bytes is how many bytes of entries are held.
+func (m *MemLog) Bytes() int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.bytes
+}
+
 // HasLease implements Log.
 func (m *MemLog) HasLease() bool { return true }
 
