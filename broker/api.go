@@ -102,8 +102,10 @@ type Consume struct {
 	Queue, Tag       string // the tag is not empty: the gateway makes one up
 	NoAck, Exclusive bool
 	Prefetch         uint16 // 0: unlimited
-	Priority         int32
-	Arguments        amqp.Table
+	// Credit: deliveries come for what Consumer.Grant gives, and none before.
+	Credit    bool
+	Priority  int32
+	Arguments amqp.Table
 }
 
 // Delivery is one message handed to a consumer or fetched by get.

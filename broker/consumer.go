@@ -94,6 +94,9 @@ func (ch *Channel) Consume(ctx context.Context, spec Consume) (*Consumer, error)
 		ch: ch, spec: spec, no: wire.ConsumerNo(b.numbers.Add(1)),
 		roomMessages: consumerMessages, roomBytes: consumerBytes,
 	}
+	if spec.Credit {
+		c.roomMessages = 0
+	}
 	c.stream.Store(s)
 	_, c.ownTimeout = spec.Arguments.Get(consumerTimeoutArg)
 	ctx, cancel := context.WithTimeout(ctx, b.cfg.QueueTimeout)
@@ -207,8 +210,21 @@ func (c *Consumer) Written(messages, bytes int) {
 	if c.spec.NoAck {
 		s.ackWrittenLocked(c, messages)
 	}
-	c.owedMessages += int64(messages)
+	if !c.spec.Credit {
+		c.owedMessages += int64(messages)
+	}
 	c.owedBytes += int64(bytes)
+	s.grantLocked(c)
+}
+
+// Grant lets a consumer by credit have so many more messages.
+func (c *Consumer) Grant(messages int) {
+	if c.reply != nil {
+		return
+	}
+	s := c.lock()
+	defer s.mu.Unlock()
+	c.owedMessages += int64(messages)
 	s.grantLocked(c)
 }
 

@@ -45,8 +45,11 @@ func (b *Broker) narrowLoop() {
 }
 
 // surplus is the room that a consumer has and a narrow node would not give it. What is not
-// written takes up room: all but the room and what is owed.
+// written takes up room: all but the room and what is owed. Credit is the client's, and stays.
 func (c *Consumer) surplus() (messages, bytes int64) {
+	if c.spec.Credit {
+		return 0, max(c.roomBytes-max(narrowBytes-(consumerBytes-c.roomBytes-c.owedBytes), 0), 0)
+	}
 	messages = c.roomMessages - max(narrowMessages-(consumerMessages-c.roomMessages-c.owedMessages), 0)
 	bytes = c.roomBytes - max(narrowBytes-(consumerBytes-c.roomBytes-c.owedBytes), 0)
 	return max(messages, 0), max(bytes, 0)
@@ -71,10 +74,16 @@ func (s *stream) grantLocked(c *Consumer) {
 	}
 	messages, bytes := c.owedMessages, c.owedBytes
 	worthMessages, worthBytes := int64(consumerMessages/4), int64(consumerBytes/4)
+	if c.spec.Credit {
+		worthMessages = 1 // the client collects it
+	}
 	if s.hub.narrow() {
-		messages = max(messages-(consumerMessages-narrowMessages), 0)
+		if !c.spec.Credit {
+			messages = max(messages-(consumerMessages-narrowMessages), 0)
+			worthMessages = narrowMessages / 4
+		}
 		bytes = max(bytes-(consumerBytes-narrowBytes), 0)
-		worthMessages, worthBytes = narrowMessages/4, narrowBytes/4
+		worthBytes = narrowBytes / 4
 	}
 	if messages >= worthMessages || bytes >= worthBytes {
 		s.moveRoomLocked(c, messages, bytes)

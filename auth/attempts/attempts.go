@@ -38,11 +38,15 @@ type Protocol int
 const (
 	AMQP Protocol = iota
 	HTTP
+	GRPC
 	protocols
 )
 
 // String is the name in RabbitMQ's tools.
-func (p Protocol) String() string { return [protocols]string{"amqp091", "http"}[p] }
+func (p Protocol) String() string { return [protocols]string{"amqp091", "http", "grpc"}[p] }
+
+// Protocols lists them.
+func Protocols() []Protocol { return []Protocol{AMQP, HTTP, GRPC} }
 
 // Counts are logins since the process began.
 type Counts struct {

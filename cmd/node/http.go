@@ -13,11 +13,6 @@ import (
 	"slices"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/health"
-	"google.golang.org/grpc/health/grpc_health_v1"
-
 	"github.com/warrenmq/warren/web"
 )
 
@@ -128,26 +123,4 @@ func localOnly(h http.HandlerFunc) http.HandlerFunc {
 		}
 		h(w, r)
 	}
-}
-
-// serveGRPC opens the port of the client API, over TLS if there is a certificate. Until that API is there it
-// serves the standard health service.
-func (n *running) serveGRPC() {
-	var options []grpc.ServerOption
-	if n.clientTLS != nil {
-		options = append(options, grpc.Creds(credentials.NewTLS(n.clientTLS.ServerConfig(n.clientAuth(), "h2"))))
-	}
-	server := grpc.NewServer(options...)
-	status := health.NewServer()
-	grpc_health_v1.RegisterHealthServer(server, status)
-	go func() {
-		if err := server.Serve(n.listeners.grpc); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
-			n.failed <- fmt.Errorf("grpc server: %w", err)
-		}
-	}()
-	n.onClose("grpc", func() error {
-		status.Shutdown()
-		server.Stop()
-		return nil
-	})
 }

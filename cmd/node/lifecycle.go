@@ -226,7 +226,8 @@ func (n *running) leave(ctx context.Context, how leaving) management.Drained {
 		left.LeadsCatalog = n.catalog.Load().Leading()
 	})
 	n.step(ctx, "publishers", timeoutQuiet, func(ctx context.Context) { left.Unanswered = n.amqp.Quiesce(ctx) })
-	left.Clients = n.amqp.Stats().Connections
+	left.Clients = n.amqp.Stats().Connections + n.grpc.Sessions()
+	n.step(ctx, "grpc clients", timeoutClients, func(ctx context.Context) { left.Unanswered += n.grpc.Leave(ctx) })
 	n.step(ctx, "clients", timeoutClients+shutdownWaves*shutdownEvery, func(ctx context.Context) {
 		end := n.amqp.Shutdown
 		if how.maintenance {

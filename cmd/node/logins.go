@@ -109,7 +109,7 @@ func loopback(addr string) bool { return net.ParseIP(hostOf(addr)).IsLoopback() 
 func (n *running) Logins() management.Logins {
 	l := management.Logins{Protocols: []management.LoginCounts{}, Sources: []management.LoginSource{}}
 	counts := n.logins.Counts()
-	for _, p := range []attempts.Protocol{attempts.AMQP, attempts.HTTP} {
+	for _, p := range attempts.Protocols() {
 		c := counts[p]
 		l.Protocols = append(l.Protocols, management.LoginCounts{
 			Protocol: p.String(), Attempts: c.Accepted + c.Failed + c.Held, Failed: c.Failed, Accepted: c.Accepted, Held: c.Held,

@@ -66,6 +66,9 @@ func (n *running) serveAMQP(plain, secure net.Listener) {
 // reopen listens for clients again, at the addresses that the node had before.
 func (n *running) reopen() error {
 	n.amqp.CloseListeners() // if a drain was broken off before it did
+	gone, cancel := context.WithCancel(context.Background())
+	cancel()
+	n.grpc.Leave(gone)
 	plain, err := net.Listen("tcp", n.listeners.amqp.Addr().String())
 	if err != nil {
 		return err
@@ -76,7 +79,16 @@ func (n *running) reopen() error {
 			return errors.Join(err, plain.Close())
 		}
 	}
+	ours, err := net.Listen("tcp", n.listeners.grpc.Addr().String())
+	if err != nil {
+		err = errors.Join(err, plain.Close())
+		if secure != nil {
+			err = errors.Join(err, secure.Close())
+		}
+		return err
+	}
 	n.serveAMQP(plain, secure)
+	n.serveGRPC(ours)
 	return nil
 }
 

@@ -25,6 +25,7 @@ import (
 	"github.com/warrenmq/warren/definitions"
 	"github.com/warrenmq/warren/dlx/mover"
 	gateway "github.com/warrenmq/warren/gateway/amqp"
+	rpc "github.com/warrenmq/warren/gateway/grpc"
 	"github.com/warrenmq/warren/management"
 	"github.com/warrenmq/warren/stats"
 	"github.com/warrenmq/warren/steward"
@@ -63,6 +64,7 @@ type running struct {
 	steward         *steward.Steward
 	broker          *broker.Broker
 	amqp            *gateway.Server
+	grpc            *rpc.Server
 	sampler         *stats.Sampler
 	manager         *management.API
 	logins          *attempts.Table
@@ -344,6 +346,7 @@ func (n *running) startBroker(ctx context.Context) error {
 // serveClients opens the protocols.
 func (n *running) serveClients(context.Context) error {
 	c := gateway.Default()
+	c.MessageBytesMax = messageBytesMax
 	c.Logger = n.log
 	c.Product, c.Version = n.cfg.Product()
 	total, _ := n.alarms.memory.Total()
@@ -358,7 +361,8 @@ func (n *running) serveClients(context.Context) error {
 	}
 	n.amqp = server
 	n.openManagement()
-	n.serveGRPC()
+	n.openGRPC()
+	n.serveGRPC(n.listeners.grpc)
 	n.serveAMQP(n.listeners.amqp, n.listeners.amqps)
 	n.watchResources()
 	n.onClose("amqp clients", func() error {

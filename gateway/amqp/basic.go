@@ -209,8 +209,8 @@ func (ch *channel) get(m *wire.BasicGet) error {
 	}
 	ch.lastTag++
 	if !m.NoAck {
-		ch.unacked.push(ch.lastTag, d)
-		ch.fetched.push(ch.lastTag, struct{}{})
+		ch.unacked.Push(ch.lastTag, d)
+		ch.fetched.Push(ch.lastTag, struct{}{})
 	}
 	ch.c.out.content(outContent{
 		channel: ch.num, redelivered: d.Redelivered, remaining: remaining, tag: ch.lastTag, delivery: d,
@@ -243,15 +243,15 @@ func (ch *channel) ackNow(kind broker.SettleKind, tag uint64, multiple bool) err
 	before := len(ch.settling)
 	switch {
 	case multiple && tag == 0:
-		ch.settling = ch.unacked.takeUpTo(math.MaxUint64, ch.settling)
-		ch.fetched.dropUpTo(math.MaxUint64)
-	case multiple && ch.unacked.find(tag) >= 0:
-		ch.settling = ch.unacked.takeUpTo(tag, ch.settling)
-		ch.fetched.dropUpTo(tag)
+		ch.settling = ch.unacked.TakeUpTo(math.MaxUint64, ch.settling)
+		ch.fetched.DropUpTo(math.MaxUint64)
+	case multiple && ch.unacked.Find(tag) >= 0:
+		ch.settling = ch.unacked.TakeUpTo(tag, ch.settling)
+		ch.fetched.DropUpTo(tag)
 	case !multiple:
-		if d, ok := ch.unacked.take(tag); ok {
+		if d, ok := ch.unacked.Take(tag); ok {
 			ch.settling = append(ch.settling, d)
-			ch.fetched.take(tag)
+			ch.fetched.Take(tag)
 		}
 	}
 	done := ch.settling[before:]

@@ -9,6 +9,7 @@ import (
 	wire "github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/broker"
 	"github.com/warrenmq/warren/fsm"
+	"github.com/warrenmq/warren/gateway/tags"
 )
 
 // channel is one channel of a connection. What is not under mu belongs to the
@@ -42,12 +43,12 @@ type channel struct {
 	ended     []*consumer
 	consumers map[string]*consumer
 	lastTag   uint64 // delivery tag given out last
-	unacked   tagList[*broker.Delivery]
+	unacked   tags.List[*broker.Delivery]
 	// Channel-wide prefetch: gated deliveries wait until holding, the number of
 	// unacked deliveries of consumers, falls below limit. fetched are the unacked ones of
 	// get, which do not count.
 	limit     uint16
-	fetched   tagList[struct{}]
+	fetched   tags.List[struct{}]
 	gated     []gatedDelivery
 	confirms  confirms
 	immediate map[uint64]*heldMessage
@@ -235,7 +236,7 @@ func (ch *channel) silenceLocked() {
 	if ch.tx != nil {
 		*ch.tx = tx{}
 	}
-	ch.unacked, ch.fetched = tagList[*broker.Delivery]{}, tagList[struct{}]{}
+	ch.unacked, ch.fetched = tags.List[*broker.Delivery]{}, tags.List[struct{}]{}
 }
 
 // shut ends the channel at the broker and frees what it kept.
@@ -292,7 +293,7 @@ func (ch *channel) settleNow() {
 	}
 	clear(ch.settling)
 	ch.settling = ch.settling[:0]
-	if cap(ch.settling) > tagsKept {
+	if cap(ch.settling) > tags.Kept {
 		ch.settling = nil
 	}
 }

@@ -49,7 +49,7 @@ func (c *conn) describeChannels(of *ConnectionInfo) (list []ChannelInfo) {
 		i.ID, i.Counted = ch.counter.Counted()
 		ch.mu.Lock()
 		i.Prefetch, i.Limit, i.Confirm, i.Transactional = ch.prefetch, ch.limit, ch.confirm, ch.tx != nil
-		i.Unacked, i.Unconfirmed, i.Uncommitted, i.Consumers = ch.unacked.len(), ch.confirms.pending.len(), ch.tx.settled(), len(ch.consumers)
+		i.Unacked, i.Unconfirmed, i.Uncommitted, i.Consumers = ch.unacked.Len(), ch.confirms.pending.Len(), ch.tx.settled(), len(ch.consumers)
 		ch.mu.Unlock()
 		list = append(list, i)
 	}

@@ -3,6 +3,7 @@ package amqp
 import (
 	wire "github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/broker"
+	"github.com/warrenmq/warren/gateway/tags"
 )
 
 // probeTag marks the tags of immediate publishes outside confirm mode: they tell
@@ -12,7 +13,7 @@ const probeTag = 1 << 63
 // confirms is the state of publisher confirms of a channel, under its mutex:
 // publishes without an answer, and answers that the writer has not fetched yet.
 type confirms struct {
-	pending tagList[struct{}]
+	pending tags.List[struct{}]
 	acked   []uint64
 	nacked  []uint64
 	last    uint64 // publish counted last
@@ -36,7 +37,7 @@ func (f *confirms) drop() { *f = confirms{queued: f.queued} }
 
 // settle notes the answer to one publish; unknown tags are ignored.
 func (f *confirms) settle(tag uint64, refused bool) {
-	if _, ok := f.pending.take(tag); !ok {
+	if _, ok := f.pending.Take(tag); !ok {
 		return
 	}
 	if refused {
@@ -58,7 +59,7 @@ func (f *confirms) append(dst []byte, channel uint16) []byte {
 		f.refused = f.refused.extend(tag)
 	}
 	bound := f.last + 1
-	if low, ok := f.pending.lowest(); ok {
+	if low, ok := f.pending.Lowest(); ok {
 		bound = low
 	}
 	among := f.refused
@@ -105,7 +106,7 @@ func (m *many) append(dst []byte, channel uint16) []byte {
 }
 
 func emptied(s []uint64) []uint64 {
-	if cap(s) > tagsKept {
+	if cap(s) > tags.Kept {
 		return nil
 	}
 	return s[:0]

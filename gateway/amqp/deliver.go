@@ -39,7 +39,7 @@ func (ch *channel) deliverLocked(cons *consumer, d *broker.Delivery) {
 func (ch *channel) sendLocked(cons *consumer, d *broker.Delivery) {
 	ch.lastTag++
 	if !cons.noAck {
-		ch.unacked.push(ch.lastTag, d)
+		ch.unacked.Push(ch.lastTag, d)
 	}
 	ch.c.out.content(outContent{
 		channel: ch.num, redelivered: d.Redelivered, tag: ch.lastTag, consumer: cons, delivery: d,
@@ -123,7 +123,7 @@ type gatedDelivery struct {
 // holding is the number of deliveries that count against the channel-wide limit.
 // What was fetched by get does not, as in RabbitMQ; what a transaction settles does until
 // its commit.
-func (ch *channel) holding() int { return ch.unacked.len() + ch.tx.settled() - ch.fetched.len() }
+func (ch *channel) holding() int { return ch.unacked.Len() + ch.tx.settled() - ch.fetched.Len() }
 
 // setLimit changes the channel-wide limit; 0 lifts it.
 func (ch *channel) setLimit(n uint16) {

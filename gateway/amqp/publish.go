@@ -213,7 +213,7 @@ func (ch *channel) number() uint64 {
 	}
 	ch.seq++
 	ch.mu.Lock()
-	ch.confirms.pending.push(ch.seq, struct{}{})
+	ch.confirms.pending.Push(ch.seq, struct{}{})
 	ch.confirms.last = ch.seq
 	ch.mu.Unlock()
 	return ch.seq

@@ -133,7 +133,7 @@ func (c *conn) answered() bool {
 	for _, ch := range c.channels {
 		ch.mu.Lock()
 		f := &ch.confirms
-		open := !ch.silent && f.pending.len()+len(f.acked)+len(f.nacked)+len(ch.immediate) > 0
+		open := !ch.silent && f.pending.Len()+len(f.acked)+len(f.nacked)+len(ch.immediate) > 0
 		ch.mu.Unlock()
 		if open {
 			return false

@@ -6,6 +6,7 @@ import (
 
 	wire "github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/broker"
+	"github.com/warrenmq/warren/gateway/tags"
 )
 
 // tx is what a transactional channel keeps until the commit, under the channel's mutex;
@@ -84,7 +85,7 @@ func (ch *channel) commit() error {
 	}
 	ch.mu.Lock()
 	for _, a := range ch.tx.acks {
-		ch.fetched.take(a.tag)
+		ch.fetched.Take(a.tag)
 	}
 	for i := range ch.tx.returns {
 		m := &ch.tx.returns[i]
@@ -106,10 +107,8 @@ func (ch *channel) unsettle() {
 	if len(back) == 0 || ch.silent {
 		return
 	}
-	for _, e := range ch.unacked.entries[ch.unacked.head:] {
-		if e.live {
-			back = append(back, txAck{tag: e.tag, delivery: e.value})
-		}
+	for tag, d := range ch.unacked.All() {
+		back = append(back, txAck{tag: tag, delivery: d})
 	}
 	slices.SortFunc(back, func(a, b txAck) int {
 		if a.tag < b.tag {
@@ -117,9 +116,9 @@ func (ch *channel) unsettle() {
 		}
 		return 1
 	})
-	ch.unacked = tagList[*broker.Delivery]{}
+	ch.unacked = tags.List[*broker.Delivery]{}
 	for _, a := range back {
-		ch.unacked.push(a.tag, a.delivery)
+		ch.unacked.Push(a.tag, a.delivery)
 	}
 }
 
@@ -128,7 +127,7 @@ func (ch *channel) ackInTx(kind broker.SettleKind, tag uint64, multiple bool) (n
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
 	take := func(tag uint64) {
-		if d, ok := ch.unacked.take(tag); ok {
+		if d, ok := ch.unacked.Take(tag); ok {
 			ch.tx.acks = append(ch.tx.acks, txAck{tag, kind, d})
 			n++
 		}
@@ -136,8 +135,8 @@ func (ch *channel) ackInTx(kind broker.SettleKind, tag uint64, multiple bool) (n
 	switch {
 	case !multiple:
 		take(tag)
-	case tag == 0 || ch.unacked.find(tag) >= 0:
-		for low, ok := ch.unacked.lowest(); ok && (tag == 0 || low <= tag); low, ok = ch.unacked.lowest() {
+	case tag == 0 || ch.unacked.Find(tag) >= 0:
+		for low, ok := ch.unacked.Lowest(); ok && (tag == 0 || low <= tag); low, ok = ch.unacked.Lowest() {
 			take(low)
 		}
 	}

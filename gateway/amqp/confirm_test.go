@@ -1,87 +1,12 @@
 package amqp
 
 import (
-	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
 
 	wire "github.com/warrenmq/warren/amqp"
 )
-
-// The list behaves like a map of what is outstanding, whatever the gaps.
-func TestTagList(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		var l tagList[int]
-		model := map[uint64]int{}
-		next := uint64(0)
-		lowest := func() (uint64, bool) {
-			var all []uint64
-			for tag := range model {
-				all = append(all, tag)
-			}
-			if len(all) == 0 {
-				return 0, false
-			}
-			return slices.Min(all), true
-		}
-		t.Repeat(map[string]func(*rapid.T){
-			"push": func(t *rapid.T) {
-				for range rapid.IntRange(1, 20).Draw(t, "n") {
-					next += uint64(rapid.SampledFrom([]int{1, 1, 1, 1, 2, 50}).Draw(t, "step"))
-					l.push(next, int(next)*3)
-					model[next] = int(next) * 3
-				}
-			},
-			"take": func(t *rapid.T) {
-				tag := rapid.Uint64Range(0, next+2).Draw(t, "tag")
-				v, ok := l.take(tag)
-				if want, have := model[tag]; ok != have || v != want {
-					t.Fatalf("take %d: %d %v, want %d %v", tag, v, ok, want, have)
-				}
-				delete(model, tag)
-			},
-			"take up to": func(t *rapid.T) {
-				tag := rapid.Uint64Range(0, next+2).Draw(t, "tag")
-				got := l.takeUpTo(tag, nil)
-				var want []int
-				for have, v := range model {
-					if have <= tag {
-						want = append(want, v)
-						delete(model, have)
-					}
-				}
-				slices.Sort(want)
-				if !slices.Equal(got, want) {
-					t.Fatalf("take up to %d: %v, want %v", tag, got, want)
-				}
-			},
-			"": func(t *rapid.T) {
-				tag, ok := l.lowest()
-				if want, have := lowest(); tag != want || ok != have || l.len() != len(model) {
-					t.Fatalf("lowest %d %v of %d, want %d %v of %d", tag, ok, l.len(), want, have, len(model))
-				}
-			},
-		})
-	})
-}
-
-// One old tag must not keep the space of all that came after it.
-func TestTagListSpace(t *testing.T) {
-	var l tagList[int]
-	l.push(1, 0)
-	for tag := uint64(2); tag < 1_000_000; tag++ {
-		l.push(tag, 0)
-		if tag > 100 {
-			if _, ok := l.take(tag - 50); !ok {
-				t.Fatalf("take %d", tag-50)
-			}
-		}
-	}
-	if cap(l.entries) > 2048 {
-		t.Errorf("%d live tags keep %d entries", l.len(), cap(l.entries))
-	}
-}
 
 // inOrder reads confirms as amqp091-go's NotifyPublish does: it tells fates in order, and
 // takes an ack of many for the fate of all that it has not told, a refused one among them.
@@ -176,7 +101,7 @@ func TestConfirmsMerge(t *testing.T) {
 			"publish": func(t *rapid.T) {
 				for range rapid.IntRange(1, 10).Draw(t, "n") {
 					f.last++
-					f.pending.push(f.last, struct{}{})
+					f.pending.Push(f.last, struct{}{})
 				}
 			},
 			"answer": func(t *rapid.T) {
@@ -221,7 +146,7 @@ func TestConfirmsMerge(t *testing.T) {
 func TestConfirmsOfARunAreOneFrame(t *testing.T) {
 	f := confirms{last: 1000}
 	for tag := uint64(1); tag <= 1000; tag++ {
-		f.pending.push(tag, struct{}{})
+		f.pending.Push(tag, struct{}{})
 	}
 	for tag := uint64(1000); tag > 0; tag-- {
 		f.settle(tag, false)

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"context"
+	"crypto/x509"
+	"fmt"
+	"net"
+	"time"
+
+	"google.golang.org/grpc/credentials"
+
+	"github.com/warrenmq/warren/auth"
+	"github.com/warrenmq/warren/auth/attempts"
+	"github.com/warrenmq/warren/broker"
+	rpc "github.com/warrenmq/warren/gateway/grpc"
+)
+
+// messageBytesMax is the largest message body that clients may publish, in bytes.
+const messageBytesMax = 16 << 20
+
+// openGRPC makes the server of the client API, over TLS if there is a certificate.
+func (n *running) openGRPC() {
+	cfg := rpc.Config{Logger: n.log, Logins: grpcLogins{n}, MessageBytesMax: messageBytesMax}
+	if n.clientTLS != nil {
+		cfg.Credentials = credentials.NewTLS(n.clientTLS.ServerConfig(n.clientAuth(), "h2"))
+	}
+	n.grpc = rpc.New(cfg, n.broker)
+	n.onClose("grpc", func() error {
+		n.grpc.Stop()
+		return nil
+	})
+}
+
+// serveGRPC accepts clients.
+func (n *running) serveGRPC(ln net.Listener) {
+	go func() {
+		if err := n.grpc.Serve(ln); err != nil {
+			n.failed <- fmt.Errorf("grpc server: %w", err)
+		}
+	}()
+}
+
+// grpcLogins lets clients of gRPC in.
+type grpcLogins struct{ n *running }
+
+// Password implements rpc.Logins.
+func (l grpcLogins) Password(ctx context.Context, user, password string, client net.Addr) (broker.User, time.Duration, error) {
+	return l.n.logIn(ctx, attempts.GRPC, auth.MechanismPlain, []byte("\x00"+user+"\x00"+password), from(client))
+}
+
+// Certificate implements rpc.Logins.
+func (l grpcLogins) Certificate(ctx context.Context, c *x509.Certificate, client net.Addr) (broker.User, error) {
+	return l.n.broker.LoginExternal(ctx, l.n.peerName().Of(c), nil, loopback(from(client)))
+}

@@ -1,0 +1,401 @@
+package grpc
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"io"
+	"math"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+
+	wire "github.com/warrenmq/warren/amqp"
+	warrenv1 "github.com/warrenmq/warren/api/warren/v1"
+	"github.com/warrenmq/warren/broker"
+	"github.com/warrenmq/warren/fsm"
+	"github.com/warrenmq/warren/gateway/tags"
+)
+
+// Bounds of what one response carries.
+const (
+	deliveriesMax    = 256
+	deliveryBytesMax = 256 << 10 // and the delivery that goes beyond
+)
+
+// creditMax is how much credit a stream may have.
+const creditMax = 1 << 20
+
+type consumeService struct {
+	warrenv1.UnimplementedConsumeServiceServer
+	s *Server
+}
+
+// Consume implements the service. This goroutine sends, another one receives.
+func (c *consumeService) Consume(stream grpc.BidiStreamingServer[warrenv1.ConsumeRequest, warrenv1.ConsumeResponse]) error {
+	first, err := firstOf(stream.Context(), c.s, stream.Recv)
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if first.GetOpen() == nil {
+		return invalid("the first request of the stream does not open it")
+	}
+	x := &consumeStream{stream: stream, wake: make(chan struct{}, 1), ended: make(chan struct{})}
+	if x.session, err = c.s.begin(stream.Context(), first.GetOpen().GetVhost(), x, func() bool { return false }); err != nil {
+		return err
+	}
+	defer x.close()
+	defer x.unsent()
+	if err := x.start(first.GetOpen()); err != nil {
+		return err
+	}
+	c.s.workers.Go(func() { x.receive(first) }) // ends when this call has returned, if not before
+	return x.send()
+}
+
+// consumeStream is one consumer.
+type consumeStream struct {
+	*session
+	stream   grpc.BidiStreamingServer[warrenv1.ConsumeRequest, warrenv1.ConsumeResponse]
+	consumer *broker.Consumer
+	autoAck  bool
+	queue    string
+	wake     chan struct{}
+	ended    chan struct{} // closed when the receiver reads no more
+
+	mu        sync.Mutex
+	ready     []*broker.Delivery // to be sent
+	unsettled tags.List[*broker.Delivery]
+	number    uint64 // of the newest delivery
+	credit    uint64 // given and not used up
+	cancelled bool   // by the client: nothing comes any more
+	failed    error  // what the receiver ended with; nil at the client's end
+
+	settling []*broker.Delivery // by the receiver
+}
+
+// Confirm implements broker.Sink; nothing is published.
+func (x *consumeStream) Confirm([]broker.Confirm) {}
+
+// Deliver implements broker.Sink. What is there is bounded by the consumer's credit and window.
+func (x *consumeStream) Deliver(d *broker.Delivery) {
+	x.mu.Lock()
+	x.ready = append(x.ready, d)
+	x.mu.Unlock()
+	signal(x.wake)
+}
+
+// Cancelled implements broker.Sink.
+func (x *consumeStream) Cancelled(*broker.Consumer) {
+	x.end(refuse(codes.NotFound, reasonDeleted, "queue '%s' was deleted", x.queue))
+}
+
+// TimedOut implements broker.Sink.
+func (x *consumeStream) TimedOut(_ *broker.Consumer, after time.Duration) {
+	x.end(refuse(codes.Aborted, reasonTimeout, "a delivery was not settled in %v", after))
+}
+
+// Failed implements broker.Sink.
+func (x *consumeStream) Failed(err *broker.Error) { x.end(refusalOf(err)) }
+
+// start declares what the client wants declared and starts the consumer.
+func (x *consumeStream) start(open *warrenv1.ConsumeOpen) error {
+	spec, err := consumeOf(open)
+	if err != nil {
+		return err
+	}
+	if spec.Queue, err = x.declare(open); err != nil {
+		return err
+	}
+	x.queue, x.autoAck = spec.Queue, spec.NoAck
+	return x.use(func(ch *broker.Channel) (err error) {
+		x.consumer, err = ch.Consume(x.ctx, spec)
+		return err
+	})
+}
+
+// consumeOf is a client's request but for the queue.
+func consumeOf(open *warrenv1.ConsumeOpen) (broker.Consume, error) {
+	spec := broker.Consume{
+		Tag: open.GetConsumerTag(), NoAck: open.GetAutoAck(), Exclusive: open.GetExclusive(), Priority: open.GetPriority(),
+		Prefetch: uint16(min(open.GetPrefetch(), math.MaxUint16)), Credit: true,
+	}
+	if spec.Tag == "" {
+		spec.Tag = "grpc.ctag-" + rand.Text()
+	}
+	if open.GetPrefetch() > math.MaxUint16 {
+		return spec, invalid("prefetch %d is larger than %d", open.GetPrefetch(), math.MaxUint16)
+	}
+	var err error
+	if open.GetArguments() != nil {
+		if spec.Arguments, err = tableOf(open.GetArguments()); err != nil {
+			return spec, err
+		}
+	}
+	return spec, checkName("consumer_tag", spec.Tag)
+}
+
+// unsent gives back what has not been sent: it is no failed attempt of the client's.
+func (x *consumeStream) unsent() {
+	x.mu.Lock()
+	ready := x.ready
+	x.ready = nil
+	x.mu.Unlock()
+	if len(ready) == 0 || x.autoAck {
+		return // without acknowledgements the broker knows what was sent
+	}
+	_ = x.use(func(ch *broker.Channel) error { // it is not closed yet
+		ch.Settle(fsm.RequeueCounted, ready)
+		ch.Flush()
+		return nil
+	})
+}
+
+// declare makes the queue and the bindings that the stream brings along and gives the name of the queue to consume from.
+func (x *consumeStream) declare(open *warrenv1.ConsumeOpen) (string, error) {
+	queue := open.GetQueue()
+	if err := checkName("queue", queue); err != nil {
+		return "", err
+	}
+	if open.GetDeclare() != nil {
+		if queue != "" {
+			return "", invalid("the stream names a queue and declares one")
+		}
+		d, err := queueOf(open.GetDeclare())
+		if err != nil {
+			return "", err
+		}
+		ok, err := x.conn.DeclareQueue(x.ctx, d)
+		if err != nil {
+			return "", err
+		}
+		queue = ok.Name
+	}
+	switch queue {
+	case "":
+		return "", invalid("the stream names no queue")
+	case broker.ReplyQueue:
+		return "", refuse(codes.Unimplemented, "NOT_IMPLEMENTED", "queue '%s' is for requests and replies on one AMQP channel", queue)
+	}
+	for _, b := range open.GetBindings() {
+		binding, err := bindingOf(b)
+		if err != nil {
+			return "", err
+		}
+		binding.Destination, binding.ToExchange = queue, false
+		if err := x.conn.Bind(x.ctx, binding); err != nil {
+			return "", err
+		}
+	}
+	return queue, nil
+}
+
+// receive takes credit and settlements until the client ends its side, or the session its work.
+func (x *consumeStream) receive(req *warrenv1.ConsumeRequest) {
+	defer close(x.ended)
+	var err error
+	for err == nil {
+		if err = x.take(req); err != nil {
+			break
+		}
+		if req, err = x.stream.Recv(); err == nil && req.GetOpen() != nil {
+			err = invalid("only the first request of a stream opens it")
+		}
+	}
+	if !errors.Is(err, io.EOF) {
+		x.mu.Lock()
+		x.failed = err
+		x.mu.Unlock()
+	}
+}
+
+func (x *consumeStream) take(req *warrenv1.ConsumeRequest) error {
+	if err := x.settle(req.GetSettlements()); err != nil {
+		return err
+	}
+	if req.GetCredit() > 0 {
+		x.mu.Lock()
+		x.credit += uint64(req.GetCredit())
+		tooMuch := x.credit > creditMax
+		x.mu.Unlock()
+		if tooMuch {
+			return invalid("more than %d of credit", creditMax)
+		}
+		x.consumer.Grant(int(req.GetCredit()))
+	}
+	if req.GetCancel() {
+		if err := x.use(func(*broker.Channel) error { return x.consumer.Cancel(x.ctx) }); err != nil {
+			return err
+		}
+		x.mu.Lock()
+		x.cancelled = true
+		x.mu.Unlock()
+		signal(x.wake)
+	}
+	return nil
+}
+
+// settleKinds maps the ways in which deliveries end.
+var settleKinds = map[warrenv1.SettleKind]broker.SettleKind{
+	warrenv1.SettleKind_SETTLE_KIND_ACK: fsm.Ack, warrenv1.SettleKind_SETTLE_KIND_REJECT: fsm.Discard,
+	warrenv1.SettleKind_SETTLE_KIND_REQUEUE: fsm.RequeueFailed, warrenv1.SettleKind_SETTLE_KIND_RELEASE: fsm.RequeueCounted,
+}
+
+func (x *consumeStream) settle(list []*warrenv1.Settlement) error {
+	if len(list) == 0 {
+		return nil
+	}
+	if x.autoAck {
+		return refuse(codes.FailedPrecondition, "PRECONDITION_FAILED", "deliveries of this stream are settled by being sent")
+	}
+	return x.use(func(ch *broker.Channel) error {
+		defer ch.Flush()
+		for _, e := range list {
+			kind, known := settleKinds[e.GetKind()]
+			first, last := e.GetFirst(), max(e.GetFirst(), e.GetLast())
+			if !known {
+				return invalid("settlement of an unknown kind %d", e.GetKind())
+			}
+			x.mu.Lock()
+			newest := x.number
+			x.settling = x.unsettled.TakeRange(first, last, x.settling[:0])
+			x.mu.Unlock()
+			if first == 0 || last > newest || e.GetLast() != 0 && e.GetLast() < first {
+				ch.Settle(fsm.RequeueCounted, x.settling) // they would be nobody's
+				return invalid("settlement of the deliveries %d to %d: the newest is %d", first, last, newest)
+			}
+			ch.Settle(kind, x.settling)
+			clear(x.settling)
+		}
+		if cap(x.settling) > tags.Kept {
+			x.settling = nil
+		}
+		return nil
+	})
+}
+
+// send passes deliveries on until the session ends.
+func (x *consumeStream) send() error {
+	if err := x.stream.Send(&warrenv1.ConsumeResponse{Opened: &warrenv1.ConsumeOpened{Queue: x.queue, ConsumerTag: x.consumer.Tag()}}); err != nil {
+		return err
+	}
+	told := false
+	for {
+		for more := true; more; {
+			var err error
+			if more, err = x.sendSome(); err != nil {
+				return err
+			}
+		}
+		x.mu.Lock()
+		tell := x.cancelled && !told && len(x.ready) == 0
+		x.mu.Unlock()
+		if tell {
+			told = true
+			if err := x.stream.Send(&warrenv1.ConsumeResponse{Cancelled: true}); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-x.wake:
+		case <-x.ended:
+			x.mu.Lock()
+			defer x.mu.Unlock()
+			return x.failed
+		case <-x.leaving:
+			return x.leaves()
+		case <-x.ctx.Done():
+			return x.cause()
+		}
+	}
+}
+
+// sendSome sends one response; more tells that there may be another one.
+func (x *consumeStream) sendSome() (more bool, err error) {
+	select {
+	case <-x.ctx.Done():
+		return false, x.cause()
+	default:
+	}
+	x.mu.Lock()
+	n, bytes := 0, 0
+	for n < len(x.ready) && n < deliveriesMax && bytes < deliveryBytesMax {
+		bytes += x.ready[n].WindowBytes
+		n++
+	}
+	batch := x.ready[:n:n]
+	if x.ready = x.ready[n:]; len(x.ready) == 0 {
+		x.ready = nil
+	}
+	number := x.number
+	for _, d := range batch {
+		x.number++
+		if !x.autoAck {
+			x.unsettled.Push(x.number, d)
+		}
+	}
+	x.credit -= min(x.credit, uint64(n))
+	more = len(x.ready) > 0
+	x.mu.Unlock()
+	if n == 0 {
+		return false, nil
+	}
+	resp := &warrenv1.ConsumeResponse{Deliveries: make([]*warrenv1.Delivery, n)}
+	for i, d := range batch {
+		number++
+		resp.Deliveries[i] = deliveryFor(number, d.Exchange, d.Key, d.PropertiesWithCounts(), d.Body, d.Redelivered)
+		resp.Deliveries[i].DeliveryCount, resp.Deliveries[i].AcquiredCount = d.Failed, d.Acquired
+	}
+	if err := x.stream.Send(resp); err != nil {
+		return false, err
+	}
+	x.consumer.Written(n, bytes)
+	return more, nil
+}
+
+func deliveryFor(number uint64, exchange, key string, props wire.RawProperties, body []byte, redelivered bool) *warrenv1.Delivery {
+	m := messageFor(exchange, key, props, body)
+	return &warrenv1.Delivery{Number: number, Message: m, Redelivered: redelivered, Deaths: deathsFor(m)}
+}
+
+// Bounds of what a get takes.
+const (
+	getCountMax = 1000
+	getBytesMax = 2 << 20 // and the message that goes beyond
+)
+
+// Get implements the service.
+func (c *consumeService) Get(ctx context.Context, req *warrenv1.GetRequest) (*warrenv1.GetResponse, error) {
+	kind, known := settleKinds[req.GetSettle()]
+	switch {
+	case req.GetSettle() == warrenv1.SettleKind_SETTLE_KIND_UNSPECIFIED:
+		kind = fsm.Ack
+	case !known:
+		return nil, invalid("settlement of an unknown kind %d", req.GetSettle())
+	}
+	if req.GetCount() > getCountMax {
+		return nil, invalid("count %d is larger than %d", req.GetCount(), getCountMax)
+	}
+	if err := errors.Join(checkName("queue", req.GetQueue()), checkName("vhost", req.GetVhost())); err != nil {
+		return nil, err
+	}
+	list, err := c.s.broker.FetchOnce(ctx, callerOf(ctx).user, vhostOf(req.GetVhost()), req.GetQueue(), broker.Fetch{
+		Count: int(max(1, req.GetCount())), Truncate: -1, BytesMax: getBytesMax, End: kind,
+	})
+	if err != nil {
+		return nil, err
+	}
+	resp := &warrenv1.GetResponse{}
+	for i, m := range list {
+		d := deliveryFor(uint64(i+1), m.Exchange, m.Key, m.Properties, m.Body, m.Redelivered)
+		fields := d.GetMessage().GetProperties().GetHeaders().GetFields()
+		d.DeliveryCount, d.AcquiredCount = uint32(fields["x-delivery-count"].GetInt64Value()), uint32(fields["x-acquired-count"].GetInt64Value())
+		resp.Deliveries, resp.Remaining = append(resp.Deliveries, d), uint64(m.Remaining)
+	}
+	return resp, nil
+}

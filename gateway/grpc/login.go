@@ -1,0 +1,133 @@
+package grpc
+
+import (
+	"context"
+	"encoding/base64"
+	"net"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+
+	"github.com/warrenmq/warren/broker"
+)
+
+// ourServices is how the names of the services begin that need a login. Health and reflection tell nothing of users' data.
+const ourServices = "/warren."
+
+// caller is who makes a call, in its context.
+type caller struct {
+	user  broker.User
+	peer  net.Addr
+	local net.Addr
+}
+
+type callerKey struct{}
+
+func callerOf(ctx context.Context) caller {
+	c, _ := ctx.Value(callerKey{}).(caller)
+	return c
+}
+
+// unary lets a call in. A fault of this program ends the call and not the process.
+func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
+	if !strings.HasPrefix(info.FullMethod, ourServices) {
+		return handler(ctx, req)
+	}
+	defer s.survive(info.FullMethod, &err)
+	if ctx, err = s.letIn(ctx); err != nil {
+		return nil, refusalOf(err)
+	}
+	if resp, err = handler(ctx, req); err != nil {
+		return nil, refusalOf(err)
+	}
+	return resp, nil
+}
+
+// stream is unary for streams.
+func (s *Server) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
+	if !strings.HasPrefix(info.FullMethod, ourServices) {
+		return handler(srv, stream)
+	}
+	defer s.survive(info.FullMethod, &err)
+	ctx, err := s.letIn(stream.Context())
+	if err != nil {
+		return refusalOf(err)
+	}
+	if err = handler(srv, &known{stream, ctx}); err != nil {
+		return refusalOf(err)
+	}
+	return nil
+}
+
+// known is a stream whose context tells who the client is.
+type known struct {
+	grpc.ServerStream
+	ctx context.Context //nolint:containedctx // that is how the library passes it on
+}
+
+func (k *known) Context() context.Context { return k.ctx }
+
+func (s *Server) survive(method string, err *error) {
+	if p := recover(); p != nil {
+		s.log.Error("panic in a gRPC call", "method", method, "panic", p, "stack", string(debug.Stack()))
+		*err = refuse(codes.Internal, "INTERNAL", "internal error")
+	}
+}
+
+// letIn finds out who calls: by Basic credentials in the metadata, or else by the certificate that TLS has verified.
+func (s *Server) letIn(ctx context.Context) (context.Context, error) {
+	if err := s.ready(); err != nil {
+		return nil, err
+	}
+	p, _ := peer.FromContext(ctx)
+	c := caller{peer: p.Addr, local: p.LocalAddr}
+	var err error
+	switch user, password, ok, bad := basic(ctx); {
+	case bad != nil:
+		return nil, bad
+	case ok:
+		var heldUp time.Duration
+		if c.user, heldUp, err = s.cfg.Logins.Password(ctx, user, password, p.Addr); heldUp > 0 {
+			return nil, refuse(codes.ResourceExhausted, reasonHeldUp, "too many failed logins: wait %v", heldUp.Round(time.Second))
+		}
+	default:
+		info, isTLS := p.AuthInfo.(credentials.TLSInfo)
+		if !isTLS || len(info.State.VerifiedChains) == 0 {
+			return nil, refuse(codes.Unauthenticated, reasonLogin, "no credentials: neither an authorization of type Basic nor a client certificate")
+		}
+		c.user, err = s.cfg.Logins.Certificate(ctx, info.State.PeerCertificates[0], p.Addr)
+	}
+	if err != nil {
+		return nil, refuse(codes.Unauthenticated, reasonLogin, "login refused, see the node's log for details")
+	}
+	return context.WithValue(ctx, callerKey{}, c), nil
+}
+
+// basic reads the metadata "authorization". bad says why it is not understood.
+func basic(ctx context.Context) (user, password string, ok bool, bad error) {
+	md, _ := metadata.FromIncomingContext(ctx)
+	values := md.Get("authorization")
+	switch len(values) {
+	case 0:
+		return "", "", false, nil
+	case 1:
+	default:
+		return "", "", false, refuse(codes.Unauthenticated, reasonLogin, "more than one authorization")
+	}
+	scheme, text, _ := strings.Cut(values[0], " ")
+	if !strings.EqualFold(scheme, "basic") {
+		return "", "", false, refuse(codes.Unauthenticated, reasonLogin, "the authorization is not of type Basic")
+	}
+	decoded, err := base64.StdEncoding.DecodeString(strings.TrimSpace(text))
+	user, password, found := strings.Cut(string(decoded), ":")
+	if err != nil || !found || strings.ContainsRune(user+password, 0) {
+		return "", "", false, refuse(codes.Unauthenticated, reasonLogin, "the authorization is no user and password")
+	}
+	return user, password, true, nil
+}

@@ -1,0 +1,324 @@
+package grpc
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+
+	warrenv1 "github.com/warrenmq/warren/api/warren/v1"
+	"github.com/warrenmq/warren/broker"
+)
+
+// unansweredMax is how many messages of a stream may be without a result that has been sent: then no more are read.
+const unansweredMax = 16 << 10
+
+type publishService struct {
+	warrenv1.UnimplementedPublishServiceServer
+	s *Server
+}
+
+// Publish implements the service.
+func (p *publishService) Publish(ctx context.Context, req *warrenv1.PublishRequest) (*warrenv1.PublishResponse, error) {
+	m, err := p.s.publicationOf(req.GetPublication())
+	if err != nil {
+		return nil, err
+	}
+	if err := checkName("vhost", req.GetVhost()); err != nil {
+		return nil, err
+	}
+	if err := p.s.holdUp(ctx); err != nil {
+		return nil, err
+	}
+	routed, refused, err := p.s.broker.PublishOnce(ctx, callerOf(ctx).user, vhostOf(req.GetVhost()), m)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil, ctx.Err()
+	case err != nil:
+		return nil, err
+	case refused:
+		return nil, refuse(codes.ResourceExhausted, reasonRefused, "a queue is full and refuses the message")
+	case !routed && m.Mandatory:
+		return nil, refuse(codes.FailedPrecondition, reasonUnroutable, "no queue gets the message")
+	}
+	return &warrenv1.PublishResponse{Routed: routed}, nil
+}
+
+// PublishStream implements the service. This goroutine sends, another one receives.
+func (p *publishService) PublishStream(stream grpc.BidiStreamingServer[warrenv1.PublishStreamRequest, warrenv1.PublishStreamResponse]) error {
+	first, err := firstOf(stream.Context(), p.s, stream.Recv)
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if first.GetOpen() == nil {
+		return invalid("the first request of the stream does not open it")
+	}
+	x := &publishStream{stream: stream, wake: make(chan struct{}, 1), room: make(chan struct{}, 1), ended: make(chan struct{})}
+	if x.session, err = p.s.begin(stream.Context(), first.GetOpen().GetVhost(), x, x.missing); err != nil {
+		return err
+	}
+	defer x.close()
+	p.s.workers.Go(func() { x.receive(first) }) // ends when this call has returned, if not before
+	return x.send()
+}
+
+// publishStream is one stream of messages.
+type publishStream struct {
+	*session
+	stream grpc.BidiStreamingServer[warrenv1.PublishStreamRequest, warrenv1.PublishStreamResponse]
+	read   uint64 // messages, by the receiver
+	wake   chan struct{}
+	room   chan struct{}
+	ended  chan struct{} // closed when the receiver reads no more
+
+	mu       sync.Mutex
+	results  []result
+	taken    uint64 // messages that have been read
+	answered uint64 // of which the result has been sent
+	failed   error  // what the receiver ended with; nil at the client's end
+}
+
+// result is the end of one message.
+type result struct {
+	number  uint64
+	outcome warrenv1.PublishOutcome
+	err     *refusal
+}
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// Confirm implements broker.Sink.
+func (x *publishStream) Confirm(confirms []broker.Confirm) {
+	x.mu.Lock()
+	for _, c := range confirms {
+		outcome := warrenv1.PublishOutcome_PUBLISH_OUTCOME_CONFIRMED
+		if c.Refused {
+			outcome = warrenv1.PublishOutcome_PUBLISH_OUTCOME_REFUSED
+		}
+		x.results = append(x.results, result{number: c.Tag, outcome: outcome})
+	}
+	x.mu.Unlock()
+	signal(x.wake)
+}
+
+// Deliver implements broker.Sink; there is no consumer.
+func (x *publishStream) Deliver(*broker.Delivery) {}
+
+// Cancelled implements broker.Sink.
+func (x *publishStream) Cancelled(*broker.Consumer) {}
+
+// TimedOut implements broker.Sink.
+func (x *publishStream) TimedOut(*broker.Consumer, time.Duration) {}
+
+// Failed implements broker.Sink.
+func (x *publishStream) Failed(err *broker.Error) { x.end(refusalOf(err)) }
+
+// missing tells whether a message has no result.
+func (x *publishStream) missing() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.answered < x.taken
+}
+
+// receive reads messages until the client ends its side, or the session its work.
+func (x *publishStream) receive(req *warrenv1.PublishStreamRequest) {
+	defer close(x.ended)
+	var err error
+	for err == nil {
+		if err = x.publish(req); err != nil {
+			break
+		}
+		select {
+		case <-x.leaving:
+			return
+		default:
+		}
+		if req, err = x.stream.Recv(); err == nil && req.GetOpen() != nil {
+			err = invalid("only the first request of a stream opens it")
+		}
+	}
+	if !errors.Is(err, io.EOF) {
+		x.mu.Lock()
+		x.failed = err
+		x.mu.Unlock()
+	}
+}
+
+// publish passes the messages of a request on.
+func (x *publishStream) publish(req *warrenv1.PublishStreamRequest) error {
+	for _, p := range req.GetPublications() {
+		if err := x.s.holdUp(x.ctx); err != nil {
+			return err
+		}
+		if err := x.waitRoom(); err != nil {
+			return err
+		}
+		if err := x.publishOne(p); err != nil {
+			return err
+		}
+	}
+	return x.use(func(ch *broker.Channel) error {
+		ch.Flush()
+		return nil
+	})
+}
+
+func (x *publishStream) publishOne(p *warrenv1.Publication) error {
+	x.read++
+	r := result{number: x.read}
+	m, err := x.s.publicationOf(p)
+	routed := false
+	if err == nil {
+		m.Tag = x.read
+		err = x.use(func(ch *broker.Channel) (err error) {
+			routed, err = ch.Publish(x.ctx, &m)
+			return err
+		})
+	}
+	switch {
+	case err != nil && x.ctx.Err() != nil:
+		return x.cause()
+	case err != nil:
+		r.outcome, r.err = warrenv1.PublishOutcome_PUBLISH_OUTCOME_FAILED, refusalOf(err)
+	case routed:
+		return nil // its confirm comes
+	case m.Mandatory:
+		r.outcome = warrenv1.PublishOutcome_PUBLISH_OUTCOME_UNROUTABLE
+	default:
+		r.outcome = warrenv1.PublishOutcome_PUBLISH_OUTCOME_CONFIRMED
+	}
+	x.mu.Lock()
+	x.results = append(x.results, r)
+	x.mu.Unlock()
+	signal(x.wake)
+	return nil
+}
+
+// waitRoom notes that a message is taken, once there are not too many without a result.
+func (x *publishStream) waitRoom() error {
+	for {
+		x.mu.Lock()
+		full := x.taken-x.answered >= unansweredMax
+		if !full {
+			x.taken++
+		}
+		x.mu.Unlock()
+		if !full {
+			return nil
+		}
+		if err := x.use(func(ch *broker.Channel) error {
+			ch.Flush()
+			return nil
+		}); err != nil {
+			return err
+		}
+		select {
+		case <-x.room:
+		case <-x.ctx.Done():
+			return x.cause()
+		}
+	}
+}
+
+// send passes results on until the session ends.
+func (x *publishStream) send() error {
+	told := ""
+	ended := x.ended
+	leaving := x.leaving
+	for {
+		a := x.s.alarm.Load()
+		if a.reason != told {
+			told = a.reason
+			if err := x.stream.Send(&warrenv1.PublishStreamResponse{Blocked: &a.reason}); err != nil {
+				return err
+			}
+		}
+		if err := x.sendResults(); err != nil {
+			return err
+		}
+		if ended == nil || leaving == nil {
+			if over, err := x.over(); over {
+				return err
+			}
+		}
+		select {
+		case <-x.wake:
+		case <-a.changes:
+		case <-ended:
+			ended = nil
+		case <-leaving:
+			leaving = nil
+		case <-x.ctx.Done():
+			return x.cause()
+		}
+	}
+}
+
+// over tells whether a stream whose receiver has ended, or is to, is at its end: no result is missing. The error says how it ends.
+func (x *publishStream) over() (bool, error) {
+	x.mu.Lock()
+	failed, missing := x.failed, x.answered < x.taken
+	x.mu.Unlock()
+	switch {
+	case failed != nil:
+		return true, failed
+	case missing:
+		return false, nil
+	}
+	// When the node leaves the receiver may be waiting for a request. What it reads now and passes on no more has no result.
+	return true, x.leaves()
+}
+
+// sendResults sends what has come, ranges of the same outcome together.
+func (x *publishStream) sendResults() error {
+	x.mu.Lock()
+	results := x.results
+	x.results = nil
+	x.mu.Unlock()
+	if len(results) == 0 {
+		return nil
+	}
+	byNumber := func(a, b result) int {
+		if a.number < b.number {
+			return -1
+		}
+		return 1
+	}
+	if !slices.IsSortedFunc(results, byNumber) {
+		slices.SortFunc(results, byNumber)
+	}
+	resp := &warrenv1.PublishStreamResponse{}
+	var last *warrenv1.PublishResult
+	for _, r := range results {
+		if last != nil && last.GetLast()+1 == r.number && last.GetOutcome() == r.outcome && r.err == nil {
+			last.Last = r.number
+			continue
+		}
+		last = &warrenv1.PublishResult{First: r.number, Last: r.number, Outcome: r.outcome}
+		if r.err != nil {
+			last.Error = r.err.inline()
+		}
+		resp.Results = append(resp.Results, last)
+	}
+	if err := x.stream.Send(resp); err != nil {
+		return err
+	}
+	x.mu.Lock()
+	x.answered += uint64(len(results))
+	x.mu.Unlock()
+	signal(x.room)
+	return nil
+}

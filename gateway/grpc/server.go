@@ -1,0 +1,207 @@
+package grpc
+
+import (
+	"context"
+	"crypto/x509"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/health"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/reflection"
+
+	warrenv1 "github.com/warrenmq/warren/api/warren/v1"
+	"github.com/warrenmq/warren/broker"
+)
+
+// Bounds of what clients may do to a node.
+const (
+	// streamsMax is how many calls one connection may have at once.
+	streamsMax = 1024
+	// metadataBytesMax bounds the metadata of a call.
+	metadataBytesMax = 16 << 10
+	// requestMore is how much a request may be larger than the largest message body.
+	requestMore = 1 << 20
+	// handshakeTimeout bounds TLS and HTTP/2's greeting, openTimeout the wait for a stream's first request.
+	handshakeTimeout = 10 * time.Second
+	openTimeout      = 10 * time.Second
+	// A connection without calls is ended after idleMax; one that is silent is asked after aliveAfter, and is dead
+	// when it has not answered in aliveTimeout. Clients may ask as often as every aliveMin.
+	idleMax      = 5 * time.Minute
+	aliveAfter   = 30 * time.Second
+	aliveTimeout = 20 * time.Second
+	aliveMin     = 5 * time.Second
+)
+
+// Logins finds out who a client is. The errors are *broker.Error; HeldUp is how long a client has to wait that has guessed
+// too often, and comes with an error.
+type Logins interface {
+	Password(ctx context.Context, user, password string, from net.Addr) (u broker.User, heldUp time.Duration, err error)
+	Certificate(ctx context.Context, c *x509.Certificate, from net.Addr) (broker.User, error)
+}
+
+// Config is what a server needs.
+type Config struct {
+	Logger *slog.Logger
+	Logins Logins
+	// Credentials are those of TLS; nil without.
+	Credentials credentials.TransportCredentials
+	// MessageBytesMax is the largest message body in bytes.
+	MessageBytesMax int
+}
+
+// Server serves the API.
+type Server struct {
+	cfg    Config
+	log    *slog.Logger
+	broker *broker.Broker
+	// workers are goroutines that outlive their calls by a moment.
+	workers sync.WaitGroup
+
+	alarm atomic.Pointer[alarm]
+
+	mu       sync.Mutex
+	sessions map[*session]struct{}
+	leaving  *refusal // no new sessions, if it is not nil
+	lib      *grpc.Server
+	health   *health.Server
+}
+
+// alarm is why publishers are held up, "" if they are not, until it changes.
+type alarm struct {
+	reason  string
+	changes chan struct{}
+}
+
+// New makes a server. It does not listen yet.
+func New(cfg Config, b *broker.Broker) *Server {
+	s := &Server{cfg: cfg, log: cfg.Logger, broker: b, sessions: map[*session]struct{}{}}
+	s.alarm.Store(&alarm{changes: make(chan struct{})})
+	return s
+}
+
+// Serve accepts clients until the listener fails, Leave or Stop; then the error is nil. After Leave it may be called again,
+// with another listener.
+func (s *Server) Serve(ln net.Listener) error {
+	options := []grpc.ServerOption{
+		grpc.MaxConcurrentStreams(streamsMax), grpc.MaxHeaderListSize(metadataBytesMax), grpc.MaxRecvMsgSize(s.cfg.MessageBytesMax + requestMore),
+		grpc.ConnectionTimeout(handshakeTimeout), grpc.ChainUnaryInterceptor(s.unary), grpc.ChainStreamInterceptor(s.stream),
+		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: idleMax, Time: aliveAfter, Timeout: aliveTimeout}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: aliveMin, PermitWithoutStream: true}),
+	}
+	if s.cfg.Credentials != nil {
+		options = append(options, grpc.Creds(s.cfg.Credentials))
+	}
+	lib, healthy := grpc.NewServer(options...), health.NewServer()
+	grpc_health_v1.RegisterHealthServer(lib, healthy)
+	warrenv1.RegisterPublishServiceServer(lib, &publishService{s: s})
+	warrenv1.RegisterConsumeServiceServer(lib, &consumeService{s: s})
+	warrenv1.RegisterTopologyServiceServer(lib, &topologyService{s: s})
+	reflection.Register(lib)
+	for name := range lib.GetServiceInfo() {
+		healthy.SetServingStatus(name, grpc_health_v1.HealthCheckResponse_SERVING)
+	}
+	s.mu.Lock()
+	s.lib, s.health, s.leaving = lib, healthy, nil
+	s.mu.Unlock()
+	return lib.Serve(ln)
+}
+
+// SetBlocked holds publishers up, or frees them with "". It is called by one goroutine at a time.
+func (s *Server) SetBlocked(reason string) {
+	if s.alarm.Load().reason == reason {
+		return
+	}
+	before := s.alarm.Swap(&alarm{reason: reason, changes: make(chan struct{})})
+	close(before.changes)
+}
+
+// holdUp waits while publishers are held up. The error is why ctx has ended.
+func (s *Server) holdUp(ctx context.Context) error {
+	for {
+		a := s.alarm.Load()
+		if a.reason == "" {
+			return nil
+		}
+		select {
+		case <-a.changes:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// Leave closes the listener and ends every session: what was read of publishers gets its answers first, as far as they come
+// before ctx ends. It returns how many were ended without. Clients are told to go to other nodes.
+func (s *Server) Leave(ctx context.Context) (unanswered int) {
+	why := refuse(codes.Unavailable, reasonLeaving, "the node leaves")
+	s.mu.Lock()
+	s.leaving = why
+	lib, healthy := s.lib, s.health
+	var all []*session
+	for x := range s.sessions {
+		all = append(all, x)
+	}
+	s.mu.Unlock()
+	if lib == nil {
+		return 0
+	}
+	healthy.Shutdown() // says so to those who watch
+	for _, x := range all {
+		x.leave(why)
+	}
+	for _, x := range all {
+		select {
+		case <-x.done:
+			continue
+		case <-ctx.Done():
+		}
+		if x.unanswered() {
+			unanswered++
+		}
+		x.end(why)
+	}
+	for _, x := range all {
+		<-x.done
+	}
+	stop := context.AfterFunc(ctx, lib.Stop)
+	defer stop()
+	lib.GracefulStop() // tells the clients' connections
+	return unanswered
+}
+
+// Sessions is how many streams and calls are at work.
+func (s *Server) Sessions() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.sessions)
+}
+
+// Stop ends all connections and returns when nothing of them is left.
+func (s *Server) Stop() {
+	s.mu.Lock()
+	lib := s.lib
+	s.leaving = refuse(codes.Unavailable, reasonLeaving, "the node leaves")
+	s.mu.Unlock()
+	if lib != nil {
+		lib.Stop()
+	}
+	s.workers.Wait()
+}
+
+// ready tells whether new work is taken.
+func (s *Server) ready() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.leaving != nil {
+		return s.leaving
+	}
+	return nil
+}

@@ -1,0 +1,163 @@
+package grpc
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/warrenmq/warren/broker"
+)
+
+// protocolName is what operators see of connections.
+const protocolName = "gRPC"
+
+// session is a stream's connection at the broker, with its channel. The goroutine that reads the stream uses the channel and
+// so do the ends of the session: whoever does holds work.
+type session struct {
+	s    *Server
+	ctx  context.Context         //nolint:containedctx // the session's own
+	stop context.CancelCauseFunc // with a *refusal, or nil when the client has ended it
+	done chan struct{}           // closed when nothing is left of it
+
+	work   sync.Mutex
+	conn   *broker.Conn
+	ch     *broker.Channel
+	closed bool
+
+	leaving    chan struct{}           // closed when the session is to come to its end
+	why        atomic.Pointer[refusal] // why it is, set before
+	unanswered func() bool             // whether answers are missing
+}
+
+// vhostOf is the virtual host that a client means.
+func vhostOf(name string) string {
+	if name == "" {
+		return "/"
+	}
+	return name
+}
+
+// begin opens a session for the caller of ctx. Whoever gets one closes it.
+func (s *Server) begin(ctx context.Context, vhost string, sink broker.Sink, unanswered func() bool) (*session, error) {
+	x := &session{s: s, done: make(chan struct{}), leaving: make(chan struct{}), unanswered: unanswered}
+	x.ctx, x.stop = context.WithCancelCause(ctx)
+	var err error
+	if x.conn, err = s.connect(ctx, vhost, func(e *broker.Error) { x.end(refusalOf(e)) }); err != nil {
+		x.stop(nil)
+		return nil, err
+	}
+	if x.ch, err = x.conn.OpenChannel(ctx, sink); err != nil {
+		x.stop(nil)
+		x.conn.Close(context.WithoutCancel(ctx))
+		return nil, err
+	}
+	s.mu.Lock()
+	s.sessions[x] = struct{}{}
+	why := s.leaving
+	s.mu.Unlock()
+	if why != nil {
+		x.leave(why) // it came between
+	}
+	return x, nil
+}
+
+func (s *Server) connect(ctx context.Context, vhost string, kick func(*broker.Error)) (*broker.Conn, error) {
+	c := callerOf(ctx)
+	if err := checkName("vhost", vhost); err != nil {
+		return nil, err
+	}
+	return s.broker.Open(ctx, c.user, vhostOf(vhost), broker.ConnInfo{Protocol: protocolName, Peer: c.peer, Local: c.local, Kick: kick})
+}
+
+// moment does one piece of work in a connection of its own.
+func (s *Server) moment(ctx context.Context, vhost string, work func(ctx context.Context, c *broker.Conn) error) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	c, err := s.connect(ctx, vhost, func(e *broker.Error) { stop(e) })
+	if err != nil {
+		return err
+	}
+	defer c.Close(context.WithoutCancel(ctx))
+	if err = work(ctx, c); err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// end ends the session. It may be called from any goroutine and does not block.
+func (x *session) end(why *refusal) { x.stop(why) }
+
+// leave asks the session to come to its end when it has answered what it has read.
+func (x *session) leave(why *refusal) {
+	if x.why.CompareAndSwap(nil, why) {
+		close(x.leaving)
+	}
+}
+
+// leaves is why the node ends the session, nil if it does not.
+func (x *session) leaves() error {
+	if why := x.why.Load(); why != nil {
+		return why
+	}
+	return nil
+}
+
+// use runs f with the channel unless the session has been closed.
+func (x *session) use(f func(ch *broker.Channel) error) error {
+	x.work.Lock()
+	defer x.work.Unlock()
+	if x.closed {
+		return x.cause()
+	}
+	return f(x.ch)
+}
+
+// cause is why the session has ended.
+func (x *session) cause() error {
+	if err := context.Cause(x.ctx); err != nil {
+		return err
+	}
+	return refuse(codes.Canceled, "CANCELLED", "the stream has ended")
+}
+
+// close gives everything back to the broker. What the reader is doing with the channel ends first.
+func (x *session) close() {
+	x.stop(nil)
+	x.work.Lock()
+	defer x.work.Unlock()
+	x.closed = true
+	x.conn.Close(context.WithoutCancel(x.ctx))
+	x.s.mu.Lock()
+	delete(x.s.sessions, x)
+	x.s.mu.Unlock()
+	close(x.done)
+}
+
+// received is a request of a client or the end of them.
+type received[T any] struct {
+	req T
+	err error
+}
+
+// firstOf waits for the first request of a stream, for a while.
+func firstOf[T any](ctx context.Context, s *Server, recv func() (T, error)) (T, error) {
+	got := make(chan received[T], 1)
+	s.workers.Go(func() { // ends with the call at the latest
+		req, err := recv()
+		got <- received[T]{req, err}
+	})
+	timer := time.NewTimer(openTimeout)
+	defer timer.Stop()
+	var none T
+	select {
+	case r := <-got:
+		return r.req, r.err
+	case <-timer.C:
+		return none, refuse(codes.DeadlineExceeded, reasonOpenTimeout, "no request came on the stream in %v", openTimeout)
+	case <-ctx.Done():
+		return none, ctx.Err()
+	}
+}
