@@ -79,10 +79,30 @@ cluster: build ## start three nodes: AMQP 5672-5674, HTTP 15672-15674, data in .
 demo: build ## run the retry job on three nodes while the leader's node is killed again and again
 	$(GO) run ./cmd/demo --binary bin/warren $(DEMOFLAGS)
 
+##### the gRPC API
+
+.PHONY: api
+api: ## generate the Go code of the gRPC API from api/warren/v1
+	api/buf.sh format -w
+	cd api && ./buf.sh generate
+
+.PHONY: api-check
+api-check: test-deps ## check the gRPC API: its form, that nothing of what was released is broken, and that the Go code is that of the files
+	api/buf.sh lint
+	api/buf.sh format --diff --exit-code
+	api/buf.sh breaking --against released.binpb
+	@mkdir -p $(RUN)/api && rm -rf $(RUN)/api/*
+	api/buf.sh generate --output ../$(RUN)/api
+	for f in $(RUN)/api/warren/v1/*.go; do cmp "$$f" "api/warren/v1/$${f##*/}"; done
+
+.PHONY: api-release
+api-release: ## note the gRPC API as it is now as released: what breaks it fails api-check
+	api/buf.sh build -o released.binpb
+
 ##### test
 
 .PHONY: test
-test: test-unit test-budget k8s-validate fuzz-sample test-sim test-process test-page test-jepsen ## run all tests; installs what they need first
+test: test-unit api-check test-budget k8s-validate fuzz-sample test-sim test-process test-page test-jepsen ## run all tests; installs what they need first
 
 .PHONY: test-unit
 test-unit: test-deps ## run the tests that start no processes
@@ -189,10 +209,10 @@ fuzz: ## fuzz every decoder for FUZZTIME each
 	done
 
 .PHONY: fuzz-sample
-fuzz-sample: ## fuzz each decoder of the protocol with FUZZSAMPLE inputs
-	@for target in $$($(GO) test -list '^Fuzz' ./amqp | grep '^Fuzz'); do \
-	  timeout 300 $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZSAMPLE) -fuzzminimizetime $(FUZZMINIMIZE) ./amqp; \
-	done
+fuzz-sample: ## fuzz each decoder of the protocols with FUZZSAMPLE inputs
+	@for package in ./amqp ./gateway/grpc; do for target in $$($(GO) test -list '^Fuzz' $$package | grep '^Fuzz'); do \
+	  timeout 300 $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZSAMPLE) -fuzzminimizetime $(FUZZMINIMIZE) $$package; \
+	done; done
 
 .PHONY: soak
 soak: ## open and drop 10,000 connections in SOAKTIME on three nodes, declare and delete 20,000 queues, nothing may be left; expire 100,000 messages on time, and 200 among 10,000,000; 10,000,000 of mixed lifetimes in the log

@@ -26,8 +26,6 @@ func (a amqpBroker) LoginExternal(ctx context.Context, peer string, response []b
 	return a.b.LoginExternal(ctx, peer, response, loopback(from(client)))
 }
 
-func (a amqpBroker) Narrow(on bool) { a.b.Narrow(on) }
-
 func (a amqpBroker) Open(ctx context.Context, u broker.User, vhost string, info broker.ConnInfo) (gateway.Conn, error) {
 	c, err := a.b.Open(ctx, u, vhost, info)
 	if err != nil {

@@ -12,15 +12,15 @@ import (
 	"github.com/warrenmq/warren/auth"
 	"github.com/warrenmq/warren/auth/attempts"
 	"github.com/warrenmq/warren/broker"
+	gateway "github.com/warrenmq/warren/gateway/amqp"
 	rpc "github.com/warrenmq/warren/gateway/grpc"
 )
 
-// messageBytesMax is the largest message body that clients may publish, in bytes.
-const messageBytesMax = 16 << 20
-
-// openGRPC makes the server of the client API, over TLS if there is a certificate.
-func (n *running) openGRPC() {
-	cfg := rpc.Config{Logger: n.log, Logins: grpcLogins{n}, MessageBytesMax: messageBytesMax}
+// openGRPC makes the server of the client API, over TLS if there is a certificate, with the bounds of AMQP's.
+func (n *running) openGRPC(like gateway.Config) {
+	cfg := rpc.Config{
+		Logger: n.log, Logins: grpcLogins{n}, MessageBytesMax: like.MessageBytesMax, ConnectionsMax: like.ConnectionsMax, Unread: like.Unread,
+	}
 	if n.clientTLS != nil {
 		cfg.Credentials = credentials.NewTLS(n.clientTLS.ServerConfig(n.clientAuth(), "h2"))
 	}

@@ -26,6 +26,7 @@ import (
 	"github.com/warrenmq/warren/dlx/mover"
 	gateway "github.com/warrenmq/warren/gateway/amqp"
 	rpc "github.com/warrenmq/warren/gateway/grpc"
+	"github.com/warrenmq/warren/gateway/unread"
 	"github.com/warrenmq/warren/management"
 	"github.com/warrenmq/warren/stats"
 	"github.com/warrenmq/warren/steward"
@@ -346,11 +347,10 @@ func (n *running) startBroker(ctx context.Context) error {
 // serveClients opens the protocols.
 func (n *running) serveClients(context.Context) error {
 	c := gateway.Default()
-	c.MessageBytesMax = messageBytesMax
 	c.Logger = n.log
 	c.Product, c.Version = n.cfg.Product()
 	total, _ := n.alarms.memory.Total()
-	c.UnreadBytesMax = int64(max(1, n.cfg.UnreadMax.Of(total)))
+	c.Unread = unread.New(int64(max(1, n.cfg.UnreadMax.Of(total))), n.broker.Narrow)
 	if n.cfg.TLSClientAuth != config.ClientAuthNone {
 		c.Mechanisms = append(c.Mechanisms, auth.MechanismExternal)
 	}
@@ -361,7 +361,7 @@ func (n *running) serveClients(context.Context) error {
 	}
 	n.amqp = server
 	n.openManagement()
-	n.openGRPC()
+	n.openGRPC(c)
 	n.serveGRPC(n.listeners.grpc)
 	n.serveAMQP(n.listeners.amqp, n.listeners.amqps)
 	n.watchResources()

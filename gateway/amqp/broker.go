@@ -15,9 +15,6 @@ type Broker interface {
 	Login(ctx context.Context, mechanism string, response []byte, from net.Addr) (broker.User, error)
 	// LoginExternal is Login for EXTERNAL: peer is the identity that TLS verified.
 	LoginExternal(ctx context.Context, peer string, response []byte, from net.Addr) (broker.User, error)
-	// Narrow says whether clients leave more unread than the node may keep for them. It
-	// does not block.
-	Narrow(on bool)
 	// Open begins a connection to a vhost.
 	Open(ctx context.Context, u broker.User, vhost string, info broker.ConnInfo) (Conn, error)
 }

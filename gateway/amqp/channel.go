@@ -230,7 +230,7 @@ func (ch *channel) silenceLocked() {
 		ch.c.out.hold(-m.bytes())
 	}
 	for _, g := range ch.gated {
-		ch.c.srv.unread.add(-unreadSize(g.d))
+		ch.c.srv.cfg.Unread.Add(-unreadSize(g.d))
 	}
 	ch.immediate, ch.gated = nil, nil
 	if ch.tx != nil {

@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"time"
 
 	"github.com/warrenmq/warren/auth"
+	"github.com/warrenmq/warren/gateway/unread"
 )
 
 // Config sets what a Server offers and where it stops.
@@ -38,9 +40,8 @@ type Config struct {
 	// WriteBufferBytes is how many bytes of answers may wait for a client that does
 	// not read before the server stops reading from it.
 	WriteBufferBytes int
-	// UnreadBytesMax is how many bytes of messages may wait for all clients that do not
-	// read before consumers get no more than they read.
-	UnreadBytesMax int64
+	// Unread counts the messages that wait for clients that do not read, of all protocols.
+	Unread *unread.Gauge
 	// ConnectionsMax bounds the open connections; more are closed at once.
 	ConnectionsMax int
 
@@ -73,7 +74,7 @@ func Default() Config {
 		MessageBytesMax:  16 << 20,
 		AssemblyBytesMax: 64 << 20,
 		WriteBufferBytes: 1 << 20,
-		UnreadBytesMax:   256 << 20,
+		Unread:           unread.New(math.MaxInt64, func(bool) {}),
 		ConnectionsMax:   10000,
 		HandshakeTimeout: 10 * time.Second,
 		AuthFailureDelay: time.Second,
@@ -100,7 +101,7 @@ func (c *Config) Validate() error {
 	bad(c.MessageBytesMax < 1 || c.MessageBytesMax > bodyBytesCeiling, "message size %d is not in 1..%d", c.MessageBytesMax, bodyBytesCeiling)
 	bad(c.AssemblyBytesMax < c.MessageBytesMax, "assembly bound %d is below the message size %d", c.AssemblyBytesMax, c.MessageBytesMax)
 	bad(c.WriteBufferBytes < 4096, "write buffer %d is below 4096", c.WriteBufferBytes)
-	bad(c.UnreadBytesMax < 1, "bound of unread messages %d is below 1", c.UnreadBytesMax)
+	bad(c.Unread == nil, "no gauge of unread messages")
 	bad(c.ConnectionsMax < 1, "connection limit %d is below 1", c.ConnectionsMax)
 	for name, d := range map[string]time.Duration{
 		"handshake timeout": c.HandshakeTimeout, "close timeout": c.CloseTimeout,

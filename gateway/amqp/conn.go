@@ -77,7 +77,7 @@ type conn struct {
 func newConn(s *Server, nc net.Conn) *conn {
 	c := &conn{
 		srv: s, nc: nc, log: s.log.With("peer", nc.RemoteAddr().String()),
-		out:      newOutbox(s.cfg.WriteBufferBytes, &s.pools, &s.unread),
+		out:      newOutbox(s.cfg.WriteBufferBytes, &s.pools, s.cfg.Unread),
 		channels: map[uint16]*channel{}, sender: make(chan struct{}), done: make(chan struct{}),
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())

@@ -30,7 +30,7 @@ func (ch *channel) Deliver(handle Consumer, d *broker.Delivery) {
 func (ch *channel) deliverLocked(cons *consumer, d *broker.Delivery) {
 	if !cons.noAck && ch.limit > 0 && (len(ch.gated) > 0 || ch.holding() >= int(ch.limit)) {
 		ch.gated = append(ch.gated, gatedDelivery{cons, d})
-		ch.c.srv.unread.add(unreadSize(d))
+		ch.c.srv.cfg.Unread.Add(unreadSize(d))
 		return
 	}
 	ch.sendLocked(cons, d)
@@ -145,7 +145,7 @@ func (ch *channel) releaseGate(settled []*broker.Delivery) {
 func (ch *channel) ungate(cons *consumer) (unseen []*broker.Delivery) {
 	ch.gated = slices.DeleteFunc(ch.gated, func(g gatedDelivery) bool {
 		if g.cons == cons {
-			ch.c.srv.unread.add(-unreadSize(g.d))
+			ch.c.srv.cfg.Unread.Add(-unreadSize(g.d))
 			unseen = append(unseen, g.d)
 		}
 		return g.cons == cons
@@ -157,7 +157,7 @@ func (ch *channel) openGate() {
 	n := 0
 	for n < len(ch.gated) && (ch.limit == 0 || ch.holding() < int(ch.limit)) {
 		ch.sendLocked(ch.gated[n].cons, ch.gated[n].d)
-		ch.c.srv.unread.add(-unreadSize(ch.gated[n].d))
+		ch.c.srv.cfg.Unread.Add(-unreadSize(ch.gated[n].d))
 		n++
 	}
 	if n == len(ch.gated) {

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 
 	wire "github.com/warrenmq/warren/amqp"
@@ -31,7 +30,6 @@ type memBroker struct {
 	pending []memPublish
 	// unreadable is a queue that the user may not read any more, locked that the vhost is.
 	unreadable string
-	narrow     atomic.Bool
 	locked     bool
 	// frozen keeps publishes unanswered, for tests of confirms and back-pressure.
 	frozen bool
@@ -250,8 +248,6 @@ func (b *memBroker) LoginExternal(_ context.Context, peer string, response []byt
 	}
 	return broker.User{}, broker.Errorf(broker.AccessRefused, "user cannot log in")
 }
-
-func (b *memBroker) Narrow(on bool) { b.narrow.Store(on) }
 
 func (b *memBroker) Open(_ context.Context, u broker.User, vhost string, info broker.ConnInfo) (Conn, error) {
 	switch vhost {

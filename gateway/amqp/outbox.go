@@ -5,6 +5,7 @@ import (
 
 	wire "github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/broker"
+	"github.com/warrenmq/warren/gateway/unread"
 )
 
 // outContent is a message on its way to the client: basic.deliver, or
@@ -54,7 +55,7 @@ type outbox struct {
 	limit int
 	pools *buffers
 	// unread counts what waits here and on other connections.
-	unread *unread
+	unread *unread.Gauge
 	wake   chan struct{} // tells the writer, capacity 1
 
 	mu   sync.Mutex
@@ -75,7 +76,12 @@ type outbox struct {
 	broken       bool // the writer has stopped or shall stop at once
 }
 
-func newOutbox(limit int, pools *buffers, u *unread) *outbox {
+// unreadSize is what a delivery counts.
+func unreadSize(d *broker.Delivery) int {
+	return len(d.Body) + len(d.Properties) + contentOverhead
+}
+
+func newOutbox(limit int, pools *buffers, u *unread.Gauge) *outbox {
 	o := &outbox{limit: limit, pools: pools, unread: u, wake: make(chan struct{}, 1)}
 	o.room.L = &o.mu
 	return o
@@ -156,7 +162,7 @@ func (o *outbox) content(c outContent) {
 	q.contents = append(q.contents, c)
 	size := unreadSize(c.delivery)
 	q.messages += size
-	o.unread.add(size)
+	o.unread.Add(size)
 	if c.consumer == nil {
 		q.getBytes += len(c.delivery.Body)
 	}
@@ -273,7 +279,7 @@ func (o *outbox) abort() {
 	defer o.mu.Unlock()
 	o.sealed, o.ended, o.broken = true, true, true
 	if o.q != nil {
-		o.unread.add(-o.q.messages)
+		o.unread.Add(-o.q.messages)
 		o.q = nil
 	}
 	o.signal()
@@ -299,7 +305,7 @@ func (o *outbox) take() (q *outQueue, done bool) {
 func (o *outbox) written() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.unread.add(-o.writingMessages)
+	o.unread.Add(-o.writingMessages)
 	o.wrote = o.taken
 	o.writing, o.writingMessages = 0, 0
 	o.room.Broadcast()

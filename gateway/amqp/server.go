@@ -25,7 +25,6 @@ type Server struct {
 	blocked atomic.Pointer[string]
 	stats   counters
 	pools   buffers
-	unread  unread
 	quiet   atomic.Pointer[chan struct{}] // closed when quiet ends; nil: not quiet
 
 	mu        sync.Mutex
@@ -44,7 +43,6 @@ func New(cfg Config, b Broker) (*Server, error) {
 		cfg: cfg, broker: b, log: cfg.Logger,
 		listeners: map[net.Listener]struct{}{}, conns: map[*conn]struct{}{},
 	}
-	s.unread = unread{max: cfg.UnreadBytesMax, narrow: b.Narrow}
 	s.blocked.Store(new(string))
 	return s, nil
 }

@@ -1,17 +1,20 @@
 package amqp
 
 import (
+	"sync/atomic"
 	"testing"
 	"time"
 
 	wire "github.com/warrenmq/warren/amqp"
+	"github.com/warrenmq/warren/gateway/unread"
 )
 
 // What clients do not read is counted until it is written, or forgotten with its channel or
 // connection.
 func TestUnreadIsCounted(t *testing.T) {
 	t.Parallel()
-	r := startServer(t, func(c *Config) { c.UnreadBytesMax = 1 << 20 })
+	narrow := new(atomic.Bool)
+	r := startServer(t, func(c *Config) { c.Unread = unread.New(1<<20, narrow.Store) })
 	c := r.open(t)
 	c.send(1, &wire.ChannelOpen{})
 	want[*wire.ChannelOpenOk](c, 1)
@@ -23,7 +26,7 @@ func TestUnreadIsCounted(t *testing.T) {
 		t.Helper()
 		for end := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) {
 			if time.Now().After(end) {
-				t.Fatalf("%s: %d bytes are unread, narrow %v", what, r.s.unread.n.Load(), r.b.narrow.Load())
+				t.Fatalf("%s: %d bytes are unread, narrow %v", what, r.s.cfg.Unread.Bytes(), narrow.Load())
 			}
 		}
 	}
@@ -32,18 +35,9 @@ func TestUnreadIsCounted(t *testing.T) {
 		c.publish(1, wire.BasicPublish{RoutingKey: "q"}, body)
 	}
 	want[*wire.BasicDeliver](c, 1)
-	if n := r.s.unread.n.Load(); n < 0 {
+	if n := r.s.cfg.Unread.Bytes(); n < 0 {
 		t.Errorf("%d bytes are unread", n)
 	}
 	c.nc.Close()
-	until("the connection has ended", func() bool { return r.s.unread.n.Load() == 0 && !r.b.narrow.Load() })
-
-	var told []bool
-	u := unread{max: 1000, narrow: func(on bool) { told = append(told, on) }}
-	for _, n := range []int{1000, 1, -200, 300, -400, 1} {
-		u.add(n)
-	}
-	if len(told) != 2 || !told[0] || told[1] {
-		t.Errorf("narrow was told %v", told)
-	}
+	until("the connection has ended", func() bool { return r.s.cfg.Unread.Bytes() == 0 && !narrow.Load() })
 }

@@ -74,6 +74,7 @@ type consumeStream struct {
 	number    uint64 // of the newest delivery
 	credit    uint64 // given and not used up
 	cancelled bool   // by the client: nothing comes any more
+	over      bool   // nothing is sent any more
 	failed    error  // what the receiver ended with; nil at the client's end
 
 	settling []*broker.Delivery // by the receiver
@@ -85,8 +86,13 @@ func (x *consumeStream) Confirm([]broker.Confirm) {}
 // Deliver implements broker.Sink. What is there is bounded by the consumer's credit and window.
 func (x *consumeStream) Deliver(d *broker.Delivery) {
 	x.mu.Lock()
+	if x.over {
+		x.mu.Unlock()
+		return // the broker takes back what is not settled
+	}
 	x.ready = append(x.ready, d)
 	x.mu.Unlock()
+	x.s.cfg.Unread.Add(d.WindowBytes)
 	signal(x.wake)
 }
 
@@ -145,7 +151,11 @@ func (x *consumeStream) unsent() {
 	x.mu.Lock()
 	ready := x.ready
 	x.ready = nil
+	x.over = true
 	x.mu.Unlock()
+	for _, d := range ready {
+		x.s.cfg.Unread.Add(-d.WindowBytes)
+	}
 	if len(ready) == 0 || x.autoAck {
 		return // without acknowledgements the broker knows what was sent
 	}
@@ -351,7 +361,9 @@ func (x *consumeStream) sendSome() (more bool, err error) {
 		resp.Deliveries[i] = deliveryFor(number, d.Exchange, d.Key, d.PropertiesWithCounts(), d.Body, d.Redelivered)
 		resp.Deliveries[i].DeliveryCount, resp.Deliveries[i].AcquiredCount = d.Failed, d.Acquired
 	}
-	if err := x.stream.Send(resp); err != nil {
+	err = x.stream.Send(resp) // into the window that HTTP/2 gives the client; it blocks while that is full
+	x.s.cfg.Unread.Add(-bytes)
+	if err != nil {
 		return false, err
 	}
 	x.consumer.Written(n, bytes)

@@ -29,6 +29,7 @@ const (
 	reasonTimeout     = "CONSUMER_TIMEOUT"
 	reasonLeaving     = "NODE_LEAVES"
 	reasonOpenTimeout = "NOT_OPENED"
+	reasonTooMany     = "TOO_MANY_STREAMS"
 )
 
 // refusal is an error for a client: a canonical code, a reason for machines and words for people.

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/net/netutil"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
@@ -19,6 +20,7 @@ import (
 
 	warrenv1 "github.com/warrenmq/warren/api/warren/v1"
 	"github.com/warrenmq/warren/broker"
+	"github.com/warrenmq/warren/gateway/unread"
 )
 
 // Bounds of what clients may do to a node.
@@ -55,6 +57,10 @@ type Config struct {
 	Credentials credentials.TransportCredentials
 	// MessageBytesMax is the largest message body in bytes.
 	MessageBytesMax int
+	// ConnectionsMax bounds the open connections, and the open streams: more wait, or are refused.
+	ConnectionsMax int
+	// Unread counts the messages that wait for clients that do not read, of all protocols.
+	Unread *unread.Gauge
 }
 
 // Server serves the API.
@@ -111,7 +117,7 @@ func (s *Server) Serve(ln net.Listener) error {
 	s.mu.Lock()
 	s.lib, s.health, s.leaving = lib, healthy, nil
 	s.mu.Unlock()
-	return lib.Serve(ln)
+	return lib.Serve(netutil.LimitListener(ln, s.cfg.ConnectionsMax))
 }
 
 // SetBlocked holds publishers up, or frees them with "". It is called by one goroutine at a time.

@@ -56,8 +56,12 @@ func (s *Server) begin(ctx context.Context, vhost string, sink broker.Sink, unan
 	}
 	s.mu.Lock()
 	s.sessions[x] = struct{}{}
-	why := s.leaving
+	why, tooMany := s.leaving, len(s.sessions) > s.cfg.ConnectionsMax
 	s.mu.Unlock()
+	if tooMany {
+		x.close()
+		return nil, refuse(codes.ResourceExhausted, reasonTooMany, "the node has %d streams, which is as many as it takes", s.cfg.ConnectionsMax)
+	}
 	if why != nil {
 		x.leave(why) // it came between
 	}
