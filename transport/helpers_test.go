@@ -100,11 +100,17 @@ func untilUp(t testing.TB, m *Mesh, peers ...NodeID) {
 	}
 }
 
-// pair starts two linked nodes.
+// pair starts two linked nodes. The link lasts on a starved machine, too: what is sent is not lost with it.
 func pair(t testing.TB, change func(*Config)) (a, b *Mesh) {
 	t.Helper()
 	d := &directory{}
-	a, b = startMesh(t, d, "a/1", change), startMesh(t, d, "b/1", change)
+	calm := func(c *Config) {
+		c.SilenceMax = time.Minute
+		if change != nil {
+			change(c)
+		}
+	}
+	a, b = startMesh(t, d, "a/1", calm), startMesh(t, d, "b/1", calm)
 	a.SetPeers([]NodeID{"a/1", "b/1"})
 	b.SetPeers([]NodeID{"a/1", "b/1"})
 	untilUp(t, a, "b/1")

@@ -114,8 +114,8 @@ func TestMessagesKeepTheirOrder(t *testing.T) {
 		}
 		select {
 		case <-done:
-		case <-time.After(10 * time.Second):
-			t.Fatalf("messages to %s are missing", to.cfg.Local)
+		case <-time.After(time.Minute):
+			t.Fatalf("messages to %s are missing, the link was lost %d times", to.cfg.Local, a.Stats().LinksLost)
 		}
 	}
 }
@@ -462,9 +462,15 @@ func TestLentPayloadsArriveWhole(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 	}
-	for range messages {
-		if err := <-got; err != nil {
-			t.Error(err)
+	late := time.After(time.Minute)
+	for i := range messages {
+		select {
+		case err := <-got:
+			if err != nil {
+				t.Error(err)
+			}
+		case <-late:
+			t.Fatalf("%d of %d messages came, the link was lost %d times", i, messages, x.Stats().LinksLost)
 		}
 	}
 }
