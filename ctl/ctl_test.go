@@ -34,7 +34,7 @@ func runWith(t *testing.T, vars map[string]string, args ...string) (code int, ou
 	var stdout, stderr bytes.Buffer
 	cmd := Command(Env{Stdin: strings.NewReader(stdin), Stdout: &stdout, Lookup: func(name string) (string, bool) { v, ok := vars[name]; return v, ok }})
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
-	cmd.SetArgs(args)
+	cmd.SetArgs(append([]string{}, args...)) // of nil cobra would make those of the test's process
 	cmd.SetOut(&stdout)
 	cmd.SetErr(&stderr)
 	err := cmd.ExecuteContext(context.Background())

@@ -2,6 +2,7 @@ package process
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os/exec"
 	"runtime"
@@ -16,7 +17,7 @@ import (
 // figure reads one figure from a node's metrics.
 func figure(t *testing.T, n *cluster.Node, name string) int {
 	t.Helper()
-	page, err := n.Fetch(t.Context(), "/metrics")
+	page, err := patiently(func() ([]byte, error) { return n.Fetch(t.Context(), "/metrics") })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,6 +32,16 @@ func figure(t *testing.T, n *cluster.Node, name string) int {
 	}
 	t.Fatalf("%s has no %s", n.Name, name)
 	return 0
+}
+
+// patiently asks a node again that did not answer in time: on a starved machine it needs longer than one request may take.
+func patiently[T any](ask func() (T, error)) (T, error) {
+	for end := time.Now().Add(timeoutReply); ; {
+		v, err := ask()
+		if !errors.Is(err, context.DeadlineExceeded) || time.Now().After(end) {
+			return v, err
+		}
+	}
 }
 
 // led are the numbers of queues that the nodes lead.

@@ -47,7 +47,7 @@ func replica(t *testing.T, n *cluster.Node, method, queue, node string) (status 
 // members are the nodes that have a replica of a queue, as n knows it, in their order by name.
 func members(t *testing.T, n *cluster.Node, queue string) []string {
 	t.Helper()
-	queues, err := n.Queues(t.Context())
+	queues, err := patiently(func() ([]cluster.Queue, error) { return n.Queues(t.Context()) })
 	if err != nil {
 		return nil
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 // timeoutReply bounds every wait for something that must come.
-const timeoutReply = 15 * time.Second
+const timeoutReply = 30 * time.Second
 
 // scenario is one promise to AMQP clients.
 type scenario struct {
