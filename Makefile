@@ -10,6 +10,8 @@ VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev
 LDFLAGS  := -s -w -X main.version=$(VERSION)
 # Flags of every test run: `invariants` turns the expensive self-checks on.
 TESTFLAGS ?= -tags invariants -race
+# Go as nodes are built. Tests without the race detector use it, too: with cgo all that is above package net would be compiled a third time.
+PLAIN    := CGO_ENABLED=0 $(GO)
 FUZZTIME ?= 30s
 # How many inputs `make test` tries at each decoder of the protocol. A number and not a time: until
 # Go 1.27 a run that ends by its clock may fail without a finding (go.dev/issue/75804).
@@ -54,7 +56,7 @@ build: page ## build bin/warren
 
 .PHONY: page
 page: ## make the management page that bin/warren embeds, by the npm packages of web/package-lock.json; without npm there is none
-	@$(GO) run ./web/bundle -if-possible
+	@$(PLAIN) run ./web/bundle -if-possible
 
 .PHONY: image
 image: page ## build the container image warren:VERSION with docker or what DOCKER names
@@ -111,7 +113,7 @@ test-unit: test-deps ## run the tests that start no processes
 
 .PHONY: test-budget
 test-budget: ## compare what a message allocates with cmd/node/testdata/budget.txt
-	$(GO) test -count=1 -timeout 5m -run '^TestBudget$$' ./cmd/node
+	$(PLAIN) test -count=1 -timeout 5m -run '^TestBudget$$' ./cmd/node
 
 .PHONY: k8s-validate
 k8s-validate: ## check the manifests of deploy/k8s: fields, rules, settings, and that the files made from the chart are those of the chart
@@ -133,7 +135,7 @@ k8s-test: page ## run the manifests on a real Kubernetes of this machine, under 
 .PHONY: test-process
 test-process: test-deps ## run the tests with real nodes and foreign clients, those in network namespaces too (root)
 	WARREN_TEST_RACE=1 $(GO) test $(TESTFLAGS) -timeout 40m -p 1 -parallel 4 ./test/process/... ./test/netns/... ./test/upgrade/...
-	$(GO) test -count=1 -timeout 5m -run '^TestRollingRestart$$' ./test/process # with the bound that holds without the race detector
+	$(PLAIN) test -count=1 -timeout 5m -run '^TestRollingRestart$$' ./test/process # with the bound that holds without the race detector
 
 # The commit whose program make upgrade-fixture and make upgrade-test take as the former one.
 COMMIT ?= HEAD
@@ -170,7 +172,7 @@ jepsen-long: ## the same for JEPSENTIME with new seeds, over all combinations, o
 
 .PHONY: test-sim
 test-sim: ## run simulated clusters for SIMSAMPLE of virtual time, with seeds from SIMSEED on
-	$(GO) test -tags invariants ./sim/deep -run '^TestSeeds$$' -count=1 -timeout 20m -deep.first=$(SIMSEED) -deep.load=20m -deep.calm -deep.virtual=$(SIMSAMPLE) -deep.time=8m -deep.overlap=2s
+	$(PLAIN) test -tags invariants ./sim/deep -run '^TestSeeds$$' -count=1 -timeout 20m -deep.first=$(SIMSEED) -deep.load=20m -deep.calm -deep.virtual=$(SIMSAMPLE) -deep.time=8m -deep.overlap=2s
 
 .PHONY: sim-long
 sim-long: ## run simulated clusters (raft, store and transport in virtual time) with new seeds for SIMTIME
@@ -191,9 +193,9 @@ test-crash: ## stop, kill and cut nodes at every step of the move of dead letter
 
 .PHONY: test-page
 test-page: test-deps ## check the page's types, and use it in Chromium on three real nodes; pictures in ./.run/page
-	$(GO) run ./web/bundle
+	$(PLAIN) run ./web/bundle
 	web/node_modules/.bin/tsc --noEmit -p web
-	$(GO) test -count=1 -timeout 5m ./test/browser
+	$(PLAIN) test -count=1 -timeout 5m ./test/browser
 
 .PHONY: test-deps
 test-deps:
@@ -210,8 +212,8 @@ fuzz: ## fuzz every decoder for FUZZTIME each
 
 .PHONY: fuzz-sample
 fuzz-sample: ## fuzz each decoder of the protocols with FUZZSAMPLE inputs
-	@for package in ./amqp ./gateway/grpc; do for target in $$($(GO) test -list '^Fuzz' $$package | grep '^Fuzz'); do \
-	  timeout 300 $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZSAMPLE) -fuzzminimizetime $(FUZZMINIMIZE) $$package; \
+	@for package in ./amqp ./gateway/grpc; do for target in $$($(PLAIN) test -list '^Fuzz' $$package | grep '^Fuzz'); do \
+	  timeout 300 env $(PLAIN) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZSAMPLE) -fuzzminimizetime $(FUZZMINIMIZE) $$package; \
 	done; done
 
 .PHONY: soak

@@ -52,6 +52,7 @@ func buildPage(ctx context.Context) error {
 		return fmt.Errorf("find the page: %w", err)
 	}
 	cmd := exec.CommandContext(ctx, "go", "run", "github.com/warrenmq/warren/web/bundle", "-if-possible", "-dir", strings.TrimSpace(string(at)))
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build the page: %w: %s", err, strings.TrimSpace(string(out)))
 	}
