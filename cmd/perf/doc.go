@@ -4,6 +4,8 @@
 //	warren-perf MODE --urls amqp://…,amqp://… [flags]
 //	warren-perf MODE --start bin/warren --nodes 3 [flags]
 //
+// --protocol grpc speaks Warren's gRPC API in place of AMQP, in the first four modes.
+//
 // The first form drives any broker, RabbitMQ too; the second starts nodes of
 // its own on free ports. The modes are
 //

@@ -11,7 +11,7 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := load.Execute(ctx, amqpDriver{}, os.Args[1:], os.Stdout, os.Stderr)
+	code := load.Execute(ctx, load.Drivers{"amqp": amqpDriver{}, "grpc": grpcDriver{}}, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
 	os.Exit(code)
 }

@@ -24,7 +24,7 @@ func TestPerfMovesDeadLetters(t *testing.T) {
 		name, args string
 		sent       int // 0: as many as a second takes
 	}{
-		{"reject", "--via reject --preload 500", 500},
+		{"reject over gRPC", "--via reject --preload 500 --protocol grpc", 500},
 		{"delivery limit", "--via delivery-limit --preload 500", 500},
 		{"ttl", "--via ttl --rate 500 --warmup 200ms --duration 1s", 0},
 	} {

@@ -11,6 +11,9 @@ type Driver interface {
 	Dial(url string) (Conn, error)
 }
 
+// Drivers are those that a program has, by the names of --protocol.
+type Drivers map[string]Driver
+
 // ErrUnsupported is what a driver answers to what its broker does not have.
 var ErrUnsupported = errors.New("the broker cannot do this")
 

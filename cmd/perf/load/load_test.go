@@ -117,6 +117,8 @@ func TestBadFlags(t *testing.T) {
 		{"failover --start a --nodes 3 --cut --freeze", "--freeze or --cut, not both"},
 		{"failover --servers a=1@c --cut", "--cut needs --start"},
 		{"failover --start a --nodes 2", "failover needs three nodes"},
+		{"throughput --urls a --protocol mqtt", "--protocol: there is no"},
+		{"queues --urls a --protocol grpc", "--protocol goes with throughput"},
 	} {
 		var out, errs bytes.Buffer
 		if code := Execute(t.Context(), nil, strings.Fields(tc.args), &out, &errs); code != 2 || !strings.Contains(errs.String(), tc.want) || out.Len() > 0 {

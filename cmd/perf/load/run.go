@@ -83,13 +83,18 @@ func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
 // Execute does the run that args describe, prints its JSON line to stdout, and returns the exit code: 0, 1 when
 // the run failed, or lost or repeated messages, and 2 for args that mean nothing.
-func Execute(ctx context.Context, d Driver, args []string, stdout, stderr io.Writer) int {
+func Execute(ctx context.Context, drivers Drivers, args []string, stdout, stderr io.Writer) int {
 	cfg, err := parse(args, stderr)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		return 0
 	case err != nil:
 		fmt.Fprintln(stderr, "warren-perf:", err)
+		return 2
+	}
+	d := drivers[cfg.Protocol]
+	if d == nil {
+		fmt.Fprintf(stderr, "warren-perf: --protocol: there is no %q\n", cfg.Protocol)
 		return 2
 	}
 	res, err := perform(ctx, d, cfg)

@@ -56,6 +56,12 @@ func open(ctx context.Context, cfg *settings) (*servers, error) {
 		return nil, errors.Join(err, s.close())
 	}
 	cfg.URLs = s.cluster.URLs()
+	if cfg.Protocol == "grpc" {
+		cfg.URLs = nil
+		for _, n := range s.cluster.Nodes() {
+			cfg.URLs = append(cfg.URLs, "grpc://guest:guest@"+n.GRPCAddr())
+		}
+	}
 	if cfg.Mode != "start" {
 		s.note()
 	}

@@ -14,6 +14,7 @@ import (
 type settings struct {
 	Mode       string        `json:"mode"`
 	Label      string        `json:"label,omitempty"`
+	Protocol   string        `json:"protocol"`
 	URLs       []string      `json:"-"`
 	Nodes      int           `json:"nodes"`
 	Queues     int           `json:"queues"`
@@ -102,6 +103,7 @@ func parse(args []string, stderr io.Writer) (*settings, error) {
 	flags.SetOutput(io.Discard) // an error is one line; only --help lists the flags
 	var urls, pids, servers string
 	flags.StringVar(&urls, "urls", "", "AMQP addresses, separated by commas; clients use them in turn")
+	flags.StringVar(&s.Protocol, "protocol", amqpProtocol, "how to speak: amqp, or grpc with addresses like grpc://user:password@host:port")
 	flags.StringVar(&pids, "server-pids", "", "process ids of the servers, separated by commas, for CPU and memory")
 	flags.StringVar(&servers, "servers", "", "servers as name=pid@url, separated by commas: in place of --urls and --server-pids")
 	flags.StringVar(&s.dir, "dir", "", "where nodes that are started keep their data, in a `folder` that is removed; empty: with temporary files")
@@ -173,6 +175,9 @@ func parse(args []string, stderr io.Writer) (*settings, error) {
 	return s, s.check()
 }
 
+// amqpProtocol is what --protocol is by itself.
+const amqpProtocol = "amqp"
+
 // viaLimit is the way into the dead-letter queue over the delivery limit.
 const viaLimit = "delivery-limit"
 
@@ -190,6 +195,8 @@ func (s *settings) check() error {
 		s.Parallel = 0
 	}
 	switch {
+	case s.Protocol != amqpProtocol && (s.Mode == "failover" || s.Mode == "queues" || s.Mode == "start"):
+		return errors.New("--protocol goes with throughput, latency, deadletter and backlog")
 	case (s.start == "") == (len(s.URLs) == 0):
 		return errors.New("either --urls or --start is needed")
 	case s.Mode == "start" && s.start == "":

@@ -25,7 +25,7 @@ func execute(ctx context.Context, args []string) int {
 	var err error
 	switch verb {
 	case "nats":
-		return load.Execute(ctx, natsDriver{}, args[1:], os.Stdout, os.Stderr)
+		return load.Execute(ctx, load.Drivers{"amqp": natsDriver{}}, args[1:], os.Stdout, os.Stderr)
 	case "run":
 		err = measure(ctx, args[1:])
 	case "table":
