@@ -88,6 +88,7 @@ type Broker struct {
 	exchanges exchanges
 	churn     churn
 	lives     lives
+	names     atomic.Pointer[names]
 
 	numbers atomic.Uint64 // consumers, requests and connections
 	started time.Time

@@ -78,7 +78,7 @@ func TestCountsOfObjects(t *testing.T) {
 	if len(got) != len(want) {
 		t.Errorf("%d objects, want %d: %v", len(got), len(want), got)
 	}
-	for _, r := range b.Rows() {
+	for r := range b.Rows {
 		if r.ID == id("a") && (r.Consumers != 1 || r.Ready != 0 || r.Unacked != 2 || r.Bytes != 2 || r.UnackedBytes != 2 || r.Session == 0) {
 			t.Errorf("%+v", r)
 		}

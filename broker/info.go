@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/warrenmq/warren/amqp"
@@ -146,19 +147,34 @@ type QueueName struct {
 	VHost, Name string
 }
 
+// names are all named queues of a view.
+type names struct {
+	revision uint64 // of the view
+	all      []QueueName
+	vhost    map[string][2]int // from where to where those of a vhost are in it
+}
+
 // QueueNames lists the queues of a virtual host, or of all with "", in the order of vhost and name. The queues of delayed exchanges
-// are not among them.
+// are not among them. The list is read only: it is kept as long as the catalog does not change.
 func (b *Broker) QueueNames(vhost string) []QueueName {
 	view := b.cat.View()
-	list := []QueueName{}
-	for h := range view.Vhosts() {
-		if vhost == "" || h.Name == vhost {
+	n := b.names.Load()
+	if n == nil || n.revision != view.Revision() {
+		n = &names{revision: view.Revision(), all: make([]QueueName, 0, view.QueueCount()), vhost: map[string][2]int{}}
+		for h := range view.Vhosts() {
+			from := len(n.all)
 			for q := range view.Queues(h.Name) {
-				list = append(list, QueueName{q.ID, q.Vhost, q.Name})
+				n.all = append(n.all, QueueName{q.ID, q.Vhost, q.Name})
 			}
+			n.vhost[h.Name] = [2]int{from, len(n.all)}
 		}
+		b.names.Store(n)
 	}
-	return list
+	if vhost == "" {
+		return slices.Clip(n.all)
+	}
+	at := n.vhost[vhost]
+	return slices.Clip(n.all[at[0]:at[1]])
 }
 
 // OutlineQueue describes a queue but for what its leader knows, and AskQueue with that; ok is false if there is none of that id.

@@ -25,17 +25,17 @@ type QueueRow struct {
 	hidden                   bool // the queue of a delayed exchange
 }
 
-// Rows reads the rows of all queues led here, in no order. It waits for nothing but an entry that is just being applied.
-func (b *Broker) Rows() []QueueRow {
-	all := b.queues.all()
+// Rows reads the rows of all queues led here, in no order. It waits for nothing but an entry that is just being applied. A row is yield's for
+// the time of the call.
+func (b *Broker) Rows(yield func(r *QueueRow) bool) {
 	view := b.cat.View()
-	rows := make([]QueueRow, 0, len(all))
-	for _, h := range all {
-		if r, ok := h.row(view); ok {
-			rows = append(rows, r)
+	var r QueueRow
+	for _, h := range b.queues.all() {
+		ok := false
+		if r, ok = h.row(view); ok && !yield(&r) {
+			return
 		}
 	}
-	return rows
 }
 
 func (h *hosted) row(view *catalog.View) (r QueueRow, ok bool) {
@@ -83,8 +83,9 @@ func (b *Broker) Sample(yield func(stats.Key, *stats.Set)) {
 		}
 		return s
 	}
-	for _, r := range b.Rows() {
-		s := stats.Set{stats.Ready: r.Ready, stats.Unacked: r.Unacked}
+	var s stats.Set
+	for r := range b.Rows {
+		s = stats.Set{stats.Ready: r.Ready, stats.Unacked: r.Unacked}
 		if s != (stats.Set{}) {
 			of(r.vhost).Add(&s)
 		}

@@ -25,6 +25,8 @@ const (
 	changesMax = 500
 	// eventPatience is how long a reader may keep the stream from being written.
 	eventPatience = 5 * time.Second
+	// lookAge is how old the figures of queues may be that a stream tells of: who looks at a list as well has them asked for once.
+	lookAge = stats.Interval - eventTick
 )
 
 // changes is the part of the broker that knows what has changed; its methods are documented there.
@@ -61,10 +63,12 @@ type eventStream struct {
 	ctl  *http.ResponseController
 	user User
 
-	mark    broker.Mark
-	nodes   map[string]bool   // running or not, by name
-	alarms  map[string]string // by name
-	leaders map[uint64]string
+	mark   broker.Mark
+	nodes  map[string]bool   // running or not, by name
+	alarms map[string]string // by name
+	// table is what nodes said of their queues, and revision that of the catalog, at the last look.
+	table    *queueTable
+	revision uint64
 }
 
 // events sends server-sent events until the reader goes or cannot follow. An error is one before the first event.
@@ -154,7 +158,7 @@ func (s *eventStream) look() error {
 	s.user = u
 	ctx, cancel := context.WithTimeout(s.r.Context(), 2*timeoutPeers)
 	defer cancel()
-	o, err := s.a.overviewOf(ctx, s.user, span{}, span{})
+	o, err := s.a.overviewOf(ctx, s.user, span{}, span{}, lookAge)
 	if err != nil {
 		return err
 	}
@@ -186,23 +190,22 @@ type leaderMoved struct {
 }
 
 func (s *eventStream) movedLeaders(ctx context.Context) (list []leaderMoved) {
-	table := s.a.queueTable(ctx)
-	now := map[uint64]string{}
+	was, since := s.table, s.revision
+	s.table, s.revision = s.a.queueTableOf(ctx, lookAge), s.a.cfg.Broker.Mark().Revision()
+	if was == nil || was == s.table {
+		return nil
+	}
 	seen := map[string]bool{}
 	for _, v := range s.a.cfg.Broker.VhostInfos() {
 		seen[v.Name] = s.a.sees(s.user, v.Name)
 	}
 	for _, q := range s.a.cfg.Broker.QueueNames("") {
-		if !seen[q.VHost] {
-			continue
-		}
-		to := table.of(q.ID).leader
-		if from, known := s.leaders[q.ID]; known && from != to && len(list) < changesMax {
+		from, to := was.of(q.ID).leader, s.table.of(q.ID).leader
+		// A queue's id is the revision that made it: a later one has no former leader.
+		if from != to && q.ID <= since && seen[q.VHost] && len(list) < changesMax {
 			list = append(list, leaderMoved{q.VHost, q.Name, from, to})
 		}
-		now[q.ID] = to
 	}
-	s.leaders = now
 	return list
 }
 

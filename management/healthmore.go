@@ -3,7 +3,6 @@ package management
 import (
 	"net/http"
 	"regexp"
-	"slices"
 
 	"github.com/warrenmq/warren/broker"
 )
@@ -60,7 +59,7 @@ func (a *API) checkLeaders(r *http.Request) (checkup, error) {
 		return checkup{}, badRequest("pattern is no regular expression: " + err.Error())
 	}
 	c := failed("There are quorum queues without an elected leader")
-	names := slices.DeleteFunc(a.cfg.Broker.QueueNames(vhost), func(q broker.QueueName) bool { return !fits.MatchString(q.Name) })
+	names := only(a.cfg.Broker.QueueNames(vhost), func(q broker.QueueName) bool { return fits.MatchString(q.Name) })
 	for _, q := range a.describeQueues(r.Context(), names, a.queueTable(r.Context()), true) {
 		if q.Type == "quorum" && (q.State == "down" || q.State == "minority") {
 			c.Queues = append(c.Queues, CriticalQueue{"queue '" + q.Name + "' in vhost '" + q.VHost + "'", q.Name, q.VHost, "rabbit_quorum_queue"})

@@ -3,6 +3,7 @@ package management
 import (
 	"context"
 	"net/http"
+	"time"
 
 	"github.com/warrenmq/warren/stats"
 )
@@ -61,17 +62,17 @@ func (a *API) overview(r *http.Request, u User) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return a.overviewOf(r.Context(), u, lengthsSpan, rates)
+	return a.overviewOf(r.Context(), u, lengthsSpan, rates, 0)
 }
 
-// overviewOf is the overview for a user, with samples of the spans.
-func (a *API) overviewOf(ctx context.Context, u User, lengthsSpan, rates span) (any, error) {
+// overviewOf is the overview for a user, with samples of the spans. What is in queues may be as old as age.
+func (a *API) overviewOf(ctx context.Context, u User, lengthsSpan, rates span, age time.Duration) (any, error) {
 	o := overview{RatesMode: "detailed", ExchangeTypes: exchangeTypes, DefaultQueueType: "classic", ObjectTotals: map[string]int{}, ClusterName: a.cfg.Cluster.ClusterID()}
 	o.ProductName, o.ProductVersion = a.cfg.Product()
 	o.ManagementVersion, o.RabbitMQVersion = o.ProductVersion, o.ProductVersion
 	o.Node = a.localName()
 
-	totals, sums := a.totals(ctx), a.vhostLengths(ctx)
+	totals, sums := a.totals(ctx), a.vhostLengths(ctx, age)
 	all := u.monitors()
 	var seen counted
 	for _, v := range a.cfg.Broker.VhostInfos() {

@@ -18,7 +18,7 @@ type figures interface {
 	OutlineQueue(id uint64) (broker.QueueInfo, bool)
 	OutlineQueues(list []broker.QueueName, policies bool, yield func(i int, info *broker.QueueInfo))
 	AskQueue(ctx context.Context, id uint64) (broker.QueueInfo, bool)
-	Rows() []broker.QueueRow
+	Rows(yield func(r *broker.QueueRow) bool)
 	QueueDetails(ids []uint64) []broker.QueueDetail
 	UsedQueues(yield func(id uint64, s *stats.Set))
 	Consumers() []broker.ConsumerInfo
@@ -56,8 +56,8 @@ var (
 	columnsTotals = [][]string{{"messages"}, {"messages_ready"}, {"messages_unacknowledged"}, {"leader"}, {"node"}}
 )
 
-// queueList shows queues, which come in the order of vhost and name. Of those that are not on the page no more is made than what they
-// are sorted by.
+// queueList shows queues, which come in the order of vhost and name, and are read only. Of those that are not on the page no more is made
+// than what they are sorted by.
 func (a *API) queueList(r *http.Request, names []broker.QueueName) (any, error) {
 	q, err := readListQuery(r)
 	if err != nil {
@@ -76,36 +76,52 @@ func (a *API) queueList(r *http.Request, names []broker.QueueName) (any, error) 
 	}
 	total := len(names)
 	if q.match != nil {
-		names = slices.DeleteFunc(names, func(n broker.QueueName) bool { return !q.match(n.Name) })
+		names = only(names, func(n broker.QueueName) bool { return q.match(n.Name) })
 	}
 	ask := !cheap || totals
 	var details map[uint64]*QueueDetails
 	if namesDetail(q.sort) {
 		details = a.listDetails(r.Context(), names)
 	}
-	q.order(len(names), a.queueKeys(names, table, details, q.sort), func(by []int) {
-		sorted := make([]broker.QueueName, len(by))
-		for to, from := range by {
-			sorted[to] = names[from]
-		}
-		names = sorted
-	})
 	from, to, err := q.cut(len(names))
 	if err != nil {
 		return nil, err
 	}
-	if details == nil && ask && q.showsDetails(to-from) {
-		details = a.listDetails(r.Context(), names[from:to])
+	shown := names[from:to]
+	q.order(len(names), a.queueKeys(names, table, details, q.sort), func(by []int) {
+		shown = make([]broker.QueueName, to-from)
+		for i := range shown {
+			shown[i] = names[by[from+i]]
+		}
+	})
+	if details == nil && ask && q.showsDetails(len(shown)) {
+		details = a.listDetails(r.Context(), shown)
 	}
-	list := a.describeQueues(r.Context(), names[from:to], table, ask)
+	list := a.describeQueues(r.Context(), shown, table, ask)
 	for i := range list {
-		list[i].QueueDetails = details[names[from+i].ID]
+		list[i].QueueDetails = details[shown[i].ID]
 	}
 	items, err := pick(list, q.columns)
 	if err != nil {
 		return nil, err
 	}
 	return q.answer(items, total, len(names), to-from), nil
+}
+
+// only returns the wanted names, and the list itself if all are.
+func only(names []broker.QueueName, want func(n broker.QueueName) bool) []broker.QueueName {
+	for i := range names {
+		if !want(names[i]) {
+			kept := slices.Clone(names[:i])
+			for _, n := range names[i+1:] {
+				if want(n) {
+					kept = append(kept, n)
+				}
+			}
+			return kept
+		}
+	}
+	return names
 }
 
 // queueKeys returns what queues are sorted by: straight from their figures or outlines if it is there.
@@ -276,7 +292,7 @@ func (a *API) describeQueues(ctx context.Context, names []broker.QueueName, t *q
 // tableJSON makes a queue's JSON of its outline and figures.
 func tableJSON(info *broker.QueueInfo, f *queueFigures) Queue {
 	if info.State == "running" && f.leader != "" {
-		r := &f.row
+		r := f.row
 		info.Leader = f.leader
 		info.Ready, info.Unacked, info.Delayed, info.Consumers = r.Ready, r.Unacked, r.Delayed, r.Consumers
 		info.Outbox, info.OutboxBytes, info.Parked, info.Transferred = r.Outbox, r.OutboxBytes, r.Parked, r.Transferred

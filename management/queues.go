@@ -2,7 +2,6 @@ package management
 
 import (
 	"net/http"
-	"slices"
 
 	"github.com/warrenmq/warren/broker"
 )
@@ -94,8 +93,7 @@ func (a *API) listAllQueues(r *http.Request, u User) (any, error) {
 	for _, v := range a.cfg.Broker.VhostInfos() {
 		seen[v.Name] = a.sees(u, v.Name)
 	}
-	all := a.cfg.Broker.QueueNames("")
-	return a.queueList(r, slices.DeleteFunc(all, func(q broker.QueueName) bool { return !seen[q.VHost] }))
+	return a.queueList(r, only(a.cfg.Broker.QueueNames(""), func(q broker.QueueName) bool { return seen[q.VHost] }))
 }
 
 func (a *API) listQueues(r *http.Request, u User) (any, error) {

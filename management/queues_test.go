@@ -85,7 +85,13 @@ func (f *fakeBroker) AskQueue(_ context.Context, id uint64) (broker.QueueInfo, b
 	return f.queues[id-1], true
 }
 
-func (f *fakeBroker) Rows() []broker.QueueRow { return f.rows }
+func (f *fakeBroker) Rows(yield func(*broker.QueueRow) bool) {
+	for i := range f.rows {
+		if !yield(&f.rows[i]) {
+			return
+		}
+	}
+}
 
 func (f *fakeBroker) QueueDetails(ids []uint64) (list []broker.QueueDetail) {
 	f.detailed += len(ids)

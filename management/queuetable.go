@@ -19,16 +19,19 @@ import (
 // tableVersion is that of the answer.
 const tableVersion = 1
 
-// queueTable has the figures of all queues.
+// queueTable has the figures of all queues. It does not change once it is made.
 type queueTable struct {
 	queues map[uint64]*queueFigures
+	slab   []queueFigures // room for more of them
 }
 
-// queueFigures are those of one queue. Zero values are of one that no node told of.
+// queueFigures are those of one queue.
 type queueFigures struct {
-	row    broker.QueueRow
-	leader string // the name of the node, "" if none has told that it leads
-	used   *counted
+	row *broker.QueueRow // never nil: queues that rest share one
+	// session is that of row.
+	session uint64
+	leader  string // the name of the node, "" if none has told that it leads
+	used    *counted
 	// The rates of the lengths, per second.
 	readyRate, unackedRate float64
 	// blocked is the share of the last five seconds in which it had consumers and none could take a message.
@@ -43,9 +46,16 @@ type counted struct {
 
 // rested stands for queues that nothing was told of.
 var (
-	rested    queueFigures
+	restedRow broker.QueueRow
+	rested    = queueFigures{row: &restedRow}
 	uncounted counted
 )
+
+// newTable has room for about n queues.
+func newTable(n int) *queueTable { return &queueTable{queues: make(map[uint64]*queueFigures, n)} }
+
+// slabSize is how many queues get their figures at once.
+const slabSize = 256
 
 func (t *queueTable) of(id uint64) *queueFigures {
 	if f := t.queues[id]; f != nil {
@@ -72,7 +82,11 @@ func (f *queueFigures) capacity() float64 {
 func (t *queueTable) make(id uint64) *queueFigures {
 	f := t.queues[id]
 	if f == nil {
-		f = new(queueFigures)
+		if len(t.slab) == 0 {
+			t.slab = make([]queueFigures, slabSize)
+		}
+		f, t.slab = &t.slab[0], t.slab[1:]
+		f.row = &restedRow
 		t.queues[id] = f
 	}
 	return f
@@ -95,16 +109,12 @@ func rowFields(r *broker.QueueRow) [16]*uint64 {
 
 // encodeTable writes what this node knows.
 func (a *API) encodeTable() []byte {
-	rows := a.cfg.Broker.Rows()
-	buf := make([]byte, 0, 64+len(rows)*16)
-	buf = append(buf, tableVersion)
-	buf = binary.AppendUvarint(buf, uint64(len(rows)))
-	for i := range rows {
-		r := &rows[i]
-		fields := rowFields(r)
-		buf = binary.AppendUvarint(buf, r.ID)
-		buf = appendSparse(buf, len(fields), func(i int) uint64 { return *fields[i] })
-	}
+	buf := section([]byte{tableVersion}, func(put func(id uint64, n int, value func(int) uint64)) {
+		for r := range a.cfg.Broker.Rows {
+			fields := rowFields(r)
+			put(r.ID, len(fields), func(i int) uint64 { return *fields[i] })
+		}
+	})
 	buf = section(buf, func(put func(id uint64, n int, value func(int) uint64)) {
 		a.cfg.Broker.UsedQueues(func(id uint64, s *stats.Set) { put(id, len(s), func(i int) uint64 { return s[i] }) })
 	})
@@ -188,9 +198,10 @@ func (t *queueTable) decode(raw []byte, node string) error {
 		return errTable
 	}
 	r := tableReader{raw: raw[1:]}
+	var row broker.QueueRow
+	fields := rowFields(&row)
 	r.each(func(id uint64) {
-		row := broker.QueueRow{ID: id}
-		fields := rowFields(&row)
+		row = broker.QueueRow{}
 		r.sparse(func(i int, v uint64) {
 			if i < len(fields) {
 				*fields[i] = v
@@ -199,8 +210,14 @@ func (t *queueTable) decode(raw []byte, node string) error {
 		if r.bad {
 			return
 		}
-		if f := t.make(id); f.leader == "" || row.Session > f.row.Session {
-			f.row, f.leader = row, node
+		f := t.make(id)
+		if f.leader != "" && row.Session <= f.session {
+			return
+		}
+		f.session, f.leader, f.row = row.Session, node, &restedRow
+		if row.Session = 0; row != restedRow {
+			own := row
+			f.row = &own
 		}
 	})
 	r.each(func(id uint64) {
@@ -259,25 +276,29 @@ const (
 type tables struct {
 	mu    sync.Mutex
 	table *queueTable
-	until time.Time
+	made  time.Time // when it was
+	until time.Time // it may be used until then by all
 }
 
 // queueTable asks all nodes, or returns what they said a moment ago.
-func (a *API) queueTable(ctx context.Context) *queueTable {
+func (a *API) queueTable(ctx context.Context) *queueTable { return a.queueTableOf(ctx, 0) }
+
+// queueTableOf takes what they said within age too.
+func (a *API) queueTableOf(ctx context.Context, age time.Duration) *queueTable {
 	a.tables.mu.Lock()
 	defer a.tables.mu.Unlock()
-	if a.tables.table != nil && time.Now().Before(a.tables.until) {
+	began := time.Now()
+	if a.tables.table != nil && (began.Before(a.tables.until) || began.Sub(a.tables.made) < age) {
 		return a.tables.table
 	}
-	began := time.Now()
 	t := a.makeTable(context.WithoutCancel(ctx)) // others wait for it too
-	took := time.Since(began)
-	a.tables.table, a.tables.until = t, time.Now().Add(min(keepTable*took, keepTableMax))
+	now := time.Now()
+	a.tables.table, a.tables.made, a.tables.until = t, now, now.Add(min(keepTable*now.Sub(began), keepTableMax))
 	return t
 }
 
 func (a *API) makeTable(ctx context.Context) *queueTable {
-	t := &queueTable{queues: map[uint64]*queueFigures{}}
+	t := newTable(len(a.cfg.Broker.QueueNames("")))
 	var mu sync.Mutex
 	var local sync.WaitGroup
 	add := func(raw []byte, node string) error {
@@ -295,6 +316,7 @@ func (a *API) makeTable(ctx context.Context) *queueTable {
 		return add(raw, node)
 	})
 	local.Wait()
+	t.slab = nil
 	if err != nil {
 		a.cfg.Logger.Info("figures of queues of some nodes are missing", "err", err)
 	}

@@ -117,22 +117,25 @@ type VhostTotals struct {
 	ClusterState map[string]string `json:"cluster_state"` // "running" for each node that runs
 }
 
-// vhostLengths adds up the queues of each vhost.
-func (a *API) vhostLengths(ctx context.Context) map[string]*lengths {
-	table := a.queueTable(ctx)
+// vhostLengths adds up the queues of each vhost, by figures that may be as old as age.
+func (a *API) vhostLengths(ctx context.Context, age time.Duration) map[string]*lengths {
+	table := a.queueTableOf(ctx, age)
 	m := map[string]*lengths{}
+	var at string // queues come by vhost
+	var l *lengths
 	for _, q := range a.cfg.Broker.QueueNames("") {
-		if m[q.VHost] == nil {
-			m[q.VHost] = new(lengths)
+		if l == nil || q.VHost != at {
+			at, l = q.VHost, new(lengths)
+			m[at] = l
 		}
-		m[q.VHost].add(table.of(q.ID))
+		l.add(table.of(q.ID))
 	}
 	return m
 }
 
 // addTotals adds to vhosts what is in their queues and what their clients have done.
 func (a *API) addTotals(ctx context.Context, list []VhostJSON) {
-	totals, sums := a.totals(ctx), a.vhostLengths(ctx)
+	totals, sums := a.totals(ctx), a.vhostLengths(ctx, 0)
 	running := map[string]string{}
 	for _, n := range a.cfg.Cluster.Nodes() {
 		if n.Running {

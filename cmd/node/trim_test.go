@@ -47,6 +47,15 @@ func TestTrim(t *testing.T) {
 	if trims != 1 {
 		t.Fatalf("%d trims right after one", trims)
 	}
+	for range 8 { // garbage, and less in a period than work leaves
+		sink = append(sink[:0], make([]byte, 3<<20))
+		pass(trimPause / 4)
+	}
+	sink = nil
+	pass(trimPause)
+	if trims != 1 {
+		t.Fatalf("%d trims, and no work since the first", trims)
+	}
 	if percent != trimPercent {
 		t.Fatalf("GOGC of an idle node is %d", percent)
 	}
