@@ -1,6 +1,7 @@
 package management
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -166,8 +167,41 @@ func TestQueueFigures(t *testing.T) {
 	// The others are shown without a node that does not answer.
 	f.lost["a"] = true
 	f.apis["c"].tables.table = nil
+	if got := names("admin", "/api/queues?sort=messages"); got != "third=77 other=0 second=1 first=7" {
+		t.Errorf("by what a told before: %s", got)
+	}
+	old := f.apis["c"].tables.told["a"]
+	old.at = old.at.Add(-keepTold)
+	f.apis["c"].tables.table, f.apis["c"].tables.told["a"] = nil, old
 	if got := names("admin", "/api/queues?sort=messages"); got != "first=0 third=77 other=0 second=1" {
 		t.Errorf("without a: %s", got)
+	}
+	if n := len(f.apis["c"].tables.told); n != 1 {
+		t.Errorf("what %d nodes told is kept", n)
+	}
+}
+
+// TestSlowNode: a list does not wait for a node that does not answer in time, if it has told of its queues a moment ago.
+func TestSlowNode(t *testing.T) {
+	f := figured()
+	a := f.apis["c"]
+	a.queueTable(t.Context())
+	call := a.cfg.Call
+	a.cfg.Call = func(ctx context.Context, node string, req []byte) ([]byte, error) {
+		if node == "a" {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		return call(ctx, node, req)
+	}
+	a.tables.table = nil
+	began := time.Now()
+	table := a.queueTable(t.Context())
+	if took := time.Since(began); took > timeoutPeers {
+		t.Errorf("it took %s", took)
+	}
+	if q := table.of(1); q.leader != "a" || q.row.Ready == 0 {
+		t.Errorf("%+v", q)
 	}
 }
 

@@ -130,8 +130,13 @@ func (a *API) queueDetails(ctx context.Context, ids []uint64) map[uint64]*QueueD
 	return m
 }
 
-// listDetails asks for the details of a list.
+// listDetails asks for the details of a list. A page does not wait long for a node that is slow.
 func (a *API) listDetails(ctx context.Context, names []broker.QueueName) map[uint64]*QueueDetails {
+	if len(names) <= detailedMax {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, tellTime)
+		defer cancel()
+	}
 	ids := make([]uint64, len(names))
 	for i := range names {
 		ids[i] = names[i].ID

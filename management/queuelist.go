@@ -30,10 +30,10 @@ type figures interface {
 	Clients() broker.Clients
 }
 
-// asking bounds how many queues are asked for at once that no node told of, and for how long.
+// asking bounds how many queues are asked for at once that no node told of, and for how long: most of them have just no leader.
 const (
 	asking     = 64
-	askingTime = 2 * time.Second
+	askingTime = 500 * time.Millisecond
 )
 
 // columnsBasic are shown with disable_stats, and columnsTotals beside them with enable_queue_totals.

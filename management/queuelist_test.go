@@ -89,8 +89,8 @@ func TestSortIsCheap(t *testing.T) {
 	a.tables.until = time.Now().Add(time.Hour) // a table that is made anew is not the page's cost
 	for _, sort := range sortedBy {
 		objects := testing.AllocsPerRun(3, func() { sortedPage(t, a, sort) })
-		// The hundred that are shown take some sixty objects each, an outline one.
-		if most := 100*70 + 1.2*n; objects > most {
+		// The hundred that are shown take some sixty objects each, an outline of a fake broker one.
+		if most := 100*100 + 1.2*n; objects > most {
 			t.Errorf("sort=%s: %.0f objects, want %.0f at most", sort, objects, most)
 		}
 	}

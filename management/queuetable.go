@@ -272,12 +272,26 @@ const (
 	keepTableMax = 2 * time.Second
 )
 
+// What a node has told last stands in for its answer for as long as keepTold, so that a list does not wait longer than tellTime for a node that
+// is slow, such as one whose processor others use.
+const (
+	keepTold = 10 * time.Second
+	tellTime = 500 * time.Millisecond
+)
+
 // tables makes tables, one at a time.
 type tables struct {
 	mu    sync.Mutex
 	table *queueTable
 	made  time.Time // when it was
 	until time.Time // it may be used until then by all
+	told  map[string]toldTable
+}
+
+// toldTable is what another node has told last.
+type toldTable struct {
+	raw []byte
+	at  time.Time
 }
 
 // queueTable asks all nodes, or returns what they said a moment ago.
@@ -297,6 +311,7 @@ func (a *API) queueTableOf(ctx context.Context, age time.Duration) *queueTable {
 	return t
 }
 
+// makeTable is called under the mutex of tables.
 func (a *API) makeTable(ctx context.Context) *queueTable {
 	t := newTable(len(a.cfg.Broker.QueueNames("")))
 	var mu sync.Mutex
@@ -308,17 +323,31 @@ func (a *API) makeTable(ctx context.Context) *queueTable {
 		return t.decode(raw, name)
 	}
 	local.Go(func() { _ = add(a.encodeTable(), a.cfg.Cluster.Local()) })
+	now := map[string]toldTable{} // those who are no peers any more are forgotten
 	err := a.eachPeer(ctx, func(ctx context.Context, node string) error {
+		was := a.tables.told[node]
+		stands := time.Since(was.at) < keepTold
+		if stands {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, tellTime)
+			defer cancel()
+		}
 		raw, err := a.askRaw(ctx, node, peerRequest{Op: opTable})
-		if err != nil {
+		if err == nil {
+			was = toldTable{raw, time.Now()}
+		} else if !stands {
 			return err
 		}
-		return add(raw, node)
+		mu.Lock()
+		now[node] = was
+		mu.Unlock()
+		return errors.Join(err, add(was.raw, node))
 	})
+	a.tables.told = now
 	local.Wait()
 	t.slab = nil
 	if err != nil {
-		a.cfg.Logger.Info("figures of queues of some nodes are missing", "err", err)
+		a.cfg.Logger.Info("figures of queues of some nodes are missing or old", "err", err)
 	}
 	return t
 }
