@@ -33,7 +33,7 @@ type consumeService struct {
 	s *Server
 }
 
-// Consume implements the service. This goroutine sends, another one receives.
+// Consume implements the service. One goroutine receives, and one sends.
 func (c *consumeService) Consume(stream grpc.BidiStreamingServer[warrenv1.ConsumeRequest, warrenv1.ConsumeResponse]) error {
 	first, err := firstOf(stream.Context(), c.s, stream.Recv)
 	if errors.Is(err, io.EOF) {
@@ -55,7 +55,7 @@ func (c *consumeService) Consume(stream grpc.BidiStreamingServer[warrenv1.Consum
 		return err
 	}
 	c.s.workers.Go(func() { x.receive(first) }) // ends when this call has returned, if not before
-	return x.send()
+	return x.run(x.send)
 }
 
 // consumeStream is one consumer.

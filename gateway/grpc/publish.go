@@ -49,7 +49,7 @@ func (p *publishService) Publish(ctx context.Context, req *warrenv1.PublishReque
 	return &warrenv1.PublishResponse{Routed: routed}, nil
 }
 
-// PublishStream implements the service. This goroutine sends, another one receives.
+// PublishStream implements the service. One goroutine receives, and one sends.
 func (p *publishService) PublishStream(stream grpc.BidiStreamingServer[warrenv1.PublishStreamRequest, warrenv1.PublishStreamResponse]) error {
 	first, err := firstOf(stream.Context(), p.s, stream.Recv)
 	if errors.Is(err, io.EOF) {
@@ -67,7 +67,7 @@ func (p *publishService) PublishStream(stream grpc.BidiStreamingServer[warrenv1.
 	}
 	defer x.close()
 	p.s.workers.Go(func() { x.receive(first) }) // ends when this call has returned, if not before
-	return x.send()
+	return x.run(x.send)
 }
 
 // publishStream is one stream of messages.

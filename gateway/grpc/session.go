@@ -140,6 +140,19 @@ func (x *session) close() {
 	close(x.done)
 }
 
+// run has send pass on what the client gets, until it ends, or the session does: a client that reads nothing holds send up, until
+// the call has returned.
+func (x *session) run(send func() error) error {
+	sent := make(chan error, 1)
+	x.s.workers.Go(func() { sent <- send() }) // ends with the call at the latest
+	select {
+	case err := <-sent:
+		return err
+	case <-x.ctx.Done():
+		return x.cause()
+	}
+}
+
 // received is a request of a client or the end of them.
 type received[T any] struct {
 	req T

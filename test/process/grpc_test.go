@@ -41,6 +41,7 @@ func TestGRPC(t *testing.T) {
 		{"topology", rpcTopology},
 		{"logins and permissions", rpcLogins},
 		{"bad requests", rpcBadRequests},
+		{"a client that reads nothing", rpcSilentClient},
 	} {
 		t.Run(sc.name, func(t *testing.T) {
 			t.Parallel()
@@ -543,4 +544,33 @@ func rpcBadRequests(t *testing.T, c *cluster.Cluster) {
 	if err == nil {
 		t.Error("an expired deadline was not kept")
 	}
+}
+
+// rpcSilentClient: clients that read nothing are held to what the node may keep for them, and neither a deleted user's stream nor
+// the node's end waits for them.
+func rpcSilentClient(t *testing.T, c *cluster.Cluster) {
+	r := &usersRig{at(t, c.Node(0)), c.Nodes()}
+	user := r.user("silent", ".*", ".*", ".*")
+	rpc := rpcAt(t, c.Node(1), user, passwordFirst)
+	look := rpcAt(t, c.Node(1), "guest", "guest")
+	q := r.queue("q", nil)
+	const messages, size = 64, 128 << 10
+	body := strings.Repeat("b", size)
+	for range messages {
+		rpc.fill(q, body)
+	}
+	x := rpc.consumer(&warrenv1.ConsumeOpen{Queue: q}, messages)
+	time.Sleep(500 * time.Millisecond) // whatever is going to be sent
+	resp, err := look.topology.GetQueue(look.ctx, &warrenv1.GetQueueRequest{Queue: q})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// 1 MiB of room and a batch on its way; HTTP/2 keeps some more at the client.
+	if n := resp.GetQueue().GetUnacked(); n == 0 || n > messages/2 {
+		t.Errorf("%d of %d messages of %d bytes are with a client that reads nothing", n, messages, size)
+	}
+	mustCtl(t, c.Node(0), "delete_user", user)
+	look.counts(q, messages, 0)
+	err = x.ends()
+	wantCode(t, err, codes.Unavailable, "CONNECTION_FORCED")
 }
