@@ -20,9 +20,11 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/health/grpc_health_v1"
 
+	warrenv1 "github.com/warrenmq/warren/api/warren/v1"
 	"github.com/warrenmq/warren/test/cluster"
 	"github.com/warrenmq/warren/test/pki"
 )
@@ -326,6 +328,24 @@ func TestHTTPS(t *testing.T) {
 		}
 	})
 	admin, stranger := r.user(pki.Leaf{Subject: pkix.Name{CommonName: "guest"}}), r.user(pki.Leaf{Subject: pkix.Name{CommonName: "unknown"}})
+	t.Run("gRPC", func(t *testing.T) {
+		get := func(cfg *tls.Config, options ...grpc.DialOption) error {
+			conn, err := grpc.NewClient(r.node.GRPCAddr(), append(options, grpc.WithTransportCredentials(credentials.NewTLS(cfg)))...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			_, err = warrenv1.NewTopologyServiceClient(conn).ListExchanges(t.Context(), &warrenv1.ListExchangesRequest{})
+			return err
+		}
+		if err := errors.Join(get(clientTLS(t, r.server, &admin)), get(plain, grpc.WithPerRPCCredentials(basicLogin{"guest", "guest"}))); err != nil {
+			t.Error(err)
+		}
+		wantCode(t, get(clientTLS(t, r.server, &stranger)), codes.Unauthenticated, "LOGIN_REFUSED")
+		wantCode(t, get(plain), codes.Unauthenticated, "LOGIN_REFUSED")
+		// What a client says of itself goes before its certificate.
+		wantCode(t, get(clientTLS(t, r.server, &admin), grpc.WithPerRPCCredentials(basicLogin{"guest", "wrong"})), codes.Unauthenticated, "LOGIN_REFUSED")
+	})
 	t.Run("certificate", func(t *testing.T) {
 		cfg := clientTLS(t, r.server, &admin)
 		body, err := r.fetch(base, cfg, "", "/api/whoami")
