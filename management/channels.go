@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+
+	"github.com/warrenmq/warren/stats"
 )
 
 // Channel is the JSON form of a client's channel.
@@ -28,12 +30,15 @@ type Channel struct {
 	MessagesUnacked        int               `json:"messages_unacknowledged"`
 	MessagesUnconfirmed    int               `json:"messages_unconfirmed"`
 	AcksUncommitted        int               `json:"acks_uncommitted"`
+	MessagesUncommitted    int               `json:"messages_uncommitted"`
 	ConsumerCount          int               `json:"consumer_count"`
 	MessageStats           MessageStats      `json:"message_stats,omitempty"`
 	// ConsumerDetails are told of one channel, not in lists.
 	ConsumerDetails []Consumer `json:"consumer_details,omitempty"`
 	// IdleSince is when it was used last, to five seconds, if that is a while ago.
 	IdleSince string `json:"idle_since,omitempty"`
+	// ID numbers the channels of a node, for the samples.
+	ID uint64 `json:"warren_id"`
 }
 
 // ConnectionDetails name the connection of a channel.
@@ -96,6 +101,10 @@ func (a *API) listChannels(r *http.Request, wanted func(*Channel) bool) (any, er
 }
 
 func (a *API) getChannel(r *http.Request, u User) (any, error) {
+	rates, err := spanOf(r, "msg_rates")
+	if err != nil {
+		return nil, err
+	}
 	all, err := a.channels(r.Context())
 	i := slices.IndexFunc(all, func(c Channel) bool { return c.Name == r.PathValue("name") })
 	switch {
@@ -107,6 +116,7 @@ func (a *API) getChannel(r *http.Request, u User) (any, error) {
 		return nil, errNotAuthorised
 	}
 	c := &all[i]
+	c.MessageStats.withPast(countersOfChannel, a.pastAt(r.Context(), c.Node, stats.Key{Kind: stats.Channel, ID: c.ID}, rates))
 	consumers, err := a.consumers(r.Context(), 0)
 	if err != nil {
 		a.cfg.Logger.Info("consumers of some nodes are missing", "err", err)

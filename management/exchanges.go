@@ -41,12 +41,17 @@ func (a *API) routeExchanges() {
 		return paged(r, list)
 	})
 	a.in("GET /api/exchanges/{vhost}/{exchange}", func(r *http.Request, _ User, vhost string) (any, error) {
+		rates, err := spanOf(r, "msg_rates")
+		if err != nil {
+			return nil, err
+		}
 		x, err := a.cfg.Broker.FindExchange(r.Context(), vhost, exchangeName(r.PathValue("exchange")))
 		if err != nil {
 			return nil, err
 		}
 		list := []Exchange{exchangeJSON(&x)}
 		a.addExchangeStats(r, list)
+		list[0].MessageStats.withPast(countersOfExchange, a.past(r.Context(), broker.ExchangeKey(x.VHost, x.Name), rates))
 		return list[0], nil
 	})
 	a.in("PUT /api/exchanges/{vhost}/{exchange}", a.putExchange)

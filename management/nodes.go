@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/warrenmq/warren/stats"
 )
 
 type nodes interface {
@@ -56,6 +58,43 @@ type NodeStats struct {
 	DiskAlarm  bool   `json:"disk_free_alarm"`
 	FilesUsed  uint64 `json:"fd_used"`
 	FilesTotal uint64 `json:"fd_total"`
+	// SocketsUsed are connections of clients by AMQP 0-9-1, SocketsTotal as many as may be open.
+	SocketsUsed  int `json:"sockets_used"`
+	SocketsTotal int `json:"sockets_total"`
+	// ProcUsed counts goroutines, which are what Erlang's processes are there; nothing limits their number. RunQueue are those that wait for a
+	// processor.
+	ProcUsed int    `json:"proc_used"`
+	RunQueue uint64 `json:"run_queue"`
+	// ClusterLinks are the other nodes that this one has a link to.
+	ClusterLinks []ClusterLink `json:"cluster_links"`
+
+	MemUsedDetails     Details `json:"mem_used_details"`
+	DiskFreeDetails    Details `json:"disk_free_details"`
+	FilesUsedDetails   Details `json:"fd_used_details"`
+	SocketsUsedDetails Details `json:"sockets_used_details"`
+	ProcUsedDetails    Details `json:"proc_used_details"`
+}
+
+// ClusterLink is a link to another node.
+type ClusterLink struct {
+	Name     string `json:"name"`
+	PeerAddr string `json:"peer_addr"`
+	PeerPort int    `json:"peer_port"`
+}
+
+// SetRates sets how fast what a node uses changes, as sampled.
+func (n *NodeStats) SetRates(r *stats.Rates) {
+	for i, d := range n.details() {
+		d.Rate = r[i]
+	}
+}
+
+// details are those of the numbers of the kind stats.Process.
+func (n *NodeStats) details() [stats.Uses]*Details {
+	return [...]*Details{
+		stats.MemUsed: &n.MemUsedDetails, stats.DiskFree: &n.DiskFreeDetails, stats.FilesUsed: &n.FilesUsedDetails,
+		stats.SocketsUsed: &n.SocketsUsedDetails, stats.ProcUsed: &n.ProcUsedDetails,
+	}
 }
 
 // Listener is where a node listens.
@@ -89,10 +128,20 @@ func (a *API) routeNodes() {
 	}
 	handle("GET /api/nodes", func(r *http.Request) (any, error) { return paged(r, a.nodes(r.Context())) })
 	handle("GET /api/nodes/{name}", func(r *http.Request) (any, error) {
+		span, err := spanOf(r, "node_stats")
+		if err != nil {
+			return nil, err
+		}
 		for _, n := range a.nodes(r.Context()) {
-			if n.Name == r.PathValue("name") {
-				return n, nil
+			if n.Name != r.PathValue("name") {
+				continue
 			}
+			if h := a.pastAt(r.Context(), n.Name, stats.Key{Kind: stats.Process}, span); h != nil && n.NodeStats != nil {
+				for i, d := range n.NodeStats.details() {
+					*d = h.details(d.Rate, func(s *stats.Set) uint64 { return s[i] })
+				}
+			}
+			return n, nil
 		}
 		return nil, errNotFound
 	})
@@ -107,8 +156,8 @@ func (a *API) nodes(ctx context.Context) []Node {
 	for i, n := range list {
 		byID[n.ID] = i
 		if n.ID == c.Local() {
-			stats := c.Stats()
-			list[i].NodeStats = &stats
+			used := c.Stats()
+			list[i].NodeStats = &used
 		}
 	}
 	var mu sync.Mutex
@@ -117,13 +166,13 @@ func (a *API) nodes(ctx context.Context) []Node {
 		if !ok || !list[i].Running {
 			return nil
 		}
-		stats := new(NodeStats)
-		if err := a.ask(ctx, node, peerRequest{Op: opStats}, stats); err != nil {
+		used := new(NodeStats)
+		if err := a.ask(ctx, node, peerRequest{Op: opStats}, used); err != nil {
 			return err
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		list[i].NodeStats = stats
+		list[i].NodeStats = used
 		return nil
 	})
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -63,6 +64,34 @@ func messageStats(show []stats.Counter, c *counted, h *past) MessageStats {
 // ChannelStats are the message_stats of a channel.
 func ChannelStats(set stats.Set, rates stats.Rates) MessageStats {
 	return messageStats(countersOfChannel, &counted{set, rates}, nil)
+}
+
+// withPast adds samples to counters that are shown already.
+func (m MessageStats) withPast(show []stats.Counter, h *past) {
+	if m == nil || h == nil {
+		return
+	}
+	add := func(name string, value func(*stats.Set) uint64) {
+		if d, ok := m[name+"_details"]; ok {
+			m[name+"_details"] = h.details(rateOf(d), value)
+		}
+	}
+	for _, x := range show {
+		add(x.String(), func(s *stats.Set) uint64 { return s[x] })
+	}
+	add("deliver_get", (*stats.Set).DeliverGet)
+}
+
+// rateOf is the rate in details, as they are made here or come from another node.
+func rateOf(details any) float64 {
+	switch d := details.(type) {
+	case Details:
+		return d.Rate
+	case map[string]any:
+		rate, _ := d["rate"].(float64)
+		return rate
+	}
+	return 0
 }
 
 // span is which samples a request wants, in ms; the zero span is none.
@@ -142,7 +171,10 @@ func (a *API) answerPast(req *peerPast) ([]byte, error) {
 }
 
 // past adds up what an object had counted on all nodes; nil if no samples are wanted.
-func (a *API) past(ctx context.Context, k stats.Key, s span) *past {
+func (a *API) past(ctx context.Context, k stats.Key, s span) *past { return a.pastAt(ctx, "", k, s) }
+
+// pastAt is what an object had counted on the node of that name, as past is of all.
+func (a *API) pastAt(ctx context.Context, at string, k stats.Key, s span) *past {
 	times := s.times(time.Now().UnixMilli())
 	if times == nil {
 		return nil
@@ -156,9 +188,14 @@ func (a *API) past(ctx context.Context, k stats.Key, s span) *past {
 			h.sets[i].Add(&sets[i])
 		}
 	}
-	local, _ := a.cfg.Sampler.History(k, times)
-	add(local)
+	if at == "" || at == a.localName() {
+		local, _ := a.cfg.Sampler.History(k, times)
+		add(local)
+	}
 	err := a.eachPeer(ctx, func(ctx context.Context, node string) error {
+		if name, _, _ := strings.Cut(node, "/"); at != "" && name != at {
+			return nil
+		}
 		var answer peerSets
 		err := a.ask(ctx, node, peerRequest{Op: opPast, Past: &peerPast{k.Kind, k.ID, k.Name, times}}, &answer)
 		add(answer.Sets)

@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"github.com/warrenmq/warren/broker"
+	"github.com/warrenmq/warren/stats"
 )
 
 // vhosts is the part of the broker that knows and changes vhosts; its methods are documented
@@ -73,10 +74,21 @@ func (a *API) getVhost(r *http.Request, u User) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	lengthsSpan, err := spanOf(r, "lengths")
+	if err != nil {
+		return nil, err
+	}
+	rates, err := spanOf(r, "msg_rates")
+	if err != nil {
+		return nil, err
+	}
 	for _, h := range a.cfg.Broker.VhostInfos() {
 		if h.Name == name {
 			list := []VhostJSON{vhostJSON(&h)}
 			a.addTotals(r.Context(), list)
+			key := stats.Key{Kind: stats.VHost, Name: name}
+			list[0].withPast(a.past(r.Context(), key, lengthsSpan))
+			list[0].MessageStats.withPast(countersOfChannel, a.past(r.Context(), key, rates))
 			return list[0], nil
 		}
 	}

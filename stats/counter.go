@@ -43,6 +43,16 @@ var ChurnNames = [Churns]string{
 	"connection_created", "connection_closed", "channel_created", "channel_closed", "queue_declared", "queue_created", "queue_deleted",
 }
 
+// Numbers of the kind [Process], in the places of the counters.
+const (
+	MemUsed     Counter = iota // bytes
+	DiskFree                   // bytes
+	FilesUsed                  // open files
+	SocketsUsed                // connections of clients
+	ProcUsed                   // goroutines
+	Uses                       // how many there are
+)
+
 // names are RabbitMQ's.
 var names = [Counters]string{
 	"publish", "confirm", "return_unroutable", "drop_unroutable", "deliver", "deliver_no_ack", "get", "get_no_ack", "get_empty", "ack", "redeliver",

@@ -33,7 +33,8 @@ const (
 	Led   // a queue that this node leads: its lengths
 	Connection
 	Channel
-	Churn // what came and went on the node
+	Churn   // what came and went on the node
+	Process // what the node uses
 )
 
 // Key names an object of a node: queues by their ids, others by name.

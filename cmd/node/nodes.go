@@ -1,8 +1,10 @@
 package main
 
 import (
+	"net"
 	"os"
 	"runtime"
+	"runtime/metrics"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,6 +14,7 @@ import (
 	"github.com/warrenmq/warren/catalog"
 	"github.com/warrenmq/warren/cluster/detector"
 	"github.com/warrenmq/warren/management"
+	"github.com/warrenmq/warren/stats"
 )
 
 // ClusterID names the cluster.
@@ -95,13 +98,35 @@ func listenersOf(node *catalog.Node) []management.Listener {
 	return list
 }
 
-// Stats are what this process has and uses.
+// Stats are what this process has and uses, and how fast that changes.
 func (n *running) Stats() management.NodeStats {
+	s := n.use()
+	r := n.sampler.Rates(stats.Key{Kind: stats.Process})
+	s.SetRates(&r)
+	return s
+}
+
+// use is what this process has and uses.
+func (n *running) use() management.NodeStats {
 	r := n.resources()
 	s := management.NodeStats{
 		PID: strconv.Itoa(os.Getpid()), Uptime: time.Since(begun).Milliseconds(), Processors: runtime.GOMAXPROCS(0),
 		MemUsed: r.MemoryBytes, MemLimit: n.alarms.gauge.Watermark, MemAlarm: r.MemoryAlarm,
-		DiskLimit: uint64(diskReserve(n.cfg.DataDir)), DiskAlarm: r.DiskAlarm, FilesUsed: r.OpenFiles, FilesTotal: r.OpenFilesMax,
+		DiskLimit: uint64(diskReserve(n.cfg.DataDir)), DiskAlarm: r.DiskAlarm, FilesUsed: r.OpenFiles, FilesTotal: r.OpenFilesMax, ClusterLinks: []management.ClusterLink{},
+	}
+	gateway := n.amqp.Stats()
+	s.SocketsUsed, s.SocketsTotal, s.ProcUsed = gateway.Connections, gateway.ConnectionsMax, runtime.NumGoroutine()
+	ready := []metrics.Sample{{Name: "/sched/goroutines/runnable:goroutines"}}
+	if metrics.Read(ready); ready[0].Value.Kind() == metrics.KindUint64 {
+		s.RunQueue = ready[0].Value.Uint64()
+	}
+	for node := range n.catalog.Load().View().Nodes() {
+		if node.ID == n.identity.NodeID() || node.Superseded || !n.mesh.Peer(node.ID).Up {
+			continue
+		}
+		host, port, _ := net.SplitHostPort(node.ClusterAddr)
+		number, _ := strconv.Atoi(port)
+		s.ClusterLinks = append(s.ClusterLinks, management.ClusterLink{Name: node.Name, PeerAddr: host, PeerPort: number})
 	}
 	var fs syscall.Statfs_t
 	if syscall.Statfs(n.cfg.DataDir, &fs) == nil {

@@ -19,6 +19,7 @@ type ChannelInfo struct {
 	Transactional        bool
 	Unacked, Unconfirmed int
 	Uncommitted          int // settlements that wait for a commit
+	UncommittedMessages  int // messages that do
 	Consumers            int
 }
 
@@ -50,6 +51,7 @@ func (c *conn) describeChannels(of *ConnectionInfo) (list []ChannelInfo) {
 		ch.mu.Lock()
 		i.Prefetch, i.Limit, i.Confirm, i.Transactional = ch.prefetch, ch.limit, ch.confirm, ch.tx != nil
 		i.Unacked, i.Unconfirmed, i.Uncommitted, i.Consumers = ch.unacked.Len(), ch.confirms.pending.Len(), ch.tx.settled(), len(ch.consumers)
+		i.UncommittedMessages = ch.tx.publishes()
 		ch.mu.Unlock()
 		list = append(list, i)
 	}

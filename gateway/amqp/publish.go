@@ -193,6 +193,11 @@ func (ch *channel) published(props wire.RawProperties, body []byte) error {
 	if err != nil {
 		return err
 	}
+	if ch.tx != nil {
+		ch.mu.Lock()
+		ch.tx.published++
+		ch.mu.Unlock()
+	}
 	switch {
 	case routed:
 	case ch.tx != nil:

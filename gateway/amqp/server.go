@@ -168,6 +168,7 @@ func (s *Server) serverProperties() wire.Table {
 // Stats are totals since the server was made, and gauges of now.
 type Stats struct {
 	Connections        int    // open now, handshakes included
+	ConnectionsMax     int    // that may be open
 	Accepted, Refused  uint64 // connections; refused at ConnectionsMax
 	Closed             uint64 // accepted ones that have ended
 	ChannelsOpened     uint64
@@ -195,7 +196,7 @@ func (s *Server) Stats() Stats {
 	c := &s.stats
 	return Stats{
 		Closed: c.closed.Load(), ChannelsClosed: c.channelsClosed.Load(), ChannelsOpened: c.channelsOpened.Load(),
-		Connections: open, Accepted: c.accepted.Load(), Refused: c.refused.Load(),
+		Connections: open, ConnectionsMax: s.cfg.ConnectionsMax, Accepted: c.accepted.Load(), Refused: c.refused.Load(),
 		HandshakesFailed: c.handshakesFailed.Load(), HeartbeatsMissed: c.heartbeatsMissed.Load(),
 		ChannelErrors: c.channelErrors.Load(), ConnectionErrors: c.connectionErrors.Load(),
 		Published: c.published.Load(), Returns: c.returns.Load(), Bursts: c.bursts.Load(),

@@ -15,6 +15,8 @@ type tx struct {
 	acks    []txAck
 	returns []heldMessage
 	bytes   int // of returns
+	// published counts the messages that the commit publishes, or returns.
+	published int
 }
 
 // txAck is a settlement; a rollback makes its delivery unacked again.
@@ -36,6 +38,14 @@ func (t *tx) settled() int {
 		return 0
 	}
 	return len(t.acks)
+}
+
+// publishes counts the messages that end with the commit.
+func (t *tx) publishes() int {
+	if t == nil {
+		return 0
+	}
+	return t.published
 }
 
 // txMethod handles tx.select, commit and rollback. The reader does nothing else of the

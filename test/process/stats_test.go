@@ -186,16 +186,47 @@ func TestStatistics(t *testing.T) {
 	deadline := time.Now().Add(11 * time.Second)
 	for path, rate := range map[string]string{
 		"/api/queues/%2F/stats%200" + spans: "message_stats.publish_details.rate", "/api/overview" + spans: "message_stats.publish_details.rate",
-		"/api/exchanges/%2F/counted": "message_stats.publish_in_details.rate", "/api/channels/" + url.PathEscape(name): "message_stats.confirm_details.rate",
+		"/api/exchanges/%2F/counted" + spans: "message_stats.publish_in_details.rate", "/api/channels/" + url.PathEscape(name) + spans: "message_stats.confirm_details.rate",
+		"/api/vhosts/%2F" + spans: "message_stats.publish_details.rate",
 		"/api/connections/" + url.PathEscape(strings.TrimSuffix(name, " (1)")): "recv_oct_details.rate",
 	} {
 		v := until(other, path, time.Until(deadline), positive(rate))
-		if samples, _ := field(v, "message_stats.publish_details.samples").([]any); strings.Contains(path, spans) && (len(samples) != 3 || field(samples[0], "sample").(float64) < 100) {
+		if samples, _ := field(v, strings.TrimSuffix(rate, "rate")+"samples").([]any); strings.Contains(path, spans) && (len(samples) != 3 || field(samples[0], "sample").(float64) < 100) {
 			t.Errorf("%s: samples %v", path, samples)
 		}
 	}
+	until(other, "/api/nodes/"+c.Node(0).Name+"?node_stats_age=10&node_stats_incr=5", 3*time.Second, func(v any) bool {
+		samples, _ := field(v, "mem_used_details.samples").([]any)
+		links, _ := field(v, "cluster_links").([]any)
+		goroutines, _ := field(v, "proc_used").(float64)
+		return len(samples) == 3 && field(samples[0], "sample").(float64) > 0 && len(links) == 2 && goroutines > 10 && is(v, map[string]any{"sockets_used": 1.0})
+	})
+	if q := look(t, other, "/api/queues/%2F/stats%200"); !is(q, map[string]any{"idle_since": nil, "consumer_capacity": 0.0, "messages_persistent": field(q, "messages")}) || field(q, "memory").(float64) < 1000 {
+		t.Errorf("%v", q) // its consumer holds as much as it may
+	}
+	connection := strings.TrimSuffix(name, " (1)")
+	for file, path := range map[string]string{
+		"queue": "queues/%2F/stats%200", "channel": "channels/" + url.PathEscape(name), "connection": "connections/" + url.PathEscape(connection), "exchange": "exchanges/%2F/counted",
+		"node": "nodes/" + c.Node(0).Name, "overview": "overview", "vhost": "vhosts/%2F", "consumer": "consumers/%2F",
+	} {
+		wantFields(t, file, look(t, other, "/api/"+path))
+	}
 	close(busy)
 	<-done
+
+	// What waits for a commit.
+	transaction, err := conn.Channel()
+	must(err)
+	must(transaction.Tx())
+	for range 2 {
+		must(transaction.PublishWithContext(t.Context(), "", "stats 2", false, false, amqp.Publishing{}))
+	}
+	until(other, "/api/channels", 3*time.Second, func(v any) bool {
+		return is(named(v, "number", 2.0), map[string]any{"transactional": true, "messages_uncommitted": 2.0, "acks_uncommitted": 0.0})
+	})
+	must(transaction.TxCommit())
+	until(other, "/api/channels", 3*time.Second, func(v any) bool { return is(named(v, "number", 2.0), map[string]any{"messages_uncommitted": 0.0}) })
+	must(transaction.Close())
 
 	// What happens is told as it happens.
 	events := listen(t, other)
