@@ -73,6 +73,7 @@ var topics = []func(*tool) []*cobra.Command{
 	replicaVerbs,
 	quorumVerbs,
 	healthVerbs,
+	diagnosticVerbs,
 	awaitVerbs,
 	backupVerbs,
 	eventVerbs,

@@ -165,28 +165,6 @@ is published. "" or amq.default is the default exchange.`,
 	return cmd
 }
 
-// foreign are commands of RabbitMQ's tools that cannot be here, with what there is in their place.
-var foreign = map[string]string{
-	"eval": "there is no Erlang here", "eval_file": "there is no Erlang here", "remote_shell": "there is no Erlang here", "erlang_cookie_hash": "there is no Erlang here: nodes know each other by certificates (docs/operations.md)",
-	"force_gc": "there is no Erlang here; memory is bounded by memory-high-watermark", "runtime_thread_stats": "see /debug/pprof and /metrics", "observer": "see /metrics and the page",
-	"memory_breakdown": "see /debug/pprof/heap and /metrics", "list_hashes": "there is no decoding of encrypted settings", "list_ciphers": "TLS versions and ciphers are those of Go's standard library", "encode": "secrets are files",
-	"decode": "secrets are files", "rotate_logs": "logs go to standard error", "join_cluster": "a node with --join joins by itself when it is started", "reset": "stop the node, and start it with an empty data folder",
-	"force_reset": "stop the node, and start it with an empty data folder", "start_app": "start the process", "stop_app": "use drain, or stop the process", "stop": "send the process SIGTERM", "shutdown": "send the process SIGTERM",
-	"force_boot": "see recover_cluster", "force_standalone_khepri_boot": "see recover_cluster", "update_cluster_nodes": "nodes find each other by gossip", "rename_cluster_node": "a node's name never changes: add one and decommission the other",
-	"change_cluster_node_type": "every node keeps a copy of the catalog on disk", "sync_queue": "queues are Raft groups: see quorum_status", "cancel_sync_queue": "queues are Raft groups: see quorum_status",
-	"enable": "there are no plugins", "disable": "there are no plugins", "list": "there are no plugins", "set_disk_free_limit": "the reserve is that of the data folder's disk (docs/operations.md)",
-	"set_vm_memory_high_watermark": "memory-high-watermark is a setting", "trace_on": "see the OpenTelemetry settings and peek", "trace_off": "see the OpenTelemetry settings and peek", "node_health_check": "use check_if_node_is_ready",
-	"list_node_auth_attempt_stats": "see /metrics", "reclaim_quorum_memory": "snapshots and free space are kept by the node itself", "force_checkpoint": "snapshots and free space are kept by the node itself",
-}
-
-// notFound is the error for a command that does not exist.
-func notFound(name string) *Error {
-	if text, ok := foreign[name]; ok {
-		return usage("Command '%s' is RabbitMQ's: %s.", name, text)
-	}
-	return usage("Command '%s' not found.", name)
-}
-
 // reportVerbs have report, which is for whoever is to help.
 func reportVerbs(t *tool) []*cobra.Command {
 	return []*cobra.Command{t.command(verb{

@@ -2,6 +2,7 @@ package ctl
 
 import (
 	"context"
+	"net/http"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -13,6 +14,21 @@ var vhostColumns = []string{"name", "description", "tags", "default_queue_type",
 func vhostVerbs(t *tool) []*cobra.Command {
 	return []*cobra.Command{
 		addVhostVerb(t),
+		updateVhostVerb(t),
+		t.command(verb{
+			use: "enable_vhost_deletion_protection VHOST", short: "Refuse to delete a vhost", min: 1, max: 1,
+			run: func(ctx context.Context, s *session, args []string) error {
+				s.say(`Protecting virtual host "%s" from deletion ...`, args[0])
+				return found(s.do(ctx, http.MethodPost, path("vhosts", args[0], "deletion", "protection"), nil, nil), noVhost(args[0]))
+			},
+		}),
+		t.command(verb{
+			use: "disable_vhost_deletion_protection VHOST", short: "Let a vhost be deleted again", min: 1, max: 1,
+			run: func(ctx context.Context, s *session, args []string) error {
+				s.say(`Removing deletion protection of virtual host "%s" ...`, args[0])
+				return found(s.delete(ctx, path("vhosts", args[0], "deletion", "protection")), noVhost(args[0]))
+			},
+		}),
 		t.command(verb{
 			use: "delete_vhost VHOST", short: "Delete a vhost with all that is in it, messages too, and end its connections", min: 1, max: 1,
 			run: func(ctx context.Context, s *session, args []string) error {
@@ -43,6 +59,37 @@ func addVhostVerb(t *tool) *cobra.Command {
 				body["default_queue_type"] = queueType
 			}
 			return s.put(ctx, path("warren", "vhosts", args[0]), body)
+		},
+	})
+	cmd.Flags().StringVarP(&description, "description", "d", "", "what it is for")
+	cmd.Flags().StringVar(&tags, "tags", "", "words with commas between them")
+	cmd.Flags().StringVar(&queueType, "default-queue-type", "", "type of durable queues that name none: classic or quorum")
+	return cmd
+}
+
+func updateVhostVerb(t *tool) *cobra.Command {
+	var description, tags, queueType string
+	var cmd *cobra.Command
+	cmd = t.command(verb{
+		use: "update_vhost_metadata VHOST", short: "Change what is said of a vhost: what is not given stays as it is", min: 1, max: 1,
+		run: func(ctx context.Context, s *session, args []string) error {
+			body := map[string]any{}
+			for flag, field := range map[string]struct{ key, value string }{
+				"description": {"description", description}, "tags": {"tags", tags}, "default-queue-type": {"default_queue_type", queueType},
+			} {
+				if cmd.Flags().Changed(flag) {
+					body[field.key] = field.value
+				}
+			}
+			if len(body) == 0 {
+				return usage("nothing to change: give --description, --tags or --default-queue-type")
+			}
+			// PUT would make one that is not there.
+			if err := s.get(ctx, path("vhosts", args[0]), new(row)); err != nil {
+				return found(err, noVhost(args[0]))
+			}
+			s.say(`Updating metadata of virtual host "%s" ...`, args[0])
+			return s.put(ctx, path("vhosts", args[0]), body)
 		},
 	})
 	cmd.Flags().StringVarP(&description, "description", "d", "", "what it is for")

@@ -21,6 +21,11 @@ func (a *API) audit(pattern string, r *http.Request, u User, err error) {
 	if method, _, _ := strings.Cut(pattern, " "); method == http.MethodGet || unaudited[pattern] {
 		return
 	}
+	a.record(r, u, err)
+}
+
+// record writes the line of audit.
+func (a *API) record(r *http.Request, u User, err error) {
 	attrs := []any{"user", u.Name, "from", r.RemoteAddr, "method", r.Method, "path", r.RequestURI, "result", "done"}
 	if err != nil {
 		attrs[len(attrs)-1] = "failed"

@@ -42,26 +42,18 @@ func (a *API) backup(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if !u.may(auth.TagAdministrator) {
-		return errNotAuthorised
-	}
-	hold, err := seconds(r, "hold", 0)
+	b, err := a.beginBackup(r, u)
 	if err != nil {
-		return err
-	}
-	if hold > holdMax {
-		return badRequest("hold is more than a minute")
-	}
-	a.cfg.Logger.Info("administration", "user", u.Name, "backup", true)
-	b, err := a.cfg.Backups.Backup(r.Context(), hold)
-	if err != nil {
+		a.record(r, u, err)
 		return err
 	}
 	defer b.Close()
 	w.Header().Set("Content-Type", "application/gzip")
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("Content-Disposition", `attachment; filename="warren-backup.tar.gz"`)
-	if err := b.WriteTo(r.Context(), w); err != nil {
+	err = b.WriteTo(r.Context(), w)
+	a.record(r, u, err)
+	if err != nil {
 		if !errors.Is(err, context.Canceled) {
 			a.cfg.Logger.Error("a backup is broken off", "err", err)
 		}
@@ -69,4 +61,19 @@ func (a *API) backup(w http.ResponseWriter, r *http.Request) error {
 		panic(http.ErrAbortHandler)
 	}
 	return nil
+}
+
+// beginBackup takes the cut.
+func (a *API) beginBackup(r *http.Request, u User) (Backup, error) {
+	if !u.may(auth.TagAdministrator) {
+		return nil, errNotAuthorised
+	}
+	hold, err := seconds(r, "hold", 0)
+	if err != nil {
+		return nil, err
+	}
+	if hold > holdMax {
+		return nil, badRequest("hold is more than a minute")
+	}
+	return a.cfg.Backups.Backup(r.Context(), hold)
 }

@@ -14,6 +14,8 @@ import (
 type Health interface {
 	// Unready says why clients should not be sent to this node, "" if they may.
 	Unready() string
+	// TargetSize is how many nodes the cluster is to have at least, 0: nobody has said.
+	TargetSize() int
 	// Hosting tells whether the logs of this node's queues are open.
 	Hosting() bool
 	// QuorumCritical are the queues that would be without a quorum if this node went.

@@ -13,11 +13,13 @@ import (
 type fakeHealth struct {
 	why      string
 	opening  bool
+	target   int
 	critical []CriticalQueue
 	expires  time.Time
 }
 
 func (f *fakeHealth) Unready() string                 { return f.why }
+func (f *fakeHealth) TargetSize() int                 { return f.target }
 func (f *fakeHealth) Hosting() bool                   { return !f.opening }
 func (f *fakeHealth) QuorumCritical() []CriticalQueue { return f.critical }
 
@@ -72,6 +74,7 @@ func TestHealth(t *testing.T) {
 		"quorum-queues-without-elected-leaders/all-vhosts/pattern/%5Eled": ok,
 		"quorum-queues-without-elected-leaders/vhost/%2F/pattern/(":       `400 {"error":"bad_request","reason":"pattern is no regular expression: error parsing regexp: missing closing ): ` + "`(`" + `"}`,
 		"alarms": ok, "local-alarms": ok, "virtual-hosts": ok, "node-is-quorum-critical": ok, "ready-to-serve-clients": ok,
+		"reached-target-cluster-size":         ok,
 		"port-listener/5672":                  `200 {"status":"ok","port":5672}`,
 		"port-listener/1":                     `503 {"status":"failed","reason":"No active listener","missing":1,"ports":[5680,5672,5671]}`,
 		"port-listener/amqp":                  `400 {"error":"bad_request","reason":"Invalid port"}`,
@@ -99,7 +102,8 @@ func TestHealth(t *testing.T) {
 	check("alarms", `503 {"status":"failed","reason":"There are alarms in effect in the cluster","alarms":[{"node":"node-b","resource":"memory"},{"node":"node-b","resource":"disk"}]}`)
 	f.apis["a"].cfg.Cluster = fakeStats{fakeNodes: fakeNodes{local: "a"}, stats: NodeStats{DiskAlarm: true}}
 	check("local-alarms", `503 {"status":"failed","reason":"There are alarms in effect on the node","alarms":[{"node":"a","resource":"disk"}]}`)
-	h.opening, h.why = true, "the node is drained"
+	h.opening, h.why, h.target = true, "the node is drained", 3
+	check("reached-target-cluster-size", `503 {"status":"failed","reason":"2 of 3 nodes run"}`)
 	h.critical = []CriticalQueue{{ReadableName: "queue 'q' in vhost '/'", Name: "q", VHost: "/", Type: "rabbit_quorum_queue"}}
 	check("virtual-hosts", `503 {"status":"failed","reason":"Some virtual hosts are down","virtual-hosts":["/","v"]}`)
 	check("ready-to-serve-clients", `503 {"status":"failed","reason":"the node is drained"}`)

@@ -1,6 +1,7 @@
 package management
 
 import (
+	"fmt"
 	"net/http"
 	"regexp"
 
@@ -16,6 +17,7 @@ func (a *API) moreChecks() map[string]func(*http.Request) (checkup, error) {
 		"metadata-store/initialized/with-data": a.checkCatalog, // there are always users in it
 		"below-node-connection-limit":          passes,         // a node has none: users and vhosts do
 		"node-is-mirror-sync-critical":         passes,         // nothing is mirrored but by quorum
+		"reached-target-cluster-size":          a.checkSize,
 	}
 	for _, where := range []string{"/all-vhosts", "/vhost/{vhost}"} {
 		checks["quorum-queues-without-elected-leaders"+where] = a.checkLeaders
@@ -30,6 +32,20 @@ func (a *API) checkInService(*http.Request) (checkup, error) {
 		if n.ID == a.cfg.Cluster.Local() && n.BeingDrained {
 			return failed("the node is in maintenance mode"), nil
 		}
+	}
+	return healthy(), nil
+}
+
+// checkSize fails while the cluster has fewer running nodes than found one together.
+func (a *API) checkSize(*http.Request) (checkup, error) {
+	running := 0
+	for _, n := range a.cfg.Cluster.Nodes() {
+		if n.Running {
+			running++
+		}
+	}
+	if target := a.cfg.Health.TargetSize(); running < target {
+		return failed(fmt.Sprintf("%d of %d nodes run", running, target)), nil
 	}
 	return healthy(), nil
 }

@@ -26,7 +26,7 @@ func (a *API) recoverQueues(r *http.Request, u User) (any, error) {
 		return nil, err
 	}
 	if req.Yes {
-		a.cfg.Logger.Warn("administration", "user", u.Name, "recover_queues", true, "lost", req.Lost, "vhost", req.VHost, "queue", req.Queue)
+		a.cfg.Logger.Warn("administration", "user", u.Name, "from", r.RemoteAddr, "recover_queues", true, "lost", req.Lost, "vhost", req.VHost, "queue", req.Queue)
 	}
 	report, err := a.cfg.Cluster.RecoverQueues(r.Context(), &req)
 	if e, ok := errors.AsType[*recovery.Error](err); ok {

@@ -22,6 +22,11 @@ func (a *API) routeSmall() {
 		hash, err := a.hash(r, r.PathValue("password"))
 		return map[string]string{"ok": string(hash)}, err
 	}))
+	for _, path := range []string{"/api/reset", "/api/reset/{node}"} {
+		a.handle("DELETE "+path, a.admin(func(*http.Request) (any, error) {
+			return nil, badRequest("there is no database of statistics to reset: each node counts from its start, and rates are of the last seconds")
+		}))
+	}
 	// As in RabbitMQ 4 nothing is published: the answer tells that the node works and has the vhost.
 	a.in("GET /api/aliveness-test/{vhost}", func(*http.Request, User, string) (any, error) { return healthy(), nil })
 	a.handle("GET /api/healthchecks/node", func(*http.Request, User) (any, error) { return a.nodeHealth(), nil })

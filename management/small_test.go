@@ -61,7 +61,8 @@ func (smallCluster) ResetLogins() {}
 
 type hosting struct{ Health }
 
-func (hosting) Hosting() bool { return true }
+func (hosting) Hosting() bool   { return true }
+func (hosting) TargetSize() int { return 0 }
 
 func TestSmall(t *testing.T) {
 	b := &smallBroker{topologyBroker: topologyBroker{fakeBroker: fakeBroker{vhosts: map[string][]string{"/": {"admin"}, "v": {}}}}}
@@ -154,6 +155,8 @@ func TestAudit(t *testing.T) {
 		{"other", "PUT", "exchanges/%2F/secret", `{}`, "result=refused err=\"not_authorised: configure access to exchange 'secret'"},
 		{"other", "DELETE", "users/x", "", `result=refused err="not_authorised: Not administrator user"`},
 		{"admin", "DELETE", "users/x", "", `path=/api/users/x result=refused`},
+		{"admin", "GET", "warren/backup?hold=61", "", `user=admin from=127.0.0.1:1 method=GET path="/api/warren/backup?hold=61" result=refused`},
+		{"other", "GET", "warren/backup", "", `user=other from=127.0.0.1:1 method=GET path=/api/warren/backup result=refused`},
 		{"admin", "DELETE", "users/broken", "", `path=/api/users/broken result=failed err="no leader"`},
 	} {
 		log.Reset()

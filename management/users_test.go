@@ -273,6 +273,8 @@ func TestUsers(t *testing.T) {
 		{"", "GET", "auth/hash_password/pw", "", 200, `…{"ok":"$2a$04$`},
 		{"", "GET", "auth/hash_password/busy", "", 503, "…too many"},
 		{"", "DELETE", "users/costly", "", 204, ""},
+		{"", "DELETE", "reset", "", 400, "…there is no database of statistics"},
+		{"", "DELETE", "reset/a", "", 400, "…there is no database of statistics"},
 		{"busy", "GET", "whoami", "", 503, "…too many logins at a time"},
 		{"", "POST", "warren/users/busy/authenticate", `{"password":"secret"}`, 503, "…too many logins at a time"},
 		{"", "PUT", "users/w", `{"tags":5,"password":"pw"}`, 400, refusedAs("tags should be a string or a list, actually was 5")},

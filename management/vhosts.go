@@ -43,6 +43,16 @@ func (a *API) routeVhosts() {
 	a.handle("DELETE /api/vhosts/{vhost}", a.admin(a.deleteVhost))
 	a.handle("POST /api/vhosts/{vhost}/deletion/protection", a.admin(func(r *http.Request) (any, error) { return nil, a.protectVhost(r, true) }))
 	a.handle("DELETE /api/vhosts/{vhost}/deletion/protection", a.admin(func(r *http.Request) (any, error) { return nil, a.protectVhost(r, false) }))
+	// RabbitMQ starts one again on a node where it has failed; here one that exists runs.
+	a.handle("POST /api/vhosts/{vhost}/start/{node}", a.admin(func(r *http.Request) (any, error) {
+		if ok, err := a.cfg.Broker.HasVhost(r.Context(), r.PathValue("vhost")); err != nil || !ok {
+			return nil, or(err, errNotFound)
+		}
+		if _, ok := a.cfg.Cluster.NodeByName(r.PathValue("node")); !ok {
+			return nil, errNotFound
+		}
+		return nil, nil
+	}))
 	// For `warren ctl`: who makes it gets no permission in it, and one that exists stays as
 	// it is.
 	a.handle("PUT /api/warren/vhosts/{vhost}", a.admin(a.addVhost))

@@ -17,6 +17,9 @@ type checks struct{ n *running }
 func (h checks) Unready() string { return h.n.readiness().Reason }
 
 // Hosting implements management.Health.
+// TargetSize is the number of founders that this node was told of.
+func (h checks) TargetSize() int { return h.n.cfg.BootstrapExpect }
+
 func (h checks) Hosting() bool { return h.n.broker.Hosting() }
 
 // QuorumCritical implements management.Health.
