@@ -1,6 +1,7 @@
 package process
 
 import (
+	"net/http"
 	"os"
 	"strings"
 	"testing"
@@ -93,6 +94,47 @@ func TestTopologyVerbs(t *testing.T) {
 	ended := victim.conn.NotifyClose(make(chan *amqp.Error, 1))
 	mustCtl(t, n, "add_vhost", "verbs")
 	t.Cleanup(func() { mustCtl(t, n, "delete_vhost", "verbs") })
+	mustCtl(t, n, "update_vhost_metadata", "verbs", "--tags", "a,b")
+	says("verbs\t[a, b]", "list_vhosts", "-s", "name", "tags")
+	mustCtl(t, n, "enable_vhost_deletion_protection", "verbs")
+	if code, _, failure := ctl(t, n, "delete_vhost", "verbs"); code == 0 || !strings.Contains(failure, "protected from deletion") {
+		t.Errorf("a protected vhost is deleted: %d %s", code, failure)
+	}
+	mustCtl(t, n, "disable_vhost_deletion_protection", "verbs")
+	for name, args := range map[string][]string{
+		"low": {"^mat", `{"max-length":7}`}, "other": {"^nat", `{"max-length":7}`}, "high": {"ch$", `{"max-length":8}`, "--priority", "3", "--apply-to", "quorum_queues"},
+		"exchanges": {".*", `{"alternate-exchange":"x"}`, "--apply-to", "exchanges"},
+	} {
+		mustCtl(t, n, append([]string{"set_policy", "-p", "verbs", name}, args...)...)
+	}
+	for _, r := range []struct{ method, path, body string }{
+		{http.MethodPut, "permissions/verbs/guest", `{"configure":".*","write":".*","read":".*"}`},
+		{http.MethodPut, "queues/verbs/match", `{"durable":true,"arguments":{"x-queue-type":"quorum"}}`},
+		{http.MethodPost, "vhosts/verbs/start/" + n.Name, ""},
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), r.method, n.HTTP()+"/api/"+r.path, strings.NewReader(r.body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.SetBasicAuth("guest", "guest")
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _ = resp.Body.Close(); resp.StatusCode/100 != 2 {
+			t.Errorf("%s: %s", r.path, resp.Status)
+		}
+	}
+	matching := mustCtl(t, n, "list_policies_that_match", "-p", "verbs", "-s", "match")
+	if lines := strings.Split(strings.TrimSpace(matching), "\n"); len(lines) != 2 || !strings.Contains(lines[0], "\thigh\t") || !strings.HasSuffix(lines[0], "\ttrue") ||
+		!strings.Contains(lines[1], "\tlow\t") || !strings.HasSuffix(lines[1], "\tfalse") {
+		t.Errorf("policies that match: %q", matching)
+	}
+	says("All of these quorum queues have a leader", "check_for_quorum_queues_without_an_elected_leader", "--across-all-vhosts", "^match$")
+	says("The catalog has a leader", "check_if_metadata_store_is_initialized_with_data")
+	if status, body := api(t, http.MethodGet, n.HTTP()+"/api/health/checks/reached-target-cluster-size"); status != http.StatusOK {
+		t.Errorf("three of three nodes: %d %s", status, body)
+	}
 	says("Closed 0 connections", "close_all_connections", "-p", "verbs", "maintenance")
 	select {
 	case e := <-ended:
