@@ -10,12 +10,12 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-// permissionMatrix has a user do everything that needs a permission, without one that it needs, over AMQP and HTTP: both refuse with the
-// same words. With all of them both do it. The names tell what the user may do: c configure, w write, r read.
+// permissionMatrix has a user do everything that needs a permission, without one that it needs, over AMQP, HTTP and gRPC: all refuse with the
+// same words. With all of them all do it. The names tell what the user may do: c configure, w write, r read.
 func permissionMatrix(r *usersRig) {
 	user := r.user("matrix", `\.[qxcwr]*c`, `\.[qxcwr]*w`, `\.[qxcwr]*r`)
 	mustCtl(r.T, r.nodes[0], "set_user_tags", user, "management")
-	conn := r.enter(1, user, passwordFirst)
+	conn, rpc := r.enter(1, user, passwordFirst), rpcAt(r.T, r.nodes[1], user, passwordFirst)
 	q := func(rights string) string { return r.queue("q"+rights, nil) }
 	x := func(rights, kind string) string { return r.exchange("x"+rights, kind, nil) }
 	qcwr, qcw, qcr, qwr, qr, qw := q("cwr"), q("cw"), q("cr"), q("wr"), q("r"), q("w")
@@ -108,8 +108,9 @@ func permissionMatrix(r *usersRig) {
 		if tc.refusal == "" && status/100 != 2 || tc.refusal != "" && (status != http.StatusUnauthorized || reason != tc.refusal) {
 			r.Errorf("%s over HTTP: %d %q, want %q", tc.what, status, reason, tc.refusal)
 		}
+		r.sameByRPC(rpc, tc.what, tc.method, tc.path, tc.body, tc.refusal)
 	}
-	// G06 over HTTP: keys, those of CC and BCC too, and binding keys.
+	// G06 over HTTP and gRPC: keys, those of CC and BCC too, and binding keys.
 	mustCtl(r.T, r.nodes[0], "set_topic_permissions", user, xcwr, "^a", "^b")
 	for _, tc := range []struct{ path, body, refusal string }{
 		{at("exchanges", "/", xcwr, "publish"), `{"properties":{"headers":{"CC":["a.2"]}},"routing_key":"a.1","payload":"p","payload_encoding":"string"}`, ""},
@@ -123,6 +124,7 @@ func permissionMatrix(r *usersRig) {
 		if tc.refusal == "" && status/100 != 2 || tc.refusal != "" && (status != http.StatusUnauthorized || !strings.HasPrefix(reason, tc.refusal)) {
 			r.Errorf("%s %s: %d %q, want %q", tc.path, tc.body, status, reason, tc.refusal)
 		}
+		r.sameByRPC(rpc, tc.path, http.MethodPost, tc.path, tc.body, tc.refusal)
 	}
 }
 

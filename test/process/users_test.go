@@ -30,7 +30,7 @@ func TestUsers(t *testing.T) {
 	}{
 		{"D15 the publisher may not write to the dead-letter exchange", publisherWithoutDLX},
 		{"G05 declaring a queue with a dead-letter exchange", declareWithoutDLX},
-		{"G05 and G06 every permission, over AMQP and HTTP", permissionMatrix},
+		{"G05 and G06 every permission, over AMQP, HTTP and gRPC", permissionMatrix},
 		{"G06 topic permissions", topicRefusals},
 		{"G07 passwords", passwordChanges},
 		{"G07 a deleted user", deletedUser},
