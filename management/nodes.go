@@ -137,7 +137,7 @@ func (a *API) routeNodes() {
 				continue
 			}
 			if h := a.pastAt(r.Context(), n.Name, stats.Key{Kind: stats.Process}, span); h != nil && n.NodeStats != nil {
-				for i, d := range n.NodeStats.details() {
+				for i, d := range n.details() {
 					*d = h.details(d.Rate, func(s *stats.Set) uint64 { return s[i] })
 				}
 			}

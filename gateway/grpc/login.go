@@ -3,6 +3,7 @@ package grpc
 import (
 	"context"
 	"encoding/base64"
+	"errors"
 	"net"
 	"runtime/debug"
 	"strings"
@@ -102,6 +103,9 @@ func (s *Server) letIn(ctx context.Context) (context.Context, error) {
 			return nil, refuse(codes.Unauthenticated, reasonLogin, "no credentials: neither an authorization of type Basic nor a client certificate")
 		}
 		c.user, err = s.cfg.Logins.Certificate(ctx, info.State.PeerCertificates[0], p.Addr)
+	}
+	if e, ok := errors.AsType[*broker.Error](err); ok && e.Kind != broker.AccessRefused {
+		return nil, e // nobody has looked at the password
 	}
 	if err != nil {
 		return nil, refuse(codes.Unauthenticated, reasonLogin, "login refused, see the node's log for details")
