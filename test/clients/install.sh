@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the foreign AMQP clients that the process tests drive, and the browser of the
+# Installs the foreign clients of AMQP and gRPC that the process tests drive, and the browser of the
 # page's tests, from Debian's packages and, in the versions of package-lock.json, from
 # npm. Does nothing when they are there.
 set -euo pipefail
@@ -21,6 +21,9 @@ need /usr/bin/php php-cli
 need /usr/share/php/PhpAmqpLib/autoload.php php-amqplib
 need '/usr/share/rubygems-integration/all/gems/bunny-*' ruby-bunny
 need /usr/bin/amqp-publish amqp-tools
+need /usr/lib/python3/dist-packages/grpc python3-grpcio
+need /usr/bin/protoc protobuf-compiler
+need /usr/bin/grpc_python_plugin protobuf-compiler-grpc
 need /usr/include/amqp.h librabbitmq-dev
 need /usr/bin/chromium-headless-shell chromium-headless-shell fonts-dejavu-core
 if [ ${#packages[@]} -gt 0 ]; then
