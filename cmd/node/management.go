@@ -10,6 +10,7 @@ import (
 	"github.com/warrenmq/warren/auth"
 	"github.com/warrenmq/warren/cluster/detector"
 	gateway "github.com/warrenmq/warren/gateway/amqp"
+	rpc "github.com/warrenmq/warren/gateway/grpc"
 	"github.com/warrenmq/warren/management"
 	"github.com/warrenmq/warren/stats"
 	"github.com/warrenmq/warren/transport"
@@ -30,7 +31,7 @@ func (n *running) openManagement() {
 		Steward:     n.steward,
 		Local:       n,
 		GossipKeys:  n.gossipKeyStats,
-		Connections: connections{node: n.cfg.NodeID, server: n.amqp, sampler: n.sampler},
+		Connections: connections{node: n.cfg.NodeID, server: n.amqp, rpc: n.grpc, sampler: n.sampler},
 		Sampler:     n.sampler,
 		Churn:       n.sampleChurn,
 		Product:     n.cfg.Product,
@@ -79,10 +80,11 @@ func (n *running) livePeers() (nodes []string) {
 	return nodes
 }
 
-// connections are the AMQP gateway's connections as the management API sees them.
+// connections are the gateways' connections as the management API sees them.
 type connections struct {
 	node    string
 	server  *gateway.Server
+	rpc     *rpc.Server
 	sampler *stats.Sampler
 }
 
@@ -92,7 +94,25 @@ func (c connections) List() []management.Connection {
 	for i := range all {
 		list[i] = c.describe(&all[i])
 	}
+	for _, i := range c.rpc.Connections() {
+		list = append(list, c.describeRPC(&i))
+	}
 	return list
+}
+
+// describeRPC describes a connection of gRPC. Its streams are its channels.
+func (c connections) describeRPC(i *rpc.ConnectionInfo) management.Connection {
+	peer, peerPort := management.HostPort(i.Peer)
+	host, port := management.HostPort(i.Local)
+	conn := management.Connection{
+		Name: i.Name, Node: c.node, User: i.User, UserWhoPerformedAction: i.User, VHost: i.VHost, Type: "network", Protocol: "gRPC", State: "running",
+		AuthMechanism: i.Mechanism, PeerHost: peer, PeerPort: peerPort, Host: host, Port: port, Channels: i.Streams, ConnectedAt: i.Opened.UnixMilli(),
+		ClientProperties: map[string]any{"product": i.Agent},
+	}
+	if i.TLS != nil {
+		describeTLS(&conn, i.TLS)
+	}
+	return conn
 }
 
 func (c connections) describe(i *gateway.ConnectionInfo) management.Connection {
@@ -133,4 +153,6 @@ func describeTLS(conn *management.Connection, s *tls.ConnectionState) {
 	conn.PeerCertValidity = c.NotBefore.UTC().Format(time.RFC3339) + " - " + c.NotAfter.UTC().Format(time.RFC3339)
 }
 
-func (c connections) Close(name, text string) bool { return c.server.CloseConnection(name, text) }
+func (c connections) Close(name, text string) bool {
+	return c.server.CloseConnection(name, text) || c.rpc.CloseConnection(name, text)
+}

@@ -360,8 +360,8 @@ func (n *running) serveClients(context.Context) error {
 		return err
 	}
 	n.amqp = server
-	n.openManagement()
 	n.openGRPC(c)
+	n.openManagement()
 	n.serveGRPC(n.listeners.grpc)
 	n.serveAMQP(n.listeners.amqp, n.listeners.amqps)
 	n.watchResources()

@@ -2,6 +2,7 @@ package grpc
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/base64"
 	"errors"
 	"net"
@@ -23,9 +24,11 @@ const ourServices = "/warren."
 
 // caller is who makes a call, in its context.
 type caller struct {
-	user  broker.User
-	peer  net.Addr
-	local net.Addr
+	user        broker.User
+	mechanism   string // PLAIN or EXTERNAL
+	agent       string // what the client's library says of itself
+	peer, local net.Addr
+	tls         *tls.ConnectionState // nil without TLS
 }
 
 type callerKey struct{}
@@ -87,7 +90,11 @@ func (s *Server) letIn(ctx context.Context) (context.Context, error) {
 		return nil, err
 	}
 	p, _ := peer.FromContext(ctx)
-	c := caller{peer: p.Addr, local: p.LocalAddr}
+	c := caller{peer: p.Addr, local: p.LocalAddr, mechanism: "PLAIN", agent: agent(ctx)}
+	info, isTLS := p.AuthInfo.(credentials.TLSInfo)
+	if isTLS {
+		c.tls = &info.State
+	}
 	var err error
 	switch user, password, ok, bad := basic(ctx); {
 	case bad != nil:
@@ -98,10 +105,10 @@ func (s *Server) letIn(ctx context.Context) (context.Context, error) {
 			return nil, refuse(codes.ResourceExhausted, reasonHeldUp, "too many failed logins: wait %v", heldUp.Round(time.Second))
 		}
 	default:
-		info, isTLS := p.AuthInfo.(credentials.TLSInfo)
 		if !isTLS || len(info.State.VerifiedChains) == 0 {
 			return nil, refuse(codes.Unauthenticated, reasonLogin, "no credentials: neither an authorization of type Basic nor a client certificate")
 		}
+		c.mechanism = "EXTERNAL"
 		c.user, err = s.cfg.Logins.Certificate(ctx, info.State.PeerCertificates[0], p.Addr)
 	}
 	if e, ok := errors.AsType[*broker.Error](err); ok && e.Kind != broker.AccessRefused {
@@ -111,6 +118,11 @@ func (s *Server) letIn(ctx context.Context) (context.Context, error) {
 		return nil, refuse(codes.Unauthenticated, reasonLogin, "login refused, see the node's log for details")
 	}
 	return context.WithValue(ctx, callerKey{}, c), nil
+}
+
+func agent(ctx context.Context) string {
+	md, _ := metadata.FromIncomingContext(ctx)
+	return strings.Join(md.Get("user-agent"), " ")
 }
 
 // basic reads the metadata "authorization". bad says why it is not understood.

@@ -70,6 +70,7 @@ type Server struct {
 	broker *broker.Broker
 	// workers are goroutines that outlive their calls by a moment.
 	workers sync.WaitGroup
+	numbers atomic.Uint64
 
 	alarm atomic.Pointer[alarm]
 

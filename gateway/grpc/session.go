@@ -22,6 +22,10 @@ type session struct {
 	stop context.CancelCauseFunc // with a *refusal, or nil when the client has ended it
 	done chan struct{}           // closed when nothing is left of it
 
+	number uint64 // of the server's sessions
+	vhost  string
+	opened time.Time
+
 	work   sync.Mutex
 	conn   *broker.Conn
 	ch     *broker.Channel
@@ -42,7 +46,7 @@ func vhostOf(name string) string {
 
 // begin opens a session for the caller of ctx. Whoever gets one closes it.
 func (s *Server) begin(ctx context.Context, vhost string, sink broker.Sink, unanswered func() bool) (*session, error) {
-	x := &session{s: s, done: make(chan struct{}), leaving: make(chan struct{}), unanswered: unanswered}
+	x := &session{s: s, number: s.numbers.Add(1), vhost: vhostOf(vhost), opened: time.Now(), done: make(chan struct{}), leaving: make(chan struct{}), unanswered: unanswered}
 	x.ctx, x.stop = context.WithCancelCause(ctx)
 	var err error
 	if x.conn, err = s.connect(ctx, vhost, func(e *broker.Error) { x.end(refusalOf(e)) }); err != nil {
@@ -54,6 +58,7 @@ func (s *Server) begin(ctx context.Context, vhost string, sink broker.Sink, unan
 		x.conn.Close(context.WithoutCancel(ctx))
 		return nil, err
 	}
+	x.ch.Names(uint16(x.number))
 	s.mu.Lock()
 	s.sessions[x] = struct{}{}
 	why, tooMany := s.leaving, len(s.sessions) > s.cfg.ConnectionsMax

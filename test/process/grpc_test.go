@@ -569,6 +569,10 @@ func rpcSilentClient(t *testing.T, c *cluster.Cluster) {
 	if n := resp.GetQueue().GetUnacked(); n == 0 || n > messages/2 {
 		t.Errorf("%d of %d messages of %d bytes are with a client that reads nothing", n, messages, size)
 	}
+	// Operators see it, as a connection of one channel.
+	if out := mustCtl(t, c.Node(0), "list_connections", "user", "protocol", "channels", "--quiet"); !strings.Contains(out, user+"\tgRPC\t1") {
+		t.Errorf("no connection of %s in\n%s", user, out)
+	}
 	mustCtl(t, c.Node(0), "delete_user", user)
 	look.counts(q, messages, 0)
 	err = x.ends()
