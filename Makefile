@@ -30,7 +30,7 @@ JEPSENTIME ?= 3h
 JEPSENSEED ?= 0
 # How much virtual time make test-sim goes through, some 12 minutes a second on two cores (8 minutes at most), and its first seed: a fixed one, so
 # that a change is judged by what the one before it passed. New seeds are for make sim-long.
-SIMSAMPLE ?= 2000m
+SIMSAMPLE ?= 1000m
 SIMSEED ?= 1
 # How long make sim-long goes on, with new seeds.
 SIMTIME ?= 1h
