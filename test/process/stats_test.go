@@ -201,8 +201,10 @@ func TestStatistics(t *testing.T) {
 		goroutines, _ := field(v, "proc_used").(float64)
 		return len(samples) == 3 && field(samples[0], "sample").(float64) > 0 && len(links) == 2 && goroutines > 10 && is(v, map[string]any{"sockets_used": 1.0})
 	})
-	if q := look(t, other, "/api/queues/%2F/stats%200"); !is(q, map[string]any{"idle_since": nil, "consumer_capacity": 0.0, "messages_persistent": field(q, "messages")}) || field(q, "memory").(float64) < 1000 {
-		t.Errorf("%v", q) // its consumer holds as much as it may
+	// Its consumer holds as much as it may, but for a moment now and then.
+	if q := look(t, other, "/api/queues/%2F/stats%200"); !is(q, map[string]any{"idle_since": nil, "messages_persistent": field(q, "messages")}) ||
+		field(q, "memory").(float64) < 1000 || field(q, "consumer_capacity").(float64) > 0.1 {
+		t.Errorf("%v", q)
 	}
 	connection := strings.TrimSuffix(name, " (1)")
 	for file, path := range map[string]string{
