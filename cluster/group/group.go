@@ -57,8 +57,10 @@ type Group struct {
 	transfer chan struct{}            // capacity 1: one planned move at a time
 	snapshot sync.Mutex               // one snapshot at a time
 	spares   spares
-	home     atomic.Pointer[transport.NodeID] // who should lead
-	wanted   atomic.Pointer[Membership]       // see Want
+	// lacking is a follower that lacks entries which nothing has raft send, until its pipeline, if it has one, has ended.
+	lacking atomic.Pointer[transport.NodeID]
+	home    atomic.Pointer[transport.NodeID] // who should lead
+	wanted  atomic.Pointer[Membership]       // see Want
 
 	leading    atomic.Bool
 	damaged    atomic.Bool  // its log is

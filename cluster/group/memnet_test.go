@@ -20,6 +20,10 @@ type memNet struct {
 	delay time.Duration
 	// lag delays each call between nodes and each answer, once for the raft's; nil: not at all.
 	lag func(raft bool) time.Duration
+	// pipelined has replication use pipelines, as the real transport does; set before groups run.
+	pipelined bool
+	// slow is how long pipelines to a node take for each request.
+	slow map[transport.NodeID]time.Duration
 
 	mu    sync.Mutex
 	lives uint64
@@ -417,8 +421,11 @@ func (w *memWire) AppendEntries(to raft.ServerID, _ raft.ServerAddress, a *raft.
 	return nil
 }
 
-func (w *memWire) AppendEntriesPipeline(raft.ServerID, raft.ServerAddress) (raft.AppendPipeline, error) {
-	return nil, raft.ErrPipelineReplicationNotSupported
+func (w *memWire) AppendEntriesPipeline(to raft.ServerID, _ raft.ServerAddress) (raft.AppendPipeline, error) {
+	if !w.n.net.pipelined {
+		return nil, raft.ErrPipelineReplicationNotSupported
+	}
+	return newMemPipeline(w, transport.ReplicaID(to)), nil
 }
 
 func (w *memWire) RequestVote(to raft.ServerID, _ raft.ServerAddress, a *raft.RequestVoteRequest, resp *raft.RequestVoteResponse) error {

@@ -55,6 +55,9 @@ func (p *pipeline) AppendEntries(args *raft.AppendEntriesRequest, resp *raft.App
 	if len(args.Entries) == 0 && p.g.apply.heat.Load() < warmBytes {
 		return nil, errRests
 	}
+	if p.g.endsForLacking(p.to) {
+		return nil, errRests
+	}
 	f, err := p.AppendPipeline.AppendEntries(args, resp)
 	if err == nil && p.mayWait(args) {
 		p.wait(args.Entries[len(args.Entries)-1].Index)

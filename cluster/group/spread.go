@@ -125,7 +125,9 @@ func (g *Group) spreadTo(in *instance, n transport.NodeID, term, commit uint64, 
 		return true
 	}
 	if refused {
-		// Raft has no reason of its own to look what the follower lacks.
+		// Raft has no reason of its own to look what the follower lacks, and would send one request of it if a pipeline is
+		// open: the first barrier ends that, the next one has all sent.
+		g.lacking.Store(&n)
 		g.host.counters.barriers.Add(1)
 		in.raft.Barrier(barrierWait)
 	}

@@ -2,6 +2,8 @@ package group
 
 import (
 	"fmt"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -112,4 +114,57 @@ func TestReplicaThatStartsAgainCatchesUp(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestReplicaThatMissedMuchCatchesUpAtOnce shows that a follower of a busy group, whose replication is pipelined, has all that it missed as
+// soon as it is back, although nothing is appended any more. A pipeline of raft's sends one batch for each entry that comes, and so
+// had the rest wait for what comes next.
+func TestReplicaThatMissedMuchCatchesUpAtOnce(t *testing.T) {
+	for _, cut := range []time.Duration{0, 2 * time.Second} {
+		t.Run(cut.String(), func(t *testing.T) {
+			bubble(t, 3, silent, func(t *testing.T, c *memCluster) {
+				c.net.pipelined = true
+				c.found(Spec{ID: queueA, Preferred: "n0"})
+				g := c.waitLeader(queueA, time.Second)
+				entry := strings.Repeat("x", 4096)
+				for range 100 { // until it is warm
+					if _, err := propose(g, entry); err != nil {
+						t.Fatal(err)
+					}
+				}
+				c.waitCommit(queueA, 3*time.Second, "not committed everywhere")
+				c.net.isolate("n2", true)
+				for range 40 * g.host.cfg.Profile.AppendEntriesMax {
+					if _, err := propose(g, entry); err != nil {
+						t.Fatal(err)
+					}
+				}
+				time.Sleep(cut)
+				c.net.isolate("n2", false)
+				c.waitCommit(queueA, 6*time.Second, "the replica that is back has not caught up")
+			})
+		})
+	}
+}
+
+// TestSlowReplicaCatchesUpInTheEnd shows the same for a follower whose pipeline was full when the last entries came.
+func TestSlowReplicaCatchesUpInTheEnd(t *testing.T) {
+	bubble(t, 3, silent, func(t *testing.T, c *memCluster) {
+		c.net.pipelined, c.net.slow = true, map[transport.NodeID]time.Duration{"n2": 200 * time.Millisecond}
+		c.found(Spec{ID: queueA, Preferred: "n0"})
+		g := c.waitLeader(queueA, time.Second)
+		entry := strings.Repeat("x", 4096)
+		var wg sync.WaitGroup
+		for range 64 {
+			wg.Go(func() {
+				for range 100 {
+					if _, err := propose(g, entry); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		c.waitCommit(queueA, 15*time.Second, "the slow replica has not caught up")
+	})
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -16,6 +17,10 @@ import (
 type wire struct {
 	RaftTransport
 	g *Group
+
+	mu sync.Mutex
+	// reached is how far followers have answered that they hold the log, by appends outside of pipelines.
+	reached map[raft.ServerID]uint64
 }
 
 // SetHeartbeatHandler ignores the handler. Heartbeats that bypass raft's main
@@ -40,6 +45,9 @@ func (w *wire) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *
 		nudged := w.g.nudged()
 		err := w.RaftTransport.AppendEntries(id, target, args, resp)
 		if err == nil {
+			if resp.Success && !isHeartbeat(args) {
+				w.reach(id, args)
+			}
 			if len(args.Entries) == 0 && resp.Success {
 				w.g.told(transport.NodeID(target), args.Term, args.LeaderCommitIndex, resp.LastLog, isHeartbeat(args))
 			}
@@ -89,19 +97,53 @@ func (w *wire) pause(nudged <-chan struct{}, d time.Duration) bool {
 // saves a goroutine and its channels for each follower.
 const warmBytes = 256 << 10
 
-// errRests ends the pipeline of a group that has become cold.
+// errRests ends the pipeline of a group that has become cold, or of a follower that lacks entries.
 var errRests = errors.New("group: the pipeline rests")
 
 // AppendEntriesPipeline implements raft.Transport.
 func (w *wire) AppendEntriesPipeline(id raft.ServerID, target raft.ServerAddress) (raft.AppendPipeline, error) {
-	if w.g.apply.heat.Load() < warmBytes || w.fills(id) {
+	if w.g.apply.heat.Load() < warmBytes || w.fills(id) || w.lags(id) {
 		return nil, raft.ErrPipelineReplicationNotSupported // raft asks again with each append
 	}
 	p, err := w.RaftTransport.AppendEntriesPipeline(id, target)
 	if err != nil {
 		return nil, err
 	}
+	w.g.endsForLacking(transport.NodeID(target))
 	return &pipeline{AppendPipeline: p, g: w.g, to: transport.NodeID(target)}, nil
+}
+
+// endsForLacking tells whether the pipeline to a follower has to end because of Group.lacking, once.
+func (g *Group) endsForLacking(n transport.NodeID) bool {
+	t := g.lacking.Load()
+	return t != nil && *t == n && g.lacking.CompareAndSwap(t, nil)
+}
+
+// reach notes what a follower has accepted.
+func (w *wire) reach(id raft.ServerID, args *raft.AppendEntriesRequest) {
+	last := args.PrevLogEntry
+	if n := len(args.Entries); n > 0 {
+		last = args.Entries[n-1].Index
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.reached == nil {
+		w.reached = make(map[raft.ServerID]uint64)
+	}
+	w.reached[id] = last
+}
+
+// lags tells whether a follower, which has just accepted an append, lacks more than one request carries. Raft's pipeline sends one request
+// for each trigger, and only what is appended triggers: the rest would wait for as many new entries. Outside of it one trigger has
+// raft send all, and what was appended while the last request was under way has left one.
+func (w *wire) lags(id raft.ServerID) bool {
+	in := w.g.running.Load()
+	if in == nil {
+		return false
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.reached[id]+uint64(w.g.host.cfg.Profile.AppendEntriesMax) < in.raft.LastIndex()
 }
 
 // InstallSnapshot implements raft.Transport. A follower may hold a newer snapshot than
