@@ -92,7 +92,7 @@ func (b *Broker) Peek(ctx context.Context, user, vhost, name string, p Peek) (Pe
 	if err != nil {
 		return Peeked{}, err
 	}
-	if err := p.check(); err != nil {
+	if err := p.Validate(); err != nil {
 		return Peeked{}, err
 	}
 	got := Peeked{Messages: []PeekedMessage{}}
@@ -112,7 +112,8 @@ func (b *Broker) Peek(ctx context.Context, user, vhost, name string, p Peek) (Pe
 	}
 }
 
-func (p *Peek) check() error {
+// Validate says what is wrong with the request by itself. The error is an *Error.
+func (p *Peek) Validate() error {
 	if _, ok := standings[p.State]; !ok {
 		return Errorf(PreconditionFailed, "state '%s' is none of ready, delayed, unacked, outbox, parked", p.State)
 	}
@@ -132,7 +133,7 @@ func answerPeek(ctx context.Context, b *Broker, h *hosted, body []byte) (any, er
 	if err := json.Unmarshal(body, &p); err != nil {
 		return nil, Errorf(PreconditionFailed, "peek: %v", err)
 	}
-	if err := p.check(); err != nil {
+	if err := p.Validate(); err != nil {
 		return nil, err
 	}
 	place, err := parsePlace(p.After)

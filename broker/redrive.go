@@ -111,6 +111,12 @@ func (r *Redrive) spec(now int64) (s dlx.RedriveSpec, err error) {
 	return s, err
 }
 
+// Validate says what is wrong with the request by itself. The error is an *Error.
+func (r *Redrive) Validate() error {
+	_, err := r.spec(0)
+	return err
+}
+
 // StartRedrive begins a redrive for a user, who may read the queue and, if the messages are to
 // go into queues, write to the default exchange. One at a time; the error is an *Error.
 func (b *Broker) StartRedrive(ctx context.Context, user, vhost, name string, r Redrive) (st RedriveStatus, err error) {
@@ -163,7 +169,7 @@ func (b *Broker) askRedrive(ctx context.Context, user, vhost, name, op string, b
 	}
 	if op == opRedriveStart || op == opRedriveDryRun {
 		r := &body.Redrive
-		if _, err := r.spec(0); err != nil {
+		if err := r.Validate(); err != nil {
 			return err
 		}
 		if !r.Discard && r.To != "exchange" {

@@ -195,7 +195,7 @@ func FuzzPublication(f *testing.F) {
 	b, _ := proto.Marshal(&warrenv1.Publication{Message: &warrenv1.Message{
 		Exchange: "x", BinaryRoutingKey: []byte{255}, Body: []byte("body"),
 		Properties: &warrenv1.Properties{
-			MessageId: proto.String("id"), Binary: map[string][]byte{"type": {255}},
+			MessageId: new("id"), Binary: map[string][]byte{"type": {255}},
 			Headers: &warrenv1.Table{
 				Fields:       map[string]*warrenv1.Value{"h": {Kind: &warrenv1.Value_Int8Value{Int8Value: -1}}, "void": {}},
 				BinaryFields: []*warrenv1.BinaryField{{Name: []byte{255}}},

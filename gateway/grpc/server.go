@@ -111,6 +111,7 @@ func (s *Server) Serve(ln net.Listener) error {
 	warrenv1.RegisterPublishServiceServer(lib, &publishService{s: s})
 	warrenv1.RegisterConsumeServiceServer(lib, &consumeService{s: s})
 	warrenv1.RegisterTopologyServiceServer(lib, &topologyService{s: s})
+	warrenv1.RegisterMessageServiceServer(lib, &messageService{s: s})
 	reflection.Register(lib)
 	for name := range lib.GetServiceInfo() {
 		healthy.SetServingStatus(name, grpc_health_v1.HealthCheckResponse_SERVING)

@@ -2,10 +2,7 @@ package grpc
 
 import (
 	"context"
-	"slices"
 	"strings"
-
-	"google.golang.org/grpc/codes"
 
 	warrenv1 "github.com/warrenmq/warren/api/warren/v1"
 	"github.com/warrenmq/warren/broker"
@@ -135,22 +132,9 @@ func (t *topologyService) Unbind(ctx context.Context, req *warrenv1.UnbindReques
 	return &warrenv1.UnbindResponse{}, t.s.moment(ctx, req.GetVhost(), func(ctx context.Context, c *broker.Conn) error { return c.Unbind(ctx, b) })
 }
 
-// watcherTags are those of users who may see more than what a client of AMQP does.
-var watcherTags = []string{"management", "policymaker", "monitoring", "administrator"}
-
-// watching checks that the caller may look around in a virtual host, and gives its name.
-func (t *topologyService) watching(ctx context.Context, vhost string) (string, error) {
-	u := callerOf(ctx).user
-	if !slices.ContainsFunc(watcherTags, func(tag string) bool { return slices.Contains(u.Tags, tag) }) {
-		return "", refuse(codes.PermissionDenied, "ACCESS_REFUSED", "user '%s' has none of the tags %s", u.Name, strings.Join(watcherTags, ", "))
-	}
-	// Whoever may enter the vhost may look around in it.
-	return vhostOf(vhost), t.s.moment(ctx, vhost, func(context.Context, *broker.Conn) error { return nil })
-}
-
 // ListExchanges implements the service.
 func (t *topologyService) ListExchanges(ctx context.Context, req *warrenv1.ListExchangesRequest) (*warrenv1.ListExchangesResponse, error) {
-	vhost, err := t.watching(ctx, req.GetVhost())
+	vhost, err := t.s.looks(ctx, req.GetVhost())
 	if err != nil {
 		return nil, err
 	}
@@ -165,7 +149,7 @@ func (t *topologyService) ListExchanges(ctx context.Context, req *warrenv1.ListE
 
 // GetQueue implements the service.
 func (t *topologyService) GetQueue(ctx context.Context, req *warrenv1.GetQueueRequest) (*warrenv1.GetQueueResponse, error) {
-	vhost, err := t.watching(ctx, req.GetVhost())
+	vhost, err := t.s.looks(ctx, req.GetVhost())
 	if err != nil {
 		return nil, err
 	}
@@ -182,7 +166,7 @@ func (t *topologyService) GetQueue(ctx context.Context, req *warrenv1.GetQueueRe
 
 // ListBindings implements the service.
 func (t *topologyService) ListBindings(ctx context.Context, req *warrenv1.ListBindingsRequest) (*warrenv1.ListBindingsResponse, error) {
-	vhost, err := t.watching(ctx, req.GetVhost())
+	vhost, err := t.s.looks(ctx, req.GetVhost())
 	if err != nil {
 		return nil, err
 	}

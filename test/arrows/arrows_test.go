@@ -52,7 +52,7 @@ var allowed = map[string][]string{
 	"inspect":           {"amqp", "catalog", "dlx", "fsm", "queue", "store"},
 	"api/warren/v1":     {},
 	"gateway/amqp":      {"amqp", "auth", "broker", "fsm", "gateway/tags", "gateway/unread", "stats"},
-	"gateway/grpc":      {"amqp", "api/warren/v1", "broker", "exchange", "fsm", "gateway/tags", "gateway/unread"},
+	"gateway/grpc":      {"amqp", "api/warren/v1", "auth", "broker", "exchange", "fsm", "gateway/tags", "gateway/unread"},
 	"gateway/tags":      {},
 	"gateway/unread":    {},
 	"ctl":               {"auth", "backup"},

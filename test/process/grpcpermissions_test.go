@@ -80,6 +80,11 @@ func (r *usersRig) rpcOf(c *rpcClient, method, path, body string) func() error {
 			_, err := c.consume.Get(c.ctx, &warrenv1.GetRequest{Queue: parts[2], Settle: warrenv1.SettleKind_SETTLE_KIND_RELEASE})
 			return err
 		}
+	case what == "GET warren" && parts[4] == "messages":
+		return func() error {
+			_, err := warrenv1.NewMessageServiceClient(c.conn).Peek(c.ctx, &warrenv1.PeekRequest{Queue: parts[3]})
+			return err
+		}
 	case parts[0] == "warren":
 		return nil
 	default:
