@@ -51,6 +51,7 @@ var allowed = map[string][]string{
 	"fsm":               {"amqp", "dlx", "queue"},
 	"inspect":           {"amqp", "catalog", "dlx", "fsm", "queue", "store"},
 	"api/warren/v1":     {},
+	"client":            {"api/warren/v1"},
 	"gateway/amqp":      {"amqp", "auth", "broker", "fsm", "gateway/tags", "gateway/unread", "stats"},
 	"gateway/grpc":      {"amqp", "api/warren/v1", "auth", "broker", "exchange", "fsm", "gateway/tags", "gateway/unread"},
 	"gateway/tags":      {},

@@ -1,0 +1,75 @@
+package client
+
+import (
+	"sync/atomic"
+
+	warrenv1 "github.com/warrenmq/warren/api/warren/v1"
+)
+
+// Settle is how a delivery ends.
+type Settle int
+
+const (
+	// Ack is for what is done, the message is removed.
+	Ack Settle = iota + 1
+	// Reject is for what is dead, the message goes to the dead-letter exchange, or is removed where there is none.
+	Reject
+	// Requeue is for what is failed, the message is delivered again, which counts against the delivery limit.
+	Requeue
+	// Release is for what is not tried, the message is delivered again, which does not count.
+	Release
+)
+
+func (s Settle) String() string {
+	if s < Ack || s > Release {
+		return "unknown"
+	}
+	return [...]string{"ack", "reject", "requeue", "release"}[s-Ack]
+}
+
+// proto is the kind as nodes know it.
+func (s Settle) proto() warrenv1.SettleKind { return warrenv1.SettleKind(s) }
+
+// Delivery is a message that is handed out.
+type Delivery struct {
+	Message
+	// Queue it comes from.
+	Queue string
+	// Redelivered: it was handed out before.
+	Redelivered bool
+	// DeliveryCount is how often it was given back as failed, and AcquiredCount how often it was handed out before, failed or not: in quorum queues.
+	DeliveryCount, AcquiredCount uint32
+	// Deaths are what its x-death header tells, the newest first. The header is in Headers, too.
+	Deaths []Death
+
+	number  uint64
+	of      *consumeStream // nil: it is settled since it came
+	settled atomic.Int32   // a Settle, or 0
+}
+
+func deliveryOf(queue string, d *warrenv1.Delivery) *Delivery {
+	return &Delivery{
+		Message: messageOf(d.GetMessage()), Queue: queue, Redelivered: d.GetRedelivered(), DeliveryCount: d.GetDeliveryCount(),
+		AcquiredCount: d.GetAcquiredCount(), Deaths: deathsOf(d.GetDeaths()), number: d.GetNumber(),
+	}
+}
+
+// Ack settles the delivery before its handler returns. So do the others. ErrSettled tells that it was settled before, and ErrDeliveryLost that its
+// stream has ended. No error means that the node will be told, not that it knows: a message whose settlement is lost with a stream comes again.
+func (d *Delivery) Ack() error { return d.settle(Ack) }
+
+// Reject settles the delivery as dead.
+func (d *Delivery) Reject() error { return d.settle(Reject) }
+
+// Requeue settles the delivery as failed.
+func (d *Delivery) Requeue() error { return d.settle(Requeue) }
+
+// Release settles the delivery as not tried.
+func (d *Delivery) Release() error { return d.settle(Release) }
+
+func (d *Delivery) settle(how Settle) error {
+	if d.of == nil || !d.settled.CompareAndSwap(0, int32(how)) {
+		return ErrSettled
+	}
+	return d.of.settle(d.number, how)
+}
