@@ -13,11 +13,11 @@ import (
 
 // A message on its way through a queue.
 func Example() {
+	addrs := addresses() // such as warren-1:5680, warren-2:5680, warren-3:5680
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	c, err := client.Dial(ctx, client.Config{
-		Addrs: addrs(), // such as warren-1:5680, warren-2:5680, warren-3:5680
-		User:  "guest", Password: "guest",
+		Addrs: addrs, User: "guest", Password: "guest",
 	})
 	must(err)
 	_, err = c.DeclareQueue(ctx, client.Queue{Name: "greetings", Type: "quorum"})
@@ -39,9 +39,10 @@ func Example() {
 
 // Messages that are sent again under their ids are there once.
 func ExamplePublisher_deduplication() {
+	addrs := addresses()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	c, err := client.Dial(ctx, client.Config{Addrs: addrs(), User: "guest", Password: "guest"})
+	c, err := client.Dial(ctx, client.Config{Addrs: addrs, User: "guest", Password: "guest"})
 	must(err)
 	defer c.Close(ctx)
 	window := 10 * time.Minute
@@ -62,9 +63,10 @@ func ExamplePublisher_deduplication() {
 
 // Each message of a batch has its result.
 func ExamplePublisher_PublishBatch() {
+	addrs := addresses()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	c, err := client.Dial(ctx, client.Config{Addrs: addrs(), User: "guest", Password: "guest"})
+	c, err := client.Dial(ctx, client.Config{Addrs: addrs, User: "guest", Password: "guest"})
 	must(err)
 	defer c.Close(ctx)
 	_, err = c.DeclareQueue(ctx, client.Queue{Name: "numbers"})
@@ -97,9 +99,10 @@ func ExamplePublisher_PublishBatch() {
 
 // Many messages on their way at once, with the results as they come.
 func ExamplePublisher_PublishAsync() {
+	addrs := addresses()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	c, err := client.Dial(ctx, client.Config{Addrs: addrs(), User: "guest", Password: "guest"})
+	c, err := client.Dial(ctx, client.Config{Addrs: addrs, User: "guest", Password: "guest"})
 	must(err)
 	defer c.Close(ctx)
 	_, err = c.DeclareQueue(ctx, client.Queue{Name: "readings"})
@@ -124,10 +127,11 @@ func ExamplePublisher_PublishAsync() {
 
 // A worker with four handlers. What fails twice is rejected, and goes where the queue's dead letters go.
 func ExampleClient_Consume() {
+	addrs := addresses()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	c, err := client.Dial(ctx, client.Config{
-		Addrs: addrs(), User: "guest", Password: "guest",
+		Addrs: addrs, User: "guest", Password: "guest",
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)), // tells of lost streams
 	})
 	must(err)
@@ -166,9 +170,10 @@ func ExampleClient_Consume() {
 
 // A subscriber with a queue of its own, which ends with it.
 func ExampleClient_Consume_subscribe() {
+	addrs := addresses()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	c, err := client.Dial(ctx, client.Config{Addrs: addrs(), User: "guest", Password: "guest"})
+	c, err := client.Dial(ctx, client.Config{Addrs: addrs, User: "guest", Password: "guest"})
 	must(err)
 	defer c.Close(ctx)
 	must(c.DeclareExchange(ctx, client.Exchange{Name: "news", Type: "topic"}))

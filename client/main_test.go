@@ -20,8 +20,8 @@ var nodes struct {
 	cluster *cluster.Cluster
 }
 
-// addrs are the gRPC addresses of the cluster.
-func addrs() []string {
+// addresses are the gRPC addresses of the cluster.
+func addresses() []string {
 	nodes.once.Do(func() {
 		must(func() (err error) {
 			if nodes.dir, err = os.MkdirTemp("", "warren-client-"); err != nil {
