@@ -24,6 +24,8 @@ BENCHTIME ?= 1s
 BENCH ?= .
 BENCHCOUNT ?= 1
 BENCHOUT ?= $(RUN)/bench/$(VERSION).txt
+# The tests with real nodes that measure how long something takes: they run one by one.
+TIMED := ^(TestRollingRestart|TestDelayedMessagesSurviveEveryNode|TestExpiryOnTime)$$
 # The tests with real nodes that make test-process has run once more with the race detector in the nodes, which makes them some four times slower: each
 # protocol, each kind of login, administration, the move, a failover. make test-race takes all, make test-jepsen breaks such nodes in all ways.
 RACESAMPLE := ^(TestAMQPS|TestHTTPS|TestCertificatesRotate|TestGRPC|TestUsers|TestRabbitHole|TestRabbitmqadmin|TestTransactions|TestDeadLetter|TestDeadLetterCases|TestExchange|TestExpiry|TestPublish|TestDeliver|TestRedrive|TestPeek|TestTopologyVerbs|TestConnectionsAPI|TestTraces|TestDirectReply|TestCases|TestForeignClients|TestFailover|TestSingleActiveConsumer|TestRetryJobInPeace|TestReplicaVerbs|TestDelayedExchange|TestLimits|TestWire|TestGarbage|TestCleanStop)$$
@@ -137,7 +139,8 @@ k8s-test: page ## run the manifests on a real Kubernetes of this machine, under 
 
 .PHONY: test-process
 test-process: test-deps ## run the tests with real nodes and foreign clients, those in network namespaces too (root)
-	$(PLAIN) test -tags invariants -count=1 -timeout 40m -p 1 -parallel 4 ./test/process/... ./test/netns/... ./test/upgrade/...
+	$(PLAIN) test -tags invariants -count=1 -timeout 40m -p 1 -parallel 4 -skip '$(TIMED)' ./test/process/... ./test/netns/... ./test/upgrade/...
+	$(PLAIN) test -tags invariants -count=1 -timeout 10m -parallel 1 -run '$(TIMED)' ./test/process
 	WARREN_TEST_RACE=1 $(GO) test $(TESTFLAGS) -count=1 -timeout 15m -parallel 3 -run '$(RACESAMPLE)' ./test/process
 
 .PHONY: test-race
