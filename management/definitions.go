@@ -99,7 +99,7 @@ func (a *API) importDefinitions(r *http.Request) (any, error) {
 	}
 	report, changed, err := a.cfg.Definitions.Import(r.Context(), raw, req)
 	for _, name := range changed {
-		a.settlePolicies(r.Context(), name)
+		a.SettlePolicies(r.Context(), name)
 	}
 	if problems, ok := errors.AsType[*definitions.Invalid](err); ok {
 		return nil, &failedImport{refusal: badRequest(problems.Error()), Problems: problems.Problems}

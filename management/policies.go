@@ -122,20 +122,20 @@ func (a *API) putPolicy(r *http.Request, u User, operator bool) (any, error) {
 	case err != nil:
 		return nil, ofBroker(err)
 	case made:
-		a.settlePolicies(r.Context(), vhost)
+		a.SettlePolicies(r.Context(), vhost)
 		return created{}, nil
 	}
-	a.settlePolicies(r.Context(), vhost)
+	a.SettlePolicies(r.Context(), vhost)
 	return nil, nil
 }
 
 // timeoutSettle bounds the wait for a change of policies to be in effect.
 const timeoutSettle = time.Second
 
-// settlePolicies waits a moment until a change that was just made is in effect on the queues of all
+// SettlePolicies waits a moment until a change that was just made is in effect on the queues of all
 // living nodes, so that whoever made it can rely on it. A queue without a leader gets it
 // with its next leader.
-func (a *API) settlePolicies(ctx context.Context, vhost string) {
+func (a *API) SettlePolicies(ctx context.Context, vhost string) {
 	ctx, cancel := context.WithTimeout(ctx, timeoutSettle)
 	defer cancel()
 	revision := a.cfg.Broker.Revision()
@@ -193,7 +193,7 @@ func (a *API) deletePolicy(r *http.Request, u User, operator bool) (any, error) 
 	if err := a.cfg.Broker.DeletePolicy(r.Context(), vhost, r.PathValue("name"), operator); err != nil {
 		return nil, ofBroker(err)
 	}
-	a.settlePolicies(r.Context(), vhost)
+	a.SettlePolicies(r.Context(), vhost)
 	return nil, nil
 }
 

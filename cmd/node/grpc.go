@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"net"
 	"time"
@@ -14,12 +15,21 @@ import (
 	"github.com/warrenmq/warren/broker"
 	gateway "github.com/warrenmq/warren/gateway/amqp"
 	rpc "github.com/warrenmq/warren/gateway/grpc"
+	"github.com/warrenmq/warren/management"
 )
 
 // openGRPC makes the server of the client API, over TLS if there is a certificate, with the bounds of AMQP's.
 func (n *running) openGRPC(like gateway.Config) {
 	cfg := rpc.Config{
 		Logger: n.log, Logins: grpcLogins{n}, MessageBytesMax: like.MessageBytesMax, ConnectionsMax: like.ConnectionsMax, Unread: like.Unread,
+		HashPassword: func(ctx context.Context, password string, client net.Addr) (auth.PasswordHash, error) {
+			hash, err := n.hashPassword(ctx, password, from(client))
+			if busy, ok := errors.AsType[*management.Busy](err); ok {
+				err = broker.Errorf(broker.Unavailable, "%s", busy.Reason)
+			}
+			return hash, err
+		},
+		SettlePolicies: func(ctx context.Context, vhost string) { n.manager.SettlePolicies(ctx, vhost) },
 	}
 	if n.clientTLS != nil {
 		cfg.Credentials = credentials.NewTLS(n.clientTLS.ServerConfig(n.clientAuth(), "h2"))

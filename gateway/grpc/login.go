@@ -15,12 +15,19 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/warrenmq/warren/broker"
 )
 
 // ourServices is how the names of the services begin that need a login. Health and reflection tell nothing of users' data.
 const ourServices = "/warren."
+
+// What is in AdminService's requests is kept by every node: they are bounded as the management API's.
+const (
+	adminMethods  = "/warren.v1.AdminService/"
+	adminBytesMax = 1 << 20
+)
 
 // caller is who makes a call, in its context.
 type caller struct {
@@ -46,6 +53,9 @@ func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 	defer s.survive(info.FullMethod, &err)
 	if ctx, err = s.letIn(ctx); err != nil {
 		return nil, refusalOf(err)
+	}
+	if m, ok := req.(proto.Message); ok && strings.HasPrefix(info.FullMethod, adminMethods) && proto.Size(m) > adminBytesMax {
+		return nil, invalid("a request of %d bytes is larger than %d", proto.Size(m), adminBytesMax)
 	}
 	if resp, err = handler(ctx, req); err != nil {
 		return nil, refusalOf(err)

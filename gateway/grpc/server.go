@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/reflection"
 
 	warrenv1 "github.com/warrenmq/warren/api/warren/v1"
+	"github.com/warrenmq/warren/auth"
 	"github.com/warrenmq/warren/broker"
 	"github.com/warrenmq/warren/gateway/unread"
 )
@@ -59,6 +60,11 @@ type Config struct {
 	MessageBytesMax int
 	// ConnectionsMax bounds the open connections, and the open streams: more wait, or are refused.
 	ConnectionsMax int
+	// HashPassword hashes a new password as the node is set to, for a client. The error is a *broker.Error, or says what is wrong with
+	// the password.
+	HashPassword func(ctx context.Context, password string, from net.Addr) (auth.PasswordHash, error)
+	// SettlePolicies waits a moment until a change of a virtual host's policies is in effect.
+	SettlePolicies func(ctx context.Context, vhost string)
 	// Unread counts the messages that wait for clients that do not read, of all protocols.
 	Unread *unread.Gauge
 }
@@ -112,6 +118,7 @@ func (s *Server) Serve(ln net.Listener) error {
 	warrenv1.RegisterConsumeServiceServer(lib, &consumeService{s: s})
 	warrenv1.RegisterTopologyServiceServer(lib, &topologyService{s: s})
 	warrenv1.RegisterMessageServiceServer(lib, &messageService{s: s})
+	warrenv1.RegisterAdminServiceServer(lib, &adminService{s: s})
 	reflection.Register(lib)
 	for name := range lib.GetServiceInfo() {
 		healthy.SetServingStatus(name, grpc_health_v1.HealthCheckResponse_SERVING)

@@ -2,8 +2,12 @@ package grpc
 
 import (
 	"context"
+	"crypto/sha256"
+	"slices"
+	"strconv"
 	"strings"
 
+	wire "github.com/warrenmq/warren/amqp"
 	warrenv1 "github.com/warrenmq/warren/api/warren/v1"
 	"github.com/warrenmq/warren/broker"
 )
@@ -138,8 +142,12 @@ func (t *topologyService) ListExchanges(ctx context.Context, req *warrenv1.ListE
 	if err != nil {
 		return nil, err
 	}
-	resp := &warrenv1.ListExchangesResponse{}
-	for _, x := range t.s.broker.Exchanges(vhost) {
+	cut, next, err := page(t.s.broker.Exchanges(vhost), req.GetPageSize(), req.GetPageToken(), func(x broker.ExchangeInfo) string { return x.Name })
+	if err != nil {
+		return nil, err
+	}
+	resp := &warrenv1.ListExchangesResponse{NextPageToken: next}
+	for _, x := range cut {
 		resp.Exchanges = append(resp.Exchanges, &warrenv1.Exchange{
 			Name: text(x.Name), Type: x.Type, Durable: x.Durable, AutoDelete: x.AutoDelete, Internal: x.Internal, Arguments: tableFor(x.Arguments),
 		})
@@ -164,6 +172,12 @@ func (t *topologyService) GetQueue(ctx context.Context, req *warrenv1.GetQueueRe
 	}}, nil
 }
 
+// keyOfBinding is a binding's place in lists: of those that differ in arguments only, in no order that means anything.
+func keyOfBinding(b broker.BindingInfo) string {
+	arguments := sha256.Sum256(wire.AppendTable(nil, b.Arguments))
+	return keyOf(b.Source, b.Destination, strconv.FormatBool(b.ToExchange), b.Key, string(arguments[:]))
+}
+
 // ListBindings implements the service.
 func (t *topologyService) ListBindings(ctx context.Context, req *warrenv1.ListBindingsRequest) (*warrenv1.ListBindingsResponse, error) {
 	vhost, err := t.s.looks(ctx, req.GetVhost())
@@ -179,11 +193,15 @@ func (t *topologyService) ListBindings(ctx context.Context, req *warrenv1.ListBi
 	default:
 		list = t.s.broker.Bindings(vhost)
 	}
-	resp := &warrenv1.ListBindingsResponse{}
-	for _, i := range list {
-		if req.Source != nil && i.Source != req.GetSource() {
-			continue
-		}
+	if req.Source != nil {
+		list = slices.DeleteFunc(slices.Clone(list), func(i broker.BindingInfo) bool { return i.Source != req.GetSource() })
+	}
+	cut, next, err := page(list, req.GetPageSize(), req.GetPageToken(), keyOfBinding)
+	if err != nil {
+		return nil, err
+	}
+	resp := &warrenv1.ListBindingsResponse{NextPageToken: next}
+	for _, i := range cut {
 		kind := warrenv1.DestinationKind_DESTINATION_KIND_QUEUE
 		if i.ToExchange {
 			kind = warrenv1.DestinationKind_DESTINATION_KIND_EXCHANGE

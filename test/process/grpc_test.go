@@ -40,6 +40,8 @@ func TestGRPC(t *testing.T) {
 		{"a queue of a stream's own", rpcOwnQueue},
 		{"topology", rpcTopology},
 		{"peek and redrive", rpcMessages},
+		{"policies", rpcPolicies},
+		{"users", rpcUsers},
 		{"logins and permissions", rpcLogins},
 		{"bad requests", rpcBadRequests},
 		{"a client that reads nothing", rpcSilentClient},
@@ -400,6 +402,12 @@ func rpcTopology(t *testing.T, c *cluster.Cluster) {
 	if list := bindings.GetBindings(); err != nil || len(list) != 2 { // the default exchange's, too
 		t.Errorf("%v, %v", bindings, err)
 	}
+	paged, err := rpc.topology.ListBindings(ctx, &warrenv1.ListBindingsRequest{Queue: &q, PageSize: 1})
+	rest, err2 := rpc.topology.ListBindings(ctx, &warrenv1.ListBindingsRequest{Queue: &q, PageToken: paged.GetNextPageToken()})
+	if both := append(paged.GetBindings(), rest.GetBindings()...); errors.Join(err, err2) != nil || len(paged.GetBindings()) != 1 || rest.GetNextPageToken() != "" ||
+		!slices.EqualFunc(both, bindings.GetBindings(), func(a, b *warrenv1.Binding) bool { return a.GetSource() == b.GetSource() }) {
+		t.Errorf("%v and %v, %v, %v", paged, rest, err, err2)
+	}
 	info, err := rpc.topology.GetQueue(ctx, &warrenv1.GetQueueRequest{Queue: q})
 	if i := info.GetQueue(); err != nil || i.GetReady() != 1 || len(i.GetMembers()) != 3 || i.GetLeader() == "" || i.GetState() != "running" ||
 		i.GetArguments().GetFields()["x-message-ttl"].GetInt64Value() != 100_000 {
@@ -476,7 +484,7 @@ func rpcLogins(t *testing.T, c *cluster.Cluster) {
 	}
 	// Health needs no login.
 	h := grpc_health_v1.NewHealthClient(anonymous.conn)
-	for _, service := range []string{"", "warren.v1.PublishService", "warren.v1.ConsumeService", "warren.v1.TopologyService", "warren.v1.MessageService"} {
+	for _, service := range []string{"", "warren.v1.PublishService", "warren.v1.ConsumeService", "warren.v1.TopologyService", "warren.v1.MessageService", "warren.v1.AdminService"} {
 		resp, err := h.Check(rpc.ctx, &grpc_health_v1.HealthCheckRequest{Service: service})
 		if err != nil || resp.GetStatus() != grpc_health_v1.HealthCheckResponse_SERVING {
 			t.Errorf("health of %q: %v, %v", service, resp, err)

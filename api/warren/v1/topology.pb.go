@@ -694,8 +694,12 @@ func (*DeleteExchangeResponse) Descriptor() ([]byte, []int) {
 }
 
 type ListExchangesRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Vhost         string                 `protobuf:"bytes,1,opt,name=vhost,proto3" json:"vhost,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Vhost string                 `protobuf:"bytes,1,opt,name=vhost,proto3" json:"vhost,omitempty"`
+	// How many at most, up to 1,000; 0 is 1,000. Here and below.
+	PageSize uint32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// The next_page_token of the response before; empty: from the beginning. Here and below.
+	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -737,9 +741,25 @@ func (x *ListExchangesRequest) GetVhost() string {
 	return ""
 }
 
+func (x *ListExchangesRequest) GetPageSize() uint32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListExchangesRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
 type ListExchangesResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Exchanges     []*Exchange            `protobuf:"bytes,1,rep,name=exchanges,proto3" json:"exchanges,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Exchanges []*Exchange            `protobuf:"bytes,1,rep,name=exchanges,proto3" json:"exchanges,omitempty"`
+	// Where to go on; empty if nothing is behind. Here and below.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -779,6 +799,13 @@ func (x *ListExchangesResponse) GetExchanges() []*Exchange {
 		return x.Exchanges
 	}
 	return nil
+}
+
+func (x *ListExchangesResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
 }
 
 type DeclareQueueRequest struct {
@@ -1393,6 +1420,8 @@ type ListBindingsRequest struct {
 	Source *string `protobuf:"bytes,2,opt,name=source,proto3,oneof" json:"source,omitempty"`
 	// Only those to this queue, if it is set.
 	Queue         *string `protobuf:"bytes,3,opt,name=queue,proto3,oneof" json:"queue,omitempty"`
+	PageSize      uint32  `protobuf:"varint,4,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	PageToken     string  `protobuf:"bytes,5,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1448,9 +1477,24 @@ func (x *ListBindingsRequest) GetQueue() string {
 	return ""
 }
 
+func (x *ListBindingsRequest) GetPageSize() uint32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListBindingsRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
 type ListBindingsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Bindings      []*Binding             `protobuf:"bytes,1,rep,name=bindings,proto3" json:"bindings,omitempty"`
+	NextPageToken string                 `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1490,6 +1534,13 @@ func (x *ListBindingsResponse) GetBindings() []*Binding {
 		return x.Bindings
 	}
 	return nil
+}
+
+func (x *ListBindingsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
 }
 
 var File_warren_v1_topology_proto protoreflect.FileDescriptor
@@ -1549,11 +1600,15 @@ const file_warren_v1_topology_proto_rawDesc = "" +
 	"\x05vhost\x18\x01 \x01(\tR\x05vhost\x12\x1a\n" +
 	"\bexchange\x18\x02 \x01(\tR\bexchange\x12\x1b\n" +
 	"\tif_unused\x18\x03 \x01(\bR\bifUnused\"\x18\n" +
-	"\x16DeleteExchangeResponse\",\n" +
+	"\x16DeleteExchangeResponse\"h\n" +
 	"\x14ListExchangesRequest\x12\x14\n" +
-	"\x05vhost\x18\x01 \x01(\tR\x05vhost\"J\n" +
+	"\x05vhost\x18\x01 \x01(\tR\x05vhost\x12\x1b\n" +
+	"\tpage_size\x18\x02 \x01(\rR\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x03 \x01(\tR\tpageToken\"r\n" +
 	"\x15ListExchangesResponse\x121\n" +
-	"\texchanges\x18\x01 \x03(\v2\x13.warren.v1.ExchangeR\texchanges\"x\n" +
+	"\texchanges\x18\x01 \x03(\v2\x13.warren.v1.ExchangeR\texchanges\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"x\n" +
 	"\x13DeclareQueueRequest\x12\x14\n" +
 	"\x05vhost\x18\x01 \x01(\tR\x05vhost\x121\n" +
 	"\x05queue\x18\x02 \x01(\v2\x1b.warren.v1.QueueDeclarationR\x05queue\x12\x18\n" +
@@ -1586,15 +1641,19 @@ const file_warren_v1_topology_proto_rawDesc = "" +
 	"\rUnbindRequest\x12\x14\n" +
 	"\x05vhost\x18\x01 \x01(\tR\x05vhost\x12,\n" +
 	"\abinding\x18\x02 \x01(\v2\x12.warren.v1.BindingR\abinding\"\x10\n" +
-	"\x0eUnbindResponse\"x\n" +
+	"\x0eUnbindResponse\"\xb4\x01\n" +
 	"\x13ListBindingsRequest\x12\x14\n" +
 	"\x05vhost\x18\x01 \x01(\tR\x05vhost\x12\x1b\n" +
 	"\x06source\x18\x02 \x01(\tH\x00R\x06source\x88\x01\x01\x12\x19\n" +
-	"\x05queue\x18\x03 \x01(\tH\x01R\x05queue\x88\x01\x01B\t\n" +
+	"\x05queue\x18\x03 \x01(\tH\x01R\x05queue\x88\x01\x01\x12\x1b\n" +
+	"\tpage_size\x18\x04 \x01(\rR\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x05 \x01(\tR\tpageTokenB\t\n" +
 	"\a_sourceB\b\n" +
-	"\x06_queue\"F\n" +
+	"\x06_queue\"n\n" +
 	"\x14ListBindingsResponse\x12.\n" +
-	"\bbindings\x18\x01 \x03(\v2\x12.warren.v1.BindingR\bbindings*n\n" +
+	"\bbindings\x18\x01 \x03(\v2\x12.warren.v1.BindingR\bbindings\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken*n\n" +
 	"\x0fDestinationKind\x12 \n" +
 	"\x1cDESTINATION_KIND_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16DESTINATION_KIND_QUEUE\x10\x01\x12\x1d\n" +
