@@ -9,7 +9,9 @@ import (
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+	"google.golang.org/grpc/codes"
 
+	warrenv1 "github.com/warrenmq/warren/api/warren/v1"
 	"github.com/warrenmq/warren/test/cluster"
 )
 
@@ -32,9 +34,9 @@ func TestUsers(t *testing.T) {
 		{"G05 declaring a queue with a dead-letter exchange", declareWithoutDLX},
 		{"G05 and G06 every permission, over AMQP, HTTP and gRPC", permissionMatrix},
 		{"G06 topic permissions", topicRefusals},
-		{"G07 passwords", passwordChanges},
-		{"G07 a deleted user", deletedUser},
-		{"G08 vhosts", vhostLife},
+		{"G07 passwords, over AMQP, HTTP and gRPC", passwordChanges},
+		{"G07 a deleted user, over AMQP, HTTP and gRPC", deletedUser},
+		{"G08 vhosts, over AMQP and gRPC", vhostLife},
 		{"answers of ctl", userAnswers},
 		{"management API", usersOverHTTP},
 	} {
@@ -232,8 +234,11 @@ func passwordChanges(r *usersRig) {
 		}
 	}
 	works(passwordFirst)
+	mustCtl(r.T, r.nodes[0], "set_user_tags", user, "management")
+	r.wantEnters(r.nodes[2], user, map[string]bool{passwordFirst: true})
 	mustCtl(r.T, r.nodes[0], "change_password", user, "second")
 	works("second")
+	r.wantEnters(r.nodes[2], user, map[string]bool{passwordFirst: false, "second": true})
 	// Made apart from this code; see TestPasswords of auth.
 	mustCtl(r.T, r.nodes[0], "change_password", user, "kI3GCqW5JLMJa4iX1lo7X4D6XbYqlLgxIs30+P6tENUV2POR", "--pre-hashed-password")
 	works("test12")
@@ -256,8 +261,9 @@ func (r *usersRig) forced(closed <-chan *amqp.Error, text string) {
 }
 
 func deletedUser(r *usersRig) {
-	user, other := r.user("going", "", "", ""), r.user("staying", "", "", "")
+	user, other := r.user("going", "", ".*", ".*"), r.user("staying", "", "", "")
 	stays := r.enter(1, other, passwordFirst)
+	streams := r.rpcStreams(r.nodes[1], user, "/", r.queue("q", nil))
 	var closed []<-chan *amqp.Error
 	for i := range r.nodes {
 		closed = append(closed, r.enter(i, user, passwordFirst).NotifyClose(make(chan *amqp.Error, 1)))
@@ -266,6 +272,8 @@ func deletedUser(r *usersRig) {
 	for _, c := range closed {
 		r.forced(c, "user '"+user+"' is deleted")
 	}
+	streams("user '" + user + "' is deleted")
+	r.wantEnters(r.nodes[1], user, map[string]bool{passwordFirst: false})
 	var wg sync.WaitGroup
 	for i := range r.nodes {
 		wg.Go(func() {
@@ -309,10 +317,15 @@ func vhostLife(r *usersRig) {
 	if out := mustCtl(r.T, r.nodes[2], "-q", "list_queues", "-p", vhost, "name", "messages", "type"); !strings.Contains(out, "q0\t3\tquorum\n") {
 		r.Errorf("%q", out)
 	}
+	streams := r.rpcStreams(r.nodes[2], user, vhost, "q1")
 	mustCtl(r.T, r.nodes[0], "delete_vhost", vhost)
 	for _, c := range closed {
 		r.forced(c, "vhost '"+vhost+"' is deleted")
 	}
+	streams("vhost '" + vhost + "' is deleted")
+	rpc := rpcAt(r.T, r.nodes[1], user, passwordFirst)
+	_, err := rpc.consume.Get(rpc.ctx, &warrenv1.GetRequest{Vhost: vhost, Queue: "q1"})
+	wantCode(r.T, err, codes.PermissionDenied, "NOT_ALLOWED")
 	refused(fmt.Sprintf("vhost %s not found", vhost))
 	mustCtl(r.T, r.nodes[1], "add_vhost", vhost)
 	if out := mustCtl(r.T, r.nodes[2], "-q", "list_queues", "-p", vhost) + mustCtl(r.T, r.nodes[2], "-q", "list_permissions", "-p", vhost); out != "" {
