@@ -28,7 +28,7 @@ func TestGroupGoesOnFromOneReplica(t *testing.T) {
 	c.found(1)
 	last := c.nodes["a/1"]
 	former, _ := last.host.Group(queueA)
-	waitFor(t, 10*time.Second, "the replica does not have it", func() bool { return len(last.machines[queueA].all()) > 0 })
+	waitFor(t, 30*time.Second, "the replica does not have it", func() bool { return len(last.machines[queueA].all()) > 0 })
 	c.kill("b/1").close(t)
 	lost := c.kill("c/1")
 	positions, err := last.host.Positions(t.Context(), "a/1", []transport.GroupID{queueA, next})

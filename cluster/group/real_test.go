@@ -124,7 +124,7 @@ func (c *realCluster) linked() {
 	c.t.Helper()
 	for _, n := range c.nodes {
 		for _, o := range c.nodes {
-			waitFor(c.t, 10*time.Second, "nodes do not meet", func() bool {
+			waitFor(c.t, 30*time.Second, "nodes do not meet", func() bool {
 				return n == o || n.mesh.Peer(o.id).Up && n.det.State(o.id) == detector.Alive
 			})
 		}

@@ -119,7 +119,7 @@ func TestBodiesReachALaggingFollower(t *testing.T) {
 	lead.host.cfg.TrailingBytes = 1 // compact everything behind a snapshot
 	begin(c.ids[1])
 	begin(c.ids[2])
-	waitFor(t, 5*time.Second, "no leader", lead.IsLeader)
+	waitFor(t, 30*time.Second, "no leader", lead.IsLeader)
 	write := func(from, to int) {
 		for i := from; i < to; i++ {
 			if _, err := propose(lead, fmt.Sprintf("body %d", i)); err != nil {
