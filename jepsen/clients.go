@@ -26,6 +26,14 @@ type lives struct {
 
 func (l *lives) wait() { l.work.Wait() }
 
+// client connects to a node by the protocol of this connection.
+func (r *run) client(ctx context.Context, node string, process, life int) (*client.Client, error) {
+	if r.cfg.rpc(process, life) {
+		return client.OpenRPC(ctx, r.clients, node, r.db.AMQP(node), r.db.GRPC(node), process, life)
+	}
+	return client.Open(ctx, r.clients, node, r.db.AMQP(node), process, life)
+}
+
 // live starts process number i, which ends with ctx. It begins at node i and goes to the
 // next one with each connection.
 func (r *run) live(ctx context.Context, i int, p workload.Process) {
@@ -34,7 +42,7 @@ func (r *run) live(ctx context.Context, i int, p workload.Process) {
 		life := 1
 		for n := i; ctx.Err() == nil; n++ {
 			node := nodes[n%len(nodes)]
-			c, err := client.Open(ctx, r.clients, node, r.db.AMQP(node), i, life)
+			c, err := r.client(ctx, node, i, life)
 			if err == nil {
 				life++
 				err = p.Live(ctx, c)
@@ -56,7 +64,7 @@ func (r *run) final(ctx context.Context) (*client.Client, error) {
 	life := int(r.lives.final.Add(1))
 	for n := life; ; n++ {
 		node := nodes[n%len(nodes)]
-		c, err := client.Open(ctx, r.clients, node, r.db.AMQP(node), history.Final, life)
+		c, err := r.client(ctx, node, history.Final, life)
 		if err == nil {
 			return c, nil
 		}

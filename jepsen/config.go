@@ -20,6 +20,9 @@ type Config struct {
 	System   string
 	Workload string
 	Nemeses  []string
+	// Protocol is what clients publish and consume by: "amqp", "grpc", or "both", each connection of a process by the other one. What
+	// gRPC has not, such as transactions, goes over AMQP.
+	Protocol string
 	// Time is how long clients work under faults. The whole run takes at most Time and
 	// five minutes; usually Time and half a minute.
 	Time time.Duration
@@ -52,9 +55,17 @@ type Config struct {
 	sabotage func(ctx context.Context, system db.DB) error
 }
 
+// Protocols are what clients may speak.
+var Protocols = []string{"amqp", "grpc", "both"}
+
+// rpc tells whether a connection is over gRPC.
+func (c Config) rpc(process, life int) bool {
+	return c.Protocol == "grpc" || c.Protocol == "both" && (process+life)%2 == 0
+}
+
 // Default returns a run of the queue workload under all faults, without Binary and Out.
 func Default() Config {
-	return Config{System: "warren", Workload: "queue", Nemeses: []string{"all"}, Time: 30 * time.Second, Hold: nemesis.HoldDefault, Nodes: 3, Rate: 200, Slack: 3, Seed: 1}
+	return Config{System: "warren", Workload: "queue", Nemeses: []string{"all"}, Protocol: "amqp", Time: 30 * time.Second, Hold: nemesis.HoldDefault, Nodes: 3, Rate: 200, Slack: 3, Seed: 1}
 }
 
 // Validate tells everything that is wrong with c.
@@ -70,6 +81,8 @@ func (c Config) Validate() error {
 	errs = append(errs, err)
 	_, err = nemesis.Select(c.Nemeses, true, c.Failpoints)
 	errs = append(errs, err)
+	check(slices.Contains(Protocols, c.Protocol), "no protocol %q: there are %s", c.Protocol, strings.Join(Protocols, ", "))
+	check(c.Protocol == "amqp" || c.System == "warren", "the clients of %s speak amqp", c.System)
 	check(c.Time >= time.Second && c.Time <= 12*time.Hour, "a run must last between a second and 12 hours, not %v", c.Time)
 	check(c.Hold >= time.Second && c.Hold <= time.Hour, "a fault must last between a second and an hour at most, not %v", c.Hold)
 	check(c.Nodes >= 1 && c.Nodes <= 9, "a cluster has 1 to 9 nodes, not %d", c.Nodes)
@@ -85,11 +98,11 @@ func (c Config) quorum() bool { return c.System == "rabbitmq" }
 
 // Name names the run for its folder.
 func (c Config) Name() string {
-	return fmt.Sprintf("%s-%s-%s-%dn-seed%d", c.System, c.Workload, strings.Join(c.Nemeses, "+"), c.Nodes, c.Seed)
+	return fmt.Sprintf("%s-%s-%s-%s-%dn-seed%d", c.System, c.Workload, c.Protocol, strings.Join(c.Nemeses, "+"), c.Nodes, c.Seed)
 }
 
 // Repeat returns the command that does the run again.
 func (c Config) Repeat() string {
-	return fmt.Sprintf("go run ./jepsen/cmd --system %s --workload %s --nemesis %s --nodes %d --time %v --hold %v --rate %d --seed %d",
-		c.System, c.Workload, strings.Join(c.Nemeses, ","), c.Nodes, c.Time, c.Hold, c.Rate, c.Seed)
+	return fmt.Sprintf("go run ./jepsen/cmd --system %s --workload %s --protocol %s --nemesis %s --nodes %d --time %v --hold %v --rate %d --seed %d",
+		c.System, c.Workload, c.Protocol, strings.Join(c.Nemeses, ","), c.Nodes, c.Time, c.Hold, c.Rate, c.Seed)
 }

@@ -69,15 +69,15 @@ func TestSample(t *testing.T) {
 		})
 	}
 	for i, sample := range []struct {
-		workload string
-		nodes    int
+		workload, protocol string
+		nodes              int
 	}{
-		{"queue", 3},
-		{"deadletter", 3},
+		{"queue", "both", 3},
+		{"deadletter", "both", 3},
 	} {
 		cfg := Default()
 		cfg.Slack = testSlack
-		cfg.Workload, cfg.Nodes, cfg.Seed, cfg.Time = sample.workload, sample.nodes, *seed+uint64(i), *loadTime
+		cfg.Workload, cfg.Protocol, cfg.Nodes, cfg.Seed, cfg.Time = sample.workload, sample.protocol, sample.nodes, *seed+uint64(i), *loadTime
 		cfg.Rate = 100 // the nodes have the race detector
 		cfg.Binary, cfg.Failpoints, cfg.Out = os.Getenv(cluster.BinaryEnv), true, out
 		t.Run(cfg.Name(), func(t *testing.T) {
@@ -152,6 +152,7 @@ func TestBadConfig(t *testing.T) {
 	for name, change := range map[string]func(*Config){
 		"system":   func(c *Config) { c.System = "sparrow" },
 		"workload": func(c *Config) { c.Workload = "nothing" },
+		"protocol": func(c *Config) { c.Protocol = "mqtt" },
 		"nemesis":  func(c *Config) { c.Nemeses = []string{"thunder"} },
 		"time":     func(c *Config) { c.Time = 0 },
 		"hold":     func(c *Config) { c.Hold = -1 },

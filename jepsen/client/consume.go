@@ -3,6 +3,7 @@ package client
 import (
 	"bytes"
 	"strings"
+	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
@@ -23,13 +24,18 @@ type Delivery struct {
 
 // Consume starts a consumer of queue with manual acks. The channel it returns is closed when
 // the client's is. Each delivery must be given to Took.
-func (c *Client) Consume(queue string, prefetch int, args amqp.Table) (<-chan amqp.Delivery, error) {
+func (c *Client) Consume(queue string, prefetch int) (<-chan amqp.Delivery, error) {
+	if c.rpc != nil {
+		late := time.AfterFunc(c.cfg.Timeout, c.Cut)
+		defer late.Stop()
+		return c.rpc.consume(queue, prefetch)
+	}
 	var deliveries <-chan amqp.Delivery
 	err := c.Do("consume "+queue, func(ch *amqp.Channel) (err error) {
 		if err = ch.Qos(prefetch, 0, false); err != nil {
 			return err
 		}
-		deliveries, err = ch.Consume(queue, "", false, false, false, false, args)
+		deliveries, err = ch.Consume(queue, "", false, false, false, false, nil)
 		return err
 	})
 	return deliveries, err
@@ -82,20 +88,29 @@ func (c *Client) Get(queue string) (out Delivery, ok bool, err error) {
 func (c *Client) Settle(f string, d Delivery) error {
 	op := c.Op(history.OK, f)
 	op.Queue, op.Value, op.Deaths = d.Queue, d.ID, d.Deaths
-	err := c.Do(f, func(*amqp.Channel) error {
-		switch f {
-		case history.Reject:
-			return d.Reject(false)
-		case history.Requeue:
-			return d.Reject(true) // unlike basic.nack it counts for a delivery limit
-		}
-		return d.Ack(false)
-	})
+	late := time.AfterFunc(c.cfg.Timeout, c.Cut)
+	defer late.Stop()
+	var err error
+	switch f {
+	case history.Reject:
+		err = d.Reject(false)
+	case history.Requeue:
+		err = d.Reject(true) // unlike basic.nack it counts for a delivery limit
+	default:
+		err = d.Ack(false)
+	}
 	if err != nil {
 		op.Type, op.Error = history.Info, err.Error()
 	}
 	c.Record(op)
 	return err
+}
+
+// Ack acks a delivery without recording it.
+func (c *Client) Ack(d amqp.Delivery) error {
+	late := time.AfterFunc(c.cfg.Timeout, c.Cut)
+	defer late.Stop()
+	return d.Ack(false)
 }
 
 // body returns the content of a message: its ID and what follows from it.

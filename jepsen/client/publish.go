@@ -22,6 +22,12 @@ type Message struct {
 	Extra map[string]string
 }
 
+// confirm is the result of a publish.
+type confirm interface {
+	Done() <-chan struct{}
+	Acked() bool
+}
+
 // Pending is a publish that waits for its confirm.
 type Pending struct {
 	// ID is the message's.
@@ -31,7 +37,7 @@ type Pending struct {
 
 	c       *Client
 	op      history.Op
-	confirm *amqp.DeferredConfirmation
+	confirm confirm
 	late    time.Time
 }
 
@@ -47,10 +53,20 @@ func (c *Client) Send(ctx context.Context, m Message) (*Pending, error) {
 	p.op = c.Op(history.Invoke, history.Publish)
 	p.op.Queue, p.op.Value, p.op.Extra = m.Queue, p.ID.String(), m.Extra
 	p.op.Of = c.Record(p.op)
+	content := body(p.ID.String(), c.cfg.BodyBytes)
+	if c.rpc != nil {
+		late := time.AfterFunc(c.cfg.Timeout, c.Cut)
+		defer late.Stop()
+		confirm, err := c.rpc.send(m, p.ID.String(), content)
+		if p.confirm = confirm; err != nil {
+			return nil, p.end(history.Info, err)
+		}
+		return p, nil
+	}
 	err := c.Do("publish", func(ch *amqp.Channel) (err error) {
 		p.confirm, err = ch.PublishWithDeferredConfirmWithContext(ctx, m.Exchange, m.Key, false, false, amqp.Publishing{
 			DeliveryMode: amqp.Persistent, MessageId: p.ID.String(), Headers: m.Headers,
-			Expiration: m.Expiration, Priority: m.Priority, Body: body(p.ID.String(), c.cfg.BodyBytes),
+			Expiration: m.Expiration, Priority: m.Priority, Body: content,
 		})
 		return err
 	})
@@ -70,11 +86,18 @@ func (p *Pending) Wait(ctx context.Context) error {
 	case <-ctx.Done():
 		return p.end(history.Info, errUnknown)
 	}
-	switch {
-	case p.confirm.Acked():
+	if p.confirm.Acked() {
 		p.Confirmed = true
 		return p.end(history.OK, nil)
-	case p.c.ch.IsClosed(): // the library calls what is open then refused
+	}
+	if r, ok := p.confirm.(*rpcConfirm); ok {
+		if r.result == nil {
+			return p.end(history.Info, errUnknown)
+		}
+		p.op.Error = r.result.GetOutcome().String() + " " + r.result.GetError().GetMessage()
+		return p.end(history.Fail, nil)
+	}
+	if p.c.ch.IsClosed() { // the library calls what is open then refused
 		return p.end(history.Info, errUnknown)
 	}
 	p.op.Error = "basic.nack"

@@ -81,6 +81,7 @@ func parse(args []string) (command, error) {
 	flags.StringVar(&c.rabbitmq, "rabbitmq", "/", "the folder in which Debian's packages of RabbitMQ are (jepsen/rabbitmq.sh)")
 	workloads := flags.String("workload", c.cfg.Workload, "what clients do: all, or some of "+strings.Join(workload.Names(), ","))
 	nemeses := flags.String("nemesis", "all", "faults: all, partition, disk, within, none, or some of "+strings.Join(nemesis.Names(), ","))
+	flags.StringVar(&c.cfg.Protocol, "protocol", c.cfg.Protocol, "what clients publish and consume by: "+strings.Join(jepsen.Protocols, ", ")+" (by turns)")
 	flags.DurationVar(&c.cfg.Time, "time", c.cfg.Time, "how long clients work under faults in each run")
 	flags.DurationVar(&c.cfg.Hold, "hold", c.cfg.Hold, "how long a fault is left at most")
 	nodes := flags.String("nodes", "3", "size of the cluster, or several such as 3,5")

@@ -36,6 +36,8 @@ type DB interface {
 	Stop(ctx context.Context, node string) error
 	// AMQP returns host:port of the node for clients.
 	AMQP(node string) string
+	// GRPC is the same for clients of Warren's gRPC API, "" if there is none.
+	GRPC(node string) string
 	// HTTP returns the base of the node's HTTP addresses, without a final slash.
 	HTTP(node string) string
 	// Break sets what is wrong with the disk of a running node until its process ends.

@@ -213,6 +213,9 @@ func (r *RabbitMQ) Kill(node string) error { return r.byName(node).kill() }
 // Stop implements DB.
 func (r *RabbitMQ) Stop(ctx context.Context, node string) error { return r.byName(node).stop(ctx) }
 
+// GRPC implements DB.
+func (r *RabbitMQ) GRPC(string) string { return "" }
+
 // AMQP implements DB.
 func (r *RabbitMQ) AMQP(node string) string {
 	return net.JoinHostPort(r.byName(node).place.Host, rabbitAMQP)

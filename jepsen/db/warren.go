@@ -61,7 +61,7 @@ func place(p network.Place) cluster.Place {
 			addr, err := p.Advertise(a.Cluster)
 			return []string{"--cluster-advertise-addr", addr}, err
 		}
-		for flag, addr := range map[string]string{"--amqp-addr": a.AMQP, "--http-addr": a.HTTP} {
+		for flag, addr := range map[string]string{"--amqp-addr": a.AMQP, "--http-addr": a.HTTP, "--grpc-addr": a.GRPC} {
 			_, port, err := net.SplitHostPort(addr)
 			if err == nil {
 				err = p.Expose(port)
@@ -136,6 +136,9 @@ func (w *Warren) Stop(ctx context.Context, node string) error { return w.c.ByNam
 
 // AMQP implements DB.
 func (w *Warren) AMQP(node string) string { return w.c.ByName(node).AMQPAddr() }
+
+// GRPC implements DB.
+func (w *Warren) GRPC(node string) string { return w.c.ByName(node).GRPCAddr() }
 
 // HTTP implements DB.
 func (w *Warren) HTTP(node string) string { return w.c.ByName(node).HTTP() }

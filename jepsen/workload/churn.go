@@ -57,7 +57,7 @@ func (w *churn) Processes() []Process {
 	publish := publisher(float64(w.opts.Rate)/4, func() client.Message { return client.Message{Key: churnLoad, Queue: churnLoad} })
 	list := []Process{
 		{Role: "publisher", Live: publish},
-		{Role: "consumer", Live: consumer(churnLoad, nil, func(client.Delivery) string { return history.Ack })},
+		{Role: "consumer", Live: consumer(churnLoad, func(client.Delivery) string { return history.Ack })},
 		{Role: "binder", Live: w.bind},
 		{Role: "binder", Live: w.bind},
 	}

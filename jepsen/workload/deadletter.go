@@ -129,18 +129,18 @@ func (w *deadletter) Processes() []Process {
 		{Role: "publisher", Live: publish},
 		{Role: "publisher", Live: publish},
 		{Role: "publisher", Live: publish},
-		{Role: "rejecter", Live: consumer(deadRejected, nil, always(history.Reject)), Stays: true},
-		{Role: "rejecter", Live: consumer(deadRejected, nil, always(history.Reject)), Stays: true},
-		{Role: "requeuer", Live: consumer(deadLimited, nil, always(history.Requeue)), Stays: true},
-		{Role: "worker", Live: consumer(deadWork, nil, retry), Stays: true},
-		{Role: "worker", Live: consumer(deadWork, nil, retry), Stays: true},
+		{Role: "rejecter", Live: consumer(deadRejected, always(history.Reject)), Stays: true},
+		{Role: "rejecter", Live: consumer(deadRejected, always(history.Reject)), Stays: true},
+		{Role: "requeuer", Live: consumer(deadLimited, always(history.Requeue)), Stays: true},
+		{Role: "worker", Live: consumer(deadWork, retry), Stays: true},
+		{Role: "worker", Live: consumer(deadWork, retry), Stays: true},
 	}
 	if w.opts.Quorum {
 		return list
 	}
 	return append(list, []Process{
-		{Role: "rejecter", Live: consumer(deadSent, nil, always(history.Reject)), Stays: true},
-		{Role: "worker", Live: consumer(deadAgain, nil, perhaps), Stays: true},
+		{Role: "rejecter", Live: consumer(deadSent, always(history.Reject)), Stays: true},
+		{Role: "worker", Live: consumer(deadAgain, perhaps), Stays: true},
 		{Role: "redriver", Live: redriver(deadParked, map[string]any{"to": "queue", "queue": deadBack}), Stays: true},
 		{Role: "redriver", Live: redriver(deadParked2, map[string]any{"to": "last"}), Stays: true},
 	}...)

@@ -108,11 +108,11 @@ func (w *delayed) Processes() []Process {
 	return []Process{
 		{Role: "publisher", Live: publish},
 		{Role: "publisher", Live: publish},
-		{Role: "consumer", Live: consumer(delayedOut, nil, take), Stays: true},
-		{Role: "consumer", Live: consumer(delayedOut, nil, take), Stays: true},
-		{Role: "consumer", Live: consumer(delayedAfter, nil, take), Stays: true},
-		{Role: "retrier", Live: consumer(delayedRetry, nil, retry), Stays: true},
-		{Role: "retrier", Live: consumer(delayedRetry, nil, retry), Stays: true},
+		{Role: "consumer", Live: consumer(delayedOut, take), Stays: true},
+		{Role: "consumer", Live: consumer(delayedOut, take), Stays: true},
+		{Role: "consumer", Live: consumer(delayedAfter, take), Stays: true},
+		{Role: "retrier", Live: consumer(delayedRetry, retry), Stays: true},
+		{Role: "retrier", Live: consumer(delayedRetry, retry), Stays: true},
 	}
 }
 

@@ -109,7 +109,7 @@ func drainWith(ctx context.Context, c *client.Client, queue string) error {
 	}); err != nil || q.Messages == 0 {
 		return err
 	}
-	deliveries, err := c.Consume(queue, drainPrefetch, nil)
+	deliveries, err := c.Consume(queue, drainPrefetch)
 	if err != nil {
 		return err
 	}
@@ -133,7 +133,7 @@ func takeAll(ctx context.Context, c *client.Client, queue string, deliveries <-c
 			}
 			// Recorded first: if the ack is lost, it comes again, flagged.
 			c.Took(history.Drain, queue, d)
-			if err := c.Do("ack", func(*amqp.Channel) error { return d.Ack(false) }); err != nil {
+			if err := c.Ack(d); err != nil {
 				return err
 			}
 			quiet.Reset(quietDrain)

@@ -91,7 +91,7 @@ func lockByConsume(ctx context.Context, c *client.Client) error {
 	op := lockOp(c, history.Acquire)
 	op.Type = history.Invoke
 	of := c.Record(op)
-	deliveries, err := c.Consume(mutexQueue, 1, nil)
+	deliveries, err := c.Consume(mutexQueue, 1)
 	if err != nil {
 		return err
 	}

@@ -133,8 +133,8 @@ func (w *policy) Processes() []Process {
 		{Role: "publisher", Live: publish},
 		{Role: "changer", Live: change},
 		{Role: "changer", Live: change},
-		{Role: "consumer", Live: consumer(policySources[0], nil, decide)},
-		{Role: "consumer", Live: consumer(policySources[1], nil, decide)},
+		{Role: "consumer", Live: consumer(policySources[0], decide)},
+		{Role: "consumer", Live: consumer(policySources[1], decide)},
 		{Role: "getter", Live: getter(policySources[1], 50*time.Millisecond, decide)},
 	}
 }

@@ -63,7 +63,7 @@ func (w *priority) Processes() []Process {
 	list := []Process{{Role: "publisher", Live: publish}, {Role: "publisher", Live: publish}}
 	for _, q := range []string{priorityPlain, priorityQuorum} {
 		list = append(list,
-			Process{Role: "consumer", Live: consumer(q, nil, decide)},
+			Process{Role: "consumer", Live: consumer(q, decide)},
 			Process{Role: "getter", Live: getter(q, 20*time.Millisecond, decide)})
 	}
 	return list

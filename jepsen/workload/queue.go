@@ -62,9 +62,9 @@ func (w *queue) Processes() []Process {
 		{Role: "publisher", Live: publish},
 		{Role: "publisher", Live: publish},
 		{Role: "publisher", Live: publish},
-		{Role: "consumer", Live: consumer(queuePlain, nil, decide)},
-		{Role: "consumer", Live: consumer(queuePlain, nil, decide)},
-		{Role: "consumer", Live: consumer(queueQuorum, nil, decide)},
+		{Role: "consumer", Live: consumer(queuePlain, decide)},
+		{Role: "consumer", Live: consumer(queuePlain, decide)},
+		{Role: "consumer", Live: consumer(queueQuorum, decide)},
 		{Role: "getter", Live: getter(queuePlain, 50*time.Millisecond, decide)},
 		{Role: "getter", Live: getter(queueQuorum, 50*time.Millisecond, decide)},
 	}

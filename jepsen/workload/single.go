@@ -53,7 +53,7 @@ func (w *single) Processes() []Process {
 	list := []Process{{Role: "publisher", Live: publish}, {Role: "publisher", Live: publish}}
 	for range 3 {
 		for _, q := range w.Queues() {
-			consume := consumer(q, nil, func(client.Delivery) string { return history.Ack })
+			consume := consumer(q, func(client.Delivery) string { return history.Ack })
 			list = append(list, Process{Role: "consumer", Live: consume})
 		}
 	}

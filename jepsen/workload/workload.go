@@ -132,9 +132,9 @@ func publisherTelling(rate float64, next func() client.Message, confirmed func(*
 }
 
 // consumer returns a Live that consumes queue and settles each delivery as decide says.
-func consumer(queue string, args amqp.Table, decide func(client.Delivery) string) func(context.Context, *client.Client) error {
+func consumer(queue string, decide func(client.Delivery) string) func(context.Context, *client.Client) error {
 	return func(ctx context.Context, c *client.Client) error {
-		deliveries, err := c.Consume(queue, prefetch, args)
+		deliveries, err := c.Consume(queue, prefetch)
 		if err != nil {
 			return err
 		}

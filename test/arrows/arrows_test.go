@@ -93,7 +93,7 @@ var allowed = map[string][]string{
 	// The harness has arrows of its own: what judges a history knows nothing but histories.
 	"jepsen":          {"jepsen/checker", "jepsen/client", "jepsen/db", "jepsen/history", "jepsen/nemesis", "jepsen/network", "jepsen/report", "jepsen/workload"},
 	"jepsen/checker":  {"jepsen/history", "jepsen/model"},
-	"jepsen/client":   {"jepsen/history"},
+	"jepsen/client":   {"api/warren/v1", "jepsen/history"},
 	"jepsen/cmd":      nil,
 	"jepsen/db":       {"jepsen/network", "test/cluster"},
 	"jepsen/history":  {},
