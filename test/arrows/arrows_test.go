@@ -74,6 +74,7 @@ var allowed = map[string][]string{
 	"web/bundle":        {},
 	// The composition root and what stands outside may import anything but each
 	// other's commands.
+	"client/examples/retry":       {"client"},
 	"cmd/demo":                    nil,
 	"cmd/node":                    nil,
 	"cmd/perf":                    nil,
