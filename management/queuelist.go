@@ -268,6 +268,12 @@ func (a *API) describeQueues(ctx context.Context, names []broker.QueueName, t *q
 			missing = append(missing, i)
 		}
 	})
+	a.askQueues(ctx, names, missing, func(i int, info *broker.QueueInfo) { list[i] = withFigures(info, t.of(names[i].ID), nil) })
+	return list
+}
+
+// askQueues asks for those of the queues that are missing, several at a time, for which it calls yield from several goroutines.
+func (a *API) askQueues(ctx context.Context, names []broker.QueueName, missing []int, yield func(i int, info *broker.QueueInfo)) {
 	ctx, cancel := context.WithTimeout(ctx, askingTime)
 	defer cancel()
 	var wg sync.WaitGroup
@@ -276,7 +282,7 @@ func (a *API) describeQueues(ctx context.Context, names []broker.QueueName, t *q
 		wg.Go(func() {
 			for i := range next {
 				if info, ok := a.cfg.Broker.AskQueue(ctx, names[i].ID); ok {
-					list[i] = withFigures(&info, t.of(names[i].ID), nil)
+					yield(i, &info)
 				}
 			}
 		})
@@ -286,11 +292,16 @@ func (a *API) describeQueues(ctx context.Context, names []broker.QueueName, t *q
 	}
 	close(next)
 	wg.Wait()
-	return list
 }
 
 // tableJSON makes a queue's JSON of its outline and figures.
 func tableJSON(info *broker.QueueInfo, f *queueFigures) Queue {
+	f.fill(info)
+	return withFigures(info, f, nil)
+}
+
+// fill adds to a queue's outline what its leader has told.
+func (f *queueFigures) fill(info *broker.QueueInfo) {
 	if info.State == "running" && f.leader != "" {
 		r := f.row
 		info.Leader = f.leader
@@ -298,7 +309,6 @@ func tableJSON(info *broker.QueueInfo, f *queueFigures) Queue {
 		info.Outbox, info.OutboxBytes, info.Parked, info.Transferred = r.Outbox, r.OutboxBytes, r.Parked, r.Transferred
 		info.Duplicates, info.DedupIDs, info.DedupForgotten = r.Duplicates, r.DedupIDs, r.DedupForgotten
 	}
-	return withFigures(info, f, nil)
 }
 
 // withFigures makes a queue's JSON of what is known of it and of its figures.

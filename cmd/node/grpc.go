@@ -29,6 +29,7 @@ func (n *running) openGRPC(like gateway.Config) {
 			}
 			return hash, err
 		},
+		Cluster:        grpcCluster{n},
 		SettlePolicies: func(ctx context.Context, vhost string) { n.manager.SettlePolicies(ctx, vhost) },
 	}
 	if n.clientTLS != nil {

@@ -22,6 +22,7 @@ import (
 	"github.com/warrenmq/warren/auth"
 	"github.com/warrenmq/warren/broker"
 	"github.com/warrenmq/warren/gateway/unread"
+	"github.com/warrenmq/warren/stats"
 )
 
 // Bounds of what clients may do to a node.
@@ -50,6 +51,15 @@ type Logins interface {
 	Certificate(ctx context.Context, c *x509.Certificate, from net.Addr) (broker.User, error)
 }
 
+// Cluster tells of the cluster what the broker does not know.
+type Cluster interface {
+	// Describe tells of the nodes by name, with what those that run say of themselves if they are asked.
+	Describe(ctx context.Context, ask bool) *warrenv1.GetClusterResponse
+	// QueueFigures describes queues in the order of names. It calls yield for each, once, with what is yield's for the time of the call. bytes
+	// are those of the bodies of all messages. A queue that is gone has no id.
+	QueueFigures(ctx context.Context, names []broker.QueueName, yield func(i int, info *broker.QueueInfo, bytes uint64, rates *stats.Rates))
+}
+
 // Config is what a server needs.
 type Config struct {
 	Logger *slog.Logger
@@ -65,6 +75,8 @@ type Config struct {
 	HashPassword func(ctx context.Context, password string, from net.Addr) (auth.PasswordHash, error)
 	// SettlePolicies waits a moment until a change of a virtual host's policies is in effect.
 	SettlePolicies func(ctx context.Context, vhost string)
+	// Cluster tells of the cluster.
+	Cluster Cluster
 	// Unread counts the messages that wait for clients that do not read, of all protocols.
 	Unread *unread.Gauge
 }
@@ -119,6 +131,7 @@ func (s *Server) Serve(ln net.Listener) error {
 	warrenv1.RegisterTopologyServiceServer(lib, &topologyService{s: s})
 	warrenv1.RegisterMessageServiceServer(lib, &messageService{s: s})
 	warrenv1.RegisterAdminServiceServer(lib, &adminService{s: s})
+	warrenv1.RegisterStatusServiceServer(lib, &statusService{s: s})
 	reflection.Register(lib)
 	for name := range lib.GetServiceInfo() {
 		healthy.SetServingStatus(name, grpc_health_v1.HealthCheckResponse_SERVING)

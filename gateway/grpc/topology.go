@@ -165,11 +165,15 @@ func (t *topologyService) GetQueue(ctx context.Context, req *warrenv1.GetQueueRe
 	if err != nil {
 		return nil, err
 	}
-	return &warrenv1.GetQueueResponse{Queue: &warrenv1.Queue{
+	return &warrenv1.GetQueueResponse{Queue: queueFor(&q)}, nil
+}
+
+func queueFor(q *broker.QueueInfo) *warrenv1.Queue {
+	return &warrenv1.Queue{
 		Name: text(q.Name), Type: q.Type, Durable: q.Durable, Exclusive: q.Exclusive, AutoDelete: q.AutoDelete, Arguments: tableFor(q.Arguments),
 		State: q.State, Members: q.Members, Online: q.Online, Leader: q.Leader, Ready: q.Ready, Unacked: q.Unacked, Delayed: q.Delayed,
 		Outbox: q.Outbox, Parked: q.Parked, Consumers: q.Consumers, Policy: text(q.Policy), OperatorPolicy: text(q.OperatorPolicy),
-	}}, nil
+	}
 }
 
 // keyOfBinding is a binding's place in lists: of those that differ in arguments only, in no order that means anything.

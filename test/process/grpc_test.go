@@ -42,6 +42,7 @@ func TestGRPC(t *testing.T) {
 		{"peek and redrive", rpcMessages},
 		{"policies", rpcPolicies},
 		{"users", rpcUsers},
+		{"status", rpcStatus},
 		{"logins and permissions", rpcLogins},
 		{"bad requests", rpcBadRequests},
 		{"a client that reads nothing", rpcSilentClient},
@@ -484,7 +485,7 @@ func rpcLogins(t *testing.T, c *cluster.Cluster) {
 	}
 	// Health needs no login.
 	h := grpc_health_v1.NewHealthClient(anonymous.conn)
-	for _, service := range []string{"", "warren.v1.PublishService", "warren.v1.ConsumeService", "warren.v1.TopologyService", "warren.v1.MessageService", "warren.v1.AdminService"} {
+	for _, service := range []string{"", "warren.v1.PublishService", "warren.v1.ConsumeService", "warren.v1.TopologyService", "warren.v1.MessageService", "warren.v1.AdminService", "warren.v1.StatusService"} {
 		resp, err := h.Check(rpc.ctx, &grpc_health_v1.HealthCheckRequest{Service: service})
 		if err != nil || resp.GetStatus() != grpc_health_v1.HealthCheckResponse_SERVING {
 			t.Errorf("health of %q: %v, %v", service, resp, err)
