@@ -8,6 +8,7 @@ import (
 	"os"
 	"time"
 
+	warrenv1 "github.com/warrenmq/warren/api/warren/v1"
 	"github.com/warrenmq/warren/client"
 )
 
@@ -166,6 +167,23 @@ func ExampleClient_Consume() {
 		return nil
 	}))
 	// Output: bad: rejected in work
+}
+
+// The rest of the API, by the generated package.
+func ExampleClient_Conn() {
+	addrs := addresses()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	c, err := client.Dial(ctx, client.Config{Addrs: addrs, User: "guest", Password: "guest"})
+	must(err)
+	defer c.Close(ctx)
+	_, err = c.DeclareQueue(ctx, client.Queue{Name: "described", Type: "quorum"})
+	must(err)
+
+	resp, err := warrenv1.NewTopologyServiceClient(c.Conn()).GetQueue(ctx, &warrenv1.GetQueueRequest{Queue: "described"})
+	must(err)
+	fmt.Println(resp.GetQueue().GetType(), resp.GetQueue().GetState())
+	// Output: quorum running
 }
 
 // A subscriber with a queue of its own, which ends with it.

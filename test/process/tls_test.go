@@ -25,6 +25,7 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 
 	warrenv1 "github.com/warrenmq/warren/api/warren/v1"
+	"github.com/warrenmq/warren/client"
 	"github.com/warrenmq/warren/test/cluster"
 	"github.com/warrenmq/warren/test/pki"
 )
@@ -343,6 +344,24 @@ func TestHTTPS(t *testing.T) {
 		}
 		wantCode(t, get(clientTLS(t, r.server, &stranger)), codes.Unauthenticated, "LOGIN_REFUSED")
 		wantCode(t, get(plain), codes.Unauthenticated, "LOGIN_REFUSED")
+		// The Go client logs in in both ways, too.
+		for _, cfg := range []client.Config{{TLS: clientTLS(t, r.server, &admin)}, {TLS: plain, User: "guest", Password: "guest"}} {
+			cfg.Addrs = []string{r.node.GRPCAddr()}
+			c, err := client.Dial(t.Context(), cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := c.DeclareQueue(t.Context(), client.Queue{Name: "by TLS"}); err != nil {
+				t.Error(err)
+			}
+			if err := c.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+			cfg.TLS, cfg.User = clientTLS(t, r.server, &stranger), strings.ReplaceAll(cfg.User, "guest", "nobody")
+			if _, err := client.Dial(t.Context(), cfg); !errors.Is(err, client.ErrLoginRefused) {
+				t.Errorf("a stranger: %v", err)
+			}
+		}
 		// What a client says of itself goes before its certificate.
 		wantCode(t, get(clientTLS(t, r.server, &admin), grpc.WithPerRPCCredentials(basicLogin{"guest", "wrong"})), codes.Unauthenticated, "LOGIN_REFUSED")
 	})
