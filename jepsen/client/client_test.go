@@ -3,6 +3,7 @@ package client
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 
@@ -51,5 +52,20 @@ func TestOutcome(t *testing.T) {
 		if got := Outcome(tc.err); got != tc.want {
 			t.Errorf("Outcome(%v) = %s, want %s", tc.err, got, tc.want)
 		}
+	}
+}
+
+// TestTables: headers are the same after having gone over gRPC.
+func TestTables(t *testing.T) {
+	h := amqp.Table{"x-delay": int32(-5), "n": int64(1) << 40, "s": "text", "b": true}
+	there, err := toTable(h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if back := fromTable(there); !maps.Equal(back, h) {
+		t.Errorf("%v came back as %v", h, back)
+	}
+	if _, err := toTable(amqp.Table{"f": 1.5}); err == nil {
+		t.Error("a header is left out in silence")
 	}
 }

@@ -72,7 +72,11 @@ func (r *rpc) send(m Message, id string, content []byte) (*rpcConfirm, error) {
 		r.work.Go(r.results)
 	}
 	persistent := uint32(amqp.Persistent)
-	props := &warrenv1.Properties{MessageId: &id, DeliveryMode: &persistent}
+	headers, err := toTable(m.Headers)
+	if err != nil {
+		return nil, err
+	}
+	props := &warrenv1.Properties{MessageId: &id, DeliveryMode: &persistent, Headers: headers}
 	if m.Expiration != "" {
 		props.Expiration = &m.Expiration
 	}
@@ -158,13 +162,9 @@ func (r *rpc) consume(queue string, prefetch int) (<-chan amqp.Delivery, error) 
 
 // rpcDelivery is a delivery in the form of the AMQP library's, as far as the harness looks at it.
 func rpcDelivery(stream warrenv1.ConsumeService_ConsumeClient, d *warrenv1.Delivery) amqp.Delivery {
-	var deaths []any
-	for _, death := range d.GetDeaths() {
-		deaths = append(deaths, amqp.Table{"count": int64(death.GetCount())})
-	}
 	m := d.GetMessage()
 	return amqp.Delivery{
-		Acknowledger: rpcSettler{stream}, DeliveryTag: d.GetNumber(), Redelivered: d.GetRedelivered(), Headers: amqp.Table{"x-death": deaths},
+		Acknowledger: rpcSettler{stream}, DeliveryTag: d.GetNumber(), Redelivered: d.GetRedelivered(), Headers: fromTable(m.GetProperties().GetHeaders()),
 		MessageId: m.GetProperties().GetMessageId(), Priority: uint8(m.GetProperties().GetPriority()), Body: m.GetBody(),
 	}
 }
