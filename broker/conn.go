@@ -77,14 +77,24 @@ func (b *Broker) Login(ctx context.Context, mechanism string, response []byte, f
 // response of EXTERNAL may repeat it. Errors are *Error with AccessRefused.
 func (b *Broker) LoginExternal(_ context.Context, peer string, response []byte, loopback bool) (User, error) {
 	name, err := auth.ParseExternal(response, peer)
+	return b.verified(auth.MechanismExternal, name, peer, err, loopback)
+}
+
+// LoginToken lets the user in that a token names; err says why it does not count. Errors are *Error with AccessRefused.
+func (b *Broker) LoginToken(name string, err error, loopback bool) (User, error) {
+	return b.verified("BEARER", name, name, err, loopback)
+}
+
+// verified lets a user in whom something else has verified, unless err says that it has not.
+func (b *Broker) verified(mechanism, name, peer string, err error, loopback bool) (User, error) {
 	var u *auth.User
 	if err == nil {
 		u = b.cat.View().User(name)
 		err = u.LoginVerified(loopback)
 	}
 	if err != nil {
-		b.cfg.Logger.Warn("login refused", "mechanism", auth.MechanismExternal, "peer", peer, "err", err)
-		return User{}, Errorf(AccessRefused, "Login was refused using authentication mechanism %s. For details see the broker logfile.", auth.MechanismExternal)
+		b.cfg.Logger.Warn("login refused", "mechanism", mechanism, "peer", peer, "err", err)
+		return User{}, Errorf(AccessRefused, "Login was refused using authentication mechanism %s. For details see the broker logfile.", mechanism)
 	}
 	return User{Name: u.Name, Tags: u.Tags}, nil
 }

@@ -57,6 +57,10 @@ type Config struct {
 	// Default "dns".
 	TLSLoginFrom, TLSLoginSANType string
 
+	// TokenKeysFile has the public keys of the issuer whose tokens clients of gRPC may log in with, a JSON Web Key Set; empty: none.
+	// TokenIssuer is what their claim iss must be, empty: anything. TokenAudience is what their claim aud must have. Default "warren".
+	TokenKeysFile, TokenIssuer, TokenAudience string
+
 	// ClusterAddr is the address at which the other nodes reach this one
 	// (node-to-node gRPC). Anybody who can connect to it is trusted, so the
 	// default is a loopback address: "127.0.0.1:5681".
@@ -258,6 +262,7 @@ func Default() Config {
 		TLSClientAuth:    ClientAuthNone,
 		TLSLoginFrom:     "distinguished_name",
 		TLSLoginSANType:  "dns",
+		TokenAudience:    "warren",
 		ClusterAddr:      "127.0.0.1:5681",
 		ClusterTLS:       ClusterTLSOff,
 		ClusterTLSName:   "warren-node",

@@ -95,6 +95,7 @@ func TestValidate(t *testing.T) {
 		{"a product without a version", func(c *Config) { c.AMQPProduct = "RabbitMQ" }, []string{`amqp-product: must be a name and a version such as RabbitMQ/4.1.0, got "RabbitMQ"`}},
 		{"another product", func(c *Config) { c.AMQPProduct = "RabbitMQ/4.1.0" }, nil},
 		{"a hashing that is none", func(c *Config) { c.PasswordHashing = "bcrypt:15" }, []string{"password-hashing: must be sha256, bcrypt or bcrypt:COST with a cost from 4 to 14, got \"bcrypt:15\""}},
+		{"tokens for anybody", func(c *Config) { c.TokenKeysFile, c.TokenAudience = "keys.json", "" }, []string{"token-audience: must not be empty: tokens for anybody else would count"}},
 		{"guesses without end", func(c *Config) { c.LoginFailures = -1 }, []string{"login-failures: must be between 0 and 1000, got -1"}},
 		{"leaders that flee", func(c *Config) { c.LeaderMoves = -1 }, []string{"leader-moves: must be between 0 and 1000, got -1"}},
 		{"leaders that stay away", func(c *Config) { c.LeaderMoves = 0 }, nil},

@@ -65,6 +65,9 @@ func (c Config) secureProblems(add func(name, problem string)) {
 	}
 	add("tls-login-from", oneOf(c.TLSLoginFrom, LoginFroms))
 	add("tls-login-san-type", oneOf(c.TLSLoginSANType, SANTypes))
+	if c.TokenKeysFile != "" && c.TokenAudience == "" {
+		add("token-audience", "must not be empty: tokens for anybody else would count")
+	}
 }
 
 // nodeProblems are those of the settings of TLS between nodes.

@@ -59,6 +59,16 @@ func (l grpcLogins) Password(ctx context.Context, user, password string, client 
 	return l.n.logIn(ctx, attempts.GRPC, auth.MechanismPlain, []byte("\x00"+user+"\x00"+password), from(client))
 }
 
+// Token implements rpc.Logins.
+func (l grpcLogins) Token(_ context.Context, token string, client net.Addr) (broker.User, error) {
+	var user string
+	err := errors.New("this node has no keys for tokens")
+	if l.n.tokens != nil {
+		user, err = l.n.tokens.User(token)
+	}
+	return l.n.broker.LoginToken(user, err, loopback(from(client)))
+}
+
 // Certificate implements rpc.Logins.
 func (l grpcLogins) Certificate(ctx context.Context, c *x509.Certificate, client net.Addr) (broker.User, error) {
 	return l.n.broker.LoginExternal(ctx, l.n.peerName().Of(c), nil, loopback(from(client)))

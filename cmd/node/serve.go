@@ -14,6 +14,7 @@ import (
 	"github.com/warrenmq/warren/auth"
 	"github.com/warrenmq/warren/auth/attempts"
 	"github.com/warrenmq/warren/auth/passwords"
+	"github.com/warrenmq/warren/auth/tokens"
 	"github.com/warrenmq/warren/broker"
 	"github.com/warrenmq/warren/catalog"
 	"github.com/warrenmq/warren/certs"
@@ -52,6 +53,7 @@ type running struct {
 	identity        *bootstrap.Identity
 	listeners       listeners
 	clientTLS       *certs.Source   // nil without a certificate for clients
+	tokens          *tokens.Checker // nil: nobody logs in with one
 	nodeTLS         *certs.Source   // nil without TLS between nodes
 	gossipKeys      *member.KeyFile // nil without encryption of gossip
 	store           *store.Store

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/warrenmq/warren/auth"
+	"github.com/warrenmq/warren/auth/tokens"
 	"github.com/warrenmq/warren/certs"
 	"github.com/warrenmq/warren/cluster/member"
 	"github.com/warrenmq/warren/config"
@@ -19,7 +20,7 @@ import (
 	"github.com/warrenmq/warren/transport"
 )
 
-// openCertificates reads the certificates that are set and looks at their files again from
+// openCertificates reads the certificates and other keys that are set and looks at their files again from
 // time to time and on SIGHUP.
 func (n *running) openCertificates(context.Context) (err error) {
 	if n.cfg.TLSCertFile != "" {
@@ -30,6 +31,12 @@ func (n *running) openCertificates(context.Context) (err error) {
 			return fmt.Errorf("for clients: %w", err)
 		}
 		n.onClose("certificates for clients", n.clientTLS.Close)
+	}
+	if n.cfg.TokenKeysFile != "" {
+		n.tokens, err = tokens.Open(tokens.Config{File: n.cfg.TokenKeysFile, Issuer: n.cfg.TokenIssuer, Audience: n.cfg.TokenAudience})
+		if err != nil {
+			return err
+		}
 	}
 	if n.cfg.ClusterTLS != config.ClusterTLSOff {
 		n.nodeTLS, err = certs.Open(

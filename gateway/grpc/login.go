@@ -32,7 +32,7 @@ const (
 // caller is who makes a call, in its context.
 type caller struct {
 	user        broker.User
-	mechanism   string // PLAIN or EXTERNAL
+	mechanism   string // PLAIN, BEARER or EXTERNAL
 	agent       string // what the client's library says of itself
 	peer, local net.Addr
 	tls         *tls.ConnectionState // nil without TLS
@@ -94,7 +94,7 @@ func (s *Server) survive(method string, err *error) {
 	}
 }
 
-// letIn finds out who calls: by Basic credentials in the metadata, or else by the certificate that TLS has verified.
+// letIn finds out who calls: by a password or a token in the metadata, or else by the certificate that TLS has verified.
 func (s *Server) letIn(ctx context.Context) (context.Context, error) {
 	if err := s.ready(); err != nil {
 		return nil, err
@@ -106,17 +106,24 @@ func (s *Server) letIn(ctx context.Context) (context.Context, error) {
 		c.tls = &info.State
 	}
 	var err error
-	switch user, password, ok, bad := basic(ctx); {
+	switch scheme, text, bad := authorization(ctx); {
 	case bad != nil:
 		return nil, bad
-	case ok:
+	case scheme == schemeBasic:
+		user, password, bad := basic(text)
+		if bad != nil {
+			return nil, bad
+		}
 		var heldUp time.Duration
 		if c.user, heldUp, err = s.cfg.Logins.Password(ctx, user, password, p.Addr); heldUp > 0 {
 			return nil, refuse(codes.ResourceExhausted, reasonHeldUp, "too many failed logins: wait %v", heldUp.Round(time.Second))
 		}
+	case scheme == schemeBearer:
+		c.mechanism = "BEARER"
+		c.user, err = s.cfg.Logins.Token(ctx, text, p.Addr)
 	default:
 		if !isTLS || len(info.State.VerifiedChains) == 0 {
-			return nil, refuse(codes.Unauthenticated, reasonLogin, "no credentials: neither an authorization of type Basic nor a client certificate")
+			return nil, refuse(codes.Unauthenticated, reasonLogin, "no credentials: neither an authorization of type Basic or Bearer nor a client certificate")
 		}
 		c.mechanism = "EXTERNAL"
 		c.user, err = s.cfg.Logins.Certificate(ctx, info.State.PeerCertificates[0], p.Addr)
@@ -135,25 +142,35 @@ func agent(ctx context.Context) string {
 	return strings.Join(md.Get("user-agent"), " ")
 }
 
-// basic reads the metadata "authorization". bad says why it is not understood.
-func basic(ctx context.Context) (user, password string, ok bool, bad error) {
+const (
+	schemeBasic  = "basic"
+	schemeBearer = "bearer"
+)
+
+// authorization reads the metadata of that name: "" and "" if there is none. bad says why it is not understood.
+func authorization(ctx context.Context) (scheme, text string, bad error) {
 	md, _ := metadata.FromIncomingContext(ctx)
 	values := md.Get("authorization")
 	switch len(values) {
 	case 0:
-		return "", "", false, nil
+		return "", "", nil
 	case 1:
 	default:
-		return "", "", false, refuse(codes.Unauthenticated, reasonLogin, "more than one authorization")
+		return "", "", refuse(codes.Unauthenticated, reasonLogin, "more than one authorization")
 	}
-	scheme, text, _ := strings.Cut(values[0], " ")
-	if !strings.EqualFold(scheme, "basic") {
-		return "", "", false, refuse(codes.Unauthenticated, reasonLogin, "the authorization is not of type Basic")
+	scheme, text, _ = strings.Cut(values[0], " ")
+	if scheme = strings.ToLower(scheme); scheme != schemeBasic && scheme != schemeBearer {
+		return "", "", refuse(codes.Unauthenticated, reasonLogin, "the authorization is neither of type Basic nor of type Bearer")
 	}
-	decoded, err := base64.StdEncoding.DecodeString(strings.TrimSpace(text))
+	return scheme, strings.TrimSpace(text), nil
+}
+
+// basic reads user and password (RFC 7617). bad says why it is not understood.
+func basic(text string) (user, password string, bad error) {
+	decoded, err := base64.StdEncoding.DecodeString(text)
 	user, password, found := strings.Cut(string(decoded), ":")
 	if err != nil || !found || strings.ContainsRune(user+password, 0) {
-		return "", "", false, refuse(codes.Unauthenticated, reasonLogin, "the authorization is no user and password")
+		return "", "", refuse(codes.Unauthenticated, reasonLogin, "the authorization is no user and password")
 	}
-	return user, password, true, nil
+	return user, password, nil
 }

@@ -35,6 +35,31 @@ func (logins) Certificate(context.Context, *x509.Certificate, net.Addr) (broker.
 	return broker.User{}, errors.New("no certificate is asked for here")
 }
 
+func (logins) Token(_ context.Context, token string, _ net.Addr) (broker.User, error) {
+	if token != "good.token" {
+		return broker.User{}, broker.Errorf(broker.AccessRefused, "refused")
+	}
+	return broker.User{Name: "u"}, nil
+}
+
+// TestTokens: a bearer token names the user; anything else is refused.
+func TestTokens(t *testing.T) {
+	s := New(Config{Logins: logins{}}, nil)
+	for text, want := range map[string]codes.Code{
+		"Bearer good.token": codes.OK, "bearer  good.token": codes.OK, "Bearer bad.token": codes.Unauthenticated, "Bearer": codes.Unauthenticated, "Digest x": codes.Unauthenticated,
+	} {
+		ctx := peer.NewContext(t.Context(), &peer.Peer{Addr: &net.TCPAddr{}})
+		in, err := s.letIn(metadata.NewIncomingContext(ctx, metadata.Pairs("authorization", text)))
+		got := codes.OK
+		if err != nil {
+			got = refusalOf(err).code
+		}
+		if got != want || err == nil && (callerOf(in).user.Name != "u" || callerOf(in).mechanism != "BEARER") {
+			t.Errorf("%q: %v (%v), want %v", text, got, err, want)
+		}
+	}
+}
+
 // TestLetIn: how logins end that nobody was refused by, and that a password may hold any bytes but zero.
 func TestLetIn(t *testing.T) {
 	s := New(Config{Logins: logins{}}, nil)

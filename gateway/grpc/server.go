@@ -49,6 +49,8 @@ const (
 type Logins interface {
 	Password(ctx context.Context, user, password string, from net.Addr) (u broker.User, heldUp time.Duration, err error)
 	Certificate(ctx context.Context, c *x509.Certificate, from net.Addr) (broker.User, error)
+	// Token is for the token of RFC 6750 that a client bears.
+	Token(ctx context.Context, token string, from net.Addr) (broker.User, error)
 }
 
 // Cluster tells of the cluster what the broker does not know.

@@ -23,6 +23,7 @@ var allowed = map[string][]string{
 	"auth":              {"amqp"},
 	"auth/attempts":     {},
 	"auth/passwords":    {"auth"},
+	"auth/tokens":       {},
 	"backup":            {},
 	"backup/cut":        {"backup"},
 	"backup/restore":    {"backup", "catalog", "cluster/bootstrap", "fsm", "store", "transport"},

@@ -1,0 +1,170 @@
+// Package tokens checks bearer tokens: JSON Web Tokens (RFC 7519) that an issuer outside of the cluster has signed, whose public
+// keys are in a file. Who a token names is a user of the catalog; what the user may do is the catalog's affair.
+package tokens
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
+)
+
+const (
+	// Leeway is how far the clocks of issuer and node may be apart.
+	Leeway = 30 * time.Second
+	// fileMax bounds the file of keys, TokenMax a token.
+	fileMax = 1 << 20
+	// TokenMax bounds a token, in bytes.
+	TokenMax = 8 << 10
+	// looks is the least time between two looks whether the file has changed.
+	looks = time.Second
+)
+
+// algorithms are those of public keys: with a shared secret whoever can check a token could make one.
+var algorithms = []jose.SignatureAlgorithm{
+	jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512, jose.ES256, jose.ES384, jose.ES512, jose.EdDSA,
+}
+
+// Config says whose tokens count.
+type Config struct {
+	// File has the issuer's public keys as a JSON Web Key Set (RFC 7517). It is read again when it changes.
+	File string
+	// Issuer is what claim iss must be; empty: anything.
+	Issuer string
+	// Audience is what claim aud must have among its values.
+	Audience string
+}
+
+// Checker checks tokens. It is safe for concurrent use.
+type Checker struct {
+	cfg Config
+	now func() time.Time
+
+	mu     sync.Mutex
+	keys   *jose.JSONWebKeySet
+	looked time.Time
+	read   fs.FileInfo // of the file as it was read
+}
+
+// Open reads the keys.
+func Open(cfg Config) (*Checker, error) {
+	c := &Checker{cfg: cfg, now: time.Now}
+	info, err := os.Stat(cfg.File)
+	if err != nil {
+		return nil, fmt.Errorf("keys of tokens: %w", err)
+	}
+	if c.keys, err = load(cfg.File); err != nil {
+		return nil, err
+	}
+	c.read, c.looked = info, c.now()
+	return c, nil
+}
+
+// User returns the user that a token names in claim sub. The error says what is wrong with the token; it is for logs.
+func (c *Checker) User(token string) (string, error) {
+	if len(token) > TokenMax {
+		return "", fmt.Errorf("a token of %d bytes is longer than %d", len(token), TokenMax)
+	}
+	signed, err := jwt.ParseSigned(token, algorithms)
+	if err != nil {
+		return "", fmt.Errorf("no signed token: %w", err)
+	}
+	keys, stale := c.current()
+	key, err := choose(keys, signed.Headers[0])
+	if err != nil {
+		return "", errors.Join(err, stale)
+	}
+	var claims jwt.Claims
+	if err := signed.Claims(key, &claims); err != nil {
+		return "", fmt.Errorf("the token's signature: %w", err)
+	}
+	expected := jwt.Expected{Issuer: c.cfg.Issuer, AnyAudience: jwt.Audience{c.cfg.Audience}, Time: c.now()}
+	switch err := claims.ValidateWithLeeway(expected, Leeway); {
+	case err != nil:
+		return "", err
+	case claims.Expiry == nil:
+		return "", errors.New("the token has no exp: it would count for ever")
+	case claims.Subject == "":
+		return "", errors.New("the token has no sub: it names no user")
+	}
+	return claims.Subject, nil
+}
+
+// current returns the keys, read again if the file has changed. With an error they are those of before.
+func (c *Checker) current() (*jose.JSONWebKeySet, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.now()
+	if now.Sub(c.looked) < looks {
+		return c.keys, nil
+	}
+	c.looked = now
+	info, err := os.Stat(c.cfg.File)
+	if err != nil {
+		return c.keys, fmt.Errorf("keys of tokens: %w", err)
+	}
+	if os.SameFile(info, c.read) && info.ModTime().Equal(c.read.ModTime()) && info.Size() == c.read.Size() {
+		return c.keys, nil
+	}
+	keys, err := load(c.cfg.File)
+	if err != nil {
+		return c.keys, err
+	}
+	c.keys, c.read = keys, info
+	return keys, nil
+}
+
+// choose returns the key that a token says it is signed with.
+func choose(keys *jose.JSONWebKeySet, header jose.Header) (any, error) {
+	var found []jose.JSONWebKey
+	for _, k := range keys.Keys {
+		if header.KeyID == "" || k.KeyID == header.KeyID {
+			found = append(found, k)
+		}
+	}
+	switch {
+	case len(found) == 0:
+		return nil, fmt.Errorf("there is no key %q", header.KeyID)
+	case len(found) > 1:
+		return nil, fmt.Errorf("the token's key %q could be one of %d", header.KeyID, len(found))
+	case found[0].Algorithm != "" && found[0].Algorithm != header.Algorithm:
+		return nil, fmt.Errorf("the key is for %s and not for %s", found[0].Algorithm, header.Algorithm)
+	}
+	return found[0].Key, nil
+}
+
+// load reads a set of keys, of which each must be able to check signatures and do nothing else.
+func load(file string) (*jose.JSONWebKeySet, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("keys of tokens: %w", err)
+	}
+	var set jose.JSONWebKeySet
+	if len(text) > fileMax {
+		return nil, fmt.Errorf("keys of tokens: %s has more than %d bytes", file, fileMax)
+	}
+	if err := json.NewDecoder(bytes.NewReader(text)).Decode(&set); err != nil {
+		return nil, fmt.Errorf("keys of tokens: %s is no JSON Web Key Set: %w", file, err)
+	}
+	if len(set.Keys) == 0 {
+		return nil, fmt.Errorf("keys of tokens: %s has none", file)
+	}
+	for _, k := range set.Keys {
+		switch {
+		case !k.Valid():
+			return nil, fmt.Errorf("keys of tokens: key %q in %s is not valid", k.KeyID, file)
+		case !k.IsPublic():
+			return nil, fmt.Errorf("keys of tokens: key %q in %s is no public key: whoever reads the file could sign tokens", k.KeyID, file)
+		case k.Use != "" && k.Use != "sig":
+			return nil, fmt.Errorf("keys of tokens: key %q in %s is not for signatures", k.KeyID, file)
+		}
+	}
+	return &set, nil
+}

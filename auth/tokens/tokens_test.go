@@ -1,0 +1,202 @@
+package tokens
+
+import (
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
+)
+
+type issuer struct {
+	t   *testing.T
+	key jose.JSONWebKey
+}
+
+func newIssuer(t *testing.T, id string) issuer {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return issuer{t, jose.JSONWebKey{Key: key, KeyID: id, Algorithm: string(jose.ES256), Use: "sig"}}
+}
+
+func (i issuer) sign(claims jwt.Claims) string {
+	i.t.Helper()
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: i.key}, nil)
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	token, err := jwt.Signed(signer).Claims(claims).Serialize()
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	return token
+}
+
+func writeKeys(t *testing.T, file string, keys ...jose.JSONWebKey) {
+	t.Helper()
+	text, err := json.Marshal(jose.JSONWebKeySet{Keys: keys})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func good() jwt.Claims {
+	return jwt.Claims{
+		Subject: "orders", Issuer: "https://login.example", Audience: jwt.Audience{"other", "warren"},
+		Expiry: jwt.NewNumericDate(time.Now().Add(time.Minute)), NotBefore: jwt.NewNumericDate(time.Now().Add(-time.Minute)),
+	}
+}
+
+func TestUser(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "keys.json")
+	us, them := newIssuer(t, "a"), newIssuer(t, "a")
+	second := newIssuer(t, "b")
+	writeKeys(t, file, us.key.Public(), second.key.Public())
+	c, err := Open(Config{File: file, Issuer: "https://login.example", Audience: "warren"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	with := func(change func(*jwt.Claims)) string {
+		claims := good()
+		change(&claims)
+		return us.sign(claims)
+	}
+	for _, token := range []string{us.sign(good()), second.sign(good())} {
+		if user, err := c.User(token); user != "orders" || err != nil {
+			t.Errorf("a good token: %q, %v", user, err)
+		}
+	}
+	valid := us.sign(good())
+	parts := strings.Split(valid, ".")
+	for name, token := range map[string]string{
+		"no token":            "",
+		"nonsense":            "a.b.c",
+		"of somebody else":    them.sign(good()),
+		"of an unknown key":   newIssuer(t, "c").sign(good()),
+		"of no certain key":   newIssuer(t, "").sign(good()),
+		"changed":             parts[0] + "." + parts[1][:len(parts[1])-2] + "." + parts[2],
+		"unsigned":            "eyJhbGciOiJub25lIn0." + parts[1] + ".",
+		"expired":             with(func(c *jwt.Claims) { c.Expiry = jwt.NewNumericDate(time.Now().Add(-time.Minute)) }),
+		"without an end":      with(func(c *jwt.Claims) { c.Expiry = nil }),
+		"not yet":             with(func(c *jwt.Claims) { c.NotBefore = jwt.NewNumericDate(time.Now().Add(time.Minute)) }),
+		"for somebody else":   with(func(c *jwt.Claims) { c.Audience = jwt.Audience{"other"} }),
+		"for nobody":          with(func(c *jwt.Claims) { c.Audience = nil }),
+		"of another issuer":   with(func(c *jwt.Claims) { c.Issuer = "https://login.example.org" }),
+		"without an issuer":   with(func(c *jwt.Claims) { c.Issuer = "" }),
+		"without a user":      with(func(c *jwt.Claims) { c.Subject = "" }),
+		"longer than allowed": strings.Repeat("a", TokenMax+1),
+	} {
+		if user, err := c.User(token); err == nil {
+			t.Errorf("%s: let in as %q", name, user)
+		}
+	}
+}
+
+// TestSecretsAreNoKeys: a token "signed" with the public key as a shared secret, or by an algorithm that the key is not for, does not count.
+func TestSecretsAreNoKeys(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "keys.json")
+	us := newIssuer(t, "a")
+	writeKeys(t, file, us.key.Public())
+	c, err := Open(Config{File: file, Audience: "warren"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, _ := us.key.Public().MarshalJSON()
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.HS256, Key: jose.JSONWebKey{Key: text, KeyID: "a"}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := jwt.Signed(signer).Claims(good()).Serialize()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if user, err := c.User(token); err == nil {
+		t.Errorf("let in as %q", user)
+	}
+	_, private, _ := ed25519.GenerateKey(rand.Reader)
+	for name, key := range map[string]jose.JSONWebKey{
+		"a private key":        us.key,
+		"a shared secret":      {Key: []byte("secret"), KeyID: "s", Algorithm: string(jose.HS256)},
+		"a key for encryption": {Key: private.Public(), KeyID: "e", Use: "enc"},
+	} {
+		writeKeys(t, file, key)
+		if _, err := Open(Config{File: file, Audience: "warren"}); err == nil {
+			t.Errorf("%s is taken", name)
+		}
+	}
+	for name, text := range map[string]string{"empty": "", "no keys": `{"keys":[]}`, "no JSON": "-----BEGIN", "another kind": `{"keys":[{"kty":"moon"}]}`} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Open(Config{File: file, Audience: "warren"}); err == nil {
+			t.Errorf("a file that is %s is taken", name)
+		}
+	}
+	if _, err := Open(Config{File: file + "x", Audience: "warren"}); err == nil {
+		t.Error("no file is taken")
+	}
+}
+
+// TestKeysRotate: the file is read again when it has changed; one that cannot be read leaves the keys that there are.
+func TestKeysRotate(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "keys.json")
+	old, next := newIssuer(t, "a"), newIssuer(t, "b")
+	writeKeys(t, file, old.key.Public())
+	c, err := Open(Config{File: file, Audience: "warren"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ahead := time.Duration(0)
+	c.now = func() time.Time { return time.Now().Add(ahead) }
+	counts := func(i issuer) bool {
+		ahead += looks
+		_, err := c.User(i.sign(good()))
+		return err == nil
+	}
+	if !counts(old) || counts(next) {
+		t.Error("the first keys do not count alone")
+	}
+	writeKeys(t, file, old.key.Public(), next.key.Public())
+	if !counts(old) || !counts(next) {
+		t.Error("both keys do not count")
+	}
+	if err := os.WriteFile(file, []byte("half a fi"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if !counts(old) || !counts(next) {
+		t.Error("keys are gone with a file that cannot be read")
+	}
+	writeKeys(t, file, next.key.Public())
+	if counts(old) || !counts(next) {
+		t.Error("the old key still counts")
+	}
+}
+
+func FuzzToken(f *testing.F) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		f.Fatal(err)
+	}
+	c := &Checker{cfg: Config{Audience: "warren"}, now: time.Now, looked: time.Now().Add(24 * time.Hour), keys: &jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: key.Public(), KeyID: "a"}}}}
+	f.Add("eyJhbGciOiJFUzI1NiIsImtpZCI6ImEifQ.e30.AAAA")
+	f.Add("..")
+	f.Fuzz(func(t *testing.T, token string) {
+		if user, err := c.User(token); err == nil {
+			t.Errorf("%q is let in as %q", token, user)
+		}
+	})
+}
