@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/semaphore"
 
@@ -23,6 +24,11 @@ type PublisherConfig struct {
 	// Deduplicate gives each message without a deduplication id one of its own, so that queues that drop duplicates have one copy of what is sent
 	// again after a lost result.
 	Deduplicate bool
+	// ResultTimeout is how long a stream may bring no result, while messages wait for one and the node does not say that it takes none, until it
+	// is given up, and the messages are sent again by another node: this one may be cut off from the others. It is checked in steps of itself, so that twice
+	// the time may pass. Default: never. If it is the queue that cannot confirm, then each node that was tried may store the messages later,
+	// once for each unless the queue drops duplicates.
+	ResultTimeout time.Duration
 	// NoResend fails what had no result when the stream broke with ErrResultUnknown, in place of sending it again.
 	NoResend bool
 }
@@ -53,6 +59,7 @@ type Publisher struct {
 	waiting []*Pending // to be sent, in order
 	sent    map[uint64]*Pending
 	blocked string
+	results uint64 // that came
 	// outstanding is how many messages have no result: those above, and those on their way between them.
 	outstanding int
 }
@@ -108,8 +115,8 @@ func (c *Client) Publisher(cfg PublisherConfig) (*Publisher, error) {
 	if cfg.OutstandingMax < 0 || cfg.OutstandingMax > outstandingMost {
 		return nil, fmt.Errorf("warren: OutstandingMax %d is not from 1 to %d", cfg.OutstandingMax, outstandingMost)
 	}
-	if cfg.OutstandingBytesMax < 0 {
-		return nil, errors.New("warren: OutstandingBytesMax is negative")
+	if cfg.OutstandingBytesMax < 0 || cfg.ResultTimeout < 0 {
+		return nil, errors.New("warren: OutstandingBytesMax or ResultTimeout is negative")
 	}
 	p := &Publisher{
 		c: c, cfg: cfg, prefix: rand.Text() + "-", count: semaphore.NewWeighted(int64(cfg.OutstandingMax)),

@@ -91,6 +91,60 @@ func TestResend(t *testing.T) {
 	}
 }
 
+// TestResultTimeout: a node that takes messages and tells nothing of them is left, one that says that it takes none is waited for.
+func TestResultTimeout(t *testing.T) {
+	const limit = 20 * time.Millisecond
+	silent, good := startFake(t), startFake(t)
+	var streams atomic.Int32
+	known := make(chan struct{})
+	for range 100 { // so many times may a machine that is busy exceed the limit
+		silent.publish = append(silent.publish, func(s publishSide) error {
+			_, err := took(s, 3)
+			return err
+		})
+		good.publish = append(good.publish, func(s publishSide) error {
+			streams.Add(1)
+			if _, err := took(s, 2); err != nil {
+				return err
+			}
+			why, none := "disk", ""
+			if err := s.Send(&warrenv1.PublishStreamResponse{Blocked: &why}); err != nil {
+				return err
+			}
+			if err := result(s, 1, 1, confirmed); err != nil {
+				return err
+			}
+			<-known
+			time.Sleep(5 * limit)
+			if err := result(s, 2, 2, confirmed); err != nil {
+				return err
+			}
+			if err := s.Send(&warrenv1.PublishStreamResponse{Blocked: &none}); err != nil {
+				return err
+			}
+			_, err := took(s, 1)
+			return err
+		})
+	}
+	c := dialFake(t, silent, good)
+	p := publisher(t, c, PublisherConfig{ResultTimeout: limit})
+	var pending []*Pending
+	for range 2 {
+		r, err := p.PublishAsync(t.Context(), &Message{RoutingKey: "q"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		pending = append(pending, r)
+	}
+	wait(t, pending[0].Done())
+	before := streams.Load()
+	close(known)
+	wait(t, pending[1].Done())
+	if err := errors.Join(pending[0].Err(), pending[1].Err()); err != nil || before == 0 || streams.Load() != before {
+		t.Errorf("%v; %d streams at the good node, and then %d", err, before, streams.Load())
+	}
+}
+
 func TestOutcomes(t *testing.T) {
 	f := startFake(t)
 	f.publish = append(f.publish, func(s publishSide) error {
@@ -333,7 +387,7 @@ func TestRefusedHere(t *testing.T) {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
-	for _, cfg := range []PublisherConfig{{OutstandingMax: -1}, {OutstandingMax: outstandingMost + 1}, {OutstandingBytesMax: -1}} {
+	for _, cfg := range []PublisherConfig{{OutstandingMax: -1}, {OutstandingMax: outstandingMost + 1}, {OutstandingBytesMax: -1}, {ResultTimeout: -1}} {
 		if _, err := c.Publisher(cfg); err == nil {
 			t.Errorf("%+v is taken", cfg)
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"slices"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -120,8 +121,53 @@ type received struct {
 
 // stream sends messages by one stream until the publisher is closed and all have results, which is no error, or it breaks.
 func (p *Publisher) stream(n *node) (answered bool, err error) {
-	ctx, cancel := context.WithCancel(p.working)
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(p.working)
+	defer cancel(nil)
+	defer p.watch(cancel)()
+	answered, err = p.exchange(ctx, cancel, n)
+	if err != nil && p.working.Err() == nil && errors.Is(context.Cause(ctx), errSilent) {
+		err = errSilent
+	}
+	return answered, err
+}
+
+// errSilent is why a stream is given up that brings no results.
+var errSilent = &Error{Code: codes.Unavailable, Message: "no result came in the time for it"}
+
+// watch gives a stream up that brings no results, until the returned function is called.
+func (p *Publisher) watch(giveUp context.CancelCauseFunc) (stop func()) {
+	every := p.cfg.ResultTimeout
+	if every == 0 {
+		return func() {}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	before, waited, stopped := p.results, false, false
+	var timer *time.Timer
+	timer = time.AfterFunc(every, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if stopped {
+			return
+		}
+		waits := len(p.sent) > 0 && p.blocked == ""
+		if waits && waited && p.results == before {
+			giveUp(errSilent)
+			return
+		}
+		before, waited = p.results, waits
+		timer.Reset(every)
+	})
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		stopped = true
+		timer.Stop()
+	}
+}
+
+// exchange is what a stream does.
+func (p *Publisher) exchange(ctx context.Context, cancel context.CancelCauseFunc, n *node) (answered bool, err error) {
 	stream, err := warrenv1.NewPublishServiceClient(n.conn).PublishStream(ctx)
 	if err != nil {
 		return false, errorOf(p.working, err)
@@ -149,7 +195,7 @@ func (p *Publisher) stream(n *node) (answered bool, err error) {
 		}
 	}
 	if !errors.Is(sendErr, io.EOF) { // else what it ended with is told to the receiver
-		cancel()
+		cancel(nil)
 		r := <-ended
 		return r.answered, errorOf(p.working, sendErr)
 	}
@@ -230,6 +276,7 @@ func (x *publishStream) result(r *warrenv1.PublishResult) error {
 			delete(p.sent, n)
 		}
 	}
+	p.results++
 	p.mu.Unlock()
 	p.resolve(resultOf(r), items...)
 	return nil

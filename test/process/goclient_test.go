@@ -54,7 +54,7 @@ type goPublisher struct {
 }
 
 func (g *goPublisher) run(t *testing.T, exchange string, end <-chan struct{}) {
-	p, err := g.c.Publisher(client.PublisherConfig{Deduplicate: true, OutstandingMax: 256})
+	p, err := g.c.Publisher(client.PublisherConfig{Deduplicate: true, OutstandingMax: 256, ResultTimeout: 2 * time.Second})
 	if err != nil {
 		t.Error(err)
 		return
@@ -92,11 +92,11 @@ func (g *goPublisher) run(t *testing.T, exchange string, end <-chan struct{}) {
 }
 
 // TestGoClientNodesGo publishes and consumes by the Go client while the node that leads the queues is killed, which is one publisher's node too, and
-// while the node of the other publisher and of the consumer is drained: every message has its confirm, a queue that drops duplicates has
+// while the node of the other publisher and of the consumer is drained, and while the node where that publisher is then is cut off from the others: every message has its confirm, a queue that drops duplicates has
 // each once and in order, and the consumer has had all.
 func TestGoClientNodesGo(t *testing.T) {
 	t.Parallel()
-	c := startCluster(t, 3)
+	c := stoppableCluster(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*timeoutStart)
 	defer cancel()
 	setup := goClientAt(t, c, c.Node(0))
@@ -162,6 +162,26 @@ func TestGoClientNodesGo(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	more()
+	var away *cluster.Node
+	var rest []*cluster.Node
+	for _, n := range c.Nodes() {
+		if n.GRPCAddr() == second.c.Addrs()[0] {
+			away = n
+		} else {
+			rest = append(rest, n)
+		}
+	}
+	for _, n := range rest {
+		if err := cluster.Cut(ctx, away, n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	more() // the clients' streams to the node are whole, and bring nothing
+	for _, n := range rest {
+		if err := cluster.Heal(ctx, away, n); err != nil {
+			t.Fatal(err)
+		}
+	}
 	finish()
 	total := 0
 	for _, p := range publishers {
