@@ -19,6 +19,12 @@ func (a *API) Nodes(ctx context.Context, ask bool) []Node {
 	return list
 }
 
+// QueueLeaders tells which node leads the queue of an id, by what nodes said a moment ago; "" if none has told that it does.
+func (a *API) QueueLeaders(ctx context.Context) func(id uint64) string {
+	t := a.queueTableOf(ctx, lookAge)
+	return func(id uint64) string { return t.of(id).leader }
+}
+
 // QueueFigures describes queues in the order of names. It calls yield for each, once: what it gets is its own for the time of the call, and
 // bytes are those of the bodies of all messages. A queue that is gone has no id; one whose leader did not answer is "down".
 func (a *API) QueueFigures(ctx context.Context, names []broker.QueueName, yield func(i int, info *broker.QueueInfo, bytes uint64, rates *stats.Rates)) {

@@ -40,6 +40,11 @@ func useOf(s *management.NodeStats) *warrenv1.NodeUse {
 	}
 }
 
+// QueueLeaders implements rpc.Cluster.
+func (c grpcCluster) QueueLeaders(ctx context.Context) func(id uint64) string {
+	return c.n.manager.QueueLeaders(ctx)
+}
+
 // QueueFigures implements rpc.Cluster.
 func (c grpcCluster) QueueFigures(ctx context.Context, names []broker.QueueName, yield func(i int, info *broker.QueueInfo, bytes uint64, rates *stats.Rates)) {
 	c.n.manager.QueueFigures(ctx, names, yield)

@@ -30,6 +30,7 @@ const (
 	reasonLeaving     = "NODE_LEAVES"
 	reasonOpenTimeout = "NOT_OPENED"
 	reasonTooMany     = "TOO_MANY_STREAMS"
+	reasonSlow        = "SLOW_READER"
 )
 
 // refusal is an error for a client: a canonical code, a reason for machines and words for people.

@@ -57,6 +57,8 @@ type Logins interface {
 type Cluster interface {
 	// Describe tells of the nodes by name, with what those that run say of themselves if they are asked.
 	Describe(ctx context.Context, ask bool) *warrenv1.GetClusterResponse
+	// QueueLeaders tells which node leads the queue of an id, by what nodes said a moment ago; "" if none has told that it does.
+	QueueLeaders(ctx context.Context) func(id uint64) string
 	// QueueFigures describes queues in the order of names. It calls yield for each, once, with what is yield's for the time of the call. bytes
 	// are those of the bodies of all messages. A queue that is gone has no id.
 	QueueFigures(ctx context.Context, names []broker.QueueName, yield func(i int, info *broker.QueueInfo, bytes uint64, rates *stats.Rates))
@@ -91,12 +93,15 @@ type Server struct {
 	// workers are goroutines that outlive their calls by a moment.
 	workers sync.WaitGroup
 	numbers atomic.Uint64
+	// watchers are the streams of events.
+	watchers atomic.Int32
 
 	alarm atomic.Pointer[alarm]
 
 	mu       sync.Mutex
 	sessions map[*session]struct{}
-	leaving  *refusal // no new sessions, if it is not nil
+	leaving  *refusal      // no new sessions, if it is not nil
+	ending   chan struct{} // closed when leaving is set
 	lib      *grpc.Server
 	health   *health.Server
 }
@@ -139,7 +144,7 @@ func (s *Server) Serve(ln net.Listener) error {
 		healthy.SetServingStatus(name, grpc_health_v1.HealthCheckResponse_SERVING)
 	}
 	s.mu.Lock()
-	s.lib, s.health, s.leaving = lib, healthy, nil
+	s.lib, s.health, s.leaving, s.ending = lib, healthy, nil, make(chan struct{})
 	s.mu.Unlock()
 	return lib.Serve(netutil.LimitListener(ln, s.cfg.ConnectionsMax))
 }
@@ -173,7 +178,7 @@ func (s *Server) holdUp(ctx context.Context) error {
 func (s *Server) Leave(ctx context.Context) (unanswered int) {
 	why := refuse(codes.Unavailable, reasonLeaving, "the node leaves")
 	s.mu.Lock()
-	s.leaving = why
+	s.leaves(why)
 	lib, healthy := s.lib, s.health
 	var all []*session
 	for x := range s.sessions {
@@ -207,6 +212,14 @@ func (s *Server) Leave(ctx context.Context) (unanswered int) {
 	return unanswered
 }
 
+// leaves is called under the mutex.
+func (s *Server) leaves(why *refusal) {
+	if s.leaving == nil && s.ending != nil {
+		close(s.ending)
+	}
+	s.leaving = why
+}
+
 // Sessions is how many streams and calls are at work.
 func (s *Server) Sessions() int {
 	s.mu.Lock()
@@ -218,7 +231,7 @@ func (s *Server) Sessions() int {
 func (s *Server) Stop() {
 	s.mu.Lock()
 	lib := s.lib
-	s.leaving = refuse(codes.Unavailable, reasonLeaving, "the node leaves")
+	s.leaves(refuse(codes.Unavailable, reasonLeaving, "the node leaves"))
 	s.mu.Unlock()
 	if lib != nil {
 		lib.Stop()

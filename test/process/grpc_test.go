@@ -43,6 +43,7 @@ func TestGRPC(t *testing.T) {
 		{"policies", rpcPolicies},
 		{"users", rpcUsers},
 		{"status", rpcStatus},
+		{"watch", rpcWatch},
 		{"logins and permissions", rpcLogins},
 		{"bad requests", rpcBadRequests},
 		{"a client that reads nothing", rpcSilentClient},

@@ -32,6 +32,7 @@ func TestGRPCNodesGo(t *testing.T) {
 		edge = c.Node(1)
 	}
 	rpc = rpcAt(t, edge, "guest", "guest")
+	events := rpc.watcher(&warrenv1.WatchRequest{})
 	const messages = 2000
 	stream := rpc.publisher()
 	confirmed := make(chan uint64, 1)
@@ -67,6 +68,12 @@ func TestGRPCNodesGo(t *testing.T) {
 	if n := <-confirmed; n != messages {
 		t.Fatalf("%d of %d messages were confirmed", n, messages)
 	}
+	events.until("the node to go", func(e *warrenv1.Event) bool {
+		return e.GetName() == leader.Name && e.GetNode() != nil && !e.GetNode().GetRunning()
+	})
+	events.until("another leader", func(e *warrenv1.Event) bool {
+		return e.GetName() == q && e.GetLeader() != nil && e.GetLeader().GetTo() != ""
+	})
 	x := rpc.consumer(&warrenv1.ConsumeOpen{Queue: q}, messages/2)
 	for i := range messages / 2 {
 		x.next(fmt.Sprint(i)) // in order, none twice
@@ -94,6 +101,12 @@ func TestGRPCNodesGo(t *testing.T) {
 		results += len(resp.GetResults())
 	}
 	wantCode(t, x.ends(), codes.Unavailable, "")
+	for {
+		if _, err := events.stream.Recv(); err != nil {
+			wantCode(t, err, codes.Unavailable, "NODE_LEAVES")
+			break
+		}
+	}
 	_, err = rpc.publish.Publish(rpc.ctx, &warrenv1.PublishRequest{Publication: forQueue(q, "refused")})
 	if status.Code(err) != codes.Unavailable {
 		t.Errorf("a drained node takes messages: %v", err)

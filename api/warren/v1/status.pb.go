@@ -21,6 +21,139 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type EventKind int32
+
+const (
+	EventKind_EVENT_KIND_UNSPECIFIED EventKind = 0
+	// A queue was declared or deleted, or has other members.
+	EventKind_EVENT_KIND_QUEUE           EventKind = 1
+	EventKind_EVENT_KIND_VHOST           EventKind = 2
+	EventKind_EVENT_KIND_POLICY          EventKind = 3
+	EventKind_EVENT_KIND_OPERATOR_POLICY EventKind = 4
+	// Anything else of the catalog has changed, or any of the above: exchanges, bindings, users. Who shows them asks again.
+	EventKind_EVENT_KIND_CATALOG EventKind = 5
+	// Another node leads a queue.
+	EventKind_EVENT_KIND_LEADER EventKind = 6
+	// A node has come or gone.
+	EventKind_EVENT_KIND_NODE EventKind = 7
+	// A node's alarms. Those that are there at the beginning are told.
+	EventKind_EVENT_KIND_ALARM EventKind = 8
+	// Dead letters of a queue have waited for a minute or longer, or get on again. Those that wait at the beginning are told.
+	EventKind_EVENT_KIND_DEAD_LETTERS EventKind = 9
+	// There was more than is told at once: ask for what there is. It is told whatever kinds are asked for.
+	EventKind_EVENT_KIND_MISSED EventKind = 10
+)
+
+// Enum value maps for EventKind.
+var (
+	EventKind_name = map[int32]string{
+		0:  "EVENT_KIND_UNSPECIFIED",
+		1:  "EVENT_KIND_QUEUE",
+		2:  "EVENT_KIND_VHOST",
+		3:  "EVENT_KIND_POLICY",
+		4:  "EVENT_KIND_OPERATOR_POLICY",
+		5:  "EVENT_KIND_CATALOG",
+		6:  "EVENT_KIND_LEADER",
+		7:  "EVENT_KIND_NODE",
+		8:  "EVENT_KIND_ALARM",
+		9:  "EVENT_KIND_DEAD_LETTERS",
+		10: "EVENT_KIND_MISSED",
+	}
+	EventKind_value = map[string]int32{
+		"EVENT_KIND_UNSPECIFIED":     0,
+		"EVENT_KIND_QUEUE":           1,
+		"EVENT_KIND_VHOST":           2,
+		"EVENT_KIND_POLICY":          3,
+		"EVENT_KIND_OPERATOR_POLICY": 4,
+		"EVENT_KIND_CATALOG":         5,
+		"EVENT_KIND_LEADER":          6,
+		"EVENT_KIND_NODE":            7,
+		"EVENT_KIND_ALARM":           8,
+		"EVENT_KIND_DEAD_LETTERS":    9,
+		"EVENT_KIND_MISSED":          10,
+	}
+)
+
+func (x EventKind) Enum() *EventKind {
+	p := new(EventKind)
+	*p = x
+	return p
+}
+
+func (x EventKind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (EventKind) Descriptor() protoreflect.EnumDescriptor {
+	return file_warren_v1_status_proto_enumTypes[0].Descriptor()
+}
+
+func (EventKind) Type() protoreflect.EnumType {
+	return &file_warren_v1_status_proto_enumTypes[0]
+}
+
+func (x EventKind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use EventKind.Descriptor instead.
+func (EventKind) EnumDescriptor() ([]byte, []int) {
+	return file_warren_v1_status_proto_rawDescGZIP(), []int{0}
+}
+
+type EventAction int32
+
+const (
+	// The kind says what.
+	EventAction_EVENT_ACTION_UNSPECIFIED EventAction = 0
+	EventAction_EVENT_ACTION_CREATED     EventAction = 1
+	EventAction_EVENT_ACTION_CHANGED     EventAction = 2
+	EventAction_EVENT_ACTION_DELETED     EventAction = 3
+)
+
+// Enum value maps for EventAction.
+var (
+	EventAction_name = map[int32]string{
+		0: "EVENT_ACTION_UNSPECIFIED",
+		1: "EVENT_ACTION_CREATED",
+		2: "EVENT_ACTION_CHANGED",
+		3: "EVENT_ACTION_DELETED",
+	}
+	EventAction_value = map[string]int32{
+		"EVENT_ACTION_UNSPECIFIED": 0,
+		"EVENT_ACTION_CREATED":     1,
+		"EVENT_ACTION_CHANGED":     2,
+		"EVENT_ACTION_DELETED":     3,
+	}
+)
+
+func (x EventAction) Enum() *EventAction {
+	p := new(EventAction)
+	*p = x
+	return p
+}
+
+func (x EventAction) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (EventAction) Descriptor() protoreflect.EnumDescriptor {
+	return file_warren_v1_status_proto_enumTypes[1].Descriptor()
+}
+
+func (EventAction) Type() protoreflect.EnumType {
+	return &file_warren_v1_status_proto_enumTypes[1]
+}
+
+func (x EventAction) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use EventAction.Descriptor instead.
+func (EventAction) EnumDescriptor() ([]byte, []int) {
+	return file_warren_v1_status_proto_rawDescGZIP(), []int{1}
+}
+
 type GetClusterRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -610,6 +743,506 @@ func (x *QueueStatus) GetAckRate() float64 {
 	return 0
 }
 
+type WatchRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Only events of these kinds; none: of all that the user may know.
+	Kinds []EventKind `protobuf:"varint,1,rep,packed,name=kinds,proto3,enum=warren.v1.EventKind" json:"kinds,omitempty"`
+	// Only events of this virtual host, if it is set, and those of no virtual host; empty is "/".
+	Vhost         *string `protobuf:"bytes,2,opt,name=vhost,proto3,oneof" json:"vhost,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchRequest) Reset() {
+	*x = WatchRequest{}
+	mi := &file_warren_v1_status_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchRequest) ProtoMessage() {}
+
+func (x *WatchRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_warren_v1_status_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
+func (*WatchRequest) Descriptor() ([]byte, []int) {
+	return file_warren_v1_status_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *WatchRequest) GetKinds() []EventKind {
+	if x != nil {
+		return x.Kinds
+	}
+	return nil
+}
+
+func (x *WatchRequest) GetVhost() string {
+	if x != nil && x.Vhost != nil {
+		return *x.Vhost
+	}
+	return ""
+}
+
+// WatchResponse carries events. The first one comes when the stream has begun: all that changes from then on is told.
+type WatchResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Only in the first response of a stream.
+	Opened        *WatchOpened `protobuf:"bytes,1,opt,name=opened,proto3" json:"opened,omitempty"`
+	Events        []*Event     `protobuf:"bytes,2,rep,name=events,proto3" json:"events,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchResponse) Reset() {
+	*x = WatchResponse{}
+	mi := &file_warren_v1_status_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchResponse) ProtoMessage() {}
+
+func (x *WatchResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_warren_v1_status_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
+func (*WatchResponse) Descriptor() ([]byte, []int) {
+	return file_warren_v1_status_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *WatchResponse) GetOpened() *WatchOpened {
+	if x != nil {
+		return x.Opened
+	}
+	return nil
+}
+
+func (x *WatchResponse) GetEvents() []*Event {
+	if x != nil {
+		return x.Events
+	}
+	return nil
+}
+
+// WatchOpened tells that the stream has begun.
+type WatchOpened struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The node that tells.
+	Node          string `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchOpened) Reset() {
+	*x = WatchOpened{}
+	mi := &file_warren_v1_status_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchOpened) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchOpened) ProtoMessage() {}
+
+func (x *WatchOpened) ProtoReflect() protoreflect.Message {
+	mi := &file_warren_v1_status_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchOpened.ProtoReflect.Descriptor instead.
+func (*WatchOpened) Descriptor() ([]byte, []int) {
+	return file_warren_v1_status_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *WatchOpened) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+// Event is something that has happened.
+type Event struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Kind  EventKind              `protobuf:"varint,1,opt,name=kind,proto3,enum=warren.v1.EventKind" json:"kind,omitempty"`
+	// Of queues, virtual hosts, policies, and operator policies.
+	Action EventAction `protobuf:"varint,2,opt,name=action,proto3,enum=warren.v1.EventAction" json:"action,omitempty"`
+	// When this node found out, in milliseconds since 1970.
+	TimeMillis uint64 `protobuf:"varint,3,opt,name=time_millis,json=timeMillis,proto3" json:"time_millis,omitempty"`
+	// Empty for nodes, alarms, the catalog and what was missed.
+	Vhost string `protobuf:"bytes,4,opt,name=vhost,proto3" json:"vhost,omitempty"`
+	// Of the queue, virtual host, policy or node.
+	Name string `protobuf:"bytes,5,opt,name=name,proto3" json:"name,omitempty"`
+	// Of a leader.
+	Leader *LeaderEvent `protobuf:"bytes,6,opt,name=leader,proto3" json:"leader,omitempty"`
+	// Of a node.
+	Node *NodeEvent `protobuf:"bytes,7,opt,name=node,proto3" json:"node,omitempty"`
+	// Of alarms.
+	Alarm *AlarmEvent `protobuf:"bytes,8,opt,name=alarm,proto3" json:"alarm,omitempty"`
+	// Of dead letters.
+	DeadLetters   *DeadLettersEvent `protobuf:"bytes,9,opt,name=dead_letters,json=deadLetters,proto3" json:"dead_letters,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Event) Reset() {
+	*x = Event{}
+	mi := &file_warren_v1_status_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Event) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Event) ProtoMessage() {}
+
+func (x *Event) ProtoReflect() protoreflect.Message {
+	mi := &file_warren_v1_status_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Event.ProtoReflect.Descriptor instead.
+func (*Event) Descriptor() ([]byte, []int) {
+	return file_warren_v1_status_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *Event) GetKind() EventKind {
+	if x != nil {
+		return x.Kind
+	}
+	return EventKind_EVENT_KIND_UNSPECIFIED
+}
+
+func (x *Event) GetAction() EventAction {
+	if x != nil {
+		return x.Action
+	}
+	return EventAction_EVENT_ACTION_UNSPECIFIED
+}
+
+func (x *Event) GetTimeMillis() uint64 {
+	if x != nil {
+		return x.TimeMillis
+	}
+	return 0
+}
+
+func (x *Event) GetVhost() string {
+	if x != nil {
+		return x.Vhost
+	}
+	return ""
+}
+
+func (x *Event) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Event) GetLeader() *LeaderEvent {
+	if x != nil {
+		return x.Leader
+	}
+	return nil
+}
+
+func (x *Event) GetNode() *NodeEvent {
+	if x != nil {
+		return x.Node
+	}
+	return nil
+}
+
+func (x *Event) GetAlarm() *AlarmEvent {
+	if x != nil {
+		return x.Alarm
+	}
+	return nil
+}
+
+func (x *Event) GetDeadLetters() *DeadLettersEvent {
+	if x != nil {
+		return x.DeadLetters
+	}
+	return nil
+}
+
+// LeaderEvent tells which nodes led and lead a queue; empty if none did or does.
+type LeaderEvent struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	From          string                 `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
+	To            string                 `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LeaderEvent) Reset() {
+	*x = LeaderEvent{}
+	mi := &file_warren_v1_status_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LeaderEvent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LeaderEvent) ProtoMessage() {}
+
+func (x *LeaderEvent) ProtoReflect() protoreflect.Message {
+	mi := &file_warren_v1_status_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LeaderEvent.ProtoReflect.Descriptor instead.
+func (*LeaderEvent) Descriptor() ([]byte, []int) {
+	return file_warren_v1_status_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *LeaderEvent) GetFrom() string {
+	if x != nil {
+		return x.From
+	}
+	return ""
+}
+
+func (x *LeaderEvent) GetTo() string {
+	if x != nil {
+		return x.To
+	}
+	return ""
+}
+
+type NodeEvent struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Running bool                   `protobuf:"varint,1,opt,name=running,proto3" json:"running,omitempty"`
+	// The cluster has forgotten it.
+	Forgotten     bool `protobuf:"varint,2,opt,name=forgotten,proto3" json:"forgotten,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeEvent) Reset() {
+	*x = NodeEvent{}
+	mi := &file_warren_v1_status_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeEvent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeEvent) ProtoMessage() {}
+
+func (x *NodeEvent) ProtoReflect() protoreflect.Message {
+	mi := &file_warren_v1_status_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeEvent.ProtoReflect.Descriptor instead.
+func (*NodeEvent) Descriptor() ([]byte, []int) {
+	return file_warren_v1_status_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *NodeEvent) GetRunning() bool {
+	if x != nil {
+		return x.Running
+	}
+	return false
+}
+
+func (x *NodeEvent) GetForgotten() bool {
+	if x != nil {
+		return x.Forgotten
+	}
+	return false
+}
+
+type AlarmEvent struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Memory        bool                   `protobuf:"varint,1,opt,name=memory,proto3" json:"memory,omitempty"`
+	Disk          bool                   `protobuf:"varint,2,opt,name=disk,proto3" json:"disk,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AlarmEvent) Reset() {
+	*x = AlarmEvent{}
+	mi := &file_warren_v1_status_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AlarmEvent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AlarmEvent) ProtoMessage() {}
+
+func (x *AlarmEvent) ProtoReflect() protoreflect.Message {
+	mi := &file_warren_v1_status_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AlarmEvent.ProtoReflect.Descriptor instead.
+func (*AlarmEvent) Descriptor() ([]byte, []int) {
+	return file_warren_v1_status_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *AlarmEvent) GetMemory() bool {
+	if x != nil {
+		return x.Memory
+	}
+	return false
+}
+
+func (x *AlarmEvent) GetDisk() bool {
+	if x != nil {
+		return x.Disk
+	}
+	return false
+}
+
+type DeadLettersEvent struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// They wait; if not, they get on again or are gone, and the rest is empty.
+	Stuck bool `protobuf:"varint,1,opt,name=stuck,proto3" json:"stuck,omitempty"`
+	// How many there are, and how long the oldest one has waited.
+	Messages        uint64 `protobuf:"varint,2,opt,name=messages,proto3" json:"messages,omitempty"`
+	OldestAgeMillis uint64 `protobuf:"varint,3,opt,name=oldest_age_millis,json=oldestAgeMillis,proto3" json:"oldest_age_millis,omitempty"`
+	// For people.
+	Why           string `protobuf:"bytes,4,opt,name=why,proto3" json:"why,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeadLettersEvent) Reset() {
+	*x = DeadLettersEvent{}
+	mi := &file_warren_v1_status_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeadLettersEvent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeadLettersEvent) ProtoMessage() {}
+
+func (x *DeadLettersEvent) ProtoReflect() protoreflect.Message {
+	mi := &file_warren_v1_status_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeadLettersEvent.ProtoReflect.Descriptor instead.
+func (*DeadLettersEvent) Descriptor() ([]byte, []int) {
+	return file_warren_v1_status_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *DeadLettersEvent) GetStuck() bool {
+	if x != nil {
+		return x.Stuck
+	}
+	return false
+}
+
+func (x *DeadLettersEvent) GetMessages() uint64 {
+	if x != nil {
+		return x.Messages
+	}
+	return 0
+}
+
+func (x *DeadLettersEvent) GetOldestAgeMillis() uint64 {
+	if x != nil {
+		return x.OldestAgeMillis
+	}
+	return 0
+}
+
+func (x *DeadLettersEvent) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
 var File_warren_v1_status_proto protoreflect.FileDescriptor
 
 const file_warren_v1_status_proto_rawDesc = "" +
@@ -668,12 +1301,66 @@ const file_warren_v1_status_proto_rawDesc = "" +
 	"\rmessage_bytes\x18\x03 \x01(\x04R\fmessageBytes\x12!\n" +
 	"\fpublish_rate\x18\x04 \x01(\x01R\vpublishRate\x12!\n" +
 	"\fdeliver_rate\x18\x05 \x01(\x01R\vdeliverRate\x12\x19\n" +
-	"\back_rate\x18\x06 \x01(\x01R\aackRate2\xa5\x01\n" +
+	"\back_rate\x18\x06 \x01(\x01R\aackRate\"_\n" +
+	"\fWatchRequest\x12*\n" +
+	"\x05kinds\x18\x01 \x03(\x0e2\x14.warren.v1.EventKindR\x05kinds\x12\x19\n" +
+	"\x05vhost\x18\x02 \x01(\tH\x00R\x05vhost\x88\x01\x01B\b\n" +
+	"\x06_vhost\"i\n" +
+	"\rWatchResponse\x12.\n" +
+	"\x06opened\x18\x01 \x01(\v2\x16.warren.v1.WatchOpenedR\x06opened\x12(\n" +
+	"\x06events\x18\x02 \x03(\v2\x10.warren.v1.EventR\x06events\"!\n" +
+	"\vWatchOpened\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\"\xf3\x02\n" +
+	"\x05Event\x12(\n" +
+	"\x04kind\x18\x01 \x01(\x0e2\x14.warren.v1.EventKindR\x04kind\x12.\n" +
+	"\x06action\x18\x02 \x01(\x0e2\x16.warren.v1.EventActionR\x06action\x12\x1f\n" +
+	"\vtime_millis\x18\x03 \x01(\x04R\n" +
+	"timeMillis\x12\x14\n" +
+	"\x05vhost\x18\x04 \x01(\tR\x05vhost\x12\x12\n" +
+	"\x04name\x18\x05 \x01(\tR\x04name\x12.\n" +
+	"\x06leader\x18\x06 \x01(\v2\x16.warren.v1.LeaderEventR\x06leader\x12(\n" +
+	"\x04node\x18\a \x01(\v2\x14.warren.v1.NodeEventR\x04node\x12+\n" +
+	"\x05alarm\x18\b \x01(\v2\x15.warren.v1.AlarmEventR\x05alarm\x12>\n" +
+	"\fdead_letters\x18\t \x01(\v2\x1b.warren.v1.DeadLettersEventR\vdeadLetters\"1\n" +
+	"\vLeaderEvent\x12\x12\n" +
+	"\x04from\x18\x01 \x01(\tR\x04from\x12\x0e\n" +
+	"\x02to\x18\x02 \x01(\tR\x02to\"C\n" +
+	"\tNodeEvent\x12\x18\n" +
+	"\arunning\x18\x01 \x01(\bR\arunning\x12\x1c\n" +
+	"\tforgotten\x18\x02 \x01(\bR\tforgotten\"8\n" +
+	"\n" +
+	"AlarmEvent\x12\x16\n" +
+	"\x06memory\x18\x01 \x01(\bR\x06memory\x12\x12\n" +
+	"\x04disk\x18\x02 \x01(\bR\x04disk\"\x82\x01\n" +
+	"\x10DeadLettersEvent\x12\x14\n" +
+	"\x05stuck\x18\x01 \x01(\bR\x05stuck\x12\x1a\n" +
+	"\bmessages\x18\x02 \x01(\x04R\bmessages\x12*\n" +
+	"\x11oldest_age_millis\x18\x03 \x01(\x04R\x0foldestAgeMillis\x12\x10\n" +
+	"\x03why\x18\x04 \x01(\tR\x03why*\x98\x02\n" +
+	"\tEventKind\x12\x1a\n" +
+	"\x16EVENT_KIND_UNSPECIFIED\x10\x00\x12\x14\n" +
+	"\x10EVENT_KIND_QUEUE\x10\x01\x12\x14\n" +
+	"\x10EVENT_KIND_VHOST\x10\x02\x12\x15\n" +
+	"\x11EVENT_KIND_POLICY\x10\x03\x12\x1e\n" +
+	"\x1aEVENT_KIND_OPERATOR_POLICY\x10\x04\x12\x16\n" +
+	"\x12EVENT_KIND_CATALOG\x10\x05\x12\x15\n" +
+	"\x11EVENT_KIND_LEADER\x10\x06\x12\x13\n" +
+	"\x0fEVENT_KIND_NODE\x10\a\x12\x14\n" +
+	"\x10EVENT_KIND_ALARM\x10\b\x12\x1b\n" +
+	"\x17EVENT_KIND_DEAD_LETTERS\x10\t\x12\x15\n" +
+	"\x11EVENT_KIND_MISSED\x10\n" +
+	"*y\n" +
+	"\vEventAction\x12\x1c\n" +
+	"\x18EVENT_ACTION_UNSPECIFIED\x10\x00\x12\x18\n" +
+	"\x14EVENT_ACTION_CREATED\x10\x01\x12\x18\n" +
+	"\x14EVENT_ACTION_CHANGED\x10\x02\x12\x18\n" +
+	"\x14EVENT_ACTION_DELETED\x10\x032\xe3\x01\n" +
 	"\rStatusService\x12I\n" +
 	"\n" +
 	"GetCluster\x12\x1c.warren.v1.GetClusterRequest\x1a\x1d.warren.v1.GetClusterResponse\x12I\n" +
 	"\n" +
-	"ListQueues\x12\x1c.warren.v1.ListQueuesRequest\x1a\x1d.warren.v1.ListQueuesResponseB3Z1github.com/warrenmq/warren/api/warren/v1;warrenv1b\x06proto3"
+	"ListQueues\x12\x1c.warren.v1.ListQueuesRequest\x1a\x1d.warren.v1.ListQueuesResponse\x12<\n" +
+	"\x05Watch\x12\x17.warren.v1.WatchRequest\x1a\x18.warren.v1.WatchResponse0\x01B3Z1github.com/warrenmq/warren/api/warren/v1;warrenv1b\x06proto3"
 
 var (
 	file_warren_v1_status_proto_rawDescOnce sync.Once
@@ -687,31 +1374,53 @@ func file_warren_v1_status_proto_rawDescGZIP() []byte {
 	return file_warren_v1_status_proto_rawDescData
 }
 
-var file_warren_v1_status_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_warren_v1_status_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_warren_v1_status_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_warren_v1_status_proto_goTypes = []any{
-	(*GetClusterRequest)(nil),  // 0: warren.v1.GetClusterRequest
-	(*GetClusterResponse)(nil), // 1: warren.v1.GetClusterResponse
-	(*Node)(nil),               // 2: warren.v1.Node
-	(*NodeUse)(nil),            // 3: warren.v1.NodeUse
-	(*ListQueuesRequest)(nil),  // 4: warren.v1.ListQueuesRequest
-	(*ListQueuesResponse)(nil), // 5: warren.v1.ListQueuesResponse
-	(*QueueStatus)(nil),        // 6: warren.v1.QueueStatus
-	(*Queue)(nil),              // 7: warren.v1.Queue
+	(EventKind)(0),             // 0: warren.v1.EventKind
+	(EventAction)(0),           // 1: warren.v1.EventAction
+	(*GetClusterRequest)(nil),  // 2: warren.v1.GetClusterRequest
+	(*GetClusterResponse)(nil), // 3: warren.v1.GetClusterResponse
+	(*Node)(nil),               // 4: warren.v1.Node
+	(*NodeUse)(nil),            // 5: warren.v1.NodeUse
+	(*ListQueuesRequest)(nil),  // 6: warren.v1.ListQueuesRequest
+	(*ListQueuesResponse)(nil), // 7: warren.v1.ListQueuesResponse
+	(*QueueStatus)(nil),        // 8: warren.v1.QueueStatus
+	(*WatchRequest)(nil),       // 9: warren.v1.WatchRequest
+	(*WatchResponse)(nil),      // 10: warren.v1.WatchResponse
+	(*WatchOpened)(nil),        // 11: warren.v1.WatchOpened
+	(*Event)(nil),              // 12: warren.v1.Event
+	(*LeaderEvent)(nil),        // 13: warren.v1.LeaderEvent
+	(*NodeEvent)(nil),          // 14: warren.v1.NodeEvent
+	(*AlarmEvent)(nil),         // 15: warren.v1.AlarmEvent
+	(*DeadLettersEvent)(nil),   // 16: warren.v1.DeadLettersEvent
+	(*Queue)(nil),              // 17: warren.v1.Queue
 }
 var file_warren_v1_status_proto_depIdxs = []int32{
-	2, // 0: warren.v1.GetClusterResponse.nodes:type_name -> warren.v1.Node
-	3, // 1: warren.v1.Node.use:type_name -> warren.v1.NodeUse
-	6, // 2: warren.v1.ListQueuesResponse.queues:type_name -> warren.v1.QueueStatus
-	7, // 3: warren.v1.QueueStatus.queue:type_name -> warren.v1.Queue
-	0, // 4: warren.v1.StatusService.GetCluster:input_type -> warren.v1.GetClusterRequest
-	4, // 5: warren.v1.StatusService.ListQueues:input_type -> warren.v1.ListQueuesRequest
-	1, // 6: warren.v1.StatusService.GetCluster:output_type -> warren.v1.GetClusterResponse
-	5, // 7: warren.v1.StatusService.ListQueues:output_type -> warren.v1.ListQueuesResponse
-	6, // [6:8] is the sub-list for method output_type
-	4, // [4:6] is the sub-list for method input_type
-	4, // [4:4] is the sub-list for extension type_name
-	4, // [4:4] is the sub-list for extension extendee
-	0, // [0:4] is the sub-list for field type_name
+	4,  // 0: warren.v1.GetClusterResponse.nodes:type_name -> warren.v1.Node
+	5,  // 1: warren.v1.Node.use:type_name -> warren.v1.NodeUse
+	8,  // 2: warren.v1.ListQueuesResponse.queues:type_name -> warren.v1.QueueStatus
+	17, // 3: warren.v1.QueueStatus.queue:type_name -> warren.v1.Queue
+	0,  // 4: warren.v1.WatchRequest.kinds:type_name -> warren.v1.EventKind
+	11, // 5: warren.v1.WatchResponse.opened:type_name -> warren.v1.WatchOpened
+	12, // 6: warren.v1.WatchResponse.events:type_name -> warren.v1.Event
+	0,  // 7: warren.v1.Event.kind:type_name -> warren.v1.EventKind
+	1,  // 8: warren.v1.Event.action:type_name -> warren.v1.EventAction
+	13, // 9: warren.v1.Event.leader:type_name -> warren.v1.LeaderEvent
+	14, // 10: warren.v1.Event.node:type_name -> warren.v1.NodeEvent
+	15, // 11: warren.v1.Event.alarm:type_name -> warren.v1.AlarmEvent
+	16, // 12: warren.v1.Event.dead_letters:type_name -> warren.v1.DeadLettersEvent
+	2,  // 13: warren.v1.StatusService.GetCluster:input_type -> warren.v1.GetClusterRequest
+	6,  // 14: warren.v1.StatusService.ListQueues:input_type -> warren.v1.ListQueuesRequest
+	9,  // 15: warren.v1.StatusService.Watch:input_type -> warren.v1.WatchRequest
+	3,  // 16: warren.v1.StatusService.GetCluster:output_type -> warren.v1.GetClusterResponse
+	7,  // 17: warren.v1.StatusService.ListQueues:output_type -> warren.v1.ListQueuesResponse
+	10, // 18: warren.v1.StatusService.Watch:output_type -> warren.v1.WatchResponse
+	16, // [16:19] is the sub-list for method output_type
+	13, // [13:16] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_warren_v1_status_proto_init() }
@@ -721,18 +1430,20 @@ func file_warren_v1_status_proto_init() {
 	}
 	file_warren_v1_topology_proto_init()
 	file_warren_v1_status_proto_msgTypes[4].OneofWrappers = []any{}
+	file_warren_v1_status_proto_msgTypes[7].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_warren_v1_status_proto_rawDesc), len(file_warren_v1_status_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   7,
+			NumEnums:      2,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_warren_v1_status_proto_goTypes,
 		DependencyIndexes: file_warren_v1_status_proto_depIdxs,
+		EnumInfos:         file_warren_v1_status_proto_enumTypes,
 		MessageInfos:      file_warren_v1_status_proto_msgTypes,
 	}.Build()
 	File_warren_v1_status_proto = out.File

@@ -21,6 +21,7 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	StatusService_GetCluster_FullMethodName = "/warren.v1.StatusService/GetCluster"
 	StatusService_ListQueues_FullMethodName = "/warren.v1.StatusService/ListQueues"
+	StatusService_Watch_FullMethodName      = "/warren.v1.StatusService/Watch"
 )
 
 // StatusServiceClient is the client API for StatusService service.
@@ -34,6 +35,12 @@ type StatusServiceClient interface {
 	// ListQueues lists queues with their counts and rates, by virtual host and name. It takes one of the tags management, policymaker,
 	// monitoring and administrator; users with the first two see the virtual hosts that they have a permission in.
 	ListQueues(ctx context.Context, in *ListQueuesRequest, opts ...grpc.CallOption) (*ListQueuesResponse, error)
+	// Watch tells what changes, within a second, and of leaders, alarms and dead letters within ten. It takes one of the tags management,
+	// policymaker, monitoring and administrator; users with the first two are told of the virtual hosts that they have a permission in, and not
+	// of nodes and alarms. What came and went again between two looks is not told. The stream ends with RESOURCE_EXHAUSTED (SLOW_READER) when
+	// the client does not read for five seconds, and with UNAVAILABLE (NODE_LEAVES) when the node is drained or stopped: ask for what there is
+	// then, behind the first response of a new stream.
+	Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchResponse], error)
 }
 
 type statusServiceClient struct {
@@ -64,6 +71,25 @@ func (c *statusServiceClient) ListQueues(ctx context.Context, in *ListQueuesRequ
 	return out, nil
 }
 
+func (c *statusServiceClient) Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &StatusService_ServiceDesc.Streams[0], StatusService_Watch_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WatchRequest, WatchResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type StatusService_WatchClient = grpc.ServerStreamingClient[WatchResponse]
+
 // StatusServiceServer is the server API for StatusService service.
 // All implementations must embed UnimplementedStatusServiceServer
 // for forward compatibility.
@@ -75,6 +101,12 @@ type StatusServiceServer interface {
 	// ListQueues lists queues with their counts and rates, by virtual host and name. It takes one of the tags management, policymaker,
 	// monitoring and administrator; users with the first two see the virtual hosts that they have a permission in.
 	ListQueues(context.Context, *ListQueuesRequest) (*ListQueuesResponse, error)
+	// Watch tells what changes, within a second, and of leaders, alarms and dead letters within ten. It takes one of the tags management,
+	// policymaker, monitoring and administrator; users with the first two are told of the virtual hosts that they have a permission in, and not
+	// of nodes and alarms. What came and went again between two looks is not told. The stream ends with RESOURCE_EXHAUSTED (SLOW_READER) when
+	// the client does not read for five seconds, and with UNAVAILABLE (NODE_LEAVES) when the node is drained or stopped: ask for what there is
+	// then, behind the first response of a new stream.
+	Watch(*WatchRequest, grpc.ServerStreamingServer[WatchResponse]) error
 	mustEmbedUnimplementedStatusServiceServer()
 }
 
@@ -90,6 +122,9 @@ func (UnimplementedStatusServiceServer) GetCluster(context.Context, *GetClusterR
 }
 func (UnimplementedStatusServiceServer) ListQueues(context.Context, *ListQueuesRequest) (*ListQueuesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListQueues not implemented")
+}
+func (UnimplementedStatusServiceServer) Watch(*WatchRequest, grpc.ServerStreamingServer[WatchResponse]) error {
+	return status.Error(codes.Unimplemented, "method Watch not implemented")
 }
 func (UnimplementedStatusServiceServer) mustEmbedUnimplementedStatusServiceServer() {}
 func (UnimplementedStatusServiceServer) testEmbeddedByValue()                       {}
@@ -148,6 +183,17 @@ func _StatusService_ListQueues_Handler(srv interface{}, ctx context.Context, dec
 	return interceptor(ctx, in, info, handler)
 }
 
+func _StatusService_Watch_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(WatchRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(StatusServiceServer).Watch(m, &grpc.GenericServerStream[WatchRequest, WatchResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type StatusService_WatchServer = grpc.ServerStreamingServer[WatchResponse]
+
 // StatusService_ServiceDesc is the grpc.ServiceDesc for StatusService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -164,6 +210,12 @@ var StatusService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _StatusService_ListQueues_Handler,
 		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "Watch",
+			Handler:       _StatusService_Watch_Handler,
+			ServerStreams: true,
+		},
+	},
 	Metadata: "warren/v1/status.proto",
 }
