@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
 
 	warrenv1 "github.com/warrenmq/warren/api/warren/v1"
 )
@@ -29,8 +30,11 @@ import (
 type Config struct {
 	// Addrs are the nodes' gRPC addresses, host:port. They are tried in an order by chance, which spreads clients over the nodes.
 	Addrs []string
-	// User and Password log in. Without a User the certificate in TLS does.
+	// User and Password log in. Without a User the Token does, and without that the certificate in TLS.
 	User, Password string
+	// Token gives a bearer token for a call or a stream that begins; it is asked each time, so that it can replace one that has expired. Its
+	// errors are taken for passing. Use TLS: whoever reads a token can use it.
+	Token func(context.Context) (string, error)
 	// TLS for the connections; nil: none, and passwords go as plain text.
 	TLS *tls.Config
 	// VHost is the virtual host. Default "/".
@@ -72,8 +76,11 @@ func (cfg *Config) validate() error {
 	if len(cfg.Addrs) == 0 {
 		errs = append(errs, errors.New("no addresses"))
 	}
-	if cfg.User == "" && (cfg.Password != "" || cfg.TLS == nil || len(cfg.TLS.Certificates) == 0 && cfg.TLS.GetClientCertificate == nil) {
-		errs = append(errs, errors.New("neither a user nor a client certificate"))
+	if cfg.User != "" && cfg.Token != nil {
+		errs = append(errs, errors.New("a user and a token"))
+	}
+	if cfg.User == "" && cfg.Token == nil && (cfg.Password != "" || cfg.TLS == nil || len(cfg.TLS.Certificates) == 0 && cfg.TLS.GetClientCertificate == nil) {
+		errs = append(errs, errors.New("neither a user nor a token nor a client certificate"))
 	}
 	for _, d := range []struct {
 		name string
@@ -186,6 +193,9 @@ func (c *Client) options() []grpc.DialOption {
 	if c.cfg.User != "" {
 		options = append(options, grpc.WithPerRPCCredentials(login{c.cfg.User, c.cfg.Password}))
 	}
+	if c.cfg.Token != nil {
+		options = append(options, grpc.WithPerRPCCredentials(bearer{c.cfg.Token}))
+	}
 	return append(options, c.cfg.DialOptions...)
 }
 
@@ -197,6 +207,21 @@ func (l login) GetRequestMetadata(context.Context, ...string) (map[string]string
 }
 
 func (login) RequireTransportSecurity() bool { return false }
+
+// bearer is a token for a call.
+type bearer struct {
+	token func(context.Context) (string, error)
+}
+
+func (b bearer) GetRequestMetadata(ctx context.Context, _ ...string) (map[string]string, error) {
+	token, err := b.token(ctx)
+	if err != nil {
+		return nil, status.Errorf(codes.Unavailable, "no token: %v", err)
+	}
+	return map[string]string{"authorization": "Bearer " + token}, nil
+}
+
+func (bearer) RequireTransportSecurity() bool { return false }
 
 // greet opens a stream and ends it: a node lets in who may use the virtual host.
 func (c *Client) greet(ctx context.Context, n *node) error {

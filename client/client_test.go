@@ -17,6 +17,7 @@ func TestConfig(t *testing.T) {
 	good := Config{Addrs: []string{"a"}, User: "u"}
 	for name, change := range map[string]func(*Config){
 		"no address":     func(c *Config) { c.Addrs = nil },
+		"two logins":     func(c *Config) { c.Token = func(context.Context) (string, error) { return "", nil } },
 		"no login":       func(c *Config) { c.User = "" },
 		"no certificate": func(c *Config) { c.User, c.TLS = "", &tls.Config{} },
 		"backoff":        func(c *Config) { c.BackoffMin, c.BackoffMax = 2, 1 },
@@ -55,6 +56,10 @@ func TestDial(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if _, err := c.DeclareQueue(t.Context(), Queue{}); !errors.Is(err, ErrClosed) {
+		t.Errorf("got %v", err)
+	}
+	noToken := errors.New("the issuer is away")
+	if _, err := Dial(t.Context(), Config{Addrs: []string{f.addr}, Token: func(context.Context) (string, error) { return "", noToken }}); !errors.Is(err, ErrUnavailable) {
 		t.Errorf("got %v", err)
 	}
 	f.publish = append(f.publish, func(publishSide) error { return refusal(codes.Unauthenticated, "LOGIN_REFUSED") })

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	warrenv1 "github.com/warrenmq/warren/api/warren/v1"
+	"github.com/warrenmq/warren/client"
 )
 
 // bearer is a token that calls carry.
@@ -86,10 +87,22 @@ func TestTokens(t *testing.T) {
 	wantCode(t, publish(token(first, user, issuer+".org")), codes.Unauthenticated, "LOGIN_REFUSED")
 	wantCode(t, publish(token(second, "guest", issuer)), codes.Unauthenticated, "LOGIN_REFUSED")
 	wantCode(t, publish("no.such.token"), codes.Unauthenticated, "LOGIN_REFUSED")
+	// The Go client asks for a token each time.
+	current := token(first, "guest", issuer)
+	cl, err := client.Dial(t.Context(), client.Config{Addrs: []string{c.Node(0).GRPCAddr()}, Token: func(context.Context) (string, error) { return string(current), nil }})
+	r.noError("dial with a token", err)
+	p, err := cl.Publisher(client.PublisherConfig{})
+	r.noError("publisher", err)
+	r.noError("publish by the Go client", p.Publish(t.Context(), &client.Message{RoutingKey: q, Mandatory: true}))
+	current = token(second, "guest", issuer)
+	if _, err := cl.LookQueue(t.Context(), q); !errors.Is(err, client.ErrLoginRefused) {
+		t.Errorf("a key that is not there yet: %v", err)
+	}
+	r.noError("close", cl.Close(t.Context()))
 	write(second.Public())
 	eventually(t, func() error { return publish(token(second, "guest", issuer)) })
 	if err := publish(token(first, "guest", issuer)); status.Code(err) != codes.Unauthenticated {
 		t.Errorf("a key that is gone: %v", err)
 	}
-	r.ready(q, 2)
+	r.ready(q, 3)
 }
