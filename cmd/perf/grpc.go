@@ -228,7 +228,10 @@ type grpcDelivery struct {
 
 func (d *grpcDelivery) Body() []byte      { return d.GetMessage().GetBody() }
 func (d *grpcDelivery) Redelivered() bool { return d.GetRedelivered() }
-func (d *grpcDelivery) Ack(multiple bool) { d.settle(warrenv1.SettleKind_SETTLE_KIND_ACK, multiple) }
+func (d *grpcDelivery) Ack(multiple bool) {
+	d.settle(warrenv1.SettleKind_SETTLE_KIND_ACK, multiple)
+}
+
 func (d *grpcDelivery) Nack(multiple bool) {
 	d.settle(warrenv1.SettleKind_SETTLE_KIND_REJECT, multiple)
 }

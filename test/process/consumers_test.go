@@ -291,8 +291,8 @@ func TestManySlowReaders(t *testing.T) {
 	}
 	s.ready(q, 0)
 	before := got.Load()
-	for then := int64(-1); int64(before) != then; before = got.Load() { // what is on its way to the one that reads arrives
-		then = int64(before)
+	for then := int64(-1); before != then; before = got.Load() { // what is on its way to the one that reads arrives
+		then = before
 		time.Sleep(time.Second)
 	}
 	stuck := total - int(before)
