@@ -28,6 +28,9 @@ const (
 // creditMax is how much credit a stream may have.
 const creditMax = 1 << 20
 
+// extendMax bounds the deliveries of a request whose time begins anew, because nothing else does: they stay.
+const extendMax = 1 << 16
+
 type consumeService struct {
 	warrenv1.UnimplementedConsumeServiceServer
 	s *Server
@@ -263,9 +266,18 @@ func (x *consumeStream) settle(list []*warrenv1.Settlement) error {
 	if x.autoAck {
 		return refuse(codes.FailedPrecondition, "PRECONDITION_FAILED", "deliveries of this stream are settled by being sent")
 	}
+	extended := 0
 	return x.use(func(ch *broker.Channel) error {
 		defer ch.Flush()
 		for _, e := range list {
+			if e.GetKind() == warrenv1.SettleKind_SETTLE_KIND_EXTEND {
+				n, err := x.extend(ch, e, extendMax-extended)
+				if err != nil {
+					return err
+				}
+				extended += n
+				continue
+			}
 			kind, known := settleKinds[e.GetKind()]
 			first, last := e.GetFirst(), max(e.GetFirst(), e.GetLast())
 			if !known {
@@ -287,6 +299,26 @@ func (x *consumeStream) settle(list []*warrenv1.Settlement) error {
 		}
 		return nil
 	})
+}
+
+// extend begins the time of deliveries anew, and tells how many the client has named: as many as it may, at most.
+func (x *consumeStream) extend(ch *broker.Channel, e *warrenv1.Settlement, most int) (named int, err error) {
+	first, last := e.GetFirst(), max(e.GetFirst(), e.GetLast())
+	x.mu.Lock()
+	newest := x.number
+	x.mu.Unlock()
+	if first == 0 || last > newest || e.GetLast() != 0 && e.GetLast() < first {
+		return 0, invalid("settlement of the deliveries %d to %d: the newest is %d", first, last, newest)
+	}
+	if last-first >= uint64(most) {
+		return 0, invalid("more than %d deliveries in one request are still at work", extendMax)
+	}
+	x.mu.Lock()
+	x.settling = x.unsettled.Range(first, last, x.settling[:0])
+	x.mu.Unlock()
+	ch.Extend(x.settling)
+	clear(x.settling)
+	return int(last - first + 1), nil
 }
 
 // send passes deliveries on until the session ends.

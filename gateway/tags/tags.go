@@ -25,6 +25,7 @@ type entry[T any] struct {
 // Kept is how many entries an empty list keeps room for.
 const Kept = 4096
 
+// Len is how many tags are outstanding.
 func (l *List[T]) Len() int { return l.live }
 
 // Push adds tag, which is higher than every tag pushed before.
@@ -117,6 +118,18 @@ func (l *List[T]) TakeRange(first, last uint64, out []T) []T {
 		}
 	}
 	l.trim()
+	return out
+}
+
+// Range appends the values of the tags from first to last, which both belong to them, to out, in order, and takes none.
+func (l *List[T]) Range(first, last uint64, out []T) []T {
+	n := len(l.entries) - l.head
+	from := sort.Search(n, func(i int) bool { return l.entries[l.head+i].tag >= first })
+	for i := l.head + from; i < len(l.entries) && l.entries[i].tag <= last; i++ {
+		if l.entries[i].live {
+			out = append(out, l.entries[i].value)
+		}
+	}
 	return out
 }
 

@@ -56,7 +56,11 @@ func TestTagList(t *testing.T) {
 			},
 			"take a range": func(t *rapid.T) {
 				first, last := rapid.Uint64Range(0, next+2).Draw(t, "first"), rapid.Uint64Range(0, next+2).Draw(t, "last")
+				seen := l.Range(first, last, nil)
 				got := l.TakeRange(first, last, nil)
+				if !slices.Equal(seen, got) {
+					t.Fatalf("look at %d to %d: %v, and %v was taken", first, last, seen, got)
+				}
 				var want []int
 				for have, v := range model {
 					if first <= have && have <= last {

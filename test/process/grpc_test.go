@@ -208,6 +208,7 @@ func rpcSettlements(t *testing.T, c *cluster.Cluster) {
 	x := rpc.consumer(&warrenv1.ConsumeOpen{Queue: q}, 2)
 	x.next("a")
 	x.next("b")
+	x.settle(warrenv1.SettleKind_SETTLE_KIND_EXTEND, 1, 2)
 	rpc.counts(q, 4, 2) // no more than the credit, though nothing bounds what is unsettled
 	x.send(&warrenv1.ConsumeRequest{Credit: 2, Settlements: []*warrenv1.Settlement{
 		{First: 1, Kind: warrenv1.SettleKind_SETTLE_KIND_ACK}, {First: 2, Kind: warrenv1.SettleKind_SETTLE_KIND_REJECT},
@@ -542,6 +543,7 @@ func rpcBadRequests(t *testing.T, c *cluster.Cluster) {
 		"large prefetch": {{Open: &warrenv1.ConsumeOpen{Queue: q, Prefetch: 65536}}},
 		"large credit":   {{Open: open, Credit: 1<<20 + 1}},
 		"not delivered":  {{Open: open, Settlements: []*warrenv1.Settlement{{First: 1, Kind: warrenv1.SettleKind_SETTLE_KIND_ACK}}}},
+		"not there yet":  {{Open: open, Settlements: []*warrenv1.Settlement{{First: 1, Last: 2, Kind: warrenv1.SettleKind_SETTLE_KIND_EXTEND}}}},
 		"no kind":        {{Open: open, Settlements: []*warrenv1.Settlement{{First: 1}}}},
 	} {
 		t.Log(name)

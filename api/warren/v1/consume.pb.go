@@ -33,6 +33,9 @@ const (
 	SettleKind_SETTLE_KIND_REQUEUE SettleKind = 3
 	// Not tried: the message is delivered again, which counts as acquired and not as failed.
 	SettleKind_SETTLE_KIND_RELEASE SettleKind = 4
+	// Still at work, in Consume only: the delivery stays unsettled, and the time after which the consumer would end (x-consumer-timeout) begins
+	// anew for it. At most 65,536 deliveries in a request.
+	SettleKind_SETTLE_KIND_EXTEND SettleKind = 5
 )
 
 // Enum value maps for SettleKind.
@@ -43,6 +46,7 @@ var (
 		2: "SETTLE_KIND_REJECT",
 		3: "SETTLE_KIND_REQUEUE",
 		4: "SETTLE_KIND_RELEASE",
+		5: "SETTLE_KIND_EXTEND",
 	}
 	SettleKind_value = map[string]int32{
 		"SETTLE_KIND_UNSPECIFIED": 0,
@@ -50,6 +54,7 @@ var (
 		"SETTLE_KIND_REJECT":      2,
 		"SETTLE_KIND_REQUEUE":     3,
 		"SETTLE_KIND_RELEASE":     4,
+		"SETTLE_KIND_EXTEND":      5,
 	}
 )
 
@@ -723,14 +728,15 @@ const file_warren_v1_consume_proto_rawDesc = "" +
 	"\n" +
 	"deliveries\x18\x01 \x03(\v2\x13.warren.v1.DeliveryR\n" +
 	"deliveries\x12\x1c\n" +
-	"\tremaining\x18\x02 \x01(\x04R\tremaining*\x88\x01\n" +
+	"\tremaining\x18\x02 \x01(\x04R\tremaining*\xa0\x01\n" +
 	"\n" +
 	"SettleKind\x12\x1b\n" +
 	"\x17SETTLE_KIND_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fSETTLE_KIND_ACK\x10\x01\x12\x16\n" +
 	"\x12SETTLE_KIND_REJECT\x10\x02\x12\x17\n" +
 	"\x13SETTLE_KIND_REQUEUE\x10\x03\x12\x17\n" +
-	"\x13SETTLE_KIND_RELEASE\x10\x042\x8c\x01\n" +
+	"\x13SETTLE_KIND_RELEASE\x10\x04\x12\x16\n" +
+	"\x12SETTLE_KIND_EXTEND\x10\x052\x8c\x01\n" +
 	"\x0eConsumeService\x12D\n" +
 	"\aConsume\x12\x19.warren.v1.ConsumeRequest\x1a\x1a.warren.v1.ConsumeResponse(\x010\x01\x124\n" +
 	"\x03Get\x12\x15.warren.v1.GetRequest\x1a\x16.warren.v1.GetResponseB3Z1github.com/warrenmq/warren/api/warren/v1;warrenv1b\x06proto3"
