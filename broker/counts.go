@@ -1,6 +1,8 @@
 package broker
 
 import (
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -24,6 +26,40 @@ func (c *counts) read(s *stats.Set) {
 // used is what the clients of this node have done with a queue.
 type used struct {
 	publish, deliver, deliverNoAck, get, getNoAck, getEmpty, ack, redeliver uint64
+}
+
+// Incoming counts the messages that clients published to an exchange and that were routed into a queue.
+type Incoming struct {
+	Exchange string
+	Publish  uint64
+}
+
+// incomingMax bounds the exchanges that are told apart for a queue on a node; what comes by others is counted in the sum alone.
+const incomingMax = 64
+
+// published counts a message that was published to an exchange. Caller holds mu.
+func (s *stream) published(exchange string) {
+	s.used.publish++
+	for i := range s.incoming {
+		if x := &s.incoming[i]; x.Exchange == exchange {
+			x.Publish++
+			return
+		}
+	}
+	if len(s.incoming) < incomingMax {
+		s.incoming = append(s.incoming, Incoming{strings.Clone(exchange), 1})
+	}
+}
+
+// Incoming tells by which exchanges the clients of this node have published into a queue.
+func (b *Broker) Incoming(queue uint64) []Incoming {
+	s := b.streamByID(queue)
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.incoming)
 }
 
 func (u *used) delivered(noAck, again bool) {
@@ -61,7 +97,11 @@ func (u *used) read(s *stats.Set) {
 func (c *commit) count(settlements []TxSettlement) {
 	for _, x := range c.queues {
 		x.s.mu.Lock()
-		x.s.used.publish += uint64(x.publishes)
+		for _, p := range c.publishes {
+			if slices.Contains(p.queues, x.q) {
+				x.s.published(p.exchange)
+			}
+		}
 		x.s.mu.Unlock()
 	}
 	for _, t := range settlements {

@@ -188,7 +188,7 @@ func (ch *Channel) enqueue(ctx context.Context, p *Publish, m *fsm.Message, op f
 	size := len(m.Properties) + len(m.Body) + len(m.Exchange) + len(p.Key) + 64
 	if ch.tx != nil {
 		op.Message = fsm.EncodeMessage(make([]byte, 0, size), m)
-		return ch.collect(op)
+		return ch.collect(p.Exchange, op)
 	}
 	pub := newPublishing(size)
 	pub.ch, pub.tag, pub.queues = ch, p.Tag, int32(len(ch.targets))
@@ -199,7 +199,7 @@ func (ch *Channel) enqueue(ctx context.Context, p *Publish, m *fsm.Message, op f
 	pub.span = span
 	for _, q := range ch.targets {
 		s := ch.conn.b.stream(q)
-		if err := s.publish(ctx, ch.opFor(q, op), pub); err != nil {
+		if err := s.publish(ctx, p.Exchange, ch.opFor(q, op), pub); err != nil {
 			return Errorf(Internal, "queue '%s' in vhost '%s' did not take messages in time", q.Name, ch.conn.vhost)
 		}
 		ch.touch(s)

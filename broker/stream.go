@@ -68,7 +68,9 @@ type stream struct {
 	resyncs uint64
 	session uint64 // the newest that is known
 	used    used
-	watched bool // the broker looks for a missing answer
+	// incoming are those of used.publish by exchange.
+	incoming []Incoming
+	watched  bool // the broker looks for a missing answer
 
 	// getting counts what was fetched by get, nil if that may be held for ever; agings are
 	// all that count something. timed: the broker looks at them at timedAt.
@@ -164,7 +166,7 @@ func (s *stream) expectLocked() {
 }
 
 // publish appends one publish, waiting for room. It fails only with ctx.
-func (s *stream) publish(ctx context.Context, op fsm.Publish, p *publishing) error {
+func (s *stream) publish(ctx context.Context, exchange string, op fsm.Publish, p *publishing) error {
 	for {
 		s.mu.Lock()
 		if s.gone {
@@ -172,14 +174,14 @@ func (s *stream) publish(ctx context.Context, op fsm.Publish, p *publishing) err
 			s.mu.Unlock()
 			if heir != nil {
 				defer heir.flush() // the caller knows this one only
-				return heir.publish(ctx, op, p)
+				return heir.publish(ctx, exchange, op, p)
 			}
 			finishAll([]ended{{op: pendingOp{publish: p}, outcome: fsm.Outcome{Kind: fsm.Gone}}})
 			return nil
 		}
 		if s.bytes < streamBytesMax && len(s.ops) < streamOpsMax {
 			s.append(pendingOp{op: op, bytes: len(op.Message) + 48, publish: p})
-			s.used.publish++
+			s.published(exchange)
 			full := s.bytesUnsent() >= batchBytesMax
 			if full {
 				s.flushLocked()

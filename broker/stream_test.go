@@ -75,7 +75,7 @@ func (r *streamRig) publish(sink Sink, tag uint64) {
 	r.t.Helper()
 	p := &publishing{ch: &Channel{sink: sink}, tag: tag, queues: 1}
 	p.left.Store(1)
-	if err := r.s.publish(r.t.Context(), fsm.Publish{TTLMillis: -1}, p); err != nil {
+	if err := r.s.publish(r.t.Context(), "", fsm.Publish{TTLMillis: -1}, p); err != nil {
 		r.t.Fatal(err)
 	}
 	r.s.flush()
@@ -113,7 +113,7 @@ func TestMessageOfAFormerLeaderIsNotUsedAgain(t *testing.T) {
 		p := newPublishing(1000)
 		p.ch, p.queues = &Channel{sink: &confirms{}}, 1
 		p.left.Store(1)
-		if err := r.s.publish(t.Context(), fsm.Publish{Message: p.message[:1000], TTLMillis: -1}, p); err != nil {
+		if err := r.s.publish(t.Context(), "", fsm.Publish{Message: p.message[:1000], TTLMillis: -1}, p); err != nil {
 			t.Fatal(err)
 		}
 		r.s.flush()

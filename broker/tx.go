@@ -43,8 +43,9 @@ type transaction struct {
 }
 
 type txPublish struct {
-	op     fsm.Publish
-	queues []*catalog.Queue
+	exchange string
+	op       fsm.Publish
+	queues   []*catalog.Queue
 }
 
 // TxSelect makes the channel transactional: from now on Publish collects. Settlements are
@@ -72,7 +73,7 @@ func errTxFull() error {
 }
 
 // collect keeps a routed publish until the commit; op has its message.
-func (ch *Channel) collect(op fsm.Publish) error {
+func (ch *Channel) collect(exchange string, op fsm.Publish) error {
 	t := ch.tx
 	if !t.room(len(ch.targets), len(op.Message)) {
 		return errTxFull()
@@ -80,10 +81,10 @@ func (ch *Channel) collect(op fsm.Publish) error {
 	op.Immediate = false // the gateway refuses it
 	t.copies += len(ch.targets)
 	t.bytes += len(op.Message)
-	same := txPublish{op: op}
+	same := txPublish{exchange: exchange, op: op}
 	for _, q := range ch.targets {
 		if of := ch.opFor(q, op); of.TTLMillis != op.TTLMillis {
-			t.publishes = append(t.publishes, txPublish{of, []*catalog.Queue{q}}) // it waits there
+			t.publishes = append(t.publishes, txPublish{exchange, of, []*catalog.Queue{q}}) // it waits there
 		} else {
 			same.queues = append(same.queues, q)
 		}

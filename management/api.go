@@ -74,6 +74,8 @@ type API struct {
 	bodyMax map[string]int64
 	tables  tables
 	streams streams
+
+	incomingSeen incomingSeen
 }
 
 // New returns the API.

@@ -146,8 +146,14 @@ func TestQueueFigures(t *testing.T) {
 		t.Errorf("%+v, asked %d times", page, asked()-before)
 	}
 
+	f.apis["a"].cfg.Broker.(*fakeBroker).incoming = map[uint64][]broker.Incoming{1: {{Exchange: "x", Publish: 3}, {Exchange: "", Publish: 10}}}
+	f.apis["c"].cfg.Broker.(*fakeBroker).incoming = map[uint64][]broker.Incoming{1: {{Exchange: "x", Publish: 2}}}
 	var q map[string]any
 	f.get(t, "admin", "/api/queues/%2F/first", &q)
+	if raw, _ := json.Marshal(q["incoming"]); string(raw) != `[{"exchange":{"name":"","vhost":"/"},"stats":{"publish":10,"publish_details":{"rate":0}}},`+
+		`{"exchange":{"name":"x","vhost":"/"},"stats":{"publish":5,"publish_details":{"rate":0}}}]` {
+		t.Errorf("%s", raw)
+	}
 	s, _ := q["message_stats"].(map[string]any)
 	for name, want := range map[string]float64{"publish": 15, "deliver": 6, "get": 1, "ack": 4, "deliver_get": 7, "redeliver": 0} {
 		if s[name] != want {

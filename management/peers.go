@@ -29,7 +29,7 @@ type peerRequest struct {
 	// Drain and LimitMS belong to opMaintain.
 	Drain   bool  `json:"drain,omitempty"`
 	LimitMS int64 `json:"limit_ms,omitempty"`
-	// Queue belongs to opReplica, and with To to opMoveLeader.
+	// Queue belongs to opReplica and opIncoming, and with To to opMoveLeader.
 	Queue uint64 `json:"queue,omitempty"`
 	To    string `json:"to,omitempty"`
 	// Queues belongs to opDetails.
@@ -60,6 +60,8 @@ const (
 	opTable = "queue_table"
 	// opDetails asks for details of queues; answer: peerDetails
 	opDetails = "queue_details"
+	// opIncoming asks by which exchanges clients have published into a queue; answer: peerIncoming
+	opIncoming = "incoming"
 	// opPast asks for samples; answer: peerSets
 	opPast = "past"
 	// opTotals asks what is counted of the node and its virtual hosts; answer: peerTotals
@@ -115,6 +117,8 @@ func (a *API) Answer(ctx context.Context, raw []byte) ([]byte, error) {
 		return a.answerMoveLeader(ctx, &req)
 	case opTable:
 		return a.encodeTable(), nil
+	case opIncoming:
+		return json.Marshal(a.incomingHere(req.Queue))
 	case opDetails:
 		return a.answerDetails(req.Queues)
 	case opPast:

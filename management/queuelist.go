@@ -20,6 +20,7 @@ type figures interface {
 	AskQueue(ctx context.Context, id uint64) (broker.QueueInfo, bool)
 	Rows(yield func(r *broker.QueueRow) bool)
 	QueueDetails(ids []uint64) []broker.QueueDetail
+	Incoming(queue uint64) []broker.Incoming
 	UsedQueues(yield func(id uint64, s *stats.Set))
 	Consumers() []broker.ConsumerInfo
 	CountExchanges(vhost string) int
@@ -352,6 +353,7 @@ func (a *API) getQueue(r *http.Request, u User) (any, error) {
 	j := withFigures(&info, f, a.past(ctx, stats.Key{Kind: stats.Led, ID: info.ID}, lengths))
 	j.MessageStats = messageStats(countersOfQueue, f.counted(), a.past(ctx, stats.Key{Kind: stats.Queue, ID: info.ID}, rates))
 	j.QueueDetails = a.queueDetails(ctx, []uint64{info.ID})[info.ID]
+	j.Incoming = a.incoming(ctx, &info)
 	a.addConsumers(ctx, &j, info.ID)
 	return j, nil
 }

@@ -35,11 +35,12 @@ type Queue struct {
 	// of them held as many as they may, or had not read what was sent. 0 without consumers. ConsumerUtilisation is its older name.
 	ConsumerCapacity    float64 `json:"consumer_capacity"`
 	ConsumerUtilisation float64 `json:"consumer_utilisation"`
-	// ExclusiveConsumerTag, SingleActiveConsumerTag, ConsumerDetails and Deliveries are told of one queue, not in lists.
+	// ExclusiveConsumerTag, SingleActiveConsumerTag, ConsumerDetails, Deliveries and Incoming are told of one queue, not in lists.
 	ExclusiveConsumerTag    *string        `json:"exclusive_consumer_tag,omitempty"`
 	SingleActiveConsumerTag *string        `json:"single_active_consumer_tag,omitempty"`
 	ConsumerDetails         []Consumer     `json:"consumer_details,omitempty"`
 	Deliveries              []DeliveriesTo `json:"deliveries,omitempty"`
+	Incoming                []IncomingFrom `json:"incoming,omitempty"`
 
 	// Messages are all that wait in the queue or are with consumers; those on their way to a
 	// dead-letter exchange are MessagesDLX, not in it.

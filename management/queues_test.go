@@ -29,6 +29,7 @@ type fakeBroker struct {
 	exchangesUsed map[string]stats.Set
 	asked         *atomic.Int64
 	details       map[uint64]broker.QueueDetail
+	incoming      map[uint64][]broker.Incoming
 	detailed      int // how many details were asked for
 }
 
@@ -103,6 +104,8 @@ func (f *fakeBroker) QueueDetails(ids []uint64) (list []broker.QueueDetail) {
 	}
 	return list
 }
+
+func (f *fakeBroker) Incoming(queue uint64) []broker.Incoming { return f.incoming[queue] }
 
 func (f *fakeBroker) UsedQueues(yield func(uint64, *stats.Set)) {
 	for id, s := range f.used {
