@@ -12,9 +12,9 @@ import (
 // bulkWait is how long a verb for many queues waits without --timeout.
 const bulkWait = time.Hour
 
-// statusColumns are those of quorum_status, by RabbitMQ's names, and two of ours at the end.
+// statusColumns are those of quorum_status, by RabbitMQ's names, and three of ours at the end.
 var statusColumns = []string{
-	"Node Name", "Raft State", "Membership", "Last Log Index", "Last Applied", "Commit Index", "Snapshot Index", "Term", "Machine Version", "Lag", "Planned",
+	"Node Name", "Raft State", "Membership", "Last Log Index", "Last Applied", "Commit Index", "Snapshot Index", "Term", "Machine Version", "Lag", "Planned", "Election",
 }
 
 func quorumVerbs(t *tool) []*cobra.Command {
@@ -23,8 +23,8 @@ func quorumVerbs(t *tool) []*cobra.Command {
 		shrinkVerb(t),
 		t.command(verb{
 			use: "quorum_status QUEUE", short: "Show the replicas of a queue: which leads, how far each is, and what is planned", min: 1, max: 1,
-			long: "Show the replicas of a queue, in rabbitmq-queues' columns and two more: Lag is the number of entries that the leader has and the\n" +
-				"replica does not, and Planned is stays, joins or goes. The state of a replica that does not answer is nodedown (its node does not\n" +
+			long: "Show the replicas of a queue, in rabbitmq-queues' columns and three more: Lag is the number of entries that the leader has and the\n" +
+				"replica does not, Planned is stays, joins or goes, and Election is when the leader became one and after whom. The state of a replica that does not answer is nodedown (its node does not\n" +
 				"run), noproc (the node has none) or timeout. Membership promotable is a replica that does not vote yet. Machine Version is the\n" +
 				"cluster's level.",
 			run: func(ctx context.Context, s *session, args []string) error {

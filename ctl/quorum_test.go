@@ -11,7 +11,7 @@ func TestQuorumVerbs(t *testing.T) {
 	const stranger = `{"error":"not_cluster_member","reason":"node 'n9' is not a member of the cluster"}`
 	const grow, shrink = "/api/queues/quorum/replicas/on/n2/grow", "/api/queues/quorum/replicas/on/n2/shrink"
 	const status = `[{"Node Name":"n1","Raft State":"leader","Membership":"voter","Last Log Index":12345678,"Last Applied":9,"Commit Index":9,"Snapshot Index":0,"Term":1,` +
-		`"Machine Version":2,"Lag":0,"Planned":"stays"},{"Node Name":"n2","Raft State":"nodedown","Membership":"","Last Log Index":"","Last Applied":"","Commit Index":"",` +
+		`"Machine Version":2,"Lag":0,"Planned":"stays","Election":"now, after n2, which was up"},{"Node Name":"n2","Raft State":"nodedown","Membership":"","Last Log Index":"","Last Applied":"","Commit Index":"",` +
 		`"Snapshot Index":"","Term":"","Machine Version":"","Lag":"","Planned":"goes"}]`
 	checkVerbs(t, []verbCase{
 		{
@@ -35,8 +35,8 @@ func TestQuorumVerbs(t *testing.T) {
 		{args: []string{"grow", "n2", "all", "--membership", "non_voter"}, code: ExitUsage, failed: "every replica"},
 		{
 			args: []string{"quorum_status", "-q", "-p", "v", "q/1"}, method: "GET", path: "/api/queues/quorum/v/q%2F1/status", status: 200, answer: status,
-			out: strings.Join(statusColumns, "\t") + "\nn1\tleader\tvoter\t12345678\t9\t9\t0\t1\t2\t0\tstays\n" +
-				"n2\tnodedown\t\t\t\t\t\t\t\t\tgoes\n",
+			out: strings.Join(statusColumns, "\t") + "\nn1\tleader\tvoter\t12345678\t9\t9\t0\t1\t2\t0\tstays\tnow, after n2, which was up\n" +
+				"n2\tnodedown\t\t\t\t\t\t\t\t\tgoes\t\n",
 		},
 		{
 			args: []string{"quorum_status", "none"}, method: "GET", path: "/api/queues/quorum/%2F/none/status", status: 404,

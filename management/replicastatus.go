@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -23,6 +25,10 @@ type Replica struct {
 	Membership string `json:"membership"`
 	Generation uint64 `json:"generation"`
 	Level      int    `json:"level"` // of the cluster, as the node knows
+	// Of a leader: since when, in ms since 1970, the id of the node that led before as far as it knew, and whether it could be reached then.
+	Elected       int64  `json:"elected,omitempty"`
+	ElectedFrom   string `json:"elected_from,omitempty"`
+	ElectedFromUp bool   `json:"elected_from_up,omitempty"`
 }
 
 // peerReplica is the answer to opReplica.
@@ -49,9 +55,11 @@ type replicaRow struct {
 	Snapshot       any    `json:"Snapshot Index"`
 	Term           any    `json:"Term"`
 	MachineVersion any    `json:"Machine Version"`
-	// What RabbitMQ does not tell: the entries that the leader has and this one has not, and what is planned for it: stays, joins or goes.
-	Lag     any    `json:"Lag"`
-	Planned string `json:"Planned"`
+	// What RabbitMQ does not tell: the entries that the leader has and this one has not, what is planned for it: stays, joins or goes,
+	// and of the leader when and after whom it was elected.
+	Lag      any    `json:"Lag"`
+	Planned  string `json:"Planned"`
+	Election string `json:"Election,omitempty"`
 }
 
 func (a *API) routeReplicaStatus() {
@@ -124,6 +132,25 @@ func leaderOf(all []told) int {
 	return at
 }
 
+// election says when and after whom a leader was elected.
+func election(q replicas.Queue, r *Replica) string {
+	if r.Elected == 0 {
+		return "" // of an older version
+	}
+	at := Instant(r.Elected)
+	if r.ElectedFrom == "" {
+		return at + ", after nobody that it knew"
+	}
+	name, _, _ := strings.Cut(r.ElectedFrom, "/") // of a member that is none any more
+	if i := slices.IndexFunc(q.Members, func(m replicas.Member) bool { return m.ID == r.ElectedFrom }); i >= 0 {
+		name = q.Members[i].Name
+	}
+	if r.ElectedFromUp {
+		return at + ", after " + name + ", which was up"
+	}
+	return at + ", after " + name + ", which could not be reached"
+}
+
 func statusRows(q replicas.Queue, all []told) []replicaRow {
 	leader := leaderOf(all)
 	rows := make([]replicaRow, len(all))
@@ -139,6 +166,9 @@ func statusRows(q replicas.Queue, all []told) []replicaRow {
 			row.Snapshot, row.Term, row.MachineVersion = r.Snapshot, r.Term, r.Level
 			if row.Planned == "stays" && r.Membership != "voter" {
 				row.Planned = "joins"
+			}
+			if i == leader {
+				row.Election = election(q, r)
 			}
 			if leader >= 0 {
 				row.Lag = all[leader].replica.Last - min(all[leader].replica.Last, r.Last)

@@ -67,7 +67,10 @@ func replicated() (f *fakeCluster, at map[string]*fakeQueue, moved *string) {
 		api.cfg.Broker = &fakeBroker{vhosts: map[string][]string{"/": {"manager"}}, queues: []broker.QueueInfo{}}
 	}
 	at["a"].replica = Replica{State: "leader", Term: 3, Last: 90, Commit: 80, Applied: 80, Membership: "voter", Level: 2} // of a term that is over
-	at["b"].replica = Replica{State: "leader", Term: 4, Last: 100, Commit: 100, Applied: 99, Snapshot: 50, Membership: "voter", Level: 2}
+	at["b"].replica = Replica{
+		State: "leader", Term: 4, Last: 100, Commit: 100, Applied: 99, Snapshot: 50, Membership: "voter", Level: 2,
+		Elected: 1_600_000_000_000, ElectedFrom: "a",
+	}
 	at["c"].replica = Replica{State: "follower", Term: 4, Last: 101, Commit: 60, Applied: 60, Membership: "promotable", Level: 2}
 	return f, at, moved
 }
@@ -78,7 +81,7 @@ func TestQuorumStatus(t *testing.T) {
 	const a = `{"Node Name":"node-a","Raft State":"leader","Membership":"voter","Last Log Index":90,"Last Applied":80,"Commit Index":80,"Snapshot Index":0,` +
 		`"Term":3,"Machine Version":2,"Lag":10,"Planned":"stays"}`
 	const b = `{"Node Name":"node-b","Raft State":"leader","Membership":"voter","Last Log Index":100,"Last Applied":99,"Commit Index":100,"Snapshot Index":50,` +
-		`"Term":4,"Machine Version":2,"Lag":0,"Planned":"stays"}`
+		`"Term":4,"Machine Version":2,"Lag":0,"Planned":"stays","Election":"2020-09-13T12:26:40.000+00:00, after node-a, which could not be reached"}`
 	const c = `{"Node Name":"node-c","Raft State":"follower","Membership":"promotable","Last Log Index":101,"Last Applied":60,"Commit Index":60,"Snapshot Index":0,` +
 		`"Term":4,"Machine Version":2,"Lag":0,"Planned":"joins"}`
 	silent := func(node, state, planned string) string {

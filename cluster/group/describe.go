@@ -21,6 +21,8 @@ type Description struct {
 	Generation uint64
 	// Member: it is in the newest configuration that it has, and Voter, with a vote.
 	Member, Voter bool
+	// Election is how it became leader; zero if it does not lead.
+	Election Election
 }
 
 // Describe tells how the replica is.
@@ -33,6 +35,11 @@ func (g *Group) Describe() Description {
 	if l, _, ok := g.Leader(); ok {
 		d.Leader = l
 	}
+	g.mu.Lock()
+	if g.seen.self && g.election.Term == g.seen.term {
+		d.Election = g.election
+	}
+	g.mu.Unlock()
 	if metas, err := g.log.Snapshots().List(); err == nil && len(metas) > 0 {
 		d.Snapshot = metas[0].Index
 	}

@@ -30,7 +30,7 @@ func TestDescribe(t *testing.T) {
 		for _, id := range []transport.NodeID{"n1", "n2"} {
 			other, _ := c.nodes[id].host.Group(queueA)
 			want := lead
-			want.State, want.Snapshot = "follower", 0
+			want.State, want.Snapshot, want.Election = "follower", 0, Election{}
 			if got := other.Describe(); got != want {
 				t.Errorf("%s is %+v, want %+v", id, got, want)
 			}

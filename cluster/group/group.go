@@ -75,6 +75,9 @@ type Group struct {
 	mu sync.Mutex // guards the rest; never held while calling out
 	// seen is what the observer was told last.
 	seen leadership
+	// former is the leader that was known last, and election how this replica became one.
+	former   transport.NodeID
+	election Election
 	// hint is a leader that said so itself when asked, until raft hears of one.
 	hint leadership
 	// nudge is closed and replaced to make waiting replicators try again.
@@ -216,9 +219,14 @@ func (g *Group) sync(r *raft.Raft) {
 	if in := g.running.Load(); in == nil || in.raft != r {
 		return
 	}
+	var wasUp bool
+	if r.State() == raft.Leader && !g.leading.Load() {
+		wasUp = g.formerIsUp()
+	}
 	g.mu.Lock()
 	now := g.view(r)
 	g.tell(now)
+	g.noteElection(now, wasUp)
 	known := now.leader != "" && !g.doubtful(now) && r.State() != raft.Candidate
 	g.mu.Unlock()
 	if known && g.forgot.Load() && g.forgot.CompareAndSwap(true, false) && !now.self {

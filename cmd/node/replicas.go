@@ -30,6 +30,9 @@ func (o operator) Replica(queue uint64) (r management.Replica, ok bool) {
 		State: d.State, Leader: string(d.Leader), Term: d.Term, Last: d.Last, Commit: d.Commit, Applied: d.Applied, Snapshot: d.Snapshot,
 		Generation: d.Generation, Level: o.n.Level(),
 	}
+	if e := d.Election; !e.At.IsZero() {
+		r.Elected, r.ElectedFrom, r.ElectedFromUp = e.At.UnixMilli(), string(e.From), e.FromUp
+	}
 	switch {
 	case d.Voter:
 		r.Membership = "voter"

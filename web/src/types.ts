@@ -121,6 +121,6 @@ export interface Limits { user?: string; vhost?: string; value: { [name: string]
 export interface FeatureFlag { name: string; state: string; stability: string; desc: string; level: number }
 export interface ReplicaRow {
   "Node Name": string; "Raft State": string; Membership: string; "Last Log Index": number | ""; "Last Applied": number | ""; "Commit Index": number | "";
-  "Snapshot Index": number | ""; Term: number | ""; Lag: number | ""; Planned: string;
+  "Snapshot Index": number | ""; Term: number | ""; Lag: number | ""; Planned: string; Election?: string;
 }
 export interface Whoami { name: string; tags: string[] }

@@ -154,6 +154,7 @@ export function Replicas({ vhost, name }: { vhost: string; name: string }) {
         { id: "lag", title: "Lag", num: true, cell: (r) => <span class={Number(r.Lag) > 1000 ? "bad-text" : ""} title="entries that the leader has and this one has not">{r.Lag === "" ? "–" : count(r.Lag)}</span> },
         { id: "term", title: "Term", num: true, cell: (r) => index(r.Term) }, { id: "commit", title: "Committed", num: true, cell: (r) => index(r["Commit Index"]) },
         { id: "applied", title: "Applied", num: true, cell: (r) => index(r["Last Applied"]) }, { id: "last", title: "Last entry", num: true, cell: (r) => index(r["Last Log Index"]) },
+        { id: "election", title: "Elected", cell: (r) => r.Election ?? "–" },
         { id: "snapshot", title: "Snapshot", num: true, cell: (r) => index(r["Snapshot Index"]) },
         ...(me.admin ? [{ id: "actions", title: "Change", cell: (r: ReplicaRow) => <span class="row-actions">
           {r["Raft State"] === "follower" && <Button tone="quiet" busy={move.busy} onClick={() => void move.run(() => put(`warren/queues/${at}/leader`, { node: r["Node Name"] }), `${r["Node Name"]} leads ${name}, or will in a moment.`)}>Make leader</Button>}
