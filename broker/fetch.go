@@ -18,6 +18,8 @@ type Fetch struct {
 	BytesMax int
 	// End is how the messages end once all are there.
 	End SettleKind
+	// Detail says why, of a Discard, "" for nothing.
+	Detail string
 }
 
 // Fetched is a message that was taken.
@@ -62,7 +64,11 @@ func (b *Broker) FetchOnce(ctx context.Context, u User, vhost, name string, f Fe
 			list = append(list, m)
 			room -= len(m.Body) + len(m.Properties) + messageBytes
 		}
-		ch.Settle(f.End, held)
+		if f.Detail == "" {
+			ch.Settle(f.End, held)
+		} else if err := ch.Reject(f.Detail, held); err != nil {
+			return err // they go back with the channel
+		}
 		ch.Flush()
 		if q, err := c.find(ctx, name); err == nil {
 			_, _ = b.status(ctx, q, false) // the leader answers behind the settlements; they count without its answer too

@@ -81,6 +81,7 @@ type PeekedMessage struct {
 	// Of dead ones.
 	Reason string   `json:"reason,omitempty"`
 	DiedAt int64    `json:"died_at,omitempty"` // ms
+	Detail string   `json:"detail,omitempty"`  // what the client said that rejected it
 	Stage  string   `json:"stage,omitempty"`   // unrouted, routed, parked-unrouted, parked-cycle
 	To     []string `json:"to,omitempty"`      // targets that have not taken it yet
 }
@@ -231,6 +232,7 @@ func (k *peeking) message(x *leader.Listed) (m peekedMessage, ok bool) {
 	if dead {
 		ref = x.Item.Ref
 		m.Reason, m.DiedAt, m.Stage = x.Item.Reason.String(), x.Item.TimeMillis, x.Item.State.String()
+		m.Detail = x.Item.Detail
 		view := k.b.cat.View()
 		for _, l := range x.Item.Legs {
 			m.To = append(m.To, queueName(view, l.Target))
@@ -252,7 +254,7 @@ func (k *peeking) message(x *leader.Listed) (m peekedMessage, ok bool) {
 	m.Body = msg.Body[:min(len(msg.Body), k.want.Truncate)]
 	m.deaths = msg.Deaths
 	if dead && x.Item.Reason != dlx.Redrive {
-		m.deaths = dlx.Record(msg.Deaths, dlx.Death{Queue: k.h.name(), Reason: x.Item.Reason, LastMillis: x.Item.TimeMillis})
+		m.deaths = dlx.Record(msg.Deaths, dlx.Death{Queue: k.h.name(), Reason: x.Item.Reason, LastMillis: x.Item.TimeMillis, Detail: x.Item.Detail})
 	}
 	return m, true
 }

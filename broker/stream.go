@@ -222,6 +222,11 @@ func (s *stream) settle(kind fsm.SettleKind, id queue.MessageID, attempt uint32)
 
 // settleLocked reports whether the delivery was still to be settled.
 func (s *stream) settleLocked(kind fsm.SettleKind, id queue.MessageID, attempt uint32) bool {
+	return s.endLocked(kind, "", id, attempt)
+}
+
+// endLocked is settleLocked with what the client says of why, of a Discard.
+func (s *stream) endLocked(kind fsm.SettleKind, detail string, id queue.MessageID, attempt uint32) bool {
 	h := s.held[id]
 	if h == nil || h.settled > 0 || h.tx || h.attempt != attempt {
 		return false
@@ -229,7 +234,7 @@ func (s *stream) settleLocked(kind fsm.SettleKind, id queue.MessageID, attempt u
 	s.unageLocked(h)
 	h.span.settled(s, kind)
 	if n := len(s.ops); n > 0 && s.ever < s.next-1 {
-		if last, ok := s.ops[n-1].op.(fsm.Settle); ok && last.Kind == kind && len(last.Runs) < 256 {
+		if last, ok := s.ops[n-1].op.(fsm.Settle); ok && last.Kind == kind && last.Detail == detail && len(last.Runs) < 256 {
 			// A run that only grew is the same memory; the operation is stored anew, which allocates, for another one.
 			if runs := appendRun(last.Runs, id, attempt); len(runs) != len(last.Runs) {
 				last.Runs = runs
@@ -239,7 +244,7 @@ func (s *stream) settleLocked(kind fsm.SettleKind, id queue.MessageID, attempt u
 			return true
 		}
 	}
-	h.settled = s.append(pendingOp{op: fsm.Settle{Kind: kind, Runs: []fsm.Run{{First: id, Count: 1, Attempt: attempt}}}, bytes: 64})
+	h.settled = s.append(pendingOp{op: fsm.Settle{Kind: kind, Runs: []fsm.Run{{First: id, Count: 1, Attempt: attempt}}, Detail: detail}, bytes: 64 + len(detail)})
 	return true
 }
 

@@ -32,6 +32,7 @@ type consumeStream struct {
 type settlement struct {
 	number uint64
 	how    Settle
+	detail string // why, of a Reject
 }
 
 // stream consumes by one stream until ctx ends and all is settled, which is no error, or the stream breaks. It returns when all handlers have.
@@ -179,13 +180,13 @@ func (s *consumeStream) free() {
 	s.signal()
 }
 
-func (s *consumeStream) settle(number uint64, how Settle) error {
+func (s *consumeStream) settle(e settlement) error {
 	s.mu.Lock()
 	if s.over {
 		s.mu.Unlock()
 		return ErrDeliveryLost
 	}
-	s.settlements = append(s.settlements, settlement{number, how})
+	s.settlements = append(s.settlements, e)
 	s.freed++
 	s.mu.Unlock()
 	s.signal()
@@ -256,11 +257,11 @@ func (s *consumeStream) request(credit bool) *warrenv1.ConsumeRequest {
 	slices.SortFunc(list, func(a, b settlement) int { return cmp.Compare(a.number, b.number) })
 	var last *warrenv1.Settlement
 	for _, e := range list {
-		if last != nil && last.GetLast()+1 == e.number && last.GetKind() == e.how.proto() {
+		if last != nil && last.GetLast()+1 == e.number && last.GetKind() == e.how.proto() && last.GetDetail() == e.detail {
 			last.Last = e.number
 			continue
 		}
-		last = &warrenv1.Settlement{First: e.number, Last: e.number, Kind: e.how.proto()}
+		last = &warrenv1.Settlement{First: e.number, Last: e.number, Kind: e.how.proto(), Detail: e.detail}
 		req.Settlements = append(req.Settlements, last)
 	}
 	return req

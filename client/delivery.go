@@ -1,7 +1,9 @@
 package client
 
 import (
+	"fmt"
 	"sync/atomic"
+	"unicode/utf8"
 
 	warrenv1 "github.com/warrenmq/warren/api/warren/v1"
 )
@@ -61,15 +63,28 @@ func (d *Delivery) Ack() error { return d.settle(Ack) }
 // Reject settles the delivery as dead.
 func (d *Delivery) Reject() error { return d.settle(Reject) }
 
+// RejectWith settles the delivery as dead, and says why: the text is in its [Death]. It is UTF-8 of at most 255 bytes; another one settles nothing.
+func (d *Delivery) RejectWith(detail string) error {
+	if len(detail) > detailMax || !utf8.ValidString(detail) {
+		return fmt.Errorf("%w: the text of a rejection is UTF-8 of at most %d bytes", ErrInvalid, detailMax)
+	}
+	return d.end(settlement{how: Reject, detail: detail})
+}
+
+const detailMax = 255
+
 // Requeue settles the delivery as failed.
 func (d *Delivery) Requeue() error { return d.settle(Requeue) }
 
 // Release settles the delivery as not tried.
 func (d *Delivery) Release() error { return d.settle(Release) }
 
-func (d *Delivery) settle(how Settle) error {
-	if d.of == nil || !d.settled.CompareAndSwap(0, int32(how)) {
+func (d *Delivery) settle(how Settle) error { return d.end(settlement{how: how}) }
+
+func (d *Delivery) end(s settlement) error {
+	if d.of == nil || !d.settled.CompareAndSwap(0, int32(s.how)) {
 		return ErrSettled
 	}
-	return d.of.settle(d.number, how)
+	s.number = d.number
+	return d.of.settle(s)
 }

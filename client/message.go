@@ -67,6 +67,8 @@ type Death struct {
 	Time time.Time
 	// OriginalExpiration is the one that it had; it has none after having died of it.
 	OriginalExpiration string
+	// Detail is what the client said that rejected it there last, as by [Delivery.RejectWith]; "" if it said nothing.
+	Detail string
 }
 
 // text is one of the properties that are texts.
@@ -172,7 +174,7 @@ func deathsOf(list []*warrenv1.Death) []Death {
 	for _, d := range list {
 		deaths = append(deaths, Death{
 			Queue: d.GetQueue(), Reason: d.GetReason(), Count: d.GetCount(), Exchange: d.GetExchange(), RoutingKeys: d.GetRoutingKeys(),
-			Time: time.Unix(int64(d.GetTime()), 0).UTC(), OriginalExpiration: d.GetOriginalExpiration(),
+			Time: time.Unix(int64(d.GetTime()), 0).UTC(), OriginalExpiration: d.GetOriginalExpiration(), Detail: d.GetDetail(),
 		})
 	}
 	return deaths

@@ -12,7 +12,7 @@ func (o *Outbox) Check() error {
 	parts := map[uint64]int{}
 	var err error
 	o.View().All(func(it Item) bool {
-		n, bytes, legs = n+1, bytes+int64(it.BodyBytes), legs+len(it.Legs)
+		n, bytes, legs = n+1, bytes+int64(it.BodyBytes)+int64(len(it.Detail)), legs+len(it.Legs)
 		err = o.checkItem(&it, last)
 		last = it.ID
 		if it.Reason == Transaction {

@@ -37,4 +37,9 @@ type Death struct {
 	Redriven bool
 	// Before is how much of Count is older than the newest redrive, or was said by a client.
 	Before uint64
+	// Detail is what the client said that rejected it last, "" if it said nothing: UTF-8, at most DetailMax bytes.
+	Detail string
 }
+
+// DetailMax is how many bytes a client may say of why it rejects a message.
+const DetailMax = 255

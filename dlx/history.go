@@ -8,7 +8,7 @@ const clientHistoryMax = 64
 // clientHistory reads the x-death header of a message that a client has published: the
 // reverse of what [Headers] renders. Entries that are none are passed over. The newest record is
 // marked as redriven: a client decided to send the message again, and no cycle is told from
-// what a client says.
+// what a client says. The text of a rejection is not taken over: it is of level 2, which is not known here.
 func clientHistory(raw amqp.RawProperties) []Death {
 	v, ok := raw.Header(headerDeaths)
 	if !ok {

@@ -44,6 +44,8 @@ type Item struct {
 	TimeMillis int64 // machine time of the death
 	Reason     Reason
 	State      State
+	// Detail is what the client said that rejected it, "" for nothing.
+	Detail string
 	// Taken names the targets that have committed the item since it died, of one that
 	// was routed to several.
 	Taken []uint64
@@ -63,6 +65,7 @@ type Pending struct {
 	BodyBytes  uint32
 	TimeMillis int64
 	Reason     Reason
+	Detail     string
 	// Alone: this is its only target, and none has taken it.
 	Alone bool
 }

@@ -20,6 +20,7 @@ type Dying struct {
 	Queue      string // name of the queue in which it died
 	Reason     Reason
 	TimeMillis int64 // machine time
+	Detail     string
 }
 
 // Dead returns the letter to send through the dead-letter exchange of the
@@ -40,6 +41,7 @@ func DeadIn(room []byte, m Letter, d Dying, s *queue.Settings) (Letter, error) {
 		Queue:       d.Queue,
 		Reason:      d.Reason,
 		LastMillis:  d.TimeMillis,
+		Detail:      d.Detail,
 		Exchange:    m.Exchange,
 		RoutingKeys: m.RoutingKeys[:len(m.RoutingKeys)-m.BCC],
 	}

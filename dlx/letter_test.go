@@ -30,7 +30,7 @@ func letter(t *testing.T, edit func(*amqp.Properties)) Letter {
 func dead(t *testing.T, l Letter, queueName string, r Reason, timeMillis int64, s *queue.Settings) Letter {
 	t.Helper()
 	before := slices.Clone(l.Properties)
-	out, err := Dead(l, Dying{queueName, r, timeMillis}, s)
+	out, err := Dead(l, Dying{Queue: queueName, Reason: r, TimeMillis: timeMillis}, s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +177,7 @@ func TestClientHeadersGiveWay(t *testing.T) {
 
 func TestDamagedPropertiesAreReplaced(t *testing.T) {
 	l := Letter{Exchange: "in", RoutingKeys: []string{"a"}, Properties: []byte{0xff, 0xff, 1, 2, 3}}
-	out, err := Dead(l, Dying{"q", Rejected, 1}, dlxSettings())
+	out, err := Dead(l, Dying{Queue: "q", Reason: Rejected, TimeMillis: 1}, dlxSettings())
 	if err == nil || !strings.Contains(err.Error(), "render deaths") {
 		t.Fatalf("error %v", err)
 	}

@@ -14,6 +14,10 @@ func (o *Outbox) Memory() int64 {
 		// Of lists of legs and takers there are few, with two or three each.
 		n += int64(queue.MapShare * float64(len(p.fans)) * 3 * float64(unsafe.Sizeof(Leg{})))
 		n += int64(queue.MapShare * float64(len(p.took)) * 3 * 8)
+		n += int64(queue.MapShare * float64(len(p.details)) * float64(unsafe.Sizeof("")))
+		for _, text := range p.details {
+			n += int64(len(text))
+		}
 	}
 	for i := range o.waiting {
 		n += o.waiting[i].Memory()

@@ -40,7 +40,7 @@ func (t *target) first() uint64 { return t.next - uint64(len(t.pending)) }
 // Len is the number of items.
 func (o *Outbox) Len() int { return o.n }
 
-// Bytes is the sum of the items' body bytes.
+// Bytes is the sum of the items' body bytes, and of what clients said of them.
 func (o *Outbox) Bytes() int64 { return o.bytes }
 
 // Last is the id of the newest item ever added, 0 if there was none.
@@ -209,7 +209,7 @@ func (o *Outbox) Pending(target uint64, after uint64, limit int) []Pending {
 		x := &p.items[slot]
 		list[i] = Pending{
 			Seq: seq + uint64(i), Item: id, Ref: queue.Ref{Index: x.index, Offset: x.offset, Length: x.length},
-			BodyBytes: x.body, TimeMillis: x.timeMillis, Reason: x.reason, Alone: x.flags&(isFan|isTaken) == 0,
+			BodyBytes: x.body, TimeMillis: x.timeMillis, Reason: x.reason, Detail: p.details[slot], Alone: x.flags&(isFan|isTaken) == 0,
 		}
 	}
 	return list
@@ -220,6 +220,16 @@ func (o *Outbox) Add(ref queue.Ref, bodyBytes uint32, reason Reason, timeMillis 
 	o.last++
 	o.place(Item{ID: o.last, Ref: ref, BodyBytes: bodyBytes, TimeMillis: timeMillis, Reason: reason})
 	return o.last
+}
+
+// Explain gives an item that has none the text of the client that rejected it.
+func (o *Outbox) Explain(id ItemID, detail string) {
+	if p, _ := o.find(id); p == nil || detail == "" {
+		return
+	}
+	p, slot := o.change(id)
+	p.explain(slot, detail)
+	o.bytes += int64(len(detail))
 }
 
 // Relay takes in a part of a transaction with its targets, each once. Closed ones are
@@ -252,7 +262,7 @@ func (o *Outbox) place(it Item) {
 	}
 	o.writable(i).put(slot, &it)
 	o.n++
-	o.bytes += int64(it.BodyBytes)
+	o.bytes += int64(it.BodyBytes) + int64(len(it.Detail))
 	if it.State != Routed {
 		o.waiting[it.State].Add(uint64(it.ID))
 	}
@@ -276,7 +286,7 @@ func (o *Outbox) remove(id ItemID) Item {
 		o.pages = slices.Delete(o.pages, i, i+1)
 	}
 	o.n--
-	o.bytes -= int64(it.BodyBytes)
+	o.bytes -= int64(it.BodyBytes) + int64(len(it.Detail))
 	if it.State != Routed {
 		o.waiting[it.State].Remove(uint64(id))
 	}

@@ -204,3 +204,42 @@ func TestWords(t *testing.T) {
 		t.Fatalf("got %v, want %s", got, want)
 	}
 }
+
+// What a client says of a letter goes with it: into views, through a restore, and away with it.
+func TestExplain(t *testing.T) {
+	var o Outbox
+	add(&o, 3)
+	o.Explain(2, "why")
+	o.Explain(3, "")
+	o.Explain(9, "nobody")
+	before := o.Freeze()
+	o.Explain(1, "later")
+	if it, _ := o.Item(2); it.Detail != "why" || o.Bytes() != 3*90+3+5 {
+		t.Fatalf("%+v, %d bytes", it, o.Bytes())
+	}
+	for it := range before.All {
+		if want := map[ItemID]string{2: "why"}[it.ID]; it.Detail != want {
+			t.Errorf("item %d in a view: %q", it.ID, it.Detail)
+		}
+	}
+	o.Route(2, []uint64{7, 8})
+	if p := o.Pending(7, 0, 9); len(p) != 1 || p[0].Detail != "why" {
+		t.Errorf("%+v", p)
+	}
+	now := o.View()
+	again, err := Restore(now.Last(), now.Targets(), now.All)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range []*Outbox{&o, again} {
+		var left []Item
+		o.Done(7, 1, nil, false, ignore)
+		o.Done(8, 1, nil, false, func(it Item) { left = append(left, it) })
+		if len(left) != 1 || left[0].Detail != "why" || o.Bytes() != 2*90+5 {
+			t.Errorf("left %+v, %d bytes", left, o.Bytes())
+		}
+		if err := o.Check(); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -24,6 +24,8 @@ type page struct {
 	fans map[int][]Leg
 	// took are the targets that have taken such an item. Lists are never changed in place.
 	took map[int][]uint64
+	// details are what clients said of items that they rejected: of few.
+	details map[int]string
 }
 
 // stored is an item without pointers. Most items have one target.
@@ -42,10 +44,11 @@ const (
 	isTaken
 	isFan // the legs are in the page's fans
 	isAnew
+	isExplained // the text is in the page's details
 )
 
 func (p *page) clone() *page {
-	return &page{num: p.num, n: p.n, items: slices.Clone(p.items), fans: maps.Clone(p.fans), took: maps.Clone(p.took)}
+	return &page{num: p.num, n: p.n, items: slices.Clone(p.items), fans: maps.Clone(p.fans), took: maps.Clone(p.took), details: maps.Clone(p.details)}
 }
 
 func (p *page) id(slot int) ItemID { return ItemID(p.num<<pageShift | uint64(slot)) }
@@ -55,6 +58,9 @@ func (p *page) item(slot int) Item {
 	it := Item{
 		ID: p.id(slot), Ref: queue.Ref{Index: s.index, Offset: s.offset, Length: s.length}, BodyBytes: s.body,
 		TimeMillis: s.timeMillis, Reason: s.reason, State: s.state, Anew: s.flags&isAnew != 0,
+	}
+	if s.flags&isExplained != 0 {
+		it.Detail = p.details[slot]
 	}
 	if s.flags&isTaken != 0 {
 		it.Taken = p.took[slot]
@@ -83,6 +89,7 @@ func (p *page) put(slot int, it *Item) {
 	for _, t := range it.Taken {
 		p.take(slot, t)
 	}
+	p.explain(slot, it.Detail)
 	p.setLegs(slot, it.Legs)
 	p.n++
 }
@@ -90,8 +97,21 @@ func (p *page) put(slot int, it *Item) {
 func (p *page) clear(slot int) {
 	p.setLegs(slot, nil)
 	delete(p.took, slot)
+	delete(p.details, slot)
 	p.items[slot] = stored{}
 	p.n--
+}
+
+// explain notes what the client said that rejected the item.
+func (p *page) explain(slot int, detail string) {
+	if detail == "" {
+		return
+	}
+	if p.details == nil {
+		p.details = map[int]string{}
+	}
+	p.details[slot] = detail
+	p.items[slot].flags |= isExplained
 }
 
 // take notes that a target has taken the item.

@@ -25,7 +25,7 @@ func (r Reason) String() string {
 
 // Record adds a death to a message's history and returns the new history; the
 // given one is not changed. If the history has a record of the same queue and
-// reason, that one is counted up, gets d's time as its last and moves to the
+// reason, that one is counted up, gets d's time as its last and d's detail, and moves to the
 // front, keeping everything else. Otherwise d becomes the first record with a
 // count of one. The mark of a redrive stays at its place in time: it goes to the next
 // older record when its own moves to the front.
@@ -39,7 +39,7 @@ func Record(deaths []Death, d Death) []Death {
 	out := make([]Death, 0, len(deaths))
 	again := deaths[i]
 	again.Count++
-	again.LastMillis = d.LastMillis
+	again.LastMillis, again.Detail = d.LastMillis, d.Detail
 	out = append(out, again)
 	out = append(out, deaths[:i]...)
 	out = append(out, deaths[i+1:]...)

@@ -137,7 +137,11 @@ func appendDeaths(dst []byte, deaths []Death) []byte {
 		for _, key := range d.RoutingKeys {
 			dst = amqp.AppendStringValue(dst, key)
 		}
-		dst = amqp.EndContainer(amqp.EndContainer(dst, keys), table)
+		dst = amqp.EndContainer(dst, keys)
+		if d.Detail != "" {
+			dst = amqp.AppendStringValue(amqp.AppendFieldName(dst, "detail"), d.Detail)
+		}
+		dst = amqp.EndContainer(dst, table)
 	}
 	return amqp.EndContainer(dst, list)
 }

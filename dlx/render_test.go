@@ -147,7 +147,7 @@ func BenchmarkDead(b *testing.B) {
 	b.Run("room given", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, err := DeadIn(room, m, Dying{"q", Rejected, 1_700_000_001_999}, set); err != nil {
+			if _, err := DeadIn(room, m, Dying{Queue: "q", Reason: Rejected, TimeMillis: 1_700_000_001_999}, set); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -167,7 +167,7 @@ func TestRenderingHardlyAllocates(t *testing.T) {
 	l := letter(t, func(p *amqp.Properties) { p.SetHeaders(amqp.Table{{Name: "mine", Value: int32(4)}}) })
 	set, room := dlxSettings("dead"), make([]byte, 0, 4096)
 	if n := testing.AllocsPerRun(100, func() {
-		if _, err := DeadIn(room, l, Dying{"q", Rejected, 1_700_000_001_999}, set); err != nil {
+		if _, err := DeadIn(room, l, Dying{Queue: "q", Reason: Rejected, TimeMillis: 1_700_000_001_999}, set); err != nil {
 			t.Fatal(err)
 		}
 	}); n > 2 {

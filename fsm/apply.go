@@ -82,7 +82,7 @@ func (a *apply) command(tag byte) {
 	}
 	switch c := c.(type) {
 	case Return:
-		a.settle(c.Kind, c.Runs)
+		a.settle(c.Kind, c.Runs, "")
 	case Expire:
 		a.eachLive(c.IDs, func(m queue.Message) {
 			if m.ExpiresAt != 0 && m.ExpiresAt <= a.time {
@@ -175,7 +175,12 @@ func (a *apply) op() (OutcomeKind, uint64) {
 	case tagSettle:
 		kind, runs := a.r.settleKind(), a.r.runs()
 		if a.r.err == nil {
-			a.settle(kind, runs)
+			a.settle(kind, runs, "")
+		}
+	case tagReject:
+		detail, runs := a.r.detail(), a.r.runs()
+		if a.r.err == nil {
+			a.settle(Discard, runs, strings.Clone(detail))
 		}
 	case tagPurge:
 		upTo, except := queue.MessageID(a.r.uvarint()), a.r.ranges()
@@ -287,6 +292,14 @@ func (a *apply) take(id queue.MessageID) queue.Message {
 
 // release says that nobody needs the stored bytes any more.
 func (a *apply) release(ref queue.Ref) { a.reclaimable += int64(ref.Length) }
+
+// reject lets a message die that is in the queue no more. detail is what the client said of why.
+func (a *apply) reject(m queue.Message, detail string) {
+	a.die(m, dlx.Rejected)
+	if detail != "" && a.settings.DeadLetter {
+		a.outbox.Explain(a.outbox.Last(), detail)
+	}
+}
 
 // die sends a message that is in the queue no more into the outbox or drops it.
 func (a *apply) die(m queue.Message, reason dlx.Reason) {

@@ -18,7 +18,8 @@ func (r Run) ids() queue.IDRange {
 	return queue.IDRange{First: r.First, Last: last}
 }
 
-func (a *apply) settle(kind SettleKind, runs []Run) {
+// settle ends deliveries; detail is what the client said of why, of a Discard.
+func (a *apply) settle(kind SettleKind, runs []Run, detail string) {
 	for _, run := range runs {
 		if run.Count == 0 {
 			continue
@@ -30,20 +31,20 @@ func (a *apply) settle(kind SettleKind, runs []Run) {
 		}
 		a.eachLive([]queue.IDRange{r}, func(m queue.Message) {
 			if m.Attempt == run.Attempt {
-				a.settleOne(kind, m)
+				a.settleOne(kind, m, detail)
 			}
 		})
 	}
 }
 
-func (a *apply) settleOne(kind SettleKind, m queue.Message) {
+func (a *apply) settleOne(kind SettleKind, m queue.Message, detail string) {
 	switch kind {
 	case Ack:
 		a.counters.Acked++
 		a.release(a.take(m.ID).Ref)
 		return
 	case Discard:
-		a.die(a.take(m.ID), dlx.Rejected)
+		a.reject(a.take(m.ID), detail)
 		return
 	case RequeueFailed:
 		m.Failed = saturate(m.Failed)

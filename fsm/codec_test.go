@@ -26,14 +26,14 @@ func everyCommand() Entry {
 		Commands: []Command{
 			Stream{Origin{math.MaxUint32, big}, big, big, []Op{
 				p, pub(""),
-				Settle{RequeueCounted, []Run{{big, math.MaxUint32, math.MaxUint32}, {1, 2, 3}}},
+				Settle{Kind: RequeueCounted, Runs: []Run{{big, math.MaxUint32, math.MaxUint32}, {1, 2, 3}}},
 				Purge{big, ids(5, 6, 9)},
 				Settle{},
 				Purge{},
 				Tx{
 					RefuseFull,
-					[]Op{pub("tx"), Settle{Discard, []Run{{1, 2, 3}}}},
-					[]TxPart{{[]uint64{4, big}, part(pub("far"))}, {[]uint64{4}, part(Settle{Ack, []Run{{9, 1, 0}}})}},
+					[]Op{pub("tx"), Settle{Kind: Discard, Runs: []Run{{1, 2, 3}}}},
+					[]TxPart{{[]uint64{4, big}, part(pub("far"))}, {[]uint64{4}, part(Settle{Kind: Ack, Runs: []Run{{9, 1, 0}}})}},
 				},
 				Tx{},
 			}},
@@ -167,6 +167,7 @@ func TestMessageRoundTrip(t *testing.T) {
 			if d.HasExpiration = rapid.Bool().Draw(t, "expiring"); d.HasExpiration {
 				d.OriginalExpiration = short.Draw(t, "expiration")
 			}
+			d.Detail = rapid.StringN(0, 20, dlx.DetailMax).Draw(t, "detail")
 			m.Deaths = append(m.Deaths, d)
 		}
 		b := EncodeMessage(nil, &m)
@@ -213,6 +214,8 @@ func FuzzDecodeEntry(f *testing.F) {
 	f.Add(EncodeEntry(nil, &e))
 	l := level2Entry()
 	f.Add(EncodeEntry(nil, &l))
+	l = rejectEntry()
+	f.Add(EncodeEntry(nil, &l))
 	f.Add(EncodeEntry(nil, &Entry{}))
 	f.Add(publishEntry(1, 3, 10, 20))
 	f.Add([]byte{entryVersion, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0x03})
@@ -242,6 +245,8 @@ func FuzzDecodeMessage(f *testing.F) {
 	f.Add(EncodeMessage(nil, &m))
 	m.Deaths = []dlx.Death{{Queue: "q", Reason: dlx.Expired, Count: 3, FirstMillis: 5, LastMillis: 9, RoutingKeys: []string{"a"}, OriginalExpiration: "7", HasExpiration: true}}
 	f.Add(EncodeMessage(nil, &m))
+	m = rejectedMessage()
+	f.Add(EncodeMessage(nil, &m))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		outlineOf(t, data)
 		m, err := DecodeMessage(data)
@@ -266,10 +271,11 @@ func FuzzRestore(f *testing.F) {
 	g.publish("a", "b", "c", "d", "e", "f")
 	full := pub("full")
 	full.Verdict = RefuseFull
-	g.apply(g.run(full, pub("g"), Settle{Discard, []Run{{1, 3, 0}}}), Return{RequeueFailed, []Run{{5, 1, 0}}})
+	g.apply(g.run(full, pub("g"), Settle{Kind: Discard, Runs: []Run{{1, 3, 0}}}), Return{RequeueFailed, []Run{{5, 1, 0}}})
 	g.apply(Route{Items: []Routed{to(1, 7, 8), to(2, 7), {Item: 3, NoRoute: ParkCycle}}}, TransferDone{Target: 8, UpTo: 1}, TargetGone{Target: 9, Watermark: 4})
 	g.apply(TransferIn{Source{5, 1}, 1, 0, []Transfer{transfer("t"), {Withdrawn: true}}}, ForgetSources{nil})
 	f.Add(g.m.Snapshot())
+	f.Add(rejectMachine(f).Snapshot())
 	g.apply(Close{})
 	f.Add(g.m.Snapshot())
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -112,6 +112,9 @@ type Run struct {
 type Settle struct {
 	Kind SettleKind
 	Runs []Run
+	// Detail is what the client says of why, of a Discard that is not part of a transaction: UTF-8, at most dlx.DetailMax bytes.
+	// It belongs to level 2 of the cluster.
+	Detail string
 }
 
 // Purge removes every message with id <= UpTo but those in Except (the held

@@ -36,6 +36,7 @@ const (
 	tagSettle
 	tagPurge
 	tagTx
+	tagReject // a settle that says why, of level 2
 )
 
 // Bits of the flag byte of a publish or transfer; the verdict is in the low bits.
@@ -155,6 +156,9 @@ func appendOp(dst []byte, op Op) []byte {
 	case Publish:
 		return appendPublish(dst, &op)
 	case Settle:
+		if op.Detail != "" {
+			return appendRuns(appendString(append(dst, tagReject), op.Detail), op.Runs)
+		}
 		dst = append(dst, tagSettle, byte(op.Kind))
 		return appendRuns(dst, op.Runs)
 	case Purge:

@@ -3,7 +3,9 @@ package fsm
 import (
 	"fmt"
 	"math"
+	"unicode/utf8"
 
+	"github.com/warrenmq/warren/dlx"
 	"github.com/warrenmq/warren/queue"
 )
 
@@ -118,6 +120,15 @@ func (r *reader) tenure() Tenure {
 	return Tenure{Origin: Origin{r.uint32(), r.uvarint()}, Consumer: r.uvarint()}
 }
 
+// detail reads what a client said of why it rejected a message.
+func (r *reader) detail() string {
+	s := r.string()
+	if r.err == nil && (s == "" || len(s) > dlx.DetailMax || !utf8.ValidString(s)) {
+		r.fail(ErrMalformed, "text of a rejection")
+	}
+	return s
+}
+
 func (r *reader) streamHeader() (s Stream, ops int) {
 	s.Origin = Origin{r.uint32(), r.uvarint()}
 	s.First = r.uvarint()
@@ -130,7 +141,10 @@ func (r *reader) op() Op {
 	case tagPublish:
 		return r.publish()
 	case tagSettle:
-		return Settle{r.settleKind(), r.runs()}
+		return Settle{Kind: r.settleKind(), Runs: r.runs()}
+	case tagReject:
+		detail := r.detail()
+		return Settle{Discard, r.runs(), detail}
 	case tagPurge:
 		return Purge{queue.MessageID(r.uvarint()), r.ranges()}
 	case tagTx:

@@ -38,15 +38,15 @@ func goldenMachine(t *testing.T) *Machine {
 		once := pub("once")
 		once.Dedup = queue.DedupID{byte(i + 1)}
 		g.time += int64(i)
-		g.apply(g.run(once, once, Settle{Ack, []Run{{queue.MessageID(8 + i), 1, 0}}}))
+		g.apply(g.run(once, once, Settle{Kind: Ack, Runs: []Run{{queue.MessageID(8 + i), 1, 0}}}))
 	}
 	full, high := pub("full"), pub("high")
 	full.Verdict = RefuseFull
 	high.Priority, high.HasPriority = 5, true
-	g.apply(g.run(full, high, Settle{Discard, []Run{{1, 3, 0}}}), Return{RequeueFailed, []Run{{5, 1, 0}}}, Return{Ack, []Run{{6, 1, 0}}})
+	g.apply(g.run(full, high, Settle{Kind: Discard, Runs: []Run{{1, 3, 0}}}), Return{RequeueFailed, []Run{{5, 1, 0}}}, Return{Ack, []Run{{6, 1, 0}}})
 	g.apply(Route{Items: []Routed{to(1, 7, 8), to(2, 7), {Item: 3, NoRoute: ParkCycle}}}, TransferDone{Target: 8, UpTo: 1}, TargetGone{Target: 9, Watermark: 4})
 	g.apply(TransferIn{Source{5, 1}, 1, 0, []Transfer{transfer("t"), {Withdrawn: true}}}, ForgetSources{nil}, Tenure{Origin{2, 40}, 9})
-	g.apply(g.run(Tx{Ops: []Op{pub("tx")}, Parts: []TxPart{{[]uint64{7, 8}, part(pub("far"))}, {[]uint64{8}, part(Settle{Ack, []Run{{1, 1, 0}}})}}}))
+	g.apply(g.run(Tx{Ops: []Op{pub("tx")}, Parts: []TxPart{{[]uint64{7, 8}, part(pub("far"))}, {[]uint64{8}, part(Settle{Kind: Ack, Runs: []Run{{1, 1, 0}}})}}}))
 	g.apply(StartRedrive{dlx.RedriveSpec{Token: 5, To: dlx.ToFirstQueue, Rate: 9, Filter: dlx.Filter{Reasons: []dlx.Reason{dlx.Expired}, Queue: "q", IDs: []uint64{4, 7}}}})
 	g.apply(TakeRedrive{Number: 1, Through: 8, Items: []RedriveItem{{7, 0, []uint64{7, 8}}}, Passed: dlx.RedriveCounts{Busy: 2}})
 	g.settings(func(s *queue.Settings) { deadLettering(s); s.MessageTTLMillis, s.StopTTL = 70, true })
@@ -72,11 +72,40 @@ func level2Machine(t *testing.T) *Machine {
 	return m
 }
 
+// rejectEntry has settlements that say why, which came with level 2 too.
+func rejectEntry() Entry {
+	return Entry{Session: 3, Ordinal: 5, TimeMillis: 7, CatalogRev: 6, Commands: []Command{Stream{Origin{9, 8}, 1, 0, []Op{
+		Settle{Kind: Discard, Runs: []Run{{1, 2, 0}, {4, 1, 0}}, Detail: "no such customer: żółw"}, Settle{Kind: Discard, Runs: []Run{{5, 1, 0}}, Detail: strings.Repeat("x", dlx.DetailMax)},
+	}}}}
+}
+
+func rejectedMessage() Message {
+	m := goldenMessage()
+	m.Deaths[1].Detail = "no such customer"
+	return m
+}
+
+// rejectMachine has dead letters with and without a text of the client that rejected them, and one that may stay.
+func rejectMachine(t testing.TB) *Machine {
+	g := newRig(t)
+	g.time, g.rev = 1000, 3
+	g.settings(func(s *queue.Settings) { deadLettering(s); s.MessageTTLMillis, s.StopTTL = 70, true })
+	g.publish("a", "b", "c", "d", "e", "f")
+	e := rejectEntry()
+	e.Session = 0
+	g.apply(e.Commands...)
+	g.apply(Return{Discard, []Run{{3, 1, 0}}}, Route{Items: []Routed{to(2, 7, 8)}})
+	g.time += 70
+	g.apply(Expire{[]queue.IDRange{{First: 1, Last: 99}}})
+	return g.m
+}
+
 // TestGolden reads the bytes that version 1 was released with and writes the same
 // ones. A difference is a new version, not a new golden file.
 func TestGolden(t *testing.T) {
 	entry, message := everyCommand(), goldenMessage()
 	machine, later, second := goldenMachine(t), level2Entry(), level2Machine(t)
+	reject, rejected, rejects := rejectEntry(), rejectedMessage(), rejectMachine(t)
 	for _, c := range []struct {
 		name  string
 		bytes []byte
@@ -113,6 +142,25 @@ func TestGolden(t *testing.T) {
 			}
 			if !bytes.Equal(m.Snapshot(), b) || m.Hash() != second.Hash() {
 				t.Fatal("the restored machine differs")
+			}
+		}},
+		{"entry-reject", EncodeEntry(nil, &reject), func(t *testing.T, b []byte) {
+			if got, err := DecodeEntry(b); err != nil || !reflect.DeepEqual(got, reject) {
+				t.Fatalf("%v: got\n%+v, want\n%+v", err, got, reject)
+			}
+		}},
+		{"message-reject", EncodeMessage(nil, &rejected), func(t *testing.T, b []byte) {
+			if got, err := DecodeMessage(b); err != nil || !reflect.DeepEqual(got, rejected) {
+				t.Fatalf("%v: got\n%+v, want\n%+v", err, got, rejected)
+			}
+		}},
+		{"manifest-reject", rejects.Snapshot(), func(t *testing.T, b []byte) {
+			m, err := Restore(b)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if it, _ := m.Outbox().Item(2); !bytes.Equal(m.Snapshot(), b) || m.Hash() != rejects.Hash() || it.Detail != "no such customer: żółw" {
+				t.Fatalf("the restored machine differs: %+v", it)
 			}
 		}},
 	} {

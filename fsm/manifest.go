@@ -177,7 +177,10 @@ const (
 )
 
 // Bits of the second one.
-const itemUndecided = 0x01
+const (
+	itemUndecided = 0x01
+	itemDetail    = 0x02 // of level 2
+)
 
 // appendOutbox writes the outbox; undecided are items whose messages may stay, by item.
 func appendOutbox(b []byte, out dlx.Frozen, undecided []leavingRecord) []byte {
@@ -201,13 +204,24 @@ func appendOutbox(b []byte, out dlx.Frozen, undecided []leavingRecord) []byte {
 			flags |= itemAnew
 		}
 		mayStay := len(undecided) > 0 && undecided[0].item == it.ID
+		var more byte
 		if mayStay {
-			flags |= itemMore
+			more |= itemUndecided
 		}
-		b = append(b, flags)
+		if it.Detail != "" {
+			more |= itemDetail
+		}
+		if more != 0 {
+			b = append(b, flags|itemMore, more)
+		} else {
+			b = append(b, flags)
+		}
 		if mayStay {
-			b = appendUint(append(b, itemUndecided), uint64(undecided[0].id))
+			b = appendUint(b, uint64(undecided[0].id))
 			undecided = undecided[1:]
+		}
+		if it.Detail != "" {
+			b = appendString(b, it.Detail)
 		}
 		b = appendUint(b, uint64(it.ID-p.ID))
 		b = appendInt(b, int64(it.Ref.Index-p.Ref.Index))
@@ -389,11 +403,17 @@ func (r *reader) undecided(m *Machine, it *dlx.Item, id queue.MessageID) {
 func (r *reader) item(p *dlx.Item, indexMax uint64) (it dlx.Item, place queue.MessageID) {
 	flags := r.byte()
 	if flags&itemMore != 0 {
-		if r.byte() != itemUndecided {
+		more := r.byte()
+		if more == 0 || more&^(itemUndecided|itemDetail) != 0 {
 			r.fail(ErrMalformed, "flags of an outbox item")
 		}
-		if place = queue.MessageID(r.uvarint()); place == 0 {
-			r.fail(ErrMalformed, "place of an outbox item")
+		if more&itemUndecided != 0 {
+			if place = queue.MessageID(r.uvarint()); place == 0 {
+				r.fail(ErrMalformed, "place of an outbox item")
+			}
+		}
+		if more&itemDetail != 0 {
+			it.Detail = strings.Clone(r.detail())
 		}
 	}
 	it.Reason = dlx.Reason(flags & itemReason)
@@ -414,7 +434,7 @@ func (r *reader) item(p *dlx.Item, indexMax uint64) (it dlx.Item, place queue.Me
 		}
 	}
 	if it.Reason < dlx.Rejected || it.Reason > dlx.Redrive || (it.Reason == dlx.Transaction || it.Reason == dlx.Redrive) && it.State != dlx.Routed || flags&^(itemReason|itemState|itemTaken|itemAnew|itemMore) != 0 ||
-		it.ID <= p.ID || it.Ref.Index > indexMax {
+		it.ID <= p.ID || it.Ref.Index > indexMax || it.Detail != "" && it.Reason != dlx.Rejected {
 		r.fail(ErrMalformed, "outbox item")
 	}
 	return it, place

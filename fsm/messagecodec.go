@@ -15,6 +15,7 @@ const (
 	deathHasExpiration = 0x08
 	deathRedriven      = 0x10
 	deathBefore        = 0x20
+	deathDetail        = 0x40 // of level 2
 )
 
 // EncodeMessage appends the encoding of m to dst. The format is described in
@@ -63,6 +64,9 @@ func appendDeath(dst []byte, d *dlx.Death) []byte {
 	if d.Before > 0 {
 		flags |= deathBefore
 	}
+	if d.Detail != "" {
+		flags |= deathDetail
+	}
 	dst = append(dst, flags)
 	dst = appendString(dst, d.Queue)
 	dst = appendUint(dst, d.Count)
@@ -78,6 +82,9 @@ func appendDeath(dst []byte, d *dlx.Death) []byte {
 	}
 	if d.Before > 0 {
 		dst = appendUint(dst, d.Before)
+	}
+	if d.Detail != "" {
+		dst = appendString(dst, d.Detail)
 	}
 	return dst
 }
@@ -162,7 +169,7 @@ func (r *reader) strings() []string {
 func (r *reader) death(d *dlx.Death) {
 	flags := r.byte()
 	d.Reason = dlx.Reason(flags & deathReasonMask)
-	if !isDeath(d.Reason) || flags&^(deathReasonMask|deathHasExpiration|deathRedriven|deathBefore) != 0 {
+	if !isDeath(d.Reason) || flags&^(deathReasonMask|deathHasExpiration|deathRedriven|deathBefore|deathDetail) != 0 {
 		r.fail(ErrMalformed, "death record")
 	}
 	d.Redriven = flags&deathRedriven != 0
@@ -179,6 +186,9 @@ func (r *reader) death(d *dlx.Death) {
 		if d.Before = r.uvarint(); d.Before == 0 || d.Before > d.Count {
 			r.fail(ErrMalformed, "deaths before")
 		}
+	}
+	if flags&deathDetail != 0 {
+		d.Detail = r.detail()
 	}
 }
 

@@ -86,7 +86,7 @@ func (o *model) op(op Op, at []queue.Ref) (out Outcome) {
 			out.Kind = RefusedConsumers
 		}
 	case Settle:
-		o.settle(op.Kind, op.Runs)
+		o.settle(op.Kind, op.Runs, op.Detail)
 	case Purge:
 		if o.closed {
 			return Outcome{Kind: Gone}
@@ -165,14 +165,14 @@ func (o *model) part(op Op, at []queue.Ref) []queue.Ref {
 				if m := o.get(one.First); m != nil && (op.Kind == Ack || op.Kind == Discard) {
 					one.Attempt = m.Attempt
 				}
-				o.settle(op.Kind, []Run{one})
+				o.settle(op.Kind, []Run{one}, "")
 			}
 		}
 	}
 	return at
 }
 
-func (o *model) settle(kind SettleKind, runs []Run) {
+func (o *model) settle(kind SettleKind, runs []Run, detail string) {
 	for _, run := range runs {
 		for i := range uint64(run.Count) {
 			m := o.get(run.First + queue.MessageID(i))
@@ -186,6 +186,9 @@ func (o *model) settle(kind SettleKind, runs []Run) {
 				continue
 			case Discard:
 				o.die(o.remove(m.ID), dlx.Rejected)
+				if o.settings.DeadLetter {
+					o.out[len(o.out)-1].Detail = detail
+				}
 				continue
 			case RequeueFailed:
 				m.Failed++

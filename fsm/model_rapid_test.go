@@ -305,7 +305,11 @@ func (d *duel) stream() Command {
 		case 0:
 			s.Ops = append(s.Ops, Purge{d.id(), d.ids()})
 		case 1, 2, 3:
-			s.Ops = append(s.Ops, Settle{d.kind(), d.runs()})
+			settle := Settle{Kind: d.kind(), Runs: d.runs()}
+			if settle.Kind == Discard {
+				settle.Detail = []string{"", "no such customer"}[d.n(0, 1, "detail")]
+			}
+			s.Ops = append(s.Ops, settle)
 		default:
 			p := d.publish()
 			if d.n(0, 4, "refuse") == 0 {
@@ -350,7 +354,7 @@ func (d *duel) inTx() Op {
 		return d.publish()
 	}
 	d.settles++
-	return Settle{d.kind(), append(d.runs(), Run{First: queue.MessageID(1<<40 + d.settles), Count: 1, Attempt: 1 << 30})}
+	return Settle{Kind: d.kind(), Runs: append(d.runs(), Run{First: queue.MessageID(1<<40 + d.settles), Count: 1, Attempt: 1 << 30})}
 }
 
 func (d *duel) tx() Tx {

@@ -210,7 +210,7 @@ func redriveSpec() dlx.RedriveSpec {
 func TestRedrive(t *testing.T) {
 	g := newRig(t)
 	g.publish("a", "b", "c", "d", "e")
-	g.apply(g.run(Settle{RequeueFailed, []Run{{2, 1, 0}}}))
+	g.apply(g.run(Settle{Kind: RequeueFailed, Runs: []Run{{2, 1, 0}}}))
 	res := g.apply(StartRedrive{redriveSpec()})
 	if r := g.m.Redriving(); !res.RedriveChanged || r.Number != 1 || r.Tail != 5 || r.EndedMillis != 0 || r.Spec.Token != 9 {
 		t.Fatalf("%+v", r)
@@ -234,7 +234,7 @@ func TestRedrive(t *testing.T) {
 		t.Fatalf("a decision on another state: freed %v", res.Freed)
 	}
 	// Nothing reaches what is on its way.
-	g.apply(g.run(Settle{Ack, []Run{{1, 6, 0}}}, Purge{6, nil}, Tx{Ops: []Op{Settle{Ack, []Run{{1, 9, 0}}}}}), DropHeads{[]queue.IDRange{{First: 1, Last: 9}}})
+	g.apply(g.run(Settle{Kind: Ack, Runs: []Run{{1, 6, 0}}}, Purge{6, nil}, Tx{Ops: []Op{Settle{Kind: Ack, Runs: []Run{{1, 9, 0}}}}}), DropHeads{[]queue.IDRange{{First: 1, Last: 9}}})
 	if got := g.bodies(); !slices.Equal(got, []string{"a", "c"}) {
 		t.Fatalf("live: %v", got)
 	}

@@ -89,7 +89,7 @@ func (o *model) entry(e *Entry, refs []queue.Ref) {
 		case TransferIn:
 			o.transferIn(c, ref)
 		case Return:
-			o.settle(c.Kind, c.Runs)
+			o.settle(c.Kind, c.Runs, "")
 		case Expire:
 			for _, id := range o.named(c.IDs) {
 				if m := o.get(id); m.ExpiresAt != 0 && m.ExpiresAt <= o.time {

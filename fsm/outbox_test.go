@@ -12,7 +12,7 @@ func deadRig(t testing.TB, bodies ...string) *rig {
 	g := newRig(t)
 	g.settings(deadLettering)
 	g.publish(bodies...)
-	g.apply(g.run(Settle{Discard, []Run{{1, uint32(len(bodies)), 0}}}))
+	g.apply(g.run(Settle{Kind: Discard, Runs: []Run{{1, uint32(len(bodies)), 0}}}))
 	return g
 }
 
@@ -74,7 +74,7 @@ func TestTargetGone(t *testing.T) {
 	g.rev = 20
 	g.apply(ForgetSources{[]Source{{Queue: 7}}})
 	g.publish("more")
-	g.apply(g.run(Settle{Discard, []Run{{5, 1, 0}}}))
+	g.apply(g.run(Settle{Kind: Discard, Runs: []Run{{5, 1, 0}}}))
 	g.entry(Entry{CatalogRev: 19, Commands: []Command{Route{Items: []Routed{to(5, 7)}}}})
 	equal(t, "route of an old catalog", len(g.m.Outbox().Unrouted(10)), 1)
 	g.entry(Entry{CatalogRev: 19, Commands: []Command{Route{Items: []Routed{to(5, 8)}}}})
@@ -137,7 +137,7 @@ func TestReclaimable(t *testing.T) {
 	}
 	encode := g.m.Capture()
 	equal(t, "after the capture", g.m.Reclaimable(), 0)
-	g.apply(g.run(Settle{Ack, []Run{{1, 1, 0}}}), Return{Discard, []Run{{2, 2, 0}}})
+	g.apply(g.run(Settle{Kind: Ack, Runs: []Run{{1, 1, 0}}}), Return{Discard, []Run{{2, 2, 0}}})
 	if r := g.m.Reclaimable(); r < 1000 || r > 1200 {
 		t.Fatalf("%d bytes reclaimable with one of three gone", r)
 	}

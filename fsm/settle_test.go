@@ -30,11 +30,11 @@ func (g *rig) dead() (list []string) {
 func TestAckRemovesOnlyTheNamedAttempt(t *testing.T) {
 	g := newRig(t)
 	g.publish("a", "b", "c", "d")
-	g.apply(g.run(Settle{RequeueCounted, []Run{{2, 1, 0}}}))
-	res := g.apply(g.run(Settle{Ack, []Run{{1, 3, 0}}}))
+	g.apply(g.run(Settle{Kind: RequeueCounted, Runs: []Run{{2, 1, 0}}}))
+	res := g.apply(g.run(Settle{Kind: Ack, Runs: []Run{{1, 3, 0}}}))
 	equalList(t, "removed", res.Removed, []queue.IDRange{{First: 1, Last: 1}, {First: 3, Last: 3}})
 	g.want("b d")
-	g.apply(g.run(Settle{Ack, []Run{{2, 1, 1}, {4, 1_000_000, 0}}}))
+	g.apply(g.run(Settle{Kind: Ack, Runs: []Run{{2, 1, 1}, {4, 1_000_000, 0}}}))
 	g.want("")
 	equal(t, "acked", g.m.Counters().Acked, 4)
 }
@@ -61,10 +61,10 @@ func TestDeliveryLimit(t *testing.T) {
 		g.settings(func(s *queue.Settings) { deadLettering(s); s.DeliveryLimit = c.limit })
 		g.publish("a")
 		for i := range c.returns {
-			res := g.apply(g.run(Settle{RequeueFailed, []Run{{1, 1, uint32(i)}}}))
+			res := g.apply(g.run(Settle{Kind: RequeueFailed, Runs: []Run{{1, 1, uint32(i)}}}))
 			equalList(t, "returned", res.Returned, ids(1))
 		}
-		res := g.apply(g.run(Settle{RequeueFailed, []Run{{1, 1, uint32(c.returns)}}}))
+		res := g.apply(g.run(Settle{Kind: RequeueFailed, Runs: []Run{{1, 1, uint32(c.returns)}}}))
 		equalList(t, "removed", res.Removed, ids(1))
 		equalList(t, "reasons", g.reasons(), []dlx.Reason{dlx.DeliveryLimit})
 	}
@@ -75,7 +75,7 @@ func TestCountedReturnsNeverReachTheLimit(t *testing.T) {
 	g.settings(func(s *queue.Settings) { s.DeliveryLimit = 0 })
 	g.publish("a")
 	for i := range 50 {
-		g.apply(g.run(Settle{RequeueCounted, []Run{{1, 1, uint32(i)}}}))
+		g.apply(g.run(Settle{Kind: RequeueCounted, Runs: []Run{{1, 1, uint32(i)}}}))
 	}
 	m, ok := g.m.Queue().Get(1)
 	if !ok || m.Attempt != 50 || m.Failed != 0 {
@@ -87,7 +87,7 @@ func TestDeathsInOrderOfRuns(t *testing.T) {
 	g := newRig(t)
 	g.settings(deadLettering)
 	g.publish("a", "b", "c", "d", "e")
-	res := g.apply(g.run(Settle{Discard, []Run{{4, 2, 0}, {1, 1, 0}, {3, 1, 0}}}))
+	res := g.apply(g.run(Settle{Kind: Discard, Runs: []Run{{4, 2, 0}, {1, 1, 0}, {3, 1, 0}}}))
 	equalList(t, "dead", g.dead(), []string{"d", "e", "a", "c"})
 	if !res.OutboxChanged {
 		t.Fatal("outbox changed unnoticed")
@@ -98,7 +98,7 @@ func TestDeathsInOrderOfRuns(t *testing.T) {
 func TestDeathWithoutExchangeIsADrop(t *testing.T) {
 	g := newRig(t)
 	g.publish("a", "b")
-	res := g.apply(g.run(Settle{Discard, []Run{{1, 2, 0}}}))
+	res := g.apply(g.run(Settle{Kind: Discard, Runs: []Run{{1, 2, 0}}}))
 	equalList(t, "dropped", res.Dropped, []Dropped{{dlx.Rejected, DropDisabled, 2}})
 	equal(t, "outbox", g.m.Outbox().Len(), 0)
 }
@@ -243,12 +243,12 @@ func TestCloseDropsAndRefuses(t *testing.T) {
 	g := newRig(t)
 	g.settings(deadLettering)
 	g.publish("a", "b", "c")
-	g.apply(g.run(Settle{Discard, []Run{{1, 1, 0}}}))
+	g.apply(g.run(Settle{Kind: Discard, Runs: []Run{{1, 1, 0}}}))
 	res := g.apply(Close{})
 	equal(t, "closed", res.Closed && g.m.Closed(), true)
 	equalList(t, "dropped", res.Dropped, []Dropped{{0, HasTargets, 2}})
 	equalList(t, "removed", res.Removed, []queue.IDRange{{First: 2, Last: 3}})
-	res = g.apply(g.run(pub("d"), Settle{Ack, []Run{{2, 1, 0}}}, Purge{UpTo: 9}), Close{})
+	res = g.apply(g.run(pub("d"), Settle{Kind: Ack, Runs: []Run{{2, 1, 0}}}, Purge{UpTo: 9}), Close{})
 	equalList(t, "outcomes", res.Streams[0].Outcomes, []Outcome{{5, Gone, 0}, {7, Gone, 0}})
 	equal(t, "closed again", res.Closed, false)
 	res = g.apply(TransferIn{Source: Source{Queue: 3}, First: 1, Items: []Transfer{transfer("x")}})

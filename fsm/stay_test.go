@@ -26,7 +26,7 @@ func stayRig(t *testing.T) *rig {
 // A message that stays is at its place with its counts, and never expires again.
 func TestStay(t *testing.T) {
 	g := stayRig(t)
-	g.apply(g.run(Purge{UpTo: 2}, Settle{Ack, []Run{{1, 2, 0}}}), DropHeads{[]queue.IDRange{{First: 1, Last: 2}}})
+	g.apply(g.run(Purge{UpTo: 2}, Settle{Kind: Ack, Runs: []Run{{1, 2, 0}}}), DropHeads{[]queue.IDRange{{First: 1, Last: 2}}})
 	g.want("a b c")
 	restored, err := Restore(g.m.Snapshot())
 	if err != nil || !slices.Equal(restored.Leaving(), []queue.MessageID{1, 2}) || restored.Hash() != g.m.Hash() {
@@ -48,7 +48,7 @@ func TestStay(t *testing.T) {
 	g.time += 1000
 	g.apply(Expire{[]queue.IDRange{{First: 1, Last: 2}}})
 	equal(t, "undecided", g.m.UndecidedLen(), 0)
-	g.apply(g.run(Settle{Discard, []Run{{1, 1, 0}}}))
+	g.apply(g.run(Settle{Kind: Discard, Runs: []Run{{1, 1, 0}}}))
 	g.want("b c")
 	equalList(t, "reasons", g.reasons(), []dlx.Reason{dlx.Rejected})
 }

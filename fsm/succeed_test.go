@@ -69,14 +69,14 @@ func TestTargetMoved(t *testing.T) {
 	equal(t, "repeated", g.apply(TargetMoved{Target: 7, Watermark: 4, To: 9}).OutboxChanged, false)
 	// Who does not know yet that 7 has moved names it: a decision, a transaction.
 	g.publish("f")
-	g.apply(g.run(Settle{Discard, []Run{{6, 1, 0}}}), Route{Items: []Routed{to(6, 7)}})
+	g.apply(g.run(Settle{Kind: Discard, Runs: []Run{{6, 1, 0}}}), Route{Items: []Routed{to(6, 7)}})
 	g.apply(g.run(Tx{Parts: []TxPart{{[]uint64{7}, part(pub("g"))}, {[]uint64{7, 9}, part(pub("h"))}}}))
 	equalList(t, "to 9", g.pending(9), [][2]uint64{{1, 5}, {2, 3}, {3, 4}, {4, 6}, {5, 7}, {6, 8}})
 	// Parts of transactions move too, and a third life takes the letters for the first.
 	g.apply(TargetMoved{Target: 9, Watermark: 4, To: 12})
 	equalList(t, "to 12", g.pending(12), [][2]uint64{{1, 7}, {2, 8}})
 	g.publish("i")
-	g.apply(g.run(Settle{Discard, []Run{{7, 1, 0}}}), Route{Items: []Routed{to(9, 7)}})
+	g.apply(g.run(Settle{Kind: Discard, Runs: []Run{{7, 1, 0}}}), Route{Items: []Routed{to(9, 7)}})
 	equalList(t, "to 12", g.pending(12), [][2]uint64{{1, 7}, {2, 8}, {3, 9}})
 	m, err := Restore(g.m.Snapshot())
 	if err != nil || !bytes.Equal(m.Snapshot(), g.m.Snapshot()) {
@@ -243,7 +243,7 @@ func TestLivesLoseAndDoubleNothingElse(t *testing.T) {
 				s.say(p)
 			case 2, 3:
 				if x, ok := s.m.Queue().NextLive(0); ok {
-					s.say(Settle{Discard, []Run{{x.ID, 1, x.Attempt}}})
+					s.say(Settle{Kind: Discard, Runs: []Run{{x.ID, 1, x.Attempt}}})
 				}
 			case 4:
 				_, p := message()

@@ -193,12 +193,12 @@ func (a *apply) part(op Op) {
 // dealt with all the same; it is not returned a second time.
 func (a *apply) settleInTx(kind SettleKind, runs []Run) {
 	if kind != Ack && kind != Discard {
-		a.settle(kind, runs)
+		a.settle(kind, runs, "")
 		return
 	}
 	for _, run := range runs {
 		if run.Count > 0 {
-			a.eachLive([]queue.IDRange{run.ids()}, func(m queue.Message) { a.settleOne(kind, m) })
+			a.eachLive([]queue.IDRange{run.ids()}, func(m queue.Message) { a.settleOne(kind, m, "") })
 		}
 	}
 }

@@ -25,9 +25,9 @@ func (g *rig) part(it dlx.Item) Op {
 func TestTxIsAppliedWhole(t *testing.T) {
 	g := newRig(t)
 	g.publish("a", "b", "c")
-	far, ack := pub("far"), Settle{Ack, []Run{{4, 2, 1}}}
+	far, ack := pub("far"), Settle{Kind: Ack, Runs: []Run{{4, 2, 1}}}
 	res := g.apply(g.run(Tx{
-		Ops:   []Op{pub("d"), Settle{Ack, []Run{{1, 1, 0}}}, Settle{RequeueCounted, []Run{{2, 1, 0}}}},
+		Ops:   []Op{pub("d"), Settle{Kind: Ack, Runs: []Run{{1, 1, 0}}}, Settle{Kind: RequeueCounted, Runs: []Run{{2, 1, 0}}}},
 		Parts: []TxPart{{[]uint64{7, 8}, part(far)}, {[]uint64{8}, part(ack)}},
 	}))
 	g.want("b c d")
@@ -56,7 +56,7 @@ func TestRefusedTxDoesNothing(t *testing.T) {
 		g := newRig(t)
 		g.publish("a")
 		res := g.apply(g.run(Tx{
-			Verdict: c.verdict, Ops: []Op{pub("b"), Settle{Ack, []Run{{1, 1, 0}}}}, Parts: []TxPart{{[]uint64{7}, part(pub("far"))}},
+			Verdict: c.verdict, Ops: []Op{pub("b"), Settle{Kind: Ack, Runs: []Run{{1, 1, 0}}}}, Parts: []TxPart{{[]uint64{7}, part(pub("far"))}},
 		}))
 		g.want("a")
 		equalList(t, "outcome", res.Streams[0].Outcomes, []Outcome{{2, c.want, 0}})
@@ -88,9 +88,9 @@ func TestPartsIntoATarget(t *testing.T) {
 	p.TTLMillis = 50
 	in := TransferIn{Source{Queue: 5}, 1, 0, []Transfer{
 		{Part: part(p)},
-		{Part: part(Settle{Ack, []Run{{1, 2, 0}}})}, // 1 came back meanwhile
-		{Part: part(Settle{Discard, []Run{{3, 1, 0}}})},
-		{Part: part(Settle{RequeueCounted, []Run{{4, 1, 0}}})}, // has come back already
+		{Part: part(Settle{Kind: Ack, Runs: []Run{{1, 2, 0}}})}, // 1 came back meanwhile
+		{Part: part(Settle{Kind: Discard, Runs: []Run{{3, 1, 0}}})},
+		{Part: part(Settle{Kind: RequeueCounted, Runs: []Run{{4, 1, 0}}})}, // has come back already
 	}}
 	res := g.apply(in)
 	g.want("d far")
@@ -121,7 +121,7 @@ func TestPartsOfClosedTargets(t *testing.T) {
 
 func TestPartsSurviveAManifest(t *testing.T) {
 	g := newRig(t)
-	g.apply(g.run(Tx{Parts: []TxPart{{[]uint64{7}, part(pub("far"))}, {[]uint64{7}, part(Settle{Ack, []Run{{4, 2, 1}}})}}}))
+	g.apply(g.run(Tx{Parts: []TxPart{{[]uint64{7}, part(pub("far"))}, {[]uint64{7}, part(Settle{Kind: Ack, Runs: []Run{{4, 2, 1}}})}}}))
 	m, err := Restore(g.m.Snapshot())
 	if err != nil {
 		t.Fatal(err)

@@ -56,6 +56,7 @@ type Death struct {
 	Exchange string    `json:"exchange"`
 	Keys     []string  `json:"routing_keys"`
 	Last     time.Time `json:"last"`
+	Detail   string    `json:"detail,omitempty"` // what the client said that rejected it last
 }
 
 // LiveMessages lists live messages with ids above after, limit at most; 0 is no limit.
@@ -112,7 +113,7 @@ func (s *State) read(x *Message, ref queue.Ref) {
 	x.Exchange, x.Keys = m.Exchange, m.RoutingKeys
 	x.MessageID, _ = amqp.RawProperties(m.Properties).MessageID()
 	for _, d := range m.Deaths {
-		x.Deaths = append(x.Deaths, Death{d.Queue, d.Reason.String(), d.Count, d.Exchange, d.RoutingKeys, instant(d.LastMillis)})
+		x.Deaths = append(x.Deaths, Death{d.Queue, d.Reason.String(), d.Count, d.Exchange, d.RoutingKeys, instant(d.LastMillis), d.Detail})
 	}
 	if x.Payload, x.PayloadEncoding = string(m.Body), "string"; !utf8.Valid(m.Body) {
 		x.Payload, x.PayloadEncoding = base64.StdEncoding.EncodeToString(m.Body), "base64"

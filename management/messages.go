@@ -42,6 +42,7 @@ type Message struct {
 
 	Reason string   `json:"reason,omitempty"`
 	DiedAt int64    `json:"died_at,omitempty"` // ms since 1970
+	Detail string   `json:"detail,omitempty"`
 	Stage  string   `json:"stage,omitempty"`
 	To     []string `json:"to,omitempty"`
 }
@@ -56,6 +57,7 @@ type Death struct {
 	Exchange           string   `json:"exchange"`
 	RoutingKeys        []string `json:"routing_keys"`
 	OriginalExpiration string   `json:"original_expiration,omitempty"`
+	Detail             string   `json:"detail,omitempty"` // what the client said that rejected it last
 }
 
 // Defaults of a look into a queue.
@@ -157,7 +159,7 @@ func messageJSON(m *broker.PeekedMessage, inBase64 bool) Message {
 		ID: m.ID, Exchange: m.Exchange, RoutingKeys: m.RoutingKeys, Properties: PropertiesJSON(m.Properties),
 		PayloadBytes: m.BodyBytes, Truncated: len(m.Body) < m.BodyBytes, Deaths: make([]Death, len(m.Deaths)),
 		Redelivered: m.Redelivered, Priority: m.Priority, AcquiredCount: m.AcquiredCount, DeliveryCount: m.DeliveryCount,
-		ExpiresAt: m.ExpiresAt, Node: m.Node, Reason: m.Reason, DiedAt: m.DiedAt, Stage: m.Stage, To: m.To,
+		ExpiresAt: m.ExpiresAt, Node: m.Node, Reason: m.Reason, DiedAt: m.DiedAt, Detail: m.Detail, Stage: m.Stage, To: m.To,
 	}
 	if len(m.RoutingKeys) > 0 {
 		j.RoutingKey = m.RoutingKeys[0]
@@ -167,7 +169,7 @@ func messageJSON(m *broker.PeekedMessage, inBase64 bool) Message {
 		d := &m.Deaths[i]
 		j.Deaths[i] = Death{
 			Queue: d.Queue, Reason: d.Reason.String(), Count: d.Count, FirstTime: d.FirstMillis, LastTime: d.LastMillis,
-			Exchange: d.Exchange, RoutingKeys: d.RoutingKeys, OriginalExpiration: d.OriginalExpiration,
+			Exchange: d.Exchange, RoutingKeys: d.RoutingKeys, OriginalExpiration: d.OriginalExpiration, Detail: d.Detail,
 		}
 	}
 	return j

@@ -155,7 +155,7 @@ func (m *Mover) decide(it candidate, s deadSettings) (d fsm.Routed, ok bool) {
 		d.NoRoute = fsm.DropDisabled
 		return d, true
 	}
-	dead, err := m.dead(it.Ref, dlx.Dying{Queue: s.name, Reason: it.Reason, TimeMillis: it.TimeMillis}, s)
+	dead, err := m.dead(it.Ref, dlx.Dying{Queue: s.name, Reason: it.Reason, TimeMillis: it.TimeMillis, Detail: it.Detail}, s)
 	if err != nil {
 		m.cfg.Logger.Error("dead letter cannot be read", "queue", m.cfg.Queue, "item", it.ID, "err", err)
 		m.failed(fmt.Sprintf("a dead letter cannot be read: %v", err))
@@ -265,7 +265,7 @@ func (m *Mover) released(msg fsm.Message) fsm.Message {
 // leaving is the message that an item sends.
 func (m *Mover) leaving(p dlx.Pending, s deadSettings) (fsm.Message, error) {
 	if p.Reason != dlx.Redrive {
-		return m.dead(p.Ref, dlx.Dying{Queue: s.name, Reason: p.Reason, TimeMillis: p.TimeMillis}, s)
+		return m.dead(p.Ref, dlx.Dying{Queue: s.name, Reason: p.Reason, TimeMillis: p.TimeMillis, Detail: p.Detail}, s)
 	}
 	data, err := m.read(p.Ref.Index)
 	if err != nil {

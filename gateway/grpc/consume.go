@@ -266,6 +266,11 @@ func (x *consumeStream) settle(list []*warrenv1.Settlement) error {
 	if x.autoAck {
 		return refuse(codes.FailedPrecondition, "PRECONDITION_FAILED", "deliveries of this stream are settled by being sent")
 	}
+	for _, e := range list {
+		if err := checkDetail(e.GetKind(), e.GetDetail()); err != nil {
+			return err
+		}
+	}
 	extended := 0
 	return x.use(func(ch *broker.Channel) error {
 		defer ch.Flush()
@@ -291,14 +296,33 @@ func (x *consumeStream) settle(list []*warrenv1.Settlement) error {
 				ch.Settle(fsm.RequeueCounted, x.settling) // they would be nobody's
 				return invalid("settlement of the deliveries %d to %d: the newest is %d", first, last, newest)
 			}
-			ch.Settle(kind, x.settling)
-			clear(x.settling)
+			if err := x.settleAs(ch, kind, e.GetDetail()); err != nil {
+				return err
+			}
 		}
 		if cap(x.settling) > tags.Kept {
 			x.settling = nil
 		}
 		return nil
 	})
+}
+
+// checkDetail checks what a settlement says of why.
+func checkDetail(kind warrenv1.SettleKind, detail string) error {
+	if detail != "" && kind != warrenv1.SettleKind_SETTLE_KIND_REJECT {
+		return invalid("only a rejection has a detail")
+	}
+	return checked(broker.CheckDetail(detail))
+}
+
+// settleAs settles what is in x.settling. What an error leaves goes back with the channel.
+func (x *consumeStream) settleAs(ch *broker.Channel, kind broker.SettleKind, detail string) error {
+	defer clear(x.settling)
+	if detail != "" {
+		return ch.Reject(detail, x.settling)
+	}
+	ch.Settle(kind, x.settling)
+	return nil
 }
 
 // extend begins the time of deliveries anew, and tells how many the client has named: as many as it may, at most.
@@ -422,6 +446,9 @@ func (c *consumeService) Get(ctx context.Context, req *warrenv1.GetRequest) (*wa
 	case !known:
 		return nil, invalid("settlement of an unknown kind %d", req.GetSettle())
 	}
+	if err := checkDetail(req.GetSettle(), req.GetDetail()); err != nil {
+		return nil, err
+	}
 	if req.GetCount() > getCountMax {
 		return nil, invalid("count %d is larger than %d", req.GetCount(), getCountMax)
 	}
@@ -429,7 +456,7 @@ func (c *consumeService) Get(ctx context.Context, req *warrenv1.GetRequest) (*wa
 		return nil, err
 	}
 	list, err := c.s.broker.FetchOnce(ctx, callerOf(ctx).user, vhostOf(req.GetVhost()), req.GetQueue(), broker.Fetch{
-		Count: int(max(1, req.GetCount())), Truncate: -1, BytesMax: getBytesMax, End: kind,
+		Count: int(max(1, req.GetCount())), Truncate: -1, BytesMax: getBytesMax, End: kind, Detail: req.GetDetail(),
 	})
 	if err != nil {
 		return nil, err

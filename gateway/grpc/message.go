@@ -222,6 +222,7 @@ func deathsFor(m *warrenv1.Message) (deaths []*warrenv1.Death) {
 		d := &warrenv1.Death{
 			Queue: f["queue"].GetStringValue(), Reason: f["reason"].GetStringValue(), Count: uint64(max(0, f["count"].GetInt64Value())),
 			Exchange: f["exchange"].GetStringValue(), Time: f["time"].GetTimestampValue(), OriginalExpiration: f["original-expiration"].GetStringValue(),
+			Detail: f["detail"].GetStringValue(),
 		}
 		for _, key := range f["routing-keys"].GetArrayValue().GetValues() {
 			d.RoutingKeys = append(d.RoutingKeys, key.GetStringValue())

@@ -128,7 +128,7 @@ func opBytes(op fsm.Op) int {
 	case fsm.Publish:
 		return len(op.Message) + 32
 	case fsm.Settle:
-		return 12*len(op.Runs) + 16
+		return 12*len(op.Runs) + 16 + len(op.Detail)
 	case fsm.Tx:
 		return txBytes(op)
 	default:

@@ -89,7 +89,7 @@ func (m *Batch) size() int {
 		case fsm.Publish:
 			n += fsm.PublishSize(&op)
 		case fsm.Settle:
-			n += sizeEach + len(op.Runs)*sizeEach/4
+			n += sizeEach + len(op.Runs)*sizeEach/4 + len(op.Detail)
 		}
 	}
 	return n

@@ -544,6 +544,8 @@ func rpcBadRequests(t *testing.T, c *cluster.Cluster) {
 		"large credit":   {{Open: open, Credit: 1<<20 + 1}},
 		"not delivered":  {{Open: open, Settlements: []*warrenv1.Settlement{{First: 1, Kind: warrenv1.SettleKind_SETTLE_KIND_ACK}}}},
 		"not there yet":  {{Open: open, Settlements: []*warrenv1.Settlement{{First: 1, Last: 2, Kind: warrenv1.SettleKind_SETTLE_KIND_EXTEND}}}},
+		"long detail":    {{Open: open, Settlements: []*warrenv1.Settlement{{First: 1, Kind: warrenv1.SettleKind_SETTLE_KIND_REJECT, Detail: long}}}},
+		"detail of ack":  {{Open: open, Settlements: []*warrenv1.Settlement{{First: 1, Kind: warrenv1.SettleKind_SETTLE_KIND_ACK, Detail: "why"}}}},
 		"no kind":        {{Open: open, Settlements: []*warrenv1.Settlement{{First: 1}}}},
 	} {
 		t.Log(name)

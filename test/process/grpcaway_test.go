@@ -7,10 +7,12 @@ import (
 	"testing"
 	"time"
 
+	amqp "github.com/rabbitmq/amqp091-go"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	warrenv1 "github.com/warrenmq/warren/api/warren/v1"
+	"github.com/warrenmq/warren/test/cluster"
 )
 
 // TestGRPCNodesGo publishes and consumes by streams while the leader of the queue is killed, and while the node of the streams is drained:
@@ -20,7 +22,11 @@ func TestGRPCNodesGo(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 3)
 	rpc := rpcAt(t, c.Node(0), "guest", "guest")
-	q := rpc.queue("gone", nil)
+	// What is rejected of it waits for a queue that is not there yet.
+	q := rpc.queue("gone", map[string]*warrenv1.Value{
+		"x-queue-type": textValue("quorum"), "x-dead-letter-exchange": textValue(""), "x-dead-letter-routing-key": textValue("gone.dead"),
+		"x-dead-letter-strategy": textValue("at-least-once"), "x-overflow": textValue("reject-publish"),
+	})
 	ctx, cancel := context.WithTimeout(t.Context(), timeoutStart)
 	defer cancel()
 	leader, err := c.Leader(ctx, q)
@@ -33,6 +39,8 @@ func TestGRPCNodesGo(t *testing.T) {
 	}
 	rpc = rpcAt(t, edge, "guest", "guest")
 	events := rpc.watcher(&warrenv1.WatchRequest{})
+	await(t, timeoutStart, "the newest level", func() bool { return statusOf(t, edge).Warren.Level >= 2 })
+	rpcRejectsFirst(rpc, q)
 	const messages = 2000
 	stream := rpc.publisher()
 	confirmed := make(chan uint64, 1)
@@ -80,6 +88,7 @@ func TestGRPCNodesGo(t *testing.T) {
 	}
 	x.settle(warrenv1.SettleKind_SETTLE_KIND_ACK, 1, messages/2)
 	rpc.counts(q, messages/2, 0)
+	rpcRejected(rpc, edge, "gone.dead")
 	start(t, leader)
 
 	// The node of the streams is drained.
@@ -132,4 +141,60 @@ func TestGRPCNodesGo(t *testing.T) {
 		t.Errorf("end of a stream of a stopped node: %v", err)
 	}
 	t.Logf("stopped in %v", time.Since(begun))
+}
+
+// whyRejected is what a client says of messages that it rejects.
+const whyRejected = "no such customer: Żółw"
+
+// rpcRejectsFirst rejects two messages of a queue whose dead letters have nowhere to go, and says why.
+func rpcRejectsFirst(rpc *rpcClient, q string) {
+	rpc.Helper()
+	rpc.fill(q, "dead1", "dead2")
+	x := rpc.consumer(&warrenv1.ConsumeOpen{Queue: q}, 2)
+	x.next("dead1")
+	x.next("dead2")
+	x.send(&warrenv1.ConsumeRequest{Settlements: []*warrenv1.Settlement{{First: 1, Last: 2, Kind: warrenv1.SettleKind_SETTLE_KIND_REJECT, Detail: whyRejected}}})
+	eventually(rpc.T, func() error {
+		got, err := warrenv1.NewMessageServiceClient(rpc.conn).Peek(rpc.ctx, &warrenv1.PeekRequest{Queue: q, State: warrenv1.MessageState_MESSAGE_STATE_PARKED})
+		if err != nil {
+			return err
+		}
+		if list := got.GetMessages(); len(list) != 2 || list[0].GetDeadReason() != "rejected" || list[1].GetDeadDetail() != whyRejected {
+			return fmt.Errorf("parked: %v", list)
+		}
+		return nil
+	})
+	x.stop()
+}
+
+// rpcRejectionRefused: while some node has a program that does not know them, a rejection that says why is refused, and nothing dies without it.
+func rpcRejectionRefused(rpc *rpcClient) {
+	rpc.Helper()
+	q := rpc.queue("refuses", nil)
+	rpc.fill(q, "alive")
+	x := rpc.consumer(&warrenv1.ConsumeOpen{Queue: q}, 1)
+	x.next("alive")
+	x.send(&warrenv1.ConsumeRequest{Settlements: []*warrenv1.Settlement{{First: 1, Kind: warrenv1.SettleKind_SETTLE_KIND_REJECT, Detail: whyRejected}}})
+	wantCode(rpc.T, x.ends(), codes.FailedPrecondition, "PRECONDITION_FAILED")
+	rpc.counts(q, 1, 0)
+}
+
+// rpcRejected declares the queue that dead letters wait for, and reads there why they were rejected, by either protocol.
+func rpcRejected(rpc *rpcClient, n *cluster.Node, dead string) {
+	rpc.Helper()
+	rpc.queue(dead, nil)
+	d := at(rpc.T, n).get(dead)
+	deaths, _ := d.Headers["x-death"].([]any)
+	if len(deaths) != 1 || string(d.Body) != "dead1" {
+		rpc.Fatalf("%s: %v", d.Body, d.Headers)
+	}
+	if death := deaths[0].(amqp.Table); death["detail"] != whyRejected || death["reason"] != "rejected" {
+		rpc.Errorf("%v", death)
+	}
+	x := rpc.consumer(&warrenv1.ConsumeOpen{Queue: dead}, 1)
+	if death := x.next("dead2").GetDeaths(); len(death) != 1 || death[0].GetReason() != "rejected" || death[0].GetDetail() != whyRejected {
+		rpc.Errorf("%v", death)
+	}
+	x.settle(warrenv1.SettleKind_SETTLE_KIND_ACK, 1, 0)
+	x.stop()
 }

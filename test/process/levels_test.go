@@ -128,6 +128,7 @@ func TestTwoVersions(t *testing.T) {
 		}
 	}
 	mustCtl(t, c.Node(2), "add_user", "cheap", "pw")
+	rpcRejectionRefused(rpcAt(t, c.Node(2), "guest", "guest"))
 	// Back to the older one: nothing has been written that it cannot read.
 	upgrade(t, c.Node(1), older)
 	for _, n := range c.Nodes() {

@@ -57,6 +57,7 @@ export function Timeline({ deaths, vhost, here }: { deaths: Death[]; vhost: stri
             <div><Reason reason={d.reason} /> in <a class="mono" href={queueHref(vhost, d.queue)}>{d.queue}</a>{d.count > 1 && <> <Badge title={`first on ${time(d.first_time)}`}>{count(d.count)} times</Badge></>}</div>
             <div class="muted">{i === 0 ? "Published to " : "It had come by "}<span class="mono">{nameOfExchange(d.exchange)}</span>{(d.routing_keys ?? []).length > 0 && <> with key <span class="mono">{d.routing_keys!.join(", ")}</span></>}
               {d.original_expiration && <>; expiration was <span class="mono">{d.original_expiration}</span> ms</>}{d.count > 1 && <>; first {time(d.first_time)}</>}</div>
+            {d.detail && <div>Said by the client: <q>{d.detail}</q></div>}
           </div>
         </li>
       ))}
@@ -82,7 +83,7 @@ export function MessageView({ message: m, vhost, queue, actions }: { message: Me
     ...(m.stage ? [["Stage", `${m.stage}${m.to && m.to.length > 0 ? `, for ${m.to.join(", ")}` : ""}`] as [string, ComponentChildren]] : []),
     ...props.map(([k, v]): [string, ComponentChildren] => [k, <span class="mono">{k === "timestamp" && typeof v === "number" ? `${v} (${time(v * 1000)})` : String(v)}</span>]),
   ];
-  const deaths: Death[] = m.reason && m.died_at && m.reason !== "redrive" ? [{ queue, reason: m.reason, count: 1, first_time: m.died_at, last_time: m.died_at, exchange: m.exchange, routing_keys: m.routing_keys }, ...m.deaths] : m.deaths;
+  const deaths: Death[] = m.reason && m.died_at && m.reason !== "redrive" ? [{ queue, reason: m.reason, count: 1, first_time: m.died_at, last_time: m.died_at, exchange: m.exchange, routing_keys: m.routing_keys, detail: m.detail }, ...m.deaths] : m.deaths;
   return (
     <div class="message">
       <div class="message-cols">

@@ -289,8 +289,11 @@ type Settlement struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	First uint64                 `protobuf:"varint,1,opt,name=first,proto3" json:"first,omitempty"`
 	// 0: only the first.
-	Last          uint64     `protobuf:"varint,2,opt,name=last,proto3" json:"last,omitempty"`
-	Kind          SettleKind `protobuf:"varint,3,opt,name=kind,proto3,enum=warren.v1.SettleKind" json:"kind,omitempty"`
+	Last uint64     `protobuf:"varint,2,opt,name=last,proto3" json:"last,omitempty"`
+	Kind SettleKind `protobuf:"varint,3,opt,name=kind,proto3,enum=warren.v1.SettleKind" json:"kind,omitempty"`
+	// With REJECT, why: at most 255 bytes. It is the detail of the death. It takes a cluster whose nodes all know it: else the stream
+	// ends with FAILED_PRECONDITION, and what is unsettled goes back.
+	Detail        string `protobuf:"bytes,4,opt,name=detail,proto3" json:"detail,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -344,6 +347,13 @@ func (x *Settlement) GetKind() SettleKind {
 		return x.Kind
 	}
 	return SettleKind_SETTLE_KIND_UNSPECIFIED
+}
+
+func (x *Settlement) GetDetail() string {
+	if x != nil {
+		return x.Detail
+	}
+	return ""
 }
 
 type ConsumeResponse struct {
@@ -559,7 +569,9 @@ type GetRequest struct {
 	// 1 to 1,000; 0 is 1. Fewer come when there are no more, or when they would make a large response.
 	Count uint32 `protobuf:"varint,3,opt,name=count,proto3" json:"count,omitempty"`
 	// How they end, once all are there; unspecified: by ACK. A message whose response is lost is settled all the same.
-	Settle        SettleKind `protobuf:"varint,4,opt,name=settle,proto3,enum=warren.v1.SettleKind" json:"settle,omitempty"`
+	Settle SettleKind `protobuf:"varint,4,opt,name=settle,proto3,enum=warren.v1.SettleKind" json:"settle,omitempty"`
+	// With REJECT, why, as in Settlement.
+	Detail        string `protobuf:"bytes,5,opt,name=detail,proto3" json:"detail,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -620,6 +632,13 @@ func (x *GetRequest) GetSettle() SettleKind {
 		return x.Settle
 	}
 	return SettleKind_SETTLE_KIND_UNSPECIFIED
+}
+
+func (x *GetRequest) GetDetail() string {
+	if x != nil {
+		return x.Detail
+	}
+	return ""
 }
 
 type GetResponse struct {
@@ -696,12 +715,13 @@ const file_warren_v1_consume_proto_rawDesc = "" +
 	"\bpriority\x18\b \x01(\x05R\bpriority\x12\x1a\n" +
 	"\bprefetch\x18\t \x01(\rR\bprefetch\x12.\n" +
 	"\targuments\x18\n" +
-	" \x01(\v2\x10.warren.v1.TableR\targuments\"a\n" +
+	" \x01(\v2\x10.warren.v1.TableR\targuments\"y\n" +
 	"\n" +
 	"Settlement\x12\x14\n" +
 	"\x05first\x18\x01 \x01(\x04R\x05first\x12\x12\n" +
 	"\x04last\x18\x02 \x01(\x04R\x04last\x12)\n" +
-	"\x04kind\x18\x03 \x01(\x0e2\x15.warren.v1.SettleKindR\x04kind\"\x96\x01\n" +
+	"\x04kind\x18\x03 \x01(\x0e2\x15.warren.v1.SettleKindR\x04kind\x12\x16\n" +
+	"\x06detail\x18\x04 \x01(\tR\x06detail\"\x96\x01\n" +
 	"\x0fConsumeResponse\x120\n" +
 	"\x06opened\x18\x01 \x01(\v2\x18.warren.v1.ConsumeOpenedR\x06opened\x123\n" +
 	"\n" +
@@ -717,13 +737,14 @@ const file_warren_v1_consume_proto_rawDesc = "" +
 	"\vredelivered\x18\x03 \x01(\bR\vredelivered\x12%\n" +
 	"\x0edelivery_count\x18\x04 \x01(\rR\rdeliveryCount\x12%\n" +
 	"\x0eacquired_count\x18\x05 \x01(\rR\racquiredCount\x12(\n" +
-	"\x06deaths\x18\x06 \x03(\v2\x10.warren.v1.DeathR\x06deaths\"}\n" +
+	"\x06deaths\x18\x06 \x03(\v2\x10.warren.v1.DeathR\x06deaths\"\x95\x01\n" +
 	"\n" +
 	"GetRequest\x12\x14\n" +
 	"\x05vhost\x18\x01 \x01(\tR\x05vhost\x12\x14\n" +
 	"\x05queue\x18\x02 \x01(\tR\x05queue\x12\x14\n" +
 	"\x05count\x18\x03 \x01(\rR\x05count\x12-\n" +
-	"\x06settle\x18\x04 \x01(\x0e2\x15.warren.v1.SettleKindR\x06settle\"`\n" +
+	"\x06settle\x18\x04 \x01(\x0e2\x15.warren.v1.SettleKindR\x06settle\x12\x16\n" +
+	"\x06detail\x18\x05 \x01(\tR\x06detail\"`\n" +
 	"\vGetResponse\x123\n" +
 	"\n" +
 	"deliveries\x18\x01 \x03(\v2\x13.warren.v1.DeliveryR\n" +

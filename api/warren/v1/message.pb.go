@@ -839,8 +839,10 @@ type Death struct {
 	OriginalExpiration string `protobuf:"bytes,7,opt,name=original_expiration,json=originalExpiration,proto3" json:"original_expiration,omitempty"`
 	// When it died there last, in milliseconds since 1970, in what Peek shows; 0 in deliveries.
 	LastTimeMillis uint64 `protobuf:"varint,8,opt,name=last_time_millis,json=lastTimeMillis,proto3" json:"last_time_millis,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// What the client said that rejected it there last, if anything.
+	Detail        string `protobuf:"bytes,9,opt,name=detail,proto3" json:"detail,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Death) Reset() {
@@ -927,6 +929,13 @@ func (x *Death) GetLastTimeMillis() uint64 {
 		return x.LastTimeMillis
 	}
 	return 0
+}
+
+func (x *Death) GetDetail() string {
+	if x != nil {
+		return x.Detail
+	}
+	return ""
 }
 
 var File_warren_v1_message_proto protoreflect.FileDescriptor
@@ -1028,7 +1037,7 @@ const file_warren_v1_message_proto_rawDesc = "" +
 	"\x06values\x18\x01 \x03(\v2\x10.warren.v1.ValueR\x06values\"5\n" +
 	"\aDecimal\x12\x14\n" +
 	"\x05scale\x18\x01 \x01(\rR\x05scale\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\rR\x05value\"\xf9\x01\n" +
+	"\x05value\x18\x02 \x01(\rR\x05value\"\x91\x02\n" +
 	"\x05Death\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x14\n" +
@@ -1037,7 +1046,8 @@ const file_warren_v1_message_proto_rawDesc = "" +
 	"\frouting_keys\x18\x05 \x03(\tR\vroutingKeys\x12\x12\n" +
 	"\x04time\x18\x06 \x01(\x04R\x04time\x12/\n" +
 	"\x13original_expiration\x18\a \x01(\tR\x12originalExpiration\x12(\n" +
-	"\x10last_time_millis\x18\b \x01(\x04R\x0elastTimeMillisB3Z1github.com/warrenmq/warren/api/warren/v1;warrenv1b\x06proto3"
+	"\x10last_time_millis\x18\b \x01(\x04R\x0elastTimeMillis\x12\x16\n" +
+	"\x06detail\x18\t \x01(\tR\x06detailB3Z1github.com/warrenmq/warren/api/warren/v1;warrenv1b\x06proto3"
 
 var (
 	file_warren_v1_message_proto_rawDescOnce sync.Once

@@ -488,8 +488,10 @@ type PeekedMessage struct {
 	DeadReason   string `protobuf:"bytes,12,opt,name=dead_reason,json=deadReason,proto3" json:"dead_reason,omitempty"`
 	DeadAtMillis uint64 `protobuf:"varint,13,opt,name=dead_at_millis,json=deadAtMillis,proto3" json:"dead_at_millis,omitempty"`
 	// Then, too: unrouted, routed, parked-unrouted or parked-cycle; and the queues that have not taken it yet.
-	DeadStage     string   `protobuf:"bytes,14,opt,name=dead_stage,json=deadStage,proto3" json:"dead_stage,omitempty"`
-	DeadTargets   []string `protobuf:"bytes,15,rep,name=dead_targets,json=deadTargets,proto3" json:"dead_targets,omitempty"`
+	DeadStage   string   `protobuf:"bytes,14,opt,name=dead_stage,json=deadStage,proto3" json:"dead_stage,omitempty"`
+	DeadTargets []string `protobuf:"bytes,15,rep,name=dead_targets,json=deadTargets,proto3" json:"dead_targets,omitempty"`
+	// Then, too: what the client said that rejected it.
+	DeadDetail    string `protobuf:"bytes,16,opt,name=dead_detail,json=deadDetail,proto3" json:"dead_detail,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -627,6 +629,13 @@ func (x *PeekedMessage) GetDeadTargets() []string {
 		return x.DeadTargets
 	}
 	return nil
+}
+
+func (x *PeekedMessage) GetDeadDetail() string {
+	if x != nil {
+		return x.DeadDetail
+	}
+	return ""
 }
 
 // Redrive says what is to become of messages.
@@ -1606,7 +1615,7 @@ const file_warren_v1_messages_proto_rawDesc = "" +
 	"\x0f_body_bytes_max\"l\n" +
 	"\fPeekResponse\x124\n" +
 	"\bmessages\x18\x01 \x03(\v2\x18.warren.v1.PeekedMessageR\bmessages\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x8e\x04\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xaf\x04\n" +
 	"\rPeekedMessage\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12,\n" +
 	"\amessage\x18\x02 \x01(\v2\x12.warren.v1.MessageR\amessage\x12\x1d\n" +
@@ -1626,7 +1635,9 @@ const file_warren_v1_messages_proto_rawDesc = "" +
 	"\x0edead_at_millis\x18\r \x01(\x04R\fdeadAtMillis\x12\x1d\n" +
 	"\n" +
 	"dead_stage\x18\x0e \x01(\tR\tdeadStage\x12!\n" +
-	"\fdead_targets\x18\x0f \x03(\tR\vdeadTargets\"\xb2\x01\n" +
+	"\fdead_targets\x18\x0f \x03(\tR\vdeadTargets\x12\x1f\n" +
+	"\vdead_detail\x18\x10 \x01(\tR\n" +
+	"deadDetail\"\xb2\x01\n" +
 	"\aRedrive\x12$\n" +
 	"\x02to\x18\x01 \x01(\x0e2\x14.warren.v1.RedriveToR\x02to\x12!\n" +
 	"\ftarget_queue\x18\x02 \x01(\tR\vtargetQueue\x12\x18\n" +
