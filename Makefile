@@ -15,7 +15,7 @@ PLAIN    := CGO_ENABLED=0 $(GO)
 FUZZTIME ?= 30s
 # How many inputs `make test` tries at each decoder of the protocol. A number and not a time: until
 # Go 1.27 a run that ends by its clock may fail without a finding (go.dev/issue/75804).
-FUZZSAMPLE ?= 60000x
+FUZZSAMPLE ?= 40000x
 # How many inputs may be spent on making a new one smaller: these are not counted above.
 FUZZMINIMIZE ?= 1000x
 SOAKTIME ?= 10m
