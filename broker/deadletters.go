@@ -34,6 +34,8 @@ type DeadGroup struct {
 	Queue    string `json:"queue"`
 	Messages uint64 `json:"messages"`
 	Bytes    uint64 `json:"bytes"` // of bodies
+	// Retried are those that somebody sent back before, and that died again.
+	Retried uint64 `json:"retried"`
 	// Oldest and Newest are the times of these deaths, in ms since 1970.
 	Oldest int64 `json:"oldest"`
 	Newest int64 `json:"newest"`
@@ -115,6 +117,9 @@ func (d *DeadLetters) add(m *fsm.Message, now int64) {
 	death := &m.Deaths[0]
 	g := DeadGroup{Reason: death.Reason.String(), Queue: death.Queue, Messages: 1, Bytes: uint64(len(m.Body)), Oldest: death.LastMillis, Newest: death.LastMillis}
 	g.Ages[ageOf(death, now)] = 1
+	if dlx.Retried(m.Deaths) {
+		g.Retried = 1
+	}
 	d.count(&g)
 }
 
@@ -141,7 +146,7 @@ func (d *DeadLetters) count(g *DeadGroup) {
 		return
 	}
 	to := &d.Groups[i]
-	to.Messages, to.Bytes = to.Messages+g.Messages, to.Bytes+g.Bytes
+	to.Messages, to.Bytes, to.Retried = to.Messages+g.Messages, to.Bytes+g.Bytes, to.Retried+g.Retried
 	to.Oldest, to.Newest = min(to.Oldest, g.Oldest), max(to.Newest, g.Newest)
 	for i, n := range g.Ages {
 		to.Ages[i] += n

@@ -24,6 +24,8 @@ type Filter struct {
 	// Header names a header that must have the value, in text.
 	Header      string `json:"header,omitempty"`
 	HeaderValue string `json:"header_value,omitempty"`
+	// Retried, if it is not nil, asks whether somebody sent the message back before, after a death.
+	Retried *bool `json:"retried,omitempty"`
 }
 
 // resolve gives the filter the form that a queue's leader and log use. now is in ms.
@@ -46,8 +48,22 @@ func (f *Filter) resolve(now int64) (dlx.Filter, error) {
 	if f.NewerThan > 0 {
 		d.DiedAfter = max(1, now-f.NewerThan.Milliseconds())
 	}
+	if f.Retried != nil {
+		d.Retried = dlx.NeverRetried
+		if *f.Retried {
+			d.Retried = dlx.OnlyRetried
+		}
+	}
 	if err := d.Validate(); err != nil {
 		return d, Errorf(PreconditionFailed, "%v", err)
 	}
 	return d, nil
+}
+
+// usable says whether all nodes know what the filter asks for: one that does not would take every message.
+func (b *Broker) usable(f *Filter) error {
+	if f.Retried != nil && b.cat.View().Level() < 2 {
+		return Errorf(PreconditionFailed, "messages can be chosen by whether they were retried when all nodes run this version: see enable_feature_flag")
+	}
+	return nil
 }

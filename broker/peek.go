@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"time"
@@ -86,6 +87,19 @@ type PeekedMessage struct {
 	To     []string `json:"to,omitempty"`      // targets that have not taken it yet
 }
 
+// Retried reports whether somebody has sent the message back after a death, and how often it has died since, with the
+// death by which it is on its way out.
+func (m *PeekedMessage) Retried() (retried bool, deathsSince uint64) {
+	if !dlx.Retried(m.Deaths) {
+		return false, 0
+	}
+	deathsSince = dlx.SinceRetry(m.Deaths)
+	if m.Reason != "" && m.Reason != dlx.Redrive.String() {
+		deathsSince++
+	}
+	return true, deathsSince
+}
+
 // Peek looks into a queue for a user, who needs to be allowed to read it. Nothing changes: no order,
 // count or flag. A message that moves meanwhile may be missed. The error is an *Error.
 func (b *Broker) Peek(ctx context.Context, user, vhost, name string, p Peek) (Peeked, error) {
@@ -93,7 +107,7 @@ func (b *Broker) Peek(ctx context.Context, user, vhost, name string, p Peek) (Pe
 	if err != nil {
 		return Peeked{}, err
 	}
-	if err := p.Validate(); err != nil {
+	if err := cmp.Or(p.Validate(), b.usable(&p.Filter)); err != nil {
 		return Peeked{}, err
 	}
 	got := Peeked{Messages: []PeekedMessage{}}

@@ -169,7 +169,7 @@ func (b *Broker) askRedrive(ctx context.Context, user, vhost, name, op string, b
 	}
 	if op == opRedriveStart || op == opRedriveDryRun {
 		r := &body.Redrive
-		if err := r.Validate(); err != nil {
+		if err := cmp.Or(r.Validate(), b.usable(&r.Filter)); err != nil {
 			return err
 		}
 		if !r.Discard && r.To != "exchange" {

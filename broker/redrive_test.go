@@ -221,3 +221,39 @@ func TestRedriveBeginsANewRound(t *testing.T) {
 		}
 	}
 }
+
+// TestRetriedLetters: a dead letter that was sent back and died again is told from one that never was.
+func TestRetriedLetters(t *testing.T) {
+	b, c := deadLetterRig(t)
+	c.kill("a", "again", "other")
+	c.await("the dead letters", func() bool { return len(c.bodies(b, "dlq")) == 2 })
+	c.redrive(b, "dlq", Redrive{Filter: Filter{MessageIDs: []string{"again"}}})
+	if got := c.peek(b, "a", Peek{State: "ready", Count: 9}).Messages; len(got) != 1 {
+		t.Fatalf("sent back: %+v", got)
+	} else if retried, since := got[0].Retried(); !retried || since != 0 {
+		t.Errorf("sent back: %v, and died %d times since", retried, since)
+	}
+	c.settle(fsm.Discard, c.eventually("a"))
+	c.await("it back", func() bool { return len(c.bodies(b, "dlq")) == 2 })
+	for _, m := range c.peek(b, "dlq", Peek{State: "ready", Count: 9, Truncate: 9}).Messages {
+		retried, since := m.Retried()
+		if again := string(m.Body) == "again"; retried != again || again && (since != 1 || m.Deaths[0].Count != 2 || m.Deaths[0].Before != 1) {
+			t.Errorf("%s: %v, died %d times since: %+v", m.Body, retried, since, m.Deaths)
+		}
+	}
+	if got, err := b.DeadLetters(t.Context(), "guest", "/", "dlq"); err != nil || len(got.Groups) != 1 || got.Groups[0].Messages != 2 || got.Groups[0].Retried != 1 {
+		t.Errorf("%+v: %v", got, err)
+	}
+	yes, no := true, false
+	for want, retried := range map[string]*bool{"again": &yes, "other": &no} {
+		if got := peekedBodies(c.peek(b, "dlq", Peek{State: "ready", Count: 9, Truncate: 9, Filter: Filter{Retried: retried}})); !slices.Equal(got, []string{want}) {
+			t.Errorf("retried %v: %v", *retried, got)
+		}
+	}
+	if st := c.redrive(b, "dlq", Redrive{Filter: Filter{Retried: &no}}); st.Moved != 1 {
+		t.Errorf("of those never retried: %+v", st)
+	}
+	if got := c.bodies(b, "dlq"); !slices.Equal(got, []string{"again"}) {
+		t.Errorf("left: %v", got)
+	}
+}

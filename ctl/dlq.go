@@ -48,12 +48,13 @@ type redriveBody struct {
 	IDs        []uint64 `json:"ids,omitempty"`
 	MessageIDs []string `json:"message_ids,omitempty"`
 	Header     string   `json:"header,omitempty"`
+	Retried    *bool    `json:"retried,omitempty"`
 }
 
 // fill takes over the filter.
 func (b *redriveBody) fill(c *chosen) error {
 	b.Reasons, b.From, b.OlderThan, b.NewerThan = c.reasons, c.from, c.older, c.newer
-	b.MessageIDs, b.Header = c.messageIDs, c.header
+	b.MessageIDs, b.Header, b.Retried = c.messageIDs, c.header, c.wantRetried()
 	for _, text := range c.ids {
 		id, err := strconv.ParseUint(text, 10, 64)
 		if err != nil {

@@ -15,6 +15,7 @@ import (
 // with them.
 type chosen struct {
 	reasons, ids, messageIDs     []string
+	retried, never               bool
 	from, older, newer, header   string
 	state, encoding              string
 	offset, count, truncateBytes int
@@ -30,6 +31,9 @@ func (c *chosen) addFilter(cmd *cobra.Command) {
 	f.StringSliceVar(&c.ids, "id", nil, "only the message with this `number` in the queue, as peek shows it; may be repeated")
 	f.StringSliceVar(&c.messageIDs, "message-id", nil, "only messages with this property message-id; may be repeated")
 	f.StringVar(&c.header, "header", "", "only messages with this header, as `name=value`")
+	f.BoolVar(&c.retried, "retried", false, "only messages that were sent back before")
+	f.BoolVar(&c.never, "never-retried", false, "only messages that nobody has sent back yet")
+	cmd.MarkFlagsMutuallyExclusive("retried", "never-retried")
 }
 
 func (c *chosen) addPeek(cmd *cobra.Command) {
@@ -50,12 +54,23 @@ func (c *chosen) parameters() url.Values {
 			q.Set(name, v)
 		}
 	}
+	if r := c.wantRetried(); r != nil {
+		q.Set("retried", strconv.FormatBool(*r))
+	}
 	for name, list := range map[string][]string{"reason": c.reasons, "id": c.ids, "message_id": c.messageIDs} {
 		if len(list) > 0 {
 			q[name] = list
 		}
 	}
 	return q
+}
+
+// wantRetried is what is asked for of messages that were sent back before, nil if nothing is.
+func (c *chosen) wantRetried() *bool {
+	if !c.retried && !c.never {
+		return nil
+	}
+	return &c.retried
 }
 
 // peeked is what verbs read of a message.
@@ -69,6 +84,7 @@ type peeked struct {
 		MessageID any `json:"message_id"`
 	} `json:"properties"`
 	Redelivered bool `json:"redelivered"`
+	Retried     bool `json:"retried"`
 	Deaths      []struct {
 		Queue    string `json:"queue"`
 		Reason   string `json:"reason"`
@@ -135,9 +151,9 @@ func peek(ctx context.Context, s *session, queue string, c *chosen) error {
 		}
 		rows[i] = m.row()
 	}
-	columns := []string{"id", "message_id", "exchange", "routing_key", "redelivered", "reason", "from", "died", "bytes", "payload"}
+	columns := []string{"id", "message_id", "exchange", "routing_key", "redelivered", "reason", "from", "died", "retried", "bytes", "payload"}
 	if c.state == "outbox" || c.state == "parked" {
-		columns = []string{"id", "message_id", "exchange", "routing_key", "reason", "died", "stage", "to", "bytes", "payload"}
+		columns = []string{"id", "message_id", "exchange", "routing_key", "reason", "died", "retried", "stage", "to", "bytes", "payload"}
 	}
 	return s.list(columns, rows)
 }
@@ -146,7 +162,7 @@ func peek(ctx context.Context, s *session, queue string, c *chosen) error {
 func (m *peeked) row() row {
 	r := row{
 		"id": json.Number(strconv.FormatUint(m.ID, 10)), "message_id": m.Properties.MessageID, "exchange": m.Exchange,
-		"routing_key": m.RoutingKey, "redelivered": m.Redelivered, "bytes": json.Number(strconv.Itoa(m.Bytes)), "payload": m.Payload,
+		"routing_key": m.RoutingKey, "redelivered": m.Redelivered, "retried": m.Retried, "bytes": json.Number(strconv.Itoa(m.Bytes)), "payload": m.Payload,
 		"stage": m.Stage, "to": strings.Join(m.To, " "),
 	}
 	switch {

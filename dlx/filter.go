@@ -26,7 +26,19 @@ type Filter struct {
 	// Header is the name of a header that must have HeaderValue, in the form of
 	// fmt.Sprint; "" for none.
 	Header, HeaderValue string
+	// Retried asks whether somebody has sent the message back before: see [Retried].
+	Retried RetriedFilter
 }
+
+// RetriedFilter is what a filter wants of messages that were sent back before.
+type RetriedFilter uint8
+
+// The values of Filter.Retried.
+const (
+	RetriedOrNot RetriedFilter = iota
+	OnlyRetried
+	NeverRetried
+)
 
 // Validate says whether the filter can be used. The error is for people.
 func (f *Filter) Validate() error {
@@ -37,6 +49,9 @@ func (f *Filter) Validate() error {
 		if len(text) > filterTextMax {
 			return fmt.Errorf("a text of a filter has at most %d bytes", filterTextMax)
 		}
+	}
+	if f.Retried > NeverRetried {
+		return fmt.Errorf("a filter cannot ask for %d of retries", f.Retried)
 	}
 	if !slices.IsSorted(f.IDs) {
 		return fmt.Errorf("the numbers of a filter are not ascending")
@@ -49,7 +64,8 @@ func (f *Filter) Any() bool { return !f.NeedsContent() && len(f.IDs) == 0 }
 
 // NeedsContent reports whether the filter looks at more than a message's number.
 func (f *Filter) NeedsContent() bool {
-	return len(f.Reasons) > 0 || f.Queue != "" || f.DiedBefore != 0 || f.DiedAfter != 0 || len(f.MessageIDs) > 0 || f.Header != ""
+	return len(f.Reasons) > 0 || f.Queue != "" || f.DiedBefore != 0 || f.DiedAfter != 0 || len(f.MessageIDs) > 0 || f.Header != "" ||
+		f.Retried != RetriedOrNot
 }
 
 // TakesID reports whether the number is among those asked for.
@@ -63,7 +79,7 @@ func (f *Filter) TakesID(id uint64) bool {
 
 // Takes reports whether the filter takes a message with this history, newest death first.
 func (f *Filter) Takes(id uint64, deaths []Death, props amqp.RawProperties) bool {
-	if !f.TakesID(id) || !f.takesDeath(deaths) {
+	if !f.TakesID(id) || !f.takesDeath(deaths) || f.Retried != RetriedOrNot && Retried(deaths) != (f.Retried == OnlyRetried) {
 		return false
 	}
 	if len(f.MessageIDs) > 0 {

@@ -10,7 +10,7 @@ import (
 func TestFilter(t *testing.T) {
 	deaths := []Death{
 		{Queue: "q", Reason: Expired, Count: 2, FirstMillis: 1000, LastMillis: 5000},
-		{Queue: "w", Reason: Rejected, Count: 1, FirstMillis: 2000, LastMillis: 2000},
+		{Queue: "w", Reason: Rejected, Count: 1, FirstMillis: 2000, LastMillis: 2000, Before: 1},
 	}
 	props, err := amqp.Rewrite(nil, func(p *amqp.Properties) {
 		p.SetMessageID("m1")
@@ -43,6 +43,8 @@ func TestFilter(t *testing.T) {
 		"no such header":  {Filter{Header: "none"}, false},
 		"all of it":       {Filter{Reasons: []Reason{Expired}, Queue: "q", IDs: []uint64{9}, Header: "n", HeaderValue: "7"}, true},
 		"all but one":     {Filter{Reasons: []Reason{Expired}, Queue: "q", IDs: []uint64{9}, Header: "n", HeaderValue: "8"}, false},
+		"retried":         {Filter{Retried: OnlyRetried}, true},
+		"never retried":   {Filter{Retried: NeverRetried}, false},
 		"never died":      {Filter{Queue: "q"}, true},
 		"without a death": {Filter{IDs: []uint64{9}}, true},
 	} {
@@ -50,13 +52,16 @@ func TestFilter(t *testing.T) {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
+	if !(&Filter{Retried: NeverRetried}).Takes(9, deaths[:1], nil) || (&Filter{Retried: OnlyRetried}).Takes(9, nil, nil) || !(&Filter{Retried: NeverRetried}).NeedsContent() {
+		t.Error("a message that nobody has sent back")
+	}
 	if (&Filter{DiedBefore: 1}).Takes(9, nil, nil) || !(&Filter{}).Takes(9, nil, nil) {
 		t.Error("a message that never died")
 	}
 	if (&Filter{MessageIDs: []string{""}}).Takes(9, nil, []byte{1}) {
 		t.Error("properties that do not decode")
 	}
-	for _, f := range []Filter{{IDs: []uint64{2, 1}}, {IDs: make([]uint64, 1001)}, {Header: strings.Repeat("x", 1025)}} {
+	for _, f := range []Filter{{IDs: []uint64{2, 1}}, {IDs: make([]uint64, 1001)}, {Header: strings.Repeat("x", 1025)}, {Retried: 3}} {
 		if f.Validate() == nil {
 			t.Error("a filter that is out of bounds is valid")
 		}

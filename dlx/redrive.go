@@ -96,6 +96,20 @@ func Redriven(m Letter, from *Death) Letter {
 	return m
 }
 
+// Retried reports whether somebody has sent a message with this history back after a death: a redrive, or a client that published it
+// with its x-death header. How often is not known: the history keeps the newest time only.
+func Retried(deaths []Death) bool {
+	return slices.ContainsFunc(deaths, func(d Death) bool { return d.Before > 0 })
+}
+
+// SinceRetry counts the deaths after the newest time that somebody sent the message back, and all of them if nobody did.
+func SinceRetry(deaths []Death) (n uint64) {
+	for i := range deaths {
+		n += deaths[i].Count - min(deaths[i].Before, deaths[i].Count)
+	}
+	return n
+}
+
 // Source returns the death that the redrive goes by, nil if there is none.
 func (s *RedriveSpec) Source(deaths []Death, here string) *Death {
 	return Origin(deaths, s.To == ToFirstQueue || s.To == ToExchange, here)

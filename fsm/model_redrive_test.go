@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"errors"
 	"maps"
 	"slices"
 	"testing"
@@ -173,7 +174,7 @@ func (d *duel) redrive() Command {
 	case 0, 1:
 		return StartRedrive{dlx.RedriveSpec{
 			Token: uint64(d.n(0, 3, "token")), Discard: d.n(0, 3, "discard") == 0, To: dlx.RedriveTo(d.n(0, 3, "to")), Queue: "target",
-			Filter: dlx.Filter{Reasons: []dlx.Reason{dlx.Expired}, Queue: "q", DiedBefore: 5, IDs: []uint64{1, 9}, MessageIDs: []string{"m"}, Header: "h", HeaderValue: "v"},
+			Filter: dlx.Filter{Reasons: []dlx.Reason{dlx.Expired}, Queue: "q", DiedBefore: 5, IDs: []uint64{1, 9}, MessageIDs: []string{"m"}, Header: "h", HeaderValue: "v", Retried: dlx.RetriedFilter(d.n(0, 2, "retried"))},
 		}}
 	case 2:
 		return StopRedrive{number}
@@ -387,5 +388,38 @@ func TestRedriveIsNotCalledBackIntoAClosedQueue(t *testing.T) {
 	g.apply(TransferDone{Target: 7, UpTo: 2})
 	if c := g.m.Counters(); c.Redriven != 1 || c.Closed != 0 || g.m.Outbox().Len() != 0 {
 		t.Fatalf("%+v", c)
+	}
+}
+
+// TestRetriedFilterBytes: what a redrive wants of retries is in its flags, so that one that wants nothing has the bytes it always had.
+func TestRetriedFilterBytes(t *testing.T) {
+	encode := func(r dlx.RetriedFilter) []byte {
+		return EncodeEntry(nil, &Entry{Commands: []Command{StartRedrive{dlx.RedriveSpec{Filter: dlx.Filter{Retried: r}}}}})
+	}
+	plain := encode(dlx.RetriedOrNot)
+	var at int
+	for r, flag := range []byte{0, 4, 8} {
+		data := encode(dlx.RetriedFilter(r))
+		if len(data) != len(plain) {
+			t.Fatalf("%x, without the wish %x", data, plain)
+		}
+		for i := range data {
+			if data[i] != plain[i] {
+				at = i
+			}
+		}
+		if data[at] != flag && r > 0 {
+			t.Errorf("%d: flags %d, want %d", r, data[at], flag)
+		}
+		e, err := DecodeEntry(data)
+		if err != nil || e.Commands[0].(StartRedrive).Spec.Filter.Retried != dlx.RetriedFilter(r) {
+			t.Errorf("%d: %+v %v", r, e, err)
+		}
+	}
+	for _, flags := range []byte{12, 16} {
+		plain[at] = flags
+		if _, err := DecodeEntry(plain); !errors.Is(err, ErrMalformed) {
+			t.Errorf("flags %d: %v", flags, err)
+		}
 	}
 }

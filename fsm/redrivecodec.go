@@ -21,6 +21,8 @@ const (
 const (
 	redriveDiscards = 1 << iota
 	redriveStopped  // in a manifest only
+	redriveOnlyRetried
+	redriveNeverRetried
 )
 
 func appendRedriveCommand(dst []byte, c Command) []byte {
@@ -88,6 +90,12 @@ func appendSpec(dst []byte, s *dlx.RedriveSpec, flags byte) []byte {
 	if s.Discard {
 		flags |= redriveDiscards
 	}
+	switch s.Filter.Retried {
+	case dlx.OnlyRetried:
+		flags |= redriveOnlyRetried
+	case dlx.NeverRetried:
+		flags |= redriveNeverRetried
+	}
 	dst = append(dst, flags, byte(s.To))
 	dst = appendString(appendUint(dst, s.Token), s.Queue)
 	dst = appendUint(dst, uint64(s.Rate))
@@ -111,11 +119,20 @@ func appendSpec(dst []byte, s *dlx.RedriveSpec, flags byte) []byte {
 }
 
 func (r *reader) spec() (s dlx.RedriveSpec, flags byte) {
-	flags = r.enum(redriveDiscards|redriveStopped, "redrive flags")
+	flags = r.enum(redriveDiscards|redriveStopped|redriveOnlyRetried|redriveNeverRetried, "redrive flags")
 	s.Discard = flags&redriveDiscards != 0
 	s.To = dlx.RedriveTo(r.enum(byte(dlx.ToNamedQueue), "way of a redrive"))
 	s.Token, s.Queue, s.Rate = r.uvarint(), r.string(), r.uint32()
 	f := &s.Filter
+	switch flags & (redriveOnlyRetried | redriveNeverRetried) {
+	case 0:
+	case redriveOnlyRetried:
+		f.Retried = dlx.OnlyRetried
+	case redriveNeverRetried:
+		f.Retried = dlx.NeverRetried
+	default:
+		r.fail(ErrMalformed, "redrive flags")
+	}
 	for range r.count(1) {
 		reason := dlx.Reason(r.byte())
 		if !isDeath(reason) {

@@ -14,7 +14,7 @@ type deadBroker struct{ fakeBroker }
 func (*deadBroker) DeadLetters(_ context.Context, _, _, name string) (d broker.DeadLetters, err error) {
 	switch name {
 	case "dlq":
-		d.Groups = []broker.DeadGroup{{Reason: "expired", Queue: "orders", Messages: 3, Bytes: 30, Oldest: 1, Newest: 2, Ages: [5]uint64{0, 3}}}
+		d.Groups = []broker.DeadGroup{{Reason: "expired", Queue: "orders", Messages: 3, Retried: 2, Bytes: 30, Oldest: 1, Newest: 2, Ages: [5]uint64{0, 3}}}
 		d.Looked, d.Complete = 3, true
 	case "empty":
 		d.Complete = true
@@ -33,7 +33,7 @@ func TestDeadLetterGroups(t *testing.T) {
 		status     int
 		body       string
 	}{
-		{"%2F/dlq", "manager", 200, `{"groups":[{"reason":"expired","queue":"orders","messages":3,"bytes":30,"oldest":1,"newest":2,"ages":[0,3,0,0,0]}],"never_died":0,"others":0,"looked":3,"complete":true,"age_bounds_ms":[60000,3600000,86400000,604800000]}`},
+		{"%2F/dlq", "manager", 200, `{"groups":[{"reason":"expired","queue":"orders","messages":3,"bytes":30,"retried":2,"oldest":1,"newest":2,"ages":[0,3,0,0,0]}],"never_died":0,"others":0,"looked":3,"complete":true,"age_bounds_ms":[60000,3600000,86400000,604800000]}`},
 		{"%2F/empty", "manager", 200, `{"groups":[],"never_died":0,"others":0,` + tail},
 		{"%2F/none", "manager", 404, ""},
 		{"other/dlq", "manager", 404, ""},

@@ -32,6 +32,9 @@ type Message struct {
 	PayloadBytes    int            `json:"payload_bytes"`    // of the whole body
 	Truncated       bool           `json:"truncated"`
 	Deaths          []Death        `json:"deaths"`
+	// Retried: somebody sent it back after a death. DeathsSinceRetry is how often it has died since.
+	Retried          bool   `json:"retried"`
+	DeathsSinceRetry uint64 `json:"deaths_since_retry,omitempty"`
 
 	Redelivered   bool   `json:"redelivered"`
 	Priority      uint8  `json:"priority,omitempty"`
@@ -58,6 +61,8 @@ type Death struct {
 	RoutingKeys        []string `json:"routing_keys"`
 	OriginalExpiration string   `json:"original_expiration,omitempty"`
 	Detail             string   `json:"detail,omitempty"` // what the client said that rejected it last
+	// CountBeforeRetry is how much of Count is older than the newest time that somebody sent the message back.
+	CountBeforeRetry uint64 `json:"count_before_retry,omitempty"`
 }
 
 // Defaults of a look into a queue.
@@ -128,6 +133,13 @@ func filterOf(q url.Values) (f broker.Filter, err error) {
 			return f, err
 		}
 	}
+	if text := q.Get("retried"); text != "" {
+		retried, err := strconv.ParseBool(text)
+		if err != nil {
+			return f, badRequest("retried '" + text + "' is neither true nor false")
+		}
+		f.Retried = &retried
+	}
 	for _, text := range q["id"] {
 		id, err := strconv.ParseUint(text, 10, 64)
 		if err != nil {
@@ -170,8 +182,10 @@ func messageJSON(m *broker.PeekedMessage, inBase64 bool) Message {
 		j.Deaths[i] = Death{
 			Queue: d.Queue, Reason: d.Reason.String(), Count: d.Count, FirstTime: d.FirstMillis, LastTime: d.LastMillis,
 			Exchange: d.Exchange, RoutingKeys: d.RoutingKeys, OriginalExpiration: d.OriginalExpiration, Detail: d.Detail,
+			CountBeforeRetry: d.Before,
 		}
 	}
+	j.Retried, j.DeathsSinceRetry = m.Retried()
 	return j
 }
 

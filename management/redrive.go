@@ -40,11 +40,12 @@ type redriveForm struct {
 	IDs        []uint64 `json:"ids"`
 	MessageIDs []string `json:"message_ids"`
 	Header     string   `json:"header"` // name=value
+	Retried    *bool    `json:"retried"`
 }
 
 func (f *redriveForm) redrive() (r broker.Redrive, err error) {
 	r = broker.Redrive{To: f.To, Queue: f.Queue, Discard: f.Discard, Rate: f.Rate, Filter: broker.Filter{
-		Reasons: f.Reasons, From: f.From, IDs: f.IDs, MessageIDs: f.MessageIDs,
+		Reasons: f.Reasons, From: f.From, IDs: f.IDs, MessageIDs: f.MessageIDs, Retried: f.Retried,
 	}}
 	if r.Filter.OlderThan, err = age(f.OlderThan); err != nil {
 		return r, err

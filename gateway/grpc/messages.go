@@ -48,8 +48,12 @@ func filterOf(f *warrenv1.MessageFilter) (broker.Filter, error) {
 	if f.GetHeader() == "" && f.GetHeaderValue() != "" {
 		return broker.Filter{}, invalid("a header_value without a header")
 	}
+	var retried *bool
+	if f != nil {
+		retried = f.Retried
+	}
 	return broker.Filter{
-		Reasons: f.GetReasons(), From: f.GetFromQueue(), IDs: f.GetIds(), MessageIDs: f.GetMessageIds(), Header: f.GetHeader(), HeaderValue: f.GetHeaderValue(),
+		Reasons: f.GetReasons(), From: f.GetFromQueue(), IDs: f.GetIds(), MessageIDs: f.GetMessageIds(), Header: f.GetHeader(), HeaderValue: f.GetHeaderValue(), Retried: retried,
 		OlderThan: time.Duration(f.GetOlderThanMillis()) * time.Millisecond, NewerThan: time.Duration(f.GetNewerThanMillis()) * time.Millisecond,
 	}, nil
 }
@@ -125,11 +129,13 @@ func peekedFor(m *broker.PeekedMessage) *warrenv1.PeekedMessage {
 		ExpiresAtMillis: millis(m.ExpiresAt), Node: m.Node,
 		DeadReason: m.Reason, DeadAtMillis: millis(m.DiedAt), DeadDetail: m.Detail, DeadStage: m.Stage, DeadTargets: allTexts(m.To),
 	}
+	p.Retried, p.DeathsSinceRetry = m.Retried()
 	for i := range m.Deaths {
 		d := &m.Deaths[i]
 		p.Deaths = append(p.Deaths, &warrenv1.Death{
 			Queue: text(d.Queue), Reason: d.Reason.String(), Count: d.Count, Exchange: text(d.Exchange), RoutingKeys: allTexts(d.RoutingKeys),
 			Time: millis(d.FirstMillis) / 1000, LastTimeMillis: millis(d.LastMillis), OriginalExpiration: text(d.OriginalExpiration), Detail: d.Detail,
+			CountBeforeRetry: d.Before,
 		})
 	}
 	return p

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	warrenv1 "github.com/warrenmq/warren/api/warren/v1"
+	"github.com/warrenmq/warren/broker"
 )
 
 func TestBadLooks(t *testing.T) {
@@ -48,6 +49,25 @@ func TestBadLooks(t *testing.T) {
 	} {
 		_, err := redriveOf(r)
 		wantInvalid(t, name, err)
+	}
+}
+
+// TestRetriedMessages: whether a message was sent back before is asked for, and told.
+func TestRetriedMessages(t *testing.T) {
+	for _, want := range []*bool{nil, new(false), new(true)} {
+		f := &warrenv1.MessageFilter{Retried: want}
+		p, err := peekOf(&warrenv1.PeekRequest{Filter: f})
+		r, err2 := redriveOf(&warrenv1.Redrive{Filter: f})
+		if err != nil || err2 != nil || p.Filter.Retried != want || r.Filter.Retried != want {
+			t.Errorf("%v: %+v %v, %+v %v", want, p.Filter, err, r.Filter, err2)
+		}
+	}
+	m := &broker.PeekedMessage{Deaths: []broker.Death{{Queue: "q", Count: 5, Before: 2}, {Queue: "r", Count: 1, Before: 1}}, Reason: "expired"}
+	if p := peekedFor(m); !p.GetRetried() || p.GetDeathsSinceRetry() != 4 || p.GetDeaths()[0].GetCountBeforeRetry() != 2 {
+		t.Errorf("%v", p)
+	}
+	if p := peekedFor(&broker.PeekedMessage{Deaths: []broker.Death{{Queue: "q", Count: 5}}}); p.GetRetried() || p.GetDeathsSinceRetry() != 0 {
+		t.Errorf("%v", p)
 	}
 }
 

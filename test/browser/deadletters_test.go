@@ -45,6 +45,15 @@ func TestDeadLetterDesk(t *testing.T) {
 	p.click("Retry")
 	p.await("one back", `document.querySelector(".progress")?.textContent.includes("1 sent back")`)
 	p.await("39 left", `document.querySelectorAll(".messages > li").length === 39`)
+	p.rig.reject(t, "desk.orders", 1) // it comes again, and is told from the others
+	p.click("Look again")
+	p.await("one that was retried", `document.querySelectorAll(".messages > li").length === 40 && document.querySelectorAll(".messages > li .message-button [title^='sent back before, and died 1 time']").length === 1`)
+	p.run(`[...document.querySelectorAll(".message-button")].at(-1).click()`)
+	p.await("the retry in its history", `/Retried here: sent back before it died again[^]*rejected in desk.orders 2 times 1 before the retry/.test(document.querySelector(".timeline")?.innerText.replace(/\s+/g, " ") ?? "")`)
+	p.looks("retried")
+	p.await("the group", `document.querySelector(".ledger tbody tr td:nth-child(4)").innerText === "1"`)
+	p.click("Never retried")
+	p.await("the 39 others", `document.querySelectorAll(".messages > li").length === 39`)
 
 	p.click("Retry these…")
 	p.fill("At most so many a second", "15")
@@ -57,16 +66,16 @@ func TestDeadLetterDesk(t *testing.T) {
 	var q struct {
 		Messages int `json:"messages"`
 	}
-	if p.rig.api(t, "GET", "queues/%2F/desk.orders", nil, &q); q.Messages != 40 {
-		t.Errorf("desk.orders has %d messages, want 40", q.Messages)
+	if p.rig.api(t, "GET", "queues/%2F/desk.orders", nil, &q); q.Messages != 39 {
+		t.Errorf("desk.orders has %d messages, want 39", q.Messages)
 	}
 
 	p.click("Show all")
 	p.click("Drop…")
-	p.await("what would go", `document.querySelector(".preview").innerText.includes("3 messages would be removed")`)
+	p.await("what would go", `document.querySelector(".preview").innerText.includes("4 messages would be removed")`)
 	p.fill("Type the queue's name", "desk.dead")
 	p.click("Drop")
-	p.await("its end", `/Drop is done[^]*3 dropped/.test(document.querySelector(".progress")?.textContent ?? "")`)
+	p.await("its end", `/Drop is done[^]*4 dropped/.test(document.querySelector(".progress")?.textContent ?? "")`)
 	p.silent()
 }
 

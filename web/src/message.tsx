@@ -2,7 +2,7 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { bytesOf, decode, download, type Decoded, type Form } from "./body";
-import { ago, bytes, count, nameOfExchange, time } from "./format";
+import { ago, bytes, count, nameOfExchange, plural, time } from "./format";
 import { queueHref } from "./pages/queues";
 import type { Death, Message, Properties, Table } from "./types";
 import { Badge, Button, Facts, FieldsView, Notice } from "./ui";
@@ -45,22 +45,34 @@ export function BodyView({ message }: { message: Pick<Message, "payload" | "payl
   );
 }
 
-/** The history of a message, oldest first, and where it is now. */
+/** A message that somebody sent back before; n is how often it has died since. */
+export function Retried({ n }: { n: number }) {
+  return <Badge title={n > 0 ? `sent back before, and died ${plural(n, "time")} since` : "sent back before, and has not died since"}>retried</Badge>;
+}
+
+/** The history of a message, oldest first, and where it is now. Of times that somebody sent it back the newest is known: between which deaths. */
 export function Timeline({ deaths, vhost, here }: { deaths: Death[]; vhost: string; here?: ComponentChildren }) {
   const list = [...deaths].sort((a, b) => a.last_time - b.last_time);
+  const before = (d: Death) => d.count_before_retry ?? 0;
+  const after = list.findIndex((d) => d.count > before(d));
+  const at = !list.some((d) => before(d) > 0) ? -1 : after < 0 ? list.length : after;
+  const retry = <li key="retry" class="retry"><div class="what">Retried here: sent back {at < list.length ? "before it died again" : "and has not died since"}</div></li>;
   return (
     <ol class="timeline" aria-label="History">
-      {list.map((d, i) => (
+      {list.map((d, i) => <>
+        {i === at && retry}
         <li key={`${d.queue} ${d.reason}`}>
           <div class="when"><time dateTime={new Date(d.last_time).toISOString()}>{time(d.last_time)}</time><span class="muted">{ago(d.last_time)}</span></div>
           <div class="what">
-            <div><Reason reason={d.reason} /> in <a class="mono" href={queueHref(vhost, d.queue)}>{d.queue}</a>{d.count > 1 && <> <Badge title={`first on ${time(d.first_time)}`}>{count(d.count)} times</Badge></>}</div>
+            <div><Reason reason={d.reason} /> in <a class="mono" href={queueHref(vhost, d.queue)}>{d.queue}</a>{d.count > 1 && <> <Badge title={`first on ${time(d.first_time)}`}>{count(d.count)} times</Badge></>}
+              {at === i && before(d) > 0 && <span class="muted"> {count(before(d))} before the retry</span>}</div>
             <div class="muted">{i === 0 ? "Published to " : "It had come by "}<span class="mono">{nameOfExchange(d.exchange)}</span>{(d.routing_keys ?? []).length > 0 && <> with key <span class="mono">{d.routing_keys!.join(", ")}</span></>}
               {d.original_expiration && <>; expiration was <span class="mono">{d.original_expiration}</span> ms</>}{d.count > 1 && <>; first {time(d.first_time)}</>}</div>
             {d.detail && <div>Said by the client: <q>{d.detail}</q></div>}
           </div>
         </li>
-      ))}
+      </>)}
+      {at === list.length && retry}
       {here && <li class="now"><div class="when">now</div><div class="what">{here}</div></li>}
     </ol>
   );
@@ -75,6 +87,7 @@ export function MessageView({ message: m, vhost, queue, actions }: { message: Me
   const facts: [string, ComponentChildren][] = [
     ["Exchange", <span class="mono">{nameOfExchange(m.exchange)}</span>],
     ["Routing key", <span class="mono">{(m.routing_keys ?? [m.routing_key]).join(", ") || "(empty)"}</span>],
+    ...(m.retried ? [["Retried", m.deaths_since_retry ? `yes, and died ${plural(m.deaths_since_retry, "time")} since` : "yes, and has not died since"] as [string, ComponentChildren]] : []),
     ...(m.redelivered ? [["Redelivered", "yes"] as [string, ComponentChildren]] : []),
     ...(m.acquired_count ? [["Handed out", `${count(m.acquired_count)} times`] as [string, ComponentChildren]] : []),
     ...(m.delivery_count ? [["Failed deliveries", count(m.delivery_count)] as [string, ComponentChildren]] : []),

@@ -83,16 +83,16 @@ export interface Message {
   id: number; exchange: string; routing_key: string; routing_keys: string[] | null; properties: Properties;
   payload: string; payload_encoding: "string" | "base64"; payload_bytes: number; truncated: boolean; deaths: Death[];
   redelivered: boolean; priority?: number; acquired_count?: number; delivery_count?: number; expires_at?: number; node?: string;
-  reason?: string; died_at?: number; detail?: string; stage?: string; to?: string[];
+  reason?: string; died_at?: number; detail?: string; stage?: string; to?: string[]; retried: boolean; deaths_since_retry?: number;
 }
 
 export interface Properties { headers?: Table; content_type?: string; content_encoding?: string; [name: string]: Json | undefined }
 
 export interface Death {
-  queue: string; reason: string; count: number; first_time: number; last_time: number; exchange: string; routing_keys: string[] | null; original_expiration?: string; detail?: string;
+  queue: string; reason: string; count: number; first_time: number; last_time: number; exchange: string; routing_keys: string[] | null; original_expiration?: string; detail?: string; count_before_retry?: number;
 }
 
-export interface DeadGroup { reason: string; queue: string; messages: number; bytes: number; oldest: number; newest: number; ages: number[] }
+export interface DeadGroup { reason: string; queue: string; messages: number; retried: number; bytes: number; oldest: number; newest: number; ages: number[] }
 export interface DeadLetters { groups: DeadGroup[]; never_died: number; looked: number; complete: boolean; age_bounds_ms: number[] }
 
 export interface OutboxStatus {

@@ -840,9 +840,11 @@ type Death struct {
 	// When it died there last, in milliseconds since 1970, in what Peek shows; 0 in deliveries.
 	LastTimeMillis uint64 `protobuf:"varint,8,opt,name=last_time_millis,json=lastTimeMillis,proto3" json:"last_time_millis,omitempty"`
 	// What the client said that rejected it there last, if anything.
-	Detail        string `protobuf:"bytes,9,opt,name=detail,proto3" json:"detail,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Detail string `protobuf:"bytes,9,opt,name=detail,proto3" json:"detail,omitempty"`
+	// How much of count is older than the newest time that somebody sent the message back, in what Peek shows; 0 in deliveries.
+	CountBeforeRetry uint64 `protobuf:"varint,10,opt,name=count_before_retry,json=countBeforeRetry,proto3" json:"count_before_retry,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *Death) Reset() {
@@ -936,6 +938,13 @@ func (x *Death) GetDetail() string {
 		return x.Detail
 	}
 	return ""
+}
+
+func (x *Death) GetCountBeforeRetry() uint64 {
+	if x != nil {
+		return x.CountBeforeRetry
+	}
+	return 0
 }
 
 var File_warren_v1_message_proto protoreflect.FileDescriptor
@@ -1037,7 +1046,7 @@ const file_warren_v1_message_proto_rawDesc = "" +
 	"\x06values\x18\x01 \x03(\v2\x10.warren.v1.ValueR\x06values\"5\n" +
 	"\aDecimal\x12\x14\n" +
 	"\x05scale\x18\x01 \x01(\rR\x05scale\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\rR\x05value\"\x91\x02\n" +
+	"\x05value\x18\x02 \x01(\rR\x05value\"\xbf\x02\n" +
 	"\x05Death\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x14\n" +
@@ -1047,7 +1056,9 @@ const file_warren_v1_message_proto_rawDesc = "" +
 	"\x04time\x18\x06 \x01(\x04R\x04time\x12/\n" +
 	"\x13original_expiration\x18\a \x01(\tR\x12originalExpiration\x12(\n" +
 	"\x10last_time_millis\x18\b \x01(\x04R\x0elastTimeMillis\x12\x16\n" +
-	"\x06detail\x18\t \x01(\tR\x06detailB3Z1github.com/warrenmq/warren/api/warren/v1;warrenv1b\x06proto3"
+	"\x06detail\x18\t \x01(\tR\x06detail\x12,\n" +
+	"\x12count_before_retry\x18\n" +
+	" \x01(\x04R\x10countBeforeRetryB3Z1github.com/warrenmq/warren/api/warren/v1;warrenv1b\x06proto3"
 
 var (
 	file_warren_v1_message_proto_rawDescOnce sync.Once

@@ -218,8 +218,10 @@ type MessageFilter struct {
 	// Their property message_id.
 	MessageIds []string `protobuf:"bytes,6,rep,name=message_ids,json=messageIds,proto3" json:"message_ids,omitempty"`
 	// A header that must have this value, in text.
-	Header        string `protobuf:"bytes,7,opt,name=header,proto3" json:"header,omitempty"`
-	HeaderValue   string `protobuf:"bytes,8,opt,name=header_value,json=headerValue,proto3" json:"header_value,omitempty"`
+	Header      string `protobuf:"bytes,7,opt,name=header,proto3" json:"header,omitempty"`
+	HeaderValue string `protobuf:"bytes,8,opt,name=header_value,json=headerValue,proto3" json:"header_value,omitempty"`
+	// Whether somebody has sent them back before, after a death; without it either.
+	Retried       *bool `protobuf:"varint,9,opt,name=retried,proto3,oneof" json:"retried,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -308,6 +310,13 @@ func (x *MessageFilter) GetHeaderValue() string {
 		return x.HeaderValue
 	}
 	return ""
+}
+
+func (x *MessageFilter) GetRetried() bool {
+	if x != nil && x.Retried != nil {
+		return *x.Retried
+	}
+	return false
 }
 
 type PeekRequest struct {
@@ -491,9 +500,12 @@ type PeekedMessage struct {
 	DeadStage   string   `protobuf:"bytes,14,opt,name=dead_stage,json=deadStage,proto3" json:"dead_stage,omitempty"`
 	DeadTargets []string `protobuf:"bytes,15,rep,name=dead_targets,json=deadTargets,proto3" json:"dead_targets,omitempty"`
 	// Then, too: what the client said that rejected it.
-	DeadDetail    string `protobuf:"bytes,16,opt,name=dead_detail,json=deadDetail,proto3" json:"dead_detail,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	DeadDetail string `protobuf:"bytes,16,opt,name=dead_detail,json=deadDetail,proto3" json:"dead_detail,omitempty"`
+	// Somebody has sent it back after a death: a redrive, or a client that published it with its history. And how often it has died since.
+	Retried          bool   `protobuf:"varint,17,opt,name=retried,proto3" json:"retried,omitempty"`
+	DeathsSinceRetry uint64 `protobuf:"varint,18,opt,name=deaths_since_retry,json=deathsSinceRetry,proto3" json:"deaths_since_retry,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *PeekedMessage) Reset() {
@@ -636,6 +648,20 @@ func (x *PeekedMessage) GetDeadDetail() string {
 		return x.DeadDetail
 	}
 	return ""
+}
+
+func (x *PeekedMessage) GetRetried() bool {
+	if x != nil {
+		return x.Retried
+	}
+	return false
+}
+
+func (x *PeekedMessage) GetDeathsSinceRetry() uint64 {
+	if x != nil {
+		return x.DeathsSinceRetry
+	}
+	return 0
 }
 
 // Redrive says what is to become of messages.
@@ -1591,7 +1617,7 @@ var File_warren_v1_messages_proto protoreflect.FileDescriptor
 
 const file_warren_v1_messages_proto_rawDesc = "" +
 	"\n" +
-	"\x18warren/v1/messages.proto\x12\twarren.v1\x1a\x17warren/v1/message.proto\"\x8e\x02\n" +
+	"\x18warren/v1/messages.proto\x12\twarren.v1\x1a\x17warren/v1/message.proto\"\xb9\x02\n" +
 	"\rMessageFilter\x12\x18\n" +
 	"\areasons\x18\x01 \x03(\tR\areasons\x12\x1d\n" +
 	"\n" +
@@ -1602,7 +1628,10 @@ const file_warren_v1_messages_proto_rawDesc = "" +
 	"\vmessage_ids\x18\x06 \x03(\tR\n" +
 	"messageIds\x12\x16\n" +
 	"\x06header\x18\a \x01(\tR\x06header\x12!\n" +
-	"\fheader_value\x18\b \x01(\tR\vheaderValue\"\x94\x02\n" +
+	"\fheader_value\x18\b \x01(\tR\vheaderValue\x12\x1d\n" +
+	"\aretried\x18\t \x01(\bH\x00R\aretried\x88\x01\x01B\n" +
+	"\n" +
+	"\b_retried\"\x94\x02\n" +
 	"\vPeekRequest\x12\x14\n" +
 	"\x05vhost\x18\x01 \x01(\tR\x05vhost\x12\x14\n" +
 	"\x05queue\x18\x02 \x01(\tR\x05queue\x12-\n" +
@@ -1615,7 +1644,7 @@ const file_warren_v1_messages_proto_rawDesc = "" +
 	"\x0f_body_bytes_max\"l\n" +
 	"\fPeekResponse\x124\n" +
 	"\bmessages\x18\x01 \x03(\v2\x18.warren.v1.PeekedMessageR\bmessages\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xaf\x04\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xf7\x04\n" +
 	"\rPeekedMessage\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12,\n" +
 	"\amessage\x18\x02 \x01(\v2\x12.warren.v1.MessageR\amessage\x12\x1d\n" +
@@ -1637,7 +1666,9 @@ const file_warren_v1_messages_proto_rawDesc = "" +
 	"dead_stage\x18\x0e \x01(\tR\tdeadStage\x12!\n" +
 	"\fdead_targets\x18\x0f \x03(\tR\vdeadTargets\x12\x1f\n" +
 	"\vdead_detail\x18\x10 \x01(\tR\n" +
-	"deadDetail\"\xb2\x01\n" +
+	"deadDetail\x12\x18\n" +
+	"\aretried\x18\x11 \x01(\bR\aretried\x12,\n" +
+	"\x12deaths_since_retry\x18\x12 \x01(\x04R\x10deathsSinceRetry\"\xb2\x01\n" +
 	"\aRedrive\x12$\n" +
 	"\x02to\x18\x01 \x01(\x0e2\x14.warren.v1.RedriveToR\x02to\x12!\n" +
 	"\ftarget_queue\x18\x02 \x01(\tR\vtargetQueue\x12\x18\n" +
@@ -1815,6 +1846,7 @@ func file_warren_v1_messages_proto_init() {
 		return
 	}
 	file_warren_v1_message_proto_init()
+	file_warren_v1_messages_proto_msgTypes[0].OneofWrappers = []any{}
 	file_warren_v1_messages_proto_msgTypes[1].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

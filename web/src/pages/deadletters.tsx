@@ -96,19 +96,22 @@ function targetWords(t: NonNullable<OutboxStatus["targets"]>[number]) {
 const ageNames = ["under a minute", "under an hour", "under a day", "under a week", "a week and more"];
 const ageBounds = ["1m", "1h", "24h", "168h"];
 
-/** What the address says of which dead letters are meant. */
-interface Chosen { reason: string; from: string; age: string }
+const retriedWords: [string, string][] = [["", "All"], ["false", "Never retried"], ["true", "Retried before"]];
 
-function filterOf(c: Chosen): { reasons?: string[]; from?: string; older_than?: string; newer_than?: string } {
+/** What the address says of which dead letters are meant. */
+interface Chosen { reason: string; from: string; age: string; retried: string }
+
+function filterOf(c: Chosen): { reasons?: string[]; from?: string; older_than?: string; newer_than?: string; retried?: boolean } {
   const at = c.age === "" ? -1 : Number(c.age);
   return {
     reasons: c.reason ? [c.reason] : undefined, from: c.from || undefined,
     older_than: at > 0 ? ageBounds[at - 1] : undefined, newer_than: at >= 0 && at < ageBounds.length ? ageBounds[at] : undefined,
+    retried: c.retried === "" ? undefined : c.retried === "true",
   };
 }
 
 function words(c: Chosen): string {
-  const list = [c.reason && c.reason, c.from && `from ${c.from}`, c.age !== "" && ageNames[Number(c.age)]].filter(Boolean);
+  const list = [c.reason && c.reason, c.from && `from ${c.from}`, c.age !== "" && ageNames[Number(c.age)], c.retried !== "" && (c.retried === "true" ? "retried before" : "never retried")].filter(Boolean);
   return list.length > 0 ? list.join(", ") : "all";
 }
 
@@ -116,12 +119,12 @@ export function Desk({ vhost, name }: { vhost: string; name: string }) {
   const { query } = useRoute();
   const me = useMe();
   const at = path(vhost, name);
-  const chosen: Chosen = { reason: query.get("reason") ?? "", from: query.get("from") ?? "", age: query.get("age") ?? "" };
+  const chosen: Chosen = { reason: query.get("reason") ?? "", from: query.get("from") ?? "", age: query.get("age") ?? "", retried: query.get("retried") ?? "" };
   const groups = useApi<DeadLetters>(`warren/queues/${at}/dead-letters`, 10_000);
   const outbox = useApi<OutboxStatus>(`warren/queues/${at}/outbox`, 10_000);
   const status = useApi<RedriveStatus>(`warren/queues/${at}/redrive`, 1000);
-  const { reasons: wanted, ...f } = filterOf(chosen);
-  const peek = usePeek(vhost, name, { state: "ready", ...f, reason: wanted });
+  const { reasons: wanted, retried, ...f } = filterOf(chosen);
+  const peek = usePeek(vhost, name, { state: "ready", ...f, reason: wanted, retried: retried?.toString() });
   const [text, setText] = useState("");
   const [selected, select] = useState(new Set<number>());
   const [sending, setSending] = useState<{ ids?: number[]; discard?: boolean }>();
@@ -135,9 +138,9 @@ export function Desk({ vhost, name }: { vhost: string; name: string }) {
     if (ended && known.current !== undefined && known.current !== ended) { peek.reload(); groups.reload(); }
     if (ended !== undefined) known.current = ended;
   }, [ended]);
-  useEffect(() => select(new Set()), [chosen.reason, chosen.from, chosen.age]);
+  useEffect(() => select(new Set()), [chosen.reason, chosen.from, chosen.age, chosen.retried]);
   const ids = [...selected].sort((a, b) => a - b);
-  const any = chosen.reason !== "" || chosen.from !== "" || chosen.age !== "";
+  const any = chosen.reason !== "" || chosen.from !== "" || chosen.age !== "" || chosen.retried !== "";
   return (
     <Page title={<>Dead letters in <span class="mono">{name}</span></>} sub={<><a href="#/dead-letters">All dead letters</a> · <a href={href(["queues", vhost, name])}>the queue</a> in <span class="mono">{vhost}</span></>}
       actions={me.makesPolicies && <>
@@ -148,7 +151,7 @@ export function Desk({ vhost, name }: { vhost: string; name: string }) {
       {status.data && status.data.number > 0 && <Progress at={at} s={status.data} />}
       {outbox.data && outbox.data.messages_dlx > 0 && <Section title="On their way out of this queue"><Outbox o={outbox.data} /></Section>}
       {groups.data && <Section title="Why and from where" note={groups.data.complete ? `${plural(groups.data.looked, "message")} here` : `the first ${count(groups.data.looked)} messages were looked at`}
-        actions={any && <Button onClick={() => setQuery({ reason: undefined, from: undefined, age: undefined, message: undefined })}>Show all</Button>}>
+        actions={any && <Button onClick={() => setQuery({ reason: undefined, from: undefined, age: undefined, retried: undefined, message: undefined })}>Show all</Button>}>
         <Groups data={groups.data} chosen={chosen} />
       </Section>}
       <Section title="Messages" note={words(chosen)} actions={<>
@@ -157,7 +160,8 @@ export function Desk({ vhost, name }: { vhost: string; name: string }) {
         {shown.length > 0 && <Button tone="quiet" onClick={() => download(`${name}-dead-letters.json`, JSON.stringify(shown, null, 2))}>Download {count(shown.length)}</Button>}
         <Button busy={peek.busy} onClick={peek.reload}>Look again</Button>
       </>}>
-        <div class="filters"><input type="search" class="search" data-search placeholder="Search in what is loaded" aria-label="Search in the loaded messages" value={text} onInput={(e) => setText(e.currentTarget.value)} /></div>
+        <div class="filters"><span class="segmented" role="group" aria-label="Retried before">{retriedWords.map(([v, title]) => <button key={v} type="button" aria-pressed={chosen.retried === v} onClick={() => setQuery({ retried: v || undefined, message: undefined })}>{title}</button>)}</span>
+          <input type="search" class="search" data-search placeholder="Search in what is loaded" aria-label="Search in the loaded messages" value={text} onInput={(e) => setText(e.currentTarget.value)} /></div>
         <Failure error={peek.error} />
         {shown.length > 0 ? <MessageList vhost={vhost} queue={name} list={shown} selected={me.makesPolicies ? selected : undefined}
           select={me.makesPolicies ? (id, on) => { const s = new Set(selected); if (on) s.add(id); else s.delete(id); select(s); } : undefined}
@@ -183,13 +187,14 @@ function Groups({ data, chosen }: { data: DeadLetters; chosen: Chosen }) {
   return (
     <div class="table-scroll" role="region" aria-label="Groups of dead letters" tabIndex={0}>
       <table class="ledger">
-        <thead><tr><th scope="col">Died in</th><th scope="col">Because</th><th scope="col" class="num">Messages</th>{ageNames.map((a) => <th key={a} scope="col" class="num">{a}</th>)}<th scope="col">Oldest</th><th scope="col" class="num">Bodies</th></tr></thead>
+        <thead><tr><th scope="col">Died in</th><th scope="col">Because</th><th scope="col" class="num">Messages</th><th scope="col" class="num">Retried before</th>{ageNames.map((a) => <th key={a} scope="col" class="num">{a}</th>)}<th scope="col">Oldest</th><th scope="col" class="num">Bodies</th></tr></thead>
         <tbody>
           {data.groups.map((g) => (
             <tr key={`${g.queue} ${g.reason}`} class={is(g) ? "chosen" : undefined}>
               <th scope="row"><button type="button" class="link mono" aria-pressed={is(g)} onClick={() => pick(g, "")}>{g.queue}</button></th>
               <td><Reason reason={g.reason} /> <span class="muted">{reasons[g.reason]}</span></td>
               <td class="num"><b>{count(g.messages)}</b></td>
+              <td class="num">{g.retried > 0 ? count(g.retried) : <span class="muted">·</span>}</td>
               {g.ages.map((n, i) => (
                 <td key={i} class="num age">{n > 0
                   ? <button type="button" class={`heat heat-${Math.min(4, Math.max(1, Math.ceil((Math.log(n + 1) / Math.log(max + 1)) * 4)))}`} aria-pressed={is(g, String(i))} aria-label={`${n} from ${g.queue}, ${g.reason}, ${ageNames[i]}`} onClick={() => pick(g, String(i))}>{count(n)}</button>
@@ -199,7 +204,7 @@ function Groups({ data, chosen }: { data: DeadLetters; chosen: Chosen }) {
               <td class="num">{bytes(g.bytes)}</td>
             </tr>
           ))}
-          {data.never_died > 0 && <tr class="faint"><th scope="row">(published here)</th><td>they never died; a retry leaves them</td><td class="num">{count(data.never_died)}</td>{ageNames.map((a) => <td key={a} />)}<td /><td /></tr>}
+          {data.never_died > 0 && <tr class="faint"><th scope="row">(published here)</th><td>they never died; a retry leaves them</td><td class="num">{count(data.never_died)}</td><td />{ageNames.map((a) => <td key={a} />)}<td /><td /></tr>}
         </tbody>
       </table>
     </div>

@@ -4,7 +4,7 @@ import { ApiError, get, path, post, withQuery } from "../api";
 import { decode, download } from "../body";
 import { changed } from "../data";
 import { ago, bytes, count, nameOfExchange } from "../format";
-import { BodyView, MessageView, Reason } from "../message";
+import { BodyView, MessageView, Reason, Retried } from "../message";
 import { draftOf, PublishDialog, type Draft } from "../publish";
 import { setQuery, useRoute } from "../route";
 import type { Message, Properties } from "../types";
@@ -58,6 +58,7 @@ export function MessageList({ vhost, queue, list, selected, select, actions }: {
             <button type="button" class="message-button" aria-expanded={m.id === open} onClick={() => setQuery({ message: m.id === open ? undefined : m.id }, true)}>
               <span class="mono id">{m.id}</span>
               {(m.reason ?? m.deaths[0]?.reason) && <Reason reason={m.reason ?? m.deaths[0]!.reason} />}
+              {m.retried && <Retried n={m.deaths_since_retry ?? 0} />}
               <span class="mono key">{m.routing_key || "(empty key)"}</span>
               <Snippet m={m} />
               <span class="muted size">{bytes(m.payload_bytes)}</span>
