@@ -293,6 +293,7 @@ func settingsOf(q *catalog.Queue, args amqp.Table) queue.Settings {
 		}
 	}
 	s := queue.Settings{
+		Paused:           q.Paused,
 		MessageTTLMillis: intArg(args, "x-message-ttl", -1),
 		MaxLength:        intArg(args, "x-max-length", -1),
 		MaxLengthBytes:   intArg(args, "x-max-length-bytes", -1),

@@ -19,7 +19,7 @@ func (m Mark) Revision() uint64 {
 // Change is something that is different in a later state.
 type Change struct {
 	Kind   string `json:"kind"`   // "queue", "policy", "operator_policy" or "vhost"
-	Action string `json:"action"` // "created", "changed" or "deleted"
+	Action string `json:"action"` // "created", "changed" or "deleted"; of a queue also "paused" and "resumed"
 	VHost  string `json:"vhost"`
 	Name   string `json:"name"`
 }
@@ -50,6 +50,10 @@ func (b *Broker) ChangesSince(m Mark, limit int) (list []Change, now Mark, all b
 			return list, now, false
 		}
 		was, is := shownQueue(old, id), shownQueue(now.view, id)
+		if was != nil && is != nil && was.Paused != is.Paused {
+			list = append(list, Change{"queue", map[bool]string{true: "paused", false: "resumed"}[is.Paused], is.Vhost, is.Name})
+			continue
+		}
 		if q := either(was, is); q != nil {
 			note("queue", q.Vhost, q.Name, was != nil, is != nil, was == is)
 		}

@@ -20,7 +20,9 @@ type QueueInfo struct {
 	Online []string `json:"online"`
 	// State is running, closing or, in RabbitMQ's words, minority: too few members are online, or down: none is. Nobody is asked for the counts
 	// then, which are 0.
-	State   string `json:"state"`
+	State string `json:"state"`
+	// Paused: nothing is handed out. See Shown.
+	Paused  bool   `json:"paused,omitempty"`
 	Ready   uint64 `json:"ready"`
 	Unacked uint64 `json:"unacked"`
 	// Consumers, Outbox and Parked count consumers and dead letters on their way
@@ -57,6 +59,14 @@ type QueueInfo struct {
 	Policy          string     `json:"-"`
 	OperatorPolicy  string     `json:"-"`
 	EffectivePolicy amqp.Table `json:"-"`
+}
+
+// Shown is the state for people: a queue that runs and hands out nothing is paused.
+func (q *QueueInfo) Shown() string {
+	if q.State == "running" && q.Paused {
+		return "paused"
+	}
+	return q.State
 }
 
 // infoTimeout bounds the question to one queue's leader.
@@ -100,6 +110,7 @@ func outlineOf(q *catalog.Queue, online func(node string) bool) QueueInfo {
 		}
 	}
 	info.Type, info.Durable, info.AutoDelete, info.Exclusive = queueType(q.Arguments), q.Durable, q.AutoDelete, q.Exclusive
+	info.Paused = q.Paused
 	info.Arguments, info.Transient = q.Arguments, q.Kind == catalog.Transient
 	if q.State == catalog.Closing {
 		info.State = "closing"

@@ -46,6 +46,8 @@ var inquirers = map[string]func(ctx context.Context, b *Broker, h *hosted, body 
 
 	opRedriveStart: answerRedriveStart, opRedriveStop: answerRedriveStop, opRedriveStatus: answerRedriveStatus,
 	opRedriveDryRun: answerRedriveDryRun,
+
+	opSettled: answerSettled,
 }
 
 var errNotHere = errors.New("broker: the queue is not led here, or not yet")

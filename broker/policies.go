@@ -21,11 +21,11 @@ type effect struct {
 }
 
 func effectOf(q *catalog.Queue, set *policy.Set) *effect {
-	e := &effect{arguments: q.Arguments, revision: q.Settings}
+	e := &effect{arguments: q.Arguments, revision: max(q.Settings, q.PausedAt)}
 	if q.DelayOf != "" || set == nil {
 		return e
 	}
-	e.revision = max(q.Settings, set.Revision)
+	e.revision = max(e.revision, set.Revision)
 	e.policy, e.operator = set.Match(targetOf(q.Arguments), q.Name)
 	e.merged = policy.Merge(e.policy, e.operator)
 	e.arguments = policy.Arguments(q.Arguments, isQuorum(q.Arguments), e.merged)

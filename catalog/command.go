@@ -73,6 +73,7 @@ const (
 
 	kindNoteDefinitions commandKind = 48
 	kindNameCluster     commandKind = 49
+	kindPauseQueue      commandKind = 50
 )
 
 // levelOf is the level of the cluster from which on a command may be proposed.
@@ -140,6 +141,8 @@ func newCommand(k commandKind) Command {
 		return new(NodeAbout)
 	case kindNoteDefinitions:
 		return new(NoteDefinitions)
+	case kindPauseQueue:
+		return new(PauseQueue)
 	case kindNameCluster:
 		return new(NameCluster)
 	case kindFound:

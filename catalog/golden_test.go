@@ -105,6 +105,9 @@ func goldenLevel2() []Command {
 		&NameCluster{"shop"},
 		&ChangeUser{auth.User{Name: "costly", PasswordHash: goldenBcrypt}, AddUser},
 		&PutUser{auth.User{Name: "t", PasswordHash: goldenBcrypt, Tags: []string{"monitoring"}}},
+		&PauseQueue{46, true},
+		&PauseQueue{49, true},
+		&PauseQueue{49, false},
 	}
 }
 

@@ -160,7 +160,7 @@ func randomCommand(t *rapid.T) Command {
 		}
 		return auth.Limit{}
 	}
-	switch rapid.IntRange(0, 35).Draw(t, "command") {
+	switch rapid.IntRange(0, 36).Draw(t, "command") {
 	case 0:
 		c := &RegisterNode{ID: node(), AMQPAddr: pick("addr", "h:1", "h:2"), Process: id() / 10}
 		for range rapid.IntRange(0, 2).Draw(t, "met") {
@@ -266,6 +266,8 @@ func randomCommand(t *rapid.T) Command {
 		return &QueueRecovered{id(), id(), Kept{1, 2, 3, 4}}
 	case 35:
 		return &NoteDefinitions{pick("hash", "a", "b")}
+	case 36:
+		return &PauseQueue{id(), rapid.Bool().Draw(t, "paused")}
 	case 23:
 		return &DeletePolicy{Vhost: vhost(), Name: pick("policy", "p1", "p2"), Operator: rapid.Bool().Draw(t, "operator")}
 	}

@@ -120,7 +120,7 @@ type Queue struct {
 	Preferred                      NodeID   // the member that should lead; one of Members
 	// Incarnation of Members[0] at the declaration of a Transient queue, else 0.
 	Incarnation uint64
-	// Settings is the log index of the newest entry that changed anything here but Preferred alone.
+	// Settings is the log index of the newest entry that changed anything here but Preferred or Paused alone.
 	Settings uint64
 	// Wanted is where the replicas shall be, nil if that is where they are: Members has these and those that are to go.
 	// WantedPreferred, one of them, should lead then.
@@ -146,6 +146,9 @@ type Queue struct {
 	Survivors []NodeID
 	// Kept is what this life began from, zero for the first one and while it is taken over.
 	Kept Kept
+	// Paused: it hands out nothing. PausedAt is the log index of the newest entry that changed this, 0 if none has.
+	Paused   bool
+	PausedAt uint64
 }
 
 // Node is a node that registered at least once.

@@ -44,6 +44,7 @@ const (
 	recordLife            = 18
 	recordDefinitions     = 24
 	recordName            = 25
+	recordQueuePause      = 26
 	recordEnd             = 255
 
 	recordBytesMax = 16 << 20
@@ -138,6 +139,11 @@ func (s *snapshot) write(w io.Writer) error {
 	for q := range v.queuesByID.all() {
 		if len(q.Former) > 0 {
 			r.record(recordQueueLife, q.lifeFields)
+		}
+	}
+	for q := range v.queuesByID.all() {
+		if q.PausedAt > 0 {
+			r.record(recordQueuePause, q.pauseFields)
 		}
 	}
 	for n := range v.nodes.all() {
@@ -366,6 +372,10 @@ func (tx *txn) restore(kind byte, f *fields, requests *requestLog) error {
 		}
 	case recordQueueLife:
 		if problem := tx.restoreLife(f); problem != "" {
+			return malformed("%s", problem)
+		}
+	case recordQueuePause:
+		if problem := tx.restorePause(f); problem != "" {
 			return malformed("%s", problem)
 		}
 	case recordRequest:

@@ -37,8 +37,22 @@ func topologyVerbs(t *tool) []*cobra.Command {
 				return found(s.delete(ctx, path("queues", s.opt.vhost, args[0], "contents")), noQueue(s, args[0]))
 			},
 		}),
-		deleteQueueVerb(t),
+		deleteQueueVerb(t), pauseVerb(t, "pause"), pauseVerb(t, "resume"),
 	}
+}
+
+// pauseVerb is pause_queue or resume_queue, as lavinmqctl has them.
+func pauseVerb(t *tool, verbName string) *cobra.Command {
+	v := verb{use: verbName + "_queue QUEUE", short: "Have a queue hand out messages again", min: 1, max: 1}
+	saying := "Resuming"
+	if verbName == "pause" {
+		v.short, saying = "Have a queue hand out nothing; it takes publishes and settlements as ever", "Pausing"
+	}
+	v.run = func(ctx context.Context, s *session, args []string) error {
+		s.say("%s queue '%s' in vhost '%s' ...", saying, args[0], s.opt.vhost)
+		return found(s.do(ctx, "PUT", path("queues", s.opt.vhost, args[0], verbName), nil, nil), noQueue(s, args[0]))
+	}
+	return t.command(v)
 }
 
 func listExchanges(ctx context.Context, s *session, args []string) error {

@@ -28,6 +28,8 @@ func TestTopologyVerbs(t *testing.T) {
 			args: []string{"purge_queue", "a/b"}, method: "DELETE", path: "/api/queues/%2F/a%2Fb/contents", status: 204, out: "Purging queue 'a/b' in vhost '/' ...\n",
 		},
 		{args: []string{"purge_queue", "q", "-p", "v"}, method: "DELETE", path: "/api/queues/v/q/contents", status: 404, answer: `{}`, code: ExitData, failed: "no queue 'q' in vhost 'v'"},
+		{args: []string{"pause_queue", "a/b"}, method: "PUT", path: "/api/queues/%2F/a%2Fb/pause", status: 204, out: "Pausing queue 'a/b' in vhost '/' ...\n"},
+		{args: []string{"resume_queue", "q", "-q"}, method: "PUT", path: "/api/queues/%2F/q/resume", status: 404, answer: `{}`, code: ExitData, failed: "no queue 'q'"},
 		{args: []string{"delete_queue", "-q", "q"}, method: "DELETE", path: "/api/queues/%2F/q", status: 204},
 		{args: []string{"delete_queue", "-q", "q"}, method: "DELETE", path: "/api/queues/%2F/q", status: 404, answer: `{}`, code: ExitData, failed: "no queue 'q'"},
 		{args: []string{"delete_queue", "-q", "q", "--idempotently"}, method: "DELETE", path: "/api/queues/%2F/q", status: 404, answer: `{}`},

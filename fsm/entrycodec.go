@@ -382,6 +382,7 @@ const (
 	settingStopTTL
 	settingMaxHops
 	settingDeadLettersKeep
+	settingPaused
 )
 
 func appendSettings(dst []byte, s *queue.Settings) []byte {
@@ -423,6 +424,9 @@ func appendSettings(dst []byte, s *queue.Settings) []byte {
 	if s.DeadLettersKeep {
 		more |= settingDeadLettersKeep
 	}
+	if s.Paused {
+		more |= settingPaused
+	}
 	dst = append(dst, flags, more, byte(s.Overflow), s.MaxPriority, s.DefaultPriority)
 	for _, v := range [...]int64{s.MessageTTLMillis, s.MaxLength, s.MaxLengthBytes, s.DeliveryLimit, s.OutboxMax, s.OutboxMaxBytes} {
 		dst = appendInt(dst, v)
@@ -456,8 +460,8 @@ func (r *reader) retryDelay() (d queue.RetryDelay) {
 
 func (r *reader) settings() (s queue.Settings) {
 	flags := r.enum(settingDeadLetter|settingKeySet|settingAtLeastOnce|settingRetry|settingDelayed|settingOnRemoval|settingDeathTotal|settingContinueHistory, "settings flags")
-	more := r.enum(settingDedup|settingStopTTL|settingMaxHops|settingDeadLettersKeep, "more settings flags")
-	s.StopTTL, s.DeadLettersKeep = more&settingStopTTL != 0, more&settingDeadLettersKeep != 0
+	more := r.enum(settingDedup|settingStopTTL|settingMaxHops|settingDeadLettersKeep|settingPaused, "more settings flags")
+	s.StopTTL, s.DeadLettersKeep, s.Paused = more&settingStopTTL != 0, more&settingDeadLettersKeep != 0, more&settingPaused != 0
 	s.DeadLetter = flags&settingDeadLetter != 0
 	s.DeadLetterKeySet = flags&settingKeySet != 0
 	s.AtLeastOnce = flags&settingAtLeastOnce != 0

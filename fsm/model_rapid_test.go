@@ -230,7 +230,7 @@ func (d *duel) settings() Command {
 		MessageTTLMillis: int64(d.n(-1, 30, "ttl")), MaxLength: -1, MaxLengthBytes: -1, DeliveryLimit: int64(d.n(-1, 2, "limit")),
 		MaxPriority: uint8(d.n(0, 4, "levels")), DefaultPriority: uint8(d.n(0, 2, "default")),
 		DeadLetter: d.n(0, 2, "dead-letter") > 0, DeadLetterExchange: []string{"dlx", "dly"}[d.n(0, 1, "exchange")], OutboxMax: -1, Retry: d.retry(), Delayed: d.n(0, 4, "delayed") == 0, DeadLetterOnRemoval: d.n(0, 1, "on removal") == 0, Dedup: d.dedup(),
-		StopTTL: d.n(0, 1, "stop ttl") == 0, MaxHops: int64(d.n(0, 1, "max hops")), DeadLettersKeep: d.n(0, 1, "keep") == 0,
+		StopTTL: d.n(0, 1, "stop ttl") == 0, MaxHops: int64(d.n(0, 1, "max hops")), DeadLettersKeep: d.n(0, 1, "keep") == 0, Paused: d.n(0, 1, "paused") == 0,
 	}}
 }
 

@@ -73,6 +73,9 @@ func ReadCatalog(dir string) (*Catalog, error) {
 		if q.Kind == catalog.Replicated {
 			x.Kind = "replicated"
 		}
+		if q.Paused {
+			x.State = "paused"
+		}
 		if q.State == catalog.Closing {
 			x.State = "closing"
 		}

@@ -19,6 +19,12 @@ func (a *API) routeQueueActions() {
 		return nil, err
 	})
 	a.in("POST /api/queues/{vhost}/{name}/actions", a.actOnQueue)
+	for _, paused := range []bool{true, false} {
+		verb := map[bool]string{true: "pause", false: "resume"}[paused]
+		a.in("PUT /api/queues/{vhost}/{name}/"+verb, func(r *http.Request, u User, vhost string) (any, error) {
+			return nil, a.cfg.Broker.PauseQueue(r.Context(), atBroker(u), vhost, r.PathValue("name"), paused)
+		})
+	}
 	a.in("POST /api/queues/{vhost}/{name}/get", a.getMessages)
 }
 

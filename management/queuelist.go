@@ -185,7 +185,7 @@ func outlineKey(path []string) (of func(q *broker.QueueInfo) key, policies bool)
 	case "type":
 		return text(func(q *broker.QueueInfo) string { return q.Type }), false
 	case "state":
-		return text(func(q *broker.QueueInfo) string { return q.State }), false
+		return text(func(q *broker.QueueInfo) string { return q.Shown() }), false
 	case "durable":
 		return flag(func(q *broker.QueueInfo) bool { return q.Durable }), false
 	case "auto_delete":
@@ -323,6 +323,9 @@ func withFigures(info *broker.QueueInfo, f *queueFigures, lengths *past) Queue {
 	j.ConsumerCapacity = f.capacity()
 	j.ConsumerUtilisation = j.ConsumerCapacity
 	j.inMemory(info.Transient)
+	if j.State == "running" {
+		j.State = info.Shown()
+	}
 	j.MessagesDetails = lengths.details(f.readyRate+f.unackedRate, func(s *stats.Set) uint64 { return s[stats.Ready] + s[stats.Unacked] })
 	j.MessagesReadyDetails = lengths.details(f.readyRate, func(s *stats.Set) uint64 { return s[stats.Ready] })
 	j.MessagesUnackedDetails = lengths.details(f.unackedRate, func(s *stats.Set) uint64 { return s[stats.Unacked] })

@@ -23,7 +23,7 @@ type Queue struct {
 	OperatorPolicy            *string        `json:"operator_policy"`
 	EffectivePolicyDefinition map[string]any `json:"effective_policy_definition"`
 
-	// State is "running"; "minority" when too few members are online, "down" when none is or its leader did not answer: the counts are 0
+	// State is "running"; "paused": it hands out nothing; "minority" when too few members are online, "down" when none is or its leader did not answer: the counts are 0
 	// then.
 	State   string   `json:"state"`
 	Leader  string   `json:"leader"`

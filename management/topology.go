@@ -27,6 +27,7 @@ type topology interface {
 	RouteOnce(ctx context.Context, u broker.User, vhost string, p broker.Publish) (broker.Route, error)
 
 	PutQueue(ctx context.Context, u broker.User, vhost string, d broker.QueueDeclare) (created bool, err error)
+	PauseQueue(ctx context.Context, u broker.User, vhost, name string, paused bool) error
 	DropQueue(ctx context.Context, u broker.User, vhost, name string, ifUnused, ifEmpty bool) (uint32, error)
 	Purge(ctx context.Context, u broker.User, vhost, name string) (uint32, error)
 	FetchOnce(ctx context.Context, u broker.User, vhost, name string, f broker.Fetch) ([]broker.Fetched, error)

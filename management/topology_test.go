@@ -100,6 +100,14 @@ func (b *topologyBroker) DropQueue(_ context.Context, _ broker.User, _, name str
 	return 0, nil
 }
 
+func (b *topologyBroker) PauseQueue(_ context.Context, _ broker.User, _, name string, paused bool) error {
+	b.says("pauses %s %t", name, paused)
+	if name == "missing" {
+		return broker.Errorf(broker.NotFound, "no queue")
+	}
+	return nil
+}
+
 func (b *topologyBroker) Purge(_ context.Context, _ broker.User, _, name string) (uint32, error) {
 	b.says("purges %s", name)
 	return 1, nil
@@ -160,6 +168,9 @@ func TestTopology(t *testing.T) {
 		{"DELETE", "queues/%2F/missing", "", 404, "Not Found", ""},
 		{"DELETE", "queues/%2F/locked", "", 400, "exclusive access", ""},
 		{"DELETE", "queues/%2F/q/contents", "", 204, "", "purges q"},
+		{"PUT", "queues/%2F/q/pause", "", 204, "", "pauses q true"},
+		{"PUT", "queues/%2F/q/resume", "", 204, "", "pauses q false"},
+		{"PUT", "queues/%2F/missing/pause", "", 404, `"error":"Object Not Found"`, "pauses missing true"},
 		{"POST", "queues/%2F/q/get", `{"count":"2","ackmode":"ack_requeue_false","encoding":"auto","truncate":2}`, 200, `[{"payload_bytes":6,"redelivered":true,` +
 			`"exchange":"x","routing_key":"k","message_count":4,"properties":{},"payload":"h","payload_encoding":"string"},{"payload_bytes":1,`, fmt.Sprintf("fetches 2 to 2, ends %d", fsm.Ack)},
 		{"POST", "queues/%2F/q/get", `{"count":1,"ackmode":"ack_requeue_true","encoding":"base64"}`, 200, `"payload":"/w==","payload_encoding":"base64"`, fmt.Sprintf("to -1, ends %d", fsm.RequeueFailed)},

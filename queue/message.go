@@ -88,6 +88,9 @@ type Settings struct {
 	// that the queue belongs to.
 	Delayed bool
 
+	// Paused: consumers and gets are given nothing.
+	Paused bool
+
 	Retry RetryDelay
 
 	Dedup Dedup

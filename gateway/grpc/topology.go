@@ -171,7 +171,7 @@ func (t *topologyService) GetQueue(ctx context.Context, req *warrenv1.GetQueueRe
 func queueFor(q *broker.QueueInfo) *warrenv1.Queue {
 	return &warrenv1.Queue{
 		Name: text(q.Name), Type: q.Type, Durable: q.Durable, Exclusive: q.Exclusive, AutoDelete: q.AutoDelete, Arguments: tableFor(q.Arguments),
-		State: q.State, Members: q.Members, Online: q.Online, Leader: q.Leader, Ready: q.Ready, Unacked: q.Unacked, Delayed: q.Delayed,
+		State: q.Shown(), Members: q.Members, Online: q.Online, Leader: q.Leader, Ready: q.Ready, Unacked: q.Unacked, Delayed: q.Delayed,
 		Outbox: q.Outbox, Parked: q.Parked, Consumers: q.Consumers, Policy: text(q.Policy), OperatorPolicy: text(q.OperatorPolicy),
 	}
 }

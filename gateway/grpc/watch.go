@@ -215,6 +215,7 @@ var (
 	}
 	changeActions = map[string]warrenv1.EventAction{
 		"created": warrenv1.EventAction_EVENT_ACTION_CREATED, "changed": warrenv1.EventAction_EVENT_ACTION_CHANGED, "deleted": warrenv1.EventAction_EVENT_ACTION_DELETED,
+		"paused": warrenv1.EventAction_EVENT_ACTION_PAUSED, "resumed": warrenv1.EventAction_EVENT_ACTION_RESUMED,
 	}
 )
 

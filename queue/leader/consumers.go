@@ -202,6 +202,9 @@ func (cs *consumers) room(n int64) bool {
 // takesAtOnce tells whether a message proposed now finds a consumer with credit, behind
 // everything that is ready or on its way in.
 func (l *Leader) takesAtOnce() bool {
+	if l.limits.set.Paused {
+		return false
+	}
 	n, _ := l.readyCount()
 	n += l.limits.expected + 1
 	if l.consumers.single {

@@ -121,16 +121,21 @@ func (l *Leader) deliverable(m queue.Message, now int64) bool {
 	return m.ExpiresAt == 0 || m.ExpiresAt > now || l.arrivedDue(m)
 }
 
-// deliver hands out ready messages while there is credit, and serves gets. It notes
+// deliver hands out ready messages while there is credit, and serves gets: those of a queue that is paused find it empty. It notes
 // whether something else than that keeps it from delivering.
 func (l *Leader) deliver() {
 	l.heldBack = false
-	if l.closing.closed || len(l.gets) == 0 && !l.consumers.anyCredit() {
+	paused := l.limits.set.Paused
+	if l.closing.closed || len(l.gets) == 0 && (paused || !l.consumers.anyCredit()) {
 		return // what a closed queue has dies
 	}
 	if !l.cfg.Log.HasLease() {
 		l.heldBack = true
 		l.wake(leaseRetry)
+		return
+	}
+	if paused {
+		l.answerEmptyGets(false)
 		return
 	}
 	if l.consumers.single && l.single.returning > 0 {

@@ -37,6 +37,13 @@ func TestQueues(t *testing.T) {
 	p.await("three ready messages", `[...document.querySelectorAll(".figure")].some((f) => f.innerText.startsWith("Ready") && f.innerText.includes("3"))`)
 	p.looks("queue")
 
+	p.click("Pause")
+	p.shows("The queue is paused: it takes messages and gives none to consumers until it is resumed.")
+	p.looks("paused")
+	p.click("Resume")
+	p.shows("Queue page/orders is resumed.")
+	p.await("it runs", `document.querySelector("h1").parentElement.innerText.includes("running") && [...document.querySelectorAll("button")].some((b) => b.innerText === "Pause")`)
+
 	p.click("Messages")
 	p.await("three messages", `document.querySelectorAll(".messages > li").length === 3`)
 	p.run(`document.querySelector(".message-button").click()`)

@@ -83,6 +83,7 @@ func TestFailover(t *testing.T) {
 			}
 		})
 	}
+	t.Run("paused", func(t *testing.T) { pausedQueue(t, c) })
 }
 
 // TestFailoverUnacked kills the leader while a client of the dead node and a

@@ -109,6 +109,9 @@ const (
 	EventAction_EVENT_ACTION_CREATED     EventAction = 1
 	EventAction_EVENT_ACTION_CHANGED     EventAction = 2
 	EventAction_EVENT_ACTION_DELETED     EventAction = 3
+	// Of queues: nothing is handed out any more, or again.
+	EventAction_EVENT_ACTION_PAUSED  EventAction = 4
+	EventAction_EVENT_ACTION_RESUMED EventAction = 5
 )
 
 // Enum value maps for EventAction.
@@ -118,12 +121,16 @@ var (
 		1: "EVENT_ACTION_CREATED",
 		2: "EVENT_ACTION_CHANGED",
 		3: "EVENT_ACTION_DELETED",
+		4: "EVENT_ACTION_PAUSED",
+		5: "EVENT_ACTION_RESUMED",
 	}
 	EventAction_value = map[string]int32{
 		"EVENT_ACTION_UNSPECIFIED": 0,
 		"EVENT_ACTION_CREATED":     1,
 		"EVENT_ACTION_CHANGED":     2,
 		"EVENT_ACTION_DELETED":     3,
+		"EVENT_ACTION_PAUSED":      4,
+		"EVENT_ACTION_RESUMED":     5,
 	}
 )
 
@@ -1349,12 +1356,14 @@ const file_warren_v1_status_proto_rawDesc = "" +
 	"\x10EVENT_KIND_ALARM\x10\b\x12\x1b\n" +
 	"\x17EVENT_KIND_DEAD_LETTERS\x10\t\x12\x15\n" +
 	"\x11EVENT_KIND_MISSED\x10\n" +
-	"*y\n" +
+	"*\xac\x01\n" +
 	"\vEventAction\x12\x1c\n" +
 	"\x18EVENT_ACTION_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14EVENT_ACTION_CREATED\x10\x01\x12\x18\n" +
 	"\x14EVENT_ACTION_CHANGED\x10\x02\x12\x18\n" +
-	"\x14EVENT_ACTION_DELETED\x10\x032\xe3\x01\n" +
+	"\x14EVENT_ACTION_DELETED\x10\x03\x12\x17\n" +
+	"\x13EVENT_ACTION_PAUSED\x10\x04\x12\x18\n" +
+	"\x14EVENT_ACTION_RESUMED\x10\x052\xe3\x01\n" +
 	"\rStatusService\x12I\n" +
 	"\n" +
 	"GetCluster\x12\x1c.warren.v1.GetClusterRequest\x1a\x1d.warren.v1.GetClusterResponse\x12I\n" +

@@ -22,6 +22,8 @@ export function QueuePage({ vhost, name }: { vhost: string; name: string }) {
   const [open, setOpen] = useState<Open>();
   const q = queue.data;
   const close = () => setOpen(undefined);
+  const pausing = useAction();
+  const pause = (verb: "pause" | "resume") => void pausing.run(async () => { await put(`queues/${at}/${verb}`, {}); queue.reload(); }, `Queue ${name} is ${verb === "pause" ? "paused" : "resumed"}.`);
   return (
     <Page
       title={<span class="mono">{name}</span>}
@@ -29,10 +31,13 @@ export function QueuePage({ vhost, name }: { vhost: string; name: string }) {
       actions={q && <>
         <Button tone="main" onClick={() => setOpen("publish")}>Publish</Button>
         {(q.messages_transferred > 0 || q.messages_dlx > 0) && <a class="button dead" href={href(["dead-letters", vhost, name])}>Dead letters</a>}
+        {q.state === "paused" ? <Button busy={pausing.busy} onClick={() => pause("resume")}>Resume</Button> : q.state === "running" && <Button busy={pausing.busy} onClick={() => pause("pause")}>Pause</Button>}
         <Button onClick={() => setOpen("purge")}>Purge</Button>
         <Button onClick={() => setOpen("delete")}>Delete</Button>
       </>}>
       {queue.error?.absent ? <Empty>There is no such queue. <a href="#/queues">All queues</a></Empty> : <Failure error={queue.error} />}
+      {pausing.error && <Notice tone="bad">{pausing.error}</Notice>}
+      {q && q.state === "paused" && <Notice tone="warn">The queue is paused: it takes messages and gives none to consumers until it is resumed.</Notice>}
       {q && q.state === "minority" && <Notice tone="warn">Too few replicas answer: the queue takes and gives nothing until a majority of {q.members?.length} is back. Nothing confirmed is lost.</Notice>}
       {q && q.state === "down" && <Notice tone="bad">No replica of the queue answers as its leader. Counts are not known.</Notice>}
       {q && <>

@@ -1,0 +1,61 @@
+package catalog
+
+import "github.com/warrenmq/warren/amqp"
+
+// PauseQueue has a queue hand out nothing, or hand out again. Queue.Settings stays: where the replicas are is as it was, and plans for them
+// go on.
+type PauseQueue struct {
+	ID     uint64
+	Paused bool
+}
+
+func (*PauseQueue) kind() commandKind { return kindPauseQueue }
+
+func (c *PauseQueue) fields(f *fields) {
+	f.u64(&c.ID)
+	f.bool(&c.Paused)
+}
+
+func (c *PauseQueue) validate() error { return nil }
+
+func (c *PauseQueue) apply(tx *txn) (Result, *amqp.Error) {
+	old := tx.QueueByID(c.ID)
+	switch {
+	case old == nil || old.State != Running:
+		return Result{}, amqp.Errorf(amqp.NotFound, 0, "no queue with id %d", c.ID)
+	case old.DelayOf != "":
+		return Result{}, refused("the queue of a delayed exchange hands out nothing")
+	case old.Paused == c.Paused:
+		return Result{ID: old.ID, Queue: old}, nil
+	}
+	q := *old
+	q.Paused, q.PausedAt = c.Paused, tx.index
+	tx.putQueue(&q)
+	return Result{Changed: true, ID: q.ID, Queue: &q}, nil
+}
+
+// pauseFields is what a queue has that was paused once, as a snapshot's record behind the queues.
+func (q *Queue) pauseFields(f *fields) {
+	f.u64(&q.ID)
+	f.u64(&q.PausedAt)
+	f.bool(&q.Paused)
+}
+
+// restorePause adds such a record to the queue that it extends.
+func (tx *txn) restorePause(f *fields) (problem string) {
+	var pause Queue
+	if pause.pauseFields(f); f.err != nil {
+		return ""
+	}
+	old := tx.QueueByID(pause.ID)
+	switch {
+	case old == nil:
+		return "no such queue"
+	case pause.PausedAt == 0 || pause.PausedAt > tx.revision:
+		return "a pause at no time"
+	}
+	q := *old
+	q.Paused, q.PausedAt = pause.Paused, pause.PausedAt
+	tx.putQueue(&q)
+	return ""
+}
