@@ -91,6 +91,10 @@ func (s *stream) inheritLocked(from *stream) (resent uint64) {
 	for i, p := range from.ops {
 		switch p.op.(type) {
 		case fsm.Publish:
+			if p.result != nil {
+				close(p.result) // it may be there, under whatever number
+				continue
+			}
 			if from.answered+1+uint64(i) <= from.ever {
 				resent++
 				if p.publish != nil {
@@ -100,7 +104,7 @@ func (s *stream) inheritLocked(from *stream) (resent uint64) {
 			s.append(p)
 		case fsm.Purge:
 			s.append(p)
-		case fsm.Tx:
+		case fsm.Tx, fsm.Cancel:
 			close(p.result)
 		}
 	}

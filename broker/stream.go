@@ -86,7 +86,7 @@ type pendingOp struct {
 	bytes int
 	// publish is set for publishes that somebody waits for.
 	publish *publishing
-	// result is set for a purge and for a transaction, whose is closed if the outcome will
+	// result is set for a purge, for a transaction, for a publish that asks for its number and for a cancellation; but for the purge's it is closed if the outcome will
 	// never be known.
 	result chan fsm.Outcome
 }
@@ -463,7 +463,7 @@ func (s *stream) close() {
 	s.gone = true
 	done := make([]ended, 0, len(s.ops))
 	for i, op := range s.ops {
-		if _, ok := op.op.(fsm.Tx); ok && s.answered+1+uint64(i) <= s.ever {
+		if _, purge := op.op.(fsm.Purge); op.result != nil && !purge && s.answered+1+uint64(i) <= s.ever {
 			close(op.result) // it may have been done before the queue ended
 			continue
 		}

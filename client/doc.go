@@ -6,6 +6,7 @@
 //   - A Publisher sends messages by one stream without waiting for each result. No error means that a quorum of every queue that got the message
 //     has it on disk.
 //   - Consume hands the messages of a queue to a handler, as many at once as it may, and settles each by what the handler returns.
+//   - PublishDelayed publishes a message that waits in a delayed exchange, and CancelDelayed takes it back.
 //   - Get takes single messages; the methods beside it declare, delete and bind. Conn is for all the rest of the API, by the generated
 //     packages.
 //

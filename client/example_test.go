@@ -215,3 +215,26 @@ func ExampleClient_Consume_subscribe() {
 	}))
 	// Output: weather.today: rain
 }
+
+// A message that is published later, unless it is taken back before.
+func ExampleClient_PublishDelayed() {
+	addrs := addresses()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	c, err := client.Dial(ctx, client.Config{Addrs: addrs, User: "guest", Password: "guest"})
+	must(err)
+	defer c.Close(ctx)
+	must(c.DeclareExchange(ctx, client.Exchange{Name: "later", Type: "x-delayed-message", Arguments: client.Table{"x-delayed-type": "direct"}}))
+	_, err = c.DeclareQueue(ctx, client.Queue{Name: "reminders"})
+	must(err)
+	must(c.Bind(ctx, client.Binding{Source: "later", Queue: "reminders", RoutingKey: "remind"}))
+
+	reminder := client.Message{Exchange: "later", RoutingKey: "remind", Body: []byte("you have not paid")}
+	handle, err := c.PublishDelayed(ctx, &reminder, 24*time.Hour)
+	must(err)
+	// It is paid: nobody is to be reminded.
+	cancelled, err := c.CancelDelayed(ctx, handle)
+	must(err)
+	fmt.Println("taken back:", cancelled)
+	// Output: taken back: true
+}

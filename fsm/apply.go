@@ -171,7 +171,12 @@ func (a *apply) op() (OutcomeKind, uint64) {
 		if a.r.err != nil {
 			return Done, 0
 		}
-		return a.publish(&p), 0
+		before := a.queue.Tail()
+		kind := a.publish(&p)
+		if id := a.queue.Tail(); p.Tell && kind == Done && id > before {
+			return Kept, uint64(id)
+		}
+		return kind, 0
 	case tagSettle:
 		kind, runs := a.r.settleKind(), a.r.runs()
 		if a.r.err == nil {
@@ -189,6 +194,11 @@ func (a *apply) op() (OutcomeKind, uint64) {
 		}
 	case tagTx:
 		return a.tx()
+	case tagCancel:
+		id := queue.MessageID(a.r.uvarint())
+		if a.r.err == nil {
+			return a.cancel(id), 0
+		}
 	default:
 		a.r.fail(ErrCommand, fmt.Sprintf("operation tag %d", tag))
 	}
@@ -508,6 +518,7 @@ func (a *apply) close() {
 	a.departAll()
 	a.closed = true
 	a.dedup.Clear()
+	a.cancelled = nil
 	a.res.Closed = true
 	if buries(&a.settings) {
 		return // the leader buries what is there

@@ -214,6 +214,8 @@ func FuzzDecodeEntry(f *testing.F) {
 	f.Add(EncodeEntry(nil, &e))
 	l := level2Entry()
 	f.Add(EncodeEntry(nil, &l))
+	l = cancelEntry()
+	f.Add(EncodeEntry(nil, &l))
 	l = rejectEntry()
 	f.Add(EncodeEntry(nil, &l))
 	f.Add(EncodeEntry(nil, &Entry{}))
@@ -276,6 +278,7 @@ func FuzzRestore(f *testing.F) {
 	g.apply(TransferIn{Source{5, 1}, 1, 0, []Transfer{transfer("t"), {Withdrawn: true}}}, ForgetSources{nil})
 	f.Add(g.m.Snapshot())
 	f.Add(rejectMachine(f).Snapshot())
+	f.Add(cancelMachine(f).Snapshot())
 	g.apply(Close{})
 	f.Add(g.m.Snapshot())
 	f.Fuzz(func(t *testing.T, data []byte) {

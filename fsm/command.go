@@ -45,7 +45,7 @@ type Stream struct {
 	Ops          []Op
 }
 
-// Op is one of Publish, Settle, Purge, Tx.
+// Op is one of Publish, Settle, Purge, Tx, Cancel.
 type Op interface{ op() }
 
 // Verdict is what the leader decided on a publish when it proposed it, because
@@ -71,6 +71,8 @@ type Publish struct {
 	// the verdict; apply ignores it.
 	Immediate bool
 	BodyBytes uint32
+	// Tell asks for the message's id, by the outcome Kept. It belongs to level 2 of the cluster.
+	Tell bool
 	// TTLMillis is the message's own expiration, -1 if it has none. The smaller
 	// of this and the queue's decides.
 	TTLMillis int64

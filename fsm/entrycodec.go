@@ -48,6 +48,7 @@ const (
 	flagImmediate = 0x20 // of a publish
 	flagDelay     = 0x01 // of a transfer, which has no verdict
 	flagDead      = 0x02 // of a transfer
+	flagTell      = 0x40 // of a publish, of level 2
 	flagPart      = 0x40 // a transfer that is a part of a transaction
 	flagDedup     = 0x80
 )
@@ -166,6 +167,8 @@ func appendOp(dst []byte, op Op) []byte {
 		return appendRanges(dst, op.Except)
 	case Tx:
 		return appendTx(dst, &op)
+	case Cancel:
+		return appendUint(append(dst, tagCancel), uint64(op.ID))
 	}
 	panic(fmt.Sprintf("fsm: encode entry: operation of type %T", op))
 }
@@ -181,6 +184,9 @@ func appendPublish(dst []byte, p *Publish) []byte {
 	}
 	if p.Immediate {
 		flags |= flagImmediate
+	}
+	if p.Tell {
+		flags |= flagTell
 	}
 	if p.Dedup != (queue.DedupID{}) {
 		flags |= flagDedup

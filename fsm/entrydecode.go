@@ -149,6 +149,8 @@ func (r *reader) op() Op {
 		return Purge{queue.MessageID(r.uvarint()), r.ranges()}
 	case tagTx:
 		return r.tx()
+	case tagCancel:
+		return Cancel{queue.MessageID(r.uvarint())}
 	default:
 		r.fail(ErrCommand, fmt.Sprintf("operation tag %d", tag))
 		return nil
@@ -158,8 +160,8 @@ func (r *reader) op() Op {
 func (r *reader) publish() Publish {
 	p := Publish{TTLMillis: -1}
 	flags := r.byte()
-	p.Verdict, p.Immediate = Verdict(flags&flagVerdict), flags&flagImmediate != 0
-	if p.Verdict > RefuseConsumers || flags&^(flagVerdict|flagTTL|flagPriority|flagImmediate|flagDedup) != 0 {
+	p.Verdict, p.Immediate, p.Tell = Verdict(flags&flagVerdict), flags&flagImmediate != 0, flags&flagTell != 0
+	if p.Verdict > RefuseConsumers || flags&^(flagVerdict|flagTTL|flagPriority|flagImmediate|flagTell|flagDedup) != 0 {
 		r.fail(ErrMalformed, "publish flags")
 	}
 	if flags&flagTTL != 0 {

@@ -3,6 +3,7 @@ package fsm
 import (
 	"bytes"
 	"encoding/hex"
+	"math"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -100,11 +101,31 @@ func rejectMachine(t testing.TB) *Machine {
 	return g.m
 }
 
+// cancelEntry publishes messages that may be taken back, and takes some back.
+func cancelEntry() Entry {
+	tell, high := pub("tell"), pub("high")
+	tell.Tell, tell.TTLMillis, high.Tell, high.Priority, high.HasPriority = true, 500, true, 3, true
+	return Entry{Session: 3, Ordinal: 6, TimeMillis: 7, CatalogRev: 6, Commands: []Command{Stream{Origin{9, 8}, 1, 0, []Op{
+		tell, high, tell, pub("b"), Cancel{3}, Cancel{1}, Cancel{math.MaxUint64},
+	}}}}
+}
+
+// cancelMachine is the queue of a delayed exchange of which messages were taken back.
+func cancelMachine(t testing.TB) *Machine {
+	g := newRig(t)
+	g.time, g.rev = 1000, 3
+	g.settings(func(s *queue.Settings) { deadLettering(s); s.Delayed = true })
+	e := cancelEntry()
+	g.apply(e.Commands...)
+	return g.m
+}
+
 // TestGolden reads the bytes that version 1 was released with and writes the same
 // ones. A difference is a new version, not a new golden file.
 func TestGolden(t *testing.T) {
 	entry, message := everyCommand(), goldenMessage()
 	machine, later, second := goldenMachine(t), level2Entry(), level2Machine(t)
+	cancel, cancels := cancelEntry(), cancelMachine(t)
 	reject, rejected, rejects := rejectEntry(), rejectedMessage(), rejectMachine(t)
 	for _, c := range []struct {
 		name  string
@@ -147,6 +168,20 @@ func TestGolden(t *testing.T) {
 		{"entry-reject", EncodeEntry(nil, &reject), func(t *testing.T, b []byte) {
 			if got, err := DecodeEntry(b); err != nil || !reflect.DeepEqual(got, reject) {
 				t.Fatalf("%v: got\n%+v, want\n%+v", err, got, reject)
+			}
+		}},
+		{"entry-cancel", EncodeEntry(nil, &cancel), func(t *testing.T, b []byte) {
+			if got, err := DecodeEntry(b); err != nil || !reflect.DeepEqual(got, cancel) {
+				t.Fatalf("%v: got\n%+v, want\n%+v", err, got, cancel)
+			}
+		}},
+		{"manifest-cancel", cancels.Snapshot(), func(t *testing.T, b []byte) {
+			m, err := Restore(b)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(m.Snapshot(), b) || m.Hash() != cancels.Hash() {
+				t.Fatal("the restored machine differs")
 			}
 		}},
 		{"message-reject", EncodeMessage(nil, &rejected), func(t *testing.T, b []byte) {

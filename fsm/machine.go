@@ -39,6 +39,8 @@ type Machine struct {
 	counters Counters
 
 	dedup queue.DedupWindow
+	// cancelled are the messages that were taken back last, the oldest first. The list is never changed in place.
+	cancelled []queue.MessageID
 
 	redriving dlx.Redriving
 	leaving   leaving

@@ -30,7 +30,8 @@ const (
 
 // Bits of the second one.
 const (
-	manifestDedup = 1 << iota
+	manifestDedup     = 1 << iota
+	manifestCancelled // of level 2
 )
 
 // encode writes the manifest. The format is described in docs/formats/manifest.md.
@@ -61,6 +62,9 @@ func (c *capture) encode() []byte {
 	var more byte
 	if c.dedup.Len() > 0 {
 		more |= manifestDedup
+	}
+	if len(m.cancelled) > 0 {
+		more |= manifestCancelled
 	}
 	if more != 0 {
 		flags |= manifestMore
@@ -105,6 +109,9 @@ func (c *capture) encode() []byte {
 	}
 	if more&manifestDedup != 0 {
 		b = appendWindow(b, c.dedup)
+	}
+	if more&manifestCancelled != 0 {
+		b = appendCancelled(b, m.cancelled)
 	}
 	return b
 }
@@ -284,7 +291,7 @@ func restore(manifest []byte, messagesMax uint64) (*Machine, error) {
 	flags := r.enum(manifestClosed|manifestSettings|manifestConsumed|manifestDelays|manifestTenure|manifestWay|manifestRedrive|manifestMore, "manifest flags")
 	var more byte
 	if flags&manifestMore != 0 {
-		if more = r.enum(manifestDedup, "more manifest flags"); more == 0 {
+		if more = r.enum(manifestDedup|manifestCancelled, "more manifest flags"); more == 0 {
 			r.fail(ErrMalformed, "more manifest flags")
 		}
 	}
@@ -331,6 +338,9 @@ func restore(manifest []byte, messagesMax uint64) (*Machine, error) {
 	}
 	if more&manifestDedup != 0 {
 		r.window(m)
+	}
+	if more&manifestCancelled != 0 {
+		r.cancelled(m)
 	}
 	if err := r.end(); err != nil {
 		return nil, err
@@ -448,7 +458,7 @@ func (r *reader) streamRecords(m *Machine) {
 		seq := s.answered
 		for range r.count(3) {
 			o := Outcome{Seq: seq + r.uvarint(), Kind: OutcomeKind(r.byte()), Count: r.uvarint()}
-			if o.Seq <= seq || o.Seq > s.watermark || o.Kind == Done || o.Kind > RefusedCatalog {
+			if o.Seq <= seq || o.Seq > s.watermark || o.Kind == Done || o.Kind > Cancelled {
 				r.fail(ErrMalformed, "outcome")
 				return
 			}

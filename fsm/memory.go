@@ -9,7 +9,7 @@ import (
 // Memory is about how many bytes of memory the machine takes: what it knows of messages, dead letters, streams and sources, and not the
 // messages themselves, which are in the log.
 func (m *Machine) Memory() int64 {
-	n := int64(unsafe.Sizeof(*m)-unsafe.Sizeof(m.queue)) + m.queue.Memory() + m.delays.Memory() + m.outbox.Memory() + m.dedup.Memory()
+	n := int64(unsafe.Sizeof(*m)-unsafe.Sizeof(m.queue)) + m.queue.Memory() + m.delays.Memory() + m.outbox.Memory() + m.dedup.Memory() + int64(cap(m.cancelled))*8
 	for _, s := range m.streams {
 		n += int64(unsafe.Sizeof(*s)) + int64(cap(s.outcomes))*int64(unsafe.Sizeof(Outcome{}))
 	}

@@ -72,6 +72,9 @@ func (o *model) op(op Op, at []queue.Ref) (out Outcome) {
 			o.counters.Published++
 			o.take(op.Dedup)
 			o.enqueue(at[0], op.BodyBytes, op.Priority, op.HasPriority, op.TTLMillis, false)
+			if op.Tell {
+				out = Outcome{Kind: Kept, Count: uint64(o.tail)}
+			}
 		case RefuseFull:
 			out.Kind = RefusedFull
 		case RefuseFullDLX:
@@ -87,6 +90,18 @@ func (o *model) op(op Op, at []queue.Ref) (out Outcome) {
 		}
 	case Settle:
 		o.settle(op.Kind, op.Runs, op.Detail)
+	case Cancel:
+		switch m := o.get(op.ID); {
+		case o.closed:
+			out.Kind = Gone
+		case slices.Contains(o.cancelled, op.ID):
+			out.Kind = Cancelled
+		case m != nil && o.settings.Delayed && !o.leaving(op.ID):
+			o.remove(op.ID)
+			o.counters.Purged++
+			o.cancelled = append(o.cancelled, op.ID)
+			out.Kind = Cancelled
+		}
 	case Purge:
 		if o.closed {
 			return Outcome{Kind: Gone}

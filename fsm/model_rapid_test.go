@@ -299,7 +299,9 @@ func (d *duel) stream() Command {
 	s.First = uint64(max(0, int(s.First)+1-d.n(-1, 3, "repeat")))
 	s.AnsweredUpTo = uint64(max(0, int(s.First)-d.n(-2, 6, "answered")))
 	for range d.n(0, 6, "ops") {
-		switch d.n(0, 10, "op") {
+		switch d.n(0, 12, "op") {
+		case 11, 12:
+			s.Ops = append(s.Ops, d.cancel())
 		case 10:
 			s.Ops = append(s.Ops, d.tx())
 		case 0:
@@ -321,8 +323,16 @@ func (d *duel) stream() Command {
 	return s
 }
 
+// cancel names a message, often one that was named before.
+func (d *duel) cancel() Cancel {
+	if n := len(d.o.cancelled); n > 0 && d.n(0, 2, "again") == 0 {
+		return Cancel{d.o.cancelled[d.n(0, n-1, "which")]}
+	}
+	return Cancel{d.id()}
+}
+
 func (d *duel) publish() Publish {
-	p := Publish{TTLMillis: -1}
+	p := Publish{TTLMillis: -1, Tell: d.n(0, 3, "tell") == 0}
 	p.Message, p.BodyBytes = d.message()
 	if d.n(0, 2, "expiring") == 0 {
 		p.TTLMillis = int64(d.n(0, 50, "ttl"))

@@ -40,6 +40,7 @@ type model struct {
 	dedup      []queue.DedupEntry           // ids in the order in which they were taken
 	newest     uint64                       // catalog revision of any entry
 	plan       Plan                         // of the entry
+	cancelled  []queue.MessageID
 
 	// of the present entry
 	removed, returned []queue.MessageID
@@ -169,7 +170,7 @@ func (o *model) entry(e *Entry, refs []queue.Ref) {
 					o.remove(o.live[0].ID)
 					o.counters.Closed++
 				}
-				o.closed, o.dedup = true, nil
+				o.closed, o.dedup, o.cancelled = true, nil, nil
 			}
 		case Tenure:
 			o.tenure = c

@@ -65,6 +65,8 @@ const (
 	// RefusedCatalog: a transaction names a queue that is not known here, by a catalog
 	// that may be too old to know that it is gone; again with a newer one.
 	RefusedCatalog
+	Kept      // the message is here, and Count is its id: to a publish that asked for it
+	Cancelled // the message was taken back
 )
 
 // Outcome is the recorded end of one operation.

@@ -35,7 +35,12 @@ func (p *publishService) Publish(ctx context.Context, req *warrenv1.PublishReque
 	if err := p.s.holdUp(ctx); err != nil {
 		return nil, err
 	}
-	routed, refused, err := p.s.broker.PublishOnce(ctx, callerOf(ctx).user, vhostOf(req.GetVhost()), m)
+	routed, refused, handle := true, false, []byte(nil)
+	if req.GetCancellable() {
+		handle, refused, err = p.s.broker.PublishCancellable(ctx, callerOf(ctx).user, vhostOf(req.GetVhost()), m)
+	} else {
+		routed, refused, err = p.s.broker.PublishOnce(ctx, callerOf(ctx).user, vhostOf(req.GetVhost()), m)
+	}
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return nil, ctx.Err()
@@ -46,7 +51,25 @@ func (p *publishService) Publish(ctx context.Context, req *warrenv1.PublishReque
 	case !routed && m.Mandatory:
 		return nil, refuse(codes.FailedPrecondition, reasonUnroutable, "no queue gets the message")
 	}
-	return &warrenv1.PublishResponse{Routed: routed}, nil
+	return &warrenv1.PublishResponse{Routed: routed, Handle: handle}, nil
+}
+
+// CancelDelayed implements the service.
+func (p *publishService) CancelDelayed(ctx context.Context, req *warrenv1.CancelDelayedRequest) (*warrenv1.CancelDelayedResponse, error) {
+	if err := checkName("vhost", req.GetVhost()); err != nil {
+		return nil, err
+	}
+	if err := checked(p.s.broker.CheckHandle(req.GetHandle())); err != nil {
+		return nil, err
+	}
+	cancelled, err := p.s.broker.CancelDelayed(ctx, callerOf(ctx).user, vhostOf(req.GetVhost()), req.GetHandle())
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil, ctx.Err()
+	case err != nil:
+		return nil, err
+	}
+	return &warrenv1.CancelDelayedResponse{Cancelled: cancelled}, nil
 }
 
 // PublishStream implements the service. One goroutine receives, and one sends.

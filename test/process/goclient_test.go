@@ -93,7 +93,7 @@ func (g *goPublisher) run(t *testing.T, exchange string, end <-chan struct{}) {
 
 // TestGoClientNodesGo publishes and consumes by the Go client while the node that leads the queues is killed, which is one publisher's node too, and
 // while the node of the other publisher and of the consumer is drained, and while the node where that publisher is then is cut off from the others: every message has its confirm, a queue that drops duplicates has
-// each once and in order, and the consumer has had all.
+// each once and in order, and the consumer has had all. Of delayed messages that are taken back when they are due each is taken back or comes, and never both.
 func TestGoClientNodesGo(t *testing.T) {
 	t.Parallel()
 	c := stoppableCluster(t)
@@ -140,6 +140,11 @@ func TestGoClientNodesGo(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	delayer := newGoDelayer(ctx, t, setup, goClientAt(t, c, others[1]))
+	for range 6 {
+		publishing.Go(func() { delayer.work(ctx, t, end) })
+	}
+	consumers.Go(func() { delayer.consume(consuming, t) })
 	finish := sync.OnceFunc(func() { close(end); publishing.Wait() })
 	defer consumers.Wait()
 	defer stop()
@@ -197,6 +202,7 @@ func TestGoClientNodesGo(t *testing.T) {
 	}); err != nil {
 		t.Fatalf("the consumer has %d of %d messages: %v", len(seen), total, err)
 	}
+	delayer.check(ctx, t)
 	stop()
 	consumers.Wait()
 	if got := consumer.Addrs()[0]; got == others[0].GRPCAddr() {

@@ -516,6 +516,10 @@ func rpcBadRequests(t *testing.T, c *cluster.Cluster) {
 	if err == nil {
 		t.Error("64 KiB of metadata were taken")
 	}
+	_, err = rpc.publish.Publish(rpc.ctx, &warrenv1.PublishRequest{Publication: forQueue(q, "m"), Cancellable: true})
+	wantCode(t, err, codes.FailedPrecondition, "PRECONDITION_FAILED")
+	_, err = rpc.publish.CancelDelayed(rpc.ctx, &warrenv1.CancelDelayedRequest{Handle: []byte("no handle")})
+	wantCode(t, err, codes.InvalidArgument, "INVALID_REQUEST")
 	big := forQueue(q, strings.Repeat("b", 16<<20+1))
 	_, err = rpc.publish.Publish(rpc.ctx, &warrenv1.PublishRequest{Publication: big})
 	wantCode(t, err, codes.InvalidArgument, "INVALID_REQUEST")

@@ -147,8 +147,11 @@ func (x *Publication) GetDeduplicationId() string {
 type PublishRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The virtual host; empty is "/".
-	Vhost         string       `protobuf:"bytes,1,opt,name=vhost,proto3" json:"vhost,omitempty"`
-	Publication   *Publication `protobuf:"bytes,2,opt,name=publication,proto3" json:"publication,omitempty"`
+	Vhost       string       `protobuf:"bytes,1,opt,name=vhost,proto3" json:"vhost,omitempty"`
+	Publication *Publication `protobuf:"bytes,2,opt,name=publication,proto3" json:"publication,omitempty"`
+	// The message waits in a delayed exchange (type x-delayed-message, header x-delay), and the publisher may want it back before it is due: the response has a
+	// handle. It fails with FAILED_PRECONDITION when the message would go anywhere else, or not wait.
+	Cancellable   bool `protobuf:"varint,3,opt,name=cancellable,proto3" json:"cancellable,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -197,10 +200,20 @@ func (x *PublishRequest) GetPublication() *Publication {
 	return nil
 }
 
+func (x *PublishRequest) GetCancellable() bool {
+	if x != nil {
+		return x.Cancellable
+	}
+	return false
+}
+
 type PublishResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whether a queue got it.
-	Routed        bool `protobuf:"varint,1,opt,name=routed,proto3" json:"routed,omitempty"`
+	Routed bool `protobuf:"varint,1,opt,name=routed,proto3" json:"routed,omitempty"`
+	// If it is cancellable, what CancelDelayed takes it back by. Bytes without a meaning for clients, good for the life of the message. It is
+	// no secret: who may publish to the exchange may take its messages back.
+	Handle        []byte `protobuf:"bytes,2,opt,name=handle,proto3" json:"handle,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -242,6 +255,111 @@ func (x *PublishResponse) GetRouted() bool {
 	return false
 }
 
+func (x *PublishResponse) GetHandle() []byte {
+	if x != nil {
+		return x.Handle
+	}
+	return nil
+}
+
+type CancelDelayedRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The virtual host; empty is "/".
+	Vhost         string `protobuf:"bytes,1,opt,name=vhost,proto3" json:"vhost,omitempty"`
+	Handle        []byte `protobuf:"bytes,2,opt,name=handle,proto3" json:"handle,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CancelDelayedRequest) Reset() {
+	*x = CancelDelayedRequest{}
+	mi := &file_warren_v1_publish_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CancelDelayedRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CancelDelayedRequest) ProtoMessage() {}
+
+func (x *CancelDelayedRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_warren_v1_publish_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CancelDelayedRequest.ProtoReflect.Descriptor instead.
+func (*CancelDelayedRequest) Descriptor() ([]byte, []int) {
+	return file_warren_v1_publish_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *CancelDelayedRequest) GetVhost() string {
+	if x != nil {
+		return x.Vhost
+	}
+	return ""
+}
+
+func (x *CancelDelayedRequest) GetHandle() []byte {
+	if x != nil {
+		return x.Handle
+	}
+	return nil
+}
+
+type CancelDelayedResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The message was taken back and goes nowhere. False: it has come due, and goes or has gone on.
+	Cancelled     bool `protobuf:"varint,1,opt,name=cancelled,proto3" json:"cancelled,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CancelDelayedResponse) Reset() {
+	*x = CancelDelayedResponse{}
+	mi := &file_warren_v1_publish_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CancelDelayedResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CancelDelayedResponse) ProtoMessage() {}
+
+func (x *CancelDelayedResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_warren_v1_publish_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CancelDelayedResponse.ProtoReflect.Descriptor instead.
+func (*CancelDelayedResponse) Descriptor() ([]byte, []int) {
+	return file_warren_v1_publish_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *CancelDelayedResponse) GetCancelled() bool {
+	if x != nil {
+		return x.Cancelled
+	}
+	return false
+}
+
 // PublishStreamRequest carries messages. The first one opens the stream, and may carry messages already.
 type PublishStreamRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -255,7 +373,7 @@ type PublishStreamRequest struct {
 
 func (x *PublishStreamRequest) Reset() {
 	*x = PublishStreamRequest{}
-	mi := &file_warren_v1_publish_proto_msgTypes[3]
+	mi := &file_warren_v1_publish_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -267,7 +385,7 @@ func (x *PublishStreamRequest) String() string {
 func (*PublishStreamRequest) ProtoMessage() {}
 
 func (x *PublishStreamRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_warren_v1_publish_proto_msgTypes[3]
+	mi := &file_warren_v1_publish_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -280,7 +398,7 @@ func (x *PublishStreamRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PublishStreamRequest.ProtoReflect.Descriptor instead.
 func (*PublishStreamRequest) Descriptor() ([]byte, []int) {
-	return file_warren_v1_publish_proto_rawDescGZIP(), []int{3}
+	return file_warren_v1_publish_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *PublishStreamRequest) GetOpen() *PublishOpen {
@@ -308,7 +426,7 @@ type PublishOpen struct {
 
 func (x *PublishOpen) Reset() {
 	*x = PublishOpen{}
-	mi := &file_warren_v1_publish_proto_msgTypes[4]
+	mi := &file_warren_v1_publish_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -320,7 +438,7 @@ func (x *PublishOpen) String() string {
 func (*PublishOpen) ProtoMessage() {}
 
 func (x *PublishOpen) ProtoReflect() protoreflect.Message {
-	mi := &file_warren_v1_publish_proto_msgTypes[4]
+	mi := &file_warren_v1_publish_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -333,7 +451,7 @@ func (x *PublishOpen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PublishOpen.ProtoReflect.Descriptor instead.
 func (*PublishOpen) Descriptor() ([]byte, []int) {
-	return file_warren_v1_publish_proto_rawDescGZIP(), []int{4}
+	return file_warren_v1_publish_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *PublishOpen) GetVhost() string {
@@ -355,7 +473,7 @@ type PublishStreamResponse struct {
 
 func (x *PublishStreamResponse) Reset() {
 	*x = PublishStreamResponse{}
-	mi := &file_warren_v1_publish_proto_msgTypes[5]
+	mi := &file_warren_v1_publish_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -367,7 +485,7 @@ func (x *PublishStreamResponse) String() string {
 func (*PublishStreamResponse) ProtoMessage() {}
 
 func (x *PublishStreamResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_warren_v1_publish_proto_msgTypes[5]
+	mi := &file_warren_v1_publish_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -380,7 +498,7 @@ func (x *PublishStreamResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PublishStreamResponse.ProtoReflect.Descriptor instead.
 func (*PublishStreamResponse) Descriptor() ([]byte, []int) {
-	return file_warren_v1_publish_proto_rawDescGZIP(), []int{5}
+	return file_warren_v1_publish_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *PublishStreamResponse) GetResults() []*PublishResult {
@@ -411,7 +529,7 @@ type PublishResult struct {
 
 func (x *PublishResult) Reset() {
 	*x = PublishResult{}
-	mi := &file_warren_v1_publish_proto_msgTypes[6]
+	mi := &file_warren_v1_publish_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -423,7 +541,7 @@ func (x *PublishResult) String() string {
 func (*PublishResult) ProtoMessage() {}
 
 func (x *PublishResult) ProtoReflect() protoreflect.Message {
-	mi := &file_warren_v1_publish_proto_msgTypes[6]
+	mi := &file_warren_v1_publish_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -436,7 +554,7 @@ func (x *PublishResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PublishResult.ProtoReflect.Descriptor instead.
 func (*PublishResult) Descriptor() ([]byte, []int) {
-	return file_warren_v1_publish_proto_rawDescGZIP(), []int{6}
+	return file_warren_v1_publish_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *PublishResult) GetFirst() uint64 {
@@ -482,7 +600,7 @@ type Error struct {
 
 func (x *Error) Reset() {
 	*x = Error{}
-	mi := &file_warren_v1_publish_proto_msgTypes[7]
+	mi := &file_warren_v1_publish_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -494,7 +612,7 @@ func (x *Error) String() string {
 func (*Error) ProtoMessage() {}
 
 func (x *Error) ProtoReflect() protoreflect.Message {
-	mi := &file_warren_v1_publish_proto_msgTypes[7]
+	mi := &file_warren_v1_publish_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -507,7 +625,7 @@ func (x *Error) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Error.ProtoReflect.Descriptor instead.
 func (*Error) Descriptor() ([]byte, []int) {
-	return file_warren_v1_publish_proto_rawDescGZIP(), []int{7}
+	return file_warren_v1_publish_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Error) GetCode() int32 {
@@ -539,12 +657,19 @@ const file_warren_v1_publish_proto_rawDesc = "" +
 	"\vPublication\x12,\n" +
 	"\amessage\x18\x01 \x01(\v2\x12.warren.v1.MessageR\amessage\x12\x1c\n" +
 	"\tmandatory\x18\x02 \x01(\bR\tmandatory\x12)\n" +
-	"\x10deduplication_id\x18\x03 \x01(\tR\x0fdeduplicationId\"`\n" +
+	"\x10deduplication_id\x18\x03 \x01(\tR\x0fdeduplicationId\"\x82\x01\n" +
 	"\x0ePublishRequest\x12\x14\n" +
 	"\x05vhost\x18\x01 \x01(\tR\x05vhost\x128\n" +
-	"\vpublication\x18\x02 \x01(\v2\x16.warren.v1.PublicationR\vpublication\")\n" +
+	"\vpublication\x18\x02 \x01(\v2\x16.warren.v1.PublicationR\vpublication\x12 \n" +
+	"\vcancellable\x18\x03 \x01(\bR\vcancellable\"A\n" +
 	"\x0fPublishResponse\x12\x16\n" +
-	"\x06routed\x18\x01 \x01(\bR\x06routed\"~\n" +
+	"\x06routed\x18\x01 \x01(\bR\x06routed\x12\x16\n" +
+	"\x06handle\x18\x02 \x01(\fR\x06handle\"D\n" +
+	"\x14CancelDelayedRequest\x12\x14\n" +
+	"\x05vhost\x18\x01 \x01(\tR\x05vhost\x12\x16\n" +
+	"\x06handle\x18\x02 \x01(\fR\x06handle\"5\n" +
+	"\x15CancelDelayedResponse\x12\x1c\n" +
+	"\tcancelled\x18\x01 \x01(\bR\tcancelled\"~\n" +
 	"\x14PublishStreamRequest\x12*\n" +
 	"\x04open\x18\x01 \x01(\v2\x16.warren.v1.PublishOpenR\x04open\x12:\n" +
 	"\fpublications\x18\x02 \x03(\v2\x16.warren.v1.PublicationR\fpublications\"#\n" +
@@ -569,10 +694,11 @@ const file_warren_v1_publish_proto_rawDesc = "" +
 	"\x19PUBLISH_OUTCOME_CONFIRMED\x10\x01\x12\x1e\n" +
 	"\x1aPUBLISH_OUTCOME_UNROUTABLE\x10\x02\x12\x1b\n" +
 	"\x17PUBLISH_OUTCOME_REFUSED\x10\x03\x12\x1a\n" +
-	"\x16PUBLISH_OUTCOME_FAILED\x10\x042\xaa\x01\n" +
+	"\x16PUBLISH_OUTCOME_FAILED\x10\x042\xfe\x01\n" +
 	"\x0ePublishService\x12@\n" +
 	"\aPublish\x12\x19.warren.v1.PublishRequest\x1a\x1a.warren.v1.PublishResponse\x12V\n" +
-	"\rPublishStream\x12\x1f.warren.v1.PublishStreamRequest\x1a .warren.v1.PublishStreamResponse(\x010\x01B3Z1github.com/warrenmq/warren/api/warren/v1;warrenv1b\x06proto3"
+	"\rPublishStream\x12\x1f.warren.v1.PublishStreamRequest\x1a .warren.v1.PublishStreamResponse(\x010\x01\x12R\n" +
+	"\rCancelDelayed\x12\x1f.warren.v1.CancelDelayedRequest\x1a .warren.v1.CancelDelayedResponseB3Z1github.com/warrenmq/warren/api/warren/v1;warrenv1b\x06proto3"
 
 var (
 	file_warren_v1_publish_proto_rawDescOnce sync.Once
@@ -587,36 +713,40 @@ func file_warren_v1_publish_proto_rawDescGZIP() []byte {
 }
 
 var file_warren_v1_publish_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_warren_v1_publish_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
+var file_warren_v1_publish_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_warren_v1_publish_proto_goTypes = []any{
 	(PublishOutcome)(0),           // 0: warren.v1.PublishOutcome
 	(*Publication)(nil),           // 1: warren.v1.Publication
 	(*PublishRequest)(nil),        // 2: warren.v1.PublishRequest
 	(*PublishResponse)(nil),       // 3: warren.v1.PublishResponse
-	(*PublishStreamRequest)(nil),  // 4: warren.v1.PublishStreamRequest
-	(*PublishOpen)(nil),           // 5: warren.v1.PublishOpen
-	(*PublishStreamResponse)(nil), // 6: warren.v1.PublishStreamResponse
-	(*PublishResult)(nil),         // 7: warren.v1.PublishResult
-	(*Error)(nil),                 // 8: warren.v1.Error
-	(*Message)(nil),               // 9: warren.v1.Message
+	(*CancelDelayedRequest)(nil),  // 4: warren.v1.CancelDelayedRequest
+	(*CancelDelayedResponse)(nil), // 5: warren.v1.CancelDelayedResponse
+	(*PublishStreamRequest)(nil),  // 6: warren.v1.PublishStreamRequest
+	(*PublishOpen)(nil),           // 7: warren.v1.PublishOpen
+	(*PublishStreamResponse)(nil), // 8: warren.v1.PublishStreamResponse
+	(*PublishResult)(nil),         // 9: warren.v1.PublishResult
+	(*Error)(nil),                 // 10: warren.v1.Error
+	(*Message)(nil),               // 11: warren.v1.Message
 }
 var file_warren_v1_publish_proto_depIdxs = []int32{
-	9, // 0: warren.v1.Publication.message:type_name -> warren.v1.Message
-	1, // 1: warren.v1.PublishRequest.publication:type_name -> warren.v1.Publication
-	5, // 2: warren.v1.PublishStreamRequest.open:type_name -> warren.v1.PublishOpen
-	1, // 3: warren.v1.PublishStreamRequest.publications:type_name -> warren.v1.Publication
-	7, // 4: warren.v1.PublishStreamResponse.results:type_name -> warren.v1.PublishResult
-	0, // 5: warren.v1.PublishResult.outcome:type_name -> warren.v1.PublishOutcome
-	8, // 6: warren.v1.PublishResult.error:type_name -> warren.v1.Error
-	2, // 7: warren.v1.PublishService.Publish:input_type -> warren.v1.PublishRequest
-	4, // 8: warren.v1.PublishService.PublishStream:input_type -> warren.v1.PublishStreamRequest
-	3, // 9: warren.v1.PublishService.Publish:output_type -> warren.v1.PublishResponse
-	6, // 10: warren.v1.PublishService.PublishStream:output_type -> warren.v1.PublishStreamResponse
-	9, // [9:11] is the sub-list for method output_type
-	7, // [7:9] is the sub-list for method input_type
-	7, // [7:7] is the sub-list for extension type_name
-	7, // [7:7] is the sub-list for extension extendee
-	0, // [0:7] is the sub-list for field type_name
+	11, // 0: warren.v1.Publication.message:type_name -> warren.v1.Message
+	1,  // 1: warren.v1.PublishRequest.publication:type_name -> warren.v1.Publication
+	7,  // 2: warren.v1.PublishStreamRequest.open:type_name -> warren.v1.PublishOpen
+	1,  // 3: warren.v1.PublishStreamRequest.publications:type_name -> warren.v1.Publication
+	9,  // 4: warren.v1.PublishStreamResponse.results:type_name -> warren.v1.PublishResult
+	0,  // 5: warren.v1.PublishResult.outcome:type_name -> warren.v1.PublishOutcome
+	10, // 6: warren.v1.PublishResult.error:type_name -> warren.v1.Error
+	2,  // 7: warren.v1.PublishService.Publish:input_type -> warren.v1.PublishRequest
+	6,  // 8: warren.v1.PublishService.PublishStream:input_type -> warren.v1.PublishStreamRequest
+	4,  // 9: warren.v1.PublishService.CancelDelayed:input_type -> warren.v1.CancelDelayedRequest
+	3,  // 10: warren.v1.PublishService.Publish:output_type -> warren.v1.PublishResponse
+	8,  // 11: warren.v1.PublishService.PublishStream:output_type -> warren.v1.PublishStreamResponse
+	5,  // 12: warren.v1.PublishService.CancelDelayed:output_type -> warren.v1.CancelDelayedResponse
+	10, // [10:13] is the sub-list for method output_type
+	7,  // [7:10] is the sub-list for method input_type
+	7,  // [7:7] is the sub-list for extension type_name
+	7,  // [7:7] is the sub-list for extension extendee
+	0,  // [0:7] is the sub-list for field type_name
 }
 
 func init() { file_warren_v1_publish_proto_init() }
@@ -625,14 +755,14 @@ func file_warren_v1_publish_proto_init() {
 		return
 	}
 	file_warren_v1_message_proto_init()
-	file_warren_v1_publish_proto_msgTypes[5].OneofWrappers = []any{}
+	file_warren_v1_publish_proto_msgTypes[7].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_warren_v1_publish_proto_rawDesc), len(file_warren_v1_publish_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   8,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

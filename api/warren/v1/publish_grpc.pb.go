@@ -21,6 +21,7 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	PublishService_Publish_FullMethodName       = "/warren.v1.PublishService/Publish"
 	PublishService_PublishStream_FullMethodName = "/warren.v1.PublishService/PublishStream"
+	PublishService_CancelDelayed_FullMethodName = "/warren.v1.PublishService/CancelDelayed"
 )
 
 // PublishServiceClient is the client API for PublishService service.
@@ -37,6 +38,10 @@ type PublishServiceClient interface {
 	// PublishStream publishes many messages. Their results come as they are known, in any order, while more are published.
 	// What has no result when the stream ends may or may not have been taken.
 	PublishStream(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[PublishStreamRequest, PublishStreamResponse], error)
+	// CancelDelayed takes a message back that Publish has given a handle for, unless it has come due: each message is either taken back or goes on,
+	// whatever fails meanwhile. Asked again it says the same, for the 4,096 messages of the exchange that were taken back last. It fails with INVALID_ARGUMENT for what is no handle, with
+	// NOT_FOUND when the exchange has been deleted, with its messages, and with UNAVAILABLE or DEADLINE_EXCEEDED when it is not known whether the message was taken back.
+	CancelDelayed(ctx context.Context, in *CancelDelayedRequest, opts ...grpc.CallOption) (*CancelDelayedResponse, error)
 }
 
 type publishServiceClient struct {
@@ -70,6 +75,16 @@ func (c *publishServiceClient) PublishStream(ctx context.Context, opts ...grpc.C
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type PublishService_PublishStreamClient = grpc.BidiStreamingClient[PublishStreamRequest, PublishStreamResponse]
 
+func (c *publishServiceClient) CancelDelayed(ctx context.Context, in *CancelDelayedRequest, opts ...grpc.CallOption) (*CancelDelayedResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CancelDelayedResponse)
+	err := c.cc.Invoke(ctx, PublishService_CancelDelayed_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // PublishServiceServer is the server API for PublishService service.
 // All implementations must embed UnimplementedPublishServiceServer
 // for forward compatibility.
@@ -84,6 +99,10 @@ type PublishServiceServer interface {
 	// PublishStream publishes many messages. Their results come as they are known, in any order, while more are published.
 	// What has no result when the stream ends may or may not have been taken.
 	PublishStream(grpc.BidiStreamingServer[PublishStreamRequest, PublishStreamResponse]) error
+	// CancelDelayed takes a message back that Publish has given a handle for, unless it has come due: each message is either taken back or goes on,
+	// whatever fails meanwhile. Asked again it says the same, for the 4,096 messages of the exchange that were taken back last. It fails with INVALID_ARGUMENT for what is no handle, with
+	// NOT_FOUND when the exchange has been deleted, with its messages, and with UNAVAILABLE or DEADLINE_EXCEEDED when it is not known whether the message was taken back.
+	CancelDelayed(context.Context, *CancelDelayedRequest) (*CancelDelayedResponse, error)
 	mustEmbedUnimplementedPublishServiceServer()
 }
 
@@ -99,6 +118,9 @@ func (UnimplementedPublishServiceServer) Publish(context.Context, *PublishReques
 }
 func (UnimplementedPublishServiceServer) PublishStream(grpc.BidiStreamingServer[PublishStreamRequest, PublishStreamResponse]) error {
 	return status.Error(codes.Unimplemented, "method PublishStream not implemented")
+}
+func (UnimplementedPublishServiceServer) CancelDelayed(context.Context, *CancelDelayedRequest) (*CancelDelayedResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method CancelDelayed not implemented")
 }
 func (UnimplementedPublishServiceServer) mustEmbedUnimplementedPublishServiceServer() {}
 func (UnimplementedPublishServiceServer) testEmbeddedByValue()                        {}
@@ -146,6 +168,24 @@ func _PublishService_PublishStream_Handler(srv interface{}, stream grpc.ServerSt
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type PublishService_PublishStreamServer = grpc.BidiStreamingServer[PublishStreamRequest, PublishStreamResponse]
 
+func _PublishService_CancelDelayed_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CancelDelayedRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PublishServiceServer).CancelDelayed(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: PublishService_CancelDelayed_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PublishServiceServer).CancelDelayed(ctx, req.(*CancelDelayedRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // PublishService_ServiceDesc is the grpc.ServiceDesc for PublishService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -156,6 +196,10 @@ var PublishService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Publish",
 			Handler:    _PublishService_Publish_Handler,
+		},
+		{
+			MethodName: "CancelDelayed",
+			Handler:    _PublishService_CancelDelayed_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{
