@@ -24,18 +24,11 @@ type BindingJSON struct {
 }
 
 func (a *API) routeBindings() {
-	all := func(r *http.Request, u User) (any, error) {
-		list := []BindingJSON{}
-		for _, b := range a.cfg.Broker.Bindings("") {
-			if a.sees(u, b.VHost) {
-				list = append(list, bindingJSON(&b))
-			}
-		}
-		return paged(r, list)
-	}
-	a.handle("GET /api/bindings", all)
+	a.handle("GET /api/bindings", func(r *http.Request, u User) (any, error) {
+		return a.bindings(r, "", func(vhost string) bool { return a.sees(u, vhost) })
+	})
 	a.in("GET /api/bindings/{vhost}", func(r *http.Request, _ User, vhost string) (any, error) {
-		return paged(r, bindingsJSON(a.cfg.Broker.Bindings(vhost)))
+		return a.bindings(r, vhost, func(string) bool { return true })
 	})
 	a.in("GET /api/queues/{vhost}/{name}/bindings", func(r *http.Request, _ User, vhost string) (any, error) {
 		if _, err := a.cfg.Broker.FindQueue(r.Context(), vhost, r.PathValue("name")); err != nil {
@@ -70,6 +63,22 @@ func (a *API) routeBindings() {
 			return nil, a.cfg.Broker.DropBinding(r.Context(), atBroker(u), vhost, b.Binding)
 		})
 	}
+}
+
+// bindings are those of a virtual host, or of all that may be seen. With default=false in the query, which RabbitMQ does not have, they are without
+// those of the default exchange, of which there are as many as queues.
+func (a *API) bindings(r *http.Request, vhost string, seen func(vhost string) bool) (any, error) {
+	text := r.URL.Query().Get("default")
+	if text != "" && text != "true" && text != "false" {
+		return nil, badRequest("default has to be true or false")
+	}
+	list := []BindingJSON{}
+	for _, b := range a.cfg.Broker.Bindings(vhost) {
+		if (b.Source != "" || text != "false") && seen(b.VHost) {
+			list = append(list, bindingJSON(&b))
+		}
+	}
+	return paged(r, list)
 }
 
 func (a *API) bindingsFrom(r *http.Request, _ User, vhost string) (any, error) {

@@ -263,6 +263,10 @@ func TestBindings(t *testing.T) {
 		"bindings/%2F/e/none/q/q":                        "Not Found",
 		"bindings/v":                                     "User not authorised",
 		"exchanges/%2F/x/bindings/source?vhost=whatever": `[{"source":"x"`,
+		"bindings?default=false":                         `[{"source":"x","vhost":"/","destination":"q"`,
+		"bindings/%2F?default=false":                     `[{"source":"x","vhost":"/","destination":"q"`,
+		"bindings/%2F?default=true":                      `[{"source":"","vhost":"/"`,
+		"bindings/%2F?default=no":                        "default has to be true or false",
 	} {
 		if got := do("GET", "/api/"+path, "").Body.String(); !strings.Contains(got, want) {
 			t.Errorf("%s: %s\nwant %s", path, got, want)

@@ -20,7 +20,7 @@ const patience = 40 * time.Second
 
 // tab is a tab of the browser that looks at the first node's page. What the page writes to the console fails the test.
 type tab struct {
-	t    *testing.T
+	t    testing.TB
 	rig  *rig
 	ctx  context.Context
 	base string
@@ -30,7 +30,7 @@ type tab struct {
 }
 
 // open returns a tab of its own, with a session of its own.
-func open(t *testing.T) *tab {
+func open(t testing.TB) *tab {
 	t.Helper()
 	r, err := start()
 	if err != nil {

@@ -68,8 +68,10 @@ export function ExchangePage({ vhost, name: shownName }: { vhost: string; name: 
   const name = fromPath(shownName);
   const at = path(vhost, inPath(name));
   const exchange = useApi<Exchange>(`exchanges/${at}`);
-  const out = useApi<Binding[]>(`exchanges/${at}/bindings/source`);
-  const into = useApi<Binding[]>(`exchanges/${at}/bindings/destination`);
+  const listing = useListing("destination");
+  // To the default exchange every queue is bound: that is said in a sentence.
+  const out = useApi<Paged<Binding>>(name === "" ? null : withQuery(`exchanges/${at}/bindings/source`, listing.params));
+  const into = useApi<Paged<Binding>>(withQuery(`exchanges/${at}/bindings/destination`, { page: 1, page_size: 500, sort: "source", pagination: true }));
   const [open, setOpen] = useState<"publish" | "bind" | "delete">();
   const unbind = useAction();
   const x = exchange.data;
@@ -87,20 +89,24 @@ export function ExchangePage({ vhost, name: shownName }: { vhost: string; name: 
         {x.message_stats && <Figures><Figure name="In">{perSecond(rate(x.message_stats, "publish_in"))}</Figure><Figure name="Out">{perSecond(rate(x.message_stats, "publish_out"))}</Figure></Figures>}
         {Object.keys(x.arguments).length > 0 && <Section title="Arguments"><FieldsView of={x.arguments} /></Section>}
         <RouteTester vhost={vhost} name={name} type={x.type} />
-        <Section title="Bindings from here" note={out.data ? count(out.data.length) : ""}>
+        <Section title="Bindings from here" note={out.data ? count(out.data.total_count) : ""}>
           {unbind.error && <Notice tone="bad">{unbind.error}</Notice>}
           <Failure error={out.error} />
-          {out.data && (out.data.length === 0 ? <Empty>{name === "" ? "Every queue is bound to the default exchange by its name." : "Nothing is bound: what is published here goes nowhere."}</Empty>
-            : <SortedTable name="Bindings from here" start="to" rows={out.data} id={(b) => `${b.destination_type} ${b.destination} ${b.properties_key}`} columns={[
-              { id: "to", title: "To", by: (b) => b.destination, cell: (b) => b.destination_type === "queue" ? <a class="mono" href={queueHref(vhost, b.destination)}>{b.destination}</a> : <><a class="mono" href={exchangeHref(vhost, b.destination)}>{b.destination}</a> <Badge>exchange</Badge></> },
-              { id: "key", title: "Routing key", by: (b) => b.routing_key, cell: (b) => <span class="mono">{b.routing_key || "(empty)"}</span> },
-              { id: "arguments", title: "Arguments", cell: (b) => (Object.keys(b.arguments).length === 0 ? "–" : <span class="mono">{value(b.arguments)}</span>) },
-              ...(name === "" ? [] : [{ id: "actions", title: "Change", cell: (b: Binding) => <Button tone="quiet" busy={unbind.busy} onClick={() =>
-                void unbind.run(() => del(`bindings/${path(vhost)}/e/${path(inPath(name))}/${b.destination_type === "queue" ? "q" : "e"}/${path(b.destination, b.properties_key)}`), `${b.destination} is unbound.`)}>Unbind</Button> }]),
-            ]} />)}
+          {name === "" && <Empty>Every queue is bound to the default exchange by its name.</Empty>}
+          {out.data && (out.data.item_count === 0 ? <Empty>Nothing is bound: what is published here goes nowhere.</Empty>
+            : <>
+              <DataTable name="Bindings from here" rows={out.data.items} sorted={listing.order} id={(b) => `${b.destination_type} ${b.destination} ${b.properties_key}`} columns={[
+                { id: "to", title: "To", sort: "destination", cell: (b) => b.destination_type === "queue" ? <a class="mono" href={queueHref(vhost, b.destination)}>{b.destination}</a> : <><a class="mono" href={exchangeHref(vhost, b.destination)}>{b.destination}</a> <Badge>exchange</Badge></> },
+                { id: "key", title: "Routing key", sort: "routing_key", cell: (b) => <span class="mono">{b.routing_key || "(empty)"}</span> },
+                { id: "arguments", title: "Arguments", cell: (b) => (Object.keys(b.arguments).length === 0 ? "–" : <span class="mono">{value(b.arguments)}</span>) },
+                { id: "actions", title: "Change", cell: (b) => <Button tone="quiet" busy={unbind.busy} onClick={() =>
+                  void unbind.run(() => del(`bindings/${path(vhost)}/e/${path(inPath(name))}/${b.destination_type === "queue" ? "q" : "e"}/${path(b.destination, b.properties_key)}`), `${b.destination} is unbound.`)}>Unbind</Button> },
+              ]} />
+              <Pager of={out.data} what="bindings" />
+            </>)}
         </Section>
-        {into.data && into.data.length > 0 && <Section title="Bindings to here">
-          <SortedTable name="Bindings to here" start="from" rows={into.data} id={(b) => `${b.source} ${b.properties_key}`} columns={[
+        {into.data && into.data.item_count > 0 && <Section title="Bindings to here" note={count(into.data.total_count)}>
+          <SortedTable name="Bindings to here" start="from" rows={into.data.items} id={(b) => `${b.source} ${b.properties_key}`} columns={[
             { id: "from", title: "From exchange", by: (b) => b.source, cell: (b) => <a class="mono" href={exchangeHref(vhost, b.source)}>{nameOfExchange(b.source)}</a> },
             { id: "key", title: "Routing key", by: (b) => b.routing_key, cell: (b) => <span class="mono">{b.routing_key || "(empty)"}</span> },
             { id: "arguments", title: "Arguments", cell: (b) => (Object.keys(b.arguments).length === 0 ? "–" : <span class="mono">{value(b.arguments)}</span>) },
@@ -110,7 +116,7 @@ export function ExchangePage({ vhost, name: shownName }: { vhost: string; name: 
       {open === "publish" && <PublishDialog vhost={vhost} draft={{ exchange: name }} fixedExchange={name !== ""} close={close} />}
       {open === "bind" && <Bind vhost={vhost} name={name} close={close} />}
       {open === "delete" && <ConfirmDialog title={`Delete ${name}?`} name={name} submit="Delete" close={close} act={async () => { await del(`exchanges/${at}`); go(["exchanges"]); }} done={`Exchange ${name} is deleted.`}>
-        <p>Its {count((out.data?.length ?? 0) + (into.data?.length ?? 0))} bindings go with it. What is published to it then ends the publisher's channel with 404.</p>
+        <p>Its {count((out.data?.total_count ?? 0) + (into.data?.total_count ?? 0))} bindings go with it. What is published to it then ends the publisher's channel with 404.</p>
       </ConfirmDialog>}
     </Page>
   );

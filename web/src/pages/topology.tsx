@@ -57,8 +57,8 @@ export function Topology() {
   const vhost = query.get("vhost") ?? (vhosts.data?.some((v) => v.name === "/") ? "/" : vhosts.data?.[0]?.name ?? "/");
   const text = query.get("name") ?? "", only = query.get("dead") === "1";
   const exchanges = useApi<Exchange[]>(`exchanges/${path(vhost)}`, 15_000);
-  const bindings = useApi<Binding[]>(`bindings/${path(vhost)}`, 15_000);
-  const queues = useApi<Paged<Queue>>(withQuery(`queues/${path(vhost)}`, { page: 1, page_size: 500, sort: "name", name: "", pagination: true }), 15_000);
+  const bindings = useApi<Binding[]>(withQuery(`bindings/${path(vhost)}`, { default: "false" }), 15_000);
+  const queues = useApi<Paged<Queue>>(withQuery(`queues/${path(vhost)}`, { page: 1, page_size: 500, sort: "name", columns: "vhost,name,type,messages,arguments,effective_policy_definition", pagination: true }), 15_000);
   const g = useMemo(() => exchanges.data && bindings.data && queues.data ? graph(exchanges.data, queues.data.items, bindings.data, text, only) : undefined, [exchanges.data, bindings.data, queues.data, text, only]);
   const large = g !== undefined && g.shapes.length > shapesMax;
   return (
