@@ -14,7 +14,7 @@ var foreign = map[string]string{
 	"list_node_auth_attempt_stats": "see /metrics", "reclaim_quorum_memory": "snapshots and free space are kept by the node itself", "force_checkpoint": "snapshots and free space are kept by the node itself",
 	"set_parameter": "parameters are operator policies and limits: see set_operator_policy and set_vhost_limits", "clear_parameter": "parameters are operator policies and limits: see clear_operator_policy and clear_vhost_limits",
 	"set_global_parameter": "the one global parameter is the cluster's name: see set_cluster_name", "clear_global_parameter": "the one global parameter is the cluster's name: see set_cluster_name",
-	"grow_to_count": "use grow for each node", "check_if_new_quorum_queue_replicas_have_finished_initial_sync": "see quorum_status, and check_if_node_is_ready, which waits for them",
+	"check_if_new_quorum_queue_replicas_have_finished_initial_sync": "see quorum_status, and check_if_node_is_ready, which waits for them",
 	"reset_statistics_db": "there is no database of statistics: each node counts from its start", "restart_vhost": "virtual hosts do not fail: one that exists runs on every node",
 	"list_unresponsive_queues": "see list_queues name state", "leader_health_check": "use check_for_quorum_queues_without_an_elected_leader", "metadata_store_status": "see cluster_status",
 	"alarms": "use check_alarms, or status", "log_location": "logs go to standard error; see log_tail", "log_tail_stream": "logs go to standard error; see log_tail", "version": "use warren version, or server_version",

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,7 +20,7 @@ var statusColumns = []string{
 
 func quorumVerbs(t *tool) []*cobra.Command {
 	return []*cobra.Command{
-		growVerb(t),
+		growVerb(t), growToVerb(t),
 		shrinkVerb(t),
 		t.command(verb{
 			use: "quorum_status QUEUE", short: "Show the replicas of a queue: which leads, how far each is, and what is planned", min: 1, max: 1,
@@ -98,7 +99,37 @@ func growVerb(t *tool) *cobra.Command {
 			}
 			s.say("Growing %s quorum queues on %s...", args[1], args[0])
 			body := row{"strategy": args[1], "vhost_pattern": vhosts, "queue_pattern": queues, "membership": membership}
-			return s.bulk(ctx, t.given("timeout"), http.MethodPost, "grow", args[0], body, errorsOnly)
+			return s.bulkOn(ctx, t.given("timeout"), http.MethodPost, "grow", args[0], body, errorsOnly)
+		},
+	})
+	addMembership(cmd, &membership)
+	addPatterns(cmd, &vhosts, &queues)
+	addErrorsOnly(cmd, &errorsOnly)
+	return cmd
+}
+
+func growToVerb(t *tool) *cobra.Command {
+	var vhosts, queues, membership string
+	var errorsOnly bool
+	cmd := t.command(verb{
+		use: "grow_to_count COUNT all|even", short: "Give all queues, or those with an even number of them, replicas until they have so many", min: 2, max: 2,
+		long: "Give all queues, or those with an even number of replicas, replicas until they have so many, or one on each node that runs. Nodes in\n" +
+			"zones where a queue has none come first, then those with the fewest replicas. Queues that have as many, or more, are left out. It\n" +
+			"goes on as grow does otherwise.",
+		run: func(ctx context.Context, s *session, args []string) error {
+			if err := checkMembership(membership); err != nil {
+				return err
+			}
+			count, err := strconv.Atoi(args[0])
+			if err != nil || count < 1 {
+				return usage("count '%s' is no positive number.", args[0])
+			}
+			if args[1] != "all" && args[1] != "even" {
+				return usage("strategy '%s' is not recognised.", args[1])
+			}
+			s.say("Growing %s quorum queues to %d replicas...", args[1], count)
+			body := row{"count": count, "strategy": args[1], "vhost_pattern": vhosts, "queue_pattern": queues, "membership": membership}
+			return s.bulk(ctx, t.given("timeout"), http.MethodPost, path("warren", "replicas", "grow-to-count"), body, errorsOnly, errorf(ExitSoftware, "node %s does not know of this", s.base))
 		},
 	})
 	addMembership(cmd, &membership)
@@ -122,7 +153,7 @@ func shrinkVerb(t *tool) *cobra.Command {
 			"--timeout it takes up to an hour.",
 		run: func(ctx context.Context, s *session, args []string) error {
 			s.say("Shrinking quorum queues on %s...", args[0])
-			return s.bulk(ctx, t.given("timeout"), http.MethodDelete, "shrink", args[0], nil, errorsOnly)
+			return s.bulkOn(ctx, t.given("timeout"), http.MethodDelete, "shrink", args[0], nil, errorsOnly)
 		},
 	})
 	addErrorsOnly(cmd, &errorsOnly)
@@ -133,16 +164,21 @@ func addErrorsOnly(cmd *cobra.Command, to *bool) {
 	cmd.Flags().BoolVar(to, "errors-only", false, "list only queues that could not be changed")
 }
 
-// bulk changes the replicas on a node and lists what came of each queue.
-func (s *session) bulk(ctx context.Context, limited bool, method, what, node string, body any, errorsOnly bool) error {
+// bulkOn changes the replicas on a node and lists what came of each queue.
+func (s *session) bulkOn(ctx context.Context, limited bool, method, what, node string, body any, errorsOnly bool) error {
+	return s.bulk(ctx, limited, method, path("queues", "quorum", "replicas", "on", node, what), body, errorsOnly, noNode([]string{node}))
+}
+
+// bulk changes replicas by a request and lists what came of each queue. absent is the error of a 404.
+func (s *session) bulk(ctx context.Context, limited bool, method, at string, body any, errorsOnly bool, absent *Error) error {
 	if !limited {
 		s.opt.timeout = int(bulkWait.Seconds())
 	}
-	ctx, at, cancel := s.patient(ctx, path("queues", "quorum", "replicas", "on", node, what))
+	ctx, at, cancel := s.patient(ctx, at)
 	defer cancel()
 	var rows []row
 	if err := s.do(ctx, method, at, body, &rows); err != nil {
-		return found(err, noNode([]string{node}))
+		return found(err, absent)
 	}
 	failed := slices.DeleteFunc(slices.Clone(rows), func(r row) bool { return r["result"] == "ok" })
 	if errorsOnly {

@@ -30,6 +30,13 @@ func TestQuorumVerbs(t *testing.T) {
 		},
 		{args: []string{"shrink", "n2", "--formatter", "json"}, method: "DELETE", path: shrink, status: 200, answer: `[]`, out: "[\n]\n"},
 		{args: []string{"shrink", "n2"}, method: "DELETE", path: shrink, status: 404, answer: stranger, code: ExitData, failed: "there is no node n2"},
+		{
+			args: []string{"grow_to_count", "5", "even", "--queue-pattern", "^q"}, method: "POST", path: "/api/warren/replicas/grow-to-count", status: 200,
+			answer: results, code: ExitSoftware, failed: "1 queues could not be changed",
+			body: `{"count":5,"membership":"promotable","queue_pattern":"^q","strategy":"even","vhost_pattern":".*"}`,
+			out:  "Growing even quorum queues to 5 replicas...\nvhost\tname\tsize\tresult\n/\ta\t3\tok\nv\tb\t?\terror: too late\n",
+		},
+		{args: []string{"grow_to_count", "0", "all"}, code: ExitUsage, failed: "count '0' is no positive number."},
 		{args: []string{"grow", "n2", "odd"}, code: ExitUsage, failed: "strategy 'odd' is not recognised."},
 		{args: []string{"grow", "n2"}, code: ExitUsage, failed: "not enough arguments"},
 		{args: []string{"grow", "n2", "all", "--membership", "non_voter"}, code: ExitUsage, failed: "every replica"},

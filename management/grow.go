@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"regexp"
+	"strconv"
 	"time"
 
 	"github.com/warrenmq/warren/cluster/replicas"
@@ -33,6 +34,7 @@ func (a *API) routeGrow() {
 			return a.cfg.Replicas.Grow(ctx, r.PathValue("node"), which)
 		})
 	}))
+	a.handle("POST /api/warren/replicas/grow-to-count", a.admin(a.growToCount))
 	a.handle("DELETE"+node+"shrink", a.admin(func(r *http.Request) (any, error) {
 		return bulk(r, func(ctx context.Context) ([]replicas.Result, error) {
 			return a.cfg.Replicas.Shrink(ctx, r.PathValue("node"))
@@ -114,6 +116,11 @@ func matchInBody(r *http.Request) (which replicas.Match, err error) {
 	if err != nil {
 		return which, err
 	}
+	return matchOf(body)
+}
+
+// matchOf reads which queues are meant by an object.
+func matchOf(body map[string]any) (which replicas.Match, err error) {
 	w := words{body: body}
 	which.VHosts, which.Queues = w.pattern("vhost_pattern"), w.pattern("queue_pattern")
 	strategy, membership := w.str("strategy", ""), w.str("membership", "promotable")
@@ -129,6 +136,34 @@ func matchInBody(r *http.Request) (which replicas.Match, err error) {
 	}
 	which.Even = strategy == "even"
 	return which, nil
+}
+
+// replicasMax bounds how many replicas queues may be grown to.
+const replicasMax = 64
+
+// growToCount gives queues replicas until they have so many.
+func (a *API) growToCount(r *http.Request) (any, error) {
+	body, err := readObject(r)
+	if err == nil {
+		err = missing(body, "count")
+	}
+	if err != nil {
+		return nil, err
+	}
+	count, err := integer(body, "count")
+	if err != nil {
+		return nil, err
+	}
+	if count < 1 || count > replicasMax {
+		return nil, badRequest("count should be 1 to " + strconv.Itoa(replicasMax))
+	}
+	which, err := matchOf(body)
+	if err != nil {
+		return nil, err
+	}
+	return bulk(r, func(ctx context.Context) ([]replicas.Result, error) {
+		return a.cfg.Replicas.GrowTo(ctx, int(count), which)
+	})
 }
 
 // forgetNode takes a node out of the cluster: 204, or 202 if the catalog's group has not let go of it yet.

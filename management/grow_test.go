@@ -15,6 +15,10 @@ func (f *fakeReplicas) Grow(ctx context.Context, node string, which replicas.Mat
 	return f.many(ctx, fmt.Sprint("grow ", node, " ", which.VHosts, " ", which.Queues, " ", which.Even))
 }
 
+func (f *fakeReplicas) GrowTo(ctx context.Context, count int, which replicas.Match) ([]replicas.Result, error) {
+	return f.many(ctx, fmt.Sprint("grow to ", count, " ", which.VHosts, " ", which.Queues, " ", which.Even))
+}
+
 func (f *fakeReplicas) Shrink(ctx context.Context, node string) ([]replicas.Result, error) {
 	return f.many(ctx, "shrink "+node)
 }
@@ -42,7 +46,7 @@ func TestGrow(t *testing.T) {
 	f.apis["a"].cfg.Replicas = fake
 	const list = `[{"vhost":"/","name":"a","size":3,"result":"ok"},{"vhost":"/","name":"b","size":1,"result":"error: the last one"},` +
 		`{"vhost":"v","name":"c","size":"?","result":"error: too late"},{"vhost":"v","name":"d","size":2,"result":"error: no leader"}]`
-	const on = "/api/queues/quorum/replicas/on/n2/"
+	const on, to = "/api/queues/quorum/replicas/on/n2/", "/api/warren/replicas/grow-to-count"
 	for _, tc := range []struct {
 		user, method, path, body string
 		status                   int
@@ -52,6 +56,11 @@ func TestGrow(t *testing.T) {
 		{"admin", "POST", on + "grow", `{"vhost_pattern":".*","queue_pattern":"^q","strategy":"even"}`, 200, list, "grow n2 .* ^q true", time.Hour},
 		{"admin", "POST", on + "grow?for=9", `{"strategy":"all","membership":"voter"}`, 200, list, "grow n2 <nil> <nil> false", 9 * time.Second},
 		{"admin", "DELETE", on + "shrink", ``, 200, list, "shrink n2", time.Hour},
+		{"admin", "POST", to + "?for=9", `{"count":5,"strategy":"even","queue_pattern":"^q"}`, 200, list, "grow to 5 <nil> ^q true", 9 * time.Second},
+		{"admin", "POST", to, `{"count":65,"strategy":"all"}`, 400, `{"error":"bad_request","reason":"count should be 1 to 64"}`, "", 0},
+		{"admin", "POST", to, `{"count":"many","strategy":"all"}`, 400, "", "", 0},
+		{"admin", "POST", to, `{"strategy":"all"}`, 400, "", "", 0},
+		{"maker", "POST", to, `{"count":3,"strategy":"all"}`, 401, "", "", 0},
 		{"admin", "POST", on + "grow", ``, 400, `{"error":"bad_request","reason":"[{key_missing,strategy}]"}`, "", 0},
 		{"admin", "POST", on + "grow", `{"strategy":"odd"}`, 400, `{"error":"bad_request","reason":"strategy 'odd' is not recognised"}`, "", 0},
 		{"admin", "POST", on + "grow", `{"strategy":1}`, 400, `{"error":"bad_request","reason":"strategy should be a string, actually was 1"}`, "", 0},

@@ -16,6 +16,7 @@ type Replicas interface {
 	// Wait tells whether a change is done before ctx ends.
 	Wait(ctx context.Context, c replicas.Change) (done bool, err error)
 	Grow(ctx context.Context, node string, which replicas.Match) ([]replicas.Result, error)
+	GrowTo(ctx context.Context, count int, which replicas.Match) ([]replicas.Result, error)
 	Shrink(ctx context.Context, node string) ([]replicas.Result, error)
 	Find(ctx context.Context, vhost, queue string) (replicas.Queue, error)
 	Prefer(ctx context.Context, vhost, queue, node string) (q replicas.Queue, to string, changed bool, err error)

@@ -54,9 +54,9 @@ func (o *Operator) Grow(ctx context.Context, node string, which Match) ([]Result
 	case n.State != catalog.NodeRegular:
 		return nil, errorf(GoesAway, "node '%s' is %s", n.Name, n.State)
 	}
-	return o.bulk(ctx, view, n, true, func(q *catalog.Queue) bool {
+	return bulk(view, func(q *catalog.Queue) bool {
 		return q.State == catalog.Running && !slices.Contains(target(q), n.ID) && which.Has(q)
-	}), nil
+	}, func(q *catalog.Queue) Result { return o.one(ctx, q, n, true) }), nil
 }
 
 // Shrink takes a node's replicas of all queues away, those of deleted ones that still have dead letters too. It returns as Grow does.
@@ -65,7 +65,8 @@ func (o *Operator) Shrink(ctx context.Context, node string) ([]Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	return o.bulk(ctx, view, n, false, func(q *catalog.Queue) bool { return slices.Contains(target(q), n.ID) }), nil
+	return bulk(view, func(q *catalog.Queue) bool { return slices.Contains(target(q), n.ID) },
+		func(q *catalog.Queue) Result { return o.one(ctx, q, n, false) }), nil
 }
 
 // node finds a node in a view that is not older than the call.
@@ -84,7 +85,7 @@ func (o *Operator) node(ctx context.Context, name string) (*catalog.View, *catal
 }
 
 // bulk changes the replicated queues that are meant, some at a time, in the order of their names.
-func (o *Operator) bulk(ctx context.Context, view *catalog.View, n *catalog.Node, member bool, meant func(*catalog.Queue) bool) []Result {
+func bulk(view *catalog.View, meant func(*catalog.Queue) bool, change func(*catalog.Queue) Result) []Result {
 	var queues []*catalog.Queue
 	for q := range view.AllQueues() {
 		if q.Kind == catalog.Replicated && meant(q) {
@@ -100,7 +101,7 @@ func (o *Operator) bulk(ctx context.Context, view *catalog.View, n *catalog.Node
 	for range min(bulkAtOnce, len(queues)) {
 		wg.Go(func() {
 			for i := range next {
-				results[i] = o.one(ctx, queues[i], n, member)
+				results[i] = change(queues[i])
 			}
 		})
 	}

@@ -229,3 +229,46 @@ func TestForget(t *testing.T) {
 		t.Errorf("n4/d stays: %v", err)
 	}
 }
+
+// TestGrowTo: queues get as many replicas as asked for, first in zones where they have none, then where there is least; others stay.
+func TestGrowTo(t *testing.T) {
+	r := newRig(t, "n2/b", "n3/c", "n4/d", "n5/e")
+	ctx := t.Context()
+	for id, zone := range map[catalog.NodeID]string{local: "east", "n2/b": "east", "n3/c": "west", "n4/d": "west", "n5/e": "north"} {
+		n := r.cat.View().Node(id)
+		r.propose(&catalog.NodeAbout{ID: id, Incarnation: n.Incarnation, Zone: zone, Version: "v", Level: 2})
+	}
+	r.declare("one", "n1/a")
+	r.declare("two", "n1/a", "n3/c")
+	r.declare("three", "n1/a", "n3/c", "n5/e")
+	r.carryOut()
+	grow := func(count int, which Match) string {
+		t.Helper()
+		results, err := r.op.GrowTo(ctx, count, which)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return told(results)
+	}
+	if got := grow(3, Match{Even: true}); got != "/:two=3" || !slices.Contains(r.queue("two").Members, "n5/e") {
+		t.Errorf("%s: %v", got, r.queue("two").Members)
+	}
+	if got := grow(3, Match{}); got != "/:one=3" || !slices.Contains(r.queue("one").Members, "n5/e") || !slices.Contains(r.queue("one").Members, "n4/d") {
+		t.Errorf("%s: %v", got, r.queue("one").Members)
+	}
+	if got := grow(3, Match{}); got != "" {
+		t.Errorf("again: %s", got)
+	}
+	r.down["n2/b"] = true
+	if got := grow(9, Match{}); got != "/:one=4 /:three=4 /:two=4" {
+		t.Errorf("more than there are nodes: %s", got)
+	}
+	if got := grow(9, Match{}); got != "" {
+		t.Errorf("no node is left: %s", got)
+	}
+	ended, stop := context.WithCancel(ctx)
+	stop()
+	if _, err := r.op.GrowTo(ended, 5, Match{}); err == nil {
+		t.Error("nobody waits, and it was done")
+	}
+}
