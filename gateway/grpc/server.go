@@ -33,16 +33,22 @@ const (
 	metadataBytesMax = 16 << 10
 	// requestMore is how much a request may be larger than the largest message body.
 	requestMore = 1 << 20
-	// handshakeTimeout bounds TLS and HTTP/2's greeting, openTimeout the wait for a stream's first request.
+	// handshakeTimeout bounds TLS and HTTP/2's greeting.
 	handshakeTimeout = 10 * time.Second
-	openTimeout      = 10 * time.Second
-	// A connection without calls is ended after idleMax; one that is silent is asked after aliveAfter, and is dead
-	// when it has not answered in aliveTimeout. Clients may ask as often as every aliveMin.
-	idleMax      = 5 * time.Minute
-	aliveAfter   = 30 * time.Second
-	aliveTimeout = 20 * time.Second
-	aliveMin     = 5 * time.Second
+	// aliveMin is how often clients may ask whether the node is alive.
+	aliveMin = 5 * time.Second
 )
+
+// patience is how long a server waits for clients.
+type patience struct {
+	open time.Duration // for a stream's first request
+	idle time.Duration // for calls of a connection that has none
+	// A connection that is silent for alive is asked, and is dead when it has not answered in answer.
+	alive, answer time.Duration
+	read          time.Duration // for a reader of events that keeps the stream from being written
+}
+
+var usual = patience{open: 10 * time.Second, idle: 5 * time.Minute, alive: 30 * time.Second, answer: 20 * time.Second, read: 5 * time.Second}
 
 // Logins finds out who a client is. The errors are *broker.Error; HeldUp is how long a client has to wait that has guessed
 // too often, and comes with an error.
@@ -90,6 +96,7 @@ type Server struct {
 	cfg    Config
 	log    *slog.Logger
 	broker *broker.Broker
+	waits  patience
 	// workers are goroutines that outlive their calls by a moment.
 	workers sync.WaitGroup
 	numbers atomic.Uint64
@@ -114,7 +121,7 @@ type alarm struct {
 
 // New makes a server. It does not listen yet.
 func New(cfg Config, b *broker.Broker) *Server {
-	s := &Server{cfg: cfg, log: cfg.Logger, broker: b, sessions: map[*session]struct{}{}}
+	s := &Server{cfg: cfg, log: cfg.Logger, broker: b, waits: usual, sessions: map[*session]struct{}{}}
 	s.alarm.Store(&alarm{changes: make(chan struct{})})
 	return s
 }
@@ -125,7 +132,7 @@ func (s *Server) Serve(ln net.Listener) error {
 	options := []grpc.ServerOption{
 		grpc.MaxConcurrentStreams(streamsMax), grpc.MaxHeaderListSize(metadataBytesMax), grpc.MaxRecvMsgSize(s.cfg.MessageBytesMax + requestMore),
 		grpc.ConnectionTimeout(handshakeTimeout), grpc.ChainUnaryInterceptor(s.unary), grpc.ChainStreamInterceptor(s.stream),
-		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: idleMax, Time: aliveAfter, Timeout: aliveTimeout}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: s.waits.idle, Time: s.waits.alive, Timeout: s.waits.answer}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: aliveMin, PermitWithoutStream: true}),
 	}
 	if s.cfg.Credentials != nil {

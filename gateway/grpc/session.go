@@ -171,14 +171,14 @@ func firstOf[T any](ctx context.Context, s *Server, recv func() (T, error)) (T, 
 		req, err := recv()
 		got <- received[T]{req, err}
 	})
-	timer := time.NewTimer(openTimeout)
+	timer := time.NewTimer(s.waits.open)
 	defer timer.Stop()
 	var none T
 	select {
 	case r := <-got:
 		return r.req, r.err
 	case <-timer.C:
-		return none, refuse(codes.DeadlineExceeded, reasonOpenTimeout, "no request came on the stream in %v", openTimeout)
+		return none, refuse(codes.DeadlineExceeded, reasonOpenTimeout, "no request came on the stream in %v", s.waits.open)
 	case <-ctx.Done():
 		return none, ctx.Err()
 	}

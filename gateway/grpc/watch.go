@@ -25,8 +25,6 @@ const (
 	lookTime   = 6 * time.Second
 	// changesMax bounds the changes, and the leaders, that are told one by one each tick.
 	changesMax = 500
-	// watchPatience is how long a reader may keep the stream from being written.
-	watchPatience = 5 * time.Second
 	// stuckAge is how long a dead letter has waited that is stuck, as for the health check.
 	stuckAge = time.Minute
 )
@@ -294,13 +292,13 @@ func (w *watch) lookAtDeadLetters(ctx context.Context) {
 func (w *watch) send(ctx context.Context, resp *warrenv1.WatchResponse) error {
 	sent := make(chan error, 1)
 	w.s.workers.Go(func() { sent <- w.stream.Send(resp) }) // ends with the call at the latest
-	timer := time.NewTimer(watchPatience)
+	timer := time.NewTimer(w.s.waits.read)
 	defer timer.Stop()
 	select {
 	case err := <-sent:
 		return err
 	case <-timer.C:
-		return refuse(codes.ResourceExhausted, reasonSlow, "nothing was read of the stream for %v", watchPatience)
+		return refuse(codes.ResourceExhausted, reasonSlow, "nothing was read of the stream for %v", w.s.waits.read)
 	case <-ctx.Done():
 		return w.over(ctx)
 	}

@@ -91,6 +91,8 @@ func TestGRPCNodesGo(t *testing.T) {
 	rpcRejected(rpc, edge, "gone.dead")
 	start(t, leader)
 
+	rpcManyWatchers(rpcAt(t, leader, "guest", "guest"))
+
 	// The node of the streams is drained.
 	busy := rpc.publisher()
 	if err := busy.Send(&warrenv1.PublishStreamRequest{Publications: []*warrenv1.Publication{forQueue(q, "last")}}); err != nil {
@@ -165,6 +167,29 @@ func rpcRejectsFirst(rpc *rpcClient, q string) {
 		return nil
 	})
 	x.stop()
+}
+
+// rpcManyWatchers opens as many streams of events as a node has at most, all at a node that has none.
+func rpcManyWatchers(rpc *rpcClient) {
+	rpc.Helper()
+	ctx, cancel := context.WithCancel(rpc.ctx)
+	defer cancel()
+	open := func() error {
+		stream, err := warrenv1.NewStatusServiceClient(rpc.conn).Watch(ctx, &warrenv1.WatchRequest{})
+		if err == nil {
+			_, err = stream.Recv()
+		}
+		return err
+	}
+	for i := range 64 {
+		if err := open(); err != nil {
+			rpc.Fatalf("stream of events %d: %v", i, err)
+		}
+	}
+	wantCode(rpc.T, open(), codes.ResourceExhausted, "TOO_MANY_STREAMS")
+	cancel()
+	ctx = rpc.ctx
+	eventually(rpc.T, open) // when the node has noticed
 }
 
 // rpcRejectionRefused: while some node has a program that does not know them, a rejection that says why is refused, and nothing dies without it.
