@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -89,4 +90,23 @@ func TestBlocked(t *testing.T) {
 		time.Sleep(5 * time.Millisecond)
 		return blocked() == before
 	})
+}
+
+// TestQueueMemory: what queues take grows with their messages, and of those in memory only by the messages themselves.
+func TestQueueMemory(t *testing.T) {
+	b := newBroker(t)
+	c := dial(t, b)
+	c.declare("kept", nil)
+	if _, err := c.conn.DeclareQueue(t.Context(), QueueDeclare{Name: "fleeting"}); err != nil {
+		t.Fatal(err)
+	}
+	c.put("kept", strings.Repeat("x", 1<<20), nil)
+	before := b.QueueMemory()
+	if before.Replicas == 0 || before.Leaders == 0 {
+		t.Errorf("%+v", before)
+	}
+	c.put("fleeting", strings.Repeat("x", 1<<20), nil)
+	if m := b.QueueMemory(); m.Messages-before.Messages < 1<<20 || m.Replicas < before.Replicas || m.Replicas > 1<<20 {
+		t.Errorf("%+v, before %+v", m, before)
+	}
 }

@@ -4,7 +4,7 @@ package ctl
 var foreign = map[string]string{
 	"eval": "there is no Erlang here", "eval_file": "there is no Erlang here", "remote_shell": "there is no Erlang here", "erlang_cookie_hash": "there is no Erlang here: nodes know each other by certificates (docs/operations.md)",
 	"force_gc": "there is no Erlang here; memory is bounded by memory-high-watermark", "runtime_thread_stats": "see /debug/pprof and /metrics", "observer": "see /metrics and the page",
-	"memory_breakdown": "see /debug/pprof/heap and /metrics", "list_hashes": "there is no decoding of encrypted settings", "list_ciphers": "TLS versions and ciphers are those of Go's standard library", "encode": "secrets are files",
+	"list_hashes": "there is no decoding of encrypted settings", "list_ciphers": "TLS versions and ciphers are those of Go's standard library", "encode": "secrets are files",
 	"decode": "secrets are files", "rotate_logs": "logs go to standard error", "join_cluster": "a node with --join joins by itself when it is started", "reset": "stop the node, and start it with an empty data folder",
 	"force_reset": "stop the node, and start it with an empty data folder", "start_app": "start the process", "stop_app": "use drain, or stop the process", "stop": "send the process SIGTERM", "shutdown": "send the process SIGTERM",
 	"force_boot": "see recover_cluster", "force_standalone_khepri_boot": "see recover_cluster", "update_cluster_nodes": "nodes find each other by gossip", "rename_cluster_node": "a node's name never changes: add one and decommission the other",

@@ -35,6 +35,13 @@ func TestTopologyVerbs(t *testing.T) {
 		{args: []string{"delete_queue", "-q", "q", "--idempotently"}, method: "DELETE", path: "/api/queues/%2F/q", status: 404, answer: `{}`},
 		{args: []string{"delete_user", "-q", "u", "--idempotently"}, method: "DELETE", path: "/api/users/u", status: 404, answer: `{}`},
 		{args: []string{"clear_policy", "-q", "u", "--idempotently"}, method: "DELETE", path: "/api/policies/%2F/u", status: 404, answer: `{}`},
+		{
+			args: []string{"memory_breakdown", "--unit", "MB"}, method: "GET", path: "/api/warren/memory", status: 200,
+			answer: `{"node":"a","used":7000000,"limit":20000000,"total":8000000,"parts":[{"part":"queues","bytes":2000000,"about":"q"},{"part":"stacks","bytes":6000000,"about":"s"}]}`,
+			out: "Reporting memory breakdown on node a, in MB: 7.0000 used, the alarm begins at 20.0000 ...\npart\tmemory\tpercent\tabout\n" +
+				"stacks\t6.0000\t75.0\ts\nqueues\t2.0000\t25.0\tq\n",
+		},
+		{args: []string{"memory_breakdown", "--unit", "pages"}, code: ExitUsage, failed: "unit 'pages' is none of bytes, gb, gib, kb,"},
 		{args: []string{"log_tail", "-N", "2"}, method: "GET", path: "/api/warren/log", status: 200, answer: `{"lines":["a b","c"]}`, out: "a b\nc\n"},
 		{
 			args: []string{"set_log_level", "debug"}, method: "PUT", path: "/api/warren/log-level", body: `{"level":"debug"}`, status: 204,

@@ -101,6 +101,7 @@ func New(cfg Config) *API {
 	a.routePublish()
 	a.routeRoute()
 	a.routeLocal()
+	a.routeMemory()
 	a.routeRedrives()
 	a.routeDeadLetters()
 	a.routePolicies()

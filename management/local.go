@@ -16,6 +16,8 @@ type Local interface {
 	SetLogLevel(level string) error
 	// LogTail returns the newest lines of its log, oldest first, as many as asked for if so many are kept.
 	LogTail(lines int) []string
+	// Memory is what its memory is used for. It looks at each queue.
+	Memory() Memory
 }
 
 // Setting is one setting of a node.

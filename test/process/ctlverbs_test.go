@@ -1,6 +1,7 @@
 package process
 
 import (
+	"encoding/json"
 	"net/http"
 	"os"
 	"strings"
@@ -64,6 +65,22 @@ func TestTopologyVerbs(t *testing.T) {
 
 	says("protocol: amqp, purpose: AMQP 0-9-1\n", "listeners")
 	says("repair-after\t", "environment", "-s")
+	var parts []struct {
+		Part   string
+		Memory uint64
+	}
+	if err := json.Unmarshal([]byte(mustCtl(t, n, "memory_breakdown", "--unit", "bytes", "--formatter", "json")), &parts); err != nil {
+		t.Error(err)
+	}
+	sum := uint64(0)
+	for _, p := range parts {
+		if sum += p.Memory; p.Memory == 0 && p.Part != "transient_messages" && p.Part != "heap_free" && p.Part != "queue_leaders" {
+			t.Errorf("%s takes no memory", p.Part)
+		}
+	}
+	if len(parts) != 8 || sum < 4<<20 || sum > 4<<30 {
+		t.Errorf("memory: %d bytes in %+v", sum, parts)
+	}
 	if v := strings.TrimSpace(mustCtl(t, n, "server_version", "-s")); v == "" {
 		t.Error("no version")
 	}
