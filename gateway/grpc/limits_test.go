@@ -92,8 +92,12 @@ func rudely(t *testing.T, addr string) *rude {
 func (r *rude) call(stream uint32, method string, more ...hpack.HeaderField) error {
 	r.block.Reset()
 	fixed := []hpack.HeaderField{
-		{Name: ":method", Value: "POST"}, {Name: ":scheme", Value: "http"}, {Name: ":path", Value: "/grpc.health.v1.Health/" + method},
-		{Name: ":authority", Value: "node"}, {Name: "content-type", Value: "application/grpc"}, {Name: "te", Value: "trailers"},
+		{Name: ":method", Value: "POST"},
+		{Name: ":scheme", Value: "http"},
+		{Name: ":path", Value: "/grpc.health.v1.Health/" + method},
+		{Name: ":authority", Value: "node"},
+		{Name: "content-type", Value: "application/grpc"},
+		{Name: "te", Value: "trailers"},
 	}
 	for _, f := range append(fixed, more...) {
 		if err := r.hpack.WriteField(f); err != nil {
