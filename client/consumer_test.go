@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -301,4 +302,79 @@ func TestExclusiveAgain(t *testing.T) {
 	if err := c.Consume(t.Context(), "q", ConsumerConfig{Exclusive: true}, none); !errors.Is(err, ErrAccessRefused) {
 		t.Errorf("got %v", err)
 	}
+}
+
+// TestExtendAndSayWhy: what handlers tell beside the ends of deliveries. Texts that are none settle nothing, and what is settled cannot be extended.
+func TestExtendAndSayWhy(t *testing.T) {
+	f := startFake(t)
+	told := make(chan *warrenv1.Settlement, 100)
+	f.consume = append(f.consume, func(s consumeSide) error {
+		if _, err := opened(s); err != nil {
+			return err
+		}
+		if err := deliver(s, 1, 3); err != nil {
+			return err
+		}
+		for {
+			req, err := s.Recv()
+			if err != nil {
+				return nil //nolint:nilerr // the client has ended its side
+			}
+			for _, e := range req.GetSettlements() {
+				told <- e
+			}
+			if req.GetCancel() {
+				if err := s.Send(&warrenv1.ConsumeResponse{Cancelled: true}); err != nil {
+					return err
+				}
+			}
+		}
+	})
+	next := func(kind warrenv1.SettleKind, first uint64, detail string) {
+		t.Helper()
+		select {
+		case e := <-told:
+			if e.GetKind() != kind || e.GetFirst() != first || max(e.GetFirst(), e.GetLast()) != first || e.GetDetail() != detail {
+				t.Errorf("told %v, want %v of %d", e, kind, first)
+			}
+		case <-time.After(patience):
+			t.Errorf("nothing is told, want %v of %d", kind, first)
+		}
+	}
+	c := dialFake(t, f)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	err := c.Consume(ctx, "q", ConsumerConfig{}, func(_ context.Context, d *Delivery) error {
+		switch d.number {
+		case 1:
+			for range 2 {
+				if err := d.Extend(); err != nil {
+					t.Error(err)
+				}
+				next(warrenv1.SettleKind_SETTLE_KIND_EXTEND, 1, "")
+			}
+			for _, bad := range []string{strings.Repeat("x", detailMax+1), "\xff"} {
+				if err := d.RejectWith(bad); !errors.Is(err, ErrInvalid) {
+					t.Errorf("%q: %v", bad, err)
+				}
+			}
+			if d.RejectWith("why") != nil || !errors.Is(d.Extend(), ErrSettled) || !errors.Is(d.RejectWith("again"), ErrSettled) {
+				t.Error("not rejected, or twice")
+			}
+			next(warrenv1.SettleKind_SETTLE_KIND_REJECT, 1, "why")
+		case 2:
+			return d.RejectWith("another")
+		case 3:
+			if err := d.RejectWith("the third"); err != nil {
+				t.Error(err)
+			}
+			cancel()
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	next(warrenv1.SettleKind_SETTLE_KIND_REJECT, 2, "another") // texts that differ are not told together
+	next(warrenv1.SettleKind_SETTLE_KIND_REJECT, 3, "the third")
 }

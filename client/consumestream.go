@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -26,7 +27,8 @@ type consumeStream struct {
 	mu          sync.Mutex
 	over        bool // nothing is sent any more
 	settlements []settlement
-	freed       uint32 // deliveries that are done and for which no credit was given: those of settlements too
+	extended    map[uint64]struct{} // deliveries whose time begins anew
+	freed       uint32              // deliveries that are done and for which no credit was given: those of settlements too
 }
 
 type settlement struct {
@@ -193,6 +195,21 @@ func (s *consumeStream) settle(e settlement) error {
 	return nil
 }
 
+func (s *consumeStream) extend(number uint64) error {
+	s.mu.Lock()
+	if s.over {
+		s.mu.Unlock()
+		return ErrDeliveryLost
+	}
+	if s.extended == nil {
+		s.extended = map[uint64]struct{}{}
+	}
+	s.extended[number] = struct{}{}
+	s.mu.Unlock()
+	s.signal()
+	return nil
+}
+
 func (s *consumeStream) signal() {
 	select {
 	case s.wake <- struct{}{}:
@@ -244,15 +261,18 @@ func (s *consumeStream) send(ctx, own context.Context, end context.CancelCauseFu
 // request is what is to be told to the node, nil if that is nothing.
 func (s *consumeStream) request(credit bool) *warrenv1.ConsumeRequest {
 	s.mu.Lock()
-	list, freed := s.settlements, s.freed
-	s.settlements, s.freed = nil, 0
+	list, freed, extended := s.settlements, s.freed, s.extended
+	s.settlements, s.freed, s.extended = nil, 0, nil
 	s.mu.Unlock()
-	if len(list) == 0 && (freed == 0 || !credit) {
+	if len(list) == 0 && len(extended) == 0 && (freed == 0 || !credit) {
 		return nil
 	}
 	req := &warrenv1.ConsumeRequest{}
 	if credit {
 		req.Credit = freed
+	}
+	for _, number := range slices.Sorted(maps.Keys(extended)) { // of those that are settled, too: they are passed over
+		req.Settlements = append(req.Settlements, &warrenv1.Settlement{First: number, Kind: warrenv1.SettleKind_SETTLE_KIND_EXTEND})
 	}
 	slices.SortFunc(list, func(a, b settlement) int { return cmp.Compare(a.number, b.number) })
 	var last *warrenv1.Settlement

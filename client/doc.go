@@ -7,6 +7,7 @@
 //     has it on disk.
 //   - Consume hands the messages of a queue to a handler, as many at once as it may, and settles each by what the handler returns.
 //   - PublishDelayed publishes a message that waits in a delayed exchange, and CancelDelayed takes it back.
+//   - Peek looks into a queue and takes nothing, and Redrive sends dead letters back.
 //   - Get takes single messages; the methods beside it declare, delete and bind. Conn is for all the rest of the API, by the generated
 //     packages.
 //

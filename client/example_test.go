@@ -238,3 +238,45 @@ func ExampleClient_PublishDelayed() {
 	fmt.Println("taken back:", cancelled)
 	// Output: taken back: true
 }
+
+// A dead letter with its reason, which is looked at and sent back.
+func ExampleClient_Redrive() {
+	addrs := addresses()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	c, err := client.Dial(ctx, client.Config{Addrs: addrs, User: "guest", Password: "guest"})
+	must(err)
+	defer c.Close(ctx)
+	_, err = c.DeclareQueue(ctx, client.Queue{Name: "invoices.dead"})
+	must(err)
+	_, err = c.DeclareQueue(ctx, client.Queue{Name: "invoices", Type: "quorum", Arguments: client.Table{
+		"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "invoices.dead",
+	}})
+	must(err)
+	p, err := c.Publisher(client.PublisherConfig{})
+	must(err)
+	must(p.Publish(ctx, &client.Message{RoutingKey: "invoices", Body: []byte("invoice 17"), Mandatory: true}))
+
+	consume, stop := context.WithCancel(ctx)
+	must(c.Consume(consume, "invoices", client.ConsumerConfig{}, func(_ context.Context, d *client.Delivery) error {
+		must(d.Extend()) // it takes long
+		defer stop()
+		return d.RejectWith("no such customer")
+	}))
+	for dead := 0; dead == 0; time.Sleep(10 * time.Millisecond) { // it is on its way
+		for m, err := range c.Peek(ctx, "invoices.dead", client.PeekConfig{Filter: client.Filter{From: "invoices"}}) {
+			must(err)
+			dead++
+			fmt.Printf("%s: %s, %s\n", m.Body, m.Deaths[0].Reason, m.Deaths[0].Detail)
+		}
+	}
+	// The customer is there now.
+	done, err := c.Redrive(ctx, "invoices.dead", client.RedriveConfig{Filter: client.Filter{Reasons: []string{"rejected"}}})
+	must(err)
+	q, err := c.LookQueue(ctx, "invoices")
+	must(err)
+	fmt.Println("sent back:", done.Moved, "in the queue:", q.Messages)
+	// Output:
+	// invoice 17: rejected, no such customer
+	// sent back: 1 in the queue: 1
+}
