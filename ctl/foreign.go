@@ -17,7 +17,7 @@ var foreign = map[string]string{
 	"check_if_new_quorum_queue_replicas_have_finished_initial_sync": "see quorum_status, and check_if_node_is_ready, which waits for them",
 	"reset_statistics_db": "there is no database of statistics: each node counts from its start", "restart_vhost": "virtual hosts do not fail: one that exists runs on every node",
 	"list_unresponsive_queues": "see list_queues name state", "leader_health_check": "use check_for_quorum_queues_without_an_elected_leader", "metadata_store_status": "see cluster_status",
-	"alarms": "use check_alarms, or status", "log_location": "logs go to standard error; see log_tail", "log_tail_stream": "logs go to standard error; see log_tail", "version": "use warren version, or server_version",
+	"alarms": "use check_alarms, or status", "log_location": "logs go to standard error; see log_tail", "version": "use warren version, or server_version",
 	"tls_versions": "TLS 1.2 and 1.3", "cipher_suites": "ciphers are those of Go's standard library", "certificates": "see check_certificate_expiration", "directories": "see environment, data-dir",
 	"command_line_arguments": "see environment", "os_env": "see environment", "discover_peers": "nodes find each other by gossip; see cluster_status", "maybe_stuck": "see /debug/pprof/goroutine",
 	"erlang_version": "there is no Erlang here", "erlang_cookie_sources": "there is no Erlang here", "schema_info": "there is no Mnesia here", "list_network_interfaces": "see listeners",

@@ -42,7 +42,7 @@ func localVerbs(t *tool) []*cobra.Command {
 				return s.put(ctx, path("warren", "log-level"), map[string]string{"level": args[0]})
 			},
 		}),
-		logTailVerb(t), memoryVerb(t),
+		logTailVerb(t), logStreamVerb(t), memoryVerb(t),
 		hashVerb(t),
 		routeVerb(t),
 	}

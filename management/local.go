@@ -14,8 +14,11 @@ type Local interface {
 	// started again; the error is for the user.
 	LogLevel() string
 	SetLogLevel(level string) error
-	// LogTail returns the newest lines of its log, oldest first, as many as asked for if so many are kept.
-	LogTail(lines int) []string
+	// LogTail returns the newest lines of its log, oldest first, as many as asked for if so many are kept, and the number of the last:
+	// lines are counted from the start of the node. LogAfter returns those behind the line of a number, the oldest first, and how
+	// many in between are not kept any more; of a number that there was not yet, all.
+	LogTail(lines int) (list []string, last uint64)
+	LogAfter(number uint64, lines int) (list []string, last, missed uint64)
 	// Memory is what its memory is used for. It looks at each queue.
 	Memory() Memory
 }
@@ -35,6 +38,9 @@ type logLevel struct {
 // logLines is the JSON form of the end of a log.
 type logLines struct {
 	Lines []string `json:"lines"`
+	// Last is the number of the last of them: the parameter after of the next request. Missed lines before the first are not kept any more.
+	Last   uint64 `json:"last"`
+	Missed uint64 `json:"missed,omitempty"`
 }
 
 // Of the end of a log: how many lines are given to who does not say, and at most.
@@ -51,7 +57,17 @@ func (a *API) logTail(r *http.Request) (any, error) {
 			return nil, badRequest(fmt.Sprintf("lines must be between 1 and %d, got %q", logLinesMax, text))
 		}
 	}
-	return logLines{a.cfg.Local.LogTail(n)}, nil
+	text := r.URL.Query().Get("after")
+	if text == "" {
+		lines, last := a.cfg.Local.LogTail(n)
+		return logLines{Lines: lines, Last: last}, nil
+	}
+	after, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		return nil, badRequest(fmt.Sprintf("after must be the number of a line, got %q", text))
+	}
+	lines, last, missed := a.cfg.Local.LogAfter(after, n)
+	return logLines{lines, last, missed}, nil
 }
 
 func (a *API) routeLocal() {

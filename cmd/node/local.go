@@ -31,4 +31,9 @@ func (n *running) SetLogLevel(level string) error {
 }
 
 // LogTail is the end of the log.
-func (n *running) LogTail(lines int) []string { return n.logs.tail.last(lines) }
+func (n *running) LogTail(lines int) (list []string, last uint64) { return n.logs.tail.last(lines) }
+
+// LogAfter is what was logged behind a line.
+func (n *running) LogAfter(number uint64, lines int) (list []string, last, missed uint64) {
+	return n.logs.tail.after(number, lines)
+}

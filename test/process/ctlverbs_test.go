@@ -94,6 +94,7 @@ func TestTopologyVerbs(t *testing.T) {
 	if tail := mustCtl(t, n, "log_tail", "-N", "3"); !strings.Contains(tail, "/api/warren/users/guest/tags") || strings.Count(tail, "\n") != 3 {
 		t.Errorf("the log ends with %s", tail)
 	}
+	mustCtl(t, n, "log_tail_stream", "-d", "1") // what it prints is what comes in that second
 	if code, _, why := ctl(t, n, "set_log_level", "loud"); code != 70 || !strings.Contains(why, `must be debug, info, warn or error, got "loud"`) {
 		t.Errorf("%d %s", code, why)
 	}
