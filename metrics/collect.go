@@ -97,7 +97,8 @@ type Config struct {
 	// Life and Repair may be nil.
 	Life   func() Life
 	Repair func() Repair
-	// Certificates, Gossip, Spans, Logins and Passwords may be nil.
+	// GRPC, Certificates, Gossip, Spans, Logins and Passwords may be nil.
+	GRPC         func() GRPC
 	Logins       func() []Logins
 	Passwords    func() Passwords
 	Certificates func() []Certificate
@@ -112,6 +113,12 @@ type Config struct {
 	Channels    func() []gateway.ChannelInfo
 	Vhosts      func() []string
 	Exchanges   func(vhost string) []Exchange
+}
+
+// GRPC are the clients of the gRPC API.
+type GRPC struct {
+	Connections, Streams int    // now
+	Accepted             uint64 // connections
 }
 
 // Broker is what is read of a [broker.Broker].
@@ -234,6 +241,12 @@ func (s *scrape) identity(figures []broker.QueueFigures) {
 	s.put(buildInfo, 1, n.Version, n.Product, n.Version)
 	s.count(connections, uint64(max(0, g.Connections)))
 	s.count(channels, g.ChannelsOpened-min(g.ChannelsOpened, g.ChannelsClosed))
+	if s.cfg.GRPC != nil {
+		rpc := s.cfg.GRPC()
+		s.count(grpcConnections, uint64(max(0, rpc.Connections)))
+		s.count(grpcStreams, uint64(max(0, rpc.Streams)))
+		s.count(grpcConnectionsOpened, rpc.Accepted)
+	}
 	clients := s.cfg.Broker.Clients()
 	s.count(consumers, uint64(clients.Consumers))
 	s.count(globalConsumers, uint64(clients.Consumers), protocol)

@@ -147,6 +147,10 @@ var (
 	queuesDeleted     = inFamily(familyChurn, counter("rabbitmq_queues_deleted_total", "Queues deleted that this node led"))
 	queues            = gauge("rabbitmq_queues", "Queues that this node leads")
 
+	grpcConnections       = gauge("warren_grpc_connections", "Connections of clients of the gRPC API open now; rabbitmq_connections does not have them")
+	grpcStreams           = gauge("warren_grpc_streams", "Streams of gRPC clients, and calls that publish or consume, at work now")
+	grpcConnectionsOpened = counter("warren_grpc_connections_opened_total", "Connections of gRPC clients opened")
+
 	residentBytes   = inFamily(familyNodeCoarse, gauge("rabbitmq_process_resident_memory_bytes", "Memory in use, as the memory alarm counts it"))
 	residentLimit   = inFamily(familyNode, gauge("rabbitmq_resident_memory_limit_bytes", "Memory high watermark"))
 	openFDs         = inFamily(familyNodeCoarse, gauge("rabbitmq_process_open_fds", "Open file descriptors"))

@@ -51,6 +51,10 @@ func (n *running) metricsConfig() metrics.Config {
 			}
 		},
 		Resources: n.resources, Gateway: n.amqp.Stats, Store: n.store.Stats, Raft: n.replicas, Leaders: n.leaderships, Life: n.life, Repair: n.repairs, Broker: n.broker,
+		GRPC: func() metrics.GRPC {
+			f := n.grpc.Figures()
+			return metrics.GRPC{Connections: f.Connections, Streams: f.Sessions, Accepted: f.Accepted}
+		},
 		Logins: n.loginFigures, Passwords: n.passwordFigures, Certificates: n.certificates, Gossip: n.gossipFigures, Spans: n.spans.figures,
 		QueueName: func(id uint64) (vhost, name string, ok bool) {
 			q := n.catalog.Load().View().QueueByID(id)

@@ -334,7 +334,7 @@ func (p *swallower) pass() {
 // TestDeadPeersAreFound: a client from which nothing comes any more is asked, and its connection ends with its streams; one that answers stays.
 func TestDeadPeersAreFound(t *testing.T) {
 	t.Parallel()
-	_, addr := served(t, func(p *patience) { p.alive, p.answer = time.Second, time.Second })
+	s, addr := served(t, func(p *patience) { p.alive, p.answer = time.Second, time.Second })
 	dead, alive := newSwallower(t, addr), newSwallower(t, addr)
 	ctx, cancel := context.WithTimeout(t.Context(), limitsWait)
 	defer cancel()
@@ -347,6 +347,9 @@ func TestDeadPeersAreFound(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if f := s.Figures(); f.Connections != 2 || f.Accepted != 2 {
+		t.Errorf("%+v, want two connections", f)
+	}
 	dead.swallows.Store(true)
 	select {
 	case <-dead.endedByIt:
@@ -357,6 +360,11 @@ func TestDeadPeersAreFound(t *testing.T) {
 	case <-alive.endedByIt:
 		t.Error("a connection that is alive was ended")
 	default:
+	}
+	for ; s.Figures().Connections != 1; time.Sleep(time.Millisecond) {
+		if ctx.Err() != nil {
+			t.Fatalf("%+v, want one connection", s.Figures())
+		}
 	}
 }
 

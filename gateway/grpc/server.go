@@ -102,6 +102,8 @@ type Server struct {
 	numbers atomic.Uint64
 	// watchers are the streams of events.
 	watchers atomic.Int32
+	open     atomic.Int64 // connections
+	accepted atomic.Uint64
 
 	alarm atomic.Pointer[alarm]
 
@@ -153,7 +155,7 @@ func (s *Server) Serve(ln net.Listener) error {
 	s.mu.Lock()
 	s.lib, s.health, s.leaving, s.ending = lib, healthy, nil, make(chan struct{})
 	s.mu.Unlock()
-	return lib.Serve(netutil.LimitListener(ln, s.cfg.ConnectionsMax))
+	return lib.Serve(counting{netutil.LimitListener(ln, s.cfg.ConnectionsMax), &s.open, &s.accepted})
 }
 
 // SetBlocked holds publishers up, or frees them with "". It is called by one goroutine at a time.

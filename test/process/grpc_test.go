@@ -588,6 +588,9 @@ func rpcSilentClient(t *testing.T, c *cluster.Cluster) {
 	if n := resp.GetQueue().GetUnacked(); n == 0 || n > messages/2 {
 		t.Errorf("%d of %d messages of %d bytes are with a client that reads nothing", n, messages, size)
 	}
+	if got := scrape(t, "/metrics", c.Node(1)); got["warren_grpc_connections"] < 1 || got["warren_grpc_streams"] < 1 {
+		t.Errorf("%v connections, %v streams in the metrics", got["warren_grpc_connections"], got["warren_grpc_streams"])
+	}
 	// Operators see it, as a connection of one channel.
 	if out := mustCtl(t, c.Node(0), "list_connections", "user", "protocol", "channels", "--quiet"); !strings.Contains(out, user+"\tgRPC\t1") {
 		t.Errorf("no connection of %s in\n%s", user, out)
