@@ -69,6 +69,8 @@ type eventStream struct {
 	// table is what nodes said of their queues, and revision that of the catalog, at the last look.
 	table    *queueTable
 	revision uint64
+	// lost are the queues of which it was told that nobody leads them.
+	lost map[uint64]bool
 }
 
 // events sends server-sent events until the reader goes or cannot follow. An error is one before the first event.
@@ -195,17 +197,23 @@ func (s *eventStream) movedLeaders(ctx context.Context) (list []leaderMoved) {
 	if was == nil || was == s.table {
 		return nil
 	}
-	seen := map[string]bool{}
+	seen, lost := map[string]bool{}, map[uint64]bool{}
 	for _, v := range s.a.cfg.Broker.VhostInfos() {
 		seen[v.Name] = s.a.sees(s.user, v.Name)
 	}
 	for _, q := range s.a.cfg.Broker.QueueNames("") {
-		from, to := was.of(q.ID).leader, s.table.of(q.ID).leader
-		// A queue's id is the revision that made it: a later one has no former leader.
-		if from != to && q.ID <= since && seen[q.VHost] && len(list) < changesMax {
+		from, to, told := was.of(q.ID).leader, s.table.of(q.ID).leader, s.lost[q.ID]
+		// A queue's id is the revision that made it: a later one has no former leader. The first leader of one that was just being made
+		// is no news either, but that of one of which it was told that nobody leads it is.
+		if from != to && q.ID <= since && (from != "" || told) && seen[q.VHost] && len(list) < changesMax {
 			list = append(list, leaderMoved{q.VHost, q.Name, from, to})
+			told = to == ""
+		}
+		if told {
+			lost[q.ID] = true
 		}
 	}
+	s.lost = lost
 	return list
 }
 

@@ -136,3 +136,32 @@ func TestStuckReaderIsCutOff(t *testing.T) {
 		t.Errorf("%v", left)
 	}
 }
+
+// TestMovedLeaders: a queue's first leader is no news; that it lost its leader, and who came then, is.
+func TestMovedLeaders(t *testing.T) {
+	f := figured()
+	a := f.apis["c"]
+	a.cfg.Broker = &changing{fakeBroker: a.cfg.Broker.(*fakeBroker)}
+	s := &eventStream{a: a, user: User{Name: "admin", Tags: []string{"administrator"}}}
+	look := func(leader string) string {
+		t.Helper()
+		table := newTable(1)
+		table.make(1).leader = leader
+		a.tables.mu.Lock()
+		a.tables.table, a.tables.made, a.tables.until = table, time.Now(), time.Now().Add(time.Minute)
+		a.tables.mu.Unlock()
+		s.revision = 100 // the queues are older
+		var all []string
+		for _, m := range s.movedLeaders(t.Context()) {
+			all = append(all, m.Name+" "+m.From+">"+m.To)
+		}
+		return strings.Join(all, ", ")
+	}
+	for i, step := range []struct{ leader, told string }{
+		{"", ""}, {"a", ""}, {"b", "first a>b"}, {"", "first b>"}, {"", ""}, {"b", "first >b"}, {"b", ""}, {"a", "first b>a"},
+	} {
+		if got := look(step.leader); got != step.told {
+			t.Errorf("look %d, led by %q: told %q, want %q", i, step.leader, got, step.told)
+		}
+	}
+}

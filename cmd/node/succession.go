@@ -103,7 +103,7 @@ func (n *running) serveRecoverCluster(w http.ResponseWriter, r *http.Request) {
 		refused(http.StatusBadRequest, "bad_request", fmt.Errorf("the request is not understood: %w", err))
 		return
 	}
-	n.log.Warn("administration", "user", "operator on this machine", "recover_cluster", true, "lost", req.Lost, "yes", req.Yes)
+	n.log.Warn("administration", "user", "operator on this machine", "from", "control socket", "recover_cluster", true, "lost", req.Lost, "yes", req.Yes)
 	// An operator who goes away does not leave it half done.
 	report, err := n.RecoverCluster(context.WithoutCancel(r.Context()), &req)
 	if refusal, ok := errors.AsType[*recovery.Error](err); ok {
