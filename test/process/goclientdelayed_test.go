@@ -14,7 +14,7 @@ import (
 	"github.com/warrenmq/warren/test/cluster"
 )
 
-// goDelayer publishes delayed messages and takes them back at about the time at which they are due.
+// goDelayer publishes delayed messages and takes them back at about the time at which they are due, and some long before.
 type goDelayer struct {
 	c               *client.Client
 	exchange, queue string
@@ -51,9 +51,12 @@ func (d *goDelayer) work(ctx context.Context, t *testing.T, end chan struct{}) {
 		}
 		d.mu.Lock()
 		d.n++
-		body := fmt.Sprint(d.n)
+		body, early := fmt.Sprint(d.n), d.n%4 == 0
 		d.mu.Unlock()
 		delay := 100*time.Millisecond + rand.N(400*time.Millisecond)
+		if early {
+			delay = time.Hour
+		}
 		due := time.Now().Add(delay)
 		call, cancel := context.WithTimeout(ctx, 5*time.Second)
 		h, err := d.c.PublishDelayed(call, &client.Message{Exchange: d.exchange, Body: []byte(body)}, delay)
@@ -61,7 +64,9 @@ func (d *goDelayer) work(ctx context.Context, t *testing.T, end chan struct{}) {
 		if err != nil {
 			continue // it may be there, and nobody can take it back
 		}
-		time.Sleep(time.Until(due) - 80*time.Millisecond + rand.N(120*time.Millisecond))
+		if !early {
+			time.Sleep(time.Until(due) - 80*time.Millisecond + rand.N(120*time.Millisecond))
+		}
 		cancelled, err := d.c.CancelDelayed(ctx, h)
 		if err != nil {
 			t.Errorf("message %s: %v", body, err)
@@ -69,6 +74,9 @@ func (d *goDelayer) work(ctx context.Context, t *testing.T, end chan struct{}) {
 		}
 		if again, err := d.c.CancelDelayed(ctx, h); err != nil || again != cancelled {
 			t.Errorf("message %s was cancelled: %v, and when asked again: %v, %v", body, cancelled, again, err)
+		}
+		if early && !cancelled {
+			t.Errorf("message %s could not be taken back, an hour before it is due", body)
 		}
 		d.mu.Lock()
 		d.cancelled[body] = cancelled
