@@ -254,15 +254,14 @@ func (m *Mesh) Call(ctx context.Context, to NodeID, method uint8, req []byte) ([
 		return m.handleCall(ctx, m.cfg.Local, method, req)
 	}
 	deadline, _ := ctx.Deadline()
-	return m.ask(ctx, to, request{kind: frameCall, body: pieces{req}, fields: func(call uint64) []byte {
-		b := binary.AppendUvarint(make([]byte, 0, 24), call)
-		b = append(b, method)
-		return binary.AppendUvarint(b, uint64(max(time.Until(deadline).Milliseconds(), 1)))
-	}})
+	return m.ask(ctx, to, func() request {
+		left := uint64(max(time.Until(deadline).Milliseconds(), 1))
+		return request{kind: frameCall, body: pieces{req}, fields: binary.AppendUvarint([]byte{method}, left)}
+	})
 }
 
-// ask is a round trip under a context.
-func (m *Mesh) ask(ctx context.Context, to NodeID, req request) ([]byte, error) {
+// ask is a round trip under a context. The request is made when there is a link.
+func (m *Mesh) ask(ctx context.Context, to NodeID, req func() request) ([]byte, error) {
 	p, err := m.peer(to)
 	if err != nil {
 		return nil, err
@@ -270,7 +269,7 @@ func (m *Mesh) ask(ctx context.Context, to NodeID, req request) ([]byte, error) 
 	sess, err := p.await(ctx.Done(), nil, true)
 	var resp []byte
 	if err == nil {
-		resp, err = sess.roundTrip(ctx.Done(), nil, req)
+		resp, err = sess.roundTrip(ctx.Done(), nil, req())
 	}
 	if err != nil && ctx.Err() != nil && !errors.Is(err, ErrPeerDown) {
 		return nil, fmt.Errorf("call to %s: %w", to, ctx.Err())

@@ -81,7 +81,7 @@ func appendFrame(t *testing.T, to ReplicaID, g GroupID, req *raft.AppendEntriesR
 	if err != nil {
 		t.Fatal(err)
 	}
-	fields := append(appendTarget(1, to, g), 0, rpc)
+	fields := append(appendTarget(binary.AppendUvarint(nil, 1), to, g), 0, rpc)
 	return append(appendHead(nil, frameRaft, fields, b.bytes()), b.join()...)
 }
 

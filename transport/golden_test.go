@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"encoding/binary"
 	"encoding/hex"
 	"flag"
 	"fmt"
@@ -25,7 +26,7 @@ func TestVersionOneStaysAsItIs(t *testing.T) {
 	line("welcome", welcome{version: 1, node: "b/1", process: 8, epoch: 9, window: 300}.encode())
 	line("refusal", encodeRefusal(&RemoteError{Code: CodeCluster, Text: "no"}))
 	line("envelope", envelope{cluster: "c", from: "a/1", method: 3, payload: []byte("p")}.encode())
-	line("target", appendTarget(300, "b/1", 2))
+	line("target", appendTarget(binary.AppendUvarint(nil, 300), "b/1", 2))
 	line("head", appendHead(nil, frameCall, []byte{1, 2}, 300))
 	h := headerOf("a/1")
 	requests := []any{

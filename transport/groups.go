@@ -149,9 +149,8 @@ func (t *groupTable) inject(g GroupID, check uint32) error {
 	return rt.InjectTimeoutNow()
 }
 
-// appendTarget builds the fields that open raft and inject frames.
-func appendTarget(call uint64, to ReplicaID, g GroupID) []byte {
-	b := binary.AppendUvarint(make([]byte, 0, 48), call)
+// appendTarget appends what follows the call's id in raft and inject frames.
+func appendTarget(b []byte, to ReplicaID, g GroupID) []byte {
 	b = binary.AppendUvarint(b, uint64(g))
 	return binary.BigEndian.AppendUint32(b, targetCheck(to, g))
 }

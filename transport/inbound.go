@@ -265,7 +265,8 @@ func (in *inbound) receive(f frame) error {
 // answer sends the result of a request. A peer that reads none of its answers
 // loses its link.
 func (in *inbound) answer(call uint64, payload []byte, err error) {
-	fields := binary.AppendUvarint(make([]byte, 0, 2*binary.MaxVarintLen32), call)
+	var buf [2 * binary.MaxVarintLen64]byte
+	fields := binary.AppendUvarint(buf[:0], call)
 	if err != nil {
 		re := remoteOf(err)
 		fields = binary.AppendUvarint(fields, uint64(max(re.Code, 1)))

@@ -39,6 +39,7 @@ type Mesh struct {
 	cfg     Config
 	began   time.Time    // origin of ping stamps
 	wall    atomic.Int64 // ms since 1970 then
+	self    []byte       // cfg.Local; nobody changes them
 	process uint64       // drawn at random: tells runs of the process apart
 	pool    mem.BufferPool
 	server  *grpc.Server
@@ -70,6 +71,8 @@ type Mesh struct {
 	snapOut      chan struct{} // slots of snapshots being sent
 	snapIn       chan struct{} // and received
 	unary        chan struct{} // slots of calls by address
+	waiters      sync.Pool     // of *waiter
+	names        names
 	stats        counters
 }
 
@@ -80,7 +83,7 @@ func New(cfg Config) (*Mesh, error) {
 	}
 	cfg = cfg.withDefaults()
 	m := &Mesh{
-		cfg: cfg, began: time.Now(), process: rand.Uint64() | 1, pool: new(bufferPool),
+		cfg: cfg, self: []byte(cfg.Local), began: time.Now(), process: rand.Uint64() | 1, pool: new(bufferPool),
 		peers: map[NodeID]*peer{}, inbound: map[NodeID]*inbound{}, dispatchers: map[NodeID]*dispatcher{},
 		greetings: make(chan struct{}, greetingsMax),
 		snapOut:   make(chan struct{}, cfg.Snapshots), snapIn: make(chan struct{}, cfg.Snapshots), unary: make(chan struct{}, cfg.Workers),
@@ -371,9 +374,7 @@ func (m *Mesh) InjectAt(ctx context.Context, to ReplicaID, g GroupID) error {
 		ctx, cancel = context.WithTimeout(ctx, m.cfg.CallTimeout)
 		defer cancel()
 	}
-	_, err := m.ask(ctx, to.Node(), request{kind: frameInject, fields: func(call uint64) []byte {
-		return appendTarget(call, to, g)
-	}})
+	_, err := m.ask(ctx, to.Node(), func() request { return request{kind: frameInject, fields: appendTarget(nil, to, g)} })
 	return err
 }
 

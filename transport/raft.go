@@ -15,12 +15,13 @@ import (
 // RaftTransport is one group's view of the mesh. It has no goroutine of its own
 // while nothing is asked of the group.
 type RaftTransport struct {
-	m        *Mesh
-	group    GroupID
-	self     ReplicaID
-	check    uint32    // of frames that are meant for this replica
-	codec    raftCodec // for what this node sends
-	consumer chan raft.RPC
+	m         *Mesh
+	group     GroupID
+	self      ReplicaID
+	selfBytes []byte    // self; nobody changes them
+	check     uint32    // of frames that are meant for this replica
+	codec     raftCodec // for what this node sends
+	consumer  chan raft.RPC
 
 	mu       sync.Mutex
 	closed   bool
@@ -54,10 +55,14 @@ func newRaftTransport(m *Mesh, g GroupID, self ReplicaID) *RaftTransport {
 	if g == CatalogGroup {
 		depth *= catalogInboxFactor // there is one, and what it answers is waited for by all
 	}
-	return &RaftTransport{
-		m: m, group: g, self: self, check: targetCheck(self, g), codec: raftCodec{self: []byte(m.cfg.Local)},
+	rt := &RaftTransport{
+		m: m, group: g, self: self, selfBytes: m.self, check: targetCheck(self, g), codec: raftCodec{self: m.self},
 		consumer: make(chan raft.RPC, depth), done: make(chan struct{}),
 	}
+	if string(self) != string(m.self) {
+		rt.selfBytes = []byte(self)
+	}
+	return rt
 }
 
 // Consumer implements raft.Transport.
@@ -69,12 +74,39 @@ func (rt *RaftTransport) LocalAddr() raft.ServerAddress { return raft.ServerAddr
 // EncodePeer implements raft.Transport: raft keeps these bytes of whom it has voted for, so
 // that they must name the replica.
 func (rt *RaftTransport) EncodePeer(id raft.ServerID, _ raft.ServerAddress) []byte {
+	if id == raft.ServerID(rt.self) {
+		return rt.selfBytes // which Raft asks for with each heartbeat, and does not change
+	}
 	return []byte(id)
 }
 
 // DecodePeer implements raft.Transport.
 func (rt *RaftTransport) DecodePeer(b []byte) raft.ServerAddress {
-	return raft.ServerAddress(ReplicaID(b).Node())
+	return rt.m.names.of(b)
+}
+
+// names are the nodes of replicas, as Raft asks for the leader's with each heartbeat.
+type names struct {
+	mu    sync.RWMutex
+	known map[string]raft.ServerAddress
+}
+
+func (n *names) of(replica []byte) raft.ServerAddress {
+	n.mu.RLock()
+	addr, ok := n.known[string(replica)]
+	n.mu.RUnlock()
+	if ok {
+		return addr
+	}
+	id := ReplicaID(replica)
+	addr = raft.ServerAddress(id.Node())
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.known == nil || len(n.known) >= strangersMax {
+		n.known = map[string]raft.ServerAddress{}
+	}
+	n.known[string(id)] = addr
+	return addr
 }
 
 // SetHeartbeatHandler does nothing on purpose. Raft's handler would change the
@@ -214,16 +246,17 @@ func (rt *RaftTransport) respond(r *inboundRPC, resp raft.RPCResponse) {
 		r.in.answer(r.call, nil, &RemoteError{Code: CodeRaft, Text: resp.Error.Error()})
 		return
 	}
-	answer := resp.Response
-	switch a := answer.(type) {
+	b := make([]byte, 0, 64)
+	switch a := resp.Response.(type) {
 	case *raft.AppendEntriesResponse:
-		answer = &appendAnswer{AppendEntriesResponse: *a, turns: r.turns}
+		r.in.answer(r.call, rt.codec.appendAnswer(b, a, r.turns), nil)
+		return
 	case *raft.RequestVoteResponse:
 		if a.Granted {
 			rt.turnFromLeader(r.in.from)
 		}
 	}
-	b, err := rt.codec.response(make([]byte, 0, 64), answer)
+	b, err := rt.codec.response(b, resp.Response)
 	r.in.answer(r.call, b, err)
 }
 
@@ -238,11 +271,8 @@ func (rt *RaftTransport) frameFor(to ReplicaID, cmd any) (request, error) {
 		return request{}, err
 	}
 	catalog := rt.m.cfg.CatalogIndex()
-	return request{kind: frameRaft, body: b, fields: func(call uint64) []byte {
-		h := appendTarget(call, to, rt.group)
-		h = binary.AppendUvarint(h, catalog)
-		return append(h, rpc)
-	}}, nil
+	fields := appendTarget(make([]byte, 0, fieldsBytesMax), to, rt.group)
+	return request{kind: frameRaft, body: b, fields: append(binary.AppendUvarint(fields, catalog), rpc)}, nil
 }
 
 // AppendEntries implements raft.Transport. It shortens args.Entries in place to
@@ -364,9 +394,7 @@ func (rt *RaftTransport) ask(to NodeID, req request, resp any) (process uint64, 
 			return 0, err
 		}
 	}
-	timer := time.NewTimer(rt.m.cfg.AnswerWait)
-	defer timer.Stop()
-	b, err := sess.roundTrip(rt.done, timer.C, req)
+	b, err := sess.roundTripWithin(rt.done, rt.m.cfg.AnswerWait, req)
 	if err != nil {
 		return 0, err
 	}

@@ -294,11 +294,7 @@ func (c raftCodec) readAppend(d *decoder) *raft.AppendEntriesRequest {
 func (c raftCodec) response(b []byte, resp any) ([]byte, error) {
 	switch r := resp.(type) {
 	case *appendAnswer:
-		b = c.header(append(b, rpcAppend), r.RPCHeader)
-		b = binary.AppendUvarint(b, r.Term)
-		b = binary.AppendUvarint(b, r.LastLog)
-		b = appendBool(appendBool(b, r.Success), r.NoRetryBackoff)
-		return binary.AppendUvarint(b, r.turns), nil
+		return c.appendAnswer(b, &r.AppendEntriesResponse, r.turns), nil
 	case *raft.RequestVoteResponse:
 		b = c.header(append(b, rpcVote), r.RPCHeader)
 		b = binary.AppendUvarint(b, r.Term)
@@ -314,6 +310,15 @@ func (c raftCodec) response(b []byte, resp any) ([]byte, error) {
 	default:
 		return b, fmt.Errorf("transport: no encoding for %T", resp)
 	}
+}
+
+// appendAnswer appends the answer to an append.
+func (c raftCodec) appendAnswer(b []byte, r *raft.AppendEntriesResponse, turns uint64) []byte {
+	b = c.header(append(b, rpcAppend), r.RPCHeader)
+	b = binary.AppendUvarint(b, r.Term)
+	b = binary.AppendUvarint(b, r.LastLog)
+	b = appendBool(appendBool(b, r.Success), r.NoRetryBackoff)
+	return binary.AppendUvarint(b, turns)
 }
 
 // readResponse decodes into resp, whose type must be the one that was sent.

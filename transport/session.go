@@ -38,11 +38,14 @@ type session struct {
 	done chan struct{} // closed at the end
 }
 
+// fieldsBytesMax is what the fields of a request take at most: group, check, the catalog's index and type of one of Raft.
+const fieldsBytesMax = 2*binary.MaxVarintLen64 + 4 + 1
+
 // request is a frame that expects an answer.
 type request struct {
 	kind   uint8
-	fields func(call uint64) []byte // leading fields of the frame
-	body   pieces                   // must not change after sending
+	fields []byte // what follows the call's id in the frame, at most fieldsBytesMax
+	body   pieces // must not change after sending
 }
 
 // send queues req. done is called exactly once if and only if the error is nil,
@@ -60,7 +63,9 @@ func (s *session) send(req request, done func([]byte, error)) (call uint64, err 
 	call = s.next
 	s.pending[call] = done
 	s.mu.Unlock()
-	if err := s.out.put(laneRaft, req.kind, req.fields(call), req.body...); err != nil {
+	var buf [binary.MaxVarintLen64 + fieldsBytesMax]byte
+	fields := append(binary.AppendUvarint(buf[:0], call), req.fields...)
+	if err := s.out.put(laneRaft, req.kind, fields, req.body...); err != nil {
 		s.mu.Lock()
 		_, mine := s.pending[call]
 		delete(s.pending, call)
@@ -102,15 +107,46 @@ type answer struct {
 	err     error
 }
 
+// waiter is what a caller waits with for its answer. It is used again: heartbeats of idle groups are most of what is asked.
+type waiter struct {
+	ch    chan answer
+	done  func([]byte, error) // puts the answer into ch, which has room for it
+	timer *time.Timer         // stopped while nobody waits
+}
+
+func (m *Mesh) waiter() *waiter {
+	if w, ok := m.waiters.Get().(*waiter); ok {
+		return w
+	}
+	w := &waiter{ch: make(chan answer, 1), timer: time.NewTimer(time.Hour)}
+	w.timer.Stop()
+	w.done = func(b []byte, err error) { w.ch <- answer{b, err} }
+	return w
+}
+
+// roundTripWithin is roundTrip with a bound of time.
+func (s *session) roundTripWithin(stop <-chan struct{}, limit time.Duration, req request) ([]byte, error) {
+	w := s.p.m.waiter()
+	w.timer.Reset(limit)
+	return s.wait(w, stop, w.timer.C, req)
+}
+
 // roundTrip sends req and waits for the answer, until stop or timeout.
 func (s *session) roundTrip(stop <-chan struct{}, timeout <-chan time.Time, req request) ([]byte, error) {
-	ch := make(chan answer, 1)
-	call, err := s.sendWait(stop, timeout, req, func(b []byte, err error) { ch <- answer{b, err} })
+	return s.wait(s.p.m.waiter(), stop, timeout, req)
+}
+
+// wait takes w. It is used again if nobody can put an answer into it any more.
+func (s *session) wait(w *waiter, stop <-chan struct{}, timeout <-chan time.Time, req request) ([]byte, error) {
+	defer w.timer.Stop()
+	call, err := s.sendWait(stop, timeout, req, w.done)
 	if err != nil {
 		return nil, err
 	}
 	select {
-	case a := <-ch:
+	case a := <-w.ch:
+		w.timer.Stop()
+		s.p.m.waiters.Put(w)
 		return a.payload, a.err
 	case <-stop:
 		s.forget(call)

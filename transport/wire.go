@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"unsafe"
 
 	"github.com/warrenmq/warren/dirty"
 )
@@ -263,9 +264,11 @@ func decodeReply(b []byte) (welcome, error) {
 // targetCheck is carried by frames whose misdelivery could do harm. It names the
 // replica and the group the sender meant.
 func targetCheck(to ReplicaID, g GroupID) uint32 {
-	var num [8]byte
-	binary.BigEndian.PutUint64(num[:], uint64(g))
-	return crc32.Update(crc32.ChecksumIEEE([]byte(to)), crc32.IEEETable, num[:])
+	sum := ^crc32.ChecksumIEEE(unsafe.Slice(unsafe.StringData(string(to)), len(to))) // which only reads it
+	for shift := 56; shift >= 0; shift -= 8 {
+		sum = crc32.IEEETable[byte(sum)^byte(g>>shift)] ^ sum>>8
+	}
+	return ^sum
 }
 
 // frame is one decoded frame of a message.

@@ -2,7 +2,9 @@ package transport
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
+	"hash/crc32"
 	"reflect"
 	"slices"
 	"testing"
@@ -446,6 +448,17 @@ func FuzzFirstMessages(f *testing.F) {
 		decodeEnvelope(b)
 		if _, req, err := decodeSnapshotHeader(b); err == nil && (req == nil || req.Size < 0) {
 			t.Fatal("a snapshot header without a request")
+		}
+	})
+}
+
+// The check value is the CRC-32 of the replica's name and the group's number.
+func TestTargetCheck(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		to, g := rapid.String().Draw(t, "replica"), rapid.Uint64().Draw(t, "group")
+		want := crc32.ChecksumIEEE(binary.BigEndian.AppendUint64([]byte(to), g))
+		if got := targetCheck(ReplicaID(to), GroupID(g)); got != want {
+			t.Errorf("%08x, want %08x", got, want)
 		}
 	})
 }
