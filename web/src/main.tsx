@@ -4,7 +4,7 @@ import { loggedIn, whenLoggedOut } from "./api";
 import { useApi } from "./data";
 import { Login } from "./login";
 import { routes } from "./routes";
-import { parse, useRoute } from "./route";
+import { useRoute } from "./route";
 import { applyTheme, Shell } from "./shell";
 import { MeContext } from "./me";
 import "./style.css";
@@ -28,7 +28,7 @@ function Inside() {
     return () => removeEventListener("themechange", on);
   }, []);
   useEffect(() => { document.getElementById("main")?.scrollTo(0, 0); scrollTo(0, 0); }, [route.parts.join("/")]);
-  const shown = routes(parse(location.hash));
+  const shown = routes(route);
   return (
     <MeContext.Provider value={me.data}>
       <Shell me={me.data}>

@@ -1,6 +1,6 @@
 // The parts that pages are made of.
 import type { ComponentChildren } from "preact";
-import { useEffect, useId, useRef, useState } from "preact/hooks";
+import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { ApiError } from "./api";
 import { useAction } from "./data";
 import { count, value } from "./format";
@@ -131,7 +131,7 @@ export function Check({ label, value, set }: { label: ComponentChildren; value: 
 export function Dialog({ title, close, wide, children }: { title: string; close: () => void; wide?: boolean } & Children) {
   const ref = useRef<HTMLDialogElement>(null);
   const id = useId();
-  useEffect(() => {
+  useLayoutEffect(() => { // with what is drawn next: nothing of it is there and not open
     const d = ref.current!;
     d.showModal();
     (d.querySelector<HTMLElement>("[autofocus]") ?? d.querySelector<HTMLElement>(".dialog-body :is(input, select, textarea)"))?.focus();
