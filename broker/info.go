@@ -188,6 +188,20 @@ func (b *Broker) QueueNames(vhost string) []QueueName {
 	return slices.Clip(n.all[at[0]:at[1]])
 }
 
+// QueuesDeclaredBy lists the queues that clients declared as a user, in the order of vhost and name; those that were there below level 2 of the
+// cluster, or that definitions brought, are nobody's.
+func (b *Broker) QueuesDeclaredBy(user string) (list []QueueName) {
+	view := b.cat.View()
+	for h := range view.Vhosts() {
+		for q := range view.Queues(h.Name) {
+			if q.DeclaredBy == user {
+				list = append(list, QueueName{q.ID, q.Vhost, q.Name})
+			}
+		}
+	}
+	return list
+}
+
 // OutlineQueue describes a queue but for what its leader knows, and AskQueue with that; ok is false if there is none of that id.
 func (b *Broker) OutlineQueue(id uint64) (info QueueInfo, ok bool) {
 	q := b.cat.View().QueueByID(id)

@@ -153,6 +153,9 @@ func (c *Conn) counts(ctx context.Context, q *catalog.Queue) (QueueOK, error) {
 
 func clamp(n uint64) uint32 { return uint32(min(n, math.MaxUint32)) }
 
+// levelDeclarer is the level of the cluster from which on queues know who declared them.
+const levelDeclarer = 2
+
 // create makes the queue's entry. The result may be somebody else's who was
 // faster: then made is false. The other nodes may not have it yet.
 func (c *Conn) create(ctx context.Context, view *catalog.View, d QueueDeclare, generated bool) (q *catalog.Queue, made bool, err error) {
@@ -166,6 +169,9 @@ func (c *Conn) create(ctx context.Context, view *catalog.View, d QueueDeclare, g
 		return nil, false, err
 	}
 	entry := c.b.entryOf(view, c.vhost, d)
+	if view.Level() >= levelDeclarer {
+		entry.DeclaredBy = c.login
+	}
 	if d.Exclusive {
 		entry.Owner = c.owner
 	}

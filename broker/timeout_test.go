@@ -95,13 +95,13 @@ func TestConsumerTimesOut(t *testing.T) {
 func TestBusyConsumerDoesNotTimeOut(t *testing.T) {
 	b := newBroker(t)
 	c := dial(t, b)
-	c.declare("q", table("x-consumer-timeout", int32(300)))
+	c.declare("q", table("x-consumer-timeout", int32(1000)))
 	c.consume("q", 1)
-	for end := time.Now().Add(900 * time.Millisecond); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		c.put("q", "m", nil)
 		c.settle(fsm.Ack, c.take(1)...)
 	}
-	time.Sleep(500 * time.Millisecond)
+	time.Sleep(1500 * time.Millisecond)
 	if len(c.timedOut) > 0 {
 		t.Errorf("timed out: %v", c.timedOut)
 	}
@@ -131,7 +131,7 @@ func TestGetTimesOut(t *testing.T) {
 func TestCancelledConsumerTimesOut(t *testing.T) {
 	b := newBroker(t)
 	c, other := dial(t, b), dial(t, b)
-	c.declare("q", table("x-consumer-timeout", int32(150)))
+	c.declare("q", table("x-consumer-timeout", int32(2000)))
 	x := c.consume("q", 1)
 	c.put("q", "m", nil)
 	c.take(1)

@@ -80,7 +80,7 @@ const (
 func levelOf(c Command) int {
 	switch c := c.(type) {
 	case *DeclareQueue:
-		if c.Queue.Size > 0 {
+		if c.Queue.Size > 0 || c.Queue.DeclaredBy != "" {
 			return 2
 		}
 	case *DeclareExchange:
@@ -298,7 +298,8 @@ type Unbind struct{ Binding Binding }
 // (Exclusive) that the declaring node knows; the command is refused when another one
 // has registered since.
 //
-// Queue.Size is how many members it should have, if there were too few nodes; it belongs to level 2, and is 0 below.
+// Queue.Size is how many members it should have, if there were too few nodes, and Queue.DeclaredBy who declares it; they belong to level 2, and are not
+// there below.
 type DeclareQueue struct {
 	Queue           Queue
 	NodeIncarnation uint64
@@ -409,7 +410,7 @@ func (c *DeclareQueue) fields(f *fields) {
 		q.fields(f)
 	}
 	f.u64(&c.NodeIncarnation)
-	f.optional(&c.Queue.Size)
+	c.Queue.late(f)
 }
 
 func (c *DeleteQueue) fields(f *fields) {

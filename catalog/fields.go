@@ -65,6 +65,27 @@ func (f *fields) optional(v *uint64) {
 	}
 }
 
+// late are the last fields of a declaration, which had none of them before: the size if there is one, and behind it, then even if it is 0, who declares.
+func (q *Queue) late(f *fields) {
+	if f.reading && len(f.buf) == 0 {
+		return
+	}
+	if !f.reading && q.DeclaredBy == "" {
+		f.optional(&q.Size)
+		return
+	}
+	f.u64(&q.Size)
+	if f.reading && len(f.buf) == 0 {
+		if q.Size == 0 {
+			f.fail("0 where it is not written")
+		}
+		return
+	}
+	if str(f, &q.DeclaredBy); f.reading && q.DeclaredBy == "" {
+		f.fail("nobody where it is not written")
+	}
+}
+
 // i64 is a number that may be negative: zigzag encoded.
 func (f *fields) i64(v *int64) {
 	n := uint64(*v)<<1 ^ uint64(*v>>63)

@@ -108,6 +108,7 @@ func goldenLevel2() []Command {
 		&PauseQueue{46, true},
 		&PauseQueue{49, true},
 		&PauseQueue{49, false},
+		&DeclareQueue{Queue{Vhost: "/", Name: "whose", Durable: true, Kind: Replicated, Members: []NodeID{n1}, Preferred: n1, DeclaredBy: "ann"}, 0},
 	}
 }
 

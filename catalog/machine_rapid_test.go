@@ -203,6 +203,7 @@ func randomCommand(t *rapid.T) Command {
 		c := &DeclareQueue{Queue: Queue{
 			Vhost: vhost(), Name: queue(), Kind: Replicated, Members: []NodeID{n1, n2}, Preferred: n2, Size: uint64(rapid.IntRange(0, 4).Draw(t, "size")),
 		}}
+		c.Queue.DeclaredBy = pick("declarer", "", "ann", "bob")
 		if rapid.Bool().Draw(t, "transient") {
 			c.Queue.Kind, c.Queue.Members = Transient, []NodeID{node()}
 			c.Queue.Preferred, c.NodeIncarnation = c.Queue.Members[0], id()

@@ -146,6 +146,8 @@ type Queue struct {
 	Survivors []NodeID
 	// Kept is what this life began from, zero for the first one and while it is taken over.
 	Kept Kept
+	// DeclaredBy is the user who declared it, "" if that was below level 2 of the cluster or by the node itself.
+	DeclaredBy string
 	// Paused: it hands out nothing. PausedAt is the log index of the newest entry that changed this, 0 if none has.
 	Paused   bool
 	PausedAt uint64

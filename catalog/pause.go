@@ -34,28 +34,32 @@ func (c *PauseQueue) apply(tx *txn) (Result, *amqp.Error) {
 	return Result{Changed: true, ID: q.ID, Queue: &q}, nil
 }
 
-// pauseFields is what a queue has that was paused once, as a snapshot's record behind the queues.
-func (q *Queue) pauseFields(f *fields) {
+// hasNotes tells whether there is more of a queue that is to be written behind it.
+func (q *Queue) hasNotes() bool { return q.PausedAt > 0 || q.DeclaredBy != "" }
+
+// noteFields is what a queue has that was paused once, or whose declarer is known, as a snapshot's record behind the queues.
+func (q *Queue) noteFields(f *fields) {
 	f.u64(&q.ID)
 	f.u64(&q.PausedAt)
 	f.bool(&q.Paused)
+	str(f, &q.DeclaredBy)
 }
 
-// restorePause adds such a record to the queue that it extends.
-func (tx *txn) restorePause(f *fields) (problem string) {
-	var pause Queue
-	if pause.pauseFields(f); f.err != nil {
+// restoreNotes adds such a record to the queue that it extends.
+func (tx *txn) restoreNotes(f *fields) (problem string) {
+	var notes Queue
+	if notes.noteFields(f); f.err != nil {
 		return ""
 	}
-	old := tx.QueueByID(pause.ID)
+	old := tx.QueueByID(notes.ID)
 	switch {
 	case old == nil:
 		return "no such queue"
-	case pause.PausedAt == 0 || pause.PausedAt > tx.revision:
+	case !notes.hasNotes() || notes.PausedAt > tx.revision || notes.Paused && notes.PausedAt == 0:
 		return "a pause at no time"
 	}
 	q := *old
-	q.Paused, q.PausedAt = pause.Paused, pause.PausedAt
+	q.Paused, q.PausedAt, q.DeclaredBy = notes.Paused, notes.PausedAt, notes.DeclaredBy
 	tx.putQueue(&q)
 	return ""
 }

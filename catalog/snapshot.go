@@ -44,7 +44,7 @@ const (
 	recordLife            = 18
 	recordDefinitions     = 24
 	recordName            = 25
-	recordQueuePause      = 26
+	recordQueueNotes      = 26
 	recordEnd             = 255
 
 	recordBytesMax = 16 << 20
@@ -142,8 +142,8 @@ func (s *snapshot) write(w io.Writer) error {
 		}
 	}
 	for q := range v.queuesByID.all() {
-		if q.PausedAt > 0 {
-			r.record(recordQueuePause, q.pauseFields)
+		if q.hasNotes() {
+			r.record(recordQueueNotes, q.noteFields)
 		}
 	}
 	for n := range v.nodes.all() {
@@ -374,8 +374,8 @@ func (tx *txn) restore(kind byte, f *fields, requests *requestLog) error {
 		if problem := tx.restoreLife(f); problem != "" {
 			return malformed("%s", problem)
 		}
-	case recordQueuePause:
-		if problem := tx.restorePause(f); problem != "" {
+	case recordQueueNotes:
+		if problem := tx.restoreNotes(f); problem != "" {
 			return malformed("%s", problem)
 		}
 	case recordRequest:

@@ -3,6 +3,7 @@ package management
 import (
 	"context"
 	"net/http"
+	"runtime"
 	"time"
 
 	"github.com/warrenmq/warren/stats"
@@ -16,6 +17,7 @@ type overview struct {
 	ProductName       string           `json:"product_name"`
 	ProductVersion    string           `json:"product_version"`
 	RabbitMQVersion   string           `json:"rabbitmq_version"`
+	ErlangVersion     string           `json:"erlang_version"` // Go's, for tools that show what a node runs on
 	ClusterName       string           `json:"cluster_name"`
 	DefaultQueueType  string           `json:"default_queue_type"`
 	DisableStats      bool             `json:"disable_stats"`
@@ -67,7 +69,7 @@ func (a *API) overview(r *http.Request, u User) (any, error) {
 
 // overviewOf is the overview for a user, with samples of the spans. What is in queues may be as old as age.
 func (a *API) overviewOf(ctx context.Context, u User, lengthsSpan, rates span, age time.Duration) (any, error) {
-	o := overview{RatesMode: "detailed", ExchangeTypes: exchangeTypes, DefaultQueueType: "classic", ObjectTotals: map[string]int{}, ClusterName: a.cfg.Cluster.ClusterID()}
+	o := overview{RatesMode: "detailed", ErlangVersion: runtime.Version(), ExchangeTypes: exchangeTypes, DefaultQueueType: "classic", ObjectTotals: map[string]int{}, ClusterName: a.cfg.Cluster.ClusterID()}
 	o.ProductName, o.ProductVersion = a.cfg.Product()
 	o.ManagementVersion, o.RabbitMQVersion = o.ProductVersion, o.ProductVersion
 	o.Node = a.localName()

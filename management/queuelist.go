@@ -15,6 +15,7 @@ import (
 // figures is the part of the broker that tells what is in queues, and what is counted; its methods are documented there.
 type figures interface {
 	QueueNames(vhost string) []broker.QueueName
+	QueuesDeclaredBy(user string) []broker.QueueName
 	OutlineQueue(id uint64) (broker.QueueInfo, bool)
 	OutlineQueues(list []broker.QueueName, policies bool, yield func(i int, info *broker.QueueInfo))
 	AskQueue(ctx context.Context, id uint64) (broker.QueueInfo, bool)

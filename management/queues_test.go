@@ -49,6 +49,11 @@ func (f *fakeBroker) VhostInfos() (list []broker.VhostInfo) {
 	return list
 }
 
+// QueuesDeclaredBy takes queues for a user's whose names begin with the user's.
+func (f *fakeBroker) QueuesDeclaredBy(user string) []broker.QueueName {
+	return only(f.QueueNames(""), func(q broker.QueueName) bool { return strings.HasPrefix(q.Name, user+".") })
+}
+
 func (f *fakeBroker) QueueNames(vhost string) (list []broker.QueueName) {
 	for i, q := range f.queues {
 		if vhost == "" || vhost == q.VHost {

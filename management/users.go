@@ -43,6 +43,7 @@ func (a *API) routeUsers() {
 	a.handle("GET /api/users/without-permissions", a.admin(a.listUsersWithoutPermissions))
 	a.handle("POST /api/users/bulk-delete", a.admin(a.deleteUsers))
 	a.handle("GET /api/users/{user}", a.admin(a.getUser))
+	a.handle("GET /api/users/{user}/queues", a.admin(a.listUsersQueues))
 	a.handle("PUT /api/users/{user}", a.admin(a.putUser))
 	a.handle("DELETE /api/users/{user}", a.admin(a.deleteUser))
 	// One thing of a user at a time, for `warren ctl`; RabbitMQ's tools have Erlang for that.
@@ -121,6 +122,15 @@ func (a *API) getUser(r *http.Request) (any, error) {
 		return nil, err
 	}
 	return userJSON(u), nil
+}
+
+// listUsersQueues lists what a user has declared.
+func (a *API) listUsersQueues(r *http.Request) (any, error) {
+	u, err := a.cfg.Broker.FindUser(r.Context(), r.PathValue("user"))
+	if err != nil {
+		return nil, err
+	}
+	return a.queueList(r, a.cfg.Broker.QueuesDeclaredBy(u.Name))
 }
 
 // putUser makes or replaces a user. As in RabbitMQ, a user without a password in the

@@ -377,6 +377,29 @@ func userAnswers(r *usersRig) {
 	}
 }
 
+// declaredBy: every node knows which queues a user has declared, and those only.
+func declaredBy(r *usersRig, vhost, user string) {
+	r.Helper()
+	for name, login := range map[string][2]string{"mine": {user, "second"}, "other": {"guest", "guest"}} {
+		conn, err := amqp.DialConfig("amqp://"+r.nodes[0].AMQPAddr()+"/", amqp.Config{SASL: []amqp.Authentication{&amqp.PlainAuth{Username: login[0], Password: login[1]}}, Vhost: vhost})
+		r.noError("log in", err)
+		ch, err := conn.Channel()
+		r.noError("open a channel", err)
+		_, err = ch.QueueDeclare(name, true, false, false, false, nil)
+		r.noError("declare", err)
+		conn.Close()
+	}
+	for _, n := range r.nodes {
+		eventually(r.T, func() error {
+			got := fmt.Sprint(look(r.T, n, "/api/users/"+user+"/queues?columns=name,vhost"))
+			if want := fmt.Sprintf("[map[name:mine vhost:%s]]", vhost); got != want {
+				return fmt.Errorf("queues of the user: %s, want %s", got, want)
+			}
+			return nil
+		})
+	}
+}
+
 // usersOverHTTP: what is made through one node works at the others, and who makes a vhost may
 // enter it.
 func usersOverHTTP(r *usersRig) {
@@ -394,6 +417,7 @@ func usersOverHTTP(r *usersRig) {
 		r.noError("open the vhost", err)
 		conn.Close()
 	}
+	declaredBy(r, vhost, user)
 	limitAPI(r.T, r.nodes[0], "permissions/"+vhost+"/"+user, "", 204)
 	limitAPI(r.T, r.nodes[0], "permissions/"+vhost+"/"+user, "", 404)
 	limitAPI(r.T, r.nodes[2], "vhosts/"+vhost, "", 204)
