@@ -136,25 +136,24 @@ func (s *session) roundTrip(stop <-chan struct{}, timeout <-chan time.Time, req 
 	return s.wait(s.p.m.waiter(), stop, timeout, req)
 }
 
-// wait takes w. It is used again if nobody can put an answer into it any more.
+// wait takes w. It is used again if nobody can put an answer into it any more: once it is given back, it is another's.
 func (s *session) wait(w *waiter, stop <-chan struct{}, timeout <-chan time.Time, req request) ([]byte, error) {
-	defer w.timer.Stop()
 	call, err := s.sendWait(stop, timeout, req, w.done)
-	if err != nil {
-		return nil, err
-	}
-	select {
-	case a := <-w.ch:
-		w.timer.Stop()
-		s.p.m.waiters.Put(w)
-		return a.payload, a.err
-	case <-stop:
+	if err == nil {
+		select {
+		case a := <-w.ch:
+			w.timer.Stop()
+			s.p.m.waiters.Put(w)
+			return a.payload, a.err
+		case <-stop:
+			err = ErrClosed
+		case <-timeout:
+			err = ErrTimeout
+		}
 		s.forget(call)
-		return nil, ErrClosed
-	case <-timeout:
-		s.forget(call)
-		return nil, ErrTimeout
 	}
+	w.timer.Stop()
+	return nil, err
 }
 
 // forget drops interest in an answer.
