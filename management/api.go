@@ -76,11 +76,12 @@ type API struct {
 	streams streams
 
 	incomingSeen incomingSeen
+	now          func() time.Time
 }
 
 // New returns the API.
 func New(cfg Config) *API {
-	a := &API{cfg: cfg, mux: http.NewServeMux(), bodyMax: map[string]int64{}}
+	a := &API{cfg: cfg, mux: http.NewServeMux(), bodyMax: map[string]int64{}, now: time.Now}
 	a.routeConnections()
 	a.routeGossip()
 	a.routeQueues()

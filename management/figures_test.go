@@ -272,8 +272,10 @@ func TestConsumersAndChannels(t *testing.T) {
 
 func TestOverview(t *testing.T) {
 	f := figured()
-	now := time.Now().Truncate(stats.Interval).UnixMilli()
+	clock := time.Now().Truncate(stats.Interval)
+	now := clock.UnixMilli()
 	for _, a := range f.apis {
+		a.now = func() time.Time { return clock }
 		b := a.cfg.Broker.(*fakeBroker)
 		full := b.vhostUsed["/"]
 		if full != nil {

@@ -100,7 +100,7 @@ func (a *API) incoming(ctx context.Context, q *broker.QueueInfo) []IncomingFrom 
 	if err != nil {
 		a.cfg.Logger.Info("some nodes do not tell by which exchanges a queue is published to", "err", err)
 	}
-	rates := a.incomingSeen.rates(q.ID, time.Now(), counts)
+	rates := a.incomingSeen.rates(q.ID, a.now(), counts)
 	list := make([]IncomingFrom, 0, len(counts))
 	for name, n := range counts {
 		from := IncomingFrom{Exchange: objectName{name, q.VHost}}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/warrenmq/warren/broker"
 	"github.com/warrenmq/warren/stats"
@@ -112,7 +111,7 @@ func (a *API) queueDetails(ctx context.Context, ids []uint64) map[uint64]*QueueD
 	if err != nil {
 		a.cfg.Logger.Info("details of queues of some nodes are missing", "err", err)
 	}
-	now := time.Now().UnixMilli()
+	now := a.now().UnixMilli()
 	m := make(map[uint64]*QueueDetails, len(found))
 	for id, d := range found {
 		if d.Session == 0 {

@@ -15,7 +15,11 @@ import (
 func TestQueueDetails(t *testing.T) {
 	f := figured()
 	at := uint64(1234)
-	now := time.Now().UnixMilli()
+	clock := time.Now()
+	for _, a := range f.apis {
+		a.now = func() time.Time { return clock }
+	}
+	now := clock.UnixMilli()
 	peer, local := &net.TCPAddr{IP: net.IPv4(10, 0, 0, 9), Port: 4}, &net.TCPAddr{IP: net.IPv4(10, 0, 0, 2), Port: 5672}
 	f.apis["a"].cfg.Broker.(*fakeBroker).details = map[uint64]broker.QueueDetail{
 		1: {Session: 9, Memory: 5000, HeadTimestamp: &at, Since: now - 3_600_000, Owner: peer, OwnerLocal: local},

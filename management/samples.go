@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/warrenmq/warren/stats"
 )
@@ -175,7 +174,7 @@ func (a *API) past(ctx context.Context, k stats.Key, s span) *past { return a.pa
 
 // pastAt is what an object had counted on the node of that name, as past is of all.
 func (a *API) pastAt(ctx context.Context, at string, k stats.Key, s span) *past {
-	times := s.times(time.Now().UnixMilli())
+	times := s.times(a.now().UnixMilli())
 	if times == nil {
 		return nil
 	}

@@ -207,6 +207,8 @@ type target struct {
 	// warren is false for a foreign broker: an old RabbitMQ does not do all
 	// that scenarios check.
 	warren bool
+	// node is nil for a foreign broker.
+	node *cluster.Node
 	// turn is which of the three nodes this is, -1 for anything else.
 	turn int
 }
@@ -228,11 +230,13 @@ func eachTarget(t *testing.T, f func(*testing.T, target)) {
 		return
 	}
 	t.Run("single", func(t *testing.T) {
-		f(t, target{name: "single", url: sharedCluster(t, 1).Node(0).URL(), warren: true, turn: -1})
+		node := sharedCluster(t, 1).Node(0)
+		f(t, target{name: "single", url: node.URL(), warren: true, node: node, turn: -1})
 	})
 	for i := range 3 {
 		t.Run(fmt.Sprintf("three-%d", i+1), func(t *testing.T) {
-			f(t, target{name: "three", url: sharedCluster(t, 3).Node(i).URL(), warren: true, turn: i})
+			node := sharedCluster(t, 3).Node(i)
+			f(t, target{name: "three", url: node.URL(), warren: true, node: node, turn: i})
 		})
 	}
 }

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -63,6 +64,9 @@ func oneBindingGoes(s *session) {
 	more := numbered("n", 20)
 	s.fill(q, more...)
 	s.holds(open, append(bodies, more...)...)
+	s.until("the letters for full to be withdrawn", func() bool {
+		return strings.Contains(mustCtl(s.T, s.to.node, "list_queues", "-q", "name", "messages_dlx"), q+"\t0\n")
+	})
 	s.holds(full, "in the way")
 	s.fill(full, "room again")
 	s.holds(full, "room again")

@@ -309,8 +309,7 @@ func policyUnderWay(p *policed) {
 	time.Sleep(300 * time.Millisecond)
 	p.clear("policy", p.name("p"))
 	p.reject(q, "no dead letter")
-	p.holds(full, "in the way")
-	p.holds(full, "last")
+	p.holdsInTurn(full, "in the way", "last") // the other comes when the first has gone
 }
 
 // policyStrategy: what waits for room in its target arrives, whatever the strategy is by then.
@@ -326,14 +325,20 @@ func policyStrategy(p *policed) {
 		return strings.Contains(mustCtl(p.T, p.node, "list_queues", "-q", "name", "messages_dlx"), q+"\t3\n")
 	})
 	p.set("policy", p.name("p"), "source$", way+`at-most-once"}`)
-	for _, want := range []string{"in the way", "a", "b", "c"} {
-		d := p.get(full)
+	p.holdsInTurn(full, "in the way", "a", "b", "c")
+}
+
+// holdsInTurn takes the bodies out of a queue whose next message may come only when one has gone.
+func (p *policed) holdsInTurn(queue string, bodies ...string) {
+	p.Helper()
+	for _, want := range bodies {
+		d := p.get(queue)
 		if string(d.Body) != want {
 			p.Errorf("got %q, want %q", d.Body, want)
 		}
 		p.noError("ack", d.Ack(false))
 	}
-	p.ready(full, 0)
+	p.ready(queue, 0)
 }
 
 func policyAlternate(p *policed) {
