@@ -189,7 +189,7 @@ func TestQueueEndsWithItsStream(t *testing.T) {
 	if d := c.get("q"); d != nil {
 		t.Fatalf("message of the former queue: %+v", d)
 	}
-	deadline := time.Now().Add(5 * time.Second)
+	deadline := time.Now().Add(30 * time.Second)
 	for b.cat.View().QueueCount() != 1 {
 		if time.Now().After(deadline) {
 			t.Fatal("the former queue stays in the catalog")
@@ -238,7 +238,7 @@ func TestNothingStaysOfQueuesThatEnd(t *testing.T) {
 		defer b.mu.Unlock()
 		return [4]int{len(b.leaders), len(b.streams), len(b.trouble), len(b.watched)}
 	}
-	for deadline := time.Now().Add(5 * time.Second); left() != [4]int{}; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); left() != [4]int{}; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("left: %d leaders, %d streams, %d troubled, %d watched", left()[0], left()[1], left()[2], left()[3])
 		}

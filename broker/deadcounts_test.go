@@ -69,7 +69,7 @@ func TestDeadTotals(t *testing.T) {
 	want.Dropped[DropUnroutable], want.Dropped[DropCycle] = 4, 1
 	var got DeadTotals
 	waited := uint64(0)
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(30 * time.Second)
 	for time.Now().Before(deadline) {
 		got = b.DeadTotals()
 		waited = 0

@@ -122,7 +122,7 @@ func TestNewLifeWaitsForTheCatalog(t *testing.T) {
 	b := newBrokerBehind(t, func(real Catalog) Catalog { c.Catalog = real; return c })
 	do := func(cmd catalog.Command) catalog.Result {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		defer cancel()
 		r, err := b.cat.Propose(ctx, cmd)
 		if err != nil {
@@ -146,7 +146,7 @@ func TestNewLifeWaitsForTheCatalog(t *testing.T) {
 		t.Error("it is led before the catalog has noted it")
 	}
 	close(c.let)
-	for end := time.Now().Add(10 * time.Second); b.queues.leader(now.ID) == nil; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); b.queues.leader(now.ID) == nil; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("nobody leads it")
 		}
@@ -165,7 +165,7 @@ func TestSurvivorsKeepTheFormerLife(t *testing.T) {
 	b, _, _ := managed(t, d)
 	do := func(cmd catalog.Command) catalog.Result {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		defer cancel()
 		r, err := b.cat.Propose(ctx, cmd)
 		if err != nil {

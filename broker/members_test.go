@@ -87,7 +87,7 @@ func short(ids []catalog.NodeID) (names []string) {
 func (d *diary) await(t *testing.T, want ...string) {
 	t.Helper()
 	var got []string
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
 		d.mu.Lock()
 		got = slices.Clone(d.lines)
 		d.mu.Unlock()
@@ -110,7 +110,7 @@ func managed(t *testing.T, d *diary, others ...catalog.NodeID) (b *Broker, plan 
 	b = newBrokerOver(t, d)
 	do := func(c catalog.Command) {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		defer cancel()
 		if _, err := b.cat.Propose(ctx, c); err != nil {
 			t.Fatalf("%T: %v", c, err)
@@ -130,7 +130,7 @@ func managed(t *testing.T, d *diary, others ...catalog.NodeID) (b *Broker, plan 
 
 func atNewestLevel(t *testing.T, b *Broker) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); b.cat.View().Level() < level.Now; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); b.cat.View().Level() < level.Now; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("the catalog stays at level %d", b.cat.View().Level())
 		}
@@ -207,7 +207,7 @@ func TestDamagedReplicaIsRenewed(t *testing.T) {
 	d.damaged = 0
 	d.mu.Unlock()
 	d.await(t, "delete", fmt.Sprintf("start %d", awaitGeneration(t, q, first)), "follow n1+n2+n3, led by n1")
-	for end := time.Now().Add(10 * time.Second); len(b.queues.stillDamaged()) > 0; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); len(b.queues.stillDamaged()) > 0; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("it is taken for damaged still")
 		}
@@ -217,7 +217,7 @@ func TestDamagedReplicaIsRenewed(t *testing.T) {
 
 func awaitGeneration(t *testing.T, q func() *catalog.Queue, above uint64) uint64 {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
 		if g := q().Generation(testNode); g > above {
 			return g
 		}

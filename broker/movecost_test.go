@@ -41,13 +41,18 @@ func costOfLetters(t *testing.T, b *Broker, c *client, q string, most [2]int) {
 		for range letters {
 			held = append(held, c.eventually(q))
 		}
-		time.Sleep(50 * time.Millisecond) // what the deliveries bring into the log
 		source, _, _ := state(q)
+		for still := 0; still < 10; still++ { // what the deliveries bring into the log
+			time.Sleep(10 * time.Millisecond)
+			if now, _, _ := state(q); now != source {
+				source, still = now, 0
+			}
+		}
 		target, _, _ := state("dead")
 		for _, d := range held {
 			c.settle(fsm.Discard, d)
 		}
-		for until := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		for until := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 			if _, moved, n := state(q); n == 0 && moved == before+uint64(letters) {
 				break
 			} else if time.Now().After(until) {

@@ -87,7 +87,7 @@ func TestPeekOutbox(t *testing.T) {
 	c.put("q", "dead", properties(func(p *amqp.Properties) { p.SetExpiration("1") }))
 	c.put("q", "alive", nil)
 	var got Peeked
-	for until := time.Now().Add(5 * time.Second); len(got.Messages) == 0 && time.Now().Before(until); time.Sleep(5 * time.Millisecond) {
+	for until := time.Now().Add(30 * time.Second); len(got.Messages) == 0 && time.Now().Before(until); time.Sleep(5 * time.Millisecond) {
 		got = c.peek(b, "q", Peek{State: "parked", Count: 10, Truncate: 100, Filter: Filter{Reasons: []string{"expired"}, From: "q"}})
 	}
 	if len(got.Messages) != 1 || string(got.Messages[0].Body) != "dead" || got.Messages[0].Reason != "expired" || got.Messages[0].Stage != "parked-unrouted" || got.Messages[0].DiedAt == 0 {

@@ -54,7 +54,7 @@ func TestOneChannelForgetsQueuesThatEnd(t *testing.T) {
 		defer b.mu.Unlock()
 		return [5]int{len(c.ch.used), len(c.ch.consumers), len(c.conn.exclusive), len(b.streams), len(b.timed)}
 	}
-	for deadline := time.Now().Add(5 * time.Second); left() != [5]int{1, 1, 1, 1, 0}; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); left() != [5]int{1, 1, 1, 1, 0}; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("left are %d used, %d consumers, %d exclusive, %d streams, %d timed; want 1, 1, 1, 1, 0", left()[0], left()[1], left()[2], left()[3], left()[4])
 		}

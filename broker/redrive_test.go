@@ -41,7 +41,7 @@ func (c *client) redrive(b *Broker, queue string, r Redrive) RedriveStatus {
 // redriven waits for the end of a redrive.
 func (c *client) redriven(b *Broker, queue string) (st RedriveStatus) {
 	c.t.Helper()
-	for until := time.Now().Add(10 * time.Second); time.Now().Before(until); time.Sleep(2 * time.Millisecond) {
+	for until := time.Now().Add(30 * time.Second); time.Now().Before(until); time.Sleep(2 * time.Millisecond) {
 		var err error
 		if st, err = b.RedriveStatus(c.t.Context(), "guest", "/", queue); err != nil {
 			c.t.Fatal(err)
@@ -169,19 +169,23 @@ func TestRedriveDiscardsStopsAndWaits(t *testing.T) {
 		t.Errorf("discarded: %+v", st)
 	}
 	c.settle(fsm.RequeueCounted, held)
-	if _, err := b.StartRedrive(t.Context(), "guest", "/", "dlq", Redrive{Rate: 20}); err != nil {
+	began := time.Now()
+	if _, err := b.StartRedrive(t.Context(), "guest", "/", "dlq", Redrive{Rate: 5}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := b.StartRedrive(t.Context(), "guest", "/", "dlq", Redrive{}); kindOfRefusal(err) != PreconditionFailed {
 		t.Errorf("a second one: %v", err)
 	}
-	time.Sleep(300 * time.Millisecond)
+	c.await("some messages", func() bool {
+		st, err := b.RedriveStatus(t.Context(), "guest", "/", "dlq")
+		return err != nil || st.Moved >= 3
+	})
 	if _, err := b.StopRedrive(t.Context(), "guest", "/", "dlq"); err != nil {
 		t.Fatal(err)
 	}
 	st = c.redriven(b, "dlq")
-	if st.State != "stopped" || st.Moved < 2 || st.Moved > 20 {
-		t.Errorf("after 300 ms at 20 a second: %+v", st)
+	if took := time.Since(began); st.State != "stopped" || st.Moved < 3 || float64(st.Moved) > 1+5*took.Seconds() {
+		t.Errorf("after %v at 5 a second: %+v", took, st)
 	}
 	if n := len(c.bodies(b, "dlq")) + len(c.bodies(b, "a")); n != 38 {
 		t.Errorf("%d messages", n)

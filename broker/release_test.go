@@ -23,7 +23,7 @@ func TestReleaseParkedCycles(t *testing.T) {
 	c.put("q", "m", nil)
 	parked := func(want int) {
 		t.Helper()
-		for until := time.Now().Add(5 * time.Second); ; time.Sleep(2 * time.Millisecond) {
+		for until := time.Now().Add(30 * time.Second); ; time.Sleep(2 * time.Millisecond) {
 			got := c.peek(b, "q", Peek{State: "parked", Count: 10, Truncate: 10})
 			if len(got.Messages) == want {
 				return

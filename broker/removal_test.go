@@ -9,10 +9,20 @@ import (
 
 	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/fsm"
+	"github.com/warrenmq/warren/policy"
 )
 
 func removable() amqp.Table {
 	return table("x-dead-letter-exchange", "", "x-dead-letter-routing-key", "dlq", "x-dead-letter-on-removal", true)
+}
+
+// expireSoon lets a queue expire soon. Its arguments could do so before the test has filled it.
+func expireSoon(t *testing.T, b *Broker, queue string) {
+	t.Helper()
+	if _, err := b.PutPolicy(t.Context(), policy.Spec{VHost: "/", Name: queue, Pattern: "^" + queue + "$", ApplyTo: policy.Queues,
+		Definition: amqp.Table{{Name: "expires", Value: int64(20)}}}); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // What is left in a queue goes to its dead-letter exchange when the queue asked for it, however it ends.
@@ -42,6 +52,7 @@ func TestDeadLetterOnRemoval(t *testing.T) {
 		}},
 		{"exclusive", QueueDeclare{Exclusive: true}, func(o *client, _ *Consumer) { o.conn.Close(t.Context()) }},
 		{"expired", QueueDeclare{Durable: true}, func(_ *client, x *Consumer) {
+			expireSoon(t, b, "expired")
 			if err := x.Cancel(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -50,9 +61,6 @@ func TestDeadLetterOnRemoval(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			o := dial(t, b)
 			tc.d.Name, tc.d.Arguments = tc.name, removable()
-			if tc.name == "expired" {
-				tc.d.Arguments.Set("x-expires", int32(50))
-			}
 			if _, err := o.conn.DeclareQueue(t.Context(), tc.d); err != nil {
 				t.Fatal(err)
 			}
@@ -188,8 +196,9 @@ func TestExpiryWithoutARoute(t *testing.T) {
 	b := newBroker(t)
 	c := dial(t, b)
 	c.declare("q", table("x-dead-letter-exchange", "", "x-dead-letter-routing-key", "dlq", "x-dead-letter-on-removal", true,
-		"x-dead-letter-strategy", "at-least-once", "x-expires", int32(20)))
+		"x-dead-letter-strategy", "at-least-once"))
 	c.put("q", "m", nil)
+	expireSoon(t, b, "q")
 	time.Sleep(300 * time.Millisecond)
 	if got := c.bodies(b, "q"); !slices.Equal(got, []string{"m"}) {
 		t.Fatalf("q has %v", got)

@@ -102,7 +102,7 @@ func newBrokerWith(t *testing.T, through func(Catalog) Catalog, groups Groups) *
 		Send:  func(string, []byte) error { return transport.ErrPeerDown },
 		Alive: func(string) bool { return true }, Replicas: 3, QueueTimeout: 5 * time.Second, Logger: log,
 	}, through(cat))
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	res, err := cat.Propose(ctx, &catalog.RegisterNode{ID: testNode})
 	if err != nil {
@@ -191,7 +191,7 @@ func (c *client) Failed(err *Error) { c.t.Errorf("the broker ended the channel: 
 
 func (c *client) await(what string, cond func() bool) {
 	c.t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(30 * time.Second)
 	for time.Now().Before(deadline) {
 		c.mu.Lock()
 		ok := cond()
@@ -279,7 +279,7 @@ func (c *client) get(queue string) *Delivery {
 // eventually fetches a message, waiting for one.
 func (c *client) eventually(queue string) *Delivery {
 	c.t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(30 * time.Second)
 	for time.Now().Before(deadline) {
 		if d := c.get(queue); d != nil {
 			return d

@@ -63,11 +63,12 @@ func TestConsumerTimesOut(t *testing.T) {
 	}
 	c.put("q", "kept", nil)
 	kept := c.take(1)[0]
-	c.consume("q", 2)
 	for _, body := range []string{"1", "2", "3"} {
 		c.put("q", body, nil)
 	}
-	// The two take turns: one more for the patient one, two for the other.
+	// One more for the patient one, at once two for the other: it must not time out with the first before the second is there.
+	c.await("the patient one's second", func() bool { return len(c.delivered) == 1 })
+	c.consume("q", 2)
 	held := c.take(3)
 	c.await("a timeout", func() bool { return len(c.timedOut) > 0 })
 	if c.timedOut[0] != "ct-q" || len(c.timedOut) > 1 {
@@ -93,23 +94,23 @@ func TestConsumerTimesOut(t *testing.T) {
 
 // Acks in time keep a consumer alive for as long as it likes.
 func TestBusyConsumerDoesNotTimeOut(t *testing.T) {
+	t.Parallel()
 	b := newBroker(t)
 	c := dial(t, b)
-	c.declare("q", table("x-consumer-timeout", int32(1000)))
+	c.declare("q", table("x-consumer-timeout", int32(3000)))
 	c.consume("q", 1)
-	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(4 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		c.put("q", "m", nil)
 		c.settle(fsm.Ack, c.take(1)...)
 	}
-	time.Sleep(1500 * time.Millisecond)
+	s := b.stream(b.cat.View().Queue("/", "q"))
+	c.await("nothing being watched", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.agings) == 0 && !s.timed
+	})
 	if len(c.timedOut) > 0 {
 		t.Errorf("timed out: %v", c.timedOut)
-	}
-	s := b.stream(b.cat.View().Queue("/", "q"))
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.agings) > 0 || s.timed {
-		t.Errorf("something is still watched: %d, %v", len(s.agings), s.timed)
 	}
 }
 
@@ -129,9 +130,10 @@ func TestGetTimesOut(t *testing.T) {
 
 // What a cancelled consumer left behind goes back, too, without anybody being told.
 func TestCancelledConsumerTimesOut(t *testing.T) {
+	t.Parallel()
 	b := newBroker(t)
 	c, other := dial(t, b), dial(t, b)
-	c.declare("q", table("x-consumer-timeout", int32(2000)))
+	c.declare("q", table("x-consumer-timeout", int32(3000)))
 	x := c.consume("q", 1)
 	c.put("q", "m", nil)
 	c.take(1)

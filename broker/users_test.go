@@ -39,7 +39,7 @@ func TestDeletedUsersAndVhosts(t *testing.T) {
 			if got != want {
 				t.Errorf("%q, want %q", got, want)
 			}
-		case <-time.After(5 * time.Second):
+		case <-time.After(30 * time.Second):
 			t.Fatalf("nothing ended; want %q", want)
 		}
 	}
