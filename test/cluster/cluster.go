@@ -214,8 +214,22 @@ func (n *Node) Queues(ctx context.Context) ([]Queue, error) {
 }
 
 // Queue returns what the first running node knows about the queue name of the
-// vhost "/".
-func (c *Cluster) Queue(ctx context.Context, name string) (Queue, error) {
+// vhost "/". It asks again while nobody answers in time or knows the queue, which
+// is declared at one node a moment before the others hear of it, until ctx ends or
+// twenty seconds are over.
+func (c *Cluster) Queue(ctx context.Context, name string) (q Queue, err error) {
+	ctx, cancel := context.WithTimeout(ctx, timeoutQueue)
+	defer cancel()
+	var last error
+	err = Poll(ctx, func() (bool, error) {
+		q, last = c.queueNow(ctx, name)
+		return last == nil, nil
+	})
+	return q, errors.Join(err, last)
+}
+
+// queueNow asks once.
+func (c *Cluster) queueNow(ctx context.Context, name string) (Queue, error) {
 	for _, n := range c.nodes {
 		if !n.Running() {
 			continue

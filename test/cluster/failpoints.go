@@ -156,7 +156,7 @@ func (n *Node) ReplicaStates(ctx context.Context) ([]ReplicaState, error) {
 
 // debug asks what is there in builds with FailpointsTag alone.
 func (n *Node) debug(ctx context.Context, method, what string, query url.Values) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, timeoutRequest)
+	ctx, cancel := context.WithTimeout(ctx, timeoutDebug)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, n.HTTP()+"/debug/"+what+"?"+query.Encode(), http.NoBody)
 	if err != nil {

@@ -21,6 +21,8 @@ import (
 
 const (
 	timeoutRequest = 2 * time.Second
+	timeoutDebug   = 10 * time.Second // nobody asks again
+	timeoutQueue   = 20 * time.Second // until a node has heard of a queue
 	intervalPoll   = 20 * time.Millisecond
 	// logTailBytes is how much of a node's log is shown with a failure.
 	logTailBytes = 8 << 10
@@ -43,7 +45,9 @@ type Node struct {
 	addrs   Addrs
 	process *process // nil: never started
 	env     []string
-	binary  string // "": that of the cluster
+	binary  string   // "": that of the cluster
+	again   []string // arguments of the last Launch
+	logged  int64    // bytes in the log when it began
 }
 
 // process is one run of a node. done is closed when it has been waited for;
@@ -155,6 +159,9 @@ func (n *Node) Launch(args ...string) error {
 		return fmt.Errorf("node %s: %w", n.Name, err)
 	}
 	defer log.Close()
+	if info, err := log.Stat(); err == nil {
+		n.again, n.logged = args, info.Size()
+	}
 	cfg := n.cluster.cfg
 	line := slices.Concat(cfg.Wrap, []string{
 		cmp.Or(n.binary, cfg.Binary), "serve",
@@ -193,12 +200,16 @@ func (n *Node) Start(ctx context.Context) error {
 }
 
 // WaitReady waits until /readyz answers 200. It fails when ctx ends or the
-// process does.
+// process does. A process that ended because somebody else had one of its ports
+// is started again: a program that is no node may have it for a moment.
 func (n *Node) WaitReady(ctx context.Context) error {
 	last := errors.New("no answer")
 	err := Poll(ctx, func() (bool, error) {
 		if !n.Running() {
-			return false, fmt.Errorf("the process ended: %w", n.exit())
+			if last = n.exit(); n.portTaken() {
+				return false, n.Launch(n.again...)
+			}
+			return false, fmt.Errorf("the process ended: %w", last)
 		}
 		last = n.ready(ctx)
 		return last == nil, nil
@@ -207,6 +218,14 @@ func (n *Node) WaitReady(ctx context.Context) error {
 		return fmt.Errorf("node %s is not ready: %w (last answer: %w)\n%s", n.Name, err, last, n.LogTail())
 	}
 	return nil
+}
+
+// portTaken tells whether the last process ended because it could not listen.
+func (n *Node) portTaken() bool {
+	data, err := os.ReadFile(n.LogFile())
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return err == nil && int64(len(data)) >= n.logged && bytes.Contains(data[n.logged:], []byte("address already in use"))
 }
 
 func (n *Node) ready(ctx context.Context) error {

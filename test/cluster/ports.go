@@ -21,6 +21,33 @@ const (
 var given struct {
 	sync.Mutex
 	ports map[int]bool
+	// blocks are the ports that no other process of tests gives to its nodes, by their first.
+	blocks []int
+	locks  []net.Listener
+}
+
+// blockSize is how many ports a process takes for itself at a time.
+const blockSize = 200
+
+// reserve takes one more block, as long as there is one: another process's nodes that are down have not left their ports. A name
+// of a Unix socket that is in no folder is the lock. It belongs to the network namespace, as ports do, and goes with the process.
+func reserve() {
+	for _, n := range rand.Perm((portMax - portMin) / blockSize) {
+		first := portMin + n*blockSize
+		l, err := net.Listen("unix", fmt.Sprintf("@warren-test-ports-%d", first))
+		if err == nil {
+			given.blocks, given.locks = append(given.blocks, first), append(given.locks, l)
+			return
+		}
+	}
+}
+
+// candidate is a port of this process's blocks, or any if others have them all.
+func candidate() int {
+	if len(given.blocks) == 0 {
+		return portMin + rand.IntN(portMax-portMin)
+	}
+	return given.blocks[rand.IntN(len(given.blocks))] + rand.IntN(blockSize)
 }
 
 // givenMax is how many ports are remembered; the clusters that had the first of so many are long gone.
@@ -34,12 +61,18 @@ func freePorts(n int) ([]int, error) {
 	if given.ports == nil || len(given.ports)+n > givenMax {
 		given.ports = map[int]bool{}
 	}
+	for len(given.ports)+n > len(given.blocks)*blockSize*3/4 {
+		before := len(given.blocks)
+		if reserve(); len(given.blocks) == before {
+			break // others have the rest
+		}
+	}
 	var ports []int
-	for range 50 * n {
+	for range 200 * n {
 		if len(ports) == n {
 			return ports, nil
 		}
-		port := portMin + rand.IntN(portMax-portMin)
+		port := candidate()
 		if given.ports[port] || !free(port) {
 			continue
 		}
