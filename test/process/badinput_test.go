@@ -44,10 +44,15 @@ func lastLine(s string) string {
 }
 
 // loopbackFlags puts all listeners on free ports.
-func loopbackFlags(dir string) []string {
+func loopbackFlags(t *testing.T, dir string) []string {
+	t.Helper()
+	ports, err := cluster.FreePorts(2)
+	if err != nil {
+		t.Fatal(err)
+	}
 	return []string{
 		"serve", "--data-dir", dir, "--amqp-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0",
-		"--cluster-addr", "127.0.0.1:19181", "--gossip-addr", "127.0.0.1:19182",
+		"--cluster-addr", fmt.Sprint("127.0.0.1:", ports[0]), "--gossip-addr", fmt.Sprint("127.0.0.1:", ports[1]),
 	}
 }
 
@@ -107,7 +112,7 @@ func TestWrongDataFolder(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			dir := tc.dir(t)
 			before := content(t, dir)
-			code, stderr := runBinary(t, append(loopbackFlags(dir), tc.args...)...)
+			code, stderr := runBinary(t, append(loopbackFlags(t, dir), tc.args...)...)
 			if line := lastLine(stderr); code != 1 || !strings.Contains(line, tc.want) || !strings.HasPrefix(line, "warren: ") {
 				t.Errorf("code %d, last line %q, want 1 and %q", code, line, tc.want)
 			}
@@ -119,7 +124,7 @@ func TestWrongDataFolder(t *testing.T) {
 
 	t.Run("another node's folder", func(t *testing.T) {
 		stopNode(t, node)
-		code, stderr := runBinary(t, append(loopbackFlags(node.DataDir()), "--node-id", "somebody-else")...)
+		code, stderr := runBinary(t, append(loopbackFlags(t, node.DataDir()), "--node-id", "somebody-else")...)
 		if line := lastLine(stderr); code != 1 || !strings.Contains(line, "node1") || !strings.Contains(line, "somebody-else") {
 			t.Errorf("code %d, last line %q, want 1 and both names", code, line)
 		}
@@ -154,7 +159,7 @@ func TestPortTaken(t *testing.T) {
 	defer l.Close()
 	for _, flag := range []string{"--amqp-addr", "--http-addr", "--grpc-addr", "--cluster-addr"} {
 		t.Run(flag, func(t *testing.T) {
-			code, stderr := runBinary(t, append(loopbackFlags(t.TempDir()), flag, l.Addr().String())...)
+			code, stderr := runBinary(t, append(loopbackFlags(t, t.TempDir()), flag, l.Addr().String())...)
 			if line := lastLine(stderr); code != 1 || !strings.Contains(line, l.Addr().String()) || !strings.Contains(line, "address already in use") {
 				t.Errorf("code %d, last line %q", code, line)
 			}
@@ -358,15 +363,22 @@ func publishUntilStuck(s *session, queue string, size, limit int) int {
 			go func() { // ends with the connection, which the test closes
 				published <- s.ch.Publish("", queue, false, false, amqp.Publishing{Body: body, DeliveryMode: 2})
 			}()
-			select {
-			case err := <-published:
-				if err != nil {
-					return confirmed
+			for begun := time.Now(); published != nil; {
+				select {
+				case err := <-published:
+					if err != nil {
+						return confirmed
+					}
+					published = nil
+				case <-time.After(3 * time.Second): // not read any more, unless the machine stands still
+					if cluster.Stalled(begun) < 500*time.Millisecond {
+						return confirmed
+					}
+					begun = time.Now()
 				}
-			case <-time.After(3 * time.Second): // not read any more
-				return confirmed
 			}
 		}
+		begun := time.Now()
 		select {
 		case a, ok := <-acks:
 			if !ok {
@@ -377,7 +389,9 @@ func publishUntilStuck(s *session, queue string, size, limit int) int {
 			}
 			confirmed++
 		case <-time.After(3 * time.Second):
-			return confirmed
+			if cluster.Stalled(begun) < 500*time.Millisecond {
+				return confirmed
+			}
 		}
 		if confirmed == limit {
 			s.Fatalf("%d messages of %d bytes were confirmed on a small disk", confirmed, size)

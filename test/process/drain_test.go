@@ -55,6 +55,7 @@ func TestDrainRevive(t *testing.T) {
 	defer cancel()
 	var work sync.WaitGroup
 	var all []*travel.Publisher
+	travelled := time.Now()
 	for i, urls := range [][]string{c.URLs(), {other.URL()}} {
 		p := &travel.Publisher{
 			Name: fmt.Sprint("p", i), Queues: names, Every: 20 * time.Millisecond, URLs: func() []string { return urls },
@@ -71,9 +72,10 @@ func TestDrainRevive(t *testing.T) {
 	}
 	drained := func(state string, leads int) {
 		t.Helper()
-		if code, line, step := readyNow(t, victim.HTTP()); code != 503 || step != "draining" || line != "the node is drained" {
-			t.Errorf("a drained node: %d %q %q", code, line, step)
-		}
+		await(t, timeoutReply, "a drained node says so", func() bool {
+			code, line, step := readyNow(t, victim.HTTP())
+			return code == 503 && step == "draining" && line == "the node is drained"
+		})
 		if conn, err := net.Dial("tcp", victim.AMQPAddr()); err == nil {
 			conn.Close()
 			t.Error("a drained node accepts clients")
@@ -105,7 +107,7 @@ func TestDrainRevive(t *testing.T) {
 		return code == 200
 	})
 	at(t, victim).publish("", "late", message("through the revived node"))
-	await(t, 30*time.Second, "its queues are back", func() bool { return figure(t, victim, "rabbitmq_queues") >= queues/3 })
+	await(t, timeoutStart, "its queues are back", func() bool { return figure(t, victim, "rabbitmq_queues") >= queues/3 })
 
 	if out, err := localCtl(t, victim, "drain", "--for", "20s"); err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -113,15 +115,16 @@ func TestDrainRevive(t *testing.T) {
 	drained("drained", 0)
 	stopNode(t, victim)
 	start(t, victim)
-	if code, _, _ := readyNow(t, victim.HTTP()); code != 200 {
-		t.Error("maintenance outlasts a restart")
-	}
+	await(t, timeoutReply, "a restart ends maintenance", func() bool {
+		code, _, _ := readyNow(t, victim.HTTP())
+		return code == 200
+	})
 	if code, _, failure := ctl(t, other, "drain", "nobody"); code != 65 {
 		t.Errorf("drain of a node that is none: %d, %s", code, failure)
 	}
 	cancel()
 	work.Wait()
-	checkTravellers(t, c, all, []string{"dead"}, slices.DeleteFunc(names, func(n string) bool { return n == "late" }))
+	checkTravellers(t, c, travelled, all, []string{"dead"}, slices.DeleteFunc(names, func(n string) bool { return n == "late" }))
 }
 
 // TestDrainTellsWhatStays: with nobody to take over, a drain ends all the same and says what stays.

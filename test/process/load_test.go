@@ -16,6 +16,7 @@ import (
 type load struct {
 	t     *testing.T
 	queue string
+	begun time.Time // when its pauses begin to count
 
 	mu            sync.Mutex
 	confirmed     map[int]bool
@@ -37,7 +38,7 @@ type load struct {
 // startLoad publishes through one URL and consumes through the others.
 func startLoad(t *testing.T, queue, publish string, consume []string, rate int) *load {
 	t.Helper()
-	l := &load{t: t, queue: queue, confirmed: map[int]bool{}, received: map[int]int{}}
+	l := &load{t: t, queue: queue, begun: time.Now(), confirmed: map[int]bool{}, received: map[int]int{}}
 	for i, url := range consume {
 		l.consume(fmt.Sprintf("consumer %d", i+1), url)
 	}

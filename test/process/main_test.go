@@ -20,7 +20,7 @@ const urlsEnv = "WARREN_TEST_AMQP_URLS"
 const everyNodeEnv = "WARREN_TEST_EVERY_NODE"
 
 const (
-	timeoutStart = 60 * time.Second
+	timeoutStart = 2 * time.Minute
 	timeoutStop  = 30 * time.Second
 )
 
@@ -55,6 +55,7 @@ func TestMain(m *testing.M) {
 		}
 		defer os.RemoveAll(dir)
 		shared = newHouse(dir)
+		cluster.WatchStalls()
 		defer shared.close()
 		return m.Run()
 	}())

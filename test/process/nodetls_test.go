@@ -173,6 +173,7 @@ func TestTurnOnTLS(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var all []*travel.Publisher
+	travelled := time.Now()
 	var work sync.WaitGroup
 	for i := range 3 {
 		p := &travel.Publisher{
@@ -197,7 +198,7 @@ func TestTurnOnTLS(t *testing.T) {
 			t.Errorf("%d connections were refused on the way", n)
 		}
 	}
-	checkTravellers(t, r.Cluster, all, []string{"dead"}, names)
+	checkTravellers(t, r.Cluster, travelled, all, []string{"dead"}, names)
 }
 
 // TestCertificatesRotate replaces the certificates of three nodes, then their authority by way of both, while clients work.
@@ -234,7 +235,7 @@ func TestCertificatesRotate(t *testing.T) {
 				if got := said(t, n, renewed) - before[n]; got < 2 {
 					return fmt.Errorf("%s: %s has made %d links anew", step.name, n.Name, got)
 				}
-				if got := figure(t, n, `warren_certificate_reloads_total{use="nodes"}`); got != i+1 {
+				if got := figure(t, n, `warren_certificate_reloads_total{use="nodes"}`); got < i+1 {
 					return fmt.Errorf("%s: %s has taken %d", step.name, n.Name, got)
 				}
 				return nil
@@ -243,8 +244,8 @@ func TestCertificatesRotate(t *testing.T) {
 	}
 	confirms, deliveries := l.finish()
 	t.Logf("longest pauses: confirms %v, deliveries %v", confirms, deliveries)
-	if confirms > confirmMax() {
-		t.Errorf("no confirm for %v", confirms)
+	if most := confirmMax() + 2*cluster.Stalled(l.begun); confirms > most {
+		t.Errorf("no confirm for %v, want %v at most", confirms, most)
 	}
 	for _, n := range r.Nodes() {
 		for _, bad := range []string{"refused a connection to the cluster address", "new certificates are not used"} {
