@@ -18,8 +18,11 @@ func TestQueuesDeletedWhileANodeWasAway(t *testing.T) {
 	s := at(t, c.Node(0))
 	plainQueue(s, "stays", nil)
 	s.fill("stays", numbered("s", 3)...)
+	var gone []uint64
 	for i := range 5 {
-		s.fill(plainQueue(s, fmt.Sprint("goes", i), nil), numbered("m", 20)...)
+		q := plainQueue(s, fmt.Sprint("goes", i), nil)
+		s.fill(q, numbered("m", 20)...)
+		gone = append(gone, queueID(t, c, q))
 	}
 	away := c.Node(2)
 	kill(t, away)
@@ -30,6 +33,9 @@ func TestQueuesDeletedWhileANodeWasAway(t *testing.T) {
 	}
 	start(t, away)
 	s.ready("stays", 3)
+	for _, id := range gone { // it hears of the ends of queues when it is there
+		await(t, timeoutReply, "nothing is left of a queue", func() bool { return !hasReplica(t, away, id) })
+	}
 	ctx, cancel := context.WithTimeout(t.Context(), timeoutStart)
 	defer cancel()
 	if err := away.Stop(ctx); err != nil {

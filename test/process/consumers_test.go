@@ -305,7 +305,7 @@ func TestManySlowReaders(t *testing.T) {
 		s.publish("", q, message("more"))
 	}
 	s.ready(q, 0)
-	s.until("one that reads goes on", func() bool { return got.Load() == before+100 })
+	s.until("one that reads goes on", func() bool { return got.Load() >= before+100 })
 }
 
 func rss(t *testing.T, n *cluster.Node) int64 {

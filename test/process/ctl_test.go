@@ -21,7 +21,7 @@ func ctl(t *testing.T, n *cluster.Node, args ...string) (code int, stdout, stder
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 30*time.Second) // cleanups too
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 2*time.Minute) // cleanups too
 	defer cancel()
 	cmd := exec.CommandContext(ctx, binary, append([]string{"ctl", "--url", n.HTTP()}, args...)...)
 	var out, errs bytes.Buffer
@@ -43,14 +43,35 @@ func ctlCluster(t *testing.T) *cluster.Cluster {
 	return sharedCluster(t, 3)
 }
 
-// mustCtl is ctl that has to succeed.
+// mustCtl is ctl that has to succeed. Somebody who is told that the node cannot at the moment asks again.
 func mustCtl(t *testing.T, n *cluster.Node, args ...string) string {
 	t.Helper()
-	code, out, failure := ctl(t, n, args...)
-	if code != 0 {
-		t.Fatalf("warren ctl %q: exit code %d: %s", args, code, failure)
+	for end := time.Now().Add(timeoutReply); ; time.Sleep(100 * time.Millisecond) {
+		code, out, failure := ctl(t, n, args...)
+		if code == 0 {
+			return out
+		}
+		if code != exitUnavailable || time.Now().After(end) {
+			t.Fatalf("warren ctl %q: exit code %d: %s", args, code, failure)
+		}
 	}
-	return out
+}
+
+// exitUnavailable is the exit code of ctl when the node does not answer, or cannot at the moment.
+const exitUnavailable = 69
+
+// untilSays waits until a verb's output has a text. What other nodes know of comes a moment later than they know it, and
+// not at all from one that does not answer in time.
+func untilSays(t *testing.T, n *cluster.Node, want string, args ...string) (out string) {
+	t.Helper()
+	for end := time.Now().Add(timeoutReply); ; time.Sleep(50 * time.Millisecond) {
+		if out = mustCtl(t, n, args...); strings.Contains(out, want) {
+			return out
+		}
+		if time.Now().After(end) {
+			t.Fatalf("warren ctl %q: %q is not in %q", args, want, out)
+		}
+	}
 }
 
 // TestCtlListQueues asks each node for the queues of the cluster, with the real binary.
@@ -61,10 +82,8 @@ func TestCtlListQueues(t *testing.T) {
 	s.fill(q, "one", "two", "three")
 	s.get(q)
 	for i := range 3 {
-		out := mustCtl(t, c.Node(i), "list_queues", "-q", "name", "messages", "messages_ready", "messages_unacknowledged", "consumers", "type")
-		if want := q + "\t3\t2\t1\t0\tquorum\n"; !strings.Contains(out, want) {
-			t.Errorf("node %d: %q is not in %q", i, want, out)
-		}
+		untilSays(t, c.Node(i), q+"\t3\t2\t1\t0\tquorum\n",
+			"list_queues", "-q", "name", "messages", "messages_ready", "messages_unacknowledged", "consumers", "type")
 	}
 	for _, tc := range []struct {
 		args []string

@@ -2,6 +2,8 @@ package process
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"strings"
@@ -29,9 +31,7 @@ func TestTopologyVerbs(t *testing.T) {
 	n := c.Node(2)
 	says := func(want string, args ...string) {
 		t.Helper()
-		if out := mustCtl(t, n, args...); !strings.Contains(out, want) {
-			t.Errorf("%q says %q, want %q", args, out, want)
-		}
+		untilSays(t, n, want, args...)
 	}
 	says(x+"\ttopic\n", "list_exchanges", "-s")
 	says(x+"\texchange\t"+work+"\tqueue\twork.*\t{}\n", "list_bindings", "-s")
@@ -90,23 +90,29 @@ func TestTopologyVerbs(t *testing.T) {
 		t.Errorf("logged at level error (%v)", err)
 	}
 	mustCtl(t, n, "set_log_level", "info")
-	mustCtl(t, n, "set_user_tags", "guest", "administrator")
-	if tail := mustCtl(t, n, "log_tail", "-N", "3"); !strings.Contains(tail, "/api/warren/users/guest/tags") || strings.Count(tail, "\n") != 3 {
-		t.Errorf("the log ends with %s", tail)
-	}
+	eventually(t, func() error { // the node may have something else to say meanwhile
+		mustCtl(t, n, "set_user_tags", "guest", "administrator")
+		if tail := mustCtl(t, n, "log_tail", "-N", "3"); !strings.Contains(tail, "/api/warren/users/guest/tags") || strings.Count(tail, "\n") != 3 {
+			return fmt.Errorf("the log ends with %s", tail)
+		}
+		return nil
+	})
 	mustCtl(t, n, "log_tail_stream", "-d", "1") // what it prints is what comes in that second
 	if code, _, why := ctl(t, n, "set_log_level", "loud"); code != 70 || !strings.Contains(why, `must be debug, info, warn or error, got "loud"`) {
 		t.Errorf("%d %s", code, why)
 	}
-	report := mustCtl(t, n, "report")
-	for _, part := range []string{"# cluster_status", "Catalog", "# list_queues of vhost /", work, "# list_policies of vhost /", "# environment"} {
-		if !strings.Contains(report, part) {
-			t.Errorf("the report lacks %q", part)
+	eventually(t, func() error { // a node that does not answer in time makes holes
+		report := mustCtl(t, n, "report")
+		for _, part := range []string{"# cluster_status", "Catalog", "# list_queues of vhost /", work, "# list_policies of vhost /", "# environment"} {
+			if !strings.Contains(report, part) {
+				return fmt.Errorf("the report lacks %q", part)
+			}
 		}
-	}
-	if strings.Contains(report, "not shown") {
-		t.Errorf("the report has holes: %s", report)
-	}
+		if strings.Contains(report, "not shown") {
+			return fmt.Errorf("the report has holes: %s", report)
+		}
+		return nil
+	})
 
 	victim := at(t, c.Node(0))
 	ended := victim.conn.NotifyClose(make(chan *amqp.Error, 1))
@@ -159,18 +165,22 @@ func TestTopologyVerbs(t *testing.T) {
 		t.Fatalf("closed: %v", e)
 	default:
 	}
-	for line := range strings.Lines(mustCtl(t, n, "list_connections", "-s", "pid", "peer_port")) {
-		pid, port, _ := strings.Cut(strings.TrimSpace(line), "\t")
-		if strings.HasSuffix(victim.conn.LocalAddr().String(), ":"+port) {
-			mustCtl(t, n, "close_connection", pid, "for a test")
+	eventually(t, func() error {
+		for line := range strings.Lines(mustCtl(t, n, "list_connections", "-s", "pid", "peer_port")) {
+			pid, port, _ := strings.Cut(strings.TrimSpace(line), "\t")
+			if strings.HasSuffix(victim.conn.LocalAddr().String(), ":"+port) {
+				mustCtl(t, n, "close_connection", pid, "for a test")
+				return nil
+			}
 		}
-	}
+		return errors.New("the connection is not listed")
+	})
 	select {
 	case e := <-ended:
 		if e == nil || e.Code != 320 || !strings.Contains(e.Reason, "for a test") {
 			t.Errorf("closed with %v", e)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(timeoutReply):
 		t.Error("not closed")
 	}
 }

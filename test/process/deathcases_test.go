@@ -251,9 +251,9 @@ func deathHistory(s *session) {
 	if !first.Before(second) {
 		s.Errorf("the older death is of %v, the newer of %v", first, second)
 	}
+	_, inB := s.consume(b, 1) // it waits: who comes later may come too late
 	s.noError("reject", d.Reject(false))
-	d = s.get(b)
-	checkHistory(s, d, a, b, first)
+	checkHistory(s, s.next(inB), a, b, first)
 }
 
 // checkHistory checks a message that died in a, in b and in a again.
@@ -366,9 +366,11 @@ func cycles(s *session) {
 	slow, back := s.name("slow"), s.name("back")
 	s.queue("slow", deadTo(back, amqp.Table{"x-message-ttl": 500}))
 	s.queue("back", deadTo(slow, amqp.Table{"x-message-ttl": 20}))
+	w := s.worker(slow, "waits", 1, nil) // who comes later may come too late
 	s.fill(slow, "m")
-	s.noError("reject", s.get(slow).Reject(false))
-	d := s.get(slow) // expired in back, and back here
+	s.noError("reject", s.next(w.deliveries).Reject(false))
+	d := s.next(w.deliveries) // expired in back, and back here
+	s.noError("cancel", w.ch.Cancel("waits", false))
 	s.noError("requeue", d.Reject(true))
 	time.Sleep(1200 * time.Millisecond)
 	s.ready(slow, 0)

@@ -90,10 +90,14 @@ func dedupSettled(s *session) {
 
 func dedupPasses(s *session) {
 	q := s.queue("q", windowed("x-deduplication-window", 400))
-	s.publish("", q, once("first", 1))
-	s.publish("", q, once("copy", 1))
+	id := 0
+	s.within(350*time.Millisecond, func() {
+		id++
+		s.publish("", q, once("first", id))
+		s.publish("", q, once("copy", id))
+	}, func() { s.drain(q) })
 	time.Sleep(500 * time.Millisecond)
-	s.publish("", q, once("second", 1))
+	s.publish("", q, once("second", id))
 	s.holds(q, "first", "second")
 	// Of three ids there is room for two: the oldest goes.
 	q = s.queue("small", windowed("x-deduplication-size", 2))

@@ -3,7 +3,6 @@ package process
 import (
 	"context"
 	"fmt"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -53,12 +52,19 @@ func delayOrder(s *session) {
 	q := s.queue("q", nil)
 	s.bind(q, "k", x, nil)
 	_, deliveries := s.consume(q, 10)
-	begin := time.Now()
-	for _, ms := range []int{300, 100, 200} {
-		if s.comesBack(x, "k", delayed(strconv.Itoa(ms), ms)) {
-			s.Error("a delayed message came back")
+	var begin time.Time
+	s.within(80*time.Millisecond, func() {
+		begin = time.Now()
+		for _, ms := range []int{300, 100, 200} {
+			if s.comesBack(x, "k", delayed(strconv.Itoa(ms), ms)) {
+				s.Error("a delayed message came back")
+			}
 		}
-	}
+	}, func() {
+		for range 3 {
+			s.next(deliveries)
+		}
+	})
 	for _, ms := range []int{100, 200, 300} {
 		d := s.next(deliveries)
 		if string(d.Body) != strconv.Itoa(ms) {
@@ -152,7 +158,6 @@ func delayInnerTypes(s *session) {
 	s.noError("bind", s.ch.ExchangeBind(in, "", out, false, nil)) // and round: not delayed again
 	s.bind(other, "", in, nil)
 	s.publish(in, "z", delayed("twice", 60))
-	s.ready(other, 1)
 	if d := s.get(other); d.Headers["x-delay"] != int32(60) {
 		s.Errorf("at once with %v", d.Headers)
 	}
@@ -171,11 +176,15 @@ func delayAlternate(s *session) {
 	begin := time.Now()
 	s.publish(x, "nobody", delayed("late", 80))
 	s.publish(x, "nobody", message("now"))
-	if d := s.get(rest); string(d.Body) != "now" {
-		s.Errorf("first %q", d.Body)
+	got := map[string]bool{}
+	for range 2 { // "late" may be first if "now" was published late
+		d := s.get(rest)
+		if got[string(d.Body)] = true; string(d.Body) == "late" && tooEarly(begin, 80*time.Millisecond) {
+			s.Errorf("%q after %v", d.Body, time.Since(begin))
+		}
 	}
-	if d := s.get(rest); string(d.Body) != "late" || tooEarly(begin, 80*time.Millisecond) {
-		s.Errorf("%q after %v", d.Body, time.Since(begin))
+	if !got["now"] || !got["late"] {
+		s.Errorf("got %v", got)
 	}
 	// A delayed exchange as alternate exchange.
 	front := s.exchange("front", "direct", amqp.Table{"alternate-exchange": x})
@@ -233,7 +242,7 @@ func delayRetryLoop(s *session) {
 	begin = time.Now()
 	s.noError("reject", d.Reject(false))
 	d = s.next(deliveries)
-	if got := deathCount(d, work); got != 2 || time.Since(begin) > 5*time.Second {
+	if got := deathCount(d, work); got != 2 || time.Since(begin) > 20*time.Second {
 		s.Errorf("%d deaths in %v", got, d.Headers)
 	}
 	s.noError("ack", d.Ack(false))
@@ -254,25 +263,34 @@ func deathCount(d amqp.Delivery, q string) int64 {
 }
 
 func delayDeleted(s *session) {
-	x := s.delayedExchange("x", "fanout")
-	q := s.queue("q", nil)
-	s.bind(q, "", x, nil)
-	s.publish(x, "", delayed("gone", 800))
-	s.refuses(404, "NOT_FOUND - no queue '"+x+"' in vhost '/'", func(ch *amqp.Channel) error { _, _, err := ch.Get(x, true); return err })
-	_, err := s.ch.QueueDelete(x, false, false, false)
-	s.noError("delete a queue of the exchange's name", err)
-	s.refuses(406, "in use", func(ch *amqp.Channel) error { return ch.ExchangeDelete(x, true, false) })
-	s.noError("delete", s.ch.ExchangeDelete(x, false, false))
+	x, q := s.delayedExchange("x", "fanout"), s.queue("q", nil)
+	emptied := func() {
+		time.Sleep(time.Second)
+		_, err := s.ch.QueuePurge(q, false)
+		s.noError("purge", err)
+	}
+	s.within(700*time.Millisecond, func() {
+		s.delayedExchange("x", "fanout")
+		s.bind(q, "", x, nil)
+		s.publish(x, "", delayed("gone", 800))
+		s.refuses(404, "NOT_FOUND - no queue '"+x+"' in vhost '/'", func(ch *amqp.Channel) error { _, _, err := ch.Get(x, true); return err })
+		_, err := s.ch.QueueDelete(x, false, false, false)
+		s.noError("delete a queue of the exchange's name", err)
+		s.refuses(406, "in use", func(ch *amqp.Channel) error { return ch.ExchangeDelete(x, true, false) })
+		s.noError("delete", s.ch.ExchangeDelete(x, false, false))
+	}, emptied)
 	x = s.delayedExchange("x", "fanout")
 	s.bind(q, "", x, nil)
 	s.publish(x, "", delayed("new", 900))
 	s.holds(q, "new")
 
 	auto := s.name("auto")
-	s.noError("declare", s.ch.ExchangeDeclare(auto, "x-delayed-message", true, true, false, false, amqp.Table{"x-delayed-type": "direct"}))
-	s.bind(q, "k", auto, nil)
-	s.publish(auto, "k", delayed("gone too", 500))
-	s.noError("unbind", s.ch.QueueUnbind(q, "k", auto, nil))
+	s.within(400*time.Millisecond, func() {
+		s.noError("declare", s.ch.ExchangeDeclare(auto, "x-delayed-message", true, true, false, false, amqp.Table{"x-delayed-type": "direct"}))
+		s.bind(q, "k", auto, nil)
+		s.publish(auto, "k", delayed("gone too", 500))
+		s.noError("unbind", s.ch.QueueUnbind(q, "k", auto, nil))
+	}, emptied)
 	s.missing(auto)
 	time.Sleep(600 * time.Millisecond)
 	s.ready(q, 0)
@@ -459,10 +477,7 @@ func checkArrivals(t *testing.T, got *arrivals, due map[string]time.Time, up tim
 	slices.Sort(late)
 	if len(late) > 0 {
 		t.Logf("%d due while all nodes were up: median %v, last %v after their hour", len(late), late[len(late)/2], late[len(late)-1])
-		limit := time.Second
-		if os.Getenv(cluster.RaceEnv) != "" {
-			limit = 3 * time.Second // the detector makes everything slower
-		}
+		limit := bound(time.Second, up)
 		if worst := late[len(late)-1]; worst > limit {
 			t.Errorf("a message came %v after its hour", worst)
 		}

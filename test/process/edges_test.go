@@ -156,11 +156,25 @@ func getBesidePrefetch(s *session) {
 }
 
 func passiveRenews(s *session) {
-	q := s.queue("q", amqp.Table{"x-expires": int32(1500)})
-	for range 10 {
-		time.Sleep(300 * time.Millisecond)
-		_, err := s.ch.QueueDeclarePassive(q, true, false, false, false, nil)
-		s.noError("look", err)
+	const lease = 1500 * time.Millisecond
+	args := amqp.Table{"x-expires": lease.Milliseconds()}
+	for end := time.Now().Add(timeoutReply); ; {
+		q, ch := s.queue("q", args), s.channel(s.conn)
+		last, late := time.Now(), false
+		var err error
+		for i := 0; i < 10 && err == nil; i++ {
+			time.Sleep(300 * time.Millisecond)
+			looked := time.Now()
+			_, err = ch.QueueDeclarePassive(q, true, false, false, false, nil)
+			late = late || time.Since(last) > lease-50*time.Millisecond // from the look before to the end of this one
+			last = looked
+		}
+		if err == nil {
+			return
+		}
+		if !late || time.Now().After(end) {
+			s.Fatalf("look: %v", err)
+		}
 	}
 }
 

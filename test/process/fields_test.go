@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 var rewriteFields = flag.Bool("rewrite-fields", false, "write the fields that the management API shows to management/testdata/fields")
@@ -46,10 +47,11 @@ func fieldsOf(v any, path string, add func(line string)) {
 
 // wantFields compares what an endpoint shows with its file: the fields that tools of RabbitMQ read, and ours, each with its type. Who
 // removes or renames one breaks somebody's tool. Fields that are told only if there is something to tell are those of the test's moment.
-func wantFields(t *testing.T, file string, v any) {
+// The moment comes again, if it is looked at while something was late.
+func wantFields(t *testing.T, file string, look func() any) {
 	t.Helper()
 	var lines []string
-	fieldsOf(v, "", func(line string) { lines = append(lines, line) })
+	fieldsOf(look(), "", func(line string) { lines = append(lines, line) })
 	got := strings.Join(lines, "\n") + "\n"
 	name := filepath.Join("..", "..", "management", "testdata", "fields", file+".txt")
 	if *rewriteFields {
@@ -61,6 +63,11 @@ func wantFields(t *testing.T, file string, v any) {
 	raw, err := os.ReadFile(name)
 	if err != nil {
 		t.Fatal(err)
+	}
+	for end := time.Now().Add(timeoutReply); got != string(raw) && time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
+		lines = nil
+		fieldsOf(look(), "", func(line string) { lines = append(lines, line) })
+		got = strings.Join(lines, "\n") + "\n"
 	}
 	want := strings.Split(strings.TrimSuffix(string(raw), "\n"), "\n")
 	for _, line := range want {

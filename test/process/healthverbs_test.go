@@ -27,11 +27,11 @@ func TestHealthVerbs(t *testing.T) {
 		"ping", "check_running", "is_running", "is_booting", "check_alarms", "check_local_alarms", "check_virtual_hosts", "check_port_connectivity",
 		"check_certificate_expiration", "check_if_node_is_ready", "check_if_node_is_quorum_critical", "check_protocol_listener amqp", "check_port_listener " + port,
 	} {
-		mustCtl(t, n, strings.Fields(args)...)
+		mustCtl(t, n, strings.Fields(args)...) // again, while something is not as it should be yet
 	}
 	fails := func(text string, args ...string) {
 		t.Helper()
-		end := time.Now().Add(20 * time.Second)
+		end := time.Now().Add(timeoutReply)
 		for {
 			code, out, failure := ctl(t, n, args...)
 			if code == 69 && strings.Contains(failure, text) {

@@ -66,7 +66,7 @@ func untilFlags(t *testing.T, c *cluster.Cluster, want string) {
 	t.Helper()
 	for _, n := range c.Nodes() {
 		var got string
-		for end := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		for end := time.Now().Add(timeoutStart); ; time.Sleep(50 * time.Millisecond) {
 			if got = flags(t, n); got == want {
 				break
 			}
@@ -158,7 +158,7 @@ func TestLevelSwitchesWhenAllHaveIt(t *testing.T) {
 			if settle == "manual" {
 				untilFlags(t, c, "enabled disabled")
 				var out string
-				for end := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+				for end := time.Now().Add(timeoutStart); ; time.Sleep(50 * time.Millisecond) {
 					code, _, failed := ctl(t, c.Node(1), "enable_feature_flag", "all")
 					if code == 0 {
 						break

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -39,8 +40,11 @@ func recoverCluster(t *testing.T, n *cluster.Node, args ...string) (list []goesO
 	return list, ""
 }
 
-// publishUntilEnd publishes with confirms to queues in turn, until the connection ends. It sends how many each queue has confirmed.
+// publishUntilEnd publishes with confirms to queues in turn, until the connection ends. It sends how many each queue has confirmed. It returns
+// when each has some.
 func publishUntilEnd(s *session, queues []string) <-chan map[string][]string {
+	s.Helper()
+	var rounds atomic.Int64
 	ch := s.channel(s.dial())
 	if err := ch.Confirm(false); err != nil {
 		s.Fatal(err)
@@ -61,11 +65,13 @@ func publishUntilEnd(s *session, queues []string) <-chan map[string][]string {
 					return
 				}
 				confirmed[queue] = append(confirmed[queue], body)
+				rounds.Store(int64((i + 1) / len(queues)))
 			case <-time.After(timeoutStart):
 				return
 			}
 		}
 	}()
+	s.until("each queue to have confirmed some", func() bool { return rounds.Load() > 2 })
 	return done
 }
 
@@ -93,10 +99,11 @@ func TestClusterIsRecovered(t *testing.T) {
 	if _, trouble := recoverCluster(t, left[0], names, "--yes"); !strings.Contains(trouble, "is linked to it") && !strings.Contains(trouble, "has a leader") {
 		t.Fatalf("a cluster that is well: %q", trouble)
 	}
-	time.Sleep(time.Second) // all replicas have everything by then
+	for i := range pairs { // all replicas have everything
+		caughtUp(t, left[1], fmt.Sprint("work", i), fmt.Sprint("dead", i))
+	}
 	safe := queuesOn(t, left[1], left, 2)
 	load := publishUntilEnd(s, safe)
-	time.Sleep(200 * time.Millisecond)
 	old := filepath.Join(lost[0].Dir, "old")
 	for _, v := range lost {
 		kill(t, v)
@@ -204,7 +211,7 @@ func TestLastNodeGoesOn(t *testing.T) {
 	s.fill("work", numbered("m-", 9)...)
 	s.rejectSome("work", 3)
 	s.ready("dead", 3)
-	time.Sleep(time.Second) // all replicas have everything by then
+	caughtUp(t, last, "work", "dead")
 	for _, v := range c.Nodes() {
 		kill(t, v)
 	}
@@ -280,7 +287,7 @@ func waitReady(t *testing.T, nodes ...*cluster.Node) {
 // queuesOn are the queues called work that have at least so many replicas on the given nodes.
 func queuesOn(t *testing.T, at *cluster.Node, nodes []*cluster.Node, replicas int) (names []string) {
 	t.Helper()
-	list, err := at.Queues(t.Context())
+	list, err := patiently(func() ([]cluster.Queue, error) { return at.Queues(t.Context()) })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,7 +27,7 @@ type lostPlan struct {
 func planLoss(t *testing.T, c *cluster.Cluster, pairs int) lostPlan {
 	t.Helper()
 	members := map[string][]string{}
-	list, err := c.Node(0).Queues(t.Context())
+	list, err := patiently(func() ([]cluster.Queue, error) { return c.Node(0).Queues(t.Context()) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +126,9 @@ func TestQueueIsRecovered(t *testing.T) {
 		t.Fatal(err)
 	}
 	old := []amqp.Delivery{<-deliveries, <-deliveries, <-deliveries}
-	time.Sleep(2 * time.Second) // the third replicas have everything by then
+	for i := range pairs { // the third replicas have everything
+		caughtUp(t, p.stays, fmt.Sprint("work", i), fmt.Sprint("dead", i))
+	}
 
 	for _, v := range p.victims {
 		kill(t, v)
@@ -221,7 +223,7 @@ func regrown(t *testing.T, p lostPlan, recovered []recovered) {
 		short[q.Name] = true
 	}
 	for deadline := time.Now().Add(timeoutStart); ; time.Sleep(100 * time.Millisecond) {
-		list, err := p.stays.Queues(t.Context())
+		list, err := patiently(func() ([]cluster.Queue, error) { return p.stays.Queues(t.Context()) })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -240,6 +242,22 @@ func regrown(t *testing.T, p lostPlan, recovered []recovered) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d of %d queues have not regrown: %s", len(still), len(short), strings.Join(still, "; "))
 		}
+	}
+}
+
+// caughtUp waits until all replicas of queues have what their leaders have.
+func caughtUp(t *testing.T, n *cluster.Node, queues ...string) {
+	t.Helper()
+	for _, queue := range queues {
+		eventually(t, func() error {
+			all := quorumStatus(t, n, queue)
+			for _, l := range all {
+				if fmt.Sprint(l.Lag) != "0" {
+					return fmt.Errorf("%s: %v", queue, all)
+				}
+			}
+			return nil
+		})
 	}
 }
 

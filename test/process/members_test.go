@@ -235,7 +235,7 @@ func TestMembersMoveUnderLoad(t *testing.T) {
 			go func() {
 				defer close(move)
 				ask := func(method, node string) {
-					for end := time.Now().Add(time.Minute); ; time.Sleep(200 * time.Millisecond) {
+					for end := time.Now().Add(2 * timeoutStart); ; time.Sleep(200 * time.Millisecond) {
 						status, answer := replica(t, c.Node(0), method, queue, node)
 						if status == http.StatusNoContent {
 							return
@@ -262,7 +262,7 @@ func TestMembersMoveUnderLoad(t *testing.T) {
 			<-move
 			want := append(slices.DeleteFunc(was, func(n string) bool { return n == from }), to)
 			slices.Sort(want)
-			await(t, 20*time.Second, "the members of "+queue+" are those that were asked for", func() bool {
+			await(t, timeoutStart, "the members of "+queue+" are those that were asked for", func() bool {
 				return slices.Equal(members(t, c.Node(0), queue), want)
 			})
 			if t.Failed() {
@@ -276,7 +276,7 @@ func TestMembersMoveUnderLoad(t *testing.T) {
 		id := queueID(t, c, queue)
 		in := members(t, c.Node(0), queue)
 		for _, n := range c.Nodes() {
-			await(t, 20*time.Second, fmt.Sprintf("%s has a replica of %s if it is one of %v", n.Name, queue, in), func() bool {
+			await(t, timeoutStart, fmt.Sprintf("%s has a replica of %s if it is one of %v", n.Name, queue, in), func() bool {
 				return hasReplica(t, n, id) == slices.Contains(in, n.Name)
 			})
 		}
@@ -289,7 +289,7 @@ func TestMembersMoveUnderLoad(t *testing.T) {
 func replicasAgree(t *testing.T, c *cluster.Cluster, queue string, id uint64) {
 	t.Helper()
 	var seen []string
-	await(t, 30*time.Second, "the replicas of "+queue+" are the same", func() bool {
+	await(t, timeoutStart, "the replicas of "+queue+" are the same", func() bool {
 		seen = nil
 		for _, n := range members(t, c.Node(0), queue) {
 			var q inspected
@@ -329,13 +329,13 @@ func TestQuarantinedReplicaIsRefilled(t *testing.T) {
 	flip(t, victim, "message-7-")
 	start(t, victim)
 	untilLog(t, victim, "a damaged replica begins anew")
-	await(t, time.Minute, "the replica is filled", func() bool {
+	await(t, timeoutStart, "the replica is filled", func() bool {
 		var q inspected
 		return inspectJSON(t, victim, &q, "queue", strconv.FormatUint(id, 10)) && q.Messages == messages
 	})
 	at(t, victim).ready(other, 1)
 	// It votes when the former one's place is taken; from then on any other may go.
-	await(t, time.Minute, "no change of members is under way", func() bool {
+	await(t, timeoutStart, "no change of members is under way", func() bool {
 		status, _ := replica(t, leader, http.MethodPost, name, victim.Name)
 		return status == http.StatusNoContent
 	})

@@ -115,9 +115,7 @@ func policyApsara(p *policed) {
 		`"dead-letter-death-total":true,"message-ttl":80,"message-ttl-dead-letters":false}`, "--apply-to", "queues")
 	p.set("operator_policy", p.name("o"), p.id, `{"dead-letter-max-hops":8}`)
 	for _, want := range []string{`"dead-letter-max-hops":8`, `"dead-letter-cycle":"stop-ttl"`, `"message-ttl-dead-letters":false`} {
-		if got := mustCtl(p.T, p.node, "list_queues", "-q", "name", "effective_policy_definition"); !strings.Contains(got, want) {
-			p.Errorf("%s is not in effect:\n%s", want, got)
-		}
+		untilSays(p.T, p.node, want, "list_queues", "-q", "name", "effective_policy_definition")
 	}
 	p.until("the policy to act", func() bool { // without it the message is gone
 		p.publish("", q, expiring("stays", "80"))
@@ -176,10 +174,8 @@ func policyPrecedence(p *policed) {
 	for name, want := range map[string]string{
 		classic: `{"max-length":3,"overflow":"reject-publish"}`, quorum: `{"max-length":3,"overflow":"reject-publish"}`,
 	} {
-		out := mustCtl(p.T, p.node, "list_queues", "-q", "name", "policy", "operator_policy", "effective_policy_definition")
-		if line := name + "\t" + p.name("p") + "\t" + p.name("o") + "\t" + want + "\n"; !strings.Contains(out, line) {
-			p.Errorf("%q is not in %q", line, out)
-		}
+		line := name + "\t" + p.name("p") + "\t" + p.name("o") + "\t" + want + "\n"
+		untilSays(p.T, p.node, line, "list_queues", "-q", "name", "policy", "operator_policy", "effective_policy_definition")
 	}
 }
 
@@ -370,8 +366,9 @@ func policyRetryDelay(p *policed) {
 	q := p.queue("q", nil)
 	p.set("policy", p.name("p"), p.id, `{"delayed-retry-type":"all","delayed-retry-min":700}`)
 	p.fill(q, "again")
-	p.noError("reject", p.get(q).Reject(true))
+	d := p.get(q)
 	start := time.Now()
+	p.noError("reject", d.Reject(true))
 	p.get(q)
 	if d := time.Since(start); d < 500*time.Millisecond {
 		p.Errorf("it came back after %v", d)

@@ -65,9 +65,9 @@ func TestReplicaVerbs(t *testing.T) {
 	}
 	until := func(what string, ok func() bool) {
 		t.Helper()
-		for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(50 * time.Millisecond) {
+		for end := time.Now().Add(timeoutStart); !ok(); time.Sleep(50 * time.Millisecond) {
 			if time.Now().After(end) {
-				t.Fatalf("not within 20 s: %s; %v", what, quorumStatus(t, asked, q))
+				t.Fatalf("not in time: %s; %v", what, quorumStatus(t, asked, q))
 			}
 		}
 	}

@@ -337,6 +337,23 @@ func (s *session) until(what string, done func() bool, seen ...any) {
 	}
 }
 
+// within does something again until it took less than the limit: what is shown of
+// it holds only if nothing was late meanwhile. undo clears up after one that was.
+func (s *session) within(limit time.Duration, do, undo func()) {
+	s.Helper()
+	for end := time.Now().Add(timeoutReply); ; undo() {
+		began := time.Now()
+		do()
+		took := time.Since(began)
+		if took < limit {
+			return
+		}
+		if time.Now().After(end) {
+			s.Fatalf("it took %v, at most %v would do", took, limit)
+		}
+	}
+}
+
 // noError fails the test on an error.
 func (s *session) noError(what string, err error) {
 	s.Helper()

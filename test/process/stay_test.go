@@ -69,8 +69,10 @@ func spareDeadLetters(s *session) {
 func cyclesStay(s *session) {
 	// Into itself: the first expiry is a cycle. Both stay in their places, for good.
 	self := s.queue("self", deadTo(s.name("self"), amqp.Table{"x-message-ttl": 80, "x-dead-letter-cycle": "stop-ttl"}))
+	first := s.worker(self, "first", 1, nil)
 	s.fill(self, "a", "b")
-	held := s.get(self)
+	held := s.take(first.deliveries, false, "a")[0]
+	s.noError("cancel", first.ch.Cancel("first", false))
 	time.Sleep(250 * time.Millisecond)
 	s.noError("requeue", held.Reject(true))
 	time.Sleep(250 * time.Millisecond)

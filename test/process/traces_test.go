@@ -57,13 +57,16 @@ func (c *collected) Export(_ context.Context, req *collector.ExportTraceServiceR
 func (c *collected) serve(t *testing.T) (stop func()) {
 	t.Helper()
 	if c.addr == "" {
-		c.addr = "127.0.0.1:0"
+		ports, err := cluster.FreePorts(1) // below those of outgoing connections, so that none takes it
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.addr = fmt.Sprint("127.0.0.1:", ports[0])
 	}
 	ln, err := net.Listen("tcp", c.addr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.addr = ln.Addr().String()
 	server := grpc.NewServer()
 	collector.RegisterTraceServiceServer(server, c)
 	go func() { _ = server.Serve(ln) }() // ends with Stop

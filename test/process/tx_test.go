@@ -181,19 +181,24 @@ func txTTL(s *session) {
 	ch := s.txChannel()
 	m := message("x")
 	m.Expiration = "1000"
-	for _, q := range []string{a, b} {
-		s.noError("publish", ch.PublishWithContext(s.Context(), "", q, false, false, m))
-	}
-	time.Sleep(1100 * time.Millisecond)
-	s.noError("commit", ch.TxCommit())
-	for _, q := range []string{a, b} {
-		d, err := s.ch.QueueDeclarePassive(q, true, false, false, false, nil)
-		if s.noError("look", err); d.Messages != 1 {
-			s.Errorf("%s has %d messages right after the commit", q, d.Messages)
+	var there [2]int
+	gone := func() { s.ready(a, 0); s.ready(b, 0) }
+	s.within(1900*time.Millisecond, func() {
+		for _, q := range []string{a, b} {
+			s.noError("publish", ch.PublishWithContext(s.Context(), "", q, false, false, m))
 		}
+		time.Sleep(1100 * time.Millisecond)
+		s.noError("commit", ch.TxCommit())
+		for i, q := range []string{a, b} {
+			d, err := s.ch.QueueDeclarePassive(q, true, false, false, false, nil)
+			s.noError("look", err)
+			there[i] = d.Messages
+		}
+	}, gone)
+	if there != [2]int{1, 1} {
+		s.Errorf("%v messages right after the commit", there)
 	}
-	s.ready(a, 0)
-	s.ready(b, 0)
+	gone()
 }
 
 func txDelayAndReply(s *session) {
@@ -306,18 +311,7 @@ func TestTransactionsSurvive(t *testing.T) {
 	t.Logf("%d committed, %d rolled back or refused, %d unknown; longest commit %v",
 		len(books.committed), len(books.undone), len(books.unknown), books.longest.Round(time.Millisecond))
 
-	placed := map[string]int{}
-	s.until("the parts of the last transactions", func() bool { return txSettled(s, queues) })
-	for _, q := range queues {
-		seen := map[string]bool{}
-		for _, body := range s.drain(q) {
-			if seen[body] {
-				t.Errorf("%s is in %s twice", body, q)
-			}
-			seen[body] = true
-			placed[body]++
-		}
-	}
+	placed := txPlaced(s, queues, books)
 	for name, n := range placed {
 		switch {
 		case n != 3:
@@ -338,22 +332,39 @@ func TestTransactionsSurvive(t *testing.T) {
 	}
 }
 
-// txSettled tells whether the queues have the same number of messages, twice.
-func txSettled(s *session, queues map[string]string) bool {
-	look := func() (list [3]int) {
-		i := 0
+// txPlaced takes what is in the queues, until all transactions are whole and those that were committed are there, and counts in how many
+// queues each is: the parts of the last ones come a moment later than others.
+func txPlaced(s *session, queues map[string]string, books *txBooks) map[string]int {
+	s.Helper()
+	placed := map[string]int{}
+	seen := map[[2]string]bool{}
+	whole := func() bool {
 		for _, q := range queues {
-			d, err := s.ch.QueueDeclarePassive(q, true, false, false, false, nil)
-			s.noError("look", err)
-			list[i] = d.Messages
-			i++
+			for _, body := range s.drain(q) {
+				if seen[[2]string{q, body}] {
+					s.Errorf("%s is in %s twice", body, q)
+				}
+				seen[[2]string{q, body}] = true
+				placed[body]++
+			}
 		}
-		return list
+		for _, n := range placed {
+			if n != 3 {
+				return false
+			}
+		}
+		for name := range books.committed {
+			if placed[name] == 0 {
+				return false
+			}
+		}
+		return true
 	}
-	a := look()
+	for end := time.Now().Add(timeoutReply); !whole() && time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+	}
 	time.Sleep(200 * time.Millisecond)
-	b := look()
-	return a == b && a[0] == a[1] && a[1] == a[2]
+	whole() // what must not come has not come since
+	return placed
 }
 
 // txWorker makes transactions until its connection or channel ends.

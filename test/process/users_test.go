@@ -314,9 +314,7 @@ func vhostLife(r *usersRig) {
 			return errors.Join(err, publishOn("", "q0", message("kept"))(ch))
 		})
 	}
-	if out := mustCtl(r.T, r.nodes[2], "-q", "list_queues", "-p", vhost, "name", "messages", "type"); !strings.Contains(out, "q0\t3\tquorum\n") {
-		r.Errorf("%q", out)
-	}
+	untilSays(r.T, r.nodes[2], "q0\t3\tquorum\n", "-q", "list_queues", "-p", vhost, "name", "messages", "type")
 	streams := r.rpcStreams(r.nodes[2], user, vhost, "q1")
 	mustCtl(r.T, r.nodes[0], "delete_vhost", vhost)
 	for _, c := range closed {
@@ -347,9 +345,7 @@ func userAnswers(r *usersRig) {
 			{[]string{"list_user_permissions", user}, "/\t^c\t^w\t\n"},
 			{[]string{"list_vhosts", "name", "description"}, "/\tDefault virtual host\n"},
 		} {
-			if out := mustCtl(r.T, n, append(tc.args, "-q")...); !strings.Contains(out, tc.want) {
-				r.Errorf("node %d: %q is not in %q", i, tc.want, out)
-			}
+			untilSays(r.T, n, tc.want, append(tc.args, "-q")...)
 		}
 		if code, _, failure := ctl(r.T, n, "list_users", "--user", user, "--password", passwordFirst); code != 77 || !strings.Contains(failure, "Not administrator user") {
 			r.Errorf("node %d: %d %q", i, code, failure)
