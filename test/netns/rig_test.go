@@ -26,8 +26,8 @@ import (
 
 // Bounds of waits for what must come.
 const (
-	timeoutStart = 60 * time.Second
-	timeoutReply = 15 * time.Second
+	timeoutStart = 2 * time.Minute
+	timeoutReply = 30 * time.Second
 )
 
 // service is the name of the nodes' headless service, as the manifests have it, and nodesName its whole name.
@@ -45,6 +45,7 @@ func TestMain(m *testing.M) {
 		var err error
 		if network.Inside() {
 			binary = os.Getenv(cluster.BinaryEnv)
+			cluster.WatchStalls()
 			return m.Run()
 		}
 		if os.Getenv("GORACE") == "" {
@@ -283,7 +284,7 @@ func (r *rig) ctl(n *cluster.Node, args ...string) string {
 }
 
 func (r *rig) tryCtl(n *cluster.Node, args ...string) (string, error) {
-	cmd := exec.Command(binary, append([]string{"ctl", "--url", n.HTTP(), "--user", "app", "--password", "app", "-t", "10"}, args...)...)
+	cmd := exec.Command(binary, append([]string{"ctl", "--url", n.HTTP(), "--user", "app", "--password", "app", "-t", "60"}, args...)...)
 	var out, failed bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &failed
 	if err := cmd.Run(); err != nil {
@@ -371,8 +372,12 @@ func (r *rig) figure(n *cluster.Node, name string) int {
 
 func (r *rig) figureIfThere(n *cluster.Node, name string) (v int, ok bool) {
 	r.Helper()
-	page, err := n.Fetch(r.Context(), "/metrics")
-	r.must("metrics", err)
+	var page []byte
+	r.until("metrics of "+n.Name, timeoutReply, func() (ok bool) {
+		var err error
+		page, err = n.Fetch(r.Context(), "/metrics")
+		return err == nil
+	})
 	for line := range strings.Lines(string(page)) {
 		if text, ok := strings.CutPrefix(line, name+" "); ok {
 			v, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
@@ -459,11 +464,14 @@ func (r *rig) work(c *cluster.Cluster) {
 		r.declare(ch, q, amqp.Table{"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead})
 		r.send(ch, q, "one", "two")
 		for range 2 {
-			d, ok, err := ch.Get(q, false)
-			if err != nil || !ok {
-				r.Fatalf("get through %s: %t, %v", n.Name, ok, err)
-			}
-			r.must("reject", d.Reject(false))
+			r.until("a message through "+n.Name, timeoutReply, func() bool {
+				d, ok, err := ch.Get(q, false)
+				r.must("get", err)
+				if ok {
+					r.must("reject", d.Reject(false))
+				}
+				return ok
+			})
 		}
 		r.holds(ch, dead, "one", "two")
 		r.must("close", ch.Close())

@@ -22,7 +22,7 @@ import (
 const (
 	dialTimeout   = 3 * time.Second
 	redialEvery   = 10 * time.Millisecond
-	answerTimeout = 15 * time.Second // for a confirm, while the connection stands
+	answerTimeout = 30 * time.Second // for a confirm, while the connection stands
 )
 
 // Publisher goes to the next node when its own sends it away. It publishes at a

@@ -18,7 +18,7 @@ import (
 )
 
 // timeoutReply bounds every wait.
-const timeoutReply = 20 * time.Second
+const timeoutReply = 30 * time.Second
 
 // stage does things to a cluster until one fails. Then it does nothing any more, and err says why.
 type stage struct {
@@ -209,15 +209,20 @@ func (s *stage) http(method, path string, body any) (answer []byte) {
 	return answer
 }
 
-// delayedIn is how many messages of a queue wait for their time.
-func (s *stage) delayedIn(queue string) int {
+// delayedIn waits until so many messages of a queue wait for their time.
+func (s *stage) delayedIn(queue string, n int) {
 	var q struct {
 		Delayed int `json:"messages_delayed"`
 	}
-	if answer := s.http("GET", "queues/%2F/"+s.prefix+queue, nil); s.err == nil {
-		s.failed(queue, json.Unmarshal(answer, &q))
-	}
-	return q.Delayed
+	ctx, cancel := context.WithTimeout(s.ctx, timeoutReply)
+	defer cancel()
+	_ = cluster.Poll(ctx, func() (bool, error) { // figures may be some seconds old
+		if answer := s.http("GET", "queues/%2F/"+s.prefix+queue, nil); s.err == nil {
+			s.failed(queue, json.Unmarshal(answer, &q))
+		}
+		return s.err != nil || q.Delayed == n, nil
+	})
+	s.is(queue+": what waits for its time", q.Delayed, n)
 }
 
 // is notes a difference.

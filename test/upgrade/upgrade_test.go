@@ -17,7 +17,7 @@ import (
 // olderEnv names the binary of a former program, to be tested in place of the one of this tree that stands for it.
 const olderEnv = "WARREN_TEST_OLDER"
 
-const timeoutStart = 60 * time.Second
+const timeoutStart = 2 * time.Minute
 
 // programs are this program and the former one, which knows level 1 only unless olderEnv names another.
 var programs = sync.OnceValues(func() (p struct{ newer, older string }, err error) {
@@ -189,9 +189,13 @@ func enable(t *testing.T, n *cluster.Node, binary string) {
 	if err != nil {
 		t.Fatalf("%v: %s", err, said)
 	}
-	out, err := exec.CommandContext(ctx, binary, "ctl", "--url", n.HTTP(), "list_feature_flags", "-q").CombinedOutput()
-	if err != nil || strings.Contains(string(out), "disabled") {
-		t.Errorf("%v: %s", err, out)
+	err = cluster.Poll(ctx, func() (bool, error) {
+		out, err := exec.CommandContext(ctx, binary, "ctl", "--url", n.HTTP(), "list_feature_flags", "-q").CombinedOutput()
+		said = string(out)
+		return err == nil && !strings.Contains(said, "disabled"), nil
+	})
+	if err != nil {
+		t.Errorf("%v: %s", err, said)
 	}
 }
 
