@@ -51,7 +51,7 @@ func newRig() (*rig, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	if r.cluster, err = cluster.Start(ctx, cluster.Config{Nodes: 3, Binary: binary, Dir: filepath.Join(dir, "nodes")}); err != nil {
 		return nil, err

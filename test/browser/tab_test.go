@@ -115,24 +115,29 @@ func (p *tab) run(script string) {
 // eval returns what a script gives, which may be a promise.
 func eval[T any](p *tab, script string) T {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(p.ctx, patience)
-	defer cancel()
-	v, err := chromedp.Run(ctx, chromedp.Evaluate[T](script, chromedp.EvalAwaitPromise))
+	v, err := tryEval[T](p, script)
 	if err != nil {
 		p.t.Fatal(err)
 	}
 	return v
 }
 
-// await waits until a script gives true.
+func tryEval[T any](p *tab, script string) (T, error) {
+	ctx, cancel := context.WithTimeout(p.ctx, patience)
+	defer cancel()
+	return chromedp.Run(ctx, chromedp.Evaluate[T](script, chromedp.EvalAwaitPromise))
+}
+
+// await waits until a script gives true. One that fails looks for what is not there yet, or at a page that is just being left.
 func (p *tab) await(what, script string) {
 	p.t.Helper()
 	for until := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
-		if eval[bool](p, "Boolean("+script+")") {
+		ok, err := tryEval[bool](p, "Boolean("+script+")")
+		if err == nil && ok {
 			return
 		}
 		if time.Now().After(until) {
-			p.t.Fatalf("waited in vain for %s", what)
+			p.t.Fatalf("waited in vain for %s (%v)", what, err)
 		}
 	}
 }
@@ -160,8 +165,8 @@ func control(name string) string {
 // click clicks what is called so.
 func (p *tab) click(name string) {
 	p.t.Helper()
-	p.await("something to click called "+name, control(name))
-	p.run(control(name) + ".click()")
+	// Found and clicked by one script: between two of them the page may have drawn it anew.
+	p.await("something to click called "+name, `(() => { const e = `+control(name)+`; e?.click(); return e; })()`)
 }
 
 // field is a script that finds a field by its label.
@@ -174,9 +179,8 @@ func field(label string) string {
 // fill types into the field with a label.
 func (p *tab) fill(label, text string) {
 	p.t.Helper()
-	p.await("a field labelled "+label, field(label))
-	p.run(`(() => { const f = ` + field(label) + `; const set = Object.getOwnPropertyDescriptor(Object.getPrototypeOf(f), "value").set; set.call(f, ` + quote(text) + `);
-		f.dispatchEvent(new Event("input", { bubbles: true })); f.dispatchEvent(new Event("change", { bubbles: true })); })()`)
+	p.await("a field labelled "+label, `(() => { const f = `+field(label)+`; if (!f) return false; const set = Object.getOwnPropertyDescriptor(Object.getPrototypeOf(f), "value").set; set.call(f, `+quote(text)+`);
+		f.dispatchEvent(new Event("input", { bubbles: true })); f.dispatchEvent(new Event("change", { bubbles: true })); return true; })()`)
 }
 
 func (p *tab) text(selector string) string {
@@ -251,9 +255,7 @@ func (p *tab) looks(name string) {
 	}
 	p.look("light")
 	p.size(390, 844)
-	if eval[bool](p, "document.documentElement.scrollWidth > innerWidth + 1") {
-		p.t.Errorf("%s is wider than a phone", name)
-	}
+	p.await(name+" to be no wider than a phone", "document.documentElement.scrollWidth <= innerWidth + 1")
 	p.picture(name + "-phone")
 	p.size(1360, 900)
 }
