@@ -2,6 +2,7 @@ package process
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -43,6 +44,22 @@ func (h *hole) refused(status int, words string, err error) {
 	}
 }
 
+// listed is find in what nodes are asked for: one that does not answer in time is left out.
+func listed[T any](h *hole, list func() ([]T, error), is func(*T) bool) (found *T) {
+	h.Helper()
+	eventually(h.T, func() error {
+		all, err := list()
+		for i := range all {
+			if is(&all[i]) {
+				found = &all[i]
+				return nil
+			}
+		}
+		return errors.Join(errors.New("it is not listed"), err)
+	})
+	return found
+}
+
 // find wants something of a list.
 func find[T any](h *hole, list []T, err error, is func(*T) bool) *T {
 	h.Helper()
@@ -79,7 +96,7 @@ func TestRabbitHole(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			client.SetTimeout(20 * time.Second)
+			client.SetTimeout(timeoutReply)
 			tc.run(&hole{at(t, c.Node(0)), client})
 		})
 	}
@@ -356,8 +373,7 @@ func holeConnections(h *hole) {
 	conn := h.dial()
 	closed := conn.NotifyClose(make(chan *amqp.Error, 1))
 	local := conn.LocalAddr().String()
-	list, err := h.ListConnections()
-	found := find(h, list, err, func(c *rabbithole.ConnectionInfo) bool { return strings.HasPrefix(c.Name, local+" ") })
+	found := listed(h, h.ListConnections, func(c *rabbithole.ConnectionInfo) bool { return strings.HasPrefix(c.Name, local+" ") })
 	one, err := h.GetConnection(found.Name)
 	if err != nil || one.User != "guest" || one.Vhost != "/" || one.Protocol != "AMQP 0-9-1" {
 		h.Errorf("%+v %v", one, err)
@@ -367,14 +383,11 @@ func holeConnections(h *hole) {
 	if _, err := ch.Consume(queue, "tagged", false, false, false, false, nil); err != nil {
 		h.Fatal(err)
 	}
-	channels, err := h.ListChannels()
-	find(h, channels, err, func(c *rabbithole.ChannelInfo) bool {
+	listed(h, h.ListChannels, func(c *rabbithole.ChannelInfo) bool {
 		return c.ConnectionDetails.Name == found.Name && c.ConsumerCount == 1
 	})
-	consumers, err := h.ListConsumersIn("/")
-	find(h, consumers, err, func(c *rabbithole.ConsumerInfo) bool { return c.ConsumerTag == "tagged" && c.Queue.Name == queue })
-	mine, err := h.ListVhostConnections("/")
-	find(h, mine, err, func(c *rabbithole.ConnectionInfo) bool { return c.Name == found.Name })
+	listed(h, func() ([]rabbithole.ConsumerInfo, error) { return h.ListConsumersIn("/") }, func(c *rabbithole.ConsumerInfo) bool { return c.ConsumerTag == "tagged" && c.Queue.Name == queue })
+	listed(h, func() ([]rabbithole.ConnectionInfo, error) { return h.ListVhostConnections("/") }, func(c *rabbithole.ConnectionInfo) bool { return c.Name == found.Name })
 	res, err := h.CloseConnection(found.Name)
 	h.ok(204, res, err)
 	select {
@@ -382,7 +395,7 @@ func holeConnections(h *hole) {
 		if e == nil || e.Code != 320 {
 			h.Errorf("closed with %v", e)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(timeoutReply):
 		h.Error("the connection is open")
 	}
 }
@@ -418,9 +431,13 @@ func holeNodes(h *hole) {
 	for what, check := range map[string]func() (rabbithole.HealthCheckStatus, error){
 		"vhosts": h.HealthCheckVirtualHosts, "critical": h.HealthCheckNodeIsQuorumCritical,
 	} {
-		if got, err := check(); err != nil || got.Status != "ok" {
-			h.Errorf("%s: %+v %v", what, got, err)
-		}
+		eventually(h.T, func() error { // a replica that is late for a moment is missed
+			got, err := check()
+			if err == nil && got.Status != "ok" {
+				err = fmt.Errorf("%s: %+v", what, got)
+			}
+			return err
+		})
 	}
 	if got, err := h.HealthCheckAlarms(); err != nil || got.Status != "ok" {
 		h.Errorf("%+v %v", got, err)

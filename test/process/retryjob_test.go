@@ -19,7 +19,7 @@ func TestRetryJob(t *testing.T) {
 	defer cancel()
 	cfg := retryjob.Default()
 	cfg.URLs, cfg.Jobs, cfg.Rate = c.URLs(), 1500, 200
-	nemesis := &retryjob.Nemesis{Cluster: c, Every: 3 * time.Second, Down: 500 * time.Millisecond}
+	nemesis := &retryjob.Nemesis{Cluster: c, Every: 2 * time.Second, Down: 500 * time.Millisecond}
 	report, err := nemesis.RunJob(ctx, cfg)
 	if err != nil {
 		t.Fatal(err)

@@ -28,7 +28,7 @@ func (n *Nemesis) Run(ctx context.Context) (kills int, err error) {
 	defer cancel()
 	for i := 0; sleepUntil(ctx, time.Now().Add(n.Every-n.Down)); i++ {
 		queue := []string{QueuePrimary, QueueWait, QueueParking}[i%3]
-		look, done := context.WithTimeout(ctx, n.Every)
+		look, done := context.WithTimeout(ctx, max(n.Every, time.Minute))
 		node, err := n.Cluster.Leader(look, queue)
 		done()
 		if err != nil {
@@ -45,7 +45,7 @@ func (n *Nemesis) Run(ctx context.Context) (kills int, err error) {
 		}
 		kills++
 		sleepUntil(ctx, time.Now().Add(n.Down))
-		up, done := context.WithTimeout(bound, time.Minute)
+		up, done := context.WithTimeout(bound, 2*time.Minute)
 		err = node.Start(up)
 		done()
 		if err != nil {

@@ -86,7 +86,7 @@ def results(queue):
 def killed_in_mid_task(worker):
     """SIGKILL of a worker and its processes: acks_late brings the tasks to another."""
     paths = {queue: os.path.join(FOLDER, "slow." + queue) for queue in ("celery", "quorum")}
-    sent = [slow.apply_async((path, 3), queue=app.conf.task_default_queue.replace("celery", queue)) for queue, path in paths.items()]
+    sent = [slow.apply_async((path, 6), queue=app.conf.task_default_queue.replace("celery", queue)) for queue, path in paths.items()]
     wait_for("the tasks begin", lambda: all(len(lines(p)) == 1 for p in paths.values()))
     stop(worker)
     ok("a worker is killed in mid-task")
