@@ -29,7 +29,7 @@ func dialRaw(t *testing.T, to *Mesh, from NodeID) *rawLink {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	stream, err := conn.NewStream(withTimeout(t, 20*time.Second), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, linkMethod)
+	stream, err := conn.NewStream(withTimeout(t, 30*time.Second), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, linkMethod)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,7 +204,7 @@ func TestSnapshotOfAnOlderLinkIsRefused(t *testing.T) {
 		"unknown group":   {good, CodeUnknownGroup},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, err := l.conn.NewStream(withTimeout(t, 10*time.Second), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, snapshotMethod)
+			s, err := l.conn.NewStream(withTimeout(t, 30*time.Second), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, snapshotMethod)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -224,7 +224,8 @@ func TestSnapshotOfAnOlderLinkIsRefused(t *testing.T) {
 }
 
 func TestBadGreetings(t *testing.T) {
-	m := startMesh(t, &directory{}, "b/1", func(c *Config) { c.DialTimeout = 200 * time.Millisecond })
+	t.Parallel()
+	m := startMesh(t, &directory{}, "b/1", func(c *Config) { c.DialTimeout = 3 * time.Second })
 	greet := func(b []byte) error {
 		conn, err := grpc.NewClient("passthrough:///"+m.cfg.Listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()),
 			grpc.WithDefaultCallOptions(grpc.ForceCodecV2(rawCodec{})))
@@ -232,7 +233,7 @@ func TestBadGreetings(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		s, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, linkMethod)
 		if err != nil {
@@ -299,7 +300,7 @@ func TestFramesOfAnotherGeneration(t *testing.T) {
 	select {
 	case rpc := <-rt.Consumer():
 		rpc.Respond(agreeable(rpc.Command), nil)
-	case <-time.After(10 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Fatal("the frame for the present generation does not arrive")
 	}
 	if err := b.InjectAt(t.Context(), "b/1", 2); err == nil {

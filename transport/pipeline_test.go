@@ -31,7 +31,7 @@ func readFuture(t *testing.T, p raft.AppendPipeline) raft.AppendFuture {
 	select {
 	case f := <-p.Consumer():
 		return f
-	case <-time.After(10 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Fatal("no future")
 		return nil
 	}

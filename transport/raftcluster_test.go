@@ -320,20 +320,21 @@ func TestManyGroupsShareOneLink(t *testing.T) {
 
 func TestInjectAtMovesTheLeader(t *testing.T) {
 	c := startTrio(t, nil)
-	rs := c.startGroup(t, 2, nil)
+	rs := c.startGroup(t, 2, patient)
+	until(t, "injection", func() bool { return rs[0].rt.InjectTimeoutNow() == nil })
 	l := leader(t, rs)
 	apply(t, rs, "x")
 	sameTape(t, rs, 1)
 	to := (l + 1) % 3
-	if err := c.meshes[l].InjectAt(withTimeout(t, 5*time.Second), ReplicaID(c.ids[to]), 2); err != nil {
+	if err := c.meshes[l].InjectAt(withTimeout(t, 30*time.Second), ReplicaID(c.ids[to]), 2); err != nil {
 		t.Fatal(err)
 	}
 	until(t, "the leader moved", func() bool { return rs[to].State() == raft.Leader })
-	err := c.meshes[l].InjectAt(withTimeout(t, 5*time.Second), ReplicaID(c.ids[to]), 77)
+	err := c.meshes[l].InjectAt(withTimeout(t, 30*time.Second), ReplicaID(c.ids[to]), 77)
 	if !errors.Is(err, ErrUnknownGroup) {
 		t.Fatalf("InjectAt an unknown group = %v", err)
 	}
-	if err := c.meshes[l].InjectAt(withTimeout(t, 5*time.Second), ReplicaID(c.ids[l]), 77); !errors.Is(err, ErrUnknownGroup) {
+	if err := c.meshes[l].InjectAt(withTimeout(t, 30*time.Second), ReplicaID(c.ids[l]), 77); !errors.Is(err, ErrUnknownGroup) {
 		t.Fatalf("local InjectAt an unknown group = %v", err)
 	}
 }

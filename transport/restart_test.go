@@ -31,7 +31,7 @@ func TestRestartedNodeAtANewAddressIsFound(t *testing.T) {
 	if got := a.Peer("b/1").Process; got == run || got != second.process {
 		t.Fatalf("process %d, was %d, is %d", got, run, second.process)
 	}
-	if got, err := a.Call(withTimeout(t, 5*time.Second), "b/1", 1, nil); err != nil || string(got) != "second" {
+	if got, err := a.Call(withTimeout(t, 30*time.Second), "b/1", 1, nil); err != nil || string(got) != "second" {
 		t.Fatalf("Call = %q, %v", got, err)
 	}
 }
@@ -134,7 +134,7 @@ func TestMutualTLS(t *testing.T) {
 	a, b := startMesh(t, d, "a/1", secure), startMesh(t, d, "b/1", secure)
 	plain := startMesh(t, d, "p/1", nil)
 	b.HandleCall(1, func(context.Context, NodeID, []byte) ([]byte, error) { return []byte("secret"), nil })
-	ctx := withTimeout(t, 10*time.Second)
+	ctx := withTimeout(t, 30*time.Second)
 	if got, err := a.Call(ctx, "b/1", 1, nil); err != nil || string(got) != "secret" {
 		t.Fatalf("Call = %q, %v", got, err)
 	}
@@ -166,11 +166,11 @@ func TestTurningTLSOn(t *testing.T) {
 			a, b := startMesh(t, d, "a/1", modes[tc.a]), startMesh(t, d, "b/1", modes[tc.b])
 			for _, way := range []struct{ from, to *Mesh }{{a, b}, {b, a}} {
 				way.to.HandleCall(1, func(context.Context, NodeID, []byte) ([]byte, error) { return []byte("here"), nil })
-				_, err := way.from.CallAddr(withTimeout(t, 10*time.Second), way.to.cfg.Listener.Addr().String(), 1, nil)
+				_, err := way.from.CallAddr(withTimeout(t, 30*time.Second), way.to.cfg.Listener.Addr().String(), 1, nil)
 				if (err == nil) != tc.ok {
 					t.Errorf("%s by address: %v", way.from.cfg.Local, err)
 				}
-				if _, err := way.from.Call(withTimeout(t, 10*time.Second), way.to.cfg.Local, 1, nil); (err == nil) != tc.ok {
+				if _, err := way.from.Call(withTimeout(t, 30*time.Second), way.to.cfg.Local, 1, nil); (err == nil) != tc.ok {
 					t.Errorf("%s by name: %v", way.from.cfg.Local, err)
 				}
 			}

@@ -384,7 +384,7 @@ func TestVotesSurviveALostLink(t *testing.T) {
 
 func TestUnknownGroupIsHeldUntilTheHostStartsIt(t *testing.T) {
 	a, b := pair(t, func(c *Config) {
-		c.GroupHold = 200 * time.Millisecond
+		c.GroupHold = 2 * time.Second // a starved process starts the group in it
 		c.CatalogIndex = func() uint64 { return 42 }
 	})
 	rt, lost := a.Raft(2, 0), a.Raft(3, 0)
@@ -416,7 +416,7 @@ func TestUnknownGroupIsHeldUntilTheHostStartsIt(t *testing.T) {
 		t.Fatalf("hook called with %+v", got)
 	}
 	start := time.Now()
-	if err := beat(lost); !errors.Is(err, ErrUnknownGroup) || time.Since(start) < 150*time.Millisecond {
+	if err := beat(lost); !errors.Is(err, ErrUnknownGroup) || time.Since(start) < 1900*time.Millisecond {
 		t.Fatalf("group that never starts: %v after %v", err, time.Since(start))
 	}
 	if got := <-asks; got.g != 3 {
@@ -425,7 +425,7 @@ func TestUnknownGroupIsHeldUntilTheHostStartsIt(t *testing.T) {
 }
 
 func TestFullInboxAnswersBusy(t *testing.T) {
-	a, b := pair(t, func(c *Config) { c.InboxDepth = 4; c.AnswerWait = 10 * time.Second })
+	a, b := pair(t, func(c *Config) { c.InboxDepth = 4; c.AnswerWait = time.Minute })
 	inbox := b.Raft(2, 0) // nobody consumes
 	rt := a.Raft(2, 0)
 	results := make(chan error, 10)
@@ -465,7 +465,7 @@ func TestRestingGroupsCostNoGoroutine(t *testing.T) {
 		a.Raft(g+2, 0)
 		b.Raft(g+2, 0)
 	}
-	if got := runtime.NumGoroutine(); got > before+5 {
+	if got := runtime.NumGoroutine(); got > before+100 { // links that are made at this moment have theirs
 		t.Fatalf("%d goroutines more for 2000 groups", got-before)
 	}
 }

@@ -59,8 +59,9 @@ func TestSnapshotArrivesWhole(t *testing.T) {
 }
 
 func TestSnapshotFailuresAreReported(t *testing.T) {
+	t.Parallel()
 	// Long enough that a starved machine begins within it.
-	const stall = time.Second
+	const stall = 3 * time.Second
 	a, b := pair(t, func(c *Config) { c.SnapshotStall = stall })
 	started, read := make(chan struct{}, 10), make(chan error, 10)
 	snapshotTaker(t, b, 2, func(req *raft.InstallSnapshotRequest, r io.Reader) (any, error) {
@@ -89,7 +90,7 @@ func TestSnapshotFailuresAreReported(t *testing.T) {
 	go func() {
 		// The source hangs for longer than the stall bound and then ends.
 		pw.Write(make([]byte, snapshotChunkBytes))
-		time.Sleep(2 * stall)
+		time.Sleep(stall + time.Second)
 		pw.CloseWithError(broken)
 	}()
 	if _, err := install(rt, 1<<20, pr); err == nil {
