@@ -44,7 +44,7 @@ func TestQuiesceWaitsForConfirms(t *testing.T) {
 	eventually(t, "second publish", func() bool { return r.s.Stats().Published == 2 })
 	done := quiesce(r, patience)
 	eventually(t, "quiet", func() bool { return r.s.quiet.Load() != nil })
-	time.Sleep(20 * time.Millisecond)
+	time.Sleep(300 * time.Millisecond) // its reader hears of it
 	c.publish(1, wire.BasicPublish{RoutingKey: "q"}, "too late")
 	select {
 	case n := <-done:
@@ -162,7 +162,7 @@ func TestListenerIsOpenedAgain(t *testing.T) {
 func TestWaves(t *testing.T) {
 	t.Parallel()
 	r := startServer(t)
-	const clients, every = waveMin + 10, 3 * time.Second // a starved machine sees the time between the waves
+	const clients, every = waveMin + 10, 5 * time.Second // a starved machine sees the time between the waves
 	for range clients {
 		r.dial(t)
 	}

@@ -24,7 +24,7 @@ func TestUnreadIsCounted(t *testing.T) {
 	want[*wire.BasicConsumeOk](c, 1)
 	until := func(what string, ok func() bool) {
 		t.Helper()
-		for end := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatalf("%s: %d bytes are unread, narrow %v", what, r.s.cfg.Unread.Bytes(), narrow.Load())
 			}

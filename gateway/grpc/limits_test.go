@@ -334,7 +334,7 @@ func (p *swallower) pass() {
 // TestDeadPeersAreFound: a client from which nothing comes any more is asked, and its connection ends with its streams; one that answers stays.
 func TestDeadPeersAreFound(t *testing.T) {
 	t.Parallel()
-	s, addr := served(t, func(p *patience) { p.alive, p.answer = time.Second, time.Second })
+	s, addr := served(t, func(p *patience) { p.alive, p.answer = time.Second, 4*time.Second })
 	dead, alive := newSwallower(t, addr), newSwallower(t, addr)
 	ctx, cancel := context.WithTimeout(t.Context(), limitsWait)
 	defer cancel()
