@@ -36,7 +36,7 @@ func listenTo(t *testing.T, f *fakeCluster, user string) (next func() string, en
 	t.Helper()
 	server := httptest.NewServer(f.apis["c"])
 	t.Cleanup(server.Close)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL+"/api/warren/events", http.NoBody)
 	if err != nil {
@@ -97,7 +97,7 @@ func TestEvents(t *testing.T) {
 	if got := next(); got != "over" {
 		t.Errorf("%s", got)
 	}
-	for end := time.Now().Add(10 * time.Second); f.apis["c"].streams.open.Load() > 0; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); f.apis["c"].streams.open.Load() > 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("a stream is still open")
 		}
