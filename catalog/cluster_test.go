@@ -160,7 +160,7 @@ func (c *nodes) kill(id transport.NodeID) {
 // until waits for a condition.
 func until(t testing.TB, what string, f func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(15 * time.Second)
+	deadline := time.Now().Add(30 * time.Second)
 	for !f() {
 		if time.Now().After(deadline) {
 			t.Fatalf("gave up waiting until %s", what)
@@ -205,7 +205,7 @@ func (c *nodes) follower() *node {
 
 func propose(t testing.TB, n *node, cmd catalog.Command) catalog.Result {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	r, err := n.catalog.Propose(ctx, cmd)
 	if err != nil {

@@ -21,7 +21,7 @@ func TestProposalsSurviveLeaderChanges(t *testing.T) {
 	c := newNodes(t, 3)
 	c.ready()
 	var work sync.WaitGroup
-	ctx, cancel := context.WithTimeout(context.Background(), 25*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	stop := make(chan struct{})
 	ids := make(map[uint64]string)
@@ -139,7 +139,7 @@ func TestJoinAndReplace(t *testing.T) {
 	}
 	join := func(id transport.NodeID) *node {
 		n := c.start(id, filepath.Join(t.TempDir(), "catalog"), false)
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := n.catalog.Join(ctx, func() []transport.NodeID { return c.ids[1:] }); err != nil {
 			t.Fatal(err)

@@ -80,7 +80,7 @@ func TestNewClusterTakesTheNewestLevel(t *testing.T) {
 	}
 	// One that joins is stamped before it is let in, and has the level.
 	joined := c.start(nodeID(4), filepath.Join(t.TempDir(), "catalog"), false)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	s.set(joined.id, true)
 	short, stop := context.WithTimeout(ctx, 300*time.Millisecond)
@@ -121,7 +121,7 @@ func TestLevelWaitsForAll(t *testing.T) {
 			for _, n := range c.all {
 				until(t, "links are up", func() bool { return n.mesh.Peer(old).Up || n.id == old })
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			until(t, "the question is refused", func() bool {
 				err := asker.catalog.RaiseLevel(ctx, 2)
@@ -155,7 +155,7 @@ func TestLevelNeedsEveryStamp(t *testing.T) {
 	s.set(nodeID(3), true)
 	c := newNodesOf(t, 3, &nodes{program: s.program(nil, 0)})
 	c.ready()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	until(t, "the disk is complained about", func() bool {
 		err := c.leader().catalog.RaiseLevel(ctx, 2)

@@ -51,7 +51,7 @@ func TestDeadVoterIsReplaced(t *testing.T) {
 	if now := c.leader().catalog.Voters(); len(now) != 3 {
 		t.Errorf("voters are %v", now)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := back.catalog.ReadIndex(ctx); err != nil {
 		t.Error(err)

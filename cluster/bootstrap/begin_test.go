@@ -83,7 +83,7 @@ func beginOnce(t *testing.T, at int, again bool) (crashed, refused bool) {
 		return hosts
 	}
 	var victim *host
-	for deadline := time.Now().Add(10 * time.Second); victim == nil && len(begun()) < len(names); time.Sleep(100 * time.Microsecond) {
+	for deadline := time.Now().Add(30 * time.Second); victim == nil && len(begun()) < len(names); time.Sleep(100 * time.Microsecond) {
 		w.mu.Lock()
 		victim = w.crashed
 		w.mu.Unlock()
@@ -117,7 +117,7 @@ func beginOnce(t *testing.T, at int, again bool) (crashed, refused bool) {
 			if !ok || m.ClusterID != r.as.ClusterID || len(m.Founding) != len(names) {
 				t.Fatalf("crash at step %d, restored again %v: %s is in %+v (%v)", at, again, n, m, h.err)
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(30 * time.Second):
 			t.Fatalf("crash at step %d, restored again %v: %s waits for ever", at, again, n)
 		}
 		if c := h.id.status(0).Cluster; first == nil {

@@ -369,7 +369,7 @@ func TestLateNodeJoinsARunningCluster(t *testing.T) {
 
 func until(t testing.TB, what string, f func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(15 * time.Second)
+	deadline := time.Now().Add(30 * time.Second)
 	for !f() {
 		if time.Now().After(deadline) {
 			t.Fatalf("gave up waiting until %s", what)

@@ -145,7 +145,7 @@ func (h *host) membership() Membership {
 			h.w.t.Fatalf("%s ended without a cluster", h.name)
 		}
 		return m
-	case <-time.After(10 * time.Second):
+	case <-time.After(30 * time.Second):
 		h.w.t.Fatalf("%s found no cluster (crash at step %d)", h.name, h.w.crashAt)
 		return Membership{}
 	}
@@ -192,7 +192,7 @@ func crashOnce(t *testing.T, at int, wipe bool) (reached bool) {
 		}
 		return true
 	}
-	for deadline := time.Now().Add(10 * time.Second); !settled(); time.Sleep(100 * time.Microsecond) {
+	for deadline := time.Now().Add(30 * time.Second); !settled(); time.Sleep(100 * time.Microsecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("no cluster and no crash at step %d", at)
 		}
@@ -252,10 +252,10 @@ func TestLateNodeJoins(t *testing.T) {
 	late.end()
 }
 
-// waits runs a host that must not find a cluster and returns why.
-func waits(t *testing.T, w *world, h *host) string {
+// waits runs a host that must not find a cluster within a limit and returns why.
+func waits(t *testing.T, w *world, h *host, limit time.Duration) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	_, err := Run(ctx, Config{
 		Identity: h.id, Expect: h.expect, Interval: time.Millisecond,
@@ -328,7 +328,12 @@ func TestReasonsToWait(t *testing.T) {
 			if c.prepare != nil {
 				c.prepare(hosts)
 			}
-			if got := waits(t, w, hosts[0]); !strings.Contains(got, c.want) {
+			limit := 50 * time.Millisecond // a starved process knows why later
+			got := waits(t, w, hosts[0], limit)
+			for ; !strings.Contains(got, c.want) && limit < 10*time.Second; limit *= 4 {
+				got = waits(t, w, hosts[0], limit)
+			}
+			if !strings.Contains(got, c.want) {
 				t.Errorf("waits because %q, want %q", got, c.want)
 			}
 			for _, h := range hosts {

@@ -20,7 +20,7 @@ import (
 func TestMain(m *testing.M) {
 	code := m.Run()
 	err := goleak.Find()
-	for start := time.Now(); err != nil && time.Since(start) < 10*time.Second; {
+	for start := time.Now(); err != nil && time.Since(start) < 30*time.Second; {
 		err = goleak.Find()
 	}
 	if code == 0 && err != nil {
@@ -58,7 +58,7 @@ func open(t *testing.T, name string, cfg Config) *Gossip {
 
 func until(t *testing.T, what string, f func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for !f() {
 		if time.Now().After(deadline) {
 			t.Fatalf("gave up waiting until %s", what)

@@ -11,7 +11,7 @@ import (
 
 func eventually(t *testing.T, what string, cond func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(5 * time.Second); !cond(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); !cond(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("not seen: " + what)
 		}
@@ -134,7 +134,7 @@ func TestEndedQueuesAreLookedUpAgain(t *testing.T) {
 	slow.let(1)
 	select {
 	case <-taken:
-	case <-time.After(5 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Fatal("the entry is not applied")
 	}
 	r.replica.View(func(m *fsm.Machine) {

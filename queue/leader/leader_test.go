@@ -129,14 +129,14 @@ func TestExpiryAnywhereAndNotWhileHeld(t *testing.T) {
 	r := newRig(t, plain(), a)
 	r.answerRoll(a)
 	short := pub("short")
-	short.TTLMillis = 40
+	short.TTLMillis = 1000
 	held := pub("held")
-	held.TTLMillis = 40
+	held.TTLMillis = 1000 // it is delivered before
 	r.attach(a, 1, 1)
 	r.batch(a, held)
 	h := r.items(a, 1)[0]
 	r.batch(a, pub("long"), short)
-	deadline := time.Now().Add(3 * time.Second)
+	deadline := time.Now().Add(30 * time.Second)
 	for req := uint64(1); ; req++ {
 		s := r.status(a, req)
 		if s.Ready == 1 && s.Unacked == 1 {
@@ -208,7 +208,7 @@ func TestRollCallKeepsHolds(t *testing.T) {
 	}
 	r.settle(b, fsm.Ack, held) // not its holder: ignored
 	r.settle(a, fsm.Ack, held)
-	deadline := time.Now().Add(3 * time.Second)
+	deadline := time.Now().Add(30 * time.Second)
 	for req := uint64(1); r.status(a, req).Unacked != 1; req++ {
 		if time.Now().After(deadline) {
 			t.Fatal("the holder's ack was not taken")

@@ -81,7 +81,7 @@ func TestNextLeaderLooksAtParkedLetters(t *testing.T) {
 	r.publish(a, "1", "2")
 	r.propose(fsm.Route{Items: []fsm.Routed{{Item: 1, NoRoute: fsm.ParkUnrouted}, {Item: 2, NoRoute: fsm.ParkCycle}}})
 	r.lead()
-	for until := time.Now().Add(2 * time.Second); ; time.Sleep(time.Millisecond) {
+	for until := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
 		n := 0
 		r.replica.View(func(m *fsm.Machine) { n = m.Outbox().Count(dlx.Unrouted) })
 		if n == 2 {

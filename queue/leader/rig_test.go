@@ -112,7 +112,7 @@ func (r *rig) send(to string, m wire.Message) {
 // it out.
 func await[M wire.Message](r *rig, to string, match func(M) bool) M {
 	r.t.Helper()
-	deadline := time.After(5 * time.Second)
+	deadline := time.After(30 * time.Second)
 	for {
 		r.mu.Lock()
 		for i, s := range r.out {

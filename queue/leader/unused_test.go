@@ -41,12 +41,16 @@ func TestNextLeaderMissesTheLastConsumer(t *testing.T) {
 			default:
 			}
 			lead(b) // a is dead
+			patience := 200 * time.Millisecond
+			if consumed {
+				patience = 30 * time.Second
+			}
 			select {
 			case <-unused:
 				if !consumed {
 					t.Error("a queue without consumers is called unused")
 				}
-			case <-time.After(200 * time.Millisecond):
+			case <-time.After(patience):
 				if consumed {
 					t.Error("nobody misses the consumer")
 				}
@@ -94,12 +98,16 @@ func TestUnusedWaitsForMissingNodes(t *testing.T) {
 					time.Sleep(rollCallTimeout + 100*time.Millisecond)
 				}
 				tc.then(r)
+				patience := 300 * time.Millisecond
+				if tc.want {
+					patience = 30 * time.Second
+				}
 				select {
 				case <-unused:
 					if !tc.want {
 						t.Error("called unused")
 					}
-				case <-time.After(300 * time.Millisecond):
+				case <-time.After(patience):
 					if tc.want {
 						t.Error("not called unused")
 					}

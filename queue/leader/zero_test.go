@@ -38,7 +38,7 @@ func living(body string, millis int64) fsm.Publish {
 func (r *rig) countReady(n Node, want uint64) {
 	r.t.Helper()
 	var s *wire.Status
-	for try := range uint64(500) {
+	for try := range uint64(15000) {
 		if s = r.status(n, 100+try); s.Ready == want {
 			return
 		}
