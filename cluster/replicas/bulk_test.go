@@ -133,8 +133,20 @@ func TestGrowIsBounded(t *testing.T) {
 		r.declare(fmt.Sprintf("q%02d", i), "n1/a")
 	}
 	most := r.carryOut("q07")
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
+	go func() { // what is late is late when all others are done
+		for done := 0; done < 29 && pause(ctx, time.Millisecond); {
+			done = 0
+			for q := range r.cat.View().AllQueues() {
+				if q.Wanted == nil && len(q.Members) == 2 {
+					done++
+				}
+			}
+		}
+		pause(ctx, time.Second) // that they are is known to who waits
+		cancel()
+	}()
 	results, err := r.op.Grow(ctx, "n2", Match{})
 	if err != nil || len(results) != 30 {
 		t.Fatalf("%d results, %v", len(results), err)

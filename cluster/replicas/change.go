@@ -58,7 +58,7 @@ func (o *Operator) Remove(ctx context.Context, vhost, queue, node string) (Chang
 func (o *Operator) Wait(ctx context.Context, c Change) (done bool, err error) {
 	tick := time.NewTicker(waitEvery)
 	defer tick.Stop()
-	for {
+	for ended := false; ; {
 		q := o.Catalog.View().QueueByID(c.queue)
 		switch {
 		case q == nil:
@@ -67,11 +67,13 @@ func (o *Operator) Wait(ctx context.Context, c Change) (done bool, err error) {
 			return false, errorf(Busy, "another change of the members of queue '%s' in vhost '%s' has taken the place of this one", q.Name, q.Vhost)
 		case q.Wanted == nil:
 			return true, nil
+		case ended:
+			return false, nil
 		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return false, nil
+			ended = true // what was reached since the last look is told
 		}
 	}
 }

@@ -57,7 +57,7 @@ func newRigAt(t *testing.T, known int, others ...catalog.NodeID) *rig {
 	t.Cleanup(func() { must(t, cat.Close()) })
 	r := &rig{t: t, cat: cat, down: map[catalog.NodeID]bool{}}
 	r.op = &Operator{Catalog: cat, Running: func(id catalog.NodeID) bool { return !r.down[id] }}
-	for end := time.Now().Add(20 * time.Second); cat.View().Level() < known || cat.View().ClusterID() == ""; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); cat.View().Level() < known || cat.View().ClusterID() == ""; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the cluster does not reach its level")
 		}
