@@ -66,7 +66,7 @@ func TestShed(t *testing.T) {
 	before := s.Stats().CacheBytes
 	s.reads.add(loc{9, 9, 9}, make([]byte, 100))
 	after := before
-	for range 1000 { // what the keeper writes now and then has to be on disk
+	for range 30_000 { // what the keeper writes now and then has to be on disk
 		if s.Shed(); s.Stats().CacheBytes < before {
 			after = s.Stats().CacheBytes
 			break

@@ -318,7 +318,7 @@ func TestDamagedSmallRecord(t *testing.T) {
 	for i := uint64(1); i <= 60; i++ {
 		must(t, s.Group(1).StoreLogs(logs(i, 8<<10)))
 	}
-	deadline := time.Now().Add(15 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for written := false; !written; {
 		if time.Now().After(deadline) {
 			t.Fatal("no footer was written")

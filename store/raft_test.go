@@ -113,8 +113,9 @@ func newTrio(t *testing.T) *trio {
 func (c *trio) config(id string) *raft.Config {
 	cf := raft.DefaultConfig()
 	cf.LocalID = raft.ServerID(id)
-	cf.HeartbeatTimeout, cf.ElectionTimeout = 600*time.Millisecond, 600*time.Millisecond
-	cf.LeaderLeaseTimeout, cf.CommitTimeout = 600*time.Millisecond, 5*time.Millisecond
+	// Nobody leads or ceases to because the machine is starved: c.leader asks for elections.
+	cf.HeartbeatTimeout, cf.ElectionTimeout = 20*time.Second, 20*time.Second
+	cf.LeaderLeaseTimeout, cf.CommitTimeout = 20*time.Second, 5*time.Millisecond
 	cf.SnapshotInterval, cf.SnapshotThreshold, cf.TrailingLogs = time.Hour, 1<<40, 0
 	cf.NoLegacyTelemetry = true
 	cf.Logger = hclog.NewNullLogger()
@@ -171,7 +172,7 @@ func (c *trio) heal() {
 // eventually polls an observable condition.
 func eventually(t *testing.T, what string, cond func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(15 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for !cond() {
 		if time.Now().After(deadline) {
 			t.Fatalf("never: %s", what)
@@ -180,15 +181,26 @@ func eventually(t *testing.T, what string, cond func() bool) {
 	}
 }
 
-// leader waits for a leader among ids.
+// leader waits for a leader among ids, and has them elect one.
 func (c *trio) leader(ids ...string) (leader string) {
 	c.t.Helper()
+	var asked time.Time
+	next := 0
 	eventually(c.t, fmt.Sprint("a leader among ", ids), func() bool {
 		for _, id := range ids {
 			if c.nodes[id].raft.State() == raft.Leader {
 				leader = id
 				return c.nodes[id].raft.VerifyLeader().Error() == nil
 			}
+		}
+		if time.Since(asked) > time.Second {
+			asked = time.Now()
+			from, to := ids[(next+1)%len(ids)], ids[next%len(ids)]
+			next++
+			// Who cannot be elected does not matter, and neither does who does not answer: the next one is asked.
+			_ = c.nodes[from].trans.TimeoutNow(raft.ServerID(to), raft.ServerAddress(to), &raft.TimeoutNowRequest{RPCHeader: raft.RPCHeader{
+				ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(from), Addr: []byte(from),
+			}}, new(raft.TimeoutNowResponse))
 		}
 		return false
 	})

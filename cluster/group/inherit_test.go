@@ -54,7 +54,7 @@ func TestGroupGoesOnFromOneReplica(t *testing.T) {
 		return h
 	}
 	h := begin(last)
-	c.commitAll([]transport.GroupID{next}, "new", 20*time.Second)
+	c.commitAll([]transport.GroupID{next}, "new", time.Minute)
 	if got := slices.Compact(h.all()); fmt.Sprint(got) != "[first not committed another life new]" {
 		t.Errorf("the new group has %q", got)
 	}
@@ -73,7 +73,7 @@ func TestGroupGoesOnFromOneReplica(t *testing.T) {
 	last.close(t)
 	last = c.boot("a/1")
 	h = begin(last)
-	c.commitAll([]transport.GroupID{next}, "after a restart", 20*time.Second)
+	c.commitAll([]transport.GroupID{next}, "after a restart", time.Minute)
 	if got := slices.Compact(h.all()); fmt.Sprint(got) != "[first not committed another life new after a restart]" {
 		t.Errorf("after a restart it has %q", got)
 	}
@@ -85,11 +85,11 @@ func TestGroupGoesOnFromOneReplica(t *testing.T) {
 		t.Fatal(err)
 	}
 	g, _ = last.host.Group(next)
-	waitFor(t, 20*time.Second, "no other replica", func() bool {
+	waitFor(t, time.Minute, "no other replica", func() bool {
 		err := g.AddVoter(t.Context(), transport.Replica("c/1", 80), 0)
 		return err == nil
 	})
-	waitFor(t, 20*time.Second, "the other replica lacks something", func() bool {
+	waitFor(t, time.Minute, "the other replica lacks something", func() bool {
 		return fmt.Sprint(slices.Compact(added.all())) == "[first not committed another life new after a restart]"
 	})
 }
@@ -106,7 +106,7 @@ func TestNothingToInherit(t *testing.T) {
 	if _, err := n.host.Start(spec, h, nil); err != nil {
 		t.Fatal(err)
 	}
-	c.commitAll([]transport.GroupID{queueA}, "new", 20*time.Second)
+	c.commitAll([]transport.GroupID{queueA}, "new", time.Minute)
 	if got := slices.Compact(h.all()); fmt.Sprint(got) != "[another life new]" {
 		t.Errorf("it has %q", got)
 	}

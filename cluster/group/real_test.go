@@ -284,7 +284,7 @@ func TestFailoverOverLoopback(t *testing.T) {
 				// The machine may be busy with anything; the second that is promised is
 				// checked in virtual time and measured by BenchmarkFailover. Raft's own
 				// timers would take half a minute.
-				if slowest := of[len(of)-1]; slowest > 10*time.Second {
+				if slowest := of[len(of)-1]; slowest > 15*time.Second {
 					t.Errorf("slowest group writes again after %v", slowest)
 				}
 			})
@@ -317,7 +317,7 @@ func TestRestartOverDisk(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		c.commitAll(c.every(groups), fmt.Sprint("round", round), 20*time.Second)
+		c.commitAll(c.every(groups), fmt.Sprint("round", round), time.Minute)
 		t.Logf("round %d: all groups write after %v", round, time.Since(began))
 	}
 	want := []string{"first", "round0", "round1"}
@@ -327,7 +327,7 @@ func TestRestartOverDisk(t *testing.T) {
 			// A follower learns of the last commit from the next append. A proposal of
 			// unknown outcome was repeated.
 			for began := time.Now(); !slices.Equal(slices.Compact(m.all()), want); time.Sleep(5 * time.Millisecond) {
-				if time.Since(began) > 20*time.Second {
+				if time.Since(began) > time.Minute {
 					t.Fatalf("group %d on %s: %s", i, n.id, difference(m.all(), want))
 				}
 			}
@@ -479,11 +479,11 @@ func TestDrainOverDisk(t *testing.T) {
 		t.Errorf("%d leaders, but %d moved and %d stayed", before, d.Moved, d.Stayed)
 	}
 	// On a busy machine an election may take longer than a move waits for.
-	waitFor(t, 20*time.Second, "leaders stay", func() bool {
+	waitFor(t, time.Minute, "leaders stay", func() bool {
 		n.host.Drain(t.Context(), nil)
 		return n.host.Stats().Leading == 0
 	})
 	delete(c.nodes, n.id)
 	n.close(t)
-	c.commitAll(c.every(groups), "second", 10*time.Second)
+	c.commitAll(c.every(groups), "second", time.Minute)
 }

@@ -148,7 +148,7 @@ func TestBodiesReachALaggingFollower(t *testing.T) {
 	for round := range 2 {
 		c.boot(late)
 		g := begin(late)
-		waitFor(t, 15*time.Second, "the follower does not catch up", func() bool {
+		waitFor(t, time.Minute, "the follower does not catch up", func() bool {
 			all, err := bodies(g, machines[late])
 			return err == nil && slices.Equal(all, want)
 		})

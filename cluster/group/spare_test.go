@@ -171,7 +171,7 @@ func TestNothingIsLostWithASpareFollower(t *testing.T) {
 				}
 				return entries, last
 			}
-			waitFor(t, 20*time.Second, fmt.Sprintf("group %d on %s does not come to its end", i, n.id), func() bool { _, last := has(); return last })
+			waitFor(t, time.Minute, fmt.Sprintf("group %d on %s does not come to its end", i, n.id), func() bool { _, last := has(); return last })
 			if got, _ := has(); got != confirmed[i] {
 				t.Errorf("group %d on %s has %d of %d confirmed entries", i, n.id, got, confirmed[i])
 			}

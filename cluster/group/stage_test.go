@@ -83,7 +83,7 @@ func confirmed(t *testing.T, what string, c <-chan error) {
 		if err != nil {
 			t.Fatalf("%s: %v", what, err)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatalf("%s: no answer", what)
 	}
 }
@@ -91,7 +91,7 @@ func confirmed(t *testing.T, what string, c <-chan error) {
 // leaderOf returns the leader of a group and the other nodes.
 func (c *realCluster) leaderOf(id transport.GroupID) (leader *Group, others []*realNode) {
 	c.t.Helper()
-	waitFor(c.t, 20*time.Second, "nobody leads", func() bool {
+	waitFor(c.t, time.Minute, "nobody leads", func() bool {
 		leader, others = nil, nil
 		for _, n := range c.nodes {
 			if g, ok := n.host.Group(id); ok && g.IsLeader() {
@@ -138,7 +138,7 @@ func TestCommitWaitsForTheDisksOfAQuorum(t *testing.T) {
 		text := strings.Repeat("leader", round+1)
 		answer := confirm(leader, text)
 		for _, n := range others {
-			waitFor(t, 20*time.Second, "it was not sent before the leader's sync", func() bool { return n.has(queueA, text) })
+			waitFor(t, time.Minute, "it was not sent before the leader's sync", func() bool { return n.has(queueA, text) })
 		}
 		notYet(t, "not durable at the leader", answer)
 		local.mu.Unlock()
@@ -150,7 +150,7 @@ func TestCommitWaitsForTheDisksOfAQuorum(t *testing.T) {
 		text = strings.Repeat("followers", round+1)
 		answer = confirm(leader, text)
 		for _, n := range others {
-			waitFor(t, 20*time.Second, "the followers do not have it", func() bool { return n.has(queueA, text) })
+			waitFor(t, time.Minute, "the followers do not have it", func() bool { return n.has(queueA, text) })
 		}
 		notYet(t, "durable at the leader alone", answer)
 		disks[others[round].id].mu.Unlock()
@@ -165,7 +165,7 @@ func TestOnlyVoterWaitsForItsDisk(t *testing.T) {
 	c := newRealCluster(t, open, QueueProfile())
 	one := c.nodes[c.ids[0]]
 	one.start(t, Spec{ID: queueA, Members: c.ids[:1], Preferred: c.ids[0], Bootstrap: true})
-	c.commitAll([]transport.GroupID{queueA}, "first", 20*time.Second)
+	c.commitAll([]transport.GroupID{queueA}, "first", time.Minute)
 	c.found3(queueA + 1)
 	for _, id := range []transport.GroupID{queueA, queueA + 1} {
 		leader, others := c.leaderOf(id)
@@ -191,7 +191,7 @@ func TestOnlyVoterWaitsForItsDisk(t *testing.T) {
 	disk := disks[leader.host.cfg.Local]
 	disk.mu.Lock()
 	answer := confirm(leader, "two")
-	waitFor(t, 20*time.Second, "it was not sent before the leader's sync", func() bool { return others[0].has(queueA+1, "two") })
+	waitFor(t, time.Minute, "it was not sent before the leader's sync", func() bool { return others[0].has(queueA+1, "two") })
 	notYet(t, "durable at the other alone", answer)
 	disk.mu.Unlock()
 	confirmed(t, "durable at both", answer)
