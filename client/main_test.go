@@ -27,7 +27,7 @@ func addresses() []string {
 			if nodes.dir, err = os.MkdirTemp("", "warren-client-"); err != nil {
 				return err
 			}
-			ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 			defer cancel()
 			binary, err := cluster.Build(ctx, nodes.dir)
 			if err != nil {

@@ -168,10 +168,16 @@ func TestPatternCost(t *testing.T) {
 			t.Errorf("%s: %v", text, err)
 			continue
 		}
-		start := time.Now()
-		p.match(name)
-		if d := time.Since(start); d > time.Second {
-			t.Errorf("%s took %v", text, d)
+		best := time.Hour
+		for range 5 { // the process may be stopped in one of them
+			start := time.Now()
+			p.match(name)
+			if best = min(best, time.Since(start)); best < time.Second {
+				break
+			}
+		}
+		if best > time.Second {
+			t.Errorf("%s took %v", text, best)
 		}
 	}
 }

@@ -45,7 +45,7 @@ func TestFailedStart(t *testing.T) {
 		{"no such binary", dir + "/none"},
 		{"a binary that ends at once", "/bin/false"},
 	} {
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		_, err := Start(ctx, Config{Nodes: 3, Binary: tc.binary, Dir: dir})
 		if err == nil || errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%s: got %v", tc.name, err)

@@ -21,7 +21,7 @@ func TestServer(t *testing.T) {
 		return d.DialContext(ctx, network, s.Addr())
 	}}
 	look := func(name string) ([]string, error) {
-		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		defer cancel()
 		return r.LookupHost(ctx, name)
 	}
