@@ -114,9 +114,7 @@ func TestDefaultUserAndDefinitions(t *testing.T) {
 	if err := c.Node(2).Start(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(c.Logs(), "no definitions are loaded") {
-		t.Error("the node does not tell that its file is wrong")
-	}
+	untilLog(t, c.Node(2), "no definitions are loaded")
 
 	importedByHand(t, c, users, secret)
 	check()
@@ -142,8 +140,13 @@ func importSurvives(t *testing.T, c *cluster.Cluster) {
 	if err := os.WriteFile(file, raw, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	leads, _, _ := strings.Cut(statusOf(t, c.Node(0)).Warren.Leader, "/")
-	victim, other := c.ByName(leads), c.Node(0)
+	var victim *cluster.Node
+	await(t, timeoutStart, "the catalog's leader", func() bool {
+		leads, _, _ := strings.Cut(statusOf(t, c.Node(0)).Warren.Leader, "/")
+		victim = c.ByName(leads)
+		return victim != nil
+	})
+	other := c.Node(0)
 	if victim == other {
 		other = c.Node(1)
 	}
@@ -160,7 +163,7 @@ func importSurvives(t *testing.T, c *cluster.Cluster) {
 	defer cancel()
 	if err := cluster.Poll(ctx, func() (bool, error) {
 		out, err := localCtl(t, other, "list_queues", "--silent", "name")
-		return strings.Contains(out, "many"), err
+		return err == nil && strings.Contains(out, "many"), nil
 	}); err != nil {
 		t.Fatal(err)
 	}
