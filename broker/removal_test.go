@@ -19,8 +19,8 @@ func removable() amqp.Table {
 // expireSoon lets a queue expire soon. Its arguments could do so before the test has filled it.
 func expireSoon(t *testing.T, b *Broker, queue string) {
 	t.Helper()
-	if _, err := b.PutPolicy(t.Context(), policy.Spec{VHost: "/", Name: queue, Pattern: "^" + queue + "$", ApplyTo: policy.Queues,
-		Definition: amqp.Table{{Name: "expires", Value: int64(20)}}}); err != nil {
+	soon := amqp.Table{{Name: "expires", Value: int64(20)}}
+	if _, err := b.PutPolicy(t.Context(), policy.Spec{VHost: "/", Name: queue, Pattern: "^" + queue + "$", ApplyTo: policy.Queues, Definition: soon}); err != nil {
 		t.Fatal(err)
 	}
 }
