@@ -204,7 +204,7 @@ func downAll(servers []*server) {
 // upAll starts nodes at about the same time, in the given order.
 func upAll(t testing.TB, servers []*server, pause func() time.Duration) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	var work sync.WaitGroup
 	for _, s := range servers {
