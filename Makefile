@@ -113,7 +113,7 @@ test: test-unit api-check test-budget k8s-validate fuzz-sample test-sim test-pro
 
 .PHONY: test-unit
 test-unit: test-deps ## run the tests that start no processes
-	$(GO) test $(TESTFLAGS) -timeout 10m $$($(GO) list ./... | grep -v -e /test/process -e /test/browser -e /test/netns -e '/test/upgrade$$' -e '/jepsen$$')
+	$(GO) run ./test/again $(TESTFLAGS) -timeout 15m -- $$($(GO) list ./... | grep -v -e /test/process -e /test/browser -e /test/netns -e '/test/upgrade$$' -e '/jepsen$$')
 	$(GO) test -race -tags failpoints -timeout 1m ./failpoint
 
 .PHONY: test-budget
@@ -139,9 +139,9 @@ k8s-test: page ## run the manifests on a real Kubernetes of this machine, under 
 
 .PHONY: test-process
 test-process: test-deps ## run the tests with real nodes and foreign clients, those in network namespaces too (root)
-	$(PLAIN) test -tags invariants -count=1 -timeout 40m -p 1 -parallel 4 -skip '$(TIMED)' ./test/process/... ./test/netns/... ./test/upgrade/...
-	$(PLAIN) test -tags invariants -count=1 -timeout 10m -parallel 1 -run '$(TIMED)' ./test/process
-	WARREN_TEST_RACE=1 $(GO) test $(TESTFLAGS) -count=1 -timeout 15m -parallel 3 -run '$(RACESAMPLE)' ./test/process
+	$(PLAIN) run ./test/again -tags invariants -count=1 -timeout 40m -p 1 -parallel 4 -skip '$(TIMED)' -- ./test/process/... ./test/netns/... ./test/upgrade/...
+	$(PLAIN) run ./test/again -tags invariants -count=1 -timeout 10m -parallel 1 -run '$(TIMED)' -- ./test/process
+	WARREN_TEST_RACE=1 $(GO) run ./test/again $(TESTFLAGS) -count=1 -timeout 25m -parallel 3 -run '$(RACESAMPLE)' -- ./test/process
 
 .PHONY: test-race
 test-race: test-deps ## all tests with real nodes with the race detector and the expensive self-checks in them; some fifteen minutes where nothing else runs
@@ -205,7 +205,7 @@ test-crash: ## stop, kill and cut nodes at every step of the move of dead letter
 test-page: test-deps ## check the page's types, and use it in Chromium on three real nodes; pictures in ./.run/page
 	$(PLAIN) run ./web/bundle
 	web/node_modules/.bin/tsc --noEmit -p web
-	$(PLAIN) test -count=1 -timeout 5m ./test/browser
+	$(PLAIN) run ./test/again -count=1 -timeout 10m -- ./test/browser
 
 .PHONY: test-deps
 test-deps:
