@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	timeoutRequest = 2 * time.Second
+	timeoutRequest = 20 * time.Second
 	timeoutDebug   = 10 * time.Second // nobody asks again
 	timeoutQueue   = 20 * time.Second // until a node has heard of a queue
 	intervalPoll   = 20 * time.Millisecond

@@ -61,9 +61,7 @@ var (
 func measure(t *testing.T, n *cluster.Node) (f footprint) {
 	t.Helper()
 	number := func(path string, form *regexp.Regexp) int {
-		ctx, cancel := context.WithTimeout(t.Context(), timeoutReply)
-		defer cancel()
-		text, err := n.Fetch(ctx, path)
+		text, err := n.Fetch(t.Context(), path)
 		if err != nil {
 			t.Fatal(err)
 		}
