@@ -111,16 +111,24 @@ func (c *Cluster) StartAll(ctx context.Context) error {
 			return err
 		}
 	}
-	return c.WaitReady(ctx)
+	return waitReady(ctx, c.nodes) // those that have ended already, too: they say why, or start again
 }
 
 // WaitReady waits until every running node is ready.
 func (c *Cluster) WaitReady(ctx context.Context) error {
-	g, ctx := errgroup.WithContext(ctx)
+	var running []*Node
 	for _, n := range c.nodes {
 		if n.Running() {
-			g.Go(func() error { return n.WaitReady(ctx) })
+			running = append(running, n)
 		}
+	}
+	return waitReady(ctx, running)
+}
+
+func waitReady(ctx context.Context, nodes []*Node) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for _, n := range nodes {
+		g.Go(func() error { return n.WaitReady(ctx) })
 	}
 	return g.Wait()
 }
