@@ -7,8 +7,8 @@ import (
 )
 
 // Nobody waits for the log to take an ack: the client has no answer to it, the message is
-// gone for everybody as soon as this leader has it, and its credit goes back when the entry
-// is proposed. So acks that are alone wait a little for an entry that is due anyway, and a
+// gone for everybody as soon as this leader has it, and so is what it took of its consumer's
+// prefetch. So acks that are alone wait a little for an entry that is due anyway, and a
 // queue whose messages come and go one by one needs one entry for each, not two. What is
 // lost when this node and the acking client's end together is what is lost when they end
 // while an ack is under way: the message is delivered again, flagged.
@@ -53,8 +53,8 @@ func isAck(op fsm.Op) bool {
 }
 
 // onlyAcks tells whether everything that waits in the streams is acks, and nobody waits
-// for what comes of them: a consumer for its next message, or a question for an answer that
-// counts them.
+// for what comes of them: a get or a question for an answer that counts them, or the end of the
+// queue. Consumers do not: their credit is back. What is returned to the queue is no ack.
 func (l *Leader) onlyAcks() bool {
 	if l.supply.bytes > 0 || len(l.gets) > 0 || len(l.queries) > 0 || len(l.asks) > 0 || l.closing.wanted || l.closing.closed {
 		return false
@@ -66,11 +66,7 @@ func (l *Leader) onlyAcks() bool {
 		}
 		bytes += p.bytes
 	}
-	if bytes > acksBytesMax {
-		return false
-	}
-	ready, _ := l.readyNow()
-	return ready <= 0 || l.consumers.allAble()
+	return bytes <= acksBytesMax
 }
 
 // lingers is how much longer what is not urgent may wait.

@@ -251,11 +251,11 @@ func (l *Leader) onResync(from string, m *wire.Resync) {
 	l.answerAgain(p, false)
 }
 
-// unackedOf counts what a node's consumers hold.
+// unackedOf counts what a node's consumers hold and have not given back.
 func (l *Leader) unackedOf(node uint32) map[wire.ConsumerNo]uint32 {
 	n := map[wire.ConsumerNo]uint32{}
 	for _, h := range l.held {
-		if h.node == node && !h.named {
+		if h.node == node && !h.free {
 			n[h.no]++
 		}
 	}
@@ -282,10 +282,16 @@ func (l *Leader) dropUnclaimed(node uint32, says map[queue.MessageID]wire.Hold) 
 }
 
 // claim records the deliveries a node says it holds, if the message is there
-// under that attempt and nobody else has it.
+// under that attempt and nobody else has it. Those that were taken back because the node was
+// thought dead come before all else that its consumers get: they count until they are ready again.
 func (l *Leader) claim(node uint32, says map[queue.MessageID]wire.Hold) {
 	l.replica.View(func(f *fsm.Machine) {
 		for id, s := range says {
+			if h, ok := l.held[id]; ok && h.node == node && h.attempt == s.Attempt && h.named && h.back {
+				l.charge(&h)
+				l.held[id] = h
+				continue
+			}
 			msg, ok := f.Queue().Get(id)
 			if !ok || msg.Attempt != s.Attempt || !l.reachable(id) {
 				continue

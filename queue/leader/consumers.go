@@ -83,14 +83,6 @@ func (cs *consumers) init()           { *cs = consumers{byKey: map[consumerKey]*
 func (cs *consumers) len() int        { return len(cs.byKey) }
 func (cs *consumers) anyCredit() bool { return cs.able > 0 }
 
-// allAble tells whether no consumer waits for credit.
-func (cs *consumers) allAble() bool {
-	if cs.single {
-		return cs.active == nil || cs.active.able
-	}
-	return cs.able == len(cs.byKey)
-}
-
 func (cs *consumers) find(node uint32, no wire.ConsumerNo) *consumer {
 	return cs.byKey[consumerKey{node, no}]
 }

@@ -17,11 +17,16 @@ type hold struct {
 	attempt uint32
 	bytes   uint32
 	// named: a command that settles or returns it is in the entry by, proposed or the
-	// next; its credit is free already.
+	// next.
 	named bool
-	by    uint64
 	// back: it is on its way back into the queue, or may be.
 	back bool
+	// free: it does not count toward its consumer's prefetch any more. It does not from the
+	// moment at which a settlement that ends the message arrives; one that goes back counts until
+	// it is there, so that its consumer gets nothing before it that is behind it. A consumer's
+	// unacked are its holds that are not free.
+	free bool
+	by   uint64
 }
 
 // readyView walks the machine's ready messages in delivery order. Below a
@@ -248,10 +253,11 @@ func (l *Leader) hold(m queue.Message, node uint32, no wire.ConsumerNo) {
 	delete(l.limits.owed, m.ID)
 }
 
-// name marks a hold whose end is proposed; back tells that the message stays.
+// name marks a hold whose end is proposed; back tells that the message stays, and with it
+// what it counts.
 func (l *Leader) name(id queue.MessageID, h hold, back bool) {
 	h.named, h.by = true, l.ordinal+1
-	l.setBack(&h, back)
+	l.ends(&h, back)
 	l.held[id] = h
 	l.named++
 	l.pending.names++
@@ -299,12 +305,9 @@ func (l *Leader) revive(id queue.MessageID) {
 	}
 	h.named, h.by = false, 0
 	l.setBack(&h, false)
+	l.charge(&h)
 	l.held[id] = h
 	l.named--
-	if c := l.consumers.find(h.node, h.no); h.no != 0 && c != nil {
-		c.unacked++
-		l.consumers.changed(c)
-	}
 	l.callRoll(p.id)
 }
 
@@ -314,7 +317,7 @@ func (l *Leader) letGo(id queue.MessageID) {
 	if !ok {
 		return
 	}
-	l.release(h)
+	l.release(&h)
 	if h.named {
 		l.named--
 	}
@@ -332,13 +335,35 @@ func (l *Leader) resyncNo(node uint32) uint64 {
 	return 0
 }
 
+// ends notes what a settlement makes of a hold: the message goes back into the queue, or is
+// settled for good and counts no more.
+func (l *Leader) ends(h *hold, back bool) {
+	l.setBack(h, back)
+	if !back {
+		l.release(h)
+	}
+}
+
 // release gives a hold's credit back to its consumer, once.
-func (l *Leader) release(h hold) {
-	if h.named || h.no == 0 {
+func (l *Leader) release(h *hold) {
+	if h.free {
 		return
 	}
+	h.free = true
 	if c := l.consumers.find(h.node, h.no); c != nil && c.unacked > 0 {
 		c.unacked--
+		l.consumers.changed(c)
+	}
+}
+
+// charge takes the credit of a hold again that has given it back.
+func (l *Leader) charge(h *hold) {
+	if !h.free {
+		return
+	}
+	h.free = false
+	if c := l.consumers.find(h.node, h.no); c != nil {
+		c.unacked++
 		l.consumers.changed(c)
 	}
 }

@@ -212,6 +212,13 @@ type Leader struct {
 
 // Lead starts leading r's queue. The caller ends it with Stop.
 func Lead(r *Replica, cfg Config) *Leader {
+	l := newLeader(r, cfg)
+	go l.run()
+	return l
+}
+
+// newLeader makes a leader that hears what r applies; run is its goroutine.
+func newLeader(r *Replica, cfg Config) *Leader {
 	if cfg.acksLinger == 0 {
 		cfg.acksLinger = acksLinger
 	}
@@ -233,7 +240,6 @@ func Lead(r *Replica, cfg Config) *Leader {
 	l.ready.init()
 	l.out.init()
 	r.leader.Store(l)
-	go l.run()
 	return l
 }
 
@@ -349,19 +355,26 @@ func (l *Leader) run() {
 		case <-l.signal:
 		case <-l.timer.C:
 		}
-		l.mu.Lock()
-		events, l.inbox = l.inbox, events[:0]
-		l.mu.Unlock()
-		for i, e := range events {
-			if !l.over {
-				l.handle(e)
-			}
-			events[i] = nil
-		}
-		if !l.over {
-			l.step()
-		}
+		events = l.work(events)
 	}
+}
+
+// work handles what is in the inbox and does what that makes possible. spare is a list to use again; it returns another.
+func (l *Leader) work(spare []any) []any {
+	l.mu.Lock()
+	events := l.inbox
+	l.inbox = spare[:0]
+	l.mu.Unlock()
+	for i, e := range events {
+		if !l.over {
+			l.handle(e)
+		}
+		events[i] = nil
+	}
+	if !l.over {
+		l.step()
+	}
+	return events
 }
 
 // end runs when the leader stops. The nodes whose messages it took look for the

@@ -155,7 +155,8 @@ func (l *Leader) dropStaleRoutes(e *fsm.Entry) {
 }
 
 // peerOrder rotates who is served first, so that one node's load cannot starve
-// another's. A few acks alone go before: the credit they free may decide what follows.
+// another's. A few acks alone go before: they take little room, and what they end is soon in the
+// log for good however much the others publish.
 func (l *Leader) peerOrder() []uint32 {
 	nodes := make([]uint32, 0, len(l.peers))
 	for n, p := range l.peers {

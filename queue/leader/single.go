@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/warrenmq/warren/fsm"
-	"github.com/warrenmq/warren/queue"
 	"github.com/warrenmq/warren/queue/wire"
 )
 
@@ -156,24 +155,6 @@ func (l *Leader) returnsOf(node uint32, no wire.ConsumerNo) {
 			l.setBack(&h, true)
 			l.held[id] = h
 		}
-	}
-}
-
-// announced marks what a batch returns: its operations wait for room in an entry, the
-// deliveries behind them must not be faster.
-func (l *Leader) announced(p *peer, ops []fsm.Op) {
-	if !l.consumers.single {
-		return
-	}
-	for _, op := range ops {
-		s, ok := op.(fsm.Settle)
-		if !ok || !s.Kind.Requeues() {
-			continue
-		}
-		l.settled(p, s, func(id queue.MessageID, h hold) {
-			l.setBack(&h, true)
-			l.held[id] = h
-		})
 	}
 }
 

@@ -107,6 +107,21 @@ func (l *Leader) onBatch(from string, m *wire.Batch) {
 	}
 }
 
+// announced notes what the settlements of a batch make of the deliveries they end. The operations
+// wait for room in an entry, consumers do not wait for theirs: what is settled for good gives its
+// credit back now. What goes back does not, and in a queue with a single active consumer it is from
+// now on what the deliveries behind it wait for. A transaction may be refused yet: it says nothing.
+func (l *Leader) announced(p *peer, ops []fsm.Op) {
+	for _, op := range ops {
+		if s, ok := op.(fsm.Settle); ok {
+			l.settled(p, s, func(id queue.MessageID, h hold) {
+				l.ends(&h, s.Kind.Requeues())
+				l.held[id] = h
+			})
+		}
+	}
+}
+
 // answerAgain repeats what the machine knows of a stream, because an answer was
 // lost or a batch did not fit.
 func (l *Leader) answerAgain(p *peer, rewind bool) {
@@ -158,12 +173,10 @@ func (l *Leader) decide(p *peer, was fsm.Op) fsm.Op {
 	return was
 }
 
-// settling keeps of a settlement the runs that the node really holds, and
-// frees the credit they used.
+// settling keeps of a settlement the runs that the node really holds, and names them.
 func (l *Leader) settling(p *peer, s fsm.Settle) []fsm.Run {
 	kept := make([]fsm.Run, 0, len(s.Runs))
 	l.settled(p, s, func(id queue.MessageID, h hold) {
-		l.release(h)
 		l.name(id, h, s.Kind.Requeues())
 		kept = appendRun(kept, id, h.attempt)
 	})
@@ -249,7 +262,12 @@ func (l *Leader) dropNode(o fsm.Origin) {
 	l.consumers.removeNode(o.Node)
 	var ids []queue.MessageID
 	for id, h := range l.held {
-		if h.node == o.Node && !h.named {
+		if h.node != o.Node {
+			continue
+		}
+		l.release(&h) // its number may be that of another consumer in the node's next life
+		l.held[id] = h
+		if !h.named {
 			ids = append(ids, id)
 		}
 	}
@@ -281,7 +299,6 @@ func (l *Leader) takeBack(ids []queue.MessageID, kind fsm.SettleKind) {
 	r := fsm.Return{Kind: kind}
 	for _, id := range ids {
 		h := l.held[id]
-		l.release(h)
 		l.name(id, h, kind.Requeues())
 		r.Runs = appendRun(r.Runs, id, h.attempt)
 	}

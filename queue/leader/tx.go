@@ -88,14 +88,13 @@ func (m *limits) txVerdict(l *Leader, n, bytes int64) fsm.Verdict {
 	return fsm.Accept
 }
 
-// nameHeld frees the credit of deliveries that end with a transaction and keeps them from
-// being given out again, whoever holds them under that attempt. Apply finds the others.
+// nameHeld names deliveries that end with a transaction, whoever holds them under that
+// attempt: they are not given out again. Apply finds the others.
 func (l *Leader) nameHeld(kind fsm.SettleKind, runs []fsm.Run) {
 	for _, r := range runs {
 		for i := range r.Count {
 			id := r.First + queue.MessageID(i)
 			if h, ok := l.held[id]; ok && h.attempt == r.Attempt && !h.named {
-				l.release(h)
 				l.name(id, h, kind.Requeues())
 			}
 		}
