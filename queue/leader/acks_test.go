@@ -26,19 +26,36 @@ func patient(t *testing.T, prefetch uint32) (*rig, Node) {
 
 // An ack that nobody waits for joins the entry of the next publish.
 func TestAckJoinsTheNextPublish(t *testing.T) {
-	r, n := patient(t, 10)
-	r.publish(n, "a")
+	for _, prefetch := range []uint32{1, 10} {
+		r, n := patient(t, prefetch)
+		r.publish(n, "a")
+		before := r.entries()
+		for range 20 {
+			item := r.items(n, 1)[0]
+			r.settle(n, fsm.Ack, item)
+			r.publish(n, "b")
+		}
+		if got := r.entries() - before; got != 20 {
+			t.Errorf("prefetch %d: 20 acks and 20 publishes took %d entries, want 20", prefetch, got)
+		}
+		if s := r.status(n, 1); s.Ready+s.Unacked != 1 {
+			t.Errorf("prefetch %d: %d ready and %d unacked, want one message left", prefetch, s.Ready, s.Unacked)
+		}
+	}
+}
+
+// A consumer that takes one message after the other waits for none of its acks to get into the log.
+func TestSmallPrefetchWaitsForNoEntry(t *testing.T) {
+	r, n := patient(t, 1)
+	r.publish(n, numbers(1, 50)...)
+	item := r.items(n, 1)
 	before := r.entries()
-	for range 20 {
-		item := r.items(n, 1)[0]
-		r.settle(n, fsm.Ack, item)
-		r.publish(n, "b")
+	for i := 2; i <= 50; i++ {
+		r.settle(n, fsm.Ack, item...)
+		item = r.gets(n, 1, numbers(i, i)...)
 	}
-	if got := r.entries() - before; got != 20 {
-		t.Errorf("20 acks and 20 publishes took %d entries, want 20", got)
-	}
-	if s := r.status(n, 1); s.Ready+s.Unacked != 1 {
-		t.Errorf("%d ready and %d unacked, want one message left", s.Ready, s.Unacked)
+	if got := r.entries() - before; got != 0 {
+		t.Errorf("49 messages took %d entries", got)
 	}
 }
 
@@ -58,13 +75,6 @@ func TestAckAloneDoesNotWaitForLong(t *testing.T) {
 
 // Acks do not wait where somebody waits for them.
 func TestAckThatSomebodyWaitsFor(t *testing.T) {
-	t.Run("a consumer without credit, and a message", func(t *testing.T) {
-		r, n := patient(t, 1)
-		r.publish(n, "a", "b", "c")
-		for range 3 {
-			r.settle(n, fsm.Ack, r.items(n, 1)[0])
-		}
-	})
 	t.Run("a count", func(t *testing.T) {
 		r, n := patient(t, 10)
 		r.publish(n, "a")

@@ -242,7 +242,7 @@ func (l *Leader) onResync(from string, m *wire.Resync) {
 	l.dropRequests(m.Origin.Node) // they are sent again behind this
 	had := l.consumers.len() > 0
 	l.consumers.removeNode(m.Origin.Node)
-	unacked := l.unackedOf(m.Origin.Node)
+	unacked := l.unackedOf(m.Origin.Node, m.Consumers)
 	for _, c := range m.Consumers {
 		l.attach(p, c, unacked[c.No])
 	}
@@ -251,13 +251,24 @@ func (l *Leader) onResync(from string, m *wire.Resync) {
 	l.answerAgain(p, false)
 }
 
-// unackedOf counts what a node's consumers hold and have not given back.
-func (l *Leader) unackedOf(node uint32) map[wire.ConsumerNo]uint32 {
-	n := map[wire.ConsumerNo]uint32{}
-	for _, h := range l.held {
-		if h.node == node && !h.free {
-			n[h.no]++
+// unackedOf counts what a node's consumers hold and have not given back, and what was taken back from them
+// because the node was thought dead: it comes before all else that they get. What was held for a consumer that is
+// not there counts no more: another process on the node may give its number again.
+func (l *Leader) unackedOf(node uint32, consumers []wire.Consumer) map[wire.ConsumerNo]uint32 {
+	n := make(map[wire.ConsumerNo]uint32, len(consumers))
+	for _, c := range consumers {
+		n[c.No] = 0
+	}
+	for id, h := range l.held {
+		if h.node != node || h.free {
+			continue
 		}
+		if _, there := n[h.no]; there {
+			n[h.no]++
+			continue
+		}
+		h.free = true
+		l.held[id] = h
 	}
 	return n
 }
@@ -282,16 +293,10 @@ func (l *Leader) dropUnclaimed(node uint32, says map[queue.MessageID]wire.Hold) 
 }
 
 // claim records the deliveries a node says it holds, if the message is there
-// under that attempt and nobody else has it. Those that were taken back because the node was
-// thought dead come before all else that its consumers get: they count until they are ready again.
+// under that attempt and nobody else has it.
 func (l *Leader) claim(node uint32, says map[queue.MessageID]wire.Hold) {
 	l.replica.View(func(f *fsm.Machine) {
 		for id, s := range says {
-			if h, ok := l.held[id]; ok && h.node == node && h.attempt == s.Attempt && h.named && h.back {
-				l.charge(&h)
-				l.held[id] = h
-				continue
-			}
 			msg, ok := f.Queue().Get(id)
 			if !ok || msg.Attempt != s.Attempt || !l.reachable(id) {
 				continue

@@ -356,13 +356,10 @@ func (l *Leader) release(h *hold) {
 	}
 }
 
-// charge takes the credit of a hold again that has given it back.
+// charge takes the credit of a hold again that has given it back, if its consumer is there.
 func (l *Leader) charge(h *hold) {
-	if !h.free {
-		return
-	}
-	h.free = false
-	if c := l.consumers.find(h.node, h.no); c != nil {
+	if c := l.consumers.find(h.node, h.no); h.free && c != nil {
+		h.free = false
 		c.unacked++
 		l.consumers.changed(c)
 	}

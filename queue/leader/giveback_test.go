@@ -44,8 +44,8 @@ func (g *gateLog) open() {
 	g.kept = nil
 }
 
-// gated makes a rig whose log can be shut, with messages of which consumer 1 has as many as it may.
-func gated(t *testing.T, set queue.Settings, prefetch uint32, bodies ...string) (*rig, *gateLog, []wire.Item) {
+// newGatedRig makes a rig of one node whose log can be shut.
+func newGatedRig(t *testing.T, set queue.Settings) (*rig, *gateLog) {
 	t.Helper()
 	g := &gateLog{}
 	n := node(1)
@@ -54,6 +54,14 @@ func gated(t *testing.T, set queue.Settings, prefetch uint32, bodies ...string) 
 		c.Log = g
 	}, n)
 	r.answerRoll(n)
+	return r, g
+}
+
+// gated adds messages, of which consumer 1 has as many as it may.
+func gated(t *testing.T, set queue.Settings, prefetch uint32, bodies ...string) (*rig, *gateLog, []wire.Item) {
+	t.Helper()
+	n := node(1)
+	r, g := newGatedRig(t, set)
 	r.publish(n, bodies...)
 	r.attach(n, 1, prefetch)
 	return r, g, r.items(n, int(prefetch))
@@ -184,13 +192,8 @@ func TestNewProcessOwesNothing(t *testing.T) {
 func TestTxGivesBackWhenItIsDecided(t *testing.T) {
 	set := plain()
 	set.MaxLength, set.Overflow = 1, queue.RejectPublish
-	g := &gateLog{}
 	n := node(1)
-	r := newRigWith(t, set, func(c *Config) {
-		g.MemLog = c.Log.(*MemLog)
-		c.Log = g
-	}, n)
-	r.answerRoll(n)
+	r, g := newGatedRig(t, set)
 	r.attach(n, 1, 1)
 	r.publish(n, "1")
 	got := r.gets(n, 1, "1")
@@ -201,7 +204,6 @@ func TestTxGivesBackWhenItIsDecided(t *testing.T) {
 		t.Fatalf("%v behind a transaction that is refused", early)
 	}
 	r.batch(n, fsm.Tx{Ops: []fsm.Op{acks(got...)}})
-	r.l.Propose(fsm.Release{Kind: fsm.ParkUnrouted}, false, nil)
 	g.open()
 	r.gets(n, 1, "2")
 	if s := r.status(n, 1); s.Ready != 0 || s.Unacked != 1 {
@@ -229,16 +231,8 @@ func TestSingleFollowsSettlements(t *testing.T) {
 func TestSingleWaitsForReturnsOnly(t *testing.T) {
 	for name, kind := range map[string]fsm.SettleKind{"ack": fsm.Ack, "return": fsm.RequeueFailed} {
 		t.Run(name, func(t *testing.T) {
-			g := &gateLog{}
 			n := node(1)
-			r := newRigWith(t, plain(), func(c *Config) {
-				c.Single, c.Lease = true, time.Hour
-				if g.MemLog == nil {
-					g.MemLog = c.Log.(*MemLog)
-				}
-				c.Log = g
-			}, n)
-			r.answerRoll(n)
+			r := singleRig(t, time.Hour, n)
 			consumer := r.join(n, 1, 1, 0)
 			r.publish(n, "1")
 			held := r.gets(n, 1, "1")
@@ -260,5 +254,38 @@ func TestSingleWaitsForReturnsOnly(t *testing.T) {
 			r.settle(n, fsm.Ack, r.gets(n, 1, "1")...)
 			r.gets(n, 1, "2")
 		})
+	}
+}
+
+// A hold whose settlement does not end it counts again, if it did not all the time.
+func TestRevivedHoldCounts(t *testing.T) {
+	for kind, want := range map[fsm.SettleKind][2]uint32{fsm.Ack: {1, 2}, fsm.RequeueFailed: {1, 1}} {
+		w := newWorld(t, plain(), func(*Config) {})
+		n := w.nodes[0]
+		both := func() {
+			for range 10 {
+				w.hear(w.nodes[0])
+				w.hear(w.nodes[1])
+				w.work()
+			}
+		}
+		both()
+		w.attach(n, 1, 0)
+		w.send(n, pub("1"), pub("2"))
+		w.work()
+		for len(w.kept) > 0 {
+			w.apply()
+			both()
+		}
+		w.l.cfg.acksLinger = 1
+		w.send(n, n.settlement(kind, unsettled(n)))
+		w.work()
+		if got := w.l.consumers.find(1, 1).unacked; got != want[0] {
+			t.Errorf("kind %d: %d count when it is settled, want %d", kind, got, want[0])
+		}
+		w.applyInVain()
+		if got := w.l.consumers.find(1, 1).unacked; got != want[1] {
+			t.Errorf("kind %d: %d count when that was in vain, want %d", kind, got, want[1])
+		}
 	}
 }

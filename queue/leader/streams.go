@@ -262,12 +262,7 @@ func (l *Leader) dropNode(o fsm.Origin) {
 	l.consumers.removeNode(o.Node)
 	var ids []queue.MessageID
 	for id, h := range l.held {
-		if h.node != o.Node {
-			continue
-		}
-		l.release(&h) // its number may be that of another consumer in the node's next life
-		l.held[id] = h
-		if !h.named {
+		if h.node == o.Node && !h.named {
 			ids = append(ids, id)
 		}
 	}
