@@ -171,7 +171,7 @@ func (s *stream) outcome(ctx context.Context, p pendingOp, exchange string) (fsm
 			}
 			return fsm.Outcome{Kind: fsm.Gone}, nil
 		}
-		if s.bytes < streamBytesMax && len(s.ops) < streamOpsMax {
+		if !s.full() {
 			break
 		}
 		room := s.room

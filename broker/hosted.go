@@ -150,6 +150,7 @@ func (h *hosted) activate() {
 		},
 		Former:        formerIDs(h.q.Former),
 		Way:           b.wayOfDead,
+		Bursts:        func() bool { return b.cat.View().Level() >= levelBursts },
 		Expires:       h.expires,
 		Expired:       h.expired,
 		AutoDelete:    h.q.AutoDelete,

@@ -34,6 +34,7 @@ func (s *stream) leadLocked(node string, session uint64) {
 	}
 	s.leader = node
 	s.sent = s.answered
+	s.burst.say(0) // for it to say
 	if !s.hub.send(node, s.resync(session)) {
 		s.lostLocked()
 		return

@@ -52,6 +52,7 @@ type stream struct {
 	sent     uint64 // highest sequence passed to the leader
 	ever     uint64 // highest sequence passed to any leader: these never change again
 	bytes    int
+	burst    burst
 	room     chan struct{} // closed and replaced when operations were answered
 	progress time.Time     // last answer, or first operation after idleness
 	rewound  uint64        // Next of the last rewind obeyed, and when
@@ -179,7 +180,8 @@ func (s *stream) publish(ctx context.Context, exchange string, op fsm.Publish, p
 			finishAll([]ended{{op: pendingOp{publish: p}, outcome: fsm.Outcome{Kind: fsm.Gone}}})
 			return nil
 		}
-		if s.bytes < streamBytesMax && len(s.ops) < streamOpsMax {
+		if !s.full() && !s.burst.full {
+			s.burst.published()
 			s.append(pendingOp{op: op, bytes: len(op.Message) + 48, publish: p})
 			s.published(exchange)
 			full := s.bytesUnsent() >= batchBytesMax
@@ -199,6 +201,9 @@ func (s *stream) publish(ctx context.Context, exchange string, op fsm.Publish, p
 		}
 	}
 }
+
+// full tells whether so much is unanswered that nothing but settlements may be added.
+func (s *stream) full() bool { return s.bytes >= streamBytesMax || len(s.ops) >= streamOpsMax }
 
 func (s *stream) bytesUnsent() (n int) {
 	for i := len(s.ops) - 1; i >= 0 && s.answered+1+uint64(i) > s.sent; i-- {
@@ -353,7 +358,7 @@ func (s *stream) take(a *wire.Answer) (done []ended) {
 	}
 	n := int(a.UpTo - s.answered)
 	done = takeEnded(n)
-	outcomes := a.Outcomes
+	outcomes, published := a.Outcomes, 0
 	for i := range done {
 		seq := s.answered + 1 + uint64(i)
 		for len(outcomes) > 0 && outcomes[0].Seq < seq {
@@ -365,6 +370,9 @@ func (s *stream) take(a *wire.Answer) (done []ended) {
 			done[i].outcome = outcomes[0]
 		}
 		s.bytes -= s.ops[i].bytes
+		if s.ops[i].publish != nil {
+			published++
+		}
 		if st, ok := s.ops[i].op.(fsm.Settle); ok {
 			s.unhold(st)
 		}
@@ -374,6 +382,8 @@ func (s *stream) take(a *wire.Answer) (done []ended) {
 	if len(s.ops) == 0 {
 		s.ops = nil
 	}
+	s.burst.say(int(min(a.Burst, streamOpsMax)))
+	s.burst.answered(published)
 	s.answered = a.UpTo
 	s.tried = 0
 	s.sent = max(s.sent, s.answered)

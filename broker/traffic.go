@@ -248,6 +248,7 @@ type QueueFigures struct {
 	Ready, Unacked, Delayed int
 	Bytes                   int64
 	Consumers               int
+	Held                    bool // publishers send in bursts
 	Counters                fsm.Counters
 	DedupIDs                int // remembered by deduplication
 	Outbox                  OutboxStates
@@ -273,7 +274,7 @@ func (b *Broker) Figures() []QueueFigures {
 			f.Name = ""
 		}
 		c := l.Counts()
-		f.Unacked, f.Consumers = c.Unacked, c.Consumers
+		f.Unacked, f.Consumers, f.Held = c.Unacked, c.Consumers, c.Held
 		var status OutboxStatus
 		h.replica.View(func(m *fsm.Machine) {
 			f.Delayed, f.Bytes, f.Counters = m.Delays().Len(), m.Queue().Bytes(), m.Counters()

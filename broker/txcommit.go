@@ -398,7 +398,7 @@ func (s *stream) isGone() bool {
 func (s *stream) commit(ctx context.Context, t fsm.Tx, bytes int, result chan fsm.Outcome) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for !s.gone && (s.bytes >= streamBytesMax || len(s.ops) >= streamOpsMax) {
+	for !s.gone && s.full() {
 		if !s.waitLocked(ctx) {
 			return false
 		}

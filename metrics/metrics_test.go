@@ -64,7 +64,7 @@ func (f *fakeBroker) ExchangeCounters(yield func(stats.Key, *stats.Set)) {
 func fake() Config {
 	b := &fakeBroker{figures: []broker.QueueFigures{
 		{
-			ID: 1, VHost: "/", Name: "a", Ready: 3, Unacked: 2, Delayed: 1, Bytes: 60, Consumers: 2, Type: broker.QuorumQueue,
+			ID: 1, VHost: "/", Name: "a", Ready: 3, Unacked: 2, Delayed: 1, Bytes: 60, Consumers: 2, Held: true, Type: broker.QuorumQueue,
 			Outbox: broker.OutboxStates{Routed: 4}, OutboxBytes: 44, OutboxAgeMillis: 2500, Full: 1,
 			Counters: fsm.Counters{Published: 10, Transferred: 1},
 		},
@@ -150,7 +150,7 @@ func TestForms(t *testing.T) {
 			`warren_leaders_returned_total{outcome="moved"} 4`, "warren_queues_led_away 2", "warren_queues_quorum_critical 7", "warren_queues_replica_missing 8", "warren_replicas_behind 9", `warren_leader_search_seconds_bucket{le="0.032"} 6`,
 			"rabbitmq_connections 2", "warren_grpc_connections 4", "warren_grpc_streams 9", "warren_grpc_connections_opened_total 12", "rabbitmq_connections_opened_total 5", "rabbitmq_connections_closed_total 3", "rabbitmq_channels 7",
 			"rabbitmq_queues 3", "rabbitmq_queue_messages 118", "rabbitmq_queue_messages_ready 115", "rabbitmq_queue_messages_unacked 2",
-			"rabbitmq_queue_messages_published_total 11", "rabbitmq_queue_consumers 2", "rabbitmq_raft_commit_index 35",
+			"rabbitmq_queue_messages_published_total 11", "warren_queue_publishers_held 1", "rabbitmq_queue_consumers 2", "rabbitmq_raft_commit_index 35",
 			`rabbitmq_global_messages_received_total{protocol="amqp091"} 11`,
 			`rabbitmq_global_messages_acknowledged_total{protocol="amqp091",queue_type="rabbit_classic_queue"} 12`,
 			`rabbitmq_global_messages_dead_lettered_expired_total{dead_letter_strategy="at_least_once",queue_type="rabbit_quorum_queue"} 8`,

@@ -10,7 +10,7 @@ import (
 // figures are those of one queue, or the sum of several.
 type figures struct {
 	ready, unacked, delayed, bytes, consumers float64
-	published                                 float64
+	published, held                           float64
 	duplicates, dedupIDs, forgotten           float64
 	outbox                                    broker.OutboxStates
 	outboxBytes, age                          float64
@@ -23,6 +23,9 @@ func (f *figures) add(q *broker.QueueFigures) {
 	f.delayed += float64(q.Delayed)
 	f.bytes += float64(q.Bytes)
 	f.consumers += float64(q.Consumers)
+	if q.Held {
+		f.held++
+	}
 	f.published += float64(q.Counters.Published + q.Counters.Transferred)
 	f.duplicates += float64(q.Counters.Duplicates)
 	f.dedupIDs += float64(q.DedupIDs)
@@ -82,6 +85,9 @@ func (s *scrape) queue(f *figures, object ...string) {
 	s.put(queueBytes, f.bytes, object...)
 	s.put(queuePublished, f.published, object...)
 	s.put(queueConsumers, f.consumers, object...)
+	if len(object) == 0 || f.held > 0 {
+		s.put(queueHeld, f.held, object...)
+	}
 	if len(object) == 0 || f.duplicates+f.dedupIDs+f.forgotten > 0 {
 		s.put(queueDuplicates, f.duplicates, object...)
 		s.put(queueDedupIDs, f.dedupIDs, object...)

@@ -12,15 +12,19 @@ type Counts struct {
 	Unacked      int   // messages that clients hold
 	UnackedBytes int64 // of their bodies
 	Consumers    int
+	Held         bool // publishers send in bursts, because consumers are faster then
 }
 
 // counts is Counts as of the last step, for readers on other goroutines: nobody has to
 // wake an idle leader to learn it.
-type counts struct{ unacked, unackedBytes, consumers atomic.Int64 }
+type counts struct {
+	unacked, unackedBytes, consumers atomic.Int64
+	held                             atomic.Bool
+}
 
 // Counts returns the newest figures without waiting.
 func (l *Leader) Counts() Counts {
-	return Counts{Unacked: int(l.counts.unacked.Load()), UnackedBytes: l.counts.unackedBytes.Load(), Consumers: int(l.counts.consumers.Load())}
+	return Counts{Unacked: int(l.counts.unacked.Load()), UnackedBytes: l.counts.unackedBytes.Load(), Consumers: int(l.counts.consumers.Load()), Held: l.counts.held.Load()}
 }
 
 // Memory is about how many bytes the session takes for what clients hold and for consumers.
@@ -34,5 +38,6 @@ func (l *Leader) showCounts() {
 	l.counts.unacked.Store(int64(len(l.held) - l.named))
 	l.counts.unackedBytes.Store(l.limits.heldBytes)
 	l.counts.consumers.Store(int64(l.consumers.len()))
+	l.counts.held.Store(l.flow.burst > 0)
 	l.showBlocked()
 }

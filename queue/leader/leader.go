@@ -68,6 +68,8 @@ type Config struct {
 	// go now. Both may be nil together.
 	Expires func() time.Duration
 	Expired func() (goes bool)
+	// Bursts tells whether every node of the cluster knows what Answer.Burst says. nil: they do.
+	Bursts func() bool
 	// AutoDelete queues end with their last consumer: Unused is called when it has gone,
 	// or is found gone by a new leader.
 	AutoDelete bool
@@ -192,6 +194,7 @@ type Leader struct {
 	asks      []parkedAsk
 	taken     map[uint64]uint64 // by target, the highest sequence it has told to be committed
 	limits    limits
+	flow      flow
 	planning  planning
 	heldBack  bool // deliver could not go on although somebody can take messages
 	pending   batch

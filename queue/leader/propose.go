@@ -194,6 +194,7 @@ func (l *Leader) takeStream(e *fsm.Entry, p *proposal, from *peer, room int) int
 		s.Ops[i] = op
 		if pub, ok := op.(fsm.Publish); ok && pub.Verdict == fsm.Accept {
 			l.limits.expect(p, int64(pub.BodyBytes))
+			from.published = true
 		}
 		if tx, ok := op.(fsm.Tx); ok && tx.Verdict == fsm.Accept {
 			l.expectTx(p, tx.Ops)
@@ -266,6 +267,7 @@ func (l *Leader) onApplied(r fsm.Result, first bool) {
 		for len(l.inFlight) > 0 && l.inFlight[0].ordinal <= r.Ordinal {
 			l.flying -= l.inFlight[0].bytes
 			l.limits.settle(l.inFlight[0])
+			l.flow.now.in += l.inFlight[0].publishes
 			for _, f := range l.inFlight[0].applied {
 				f()
 			}
@@ -289,6 +291,7 @@ func (l *Leader) onApplied(r fsm.Result, first bool) {
 	}
 	l.limits.fresh(r.Enqueued)
 	l.expiring(r.Enqueued)
+	l.regulate()
 	for _, s := range r.Streams {
 		l.answer(s)
 	}

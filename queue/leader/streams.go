@@ -21,6 +21,8 @@ type peer struct {
 	pending  []fsm.Op
 	bytes    int
 	acks     acksWaiting
+	// published: a publish of it was taken into an entry in this window of flow control.
+	published bool
 	// told: the outcomes up to here are on their way to the node, or it has them.
 	told uint64
 	// resync is the No of the newest Resync, 0 before the first.
@@ -178,6 +180,7 @@ func (l *Leader) settling(p *peer, s fsm.Settle) []fsm.Run {
 	kept := make([]fsm.Run, 0, len(s.Runs))
 	l.settled(p, s, func(id queue.MessageID, h hold) {
 		l.name(id, h, s.Kind.Requeues())
+		l.flow.now.out++
 		kept = appendRun(kept, id, h.attempt)
 	})
 	return kept

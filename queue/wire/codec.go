@@ -490,6 +490,9 @@ func (m *Answer) append(b []byte) []byte {
 	for _, o := range m.Outcomes {
 		b = putU(b, o.Seq, uint64(o.Kind), o.Count)
 	}
+	if m.Burst > 0 { // programs that know nothing of it get none
+		b = putU(b, m.Burst)
+	}
 	return b
 }
 
@@ -498,6 +501,9 @@ func (m *Answer) read(d *reader) {
 	m.Outcomes = make([]fsm.Outcome, d.count())
 	for i := range m.Outcomes {
 		m.Outcomes[i] = fsm.Outcome{Seq: d.u64(), Kind: fsm.OutcomeKind(d.u64()), Count: d.u64()}
+	}
+	if len(d.b) > 0 {
+		m.Burst = d.u64()
 	}
 }
 

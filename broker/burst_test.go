@@ -1,0 +1,123 @@
+package broker
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+
+	"github.com/warrenmq/warren/fsm"
+	"github.com/warrenmq/warren/queue/wire"
+)
+
+// While the leader asks for bursts, the publishes of one go out, the next ones wait until all of it is answered, and settlements do not
+// wait; a leader that asks for nothing, or another one, sets them free.
+func TestBursts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newStreamRig(t)
+		s := r.s
+		ch := &Channel{sink: &confirms{}}
+		publish := func(n int) (done chan struct{}) {
+			done = make(chan struct{})
+			go func() {
+				defer close(done)
+				for range n {
+					p := newPublishing(10)
+					p.ch, p.queues = ch, 1
+					p.left.Store(1)
+					if err := s.publish(t.Context(), "", fsm.Publish{Message: p.message[:10], TTLMillis: -1}, p); err != nil {
+						t.Error(err)
+					}
+				}
+				s.flush()
+			}()
+			synctest.Wait()
+			return done
+		}
+		over := func(done chan struct{}) bool {
+			synctest.Wait()
+			select {
+			case <-done:
+				return true
+			default:
+				return false
+			}
+		}
+		sentUpTo := func(want uint64) {
+			t.Helper()
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if s.sent != want || s.next-1 != want {
+				t.Errorf("sent up to %d of %d, want %d", s.sent, s.next-1, want)
+			}
+		}
+		answer := func(upTo, burst uint64) {
+			s.mu.Lock()
+			above := s.answered
+			s.mu.Unlock()
+			s.answer(&wire.Answer{Queue: 7, Origin: rigOrigin, UpTo: upTo, Above: above, Next: upTo + 1, Burst: burst})
+		}
+
+		free := publish(5)
+		if !over(free) {
+			t.Fatal("publishes wait although nobody asks for bursts")
+		}
+		answer(1, 3) // four are under way: more than one burst
+		blocked := publish(7)
+		if over(blocked) {
+			t.Fatal("publishes do not wait")
+		}
+		sentUpTo(5)
+		s.mu.Lock()
+		s.append(pendingOp{op: fsm.Purge{}, bytes: 1, result: make(chan fsm.Outcome, 1)})
+		s.flushLocked()
+		s.mu.Unlock()
+		sentUpTo(6)
+		answer(4, 3)
+		synctest.Wait()
+		sentUpTo(6) // the burst is not answered as a whole
+		for _, up := range []struct{ to, sent uint64 }{{6, 9}, {8, 9}, {9, 12}, {12, 13}} {
+			answer(up.to, 3)
+			synctest.Wait()
+			sentUpTo(up.sent)
+		}
+		if !over(blocked) {
+			t.Fatal("publishes wait although all but the last burst is answered")
+		}
+		blocked = publish(3)
+		if over(blocked) {
+			t.Fatal("more than a burst is under way")
+		}
+		answer(13, 0)
+		if !over(blocked) {
+			t.Fatal("publishes wait for a leader that asks for nothing")
+		}
+		answer(16, 1)
+		if !over(publish(1)) {
+			t.Fatal("the first of a burst waits")
+		}
+		blocked = publish(1)
+		if over(blocked) {
+			t.Fatal("the second of a burst of one does not wait")
+		}
+		s.rollCall("other", 1)
+		answer(17, 1<<63) // nonsense is bounded
+		if !over(blocked) {
+			t.Fatal("publishes wait for a former leader's answers")
+		}
+	})
+}
+
+// A publish that waits for its burst ends with its context.
+func TestBurstAndContext(t *testing.T) {
+	r := newStreamRig(t)
+	r.s.burst.say(1)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	p := newPublishing(1)
+	if err := r.s.publish(ctx, "", fsm.Publish{TTLMillis: -1}, p); err != nil {
+		t.Error(err)
+	}
+	if err := r.s.publish(ctx, "", fsm.Publish{TTLMillis: -1}, p); err != context.Canceled {
+		t.Errorf("%v", err)
+	}
+}
