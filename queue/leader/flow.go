@@ -16,9 +16,10 @@ const (
 	flowTrial  = time.Second            // watched with held ones before the two are compared
 	flowKeep   = 5 * time.Second        // and again as long as they are held
 	flowTerm   = 30 * time.Second       // until another comparison, if it is for holding them
-	flowRest   = 5 * time.Second        // if it is not; twice as long each time, up to flowTerm
-	flowBehind = 1024                   // ready messages of a queue that falls behind
-	flowCaught = 256                    // of one that has caught up
+	flowRest   = 5 * time.Second        // if it is not; twice as long each time, up to
+	flowLong   = 2 * time.Minute
+	flowBehind = 1024 // ready messages of a queue that falls behind
+	flowCaught = 256  // of one that has caught up
 
 	// Sizes of a burst, of all nodes together: of a first one, and bounds. What an entry costs whatever it carries would
 	// be most of the cost with less.
@@ -108,16 +109,13 @@ func (f *flow) decide(w pace, now time.Time, behind bool) {
 	}
 }
 
-// watch goes on while publishers are free. Consumers who settle less than a quarter of what comes are not kept from more by those
-// who publish.
+// watch goes on while publishers are free.
 func (f *flow) watch(w pace, now time.Time) {
 	if f.sum.add(w); f.sum.took < flowFree {
 		return
 	}
 	f.free, f.sum = f.sum, pace{}
-	if 4*f.free.out >= f.free.in {
-		f.burst, f.held, f.pays = burstFirst, now, false
-	}
+	f.burst, f.held, f.pays = burstFirst, now, false
 }
 
 func (f *flow) release() { f.burst, f.sum = 0, pace{} }
@@ -142,7 +140,7 @@ func (f *flow) judge(now time.Time) bool {
 	f.sum = pace{}
 	switch {
 	case !f.pays:
-		f.rest = min(max(2*f.rest, flowRest), flowTerm)
+		f.rest = min(max(2*f.rest, flowRest), flowLong)
 		f.known = now.Add(f.rest)
 		return false
 	case !paid:

@@ -25,6 +25,15 @@ func starved(burst int64) (in, out float64) {
 	return in, (1 - in*takes) / gives
 }
 
+// Consumers that may hold so little that publishers get thirty turns for one of theirs.
+func small(burst int64) (in, out float64) {
+	if burst == 0 {
+		return 100_000, 3_000
+	}
+	in = float64(burst) / 2.5e-3
+	return in, 3_000 + max(0, 100_000-in)/6
+}
+
 // Consumers that do a certain number, whoever publishes.
 func slow(rate float64) machine {
 	return func(burst int64) (in, out float64) {
@@ -69,7 +78,8 @@ func TestFlowControlHoldsWhereItHelps(t *testing.T) {
 		{"starved", starved, 0.9, 1, 32_000, 31_000}, // 23,800 went out of 47,600
 		{"slow, two thirds", slow(50_000), 0, 0.1, 72_000, 49_000},
 		{"slow, a third", slow(25_000), 0, 0.1, 70_000, 24_000},
-		{"very slow", slow(1_000), 0, 0, 74_000, 900},
+		{"very slow", slow(1_000), 0, 0.05, 72_000, 900},
+		{"a small prefetch", small, 0.9, 1, 45_000, 10_000}, // 3,000 of 100,000
 		{"as fast", slow(75_000), 0, 1, 70_000, 74_000},
 	} {
 		for _, noise := range []float64{0, 0.3} {
