@@ -17,7 +17,7 @@ func (b *burst) published() {
 }
 
 func (b *burst) answered(n int) {
-	if b.count -= n; b.count == 0 {
+	if b.count -= n; b.count <= 0 {
 		b.full = false
 	}
 }

@@ -110,6 +110,7 @@ func TestBursts(t *testing.T) {
 // A publish that waits for its burst ends with its context.
 func TestBurstAndContext(t *testing.T) {
 	r := newStreamRig(t)
+	r.s.leader = "leader"
 	r.s.burst.say(1)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -119,5 +120,88 @@ func TestBurstAndContext(t *testing.T) {
 	}
 	if err := r.s.publish(ctx, "", fsm.Publish{TTLMillis: -1}, p); err != context.Canceled {
 		t.Errorf("%v", err)
+	}
+}
+
+// publishTo publishes n messages into a stream, on a goroutine of its own.
+func publishTo(t *testing.T, s *stream, n int) (done chan struct{}) {
+	done = make(chan struct{})
+	ch := &Channel{sink: &confirms{}, used: map[*stream]struct{}{}}
+	go func() {
+		defer close(done)
+		for range n {
+			p := newPublishing(10)
+			p.ch, p.queues = ch, 1
+			p.left.Store(1)
+			if err := s.publish(t.Context(), "", fsm.Publish{Message: p.message[:10], TTLMillis: -1}, p); err != nil {
+				t.Error(err)
+			}
+		}
+		s.flush()
+	}()
+	synctest.Wait()
+	return done
+}
+
+func isOver(done chan struct{}) bool {
+	synctest.Wait()
+	select {
+	case <-done:
+		return true
+	default:
+		return false
+	}
+}
+
+// What a queue's next life takes over counts in its bursts.
+func TestBurstOfAnHeir(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newStreamRig(t)
+		publishTo(t, r.s, 5)
+		heir := newStream(r.s.hub, 20, "q")
+		heir.mu.Lock()
+		heir.inheritLocked(r.s)
+		heir.findLocked()
+		heir.mu.Unlock()
+		answer := func(upTo, above uint64) {
+			heir.answer(&wire.Answer{Queue: 20, Origin: rigOrigin, UpTo: upTo, Above: above, Next: upTo + 1, Burst: 3})
+		}
+		answer(5, 0)
+		if heir.burst.count != 0 {
+			t.Errorf("nothing is under way and %d count", heir.burst.count)
+		}
+		done := publishTo(t, heir, 3)
+		answer(8, 5)
+		if !isOver(done) || !isOver(publishTo(t, heir, 1)) {
+			t.Errorf("publishes wait for nothing: %+v", heir.burst)
+		}
+	})
+}
+
+// Whoever waits for a burst to be answered goes on when its leader is lost: nobody else asked for it.
+func TestBurstOfALostLeader(t *testing.T) {
+	for name, lose := range map[string]func(*streamRig){
+		"another leader":  func(r *streamRig) { r.s.rollCall("other", 1) },
+		"a dead node":     func(r *streamRig) { r.s.leaderDied(r.s.leader) },
+		"no leader there": func(r *streamRig) { r.s.notLeader(r.s.leader, "") },
+		"a broken link": func(r *streamRig) {
+			r.s.mu.Lock()
+			r.s.lostLocked()
+			r.s.mu.Unlock()
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newStreamRig(t)
+			publishTo(t, r.s, 1)
+			r.s.answer(&wire.Answer{Queue: 7, Origin: rigOrigin, UpTo: 1, Next: 2, Burst: 3})
+			waiting := publishTo(t, r.s, 4)
+			if isOver(waiting) {
+				t.Fatal("nobody waits")
+			}
+			lose(r)
+			if !isOver(waiting) {
+				t.Errorf("%s: publishes wait for a burst that nobody asked for: %+v", name, r.s.burst)
+			}
+		})
 	}
 }

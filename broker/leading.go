@@ -9,6 +9,7 @@ import (
 // lostLocked gives up on a leader that does not take messages.
 func (s *stream) lostLocked() {
 	s.leader = ""
+	s.freeLocked()
 	s.hub.trouble(s)
 }
 
@@ -34,7 +35,7 @@ func (s *stream) leadLocked(node string, session uint64) {
 	}
 	s.leader = node
 	s.sent = s.answered
-	s.burst.say(0) // for it to say
+	s.freeLocked() // it will say what it wants
 	if !s.hub.send(node, s.resync(session)) {
 		s.lostLocked()
 		return
@@ -100,6 +101,7 @@ func (s *stream) notLeader(from, hint string) {
 		return
 	}
 	s.leader = ""
+	s.freeLocked()
 	if hint != "" && hint != from && s.tried < 8 {
 		s.tried++
 		s.leadLocked(hint, 0)

@@ -126,8 +126,7 @@ func (s *stream) inheritLocked(from *stream) (resent uint64) {
 		delete(from.requests, no)
 		close(r.reply)
 	}
-	close(from.room)
-	from.room = make(chan struct{})
+	from.wakeLocked()
 	if s.waiting() || len(s.consumers) > 0 {
 		s.hub.trouble(s) // the retry loop looks for the leader
 	}

@@ -54,6 +54,8 @@ type stream struct {
 	bytes    int
 	burst    burst
 	room     chan struct{} // closed and replaced when operations were answered
+	way      chan struct{} // closed and replaced for publishes that wait, when they may go on
+	blocked  int           // how many wait for it
 	progress time.Time     // last answer, or first operation after idleness
 	rewound  uint64        // Next of the last rewind obeyed, and when
 	rewindAt time.Time
@@ -136,7 +138,7 @@ type hub struct {
 
 func newStream(h *hub, id uint64, name string) *stream {
 	return &stream{
-		hub: h, id: id, name: name, next: 1, room: make(chan struct{}),
+		hub: h, id: id, name: name, next: 1, room: make(chan struct{}), way: make(chan struct{}),
 		consumers: map[wire.ConsumerNo]*Consumer{},
 		held:      map[queue.MessageID]*holding{},
 		requests:  map[uint64]*request{},
@@ -149,6 +151,9 @@ func (s *stream) append(p pendingOp) (seq uint64) {
 	s.expectLocked()
 	s.ops = append(s.ops, p)
 	s.bytes += p.bytes
+	if p.publish != nil {
+		s.burst.published()
+	}
 	seq = s.next
 	s.next++
 	return seq
@@ -181,7 +186,6 @@ func (s *stream) publish(ctx context.Context, exchange string, op fsm.Publish, p
 			return nil
 		}
 		if !s.full() && !s.burst.full {
-			s.burst.published()
 			s.append(pendingOp{op: op, bytes: len(op.Message) + 48, publish: p})
 			s.published(exchange)
 			full := s.bytesUnsent() >= batchBytesMax
@@ -191,14 +195,33 @@ func (s *stream) publish(ctx context.Context, exchange string, op fsm.Publish, p
 			s.mu.Unlock()
 			return nil
 		}
-		room := s.room
+		s.blocked++
+		way := s.way
 		s.flushLocked()
 		s.mu.Unlock()
 		select {
-		case <-room:
+		case <-way:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
+	}
+}
+
+// wakeLocked wakes who waits for answers, and publishes that wait if they may go on.
+func (s *stream) wakeLocked() {
+	close(s.room)
+	s.room = make(chan struct{})
+	if s.blocked > 0 && (s.gone || !s.full() && !s.burst.full) {
+		close(s.way)
+		s.way, s.blocked = make(chan struct{}), 0
+	}
+}
+
+// freeLocked ends what the last leader has asked for.
+func (s *stream) freeLocked() {
+	held := s.burst.full
+	if s.burst.say(0); held {
+		s.wakeLocked()
 	}
 }
 
@@ -388,8 +411,7 @@ func (s *stream) take(a *wire.Answer) (done []ended) {
 	s.tried = 0
 	s.sent = max(s.sent, s.answered)
 	s.progress = time.Now()
-	close(s.room)
-	s.room = make(chan struct{})
+	s.wakeLocked()
 	return done
 }
 
@@ -494,8 +516,7 @@ func (s *stream) close() {
 	s.endSpansLocked("queue ended")
 	clear(s.held)
 	clear(s.agings)
-	close(s.room)
-	s.room = make(chan struct{})
+	s.wakeLocked()
 	s.mu.Unlock()
 	finishAll(done)
 	for _, c := range cancelled {

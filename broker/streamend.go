@@ -15,6 +15,7 @@ func (s *stream) leaderDied(node string) {
 	defer s.mu.Unlock()
 	if s.leader == node {
 		s.leader = ""
+		s.freeLocked()
 		s.hub.trouble(s)
 	}
 }

@@ -26,6 +26,8 @@ const (
 	burstFirst = 256
 	burstMin   = 128
 	burstMax   = 4096
+
+	gainMin = 50 // messages a second
 )
 
 // pace is what happened in a time.
@@ -55,6 +57,7 @@ type flow struct {
 	sum   pace  // since this is so, as far as it counts
 	free  pace  // while publishers were free, before the trial
 	held  time.Time
+	limit time.Time // when publishers are free again whatever is known
 	// known is until when it is known what becomes of holding publishers, and pays what. rest is how long it was known the
 	// last time that it did not pay, 0 after it did.
 	known time.Time
@@ -90,7 +93,7 @@ func (l *Leader) regulate() {
 		limit = flowCaught
 	}
 	ready, _ := l.readyNow()
-	f.decide(w, now, ready >= limit && l.consumers.len() > 0 && (l.cfg.Bursts == nil || l.cfg.Bursts()))
+	f.decide(w, now, ready >= limit && l.consumers.len() > 0 && !l.limits.set.Paused && (l.cfg.Bursts == nil || l.cfg.Bursts()))
 }
 
 // decide goes on with a window that ends now. behind tells that the queue has a backlog and consumers.
@@ -98,12 +101,14 @@ func (f *flow) decide(w pace, now time.Time, behind bool) {
 	switch {
 	case !behind:
 		f.release()
-	case w.took > 4*flowWindow: // who was stopped for so long, or had so little to do, learns nothing from it
+	case f.burst > 0 && now.After(f.limit): // so little happens that nothing can be compared
+		f.drop(now)
 	case f.burst > 0:
 		f.hold(w, now)
 	case now.Before(f.known) && f.pays:
-		f.burst, f.sum = f.size, pace{}
+		f.burst, f.sum, f.limit = f.size, pace{}, f.known.Add(flowKeep)
 	case now.Before(f.known):
+	case w.took > 4*flowWindow: // who was stopped for so long, or had so little to do, learns nothing from it
 	default:
 		f.watch(w, now)
 	}
@@ -116,6 +121,7 @@ func (f *flow) watch(w pace, now time.Time) {
 	}
 	f.free, f.sum = f.sum, pace{}
 	f.burst, f.held, f.pays = burstFirst, now, false
+	f.limit = now.Add(flowSettle + 4*flowTrial)
 }
 
 func (f *flow) release() { f.burst, f.sum = 0, pace{} }
@@ -140,21 +146,30 @@ func (f *flow) judge(now time.Time) bool {
 	f.sum = pace{}
 	switch {
 	case !f.pays:
-		f.rest = min(max(2*f.rest, flowRest), flowLong)
-		f.known = now.Add(f.rest)
+		f.drop(now)
 		return false
 	case !paid:
 		f.rest = 0
 		f.known = now.Add(flowTerm)
+		f.limit = f.known.Add(flowKeep)
 	}
 	return now.Before(f.known)
 }
 
-// gains tells whether what publishers lose is worth it: consumers get an eighth of it or more.
+// drop frees publishers for a while: to hold them was good for nothing.
+func (f *flow) drop(now time.Time) {
+	f.release()
+	f.pays = false
+	f.rest = min(max(2*f.rest, flowRest), flowLong)
+	f.known = now.Add(f.rest)
+}
+
+// gains tells whether what publishers lose is worth it: consumers get an eighth of it or more, and so much that it is no chance.
 func (f *flow) gains(held pace) bool {
 	in, out := held.rates()
 	freeIn, freeOut := f.free.rates()
-	return 8*(out-freeOut) >= freeIn-in
+	gain := out - freeOut
+	return gain >= max(freeOut/16, gainMin) && 8*gain >= freeIn-in
 }
 
 // adjust brings what comes in to what goes out, but not below half of what came in before the trial.
@@ -164,7 +179,8 @@ func (f *flow) adjust(w pace) {
 	switch {
 	case w.in <= w.out || 2*in < freeIn:
 		f.burst = min(burstMax, f.burst+f.burst/8)
+	case 16*in < 9*freeIn: // a smaller burst would go below
 	default:
-		f.burst = max(burstMin, f.burst-f.burst/8)
+		f.burst = max(burstMin, f.burst-f.burst/9)
 	}
 }

@@ -79,7 +79,7 @@ func TestFlowControlHoldsWhereItHelps(t *testing.T) {
 		{"slow, two thirds", slow(50_000), 0, 0.1, 72_000, 49_000},
 		{"slow, a third", slow(25_000), 0, 0.1, 70_000, 24_000},
 		{"very slow", slow(1_000), 0, 0.05, 72_000, 900},
-		{"a small prefetch", small, 0.9, 1, 45_000, 10_000}, // 3,000 of 100,000
+		{"a small prefetch", small, 0.9, 1, 45_000, 9_000}, // 3,000 of 100,000
 		{"as fast", slow(75_000), 0, 1, 70_000, 74_000},
 	} {
 		for _, noise := range []float64{0, 0.3} {
@@ -133,9 +133,44 @@ func TestFlowControlOfAQueueThatCatchesUp(t *testing.T) {
 	if s := f.share(); s != uint64(size/3) {
 		t.Errorf("each of three nodes may send %d of %d", s, size)
 	}
-	f.decide(pace{0, 0, time.Minute}, now.Add(time.Minute), true) // nothing happened for long
-	if f.burst != size {
-		t.Errorf("bursts of %d after a minute of nothing", f.burst)
+}
+
+// Publishers are free again where commits become so slow that nothing can be compared, and where more comes in than in the comparison
+// and consumers get nothing of it.
+func TestFlowControlLetsGo(t *testing.T) {
+	f, now := flow{}, time.Unix(1e9, 0)
+	step := func(took time.Duration, in, out float64) {
+		now = now.Add(took)
+		f.decide(pace{int64(in * took.Seconds()), int64(out * took.Seconds()), took}, now, true)
+	}
+	trial := func(in float64) {
+		t.Helper()
+		f = flow{}
+		for range 11 {
+			step(flowWindow, in, 1_000)
+		}
+		if f.burst == 0 {
+			t.Fatal("no trial")
+		}
+	}
+	trial(20_000)
+	for range 20 {
+		step(250*time.Millisecond, float64(f.burst)*4, 1_000)
+	}
+	if f.burst != 0 || f.rest != flowRest {
+		t.Errorf("held in bursts of %d after five seconds of slow commits", f.burst)
+	}
+	trial(20_000)
+	step(time.Minute, 0, 0)
+	if f.burst != 0 {
+		t.Errorf("held in bursts of %d after a minute without anything", f.burst)
+	}
+	trial(2_000)
+	for range 30 {
+		step(flowWindow, min(60_000, float64(f.burst)/8e-3), 1_000)
+	}
+	if f.burst != 0 || f.pays {
+		t.Errorf("held in bursts of %d: more comes in than before, and no more goes out", f.burst)
 	}
 }
 

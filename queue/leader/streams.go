@@ -180,7 +180,9 @@ func (l *Leader) settling(p *peer, s fsm.Settle) []fsm.Run {
 	kept := make([]fsm.Run, 0, len(s.Runs))
 	l.settled(p, s, func(id queue.MessageID, h hold) {
 		l.name(id, h, s.Kind.Requeues())
-		l.flow.now.out++
+		if !s.Kind.Requeues() {
+			l.flow.now.out++
+		}
 		kept = appendRun(kept, id, h.attempt)
 	})
 	return kept
