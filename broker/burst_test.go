@@ -15,33 +15,6 @@ func TestBursts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newStreamRig(t)
 		s := r.s
-		ch := &Channel{sink: &confirms{}}
-		publish := func(n int) (done chan struct{}) {
-			done = make(chan struct{})
-			go func() {
-				defer close(done)
-				for range n {
-					p := newPublishing(10)
-					p.ch, p.queues = ch, 1
-					p.left.Store(1)
-					if err := s.publish(t.Context(), "", fsm.Publish{Message: p.message[:10], TTLMillis: -1}, p); err != nil {
-						t.Error(err)
-					}
-				}
-				s.flush()
-			}()
-			synctest.Wait()
-			return done
-		}
-		over := func(done chan struct{}) bool {
-			synctest.Wait()
-			select {
-			case <-done:
-				return true
-			default:
-				return false
-			}
-		}
 		sentUpTo := func(want uint64) {
 			t.Helper()
 			s.mu.Lock()
@@ -57,13 +30,13 @@ func TestBursts(t *testing.T) {
 			s.answer(&wire.Answer{Queue: 7, Origin: rigOrigin, UpTo: upTo, Above: above, Next: upTo + 1, Burst: burst})
 		}
 
-		free := publish(5)
-		if !over(free) {
+		free := publishTo(t, s, 5)
+		if !isOver(free) {
 			t.Fatal("publishes wait although nobody asks for bursts")
 		}
 		answer(1, 3) // four are under way: more than one burst
-		blocked := publish(7)
-		if over(blocked) {
+		blocked := publishTo(t, s, 7)
+		if isOver(blocked) {
 			t.Fatal("publishes do not wait")
 		}
 		sentUpTo(5)
@@ -80,28 +53,28 @@ func TestBursts(t *testing.T) {
 			synctest.Wait()
 			sentUpTo(up.sent)
 		}
-		if !over(blocked) {
+		if !isOver(blocked) {
 			t.Fatal("publishes wait although all but the last burst is answered")
 		}
-		blocked = publish(3)
-		if over(blocked) {
+		blocked = publishTo(t, s, 3)
+		if isOver(blocked) {
 			t.Fatal("more than a burst is under way")
 		}
 		answer(13, 0)
-		if !over(blocked) {
+		if !isOver(blocked) {
 			t.Fatal("publishes wait for a leader that asks for nothing")
 		}
 		answer(16, 1)
-		if !over(publish(1)) {
+		if !isOver(publishTo(t, s, 1)) {
 			t.Fatal("the first of a burst waits")
 		}
-		blocked = publish(1)
-		if over(blocked) {
+		blocked = publishTo(t, s, 1)
+		if isOver(blocked) {
 			t.Fatal("the second of a burst of one does not wait")
 		}
 		s.rollCall("other", 1)
 		answer(17, 1<<63) // nonsense is bounded
-		if !over(blocked) {
+		if !isOver(blocked) {
 			t.Fatal("publishes wait for a former leader's answers")
 		}
 	})
