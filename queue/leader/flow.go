@@ -172,7 +172,7 @@ func (f *flow) gains(held pace) bool {
 	return gain >= max(freeOut/16, gainMin) && 8*gain >= freeIn-in
 }
 
-// adjust brings what comes in to what goes out, but not below half of what came in before the trial.
+// adjust brings what comes in to what goes out, but not below half of what came in before the trial, about.
 func (f *flow) adjust(w pace) {
 	in, _ := w.rates()
 	freeIn, _ := f.free.rates()
