@@ -115,5 +115,9 @@ func TestOverview(t *testing.T) {
 	p.await("a field to search in", `document.querySelector("[data-search]")`)
 	p.run(`dispatchEvent(new KeyboardEvent("keydown", { key: "/" }))`)
 	p.await("the focus in it", `document.activeElement === document.querySelector("[data-search]")`)
+
+	p.click("Log out") // ends the stream of events in the middle
+	p.await("the login", `document.querySelector("input[type=password]")`)
+	eval[bool](p, `new Promise((done) => setTimeout(() => done(true), 300))`) // what nobody caught is told after a task or two
 	p.silent()
 }

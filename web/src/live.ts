@@ -97,6 +97,6 @@ async function* events(body: ReadableStream<Uint8Array>): AsyncGenerator<{ name:
       }
     }
   } finally {
-    void reader.cancel();
+    reader.cancel().catch(() => {}); // fails with what ended the stream, which its reader has been told
   }
 }
