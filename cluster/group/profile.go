@@ -32,7 +32,7 @@ type Profile struct {
 func QueueProfile() Profile {
 	return Profile{
 		Heartbeat: time.Minute, Election: time.Minute, Lease: 30 * time.Second,
-		Commit: time.Minute, AppendEntriesMax: 64,
+		Commit: 10 * time.Minute, AppendEntriesMax: 64,
 	}
 }
 
