@@ -76,6 +76,25 @@ func TestIdleGroupsAreNotLookedAt(t *testing.T) {
 	})
 }
 
+// TestIdleGroupsAppendSeldom: appends of nothing wake two processes each, one by one, so they are rare.
+func TestIdleGroupsAppendSeldom(t *testing.T) {
+	bubble(t, 3, nil, func(t *testing.T, c *memCluster) {
+		const groups = 20
+		for i := range groups {
+			c.found(Spec{ID: queueA + transport.GroupID(i), Preferred: c.ids[i%len(c.ids)]})
+		}
+		for i := range groups {
+			c.waitLeader(queueA+transport.GroupID(i), 10*time.Second)
+		}
+		time.Sleep(time.Minute)
+		before := c.net.nothings.Load()
+		time.Sleep(time.Hour)
+		if n := c.net.nothings.Load() - before; n > 2*groups*6 {
+			t.Errorf("%d appends of nothing in an hour, for %d idle groups", n, groups)
+		}
+	})
+}
+
 // TestBeats shows that heartbeats that become due one after the other leave together.
 func TestBeats(t *testing.T) {
 	bubble(t, 1, nil, func(t *testing.T, _ *memCluster) {

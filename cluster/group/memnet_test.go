@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -24,6 +25,8 @@ type memNet struct {
 	pipelined bool
 	// slow is how long pipelines to a node take for each request.
 	slow map[transport.NodeID]time.Duration
+	// nothings counts appends without entries that are no heartbeats.
+	nothings atomic.Int64
 
 	mu    sync.Mutex
 	lives uint64
@@ -413,6 +416,9 @@ func clonedAppend(a *raft.AppendEntriesRequest) *raft.AppendEntriesRequest {
 }
 
 func (w *memWire) AppendEntries(to raft.ServerID, _ raft.ServerAddress, a *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+	if len(a.Entries) == 0 && !isHeartbeat(a) {
+		w.n.net.nothings.Add(1)
+	}
 	out, err := w.call(transport.ReplicaID(to), clonedAppend(a), nil)
 	if err != nil {
 		return err
