@@ -18,6 +18,7 @@ import (
 	"github.com/warrenmq/warren/catalog"
 	"github.com/warrenmq/warren/cluster/bootstrap"
 	"github.com/warrenmq/warren/cluster/member"
+	"github.com/warrenmq/warren/test/cluster"
 	"github.com/warrenmq/warren/transport"
 )
 
@@ -38,25 +39,11 @@ type server struct {
 
 func freeAddr(t testing.TB) string {
 	t.Helper()
-	// Gossip needs the port for TCP and UDP.
-	for range 20 {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		p, err := net.ListenPacket("udp", l.Addr().String())
-		if e := l.Close(); e != nil {
-			t.Fatal(e)
-		}
-		if err == nil {
-			if e := p.Close(); e != nil {
-				t.Fatal(e)
-			}
-			return l.Addr().String()
-		}
+	ports, err := cluster.FreePorts(1)
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Fatal("no free port")
-	return ""
+	return fmt.Sprintf("127.0.0.1:%d", ports[0])
 }
 
 // up runs the start of a node until its catalog is ready and it has registered.

@@ -96,6 +96,9 @@ func byName(vhost, name string) finder {
 
 // change plans until the catalog takes a plan.
 func (o *Operator) change(ctx context.Context, find finder, node string, member bool) (Change, error) {
+	if err := ctx.Err(); err != nil {
+		return Change{}, err // ReadIndex may be done before it looks
+	}
 	if err := o.Catalog.ReadIndex(ctx); err != nil {
 		return Change{}, err
 	}

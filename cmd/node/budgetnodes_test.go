@@ -7,7 +7,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"path/filepath"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/config"
+	"github.com/warrenmq/warren/test/cluster"
 )
 
 // startThree runs three whole nodes in this process until the test ends, and returns the
@@ -54,25 +54,14 @@ func startThree(t *testing.T) string {
 	return configs[0].AMQPAddr
 }
 
-// freeAddr returns an address of loopback that is free for TCP and UDP, below the ports that
-// the kernel gives to outgoing connections.
+// freeAddr returns an address of loopback that is free for TCP and UDP, and that no other process of tests gives to a node.
 func freeAddr(t *testing.T) string {
 	t.Helper()
-	for range 1000 {
-		addr := fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(12000))
-		tcp, err := net.Listen("tcp", addr)
-		if err != nil {
-			continue
-		}
-		udp, err := net.ListenPacket("udp", addr)
-		tcp.Close()
-		if err == nil {
-			udp.Close()
-			return addr
-		}
+	ports, err := cluster.FreePorts(1)
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Fatal("no free port")
-	return ""
+	return fmt.Sprintf("127.0.0.1:%d", ports[0])
 }
 
 func awaitReady(t *testing.T, url string) {
