@@ -52,16 +52,32 @@ func (x *nemesis) wipe() {
 	w.ids[slices.Index(w.ids, n.id)] = next
 }
 
-// spares tells whether each group keeps a majority without a node's disk: no other disk is missed, and no change of members is under way where
-// this one has a part.
+// spares tells whether each group keeps a majority without a node's disk: no other disk is missed, no change of members is under way where
+// this one has a part, and the others have all of the log. Of those one may lack a member's promotion, and raft's replicas vote for nobody
+// whom they do not know as a voter.
 func (w *world) spares(n transport.NodeID) bool {
 	for _, id := range w.groups {
 		p := w.plans.get(id)
-		if w.misses(p) || slices.Contains(p.members, n) && (p.wanted != nil || len(p.members) < 3) {
+		if w.misses(p) || slices.Contains(p.members, n) && (p.wanted != nil || len(p.members) < 3 || !w.whole(id, p, n)) {
 			return false
 		}
 	}
 	return w.disks.spare[n] != ""
+}
+
+// whole tells whether the members of a group but one run and have all of the log.
+func (w *world) whole(id transport.GroupID, p placing, but transport.NodeID) bool {
+	return !slices.ContainsFunc(p.members, func(n transport.NodeID) bool {
+		if n == but {
+			return false
+		}
+		l := w.nodes[n].running()
+		if l == nil || l.machine(id) == nil {
+			return true
+		}
+		s, _ := l.machine(id).state()
+		return s.last < w.oracle.newest(id)
+	})
 }
 
 // misses tells whether a group has a member whose disk is lost.
