@@ -28,7 +28,7 @@ type RaftTransport struct {
 	waiting  []*inboundRPC // handed to Raft, in order; not answered yet
 	draining bool          // a goroutine waits for their answers
 	votes    []*openVote   // requests of this replica's candidacy that are not answered
-	followed followed      // who this replica follows
+	followed Following     // who this replica follows
 	// supporters are the voters that follow this replica.
 	supporters map[ReplicaID]supporter
 
@@ -121,6 +121,15 @@ func (rt *RaftTransport) Close() error {
 	rt.shut()
 	rt.turnFromLeader("")
 	return nil
+}
+
+func (rt *RaftTransport) isClosed() bool {
+	select {
+	case <-rt.done:
+		return true
+	default:
+		return false
+	}
 }
 
 // shut marks the transport closed.
@@ -291,6 +300,9 @@ func (rt *RaftTransport) appendEntries(to ReplicaID, args *raft.AppendEntriesReq
 	if !rt.m.cfg.Healthy() {
 		rt.m.stats.unhealthy.Add(1)
 		return ErrUnhealthy
+	}
+	if rt.isClosed() {
+		return ErrClosed // it could reach a replica that nobody leads from here any more
 	}
 	n := fit(args.Entries, rt.m.cfg.AppendBytesMax)
 	if n < len(args.Entries) {

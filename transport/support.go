@@ -38,8 +38,8 @@ func (s *supports) turnFrom(n NodeID) {
 	s.turns[n]++
 }
 
-// followed is the leader that a replica was last asked to follow.
-type followed struct {
+// Following is the leader that a replica was last asked to follow.
+type Following struct {
 	leader NodeID // empty: none, or one that the replica has turned away from
 	term   uint64
 }
@@ -60,7 +60,7 @@ func (rt *RaftTransport) follow(r *inboundRPC) {
 	}
 	r.turns, r.last = rt.m.supports.of(r.in.from), lastIndex(a)
 	if a.Term >= rt.followed.term {
-		rt.followed = followed{leader: r.in.from, term: a.Term}
+		rt.followed = Following{leader: r.in.from, term: a.Term}
 	}
 }
 
@@ -85,7 +85,30 @@ func (rt *RaftTransport) turnFromLeader(candidate NodeID) {
 func (rt *RaftTransport) Leave() {
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
-	rt.followed = followed{}
+	rt.followed = Following{}
+}
+
+// Rest closes the transport of a replica that stops for a while and has turned away from nobody.
+func (rt *RaftTransport) Rest() {
+	rt.m.groups.remove(rt)
+	rt.shut()
+}
+
+// Following returns whom the replica has followed last. Once Raft has stopped it is what the replica's next transport needs for Resume.
+func (rt *RaftTransport) Following() Following {
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	return rt.followed
+}
+
+// Resume tells the transport of a replica that was at rest whom it followed before, so that a vote against that leader
+// counts as turning away. It is called before Raft runs.
+func (rt *RaftTransport) Resume(f Following) {
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	if f.term > rt.followed.term {
+		rt.followed = f // else a request that was held for this transport is of a newer leader, or of the same
+	}
 }
 
 // supported notes that a voter follows this replica as the leader of a term.
