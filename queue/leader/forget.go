@@ -33,7 +33,7 @@ func (l *Leader) forgetGone() {
 		return
 	}
 	if left := time.Until(l.forgets.after); left > 0 {
-		l.wake(left)
+		l.wakeForUpkeep(left)
 		return
 	}
 	l.forgets = forgetting{after: time.Now().Add(forgetPause)}
@@ -68,6 +68,6 @@ func (l *Leader) forgetGone() {
 		l.pending.add(fsm.ForgetSources{Sources: list}, false)
 	}
 	if l.forgets.wanted {
-		l.wake(forgetPause)
+		l.wakeForUpkeep(forgetPause)
 	}
 }

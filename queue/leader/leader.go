@@ -146,12 +146,14 @@ type Leader struct {
 	// blocking is read by others too.
 	blocking blocking
 
-	mu     sync.Mutex
-	inbox  []any
-	signal chan struct{}
-	stop   chan struct{}
-	once   sync.Once
-	done   chan struct{}
+	mu    sync.Mutex
+	inbox []any
+	// resting: atRest, at the end of the last step.
+	resting bool
+	signal  chan struct{}
+	stop    chan struct{}
+	once    sync.Once
+	done    chan struct{}
 
 	phase   phase
 	isOpen  atomic.Bool // phase is beyond phaseOpen, for others
@@ -210,6 +212,7 @@ type Leader struct {
 	out       outbox
 	timer     *time.Timer
 	wakeAt    time.Time
+	pressing  bool // something is due at wakeAt or later
 	cache     entryCache
 }
 

@@ -76,6 +76,7 @@ func (l *Leader) work(spare []any) []any {
 	l.mu.Lock()
 	events := l.inbox
 	l.inbox = spare[:0]
+	l.resting = false
 	l.mu.Unlock()
 	for i, e := range events {
 		if !l.over {
@@ -153,7 +154,7 @@ func (l *Leader) fail(why string, err error) {
 
 // step does what the handled events made possible.
 func (l *Leader) step() {
-	l.wakeAt = time.Time{}
+	l.wakeAt, l.pressing = time.Time{}, false
 	l.checkRollCall()
 	if l.phase == phaseActive {
 		l.endDelays()
@@ -179,6 +180,12 @@ func (l *Leader) step() {
 
 // wake asks for a step no later than in d.
 func (l *Leader) wake(d time.Duration) {
+	l.pressing = true
+	l.wakeForUpkeep(d)
+}
+
+// wakeForUpkeep does so for what every new session looks after anyway, so that none need be kept for it.
+func (l *Leader) wakeForUpkeep(d time.Duration) {
 	at := time.Now().Add(d)
 	if l.wakeAt.IsZero() || at.Before(l.wakeAt) {
 		l.wakeAt = at
@@ -186,6 +193,11 @@ func (l *Leader) wake(d time.Duration) {
 }
 
 func (l *Leader) arm() {
+	if l.atRest() {
+		l.mu.Lock()
+		l.resting = true
+		l.mu.Unlock()
+	}
 	if l.wakeAt.IsZero() {
 		l.timer.Stop()
 		return
