@@ -183,10 +183,11 @@ jepsen-long: ## the same for JEPSENTIME with new seeds, over all combinations, o
 .PHONY: test-sim
 test-sim: ## run simulated clusters for SIMSAMPLE of virtual time, with seeds from SIMSEED on
 	$(PLAIN) test -tags invariants ./sim/deep -run '^TestSeeds$$' -count=1 -timeout 20m -deep.first=$(SIMSEED) -deep.load=20m -deep.calm -deep.virtual=$(SIMSAMPLE) -deep.time=8m -deep.overlap=2s
+	$(PLAIN) test -tags invariants ./sim/deep -run '^TestSleepers$$' -count=1 -timeout 20m -deep.first=$(SIMSEED) -deep.load=3m -deep.virtual=60m -deep.time=2m -deep.overlap=2s
 
 .PHONY: sim-long
 sim-long: ## run simulated clusters (raft, store and transport in virtual time) with new seeds for SIMTIME
-	$(GO) test -tags invariants ./sim/deep -run '^TestSeeds$$' -v -timeout 0 -deep.first="$$(date +%s)" -deep.load=3m -deep.time=$(SIMTIME) -deep.overlap=2s $(SIMFLAGS)
+	$(GO) test -tags invariants ./sim/deep -run '^(TestSeeds|TestSleepers)$$' -v -timeout 0 -deep.first="$$(date +%s)" -deep.load=3m -deep.time=$(SIMTIME) -deep.overlap=2s $(SIMFLAGS)
 
 .PHONY: scale
 scale: ## print the tables of docs/scaling.md: 5 to 100 nodes and up to a million queues, by the model of sim/scale

@@ -67,6 +67,7 @@ func (h *hosted) start() {
 	h.mu.Lock()
 	h.group, h.log = g, g
 	g.Follow(h.q)
+	g.RestIf(h.mayRest)
 	begins := h.leadsEarly && !h.removed
 	if begins {
 		h.leadsEarly = false
@@ -178,6 +179,14 @@ const firstTerm = 2
 
 // nodeLease is the node lease of the groups that hold queues (package group).
 const nodeLease = 2 * time.Second
+
+// mayRest tells whether the session here has nothing to do.
+func (h *hosted) mayRest() bool {
+	h.mu.Lock()
+	l, settled := h.leads, !h.removed && !h.recovering && h.q.State == catalog.Running
+	h.mu.Unlock()
+	return settled && l != nil && l.MayRest()
+}
 
 // retire ends the current session; h.mu is held. The goroutine ends by itself.
 func (h *hosted) retire() {

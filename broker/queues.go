@@ -37,6 +37,8 @@ type Group interface {
 	IsLeader() bool
 	// Follow tells the group what the catalog says of the queue now: where its replicas are to be and who should lead. It is quick.
 	Follow(q *catalog.Queue)
+	// RestIf has the group do without a leader at work, once it has been idle for long and as long as may says so, until it is used again. may is quick.
+	RestIf(may func() bool)
 	// Beginning returns index and term of what a queue's new life began from, when it was taken over.
 	Beginning() (index, term uint64)
 }

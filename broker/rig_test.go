@@ -31,6 +31,7 @@ type memGroup struct{ *leader.MemLog }
 func (memGroup) IsLeader() bool { return true }
 
 func (memGroup) Follow(*catalog.Queue)           {}
+func (memGroup) RestIf(func() bool)              {}
 func (memGroup) Beginning() (index, term uint64) { return 0, 0 }
 
 func (g *memGroups) Stop(uint64) error { return nil }

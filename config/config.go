@@ -194,6 +194,10 @@ type Config struct {
 	// a restart costs a node its vote; too long, and a second death meanwhile leaves the catalog without a majority. Default 5 minutes.
 	VoterReplaceAfter time.Duration
 
+	// SleepAfter is how long a queue must have been idle, without consumers, until its replicas stop their Raft instances. The first use after that waits for
+	// an election, some milliseconds. 0: never. Default 5 minutes.
+	SleepAfter time.Duration
+
 	// RepairAfter is how long a node must be down until the replicas that it has are made anew on other nodes. Too short, and nodes that are only being
 	// replaced or updated cost copies of all they have; too long, and a second loss meanwhile leaves queues without a majority. 0: never.
 	// Default 10 minutes.
@@ -228,6 +232,8 @@ const UpgradeManually time.Duration = -1
 // Limits of single settings.
 const (
 	voterReplaceMin    = time.Second
+	sleepAfterMin      = time.Second
+	sleepAfterMax      = 30 * 24 * time.Hour
 	repairAfterMin     = time.Second
 	repairAfterMax     = 30 * 24 * time.Hour
 	repairGroupsMax    = 100
@@ -288,6 +294,7 @@ func Default() Config {
 
 		VoterReplaceAfter: 5 * time.Minute,
 		RepairAfter:       10 * time.Minute,
+		SleepAfter:        5 * time.Minute,
 		RepairGroups:      4,
 		RepairRate:        50 << 20,
 
@@ -409,6 +416,9 @@ func (c Config) Validate() error {
 		add("voter-replace-after", fmt.Sprintf("must be between %s and %s, got %s", voterReplaceMin, upgradeSettleMax, c.VoterReplaceAfter))
 	}
 	c.repairProblems(add)
+	if c.SleepAfter != 0 && (c.SleepAfter < sleepAfterMin || c.SleepAfter > sleepAfterMax) {
+		add("sleep-after", fmt.Sprintf("must be 0 or between %s and %s, got %s", sleepAfterMin, sleepAfterMax, c.SleepAfter))
+	}
 	if c.UpgradeSettle != UpgradeManually && (c.UpgradeSettle < 0 || c.UpgradeSettle > upgradeSettleMax) {
 		add("upgrade-settle", fmt.Sprintf("must be manual or between 0 and %s, got %s", upgradeSettleMax, c.UpgradeSettle))
 	}

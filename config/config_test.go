@@ -118,6 +118,8 @@ func TestValidate(t *testing.T) {
 		{"a duck that lives too long", func(c *Config) { c.LameDuck = 20 * time.Second }, []string{"lame-duck: must be between 0 and half of stop-timeout, got 20s"}},
 		{"no time to stop", func(c *Config) { c.StopTimeout = 0 }, []string{"stop-timeout: must be between 1s and 1h0m0s, got 0s"}},
 		{"repairs at once", func(c *Config) { c.RepairAfter = time.Millisecond }, []string{"repair-after: must be 0 or between 1s and 720h0m0s, got 1ms"}},
+		{"sleeps at once", func(c *Config) { c.SleepAfter = time.Millisecond }, []string{"sleep-after: must be 0 or between 1s and 720h0m0s, got 1ms"}},
+		{"never sleeps", func(c *Config) { c.SleepAfter = 0 }, nil},
 		{"no repairs", func(c *Config) { c.RepairAfter = 0 }, nil},
 		{"repairs of nothing", func(c *Config) { c.RepairGroups = 0 }, []string{"repair-groups: must be between 1 and 100, got 0"}},
 		{"repairs that hang", func(c *Config) { c.RepairRate = 1000 }, []string{"repair-rate: must be 0 or between 1MiB and 1TiB, got 1000 bytes"}},

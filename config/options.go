@@ -152,6 +152,11 @@ func Options() []Option {
 			get: func(c Config) string { return c.VoterReplaceAfter.String() },
 		},
 		{
+			Name: "sleep-after", Kind: "duration", Usage: "how long a queue without consumers is idle until its replicas sleep; 0: never",
+			set: setDuration(func(c *Config) *time.Duration { return &c.SleepAfter }),
+			get: func(c Config) string { return c.SleepAfter.String() },
+		},
+		{
 			Name: "repair-after", Kind: "duration", Usage: "how long a node is down until its replicas are made anew on others; 0: never",
 			set: setDuration(func(c *Config) *time.Duration { return &c.RepairAfter }),
 			get: func(c Config) string { return c.RepairAfter.String() },

@@ -31,6 +31,8 @@ type Raft struct{ Queue, Term, Commit, Applied, Last uint64 }
 // Leaders are the leaderships of a node's replicas.
 type Leaders struct {
 	Searching, Away int
+	// Asleep are replicas.
+	Asleep int
 	// Critical are groups here that need this node for a quorum, Missing those led here with a replica on a node that does not answer,
 	// Behind the replicas here that lag, -1 if that is not known yet.
 	Critical, Missing, Behind     int
@@ -357,6 +359,7 @@ func (s *scrape) leaders() {
 	l := s.cfg.Leaders()
 	s.count(leadersSought, uint64(max(0, l.Searching)))
 	s.count(leadersAway, uint64(max(0, l.Away)))
+	s.count(replicasAsleep, uint64(max(0, l.Asleep)))
 	s.count(quorumCritical, uint64(max(0, l.Critical)))
 	s.count(replicasMissing, uint64(max(0, l.Missing)))
 	if l.Behind >= 0 {

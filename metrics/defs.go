@@ -174,6 +174,7 @@ var (
 	gossipFailures  = counter("warren_gossip_key_reload_failures_total", "Contents of the file of gossip keys that were not taken into use")
 	traceSpans      = counter("warren_trace_spans_total", "Spans of traces that ended, that the collector took, and that it did not take; what ended and is neither waits, or was dropped because too many waited", "outcome")
 	leadersSought   = gauge("warren_queues_without_leader", "Replicas here whose leader is not known and being looked for")
+	replicasAsleep  = gauge("warren_replicas_asleep", "Replicas here that sleep until their queue is used")
 	leadersAway     = gauge("warren_queues_led_away", "Queues that this node leads and another should")
 	quorumCritical  = gauge("warren_queues_quorum_critical", "Queues with three replicas or more, one of them here, that would be without a quorum if this node went")
 	replicasMissing = gauge("warren_queues_replica_missing", "Queues that this node leads and of which a replica is on a node that does not answer")

@@ -122,7 +122,7 @@ func fake() Config {
 			}
 		},
 		Leaders: func() Leaders {
-			return Leaders{Searching: 1, Away: 2, Critical: 7, Missing: 8, Behind: 9, Elections: 3, Returned: 4, NotGiven: 5, Searches: []uint64{0, 0, 0, 0, 0, 6, 0}, SearchesMS: 120}
+			return Leaders{Searching: 1, Away: 2, Asleep: 10, Critical: 7, Missing: 8, Behind: 9, Elections: 3, Returned: 4, NotGiven: 5, Searches: []uint64{0, 0, 0, 0, 0, 6, 0}, SearchesMS: 120}
 		},
 		Raft:      func() []Raft { return []Raft{{Queue: 1, Term: 2, Commit: 30}, {Queue: 3, Commit: 5}} },
 		Broker:    b,

@@ -345,6 +345,9 @@ func (m *member) HasLease() bool {
 	return m.leads && !m.lapsed
 }
 
+// RestIf implements broker.Group.
+func (m *member) RestIf(func() bool) {}
+
 // Beginning implements broker.Group.
 func (m *member) Beginning() (index, term uint64) { return 0, 0 }
 

@@ -11,7 +11,8 @@ import (
 
 // Description is what a replica knows of itself, for people.
 type Description struct {
-	State      string           // follower, candidate, leader or shutdown
+	State      string // follower, candidate, leader or shutdown; of one that sleeps what it was
+	Asleep     bool
 	Leader     transport.NodeID // that it follows, or itself; "" if it knows none. It may have died
 	Term       uint64
 	Last       uint64 // newest entry of the log
@@ -30,10 +31,16 @@ func (g *Group) Describe() Description {
 	r := g.replica()
 	d := Description{
 		State: strings.ToLower(r.State().String()), Term: r.CurrentTerm(), Last: r.LastIndex(), Commit: r.CommitIndex(),
-		Applied: g.apply.applied.Load(), Generation: g.spec.Generation,
+		Applied: g.apply.applied.Load(), Generation: g.spec.Generation, Asleep: g.asleep.Load(),
 	}
 	if l, _, ok := g.Leader(); ok {
 		d.Leader = l
+	}
+	if d.Asleep {
+		d.State = "follower"
+		if d.Leader == g.host.cfg.Local {
+			d.State = "leader"
+		}
 	}
 	g.mu.Lock()
 	if g.seen.self && g.election.Term == g.seen.term {

@@ -93,7 +93,7 @@ func (e *elections) begin(g *Group, fresh bool) {
 	if _, ok := g.settledLeader(); ok {
 		return
 	}
-	if fresh && g.spec.Young && g.Home() == e.h.cfg.Local && e.first(g) {
+	if fresh && g.spec.Young && g.Home() == e.h.cfg.Local && e.first(g, g.spec.Members) {
 		return
 	}
 	var delay time.Duration
@@ -113,10 +113,10 @@ func (e *elections) begin(g *Group, fresh bool) {
 	e.poke()
 }
 
-// first starts the first election of a group at once, as if the voters had been asked: they hold
+// first starts the first election of a group, or of one that has slept, at once, as if the voters had been asked: they hold
 // the request until they run the group. It reports false if that has to wait.
-func (e *elections) first(g *Group) bool {
-	if !g.aliveQuorum(g.spec.Members) {
+func (e *elections) first(g *Group, voters []transport.NodeID) bool {
+	if !g.aliveQuorum(voters) {
 		return false
 	}
 	e.mu.Lock()
@@ -302,6 +302,11 @@ func (e *elections) step(c *campaign) (poll bool) {
 		e.settled(g)
 		return false
 	}
+	if g.asleep.Load() {
+		g.rouse(true)
+		e.wait(c, leaderGrace)
+		return false
+	}
 	if g.replica().State() == raft.Candidate {
 		return e.candidate(c)
 	}
@@ -429,6 +434,11 @@ func (e *elections) decide(c *campaign, answers map[transport.NodeID]replicaStat
 		return
 	}
 	if l, ok := leaderAmong(answers, own.term); ok {
+		if s := answers[l.leader]; s.sleeps() {
+			e.wait(c, quorumRetry)
+			e.h.spawn(func() { e.sleepToo(g, l, own, s) })
+			return
+		}
 		e.wait(c, 2*time.Second)
 		g.adopt(l)
 		return
@@ -444,6 +454,11 @@ func (e *elections) decide(c *campaign, answers map[transport.NodeID]replicaStat
 	patient := c.yields <= yieldsMax
 	e.mu.Unlock()
 	best := bestReplica(g, own, answers, patient)
+	if s := answers[best]; s.sleeps() {
+		e.wait(c, e.h.cfg.Stagger)
+		e.h.spawn(func() { e.wakeAt(g, best) })
+		return
+	}
 	rival := hasRival(own, answers) || e.hasVoted(c, own, answers)
 	if best == e.h.cfg.Local && !rival {
 		e.inject(c)
@@ -464,6 +479,29 @@ func (e *elections) decide(c *campaign, answers map[transport.NodeID]replicaStat
 	e.h.counters.injectedAway.Add(1)
 	if err := e.h.cfg.Mesh.InjectAt(ctx, g.replicaAt(best), g.spec.ID); err != nil {
 		e.h.log.Debug("election cannot be injected", "node", best, "group", uint64(g.spec.ID), "err", err)
+	}
+}
+
+// sleepToo has a replica that looks for its leader sleep as its leader does, or wakes the leader because the replica may lack something.
+func (e *elections) sleepToo(g *Group, l leadership, own, leader replicaStatus) {
+	if own.term == l.term && own.lastTerm == leader.lastTerm && own.lastIndex == leader.lastIndex {
+		g.forgot.Store(false) // there is nothing to be told
+		g.adopt(l)
+		if g.doze(l, own.lastIndex, true, nil) {
+			return
+		}
+		g.forgot.Store(true)
+		e.want(g, quorumRetry)
+	}
+	e.wakeAt(g, l.leader)
+}
+
+// wakeAt wakes another node's replica.
+func (e *elections) wakeAt(g *Group, n transport.NodeID) {
+	ctx, cancel := context.WithTimeout(e.h.ctx, pollTimeout)
+	defer cancel()
+	if _, err := e.h.askStatus(ctx, n, askLeaderless, []transport.GroupID{g.spec.ID}); err != nil {
+		e.h.log.Debug("a replica that sleeps is not woken", "group", uint64(g.spec.ID), "node", n, "err", err)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/hashicorp/raft"
 
@@ -52,7 +53,7 @@ type Group struct {
 	apply    *applier
 	running  atomic.Pointer[instance] // nil until open; replaced only by recycle
 	stopped  chan struct{}            // closed when Stop begins
-	life     sync.Mutex               // serialises stop and recycle
+	life     latch                    // serialises stop, recycle, doze and wake
 	closed   bool                     // under life: the instance is gone
 	transfer chan struct{}            // capacity 1: one planned move at a time
 	snapshot sync.Mutex               // one snapshot at a time
@@ -62,6 +63,14 @@ type Group struct {
 	home    atomic.Pointer[transport.NodeID] // who should lead
 	wanted  atomic.Pointer[Membership]       // see Want
 
+	dozing     dozing
+	asleep     atomic.Bool // it has no Raft instance and keeps what it told last; see doze
+	rousing    atomic.Bool // it is being woken
+	asked      atomic.Bool // it was to be woken since it began to wake
+	needed     atomic.Bool // somebody waits for that
+	tiring     bool        // it is among sleeper.tires; guarded by sleeper.mu
+	mayRest    atomic.Pointer[func() bool]
+	tiredAt    time.Time // since when there is nothing to do; guarded by sleeper.mu
 	leading    atomic.Bool
 	damaged    atomic.Bool  // its log is
 	learners   atomic.Bool  // the newest committed configuration has a replica without a vote
@@ -117,10 +126,12 @@ func (g *Group) open(keepMachine bool) error {
 		}
 	}
 	log := g.raftLog(w)
+	w.Resume(g.dozing.follows)
 	r, err := g.newRaft(conf, log, w)
 	if err != nil {
 		return errors.Join(fmt.Errorf("start group %d: %w", g.spec.ID, err), w.Close())
 	}
+	w.raft.Store(r)
 	g.running.Store(&instance{raft: r, wire: w, log: log})
 	g.noteLearners()
 	log.started(r)
@@ -216,7 +227,7 @@ type founder interface {
 // sync compares raft's view of leadership with what was told last. It is called on
 // raft's main goroutine at each change, and wherever something else may have changed it.
 func (g *Group) sync(r *raft.Raft) {
-	if in := g.running.Load(); in == nil || in.raft != r {
+	if in := g.running.Load(); in == nil || in.raft != r || g.asleep.Load() {
 		return
 	}
 	var wasUp bool
@@ -224,12 +235,16 @@ func (g *Group) sync(r *raft.Raft) {
 		wasUp = g.formerIsUp()
 	}
 	g.mu.Lock()
+	if g.asleep.Load() {
+		g.mu.Unlock()
+		return
+	}
 	now := g.view(r)
 	g.tell(now)
 	g.noteElection(now, wasUp)
 	known := now.leader != "" && !g.doubtful(now) && r.State() != raft.Candidate
 	g.mu.Unlock()
-	if known && g.forgot.Load() && g.forgot.CompareAndSwap(true, false) && !now.self {
+	if known && g.forgot.Load() && g.forgot.CompareAndSwap(true, false) && !now.self && !g.heardSince(now.term) {
 		g.remind(now.leader)
 	}
 	if known && g.mayLead(now.leader) {
@@ -424,11 +439,16 @@ func (g *Group) stop() error {
 
 // shut ends the Raft instance and waits for its goroutines.
 func (g *Group) shut() error {
-	in := g.running.Load()
-	done := in.raft.Shutdown()
-	// Calls that wait for a lost peer end when the wire is closed.
-	err := in.wire.Close()
-	return errors.Join(err, done.Error())
+	var err error
+	return errors.Join(g.endInstance(func() { err = g.running.Load().wire.Close() }), err)
+}
+
+// endInstance ends it, with hangUp to close the wire.
+func (g *Group) endInstance(hangUp func()) error {
+	done := g.running.Load().raft.Shutdown()
+	hangUp() // ends calls that wait for a lost peer
+	g.tryAgain()
+	return done.Error()
 }
 
 // recycle replaces the Raft instance by a new one over the same log and machine. It is
@@ -439,6 +459,9 @@ func (g *Group) recycle(why string) error {
 	defer g.life.Unlock()
 	if g.closed {
 		return ErrStopped
+	}
+	if g.asleep.Load() {
+		return nil // it begins anew anyway when it wakes
 	}
 	g.host.log.Warn("group is restarted", "group", uint64(g.spec.ID), "because", why)
 	if err := g.shut(); err != nil {

@@ -43,6 +43,9 @@ type HostConfig struct {
 
 	// Lease is the node lease; default 2 s. All nodes must agree on it.
 	Lease time.Duration
+	// SleepAfter is how long a group has to be idle until its replicas end their Raft instances, to begin new ones when the group is needed;
+	// default 0, never.
+	SleepAfter time.Duration
 	// Stagger is the pause between two ranks of survivors in an election; default 150 ms.
 	Stagger time.Duration
 	// FirstStagger is the same for a group that never had a leader; default 300 ms.
@@ -74,7 +77,7 @@ type HostConfig struct {
 	Fill *transport.Pace
 	// ReachMax bounds groups whose members are being changed at a time; default 8.
 	ReachMax int
-	// StartsMax bounds groups being started at a time; default 16.
+	// StartsMax bounds groups being started at a time, and those that wake; default 16.
 	StartsMax int
 	// SnapshotsMax bounds snapshots being taken at a time; default 2.
 	SnapshotsMax int
@@ -152,6 +155,8 @@ type Host struct {
 	cancel    context.CancelFunc
 	wg        sync.WaitGroup
 	starts    chan struct{} // semaphore of StartsMax
+	wakes     chan struct{} // the same for groups that wake
+	sleeper   *sleeper
 	elections *elections
 	watch     *watch
 	balance   *balancer
@@ -191,15 +196,16 @@ func NewHost(cfg HostConfig) *Host {
 	h.log = h.cfg.Logger
 	h.raftLog = &raftLog{to: h.log, name: "raft"}
 	h.starts = make(chan struct{}, h.cfg.StartsMax)
+	h.wakes = make(chan struct{}, h.cfg.StartsMax)
+	h.sleeper = &sleeper{h: h}
 	h.elections = newElections(h)
 	h.watch = newWatch(h)
 	h.balance = newBalancer(h)
 	h.reach = newReacher(h)
 	h.beats = newBeats(h.cfg.Profile)
 	h.cfg.Mesh.HandleCall(MethodStatus, h.answerStatus)
-	if h.cfg.OnUnknown != nil {
-		h.cfg.Mesh.OnUnknownGroup(h.unknownGroup)
-	}
+	h.cfg.Mesh.HandleCall(MethodSleep, h.answerSleep)
+	h.cfg.Mesh.OnUnknownGroup(h.unknownGroup)
 	h.cfg.Mesh.OnPeerChange(func(s transport.PeerStatus) {
 		if s.Up {
 			h.watch.returned.Store(true)
@@ -249,7 +255,7 @@ func (h *Host) start(sl *slot, s Spec, m Machine, o Observer) (*Group, error) {
 	h.starts <- struct{}{}
 	defer func() { <-h.starts }()
 	s.Bootstrap = s.Bootstrap && s.Generation == 0
-	g := &Group{host: h, spec: s, self: transport.Replica(h.cfg.Local, s.Generation), observer: o, stopped: make(chan struct{}), transfer: make(chan struct{}, 1)}
+	g := &Group{host: h, spec: s, self: transport.Replica(h.cfg.Local, s.Generation), observer: o, life: make(latch, 1), stopped: make(chan struct{}), transfer: make(chan struct{}, 1)}
 	g.home.Store(&s.Preferred)
 	g.apply = newApplier(g, m)
 	fresh, err := g.begin()
@@ -438,6 +444,7 @@ func (h *Host) verdict(e detector.Event) {
 	h.balance.verdict(e)
 	if e.State == detector.Alive {
 		h.elections.hurry()
+		h.watch.revived.Store(true)
 		h.watch.poke()
 		return
 	}
@@ -461,8 +468,15 @@ func (h *Host) verdict(e detector.Event) {
 	h.log.Info("electing after a death", "node", e.Node, "groups", orphans)
 }
 
-// unknownGroup hands a frame's group to the owner, once at a time for each group.
+// unknownGroup wakes a frame's group if it sleeps here, and hands one that does not run here to the owner, once at a time for each group.
 func (h *Host) unknownGroup(id transport.GroupID, from transport.NodeID, catalogIndex uint64) {
+	if g, ok := h.Group(id); ok {
+		g.rouse(false)
+		return
+	}
+	if h.cfg.OnUnknown == nil {
+		return
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if _, known := h.groups[id]; known || h.closed || h.unknown[id] || len(h.unknown) >= h.cfg.UnknownMax {

@@ -21,6 +21,12 @@ const verifyPause = 100 * time.Millisecond
 // and replaced answer as soon as it is back, long before it hears of its successor.
 func (g *Group) HasLease() bool {
 	in := g.running.Load()
+	if g.asleep.Load() {
+		if g.leading.Load() {
+			g.rouse(true) // who asks wants to act
+		}
+		return false
+	}
 	if !g.leading.Load() || in.raft.State() != raft.Leader {
 		return false
 	}

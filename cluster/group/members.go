@@ -145,6 +145,9 @@ func (g *Group) change(ctx context.Context, what string, which transport.Replica
 	fail := func(err error) error { return fmt.Errorf("%s %s in group %d: %w", what, which, g.spec.ID, err) }
 	ctx, cancel := context.WithTimeout(ctx, changeDeadline)
 	defer cancel()
+	if err := g.lead(ctx); err != nil {
+		return fail(err)
+	}
 	if !g.leading.Load() {
 		return fail(ErrNotLeader)
 	}

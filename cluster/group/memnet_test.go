@@ -329,6 +329,10 @@ func (w *memWire) SupportFrom(voter transport.ReplicaID, _ uint64) (transport.Su
 
 func (w *memWire) Leave() {}
 
+func (w *memWire) Rest()                          { _ = w.Close() }
+func (w *memWire) Following() transport.Following { return transport.Following{} }
+func (w *memWire) Resume(transport.Following)     {}
+
 // SpreadCommit implements RaftTransport.
 func (w *memWire) SpreadCommit(to transport.ReplicaID, term, index, entryTerm uint64, done func(accepted, refused bool)) error {
 	self := []byte(w.self)
@@ -369,7 +373,11 @@ func (w *memWire) call(to transport.ReplicaID, cmd any, r io.Reader) (any, error
 	if target == nil && peer.unknown != nil {
 		peer.unknown(w.g, w.n.id, 0)
 		for range 20 {
-			time.Sleep(5 * time.Millisecond)
+			select {
+			case <-time.After(5 * time.Millisecond):
+			case <-w.done:
+				return nil, errLink
+			}
 			if target = peer.wire(w.g); target != nil {
 				break
 			}

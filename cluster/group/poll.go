@@ -92,7 +92,7 @@ func (e *elections) ask(ctx context.Context, n transport.NodeID, bs []*ballot, r
 		for i, b := range part {
 			ids[i] = b.c.g.spec.ID
 		}
-		all, err := e.h.askStatus(ctx, n, askLeaderless, ids)
+		all, err := e.h.askStatus(ctx, n, askLeaderless|askSleeps, ids)
 		if err != nil {
 			e.h.log.Debug("voter does not answer", "node", n, "groups", len(ids), "err", err)
 		}

@@ -58,6 +58,11 @@ type RaftTransport interface {
 	SpreadCommit(to transport.ReplicaID, term, index, entryTerm uint64, done func(accepted, refused bool)) error
 	// Leave tells that the replica is being removed for good.
 	Leave()
+	// Rest closes the wire of a replica that falls asleep: unlike Close that is no turning away from a leader. Following returns whom the
+	// replica has followed, once raft has stopped, and Resume gives it to the wire that the replica wakes with, before raft runs.
+	Rest()
+	Following() transport.Following
+	Resume(transport.Following)
 }
 
 // Network connects the nodes; see OverMesh.

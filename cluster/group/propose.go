@@ -47,6 +47,7 @@ func (g *Group) Propose(data []byte, done func(result any, err error)) {
 	g.backlogBytes += len(data)
 	g.pump()
 	g.mu.Unlock()
+	g.rouse(true)
 	g.host.watch.rouse(g)
 }
 
@@ -77,7 +78,7 @@ func (g *Group) pump() {
 		return
 	}
 	g.pumping = true
-	for g.seen.self && !g.halted && g.paused == 0 && len(g.backlog) > 0 && len(g.inFlight) < g.host.cfg.InFlightMax {
+	for g.seen.self && !g.halted && !g.asleep.Load() && g.paused == 0 && len(g.backlog) > 0 && len(g.inFlight) < g.host.cfg.InFlightMax {
 		p := g.backlog[0]
 		g.backlog[0] = proposal{}
 		g.backlog = g.backlog[1:]

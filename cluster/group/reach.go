@@ -228,6 +228,9 @@ func (g *Group) approach(ctx context.Context, wanted []transport.ReplicaID, may 
 	if areVoters(members, wanted) {
 		return true, nil
 	}
+	if err := g.lead(ctx); err != nil {
+		return false, err
+	}
 	s, err := g.situation(ctx, members, wanted)
 	if err != nil {
 		return false, err
@@ -308,6 +311,9 @@ func (g *Group) situation(ctx context.Context, members []Member, wanted []transp
 // commitBarrier returns nil if an entry was committed that this replica proposed as the leader after the call: no leader before it can have
 // one at work that is not known here.
 func (g *Group) commitBarrier(ctx context.Context) error {
+	if err := g.lead(ctx); err != nil {
+		return err
+	}
 	done := make(chan error, 1)
 	limit, _ := ctx.Deadline()
 	if !g.host.spawn(func() { done <- g.waitFuture(g.replica().Barrier(time.Until(limit))) }) {

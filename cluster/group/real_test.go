@@ -28,6 +28,7 @@ type realCluster struct {
 	// profile is QueueProfile unless a test waits for followers to apply.
 	profile Profile
 	via     func(addr string) string // the address under which the others reach a node, nil: its own
+	sleep   time.Duration            // HostConfig.SleepAfter
 
 	mu    sync.Mutex
 	addrs map[transport.NodeID]string
@@ -60,11 +61,13 @@ func newRealCluster(t testing.TB, open opener, p Profile) *realCluster {
 }
 
 func newRealClusterVia(t testing.TB, open opener, p Profile, via func(addr string) string) *realCluster {
-	c := &realCluster{
-		t: t, open: open, profile: p, via: via, nodes: make(map[transport.NodeID]*realNode),
-		addrs: make(map[transport.NodeID]string),
-		ids:   []transport.NodeID{"a/1", "b/1", "c/1"},
-	}
+	return bootReal(&realCluster{t: t, open: open, profile: p, via: via})
+}
+
+func bootReal(c *realCluster) *realCluster {
+	t := c.t
+	c.nodes, c.addrs = make(map[transport.NodeID]*realNode), make(map[transport.NodeID]string)
+	c.ids = []transport.NodeID{"a/1", "b/1", "c/1"}
 	for _, id := range c.ids {
 		c.boot(id)
 	}
@@ -110,7 +113,7 @@ func (c *realCluster) boot(id transport.NodeID) *realNode {
 	var storage Storage
 	storage, n.disk = c.open(id)
 	n.host = NewHost(HostConfig{
-		Local: id, Store: storage, Mesh: OverMesh(n.mesh), Detector: n.det, Logger: log, Profile: c.profile,
+		Local: id, Store: storage, Mesh: OverMesh(n.mesh), Detector: n.det, Logger: log, Profile: c.profile, SleepAfter: c.sleep,
 		// Frames of a group that is about to start are held.
 		OnUnknown: func(transport.GroupID, transport.NodeID, uint64) {},
 	})

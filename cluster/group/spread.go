@@ -179,7 +179,7 @@ func (g *Group) told(n transport.NodeID, term, commit, last uint64, heartbeat bo
 
 // ignorant notes that a follower has said that it knows no leader, and tells it.
 func (g *Group) ignorant(n transport.NodeID) {
-	if !g.leading.Load() {
+	if !g.leading.Load() || g.asleep.Load() {
 		return
 	}
 	in := g.running.Load()
@@ -220,16 +220,20 @@ func (g *Group) remind(leader transport.NodeID) {
 func (g *Group) askCommit(leader transport.NodeID) bool {
 	ctx, cancel := context.WithTimeout(g.host.ctx, pollTimeout)
 	defer cancel()
-	_, err := g.host.askStatus(ctx, leader, askLeaderless, []transport.GroupID{g.spec.ID})
+	all, err := g.host.askStatus(ctx, leader, askLeaderless|askSleeps, []transport.GroupID{g.spec.ID})
 	if err != nil {
 		g.host.log.Debug("leader cannot be asked what is committed", "group", uint64(g.spec.ID), "err", err)
+		return false
 	}
-	return err == nil
+	if s := all[0]; s.sleeps() && s.leads() {
+		g.host.elections.sleepToo(g, leadership{term: s.term, leader: leader}, g.status(), s)
+	}
+	return true
 }
 
 // unsettle has the watchdogs find out which followers lack something.
 func (g *Group) unsettle() {
-	if g.leading.Load() {
+	if g.leading.Load() && !g.asleep.Load() {
 		g.settled.Store(false)
 		g.host.watch.rouse(g)
 	}

@@ -28,6 +28,7 @@ func (g *Group) ConfirmLeader(term uint64, since, until time.Time, wait func(tim
 			return nil
 		}
 		if doubtful {
+			g.rouse(true) // a voter has turned away from this node, perhaps in another group; asleep it cannot be asked
 			g.verify(in, now)
 		}
 		if !time.Now().Before(until) || !wait(confirmPause) {

@@ -12,7 +12,7 @@ import (
 type counters struct {
 	injected, injectedAway, freed, recycled, barriers, expired, spread atomic.Uint64
 	snapshots, snapshotsFailed, transfers, transfersFailed             atomic.Uint64
-	homes, homesFailed                                                 atomic.Uint64
+	homes, homesFailed, dozed, woken                                   atomic.Uint64
 	searches                                                           searchTimes
 }
 
@@ -50,6 +50,9 @@ type HostStats struct {
 	Groups    int // gauge: running replicas
 	Leading   int // gauge: replicas that lead
 	Searching int // gauge: groups whose leader is being looked for
+	Asleep    int // gauge: replicas that sleep
+	// Dozed and Woken count replicas that fell asleep and woke.
+	Dozed, Woken uint64
 	// ElectionsInjected counts elections started here, ElectionsInjectedAway those
 	// started on a better replica that did not act.
 	ElectionsInjected, ElectionsInjectedAway uint64
@@ -80,11 +83,15 @@ func (h *Host) Stats() HostStats {
 		Transfers: c.transfers.Load(), TransfersFailed: c.transfersFailed.Load(),
 		Away: h.balance.away(), MovedHome: c.homes.Load(), MovesHomeFailed: c.homesFailed.Load(),
 		Searches: c.searches.read(),
+		Dozed:    c.dozed.Load(), Woken: c.woken.Load(),
 	}
 	for _, g := range h.Groups() {
 		s.Groups++
 		if g.IsLeader() {
 			s.Leading++
+		}
+		if g.asleep.Load() {
+			s.Asleep++
 		}
 	}
 	h.elections.mu.Lock()
@@ -93,9 +100,13 @@ func (h *Host) Stats() HostStats {
 	return s
 }
 
+// Dozed is that of Stats, at no cost.
+func (h *Host) Dozed() uint64 { return h.counters.dozed.Load() }
+
 // Stats describes a replica at one moment.
 type Stats struct {
-	State   string // Follower, Candidate, Leader or Shutdown
+	State   string // Follower, Candidate, Leader or Shutdown, which one that sleeps is, too
+	Asleep  bool
 	Term    uint64
 	Leader  transport.NodeID // empty while unknown
 	Last    uint64           // newest entry of the log
@@ -115,7 +126,7 @@ func (g *Group) Stats() Stats {
 	inFlight, waiting, leader := len(g.inFlight), len(g.backlog), g.seen.leader
 	g.mu.Unlock()
 	return Stats{
-		State: r.State().String(), Term: r.CurrentTerm(), Leader: leader,
+		State: r.State().String(), Asleep: g.asleep.Load(), Term: r.CurrentTerm(), Leader: leader,
 		Last: r.LastIndex(), Commit: r.CommitIndex(), Applied: g.apply.applied.Load(),
 		ReclaimableBytes: g.apply.freeable.Load(),
 		InFlight:         inFlight, Waiting: waiting, Members: g.Members(),

@@ -27,6 +27,8 @@ const (
 	// askLeaderless marks a question of a node that knows no leader. If the asked
 	// replica believes that the asker leads, it learns better.
 	askLeaderless = 1
+	// askSleeps marks a question of a node that knows what it means that a replica sleeps. For another one it is woken.
+	askSleeps = 2
 
 	statusKnown     = 1
 	statusLeader    = 2
@@ -34,6 +36,8 @@ const (
 	statusVoter     = 8
 	// statusUnwilling: the node is being stopped and wants no leaders.
 	statusUnwilling = 16
+	// statusSleeps: it has no Raft instance at the moment and is as it was under its leader.
+	statusSleeps = 32
 )
 
 var errStatus = errors.New("malformed status message")
@@ -49,9 +53,10 @@ type replicaStatus struct {
 	generation uint64
 }
 
-func (s replicaStatus) known() bool { return s.flags&statusKnown != 0 }
-func (s replicaStatus) leads() bool { return s.flags&statusLeader != 0 }
-func (s replicaStatus) voter() bool { return s.flags&statusVoter != 0 }
+func (s replicaStatus) known() bool  { return s.flags&statusKnown != 0 }
+func (s replicaStatus) leads() bool  { return s.flags&statusLeader != 0 }
+func (s replicaStatus) voter() bool  { return s.flags&statusVoter != 0 }
+func (s replicaStatus) sleeps() bool { return s.flags&statusSleeps != 0 }
 
 func encodeStatusRequest(flags uint8, ids []transport.GroupID) []byte {
 	b := make([]byte, 0, 8+len(ids)*4)
@@ -188,6 +193,7 @@ func decodeStatusResponse(b []byte) ([]replicaStatus, error) {
 // status returns what this replica says about itself.
 func (g *Group) status() replicaStatus {
 	r := g.replica()
+	asleep := g.asleep.Load()
 	s := replicaStatus{flags: statusKnown, term: r.CurrentTerm(), generation: g.spec.Generation}
 	switch r.State() {
 	case raft.Leader:
@@ -195,14 +201,17 @@ func (g *Group) status() replicaStatus {
 	case raft.Candidate:
 		s.flags |= statusCandidate
 	}
+	if at, _ := r.LeaderWithID(); at != raft.ServerAddress(g.host.cfg.Local) {
+		s.leader = transport.NodeID(at)
+	}
+	if asleep {
+		s = g.statusAsleep(r)
+	}
 	if g.isVoter() {
 		s.flags |= statusVoter
 	}
 	if g.host.draining.Load() {
 		s.flags |= statusUnwilling
-	}
-	if at, _ := r.LeaderWithID(); at != raft.ServerAddress(g.host.cfg.Local) {
-		s.leader = transport.NodeID(at)
 	}
 	s.lastTerm, s.lastIndex = g.lastEntry()
 	return s
@@ -239,11 +248,19 @@ func (h *Host) answerStatus(_ context.Context, from transport.NodeID, request []
 		}
 		if flags&askLeaderless != 0 {
 			g.doubt(from)
+			if flags&askSleeps == 0 {
+				g.rouse(true)
+			}
 			// A replica that has just started asks; it can be replicated to from now on.
 			g.tryAgain()
 			g.ignorant(from)
 		}
 		all[i] = g.status()
+		if all[i].sleeps() && flags&(askLeaderless|askSleeps) == askLeaderless {
+			// It is about to look for a leader itself.
+			all[i].flags &^= statusLeader | statusSleeps
+			all[i].leader = ""
+		}
 	}
 	return encodeStatusResponse(all), nil
 }

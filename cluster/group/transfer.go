@@ -53,6 +53,9 @@ func (g *Group) moveTo(ctx context.Context, n transport.NodeID, catchUp time.Dur
 	case <-ctx.Done():
 		return fmt.Errorf("%w: another move is under way: %w", ErrTransfer, ctx.Err())
 	}
+	if err := g.lead(ctx); err != nil {
+		return err
+	}
 	if !g.leading.Load() {
 		return ErrNotLeader
 	}

@@ -45,6 +45,8 @@ type watch struct {
 	wake chan struct{} // capacity 1
 	// returned is set when a peer's link came up since the last round.
 	returned atomic.Bool
+	// revived is set when a node was found alive again.
+	revived atomic.Bool
 
 	mu      sync.Mutex // guards the rest
 	stalls  map[*Group]*stall
@@ -91,6 +93,7 @@ func (w *watch) rest() []*Group {
 			if isClosed(g.stopped) || g.resting(w.h.cfg.SnapshotBytes) {
 				delete(w.awake, g)
 				g.apply.heat.Store(0)
+				w.h.sleeper.tired(g)
 				continue
 			}
 			g.awake.Store(true) // something came in between, and has found it awake
@@ -103,15 +106,20 @@ func (w *watch) rest() []*Group {
 // resting tells whether there is nothing to look after: no proposal, no heat, no snapshot to take, no follower to
 // be told of a commit.
 func (g *Group) resting(snapshotBytes int64) bool {
+	if !g.mu.TryLock() {
+		return false // somebody is at work; who waited for him here could have him wait for the watchdogs
+	}
+	defer g.mu.Unlock()
+	if len(g.inFlight)+len(g.backlog) > 0 {
+		return false
+	}
+	if g.asleep.Load() {
+		return true
+	}
 	if g.apply.heat.Load() > heatNone || g.apply.freeable.Load() >= snapshotBytes || g.apply.logBytes.Load() >= g.host.cfg.ReplayBytes {
 		return false
 	}
-	if g.leading.Load() && !g.settled.Load() {
-		return false
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return len(g.inFlight)+len(g.backlog) == 0
+	return !g.leading.Load() || g.settled.Load()
 }
 
 func (w *watch) poke() {
@@ -150,11 +158,9 @@ func (w *watch) run() {
 		case <-w.h.ctx.Done():
 			return
 		case <-w.wake:
-			if w.returned.Swap(false) {
-				for _, g := range w.h.Groups() {
-					g.tryAgain()
-					g.unsettle()
-				}
+			returned, revived := w.returned.Swap(false), w.revived.Swap(false)
+			if returned || revived {
+				w.welcome(returned)
 			}
 			w.barriers(time.Now())
 			continue
@@ -182,6 +188,21 @@ func (w *watch) run() {
 			}
 		}
 		w.snapshots(now, groups)
+		w.h.sleeper.round(now)
+	}
+}
+
+// welcome looks after the groups that may have waited for a node. linked tells that it has a link again.
+func (w *watch) welcome(linked bool) {
+	groups := w.h.Groups()
+	if linked {
+		for _, g := range groups {
+			g.tryAgain()
+			g.unsettle()
+		}
+	}
+	for n, missed := range w.h.missedBy(groups) {
+		w.h.spawn(func() { w.h.reunite(n, missed) })
 	}
 }
 
@@ -278,6 +299,9 @@ func (g *Group) Snapshot() error {
 	r := g.replica()
 	if isClosed(g.stopped) {
 		return fmt.Errorf("snapshot group %d: %w", g.spec.ID, ErrStopped)
+	}
+	if g.asleep.Load() {
+		return fmt.Errorf("snapshot group %d: %w", g.spec.ID, ErrNothingNew)
 	}
 	rc := r.ReloadableConfig()
 	rc.TrailingLogs = g.trailing()

@@ -5,6 +5,7 @@ import (
 	"io"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -16,11 +17,29 @@ import (
 // streams that broke, because raft sends again only when something triggers it.
 type wire struct {
 	RaftTransport
-	g *Group
+	g    *Group
+	raft atomic.Pointer[raft.Raft] // whose wire this is; nil until it runs
+	// rests: its end is no turning away from a leader.
+	rests atomic.Bool
 
 	mu sync.Mutex
 	// reached is how far followers have answered that they hold the log, by appends outside of pipelines.
 	reached map[raft.ServerID]uint64
+}
+
+// Close implements raft.WithClose. raft calls it, too, when its goroutines have ended.
+func (w *wire) Close() error {
+	if w.rests.Load() {
+		w.Rest()
+		return nil
+	}
+	return w.RaftTransport.Close()
+}
+
+// isOver tells whether the instance has been stopped. What its goroutines still send would wake replicas that sleep.
+func (w *wire) isOver() bool {
+	r := w.raft.Load()
+	return r != nil && r.State() == raft.Shutdown
 }
 
 // SetHeartbeatHandler ignores the handler. Heartbeats that bypass raft's main
@@ -40,6 +59,12 @@ func (w *wire) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *
 	} else if !w.paced(id, args) {
 		return errStopping
 	}
+	if w.isOver() {
+		if isHeartbeat(args) {
+			return nil // nobody makes anything of it, and an error would be logged for each group that falls asleep
+		}
+		return errStopping
+	}
 	for pause := retryPauseMin; ; pause = min(2*pause, longest) {
 		// Taken before the attempt, so that no nudge is missed.
 		nudged := w.g.nudged()
@@ -51,6 +76,9 @@ func (w *wire) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *
 			if len(args.Entries) == 0 && resp.Success {
 				w.g.told(transport.NodeID(target), args.Term, args.LeaderCommitIndex, resp.LastLog, isHeartbeat(args))
 			}
+			return nil
+		}
+		if w.isOver() && isHeartbeat(args) {
 			return nil
 		}
 		w.g.host.watch.stalled(w.g)

@@ -109,6 +109,7 @@ func (a *alarms) run(ctx context.Context) {
 		case <-a.wake:
 		case <-t.C:
 			a.look()
+			a.trim.freed(time.Now(), a.n.host.Dozed())
 			a.trim.look(time.Now())
 		}
 	}

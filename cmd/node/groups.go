@@ -165,6 +165,9 @@ func (l queueLog) Follow(q *catalog.Queue) {
 	l.g.Want(&m)
 }
 
+// RestIf implements broker.Group.
+func (l queueLog) RestIf(may func() bool) { l.g.RestIf(may) }
+
 func (l queueLog) Beginning() (index, term uint64) { return l.g.Beginning() }
 
 func (l queueLog) HasLease() bool { return l.g.HasLease() }

@@ -159,7 +159,7 @@ func (n *running) leaderships() metrics.Leaders {
 	s := n.host.Stats()
 	return metrics.Leaders{
 		Critical: n.host.Critical(), Missing: n.host.Missing(), Behind: n.lagShown.read(),
-		Searching: s.Searching, Away: s.Away, Elections: s.ElectionsInjected, Returned: s.MovedHome, NotGiven: s.MovesHomeFailed,
+		Searching: s.Searching, Away: s.Away, Asleep: s.Asleep, Elections: s.ElectionsInjected, Returned: s.MovedHome, NotGiven: s.MovesHomeFailed,
 		Searches: s.Searches.Classes[:], SearchesMS: float64(s.Searches.Sum.Milliseconds()),
 	}
 }

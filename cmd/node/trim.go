@@ -31,6 +31,7 @@ const (
 // would be paid for with their memory twice.
 type trimmer struct {
 	looked, busy, trimmed time.Time
+	ended                 uint64    // see freed
 	stirred               time.Time // more than trimRest was allocated
 	allocated             uint64
 	samples               []metrics.Sample
@@ -45,6 +46,13 @@ type trimmer struct {
 func freeMemory() {
 	runtime.GC()
 	debug.FreeOSMemory()
+}
+
+// freed tells how many replicas have fallen asleep until now. Their stacks are garbage like what work leaves.
+func (t *trimmer) freed(now time.Time, total uint64) {
+	if total != t.ended {
+		t.ended, t.busy = total, now
+	}
 }
 
 // look decides, now and then.

@@ -20,8 +20,17 @@ type pace struct {
 // busy; the others have longer entries, for as many segments and snapshots, and all have the same faults.
 var paces = []pace{{60 * time.Millisecond, 1200}, {240 * time.Millisecond, 4800}, {240 * time.Millisecond, 4800}, {960 * time.Millisecond, 9600}}
 
+// drowsy are those of a run in which groups sleep.
+var drowsy = []pace{{240 * time.Millisecond, 200}, {10 * time.Second, 100}, {30 * time.Second, 100}, {60 * time.Second, 100}}
+
+// sleepAfter is how long a group is idle in such a run until it sleeps.
+const sleepAfter = time.Second
+
 // pace draws one.
 func (w *world) pace() pace {
+	if w.cfg.Sleepy {
+		return drowsy[w.paces.IntN(len(drowsy))]
+	}
 	if w.cfg.Calm {
 		return pace{4 * time.Second, 1200}
 	}

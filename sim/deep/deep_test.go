@@ -34,9 +34,12 @@ const stuckAfter = 10 * time.Minute
 const gcPercent = 800
 
 // TestSeeds runs clusters of three to five nodes under all faults, several at a time.
-func TestSeeds(t *testing.T) { seeds(t, false) }
+func TestSeeds(t *testing.T) { seeds(t, false, false) }
 
-func seeds(t *testing.T, moves bool) {
+// TestSleepers is TestSeeds with groups that fall asleep all the time; in every other seed their members move, too.
+func TestSleepers(t *testing.T) { seeds(t, false, true) }
+
+func seeds(t *testing.T, moves, sleepy bool) {
 	first, n := *firstFlag, *seedsFlag
 	if *seedFlag != 0 {
 		first, n = *seedFlag, 1
@@ -44,7 +47,7 @@ func seeds(t *testing.T, moves bool) {
 	// What lives is small and what is thrown away is much: with the default a fifth of the time is the collector's.
 	defer debug.SetGCPercent(debug.SetGCPercent(gcPercent))
 	began := time.Now()
-	all := suite{next: first, moves: moves}
+	all := suite{next: first, moves: moves, sleepy: sleepy}
 	more := func() (uint64, bool) {
 		all.mu.Lock()
 		defer all.mu.Unlock()
@@ -75,11 +78,11 @@ func seeds(t *testing.T, moves bool) {
 }
 
 // TestMembersMove is TestSeeds with groups whose members change all the time, and nodes that lose their disks for good and come back with empty ones.
-func TestMembersMove(t *testing.T) { seeds(t, true) }
+func TestMembersMove(t *testing.T) { seeds(t, true, false) }
 
 // suite is what the seeds of a test have in common.
 type suite struct {
-	moves bool
+	moves, sleepy bool
 
 	mu     sync.Mutex // guards the rest
 	next   uint64
@@ -93,8 +96,8 @@ func (s *suite) run(t *testing.T, seed uint64) {
 	start := time.Now()
 	var report Report
 	synctest.Test(t, func(t *testing.T) {
-		cfg := Config{Seed: seed, Nodes: 3 + int(seed%3), Groups: 3 + int(seed%4), Load: *loadFlag, Calm: *calmFlag, OverlapMax: *overlapFlag, Moves: s.moves}
-		if s.moves {
+		cfg := Config{Seed: seed, Nodes: 3 + int(seed%3), Groups: 3 + int(seed%4), Load: *loadFlag, Calm: *calmFlag, OverlapMax: *overlapFlag, Moves: s.moves || s.sleepy && seed%2 == 0, Sleepy: s.sleepy}
+		if cfg.Moves {
 			cfg.Nodes = 4 + int(seed%3)
 		}
 		if *logFlag {

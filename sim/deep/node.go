@@ -159,6 +159,9 @@ func (l *life) connect(log *slog.Logger) error {
 		MovesPerSecond: movesPerSecond, MoveSettle: moveSettle,
 		OnUnknown: func(transport.GroupID, transport.NodeID, uint64) {},
 	}
+	if w.cfg.Sleepy {
+		cfg.SleepAfter = sleepAfter
+	}
 	if w.plans != nil {
 		w.planning(&cfg, l, rand.New(rand.NewPCG(w.cfg.Seed, uint64(len(l.id))+uint64(w.report.boots.Load())<<8)))
 	}
@@ -235,6 +238,11 @@ func (n *node) bury() {
 	n.mu.Unlock()
 	if l == nil {
 		return
+	}
+	if l.host != nil {
+		s := l.host.Stats()
+		n.w.report.dozed.Add(int64(s.Dozed))
+		n.w.report.woken.Add(int64(s.Woken))
 	}
 	steps := l.disk.Len()
 	if n.w.cfg.Lie == LieTail {

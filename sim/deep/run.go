@@ -42,6 +42,8 @@ type Config struct {
 	OverlapMax time.Duration
 	// Moves has members of groups change, too, and nodes lose their disks for good.
 	Moves bool
+	// Sleepy has groups sleep that are idle for a second, and clients leave them alone for longer.
+	Sleepy bool
 	// Lie makes one part break its word, to see that the run is not valid then.
 	Lie Lie
 }
@@ -72,6 +74,7 @@ type counters struct {
 	boots, crashes, brokenSyncs, cuts            atomic.Int64
 	installs, snapshots, refills, volumes, moves atomic.Int64
 	rounds, strikes, planned, moved, wiped       atomic.Int64
+	dozed, woken                                 atomic.Int64
 }
 
 // Report says what happened in a run.
@@ -87,6 +90,8 @@ type Report struct {
 	Planned, Reached int64
 	// Wiped is how many disks were lost for good.
 	Wiped int64
+	// Dozed and Woken count replicas that fell asleep and woke.
+	Dozed, Woken int64
 	// Recovery is the longest time from healing to a confirmed entry, of any group.
 	Recovery time.Duration
 	// Overlap is the longest time in which two nodes had the lease of one group.
@@ -103,14 +108,15 @@ func (r *Report) Add(o Report) {
 	r.Snapshots, r.Installs, r.Terms = r.Snapshots+o.Snapshots, r.Installs+o.Installs, r.Terms+o.Terms
 	r.Planned, r.Reached, r.Wiped = r.Planned+o.Planned, r.Reached+o.Reached, r.Wiped+o.Wiped
 	r.Refills, r.Volumes, r.Moves = r.Refills+o.Refills, r.Volumes+o.Volumes, r.Moves+o.Moves
+	r.Dozed, r.Woken = r.Dozed+o.Dozed, r.Woken+o.Woken
 	r.Recovery, r.Overlap = max(r.Recovery, o.Recovery), max(r.Overlap, o.Overlap)
 }
 
 func (r Report) String() string {
 	return fmt.Sprintf("%.1f virtual minutes, %d rounds, %d strikes: %d proposed, %d confirmed, %d refused, %d unknown; %d crashes, %d failed disks, %d cuts, %d terms, "+
-		"%d snapshots, %d installed; %d replicas refilled, %d volumes given up; %d plans of members, %d reached, %d disks lost for good; %d leaders went home; recovery within %v, leases overlap by %v",
+		"%d snapshots, %d installed; %d replicas refilled, %d volumes given up; %d plans of members, %d reached, %d disks lost for good; %d leaders went home; %d fell asleep, %d woke; recovery within %v, leases overlap by %v",
 		r.Virtual.Minutes(), r.Rounds, r.Strikes, r.Proposed, r.Acked, r.Refused, r.Unknown, r.Crashes, r.BrokenSyncs, r.Cuts, r.Terms,
-		r.Snapshots, r.Installs, r.Refills, r.Volumes, r.Planned, r.Reached, r.Wiped, r.Moves, r.Recovery.Round(time.Millisecond), r.Overlap.Round(time.Millisecond))
+		r.Snapshots, r.Installs, r.Refills, r.Volumes, r.Planned, r.Reached, r.Wiped, r.Moves, r.Dozed, r.Woken, r.Recovery.Round(time.Millisecond), r.Overlap.Round(time.Millisecond))
 }
 
 // world is one cluster. Its maps do not change once it runs.
@@ -466,7 +472,7 @@ func (w *world) watchLeases(stop <-chan struct{}) {
 					continue
 				}
 				g, ok := l.host.Group(id)
-				if !ok || !g.HasLease() {
+				if !ok || g.Asleep() || !g.HasLease() {
 					continue
 				}
 				holders++
@@ -507,7 +513,7 @@ func (w *world) result(began time.Time) Report {
 		Virtual: time.Since(began), Rounds: c.rounds.Load(), Strikes: c.strikes.Load(), Proposed: c.proposed.Load(), Acked: c.acked.Load(),
 		Refused: c.refused.Load(), Unknown: c.unknown.Load(), Boots: c.boots.Load(), Crashes: c.crashes.Load(),
 		BrokenSyncs: c.brokenSyncs.Load(), Cuts: c.cuts.Load(), Installs: c.installs.Load(), Snapshots: c.snapshots.Load(),
-		Refills: c.refills.Load(), Volumes: c.volumes.Load(), Moves: c.moves.Load(), Planned: c.planned.Load(), Reached: c.moved.Load(), Wiped: c.wiped.Load(), Recovery: w.recovery, Overlap: time.Duration(w.overlap.Load()),
+		Refills: c.refills.Load(), Volumes: c.volumes.Load(), Moves: c.moves.Load(), Planned: c.planned.Load(), Reached: c.moved.Load(), Wiped: c.wiped.Load(), Dozed: c.dozed.Load(), Woken: c.woken.Load(), Recovery: w.recovery, Overlap: time.Duration(w.overlap.Load()),
 	}
 	w.oracle.mu.Lock()
 	defer w.oracle.mu.Unlock()
