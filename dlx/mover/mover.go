@@ -84,13 +84,18 @@ type Config struct {
 
 // Bounds of a mover.
 const (
-	routeMax        = 512 // items of one Route command
-	windowItems     = 1024
-	windowBytes     = 4 << 20
-	transferItems   = 256 // items of one Transfer
-	transferBytes   = 256 << 10
-	withdrawMax     = 4096 // withdrawals that the log has not recorded: answers name them all
-	answerTimeout   = time.Second
+	routeMax      = 512 // items of one Route command
+	windowItems   = 1024
+	windowBytes   = 4 << 20
+	transferItems = 256 // items of one Transfer
+	transferBytes = 256 << 10
+	withdrawMax   = 4096 // withdrawals that the log has not recorded: answers name them all
+	answerTimeout = time.Second
+	// A target that has not answered anything for quietAfter may be asleep and lose what wakes it: that is said again, after quietTimeout first and
+	// twice as long each time, quietRepeats times.
+	quietAfter      = 30 * time.Second
+	quietTimeout    = 40 * time.Millisecond
+	quietRepeats    = 4
 	backoffMin      = 10 * time.Millisecond
 	backoffMax      = 2 * time.Second
 	freshTimeout    = 2 * time.Second
@@ -146,6 +151,8 @@ type flight struct {
 	bytes       int
 	sizes       []int // of the transfers above acked
 	deadline    time.Time
+	heard       time.Time // when it was last answered
+	repeats     int       // of what may have met a sleeping target
 	notBefore   time.Time
 	backoff     time.Duration
 	full        bool   // notBefore is there because the target is full
@@ -307,8 +314,21 @@ func (f *flight) ack(upTo uint64) {
 	f.sizes = f.sizes[n:]
 	f.acked = upTo
 	f.sent = max(f.sent, upTo)
-	f.deadline = time.Now().Add(answerTimeout)
+	f.heard, f.repeats = time.Now(), 0
+	f.deadline = f.heard.Add(answerTimeout)
 	f.backoff = 0
+}
+
+// patience is how long the answer to the first transfer under way is waited for, and whether that is because the target may sleep. All these
+// waits are answerTimeout together.
+func (f *flight) patience(now time.Time) (d time.Duration, short bool) {
+	switch {
+	case f.repeats > quietRepeats || now.Sub(f.heard) < quietAfter:
+		return answerTimeout, false
+	case f.repeats == quietRepeats:
+		return answerTimeout - quietTimeout<<quietRepeats + quietTimeout, false
+	}
+	return quietTimeout << f.repeats, true
 }
 
 func (f *flight) rewind(to uint64) {
@@ -368,9 +388,14 @@ func (m *Mover) pumpTarget(t dlx.Target) {
 		m.again(f.notBefore)
 		return
 	}
+	if _, short := f.patience(now); short && f.sent > f.acked && !now.Before(f.deadline) {
+		f.repeats++
+		f.rewind(f.acked)
+	}
 	if f.sent > f.acked && !now.Before(f.deadline) {
 		// No answer: the leader moved, a link broke, or it takes its time.
 		f.rewind(f.acked)
+		f.repeats = quietRepeats + 1
 		m.cfg.Totals.Unanswered.Add(1)
 		m.show(t.Queue, Unreachable, "the target's leader does not answer")
 		m.cfg.Relocate(t.Queue)
@@ -459,7 +484,9 @@ func (m *Mover) sendSome(target uint64, f *flight, urgent bool) bool {
 		return false
 	}
 	if f.deadline.IsZero() || f.sent-uint64(len(in.Items)) == f.acked {
-		f.deadline = time.Now().Add(answerTimeout)
+		now := time.Now()
+		d, _ := f.patience(now)
+		f.deadline = now.Add(d)
 	}
 	withdrawn := back.takes(pending[0])
 	failpoint.Pass(failpoint.MoveRouted, m.cfg.Queue)

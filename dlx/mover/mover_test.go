@@ -184,6 +184,16 @@ func (r *rig) die(bodies ...string) {
 	synctest.Wait()
 }
 
+// distinct leaves out what was said again to a target that does not answer.
+func distinct(list []string) (once []string) {
+	for _, s := range list {
+		if !slices.Contains(once, s) {
+			once = append(once, s)
+		}
+	}
+	return once
+}
+
 // take returns what was sent to a target since the last call, as "seq:body".
 func (r *rig) take(target uint64) (list []string) {
 	r.t.Helper()
@@ -285,8 +295,10 @@ func TestMove(t *testing.T) {
 		defer r.m.Stop()
 		r.die("1")
 		want(t, r.take(5), "1:1")
-		time.Sleep(answerTimeout)
+		time.Sleep(quietTimeout) // it may have slept
 		want(t, r.take(5), "1:1")
+		time.Sleep(answerTimeout - quietTimeout)
+		want(t, distinct(r.take(5)), "1:1")
 		if r.moved != 1 {
 			t.Errorf("looked for the target %d times", r.moved)
 		}
@@ -439,7 +451,7 @@ func TestTargetGone(t *testing.T) {
 		r.targets = []Target{{6, "a"}}
 		r.mu.Unlock()
 		time.Sleep(2 * routeAgainMax)
-		want(t, r.take(6), "1:1")
+		want(t, distinct(r.take(6)), "1:1")
 	})
 }
 

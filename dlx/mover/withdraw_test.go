@@ -113,7 +113,7 @@ func TestRouteUnderOldSettings(t *testing.T) {
 		r.die("1")
 		time.Sleep(routeAgainMax)
 		want(t, r.take(5))
-		want(t, r.take(6), "1:1")
+		want(t, distinct(r.take(6)), "1:1")
 		if r.through != "y" {
 			t.Errorf("sent through %q", r.through)
 		}
@@ -152,7 +152,7 @@ func TestWithdrawWhenTopologyChanges(t *testing.T) {
 		r.answer(wire.TransferAnswer{Target: 5, UpTo: 2, Withdrawn: []uint64{1, 2}})
 		time.Sleep(answerTimeout / 2)
 		want(t, r.take(5), "3:1", "4:2")
-		want(t, r.take(6), "1:1", "2:2")
+		want(t, distinct(r.take(6)), "1:1", "2:2")
 	})
 	run(t, "something else changed", func(t *testing.T) {
 		r := newRig(t, true, Target{5, "a"})

@@ -63,6 +63,7 @@ func TestQueuesSleep(t *testing.T) {
 		at(t, c.Node((i+1)%3)).fill(names[i+1], "2")
 	}
 	t.Logf("%d queues that slept took a message each in %v", queues, time.Since(begun))
+	begun = time.Now()
 	for i := range queues { // dead is woken by its letters
 		through := at(t, c.Node((i+2)%3))
 		d := through.get(names[i+1])
@@ -70,6 +71,7 @@ func TestQueuesSleep(t *testing.T) {
 		through.ready(names[i+1], 1)
 	}
 	s.ready("dead", queues)
+	t.Logf("%d dead letters were in a target that slept after %v", queues, time.Since(begun))
 	asleep(t, 3*len(names), c.Nodes()...)
 
 	leader, others := leaderOf(t, c, names[1])
