@@ -24,20 +24,6 @@ type dozing struct {
 	absent atomic.Pointer[[]transport.NodeID]
 }
 
-// latch is a lock that may be held for long: who waits for it does so at a channel.
-type latch chan struct{}
-
-func (l latch) Lock()   { l <- struct{}{} }
-func (l latch) Unlock() { <-l }
-func (l latch) TryLock() bool {
-	select {
-	case l <- struct{}{}:
-		return true
-	default:
-		return false
-	}
-}
-
 // dozeEntriesMax is how many entries may be above the newest snapshot of a replica that falls asleep: it reads them again when it wakes.
 const dozeEntriesMax = 1024
 
@@ -240,4 +226,27 @@ func (g *Group) statusAsleep(r *raft.Raft) replicaStatus {
 		s.leader = l
 	}
 	return s
+}
+
+// sleepToo has a replica that looks for its leader sleep as its leader does, or wakes the leader because the replica may lack something.
+func (e *elections) sleepToo(g *Group, l leadership, own, leader replicaStatus) {
+	if own.term == l.term && own.lastTerm == leader.lastTerm && own.lastIndex == leader.lastIndex {
+		g.forgot.Store(false) // there is nothing to be told
+		g.adopt(l)
+		if g.doze(l, own.lastIndex, true, nil) {
+			return
+		}
+		g.forgot.Store(true)
+		e.want(g, quorumRetry)
+	}
+	e.wakeAt(g, l.leader)
+}
+
+// wakeAt wakes another node's replica.
+func (e *elections) wakeAt(g *Group, n transport.NodeID) {
+	ctx, cancel := context.WithTimeout(e.h.ctx, pollTimeout)
+	defer cancel()
+	if _, err := e.h.askStatus(ctx, n, askLeaderless, []transport.GroupID{g.spec.ID}); err != nil {
+		e.h.log.Debug("a replica that sleeps is not woken", "group", uint64(g.spec.ID), "node", n, "err", err)
+	}
 }

@@ -482,29 +482,6 @@ func (e *elections) decide(c *campaign, answers map[transport.NodeID]replicaStat
 	}
 }
 
-// sleepToo has a replica that looks for its leader sleep as its leader does, or wakes the leader because the replica may lack something.
-func (e *elections) sleepToo(g *Group, l leadership, own, leader replicaStatus) {
-	if own.term == l.term && own.lastTerm == leader.lastTerm && own.lastIndex == leader.lastIndex {
-		g.forgot.Store(false) // there is nothing to be told
-		g.adopt(l)
-		if g.doze(l, own.lastIndex, true, nil) {
-			return
-		}
-		g.forgot.Store(true)
-		e.want(g, quorumRetry)
-	}
-	e.wakeAt(g, l.leader)
-}
-
-// wakeAt wakes another node's replica.
-func (e *elections) wakeAt(g *Group, n transport.NodeID) {
-	ctx, cancel := context.WithTimeout(e.h.ctx, pollTimeout)
-	defer cancel()
-	if _, err := e.h.askStatus(ctx, n, askLeaderless, []transport.GroupID{g.spec.ID}); err != nil {
-		e.h.log.Debug("a replica that sleeps is not woken", "group", uint64(g.spec.ID), "node", n, "err", err)
-	}
-}
-
 // hasVoted tells whether this replica has voted in its term for a node that did not answer now: it may count the votes at this moment, or
 // lead already. An election of our own would depose it.
 func (e *elections) hasVoted(c *campaign, own replicaStatus, answers map[transport.NodeID]replicaStatus) bool {
