@@ -40,7 +40,7 @@ func (l *raftLog) Log(level hclog.Level, msg string, args ...any) {
 	}
 	all := make([]any, 0, len(args))
 	for _, a := range args {
-		if err, ok := a.(error); ok && errors.Is(err, errRests) {
+		if err, ok := a.(error); ok && (errors.Is(err, errRests) || errors.Is(err, errStopping)) {
 			return // nothing has failed
 		}
 		if f, ok := a.(hclog.Format); ok && len(f) > 0 {

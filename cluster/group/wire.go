@@ -60,9 +60,6 @@ func (w *wire) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *
 		return errStopping
 	}
 	if w.isOver() {
-		if isHeartbeat(args) {
-			return nil // nobody makes anything of it, and an error would be logged for each group that falls asleep
-		}
 		return errStopping
 	}
 	for pause := retryPauseMin; ; pause = min(2*pause, longest) {
@@ -78,8 +75,9 @@ func (w *wire) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *
 			}
 			return nil
 		}
-		if w.isOver() && isHeartbeat(args) {
-			return nil
+		if w.isOver() {
+			// An answer would be a vote for whoever verifies the leader, which raft waits for nobody to take.
+			return errStopping
 		}
 		w.g.host.watch.stalled(w.g)
 		if !w.pending(id, args.Term) || !w.pause(nudged, pause) {
