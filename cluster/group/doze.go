@@ -7,8 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/hashicorp/raft"
-
 	"github.com/warrenmq/warren/transport"
 )
 
@@ -55,6 +53,7 @@ func (g *Group) doze(l leadership, last uint64, told bool, absent []transport.No
 	}
 	in.wire.rests.Store(false)
 	g.dozing.follows = in.wire.Following()
+	g.running.Store(in.remains())
 	g.host.counters.dozed.Add(1)
 	return true
 }
@@ -217,7 +216,7 @@ func (g *Group) lead(ctx context.Context) error {
 const wakePatience = 2 * time.Second
 
 // statusAsleep is what a sleeping replica says about itself.
-func (g *Group) statusAsleep(r *raft.Raft) replicaStatus {
+func (g *Group) statusAsleep(r replica) replicaStatus {
 	l, _, _ := g.Leader()
 	s := replicaStatus{flags: statusKnown | statusSleeps, term: r.CurrentTerm(), generation: g.spec.Generation}
 	if l == g.host.cfg.Local {

@@ -106,7 +106,7 @@ type leadership struct {
 
 // sync compares raft's view of leadership with what was told last. It is called on
 // raft's main goroutine at each change, and wherever something else may have changed it.
-func (g *Group) sync(r *raft.Raft) {
+func (g *Group) sync(r replica) {
 	if in := g.running.Load(); in == nil || in.raft != r || g.asleep.Load() {
 		return
 	}
@@ -135,7 +135,7 @@ func (g *Group) sync(r *raft.Raft) {
 }
 
 // view returns who leads as far as this replica knows. Caller holds mu.
-func (g *Group) view(r *raft.Raft) leadership {
+func (g *Group) view(r replica) leadership {
 	term, state := r.CurrentTerm(), r.State()
 	for now := r.CurrentTerm(); now != term; now = r.CurrentTerm() {
 		// A state read across a change of term must not be told under the old one.

@@ -13,12 +13,12 @@ import (
 
 // instance is one Raft instance of a group and its wire.
 type instance struct {
-	raft *raft.Raft
+	raft replica
 	wire *wire
 	log  *stagedLog
 }
 
-func (g *Group) replica() *raft.Raft { return g.running.Load().raft }
+func (g *Group) replica() replica { return g.running.Load().raft }
 
 // open creates the Raft instance over the replica's durable part.
 func (g *Group) open(keepMachine bool) error {
@@ -159,7 +159,8 @@ func (g *Group) shut() error {
 
 // endInstance ends it, with hangUp to close the wire.
 func (g *Group) endInstance(hangUp func()) error {
-	done := g.running.Load().raft.Shutdown()
+	in := g.running.Load()
+	done := in.raft.Shutdown()
 	hangUp() // ends calls that wait for a lost peer
 	g.tryAgain()
 	return done.Error()

@@ -111,21 +111,21 @@ func (g *Group) noteLearners() {
 // when the change is committed; ErrUnknown means that it may still be. It is refused if the
 // newest configuration is not the one at ifIndex; 0 is any.
 func (g *Group) AddNonvoter(ctx context.Context, r transport.ReplicaID, ifIndex uint64) error {
-	return g.change(ctx, "add non-voter", r, func(in *raft.Raft, d time.Duration) raft.IndexFuture {
+	return g.change(ctx, "add non-voter", r, func(in replica, d time.Duration) raft.IndexFuture {
 		return in.AddNonvoter(raft.ServerID(r), raft.ServerAddress(r.Node()), ifIndex, d)
 	})
 }
 
 // AddVoter adds a voter or promotes a non-voter; see AddNonvoter.
 func (g *Group) AddVoter(ctx context.Context, r transport.ReplicaID, ifIndex uint64) error {
-	return g.change(ctx, "add voter", r, func(in *raft.Raft, d time.Duration) raft.IndexFuture {
+	return g.change(ctx, "add voter", r, func(in replica, d time.Duration) raft.IndexFuture {
 		return in.AddVoter(raft.ServerID(r), raft.ServerAddress(r.Node()), ifIndex, d)
 	})
 }
 
 // DemoteVoter takes a replica's vote; see AddNonvoter.
 func (g *Group) DemoteVoter(ctx context.Context, r transport.ReplicaID, ifIndex uint64) error {
-	return g.change(ctx, "demote", r, func(in *raft.Raft, d time.Duration) raft.IndexFuture {
+	return g.change(ctx, "demote", r, func(in replica, d time.Duration) raft.IndexFuture {
 		return in.DemoteVoter(raft.ServerID(r), ifIndex, d)
 	})
 }
@@ -133,7 +133,7 @@ func (g *Group) DemoteVoter(ctx context.Context, r transport.ReplicaID, ifIndex 
 // RemoveServer removes a replica; see AddNonvoter. What it has on its node is for the host there to wipe: under its
 // name it is never added again.
 func (g *Group) RemoveServer(ctx context.Context, r transport.ReplicaID, ifIndex uint64) error {
-	return g.change(ctx, "remove", r, func(in *raft.Raft, d time.Duration) raft.IndexFuture {
+	return g.change(ctx, "remove", r, func(in replica, d time.Duration) raft.IndexFuture {
 		return in.RemoveServer(raft.ServerID(r), ifIndex, d)
 	})
 }
@@ -141,7 +141,7 @@ func (g *Group) RemoveServer(ctx context.Context, r transport.ReplicaID, ifIndex
 // changeDeadline bounds a change whose context has no deadline.
 const changeDeadline = 10 * time.Second
 
-func (g *Group) change(ctx context.Context, what string, which transport.ReplicaID, do func(*raft.Raft, time.Duration) raft.IndexFuture) error {
+func (g *Group) change(ctx context.Context, what string, which transport.ReplicaID, do func(replica, time.Duration) raft.IndexFuture) error {
 	fail := func(err error) error { return fmt.Errorf("%s %s in group %d: %w", what, which, g.spec.ID, err) }
 	ctx, cancel := context.WithTimeout(ctx, changeDeadline)
 	defer cancel()

@@ -89,7 +89,7 @@ func (g *Group) spread(now time.Time) (more bool) {
 
 // settledLog returns the term in which r leads and its last index, if all is committed. The last entry of a leader is
 // of its term.
-func settledLog(r *raft.Raft) (term, commit uint64, ok bool) {
+func settledLog(r replica) (term, commit uint64, ok bool) {
 	term, commit = r.CurrentTerm(), r.CommitIndex()
 	ok = r.State() == raft.Leader && commit == r.LastIndex() && commit > 0 && r.CurrentTerm() == term
 	return term, commit, ok

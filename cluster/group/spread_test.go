@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hashicorp/raft"
+
 	"github.com/warrenmq/warren/transport"
 )
 
@@ -31,7 +33,7 @@ func (c *memCluster) waitCommit(id transport.GroupID, limit time.Duration, what 
 	waitFor(c.t, limit, what, func() bool {
 		for _, n := range c.nodes {
 			g, ok := n.host.Group(id)
-			if !ok || g.replica().CommitIndex() != l.replica().LastIndex() || g.replica().AppliedIndex() != l.replica().LastIndex() {
+			if !ok || g.replica().CommitIndex() != l.replica().LastIndex() || g.replica().(*raft.Raft).AppliedIndex() != l.replica().LastIndex() {
 				return false
 			}
 		}

@@ -18,7 +18,8 @@ import (
 type wire struct {
 	RaftTransport
 	g    *Group
-	raft atomic.Pointer[raft.Raft] // whose wire this is; nil until it runs
+	raft atomic.Pointer[raft.Raft] // whose wire this is; nil until it runs, and when it has ended
+	over atomic.Bool               // it has ended
 	// rests: its end is no turning away from a leader.
 	rests atomic.Bool
 
@@ -39,7 +40,7 @@ func (w *wire) Close() error {
 // isOver tells whether the instance has been stopped. What its goroutines still send would wake replicas that sleep.
 func (w *wire) isOver() bool {
 	r := w.raft.Load()
-	return r != nil && r.State() == raft.Shutdown
+	return w.over.Load() || r != nil && r.State() == raft.Shutdown
 }
 
 // SetHeartbeatHandler ignores the handler. Heartbeats that bypass raft's main
