@@ -65,19 +65,28 @@ func (w *world) spares(n transport.NodeID) bool {
 	return w.disks.spare[n] != ""
 }
 
-// whole tells whether the members of a group but one run and have all of the log.
+// whole tells whether the members of a group run and all have the same log, but for one that may not run.
 func (w *world) whole(id transport.GroupID, p placing, but transport.NodeID) bool {
-	return !slices.ContainsFunc(p.members, func(n transport.NodeID) bool {
-		if n == but {
+	var newest, least uint64
+	for _, n := range p.members {
+		l := w.nodes[n].running()
+		if l == nil {
+			if n == but {
+				continue
+			}
 			return false
 		}
-		l := w.nodes[n].running()
-		if l == nil || l.machine(id) == nil {
-			return true
+		g, ok := l.host.Group(id)
+		if !ok {
+			return false
 		}
-		s, _ := l.machine(id).state()
-		return s.last < w.oracle.newest(id)
-	})
+		last := g.Positions().Last
+		newest = max(newest, last)
+		if n != but && (least == 0 || last < least) {
+			least = last
+		}
+	}
+	return least == newest
 }
 
 // misses tells whether a group has a member whose disk is lost.
