@@ -11,8 +11,7 @@ import (
 
 // Description is what a replica knows of itself, for people.
 type Description struct {
-	State      string // follower, candidate, leader or shutdown; of one that sleeps what it was
-	Asleep     bool
+	State      string           // follower, candidate, leader or shutdown; of one that sleeps what it was
 	Leader     transport.NodeID // that it follows, or itself; "" if it knows none. It may have died
 	Term       uint64
 	Last       uint64 // newest entry of the log
@@ -31,12 +30,12 @@ func (g *Group) Describe() Description {
 	r := g.replica()
 	d := Description{
 		State: strings.ToLower(r.State().String()), Term: r.CurrentTerm(), Last: r.LastIndex(), Commit: r.CommitIndex(),
-		Applied: g.apply.applied.Load(), Generation: g.spec.Generation, Asleep: g.asleep.Load(),
+		Applied: g.apply.applied.Load(), Generation: g.spec.Generation,
 	}
 	if l, _, ok := g.Leader(); ok {
 		d.Leader = l
 	}
-	if d.Asleep {
+	if g.asleep.Load() {
 		d.State = "follower"
 		if d.Leader == g.host.cfg.Local {
 			d.State = "leader"

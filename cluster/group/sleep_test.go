@@ -30,7 +30,7 @@ func (c *memCluster) waitAsleep(want int) {
 	waitFor(c.t, 2*testSleepAfter, fmt.Sprintf("not %d asleep", want), func() bool { return c.asleep() == want })
 }
 
-// proposeOnce proposes until it is committed; what was surely not appended is proposed again.
+// proposeUntil proposes until it is committed; what was surely not appended is proposed again.
 func (c *memCluster) proposeUntil(id transport.GroupID, text string, limit time.Duration) time.Duration {
 	c.t.Helper()
 	began := time.Now()

@@ -106,7 +106,6 @@ func (h *Host) Dozed() uint64 { return h.counters.dozed.Load() }
 // Stats describes a replica at one moment.
 type Stats struct {
 	State   string // Follower, Candidate, Leader or Shutdown, which one that sleeps is, too
-	Asleep  bool
 	Term    uint64
 	Leader  transport.NodeID // empty while unknown
 	Last    uint64           // newest entry of the log
@@ -126,7 +125,7 @@ func (g *Group) Stats() Stats {
 	inFlight, waiting, leader := len(g.inFlight), len(g.backlog), g.seen.leader
 	g.mu.Unlock()
 	return Stats{
-		State: r.State().String(), Asleep: g.asleep.Load(), Term: r.CurrentTerm(), Leader: leader,
+		State: r.State().String(), Term: r.CurrentTerm(), Leader: leader,
 		Last: r.LastIndex(), Commit: r.CommitIndex(), Applied: g.apply.applied.Load(),
 		ReclaimableBytes: g.apply.freeable.Load(),
 		InFlight:         inFlight, Waiting: waiting, Members: g.Members(),
