@@ -4,13 +4,14 @@ import (
 	"context"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/warrenmq/warren/fsm"
 	"github.com/warrenmq/warren/queue/wire"
 )
 
-// While the leader asks for bursts, the publishes of one go out, the next ones wait until all of it is answered, and settlements do not
-// wait; a leader that asks for nothing, or another one, sets them free.
+// While the leader holds publishers, the publishes of one burst go out, the next ones wait until all of it is answered and its time is over, and settlements do not
+// wait; a leader that holds nobody, or another one, sets them free.
 func TestBursts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newStreamRig(t)
@@ -23,48 +24,65 @@ func TestBursts(t *testing.T) {
 				t.Errorf("sent up to %d of %d, want %d", s.sent, s.next-1, want)
 			}
 		}
-		answer := func(upTo, burst uint64) {
+		answer := func(upTo, pace uint64) {
 			s.mu.Lock()
 			above := s.answered
 			s.mu.Unlock()
-			s.answer(&wire.Answer{Queue: 7, Origin: rigOrigin, UpTo: upTo, Above: above, Next: upTo + 1, Burst: burst})
+			s.answer(&wire.Answer{Queue: 7, Origin: rigOrigin, UpTo: upTo, Above: above, Next: upTo + 1, Pace: pace})
 		}
 
-		free := publishTo(t, s, 5)
-		if !isOver(free) {
-			t.Fatal("publishes wait although nobody asks for bursts")
+		// 100 are under way, so that 87 make a burst, and at 1,000 a second it takes 87 ms.
+		if !isOver(publishTo(t, s, 100)) {
+			t.Fatal("publishes wait although nobody is held")
 		}
-		answer(1, 3) // four are under way: more than one burst
-		blocked := publishTo(t, s, 7)
+		answer(1, 1000)
+		blocked := publishTo(t, s, 200)
 		if isOver(blocked) {
 			t.Fatal("publishes do not wait")
 		}
-		sentUpTo(5)
+		sentUpTo(100)
 		s.mu.Lock()
 		s.append(pendingOp{op: fsm.Purge{}, bytes: 1, result: make(chan fsm.Outcome, 1)})
 		s.flushLocked()
 		s.mu.Unlock()
-		sentUpTo(6)
-		answer(4, 3)
+		sentUpTo(101)
+		time.Sleep(time.Second)
+		answer(99, 1000)
 		synctest.Wait()
-		sentUpTo(6) // the burst is not answered as a whole
-		for _, up := range []struct{ to, sent uint64 }{{6, 9}, {8, 9}, {9, 12}, {12, 13}} {
-			answer(up.to, 3)
-			synctest.Wait()
-			sentUpTo(up.sent)
-		}
+		sentUpTo(101) // the burst is not answered as a whole
+		answer(101, 1000)
+		synctest.Wait()
+		sentUpTo(188)
+		answer(188, 1000)
+		time.Sleep(86 * time.Millisecond)
+		synctest.Wait()
+		sentUpTo(188) // its time is not over
+		time.Sleep(time.Millisecond)
+		synctest.Wait()
+		sentUpTo(275)
+		time.Sleep(time.Second)
+		answer(275, 1000)
 		if !isOver(blocked) {
 			t.Fatal("publishes wait although all but the last burst is answered")
 		}
-		blocked = publishTo(t, s, 3)
+		sentUpTo(301)
+		answer(301, 1000)
+		time.Sleep(time.Second)
+		if !isOver(publishTo(t, s, 61)) { // a burst that took longer than it may has ended
+			t.Fatal("less than a burst waits")
+		}
+		blocked = publishTo(t, s, 100)
 		if isOver(blocked) {
 			t.Fatal("more than a burst is under way")
 		}
-		answer(13, 0)
+		answer(302, 0)
 		if !isOver(blocked) {
-			t.Fatal("publishes wait for a leader that asks for nothing")
+			t.Fatal("publishes wait for a leader that holds nobody")
 		}
-		answer(16, 1)
+		s.mu.Lock()
+		last := s.next - 1
+		s.mu.Unlock()
+		answer(last, 10) // a burst takes 100 ms at most
 		if !isOver(publishTo(t, s, 1)) {
 			t.Fatal("the first of a burst waits")
 		}
@@ -73,9 +91,15 @@ func TestBursts(t *testing.T) {
 			t.Fatal("the second of a burst of one does not wait")
 		}
 		s.rollCall("other", 1)
-		answer(17, 1<<63) // nonsense is bounded
+		answer(last+1, 1<<63) // nonsense holds nobody for long
 		if !isOver(blocked) {
 			t.Fatal("publishes wait for a former leader's answers")
+		}
+		answer(last+2, 1)
+		publishTo(t, s, 5)
+		s.close()
+		if s.burst.next.Stop() {
+			t.Error("a timer of a stream that has ended")
 		}
 	})
 }
@@ -84,7 +108,7 @@ func TestBursts(t *testing.T) {
 func TestBurstAndContext(t *testing.T) {
 	r := newStreamRig(t)
 	r.s.leader = "leader"
-	r.s.burst.say(1)
+	r.s.burst.say(1) // one at a time
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	p := newPublishing(1)
@@ -106,7 +130,7 @@ func publishTo(t *testing.T, s *stream, n int) (done chan struct{}) {
 			p := newPublishing(10)
 			p.ch, p.queues = ch, 1
 			p.left.Store(1)
-			if err := s.publish(t.Context(), "", fsm.Publish{Message: p.message[:10], TTLMillis: -1}, p); err != nil {
+			if err := s.publish(t.Context(), "", fsm.Publish{Message: p.message[:10], TTLMillis: -1}, p); err != nil && t.Context().Err() == nil {
 				t.Error(err)
 			}
 		}
@@ -137,7 +161,7 @@ func TestBurstOfAnHeir(t *testing.T) {
 		heir.findLocked()
 		heir.mu.Unlock()
 		answer := func(upTo, above uint64) {
-			heir.answer(&wire.Answer{Queue: 20, Origin: rigOrigin, UpTo: upTo, Above: above, Next: upTo + 1, Burst: 3})
+			heir.answer(&wire.Answer{Queue: 20, Origin: rigOrigin, UpTo: upTo, Above: above, Next: upTo + 1, Pace: 40})
 		}
 		answer(5, 0)
 		if heir.burst.count != 0 {
@@ -166,7 +190,7 @@ func TestBurstOfALostLeader(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			r := newStreamRig(t)
 			publishTo(t, r.s, 1)
-			r.s.answer(&wire.Answer{Queue: 7, Origin: rigOrigin, UpTo: 1, Next: 2, Burst: 3})
+			r.s.answer(&wire.Answer{Queue: 7, Origin: rigOrigin, UpTo: 1, Next: 2, Pace: 30})
 			waiting := publishTo(t, r.s, 4)
 			if isOver(waiting) {
 				t.Fatal("nobody waits")

@@ -225,6 +225,16 @@ func (s *stream) freeLocked() {
 	}
 }
 
+// burstIsDue lets the next burst go.
+func (s *stream) burstIsDue() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.burst.pace > 0 {
+		s.burst.renew(s.burstIsDue)
+		s.wakeLocked()
+	}
+}
+
 // full tells whether so much is unanswered that nothing but settlements may be added.
 func (s *stream) full() bool { return s.bytes >= streamBytesMax || len(s.ops) >= streamOpsMax }
 
@@ -405,8 +415,7 @@ func (s *stream) take(a *wire.Answer) (done []ended) {
 	if len(s.ops) == 0 {
 		s.ops = nil
 	}
-	s.burst.say(int(min(a.Burst, streamOpsMax)))
-	s.burst.answered(published)
+	s.burst.answered(published, a.Pace, s.burstIsDue)
 	s.answered = a.UpTo
 	s.tried = 0
 	s.sent = max(s.sent, s.answered)
@@ -502,6 +511,7 @@ func (s *stream) close() {
 		done = append(done, ended{op, fsm.Outcome{Kind: fsm.Gone}})
 	}
 	s.ops = nil
+	s.burst.say(0)
 	for no, r := range s.requests {
 		delete(s.requests, no)
 		close(r.reply)

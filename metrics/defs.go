@@ -240,7 +240,7 @@ var (
 	queueDuplicates = queueCounter(familyQueue, "warren_queue_duplicates_total", "Messages that deduplication dropped since queues were declared")
 	queueDedupIDs   = queueGauge(familyQueue, "warren_queue_deduplication_ids", "Deduplication ids that are remembered")
 	queueForgotten  = queueCounter(familyQueue, "warren_queue_deduplication_ids_forgotten_total", "Deduplication ids forgotten before their time since queues were declared, because there were too many")
-	queueHeld       = queueGauge(familyQueue, "warren_queue_publishers_held", "Queues whose publishers send in bursts, because consumers are faster then")
+	queueHeld       = queueGauge(familyQueue, "warren_queue_publishers_held", "Queues whose publishers are held to what goes out, because consumers are faster then")
 	queueConsumers  = queueGauge(familyConsumers, "rabbitmq_queue_consumers", "Consumers of queues")
 
 	raftTerm    = queueGauge(familyRaft, "rabbitmq_raft_term", "Raft terms of this node's replicas of queues")

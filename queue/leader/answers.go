@@ -14,7 +14,7 @@ func (l *Leader) answer(r fsm.StreamResult) {
 	if r.Gap {
 		p.next, p.pending, p.bytes, p.acks = r.UpTo+1, nil, 0, acksWaiting{}
 	}
-	m := &wire.Answer{Queue: l.cfg.Queue, Origin: r.Origin, UpTo: r.UpTo, Above: p.told, Rewind: r.Gap, Next: r.UpTo + 1, Burst: l.flow.share()}
+	m := &wire.Answer{Queue: l.cfg.Queue, Origin: r.Origin, UpTo: r.UpTo, Above: p.told, Rewind: r.Gap, Next: r.UpTo + 1, Pace: l.flow.share}
 	if r.UpTo > p.told {
 		// Not only those of this run: it need not be the next after the last answer.
 		l.replica.View(func(f *fsm.Machine) { m.Outcomes = f.Recorded(p.origin, p.told) })

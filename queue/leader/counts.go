@@ -38,6 +38,6 @@ func (l *Leader) showCounts() {
 	l.counts.unacked.Store(int64(len(l.held) - l.named))
 	l.counts.unackedBytes.Store(l.limits.heldBytes)
 	l.counts.consumers.Store(int64(l.consumers.len()))
-	l.counts.held.Store(l.flow.burst > 0)
+	l.counts.held.Store(l.flow.rate > 0)
 	l.showBlocked()
 }

@@ -1,12 +1,15 @@
 package leader
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Publishers wait for the answers of as many messages as they like, thousands of them, consumers hold their prefetch. Where
 // processors are what is scarce, both go round at the same pace, and whoever has more under way gets more of the machine: a
 // queue grows although its consumers would take more. So a queue that falls behind tries whether its consumers are faster while its
-// publishers send in bursts of a few hundred, each when the one before is answered. Are they, it stays so; are they not, because they
-// are slow by themselves or have all they need, publishers are free again (ADR 45).
+// publishers send no more than goes out, in bursts of hundreds. Are they, it stays so; are they not, because they
+// are slow by themselves or have all they need, publishers are free again (ADR 45, 47).
 
 // Bounds of flow control.
 const (
@@ -19,15 +22,16 @@ const (
 	flowRest   = 5 * time.Second        // if it is not; twice as long each time, up to
 	flowLong   = 2 * time.Minute
 	flowBehind = 1024 // ready messages of a queue that falls behind
-	flowCaught = 256  // of one that has caught up
+	flowCaught = 256  // of one that has caught up, if it has no more for
+	flowCalm   = 250 * time.Millisecond
+	flowSmooth = 500 * time.Millisecond // over which what goes out is taken in the mean
 
-	// Sizes of a burst, of all nodes together: of a first one, and bounds. What an entry costs whatever it carries would
-	// be most of the cost with less.
-	burstFirst = 256
-	burstMin   = 128
-	burstMax   = 4096
+	// What comes in, for what goes out: of a queue with nothing ready, and of one that is far behind.
+	paceMost  = 1.25
+	paceLeast = 0.9
 
-	gainMin = 50 // messages a second
+	gainMin   = 50  // messages a second
+	shareUsed = 0.8 // of its share that a node publishes to which it may be too little
 )
 
 // pace is what happened in a time.
@@ -49,29 +53,22 @@ func (p *pace) rates() (in, out float64) {
 
 // flow decides whether publishers are held, and how much.
 type flow struct {
-	now   pace // counted since from
-	from  time.Time
-	nodes int64 // whose publishes were counted in the last window
+	now  pace // counted since from
+	from time.Time
 
-	burst int64 // what all nodes together may send at a time; 0: publishers are free
-	sum   pace  // since this is so, as far as it counts
-	free  pace  // while publishers were free, before the trial
-	held  time.Time
-	limit time.Time // when publishers are free again whatever is known
+	rate   float64       // messages a second that all nodes together may publish; 0: publishers are free
+	share  uint64        // of it that a node may publish, at most; 0 if publishers are free
+	out    mean          // messages a second that go out while publishers are held
+	caught time.Duration // for how long hardly anything was ready
+	sum    pace          // since publishers are held or free, as far as it counts
+	free   pace          // while publishers were free, before the trial
+	held   time.Time
+	limit  time.Time // when publishers are free again whatever is known
 	// known is until when it is known what becomes of holding publishers, and pays what. rest is how long it was known the
 	// last time that it did not pay, 0 after it did.
 	known time.Time
 	pays  bool
 	rest  time.Duration
-	size  int64 // the last burst
-}
-
-// share is how much each node may send at a time.
-func (f *flow) share() uint64 {
-	if f.burst == 0 {
-		return 0
-	}
-	return uint64(max(1, f.burst/max(1, f.nodes)))
 }
 
 // regulate looks at a window that has ended.
@@ -81,53 +78,103 @@ func (l *Leader) regulate() {
 		return
 	}
 	w := f.now
-	f.now, f.from, f.nodes = pace{}, now, 0
-	for _, p := range l.peers {
-		if p.published {
-			p.published = false
-			f.nodes++
-		}
-	}
-	limit := int64(flowBehind)
-	if f.burst > 0 {
-		limit = flowCaught
-	}
+	f.now, f.from = pace{}, now
 	ready, _ := l.readyNow()
-	f.decide(w, now, ready >= limit && l.consumers.len() > 0 && !l.limits.set.Paused && (l.cfg.Bursts == nil || l.cfg.Bursts()))
+	f.decide(w, now, ready, l.consumers.len() > 0 && !l.limits.set.Paused && (l.cfg.Bursts == nil || l.cfg.Bursts()))
+	rates := make([]float64, 0, len(l.peers))
+	for _, p := range l.peers {
+		rates = append(rates, p.published.windowEnded(w.took))
+	}
+	f.share = shareOf(f.rate, rates)
 }
 
-// decide goes on with a window that ends now. behind tells that the queue has a backlog and consumers.
-func (f *flow) decide(w pace, now time.Time, behind bool) {
+// mean is a rate that is taken in the mean over about flowSmooth.
+type mean float64
+
+func (m *mean) add(rate float64, took time.Duration) {
+	*m += mean((rate - float64(*m)) * min(1, took.Seconds()/flowSmooth.Seconds()))
+}
+
+// intake is what one node publishes.
+type intake struct {
+	now int64 // publishes taken in this window
+	mean
+}
+
+func (i *intake) windowEnded(took time.Duration) float64 {
+	i.add(float64(i.now)/took.Seconds(), took)
+	i.now = 0
+	return float64(i.mean)
+}
+
+// shareOf is how many messages a second each node may publish so that it is rate for all of them, of which some publish less than an equal part.
+func shareOf(rate float64, nodes []float64) uint64 {
+	if rate == 0 {
+		return 0
+	}
+	slices.Sort(nodes)
+	share := rate
+	for i, less := range nodes {
+		if share = rate / float64(len(nodes)-i); less >= shareUsed*share {
+			break
+		}
+		rate -= less
+	}
+	return uint64(max(1, share))
+}
+
+// decide goes on with a window that ends now, with so many messages ready. may tells whether publishers may be held at all.
+func (f *flow) decide(w pace, now time.Time, ready int64, may bool) {
 	switch {
-	case !behind:
+	case !may:
 		f.release()
-	case f.burst > 0 && now.After(f.limit): // so little happens that nothing can be compared
+	case !f.behind(w, ready):
+		if f.rate > 0 && !f.pays && f.sum.took >= flowFree { // what a trial has shown until now is enough
+			f.judge(now)
+		}
+		f.release()
+	case f.rate > 0 && now.After(f.limit): // so little happens that nothing can be compared
 		f.drop(now)
-	case f.burst > 0:
-		f.hold(w, now)
+	case f.rate > 0:
+		f.hold(w, now, ready)
 	case now.Before(f.known) && f.pays:
-		f.burst, f.sum, f.limit = f.size, pace{}, f.known.Add(flowKeep)
+		f.sum, f.limit = pace{}, f.known.Add(flowKeep)
+		f.adjust(pace{}, ready)
 	case now.Before(f.known):
 	case w.took > 4*flowWindow: // who was stopped for so long, or had so little to do, learns nothing from it
 	default:
-		f.watch(w, now)
+		f.watch(w, now, ready)
 	}
 }
 
+// behind tells whether a queue has fallen behind and not caught up since.
+func (f *flow) behind(w pace, ready int64) bool {
+	if f.rate == 0 {
+		return ready >= flowBehind
+	}
+	if f.caught += w.took; ready >= flowCaught {
+		f.caught = 0
+	}
+	return f.caught < flowCalm
+}
+
 // watch goes on while publishers are free.
-func (f *flow) watch(w pace, now time.Time) {
+func (f *flow) watch(w pace, now time.Time, ready int64) {
 	if f.sum.add(w); f.sum.took < flowFree {
 		return
 	}
 	f.free, f.sum = f.sum, pace{}
-	f.burst, f.held, f.pays = burstFirst, now, false
+	f.held, f.pays = now, false
 	f.limit = now.Add(flowSettle + 4*flowTrial)
+	_, out := f.free.rates()
+	f.out = mean(out)
+	f.adjust(pace{}, ready)
 }
 
-func (f *flow) release() { f.burst, f.sum = 0, pace{} }
+func (f *flow) release() { f.rate, f.sum, f.caught = 0, pace{}, 0 }
 
 // hold goes on while publishers are held.
-func (f *flow) hold(w pace, now time.Time) {
+func (f *flow) hold(w pace, now time.Time, ready int64) {
 	if now.Sub(f.held) >= flowSettle {
 		f.sum.add(w)
 	}
@@ -135,8 +182,7 @@ func (f *flow) hold(w pace, now time.Time) {
 		f.release()
 		return
 	}
-	f.adjust(w)
-	f.size = f.burst
+	f.adjust(w, ready)
 }
 
 // judge compares, and tells whether publishers are held further.
@@ -172,15 +218,14 @@ func (f *flow) gains(held pace) bool {
 	return gain >= max(freeOut/16, gainMin) && 8*gain >= freeIn-in
 }
 
-// adjust brings what comes in to what goes out, but not below half of what came in before the trial, about.
-func (f *flow) adjust(w pace) {
-	in, _ := w.rates()
-	freeIn, _ := f.free.rates()
-	switch {
-	case w.in <= w.out || 2*in < freeIn:
-		f.burst = min(burstMax, f.burst+f.burst/8)
-	case 16*in < 9*freeIn: // a smaller burst would go below
-	default:
-		f.burst = max(burstMin, f.burst-f.burst/9)
+// adjust brings what comes in to what goes out, and to the less the more is ready, but not below half of what came in before the trial.
+func (f *flow) adjust(w pace, ready int64) {
+	if w.took > 0 {
+		_, out := w.rates()
+		f.out.add(out, w.took)
 	}
+	in, _ := f.free.rates()
+	out := float64(f.out)
+	enough := max(flowBehind, out*flowWindow.Seconds())
+	f.rate = max(1, in/2, out*max(paceLeast, paceMost-(paceMost-1)*float64(ready)/enough))
 }

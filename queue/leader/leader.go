@@ -68,7 +68,7 @@ type Config struct {
 	// go now. Both may be nil together.
 	Expires func() time.Duration
 	Expired func() (goes bool)
-	// Bursts tells whether every node of the cluster knows what Answer.Burst says. nil: they do.
+	// Bursts tells whether every node of the cluster knows what Answer.Pace says. nil: they do.
 	Bursts func() bool
 	// AutoDelete queues end with their last consumer: Unused is called when it has gone,
 	// or is found gone by a new leader.

@@ -194,7 +194,7 @@ func (l *Leader) takeStream(e *fsm.Entry, p *proposal, from *peer, room int) int
 		s.Ops[i] = op
 		if pub, ok := op.(fsm.Publish); ok && pub.Verdict == fsm.Accept {
 			l.limits.expect(p, int64(pub.BodyBytes))
-			from.published = true
+			from.published.now++
 		}
 		if tx, ok := op.(fsm.Tx); ok && tx.Verdict == fsm.Accept {
 			l.expectTx(p, tx.Ops)

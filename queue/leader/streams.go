@@ -16,13 +16,12 @@ type peer struct {
 	origin fsm.Origin
 	// next is the sequence expected from the node; everything below it is
 	// applied, in flight or pending.
-	next     uint64
-	answered uint64
-	pending  []fsm.Op
-	bytes    int
-	acks     acksWaiting
-	// published: a publish of it was taken into an entry in this window of flow control.
-	published bool
+	next      uint64
+	answered  uint64
+	pending   []fsm.Op
+	bytes     int
+	acks      acksWaiting
+	published intake
 	// told: the outcomes up to here are on their way to the node, or it has them.
 	told uint64
 	// resync is the No of the newest Resync, 0 before the first.

@@ -490,8 +490,8 @@ func (m *Answer) append(b []byte) []byte {
 	for _, o := range m.Outcomes {
 		b = putU(b, o.Seq, uint64(o.Kind), o.Count)
 	}
-	if m.Burst > 0 { // programs that know nothing of it get none
-		b = putU(b, m.Burst)
+	if m.Pace > 0 { // programs that know nothing of it get none
+		b = putU(b, m.Pace)
 	}
 	return b
 }
@@ -503,7 +503,7 @@ func (m *Answer) read(d *reader) {
 		m.Outcomes[i] = fsm.Outcome{Seq: d.u64(), Kind: fsm.OutcomeKind(d.u64()), Count: d.u64()}
 	}
 	if len(d.b) > 0 {
-		m.Burst = d.u64()
+		m.Pace = d.u64()
 	}
 }
 

@@ -32,7 +32,7 @@ func samples() []Message {
 		&Status{Queue: 1, Req: 13, Ready: 1, Unacked: 2, Consumers: 3, Outbox: 4, Parked: 5, ReadyBytes: 6, Dropped: 7, OutboxBytes: 8},
 		&Deliver{Queue: 1, Session: 17, Resync: 3, Items: []Item{item, item}},
 		&Answer{Queue: 1, Origin: o, UpTo: 15, Above: 12, Rewind: true, Next: 16, Outcomes: []fsm.Outcome{{Seq: 15, Kind: fsm.Purged, Count: 3}}},
-		&Answer{Queue: 1, Origin: o, UpTo: 15, Above: 12, Next: 16, Outcomes: []fsm.Outcome{{Seq: 15, Kind: fsm.Purged, Count: 3}}, Burst: 300},
+		&Answer{Queue: 1, Origin: o, UpTo: 15, Above: 12, Next: 16, Outcomes: []fsm.Outcome{{Seq: 15, Kind: fsm.Purged, Count: 3}}, Pace: 300},
 		&NotLeader{Queue: 1, Hint: "n2/u"},
 		&RollCall{Queue: 1, Session: 17},
 		&Resync{Queue: 1, Session: 17, No: 4, Newest: 16, Origin: o, Consumers: []Consumer{{No: 9}}, Held: []Hold{{No: 9, ID: 18, Attempt: 1, Settled: 5}}},

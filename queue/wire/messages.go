@@ -190,9 +190,9 @@ type Answer struct {
 	Rewind   bool
 	Next     uint64
 	Outcomes []fsm.Outcome
-	// Burst, unless 0: the node sends publishes in bursts of so many, the next when all of the one before are answered. It holds
+	// Pace, unless 0: the node sends that many publishes a second, in bursts, the next when all of the one before are answered. It holds
 	// until the next Answer. Level 2 of the cluster.
-	Burst uint64
+	Pace uint64
 }
 
 // NotLeader is sent back for a message that reached a node that does not lead
