@@ -248,7 +248,7 @@ type QueueFigures struct {
 	Ready, Unacked, Delayed int
 	Bytes                   int64
 	Consumers               int
-	Held                    bool // publishers send in bursts
+	Held                    bool // publishers are held to what goes out
 	Counters                fsm.Counters
 	DedupIDs                int // remembered by deduplication
 	Outbox                  OutboxStates

@@ -12,7 +12,7 @@ type Counts struct {
 	Unacked      int   // messages that clients hold
 	UnackedBytes int64 // of their bodies
 	Consumers    int
-	Held         bool // publishers send in bursts, because consumers are faster then
+	Held         bool // publishers are held to what goes out, because consumers are faster then
 }
 
 // counts is Counts as of the last step, for readers on other goroutines: nobody has to
