@@ -213,8 +213,11 @@ func (r *inboundRPC) decode(rpc uint8, p pieces) error {
 		cmd, err := r.in.codec.readRequest(rpc, p.join())
 		r.cmd, r.lent = cmd, nil
 		r.held.free()
-		if a, ok := cmd.(*raft.AppendEntriesRequest); ok {
-			a.LeaderCommitIndex = verifiedCommit(a)
+		switch c := cmd.(type) {
+		case *raft.AppendEntriesRequest:
+			c.LeaderCommitIndex = verifiedCommit(c)
+		case *raft.RequestVoteRequest:
+			c.ID = nil // who may be voted for is not the voter's to say (ADR 48)
 		}
 		return err
 	}

@@ -216,6 +216,40 @@ func (c *trio) startGroup(t testing.TB, g GroupID, change func(*raft.Config)) []
 	return rs
 }
 
+// A voter that does not know yet that another replica has become one votes for it all the same: these two may be the majority that is
+// left (ADR 48).
+func TestVoterThatMissedAPromotion(t *testing.T) {
+	c := startTrio(t, nil)
+	patient := func(c *raft.Config) {
+		c.HeartbeatTimeout, c.ElectionTimeout, c.LeaderLeaseTimeout = 5*time.Second, 5*time.Second, 5*time.Second
+	}
+	rs := []*replica{
+		startReplica(t, c.meshes[0], 2, patient, c.ids[:2]...), startReplica(t, c.meshes[1], 2, patient, c.ids[:2]...), startReplica(t, c.meshes[2], 2, patient),
+	}
+	until(t, "injection", func() bool { return rs[0].rt.InjectTimeoutNow() == nil })
+	until(t, "a leader", func() bool { return rs[0].State() == raft.Leader })
+	third := raft.ServerID(c.ids[2])
+	if err := rs[0].AddNonvoter(third, raft.ServerAddress(third), 0, time.Minute).Error(); err != nil {
+		t.Fatal(err)
+	}
+	apply(t, rs[:1], "e1")
+	sameTape(t, rs, 1)
+	c.isolate(1, true)
+	if err := rs[0].AddVoter(third, raft.ServerAddress(third), 0, time.Minute).Error(); err != nil {
+		t.Fatal(err)
+	}
+	rs[0].stop()
+	c.isolate(1, false)
+	until(t, "the promoted replica leads", func() bool {
+		if rs[2].State() == raft.Follower {
+			_ = rs[2].rt.InjectTimeoutNow() // tried again
+		}
+		return rs[2].State() == raft.Leader
+	})
+	apply(t, rs[1:], "e2")
+	sameTape(t, rs[1:], 2)
+}
+
 func TestThreeNodesElectReplicateAndSurviveLostLinks(t *testing.T) {
 	c := startTrio(t, nil)
 	rs := c.startGroup(t, 2, nil)

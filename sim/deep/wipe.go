@@ -52,41 +52,16 @@ func (x *nemesis) wipe() {
 	w.ids[slices.Index(w.ids, n.id)] = next
 }
 
-// spares tells whether each group keeps a majority without a node's disk: no other disk is missed, no change of members is under way where
-// this one has a part, and the others have all of the log. Of those one may lack a member's promotion, and raft's replicas vote for nobody
-// whom they do not know as a voter.
+// spares tells whether each group keeps a majority without a node's disk: no other disk is missed, and no change of members is under way where
+// this one has a part.
 func (w *world) spares(n transport.NodeID) bool {
 	for _, id := range w.groups {
 		p := w.plans.get(id)
-		if w.misses(p) || slices.Contains(p.members, n) && (p.wanted != nil || len(p.members) < 3 || !w.whole(id, p, n)) {
+		if w.misses(p) || slices.Contains(p.members, n) && (p.wanted != nil || len(p.members) < 3) {
 			return false
 		}
 	}
 	return w.disks.spare[n] != ""
-}
-
-// whole tells whether the members of a group run and all have the same log, but for one that may not run.
-func (w *world) whole(id transport.GroupID, p placing, but transport.NodeID) bool {
-	var newest, least uint64
-	for _, n := range p.members {
-		l := w.nodes[n].running()
-		if l == nil {
-			if n == but {
-				continue
-			}
-			return false
-		}
-		g, ok := l.host.Group(id)
-		if !ok {
-			return false
-		}
-		last := g.Positions().Last
-		newest = max(newest, last)
-		if n != but && (least == 0 || last < least) {
-			least = last
-		}
-	}
-	return least == newest
 }
 
 // misses tells whether a group has a member whose disk is lost.
