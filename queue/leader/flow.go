@@ -17,7 +17,8 @@ const (
 	flowFree   = 500 * time.Millisecond // watched with free publishers before a trial
 	flowSettle = 250 * time.Millisecond // not counted after its beginning
 	flowTrial  = time.Second            // watched with held ones before the two are compared
-	flowKeep   = 5 * time.Second        // and again as long as they are held
+	flowLumps  = 10                     // settlements seen with free publishers, twice as many with held ones, unless it takes longer than
+	flowKeep   = 5 * time.Second        // which is how long held ones are watched again and again
 	flowTerm   = 30 * time.Second       // until another comparison, if it is for holding them
 	flowRest   = 5 * time.Second        // if it is not; twice as long each time, up to
 	flowLong   = 2 * time.Minute
@@ -38,12 +39,22 @@ const (
 type pace struct {
 	in, out int64 // messages published, and settled by consumers
 	took    time.Duration
+	lumps   int // windows in which consumers have settled something
 }
 
 func (p *pace) add(w pace) {
 	p.in += w.in
 	p.out += w.out
 	p.took += w.took
+	if w.out > 0 {
+		p.lumps++
+	}
+}
+
+// enough tells whether it is long enough to compare with. Consumers that settle hundreds of messages at a time seem to do nothing or
+// much in a short one.
+func (p *pace) enough(took time.Duration, lumps int) bool {
+	return p.took >= took && p.lumps >= lumps || p.took >= flowKeep
 }
 
 // rates are messages a second.
@@ -129,7 +140,7 @@ func (f *flow) decide(w pace, now time.Time, ready int64, may bool) {
 	case !may:
 		f.release()
 	case !f.behind(w, ready):
-		if f.rate > 0 && !f.pays && f.sum.took >= flowFree { // what a trial has shown until now is enough
+		if f.rate > 0 && !f.pays && f.sum.enough(flowFree, flowLumps) { // what a trial has shown until now will do
 			f.judge(now)
 		}
 		f.release()
@@ -160,12 +171,12 @@ func (f *flow) behind(w pace, ready int64) bool {
 
 // watch goes on while publishers are free.
 func (f *flow) watch(w pace, now time.Time, ready int64) {
-	if f.sum.add(w); f.sum.took < flowFree {
+	if f.sum.add(w); !f.sum.enough(flowFree, flowLumps) {
 		return
 	}
 	f.free, f.sum = f.sum, pace{}
 	f.held, f.pays = now, false
-	f.limit = now.Add(flowSettle + 4*flowTrial)
+	f.limit = now.Add(flowSettle + flowKeep + flowTrial)
 	_, out := f.free.rates()
 	f.out = mean(out)
 	f.adjust(pace{}, ready)
@@ -178,7 +189,7 @@ func (f *flow) hold(w pace, now time.Time, ready int64) {
 	if now.Sub(f.held) >= flowSettle {
 		f.sum.add(w)
 	}
-	if enough := f.sum.took >= flowKeep || f.sum.took >= flowTrial && !f.pays; enough && !f.judge(now) {
+	if (f.sum.took >= flowKeep || !f.pays && f.sum.enough(flowTrial, 2*flowLumps)) && !f.judge(now) {
 		f.release()
 		return
 	}

@@ -43,18 +43,21 @@ func slow(rate float64) machine {
 	}
 }
 
-// run has flow control decide for so long, and returns the share of the time in which publishers were held and what came in and
+// run has flow control decide for so long, where consumers settle a lump of messages at a time, and returns the share of the time in which publishers were held and what came in and
 // went out in a second, all of it behind the first ten.
-func run(w machine, noise float64, length time.Duration) (held, in, out float64) {
+func run(w machine, noise float64, lump int64, length time.Duration) (held, in, out float64) {
 	f, now, random := flow{}, time.Unix(1e9, 0), rand.New(rand.NewPCG(1, 2))
 	seconds := flowWindow.Seconds()
 	ready, n := int64(5_000), 0.0
+	var done int64 // and not settled yet
 	for t := time.Duration(0); t < length; t += flowWindow {
 		now = now.Add(flowWindow)
 		i, o := w(f.rate)
 		around := func(x float64) int64 { return int64(x * (1 + noise*(2*random.Float64()-1)) * seconds) }
-		p := pace{in: around(i), out: around(o), took: flowWindow}
-		p.out = min(p.out, ready+p.in)
+		p := pace{in: around(i), took: flowWindow}
+		done = min(done+around(o), ready+p.in)
+		p.out = done / lump * lump
+		done -= p.out
 		ready += p.in - p.out
 		if t >= 10*time.Second {
 			n++
@@ -78,15 +81,33 @@ func TestFlowControlHoldsWhereItHelps(t *testing.T) {
 	}{
 		{"starved", starved, 0.9, 1, 33_000, 33_500}, // 23,800 went out of 47,600
 		{"slow, two thirds", slow(50_000), 0, 0.1, 72_000, 49_000},
+		{"slow, half", slow(37_500), 0, 0.1, 70_000, 36_000},
 		{"slow, a third", slow(25_000), 0, 0.1, 70_000, 24_000},
 		{"very slow", slow(1_000), 0, 0.05, 72_000, 900},
 		{"a small prefetch", small, 0.9, 1, 45_000, 9_000}, // 3,000 of 100,000
 		{"as fast", slow(75_000), 0, 1, 70_000, 70_000},
 	} {
 		for _, noise := range []float64{0, 0.3} {
-			held, in, out := run(c.machine, noise, 5*time.Minute)
+			held, in, out := run(c.machine, noise, 1, 5*time.Minute)
 			if held < c.heldMin || held > c.heldMax || in < c.in || out < c.out {
 				t.Errorf("%s, noise %v: held %.2f of the time, %.0f in, %.0f out", c.name, noise, held, in, out)
+			}
+		}
+	}
+}
+
+// Consumers that settle hundreds of messages at a time seem to settle now none and now many; that is not what holding publishers does.
+func TestFlowControlOfLumps(t *testing.T) {
+	few := func(pace float64) (in, out float64) {
+		if pace == 0 {
+			return 4_000, 1_500
+		}
+		return min(pace, 4_000), 1_500
+	}
+	for _, lump := range []int64{10, 100, 500, 1_500} {
+		for _, noise := range []float64{0, 0.3} {
+			if held, in, _ := run(few, noise, lump, 10*time.Minute); held > 0.1 || in < 3_700 {
+				t.Errorf("lumps of %d, noise %v: held %.2f of the time, %.0f of 4,000 in", lump, noise, held, in)
 			}
 		}
 	}
@@ -100,7 +121,7 @@ func TestFlowControlLeavesPublishersHalf(t *testing.T) {
 		}
 		return pace, 21_000 + (80_000-pace)/6
 	}
-	held, in, _ := run(eager, 0, time.Minute)
+	held, in, _ := run(eager, 0, 1, time.Minute)
 	if held < 0.5 || in < 40_000 {
 		t.Errorf("held %.2f of the time, %.0f of 80,000 in", held, in)
 	}
@@ -112,7 +133,7 @@ func TestFlowControlOfAQueueThatCatchesUp(t *testing.T) {
 	step := func(ready int64, may bool) {
 		now = now.Add(flowWindow)
 		in, out := starved(f.rate)
-		f.decide(pace{int64(in / 20), int64(out / 20), flowWindow}, now, ready, may)
+		f.decide(pace{in: int64(in / 20), out: int64(out / 20), took: flowWindow}, now, ready, may)
 	}
 	for range 60 {
 		step(flowBehind, true)
@@ -157,7 +178,7 @@ func TestFlowControlOfATrialThatCatchesUp(t *testing.T) {
 		if f.rate > 0 && now.Sub(f.held) > flowSettle {
 			ready = max(0, ready-3_000)
 		}
-		f.decide(pace{int64(in / 20), int64(out / 20), flowWindow}, now, ready, true)
+		f.decide(pace{in: int64(in / 20), out: int64(out / 20), took: flowWindow}, now, ready, true)
 	}
 	if !f.pays || !now.Before(f.known) {
 		t.Errorf("nothing is known: %+v", f)
@@ -170,7 +191,7 @@ func TestFlowControlLetsGo(t *testing.T) {
 	f, now := flow{}, time.Unix(1e9, 0)
 	step := func(took time.Duration, in, out float64) {
 		now = now.Add(took)
-		f.decide(pace{int64(in * took.Seconds()), int64(out * took.Seconds()), took}, now, 50_000, true)
+		f.decide(pace{in: int64(in * took.Seconds()), out: int64(out * took.Seconds()), took: took}, now, 50_000, true)
 	}
 	trial := func(in float64) {
 		t.Helper()
