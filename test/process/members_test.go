@@ -113,16 +113,18 @@ func (b *books) work(ctx context.Context, publisher, consumer *cluster.Node) (wa
 			b.mu.Unlock()
 		}
 	})
+	last := make(chan struct{}) // is out
 	all.Go(func() {
 		defer out.Close()
 		for n := 1; ctx.Err() == nil; n++ {
 			if err := out.Publish("", b.source, false, false, message(strconv.Itoa(n))); err != nil {
 				b.t.Errorf("publish: %v", err)
-				return
+				break
 			}
 			b.sent.Store(int64(n))
 			time.Sleep(3 * time.Millisecond)
 		}
+		close(last)
 		for end := time.Now().Add(timeoutReply); time.Now().Before(end) && !b.allConfirmed(); time.Sleep(10 * time.Millisecond) {
 		}
 	})
@@ -149,7 +151,7 @@ func (b *books) work(ctx context.Context, publisher, consumer *cluster.Node) (wa
 		}
 	})
 	return func() {
-		<-ctx.Done()
+		<-last
 		for end := time.Now().Add(timeoutReply); time.Now().Before(end) && !b.allSeen(); time.Sleep(10 * time.Millisecond) {
 		}
 		conn.Close()
