@@ -459,7 +459,12 @@ func (e *elections) decide(c *campaign, answers map[transport.NodeID]replicaStat
 		e.h.spawn(func() { e.wakeAt(g, best) })
 		return
 	}
-	rival := hasRival(own, answers) || e.hasVoted(c, own, answers)
+	rivals := answers
+	if !patient {
+		// One that does not know of a change of members may be candidate again and again and never win.
+		rivals = withoutRivalsBehind(own, answers)
+	}
+	rival := hasRival(own, rivals) || e.hasVoted(c, own, answers)
 	if best == e.h.cfg.Local && !rival {
 		e.inject(c)
 		return

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"hash/fnv"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -109,6 +110,20 @@ func hasRival(own replicaStatus, answers map[transport.NodeID]replicaStatus) boo
 		}
 	}
 	return false
+}
+
+// isBehind tells whether a replica's log is shorter than another one's, by which that one refuses it a vote.
+func (s replicaStatus) isBehind(o replicaStatus) bool {
+	return cmp.Or(cmp.Compare(s.lastTerm, o.lastTerm), cmp.Compare(s.lastIndex, o.lastIndex)) < 0
+}
+
+// withoutRivalsBehind are the answers of all but candidates whose logs are shorter than our own.
+func withoutRivalsBehind(own replicaStatus, answers map[transport.NodeID]replicaStatus) map[transport.NodeID]replicaStatus {
+	rest := maps.Clone(answers)
+	maps.DeleteFunc(rest, func(_ transport.NodeID, s replicaStatus) bool {
+		return s.flags&statusCandidate != 0 && s.isBehind(own)
+	})
+	return rest
 }
 
 // lostElection tells whether a candidate cannot win: a rival of at least its term is

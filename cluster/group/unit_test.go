@@ -352,3 +352,25 @@ func TestUnansweredFutureEnds(t *testing.T) {
 		}
 	})
 }
+
+// A candidate whose log is shorter than ours is no rival in the end; one that is as long is.
+func TestRivalsBehind(t *testing.T) {
+	own := replicaStatus{flags: statusKnown, term: 13, lastTerm: 12, lastIndex: 718}
+	for _, c := range []struct {
+		name      string
+		rival     replicaStatus
+		in, while bool // a rival in the end, and at first
+	}{
+		{"shorter", replicaStatus{term: 18, lastTerm: 12, lastIndex: 674}, false, true},
+		{"of an older term", replicaStatus{term: 18, lastTerm: 11, lastIndex: 900}, false, true},
+		{"the same", replicaStatus{term: 13, lastTerm: 12, lastIndex: 718}, true, true},
+		{"longer", replicaStatus{term: 13, lastTerm: 13, lastIndex: 3}, true, true},
+		{"of an older election", replicaStatus{term: 12, lastTerm: 12, lastIndex: 718}, false, false},
+	} {
+		c.rival.flags = statusKnown | statusCandidate
+		answers := map[transport.NodeID]replicaStatus{"n1/v": c.rival, "n2/v": {flags: statusKnown, term: 13}}
+		if while, in := hasRival(own, answers), hasRival(own, withoutRivalsBehind(own, answers)); while != c.while || in != c.in || len(answers) != 2 {
+			t.Errorf("%s: a rival at first: %v, in the end: %v", c.name, while, in)
+		}
+	}
+}
