@@ -30,8 +30,12 @@ var (
 // A seed that makes no progress for so long is stuck outside of virtual time.
 const stuckAfter = 10 * time.Minute
 
-// gcPercent is how much garbage may be there before it is collected, in percent of what lives.
-const gcPercent = 800
+// gcPercent is how much garbage may be there before it is collected, in percent of what lives, unless all of it is more than memoryLimit: the
+// disks of a seed whose members move are some hundred MiB.
+const (
+	gcPercent   = 800
+	memoryLimit = 3 << 30
+)
 
 // TestSeeds runs clusters of three to five nodes under all faults, several at a time.
 func TestSeeds(t *testing.T) { seeds(t, false, false) }
@@ -46,6 +50,7 @@ func seeds(t *testing.T, moves, sleepy bool) {
 	}
 	// What lives is small and what is thrown away is much: with the default a fifth of the time is the collector's.
 	defer debug.SetGCPercent(debug.SetGCPercent(gcPercent))
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(memoryLimit))
 	began := time.Now()
 	all := suite{next: first, moves: moves, sleepy: sleepy}
 	more := func() (uint64, bool) {
