@@ -96,8 +96,15 @@ func TestBursts(t *testing.T) {
 			t.Fatal("publishes wait for a former leader's answers")
 		}
 		answer(last+2, 1)
-		publishTo(t, s, 5)
+		blocked = publishTo(t, s, 5)
+		answer(last+3, 1) // the next one waits for its time
+		if isOver(blocked) {
+			t.Fatal("five publishes do not wait at one a second")
+		}
 		s.close()
+		if !isOver(blocked) {
+			t.Fatal("publishes wait for a stream that has ended")
+		}
 		if s.burst.next.Stop() {
 			t.Error("a timer of a stream that has ended")
 		}
