@@ -109,6 +109,9 @@ func (b *Broker) entryOf(view *catalog.View, vhost string, d QueueDeclare) catal
 	q.Members, q.Preferred, q.Size = b.place(vhost, d.Name,
 		int(intArg(args, "x-quorum-initial-group-size", int64(b.cfg.Replicas))),
 		stringArg(args, "x-queue-leader-locator") == clientLocal)
+	if view.Level() >= 2 && len(q.Members) > 1 {
+		q.FirstLeader = q.Preferred
+	}
 	return q
 }
 

@@ -80,7 +80,7 @@ const (
 func levelOf(c Command) int {
 	switch c := c.(type) {
 	case *DeclareQueue:
-		if c.Queue.Size > 0 || c.Queue.DeclaredBy != "" {
+		if c.Queue.Size > 0 || c.Queue.DeclaredBy != "" || c.Queue.FirstLeader != "" {
 			return 2
 		}
 	case *DeclareExchange:

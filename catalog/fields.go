@@ -65,24 +65,34 @@ func (f *fields) optional(v *uint64) {
 	}
 }
 
-// late are the last fields of a declaration, which had none of them before: the size if there is one, and behind it, then even if it is 0, who declares.
+// late are the last fields of a declaration, which had none of them before: the size, who declares and who leads first, up to the last one that is
+// not empty.
 func (q *Queue) late(f *fields) {
-	if f.reading && len(f.buf) == 0 {
-		return
+	written := 0
+	switch {
+	case q.FirstLeader != "":
+		written = 3
+	case q.DeclaredBy != "":
+		written = 2
+	case q.Size > 0:
+		written = 1
 	}
-	if !f.reading && q.DeclaredBy == "" {
-		f.optional(&q.Size)
-		return
-	}
-	f.u64(&q.Size)
-	if f.reading && len(f.buf) == 0 {
-		if q.Size == 0 {
-			f.fail("0 where it is not written")
+	for i := 0; i < 3 && (f.reading && len(f.buf) > 0 || !f.reading && i < written); i++ {
+		var empty bool
+		switch i {
+		case 0:
+			f.u64(&q.Size)
+			empty = q.Size == 0
+		case 1:
+			str(f, &q.DeclaredBy)
+			empty = q.DeclaredBy == ""
+		case 2:
+			str(f, &q.FirstLeader)
+			empty = q.FirstLeader == ""
 		}
-		return
-	}
-	if str(f, &q.DeclaredBy); f.reading && q.DeclaredBy == "" {
-		f.fail("nobody where it is not written")
+		if f.reading && len(f.buf) == 0 && empty {
+			f.fail("nothing where it is not written")
+		}
 	}
 }
 

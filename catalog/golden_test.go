@@ -109,6 +109,7 @@ func goldenLevel2() []Command {
 		&PauseQueue{49, true},
 		&PauseQueue{49, false},
 		&DeclareQueue{Queue{Vhost: "/", Name: "whose", Durable: true, Kind: Replicated, Members: []NodeID{n1}, Preferred: n1, DeclaredBy: "ann"}, 0},
+		&DeclareQueue{Queue{Vhost: "/", Name: "led", Durable: true, Kind: Replicated, Members: []NodeID{n1, n3}, Preferred: n3, FirstLeader: n3}, 0},
 	}
 }
 

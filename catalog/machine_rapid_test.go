@@ -204,8 +204,9 @@ func randomCommand(t *rapid.T) Command {
 			Vhost: vhost(), Name: queue(), Kind: Replicated, Members: []NodeID{n1, n2}, Preferred: n2, Size: uint64(rapid.IntRange(0, 4).Draw(t, "size")),
 		}}
 		c.Queue.DeclaredBy = pick("declarer", "", "ann", "bob")
+		c.Queue.FirstLeader = NodeID(pick("first", "", string(n2)))
 		if rapid.Bool().Draw(t, "transient") {
-			c.Queue.Kind, c.Queue.Members = Transient, []NodeID{node()}
+			c.Queue.Kind, c.Queue.Members, c.Queue.FirstLeader = Transient, []NodeID{node()}, ""
 			c.Queue.Preferred, c.NodeIncarnation = c.Queue.Members[0], id()
 		}
 		return c

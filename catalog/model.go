@@ -118,6 +118,9 @@ type Queue struct {
 	State                          QueueState
 	Members                        []NodeID // at least one; exactly one if Transient
 	Preferred                      NodeID   // the member that should lead; one of Members
+	// FirstLeader is the member that leads the group first without being elected, Preferred at the declaration; "" if the cluster was below level
+	// 2 then, and in later lives. It never changes: the other members are founded with it, however late.
+	FirstLeader NodeID
 	// Incarnation of Members[0] at the declaration of a Transient queue, else 0.
 	Incarnation uint64
 	// Settings is the log index of the newest entry that changed anything here but Preferred or Paused alone.

@@ -35,14 +35,17 @@ func (c *PauseQueue) apply(tx *txn) (Result, *amqp.Error) {
 }
 
 // hasNotes tells whether there is more of a queue that is to be written behind it.
-func (q *Queue) hasNotes() bool { return q.PausedAt > 0 || q.DeclaredBy != "" }
+func (q *Queue) hasNotes() bool { return q.PausedAt > 0 || q.DeclaredBy != "" || q.FirstLeader != "" }
 
-// noteFields is what a queue has that was paused once, or whose declarer is known, as a snapshot's record behind the queues.
+// noteFields is what a queue has that was paused once, or whose declarer or first leader is known, as a snapshot's record behind the queues.
 func (q *Queue) noteFields(f *fields) {
 	f.u64(&q.ID)
 	f.u64(&q.PausedAt)
 	f.bool(&q.Paused)
 	str(f, &q.DeclaredBy)
+	if q.FirstLeader != "" || f.reading && len(f.buf) > 0 { // came later
+		str(f, &q.FirstLeader)
+	}
 }
 
 // restoreNotes adds such a record to the queue that it extends.
@@ -59,7 +62,7 @@ func (tx *txn) restoreNotes(f *fields) (problem string) {
 		return "a pause at no time"
 	}
 	q := *old
-	q.Paused, q.PausedAt, q.DeclaredBy = notes.Paused, notes.PausedAt, notes.DeclaredBy
+	q.Paused, q.PausedAt, q.DeclaredBy, q.FirstLeader = notes.Paused, notes.PausedAt, notes.DeclaredBy, notes.FirstLeader
 	tx.putQueue(&q)
 	return ""
 }

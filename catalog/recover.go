@@ -127,7 +127,7 @@ func (c *RecoverQueue) apply(tx *txn) (Result, *amqp.Error) {
 		q.ID = tx.index
 		q.Former = append(slices.Clone(old.Former), old.ID)
 	}
-	q.Members, q.Generations, q.Preferred = []NodeID{keep}, []uint64{tx.index}, keep
+	q.Members, q.Generations, q.Preferred, q.FirstLeader = []NodeID{keep}, []uint64{tx.index}, keep, ""
 	q.Size = sizeAbove(max(old.Size, uint64(len(old.Target()))), q.Members)
 	q.Wanted, q.WantedPreferred, q.Founders, q.Settings, q.Kept = nil, "", nil, tx.index, Kept{}
 	q.Settled, q.Stood = 0, 0

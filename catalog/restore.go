@@ -85,7 +85,7 @@ func (tx *txn) rehomeQueue(old *Queue, place func(q *Queue) ([]NodeID, NodeID)) 
 		return fmt.Errorf("place queue %d: %w", old.ID, err)
 	}
 	q := *old
-	q.Members, q.Preferred, q.Generations, q.Founders, q.Settings = members, preferred, nil, nil, tx.index
+	q.Members, q.Preferred, q.FirstLeader, q.Generations, q.Founders, q.Settings = members, preferred, "", nil, nil, tx.index
 	q.Wanted, q.WantedPreferred, q.Settled, q.Stood = nil, "", 0, 0
 	q.Size = sizeAbove(max(old.Size, uint64(len(old.Target()))), members)
 	// What a new life was being begun from stays behind: the backup has the new one's state.

@@ -211,6 +211,8 @@ func (c *DeclareQueue) validate() error {
 		return refused("a transient queue has one member, not %d", len(q.Members))
 	case q.Exclusive && (q.Kind != Transient || q.Owner.Node != q.Members[0]):
 		return refused("an exclusive queue lives on the node of its connection")
+	case q.FirstLeader != "" && (q.Kind != Replicated || q.FirstLeader != q.Preferred):
+		return refused("'%s' cannot lead first", q.FirstLeader)
 	}
 	return firstError(checkName("vhost name", q.Vhost), checkSome("queue name", q.Name),
 		checkMembers(q.Members, q.Preferred), checkArguments(q.Arguments))

@@ -23,6 +23,9 @@ type Spec struct {
 	Members []transport.NodeID
 	// Preferred leads first; empty means nobody is preferred. SetHome changes it.
 	Preferred transport.NodeID
+	// FirstLeader, if not empty, is the member that alone may lead in the first term, foundingTerm + 1. It is the same on all members and
+	// never changes, whoever is preferred later: the others are founded as if they had voted for it. See ADR 49.
+	FirstLeader transport.NodeID
 	// Bootstrap tells that this volume may found its replica: the catalog lists it and
 	// it never held one. A replica of a later generation is never founded: it waits to be filled.
 	Bootstrap bool

@@ -26,7 +26,7 @@ func (g *Group) open(keepMachine bool) error {
 	conf.NoSnapshotRestoreOnStart = keepMachine
 	w := &wire{RaftTransport: g.host.cfg.Mesh.Raft(g.spec.ID, g.spec.Generation), g: g}
 	if g.spec.Bootstrap && !keepMachine {
-		if err := g.bootstrap(conf, w); err != nil {
+		if err := g.bootstrap(); err != nil {
 			return errors.Join(err, w.Close())
 		}
 	}
@@ -78,7 +78,7 @@ func (g *Group) fresh() (bool, error) {
 	if last, err := g.log.LastIndex(); err != nil || last > 0 {
 		return false, wrapFresh(g, err)
 	}
-	if term, err := g.log.GetUint64([]byte("CurrentTerm")); err == nil && term > foundingTerm {
+	if term, err := g.log.GetUint64([]byte("CurrentTerm")); err == nil && term > g.spec.bornIn(g.host.cfg.Local) {
 		return false, nil
 	}
 	snapshots, err := g.log.Snapshots().List()
@@ -92,11 +92,29 @@ func wrapFresh(g *Group, err error) error {
 	return nil
 }
 
-// foundingTerm is the term in which replicas are founded.
-const foundingTerm = 1
+// foundingTerm is the term of the first entry, the configuration, and firstTerm the one after it.
+const (
+	foundingTerm = 1
+	firstTerm    = foundingTerm + 1
+)
+
+// bornIn is the term in which a replica on node is founded. If firstTerm is somebody's, the others begin in it, so that only that one can
+// ever be a candidate of it: an election begins with a term of its own.
+func (s *Spec) bornIn(node transport.NodeID) uint64 {
+	if s.FirstLeader == "" || s.FirstLeader == node {
+		return foundingTerm
+	}
+	return firstTerm
+}
+
+// isGiven tells whether a vote that this replica asks for is its own by birth.
+func (g *Group) isGiven(args *raft.RequestVoteRequest) bool {
+	return g.spec.Bootstrap && g.spec.FirstLeader == g.host.cfg.Local && args.Term == firstTerm &&
+		args.LastLogIndex == 1 && args.LastLogTerm == foundingTerm
+}
 
 // bootstrap writes the first configuration, unless the replica has a history.
-func (g *Group) bootstrap(conf *raft.Config, w *wire) error {
+func (g *Group) bootstrap() error {
 	fresh, err := g.fresh()
 	if err != nil || !fresh {
 		return err
@@ -110,21 +128,20 @@ func (g *Group) bootstrap(conf *raft.Config, w *wire) error {
 			Suffrage: raft.Voter, ID: raft.ServerID(transport.Replica(m, 0)), Address: raft.ServerAddress(m),
 		})
 	}
+	term := g.spec.bornIn(g.host.cfg.Local)
+	first := &raft.Log{Index: 1, Term: foundingTerm, Type: raft.LogConfiguration, Data: raft.EncodeConfiguration(c)}
 	if f, ok := g.log.(founder); ok {
-		first := &raft.Log{Index: 1, Term: foundingTerm, Type: raft.LogConfiguration, Data: raft.EncodeConfiguration(c)}
-		if err := f.Found(foundingTerm, first); err != nil {
-			return fmt.Errorf("found group %d: %w", g.spec.ID, err)
-		}
-		return nil
+		err = f.Found(term, first)
+	} else if err = g.log.SetUint64([]byte("CurrentTerm"), term); err == nil {
+		err = g.log.StoreLog(first)
 	}
-	if err := raft.BootstrapCluster(conf, g.log, g.log, g.log.Snapshots(), w, c); err != nil {
-		return fmt.Errorf("bootstrap group %d: %w", g.spec.ID, err)
+	if err != nil {
+		return fmt.Errorf("found group %d: %w", g.spec.ID, err)
 	}
 	return nil
 }
 
-// founder is a log that can begin without a wait for the disk, as raft.BootstrapCluster would
-// have it begin: a replica that has promised nothing yet may forget its birth and be born again.
+// founder is a log that can begin without a wait for the disk: a replica that has promised nothing yet may forget its birth and be born again.
 type founder interface {
 	Found(term uint64, first *raft.Log) error
 }

@@ -27,6 +27,8 @@ type memNet struct {
 	slow map[transport.NodeID]time.Duration
 	// nothings counts appends without entries that are no heartbeats.
 	nothings atomic.Int64
+	// votes counts those that were asked for.
+	votes atomic.Int64
 
 	mu    sync.Mutex
 	lives uint64
@@ -443,6 +445,7 @@ func (w *memWire) AppendEntriesPipeline(to raft.ServerID, _ raft.ServerAddress) 
 }
 
 func (w *memWire) RequestVote(to raft.ServerID, _ raft.ServerAddress, a *raft.RequestVoteRequest, resp *raft.RequestVoteResponse) error {
+	w.n.net.votes.Add(1)
 	w.mu.Lock()
 	freed, ok := w.free[a.Term]
 	if !ok {

@@ -47,6 +47,15 @@ func (w *wire) isOver() bool {
 // goroutine make replicas diverge (hashicorp/raft#695).
 func (w *wire) SetHeartbeatHandler(func(raft.RPC)) {}
 
+// RequestVote implements raft.Transport. What the voters were founded with is not asked for.
+func (w *wire) RequestVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestVoteRequest, resp *raft.RequestVoteResponse) error {
+	if w.g.isGiven(args) {
+		*resp = raft.RequestVoteResponse{RPCHeader: args.RPCHeader, Term: args.Term, Granted: true}
+		return nil
+	}
+	return w.RaftTransport.RequestVote(id, target, args, resp)
+}
+
 // AppendEntries implements raft.Transport. It tries again until it succeeds or the
 // request has become pointless: each failure that raft sees makes it deaf to every
 // trigger for a longer while, up to ten seconds, in which a follower that is back does

@@ -38,6 +38,7 @@ func (r raftGroups) Start(q *catalog.Queue, replica *leader.Replica, lead func(u
 	}
 	g, err := r.host.Start(group.Spec{
 		ID: transport.GroupID(q.ID), Generation: q.Generation(r.host.Local()), Members: q.FirstMembers(), Preferred: q.Preferred,
+		FirstLeader: q.FirstLeader,
 		// A member of the first hour founds its replica, however late; one that was added later, which has another
 		// generation, waits to be filled.
 		Bootstrap: true,

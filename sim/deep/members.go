@@ -182,7 +182,7 @@ func (l *life) begin(id transport.GroupID, generation uint64, p placing) (*hoste
 		l.hurt(id)
 		return h, nil
 	}
-	g, err := l.host.Start(group.Spec{ID: id, Generation: generation, Members: p.founders, Preferred: p.target()[0], Bootstrap: true}, m, watcher{l, id})
+	g, err := l.host.Start(group.Spec{ID: id, Generation: generation, Members: p.founders, Preferred: p.target()[0], FirstLeader: firstLeader(id, p.founders), Bootstrap: true}, m, watcher{l, id})
 	if errors.Is(err, group.ErrDamaged) {
 		l.hurt(id)
 		return h, nil

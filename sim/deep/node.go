@@ -195,6 +195,14 @@ func (n *node) register(l *life) error {
 
 func storeID(id transport.GroupID) store.GroupID { return store.GroupID(id) }
 
+// firstLeader is the one that leads a group first without an election, "" for every third group.
+func firstLeader(id transport.GroupID, founders []transport.NodeID) transport.NodeID {
+	if id%3 == 0 {
+		return ""
+	}
+	return founders[0]
+}
+
 // start runs a replica; founder tells that it may be the first of its group.
 func (l *life) start(id transport.GroupID, founder bool) error {
 	m := &machine{n: l, id: id}
@@ -203,7 +211,7 @@ func (l *life) start(id transport.GroupID, founder bool) error {
 	l.mu.Unlock()
 	members := l.w.place[id]
 	_, err := l.host.Start(group.Spec{
-		ID: id, Members: members, Preferred: members[0], Bootstrap: founder,
+		ID: id, Members: members, Preferred: members[0], FirstLeader: firstLeader(id, members), Bootstrap: founder,
 	}, m, watcher{l, id})
 	if err != nil && !l.dead.Load() {
 		return fmt.Errorf("start group %d on %s: %w", id, l.id, err)
