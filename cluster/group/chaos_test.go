@@ -20,7 +20,8 @@ import (
 // whoever leads.
 type chaos struct {
 	*memCluster
-	rnd *rand.Rand
+	rnd   *rand.Rand
+	first transport.NodeID // see Spec.FirstLeader
 
 	mu      sync.Mutex
 	sent    int
@@ -29,7 +30,7 @@ type chaos struct {
 }
 
 func (c *chaos) spec() Spec {
-	return Spec{ID: queueA, Members: c.ids, Preferred: "n0", Bootstrap: true}
+	return Spec{ID: queueA, Members: c.ids, Preferred: "n0", FirstLeader: c.first, Bootstrap: true}
 }
 
 // write proposes once wherever somebody believes to lead, which may be two nodes.
@@ -151,7 +152,10 @@ func (c *chaos) check(seed uint64) {
 // run writes and breaks things for a while, then checks.
 func (c *chaos) run(seed uint64, limit time.Duration) {
 	c.rnd = rand.New(rand.NewPCG(seed, 7))
-	c.found(Spec{ID: queueA, Preferred: "n0"})
+	if seed%2 == 0 {
+		c.first = "n0"
+	}
+	c.found(c.spec())
 	next := time.Now()
 	for end := time.Now().Add(limit); time.Now().Before(end); {
 		c.write()
