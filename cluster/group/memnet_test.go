@@ -372,8 +372,11 @@ func (w *memWire) call(to transport.ReplicaID, cmd any, r io.Reader) (any, error
 	}
 	w.n.net.starve(ctx, true)
 	target := peer.wire(w.g)
-	if target == nil && peer.unknown != nil {
-		peer.unknown(w.g, w.n.id, 0)
+	peer.net.mu.Lock()
+	unknown := peer.unknown
+	peer.net.mu.Unlock()
+	if target == nil && unknown != nil {
+		unknown(w.g, w.n.id, 0)
 		for range 20 {
 			select {
 			case <-time.After(5 * time.Millisecond):
