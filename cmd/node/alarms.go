@@ -42,7 +42,7 @@ type alarms struct {
 func (n *running) openAlarms() {
 	a := &alarms{
 		n: n, board: alarm.NewBoard(time.Now), memory: alarm.Memory{Root: os.DirFS("/")}, wake: make(chan struct{}, 1),
-		trim: trimmer{shed: n.store.Shed, own: os.Getenv("GOGC") != ""},
+		trim: trimmer{shed: n.store.Shed},
 	}
 	n.alarms = a
 	total, ok := a.memory.Total()
@@ -100,7 +100,6 @@ func (a *alarms) run(ctx context.Context) {
 	t := time.NewTicker(alarmPeriod)
 	defer t.Stop()
 	a.look()
-	a.trim.look(time.Now())
 	for {
 		a.tell(false)
 		a.apply()

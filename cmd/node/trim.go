@@ -24,14 +24,10 @@ const (
 	// quarter of a minute, and fewer.
 	trimPercent = 25
 	trimRest    = 64
-	// workRoom is what a node at work allocates between two collections at least, unless GOGC would have to be above workPercentMax for it. What
-	// is alive on a node with few or shallow queues is little, and with GOGC 100 it would be marked every few milliseconds.
-	workRoom       = 64 << 20
-	workPercentMax = 400
 )
 
-// trimmer says how much garbage may pile up: a good deal while the node works, little while it is idle. It gives the memory of a burst of work
-// back to the system once that is over. Go's runtime keeps as much again as is in use, for garbage to come, and of an idle node little comes: the declaration of many queues
+// trimmer gives the memory of a burst of work back to the system once the node is idle, and keeps it small as long as it is. Go's runtime
+// keeps as much again as is in use, for garbage to come, and of an idle node little comes: the declaration of many queues
 // would be paid for with their memory twice.
 type trimmer struct {
 	looked, busy, trimmed time.Time
@@ -40,9 +36,7 @@ type trimmer struct {
 	allocated             uint64
 	samples               []metrics.Sample
 	resting               bool
-	own                   bool          // the operator has set GOGC: no more than that
-	working               int           // GOGC as the process began with; that of an idle node, too, if it is lower there
-	now                   int           // what it is, 0 until it was set
+	working               int           // GOGC of a node at work; that of resting if it is no larger
 	percent               func(int) int // debug.SetGCPercent
 	shed                  func()        // gives up what is kept only to be quick
 	free                  func()        // freeMemory
@@ -63,7 +57,7 @@ func (t *trimmer) freed(now time.Time, total uint64) {
 
 // look decides, now and then.
 func (t *trimmer) look(now time.Time) {
-	if now.Sub(t.looked) < trimPeriod && !t.resting { // work that begins is seen at the next look
+	if now.Sub(t.looked) < trimPeriod {
 		return
 	}
 	t.looked = now
@@ -78,8 +72,6 @@ func (t *trimmer) look(now time.Time) {
 		if t.free == nil {
 			t.free, t.percent = freeMemory, debug.SetGCPercent
 		}
-		t.working = t.percent(trimPercent)
-		t.percent(t.working)
 	}
 	metrics.Read(t.samples)
 	value := func(i int) uint64 { return t.samples[i].Value.Uint64() }
@@ -90,7 +82,7 @@ func (t *trimmer) look(now time.Time) {
 	if (allocated-t.allocated)*trimRest > live {
 		t.stirred = now
 	}
-	t.pace(now.Sub(t.stirred) >= trimQuiet, live)
+	t.rest(now.Sub(t.stirred) >= trimQuiet)
 	t.allocated = allocated
 	gain := unused + objects - min(objects, live)
 	// Once for each stretch of work: what an idle node leaves between two collections of its own is a quarter of what it keeps, and with
@@ -105,23 +97,16 @@ func (t *trimmer) look(now time.Time) {
 	t.trimmed = now
 }
 
-// pace sets GOGC for a node that is idle or at work, with so many bytes alive. Whoever has set it lower, or has turned it off, is left to it.
-func (t *trimmer) pace(idle bool, live uint64) {
-	want := t.working
+// rest has little garbage pile up while the node is idle. Whoever has set GOGC lower, or has turned it off, is left to it.
+func (t *trimmer) rest(idle bool) {
 	switch {
-	case idle:
-		want = min(want, trimPercent)
-	case !t.own && want > 0:
-		want = max(want, int(min(workPercentMax, workRoom*100/max(live, 1))))
-	}
-	// A change stops the world for a moment: not for a little more or less.
-	changed := want != t.now
-	if !idle && !t.resting {
-		changed = max(want, t.now) > min(want, t.now)*5/4
+	case idle && !t.resting:
+		t.working = t.percent(trimPercent)
+		if t.working <= trimPercent {
+			t.percent(t.working)
+		}
+	case !idle && t.resting && t.working > trimPercent:
+		t.percent(t.working)
 	}
 	t.resting = idle
-	if changed {
-		t.now = want
-		t.percent(want)
-	}
 }
