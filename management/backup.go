@@ -1,6 +1,7 @@
 package management
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"io"
@@ -35,8 +36,11 @@ func (a *API) routeBackups() {
 	})
 }
 
-// backup streams a backup. The parameter hold is in seconds. An answer that has begun and cannot be finished is broken off, which a
-// client sees, and the archive lacks its end.
+// backupBuffer is how much of a backup is held back, in bytes, before an answer begins: one that fails until then is told why.
+const backupBuffer = 64 << 10
+
+// backup streams a backup. The parameter hold is in seconds. A backup that fails before the answer has begun is refused with its
+// reason; an answer that has begun and cannot be finished is broken off, which a client sees, and the archive lacks its end.
 func (a *API) backup(w http.ResponseWriter, r *http.Request) error {
 	u, err := a.authenticate(r)
 	if err != nil {
@@ -51,16 +55,35 @@ func (a *API) backup(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("Content-Type", "application/gzip")
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("Content-Disposition", `attachment; filename="warren-backup.tar.gz"`)
-	err = b.WriteTo(r.Context(), w)
+	out := &sending{to: w}
+	buffer := bufio.NewWriterSize(out, backupBuffer)
+	if err = b.WriteTo(r.Context(), buffer); err == nil {
+		err = buffer.Flush()
+	}
 	a.record(r, u, err)
 	if err != nil {
 		if !errors.Is(err, context.Canceled) {
 			a.cfg.Logger.Error("a backup is broken off", "err", err)
 		}
+		if !out.begun {
+			w.Header().Del("Content-Disposition")
+			return err
+		}
 		b.Close()
 		panic(http.ErrAbortHandler)
 	}
 	return nil
+}
+
+// sending knows whether an answer has begun.
+type sending struct {
+	to    io.Writer
+	begun bool
+}
+
+func (s *sending) Write(b []byte) (int, error) {
+	s.begun = true
+	return s.to.Write(b)
 }
 
 // beginBackup takes the cut.

@@ -102,6 +102,20 @@ func newDeadLoad(t *testing.T, n *cluster.Node) *deadLoad {
 	return &deadLoad{t: t, confirmed: map[string]time.Time{}, acked: map[string]bool{}, rejected: map[string]int{}}
 }
 
+// busy waits until something was confirmed, acked and rejected: a backup of less proves nothing.
+func (l *deadLoad) busy(t *testing.T) {
+	t.Helper()
+	for end := time.Now().Add(timeoutStart); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		l.mu.Lock()
+		going := len(l.confirmed) > 0 && len(l.acked) > 0 && len(l.rejected) > 0
+		l.mu.Unlock()
+		if going {
+			return
+		}
+	}
+	t.Fatal("the load does not begin")
+}
+
 // publish runs until ctx ends or the node is gone.
 func (l *deadLoad) publish(ctx context.Context, url, name string) {
 	conn, err := amqp.Dial(url)
@@ -426,6 +440,7 @@ func TestBackupWhileLeadersDie(t *testing.T) {
 		work.Go(func() { l.publish(ctx, c.Node(0).URL(), fmt.Sprint("p", i)) })
 		work.Go(func() { l.consume(ctx, c.Node(0).URL()) })
 	}
+	l.busy(t)
 	dir := t.TempDir()
 	best, began, failed := "", time.Time{}, 0
 	for i := 0; i < 2 || best == "" && i < 8; i++ {

@@ -1,0 +1,66 @@
+package management
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+)
+
+// shortBackup fails after some bytes.
+type shortBackup struct {
+	bytes  int
+	closed int
+}
+
+func (b *shortBackup) Backup(context.Context, time.Duration) (Backup, error) { return b, nil }
+
+func (b *shortBackup) WriteTo(_ context.Context, to io.Writer) error {
+	if _, err := to.Write(bytes.Repeat([]byte("x"), b.bytes)); err != nil {
+		return err
+	}
+	return errors.New("peer is down")
+}
+
+func (b *shortBackup) Close() { b.closed++ }
+
+// TestBackupFails has a backup fail before its answer has begun, which tells why, and after, which can only be broken off.
+func TestBackupFails(t *testing.T) {
+	f := newFakeCluster("a")
+	server := httptest.NewServer(f.apis["a"])
+	defer server.Close()
+	ask := func(bytes int) (*http.Response, []byte, error) {
+		t.Helper()
+		b := &shortBackup{bytes: bytes}
+		f.apis["a"].cfg.Backups = b
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+"/api/warren/backup", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.SetBasicAuth("admin", "secret")
+		resp, err := server.Client().Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		raw, err := io.ReadAll(resp.Body)
+		if b.closed == 0 {
+			t.Error("the cut is not forgotten")
+		}
+		return resp, raw, err
+	}
+	resp, raw, err := ask(backupBuffer)
+	if want := `{"error":"service_unavailable","reason":"peer is down"}`; err != nil || resp.StatusCode != http.StatusServiceUnavailable || string(raw) != want {
+		t.Errorf("%v: %d %s", err, resp.StatusCode, raw)
+	}
+	if h := resp.Header; h.Get("Content-Disposition") != "" || h.Get("Content-Type") != "application/json" {
+		t.Error(h)
+	}
+	if resp, raw, err := ask(backupBuffer + 1); err == nil || resp.StatusCode != http.StatusOK {
+		t.Errorf("%d and %d bytes to the end", resp.StatusCode, len(raw))
+	}
+}
