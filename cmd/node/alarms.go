@@ -42,7 +42,7 @@ type alarms struct {
 func (n *running) openAlarms() {
 	a := &alarms{
 		n: n, board: alarm.NewBoard(time.Now), memory: alarm.Memory{Root: os.DirFS("/")}, wake: make(chan struct{}, 1),
-		trim: trimmer{shed: n.store.Shed},
+		trim: trimmer{shed: n.store.Shed, fixed: os.Getenv("GOGC") != ""},
 	}
 	n.alarms = a
 	total, ok := a.memory.Total()
@@ -69,6 +69,13 @@ func (n *running) openAlarms() {
 			_ = n.mesh.Send(p.Node, alarm.MessageKind, alarm.Encode(a.board.Local())) // said again soon
 		}
 	})
+}
+
+// born is told of each replica that begins.
+func (a *alarms) born() {
+	if a.trim.born() {
+		a.poke()
+	}
 }
 
 func (a *alarms) poke() {
@@ -110,8 +117,8 @@ func (a *alarms) run(ctx context.Context) {
 		case <-t.C:
 			a.look()
 			a.trim.freed(time.Now(), a.n.host.Dozed())
-			a.trim.look(time.Now())
 		}
+		a.trim.look(time.Now())
 	}
 }
 

@@ -24,10 +24,12 @@ type raftGroups struct {
 	store *store.Store
 	// since is the catalog revision at which this process registered.
 	since *atomic.Uint64
+	born  func() // is told of each replica that begins
 }
 
 // Start implements broker.Groups.
 func (r raftGroups) Start(q *catalog.Queue, replica *leader.Replica, lead func(uint64, string, bool)) (broker.Group, error) {
+	r.born()
 	var former transport.GroupID
 	if q.Survivors != nil {
 		// The trace of the former life is read, and nothing may write to it meanwhile.

@@ -279,6 +279,7 @@ func (n *running) startBroker(ctx context.Context) error {
 	cat := n.catalog.Load()
 	local := n.identity.NodeID()
 	n.openLogins()
+	n.openAlarms()
 	n.broker = broker.New(broker.Config{
 		Node: string(local),
 		Send: func(node string, payload []byte) error {
@@ -290,7 +291,7 @@ func (n *running) startBroker(ctx context.Context) error {
 		},
 		Now:          n.mesh.Clock,
 		ClockOffsets: func() []time.Duration { return n.clockOffsets(cat.View()) },
-		Groups:       raftGroups{host: n.host, store: n.store, since: &n.since},
+		Groups:       raftGroups{host: n.host, store: n.store, since: &n.since, born: n.alarms.born},
 		Alive:        func(node string) bool { return n.detector.State(transport.NodeID(node)) != detector.Dead },
 		Online:       func(node string) bool { return n.runs(transport.NodeID(node)) },
 		Passwords:    n.passwords,
@@ -298,7 +299,6 @@ func (n *running) startBroker(ctx context.Context) error {
 
 		ConsumerTimeout: n.cfg.ConsumerTimeout, Gate: &n.gate, Trace: n.spans.tracer,
 	}, cat)
-	n.openAlarms()
 	n.onClose("broker", func() error {
 		n.broker.Close()
 		return nil

@@ -4,6 +4,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
+	"sync/atomic"
 	"time"
 )
 
@@ -24,19 +25,33 @@ const (
 	// quarter of a minute, and fewer.
 	trimPercent = 25
 	trimRest    = 64
+	// trimBirths is how many replicas have to begin within trimPeriod for a burst of them: each leaves some 60 KiB of garbage, and what is alive on
+	// a node with few queues would be marked after every hundredth.
+	trimBirths = 16
+	// trimRoom is what may pile up between two collections during such a burst, in bytes, trimRoomPercent the largest GOGC for it.
+	trimRoom        = 64 << 20
+	trimRoomPercent = 400
+	// trimAfterBirths is the least time between a burst of them, which makes more garbage than work does otherwise, and the trim before.
+	trimAfterBirths = 10 * time.Second
 )
 
 // trimmer gives the memory of a burst of work back to the system once the node is idle, and keeps it small as long as it is. Go's runtime
 // keeps as much again as is in use, for garbage to come, and of an idle node little comes: the declaration of many queues
-// would be paid for with their memory twice.
+// would be paid for with their memory twice. While many replicas begin, it lets more pile up (ADR 50).
 type trimmer struct {
+	births  atomic.Uint64 // replicas that have begun
+	known   atomic.Uint64 // of births, at the newest look
+	fixed   bool          // the operator has set GOGC: no more than that
+	crowded bool          // the newest look found a burst of births
+	pause   time.Duration // until the next trim at least, after the one before
+
 	looked, busy, trimmed time.Time
 	ended                 uint64    // see freed
 	stirred               time.Time // more than trimRest was allocated
 	allocated             uint64
 	samples               []metrics.Sample
-	resting               bool
-	working               int           // GOGC of a node at work; that of resting if it is no larger
+	working               int           // GOGC of a node at work; that of an idle one if it is no larger
+	now                   int           // GOGC as it was set last
 	percent               func(int) int // debug.SetGCPercent
 	shed                  func()        // gives up what is kept only to be quick
 	free                  func()        // freeMemory
@@ -55,12 +70,18 @@ func (t *trimmer) freed(now time.Time, total uint64) {
 	}
 }
 
+// born tells of a replica that has begun, and whether a look is due before the next one would be. It is safe from many goroutines.
+func (t *trimmer) born() (due bool) { return t.births.Add(1) == t.known.Load()+trimBirths }
+
 // look decides, now and then.
 func (t *trimmer) look(now time.Time) {
-	if now.Sub(t.looked) < trimPeriod {
+	births := t.births.Load()
+	burst := births >= t.known.Load()+trimBirths
+	if now.Sub(t.looked) < trimPeriod && (t.crowded || !burst) {
 		return
 	}
 	t.looked = now
+	t.known.Store(births)
 	if t.samples == nil {
 		t.samples = []metrics.Sample{
 			{Name: "/gc/heap/allocs:bytes"},
@@ -68,10 +89,13 @@ func (t *trimmer) look(now time.Time) {
 			{Name: "/memory/classes/heap/objects:bytes"},
 			{Name: "/gc/heap/live:bytes"},
 		}
-		t.busy, t.stirred = now, now
+		t.busy, t.stirred, t.pause = now, now, trimPause
 		if t.free == nil {
 			t.free, t.percent = freeMemory, debug.SetGCPercent
 		}
+		t.working = t.percent(trimPercent)
+		t.now = t.working
+		t.percent(t.working)
 	}
 	metrics.Read(t.samples)
 	value := func(i int) uint64 { return t.samples[i].Value.Uint64() }
@@ -82,31 +106,38 @@ func (t *trimmer) look(now time.Time) {
 	if (allocated-t.allocated)*trimRest > live {
 		t.stirred = now
 	}
-	t.rest(now.Sub(t.stirred) >= trimQuiet)
+	t.crowded = burst && !t.fixed
+	t.pace(now.Sub(t.stirred) >= trimQuiet, live)
 	t.allocated = allocated
+	if t.crowded {
+		t.pause = trimAfterBirths
+	}
 	gain := unused + objects - min(objects, live)
 	// Once for each stretch of work: what an idle node leaves between two collections of its own is a quarter of what it keeps, and with
 	// ten thousand queues it would be collected twice a minute for nothing.
-	if !t.busy.After(t.trimmed) || now.Sub(t.busy) < trimQuiet || now.Sub(t.trimmed) < trimPause || gain < trimWorth || gain < objects/trimWorthShare {
+	if !t.busy.After(t.trimmed) || now.Sub(t.busy) < trimQuiet || now.Sub(t.trimmed) < t.pause || gain < trimWorth || gain < objects/trimWorthShare {
 		return
 	}
 	if t.shed != nil {
 		t.shed()
 	}
 	t.free()
-	t.trimmed = now
+	t.trimmed, t.pause = now, trimPause
 }
 
-// rest has little garbage pile up while the node is idle. Whoever has set GOGC lower, or has turned it off, is left to it.
-func (t *trimmer) rest(idle bool) {
+// pace has little garbage pile up while the node is idle, and some more while replicas begin, of which live bytes are alive. Whoever has
+// set GOGC lower, or has turned it off, is left to it.
+func (t *trimmer) pace(idle bool, live uint64) {
+	want := t.working
 	switch {
-	case idle && !t.resting:
-		t.working = t.percent(trimPercent)
-		if t.working <= trimPercent {
-			t.percent(t.working)
-		}
-	case !idle && t.resting && t.working > trimPercent:
-		t.percent(t.working)
+	case want <= 0:
+	case t.crowded:
+		want = max(want, int(min(trimRoomPercent, trimRoom*100/max(live, 1))))
+	case idle:
+		want = min(want, trimPercent)
 	}
-	t.resting = idle
+	if want != t.now {
+		t.now = want
+		t.percent(want)
+	}
 }

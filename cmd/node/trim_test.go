@@ -1,6 +1,7 @@
 package main
 
 import (
+	"runtime"
 	"testing"
 	"time"
 )
@@ -76,16 +77,88 @@ func TestTrim(t *testing.T) {
 	if percent != 100 {
 		t.Fatalf("GOGC of a node at work again is %d", percent)
 	}
-	for _, own := range []int{-1, trimPercent - 5} { // what the operator has set
-		percent = own
-		pass(2 * trimQuiet)
-		if percent != own {
-			t.Fatalf("GOGC %d became %d", own, percent)
+}
+
+// gogc is a trimmer with a setting of its own, and how it looks through d.
+func gogc(percent int) (tr *trimmer, set *int, pass func(d time.Duration)) {
+	set = &percent
+	tr = &trimmer{free: func() {}, percent: func(p int) int { before := percent; percent = p; return before }}
+	now := time.Unix(1000, 0)
+	return tr, set, func(d time.Duration) {
+		for end := now.Add(d); now.Before(end); now = now.Add(alarmPeriod) {
+			tr.look(now)
 		}
-		work()
-		pass(trimPeriod)
-		if percent != own {
-			t.Fatalf("GOGC %d became %d after work", own, percent)
+	}
+}
+
+// TestTrimOwnSetting leaves what the operator has set.
+func TestTrimOwnSetting(t *testing.T) {
+	for _, own := range []int{-1, trimPercent - 5} {
+		tr, percent, pass := gogc(own)
+		for _, crowd := range []int{0, 2 * trimBirths} {
+			for range crowd {
+				tr.born()
+			}
+			sink = append(sink[:0], make([]byte, 64<<20))
+			pass(trimPeriod)
+			if own < 0 && *percent != own || own > 0 && crowd == 0 && *percent != own {
+				t.Fatalf("GOGC %d became %d at work, with %d births", own, *percent, crowd)
+			}
+			pass(2 * trimQuiet)
+			if *percent != own {
+				t.Fatalf("GOGC %d became %d", own, *percent)
+			}
 		}
+	}
+	sink = nil
+	tr, percent, pass := gogc(100)
+	tr.fixed = true
+	pass(trimPeriod)
+	for range 100 * trimBirths {
+		tr.born()
+	}
+	if pass(alarmPeriod); *percent != 100 {
+		t.Fatalf("GOGC of a burst of births is %d, and the operator has set it", *percent)
+	}
+}
+
+// TestTrimBirths has more garbage pile up while many replicas begin, and no longer.
+func TestTrimBirths(t *testing.T) {
+	runtime.GC() // what other tests have left is not alive
+	tr, percent, pass := gogc(100)
+	pass(3 * trimQuiet)
+	for range trimBirths - 1 {
+		if tr.born() {
+			t.Fatal("a look is due early")
+		}
+	}
+	if pass(alarmPeriod); *percent > 100 {
+		t.Fatalf("GOGC %d without a burst", *percent)
+	}
+	pass(trimPeriod)
+	due := 0
+	for range 3 * trimBirths {
+		if tr.born() {
+			due++
+		}
+	}
+	if due != 1 {
+		t.Fatalf("a look is due %d times", due)
+	}
+	tr.look(tr.looked.Add(time.Millisecond)) // at once
+	if *percent <= 100 || *percent > trimRoomPercent {
+		t.Fatalf("GOGC of a burst is %d", *percent)
+	}
+	if tr.pause != trimAfterBirths {
+		t.Fatalf("the next trim is %v away", tr.pause)
+	}
+	pass(2 * trimPeriod)
+	if *percent > 100 {
+		t.Fatalf("GOGC after the burst is %d", *percent)
+	}
+	tr.pace(false, 1<<30)
+	tr.crowded = true
+	if tr.pace(false, 1<<30); *percent != 100 {
+		t.Fatalf("GOGC of a burst with a GiB alive is %d", *percent)
 	}
 }

@@ -103,6 +103,7 @@ var overview = Dashboard{
 			plot("Syncs to disk", "s", "A confirm waits for those of two nodes of three.", quantiles("warren_store_sync_seconds")...),
 			plot("Written to the log", "Bps", "", rate("warren_store_written_bytes_total", nodeLabel)),
 			plot("Queues led", "short", "", byNode("rabbitmq_queues{S}")),
+			plot("Queues whose publishers are held", "short", "To what their consumers take, who are faster then.", byNode("warren_queue_publishers_held{S}")),
 			plot("What nodes do", "short", "", Query{`sum by (state) (warren_node_state{S})`, "{{state}}"}),
 		}},
 	},
@@ -202,6 +203,7 @@ var raft = Dashboard{
 			plot("Replicas that lag", "short", "", byNode("warren_replicas_behind{S}")),
 			plot("Queues with a replica that is missing", "short", "", byNode("warren_queues_replica_missing{S}")),
 			plot("Queues without a replica to spare", "short", "", byNode("warren_queues_quorum_critical{S}")),
+			plot("Replicas that sleep", "short", "Their queues have had nothing to do for --sleep-after, and wake with the first use.", byNode("warren_replicas_asleep{S}")),
 		}},
 		{"Repair", []Panel{
 			plot("Queues with replicas to be moved", "short", "", Query{"sum by (state) (warren_repair_queues{S})", "{{state}}"}),
