@@ -111,6 +111,7 @@ func TestBadFlags(t *testing.T) {
 		{"deadletter --urls a --via ttl --preload 5", "--preload goes with --via reject"},
 		{"failover --urls a", "failover needs --start, --servers or --leader-pid"},
 		{"failover --servers a=b@c", "is not of the form name=pid@url"},
+		{"throughput --urls a --client-gogc 0", "--client-gogc must be at least 1"},
 		{"start --urls a", "start needs --start"},
 		{"queues --urls a --parallel 0", "--parallel must be at least 1"},
 		{"latency --urls a --freeze", "--freeze, --cut and --one-leader go with failover"},

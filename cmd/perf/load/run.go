@@ -9,6 +9,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"runtime/debug"
 	"time"
 
 	"github.com/warrenmq/warren/test/cluster"
@@ -97,6 +98,7 @@ func Execute(ctx context.Context, drivers Drivers, args []string, stdout, stderr
 		fmt.Fprintf(stderr, "warren-perf: --protocol: there is no %q\n", cfg.Protocol)
 		return 2
 	}
+	defer debug.SetGCPercent(debug.SetGCPercent(cfg.ClientGOGC))
 	res, err := perform(ctx, d, cfg)
 	if err != nil {
 		fmt.Fprintln(stderr, "warren-perf:", err)

@@ -10,6 +10,10 @@ import (
 	"time"
 )
 
+// clientGOGC is what GOGC of the clients is without --client-gogc. With 100 the collector took a fifth of what two processors could do,
+// from the servers as well (docs/benchmarks/README.md).
+const clientGOGC = 400
+
 // settings of one run. They are part of its JSON line.
 type settings struct {
 	Mode       string        `json:"mode"`
@@ -35,6 +39,7 @@ type settings struct {
 	Restart    bool          `json:"restart,omitempty"`
 	Cut        bool          `json:"cut,omitempty"`
 	OneLeader  bool          `json:"one_leader,omitempty"`
+	ClientGOGC int           `json:"client_gogc"`
 	Warmup     time.Duration `json:"-"`
 	Duration   time.Duration `json:"-"`
 	Drain      time.Duration `json:"-"`
@@ -117,6 +122,7 @@ func parse(args []string, stderr io.Writer) (*settings, error) {
 	flags.IntVar(&s.Rate, "rate", 0, "messages per second over all publishers; 0 is as fast as it goes (latency and failover: 1000)")
 	flags.IntVar(&s.Window, "window", 1000, "unconfirmed messages of a publisher")
 	flags.IntVar(&s.Prefetch, "prefetch", 500, "prefetch of a consumer")
+	flags.IntVar(&s.ClientGOGC, "client-gogc", clientGOGC, "GOGC of the clients; they keep next to nothing alive, and with Go's 100 they collect all the time")
 	flags.IntVar(&s.AckEvery, "ack-every", 1, "ack this many deliveries with one method")
 	flags.IntVar(&s.Messages, "messages", 100000, "backlog: number of messages")
 	flags.StringVar(&s.Via, "via", "reject", "deadletter: reject, ttl or "+viaLimit)
@@ -199,6 +205,8 @@ func (s *settings) check() error {
 		return errors.New("--protocol goes with throughput, latency, deadletter and backlog")
 	case (s.start == "") == (len(s.URLs) == 0):
 		return errors.New("either --urls or --start is needed")
+	case s.ClientGOGC < 1:
+		return errors.New("--client-gogc must be at least 1")
 	case s.Mode == "start" && s.start == "":
 		return errors.New("start needs --start")
 	case (s.Mode == "queues" || s.Mode == "failover") && s.Parallel < 1:

@@ -25,6 +25,7 @@ type plan struct {
 	rows, systems       string
 	scale               float64
 	warmup, duration    time.Duration
+	clientGOGC          int // of the load tool, which has a value of its own for 0
 
 	self string
 	out  string // without the suffix
@@ -45,6 +46,7 @@ func measure(ctx context.Context, args []string) error {
 	flags.StringVar(&p.systems, "systems", strings.Join(systems, ","), "the systems, separated by commas")
 	flags.Float64Var(&p.scale, "scale", 1, "of the numbers of messages and queues; 0.01 shows that all works")
 	flags.DurationVar(&p.warmup, "warmup", 3*time.Second, "time before each measurement")
+	flags.IntVar(&p.clientGOGC, "client-gogc", 0, "GOGC of the clients; 0: what the load tool takes by itself")
 	flags.DurationVar(&p.duration, "duration", 10*time.Second, "time of each measurement")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -135,6 +137,9 @@ func (p *plan) perform(ctx context.Context, w work, system string) (line map[str
 	}
 	defer os.RemoveAll(dir)
 	program, args := p.perf, append(w.arguments(p.scale), "--warmup", p.warmup.String(), "--duration", p.duration.String())
+	if p.clientGOGC != 0 {
+		args = append(args, "--client-gogc", fmt.Sprint(p.clientGOGC))
+	}
 	if system == warren {
 		nodes := []string{"--nodes", "3"}
 		if slices.Contains(args, "--nodes") {
