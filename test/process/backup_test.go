@@ -105,15 +105,11 @@ func newDeadLoad(t *testing.T, n *cluster.Node) *deadLoad {
 // busy waits until something was confirmed, acked and rejected: a backup of less proves nothing.
 func (l *deadLoad) busy(t *testing.T) {
 	t.Helper()
-	for end := time.Now().Add(timeoutStart); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	await(t, timeoutStart, "the load is under way", func() bool {
 		l.mu.Lock()
-		going := len(l.confirmed) > 0 && len(l.acked) > 0 && len(l.rejected) > 0
-		l.mu.Unlock()
-		if going {
-			return
-		}
-	}
-	t.Fatal("the load does not begin")
+		defer l.mu.Unlock()
+		return len(l.confirmed) > 0 && len(l.acked) > 0 && len(l.rejected) > 0
+	})
 }
 
 // publish runs until ctx ends or the node is gone.
