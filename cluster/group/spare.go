@@ -13,13 +13,15 @@ import (
 // spare. What a spare follower gets may wait a little and come together: then entries that
 // arrive one by one cost it one frame, one sync and one answer for several. Nothing else
 // changes: it holds and answers what every follower does, and counts for the quorum when it
-// has synced. It is behind by spareGap more at most, and only if entries are small and few.
+// has synced. It is behind by spareLooks times spareGap more at most, and only if entries are small and few.
 //
 // Which followers are spare is the leader's choice, another one for each group. If those it
 // relies on turn out to be slow, they become spare themselves.
 const (
-	// spareGap is the time between two frames to a spare follower.
-	spareGap = 3 * time.Millisecond
+	// spareGap is the least time between two frames to a spare follower. If what was appended before has been committed by then, without
+	// it, entries may go on gathering until the next look, spareLooks times in all.
+	spareGap   = 3 * time.Millisecond
+	spareLooks = 3
 	// Frames of more are followed by the next at once: there is little to gain, and the follower
 	// had better keep up, or catch up.
 	spareBytesMax, spareEntriesMax = 16 << 10, 16
@@ -77,29 +79,40 @@ func (p *pipeline) mayWait(args *raft.AppendEntriesRequest) bool {
 	return bytes < spareBytesMax && p.g.isSpare(p.to)
 }
 
-// wait lets entries gather behind the one at sent, and looks whether the followers that are
-// not spare have committed some of them meanwhile.
+// wait lets entries gather behind the one at sent, as long as the followers that are not spare commit them meanwhile.
 func (p *pipeline) wait(sent uint64) {
 	timer := time.NewTimer(spareGap)
 	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-p.g.stopped:
-		return
+	for look, due := 1, sent; ; look++ {
+		select {
+		case <-timer.C:
+		case <-p.g.stopped:
+			return
+		}
+		in := p.g.running.Load()
+		if in == nil {
+			return
+		}
+		last, committed := in.raft.LastIndex(), in.raft.CommitIndex()
+		if p.late(sent, last, committed) || committed < due || last == sent || last-sent >= spareEntriesMax || look == spareLooks {
+			return
+		}
+		due = last
+		timer.Reset(spareGap)
 	}
-	in := p.g.running.Load()
-	if in == nil {
-		return
-	}
-	last, committed := in.raft.LastIndex(), in.raft.CommitIndex()
+}
+
+// late tells whether those that are not spare have committed nothing behind sent although there was something. A few times in succession, and the choice moves on.
+func (p *pipeline) late(sent, last, committed uint64) bool {
 	if last <= sent+1 || committed > sent {
 		p.strikes = 0
-		return
+		return false
 	}
 	if p.strikes++; p.strikes >= spareStrikes {
 		p.strikes = 0
 		p.g.spares.turn.Add(1)
 	}
+	return true
 }
 
 // isSpare tells whether enough other followers have a link for a commit without n.

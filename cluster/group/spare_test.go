@@ -89,6 +89,64 @@ func TestOneOfTwoFollowersIsSpare(t *testing.T) {
 	})
 }
 
+// The spare follower's entries gather for longer while the others commit them, and no longer than before once they do not.
+func TestASpareFollowerWaitsWhileTheOthersCommit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newMemCluster(t, 3, nil)
+		defer c.close()
+		c.found(Spec{ID: queueA, Preferred: c.ids[0]})
+		g := c.waitLeader(queueA, 10*time.Second)
+		if _, err := propose(g, "first"); err != nil {
+			t.Fatal(err)
+		}
+		c.net.change(func() { c.net.delay = 100 * time.Microsecond })
+		freeze := func(frozen bool) {
+			c.net.change(func() {
+				for _, id := range c.ids {
+					c.nodes[id].link.frozen = frozen && id != g.host.cfg.Local
+				}
+			})
+		}
+		p := &pipeline{AppendPipeline: sentAt{}, g: g, to: sparesOf(c, g)[0]}
+		waits := func(gap time.Duration, stopAfter time.Duration) time.Duration {
+			synctest.Wait()
+			sent, began := g.replica().LastIndex(), time.Now()
+			var proposer sync.WaitGroup
+			proposer.Go(func() {
+				for i := 0; gap > 0 && i < 40; i++ {
+					g.Propose([]byte("more"), nil)
+					time.Sleep(gap)
+				}
+			})
+			if stopAfter > 0 {
+				proposer.Go(func() { time.Sleep(stopAfter); freeze(true) })
+			}
+			p.wait(sent)
+			took := time.Since(began)
+			proposer.Wait()
+			freeze(false)
+			time.Sleep(5 * time.Second) // everything is committed
+			return took
+		}
+		for _, x := range []struct {
+			what           string
+			gap, stopAfter time.Duration
+			want           time.Duration
+		}{
+			{"one entry each millisecond", time.Millisecond, 0, spareLooks * spareGap},
+			{"nothing more", 0, 0, spareGap},
+			{"entries in crowds", 100 * time.Microsecond, 0, spareGap},
+			{"the needed follower stops at once", time.Millisecond, time.Microsecond, spareGap},
+			{"the needed follower stops later", time.Millisecond, 4 * time.Millisecond, spareLooks * spareGap},
+			{"the needed follower stops behind the first look", time.Millisecond, 1500 * time.Microsecond, 2 * spareGap},
+		} {
+			if took := waits(x.gap, x.stopAfter); took != x.want {
+				t.Errorf("%s: held back %v, want %v", x.what, took, x.want)
+			}
+		}
+	})
+}
+
 // A follower that stays behind becomes the spare one.
 func TestSlowFollowerBecomesSpare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
