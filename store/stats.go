@@ -164,6 +164,11 @@ func (g *Group) Usage() Usage {
 	return u
 }
 
+// SyncCost tells how many syncs there have been, and the time in which the log wrote and synced. It is cheap.
+func (s *Store) SyncCost() (syncs uint64, took time.Duration) {
+	return s.wal.syncs.Load(), time.Duration(s.wal.flushed.Load())
+}
+
 // SyncOutstanding tells how long the present write, or an append's wait for a next segment, has been under way; 0 if
 // there is none. It is cheap. A disk that hangs shows here first.
 func (s *Store) SyncOutstanding() time.Duration {

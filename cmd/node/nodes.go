@@ -110,7 +110,7 @@ func (n *running) Stats() management.NodeStats {
 func (n *running) use() management.NodeStats {
 	r := n.resources()
 	s := management.NodeStats{
-		PID: strconv.Itoa(os.Getpid()), Uptime: time.Since(begun).Milliseconds(), Processors: runtime.GOMAXPROCS(0),
+		PID: strconv.Itoa(os.Getpid()), Uptime: time.Since(begun).Milliseconds(), Processors: int(n.crew.all.Load()),
 		MemUsed: r.MemoryBytes, MemLimit: n.alarms.gauge.Watermark, MemAlarm: r.MemoryAlarm,
 		DiskLimit: uint64(diskReserve(n.cfg.DataDir)), DiskAlarm: r.DiskAlarm, FilesUsed: r.OpenFiles, FilesTotal: r.OpenFilesMax, ClusterLinks: []management.ClusterLink{},
 	}

@@ -76,6 +76,7 @@ type running struct {
 	definitionsFile []byte // to be loaded, nil: nothing
 	newcomer        bool   // the node belonged to no cluster when it was started; set with definitionsFile
 	alarms          *alarms
+	crew            crew
 	ready           atomic.Bool            // what answers management requests is there
 	phase           atomic.Int32           // a phase
 	starting        atomic.Pointer[string] // the step of the start that is under way
@@ -363,6 +364,7 @@ func (n *running) serveClients(context.Context) error {
 		return err
 	}
 	n.amqp = server
+	n.keepCrew()
 	n.openGRPC(c)
 	n.openManagement()
 	n.serveGRPC(n.listeners.grpc)

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"context"
+	"os"
+	"runtime"
+	"runtime/metrics"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/warrenmq/warren/store"
+)
+
+// Bounds of keeping to one processor.
+const (
+	// crewPeriod is the time between two looks, crewRest that of a node which has used no more than crewIdle of a processor: looks are wake-ups as well.
+	crewPeriod = 20 * time.Millisecond
+	crewRest   = 100 * time.Millisecond
+	crewIdle   = 0.05
+	// crewBusy is the part of one processor's time, between two looks, from which on a node gets all processors at once. A processor that waits for the disk with the
+	// log's flusher counts as used.
+	crewBusy = 0.85
+	// crewCalm is what a node that keeps to one has used of it at most, over all of crewQuiet.
+	crewCalm  = 0.6
+	crewQuiet = time.Second
+	// crewSyncMax is what a write and sync of the log take at most in the mean where one processor does, and crewSyncLate one that is outstanding: the only
+	// processor waits with it for the disk, until Go's monitor takes it away, a millisecond or two later.
+	crewSyncMax  = 400 * time.Microsecond
+	crewSyncLate = 4 * time.Millisecond
+	// crewTardy is how much later than it should have run a look tells that goroutines wait for a processor, whatever has it: a request that computes, reads of
+	// a disk. The timer itself may be two milliseconds late (slackWanted, and the kernel's wait in whole ones).
+	crewTardy = 6 * time.Millisecond
+	// crewLiveMax is how much of the heap may be alive: more processors have to wait for a collection of garbage to end, and one takes long to mark much.
+	crewLiveMax = 64 << 20
+)
+
+// crew has Go keep to one processor (GOMAXPROCS 1) while a node has little to do, and gives it all of them back as soon as it has more. A message that comes alone
+// passes a dozen goroutines, and with a second processor most of these wake-ups look for another thread, too, which then finds nothing to do (ADR 52).
+type crew struct {
+	one    bool
+	all    atomic.Int32 // processors without a limit of ours
+	newest work         // at the newest look
+	since  work         // at the first look of a stretch that may become a quiet one
+}
+
+// work is what a node has done until a moment.
+type work struct {
+	at    time.Time
+	tardy time.Duration // that it should have been looked at earlier
+	cpu   time.Duration // of all threads
+	syncs uint64
+	disk  time.Duration // in which the log waited for the disk, one write and sync after the other
+	late  time.Duration // for how long one of them has been outstanding
+	live  uint64        // bytes of the heap, as of the newest collection
+}
+
+// look tells whether one processor does from now on, and when to look again.
+func (c *crew) look(now work) (one bool, next time.Duration) {
+	before := c.newest
+	c.newest = now
+	used, passed := now.used(before), now.at.Sub(before.at)
+	next = crewPeriod
+	if c.one && used <= share(crewIdle, passed) {
+		next = crewRest
+	}
+	busy := used >= share(crewBusy, passed) || now.late >= crewSyncLate || now.tardy >= crewTardy
+	switch {
+	case before.at.IsZero(), busy:
+		c.one, c.since = false, now
+	case now.at.Sub(c.since.at) >= crewQuiet:
+		slow := now.disk-c.since.disk > time.Duration(now.syncs-c.since.syncs)*crewSyncMax
+		calm := c.one || now.used(c.since) <= share(crewCalm, now.at.Sub(c.since.at))
+		c.one, c.since = calm && !slow && now.live <= crewLiveMax, now
+	}
+	return c.one, next
+}
+
+// used is what one processor would have been used since before.
+func (w work) used(before work) time.Duration { return w.cpu - before.cpu + w.disk - before.disk }
+
+func share(part float64, of time.Duration) time.Duration { return time.Duration(part * float64(of)) }
+
+// keepCrew looks after Go's processors until the node closes. Whoever sets GOMAXPROCS has it as it is set.
+func (n *running) keepCrew() {
+	n.crew.all.Store(int32(runtime.GOMAXPROCS(0)))
+	if os.Getenv("GOMAXPROCS") != "" || n.crew.all.Load() == 1 {
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { n.crew.run(ctx, n.store) })
+	n.onClose("processors", func() error {
+		cancel()
+		wg.Wait()
+		return nil
+	})
+}
+
+func (c *crew) run(ctx context.Context, s *store.Store) {
+	t := time.NewTimer(crewPeriod)
+	defer t.Stop()
+	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	due := time.Now().Add(crewPeriod)
+	for one := false; ; {
+		select {
+		case <-ctx.Done():
+			if one {
+				c.limit(false)
+			}
+			return
+		case <-t.C:
+		}
+		now := work{at: time.Now(), late: s.SyncOutstanding()}
+		now.tardy = now.at.Sub(due)
+		now.syncs, now.disk = s.SyncCost()
+		if now.at.Sub(c.since.at) >= crewQuiet {
+			metrics.Read(live)
+			now.live = live[0].Value.Uint64()
+		}
+		var used unix.Rusage
+		if unix.Getrusage(unix.RUSAGE_SELF, &used) == nil {
+			now.cpu = time.Duration(used.Utime.Nano() + used.Stime.Nano())
+		}
+		does, next := c.look(now)
+		if does != one {
+			one = does
+			c.limit(one)
+		}
+		due = time.Now().Add(next)
+		t.Reset(next)
+	}
+}
+
+// limit changes what Go uses. It stops the world for some ten microseconds, and waits for a collection of garbage first.
+func (c *crew) limit(one bool) {
+	if one {
+		runtime.GOMAXPROCS(1)
+		return
+	}
+	runtime.SetDefaultGOMAXPROCS()
+	c.all.Store(int32(runtime.GOMAXPROCS(0)))
+}
