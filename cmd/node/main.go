@@ -41,9 +41,6 @@ const (
 type node func(ctx context.Context, cfg config.Config, log *slog.Logger, kept *logs) error
 
 func main() {
-	if len(os.Args) > 1 && os.Args[1] == "serve" {
-		lengthenNaps()
-	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := execute(ctx, os.Args[1:], environment{
 		lookup: os.LookupEnv,

@@ -27,7 +27,7 @@ const (
 	crewCalm  = 0.6
 	crewQuiet = time.Second
 	// crewSyncMax is what a write and sync of the log take at most in the mean where one processor does, and crewSyncLate one that is outstanding: the only
-	// processor waits with it for the disk, until Go's monitor takes it away, a millisecond or two later.
+	// processor waits with it for the disk, until Go's monitor takes it away, five to ten milliseconds later.
 	crewSyncMax  = 400 * time.Microsecond
 	crewSyncLate = 4 * time.Millisecond
 	// crewTardy is how much later than it should have run a look tells that goroutines wait for a processor, whatever has it: a request that computes, reads of
@@ -38,7 +38,7 @@ const (
 )
 
 // crew has Go keep to one processor (GOMAXPROCS 1) while a node has little to do, and gives it all of them back as soon as it has more. A message that comes alone
-// passes a dozen goroutines, and with a second processor most of these wake-ups look for another thread, too, which then finds nothing to do (ADR 52).
+// passes a dozen goroutines, and with a second processor most of these wake-ups look for another thread, too, which then finds nothing to do (ADR 51).
 type crew struct {
 	one    bool
 	all    atomic.Int32 // processors without a limit of ours
@@ -113,6 +113,7 @@ func (c *crew) run(ctx context.Context, s *store.Store) {
 			return
 		case <-t.C:
 		}
+		ownSlack()
 		now := work{at: time.Now(), late: s.SyncOutstanding()}
 		now.tardy = now.at.Sub(due)
 		now.syncs, now.disk = s.SyncCost()

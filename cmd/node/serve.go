@@ -104,6 +104,9 @@ type closer struct {
 
 // serve runs a node, and again from its folder as often as that begins a new life.
 func serve(ctx context.Context, cfg config.Config, log *slog.Logger, kept *logs) error {
+	if slack, err := lengthenNaps(); err != nil {
+		log.Info("the timer slack stays", "slack", slack, "err", err)
+	}
 	for {
 		if err := run(ctx, cfg, log, kept); !errors.Is(err, errRenewed) || ctx.Err() != nil {
 			return err

@@ -1,45 +1,91 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"runtime"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// The timer slack of a thread is how much later than asked the kernel may end its naps (prctl(2), PR_SET_TIMERSLACK).
+// The timer slack of a thread is how much later than asked the kernel may end its naps (prctl(2), PR_SET_TIMERSLACK); threads hand theirs on to those that they
+// make (ADR 51).
 const (
 	slackDefault = 50 * time.Microsecond // the kernel's
-	// slackWanted is that of a node. Go's monitor (sysmon) naps for 20 µs whenever anything is under way: at 1,000 messages a second, each alone, a fifth
-	// of a node's processor time was that. The broker's own timers are in milliseconds, as the kernel's wait for sockets is (ADR 51).
+	// slackMonitor is that of Go's monitor (sysmon), which naps for 20 µs whenever anything is under way: at 1,000 messages a second, each alone, a fifth of a
+	// node's processor time was that. The nanosecond tells it from what a supervisor may have chosen.
+	slackMonitor = 5*time.Millisecond + 1
+	// slackWanted is that of all other threads. The broker's own timers are in milliseconds, as the kernel's wait for sockets is.
 	slackWanted = time.Millisecond
+	// slackSpare is how many threads may be made while the others get theirs, slackPasses how often all are looked at, at most: one may be between two goroutines.
+	slackSpare, slackPasses = 2, 8
 )
 
-// lengthenNaps gives the process the timer slack that a node wants, by beginning it anew: a thread hands its slack on to those that it makes, Go's monitor is made
-// before any code of ours runs, and only execve keeps the slack. So it returns in the new process, or where nothing is to be done: the slack is not the kernel's default
-// (a supervisor has chosen it, as systemd does by TimerSlackNSec=, or this has been done), or the system does not let it be changed.
+// lengthenNaps gives Go's monitor and all other threads the timer slacks that a node wants, and returns that of the others. One that is not the kernel's default
+// has been chosen by somebody, as by TimerSlackNSec= of systemd, and stays. With an error, as of a program that is linked with cgo, everything is as it was.
 //
-// It has to be called before anything is begun that a new process would not know of, signal handlers among it.
-func lengthenNaps() {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	if slack, err := timerSlack(); err != nil || slack != slackDefault {
-		return
+// It stops the world until no thread is in a system call, so it has to be called before anything waits for a disk.
+func lengthenNaps() (time.Duration, error) {
+	slack, err := timerSlack()
+	if err != nil || slack != slackDefault {
+		return slack, err
 	}
-	path, err := os.Executable()
-	if err != nil || unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(slackWanted), 0, 0, 0) != nil {
-		return
+	// Code of ours cannot run on the monitor's thread, nor set another's slack without privileges: so all get the monitor's, and then all but that their own.
+	if _, _, errno := syscall.AllThreadsSyscall(unix.SYS_PRCTL, unix.PR_SET_TIMERSLACK, uintptr(slackMonitor), 0); errno != 0 {
+		return slack, fmt.Errorf("PR_SET_TIMERSLACK on all threads: %w", errno)
 	}
-	if slack, err := timerSlack(); err == nil && slack == slackWanted {
-		_ = syscall.Exec(path, os.Args, os.Environ()) // otherwise the node is what it was
+	ownSlack()
+	runtime.LockOSThread() // begins, from this thread, the one that makes threads on behalf of such as are locked
+	runtime.UnlockOSThread()
+	for range slackPasses {
+		time.Sleep(slackDefault)
+		waited := ownSlack() // the thread that has waited for sockets and timers
+		threads, err := os.ReadDir("/proc/self/task")
+		if changed := ownSlacks(len(threads) + slackSpare); err != nil || !waited && changed == 0 {
+			break // the rest gets its own by and by
+		}
 	}
-	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(slackDefault), 0, 0, 0)
+	return slackWanted, nil
 }
 
-// timerSlack is that of the calling thread.
+// ownSlacks gives so many threads their own slack, and returns how many did not have it. As many as there are at once take all that are idle.
+func ownSlacks(threads int) int {
+	var held, done sync.WaitGroup
+	var changed atomic.Int32
+	held.Add(threads)
+	for range threads {
+		done.Go(func() {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			if ownSlack() {
+				changed.Add(1)
+			}
+			held.Done()
+			held.Wait()
+		})
+	}
+	done.Wait()
+	return int(changed.Load())
+}
+
+// ownSlack gives the calling thread its own slack if it has the monitor's, as one has that the monitor made, and tells whether it had.
+func ownSlack() bool {
+	if slack, err := timerSlack(); err != nil || slack != slackMonitor {
+		return false
+	}
+	_, _, errno := syscall.RawSyscall(unix.SYS_PRCTL, unix.PR_SET_TIMERSLACK, uintptr(slackWanted), 0)
+	return errno == 0
+}
+
+// timerSlack is that of the calling thread. Neither this nor ownSlack may block, so the monitor is not woken for them.
 func timerSlack() (time.Duration, error) {
-	ns, err := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0)
-	return time.Duration(ns), err
+	ns, _, errno := syscall.RawSyscall(unix.SYS_PRCTL, unix.PR_GET_TIMERSLACK, 0, 0)
+	if errno != 0 {
+		return 0, fmt.Errorf("PR_GET_TIMERSLACK: %w", errno)
+	}
+	return time.Duration(ns), nil
 }
