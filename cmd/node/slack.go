@@ -5,7 +5,6 @@ import (
 	"os"
 	"runtime"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -21,8 +20,6 @@ const (
 	slackMonitor = 5*time.Millisecond + 1
 	// slackWanted is that of all other threads. The broker's own timers are in milliseconds, as the kernel's wait for sockets is.
 	slackWanted = time.Millisecond
-	// slackSpare is how many threads may be made while the others get theirs, slackPasses how often all are looked at, at most: one may be between two goroutines.
-	slackSpare, slackPasses = 2, 8
 )
 
 // lengthenNaps gives Go's monitor and all other threads the timer slacks that a node wants, and returns that of the others. One that is not the kernel's default
@@ -41,44 +38,35 @@ func lengthenNaps() (time.Duration, error) {
 	ownSlack()
 	runtime.LockOSThread() // begins, from this thread, the one that makes threads on behalf of such as are locked
 	runtime.UnlockOSThread()
-	for range slackPasses {
-		time.Sleep(slackDefault)
-		waited := ownSlack() // the thread that has waited for sockets and timers
-		threads, err := os.ReadDir("/proc/self/task")
-		if changed := ownSlacks(len(threads) + slackSpare); err != nil || !waited && changed == 0 {
-			break // the rest gets its own by and by
-		}
+	time.Sleep(slackDefault)
+	ownSlack() // of the thread that has waited for sockets and timers
+	if threads, err := os.ReadDir("/proc/self/task"); err == nil {
+		ownSlacks(len(threads)) // the rest gets its own by and by; each of these that is not there yet is made, and stays
 	}
 	return slackWanted, nil
 }
 
-// ownSlacks gives so many threads their own slack, and returns how many did not have it. As many as there are at once take all that are idle.
-func ownSlacks(threads int) int {
+// ownSlacks gives so many threads their own slack. As many as there are at once take all that are idle.
+func ownSlacks(threads int) {
 	var held, done sync.WaitGroup
-	var changed atomic.Int32
 	held.Add(threads)
 	for range threads {
 		done.Go(func() {
 			runtime.LockOSThread()
 			defer runtime.UnlockOSThread()
-			if ownSlack() {
-				changed.Add(1)
-			}
+			ownSlack()
 			held.Done()
 			held.Wait()
 		})
 	}
 	done.Wait()
-	return int(changed.Load())
 }
 
-// ownSlack gives the calling thread its own slack if it has the monitor's, as one has that the monitor made, and tells whether it had.
-func ownSlack() bool {
-	if slack, err := timerSlack(); err != nil || slack != slackMonitor {
-		return false
+// ownSlack gives the calling thread its own slack if it has the monitor's, as one has that the monitor made.
+func ownSlack() {
+	if slack, err := timerSlack(); err == nil && slack == slackMonitor {
+		_, _, _ = syscall.RawSyscall(unix.SYS_PRCTL, unix.PR_SET_TIMERSLACK, uintptr(slackWanted), 0) // the monitor's does no harm
 	}
-	_, _, errno := syscall.RawSyscall(unix.SYS_PRCTL, unix.PR_SET_TIMERSLACK, uintptr(slackWanted), 0)
-	return errno == 0
 }
 
 // timerSlack is that of the calling thread. Neither this nor ownSlack may block, so the monitor is not woken for them.
