@@ -51,6 +51,7 @@ func (n *running) openAlarms() {
 		n.log.Warn("the system does not tell how much memory there is: only a size can be a memory watermark")
 	}
 	a.gauge.Watermark = n.cfg.MemoryHighWatermark.Of(total)
+	a.trim.watermark = a.gauge.Watermark
 	if os.Getenv("GOMEMLIMIT") == "" && a.gauge.Watermark < math.MaxInt64 {
 		debug.SetMemoryLimit(int64(max(a.gauge.Watermark, memoryLimitMin)))
 	}

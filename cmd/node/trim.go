@@ -31,13 +31,19 @@ const (
 	// trimRoom is what may pile up between two collections during such a burst, in bytes, trimRoomPercent the largest GOGC for it.
 	trimRoom        = 64 << 20
 	trimRoomPercent = 400
+	// trimMuch is how much has to be alive, in bytes, for a node at work to let trimMuchPercent of it pile up: what a collection costs goes by what is alive, and with
+	// thousands of queues in use, a message to each in turn, it was a quarter of the processor time (ADR 52). No more than one trimMuchShare of the memory
+	// watermark may be alive then.
+	trimMuch        = 64 << 20
+	trimMuchPercent = 200
+	trimMuchShare   = 12
 	// trimAfterBirths is the least time between a burst of them, which makes more garbage than work does otherwise, and the trim before.
 	trimAfterBirths = 10 * time.Second
 )
 
 // trimmer gives the memory of a burst of work back to the system once the node is idle, and keeps it small as long as it is. Go's runtime
 // keeps as much again as is in use, for garbage to come, and of an idle node little comes: the declaration of many queues
-// would be paid for with their memory twice. While many replicas begin, it lets more pile up (ADR 50).
+// would be paid for with their memory twice. While many replicas begin, or much is alive on a node at work, it lets more pile up (ADR 50, 52).
 type trimmer struct {
 	births  atomic.Uint64 // replicas that have begun
 	known   atomic.Uint64 // of births, at the newest look
@@ -51,6 +57,7 @@ type trimmer struct {
 	allocated             uint64
 	samples               []metrics.Sample
 	working               int           // GOGC of a node at work; that of an idle one if it is no larger
+	watermark             uint64        // bytes that the process may use
 	now                   int           // GOGC as it was set last
 	percent               func(int) int // debug.SetGCPercent
 	shed                  func()        // gives up what is kept only to be quick
@@ -125,7 +132,7 @@ func (t *trimmer) look(now time.Time) {
 	t.trimmed, t.pause = now, trimPause
 }
 
-// pace has little garbage pile up while the node is idle, and some more while replicas begin, of which live bytes are alive. Whoever has
+// pace has little garbage pile up while the node is idle, and some more while replicas begin or where much is alive, of which there are live bytes. Whoever has
 // set GOGC lower, or has turned it off, is left to it.
 func (t *trimmer) pace(idle bool, live uint64) {
 	want := t.working
@@ -135,6 +142,8 @@ func (t *trimmer) pace(idle bool, live uint64) {
 		want = max(want, int(min(trimRoomPercent, trimRoom*100/max(live, 1))))
 	case idle:
 		want = min(want, trimPercent)
+	case !t.fixed && live >= trimMuch && live <= t.watermark/trimMuchShare:
+		want = max(want, trimMuchPercent)
 	}
 	if want != t.now {
 		t.now = want

@@ -162,3 +162,28 @@ func TestTrimBirths(t *testing.T) {
 		t.Fatalf("GOGC of a burst with a GiB alive is %d", *percent)
 	}
 }
+
+// TestTrimMuch has more garbage pile up while a node works that has much alive, unless memory is short.
+func TestTrimMuch(t *testing.T) {
+	for what, x := range map[string]struct {
+		idle, crowded, fixed bool
+		live, watermark      uint64
+		working, want        int
+	}{
+		"much":                      {false, false, false, trimMuch, 8 << 30, 100, trimMuchPercent},
+		"little":                    {false, false, false, trimMuch - 1, 8 << 30, 100, 100},
+		"idle":                      {true, false, false, trimMuch, 8 << 30, 100, trimPercent},
+		"replicas begin":            {false, true, false, trimMuch, 8 << 30, 100, 100},
+		"as much as memory allows":  {false, false, false, trimMuch, trimMuchShare * trimMuch, 100, trimMuchPercent},
+		"more":                      {false, false, false, trimMuch + 1, trimMuchShare * trimMuch, 100, 100},
+		"the operator's GOGC":       {false, false, true, trimMuch, 8 << 30, 100, 100},
+		"no collector":              {false, false, false, trimMuch, 8 << 30, -1, -1},
+		"more than that by default": {false, false, false, trimMuch, 8 << 30, 300, 300},
+	} {
+		got := x.working
+		tr := trimmer{working: x.working, now: x.working, fixed: x.fixed, crowded: x.crowded, watermark: x.watermark, percent: func(p int) int { got = p; return 0 }}
+		if tr.pace(x.idle, x.live); got != x.want {
+			t.Errorf("%s: GOGC %d, want %d", what, got, x.want)
+		}
+	}
+}
