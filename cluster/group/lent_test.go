@@ -221,9 +221,8 @@ func TestLentMemory(t *testing.T) {
 	}
 	close(stop)
 	clients.Wait()
-	c.commitLast(groups)
-	for i := range groups {
-		c.checkLent(i, machines, acked[i])
+	for i, last := range c.commitLast(groups) {
+		c.checkLent(i, machines, acked[i], last)
 	}
 }
 
@@ -274,8 +273,7 @@ func TestDamageOnTheWay(t *testing.T) {
 	if left.Load() > 0 || len(acked) < 20 {
 		t.Errorf("%d bytes not changed, %d entries confirmed", left.Load(), len(acked))
 	}
-	c.commitLast(1)
-	c.checkLent(0, machines, acked)
+	c.checkLent(0, machines, acked, c.commitLast(1)[0])
 }
 
 // proposePlain proposes an entry that is one byte repeated.
@@ -312,22 +310,26 @@ func proposeBytes(c *realCluster, group int, b []byte) bool {
 	return false
 }
 
-// commitLast commits one more entry in each group.
-func (c *realCluster) commitLast(groups int) {
+// commitLast commits one more entry in each group, and says which. Those before it that failed may be in the log as well: whoever loses the
+// lead does not know what becomes of its entries.
+func (c *realCluster) commitLast(groups int) (last []uint64) {
 	c.t.Helper()
 	for i := range groups {
 		began := time.Now()
-		for k := uint64(1); !proposeLent(c, i, 1<<40|k, 1000); k++ {
+		id := uint64(1<<40 | 1)
+		for ; !proposeLent(c, i, id, 1000); id++ {
 			if time.Since(began) > 30*time.Second {
 				c.t.Fatalf("group %d commits nothing any more", i)
 			}
 			time.Sleep(10 * time.Millisecond)
 		}
+		last = append(last, id)
 	}
+	return last
 }
 
-// checkLent compares machines and logs of a group with each other and with what was confirmed.
-func (c *realCluster) checkLent(group int, machines map[transport.NodeID][]*checker, acked map[uint64]bool) {
+// checkLent compares machines and logs of a group with each other and with what was confirmed, once all have applied the last entry.
+func (c *realCluster) checkLent(group int, machines map[transport.NodeID][]*checker, acked map[uint64]bool, last uint64) {
 	c.t.Helper()
 	var first []uint64
 	for _, id := range c.ids {
@@ -335,7 +337,7 @@ func (c *realCluster) checkLent(group int, machines map[transport.NodeID][]*chec
 		// A follower learns of the last commit from the next append.
 		waitFor(c.t, 30*time.Second, "a replica does not apply everything", func() bool {
 			ids, _ := m.seen()
-			return len(ids) > 0 && ids[len(ids)-1]>>40 == 1
+			return len(ids) > 0 && ids[len(ids)-1] == last
 		})
 		ids, errs := m.seen()
 		if err := errors.Join(errs...); err != nil {
@@ -354,7 +356,7 @@ func (c *realCluster) checkLent(group int, machines map[transport.NodeID][]*chec
 			}
 			c.t.Logf("group %d: %d entries, %d confirmed", group, len(ids), len(acked))
 		} else if !slices.Equal(ids, first) {
-			c.t.Errorf("group %d: %s has applied %d entries, another %d, or in another order", group, id, len(ids), len(first))
+			c.t.Errorf("group %d: %s has applied %d entries, another %d, or in another order (%x, %x)", group, id, len(ids), len(first), ids[max(0, len(ids)-4):], first[max(0, len(first)-4):])
 		}
 		g, _ := c.nodes[id].host.Group(queueA + transport.GroupID(group))
 		live, _ := m.state()
