@@ -171,11 +171,11 @@ func (m *memNode) reach(ctx context.Context, to transport.NodeID) (*memNode, err
 		m.net.mu.Lock()
 		ok, peer := m.net.linked(m.id, to), m.net.nodes[to]
 		frozen := m.frozen || ok && peer.frozen
+		wait := m.net.delay
 		m.net.mu.Unlock()
 		if !ok {
 			return nil, errLink
 		}
-		wait := m.net.delay
 		if frozen {
 			wait = 20 * time.Millisecond
 		}
@@ -389,7 +389,7 @@ func (w *memWire) call(to transport.ReplicaID, cmd any, r io.Reader) (any, error
 		}
 	}
 	if target == nil {
-		return nil, errors.New("unknown group")
+		return nil, transport.ErrUnknownGroup
 	}
 	if target.self != to {
 		return nil, errMisdirected

@@ -155,8 +155,9 @@ func (g *Group) spreadTo(in *instance, n transport.NodeID, term, commit uint64, 
 // triesMax bounds the doubling of the pause.
 const triesMax = 6
 
-// told notes that a follower has accepted an append of nothing, or a heartbeat. last is where its log ends.
-func (g *Group) told(n transport.NodeID, term, commit, last uint64, heartbeat bool) {
+// told notes that a follower has accepted an append of nothing, or a heartbeat. last is where its log ends. anew tells that its node did not
+// run the group a moment ago: the replica has forgotten what is committed, and if this is how it finds its leader it does not ask who leads.
+func (g *Group) told(n transport.NodeID, term, commit, last uint64, heartbeat, anew bool) {
 	process := g.host.cfg.Mesh.Peer(n).Process
 	g.mu.Lock()
 	if !g.seen.self || g.seen.term != term {
@@ -167,7 +168,7 @@ func (g *Group) told(n transport.NodeID, term, commit, last uint64, heartbeat bo
 	if !heartbeat {
 		l.process, l.index, l.tries, l.refusals = process, max(l.index, commit), 0, 0
 	}
-	lacks := l.process != process || last < l.index
+	lacks := l.process != process || last < l.index || heartbeat && anew
 	if lacks {
 		l.process, l.index, l.next = process, 0, time.Time{}
 	}

@@ -72,6 +72,7 @@ func (w *wire) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *
 	if w.isOver() {
 		return errStopping
 	}
+	anew := false
 	for pause := retryPauseMin; ; pause = min(2*pause, longest) {
 		// Taken before the attempt, so that no nudge is missed.
 		nudged := w.g.nudged()
@@ -81,10 +82,11 @@ func (w *wire) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *
 				w.reach(id, args)
 			}
 			if len(args.Entries) == 0 && resp.Success {
-				w.g.told(transport.NodeID(target), args.Term, args.LeaderCommitIndex, resp.LastLog, isHeartbeat(args))
+				w.g.told(transport.NodeID(target), args.Term, args.LeaderCommitIndex, resp.LastLog, isHeartbeat(args), anew)
 			}
 			return nil
 		}
+		anew = anew || errors.Is(err, transport.ErrUnknownGroup)
 		if w.isOver() {
 			// An answer would be a vote for whoever verifies the leader, which raft waits for nobody to take.
 			return errStopping
