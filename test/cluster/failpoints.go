@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"syscall"
 	"time"
 )
 
@@ -26,13 +27,25 @@ type Failpoint struct {
 	Held   bool   `json:"held"`
 }
 
-// Arm arms a point.
+// dying is how long a process that is being killed may take to end.
+const dying = 2 * time.Second
+
+// Arm arms a point. Where the action is "kill", the node may be dead before it has answered: something passed at once.
 func (n *Node) Arm(ctx context.Context, f Failpoint) error {
+	running := n.Running()
 	_, err := n.failpoints(ctx, http.MethodPost, url.Values{
 		"point": {f.Point}, "queue": {strconv.FormatUint(f.Queue, 10)},
 		"action": {f.Action}, "at": {strconv.FormatUint(f.At, 10)},
 	})
-	return err
+	if err == nil || f.Action != "kill" || !running || errors.Is(err, syscall.ECONNREFUSED) {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, dying)
+	defer cancel()
+	if _, alive := n.Wait(ctx); alive != nil {
+		return err
+	}
+	return nil
 }
 
 // Armed tells what has happened at the armed points.
