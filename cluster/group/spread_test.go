@@ -118,6 +118,32 @@ func TestReplicaThatStartsAgainCatchesUp(t *testing.T) {
 	}
 }
 
+// TestReplicaThatHearsAHeartbeatFirst shows that a replica that is started again learns what is committed whatever comes first, its question who leads or
+// one of the heartbeats that the leader goes on trying: it starts at every moment between two of them, which wait for it for a tenth of a second each.
+func TestReplicaThatHearsAHeartbeatFirst(t *testing.T) {
+	bubble(t, 3, silent, func(t *testing.T, c *memCluster) {
+		spec := Spec{ID: queueA, Members: c.ids, Preferred: "n0"}
+		c.found(spec)
+		g := c.waitLeader(queueA, time.Second)
+		if _, err := propose(g, "before"); err != nil {
+			t.Fatal(err)
+		}
+		c.waitCommit(queueA, 3*time.Second, "not committed everywhere")
+		const step = 50 * time.Millisecond
+		for at := time.Duration(0); at < heartbeatPauseMax+4*step; at += step {
+			if err := c.nodes["n2"].host.Stop(queueA); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Minute + at)
+			c.nodes["n2"].start(t, spec)
+			c.waitCommit(queueA, 10*time.Second, fmt.Sprintf("started %s later: has not caught up", at))
+		}
+		if !g.IsLeader() {
+			t.Error("the leader was deposed")
+		}
+	})
+}
+
 // TestReplicaThatMissedMuchCatchesUpAtOnce shows that a follower of a busy group, whose replication is pipelined, has all that it missed as
 // soon as it is back, although nothing is appended any more. A pipeline of raft's sends one batch for each entry that comes, and so
 // had the rest wait for what comes next.
