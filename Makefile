@@ -28,7 +28,7 @@ BENCHOUT ?= $(RUN)/bench/$(VERSION).txt
 TIMED := ^(TestRollingRestart|TestDelayedMessagesSurviveEveryNode|TestExpiryOnTime)$$
 # The tests with real nodes that make test-process has run once more with the race detector in the nodes, which makes them some four times slower: each
 # protocol, each kind of login, administration, the move, a failover. make test-race takes all, make test-jepsen breaks such nodes in all ways.
-RACESAMPLE := ^(TestAMQPS|TestHTTPS|TestCertificatesRotate|TestGRPC|TestUsers|TestRabbitHole|TestRabbitmqadmin|TestTransactions|TestDeadLetter|TestDeadLetterCases|TestExchange|TestExpiry|TestPublish|TestDeliver|TestRedrive|TestPeek|TestTopologyVerbs|TestConnectionsAPI|TestTraces|TestDirectReply|TestCases|TestForeignClients|TestFailover|TestSingleActiveConsumer|TestRetryJobInPeace|TestReplicaVerbs|TestDelayedExchange|TestLimits|TestWire|TestGarbage|TestCleanStop)$$
+RACESAMPLE := ^(TestAMQPS|TestHTTPS|TestCertificatesRotate|TestGRPC|TestUsers|TestRabbitHole|TestRabbitmqadmin|TestTransactions|TestDeadLetter|TestDeathCases|TestExchange|TestExpiry|TestPublish|TestDeliver|TestRedrive|TestPeek|TestTopologyVerbs|TestConnectionsAPI|TestTraces|TestDirectReply|TestCases|TestForeignClients|TestFailover|TestSingleActiveConsumer|TestRetryJobInPeace|TestReplicaVerbs|TestDelayedExchange|TestLimits|TestWire|TestGarbage|TestCleanStop)$$
 # How long make jepsen and make jepsen-long go on, and their first seed (0: by chance).
 JEPSENSAMPLE ?= 5m
 JEPSENTIME ?= 3h

@@ -69,7 +69,7 @@ func (w Watermark) Of(total uint64) uint64 {
 // String returns the form that ParseWatermark reads.
 func (w Watermark) String() string {
 	if w.Bytes > 0 {
-		return strconv.FormatUint(w.Bytes, 10) + "B"
+		return sizeOf(w.Bytes)
 	}
 	return strconv.FormatFloat(w.Fraction, 'g', -1, 64)
 }
@@ -86,14 +86,14 @@ func parseSize(s string) (uint64, error) {
 	return 0, fmt.Errorf("must be a size such as 50MiB, or 0, got %q", s)
 }
 
-// sizeOf is the shortest form of a size that parseSize reads.
+// sizeOf is the shortest form of a size in units of 1,024 that parseSize reads. Without a unit 1 would be a fraction.
 func sizeOf(n uint64) string {
-	for _, u := range []string{"TiB", "GiB", "MiB", "KiB"} {
+	for _, u := range []string{"TiB", "GiB", "MiB", "KiB", "B"} {
 		for _, known := range units {
 			if known.ending == u && n > 0 && n%known.bytes == 0 {
 				return strconv.FormatUint(n/known.bytes, 10) + u
 			}
 		}
 	}
-	return strconv.FormatUint(n, 10)
+	return "0"
 }

@@ -15,6 +15,9 @@ func TestWatermark(t *testing.T) {
 			t.Errorf("%q prints as %q: %+v, %v", s, w, again, err)
 		}
 	}
+	if got := (Watermark{Bytes: 256 << 20}).String(); got != "256MiB" {
+		t.Errorf("256 MiB print as %q", got)
+	}
 	for _, s := range []string{"", "much", "-1", "NaN", "Inf", "1e300", "0.1B", "5 XB", "0x10", "60%", "1_0", "+1"} {
 		if w, err := ParseWatermark(s); err == nil {
 			t.Errorf("%q was read as %v", s, w)

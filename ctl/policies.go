@@ -12,17 +12,17 @@ type policyKind struct {
 	path                    string
 	set, list, clear        string // verbs
 	setting, listing, clean string // what they say
-	what                    string
+	what, one               string // without and with its article
 }
 
 var policyKinds = []policyKind{
 	{
-		path: "policies", set: "set_policy", list: "list_policies", clear: "clear_policy", what: "policy",
+		path: "policies", set: "set_policy", list: "list_policies", clear: "clear_policy", what: "policy", one: "a policy",
 		setting: `Setting policy "%s" for pattern "%s" to "%s" with priority "%d" for vhost "%s" ...`,
 		listing: `Listing policies for vhost "%s" ...`, clean: `Clearing policy "%s" on vhost "%s" ...`,
 	},
 	{
-		path: "operator-policies", set: "set_operator_policy", list: "list_operator_policies", clear: "clear_operator_policy", what: "operator policy",
+		path: "operator-policies", set: "set_operator_policy", list: "list_operator_policies", clear: "clear_operator_policy", what: "operator policy", one: "an operator policy",
 		setting: `Setting operator policy override "%s" for pattern "%s" to "%s" with priority "%d" for vhost "%s" ...`,
 		listing: `Listing operator policy overrides for vhost "%s" ...`, clean: `Clearing operator policy "%s" on vhost "%s" ...`,
 	},
@@ -36,7 +36,7 @@ func policyVerbs(t *tool) (verbs []*cobra.Command) {
 				run: func(ctx context.Context, s *session, _ []string) error { return k.listAll(ctx, s) },
 			}),
 			t.command(verb{
-				use: k.clear + " NAME", short: "Delete a " + k.what, min: 1, max: 1,
+				use: k.clear + " NAME", short: "Delete " + k.one, min: 1, max: 1,
 				run: func(ctx context.Context, s *session, args []string) error {
 					s.say(k.clean, args[0], s.opt.vhost)
 					err := s.delete(ctx, path(k.path, s.opt.vhost, args[0]))
@@ -57,8 +57,8 @@ func (k *policyKind) setVerb(t *tool) *cobra.Command {
 	var applyTo string
 	var priority int64
 	cmd := t.command(verb{
-		use: k.set + " NAME PATTERN DEFINITION", short: "Make or replace a " + k.what,
-		long: "Make or replace a " + k.what + ". The pattern is a regular expression that matches anywhere in the names of\n" +
+		use: k.set + " NAME PATTERN DEFINITION", short: "Make or replace " + k.one,
+		long: "Make or replace " + k.one + ". The pattern is a regular expression that matches anywhere in the names of\n" +
 			"queues and exchanges; the definition is a JSON object. It takes effect on what is there at once.",
 		min: 3, max: 3,
 		run: func(ctx context.Context, s *session, args []string) error {

@@ -44,7 +44,7 @@ type streams struct {
 
 func (a *API) routeEvents() {
 	a.streams.ended = make(chan struct{})
-	a.mux.HandleFunc("GET /api/warren/events", func(w http.ResponseWriter, r *http.Request) {
+	a.serve("GET /api/warren/events", func(w http.ResponseWriter, r *http.Request) {
 		if err := a.events(w, r); err != nil {
 			a.refuse(w, err)
 		}

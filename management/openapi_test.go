@@ -28,6 +28,7 @@ func TestOpenAPI(t *testing.T) {
 		}
 	}
 	served = append(served, newFakeCluster("a").apis["a"].patterns...)
+	served = append(served, "POST /api/warren/recovery/cluster") // by cmd/node, on the control socket
 	slices.Sort(served)
 	slices.Sort(documented)
 	for _, p := range served {

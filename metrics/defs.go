@@ -195,7 +195,7 @@ var (
 	storeZeroed     = counter("warren_store_zeroed_bytes_total", "Zeroes written to prepare segment files")
 	storePrepared   = counter("warren_store_prepared_segments_total", "Segment files made ready, by recycled, reserved or zeroed", "by")
 	storeLiveBytes  = gauge("warren_store_live_bytes", "Bytes of the log that are still needed")
-	storeCached     = gauge("warren_store_cache_bytes", "Memory that holds what was written to the log last, 64 MiB at most")
+	storeCached     = gauge("warren_store_cache_bytes", "Memory that holds what was written to the log last, 8 MiB at most, 16 while more of it is read again")
 )
 
 // Messages.

@@ -16,7 +16,7 @@ var (
 // The cluster's, the same on every node.
 var (
 	vhostStatus      = define(def{of: vhost, family: familyVhosts, kind: gaugeKind, name: "rabbitmq_cluster_vhost_status", help: "1 for each virtual host: what there is runs"})
-	exchangeName     = define(def{of: exchange, family: familyExchanges, kind: gaugeKind, name: "rabbitmq_cluster_exchange_name", help: "1 for each exchange", labels: []string{"type"}})
+	exchangeName     = define(def{of: exchange, family: familyExchanges, kind: gaugeKind, name: "rabbitmq_cluster_exchange_name", help: "1 for each exchange but the default one", labels: []string{"type"}})
 	exchangeBindings = define(def{of: exchange, family: familyBindings, kind: gaugeKind, name: "rabbitmq_cluster_exchange_bindings", help: "Bindings from the exchange", labels: []string{"type"}})
 )
 
