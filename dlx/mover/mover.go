@@ -266,7 +266,7 @@ func (m *Mover) take(a *wire.TransferAnswer) {
 		return
 	}
 	f := m.flights[a.Target]
-	if f == nil || f.next.to != 0 {
+	if f == nil || f.next.to != 0 || !m.credible(f, a) {
 		return
 	}
 	if a.Gone {
@@ -306,8 +306,22 @@ func (m *Mover) take(a *wire.TransferAnswer) {
 	}
 }
 
+// credible tells whether what the target says it has taken was ever given out to it, by this leader or by one before.
+func (m *Mover) credible(f *flight, a *wire.TransferAnswer) bool {
+	if a.UpTo <= f.sent {
+		return true
+	}
+	var next uint64
+	m.cfg.View(func(fm *fsm.Machine) { next = fm.Outbox().NextSeq(a.Target) })
+	if a.UpTo < next {
+		return true
+	}
+	m.cfg.Logger.Warn("a queue answers for dead letters that it was not sent", "queue", m.cfg.Queue, "target", a.Target, "up_to", a.UpTo, "next", next)
+	return false
+}
+
 func (f *flight) ack(upTo uint64) {
-	n := min(int(upTo-f.acked), len(f.sizes))
+	n := min(upTo-f.acked, uint64(len(f.sizes)))
 	for _, s := range f.sizes[:n] {
 		f.bytes -= s
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
 	"slices"
 	"sync"
 	"testing"
@@ -301,6 +302,24 @@ func TestMove(t *testing.T) {
 		want(t, distinct(r.take(5)), "1:1")
 		if r.moved != 1 {
 			t.Errorf("looked for the target %d times", r.moved)
+		}
+	})
+	run(t, "an answer for what was never sent", func(t *testing.T) {
+		r := newRig(t, false, Target{5, "a"})
+		defer r.m.Stop()
+		r.die("1", "2")
+		want(t, r.take(5), "1:1", "2:2")
+		for _, upTo := range []uint64{3, math.MaxInt64, math.MaxUint64} {
+			r.answer(wire.TransferAnswer{Target: 5, UpTo: upTo, Gap: upTo == 3})
+		}
+		if n := r.len(); n != 2 {
+			t.Errorf("%d items are left, want 2", n)
+		}
+		r.die("3")
+		want(t, r.take(5), "3:3")
+		r.answer(wire.TransferAnswer{Target: 5, UpTo: 3})
+		if n := r.len(); n != 0 {
+			t.Errorf("%d items are left", n)
 		}
 	})
 	run(t, "gap", func(t *testing.T) {

@@ -190,14 +190,34 @@ func (l *Leader) settling(p *peer, s fsm.Settle) []fsm.Run {
 // settled calls f for each hold of the node that a settlement ends.
 func (l *Leader) settled(p *peer, s fsm.Settle, f func(queue.MessageID, hold)) {
 	for _, r := range s.Runs {
+		l.heldIn(r, func(id queue.MessageID, h hold) {
+			if h.node == p.origin.Node && h.attempt == r.Attempt && !h.named {
+				f(id, h)
+			}
+		})
+	}
+}
+
+// heldIn calls f for each held message of a run, in order. A run costs no more than what is held, however many messages a peer claims it has.
+func (l *Leader) heldIn(r fsm.Run, f func(queue.MessageID, hold)) {
+	if uint64(r.Count) <= uint64(len(l.held)) {
 		for i := range r.Count {
 			id := r.First + queue.MessageID(i)
-			h, ok := l.held[id]
-			if !ok || h.node != p.origin.Node || h.attempt != r.Attempt || h.named {
-				continue
+			if h, ok := l.held[id]; ok {
+				f(id, h)
 			}
-			f(id, h)
 		}
+		return
+	}
+	var ids []queue.MessageID
+	for id := range l.held {
+		if id >= r.First && id-r.First < queue.MessageID(r.Count) {
+			ids = append(ids, id)
+		}
+	}
+	sortIDs(ids)
+	for _, id := range ids {
+		f(id, l.held[id])
 	}
 }
 

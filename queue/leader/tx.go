@@ -92,12 +92,11 @@ func (m *limits) txVerdict(l *Leader, n, bytes int64) fsm.Verdict {
 // attempt: they are not given out again. Apply finds the others.
 func (l *Leader) nameHeld(kind fsm.SettleKind, runs []fsm.Run) {
 	for _, r := range runs {
-		for i := range r.Count {
-			id := r.First + queue.MessageID(i)
-			if h, ok := l.held[id]; ok && h.attempt == r.Attempt && !h.named {
+		l.heldIn(r, func(id queue.MessageID, h hold) {
+			if h.attempt == r.Attempt && !h.named {
 				l.name(id, h, kind.Requeues())
 			}
-		}
+		})
 	}
 }
 

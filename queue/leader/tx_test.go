@@ -1,6 +1,7 @@
 package leader
 
 import (
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -37,6 +38,31 @@ func acks(items ...wire.Item) (s fsm.Settle) {
 
 func far(target uint64, op fsm.Op) fsm.TxPart {
 	return fsm.TxPart{Targets: []uint64{target}, Part: fsm.EncodePart(nil, op)}
+}
+
+// TestHugeRuns shows that a run costs what is held of it, whatever a peer says that it has.
+func TestHugeRuns(t *testing.T) {
+	a := node(1)
+	r := newRig(t, plain(), a)
+	r.answerRoll(a)
+	r.publish(a, "1", "2", "3")
+	r.attach(a, 1, 2)
+	held := r.items(a, 2)
+	began := time.Now()
+	for range 20 {
+		r.batch(a, fsm.Settle{Runs: []fsm.Run{{Count: math.MaxUint32, Attempt: 77}, {First: math.MaxUint64, Count: math.MaxUint32}}})
+		r.commit(a, fsm.Tx{Ops: []fsm.Op{fsm.Settle{Runs: []fsm.Run{{First: 1 << 40, Count: math.MaxUint32}}}}})
+	}
+	if s := r.status(a, 1); s.Ready != 1 || s.Unacked != 2 {
+		t.Fatalf("%d ready, %d unacked", s.Ready, s.Unacked)
+	}
+	r.commit(a, fsm.Tx{Ops: []fsm.Op{fsm.Settle{Runs: []fsm.Run{{First: held[0].ID, Count: math.MaxUint32, Attempt: held[0].Attempt}}}}})
+	if s := r.status(a, 1); s.Unacked != 0 {
+		t.Fatalf("%d unacked", s.Unacked)
+	}
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("it took %v", took)
+	}
 }
 
 // A queue that has room for one message refuses two, and takes none of them; the ack of
