@@ -202,7 +202,7 @@ func (s *Store) fillCold(cold *segment, moves []moved) (whole bool, err error) {
 		h, body, err := s.source(m.from)
 		if c, corrupt := errors.AsType[*CorruptError](err); corrupt {
 			if g := s.existing(m.group); g != nil {
-				_ = g.quarantine(c)
+				s.tellDamage(m.group, g.quarantine(c))
 			}
 			continue
 		}

@@ -86,6 +86,16 @@ func (g *Group) quarantine(c *CorruptError) *CorruptError {
 	return g.damage
 }
 
+// OnDamage sets who is told of a group whose bytes the store finds damaged by itself, as it moves them: nobody has called who could be given the
+// error. It runs on a goroutine of the store and must return soon.
+func (s *Store) OnDamage(f func(GroupID, *CorruptError)) { s.damaged.Store(&f) }
+
+func (s *Store) tellDamage(g GroupID, c *CorruptError) {
+	if f := s.damaged.Load(); f != nil {
+		(*f)(g, c)
+	}
+}
+
 // logFirst and logLast bound the log, 0 when it is empty. Called with mu held.
 func (g *Group) logFirst() uint64 {
 	i, _ := g.entries.ceil(max(g.meta.first, 1))

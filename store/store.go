@@ -42,6 +42,8 @@ type Store struct {
 	closed atomic.Bool
 	tasks  sync.WaitGroup
 
+	damaged atomic.Pointer[func(GroupID, *CorruptError)] // see OnDamage
+
 	looksOnly bool // nothing on disk may change, and nothing is appended: see Inspect
 
 	recovery  RecoveryStats

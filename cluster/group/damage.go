@@ -3,6 +3,7 @@ package group
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"strings"
 	"sync"
@@ -28,10 +29,13 @@ func damageOf(log Log, err error) error {
 	}
 	damage := err
 	if l, ok := log.(interface{ Err() error }); ok && !isDamage(err) {
-		damage = l.Err() // raft does not pass on why it could not read a snapshot
+		damage = l.Err() // raft passes on at most the text of why it could not read
 	}
 	if !isDamage(damage) {
 		return err
+	}
+	if !isDamage(err) {
+		err = fmt.Errorf("%w: %w", err, damage)
 	}
 	return errors.Join(ErrDamaged, err)
 }
@@ -62,6 +66,14 @@ func (g *Group) hurt(err error) (damaged bool) {
 		})
 	}
 	return true
+}
+
+// damagedLog ends the replica whose log the store has found damaged as it moved it. One that sleeps, or has nothing to do, would not read it before
+// somebody needs it.
+func (h *Host) damagedLog(id transport.GroupID, err error) {
+	if g, ok := h.Group(id); ok {
+		g.hurt(err)
+	}
 }
 
 // renounce lets the members of a group know that it is not led here any more: this node is alive, so that nobody would

@@ -81,7 +81,7 @@ func (g *Group) nod(l leadership) bool {
 
 // rouse wakes the replica, if it sleeps, without waiting for it. A former leader is elected again at once if now is true: somebody needs it.
 func (g *Group) rouse(now bool) {
-	if !g.asleep.Load() {
+	if !g.asleep.Load() || isClosed(g.stopped) {
 		return
 	}
 	if now {
@@ -92,9 +92,9 @@ func (g *Group) rouse(now bool) {
 		return
 	}
 	woken := g.host.spawn(func() {
-		g.awaken()
+		woke := g.awaken()
 		g.rousing.Store(false)
-		if g.asked.Load() {
+		if woke && g.asked.Load() {
 			g.rouse(false) // it fell asleep again, and was asked for before that could be seen
 		}
 	})
@@ -103,21 +103,24 @@ func (g *Group) rouse(now bool) {
 	}
 }
 
-// awaken wakes the replica and tries again where that fails.
-func (g *Group) awaken() {
+// awaken wakes the replica and tries again where that fails. It gives up, and tells so, if the replica ends.
+func (g *Group) awaken() (woke bool) {
 	for pause := wakeRetryMin; ; pause = min(2*pause, wakeRetryMax) {
 		err := g.takeTurn()
-		if err == nil || errors.Is(err, ErrStopped) || g.hurt(damageOf(g.log, err)) {
-			return
+		if err == nil {
+			return true
+		}
+		if errors.Is(err, ErrStopped) || g.hurt(damageOf(g.log, err)) {
+			return false
 		}
 		g.host.log.Error("group does not wake", "group", uint64(g.spec.ID), "err", err)
 		g.stepDown()
 		select {
 		case <-time.After(pause):
 		case <-g.stopped:
-			return
+			return false
 		case <-g.host.ctx.Done():
-			return
+			return false
 		}
 	}
 }

@@ -212,6 +212,11 @@ func NewHost(cfg HostConfig) *Host {
 			h.watch.poke()
 		}
 	})
+	if s, ok := h.cfg.Store.(interface {
+		onDamage(func(transport.GroupID, error))
+	}); ok {
+		s.onDamage(h.damagedLog)
+	}
 	h.unsub = h.cfg.Detector.Subscribe(h.verdict)
 	h.wg.Go(h.elections.run)
 	h.wg.Go(h.watch.run)

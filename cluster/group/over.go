@@ -27,6 +27,11 @@ type overStore struct{ *store.Store }
 
 func (s overStore) Group(id transport.GroupID) Log { return s.Store.Group(store.GroupID(id)) }
 
+// onDamage has f told of replicas whose logs the store finds damaged by itself.
+func (s overStore) onDamage(f func(transport.GroupID, error)) {
+	s.Store.OnDamage(func(id store.GroupID, c *store.CorruptError) { f(transport.GroupID(id), c) })
+}
+
 func (s overStore) DeleteGroup(id transport.GroupID) error {
 	return s.Store.DeleteGroup(store.GroupID(id))
 }

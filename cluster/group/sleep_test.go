@@ -279,3 +279,79 @@ func TestSleepIsNoTurningAway(t *testing.T) {
 	}
 	c.commitAll(c.every(groups), "second", 10*time.Second)
 }
+
+// neverWoken tells whether nobody tries to wake the group any more.
+func neverWoken(g *Group) bool {
+	for range 50 {
+		if g.rousing.Load() {
+			return false
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return true
+}
+
+// TestEndOfAGroupThatWaitsToWake shows that a sleeping group which is deleted while it waits for its turn to wake is left alone from then on.
+func TestEndOfAGroupThatWaitsToWake(t *testing.T) {
+	c := newMemCluster(t, 3, func(c *HostConfig) { c.SleepAfter = 50 * time.Millisecond })
+	defer c.close()
+	c.found(Spec{ID: queueA, Preferred: "n1", Young: true})
+	c.waitLeader(queueA, 5*time.Second)
+	waitFor(t, 20*time.Second, "awake", func() bool { return c.asleep() == 3 })
+	h := c.nodes["n2"].host
+	g, _ := h.Group(queueA)
+	for range cap(h.wakes) { // as many as may are waking
+		h.wakes <- struct{}{}
+	}
+	h.unknownGroup(queueA, "n1", 0) // a frame, as from a leader that wakes
+	if err := h.Delete(queueA); err != nil {
+		t.Fatal(err)
+	}
+	for range cap(h.wakes) {
+		<-h.wakes
+	}
+	waitFor(t, 10*time.Second, "it is being woken for ever", func() bool { return neverWoken(g) })
+}
+
+// sleepingDamaged is a cluster whose replica on n2 sleeps and can be damaged.
+func sleepingDamaged(t *testing.T, do func(c *memCluster, rot *decaying, told *atomic.Int64)) {
+	rot, told := &decaying{}, &atomic.Int64{}
+	c := newMemCluster(t, 3, func(c *HostConfig) {
+		c.SleepAfter = 50 * time.Millisecond
+		if c.Local == "n2" {
+			c.Store = &decayingStore{c.Store.(*memStore), rot}
+			c.OnDamaged = func(transport.GroupID) { told.Add(1) }
+		}
+	})
+	defer c.close()
+	c.found(Spec{ID: queueA, Preferred: "n1", Young: true})
+	c.waitLeader(queueA, 5*time.Second)
+	waitFor(t, 20*time.Second, "awake", func() bool { return c.asleep() == 3 })
+	g, _ := c.nodes["n2"].host.Group(queueA)
+	do(c, rot, told)
+	waitFor(t, 10*time.Second, "nobody is told of the damage", func() bool { return told.Load() == 1 })
+	if _, runs := c.nodes["n2"].host.Group(queueA); runs {
+		t.Error("it still runs")
+	}
+	c.proposeUntil(queueA, "b", 10*time.Second)
+	waitFor(t, 10*time.Second, "it is being woken for ever", func() bool { return neverWoken(g) })
+}
+
+// TestDamageOfASleeper shows that a replica which sleeps ends, and its node goes on, if its log is damaged: as it is woken, and as the store tells so.
+func TestDamageOfASleeper(t *testing.T) {
+	t.Run("found as it wakes", func(t *testing.T) {
+		sleepingDamaged(t, func(c *memCluster, rot *decaying, _ *atomic.Int64) {
+			rot.gone.Store(true)
+			c.proposeUntil(queueA, "a", 10*time.Second)
+		})
+	})
+	t.Run("found by the store", func(t *testing.T) {
+		sleepingDamaged(t, func(c *memCluster, rot *decaying, told *atomic.Int64) {
+			rot.gone.Store(true)
+			h := c.nodes["n2"].host
+			h.damagedLog(queueA, errRot)
+			waitFor(t, 10*time.Second, "nobody is told of the damage", func() bool { return told.Load() == 1 })
+			h.damagedLog(queueA, errRot) // it has ended
+		})
+	})
+}
