@@ -32,8 +32,8 @@ var queueArguments = []argument{
 	{"x-max-length", natural},
 	{"x-max-length-bytes", natural},
 	{"x-overflow", oneOf(always("invalid_overflow"), "drop-head", "reject-publish", "reject-publish-dlx")},
-	{"x-dead-letter-exchange", text},
-	{"x-dead-letter-routing-key", text},
+	{"x-dead-letter-exchange", shortText},
+	{"x-dead-letter-routing-key", shortText},
 	{"x-dead-letter-strategy", oneOf(always("invalid_dlx_strategy"), "at-most-once", "at-least-once")},
 	{"x-dead-letter-on-removal", boolean},
 	{"x-dead-letter-death-total", boolean},
@@ -123,6 +123,17 @@ func version(v any) string {
 func text(v any) string {
 	if _, ok := v.(string); !ok {
 		return fmt.Sprintf("{unacceptable_type,%s}", amqp.TypeName(v))
+	}
+	return ""
+}
+
+// shortText is what has to fit into AMQP's short strings, as names and routing keys do. RabbitMQ takes more and cannot send it.
+func shortText(v any) string {
+	if wrong := text(v); wrong != "" {
+		return wrong
+	}
+	if n := len(v.(string)); n > nameBytesMax {
+		return fmt.Sprintf("{longer_than_%d_bytes,%d}", nameBytesMax, n)
 	}
 	return ""
 }

@@ -246,6 +246,15 @@ func (c *Conn) allowed(view *catalog.View, a auth.Action, r resource) error {
 	return asError(p.Check(a, r.kind, r.name, c.vhost, c.user.Name))
 }
 
+// allowedAny refuses whoever has no permission at all on the resource, not even to learn that it is there.
+func (c *Conn) allowedAny(r resource) error {
+	view := c.b.cat.View()
+	if c.allowed(view, auth.Configure, r) == nil || c.allowed(view, auth.Write, r) == nil {
+		return nil
+	}
+	return c.allowed(view, auth.Read, r)
+}
+
 // change proposes a catalog command and waits until this node has applied it.
 func (c *Conn) change(ctx context.Context, cmd catalog.Command) (catalog.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.b.cfg.QueueTimeout)
@@ -342,8 +351,10 @@ func (c *Conn) DeclareExchange(ctx context.Context, d ExchangeDeclare) error {
 		return errDefaultExchange()
 	}
 	if d.Passive {
-		_, err := c.exchange(ctx, d.Name)
-		return err
+		if _, err := c.exchange(ctx, d.Name); err != nil {
+			return err
+		}
+		return c.allowedAny(exchangeResource(d.Name))
 	}
 	view := c.b.cat.View()
 	if err := c.allowed(view, auth.Configure, exchangeResource(d.Name)); err != nil {

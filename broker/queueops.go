@@ -133,11 +133,8 @@ func (c *Conn) passive(ctx context.Context, name string) (QueueOK, error) {
 	if err != nil {
 		return QueueOK{}, err
 	}
-	view := c.b.cat.View()
-	if c.allowed(view, auth.Configure, queueResource(name)) != nil && c.allowed(view, auth.Write, queueResource(name)) != nil {
-		if err := c.allowed(view, auth.Read, queueResource(name)); err != nil {
-			return QueueOK{}, err
-		}
+	if err := c.allowedAny(queueResource(name)); err != nil {
+		return QueueOK{}, err
 	}
 	return c.counts(ctx, q)
 }
@@ -240,7 +237,7 @@ func (c *Conn) DeleteQueue(ctx context.Context, name string, ifUnused, ifEmpty b
 		switch {
 		case ifUnused && st.Consumers > 0:
 			return 0, Errorf(PreconditionFailed, "queue '%s' in vhost '%s' in use", name, c.vhost)
-		case ifEmpty && st.Ready+st.Unacked > 0:
+		case ifEmpty && c.b.wouldLose(q, st):
 			return 0, Errorf(PreconditionFailed, "queue '%s' in vhost '%s' not empty", name, c.vhost)
 		}
 	}

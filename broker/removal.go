@@ -26,6 +26,15 @@ func (b *Broker) mayRemove(ctx context.Context, q *catalog.Queue, st *wire.Statu
 		q.Name, q.Vhost, settingsOf(q, b.inEffect(q).arguments).DeadLetterExchange)
 }
 
+// wouldLose tells whether messages would go with the queue: ready ones, those of consumers, those that wait for a retry, and dead letters that are to be kept
+// until there is a way for them. That there is none shows a moment after their death, so all that are still on their way count.
+func (b *Broker) wouldLose(q *catalog.Queue, st *wire.Status) bool {
+	if st.Ready+st.Unacked+st.Delayed+st.Parked > 0 {
+		return true
+	}
+	return st.Outbox > 0 && settingsOf(q, b.inEffect(q).arguments).AtLeastOnce
+}
+
 // keepsMessages tells whether a queue is to lose nothing when it is removed (dead letters on removal,
 // strategy at-least-once) and its messages have nowhere to go, by this node's copy of the catalog: nobody could
 // find them a way when the queue is gone.

@@ -215,6 +215,9 @@ func (a *API) handle(pattern string, f func(*http.Request, User) (any, error)) {
 		}
 		body, err := f(r, u)
 		a.audit(pattern, r, u, err)
+		if err == nil {
+			body, err = narrowed(r, body)
+		}
 		if err != nil {
 			a.refuse(w, err)
 			return

@@ -81,11 +81,7 @@ func readListQuery(r *http.Request) (q listQuery, err error) {
 		}
 	}
 	q.reverse = v.Get("sort_reverse") == "true"
-	if s := v.Get("columns"); s != "" {
-		for c := range strings.SplitSeq(s, ",") {
-			q.columns = append(q.columns, strings.Split(c, "."))
-		}
-	}
+	q.columns = wantedColumns(v.Get("columns"))
 	return q, nil
 }
 
@@ -213,6 +209,37 @@ func pick[T any](list []T, columns [][]string) (any, error) {
 		}
 	}
 	return out, nil
+}
+
+// narrowed leaves of a single object the columns that a request asks for, as RabbitMQ does; lists come with theirs ([paged]).
+func narrowed(r *http.Request, body any) (any, error) {
+	columns := wantedColumns(r.URL.Query().Get("columns"))
+	if columns == nil || r.Method != http.MethodGet {
+		return body, nil
+	}
+	switch body.(type) {
+	case nil, Page, attachment, created, underWay:
+		return body, nil
+	}
+	var raw bytes.Buffer
+	if err := encode(&raw, body); err != nil {
+		return nil, err
+	}
+	if raw.Bytes()[0] != '{' {
+		return body, nil
+	}
+	return prune(raw.Bytes(), columns)
+}
+
+// wantedColumns reads the parameter: paths with dots between their names.
+func wantedColumns(s string) (columns [][]string) {
+	if s == "" {
+		return nil
+	}
+	for c := range strings.SplitSeq(s, ",") {
+		columns = append(columns, strings.Split(c, "."))
+	}
+	return columns
 }
 
 // prune leaves of an object, or of each object in an array, the fields that columns name. Other values stay.

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -59,6 +60,30 @@ func askPage[T any](t testing.TB, query string, items []T) (int, string) {
 		a.answer(w, body)
 	}
 	return w.Code, w.Body.String()
+}
+
+// TestColumnsOfAnObject narrows what is no list.
+func TestColumnsOfAnObject(t *testing.T) {
+	item := pageItems()[0]
+	for query, want := range map[string]string{
+		"columns=name":         `{"name":"b"}`,
+		"columns=extra.x,name": `{"extra":{"x":{"y":"z"}},"name":"b"}`,
+		"columns=none":         `{}`,
+	} {
+		body, err := narrowed(httptest.NewRequest(http.MethodGet, "/api/x/b?"+query, http.NoBody), &item)
+		w := httptest.NewRecorder()
+		(&API{}).answer(w, body)
+		if err != nil || w.Body.String() != want {
+			t.Errorf("%s: %s, %v", query, w.Body.String(), err)
+		}
+	}
+	for _, body := range []any{nil, &item, []string{"a"}, Page{}, created{}} {
+		for method, query := range map[string]string{http.MethodPut: "columns=name", http.MethodGet: ""} {
+			if got, err := narrowed(httptest.NewRequest(method, "/api/x/b?"+query, http.NoBody), body); err != nil || !reflect.DeepEqual(got, body) {
+				t.Errorf("%T: %v, %v", body, got, err)
+			}
+		}
+	}
 }
 
 func TestPaged(t *testing.T) {

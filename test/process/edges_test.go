@@ -29,6 +29,8 @@ func TestEdges(t *testing.T) {
 		{name: "mandatory and immediate, unroutable", warrenOnly: true, run: mandatoryImmediate},
 		{name: "A02 a tag of another channel", run: tagOfAnotherChannel},
 		{name: "if-empty looks at unacked messages too", warrenOnly: true, run: emptyWithUnacked},
+		{name: "if-empty looks at what waits for a retry or a route", warrenOnly: true, run: emptyWithWaiting},
+		{name: "dead-letter arguments that no short string holds", warrenOnly: true, run: longDeadLetterArguments},
 	})
 }
 
@@ -382,6 +384,47 @@ func emptyWithUnacked(s *session) {
 	s.noError("ack", d.Ack(false))
 	_, err := s.ch.QueueDelete(q, false, true, false)
 	s.noError("delete", err)
+}
+
+func emptyWithWaiting(s *session) {
+	for what, args := range map[string]amqp.Table{
+		"retry": {"x-delayed-retry-type": "all", "x-delayed-retry-min": int32(60_000)},
+		"route": {
+			"x-queue-type": "quorum", "x-overflow": "reject-publish", "x-dead-letter-strategy": "at-least-once",
+			"x-dead-letter-exchange": s.name("none"),
+		},
+	} {
+		q := s.queue(what, args)
+		s.fill(q, "m")
+		s.noError(what, s.get(q).Nack(false, what == "retry"))
+		s.until(what+": it waits", func() bool {
+			n, err := s.ch.QueueDeclarePassive(q, true, false, false, false, nil)
+			return err == nil && n.Messages == 0
+		})
+		wantClosed(s, s.channel(s.conn), 406, "PRECONDITION_FAILED - queue '"+q+"' in vhost '/' not empty", func(ch *amqp.Channel) error {
+			_, err := ch.QueueDelete(q, false, true, false)
+			return err
+		})
+		_, err := s.ch.QueueDelete(q, false, false, false)
+		s.noError("delete", err)
+	}
+}
+
+func longDeadLetterArguments(s *session) {
+	fits, long := strings.Repeat("k", 255), strings.Repeat("k", 256)
+	for _, name := range []string{"x-dead-letter-exchange", "x-dead-letter-routing-key"} {
+		args := func(v string) amqp.Table {
+			t := amqp.Table{"x-dead-letter-exchange": "amq.fanout"}
+			t[name] = v
+			return t
+		}
+		s.queue(name, args(fits))
+		q := s.name("long" + name)
+		wantClosed(s, s.channel(s.conn), 406, "PRECONDITION_FAILED - invalid arg '"+name+"' for queue '"+q+"' in vhost '/': {longer_than_255_bytes,256}", func(ch *amqp.Channel) error {
+			_, err := ch.QueueDeclare(q, true, false, false, false, args(long))
+			return err
+		})
+	}
 }
 
 // TestExclusiveConsumerFailover kills the leader of a queue with an exclusive consumer: the

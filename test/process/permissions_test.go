@@ -35,6 +35,17 @@ func permissionMatrix(r *usersRig) {
 			return ch.ExchangeDeclare(name, "topic", true, false, false, false, args)
 		}
 	}
+	passive := func(name string) func(*amqp.Channel) error {
+		return func(ch *amqp.Channel) error {
+			_, err := ch.QueueDeclarePassive(name, true, false, false, false, nil)
+			return err
+		}
+	}
+	passiveX := func(name string) func(*amqp.Channel) error {
+		return func(ch *amqp.Channel) error {
+			return ch.ExchangeDeclarePassive(name, "topic", true, false, false, false, nil)
+		}
+	}
 	bind := func(queue, exchange string) func(*amqp.Channel) error {
 		return func(ch *amqp.Channel) error { return ch.QueueBind(queue, "k", exchange, false, nil) }
 	}
@@ -84,6 +95,10 @@ func permissionMatrix(r *usersRig) {
 		{"purge", func(ch *amqp.Channel) error { _, err := ch.QueuePurge(qcw, false); return err }, "DELETE", at("queues", "/", qcw, "contents"), "", may("read", "queue", qcw)},
 		{"purge allowed", func(ch *amqp.Channel) error { _, err := ch.QueuePurge(qr, false); return err }, "DELETE", at("queues", "/", qr, "contents"), "", ""},
 		{"declare queue allowed", declare(qcwr, nil), "PUT", at("queues", "/", qcwr), `{"durable":true}`, ""},
+		{"look for queue", passive(q("")), "", "", "", may("read", "queue", r.name("q"))},
+		{"look for queue allowed", passive(qw), "", "", "", ""},
+		{"look for exchange", passiveX(x("", "topic")), "", "", "", may("read", "exchange", r.name("x"))},
+		{"look for exchange allowed", passiveX(xw), "", "", "", ""},
 		{"unbind without write", func(ch *amqp.Channel) error { return ch.QueueUnbind(qcr, "k", xcwr, nil) }, "", "", "", may("write", "queue", qcr)},
 		{"unbind", func(ch *amqp.Channel) error { return ch.QueueUnbind(qw, "other", xr, nil) }, "DELETE", at("bindings", "/", "e", xr, "q", qw, "k"), "", ""},
 	} {
