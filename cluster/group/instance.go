@@ -16,6 +16,8 @@ type instance struct {
 	raft replica
 	wire *wire
 	log  *stagedLog
+	// ended is closed when its goroutines have ended; nil of a replica that sleeps.
+	ended chan struct{}
 }
 
 func (g *Group) replica() replica { return g.running.Load().raft }
@@ -37,7 +39,7 @@ func (g *Group) open(keepMachine bool) error {
 		return errors.Join(fmt.Errorf("start group %d: %w", g.spec.ID, err), w.Close())
 	}
 	w.raft.Store(r)
-	g.running.Store(&instance{raft: r, wire: w, log: log})
+	g.running.Store(&instance{raft: r, wire: w, log: log, ended: make(chan struct{})})
 	g.noteLearners()
 	log.started(r)
 	// The filter is called on raft's own goroutine; without a channel nothing
@@ -174,13 +176,17 @@ func (g *Group) shut() error {
 	return errors.Join(g.endInstance(func() { err = g.running.Load().wire.Close() }), err)
 }
 
-// endInstance ends it, with hangUp to close the wire.
+// endInstance ends it, with hangUp to close the wire. The caller holds life.
 func (g *Group) endInstance(hangUp func()) error {
 	in := g.running.Load()
 	done := in.raft.Shutdown()
 	hangUp() // ends calls that wait for a lost peer
 	g.tryAgain()
-	return done.Error()
+	err := done.Error()
+	if in.ended != nil && !isClosed(in.ended) {
+		close(in.ended)
+	}
+	return err
 }
 
 // recycle replaces the Raft instance by a new one over the same log and machine. It is

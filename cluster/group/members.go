@@ -154,8 +154,12 @@ func (g *Group) change(ctx context.Context, what string, which transport.Replica
 	limit, _ := ctx.Deadline()
 	done := make(chan error, 1)
 	// The goroutine outlives a missed deadline until raft answers, at the latest when
-	// the leader steps down or the replica stops.
-	if !g.host.spawn(func() { done <- g.waitFuture(do(g.replica(), time.Until(limit))) }) {
+	// the leader steps down or its instance ends.
+	wait := func() {
+		in := g.running.Load()
+		done <- g.waitFuture(in, do(in.raft, time.Until(limit)))
+	}
+	if !g.host.spawn(wait) {
 		return fail(ErrStopped)
 	}
 	select {
@@ -174,14 +178,16 @@ func (g *Group) change(ctx context.Context, what string, which transport.Replica
 	}
 }
 
-// waitFuture waits for a future that may never be answered when its instance stops.
-func (g *Group) waitFuture(f raft.Future) error {
+// waitFuture waits for a future of an instance, which may never answer it when it ends.
+func (g *Group) waitFuture(in *instance, f raft.Future) error {
 	answer := make(chan error, 1)
-	g.endFuture(f)
-	go func() { answer <- f.Error() }() // ends with the replica, see endFuture
+	in.endFuture(f)
+	go func() { answer <- f.Error() }() // ends with the instance, see endFuture
 	select {
 	case err := <-answer:
 		return err
+	case <-in.ended:
+		return raft.ErrRaftShutdown
 	case <-g.stopped:
 		return raft.ErrRaftShutdown
 	case <-g.host.ctx.Done():
@@ -189,14 +195,14 @@ func (g *Group) waitFuture(f raft.Future) error {
 	}
 }
 
-// endFuture has a future answer when the replica stops. raft drops committed entries that its machine has not taken at a shutdown, and
+// endFuture has a future answer when its instance has ended. raft drops committed entries that its machine has not taken at a shutdown, and
 // never answers; its futures have a channel for that, which raft itself sets for some of them only.
-func (g *Group) endFuture(f raft.Future) {
+func (in *instance) endFuture(f raft.Future) {
 	v := reflect.ValueOf(f)
 	if v.Kind() != reflect.Pointer || v.Elem().Kind() != reflect.Struct {
 		return // it has its answer already
 	}
 	if c := v.Elem().FieldByName("ShutdownCh"); c.IsValid() && c.CanSet() && c.IsNil() {
-		c.Set(reflect.ValueOf(g.stopped))
+		c.Set(reflect.ValueOf(in.ended))
 	}
 }

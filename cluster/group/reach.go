@@ -316,7 +316,11 @@ func (g *Group) commitBarrier(ctx context.Context) error {
 	}
 	done := make(chan error, 1)
 	limit, _ := ctx.Deadline()
-	if !g.host.spawn(func() { done <- g.waitFuture(g.replica().Barrier(time.Until(limit))) }) {
+	wait := func() {
+		in := g.running.Load()
+		done <- g.waitFuture(in, in.raft.Barrier(time.Until(limit)))
+	}
+	if !g.host.spawn(wait) {
 		return ErrStopped
 	}
 	select {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -332,23 +333,47 @@ func TestReturnedFollowerCountsAtOnce(t *testing.T) {
 	})
 }
 
-// TestUnansweredFutureEnds: a future that raft never answers ends with its replica.
+// forgotten is a future that raft never answers.
+type forgotten struct{ ShutdownCh chan struct{} }
+
+func (f *forgotten) Error() error {
+	<-f.ShutdownCh
+	return raft.ErrRaftShutdown
+}
+
+// TestUnansweredFutureEnds: a future that raft never answers ends with its instance.
 func TestUnansweredFutureEnds(t *testing.T) {
 	bubble(t, 1, nil, func(t *testing.T, c *memCluster) {
 		c.found(Spec{ID: queueA, Preferred: "n0"})
 		g := c.waitLeader(queueA, 5*time.Second)
 		f := g.replica().Barrier(time.Second)
-		if err := g.waitFuture(f); err != nil {
+		in := g.running.Load()
+		if err := g.waitFuture(in, f); err != nil {
 			t.Fatal(err)
 		}
 		for name, f := range map[string]raft.Future{"a barrier": g.replica().Barrier(time.Second), "a change": g.replica().AddVoter("n0", "n0", 0, time.Second)} {
-			g.endFuture(f)
+			in.endFuture(f)
 			if set := reflect.ValueOf(f).Elem().FieldByName("ShutdownCh"); !set.IsValid() || set.IsNil() {
 				t.Errorf("%s does not end with its replica", name)
 			}
 			if err := f.Error(); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
+		}
+		answer := make(chan error, 1)
+		go func() { answer <- g.waitFuture(in, &forgotten{}) }()
+		synctest.Wait()
+		if err := g.recycle("a test"); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		select {
+		case err := <-answer:
+			if !errors.Is(err, raft.ErrRaftShutdown) {
+				t.Error(err)
+			}
+		default:
+			t.Error("it waits for an instance that has ended")
 		}
 	})
 }
