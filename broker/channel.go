@@ -195,16 +195,23 @@ func (ch *Channel) Close(ctx context.Context) {
 	}
 }
 
-// returnAll requeues what the channel holds.
+// returnAll requeues what the channel holds. What its client has not seen is no failed attempt.
 func (s *stream) returnAll(ch *Channel) {
+	s.order.Lock() // what is on its way to the gateway is there, which says what it keeps back
+	defer s.order.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var ids []queue.MessageID
+	var ids, unsent []queue.MessageID
 	for id, h := range s.held {
-		if h.ch == ch && h.settled == 0 && !h.tx {
+		switch {
+		case h.ch != ch || h.settled > 0 || h.tx:
+		case h.unsent:
+			unsent = append(unsent, id)
+		default:
 			ids = append(ids, id)
 		}
 	}
+	s.giveBackLocked(unsent)
 	sortIDs(ids)
 	for _, id := range ids {
 		kind := fsm.RequeueFailed
@@ -223,6 +230,7 @@ const deliveriesAtOnce = 16
 func (s *stream) deliver(from string, m *wire.Deliver) {
 	out := make([]*Delivery, 0, len(m.Items))
 	var strange wire.ConsumerNo
+	var unseen []queue.MessageID
 	var made struct {
 		holdings   []holding
 		deliveries []Delivery
@@ -251,7 +259,7 @@ func (s *stream) deliver(from string, m *wire.Deliver) {
 		s.holdLocked(it.ID, h)
 		if c == nil {
 			// Its channel is closed. A delivery nobody saw is not a failed attempt.
-			s.settleLocked(fsm.RequeueCounted, it.ID, it.Attempt)
+			unseen = append(unseen, it.ID)
 			strange = it.No
 			continue
 		}
@@ -276,6 +284,7 @@ func (s *stream) deliver(from string, m *wire.Deliver) {
 		}
 		out = append(out, d)
 	}
+	s.giveBackLocked(unseen)
 	s.flushLocked()
 	if strange != 0 && s.leader != "" {
 		// Its end has not reached the leader, or did so behind these.

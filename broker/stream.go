@@ -99,6 +99,7 @@ type holding struct {
 	no      wire.ConsumerNo
 	attempt uint32
 	noAck   bool // to be settled when it is written to the client
+	unsent  bool // the gateway keeps it back; it does not age
 	tx      bool // a transaction settles it, whose outcome is not known or not everywhere
 	ch      *Channel
 	settled uint64 // sequence of the operation that settles it, 0: none
@@ -134,6 +135,8 @@ type hub struct {
 	trace *trace.Tracer
 	// narrow tells whether clients leave too much unread on this node.
 	narrow func() bool
+	// unsent tells whether leaders know wire.Unsent.
+	unsent func() bool
 }
 
 func newStream(h *hub, id uint64, name string) *stream {

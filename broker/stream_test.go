@@ -21,6 +21,7 @@ type streamRig struct {
 	down    bool
 	trouble int
 	narrow  bool
+	level   int
 }
 
 var rigOrigin = fsm.Origin{Node: 1, Incarnation: 5}
@@ -42,6 +43,7 @@ func newStreamRig(t *testing.T) *streamRig {
 		trouble: func(*stream) { r.trouble++ },
 		watch:   func(*stream) {},
 		narrow:  func() bool { return r.narrow },
+		unsent:  func() bool { return r.level >= levelUnsent },
 	}, 7, "q")
 	return r
 }

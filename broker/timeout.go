@@ -209,8 +209,11 @@ func (s *stream) endOverdue(now time.Duration) (next time.Duration) {
 // timeOutLocked returns overdue deliveries, which does not count as a failure. With a
 // consumer goes everything it holds: it ends, and nobody is going to look at the rest.
 func (s *stream) timeOutLocked(a *aging, now time.Duration) (out []timedOut) {
-	var ids []queue.MessageID
+	var ids, unsent []queue.MessageID
 	for id, h := range s.held {
+		if c := a.consumer; c != nil && h.unsent && h.no == c.no {
+			unsent = append(unsent, id)
+		}
 		if h.aging == a && (a.consumer != nil || a.overdueAt(h.since) <= now) {
 			ids = append(ids, id)
 			if a.consumer == nil && !slices.ContainsFunc(out, func(o timedOut) bool { return o.ch == h.ch }) {
@@ -228,6 +231,7 @@ func (s *stream) timeOutLocked(a *aging, now time.Duration) (out []timedOut) {
 		}
 		out = append(out, timedOut{ch: c.ch, consumer: c, after: a.timeout})
 	}
+	s.giveBackLocked(unsent)
 	for _, id := range ids {
 		s.settleLocked(fsm.RequeueCounted, id, s.held[id].attempt)
 	}

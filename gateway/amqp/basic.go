@@ -89,6 +89,7 @@ func (ch *channel) consume(m *wire.BasicConsume) error {
 	defer ch.mu.Unlock()
 	if err != nil {
 		delete(ch.consumers, tag)
+		broker.GiveBack(cons.early...)
 		return err
 	}
 	ch.startConsumer(cons, handle, m.NoWait)

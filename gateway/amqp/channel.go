@@ -232,6 +232,12 @@ func (ch *channel) silenceLocked() {
 	for _, g := range ch.gated {
 		ch.c.srv.cfg.Unread.Add(-unreadSize(g.d))
 	}
+	for _, cons := range ch.consumers { // the gated are withheld already
+		for _, d := range cons.early {
+			d.Withhold()
+		}
+		cons.early = nil
+	}
 	ch.immediate, ch.gated = nil, nil
 	if ch.tx != nil {
 		*ch.tx = tx{}

@@ -13,8 +13,13 @@ func (ch *channel) Deliver(handle Consumer, d *broker.Delivery) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
 	cons := ch.consumers[handle.Tag()]
-	if ch.silent || cons == nil {
-		return // the broker takes back what the channel does not settle
+	switch {
+	case ch.silent:
+		d.Withhold() // the broker takes it back when the channel is closed there; its consumer may have more until then
+		return
+	case cons == nil:
+		broker.GiveBack(d)
+		return
 	}
 	if cons.handle == nil {
 		cons.handle = handle
@@ -29,6 +34,7 @@ func (ch *channel) Deliver(handle Consumer, d *broker.Delivery) {
 // deliverLocked sends d, or keeps it while the channel-wide limit is reached.
 func (ch *channel) deliverLocked(cons *consumer, d *broker.Delivery) {
 	if !cons.noAck && ch.limit > 0 && (len(ch.gated) > 0 || ch.holding() >= int(ch.limit)) {
+		d.Withhold()
 		ch.gated = append(ch.gated, gatedDelivery{cons, d})
 		ch.c.srv.cfg.Unread.Add(unreadSize(d))
 		return
@@ -156,9 +162,14 @@ func (ch *channel) ungate(cons *consumer) (unseen []*broker.Delivery) {
 func (ch *channel) openGate() {
 	n := 0
 	for n < len(ch.gated) && (ch.limit == 0 || ch.holding() < int(ch.limit)) {
-		ch.sendLocked(ch.gated[n].cons, ch.gated[n].d)
-		ch.c.srv.cfg.Unread.Add(-unreadSize(ch.gated[n].d))
+		g := ch.gated[n]
 		n++
+		ch.c.srv.cfg.Unread.Add(-unreadSize(g.d))
+		if g.d.Sent() {
+			ch.sendLocked(g.cons, g.d)
+		} else { // it has gone back: its queue or consumer ends, or its leader took it for lost
+			g.cons.handle.Written(1, g.d.WindowBytes)
+		}
 	}
 	if n == len(ch.gated) {
 		ch.gated = nil

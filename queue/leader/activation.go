@@ -281,15 +281,20 @@ func (l *Leader) dropUnclaimed(node uint32, says map[queue.MessageID]wire.Hold) 
 		if s, ok := says[id]; ok && s.Attempt == h.attempt {
 			continue
 		}
-		l.letGo(id)
 		l.maybeDelivered = max(l.maybeDelivered, id)
-		l.replica.View(func(f *fsm.Machine) {
-			if msg, ok := f.Queue().Get(id); ok {
-				l.ready.putBack(msg)
-				l.mayExpire(msg)
-			}
-		})
+		l.unhold(id)
 	}
+}
+
+// unhold makes a message ready again without a word in the log.
+func (l *Leader) unhold(id queue.MessageID) {
+	l.letGo(id)
+	l.replica.View(func(f *fsm.Machine) {
+		if msg, ok := f.Queue().Get(id); ok {
+			l.ready.putBack(msg)
+			l.mayExpire(msg)
+		}
+	})
 }
 
 // claim records the deliveries a node says it holds, if the message is there

@@ -403,7 +403,7 @@ func TestCreditModel(t *testing.T) {
 			"apply": func(*modelNode) { w.apply() }, "apply too": func(*modelNode) { w.apply() },
 			"publish": func(n *modelNode) { w.send(n, pub("1"), pub("2")) },
 			"settle":  w.settle, "settle too": w.settle, "tx": w.tx, "part": w.part,
-			"attach": w.attachAny, "detach": w.detach, "lose": w.lose, "restart": w.restart,
+			"unsent": w.unsent, "attach": w.attachAny, "detach": w.detach, "lose": w.lose, "restart": w.restart,
 			"resync":       func(n *modelNode) { w.calm = false; w.resync(n, 0) },
 			"thought dead": func(n *modelNode) { w.thoughtDead(n) },
 			"in vain":      func(*modelNode) { w.applyInVain(); w.thoughtDead(w.nodes...) }, // they say it again then

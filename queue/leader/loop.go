@@ -220,6 +220,8 @@ func (l *Leader) onMessage(from string, m wire.Message) {
 		l.onDetach(from, m)
 	case *wire.Window:
 		l.onWindow(from, m)
+	case *wire.Unsent:
+		l.onUnsent(from, m)
 	case *wire.Get:
 		if l.heard(from, m.Origin) != nil {
 			l.use()

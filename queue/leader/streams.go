@@ -221,6 +221,16 @@ func (l *Leader) heldIn(r fsm.Run, f func(queue.MessageID, hold)) {
 	}
 }
 
+// onUnsent takes back deliveries that no client has seen. They keep their attempt number, under which the node says
+// nothing more of them, and come before what is behind them.
+func (l *Leader) onUnsent(from string, m *wire.Unsent) {
+	p := l.heard(from, m.Origin)
+	if p == nil || p.resync != m.Resync {
+		return // its Resync does not name them
+	}
+	l.settled(p, fsm.Settle{Runs: m.Runs}, func(id queue.MessageID, _ hold) { l.unhold(id) })
+}
+
 func appendRun(runs []fsm.Run, id queue.MessageID, attempt uint32) []fsm.Run {
 	if n := len(runs); n > 0 {
 		last := &runs[n-1]

@@ -39,6 +39,7 @@ const (
 	codeTargetForgotten
 	codeTxAsk
 	codeTxTold
+	codeUnsent
 )
 
 func (*Batch) code() byte           { return codeBatch }
@@ -62,6 +63,7 @@ func (*TargetClosed) code() byte    { return codeTargetClosed }
 func (*TargetForgotten) code() byte { return codeTargetForgotten }
 func (*TxAsk) code() byte           { return codeTxAsk }
 func (*TxTold) code() byte          { return codeTxTold }
+func (*Unsent) code() byte          { return codeUnsent }
 
 // Encode appends m's encoding to b.
 func Encode(b []byte, m Message) []byte {
@@ -169,6 +171,8 @@ func fresh(code byte) Message {
 		return new(TxAsk)
 	case codeTxTold:
 		return new(TxTold)
+	case codeUnsent:
+		return new(Unsent)
 	case codeTransferAnswer:
 		return new(TransferAnswer)
 	case codeTargetClosed:
@@ -397,6 +401,22 @@ func (m *Window) append(b []byte) []byte {
 func (m *Window) read(d *reader) {
 	m.Queue, m.Origin, m.No = d.u64(), d.origin(), ConsumerNo(d.u64())
 	m.Messages, m.Bytes = d.i64(), d.i64()
+}
+
+func (m *Unsent) append(b []byte) []byte {
+	b = putU(putOrigin(putU(b, m.Queue), m.Origin), m.Resync, uint64(len(m.Runs)))
+	for _, r := range m.Runs {
+		b = putU(b, uint64(r.First), uint64(r.Count), uint64(r.Attempt))
+	}
+	return b
+}
+
+func (m *Unsent) read(d *reader) {
+	m.Queue, m.Origin, m.Resync = d.u64(), d.origin(), d.u64()
+	m.Runs = make([]fsm.Run, d.count())
+	for i := range m.Runs {
+		m.Runs[i] = fsm.Run{First: queue.MessageID(d.u64()), Count: d.u32(), Attempt: d.u32()}
+	}
 }
 
 func (m *Get) append(b []byte) []byte {

@@ -44,6 +44,7 @@ func samples() []Message {
 		&TargetForgotten{Target: 2, Source: 1},
 		&TxAsk{Queue: 1, Origin: o, Req: 13, Publishes: 2, Bytes: 300, First: 5, Last: 9},
 		&TxTold{Queue: 1, Req: 13, Refusal: fsm.RefusedFull},
+		&Unsent{Queue: 1, Origin: o, Resync: 4, Runs: []fsm.Run{{First: 5, Count: 2, Attempt: 1}, {First: 9, Count: 1}}},
 	}
 }
 

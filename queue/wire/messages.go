@@ -94,6 +94,16 @@ type Window struct {
 	Messages, Bytes int64
 }
 
+// Unsent gives back deliveries that no client has seen: they are ready again as they were, and the log
+// has nothing of it. Resync is the No of the node's newest Resync: a leader that knows another one does nothing, for what
+// that one does not name is ready already, and may be out again. Level 2 of the cluster.
+type Unsent struct {
+	Queue  uint64
+	Origin fsm.Origin
+	Resync uint64
+	Runs   []fsm.Run
+}
+
 // Get asks for one message, after the node's stream up to After has been
 // applied. Answered by Got.
 type Get struct {
@@ -295,3 +305,4 @@ func (m *TargetClosed) QueueID() uint64    { return m.Source }
 func (m *TargetForgotten) QueueID() uint64 { return m.Target }
 func (m *TxAsk) QueueID() uint64           { return m.Queue }
 func (m *TxTold) QueueID() uint64          { return m.Queue }
+func (m *Unsent) QueueID() uint64          { return m.Queue }

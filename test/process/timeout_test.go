@@ -20,6 +20,7 @@ func TestConsumerTimeout(t *testing.T) {
 		{name: "A13 a client that does not understand", warrenOnly: true, run: timeoutClosesChannel},
 		{name: "A13 get", warrenOnly: true, run: timeoutOfGet},
 		{name: "a single active consumer", warrenOnly: true, run: timeoutOfSingle},
+		{name: "under a channel-wide prefetch", warrenOnly: true, run: timeoutOfWithheld},
 		{name: "bad arguments", warrenOnly: true, run: timeoutArguments},
 	})
 }
@@ -165,5 +166,38 @@ func TestConsumerTimeoutDefault(t *testing.T) {
 	s.ready(plain, 0)
 	if q, err := s.ch.QueueDelete(plain, false, true, false); err != nil || q != 0 {
 		t.Errorf("delete of the empty queue: %d, %v", q, err)
+	}
+}
+
+// timeoutOfWithheld: the time of a message begins when it is sent, not while a channel-wide prefetch holds it back.
+func timeoutOfWithheld(s *session) {
+	first, second := s.queue("first", nil), s.queue("second", amqp.Table{quorumTimeout: 300})
+	ch := s.channel(s.conn)
+	s.noError("qos", ch.Qos(1, 0, true))
+	cancelled := ch.NotifyCancel(make(chan string, 1))
+	a, err := ch.Consume(first, "a", false, false, false, false, nil)
+	s.noError("consume", err)
+	b, err := ch.Consume(second, "b", false, false, false, false, nil)
+	s.noError("consume", err)
+	s.fill(first, "m")
+	held := s.take(a, false, "m")
+	s.fill(second, "n")
+	select {
+	case tag := <-cancelled:
+		s.Fatalf("%s was cancelled for what its client has not got", tag)
+	case <-time.After(600 * time.Millisecond):
+	}
+	s.noError("ack", held[0].Ack(false))
+	s.take(b, false, "n")
+	select {
+	case tag := <-cancelled:
+		if tag != "b" {
+			s.Errorf("%s was cancelled", tag)
+		}
+	case <-time.After(timeoutReply):
+		s.Fatal("no cancel came for what it holds")
+	}
+	if d := s.get(second); !d.Redelivered {
+		s.Error("came back without the flag")
 	}
 }

@@ -1,0 +1,76 @@
+package leader
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/warrenmq/warren/fsm"
+	"github.com/warrenmq/warren/queue/wire"
+)
+
+func (r *rig) unsent(n Node, resync uint64, items ...wire.Item) {
+	m := &wire.Unsent{Queue: 7, Origin: n.Origin, Resync: resync}
+	for _, it := range items {
+		m.Runs = appendRun(m.Runs, it.ID, it.Attempt)
+	}
+	r.l.Receive(n.ID, m)
+}
+
+// What no client has seen goes out again as it was, before what is behind it.
+func TestUnsentIsAsItWas(t *testing.T) {
+	a, b := node(1), node(2)
+	r := newRig(t, plain(), a, b)
+	r.answerRoll(a)
+	r.answerRoll(b)
+	r.attach(b, 1, 3)
+	r.publish(a, "1", "2", "3", "4", "5")
+	items := r.items(b, 3)
+	r.unsent(b, 9, items[0]) // behind another Resync than the newest: it says nothing
+	r.unsent(a, 1, items[0]) // of a node that does not have it
+	r.l.Receive(b.ID, &wire.Detach{Queue: 7, Origin: b.Origin, No: 1})
+	r.unsent(b, 1, items[1:]...)
+	r.unsent(b, 1, items[1:]...) // it has them no more
+	for i, want := range []string{"2", "3", "4"} {
+		g := r.get(a, uint64(1+i))
+		if got := bodyOf(t, g.Item); got != want || g.Item.Attempt != 0 || g.Item.Failed != 0 || g.Item.Redelivered {
+			t.Errorf("got %q, want %q: %+v", got, want, g.Item)
+		}
+	}
+	if s := r.status(b, 5); s.Unacked != 4 || s.Ready != 1 {
+		t.Errorf("%+v", s)
+	}
+	r.settle(b, fsm.Ack, items...) // it has the first one only
+	if s := r.status(b, 6); s.Unacked != 3 || s.Ready != 1 {
+		t.Errorf("after acks: %+v", s)
+	}
+}
+
+// A consumer that gives back gets the next ones in their place.
+func TestUnsentGivesCreditBack(t *testing.T) {
+	a := node(1)
+	r := newRig(t, plain(), a)
+	r.answerRoll(a)
+	r.attach(a, 1, 2)
+	r.publish(a, "1", "2", "3")
+	items := r.items(a, 2)
+	r.unsent(a, 1, items[1])
+	if got := r.bodies(r.items(a, 1)); !slices.Equal(got, []string{"2"}) {
+		t.Errorf("got %v", got)
+	}
+	r.unsent(a, 1, wire.Item{ID: 99})
+	var left int
+	r.replica.View(func(m *fsm.Machine) { left = m.Queue().Len() })
+	if s := r.status(a, 1); s.Unacked != 2 || s.Ready != 1 || left != 3 {
+		t.Errorf("%+v, %d in the queue", s, left)
+	}
+}
+
+// unsent gives back what a model's node holds and its client has not seen.
+func (w *world) unsent(n *modelNode) {
+	ids := w.some(n, 3)
+	m := &wire.Unsent{Queue: 7, Origin: n.Origin, Resync: n.resyncs, Runs: n.settlement(0, ids).Runs}
+	for _, id := range ids {
+		delete(n.held, id)
+	}
+	w.receive(n, m)
+}
