@@ -176,16 +176,13 @@ func (ch *channel) recheck() error {
 }
 
 // forgetConsumer removes a cancelled consumer. What waits for the channel-wide
-// limit goes back: the client must not see it after cancel-ok.
+// limit goes back as it was: the client must not see it after cancel-ok.
 func (ch *channel) forgetConsumer(cons *consumer) {
 	ch.mu.Lock()
 	delete(ch.consumers, cons.tag)
 	unseen := ch.ungate(cons)
 	ch.mu.Unlock()
-	if len(unseen) > 0 {
-		ch.settle(fsm.RequeueCounted, unseen...)
-		ch.flush()
-	}
+	ch.broker.GiveBack(unseen)
 }
 
 func (ch *channel) get(m *wire.BasicGet) error {

@@ -240,7 +240,7 @@ func TestCancelUnderChannelPrefetch(t *testing.T) {
 	deliveries(c, 1, 2)
 	want[*wire.BasicCancelOk](c, 1)
 	c.send(1, &wire.BasicAck{Multiple: true}, &wire.BasicGet{Queue: "b"})
-	if m, body := wantContent[*wire.BasicGetOk](c, 1); string(body) != "1" || m.MessageCount != 1 {
+	if m, body := wantContent[*wire.BasicGetOk](c, 1); string(body) != "1" || m.MessageCount != 1 || m.Redelivered {
 		t.Errorf("%+v %q", m, body)
 	}
 }

@@ -51,6 +51,8 @@ type Channel interface {
 	Get(ctx context.Context, queue string, noAck bool) (d *broker.Delivery, remaining uint32, err error)
 	// Settle ends deliveries. It does not keep ds.
 	Settle(kind broker.SettleKind, ds []*broker.Delivery)
+	// GiveBack returns deliveries that were not sent to the client, at once. It does not keep ds.
+	GiveBack(ds []*broker.Delivery)
 	// TxSelect makes Publish collect messages, TxCommit carries them out together with the
 	// settlements, TxRollback forgets them.
 	TxSelect()

@@ -280,16 +280,6 @@ func (ch *channel) flush() {
 	}
 }
 
-// settle collects ended deliveries for one call of the broker.
-func (ch *channel) settle(kind broker.SettleKind, ds ...*broker.Delivery) {
-	if len(ch.settling) > 0 && ch.settleKind != kind {
-		ch.settleNow()
-	}
-	ch.settleKind = kind
-	ch.settling = append(ch.settling, ds...)
-	ch.touch()
-}
-
 func (ch *channel) settleNow() {
 	if len(ch.settling) == 0 {
 		return

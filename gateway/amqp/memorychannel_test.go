@@ -155,6 +155,18 @@ func (ch *memChannel) Settle(kind broker.SettleKind, ds []*broker.Delivery) {
 	}
 }
 
+func (ch *memChannel) GiveBack(ds []*broker.Delivery) {
+	b := ch.c.b
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, d := range ds {
+		h := b.held[d]
+		was := h.m.redelivered
+		b.settle(fsm.RequeueCounted, d)
+		h.m.acquired, h.m.redelivered = h.m.acquired-1, was
+	}
+}
+
 func (ch *memChannel) Close(context.Context) {
 	b := ch.c.b
 	b.mu.Lock()

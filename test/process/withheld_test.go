@@ -121,3 +121,24 @@ func TestWithheldIsNoAttempt(t *testing.T) {
 		}
 	}
 }
+
+// TestWithheldIsNotCancelled: nor is it an attempt when its consumer is cancelled.
+func TestWithheldIsNotCancelled(t *testing.T) {
+	needWarren(t)
+	c := sharedCluster(t, 3)
+	for _, n := range c.Nodes()[:2] {
+		t.Run(n.Name, func(t *testing.T) {
+			s := at(t, n)
+			w := withholding(s, at(t, c.Node(0)))
+			for _, tag := range w.tags {
+				s.noError("cancel", w.ch.Cancel(tag, false))
+			}
+			w.unseen()
+			for body, d := range w.seen { // the client has these yet
+				s.noError("ack of "+body, d.Ack(false))
+			}
+			s.ready(w.queue, 0)
+			s.ready(w.dead, 0)
+		})
+	}
+}
