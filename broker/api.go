@@ -102,6 +102,7 @@ type Consume struct {
 	Queue, Tag       string // the tag is not empty: the gateway makes one up
 	NoAck, Exclusive bool
 	Prefetch         uint16 // 0: unlimited
+	Limit            uint16 // of all consumers of the channel together, see Consumer.SetLimit
 	// Credit: deliveries come for what Consumer.Grant gives, and none before.
 	Credit    bool
 	Priority  int32

@@ -22,6 +22,7 @@ type Consumer struct {
 
 	// Guarded by stream.mu.
 	attached, cancelling bool
+	limit                uint16 // of its channel
 	delivered            uint64
 	turn                 wire.Turn // from the leader that attached it
 	roomMessages         int64     // granted to the leader and not used up
@@ -60,13 +61,41 @@ func (c *Consumer) Queue() string { return c.spec.Queue }
 // describe is what a leader is told; called with stream.mu held.
 func (c *Consumer) describe() wire.Consumer {
 	c.settleRoom()
-	prefetch := uint32(c.spec.Prefetch)
-	if c.spec.NoAck {
-		prefetch = 0 // the window bounds what is on its way
-	}
 	return wire.Consumer{
-		No: c.no, Prefetch: prefetch, Priority: c.spec.Priority, Exclusive: c.spec.Exclusive,
+		No: c.no, Prefetch: c.prefetch(), Priority: c.spec.Priority, Exclusive: c.spec.Exclusive,
 		WindowMessages: c.roomMessages, WindowBytes: c.roomBytes, Turn: c.turn,
+	}
+}
+
+// prefetch is what the leader sees to, 0: nothing. A consumer under a limit of its channel gets no more than that
+// from its queue, so that others find messages there; called with stream.mu held.
+func (c *Consumer) prefetch() uint32 {
+	own, limit := uint32(c.spec.Prefetch), uint32(c.limit)
+	switch {
+	case c.spec.NoAck:
+		return 0 // the window bounds what is on its way
+	case own == 0 || limit > 0 && limit < own:
+		return limit
+	}
+	return own
+}
+
+// SetLimit tells the limit that the channel has now for all of its consumers, 0: none. The gateway sees to it; the leader
+// learns what this consumer may have at most. One of an older program answers and keeps to what it knew.
+func (c *Consumer) SetLimit(n uint16) {
+	if c.reply != nil {
+		return
+	}
+	s := c.lock()
+	defer s.mu.Unlock()
+	before := c.prefetch()
+	c.limit = n
+	if c.prefetch() == before || !c.attached || c.cancelling || s.consumers[c.no] != c || s.leader == "" {
+		return // the next Resync tells it
+	}
+	again := wire.Consumer{No: c.no, Prefetch: c.prefetch(), Priority: c.spec.Priority, Exclusive: c.spec.Exclusive, Turn: c.turn}
+	if !s.hub.send(s.leader, &wire.Attach{Queue: s.id, Origin: s.hub.origin(), Consumer: again}) {
+		s.lostLocked()
 	}
 }
 
@@ -91,7 +120,7 @@ func (ch *Channel) Consume(ctx context.Context, spec Consume) (*Consumer, error)
 	}
 	s := b.stream(q)
 	c := &Consumer{
-		ch: ch, spec: spec, no: wire.ConsumerNo(b.numbers.Add(1)),
+		ch: ch, spec: spec, no: wire.ConsumerNo(b.numbers.Add(1)), limit: spec.Limit,
 		roomMessages: consumerMessages, roomBytes: consumerBytes,
 	}
 	if spec.Credit {
@@ -284,7 +313,11 @@ func (s *stream) attachedMsg(m *wire.Attached) {
 	if c := s.consumers[m.No]; c != nil && m.Refusal == "" {
 		c.attached, c.turn = true, m.Turn
 	}
-	s.repliedLocked(uint64(m.No), m)
+	if r := s.requests[uint64(m.No)]; r != nil {
+		if _, asked := r.m.(*wire.Attach); asked { // else it answers SetLimit, and a Detach of the same number is under way
+			s.repliedLocked(uint64(m.No), m)
+		}
+	}
 }
 
 // detachedMsg takes the answer to a detach, or the end of a consumer by the

@@ -81,3 +81,34 @@ func TestWithheldDoesNotAge(t *testing.T) {
 		}
 	}
 }
+
+// The answer to a new limit does not pass for the answer to a cancel, which uses the consumer's number too.
+func TestLimitBeforeCancel(t *testing.T) {
+	r := newStreamRig(t)
+	s := r.s
+	s.leader = "leader"
+	c := &Consumer{no: 1, attached: true, spec: Consume{Prefetch: 20}}
+	c.stream.Store(s)
+	s.consumers[1] = c
+	for _, tc := range []struct{ limit, want uint16 }{{5, 5}, {5, 0}, {30, 20}, {20, 0}, {0, 0}} {
+		c.SetLimit(tc.limit)
+		if told := sent[*wire.Attach](r); len(told) > 1 || (len(told) == 1) != (tc.want > 0) || tc.want > 0 && told[0].Consumer.Prefetch != uint32(tc.want) {
+			t.Errorf("limit %d: %+v", tc.limit, told)
+		}
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- c.askDetach(t.Context(), false) }()
+	for len(sent[*wire.Detach](r)) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	s.attachedMsg(&wire.Attached{Queue: 7, No: 1})
+	select {
+	case <-ended:
+		t.Error("ended by the answer to something else")
+	case <-time.After(5 * time.Millisecond):
+	}
+	s.detachedMsg(&wire.Detached{Queue: 7, No: 1})
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}

@@ -71,19 +71,14 @@ func (ch *channel) consume(m *wire.BasicConsume) error {
 	}
 	cons := &consumer{tag: tag, queue: queue, noAck: m.NoAck}
 	ch.consumers[tag] = cons
-	// A consumer under a channel-wide limit gets no more than that from its queue,
-	// so that others find messages there. It keeps this bound if the limit is lifted.
-	prefetch := ch.prefetch
-	if ch.limit > 0 && (prefetch == 0 || ch.limit < prefetch) {
-		prefetch = ch.limit
-	}
+	prefetch, limit := ch.prefetch, ch.limit
 	ch.mu.Unlock()
 
 	ctx, cancel := ch.c.operation()
 	defer cancel()
 	handle, err := ch.broker.Consume(ctx, broker.Consume{
 		Queue: queue, Tag: tag, NoAck: m.NoAck, Exclusive: m.Exclusive,
-		Prefetch: prefetch, Priority: priority, Arguments: m.Arguments,
+		Prefetch: prefetch, Limit: limit, Priority: priority, Arguments: m.Arguments,
 	})
 	ch.mu.Lock()
 	defer ch.mu.Unlock()

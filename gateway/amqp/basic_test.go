@@ -216,8 +216,7 @@ func TestChannelPrefetch(t *testing.T) {
 	c.send(1, &wire.BasicAck{Multiple: true})
 	outstanding = 0
 	count(3)
-	c.send(1, &wire.BasicQos{Global: true}) // no limit any more, but that of each consumer
-	c.send(1, &wire.BasicAck{Multiple: true})
+	c.send(1, &wire.BasicQos{Global: true}) // no limit any more, also for the running consumers
 	for seen < 10 {
 		_, m, _ := c.method()
 		if _, ok := m.(*wire.BasicDeliver); ok {

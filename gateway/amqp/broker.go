@@ -69,6 +69,8 @@ type Consumer interface {
 	Tag() string
 	// Cancel ends it; no delivery comes after it returns.
 	Cancel(ctx context.Context) error
+	// SetLimit tells the limit that its channel has now for all consumers together, 0: none.
+	SetLimit(n uint16)
 	// Written tells what has left for the client: it refills the transfer window.
 	// It is called by the connection's writer.
 	Written(messages, bytes int)

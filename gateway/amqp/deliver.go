@@ -131,12 +131,37 @@ type gatedDelivery struct {
 // its commit.
 func (ch *channel) holding() int { return ch.unacked.Len() + ch.tx.settled() - ch.fetched.Len() }
 
-// setLimit changes the channel-wide limit; 0 lifts it.
+// setLimit changes the channel-wide limit; 0 lifts it. It is one for the running consumers, too.
 func (ch *channel) setLimit(n uint16) {
 	ch.mu.Lock()
-	defer ch.mu.Unlock()
 	ch.limit = n
 	ch.openGate()
+	surplus := ch.surplus()
+	handles := make([]Consumer, 0, len(ch.consumers))
+	for _, cons := range ch.consumers {
+		handles = append(handles, cons.handle)
+	}
+	ch.mu.Unlock()
+	for _, handle := range handles {
+		handle.SetLimit(n)
+	}
+	ch.broker.GiveBack(surplus) // behind it, or it would come again
+}
+
+// surplus takes out of the gate what waits for a consumer beyond the limit, which was higher when it came: others may
+// have it. It is called with mu held.
+func (ch *channel) surplus() (ds []*broker.Delivery) {
+	waiting := map[*consumer]int{}
+	ch.gated = slices.DeleteFunc(ch.gated, func(g gatedDelivery) bool {
+		waiting[g.cons]++
+		if waiting[g.cons] <= int(ch.limit) {
+			return false
+		}
+		ch.c.srv.cfg.Unread.Add(-unreadSize(g.d))
+		ds = append(ds, g.d)
+		return true
+	})
+	return ds
 }
 
 // releaseGate sends gated deliveries in the place of settled ones; called with mu

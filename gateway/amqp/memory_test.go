@@ -190,7 +190,8 @@ func (b *memBroker) enqueue(p memPublish) broker.Confirm {
 // next returns a consumer that can take a message.
 func (q *memQueue) next() *memConsumer {
 	for i, c := range q.consumers {
-		if c.window > 0 && (c.spec.NoAck || c.spec.Prefetch == 0 || c.unacked < int(c.spec.Prefetch)) {
+		has := func(limit uint16) bool { return limit > 0 && c.unacked >= int(limit) }
+		if c.window > 0 && (c.spec.NoAck || !has(c.spec.Prefetch) && !has(c.spec.Limit)) {
 			q.consumers = append(append(q.consumers[:i:i], q.consumers[i+1:]...), c)
 			return c
 		}

@@ -120,6 +120,14 @@ func (c *memConsumer) leave() {
 	}
 }
 
+func (c *memConsumer) SetLimit(n uint16) {
+	b := c.ch.c.b
+	b.mu.Lock()
+	c.spec.Limit = n
+	b.mu.Unlock()
+	b.signal()
+}
+
 func (c *memConsumer) Written(messages, _ int) {
 	b := c.ch.c.b
 	b.mu.Lock()

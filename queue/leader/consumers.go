@@ -220,8 +220,11 @@ func (l *Leader) onAttach(from string, m *wire.Attach) {
 		l.out.send(from, &wire.Detached{Queue: l.cfg.Queue, No: m.Consumer.No, Gone: true})
 		return
 	case l.consumers.find(m.Origin.Node, m.Consumer.No) != nil:
-		// A repeat after a lost answer.
-		reply.Turn = l.consumers.find(m.Origin.Node, m.Consumer.No).Turn
+		// A repeat after a lost answer, or with another prefetch. Its window is what it was.
+		c := l.consumers.find(m.Origin.Node, m.Consumer.No)
+		c.Prefetch = m.Consumer.Prefetch
+		l.consumers.changed(c)
+		reply.Turn = c.Turn
 	case l.consumers.exclusive > 0, m.Consumer.Exclusive && l.consumers.len() > 0:
 		reply.Refusal = "exclusive"
 	default:

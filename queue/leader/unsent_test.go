@@ -74,3 +74,30 @@ func (w *world) unsent(n *modelNode) {
 	}
 	w.receive(n, m)
 }
+
+// An Attach of a running consumer changes its prefetch and nothing else.
+func TestAttachAgain(t *testing.T) {
+	a := node(1)
+	r := newRig(t, plain(), a)
+	r.answerRoll(a)
+	r.attach(a, 1, 1)
+	r.publish(a, "1", "2", "3", "4", "5")
+	items := r.items(a, 1)
+	again := func(prefetch uint32) {
+		r.l.Receive(a.ID, &wire.Attach{Queue: 7, Origin: a.Origin, Consumer: wire.Consumer{No: 1, Prefetch: prefetch}})
+		if m := await[*wire.Attached](r, a.ID, nil); m.Refusal != "" || m.No != 1 {
+			t.Errorf("%+v", m)
+		}
+	}
+	again(3)
+	items = append(items, r.items(a, 2)...)
+	again(1)
+	r.settle(a, fsm.Ack, items[:2]...)
+	if s := r.status(a, 1); s.Unacked != 1 || s.Ready != 2 || s.Consumers != 1 {
+		t.Errorf("%+v", s)
+	}
+	again(0)
+	if got := r.bodies(r.items(a, 2)); !slices.Equal(got, []string{"4", "5"}) {
+		t.Errorf("got %v", got)
+	}
+}

@@ -138,6 +138,75 @@ func TestChannelWidePrefetch(t *testing.T) {
 	s.take(one, false, "b")
 }
 
+// TestChannelWidePrefetchChanges: a new limit of a channel is one for its running consumers at once, beside the queues' leader
+// and away from it.
+func TestChannelWidePrefetchChanges(t *testing.T) {
+	needWarren(t)
+	c := sharedCluster(t, 3)
+	for _, n := range c.Nodes()[:2] {
+		t.Run(n.Name, func(t *testing.T) {
+			s := at(t, n)
+			q := at(t, c.Node(0)).queue("q", amqp.Table{"x-queue-leader-locator": "client-local"})
+			ch := s.channel(s.conn)
+			s.noError("qos", ch.Qos(8, 0, false))
+			s.noError("qos", ch.Qos(3, 0, true))
+			own, err := ch.Consume(q, "", false, false, false, false, nil)
+			s.noError("consume", err)
+			var held []amqp.Delivery
+			holds := func(limit, more int) {
+				t.Helper()
+				if limit >= 0 {
+					s.noError("qos", ch.Qos(limit, 0, true))
+				}
+				for range more {
+					held = append(held, s.next(own))
+				}
+				select {
+				case d := <-own:
+					t.Fatalf("%q came beyond the %d of a limit of %d", d.Body, len(held), limit)
+				case <-time.After(10 * time.Millisecond):
+				}
+			}
+			s.fill(q, numbered("m", 20)...)
+			holds(-1, 3)
+			holds(5, 2)
+			holds(2, 0)
+			s.noError("ack", held[2].Ack(true))
+			held = held[3:]
+			holds(-1, 0)
+			holds(3, 1)
+			holds(100, 5) // its own prefetch
+			holds(4, 0)
+			holds(0, 0)
+			s.noError("ack", held[len(held)-1].Ack(true))
+			held = nil
+			holds(-1, 8)
+		})
+	}
+}
+
+// TestChannelWidePrefetchLowered: what waits for the channel beyond its new limit goes to others, as if it had never been away.
+func TestChannelWidePrefetchLowered(t *testing.T) {
+	needWarren(t)
+	s := at(t, sharedCluster(t, 3).Node(0))
+	q := s.queue("q", nil)
+	ch := s.channel(s.conn)
+	s.noError("qos", ch.Qos(5, 0, true))
+	for range 3 {
+		_, err := ch.Consume(q, "", false, false, false, false, nil)
+		s.noError("consume", err)
+	}
+	s.fill(q, numbered("m", 15)...)
+	s.ready(q, 0)
+	s.noError("qos", ch.Qos(1, 0, true))
+	_, other := s.consume(q, 20)
+	for range 15 - 5 - 3 { // the client has five, and one waits for each consumer, at most
+		if d := s.next(other); d.Redelivered {
+			t.Errorf("%q is flagged", d.Body)
+		}
+	}
+}
+
 // TestConsumerLost is A10 over nodes: consumers learn that their queue was deleted by a
 // client of another node, or went with the node that it lived on.
 func TestConsumerLost(t *testing.T) {
