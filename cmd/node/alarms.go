@@ -107,6 +107,7 @@ func (n *running) watchResources() {
 func (a *alarms) run(ctx context.Context) {
 	t := time.NewTicker(alarmPeriod)
 	defer t.Stop()
+	defer a.trim.end()
 	a.look()
 	for {
 		a.tell(false)

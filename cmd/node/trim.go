@@ -132,6 +132,13 @@ func (t *trimmer) look(now time.Time) {
 	t.trimmed, t.pause = now, trimPause
 }
 
+// end leaves GOGC as it was found, for a node that is built anew in this process.
+func (t *trimmer) end() {
+	if t.samples != nil {
+		t.percent(t.working)
+	}
+}
+
 // pace has little garbage pile up while the node is idle, and some more while replicas begin or where much is alive, of which there are live bytes. Whoever has
 // set GOGC lower, or has turned it off, is left to it.
 func (t *trimmer) pace(idle bool, live uint64) {

@@ -163,6 +163,20 @@ func TestTrimBirths(t *testing.T) {
 	}
 }
 
+// TestTrimEnds leaves GOGC to a node that is built anew in the process.
+func TestTrimEnds(t *testing.T) {
+	tr, percent, pass := gogc(100)
+	pass(3 * trimQuiet)
+	if *percent != trimPercent {
+		t.Fatalf("GOGC of an idle node is %d", *percent)
+	}
+	if tr.end(); *percent != 100 {
+		t.Fatalf("it leaves GOGC %d", *percent)
+	}
+	var unused trimmer
+	unused.end()
+}
+
 // TestTrimMuch has more garbage pile up while a node works that has much alive, unless memory is short.
 func TestTrimMuch(t *testing.T) {
 	for what, x := range map[string]struct {

@@ -91,7 +91,8 @@ func (x *consumeStream) Deliver(d *broker.Delivery) {
 	x.mu.Lock()
 	if x.over {
 		x.mu.Unlock()
-		return // the broker takes back what is not settled
+		d.Withhold() // the broker takes it back as it was
+		return
 	}
 	x.ready = append(x.ready, d)
 	x.mu.Unlock()
@@ -149,7 +150,7 @@ func consumeOf(open *warrenv1.ConsumeOpen) (broker.Consume, error) {
 	return spec, checkName("consumer_tag", spec.Tag)
 }
 
-// unsent gives back what has not been sent: it is no failed attempt of the client's.
+// unsent withholds what has not been sent: it is no attempt of the client's when the channel goes and the broker takes it back.
 func (x *consumeStream) unsent() {
 	x.mu.Lock()
 	ready := x.ready
@@ -162,11 +163,9 @@ func (x *consumeStream) unsent() {
 	if len(ready) == 0 || x.autoAck {
 		return // without acknowledgements the broker knows what was sent
 	}
-	_ = x.use(func(ch *broker.Channel) error { // it is not closed yet
-		ch.Settle(fsm.RequeueCounted, ready)
-		ch.Flush()
-		return nil
-	})
+	for _, d := range ready {
+		d.Withhold()
+	}
 }
 
 // declare makes the queue and the bindings that the stream brings along and gives the name of the queue to consume from.

@@ -604,4 +604,14 @@ func rpcSilentClient(t *testing.T, c *cluster.Cluster) {
 	mustCtl(t, c.Node(0), "delete_user", user)
 	look.counts(q, messages, 0)
 	wantCode(t, x.ends(), codes.Unavailable, "CONNECTION_FORCED")
+	// What waited at its node was never sent, and comes back as it was.
+	flagged := uint64(0)
+	for range messages {
+		if d := r.get(q); d.Redelivered {
+			flagged++
+		}
+	}
+	if n := resp.GetQueue().GetUnacked(); flagged == 0 || flagged+2 > n {
+		t.Errorf("%d messages are marked as delivered before, of %d that were on their way to a client that read nothing", flagged, n)
+	}
 }
