@@ -10,7 +10,7 @@ import (
 
 const (
 	// A written segment is copied when less than this share of it is alive, a cold one when less than this share of a whole
-	// segment is.
+	// segment is. What is copied is then at most two thirds of what a written one frees.
 	coldShareNum, coldShareDen = 2, 5
 	// gatherCountMax is the number of candidates that are worth a copy even if they free little.
 	gatherCountMax = 8
@@ -19,40 +19,59 @@ const (
 	gatherAge = 4
 )
 
-// sparse reports whether a segment's live rest is worth moving.
+// sparseBytes is how many live bytes are too few for the records that a sealed segment has.
+func (g *segment) sparseBytes() int64 {
+	return (g.end - segmentHeadBytes) * coldShareNum / coldShareDen
+}
+
+// sparse reports whether a segment's live rest is worth moving together with others.
 func (s *Store) sparse(seg *segment) bool {
-	whole := seg.end
+	limit := seg.sparseBytes()
 	if seg.cold {
-		whole = s.o.SegmentBytes
+		limit = s.o.SegmentBytes * coldShareNum / coldShareDen
 	}
 	live := seg.live.Load()
-	return live > 0 && live*coldShareDen < whole*coldShareNum
+	return live > 0 && live < limit
 }
 
 // candidates picks the oldest sparse segments whose live rests fit one cold segment together, if moving them frees
-// enough.
+// enough. While space is short few are enough, but then a cold one must be as dead as a written one: with any dead byte taken for a gain
+// each ack in it would copy all the rest again, and without dead bytes a copy of it would be its next candidate.
 func (s *Store) candidates() []*segment {
-	var out []*segment
-	var live, gain int64
-	alarm := s.alarm()
-	newest := s.wal.segment()
-	for _, seg := range s.sealedSegments() {
-		if !alarm && !seg.cold && seg.number+gatherAge > newest {
-			continue
-		}
-		if !seg.footed || !s.sparse(seg) || seg.refs.Load() > 0 || seg.live.Load() == seg.stuck {
-			continue
-		}
-		if n := seg.live.Load(); live+n <= s.o.SegmentBytes-segmentHeadBytes {
-			out = append(out, seg)
-			live += n
-			gain += seg.size - n
-		}
+	free, alarm := s.space()
+	room := s.o.SegmentBytes - segmentHeadBytes
+	if alarm {
+		room = min(room, free/2) // the other half is for the log's next segment
 	}
-	if gain >= s.o.SegmentBytes || len(out) >= gatherCountMax || gain > 0 && alarm {
+	out, gain := s.pick(room, func(seg *segment) bool { return alarm || !s.young(seg) })
+	if gain >= s.o.SegmentBytes || len(out) >= gatherCountMax {
+		return out
+	}
+	if alarm {
+		out, _ = s.pick(room, func(seg *segment) bool { return seg.live.Load() < seg.sparseBytes() })
 		return out
 	}
 	return nil
+}
+
+// young reports whether a written segment has few newer ones.
+func (s *Store) young(seg *segment) bool {
+	return !seg.cold && seg.number+gatherAge > s.wal.segment()
+}
+
+// pick returns the oldest sparse segments that may be copied, as many as have room together, and what that frees.
+func (s *Store) pick(room int64, may func(*segment) bool) (out []*segment, gain int64) {
+	for _, seg := range s.sealedSegments() {
+		if !seg.footed || !s.sparse(seg) || seg.refs.Load() > 0 || seg.live.Load() == seg.stuck || !may(seg) {
+			continue
+		}
+		if n := seg.live.Load(); n <= room {
+			out = append(out, seg)
+			room -= n
+			gain += seg.size - n
+		}
+	}
+	return out, gain
 }
 
 // moved is one record on its way to a cold segment.

@@ -21,8 +21,8 @@ func (s *Store) keep() {
 			continue
 		}
 		s.free(sealed)
-		for s.gather() {
-			s.free(s.sealedSegments())
+		if s.gather() {
+			s.nudge() // its sources go, and what was sealed meanwhile has its turn, before it gathers again
 		}
 	}
 }

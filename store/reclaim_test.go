@@ -218,3 +218,62 @@ func TestDamageDoesNotStopReclaim(t *testing.T) {
 	s = reopen(t, s)
 	wantBig(t, s.Group(2), 150)
 }
+
+// roomFS has that much free.
+type roomFS struct {
+	FS
+	free uint64
+}
+
+func (f roomFS) Free(string) (uint64, error) { return f.free, nil }
+
+// TestCandidates: without an alarm a copy waits until it frees a whole segment or eight files. With one a single file is enough, if less than two
+// fifths of what it has is alive: one that dies slowly is not copied at each death, and a copy never at once again.
+func TestCandidates(t *testing.T) {
+	const whole = 1000 << 10
+	sealed := func(size, live int64, cold bool) *segment {
+		seg := &segment{cold: cold, footed: true, size: size, end: size}
+		seg.live.Store(live << 10)
+		seg.sealed.Store(true)
+		return seg
+	}
+	written := func(live int64) *segment { return sealed(whole, live, false) }
+	cold := func(size, live int64) *segment { return sealed(size<<10+segmentHeadBytes, live, true) }
+	for name, c := range map[string]struct {
+		free uint64 // KiB
+		segs []*segment
+		want []uint32
+	}{
+		"fresh copy, space":            {9000, []*segment{cold(300, 300)}, nil},
+		"fresh copy":                   {900, []*segment{cold(300, 300)}, nil},
+		"fresh copy of nearly nothing": {900, []*segment{cold(1, 1)}, nil},
+		"a death in a copy":            {900, []*segment{cold(300, 299)}, nil},
+		"many deaths in a copy":        {900, []*segment{cold(300, 119)}, []uint32{1}},
+		"half dead":                    {900, []*segment{written(500)}, nil},
+		"nearly dead":                  {900, []*segment{written(300)}, []uint32{1}},
+		"nearly dead, space":           {9000, []*segment{written(300)}, nil},
+		"fresh copies before":          {900, []*segment{cold(300, 300), cold(299, 299), written(300)}, []uint32{3}},
+		"a whole segment to gain":      {900, []*segment{cold(100, 100), written(100), written(200)}, []uint32{1, 2, 3}},
+		"no room for a copy":           {300, []*segment{written(300), written(160), written(100)}, []uint32{3}},
+		"full":                         {0, []*segment{written(300), written(100)}, nil},
+		"eight copies": {
+			900,
+			[]*segment{cold(9, 9), cold(9, 9), cold(9, 9), cold(9, 9), cold(9, 9), cold(9, 9), cold(9, 9), cold(9, 9)},
+			[]uint32{1, 2, 3, 4, 5, 6, 7, 8},
+		},
+	} {
+		s := &Store{o: Options{SegmentBytes: whole, DiskReserveBytes: 2 * whole}, fs: roomFS{free: c.free << 10}, segs: make(map[uint32]*segment)}
+		s.wal.active = &segment{number: 100}
+		for i, seg := range c.segs {
+			seg.number = uint32(i + 1)
+			s.segs[seg.number] = seg
+		}
+		var got []uint32
+		for _, seg := range s.candidates() {
+			got = append(got, seg.number)
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v are copied, want %v", name, got, c.want)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"math"
 	"math/bits"
 	"sync/atomic"
 	"time"
@@ -138,8 +139,14 @@ func (s *Store) DiskAlarm() bool { return s.alarm() }
 
 // alarm reports whether the reserve is touched.
 func (s *Store) alarm() bool {
-	free, err := s.fs.Free(s.o.Dir)
-	return err == nil && free < uint64(s.o.DiskReserveBytes)
+	_, alarm := s.space()
+	return alarm
+}
+
+// space tells what is free, and whether the reserve is touched.
+func (s *Store) space() (free int64, alarm bool) {
+	n, err := s.fs.Free(s.o.Dir)
+	return int64(min(n, math.MaxInt64)), err == nil && n < uint64(s.o.DiskReserveBytes)
 }
 
 // Usage says what a group keeps on disk.

@@ -200,7 +200,7 @@ func (s *Store) release(l loc) {
 	if !seg.sealed.Load() {
 		return
 	}
-	if limit := seg.end * coldShareNum / coldShareDen; live == 0 || live < limit && live+n >= limit {
+	if limit := seg.sparseBytes(); live == 0 || live < limit && live+n >= limit {
 		s.nudge()
 	}
 }
