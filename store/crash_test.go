@@ -52,6 +52,7 @@ type crashRun struct {
 	d    driver
 	fs   *crashfs.FS
 	o    store.Options
+	wrap func(store.FS) store.FS // nil for nothing in between
 	seed uint64
 
 	freed, copied, recycled uint64
@@ -68,6 +69,9 @@ type mark struct {
 func (c *crashRun) open(fs *crashfs.FS) (*store.Store, error) {
 	o := c.o
 	o.FS = fs
+	if c.wrap != nil {
+		o.FS = c.wrap(fs)
+	}
 	return store.Open(o)
 }
 

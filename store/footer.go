@@ -158,8 +158,9 @@ func (g *segment) listItems() (items []item, err error) {
 	return items, err
 }
 
-// footers gives every sealed segment its footer. False means that reclaiming has to wait: a segment may only go when the end
-// of the one before it is known without it.
+// footers gives the sealed segments their footers. One that does not fit on a full disk, or of which the records cannot be listed,
+// stays without until the keeper comes again: it keeps no other from being freed but the next, see freeable. False
+// means that the log has failed or closes.
 func (s *Store) footers(sealed []*segment) bool {
 	waited := false
 	for _, seg := range sealed {
@@ -182,7 +183,6 @@ func (s *Store) footers(sealed []*segment) bool {
 			return false
 		}
 		s.log.Warn("segment has no footer", "segment", seg.number, "err", err)
-		return false
 	}
 	return true
 }

@@ -20,9 +20,11 @@ func (s *Store) keep() {
 		if !s.footers(sealed) {
 			continue
 		}
-		s.free(sealed)
-		if s.gather() {
-			s.nudge() // its sources go, and what was sealed meanwhile has its turn, before it gathers again
+		freed := s.free(sealed)
+		// What was gathered from goes, and what was sealed meanwhile has its turn, before it gathers again. What was freed may be the
+		// room for a footer, and without that, what keeps the next segment is gone.
+		if s.gather() || freed && slices.ContainsFunc(sealed, func(seg *segment) bool { return !seg.footed }) {
+			s.nudge()
 		}
 	}
 }
@@ -51,27 +53,40 @@ func (s *Store) sealedSegments() []*segment {
 	return out
 }
 
-// free lets go of segments that hold nothing alive and have no reader. What small state they hold is
+// free lets go of segments that hold nothing alive and have no reader, and reports whether any went. What small state they hold is
 // written again before, and is durable before a file goes.
-func (s *Store) free(sealed []*segment) {
-	var dead []*segment
-	for _, seg := range sealed {
-		if seg.footed && seg.live.Load() == 0 && seg.refs.Load() == 0 {
-			dead = append(dead, seg)
-		}
-	}
+func (s *Store) free(sealed []*segment) (freed bool) {
+	dead := freeable(sealed)
 	if len(dead) == 0 {
-		return
+		return false
 	}
 	dead, err := s.checkpoint(dead)
 	if err != nil || len(dead) == 0 {
-		return // the wal has failed or closes, or everything dead is evidence of damage
+		return false // the wal has failed or closes, or everything dead is evidence of damage
 	}
 	if err := s.removeSegments(dead); err != nil {
 		s.wal.fail(&FatalError{Op: "remove segments", Err: err}, nil)
-		return
+		return false
 	}
 	s.forget()
+	return true
+}
+
+// freeable picks the dead ones of all sealed segments, oldest first. A written one stays as long as the one before it is there and has no
+// footer: then it alone says where the other's records end, and without that recovery could not tell a damaged
+// record from the end. Its own footer it does not need: what it says is of records that go with it. A file without records is no part
+// of the stream: it is left from a preparation that failed, of which a crash took back the removal.
+func freeable(sealed []*segment) (dead []*segment) {
+	ended := true // whether the end of the written segment before is known without a later one
+	for _, seg := range sealed {
+		if (seg.cold || ended) && seg.live.Load() == 0 && seg.refs.Load() == 0 {
+			dead = append(dead, seg)
+		}
+		if !seg.cold && seg.end > segmentHeadBytes {
+			ended = seg.footed
+		}
+	}
+	return dead
 }
 
 // checkpoint writes the small state of every group that has a part of it in one of the dead segments, and returns the segments that

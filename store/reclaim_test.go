@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -274,6 +275,45 @@ func TestCandidates(t *testing.T) {
 		}
 		if !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v are copied, want %v", name, got, c.want)
+		}
+	}
+}
+
+// TestFreeable: dead segments go, but for the one behind a written segment that has no footer, whatever lies in between.
+func TestFreeable(t *testing.T) {
+	for name, c := range map[string]struct {
+		segs string // a letter each: D dead, L alive, small without a footer, R dead with a reader, C dead and cold, E without records
+		want string
+	}{
+		"all":                       {"DDCD", "0123"},
+		"alive and read":            {"DLRD", "03"},
+		"one has no footer":         {"DlDD", "03"},
+		"dead without a footer":     {"DdDD", "013"},
+		"the oldest has none":       {"dDDD", "023"},
+		"one after the other":       {"LddD", "1"},
+		"the next round":            {"LdD", "1"},
+		"nor does an empty file":    {"lEDD", "3"},
+		"copies say nothing of it":  {"lCD", "1"},
+		"a copy says nothing of it": {"LCdCD", "123"},
+	} {
+		var sealed, want []*segment
+		for i, what := range c.segs {
+			seg := &segment{footed: what < 'a', cold: what == 'C', end: segmentHeadBytes + 100}
+			switch what {
+			case 'E':
+				seg.end = segmentHeadBytes
+			case 'L', 'l':
+				seg.live.Store(1)
+			case 'R':
+				seg.refs.Store(1)
+			}
+			sealed = append(sealed, seg)
+			if strings.Contains(c.want, fmt.Sprint(i)) {
+				want = append(want, seg)
+			}
+		}
+		if got := freeable(sealed); !slices.Equal(got, want) {
+			t.Errorf("%s: %d of %s may go, want %s", name, len(got), c.segs, c.want)
 		}
 	}
 }
