@@ -205,3 +205,39 @@ func TestCrashWithoutFooters(t *testing.T) {
 		})
 	}
 }
+
+// TestSmallSpareIsBetterThanNone: a larger segment does not fit on the disk, and there is a file of the size before: the log goes on in that.
+func TestSmallSpareIsBetterThanNone(t *testing.T) {
+	fs := crashfs.New()
+	o := recycleOptions(fs)
+	o.SegmentBytes = 64 << 20
+	s, err := store.Open(o) // with a segment of 1 MiB, which is filled fast
+	must(t, err)
+	index := flow(t, s.Group(1), 0, 1)
+	must(t, s.Close())
+	spare, err := fs.Create("/s/00000077.tmp")
+	must(t, err)
+	must(t, spare.Truncate(1<<20))
+	fs.Fail(func(op crashfs.Op) error {
+		if op == crashfs.OpCreate {
+			return syscall.ENOSPC
+		}
+		return nil
+	})
+	o.OnFatal = func(err error) { t.Error(err) }
+	s, err = store.Open(o)
+	must(t, err)
+	for range 300 {
+		index++
+		must(t, s.Group(1).StoreLog(&raft.Log{Index: index, Term: 1, Data: bytes.Repeat([]byte{byte(index)}, 4000)}))
+	}
+	if st := s.Stats(); st.Prepared.Recycled != 1 {
+		t.Errorf("%+v", st.Prepared)
+	}
+	must(t, s.Close())
+	fs.Fail(nil)
+	s, err = store.Open(o)
+	must(t, err)
+	wantFlow(t, s, index)
+	must(t, s.Close())
+}

@@ -53,23 +53,21 @@ func (s *Store) enough(size int64) int64 {
 	return min(size, s.o.SegmentBytes)
 }
 
-// prepareOne repeats while the disk is full and the active segment still has room; nil when stopped or failed.
+// prepareOne repeats while the disk is full and the active segment still has room; nil when stopped or failed. On a full disk a smaller
+// file that is there already does, too.
 func (s *Store) prepareOne(size int64) *segment {
 	const retryEvery = 200 * time.Millisecond
 	for {
-		s.segMu.Lock()
-		s.numbers++
-		number := s.numbers
-		s.segMu.Unlock()
-		seg, err := s.recycle(number, size)
-		if seg == nil && err == nil {
-			seg, err = s.create(number, size, s.wal.writeBytesMean() < reserveWriteBytes)
+		seg, err := s.makeReady(size)
+		if errors.Is(err, syscall.ENOSPC) {
+			if least := s.largestSpare(); least > 0 {
+				seg, err = s.makeReady(min(least, size))
+			}
 		}
 		if err == nil {
-			s.log.Debug("segment prepared", "segment", number, "bytes", seg.size, "by", s.prepared.read())
+			s.log.Debug("segment prepared", "segment", seg.number, "bytes", seg.size, "by", s.prepared.read())
 			return seg
 		}
-		_ = s.fs.Remove(filepath.Join(s.o.Dir, segmentName(number)))
 		if !errors.Is(err, syscall.ENOSPC) || s.wal.needy() {
 			s.wal.fail(&FatalError{Op: "prepare segment", Err: err}, nil)
 			return nil
@@ -81,6 +79,24 @@ func (s *Store) prepareOne(size int64) *segment {
 		case <-time.After(retryEvery):
 		}
 	}
+}
+
+// makeReady makes a segment of that size, of a freed file or a new one.
+func (s *Store) makeReady(size int64) (*segment, error) {
+	s.segMu.Lock()
+	s.numbers++
+	number := s.numbers
+	s.segMu.Unlock()
+	seg, err := s.recycle(number, size)
+	if seg == nil && err == nil {
+		seg, err = s.create(number, size, s.wal.writeBytesMean() < reserveWriteBytes)
+	}
+	if err != nil {
+		_ = s.fs.Remove(filepath.Join(s.o.Dir, segmentName(number)))
+		return nil, err
+	}
+	s.dropSmaller(size)
+	return seg, nil
 }
 
 // retire makes a segment's file a spare or removes it. A spare has a temporary name, so that recovery never reads it; the name
@@ -98,15 +114,18 @@ func (s *Store) retire(seg *segment) error {
 }
 
 // wanted reports whether a file of that size is kept for reuse: not one too small for what comes next, nor one that a large
-// record or a larger SegmentBytes made, nor the second one while the disk is nearly full.
+// record or a larger SegmentBytes made. While the disk is nearly full it is the first one, be it small: a larger one may not fit.
 func (s *Store) wanted(size int64) bool {
-	if size >= s.o.SegmentBytes*5/4 {
+	if size < segmentBytesMin || size >= s.o.SegmentBytes*5/4 {
 		return false
 	}
 	alarm := s.alarm()
 	s.spareMu.Lock()
 	defer s.spareMu.Unlock()
-	return size >= s.spareMin && (!alarm || len(s.spares) == 0)
+	if alarm {
+		return len(s.spares) == 0
+	}
+	return size >= s.spareMin
 }
 
 // addSpare keeps a file that has its spare's name, and removes the smallest when there are too many.
@@ -141,6 +160,24 @@ func (s *Store) dropSpares() {
 	surplus := slices.Clone(s.spares[n:])
 	s.spares = s.spares[:n]
 	s.spareMu.Unlock()
+	s.removeSpares(surplus)
+}
+
+// dropSmaller removes the spares that are smaller than what was made ready just now, for segments do not shrink. While the disk is
+// nearly full they stay, for a larger one may not fit next time.
+func (s *Store) dropSmaller(size int64) {
+	if s.alarm() {
+		return
+	}
+	s.spareMu.Lock()
+	n := s.sparesOf(size)
+	small := slices.Clone(s.spares[n:])
+	s.spares = s.spares[:n]
+	s.spareMu.Unlock()
+	s.removeSpares(small)
+}
+
+func (s *Store) removeSpares(surplus []*segment) {
 	for _, seg := range surplus {
 		if err := s.remove(seg); err != nil {
 			s.log.Warn("freed segment not removed", "segment", seg.number, "err", err)
@@ -148,43 +185,51 @@ func (s *Store) dropSpares() {
 	}
 }
 
-// takeSpare returns the smallest file that has that size; smaller ones go, for segments do not shrink.
-func (s *Store) takeSpare(size int64) (*segment, error) {
-	s.spareMu.Lock()
-	s.spareMin = size
+// sparesOf counts the spares that have that size. Called with spareMu held.
+func (s *Store) sparesOf(size int64) int {
 	n := len(s.spares)
 	for n > 0 && s.spares[n-1].size < size {
 		n--
 	}
-	small := slices.Clone(s.spares[n:])
-	s.spares = s.spares[:n]
-	var old *segment
-	if n > 0 {
-		old = s.spares[n-1]
-		s.spares = s.spares[:n-1]
+	return n
+}
+
+// largestSpare is the size of the largest spare, 0 if there is none.
+func (s *Store) largestSpare() int64 {
+	s.spareMu.Lock()
+	defer s.spareMu.Unlock()
+	if len(s.spares) == 0 {
+		return 0
 	}
-	s.spareMu.Unlock()
-	var errs []error
-	for _, seg := range small {
-		errs = append(errs, s.remove(seg))
+	return s.spares[0].size
+}
+
+// takeSpare returns the smallest file that has that size, nil if there is none.
+func (s *Store) takeSpare(size int64) *segment {
+	s.spareMu.Lock()
+	defer s.spareMu.Unlock()
+	s.spareMin = size
+	n := s.sparesOf(size)
+	if n == 0 {
+		return nil
 	}
-	return old, errors.Join(errs...)
+	old := s.spares[n-1]
+	s.spares = slices.Delete(s.spares, n-1, n)
+	return old
 }
 
 // recycle makes a freed file the segment number, nil if there is none. Old records in it do not count: their checksums
 // cover another number, and no number that one of them has is given out again. The new head is durable before
 // the file has the name under which recovery reads it.
 func (s *Store) recycle(number uint32, size int64) (*segment, error) {
-	old, err := s.takeSpare(size)
+	old := s.takeSpare(size)
 	if old == nil {
-		return nil, err
+		return nil, nil
 	}
 	seg := &segment{number: number, file: old.file, path: filepath.Join(s.o.Dir, segmentName(number)), size: old.size, tracked: true}
 	head := make([]byte, segmentHeadBytes)
 	copy(head, encodeSegmentHead(number, false))
-	if err == nil {
-		_, err = seg.file.WriteAt(head, 0)
-	}
+	_, err := seg.file.WriteAt(head, 0)
 	if err == nil {
 		err = seg.file.Fdatasync()
 	}
