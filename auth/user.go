@@ -28,6 +28,9 @@ type User struct {
 	PasswordHash PasswordHash
 	Tags         []string // in the order given
 	Limits       UserLimits
+	// Added is the index in the catalog's log of when the user was added, 0 if that is in no log that this node has applied since its start
+	// or a snapshot from another one. It is not stored: sessions that last longer than their user are on nodes that run.
+	Added uint64
 }
 
 // Validate reports why u cannot be stored.

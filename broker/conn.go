@@ -28,6 +28,7 @@ type Conn struct {
 	// login is the name of the user, which stays whatever UpdateUser takes.
 	login        string
 	vhostCreated uint64 // log index: another vhost may get the name
+	userAdded    uint64 // the same of the user, see auth.User
 	traffic      *traffic
 
 	mu        sync.Mutex
@@ -118,6 +119,9 @@ func (b *Broker) Open(ctx context.Context, u User, vhost string, info ConnInfo) 
 	c := &Conn{
 		b: b, id: b.numbers.Add(1), user: u, vhost: vhost, info: info, login: u.Name, vhostCreated: h.Created,
 		channels: map[*Channel]struct{}{}, exclusive: map[uint64]string{}, exclusiveMax: pruneMin,
+	}
+	if at := view.User(u.Name); at != nil {
+		c.userAdded = at.Added
 	}
 	c.traffic = b.traffics.of(vhost, h.Created)
 	c.owner = catalog.Owner{Node: catalog.NodeID(b.cfg.Node), Incarnation: b.origin().Incarnation, Connection: c.id}

@@ -161,9 +161,9 @@ func (b *Broker) closeStrangers(old, now *catalog.View) {
 // stranger tells why a connection has no place in the catalog any more, nil if it has. The
 // words are RabbitMQ's.
 func (c *Conn) stranger(view *catalog.View) *Error {
-	h := view.Vhost(c.vhost)
+	h, u := view.Vhost(c.vhost), view.User(c.login)
 	switch {
-	case view.User(c.login) == nil:
+	case u == nil, u.Added != c.userAdded && u.Added > 0: // another user may get the name
 		return Errorf(ConnectionForced, "user '%s' is deleted", c.login)
 	case h == nil || h.Created != c.vhostCreated:
 		return Errorf(ConnectionForced, "vhost '%s' is deleted", c.vhost)

@@ -67,6 +67,37 @@ func TestDeletedUsersAndVhosts(t *testing.T) {
 	}
 }
 
+// TestUserIsAddedAgain: whoever is deleted and added again is another user, also to a node that hears of both at once.
+func TestUserIsAddedAgain(t *testing.T) {
+	b := newBroker(t)
+	ctx := t.Context()
+	must := func(errs ...error) {
+		t.Helper()
+		if err := errors.Join(errs...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put := func() {
+		t.Helper()
+		_, err := b.PutUser(ctx, auth.User{Name: "a"})
+		_, err2 := b.PutPermission(ctx, "/", "a", "", "", "")
+		must(err, err2)
+	}
+	put()
+	c, err := b.Open(ctx, User{Name: "a"}, "/", ConnInfo{})
+	must(err)
+	put()
+	must(b.SetPassword(ctx, "a", auth.HashPassword("x")), b.SetTags(ctx, "a", []string{"t"}))
+	if why := c.stranger(b.cat.View()); why != nil {
+		t.Errorf("changed: %v", why)
+	}
+	must(b.DeleteUser(ctx, "a"))
+	put()
+	if why := c.stranger(b.cat.View()); why == nil || why.Text != "user 'a' is deleted" {
+		t.Errorf("added again: %v", why)
+	}
+}
+
 func TestUserAdministration(t *testing.T) {
 	b := newBroker(t)
 	ctx := t.Context()

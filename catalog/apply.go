@@ -125,9 +125,9 @@ func (c *DeleteVhost) apply(tx *txn) (Result, *amqp.Error) {
 
 func (c *PutUser) apply(tx *txn) (Result, *amqp.Error) {
 	u, old := c.User, tx.User(c.User.Name)
-	u.Limits = auth.UserLimits{}
+	u.Limits, u.Added = auth.UserLimits{}, tx.index
 	if old != nil {
-		u.Limits = old.Limits
+		u.Limits, u.Added = old.Limits, old.Added
 	}
 	tx.users.put(key(u.Name), &u)
 	return Result{Changed: old == nil}, nil

@@ -48,7 +48,7 @@ func (c *ChangeUser) apply(tx *txn) (Result, *amqp.Error) {
 			return Result{}, amqp.Errorf(amqp.PreconditionFailed, 0, "user '%s' already exists", c.User.Name)
 		}
 		u := c.User
-		u.Limits = auth.UserLimits{}
+		u.Limits, u.Added = auth.UserLimits{}, tx.index
 		tx.users.put(key(u.Name), &u)
 		return Result{Changed: true}, nil
 	}
