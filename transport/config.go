@@ -119,7 +119,8 @@ type Config struct {
 	// Workers bounds the goroutines running call handlers; 128. WorkerQueueMax bounds
 	// the calls waiting for one; 4096.
 	Workers, WorkerQueueMax int
-	// Snapshots bounds the snapshots sent and, separately, received at a time; 2.
+	// Snapshots bounds the snapshots sent and, separately, received at a time, those of queues and those of the catalog
+	// each; 2.
 	Snapshots int
 }
 

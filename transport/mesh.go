@@ -68,8 +68,8 @@ type Mesh struct {
 	local        dispatcher
 	groups       groupTable
 	greetings    chan struct{} // slots of handshakes
-	snapOut      chan struct{} // slots of snapshots being sent
-	snapIn       chan struct{} // and received
+	snapOut      snapshotSlots // of snapshots being sent
+	snapIn       snapshotSlots // and received
 	unary        chan struct{} // slots of calls by address
 	waiters      sync.Pool     // of *waiter
 	names        names
@@ -86,7 +86,7 @@ func New(cfg Config) (*Mesh, error) {
 		cfg: cfg, self: []byte(cfg.Local), began: time.Now(), process: rand.Uint64() | 1, pool: new(bufferPool),
 		peers: map[NodeID]*peer{}, inbound: map[NodeID]*inbound{}, dispatchers: map[NodeID]*dispatcher{},
 		greetings: make(chan struct{}, greetingsMax),
-		snapOut:   make(chan struct{}, cfg.Snapshots), snapIn: make(chan struct{}, cfg.Snapshots), unary: make(chan struct{}, cfg.Workers),
+		snapOut:   newSnapshotSlots(cfg.Snapshots), snapIn: newSnapshotSlots(cfg.Snapshots), unary: make(chan struct{}, cfg.Workers),
 	}
 	m.wall.Store(m.began.UnixMilli())
 	if !cfg.Began.IsZero() {

@@ -103,15 +103,31 @@ func (w *watchdog) stop() bool {
 	return w.barked
 }
 
+// snapshotSlots bound the snapshots that go one way. Those of the catalog have their own: a node without it is no use,
+// and large queues take theirs for as long as they are filled.
+type snapshotSlots struct{ queues, catalog chan struct{} }
+
+func newSnapshotSlots(n int) snapshotSlots {
+	return snapshotSlots{queues: make(chan struct{}, n), catalog: make(chan struct{}, n)}
+}
+
+func (s snapshotSlots) of(g GroupID) chan struct{} {
+	if g == CatalogGroup {
+		return s.catalog
+	}
+	return s.queues
+}
+
 // sendSnapshot streams one snapshot.
 func (rt *RaftTransport) sendSnapshot(to ReplicaID, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {
 	p, err := rt.m.peer(to.Node())
 	if err != nil {
 		return err
 	}
+	slots := rt.m.snapOut.of(rt.group)
 	select {
-	case rt.m.snapOut <- struct{}{}:
-		defer func() { <-rt.m.snapOut }()
+	case slots <- struct{}{}:
+		defer func() { <-slots }()
 	case <-rt.done:
 		return ErrClosed
 	}
@@ -218,28 +234,12 @@ func sendChunks(s grpc.ClientStream, dog *watchdog, stall time.Duration, pace *P
 
 // serveSnapshot is the gRPC handler of one incoming snapshot.
 func (m *Mesh) serveSnapshot(stream grpc.ServerStream) error {
-	select {
-	case m.snapIn <- struct{}{}:
-		defer func() { <-m.snapIn }()
-	default:
-		return answerSnapshot(stream, nil, ErrBusy)
-	}
 	pr, pw := io.Pipe()
-	header := make(chan []byte, 1)
-	if !m.spawn(func() { m.receiveSnapshot(stream, header, pw) }) {
-		return status.Error(codes.Unavailable, "closing")
-	}
 	// Raft's reading ends with an error once this handler has returned.
 	defer pr.CloseWithError(ErrClosed)
-	timer := time.NewTimer(m.cfg.DialTimeout)
-	defer timer.Stop()
-	var first []byte
-	select {
-	case first = <-header:
-	case <-timer.C:
-		return status.Error(codes.DeadlineExceeded, "no snapshot header")
-	case <-stream.Context().Done():
-		return stream.Context().Err()
+	first, err := m.openSnapshot(stream, pw)
+	if err != nil {
+		return err
 	}
 	h, req, err := decodeSnapshotHeader(first)
 	if err == nil {
@@ -248,11 +248,43 @@ func (m *Mesh) serveSnapshot(stream grpc.ServerStream) error {
 	if err != nil {
 		return answerSnapshot(stream, nil, err)
 	}
+	slots := m.snapIn.of(h.group)
+	select {
+	case slots <- struct{}{}:
+		defer func() { <-slots }()
+	default:
+		return answerSnapshot(stream, nil, ErrBusy)
+	}
 	resp, err := m.groups.install(stream.Context(), h, req, pr)
 	if err == nil {
 		m.stats.snapshotsReceived.Add(1)
 	}
 	return answerSnapshot(stream, resp, err)
+}
+
+// openSnapshot returns the header of a stream, whose chunks go to pw from then on. Only the header says whose slot the
+// snapshot is to have; until then it is a handshake like others.
+func (m *Mesh) openSnapshot(stream grpc.ServerStream, pw *io.PipeWriter) ([]byte, error) {
+	select {
+	case m.greetings <- struct{}{}:
+		defer func() { <-m.greetings }()
+	default:
+		return nil, status.Error(codes.ResourceExhausted, "too many handshakes at a time")
+	}
+	header := make(chan []byte, 1)
+	if !m.spawn(func() { m.receiveSnapshot(stream, header, pw) }) {
+		return nil, status.Error(codes.Unavailable, "closing")
+	}
+	timer := time.NewTimer(m.cfg.DialTimeout)
+	defer timer.Stop()
+	select {
+	case first := <-header:
+		return first, nil
+	case <-timer.C:
+		return nil, status.Error(codes.DeadlineExceeded, "no snapshot header")
+	case <-stream.Context().Done():
+		return nil, stream.Context().Err()
+	}
 }
 
 // admitSnapshot checks that the snapshot is for this node and from the newest link

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"sync"
 	"testing"
 	"time"
 
@@ -146,6 +147,85 @@ func TestSnapshotsAreTwoAtATime(t *testing.T) {
 		if err := <-results; err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestCatalogsSnapshotDoesNotWaitForQueues: snapshots of queues have all slots of theirs.
+func TestCatalogsSnapshotDoesNotWaitForQueues(t *testing.T) {
+	cases := map[string]struct{ sent, received, refused int }{
+		"sender's slots":   {sent: 2, received: 4},
+		"receiver's slots": {sent: 4, received: 2, refused: 1},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			a, b := pair(t, func(cfg *Config) {
+				cfg.Snapshots = c.received
+				if cfg.Local == "a/1" {
+					cfg.Snapshots = c.sent
+				}
+			})
+			finish, results := fillSlots(t, a, b, 2)
+			snapshotTaker(t, b, CatalogGroup, takeAll)
+			catalog := a.Raft(CatalogGroup, 0)
+			for range 2*max(c.sent, c.received) + 1 { // it gives its slots back
+				if err := installSoon(t, catalog); err != nil {
+					t.Fatalf("the catalog's snapshot: %v", err)
+				}
+			}
+			for range c.refused {
+				snapshotTaker(t, b, 9, takeAll)
+				if err := installSoon(t, a.Raft(9, 0)); !errors.Is(err, ErrBusy) {
+					t.Fatalf("one of a queue beyond the slots: %v", err)
+				}
+			}
+			finish()
+			for range 2 {
+				if err := <-results; err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// fillSlots has n queues' snapshots under way from a to b until finish is called; each then has a result.
+func fillSlots(t *testing.T, a, b *Mesh, n int) (finish func(), results <-chan error) {
+	t.Helper()
+	hold, started, ended := make(chan struct{}), make(chan struct{}, n), make(chan error, n)
+	finish = sync.OnceFunc(func() { close(hold) })
+	for g := GroupID(2); g < GroupID(2+n); g++ {
+		snapshotTaker(t, b, g, func(req *raft.InstallSnapshotRequest, r io.Reader) (any, error) {
+			started <- struct{}{}
+			<-hold
+			return takeAll(req, r)
+		})
+		rt := a.Raft(g, 0)
+		go func() { _, err := install(rt, 3, bytes.NewReader([]byte("abc"))); ended <- err }()
+	}
+	t.Cleanup(finish) // before the takers are waited for
+	for range n {
+		<-started
+	}
+	return finish, ended
+}
+
+func takeAll(_ *raft.InstallSnapshotRequest, r io.Reader) (any, error) {
+	_, err := io.Copy(io.Discard, r)
+	return &raft.InstallSnapshotResponse{Success: true}, err
+}
+
+// installSoon fails the test if a small snapshot waits for something.
+func installSoon(t *testing.T, rt *RaftTransport) error {
+	t.Helper()
+	done := make(chan error, 1)
+	go func() { _, err := install(rt, 3, bytes.NewReader([]byte("abc"))); done <- err }()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(10 * time.Second):
+		rt.Close()
+		t.Fatalf("the snapshot of group %d waits", rt.group)
+		return nil
 	}
 }
 
