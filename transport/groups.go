@@ -14,7 +14,7 @@ import (
 // do not run here yet.
 type groupTable struct {
 	m          *Mesh
-	inboxBytes atomic.Int64 // bytes of requests waiting for Raft, over all groups
+	inboxBytes atomic.Int64 // bytes of requests held or waiting for Raft, over all groups
 
 	mu     sync.RWMutex
 	open   map[GroupID]*RaftTransport
@@ -104,11 +104,14 @@ func (m *Mesh) Raft(g GroupID, generation uint64) *RaftTransport {
 	return rt
 }
 
-// release takes the held frames of g out of the table; t.mu is held.
+// release takes the held frames of g out of the table, once; t.mu is held. Raft's inbox counts those that it gets anew.
 func (t *groupTable) release(g GroupID, h *heldFrames) {
 	h.timer.Stop()
 	delete(t.held, g)
 	t.frames -= len(h.rpcs)
+	for _, r := range h.rpcs {
+		t.inboxBytes.Add(-r.bytes)
+	}
 }
 
 // remove takes rt out of the table unless a newer one has its place.
@@ -277,6 +280,7 @@ func (t *groupTable) hold(g GroupID, catalog uint64, r *inboundRPC) {
 	t.m.stats.raftHeld.Add(1)
 	h.rpcs = append(h.rpcs, r)
 	t.frames++
+	t.inboxBytes.Add(r.bytes)
 }
 
 func (t *groupTable) unknown(g GroupID) *RemoteError {

@@ -414,7 +414,7 @@ type Stats struct {
 	Unhealthy               uint64 // appends withheld while the local log was stuck
 	BadRequests             uint64 // requests that could not be decoded
 	Groups                  int    // Raft transports open
-	InboxBytes              int64  // Raft requests waiting
+	InboxBytes              int64  // Raft requests waiting or held
 	QueuedBytes             int    // waiting to be sent, over all peers
 }
 
