@@ -24,8 +24,8 @@ type groupTable struct {
 
 	hookMu sync.Mutex
 	hook   func(g GroupID, from NodeID, catalogIndex uint64)
-	asks   []groupAsk // waiting for the hook
-	asking bool       // its goroutine runs
+	asks   map[GroupID]groupAsk // waiting for the hook, of groups that are held
+	asking bool                 // its goroutine runs
 }
 
 // heldFrames are the requests waiting for one group, in order of arrival.
@@ -35,7 +35,6 @@ type heldFrames struct {
 }
 
 type groupAsk struct {
-	g       GroupID
 	from    NodeID
 	catalog uint64
 }
@@ -57,7 +56,7 @@ type inboundRPC struct {
 
 func (t *groupTable) init(m *Mesh) {
 	t.m = m
-	t.open, t.held = map[GroupID]*RaftTransport{}, map[GroupID]*heldFrames{}
+	t.open, t.held, t.asks = map[GroupID]*RaftTransport{}, map[GroupID]*heldFrames{}, map[GroupID]groupAsk{}
 }
 
 func (t *groupTable) count() int {
@@ -69,7 +68,7 @@ func (t *groupTable) count() int {
 // OnUnknownGroup sets the hook for requests of groups that do not run here. The host may
 // open the group: the request waits up to Config.GroupHold and is answered "unknown
 // group" then. The hook runs on one goroutine of the mesh, once per group while
-// requests are held; it must not wait long.
+// requests are held, and not for those that expire before their turn; it must not wait long.
 func (m *Mesh) OnUnknownGroup(f func(g GroupID, from NodeID, catalogIndex uint64)) {
 	m.groups.hookMu.Lock()
 	defer m.groups.hookMu.Unlock()
@@ -104,7 +103,8 @@ func (m *Mesh) Raft(g GroupID, generation uint64) *RaftTransport {
 	return rt
 }
 
-// release takes the held frames of g out of the table, once; t.mu is held. Raft's inbox counts those that it gets anew.
+// release takes the held frames of g, and the question for it, out of the table, once; t.mu is held. Raft's inbox counts
+// those frames that it gets anew.
 func (t *groupTable) release(g GroupID, h *heldFrames) {
 	h.timer.Stop()
 	delete(t.held, g)
@@ -112,6 +112,9 @@ func (t *groupTable) release(g GroupID, h *heldFrames) {
 	for _, r := range h.rpcs {
 		t.inboxBytes.Add(-r.bytes)
 	}
+	t.hookMu.Lock()
+	delete(t.asks, g)
+	t.hookMu.Unlock()
 }
 
 // remove takes rt out of the table unless a newer one has its place.
@@ -275,7 +278,7 @@ func (t *groupTable) hold(g GroupID, catalog uint64, r *inboundRPC) {
 		h = new(heldFrames)
 		h.timer = time.AfterFunc(t.m.cfg.GroupHold, func() { t.expire(g, h) })
 		t.held[g] = h
-		t.ask(groupAsk{g: g, from: r.in.from, catalog: catalog})
+		t.ask(g, groupAsk{from: r.in.from, catalog: catalog})
 	}
 	t.m.stats.raftHeld.Add(1)
 	h.rpcs = append(h.rpcs, r)
@@ -304,11 +307,11 @@ func (t *groupTable) expire(g GroupID, h *heldFrames) {
 	}
 }
 
-// ask queues a question for the hook. The queue is bounded by the frames held.
-func (t *groupTable) ask(a groupAsk) {
+// ask queues a question for the hook, one for each group that is held; t.mu is held.
+func (t *groupTable) ask(g GroupID, a groupAsk) {
 	t.hookMu.Lock()
 	defer t.hookMu.Unlock()
-	t.asks = append(t.asks, a)
+	t.asks[g] = a
 	if !t.asking {
 		t.asking = t.m.spawn(t.askAll)
 	}
@@ -316,17 +319,25 @@ func (t *groupTable) ask(a groupAsk) {
 
 func (t *groupTable) askAll() {
 	for {
-		t.hookMu.Lock()
-		asks, hook := t.asks, t.hook
-		t.asks = nil
-		if len(asks) == 0 || hook == nil {
-			t.asking = false
-			t.hookMu.Unlock()
+		g, a, hook := t.nextAsk()
+		if hook == nil {
 			return
 		}
-		t.hookMu.Unlock()
-		for _, a := range asks {
-			hook(a.g, a.from, a.catalog)
+		hook(g, a.from, a.catalog)
+	}
+}
+
+// nextAsk takes any of the questions: in order of arrival those whose senders are quickest to come back would always be
+// first if the hook is slower than holds expire. Without a question there is no hook, and the goroutine is over.
+func (t *groupTable) nextAsk() (g GroupID, a groupAsk, hook func(GroupID, NodeID, uint64)) {
+	t.hookMu.Lock()
+	defer t.hookMu.Unlock()
+	if t.hook != nil {
+		for g, a := range t.asks {
+			delete(t.asks, g)
+			return g, a, t.hook
 		}
 	}
+	t.asking = false
+	return 0, groupAsk{}, nil
 }

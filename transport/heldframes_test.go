@@ -158,3 +158,50 @@ func TestHeldFramesAreBounded(t *testing.T) {
 	}
 	until(t, "nothing is counted any more", func() bool { return b.Stats().InboxBytes == 0 })
 }
+
+// TestQuestionsAreOfHeldGroups has the host busy with one group while those of others expire and are held again.
+func TestQuestionsAreOfHeldGroups(t *testing.T) {
+	h := newHolder(t, func(*Config) {})
+	asked, goOn := make(chan GroupID, 100), make(chan struct{})
+	t.Cleanup(func() { close(goOn) }) // before the mesh is closed
+	h.m.OnUnknownGroup(func(g GroupID, _ NodeID, _ uint64) { asked <- g; <-goOn })
+	waiting := func(want int) {
+		t.Helper()
+		h.m.groups.hookMu.Lock()
+		defer h.m.groups.hookMu.Unlock()
+		if got := len(h.m.groups.asks); got != want {
+			t.Fatalf("%d questions wait, want %d", got, want)
+		}
+	}
+	h.frame(2, 1)
+	if g := <-asked; g != 2 {
+		t.Fatalf("asked for group %d", g)
+	}
+	for range 10 {
+		for g := GroupID(3); g < 6; g++ {
+			h.frame(g, 1)
+			h.frame(g, 1)
+		}
+		waiting(3)
+		for g := GroupID(3); g < 6; g++ {
+			h.expire(g, h.m.groups.held[g])
+		}
+		waiting(0)
+	}
+	for g := GroupID(3); g < 5; g++ {
+		h.frame(g, 1)
+	}
+	h.start(4) // which nobody need be asked for any more
+	waiting(1)
+	goOn <- struct{}{}
+	if g := <-asked; g != 3 {
+		t.Fatalf("asked for group %d, want the one that is held", g)
+	}
+	h.expire(2, h.m.groups.held[2])
+	h.frame(2, 1) // asked for once, and held anew
+	goOn <- struct{}{}
+	if g := <-asked; g != 2 {
+		t.Fatalf("asked for group %d, want the one that is held anew", g)
+	}
+	waiting(0)
+}
