@@ -104,7 +104,7 @@ type Config struct {
 	PipelineDepth int
 	// InboxDepth is the number of Raft requests waiting for each group; 8.
 	InboxDepth int
-	// InboxBytesMax bounds the bytes of all waiting Raft requests of the node, held ones among them; 256 MiB.
+	// InboxBytesMax bounds the bytes of all waiting Raft requests of the node, held ones among them, which are half of it at most; 256 MiB.
 	InboxBytesMax int64
 	// HeldFramesMax bounds the frames held for groups that do not run here yet; 4096.
 	HeldFramesMax int

@@ -10,6 +10,9 @@ import (
 	"github.com/hashicorp/raft"
 )
 
+// heldShare is the part of InboxBytesMax that held frames may take: the groups that run have the rest to themselves.
+const heldShare = 2
+
 // groupTable finds the Raft transport of a group and keeps the frames of groups that
 // do not run here yet.
 type groupTable struct {
@@ -19,7 +22,8 @@ type groupTable struct {
 	mu     sync.RWMutex
 	open   map[GroupID]*RaftTransport
 	held   map[GroupID]*heldFrames
-	frames int // in held
+	frames int   // in held
+	bytes  int64 // of these
 	closed bool
 
 	hookMu sync.Mutex
@@ -110,6 +114,7 @@ func (t *groupTable) release(g GroupID, h *heldFrames) {
 	delete(t.held, g)
 	t.frames -= len(h.rpcs)
 	for _, r := range h.rpcs {
+		t.bytes -= r.bytes
 		t.inboxBytes.Add(-r.bytes)
 	}
 	t.hookMu.Lock()
@@ -270,7 +275,7 @@ func (t *groupTable) hold(g GroupID, catalog uint64, r *inboundRPC) {
 		r.refuse(t.unknown(g))
 		return
 	case t.frames >= t.m.cfg.HeldFramesMax || (h != nil && len(h.rpcs) >= t.m.cfg.InboxDepth) ||
-		t.inboxBytes.Load()+r.bytes > t.m.cfg.InboxBytesMax:
+		t.bytes+r.bytes > t.m.cfg.InboxBytesMax/heldShare || t.inboxBytes.Load()+r.bytes > t.m.cfg.InboxBytesMax:
 		t.m.stats.raftBusy.Add(1)
 		r.refuse(ErrBusy)
 		return
@@ -283,6 +288,7 @@ func (t *groupTable) hold(g GroupID, catalog uint64, r *inboundRPC) {
 	t.m.stats.raftHeld.Add(1)
 	h.rpcs = append(h.rpcs, r)
 	t.frames++
+	t.bytes += r.bytes
 	t.inboxBytes.Add(r.bytes)
 }
 

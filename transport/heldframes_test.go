@@ -131,7 +131,7 @@ func TestHeldFramesAreCounted(t *testing.T) {
 // and may when they have expired.
 func TestHeldFramesAreBounded(t *testing.T) {
 	a, b := pair(t, func(c *Config) {
-		c.InboxBytesMax, c.GroupHold, c.AnswerWait = 10_000, time.Hour, time.Minute
+		c.InboxBytesMax, c.GroupHold, c.AnswerWait = heldShare*10_000, time.Hour, time.Minute
 	})
 	b.OnUnknownGroup(func(GroupID, NodeID, uint64) {})
 	results := make(chan error, 4)
