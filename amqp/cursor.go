@@ -139,7 +139,7 @@ func (c *cursor) syntaxError(id MethodID) error {
 
 // appendShortstr appends s, cut at a rune boundary to 255 bytes.
 func appendShortstr(dst []byte, s string) []byte {
-	s = cutString(s, 255)
+	s = CutString(s, 255)
 	dst = append(dst, byte(len(s)))
 	return append(dst, s...)
 }

@@ -50,7 +50,7 @@ func (e *Error) Soft() bool { return IsSoft(e.Code) }
 // ReplyText returns the text for the peer: "NAME - explanation", cut at a rune
 // boundary to [ReplyTextMax] bytes. [ReplySuccess] and unknown codes have no name in
 // front.
-func (e *Error) ReplyText() string { return cutString(e.full(), ReplyTextMax) }
+func (e *Error) ReplyText() string { return CutString(e.full(), ReplyTextMax) }
 
 func (e *Error) full() string {
 	name := ReplyName(e.Code)
@@ -73,9 +73,9 @@ func (e *Error) ChannelClose() *ChannelClose {
 	return &ChannelClose{ReplyCode: e.Code, ReplyText: e.ReplyText(), ClassID: e.ClassID, MethodID: e.MethodID}
 }
 
-// cutString shortens s to at most n bytes without splitting a rune. A string that
+// CutString shortens s to at most n bytes without splitting a rune. A string that
 // is not UTF-8 there is cut at n.
-func cutString(s string, n int) string {
+func CutString(s string, n int) string {
 	if len(s) <= n {
 		return s
 	}

@@ -68,7 +68,7 @@ func TestReplyTextIsCutAtARune(t *testing.T) {
 			t.Errorf("close methods: got %+v %+v", ch, conn)
 		}
 	}
-	if got := cutString(strings.Repeat("\x80", 300), 255); len(got) != 255 {
+	if got := CutString(strings.Repeat("\x80", 300), 255); len(got) != 255 {
 		t.Errorf("not UTF-8: got %d bytes, want 255", len(got))
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/catalog"
+	"github.com/warrenmq/warren/exchange"
 	"github.com/warrenmq/warren/transport"
 )
 
@@ -210,6 +211,32 @@ func TestSnapshotReachesALaggingNode(t *testing.T) {
 	// Raft notes it a moment after the machine has restored it.
 	until(t, "the node has the snapshot", func() bool { return back.catalog.Stats()["last_snapshot_index"] != "0" })
 	propose(t, back, replicated("after", c.ids...))
+}
+
+// TestFolderOpensAfterALongRefusal restarts a node all of whose snapshots hold a refusal of what a client sent by the ten thousand bytes.
+func TestFolderOpensAfterALongRefusal(t *testing.T) {
+	c := newNodes(t, 1)
+	c.ready()
+	n := c.all[nodeID(1)]
+	propose(t, n, &catalog.DeclareExchange{Exchange: catalog.Exchange{Vhost: "/", Name: "h", Type: exchange.Headers}})
+	if _, err := n.catalog.Propose(t.Context(), &catalog.Bind{Binding: catalog.Binding{
+		Vhost: "/", Source: "h", Destination: "h", ToExchange: true, Arguments: amqp.Table{{Name: "x-match", Value: strings.Repeat("x", 70_000)}},
+	}}); err == nil {
+		t.Fatal("any x-match is taken")
+	}
+	for i := range 3 {
+		propose(t, n, replicated(fmt.Sprint("q", i), n.id))
+		if err := n.catalog.Compact(0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.stop(t)
+	delete(c.all, n.id)
+	c.start(n.id, n.dir, true)
+	c.ready()
+	if got := c.all[n.id].catalog.View().QueueCount(); got != 3 {
+		t.Errorf("%d queues after the restart", got)
+	}
 }
 
 func TestSubscribersSeeEveryChange(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/warrenmq/warren/amqp"
 )
@@ -17,6 +18,13 @@ var ErrMalformed = errors.New("malformed catalog bytes")
 const (
 	stringBytesMax = 1 << 16
 	listLenMax     = 1 << 10
+)
+
+// Bounds of a text for people. A longer one is cut, also by who reads it: older programs wrote refusals that repeat arguments of clients whole, which are
+// shorter than longTextMax.
+const (
+	textBytesMax = 1 << 11
+	longTextMax  = 1 << 20
 )
 
 // fields writes or reads the fields of a record, in the order of the calls. One
@@ -197,6 +205,26 @@ func str[T ~string](f *fields, v *T) {
 		return
 	}
 	f.buf = append(f.buf, *v...)
+}
+
+// text is a string that may be cut.
+func (f *fields) text(v *string) {
+	if !f.reading {
+		cut := cutText(*v)
+		str(f, &cut)
+		return
+	}
+	var n uint64
+	f.u64(&n)
+	*v = cutText(string(f.take(n, longTextMax)))
+}
+
+// cutText is what is kept of a text, and nothing beside it.
+func cutText(s string) string {
+	if len(s) <= textBytesMax {
+		return s
+	}
+	return strings.Clone(amqp.CutString(s, textBytesMax))
 }
 
 func list[T ~string](f *fields, v *[]T) {

@@ -21,7 +21,7 @@ type outcome struct {
 	changed bool
 	id      uint64
 	code    uint16 // of the refusal, 0 if there was none
-	text    string
+	text    string // for people; at most textBytesMax
 }
 
 func (o *outcome) fields(f *fields) {
@@ -29,7 +29,7 @@ func (o *outcome) fields(f *fields) {
 	f.bool(&o.changed)
 	f.u64(&o.id)
 	f.u16(&o.code)
-	str(f, &o.text)
+	f.text(&o.text)
 }
 
 // result returns what the first application of the request returned.
@@ -132,7 +132,7 @@ func (m *machine) apply(index uint64, data []byte) *applied {
 		a.queue = r.Queue
 		if refusal != nil {
 			tx = begin(v, index)
-			a.outcome.code, a.outcome.text, a.queue = refusal.Code, refusal.Text, nil
+			a.outcome.code, a.outcome.text, a.queue = refusal.Code, cutText(refusal.Text), nil
 		}
 		m.requests.add(id, a.outcome)
 	}

@@ -215,7 +215,7 @@ func (c *DeclareQueue) validate() error {
 		return refused("'%s' cannot lead first", q.FirstLeader)
 	}
 	return firstError(checkName("vhost name", q.Vhost), checkSome("queue name", q.Name),
-		checkMembers(q.Members, q.Preferred), checkArguments(q.Arguments))
+		checkMembers(q.Members, q.Preferred), checkArguments(q.Arguments), checkName("declarer", q.DeclaredBy))
 }
 
 func (c *DeleteQueue) validate() error {

@@ -115,6 +115,12 @@ func TestRefusedBindings(t *testing.T) {
 			t.Errorf("%v %q %v: %q, want %q", c.typ, c.key, c.args, text, c.want)
 		}
 	}
+	if err := ValidateBinding(Headers, nil, "", match(strings.Repeat("x", 1<<17))); len(err.Error()) > 1000 {
+		t.Errorf("a refusal has %d bytes", len(err.Error()))
+	}
+	if _, err := ParseType(strings.Repeat("x", 1<<17)); len(err.Error()) > 1000 {
+		t.Errorf("a refusal has %d bytes", len(err.Error()))
+	}
 	if _, err := ParseType("x-unheard-of"); err == nil || err.(*amqp.Error).ReplyText() != "PRECONDITION_FAILED - unknown exchange type 'x-unheard-of'" {
 		t.Errorf("unknown type: %v", err)
 	}

@@ -58,7 +58,7 @@ func ParseType(name string) (Type, error) {
 			return t, nil
 		}
 	}
-	return 0, amqp.Errorf(amqp.PreconditionFailed, 0, "unknown exchange type '%s'", name)
+	return 0, refused("unknown exchange type '%s'", name)
 }
 
 // hashesMax is how many `#` words a topic binding key may have. Each one multiplies
@@ -124,6 +124,14 @@ func Validate(t Type, args amqp.Table) error {
 	return nil
 }
 
+// echoBytesMax is how much of a string a refusal repeats: arguments may be as long as a frame.
+const echoBytesMax = 255
+
 func refused(format string, args ...any) error {
+	for i, a := range args {
+		if s, ok := a.(string); ok {
+			args[i] = amqp.CutString(s, echoBytesMax)
+		}
+	}
 	return amqp.Errorf(amqp.PreconditionFailed, 0, format, args...)
 }
