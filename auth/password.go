@@ -41,6 +41,9 @@ func (PasswordHash) String() string { return "(hidden)" }
 
 const saltBytes = 4
 
+// hashBytesMax bounds a hash: base64 may have line breaks, any number of them.
+const hashBytesMax = 1024
+
 // HashPassword hashes a password with fresh salt by SHA-256. An empty password gives the
 // empty hash.
 func HashPassword(password string) PasswordHash {
@@ -116,6 +119,8 @@ func (p PasswordHash) Validate() error {
 	switch {
 	case p == "":
 		return nil
+	case len(p) > hashBytesMax:
+		return fmt.Errorf("password hash has %d bytes, the maximum is %d", len(p), hashBytesMax)
 	case p.Costly():
 		return p.validateBcrypt()
 	}

@@ -239,6 +239,19 @@ func TestFolderOpensAfterALongRefusal(t *testing.T) {
 	}
 }
 
+// TestUnreadableCommand: what no replica could read does not enter the log, at the leader either.
+func TestUnreadableCommand(t *testing.T) {
+	c := newNodes(t, 1)
+	c.ready()
+	n := c.all[nodeID(1)]
+	q := replicated("q", n.id)
+	q.Queue.Owner.Node = catalog.NodeID(strings.Repeat("x", 70_000))
+	if _, err := n.catalog.Propose(t.Context(), q); !errors.Is(err, catalog.ErrMalformed) {
+		t.Errorf("proposed: %v", err)
+	}
+	propose(t, n, replicated("q", n.id))
+}
+
 func TestSubscribersSeeEveryChange(t *testing.T) {
 	c := newNodes(t, 1)
 	c.ready()

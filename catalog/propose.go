@@ -45,6 +45,9 @@ func (c *Catalog) Propose(ctx context.Context, cmd Command) (Result, error) {
 	var id requestID
 	_, _ = rand.Read(id[:]) // never fails, by its documentation
 	entry := encodeEntry(id, cmd)
+	if _, _, err := decodeEntry(entry); err != nil {
+		return Result{}, fmt.Errorf("a command that could not be read: %w", err) // in the log it would stop every replica
+	}
 	outcome := c.waits.expect(id)
 	defer c.waits.forget(id)
 
