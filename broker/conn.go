@@ -263,7 +263,7 @@ func (c *Conn) allowedAny(r resource) error {
 func (c *Conn) change(ctx context.Context, cmd catalog.Command) (catalog.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.b.cfg.QueueTimeout)
 	defer cancel()
-	res, err := c.b.cat.Propose(ctx, cmd)
+	res, err := c.b.propose(ctx, cmd)
 	return res, asError(err)
 }
 

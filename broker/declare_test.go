@@ -2,8 +2,11 @@ package broker
 
 import (
 	"context"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/catalog"
@@ -171,6 +174,73 @@ func TestDeclarationIsDoneOnce(t *testing.T) {
 			}
 			if q != nil {
 				other.mustDelete("q")
+			}
+		})
+	}
+}
+
+// leavingCatalog takes a node out of the cluster right before the next command is applied.
+type leavingCatalog struct {
+	Catalog
+	leaves atomic.Bool
+	asked  atomic.Int32
+}
+
+func (c *leavingCatalog) Propose(ctx context.Context, cmd catalog.Command) (catalog.Result, error) {
+	c.asked.Add(1)
+	if c.leaves.Swap(false) {
+		if _, err := c.Catalog.Propose(ctx, &catalog.ForgetNode{ID: thirdNode}); err != nil {
+			return catalog.Result{}, err
+		}
+	}
+	return c.Catalog.Propose(ctx, cmd)
+}
+
+// TestDeclareWhileANodeLeaves: a queue, and one of a delayed exchange, that would get a member which is forgotten while the declaration is on its way goes to the others.
+func TestDeclareWhileANodeLeaves(t *testing.T) {
+	for _, what := range []string{"queue", "exchange", "defined queue", "defined exchange"} {
+		t.Run(what, func(t *testing.T) {
+			var leaving *leavingCatalog
+			b := newBrokerBehind(t, func(c Catalog) Catalog {
+				leaving = &leavingCatalog{Catalog: c}
+				return leaving
+			})
+			atNewestLevel(t, b)
+			for _, id := range []catalog.NodeID{secondNode, thirdNode} {
+				if _, err := b.cat.Propose(t.Context(), &catalog.RegisterNode{ID: id}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			c := dial(t, b)
+			leaving.leaves.Store(true)
+			leaving.asked.Store(0)
+			queue := QueueDeclare{Name: "q", Durable: true}
+			x := ExchangeDeclare{Name: "x", Type: "x-delayed-message", Durable: true, Arguments: table("x-delayed-type", "fanout")}
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second) // the queue has no majority here, and no leader
+			defer cancel()
+			var err error
+			switch what {
+			case "queue":
+				_, _ = c.conn.DeclareQueue(ctx, queue)
+			case "exchange":
+				err = c.conn.DeclareExchange(ctx, x)
+			case "defined queue":
+				_, err = b.DefineQueue(ctx, "/", queue)
+			default:
+				_, err = b.DefineExchange(ctx, "/", x)
+			}
+			if err != nil {
+				t.Error(err)
+			}
+			found := 0
+			for q := range b.cat.View().AllQueues() {
+				found++
+				if slices.Contains(q.Members, thirdNode) || len(q.Members) != 2 || q.Size != 3 || q.FirstLeader != "" && q.FirstLeader != q.Preferred {
+					t.Errorf("the queue is %+v", q)
+				}
+			}
+			if found != 1 || leaving.asked.Load() != 2 {
+				t.Errorf("%d queues, after %d commands", found, leaving.asked.Load())
 			}
 		})
 	}

@@ -54,7 +54,7 @@ func (b *Broker) Fresh(ctx context.Context) (*catalog.View, error) { return b.fr
 func (b *Broker) Define(ctx context.Context, cmd catalog.Command) (catalog.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, b.cfg.QueueTimeout)
 	defer cancel()
-	res, err := b.cat.Propose(ctx, cmd)
+	res, err := b.propose(ctx, cmd)
 	return res, asError(err)
 }
 
@@ -105,13 +105,7 @@ func (b *Broker) entryOf(view *catalog.View, vhost string, d QueueDeclare) catal
 		return q
 	}
 	q.Kind = catalog.Replicated
-	args := effectOf(&q, view.Policies(vhost)).arguments
-	q.Members, q.Preferred, q.Size = b.place(vhost, d.Name,
-		int(intArg(args, "x-quorum-initial-group-size", int64(b.cfg.Replicas))),
-		stringArg(args, "x-queue-leader-locator") == clientLocal)
-	if view.Level() >= 2 && len(q.Members) > 1 {
-		q.FirstLeader = q.Preferred
-	}
+	b.placeQueue(view, &q)
 	return q
 }
 
@@ -122,7 +116,7 @@ func (b *Broker) exchangeOf(vhost string, d ExchangeDeclare, typ exchange.Type) 
 		Durable: d.Durable, AutoDelete: d.AutoDelete, Internal: d.Internal, Arguments: d.Arguments.Clone(),
 	}}
 	if typ == exchange.Delayed {
-		cmd.Members, cmd.Preferred, cmd.Size = b.place(vhost, d.Name, b.cfg.Replicas, false)
+		b.placeDelays(cmd)
 	}
 	return cmd
 }

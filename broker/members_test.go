@@ -118,9 +118,9 @@ func managed(t *testing.T, d *diary, others ...catalog.NodeID) (b *Broker, plan 
 	}
 	atNewestLevel(t, b)
 	members := append([]catalog.NodeID{testNode}, others...)
-	do(&catalog.DeclareQueue{Queue: catalog.Queue{Vhost: "/", Name: "q", Durable: true, Kind: catalog.Replicated, Members: members, Preferred: testNode}})
 	do(&catalog.RegisterNode{ID: secondNode})
 	do(&catalog.RegisterNode{ID: thirdNode})
+	do(&catalog.DeclareQueue{Queue: catalog.Queue{Vhost: "/", Name: "q", Durable: true, Kind: catalog.Replicated, Members: members, Preferred: testNode}})
 	q = func() *catalog.Queue { return b.cat.View().Queue("/", "q") }
 	return b, func(wanted, renew []catalog.NodeID, preferred catalog.NodeID) {
 		t.Helper()

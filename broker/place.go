@@ -1,11 +1,71 @@
 package broker
 
 import (
+	"context"
+	"errors"
 	"hash/fnv"
 
+	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/catalog"
 	"github.com/warrenmq/warren/cluster/placement"
+	"github.com/warrenmq/warren/exchange"
 )
+
+// placeTries bounds how often the members of a queue are chosen. Each time a node must have left the cluster meanwhile.
+const placeTries = 5
+
+// propose proposes a command. A declaration that the catalog refuses because a node that was to be a member has left the cluster meanwhile gets other
+// members: this node has heard of it by then.
+func (b *Broker) propose(ctx context.Context, cmd catalog.Command) (res catalog.Result, err error) {
+	for range placeTries {
+		res, err = b.cat.Propose(ctx, cmd)
+		if e, ok := errors.AsType[*amqp.Error](err); !ok || e.Code != amqp.ResourceError {
+			break
+		}
+		again := b.placedAnew(cmd)
+		if again == nil {
+			break
+		}
+		cmd = again
+	}
+	return res, err
+}
+
+// placedAnew returns a declaration with members chosen anew, nil of any other command.
+func (b *Broker) placedAnew(cmd catalog.Command) catalog.Command {
+	switch c := cmd.(type) {
+	case *catalog.DeclareQueue:
+		if c.Queue.Kind == catalog.Replicated {
+			again := *c
+			b.placeQueue(b.cat.View(), &again.Queue)
+			return &again
+		}
+	case *catalog.DeclareExchange:
+		if c.Exchange.Type == exchange.Delayed {
+			again := *c
+			b.placeDelays(&again)
+			return &again
+		}
+	}
+	return nil
+}
+
+// placeQueue chooses the members of a queue that is to be declared, and who leads it.
+func (b *Broker) placeQueue(view *catalog.View, q *catalog.Queue) {
+	args := effectOf(q, view.Policies(q.Vhost)).arguments
+	q.Members, q.Preferred, q.Size = b.place(q.Vhost, q.Name,
+		int(intArg(args, "x-quorum-initial-group-size", int64(b.cfg.Replicas))),
+		stringArg(args, "x-queue-leader-locator") == clientLocal)
+	q.FirstLeader = ""
+	if view.Level() >= 2 && len(q.Members) > 1 {
+		q.FirstLeader = q.Preferred
+	}
+}
+
+// placeDelays is placeQueue for the queue of a delayed exchange.
+func (b *Broker) placeDelays(c *catalog.DeclareExchange) {
+	c.Members, c.Preferred, c.Size = b.place(c.Exchange.Vhost, c.Exchange.Name, b.cfg.Replicas, false)
+}
 
 // place chooses the members of a new queue and who should lead it; see package placement. short is size if there are too few nodes for it, else 0: others become
 // members when they come.

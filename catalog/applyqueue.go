@@ -26,6 +26,9 @@ func (c *DeclareExchange) apply(tx *txn) (Result, *amqp.Error) {
 		}
 		return Result{}, nil
 	}
+	if err := tx.checkPlaces(c.Members); err != nil {
+		return Result{}, err
+	}
 	x.Created, x.Renewed, x.DelayQueue, x.table, x.bindings = tx.index, tx.index, 0, nil, 0
 	if x.Type == exchange.Delayed {
 		x.DelayQueue = tx.index
@@ -165,9 +168,25 @@ func (c *DeclareQueue) apply(tx *txn) (Result, *amqp.Error) {
 			return Result{}, amqp.Errorf(amqp.ResourceError, 0, "node '%s' has registered anew since the queue was asked for", q.Members[0])
 		}
 		q.Incarnation = n.Incarnation
+	} else if err := tx.checkPlaces(q.Members); err != nil {
+		return Result{}, err
 	}
 	tx.putQueue(&q)
 	return Result{Changed: true, ID: q.ID, Queue: &q}, nil
+}
+
+// checkPlaces refuses, from level 2 on, a new queue with a member that was forgotten or replaced while the declaration was on its way. The code tells who
+// declares to choose others; see broker.
+func (tx *txn) checkPlaces(members []NodeID) *amqp.Error {
+	if tx.Level() < 2 {
+		return nil
+	}
+	for _, id := range members {
+		if n := tx.Node(id); n == nil || n.Superseded {
+			return amqp.Errorf(amqp.ResourceError, 0, "node '%s' has left the cluster since the queue was asked for", id)
+		}
+	}
+	return nil
 }
 
 func (tx *txn) putQueue(q *Queue) {

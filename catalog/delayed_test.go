@@ -88,6 +88,46 @@ func TestDelayedExchange(t *testing.T) {
 	check(t, s.view())
 }
 
+// TestDeclarationsInFlight: from level 2 on no queue gets a member that was forgotten or replaced while its declaration was on its way.
+func TestDeclarationsInFlight(t *testing.T) {
+	s := newScript(t)
+	s.ok(&RegisterNode{ID: n1})
+	s.ok(declare("below")) // n2 is not there
+	s.ok(delayed("below", "fanout"))
+	s.ok(&ActivateLevel{2})
+	for _, id := range []NodeID{n2, n3} {
+		s.ok(&RegisterNode{ID: id})
+	}
+	s.ok(declare("q"))
+	s.ok(delayed("x", "fanout"))
+	s.ok(&DeclareQueue{Queue: Queue{Vhost: "/", Name: "only", Durable: true, Kind: Replicated, Members: []NodeID{n3}, Preferred: n3}})
+	s.ok(&DeleteQueue{Vhost: "/", Name: "only"})
+	s.ok(&QueueGone{s.i - 1})
+	s.ok(&ForgetNode{ID: n3})
+	s.ok(&RegisterNode{ID: "n1/later"})
+	before := s.view().QueueCount()
+	on := func(name string, members ...NodeID) []Command {
+		q := declare(name)
+		q.Queue.Members, q.Queue.Preferred = members, members[0]
+		x := delayed(name, "fanout")
+		x.Members, x.Preferred = members, members[0]
+		return []Command{q, x}
+	}
+	for _, c := range on("late", n2, n3) {
+		s.refused(c, "RESOURCE_ERROR - node 'n3/c' has left the cluster since the queue was asked for")
+	}
+	for _, c := range on("late", n1, n2) {
+		s.refused(c, "RESOURCE_ERROR - node 'n1/a' has left the cluster since the queue was asked for")
+	}
+	if n := s.view().QueueCount(); n != before {
+		t.Errorf("%d queues, there were %d", n, before)
+	}
+	there := []Command{on("q", n3)[0], on("x", n3)[1]} // who finds it there places nothing
+	for _, c := range append(there, on("late", n2, "n1/later")...) {
+		s.ok(c)
+	}
+}
+
 func TestDelayedExchangeIsChecked(t *testing.T) {
 	s := newScript(t)
 	bad := delayed("x", "topic")

@@ -209,6 +209,9 @@ func (v *View) Replicas(id NodeID) int {
 	return n
 }
 
+// Hosts is how many nodes are members of replicated queues, those among them that are no nodes of the cluster any more too.
+func (v *View) Hosts() int { return v.replicas.len() }
+
 // Short is how many queues miss members; see Queue.Missing.
 func (v *View) Short() int { return v.short }
 

@@ -195,10 +195,14 @@ func (s *Steward) rest() {
 func (s *Steward) trouble(view *catalog.View, nodes []repair.Node) (seen string, is bool) {
 	b := make([]byte, 0, 64*len(nodes))
 	is = view.Short() > 0
+	strangers := view.Hosts() // hosts that are not among the nodes
 	for i := range nodes {
 		n := &nodes[i]
 		reason := s.cfg.Policy.Reason(n)
-		is = is || reason != repair.None && view.Replicas(n.ID) > 0
+		if view.Replicas(n.ID) > 0 {
+			strangers--
+			is = is || reason != repair.None
+		}
 		b = append(b, n.ID...)
 		b = append(b, ' ', '0'+byte(reason))
 		for _, fact := range []bool{n.Alive, n.Willing, n.Down > 0} {
@@ -211,7 +215,7 @@ func (s *Steward) trouble(view *catalog.View, nodes []repair.Node) (seen string,
 		b = append(b, n.Zone...)
 		b = append(b, '\n')
 	}
-	return string(b), is
+	return string(b), is || strangers > 0
 }
 
 // enter proposes one plan. It returns false if the catalog does not answer, so that others would not be entered either.
