@@ -52,10 +52,11 @@ func Rehome(r io.Reader, to Rehoming) (*View, error) {
 	tx := begin(v, v.revision+rehomedAhead)
 	tx.clusterID = to.ClusterID
 	for _, q := range slices.Collect(tx.queuesByID.all()) {
-		if tx.QueueByID(q.ID) == nil {
-			continue // it went with another
+		now := tx.QueueByID(q.ID) // another that was dropped may have closed it
+		if now == nil {
+			continue // or taken it along
 		}
-		if err := tx.rehomeQueue(q, to.Place); err != nil {
+		if err := tx.rehomeQueue(now, to.Place); err != nil {
 			return nil, err
 		}
 	}

@@ -126,6 +126,36 @@ func TestRehome(t *testing.T) {
 	}
 }
 
+// TestRehomeDelaysOfAnAutoDelete: an exchange that goes with its last binding, to a queue of a node's memory, leaves no queue of what it kept back
+// that runs and that nobody can delete.
+func TestRehomeDelaysOfAnAutoDelete(t *testing.T) {
+	s := newScript(t)
+	inc := s.ok(&RegisterNode{ID: n1}).ID
+	s.ok(&DeclareQueue{Queue{Vhost: "/", Name: "t", Kind: Transient, Members: []NodeID{n1}, Preferred: n1}, inc})
+	x := delayed("x", "fanout")
+	x.Exchange.Durable, x.Exchange.AutoDelete = true, true
+	s.ok(x)
+	s.ok(bind("x", "t", ""))
+	var raw bytes.Buffer
+	if err := s.view().WriteSnapshot(&raw); err != nil {
+		t.Fatal(err)
+	}
+	const m1 = NodeID("m1/x")
+	v, err := Rehome(&raw, Rehoming{ClusterID: "other", Nodes: []Rehomed{{m1, ""}}, Place: func(*Queue) ([]NodeID, NodeID) { return []NodeID{m1}, m1 }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	check(t, v)
+	if v.Exchange("/", "x") != nil {
+		t.Error("the exchange is still there")
+	}
+	for q := range v.AllQueues() {
+		if q.State != Closing {
+			t.Errorf("queue %d of exchange %q runs", q.ID, q.DelayOf)
+		}
+	}
+}
+
 // TestRehomeLives rehomes queues in a later life, one of them on its way into it: it is not taken over a second time.
 func TestRehomeLives(t *testing.T) {
 	s, q := level2(t)
