@@ -31,11 +31,17 @@ func newHolder(t testing.TB, change func(*Config)) *holder {
 	}
 }
 
-// bytes are those of all requests that wait, by the model.
-func (h *holder) bytes() (n int64) {
+// heldBytes are those of the requests for groups that do not run, by the model.
+func (h *holder) heldBytes() (n int64) {
 	for _, frames := range h.held {
 		n += sum(frames)
 	}
+	return n
+}
+
+// bytes are those of all requests that wait, by the model.
+func (h *holder) bytes() int64 {
+	n := h.heldBytes()
 	for _, b := range h.full {
 		n += b
 	}
@@ -59,6 +65,7 @@ func (h *holder) frame(g GroupID, bytes int64) {
 	case h.bytes()+bytes > h.m.cfg.InboxBytesMax: // refused
 	case h.open[g] != nil:
 		h.full[g] += bytes
+	case h.heldBytes()+bytes > h.m.cfg.InboxBytesMax/heldShare: // refused
 	default:
 		h.held[g] = append(h.held[g], bytes)
 		h.was = append(h.was, h.m.groups.held[g])
