@@ -166,6 +166,31 @@ func without(all, less []NodeID) (left []NodeID) {
 	return left
 }
 
+// NoneLeft tells whether no replica of a queue is left, nor ever comes back: the storages of its members, and of those from which a new life
+// of it could begin yet, were replaced by newer ones or taken out of the cluster. One that is only down comes back with what it has.
+func (v *View) NoneLeft(q *Queue) bool {
+	comesBack := func(id NodeID) bool {
+		n := v.Node(id) // every member was registered once
+		return n != nil && !n.Superseded
+	}
+	return q.Kind == Replicated && !slices.ContainsFunc(q.Members, comesBack) && !slices.ContainsFunc(q.Survivors, comesBack)
+}
+
+// Stranded tells whether queues have members that do not come back, which is cheaper than a look at all queues.
+func (v *View) Stranded() bool {
+	known := 0
+	for n := range v.Nodes() {
+		switch {
+		case v.Replicas(n.ID) == 0:
+		case n.Superseded:
+			return true
+		default:
+			known++
+		}
+	}
+	return known < v.replicas.len()
+}
+
 // Life is the number of the queue's present life, 0 for one that was never recovered.
 func (q *Queue) Life() uint32 { return uint32(len(q.Former)) }
 

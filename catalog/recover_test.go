@@ -130,3 +130,54 @@ func TestKeeperIsLostToo(t *testing.T) {
 	s.ok(&QueueRecovered{began.ID, q().Settings, Kept{}})
 	needs(fmt.Sprintf("n1:%d ", began.ID))
 }
+
+// TestNoneLeft: a queue has no replica left if the storages of all who have one were replaced or forgotten, and of nobody else's word.
+func TestNoneLeft(t *testing.T) {
+	s, _ := level2(t)
+	put := func(name string, members ...NodeID) uint64 {
+		return s.ok(&DeclareQueue{Queue: Queue{Vhost: "/", Name: name, Durable: true, Kind: Replicated, Members: members, Preferred: members[0]}}).ID
+	}
+	wide, alone := put("wide", n2, n3), put("alone", n3)
+	want := func(when string, stranded, wideGone, aloneGone bool) {
+		t.Helper()
+		for _, v := range []*View{s.view(), restored(t, s)} {
+			if got := [...]bool{v.Stranded(), v.NoneLeft(v.QueueByID(wide)), v.NoneLeft(v.QueueByID(alone))}; got != [...]bool{stranded, wideGone, aloneGone} {
+				t.Errorf("%s: %v", when, got)
+			}
+		}
+	}
+	want("all are there", false, false, false)
+	for _, n := range []NodeID{n2, n3} {
+		s.ok(&NodeDown{n, s.view().Node(n).Incarnation, 1000})
+	}
+	want("both are down", false, false, false)
+	s.ok(&RegisterNode{ID: "n3/new"})
+	want("one was replaced", true, false, true)
+	s.ok(&RegisterNode{ID: "n2/new"})
+	want("both were replaced", true, true, true)
+	// A queue that was asked for before its node was forgotten.
+	s, _ = level2(t)
+	s.ok(&RegisterNode{ID: "n4/d"})
+	s.ok(&ForgetNode{ID: "n4/d"})
+	wide, alone = put("wide", n2, "n4/d"), put("alone", "n4/d")
+	want("one was forgotten", true, false, true)
+}
+
+// TestNoneLeftToRecoverFrom: while a queue is being recovered another survivor can take the keeper's place.
+func TestNoneLeftToRecoverFrom(t *testing.T) {
+	s, _ := level2(t)
+	s.ok(&DeclareQueue{Queue: Queue{Vhost: "/", Name: "wide", Durable: true, Kind: Replicated, Members: []NodeID{n1, n2, n3, "n4/d"}, Preferred: n1}})
+	q := func() *Queue { return s.view().Queue("/", "wide") }
+	s.ok(&RegisterNode{ID: "n1/new"})
+	s.ok(&RegisterNode{ID: "n2/new"})
+	s.ok(&RegisterNode{ID: "n4/d"})
+	s.ok(&RecoverQueue{q().ID, []NodeID{n3, "n4/d"}, []NodeID{n1, n2}, q().Settings})
+	s.ok(&RegisterNode{ID: "n3/new"})
+	if s.view().NoneLeft(q()) {
+		t.Error("it can go on from the other survivor")
+	}
+	s.ok(&RegisterNode{ID: "n4/new"})
+	if !s.view().NoneLeft(q()) {
+		t.Error("who is left?")
+	}
+}

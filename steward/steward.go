@@ -77,6 +77,7 @@ type Steward struct {
 	// The rest is the goroutine's alone.
 	watch   watch
 	refused map[uint64]refusal
+	buried  uint64    // revision of the view in which nothing is left to bury
 	next    time.Time // all queues are not walked again before, unless nodes have changed
 	seen    string    // the nodes at the last walk
 	told    time.Time
@@ -159,6 +160,7 @@ func (s *Steward) look(ctx context.Context) {
 	}
 	nodes := Nodes(view, s.cfg.Alive, s.watch.down)
 	seen, troubled := s.trouble(view, nodes)
+	s.bury(ctx, view)
 	s.forget(ctx, view)
 	if !troubled {
 		s.rest()
@@ -244,6 +246,27 @@ func (s *Steward) enter(ctx context.Context, p *repair.Plan) bool {
 	s.refused[p.Queue] = r
 	s.cfg.Logger.Info("the catalog refuses a plan", "queue", p.Queue, "err", err)
 	return true
+}
+
+// bury takes deleted queues out of the catalog of which no replica is left: a queue's own leader does that when it has ended, and these can have none.
+// Who sends to them finds that they have gone.
+func (s *Steward) bury(ctx context.Context, view *catalog.View) {
+	if view.Revision() == s.buried || !view.Stranded() {
+		return
+	}
+	for q := range view.AllQueues() {
+		if q.State != catalog.Closing || !view.NoneLeft(q) {
+			continue
+		}
+		call, cancel := context.WithTimeout(ctx, proposeWait)
+		_, err := s.cfg.Catalog.Propose(call, &catalog.QueueGone{ID: q.ID})
+		cancel()
+		s.cfg.Logger.Info("a deleted queue of which no replica is left is gone", "queue", q.ID, "vhost", q.Vhost, "name", q.Name, "err", err)
+		if err != nil {
+			return // it is looked for again
+		}
+	}
+	s.buried = view.Revision()
 }
 
 // forget takes storages out of the catalog that were replaced by newer ones and have nothing any more. Those that run refuse their name already.

@@ -254,6 +254,38 @@ func TestLostDiskIsReplaced(t *testing.T) {
 	}
 }
 
+// TestDeletedQueueWithoutReplicas: a queue that is deleted while no replica of it is left goes, and the storages that had it are forgotten. One whose node is down
+// waits for it, and one that nobody has deleted stays.
+func TestDeletedQueueWithoutReplicas(t *testing.T) {
+	r := newRig(t, "a", "b", "c")
+	kept, gone, down := r.declare("kept", "c"), r.declare("gone", "c", "b"), r.declare("down", "a", "c")
+	r.steward(repair.Policy{After: time.Hour, Groups: 4}, r.cat)
+	there := func(id uint64) bool { return r.cat.View().QueueByID(id) != nil }
+	old := []catalog.NodeID{r.ids["b"], r.ids["c"]}
+	r.propose(&catalog.DeleteQueue{Vhost: "/", Name: "gone"})
+	r.propose(&catalog.DeleteQueue{Vhost: "/", Name: "down"})
+	r.die("a")
+	r.register("c/2", "")
+	time.Sleep(50 * time.Millisecond) // five looks
+	if !there(gone) {
+		t.Error("one of its nodes may come back")
+	}
+	r.register("b/2", "")
+	r.until("it is gone", func() bool { return !there(gone) })
+	r.until("a storage that had nothing else is forgotten", func() bool { return r.cat.View().Forgotten(old[0]) })
+	if !there(kept) || !there(down) || r.cat.View().Replicas(old[1]) != 2 {
+		t.Error("others went too")
+	}
+	r.propose(&catalog.DeleteQueue{Vhost: "/", Name: "kept"})
+	r.until("that is gone, too", func() bool { return !there(kept) })
+	time.Sleep(50 * time.Millisecond)
+	if !there(down) {
+		t.Error("its node is only down")
+	}
+	r.register("a/2", "")
+	r.until("all are forgotten", func() bool { return !there(down) && r.cat.View().Forgotten(old[1]) })
+}
+
 // TestMissingMembersCome: a queue that was declared with too few nodes gets its members when there are nodes, and who takes one away by hand has the last word.
 func TestMissingMembersCome(t *testing.T) {
 	r := newRig(t, "a")

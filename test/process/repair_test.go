@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -182,6 +183,50 @@ func TestEmptyDiskJoinsAsNewReplica(t *testing.T) {
 		t.Fatal(err)
 	}
 	ends(t, victim, "this storage does not belong to the cluster any more")
+}
+
+// TestQueueWithoutReplicasIsDeleted takes the disk of the only node away that has a queue. The queue can be deleted and declared anew, dead letters for it
+// go to the new one, backups work, and the lost storage is forgotten.
+func TestQueueWithoutReplicasIsDeleted(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t, 3)
+	await(t, timeoutStart, "the newest level", func() bool { return statusOf(t, c.Node(0)).Warren.Level >= 2 })
+	s, victim := at(t, c.Node(0)), c.Node(2)
+	one := amqp.Table{"x-quorum-initial-group-size": int32(1), "x-queue-leader-locator": "client-local"}
+	dead := plainQueue(at(t, victim), "dead", one)
+	plainQueue(s, "work", amqp.Table{"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead})
+	if on := members(t, c.Node(0), dead); !slices.Equal(on, []string{victim.Name}) {
+		t.Fatalf("it is on %v", on)
+	}
+	s.fill("work", numbered("m", 6)...)
+	s.rejectSome("work", 2)
+	s.ready(dead, 2)
+	kill(t, victim)
+	if err := os.RemoveAll(victim.DataDir()); err != nil {
+		t.Fatal(err)
+	}
+	start(t, victim)
+	s.rejectSome("work", 2) // for a target that nobody has
+	begun := time.Now()
+	if _, err := s.ch.QueueDelete(dead, false, false, false); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("deleted after %v", time.Since(begun))
+	plainQueue(s, dead, nil)
+	s.holdsAll(dead, numbered("m", 4)[2:]...)
+	t.Logf("dead letters arrived after %v", time.Since(begun))
+	file := filepath.Join(t.TempDir(), "backup")
+	eventually(t, func() error {
+		if code, _, why := ctl(t, c.Node(0), "backup", "--output", file, "--silent"); code != 0 {
+			return fmt.Errorf("backup: %s", why)
+		}
+		return nil
+	})
+	await(t, timeoutStart, "the lost storage is forgotten", func() bool {
+		return slices.ContainsFunc(c.Nodes(), func(n *cluster.Node) bool {
+			return strings.Contains(n.LogTail(), "a replaced storage has nothing any more and is forgotten")
+		})
+	})
 }
 
 // untilFilled waits until as many replicas as there are queues were planned anew for a lost disk, and no plan is under way.
