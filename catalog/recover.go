@@ -167,11 +167,12 @@ func without(all, less []NodeID) (left []NodeID) {
 }
 
 // NoneLeft tells whether no replica of a queue is left, nor ever comes back: the storages of its members, and of those from which a new life
-// of it could begin yet, were replaced by newer ones or taken out of the cluster. One that is only down comes back with what it has.
-func (v *View) NoneLeft(q *Queue) bool {
+// of it could begin yet, were replaced by newer ones or taken out of the cluster, or are among lost. One that is only down comes back with what
+// it has.
+func (v *View) NoneLeft(q *Queue, lost ...NodeID) bool {
 	comesBack := func(id NodeID) bool {
 		n := v.Node(id) // every member was registered once
-		return n != nil && !n.Superseded
+		return n != nil && !n.Superseded && !slices.Contains(lost, id)
 	}
 	return q.Kind == Replicated && !slices.ContainsFunc(q.Members, comesBack) && !slices.ContainsFunc(q.Survivors, comesBack)
 }

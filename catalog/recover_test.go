@@ -151,6 +151,9 @@ func TestNoneLeft(t *testing.T) {
 		s.ok(&NodeDown{n, s.view().Node(n).Incarnation, 1000})
 	}
 	want("both are down", false, false, false)
+	if v := s.view(); v.NoneLeft(v.QueueByID(wide), n2) || !v.NoneLeft(v.QueueByID(wide), n2, n3) {
+		t.Error("by an operator's word only both are lost")
+	}
 	s.ok(&RegisterNode{ID: "n3/new"})
 	want("one was replaced", true, false, true)
 	s.ok(&RegisterNode{ID: "n2/new"})

@@ -234,6 +234,21 @@ func TestForget(t *testing.T) {
 		t.Errorf("n3 stays: %v", err)
 	}
 	refused(t, forget("n3"), NoNode, "")
+	// Deleted queues that wait for this node alone go with it, and not before all others are off it.
+	r.propose(&catalog.RegisterNode{ID: "n5/e"})
+	r.declare("alone", "n5/e")
+	r.declare("kept", "n5/e")
+	alone := r.cat.View().Queue("/", "alone").ID
+	r.propose(&catalog.DeleteQueue{Vhost: "/", Name: "alone"})
+	r.down["n5/e"] = true
+	refused(t, forget("n5"), HasReplicas, "replicas of 1 queues: 'kept' in vhost '/'; take")
+	if r.cat.View().QueueByID(alone) == nil {
+		t.Error("it went without the node")
+	}
+	r.propose(&catalog.DeleteQueue{Vhost: "/", Name: "kept"})
+	if err := forget("n5"); err != nil || !r.cat.View().Forgotten("n5/e") || r.cat.View().QueueByID(alone) != nil {
+		t.Errorf("n5 stays: %v", err)
+	}
 	// A storage that was replaced is forgotten by its id.
 	r.propose(&catalog.RegisterNode{ID: "n4/d"})
 	r.propose(&catalog.RegisterNode{ID: "n4/new"})
