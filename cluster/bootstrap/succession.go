@@ -242,27 +242,28 @@ const (
 	FateLost
 )
 
-// Consider says what a node's answer to MethodStatus means for this one; why is for people. promised is what Succession returned before the
+// Consider says what a node's answer to MethodStatus means for this one; id is that of the succession that was founded or abandoned, which
+// need not be promised; why is for people. promised is what Succession returned before the
 // question was sent: an answer from before a promise says nothing about it.
-func (i *Identity) Consider(promised *Succession, answer []byte) (f Fate, why string, err error) {
+func (i *Identity) Consider(promised *Succession, answer []byte) (f Fate, id, why string, err error) {
 	s, err := decodeStatus(answer)
 	if err != nil {
-		return FateOpen, "", err
+		return FateOpen, "", "", err
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	own, mine := i.rec.Succession, i.rec.Cluster
 	if mine == nil || s.Cluster == nil {
-		return FateOpen, "", nil
+		return FateOpen, "", "", nil
 	}
 	if own != nil && s.Cluster.ClusterID == own.ID && own.Ready {
-		return FateFounded, fmt.Sprintf("node '%s' has it", s.Node), nil
+		return FateFounded, own.ID, fmt.Sprintf("node '%s' has it", s.Node), nil
 	}
 	if slices.Contains(s.Former, mine.ClusterID) {
-		return FateLost, fmt.Sprintf("node '%s' says that cluster %s goes on as %s, without this storage: an operator has said that it is lost", s.Node, mine.ClusterID, s.Cluster.ClusterID), nil
+		return FateLost, "", fmt.Sprintf("node '%s' says that cluster %s goes on as %s, without this storage: an operator has said that it is lost", s.Node, mine.ClusterID, s.Cluster.ClusterID), nil
 	}
 	if own != nil && promised != nil && promised.ID == own.ID && s.Node == own.By && s.Cluster.ClusterID == mine.ClusterID && (s.Succession == nil || s.Succession.ID != own.ID) {
-		return FateAbandoned, fmt.Sprintf("node '%s' has given it up", s.Node), nil
+		return FateAbandoned, own.ID, fmt.Sprintf("node '%s' has given it up", s.Node), nil
 	}
-	return FateOpen, "", nil
+	return FateOpen, "", "", nil
 }

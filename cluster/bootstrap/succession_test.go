@@ -222,6 +222,7 @@ func TestConsider(t *testing.T) {
 		{"a former life", false, false, "", in(lifeC), FateOpen},
 		{"it is under way", true, true, lifeB, promisedTo(in(lifeA), lifeB), FateOpen},
 		{"it is founded", true, true, lifeB, in(lifeB, lifeA), FateFounded},
+		{"it is founded, and was promised while it was asked", true, true, "", in(lifeB, lifeA), FateFounded},
 		{"it went on without this node", true, true, lifeB, in(lifeC, lifeA), FateLost},
 		{"it was given up", true, true, lifeB, in(lifeA), FateAbandoned},
 		{"another one is under way", true, false, lifeB, promisedTo(in(lifeA), lifeC), FateAbandoned},
@@ -243,15 +244,19 @@ func TestConsider(t *testing.T) {
 		if tc.asked != "" {
 			asked = &Succession{ID: tc.asked}
 		}
-		if got, why, err := i.Consider(asked, raw); got != tc.want || err != nil {
+		got, id, why, err := i.Consider(asked, raw)
+		if got != tc.want || err != nil {
 			t.Errorf("%s: %d (%s), want %d: %v", tc.name, got, why, tc.want, err)
+		}
+		if ends := got == FateFounded || got == FateAbandoned; ends != (id == lifeB) {
+			t.Errorf("%s: %d of %q", tc.name, got, id)
 		}
 		mustClose(t, i)
 	}
 	i := openParted(t, settled(t))
 	defer mustClose(t, i)
 	for _, raw := range []string{"", "{", `{"version":2}`, fmt.Sprintf(`{"version":1,"cluster":{"id":%q}}`, "x")} {
-		if _, _, err := i.Consider(nil, []byte(raw)); err == nil {
+		if _, _, _, err := i.Consider(nil, []byte(raw)); err == nil {
 			t.Errorf("%q is an answer", raw)
 		}
 	}

@@ -299,18 +299,18 @@ func (l *Local) Abandon(id string) error {
 // Consider acts on what another node says of itself (bootstrap.MethodStatus), asked after promised was read. The error is not nil if this storage does not
 // belong to the cluster any more.
 func (l *Local) Consider(promised *bootstrap.Succession, answer []byte) (lost string, err error) {
-	fate, why, err := l.Identity.Consider(promised, answer)
+	fate, id, why, err := l.Identity.Consider(promised, answer)
 	if err != nil {
 		return "", err
 	}
 	switch fate {
 	case bootstrap.FateFounded:
-		if err := l.Found(promised.ID); err != nil {
+		if err := l.Found(id); err != nil {
 			return "", err
 		}
 		l.Renew("the cluster goes on in its next life: " + why)
 	case bootstrap.FateAbandoned:
-		return "", l.Abandon(promised.ID)
+		return "", l.Abandon(id)
 	case bootstrap.FateLost:
 		return why, nil
 	}

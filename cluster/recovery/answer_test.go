@@ -101,6 +101,28 @@ func TestBadSeeds(t *testing.T) {
 	}
 }
 
+// TestPromisedWhileAsked: the question went out before the promise, and the answer came when the next life was founded and ready here.
+func TestPromisedWhileAsked(t *testing.T) {
+	l := alone(t)
+	renewed := ""
+	l.Renew = func(why string) { renewed = why }
+	before := l.Identity.Succession()
+	if _, err := l.Handle(t.Context(), "a/x", []byte(promiseText)); err != nil {
+		t.Fatal(err)
+	}
+	have, err := l.Survey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Prepare(t.Context(), nextLife, have); err != nil {
+		t.Fatal(err)
+	}
+	answer := fmt.Sprintf(`{"version":1,"node":"c/%s","cluster":{"id":%q},"former":[%q]}`, modelStorage, nextLife, modelLife)
+	if lost, err := l.Consider(before, []byte(answer)); lost != "" || err != nil || l.Identity.ClusterID() != nextLife || renewed == "" {
+		t.Errorf("in cluster %s (%q): %q %v", l.Identity.ClusterID(), renewed, lost, err)
+	}
+}
+
 // TestRefusals has the requests that are refused, with the reason that operators read.
 func TestRefusals(t *testing.T) {
 	const a, b, c, d = NodeID("a/1"), NodeID("b/1"), NodeID("c/1"), NodeID("d/1")
