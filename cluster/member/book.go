@@ -1,22 +1,33 @@
 package member
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 )
 
 // book is the address book: the newest info about each node. One mutex guards it.
 type book struct {
 	path string // "" keeps it in memory only
+	// keep tells whether a node belongs to the cluster; it is quick.
+	keep func(NodeID) bool
 
 	mu      sync.Mutex
-	entries map[NodeID]Info
-	dirty   bool // entries differ from the file
+	entries map[NodeID]bookEntry
+	heard   uint64 // counts what was heard
+	dirty   bool   // entries differ from the file
+}
+
+// bookEntry is an info with what b.heard was when it came last.
+type bookEntry struct {
+	Info
+	heard uint64
 }
 
 const (
@@ -32,8 +43,8 @@ type bookFile struct {
 
 // openBook reads the book. A file that cannot be understood is an error: the caller may
 // delete it, nothing depends on it but finding others faster.
-func openBook(path string) (*book, error) {
-	b := &book{path: path, entries: make(map[NodeID]Info)}
+func openBook(path string, keep func(NodeID) bool) (*book, error) {
+	b := &book{path: path, keep: keep, entries: make(map[NodeID]bookEntry)}
 	if path == "" {
 		return b, nil
 	}
@@ -49,7 +60,7 @@ func openBook(path string) (*book, error) {
 		return nil, fmt.Errorf("address book %s: %w", path, err)
 	}
 	for _, i := range nodes {
-		b.entries[i.Node] = i
+		b.enter(i)
 	}
 	return b, nil
 }
@@ -78,32 +89,58 @@ func (b *book) hear(i Info) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	old, known := b.entries[i.Node]
-	if known && (i.Boot < old.Boot || i == old) || !known && len(b.entries) >= bookEntriesMax {
+	if known && i.Boot < old.Boot || !known && len(b.entries) >= bookEntriesMax && !b.evict() {
 		return
 	}
 	if known && i.Boot == old.Boot && i.ClusterID == "" && old.ClusterID != "" {
 		return // told before the node knew its cluster
 	}
-	b.entries[i.Node] = i
-	b.dirty = true
+	b.dirty = b.dirty || i != old.Info
+	b.enter(i)
+}
+
+// enter makes an entry the newest; b.mu is held.
+func (b *book) enter(i Info) {
+	b.heard++
+	b.entries[i.Node] = bookEntry{i, b.heard}
+}
+
+// evict makes room: of the nodes that do not belong to the cluster, the one that was not heard of for the longest time goes. Else one that begins with
+// an empty disk again and again, each time as another node, would fill the book. b.mu is held.
+func (b *book) evict() bool {
+	var oldest *bookEntry
+	for id, e := range b.entries {
+		if (oldest == nil || e.heard < oldest.heard) && !b.keep(id) {
+			oldest = &e
+		}
+	}
+	if oldest != nil {
+		delete(b.entries, oldest.Node)
+	}
+	return oldest != nil
 }
 
 func (b *book) lookup(id NodeID) (Info, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	i, ok := b.entries[id]
-	return i, ok
+	e, ok := b.entries[id]
+	return e.Info, ok
 }
 
-// all returns the entries of the given cluster.
+// all returns the entries of the given cluster, those heard of last at the end, so that the file has that order.
 func (b *book) all(cluster string) []Info {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	var out []Info
-	for _, i := range b.entries {
-		if i.ClusterID == cluster {
-			out = append(out, i)
+	var found []bookEntry
+	for _, e := range b.entries {
+		if e.ClusterID == cluster {
+			found = append(found, e)
 		}
+	}
+	slices.SortFunc(found, func(x, y bookEntry) int { return cmp.Compare(x.heard, y.heard) })
+	out := make([]Info, len(found))
+	for i, e := range found {
+		out[i] = e.Info
 	}
 	return out
 }

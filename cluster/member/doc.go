@@ -13,7 +13,8 @@
 // The address book maps a node to where it was last heard of. It is kept in a
 // file, so that a whole cluster that comes back finds itself even if the configured
 // addresses are of no use. A node that restarts with a new address is entered
-// again under its old identity, newest start first.
+// again under its old identity, newest start first. It is bounded: who is not in the cluster goes first, and of
+// these the one that was not heard of for the longest time.
 //
 // # What it does not do
 //

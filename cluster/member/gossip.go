@@ -37,6 +37,8 @@ type Config struct {
 	Join []string
 	// BookPath is the file of the address book, "" for none.
 	BookPath string
+	// Belongs tells whether a node is in the cluster's catalog, for a book that is full; nil: none is known to be. It must be quick.
+	Belongs func(NodeID) bool
 	// ClusterName is what operators call the cluster. In the lobby a node does not hear another one that has another name; "" has none.
 	ClusterName string
 	// Encryption says what is sealed, nothing if "". Keys are those to begin with, needed unless it is off; see
@@ -103,7 +105,7 @@ func Open(cfg Config) (*Gossip, error) {
 		}
 	}
 	var err error
-	if g.book, err = openBook(cfg.BookPath); err != nil {
+	if g.book, err = openBook(cfg.BookPath, g.belongs); err != nil {
 		return nil, err
 	}
 	g.stdlog = slog.NewLogLogger(levelHandler{cfg.Logger.Handler()}, slog.LevelDebug)
@@ -130,6 +132,11 @@ func Open(cfg Config) (*Gossip, error) {
 	g.work.Go(g.seek)
 	g.work.Go(g.tell)
 	return g, nil
+}
+
+// belongs tells whether a node is a member, or is known to be one that is away.
+func (g *Gossip) belongs(id NodeID) bool {
+	return id == g.cfg.Node || g.roster.has(id) || g.cfg.Belongs != nil && g.cfg.Belongs(id)
 }
 
 // advertised returns the host to tell others.

@@ -120,7 +120,7 @@ func TestGossipFormsAndSurvivesAddressChange(t *testing.T) {
 
 	// The first restarts with nothing but its book.
 	until(t, "the book is saved", func() bool {
-		b, err := openBook(filepath.Join(dir, "n1.json"))
+		b, err := openBook(filepath.Join(dir, "n1.json"), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -237,9 +237,50 @@ func TestBadBookIsAnError(t *testing.T) {
 		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := openBook(path); err == nil {
+		if _, err := openBook(path, nil); err == nil {
 			t.Errorf("book %q was accepted", content)
 		}
+	}
+}
+
+// TestFullBookTakesNewNodes: a node that begins with an empty disk again and again fills the book, and who belongs to the cluster is in it all the same,
+// also after a restart.
+func TestFullBookTakesNewNodes(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "book.json")
+	away := NodeID("away/u")
+	open := func() *book {
+		b, err := openBook(path, func(id NodeID) bool { return id == away })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	info := func(id NodeID) Info {
+		return Info{Node: id, Boot: 1, ClusterAddr: "h:1", GossipAddr: "h:2", ClusterID: clusterA}
+	}
+	b := open()
+	b.hear(info(away))
+	b.hear(info("live/u"))
+	for i := range 2 * bookEntriesMax {
+		if i == bookEntriesMax {
+			if err := b.save(clusterA); err != nil {
+				t.Fatal(err)
+			}
+			b = open()
+		}
+		b.hear(info(NodeID(fmt.Sprintf("crashes/%d", i))))
+		if i%100 == 0 {
+			b.hear(info("live/u"))
+		}
+	}
+	b.hear(info("new/u"))
+	for _, id := range []NodeID{away, "live/u", "new/u", NodeID(fmt.Sprintf("crashes/%d", 2*bookEntriesMax-1))} {
+		if _, ok := b.lookup(id); !ok {
+			t.Errorf("%s is not in the book", id)
+		}
+	}
+	if _, ok := b.lookup("crashes/0"); ok || len(b.entries) != bookEntriesMax {
+		t.Errorf("%d entries, the oldest is there: %t", len(b.entries), ok)
 	}
 }
 

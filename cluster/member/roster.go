@@ -51,6 +51,18 @@ func (r *roster) newest() map[NodeID]Info {
 	return newest
 }
 
+// has tells whether a node is live.
+func (r *roster) has(id NodeID) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, e := range r.live {
+		if e.known && e.info.Node == id {
+			return true
+		}
+	}
+	return false
+}
+
 // addrs returns the gossip addresses of all.
 func (r *roster) addrs() map[string]bool {
 	r.mu.Lock()

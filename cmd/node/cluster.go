@@ -75,7 +75,7 @@ func (n *running) openGossip(context.Context) (err error) {
 		Node: n.identity.NodeID(), Boot: n.identity.Boots(), Bind: n.cfg.GossipAddr, Advertise: n.cfg.AdvertiseHost,
 		ClusterAddr: cmp.Or(n.cfg.ClusterAdvertiseAddr, n.listeners.cluster.Addr().String()), Join: n.cfg.Join,
 		BookPath: filepath.Join(n.cfg.DataDir, "addresses.json"), Logger: n.log,
-		ClusterName: n.cfg.ClusterName, Encryption: member.Encryption(n.cfg.GossipEncryption),
+		Belongs: n.belongs, ClusterName: n.cfg.ClusterName, Encryption: member.Encryption(n.cfg.GossipEncryption),
 	}
 	if n.gossipKeys != nil {
 		cfg.Keys = n.gossipKeys.Keys()
@@ -88,6 +88,16 @@ func (n *running) openGossip(context.Context) (err error) {
 		return n.gossipKeys.OnChange(n.gossip.SetKeys)
 	}
 	return nil
+}
+
+// belongs tells whether the catalog has a node, and no newer storage under its name.
+func (n *running) belongs(id transport.NodeID) bool {
+	c := n.catalog.Load()
+	if c == nil {
+		return false
+	}
+	node := c.View().Node(id)
+	return node != nil && !node.Superseded
 }
 
 // enterCluster founds or finds the cluster and brings the catalog up.
