@@ -68,7 +68,7 @@ func newClient(o *options) (*client, error) {
 	return &client{base: strings.TrimRight(o.url, "/"), user: o.user, password: o.password, http: &http.Client{Transport: transport}}, nil
 }
 
-// path makes a path under /api of parts, which are escaped.
+// path makes a path under /api of parts, which are escaped. None may be empty: open refuses that.
 func path(parts ...string) string {
 	var b strings.Builder
 	b.WriteString("/api")
@@ -162,6 +162,9 @@ func (c *client) open(ctx context.Context, method, path string, body any, header
 			}
 		}
 		content = bytes.NewReader(raw)
+	}
+	if at, _, _ := strings.Cut(path, "?"); strings.Contains(at+"/", "//") {
+		return nil, usage("a name is empty") // its path would be that of all, or of something else
 	}
 	req, err := http.NewRequestWithContext(ctx, method, c.base+path, content)
 	if err != nil {

@@ -50,6 +50,7 @@ func permissionVerbs(t *tool) []*cobra.Command {
 		}),
 		t.command(verb{
 			use: "clear_topic_permissions USER [EXCHANGE]", short: "Let a user use all keys of a topic exchange, or of all in a vhost", min: 1, max: 2,
+			long: "Let a user use all keys of a topic exchange again or, without EXCHANGE, of all in a vhost. The default exchange has no topics: '' is refused.",
 			run: func(ctx context.Context, s *session, args []string) error {
 				if len(args) == 1 {
 					s.say(`Clearing topic permissions for user "%s" in vhost "%s" ...`, args[0], s.opt.vhost)

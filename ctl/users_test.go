@@ -99,6 +99,10 @@ func TestPermissionVerbs(t *testing.T) {
 		},
 		{args: []string{"set_permissions", "u", "", ""}, code: ExitUsage, failed: "not enough arguments"},
 		{args: []string{"set_topic_permissions", "u", "x", "", "", ""}, code: ExitUsage, failed: "too many arguments"},
+		{args: []string{"clear_topic_permissions", "u", ""}, code: ExitUsage, failed: "a name is empty"},
+		{args: []string{"clear_topic_permissions", "", "x"}, code: ExitUsage, failed: "a name is empty"},
+		{args: []string{"list_permissions", "-p", ""}, code: ExitUsage, failed: "a name is empty"},
+		{args: []string{"delete_user", "u/"}, method: "DELETE", path: "/api/users/u%2F", status: 204, out: "Deleting user \"u/\" ...\n"},
 		{args: []string{"clear_topic_permissions", "u", "x", "y"}, code: ExitUsage, failed: "too many arguments"},
 		{args: []string{"list_user_permissions"}, code: ExitUsage, failed: "not enough arguments"},
 	})

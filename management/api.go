@@ -182,14 +182,14 @@ func markSlashes(r *http.Request) *http.Request {
 }
 
 // trimSlash returns the request without a slash at the end of its path: RabbitMQ means the same with and without, and some of its clients
-// always write one.
+// always write one. One that is escaped ends a name, which is another than that without.
 func trimSlash(r *http.Request) *http.Request {
-	path := strings.TrimSuffix(r.URL.Path, "/")
-	if len(path) == len(r.URL.Path) || len(path) <= len("/api") {
+	escaped := r.URL.EscapedPath()
+	if !strings.HasSuffix(escaped, "/") || len(escaped) <= len("/api/") {
 		return r
 	}
 	changed, target := *r, *r.URL
-	target.Path, target.RawPath = path, strings.TrimSuffix(target.RawPath, "/")
+	target.Path, target.RawPath = strings.TrimSuffix(target.Path, "/"), strings.TrimSuffix(target.RawPath, "/")
 	changed.URL = &target
 	return &changed
 }

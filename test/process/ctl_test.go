@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -98,4 +99,28 @@ func TestCtlListQueues(t *testing.T) {
 			t.Errorf("%q: exit code %d, want %d; %q %q", tc.args, code, tc.code, out, failure)
 		}
 	}
+}
+
+// TestNamesWithSlash deletes what is beside another of the same name without the slash, and that stays.
+func TestNamesWithSlash(t *testing.T) {
+	c := ctlCluster(t)
+	s := at(t, c.Node(0))
+	queue := s.name("slash")
+	for _, name := range []string{queue, queue + "/", "..", "."} {
+		if _, err := s.ch.QueueDeclare(name, true, false, false, false, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{queue + "/", "..", "."} {
+		mustCtl(t, c.Node(1), "delete_queue", "-q", name)
+		mustCtl(t, c.Node(1), "purge_queue", "-q", queue)
+	}
+	list := mustCtl(t, c.Node(1), "list_queues", "-s", "name")
+	if lines := strings.Split(list, "\n"); slices.Contains(lines, queue+"/") || slices.Contains(lines, ".") || slices.Contains(lines, "..") {
+		t.Errorf("left: %q", lines)
+	}
+	if code, _, failure := ctl(t, c.Node(1), "delete_queue", "-q", queue+"/"); code != 65 || !strings.Contains(failure, "no queue") {
+		t.Errorf("again: %d %s", code, failure)
+	}
+	mustCtl(t, c.Node(1), "purge_queue", "-q", queue)
 }
