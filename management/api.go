@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -130,6 +131,10 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		a.refuse(w, err)
 		return
 	}
+	if isMarked(r) {
+		a.refuse(w, errNotFound)
+		return
+	}
 	r = trimSlash(markSlashes(r))
 	h, pattern := a.mux.Handler(r)
 	if pattern == "" {
@@ -154,6 +159,11 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // slashMark stands for a part of a path that is "%2F", the name of the default
 // vhost: the mux takes it for the slash at the end of a path.
 const slashMark = "\x00"
+
+// isMarked tells whether a part of the path is slashMark already: it would be taken for "/".
+func isMarked(r *http.Request) bool {
+	return slices.Contains(strings.Split(r.URL.EscapedPath(), "/"), url.PathEscape(slashMark))
+}
 
 // wildcard finds the names of a pattern's parts.
 var wildcard = regexp.MustCompile(`\{(\w+)\}`)

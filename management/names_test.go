@@ -129,3 +129,13 @@ func TestNamesInPaths(t *testing.T) {
 		}
 	}
 }
+
+// TestMarkInPath: what stands for "/" within the API does not come in.
+func TestMarkInPath(t *testing.T) {
+	b, do := namesServer(t)
+	for _, path := range []string{"vhosts/%00", "vhosts/%00/", "queues/%00/q", "queues/%2F/%00", "users/%00"} {
+		if status := do("DELETE", path, ""); status != 404 || b.last != "" {
+			t.Errorf("DELETE %s: %d, changed %s", path, status, b.last)
+		}
+	}
+}
