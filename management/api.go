@@ -34,6 +34,8 @@ type Config struct {
 	HashPassword func(ctx context.Context, password, from string) (auth.PasswordHash, error)
 	// Broker changes what is the cluster's, and tells of it.
 	Broker Broker
+	// HoldUp waits while publishers are held up by an alarm; reason is that of one that lasts until ctx ends, "" otherwise.
+	HoldUp func(ctx context.Context) (reason string)
 	// Health tells of this node's.
 	Health Health
 	// Replicas changes where queues' replicas are.

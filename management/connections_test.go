@@ -75,6 +75,7 @@ func newFakeCluster(names ...string) *fakeCluster {
 				}
 				return auth.Hashing{BcryptCost: auth.BcryptCostMin}.Hash(password)
 			},
+			HoldUp: func(context.Context) string { return "" },
 			Login: func(_ context.Context, user, password, from string) (User, error) {
 				if user == "busy" {
 					return User{}, &Busy{Reason: "too many logins at a time"}

@@ -23,6 +23,9 @@ const (
 // still be stored.
 const timeoutConfirm = 15 * time.Second
 
+// alarmPatience bounds the wait for the end of an alarm: what is left of timeoutConfirm is for the confirm.
+const alarmPatience = 5 * time.Second
+
 func (a *API) routePublish() {
 	a.handle("POST /api/exchanges/{vhost}/{exchange}/publish", a.publish)
 }
@@ -47,6 +50,9 @@ func (a *API) publish(r *http.Request, u User) (any, error) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), timeoutConfirm)
 	defer cancel()
+	if err := a.holdUp(ctx); err != nil {
+		return nil, err
+	}
 	routed, refused, err := a.cfg.Broker.PublishOnce(ctx, broker.User{Name: u.Name, Tags: u.Tags}, vhost, p)
 	switch {
 	case err != nil:
@@ -55,6 +61,16 @@ func (a *API) publish(r *http.Request, u User) (any, error) {
 		return nil, badRequest("Unable to publish message. Check queue limits.")
 	}
 	return map[string]bool{"routed": routed}, nil
+}
+
+// holdUp refuses to publish while the cluster is short of something: here no connection is there to be blocked.
+func (a *API) holdUp(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, alarmPatience)
+	defer cancel()
+	if reason := a.cfg.HoldUp(ctx); reason != "" {
+		return &refusal{http.StatusServiceUnavailable, "service_unavailable", "publishers are blocked: " + reason}
+	}
+	return nil
 }
 
 // publishOf reads the request's fields, all of which RabbitMQ wants to be there.

@@ -6,6 +6,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/warrenmq/warren/broker"
 )
@@ -82,6 +84,42 @@ func TestPublish(t *testing.T) {
 	}
 	if b.body != "m" {
 		t.Errorf("the default exchange got %q", b.body)
+	}
+}
+
+// TestPublishUnderAlarm: a message waits for the end of an alarm, for a while; then it is refused with the reason, and not stored.
+func TestPublishUnderAlarm(t *testing.T) {
+	for _, tc := range []struct {
+		lasts  time.Duration
+		status int
+		want   string
+	}{
+		{time.Second, 200, `{"routed":true}`},
+		{time.Minute, 503, `"reason":"publishers are blocked: low on memory"`},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			b := &publishBroker{fakeBroker: fakeBroker{vhosts: map[string][]string{"/": {"other"}}}}
+			a := newFakeCluster("a").apis["a"]
+			a.cfg.Broker = b
+			a.cfg.HoldUp = func(ctx context.Context) string {
+				select {
+				case <-time.After(tc.lasts):
+					return ""
+				case <-ctx.Done():
+					return "low on memory"
+				}
+			}
+			r := httptest.NewRequestWithContext(t.Context(), "POST", "/api/exchanges/%2F/amq.default/publish",
+				strings.NewReader(`{"properties":{},"routing_key":"k","payload":"m","payload_encoding":"string"}`))
+			r.RemoteAddr = "127.0.0.1:1"
+			r.SetBasicAuth("other", "secret")
+			w := httptest.NewRecorder()
+			began := time.Now()
+			a.ServeHTTP(w, r)
+			if w.Code != tc.status || !strings.Contains(w.Body.String(), tc.want) || (b.body != "") != (tc.status == 200) || time.Since(began) > timeoutConfirm {
+				t.Errorf("%d %s after %v, stored %q", w.Code, w.Body, time.Since(began), b.body)
+			}
+		})
 	}
 }
 

@@ -26,6 +26,7 @@ func (n *running) openManagement() {
 	n.manager = management.New(management.Config{
 		Login: n.logInHTTP, LoginByCertificate: n.logInByCertificate, HashPassword: n.hashPassword,
 		Broker:      n.broker,
+		HoldUp:      n.grpc.HoldUp,
 		Replicas:    n.operator(),
 		Health:      checks{n},
 		Steward:     n.steward,

@@ -182,6 +182,14 @@ func (s *Server) holdUp(ctx context.Context) error {
 	}
 }
 
+// HoldUp waits while publishers are held up, and returns why they still are when ctx ends.
+func (s *Server) HoldUp(ctx context.Context) (reason string) {
+	if s.holdUp(ctx) == nil {
+		return ""
+	}
+	return s.alarm.Load().reason
+}
+
 // Leave closes the listener and ends every session: what was read of publishers gets its answers first, as far as they come
 // before ctx ends. It returns how many were ended without. Clients are told to go to other nodes.
 func (s *Server) Leave(ctx context.Context) (unanswered int) {

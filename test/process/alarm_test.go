@@ -64,6 +64,10 @@ func TestMemoryAlarm(t *testing.T) {
 	late, lateBlocked := blockedSession(t, c.Node(1))
 	late.noError("publish", late.ch.Publish("", q, false, false, message("under alarm")))
 	wantBlocked(t, lateBlocked, true, "low on memory")
+	body := `{"properties":{},"routing_key":"` + q + `","payload":"m","payload_encoding":"string"}`
+	if status, answer := httpPublish(t, c.Node(1).HTTP(), "amq.default", body); status != 503 || !strings.Contains(answer, "low on memory") {
+		t.Errorf("publish by HTTP under alarm: %d %s", status, answer)
+	}
 	clear := make(chan struct{})
 	confirmed := make(chan bool, 1)
 	go func() {
