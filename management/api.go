@@ -21,6 +21,8 @@ const (
 	timeoutPeers = 3 * time.Second
 	// requestBytesMax bounds a request's body.
 	requestBytesMax = 1 << 20
+	// timeoutLargeBody bounds reading a body that may be larger, in place of what the server gives to all.
+	timeoutLargeBody = 5 * time.Minute
 )
 
 // Config is what the API is made of. All fields are required but LoginByCertificate.
@@ -224,6 +226,9 @@ func (a *API) handle(pattern string, f func(*http.Request, User) (any, error)) {
 		if err != nil {
 			a.refuse(w, err)
 			return
+		}
+		if _, large := a.bodyMax[pattern]; large {
+			_ = http.NewResponseController(w).SetReadDeadline(a.now().Add(timeoutLargeBody)) // a connection has one
 		}
 		body, err := f(r, u)
 		a.audit(pattern, r, u, err)

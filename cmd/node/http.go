@@ -37,19 +37,19 @@ func (n *running) serveHTTP(context.Context) error {
 	mux.HandleFunc("POST /api/warren/recovery/cluster", func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "only on the node's control socket: warren ctl --local recover_cluster", http.StatusForbidden)
 	})
-	n.serveOn("http", mux, n.listeners.http)
+	n.serveOn("http", mux, limited(n.listeners.http))
 	if n.listeners.https != nil {
-		n.serveOn("https", mux, tls.NewListener(n.listeners.https, n.clientTLS.ServerConfig(n.clientAuth(), "http/1.1")))
+		n.serveOn("https", mux, tls.NewListener(limited(n.listeners.https), n.clientTLS.ServerConfig(n.clientAuth(), "http/1.1")))
 	}
 	if n.listeners.health != nil {
 		probes := http.NewServeMux()
 		n.serveProbes(probes)
-		n.serveOn("health", probes, n.listeners.health)
+		n.serveOn("health", probes, limited(n.listeners.health))
 	}
 	if n.listeners.metrics != nil {
 		figures := http.NewServeMux()
 		n.serveMetrics(figures)
-		n.serveOn("metrics", figures, n.listeners.metrics)
+		n.serveOn("metrics", figures, limited(n.listeners.metrics))
 	}
 	if n.listeners.debug != nil {
 		if addr := n.listeners.debug.Addr().String(); !localAddr(addr) {
@@ -57,7 +57,7 @@ func (n *running) serveHTTP(context.Context) error {
 		}
 		debug := http.NewServeMux()
 		n.serveDebug(debug, func(h http.HandlerFunc) http.HandlerFunc { return h })
-		n.serveOn("debug", debug, n.listeners.debug)
+		n.serveOn("debug", debug, limited(n.listeners.debug))
 	}
 	if err := n.serveControl(); err != nil {
 		return fmt.Errorf("control socket: %w", err)
@@ -93,7 +93,7 @@ func (n *running) serveProbes(mux *http.ServeMux) {
 // not for two at a time.
 func (n *running) serveOn(name string, mux *http.ServeMux, ln net.Listener) {
 	server := &http.Server{
-		Handler: mux, ReadHeaderTimeout: timeoutHTTP,
+		Handler: timedBody(mux, timeoutHTTPBody), ReadHeaderTimeout: timeoutHTTP, IdleTimeout: timeoutHTTPIdle,
 		ErrorLog: slog.NewLogLogger(n.log.Handler(), slog.LevelDebug), // what foreign clients do wrong
 	}
 	go func() {
