@@ -74,6 +74,10 @@ func path(parts ...string) string {
 	b.WriteString("/api")
 	for _, p := range parts {
 		b.WriteByte('/')
+		if p == "." || p == ".." {
+			b.WriteString(strings.ReplaceAll(p, ".", "%2E")) // else they mean something in paths
+			continue
+		}
 		b.WriteString(url.PathEscape(p))
 	}
 	return b.String()

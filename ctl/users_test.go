@@ -102,6 +102,8 @@ func TestPermissionVerbs(t *testing.T) {
 		{args: []string{"clear_topic_permissions", "u", ""}, code: ExitUsage, failed: "a name is empty"},
 		{args: []string{"clear_topic_permissions", "", "x"}, code: ExitUsage, failed: "a name is empty"},
 		{args: []string{"list_permissions", "-p", ""}, code: ExitUsage, failed: "a name is empty"},
+		{args: []string{"delete_user", ".."}, method: "DELETE", path: "/api/users/%2E%2E", status: 204, out: "Deleting user \"..\" ...\n"},
+		{args: []string{"clear_permissions", ".", "-p", "..", "-q"}, method: "DELETE", path: "/api/permissions/%2E%2E/%2E", status: 204},
 		{args: []string{"delete_user", "u/"}, method: "DELETE", path: "/api/users/u%2F", status: 204, out: "Deleting user \"u/\" ...\n"},
 		{args: []string{"clear_topic_permissions", "u", "x", "y"}, code: ExitUsage, failed: "too many arguments"},
 		{args: []string{"list_user_permissions"}, code: ExitUsage, failed: "not enough arguments"},

@@ -135,7 +135,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		a.refuse(w, err)
 		return
 	}
-	if isMarked(r) {
+	if Unclean(r) || isMarked(r) {
 		a.refuse(w, errNotFound)
 		return
 	}
@@ -163,6 +163,13 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // slashMark stands for a part of a path that is "%2F", the name of the default
 // vhost: the mux takes it for the slash at the end of a path.
 const slashMark = "\x00"
+
+// Unclean tells whether the path has parts that are empty, "." or "..", in place of which a mux would send the client on to another
+// path: that of another object, if a name was not escaped.
+func Unclean(r *http.Request) bool {
+	parts := strings.Split(strings.TrimSuffix(r.URL.EscapedPath(), "/"), "/")
+	return slices.ContainsFunc(parts[min(1, len(parts)):], func(p string) bool { return p == "" || p == "." || p == ".." })
+}
 
 // isMarked tells whether a part of the path is slashMark already: it would be taken for "/".
 func isMarked(r *http.Request) bool {

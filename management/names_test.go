@@ -104,8 +104,11 @@ func namesServer(t *testing.T) (*namesBroker, func(method, path, body string) in
 // name beside it.
 func TestNamesInPaths(t *testing.T) {
 	b, do := namesServer(t)
-	for _, name := range []string{"a", "a/", "a//", "/a", "/", "//", "a/b", "a%2F", "a/\x00", "é/", "+ ;/"} {
+	for _, name := range []string{"a", "a/", "a//", "/a", "/", "//", "a/b", "a%2F", "a/\x00", "é/", "+ ;/", ".", "..", "../", "..."} {
 		part := url.PathEscape(name)
+		if name == "." || name == ".." {
+			part = escaped(name)
+		}
 		for _, tc := range []struct{ method, path, body, want string }{
 			{"DELETE", "queues/%2F/" + part, "", fmt.Sprintf("%q in %q", name, "/")},
 			{"DELETE", "queues/" + part + "/q", "", fmt.Sprintf("%q in %q", "q", name)},
@@ -136,6 +139,22 @@ func TestMarkInPath(t *testing.T) {
 	for _, path := range []string{"vhosts/%00", "vhosts/%00/", "queues/%00/q", "queues/%2F/%00", "users/%00"} {
 		if status := do("DELETE", path, ""); status != 404 || b.last != "" {
 			t.Errorf("DELETE %s: %d, changed %s", path, status, b.last)
+		}
+	}
+}
+
+// TestUncleanPaths: a path that a mux would clean is answered with 404, and sends nobody to another object.
+func TestUncleanPaths(t *testing.T) {
+	a := newFakeCluster("a").apis["a"]
+	a.cfg.Broker = &namesBroker{}
+	for _, path := range []string{"/api/queues/%2F/..", "/api/queues/%2F/../x", "/api/vhosts/./x", "/api/vhosts//x", "/api/vhosts/x//", "//api/vhosts/x", "/x/../api/vhosts/x"} {
+		r := httptest.NewRequestWithContext(t.Context(), "DELETE", "http://h"+path, http.NoBody)
+		r.RemoteAddr = "127.0.0.1:1"
+		r.SetBasicAuth("admin", "secret")
+		w := httptest.NewRecorder()
+		a.ServeHTTP(w, r)
+		if w.Code != 404 || !strings.Contains(w.Body.String(), `"Not Found"`) {
+			t.Errorf("%s: %d %s", path, w.Code, w.Body)
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/warrenmq/warren/management"
 	"github.com/warrenmq/warren/web"
 )
 
@@ -93,7 +94,7 @@ func (n *running) serveProbes(mux *http.ServeMux) {
 // not for two at a time.
 func (n *running) serveOn(name string, mux *http.ServeMux, ln net.Listener) {
 	server := &http.Server{
-		Handler: timedBody(mux, timeoutHTTPBody), ReadHeaderTimeout: timeoutHTTP, IdleTimeout: timeoutHTTPIdle,
+		Handler: timedBody(direct(mux), timeoutHTTPBody), ReadHeaderTimeout: timeoutHTTP, IdleTimeout: timeoutHTTPIdle,
 		ErrorLog: slog.NewLogLogger(n.log.Handler(), slog.LevelDebug), // what foreign clients do wrong
 	}
 	go func() {
@@ -105,6 +106,17 @@ func (n *running) serveOn(name string, mux *http.ServeMux, ln net.Listener) {
 		ctx, cancel := context.WithTimeout(context.Background(), timeoutHTTP)
 		defer cancel()
 		return server.Shutdown(ctx)
+	})
+}
+
+// direct answers 404 where mux would send a client on to a cleaner path.
+func direct(mux *http.ServeMux) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if management.Unclean(r) {
+			http.NotFound(w, r)
+			return
+		}
+		mux.ServeHTTP(w, r)
 	})
 }
 

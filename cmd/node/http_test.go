@@ -35,3 +35,19 @@ func TestLocalOnly(t *testing.T) {
 		}
 	}
 }
+
+// TestDirect: no path is cleaned by sending the client on to another.
+func TestDirect(t *testing.T) {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/", func(http.ResponseWriter, *http.Request) {})
+	for path, want := range map[string]int{
+		"/": 200, "/a": 200, "/a/": 200, "/a/%2E%2E": 200, "/a/%2F/": 200, "/a..b/...": 200,
+		"//": 404, "//a": 404, "/a//": 404, "/a/../b": 404, "/a/.": 404, "/..": 404,
+	} {
+		w := httptest.NewRecorder()
+		direct(mux).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://h"+path, http.NoBody))
+		if w.Code != want {
+			t.Errorf("%s: %d, want %d", path, w.Code, want)
+		}
+	}
+}
