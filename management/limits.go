@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/warrenmq/warren/auth"
 	"github.com/warrenmq/warren/broker"
@@ -272,6 +273,9 @@ func term(v any) string {
 	return string(raw)
 }
 
+// errNotText refuses a body in which the decoder would put other bytes in the place of those that are no text.
+var errNotText = badRequest("not_json")
+
 // readObject reads the JSON object of a request, with numbers as they were written. No
 // content is an empty object. The refusals are RabbitMQ's.
 func readObject(r *http.Request) (map[string]any, error) {
@@ -284,6 +288,9 @@ func readObject(r *http.Request) (map[string]any, error) {
 	}
 	if raw = bytes.TrimSpace(raw); len(raw) == 0 {
 		return map[string]any{}, nil
+	}
+	if !utf8.Valid(raw) {
+		return nil, errNotText
 	}
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.UseNumber()

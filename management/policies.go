@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"time"
+	"unicode/utf8"
 
 	"github.com/warrenmq/warren/auth"
 	"github.com/warrenmq/warren/policy"
@@ -178,6 +179,9 @@ func readJSON(r *http.Request, to any) error {
 	raw, err := io.ReadAll(r.Body)
 	if err != nil {
 		return badRequest("body: " + err.Error())
+	}
+	if !utf8.Valid(raw) {
+		return errNotText
 	}
 	if err := json.Unmarshal(raw, to); err != nil {
 		return badRequest("not_json: " + err.Error())

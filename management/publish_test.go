@@ -56,6 +56,8 @@ func TestPublish(t *testing.T) {
 		{"wrong", plain, 400, "invalid expiration"},
 		{"x", `{"routing_key":"k","payload":"m","payload_encoding":"string"}`, 400, "key_missing: properties"},
 		{"x", `{`, 400, "not_json"},
+		{"x", body(`{}`, "\"\xff\"", `"string"`), 400, "not_json"},
+		{"x", body(`{"headers":{"é":1}}`, `"é"`, `"string"`), 200, ""},
 		{"x", body(`{}`, `7`, `"string"`), 400, "payload is no text"},
 		{"x", body(`{}`, `"*"`, `"base64"`), 400, "payload is not base64"},
 		{"x", body(`{}`, `"m"`, `"rot13"`), 400, "unsupported encoding: rot13"},

@@ -1,12 +1,14 @@
 package management
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/warrenmq/warren/auth"
 	"github.com/warrenmq/warren/broker"
@@ -82,7 +84,14 @@ func (a *API) startRedrive(r *http.Request, u User) (any, error) {
 		return nil, err
 	}
 	var form redriveForm
-	d := json.NewDecoder(r.Body)
+	raw, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, badRequest("body: " + err.Error())
+	}
+	if !utf8.Valid(raw) {
+		return nil, errNotText
+	}
+	d := json.NewDecoder(bytes.NewReader(raw))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&form); err != nil && !errors.Is(err, io.EOF) {
 		return nil, badRequest("body: " + err.Error())
