@@ -151,6 +151,12 @@ func passing(err error) bool {
 	return false
 }
 
+// broken tells whether a stream ended by a fault, which may be that of what it was sent, and not by the way to the node or its end.
+func broken(err error) bool {
+	e, ok := errors.AsType[*Error](err)
+	return ok && (e.Code == codes.Internal || e.Code == codes.Unknown)
+}
+
 func invalid(format string, args ...any) error {
 	return &Error{Code: codes.InvalidArgument, Reason: "INVALID_REQUEST", Message: fmt.Sprintf(format, args...)}
 }

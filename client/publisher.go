@@ -70,6 +70,7 @@ type Pending struct {
 	number  uint64 // of the publisher's messages
 	bytes   int64
 	unknown bool // it has been sent by a stream that broke
+	broke   int  // how many streams it was sent by broke by a fault
 	span    *span
 	done    chan struct{}
 	err     error // set before done is closed

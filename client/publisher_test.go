@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	warrenv1 "github.com/warrenmq/warren/api/warren/v1"
 )
@@ -88,6 +89,41 @@ func TestResend(t *testing.T) {
 	}
 	if got := c.Addrs()[0]; got != second.addr {
 		t.Errorf("the client is at %s, want %s", got, second.addr)
+	}
+}
+
+// TestBreaker: a message that breaks every stream it is sent by fails in the end, and what comes after it goes on.
+func TestBreaker(t *testing.T) {
+	f := startFake(t)
+	streams := 0
+	for range 2 * brokenMax {
+		f.publish = append(f.publish, func(s publishSide) error {
+			for n := uint64(1); ; n++ {
+				list, err := took(s, 1)
+				switch {
+				case err != nil:
+					return err
+				case string(list[0].GetMessage().GetBody()) == "bad":
+					streams++
+					return status.Error(codes.Internal, "grpc: error while marshaling")
+				}
+				if err := result(s, n, n, confirmed); err != nil {
+					return err
+				}
+			}
+		})
+	}
+	p := publisher(t, dialFake(t, f), PublisherConfig{})
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := p.Publish(ctx, &Message{RoutingKey: "q", Body: []byte("bad")}); !errors.Is(err, ErrResultUnknown) || ctx.Err() != nil {
+		t.Fatalf("got %v, want %v", err, ErrResultUnknown)
+	}
+	if err := p.Publish(ctx, &Message{RoutingKey: "q", Body: []byte("good")}); err != nil {
+		t.Fatal(err)
+	}
+	if streams != brokenMax {
+		t.Errorf("sent by %d streams, want %d", streams, brokenMax)
 	}
 }
 

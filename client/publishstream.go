@@ -19,6 +19,9 @@ const (
 	publicationBytesMax = 256 << 10 // and the message that goes beyond
 )
 
+// brokenMax is how many streams may break with a message by a fault of a node.
+const brokenMax = 10
+
 // run has messages sent, by one stream after the other, until the publisher is closed and none is left, or is broken off.
 func (p *Publisher) run() {
 	defer close(p.ended)
@@ -81,10 +84,29 @@ func (p *Publisher) recall(err error, again bool) {
 		failed, p.waiting = p.waiting, nil
 	case p.cfg.NoResend:
 		failed, p.waiting = slices.Clone(p.waiting[:sent]), p.waiting[sent:]
+	case broken(err):
+		failed = p.givenUpLocked(sent)
 	}
 	p.blocked = ""
 	p.mu.Unlock()
 	p.resolve(err, failed...)
+}
+
+// givenUpLocked takes those out of what was sent that too many streams have broken with: one of them is why, and it would break each stream that
+// comes.
+func (p *Publisher) givenUpLocked(sent int) (failed []*Pending) {
+	keep := make([]*Pending, 0, len(p.waiting))
+	for i, item := range p.waiting {
+		if i < sent {
+			if item.broke++; item.broke >= brokenMax {
+				failed = append(failed, item)
+				continue
+			}
+		}
+		keep = append(keep, item)
+	}
+	p.waiting = keep
+	return failed
 }
 
 // recallLocked puts what was sent in front of what waits, in order, and returns how many these are.

@@ -38,7 +38,7 @@ type refusal struct {
 	code   codes.Code
 	reason string
 	amqp   uint16 // the AMQP code that a client of AMQP would see, 0 if there is none
-	text   string
+	text   string // UTF-8, or the answer that has it would break its stream
 }
 
 func (r *refusal) Error() string { return r.text }
@@ -61,7 +61,7 @@ func (r *refusal) inline() *warrenv1.Error {
 }
 
 func refuse(code codes.Code, reason, format string, args ...any) *refusal {
-	return &refusal{code: code, reason: reason, text: fmt.Sprintf(format, args...)}
+	return &refusal{code: code, reason: reason, text: text(fmt.Sprintf(format, args...))}
 }
 
 func invalid(format string, args ...any) *refusal {
@@ -90,7 +90,7 @@ func refusalOf(err error) *refusal {
 	}
 	if b, ok := errors.AsType[*broker.Error](err); ok {
 		r := kinds[b.Kind]
-		r.text = b.Text
+		r.text = text(b.Text) // it quotes names, which may be any bytes
 		return &r
 	}
 	switch {

@@ -127,14 +127,14 @@ func peekedFor(m *broker.PeekedMessage) *warrenv1.PeekedMessage {
 		Id: m.ID, Message: messageFor(m.Exchange, key, m.Properties, m.Body), BodyBytes: uint64(m.BodyBytes), RoutingKeys: allTexts(m.RoutingKeys),
 		Redelivered: m.Redelivered, Priority: uint32(m.Priority), DeliveryCount: m.DeliveryCount, AcquiredCount: m.AcquiredCount,
 		ExpiresAtMillis: millis(m.ExpiresAt), Node: m.Node,
-		DeadReason: m.Reason, DeadAtMillis: millis(m.DiedAt), DeadDetail: m.Detail, DeadStage: m.Stage, DeadTargets: allTexts(m.To),
+		DeadReason: m.Reason, DeadAtMillis: millis(m.DiedAt), DeadDetail: text(m.Detail), DeadStage: text(m.Stage), DeadTargets: allTexts(m.To),
 	}
 	p.Retried, p.DeathsSinceRetry = m.Retried()
 	for i := range m.Deaths {
 		d := &m.Deaths[i]
 		p.Deaths = append(p.Deaths, &warrenv1.Death{
 			Queue: text(d.Queue), Reason: d.Reason.String(), Count: d.Count, Exchange: text(d.Exchange), RoutingKeys: allTexts(d.RoutingKeys),
-			Time: millis(d.FirstMillis) / 1000, LastTimeMillis: millis(d.LastMillis), OriginalExpiration: text(d.OriginalExpiration), Detail: d.Detail,
+			Time: millis(d.FirstMillis) / 1000, LastTimeMillis: millis(d.LastMillis), OriginalExpiration: text(d.OriginalExpiration), Detail: text(d.Detail),
 			CountBeforeRetry: d.Before,
 		})
 	}

@@ -152,6 +152,7 @@ func rpcPublishStream(t *testing.T, c *cluster.Cluster) {
 			add(forQueue(full, "one"), warrenv1.PublishOutcome_PUBLISH_OUTCOME_CONFIRMED)
 		case 2000:
 			add(forQueue(full, "two"), warrenv1.PublishOutcome_PUBLISH_OUTCOME_REFUSED)
+			add(&warrenv1.Publication{Message: &warrenv1.Message{BinaryExchange: []byte("\xff")}}, warrenv1.PublishOutcome_PUBLISH_OUTCOME_FAILED)
 		}
 	}
 	go func() { // ends with the messages, waited for below
