@@ -45,28 +45,18 @@ func callerOf(ctx context.Context) caller {
 	return c
 }
 
-// unary lets a call in. A fault of this program ends the call and not the process.
-func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
-	if !strings.HasPrefix(info.FullMethod, ourServices) {
-		return handler(ctx, req)
-	}
-	defer s.survive(info.FullMethod, &err)
-	if ctx, err = s.letIn(ctx); err != nil {
-		return nil, refusalOf(err)
-	}
+// unary makes a call of one request, once it has been let in as a stream and the request is there.
+func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	if m, ok := req.(proto.Message); ok && strings.HasPrefix(info.FullMethod, adminMethods) && proto.Size(m) > adminBytesMax {
 		return nil, invalid("a request of %d bytes is larger than %d", proto.Size(m), adminBytesMax)
 	}
-	if resp, err = handler(ctx, req); err != nil {
-		return nil, refusalOf(err)
-	}
-	return resp, nil
+	return handler(ctx, req)
 }
 
-// stream is unary for streams.
+// stream lets a call in, before anything of its requests is read. A fault of this program ends the call and not the process.
 func (s *Server) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
 	if !strings.HasPrefix(info.FullMethod, ourServices) {
-		return handler(srv, stream)
+		return s.withoutLogin(srv, stream, info, handler)
 	}
 	defer s.survive(info.FullMethod, &err)
 	ctx, err := s.letIn(stream.Context())

@@ -102,8 +102,10 @@ type Server struct {
 	numbers atomic.Uint64
 	// watchers are the streams of events.
 	watchers atomic.Int32
-	open     atomic.Int64 // connections
-	accepted atomic.Uint64
+	// openStreams are those of requests that need no login.
+	openStreams atomic.Int32
+	open        atomic.Int64 // connections
+	accepted    atomic.Uint64
 
 	alarm atomic.Pointer[alarm]
 
@@ -133,7 +135,9 @@ func New(cfg Config, b *broker.Broker) *Server {
 func (s *Server) Serve(ln net.Listener) error {
 	options := []grpc.ServerOption{
 		grpc.MaxConcurrentStreams(streamsMax), grpc.MaxHeaderListSize(metadataBytesMax), grpc.MaxRecvMsgSize(s.cfg.MessageBytesMax + requestMore),
-		grpc.ConnectionTimeout(handshakeTimeout), grpc.ChainUnaryInterceptor(s.unary), grpc.ChainStreamInterceptor(s.stream),
+		grpc.ConnectionTimeout(handshakeTimeout), grpc.ChainStreamInterceptor(s.stream),
+		grpc.WaitForHandlers(true), // they have workers, which Stop waits for
+		grpc.StaticStreamWindowSize(windowBytes), grpc.StaticConnWindowSize(connWindowBytes),
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: s.waits.idle, Time: s.waits.alive, Timeout: s.waits.answer}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: aliveMin, PermitWithoutStream: true}),
 	}
@@ -141,14 +145,15 @@ func (s *Server) Serve(ln net.Listener) error {
 		options = append(options, grpc.Creds(s.cfg.Credentials))
 	}
 	lib, healthy := grpc.NewServer(options...), health.NewServer()
-	grpc_health_v1.RegisterHealthServer(lib, healthy)
-	warrenv1.RegisterPublishServiceServer(lib, &publishService{s: s})
-	warrenv1.RegisterConsumeServiceServer(lib, &consumeService{s: s})
-	warrenv1.RegisterTopologyServiceServer(lib, &topologyService{s: s})
-	warrenv1.RegisterMessageServiceServer(lib, &messageService{s: s})
-	warrenv1.RegisterAdminServiceServer(lib, &adminService{s: s})
-	warrenv1.RegisterStatusServiceServer(lib, &statusService{s: s})
-	reflection.Register(lib)
+	services := registrar{s, lib}
+	grpc_health_v1.RegisterHealthServer(services, healthy)
+	warrenv1.RegisterPublishServiceServer(services, &publishService{s: s})
+	warrenv1.RegisterConsumeServiceServer(services, &consumeService{s: s})
+	warrenv1.RegisterTopologyServiceServer(services, &topologyService{s: s})
+	warrenv1.RegisterMessageServiceServer(services, &messageService{s: s})
+	warrenv1.RegisterAdminServiceServer(services, &adminService{s: s})
+	warrenv1.RegisterStatusServiceServer(services, &statusService{s: s})
+	reflection.Register(lib) // a stream
 	for name := range lib.GetServiceInfo() {
 		healthy.SetServingStatus(name, grpc_health_v1.HealthCheckResponse_SERVING)
 	}

@@ -166,19 +166,24 @@ type received[T any] struct {
 
 // firstOf waits for the first request of a stream, for a while.
 func firstOf[T any](ctx context.Context, s *Server, recv func() (T, error)) (T, error) {
+	return within(ctx, s, s.waits.open, recv)
+}
+
+// within waits for a request for so long.
+func within[T any](ctx context.Context, s *Server, wait time.Duration, recv func() (T, error)) (T, error) {
 	got := make(chan received[T], 1)
 	s.workers.Go(func() { // ends with the call at the latest
 		req, err := recv()
 		got <- received[T]{req, err}
 	})
-	timer := time.NewTimer(s.waits.open)
+	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	var none T
 	select {
 	case r := <-got:
 		return r.req, r.err
 	case <-timer.C:
-		return none, refuse(codes.DeadlineExceeded, reasonOpenTimeout, "no request came on the stream in %v", s.waits.open)
+		return none, refuse(codes.DeadlineExceeded, reasonOpenTimeout, "no request came on the stream in %v", wait)
 	case <-ctx.Done():
 		return none, ctx.Err()
 	}
