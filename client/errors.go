@@ -157,6 +157,12 @@ func broken(err error) bool {
 	return ok && (e.Code == codes.Internal || e.Code == codes.Unknown)
 }
 
+// ofRequest tells whether a stream ended because of what it was sent. Otherwise the node does not take such streams, and the next one fails as well.
+func ofRequest(err error) bool {
+	e, ok := errors.AsType[*Error](err)
+	return ok && (e.Code == codes.ResourceExhausted || e.Code == codes.InvalidArgument)
+}
+
 func invalid(format string, args ...any) error {
 	return &Error{Code: codes.InvalidArgument, Reason: "INVALID_REQUEST", Message: fmt.Sprintf(format, args...)}
 }

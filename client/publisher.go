@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/semaphore"
+	"google.golang.org/protobuf/proto"
 
 	warrenv1 "github.com/warrenmq/warren/api/warren/v1"
 )
@@ -19,7 +20,7 @@ import (
 type PublisherConfig struct {
 	// OutstandingMax is how many messages may be without a result: publishing more waits. Default 1,024, at most 16,384.
 	OutstandingMax int
-	// OutstandingBytesMax is the same in bytes of bodies. A single message may be larger. Default 64 MiB.
+	// OutstandingBytesMax is the same in bytes, of bodies and headers. A single message may be larger. Default 64 MiB.
 	OutstandingBytesMax int
 	// Deduplicate gives each message without a deduplication id one of its own, so that queues that drop duplicates have one copy of what is sent
 	// again after a lost result.
@@ -68,9 +69,10 @@ type Publisher struct {
 type Pending struct {
 	pub     *warrenv1.Publication
 	number  uint64 // of the publisher's messages
-	bytes   int64
-	unknown bool // it has been sent by a stream that broke
-	broke   int  // how many streams it was sent by broke by a fault
+	size    int    // of pub, in bytes
+	bytes   int64  // what of size counts
+	unknown bool   // it has been sent by a stream that broke
+	broke   int    // how many streams it was sent by broke by a fault
 	span    *span
 	done    chan struct{}
 	err     error // set before done is closed
@@ -205,7 +207,11 @@ func (p *Publisher) enqueue(ctx context.Context, m *Message, span *span) (*Pendi
 	if err != nil {
 		return nil, err
 	}
-	item := &Pending{pub: pub, bytes: min(int64(len(m.Body)), p.sizeMax), span: span, done: make(chan struct{})}
+	size := proto.Size(pub)
+	if more := size - len(m.Body); more > moreBytesMax {
+		return nil, invalid("headers and properties of %d bytes are more than %d", more, moreBytesMax)
+	}
+	item := &Pending{pub: pub, size: size, bytes: min(int64(size), p.sizeMax), span: span, done: make(chan struct{})}
 	if err := p.acquire(ctx, item.bytes); err != nil {
 		return nil, err
 	}

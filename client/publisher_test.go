@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	warrenv1 "github.com/warrenmq/warren/api/warren/v1"
 )
@@ -124,6 +126,95 @@ func TestBreaker(t *testing.T) {
 	}
 	if streams != brokenMax {
 		t.Errorf("sent by %d streams, want %d", streams, brokenMax)
+	}
+}
+
+// TestLargeHeaders: headers count as bodies do, in what one request carries and in what is outstanding, and may not be too large for any request.
+func TestLargeHeaders(t *testing.T) {
+	f := startFake(t)
+	largest := make(chan int, 1)
+	f.publish = append(f.publish, func(s publishSide) error {
+		most := 0
+		for n := 0; n < 40; {
+			req, err := s.Recv()
+			if err != nil {
+				return err
+			}
+			n += len(req.GetPublications())
+			most = max(most, proto.Size(req))
+		}
+		largest <- most
+		if err := result(s, 1, 40, confirmed); err != nil {
+			return err
+		}
+		_, err := took(s, 1) // until the end
+		return err
+	})
+	p := publisher(t, dialFake(t, f), PublisherConfig{})
+	list := make([]Message, 40)
+	for i := range list {
+		list[i] = Message{RoutingKey: "q", Headers: Table{"h": strings.Repeat("h", 90<<10)}}
+	}
+	if err := p.PublishBatch(t.Context(), list); err != nil {
+		t.Fatal(err)
+	}
+	if most := wait(t, largest); most > publicationBytesMax+100<<10 {
+		t.Errorf("a request of %d bytes", most)
+	}
+	item, err := p.PublishAsync(t.Context(), &list[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if item.bytes < 90<<10 {
+		t.Errorf("counts %d bytes", item.bytes)
+	}
+	if _, err := p.PublishAsync(t.Context(), &Message{Headers: Table{"h": strings.Repeat("h", 1<<20)}}); !errors.Is(err, ErrInvalid) {
+		t.Errorf("a header of a MiB: %v", err)
+	}
+	p.stopWorks() // the last one has no result
+}
+
+// TestTooLarge: a request that is too large fails what was sent, and not what waits.
+func TestTooLarge(t *testing.T) {
+	f := startFake(t)
+	waits := make(chan struct{})
+	f.publish = append(f.publish, func(s publishSide) error {
+		if _, err := took(s, 1); err != nil {
+			return err
+		}
+		why := "disk"
+		if err := s.Send(&warrenv1.PublishStreamResponse{Blocked: &why}); err != nil {
+			return err
+		}
+		<-waits
+		return status.Error(codes.ResourceExhausted, "grpc: received message larger than max")
+	}, func(s publishSide) error {
+		if _, err := took(s, 1); err != nil {
+			return err
+		}
+		if err := result(s, 1, 1, confirmed); err != nil {
+			return err
+		}
+		_, err := took(s, 1) // until the end
+		return err
+	})
+	p := publisher(t, dialFake(t, f), PublisherConfig{})
+	var list []*Pending
+	for _, body := range []string{"large", "waits"} {
+		item, err := p.PublishAsync(t.Context(), &Message{RoutingKey: "q", Body: []byte(body)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, item)
+		for p.Blocked() == "" {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	close(waits)
+	wait(t, list[0].Done())
+	wait(t, list[1].Done())
+	if list[0].Err() == nil || list[1].Err() != nil {
+		t.Errorf("%v, %v", list[0].Err(), list[1].Err())
 	}
 }
 

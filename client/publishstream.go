@@ -17,6 +17,8 @@ import (
 const (
 	publicationsMax     = 256
 	publicationBytesMax = 256 << 10 // and the message that goes beyond
+	// moreBytesMax bounds what a message has beside its body: with the body and the others it fits a request, which may be 1 MiB larger than a body.
+	moreBytesMax = 512 << 10
 )
 
 // brokenMax is how many streams may break with a message by a fault of a node.
@@ -80,8 +82,10 @@ func (p *Publisher) recall(err error, again bool) {
 	var failed []*Pending
 	sent := p.recallLocked()
 	switch {
-	case !again:
+	case !again && (sent == 0 || !ofRequest(err)):
 		failed, p.waiting = p.waiting, nil
+	case !again:
+		failed, p.waiting = slices.Clone(p.waiting[:sent]), p.waiting[sent:] // the others are in no request yet
 	case p.cfg.NoResend:
 		failed, p.waiting = slices.Clone(p.waiting[:sent]), p.waiting[sent:]
 	case broken(err):
@@ -241,7 +245,7 @@ func (x *publishStream) take() (req *warrenv1.PublishStreamRequest, over bool) {
 	for n < len(p.waiting) && n < publicationsMax && bytes < publicationBytesMax {
 		item := p.waiting[n]
 		n++
-		bytes += len(item.pub.GetMessage().GetBody())
+		bytes += item.size
 		x.number++
 		p.sent[x.number] = item
 		req.Publications = append(req.Publications, item.pub)
