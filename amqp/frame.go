@@ -9,6 +9,11 @@ const (
 	// FrameMaxInitial is the largest frame, in bytes with overhead, that a
 	// [FrameReader] accepts before [FrameReader.SetMax].
 	FrameMaxInitial uint32 = 8192
+	// FrameMaxOffered is the largest frame that a node offers to clients.
+	FrameMaxOffered uint32 = 131072
+	// PropertiesMax bounds the properties of a message that comes by another protocol, so that its header is one frame for clients of AMQP, also
+	// when deaths and counts are added to it.
+	PropertiesMax = int(FrameMaxOffered) - 8<<10
 	// FrameMaxLimit bounds [FrameReader.SetMax], in bytes.
 	FrameMaxLimit uint32 = 16 << 20
 

@@ -105,7 +105,9 @@ func publishOf(body map[string]any) (p broker.Publish, err error) {
 	if !ok {
 		return p, badRequest("properties is no object")
 	}
-	p.Properties, err = propertiesOf(fields)
+	if p.Properties, err = propertiesOf(fields); err == nil && len(p.Properties) > amqp.PropertiesMax {
+		err = badRequest(fmt.Sprintf("properties of %d bytes are more than %d", len(p.Properties), amqp.PropertiesMax))
+	}
 	return p, err
 }
 

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/broker"
 )
 
@@ -68,6 +69,7 @@ func TestPublish(t *testing.T) {
 		{"x", body(`{"type":["t"]}`, `"m"`, `"string"`), 400, "property type is no text"},
 		{"x", body(`{"type":"`+strings.Repeat("t", 256)+`"}`, `"m"`, `"string"`), 400, "property type is no text"},
 		{"x", body(`{"timestamp":"now"}`, `"m"`, `"string"`), 400, "property timestamp is no integer"},
+		{"x", body(`{"headers":{"h":"`+strings.Repeat("h", amqp.PropertiesMax)+`"}}`, `"m"`, `"string"`), 400, "are more than 122880"},
 		{"x", body(`{"headers":3}`, `"m"`, `"string"`), 400, "property headers is no object"},
 		{"x", body(`{"headers":{"a":1e999}}`, `"m"`, `"string"`), 400, "out of range"},
 		{"x", body(`{"headers":{"`+strings.Repeat("h", 256)+`":1}}`, `"m"`, `"string"`), 400, "longer than 255 bytes"},

@@ -104,10 +104,11 @@ func (ch *channel) startConsumer(cons *consumer, handle Consumer, noWait bool) {
 		ch.replyLocked(&wire.BasicConsumeOk{ConsumerTag: cons.tag})
 	}
 	cons.started = true
-	for _, d := range cons.early {
+	early := cons.early
+	cons.early = nil
+	for _, d := range early {
 		ch.deliverLocked(cons, d)
 	}
-	cons.early = nil
 	if cons.cancelled {
 		ch.cancelledLocked(cons)
 	}
@@ -194,6 +195,9 @@ func (ch *channel) get(m *wire.BasicGet) error {
 	if d == nil {
 		ch.reply(&wire.BasicGetEmpty{})
 		return nil
+	}
+	if err := ch.fits(d); err != nil {
+		return err // closes the channel, and the message goes back
 	}
 	ch.mu.Lock()
 	defer ch.mu.Unlock()

@@ -204,6 +204,11 @@ func (ch *channel) Failed(err *broker.Error) {
 	}
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
+	ch.failedLocked(e)
+}
+
+// failedLocked is Failed, with mu held, of an error that ends channels.
+func (ch *channel) failedLocked(e *wire.Error) {
 	if ch.silent {
 		return // it is closing already
 	}

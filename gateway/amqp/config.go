@@ -7,6 +7,7 @@ import (
 	"math"
 	"time"
 
+	wire "github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/auth"
 	"github.com/warrenmq/warren/gateway/unread"
 )
@@ -67,7 +68,7 @@ func Default() Config {
 		Product: "Warren", Version: "0.1.0", ClusterName: "warren",
 		Mechanisms:       []string{auth.MechanismPlain, auth.MechanismAMQPLain},
 		PeerName:         auth.PeerName{From: auth.PeerDistinguishedName},
-		FrameMax:         131072,
+		FrameMax:         wire.FrameMaxOffered,
 		FrameMaxMin:      8192,
 		ChannelMax:       2047,
 		Heartbeat:        60,

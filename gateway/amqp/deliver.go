@@ -43,6 +43,14 @@ func (ch *channel) deliverLocked(cons *consumer, d *broker.Delivery) {
 }
 
 func (ch *channel) sendLocked(cons *consumer, d *broker.Delivery) {
+	if ch.silent {
+		d.Withhold() // a message before it has closed the channel
+		return
+	}
+	if err := ch.fits(d); err != nil {
+		ch.failedLocked(protocolError(err, 0)) // it counts as an attempt, which a delivery limit ends
+		return
+	}
 	ch.lastTag++
 	if !cons.noAck {
 		ch.unacked.Push(ch.lastTag, d)
@@ -50,6 +58,20 @@ func (ch *channel) sendLocked(cons *consumer, d *broker.Delivery) {
 	ch.c.out.content(outContent{
 		channel: ch.num, redelivered: d.Redelivered, tag: ch.lastTag, consumer: cons, delivery: d,
 	})
+}
+
+// fits checks that the client can take a message: its header is one frame, and the message may be of a client with larger ones, or of another
+// protocol.
+func (ch *channel) fits(d *broker.Delivery) error {
+	frameMax := ch.c.frameMax
+	if wire.ContentHeaderFits(d.Properties, frameMax/2) { // what is added to it has much less
+		return nil
+	}
+	props := d.PropertiesWithCounts()
+	if wire.ContentHeaderFits(props, frameMax) {
+		return nil
+	}
+	return broker.Errorf(broker.PreconditionFailed, "message with a header of %d bytes does not fit frame_max %d", len(props), frameMax)
 }
 
 // Cancelled implements Sink.
@@ -185,20 +207,18 @@ func (ch *channel) ungate(cons *consumer) (unseen []*broker.Delivery) {
 }
 
 func (ch *channel) openGate() {
-	n := 0
-	for n < len(ch.gated) && (ch.limit == 0 || ch.holding() < int(ch.limit)) {
-		g := ch.gated[n]
-		n++
+	for len(ch.gated) > 0 && (ch.limit == 0 || ch.holding() < int(ch.limit)) {
+		g := ch.gated[0]
+		ch.gated[0] = gatedDelivery{}
+		ch.gated = ch.gated[1:]
 		ch.c.srv.cfg.Unread.Add(-unreadSize(g.d))
 		if g.d.Sent() {
-			ch.sendLocked(g.cons, g.d)
+			ch.sendLocked(g.cons, g.d) // which may end the channel, and the others with it
 		} else { // it has gone back: its queue or consumer ends, or its leader took it for lost
 			g.cons.handle.Written(1, g.d.WindowBytes)
 		}
 	}
-	if n == len(ch.gated) {
+	if len(ch.gated) == 0 {
 		ch.gated = nil
-	} else {
-		ch.gated = ch.gated[n:]
 	}
 }

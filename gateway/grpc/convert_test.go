@@ -3,6 +3,7 @@ package grpc
 import (
 	"errors"
 	"math"
+	"strings"
 	"testing"
 	"unicode/utf8"
 
@@ -176,6 +177,7 @@ func TestBadMessages(t *testing.T) {
 		"no such property": of(&warrenv1.Properties{Binary: map[string][]byte{"priority": nil}}),
 		"long field name":  of(&warrenv1.Properties{Headers: &warrenv1.Table{Fields: map[string]*warrenv1.Value{long: {}}}}),
 		"deep":             header(deep),
+		"large header":     header(&warrenv1.Value{Kind: &warrenv1.Value_StringValue{StringValue: strings.Repeat("h", wire.PropertiesMax)}}),
 		"int8":             header(&warrenv1.Value{Kind: &warrenv1.Value_Int8Value{Int8Value: 128}}),
 		"uint8":            header(&warrenv1.Value{Kind: &warrenv1.Value_Uint8Value{Uint8Value: 256}}),
 		"int16":            header(&warrenv1.Value{Kind: &warrenv1.Value_Int16Value{Int16Value: -32769}}),

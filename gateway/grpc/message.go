@@ -192,6 +192,9 @@ func (s *Server) publicationOf(p *warrenv1.Publication) (broker.Publish, error) 
 	if err != nil {
 		return broker.Publish{}, err
 	}
+	if len(props) > wire.PropertiesMax {
+		return broker.Publish{}, invalid("headers and properties of %d bytes are more than %d, which is what clients of AMQP take", len(props), wire.PropertiesMax)
+	}
 	return broker.Publish{Exchange: x, Key: key, Mandatory: p.GetMandatory(), Properties: props, Body: m.GetBody()}, nil
 }
 
