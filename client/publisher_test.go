@@ -359,7 +359,7 @@ func TestNoResend(t *testing.T) {
 
 // TestRoom shows that messages without a result are bounded, by number and by size, and what ends the wait for room.
 func TestRoom(t *testing.T) {
-	for name, cfg := range map[string]PublisherConfig{"number": {OutstandingMax: 2}, "size": {OutstandingBytesMax: 200}} {
+	for name, cfg := range map[string]PublisherConfig{"number": {OutstandingMax: 2}, "size": {OutstandingBytesMax: 250}} {
 		t.Run(name, func(t *testing.T) {
 			f := startFake(t)
 			more := make(chan struct{})
