@@ -88,6 +88,7 @@ type Broker struct {
 	exchanges exchanges
 	churn     churn
 	lives     lives
+	orphans   orphans
 	names     atomic.Pointer[names]
 
 	numbers atomic.Uint64 // consumers, requests and connections
@@ -97,7 +98,7 @@ type Broker struct {
 
 	mu      sync.Mutex
 	streams map[uint64]*stream
-	conns   map[*Conn]struct{}
+	conns   map[uint64]*Conn  // by id
 	leaders map[uint64]string // last known leaders of queues
 	lost    map[lostKey]uint64
 	ended   map[uint32]uint64 // by node, the newest incarnation whose process has certainly ended
@@ -142,7 +143,7 @@ const (
 func New(cfg Config, cat Catalog) *Broker {
 	b := &Broker{
 		cfg: cfg, cat: cat, started: time.Now(), census: newCensus(),
-		streams: map[uint64]*stream{}, conns: map[*Conn]struct{}{},
+		streams: map[uint64]*stream{}, conns: map[uint64]*Conn{},
 		leaders: map[uint64]string{}, lost: map[lostKey]uint64{}, ended: map[uint32]uint64{},
 		trouble: map[*stream]struct{}{}, watched: map[*stream]struct{}{}, wake: make(chan struct{}, 1),
 		timed: map[*stream]struct{}{}, timedWake: make(chan struct{}, 1), narrowed: make(chan struct{}, 1),

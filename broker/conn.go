@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -126,7 +127,7 @@ func (b *Broker) Open(ctx context.Context, u User, vhost string, info ConnInfo) 
 	c.traffic = b.traffics.of(vhost, h.Created)
 	c.owner = catalog.Owner{Node: catalog.NodeID(b.cfg.Node), Incarnation: b.origin().Incarnation, Connection: c.id}
 	b.mu.Lock()
-	b.conns[c] = struct{}{}
+	b.conns[c.id] = c
 	b.mu.Unlock()
 	// From here on closeStrangers sees it. Who was deleted before is refused.
 	if why := c.stranger(b.cat.View()); why != nil {
@@ -151,7 +152,8 @@ func (c *Conn) MayRead(queue string) bool {
 	return queue == ReplyQueue || c.allowed(c.b.cat.View(), auth.Read, queueResource(queue)) == nil
 }
 
-// Close closes the channels and deletes the connection's exclusive queues.
+// Close closes the channels and deletes the connection's exclusive queues. Those that the catalog does not delete in time are
+// deleted when it can.
 func (c *Conn) Close(ctx context.Context) {
 	c.uncount()
 	c.mu.Lock()
@@ -165,18 +167,30 @@ func (c *Conn) Close(ctx context.Context) {
 	for _, ch := range channels {
 		ch.Close(ctx)
 	}
-	for id, name := range exclusive {
-		if _, err := c.change(ctx, &catalog.DeleteQueue{Vhost: c.vhost, Name: name, ID: id}); err != nil {
-			c.b.cfg.Logger.Warn("exclusive queue not deleted", "queue", name, "vhost", c.vhost, "err", err)
+	c.deleteExclusive(ctx, exclusive)
+}
+
+// deleteExclusive deletes queues of a connection that has ended. After one that failed it waits for no other: all of them would.
+func (c *Conn) deleteExclusive(ctx context.Context, queues map[uint64]string) {
+	for id, name := range queues {
+		if c.b.hasLeft(id) {
+			delete(queues, id)
+			continue
 		}
+		if _, err := c.change(ctx, &catalog.DeleteQueue{Vhost: c.vhost, Name: name, ID: id}); err != nil {
+			c.b.cfg.Logger.Warn("exclusive queues are not deleted yet", "queues", len(queues), "one", name, "vhost", c.vhost, "err", err)
+			c.b.orphaned(slices.Collect(maps.Keys(queues))...)
+			return
+		}
+		delete(queues, id)
 	}
 }
 
 // uncount makes room for another connection, once.
 func (c *Conn) uncount() {
 	c.b.mu.Lock()
-	_, open := c.b.conns[c]
-	delete(c.b.conns, c)
+	_, open := c.b.conns[c.id]
+	delete(c.b.conns, c.id)
 	c.b.mu.Unlock()
 	if open {
 		c.b.census.connectionEnds(c.vhost, c.user.Name)

@@ -28,7 +28,6 @@ type QueueDetail struct {
 // QueueDetails describes those of the queues that this node leads. It wakes no leader.
 func (b *Broker) QueueDetails(ids []uint64) []QueueDetail {
 	list := make([]QueueDetail, 0, len(ids))
-	var owners map[uint64]*Conn
 	for _, id := range ids {
 		h := b.queues.get(id)
 		if h == nil {
@@ -39,26 +38,13 @@ func (b *Broker) QueueDetails(ids []uint64) []QueueDetail {
 			continue
 		}
 		if q.Exclusive {
-			if owners == nil {
-				owners = b.connsByID()
-			}
-			if c := owners[q.Owner.Connection]; c != nil && c.owner == q.Owner {
+			if c := b.ownerOf(q); c != nil {
 				d.Owner, d.OwnerLocal = c.info.Peer, c.info.Local
 			}
 		}
 		list = append(list, d)
 	}
 	return list
-}
-
-func (b *Broker) connsByID() map[uint64]*Conn {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	m := make(map[uint64]*Conn, len(b.conns))
-	for c := range b.conns {
-		m[c.id] = c
-	}
-	return m
 }
 
 func (h *hosted) detail() (d QueueDetail, q *catalog.Queue, ok bool) {

@@ -281,17 +281,7 @@ func (h *hosted) propose(c catalog.Command, what string) {
 	if b.ctx.Err() != nil {
 		return
 	}
-	b.tasks.start(func() {
-		for b.ctx.Err() == nil {
-			ctx, cancel := context.WithTimeout(b.ctx, b.cfg.QueueTimeout)
-			_, err := b.cat.Propose(ctx, c)
-			cancel()
-			if err == nil || isRefusal(err) {
-				return
-			}
-			b.cfg.Logger.Warn("catalog change will be tried again", "queue", h.id, "change", what, "err", err)
-		}
-	})
+	b.tasks.start(func() { b.insist(c, h.id, what) })
 }
 
 func (h *hosted) startMover(l *leader.Leader) leader.Mover {

@@ -51,17 +51,23 @@ func (c *Consumer) over() bool {
 	return s.consumers[c.no] != c
 }
 
-// owns notes an exclusive queue of the connection.
-func (c *Conn) owns(id uint64, name string) {
-	view := c.b.cat.View()
+// owns notes an exclusive queue of the connection, unless that has ended.
+func (c *Conn) owns(id uint64, name string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.exclusive == nil {
-		return // it is closed
+		return false
 	}
 	if len(c.exclusive) >= c.exclusiveMax {
-		maps.DeleteFunc(c.exclusive, func(id uint64, _ string) bool { return id <= view.Revision() && view.QueueByID(id) == nil })
+		maps.DeleteFunc(c.exclusive, func(id uint64, _ string) bool { return c.b.hasLeft(id) })
 		c.exclusiveMax = max(pruneMin, 2*len(c.exclusive))
 	}
 	c.exclusive[id] = name
+	return true
+}
+
+// hasLeft tells whether a queue was in the catalog and is not any more.
+func (b *Broker) hasLeft(id uint64) bool {
+	view := b.cat.View()
+	return id <= view.Revision() && view.QueueByID(id) == nil
 }

@@ -183,7 +183,7 @@ func (c *Conn) create(ctx context.Context, view *catalog.View, d QueueDeclare, g
 		c.b.churn.created.Add(1)
 	}
 	if d.Exclusive && res.Changed {
-		c.owns(res.Queue.ID, d.Name)
+		_ = c.owns(res.Queue.ID, d.Name) // a connection does nothing beside its end
 	}
 	return res.Queue, res.Changed, nil
 }
@@ -221,7 +221,7 @@ func (c *Conn) DeleteQueue(ctx context.Context, name string, ifUnused, ifEmpty b
 		return 0, err
 	}
 	q, err := c.find(ctx, name)
-	if err != nil {
+	if err != nil && (q == nil || !c.b.ownerless(q)) {
 		if e, ok := errors.AsType[*Error](err); ok && e.Kind == NotFound {
 			return 0, nil
 		}

@@ -277,6 +277,9 @@ func (qs *queues) place(q *catalog.Queue, e *effect) {
 	switch {
 	case begins:
 		h.start()
+		if q.Exclusive && q.State == catalog.Running {
+			qs.b.adopt(q)
+		}
 	case ends:
 		qs.leave(h)
 	case h != nil && !leaving:

@@ -129,7 +129,7 @@ func (b *Broker) UsedQueues(yield func(id uint64, s *stats.Set)) {
 func (b *Broker) channels() (list []*Channel) {
 	b.mu.Lock()
 	conns := make([]*Conn, 0, len(b.conns))
-	for c := range b.conns {
+	for _, c := range b.conns {
 		conns = append(conns, c)
 	}
 	b.mu.Unlock()

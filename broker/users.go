@@ -147,7 +147,7 @@ func (b *Broker) closeStrangers(old, now *catalog.View) {
 	}
 	b.mu.Lock()
 	conns := make([]*Conn, 0, len(b.conns))
-	for c := range b.conns {
+	for _, c := range b.conns {
 		conns = append(conns, c)
 	}
 	b.mu.Unlock()

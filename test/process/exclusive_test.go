@@ -1,0 +1,54 @@
+package process
+
+import (
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/warrenmq/warren/test/cluster"
+)
+
+// freezeOthers stops the processes of all nodes but one, so that the catalog has no majority, until thaw.
+func freezeOthers(t *testing.T, c *cluster.Cluster, but *cluster.Node) (thaw func()) {
+	t.Helper()
+	signal := func(s syscall.Signal) (err error) {
+		for _, n := range c.Nodes() {
+			if n != but {
+				err = n.Signal(s)
+			}
+		}
+		return err
+	}
+	thaw = func() { _ = signal(syscall.SIGCONT) } // again at the end, when they may have ended
+	t.Cleanup(thaw)
+	if err := signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	return thaw
+}
+
+// TestExclusiveQueuesGoAfterALostMajority: an exclusive queue whose connection ended while the catalog had no majority, for longer
+// than the end of a connection waits, goes as soon as there is one.
+func TestExclusiveQueuesGoAfterALostMajority(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t, 3)
+	s := at(t, c.Node(0))
+	_, err := s.ch.QueueDeclare("mine", false, false, true, false, nil)
+	s.noError("declare", err)
+	thaw := freezeOthers(t, c, c.Node(0))
+	time.Sleep(2 * time.Second) // the catalog's leader, if it is this node, notices
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = s.conn.Close()
+	}()
+	time.Sleep(13 * time.Second) // beyond the ten seconds of one attempt
+	thaw()
+	<-ended
+	await(t, timeoutReply, "the name is free", func() bool {
+		other := at(t, c.Node(1))
+		defer other.conn.Close()
+		_, err := other.ch.QueueDeclare("mine", false, false, true, false, nil)
+		return err == nil
+	})
+}
