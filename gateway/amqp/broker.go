@@ -21,7 +21,7 @@ type Broker interface {
 
 // Conn is an open connection at the broker. All calls come from one goroutine.
 type Conn interface {
-	// Close deletes the exclusive queues and closes what is still open.
+	// Close deletes the exclusive queues and closes what is still open. When ctx ends it does the rest without waiting.
 	Close(ctx context.Context)
 	DeclareExchange(ctx context.Context, e broker.ExchangeDeclare) error
 	DeleteExchange(ctx context.Context, name string, ifUnused bool) error

@@ -257,7 +257,7 @@ func (ch *channel) shut() {
 	if ch.ownsNoAck() {
 		ch.c.awaitWritten()
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ch.c.ctx), ch.c.srv.cfg.OperationTimeout)
+	ctx, cancel := ch.c.releasing()
 	defer cancel()
 	ch.closeBroker(ctx)
 }

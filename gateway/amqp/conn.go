@@ -71,7 +71,9 @@ type conn struct {
 	open      bool   // connection.open-ok was sent
 	told      string // reason of connection.blocked, "" if not blocked
 	unblocked chan struct{}
-	ending    bool // the reader waits for the peer's goodbye only: nothing wakes it
+	ending    bool               // the reader waits for the peer's goodbye only: nothing wakes it
+	rushed    bool               // the broker is not waited for
+	hurry     context.CancelFunc // ends the newest context of releasing
 }
 
 func newConn(s *Server, nc net.Conn) *conn {
@@ -295,6 +297,29 @@ func (c *conn) logEnd(err error) {
 	}
 }
 
+// releasing is the context of what is given back to the broker: it outlives that of the connection, and ends with rush.
+func (c *conn) releasing() (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), c.srv.cfg.OperationTimeout)
+	c.blockMu.Lock()
+	defer c.blockMu.Unlock()
+	if c.rushed {
+		cancel()
+	}
+	c.hurry = cancel
+	return ctx, cancel
+}
+
+// rush cuts the connection, and leaves to the broker what it has not got to by now.
+func (c *conn) rush() {
+	c.cut()
+	c.blockMu.Lock()
+	defer c.blockMu.Unlock()
+	c.rushed = true
+	if c.hurry != nil {
+		c.hurry()
+	}
+}
+
 // release gives everything back to the broker: channels, unsettled deliveries,
 // exclusive queues. It works on when the connection's context has ended.
 func (c *conn) release() {
@@ -309,7 +334,7 @@ func (c *conn) release() {
 	if noAck {
 		c.awaitWritten()
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), c.srv.cfg.OperationTimeout)
+	ctx, cancel := c.releasing()
 	defer cancel()
 	for _, ch := range c.channels {
 		ch.flush()

@@ -33,6 +33,8 @@ type memBroker struct {
 	locked     bool
 	// frozen keeps publishes unanswered, for tests of confirms and back-pressure.
 	frozen bool
+	// stuck keeps connections from their end until they are not waited for.
+	stuck bool
 	// channelsFull refuses new channels.
 	channelsFull bool
 	work         chan struct{}

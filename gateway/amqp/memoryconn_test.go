@@ -11,10 +11,15 @@ import (
 	"github.com/warrenmq/warren/broker"
 )
 
-func (c *memConn) Close(context.Context) {
+func (c *memConn) Close(ctx context.Context) {
 	b := c.b
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.stuck {
+		b.mu.Unlock()
+		<-ctx.Done()
+		b.mu.Lock()
+	}
 	delete(b.conns, c)
 	for _, q := range slices.Collect(maps.Values(b.queues)) {
 		if q.owner == c {

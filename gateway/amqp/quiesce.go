@@ -151,8 +151,8 @@ type ShutdownOptions struct {
 }
 
 // Expel tells every client, in waves, that its connection is closed by force (320), and waits until all
-// have ended. When ctx ends first it cuts them off and returns ctx's error. New connections
-// are served as before; see CloseListeners.
+// have ended. When ctx ends first it cuts them off, also from a broker that is slow to take back what they had, and
+// returns ctx's error. New connections are served as before; see CloseListeners.
 func (s *Server) Expel(ctx context.Context, o ShutdownOptions) error {
 	all := s.connections()
 	wave := max(waveMin, (len(all)+max(1, o.Waves)-1)/max(1, o.Waves))
@@ -162,18 +162,25 @@ func (s *Server) Expel(ctx context.Context, o ShutdownOptions) error {
 		}
 		c.kick(broker.Errorf(broker.ConnectionForced, "broker forced connection closure with reason 'shutdown'"))
 	}
-	var err error
-	for _, c := range all {
+	for i, c := range all {
 		select {
 		case <-c.done:
-			continue
 		case <-ctx.Done():
+			rush(all[i:])
+			return ctx.Err()
 		}
-		c.cut()
-		<-c.done
-		err = ctx.Err()
 	}
-	return err
+	return nil
+}
+
+// rush cuts connections off and waits until they have ended. None of them waits for the broker any more.
+func rush(all []*conn) {
+	for _, c := range all {
+		c.rush()
+	}
+	for _, c := range all {
+		<-c.done
+	}
 }
 
 // pause waits; false means that ctx ended first.

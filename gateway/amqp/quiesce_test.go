@@ -130,6 +130,32 @@ func TestQuiesceIsBounded(t *testing.T) {
 	}
 }
 
+// TestExpelIsBoundedByNoBroker: a broker that is slow to take back what connections had holds nobody up beyond the end of Expel.
+func TestExpelIsBoundedByNoBroker(t *testing.T) {
+	t.Parallel()
+	r := startServer(t, func(cfg *Config) { cfg.OperationTimeout = 20 * time.Second })
+	for range 3 {
+		r.open(t).channel(1)
+	}
+	r.b.mu.Lock()
+	r.b.stuck = true
+	r.b.mu.Unlock()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	begun := time.Now()
+	if err := r.s.Expel(ctx, ShutdownOptions{}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("end with a stuck broker: %v", err)
+	}
+	if took := time.Since(begun); took > 10*time.Second {
+		t.Errorf("the end took %v", took)
+	}
+	r.b.mu.Lock()
+	defer r.b.mu.Unlock()
+	if n := len(r.b.conns); n != 0 {
+		t.Errorf("%d connections are open at the broker", n)
+	}
+}
+
 // TestListenerIsOpenedAgain: after CloseListeners the server serves another listener.
 func TestListenerIsOpenedAgain(t *testing.T) {
 	t.Parallel()

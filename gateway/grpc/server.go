@@ -224,6 +224,7 @@ func (s *Server) Leave(ctx context.Context) (unanswered int) {
 			unanswered++
 		}
 		x.end(why)
+		x.rush() // the broker may be slow to take back what it has
 	}
 	for _, x := range all {
 		<-x.done

@@ -21,6 +21,9 @@ type session struct {
 	ctx  context.Context         //nolint:containedctx // the session's own
 	stop context.CancelCauseFunc // with a *refusal, or nil when the client has ended it
 	done chan struct{}           // closed when nothing is left of it
+	// releasing outlives ctx: it is that of what the session gives back. rush ends it.
+	releasing context.Context //nolint:containedctx // the session's own
+	rush      context.CancelFunc
 
 	number uint64 // of the server's sessions
 	vhost  string
@@ -48,14 +51,17 @@ func vhostOf(name string) string {
 func (s *Server) begin(ctx context.Context, vhost string, sink broker.Sink, unanswered func() bool) (*session, error) {
 	x := &session{s: s, number: s.numbers.Add(1), vhost: vhostOf(vhost), opened: time.Now(), done: make(chan struct{}), leaving: make(chan struct{}), unanswered: unanswered}
 	x.ctx, x.stop = context.WithCancelCause(ctx)
+	x.releasing, x.rush = context.WithCancel(context.WithoutCancel(ctx))
 	var err error
 	if x.conn, err = s.connect(ctx, vhost, func(e *broker.Error) { x.end(refusalOf(e)) }); err != nil {
 		x.stop(nil)
+		x.rush()
 		return nil, err
 	}
 	if x.ch, err = x.conn.OpenChannel(ctx, sink); err != nil {
 		x.stop(nil)
-		x.conn.Close(context.WithoutCancel(ctx))
+		x.conn.Close(x.releasing)
+		x.rush()
 		return nil, err
 	}
 	x.ch.Names(uint16(x.number))
@@ -138,7 +144,8 @@ func (x *session) close() {
 	x.work.Lock()
 	defer x.work.Unlock()
 	x.closed = true
-	x.conn.Close(context.WithoutCancel(x.ctx))
+	x.conn.Close(x.releasing)
+	x.rush()
 	x.s.mu.Lock()
 	delete(x.s.sessions, x)
 	x.s.mu.Unlock()

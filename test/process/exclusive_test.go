@@ -1,6 +1,7 @@
 package process
 
 import (
+	"fmt"
 	"syscall"
 	"testing"
 	"time"
@@ -51,4 +52,32 @@ func TestExclusiveQueuesGoAfterALostMajority(t *testing.T) {
 		_, err := other.ch.QueueDeclare("mine", false, false, true, false, nil)
 		return err == nil
 	})
+}
+
+// TestStopIsBoundedByExclusiveQueues: a node without a majority of the catalog does not wait for the deletion of its exclusive
+// queues longer than it may take to stop, and has none when it is back.
+func TestStopIsBoundedByExclusiveQueues(t *testing.T) {
+	t.Parallel()
+	const limit = 9 * time.Second
+	c := newCluster(t, 3, func(cfg *cluster.Config) { cfg.Args = []string{"--stop-timeout", limit.String()} })
+	startAll(t, c)
+	victim := c.Node(0)
+	s := at(t, victim)
+	for i := range 3 {
+		_, err := s.ch.QueueDeclare(fmt.Sprint("mine", i), false, false, true, false, nil)
+		s.noError("declare", err)
+	}
+	thaw := freezeOthers(t, c, victim)
+	begun := time.Now()
+	stopNode(t, victim)
+	took := time.Since(begun)
+	t.Logf("stopped in %v without a majority", took)
+	if took > bound(limit+time.Second, begun) {
+		t.Errorf("the stop took %v", took)
+	}
+	thaw()
+	start(t, victim)
+	s = at(t, victim)
+	_, err := s.ch.QueueDeclare("mine0", false, false, true, false, nil)
+	s.noError("declare anew", err)
 }
