@@ -37,7 +37,11 @@ func TestExclusiveQueuesGoAfterALostMajority(t *testing.T) {
 	_, err := s.ch.QueueDeclare("mine", false, false, true, false, nil)
 	s.noError("declare", err)
 	thaw := freezeOthers(t, c, c.Node(0))
-	time.Sleep(2 * time.Second) // the catalog's leader, if it is this node, notices
+	await(t, timeoutReply, "it is not ready", func() bool {
+		code, _, step := readyNow(t, c.Node(0).HTTP())
+		return code == 503 && step == "catalog"
+	})
+	time.Sleep(4 * time.Second) // nor are the others taken for living: a frozen one would act on what is in its socket
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
