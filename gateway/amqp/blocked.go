@@ -52,9 +52,15 @@ func (c *conn) whileBlocked() error {
 	if wait == nil {
 		return nil
 	}
-	select {
-	case <-wait:
-	case <-c.ctx.Done():
+	for open := true; open; {
+		select {
+		case <-c.failures:
+			c.shutFailed()
+			continue
+		case <-wait:
+		case <-c.ctx.Done():
+		}
+		open = false
 	}
 	if c.kicked.Load() != nil {
 		return errKicked

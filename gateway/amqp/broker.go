@@ -91,7 +91,7 @@ type Sink interface {
 	// message after so long. Without a consumer the channel is to end.
 	TimedOut(c Consumer, after time.Duration)
 	// Failed says that the broker ended the channel, or with a hard error the
-	// connection. The gateway closes the broker's channel when the client's answer
-	// comes.
+	// connection. The gateway closes the broker's channel at once, not when the
+	// client answers.
 	Failed(err *broker.Error)
 }

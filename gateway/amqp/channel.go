@@ -20,7 +20,7 @@ type channel struct {
 	broker  Channel     // nil once it is closed
 	counter Channel     // the same for ever, to be asked what it has counted
 	closing bool        // channel.close was sent, its close-ok has not come
-	failed  atomic.Bool // the broker sent channel.close, the reader does not know yet
+	failed  atomic.Bool // the broker ended it and channel.close was sent
 
 	lastQueue string // declared last, what "" stands for
 	prefetch  uint16 // for consumers started from now on; changed under mu
@@ -102,9 +102,8 @@ func (c *conn) lookup(num uint16) *channel {
 	if c.current == nil || c.current.num != num {
 		c.current = c.channels[num]
 	}
-	if ch := c.current; ch != nil && ch.failed.Load() && !ch.closing {
-		ch.closing = true
-		ch.shut()
+	if ch := c.current; ch != nil {
+		ch.shutFailed()
 	}
 	return c.current
 }
@@ -202,6 +201,13 @@ func (ch *channel) Failed(err *broker.Error) {
 		ch.c.kick(err)
 		return
 	}
+	if ch.failWith(e) {
+		ch.c.attend()
+	}
+}
+
+// failWith sends channel.close; false: it is closing already.
+func (ch *channel) failWith(e *wire.Error) bool {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
 	ch.failedLocked(e)
@@ -210,12 +216,13 @@ func (ch *channel) Failed(err *broker.Error) {
 // failedLocked is Failed, with mu held, of an error that ends channels.
 func (ch *channel) failedLocked(e *wire.Error) {
 	if ch.silent {
-		return // it is closing already
+		return false
 	}
 	ch.c.srv.stats.channelErrors.Add(1)
 	ch.replyLocked(e.ChannelClose())
 	ch.silenceLocked()
 	ch.failed.Store(true)
+	return true
 }
 
 // silence makes the channel send nothing more of its own; ok is false if it was

@@ -60,6 +60,7 @@ type conn struct {
 	done    chan struct{} // closed when the connection has ended
 
 	// Any goroutine:
+	failures          chan struct{}                  // capacity 1: the broker has ended channels
 	facts             atomic.Pointer[ConnectionInfo] // nil during the handshake
 	channelCount      atomic.Int32
 	received, written atomic.Uint64 // bytes
@@ -81,6 +82,7 @@ func newConn(s *Server, nc net.Conn) *conn {
 		srv: s, nc: nc, log: s.log.With("peer", nc.RemoteAddr().String()),
 		out:      newOutbox(s.cfg.WriteBufferBytes, &s.pools, s.cfg.Unread),
 		channels: map[uint16]*channel{}, sender: make(chan struct{}), done: make(chan struct{}),
+		failures: make(chan struct{}, 1),
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.in = inbound{c: c}
@@ -410,12 +412,15 @@ func (in *inbound) final(d time.Duration) {
 func (in *inbound) Read(b []byte) (int, error) {
 	for {
 		n, err := in.read(b)
-		if n > 0 || err == nil || in.timeout < 0 || !in.c.hushed() || !errors.Is(err, os.ErrDeadlineExceeded) {
+		if n > 0 || err == nil || in.timeout < 0 || !errors.Is(err, os.ErrDeadlineExceeded) || !in.woken() {
 			return n, in.explain(err)
 		}
-		// Quiesce has woken the reader: it waits at the top of the next turn.
 	}
 }
+
+// woken tells whether a deadline has passed early for the reader to look around. A quiet one waits at the top of
+// the next turn.
+func (in *inbound) woken() bool { return in.c.attended() || in.c.hushed() }
 
 // read is one read of the socket, behind the wait of a quiet server.
 func (in *inbound) read(b []byte) (int, error) {
@@ -438,10 +443,10 @@ func (in *inbound) read(b []byte) (int, error) {
 		if in.timeout >= 0 && in.c.kicked.Load() != nil {
 			return 0, errKicked
 		}
-		if in.timeout < 0 || !in.c.hushed() {
+		if in.timeout < 0 || !in.woken() {
 			break
 		}
-		// It became quiet before the deadline was set, which has undone Quiesce's.
+		// It was woken before the deadline was set, which has undone that.
 	}
 	n, err := in.c.nc.Read(b)
 	in.c.received.Add(uint64(n))

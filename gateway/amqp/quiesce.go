@@ -109,6 +109,8 @@ func (c *conn) whileQuiet() error {
 		}
 		select {
 		case <-wait:
+		case <-c.failures:
+			c.shutFailed()
 		case <-c.ctx.Done():
 			if c.kicked.Load() != nil {
 				return errKicked
