@@ -74,6 +74,7 @@ func (ch *channel) consume(m *wire.BasicConsume) error {
 	prefetch, limit := ch.prefetch, ch.limit
 	ch.mu.Unlock()
 
+	ch.noAck = ch.noAck || m.NoAck // also once it is cancelled: the writer may not have told of all
 	ctx, cancel := ch.c.operation()
 	defer cancel()
 	handle, err := ch.broker.Consume(ctx, broker.Consume{

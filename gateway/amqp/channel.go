@@ -31,6 +31,7 @@ type channel struct {
 	publish   publish
 
 	touched bool // in conn.touched
+	noAck   bool // had a consumer whose deliveries settle themselves once they are written
 	// settling are deliveries to be settled as settleKind at the end of the burst.
 	settling   []*broker.Delivery
 	settleKind broker.SettleKind
@@ -261,8 +262,8 @@ func (ch *channel) silenceLocked() {
 func (ch *channel) shut() {
 	ch.flush()
 	ch.c.assembled -= ch.publish.drop()
-	if ch.ownsNoAck() {
-		ch.c.awaitWritten()
+	if ch.noAck {
+		ch.c.awaitWritten(ch.closing)
 	}
 	ctx, cancel := ch.c.releasing()
 	defer cancel()

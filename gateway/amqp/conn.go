@@ -328,13 +328,13 @@ func (c *conn) release() {
 	noAck := false
 	for _, ch := range c.channels {
 		ch.silence()
-		noAck = noAck || ch.ownsNoAck()
+		noAck = noAck || ch.noAck
 	}
 	if c.broker == nil {
 		return
 	}
 	if noAck {
-		c.awaitWritten()
+		c.awaitWritten(false)
 	}
 	ctx, cancel := c.releasing()
 	defer cancel()

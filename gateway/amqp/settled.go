@@ -7,24 +7,26 @@ const writtenPatience = time.Second
 
 // awaitWritten waits until the writer has told the consumers what it has written. A client
 // that has read a delivery may close before: what needs no ack must not come back then. A
-// client that does not read is waited for a moment only.
-func (c *conn) awaitWritten() {
-	for end := time.Now().Add(writtenPatience); !c.sending.TryLock(); time.Sleep(time.Millisecond) {
+// client that does not read is waited for a moment only. With queued it waits for what is to be
+// written, too: the client takes all that comes before the close it is told of.
+func (c *conn) awaitWritten(queued bool) {
+	done := c.writesNothing
+	if queued {
+		goal := c.out.goal()
+		done = func() bool { return c.out.hasWritten(goal) }
+	}
+	for end := time.Now().Add(writtenPatience); !done(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			return
 		}
 	}
-	c.sending.Unlock()
 }
 
-// ownsNoAck tells whether written deliveries of the channel settle themselves.
-func (ch *channel) ownsNoAck() bool {
-	ch.mu.Lock()
-	defer ch.mu.Unlock()
-	for _, cons := range ch.consumers {
-		if cons.noAck {
-			return true
-		}
+// writesNothing tells whether no write is under way.
+func (c *conn) writesNothing() bool {
+	if !c.sending.TryLock() {
+		return false
 	}
-	return false
+	c.sending.Unlock()
+	return true
 }
