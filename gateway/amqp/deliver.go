@@ -12,7 +12,7 @@ import (
 func (ch *channel) Deliver(handle Consumer, d *broker.Delivery) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
-	cons := ch.consumers[handle.Tag()]
+	cons := ch.consumerOf(handle)
 	switch {
 	case ch.silent:
 		d.Withhold() // the broker takes it back when the channel is closed there; its consumer may have more until then
@@ -29,6 +29,16 @@ func (ch *channel) Deliver(handle Consumer, d *broker.Delivery) {
 		return
 	}
 	ch.deliverLocked(cons, d)
+}
+
+// consumerOf is the running consumer of a handle; called with mu held. A late event of an ended one must not hit
+// another that has its tag. Of one that is starting the handle is not known yet.
+func (ch *channel) consumerOf(handle Consumer) *consumer {
+	cons := ch.consumers[handle.Tag()]
+	if cons == nil || cons.started && cons.handle != handle {
+		return nil
+	}
+	return cons
 }
 
 // deliverLocked sends d, or keeps it while the channel-wide limit is reached.
@@ -78,7 +88,7 @@ func (ch *channel) fits(d *broker.Delivery) error {
 func (ch *channel) Cancelled(handle Consumer) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
-	cons := ch.consumers[handle.Tag()]
+	cons := ch.consumerOf(handle)
 	if ch.silent || cons == nil {
 		return
 	}
