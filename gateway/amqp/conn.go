@@ -47,7 +47,7 @@ type conn struct {
 	channels    map[uint16]*channel
 	current     *channel   // the channel of the last frame, to spare the map
 	touched     []*channel // with something to settle or flush at the end of the burst
-	assembled   int        // bytes of bodies that are still arriving
+	assembled   int        // bytes of messages that are still arriving
 	published   uint64     // since the last burst
 	isPublisher bool       // has published once
 

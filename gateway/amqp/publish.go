@@ -52,9 +52,12 @@ func (p *publish) begin(payload []byte) error {
 }
 
 // drop forgets a message that will not be completed and returns how many bytes
-// had come.
+// it was counted with.
 func (p *publish) drop() int {
 	n := p.have()
+	if p.stage == stageBody {
+		n += len(p.props)
+	}
 	p.stage, p.props, p.body = stageNone, nil, nil
 	return n
 }
@@ -124,7 +127,24 @@ func (ch *channel) contentHeader(payload []byte) error {
 	}
 	p.props = append(p.props[:0], h.Properties...)
 	p.stage = stageBody
+	ch.c.becomePublisher() // an alarm stops it before it has a whole message
+	return ch.c.assemble(len(p.props))
+}
+
+// assemble counts bytes of messages that are still arriving.
+func (c *conn) assemble(n int) error {
+	if c.assembled += n; c.assembled > c.srv.cfg.AssemblyBytesMax {
+		return wire.Errorf(wire.ResourceError, wire.MethodBasicPublish,
+			"unfinished messages of the connection exceed %d bytes", c.srv.cfg.AssemblyBytesMax)
+	}
 	return nil
+}
+
+func (c *conn) becomePublisher() {
+	if !c.isPublisher {
+		c.isPublisher = true
+		c.markPublisher()
+	}
 }
 
 // contentBody takes a piece of the body.
@@ -135,15 +155,14 @@ func (ch *channel) contentBody(piece []byte) error {
 	case have > p.size:
 		return wire.Errorf(wire.UnexpectedFrame, wire.MethodBasicPublish, "body of %d bytes is longer than the %d announced", have, p.size)
 	case len(piece) == p.size:
+		ch.c.assembled -= len(p.props)
 		return ch.published(p.props, piece)
 	case len(piece) == 0:
 		return nil
 	}
 	c := ch.c
-	c.assembled += len(piece)
-	if c.assembled > c.srv.cfg.AssemblyBytesMax {
-		return wire.Errorf(wire.ResourceError, wire.MethodBasicPublish,
-			"unfinished messages of the connection exceed %d bytes", c.srv.cfg.AssemblyBytesMax)
+	if err := c.assemble(len(piece)); err != nil {
+		return err
 	}
 	if p.body == nil {
 		p.body = c.srv.pools.body(p.size)
@@ -155,8 +174,8 @@ func (ch *channel) contentBody(piece []byte) error {
 	if have < p.size {
 		return nil
 	}
+	c.assembled -= len(p.props) + p.size
 	err := ch.published(p.props, *p.body)
-	c.assembled -= p.size
 	c.srv.pools.putBody(p.body)
 	p.body = nil
 	return err
@@ -168,10 +187,7 @@ func (ch *channel) published(props wire.RawProperties, body []byte) error {
 	p, c := &ch.publish, ch.c
 	p.stage = stageNone
 	c.published++
-	if !c.isPublisher {
-		c.isPublisher = true
-		c.markPublisher()
-	}
+	c.becomePublisher()
 	m := &p.method
 	if m.Immediate && ch.tx != nil {
 		return wire.Errorf(wire.NotImplemented, wire.MethodBasicPublish, "immediate=true in a transaction")

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	wire "github.com/warrenmq/warren/amqp"
+	"github.com/warrenmq/warren/broker"
 )
 
 // rule is something a client does on channel 1 of an open connection, and the
@@ -518,18 +519,86 @@ func TestLargeBodies(t *testing.T) {
 	}
 }
 
+// Headers count as bodies do, and a message that has begun makes a publisher, whom alarms stop.
 func TestAssemblyIsBounded(t *testing.T) {
-	r := startServer(t, func(cfg *Config) { cfg.MessageBytesMax, cfg.AssemblyBytesMax = 200000, 300000 })
+	t.Parallel()
+	headers := wire.Table{}
+	headers.Set("h", string(make([]byte, 100000)))
+	p := wire.Properties{}
+	p.SetHeaders(headers)
+	for name, tc := range map[string]struct {
+		props wire.RawProperties
+		body  []byte
+	}{"bodies": {nil, make([]byte, 100000)}, "headers": {p.AppendTo(nil), nil}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := startServer(t, func(cfg *Config) { cfg.MessageBytesMax, cfg.AssemblyBytesMax = 200000, 350000 })
+			c := r.open(t)
+			begin := func(num uint16) {
+				b := (&wire.BasicPublish{}).AppendFrame(nil, num)
+				b = wire.AppendContentHeader(b, num, 60, tc.props, 200000)
+				if len(tc.body) > 0 {
+					b = wire.AppendFrame(b, wire.FrameBody, num, tc.body)
+				}
+				c.bytes(b)
+			}
+			for num := range uint16(2) {
+				c.channel(num + 1)
+				begin(num + 1)
+			}
+			r.s.SetBlocked("low on memory")
+			want[*wire.ConnectionBlocked](c, 0)
+			r.s.SetBlocked("")
+			want[*wire.ConnectionUnblocked](c, 0)
+			for num := range uint16(2) {
+				c.send(num+3, &wire.ChannelOpen{})
+				want[*wire.ChannelOpenOk](c, num+3)
+				begin(num + 3)
+			}
+			if m := want[*wire.ConnectionClose](c, 0); m.ReplyCode != 506 {
+				t.Errorf("%+v", m)
+			}
+		})
+	}
+}
+
+// What was counted for a message is forgotten with it, whether it is whole or its channel ends.
+func TestAssemblyIsForgotten(t *testing.T) {
+	t.Parallel()
+	r := startServer(t, func(cfg *Config) { cfg.MessageBytesMax, cfg.AssemblyBytesMax = 50000, 70000 })
 	c := r.open(t)
-	var frames []byte
-	for num := range uint16(4) {
-		c.channel(num + 1)
-		frames = (&wire.BasicPublish{}).AppendFrame(frames, num+1)
-		frames = wire.AppendContentHeader(frames, num+1, 60, nil, 200000)
-		frames = wire.AppendFrame(frames, wire.FrameBody, num+1, make([]byte, 100000))
+	headers := wire.Table{}
+	headers.Set("h", string(make([]byte, 20000)))
+	p := wire.Properties{}
+	p.SetHeaders(headers)
+	c.channel(1)
+	c.send(1, &wire.QueueDeclare{Queue: "q"})
+	want[*wire.QueueDeclareOk](c, 1)
+	for i := range 20 {
+		b := (&wire.BasicPublish{RoutingKey: "q"}).AppendFrame(nil, 1)
+		b = wire.AppendContent(b, 1, 60, p.AppendTo(nil), make([]byte, 40000), []uint32{131072, 30000}[i%2])
+		if i%4 > 1 {
+			c.channel(2)
+			b = (&wire.BasicPublish{}).AppendFrame(b, 2)
+			b = wire.AppendContentHeader(b, 2, 60, p.AppendTo(nil), 40000)
+			b = wire.AppendFrame(b, wire.FrameBody, 2, make([]byte, 10000))
+		}
+		c.bytes(b)
+		if i%4 > 1 {
+			eventually(t, "publish", func() bool { ready, _ := r.b.counts("q"); return ready == i+1 })
+			r.fail(2)
+			want[*wire.ChannelClose](c, 2)
+			c.send(2, &wire.ChannelCloseOk{})
+		}
 	}
-	c.bytes(frames)
-	if m := want[*wire.ConnectionClose](c, 0); m.ReplyCode != 506 {
-		t.Errorf("%+v", m)
-	}
+	eventually(t, "publish", func() bool { ready, _ := r.b.counts("q"); return ready == 20 })
+}
+
+// fail ends a channel of the only connection as the broker does.
+func (r *rig) fail(num uint16) {
+	c := r.s.connections()[0]
+	c.channelsMu.Lock()
+	ch := c.channels[num]
+	c.channelsMu.Unlock()
+	ch.Failed(broker.Errorf(broker.PreconditionFailed, "too late"))
 }
