@@ -357,6 +357,7 @@ func (n *running) serveClients(context.Context) error {
 	c.Logger = n.log
 	c.Product, c.Version = n.cfg.Product()
 	total, _ := n.alarms.memory.Total()
+	c.LimitAssembly(n.cfg.MemoryHighWatermark.Of(total))
 	c.Unread = unread.New(int64(max(1, n.cfg.UnreadMax.Of(total))), n.broker.Narrow)
 	if n.cfg.TLSClientAuth != config.ClientAuthNone {
 		c.Mechanisms = append(c.Mechanisms, auth.MechanismExternal)

@@ -35,8 +35,9 @@ type Config struct {
 	Heartbeat uint16
 	// MessageBytesMax is the largest message body in bytes.
 	MessageBytesMax int
-	// AssemblyBytesMax bounds the bodies that are still arriving on all channels
-	// of a connection, in bytes. It is at least MessageBytesMax.
+	// AssemblyBytesMax bounds the messages that are still arriving on all channels
+	// of a connection, in bytes. It is at least MessageBytesMax. Those of many connections
+	// are bounded by the memory alarm.
 	AssemblyBytesMax int
 	// WriteBufferBytes is how many bytes of answers may wait for a client that does
 	// not read before the server stops reading from it.
@@ -62,6 +63,20 @@ type Config struct {
 	Logger *slog.Logger
 }
 
+// assemblyMessages is how many of the largest messages, with their headers, may arrive at once on the channels of
+// a connection: clients with a goroutine for each channel send them side by side.
+const assemblyMessages = 16
+
+// LimitAssembly lets the unfinished messages of a connection take a quarter of memory at most, which is what the node may use,
+// but always room for one of the largest with its headers. 0: it is not known.
+func (c *Config) LimitAssembly(memory uint64) {
+	if memory == 0 {
+		return
+	}
+	one := c.MessageBytesMax + int(c.FrameMax)
+	c.AssemblyBytesMax = max(one, int(min(uint64(c.AssemblyBytesMax), memory/4)))
+}
+
 // Default returns the configuration of RabbitMQ 4 in Warren's name.
 func Default() Config {
 	return Config{
@@ -73,7 +88,7 @@ func Default() Config {
 		ChannelMax:       2047,
 		Heartbeat:        60,
 		MessageBytesMax:  16 << 20,
-		AssemblyBytesMax: 64 << 20,
+		AssemblyBytesMax: assemblyMessages * (16<<20 + 131072),
 		WriteBufferBytes: 1 << 20,
 		Unread:           unread.New(math.MaxInt64, func(bool) {}),
 		ConnectionsMax:   10000,

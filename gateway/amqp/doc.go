@@ -21,8 +21,9 @@
 // the broker's memory, so their number is bounded by the broker's transfer windows;
 // those of closed channels stay until they are written, and while there are too many
 // the client gets no other channel or consumer.
-// Confirms wait as numbers and are merged when written. Message bodies that are
-// still arriving are bounded by Config.AssemblyBytesMax for each connection.
+// Confirms wait as numbers and are merged when written. Messages that are
+// still arriving are bounded by Config.AssemblyBytesMax for each connection, and those
+// of all connections by the memory alarm.
 //
 // # Order
 //
