@@ -156,8 +156,10 @@ func New(cfg Config, cat Catalog) *Broker {
 		b.cfg.Now = func() int64 { return wall + time.Since(b.started).Milliseconds() }
 	}
 	b.ctx, b.cancel = context.WithCancel(context.Background())
-	b.hub = &hub{origin: b.origin, send: b.send, locate: b.locate, deleted: b.deleted, trouble: b.troubled, watch: b.watch, timed: b.timedStream, uptime: b.uptime, trace: cfg.Trace, narrow: b.narrow.Load,
-		unsent: func() bool { return b.cat.View().Level() >= levelUnsent }}
+	b.hub = &hub{
+		origin: b.origin, send: b.send, locate: b.locate, deleted: b.deleted, trouble: b.troubled, watch: b.watch, timed: b.timedStream, uptime: b.uptime, trace: cfg.Trace, narrow: b.narrow.Load,
+		unsent: func() bool { return b.cat.View().Level() >= levelUnsent },
+	}
 	b.queues = newQueues(b)
 	b.replies.boxes = map[uint64]*replyBox{}
 	return b

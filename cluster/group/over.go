@@ -29,7 +29,7 @@ func (s overStore) Group(id transport.GroupID) Log { return s.Store.Group(store.
 
 // onDamage has f told of replicas whose logs the store finds damaged by itself.
 func (s overStore) onDamage(f func(transport.GroupID, error)) {
-	s.Store.OnDamage(func(id store.GroupID, c *store.CorruptError) { f(transport.GroupID(id), c) })
+	s.OnDamage(func(id store.GroupID, c *store.CorruptError) { f(transport.GroupID(id), c) })
 }
 
 func (s overStore) DeleteGroup(id transport.GroupID) error {

@@ -211,11 +211,11 @@ func (ch *channel) Failed(err *broker.Error) {
 func (ch *channel) failWith(e *wire.Error) bool {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
-	ch.failedLocked(e)
+	return ch.failedLocked(e)
 }
 
-// failedLocked is Failed, with mu held, of an error that ends channels.
-func (ch *channel) failedLocked(e *wire.Error) {
+// failedLocked is failWith with mu held.
+func (ch *channel) failedLocked(e *wire.Error) bool {
 	if ch.silent {
 		return false
 	}

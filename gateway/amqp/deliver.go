@@ -58,7 +58,9 @@ func (ch *channel) sendLocked(cons *consumer, d *broker.Delivery) {
 		return
 	}
 	if err := ch.fits(d); err != nil {
-		ch.failedLocked(protocolError(err, 0)) // it counts as an attempt, which a delivery limit ends
+		if ch.failedLocked(protocolError(err, 0)) { // it counts as an attempt, which a delivery limit ends
+			ch.c.attend()
+		}
 		return
 	}
 	ch.lastTag++
