@@ -147,11 +147,25 @@ func (c *client) send(ctx context.Context, method, path string, body any, header
 		return nil, nil, err
 	}
 	defer resp.Body.Close()
-	raw, err := io.ReadAll(io.LimitReader(resp.Body, answerBytesMax))
+	raw, err := readAnswer(resp.Body, answerBytesMax)
+	if errors.Is(err, errLarge) {
+		return nil, nil, errorf(ExitSoftware, "the answer of %s is larger than %d MiB", c.base, answerBytesMax>>20)
+	}
 	if err != nil {
 		return nil, nil, c.lost(ctx, err)
 	}
 	return resp, raw, nil
+}
+
+var errLarge = errors.New("the answer is too large")
+
+// readAnswer reads all, and fails if that is more than limit.
+func readAnswer(r io.Reader, limit int64) ([]byte, error) {
+	raw, err := io.ReadAll(io.LimitReader(r, limit+1))
+	if err == nil && int64(len(raw)) > limit {
+		return nil, errLarge
+	}
+	return raw, err
 }
 
 // open is send without reading the answer's body, which the caller closes.
