@@ -25,6 +25,15 @@ func (b *namesBroker) DeleteVhost(_ context.Context, name string) error {
 	return nil
 }
 
+func (b *namesBroker) PutVhost(_ context.Context, name string, _ broker.VhostSettings) (bool, error) {
+	b.says("%q", name)
+	return true, nil
+}
+
+func (b *namesBroker) PutPermission(_ context.Context, _, user, _, _, _ string) (bool, error) {
+	return false, broker.Errorf(broker.NotFound, "no user '%s'", user)
+}
+
 func (b *namesBroker) DeleteUser(_ context.Context, name string) error {
 	b.says("%q", name)
 	return nil
@@ -130,6 +139,18 @@ func TestNamesInPaths(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestOperatorMakesVhost: the control socket's virtual host needs no permission of a user that does not exist.
+func TestOperatorMakesVhost(t *testing.T) {
+	b := &namesBroker{}
+	a := newFakeCluster("a").apis["a"]
+	a.cfg.Broker = b
+	w := httptest.NewRecorder()
+	a.ServeHTTP(w, AsOperator(httptest.NewRequestWithContext(t.Context(), "PUT", "/api/vhosts/v", http.NoBody)))
+	if w.Code != 201 || b.last != `"v"` {
+		t.Errorf("%d %s, %s", w.Code, w.Body, b.last)
 	}
 }
 
