@@ -278,6 +278,8 @@ func TestRefused(t *testing.T) {
 		unsupported bool
 	}{
 		"no JSON":                 {`{`, "definitions are not a JSON object", false},
+		"a key twice":             {`{"users":[],"queues":[{}],"qu\u0065ues":[]}`, `definitions have "queues" twice`, false},
+		"no UTF-8":                {"{\"queues\":[{\"name\":\"\xff\",\"vhost\":\"/\"}]}", "definitions are not UTF-8", false},
 		"a list":                  {`[]`, "definitions are not a JSON object", false},
 		"queues are no list":      {`{"queues":{}}`, "queues is not a list", false},
 		"a queue is no object":    {`{"queues":["q"]}`, "number 1 of queues is not an object", false},

@@ -8,6 +8,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/auth"
@@ -39,9 +40,15 @@ func Parse(raw []byte) (*Document, error) {
 	if len(raw) == 0 {
 		return d, nil
 	}
+	if !utf8.Valid(raw) {
+		return nil, invalid("definitions are not UTF-8") // names would be others
+	}
 	var keys map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &keys); err != nil {
 		return nil, invalid("definitions are not a JSON object: %v", err)
+	}
+	if key, ok := twice(raw); ok {
+		return nil, invalid("definitions have %q twice", key)
 	}
 	p := parser{keys: keys}
 	d.RabbitVersion, d.RabbitMQVersion = p.text("rabbit_version"), p.text("rabbitmq_version")
@@ -69,6 +76,31 @@ func Parse(raw []byte) (*Document, error) {
 		return nil, &Invalid{p.problems}
 	}
 	return d, nil
+}
+
+// twice finds a key that an object has a second time, of which a decoder would take the last. raw is a JSON object, or null.
+func twice(raw []byte) (key string, ok bool) {
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
+		return "", false
+	}
+	seen := map[string]bool{}
+	for dec.More() {
+		t, err := dec.Token()
+		if err != nil {
+			return "", false
+		}
+		key, _ = t.(string)
+		if seen[key] {
+			return key, true
+		}
+		seen[key] = true
+		var skipped json.RawMessage
+		if dec.Decode(&skipped) != nil {
+			return "", false
+		}
+	}
+	return "", false
 }
 
 // parser reads the lists of a document; what it has read it takes out of keys.
