@@ -189,7 +189,7 @@ func (v *View) Stranded() bool {
 			known++
 		}
 	}
-	return known < v.replicas.len()
+	return known < v.Hosts()
 }
 
 // Life is the number of the queue's present life, 0 for one that was never recovered.
