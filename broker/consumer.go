@@ -208,8 +208,8 @@ func (c *Consumer) askDetach(ctx context.Context, returns bool) error {
 	return err
 }
 
-// endUnused deletes an auto-delete queue whose last consumer has gone, so that no node
-// shows it any more when the client goes on. The queue's leader deletes it too; who is
+// endUnused takes a queue out of the catalog whose leader says that it has ended by itself, so that no node
+// shows it any more when the client goes on. The leader's node does so too; who is
 // second changes nothing.
 func (c *Conn) endUnused(ctx context.Context, id uint64) {
 	q := c.b.cat.View().QueueByID(id)

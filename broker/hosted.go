@@ -235,7 +235,8 @@ func (h *hosted) send(session uint64, node string, m wire.Message) {
 	b.fromLeader(session, node, m)
 }
 
-// unused deletes an auto-delete queue whose last consumer has gone.
+// unused takes a queue out of the catalog that has ended by itself in its log. However late that is done, nobody can
+// be using it.
 func (h *hosted) unused() {
 	h.mu.Lock()
 	q := h.q
@@ -243,7 +244,7 @@ func (h *hosted) unused() {
 	if q.State != catalog.Running {
 		return
 	}
-	h.propose(&catalog.DeleteQueue{Vhost: q.Vhost, Name: q.Name, ID: q.ID}, "auto-delete")
+	h.propose(&catalog.DeleteQueue{Vhost: q.Vhost, Name: q.Name, ID: q.ID}, "unused queue")
 }
 
 // expires is the queue's own time to live in effect.
@@ -253,7 +254,7 @@ func (h *hosted) expires() time.Duration {
 	return time.Duration(intArg(h.effect.arguments, "x-expires", 0)) * time.Millisecond
 }
 
-// expired deletes a queue that nobody has used for its x-expires, unless it is to keep its messages.
+// expired tells whether a queue that nobody has used for its x-expires may go: not if it is to keep its messages.
 func (h *hosted) expired() (goes bool) {
 	h.mu.Lock()
 	q := h.q
@@ -263,11 +264,7 @@ func (h *hosted) expired() (goes bool) {
 	}
 	messages := 0
 	h.replica.View(func(m *fsm.Machine) { messages = m.Queue().Len() })
-	if messages > 0 && h.qs.b.keepsMessages(q) {
-		return false
-	}
-	h.propose(&catalog.DeleteQueue{Vhost: q.Vhost, Name: q.Name, ID: q.ID}, "expired queue")
-	return true
+	return messages == 0 || !h.qs.b.keepsMessages(q)
 }
 
 // closedUp takes a queue that has ended out of the catalog.

@@ -42,8 +42,7 @@ func (c *Conn) DeclareQueue(ctx context.Context, d QueueDeclare) (QueueOK, error
 	}
 	for try := 1; ; try++ {
 		ok, err := c.declareOnce(ctx, d, generated)
-		var e *Error
-		if try == declareTries || !errors.As(err, &e) || e.Kind != NotFound {
+		if try == declareTries || !isNotFound(err) {
 			return ok, err
 		}
 		// The queue that was there has just ended, before it was asked.
@@ -53,8 +52,8 @@ func (c *Conn) DeclareQueue(ctx context.Context, d QueueDeclare) (QueueOK, error
 	}
 }
 
-// declareTries bounds the declarations that find a queue at its end.
-const declareTries = 5
+// declareTries bounds the declarations that find a queue at its end. Clients that make, use and leave one at once can keep it there for a while.
+const declareTries = 20
 
 func (c *Conn) declareOnce(ctx context.Context, d QueueDeclare, generated bool) (QueueOK, error) {
 	view := c.b.cat.View()
@@ -90,14 +89,23 @@ func (c *Conn) declareOnce(ctx context.Context, d QueueDeclare, generated bool) 
 	if err := c.mayDeclareAgain(d, q); err != nil {
 		return QueueOK{}, err
 	}
-	return c.counts(ctx, q)
+	ok, err := c.counts(ctx, q)
+	if isNotFound(err) {
+		c.endUnused(ctx, q.ID) // its name is free once the catalog knows
+	}
+	return ok, err
+}
+
+func isNotFound(err error) bool {
+	e, ok := errors.AsType[*Error](err)
+	return ok && e.Kind == NotFound
 }
 
 // countsOfNew is counts of a queue that this declaration made. Somebody may have deleted it since: it
 // was declared all the same, whatever has the name now.
 func (c *Conn) countsOfNew(ctx context.Context, q *catalog.Queue) (QueueOK, error) {
 	ok, err := c.counts(ctx, q)
-	if e, refused := errors.AsType[*Error](err); refused && e.Kind == NotFound {
+	if isNotFound(err) {
 		return QueueOK{Name: q.Name}, nil
 	}
 	return ok, err
@@ -222,13 +230,13 @@ func (c *Conn) DeleteQueue(ctx context.Context, name string, ifUnused, ifEmpty b
 	}
 	q, err := c.find(ctx, name)
 	if err != nil && (q == nil || !c.b.ownerless(q)) {
-		if e, ok := errors.AsType[*Error](err); ok && e.Kind == NotFound {
+		if isNotFound(err) {
 			return 0, nil
 		}
 		return 0, err
 	}
 	st, err := c.b.status(ctx, q, false)
-	if err != nil && (ifUnused || ifEmpty) {
+	if err != nil && (ifUnused || ifEmpty) && !errors.Is(err, errQueueGone) {
 		return 0, c.queueError(err, name)
 	}
 	n := uint32(0)

@@ -56,7 +56,7 @@ func isAck(op fsm.Op) bool {
 // for what comes of them: a get or a question for an answer that counts them, or the end of the
 // queue. Consumers do not: their credit is back. What is returned to the queue is no ack.
 func (l *Leader) onlyAcks() bool {
-	if l.supply.bytes > 0 || len(l.gets) > 0 || len(l.queries) > 0 || len(l.asks) > 0 || l.closing.wanted || l.closing.closed {
+	if l.supply.bytes > 0 || len(l.gets) > 0 || len(l.queries) > 0 || len(l.asks) > 0 || l.closing.begun() {
 		return false
 	}
 	bytes := 0

@@ -232,6 +232,7 @@ func (l *Leader) onResync(from string, m *wire.Resync) {
 	l.catchUp(p)
 	says := make(map[queue.MessageID]wire.Hold, len(m.Held))
 	for _, h := range m.Held {
+		p.announced = max(p.announced, h.Settled)
 		// A settlement that was proposed has named its hold, or came too late for one.
 		if h.Settled == 0 || h.Settled >= p.next-uint64(len(p.pending)) {
 			says[h.ID] = h

@@ -30,13 +30,17 @@ type parkedQuery struct {
 }
 
 func (l *Leader) serveQueries() {
-	if l.phase != phaseActive {
-		return
+	if l.phase != phaseActive || l.closing.itself && !l.closing.closed {
+		return // the answer is that it has ended, as soon as that is so
 	}
 	rest := l.queries[:0]
 	for _, q := range l.queries {
-		if q.q.After > 0 && l.watermark(q.q.Origin) < q.q.After {
+		if !l.closing.closed && q.q.After > 0 && l.watermark(q.q.Origin) < q.q.After {
 			rest = append(rest, q)
+			continue
+		}
+		if l.closing.closed {
+			l.out.send(q.from, &wire.Detached{Queue: l.cfg.Queue, No: wire.ConsumerNo(q.q.Req), Gone: true})
 			continue
 		}
 		s := l.status()

@@ -12,9 +12,13 @@ import (
 // every source, the outbox drained. Then the group may go.
 type closing struct {
 	wanted, proposed, closed, reported bool
-	told                               map[ending]bool // sources that have recorded the end
-	tellAt                             time.Time
-	burying                            bool // a Bury is not applied yet
+	// itself: nobody uses the queue, so that this leader ends it; told: the catalog was told so.
+	itself, told bool
+	behind       map[fsm.Origin]uint64 // the operations below come before the end
+	waiting      []func()              // answers that would be wrong before the end is in the log
+	informed     map[ending]bool       // sources that have recorded the end
+	tellAt       time.Time
+	burying      bool // a Bury is not applied yet
 }
 
 const tellAgain = 500 * time.Millisecond
@@ -23,9 +27,47 @@ const tellAgain = 500 * time.Millisecond
 type ending struct{ source, target uint64 }
 
 func (c *closing) forgotten(source, target uint64) {
-	if c.told != nil {
-		c.told[ending{source, target}] = true
+	if c.informed != nil {
+		c.informed[ending{source, target}] = true
 	}
+}
+
+// begun tells whether the queue has ended or is to.
+func (c *closing) begun() bool { return c.wanted || c.itself || c.closed }
+
+// endUnused ends a queue that nobody uses. That is decided here, in the queue's own log: who
+// attaches later hears that it is gone, and no answer of the catalog, however late, can overtake a consumer.
+func (l *Leader) endUnused() {
+	c := &l.closing
+	if c.begun() {
+		return
+	}
+	c.itself = true
+	c.behind = make(map[fsm.Origin]uint64, len(l.peers))
+	for _, p := range l.peers {
+		c.behind[p.origin] = max(p.next, p.announced+1)
+	}
+}
+
+// heardOut tells whether what clients said before the queue ended by itself is in entries: a letter
+// that was rejected then dies as such.
+func (l *Leader) heardOut() bool {
+	for _, p := range l.peers {
+		if p.next-uint64(len(p.pending)) < l.closing.behind[p.origin] {
+			return false
+		}
+	}
+	return true
+}
+
+// afterEnd answers at once, or when the end that was decided here is in the log: nobody hears of an end that
+// the next leader does not know.
+func (l *Leader) afterEnd(answer func()) {
+	if c := &l.closing; c.itself && !c.closed {
+		c.waiting = append(c.waiting, answer)
+		return
+	}
+	answer()
 }
 
 // lived is the id under which this queue has taken transfers of a source.
@@ -38,20 +80,24 @@ func (l *Leader) lived(s fsm.Source) uint64 {
 
 func (l *Leader) stepClosing() {
 	c := &l.closing
-	if !c.wanted && !c.closed || l.phase == phaseOpen || c.reported {
+	if !c.begun() || l.phase == phaseOpen || c.reported {
 		return
 	}
 	if !c.closed {
 		l.replica.View(func(m *fsm.Machine) { c.closed = m.Closed() })
 	}
 	if !c.closed {
-		if !c.proposed {
+		if !c.proposed && (c.wanted || l.heardOut()) {
 			c.proposed = true
 			l.pending.add(fsm.Close{}, false)
 		}
 		return
 	}
 	l.dismiss()
+	if !c.wanted {
+		l.tellCatalog()
+		return // nothing is left to others before these know it
+	}
 	l.bury()
 	if l.sourcesTold() && l.drained() {
 		c.reported = true
@@ -61,8 +107,21 @@ func (l *Leader) stepClosing() {
 	l.wake(tellAgain)
 }
 
+// tellCatalog has a queue that ended by itself taken out of the catalog, also if a former leader ended it: that one
+// may not have come to it.
+func (l *Leader) tellCatalog() {
+	if !l.closing.told {
+		l.closing.told = true
+		l.cfg.Unused()
+	}
+}
+
 // dismiss ends the consumers and answers what waits.
 func (l *Leader) dismiss() {
+	for _, answer := range l.closing.waiting {
+		answer()
+	}
+	l.closing.waiting = nil
 	for _, c := range l.consumers.byKey {
 		l.out.send(c.peer, &wire.Detached{Queue: l.cfg.Queue, No: c.no, Gone: true})
 	}
@@ -107,8 +166,8 @@ func (l *Leader) bury() {
 // watermark lies, until each has it in its own log.
 func (l *Leader) sourcesTold() bool {
 	c := &l.closing
-	if c.told == nil {
-		c.told = map[ending]bool{}
+	if c.informed == nil {
+		c.informed = map[ending]bool{}
 	}
 	now := time.Now()
 	tell := !now.Before(c.tellAt)
@@ -123,7 +182,7 @@ func (l *Leader) sourcesTold() bool {
 		}
 		for s, w := range m.Sources() {
 			target := l.lived(s)
-			if c.told[ending{s.Queue, target}] || s.Queue == l.cfg.Queue || !l.cfg.SourceExists(s.Queue) {
+			if c.informed[ending{s.Queue, target}] || s.Queue == l.cfg.Queue || !l.cfg.SourceExists(s.Queue) {
 				continue
 			}
 			all = false

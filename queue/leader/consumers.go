@@ -216,8 +216,8 @@ func (l *Leader) onAttach(from string, m *wire.Attach) {
 	}
 	reply := &wire.Attached{Queue: l.cfg.Queue, No: m.Consumer.No}
 	switch {
-	case l.closing.wanted || l.closing.closed:
-		l.out.send(from, &wire.Detached{Queue: l.cfg.Queue, No: m.Consumer.No, Gone: true})
+	case l.closing.begun():
+		l.afterEnd(func() { l.out.send(from, &wire.Detached{Queue: l.cfg.Queue, No: m.Consumer.No, Gone: true}) })
 		return
 	case l.consumers.find(m.Origin.Node, m.Consumer.No) != nil:
 		// A repeat after a lost answer, or with another prefetch. Its window is what it was.
@@ -264,7 +264,10 @@ func (l *Leader) onDetach(from string, m *wire.Detach) {
 		l.use()
 		l.checkUnused(true)
 	}
-	l.out.send(from, &wire.Detached{Queue: l.cfg.Queue, No: m.No, Unused: l.unused() && l.everConsumed()})
+	// Whoever hears that it is unused may take it out of the catalog.
+	l.afterEnd(func() {
+		l.out.send(from, &wire.Detached{Queue: l.cfg.Queue, No: m.No, Unused: l.cfg.AutoDelete && l.closing.closed})
+	})
 }
 
 func (l *Leader) onWindow(from string, m *wire.Window) {
@@ -278,11 +281,11 @@ func (l *Leader) onWindow(from string, m *wire.Window) {
 	}
 }
 
-// checkUnused reports the loss of the last consumer. Before the roll call is
+// checkUnused ends a queue that has lost its last consumer. Before the roll call is
 // complete nobody counts as absent.
 func (l *Leader) checkUnused(had bool) {
 	if had && l.unused() {
-		l.cfg.Unused()
+		l.endUnused()
 	}
 }
 

@@ -29,7 +29,7 @@ func (l *Leader) succeeded(queue uint64) bool {
 // onTransfer, which does not find it either, and in the log by the entry's catalog
 // revision.
 func (l *Leader) forgetGone() {
-	if !l.forgets.wanted || l.phase != phaseActive || l.closing.wanted || l.closing.closed {
+	if !l.forgets.wanted || l.phase != phaseActive || l.closing.begun() {
 		return
 	}
 	if left := time.Until(l.forgets.after); left > 0 {

@@ -63,15 +63,15 @@ type Config struct {
 	// Way looks up in the node's catalog copy where the dead letters of a queue with these
 	// settings go, whatever the message; it keeps nothing. nil: each has to be looked at.
 	Way func(vhost, name string, set *queue.Settings) Way
-	// Expires gives the queue's own time to live, 0 for none; Expired is called when
+	// Expires gives the queue's own time to live, 0 for none; Expired is asked when
 	// nobody has used it for so long, and again after a while if it says that the queue cannot
 	// go now. Both may be nil together.
 	Expires func() time.Duration
 	Expired func() (goes bool)
 	// Bursts tells whether every node of the cluster knows what Answer.Pace says. nil: they do.
 	Bursts func() bool
-	// AutoDelete queues end with their last consumer: Unused is called when it has gone,
-	// or is found gone by a new leader.
+	// AutoDelete queues end with their last consumer. Unused is called once the end of one that nobody
+	// uses is in its log: it is for the catalog to forget it. A later leader calls it again.
 	AutoDelete bool
 	Unused     func()
 	// Single queues have one active consumer at a time. Lease is how long a node that is

@@ -6,16 +6,15 @@ import "time"
 // uses the queue. Consumers, declarations and gets are use; publishing is not. A
 // new leader begins to count anew.
 type lease struct {
-	used     time.Time
-	ttl      time.Duration // as last seen; another one begins anew
-	reported bool
+	used time.Time
+	ttl  time.Duration // as last seen; another one begins anew
 }
 
 func (l *Leader) use() { l.lease.used = time.Now() }
 
-// checkLease reports a queue that nobody has used for its time.
+// checkLease ends a queue that nobody has used for its time.
 func (l *Leader) checkLease() {
-	if l.cfg.Expires == nil || l.phase != phaseActive || l.lease.reported || l.closing.wanted {
+	if l.cfg.Expires == nil || l.phase != phaseActive || l.closing.begun() {
 		return
 	}
 	ttl := l.cfg.Expires()
@@ -35,10 +34,12 @@ func (l *Leader) checkLease() {
 		}
 		return
 	}
-	if l.lease.reported = l.cfg.Expired(); !l.lease.reported {
+	if !l.cfg.Expired() {
 		l.wake(expireAgain)
+		return
 	}
+	l.endUnused()
 }
 
-// expireAgain is the pause between two reports of a queue that could not go.
+// expireAgain is the pause between two looks at a queue that could not go.
 const expireAgain = time.Second

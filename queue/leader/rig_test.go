@@ -85,6 +85,7 @@ func (r *rig) lead() {
 		CatalogRevision: func() uint64 { return 1 },
 		SourceExists:    func(uint64) bool { return true },
 		Closed:          func() {},
+		Unused:          func() {},
 		StartMover:      func(*Leader) Mover { return idleMover{} },
 		Logger:          slog.New(slog.DiscardHandler),
 	}

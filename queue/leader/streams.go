@@ -26,6 +26,8 @@ type peer struct {
 	told uint64
 	// resync is the No of the newest Resync, 0 before the first.
 	resync uint64
+	// announced is the newest operation that its Resync spoke of; it may still be on its way.
+	announced uint64
 }
 
 // peer finds or begins the stream of an origin. It returns nil for an

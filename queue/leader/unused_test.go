@@ -1,10 +1,13 @@
 package leader
 
 import (
+	"bytes"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/warrenmq/warren/fsm"
+	"github.com/warrenmq/warren/queue"
 	"github.com/warrenmq/warren/queue/wire"
 )
 
@@ -113,6 +116,144 @@ func TestUnusedWaitsForMissingNodes(t *testing.T) {
 					}
 				}
 			}
+		})
+	}
+}
+
+// shutLog commits nothing while it is shut.
+type shutLog struct {
+	*MemLog
+	mu      sync.Mutex
+	shut    bool
+	waiting []func()
+}
+
+func (l *shutLog) Propose(data []byte, done func(error)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.shut {
+		l.MemLog.Propose(data, done)
+		return
+	}
+	data = bytes.Clone(data)
+	l.waiting = append(l.waiting, func() { l.MemLog.Propose(data, done) })
+}
+
+func (l *shutLog) set(shut bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.shut = shut
+	for _, f := range l.waiting {
+		f()
+	}
+	l.waiting = nil
+}
+
+// unusedRig is a queue that ends when nobody uses it; told gets a word for each time that the catalog is told.
+func unusedRig(t *testing.T, set queue.Settings, change func(*Config), nodes ...Node) (r *rig, log *shutLog, told chan struct{}) {
+	told = make(chan struct{}, 16)
+	log = &shutLog{}
+	r = newRigWith(t, set, func(c *Config) {
+		if log.MemLog == nil {
+			log.MemLog = c.Log.(*MemLog)
+		}
+		c.Log, c.Unused = log, func() { told <- struct{}{} }
+		change(c)
+	}, nodes...)
+	for _, n := range nodes {
+		r.answerRoll(n)
+	}
+	return r, log, told
+}
+
+func (r *rig) gone(n Node, no wire.ConsumerNo) {
+	r.t.Helper()
+	if d := await(r, n.ID, func(d *wire.Detached) bool { return d.No == no }); !d.Gone {
+		r.t.Errorf("%d got %+v, want the queue gone", no, d)
+	}
+}
+
+// From the moment at which a queue is found unused nobody attaches to it, and nobody, the catalog neither, hears that it has
+// ended before that is committed. The next leader knows it, and tells the catalog again.
+func TestUnusedQueueEndsInItsLog(t *testing.T) {
+	a := node(1)
+	for name, expires := range map[string]time.Duration{"auto-delete": 0, "expired": 20 * time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			r, log, told := unusedRig(t, plain(), func(c *Config) {
+				c.AutoDelete = expires == 0
+				c.Expires, c.Expired = func() time.Duration { return expires }, func() bool { return true }
+			}, a)
+			r.attach(a, 1, 0)
+			log.set(true)
+			r.l.Receive(a.ID, &wire.Detach{Queue: 7, Origin: a.Origin, No: 1})
+			if expires > 0 {
+				await[*wire.Detached](r, a.ID, nil)
+				time.Sleep(3 * expires)
+			}
+			r.l.Receive(a.ID, &wire.Attach{Queue: 7, Origin: a.Origin, Consumer: wire.Consumer{No: 2}})
+			r.l.Receive(a.ID, &wire.Query{Queue: 7, Origin: a.Origin, Req: 3, Use: true})
+			time.Sleep(50 * time.Millisecond)
+			r.mu.Lock()
+			for _, s := range r.out {
+				if _, ok := s.m.(*wire.Answer); ok {
+					continue // to the roll call
+				}
+				t.Errorf("said before the end is committed: %T %+v", s.m, s.m)
+			}
+			r.mu.Unlock()
+			if len(told) > 0 {
+				t.Error("the catalog was told before the end is committed")
+			}
+			log.set(false)
+			if expires == 0 {
+				if d := await(r, a.ID, func(d *wire.Detached) bool { return d.No == 1 }); d.Gone || !d.Unused {
+					t.Errorf("the last consumer got %+v, want the queue unused", d)
+				}
+			}
+			r.gone(a, 2)
+			r.gone(a, 3)
+			<-told
+			r.lead()
+			r.answerRoll(a)
+			<-told
+			r.l.Receive(a.ID, &wire.Attach{Queue: 7, Origin: a.Origin, Consumer: wire.Consumer{No: 4}})
+			r.gone(a, 4)
+		})
+	}
+}
+
+// What its last consumer rejects before it goes dies as rejected, also if the leader hears of it from the next session's roll
+// call before it hears it.
+func TestUnusedQueueHearsItsClientsOut(t *testing.T) {
+	a := node(1)
+	for name, anew := range map[string]bool{"by its leader": false, "by the next": true} {
+		t.Run(name, func(t *testing.T) {
+			set := plain()
+			set.DeadLetter = true
+			r, log, told := unusedRig(t, set, func(c *Config) { c.AutoDelete = true }, a)
+			r.attach(a, 1, 0)
+			r.publish(a, "bad")
+			it := r.items(a, 1)[0]
+			if anew {
+				r.lead()
+				r.answerRoll(a, wire.Hold{No: 1, ID: it.ID, Attempt: it.Attempt, Settled: r.seq[a.Origin.Node] + 1})
+				time.Sleep(50 * time.Millisecond)
+				if len(told) > 0 {
+					t.Error("the queue has ended before an operation that was announced")
+				}
+				r.settle(a, fsm.Discard, it)
+			} else {
+				log.set(true) // nothing is taken before the last consumer has gone
+				r.settle(a, fsm.Discard, it)
+				r.l.Receive(a.ID, &wire.Detach{Queue: 7, Origin: a.Origin, No: 1})
+				log.set(false)
+			}
+			<-told
+			r.replica.View(func(m *fsm.Machine) {
+				if n := m.Outbox().Len(); n != 1 || !m.Closed() {
+					t.Errorf("%d dead letters, closed %v", n, m.Closed())
+				}
+			})
 		})
 	}
 }

@@ -77,7 +77,8 @@ type Detach struct {
 }
 
 // Detached answers Detach, or tells that the leader ended the consumer (Gone). Unused
-// tells that it was the last one of an auto-delete queue, which is being deleted.
+// tells that it was the last one of an auto-delete queue, which has ended and leaves the catalog. Gone, with
+// the number of an Attach or a Query, answers that the queue has ended.
 type Detached struct {
 	Queue  uint64
 	No     ConsumerNo
