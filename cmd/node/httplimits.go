@@ -49,7 +49,7 @@ func (b *body) deadline(t time.Time) {
 // Read frees the connection at the end: the server goes on reading, to see whether the client goes away.
 func (b *body) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if err == io.EOF { //nolint:errorlint // as readers return it
+	if err == io.EOF {
 		b.deadline(time.Time{})
 		b.w.Header().Del("Connection")
 	}

@@ -54,7 +54,7 @@ func TestTimedBody(t *testing.T) {
 	}
 	began := time.Now()
 	r, _ := open("/refused", 1000, "x")
-	if resp := answer(r); resp.StatusCode != 401 || !resp.Close || time.Since(began) > limit {
+	if resp := answer(r); resp.StatusCode != http.StatusUnauthorized || !resp.Close || time.Since(began) > limit {
 		t.Errorf("refused: %d, closes %t, after %v", resp.StatusCode, resp.Close, time.Since(began))
 	}
 	open("/read", 1000, "x")
@@ -64,7 +64,7 @@ func TestTimedBody(t *testing.T) {
 	}
 	r, nc := open("/long", 2, "{}")
 	for range 2 {
-		if resp := answer(r); resp.StatusCode != 200 || resp.Close {
+		if resp := answer(r); resp.StatusCode != http.StatusOK || resp.Close {
 			t.Errorf("a long answer: %d, closes %t", resp.StatusCode, resp.Close)
 		}
 		time.Sleep(2 * limit)
