@@ -81,6 +81,8 @@ func (n *running) serveDebug(mux *http.ServeMux, guard func(http.HandlerFunc) ht
 	mux.HandleFunc("GET /debug/pprof/", guard(pprof.Index))
 	mux.HandleFunc("GET /debug/pprof/profile", guard(pprof.Profile))
 	mux.HandleFunc("GET /debug/pprof/trace", guard(pprof.Trace))
+	mux.HandleFunc("GET /debug/pprof/block", guard(blockProfile().ServeHTTP))
+	mux.HandleFunc("GET /debug/pprof/mutex", guard(mutexProfile().ServeHTTP))
 }
 
 // serveProbes adds health checks, which ask for no login, and figures.

@@ -22,19 +22,27 @@ func TestPerfMovesDeadLetters(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		name, args string
-		sent       int // 0: as many as a second takes
+		sent       int    // 0: as many as a second takes
+		phase      string // of which profiles are kept
 	}{
-		{"reject over gRPC", "--via reject --preload 500 --protocol grpc", 500},
-		{"delivery limit", "--via delivery-limit --preload 500", 500},
-		{"ttl", "--via ttl --rate 500 --warmup 200ms --duration 1s", 0},
+		{"reject over gRPC", "--via reject --preload 500 --protocol grpc", 500, ""},
+		{"delivery limit", "--via delivery-limit --preload 500", 500, "move"},
+		{"ttl", "--via ttl --rate 500 --warmup 200ms --duration 1s", 0, "load"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			args := append(strings.Fields(tc.args), "--start", binary, "--nodes", "3", "--dir", t.TempDir(), "--size", "100")
+			profiles := t.TempDir()
+			if tc.phase != "" {
+				args = append(args, "--profiles", profiles)
+			}
 			var out, errs bytes.Buffer
 			cmd := exec.CommandContext(t.Context(), tool, append([]string{"deadletter"}, args...)...)
 			cmd.Stdout, cmd.Stderr = &out, &errs
 			if err := cmd.Run(); err != nil {
 				t.Fatalf("%v\n%s", err, errs.Bytes())
+			}
+			if kept, err := filepath.Glob(filepath.Join(profiles, tc.phase+"-*.pprof")); err != nil || tc.phase != "" && len(kept) != 3*4 {
+				t.Errorf("profiles: %q, %v, want four of each node", kept, err)
 			}
 			var r struct {
 				Sent, Confirmed, Received, Lost, Duplicates int

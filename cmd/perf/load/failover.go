@@ -47,24 +47,21 @@ func failover(r *run) (err error) {
 	l.confirmLatency.reset()
 	l.arrivalLatency.reset()
 	defer func() { err = errors.Join(err, hit.undo()) }()
-	profiled := func() error { return nil }
-	if l.cfg.profiles != "" && r.servers.cluster != nil {
-		profiled = r.servers.profile(r.ctx, l.cfg.profiles)
-	}
 	if l.cfg.keep { // to find one's way in the logs that stay
 		fmt.Fprintln(os.Stderr, "warren-perf: hit at", time.Now().UTC().Format("15:04:05.000"))
 	}
 	cpu := usageOf(hit.others).cpu
-	if err := hit.do(); err != nil {
-		return fmt.Errorf("kill, stop or cut off the leader: %w", err)
-	}
-	outages, err := p.all()
+	var outages *histogram
+	err = r.profiled("failover", func() error {
+		if err := hit.do(); err != nil {
+			return fmt.Errorf("kill, stop or cut off the leader: %w", err)
+		}
+		outages, err = p.all()
+		r.result.FailoverCPUMS = millis(usageOf(hit.others).cpu - cpu)
+		return err
+	})
 	if err != nil {
 		return err
-	}
-	r.result.FailoverCPUMS = millis(usageOf(hit.others).cpu - cpu)
-	if err := profiled(); err != nil {
-		return fmt.Errorf("profile: %w", err)
 	}
 	if err := l.rest(r.ctx, l.cfg.Duration); err != nil {
 		return err

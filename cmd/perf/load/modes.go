@@ -39,7 +39,7 @@ func (r *run) measure() error {
 		return err
 	}
 	before, cpu, began := l.totals(), r.servers.usage(), time.Now()
-	if err := l.rest(r.ctx, l.cfg.Duration); err != nil {
+	if err := r.profiled("load", func() error { return l.rest(r.ctx, l.cfg.Duration) }); err != nil {
 		return err
 	}
 	waiting, err := r.targetsHold()
@@ -151,13 +151,18 @@ func preloaded(r *run) error {
 		return fmt.Errorf("%d of %d messages were confirmed", t.confirmed, total)
 	}
 	cpu, began := r.servers.usage(), time.Now()
-	if err := startRejecting(r); err != nil {
+	var seconds float64
+	err := r.profiled("move", func() error {
+		if err := startRejecting(r); err != nil {
+			return err
+		}
+		err := l.until(r.ctx, func(t totals) bool { return t.received == total })
+		seconds = time.Since(began).Seconds()
+		return err
+	})
+	if err != nil {
 		return err
 	}
-	if err := l.until(r.ctx, func(t totals) bool { return t.received == total }); err != nil {
-		return err
-	}
-	seconds := time.Since(began).Seconds()
 	r.result.DeadLetteredPerSecond = float64(l.totals().received) / seconds
 	r.result.ServerCores = (r.servers.usage().cpu - cpu.cpu).Seconds() / seconds
 	return nil
@@ -172,13 +177,17 @@ func backlog(r *run) error {
 	each := l.cfg.Messages / l.cfg.Publishers
 	total := each * l.cfg.Publishers
 	before, began := r.servers.usage(), time.Now()
-	if err := l.publish(r.ctx, each); err != nil {
+	err := r.profiled("publish", func() error {
+		if err := l.publish(r.ctx, each); err != nil {
+			return err
+		}
+		err := l.until(r.ctx, func(t totals) bool { return t.confirmed == total })
+		r.result.PublishPerSecond = float64(l.totals().confirmed) / time.Since(began).Seconds()
+		return err
+	})
+	if err != nil {
 		return err
 	}
-	if err := l.until(r.ctx, func(t totals) bool { return t.confirmed == total }); err != nil {
-		return err
-	}
-	r.result.PublishPerSecond = float64(l.totals().confirmed) / time.Since(began).Seconds()
 	growth := func() float64 { return float64(r.servers.usage().rss-before.rss) / (1 << 20) }
 	r.result.MemoryGrowthAtOnceMiB = growth()
 	if err := l.rest(r.ctx, l.cfg.Settle); err != nil {
@@ -186,14 +195,14 @@ func backlog(r *run) error {
 	}
 	r.result.MemoryGrowthMiB = growth()
 	began = time.Now()
-	if err := l.consume("", l.cfg.Prefetch, l.arriveAndAck); err != nil {
+	return r.profiled("drain", func() error {
+		if err := l.consume("", l.cfg.Prefetch, l.arriveAndAck); err != nil {
+			return err
+		}
+		err := l.until(r.ctx, func(t totals) bool { return t.received == total })
+		r.result.DrainPerSecond = float64(l.totals().received) / time.Since(began).Seconds()
 		return err
-	}
-	if err := l.until(r.ctx, func(t totals) bool { return t.received == total }); err != nil {
-		return err
-	}
-	r.result.DrainPerSecond = float64(l.totals().received) / time.Since(began).Seconds()
-	return nil
+	})
 }
 
 // run is one execution of a mode.

@@ -19,10 +19,16 @@ func queues(r *run) error {
 		return err
 	}
 	before, began := r.servers.usage(), time.Now()
-	if err := l.share(conns, func(c Conn, queue string) error { return c.Declare(queue, l.cfg.queueArgs()) }); err != nil {
+	var declared usage
+	var seconds float64
+	err = r.profiled("declare", func() error {
+		err := l.share(conns, func(c Conn, queue string) error { return c.Declare(queue, l.cfg.queueArgs()) })
+		declared, seconds = r.servers.usage(), time.Since(began).Seconds()
+		return err
+	})
+	if err != nil {
 		return err
 	}
-	declared, seconds := r.servers.usage(), time.Since(began).Seconds()
 	r.result.DeclarePerSecond = float64(l.cfg.Queues) / seconds
 	r.result.DeclareCPUMS = millis(declared.cpu-before.cpu) / float64(l.cfg.Queues)
 
@@ -30,7 +36,7 @@ func queues(r *run) error {
 		return err
 	}
 	idle, began := r.servers.usage(), time.Now()
-	if err := l.rest(r.ctx, l.cfg.Duration); err != nil {
+	if err := r.profiled("idle", func() error { return l.rest(r.ctx, l.cfg.Duration) }); err != nil {
 		return err
 	}
 	after := r.servers.usage()

@@ -4,16 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 
 	"github.com/warrenmq/warren/jepsen/network"
 	"github.com/warrenmq/warren/test/cluster"
@@ -216,36 +212,6 @@ func ledQueues(page, prefix string) (names []string) {
 		}
 	}
 	return names
-}
-
-// profileTime is what a profile of a failover covers.
-const profileTime = 2 * time.Second
-
-// profile writes CPU profiles of the nodes that clients use into a folder. It returns a function
-// that waits for them.
-func (s *servers) profile(ctx context.Context, dir string) (wait func() error) {
-	var g errgroup.Group
-	for _, n := range s.cluster.Nodes() {
-		if slices.Contains(s.cfg.URLs, n.URL()) {
-			g.Go(func() error {
-				req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("%s/debug/pprof/profile?seconds=%d", n.HTTP(), int(profileTime.Seconds())), http.NoBody)
-				if err != nil {
-					return err
-				}
-				resp, err := http.DefaultClient.Do(req)
-				if err != nil {
-					return err
-				}
-				defer resp.Body.Close()
-				data, err := io.ReadAll(resp.Body)
-				if err != nil {
-					return err
-				}
-				return os.WriteFile(filepath.Join(dir, n.Name+".pprof"), data, 0o600)
-			})
-		}
-	}
-	return g.Wait
 }
 
 // around are the ways between a node and the others.

@@ -136,7 +136,7 @@ func parse(args []string, stderr io.Writer) (*settings, error) {
 	flags.BoolVar(&s.Cut, "cut", false, "failover: cut the leader's node off from the other nodes, silently, instead of killing it (with --start)")
 	flags.BoolVar(&s.OneLeader, "one-leader", false, "failover: have one node lead all queues, and hit that one")
 	flags.StringVar(&s.logLevel, "log-level", "warn", "least severe `level` that nodes which are started log")
-	flags.StringVar(&s.profiles, "profiles", "", "failover: keep CPU profiles of the nodes that stay, from the hit on, in this `folder`")
+	flags.StringVar(&s.profiles, "profiles", "", "keep profiles of the nodes (processor, allocations, waits, mutexes) from the beginning of each phase on, in this `folder`, which exists (with --start); processor times are higher then")
 	flags.BoolVar(&s.keep, "keep", false, "leave the folder of nodes that were started, with their logs")
 	flags.DurationVar(&s.Warmup, "warmup", 3*time.Second, "time before the measurement")
 	flags.DurationVar(&s.Duration, "duration", 10*time.Second, "time of the measurement")
