@@ -257,7 +257,7 @@ func (c *conn) end(err error) {
 	protocol, isProtocol := errors.AsType[*wire.Error](err)
 	switch {
 	case errors.Is(err, errClientClosed):
-		c.release()
+		c.release(false)
 		c.out.last(&wire.ConnectionCloseOk{})
 		c.out.finish()
 		<-c.sender
@@ -267,11 +267,11 @@ func (c *conn) end(err error) {
 		c.srv.stats.connectionErrors.Add(1)
 		c.logClose(protocol)
 		c.out.last(protocol.ConnectionClose())
-		c.release()
+		c.release(true)
 		c.drain(protocol.Code != wire.FrameError)
 	default:
 		c.logEnd(err)
-		c.release()
+		c.release(false)
 	}
 }
 
@@ -323,8 +323,9 @@ func (c *conn) rush() {
 }
 
 // release gives everything back to the broker: channels, unsettled deliveries,
-// exclusive queues. It works on when the connection's context has ended.
-func (c *conn) release() {
+// exclusive queues. It works on when the connection's context has ended. With queued the client
+// reads what is to be written yet.
+func (c *conn) release(queued bool) {
 	noAck := false
 	for _, ch := range c.channels {
 		ch.silence()
@@ -334,7 +335,7 @@ func (c *conn) release() {
 		return
 	}
 	if noAck {
-		c.awaitWritten(false)
+		c.awaitWritten(queued)
 	}
 	ctx, cancel := c.releasing()
 	defer cancel()
