@@ -10,7 +10,6 @@ import (
 	"syscall"
 	"time"
 
-
 	"github.com/warrenmq/warren/jepsen/network"
 	"github.com/warrenmq/warren/test/cluster"
 )
