@@ -81,6 +81,35 @@ func TestDelayedMessageGoesOn(t *testing.T) {
 	})
 }
 
+// The id for deduplication counts in the queue to which a delayed exchange sends what was published to it. A dead letter that takes
+// this way, or one that a redrive sends back, is no publish: its queue may have taken the id when it came first, and would drop it.
+func TestDelayedLetterIsNoCopy(t *testing.T) {
+	for name, deaths := range map[string][]dlx.Death{
+		"published":   nil,
+		"dead letter": {{Queue: "work", Reason: dlx.Rejected, Count: 1}},
+		"sent back":   {{Queue: "work", Reason: dlx.Rejected, Count: 1, Redriven: true, Before: 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, false, Target{5, "work"})
+				defer r.m.Stop()
+				r.propose(fsm.SetSettings{Revision: 2, Name: "dx", VHost: "/", Settings: queue.Settings{
+					MessageTTLMillis: -1, MaxLength: -1, MaxLengthBytes: -1, DeliveryLimit: -1,
+					DeadLetter: true, DeadLetterExchange: "dx", Delayed: true,
+				}})
+				props := properties(t, func(p *amqp.Properties) { p.SetHeaders(amqp.Table{{Name: "x-deduplication-header", Value: "id"}}) })
+				r.enter(fsm.Publish{TTLMillis: 0}, fsm.Message{RoutingKeys: []string{"k"}, Properties: props, Deaths: deaths, Body: []byte("job")})
+				r.now = 1
+				r.propose(fsm.Expire{IDs: []queue.IDRange{{First: 1, Last: 1}}})
+				r.m.Wake()
+				if it, _ := r.sentMessage(); (it.Dedup != queue.DedupID{}) != (deaths == nil) {
+					t.Errorf("transferred as %+v", it)
+				}
+			})
+		})
+	}
+}
+
 // A dead letter that asks for a delay says so to its target, which may be the queue of a
 // delayed exchange.
 func TestDeadLetterAsksForDelay(t *testing.T) {

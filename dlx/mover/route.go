@@ -312,9 +312,10 @@ func (m *Mover) build(rest []dlx.Pending, s deadSettings, back bool) (fsm.Transf
 		n, err := strconv.ParseInt(text, 10, 64)
 		t.TTLMillis, t.HasTTL = n, err == nil && n >= 0
 	}
-	if s.set.Delayed {
+	if s.set.Delayed && len(dead.Deaths) == 0 {
 		if v, ok := props.Header(exchange.HeaderDedup); ok {
-			// It is published only now. What is no id does no harm.
+			// It is published only now, and no dead letter on its way, sent back or not: that one's queue may know its id from
+			// before it died. What is no id does no harm.
 			t.Dedup, _ = exchange.DedupID(amqp.Table{{Name: exchange.HeaderDedup, Value: v}})
 		}
 	}

@@ -40,6 +40,7 @@ func TestDeduplication(t *testing.T) {
 		{name: "U12 in transactions", warrenOnly: true, run: dedupTx},
 		{name: "U12 of a delayed exchange when due", warrenOnly: true, run: dedupDelayed},
 		{name: "dead letters are not looked at", warrenOnly: true, run: dedupDeadLetters},
+		{name: "dead letters that a delayed exchange keeps are not looked at", warrenOnly: true, run: dedupDelayedLetters},
 		{name: "bad ids and arguments", warrenOnly: true, run: dedupRefusals},
 	})
 }
@@ -176,6 +177,23 @@ func dedupDeadLetters(s *session) {
 	s.publish("", dead, once("published", "id")) // dead letters have not taken the id
 	s.publish("", dead, once("copy", "id"))
 	s.holds(dead, "m", "m", "m", "published")
+}
+
+// dedupDelayedLetters has a consumer try again after a while: its queue knows the id, and takes its letter back all the same.
+func dedupDelayedLetters(s *session) {
+	x := s.delayedExchange("x", "fanout")
+	q := s.queue("q", windowed("x-dead-letter-exchange", x))
+	s.bind(q, "", x, nil)
+	m := delayed("m", 200)
+	m.Headers["x-deduplication-header"] = "id"
+	s.publish("", q, m)
+	for range 2 { // held back once, and sent on at once then
+		s.ready(q, 1)
+		s.noError("reject", s.get(q).Reject(false))
+	}
+	s.ready(q, 1)
+	s.publish("", q, once("copy", "id"))
+	s.holds(q, "m")
 }
 
 func dedupRefusals(s *session) {
