@@ -204,6 +204,7 @@ type Leader struct {
 	flying    int // bytes in flight
 	mover     Mover
 	redriver  Redriver
+	redriving bool // there are messages that a redrive has to decide on
 	single    single
 	closing   closing
 	forgets   forgetting

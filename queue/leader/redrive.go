@@ -3,7 +3,6 @@ package leader
 import (
 	"slices"
 
-	"github.com/warrenmq/warren/dlx"
 	"github.com/warrenmq/warren/fsm"
 	"github.com/warrenmq/warren/queue"
 )
@@ -21,16 +20,17 @@ func (l *Leader) wakeRedriver() {
 	if l.phase != phaseActive {
 		return // who holds what is not known yet
 	}
-	if l.redriver != nil {
-		l.redriver.Wake()
-		return
-	}
 	if l.cfg.StartRedriver == nil {
 		return
 	}
-	var job dlx.Redriving
-	l.replica.View(func(m *fsm.Machine) { job = m.Redriving() })
-	if job.Searching() {
+	l.replica.View(func(m *fsm.Machine) {
+		job := m.Redriving()
+		l.redriving = job.Searching()
+	})
+	switch {
+	case l.redriver != nil:
+		l.redriver.Wake() // it has nothing to do behind the end of a redrive, and may be kept for the next
+	case l.redriving:
 		l.redriver = l.cfg.StartRedriver(l)
 	}
 }

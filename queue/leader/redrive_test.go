@@ -3,6 +3,7 @@ package leader
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/warrenmq/warren/dlx"
 	"github.com/warrenmq/warren/fsm"
@@ -53,5 +54,34 @@ func TestRedriveKeepsMessagesFromConsumers(t *testing.T) {
 	r.replica.View(func(m *fsm.Machine) { job = m.Redriving() })
 	if job.Moved != 1 || job.Returned != 1 || job.Busy != 1 || job.Cursor != 3 {
 		t.Fatalf("%+v", job)
+	}
+}
+
+type idleRedriver struct{}
+
+func (idleRedriver) Wake() {}
+func (idleRedriver) Stop() {}
+
+// A queue rests when its redrive is over, as it did before that began.
+func TestQueueRestsBehindRedrive(t *testing.T) {
+	a := node(1)
+	r := newRigWith(t, plain(), func(c *Config) { c.StartRedriver = func(*Leader) Redriver { return idleRedriver{} } }, a)
+	r.answerRoll(a)
+	r.publish(a, "1", "2")
+	r.rests(true)
+	r.propose(fsm.StartRedrive{Spec: dlx.RedriveSpec{Token: 1, Discard: true}})
+	r.propose(fsm.TakeRedrive{Number: 1, Through: 1, Items: []fsm.RedriveItem{{ID: 1}}})
+	r.rests(false)
+	r.propose(fsm.TakeRedrive{Number: 1, After: 1, Through: 2, Items: []fsm.RedriveItem{{ID: 2}}})
+	r.rests(true)
+}
+
+// rests waits until the queue may rest, or has done all without coming to rest.
+func (r *rig) rests(want bool) {
+	r.t.Helper()
+	for end := time.Now().Add(5 * time.Second); r.l.MayRest() != want; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			r.t.Fatalf("the queue may rest: %t", !want)
+		}
 	}
 }

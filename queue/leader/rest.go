@@ -7,7 +7,7 @@ import "github.com/warrenmq/warren/fsm"
 func (l *Leader) atRest() bool {
 	return l.phase == phaseActive && !l.over && !l.pressing && l.consumers.len() == 0 &&
 		len(l.inFlight)+len(l.pending.commands)+len(l.held)+len(l.gets)+len(l.queries)+len(l.asks)+len(l.missing)+len(l.supply.sources) == 0 &&
-		l.redriver == nil && !l.closing.begun()
+		!l.redriving && !l.closing.begun()
 }
 
 // MayRest tells whether the queue can do without a leader at work until somebody asks for it: nobody consumes, holds or waits for anything, no
