@@ -96,3 +96,8 @@ func (b *Broker) ownerless(q *catalog.Queue) bool {
 	n := b.cat.View().Node(q.Owner.Node)
 	return n == nil || n.Superseded || n.Incarnation > q.Owner.Incarnation || !b.cfg.Alive(string(q.Owner.Node))
 }
+
+// lostMemory tells whether a queue was in the memory of a node that is known to be dead: nobody would answer for it.
+func (b *Broker) lostMemory(q *catalog.Queue) bool {
+	return q.Kind == catalog.Transient && !b.cfg.Alive(string(q.Members[0]))
+}

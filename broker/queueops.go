@@ -12,6 +12,7 @@ import (
 	"github.com/warrenmq/warren/auth"
 	"github.com/warrenmq/warren/catalog"
 	"github.com/warrenmq/warren/queue"
+	"github.com/warrenmq/warren/queue/wire"
 )
 
 const (
@@ -235,7 +236,11 @@ func (c *Conn) DeleteQueue(ctx context.Context, name string, ifUnused, ifEmpty b
 		}
 		return 0, err
 	}
-	st, err := c.b.status(ctx, q, false)
+	var st *wire.Status
+	err = errQueueGone
+	if ifUnused || ifEmpty || !c.b.lostMemory(q) {
+		st, err = c.b.status(ctx, q, false)
+	}
 	if err != nil && (ifUnused || ifEmpty) && !errors.Is(err, errQueueGone) {
 		return 0, c.queueError(err, name)
 	}

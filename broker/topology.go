@@ -187,9 +187,11 @@ func (b *Broker) PutQueue(ctx context.Context, u User, vhost string, d QueueDecl
 // DropQueue deletes a queue and tells how many messages went with it; NotFound if there is none.
 func (b *Broker) DropQueue(ctx context.Context, u User, vhost, name string, ifUnused, ifEmpty bool) (n uint32, err error) {
 	err = b.withConn(ctx, u, vhost, func(c *Conn) error {
-		if _, err := c.find(ctx, name); err != nil {
+		// DeleteQueue says what of an exclusive one.
+		if q, err := c.find(ctx, name); q == nil {
 			return err
 		}
+		var err error
 		n, err = c.DeleteQueue(ctx, name, ifUnused, ifEmpty)
 		return err
 	})

@@ -85,3 +85,36 @@ func TestStopIsBoundedByExclusiveQueues(t *testing.T) {
 	_, err := s.ch.QueueDeclare("mine0", false, false, true, false, nil)
 	s.noError("declare anew", err)
 }
+
+// TestExclusiveQueueOfADeadNodeIsDeleted: the name of an exclusive queue stays taken when its node dies, which may live cut off; an operator who knows
+// better deletes it, by any node and at once.
+func TestExclusiveQueueOfADeadNodeIsDeleted(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t, 3)
+	owner := at(t, c.Node(2))
+	for _, name := range []string{"mine", "mine too"} {
+		_, err := owner.ch.QueueDeclare(name, false, false, true, false, nil)
+		owner.noError("declare", err)
+	}
+	if code, _, stderr := ctl(t, c.Node(0), "delete_queue", "mine"); code != 70 {
+		t.Errorf("deleted while its connection is open: %d %s", code, stderr)
+	}
+	if err := c.Node(2).Kill(); err != nil {
+		t.Fatal(err)
+	}
+	await(t, timeoutReply, "the queue of a dead node can be deleted", func() bool {
+		code, _, _ := ctl(t, c.Node(0), "delete_queue", "mine")
+		return code == 0
+	})
+	s := at(t, c.Node(1))
+	begun := time.Now()
+	_, err := s.ch.QueueDelete("mine too", false, false, false)
+	s.noError("delete", err)
+	if took := time.Since(begun); took > bound(5*time.Second, begun) {
+		t.Errorf("the deletion took %v", took)
+	}
+	for _, name := range []string{"mine", "mine too"} {
+		_, err := s.ch.QueueDeclare(name, false, false, true, false, nil)
+		s.noError("declare again", err)
+	}
+}
