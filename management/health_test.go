@@ -54,7 +54,8 @@ func TestHealth(t *testing.T) {
 	f.apis["b"].cfg.Broker = &vhostNames{}
 	f.apis["a"].cfg.Health, f.apis["a"].cfg.Broker = h, &vhostNames{fakeBroker{
 		vhosts: map[string][]string{"/": {}},
-		queues: []broker.QueueInfo{{VHost: "/", Name: "lost", Type: "quorum", State: "down"}, {VHost: "/", Name: "led", Type: "quorum", State: "running", Leader: "a"}, {VHost: "/", Name: "l", Type: "classic", State: "down"}},
+		queues: []broker.QueueInfo{{VHost: "/", Name: "lost", Type: "quorum", State: "down"}, {VHost: "/", Name: "led", Type: "quorum", State: "running", Leader: "a"}, {VHost: "/", Name: "l", Type: "classic", State: "down"},
+			{VHost: "/", Name: "r", Type: "classic", Durable: true, State: "minority"}},
 	}}
 	f.apis["a"].cfg.Cluster, f.apis["b"].cfg.Cluster = fakeStats{fakeNodes: fakeNodes{local: "a"}}, fakeStats{fakeNodes: fakeNodes{local: "b"}}
 	check := func(path, want string) {
@@ -67,9 +68,11 @@ func TestHealth(t *testing.T) {
 	for path, want := range map[string]string{
 		"is-in-service": ok, "metadata-store/initialized": ok, "metadata-store/initialized/with-data": ok, "below-node-connection-limit": ok,
 		"quorum-queues-without-elected-leaders/all-vhosts": `503 {"status":"failed","reason":"There are quorum queues without an elected leader",` +
-			`"queues":[{"readable_name":"queue 'lost' in vhost '/'","name":"lost","virtual_host":"/","type":"rabbit_quorum_queue"}]}`,
+			`"queues":[{"readable_name":"queue 'lost' in vhost '/'","name":"lost","virtual_host":"/","type":"rabbit_quorum_queue"},` +
+			`{"readable_name":"queue 'r' in vhost '/'","name":"r","virtual_host":"/","type":"rabbit_classic_queue"}]}`,
 		"quorum-queues-without-elected-leaders/vhost/%2F": `503 {"status":"failed","reason":"There are quorum queues without an elected leader",` +
-			`"queues":[{"readable_name":"queue 'lost' in vhost '/'","name":"lost","virtual_host":"/","type":"rabbit_quorum_queue"}]}`,
+			`"queues":[{"readable_name":"queue 'lost' in vhost '/'","name":"lost","virtual_host":"/","type":"rabbit_quorum_queue"},` +
+			`{"readable_name":"queue 'r' in vhost '/'","name":"r","virtual_host":"/","type":"rabbit_classic_queue"}]}`,
 		"quorum-queues-without-elected-leaders/vhost/none":                `404 {"error":"Object Not Found","reason":"Not Found"}`,
 		"quorum-queues-without-elected-leaders/all-vhosts/pattern/%5Eled": ok,
 		"quorum-queues-without-elected-leaders/vhost/%2F/pattern/(":       `400 {"error":"bad_request","reason":"pattern is no regular expression: error parsing regexp: missing closing ): ` + "`(`" + `"}`,

@@ -58,7 +58,7 @@ func (a *API) checkCatalog(*http.Request) (checkup, error) {
 	return healthy(), nil
 }
 
-// checkLeaders fails if quorum queues, of one vhost or all, with a name that fits the pattern, have no leader that answers.
+// checkLeaders fails if replicated queues (here that is every durable one), of one vhost or all, with a name that fits the pattern, have no majority.
 func (a *API) checkLeaders(r *http.Request) (checkup, error) {
 	vhost := r.PathValue("vhost")
 	if vhost != "" {
@@ -77,8 +77,8 @@ func (a *API) checkLeaders(r *http.Request) (checkup, error) {
 	c := failed("There are quorum queues without an elected leader")
 	names := only(a.cfg.Broker.QueueNames(vhost), func(q broker.QueueName) bool { return fits.MatchString(q.Name) })
 	for _, q := range a.describeQueues(r.Context(), names, a.queueTable(r.Context()), true) {
-		if q.Type == "quorum" && (q.State == "down" || q.State == "minority") {
-			c.Queues = append(c.Queues, CriticalQueue{"queue '" + q.Name + "' in vhost '" + q.VHost + "'", q.Name, q.VHost, "rabbit_quorum_queue"})
+		if (q.Type == "quorum" || q.Durable) && (q.State == "down" || q.State == "minority") {
+			c.Queues = append(c.Queues, CriticalQueue{"queue '" + q.Name + "' in vhost '" + q.VHost + "'", q.Name, q.VHost, "rabbit_" + q.Type + "_queue"})
 		}
 	}
 	if c.Queues == nil {
