@@ -351,8 +351,11 @@ func (f *flight) rewind(to uint64) {
 }
 
 // pause waits longer each time, with jitter so that many sources do not return
-// to one target at once.
+// to one target at once. All answers to one window are one time.
 func (f *flight) pause() {
+	if time.Now().Before(f.notBefore) {
+		return
+	}
 	f.backoff = min(max(backoffMin, 2*f.backoff), backoffMax)
 	f.notBefore = time.Now().Add(f.backoff/2 + rand.N(f.backoff))
 }

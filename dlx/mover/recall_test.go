@@ -1,7 +1,10 @@
 package mover
 
 import (
+	"slices"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/warrenmq/warren/dlx"
@@ -49,6 +52,23 @@ func TestStoppedRedriveIsCalledBack(t *testing.T) {
 		r.answer(wire.TransferAnswer{Target: 5, UpTo: 3, Withdrawn: []uint64{2, 3}})
 		if job := r.redriving(); job.EndedMillis == 0 || job.Moved != 1 || job.Returned != 2 || r.len() != 0 {
 			t.Errorf("%+v, %d in the outbox", job, r.len())
+		}
+	})
+	run(t, "full target and much under way", func(t *testing.T) {
+		r := newRig(t, false, Target{5, "a"})
+		defer r.m.Stop()
+		r.send([]uint64{5}, slices.Repeat([]string{"m"}, 2*transferItems)...)
+		if n := len(r.take(5)); n != 2*transferItems {
+			t.Fatalf("sent %d", n)
+		}
+		r.full(5, 0) // of the first transfer
+		r.answer(wire.TransferAnswer{Target: 5, Gap: true, Full: true})
+		synctest.Wait()
+		r.propose(fsm.StopRedrive{Number: 1})
+		r.m.Wake()
+		list := r.take(5)
+		if len(list) != 2*transferItems || slices.ContainsFunc(list, func(s string) bool { return !strings.HasSuffix(s, ":-") }) {
+			t.Errorf("%d sent, the first as %v", len(list), list[:min(1, len(list))])
 		}
 	})
 	run(t, "target with room", func(t *testing.T) {

@@ -60,6 +60,38 @@ func TestGapAnswerNamesWhatIsCommitted(t *testing.T) {
 	}
 }
 
+// A queue that refuses publishes takes as many letters as there is room for, from all sources together, and says of what comes
+// behind these that it waits for room.
+func TestLettersFillOnlyTheRoom(t *testing.T) {
+	a := node(1)
+	set := plain()
+	set.Overflow, set.MaxLength = queue.RejectPublish, 3
+	r := newRig(t, set, a)
+	r.answerRoll(a)
+	slow := r.relead(func(uint64) bool { return true })
+	r.answerRoll(a)
+	answers := func(want ...wire.TransferAnswer) {
+		t.Helper()
+		for _, w := range want {
+			if got := await[*wire.TransferAnswer](r, a.ID, nil); got.Source != w.Source || got.UpTo != w.UpTo || got.Full != w.Full || got.Gap != w.Gap {
+				t.Fatalf("answer %+v, want %+v", got, w)
+			}
+		}
+	}
+	r.l.Receive(a.ID, transfer(9, 1, "1", "2"))
+	r.l.Receive(a.ID, transfer(8, 1, "1", "2", "3"))
+	r.l.Receive(a.ID, transfer(8, 4, "4"))
+	answers(wire.TransferAnswer{Source: 8, Full: true}, wire.TransferAnswer{Source: 8, Full: true, Gap: true})
+	eventually(t, "all are taken", func() (all bool) {
+		slow.let(len(slow.held))
+		r.replica.View(func(m *fsm.Machine) { all = m.Queue().Len() == 3 })
+		return all
+	})
+	answers(wire.TransferAnswer{Source: 9, UpTo: 2}, wire.TransferAnswer{Source: 8, UpTo: 1})
+	r.l.Receive(a.ID, transfer(8, 2, "2", "3", "4"))
+	answers(wire.TransferAnswer{Source: 8, UpTo: 1, Full: true})
+}
+
 func TestClosedTargetAnswersAtOnce(t *testing.T) {
 	a := node(1)
 	r := newRig(t, plain(), a)

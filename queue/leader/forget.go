@@ -59,8 +59,7 @@ func (l *Leader) forgetGone() {
 	})
 	for _, s := range list {
 		if t := l.transfers[s]; t != nil {
-			l.supply.bytes -= t.bytes
-			t.pending, t.bytes = nil, 0
+			l.supply.drop(t)
 			delete(l.transfers, s)
 		}
 	}

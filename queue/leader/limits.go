@@ -72,8 +72,8 @@ func (m *limits) verdict(l *Leader, p fsm.Publish) fsm.Verdict {
 	if m.set.Overflow == queue.DropHead || m.set.MaxLength < 0 && m.set.MaxLengthBytes < 0 {
 		return fsm.Accept
 	}
-	n, bytes := l.readyNow()
-	if !m.over(n+m.expected+1, bytes+m.expectedBytes+int64(p.BodyBytes)) {
+	n, bytes := l.withComing()
+	if !m.over(n+1, bytes+int64(p.BodyBytes)) {
 		return fsm.Accept
 	}
 	if m.set.Overflow == queue.RejectPublishDLX && m.set.DeadLetter {
@@ -87,16 +87,32 @@ func (l *Leader) outboxFull() bool {
 	return s.OutboxMax > 0 && l.seen.outboxN >= s.OutboxMax || s.OutboxMaxBytes > 0 && l.seen.outboxBytes >= s.OutboxMaxBytes
 }
 
+// withComing is readyNow with what is on its way in: what is proposed, and the letters that wait for an entry.
+func (l *Leader) withComing() (n, bytes int64) {
+	n, bytes = l.readyNow()
+	return n + l.limits.expected + l.supply.letters, bytes + l.limits.expectedBytes + l.supply.bodyBytes
+}
+
 // full tells whether a transfer has to wait: the queue is at its limit already
 // and refuses publishes.
-func (l *Leader) full() bool {
-	s := l.limits.set
-	if s.Overflow == queue.DropHead {
-		return false
+func (l *Leader) full() bool { return l.fitting(make([]fsm.Transfer, 1)) == 0 }
+
+// fitting tells how many of the transfers, from the first on, do not have to wait for room.
+func (l *Leader) fitting(items []fsm.Transfer) int {
+	s := &l.limits.set
+	if s.Overflow == queue.DropHead || s.MaxLength < 0 && s.MaxLengthBytes < 0 {
+		return len(items)
 	}
-	n, bytes := l.readyNow()
-	n, bytes = n+l.limits.expected, bytes+l.limits.expectedBytes
-	return s.MaxLength >= 0 && n >= s.MaxLength || s.MaxLengthBytes >= 0 && bytes >= s.MaxLengthBytes
+	n, bytes := l.withComing()
+	for i := range items {
+		if s.MaxLength >= 0 && n >= s.MaxLength || s.MaxLengthBytes >= 0 && bytes >= s.MaxLengthBytes {
+			return i
+		}
+		if isLetter(&items[i]) {
+			n, bytes = n+1, bytes+int64(items[i].BodyBytes)
+		}
+	}
+	return len(items)
 }
 
 // condemn takes a ready message out of reach of consumers until the command

@@ -17,7 +17,10 @@ type inbound struct {
 
 func transferBytes(t fsm.Transfer) int { return len(t.Message) + len(t.Part) + 32 }
 
-// onTransfer takes dead letters and parts of transactions from a source's leader. "Full"
+// isLetter tells whether the transfer brings a message that waits for room.
+func isLetter(t *fsm.Transfer) bool { return t.Part == nil && !t.Withdrawn }
+
+// onTransfer takes dead letters and parts of transactions from a source's leader, as many as there is room for. "Full"
 // is an answer of the moment and never gets into the log; parts of transactions
 // and what comes before them are not answered so: an ack that waits for room could wait for ever.
 func (l *Leader) onTransfer(from string, m *wire.Transfer) {
@@ -44,38 +47,48 @@ func (l *Leader) onTransfer(from string, m *wire.Transfer) {
 	t.answered = max(t.answered, m.In.AnsweredUpTo)
 	if w := l.sourceWatermark(s); w >= t.next {
 		// Another leader took these: this one is deposed and does not know it yet.
-		l.supply.bytes -= t.bytes
-		t.next, t.pending, t.bytes = w+1, nil, 0
+		l.supply.drop(t)
+		t.next = w + 1
 	}
 	end := m.In.First + uint64(len(m.In.Items))
 	switch {
 	case m.In.First > t.next:
 		// UpTo is what is committed: the source forgets up to there. What is pending
 		// here comes twice then, and is trimmed.
+		// It may have to wait for room all the same, as what came before it.
 		a := l.stands(s)
-		a.Gap = true
+		a.Gap, a.Full = true, !m.Urgent && l.full()
 		l.sendTransferAnswer(t, a)
 	case end <= t.next:
 		l.sendTransferAnswer(t, l.stands(s))
-	case l.full() && !m.Urgent:
-		a := l.stands(s)
-		a.Full = true
-		l.sendTransferAnswer(t, a)
 	default:
 		items := m.In.Items[t.next-m.In.First:]
-		if len(t.pending) == 0 {
-			l.supply.sources = append(l.supply.sources, s)
+		if n := l.fitting(items); n < len(items) && !m.Urgent {
+			a := l.stands(s)
+			a.Full = true
+			l.sendTransferAnswer(t, a)
+			items = items[:n]
 		}
-		for _, it := range items {
-			t.bytes += transferBytes(it)
-			l.supply.bytes += transferBytes(it)
+		if len(items) > 0 {
+			l.accept(s, t, items)
 		}
-		t.pending = append(t.pending, items...)
-		t.next = end
-		failpoint.Pass(failpoint.MoveReceived, l.cfg.Queue)
-		if failpoint.Sown(failpoint.MoveEarly) {
-			l.sendTransferAnswer(t, &wire.TransferAnswer{Source: s.Queue, Epoch: s.Epoch, UpTo: end - 1})
-		}
+	}
+}
+
+// accept has what a source sent wait for an entry.
+func (l *Leader) accept(s fsm.Source, t *inbound, items []fsm.Transfer) {
+	if len(t.pending) == 0 {
+		l.supply.sources = append(l.supply.sources, s)
+	}
+	for i := range items {
+		t.bytes += transferBytes(items[i])
+		l.supply.count(&items[i], 1)
+	}
+	t.pending = append(t.pending, items...)
+	t.next += uint64(len(items))
+	failpoint.Pass(failpoint.MoveReceived, l.cfg.Queue)
+	if failpoint.Sown(failpoint.MoveEarly) {
+		l.sendTransferAnswer(t, &wire.TransferAnswer{Source: s.Queue, Epoch: s.Epoch, UpTo: t.next - 1})
 	}
 }
 
@@ -101,10 +114,28 @@ func (l *Leader) knows(s fsm.Source) (known bool) {
 }
 
 // supply names the sources whose transfers wait for an entry, in the order of their
-// coming, and counts the bytes.
+// coming, and counts the bytes, and the letters with those of their bodies.
 type supply struct {
-	sources []fsm.Source
-	bytes   int
+	sources            []fsm.Source
+	bytes              int
+	letters, bodyBytes int64
+}
+
+// count adds n times what a transfer counts.
+func (s *supply) count(t *fsm.Transfer, n int) {
+	s.bytes += n * transferBytes(*t)
+	if isLetter(t) {
+		s.letters += int64(n)
+		s.bodyBytes += int64(n) * int64(t.BodyBytes)
+	}
+}
+
+// drop lets go of what waits of a source: it comes again.
+func (s *supply) drop(t *inbound) {
+	for i := range t.pending {
+		s.count(&t.pending[i], -1)
+	}
+	t.pending, t.bytes = nil, 0
 }
 
 // takeSupply moves waiting dead letters into the entry. A source may be named that has
@@ -119,7 +150,7 @@ func (l *Leader) takeSupply(e *fsm.Entry, p *proposal, room int) int {
 		if !l.knows(s) && !l.cfg.SourceExists(s.Queue) {
 			// It ended since its letters came in. What it sent was taken before, and perhaps
 			// forgotten since.
-			l.supply.bytes -= t.bytes
+			l.supply.drop(t)
 			delete(l.transfers, s)
 			continue
 		}
@@ -138,11 +169,13 @@ func (l *Leader) takeTransfers(e *fsm.Entry, p *proposal, s fsm.Source, t *inbou
 	}
 	n, size := 0, 0
 	for n < len(t.pending) && (n == 0 || size+transferBytes(t.pending[n]) <= room) {
-		size += transferBytes(t.pending[n])
-		if part := t.pending[n].Part; part != nil {
-			l.takePart(p, part)
-		} else if !t.pending[n].Withdrawn {
-			l.limits.expect(p, int64(t.pending[n].BodyBytes))
+		it := &t.pending[n]
+		size += transferBytes(*it)
+		l.supply.count(it, -1)
+		if it.Part != nil {
+			l.takePart(p, it.Part)
+		} else if isLetter(it) {
+			l.limits.expect(p, int64(it.BodyBytes))
 		}
 		n++
 	}
@@ -152,7 +185,6 @@ func (l *Leader) takeTransfers(e *fsm.Entry, p *proposal, s fsm.Source, t *inbou
 	})
 	t.pending = t.pending[n:]
 	t.bytes -= size
-	l.supply.bytes -= size
 	if len(t.pending) == 0 {
 		t.pending, t.bytes = nil, 0
 	}
@@ -166,8 +198,8 @@ func (l *Leader) answerTransfer(r fsm.TransferResult) {
 		return
 	}
 	if r.Gap || r.Unknown {
-		l.supply.bytes -= t.bytes
-		t.next, t.pending, t.bytes = r.UpTo+1, nil, 0
+		l.supply.drop(t)
+		t.next = r.UpTo + 1
 	} else {
 		failpoint.Pass(failpoint.MoveTaken, l.cfg.Queue)
 		if len(r.Withdrawn) > 0 {

@@ -81,8 +81,8 @@ func (m *limits) txVerdict(l *Leader, n, bytes int64) fsm.Verdict {
 	case m.set.Overflow == queue.DropHead || m.set.MaxLength < 0 && m.set.MaxLengthBytes < 0:
 		return fsm.Accept
 	}
-	ready, readyBytes := l.readyNow()
-	if m.over(ready+m.expected+n, readyBytes+m.expectedBytes+bytes) {
+	ready, readyBytes := l.withComing()
+	if m.over(ready+n, readyBytes+bytes) {
 		return fsm.RefuseFull
 	}
 	return fsm.Accept

@@ -173,6 +173,27 @@ func TestRedriveWaitsForRoom(t *testing.T) {
 	}
 }
 
+// TestManyLettersWaitForRoom sends more than one batch of messages into a queue that has room for few: it takes no more
+// than that, and what is under way comes back when the redrive is stopped.
+func TestManyLettersWaitForRoom(t *testing.T) {
+	c := ctlCluster(t)
+	s := at(t, c.Node(0))
+	const n, room = 600, 3
+	dlq := s.queue("dead", nil)
+	small := s.queue("small", amqp.Table{"x-max-length": room, "x-overflow": "reject-publish"})
+	s.fill(dlq, numbered("m", n)...)
+	mustCtl(t, c.Node(1), "dlq", "retry", dlq, "--to", "queue:"+small, "--wait=false")
+	status := func() string { return mustCtl(t, c.Node(2), "dlq", "status", "-s", dlq) }
+	s.until("all but a few are under way", func() bool {
+		return strings.Contains(status(), fmt.Sprintf("\trunning\t%d\t%d\t", room, n-room))
+	})
+	s.ready(small, room)
+	mustCtl(t, c.Node(2), "dlq", "stop", dlq)
+	s.until("they came back", func() bool { return strings.Contains(status(), fmt.Sprintf("\tstopped\t%d\t0\t%d\t", room, n-room)) })
+	s.ready(dlq, n-room)
+	s.holds(small, numbered("m", room)...)
+}
+
 // TestRedriveSurvives kills the leader of the queue, then the leader of the target while a
 // redrive is under way: every message is in exactly one place, by its content.
 func TestRedriveSurvives(t *testing.T) {
