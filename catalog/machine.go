@@ -11,8 +11,8 @@ import (
 )
 
 // requestsMax is how many requests the machine remembers. A retry whose first attempt
-// lies further back than this many commands would be applied a second time;
-// a proposer gives up long before (proposeMax).
+// lies further back than this many commands would be applied a second time:
+// a proposer makes sure that it does not, see Catalog.surely.
 const requestsMax = 8192
 
 // outcome is what the machine keeps of a request to answer its retries.
@@ -65,6 +65,14 @@ func (l *requestLog) add(id requestID, o outcome) {
 	}
 }
 
+// reach is the index from which on all requests are remembered.
+func (l *requestLog) reach() uint64 {
+	if len(l.order)-l.head < requestsMax {
+		return 0
+	}
+	return l.byID[l.order[l.head]].index
+}
+
 // savedRequest is one request in a snapshot.
 type savedRequest struct {
 	id requestID
@@ -99,6 +107,8 @@ func (a *applied) result(v *View) (Result, error) {
 type machine struct {
 	view     atomic.Pointer[View]
 	requests *requestLog
+	// unseen is the index below which there may be requests whose outcomes are not known here: a snapshot came in their place.
+	unseen atomic.Uint64
 	// notify is called after each new view with what was applied, nil after a restore.
 	// It must not block.
 	notify func(*applied)
@@ -159,6 +169,9 @@ func (f fsm) Restore(r io.ReadCloser) error {
 	view, requests, err := readSnapshot(r)
 	if err != nil {
 		return fmt.Errorf("restore the catalog: %w", err)
+	}
+	if reach := requests.reach(); reach > f.view.Load().revision+1 {
+		f.unseen.Store(reach)
 	}
 	f.requests = requests
 	f.view.Store(view)

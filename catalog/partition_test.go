@@ -18,6 +18,7 @@ import (
 type gate struct {
 	mu   sync.Mutex
 	open chan struct{} // closed while the gate is open
+	deaf bool          // only what comes in is held back
 }
 
 func newGate() *gate {
@@ -29,7 +30,14 @@ func newGate() *gate {
 func (g *gate) shut() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.open = make(chan struct{})
+	g.open, g.deaf = make(chan struct{}), false
+}
+
+// deafen is shut for what comes in.
+func (g *gate) deafen() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.open, g.deaf = make(chan struct{}), true
 }
 
 func (g *gate) release() {
@@ -54,6 +62,16 @@ func (g *gate) pass(gone <-chan struct{}) error {
 	}
 }
 
+func (g *gate) passOut(gone <-chan struct{}) error {
+	g.mu.Lock()
+	deaf := g.deaf
+	g.mu.Unlock()
+	if deaf {
+		return nil
+	}
+	return g.pass(gone)
+}
+
 // gatedConn is a connection of a gated node.
 type gatedConn struct {
 	net.Conn
@@ -68,7 +86,7 @@ func (c *gatedConn) Read(b []byte) (int, error) {
 }
 
 func (c *gatedConn) Write(b []byte) (int, error) {
-	if err := c.gate.pass(c.gone); err != nil {
+	if err := c.gate.passOut(c.gone); err != nil {
 		return 0, err
 	}
 	return c.Conn.Write(b)

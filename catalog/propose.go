@@ -56,7 +56,7 @@ func (c *Catalog) Propose(ctx context.Context, cmd Command) (Result, error) {
 	failed := make(chan error, 1)
 	tried, stop := context.WithCancel(ctx)
 	defer stop()
-	if !c.spawn(func() { failed <- c.attempts(tried, cmd, entry) }) {
+	if !c.spawn(func() { failed <- c.attempts(tried, id, cmd, entry) }) {
 		return Result{}, ErrClosed
 	}
 	for {
@@ -78,14 +78,24 @@ func (c *Catalog) Propose(ctx context.Context, cmd Command) (Result, error) {
 
 // attempts tries until a leader has committed entry (nil), refused to propose it, or ctx ends
 // (nil: the caller knows).
-func (c *Catalog) attempts(ctx context.Context, cmd Command, entry []byte) error {
-	wait := retryMin
+func (c *Catalog) attempts(ctx context.Context, id requestID, cmd Command, entry []byte) error {
+	wait, since, unsure := retryMin, c.View().Revision(), false
 	for {
-		err := c.attempt(ctx, cmd, entry)
+		var err error
+		if unsure {
+			err = c.surely(ctx, id, since)
+		}
+		if errors.Is(err, ErrUnknownOutcome) {
+			return err
+		}
+		if err == nil {
+			err = c.attempt(ctx, cmd, entry)
+			unsure = unsure || mayBeInLog(err)
+		}
 		if remote, ok := errors.AsType[*transport.RemoteError](err); ok && (remote.Code == codeBadCommand || remote.Code == codeNameInUse) {
 			return fmt.Errorf("the catalog's leader refused the command: %w", err)
 		}
-		if err == nil || ctx.Err() != nil {
+		if err == nil || ctx.Err() != nil || errors.Is(err, errFinished) {
 			return nil
 		}
 		c.log.Debug("a proposal is tried again", "err", err)
@@ -94,6 +104,33 @@ func (c *Catalog) attempts(ctx context.Context, cmd Command, entry []byte) error
 		}
 		wait = min(2*wait, retryMax)
 	}
+}
+
+// errFinished says that the outcome has come while an attempt was to be repeated.
+var errFinished = errors.New("the outcome is here")
+
+// mayBeInLog tells whether an attempt that ended so may have brought its command into the log.
+func mayBeInLog(err error) bool {
+	if remote, ok := errors.AsType[*transport.RemoteError](err); ok && remote.Code == codeNotLeader {
+		return false
+	}
+	return err != nil && !errors.Is(err, ErrNoLeader) && !errors.Is(err, transport.ErrBusy)
+}
+
+// surely returns nil when no earlier attempt of a request that this replica saw begin at revision since is in the log. The replicas
+// remember a number of requests, not a time: what they have forgotten they would apply again. So this one looks at all that was
+// committed first. If it has got a part of that as a snapshot which does not reach back so far, nobody can tell, and the error is ErrUnknownOutcome.
+func (c *Catalog) surely(ctx context.Context, id requestID, since uint64) error {
+	if err := c.ReadIndex(ctx); err != nil {
+		return err
+	}
+	if !c.waits.expects(id) {
+		return errFinished
+	}
+	if c.machine.unseen.Load() > since {
+		return fmt.Errorf("%w: the node was away for too many others", ErrUnknownOutcome)
+	}
+	return nil
 }
 
 // attempt hands entry to the leader once and waits for its commit.

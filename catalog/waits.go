@@ -81,6 +81,14 @@ func (w *waits) expect(id requestID) <-chan *applied {
 	return ch
 }
 
+// expects tells whether the outcome of a request is still waited for.
+func (w *waits) expects(id requestID) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_, ok := w.requests[id]
+	return ok
+}
+
 func (w *waits) forget(id requestID) {
 	w.mu.Lock()
 	delete(w.requests, id)
