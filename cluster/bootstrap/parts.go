@@ -130,12 +130,15 @@ func (i *Identity) step() error {
 
 // claim marks a folder as this storage's, and makes the folder's own entry durable.
 func (i *Identity) claim(dir string) error {
+	i.mu.Lock()
+	storage := i.rec.Storage
+	i.mu.Unlock()
 	owner, err := readOwner(dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		err = writeDurably(filepath.Join(dir, ownerFile), []byte(i.rec.Storage+"\n"))
-	case err == nil && owner != i.rec.Storage:
-		return fmt.Errorf("%w: %s is of %s, not of %s", ErrForeignPart, dir, owner, i.rec.Storage)
+		err = writeDurably(filepath.Join(dir, ownerFile), []byte(storage+"\n"))
+	case err == nil && owner != storage:
+		return fmt.Errorf("%w: %s is of %s, not of %s", ErrForeignPart, dir, owner, storage)
 	}
 	if err == nil {
 		err = syncDir(i.dir)

@@ -7,7 +7,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
+
+	"github.com/warrenmq/warren/cluster/level"
 )
 
 // testPart is a part whose only file says that it was made.
@@ -215,5 +219,37 @@ func TestPartsAreOnDiskOnceUsed(t *testing.T) {
 	var r record
 	if err := json.Unmarshal(raw, &r); err != nil || !slices.Equal(r.Parts, []string{"log"}) {
 		t.Fatalf("%s (%v)", raw, err)
+	}
+}
+
+// A level is stamped by a call from another node, whatever this one is about.
+func TestPartBesideAStamp(t *testing.T) {
+	i := openParted(t, t.TempDir())
+	defer mustClose(t, i)
+	file := filepath.Join(i.dir, identityFile)
+	before, err := os.Stat(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stamped, steps := make(chan error, 1), atomic.Int32{}
+	i.fault = func() error {
+		if steps.Add(1) != 2 {
+			return nil
+		}
+		go func() { stamped <- i.SetLevel(level.Now) }()
+		// The folder is marked when the file is there: nothing that orders the two is waited for.
+		for now := before; os.SameFile(before, now) && err == nil; now, err = os.Stat(file) {
+			time.Sleep(time.Millisecond)
+		}
+		return err
+	}
+	if err := i.Part("log", makeContent); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-stamped; err != nil || i.Level() != level.Now {
+		t.Errorf("level %d: %v", i.Level(), err)
+	}
+	if owner, err := readOwner(i.partDir("log")); err != nil || owner != i.rec.Storage {
+		t.Errorf("owner %s: %v", owner, err)
 	}
 }
