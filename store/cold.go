@@ -62,7 +62,7 @@ func (s *Store) young(seg *segment) bool {
 // pick returns the oldest sparse segments that may be copied, as many as have room together, and what that frees.
 func (s *Store) pick(room int64, may func(*segment) bool) (out []*segment, gain int64) {
 	for _, seg := range s.sealedSegments() {
-		if !seg.footed || !s.sparse(seg) || seg.refs.Load() > 0 || seg.live.Load() == seg.stuck || !may(seg) {
+		if !seg.footed || !s.sparse(seg) || seg.refs.Load() > 0 || s.isStuck(seg) || !may(seg) {
 			continue
 		}
 		if n := seg.live.Load(); n <= room {
@@ -84,6 +84,7 @@ type moved struct {
 // and reports whether it moved anything. A crash leaves the sources, or both with the same seqs, of which recovery
 // takes either.
 func (s *Store) gather() bool {
+	installed := s.installed.Load()
 	sources := s.candidates()
 	if len(sources) == 0 || s.stopping() {
 		return false
@@ -94,7 +95,7 @@ func (s *Store) gather() bool {
 		return false
 	}
 	if len(moves) == 0 { // what is alive there belongs to damaged groups or is on its way
-		markStuck(sources)
+		markStuck(sources, installed)
 		return false
 	}
 	cold, err := s.writeCold(moves)
@@ -109,16 +110,21 @@ func (s *Store) gather() bool {
 	s.segs[cold.number] = cold
 	s.segMu.Unlock()
 	s.adoptMoves(moves)
-	markStuck(sources)
+	markStuck(sources, installed)
 	s.log.Debug("segments gathered", "sources", len(sources), "cold", cold.number, "records", len(moves))
 	return true
 }
 
-// markStuck remembers what a gathering left behind: trying again makes no sense before something there has died.
-func markStuck(sources []*segment) {
+// markStuck remembers what a gathering left behind that began after so many installations: trying again makes no sense before
+// something there has died, or a snapshot was installed whose entries were on their way.
+func markStuck(sources []*segment, installed uint64) {
 	for _, seg := range sources {
-		seg.stuck = seg.live.Load()
+		seg.stuck, seg.stuckAt = seg.live.Load(), installed
 	}
+}
+
+func (s *Store) isStuck(seg *segment) bool {
+	return seg.live.Load() == seg.stuck && s.installed.Load() == seg.stuckAt
 }
 
 // liveItems lists what the indexes still hold in sources, by group and index; a group's manifest comes last.

@@ -3,6 +3,7 @@ package store
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -145,6 +146,59 @@ func TestYoungSegmentsAreNotGathered(t *testing.T) {
 	eventually(t, "the old ones are gathered", func() bool { return s.Stats().CopiedBytes > 0 })
 	for i := uint64(10); i <= 200; i += 10 {
 		wantBig(t, g, i)
+	}
+}
+
+// TestArrivedSnapshotIsGathered: a snapshot comes in slowly, while another group writes and forgets. Its entries lie in many segments, alone, and
+// could not be moved before it was whole.
+func TestArrivedSnapshotIsGathered(t *testing.T) {
+	const n = 12
+	s := openTest(t, Options{Dir: t.TempDir(), SegmentBytes: 256 << 10, TailCacheBytes: 1})
+	from, g, busy := openTest(t, Options{Dir: t.TempDir()}).Group(1), s.Group(1), s.Group(2)
+	pins := churn(t, from, 1, 50, 4)
+	metas, err := from.Snapshots().List()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, r, err := from.Snapshots().Open(metas[0].ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	k, err := g.Snapshots().Create(m.Version, m.Index, m.Term, m.Configuration, m.ConfigurationIndex, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range uint64(n) {
+		if _, err := io.CopyN(k, r, m.Size/n); err != nil {
+			t.Fatal(err)
+		}
+		churn(t, busy, i*100+1, i*100+100, 1000)
+	}
+	s.nudge()
+	time.Sleep(300 * time.Millisecond) // gatherings find nothing that they may move
+	if _, err := io.Copy(k, r); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.Close(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the snapshot's entries are together", func() bool {
+		g.mu.RLock()
+		defer g.mu.RUnlock()
+		cold := 0
+		g.entries.each(0, m.Index, func(_ uint64, l loc) bool {
+			s.segMu.RLock()
+			defer s.segMu.RUnlock()
+			if s.segs[l.segment].cold {
+				cold++
+			}
+			return true
+		})
+		return cold >= n*2/3
+	})
+	for _, pin := range pins {
+		wantBig(t, g, pin.First)
 	}
 }
 

@@ -47,6 +47,7 @@ type segment struct {
 	footed  bool     // only the keeper uses it
 	groups  groupSet // if footed: those with records inside, but for deletions; only the keeper uses it
 	stuck   int64    // live bytes that a gathering could not move, 0 if none; only the keeper uses it
+	stuckAt uint64   // Store.installed then; only the keeper uses it
 }
 
 func segmentName(number uint32) string { return fmt.Sprintf("%08x%s", number, segmentSuffix) }

@@ -194,6 +194,8 @@ func (g *Group) adopt(p *published, stored *index, stale bool) {
 		g.meta.setBase(p)
 		g.entries.remove(0, p.index, func(_ uint64, l loc) { g.s.release(l) })
 		stored.each(0, p.index, func(i uint64, l loc) bool { g.entries.put(i, l); return true })
+		g.s.installed.Add(1)
+		g.s.nudge()
 		return
 	}
 	g.dropBelow(0, g.meta.first)

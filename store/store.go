@@ -32,6 +32,8 @@ type Store struct {
 
 	installations atomic.Uint64 // numbers of sinks, never repeated: the epoch is in the high bits
 
+	installed atomic.Uint64 // snapshots that were installed since the start
+
 	spareMu  sync.Mutex
 	spares   []*segment // freed files, for the preparer, the largest first
 	spareMin int64      // smaller ones are not kept
