@@ -154,20 +154,40 @@ func (rt *RaftTransport) sendSnapshot(to ReplicaID, args *raft.InstallSnapshotRe
 	return err
 }
 
-// cancelOnClose ends a snapshot when its group closes or its link is lost.
+// cancelOnClose ends a snapshot when its group closes or its link is lost. One that is made anew for new certificates is not lost if the next one
+// leads to the same process: a large snapshot may take longer than certificates live.
 func (rt *RaftTransport) cancelOnClose(ctx context.Context, cancel context.CancelFunc, sess *session) (stop func()) {
 	over := make(chan struct{})
 	rt.m.spawn(func() {
-		select {
-		case <-rt.done:
-		case <-sess.done:
-		case <-ctx.Done():
-		case <-over:
-			return
+		for next := sess; next != nil && next.process == sess.process; {
+			select {
+			case <-rt.done:
+				next = nil
+			case <-next.done:
+				next = rt.renewed(ctx, next)
+			case <-ctx.Done():
+				next = nil
+			case <-over:
+				return
+			}
 		}
 		cancel()
 	})
 	return func() { close(over) }
+}
+
+// renewed waits for the link in the place of one that has ended, nil if that was not ended to be made anew.
+func (rt *RaftTransport) renewed(ctx context.Context, sess *session) *session {
+	if !errors.Is(sess.cause, errRenewed) {
+		return nil
+	}
+	timer := time.NewTimer(rt.m.cfg.StreamWait)
+	defer timer.Stop()
+	next, err := sess.p.await(ctx.Done(), timer.C, false)
+	if err != nil {
+		return nil
+	}
+	return next
 }
 
 func (rt *RaftTransport) stream(ctx context.Context, conn *dialled, sess *session, dog *watchdog, to ReplicaID, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {

@@ -256,3 +256,41 @@ func TestClosingAGroupEndsItsSnapshots(t *testing.T) {
 		t.Fatal("the receiver took half a snapshot for a whole one")
 	}
 }
+
+// TestSnapshotOutlivesRenewal: links are made anew while a snapshot is on its way, and it arrives; when the link is lost, it does not.
+func TestSnapshotOutlivesRenewal(t *testing.T) {
+	cert, pool := certificate(t)
+	for _, lost := range []bool{false, true} {
+		a, b := pair(t, func(c *Config) { c.Secure = mutual(cert, pool) })
+		snapshotTaker(t, b, 2, takeAll)
+		rt := a.Raft(2, 0)
+		pr, pw := io.Pipe()
+		done := make(chan error, 1)
+		go func() {
+			_, err := install(rt, 2<<20, pr)
+			done <- err
+		}()
+		half := make([]byte, 1<<20)
+		if _, err := pw.Write(half); err != nil {
+			t.Fatal(err)
+		}
+		made := a.Stats().LinksMade
+		if lost {
+			a.peers["b/1"].current().fail(errSilent)
+		} else {
+			a.RenewLinks()
+		}
+		until(t, "the link is new", func() bool { return a.Stats().LinksMade > made && a.Peer("b/1").Up })
+		if !lost {
+			time.Sleep(100 * time.Millisecond)
+		}
+		go func() {
+			_, _ = pw.Write(half)
+			_ = pw.Close()
+		}()
+		if err := <-done; (err == nil) == lost {
+			t.Errorf("link lost %t: the snapshot ended with %v", lost, err)
+		}
+		_ = pr.Close()
+	}
+}
