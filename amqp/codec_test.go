@@ -100,3 +100,34 @@ func TestGoldenMethods(t *testing.T) {
 		})
 	}
 }
+
+// TestTextIsUTF8 checks that what clients name is text, but for basic.publish and what servers send: those carry bytes.
+func TestTextIsUTF8(t *testing.T) {
+	const bytes = "a\xff"
+	for _, m := range []Method{
+		&QueueDeclare{Queue: bytes}, &QueueBind{Queue: "q", Exchange: "e", RoutingKey: bytes}, &ExchangeDeclare{Exchange: "e", Type: bytes},
+		&ExchangeBind{Destination: bytes}, &BasicConsume{Queue: "q", ConsumerTag: bytes}, &BasicGet{Queue: bytes}, &ConnectionOpen{VirtualHost: bytes},
+		&ChannelClose{ReplyText: bytes}, &BasicCancel{ConsumerTag: bytes},
+	} {
+		_, err := Decode(m.AppendTo(nil))
+		want := &Error{Code: FrameError, Text: "Malformed UTF-8 in shortstr"}
+		if !reflect.DeepEqual(err, want) {
+			t.Errorf("%s: got %v, want %v", m.Name(), err, want)
+		}
+	}
+	for _, m := range []Method{
+		&BasicPublish{Exchange: bytes, RoutingKey: bytes}, &BasicDeliver{RoutingKey: bytes}, &BasicReturn{RoutingKey: bytes}, &BasicGetOk{RoutingKey: bytes},
+		&QueueDeclare{Queue: "\u00e4", Arguments: Table{{Name: bytes, Value: bytes}}},
+	} {
+		if got, err := Decode(m.AppendTo(nil)); err != nil || !sameMethod(got, m) {
+			t.Errorf("%s: got %+v, %v", m.Name(), got, err)
+		}
+	}
+}
+
+func TestReplyTextIsUTF8(t *testing.T) {
+	got := Errorf(NotFound, MethodBasicPublish, "no exchange '%s'", "a\xff\xfe").ReplyText()
+	if want := "NOT_FOUND - no exchange 'a\uFFFD'"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

@@ -3,7 +3,11 @@ package amqp
 import (
 	"encoding/binary"
 	"fmt"
+	"unicode/utf8"
 )
+
+// notUTF8 is the fault of a short string that has to be text, in RabbitMQ's words.
+const notUTF8 = "Malformed UTF-8 in shortstr"
 
 // A cursor reads values one after the other and keeps the first fault; every
 // read after a fault yields zero values. Decoders are straight lines because of
@@ -95,6 +99,14 @@ func (c *cursor) shortstr(s *string) {
 	}
 }
 
+// shorttext is shortstr for what has to be UTF-8, names for example: they are shown in JSON, which has no other text.
+func (c *cursor) shorttext(s *string) {
+	c.shortstr(s)
+	if !utf8.ValidString(*s) {
+		c.fail(notUTF8)
+	}
+}
+
 // longstr stores a long string in s, keeping the old string if it is equal.
 func (c *cursor) longstr(s *string) {
 	if b := c.longstrBytes(); string(b) != *s {
@@ -115,7 +127,7 @@ func (c *cursor) method(want MethodID) error {
 }
 
 // finish reports the first fault, or bytes left over, as a syntax error in the
-// named method (0 for none).
+// named method (0 for none), and text that is none as a frame error.
 func (c *cursor) finish(id MethodID) error {
 	if c.fault == "" && c.pos == len(c.buf) {
 		return nil
@@ -126,6 +138,9 @@ func (c *cursor) finish(id MethodID) error {
 func (c *cursor) syntaxError(id MethodID) error {
 	if c.fault == "" {
 		c.fail("bytes left over")
+	}
+	if c.fault == notUTF8 {
+		return &Error{Code: FrameError, Text: notUTF8}
 	}
 	what := "malformed content"
 	if id != 0 {

@@ -3,6 +3,7 @@ package amqp
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -49,8 +50,10 @@ func (e *Error) Soft() bool { return IsSoft(e.Code) }
 
 // ReplyText returns the text for the peer: "NAME - explanation", cut at a rune
 // boundary to [ReplyTextMax] bytes. [ReplySuccess] and unknown codes have no name in
-// front.
-func (e *Error) ReplyText() string { return CutString(e.full(), ReplyTextMax) }
+// front. It is UTF-8 whatever it quotes: there are clients that fail on anything else.
+func (e *Error) ReplyText() string {
+	return CutString(strings.ToValidUTF8(e.full(), "\uFFFD"), ReplyTextMax)
+}
 
 func (e *Error) full() string {
 	name := ReplyName(e.Code)

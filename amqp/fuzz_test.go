@@ -43,7 +43,7 @@ func FuzzFrame(f *testing.F) {
 			switch frame.Type {
 			case FrameMethod:
 				if _, err := Decode(frame.Payload); err != nil {
-					protocolError(t, err, SyntaxError, CommandInvalid)
+					protocolError(t, err, SyntaxError, CommandInvalid, FrameError)
 				}
 			case FrameHeader:
 				if h, err := ParseContentHeader(frame.Payload); err != nil {
@@ -69,7 +69,7 @@ func FuzzMethod(f *testing.F) {
 	f.Fuzz(func(t *testing.T, payload []byte) {
 		m, err := Decode(payload)
 		if err != nil {
-			protocolError(t, err, SyntaxError, CommandInvalid)
+			protocolError(t, err, SyntaxError, CommandInvalid, FrameError)
 			return
 		}
 		if info, ok := m.ID().Info(); !ok || info.Name != m.Name() {

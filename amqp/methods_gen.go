@@ -123,9 +123,9 @@ func (m *ConnectionStartOk) Decode(payload []byte) error {
 
 func (m *ConnectionStartOk) decode(c *cursor) {
 	m.ClientProperties = c.table()
-	c.shortstr(&m.Mechanism)
+	c.shorttext(&m.Mechanism)
 	c.longstr(&m.Response)
-	c.shortstr(&m.Locale)
+	c.shorttext(&m.Locale)
 }
 
 // ConnectionSecure is connection.secure (10.20), sent by the server.
@@ -343,7 +343,7 @@ func (m *ConnectionOpen) Decode(payload []byte) error {
 }
 
 func (m *ConnectionOpen) decode(c *cursor) {
-	c.shortstr(&m.VirtualHost)
+	c.shorttext(&m.VirtualHost)
 	c.shortstrBytes()
 	c.u8()
 }
@@ -432,7 +432,7 @@ func (m *ConnectionClose) Decode(payload []byte) error {
 
 func (m *ConnectionClose) decode(c *cursor) {
 	m.ReplyCode = c.u16()
-	c.shortstr(&m.ReplyText)
+	c.shorttext(&m.ReplyText)
 	m.ClassID = c.u16()
 	m.MethodID = c.u16()
 }
@@ -587,7 +587,7 @@ func (m *ConnectionUpdateSecret) Decode(payload []byte) error {
 
 func (m *ConnectionUpdateSecret) decode(c *cursor) {
 	c.longstr(&m.NewSecret)
-	c.shortstr(&m.Reason)
+	c.shorttext(&m.Reason)
 }
 
 // ConnectionUpdateSecretOk is connection.update-secret-ok (10.71), sent by the server.
@@ -831,7 +831,7 @@ func (m *ChannelClose) Decode(payload []byte) error {
 
 func (m *ChannelClose) decode(c *cursor) {
 	m.ReplyCode = c.u16()
-	c.shortstr(&m.ReplyText)
+	c.shorttext(&m.ReplyText)
 	m.ClassID = c.u16()
 	m.MethodID = c.u16()
 }
@@ -914,7 +914,7 @@ func (m *AccessRequest) Decode(payload []byte) error {
 }
 
 func (m *AccessRequest) decode(c *cursor) {
-	c.shortstr(&m.Realm)
+	c.shorttext(&m.Realm)
 	bits := c.u8()
 	m.Exclusive = bits&1 != 0
 	m.Passive = bits&2 != 0
@@ -1013,8 +1013,8 @@ func (m *ExchangeDeclare) Decode(payload []byte) error {
 
 func (m *ExchangeDeclare) decode(c *cursor) {
 	c.u16()
-	c.shortstr(&m.Exchange)
-	c.shortstr(&m.Type)
+	c.shorttext(&m.Exchange)
+	c.shorttext(&m.Type)
 	bits := c.u8()
 	m.Passive = bits&1 != 0
 	m.Durable = bits&2 != 0
@@ -1100,7 +1100,7 @@ func (m *ExchangeDelete) Decode(payload []byte) error {
 
 func (m *ExchangeDelete) decode(c *cursor) {
 	c.u16()
-	c.shortstr(&m.Exchange)
+	c.shorttext(&m.Exchange)
 	bits := c.u8()
 	m.IfUnused = bits&1 != 0
 	m.NoWait = bits&2 != 0
@@ -1187,9 +1187,9 @@ func (m *ExchangeBind) Decode(payload []byte) error {
 
 func (m *ExchangeBind) decode(c *cursor) {
 	c.u16()
-	c.shortstr(&m.Destination)
-	c.shortstr(&m.Source)
-	c.shortstr(&m.RoutingKey)
+	c.shorttext(&m.Destination)
+	c.shorttext(&m.Source)
+	c.shorttext(&m.RoutingKey)
 	bits := c.u8()
 	m.NoWait = bits&1 != 0
 	m.Arguments = c.table()
@@ -1276,9 +1276,9 @@ func (m *ExchangeUnbind) Decode(payload []byte) error {
 
 func (m *ExchangeUnbind) decode(c *cursor) {
 	c.u16()
-	c.shortstr(&m.Destination)
-	c.shortstr(&m.Source)
-	c.shortstr(&m.RoutingKey)
+	c.shorttext(&m.Destination)
+	c.shorttext(&m.Source)
+	c.shorttext(&m.RoutingKey)
 	bits := c.u8()
 	m.NoWait = bits&1 != 0
 	m.Arguments = c.table()
@@ -1365,7 +1365,7 @@ func (m *QueueDeclare) Decode(payload []byte) error {
 
 func (m *QueueDeclare) decode(c *cursor) {
 	c.u16()
-	c.shortstr(&m.Queue)
+	c.shorttext(&m.Queue)
 	bits := c.u8()
 	m.Passive = bits&1 != 0
 	m.Durable = bits&2 != 0
@@ -1469,9 +1469,9 @@ func (m *QueueBind) Decode(payload []byte) error {
 
 func (m *QueueBind) decode(c *cursor) {
 	c.u16()
-	c.shortstr(&m.Queue)
-	c.shortstr(&m.Exchange)
-	c.shortstr(&m.RoutingKey)
+	c.shorttext(&m.Queue)
+	c.shorttext(&m.Exchange)
+	c.shorttext(&m.RoutingKey)
 	bits := c.u8()
 	m.NoWait = bits&1 != 0
 	m.Arguments = c.table()
@@ -1552,7 +1552,7 @@ func (m *QueuePurge) Decode(payload []byte) error {
 
 func (m *QueuePurge) decode(c *cursor) {
 	c.u16()
-	c.shortstr(&m.Queue)
+	c.shorttext(&m.Queue)
 	bits := c.u8()
 	m.NoWait = bits&1 != 0
 }
@@ -1641,7 +1641,7 @@ func (m *QueueDelete) Decode(payload []byte) error {
 
 func (m *QueueDelete) decode(c *cursor) {
 	c.u16()
-	c.shortstr(&m.Queue)
+	c.shorttext(&m.Queue)
 	bits := c.u8()
 	m.IfUnused = bits&1 != 0
 	m.IfEmpty = bits&2 != 0
@@ -1734,9 +1734,9 @@ func (m *QueueUnbind) Decode(payload []byte) error {
 
 func (m *QueueUnbind) decode(c *cursor) {
 	c.u16()
-	c.shortstr(&m.Queue)
-	c.shortstr(&m.Exchange)
-	c.shortstr(&m.RoutingKey)
+	c.shorttext(&m.Queue)
+	c.shorttext(&m.Exchange)
+	c.shorttext(&m.RoutingKey)
 	m.Arguments = c.table()
 }
 
@@ -1904,8 +1904,8 @@ func (m *BasicConsume) Decode(payload []byte) error {
 
 func (m *BasicConsume) decode(c *cursor) {
 	c.u16()
-	c.shortstr(&m.Queue)
-	c.shortstr(&m.ConsumerTag)
+	c.shorttext(&m.Queue)
+	c.shorttext(&m.ConsumerTag)
 	bits := c.u8()
 	m.NoLocal = bits&1 != 0
 	m.NoAck = bits&2 != 0
@@ -1995,7 +1995,7 @@ func (m *BasicCancel) Decode(payload []byte) error {
 }
 
 func (m *BasicCancel) decode(c *cursor) {
-	c.shortstr(&m.ConsumerTag)
+	c.shorttext(&m.ConsumerTag)
 	bits := c.u8()
 	m.NoWait = bits&1 != 0
 }
@@ -2038,7 +2038,7 @@ func (m *BasicCancelOk) Decode(payload []byte) error {
 }
 
 func (m *BasicCancelOk) decode(c *cursor) {
-	c.shortstr(&m.ConsumerTag)
+	c.shorttext(&m.ConsumerTag)
 }
 
 // BasicPublish is basic.publish (60.40), sent by the client, followed by content.
@@ -2237,7 +2237,7 @@ func (m *BasicGet) Decode(payload []byte) error {
 
 func (m *BasicGet) decode(c *cursor) {
 	c.u16()
-	c.shortstr(&m.Queue)
+	c.shorttext(&m.Queue)
 	bits := c.u8()
 	m.NoAck = bits&1 != 0
 }

@@ -6,6 +6,7 @@ import (
 	"math"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -81,7 +82,11 @@ func drawMethod(t *rapid.T) Method {
 		case Table:
 			f.Set(reflect.ValueOf(drawTable(t, 2)))
 		case string:
-			f.SetString(drawShort(t, name))
+			s := drawShort(t, name)
+			if info, _ := id.Info(); info.FromClient && !info.Content {
+				s = CutString(strings.ToValidUTF8(s, "?"), 255)
+			}
+			f.SetString(s)
 		case bool:
 			f.SetBool(rapid.Bool().Draw(t, name))
 		default:

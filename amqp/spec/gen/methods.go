@@ -57,7 +57,7 @@ func writeMethod(o *output, c class, m method) {
 
 	if len(m.Fields) > 0 {
 		o.p("func (m *%s) decode(c *cursor) {", name)
-		writeDecode(o, m.Fields)
+		writeDecode(o, m.Fields, m.received("server") && !m.Content)
 		o.p("}\n")
 	}
 }
@@ -133,7 +133,9 @@ func writeAppend(o *output, fields []field, lead string) {
 	o.p("return dst")
 }
 
-func writeDecode(o *output, fields []field) {
+// writeDecode writes how fields are read. Short strings of what clients send are UTF-8 if text says so: RabbitMQ
+// wants that of all methods but basic.publish.
+func writeDecode(o *output, fields []field, text bool) {
 	bits := "" // how the next octet of bits is assigned
 	for i := 0; i < len(fields); i++ {
 		f := fields[i]
@@ -165,6 +167,8 @@ func writeDecode(o *output, fields []field) {
 			o.p("%s = c.%s()", v, read)
 		case f.Reserved:
 			o.p("c.%sBytes()", f.Type)
+		case f.Type == "shortstr" && text:
+			o.p("c.shorttext(&%s)", v)
 		default:
 			o.p("c.%s(&%s)", f.Type, v)
 		}
