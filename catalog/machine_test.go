@@ -180,7 +180,7 @@ func TestRefusals(t *testing.T) {
 	s.refused(bind("x", "noq", ""), "NOT_FOUND - no queue 'noq' in vhost '/'")
 	s.refused(chain("x", "nox"), "NOT_FOUND - no exchange 'nox' in vhost '/'")
 	s.refused(bind("", "q", ""), "ACCESS_REFUSED - operation not permitted on the default exchange")
-	s.refused(bind("x", "q", "#.#.#"), "PRECONDITION_FAILED - topic binding key '#.#.#' has 3 '#' words, the maximum is 2")
+	s.refused(bind("x", "q", "#.#.#"), "PRECONDITION_FAILED - Topic binding key '#.#.#' uses 3 '#' wildcards, at most 2 are allowed")
 	s.refused(&DeleteExchange{Vhost: "/", Name: "amq.topic"}, "ACCESS_REFUSED - deletion of system exchange 'amq.topic' in vhost '/' not allowed")
 	s.ok(bind("x", "q", ""))
 	s.refused(&DeleteExchange{Vhost: "/", Name: "x", IfUnused: true}, "PRECONDITION_FAILED - exchange 'x' in vhost '/' in use")

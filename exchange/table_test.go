@@ -22,14 +22,17 @@ func sorted(d []Destination) []Destination {
 func TestTopic(t *testing.T) {
 	for _, c := range []struct{ pattern, matches, not string }{
 		{"a.b", "a.b", "a|a.b.c|.a.b|a.b.|A.b"},
-		{"*", "a||abc", "a.b|.|a."},
+		{"*", "a|abc", "|a.b|.|a."}, // an empty key has no word
 		{"#", "|a|a.b|.|...", ""},
 		{"a.*.c", "a.b.c|a..c", "a.c|a.b.b.c"},
 		{"a.#", "a|a.|a.b|a.b.c", "|b|b.a|ab"},
 		{"#.b.#", "b|a.b|b.a|a.b.c|b.b", "|a|ab"},
 		{"#.a", "a|.a|b.a|a.a", "|a.b|a."},
-		{"*.#", "|a|a.b|.", ""},
-		{"#.*", "|a|a.b|.", ""},
+		{"*.#", "a|a.b|.", "|"},
+		{"#.*", "a|a.b|.", "|"},
+		{"#.*.#", "a|a.b|.", "|"},
+		{"#.", ".|a.|a.b.", "|a"},
+		{".#", ".|.a|.a.b", "|a"},
 		{"*.*", ".|a.b|a.", "|a|a.b.c"},
 		{"#.#", "|a|a.b.c", ""},
 		{"", "", "a|."},
@@ -99,10 +102,10 @@ func TestRefusedBindings(t *testing.T) {
 		args amqp.Table
 		want string // "" is accepted
 	}{
-		{Headers, "", match("most"), "PRECONDITION_FAILED - invalid x-match field value 'most', expected all, any, all-with-x or any-with-x"},
-		{Headers, "", match(int32(1)), "PRECONDITION_FAILED - invalid x-match field type signedint, expected longstr"},
+		{Headers, "", match("most"), "PRECONDITION_FAILED - Invalid x-match field value <<\"most\">>; expected all, any, all-with-x, or any-with-x"},
+		{Headers, "", match(int32(1)), "PRECONDITION_FAILED - Invalid x-match field type signedint (value 1); expected longstr"},
 		{Topic, "#.a.#", nil, ""},
-		{Topic, "#.#.#", nil, "PRECONDITION_FAILED - topic binding key '#.#.#' has 3 '#' words, the maximum is 2"},
+		{Topic, "#.#.#", nil, "PRECONDITION_FAILED - Topic binding key '#.#.#' uses 3 '#' wildcards, at most 2 are allowed"},
 		{Topic, "a##.###", match("most"), ""},
 		{Direct, "#.#.#", match(int32(1)), ""},
 	} {
@@ -144,6 +147,14 @@ func naiveTopic(pattern, words []string) bool {
 	return (pattern[0] == "*" || pattern[0] == words[0]) && naiveTopic(pattern[1:], words[1:])
 }
 
+// topicWords are the words of a key, none if it is empty.
+func topicWords(key string) []string {
+	if key == "" {
+		return nil
+	}
+	return strings.Split(key, ".")
+}
+
 func naiveMatch(typ Type, b Binding, key string, headers amqp.Table) bool {
 	switch typ {
 	case Direct:
@@ -151,7 +162,7 @@ func naiveMatch(typ Type, b Binding, key string, headers amqp.Table) bool {
 	case Fanout:
 		return true
 	case Topic:
-		return naiveTopic(strings.Split(b.Key, "."), strings.Split(key, "."))
+		return naiveTopic(topicWords(b.Key), topicWords(key))
 	}
 	mode, _ := b.Arguments.Get("x-match")
 	n, hits := 0, 0

@@ -84,7 +84,11 @@ func (n *topicNode) change(words []string, f func(group) group) *topicNode {
 }
 
 func (t topicTable) change(b Binding, f func(group) group) topicTable {
-	root := t.root.change(strings.Split(b.Key, "."), f)
+	var words []string // of an empty key: none
+	if b.Key != "" {
+		words = strings.Split(b.Key, ".")
+	}
+	root := t.root.change(words, f)
 	if root == nil {
 		root = &topicNode{}
 	}
@@ -101,7 +105,7 @@ func (t topicTable) remove(b Binding) matcher {
 
 func (t topicTable) match(dst []Destination, key string, _ amqp.Table) ([]Destination, int) {
 	var found topicMatches
-	found.walk(t.root, key, false)
+	found.walk(t.root, key, key == "")
 	for _, n := range found.nodes {
 		dst = append(dst, n.here.all()...)
 	}
@@ -140,7 +144,7 @@ func (m *topicMatches) add(n *topicNode) {
 }
 
 // walk follows the words of rest from n; done says that no word is left, which
-// an empty rest does not: it is one empty word. With at most two `#` in a binding
+// an empty rest does not: it is one empty word, but for a key that is empty as a whole. With at most two `#` in a binding
 // key the work is quadratic in the words of the routing key at worst.
 func (m *topicMatches) walk(n *topicNode, rest string, done bool) {
 	if done {

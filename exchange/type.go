@@ -58,6 +58,9 @@ func ParseType(name string) (Type, error) {
 			return t, nil
 		}
 	}
+	if name == "" {
+		return 0, refused("invalid exchange type ''")
+	}
 	return 0, refused("unknown exchange type '%s'", name)
 }
 
@@ -92,7 +95,7 @@ func validateTopic(key string) error {
 		}
 	}
 	if n > hashesMax {
-		return refused("topic binding key '%s' has %d '#' words, the maximum is %d", key, n, hashesMax)
+		return refused("Topic binding key '%s' uses %d '#' wildcards, at most %d are allowed", key, n, hashesMax)
 	}
 	return nil
 }
@@ -104,10 +107,10 @@ func validateHeaders(args amqp.Table) error {
 	}
 	s, isString := v.(string)
 	if !isString {
-		return refused("invalid x-match field type %s, expected longstr", amqp.TypeName(v))
+		return refused("Invalid x-match field type %s (value %v); expected longstr", amqp.TypeName(v), v)
 	}
 	if _, ok := parseMode(s); !ok {
-		return refused("invalid x-match field value '%s', expected all, any, all-with-x or any-with-x", s)
+		return refused("Invalid x-match field value <<%q>>; expected all, any, all-with-x, or any-with-x", s)
 	}
 	return nil
 }
