@@ -26,15 +26,34 @@ type argument struct {
 	check func(v any) string // "" or what is wrong with it, in RabbitMQ's notation
 }
 
+// queueArguments are in the order in which RabbitMQ checks and compares them, those that it does not know last.
 var queueArguments = []argument{
-	{"x-message-ttl", ttl},
 	{"x-expires", expires},
-	{"x-max-length", natural},
-	{"x-max-length-bytes", natural},
-	{"x-overflow", oneOf(always("invalid_overflow"), "drop-head", "reject-publish", "reject-publish-dlx")},
+	{"x-message-ttl", ttl},
 	{"x-dead-letter-exchange", shortText},
 	{"x-dead-letter-routing-key", shortText},
 	{"x-dead-letter-strategy", oneOf(always("invalid_dlx_strategy"), "at-most-once", "at-least-once")},
+	{"x-max-length", natural},
+	{"x-max-length-bytes", natural},
+	{"x-max-in-memory-length", natural},
+	{"x-max-in-memory-bytes", natural},
+	{"x-max-priority", priority},
+	{"x-overflow", oneOf(always("invalid_overflow"), "drop-head", "reject-publish", "reject-publish-dlx")},
+	{"x-queue-mode", anything},
+	{"x-queue-version", version},
+	{"x-single-active-consumer", boolean},
+	{"x-queue-type", oneOf(unsupported("queue type"), "classic", "quorum")},
+	{"x-queue-master-locator", text},
+	{"x-queue-leader-locator", locator},
+	{"x-quorum-initial-group-size", positive},
+	{"x-delivery-limit", integer},
+	{"x-consumer-timeout", natural},
+	{"x-consumer-disconnected-timeout", natural},
+	{"x-delayed-retry-type", oneOf(unacceptable, "disabled", "all", "failed", "returned")},
+	{"x-delayed-retry-min", ttl},
+	{"x-delayed-retry-max", ttl},
+	{"x-delayed-retry-multiplier", multiplier},
+	{"x-delayed-retry-jitter", percent},
 	{"x-dead-letter-on-removal", boolean},
 	{"x-dead-letter-death-total", boolean},
 	{"x-dead-letter-continue-history", boolean},
@@ -43,26 +62,13 @@ var queueArguments = []argument{
 	{"x-message-ttl-dead-letters", boolean},
 	{"x-dead-letter-max-length", positive},
 	{"x-dead-letter-max-length-bytes", positive},
-	{"x-delivery-limit", integer},
-	{"x-delayed-retry-type", oneOf(unacceptable, "disabled", "all", "failed", "returned")},
-	{"x-delayed-retry-min", ttl},
-	{"x-delayed-retry-max", ttl},
-	{"x-delayed-retry-multiplier", multiplier},
-	{"x-delayed-retry-jitter", percent},
-	{"x-max-priority", priority},
-	{"x-queue-type", oneOf(unsupported("queue type"), "classic", "quorum")},
-	{"x-single-active-consumer", boolean},
-	{"x-quorum-initial-group-size", positive},
-	{"x-queue-leader-locator", locator},
-	{"x-queue-master-locator", text},
-	{"x-queue-mode", oneOf(unsupported("queue mode"), "default", "lazy")},
-	{"x-queue-version", version},
 	{"x-deduplication-window", expires},
 	{"x-deduplication-size", dedupSize},
 	{"x-message-deduplication", pluginDedup},
-	{"x-consumer-timeout", natural},
-	{"x-consumer-disconnected-timeout", natural},
 }
+
+// anything accepts x-queue-mode, which means nothing: RabbitMQ looks at it no more.
+func anything(any) string { return "" }
 
 func integer(v any) string {
 	if _, ok := amqp.AsInt64(v); !ok {
@@ -111,7 +117,7 @@ func isZero(v any) bool {
 
 // version checks x-queue-version, which changes nothing here.
 func version(v any) string {
-	if s := integer(v); s != "" {
+	if s := natural(v); s != "" {
 		return s
 	}
 	if n, _ := amqp.AsInt64(v); n != 1 && n != 2 {
@@ -151,7 +157,7 @@ func locator(v any) string {
 	switch {
 	case !ok:
 		return text(v)
-	case !slices.Contains([]string{clientLocal, "balanced", "random", "least-leaders"}, s):
+	case !slices.Contains([]string{clientLocal, "balanced", "random", "least-leaders", "min-masters"}, s):
 		return "invalid_queue_locator_arg"
 	}
 	return ""
@@ -203,13 +209,12 @@ func checkArguments(d QueueDeclare, vhost string) error {
 			}
 			return Errorf(PreconditionFailed, "invalid arg '%s' for queue '%s' in vhost '%s': %s", a.name, d.Name, vhost, wrong)
 		}
+		if _, dlx := d.Arguments.Get("x-dead-letter-exchange"); a.name == "x-dead-letter-routing-key" && !dlx {
+			return Errorf(PreconditionFailed, "invalid arg '%s' for queue '%s' in vhost '%s': routing_key_but_no_dlx_defined", a.name, d.Name, vhost)
+		}
 	}
 	if wrong := checkRetry(d.Arguments); wrong != "" {
 		return Errorf(PreconditionFailed, "invalid arg 'x-delayed-retry-type' for queue '%s' in vhost '%s': %s", d.Name, vhost, wrong)
-	}
-	_, dlx := d.Arguments.Get("x-dead-letter-exchange")
-	if _, key := d.Arguments.Get("x-dead-letter-routing-key"); key && !dlx {
-		return Errorf(PreconditionFailed, "invalid arg 'x-dead-letter-routing-key' for queue '%s' in vhost '%s': routing_key_but_no_dlx_defined", d.Name, vhost)
 	}
 	return nil
 }
@@ -235,8 +240,7 @@ func checkEquivalent(d QueueDeclare, q *catalog.Queue) error {
 		if hasGot == hasCur && (!hasGot || sameValue(got, cur)) {
 			continue
 		}
-		return Errorf(PreconditionFailed, "inequivalent arg '%s' for queue '%s' in vhost '%s': received %s but current is %s",
-			a.name, q.Name, q.Vhost, show(got, hasGot), show(cur, hasCur))
+		return Errorf(PreconditionFailed, "inequivalent arg '%s' for queue '%s' in vhost '%s': %s", a.name, q.Name, q.Vhost, unlike(got, hasGot, cur, hasCur))
 	}
 	return nil
 }
@@ -258,11 +262,18 @@ func sameValue(a, b any) bool {
 	return amqp.EqualValues(a, b)
 }
 
-func show(v any, ok bool) string {
-	if !ok {
-		return "none"
+// unlike tells what was received and what is there, in RabbitMQ's words: with the type if there is nothing to compare with.
+func unlike(got any, hasGot bool, cur any, hasCur bool) string {
+	if hasGot && hasCur {
+		return fmt.Sprintf("received '%v' but current is '%v'", got, cur)
 	}
-	return fmt.Sprintf("the value '%v' of type '%s'", v, amqp.TypeName(v))
+	show := func(v any, ok bool) string {
+		if !ok {
+			return "none"
+		}
+		return fmt.Sprintf("the value '%v' of type '%s'", v, amqp.TypeName(v))
+	}
+	return fmt.Sprintf("received %s but current is %s", show(got, hasGot), show(cur, hasCur))
 }
 
 func isQuorum(args amqp.Table) bool {

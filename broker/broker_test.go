@@ -125,7 +125,7 @@ func TestRefusals(t *testing.T) {
 		text string
 		do   func() error
 	}{
-		"inequivalent": {PreconditionFailed, "inequivalent arg 'x-message-ttl' for queue 'q' in vhost '/': received the value '20' of type 'signedint' but current is the value '10' of type 'signedint'", func() error {
+		"inequivalent": {PreconditionFailed, "inequivalent arg 'x-message-ttl' for queue 'q' in vhost '/': received '20' but current is '10'", func() error {
 			_, err := c.conn.DeclareQueue(t.Context(), QueueDeclare{Name: "q", Durable: true, Arguments: table("x-message-ttl", int32(20))})
 			return err
 		}},
@@ -141,7 +141,7 @@ func TestRefusals(t *testing.T) {
 			_, _, err := c.publish("e", "k", "b", nil)
 			return err
 		}},
-		"expiration": {PreconditionFailed, "invalid expiration '10s'", func() error {
+		"expiration": {PreconditionFailed, "invalid expiration '10s': {leftover_string,\"s\"}", func() error {
 			_, _, err := c.publish("", "q", "b", properties(func(p *amqp.Properties) { p.SetExpiration("10s") }))
 			return err
 		}},
@@ -151,6 +151,28 @@ func TestRefusals(t *testing.T) {
 		}},
 		"reserved": {AccessRefused, "queue name 'amq.x' contains reserved prefix 'amq.*'", func() error {
 			_, err := c.conn.DeclareQueue(t.Context(), QueueDeclare{Name: "amq.x", Durable: true})
+			return err
+		}},
+		"priority": {PreconditionFailed, "invalid arg 'x-priority' for queue 'q' in vhost '/': \"expected integer, got longstr\"", func() error {
+			_, err := c.ch.Consume(t.Context(), Consume{Queue: "q", Tag: "t", Arguments: table("x-priority", "high")})
+			return err
+		}},
+		"priority, missing queue": {NotFound, "no queue 'r' in vhost '/'", func() error {
+			_, err := c.ch.Consume(t.Context(), Consume{Queue: "r", Tag: "t", Arguments: table("x-priority", "high")})
+			return err
+		}},
+		"no type": {PreconditionFailed, "invalid exchange type ''", func() error {
+			return c.conn.DeclareExchange(t.Context(), ExchangeDeclare{Name: "e"})
+		}},
+		"alternate": {PreconditionFailed, "invalid type 'signedint' for arg 'alternate-exchange' in exchange 'e' in vhost '/'", func() error {
+			return c.conn.DeclareExchange(t.Context(), ExchangeDeclare{Name: "e", Type: "direct", Arguments: table("alternate-exchange", int32(5))})
+		}},
+		"memory of a classic queue": {PreconditionFailed, "invalid arg 'x-max-in-memory-length' for queue 'r' in vhost '/' of queue type rabbit_classic_queue", func() error {
+			_, err := c.conn.DeclareQueue(t.Context(), QueueDeclare{Name: "r", Durable: true, Arguments: table("x-max-in-memory-length", int32(5))})
+			return err
+		}},
+		"first argument": {PreconditionFailed, "invalid type 'signedint' for arg 'x-dead-letter-exchange' in queue 'r' in vhost '/'", func() error {
+			_, err := c.conn.DeclareQueue(t.Context(), QueueDeclare{Name: "r", Durable: true, Arguments: table("x-max-length", int32(-5), "x-dead-letter-exchange", int32(1))})
 			return err
 		}},
 		"unknown type": {PreconditionFailed, "unknown exchange type 'x'", func() error {
@@ -241,6 +263,23 @@ func TestNothingStaysOfQueuesThatEnd(t *testing.T) {
 	for deadline := time.Now().Add(30 * time.Second); left() != [4]int{}; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("left: %d leaders, %d streams, %d troubled, %d watched", left()[0], left()[1], left()[2], left()[3])
+		}
+	}
+}
+
+func TestParseExpiration(t *testing.T) {
+	for text, want := range map[string]string{
+		"": "no_integer", "soon": "no_integer", " 10": "no_integer", "+-1": "no_integer", "10 ": "{leftover_string,\" \"}", "1.5": "{leftover_string,\".5\"}",
+		"1_0": "{leftover_string,\"_0\"}", "-1": "{value_negative,-1}", "315360000001": "{value_too_large,315360000001}",
+		"99999999999999999999": "{value_too_large,99999999999999999999}", "-99999999999999999999": "{value_negative,-99999999999999999999}",
+	} {
+		if _, err := parseExpiration(text); err == nil || err.(*Error).Text != "invalid expiration '"+text+"': "+want {
+			t.Errorf("%q: %v, want %s", text, err, want)
+		}
+	}
+	for text, want := range map[string]int64{"0": 0, "-0": 0, "+5": 5, "010": 10, "315360000000": 315360000000} {
+		if n, err := parseExpiration(text); err != nil || n != want {
+			t.Errorf("%q: %d, %v", text, n, err)
 		}
 	}
 }

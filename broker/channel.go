@@ -97,9 +97,6 @@ func (d *Delivery) Place() (queueID uint64, id queue.MessageID, attempt uint32) 
 
 // Get fetches one message; d is nil if nothing is ready.
 func (ch *Channel) Get(ctx context.Context, name string, noAck bool) (d *Delivery, remaining uint32, err error) {
-	if isReplyName(name) {
-		return nil, 0, Errorf(NotImplemented, "basic.get is not supported by queue '%s'", ReplyQueue)
-	}
 	b := ch.conn.b
 	q, err := ch.conn.queue(ctx, name, auth.Read)
 	if err != nil {

@@ -487,8 +487,7 @@ func (c *Conn) sameExchange(d ExchangeDeclare, typ exchange.Type, x *catalog.Exc
 		got, hasGot := d.Arguments.Get(arg)
 		cur, hasCur := x.Arguments.Get(arg)
 		if hasGot != hasCur || hasGot && !sameValue(got, cur) {
-			return Errorf(PreconditionFailed, "inequivalent arg '%s' for exchange '%s' in vhost '%s': received %s but current is %s",
-				arg, x.Name, c.vhost, show(got, hasGot), show(cur, hasCur))
+			return Errorf(PreconditionFailed, "inequivalent arg '%s' for exchange '%s' in vhost '%s': %s", arg, x.Name, c.vhost, unlike(got, hasGot, cur, hasCur))
 		}
 	}
 	return nil
@@ -549,8 +548,8 @@ func (c *Conn) bindable(ctx context.Context, bd Binding) (source *catalog.Exchan
 	if bd.Source == "" || bd.ToExchange && bd.Destination == "" {
 		return nil, errDefaultExchange()
 	}
-	if !bd.ToExchange && isReplyName(bd.Destination) {
-		return nil, Errorf(AccessRefused, "queue '%s' in vhost '%s' cannot be bound", bd.Destination, c.vhost)
+	if !bd.ToExchange && strings.HasPrefix(bd.Destination, replyPrefix) {
+		return nil, Errorf(AccessRefused, "cannot bind or unbind to a volatile (direct reply-to) queue")
 	}
 	view := c.b.cat.View()
 	dest := queueResource(bd.Destination)

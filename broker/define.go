@@ -125,7 +125,7 @@ func (b *Broker) exchangeOf(vhost string, d ExchangeDeclare, typ exchange.Type) 
 func checkAlternateType(vhost string, d ExchangeDeclare) error {
 	if v, ok := d.Arguments.Get("alternate-exchange"); ok {
 		if _, ok := v.(string); !ok {
-			return Errorf(PreconditionFailed, "invalid arg 'alternate-exchange' for exchange '%s' in vhost '%s': %s", d.Name, vhost, text(v))
+			return Errorf(PreconditionFailed, "invalid type '%s' for arg 'alternate-exchange' in exchange '%s' in vhost '%s'", amqp.TypeName(v), d.Name, vhost)
 		}
 	}
 	return nil

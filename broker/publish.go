@@ -2,8 +2,11 @@ package broker
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"math/rand/v2"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -276,22 +279,36 @@ func (ch *Channel) message(p *Publish) (*fsm.Message, fsm.Publish, error) {
 		op.TTLMillis = ttl
 	}
 	op.Priority, op.HasPriority = p.Properties.Priority()
+	if err := ch.copies(m); err != nil {
+		return nil, op, err
+	}
 	if id, ok := p.Properties.UserID(); ok && id != ch.conn.user.Name && !ch.conn.impersonator() {
 		return nil, op, Errorf(PreconditionFailed, "user_id property set to '%s' but authenticated user was '%s'", id, ch.conn.user.Name)
 	}
-	err = ch.copies(m)
 	op.Dedup = ch.dedupID()
-	return m, op, err
+	return m, op, nil
 }
 
-// parseExpiration reads the expiration property: decimal digits, at most ten
-// years of milliseconds.
+// parseExpiration reads the expiration property: decimal digits with or without a sign, at most ten
+// years of milliseconds. The error is in RabbitMQ's words.
 func parseExpiration(text string) (int64, error) {
-	n, err := strconv.ParseUint(text, 10, 63)
-	if err != nil || text[0] == '+' || n > ttlMillisMax {
-		return 0, Errorf(PreconditionFailed, "invalid expiration '%s'", text)
+	digits := strings.TrimLeft(strings.TrimPrefix(strings.TrimPrefix(text, "+"), "-"), "0123456789")
+	number := text[:len(text)-len(digits)]
+	wrong := ""
+	n, err := strconv.ParseInt(number, 10, 64)
+	switch {
+	case errors.Is(err, strconv.ErrSyntax):
+		wrong = "no_integer"
+	case digits != "":
+		wrong = fmt.Sprintf("{leftover_string,%q}", digits)
+	case n < 0:
+		wrong = "{value_negative," + number + "}"
+	case err != nil || n > ttlMillisMax:
+		wrong = "{value_too_large," + number + "}"
+	default:
+		return n, nil
 	}
-	return int64(n), nil
+	return 0, Errorf(PreconditionFailed, "invalid expiration '%s': %s", text, wrong)
 }
 
 // copies adds the CC and BCC headers' keys and takes BCC out of the headers.

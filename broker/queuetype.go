@@ -15,6 +15,8 @@ var (
 	// classicArguments tell classic queues how to store messages and where to be. On a
 	// classic queue they are checked and change nothing.
 	classicArguments = []string{"x-queue-mode", "x-queue-version", "x-queue-master-locator"}
+	// memoryArguments are quorum queues' and change nothing there.
+	memoryArguments = []string{"x-max-in-memory-length", "x-max-in-memory-bytes"}
 	// placementTag chooses a quorum queue's nodes by tags that nodes do not have here.
 	placementTag = "x-member-placement-tag"
 	// streamConsumerArguments belong to consumers of streams.
@@ -33,18 +35,23 @@ func typeModule(args amqp.Table) string {
 func checkType(d QueueDeclare, vhost string) error {
 	for _, f := range d.Arguments {
 		if slices.Contains(streamArguments, f.Name) || f.Name == placementTag ||
-			isQuorum(d.Arguments) && slices.Contains(classicArguments, f.Name) {
+			isQuorum(d.Arguments) && slices.Contains(classicArguments, f.Name) || !isQuorum(d.Arguments) && slices.Contains(memoryArguments, f.Name) {
 			return notOfType(f.Name, d.Name, vhost, d.Arguments)
 		}
 	}
 	return nil
 }
 
-// checkConsumer refuses the arguments of a consumer that the queue's type does not know.
+// checkConsumer refuses the arguments of a consumer that the queue's type does not know, and a priority that is no number.
 func checkConsumer(consumer amqp.Table, queue, vhost string, args amqp.Table) error {
 	for _, f := range consumer {
 		if slices.Contains(streamConsumerArguments, f.Name) {
 			return notOfType(f.Name, queue, vhost, args)
+		}
+	}
+	if v, ok := consumer.Get("x-priority"); ok {
+		if wrong := integer(v); wrong != "" {
+			return Errorf(PreconditionFailed, "invalid arg 'x-priority' for queue '%s' in vhost '%s': %s", queue, vhost, wrong)
 		}
 	}
 	return nil

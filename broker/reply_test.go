@@ -77,10 +77,10 @@ func TestDirectReply(t *testing.T) {
 			t.Errorf("declare %s: %+v, %v", who, ok, err)
 		}
 		_, _, err = responder.ch.Get(t.Context(), who, true)
-		wantKind(t, err, NotImplemented, "basic.get is not supported by queue 'amq.rabbitmq.reply-to'")
-		err = responder.conn.Bind(t.Context(), Binding{Source: "amq.direct", Destination: who})
-		wantKind(t, err, AccessRefused, "queue '"+who+"' in vhost '/' cannot be bound")
+		wantKind(t, err, NotFound, "no queue '"+who+"' in vhost '/'")
 	}
+	wantKind(t, responder.conn.Bind(t.Context(), Binding{Source: "amq.direct", Destination: ReplyQueue}), NotFound, "no queue 'amq.rabbitmq.reply-to' in vhost '/'")
+	wantKind(t, responder.conn.Bind(t.Context(), Binding{Source: "amq.direct", Destination: name}), AccessRefused, "cannot bind or unbind to a volatile (direct reply-to) queue")
 
 	// Nobody else can be reached by a guess, and nobody after the end.
 	token, _ := parseReplyName(name)

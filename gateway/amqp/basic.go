@@ -52,10 +52,6 @@ func (ch *channel) consume(m *wire.BasicConsume) error {
 	if err != nil {
 		return err
 	}
-	priority, err := consumerPriority(m, queue, ch.c.vhost)
-	if err != nil {
-		return err
-	}
 	tag := m.ConsumerTag
 	if tag == "" {
 		tag = "amq.ctag-" + rand.Text()
@@ -79,7 +75,7 @@ func (ch *channel) consume(m *wire.BasicConsume) error {
 	defer cancel()
 	handle, err := ch.broker.Consume(ctx, broker.Consume{
 		Queue: queue, Tag: tag, NoAck: m.NoAck, Exclusive: m.Exclusive,
-		Prefetch: prefetch, Limit: limit, Priority: priority, Arguments: m.Arguments,
+		Prefetch: prefetch, Limit: limit, Priority: consumerPriority(m), Arguments: m.Arguments,
 	})
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
@@ -115,18 +111,11 @@ func (ch *channel) startConsumer(cons *consumer, handle Consumer, noWait bool) {
 	}
 }
 
-// consumerPriority reads x-priority.
-func consumerPriority(m *wire.BasicConsume, queue, vhost string) (int32, error) {
-	v, ok := m.Arguments.Get("x-priority")
-	if !ok {
-		return 0, nil
-	}
-	n, ok := wire.AsInt64(v)
-	if !ok {
-		return 0, wire.Errorf(wire.PreconditionFailed, m.ID(),
-			"invalid arg 'x-priority' for queue '%s' in vhost '%s': \"expected integer, got %s\"", queue, vhost, wire.TypeName(v))
-	}
-	return int32(max(math.MinInt32, min(n, math.MaxInt32))), nil
+// consumerPriority reads x-priority, which the broker checks.
+func consumerPriority(m *wire.BasicConsume) int32 {
+	v, _ := m.Arguments.Get("x-priority")
+	n, _ := wire.AsInt64(v)
+	return int32(max(math.MinInt32, min(n, math.MaxInt32)))
 }
 
 // cancelConsumer ends a consumer; an unknown tag is fine.

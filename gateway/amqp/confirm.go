@@ -179,5 +179,21 @@ func (ch *channel) giveBack(code uint16, exchange, key string, props wire.RawPro
 	}
 	ch.c.srv.stats.returns.Add(1)
 	m := wire.BasicReturn{ReplyCode: code, ReplyText: wire.ReplyName(code), Exchange: exchange, RoutingKey: key}
-	ch.c.out.giveBack(ch.num, &m, props, body, ch.c.frameMax)
+	ch.c.out.giveBack(ch.num, &m, withoutBCC(props), body, ch.c.frameMax)
+}
+
+// withoutBCC takes the header BCC off a message that goes back: nobody is shown it, as in RabbitMQ.
+func withoutBCC(props wire.RawProperties) wire.RawProperties {
+	if _, has := props.Header("BCC"); !has {
+		return props
+	}
+	rest, err := wire.Rewrite(props, func(p *wire.Properties) {
+		headers, _ := p.Headers()
+		headers.Delete("BCC")
+		p.SetHeaders(headers)
+	})
+	if err != nil {
+		return props
+	}
+	return rest
 }

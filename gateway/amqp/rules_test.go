@@ -107,10 +107,6 @@ func softRules() []rule {
 				&wire.BasicConsume{Queue: "q", Exclusive: true, NoWait: true}, &wire.BasicConsume{Queue: "q"}),
 			403, "ACCESS_REFUSED - queue 'q' in vhost '/' in exclusive use", 60, 20,
 		},
-		{
-			"priority that is no number", methods(&wire.QueueDeclare{Queue: "q", NoWait: true}, &wire.BasicConsume{Queue: "q", Arguments: args}),
-			406, "PRECONDITION_FAILED - invalid arg 'x-priority' for queue 'q' in vhost '/': \"expected integer, got longstr\"", 60, 20,
-		},
 		{"ack of an unknown tag", methods(&wire.BasicAck{DeliveryTag: 7}), 406, "PRECONDITION_FAILED - unknown delivery tag 7", 60, 80},
 		{"ack of tag 0", methods(&wire.BasicAck{}), 406, "PRECONDITION_FAILED - unknown delivery tag 0", 60, 80},
 		{

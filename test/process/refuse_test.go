@@ -179,7 +179,7 @@ func newChannelErrors(s *session) {
 	runRefusals(s, []refusal{
 		{
 			"other argument", 406,
-			"PRECONDITION_FAILED - inequivalent arg 'x-message-ttl' for queue '{q}' in vhost '/': received the value '20' of type 'signedint' but current is the value '600000' of type 'signedint'",
+			"PRECONDITION_FAILED - inequivalent arg 'x-message-ttl' for queue '{q}' in vhost '/': received '20' but current is '600000'",
 			func(ch *amqp.Channel, q, _ string) error { return declare(ch, q, amqp.Table{"x-message-ttl": 20}) },
 		},
 		{

@@ -69,11 +69,14 @@ func replyRules(s *session) {
 }
 
 func refusedReplies(s *session) {
-	wantClosed(s, s.channel(s.conn), 403, "ACCESS_REFUSED - queue '"+replyTo+"' in vhost '/' cannot be bound", func(ch *amqp.Channel) error {
+	missing := "NOT_FOUND - no queue '" + replyTo + "' in vhost '/'"
+	wantClosed(s, s.channel(s.conn), 404, missing, func(ch *amqp.Channel) error {
 		return ch.QueueBind(replyTo, "k", "amq.direct", false, nil)
 	})
-	conn := s.dial()
-	wantClosed(s, s.channel(conn), 540, "NOT_IMPLEMENTED - basic.get is not supported by queue '"+replyTo+"'", func(ch *amqp.Channel) error {
+	wantClosed(s, s.channel(s.conn), 403, "ACCESS_REFUSED - cannot bind or unbind to a volatile (direct reply-to) queue", func(ch *amqp.Channel) error {
+		return ch.QueueBind(replyTo+".x", "k", "amq.direct", false, nil)
+	})
+	wantClosed(s, s.channel(s.conn), 404, missing, func(ch *amqp.Channel) error {
 		_, _, err := ch.Get(replyTo, true)
 		return err
 	})

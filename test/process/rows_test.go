@@ -435,7 +435,6 @@ func wrongArguments(s *session) {
 	}{
 		{"x-overflow", "up", ": invalid_overflow"},
 		{"x-single-active-consumer", "yes", ": {unacceptable_type,longstr}"},
-		{"x-queue-mode", "quick", ": \"unsupported queue mode 'quick'\""},
 		{"x-queue-version", int32(9), ": \"unsupported queue version '9'\""},
 		{"x-queue-type", "magic", ": \"unsupported queue type 'magic'\""},
 		{"x-dead-letter-routing-key", "k", ": routing_key_but_no_dlx_defined"},

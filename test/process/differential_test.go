@@ -1,0 +1,123 @@
+package process
+
+import (
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+// TestDifferential shows what random sequences of methods, sent to Warren and to RabbitMQ 4.3, found to be unlike.
+func TestDifferential(t *testing.T) {
+	t.Parallel()
+	runScenarios(t, []scenario{
+		{name: "expirations that are wrong, and why", warrenOnly: true, run: wrongExpirations},
+		{name: "a returned message shows no BCC", run: returnWithoutBCC},
+		{name: "names are UTF-8", run: namesAreText},
+		{name: "texts of refused bindings and exchanges", warrenOnly: true, run: refusedTexts},
+		{name: "arguments in RabbitMQ's order", warrenOnly: true, run: argumentOrder},
+		{name: "arguments that mean nothing", warrenOnly: true, run: idleArguments},
+		{name: "BCC is checked before the user id", run: copiesBeforeUser},
+	})
+}
+
+func wrongExpirations(s *session) {
+	for text, why := range map[string]string{
+		"soon": "no_integer", "10s": "{leftover_string,\"s\"}", "-1": "{value_negative,-1}", "315360000001": "{value_too_large,315360000001}",
+	} {
+		s.refuses(406, "PRECONDITION_FAILED - invalid expiration '"+text+"': "+why, func(ch *amqp.Channel) error {
+			return ch.Publish("", "nowhere", false, false, amqp.Publishing{Expiration: text})
+		})
+	}
+	q := s.queue("q", nil)
+	s.publish("", q, amqp.Publishing{Expiration: "+600000", Body: []byte("m")})
+	if d := s.get(q); d.Expiration != "+600000" {
+		s.Errorf("expiration %q", d.Expiration)
+	}
+}
+
+func returnWithoutBCC(s *session) {
+	returns := s.ch.NotifyReturn(make(chan amqp.Return, 1))
+	none := s.name("none")
+	m := amqp.Publishing{Headers: amqp.Table{"BCC": []any{none}, "CC": []any{none}, "h": "v"}, Body: []byte("m")}
+	s.noError("publish", s.ch.Publish("", none, true, false, m))
+	select {
+	case r := <-returns:
+		if r.Headers["BCC"] != nil || r.Headers["CC"] == nil || r.Headers["h"] != "v" || string(r.Body) != "m" {
+			s.Errorf("returned %v", r.Headers)
+		}
+	case <-time.After(timeoutReply):
+		s.Fatal("not returned")
+	}
+}
+
+func namesAreText(s *session) {
+	const bad = "a\xff"
+	for name, m := range map[string][]byte{
+		"queue.declare": method(1, 50, 10, uint16(0), bad, byte(0), []byte{}),
+		"queue.bind":    method(1, 50, 20, uint16(0), "q", "amq.direct", bad, byte(0), []byte{}),
+		"basic.consume": method(1, 60, 20, uint16(0), "q", bad, byte(0), []byte{}),
+	} {
+		s.Run(name, func(t *testing.T) {
+			w := dialWire(t, s.to)
+			w.login()
+			w.send(m)
+			w.expectClose(501, "FRAME_ERROR - Malformed UTF-8 in shortstr", 0, 0)
+		})
+	}
+	s.publish("amq.direct", bad, message("routing keys of messages are bytes"))
+}
+
+func refusedTexts(s *session) {
+	q := s.queue("q", nil)
+	for text, match := range map[string]any{
+		"Invalid x-match field value <<\"most\">>; expected all, any, all-with-x, or any-with-x": "most",
+		"Invalid x-match field type signedint (value 1); expected longstr":                       int32(1),
+	} {
+		s.refuses(406, "PRECONDITION_FAILED - "+text, func(ch *amqp.Channel) error {
+			return ch.QueueBind(q, "", "amq.headers", false, amqp.Table{"x-match": match})
+		})
+	}
+	x := s.exchange("x", "direct", amqp.Table{"alternate-exchange": "a"})
+	s.refuses(406, "PRECONDITION_FAILED - inequivalent arg 'alternate-exchange' for exchange '"+x+"' in vhost '/': received 'b' but current is 'a'", func(ch *amqp.Channel) error {
+		return ch.ExchangeDeclare(x, "direct", true, false, false, false, amqp.Table{"alternate-exchange": "b"})
+	})
+	s.refuses(406, "PRECONDITION_FAILED - invalid type 'bool' for arg 'alternate-exchange' in exchange 'new' in vhost '/'", func(ch *amqp.Channel) error {
+		return ch.ExchangeDeclare("new", "direct", true, false, false, false, amqp.Table{"alternate-exchange": true})
+	})
+	s.refuses(406, "PRECONDITION_FAILED - invalid exchange type ''", func(ch *amqp.Channel) error {
+		return ch.ExchangeDeclare("new", "", true, false, false, false, nil)
+	})
+}
+
+func argumentOrder(s *session) {
+	q := s.queue("q", amqp.Table{"x-dead-letter-exchange": "x"})
+	s.refuses(406, "PRECONDITION_FAILED - inequivalent arg 'x-dead-letter-exchange' for queue '"+q+"' in vhost '/': received none but current is the value 'x' of type 'longstr'", func(ch *amqp.Channel) error {
+		return declare(ch, q, amqp.Table{"x-max-length": int32(5)})
+	})
+	s.refuses(406, "PRECONDITION_FAILED - invalid arg 'x-dead-letter-routing-key' for queue 'new' in vhost '/': routing_key_but_no_dlx_defined", func(ch *amqp.Channel) error {
+		return declare(ch, "new", amqp.Table{"x-dead-letter-routing-key": "k", "x-single-active-consumer": "yes"})
+	})
+	s.refuses(404, "NOT_FOUND - no queue 'none' in vhost '/'", func(ch *amqp.Channel) error {
+		_, err := ch.Consume("none", "", false, false, false, false, amqp.Table{"x-priority": "high"})
+		return err
+	})
+}
+
+func idleArguments(s *session) {
+	s.queue("mode", amqp.Table{"x-queue-mode": "quick"})
+	s.queue("locator", amqp.Table{"x-queue-leader-locator": "min-masters"})
+	s.queue("memory", amqp.Table{"x-queue-type": "quorum", "x-max-in-memory-length": int32(5)})
+	s.refuses(406, "PRECONDITION_FAILED - invalid arg 'x-max-in-memory-length' for queue 'new' in vhost '/' of queue type rabbit_classic_queue", func(ch *amqp.Channel) error {
+		return declare(ch, "new", amqp.Table{"x-max-in-memory-length": int32(5)})
+	})
+	s.refuses(406, "PRECONDITION_FAILED - invalid arg 'x-max-in-memory-bytes' for queue 'new' in vhost '/': {value_negative,-1}", func(ch *amqp.Channel) error {
+		return declare(ch, "new", amqp.Table{"x-queue-type": "quorum", "x-max-in-memory-bytes": int32(-1)})
+	})
+}
+
+func copiesBeforeUser(s *session) {
+	s.refuses(406, "PRECONDITION_FAILED - invalid message: {unacceptable_type_in_header,\"BCC\",longstr}", func(ch *amqp.Channel) error {
+		return ch.Publish("", "none", false, false, amqp.Publishing{UserId: "other", Headers: amqp.Table{"BCC": "k"}})
+	})
+}
