@@ -46,6 +46,19 @@ func ofBroker(err error) error {
 	return badRequest(e.Text)
 }
 
+// notFoundAs gives the refusal for what a request would act on and that is not there RabbitMQ's form: why, or the
+// broker's text if that is empty. What is merely looked at is an Object Not Found. Other errors stay as they are.
+func notFoundAs(err error, why string) error {
+	e, ok := errors.AsType[*broker.Error](err)
+	if !ok || e.Kind != broker.NotFound {
+		return err
+	}
+	if why == "" {
+		why = e.Text
+	}
+	return &refusal{http.StatusNotFound, "not_found", why}
+}
+
 func unauthorised(reason string) *refusal {
 	return &refusal{http.StatusUnauthorized, "not_authorised", reason}
 }

@@ -160,7 +160,7 @@ func (a *API) postBinding(r *http.Request, u User, vhost string, toExchange bool
 		return nil, err
 	}
 	if err := a.cfg.Broker.PutBinding(r.Context(), atBroker(u), vhost, b.Binding); err != nil {
-		return nil, err
+		return nil, notFoundAs(err, "")
 	}
 	// As in RabbitMQ it is relative to the request's address.
 	return created{location: escaped(r.PathValue("destination")) + "/" + escaped(propsKey(&b))}, nil

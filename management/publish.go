@@ -56,7 +56,7 @@ func (a *API) publish(r *http.Request, u User) (any, error) {
 	routed, refused, err := a.cfg.Broker.PublishOnce(ctx, broker.User{Name: u.Name, Tags: u.Tags}, vhost, p)
 	switch {
 	case err != nil:
-		return nil, ofBroker(err)
+		return nil, ofBroker(notFoundAs(err, "exchange_not_found"))
 	case refused:
 		return nil, badRequest("Unable to publish message. Check queue limits.")
 	}

@@ -52,7 +52,7 @@ func TestPublish(t *testing.T) {
 		{"amq.default", body(`[]`, `"bQ=="`, `"base64"`), 200, `{"routed":true}`},
 		{"nowhere", plain, 200, `{"routed":false}`},
 		{"full", plain, 400, "Unable to publish message. Check queue limits."},
-		{"missing", plain, 404, "Not Found"},
+		{"missing", plain, 404, `{"error":"not_found","reason":"exchange_not_found"}`},
 		{"secret", plain, 401, "write access refused for user 'other'"},
 		{"wrong", plain, 400, "invalid expiration"},
 		{"x", `{"routing_key":"k","payload":"m","payload_encoding":"string"}`, 400, "key_missing: properties"},

@@ -101,7 +101,7 @@ func (a *API) getMessages(r *http.Request, u User, vhost string) (any, error) {
 	}
 	got, err := a.cfg.Broker.FetchOnce(r.Context(), atBroker(u), vhost, r.PathValue("name"), f)
 	if err != nil {
-		return nil, err
+		return nil, notFoundAs(err, "queue_not_found")
 	}
 	list := make([]GotMessage, len(got))
 	for i := range got {

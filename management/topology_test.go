@@ -75,6 +75,9 @@ func (b *topologyBroker) BindingsTo(_, destination string, toExchange bool) (lis
 }
 
 func (b *topologyBroker) PutBinding(_ context.Context, _ broker.User, vhost string, bd broker.Binding) error {
+	if bd.Destination == "none" {
+		return broker.Errorf(broker.NotFound, "no queue 'none' in vhost '/'")
+	}
 	b.bound = append(b.bound, broker.BindingInfo{VHost: vhost, Binding: bd})
 	return nil
 }
@@ -113,7 +116,10 @@ func (b *topologyBroker) Purge(_ context.Context, _ broker.User, _, name string)
 	return 1, nil
 }
 
-func (b *topologyBroker) FetchOnce(_ context.Context, _ broker.User, _, _ string, f broker.Fetch) ([]broker.Fetched, error) {
+func (b *topologyBroker) FetchOnce(_ context.Context, _ broker.User, _, name string, f broker.Fetch) ([]broker.Fetched, error) {
+	if name == "none" {
+		return nil, broker.Errorf(broker.NotFound, "no queue 'none' in vhost '/'")
+	}
 	b.says("fetches %d to %d, ends %d", f.Count, f.Truncate, f.End)
 	return b.got, nil
 }
@@ -177,6 +183,8 @@ func TestTopology(t *testing.T) {
 		{"POST", "queues/%2F/q/get", `{"count":1,"ackmode":"reject_requeue_true","encoding":"auto"}`, 200, "", fmt.Sprintf("ends %d", fsm.RequeueFailed)},
 		{"POST", "queues/%2F/q/get", `{"count":1,"ackmode":"reject_requeue_false","encoding":"auto"}`, 200, "", fmt.Sprintf("ends %d", fsm.Discard)},
 		{"POST", "queues/%2F/q/get", `{"count":1,"requeue":false,"encoding":"auto"}`, 200, "", fmt.Sprintf("ends %d", fsm.Ack)},
+		{"POST", "queues/%2F/none/get", `{"count":1,"ackmode":"ack_requeue_true","encoding":"auto"}`, 404, `{"error":"not_found","reason":"queue_not_found"}`, ""},
+		{"POST", "bindings/%2F/e/x/q/none", `{"routing_key":"k"}`, 404, `{"error":"not_found","reason":"no queue 'none' in vhost '/'"}`, ""},
 		{"POST", "queues/%2F/q/get", `{"count":1,"encoding":"auto"}`, 400, "[{key_missing,ackmode}]", ""},
 		{"POST", "queues/%2F/q/get", `{"count":1,"ackmode":"eat","encoding":"auto"}`, 400, "unsupported ackmode", ""},
 		{"POST", "queues/%2F/q/get", `{"count":-1,"ackmode":"ack_requeue_true","encoding":"auto"}`, 400, "count is negative", ""},

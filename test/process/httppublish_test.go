@@ -82,7 +82,7 @@ func TestHTTPPublish(t *testing.T) {
 	}{
 		{"amq.default", "nowhere", 200, `{"routed":false}`},
 		{"amq.default", full, 400, "Unable to publish message. Check queue limits."},
-		{"missing", "k", 404, "Not Found"},
+		{"missing", "k", 404, `{"error":"not_found","reason":"exchange_not_found"}`},
 	} {
 		body := `{"properties":{},"routing_key":"` + tc.key + `","payload":"bQ==","payload_encoding":"base64"}`
 		if status, answer := httpPublish(t, c.Node(2).HTTP(), tc.exchange, body); status != tc.status || !strings.Contains(answer, tc.answer) {
