@@ -50,7 +50,7 @@ func replyCode(kind broker.Kind, id wire.MethodID) uint16 {
 // told. The text of an error that was not made for clients stays inside.
 func protocolError(err error, id wire.MethodID) *wire.Error {
 	if e, ok := errors.AsType[*wire.Error](err); ok {
-		if e.ClassID == 0 && e.MethodID == 0 && id != 0 {
+		if e.ClassID == 0 && e.MethodID == 0 && id != 0 && e.Code != wire.FrameError { // a malformed frame blames no method
 			with := *e
 			with.ClassID, with.MethodID = id.Class(), id.Method()
 			return &with
