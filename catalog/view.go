@@ -141,6 +141,17 @@ func (v *View) Queues(vhost string) iter.Seq[*Queue] { return v.queues.prefix(ke
 // AllQueues walks every queue by id, closing ones too.
 func (v *View) AllQueues() iter.Seq[*Queue] { return v.queuesByID.all() }
 
+// InMemoryOf walks the queues, closing ones too, that live in a node's memory.
+func (v *View) InMemoryOf(id NodeID) iter.Seq[*Queue] {
+	return func(yield func(*Queue) bool) {
+		for q := range v.transients.prefix(key(nameOf(id))) {
+			if q.Members[0] == id && !yield(q) {
+				return
+			}
+		}
+	}
+}
+
 // QueueCount returns the number of queues, closing ones too.
 func (v *View) QueueCount() int { return v.queuesByID.len() }
 

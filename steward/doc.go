@@ -6,4 +6,6 @@
 // The time for which a node has been down is that in which this process has seen the catalog say so while the catalog had a leader. A cluster that was
 // down as a whole begins to count when it is back, and so does a leader that was started a moment ago: a repair may come late by that, and never
 // because nobody was there to see the node. The catalog's record itself (Node.Down) survives everything.
+//
+// It also deletes queues, not exclusive ones, that lived in the memory of a node that is dead.
 package steward

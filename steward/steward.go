@@ -34,6 +34,8 @@ type Config struct {
 	Alive func(catalog.NodeID) bool
 	// Clock is the time by which the catalog notes who is down, in milliseconds since 1970; required.
 	Clock func() int64
+	// LostAfter is how long a node must be dead before the queues in its memory are deleted; 3 s.
+	LostAfter time.Duration
 	// Policy bounds repairs.
 	Policy repair.Policy
 	// Logger may be nil.
@@ -82,6 +84,8 @@ type Steward struct {
 	seen    string    // the nodes at the last walk
 	told    time.Time
 	telling Stats // what the log was told last
+	mourned time.Time
+	silent  map[catalog.NodeID]silence
 }
 
 // refusal is a queue whose plan was refused.
@@ -94,6 +98,9 @@ type refusal struct {
 func New(cfg Config) *Steward {
 	if cfg.Every == 0 {
 		cfg.Every = time.Second
+	}
+	if cfg.LostAfter == 0 {
+		cfg.LostAfter = lostAfter
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
@@ -154,7 +161,13 @@ func (s *Steward) look(ctx context.Context) {
 	cat := s.cfg.Catalog
 	view, now := cat.View(), time.Now()
 	s.watch.look(now, s.cfg.Clock(), view, cat.LeaderID() != "" && cat.Unheard() < leaderMax, 2*s.cfg.Every)
-	if !cat.Leading() || view.Level() < 2 {
+	if !cat.Leading() {
+		s.mourned, s.silent = time.Time{}, nil
+		s.rest()
+		return
+	}
+	s.mourn(ctx, view, now)
+	if view.Level() < 2 {
 		s.rest()
 		return
 	}

@@ -41,6 +41,7 @@ const (
 	timeoutQuiet   = 2 * time.Second // for the answers to what was read of publishers
 	timeoutClients = 5 * time.Second // for clients to answer connection.close, beside the waves
 	timeoutGoodbye = time.Second     // for other nodes to take note that this one ends
+	timeoutMemory  = 2 * time.Second // for the catalog to delete the queues in this node's memory
 	timeoutRest    = time.Second     // for queues to take what the ends of connections gave back
 	shutdownWaves  = 20
 	shutdownEvery  = 100 * time.Millisecond
@@ -242,6 +243,9 @@ func (n *running) leave(ctx context.Context, how leaving) management.Drained {
 			n.log.Warn("settlements of clients may be lost", "queues", queues)
 		}
 	})
+	if !how.maintenance && len(n.livePeers()) > 0 {
+		n.step(ctx, "memory", timeoutMemory, n.broker.Forsake)
+	}
 	n.log.Info("clients and queues are handed over", "queues_moved", left.Moved, "queues_stayed", left.Stayed,
 		"clients", left.Clients, "without_answers", left.Unanswered, "after", time.Since(begun))
 	return left
