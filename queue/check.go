@@ -40,7 +40,7 @@ func (q *Queue) Check() error {
 func (q *Queue) checkExpiry(expiring map[MessageID]bool) error {
 	var last expiryEntry
 	var err error
-	q.expiry.walk(q, 1<<63-1, func(e expiryEntry) bool {
+	q.expiry.walk(q, -1<<63, 1<<63-1, func(e expiryEntry) bool {
 		switch {
 		case !expiring[e.id]:
 			err = fmt.Errorf("message %d is in the expiry index without cause", e.id)

@@ -3,6 +3,7 @@ package queue
 import (
 	"container/heap"
 	"math"
+	"sort"
 )
 
 // expiryRunsMax bounds the ordered runs. Queues with one time-to-live need one;
@@ -142,18 +143,42 @@ func (r *expiryRun) after(q *Queue, id MessageID) (expiryEntry, bool) {
 	return expiryEntry{m.ExpiresAt, m.ID}, true
 }
 
-// walk visits the entries with an instant at or below limit in order, until
-// visit returns false.
-func (x *expiryIndex) walk(q *Queue, limit int64, visit func(expiryEntry) bool) {
+// later returns the first entry of the run with an instant above at. It looks at some, whatever their number.
+func (r *expiryRun) later(q *Queue, at int64) (expiryEntry, bool) {
+	if r.last <= at {
+		return expiryEntry{}, false
+	}
+	blocks := r.ids.blocks
+	instant := func(b *block, slot uint) int64 {
+		m, _ := q.Get(MessageID(b.num<<blockShift | uint64(slot)))
+		return m.ExpiresAt
+	}
+	i := sort.Search(len(blocks), func(i int) bool {
+		slot, _ := blocks[i].bits.next(0)
+		return instant(blocks[i], slot) > at
+	})
+	after := MessageID(0)
+	if i > 0 { // the last block that begins at or below it
+		b := blocks[i-1]
+		n := sort.Search(blockSize, func(n int) bool {
+			slot, ok := b.bits.next(uint(n))
+			return !ok || instant(b, slot) > at
+		})
+		after = MessageID(b.num<<blockShift+uint64(n)) - 1
+	}
+	return r.after(q, after)
+}
+
+// walk visits the entries with an instant above after and at or below limit in order, until visit returns false. Those of runs
+// that are at or below after cost nothing.
+func (x *expiryIndex) walk(q *Queue, after, limit int64, visit func(expiryEntry) bool) {
 	w := dueWalk{}
 	for _, r := range x.runs {
-		if e, ok := r.after(q, 0); ok && e.at <= limit {
+		if e, ok := r.later(q, after); ok && e.at <= limit {
 			heap.Push(&w, dueHead{e, r, 0})
 		}
 	}
-	if len(x.heap) > 0 && x.heap[0].at <= limit {
-		heap.Push(&w, dueHead{entry: x.heap[0]})
-	}
+	x.seek(&w, 0, after, limit)
 	for len(w) > 0 {
 		h := heap.Pop(&w).(dueHead)
 		if (h.run != nil || q.expires(h.entry.id)) && !visit(h.entry) {
@@ -165,11 +190,20 @@ func (x *expiryIndex) walk(q *Queue, limit int64, visit func(expiryEntry) bool) 
 			}
 			continue
 		}
-		for _, child := range [2]int{2*h.node + 1, 2*h.node + 2} {
-			if child < len(x.heap) && x.heap[child].at <= limit {
-				heap.Push(&w, dueHead{entry: x.heap[child], node: child})
-			}
-		}
+		x.seek(&w, 2*h.node+1, after, limit)
+		x.seek(&w, 2*h.node+2, after, limit)
+	}
+}
+
+// seek adds the first nodes of the heap to w, from the given one down, that are above after, if they are at or below limit.
+func (x *expiryIndex) seek(w *dueWalk, node int, after, limit int64) {
+	switch {
+	case node >= len(x.heap) || x.heap[node].at > limit:
+	case x.heap[node].at > after:
+		heap.Push(w, dueHead{entry: x.heap[node], node: node})
+	default:
+		x.seek(w, 2*node+1, after, limit)
+		x.seek(w, 2*node+2, after, limit)
 	}
 }
 

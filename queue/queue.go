@@ -185,21 +185,22 @@ func (q *Queue) NextExpiry() (instant int64, ok bool) {
 
 // Due yields the live messages whose instant is at or below now, by instant and
 // id, until yield returns false. The queue must not change meanwhile.
-func (q *Queue) Due(now int64, yield func(Message) bool) {
-	q.expiry.walk(q, now, func(e expiryEntry) bool {
+func (q *Queue) Due(now int64, yield func(Message) bool) { q.DueAfter(math.MinInt64, now, yield) }
+
+// DueAfter is Due for instants above after only.
+func (q *Queue) DueAfter(after, now int64, yield func(Message) bool) {
+	q.expiry.walk(q, after, now, func(e expiryEntry) bool {
 		m, _ := q.Get(e.id)
 		return yield(m)
 	})
 }
 
 // NextExpiryAfter returns the earliest instant above now at which a live message
-// expires, 0 if there is none. It passes over every message that is due by then.
+// expires, 0 if there is none.
 func (q *Queue) NextExpiryAfter(now int64) (instant int64) {
-	q.expiry.walk(q, math.MaxInt64, func(e expiryEntry) bool {
-		if e.at > now {
-			instant = e.at
-		}
-		return e.at <= now
+	q.expiry.walk(q, now, math.MaxInt64, func(e expiryEntry) bool {
+		instant = e.at
+		return false
 	})
 	return instant
 }

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"math"
 	"slices"
 	"testing"
 
@@ -183,6 +184,21 @@ func compareQueue(t *rapid.T, q *Queue, n *naive) {
 	q.Due(now, func(Message) bool { i++; return i < 2 })
 	if i > 2 {
 		t.Fatalf("went on after the end: %d", i)
+	}
+	from := due[len(due)/3].ExpiresAt
+	i = slices.IndexFunc(due, func(m Message) bool { return m.ExpiresAt > from })
+	if i < 0 {
+		i = len(due)
+	}
+	q.DueAfter(from, math.MaxInt64, func(m Message) bool {
+		if m != due[i] {
+			t.Fatalf("due after %d: %+v, want %+v", from, m, due[i])
+		}
+		i++
+		return true
+	})
+	if i != len(due) {
+		t.Fatalf("due after %d ends at %d of %d", from, i, len(due))
 	}
 }
 

@@ -23,6 +23,9 @@ type limits struct {
 	// expireAt is the machine time at which due messages are looked for again: no
 	// message nobody holds is due before.
 	expireAt int64
+	// passed: of the messages that were due by then, none is out of a consumer's hands and not named, so that
+	// no look has to go through them again. mayExpire takes it back.
+	passed int64
 }
 
 func (m *limits) reload(l *Leader) {
@@ -186,7 +189,9 @@ func (l *Leader) expireDue() {
 			}
 			return
 		}
-		q.Due(now, func(m queue.Message) bool {
+		last := now
+		q.DueAfter(l.limits.passed, now, func(m queue.Message) bool {
+			last = m.ExpiresAt
 			// The machine may be further than what the consumers have been offered.
 			if m.ID <= l.seen.tail && l.reachable(m.ID) && !l.owe(m) {
 				due = append(due, m)
@@ -194,14 +199,17 @@ func (l *Leader) expireDue() {
 			return len(due) < expireMax
 		})
 		if len(due) == expireMax {
-			next = now
-		} else if after := q.NextExpiryAfter(now); after > 0 {
+			next, l.limits.passed = now, last-1
+			return
+		}
+		l.limits.passed = now
+		if after := q.NextExpiryAfter(now); after > 0 {
 			next = after
 		}
 	})
 	l.limits.expireAt = next
 	if len(l.limits.owed) > 0 {
-		l.limits.expireAt = now // what holds deliver back wakes it
+		l.limits.expireAt, l.limits.passed = now, 0 // what holds deliver back wakes it
 	}
 	if len(due) > 0 {
 		l.nameExpired(due)
@@ -286,6 +294,7 @@ func (l *Leader) expiring(r queue.IDRange) {
 func (l *Leader) mayExpire(m queue.Message) {
 	if m.ExpiresAt != 0 {
 		l.limits.expireAt = min(l.limits.expireAt, m.ExpiresAt)
+		l.limits.passed = min(l.limits.passed, m.ExpiresAt-1)
 	}
 }
 
