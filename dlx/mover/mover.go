@@ -132,6 +132,7 @@ type Mover struct {
 	holdFrom time.Time
 	flights  map[uint64]*flight
 	wakeAt   time.Time
+	gathered gathered
 	cacheAt  uint64
 	cache    []byte
 	props    []byte // of the newest dead letter; used again
@@ -472,6 +473,7 @@ func (m *Mover) sendSome(target uint64, f *flight, urgent bool) bool {
 	})
 	in := fsm.TransferIn{Source: fsm.Source{Queue: m.cfg.Queue}, First: f.sent + 1, AnsweredUpTo: recorded}
 	in.Items = make([]fsm.Transfer, 0, len(pending))
+	m.gatherPending(pending)
 	size := 0
 	for i, p := range pending {
 		if p.Seq != f.sent+1 || back.takes(p) != back.takes(pending[0]) {
@@ -487,6 +489,7 @@ func (m *Mover) sendSome(target uint64, f *flight, urgent bool) bool {
 		if m.cfg.Trace != nil {
 			m.traceSent(f, target, &p, settings.set.Delayed)
 		}
+		m.gathered.drop(p.Ref)
 		in.Items = append(in.Items, t)
 		f.sent++
 		n := len(t.Message) + len(t.Part)

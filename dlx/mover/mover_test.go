@@ -47,6 +47,7 @@ type rig struct {
 	routedAs Letter
 	asked    int // Route calls
 	fresh    int
+	reads    int // of entries
 	seq      uint64
 	planned  *fsm.Plan // of the entries in which messages die
 }
@@ -67,6 +68,7 @@ func newRig(t *testing.T, atLeastOnce bool, targets ...Target) *rig {
 		Read: func(index uint64) ([]byte, error) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
+			r.reads++
 			return r.log[index-1], nil
 		},
 		Route: func(_, exchange string, l *Letter) ([]Target, bool) {

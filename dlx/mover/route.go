@@ -112,10 +112,18 @@ const decideTries = 3
 // parked for want of a way, routes of one with targets; revision is that of the catalog before it began.
 func (m *Mover) decideAll(items []candidate, s deadSettings) (r fsm.Route, parks, routes bool, revision uint64) {
 	r.Settings, revision = s.revision, m.cfg.Revision()
+	refs := make([]queue.Ref, len(items))
+	for i := range items {
+		refs[i] = items[i].Ref
+	}
+	m.gather(refs)
 	for _, it := range items {
 		d, ok := m.decide(it, s)
 		if !ok {
 			break
+		}
+		if len(d.Targets) == 0 {
+			m.gathered.drop(it.Ref)
 		}
 		r.Items = append(r.Items, d)
 		parks = parks || d.NoRoute == fsm.ParkUnrouted
@@ -223,11 +231,7 @@ func (m *Mover) lookUp(s deadSettings, reason dlx.Reason, dead *fsm.Message) (ta
 
 // dead reads a message and makes the dead letter of it. Its properties are good until the next one is made.
 func (m *Mover) dead(ref queue.Ref, d dlx.Dying, s deadSettings) (fsm.Message, error) {
-	data, err := m.read(ref.Index)
-	if err != nil {
-		return fsm.Message{}, err
-	}
-	msg, err := fsm.MessageIn(data, ref)
+	msg, err := m.message(ref)
 	if err != nil {
 		return fsm.Message{}, err
 	}
@@ -267,11 +271,7 @@ func (m *Mover) leaving(p dlx.Pending, s deadSettings) (fsm.Message, error) {
 	if p.Reason != dlx.Redrive {
 		return m.dead(p.Ref, dlx.Dying{Queue: s.name, Reason: p.Reason, TimeMillis: p.TimeMillis, Detail: p.Detail}, s)
 	}
-	data, err := m.read(p.Ref.Index)
-	if err != nil {
-		return fsm.Message{}, err
-	}
-	msg, err := fsm.MessageIn(data, p.Ref)
+	msg, err := m.message(p.Ref)
 	if err != nil {
 		return fsm.Message{}, err
 	}

@@ -1,0 +1,89 @@
+package mover
+
+import (
+	"bytes"
+	"cmp"
+	"slices"
+
+	"github.com/warrenmq/warren/dlx"
+	"github.com/warrenmq/warren/fsm"
+	"github.com/warrenmq/warren/queue"
+)
+
+// An entry of the log is read whole, and may have hundreds of messages. Those that leave in another order than they came, as delayed ones
+// do, lie in another entry than the one before, each: they are gathered, so that an entry is read once for all of a batch, and kept from
+// the decision where they go until they are sent.
+
+const (
+	// scatteredMin is the least number of messages for which an entry is read once, in the mean, that is no scattering.
+	scatteredMin = 4
+	// keptMax bounds the bytes of messages that are kept.
+	keptMax = 2 << 20
+)
+
+// gathered are the stored bytes of messages. The zero value is ready.
+type gathered struct {
+	kept  map[queue.Ref][]byte
+	bytes int
+}
+
+func (g *gathered) drop(ref queue.Ref) {
+	if b, ok := g.kept[ref]; ok {
+		g.bytes -= len(b)
+		delete(g.kept, ref)
+	}
+}
+
+// gather reads the messages that are about to be used in the order of refs, if that order would read entries again and again. One that
+// cannot be read is left for who uses it.
+func (m *Mover) gather(refs []queue.Ref) {
+	changes := 0
+	for i := 1; i < len(refs); i++ {
+		if refs[i].Index != refs[i-1].Index {
+			changes++
+		}
+	}
+	if changes <= len(refs)/scatteredMin {
+		return
+	}
+	g := &m.gathered
+	if g.bytes > keptMax/2 || g.kept == nil {
+		*g = gathered{kept: map[queue.Ref][]byte{}}
+	}
+	refs = slices.DeleteFunc(refs, func(r queue.Ref) bool { _, has := g.kept[r]; return has })
+	slices.SortFunc(refs, func(a, b queue.Ref) int { return cmp.Compare(a.Index, b.Index) })
+	for _, ref := range refs {
+		if g.bytes+int(ref.Length) > keptMax {
+			return
+		}
+		data, err := m.read(ref.Index)
+		if err != nil || uint64(len(data)) < uint64(ref.Offset)+uint64(ref.Length) {
+			return
+		}
+		g.kept[ref] = bytes.Clone(data[ref.Offset:][:ref.Length])
+		g.bytes += int(ref.Length)
+	}
+}
+
+// gatherPending does so for what is about to be sent.
+func (m *Mover) gatherPending(pending []dlx.Pending) {
+	refs := make([]queue.Ref, 0, len(pending))
+	for i := range pending {
+		if pending[i].Reason != dlx.Transaction {
+			refs = append(refs, pending[i].Ref)
+		}
+	}
+	m.gather(refs)
+}
+
+// message returns a stored message. It shares the bytes that were read.
+func (m *Mover) message(ref queue.Ref) (fsm.Message, error) {
+	if b, ok := m.gathered.kept[ref]; ok {
+		return fsm.DecodeMessage(b)
+	}
+	data, err := m.read(ref.Index)
+	if err != nil {
+		return fsm.Message{}, err
+	}
+	return fsm.MessageIn(data, ref)
+}
