@@ -473,7 +473,7 @@ func (m *Mover) sendSome(target uint64, f *flight, urgent bool) bool {
 	})
 	in := fsm.TransferIn{Source: fsm.Source{Queue: m.cfg.Queue}, First: f.sent + 1, AnsweredUpTo: recorded}
 	in.Items = make([]fsm.Transfer, 0, len(pending))
-	m.gatherPending(pending)
+	m.gatherPending(target, f.sent, pending)
 	size := 0
 	for i, p := range pending {
 		if p.Seq != f.sent+1 || back.takes(p) != back.takes(pending[0]) {

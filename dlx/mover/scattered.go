@@ -19,12 +19,19 @@ const (
 	scatteredMin = 4
 	// keptMax bounds the bytes of messages that are kept.
 	keptMax = 2 << 20
+	// gatherItems are gathered at a time of those that are under way to a target.
+	gatherItems = 4096
 )
 
 // gathered are the stored bytes of messages. The zero value is ready.
 type gathered struct {
 	kept  map[queue.Ref][]byte
 	bytes int
+}
+
+func (g *gathered) has(ref queue.Ref) bool {
+	_, ok := g.kept[ref]
+	return ok
 }
 
 func (g *gathered) drop(ref queue.Ref) {
@@ -34,28 +41,37 @@ func (g *gathered) drop(ref queue.Ref) {
 	}
 }
 
-// gather reads the messages that are about to be used in the order of refs, if that order would read entries again and again. One that
-// cannot be read is left for who uses it.
-func (m *Mover) gather(refs []queue.Ref) {
+// scattered tells whether messages that are used in this order have an entry read for few of them.
+func scattered(refs []queue.Ref) bool {
 	changes := 0
 	for i := 1; i < len(refs); i++ {
 		if refs[i].Index != refs[i-1].Index {
 			changes++
 		}
 	}
-	if changes <= len(refs)/scatteredMin {
-		return
-	}
+	return changes > len(refs)/scatteredMin
+}
+
+// gather reads the messages that are about to be used in the order of refs, if that order would read entries again and again. One that
+// cannot be read is left for who uses it.
+func (m *Mover) gather(refs []queue.Ref) {
 	g := &m.gathered
+	if !scattered(refs) || g.has(refs[0]) {
+		return // the first is used first: when it is there, what was gathered last is not used up
+	}
 	if g.bytes > keptMax/2 || g.kept == nil {
 		*g = gathered{kept: map[queue.Ref][]byte{}}
 	}
-	refs = slices.DeleteFunc(refs, func(r queue.Ref) bool { _, has := g.kept[r]; return has })
+	refs = slices.DeleteFunc(refs, g.has)
+	room := keptMax - g.bytes
+	for i := range refs {
+		if room -= int(refs[i].Length); room < 0 {
+			refs = refs[:i]
+			break
+		}
+	}
 	slices.SortFunc(refs, func(a, b queue.Ref) int { return cmp.Compare(a.Index, b.Index) })
 	for _, ref := range refs {
-		if g.bytes+int(ref.Length) > keptMax {
-			return
-		}
 		data, err := m.read(ref.Index)
 		if err != nil || uint64(len(data)) < uint64(ref.Offset)+uint64(ref.Length) {
 			return
@@ -65,15 +81,25 @@ func (m *Mover) gather(refs []queue.Ref) {
 	}
 }
 
-// gatherPending does so for what is about to be sent.
-func (m *Mover) gatherPending(pending []dlx.Pending) {
+// gatherPending does so for what is about to be sent to a target. If that is scattered, so is what follows: the more are gathered at a
+// time, the fewer entries are read again.
+func (m *Mover) gatherPending(target, after uint64, pending []dlx.Pending) {
+	refs := refsOf(pending)
+	if !scattered(refs) || m.gathered.has(refs[0]) {
+		return
+	}
+	m.cfg.View(func(fm *fsm.Machine) { pending = fm.Outbox().Pending(target, after, gatherItems) })
+	m.gather(refsOf(pending))
+}
+
+func refsOf(pending []dlx.Pending) []queue.Ref {
 	refs := make([]queue.Ref, 0, len(pending))
 	for i := range pending {
 		if pending[i].Reason != dlx.Transaction {
 			refs = append(refs, pending[i].Ref)
 		}
 	}
-	m.gather(refs)
+	return refs
 }
 
 // message returns a stored message. It shares the bytes that were read.
