@@ -397,7 +397,7 @@ func (c *Catalog) keepsUp(ctx context.Context, id NodeID) bool {
 // nodes, which the mesh must be able to reach, until the leader has committed the change
 // or ctx ends. It is idempotent.
 func (c *Catalog) Join(ctx context.Context, through func() []NodeID) error {
-	err, said := ErrNoLeader, ""
+	err, said := ErrNoLeader, map[NodeID]string{} // by whom was asked
 	for {
 		for _, id := range through() {
 			if id == c.cfg.Local {
@@ -416,9 +416,9 @@ func (c *Catalog) Join(ctx context.Context, through func() []NodeID) error {
 			if ok && remote.Code == codeForgotten {
 				return fmt.Errorf("%w: %s", ErrForgotten, remote.Text)
 			}
-			if ok && remote.Text != said {
+			if ok && remote.Text != said[id] {
 				c.log.Warn("this node cannot join yet", "through", string(id), "err", err)
-				said = remote.Text
+				said[id] = remote.Text
 			}
 		}
 		if !pause(ctx, retryMax) {

@@ -163,8 +163,13 @@ func (l *Local) Promise(s *bootstrap.Succession) (*Survey, error) {
 	if c.LeaderID() == self {
 		return nil, errors.New("it leads the catalog")
 	}
+	had, err := c.Salvage()
+	if err != nil {
+		return nil, err
+	}
 	for _, n := range s.Lost {
-		if l.Linked(n) {
+		// One with an empty folder that waits to be let in was asked by who conducts this: it has nothing.
+		if l.Linked(n) && knows(had, n) {
 			return nil, fmt.Errorf("it is linked to node '%s', which is named as lost", n)
 		}
 	}
@@ -184,6 +189,11 @@ func (l *Local) Promise(s *bootstrap.Succession) (*Survey, error) {
 		return nil, err
 	}
 	return l.describe(c, found, texts(s.Lost)), nil
+}
+
+// knows tells whether a node is, or was, in a catalog.
+func knows(s *catalog.Salvaged, n NodeID) bool {
+	return s.View.Node(n) != nil || slices.ContainsFunc(s.Servers, func(v raft.Server) bool { return NodeID(v.ID) == n })
 }
 
 // Prepare makes what the node goes on from, durably, and returns its sum.

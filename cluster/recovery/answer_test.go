@@ -141,6 +141,13 @@ func TestRefusals(t *testing.T) {
 		{"only another's copy knows of one", []string{"b", "c"}, func(f fakePeers) { f[d].Nodes = append(f[d].Nodes, "e/1") }, "no answer from node 'e/1'"},
 		{"only gossip knows of one", []string{"b", "c"}, func(f fakePeers) { f[d].Met = []NodeID{"e/1"} }, "no answer from node 'e/1'"},
 		{"one is there", []string{"b", "c"}, func(f fakePeers) { f[d].Linked = []NodeID{c} }, "node 'd/1' is linked to it"},
+		{"one with an empty folder is there", []string{"b", "c"}, func(f fakePeers) { f.comes("c/2", &Survey{}) }, ""},
+		{"one is there that has something", []string{"b", "c"}, func(f fakePeers) { f.comes("c/2", &Survey{Term: 1, Index: 3}) }, "node 'a/1' is linked to it"},
+		{"one is there and does not say what it has", []string{"b", "c"}, func(f fakePeers) { f.comes("c/2", nil) }, "node 'a/1' is linked to it"},
+		{"one is there that votes", []string{"b", "c"}, func(f fakePeers) {
+			f.comes("c/2", &Survey{})
+			f[d].Voters = append(f[d].Voters, "c/2")
+		}, "node 'a/1' is linked to it"},
 		{"a majority is there", []string{"b"}, func(fakePeers) {}, "2 of the catalog's 3 voters are there"},
 		{"there is a leader", []string{"b", "c"}, func(f fakePeers) { f[a].Leader, f[d].Leader = d, d }, "has a leader, node 'd/1'"},
 		{"who follows a lost leader does not know yet", []string{"b", "c"}, func(f fakePeers) { f[a].Leader, f[d].Leader = b, b }, ""},
@@ -171,6 +178,15 @@ func TestRefusals(t *testing.T) {
 
 // fakePeers answer surveys, and nothing else is asked of them.
 type fakePeers map[NodeID]*Survey
+
+// comes has a hear of a node, and linked to it.
+func (f fakePeers) comes(n NodeID, s *Survey) {
+	f["a/1"].Met, f["a/1"].Linked = append(f["a/1"].Met, n), append(f["a/1"].Linked, n)
+	if s != nil {
+		s.Node = n
+		f[n] = s
+	}
+}
 
 func (f fakePeers) Self() NodeID { return "a/1" }
 

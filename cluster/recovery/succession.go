@@ -106,7 +106,9 @@ const (
 type candidate struct {
 	surveys []*Survey // of those that go on, sorted
 	lost    []NodeID  // sorted
-	keep    *Survey
+	// fresh are those of lost that run, in the place of what was lost, and have nothing yet: their folders were empty, and nobody could let them in.
+	fresh []NodeID
+	keep  *Survey
 }
 
 // ErrUndecided reports that this node could not write whether it has founded the next life: it has to be started again.
@@ -201,9 +203,30 @@ func survey(ctx context.Context, p Peers, names []string) (*candidate, error) {
 	if len(c.lost) == 0 {
 		return nil, refuse("other nodes are in the place of those that are named as lost")
 	}
+	c.findFresh(ctx, p, names)
 	slices.Sort(c.lost)
 	slices.SortFunc(c.surveys, func(a, b *Survey) int { return cmp.Compare(a.Node, b.Node) })
 	return c, nil
+}
+
+// findFresh asks those that are named as lost, run, and are in nobody's catalog.
+func (c *candidate) findFresh(ctx context.Context, p Peers, names []string) {
+	for _, n := range c.lost {
+		linked, known := false, false
+		for _, s := range c.surveys {
+			linked = linked || slices.Contains(s.Linked, n)
+			known = known || slices.Contains(s.Nodes, n) || slices.Contains(s.Voters, n)
+		}
+		if !linked || known {
+			continue
+		}
+		call, cancel := context.WithTimeout(ctx, surveyWait)
+		s, err := p.Survey(call, n, names)
+		cancel()
+		if err == nil && s.Term == 0 && s.Index == 0 && len(s.Voters)+len(s.Nodes) == 0 {
+			c.fresh = append(c.fresh, n)
+		}
+	}
 }
 
 // namedAs returns the name that means a node, "" if none does.
@@ -231,7 +254,7 @@ func (c *candidate) check() error {
 			return refuse("node '%s' belongs to cluster %s, node '%s' to %s: a recovery is under way, see the nodes' logs", s.Node, s.Cluster, c.keep.Node, c.keep.Cluster)
 		}
 		for _, n := range s.Linked {
-			if slices.Contains(c.lost, n) {
+			if slices.Contains(c.lost, n) && !slices.Contains(c.fresh, n) {
 				return refuse("node '%s' is named as lost, and node '%s' is linked to it: stop it first", n, s.Node)
 			}
 		}

@@ -39,6 +39,8 @@ func notReady(step, format string, args ...any) readiness {
 // readiness looks at everything once; it does not wait.
 func (n *running) readiness() readiness {
 	switch p := phase(n.phase.Load()); {
+	case n.successions.renewed.Load(): // what there is belongs to a former life
+		return notReady("starting", "starting: the node begins anew")
 	case p == stopping:
 		return notReady("stopping", "the node is being stopped")
 	case p == draining || p == drained:

@@ -124,9 +124,18 @@ func (n *running) askFates(ctx context.Context) (lost string) {
 	var work sync.WaitGroup
 	var mu sync.Mutex
 	promised := n.identity.Succession()
+	addrs := map[transport.NodeID]string{} // of whom to ask
+	// Who has gone on in the next life is no member of this cluster any more, and may have moved: it is heard of in the lobby.
+	for _, v := range n.gossip.Visitors() {
+		addrs[v.Node] = v.ClusterAddr
+	}
 	for _, id := range n.acquainted(promised) {
-		addr, known := n.resolve(id)
-		if !known || id == n.identity.NodeID() || n.mesh.Peer(id).Up && promised == nil {
+		if addr, known := n.resolve(id); known {
+			addrs[id] = addr
+		}
+	}
+	for id, addr := range addrs {
+		if id == n.identity.NodeID() || n.mesh.Peer(id).Up && promised == nil {
 			continue
 		}
 		work.Go(func() {
