@@ -41,8 +41,10 @@ type bookFile struct {
 	Nodes   []Info `json:"nodes"`
 }
 
-// openBook reads the book. A file that cannot be understood is an error: the caller may
-// delete it, nothing depends on it but finding others faster.
+// errBook reports a book that cannot be understood, as a power failure leaves one, since it is not synced. Nothing depends on it but finding others faster.
+var errBook = errors.New("the address book cannot be understood")
+
+// openBook reads the book. With errBook there is an empty one, too.
 func openBook(path string, keep func(NodeID) bool) (*book, error) {
 	b := &book{path: path, keep: keep, entries: make(map[NodeID]bookEntry)}
 	if path == "" {
@@ -57,7 +59,7 @@ func openBook(path string, keep func(NodeID) bool) (*book, error) {
 	}
 	nodes, err := decodeBook(raw)
 	if err != nil {
-		return nil, fmt.Errorf("address book %s: %w", path, err)
+		return b, fmt.Errorf("%w: %s: %w", errBook, path, err)
 	}
 	for _, i := range nodes {
 		b.enter(i)

@@ -105,7 +105,9 @@ func Open(cfg Config) (*Gossip, error) {
 		}
 	}
 	var err error
-	if g.book, err = openBook(cfg.BookPath, g.belongs); err != nil {
+	if g.book, err = openBook(cfg.BookPath, g.belongs); errors.Is(err, errBook) {
+		g.log.Warn("the node begins without an address book; if it does not find the others, give their addresses by --join", "err", err)
+	} else if err != nil {
 		return nil, err
 	}
 	g.stdlog = slog.NewLogLogger(levelHandler{cfg.Logger.Handler()}, slog.LevelDebug)
