@@ -7,5 +7,5 @@
 // down as a whole begins to count when it is back, and so does a leader that was started a moment ago: a repair may come late by that, and never
 // because nobody was there to see the node. The catalog's record itself (Node.Down) survives everything.
 //
-// It also deletes queues, not exclusive ones, that lived in the memory of a node that is dead.
+// It also deletes queues that lived in the memory of a node that is dead.
 package steward

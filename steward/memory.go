@@ -10,9 +10,10 @@ import (
 
 // Queues in the memory of a dead node.
 const (
-	lostAfter   = 3 * time.Second // default of Config.LostAfter
-	lostAtOnce  = 32              // proposals under way
-	lostPerLook = 2048            // queues in one look, so that repairs do not wait for them
+	lostAfter   = 3 * time.Second  // default of Config.LostAfter
+	silentAfter = 10 * time.Second // default of Config.SilentAfter
+	lostAtOnce  = 32               // proposals under way
+	lostPerLook = 2048             // queues in one look, so that repairs do not wait for them
 )
 
 // silence is a node that this process has found dead at every look since it leads the catalog.
@@ -23,8 +24,7 @@ type silence struct {
 
 // mourn deletes the queues that lived in the memory of nodes that are dead. Nobody could reach or declare them, publishers to
 // exchanges that they are bound to would wait, and auto-delete exchanges would stay, until the node is started again, if ever. A node that was
-// only cut off finds them deleted, and its clients' consumers are cancelled. Exclusive queues stay: their names are their owners' until
-// those are known to be gone.
+// only cut off, for longer than SilentAfter, finds them deleted, and its clients' consumers are cancelled.
 func (s *Steward) mourn(ctx context.Context, view *catalog.View, now time.Time) {
 	passed := min(now.Sub(s.mourned), 2*s.cfg.Every)
 	if s.mourned.IsZero() {
@@ -43,7 +43,11 @@ func (s *Steward) mourn(ctx context.Context, view *catalog.View, now time.Time) 
 			was.counted += passed
 		}
 		silent[n.ID] = was
-		if was.counted >= s.cfg.LostAfter {
+		limit := s.cfg.SilentAfter
+		if s.cfg.Ended(n.ID) {
+			limit = s.cfg.LostAfter
+		}
+		if was.counted >= limit {
 			s.lose(ctx, view, n.ID, was.revision)
 		}
 	}
@@ -54,7 +58,7 @@ func (s *Steward) mourn(ctx context.Context, view *catalog.View, now time.Time) 
 func (s *Steward) lose(ctx context.Context, view *catalog.View, id catalog.NodeID, revision uint64) {
 	var list []*catalog.Queue
 	for q := range view.InMemoryOf(id) {
-		if !q.Exclusive && q.ID <= revision && len(list) < lostPerLook {
+		if q.ID <= revision && len(list) < lostPerLook {
 			list = append(list, q)
 		}
 	}

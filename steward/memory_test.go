@@ -1,6 +1,7 @@
 package steward
 
 import (
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,11 +26,18 @@ func TestMemoryOfADeadNode(t *testing.T) {
 	r.inMemory("stays", "b")
 	durable := r.declare("durable", "a", "b")
 	r.die("a")
+	var ended atomic.Bool
 	s := New(Config{
 		Catalog: r.cat, Alive: r.alive, Clock: func() int64 { return time.Now().UnixMilli() }, Policy: repair.Policy{},
-		Every: 10 * time.Millisecond, LostAfter: 50 * time.Millisecond,
+		Every: 10 * time.Millisecond, LostAfter: 50 * time.Millisecond, SilentAfter: time.Hour,
+		Ended: func(catalog.NodeID) bool { return ended.Load() },
 	})
 	t.Cleanup(s.Close)
+	time.Sleep(200 * time.Millisecond)
+	if r.cat.View().Queue("/", "gone") == nil {
+		t.Error("the queue of a node that is only silent is gone after the time of one that has ended")
+	}
+	ended.Store(true)
 	r.until("the queue is forgotten", func() bool {
 		for q := range r.cat.View().InMemoryOf(r.ids["a"]) {
 			return q == nil

@@ -1,6 +1,7 @@
 package steward
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"iter"
@@ -34,8 +35,11 @@ type Config struct {
 	Alive func(catalog.NodeID) bool
 	// Clock is the time by which the catalog notes who is down, in milliseconds since 1970; required.
 	Clock func() int64
-	// LostAfter is how long a node must be dead before the queues in its memory are deleted; 3 s.
-	LostAfter time.Duration
+	// Ended tells whether the process of a node that cannot be reached seems to have ended, rather than to be slow or cut off; nil: never.
+	Ended func(catalog.NodeID) bool
+	// LostAfter is how long a node must be dead before the queues in its memory are deleted, and SilentAfter how long if its process does not seem to have
+	// ended: its clients may use them. 3 s and 10 s.
+	LostAfter, SilentAfter time.Duration
 	// Policy bounds repairs.
 	Policy repair.Policy
 	// Logger may be nil.
@@ -99,9 +103,10 @@ func New(cfg Config) *Steward {
 	if cfg.Every == 0 {
 		cfg.Every = time.Second
 	}
-	if cfg.LostAfter == 0 {
-		cfg.LostAfter = lostAfter
+	if cfg.Ended == nil {
+		cfg.Ended = func(catalog.NodeID) bool { return false }
 	}
+	cfg.LostAfter, cfg.SilentAfter = cmp.Or(cfg.LostAfter, lostAfter), cmp.Or(cfg.SilentAfter, silentAfter)
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}

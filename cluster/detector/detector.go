@@ -220,6 +220,15 @@ func (d *Detector) State(n transport.NodeID) State {
 	return Unknown
 }
 
+// Ended tells whether a node is dead and its process seems to have ended: it said so, or its port refused the newest
+// connection. One that is silent may be slow or cut off.
+func (d *Detector) Ended(n transport.NodeID) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	w, watched := d.peers[n]
+	return d.gone[n] || watched && w.state == Dead && (w.refused || w.left != 0)
+}
+
 // Subscribe registers fn for every later verdict and returns its removal. fn runs
 // on the detector's goroutine, must be quick and must not call Close.
 func (d *Detector) Subscribe(fn func(Event)) (cancel func()) {

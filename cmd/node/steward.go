@@ -14,7 +14,7 @@ import (
 // openSteward looks after the places of replicas from now on.
 func (n *running) openSteward(context.Context) error {
 	n.steward = steward.New(steward.Config{
-		Catalog: n.catalog.Load(), Alive: n.reaches, Clock: n.mesh.Clock, Logger: n.log,
+		Catalog: n.catalog.Load(), Alive: n.reaches, Ended: n.detector.Ended, Clock: n.mesh.Clock, Logger: n.log,
 		Policy: repair.Policy{After: n.cfg.RepairAfter, Groups: n.cfg.RepairGroups},
 	})
 	n.onClose("steward", func() error {

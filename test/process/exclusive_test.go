@@ -2,6 +2,7 @@ package process
 
 import (
 	"fmt"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -86,7 +87,7 @@ func TestStopIsBoundedByExclusiveQueues(t *testing.T) {
 	s.noError("declare anew", err)
 }
 
-// TestExclusiveQueueOfADeadNodeIsDeleted: the name of an exclusive queue stays taken when its node dies, which may live cut off; an operator who knows
+// TestExclusiveQueueOfADeadNodeIsDeleted: an exclusive queue goes some seconds after its node, which may live cut off; an operator who knows
 // better deletes it, by any node and at once.
 func TestExclusiveQueueOfADeadNodeIsDeleted(t *testing.T) {
 	t.Parallel()
@@ -103,8 +104,8 @@ func TestExclusiveQueueOfADeadNodeIsDeleted(t *testing.T) {
 		t.Fatal(err)
 	}
 	await(t, timeoutReply, "the queue of a dead node can be deleted", func() bool {
-		code, _, _ := ctl(t, c.Node(0), "delete_queue", "mine")
-		return code == 0
+		code, _, stderr := ctl(t, c.Node(0), "delete_queue", "mine")
+		return code == 0 || strings.Contains(stderr, "no queue") // the cluster was faster
 	})
 	s := at(t, c.Node(1))
 	begun := time.Now()

@@ -62,14 +62,14 @@ func memoryQueuesAreFree(t *testing.T, n *cluster.Node, names ...string) {
 	})
 }
 
-// TestMemoryQueuesOfADeadNode: queues in the memory of a node that is killed are gone, unless they are exclusive, some seconds later, and not only when it is
+// TestMemoryQueuesOfADeadNode: queues in the memory of a node that is killed are gone some seconds later, exclusive ones too, and not only when it is
 // back: publishers do not wait for them, and their names are free.
 func TestMemoryQueuesOfADeadNode(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 3)
 	memoryQueues(t, c.Node(2))
 	kill(t, c.Node(2))
-	memoryQueuesAreFree(t, c.Node(0), "named")
+	memoryQueuesAreFree(t, c.Node(0), "named", "mine")
 }
 
 // TestMemoryQueuesOfAStoppedNode: so they are when it is stopped, exclusive ones too.
