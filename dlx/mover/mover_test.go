@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -47,7 +48,7 @@ type rig struct {
 	routedAs Letter
 	asked    int // Route calls
 	fresh    int
-	reads    int // of entries
+	reads    atomic.Int64 // of entries
 	seq      uint64
 	planned  *fsm.Plan // of the entries in which messages die
 }
@@ -68,7 +69,7 @@ func newRig(t *testing.T, atLeastOnce bool, targets ...Target) *rig {
 		Read: func(index uint64) ([]byte, error) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
-			r.reads++
+			r.reads.Add(1)
 			return r.log[index-1], nil
 		},
 		Route: func(_, exchange string, l *Letter) ([]Target, bool) {

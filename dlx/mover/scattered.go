@@ -42,21 +42,23 @@ func (g *gathered) drop(ref queue.Ref) {
 }
 
 // scattered tells whether messages that are used in this order have an entry read for few of them.
-func scattered(refs []queue.Ref) bool {
+func scattered[M any](messages []M, ref func(M) queue.Ref) bool {
 	changes := 0
-	for i := 1; i < len(refs); i++ {
-		if refs[i].Index != refs[i-1].Index {
+	for i := 1; i < len(messages); i++ {
+		if ref(messages[i]).Index != ref(messages[i-1]).Index {
 			changes++
 		}
 	}
-	return changes > len(refs)/scatteredMin
+	return changes > len(messages)/scatteredMin
 }
+
+func itself(ref queue.Ref) queue.Ref { return ref }
 
 // gather reads the messages that are about to be used in the order of refs, if that order would read entries again and again. One that
 // cannot be read is left for who uses it.
 func (m *Mover) gather(refs []queue.Ref) {
 	g := &m.gathered
-	if !scattered(refs) || g.has(refs[0]) {
+	if !scattered(refs, itself) || g.has(refs[0]) {
 		return // the first is used first: when it is there, what was gathered last is not used up
 	}
 	if g.bytes > keptMax/2 || g.kept == nil {
@@ -85,7 +87,7 @@ func (m *Mover) gather(refs []queue.Ref) {
 // time, the fewer entries are read again.
 func (m *Mover) gatherPending(target, after uint64, pending []dlx.Pending) {
 	refs := refsOf(pending)
-	if !scattered(refs) || m.gathered.has(refs[0]) {
+	if !scattered(refs, itself) || m.gathered.has(refs[0]) {
 		return
 	}
 	m.cfg.View(func(fm *fsm.Machine) { pending = fm.Outbox().Pending(target, after, gatherItems) })

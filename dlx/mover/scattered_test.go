@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/warrenmq/warren/fsm"
 	"github.com/warrenmq/warren/queue"
@@ -15,7 +16,6 @@ func TestScatteredLettersReadEachEntryOnce(t *testing.T) {
 	run(t, "in turn", func(t *testing.T) {
 		const entries, each = 8, 24
 		r := newRig(t, false, Target{ID: 9, Name: "t"})
-		defer r.m.Stop()
 		for e := range entries {
 			s := fsm.Stream{Origin: fsm.Origin{Node: 1, Incarnation: 1}, First: r.seq + 1}
 			for i := range each {
@@ -41,9 +41,17 @@ func TestScatteredLettersReadEachEntryOnce(t *testing.T) {
 		if got := r.take(9); !slices.Equal(got, order) {
 			t.Fatalf("sent %v, want %v", got, order)
 		}
-		if r.reads > 2*entries {
-			t.Errorf("%d reads for %d entries", r.reads, entries)
+		if n := r.reads.Load(); n > 2*entries {
+			t.Errorf("%d reads for %d entries", n, entries)
 		}
+		// They are under way for so long that they are sent again, and looked at again.
+		sent := r.reads.Load()
+		time.Sleep(3 * reviewAfter)
+		synctest.Wait()
+		if again := r.reads.Load() - sent; again < entries || again > entries*each/2 {
+			t.Errorf("%d reads to look at what is under way in %d entries", again, entries)
+		}
+		r.m.Stop()
 		if g := r.m.gathered; len(g.kept) != 0 || g.bytes != 0 {
 			t.Errorf("%d messages of %d bytes are kept of what was sent", len(g.kept), g.bytes)
 		}

@@ -1,17 +1,21 @@
 package mover
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
 	"github.com/warrenmq/warren/dlx"
 	"github.com/warrenmq/warren/fsm"
+	"github.com/warrenmq/warren/queue"
 )
 
 // Bounds of withdrawing.
 const (
 	reviewAfter = time.Second
 	reviewMax   = 512 // letters of one review
+	// reviewScattered are those of one where they lie scattered in the log: some 50 ms of work, as in so many reviews of their own.
+	reviewScattered = 16384
 	// withdrawHold is how long newer letters wait for older ones that are being withdrawn,
 	// so that all keep their order. A target that cannot be reached holds them up no longer.
 	withdrawHold = time.Second
@@ -74,25 +78,11 @@ func (m *Mover) review(t dlx.Target, f *flight) bool {
 			return false
 		}
 	}
-	after := max(r.checked, looked)
-	if after >= old {
+	from := max(r.checked, looked)
+	if from >= old {
 		return false
 	}
-	from := after
-	var items []dlx.Item
-	var s deadSettings
-	m.cfg.View(func(fm *fsm.Machine) {
-		s = settingsOf(fm)
-		for _, p := range fm.Outbox().Pending(t.Queue, after, reviewMax) {
-			if p.Seq > old {
-				break
-			}
-			after = p.Seq
-			if it, ok := fm.Outbox().Item(p.Item); ok && it.Reason != dlx.Transaction && it.Reason != dlx.Redrive {
-				items = append(items, it)
-			}
-		}
-	})
+	items, s, after := m.underWay(t.Queue, from, old)
 	for i := range items {
 		differs, ok := m.differs(&items[i], s)
 		if !ok {
@@ -110,6 +100,32 @@ func (m *Mover) review(t dlx.Target, f *flight) bool {
 		m.again(time.Now())
 	}
 	return false
+}
+
+// underWay returns letters with sequences above after, up to old, for a review that has got to the one returned last. Where they lie scattered in the
+// log these are more, in the order of the log, so that an entry is read once for many of them.
+func (m *Mover) underWay(target, after, old uint64) (items []dlx.Item, s deadSettings, last uint64) {
+	refs := func(it dlx.Item) queue.Ref { return it.Ref }
+	for _, limit := range []int{reviewMax, reviewScattered} {
+		items, last = items[:0], after
+		m.cfg.View(func(fm *fsm.Machine) {
+			s = settingsOf(fm)
+			for _, p := range fm.Outbox().Pending(target, after, limit) {
+				if p.Seq > old {
+					break
+				}
+				last = p.Seq
+				if it, ok := fm.Outbox().Item(p.Item); ok && it.Reason != dlx.Transaction && it.Reason != dlx.Redrive {
+					items = append(items, it)
+				}
+			}
+		})
+		if !scattered(items, refs) {
+			break
+		}
+	}
+	slices.SortStableFunc(items, func(a, b dlx.Item) int { return cmp.Compare(a.Ref.Index, b.Ref.Index) })
+	return items, s, last
 }
 
 // differs tells whether a routed letter would be routed otherwise now. An item that has a
