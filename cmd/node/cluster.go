@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"iter"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -153,41 +154,18 @@ func (n *running) gossipNodes() (nodes []transport.NodeID) {
 	return nodes
 }
 
-// followPeers keeps links to the nodes of the catalog, to the founders while
-// the catalog does not know them yet, and to whom gossip hears of.
+// followPeers keeps links to the nodes of the cluster and watches them.
 func (n *running) followPeers(founders []transport.NodeID) {
-	update := func() {
-		known := map[transport.NodeID]bool{}
-		var peers, watched, gone []transport.NodeID
-		add := func(id transport.NodeID) {
-			if id != n.identity.NodeID() && !known[id] {
-				known[id] = true
-				peers = append(peers, id)
-			}
-		}
-		for node := range n.catalog.Load().View().Nodes() {
-			if node.Superseded {
-				gone = append(gone, node.ID)
-			} else {
-				add(node.ID)
-			}
-		}
-		watched = append(watched, peers...)
-		for _, id := range founders {
-			add(id)
-		}
-		for _, id := range n.gossipNodes() {
-			add(id)
-		}
-		n.mesh.SetPeers(peers)
-		n.detector.Gone(gone)
-		n.detector.SetPeers(watched)
+	around := &neighbours{
+		local: n.identity.NodeID(), founders: founders,
+		known: func() iter.Seq[*catalog.Node] { return n.catalog.Load().View().Nodes() },
+		heard: n.gossipNodes, links: n.mesh, watch: n.detector,
 	}
-	n.gossip.OnChange(update)
+	n.gossip.OnChange(around.refresh)
 	// Called at once with the present view.
 	n.catalog.Load().Subscribe(func(old, now *catalog.View) {
 		if old == nil || !sameNodes(old, now) {
-			update()
+			around.refresh()
 		}
 	})
 }
