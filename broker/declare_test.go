@@ -179,6 +179,42 @@ func TestDeclarationIsDoneOnce(t *testing.T) {
 	}
 }
 
+// TestDeclareAfterANodeHasJoined: a queue gets the members that the cluster has for it, also from a node that has not heard of the newest.
+func TestDeclareAfterANodeHasJoined(t *testing.T) {
+	queue := QueueDeclare{Name: "q", Durable: true}
+	for name, declare := range map[string]func(context.Context, *client){
+		"queue":         func(ctx context.Context, c *client) { _, _ = c.conn.DeclareQueue(ctx, queue) },
+		"defined queue": func(ctx context.Context, c *client) { _, _ = c.conn.b.DefineQueue(ctx, "/", queue) },
+		"exchange": func(ctx context.Context, c *client) {
+			_ = c.conn.DeclareExchange(ctx, ExchangeDeclare{Name: "x", Type: "x-delayed-message", Durable: true, Arguments: table("x-delayed-type", "fanout")})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			late, c, _ := lateRig(t)
+			atNewestLevel(t, late.b)
+			late.hold(late.Catalog.View())
+			for _, id := range []catalog.NodeID{secondNode, thirdNode} {
+				if _, err := late.Propose(t.Context(), &catalog.RegisterNode{ID: id}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second) // the queue has no majority here, and no leader
+			defer cancel()
+			declare(ctx, c)
+			found := 0
+			for q := range late.Catalog.View().AllQueues() {
+				found++
+				if len(q.Members) != 3 || q.Size != 0 {
+					t.Errorf("the queue has members %v, size %d", q.Members, q.Size)
+				}
+			}
+			if found != 1 {
+				t.Errorf("%d queues", found)
+			}
+		})
+	}
+}
+
 // leavingCatalog takes a node out of the cluster right before the next command is applied.
 type leavingCatalog struct {
 	Catalog

@@ -14,9 +14,15 @@ import (
 // placeTries bounds how often the members of a queue are chosen. Each time a node must have left the cluster meanwhile.
 const placeTries = 5
 
-// propose proposes a command. A declaration that the catalog refuses because a node that was to be a member has left the cluster meanwhile gets other
-// members: this node has heard of it by then.
+// propose proposes a command. A declaration that finds too few nodes is placed once more among those that the catalog's leader knows: this node's copy may
+// not have a node yet that has just joined, and a queue whose members are one less is lost with one less. One that the catalog refuses because
+// a node that was to be a member has left the cluster meanwhile gets other members: this node has heard of it by then.
 func (b *Broker) propose(ctx context.Context, cmd catalog.Command) (res catalog.Result, err error) {
+	if b.isShort(cmd) {
+		if _, err := b.fresh(ctx); err == nil { // else the proposal says what is wrong
+			cmd = b.placedAnew(cmd)
+		}
+	}
 	for range placeTries {
 		res, err = b.cat.Propose(ctx, cmd)
 		if e, ok := errors.AsType[*amqp.Error](err); !ok || e.Code != amqp.ResourceError {
@@ -29,6 +35,23 @@ func (b *Broker) propose(ctx context.Context, cmd catalog.Command) (res catalog.
 		cmd = again
 	}
 	return res, err
+}
+
+// isShort tells whether a declared queue, or that of a declared exchange, would have fewer members than it should.
+func (b *Broker) isShort(cmd catalog.Command) bool {
+	switch c := cmd.(type) {
+	case *catalog.DeclareQueue:
+		q := &c.Queue
+		return q.Kind == catalog.Replicated && len(q.Members) < b.sizeOf(effectOf(q, b.cat.View().Policies(q.Vhost)).arguments)
+	case *catalog.DeclareExchange:
+		return c.Exchange.Type == exchange.Delayed && len(c.Members) < b.cfg.Replicas
+	}
+	return false
+}
+
+// sizeOf is how many members a queue with these arguments should have.
+func (b *Broker) sizeOf(args amqp.Table) int {
+	return int(intArg(args, "x-quorum-initial-group-size", int64(b.cfg.Replicas)))
 }
 
 // placedAnew returns a declaration with members chosen anew, nil of any other command.
@@ -54,7 +77,7 @@ func (b *Broker) placedAnew(cmd catalog.Command) catalog.Command {
 func (b *Broker) placeQueue(view *catalog.View, q *catalog.Queue) {
 	args := effectOf(q, view.Policies(q.Vhost)).arguments
 	q.Members, q.Preferred, q.Size = b.place(q.Vhost, q.Name,
-		int(intArg(args, "x-quorum-initial-group-size", int64(b.cfg.Replicas))),
+		b.sizeOf(args),
 		stringArg(args, "x-queue-leader-locator") == clientLocal)
 	q.FirstLeader = ""
 	if view.Level() >= 2 && len(q.Members) > 1 {
