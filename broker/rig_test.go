@@ -59,23 +59,23 @@ func (g *memGroups) Delete(id uint64) error {
 }
 
 // newBroker runs a broker over a real catalog of one node.
-func newBroker(t *testing.T) *Broker {
+func newBroker(t testing.TB) *Broker {
 	return newBrokerBehind(t, func(c Catalog) Catalog { return c })
 }
 
 // newBrokerBehind runs one that has its catalog through something.
-func newBrokerBehind(t *testing.T, through func(Catalog) Catalog) *Broker {
+func newBrokerBehind(t testing.TB, through func(Catalog) Catalog) *Broker {
 	t.Helper()
 	return newBrokerWith(t, through, &memGroups{logs: map[uint64]*leader.MemLog{}})
 }
 
 // newBrokerOver runs one over groups.
-func newBrokerOver(t *testing.T, groups Groups) *Broker {
+func newBrokerOver(t testing.TB, groups Groups) *Broker {
 	t.Helper()
 	return newBrokerWith(t, func(c Catalog) Catalog { return c }, groups)
 }
 
-func newBrokerWith(t *testing.T, through func(Catalog) Catalog, groups Groups) *Broker {
+func newBrokerWith(t testing.TB, through func(Catalog) Catalog, groups Groups) *Broker {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -129,7 +129,7 @@ func newBrokerWith(t *testing.T, through func(Catalog) Catalog, groups Groups) *
 
 // client is a connection with one channel that records what happens on it.
 type client struct {
-	t    *testing.T
+	t    testing.TB
 	conn *Conn
 	ch   *Channel
 	tag  uint64
@@ -141,7 +141,7 @@ type client struct {
 	timedOut  []string // tags, "" for get
 }
 
-func dial(t *testing.T, b *Broker) *client {
+func dial(t testing.TB, b *Broker) *client {
 	t.Helper()
 	u, err := b.Login(t.Context(), "PLAIN", []byte("\x00guest\x00guest"), Caller{Loopback: true})
 	if err != nil {

@@ -42,9 +42,15 @@ func (o *Outbox) Check() error {
 			t.withdraw > 0 && (t.withdraw < t.first() || t.withdraw >= t.next) || t.parts != parts[id] {
 			return fmt.Errorf("target %d: next %d, %d pending, gone %t", id, t.next, len(t.pending), t.gone)
 		}
+		if (o.busy[id] == t) != (len(t.pending) > 0) {
+			return fmt.Errorf("target %d: %d pending, busy %t", id, len(t.pending), o.busy[id] == t)
+		}
 	}
 	if withdrawing != o.withdrawing {
 		return fmt.Errorf("letters are withdrawn from %d targets, counted %d", withdrawing, o.withdrawing)
+	}
+	if len(o.busy) > len(o.targets) {
+		return fmt.Errorf("%d of %d targets are busy", len(o.busy), len(o.targets))
 	}
 	if legs != 0 {
 		return fmt.Errorf("%d legs are in no target's list", legs)

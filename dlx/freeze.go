@@ -111,7 +111,7 @@ func Restore(last ItemID, targets []Target, items func(yield func(Item) bool)) (
 			if p.seq != t.next-uint64(len(list))+uint64(i) {
 				return nil, fmt.Errorf("restore outbox: target %d misses sequence before %d", want.Queue, p.seq)
 			}
-			t.pending = append(t.pending, p.id)
+			o.pend(want.Queue, t, p.id)
 			if pg, slot := o.find(p.id); pg.items[slot].reason == Transaction {
 				t.parts++
 			}

@@ -34,7 +34,8 @@ func (o *Outbox) Moved(target, watermark uint64, withdrawn []uint64, to uint64, 
 	}
 	pending, back := t.pending, t.withdraw > 0
 	o.mark(t, 0)
-	t.gone, t.to, t.pending, t.parts = true, to, nil, 0
+	o.clear(target, t)
+	t.gone, t.to, t.parts = true, to, 0
 	for _, id := range pending {
 		p, slot := o.change(id)
 		n := p.dropLeg(slot, target)

@@ -19,6 +19,10 @@ type Outbox struct {
 	// waiting holds the ids of each state but Routed.
 	waiting [ParkedCycle + 1]queue.Set
 	targets map[uint64]*target
+	// busy are those of the targets that have pending items.
+	busy map[uint64]*target
+	// met counts the targets that were added or forgotten.
+	met uint64
 	// withdrawing is the number of targets from which letters are being withdrawn.
 	withdrawing int
 }
@@ -36,6 +40,22 @@ type target struct {
 }
 
 func (t *target) first() uint64 { return t.next - uint64(len(t.pending)) }
+
+// pend puts an item behind all that are under way to a target, with the sequence before next.
+func (o *Outbox) pend(id uint64, t *target, item ItemID) {
+	if t.pending = append(t.pending, item); len(t.pending) == 1 {
+		if o.busy == nil {
+			o.busy = map[uint64]*target{}
+		}
+		o.busy[id] = t
+	}
+}
+
+// clear notes that nothing is under way to a target.
+func (o *Outbox) clear(id uint64, t *target) {
+	t.pending = nil
+	delete(o.busy, id)
+}
 
 // Len is the number of items.
 func (o *Outbox) Len() int { return o.n }
@@ -161,9 +181,22 @@ func (o *Outbox) Waiting(s State, after ItemID, limit int) []Item {
 // Targets returns every target that has ever been given an item and was not
 // forgotten, by id.
 func (o *Outbox) Targets() []Target {
-	list := make([]Target, 0, len(o.targets))
-	for _, id := range slices.Sorted(maps.Keys(o.targets)) {
-		t := o.targets[id]
+	return listed(o.targets)
+}
+
+// Busy returns the targets that have items under way, by id.
+func (o *Outbox) Busy() []Target { return listed(o.busy) }
+
+// Met is another number whenever a target was added or forgotten. It is none of the state: replicas may differ.
+func (o *Outbox) Met() uint64 { return o.met }
+
+// Withdrawing reports whether letters are to be called back from some target.
+func (o *Outbox) Withdrawing() bool { return o.withdrawing > 0 }
+
+func listed(targets map[uint64]*target) []Target {
+	list := make([]Target, 0, len(targets))
+	for _, id := range slices.Sorted(maps.Keys(targets)) {
+		t := targets[id]
 		list = append(list, Target{id, t.next, len(t.pending), t.gone, t.withdraw, t.parts, t.to})
 	}
 	return list
@@ -376,6 +409,7 @@ func (o *Outbox) target(id uint64) *target {
 			o.targets = map[uint64]*target{}
 		}
 		o.targets[id] = t
+		o.met++
 	}
 	return t
 }
@@ -419,7 +453,7 @@ func (o *Outbox) Done(target, upTo uint64, withdrawn []uint64, returns bool, lef
 		}
 	}
 	if len(t.pending) == 0 {
-		t.pending = nil
+		o.clear(target, t)
 	}
 	if t.withdraw < t.first() {
 		o.mark(t, 0)
@@ -458,7 +492,8 @@ func (o *Outbox) Gone(target, watermark uint64, withdrawn []uint64, left func(It
 			o.finish(id, left)
 		}
 	}
-	t.pending, t.parts = nil, 0
+	o.clear(target, t)
+	t.parts = 0
 	o.mark(t, 0)
 	return true
 }
@@ -504,5 +539,6 @@ func (o *Outbox) WithdrawAll() (news bool) {
 func (o *Outbox) Forget(target uint64) {
 	if t := o.targets[target]; t != nil && t.gone {
 		delete(o.targets, target)
+		o.met++
 	}
 }

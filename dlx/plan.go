@@ -55,7 +55,7 @@ func (o *Outbox) leg(target uint64, id ItemID) Leg {
 	t := o.target(target)
 	l := Leg{target, t.next}
 	t.next++
-	t.pending = append(t.pending, id)
+	o.pend(target, t, id)
 	return l
 }
 

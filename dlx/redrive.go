@@ -133,5 +133,5 @@ func (o *Outbox) renew(p *page, slot int, id ItemID, target uint64) {
 	slices.SortFunc(legs, func(a, b Leg) int { return cmp.Compare(a.Target, b.Target) })
 	p.setLegs(slot, legs)
 	t.next++
-	t.pending = append(t.pending, id)
+	o.pend(target, t, id)
 }

@@ -131,6 +131,7 @@ type Mover struct {
 	// holdFrom is since when letters wait for older ones that are being withdrawn.
 	holdFrom time.Time
 	flights  map[uint64]*flight
+	seen     seen
 	wakeAt   time.Time
 	gathered gathered
 	cacheAt  uint64
@@ -361,10 +362,33 @@ func (f *flight) pause() {
 	f.notBefore = time.Now().Add(f.backoff/2 + rand.N(f.backoff))
 }
 
+// seen is when pump has looked at all targets, of which there may be thousands, last: what it does about those that nothing is under way to
+// depends on nothing else.
+type seen struct {
+	met       uint64 // see dlx.Outbox.Met
+	revision  uint64 // of the catalog
+	following bool   // some of them go on as other queues
+}
+
 // pump fills the window of each target.
 func (m *Mover) pump() {
 	var targets []dlx.Target
-	m.cfg.View(func(f *fsm.Machine) { targets = f.Outbox().Targets() })
+	now := seen{revision: m.cfg.Revision()}
+	all := m.seen.following || now.revision != m.seen.revision
+	m.cfg.View(func(f *fsm.Machine) {
+		now.met = f.Outbox().Met()
+		if all = all || now.met != m.seen.met; all {
+			targets = f.Outbox().Targets()
+		} else {
+			targets = f.Outbox().Busy()
+		}
+	})
+	if !all {
+		for _, t := range targets {
+			m.pumpTarget(t)
+		}
+		return
+	}
 	known := make(map[uint64]bool, len(targets))
 	for _, t := range targets {
 		known[t.Queue] = true
@@ -373,9 +397,10 @@ func (m *Mover) pump() {
 		case t.Pending > 0:
 			m.pumpTarget(t)
 		case m.flights[t.Queue] != nil: // what it had taken is compared once
-			m.follow(t, m.flights[t.Queue])
+			now.following = m.follow(t, m.flights[t.Queue]) || now.following
 		}
 	}
+	m.seen = now
 	for id := range m.flights {
 		if !known[id] {
 			delete(m.flights, id)

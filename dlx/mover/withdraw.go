@@ -246,11 +246,7 @@ func (m *Mover) command(c fsm.Command, applied func()) {
 // withdrawn.
 func (m *Mover) holds() bool {
 	withdraws := false
-	m.cfg.View(func(f *fsm.Machine) {
-		for _, t := range f.Outbox().Targets() {
-			withdraws = withdraws || t.Withdraw > 0
-		}
-	})
+	m.cfg.View(func(f *fsm.Machine) { withdraws = f.Outbox().Withdrawing() })
 	if !withdraws {
 		m.holdFrom = time.Time{}
 		return false
