@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	iradix "github.com/hashicorp/go-immutable-radix/v2"
 
@@ -31,12 +32,23 @@ func parseMode(s string) (m mode, ok bool) {
 	return mode{}, false
 }
 
-// headersTable holds all bindings; the list to go through is made at the first match, like a fanout's.
+// headersTable holds all bindings; what finds those of a message is made when it is needed, like a fanout's list.
 type headersTable struct {
 	bindings *iradix.Tree[*headersBinding]
-	once     *sync.Once
-	list     *[]*headersBinding
+	finder   *headersFinder
 }
+
+// headersFinder finds the bindings of a message: one by one at first, because the next change may come before an index has paid.
+type headersFinder struct {
+	list    sync.Once
+	all     headersIndex
+	matched atomic.Int32
+	index   sync.Once
+	indexed headersIndex
+}
+
+// indexAfter is how many messages are looked up one by one.
+const indexAfter = 8
 
 type headersBinding struct {
 	Binding
@@ -45,7 +57,7 @@ type headersBinding struct {
 }
 
 func newHeaders(bindings *iradix.Tree[*headersBinding]) headersTable {
-	return headersTable{bindings, new(sync.Once), new([]*headersBinding)}
+	return headersTable{bindings, new(headersFinder)}
 }
 
 // headersKey is the same for bindings that are the same.
@@ -82,28 +94,25 @@ func (t headersTable) remove(b Binding) matcher {
 	return newHeaders(bindings)
 }
 
-// all lists the bindings in the order of their keys. It is shared.
-func (t headersTable) all() []*headersBinding {
-	t.once.Do(func() {
-		all := make([]*headersBinding, 0, t.bindings.Len())
-		t.bindings.Root().Walk(func(_ []byte, h *headersBinding) bool {
-			all = append(all, h)
-			return false
-		})
-		*t.list = all
-	})
-	return *t.list
+func (t headersTable) match(dst []Destination, _ string, headers amqp.Table) ([]Destination, int) {
+	before := len(dst)
+	dst = t.finder.of(t.bindings).match(dst, headers)
+	return dst, len(dst) - before
 }
 
-func (t headersTable) match(dst []Destination, _ string, headers amqp.Table) ([]Destination, int) {
-	n := 0
-	for _, h := range t.all() {
-		if h.matches(headers) {
-			dst = append(dst, h.Destination)
-			n++
-		}
+func (f *headersFinder) of(bindings *iradix.Tree[*headersBinding]) *headersIndex {
+	f.list.Do(func() {
+		f.all.rest = make([]*headersBinding, 0, bindings.Len())
+		bindings.Root().Walk(func(_ []byte, h *headersBinding) bool {
+			f.all.rest = append(f.all.rest, h)
+			return false
+		})
+	})
+	if len(f.all.rest) < indexFrom || f.matched.Load() < indexAfter && f.matched.Add(1) < indexAfter {
+		return &f.all
 	}
-	return dst, n
+	f.index.Do(func() { f.indexed = indexHeaders(f.all.rest) })
+	return &f.indexed
 }
 
 func (h *headersBinding) matches(headers amqp.Table) bool {
