@@ -209,7 +209,7 @@ func (s *Store) writeCold(moves []moved) (cold *segment, err error) {
 
 // fillCold writes records, footer and head; whole is false when the store closes meanwhile.
 func (s *Store) fillCold(cold *segment, moves []moved) (whole bool, err error) {
-	if _, err := cold.file.WriteAt(append(encodeSegmentHead(cold.number, true), make([]byte, segmentHeadBytes-sectorBytes)...), 0); err != nil {
+	if _, err := cold.file.WriteAt(append(segmentHead{number: cold.number, cold: true}.encode(), make([]byte, segmentHeadBytes-sectorBytes)...), 0); err != nil {
 		return false, err
 	}
 	var items []item

@@ -1,8 +1,12 @@
 package store_test
 
 import (
+	"encoding/binary"
 	"errors"
+	"fmt"
+	"hash/crc32"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -155,11 +159,15 @@ func TestDamagedSealedEntry(t *testing.T) {
 	}
 }
 
+// TestGarbageFiles has what is no segment, and what programs that did not write sizes into heads left of a segment that they had not made whole.
 func TestGarbageFiles(t *testing.T) {
 	fs := crashfs.New()
 	fillSegments(t, fs)
+	for _, name := range files(t, fs, ".seg") {
+		older(t, fs, "/s/"+name)
+	}
 	for name, content := range map[string][]byte{
-		"/s/000000ff.seg": nil, "/s/00000100.seg": []byte("garbage"), "/s/00000101.seg": make([]byte, 100000), "/s/x.tmp": {1}, "/s/notes": {2},
+		"/s/000000ff.seg": nil, "/s/00000100.seg": []byte("garbage"), "/s/00000101.seg": make([]byte, 100000), "/s/x.tmp": {1}, "/s/notes": {2}, "/s/00000102-new.tmp": {3},
 	} {
 		f, err := fs.Create(name)
 		must(t, err)
@@ -281,7 +289,114 @@ func TestFullDisk(t *testing.T) {
 	must(t, s.Close())
 }
 
-// TestTruncatedTail cuts the newest file at every length around its last record.
+// older makes a segment's head what programs wrote that did not put the file's size there.
+func older(t *testing.T, fs *crashfs.FS, path string) {
+	t.Helper()
+	f, err := fs.Open(path)
+	must(t, err)
+	head := make([]byte, 512)
+	_, err = f.ReadAt(head, 0)
+	must(t, err)
+	copy(head[24:], make([]byte, 8))
+	binary.LittleEndian.PutUint32(head[508:], crc32.Checksum(head[:508], crc32.MakeTable(crc32.Castagnoli)))
+	_, err = f.WriteAt(head, 0)
+	must(t, err)
+}
+
+// TestLostFiles empties, shortens and overwrites the beginning of each segment of a log in turn: what was confirmed is not missed in silence, and
+// the file that has it stays.
+func TestLostFiles(t *testing.T) {
+	whole := crashfs.New()
+	fillSegments(t, whole)
+	segments := files(t, whole, ".seg")
+	if len(segments) < 4 {
+		t.Fatalf("only %v", segments)
+	}
+	zero := func(f store.File, from, to int64) { _, err := f.WriteAt(make([]byte, to-from), from); must(t, err) }
+	for what, damage := range map[string]func(f store.File){
+		"empty":        func(f store.File) { must(t, f.Truncate(0)) },
+		"a page":       func(f store.File) { must(t, f.Truncate(4096)) },
+		"half":         func(f store.File) { must(t, f.Truncate(32<<10)) },
+		"no beginning": func(f store.File) { zero(f, 0, 32<<10) },
+	} {
+		for _, name := range segments {
+			t.Run(what+"/"+name, func(t *testing.T) {
+				fs := whole.Image(whole.Len(), rand.New(rand.NewPCG(1, 1)))
+				f, err := fs.Open("/s/" + name)
+				must(t, err)
+				damage(f)
+				s, err := store.Open(store.Options{Dir: "/s", FS: fs, SegmentBytes: 64 << 10})
+				if err == nil {
+					last, _ := s.Group(2).LastIndex()
+					t.Fatalf("the store opens with entries up to %d", last)
+				}
+				if corrupt, ok := errors.AsType[*store.CorruptError](err); !ok || !strings.Contains(err.Error(), name) {
+					t.Errorf("%v (%v)", err, corrupt)
+				}
+				if now := files(t, fs, ".seg"); !slices.Equal(now, segments) {
+					t.Errorf("%v are left", now)
+				}
+				if _, err := store.Inspect(store.Options{Dir: "/s", FS: fs}); err == nil {
+					t.Error("a look into it finds nothing")
+				}
+			})
+		}
+	}
+}
+
+// TestEmptiedNewestSegmentOfOlderFolder: where heads say nothing, the footer of the segment before does.
+func TestEmptiedNewestSegmentOfOlderFolder(t *testing.T) {
+	fs := crashfs.New()
+	fillSegments(t, fs)
+	s := openOn(t, fs)
+	newest := uint32(0)
+	for end := time.Now().Add(time.Minute); ; {
+		var out strings.Builder
+		must(t, store.Dump(fs, "/s", &out))
+		newest = 0
+		footed := map[uint32]bool{}
+		for _, text := range strings.Split(out.String(), "segment ")[1:] {
+			var n uint32
+			_, err := fmt.Sscanf(text, "%d:", &n)
+			must(t, err)
+			if footed[n] = strings.Contains(text, "footer true"); strings.Contains(text, "switch") {
+				newest = max(newest, n)
+			}
+		}
+		if newest > 1 && footed[newest-1] {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("no footer: %s", out.String())
+		}
+	}
+	must(t, s.Close())
+	for _, name := range files(t, fs, ".seg") {
+		older(t, fs, "/s/"+name)
+	}
+	f, err := fs.Open(fmt.Sprintf("/s/%08x.seg", newest))
+	must(t, err)
+	must(t, f.Truncate(0))
+	_, err = store.Open(store.Options{Dir: "/s", FS: fs, SegmentBytes: 64 << 10})
+	if _, ok := errors.AsType[*store.CorruptError](err); !ok {
+		t.Fatalf("open: %v", err)
+	}
+}
+
+// TestWhole: a store that has been opened once has a segment in which something stands.
+func TestWhole(t *testing.T) {
+	fs := crashfs.New()
+	must(t, openOn(t, fs).Close())
+	must(t, store.Whole(fs, "/s"))
+	f, err := fs.Open(segmentOne)
+	must(t, err)
+	must(t, f.Truncate(0))
+	if err := store.Whole(fs, "/s"); err == nil || !strings.Contains(err.Error(), "00000001.seg") {
+		t.Errorf("whole: %v", err)
+	}
+}
+
+// TestTruncatedTail cuts the newest file of an older program at every length around its last record.
 func TestTruncatedTail(t *testing.T) {
 	for cut := int64(0); cut <= 200; cut += 8 {
 		fs := crashfs.New()
@@ -291,6 +406,7 @@ func TestTruncatedTail(t *testing.T) {
 		must(t, s.Close())
 		f, err := fs.Open(segmentOne)
 		must(t, err)
+		older(t, fs, segmentOne)
 		size := int64(firstRecord + 2*(recordBytes+64))
 		must(t, f.Truncate(size-cut))
 		s = openOn(t, fs)

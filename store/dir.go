@@ -27,10 +27,26 @@ func Whole(fs FS, dir string) error {
 	if !slices.Contains(names, versionName) {
 		return fmt.Errorf("no file %s", versionName)
 	}
-	if !slices.ContainsFunc(names, func(n string) bool { _, ok := parseSegmentName(n); return ok }) {
-		return errors.New("no segment")
+	s := &Store{fs: fs, looksOnly: true}
+	empty := ""
+	for _, name := range names {
+		number, ok := parseSegmentName(name)
+		if !ok {
+			continue
+		}
+		seg, what, err := s.openSegment(filepath.Join(dir, name), number)
+		if err != nil {
+			return err
+		}
+		if what == fileSegment {
+			return seg.file.Close()
+		}
+		empty = name
 	}
-	return nil
+	if empty != "" {
+		return fmt.Errorf("nothing in %s", empty)
+	}
+	return errors.New("no segment")
 }
 
 // openDir locks dir and makes sure it is a store of our version, creating one in an empty directory. A directory

@@ -51,7 +51,7 @@ func dumpSegment(fs FS, path string, number uint32, w io.Writer) (err error) {
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	seg := &segment{number: number, file: f, path: path}
-	keep, err := seg.identify()
+	what, err := seg.identify()
 	if err != nil {
 		return err
 	}
@@ -60,7 +60,7 @@ func dumpSegment(fs FS, path string, number uint32, w io.Writer) (err error) {
 		return err
 	}
 	if _, err := fmt.Fprintf(w, "segment %d: %d bytes, counts %v, cold %v, footer %v (%d records, end %d)\n",
-		number, seg.size, keep, seg.cold, footed, len(items), end); err != nil {
+		number, seg.size, what == fileSegment, seg.cold, footed, len(items), end); err != nil {
 		return err
 	}
 	sc := seg.scanner()

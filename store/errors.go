@@ -42,7 +42,11 @@ type CorruptError struct {
 }
 
 func (e *CorruptError) Error() string {
-	return fmt.Sprintf("corrupt store: segment %d offset %d group %d: %s", e.Segment, e.Offset, e.Group, e.Reason)
+	group := ""
+	if e.Group != 0 {
+		group = fmt.Sprintf(" group %d", e.Group)
+	}
+	return fmt.Sprintf("corrupt store: %s offset %d%s: %s", segmentName(e.Segment), e.Offset, group, e.Reason)
 }
 
 // MissingPinError refuses a local snapshot whose pins name an entry the store no longer holds.

@@ -45,7 +45,7 @@ func TestGoldenFormats(t *testing.T) {
 	p := published{version: 1, entries: 3, bodyBytes: 99, configIndex: 1, config: testConfig, pins: []Range{{1, 2}, {4, 4}}, installed: true, manifest: 8}
 	var all []byte
 	for _, part := range [][]byte{
-		encodeSegmentHead(4, true)[:24], rec, m.encode(), p.encode(),
+		segmentHead{number: 4, cold: true}.encode()[:24], rec, m.encode(), p.encode(),
 		encodeFooter([]item{{off: 4096, bodyBytes: 8, kind: kindEntry, group: 1, seq: 2, index: 3, aux: 4}}), encodeLocator(4, 4168, 64)[:32],
 	} {
 		all = append(append(all, part...), bytes.Repeat([]byte{0xee}, 16)...)

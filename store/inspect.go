@@ -32,11 +32,12 @@ func Inspect(o Options) (*Inspection, error) {
 	if err := checkVersion(o.FS, o.Dir); err != nil {
 		return fail(err)
 	}
-	if _, err := s.openSegments(); err != nil {
+	_, blank, err := s.openSegments()
+	if err != nil {
 		return fail(err)
 	}
 	groups := make(map[GroupID]*recovered)
-	if _, _, _, err := s.scanAll(groups); err != nil {
+	if _, _, _, err := s.scanAll(groups, blank); err != nil {
 		return fail(err)
 	}
 	for id, r := range groups {

@@ -92,7 +92,6 @@ func (s *Store) makeReady(size int64) (*segment, error) {
 		seg, err = s.create(number, size, s.wal.writeBytesMean() < reserveWriteBytes)
 	}
 	if err != nil {
-		_ = s.fs.Remove(filepath.Join(s.o.Dir, segmentName(number)))
 		return nil, err
 	}
 	s.dropSmaller(size)
@@ -228,7 +227,7 @@ func (s *Store) recycle(number uint32, size int64) (*segment, error) {
 	}
 	seg := &segment{number: number, file: old.file, path: filepath.Join(s.o.Dir, segmentName(number)), size: old.size, tracked: true}
 	head := make([]byte, segmentHeadBytes)
-	copy(head, encodeSegmentHead(number, false))
+	copy(head, segmentHead{number: number, made: seg.size}.encode())
 	_, err := seg.file.WriteAt(head, 0)
 	if err == nil {
 		err = seg.file.Fdatasync()
@@ -275,21 +274,27 @@ func (s *Store) adoptSpares(left []string, active *segment) error {
 	return nil
 }
 
-// create prepares a segment and makes it durable. Full of real zeroes, a write into it changes no metadata of the file
+// create prepares a segment and makes it durable, then gives it its name: a file with a segment's name was whole once. Full of real zeroes, a write into it changes no metadata of the file
 // system, which halves the cost of a small sync. With large writes that no longer shows, and writing everything twice
 // does: then the space is only reserved.
 func (s *Store) create(number uint32, size int64, zeroes bool) (*segment, error) {
-	path := filepath.Join(s.o.Dir, segmentName(number))
-	f, err := s.fs.Create(path)
+	unmade, path := filepath.Join(s.o.Dir, unmadeName(number)), filepath.Join(s.o.Dir, segmentName(number))
+	f, err := s.fs.Create(unmade)
 	if err != nil {
 		return nil, fmt.Errorf("create segment %d: %w", number, err)
 	}
-	if err := s.fill(f, number, size, zeroes); err != nil {
+	err = s.fill(f, number, size, zeroes)
+	if err == nil {
+		err = s.fs.Rename(unmade, path)
+	}
+	if err != nil {
 		_ = f.Close()
+		_ = s.fs.Remove(unmade)
 		return nil, fmt.Errorf("prepare segment %d: %w", number, err)
 	}
 	if err := s.fs.SyncDir(s.o.Dir); err != nil {
 		_ = f.Close()
+		_ = s.fs.Remove(path)
 		return nil, fmt.Errorf("sync directory for segment %d: %w", number, err)
 	}
 	return &segment{number: number, file: f, path: path, size: size, tracked: true}, nil
@@ -310,7 +315,7 @@ func (s *Store) fill(f File, number uint32, size int64, zeroes bool) error {
 	if err != nil {
 		return err
 	}
-	if _, err := f.WriteAt(encodeSegmentHead(number, false), 0); err != nil {
+	if _, err := f.WriteAt(segmentHead{number: number, made: size}.encode(), 0); err != nil {
 		return err
 	}
 	return f.Fdatasync()

@@ -98,7 +98,7 @@ func FuzzSmall(f *testing.F) {
 		_, _, _ = decodePublished(&header{}, loc{}, b)
 		_, _ = decodeFooter(b, 1<<20)
 		_, _, _ = decodeStable(b)
-		_, _, _, _ = decodeSegmentHead(b)
+		_, _, _ = decodeSegmentHead(b)
 		_, _, _ = decodeLocator(b, 1)
 	})
 }

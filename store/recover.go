@@ -42,14 +42,19 @@ type entryRecord struct {
 
 // recover reads the directory into memory and leaves the wal ready to start.
 func (s *Store) recover() error {
-	spares, err := s.openSegments()
+	spares, blank, err := s.openSegments()
 	if err != nil {
 		return err
 	}
 	groups := make(map[GroupID]*recovered)
-	active, off, last, err := s.scanAll(groups)
+	active, off, last, err := s.scanAll(groups, blank)
 	if err != nil {
 		return err
+	}
+	for _, n := range blank {
+		if err := s.fs.Remove(filepath.Join(s.o.Dir, segmentName(n))); err != nil {
+			return err
+		}
 	}
 	if err := s.adoptSpares(spares, active); err != nil {
 		return err
@@ -83,11 +88,12 @@ func (s *Store) recover() error {
 }
 
 // openSegments opens every segment file and removes what an interrupted preparation or copy left. It returns the names of files
-// kept for reuse. Their numbers count as given out: records that were written under them may still be inside.
-func (s *Store) openSegments() (spares []string, err error) {
+// kept for reuse, whose numbers count as given out, since records that were written under them may still be inside; and the numbers of
+// blank files, which are for scanAll to judge.
+func (s *Store) openSegments() (spares []string, blank []uint32, err error) {
 	names, err := s.fs.ReadDir(s.o.Dir)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	slices.Sort(names)
 	for _, name := range names {
@@ -103,7 +109,7 @@ func (s *Store) openSegments() (spares []string, err error) {
 		}
 		if strings.HasSuffix(name, tempSuffix) {
 			if err := s.fs.Remove(path); err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 			continue
 		}
@@ -112,69 +118,86 @@ func (s *Store) openSegments() (spares []string, err error) {
 			continue
 		}
 		s.numbers = max(s.numbers, number)
-		seg, err := s.openSegment(path, number)
-		if err != nil {
-			return nil, err
-		}
-		if seg == nil && s.looksOnly {
-			continue
-		}
-		if seg == nil {
+		seg, what, err := s.openSegment(path, number)
+		switch {
+		case err != nil:
+			return nil, nil, err
+		case what == fileSegment:
+			s.segs[number] = seg
+		case what == fileBlank:
+			blank = append(blank, number)
+		case !s.looksOnly:
 			if err := s.fs.Remove(path); err != nil {
-				return nil, err
+				return nil, nil, err
 			}
-			continue
 		}
-		s.segs[number] = seg
 	}
-	return spares, nil
+	return spares, blank, nil
 }
 
-// openSegment returns nil for a file that holds nothing under its present name.
-func (s *Store) openSegment(path string, number uint32) (*segment, error) {
+// openSegment returns nil for a file that is no segment.
+func (s *Store) openSegment(path string, number uint32) (*segment, fileKind, error) {
 	f, err := s.fs.Open(path)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	seg := &segment{number: number, file: f, path: path}
-	keep, err := seg.identify()
-	if err != nil || !keep {
-		return nil, errors.Join(err, f.Close())
+	what, err := seg.identify()
+	if err != nil || what != fileSegment {
+		return nil, what, errors.Join(err, f.Close())
 	}
-	return seg, nil
+	return seg, what, nil
 }
 
+// fileKind is what a file with the name of a segment is.
+type fileKind int
+
+const (
+	fileSegment fileKind = iota
+	// fileOther says that it is whole under another number: a crash undid the renaming of a file that was already being used again.
+	fileOther
+	// fileBlank says that neither a head nor a first record stands in it: it was never made, or it is damaged.
+	fileBlank
+)
+
 // identify reads the head. Without a sound one the file counts only if a record stands in it for its name.
-func (g *segment) identify() (keep bool, err error) {
+func (g *segment) identify() (fileKind, error) {
+	var err error
 	if g.size, err = g.file.Size(); err != nil {
-		return false, err
+		return 0, err
 	}
 	b := make([]byte, 512)
 	if g.size >= 512 {
 		if err := readFull(g.file, b, 0); err != nil {
-			return false, err
+			return 0, err
 		}
 	}
-	number, cold, ok, err := decodeSegmentHead(b)
+	head, ok, err := decodeSegmentHead(b)
 	if err != nil {
-		return false, fmt.Errorf("%s: %w", g.path, err)
+		return 0, fmt.Errorf("%s: %w", g.path, err)
 	}
 	if ok {
-		g.cold = cold
-		return number == g.number, nil
+		g.cold, g.made = head.cold, head.made
+		if head.number != g.number {
+			return fileOther, nil
+		}
+		return fileSegment, nil
 	}
-	sc := g.scanner()
-	_, sound, err := sc.at(segmentHeadBytes)
-	return sound, err
+	first, sound, err := g.scanner().at(segmentHeadBytes)
+	if err != nil || !sound {
+		return fileBlank, err
+	}
+	g.cold = first.kind != kindOpen && first.kind != kindSwitch
+	return fileSegment, nil
 }
 
 func (g *segment) scanner() *scanner {
-	return &scanner{f: g.file, number: g.number, size: g.size}
+	return &scanner{f: g.file, number: g.number, size: g.size, anyOrder: g.cold}
 }
 
 // scanAll reads every segment. The active one is the newest that was ever written to; prepared ones behind it
 // hold nothing and go.
-func (s *Store) scanAll(groups map[GroupID]*recovered) (active *segment, off int64, last uint64, err error) {
+func (s *Store) scanAll(groups map[GroupID]*recovered, blank []uint32) (active *segment, off int64, last uint64, err error) {
 	numbers := s.segmentNumbers()
 	ends := make(map[uint32]int64) // of sealed segments, as their successors name them
 	for _, n := range numbers {
@@ -190,6 +213,9 @@ func (s *Store) scanAll(groups map[GroupID]*recovered) (active *segment, off int
 			active = seg
 			ends[prev] = end
 		}
+	}
+	if err := s.missing(active, blank); err != nil {
+		return nil, 0, 0, err
 	}
 	for _, n := range numbers {
 		seg := s.segs[n]
@@ -211,6 +237,44 @@ func (s *Store) scanAll(groups map[GroupID]*recovered) (active *segment, off int
 		}
 	}
 	return active, off, last, nil
+}
+
+// missing tells damage by what is not there. Files get their names when they are made, segments are written to in the order of their
+// numbers, and one gets its footer when the next has its first record on disk; only a program from before files were made under other names
+// left blank ones, each time one at most, and behind the others.
+func (s *Store) missing(active *segment, blank []uint32) error {
+	for n, seg := range s.segs {
+		if seg.made > seg.size {
+			return &CorruptError{Segment: n, Offset: seg.size, Reason: fmt.Sprintf("the file was made with %d bytes, and has %d", seg.made, seg.size)}
+		}
+	}
+	for _, n := range blank {
+		if active != nil && n < active.number || len(blank)+len(s.segs) > 1 && active == nil || s.madeBefore(n) {
+			return &CorruptError{Segment: n, Reason: "the file has lost its beginning"}
+		}
+	}
+	if active == nil {
+		return nil
+	}
+	_, end, _, err := active.readFooter()
+	if err != nil || end == 0 {
+		return err
+	}
+	lost := active.number + 1
+	if len(blank) > 0 {
+		lost = blank[0]
+	}
+	return &CorruptError{Segment: lost, Reason: fmt.Sprintf("no record, but segment %d before it was finished", active.number)}
+}
+
+// madeBefore reports whether a program that gives files their names when they are made has made one with a number below n.
+func (s *Store) madeBefore(n uint32) bool {
+	for number, seg := range s.segs {
+		if number < n && seg.made > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 func (s *Store) segmentNumbers() []uint32 {
@@ -248,6 +312,9 @@ func (s *Store) scanSegment(seg *segment, active bool, want int64, groups map[Gr
 		if known != 0 {
 			want = known
 		}
+	}
+	if seg.cold && want == 0 {
+		return 0, 0, &CorruptError{Segment: seg.number, Offset: locatorOffset, Reason: "no footer in a segment of copies"}
 	}
 	sc := seg.scanner()
 	end, last, err = sc.run(!active, func(r *found) error {

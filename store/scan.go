@@ -13,6 +13,8 @@ type scanner struct {
 	size   int64 // of the file
 	win    []byte
 	winOff int64
+	// anyOrder says that seqs need not follow each other: the records are copies.
+	anyOrder bool
 }
 
 const windowBytes = 1 << 20
@@ -80,13 +82,13 @@ func (s *scanner) run(sealed bool, fn func(*found) error) (end int64, last uint6
 		if err != nil {
 			return end, last, err
 		}
-		if !ok || r.badBody && !sealed || !follows(last, &r) {
+		if !ok || r.badBody && !sealed || !s.anyOrder && !follows(last, &r) {
 			return end, last, nil
 		}
 		if err := fn(&r); err != nil {
 			return end, last, err
 		}
-		end, last = end+padded(r.bodyBytes), r.seq
+		end, last = end+padded(r.bodyBytes), max(last, r.seq)
 	}
 }
 

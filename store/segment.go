@@ -19,12 +19,14 @@ const (
 
 	segmentSuffix = ".seg"
 	tempSuffix    = ".tmp"
+	unmadeSuffix  = "-new" + tempSuffix // of a segment that is not prepared yet
 )
 
 // segment is one file of records. A sealed one never changes except for its footer.
 type segment struct {
 	number uint32 // ascending; part of every header's checksum
 	cold   bool   // holds copies sorted by group instead of the stream of writes
+	made   int64  // size that the head says it was made with, 0 if it says none; only recovery uses it
 	file   File
 	path   string
 	size   int64 // bytes prepared on disk
@@ -52,6 +54,9 @@ type segment struct {
 
 func segmentName(number uint32) string { return fmt.Sprintf("%08x%s", number, segmentSuffix) }
 
+// unmadeName is the name of a new file while it is made ready; Open removes what has it.
+func unmadeName(number uint32) string { return fmt.Sprintf("%08x%s", number, unmadeSuffix) }
+
 // spareName is the name of a freed file that waits to be used again; number is its last one.
 func spareName(number uint32) string { return fmt.Sprintf("%08x%s", number, tempSuffix) }
 
@@ -72,30 +77,39 @@ func parseNumber(name, suffix string) (number uint32, ok bool) {
 	return number, number != 0
 }
 
-// encodeSegmentHead is one sector: magic 8 · version 4 · number 4 · cold 1 · zero · crc at 508.
-func encodeSegmentHead(number uint32, cold bool) []byte {
+// segmentHead is what a file says of itself.
+type segmentHead struct {
+	number uint32
+	cold   bool
+	// made is the size that the file had when it got its name: no crash leaves it shorter. Programs that did not know it wrote 0.
+	made int64
+}
+
+// encode is one sector: magic 8 · version 4 · number 4 · cold 1 · zero 7 · made 8 · zero · crc at 508.
+func (h segmentHead) encode() []byte {
 	b := make([]byte, sectorBytes)
 	copy(b, segmentMagic)
 	binary.LittleEndian.PutUint32(b[8:], segmentVersion)
-	binary.LittleEndian.PutUint32(b[12:], number)
-	if cold {
+	binary.LittleEndian.PutUint32(b[12:], h.number)
+	if h.cold {
 		b[16] = 1
 	}
+	binary.LittleEndian.PutUint64(b[24:], uint64(h.made))
 	binary.LittleEndian.PutUint32(b[sectorBytes-4:], crc32.Checksum(b[:sectorBytes-4], crcTable))
 	return b
 }
 
-// decodeSegmentHead answers ok false for a head that was never written whole, and an error for one
+// decodeSegmentHead answers ok false for a head that was never written whole, or is damaged, and an error for one
 // from another version.
-func decodeSegmentHead(b []byte) (number uint32, cold, ok bool, err error) {
+func decodeSegmentHead(b []byte) (h segmentHead, ok bool, err error) {
 	if len(b) < sectorBytes || string(b[:8]) != segmentMagic ||
 		binary.LittleEndian.Uint32(b[sectorBytes-4:]) != crc32.Checksum(b[:sectorBytes-4], crcTable) {
-		return 0, false, false, nil
+		return segmentHead{}, false, nil
 	}
 	if v := binary.LittleEndian.Uint32(b[8:]); v != segmentVersion {
-		return 0, false, false, fmt.Errorf("segment version %d: %w", v, ErrVersion)
+		return segmentHead{}, false, fmt.Errorf("segment version %d: %w", v, ErrVersion)
 	}
-	return binary.LittleEndian.Uint32(b[12:]), b[16] == 1, true, nil
+	return segmentHead{number: binary.LittleEndian.Uint32(b[12:]), cold: b[16] == 1, made: int64(binary.LittleEndian.Uint64(b[24:]))}, true, nil
 }
 
 // readFull reads exactly len(b) bytes.
