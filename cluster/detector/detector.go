@@ -110,8 +110,15 @@ type Detector struct {
 	peers  map[transport.NodeID]*watched
 	gone   map[transport.NodeID]bool // see Gone; it only grows, by one for each storage that is replaced
 	tell   []transport.NodeID        // of gone: to be told of
-	subs   map[int]func(Event)
+	subs   map[int]*subscriber
 	subSeq int
+}
+
+// subscriber is told of verdicts.
+type subscriber struct {
+	fn func(Event)
+	// follows: it has been told what held when it came, and is told of what follows.
+	follows bool
 }
 
 // watched is a peer and the moving parts around it.
@@ -120,6 +127,7 @@ type watched struct {
 	asking   bool          // a round of questions is under way
 	askNext  time.Time     // no earlier round than this
 	patience time.Duration // of the next round; 0: the first one since it is a suspect
+	verdict  Event         // the newest one, zero if there was none
 }
 
 // round is the outcome of asking the others about one suspect.
@@ -141,16 +149,11 @@ func New(cfg Config) (*Detector, error) {
 		rounds: make(chan round),
 		peers:  make(map[transport.NodeID]*watched),
 		gone:   make(map[transport.NodeID]bool),
-		subs:   make(map[int]func(Event)),
+		subs:   make(map[int]*subscriber),
 	}
 	d.cfg.Net.HandleCall(MethodOpinion, d.answer)
 	d.cfg.Net.HandleCall(MethodGoodbye, d.goodbye)
-	d.cfg.Net.OnPeerChange(func(transport.PeerStatus) {
-		select {
-		case d.kick <- struct{}{}:
-		default:
-		}
-	})
+	d.cfg.Net.OnPeerChange(func(transport.PeerStatus) { d.poke() })
 	d.wg.Go(d.run)
 	return d, nil
 }
@@ -197,10 +200,15 @@ func (d *Detector) Gone(nodes []transport.NodeID) {
 		delete(d.peers, n)
 	}
 	if len(d.tell) > 0 {
-		select {
-		case d.kick <- struct{}{}:
-		default:
-		}
+		d.poke()
+	}
+}
+
+// poke has the loop look now.
+func (d *Detector) poke() {
+	select {
+	case d.kick <- struct{}{}:
+	default:
 	}
 }
 
@@ -229,14 +237,16 @@ func (d *Detector) Ended(n transport.NodeID) bool {
 	return d.gone[n] || watched && w.state == Dead && (w.refused || w.left != 0)
 }
 
-// Subscribe registers fn for every later verdict and returns its removal. fn runs
+// Subscribe registers fn for the newest verdict about each node, if there is one already, and for every later one, and returns its
+// removal. A node is built while others come and go: who is interested only later must not take the dead for living, nor the reverse. fn runs
 // on the detector's goroutine, must be quick and must not call Close.
 func (d *Detector) Subscribe(fn func(Event)) (cancel func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.subSeq++
 	id := d.subSeq
-	d.subs[id] = fn
+	d.subs[id] = &subscriber{fn: fn}
+	d.poke()
 	return func() {
 		d.mu.Lock()
 		defer d.mu.Unlock()
@@ -262,6 +272,7 @@ func (d *Detector) run() {
 		case <-timer.C:
 			timer.Reset(d.cfg.Tick)
 		}
+		d.welcome()
 		now := time.Now()
 		attended := att.pass(now.Sub(last))
 		last = now
@@ -272,6 +283,43 @@ func (d *Detector) run() {
 
 // limits are Config.Silence and Config.Hearing, stretched by how late this process runs.
 type limits struct{ silence, hearing time.Duration }
+
+// welcome tells new subscribers what holds.
+func (d *Detector) welcome() {
+	d.mu.Lock()
+	var fresh []func(Event)
+	for _, s := range d.subs {
+		if !s.follows {
+			s.follows = true
+			fresh = append(fresh, s.fn)
+		}
+	}
+	var events []Event
+	if len(fresh) > 0 {
+		events = d.verdictsLocked()
+	}
+	d.mu.Unlock()
+	for _, fn := range fresh {
+		for _, e := range events {
+			fn(e)
+		}
+	}
+}
+
+// verdictsLocked are those that have been told and hold.
+func (d *Detector) verdictsLocked() (events []Event) {
+	for n := range d.gone {
+		if !slices.Contains(d.tell, n) {
+			events = append(events, Event{Node: n, State: Dead, At: time.Now(), Refused: true})
+		}
+	}
+	for _, w := range d.peers {
+		if w.verdict.State != Unknown {
+			events = append(events, w.verdict)
+		}
+	}
+	return events
+}
 
 // look takes one measurement of every peer and starts the questions it calls for.
 func (d *Detector) look(now time.Time, attended time.Duration, lim limits) []Event {
@@ -311,7 +359,17 @@ func (d *Detector) look(now time.Time, attended time.Duration, lim limits) []Eve
 			w.patience = 0
 		}
 	}
+	d.noteLocked(events)
 	return events
+}
+
+// noteLocked keeps verdicts for those who subscribe later.
+func (d *Detector) noteLocked(events []Event) {
+	for _, e := range events {
+		if w := d.peers[e.Node]; w != nil {
+			w.verdict = e
+		}
+	}
 }
 
 // measure asks the network about every watched node, without holding mu.
@@ -408,7 +466,8 @@ func (d *Detector) judge(r round, lim limits) []Event {
 	if fresh := w.peer; fresh.observe(status, 0, lim.silence, lim.hearing) != stepAsk || !w.condemn() {
 		return nil // the next look takes note of it
 	}
-	return []Event{{Node: r.node, State: Dead, At: now, Refused: w.refused}}
+	w.verdict = Event{Node: r.node, State: Dead, At: now, Refused: w.refused}
+	return []Event{w.verdict}
 }
 
 func (d *Detector) publish(events []Event) {
@@ -417,8 +476,10 @@ func (d *Detector) publish(events []Event) {
 	}
 	d.mu.Lock()
 	subs := make([]func(Event), 0, len(d.subs))
-	for _, fn := range d.subs {
-		subs = append(subs, fn)
+	for _, s := range d.subs {
+		if s.follows {
+			subs = append(subs, s.fn)
+		}
 	}
 	d.mu.Unlock()
 	for _, e := range events {

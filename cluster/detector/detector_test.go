@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -361,6 +362,52 @@ func TestStarvedProcessDoesNotFlap(t *testing.T) {
 			if st := n.det.State("b"); st == Suspect || st == Dead {
 				t.Fatalf("the starved process judges its peer %v", st)
 			}
+		}
+	})
+}
+
+// TestLateSubscriber: who subscribes when verdicts have fallen is told of those that hold, once, and then of what follows.
+func TestLateSubscriber(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSky(t, "a", "b", "c", "d")
+		defer s.close()
+		time.Sleep(time.Second)
+		alive := time.Now()
+		s.kill("b")
+		time.Sleep(5 * time.Second)
+		d := s.nodes["a"].det
+		d.Gone([]transport.NodeID{"x"})
+		time.Sleep(time.Second)
+		var mu sync.Mutex
+		told := map[transport.NodeID][]Event{}
+		defer d.Subscribe(func(e Event) {
+			mu.Lock()
+			defer mu.Unlock()
+			told[e.Node] = append(told[e.Node], e)
+		})()
+		time.Sleep(time.Second)
+		s.kill("c")
+		s.revive("b")
+		time.Sleep(5 * time.Second)
+		mu.Lock()
+		defer mu.Unlock()
+		for n, want := range map[transport.NodeID][]State{"b": {Dead, Alive}, "c": {Alive, Dead}, "d": {Alive}, "x": {Dead}} {
+			var got []State
+			for _, e := range told[n] {
+				got = append(got, e.State)
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("told of %s: %v, want %v", n, got, want)
+			}
+		}
+		if t.Failed() {
+			return
+		}
+		if e := told["b"][0]; !e.Refused {
+			t.Errorf("the process of b does not seem to have ended: %+v", e)
+		}
+		if e := told["d"][0]; e.At.After(alive) {
+			t.Errorf("d is alive since %v, was before %v", e.At, alive)
 		}
 	})
 }

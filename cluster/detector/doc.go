@@ -18,5 +18,6 @@
 // looked at once more when the others' opinions are in.
 //
 // Use: New, SetPeers whenever the membership changes, Subscribe, Close. Verdicts
-// are handed to subscribers from one goroutine in the order in which they fell.
+// are handed to subscribers from one goroutine in the order in which they fell, the newest
+// ones also to who subscribes later.
 package detector

@@ -41,9 +41,6 @@ func (d *Detector) goodbye(_ context.Context, from transport.NodeID, message []b
 		w.left = run
 	}
 	d.mu.Unlock()
-	select {
-	case d.kick <- struct{}{}:
-	default:
-	}
+	d.poke()
 	return nil, nil
 }
