@@ -97,13 +97,21 @@ func (d *Delivery) Place() (queueID uint64, id queue.MessageID, attempt uint32) 
 
 // Get fetches one message; d is nil if nothing is ready.
 func (ch *Channel) Get(ctx context.Context, name string, noAck bool) (d *Delivery, remaining uint32, err error) {
-	b := ch.conn.b
 	q, err := ch.conn.queue(ctx, name, auth.Read)
 	if err != nil {
 		return nil, 0, err
 	}
+	err = ch.conn.asks(ctx, q, func(q *catalog.Queue) (err error) {
+		d, remaining, err = ch.getFrom(ctx, q, noAck)
+		return err
+	})
+	return d, remaining, err
+}
+
+func (ch *Channel) getFrom(ctx context.Context, q *catalog.Queue, noAck bool) (d *Delivery, remaining uint32, err error) {
+	b := ch.conn.b
 	if isQuorum(q.Arguments) && singleActive(q.Arguments) {
-		return nil, 0, Errorf(ResourceLocked, "cannot obtain access to locked queue '%s' in vhost '%s'. basic.get operations are not supported by quorum queues with single active consumer", name, ch.conn.vhost)
+		return nil, 0, Errorf(ResourceLocked, "cannot obtain access to locked queue '%s' in vhost '%s'. basic.get operations are not supported by quorum queues with single active consumer", q.Name, ch.conn.vhost)
 	}
 	s := b.stream(q)
 	ch.use(s)
@@ -115,7 +123,7 @@ func (ch *Channel) Get(ctx context.Context, name string, noAck bool) (d *Deliver
 		return &wire.Get{Queue: s.id, Origin: s.hub.origin(), Req: no, After: after}
 	})
 	if err != nil {
-		return nil, 0, ch.conn.queueError(err, name)
+		return nil, 0, err
 	}
 	got, ok := reply.(*wire.Got)
 	if !ok || !got.Found {
@@ -134,7 +142,7 @@ func (ch *Channel) Get(ctx context.Context, name string, noAck bool) (d *Deliver
 		s.mu.Unlock()
 	}
 	if err != nil {
-		return nil, 0, Errorf(Internal, "message of queue '%s' cannot be read", name)
+		return nil, 0, Errorf(Internal, "message of queue '%s' cannot be read", q.Name)
 	}
 	if !noAck {
 		s.mu.Lock()

@@ -328,19 +328,47 @@ func (c *Conn) exchange(ctx context.Context, name string) (*catalog.Exchange, er
 }
 
 // find finds a queue in the local copy, or else in a fresh one, and checks
-// that it is not another connection's.
+// that it is not another connection's: what this copy still has may have been deleted, and nobody is refused for that.
 func (c *Conn) find(ctx context.Context, name string) (*catalog.Queue, error) {
-	q := c.b.cat.View().Queue(c.vhost, name)
+	if q := c.b.cat.View().Queue(c.vhost, name); q != nil && c.checkOwner(q) == nil {
+		return q, nil
+	}
+	view, err := c.b.fresh(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return c.findIn(view, name)
+}
+
+// findIn is find in a view.
+func (c *Conn) findIn(view *catalog.View, name string) (*catalog.Queue, error) {
+	q := view.Queue(c.vhost, name)
 	if q == nil {
-		view, err := c.b.fresh(ctx)
-		if err != nil {
-			return nil, err
-		}
-		if q = view.Queue(c.vhost, name); q == nil {
-			return nil, Errorf(NotFound, "no queue '%s' in vhost '%s'", name, c.vhost)
-		}
+		return nil, Errorf(NotFound, "no queue '%s' in vhost '%s'", name, c.vhost)
 	}
 	return q, c.checkOwner(q)
+}
+
+// asks does something that asks the leader of a queue which was found. If that queue has ended, the one that has its name now is asked: this copy may
+// have been older than the client's word.
+func (c *Conn) asks(ctx context.Context, q *catalog.Queue, do func(*catalog.Queue) error) error {
+	for try := 1; ; try++ {
+		err := do(q)
+		if !errors.Is(err, errQueueGone) || try == declareTries {
+			return c.queueError(err, q.Name)
+		}
+		view, err := c.b.fresh(ctx)
+		if err != nil {
+			return err
+		}
+		ended := q.ID
+		if q, err = c.findIn(view, q.Name); err != nil {
+			return err
+		}
+		if q.ID == ended { // its leader knew first
+			return c.queueError(errQueueGone, q.Name)
+		}
+	}
 }
 
 func (c *Conn) checkOwner(q *catalog.Queue) error {

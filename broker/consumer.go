@@ -104,11 +104,25 @@ func (ch *Channel) Consume(ctx context.Context, spec Consume) (*Consumer, error)
 	if spec.Queue == ReplyQueue {
 		return ch.consumeReplies(spec)
 	}
-	b := ch.conn.b
 	q, err := ch.conn.queue(ctx, spec.Queue, auth.Read)
 	if err != nil {
 		return nil, err
 	}
+	var c *Consumer
+	err = ch.conn.asks(ctx, q, func(q *catalog.Queue) (err error) {
+		c, err = ch.attach(ctx, q, spec)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	ch.adds(c)
+	return c, nil
+}
+
+// attach asks a queue's leader to take a consumer.
+func (ch *Channel) attach(ctx context.Context, q *catalog.Queue, spec Consume) (*Consumer, error) {
+	b := ch.conn.b
 	if spec.Exclusive && singleActive(q.Arguments) {
 		return nil, ch.conn.inExclusiveUse(spec.Queue)
 	}
@@ -156,9 +170,8 @@ func (ch *Channel) Consume(ctx context.Context, spec Consume) (*Consumer, error)
 		if isTimeout(err) {
 			s.tell(&wire.Detach{Queue: s.id, Origin: s.hub.origin(), No: c.no})
 		}
-		return nil, ch.conn.queueError(err, spec.Queue)
+		return nil, err
 	}
-	ch.adds(c)
 	return c, nil
 }
 

@@ -20,6 +20,7 @@ type lateCatalog struct {
 
 	mu       sync.Mutex
 	held     *catalog.View
+	follows  bool   // a proposal that has ended is in the copy, as it is in a catalog's
 	declared int    // proposals of queues
 	behind   func() // called once, when the next of them has been applied
 }
@@ -47,6 +48,9 @@ func (c *lateCatalog) hold(v *catalog.View) {
 
 func (c *lateCatalog) Propose(ctx context.Context, cmd catalog.Command) (catalog.Result, error) {
 	res, err := c.Catalog.Propose(ctx, cmd)
+	if c.follows {
+		c.hold(nil)
+	}
 	if _, queue := cmd.(*catalog.DeclareQueue); !queue {
 		return res, err
 	}

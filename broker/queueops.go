@@ -145,13 +145,23 @@ func (c *Conn) passive(ctx context.Context, name string) (QueueOK, error) {
 	if err := c.allowedAny(queueResource(name)); err != nil {
 		return QueueOK{}, err
 	}
-	return c.counts(ctx, q)
+	var ok QueueOK
+	err = c.asks(ctx, q, func(q *catalog.Queue) (err error) {
+		ok, err = c.statusOf(ctx, q)
+		return err
+	})
+	return ok, err
 }
 
 func (c *Conn) counts(ctx context.Context, q *catalog.Queue) (QueueOK, error) {
+	ok, err := c.statusOf(ctx, q)
+	return ok, c.queueError(err, q.Name)
+}
+
+func (c *Conn) statusOf(ctx context.Context, q *catalog.Queue) (QueueOK, error) {
 	st, err := c.b.status(ctx, q, true)
 	if err != nil {
-		return QueueOK{}, c.queueError(err, q.Name)
+		return QueueOK{}, err
 	}
 	c.b.churn.declared.Add(1)
 	return QueueOK{Name: q.Name, Messages: clamp(st.Ready), Consumers: clamp(st.Consumers)}, nil
@@ -216,11 +226,12 @@ func (c *Conn) PurgeQueue(ctx context.Context, name string) (uint32, error) {
 	if err != nil {
 		return 0, err
 	}
-	n, err := c.b.stream(q).purge(ctx, c.b.cfg.QueueTimeout)
-	if err != nil {
-		return 0, c.queueError(err, name)
-	}
-	return clamp(n), nil
+	var n uint64
+	err = c.asks(ctx, q, func(q *catalog.Queue) (err error) {
+		n, err = c.b.stream(q).purge(ctx, c.b.cfg.QueueTimeout)
+		return err
+	})
+	return clamp(n), err
 }
 
 // DeleteQueue deletes a queue and tells how many messages went with it. A
@@ -229,41 +240,62 @@ func (c *Conn) DeleteQueue(ctx context.Context, name string, ifUnused, ifEmpty b
 	if err := c.allowed(c.b.cat.View(), auth.Configure, queueResource(name)); err != nil {
 		return 0, err
 	}
-	q, err := c.find(ctx, name)
-	if err != nil && (q == nil || !c.b.ownerless(q)) {
-		if isNotFound(err) {
-			return 0, nil
+	for try := 1; ; try++ {
+		q, err := c.find(ctx, name)
+		if err != nil && (q == nil || !c.b.ownerless(q)) {
+			if isNotFound(err) {
+				return 0, nil
+			}
+			return 0, err
 		}
-		return 0, err
+		n, err := c.deleteFound(ctx, q, ifUnused, ifEmpty)
+		if err != nil {
+			return 0, err
+		}
+		// The copy has the deletion by now. If another queue has the name, the one that was found may have been gone before the client asked.
+		if now := c.b.cat.View().Queue(c.vhost, name); now == nil || now.ID == q.ID || n.done || try == declareTries {
+			return n.messages, nil
+		}
 	}
+}
+
+// deletion is what became of a deletion: whether it was this one that ended the queue, and the messages that went with that.
+type deletion struct {
+	done     bool
+	messages uint32
+}
+
+// deleteFound deletes a queue that was found.
+func (c *Conn) deleteFound(ctx context.Context, q *catalog.Queue, ifUnused, ifEmpty bool) (d deletion, err error) {
 	var st *wire.Status
 	err = errQueueGone
 	if ifUnused || ifEmpty || !c.b.lostMemory(q) {
 		st, err = c.b.status(ctx, q, false)
 	}
 	if err != nil && (ifUnused || ifEmpty) && !errors.Is(err, errQueueGone) {
-		return 0, c.queueError(err, name)
+		return d, c.queueError(err, q.Name)
 	}
-	n := uint32(0)
 	if err == nil {
-		n = clamp(st.Ready)
+		d.messages = clamp(st.Ready)
 		switch {
 		case ifUnused && st.Consumers > 0:
-			return 0, Errorf(PreconditionFailed, "queue '%s' in vhost '%s' in use", name, c.vhost)
+			return d, Errorf(PreconditionFailed, "queue '%s' in vhost '%s' in use", q.Name, c.vhost)
 		case ifEmpty && c.b.wouldLose(q, st):
-			return 0, Errorf(PreconditionFailed, "queue '%s' in vhost '%s' not empty", name, c.vhost)
+			return d, Errorf(PreconditionFailed, "queue '%s' in vhost '%s' not empty", q.Name, c.vhost)
 		}
 	}
 	if err := c.b.mayRemove(ctx, q, st); err != nil {
-		return 0, err
+		return d, err
 	}
-	if _, err := c.changeSeen(ctx, &catalog.DeleteQueue{Vhost: c.vhost, Name: name, ID: q.ID}); err != nil {
-		return 0, err
+	res, err := c.changeSeen(ctx, &catalog.DeleteQueue{Vhost: c.vhost, Name: q.Name, ID: q.ID})
+	if err != nil {
+		return d, err
 	}
+	d.done = res.Changed
 	c.mu.Lock()
 	delete(c.exclusive, q.ID)
 	c.mu.Unlock()
-	return n, nil
+	return d, nil
 }
 
 // sortIDs puts message ids in queue order.

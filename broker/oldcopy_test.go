@@ -1,0 +1,74 @@
+package broker
+
+import (
+	"testing"
+	"time"
+
+	"github.com/warrenmq/warren/catalog"
+)
+
+// TestOldCopyOfAQueue: whoever uses a queue by its name through a node whose copy of the catalog has a former one of that name, perhaps of
+// somebody else's, uses the one that is there.
+func TestOldCopyOfAQueue(t *testing.T) {
+	for former, d := range map[string]QueueDeclare{
+		"another's": {Name: "q", Exclusive: true},
+		"a former":  {Name: "q", Durable: true},
+	} {
+		for name, use := range map[string]func(c *client) error{
+			"consume": func(c *client) error {
+				_, err := c.ch.Consume(c.t.Context(), Consume{Queue: "q", Tag: "tag"})
+				return err
+			},
+			"get": func(c *client) error {
+				_, _, err := c.ch.Get(c.t.Context(), "q", true)
+				return err
+			},
+			"purge": func(c *client) error {
+				_, err := c.conn.PurgeQueue(c.t.Context(), "q")
+				return err
+			},
+			"passive": func(c *client) error {
+				_, err := c.conn.DeclareQueue(c.t.Context(), QueueDeclare{Name: "q", Passive: true})
+				return err
+			},
+			"bind": func(c *client) error {
+				return c.conn.Bind(c.t.Context(), Binding{Source: "amq.fanout", Destination: "q"})
+			},
+			"delete": func(c *client) error {
+				_, err := c.conn.DeleteQueue(c.t.Context(), "q", false, false)
+				if err == nil && c.conn.b.cat.(*lateCatalog).Catalog.View().Queue("/", "q") != nil {
+					c.t.Error("it is still there")
+				}
+				return err
+			},
+		} {
+			t.Run(name+" "+former, func(t *testing.T) {
+				late, c, other := lateRig(t)
+				late.follows = true
+				if _, err := other.conn.DeclareQueue(t.Context(), d); err != nil {
+					t.Fatal(err)
+				}
+				old := late.View()
+				late.hold(old)
+				late.b.queues.dismiss(late.b.queues.get(old.Queue("/", "q").ID)) // its leader, elsewhere, knows already
+				for _, cmd := range []catalog.Command{
+					&catalog.DeleteQueue{Vhost: "/", Name: "q"},
+					&catalog.DeclareQueue{Queue: catalog.Queue{
+						Vhost: "/", Name: "q", Durable: true, Kind: catalog.Replicated, Members: []catalog.NodeID{testNode}, Preferred: testNode,
+					}},
+				} {
+					if _, err := late.Catalog.Propose(t.Context(), cmd); err != nil {
+						t.Fatal(err)
+					}
+				}
+				time.AfterFunc(100*time.Millisecond, func() {
+					late.hold(nil)
+					late.b.queues.changed()
+				})
+				if err := use(c); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}
