@@ -285,3 +285,29 @@ func TestDeclareWhileANodeLeaves(t *testing.T) {
 		})
 	}
 }
+
+// TestNothingIsPlacedWhereANodeLeaves: a queue gets no member on a node that goes for good, alive or not, though it has too few then; it gets another one when there is a
+// node for it. A node that is only drained is better than none.
+func TestNothingIsPlacedWhereANodeLeaves(t *testing.T) {
+	for state, want := range map[catalog.NodeState]int{catalog.NodeRegular: 3, catalog.NodeDraining: 3, catalog.NodeLeaving: 2} {
+		t.Run(state.String(), func(t *testing.T) {
+			b := newBroker(t)
+			atNewestLevel(t, b)
+			for _, id := range []catalog.NodeID{secondNode, thirdNode} {
+				if _, err := b.cat.Propose(t.Context(), &catalog.RegisterNode{ID: id}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := b.cat.Propose(t.Context(), &catalog.SetNodeState{ID: thirdNode, State: state}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := b.DefineQueue(t.Context(), "/", QueueDeclare{Name: "q", Durable: true}); err != nil {
+				t.Fatal(err)
+			}
+			size := map[int]uint64{3: 0, 2: 3}[want] // what it should have, if that is more
+			if q := b.cat.View().Queue("/", "q"); len(q.Members) != want || q.Size != size || slices.Contains(q.Members, thirdNode) != (want == 3) {
+				t.Errorf("the queue is %+v", q)
+			}
+		})
+	}
+}

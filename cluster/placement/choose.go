@@ -20,6 +20,9 @@ type Node struct {
 	// LastRank: it is about to go (draining, leaving). It becomes a member only if there are not enough others that are
 	// alive, and it leads only if no other member is alive.
 	LastRank bool
+	// Leaves: it goes for good. It becomes a member only if no node lives that does not: a queue that misses a member gets one when there is a
+	// node for it, and one that was given to this node would have to be taken away from it again, by a person if there is nowhere to go.
+	Leaves bool
 }
 
 // rank is how late a node is taken, and how late it should lead.
@@ -59,9 +62,11 @@ type Choice struct {
 func Choose(r Request) Choice {
 	s := search{draws: r.Seed, zones: map[string]int{}}
 	known := false
+	stay := slices.ContainsFunc(r.Nodes, func(n Node) bool { return !n.Leaves && !n.Away })
 	for _, n := range r.Nodes {
 		known = known || n.ID == r.Local
 		switch {
+		case n.Leaves && stay:
 		case n.ID == r.Local && !n.LastRank:
 			s.take(n)
 		case n.Away:

@@ -37,6 +37,9 @@ func TestChoose(t *testing.T) {
 		{"not at one that goes", []Node{{ID: "a", LastRank: true}, {ID: "b"}, {ID: "c", Leads: 1}}, "a", 2, true, []string{"b", "c"}, "b"},
 		{"one that goes does not lead", []Node{{ID: "a", LastRank: true}, {ID: "b", Leads: 9}, {ID: "c", Leads: 10}}, "a", 3, true, []string{"a", "b", "c"}, "b"},
 		{"all go", []Node{{ID: "a", LastRank: true}, {ID: "b", LastRank: true, Leads: 1}}, "a", 2, true, []string{"a", "b"}, "a"},
+		{"none at one that leaves", []Node{{ID: "a", LastRank: true, Leaves: true}, {ID: "b"}, {ID: "c", Leads: 1}}, "a", 3, false, []string{"b", "c"}, "b"},
+		{"none at a dead one that leaves", []Node{{ID: "a", Away: true, LastRank: true, Leaves: true}, {ID: "b"}, {ID: "c", Away: true}}, "b", 3, false, []string{"b", "c"}, "b"},
+		{"all leave that live", []Node{{ID: "a", LastRank: true, Leaves: true}, {ID: "b", LastRank: true, Leaves: true, Leads: 1}, {ID: "c", Away: true}}, "a", 2, false, []string{"a", "b"}, "a"},
 		{"other zones", zones, "a", 3, false, []string{"a", "c", "d"}, "a"},
 		{"zones once more", zones, "a", 4, false, []string{"a", "b", "c", "d"}, "a"},
 	}
@@ -68,13 +71,18 @@ func TestChooseRules(t *testing.T) {
 				Leads: rapid.IntRange(0, 5).Draw(t, "leads"), Holds: rapid.IntRange(0, 9).Draw(t, "holds"),
 				Away: i > 0 && rapid.IntRange(0, 3).Draw(t, "away") == 0, LastRank: rapid.IntRange(0, 5).Draw(t, "goes") == 0,
 			})
+			r.Nodes[i].Leaves = r.Nodes[i].LastRank && rapid.Bool().Draw(t, "leaves")
 		}
 		got := Choose(r)
-		if want := max(1, min(r.Size, len(r.Nodes))); len(got.Members) != want {
+		may := r.Nodes
+		if slices.ContainsFunc(may, func(n Node) bool { return !n.Leaves && !n.Away }) {
+			may = slices.DeleteFunc(slices.Clone(may), func(n Node) bool { return n.Leaves })
+		}
+		if want := max(1, min(r.Size, len(may))); len(got.Members) != want {
 			t.Fatalf("%d members, want %d", len(got.Members), want)
 		}
-		byID, zones, liveZones, live, taken, localGoes := map[string]Node{}, map[string]int{}, map[string]bool{}, [3]int{}, [3]int{}, false
-		for _, n := range r.Nodes {
+		byID, zones, liveZones, live, taken, localGoes := map[string]Node{}, map[string]int{}, map[string]bool{}, [3]int{}, [3]int{}, true
+		for _, n := range may {
 			byID[n.ID] = n
 			if n.rank() == 0 {
 				liveZones[n.Zone] = true
@@ -84,6 +92,9 @@ func TestChooseRules(t *testing.T) {
 			}
 		}
 		for i, m := range got.Members {
+			if _, may := byID[m]; !may {
+				t.Fatalf("%s is a member and leaves", m)
+			}
 			if slices.Contains(got.Members[:i], m) {
 				t.Fatalf("twice in %v", got.Members)
 			}
