@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -101,8 +102,19 @@ func (n *running) belongs(id transport.NodeID) bool {
 	return node != nil && !node.Superseded
 }
 
+// warnAlone says that a node which founds a cluster of its own now will not join others, though it was told their addresses. That is so for the
+// first node of a cluster that is to grow, and a mistake for all that come later.
+func (n *running) warnAlone() {
+	others := slices.DeleteFunc(slices.Clone(n.cfg.Join), func(addr string) bool { return addr == n.cfg.GossipAddr })
+	if n.cfg.BootstrapExpect == 1 && n.identity.ClusterID() == "" && len(others) > 0 {
+		n.log.Warn("this node founds a cluster of its own and joins none", "join", others,
+			"hint", "--bootstrap-expect is 1: a node that is to join a cluster needs 0 and an empty data folder")
+	}
+}
+
 // enterCluster founds or finds the cluster and brings the catalog up.
 func (n *running) enterCluster(ctx context.Context) error {
+	n.warnAlone()
 	m, err := bootstrap.Run(ctx, bootstrap.Config{
 		Identity: n.identity, Expect: n.cfg.BootstrapExpect, Call: n.mesh.CallAddr, Logger: n.log,
 		Peers: func() (peers []bootstrap.Peer) {
