@@ -145,6 +145,15 @@ const (
 	detailed
 )
 
+// endpoint is the mode's name in rabbitmq_identity_info. RabbitMQ's dashboards choose by it, so that what is scraped in two
+// forms is not counted twice. What is detailed does not say who it is of: it is scraped beside another form.
+func (m mode) endpoint() string {
+	if m == perObject {
+		return "per-object"
+	}
+	return "aggregated"
+}
+
 // request is what is asked for.
 type request struct {
 	cfg  *Config
@@ -239,7 +248,7 @@ func (s *scrape) times(d *def, classes []uint64, first int, unit, sum float64) {
 
 func (s *scrape) identity(figures []broker.QueueFigures) {
 	n, g := s.cfg.Node(), s.cfg.Gateway()
-	s.put(identityInfo, 1, n.Name, n.Cluster, n.ClusterID)
+	s.put(identityInfo, 1, n.Name, n.Cluster, n.ClusterID, s.mode.endpoint())
 	s.put(buildInfo, 1, n.Version, n.Product, n.Version)
 	s.count(connections, uint64(max(0, g.Connections)))
 	s.count(channels, g.ChannelsOpened-min(g.ChannelsOpened, g.ChannelsClosed))

@@ -132,7 +132,7 @@ const (
 
 // The node.
 var (
-	identityInfo = gauge("rabbitmq_identity_info", "Node and cluster identity", "rabbitmq_node", "rabbitmq_cluster", "rabbitmq_cluster_permanent_id")
+	identityInfo = gauge("rabbitmq_identity_info", "Node and cluster identity", "rabbitmq_node", "rabbitmq_cluster", "rabbitmq_cluster_permanent_id", "rabbitmq_endpoint")
 	buildInfo    = gauge("rabbitmq_build_info", "Version of the product, as clients are told it", "rabbitmq_version", "product_name", "product_version")
 
 	connections       = gauge("rabbitmq_connections", "Connections open now")

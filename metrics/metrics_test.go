@@ -146,7 +146,7 @@ func TestForms(t *testing.T) {
 		has, lack []string
 	}{
 		{"/metrics", []string{
-			`rabbitmq_identity_info{rabbitmq_cluster="c",rabbitmq_cluster_permanent_id="c",rabbitmq_node="n1"} 1`,
+			`rabbitmq_identity_info{rabbitmq_cluster="c",rabbitmq_cluster_permanent_id="c",rabbitmq_endpoint="aggregated",rabbitmq_node="n1"} 1`,
 			`warren_leaders_returned_total{outcome="moved"} 4`, "warren_queues_led_away 2", "warren_queues_quorum_critical 7", "warren_queues_replica_missing 8", "warren_replicas_behind 9", `warren_leader_search_seconds_bucket{le="0.032"} 6`,
 			"rabbitmq_connections 2", "warren_grpc_connections 4", "warren_grpc_streams 9", "warren_grpc_connections_opened_total 12", "rabbitmq_connections_opened_total 5", "rabbitmq_connections_closed_total 3", "rabbitmq_channels 7",
 			"rabbitmq_queues 3", "rabbitmq_queue_messages 118", "rabbitmq_queue_messages_ready 115", "rabbitmq_queue_messages_unacked 2",
@@ -168,6 +168,7 @@ func TestForms(t *testing.T) {
 			`rabbitmq_global_publishers{protocol="amqp091"} 1`, "rabbitmq_channel_messages_published_total 11",
 		}, []string{`queue="a"`, "connection=", "prefetch"}},
 		{"/metrics/per-object", []string{
+			`rabbitmq_identity_info{rabbitmq_cluster="c",rabbitmq_cluster_permanent_id="c",rabbitmq_endpoint="per-object",rabbitmq_node="n1"} 1`,
 			`rabbitmq_queue_messages_ready{queue="a",vhost="/"} 3`, `rabbitmq_queue_messages_ready{queue="b",vhost="v"} 5`,
 			`rabbitmq_queue_messages_ready{queue="exchange later",vhost="/"} 7`, `rabbitmq_raft_commit_index{queue="a",vhost="/"} 30`,
 			`warren_outbox_messages{queue="b",state="parked_cycle",vhost="v"} 1`, `warren_outbox_oldest_age_seconds{queue="a",vhost="/"} 2.5`,
