@@ -68,11 +68,29 @@ type NodeStats struct {
 	// ClusterLinks are the other nodes that this one has a link to.
 	ClusterLinks []ClusterLink `json:"cluster_links"`
 
+	// What follows is the same on every node, and there because rabbitmqadmin 2 reads no node without it.
+	ProcTotal      int      `json:"proc_total"`
+	RatesMode      string   `json:"rates_mode"`
+	EnabledPlugins []string `json:"enabled_plugins"`
+
 	MemUsedDetails     Details `json:"mem_used_details"`
 	DiskFreeDetails    Details `json:"disk_free_details"`
 	FilesUsedDetails   Details `json:"fd_used_details"`
 	SocketsUsedDetails Details `json:"sockets_used_details"`
 	ProcUsedDetails    Details `json:"proc_used_details"`
+}
+
+// procTotal is how many processes Erlang lets RabbitMQ have: tools divide by it. Goroutines have no such limit.
+const procTotal = 1 << 20
+
+// enabledPlugins are those of RabbitMQ whose work a node does.
+var enabledPlugins = []string{
+	"rabbitmq_consistent_hash_exchange", "rabbitmq_delayed_message_exchange", "rabbitmq_management", "rabbitmq_prometheus", "rabbitmq_random_exchange",
+}
+
+// setConstants sets what is the same on every node, also of one whose program is older and does not tell it.
+func (n *NodeStats) setConstants() {
+	n.ProcTotal, n.RatesMode, n.EnabledPlugins = procTotal, ratesMode, enabledPlugins
 }
 
 // ClusterLink is a link to another node.
@@ -145,6 +163,15 @@ func (a *API) routeNodes() {
 		}
 		return nil, errNotFound
 	})
+	for _, path := range []string{"memory", "memory/relative"} {
+		// The parts that RabbitMQ tells are Erlang's; ours are at /api/warren/memory.
+		handle("GET /api/nodes/{name}/"+path, func(r *http.Request) (any, error) {
+			if !slices.ContainsFunc(a.cfg.Cluster.Nodes(), func(n Node) bool { return n.Name == r.PathValue("name") }) {
+				return nil, errNotFound
+			}
+			return map[string]string{"memory": "not_available"}, nil
+		})
+	}
 	handle("GET /api/warren/cluster", func(*http.Request) (any, error) { return a.clusterInfo(), nil })
 }
 
@@ -157,6 +184,7 @@ func (a *API) nodes(ctx context.Context) []Node {
 		byID[n.ID] = i
 		if n.ID == c.Local() {
 			used := c.Stats()
+			used.setConstants()
 			list[i].NodeStats = &used
 		}
 	}
@@ -170,6 +198,7 @@ func (a *API) nodes(ctx context.Context) []Node {
 		if err := a.ask(ctx, node, peerRequest{Op: opStats}, used); err != nil {
 			return err
 		}
+		used.setConstants()
 		mu.Lock()
 		defer mu.Unlock()
 		list[i].NodeStats = used

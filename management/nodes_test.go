@@ -54,6 +54,21 @@ func TestNodes(t *testing.T) {
 	if got := pids("monitor"); got != "node-a: pid of a, node-b: pid of b, node-c: " {
 		t.Errorf("nodes are %s", got)
 	}
+	// rabbitmqadmin 2 reads no list of nodes of which one that runs has not all of these.
+	var running []map[string]any
+	if _, body, _ := f.do(t, "a", "monitor", "GET", "/api/nodes"); json.Unmarshal([]byte(body), &running) != nil {
+		t.Fatal(body)
+	}
+	for _, n := range running[:2] {
+		for _, name := range []string{
+			"name", "uptime", "run_queue", "processors", "os_pid", "fd_total", "proc_total", "mem_limit", "mem_alarm", "disk_free_limit",
+			"disk_free_alarm", "rates_mode", "enabled_plugins", "being_drained",
+		} {
+			if n[name] == nil {
+				t.Errorf("%v has no %s", n["name"], name)
+			}
+		}
+	}
 	if got := pids("manager"); !strings.Contains(got, "not_authorised") {
 		t.Errorf("a manager sees %s", got)
 	}
@@ -64,8 +79,11 @@ func TestNodes(t *testing.T) {
 	for path, want := range map[string]string{
 		"/api/nodes/node-c": `{"name":"node-c","type":"disc","running":false,"being_drained":false,"partitions":[],"warren_storage":"c","warren_state":"regular","warren_zone":"zc",` +
 			`"warren_version":"","warren_level":0,"warren_replicas":0,"warren_voter":true,"warren_down_since":0,"warren_cluster_addr":"","warren_listeners":[]}`,
-		"/api/nodes/node-d": `{"error":"Object Not Found","reason":"Not Found"}`,
-		"/api/cluster-name": `{"name":"c-1"}`,
+		"/api/nodes/node-d":                 `{"error":"Object Not Found","reason":"Not Found"}`,
+		"/api/nodes/node-b/memory":          `{"memory":"not_available"}`,
+		"/api/nodes/node-b/memory/relative": `{"memory":"not_available"}`,
+		"/api/nodes/node-d/memory":          `{"error":"Object Not Found","reason":"Not Found"}`,
+		"/api/cluster-name":                 `{"name":"c-1"}`,
 		"/api/warren/cluster": `{"cluster_id":"c-1","node":"a","level":2,"catalog_leader":"b","catalog_voters":["node-a","node-b","node-c"],` +
 			`"zones":{"za":["node-a"],"zb":["node-b"],"zc":["node-c"]}}`,
 	} {

@@ -9,10 +9,13 @@ import (
 	"github.com/warrenmq/warren/stats"
 )
 
+// ratesMode is that of RabbitMQ in which every figure is there.
+const ratesMode = "detailed"
+
 // overview is what a cluster is and does, as RabbitMQ shows it.
 type overview struct {
 	ManagementVersion string           `json:"management_version"`
-	RatesMode         string           `json:"rates_mode"` // "detailed"
+	RatesMode         string           `json:"rates_mode"`
 	ExchangeTypes     []exchangeType   `json:"exchange_types"`
 	ProductName       string           `json:"product_name"`
 	ProductVersion    string           `json:"product_version"`
@@ -69,7 +72,7 @@ func (a *API) overview(r *http.Request, u User) (any, error) {
 
 // overviewOf is the overview for a user, with samples of the spans. What is in queues may be as old as age.
 func (a *API) overviewOf(ctx context.Context, u User, lengthsSpan, rates span, age time.Duration) (any, error) {
-	o := overview{RatesMode: "detailed", ErlangVersion: runtime.Version(), ExchangeTypes: exchangeTypes, DefaultQueueType: "classic", ObjectTotals: map[string]int{}, ClusterName: a.cfg.Cluster.ClusterID()}
+	o := overview{RatesMode: ratesMode, ErlangVersion: runtime.Version(), ExchangeTypes: exchangeTypes, DefaultQueueType: "classic", ObjectTotals: map[string]int{}, ClusterName: a.cfg.Cluster.ClusterID()}
 	o.ProductName, o.ProductVersion = a.cfg.Product()
 	o.ManagementVersion, o.RabbitMQVersion = o.ProductVersion, o.ProductVersion
 	o.Node = a.localName()
