@@ -269,6 +269,9 @@ func (c *Catalog) startRaft() error {
 		return fmt.Errorf("open the catalog's snapshots: %w", err)
 	}
 	store := &guardedStore{durable: c.bolt, snapshots: snapshots}
+	if err := store.checkHistory(c.cfg.Dir); err != nil {
+		return err
+	}
 	if err := c.found(store, snapshots); err != nil {
 		return err
 	}

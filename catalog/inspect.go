@@ -35,7 +35,11 @@ func Inspect(dir string) (*Inspected, error) {
 	if _, err := os.Stat(path); err != nil {
 		return nil, err
 	}
-	bolt, err := raftboltdb.New(raftboltdb.Options{Path: path, BoltOptions: &bbolt.Options{ReadOnly: true, Timeout: openTimeout}})
+	err := checkPages(path)
+	var bolt *raftboltdb.BoltStore
+	if err == nil {
+		bolt, err = raftboltdb.New(raftboltdb.Options{Path: path, BoltOptions: &bbolt.Options{ReadOnly: true, Timeout: openTimeout}})
+	}
 	if errors.Is(err, bbolterrors.ErrTimeout) {
 		return nil, fmt.Errorf("%s: %w", dir, ErrInUse)
 	}
@@ -76,7 +80,11 @@ func inspect(dir string, bolt *raftboltdb.BoltStore) (*Inspected, error) {
 // apply applies an entry unless the snapshot has it.
 func (in *Inspected) apply(bolt *raftboltdb.BoltStore, m *machine, i uint64) (err error) {
 	var l raft.Log
-	if err := bolt.GetLog(i, &l); err != nil {
+	err = bolt.GetLog(i, &l)
+	if err == nil {
+		err = takeSum(&l, i)
+	}
+	if err != nil {
 		return err
 	}
 	in.LastTerm = l.Term

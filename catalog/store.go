@@ -68,7 +68,7 @@ func (s *guardedStore) StoreLog(l *raft.Log) error { return s.StoreLogs([]*raft.
 
 // StoreLogs implements raft.LogStore.
 func (s *guardedStore) StoreLogs(l []*raft.Log) error {
-	mustWrite("writing log entries", s.durable.StoreLogs(l))
+	mustWrite("writing log entries", s.durable.StoreLogs(withSums(l)))
 	return nil
 }
 
@@ -81,6 +81,12 @@ func (s *guardedStore) DeleteRange(first, last uint64) error {
 // GetLog implements raft.LogStore. Of an entry that is right below the log and in a snapshot it knows the index and the term.
 func (s *guardedStore) GetLog(i uint64, l *raft.Log) error {
 	err := s.durable.GetLog(i, l)
+	if err == nil {
+		if err := takeSum(l, i); err != nil {
+			return fmt.Errorf("%w: entry %d in %s: %w", ErrDamaged, i, logFile, err)
+		}
+		return nil
+	}
 	if i > 1 && errors.Is(err, raft.ErrLogNotFound) && s.snapshots != nil {
 		if term, ok := s.below(i); ok {
 			*l = raft.Log{Index: i, Term: term, Type: raft.LogNoop}
@@ -178,11 +184,14 @@ func (s *guardedStore) Get(key []byte) ([]byte, error) {
 }
 
 // openBolt opens the file of log and votes.
-func openBolt(path string) (*raftboltdb.BoltStore, error) {
+func openBolt(path string) (s *raftboltdb.BoltStore, err error) {
 	options := *bbolt.DefaultOptions
 	options.NoFreelistSync = true
 	options.Timeout = openTimeout
-	s, err := raftboltdb.New(raftboltdb.Options{Path: path, BoltOptions: &options})
+	err = checkPages(path)
+	if err == nil {
+		s, err = raftboltdb.New(raftboltdb.Options{Path: path, BoltOptions: &options})
+	}
 	if errors.Is(err, bbolterrors.ErrTimeout) {
 		return nil, fmt.Errorf("open %s: another process has it open", path)
 	}

@@ -242,7 +242,7 @@ func decodeRecord(raw []byte) (record, error) {
 		return r, fmt.Errorf("%d bytes, the maximum is %d", len(raw), identityBytesMax)
 	}
 	if err := json.Unmarshal(raw, &r); err != nil {
-		return r, err
+		return r, fmt.Errorf("%w: it is damaged, put a copy back, or move the whole data folder aside: the node then joins as a new one", err)
 	}
 	if r.Version < identityVersion || r.Version > level.Now {
 		return r, fmt.Errorf("version %d, this program knows version %d", r.Version, level.Now)

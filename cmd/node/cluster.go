@@ -131,7 +131,7 @@ func (n *running) enterCluster(ctx context.Context) error {
 		return err
 	}
 	if err := n.identity.Part(partCatalog, catalog.Make); err != nil {
-		return err
+		return n.advised(err)
 	}
 	c := catalog.Config{
 		Local: n.identity.NodeID(), Dir: filepath.Join(n.cfg.DataDir, partCatalog), Mesh: n.mesh, Logger: n.log,
@@ -146,7 +146,7 @@ func (n *running) enterCluster(ctx context.Context) error {
 	}
 	cat, err := catalog.Open(c)
 	if err != nil {
-		return err
+		return n.advised(err)
 	}
 	n.onClose("catalog", cat.Close)
 	n.catalog.Store(cat)

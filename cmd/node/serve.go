@@ -238,19 +238,19 @@ func (n *running) openLog(dir string) (err error) {
 			os.Exit(exitFailed)
 		},
 	})
-	if _, corrupt := errors.AsType[*store.CorruptError](err); corrupt {
-		return fmt.Errorf("%w: %s", err, adviseDamage(n.cfg.DataDir))
-	}
 	if err != nil {
-		return err
+		return n.advised(err)
 	}
 	n.onClose("store", n.store.Close)
 	return nil
 }
 
-// adviseDamage says what to do about a folder that has lost what the node has promised to keep.
-func adviseDamage(dir string) string {
-	return fmt.Sprintf("check the disk, move %s aside, and start the node with an empty folder: it is filled from the other nodes", dir)
+// advised adds what to do if a folder has lost what the node has promised to keep.
+func (n *running) advised(err error) error {
+	if _, corrupt := errors.AsType[*store.CorruptError](err); !corrupt && !errors.Is(err, catalog.ErrDamaged) {
+		return err
+	}
+	return fmt.Errorf("%w: check the disk, move %s aside, and start the node with an empty folder: it is filled from the other nodes", err, n.cfg.DataDir)
 }
 
 // Bounds of the free disk space below which publishers are blocked.
