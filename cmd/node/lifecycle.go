@@ -120,6 +120,7 @@ func (n *running) live(ctx context.Context) error {
 	var working sync.WaitGroup
 	working.Go(func() { n.awaitLogs(work) })
 	working.Go(func() { n.watchLag(work) })
+	working.Go(func() { n.keepStanding(work) })
 	var busy chan struct{} // of the drain or revival under way
 	var err error
 	for going := true; going; {
@@ -209,7 +210,7 @@ func (n *running) leave(ctx context.Context, how leaving) management.Drained {
 	n.log.Info("leaving", "maintenance", how.maintenance)
 	begun := time.Now()
 	if how.maintenance {
-		n.step(ctx, "state", timeoutState, func(ctx context.Context) { n.tellState(ctx, true) })
+		n.step(ctx, "state", timeoutState, func(ctx context.Context) { n.standing.tell(ctx, true) })
 		n.step(ctx, "quorum", how.quorum, n.awaitQuorum)
 	}
 	n.step(ctx, "lame duck", n.cfg.LameDuck, func(ctx context.Context) { <-ctx.Done() })
@@ -291,7 +292,7 @@ func (n *running) revive(ctx context.Context) error {
 		return fmt.Errorf("listeners: %w", err)
 	}
 	n.amqp.Resume()
-	n.tellState(ctx, false)
+	n.standing.tell(ctx, false)
 	n.host.Revive()
 	n.catalog.Load().Willing()
 	n.phase.Store(int32(serving))

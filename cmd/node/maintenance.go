@@ -16,21 +16,15 @@ import (
 	"github.com/warrenmq/warren/transport"
 )
 
-// tellState writes to the catalog whether this node drains, so that nothing new is placed here. Without a leader of
-// the catalog the node drains all the same.
-func (n *running) tellState(ctx context.Context, drains bool) {
-	state := catalog.NodeRegular
-	if drains {
-		state = catalog.NodeDraining
-	}
-	cat := n.catalog.Load()
-	id := n.identity.NodeID()
-	if now := cat.View().NodeState(id); now == state || now == catalog.NodeLeaving {
-		return
-	}
-	if _, err := cat.Propose(ctx, &catalog.SetNodeState{ID: id, State: state}); err != nil {
-		n.log.Warn("the catalog does not know the new state of this node", "state", state.String(), "err", err)
-	}
+// keepStanding has the catalog know whether this node drains, until ctx ends.
+func (n *running) keepStanding(ctx context.Context) {
+	cat, id := n.catalog.Load(), n.identity.NodeID()
+	cat.Subscribe(func(old, now *catalog.View) {
+		if old == nil || old.NodeState(id) != now.NodeState(id) {
+			n.standing.poke()
+		}
+	})
+	n.standing.keep(ctx)
 }
 
 // goesAway tells whether a node is not to get leaderships, as the catalog knows.

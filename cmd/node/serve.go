@@ -87,6 +87,7 @@ type running struct {
 	since           atomic.Uint64 // catalog revision of this process's registration
 
 	lifecycle   lifecycle
+	standing    *standing
 	successions successions
 
 	// expel ends the node because the cluster says that it does not belong to it, or that it is to begin anew.
@@ -339,6 +340,10 @@ func (n *running) startBroker(ctx context.Context) error {
 	n.wipeDeleted(cat.View())
 	n.since.Store(self.Incarnation)
 	n.broker.Start(self)
+	n.standing = newStanding(local, func() catalog.NodeState { return cat.View().NodeState(local) }, func(ctx context.Context, cmd catalog.Command) error {
+		_, err := cat.Propose(ctx, cmd)
+		return err
+	}, n.log)
 	n.tellAbout(cat)
 	n.mesh.OnPeerChange(func(s transport.PeerStatus) {
 		if s.Up {
