@@ -25,8 +25,14 @@ func soon(cfg *cluster.Config) {
 // nodes until end is called, which checks the books.
 func underLoad(t *testing.T, c *cluster.Cluster, idle int) (queues []string, end func()) {
 	t.Helper()
-	await(t, timeoutStart, "the newest level", func() bool { return statusOf(t, c.Node(0)).Warren.Level >= 2 })
-	s := at(t, c.Node(0))
+	return underLoadAt(t, c.Nodes()[:3], idle)
+}
+
+// underLoadAt is underLoad through the given nodes, one at least.
+func underLoadAt(t *testing.T, nodes []*cluster.Node, idle int) (queues []string, end func()) {
+	t.Helper()
+	await(t, timeoutStart, "the newest level", func() bool { return statusOf(t, nodes[0]).Warren.Level >= 2 })
+	s := at(t, nodes[0])
 	plainQueue(s, "dead", amqp.Table{"x-queue-type": "quorum"})
 	plainQueue(s, "source", amqp.Table{
 		"x-queue-type": "quorum", "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead",
@@ -34,22 +40,22 @@ func underLoad(t *testing.T, c *cluster.Cluster, idle int) (queues []string, end
 	})
 	queues = []string{"dead", "source"}
 	for i := range idle {
-		name := plainQueue(at(t, c.Node(i%3)), fmt.Sprint("idle", i), amqp.Table{"x-queue-type": "quorum"})
+		name := plainQueue(at(t, nodes[i%len(nodes)]), fmt.Sprint("idle", i), amqp.Table{"x-queue-type": "quorum"})
 		s.fill(name, name)
 		queues = append(queues, name)
 	}
 	b := &books{t: t, source: "source", dead: "dead", confirmed: map[int]bool{}, rejected: map[int]bool{}, acked: map[int]bool{}}
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
-	wait := b.work(ctx, c.Node(0), c.Node(1))
+	wait := b.work(ctx, nodes[0], nodes[1%len(nodes)])
 	return queues, func() {
 		t.Helper()
 		cancel()
 		wait()
-		b.check(c.Node(0))
+		b.check(nodes[0])
 		for i := range idle {
 			name := fmt.Sprint("idle", i)
-			at(t, c.Node(0)).holds(name, name)
+			at(t, nodes[0]).holds(name, name)
 		}
 	}
 }
@@ -300,6 +306,51 @@ func TestClusterGrowsAndShrinks(t *testing.T) {
 	}
 	start(t, c.Node(2))
 	await(t, timeoutStart, "it runs", func() bool { return slices.Contains(statusOf(t, c.Node(2)).RunningNodes, "node3") })
+}
+
+// TestOneNodeBecomesThree has a cluster of one grow to three and shrink to one again, while it works. Queues get the replicas that they miss by themselves; those that are
+// declared while a node leaves get none there.
+func TestOneNodeBecomesThree(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 3, func(cfg *cluster.Config) { cfg.Args = []string{"--bootstrap-expect", "0"} })
+	first := c.Node(0)
+	if err := first.Launch("--bootstrap-expect", "1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := first.WaitReady(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	untilLog(t, first, "this node founds a cluster of its own and joins none")
+	queues, end := underLoadAt(t, c.Nodes()[:1], 4)
+	startSome(t, c.Nodes()[1:]...)
+	untilOn(t, first, timeoutStart, queues, []string{"node1", "node2", "node3"})
+	if out := mustCtl(t, c.Node(2), "rebalance", "all", "-q"); strings.Count(out, "\t2\n") != 3 {
+		t.Errorf("rebalance says\n%s", out)
+	}
+	left := []string{"node1", "node2", "node3"}
+	for _, node := range []*cluster.Node{c.Node(2), c.Node(1)} {
+		if code, _, failure := ctl(t, first, "decommission_node", node.Name, "-t", "1"); code != 75 || !strings.Contains(failure, "can go nowhere") {
+			t.Errorf("decommission_node %s: exit code %d, %s", node.Name, code, failure)
+		}
+		left = slices.DeleteFunc(left, func(name string) bool { return name == node.Name })
+		queue := plainQueue(at(t, node), "while-"+node.Name+"-leaves", amqp.Table{"x-queue-type": "quorum"})
+		if in := members(t, first, queue); !slices.Equal(in, left) {
+			t.Errorf("%s is on %v, want %v", queue, in, left)
+		}
+		mustCtl(t, first, "shrink", node.Name)
+		mustCtl(t, first, "decommission_node", node.Name)
+		untilEnded(t, node)
+	}
+	await(t, timeoutStart, "one node is left, and votes", func() bool {
+		st := statusOf(t, first)
+		return slices.Equal(st.DiskNodes, left) && len(st.Warren.Voters) == 1
+	})
+	for _, queue := range queues {
+		if in := members(t, first, queue); !slices.Equal(in, left) {
+			t.Errorf("%s is on %v", queue, in)
+		}
+	}
+	end()
 }
 
 func startSome(t *testing.T, nodes ...*cluster.Node) {
