@@ -39,7 +39,7 @@ func BenchmarkLettersToManyTargets(bench *testing.B) {
 			bench.ResetTimer()
 			before := processorTime(bench)
 			letters(n, n+bench.N)
-			bench.ReportMetric(float64((processorTime(bench) - before).Microseconds())/float64(bench.N), "cpu-us/letter")
+			bench.ReportMetric(float64((processorTime(bench)-before).Microseconds())/float64(bench.N), "cpu-us/letter")
 		})
 	}
 }

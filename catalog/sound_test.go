@@ -5,13 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/hashicorp/raft"
-
-	"log/slog"
 )
 
 // soundFolder makes a catalog's folder with n entries of a log and returns it.

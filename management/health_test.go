@@ -55,8 +55,10 @@ func TestHealth(t *testing.T) {
 	f.apis["a"].cfg.Health, f.apis["a"].cfg.Broker = h, &vhostNames{fakeBroker{
 		vhosts: map[string][]string{"/": {}},
 		queues: []broker.QueueInfo{
-			{VHost: "/", Name: "lost", Type: "quorum", State: "down"}, {VHost: "/", Name: "led", Type: "quorum", State: "running", Leader: "a"},
-			{VHost: "/", Name: "l", Type: "classic", State: "down"}, {VHost: "/", Name: "r", Type: "classic", Durable: true, State: "minority"},
+			{VHost: "/", Name: "lost", Type: "quorum", State: "down"},
+			{VHost: "/", Name: "led", Type: "quorum", State: "running", Leader: "a"},
+			{VHost: "/", Name: "l", Type: "classic", State: "down"},
+			{VHost: "/", Name: "r", Type: "classic", Durable: true, State: "minority"},
 		},
 	}}
 	f.apis["a"].cfg.Cluster, f.apis["b"].cfg.Cluster = fakeStats{fakeNodes: fakeNodes{local: "a"}}, fakeStats{fakeNodes: fakeNodes{local: "b"}}

@@ -98,7 +98,7 @@ func TestSlowDisk(t *testing.T) {
 		}
 	}
 	f.end()
-	f.check(underWayStream + floodPublisher*underWaySocket)
+	f.check(underWayStream + floodPublisher*underWayRead)
 	if now, _ := leaderOf(t, c, q); now != leader && cluster.Stalled(begun) < 300*time.Millisecond {
 		t.Errorf("%s leads instead of %s", now.Name, leader.Name)
 	}
