@@ -31,9 +31,10 @@ func BenchmarkLettersToManyTargets(bench *testing.B) {
 					}
 					time.Sleep(time.Until(begin.Add(time.Duration(i-from) * time.Second / 2000)))
 				}
-				for moved := uint64(0); moved < uint64(to); time.Sleep(time.Millisecond) {
-					source.replica.View(func(m *fsm.Machine) { moved = m.Counters().Moved })
-				}
+				c.await("the letters to be moved", func() (moved bool) {
+					source.replica.View(func(m *fsm.Machine) { moved = m.Counters().Moved >= uint64(to) })
+					return moved
+				})
 			}
 			letters(0, n) // each has been sent something
 			bench.ResetTimer()
