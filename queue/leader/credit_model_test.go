@@ -39,6 +39,7 @@ type modelNode struct {
 	consumers map[wire.ConsumerNo]*wire.Consumer
 	numbers   wire.ConsumerNo
 	held      map[queue.MessageID]*modelHold
+	had       map[wire.ConsumerNo]map[queue.MessageID]bool // what a consumer's client has seen
 	inbox     []wire.Message
 }
 
@@ -108,7 +109,7 @@ func newWorld(t rapid.TB, set queue.Settings, change func(*Config)) *world {
 }
 
 func newModelNode(n Node) *modelNode {
-	return &modelNode{Node: n, consumers: map[wire.ConsumerNo]*wire.Consumer{}, held: map[queue.MessageID]*modelHold{}}
+	return &modelNode{Node: n, consumers: map[wire.ConsumerNo]*wire.Consumer{}, held: map[queue.MessageID]*modelHold{}, had: map[wire.ConsumerNo]map[queue.MessageID]bool{}}
 }
 
 // work lets the leader do what it can, and checks it.
@@ -258,6 +259,7 @@ func (w *world) answered(n *modelNode, m *wire.Answer) {
 func (w *world) delivered(n *modelNode, items []wire.Item) {
 	for _, it := range items {
 		n.held[it.ID] = &modelHold{no: it.No, attempt: it.Attempt}
+		w.inOrder(n, it)
 		c := n.consumers[it.No]
 		if c == nil || !w.calm {
 			continue
@@ -272,6 +274,21 @@ func (w *world) delivered(n *modelNode, items []wire.Item) {
 			w.Fatalf("consumer %d of %s has %d messages of %d", it.No, n.ID, has, c.Prefetch)
 		}
 	}
+}
+
+// inOrder checks that a message comes before what is behind it to the client of a consumer, unless it is flagged.
+func (w *world) inOrder(n *modelNode, it wire.Item) {
+	had := n.had[it.No]
+	if had == nil {
+		had = map[queue.MessageID]bool{}
+		n.had[it.No] = had
+	}
+	for id := range had {
+		if id > it.ID && !it.Redelivered {
+			w.Fatalf("consumer %d of %s has message %d after %d and is not told", it.No, n.ID, it.ID, id)
+		}
+	}
+	had[it.ID] = true
 }
 
 // some draws messages that a node holds and has not settled.

@@ -60,6 +60,15 @@ func (v *readyView) putBack(m queue.Message) {
 	heap.Push(h, m.ID)
 }
 
+// unhand moves a lane's cursor back before the message, if it is the last one that was handed out.
+func (v *readyView) unhand(m queue.Message) bool {
+	if m.ID != v.cursor[m.Priority] {
+		return false
+	}
+	v.cursor[m.Priority] = m.ID - 1
+	return true
+}
+
 // peek returns the message to be delivered next, without taking it.
 func (v *readyView) peek(l *Leader) (msg queue.Message, ok bool) {
 	l.replica.View(func(f *fsm.Machine) {

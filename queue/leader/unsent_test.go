@@ -45,6 +45,39 @@ func TestUnsentIsAsItWas(t *testing.T) {
 	}
 }
 
+// A message that goes back behind one that another consumer has comes out of order on the channel of that one: it is
+// flagged.
+func TestUnsentPassedOverIsFlagged(t *testing.T) {
+	a, b := node(1), node(2)
+	r := newRig(t, plain(), a, b)
+	r.answerRoll(a)
+	r.answerRoll(b)
+	r.attach(a, 1, 2)
+	r.publish(a, "1", "2")
+	mine := r.items(a, 2)
+	r.attach(b, 1, 2)
+	r.publish(a, "3", "4", "5")
+	others := r.items(b, 2)
+	r.l.Receive(a.ID, &wire.Detach{Queue: 7, Origin: a.Origin, No: 1})
+	r.unsent(a, 1, mine...)
+	r.countReady(b, 3)
+	r.settle(b, fsm.Ack, others[0])
+	r.settle(b, fsm.Ack, others[1])
+	got := r.items(b, 2)
+	if bodies := r.bodies(got); !slices.Equal(bodies, []string{"1", "2"}) {
+		t.Fatalf("got %v", bodies)
+	}
+	for _, it := range got {
+		if !it.Redelivered || it.Failed != 0 {
+			t.Errorf("%+v", it)
+		}
+	}
+	r.settle(b, fsm.Ack, got...)
+	if got := r.items(b, 1); r.bodies(got)[0] != "5" || got[0].Redelivered {
+		t.Errorf("%+v", got)
+	}
+}
+
 // A consumer that gives back gets the next ones in their place.
 func TestUnsentGivesCreditBack(t *testing.T) {
 	a := node(1)
@@ -70,6 +103,7 @@ func (w *world) unsent(n *modelNode) {
 	ids := w.some(n, 3)
 	m := &wire.Unsent{Queue: 7, Origin: n.Origin, Resync: n.resyncs, Runs: n.settlement(0, ids).Runs}
 	for _, id := range ids {
+		delete(n.had[n.held[id].no], id)
 		delete(n.held, id)
 	}
 	w.receive(n, m)
