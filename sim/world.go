@@ -12,6 +12,7 @@ import (
 	"github.com/warrenmq/warren/auth"
 	"github.com/warrenmq/warren/broker"
 	"github.com/warrenmq/warren/catalog"
+	"github.com/warrenmq/warren/cluster/level"
 	"github.com/warrenmq/warren/fsm"
 )
 
@@ -135,12 +136,26 @@ func newWorld(cfg Config) *World {
 		w.cat.append(&catalog.RegisterNode{ID: catalog.NodeID(n.id)})
 		w.net.addNode(n.id)
 	}
+	if cfg.Seed%4 > 1 {
+		w.raiseLevel()
+	}
 	for _, n := range w.nodes {
 		n.start()
 	}
 	w.work.Go(w.elector)
+	if cfg.Seed%4 == 1 {
+		w.work.Go(func() {
+			if w.sleep(w.between(0, cfg.Load)) {
+				w.raiseLevel()
+			}
+		})
+	}
 	return w
 }
+
+// raiseLevel takes the cluster to the newest level: from the start in half of the worlds, under load in a quarter, never in the
+// others, as while some nodes are of an older program.
+func (w *World) raiseLevel() { w.cat.append(&catalog.ActivateLevel{Level: level.Now}) }
 
 // close ends everything; goroutines that are left make synctest report a deadlock.
 func (w *World) close() {
