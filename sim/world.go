@@ -136,14 +136,14 @@ func newWorld(cfg Config) *World {
 		w.cat.append(&catalog.RegisterNode{ID: catalog.NodeID(n.id)})
 		w.net.addNode(n.id)
 	}
-	if cfg.Seed%4 > 1 {
+	if cfg.Seed/4%4 == 0 || cfg.Seed/4%4 == 2 {
 		w.raiseLevel()
 	}
 	for _, n := range w.nodes {
 		n.start()
 	}
 	w.work.Go(w.elector)
-	if cfg.Seed%4 == 1 {
+	if cfg.Seed/4%4 == 1 {
 		w.work.Go(func() {
 			if w.sleep(w.between(0, cfg.Load)) {
 				w.raiseLevel()
