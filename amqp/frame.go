@@ -90,8 +90,11 @@ func AppendContentHeader(dst []byte, channel, classID uint16, raw RawProperties,
 // ContentHeaderFits reports whether a header frame with these properties stays
 // within frameMax bytes; 0 means no limit.
 func ContentHeaderFits(raw RawProperties, frameMax uint32) bool {
-	return frameMax == 0 || uint64(FrameOverhead+contentHeadBytes+max(len(raw), 2)) <= uint64(frameMax)
+	return frameMax == 0 || max(len(raw), 2) <= ContentHeaderRoom(frameMax)
 }
+
+// ContentHeaderRoom is how many bytes of properties a header frame of frameMax bytes has room for.
+func ContentHeaderRoom(frameMax uint32) int { return int(frameMax) - FrameOverhead - contentHeadBytes }
 
 // AppendBody appends body frames of at most frameMax bytes each with overhead, none
 // for an empty body. A frameMax of 0 means no limit; one below [FrameMinSize] counts

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/warrenmq/warren/amqp"
+	"github.com/warrenmq/warren/dlx"
 	"github.com/warrenmq/warren/fsm"
 )
 
@@ -101,4 +102,14 @@ func (d *Delivery) PropertiesWithCounts() amqp.RawProperties {
 		return d.Properties // they were validated when published
 	}
 	return raw
+}
+
+// Shorten takes at least so many bytes from the properties, for a client that cannot take them as they are, by leaving out the oldest deaths.
+// The message itself keeps them. false: there are not enough.
+func (d *Delivery) Shorten(by int) bool {
+	short, ok := dlx.Shorten(d.Properties, len(d.Properties)-by)
+	if ok {
+		d.Properties = short
+	}
+	return ok
 }

@@ -72,15 +72,15 @@ func (ch *channel) sendLocked(cons *consumer, d *broker.Delivery) {
 	})
 }
 
-// fits checks that the client can take a message: its header is one frame, and the message may be of a client with larger ones, or of another
-// protocol.
+// fits sees to it that the client can take a message: its header is one frame, and the message may be of a client with larger ones, or of another
+// protocol, or have died so often that its deaths do not fit: the oldest are left out.
 func (ch *channel) fits(d *broker.Delivery) error {
 	frameMax := ch.c.frameMax
 	if wire.ContentHeaderFits(d.Properties, frameMax/2) { // what is added to it has much less
 		return nil
 	}
 	props := d.PropertiesWithCounts()
-	if wire.ContentHeaderFits(props, frameMax) {
+	if wire.ContentHeaderFits(props, frameMax) || d.Shorten(len(props)-wire.ContentHeaderRoom(frameMax)) {
 		return nil
 	}
 	return broker.Errorf(broker.PreconditionFailed, "message with a header of %d bytes does not fit frame_max %d", len(props), frameMax)
