@@ -1,9 +1,14 @@
 package management
 
 import (
+	"bytes"
+	"encoding/json"
+	"io"
 	"net/http"
+	"slices"
 
 	"github.com/warrenmq/warren/auth"
+	"github.com/warrenmq/warren/broker"
 )
 
 // Parameter is the JSON form of a runtime parameter.
@@ -14,14 +19,12 @@ type Parameter struct {
 	Name      string `json:"name"`
 }
 
-// The components that have parameters, with what makes them. RabbitMQ's other components are plugins.
+// The components that have parameters. RabbitMQ's other components are plugins.
 const (
 	componentOperator = "operator_policy"
 	componentLimits   = "vhost-limits"
+	limitsName        = "limits"
 )
-
-// parameterMakers say by what path a component's parameters are made.
-var parameterMakers = map[string]string{componentOperator: "operator-policies", componentLimits: "vhost-limits", "policy": "policies"}
 
 func (a *API) routeParameters() {
 	maker := func(f func(*http.Request, User) (any, error)) func(*http.Request, User) (any, error) {
@@ -57,27 +60,56 @@ func (a *API) routeParameters() {
 		return nil, errNotFound
 	}
 	a.handle("GET /api/parameters/{component}/{vhost}/{name}", maker(one))
-	a.handle("PUT /api/parameters/{component}/{vhost}/{name}", maker(func(r *http.Request, u User) (any, error) {
-		if _, err := a.vhost(r, u); err != nil {
-			return nil, err
-		}
-		return nil, notAParameter(r.PathValue("component"))
-	}))
+	a.handle("PUT /api/parameters/{component}/{vhost}/{name}", maker(a.putParameter))
 	a.handle("DELETE /api/parameters/{component}/{vhost}/{name}", maker(func(r *http.Request, u User) (any, error) {
 		if _, err := one(r, u); err != nil {
 			return nil, err
 		}
-		return nil, notAParameter(r.PathValue("component"))
+		if r.PathValue("component") == componentOperator {
+			return a.deletePolicy(r, u, true)
+		}
+		return a.admin(func(r *http.Request) (any, error) {
+			return nil, a.cfg.Broker.ClearVhostLimits(r.Context(), r.PathValue("vhost"), "")
+		})(r, u)
 	}))
 	a.routeGlobalParameters(maker)
 }
 
-// notAParameter refuses to change what is none, or is made elsewhere.
-func notAParameter(component string) error {
-	if path, ok := parameterMakers[component]; ok {
-		return badRequest("parameters of component " + component + " are made by /api/" + path)
+// putParameter makes or replaces an operator policy or the limits of a vhost, as their own paths do, with the same refusals.
+func (a *API) putParameter(r *http.Request, u User) (any, error) {
+	vhost, err := a.vhost(r, u)
+	if err != nil {
+		return nil, err
 	}
-	return badRequest("Validation failed\n\ncomponent " + component + " not found\n")
+	switch component, name := r.PathValue("component"), r.PathValue("name"); {
+	case component == "policy":
+		return nil, badRequest("policies may not be set using this method")
+	case component != componentOperator && component != componentLimits:
+		return nil, badRequest("Validation failed\n\ncomponent " + component + " not found\n")
+	case component == componentLimits && name != limitsName:
+		return nil, badRequest("the limits of a vhost are the parameter '" + limitsName + "'")
+	}
+	var body struct {
+		Value json.RawMessage `json:"value"`
+	}
+	if err := readJSON(r, &body); err != nil {
+		return nil, err
+	}
+	if body.Value == nil {
+		return nil, badRequest("[{key_missing,value}]")
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body.Value))
+	if r.PathValue("component") == componentOperator {
+		return a.putPolicy(r, u, true)
+	}
+	return a.admin(func(r *http.Request) (any, error) {
+		limits, err := vhostRules.all(r)
+		if err != nil {
+			return nil, err
+		}
+		isNew := !slices.ContainsFunc(a.cfg.Broker.VhostLimits(), func(l broker.LimitsOf) bool { return l.Name == vhost })
+		return made(isNew, a.cfg.Broker.SetVhostLimits(r.Context(), vhost, limits, true))
+	})(r, u)
 }
 
 // parameters are those that a user may see of a component, or with "" of all, in a vhost, or with "" in all.
@@ -96,7 +128,7 @@ func (a *API) parameters(u User, component, vhost string) []Parameter {
 	}
 	for _, l := range a.cfg.Broker.VhostLimits() {
 		if wanted(componentLimits, l.Name) {
-			list = append(list, Parameter{l.Limits, l.Name, componentLimits, "limits"})
+			list = append(list, Parameter{l.Limits, l.Name, componentLimits, limitsName})
 		}
 	}
 	return list

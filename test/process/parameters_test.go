@@ -1,0 +1,61 @@
+package process
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// TestParametersAreTheSame: limits and operator policies that are made as runtime parameters hold, are shown by their own paths, and go from one
+// cluster to another with its definitions.
+func TestParametersAreTheSame(t *testing.T) {
+	t.Parallel()
+	needWarren(t)
+	from, to := startCluster(t, 1).Node(0), startCluster(t, 1).Node(0)
+	get := func(base, path string) string {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base+"/api/"+path, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.SetBasicAuth("guest", "guest")
+		status, body := answerOf(t, req)
+		if status != http.StatusOK {
+			t.Fatal(path, status, body)
+		}
+		return body
+	}
+	limitAPI(t, from, "parameters/vhost-limits/%2F/limits", `{"value":{"max-queues":1}}`, http.StatusCreated)
+	limitAPI(t, from, "parameters/operator_policy/%2F/cap", `{"value":{"pattern":"^q","definition":{"max-length":2},"apply-to":"queues"}}`, http.StatusCreated)
+	exported := get(from.HTTP(), "definitions")
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, to.HTTP()+"/api/definitions", strings.NewReader(exported))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.SetBasicAuth("guest", "guest")
+	if status, body := answerOf(t, req); status >= 300 {
+		t.Fatal(status, body)
+	}
+	const limits, policies = `"value":{"max-queues":1}`, `"definition":{"max-length":2}`
+	for _, n := range []string{from.HTTP(), to.HTTP()} {
+		for path, want := range map[string]string{
+			"vhost-limits/%2F": limits, "parameters/vhost-limits": limits, "operator-policies/%2F": policies, "parameters/operator_policy": policies,
+		} {
+			if got := get(n, path); !strings.Contains(got, want) {
+				t.Errorf("%s: %s, want %s", path, got, want)
+			}
+		}
+	}
+	s := at(t, to)
+	q := plainQueue(s, "q1", nil)
+	s.fill(q, "a", "b", "c")
+	s.holds(q, "b", "c")
+	if _, err := s.ch.QueueDeclare("q2", true, false, false, false, nil); err == nil {
+		t.Error("a queue above the limit")
+	}
+	limitAPI(t, to, "parameters/vhost-limits/%2F/limits", "", http.StatusNoContent)
+	limitAPI(t, to, "parameters/operator_policy/%2F/cap", "", http.StatusNoContent)
+	if got := get(to.HTTP(), "vhost-limits") + get(to.HTTP(), "operator-policies"); got != "[][]" {
+		t.Error(got)
+	}
+}
