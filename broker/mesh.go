@@ -164,6 +164,16 @@ func (b *Broker) NodeDead(node string, restarted, ended bool) {
 	}
 }
 
+// NodeAlive tells that a node is heard after its process was confirmed dead: that one, which had not ended, or another one, which may have
+// registered before this node said so of the former.
+func (b *Broker) NodeAlive(node string) {
+	if n := b.cat.View().Node(catalog.NodeID(node)); n != nil {
+		b.mu.Lock()
+		delete(b.ended, n.Number)
+		b.mu.Unlock()
+	}
+}
+
 // processGone tells whether the process of a node's incarnation has certainly ended:
 // its port refused connections, or a later one has registered.
 func (b *Broker) processGone(o fsm.Origin) bool {

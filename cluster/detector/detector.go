@@ -315,7 +315,9 @@ func (d *Detector) verdictsLocked() (events []Event) {
 	}
 	for _, w := range d.peers {
 		if w.verdict.State != Unknown {
-			events = append(events, w.verdict)
+			e := w.verdict
+			e.Refused = e.Refused && (w.refused || w.left != 0) // another process may be there by now
+			events = append(events, e)
 		}
 	}
 	return events
@@ -463,10 +465,11 @@ func (d *Detector) judge(r round, lim limits) []Event {
 		d.cfg.Logger.Debug("suspect is not condemned", "node", r.node, "not_heard", r.notHeard, "heard", r.heard, "need", need)
 		return nil
 	}
-	if fresh := w.peer; fresh.observe(status, 0, lim.silence, lim.hearing) != stepAsk || !w.condemn() {
+	fresh := w.peer
+	if fresh.observe(status, 0, lim.silence, lim.hearing) != stepAsk || !w.condemn() {
 		return nil // the next look takes note of it
 	}
-	w.verdict = Event{Node: r.node, State: Dead, At: now, Refused: w.refused}
+	w.verdict = Event{Node: r.node, State: Dead, At: now, Refused: fresh.refused}
 	return []Event{w.verdict}
 }
 

@@ -412,6 +412,36 @@ func TestLateSubscriber(t *testing.T) {
 	})
 }
 
+// TestLateSubscriberOfANodeThatReturns: who subscribes when a dead node answers again, but not often enough to be alive, is not told that its
+// process has certainly ended: it would take that for the one that runs now.
+func TestLateSubscriberOfANodeThatReturns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSky(t, "a", "b", "c")
+		defer s.close()
+		time.Sleep(time.Second)
+		s.kill("b")
+		time.Sleep(5 * time.Second)
+		s.revive("b")
+		d := s.nodes["a"].det
+		time.Sleep(100 * time.Millisecond) // one look
+		if d.State("b") != Dead {
+			t.Fatal("b is alive after one look")
+		}
+		told := make(chan Event, 10)
+		defer d.Subscribe(func(e Event) {
+			if e.Node == "b" {
+				told <- e
+			}
+		})()
+		if e := <-told; e.State != Dead || e.Refused {
+			t.Errorf("%+v", e)
+		}
+		if e := <-told; e.State != Alive {
+			t.Errorf("%+v", e)
+		}
+	})
+}
+
 // TestReplacedNodeIsDead: a node whose name was taken by a newer storage is dead from then on, whether it was missed before or not, is told of
 // once, and counts for no majority; nothing makes it alive again.
 func TestReplacedNodeIsDead(t *testing.T) {

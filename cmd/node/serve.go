@@ -351,10 +351,13 @@ func (n *running) startBroker(ctx context.Context) error {
 		}
 	})
 	cancel := n.detector.Subscribe(func(e detector.Event) {
-		if e.State == detector.Dead {
+		switch e.State {
+		case detector.Dead:
 			cat.NodeDead(e.Node)
 			n.broker.NodeDead(string(e.Node), e.Restarted, e.Refused)
 			n.alarms.nodeDead(string(e.Node))
+		case detector.Alive:
+			n.broker.NodeAlive(string(e.Node))
 		}
 	})
 	n.onClose("verdicts", func() error {
