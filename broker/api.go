@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/warrenmq/warren/amqp"
+	"github.com/warrenmq/warren/auth"
 	"github.com/warrenmq/warren/fsm"
 	"github.com/warrenmq/warren/queue"
 )
@@ -13,6 +14,8 @@ import (
 type User struct {
 	Name string
 	Tags []string
+	// entry is what the catalog said of them when they logged in, nil if that was elsewhere.
+	entry *auth.User
 }
 
 // ConnInfo describes a client's connection to tools and checks.

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/base64"
@@ -64,7 +65,7 @@ func (b *Broker) Login(ctx context.Context, mechanism string, response []byte, f
 	}
 	switch {
 	case err == nil:
-		return User{Name: u.Name, Tags: u.Tags}, nil
+		return User{Name: u.Name, Tags: u.Tags, entry: u}, nil
 	case errors.Is(err, passwords.ErrBusy):
 		b.cfg.Logger.Warn("login not looked at", "user", cred.User, "err", err)
 		return User{}, Errorf(Unavailable, "%v", err)
@@ -98,7 +99,7 @@ func (b *Broker) verified(mechanism, name, peer string, err error, loopback bool
 		b.cfg.Logger.Warn("login refused", "mechanism", mechanism, "peer", peer, "err", err)
 		return User{}, Errorf(AccessRefused, "Login was refused using authentication mechanism %s. For details see the broker logfile.", mechanism)
 	}
-	return User{Name: u.Name, Tags: u.Tags}, nil
+	return User{Name: u.Name, Tags: u.Tags, entry: u}, nil
 }
 
 // Open opens a vhost for an authenticated user, within the limits of both. Errors are
@@ -121,7 +122,7 @@ func (b *Broker) Open(ctx context.Context, u User, vhost string, info ConnInfo) 
 		b: b, id: b.numbers.Add(1), user: u, vhost: vhost, info: info, login: u.Name, vhostCreated: h.Created,
 		channels: map[*Channel]struct{}{}, exclusive: map[uint64]string{}, exclusiveMax: pruneMin,
 	}
-	if at := view.User(u.Name); at != nil {
+	if at := cmp.Or(u.entry, view.User(u.Name)); at != nil {
 		c.userAdded = at.Added
 	}
 	c.traffic = b.traffics.of(vhost, h.Created)

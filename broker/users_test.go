@@ -170,3 +170,30 @@ func TestVhostAdministration(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestUserIsAddedAgainAfterTheLogin: who logged in as a user that was deleted since does not become the one that has got the name.
+func TestUserIsAddedAgainAfterTheLogin(t *testing.T) {
+	b := newBroker(t)
+	ctx := t.Context()
+	add := func(password string) {
+		t.Helper()
+		_, err := b.PutUser(ctx, auth.User{Name: "a", PasswordHash: auth.HashPassword(password)})
+		if _, grant := b.PutPermission(ctx, "/", "a", ".*", ".*", ".*"); err != nil || grant != nil {
+			t.Fatal(err, grant)
+		}
+	}
+	add("first")
+	u, err := b.Login(ctx, auth.MechanismPlain, []byte("\x00a\x00first"), Caller{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Open(ctx, u, "/", ConnInfo{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.DeleteUser(ctx, "a"); err != nil {
+		t.Fatal(err)
+	}
+	add("second")
+	_, err = b.Open(ctx, u, "/", ConnInfo{})
+	wantKind(t, err, NotAllowed, "user 'a' is deleted")
+}
