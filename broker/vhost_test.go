@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"context"
 	"testing"
 
 	"github.com/warrenmq/warren/auth"
@@ -56,4 +57,43 @@ func TestVhostDefaultQueueType(t *testing.T) {
 			t.Errorf("%s: type %v, want %v", name, got, tc.want)
 		}
 	}
+}
+
+// TestVhostIsChangedTwiceAtOnce: of two tools that change different settings of a vhost at the same time, through whatever nodes, both have
+// their way.
+func TestVhostIsChangedTwiceAtOnce(t *testing.T) {
+	var meanwhile func()
+	b := newBrokerBehind(t, func(c Catalog) Catalog { return &changing{c, &meanwhile} })
+	atNewestLevel(t, b)
+	put := func(s VhostSettings) {
+		t.Helper()
+		if _, err := b.PutVhost(t.Context(), "v", s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	desc, typ, yes := "a description", "quorum", true
+	put(VhostSettings{Description: &desc})
+	for _, second := range []VhostSettings{{Tags: &[]string{"t"}}, {DefaultQueueType: &typ}, {Protected: &yes}, {}} {
+		desc += "!"
+		meanwhile = func() { put(VhostSettings{Description: &desc}) }
+		put(second)
+	}
+	h := b.cat.View().Vhost("v")
+	if h.Description != "a description!!!!" || len(h.Tags) != 1 || h.DefaultQueueType != "quorum" || !h.Protected {
+		t.Errorf("%+v", h)
+	}
+}
+
+// changing is a catalog in which somebody changes something before the next change.
+type changing struct {
+	Catalog
+	meanwhile *func()
+}
+
+func (c *changing) Propose(ctx context.Context, cmd catalog.Command) (catalog.Result, error) {
+	if f := *c.meanwhile; f != nil {
+		*c.meanwhile = nil
+		f()
+	}
+	return c.Catalog.Propose(ctx, cmd)
 }

@@ -61,17 +61,25 @@ func (b *Broker) PutVhost(ctx context.Context, name string, s VhostSettings) (cr
 	if t := s.DefaultQueueType; t != nil && !slices.Contains([]string{"", typeClassic, typeQuorum}, *t) {
 		return false, Errorf(PreconditionFailed, "default queue type '%s' is not supported: want classic or quorum", *t)
 	}
-	set(&h.Description, s.Description)
-	set(&h.Tags, s.Tags)
-	set(&h.DefaultQueueType, s.DefaultQueueType)
-	set(&h.Protected, s.Protected)
-	return b.changeEverywhere(ctx, &catalog.PutVhost{Vhost: h})
+	cmd := &catalog.PutVhost{
+		Only: catalog.VhostName | set(&h.Description, s.Description, catalog.VhostDescription) | set(&h.Tags, s.Tags, catalog.VhostTags) |
+			set(&h.DefaultQueueType, s.DefaultQueueType, catalog.VhostQueueType) | set(&h.Protected, s.Protected, catalog.VhostProtection),
+	}
+	if cmd.Vhost = h; view.Level() < levelVhostParts {
+		cmd.Only = 0
+	}
+	return b.changeEverywhere(ctx, cmd)
 }
 
-func set[T any](to, from *T) {
-	if from != nil {
-		*to = *from
+// levelVhostParts is the level of the cluster from which on settings of a vhost are changed one by one.
+const levelVhostParts = 2
+
+func set[T any](to, from *T, part catalog.VhostParts) catalog.VhostParts {
+	if from == nil {
+		return 0
 	}
+	*to = *from
+	return part
 }
 
 // DeleteVhost deletes a vhost with all in it. Its connections end, on each node as that learns of

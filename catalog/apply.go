@@ -89,11 +89,6 @@ func (tx *txn) putVhost(h *Vhost) (created bool) {
 	return true
 }
 
-func (c *PutVhost) apply(tx *txn) (Result, *amqp.Error) {
-	h := c.Vhost
-	return Result{Changed: tx.putVhost(&h)}, nil
-}
-
 func (c *DeleteVhost) apply(tx *txn) (Result, *amqp.Error) {
 	h := tx.Vhost(c.Name)
 	if h == nil {

@@ -87,6 +87,10 @@ func levelOf(c Command) int {
 		if c.Size > 0 {
 			return 2
 		}
+	case *PutVhost:
+		if c.Only != 0 {
+			return 2
+		}
 	case *Found:
 		return userLevel(&c.Admin)
 	case *PutUser:
@@ -247,8 +251,12 @@ type Process struct {
 type RemoveNode struct{ ID NodeID }
 
 // PutVhost makes a vhost with its predeclared exchanges, or replaces the settings of
-// an existing one. Created and Limits are ignored.
-type PutVhost struct{ Vhost Vhost }
+// an existing one, or those in Only: two tools that change different ones at the same time both have their way. Created and
+// Limits are ignored.
+type PutVhost struct {
+	Vhost Vhost
+	Only  VhostParts // 0: all; anything else from level 2 on
+}
 
 // DeleteVhost deletes a vhost and all in it.
 type DeleteVhost struct{ Name string }
@@ -367,7 +375,6 @@ func (c *RegisterNode) fields(f *fields) {
 }
 
 func (c *RemoveNode) fields(f *fields)  { str(f, &c.ID) }
-func (c *PutVhost) fields(f *fields)    { c.Vhost.fields(f) }
 func (c *DeleteVhost) fields(f *fields) { str(f, &c.Name) }
 func (c *PutUser) fields(f *fields)     { userFields(f, &c.User) }
 func (c *DeleteUser) fields(f *fields)  { str(f, &c.Name) }

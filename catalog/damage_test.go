@@ -114,11 +114,11 @@ func TestVoteIsOneRecord(t *testing.T) {
 func FuzzDecodeEntry(f *testing.F) {
 	for _, c := range []Command{
 		&Found{ClusterID: "c", Admin: auth.User{Name: "u", Tags: []string{"t"}}}, &RegisterNode{ID: n1}, &RemoveNode{ID: n1},
-		&PutVhost{Vhost{Name: "v"}}, &DeleteVhost{}, &PutUser{auth.User{Name: "u"}}, &DeleteUser{}, &PutPermission{}, &DeletePermission{}, &PutTopicPermission{}, &DeleteTopicPermission{},
+		&PutVhost{Vhost: Vhost{Name: "v"}}, &DeleteVhost{}, &PutUser{auth.User{Name: "u"}}, &DeleteUser{}, &PutPermission{}, &DeletePermission{}, &PutTopicPermission{}, &DeleteTopicPermission{},
 		&PutVhostLimits{Vhost: "/", Limits: VhostLimits{Queues: auth.LimitOf(-3)}}, &DeleteVhostLimits{}, &PutUserLimits{User: "guest"}, &DeleteUserLimits{}, &ChangeUser{User: auth.User{Name: "u"}, What: SetTags},
 		declareX("x", exchange.Topic, amqp.Field{Name: "a", Value: amqp.Table{{Name: "b", Value: 1.5}}}), &DeleteExchange{},
 		bind("x", "q", "k"), &Unbind{}, declare("q"), &DeleteQueue{}, &QueueGone{}, &UpdateMembers{Members: []NodeID{n1}},
-		&ActivateLevel{2}, &SetNodeState{n1, NodeLeaving}, &SetPreferred{1, n1, 2}, &PlanMembers{1, []NodeID{n1, n2}, []NodeID{n2}, n1, 3, "w"}, &MembersReached{1, 2},
+		&ActivateLevel{2}, &SetNodeState{ID: n1, State: NodeLeaving}, &SetPreferred{1, n1, 2}, &PlanMembers{1, []NodeID{n1, n2}, []NodeID{n2}, n1, 3, "w"}, &MembersReached{1, 2},
 		&NodeDown{n1, 2, 3}, &ForgetNode{n1, 2}, &NodeAbout{n1, 2, "z", "v", 2, []string{"amqp h:1"}},
 		&DeclareQueue{Queue: Queue{Size: 3}}, &DeclareExchange{Size: 3},
 		&RecoverQueue{1, []NodeID{n1}, []NodeID{n2, n3}, 2}, &QueueRecovered{1, 2, Kept{3, 4, 5, 6}}, &NoteDefinitions{"h"}, &PauseQueue{1, true},
@@ -156,7 +156,7 @@ func FuzzReadSnapshot(f *testing.F) {
 	s.ok(&RegisterNode{ID: n3})
 	q := s.view().Queue("/", "q")
 	s.ok(&PlanMembers{q.ID, []NodeID{n1, n3}, nil, n3, q.Settings, ""})
-	s.ok(&SetNodeState{n1, NodeDraining})
+	s.ok(&SetNodeState{ID: n1, State: NodeDraining})
 	s.ok(&RegisterNode{ID: "n4/d"})
 	s.ok(&ForgetNode{"n4/d", 0})
 	s.ok(&DeclareQueue{Queue: Queue{Vhost: "/", Name: "short", Kind: Replicated, Members: []NodeID{n1}, Preferred: n1, Size: 3}})

@@ -10,7 +10,7 @@ import (
 func TestVhostLimits(t *testing.T) {
 	s := newScript(t)
 	get := func() VhostLimits { return s.view().Vhost("v").Limits }
-	s.ok(&PutVhost{Vhost{Name: "v", Limits: VhostLimits{Queues: auth.LimitOf(1)}}})
+	s.ok(&PutVhost{Vhost: Vhost{Name: "v", Limits: VhostLimits{Queues: auth.LimitOf(1)}}})
 	if get() != (VhostLimits{}) {
 		t.Errorf("a vhost begins with %+v", get())
 	}
@@ -19,7 +19,7 @@ func TestVhostLimits(t *testing.T) {
 		t.Error("only the first of two equal commands changes something")
 	}
 	s.ok(&PutVhostLimits{Vhost: "v", Limits: VhostLimits{Queues: auth.LimitOf(2)}})
-	s.ok(&PutVhost{Vhost{Name: "v", Description: "settings do not touch limits"}})
+	s.ok(&PutVhost{Vhost: Vhost{Name: "v", Description: "settings do not touch limits"}})
 	if want := (VhostLimits{auth.LimitOf(5), auth.LimitOf(2)}); get() != want {
 		t.Errorf("%+v, want %+v", get(), want)
 	}

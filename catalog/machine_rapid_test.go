@@ -168,7 +168,7 @@ func randomCommand(t *rapid.T) Command {
 		}
 		return c
 	case 1:
-		return &PutVhost{Vhost{Name: vhost(), Tags: []string{"t"}}}
+		return &PutVhost{Vhost: Vhost{Name: vhost(), Tags: []string{"t"}}, Only: VhostParts(rapid.Uint64Range(0, uint64(vhostPartsEnd)-1).Draw(t, "only"))}
 	case 2:
 		return &DeleteVhost{Name: vhost()}
 	case 3:
@@ -235,7 +235,7 @@ func randomCommand(t *rapid.T) Command {
 	case 24:
 		return &ActivateLevel{2}
 	case 25:
-		return &SetNodeState{node(), NodeState(rapid.IntRange(1, 3).Draw(t, "state"))}
+		return &SetNodeState{ID: node(), State: NodeState(rapid.IntRange(1, 3).Draw(t, "state")), NotLast: rapid.Bool().Draw(t, "not last")}
 	case 26:
 		return &SetPreferred{id(), node(), id() / 8}
 	case 27, 28:

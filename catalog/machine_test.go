@@ -188,7 +188,7 @@ func TestRefusals(t *testing.T) {
 	s.refused(&QueueGone{ID: s.view().Queue("/", "q").ID}, "PRECONDITION_FAILED - queue 'q' in vhost '/' is not closing")
 	s.refused(&PutPermission{Vhost: "v", User: "guest"}, "NOT_FOUND - vhost v not found")
 	s.refused(&PutPermission{Vhost: "/", User: "who"}, "NOT_FOUND - user 'who' not found")
-	s.ok(&PutVhost{Vhost{Name: "p", Protected: true}})
+	s.ok(&PutVhost{Vhost: Vhost{Name: "p", Protected: true}})
 	s.refused(&DeleteVhost{Name: "p"}, "PRECONDITION_FAILED - vhost 'p' is protected from deletion")
 	id := s.view().Queue("/", "q").ID
 	s.refused(&UpdateMembers{ID: id, Members: []NodeID{n3}, Preferred: n3, IfSettings: 1}, "PRECONDITION_FAILED - queue 'q' in vhost '/' has changed meanwhile")
@@ -339,7 +339,7 @@ func TestRegistrations(t *testing.T) {
 
 func TestVhostsAndUsers(t *testing.T) {
 	s := newScript(t)
-	s.ok(&PutVhost{Vhost{Name: "v", Description: "first"}})
+	s.ok(&PutVhost{Vhost: Vhost{Name: "v", Description: "first"}})
 	for i := range systemExchanges {
 		if s.view().Exchange("v", systemExchanges[i].name) == nil {
 			t.Errorf("exchange %q is missing", systemExchanges[i].name)
@@ -347,7 +347,7 @@ func TestVhostsAndUsers(t *testing.T) {
 	}
 	s.ok(&PutUser{auth.User{Name: "u", Tags: []string{"management"}}})
 	s.ok(&PutPermission{Vhost: "v", User: "u", Read: ".*"})
-	if r := s.ok(&PutVhost{Vhost{Name: "v", Description: "second"}}); r.Changed || s.view().Vhost("v").Description != "second" {
+	if r := s.ok(&PutVhost{Vhost: Vhost{Name: "v", Description: "second"}}); r.Changed || s.view().Vhost("v").Description != "second" {
 		t.Error("settings were not replaced")
 	}
 	q := declare("q")
@@ -359,7 +359,7 @@ func TestVhostsAndUsers(t *testing.T) {
 	if v.Vhost("v") != nil || v.Permission("v", "u") != nil || v.Queue("v", "q") != nil || v.QueueByID(id).State != Closing {
 		t.Error("something of the vhost is left")
 	}
-	s.ok(&PutVhost{Vhost{Name: "v"}})
+	s.ok(&PutVhost{Vhost: Vhost{Name: "v"}})
 	if n := len(slices.Collect(s.view().Bindings("v"))); n != 0 || s.view().Exchange("v", "amq.topic").bindings != 0 {
 		t.Errorf("the new vhost has %d bindings", n)
 	}
@@ -380,7 +380,7 @@ func TestTopicPermissions(t *testing.T) {
 		return &PutTopicPermission{Vhost: "v", User: user, Exchange: exchange, Write: "^a"}
 	}
 	s.refused(put("guest", "x"), "NOT_FOUND - vhost v not found")
-	s.ok(&PutVhost{Vhost{Name: "v"}})
+	s.ok(&PutVhost{Vhost: Vhost{Name: "v"}})
 	s.refused(put("u", "x"), "NOT_FOUND - user 'u' not found")
 	s.ok(&PutUser{auth.User{Name: "u"}})
 	for _, user := range []string{"guest", "u"} {

@@ -41,10 +41,12 @@ func (s NodeState) String() string {
 	return "regular"
 }
 
-// SetNodeState says what is wanted of a node.
+// SetNodeState says what is wanted of a node. With NotLast it is refused to a node that is to leave after all others. Entries of programs before it
+// had that do not have it.
 type SetNodeState struct {
-	ID    NodeID
-	State NodeState
+	ID      NodeID
+	State   NodeState
+	NotLast bool
 }
 
 // NodeAbout is what a node's process tells of itself beside its registration. It has no effect if the node has
@@ -109,6 +111,14 @@ func (*NodeAbout) kind() commandKind      { return kindNodeAbout }
 func (c *SetNodeState) fields(f *fields) {
 	str(f, &c.ID)
 	enum(f, &c.State, NodeLeaving)
+	var guard uint64
+	if c.NotLast {
+		guard = 1
+	}
+	if f.optional(&guard); guard > 1 {
+		f.fail("guard %d", guard)
+	}
+	c.NotLast = guard > 0
 }
 
 func (c *SetPreferred) fields(f *fields) {
@@ -215,11 +225,23 @@ func (c *SetNodeState) apply(tx *txn) (Result, *amqp.Error) {
 		return Result{}, errNoNode(c.ID)
 	case old.State == c.State:
 		return Result{}, nil
+	case c.NotLast && c.State == NodeLeaving && !tx.OthersStay(c.ID):
+		return Result{}, refused("node '%s' is the last one that stays", old.Name)
 	}
 	n := *old
 	n.State = c.State
 	tx.putNode(&n)
 	return Result{Changed: true}, nil
+}
+
+// OthersStay tells whether nodes besides one are not leaving.
+func (v *View) OthersStay(id NodeID) bool {
+	for n := range v.Nodes() {
+		if n.ID != id && !n.Superseded && n.State != NodeLeaving {
+			return true
+		}
+	}
+	return false
 }
 
 // present returns the node if it has not registered anew since incarnation, else nil.

@@ -258,8 +258,8 @@ func TestPlanRefusals(t *testing.T) {
 		"PRECONDITION_FAILED - queue 'q' in vhost '/' has changed meanwhile":                        &SetPreferred{q().ID, n2, at + 1},
 		"PRECONDITION_FAILED - node 'n3/c' is no member of queue 'q' in vhost '/'":                  &SetPreferred{q().ID, n3, 0},
 		"PRECONDITION_FAILED - 'n1' is no node id with a storage uuid":                              &SetPreferred{q().ID, "n1", 0},
-		"PRECONDITION_FAILED - unknown state 4 of a node":                                           &SetNodeState{n1, 4},
-		"NOT_FOUND - no node 'n8/z'":                                                                &SetNodeState{"n8/z", NodeLeaving},
+		"PRECONDITION_FAILED - unknown state 4 of a node":                                           &SetNodeState{ID: n1, State: 4},
+		"NOT_FOUND - no node 'n8/z'":                                                                &SetNodeState{ID: "n8/z", State: NodeLeaving},
 		"PRECONDITION_FAILED - node 'n1/a' still has replicas of queues":                            &ForgetNode{n1, 0},
 		"NOT_FOUND - no node 'n7/z'":                                                                &ForgetNode{"n7/z", 0},
 		"PRECONDITION_FAILED - node 'n3/c' has registered anew since it was to be forgotten":        &ForgetNode{n3, 1},
@@ -269,7 +269,7 @@ func TestPlanRefusals(t *testing.T) {
 	} {
 		s.refused(c, want)
 	}
-	s.ok(&PutVhost{Vhost{Name: "t"}})
+	s.ok(&PutVhost{Vhost: Vhost{Name: "t"}})
 	r := s.ok(&DeclareQueue{Queue{Vhost: "t", Name: "t", Kind: Transient, Members: []NodeID{n1}, Preferred: n1}, s.view().Node(n1).Incarnation})
 	s.refused(&PlanMembers{r.ID, []NodeID{n2}, nil, n2, r.Index, ""}, "PRECONDITION_FAILED - queue 't' in vhost 't' is not replicated")
 	if r := s.ok(&SetPreferred{q().ID, n2, at}); !r.Changed || q().Preferred != n2 || q().Settings != at {
@@ -302,8 +302,8 @@ func TestNodeStates(t *testing.T) {
 	want(n1, `regular "" "" 0 [] down 0`)
 	incarnation := s.view().Node(n1).Incarnation
 	s.ok(&NodeAbout{n1, incarnation, "east", "1.0", 2, []string{"amqp h:1"}})
-	s.ok(&SetNodeState{n1, NodeDraining})
-	if s.ok(&SetNodeState{n1, NodeDraining}).Changed {
+	s.ok(&SetNodeState{ID: n1, State: NodeDraining})
+	if s.ok(&SetNodeState{ID: n1, State: NodeDraining}).Changed {
 		t.Error("the same state again changed something")
 	}
 	s.ok(&NodeDown{n1, incarnation, 7})
@@ -322,7 +322,7 @@ func TestNodeStates(t *testing.T) {
 		}
 	}
 	want(n1, `regular "east" "1.0" 2 ["amqp h:1"] down 0`)
-	s.ok(&SetNodeState{n2, NodeLeaving})
+	s.ok(&SetNodeState{ID: n2, State: NodeLeaving})
 	s.ok(&RegisterNode{ID: n2})
 	want(n2, `leaving "" "" 0 [] down 0`)
 	if s.view().NodeState("n9/z") != NodeRegular {
@@ -340,7 +340,7 @@ func TestForgetNode(t *testing.T) {
 	transient.Queue.Members, transient.Queue.Preferred = []NodeID{newer}, newer
 	transient.NodeIncarnation = s.view().Node(newer).Incarnation
 	s.ok(transient)
-	s.refused(&SetNodeState{n3, NodeLeaving}, "NOT_FOUND - no node 'n3/c'")
+	s.refused(&SetNodeState{ID: n3, State: NodeLeaving}, "NOT_FOUND - no node 'n3/c'")
 	if r := s.ok(&ForgetNode{n3, 0}); !r.Changed || s.view().Node(n3) != nil || !s.view().Forgotten(n3) || s.view().Queue("/", "t") == nil {
 		t.Errorf("%+v, forgotten %t, queue %v", r, s.view().Forgotten(n3), s.view().Queue("/", "t"))
 	}
@@ -366,4 +366,16 @@ func TestForgetNode(t *testing.T) {
 	if v.forgotten.len() != forgottenMax || v.Forgotten(n3) || v.Forgotten(newer) || !v.Forgotten(ids[0]) || !v.Forgotten(ids[forgottenMax-1]) {
 		t.Errorf("%d tombstones, the oldest not gone", v.forgotten.len())
 	}
+}
+
+// TestOneNodeStays: the last node that is not leaving is not let go, which is decided in the log; one that was replaced does not count.
+func TestOneNodeStays(t *testing.T) {
+	s, _ := level2(t)
+	s.ok(&SetNodeState{ID: n3, State: NodeLeaving, NotLast: true})
+	leave := func(id NodeID) *SetNodeState { return &SetNodeState{ID: id, State: NodeLeaving, NotLast: true} }
+	s.ok(leave(n1))
+	s.refused(leave(n2), "PRECONDITION_FAILED - node 'n2' is the last one that stays")
+	s.ok(&SetNodeState{ID: n1, State: NodeDraining, NotLast: true})
+	s.ok(leave(n2))
+	s.ok(&SetNodeState{ID: n1, State: NodeLeaving}) // an entry of an older program
 }

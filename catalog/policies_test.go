@@ -41,7 +41,7 @@ func TestPolicies(t *testing.T) {
 	if got := names(); !slices.Equal(got, []string{"low", "high"}) || len(before.Policies("/").List(false)) != 2 || before.Policies("/").List(false)[0].Name != "high" {
 		t.Errorf("the order is %q", got)
 	}
-	s.ok(&PutVhost{Vhost{Name: "/", Description: "settings do not touch policies"}})
+	s.ok(&PutVhost{Vhost: Vhost{Name: "/", Description: "settings do not touch policies"}})
 	v, _, err := readSnapshot(bytes.NewReader(snapshotBytes(t, s.m)))
 	if err != nil || v.Policies("/").Revision != s.view().Policies("/").Revision || len(v.Policies("/").List(false)) != 2 {
 		t.Errorf("a snapshot gives %+v, %v", v, err)

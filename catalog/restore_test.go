@@ -24,7 +24,7 @@ func TestRehome(t *testing.T) {
 		&DeclareExchange{Exchange{Vhost: "/", Name: "late", Type: exchange.Delayed, Durable: true, Arguments: amqp.Table{{Name: "x-delayed-type", Value: "fanout"}}}, []NodeID{n1, n2}, n1, 0},
 		bind("late", "q", ""),
 		&PlanMembers{q().ID, []NodeID{n1, n3}, nil, n3, q().Settings, "half way"},
-		&SetNodeState{n2, NodeLeaving},
+		&SetNodeState{ID: n2, State: NodeLeaving},
 	} {
 		s.ok(c)
 	}

@@ -138,9 +138,9 @@ func TestSalvage(t *testing.T) {
 		return s
 	}
 	expect(1, 1, "")
-	store(1, &PutVhost{Vhost{Name: "a"}})
+	store(1, &PutVhost{Vhost: Vhost{Name: "a"}})
 	store(2, nil)
-	store(2, &PutVhost{Vhost{Name: "b"}})
+	store(2, &PutVhost{Vhost: Vhost{Name: "b"}})
 	store(2, nil)
 	s := expect(5, 2, "ab")
 	// A snapshot of a later term at index 4; what lies above it in the log is of an older one.
@@ -165,7 +165,7 @@ func TestSalvage(t *testing.T) {
 		t.Fatal(err)
 	}
 	index = 4
-	store(3, &PutVhost{Vhost{Name: "c"}})
+	store(3, &PutVhost{Vhost: Vhost{Name: "c"}})
 	expect(5, 3, "ac")
 	// A hole is no log.
 	index++

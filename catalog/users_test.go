@@ -93,7 +93,7 @@ func TestSameAccess(t *testing.T) {
 	if !same(declare("q")) || !same(&DeleteUser{Name: "gone"}) || !same(&PutPermission{Vhost: "/", User: "guest"}) {
 		t.Error("users and vhosts are the same")
 	}
-	if same(&PutUser{auth.User{Name: "u"}}) || same(&DeleteUser{Name: "u"}) || same(&PutVhost{Vhost{Name: "v"}}) || same(&DeleteVhost{Name: "v"}) {
+	if same(&PutUser{auth.User{Name: "u"}}) || same(&DeleteUser{Name: "u"}) || same(&PutVhost{Vhost: Vhost{Name: "v"}}) || same(&DeleteVhost{Name: "v"}) {
 		t.Error("users or vhosts differ")
 	}
 }

@@ -143,6 +143,9 @@ func (c *RemoveNode) validate() error { return firstError(checkNodeID(c.ID)) }
 
 func (c *PutVhost) validate() error {
 	h := &c.Vhost
+	if c.Only >= vhostPartsEnd {
+		return refused("unknown settings %#x of a vhost", uint64(c.Only))
+	}
 	if len(h.Description) > descriptionBytesMax {
 		return refused("description has %d bytes, the maximum is %d", len(h.Description), descriptionBytesMax)
 	}

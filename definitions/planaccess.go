@@ -48,15 +48,18 @@ func (p *planner) planVhost(from *Vhost) {
 	if old != nil {
 		h = *old
 	}
-	want := fields{}
+	want, only := fields{}, catalog.VhostName
 	if v := first(from.Description, from.Metadata.Description); v != nil {
 		want["description"], h.Description = *v, *v
+		only |= catalog.VhostDescription
 	}
 	if v := first(from.Tags, from.Metadata.Tags); v != nil {
 		want["tags"], h.Tags = []string(*v), *v
+		only |= catalog.VhostTags
 	}
 	if v := first(from.Protected, from.Metadata.Protected); v != nil {
 		want["protected_from_deletion"], h.Protected = *v, *v
+		only |= catalog.VhostProtection
 	}
 	if v := first(from.Tracing, from.Metadata.Tracing); v != nil && *v {
 		p.skip(Item{Kind: KindKey, VHost: from.Name, Name: "tracing"}, "there is no tracing")
@@ -72,8 +75,12 @@ func (p *planner) planVhost(from *Vhost) {
 			h.DefaultQueueType = typ
 		}
 		want["default_queue_type"] = *vhostOf(&h).DefaultQueueType
+		only |= catalog.VhostQueueType
 	}
-	cmd := &catalog.PutVhost{Vhost: h}
+	cmd := &catalog.PutVhost{Vhost: h, Only: only}
+	if p.view.Level() < 2 {
+		cmd.Only = 0 // each setting for itself from level 2 on
+	}
 	if !p.checked(item, cmd) {
 		return
 	}

@@ -56,20 +56,15 @@ func (s *Steward) Leave(ctx context.Context, name string, leaves bool) error {
 	switch {
 	case leaves && n.Superseded:
 		return refused(replicas.Refused, "node '"+name+"' was replaced: it leaves by itself")
-	case leaves:
-		others := false
-		for other := range view.Nodes() {
-			others = others || other.ID != n.ID && !other.Superseded && other.State != catalog.NodeLeaving
-		}
-		if !others {
-			return refused(replicas.LastMember, "node '"+name+"' is the last one that stays")
-		}
+	case leaves && !view.OthersStay(n.ID):
+		return refused(replicas.LastMember, "node '"+name+"' is the last one that stays")
+	case leaves: // the catalog looks again: another one may be on its way out
 	case n.State != catalog.NodeLeaving:
 		return nil
 	default:
 		state = catalog.NodeRegular
 	}
-	_, err = s.cfg.Catalog.Propose(ctx, &catalog.SetNodeState{ID: n.ID, State: state})
+	_, err = s.cfg.Catalog.Propose(ctx, &catalog.SetNodeState{ID: n.ID, State: state, NotLast: leaves})
 	return ofCatalog(err)
 }
 

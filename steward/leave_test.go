@@ -1,6 +1,7 @@
 package steward
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"regexp"
@@ -97,4 +98,35 @@ func TestBalance(t *testing.T) {
 	if _, moved, err = s.Balance(t.Context(), "all", replicas.Match{}); err != nil || moved != 0 {
 		t.Errorf("moved %d, %v, %s", moved, err, leads())
 	}
+}
+
+// TestTwoLeaveAtOnce: of the last two that stay, told to leave through two nodes at the same time, one stays.
+func TestTwoLeaveAtOnce(t *testing.T) {
+	r := newRig(t, "a", "b")
+	r.declare("q", "a", "b")
+	s := r.steward(repair.Policy{}, r.cat)
+	other := r.steward(repair.Policy{}, &meanwhile{r.cat, func() {
+		if err := s.Leave(t.Context(), "a", true); err != nil {
+			t.Error(err)
+		}
+	}})
+	if got := reason(other.Leave(t.Context(), "b", true)); got != replicas.Refused {
+		t.Errorf("%q", got)
+	}
+	for name, want := range map[string]string{"a": "leaving", "b": "regular"} {
+		if p, err := s.Progress(name); err != nil || p.State != want {
+			t.Errorf("%s is %s, %v", name, p.State, err)
+		}
+	}
+}
+
+// meanwhile is a catalog in which something happens before a proposal.
+type meanwhile struct {
+	Catalog
+	do func()
+}
+
+func (m *meanwhile) Propose(ctx context.Context, cmd catalog.Command) (catalog.Result, error) {
+	m.do()
+	return m.Catalog.Propose(ctx, cmd)
 }
