@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"iter"
 	"math"
 	"os"
 	"runtime"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/warrenmq/warren/cluster/alarm"
@@ -27,8 +29,12 @@ const (
 // alarms watches this node's resources and keeps publishers away while any node
 // is short of one.
 type alarms struct {
-	n         *running
-	board     *alarm.Board
+	n     *running
+	board *alarm.Board
+	// others are the nodes that are told, and send tells one of them. Only one goroutine at a time tells, so that nobody hears an old word last.
+	others    func() iter.Seq[transport.NodeID]
+	send      func(to transport.NodeID, s alarm.Set)
+	linked    atomic.Bool // a link is up again: what was sent before may be lost, the end of an alarm too
 	memory    alarm.Memory
 	gauge     alarm.Gauge
 	collected time.Time
@@ -43,6 +49,18 @@ func (n *running) openAlarms() {
 	a := &alarms{
 		n: n, board: alarm.NewBoard(time.Now), memory: alarm.Memory{Root: os.DirFS("/")}, wake: make(chan struct{}, 1),
 		trim: trimmer{shed: n.store.Shed, fixed: os.Getenv("GOGC") != ""},
+	}
+	a.others = func() iter.Seq[transport.NodeID] {
+		return func(yield func(transport.NodeID) bool) {
+			for node := range n.catalog.Load().View().Nodes() {
+				if !node.Superseded && node.ID != n.identity.NodeID() && !yield(node.ID) {
+					return
+				}
+			}
+		}
+	}
+	a.send = func(to transport.NodeID, s alarm.Set) {
+		_ = n.mesh.Send(to, alarm.MessageKind, alarm.Encode(s)) // said again when the link is up
 	}
 	n.alarms = a
 	total, ok := a.memory.Total()
@@ -65,11 +83,15 @@ func (n *running) openAlarms() {
 		a.board.Heard(string(from), s)
 		a.poke()
 	})
-	n.mesh.OnPeerChange(func(p transport.PeerStatus) {
-		if p.Up && a.board.Local() != 0 {
-			_ = n.mesh.Send(p.Node, alarm.MessageKind, alarm.Encode(a.board.Local())) // said again soon
-		}
-	})
+	n.mesh.OnPeerChange(a.peerChanged)
+}
+
+// peerChanged has the alarms told again to a node that was out of reach.
+func (a *alarms) peerChanged(p transport.PeerStatus) {
+	if p.Up {
+		a.linked.Store(true)
+		a.poke()
+	}
 }
 
 // born is told of each replica that begins.
@@ -110,7 +132,7 @@ func (a *alarms) run(ctx context.Context) {
 	defer a.trim.end()
 	a.look()
 	for {
-		a.tell(false)
+		a.tell(a.linked.Swap(false))
 		a.apply()
 		select {
 		case <-ctx.Done():
@@ -149,18 +171,15 @@ func (a *alarms) set(s alarm.Set, on bool) (changed bool) {
 	return changed
 }
 
-// tell sends this node's alarms to the others when they are due.
+// tell sends this node's alarms to the others when they are due, or now. It runs on the goroutine of run.
 func (a *alarms) tell(now bool) {
 	local := a.board.Local()
 	if !now && (local == 0 || time.Since(a.told) < alarm.Repeat) {
 		return
 	}
 	a.told = time.Now()
-	view := a.n.catalog.Load().View()
-	for node := range view.Nodes() {
-		if !node.Superseded && node.ID != a.n.identity.NodeID() {
-			_ = a.n.mesh.Send(node.ID, alarm.MessageKind, alarm.Encode(local)) // said again, or stale there
-		}
+	for node := range a.others() {
+		a.send(node, local)
 	}
 }
 
