@@ -42,6 +42,8 @@ type Options struct {
 
 const (
 	everyDefault = 10 * time.Second
+	// lookAgain is how long after a look that found something wrong the next one is, before it is said: a certificate is written before its key.
+	lookAgain    = time.Second
 	fileBytesMax = 1 << 20
 )
 
@@ -131,7 +133,15 @@ func (s *Source) watch(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			s.Reload()
+			if s.reload() == nil {
+				continue
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(min(lookAgain, s.opt.Every)):
+				s.Reload()
+			}
 		}
 	}
 }
@@ -149,29 +159,40 @@ func (s *Source) Stats() Stats {
 	return Stats{NotAfter: s.state.Load().certificate.Leaf.NotAfter, Reloads: s.reloads.Load(), Failures: s.failures.Load()}
 }
 
-// Reload looks at the files now.
+// Reload looks at the files now, and says what is wrong with them.
 func (s *Source) Reload() {
+	err := s.reload()
+	if err == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.refused != err.Error() {
+		s.refused = err.Error()
+		s.failures.Add(1)
+		s.opt.Log.Error("new certificates are not used, the old ones stay", "err", err)
+	}
+}
+
+// reload takes what is in the files, unless it is wrong.
+func (s *Source) reload() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	old := s.state.Load()
 	st, err := s.read()
-	if err == nil {
-		if st.sum == old.sum {
-			s.refused = ""
-			return
-		}
-		now := s.opt.Now()
-		if err = dates(st.certificate.Leaf, now); err == nil {
-			err = s.check(st, now)
-		}
-	}
 	if err != nil {
-		if s.refused != err.Error() {
-			s.refused = err.Error()
-			s.failures.Add(1)
-			s.opt.Log.Error("new certificates are not used, the old ones stay", "err", err)
-		}
-		return
+		return err
+	}
+	if st.sum == old.sum {
+		s.refused = ""
+		return nil
+	}
+	now := s.opt.Now()
+	if err := dates(st.certificate.Leaf, now); err != nil {
+		return err
+	}
+	if err := s.check(st, now); err != nil {
+		return err
 	}
 	s.refused = ""
 	s.state.Store(st)
@@ -181,6 +202,7 @@ func (s *Source) Reload() {
 	for _, f := range s.listeners {
 		f(c)
 	}
+	return nil
 }
 
 // read reads the files into a state that has not been checked.

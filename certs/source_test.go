@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -304,4 +305,42 @@ func TestClients(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A look that falls between the writing of a certificate and that of its key is repeated before anybody is told.
+func TestHalfWrittenPair(t *testing.T) {
+	ca := authority(t, "ca")
+	dir := t.TempDir()
+	f := put(t, dir, node(t, ca), ca)
+	next, now := node(t, ca), time.Now()
+	synctest.Test(t, func(t *testing.T) {
+		s, err := Open(f, Options{Name: nodeName, Now: func() time.Time { return now }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		write := func(path string, content []byte) {
+			t.Helper()
+			if err := os.WriteFile(path, content, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		check := func(reloads, failures uint64) {
+			t.Helper()
+			if st := s.Stats(); st.Reloads != reloads || st.Failures != failures {
+				t.Errorf("%+v, want %d reloads and %d failures", st, reloads, failures)
+			}
+		}
+		time.Sleep(everyDefault - time.Millisecond)
+		write(f.Cert, next.Cert)
+		time.Sleep(2 * time.Millisecond)
+		write(f.Key, next.Key)
+		time.Sleep(lookAgain)
+		check(1, 0)
+		write(f.Key, []byte("no key"))
+		time.Sleep(everyDefault + lookAgain)
+		check(1, 1)
+		time.Sleep(3 * everyDefault)
+		check(1, 1)
+	})
 }

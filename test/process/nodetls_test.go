@@ -254,13 +254,10 @@ func TestCertificatesRotate(t *testing.T) {
 		t.Errorf("no confirm for %v, want %v at most", confirms, most)
 	}
 	for _, n := range r.Nodes() {
-		// A handshake that was too slow, or given up by the other side, is no verdict on a certificate; and who looks between the writing of a certificate and
-		// that of its key, as nodes do every ten seconds, looks again.
-		for _, bad := range []string{`refused a connection to the cluster address.*tls: .*`, "new certificates are not used.*"} {
-			for _, line := range regexp.MustCompile(bad).FindAll(logOf(t, n), -1) {
-				if !bytes.Contains(line, []byte("private key does not match public key")) {
-					t.Errorf("%s says %s", n.Name, line)
-				}
+		// A handshake that was too slow, or given up by the other side, is no verdict on a certificate.
+		for _, bad := range []string{`refused a connection to the cluster address.*tls: `, "new certificates are not used"} {
+			if line := regexp.MustCompile(bad).Find(logOf(t, n)); line != nil {
+				t.Errorf("%s says %s", n.Name, line)
 			}
 		}
 	}
