@@ -2,6 +2,8 @@ package process
 
 import (
 	"net"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -61,4 +63,53 @@ func TestHealthVerbs(t *testing.T) {
 	mustCtl(t, n, "check_running")
 	mustCtl(t, n, "revive", n.Name)
 	mustCtl(t, n, "check_port_listener", port)
+}
+
+// TestHealthVerbsWithoutAMajority: a node that has started runs, as RabbitMQ's verbs have it, also when the catalog has lost its majority, which
+// other verbs tell; one that is started then has not started until there is a majority again.
+func TestHealthVerbsWithoutAMajority(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 3)
+	startAll(t, c)
+	n := c.Node(0)
+	kill(t, c.Node(1))
+	kill(t, c.Node(2))
+	await(t, timeoutStart, "the catalog has no leader", func() bool {
+		code, _, step := readyNow(t, n.HTTP())
+		return code == 503 && step == "catalog"
+	})
+	expect := func(want int, args ...string) {
+		t.Helper()
+		for end := time.Now().Add(timeoutReply); ; time.Sleep(50 * time.Millisecond) {
+			code, out, failure := ctl(t, n, args...)
+			if code == want {
+				return
+			}
+			if time.Now().After(end) {
+				t.Errorf("%q: exit code %d, want %d: %s %s", args, code, want, out, failure)
+				return
+			}
+		}
+	}
+	socket := []string{"--url", "unix://" + filepath.Join(n.DataDir(), "control.sock")} // no login, which needs the catalog
+	verb := func(args ...string) []string { return append(slices.Clone(socket), args...) }
+	for _, args := range []string{"ping", "check_running", "is_running", "await_startup -t 2", "check_local_alarms", "check_virtual_hosts"} {
+		expect(0, verb(strings.Fields(args)...)...)
+	}
+	for _, v := range []string{"check_if_node_is_ready", "check_if_metadata_store_is_initialized", "check_if_metadata_store_is_initialized_with_data"} {
+		expect(69, verb(v)...)
+	}
+
+	kill(t, n)
+	if err := n.Launch(); err != nil {
+		t.Fatal(err)
+	}
+	expect(69, verb("check_running")...)
+	if code, out, failure := ctl(t, n, verb("await_startup", "-t", "2")...); code != 75 {
+		t.Errorf("exit code %d: %s %s", code, out, failure)
+	}
+	start(t, c.Node(1))
+	expect(0, verb("await_startup", "-t", "30")...)
+	expect(0, verb("check_running")...)
+	expect(0, verb("check_if_metadata_store_is_initialized")...)
 }
