@@ -50,28 +50,69 @@ func TestLongHistoryFitsSmallFrames(t *testing.T) {
 		if d.Headers["x-first-death-queue"] != name(0) {
 			t.Errorf("%s: the first is of %v", how, d.Headers["x-first-death-queue"])
 		}
-		s.noError("requeue", d.Nack(false, true))
 	}
 	deliveries, err := ch.Consume(last, "c", false, false, false, false, nil)
 	s.noError("consume", err)
 	select {
 	case d := <-deliveries:
 		check("deliver", d)
+		s.noError("cancel", ch.Cancel("c", false))
+		s.noError("requeue", d.Nack(false, true))
 	case why := <-closed:
 		t.Fatal(why)
 	case <-time.After(30 * time.Second):
 		t.Fatal("nothing came")
 	}
-	s.noError("cancel", ch.Cancel("c", false))
 	s.ready(last, 1)
 	d, ok, err := ch.Get(last, false)
 	if err != nil || !ok {
 		t.Fatal(ok, err, <-closed)
 	}
 	check("get", d)
+	s.noError("requeue", d.Nack(false, true))
 	s.ready(last, 1)
 	d, ok, err = s.ch.Get(last, true)
 	if list, _ := d.Headers["x-death"].([]any); err != nil || !ok || len(list) != queues-1 {
 		t.Errorf("the whole history: %v, %v, %d deaths", ok, err, len(list))
 	}
+}
+
+// TestDeathOfAMessageWithLargeHeaders: a message whose headers fill the largest frame that there is, so that no death has room in it, dies and
+// is delivered.
+func TestDeathOfAMessageWithLargeHeaders(t *testing.T) {
+	t.Parallel()
+	s := at(t, startCluster(t, 1).Node(0))
+	for name, headers := range map[string]amqp.Table{
+		"own":  {"h": strings.Repeat("h", 130_900)},
+		"keys": {"CC": manyKeys(500)},
+	} {
+		dead := s.queue("dead "+name, nil)
+		q := s.queue("q "+name, deadTo(dead, nil))
+		m := message(name)
+		m.Headers = headers
+		s.publish("", q, m)
+		s.ready(q, 1)
+		d, ok, err := s.ch.Get(q, false)
+		if err != nil || !ok {
+			t.Fatal(name, ok, err)
+		}
+		s.noError("reject", d.Reject(false))
+		s.ready(dead, 1)
+		d, ok, err = s.ch.Get(dead, true)
+		if err != nil || !ok || len(d.Headers) < len(headers) {
+			t.Fatal(name, ok, err)
+		}
+		list, _ := d.Headers["x-death"].([]any)
+		if len(list) != map[string]int{"own": 0, "keys": 1}[name] {
+			t.Errorf("%s: %d deaths", name, len(list))
+		}
+	}
+}
+
+// manyKeys are routing keys of 200 bytes that lead nowhere.
+func manyKeys(n int) (keys []any) {
+	for i := range n {
+		keys = append(keys, fmt.Sprintf("%0200d", i))
+	}
+	return keys
 }
