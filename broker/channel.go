@@ -95,6 +95,11 @@ func (d *Delivery) Place() (queueID uint64, id queue.MessageID, attempt uint32) 
 	return d.queue.id, d.id, d.attempt
 }
 
+// Behind tells whether both are of one queue, and d is behind o there.
+func (d *Delivery) Behind(o *Delivery) bool {
+	return d.queue != nil && d.queue == o.queue && d.id > o.id
+}
+
 // Get fetches one message; d is nil if nothing is ready.
 func (ch *Channel) Get(ctx context.Context, name string, noAck bool) (d *Delivery, remaining uint32, err error) {
 	q, err := ch.conn.queue(ctx, name, auth.Read)

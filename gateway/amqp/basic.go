@@ -66,7 +66,7 @@ func (ch *channel) consume(m *wire.BasicConsume) error {
 		return wire.Errorf(wire.ResourceError, m.ID(), "too many consumers on one channel (%d)", consumersMax)
 	}
 	cons := &consumer{tag: tag, queue: queue, noAck: m.NoAck}
-	ch.consumers[tag] = cons
+	ch.consumers[tag], ch.starting = cons, cons
 	prefetch, limit := ch.prefetch, ch.limit
 	ch.mu.Unlock()
 
@@ -81,7 +81,7 @@ func (ch *channel) consume(m *wire.BasicConsume) error {
 	defer ch.mu.Unlock()
 	if err != nil {
 		delete(ch.consumers, tag)
-		broker.GiveBack(cons.early...)
+		ch.startedLocked()
 		return err
 	}
 	ch.startConsumer(cons, handle, m.NoWait)
@@ -94,19 +94,12 @@ const consumersMax = 65535
 // startConsumer answers consume and lets go what came before; called with mu held.
 func (ch *channel) startConsumer(cons *consumer, handle Consumer, noWait bool) {
 	cons.handle = handle
-	if ch.silent {
-		return
-	}
-	if !noWait {
+	if !ch.silent && !noWait {
 		ch.replyLocked(&wire.BasicConsumeOk{ConsumerTag: cons.tag})
 	}
 	cons.started = true
-	early := cons.early
-	cons.early = nil
-	for _, d := range early {
-		ch.deliverLocked(cons, d)
-	}
-	if cons.cancelled {
+	ch.startedLocked()
+	if cons.cancelled && !ch.silent {
 		ch.cancelledLocked(cons)
 	}
 }
@@ -178,22 +171,27 @@ func (ch *channel) get(m *wire.BasicGet) error {
 	}
 	ctx, cancel := ch.c.operation()
 	defer cancel()
+	ch.mu.Lock()
+	ch.fetching = queue
+	ch.mu.Unlock()
 	d, remaining, err := ch.broker.Get(ctx, queue, m.NoAck)
-	if err != nil {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	passed := ch.sent
+	ch.fetching, ch.sent = "", nil
+	switch {
+	case err != nil:
 		return err
-	}
-	if d == nil {
-		ch.reply(&wire.BasicGetEmpty{})
+	case ch.silent:
+		return nil // the broker takes the message back
+	case d == nil:
+		ch.replyLocked(&wire.BasicGetEmpty{})
 		return nil
 	}
 	if err := ch.fits(d); err != nil {
 		return err // closes the channel, and the message goes back
 	}
-	ch.mu.Lock()
-	defer ch.mu.Unlock()
-	if ch.silent {
-		return nil // the broker takes the message back
-	}
+	ch.passLocked(d, passed)
 	ch.lastTag++
 	if !m.NoAck {
 		ch.unacked.Push(ch.lastTag, d)
@@ -203,6 +201,19 @@ func (ch *channel) get(m *wire.BasicGet) error {
 		channel: ch.num, redelivered: d.Redelivered, remaining: remaining, tag: ch.lastTag, delivery: d,
 	})
 	return nil
+}
+
+// passLocked flags what comes behind a later message of its queue: a message that was fetched, behind the newest that consumers were sent
+// meanwhile, and what waits for the channel-wide limit, behind the fetched one.
+func (ch *channel) passLocked(fetched, sent *broker.Delivery) {
+	if sent != nil && sent.Behind(fetched) {
+		fetched.Redelivered = true
+	}
+	for _, g := range ch.gated {
+		if fetched.Behind(g.d) {
+			g.d.Redelivered = true
+		}
+	}
 }
 
 // ack ends one delivery or, with multiple, all up to tag; tag 0 with multiple

@@ -48,9 +48,16 @@ type channel struct {
 	// Channel-wide prefetch: gated deliveries wait until holding, the number of
 	// unacked deliveries of consumers, falls below limit. fetched are the unacked ones of
 	// get, which do not count.
-	limit     uint16
-	fetched   tags.List[struct{}]
-	gated     []gatedDelivery
+	limit   uint16
+	fetched tags.List[struct{}]
+	gated   []gatedDelivery
+	// starting is the consumer that is asked for, nil if none is. What comes of its queue meanwhile, for it or for others, waits in
+	// early, so that it stays in order.
+	starting *consumer
+	early    []gatedDelivery
+	// fetching is the queue that is asked for a message, "" if none is; sent is the newest of its deliveries that was sent meanwhile.
+	fetching  string
+	sent      *broker.Delivery
 	confirms  confirms
 	immediate map[uint64]*heldMessage
 }
@@ -66,7 +73,6 @@ type consumer struct {
 	handle    Consumer // nil until the first delivery or the end of Consume
 	started   bool     // consume-ok was appended
 	cancelled bool     // by the broker
-	early     []*broker.Delivery
 
 	// The writer's: messages written since Written was called last.
 	wroteMessages, wroteBytes int
@@ -245,13 +251,10 @@ func (ch *channel) silenceLocked() {
 	for _, g := range ch.gated {
 		ch.c.srv.cfg.Unread.Add(-unreadSize(g.d))
 	}
-	for _, cons := range ch.consumers { // the gated are withheld already
-		for _, d := range cons.early {
-			d.Withhold()
-		}
-		cons.early = nil
+	for _, g := range ch.early { // the gated are withheld already
+		g.d.Withhold()
 	}
-	ch.immediate, ch.gated = nil, nil
+	ch.immediate, ch.gated, ch.early = nil, nil, nil
 	if ch.tx != nil {
 		*ch.tx = tx{}
 	}

@@ -24,11 +24,26 @@ func (ch *channel) Deliver(handle Consumer, d *broker.Delivery) {
 	if cons.handle == nil {
 		cons.handle = handle
 	}
-	if !cons.started {
-		cons.early = append(cons.early, d)
+	if ch.starting != nil && ch.starting.queue == cons.queue {
+		ch.early = append(ch.early, gatedDelivery{cons, d})
 		return
 	}
 	ch.deliverLocked(cons, d)
+}
+
+// startedLocked lets go what came while a consumer was asked for, and gives back what came for one that has ended.
+func (ch *channel) startedLocked() {
+	early := ch.early
+	ch.starting, ch.early = nil, nil
+	var lost []*broker.Delivery
+	for _, g := range early {
+		if ch.consumers[g.cons.tag] == g.cons {
+			ch.deliverLocked(g.cons, g.d)
+		} else {
+			lost = append(lost, g.d)
+		}
+	}
+	broker.GiveBack(lost...)
 }
 
 // consumerOf is the running consumer of a handle; called with mu held. A late event of an ended one must not hit
@@ -62,6 +77,9 @@ func (ch *channel) sendLocked(cons *consumer, d *broker.Delivery) {
 			ch.c.attend()
 		}
 		return
+	}
+	if ch.fetching == cons.queue && (ch.sent == nil || d.Behind(ch.sent)) {
+		ch.sent = d
 	}
 	ch.lastTag++
 	if !cons.noAck {
