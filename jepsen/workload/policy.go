@@ -19,6 +19,9 @@ import (
 // policyEach is how often a policy is changed, by each of two clients.
 const policyEach = time.Second
 
+// policyTTL is below what a policy lets messages live.
+const policyTTL = 1500 * time.Millisecond
+
 var (
 	policySources = []string{"policy.plain", "policy.quorum", "policy.idle"} // nobody consumes the last
 	policyTargets = []string{"policy.dead1", "policy.dead2", "policy.dead3"}
@@ -103,7 +106,7 @@ func putPolicy(ctx context.Context, c *client.Client, queue string, definition m
 func anyPolicy() map[string]any {
 	d := map[string]any{"dead-letter-exchange": []string{"", "policy.x"}[rand.IntN(2)], "dead-letter-routing-key": policyTargets[rand.IntN(len(policyTargets))]}
 	if rand.IntN(2) == 0 {
-		d["message-ttl"] = rand.IntN(1500)
+		d["message-ttl"] = rand.IntN(int(policyTTL.Milliseconds()))
 	}
 	if rand.IntN(2) == 0 {
 		d["max-length"] = rand.IntN(60)
@@ -139,7 +142,8 @@ func (w *policy) Processes() []Process {
 	}
 }
 
-// Settle implements Workload: nothing is to die by itself any more.
+// Settle implements Workload: nothing is to die by itself any more. A message keeps the instant that it was published with, whatever the policy
+// says now.
 func (w *policy) Settle(ctx context.Context, e *Env) error {
 	for {
 		c, err := e.Open(ctx)
@@ -149,6 +153,7 @@ func (w *policy) Settle(ctx context.Context, e *Env) error {
 		err = calmPolicies(ctx, c)
 		c.Close()
 		if err == nil {
+			sleep(ctx, policyTTL)
 			return await(ctx, e, w.Queues(), func(c db.Count) bool { return c.Leaving == 0 })
 		}
 		if sleep(ctx, pauseLook); ctx.Err() != nil {
