@@ -57,7 +57,7 @@ type series struct {
 	ring           *ring  // nil: no history
 }
 
-// Sampler takes samples. Its methods are safe for concurrent use, with Sample called by one goroutine.
+// Sampler takes samples. When the clock is put back by more than an interval it begins anew: times that come again would not be in order. Its methods are safe for concurrent use, with Sample called by one goroutine.
 type Sampler struct {
 	sources []Source
 
@@ -71,7 +71,14 @@ type Sampler struct {
 
 // New returns a sampler of the sources.
 func New(sources ...Source) *Sampler {
-	return &Sampler{sources: sources, objects: map[Key]*series{}, long: newRing(minutes)}
+	s := &Sampler{sources: sources}
+	s.begin()
+	return s
+}
+
+// begin forgets all samples.
+func (s *Sampler) begin() {
+	s.objects, s.long, s.at, s.atLast, s.rings = map[Key]*series{}, newRing(minutes), 0, 0, 0
 }
 
 // Run samples until ctx ends.
@@ -95,7 +102,10 @@ func (s *Sampler) Sample(now int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if now <= s.at {
-		return // the clock was put back; a rate needs time
+		if s.at-now < Interval.Milliseconds() {
+			return // a rate needs time
+		}
+		s.begin() // the clock was put back
 	}
 	s.round++
 	s.at, s.atLast = now, s.at

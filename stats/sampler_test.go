@@ -70,6 +70,27 @@ func TestRates(t *testing.T) {
 }
 
 // A history is what was counted at each time, as far back as it reaches.
+// TestClockPutBack puts the clock back by an hour: rates are those of the time since, and not those of before for an hour.
+func TestClockPutBack(t *testing.T) {
+	f := fake{queue(1): {Publish: 100}, {Kind: Node}: {Publish: 100}}
+	s := New(f.each)
+	s.Sample(7_200_000)
+	f[queue(1)][Publish] = 150
+	s.Sample(7_205_000)
+	s.Sample(3_605_000)
+	f[queue(1)][Publish] = 151
+	s.Sample(3_610_000)
+	if r := s.Rates(queue(1)); r[Publish] != 0.2 {
+		t.Errorf("%v", r)
+	}
+	if at, _ := s.Changed(queue(1)); at != 3_610_000 {
+		t.Errorf("changed at %d", at)
+	}
+	if sets, known := s.History(queue(1), []int64{3_605_000, 3_610_000}); !known || sets[0][Publish] != 150 || sets[1][Publish] != 151 {
+		t.Errorf("%v %v", sets, known)
+	}
+}
+
 func TestHistory(t *testing.T) {
 	node := Key{Kind: Node}
 	f := fake{node: {}, queue(1): {}}
