@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -240,10 +241,7 @@ func (s *Store) readRecord(seg *segment, l loc, keep bool) (h header, body []byt
 			s.readAhead(seg, int64(l.off), int64(len(b)))
 		}
 		if err := readFull(seg.file, b, int64(l.off)); err != nil {
-			if errors.Is(err, io.ErrUnexpectedEOF) {
-				return header{}, nil, &CorruptError{Segment: l.segment, Offset: int64(l.off), Reason: "file ends inside a record"}
-			}
-			return header{}, nil, fmt.Errorf("read segment %d at %d: %w", l.segment, l.off, err)
+			return header{}, nil, s.unreadable(l, err)
 		}
 	}
 	h, ok := parseHeader(b, l.segment, int64(l.off))
@@ -258,6 +256,18 @@ func (s *Store) readRecord(seg *segment, l loc, keep bool) (h header, body []byt
 		s.reads.add(l, b)
 	}
 	return h, body, nil
+}
+
+// unreadable is the error for a record that could not be read. One that the disk does not give back is as good as damaged: asking again does not help
+// who waits for it, and other replicas have it.
+func (s *Store) unreadable(l loc, err error) error {
+	switch {
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return &CorruptError{Segment: l.segment, Offset: int64(l.off), Reason: "file ends inside a record"}
+	case errors.Is(err, os.ErrClosed):
+		return fmt.Errorf("read segment %d at %d: %w", l.segment, l.off, err)
+	}
+	return &CorruptError{Segment: l.segment, Offset: int64(l.off), Reason: "cannot be read: " + err.Error()}
 }
 
 // Close writes what was appended, stops the goroutines and releases the directory. Calls after

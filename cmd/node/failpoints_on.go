@@ -94,8 +94,8 @@ func refuse(name, text, why string) {
 	os.Exit(exitUsage)
 }
 
-// breakDisk sets what is wrong with the disk: ?full=true&failing=true&sync-delay=50ms, each
-// sound when it is not named.
+// breakDisk sets what is wrong with the disk: ?full=true&failing=true&unreadable=true&sync-delay=50ms,
+// each sound when it is not named.
 func breakDisk(w http.ResponseWriter, r *http.Request) {
 	var x faultfs.Faults
 	var err error
@@ -105,10 +105,12 @@ func breakDisk(w http.ResponseWriter, r *http.Request) {
 			x.Full, err = strconv.ParseBool(values[0])
 		case "failing":
 			x.Failing, err = strconv.ParseBool(values[0])
+		case "unreadable":
+			x.Unreadable, err = strconv.ParseBool(values[0])
 		case "sync-delay":
 			x.SyncDelay, err = time.ParseDuration(values[0])
 		default:
-			err = fmt.Errorf("%q is none of full, failing, sync-delay", name)
+			err = fmt.Errorf("%q is none of full, failing, unreadable, sync-delay", name)
 		}
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)

@@ -38,6 +38,8 @@ type Faults struct {
 	Full bool
 	// Failing: writes and syncs fail with EIO.
 	Failing bool
+	// Unreadable: reads fail with EIO.
+	Unreadable bool
 	// SyncDelay is added to each Fdatasync.
 	SyncDelay time.Duration
 }

@@ -35,6 +35,9 @@ func decimal(n uint64) string { return strconv.FormatUint(n, 10) }
 
 // ReadAt lays what is not on the disk over what is.
 func (f *file) ReadAt(p []byte, off int64) (int, error) {
+	if f.fs.Faults().Unreadable {
+		return 0, syscall.EIO
+	}
 	f.inode.mu.RLock()
 	defer f.inode.mu.RUnlock()
 	n, err := f.base.ReadAt(p, off)

@@ -131,15 +131,17 @@ const ClockEnv = "WARREN_CLOCK_OFFSET"
 // Disk is what is wrong with the disk of a node that was built with FailpointsTag. The zero
 // Disk is sound.
 type Disk struct {
-	Full      bool
-	Failing   bool          // writes and syncs fail; the process ends by it
-	SyncDelay time.Duration // of each sync
+	Full       bool
+	Failing    bool          // writes and syncs fail; the process ends by it
+	Unreadable bool          // reads fail
+	SyncDelay  time.Duration // of each sync
 }
 
 // SetDisk breaks or mends the disk under the node's log store until the process ends.
 func (n *Node) SetDisk(ctx context.Context, d Disk) error {
 	_, err := n.debug(ctx, http.MethodPost, "disk", url.Values{
-		"full": {strconv.FormatBool(d.Full)}, "failing": {strconv.FormatBool(d.Failing)}, "sync-delay": {d.SyncDelay.String()},
+		"full": {strconv.FormatBool(d.Full)}, "failing": {strconv.FormatBool(d.Failing)}, "unreadable": {strconv.FormatBool(d.Unreadable)},
+		"sync-delay": {d.SyncDelay.String()},
 	})
 	return err
 }
