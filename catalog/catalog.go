@@ -88,6 +88,9 @@ type Config struct {
 	Frozen bool
 	// Logger may be nil.
 	Logger *slog.Logger
+	// OnFatal is called when log or votes could not be written, or not be read while raft runs: the process must end. It runs on any goroutine and
+	// must not return. Default panics.
+	OnFatal func(error)
 
 	// Stamp marks the node's folder, durably, as one that may hold what a level brought, so that no older program
 	// opens it. It is called before the cluster takes the level. Nil does nothing.
@@ -268,7 +271,7 @@ func (c *Catalog) startRaft() error {
 	if err != nil {
 		return fmt.Errorf("open the catalog's snapshots: %w", err)
 	}
-	store := &guardedStore{durable: c.bolt, snapshots: snapshots}
+	store := &guardedStore{durable: diskStore{c.bolt}, snapshots: snapshots, onFatal: c.cfg.OnFatal}
 	if err := store.checkHistory(c.cfg.Dir); err != nil {
 		return err
 	}

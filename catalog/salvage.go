@@ -27,7 +27,7 @@ const salvageTries = 3
 // Salvage reads this replica's own snapshot and log. It asks nobody. What it returns is final once the replica is frozen.
 func (c *Catalog) Salvage() (s *Salvaged, err error) {
 	for range salvageTries {
-		if s, err = salvage(c.cfg.Dir, c.bolt); err == nil {
+		if s, err = salvage(c.cfg.Dir, diskStore{c.bolt}); err == nil {
 			return s, nil
 		}
 	}

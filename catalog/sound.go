@@ -98,11 +98,11 @@ func takeSum(l *raft.Log, i uint64) error {
 // checkHistory makes sure that the log continues the newest snapshot that can be read, and that what is newer can be read. Raft ends the
 // process where it does not, or begins with less. Below a snapshot that was installed the log may have holes.
 func (s *guardedStore) checkHistory(dir string) error {
-	first, err := s.FirstIndex()
+	first, err := s.durable.FirstIndex()
 	if err != nil {
 		return err
 	}
-	last, err := s.LastIndex()
+	last, err := s.durable.LastIndex()
 	if err != nil {
 		return err
 	}

@@ -41,7 +41,8 @@ type durable interface {
 // both are written as one record. persistVote is raft's only writer of both.
 //
 // A failed write ends the process: what a disk has after a failed sync is unknown,
-// and raft goes on with a wrong idea of its log.
+// and raft goes on with a wrong idea of its log. So does a read that fails while raft
+// runs: raft panics, or asks again for ever.
 //
 // A follower that began with a snapshot has no entry at the snapshot's index. If it then gets entries of a leader that dies before they are
 // committed, the next leader's begin right above the snapshot, and raft asks the log for the term of that entry before it puts the others in
@@ -49,6 +50,7 @@ type durable interface {
 type guardedStore struct {
 	durable
 	snapshots raft.SnapshotStore // nil: there are none
+	onFatal   func(error)        // Config.OnFatal
 
 	mu sync.Mutex
 	// staged is the term of a vote whose candidate was not written yet.
@@ -56,11 +58,28 @@ type guardedStore struct {
 	hasStaged bool
 }
 
-// mustWrite ends the process on a failed write.
-func mustWrite(what string, err error) {
-	if err != nil {
-		panic(fmt.Sprintf("catalog: %s failed, the store cannot be trusted any more: %v", what, err))
+// fail ends the process.
+func (s *guardedStore) fail(what string, err error) {
+	err = fmt.Errorf("%s: %w", what, err)
+	if s.onFatal != nil {
+		s.onFatal(err)
 	}
+	panic(fmt.Sprintf("catalog: %v: the store cannot be trusted any more", err))
+}
+
+// mustWrite ends the process on a failed write.
+func (s *guardedStore) mustWrite(what string, err error) {
+	if err != nil {
+		s.fail("writing "+what, err)
+	}
+}
+
+// mustRead ends the process on a failed read.
+func (s *guardedStore) mustRead(what string, err error) error {
+	if err != nil && !isAbsent(err) {
+		s.fail("reading "+what, err)
+	}
+	return err
 }
 
 // StoreLog implements raft.LogStore.
@@ -68,13 +87,13 @@ func (s *guardedStore) StoreLog(l *raft.Log) error { return s.StoreLogs([]*raft.
 
 // StoreLogs implements raft.LogStore.
 func (s *guardedStore) StoreLogs(l []*raft.Log) error {
-	mustWrite("writing log entries", s.durable.StoreLogs(withSums(l)))
+	s.mustWrite("log entries", s.durable.StoreLogs(withSums(l)))
 	return nil
 }
 
 // DeleteRange implements raft.LogStore.
 func (s *guardedStore) DeleteRange(first, last uint64) error {
-	mustWrite("deleting log entries", s.durable.DeleteRange(first, last))
+	s.mustWrite("that log entries are deleted", s.durable.DeleteRange(first, last))
 	return nil
 }
 
@@ -82,10 +101,9 @@ func (s *guardedStore) DeleteRange(first, last uint64) error {
 func (s *guardedStore) GetLog(i uint64, l *raft.Log) error {
 	err := s.durable.GetLog(i, l)
 	if err == nil {
-		if err := takeSum(l, i); err != nil {
-			return fmt.Errorf("%w: entry %d in %s: %w", ErrDamaged, i, logFile, err)
+		if err = takeSum(l, i); err != nil {
+			err = fmt.Errorf("%w: entry %d in %s: %w", ErrDamaged, i, logFile, err)
 		}
-		return nil
 	}
 	if i > 1 && errors.Is(err, raft.ErrLogNotFound) && s.snapshots != nil {
 		if term, ok := s.below(i); ok {
@@ -93,7 +111,19 @@ func (s *guardedStore) GetLog(i uint64, l *raft.Log) error {
 			return nil
 		}
 	}
-	return err
+	return s.mustRead("a log entry", err)
+}
+
+// FirstIndex implements raft.LogStore.
+func (s *guardedStore) FirstIndex() (uint64, error) {
+	i, err := s.durable.FirstIndex()
+	return i, s.mustRead("where the log begins", err)
+}
+
+// LastIndex implements raft.LogStore.
+func (s *guardedStore) LastIndex() (uint64, error) {
+	i, err := s.durable.LastIndex()
+	return i, s.mustRead("where the log ends", err)
 }
 
 // below returns the term of the entry at i, if the log begins behind it and a snapshot ends with it. A leader does not send it to others:
@@ -125,7 +155,7 @@ func (s *guardedStore) SetUint64(key []byte, v uint64) error {
 	if old, err := s.durable.GetUint64(key); err == nil && old == v {
 		return nil // raft writes the term anew at each start
 	}
-	mustWrite("writing "+string(key), s.durable.SetUint64(key, v))
+	s.mustWrite(string(key), s.durable.SetUint64(key, v))
 	return nil
 }
 
@@ -134,14 +164,14 @@ func (s *guardedStore) Set(key, v []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !bytes.Equal(key, keyLastVoteCand) {
-		mustWrite("writing "+string(key), s.durable.Set(key, v))
+		s.mustWrite(string(key), s.durable.Set(key, v))
 		return nil
 	}
 	term := s.staged
 	if !s.hasStaged {
 		term, _, _ = s.vote()
 	}
-	mustWrite("writing a vote", s.durable.Set(keyVote, append(binary.BigEndian.AppendUint64(nil, term), v...)))
+	s.mustWrite("a vote", s.durable.Set(keyVote, append(binary.BigEndian.AppendUint64(nil, term), v...)))
 	s.hasStaged = false
 	return nil
 }
@@ -149,7 +179,7 @@ func (s *guardedStore) Set(key, v []byte) error {
 // vote reads the record of the vote.
 func (s *guardedStore) vote() (term uint64, candidate []byte, err error) {
 	b, err := s.durable.Get(keyVote)
-	if err != nil {
+	if err = s.mustRead("the vote", err); err != nil {
 		return 0, nil, err
 	}
 	if len(b) < 8 {
@@ -163,7 +193,8 @@ func (s *guardedStore) GetUint64(key []byte) (uint64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !bytes.Equal(key, keyLastVoteTerm) {
-		return s.durable.GetUint64(key)
+		v, err := s.durable.GetUint64(key)
+		return v, s.mustRead(string(key), err)
 	}
 	if s.hasStaged {
 		return s.staged, nil
@@ -177,7 +208,8 @@ func (s *guardedStore) Get(key []byte) ([]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !bytes.Equal(key, keyLastVoteCand) {
-		return s.durable.Get(key)
+		v, err := s.durable.Get(key)
+		return v, s.mustRead(string(key), err)
 	}
 	_, candidate, err := s.vote()
 	return candidate, err
@@ -233,13 +265,15 @@ func Whole(dir string) error {
 // writeFounding puts the first configuration into an empty log. All founding members
 // write the same entry. raft.BootstrapCluster does the same but refuses to go on
 // after a crash between its two writes.
-func writeFounding(s durable, servers []raft.Server) error {
+func writeFounding(s *guardedStore, servers []raft.Server) error {
 	term, err := s.GetUint64(keyCurrentTerm)
 	if err != nil && !errors.Is(err, raftboltdb.ErrKeyNotFound) {
 		return fmt.Errorf("read the term: %w", err)
 	}
 	if term == 0 {
-		mustWrite("writing "+string(keyCurrentTerm), s.SetUint64(keyCurrentTerm, 1))
+		if err := s.SetUint64(keyCurrentTerm, 1); err != nil {
+			return err
+		}
 	}
 	return s.StoreLog(&raft.Log{
 		Index: 1, Term: 1, Type: raft.LogConfiguration,

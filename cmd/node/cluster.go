@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -135,6 +136,11 @@ func (n *running) enterCluster(ctx context.Context) error {
 	}
 	c := catalog.Config{
 		Local: n.identity.NodeID(), Dir: filepath.Join(n.cfg.DataDir, partCatalog), Mesh: n.mesh, Logger: n.log,
+		OnFatal: func(err error) {
+			// As for the log store: a vote or an entry that may not be there must not be acted on.
+			n.log.Error("the catalog's log failed, ending the process", "err", n.advised(err))
+			os.Exit(exitFailed)
+		},
 		Stamp: n.identity.SetLevel, Settle: n.cfg.UpgradeSettle, VoterReplaceAfter: n.cfg.VoterReplaceAfter, DownAfter: n.downAfter(),
 	}
 	if s := n.identity.Succession(); s != nil {
