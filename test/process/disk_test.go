@@ -2,12 +2,16 @@ package process
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+	"golang.org/x/sys/unix"
 
 	"github.com/warrenmq/warren/test/cluster"
 )
@@ -131,4 +135,85 @@ func TestBrokenDisk(t *testing.T) {
 	l.progress(300)
 	confirms, _ := l.finish()
 	l.pauses("no confirm", confirms, 0)
+}
+
+// TestUnreadableDisk has the disk under a queue's leader give back nothing of what is not in memory: another leads, and consumers get all messages.
+func TestUnreadableDisk(t *testing.T) {
+	t.Parallel()
+	const messages = 60
+	c := newCluster(t, 3, breakable(t))
+	startAll(t, c)
+	s := at(t, c.Node(0))
+	q := plainQueue(s, "q", amqp.Table{"x-queue-type": "quorum"})
+	bodies := make([]string, messages)
+	for i := range bodies {
+		bodies[i] = strconv.Itoa(i) + strings.Repeat(" ", 400<<10) // more than is kept in memory
+	}
+	s.fill(q, bodies...)
+	leader, others := leaderOf(t, c, q)
+	setDisk(t, leader, cluster.Disk{Unreadable: true})
+	consumer := at(t, others[0])
+	_, deliveries := consumer.consume(q, 5)
+	seen := map[string]bool{}
+	for len(seen) < messages {
+		d := consumer.next(deliveries)
+		seen[strings.TrimSpace(string(d.Body))] = true
+		consumer.noError("ack", d.Ack(false))
+	}
+	if said(t, leader, "cannot be read: input/output error") == 0 {
+		t.Error("the node does not say why it has left the queue to others")
+	}
+	setDisk(t, leader, cluster.Disk{})
+	await(t, timeoutStart, "the replica is filled again", func() bool { return said(t, leader, "a damaged replica begins anew") > 0 })
+}
+
+// TestCatalogDiskFails cuts the file of the catalog's log under a running node, and in another cluster keeps a node from writing it: it ends with
+// one clear line and exit code 1, clients of the other nodes go on, and once its disk is well, or it has an empty folder, it comes back.
+func TestCatalogDiskFails(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name  string
+		fails func(t *testing.T, n *cluster.Node)
+		says  string
+		mend  func(t *testing.T, n *cluster.Node)
+	}{
+		{"cut", func(t *testing.T, n *cluster.Node) {
+			if err := os.Truncate(filepath.Join(n.DataDir(), "catalog", "log.db"), 0); err != nil {
+				t.Fatal(err)
+			}
+		}, "a page of log.db cannot be read", func(t *testing.T, n *cluster.Node) {
+			if err := os.Rename(n.DataDir(), n.DataDir()+"-aside"); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{"not to be written", func(t *testing.T, n *cluster.Node) {
+			if err := unix.Prlimit(n.PID(), unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 1, Max: 1}, nil); err != nil {
+				t.Fatal(err)
+			}
+		}, "", func(*testing.T, *cluster.Node) {}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := startCluster(t, 3)
+			q := plainQueue(at(t, c.Node(0)), "q", nil)
+			leader, others := leaderOf(t, c, q)
+			l := startLoad(t, q, others[0].URL(), []string{others[0].URL(), others[1].URL()}, 300)
+			l.progress(200)
+			tc.fails(t, leader)
+			plainQueue(at(t, others[1]), "another", nil)
+			ctx, cancel := context.WithTimeout(t.Context(), timeoutStop)
+			defer cancel()
+			if code, err := leader.Wait(ctx); err != nil || code != 1 {
+				t.Errorf("the node ended with %d, %v", code, err)
+			}
+			if tc.says != "" && said(t, leader, tc.says) == 0 {
+				t.Errorf("it does not say %q", tc.says)
+			}
+			l.progress(300)
+			tc.mend(t, leader)
+			start(t, leader)
+			l.progress(300)
+			confirms, _ := l.finish()
+			l.pauses("no confirm", confirms, 0)
+		})
+	}
 }
