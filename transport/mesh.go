@@ -59,6 +59,7 @@ type Mesh struct {
 	listeners   []func(PeerStatus)
 	refusal     time.Time          // of the newest logged refusal
 	renewing    context.CancelFunc // ends the work of RenewLinks, nil before the first
+	renewHard   bool               // authorities were replaced, and not every link has been ended since
 
 	appHandlers  [256]atomic.Pointer[appHandler]
 	callHandlers [256]atomic.Pointer[callHandler]

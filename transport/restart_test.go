@@ -183,13 +183,39 @@ func TestRenewLinks(t *testing.T) {
 	cert, pool := certificate(t)
 	a, b := pair(t, func(c *Config) { c.Secure = mutual(cert, pool) })
 	before, other := a.Stats().LinksMade, b.Stats().LinksMade
-	a.RenewLinks()
-	a.RenewLinks() // takes the place of the first
+	a.RenewLinks(false)
+	a.RenewLinks(false) // takes the place of the first
 	until(t, "the link is new", func() bool { return a.Stats().LinksMade == before+1 && a.Peer("b/1").Up })
 	if b.Stats().LinksMade != other {
 		t.Error("the other node's link was made anew")
 	}
-	a.RenewLinks()
+	a.RenewLinks(false)
 	a.Close() // while it waits
-	a.RenewLinks()
+	a.RenewLinks(false)
+}
+
+// A link that could not be made with the certificates of now stays, unless authorities were replaced.
+func TestRenewLinksThatCannotBe(t *testing.T) {
+	cert, pool := certificate(t)
+	var expired atomic.Bool
+	a, _ := pair(t, func(c *Config) {
+		c.Secure = mutual(cert, pool)
+		c.Secure.Client.VerifyConnection = func(tls.ConnectionState) error {
+			if expired.Load() {
+				return errors.New("expired")
+			}
+			return nil
+		}
+	})
+	before := a.Stats().LinksMade
+	expired.Store(true)
+	a.RenewLinks(false)
+	time.Sleep(3 * renewPause)
+	if !a.Peer("b/1").Up || a.Stats().LinksMade != before {
+		t.Error("the link did not stay")
+	}
+	a.RenewLinks(true)
+	until(t, "the link has ended", func() bool { return !a.Peer("b/1").Up })
+	expired.Store(false)
+	until(t, "the link is new", func() bool { return a.Peer("b/1").Up })
 }

@@ -278,7 +278,7 @@ func TestSnapshotOutlivesRenewal(t *testing.T) {
 		if lost {
 			a.peers["b/1"].current().fail(errSilent)
 		} else {
-			a.RenewLinks()
+			a.RenewLinks(false)
 		}
 		until(t, "the link is new", func() bool { return a.Stats().LinksMade > made && a.Peer("b/1").Up })
 		if !lost {

@@ -23,23 +23,29 @@ type Secure struct {
 	Plain bool
 }
 
-// renewPause is the time between two links that are made anew, renewMax that for all of them.
+// renewPause is the time between two links that are made anew, renewMax that for all of them, renewRetry that until another attempt at those that stay.
 const (
 	renewPause = time.Second
 	renewMax   = time.Minute
+	renewRetry = 10 * time.Second
 )
 
 var errRenewed = errors.New("certificates were replaced")
 
 // RenewLinks makes the links that this node has dialled anew, one after the other, so that both
 // ends are checked by the certificates of now. It returns at once. A call during the work of another begins again.
-func (m *Mesh) RenewLinks() {
+//
+// A link that cannot be made anew now, because the other end's certificate has expired while it was open, stays until it can; not if authorities were
+// replaced: what they have signed counts no longer.
+func (m *Mesh) RenewLinks(authorities bool) {
 	ctx, cancel := context.WithCancel(m.ctx)
 	m.mu.Lock()
 	if m.renewing != nil {
 		m.renewing()
 	}
 	m.renewing = cancel
+	m.renewHard = m.renewHard || authorities
+	hard := m.renewHard
 	peers := make([]*peer, 0, len(m.peers))
 	for _, p := range m.peers {
 		peers = append(peers, p)
@@ -47,22 +53,82 @@ func (m *Mesh) RenewLinks() {
 	m.mu.Unlock()
 	if !m.spawn(func() {
 		defer cancel()
-		for _, p := range peers {
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(min(renewPause, renewMax/time.Duration(len(peers)))):
-			}
-			p.mu.Lock()
-			sess := p.sess
-			p.mu.Unlock()
-			if sess != nil {
-				sess.fail(errRenewed)
-			}
+		peers, ended := m.renewEach(ctx, peers, hard)
+		if ended {
+			m.mu.Lock()
+			m.renewHard = m.renewHard && ctx.Err() != nil // what came meanwhile begins again
+			m.mu.Unlock()
+		}
+		for ended && len(peers) > 0 && sleep(ctx, renewRetry) {
+			peers, ended = m.renewEach(ctx, peers, false)
 		}
 	}) {
 		cancel()
 	}
+}
+
+// renewEach ends the links to peers, which dial again by themselves, and returns those whose links have stayed; ended is false if ctx came first.
+func (m *Mesh) renewEach(ctx context.Context, peers []*peer, hard bool) (stayed []*peer, ended bool) {
+	for _, p := range peers {
+		if !sleep(ctx, min(renewPause, renewMax/time.Duration(len(peers)))) {
+			return nil, false
+		}
+		p.mu.Lock()
+		sess := p.sess
+		p.mu.Unlock()
+		if sess == nil {
+			continue
+		}
+		if !hard {
+			if err := p.tryTLS(ctx); err != nil {
+				m.cfg.Logger.Warn("a link stays as it is, it cannot be made with the new certificates", "peer", string(p.id), "err", err)
+				stayed = append(stayed, p)
+				continue
+			}
+		}
+		sess.fail(errRenewed)
+	}
+	return stayed, true
+}
+
+// sleep waits for d; false: ctx ended first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
+
+// tryTLS tells why a handshake with the peer fails now, at either end. It says nothing of peers that need none.
+func (p *peer) tryTLS(ctx context.Context) error {
+	secure := p.m.cfg.Secure
+	if secure == nil || secure.Plain {
+		return nil
+	}
+	addr, err := p.resolve()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, p.m.cfg.DialTimeout)
+	defer cancel()
+	raw, err := p.m.cfg.Dial(ctx, addr)
+	if err != nil {
+		return err
+	}
+	defer raw.Close()
+	conn, _, err := newClientCreds(secure, p.m.cfg.Dial).ClientHandshake(ctx, addr, raw)
+	if err != nil {
+		return err
+	}
+	if at, ok := ctx.Deadline(); ok {
+		if err := conn.SetReadDeadline(at); err != nil {
+			return err
+		}
+	}
+	_, err = conn.Read(make([]byte, 1)) // a server that has taken this end's certificate speaks first
+	return err
 }
 
 // refusedTLS logs a connection that failed its handshake, at most one a second.

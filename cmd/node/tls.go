@@ -81,7 +81,7 @@ func (n *running) secure() *transport.Secure {
 // renewLinks makes links anew when certificates were replaced.
 func (n *running) renewLinks() {
 	if n.nodeTLS != nil {
-		n.nodeTLS.OnChange(func(certs.Change) { n.mesh.RenewLinks() })
+		n.nodeTLS.OnChange(func(c certs.Change) { n.mesh.RenewLinks(c.Authorities) })
 	}
 }
 

@@ -292,3 +292,79 @@ func readByte(addr string, cfg *tls.Config) error {
 	_, err = conn.Read(make([]byte, 1))
 	return err
 }
+
+// TestCertificatesExpireWhileRunning lets the certificates of all three nodes expire under load, and replaces them one node after the other, by ones that
+// are of no use at first. Links that are open stay: also those of a node that has a good certificate before the others have. Nothing needs a restart.
+func TestCertificatesExpireWhileRunning(t *testing.T) {
+	t.Parallel()
+	r := newNodesRig(t, "on")
+	startAll(t, r.Cluster)
+	q := plainQueue(at(t, r.Node(0)), "expiring", nil)
+	l := startLoad(t, q, r.Node(1).URL(), []string{r.Node(2).URL()}, 100)
+	take := func(n *cluster.Node, leaf pki.Leaf) {
+		t.Helper()
+		leaf.DNS = []string{nodeName}
+		reloads := figure(t, n, `warren_certificate_reloads_total{use="nodes"}`)
+		r.write(r.dir(n.Name), issue(t, r.ca, leaf), r.ca)
+		eventually(t, func() error {
+			if err := n.Signal(syscall.SIGHUP); err != nil {
+				t.Fatal(err)
+			}
+			if figure(t, n, `warren_certificate_reloads_total{use="nodes"}`) == reloads {
+				return errors.New(n.Name + " has not taken its certificate")
+			}
+			return nil
+		})
+	}
+	end := time.Now().Add(12 * time.Second)
+	for _, n := range r.Nodes() {
+		take(n, pki.Leaf{To: end})
+	}
+	time.Sleep(time.Until(end.Add(time.Second)))
+	l.progress(200) // on links that are open
+	links := func(n *cluster.Node) int { return said(t, n, "link to peer is down") }
+	before := links(r.Node(0))
+	const refused = "new certificates are not used"
+	other := newAuthority(t, "other")
+	for _, bad := range []pki.Pair{
+		issue(t, r.ca, pki.Leaf{DNS: []string{nodeName}, From: time.Now().Add(time.Hour)}),
+		issue(t, r.ca, pki.Leaf{DNS: []string{nodeName}, From: end.Add(-time.Hour), To: end}),
+		issue(t, other, pki.Leaf{DNS: []string{nodeName}}),
+		{Cert: issue(t, r.ca, pki.Leaf{DNS: []string{nodeName}}).Cert, Key: issue(t, r.ca, pki.Leaf{}).Key},
+	} {
+		was := said(t, r.Node(0), refused)
+		r.write(r.dir(r.Node(0).Name), bad, r.ca)
+		if err := r.Node(0).Signal(syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, func() error {
+			if said(t, r.Node(0), refused) == was {
+				return errors.New("a bad certificate is not refused")
+			}
+			return nil
+		})
+	}
+	take(r.Node(0), pki.Leaf{})
+	time.Sleep(4 * time.Second) // in which its links would be made anew
+	if now := links(r.Node(0)); now != before {
+		t.Errorf("%d links of the node with the good certificate are down", now-before)
+	}
+	conn, err := amqp.Dial(r.Node(0).URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	roundTrip(t, conn)
+	take(r.Node(1), pki.Leaf{})
+	take(r.Node(2), pki.Leaf{})
+	for _, n := range r.Nodes() {
+		eventually(t, func() error {
+			if said(t, n, "certificates were replaced") < 4 {
+				return errors.New(n.Name + " has not made its links anew")
+			}
+			return nil
+		})
+	}
+	confirms, _ := l.finish()
+	l.pauses("no confirm", confirms, 0)
+}
