@@ -162,11 +162,15 @@ func (c *Catalog) demote(ctx context.Context, id NodeID) error {
 	return c.spreadAfter(c.await(ctx, c.raft.DemoteVoter(raft.ServerID(id), 0, membershipWait).Error, nothing))
 }
 
-// longDown is a voter that has been down for so long that another one should vote, "" if none.
+// longDown is a voter that has been down for so long that another one should vote, "" if none. The time is counted by this node, since it heard of the
+// death: the catalog's record is of the clock of who led then.
 func (c *Catalog) longDown(view *View, voters []raft.Server) NodeID {
 	for _, s := range voters {
 		n := view.Node(NodeID(s.ID))
-		if n != nil && n.Down != 0 && n.ID != c.cfg.Local && c.cfg.Mesh.Clock()-n.Down >= c.cfg.VoterReplaceAfter.Milliseconds() && c.isDead(n.ID) {
+		if n == nil || n.Down == 0 || n.ID == c.cfg.Local {
+			continue
+		}
+		if at, dead := c.deadSince(n.ID); dead && time.Since(at) >= c.cfg.VoterReplaceAfter {
 			return n.ID
 		}
 	}

@@ -77,3 +77,43 @@ func TestVoterOfThreeStays(t *testing.T) {
 		t.Errorf("voters are %v", voters)
 	}
 }
+
+// TestDownByAWrongClock has a leader whose clock is an hour off note that a voter is down: another one votes in its place when it has been dead for long
+// enough, whatever the clocks of leaders say, and not before.
+func TestDownByAWrongClock(t *testing.T) {
+	for _, tc := range []struct {
+		name         string
+		off, replace time.Duration
+		replaced     bool
+	}{
+		{"an hour behind", -time.Hour, 30 * time.Minute, false},
+		{"an hour ahead", time.Hour, 300 * time.Millisecond, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := newNodesOf(t, 5, &nodes{program: func(m *transport.Config, cfg *catalog.Config) {
+				m.Level = 2
+				cfg.DownAfter, cfg.VoterReplaceAfter = time.Hour, tc.replace
+			}})
+			c.ready()
+			c.untilLevel(2)
+			for _, n := range c.all {
+				propose(t, n, &catalog.RegisterNode{ID: n.id})
+			}
+			leader := c.leader()
+			voters := leader.catalog.Voters()
+			victim := voters[slices.IndexFunc(voters, func(id transport.NodeID) bool { return id != leader.id })]
+			c.kill(victim)
+			n := leader.catalog.View().Node(victim)
+			propose(t, leader, &catalog.NodeDown{ID: victim, Incarnation: n.Incarnation, AtMillis: time.Now().Add(tc.off).UnixMilli()})
+			replaced := func() bool { return !slices.Contains(c.leader().catalog.Voters(), victim) }
+			if tc.replaced {
+				until(t, "another one votes", replaced)
+				return
+			}
+			time.Sleep(3 * time.Second)
+			if replaced() {
+				t.Error("a voter that has just died has lost its vote")
+			}
+		})
+	}
+}
