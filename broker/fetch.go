@@ -104,10 +104,15 @@ func (d *Delivery) PropertiesWithCounts() amqp.RawProperties {
 	return raw
 }
 
-// Shorten takes at least so many bytes from the properties, for a client that cannot take them as they are, by leaving out the oldest deaths.
-// The message itself keeps them. false: there are not enough.
-func (d *Delivery) Shorten(by int) bool {
-	short, ok := dlx.Shorten(d.Properties, len(d.Properties)-by)
+// Fit makes the properties as clients get them no larger than size bytes, for a client that can take no more, by leaving out what does not
+// fit of their deaths, or else the counts. The message itself keeps all. false: they are larger by themselves.
+func (d *Delivery) Fit(size int) bool {
+	counts := len(d.PropertiesWithCounts()) - len(d.Properties)
+	short, ok := dlx.Shorten(d.Properties, size-counts)
+	if !ok && counts > 0 {
+		d.Acquired, d.Failed = 0, 0
+		short, ok = dlx.Shorten(d.Properties, size)
+	}
 	if ok {
 		d.Properties = short
 	}

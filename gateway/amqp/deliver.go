@@ -91,17 +91,16 @@ func (ch *channel) sendLocked(cons *consumer, d *broker.Delivery) {
 }
 
 // fits sees to it that the client can take a message: its header is one frame, and the message may be of a client with larger ones, or of another
-// protocol, or have died so often that its deaths do not fit: the oldest are left out.
+// protocol, or have died, or been tried, so often that what tells of that does not fit: less is said.
 func (ch *channel) fits(d *broker.Delivery) error {
 	frameMax := ch.c.frameMax
 	if wire.ContentHeaderFits(d.Properties, frameMax/2) { // what is added to it has much less
 		return nil
 	}
-	props := d.PropertiesWithCounts()
-	if wire.ContentHeaderFits(props, frameMax) || d.Shorten(len(props)-wire.ContentHeaderRoom(frameMax)) {
+	if d.Fit(wire.ContentHeaderRoom(frameMax)) {
 		return nil
 	}
-	return broker.Errorf(broker.PreconditionFailed, "message with a header of %d bytes does not fit frame_max %d", len(props), frameMax)
+	return broker.Errorf(broker.PreconditionFailed, "message with a header of %d bytes does not fit frame_max %d", len(d.Properties), frameMax)
 }
 
 // Cancelled implements Sink.

@@ -109,6 +109,22 @@ func TestDeathOfAMessageWithLargeHeaders(t *testing.T) {
 	}
 }
 
+// TestCountsOfAMessageWithLargeHeaders: a message whose headers fill a frame comes again, without the counts of its attempts if they have no room.
+func TestCountsOfAMessageWithLargeHeaders(t *testing.T) {
+	t.Parallel()
+	s := at(t, startCluster(t, 1).Node(0))
+	q := s.queue("q", amqp.Table{"x-queue-type": "quorum"})
+	s.publish("", q, amqp.Publishing{Headers: amqp.Table{"h": strings.Repeat("h", 131_030)}, Body: []byte("m")})
+	for i := range 3 {
+		s.ready(q, 1)
+		d, ok, err := s.ch.Get(q, false)
+		if err != nil || !ok || d.Redelivered != (i > 0) {
+			t.Fatal(i, ok, err, d.Redelivered)
+		}
+		s.noError("reject", d.Reject(true))
+	}
+}
+
 // manyKeys are routing keys of 200 bytes that lead nowhere.
 func manyKeys(n int) (keys []any) {
 	for i := range n {
