@@ -110,6 +110,8 @@ func goldenLevel2() []Command {
 		&PauseQueue{49, false},
 		&DeclareQueue{Queue{Vhost: "/", Name: "whose", Durable: true, Kind: Replicated, Members: []NodeID{n1}, Preferred: n1, DeclaredBy: "ann"}, 0},
 		&DeclareQueue{Queue{Vhost: "/", Name: "led", Durable: true, Kind: Replicated, Members: []NodeID{n1, n3}, Preferred: n3, FirstLeader: n3}, 0},
+		&PutVhost{Vhost: Vhost{Name: "v", Description: "not taken", Tags: []string{"only these"}}, Only: VhostName | VhostTags},
+		&SetNodeState{ID: "n5/e", State: NodeLeaving, NotLast: true},
 	}
 }
 
