@@ -2,6 +2,7 @@ package leader
 
 import (
 	"container/heap"
+	"slices"
 	"time"
 
 	"github.com/warrenmq/warren/failpoint"
@@ -35,6 +36,8 @@ type hold struct {
 type readyView struct {
 	cursor map[uint8]queue.MessageID
 	back   map[uint8]*idHeap
+	// unseen are the lanes of messages below their lane's cursor that came back without a client having seen them.
+	unseen map[queue.MessageID]uint8
 	// purging: ids up to it may be named by the purge in entry purgedBy, which is
 	// not applied.
 	purging  queue.MessageID
@@ -44,6 +47,7 @@ type readyView struct {
 func (v *readyView) init() {
 	v.cursor = map[uint8]queue.MessageID{}
 	v.back = map[uint8]*idHeap{}
+	v.unseen = map[queue.MessageID]uint8{}
 }
 
 // putBack makes a message that was held ready again. Above the cursor it will be
@@ -60,14 +64,33 @@ func (v *readyView) putBack(m queue.Message) {
 	heap.Push(h, m.ID)
 }
 
-// unhand moves a lane's cursor back before the message, if it is the last one that was handed out.
-func (v *readyView) unhand(m queue.Message) bool {
-	if m.ID != v.cursor[m.Priority] {
-		return false
+// unhand makes a message ready again that was held and that no client has seen. The cursor stays behind what somebody may
+// have seen: see passed.
+func (v *readyView) unhand(m queue.Message) {
+	v.putBack(m)
+	c := v.cursor[m.Priority]
+	if m.ID > c || m.Attempt > 0 {
+		return
 	}
-	v.cursor[m.Priority] = m.ID - 1
-	return true
+	v.unseen[m.ID] = m.Priority
+	for {
+		if lane, ok := v.unseen[c]; !ok || lane != m.Priority {
+			break
+		}
+		delete(v.unseen, c)
+		c--
+	}
+	if c == v.cursor[m.Priority] {
+		return
+	}
+	v.cursor[m.Priority] = c
+	h := v.back[m.Priority]
+	*h = slices.DeleteFunc(*h, func(id queue.MessageID) bool { return id > c }) // they are met anyway
+	heap.Init(h)
 }
+
+// passed tells whether somebody may have seen a message behind a ready one, which then comes out of order: it is flagged.
+func (v *readyView) passed(m queue.Message) bool { return m.ID <= v.cursor[m.Priority] }
 
 // peek returns the message to be delivered next, without taking it.
 func (v *readyView) peek(l *Leader) (msg queue.Message, ok bool) {
@@ -91,6 +114,7 @@ func (v *readyView) peekLane(l *Leader, q *queue.Queue, p uint8) (queue.Message,
 				return m, true
 			}
 			heap.Pop(h)
+			delete(v.unseen, id)
 		}
 	}
 	for {
@@ -109,6 +133,7 @@ func (v *readyView) peekLane(l *Leader, q *queue.Queue, p uint8) (queue.Message,
 func (v *readyView) take(m queue.Message) {
 	if h := v.back[m.Priority]; h != nil && h.Len() > 0 && (*h)[0] == m.ID {
 		heap.Pop(h)
+		delete(v.unseen, m.ID)
 		return
 	}
 	v.cursor[m.Priority] = m.ID
@@ -222,7 +247,7 @@ func (l *Leader) item(m queue.Message) (wire.Item, bool) {
 	}
 	return wire.Item{
 		ID: m.ID, Attempt: m.Attempt, Failed: m.Failed,
-		Redelivered: m.Attempt > 0 || m.ID <= l.maybeDelivered,
+		Redelivered: m.Attempt > 0 || m.ID <= l.maybeDelivered || l.ready.passed(m),
 		Message:     data[m.Ref.Offset : m.Ref.Offset+m.Ref.Length],
 	}, true
 }

@@ -223,34 +223,24 @@ func (l *Leader) heldIn(r fsm.Run, f func(queue.MessageID, hold)) {
 	}
 }
 
-// onUnsent takes back deliveries that no client has seen. Where nothing behind them was handed out they are as they
-// were, and keep their attempt number, under which the node says nothing more of them. The others were passed over: they
-// come to their place through the log and are flagged as redelivered, because who takes them may have had a later one.
+// onUnsent takes back deliveries that no client has seen: they are ready again as they were, and come before what is
+// behind them. They keep their attempt number, under which the node says nothing more of them.
 func (l *Leader) onUnsent(from string, m *wire.Unsent) {
 	p := l.heard(from, m.Origin)
 	if p == nil || p.resync != m.Resync {
 		return // its Resync does not name them
 	}
-	var ids, passed []queue.MessageID
+	var ids []queue.MessageID
 	l.settled(p, fsm.Settle{Runs: m.Runs}, func(id queue.MessageID, _ hold) { ids = append(ids, id) })
 	for _, id := range slices.Backward(ids) {
-		if !l.unhand(id) {
-			passed = append(passed, id)
-		}
+		l.letGo(id)
+		l.replica.View(func(f *fsm.Machine) {
+			if msg, ok := f.Queue().Get(id); ok {
+				l.ready.unhand(msg)
+				l.mayExpire(msg)
+			}
+		})
 	}
-	l.takeBack(passed, fsm.RequeueCounted)
-}
-
-// unhand makes the message a lane handed out last as if it had not been; ok is false for another one.
-func (l *Leader) unhand(id queue.MessageID) (ok bool) {
-	l.replica.View(func(f *fsm.Machine) {
-		msg, there := f.Queue().Get(id)
-		ok = !there || msg.Attempt > 0 || l.ready.unhand(msg)
-	})
-	if ok {
-		l.unhold(id)
-	}
-	return ok
 }
 
 func appendRun(runs []fsm.Run, id queue.MessageID, attempt uint32) []fsm.Run {

@@ -78,6 +78,33 @@ func TestUnsentPassedOverIsFlagged(t *testing.T) {
 	}
 }
 
+// What goes back bit by bit, whatever the order, is as it was when all behind it is there again: no client has seen any of it.
+func TestUnsentBitByBitIsAsItWas(t *testing.T) {
+	a, b := node(1), node(2)
+	r := newRig(t, plain(), a, b)
+	r.answerRoll(a)
+	r.answerRoll(b)
+	r.attach(a, 1, 6)
+	r.publish(a, "1", "2", "3", "4", "5", "6")
+	mine := r.items(a, 6)
+	r.settle(a, fsm.Ack, mine[0])
+	r.l.Receive(a.ID, &wire.Detach{Queue: 7, Origin: a.Origin, No: 1})
+	for _, i := range []int{2, 5, 3, 1, 4} {
+		r.unsent(a, 1, mine[i])
+	}
+	r.countReady(b, 5)
+	r.attach(b, 1, 6)
+	got := r.items(b, 5)
+	if bodies := r.bodies(got); !slices.Equal(bodies, []string{"2", "3", "4", "5", "6"}) {
+		t.Fatalf("got %v", bodies)
+	}
+	for _, it := range got {
+		if it.Redelivered || it.Attempt != 0 {
+			t.Errorf("%+v", it)
+		}
+	}
+}
+
 // A consumer that gives back gets the next ones in their place.
 func TestUnsentGivesCreditBack(t *testing.T) {
 	a := node(1)

@@ -96,7 +96,7 @@ type Window struct {
 }
 
 // Unsent gives back deliveries that no client has seen: they are ready again as they were, and the log
-// has nothing of it, except of those that others have passed over meanwhile: these return as counted attempts. Resync is the No of the node's newest Resync: a leader that knows another one does nothing, for what
+// has nothing of it. Resync is the No of the node's newest Resync: a leader that knows another one does nothing, for what
 // that one does not name is ready already, and may be out again. Level 2 of the cluster.
 type Unsent struct {
 	Queue  uint64
