@@ -1,6 +1,7 @@
 package amqp
 
 import (
+	"context"
 	"crypto/rand"
 	"fmt"
 	"math"
@@ -119,10 +120,9 @@ func (ch *channel) cancelConsumer(m *wire.BasicCancel) error {
 	if cons != nil && cons.handle != nil {
 		ctx, cancel := ch.c.operation()
 		defer cancel()
-		if err := cons.handle.Cancel(ctx); err != nil {
+		if err := ch.endConsumer(ctx, cons); err != nil {
 			return err
 		}
-		ch.forgetConsumer(cons)
 	}
 	if !m.NoWait {
 		ch.reply(&wire.BasicCancelOk{ConsumerTag: m.ConsumerTag})
@@ -143,10 +143,9 @@ func (ch *channel) recheck() error {
 	ctx, cancel := ch.c.operation()
 	defer cancel()
 	for _, cons := range lost {
-		if err := cons.handle.Cancel(ctx); err != nil {
+		if err := ch.endConsumer(ctx, cons); err != nil {
 			return err
 		}
-		ch.forgetConsumer(cons)
 		if ch.c.cancelNotify {
 			ch.reply(&wire.BasicCancel{ConsumerTag: cons.tag, NoWait: true})
 		}
@@ -154,14 +153,21 @@ func (ch *channel) recheck() error {
 	return nil
 }
 
-// forgetConsumer removes a cancelled consumer. What waits for the channel-wide
-// limit goes back as it was: the client must not see it after cancel-ok.
-func (ch *channel) forgetConsumer(cons *consumer) {
+// endConsumer cancels a running consumer. What waits for the channel-wide limit goes back as it was, because the client must not see it
+// after cancel-ok, and before the queue hears of the end: whoever's turn comes then begins with it.
+func (ch *channel) endConsumer(ctx context.Context, cons *consumer) error {
 	ch.mu.Lock()
-	delete(ch.consumers, cons.tag)
+	cons.ending = true
 	unseen := ch.ungate(cons)
 	ch.mu.Unlock()
 	ch.broker.GiveBack(unseen)
+	if err := cons.handle.Cancel(ctx); err != nil {
+		return err
+	}
+	ch.mu.Lock()
+	delete(ch.consumers, cons.tag)
+	ch.mu.Unlock()
+	return nil
 }
 
 func (ch *channel) get(m *wire.BasicGet) error {

@@ -73,6 +73,7 @@ type consumer struct {
 	handle    Consumer // nil until the first delivery or the end of Consume
 	started   bool     // consume-ok was appended
 	cancelled bool     // by the broker
+	ending    bool     // the client cancels it
 
 	// The writer's: messages written since Written was called last.
 	wroteMessages, wroteBytes int

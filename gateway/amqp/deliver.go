@@ -59,6 +59,10 @@ func (ch *channel) consumerOf(handle Consumer) *consumer {
 // deliverLocked sends d, or keeps it while the channel-wide limit is reached.
 func (ch *channel) deliverLocked(cons *consumer, d *broker.Delivery) {
 	if !cons.noAck && ch.limit > 0 && (len(ch.gated) > 0 || ch.holding() >= int(ch.limit)) {
+		if cons.ending {
+			broker.GiveBack(d)
+			return
+		}
 		d.Withhold()
 		ch.gated = append(ch.gated, gatedDelivery{cons, d})
 		ch.c.srv.cfg.Unread.Add(unreadSize(d))

@@ -142,3 +142,39 @@ func TestWithheldIsNotCancelled(t *testing.T) {
 		})
 	}
 }
+
+// TestWithheldKeepsTheTurn: the next active consumer begins with what the node held back for the one that is cancelled.
+func TestWithheldKeepsTheTurn(t *testing.T) {
+	needWarren(t)
+	c := sharedCluster(t, 3)
+	for _, n := range c.Nodes()[:2] { // beside the queue's leader, and away from it
+		t.Run(n.Name, func(t *testing.T) {
+			for range 10 { // the next one's turn may come early or late
+				keepsTheTurn(at(t, n), at(t, c.Node(0)), at(t, c.Node(2)))
+			}
+		})
+	}
+}
+
+func keepsTheTurn(s, declarer, other *session) {
+	s.Helper()
+	full := declarer.queue("full", nil)
+	q := declarer.queue("q", amqp.Table{"x-single-active-consumer": true, "x-queue-leader-locator": "client-local"})
+	ch := s.channel(s.conn)
+	s.noError("qos", ch.Qos(1, 0, true))
+	held, err := ch.Consume(full, "", false, false, false, false, nil)
+	s.noError("consume", err)
+	s.fill(full, "held")
+	s.next(held)
+	_, err = ch.Consume(q, "active", false, false, false, false, nil)
+	s.noError("consume", err)
+	s.fill(q, numbered("m", 5)...)
+	s.ready(q, 4) // the node has the first one
+	_, next := other.consume(q, 10)
+	s.noError("cancel", ch.Cancel("active", false))
+	for _, want := range numbered("m", 5) { // flagged or not: another node may lead by now
+		if d := other.next(next); string(d.Body) != want {
+			s.Fatalf("got %q, want %q", d.Body, want)
+		}
+	}
+}
