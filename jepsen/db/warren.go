@@ -216,7 +216,7 @@ func (w *Warren) Break(ctx context.Context, node string, d Disk) error {
 	if !w.failpoints {
 		return ErrUnsupported
 	}
-	return w.c.ByName(node).SetDisk(ctx, cluster.Disk(d))
+	return w.c.ByName(node).SetDisk(ctx, cluster.Disk{Full: d.Full, Failing: d.Failing, SyncDelay: d.SyncDelay})
 }
 
 // Arm implements DB.

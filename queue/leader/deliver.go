@@ -2,7 +2,6 @@ package leader
 
 import (
 	"container/heap"
-	"slices"
 	"time"
 
 	"github.com/warrenmq/warren/failpoint"
@@ -80,13 +79,7 @@ func (v *readyView) unhand(m queue.Message) {
 		delete(v.unseen, c)
 		c--
 	}
-	if c == v.cursor[m.Priority] {
-		return
-	}
-	v.cursor[m.Priority] = c
-	h := v.back[m.Priority]
-	*h = slices.DeleteFunc(*h, func(id queue.MessageID) bool { return id > c }) // they are met anyway
-	heap.Init(h)
+	v.cursor[m.Priority] = c // what is above it in the heap is met anyway
 }
 
 // passed tells whether somebody may have seen a message behind a ready one, which then comes out of order: it is flagged.
@@ -110,7 +103,7 @@ func (v *readyView) peekLane(l *Leader, q *queue.Queue, p uint8) (queue.Message,
 	if h := v.back[p]; h != nil {
 		for h.Len() > 0 {
 			id := (*h)[0]
-			if m, ok := q.Get(id); ok && l.reachable(id) && l.delays.Until(id) == 0 {
+			if m, ok := q.Get(id); ok && id <= v.cursor[p] && l.reachable(id) && l.delays.Until(id) == 0 {
 				return m, true
 			}
 			heap.Pop(h)
