@@ -1,0 +1,705 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/warrenmq/warren/client"
+	"github.com/warrenmq/warren/test/cluster"
+)
+
+// Consumers that come and go by chance: as many at a time, on so many queues, for so long. The variables set a seed and a longer
+// time; the test prints the seed. With an odd one nodes are killed.
+const (
+	goingSeedEnv, goingTimeEnv = "WARREN_TEST_GOING_SEED", "WARREN_TEST_GOING_TIME"
+
+	goingTime       = 5 * time.Second
+	goingConsumers  = 5
+	goingGRPC       = 2
+	goingPublishers = 3
+	goingPause      = 4 * time.Millisecond // between two messages of a publisher
+	goingStuck      = 15 * time.Second     // without progress at the end
+)
+
+// goingQueues are the arguments of the queues.
+var goingQueues = []amqp.Table{
+	nil,
+	{"x-queue-type": "quorum", "x-delivery-limit": -1},
+	{"x-single-active-consumer": true},
+}
+
+// sighting is what clients have seen of one message.
+type sighting struct {
+	confirmed, acked, gone bool
+	unflagged, all         int
+}
+
+// goings is one run: what was published, and what consumers saw.
+type goings struct {
+	*testing.T
+	c      *cluster.Cluster
+	queues []string
+	kills  bool
+
+	channels atomic.Int64 // numbers publishing channels
+	ending   chan struct{}
+	over     chan struct{}
+	progress atomic.Int64
+
+	mu   sync.Mutex
+	seen map[string]*sighting
+	open map[string]int // consumers by queue, at the end
+}
+
+func (g *goings) of(body string) *sighting {
+	s := g.seen[body]
+	if s == nil {
+		s = &sighting{}
+		g.seen[body] = s
+	}
+	return s
+}
+
+// saw notes a delivery to who, if that is known to have got it just now, and checks what does not depend on its channel.
+func (g *goings) saw(who, body string, redelivered bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	s := g.of(body)
+	s.all++
+	if s.gone && who != "" {
+		g.Errorf("%s came to %s after it was acked", body, who)
+	}
+	if redelivered {
+		return
+	}
+	if s.unflagged++; s.unflagged > 1 {
+		g.Errorf("%s was delivered %d times without the flag", body, s.unflagged)
+	}
+}
+
+func (g *goings) acks(bodies ...string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, b := range bodies {
+		g.of(b).acked = true
+	}
+	g.progress.Add(int64(len(bodies)))
+}
+
+// publish sends numbered messages by one channel after the other until the end.
+func (g *goings) publish(r *rand.Rand) {
+	for {
+		select {
+		case <-g.ending:
+			return
+		default:
+		}
+		conn, err := g.dial(r, nil)
+		if err != nil {
+			time.Sleep(20 * time.Millisecond)
+			continue
+		}
+		g.publishBy(r, conn)
+		conn.Close()
+	}
+}
+
+func (g *goings) publishBy(r *rand.Rand, conn *amqp.Connection) {
+	ch, err := conn.Channel()
+	if err != nil || ch.Confirm(false) != nil {
+		return
+	}
+	name := fmt.Sprint("p", g.channels.Add(1))
+	var wait sync.WaitGroup
+	defer wait.Wait()
+	for i := 0; r.IntN(400) > 0; i++ {
+		select {
+		case <-g.ending:
+			return
+		case <-time.After(goingPause):
+		}
+		q := r.IntN(len(g.queues))
+		body := fmt.Sprintf("%d/%s/%d", q, name, i)
+		conf, err := ch.PublishWithDeferredConfirm("", g.queues[q], false, false, amqp.Publishing{Body: []byte(body), DeliveryMode: amqp.Persistent})
+		if err != nil {
+			return
+		}
+		wait.Go(func() {
+			ctx, cancel := context.WithTimeout(g.Context(), timeoutReply)
+			defer cancel()
+			if ok, err := conf.WaitContext(ctx); ok && err == nil {
+				g.mu.Lock()
+				g.of(body).confirmed = true
+				g.mu.Unlock()
+			}
+		})
+	}
+}
+
+// dial connects to a node by chance.
+func (g *goings) dial(r *rand.Rand, socket *net.Conn) (*amqp.Connection, error) {
+	return amqp.DialConfig(g.c.Node(r.IntN(3)).URL(), amqp.Config{Heartbeat: 10 * time.Second, Dial: func(network, addr string) (net.Conn, error) {
+		conn, err := net.DialTimeout(network, addr, time.Second)
+		if socket != nil && err == nil {
+			*socket = conn
+		}
+		return conn, err
+	}})
+}
+
+// wanderer is a client whose consumers come and go.
+type wanderer struct {
+	*goings
+	r      *rand.Rand
+	name   string
+	conn   *amqp.Connection
+	socket net.Conn
+	ch     *wanderChannel
+	number int
+}
+
+// wanderChannel is one channel of a wanderer.
+type wanderChannel struct {
+	ch        *amqp.Channel
+	name      string
+	in        chan amqp.Delivery
+	quit      chan struct{}
+	limit     int // channel-wide, 0: none
+	lowered   bool
+	recovered bool           // credit cannot be counted any more
+	prefetch  map[string]int // by consumer
+	queues    map[string]int // of the consumers that go on
+	held      []amqp.Delivery
+	log       []amqp.Delivery
+	acked     []string // since the last answer
+}
+
+func (w *wanderer) run() {
+	for {
+		select {
+		case <-w.ending:
+			w.settleDown()
+			return
+		default:
+		}
+		if w.ch == nil && !w.begin() {
+			w.end()
+			time.Sleep(20 * time.Millisecond)
+			continue
+		}
+		if !w.step() {
+			w.end()
+		}
+	}
+}
+
+func (w *wanderer) begin() bool {
+	if w.conn == nil || w.conn.IsClosed() {
+		conn, err := w.dial(w.r, &w.socket)
+		if err != nil {
+			return false
+		}
+		w.conn = conn
+	}
+	ch, err := w.conn.Channel()
+	if err != nil {
+		return false
+	}
+	w.number++
+	w.ch = &wanderChannel{
+		ch: ch, name: fmt.Sprintf("%s.%d", w.name, w.number), in: make(chan amqp.Delivery, 4096), quit: make(chan struct{}),
+		prefetch: map[string]int{}, queues: map[string]int{},
+	}
+	if w.r.IntN(2) == 0 {
+		return w.limitTo(1 + w.r.IntN(8))
+	}
+	return true
+}
+
+func (w *wanderer) limitTo(n int) bool {
+	c := w.ch
+	if c.ch.Qos(n, 0, true) != nil {
+		return false
+	}
+	c.lowered = c.lowered || n < c.limit || c.limit == 0 && len(c.prefetch) > 0
+	c.limit = n
+	w.answered()
+	return true
+}
+
+// answered: what was acked before is gone, unless a node dies.
+func (w *wanderer) answered() {
+	c := w.ch
+	if !w.kills {
+		w.mu.Lock()
+		for _, b := range c.acked {
+			w.of(b).gone = true
+		}
+		w.mu.Unlock()
+	}
+	c.acked = nil
+}
+
+// end checks what the channel got and forgets it. Nothing is read from it any more.
+func (w *wanderer) end() {
+	if c := w.ch; c != nil {
+		close(c.quit)
+		w.ordered(c)
+		w.ch = nil
+	}
+	if w.conn != nil && (w.conn.IsClosed() || w.r.IntN(3) == 0) {
+		if w.r.IntN(2) == 0 {
+			w.socket.Close()
+		}
+		w.conn.Close()
+		w.conn = nil
+	}
+}
+
+// ordered checks guarantee 4 on one channel.
+func (w *wanderer) ordered(c *wanderChannel) {
+	slices.SortFunc(c.log, func(a, b amqp.Delivery) int { return int(a.DeliveryTag) - int(b.DeliveryTag) })
+	last := map[string]int{}
+	for _, d := range c.log {
+		from, n := parted(string(d.Body))
+		if l, ok := last[from]; ok && n < l && !d.Redelivered {
+			w.Errorf("channel %s got %s as number %d without the flag, after number %d of the same channel", c.name, d.Body, d.DeliveryTag, l)
+		}
+		last[from] = max(last[from], n)
+	}
+}
+
+// parted splits a body into its queue and channel, and its number.
+func parted(body string) (from string, n int) {
+	i := strings.LastIndexByte(body, '/')
+	n, _ = strconv.Atoi(body[i+1:])
+	return body[:i], n
+}
+
+// step does one thing by chance; false ends the channel.
+func (w *wanderer) step() bool {
+	c := w.ch
+	if len(c.queues) == 0 && w.r.IntN(4) > 0 {
+		return w.consume()
+	}
+	switch w.r.IntN(24) {
+	case 0, 1:
+		return w.consume()
+	case 2, 3:
+		return w.cancel()
+	case 4:
+		if c.limit > 0 {
+			return w.limitTo(1 + w.r.IntN(8))
+		}
+	case 5:
+		return w.get()
+	case 6:
+		if c.ch.Recover(true) != nil {
+			return false
+		}
+		c.held, c.recovered = nil, true // what was not read yet is returned, too
+	case 7:
+		if w.r.IntN(2) == 0 {
+			c.ch.Close()
+			return false
+		}
+	case 8:
+		if w.r.IntN(3) == 0 {
+			w.socket.Close()
+			w.conn.Close()
+			return false
+		}
+	case 9, 10, 11, 12:
+		return w.settle()
+	default:
+		w.receive(time.Duration(1+w.r.IntN(15)) * time.Millisecond)
+	}
+	return !c.ch.IsClosed()
+}
+
+func (w *wanderer) consume() bool {
+	c := w.ch
+	if len(c.queues) >= 3 {
+		return true
+	}
+	w.number++
+	tag := fmt.Sprintf("%s.%d", w.name, w.number)
+	q, prefetch, args := w.r.IntN(len(w.queues)), 1+w.r.IntN(6), amqp.Table{}
+	if w.r.IntN(3) == 0 {
+		args["x-priority"] = w.r.IntN(3)
+	}
+	if c.ch.Qos(prefetch, 0, false) != nil {
+		return false
+	}
+	ds, err := c.ch.Consume(w.queues[q], tag, false, false, false, false, args)
+	if err != nil {
+		return false
+	}
+	c.prefetch[tag], c.queues[tag] = prefetch, q
+	go func() {
+		for d := range ds {
+			select {
+			case c.in <- d:
+			case <-c.quit:
+				return
+			}
+		}
+	}()
+	return true
+}
+
+func (w *wanderer) cancel() bool {
+	c := w.ch
+	for tag := range c.queues {
+		if c.ch.Cancel(tag, false) != nil {
+			return false
+		}
+		delete(c.queues, tag)
+		w.answered()
+		break
+	}
+	return true
+}
+
+func (w *wanderer) get() bool {
+	c := w.ch
+	d, ok, err := c.ch.Get(w.queues[w.r.IntN(2)], false)
+	if err != nil {
+		return false
+	}
+	w.answered()
+	if ok {
+		w.took(d)
+	}
+	return true
+}
+
+func (w *wanderer) took(d amqp.Delivery) {
+	c := w.ch
+	who := c.name
+	if c.recovered {
+		who = "" // it may have been returned, and acked by others, before it was read
+	}
+	w.saw(who, string(d.Body), d.Redelivered)
+	c.held, c.log = append(c.held, d), append(c.log, d)
+	if d.ConsumerTag == "" || c.recovered {
+		return
+	}
+	own, all := 0, 0
+	for _, h := range c.held {
+		if h.ConsumerTag == d.ConsumerTag {
+			own++
+		}
+		if h.ConsumerTag != "" {
+			all++
+		}
+	}
+	if own > c.prefetch[d.ConsumerTag] {
+		w.Errorf("consumer %s has %d messages, its prefetch is %d", d.ConsumerTag, own, c.prefetch[d.ConsumerTag])
+	}
+	if c.limit > 0 && !c.lowered && all > c.limit {
+		w.Errorf("channel %s has %d messages, its limit is %d", c.name, all, c.limit)
+	}
+}
+
+// receive takes what comes in some time.
+func (w *wanderer) receive(d time.Duration) {
+	after := time.After(d)
+	for {
+		select {
+		case d := <-w.ch.in:
+			if w.ch.ch.IsClosed() {
+				return
+			}
+			w.took(d)
+		case <-after:
+			return
+		}
+	}
+}
+
+// settle ends some of what the channel has.
+func (w *wanderer) settle() bool {
+	c := w.ch
+	if len(c.held) == 0 {
+		return true
+	}
+	slices.SortFunc(c.held, func(a, b amqp.Delivery) int { return int(a.DeliveryTag) - int(b.DeliveryTag) })
+	i := w.r.IntN(len(c.held))
+	d, multiple := c.held[i], w.r.IntN(3) == 0
+	var ended []amqp.Delivery
+	if multiple {
+		ended, c.held = slices.Clone(c.held[:i+1]), slices.Clone(c.held[i+1:])
+	} else {
+		ended, c.held = []amqp.Delivery{d}, slices.Delete(c.held, i, i+1)
+	}
+	if multiple && !w.readTo(d.DeliveryTag) {
+		c.held = append(c.held, ended...) // some that it would settle are not read yet
+		return true
+	}
+	if w.r.IntN(4) == 0 {
+		return c.ch.Nack(d.DeliveryTag, multiple, true) == nil
+	}
+	for _, e := range ended {
+		if !c.recovered { // else it may have been returned before
+			c.acked = append(c.acked, string(e.Body))
+		}
+		w.acks(string(e.Body))
+	}
+	return c.ch.Ack(d.DeliveryTag, multiple) == nil
+}
+
+// readTo tells whether every delivery up to a tag was read.
+func (w *wanderer) readTo(tag uint64) bool {
+	n := 0
+	for _, d := range w.ch.log {
+		if d.DeliveryTag <= tag {
+			n++
+		}
+	}
+	return uint64(n) == tag
+}
+
+// settleDown acks all that comes and begins nothing.
+func (w *wanderer) settleDown() {
+	if w.ch == nil {
+		return
+	}
+	c := w.ch
+	w.mu.Lock()
+	for _, q := range c.queues {
+		w.open[w.queues[q]]++
+	}
+	w.mu.Unlock()
+	for !c.ch.IsClosed() {
+		for _, d := range c.held {
+			w.acks(string(d.Body))
+			_ = d.Ack(false)
+		}
+		c.held = nil
+		select {
+		case d := <-c.in:
+			w.took(d)
+		case <-w.over:
+			w.end()
+			return
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// subscribe consumes over gRPC, now and then at another node.
+func (g *goings) subscribe(r *rand.Rand, cl *client.Client) {
+	for g.Context().Err() == nil {
+		select {
+		case <-g.ending:
+			return
+		default:
+		}
+		ctx, cancel := context.WithTimeout(g.Context(), time.Duration(20+r.IntN(600))*time.Millisecond)
+		q, last := g.queues[r.IntN(len(g.queues))], map[string]int{}
+		err := cl.Consume(ctx, q, client.ConsumerConfig{Prefetch: 1 + r.IntN(8), Priority: int32(r.IntN(3))}, func(_ context.Context, d *client.Delivery) error {
+			body := string(d.Message.Body)
+			g.saw("a stream", body, d.Redelivered)
+			from, n := parted(body)
+			if l, ok := last[from]; ok && n < l && !d.Redelivered && !g.kills {
+				g.Errorf("a stream got %s without the flag, after number %d of the same channel", body, l)
+			}
+			last[from] = max(last[from], n)
+			switch r.IntN(8) {
+			case 0:
+				return d.Requeue()
+			case 1:
+				return d.Release()
+			}
+			g.acks(body)
+			return nil
+		})
+		cancel()
+		if err != nil && !errors.Is(err, context.Canceled) && !g.kills {
+			g.Errorf("consume %s: %v", q, err)
+		}
+	}
+}
+
+// harm moves leaders, and kills nodes if it may.
+func (g *goings) harm(r *rand.Rand) {
+	for {
+		select {
+		case <-g.ending:
+			return
+		case <-time.After(time.Duration(100+r.IntN(900)) * time.Millisecond):
+		}
+		n := g.c.Node(r.IntN(3))
+		if g.kills && r.IntN(2) == 0 {
+			kill(g.T, n)
+			time.Sleep(time.Duration(100+r.IntN(1500)) * time.Millisecond)
+			start(g.T, n)
+			continue
+		}
+		ctl(g.T, n, "transfer_leadership", "-q", g.queues[r.IntN(len(g.queues))], g.c.Node(r.IntN(3)).Name)
+	}
+}
+
+// left counts the confirmed messages that nobody has acked.
+func (g *goings) left() (bodies []string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for b, s := range g.seen {
+		if s.confirmed && !s.acked {
+			bodies = append(bodies, b)
+		}
+	}
+	slices.Sort(bodies)
+	return bodies
+}
+
+// empties waits until everything is acked. A queue that has consumers needs no other; who has none gets one.
+func (g *goings) empties() {
+	had, since := g.progress.Load(), time.Now()
+	fresh := false
+	for len(g.left()) > 0 {
+		if now := g.progress.Load(); now != had {
+			had, since = now, time.Now()
+		}
+		if stood := time.Since(since); stood > 2*time.Second && !fresh {
+			fresh = true
+			g.mu.Lock()
+			for _, q := range g.queues {
+				if g.open[q] == 0 {
+					go g.sweep(q)
+				}
+			}
+			g.mu.Unlock()
+		} else if stood > goingStuck {
+			left := g.left()
+			g.mu.Lock()
+			g.Errorf("%d messages are stuck: %v; consumers %v", len(left), left[:min(len(left), 20)], g.open)
+			g.mu.Unlock()
+			for _, q := range g.queues {
+				st, err := g.c.Queue(g.Context(), q)
+				g.Logf("%+v %v", st, err)
+			}
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// cleared waits until nothing is in the queues. An ack may have got lost with its connection.
+func (g *goings) cleared(s *session) {
+	for i, q := range g.queues {
+		ch, ds := s.consume(q, 100)
+		begun := time.Now()
+		for {
+			st, err := g.c.Queue(g.Context(), q)
+			if err == nil && st.Ready == 0 && st.Unacked == 0 {
+				break
+			}
+			if time.Since(begun) > goingStuck {
+				g.Errorf("queue %d is left with %+v %v", i, st, err)
+				break
+			}
+			select {
+			case d := <-ds:
+				g.saw("the end", string(d.Body), d.Redelivered)
+				_ = d.Ack(false)
+			case <-time.After(20 * time.Millisecond):
+			}
+		}
+		ch.Close()
+	}
+}
+
+func (g *goings) sweep(q string) {
+	conn, err := amqp.Dial(g.c.Node(0).URL())
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	ch, err := conn.Channel()
+	if err != nil {
+		return
+	}
+	ds, err := ch.Consume(q, "", false, false, false, false, nil)
+	if err != nil {
+		return
+	}
+	for {
+		select {
+		case <-g.over:
+			return
+		case d, ok := <-ds:
+			if !ok {
+				return
+			}
+			g.saw("the end", string(d.Body), d.Redelivered)
+			g.acks(string(d.Body))
+			_ = d.Ack(false)
+		}
+	}
+}
+
+// TestConsumersComeAndGo: whatever consumers do beside each other, what a channel gets is in order or flagged, no delivery but the first
+// is without the flag, nobody has more than its prefetch, and nothing is lost or stays where somebody could take it.
+func TestConsumersComeAndGo(t *testing.T) {
+	t.Parallel()
+	needWarren(t)
+	seed, long := rand.Uint64(), goingTime
+	if s, err := strconv.ParseUint(os.Getenv(goingSeedEnv), 10, 64); err == nil {
+		seed = s
+	}
+	if d, err := time.ParseDuration(os.Getenv(goingTimeEnv)); err == nil {
+		long = d
+	}
+	t.Logf("seed %d", seed)
+	c := startCluster(t, 3)
+	g := &goings{
+		T: t, c: c, kills: seed%2 == 1, ending: make(chan struct{}), over: make(chan struct{}),
+		seen: map[string]*sighting{}, open: map[string]int{},
+	}
+	s := at(t, c.Node(0))
+	for i, args := range goingQueues {
+		g.queues = append(g.queues, plainQueue(s, fmt.Sprint("going", i), args))
+	}
+	var all, publishers sync.WaitGroup
+	next := uint64(0)
+	chance := func() *rand.Rand { next++; return rand.New(rand.NewPCG(seed, next)) }
+	for range goingPublishers {
+		r := chance()
+		publishers.Go(func() { g.publish(r) })
+	}
+	for i := range goingConsumers {
+		w := &wanderer{goings: g, r: chance(), name: fmt.Sprint("w", i)}
+		all.Go(w.run)
+	}
+	for i := range goingGRPC {
+		r, cl := chance(), goClientAt(t, c, c.Node(i))
+		publishers.Go(func() { g.subscribe(r, cl) })
+	}
+	r := chance()
+	publishers.Go(func() { g.harm(r) })
+	time.Sleep(long)
+	close(g.ending)
+	publishers.Wait()
+	g.empties()
+	close(g.over)
+	all.Wait()
+	g.cleared(at(t, c.Node(0)))
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	t.Logf("%d messages, %d acked", len(g.seen), g.progress.Load())
+}
