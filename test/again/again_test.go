@@ -49,12 +49,20 @@ func TestRepetitions(t *testing.T) {
 		err    string // "" if it ends well
 		wants  []string
 	}{
-		"all well":              {wants: []string{"ok  \tscene"}},
-		"nothing was stolen":    {turns: "late\n", stolen: []float64{0.05}, err: "failed: scene.TestTurn", wants: []string{"scene_test.go:23: late", "stands: 5 %"}},
-		"passes when repeated":  {turns: "late\n", stolen: []float64{0.5}, wants: []string{"scene_test.go:23: late", "again: scene.TestTurn failed while 50 % of the machine were taken away, and passed alone"}},
-		"fails in quiet":        {turns: "late\nwrong\n", stolen: []float64{0.5, 0}, err: "scene.TestTurn failed again", wants: []string{"late", "wrong", "stands: 0 %"}},
-		"fails for ever":        {turns: strings.Repeat("late\n", 9), stolen: []float64{0.5}, err: "scene.TestTurn failed again", wants: []string{"late"}},
-		"a panic stands":        {turns: "panic\n", stolen: []float64{0.5}, err: "failed: scene.TestTurn", wants: []string{"stands: it says panic: "}},
+		"all well":             {wants: []string{"ok  \tscene"}},
+		"nothing was stolen":   {turns: "late\n", stolen: []float64{0.05}, err: "failed: scene.TestTurn", wants: []string{"scene_test.go:23: late", "stands: 5 %"}},
+		"passes when repeated": {turns: "late\n", stolen: []float64{0.5}, wants: []string{"scene_test.go:23: late", "again: scene.TestTurn failed while 50 % of the machine were taken away, and passed alone"}},
+		"fails in quiet":       {turns: "late\nwrong\n", stolen: []float64{0.5, 0}, err: "scene.TestTurn failed again", wants: []string{"late", "wrong", "stands: 0 %"}},
+		"fails for ever":       {turns: strings.Repeat("late\n", 9), stolen: []float64{0.5}, err: "scene.TestTurn failed again", wants: []string{"late"}},
+		"a panic stands":       {turns: "panic\n", stolen: []float64{0.5}, err: "failed: scene.TestTurn", wants: []string{"stands: it says panic: "}},
+		"a panic elsewhere stands": {
+			source: "package scene\n\nimport \"testing\"\n\nfunc TestTurn(t *testing.T) {\n\tt.Parallel()\n\tgo panic(\"elsewhere\")\n\tselect {}\n}\n",
+			stolen: []float64{0.5}, err: "failed: scene", wants: []string{"panic: elsewhere", "scene_test.go:7", "stands: it says panic: "},
+		},
+		"an exit in the midst": {
+			source: "package scene\n\nimport (\n\t\"os\"\n\t\"testing\"\n)\n\nfunc TestTurn(t *testing.T) {\n\tprintln(\"the cause\")\n\tos.Exit(3)\n}\n",
+			err:    "failed: scene", stolen: []float64{0}, wants: []string{"the cause", "stands: 0 %"},
+		},
 		"what does not compile": {source: "package scene\n\nvar x int = nothing\n", stolen: []float64{0.5}, err: "failed: scene", wants: []string{"undefined: nothing", "stands: it does not compile"}},
 		"the package itself": {
 			source: "package scene\n\nimport (\n\t\"os\"\n\t\"testing\"\n)\n\nfunc TestMain(m *testing.M) {\n\tm.Run()\n\tif os.Remove(\"once\") == nil {\n\t\tprintln(\"left something\")\n\t\tos.Exit(1)\n\t}\n}\n",

@@ -159,17 +159,34 @@ func (e *events) take(ev event) {
 // fail notes a failure, but for that of a package whose tests have failed.
 func (e *events) fail(n name, t *running, ev event) {
 	output := t.output()
-	if n.test != "" {
+	switch {
+	case n.test != "":
 		fmt.Fprint(e.out, output)
 		e.broken[n.pkg] = true
-	} else if e.broken[n.pkg] && final(output) == "" {
-		return
+	default:
+		output += e.cutOff(n.pkg)
+		if e.broken[n.pkg] && final(output) == "" {
+			return
+		}
 	}
 	f := failure{name: n, begin: t.begin, end: ev.Time, final: final(output)}
 	if ev.FailedBuild != "" {
 		f.final = "it does not compile"
 	}
 	e.failed = append(e.failed, f)
+}
+
+// cutOff prints and returns what the tests have printed that were running when their package's process ended: a panic on a goroutine of the
+// program's is among it, and no test fails by that.
+func (e *events) cutOff(pkg string) (output string) {
+	for n, t := range e.running {
+		if n.pkg == pkg && n.test != "" {
+			output += t.output()
+			delete(e.running, n)
+		}
+	}
+	fmt.Fprint(e.out, output)
+	return output
 }
 
 // final says what in a failed test's output no machine can be blamed for.
