@@ -72,6 +72,17 @@ func (c *amqpConn) Publish(ctx context.Context, queue string, body []byte) error
 	return c.ch.PublishWithContext(ctx, "", queue, false, false, amqp.Publishing{DeliveryMode: amqp.Persistent, Body: body})
 }
 
+// fanout is the exchange that every vhost has for it.
+const fanout = "amq.fanout"
+
+// Join implements load.Fanner.
+func (c *amqpConn) Join(queue string) error { return c.ch.QueueBind(queue, "", fanout, false, nil) }
+
+// PublishAll implements load.Fanner.
+func (c *amqpConn) PublishAll(ctx context.Context, body []byte) error {
+	return c.ch.PublishWithContext(ctx, fanout, "", false, false, amqp.Publishing{DeliveryMode: amqp.Persistent, Body: body})
+}
+
 // Probe implements load.Prober.
 func (c *amqpConn) Probe(ctx context.Context, queue string, body []byte) (confirmed func(context.Context) (bool, error), err error) {
 	d, err := c.ch.PublishWithDeferredConfirmWithContext(ctx, "", queue, false, false, amqp.Publishing{DeliveryMode: amqp.Persistent, Body: body})
@@ -86,7 +97,7 @@ func (c *amqpConn) Consume(queue string, prefetch int, handle func(load.Delivery
 	if err := c.ch.Qos(prefetch, 0, false); err != nil {
 		return err
 	}
-	deliveries, err := c.ch.Consume(queue, "", false, false, false, false, nil)
+	deliveries, err := c.ch.Consume(queue, "", prefetch == 0, false, false, false, nil)
 	if err != nil {
 		return fmt.Errorf("consume: %w", err)
 	}

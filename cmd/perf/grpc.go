@@ -169,6 +169,9 @@ func (c *grpcConn) Publish(_ context.Context, queue string, body []byte) error {
 
 // Consume implements load.Conn.
 func (c *grpcConn) Consume(queue string, prefetch int, handle func(load.Delivery), ended func(error)) error {
+	if prefetch == 0 {
+		return load.ErrUnsupported
+	}
 	stream, err := warrenv1.NewConsumeServiceClient(c.conn).Consume(c.ctx)
 	if err != nil {
 		return err

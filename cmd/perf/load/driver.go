@@ -30,7 +30,7 @@ type Conn interface {
 	// Publish sends a persistent message. The body is the caller's again afterwards.
 	Publish(ctx context.Context, queue string, body []byte) error
 	// Consume calls handle for each delivery of a queue, from one goroutine for the queue, with at most prefetch
-	// that are not settled; ended, when there will be no more.
+	// that are not settled, or without acks if it is 0; ended, when there will be no more.
 	Consume(queue string, prefetch int, handle func(Delivery), ended func(error)) error
 	// Ready counts the messages of a queue that wait for a consumer.
 	Ready(queue string) (int, error)
@@ -39,6 +39,14 @@ type Conn interface {
 	// Close ends the connection. It returns when none of the functions above is running and
 	// none will be called any more.
 	Close()
+}
+
+// A Fanner is a Conn that can publish to all queues at once.
+type Fanner interface {
+	// Join has a queue get what PublishAll publishes.
+	Join(queue string) error
+	// PublishAll is Publish to all queues that have joined. One confirm tells that all have the message.
+	PublishAll(ctx context.Context, body []byte) error
 }
 
 // A Prober is a Conn whose confirms can be waited for one by one, in any order.

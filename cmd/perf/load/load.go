@@ -15,7 +15,7 @@ type load struct {
 	cfg    *settings
 	driver Driver
 	began  time.Time
-	books  []*books // one for each publisher, and the probe's
+	books  []*books // one for each publisher and each copy of what it publishes, and the probe's
 
 	confirmLatency, arrivalLatency histogram
 	confirmGap, arrivalGap         gap
@@ -29,7 +29,7 @@ type load struct {
 
 func newLoad(cfg *settings, d Driver) *load {
 	l := &load{cfg: cfg, driver: d, began: time.Now(), closed: make(chan struct{}), failed: make(chan error, 1)}
-	for range cfg.Publishers {
+	for range cfg.Publishers * cfg.copies() {
 		l.books = append(l.books, &books{})
 	}
 	if cfg.Mode == "failover" {
@@ -97,8 +97,21 @@ func (l *load) declare(label string, args func(i int) map[string]any) error {
 		if err := declareAnew(conns[i%len(conns)], l.queue(i)+label, table); err != nil {
 			return err
 		}
+		if l.cfg.Fanout {
+			if err := join(conns[i%len(conns)], l.queue(i)+label); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
+}
+
+func join(c Conn, queue string) error {
+	f, ok := c.(Fanner)
+	if !ok {
+		return fmt.Errorf("fan-out: %w", ErrUnsupported)
+	}
+	return f.Join(queue)
 }
 
 func declareAnew(c Conn, name string, args map[string]any) error {
@@ -144,7 +157,7 @@ type publisher struct {
 
 func (p *publisher) run(ctx context.Context) {
 	l := p.load
-	books, queues := l.books[p.index], []string{l.queue(p.index)}
+	books, queues := p.books(), []string{l.queue(p.index)}
 	for q := p.index + l.cfg.Publishers; len(queues) < l.cfg.Queues && l.cfg.Queues > l.cfg.Publishers; q += l.cfg.Publishers {
 		queues = append(queues, l.queue(q))
 	}
@@ -166,22 +179,40 @@ func (p *publisher) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		number, at := books.send(), l.now()
+		number, at := 0, l.now()
+		for _, b := range books {
+			number = b.send()
+		}
 		p.sent[number%len(p.sent)] = at
 		stamp(body, p.index, number, at)
 		l.confirmGap.await(at)
-		if err := p.conn.Publish(ctx, queues[n%len(queues)], body); err != nil {
+		if err := p.publish(ctx, queues[n%len(queues)], body); err != nil {
 			l.fail(fmt.Errorf("publish: %w", err))
 			return
 		}
 	}
 }
 
+// books are those of its messages, one for each copy.
+func (p *publisher) books() []*books {
+	n := p.load.cfg.copies()
+	return p.load.books[p.index*n : (p.index+1)*n]
+}
+
+func (p *publisher) publish(ctx context.Context, queue string, body []byte) error {
+	if p.load.cfg.Fanout {
+		return p.conn.(Fanner).PublishAll(ctx, body) // join has asked
+	}
+	return p.conn.Publish(ctx, queue, body)
+}
+
 // settled notes a confirm.
 func (p *publisher) settled(number int, taken bool) {
 	l, at := p.load, p.load.now()
 	l.confirmLatency.add(at - p.sent[number%len(p.sent)])
-	l.books[p.index].confirm(number, taken)
+	for _, b := range p.books() {
+		b.confirm(number, taken)
+	}
 	if taken {
 		l.confirmGap.came(at)
 	}
@@ -189,8 +220,8 @@ func (p *publisher) settled(number int, taken bool) {
 }
 
 // consume starts the consumers on the queues with this label: one on each, or more, or each on
-// several if there are more queues. settle is called for each delivery.
-func (l *load) consume(label string, prefetch int, settle func(d Delivery, nth int)) error {
+// several if there are more queues. settle is called for each delivery, the nth of its queue's here, which is which of a message's copies.
+func (l *load) consume(label string, prefetch int, settle func(d Delivery, nth, copied int)) error {
 	for i := range l.cfg.Consumers {
 		c, err := l.connect(i)
 		if err != nil {
@@ -200,7 +231,7 @@ func (l *load) consume(label string, prefetch int, settle func(d Delivery, nth i
 			n := 0
 			handle := func(d Delivery) {
 				n++
-				settle(d, n)
+				settle(d, n, q%l.cfg.copies())
 			}
 			if err := c.Consume(l.queue(q)+label, prefetch, handle, l.fail); err != nil {
 				return err
@@ -210,15 +241,16 @@ func (l *load) consume(label string, prefetch int, settle func(d Delivery, nth i
 	return nil
 }
 
-// arrived notes a delivery at the end of a message's way.
-func (l *load) arrived(d Delivery) {
+// arrived notes a delivery at the end of the way of a message's copy.
+func (l *load) arrived(d Delivery, copied int) {
 	at := l.now()
 	publisher, number, sent, err := readStamp(d.Body())
-	if err != nil || publisher >= len(l.books) {
+	book := publisher*l.cfg.copies() + copied
+	if err != nil || book >= len(l.books) {
 		l.fail(errors.New("a delivery that is a message of somebody else"))
 		return
 	}
-	if l.books[publisher].receive(number, d.Redelivered()) {
+	if l.books[book].receive(number, d.Redelivered()) {
 		l.arrivalLatency.add(at - sent)
 	}
 	l.arrivalGap.came(at)
@@ -232,9 +264,11 @@ func (l *load) ack(d Delivery, nth int) {
 }
 
 // arriveAndAck is what a plain consumer does.
-func (l *load) arriveAndAck(d Delivery, nth int) {
-	l.arrived(d)
-	l.ack(d, nth)
+func (l *load) arriveAndAck(d Delivery, nth, copied int) {
+	l.arrived(d, copied)
+	if !l.cfg.NoAck {
+		l.ack(d, nth)
+	}
 }
 
 // until waits until done, a client fails, ctx ends, or no message moves for

@@ -112,6 +112,8 @@ func TestBadFlags(t *testing.T) {
 		{"failover --urls a", "failover needs --start, --servers or --leader-pid"},
 		{"failover --servers a=b@c", "is not of the form name=pid@url"},
 		{"throughput --urls a --client-gogc 0", "--client-gogc must be at least 1"},
+		{"backlog --urls a --no-ack", "--no-ack and --fanout go with throughput and latency"},
+		{"throughput --urls a --fanout --queues 3 --consumers 2", "--fanout needs a consumer for each queue"},
 		{"start --urls a", "start needs --start"},
 		{"queues --urls a --parallel 0", "--parallel must be at least 1"},
 		{"latency --urls a --freeze", "--freeze, --cut and --one-leader go with failover"},

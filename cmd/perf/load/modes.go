@@ -127,9 +127,9 @@ func startRejecting(r *run) error {
 	case "ttl":
 		return nil
 	case viaLimit:
-		return r.load.consume("", r.load.cfg.Prefetch, func(d Delivery, _ int) { d.Fail() })
+		return r.load.consume("", r.load.cfg.Prefetch, func(d Delivery, _, _ int) { d.Fail() })
 	}
-	return r.load.consume("", r.load.cfg.Prefetch, func(d Delivery, nth int) {
+	return r.load.consume("", r.load.cfg.Prefetch, func(d Delivery, nth, _ int) {
 		if nth%r.load.cfg.AckEvery == 0 {
 			d.Nack(r.load.cfg.AckEvery > 1)
 		}

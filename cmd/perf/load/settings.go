@@ -27,7 +27,9 @@ type settings struct {
 	Size       int           `json:"size"`
 	Rate       int           `json:"rate,omitempty"`
 	Window     int           `json:"window"`
-	Prefetch   int           `json:"prefetch"`
+	Prefetch   int           `json:"prefetch"` // 0 with NoAck
+	NoAck      bool          `json:"no_ack,omitempty"`
+	Fanout     bool          `json:"fanout,omitempty"`
 	AckEvery   int           `json:"ack_every"`
 	Messages   int           `json:"messages,omitempty"`
 	Via        string        `json:"via,omitempty"`
@@ -88,6 +90,14 @@ func (s *settings) queueArgs() map[string]any {
 	return args
 }
 
+// copies is how many queues get each message.
+func (s *settings) copies() int {
+	if s.Fanout {
+		return s.Queues
+	}
+	return 1
+}
+
 var modes = map[string]func(*run) error{
 	"throughput": throughput,
 	"latency":    throughput,
@@ -122,6 +132,8 @@ func parse(args []string, stderr io.Writer) (*settings, error) {
 	flags.IntVar(&s.Rate, "rate", 0, "messages per second over all publishers; 0 is as fast as it goes (latency and failover: 1000)")
 	flags.IntVar(&s.Window, "window", 1000, "unconfirmed messages of a publisher")
 	flags.IntVar(&s.Prefetch, "prefetch", 500, "prefetch of a consumer")
+	flags.BoolVar(&s.NoAck, "no-ack", false, "throughput and latency: consume without acks")
+	flags.BoolVar(&s.Fanout, "fanout", false, "throughput and latency: publish each message to all queues, by amq.fanout; all figures but the rate count copies")
 	flags.IntVar(&s.ClientGOGC, "client-gogc", clientGOGC, "GOGC of the clients; they keep next to nothing alive, and with Go's 100 they collect all the time")
 	flags.IntVar(&s.AckEvery, "ack-every", 1, "ack this many deliveries with one method")
 	flags.IntVar(&s.Messages, "messages", 100000, "backlog: number of messages")
@@ -200,7 +212,14 @@ func (s *settings) check() error {
 	if s.Mode != "queues" && s.Mode != "failover" {
 		s.Parallel = 0
 	}
+	if s.NoAck {
+		s.Prefetch = 0
+	}
 	switch {
+	case (s.NoAck || s.Fanout) && s.Mode != "throughput" && s.Mode != "latency":
+		return errors.New("--no-ack and --fanout go with throughput and latency")
+	case s.Fanout && s.Consumers < s.Queues:
+		return errors.New("--fanout needs a consumer for each queue")
 	case s.Protocol != amqpProtocol && (s.Mode == "failover" || s.Mode == "queues" || s.Mode == "start"):
 		return errors.New("--protocol goes with throughput, latency, deadletter and backlog")
 	case (s.start == "") == (len(s.URLs) == 0):
@@ -219,9 +238,9 @@ func (s *settings) check() error {
 		return errors.New("--freeze or --cut, not both")
 	case s.Cut && s.start == "":
 		return errors.New("--cut needs --start")
-	case s.Nodes < 1 || s.Queues < 1 || s.Publishers < 1 || s.Consumers < 1 || s.Window < 1 || s.Prefetch < 1:
+	case s.Nodes < 1 || s.Queues < 1 || s.Publishers < 1 || s.Consumers < 1 || s.Window < 1 || s.Prefetch < 1 && !s.NoAck:
 		return errors.New("--nodes, --queues, --publishers, --consumers, --window and --prefetch must be at least 1")
-	case s.AckEvery < 1 || s.AckEvery > s.Prefetch:
+	case s.AckEvery < 1 || s.AckEvery > s.Prefetch && !s.NoAck:
 		return errors.New("--ack-every must be between 1 and --prefetch")
 	case s.Size < stampBytes:
 		return fmt.Errorf("--size must be at least %d", stampBytes)

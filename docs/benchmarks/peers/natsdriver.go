@@ -147,6 +147,9 @@ func (c *natsConn) expire() {
 
 // Consume implements load.Conn. A request that waits at a leader that dies is repeated after two heartbeats.
 func (c *natsConn) Consume(queue string, prefetch int, handle func(load.Delivery), _ func(error)) error {
+	if prefetch == 0 {
+		return load.ErrUnsupported // the stream is made for explicit acks
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), natsRequest)
 	defer cancel()
 	consumer, err := c.js.Consumer(ctx, queue, natsConsumer)

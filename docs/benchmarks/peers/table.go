@@ -57,7 +57,7 @@ func markdown(lines []line) string {
 	var b strings.Builder
 	b.WriteString("| row | work | figure | target | Warren | RabbitMQ | RabbitMQ 4 | NATS, synced | NATS | Warren ÷ the better RabbitMQ | Warren ÷ NATS | runs |\n")
 	b.WriteString("|---|---|---|---|---|---|---|---|---|---|---|---|\n")
-	for _, w := range works {
+	for _, w := range slices.Concat(works, shapes) {
 		for _, f := range w.figures {
 			values := map[string][]float64{}
 			for _, l := range lines {

@@ -107,6 +107,25 @@ var works = []work{
 	}},
 }
 
+// shapes are loads as clients have them that no row is about; they are done when they are named, or by "shapes".
+var shapes = []work{
+	{id: "prefetch-1", title: "4 consumers with prefetch 1, nobody publishes", args: "backlog --messages ~30000 --publishers 4 --consumers 4 --prefetch 1", figures: drained},
+	{id: "prefetch-10", title: "4 consumers with prefetch 10, nobody publishes", args: "backlog --messages ~100000 --publishers 4 --consumers 4 --prefetch 10", figures: drained},
+	{id: "in-turn", title: "1 publisher that waits for each confirm", args: "throughput --window 1", figures: inAndOut},
+	{id: "in-turn-16", title: "16 publishers that wait for each confirm, 4 queues", args: "throughput --queues 4 --publishers 16 --consumers 4 --window 1", figures: inAndOut},
+	{id: "connections", title: "100 queues, 100/100 clients", args: "throughput --queues 100 --publishers 100 --consumers 100 --window 50 --prefetch 50", figures: inAndOut},
+	{id: "large", title: "1 MiB, 1 queue, 4/4 clients", args: "throughput --publishers 4 --consumers 4 --size 1048576 --window 10 --prefetch 10", figures: inAndOut},
+	{id: "fanout", title: "each message to 10 queues, 2/10 clients, copies", args: "throughput --fanout --queues 10 --publishers 2 --consumers 10 --window 200", figures: inAndOut, systems: letters},
+	{id: "no-ack", title: "1 queue, 4/4 clients, without acks", args: "throughput --publishers 4 --consumers 4 --no-ack", figures: inAndOut, systems: letters},
+	{id: "ack-100", title: "1 queue, 4/4 clients, 100 acked at once", args: "throughput --publishers 4 --consumers 4 --ack-every 100", figures: inAndOut},
+}
+
+var drained = []figure{{"drain_per_s", "drained/s", "≥ all"}}
+
+var inAndOut = []figure{
+	{"consumed_per_s", "consumed/s", "≥ all"}, {"confirm_p99_ms", "confirm p99 ms", "≤ all"}, {"server_cpu_s_per_million", "server CPU s per million", "≤ all"},
+}
+
 // of tells whether the work is done on a system.
 func (w work) of(system string) bool { return w.systems == nil || slices.Contains(w.systems, system) }
 
@@ -126,17 +145,21 @@ func (w work) arguments(scale float64) []string {
 	return args
 }
 
-// choose returns the works with these ids, separated by commas, "" for all.
+// choose returns the works with these ids, separated by commas, "" for all rows, "shapes" for all shapes.
 func choose(ids string) (list []work, err error) {
-	if ids == "" {
+	switch ids {
+	case "":
 		return works, nil
+	case "shapes":
+		return shapes, nil
 	}
+	all := slices.Concat(works, shapes)
 	for id := range strings.SplitSeq(ids, ",") {
-		i := slices.IndexFunc(works, func(w work) bool { return w.id == id })
+		i := slices.IndexFunc(all, func(w work) bool { return w.id == id })
 		if i < 0 {
 			return nil, fmt.Errorf("no row %q", id)
 		}
-		list = append(list, works[i])
+		list = append(list, all[i])
 	}
 	return list, nil
 }
