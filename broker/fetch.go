@@ -28,9 +28,11 @@ type Fetched struct {
 	Exchange, Key string
 	Redelivered   bool
 	Remaining     uint32 // ready ones behind it
-	Properties    amqp.RawProperties
-	Body          []byte
-	BodyBytes     int // of the whole body
+	// Acquired and Failed are as in a Delivery.
+	Acquired, Failed uint32
+	Properties       amqp.RawProperties
+	Body             []byte
+	BodyBytes        int // of the whole body
 }
 
 // messageBytes is about what a message costs in an answer beside its body and properties.
@@ -57,7 +59,10 @@ func (b *Broker) FetchOnce(ctx context.Context, u User, vhost, name string, f Fe
 				break
 			}
 			held = append(held, d)
-			m := Fetched{Exchange: d.Exchange, Key: d.Key, Redelivered: d.Redelivered, Remaining: remaining, Properties: d.PropertiesWithCounts(), Body: d.Body, BodyBytes: len(d.Body)}
+			m := Fetched{
+				Exchange: d.Exchange, Key: d.Key, Redelivered: d.Redelivered, Remaining: remaining, Acquired: d.Acquired, Failed: d.Failed,
+				Properties: d.PropertiesWithCounts(), Body: d.Body, BodyBytes: len(d.Body),
+			}
 			if f.Truncate >= 0 && len(m.Body) > f.Truncate {
 				m.Body = append([]byte(nil), m.Body[:f.Truncate]...)
 				d.Body = nil

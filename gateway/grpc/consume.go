@@ -461,11 +461,14 @@ func (c *consumeService) Get(ctx context.Context, req *warrenv1.GetRequest) (*wa
 		return nil, err
 	}
 	resp := &warrenv1.GetResponse{}
-	for i, m := range list {
-		d := deliveryFor(uint64(i+1), m.Exchange, m.Key, m.Properties, m.Body, m.Redelivered)
-		fields := d.GetMessage().GetProperties().GetHeaders().GetFields()
-		d.DeliveryCount, d.AcquiredCount = uint32(fields["x-delivery-count"].GetInt64Value()), uint32(fields["x-acquired-count"].GetInt64Value())
-		resp.Deliveries, resp.Remaining = append(resp.Deliveries, d), uint64(m.Remaining)
+	for i := range list {
+		resp.Deliveries, resp.Remaining = append(resp.Deliveries, fetchedFor(uint64(i+1), &list[i])), uint64(list[i].Remaining)
 	}
 	return resp, nil
+}
+
+func fetchedFor(number uint64, m *broker.Fetched) *warrenv1.Delivery {
+	d := deliveryFor(number, m.Exchange, m.Key, m.Properties, m.Body, m.Redelivered)
+	d.DeliveryCount, d.AcquiredCount = m.Failed, m.Acquired // headers of these names may be the publisher's
+	return d
 }

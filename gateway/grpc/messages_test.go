@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	wire "github.com/warrenmq/warren/amqp"
 	warrenv1 "github.com/warrenmq/warren/api/warren/v1"
 	"github.com/warrenmq/warren/broker"
 )
@@ -101,4 +102,17 @@ func FuzzLook(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestCountsOfFetched: what Get tells of attempts is the queue's word. A client that passes on all headers of what it got sends counts along.
+func TestCountsOfFetched(t *testing.T) {
+	t.Parallel()
+	var props wire.Properties
+	props.SetHeaders(wire.Table{{Name: "x-acquired-count", Value: int64(-1)}, {Name: "x-delivery-count", Value: int64(7)}})
+	for _, m := range []broker.Fetched{{}, {Acquired: 3, Failed: 2}} {
+		m.Properties = props.AppendTo(nil)
+		if d := fetchedFor(1, &m); d.GetDeliveryCount() != m.Failed || d.GetAcquiredCount() != m.Acquired {
+			t.Errorf("got %d and %d, want %d and %d", d.GetDeliveryCount(), d.GetAcquiredCount(), m.Failed, m.Acquired)
+		}
+	}
 }
