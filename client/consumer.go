@@ -40,8 +40,8 @@ const (
 	prefetchDefault = 16
 	prefetchMost    = 65535
 	shutdownTimeout = 30 * time.Second
-	// exclusiveWait is how long an exclusive consumer that lost its stream tries to be the only one again: the cluster may not know yet
-	// that the stream is gone.
+	// exclusiveWait is how long an exclusive consumer, or one of an exclusive queue, that lost its stream tries to be the only one again: the
+	// cluster may not know yet that the stream is gone.
 	exclusiveWait = time.Minute
 )
 
@@ -147,8 +147,7 @@ func (x *consumer) run(ctx context.Context) error {
 			}
 			return nil
 		}
-		stillTaken := x.cfg.Exclusive && (errors.Is(err, ErrAccessRefused) || errors.Is(err, ErrResourceLocked)) &&
-			!lost.IsZero() && time.Since(lost) < exclusiveWait
+		stillTaken := !lost.IsZero() && time.Since(lost) < exclusiveWait && x.taken(err)
 		if !passing(err) && !stillTaken {
 			return err
 		}
@@ -158,4 +157,15 @@ func (x *consumer) run(ctx context.Context) error {
 			return nil
 		}
 	}
+}
+
+// taken tells whether a stream is refused because another one has the queue for itself, as the one that was lost had.
+func (x *consumer) taken(err error) bool {
+	switch {
+	case x.cfg.Declare != nil && x.cfg.Declare.Exclusive && errors.Is(err, ErrResourceLocked):
+		return true
+	case x.cfg.Exclusive:
+		return errors.Is(err, ErrAccessRefused) || errors.Is(err, ErrResourceLocked)
+	}
+	return false
 }

@@ -304,7 +304,37 @@ func TestExclusiveAgain(t *testing.T) {
 	}
 }
 
+// TestExclusiveQueueAgain: nor that the exclusive queue is gone which the former stream had declared. One that is taken to begin with is another's.
+func TestExclusiveQueueAgain(t *testing.T) {
+	f := startFake(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	refuse := func(consumeSide) error { return refusal(codes.FailedPrecondition, "RESOURCE_LOCKED") }
+	f.consume = append(f.consume,
+		func(s consumeSide) error {
+			_, err := opened(s)
+			return errors.Join(err, refusal(codes.Unavailable, "NODE_LEAVES"))
+		}, refuse, refuse,
+		func(s consumeSide) error {
+			if _, err := opened(s); err != nil {
+				return err
+			}
+			cancel()
+			return new(consumed).listen(s)
+		}, refuse)
+	c := dialFake(t, f)
+	none := func(context.Context, *Delivery) error { return nil }
+	mine := ConsumerConfig{Declare: &Queue{Name: "mine", Exclusive: true}}
+	if err := c.Consume(ctx, "", mine, none); err != nil {
+		t.Error(err)
+	}
+	if err := c.Consume(t.Context(), "", mine, none); !errors.Is(err, ErrResourceLocked) {
+		t.Errorf("got %v", err)
+	}
+}
+
 // TestExtendAndSayWhy: what handlers tell beside the ends of deliveries. Texts that are none settle nothing, and what is settled cannot be extended.
+// Those that wait for a handler are extended with the one that is handled.
 func TestExtendAndSayWhy(t *testing.T) {
 	f := startFake(t)
 	told := make(chan *warrenv1.Settlement, 100)
@@ -330,16 +360,20 @@ func TestExtendAndSayWhy(t *testing.T) {
 			}
 		}
 	})
-	next := func(kind warrenv1.SettleKind, first uint64, detail string) {
+	nextOf := func(kind warrenv1.SettleKind, first, last uint64, detail string) {
 		t.Helper()
 		select {
 		case e := <-told:
-			if e.GetKind() != kind || e.GetFirst() != first || max(e.GetFirst(), e.GetLast()) != first || e.GetDetail() != detail {
-				t.Errorf("told %v, want %v of %d", e, kind, first)
+			if e.GetKind() != kind || e.GetFirst() != first || max(e.GetFirst(), e.GetLast()) != last || e.GetDetail() != detail {
+				t.Errorf("told %v, want %v of %d to %d", e, kind, first, last)
 			}
 		case <-time.After(patience):
-			t.Errorf("nothing is told, want %v of %d", kind, first)
+			t.Errorf("nothing is told, want %v of %d to %d", kind, first, last)
 		}
+	}
+	next := func(kind warrenv1.SettleKind, number uint64, detail string) {
+		t.Helper()
+		nextOf(kind, number, number, detail)
 	}
 	c := dialFake(t, f)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -352,6 +386,7 @@ func TestExtendAndSayWhy(t *testing.T) {
 					t.Error(err)
 				}
 				next(warrenv1.SettleKind_SETTLE_KIND_EXTEND, 1, "")
+				nextOf(warrenv1.SettleKind_SETTLE_KIND_EXTEND, 2, 3, "")
 			}
 			for _, bad := range []string{strings.Repeat("x", detailMax+1), "\xff"} {
 				if err := d.RejectWith(bad); !errors.Is(err, ErrInvalid) {

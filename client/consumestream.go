@@ -28,7 +28,9 @@ type consumeStream struct {
 	over        bool // nothing is sent any more
 	settlements []settlement
 	extended    map[uint64]struct{} // deliveries whose time begins anew
-	freed       uint32              // deliveries that are done and for which no credit was given: those of settlements too
+	// came and taken are the newest delivery that has come, and the newest that a handler has taken: those between wait.
+	came, taken uint64
+	freed       uint32 // deliveries that are done and for which no credit was given: those of settlements too
 }
 
 type settlement struct {
@@ -121,6 +123,11 @@ func (s *consumeStream) receive(own context.Context, queue string) (err error) {
 		if closed && len(resp.GetDeliveries()) > 0 {
 			return &Error{Code: codes.Internal, Message: "the node delivers after the end of the consumer"}
 		}
+		if n := len(resp.GetDeliveries()); n > 0 {
+			s.mu.Lock()
+			s.came = resp.GetDeliveries()[n-1].GetNumber()
+			s.mu.Unlock()
+		}
 		for _, p := range resp.GetDeliveries() {
 			d := deliveryOf(queue, p)
 			if !s.x.cfg.AutoAck {
@@ -142,6 +149,9 @@ func (s *consumeStream) receive(own context.Context, queue string) (err error) {
 // work handles deliveries until none comes any more. What has not begun when ctx ends is given back.
 func (s *consumeStream) work(ctx, own context.Context) {
 	for d := range s.deliveries {
+		s.mu.Lock()
+		s.taken = max(s.taken, d.number)
+		s.mu.Unlock()
 		switch {
 		case own.Err() != nil: // it cannot be settled any more
 		case ctx.Err() != nil && !s.x.cfg.AutoAck:
@@ -261,7 +271,7 @@ func (s *consumeStream) send(ctx, own context.Context, end context.CancelCauseFu
 // request is what is to be told to the node, nil if that is nothing.
 func (s *consumeStream) request(credit bool) *warrenv1.ConsumeRequest {
 	s.mu.Lock()
-	list, freed, extended := s.settlements, s.freed, s.extended
+	list, freed, extended, taken, came := s.settlements, s.freed, s.extended, s.taken, s.came
 	s.settlements, s.freed, s.extended = nil, 0, nil
 	s.mu.Unlock()
 	if len(list) == 0 && len(extended) == 0 && (freed == 0 || !credit) {
@@ -273,6 +283,9 @@ func (s *consumeStream) request(credit bool) *warrenv1.ConsumeRequest {
 	}
 	for _, number := range slices.Sorted(maps.Keys(extended)) { // of those that are settled, too: they are passed over
 		req.Settlements = append(req.Settlements, &warrenv1.Settlement{First: number, Kind: warrenv1.SettleKind_SETTLE_KIND_EXTEND})
+	}
+	if len(extended) > 0 && taken < came { // those behind can but wait
+		req.Settlements = append(req.Settlements, &warrenv1.Settlement{First: taken + 1, Last: came, Kind: warrenv1.SettleKind_SETTLE_KIND_EXTEND})
 	}
 	slices.SortFunc(list, func(a, b settlement) int { return cmp.Compare(a.number, b.number) })
 	var last *warrenv1.Settlement

@@ -80,7 +80,7 @@ func (d *Delivery) Requeue() error { return d.settle(Requeue) }
 func (d *Delivery) Release() error { return d.settle(Release) }
 
 // Extend tells that the handler is still at work: the time after which the node would take the delivery back and end the consumer (argument
-// x-consumer-timeout, or the policy's consumer-timeout) begins anew. ErrSettled and ErrDeliveryLost are as in Ack. It may be called as often as one likes: what
+// x-consumer-timeout, or the policy's consumer-timeout) begins anew, and with it that of the deliveries that wait for a handler. ErrSettled and ErrDeliveryLost are as in Ack. It may be called as often as one likes: what
 // is not sent yet is sent once.
 func (d *Delivery) Extend() error {
 	if d.of == nil || d.settled.Load() != 0 {
