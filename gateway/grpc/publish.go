@@ -32,7 +32,7 @@ func (p *publishService) Publish(ctx context.Context, req *warrenv1.PublishReque
 	if err := checkName("vhost", req.GetVhost()); err != nil {
 		return nil, err
 	}
-	if err := p.s.holdUp(ctx); err != nil {
+	if err := p.s.holdUp(ctx, p.s.ends()); err != nil { // again: reading it takes time
 		return nil, err
 	}
 	routed, refused, handle := true, false, []byte(nil)
@@ -183,7 +183,7 @@ func (x *publishStream) receive(req *warrenv1.PublishStreamRequest) {
 // publish passes the messages of a request on.
 func (x *publishStream) publish(req *warrenv1.PublishStreamRequest) error {
 	for _, p := range req.GetPublications() {
-		if err := x.s.holdUp(x.ctx); err != nil {
+		if err := x.s.holdUp(x.ctx, nil); err != nil {
 			return err
 		}
 		if err := x.waitRoom(); err != nil {

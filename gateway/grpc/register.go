@@ -1,13 +1,17 @@
 package grpc
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"io"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
+
+	warrenv1 "github.com/warrenmq/warren/api/warren/v1"
 )
 
 const (
@@ -40,6 +44,11 @@ func (r registrar) RegisterService(d *grpc.ServiceDesc, impl any) {
 func (s *Server) asStream(service string, m *grpc.MethodDesc) grpc.StreamDesc {
 	info := &grpc.StreamServerInfo{FullMethod: "/" + service + "/" + m.MethodName}
 	handler := func(srv any, stream grpc.ServerStream) error {
+		if info.FullMethod == warrenv1.PublishService_Publish_FullMethodName {
+			if err := s.holdUp(stream.Context(), s.ends()); err != nil { // before there is a message that takes memory
+				return err
+			}
+		}
 		resp, err := m.Handler(srv, stream.Context(), stream.RecvMsg, s.unary)
 		if err != nil {
 			return err
@@ -62,8 +71,29 @@ func (s *Server) withoutLogin(srv any, stream grpc.ServerStream, info *grpc.Stre
 	if !ok {
 		return refuse(codes.Internal, "INTERNAL", "internal error") // another version of the library, which the tests find
 	}
-	return handler(srv, &openStream{ServerStream: stream, s: s, wire: wire, many: info.IsClientStream})
+	ending := s.ends()
+	ctx, cancel := context.WithCancel(stream.Context())
+	defer cancel()
+	s.workers.Go(func() { // ends with the call
+		select {
+		case <-ending:
+			select { // who watches the health is told first
+			case <-time.After(goodbyeTime):
+				cancel()
+			case <-ctx.Done():
+			}
+		case <-ctx.Done():
+		}
+	})
+	err := handler(srv, &openStream{ServerStream: stream, ctx: ctx, s: s, wire: wire, many: info.IsClientStream})
+	if err != nil && ctx.Err() != nil && stream.Context().Err() == nil {
+		return refuse(codes.Unavailable, reasonLeaving, "the node leaves")
+	}
+	return err
 }
+
+// goodbyeTime is how long streams that need no login go on when the node leaves.
+const goodbyeTime = 100 * time.Millisecond
 
 // wireReader fills a buffer with what a stream brings; io.EOF tells that it was at its end.
 type wireReader interface{ ReadMessageHeader(b []byte) error }
@@ -71,11 +101,15 @@ type wireReader interface{ ReadMessageHeader(b []byte) error }
 // openStream is a stream that needs no login: its requests are small, and come soon. The library has one bound for the requests of all.
 type openStream struct {
 	grpc.ServerStream
+	ctx  context.Context //nolint:containedctx // that is how the library passes it on
 	s    *Server
 	wire wireReader
 	many bool // requests
 	read bool // the first one
 }
+
+// Context implements grpc.ServerStream.
+func (o *openStream) Context() context.Context { return o.ctx }
 
 // RecvMsg implements grpc.ServerStream.
 func (o *openStream) RecvMsg(m any) error {

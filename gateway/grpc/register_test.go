@@ -1,11 +1,24 @@
 package grpc
 
 import (
+	"context"
 	"encoding/binary"
+	"io"
+	"net"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/reflection/grpc_reflection_v1"
+
+	warrenv1 "github.com/warrenmq/warren/api/warren/v1"
 )
 
 // begin starts a call and sends the beginning of a request that it says is so long.
@@ -72,5 +85,91 @@ func TestStreamsWithoutLoginAreBounded(t *testing.T) {
 	}
 	if n := s.openStreams.Load(); n != openStreamsMax {
 		t.Errorf("%d streams", n)
+	}
+}
+
+// TestLeavingEndsStreamsWithoutLogin: a stream that watches the health of a node, or waits for a question to reflection, does not keep the node from
+// leaving. Who watches is told that the node serves no more.
+func TestLeavingEndsStreamsWithoutLogin(t *testing.T) {
+	t.Parallel()
+	s, addr := served(t, func(*patience) {})
+	conn := connected(t, addr)
+	watch, err := grpc_health_v1.NewHealthClient(conn).Watch(t.Context(), &grpc_health_v1.HealthCheckRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := watch.Recv(); err != nil || got.GetStatus() != grpc_health_v1.HealthCheckResponse_SERVING {
+		t.Fatal(got, err)
+	}
+	look, err := grpc_reflection_v1.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for s.openStreams.Load() == 0 { // it has come
+		time.Sleep(time.Millisecond)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), limitsWait)
+	defer cancel()
+	s.Leave(ctx)
+	if ctx.Err() != nil {
+		t.Error("the node waits for streams that do not end")
+	}
+	if got, err := watch.Recv(); err != nil || got.GetStatus() != grpc_health_v1.HealthCheckResponse_NOT_SERVING {
+		t.Error(got, err)
+	}
+	_, err = watch.Recv()
+	wantRefusal(t, err, codes.Unavailable, reasonLeaving)
+	_, err = look.Recv()
+	wantRefusal(t, err, codes.Unavailable, reasonLeaving)
+}
+
+// notedCall is a call of a client that has logged in. It notes whether its request is read.
+type notedCall struct {
+	grpc.ServerStream
+	ctx  context.Context //nolint:containedctx // the call's
+	read atomic.Bool
+}
+
+func (u *notedCall) Context() context.Context { return u.ctx }
+
+func (u *notedCall) RecvMsg(any) error {
+	u.read.Store(true)
+	return io.EOF
+}
+
+// TestHeldUpCallsAreNotRead: the message of a call takes no memory while publishers are held up, and such a call does not keep the node from leaving.
+func TestHeldUpCallsAreNotRead(t *testing.T) {
+	t.Parallel()
+	s, _ := served(t, func(*patience) {})
+	ctx := peer.NewContext(t.Context(), &peer.Peer{Addr: &net.TCPAddr{}, LocalAddr: &net.TCPAddr{}})
+	ctx = metadata.NewIncomingContext(ctx, metadata.Pairs("authorization", "Bearer good.token"))
+	publish := func() (u *notedCall, ended chan error) {
+		u, ended = &notedCall{ctx: ctx}, make(chan error, 1)
+		call := s.asStream(warrenv1.PublishService_ServiceDesc.ServiceName, &warrenv1.PublishService_ServiceDesc.Methods[0])
+		go func() { ended <- call.Handler(&publishService{s: s}, u) }() // ends below
+		return u, ended
+	}
+	s.SetBlocked("low on memory")
+	u, ended := publish()
+	select {
+	case err := <-ended:
+		t.Fatal(err)
+	case <-time.After(10 * time.Millisecond):
+	}
+	s.SetBlocked("")
+	if err := <-ended; err == nil || !u.read.Load() {
+		t.Error("it is not read when publishers are free")
+	}
+	s.SetBlocked("low on disk")
+	u, ended = publish()
+	select {
+	case err := <-ended:
+		t.Fatal(err)
+	case <-time.After(10 * time.Millisecond):
+	}
+	s.Leave(t.Context())
+	wantRefusal(t, <-ended, codes.Unavailable, reasonLeaving)
+	if u.read.Load() {
+		t.Error("it is read though publishers are held up")
 	}
 }

@@ -172,8 +172,15 @@ func (s *Server) SetBlocked(reason string) {
 	close(before.changes)
 }
 
-// holdUp waits while publishers are held up. The error is why ctx has ended.
-func (s *Server) holdUp(ctx context.Context) error {
+// ends is closed when the node leaves.
+func (s *Server) ends() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ending
+}
+
+// holdUp waits while publishers are held up. The error is why ctx has ended, or that the node leaves, if ending tells so.
+func (s *Server) holdUp(ctx context.Context, ending <-chan struct{}) error {
 	for {
 		a := s.alarm.Load()
 		if a.reason == "" {
@@ -181,6 +188,8 @@ func (s *Server) holdUp(ctx context.Context) error {
 		}
 		select {
 		case <-a.changes:
+		case <-ending:
+			return refuse(codes.Unavailable, reasonLeaving, "the node leaves")
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -189,7 +198,7 @@ func (s *Server) holdUp(ctx context.Context) error {
 
 // HoldUp waits while publishers are held up, and returns why they still are when ctx ends.
 func (s *Server) HoldUp(ctx context.Context) (reason string) {
-	if s.holdUp(ctx) == nil {
+	if s.holdUp(ctx, nil) == nil {
 		return ""
 	}
 	return s.alarm.Load().reason

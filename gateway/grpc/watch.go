@@ -84,9 +84,7 @@ func (st *statusService) Watch(req *warrenv1.WatchRequest, stream grpc.ServerStr
 		return refuse(codes.ResourceExhausted, reasonTooMany, "the node has %d streams of events, which is as many as it takes", watchersMax)
 	}
 	defer s.watchers.Add(-1)
-	s.mu.Lock()
-	w.ending = s.ending
-	s.mu.Unlock()
+	w.ending = s.ends()
 	return w.run(ctx)
 }
 
