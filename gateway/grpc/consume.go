@@ -146,6 +146,13 @@ func consumeOf(open *warrenv1.ConsumeOpen) (broker.Consume, error) {
 		if spec.Arguments, err = tableOf(open.GetArguments()); err != nil {
 			return spec, err
 		}
+		if v, ok := spec.Arguments.Get("x-priority"); ok { // the broker checks it
+			n, _ := wire.AsInt64(v)
+			if n = max(math.MinInt32, min(n, math.MaxInt32)); spec.Priority != 0 && n != int64(spec.Priority) {
+				return spec, invalid("priority %d and x-priority %d", spec.Priority, n)
+			}
+			spec.Priority = int32(n)
+		}
 	}
 	return spec, checkName("consumer_tag", spec.Tag)
 }

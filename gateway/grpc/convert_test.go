@@ -192,6 +192,29 @@ func TestBadMessages(t *testing.T) {
 	}
 }
 
+// TestConsumerPriority: it is a field, or AMQP's argument.
+func TestConsumerPriority(t *testing.T) {
+	argument := func(n int64) *warrenv1.Table {
+		return &warrenv1.Table{Fields: map[string]*warrenv1.Value{"x-priority": {Kind: &warrenv1.Value_Int64Value{Int64Value: n}}}}
+	}
+	for _, c := range []struct {
+		open *warrenv1.ConsumeOpen
+		want int32
+	}{
+		{&warrenv1.ConsumeOpen{Priority: -3}, -3},
+		{&warrenv1.ConsumeOpen{Arguments: argument(5)}, 5},
+		{&warrenv1.ConsumeOpen{Arguments: argument(5), Priority: 5}, 5},
+		{&warrenv1.ConsumeOpen{Arguments: argument(math.MaxInt64)}, math.MaxInt32},
+	} {
+		if spec, err := consumeOf(c.open); err != nil || spec.Priority != c.want {
+			t.Errorf("%v: got %d, %v", c.open, spec.Priority, err)
+		}
+	}
+	if _, err := consumeOf(&warrenv1.ConsumeOpen{Arguments: argument(5), Priority: 4}); err == nil {
+		t.Error("two priorities are taken")
+	}
+}
+
 // FuzzPublication: whatever a client sends is a message that is valid in AMQP, or refused.
 func FuzzPublication(f *testing.F) {
 	b, _ := proto.Marshal(&warrenv1.Publication{Message: &warrenv1.Message{

@@ -174,7 +174,7 @@ type ConsumeOpen struct {
 	AutoAck bool `protobuf:"varint,6,opt,name=auto_ack,json=autoAck,proto3" json:"auto_ack,omitempty"`
 	// Refused while there are other consumers, and keeps others away.
 	Exclusive bool `protobuf:"varint,7,opt,name=exclusive,proto3" json:"exclusive,omitempty"`
-	// Those with a higher one get messages first. A queue's consumer priority is from -2,147,483,648 to 2,147,483,647.
+	// Those with a higher one get messages first. From -2,147,483,648 to 2,147,483,647. The argument x-priority says the same.
 	Priority int32 `protobuf:"varint,8,opt,name=priority,proto3" json:"priority,omitempty"`
 	// How many deliveries may be unsettled at once; 0: as many as there is credit for. At most 65,535.
 	Prefetch uint32 `protobuf:"varint,9,opt,name=prefetch,proto3" json:"prefetch,omitempty"`
