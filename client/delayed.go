@@ -20,8 +20,11 @@ func (c *Client) PublishDelayed(ctx context.Context, m *Message, delay time.Dura
 	if delay <= 0 {
 		return nil, invalid("a delay of %v", delay)
 	}
+	if err := c.checkBody(m.Body); err != nil {
+		return nil, err
+	}
 	late := *m
-	late.Headers = Table{"x-delay": int64((delay + time.Millisecond - 1) / time.Millisecond)}
+	late.Headers = Table{"x-delay": int64((delay-1)/time.Millisecond) + 1}
 	for name, v := range m.Headers {
 		if name != "x-delay" {
 			late.Headers[name] = v

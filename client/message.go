@@ -93,6 +93,14 @@ func (m *Message) texts(p *warrenv1.Properties) [10]text {
 	}
 }
 
+// checkBody refuses what is larger than the largest body.
+func (c *Client) checkBody(body []byte) error {
+	if len(body) > c.cfg.MessageBytesMax {
+		return invalid("a body of %d bytes is larger than %d", len(body), c.cfg.MessageBytesMax)
+	}
+	return nil
+}
+
 // publication is the message as nodes take it.
 func (m *Message) publication() (*warrenv1.Publication, error) {
 	if !utf8.ValidString(m.DeduplicationID) {

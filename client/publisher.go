@@ -191,8 +191,8 @@ func (p *Publisher) PublishBatch(ctx context.Context, list []Message) error {
 // PublishAsync publishes a message without waiting for the result. It waits while too many messages have none.
 // With an error the message was not sent.
 func (p *Publisher) PublishAsync(ctx context.Context, m *Message) (*Pending, error) {
-	if len(m.Body) > p.c.cfg.MessageBytesMax {
-		return nil, invalid("a body of %d bytes is larger than %d", len(m.Body), p.c.cfg.MessageBytesMax)
+	if err := p.c.checkBody(m.Body); err != nil {
+		return nil, err
 	}
 	m, span := p.c.tracer.publish(ctx, m)
 	pending, err := p.enqueue(ctx, m, span)

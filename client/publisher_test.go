@@ -513,6 +513,9 @@ func TestRefusedHere(t *testing.T) {
 		if err := p.Publish(t.Context(), &m); !errors.Is(err, ErrInvalid) || errors.Is(err, ErrResultUnknown) {
 			t.Errorf("%s: got %v", name, err)
 		}
+		if _, err := c.PublishDelayed(t.Context(), &m, time.Second); !errors.Is(err, ErrInvalid) {
+			t.Errorf("%s, delayed: got %v", name, err)
+		}
 	}
 	for _, cfg := range []PublisherConfig{{OutstandingMax: -1}, {OutstandingMax: outstandingMost + 1}, {OutstandingBytesMax: -1}, {ResultTimeout: -1}} {
 		if _, err := c.Publisher(cfg); err == nil {
