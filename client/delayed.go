@@ -24,7 +24,7 @@ func (c *Client) PublishDelayed(ctx context.Context, m *Message, delay time.Dura
 		return nil, err
 	}
 	late := *m
-	late.Headers = Table{"x-delay": int64((delay-1)/time.Millisecond) + 1}
+	late.Headers = Table{"x-delay": int64(millis(delay))}
 	for name, v := range m.Headers {
 		if name != "x-delay" {
 			late.Headers[name] = v

@@ -16,7 +16,7 @@ type Filter struct {
 	Reasons []string
 	// From is the queue in which they died.
 	From string
-	// OlderThan and NewerThan are how long ago they died, at least and at most.
+	// OlderThan and NewerThan are how long ago they died, at least and at most. 0: at any time; one that is negative is refused.
 	OlderThan, NewerThan time.Duration
 	// IDs are their numbers in the queue, as in [Peeked]; MessageIDs are their property.
 	IDs        []uint64
@@ -25,11 +25,22 @@ type Filter struct {
 	Header, HeaderValue string
 }
 
-func (f *Filter) proto() *warrenv1.MessageFilter {
-	return &warrenv1.MessageFilter{
-		Reasons: f.Reasons, FromQueue: f.From, OlderThanMillis: uint64(max(0, f.OlderThan.Milliseconds())), NewerThanMillis: uint64(max(0, f.NewerThan.Milliseconds())),
-		Ids: f.IDs, MessageIds: f.MessageIDs, Header: f.Header, HeaderValue: f.HeaderValue,
+func (f *Filter) proto() (*warrenv1.MessageFilter, error) {
+	if f.OlderThan < 0 || f.NewerThan < 0 {
+		return nil, invalid("messages that died more than %v and less than %v ago", f.OlderThan, f.NewerThan)
 	}
+	return &warrenv1.MessageFilter{
+		Reasons: f.Reasons, FromQueue: f.From, OlderThanMillis: millis(f.OlderThan), NewerThanMillis: millis(f.NewerThan),
+		Ids: f.IDs, MessageIds: f.MessageIDs, Header: f.Header, HeaderValue: f.HeaderValue,
+	}, nil
+}
+
+// millis is a duration in ms. A short one is not 0, which would stand for none.
+func millis(d time.Duration) uint64 {
+	if d <= 0 {
+		return 0
+	}
+	return uint64((d-1)/time.Millisecond) + 1
 }
 
 // State is where a message stands in its queue.
@@ -72,7 +83,12 @@ type PeekConfig struct {
 // that what comes and goes meanwhile is seen or not. After an error it ends. It takes a user whom the management API would let look.
 func (c *Client) Peek(ctx context.Context, queue string, cfg PeekConfig) iter.Seq2[*Peeked, error] {
 	return func(yield func(*Peeked, error) bool) {
-		req := &warrenv1.PeekRequest{Vhost: c.cfg.VHost, Queue: queue, State: warrenv1.MessageState(cfg.State), Filter: cfg.Filter.proto(), PageSize: peekPage}
+		filter, err := cfg.Filter.proto()
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		req := &warrenv1.PeekRequest{Vhost: c.cfg.VHost, Queue: queue, State: warrenv1.MessageState(cfg.State), Filter: filter, PageSize: peekPage}
 		if cfg.BodyBytes > 0 {
 			req.BodyBytesMax = &cfg.BodyBytes
 		}
@@ -140,7 +156,11 @@ type Redriven struct {
 // somebody else may stop it (warren ctl dlq). ErrPreconditionFailed: the queue has one already. What starts it is not tried again: when its answer is lost, with
 // ErrUnavailable, the redrive may be at work. It takes a user with the tag policymaker or administrator.
 func (c *Client) Redrive(ctx context.Context, queue string, cfg RedriveConfig) (Redriven, error) {
-	want := &warrenv1.Redrive{Filter: cfg.Filter.proto(), Rate: cfg.Rate}
+	filter, err := cfg.Filter.proto()
+	if err != nil {
+		return Redriven{}, err
+	}
+	want := &warrenv1.Redrive{Filter: filter, Rate: cfg.Rate}
 	if cfg.Queue != "" {
 		want.To, want.TargetQueue = warrenv1.RedriveTo_REDRIVE_TO_QUEUE, cfg.Queue
 	}
