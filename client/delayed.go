@@ -16,13 +16,16 @@ type Handle []byte
 // returns what CancelDelayed takes it back by until then. ErrPreconditionFailed: it would go anywhere else than to one such exchange, or not wait.
 //
 // It is not tried again: when the answer is lost, with ErrUnavailable or the end of ctx, the message may be there, and has no handle.
-func (c *Client) PublishDelayed(ctx context.Context, m *Message, delay time.Duration) (Handle, error) {
+func (c *Client) PublishDelayed(ctx context.Context, m *Message, delay time.Duration) (_ Handle, err error) {
 	if delay <= 0 {
 		return nil, invalid("a delay of %v", delay)
 	}
 	if err := c.checkBody(m.Body); err != nil {
 		return nil, err
 	}
+	m, span := c.tracer.publish(ctx, m)
+	outcome := "failed"
+	defer func() { span.end(outcome, err) }()
 	late := *m
 	late.Headers = Table{"x-delay": int64(millis(delay))}
 	for name, v := range m.Headers {
@@ -38,6 +41,7 @@ func (c *Client) PublishDelayed(ctx context.Context, m *Message, delay time.Dura
 	if err != nil {
 		return nil, errorOf(ctx, err)
 	}
+	outcome = "confirmed"
 	return resp.GetHandle(), nil
 }
 

@@ -42,6 +42,16 @@ func TestTraces(t *testing.T) {
 	if err := p.Publish(outer, &client.Message{RoutingKey: "traced nowhere", Mandatory: true}); !errors.Is(err, client.ErrUnroutable) {
 		t.Fatal(err)
 	}
+	if err := c.DeclareExchange(ctx, client.Exchange{Name: "later", Type: "x-delayed-message", Arguments: client.Table{"x-delayed-type": "fanout"}}); err != nil {
+		t.Fatal(err)
+	}
+	late, err := c.PublishDelayed(outer, &client.Message{Exchange: "later", Headers: headers}, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cancelled, err := c.CancelDelayed(ctx, late); !cancelled || err != nil {
+		t.Error(cancelled, err)
+	}
 	root.End()
 	if len(headers) != 1 {
 		t.Errorf("the caller's headers are %v", headers)
@@ -91,6 +101,7 @@ func TestTraces(t *testing.T) {
 	want := []told{
 		{"publish traced", oteltrace.SpanKindProducer, "confirmed", codes.Unset},
 		{"publish traced nowhere", oteltrace.SpanKindProducer, "failed", codes.Error},
+		{"publish later", oteltrace.SpanKindProducer, "confirmed", codes.Unset},
 		{"process traced", oteltrace.SpanKindConsumer, "requeue", codes.Error},
 		{"process traced", oteltrace.SpanKindConsumer, "ack", codes.Unset},
 	}
