@@ -44,4 +44,7 @@
 //
 // A Publisher has one goroutine, and a second one while it has a stream; both end with Close. Consume has one for each message that it may handle
 // at once and two more, and returns when all have ended. What waits for a result or for a handler is bounded, see the configurations.
+//
+// A Client has one connection to a node, by which 1,024 publishers, consumers and calls go at once: one more waits until another one ends. Programs with
+// more of them make more clients.
 package client
