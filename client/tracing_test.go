@@ -42,10 +42,10 @@ func TestTraces(t *testing.T) {
 	if err := p.Publish(outer, &client.Message{RoutingKey: "traced nowhere", Mandatory: true}); !errors.Is(err, client.ErrUnroutable) {
 		t.Fatal(err)
 	}
-	if err := c.DeclareExchange(ctx, client.Exchange{Name: "later", Type: "x-delayed-message", Arguments: client.Table{"x-delayed-type": "fanout"}}); err != nil {
+	if err := c.DeclareExchange(ctx, client.Exchange{Name: "traced later", Type: "x-delayed-message", Arguments: client.Table{"x-delayed-type": "fanout"}}); err != nil {
 		t.Fatal(err)
 	}
-	late, err := c.PublishDelayed(outer, &client.Message{Exchange: "later", Headers: headers}, time.Hour)
+	late, err := c.PublishDelayed(outer, &client.Message{Exchange: "traced later", Headers: headers}, time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +101,7 @@ func TestTraces(t *testing.T) {
 	want := []told{
 		{"publish traced", oteltrace.SpanKindProducer, "confirmed", codes.Unset},
 		{"publish traced nowhere", oteltrace.SpanKindProducer, "failed", codes.Error},
-		{"publish later", oteltrace.SpanKindProducer, "confirmed", codes.Unset},
+		{"publish traced later", oteltrace.SpanKindProducer, "confirmed", codes.Unset},
 		{"process traced", oteltrace.SpanKindConsumer, "requeue", codes.Error},
 		{"process traced", oteltrace.SpanKindConsumer, "ack", codes.Unset},
 	}
