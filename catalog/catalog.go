@@ -95,6 +95,9 @@ type Config struct {
 	// Stamp marks the node's folder, durably, as one that may hold what a level brought, so that no older program
 	// opens it. It is called before the cluster takes the level. Nil does nothing.
 	Stamp func(level int) error
+	// Starting notes in the node's folder, durably, that process registers; last is the process that registered before, 0 if none is known. Its error ends
+	// the registration. Nil does nothing.
+	Starting func(process, last uint64) error
 	// Settle is how long all nodes must have known a level before the cluster takes it; 0 at once. Negative: not before
 	// an operator asks for it ([Catalog.RaiseLevel]). A cluster that was just founded waits for nothing.
 	Settle time.Duration
@@ -131,6 +134,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Stamp == nil {
 		c.Stamp = func(int) error { return nil }
+	}
+	if c.Starting == nil {
+		c.Starting = func(uint64, uint64) error { return nil }
 	}
 	return c
 }

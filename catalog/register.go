@@ -15,7 +15,7 @@ const (
 )
 
 // Register proposes cmd with this process and those it is linked to filled in. It waits for the
-// catalog's leader first; its errors are those of ReadIndex and Propose.
+// catalog's leader first; its errors are those of ReadIndex, Config.Starting and Propose.
 func (c *Catalog) Register(ctx context.Context, cmd *RegisterNode) (Result, error) {
 	// At the start the copy is as old as the last snapshot.
 	if err := c.ReadIndex(ctx); err != nil {
@@ -23,6 +23,13 @@ func (c *Catalog) Register(ctx context.Context, cmd *RegisterNode) (Result, erro
 	}
 	filled := *cmd
 	filled.Process = c.cfg.Mesh.Peer(c.cfg.Local).Process
+	last := uint64(0)
+	if n := c.View().Node(c.cfg.Local); n != nil {
+		last = n.Process
+	}
+	if err := c.cfg.Starting(filled.Process, last); err != nil {
+		return Result{}, err
+	}
 	filled.Met = c.meet(ctx)
 	return c.Propose(ctx, &filled)
 }

@@ -103,6 +103,8 @@ type record struct {
 	Storage string `json:"storage"` // uuid
 	// Boots counts the starts.
 	Boots uint64 `json:"boots"`
+	// Starts are the processes that may be the one which registered last, the newest last; see Identity.Starting.
+	Starts []uint64 `json:"starts,omitempty"`
 	// Promise is set while the node has promised itself to a cluster that it does not know to
 	// be founded. It may be replaced.
 	Promise *pledge `json:"promise,omitempty"`
@@ -242,7 +244,7 @@ func decodeRecord(raw []byte) (record, error) {
 		return r, fmt.Errorf("%d bytes, the maximum is %d", len(raw), identityBytesMax)
 	}
 	if err := json.Unmarshal(raw, &r); err != nil {
-		return r, fmt.Errorf("%w: it is damaged, put a copy back, or move the whole data folder aside: the node then joins as a new one", err)
+		return r, fmt.Errorf("%w: it is damaged, put a copy back (an older one without its starts), or move the whole data folder aside: the node then joins as a new one", err)
 	}
 	if r.Version < identityVersion || r.Version > level.Now {
 		return r, fmt.Errorf("version %d, this program knows version %d", r.Version, level.Now)

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"os"
@@ -141,7 +142,7 @@ func (n *running) enterCluster(ctx context.Context) error {
 			n.log.Error("the catalog's log failed, ending the process", "err", n.advised(err))
 			os.Exit(exitFailed)
 		},
-		Stamp: n.identity.SetLevel, Settle: n.cfg.UpgradeSettle, VoterReplaceAfter: n.cfg.VoterReplaceAfter, DownAfter: n.downAfter(),
+		Stamp: n.identity.SetLevel, Starting: n.identity.Starting, Settle: n.cfg.UpgradeSettle, VoterReplaceAfter: n.cfg.VoterReplaceAfter, DownAfter: n.downAfter(),
 	}
 	if s := n.identity.Succession(); s != nil {
 		c.Frozen = true
@@ -226,6 +227,9 @@ func (n *running) register(ctx context.Context, cat *catalog.Catalog) (fsm.Origi
 		if err == nil {
 			err = awaitFounding(ctx, cat)
 			return fsm.Origin{Node: cat.View().Node(local).Number, Incarnation: res.ID}, err
+		}
+		if errors.Is(err, bootstrap.ErrOlder) {
+			return fsm.Origin{}, err
 		}
 		if err.Error() != said {
 			said = err.Error()

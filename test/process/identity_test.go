@@ -2,6 +2,7 @@ package process
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -89,4 +90,58 @@ func TestNameInUse(t *testing.T) {
 		t.Fatal(err)
 	}
 	at(t, twin).ready("kept", 10)
+}
+
+// TestOlderFolderIsRefused puts an older copy of a stopped node's folder back, as who restores the snapshot of a file system does. With a node that has
+// missed the newest messages it would be a majority that has never heard of them.
+func TestOlderFolderIsRefused(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t, 3)
+	late, whole, victim := c.Node(0), c.Node(1), c.Node(2)
+	s := at(t, whole)
+	plainQueue(s, "kept", nil)
+	s.fill("kept", numbered("m", 5)...)
+	caughtUp(t, whole, "kept")
+	ctx, cancel := context.WithTimeout(t.Context(), timeoutStart)
+	defer cancel()
+	if err := victim.Stop(ctx); err != nil {
+		t.Fatal(err)
+	}
+	older := filepath.Join(victim.Dir, "older")
+	if err := os.CopyFS(older, os.DirFS(victim.DataDir())); err != nil {
+		t.Fatal(err)
+	}
+	start(t, victim)
+	caughtUp(t, whole, "kept")
+	kill(t, late)
+	s.fill("kept", numbered("n", 5)...)
+	kill(t, victim)
+	kill(t, whole)
+	newest := filepath.Join(victim.Dir, "newest")
+	if err := errors.Join(os.Rename(victim.DataDir(), newest), os.Rename(older, victim.DataDir())); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := errors.Join(late.Launch(), victim.Launch()); err != nil {
+			t.Fatal(err)
+		}
+		if code, err := victim.Wait(ctx); err != nil || code != 1 || !strings.Contains(victim.LogTail(), "the data folder is older than what the node had") {
+			t.Fatalf("exit code %d, %v\n%s", code, err, victim.LogTail())
+		}
+		kill(t, late)
+	}
+	// The newest folder is taken.
+	if err := errors.Join(os.RemoveAll(victim.DataDir()), os.Rename(newest, victim.DataDir())); err != nil {
+		t.Fatal(err)
+	}
+	startSome(t, late, victim)
+	at(t, late).ready("kept", 10)
+	// Without one the node is a new one.
+	start(t, whole)
+	kill(t, victim)
+	if err := os.RemoveAll(victim.DataDir()); err != nil {
+		t.Fatal(err)
+	}
+	start(t, victim)
+	at(t, victim).ready("kept", 10)
 }
