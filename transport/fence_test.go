@@ -23,6 +23,12 @@ type rawLink struct {
 
 func dialRaw(t *testing.T, to *Mesh, from NodeID) *rawLink {
 	t.Helper()
+	return dialRawAs(t, to, from, 1)
+}
+
+// dialRawAs is dialRaw by a certain process.
+func dialRawAs(t *testing.T, to *Mesh, from NodeID, process uint64) *rawLink {
+	t.Helper()
 	conn, err := grpc.NewClient("passthrough:///"+to.cfg.Listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(rawCodec{})))
 	if err != nil {
@@ -34,7 +40,7 @@ func dialRaw(t *testing.T, to *Mesh, from NodeID) *rawLink {
 		t.Fatal(err)
 	}
 	l := &rawLink{t: t, conn: conn, stream: stream}
-	h := hello{versionMin: protocolVersionMin, version: protocolVersion, cluster: "c", from: from, to: to.cfg.Local, process: 1}
+	h := hello{versionMin: protocolVersionMin, version: protocolVersion, cluster: "c", from: from, to: to.cfg.Local, process: process}
 	l.sendBytes(h.encode())
 	if l.welcome, err = decodeReply(l.receive()); err != nil {
 		t.Fatal(err)

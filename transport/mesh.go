@@ -56,8 +56,10 @@ type Mesh struct {
 	peers       map[NodeID]*peer
 	inbound     map[NodeID]*inbound    // newest active stream of each node
 	dispatchers map[NodeID]*dispatcher // never removed: order outlives a link
+	ran         map[NodeID]runs        // no more nodes than dispatchers
 	listeners   []func(PeerStatus)
 	refusal     time.Time          // of the newest logged refusal
+	told        time.Time          // of the newest line about twins
 	renewing    context.CancelFunc // ends the work of RenewLinks, nil before the first
 	renewHard   bool               // authorities were replaced, and not every link has been ended since
 
@@ -85,7 +87,7 @@ func New(cfg Config) (*Mesh, error) {
 	cfg = cfg.withDefaults()
 	m := &Mesh{
 		cfg: cfg, self: []byte(cfg.Local), began: time.Now(), process: rand.Uint64() | 1, pool: new(bufferPool),
-		peers: map[NodeID]*peer{}, inbound: map[NodeID]*inbound{}, dispatchers: map[NodeID]*dispatcher{},
+		peers: map[NodeID]*peer{}, inbound: map[NodeID]*inbound{}, ran: map[NodeID]runs{}, dispatchers: map[NodeID]*dispatcher{},
 		greetings: make(chan struct{}, greetingsMax),
 		snapOut:   newSnapshotSlots(cfg.Snapshots), snapIn: newSnapshotSlots(cfg.Snapshots), unary: make(chan struct{}, cfg.Workers),
 	}
@@ -300,8 +302,11 @@ func (m *Mesh) activate(in *inbound) error {
 		return &RemoteError{Code: CodeStale, Text: "a newer stream of the node has taken over"}
 	}
 	m.inbound[in.from] = in
-	p := m.peers[in.from]
+	p, twins := m.peers[in.from], m.twins(in)
 	m.mu.Unlock()
+	if twins {
+		m.cfg.Logger.Warn("two processes run as the same node, with copies of one data folder: end one of them and wipe its folder", "peer", string(in.from))
+	}
 	if old != nil {
 		old.kill(&RemoteError{Code: CodeStale, Text: "a newer stream of the node has taken over"})
 	}
