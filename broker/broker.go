@@ -26,6 +26,8 @@ type Config struct {
 	// Send passes an encoded message to another node: in order, at most once,
 	// never blocking. An error means that it was not taken.
 	Send func(node string, payload []byte) error
+	// Room tells whether Send takes some MiB and a large message more for a node now, or fails for another reason; nil: it always does.
+	Room func(node string) bool
 	// Replies carries direct replies; nil reaches no other node.
 	Replies ReplyLink
 	// Call asks another node; nil reaches none.

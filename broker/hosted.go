@@ -139,6 +139,7 @@ func (h *hosted) activate() {
 		Queue: h.id, Log: h.log, Session: session, After: h.ended,
 		New:             h.sessions == 1 && h.term <= firstTerm,
 		Send:            func(node string, m wire.Message) { h.send(session, node, m) },
+		Room:            b.room,
 		LiveNodes:       b.liveNodes,
 		Now:             b.cfg.Now,
 		ClockError:      b.clockError,

@@ -14,6 +14,11 @@ func (b *Broker) send(node string, m wire.Message) bool {
 	return b.cfg.Send(node, wire.Encode(nil, m)) == nil
 }
 
+// room tells whether a leader's deliveries to a node are not too many for its link now.
+func (b *Broker) room(node string) bool {
+	return node == b.cfg.Node || b.cfg.Room == nil || b.cfg.Room(node)
+}
+
 // deliverLocal passes a message within the node. false: it is for a leader,
 // and this node does not lead.
 func (b *Broker) deliverLocal(m wire.Message) bool {

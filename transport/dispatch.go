@@ -220,6 +220,19 @@ func (m *Mesh) Send(to NodeID, kind uint8, payload []byte) error {
 	return nil
 }
 
+// HasRoom tells whether so little waits for a node that its queue takes a quarter of what it holds at most, and one message of any size. Without a link it
+// is true: there is nothing to wait for.
+func (m *Mesh) HasRoom(to NodeID) bool {
+	m.mu.Lock()
+	p := m.peers[to]
+	m.mu.Unlock()
+	if p == nil {
+		return true
+	}
+	sess := p.current()
+	return sess == nil || sess.out.hasRoom(laneApp)
+}
+
 // Handle sets the handler of a kind of application messages. It runs on the
 // goroutine that dispatches the messages of that node, so it must be quick; the
 // payload is the handler's own.

@@ -150,6 +150,13 @@ func appendHead(b []byte, kind uint8, fields []byte, bodyBytes int) []byte {
 	return append(b, fields...)
 }
 
+// hasRoom tells whether a lane takes a quarter of its bound and a frame of any size on top, which counts half of it at most.
+func (o *outbox) hasRoom(ln int) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.lanes[ln].bytes <= o.bound/4
+}
+
 // put queues one frame. It fails with ErrPeerDown when the stream is gone and with
 // ErrBacklog when the lane is full. The body must not be changed afterwards.
 func (o *outbox) put(ln int, kind uint8, fields []byte, body ...[]byte) error {

@@ -298,6 +298,7 @@ func (n *running) startBroker(ctx context.Context) error {
 		Send: func(node string, payload []byte) error {
 			return n.mesh.Send(transport.NodeID(node), broker.MessageKind, payload)
 		},
+		Room:    func(node string) bool { return n.mesh.HasRoom(transport.NodeID(node)) },
 		Replies: replyLink{n.mesh},
 		Call: func(ctx context.Context, node string, method uint8, req []byte) ([]byte, error) {
 			return n.mesh.Call(ctx, transport.NodeID(node), method, req)

@@ -41,8 +41,9 @@ type consumers struct {
 	// levels by descending priority. A line may also hold some that lost their
 	// credit or were removed since; they leave it at its head.
 	levels    []*level
-	able      int // consumers with credit
-	exclusive int // consumers that are exclusive
+	able      int         // consumers with credit
+	aside     []*consumer // with credit, on nodes that take nothing in this step
+	exclusive int         // consumers that are exclusive
 
 	// Of a queue with a single active consumer: the one, and all in the order in which
 	// they follow each other.
@@ -146,10 +147,10 @@ func (cs *consumers) level(priority int32) *level {
 	return cs.levels[i]
 }
 
-// next returns the consumer whose turn it is: of those with credit, one of the
-// highest priority, in turn. There is one, as anyCredit said. changed must be called
-// after the delivery.
-func (cs *consumers) next() *consumer {
+// next returns the consumer whose turn it is: of those with credit on a node that takes
+// a message, one of the highest priority, in turn; nil if there is none. changed must be called
+// after the delivery, and restore when no more are asked for.
+func (cs *consumers) next(takes func(node string) bool) *consumer {
 	for i := 0; i < len(cs.levels); {
 		v := cs.levels[i]
 		c := v.pop()
@@ -158,11 +159,23 @@ func (cs *consumers) next() *consumer {
 			cs.levels = slices.Delete(cs.levels, i, i+1)
 		case c == nil:
 			i++
-		case c.able:
+		case !c.able:
+		case takes(c.peer):
 			return c
+		default:
+			cs.aside = append(cs.aside, c)
 		}
 	}
-	panic("leader: no consumer has credit")
+	return nil
+}
+
+// restore puts those that were passed over back into their lines.
+func (cs *consumers) restore() {
+	for i, c := range cs.aside {
+		cs.changed(c)
+		cs.aside[i] = nil
+	}
+	cs.aside = cs.aside[:0]
 }
 
 // free is how many messages c can take now.

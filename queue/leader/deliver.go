@@ -180,6 +180,7 @@ func (l *Leader) deliver() {
 	}
 	now := l.now()
 	mark := l.seen.mark
+	defer l.consumers.restore()
 	for {
 		get := l.nextGet()
 		if get == nil && !l.consumers.anyCredit() {
@@ -205,17 +206,34 @@ func (l *Leader) deliver() {
 			l.reserve(msg.ID)
 			return
 		}
-		item, ok := l.item(msg)
-		if !ok {
+		if !l.deliverOne(get, msg) {
 			return
 		}
-		l.ready.take(msg)
-		if get != nil {
-			l.serveGet(get, msg, item)
-			continue
-		}
-		l.handOut(l.consumers.next(), msg, item)
 	}
+}
+
+// deliverOne hands a message to a get, or to the consumer whose turn it is. It is false if nobody can take it now.
+func (l *Leader) deliverOne(get *wire.Get, msg queue.Message) bool {
+	var c *consumer
+	if get == nil {
+		if c = l.consumers.next(l.takes); c == nil {
+			return false
+		}
+	}
+	item, ok := l.item(msg)
+	if !ok {
+		if c != nil {
+			l.consumers.changed(c)
+		}
+		return false
+	}
+	l.ready.take(msg)
+	if get != nil {
+		l.serveGet(get, msg, item)
+	} else {
+		l.handOut(c, msg, item)
+	}
+	return true
 }
 
 // reserve asks for the delivered mark to be raised past id in the next entry.
@@ -392,10 +410,10 @@ func (l *Leader) charge(h *hold) {
 	}
 }
 
-// nextGet returns the first get whose node's earlier operations are applied.
+// nextGet returns the first get whose node's earlier operations are applied and that can be answered.
 func (l *Leader) nextGet() *wire.Get {
 	for _, g := range l.gets {
-		if g.After == 0 || l.watermark(g.Origin) >= g.After {
+		if (g.After == 0 || l.watermark(g.Origin) >= g.After) && l.takes(l.getsFrom[g]) {
 			return g
 		}
 	}
@@ -418,6 +436,7 @@ func (l *Leader) serveGet(g *wire.Get, m queue.Message, item wire.Item) {
 	from := l.dropGet(g)
 	l.hold(m, g.Origin.Node, 0)
 	n, _ := l.readyCount()
+	l.out.node(from).handed += len(item.Message)
 	l.out.send(from, &wire.Got{Queue: l.cfg.Queue, Req: g.Req, Session: l.cfg.Session, Resync: l.resyncNo(g.Origin.Node), Found: true, Item: item, Remaining: uint32(n)})
 }
 

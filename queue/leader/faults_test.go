@@ -289,7 +289,7 @@ func BenchmarkManyConsumers(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		c := cs.next()
+		c := cs.next(func(string) bool { return true })
 		c.unacked++
 		cs.changed(c)
 		c.unacked--

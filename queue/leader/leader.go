@@ -43,6 +43,8 @@ type Config struct {
 	After <-chan struct{}
 	// Send passes a message to a node, in order, at most once, never blocking.
 	Send func(node string, m wire.Message)
+	// Room tells whether Send takes some MiB more of messages for a node now. nil: it always does.
+	Room func(node string) bool
 	// LiveNodes lists the nodes that are not known to be dead.
 	LiveNodes func() []Node
 	// Now is the node's clock in ms; it never runs backwards.
@@ -126,7 +128,6 @@ const (
 	rollCallTimeout    = time.Second
 	leaseRetry         = 25 * time.Millisecond
 	transferDoneLinger = 10 * time.Millisecond
-	deliverBytesMax    = 256 << 10 // one Deliver message
 )
 
 type phase uint8
