@@ -298,7 +298,7 @@ func (s *stream) deliver(from string, m *wire.Deliver) {
 	s.flushLocked()
 	if strange != 0 && s.leader != "" {
 		// Its end has not reached the leader, or did so behind these.
-		s.hub.send(s.leader, &wire.Detach{Queue: s.id, Origin: s.hub.origin(), No: strange})
+		s.detachLocked(strange, false)
 	}
 	s.mu.Unlock()
 	s.delivered(out)

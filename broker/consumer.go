@@ -314,9 +314,16 @@ func (c *Consumer) detach() {
 	defer s.mu.Unlock()
 	c.cancelling = true
 	delete(s.consumers, c.no)
-	if s.leader != "" {
-		s.hub.send(s.leader, &wire.Detach{Queue: s.id, Origin: s.hub.origin(), No: c.no, Returns: true})
+	s.detachLocked(c.no, true)
+}
+
+// detachLocked tells the leader that a consumer has ended, now or with the next Resync.
+func (s *stream) detachLocked(no wire.ConsumerNo, returns bool) {
+	if s.leader != "" && s.hub.send(s.leader, &wire.Detach{Queue: s.id, Origin: s.hub.origin(), No: no, Returns: returns}) {
+		return
 	}
+	s.undetached = true
+	s.lostLocked()
 }
 
 // attachedMsg takes the answer to an attach.

@@ -40,6 +40,7 @@ func (s *stream) leadLocked(node string, session uint64) {
 		s.lostLocked()
 		return
 	}
+	s.ungranted, s.undetached = false, false // it says so
 	for _, r := range s.requests {
 		if !s.hub.send(node, r.m) {
 			s.lostLocked()
@@ -126,14 +127,17 @@ func (s *stream) retry() (again bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case s.gone || !s.waiting() && len(s.consumers)+len(s.held) == 0:
+	case s.gone || !s.waiting() && !s.undetached && len(s.consumers)+len(s.held) == 0:
 		return false
 	case s.leader == "":
 		s.tried++
 		return !s.findLocked() || s.leader == ""
 	}
 	s.flushLocked()
-	return s.leader == ""
+	if s.leader != "" {
+		s.regrantLocked()
+	}
+	return s.leader == "" || s.ungranted
 }
 
 // overdue looks for the leader anew if an answer is missing for too long. It reports

@@ -94,6 +94,21 @@ func (s *stream) grantLocked(c *Consumer) {
 func (s *stream) moveRoomLocked(c *Consumer, messages, bytes int64) {
 	if s.hub.send(s.leader, &wire.Window{Queue: s.id, Origin: s.hub.origin(), No: c.no, Messages: messages, Bytes: bytes}) {
 		c.moveRoom(messages, bytes)
+		return
+	}
+	s.ungranted = true // and a consumer that has no room left does nothing that would have it granted again
+	s.hub.trouble(s)
+}
+
+// regrantLocked does again what the link had no room for.
+func (s *stream) regrantLocked() {
+	if !s.ungranted {
+		return
+	}
+	s.ungranted = false
+	for _, c := range s.consumers {
+		s.grantLocked(c)
+		s.takeBackLocked(c)
 	}
 }
 

@@ -53,3 +53,49 @@ func TestNarrowRoom(t *testing.T) {
 		t.Errorf("room %d, %d, owed %d, %d", c.roomMessages, c.roomBytes, c.owedMessages, c.owedBytes)
 	}
 }
+
+// TestRoomThatTheLinkDoesNotTake: room that a full link did not take is granted later, although the consumer has none left and so nothing to do.
+func TestRoomThatTheLinkDoesNotTake(t *testing.T) {
+	r := newStreamRig(t)
+	s := r.s
+	s.leader = "leader"
+	c := &Consumer{no: 1, attached: true, roomMessages: consumerMessages - 1, roomBytes: consumerBytes - 16<<20}
+	c.stream.Store(s)
+	s.consumers[1] = c
+	r.down = true
+	c.Written(1, 16<<20)
+	if !s.retry() || r.trouble == 0 {
+		t.Error("nobody looks after what the link did not take")
+	}
+	r.down = false
+	if s.retry() {
+		t.Error("looked after when all is told")
+	}
+	w := sent[*wire.Window](r)
+	if len(w) != 1 || w[0].Bytes != 16<<20 || c.roomBytes != consumerBytes || len(sent[*wire.Resync](r)) > 0 {
+		t.Errorf("granted %v; room %d", w, c.roomBytes)
+	}
+}
+
+// TestDetachThatTheLinkDoesNotTake: a leader learns of the end of the last consumer, too, when the link has room again.
+func TestDetachThatTheLinkDoesNotTake(t *testing.T) {
+	r := newStreamRig(t)
+	s := r.s
+	s.leader = "leader"
+	c := &Consumer{no: 1, attached: true, roomMessages: consumerMessages, roomBytes: consumerBytes}
+	c.stream.Store(s)
+	s.consumers[1] = c
+	r.down = true
+	c.detach()
+	if !s.retry() || r.trouble == 0 {
+		t.Error("nobody looks after what the link did not take")
+	}
+	r.down = false
+	s.retry()
+	if again := sent[*wire.Resync](r); len(again) != 1 || len(again[0].Consumers) != 0 {
+		t.Errorf("the leader was told %v", again)
+	}
+	if s.retry() {
+		t.Error("looked after when all is told")
+	}
+}

@@ -61,11 +61,14 @@ type stream struct {
 	rewindAt time.Time
 
 	consumers map[wire.ConsumerNo]*Consumer
-	held      map[queue.MessageID]*holding
-	requests  map[uint64]*request
-	gone      bool
-	heir      *stream // of one that is gone: the stream of the queue's next life, nil if the queue has ended
-	tried     int     // members tried in vain
+	// ungranted, undetached: the link to the leader had no room for what consumers are granted, or for the end of one.
+	ungranted, undetached bool
+
+	held     map[queue.MessageID]*holding
+	requests map[uint64]*request
+	gone     bool
+	heir     *stream // of one that is gone: the stream of the queue's next life, nil if the queue has ended
+	tried    int     // members tried in vain
 	// resyncs numbers the Resyncs sent: deliveries that answer an older one are not
 	// this node's any more.
 	resyncs uint64

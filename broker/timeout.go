@@ -9,7 +9,6 @@ import (
 	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/fsm"
 	"github.com/warrenmq/warren/queue"
-	"github.com/warrenmq/warren/queue/wire"
 )
 
 // A delivery that its client does not settle in time goes back to its queue, and the
@@ -226,9 +225,7 @@ func (s *stream) timeOutLocked(a *aging, now time.Duration) (out []timedOut) {
 	if c := a.consumer; c != nil && s.consumers[c.no] == c && !c.cancelling {
 		c.cancelling = true
 		delete(s.consumers, c.no)
-		if s.leader != "" { // before the messages, or it would get them again
-			s.hub.send(s.leader, &wire.Detach{Queue: s.id, Origin: s.hub.origin(), No: c.no, Returns: true})
-		}
+		s.detachLocked(c.no, true) // before the messages, or it would get them again
 		out = append(out, timedOut{ch: c.ch, consumer: c, after: a.timeout})
 	}
 	s.giveBackLocked(unsent)

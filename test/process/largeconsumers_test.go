@@ -3,6 +3,8 @@ package process
 import (
 	"net/http"
 	"net/url"
+	"strconv"
+	"sync"
 	"testing"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -64,4 +66,50 @@ func TestManyConsumersOfABacklog(t *testing.T) {
 		seen[d.Body[0]] = true
 	}
 	s.ready(q, 0)
+}
+
+// TestConsumersBesideLargePublishes keeps the link from a node to a queue's leader full, so that it does not take what consumers are granted, either: those of large
+// messages, who need it for each, go on all the same.
+func TestConsumersBesideLargePublishes(t *testing.T) {
+	t.Parallel()
+	const messages, size, large, publishers = 60, 1100 << 10, 12 << 20, 4
+	c := startCluster(t, 3)
+	s := at(t, c.Node(0))
+	args := amqp.Table{"x-queue-type": "quorum", "x-queue-leader-locator": "client-local"}
+	q := plainQueue(s, "consumed", args)
+	leader, others := leaderOf(t, c, q)
+	s.noError("confirms", s.ch.Confirm(false))
+	for range messages {
+		d, err := s.ch.PublishWithDeferredConfirm("", q, false, false, amqp.Publishing{Body: make([]byte, size)})
+		s.noError("publish", err)
+		if !d.Wait() {
+			t.Fatal("a message was refused")
+		}
+	}
+	stop := make(chan struct{})
+	var group sync.WaitGroup
+	declarer := at(t, leader)
+	for i := range publishers {
+		flooded := plainQueue(declarer, "flooded"+strconv.Itoa(i), amqp.Table{"x-queue-type": "quorum", "x-queue-leader-locator": "client-local", "x-max-length": 1})
+		p := at(t, others[0])
+		group.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if err := p.ch.Publish("", flooded, false, false, amqp.Publishing{Body: make([]byte, large)}); err != nil {
+					t.Errorf("publish: %v", err)
+					return
+				}
+			}
+		})
+	}
+	_, deliveries := at(t, others[0]).consume(q, 1)
+	for range messages {
+		s.noError("ack", s.next(deliveries).Ack(false))
+	}
+	close(stop)
+	group.Wait()
 }
