@@ -53,7 +53,7 @@ func (s *Store) enough(size int64) int64 {
 	return min(size, s.o.SegmentBytes)
 }
 
-// prepareOne repeats while the disk is full and the active segment still has room; nil when stopped or failed. On a full disk a smaller
+// prepareOne repeats while the disk is full, or too many files are open, and the active segment still has room; nil when stopped or failed. On a full disk a smaller
 // file that is there already does, too.
 func (s *Store) prepareOne(size int64) *segment {
 	const retryEvery = 200 * time.Millisecond
@@ -68,17 +68,22 @@ func (s *Store) prepareOne(size int64) *segment {
 			s.log.Debug("segment prepared", "segment", seg.number, "bytes", seg.size, "by", s.prepared.read())
 			return seg
 		}
-		if !errors.Is(err, syscall.ENOSPC) || s.wal.needy() {
+		if !passing(err) || s.wal.needy() {
 			s.wal.fail(&FatalError{Op: "prepare segment", Err: err}, nil)
 			return nil
 		}
-		s.log.Warn("disk full while preparing a segment", "err", err)
+		s.log.Warn("no room while preparing a segment", "err", err)
 		select {
 		case <-s.stop:
 			return nil
 		case <-time.After(retryEvery):
 		}
 	}
+}
+
+// passing tells whether what a segment lacks may come: space on the disk, or a file that the process may open.
+func passing(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 }
 
 // makeReady makes a segment of that size, of a freed file or a new one.

@@ -18,10 +18,10 @@ import (
 	"github.com/warrenmq/warren/management"
 )
 
-// openGRPC makes the server of the client API, over TLS if there is a certificate, with the bounds of AMQP's.
-func (n *running) openGRPC(like gateway.Config) {
+// openGRPC makes the server of the client API, over TLS if there is a certificate, with the bounds of AMQP's and so many connections.
+func (n *running) openGRPC(like gateway.Config, connections int) {
 	cfg := rpc.Config{
-		Logger: n.log, Logins: grpcLogins{n}, MessageBytesMax: like.MessageBytesMax, ConnectionsMax: like.ConnectionsMax, Unread: like.Unread,
+		Logger: n.log, Logins: grpcLogins{n}, MessageBytesMax: like.MessageBytesMax, ConnectionsMax: connections, Unread: like.Unread,
 		HashPassword: func(ctx context.Context, password string, client net.Addr) (auth.PasswordHash, error) {
 			hash, err := n.hashPassword(ctx, password, from(client))
 			if busy, ok := errors.AsType[*management.Busy](err); ok {

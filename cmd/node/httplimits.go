@@ -2,24 +2,19 @@ package main
 
 import (
 	"io"
-	"net"
 	"net/http"
 	"time"
-
-	"golang.org/x/net/netutil"
 )
 
 // What clients may take of an HTTP listener before they have logged in. Answers have no limit of time: backups, logs and events go on.
 const (
-	// httpConnectionsMax bounds the open connections of a listener: more wait.
+	// httpConnectionsMax bounds the open connections of a listener, if there are files enough (limited): more wait.
 	httpConnectionsMax = 4096
 	// timeoutHTTPIdle bounds the wait for the next request of a connection.
 	timeoutHTTPIdle = 2 * time.Minute
 	// timeoutHTTPBody bounds reading a request's body. What takes large ones has longer, once it knows who sends it.
 	timeoutHTTPBody = 30 * time.Second
 )
-
-func limited(ln net.Listener) net.Listener { return netutil.LimitListener(ln, httpConnectionsMax) }
 
 // timedBody gives each request that long for its body. A connection whose body was not read to its end when the answer begins, as with
 // a refusal, is closed: the rest is not waited for.

@@ -2,11 +2,11 @@ package main
 
 import (
 	"context"
+	"math"
 	"net/http"
 	"os"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/warrenmq/warren/catalog"
@@ -76,9 +76,8 @@ func (n *running) resources() metrics.Resources {
 	if files, err := os.ReadDir("/proc/self/fd"); err == nil {
 		r.OpenFiles = uint64(len(files))
 	}
-	var limit syscall.Rlimit
-	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) == nil {
-		r.OpenFilesMax = limit.Cur
+	if most := openFilesMax(); most != math.MaxUint64 {
+		r.OpenFilesMax = most
 	}
 	return r
 }

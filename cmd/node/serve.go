@@ -380,13 +380,19 @@ func (n *running) serveClients(context.Context) error {
 		c.Mechanisms = append(c.Mechanisms, auth.MechanismExternal)
 	}
 	c.PeerName = n.peerName()
+	files := openFilesMax()
+	shares := sharesOf(files, fileShares{amqp: c.ConnectionsMax, grpc: c.ConnectionsMax})
+	if shares.amqp < c.ConnectionsMax {
+		n.log.Warn("few files may be open (ulimit -n): so few connections of clients, too", "files", files, "amqp", shares.amqp, "grpc", shares.grpc)
+	}
+	c.ConnectionsMax = shares.amqp
 	server, err := gateway.New(c, amqpBroker{n.broker, n})
 	if err != nil {
 		return err
 	}
 	n.amqp = server
 	n.keepCrew()
-	n.openGRPC(c)
+	n.openGRPC(c, shares.grpc)
 	n.openManagement()
 	n.serveGRPC(n.listeners.grpc)
 	n.serveAMQP(n.listeners.amqp, n.listeners.amqps)

@@ -1,0 +1,44 @@
+package main
+
+import (
+	"math"
+	"net"
+	"syscall"
+
+	"golang.org/x/net/netutil"
+)
+
+// fileShares are how many connections clients may have open, so that they leave enough of the process's files to the log, the catalog and the links between nodes,
+// which end the node if they get none.
+type fileShares struct {
+	amqp, grpc int
+	http       int // of each listener
+}
+
+// httpConnectionsMin is what an HTTP listener may have however few files there are: probes and metrics go by it, too.
+const httpConnectionsMin = 16
+
+// sharesOf divides the files that a process may have open: a half for AMQP, an eighth for gRPC and a thirty-second for each HTTP listener, of which there are five at
+// most, but no more than the given.
+func sharesOf(files uint64, most fileShares) fileShares {
+	share := func(part uint64, least, most int) int { return int(min(uint64(most), max(uint64(least), files/part))) }
+	return fileShares{
+		amqp: share(2, 1, most.amqp),
+		grpc: share(8, 1, most.grpc),
+		http: share(32, httpConnectionsMin, most.http),
+	}
+}
+
+// openFilesMax is how many files the process may have open, which Go's runtime has raised as far as it may; MaxUint64 if that is not known.
+func openFilesMax() uint64 {
+	var limit syscall.Rlimit
+	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) != nil {
+		return math.MaxUint64
+	}
+	return limit.Cur
+}
+
+// limited lets so many connections be open on an HTTP listener: more wait.
+func limited(ln net.Listener) net.Listener {
+	return netutil.LimitListener(ln, sharesOf(openFilesMax(), fileShares{http: httpConnectionsMax}).http)
+}

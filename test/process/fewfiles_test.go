@@ -1,0 +1,50 @@
+package process
+
+import (
+	"net"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/warrenmq/warren/test/cluster"
+)
+
+// TestFewFiles has more connections of strangers than the node may have files: they leave the log what it needs, the node lives, and clients are let in once they are gone.
+func TestFewFiles(t *testing.T) {
+	t.Parallel()
+	const strangers, messages = 400, 200
+	c := newCluster(t, 1, func(cfg *cluster.Config) { cfg.Wrap = []string{"sh", "-c", `ulimit -n 256 && exec "$@"`, "sh"} })
+	startAll(t, c)
+	n := c.Node(0)
+	s := at(t, n)
+	q := plainQueue(s, "q", nil)
+	s.noError("confirms", s.ch.Confirm(false))
+	var held []net.Conn
+	for range strangers {
+		nc, err := (&net.Dialer{Timeout: time.Second}).DialContext(t.Context(), "tcp", n.AMQPAddr())
+		if err != nil {
+			break // nobody accepts any more
+		}
+		_, _ = nc.Write([]byte("AMQP\x00\x00\x09\x01")) // it may be closed already
+		held = append(held, nc)
+	}
+	for range messages {
+		d, err := s.ch.PublishWithDeferredConfirm("", q, false, false, amqp.Publishing{Body: make([]byte, 1<<20)})
+		s.noError("publish", err)
+		if !d.Wait() {
+			t.Fatalf("a message was not confirmed\n%s", n.LogTail())
+		}
+	}
+	for _, nc := range held {
+		_ = nc.Close()
+	}
+	s.until("clients are let in", func() bool {
+		conn, err := amqp.Dial(n.URL())
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err == nil
+	})
+	s.ready(q, messages)
+}
