@@ -41,6 +41,11 @@ type HostConfig struct {
 	// before the first change for a revision, and may block until ctx ends. Nil: always.
 	Current func(ctx context.Context, g transport.GroupID, revision uint64) (bool, error)
 
+	// SyncOutstanding tells for how long the present write of the node's log has been under way, 0 if none is. Nil: 0.
+	SyncOutstanding func() time.Duration
+	// StuckMax is how long that may be before other nodes are made to lead what is led here; default 2 s.
+	StuckMax time.Duration
+
 	// Lease is the node lease; default 2 s. All nodes must agree on it.
 	Lease time.Duration
 	// SleepAfter is how long a group has to be idle until its replicas end their Raft instances, to begin new ones when the group is needed;
@@ -108,6 +113,10 @@ func (c HostConfig) withDefaults() HostConfig {
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
+	if c.SyncOutstanding == nil {
+		c.SyncOutstanding = func() time.Duration { return 0 }
+	}
+	orDefault(&c.StuckMax, 2*time.Second)
 	orDefault(&c.Lease, 2*time.Second)
 	orDefault(&c.Stagger, 150*time.Millisecond)
 	orDefault(&c.FirstStagger, 300*time.Millisecond)
@@ -162,6 +171,7 @@ type Host struct {
 	balance   *balancer
 	reach     *reacher
 	draining  atomic.Bool
+	stuck     stuckLog
 	beats     *beats
 	unsub     func()
 	counters  counters

@@ -13,6 +13,10 @@ import (
 // replica still leads.
 const verifyPause = 100 * time.Millisecond
 
+// verifyStall is how old a write of the log is when raft is not asked: its main goroutine may wait for it, and what it does not take fills a channel that its
+// replicators need.
+const verifyStall = 500 * time.Millisecond
+
 // HasLease tells whether this replica leads and no other can have been elected more than the
 // lease (two seconds) ago: a quorum of the voters, itself included, has answered pings
 // that this node sent within that time, and each had, when it answered, not turned away from this
@@ -90,7 +94,7 @@ func (g *Group) lease(in *instance, now time.Duration) (until time.Duration, dou
 
 // verify has raft send heartbeats at once. Voters that accept them support this leader again.
 func (g *Group) verify(in *instance, now time.Duration) {
-	if now-time.Duration(g.verified.Load()) < verifyPause || !g.verifying.CompareAndSwap(false, true) {
+	if now-time.Duration(g.verified.Load()) < verifyPause || g.host.cfg.SyncOutstanding() >= verifyStall || !g.verifying.CompareAndSwap(false, true) {
 		return
 	}
 	g.verified.Store(int64(now))

@@ -113,7 +113,7 @@ func (c *realCluster) boot(id transport.NodeID) *realNode {
 	var storage Storage
 	storage, n.disk = c.open(id)
 	n.host = NewHost(HostConfig{
-		Local: id, Store: storage, Mesh: OverMesh(n.mesh), Detector: n.det, Logger: log, Profile: c.profile, SleepAfter: c.sleep,
+		Local: id, Store: storage, Mesh: OverMesh(n.mesh), Detector: n.det, Logger: log, Profile: c.profile, SleepAfter: c.sleep, SyncOutstanding: outstanding(n.disk),
 		// Frames of a group that is about to start are held.
 		OnUnknown: func(transport.GroupID, transport.NodeID, uint64) {},
 	})
@@ -121,6 +121,14 @@ func (c *realCluster) boot(id transport.NodeID) *realNode {
 	n.det.SetPeers(c.ids)
 	c.nodes[id] = n
 	return n
+}
+
+// outstanding asks a log that is one how long its write has been under way.
+func outstanding(disk io.Closer) func() time.Duration {
+	if s, ok := disk.(*store.Store); ok {
+		return s.SyncOutstanding
+	}
+	return nil
 }
 
 func (c *realCluster) linked() {

@@ -11,7 +11,7 @@ import (
 // counters are the totals behind HostStats.
 type counters struct {
 	injected, injectedAway, freed, recycled, barriers, expired, spread atomic.Uint64
-	snapshots, snapshotsFailed, transfers, transfersFailed             atomic.Uint64
+	snapshots, snapshotsFailed, transfers, transfersFailed, fled       atomic.Uint64
 	homes, homesFailed, dozed, woken                                   atomic.Uint64
 	searches                                                           searchTimes
 }
@@ -64,6 +64,8 @@ type HostStats struct {
 	ProposalsExpired           uint64
 	Snapshots, SnapshotsFailed uint64
 	Transfers, TransfersFailed uint64
+	// Fled counts leaderships that other nodes were made to take because the log here did not get on.
+	Fled uint64
 	// Away (gauge) are groups that are led here and at home on another node; MovedHome and
 	// MovesHomeFailed count leaderships given back, and moves that did not succeed.
 	Away                       int
@@ -80,7 +82,7 @@ func (h *Host) Stats() HostStats {
 		CandidatesFreed: c.freed.Load(), InstancesRecycled: c.recycled.Load(),
 		Barriers: c.barriers.Load(), ProposalsExpired: c.expired.Load(),
 		Snapshots: c.snapshots.Load(), SnapshotsFailed: c.snapshotsFailed.Load(),
-		Transfers: c.transfers.Load(), TransfersFailed: c.transfersFailed.Load(),
+		Transfers: c.transfers.Load(), TransfersFailed: c.transfersFailed.Load(), Fled: c.fled.Load(),
 		Away: h.balance.away(), MovedHome: c.homes.Load(), MovesHomeFailed: c.homesFailed.Load(),
 		Searches: c.searches.read(),
 		Dozed:    c.dozed.Load(), Woken: c.woken.Load(),

@@ -34,7 +34,7 @@ const (
 	statusLeader    = 2
 	statusCandidate = 4
 	statusVoter     = 8
-	// statusUnwilling: the node is being stopped and wants no leaders.
+	// statusUnwilling: the node is being stopped, or its log does not get on, and wants no leaders.
 	statusUnwilling = 16
 	// statusSleeps: it has no Raft instance at the moment and is as it was under its leader.
 	statusSleeps = 32
@@ -210,7 +210,7 @@ func (g *Group) status() replicaStatus {
 	if g.isVoter() {
 		s.flags |= statusVoter
 	}
-	if g.host.draining.Load() {
+	if g.host.unwilling() {
 		s.flags |= statusUnwilling
 	}
 	s.lastTerm, s.lastIndex = g.lastEntry()

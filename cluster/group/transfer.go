@@ -85,7 +85,7 @@ func (g *Group) awaitMatch(ctx context.Context, n transport.NodeID, catchUp time
 				return fmt.Errorf("%w: %w", ErrTransfer, err)
 			}
 			if all[0].flags&statusUnwilling != 0 {
-				return fmt.Errorf("%w: the node is being stopped itself", ErrTransfer)
+				return fmt.Errorf("%w: the node wants to lead nothing now", ErrTransfer)
 			}
 			term, index := g.lastEntry()
 			if s := all[0]; s.known() && s.voter() && s.generation == generation && s.lastTerm == term && s.lastIndex == index {

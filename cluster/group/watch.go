@@ -167,6 +167,7 @@ func (w *watch) run() {
 		case <-tick.C:
 		}
 		now := time.Now()
+		w.h.lookAtLog(now)
 		w.barriers(now)
 		groups := w.rest()
 		for _, g := range groups {

@@ -273,7 +273,7 @@ func (n *running) openHost(context.Context) error {
 	n.host = group.NewHost(group.HostConfig{
 		Local: n.identity.NodeID(), Store: group.OverStore(n.store), Mesh: group.OverMesh(n.mesh), Detector: n.detector,
 		Logger: n.log, TrailingBytes: logKept, MovesPerSecond: n.cfg.LeaderMoves, Fill: n.fill,
-		SleepAfter: n.cfg.SleepAfter,
+		SleepAfter: n.cfg.SleepAfter, SyncOutstanding: n.store.SyncOutstanding,
 		OnUnknown: func(_ transport.GroupID, _ transport.NodeID, catalogIndex uint64) {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 			defer cancel()

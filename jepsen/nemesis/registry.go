@@ -34,6 +34,7 @@ func All() []Nemesis {
 		{Name: "pause", Pause: silent, After: reconnecting, Begin: pause},
 		{Name: "power", After: starting, Within: true, Prepare: forgetful, Begin: power},
 		{Name: "disk-slow", Pause: silent, After: reconnecting, Within: true, Begin: diskSlow},
+		{Name: "disk-hang", Pause: silent, After: syncHangMax, Within: true, Begin: diskHang},
 		{Name: "disk-fail", Pause: failover, After: starting, Within: true, Begin: diskFail},
 		{Name: "disk-full", After: starting, Within: true, Begin: diskFull},
 		{Name: "clock", Pause: failover, After: starting, Within: true, Begin: clock},

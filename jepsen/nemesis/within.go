@@ -14,6 +14,8 @@ import (
 
 const (
 	syncDelayMin, syncDelayMax = 20 * time.Millisecond, 500 * time.Millisecond
+	// A sync that hangs is older than what a leader waits for, and may outlast the fault.
+	syncHangMin, syncHangMax = 3 * time.Second, 8 * time.Second
 	// clockMax is how far a clock is off at most, in either direction.
 	clockMax = 2 * time.Hour
 	// passesMax bounds which pass of a failpoint counts.
@@ -53,6 +55,12 @@ func power(ctx context.Context, e *Env) (Fault, error) {
 func diskSlow(ctx context.Context, e *Env) (Fault, error) {
 	delay := syncDelayMin + time.Duration(e.Rand.Int64N(int64(syncDelayMax-syncDelayMin)))
 	return breakDisk(ctx, e, db.Disk{SyncDelay: delay}, fmt.Sprintf("syncs take %v longer", delay.Round(time.Millisecond)))
+}
+
+// diskHang has each sync of a node take seconds.
+func diskHang(ctx context.Context, e *Env) (Fault, error) {
+	delay := syncHangMin + time.Duration(e.Rand.Int64N(int64(syncHangMax-syncHangMin)))
+	return breakDisk(ctx, e, db.Disk{SyncDelay: delay}, fmt.Sprintf("syncs hang for %v", delay.Round(time.Millisecond)))
 }
 
 // diskFull lets nothing grow on a node's disk.

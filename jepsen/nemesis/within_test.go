@@ -85,7 +85,7 @@ func (f *fakeDB) sound() bool {
 // ended meanwhile.
 func TestWithin(t *testing.T) {
 	list, err := Select([]string{"within"}, false, true)
-	if err != nil || len(list) != 6 {
+	if err != nil || len(list) != 7 {
 		t.Fatal(list, err)
 	}
 	for _, n := range list {

@@ -155,7 +155,7 @@ func (l *life) connect(log *slog.Logger) error {
 	}
 	cfg := group.HostConfig{
 		Local: l.id, Store: afterlife{group.OverStore(l.st), l}, Mesh: group.OverMesh(l.mesh), Detector: l.det, Logger: log,
-		SnapshotBytes: snapshotBytes, TrailingBytes: trailingBytes,
+		SyncOutstanding: l.st.SyncOutstanding, SnapshotBytes: snapshotBytes, TrailingBytes: trailingBytes,
 		MovesPerSecond: movesPerSecond, MoveSettle: moveSettle,
 		OnUnknown: func(transport.GroupID, transport.NodeID, uint64) {},
 	}

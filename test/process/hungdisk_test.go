@@ -1,0 +1,38 @@
+package process
+
+import (
+	"testing"
+	"time"
+
+	"github.com/warrenmq/warren/test/cluster"
+)
+
+// hungPause is how long clients wait at most when the disk under a queue's leader hangs, as when its node is frozen.
+const hungPause = 3 * time.Second
+
+// TestHungDisk has the disk of the node that leads a queue hang for longer than clients are to wait: another node leads it, for the clients of the node with the
+// hung disk, too, nothing is lost, and no connection ends. When the disk is well again the node gets its leaderships back, but not at once.
+func TestHungDisk(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 3, breakable(t))
+	startAll(t, c)
+	q := plainQueue(at(t, c.Node(0)), "q", nil)
+	leader, others := leaderOf(t, c, q)
+	l := startLoad(t, q, leader.URL(), []string{others[0].URL(), leader.URL()}, 300)
+	l.progress(300)
+	setDisk(t, leader, cluster.Disk{SyncDelay: 6 * time.Second})
+	l.progress(600)
+	if next, _ := leaderOf(t, c, q); next == leader {
+		t.Errorf("%s still leads", leader.Name)
+	}
+	if said(t, leader, "the log does not get on, other nodes lead its groups") == 0 {
+		t.Error("the node does not say that its disk hangs")
+	}
+	setDisk(t, leader, cluster.Disk{})
+	l.progress(300)
+	confirms, deliveries := l.finish()
+	if confirms > hungPause || deliveries > hungPause {
+		t.Errorf("clients waited for %v and %v", confirms, deliveries)
+	}
+	await(t, timeoutStart, "its leader is home again", func() bool { now, _ := leaderOf(t, c, q); return now == leader })
+}
