@@ -37,6 +37,7 @@ type Leaders struct {
 	// Behind the replicas here that lag, -1 if that is not known yet.
 	Critical, Missing, Behind     int
 	Elections, Returned, NotGiven uint64
+	Fled                          uint64
 	// Searches are times by classes, of which class i ends at 2^i ms.
 	Searches   []uint64
 	SearchesMS float64
@@ -375,6 +376,7 @@ func (s *scrape) leaders() {
 		s.count(replicasBehind, uint64(l.Behind))
 	}
 	s.count(elections, l.Elections)
+	s.count(leadersFled, l.Fled)
 	s.count(leadersMoved, l.Returned, "moved")
 	s.count(leadersMoved, l.NotGiven, "failed")
 	s.times(leaderSearch, l.Searches, 0, 1e-3, l.SearchesMS/1e3)

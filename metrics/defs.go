@@ -180,6 +180,7 @@ var (
 	replicasMissing = gauge("warren_queues_replica_missing", "Queues that this node leads and of which a replica is on a node that does not answer")
 	replicasBehind  = gauge("warren_replicas_behind", "Replicas here that miss more than 64 entries of their leader's, or whose leader does not say")
 	elections       = counter("warren_leader_elections_total", "Elections that this node has begun")
+	leadersFled     = counter("warren_leaders_fled_total", "Queues that other nodes were made to lead because this node's disk hung")
 	leadersMoved    = counter("warren_leaders_returned_total", "Queues given back to the nodes that should lead them, by outcome: moved or failed", "outcome")
 	leaderSearch    = histogram("warren_leader_search_seconds", "Time for which replicas here missed a leader")
 	repairPlans     = counter("warren_repair_plans_total", "Queues for which this node, as the catalog's leader, planned other members: gone (a lost disk), down, leaving, or missing (they have too few)", "reason")
