@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/warrenmq/warren/transport"
@@ -63,24 +64,20 @@ func (h *Host) flee() {
 	led := slices.DeleteFunc(h.led(), func(g *Group) bool { return g.asleep.Load() })
 	var wg sync.WaitGroup
 	places := make(chan struct{}, drainAtOnce)
-	var mu sync.Mutex
-	moved := 0
-	for i := len(led) - 1; i >= 0; i-- {
-		g := led[i]
+	var moved atomic.Int64
+	for _, g := range slices.Backward(led) {
 		places <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-places }()
 			if g.flee() {
-				mu.Lock()
-				moved++
-				mu.Unlock()
+				moved.Add(1)
 			}
 		})
 	}
 	wg.Wait()
-	if moved > 0 {
-		h.counters.fled.Add(uint64(moved))
-		h.log.Warn("the log does not get on, other nodes lead its groups", "for", h.cfg.SyncOutstanding().Round(time.Millisecond), "moved", moved, "of", len(led))
+	if n := moved.Load(); n > 0 {
+		h.counters.fled.Add(uint64(n))
+		h.log.Warn("the log does not get on, other nodes lead its groups", "for", h.cfg.SyncOutstanding().Round(time.Millisecond), "moved", n, "of", len(led))
 	}
 }
 
