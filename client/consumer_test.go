@@ -276,60 +276,45 @@ func TestConsumerRefused(t *testing.T) {
 	}
 }
 
-// TestExclusiveAgain: the cluster may not know yet that the former stream of an exclusive consumer is gone.
+// TestExclusiveAgain: the cluster may not know yet that the former stream of an exclusive consumer is gone, nor that the exclusive queue is which it had
+// declared. What is taken to begin with is another's.
 func TestExclusiveAgain(t *testing.T) {
-	f := startFake(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	refuse := func(consumeSide) error { return refusal(codes.PermissionDenied, "ACCESS_REFUSED") }
-	f.consume = append(f.consume,
-		func(s consumeSide) error {
-			_, err := opened(s)
-			return errors.Join(err, refusal(codes.Unavailable, "NODE_LEAVES"))
-		}, refuse, refuse,
-		func(s consumeSide) error {
-			if _, err := opened(s); err != nil {
-				return err
+	for name, e := range map[string]struct {
+		queue  string
+		cfg    ConsumerConfig
+		code   codes.Code
+		reason string
+		want   error
+	}{
+		"consumer": {"q", ConsumerConfig{Exclusive: true}, codes.PermissionDenied, "ACCESS_REFUSED", ErrAccessRefused},
+		"queue":    {"", ConsumerConfig{Declare: &Queue{Name: "mine", Exclusive: true}}, codes.FailedPrecondition, "RESOURCE_LOCKED", ErrResourceLocked},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := startFake(t)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			refuse := func(consumeSide) error { return refusal(e.code, e.reason) }
+			f.consume = append(f.consume,
+				func(s consumeSide) error {
+					_, err := opened(s)
+					return errors.Join(err, refusal(codes.Unavailable, "NODE_LEAVES"))
+				}, refuse, refuse,
+				func(s consumeSide) error {
+					if _, err := opened(s); err != nil {
+						return err
+					}
+					cancel()
+					return new(consumed).listen(s)
+				}, refuse)
+			c := dialFake(t, f)
+			none := func(context.Context, *Delivery) error { return nil }
+			if err := c.Consume(ctx, e.queue, e.cfg, none); err != nil {
+				t.Error(err)
 			}
-			cancel()
-			return new(consumed).listen(s)
-		}, refuse)
-	c := dialFake(t, f)
-	none := func(context.Context, *Delivery) error { return nil }
-	if err := c.Consume(ctx, "q", ConsumerConfig{Exclusive: true}, none); err != nil {
-		t.Error(err)
-	}
-	if err := c.Consume(t.Context(), "q", ConsumerConfig{Exclusive: true}, none); !errors.Is(err, ErrAccessRefused) {
-		t.Errorf("got %v", err)
-	}
-}
-
-// TestExclusiveQueueAgain: nor that the exclusive queue is gone which the former stream had declared. One that is taken to begin with is another's.
-func TestExclusiveQueueAgain(t *testing.T) {
-	f := startFake(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	refuse := func(consumeSide) error { return refusal(codes.FailedPrecondition, "RESOURCE_LOCKED") }
-	f.consume = append(f.consume,
-		func(s consumeSide) error {
-			_, err := opened(s)
-			return errors.Join(err, refusal(codes.Unavailable, "NODE_LEAVES"))
-		}, refuse, refuse,
-		func(s consumeSide) error {
-			if _, err := opened(s); err != nil {
-				return err
+			if err := c.Consume(t.Context(), e.queue, e.cfg, none); !errors.Is(err, e.want) {
+				t.Errorf("got %v", err)
 			}
-			cancel()
-			return new(consumed).listen(s)
-		}, refuse)
-	c := dialFake(t, f)
-	none := func(context.Context, *Delivery) error { return nil }
-	mine := ConsumerConfig{Declare: &Queue{Name: "mine", Exclusive: true}}
-	if err := c.Consume(ctx, "", mine, none); err != nil {
-		t.Error(err)
-	}
-	if err := c.Consume(t.Context(), "", mine, none); !errors.Is(err, ErrResourceLocked) {
-		t.Errorf("got %v", err)
+		})
 	}
 }
 
