@@ -228,21 +228,22 @@ func (g *goings) left() (bodies []string) {
 // empties waits until everything is acked. A queue that has consumers needs no other; who has none gets one.
 func (g *goings) empties() {
 	had, since := g.progress.Load(), time.Now()
-	fresh := false
+	swept := map[string]bool{}
 	for len(g.left()) > 0 {
 		if now := g.progress.Load(); now != had {
 			had, since = now, time.Now()
 		}
-		if stood := time.Since(since); stood > 2*time.Second && !fresh {
-			fresh = true
+		stood := time.Since(since)
+		for _, q := range g.queues {
 			g.mu.Lock()
-			for _, q := range g.queues {
-				if g.open[q] == 0 {
-					go g.sweep(q)
-				}
-			}
+			alone := g.open[q] == 0
 			g.mu.Unlock()
-		} else if stood > goingStuck {
+			if stood > 2*time.Second && alone && !swept[q] {
+				swept[q] = true
+				go g.sweep(q)
+			}
+		}
+		if stood > goingStuck {
 			left := g.left()
 			g.mu.Lock()
 			g.Errorf("%d messages are stuck: %v; consumers %v", len(left), left[:min(len(left), 20)], g.open)

@@ -326,17 +326,23 @@ func (w *wanderer) readTo(tag uint64) bool {
 	return uint64(n) == tag
 }
 
+// opens counts the consumers of a channel as open, or as closed with -1.
+func (w *wanderer) opens(c *wanderChannel, n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, q := range c.queues {
+		w.open[w.queues[q]] += n
+	}
+}
+
 // settleDown acks all that comes and begins nothing.
 func (w *wanderer) settleDown() {
 	if w.ch == nil {
 		return
 	}
 	c := w.ch
-	w.mu.Lock()
-	for _, q := range c.queues {
-		w.open[w.queues[q]]++
-	}
-	w.mu.Unlock()
+	w.opens(c, 1)
+	defer w.opens(c, -1) // a node may close it: what was not read at a recover is returned, and acked all the same
 	for !c.ch.IsClosed() {
 		for _, d := range c.held {
 			w.acks(string(d.Body))
