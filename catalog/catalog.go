@@ -91,6 +91,8 @@ type Config struct {
 	// OnFatal is called when log or votes could not be written, or not be read while raft runs: the process must end. It runs on any goroutine and
 	// must not return. Default panics.
 	OnFatal func(error)
+	// BeforeWrite is called before each write of log and votes, on the goroutine that writes: what it takes is as what the disk takes. Nil: nothing is called.
+	BeforeWrite func()
 
 	// Stamp marks the node's folder, durably, as one that may hold what a level brought, so that no older program
 	// opens it. It is called before the cluster takes the level. Nil does nothing.
@@ -220,6 +222,7 @@ type Catalog struct {
 
 	ctx    context.Context // ends at Close
 	cancel context.CancelFunc
+	writes *writes       // of the store
 	wake   chan struct{} // the steward should look; capacity 1
 	workMu sync.Mutex    // guards the entry to work against Close
 	work   sync.WaitGroup
@@ -266,6 +269,7 @@ func Open(cfg Config) (*Catalog, error) {
 	})
 	c.spawn(c.watchLeader)
 	c.spawn(c.steward)
+	c.spawn(c.watchDisk)
 	c.spawn(c.tellSubscribers)
 	c.spawn(c.catchUp)
 	return c, nil
@@ -277,7 +281,8 @@ func (c *Catalog) startRaft() error {
 	if err != nil {
 		return fmt.Errorf("open the catalog's snapshots: %w", err)
 	}
-	store := &guardedStore{durable: diskStore{c.bolt}, snapshots: snapshots, onFatal: c.cfg.OnFatal}
+	store := &guardedStore{durable: diskStore{c.bolt}, snapshots: snapshots, onFatal: c.cfg.OnFatal, writes: writes{before: c.cfg.BeforeWrite}}
+	c.writes = &store.writes
 	if err := store.checkHistory(c.cfg.Dir); err != nil {
 		return err
 	}

@@ -289,6 +289,9 @@ func (c *Catalog) handleWaitApplied(ctx context.Context, _ NodeID, req []byte) (
 	if err != nil {
 		return nil, err
 	}
+	if c.writes.outstanding() >= hungWarning && c.View().Revision() < index {
+		return nil, errHung // whoever asks may go on without this node, as if it had waited for it
+	}
 	if err := c.WaitApplied(ctx, index); err != nil {
 		return nil, err
 	}

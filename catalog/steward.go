@@ -192,6 +192,9 @@ func (c *Catalog) position() position {
 }
 
 func (c *Catalog) handlePosition(context.Context, NodeID, []byte) ([]byte, error) {
+	if c.writes.outstanding() >= hungWarning {
+		return nil, errHung // it can neither vote nor lead
+	}
 	var f fields
 	p := c.position()
 	p.fields(&f)
@@ -257,7 +260,7 @@ func (c *Catalog) voters() []NodeID {
 // living leader, and this is the best of them or the better ones did nothing. Two
 // candidates at the same moment would split the vote, hence the stagger by rank.
 func (c *Catalog) elect() {
-	if c.frozen.Load() {
+	if c.frozen.Load() || c.writes.outstanding() >= hungWarning {
 		return
 	}
 	voters := c.voters()

@@ -51,6 +51,7 @@ type guardedStore struct {
 	durable
 	snapshots raft.SnapshotStore // nil: there are none
 	onFatal   func(error)        // Config.OnFatal
+	writes    writes
 
 	mu sync.Mutex
 	// staged is the term of a vote whose candidate was not written yet.
@@ -67,9 +68,9 @@ func (s *guardedStore) fail(what string, err error) {
 	panic(fmt.Sprintf("catalog: %v: the store cannot be trusted any more", err))
 }
 
-// mustWrite ends the process on a failed write.
-func (s *guardedStore) mustWrite(what string, err error) {
-	if err != nil {
+// mustWrite writes, and ends the process if that fails.
+func (s *guardedStore) mustWrite(what string, write func() error) {
+	if err := s.writes.do(write); err != nil {
 		s.fail("writing "+what, err)
 	}
 }
@@ -87,13 +88,14 @@ func (s *guardedStore) StoreLog(l *raft.Log) error { return s.StoreLogs([]*raft.
 
 // StoreLogs implements raft.LogStore.
 func (s *guardedStore) StoreLogs(l []*raft.Log) error {
-	s.mustWrite("log entries", s.durable.StoreLogs(withSums(l)))
+	l = withSums(l)
+	s.mustWrite("log entries", func() error { return s.durable.StoreLogs(l) })
 	return nil
 }
 
 // DeleteRange implements raft.LogStore.
 func (s *guardedStore) DeleteRange(first, last uint64) error {
-	s.mustWrite("that log entries are deleted", s.durable.DeleteRange(first, last))
+	s.mustWrite("that log entries are deleted", func() error { return s.durable.DeleteRange(first, last) })
 	return nil
 }
 
@@ -155,7 +157,7 @@ func (s *guardedStore) SetUint64(key []byte, v uint64) error {
 	if old, err := s.durable.GetUint64(key); err == nil && old == v {
 		return nil // raft writes the term anew at each start
 	}
-	s.mustWrite(string(key), s.durable.SetUint64(key, v))
+	s.mustWrite(string(key), func() error { return s.durable.SetUint64(key, v) })
 	return nil
 }
 
@@ -164,14 +166,15 @@ func (s *guardedStore) Set(key, v []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !bytes.Equal(key, keyLastVoteCand) {
-		s.mustWrite(string(key), s.durable.Set(key, v))
+		s.mustWrite(string(key), func() error { return s.durable.Set(key, v) })
 		return nil
 	}
 	term := s.staged
 	if !s.hasStaged {
 		term, _, _ = s.vote()
 	}
-	s.mustWrite("a vote", s.durable.Set(keyVote, append(binary.BigEndian.AppendUint64(nil, term), v...)))
+	vote := append(binary.BigEndian.AppendUint64(nil, term), v...)
+	s.mustWrite("a vote", func() error { return s.durable.Set(keyVote, vote) })
 	s.hasStaged = false
 	return nil
 }

@@ -142,7 +142,8 @@ func (n *running) enterCluster(ctx context.Context) error {
 			n.log.Error("the catalog's log failed, ending the process", "err", n.advised(err))
 			os.Exit(exitFailed)
 		},
-		Stamp: n.identity.SetLevel, Starting: n.identity.Starting, Settle: n.cfg.UpgradeSettle, VoterReplaceAfter: n.cfg.VoterReplaceAfter, DownAfter: n.downAfter(),
+		BeforeWrite: n.beforeCatalogWrite(),
+		Stamp:       n.identity.SetLevel, Starting: n.identity.Starting, Settle: n.cfg.UpgradeSettle, VoterReplaceAfter: n.cfg.VoterReplaceAfter, DownAfter: n.downAfter(),
 	}
 	if s := n.identity.Succession(); s != nil {
 		c.Frozen = true

@@ -15,6 +15,9 @@ func (n *running) serveFailpoints(*http.ServeMux) {}
 // disk is the file system of the log store.
 func (n *running) disk() store.FS { return store.OSFS{} }
 
+// beforeCatalogWrite is called before the catalog writes.
+func (n *running) beforeCatalogWrite() func() { return nil }
+
 // logKept is the group host's default.
 const logKept = 0
 

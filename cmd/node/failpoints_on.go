@@ -62,6 +62,11 @@ func newDisk() *faultfs.FS {
 // disk is the file system of the log store.
 func (n *running) disk() store.FS { return faulty }
 
+// beforeCatalogWrite takes as long as the syncs of the log store, whose disk the catalog shares.
+func (n *running) beforeCatalogWrite() func() {
+	return func() { time.Sleep(faulty.Faults().SyncDelay) }
+}
+
 func forgetting() faultfs.Options {
 	text := os.Getenv(envForget)
 	if text == "" {

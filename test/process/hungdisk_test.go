@@ -1,6 +1,7 @@
 package process
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -35,4 +36,51 @@ func TestHungDisk(t *testing.T) {
 		t.Errorf("clients waited for %v and %v", confirms, deliveries)
 	}
 	await(t, timeoutStart, "its leader is home again", func() bool { now, _ := leaderOf(t, c, q); return now == leader })
+}
+
+// TestHungDiskOfTheCatalog has the disk of the node that leads the catalog hang: clients of other nodes declare in the time in which they would if the node were frozen,
+// and from then on without waiting for it.
+func TestHungDiskOfTheCatalog(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 3, breakable(t))
+	startAll(t, c)
+	old := statusOf(t, c.Node(0)).Warren.Leader
+	for i := range 3 {
+		plainQueue(at(t, c.Node(i)), fmt.Sprint("before", i), nil)
+	}
+	setDisk(t, c.ByName(old), cluster.Disk{SyncDelay: 8 * time.Second})
+	begun := time.Now()
+	for i := range 3 {
+		n := c.Node(i)
+		if n.Name == old {
+			continue
+		}
+		s := at(t, n)
+		if err := s.ch.ExchangeDeclare("x"+n.Name, "fanout", true, false, false, false, nil); err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%s: exchange after %v", n.Name, time.Since(begun))
+		q := plainQueue(s, "q"+n.Name, nil)
+		if err := s.ch.QueueBind(q, "", "x"+n.Name, false, nil); err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%s: queue and binding after %v", n.Name, time.Since(begun))
+		if next := statusOf(t, n).Warren.Leader; next == old {
+			t.Errorf("%s still leads the catalog", old)
+		}
+	}
+	if took := time.Since(begun); took > hungPause {
+		t.Errorf("clients waited for %v", took)
+	}
+	if said(t, c.ByName(old), "the catalog's disk does not answer, another node leads") == 0 {
+		t.Error("the node does not say that its disk hangs")
+	}
+	setDisk(t, c.ByName(old), cluster.Disk{})
+	s := at(t, c.ByName(old))
+	for i := range 3 {
+		if n := c.Node(i); n.Name != old {
+			plainQueue(s, "q"+n.Name, nil)
+		}
+	}
+	plainQueue(s, "after", nil)
 }
