@@ -3,7 +3,6 @@ package group
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -392,11 +391,7 @@ func (e *elections) judge(c *campaign, own replicaStatus, answers map[transport.
 	e.mu.Lock()
 	c.candidate, c.freed = time.Time{}, false
 	e.mu.Unlock()
-	e.h.spawn(func() {
-		if err := c.g.recycle("it stays candidate"); err != nil && !errors.Is(err, ErrStopped) {
-			e.h.log.Error("group cannot be restarted", "group", uint64(c.g.spec.ID), "err", err)
-		}
-	})
+	c.g.renew("it stays candidate")
 }
 
 // awaitMembers tells whether to wait for other voters. Without answers of a majority

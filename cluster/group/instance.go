@@ -191,7 +191,7 @@ func (g *Group) endInstance(hangUp func()) error {
 
 // recycle replaces the Raft instance by a new one over the same log and machine. It is
 // the last resort for a replica that stays Candidate, and the cure for one that
-// compares with an entry that a snapshot has replaced.
+// compares with an entry that a snapshot has replaced, or that was to be replaced and is gone.
 func (g *Group) recycle(why string) error {
 	g.life.Lock()
 	defer g.life.Unlock()
@@ -240,8 +240,13 @@ func (g *Group) refreshTail() {
 	if !ok || !log.TakeStaleTail() {
 		return
 	}
+	g.renew("a snapshot replaced its last entry")
+}
+
+// renew has the instance made anew, from one of its own goroutines.
+func (g *Group) renew(why string) {
 	g.host.spawn(func() {
-		if err := g.recycle("a snapshot replaced its last entry"); err != nil && !errors.Is(err, ErrStopped) {
+		if err := g.recycle(why); err != nil && !errors.Is(err, ErrStopped) {
 			g.host.log.Error("group cannot be restarted", "group", uint64(g.spec.ID), "err", err)
 		}
 	})

@@ -54,6 +54,8 @@ type memLog struct {
 	meta        *raft.SnapshotMeta
 	data        []byte
 	stale       bool
+	truncated   bool  // the last change took entries from the end
+	refuse      error // what StoreLogs says once, right behind such a change
 }
 
 // TakeStaleTail does what the segment log's does.
@@ -96,6 +98,11 @@ func (l *memLog) StoreLog(e *raft.Log) error { return l.StoreLogs([]*raft.Log{e}
 func (l *memLog) StoreLogs(es []*raft.Log) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if err := l.refuse; err != nil && l.truncated {
+		l.refuse = nil
+		return err
+	}
+	l.truncated = false
 	for _, e := range es {
 		kept := *e
 		kept.Data, kept.Extensions = bytes.Clone(e.Data), bytes.Clone(e.Extensions) // as the segment log does
@@ -108,6 +115,7 @@ func (l *memLog) StoreLogs(es []*raft.Log) error {
 func (l *memLog) DeleteRange(from, to uint64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.truncated = to >= l.last && from > l.first
 	for i := range l.entries {
 		if i >= from && i <= to {
 			delete(l.entries, i)

@@ -56,6 +56,8 @@ type stagedLog struct {
 	// cut off: a log never ends with two that are not committed.
 	confMu         sync.Mutex
 	newest, before *configured
+	// shortened says that entries at the end were deleted, and nothing was stored since: raft still believes that they are there.
+	shortened atomic.Bool
 }
 
 // configured is a configuration and the index of its entry. raft does not tell the index (GetConfiguration answers 0), but
@@ -155,9 +157,12 @@ func (l *stagedLog) started(r *raft.Raft) { l.in.Store(r) }
 // the one by which the entries will be counted: only an entry of the log changes it, and those are waited for.
 func (l *stagedLog) StoreLogs(logs []*raft.Log) error {
 	if err := l.store(logs); err != nil {
-		l.g.hurt(err)
+		if !l.g.hurt(err) && l.shortened.Swap(false) {
+			l.g.renew("what was to replace its last entries could not be stored")
+		}
 		return err
 	}
+	l.shortened.Store(false)
 	for _, e := range logs {
 		l.note(e)
 	}
@@ -197,7 +202,8 @@ func (l *stagedLog) storeArrived(logs []*raft.Log, stage bool) error {
 }
 
 // DeleteRange implements raft.LogStore. A follower deletes what its leader has not, and stores what came in its place: if it cannot store that, raft
-// goes on as if nothing were deleted, and the replica would refuse everything from then on. So what came is looked at before.
+// goes on as if nothing were deleted, and the replica would refuse everything from then on. So what came is looked at before, and if storing it fails all the same
+// the instance is made anew.
 func (l *stagedLog) DeleteRange(from, to uint64) error {
 	if l.wire != nil {
 		for _, b := range l.wire.ArrivedFrom(from) {
@@ -212,6 +218,9 @@ func (l *stagedLog) DeleteRange(from, to uint64) error {
 	}
 	if err := l.LogStore.DeleteRange(from, to); err != nil {
 		return err
+	}
+	if to >= end {
+		l.shortened.Store(true)
 	}
 	l.cutOff(from, to, end)
 	return nil

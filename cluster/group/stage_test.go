@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -247,4 +248,52 @@ func TestDamageBeforeADeletion(t *testing.T) {
 	if err := l.DeleteRange(4, 5); err != nil {
 		t.Errorf("deleting for a sound entry: %v", err)
 	}
+}
+
+// TestWhatReplacesATailCannotBeStored: a follower has cut off what its leader does not have, and cannot store what came in its place. raft goes on as if nothing were cut off, and
+// would refuse every entry from then on.
+func TestWhatReplacesATailCannotBeStored(t *testing.T) {
+	stores := memStorage(t)
+	synctest.Test(t, func(t *testing.T) {
+		c := newClusterOver(t, stores, 3, nil)
+		defer c.close()
+		c.found(Spec{ID: queueA, Preferred: "n0"})
+		old := c.waitLeader(queueA, time.Minute)
+		want := []string{"before"}
+		if _, err := propose(old, want[0]); err != nil {
+			t.Fatal(err)
+		}
+		c.agree(queueA, want)
+		id := old.host.cfg.Local
+		s, _ := stores(id)
+		disk := s.Group(queueA).(*memLog)
+		c.net.isolate(id, true)
+		lost := confirm(old, "lost")
+		waitFor(t, time.Minute, "it is in the log of the old leader", func() bool {
+			disk.mu.Lock()
+			defer disk.mu.Unlock()
+			for _, e := range disk.entries {
+				if string(e.Data) == "lost" {
+					return true
+				}
+			}
+			return false
+		})
+		next := c.waitLeader(queueA, time.Minute, id)
+		want = append(want, "after")
+		if _, err := propose(next, "after"); err != nil {
+			t.Fatal(err)
+		}
+		disk.mu.Lock()
+		disk.refuse = errors.New("this once")
+		disk.mu.Unlock()
+		c.net.isolate(id, false)
+		<-lost
+		c.agree(queueA, want)
+		disk.mu.Lock()
+		defer disk.mu.Unlock()
+		if disk.refuse != nil {
+			t.Error("nothing was replaced")
+		}
+	})
 }
