@@ -34,7 +34,7 @@ type Config struct {
 	Load time.Duration
 	// Calm makes clients slow and faults rare, some six a virtual minute, so that a virtual minute costs a quarter.
 	Calm bool
-	// Logger gets what the nodes log; discarded if nil.
+	// Logger gets what the nodes log. If it is nil, the newest warnings are kept for a run that stands still.
 	Logger *slog.Logger
 	// Trace gets each event as it happens, for what ends in a panic; may be nil.
 	Trace io.Writer
@@ -123,6 +123,7 @@ func (r Report) String() string {
 type world struct {
 	cfg    Config
 	log    *slog.Logger
+	words  lastWords
 	net    *network
 	oracle *oracle
 	ids    []transport.NodeID // replaced, not changed, by the goroutine of Run
@@ -171,7 +172,8 @@ func newWorld(cfg Config) *world {
 		r: rand.New(rand.NewPCG(cfg.Seed, 1)), paces: rand.New(rand.NewPCG(cfg.Seed, 6)),
 	}
 	if w.log == nil {
-		w.log = slog.New(slog.DiscardHandler)
+		w.words.began = time.Now()
+		w.log = w.words.logger()
 	}
 	for i := range cfg.Nodes {
 		id := transport.NodeID(fmt.Sprintf("n%d/v", i+1))
@@ -311,7 +313,7 @@ func (w *world) settle() error {
 	healed := time.Now()
 	for _, id := range w.groups {
 		if !w.mark(id, leaderLimit-time.Since(healed)) {
-			w.oracle.fail("group %d confirms nothing within %v of healing: %s", id, leaderLimit, w.describe(id))
+			w.stuck(id, "confirms nothing within %v of healing", leaderLimit)
 			return nil
 		}
 		w.recovery = max(w.recovery, time.Since(healed))
@@ -345,7 +347,7 @@ func (w *world) equal(id transport.GroupID) {
 			break
 		}
 		if time.Since(began) > equalLimit {
-			w.oracle.fail("group %d: replicas differ %v after healing: %s", id, equalLimit, w.describe(id))
+			w.stuck(id, "has replicas that differ %v after healing", equalLimit)
 			return
 		}
 	}
