@@ -122,15 +122,22 @@ func endApplying() { endCalledBy("raft.(*Raft).processLogs") }
 
 // endCalledBy ends the calling goroutine if a function of this name is among the nearest that led here.
 func endCalledBy(function string) {
+	if isCalledBy(function) {
+		runtime.Goexit()
+	}
+}
+
+// isCalledBy tells whether a function of this name is among the nearest that led here.
+func isCalledBy(function string) bool {
 	callers := make([]uintptr, 8)
 	frames := runtime.CallersFrames(callers[:runtime.Callers(3, callers)])
 	for {
 		f, more := frames.Next()
 		if strings.HasSuffix(f.Function, function) {
-			runtime.Goexit()
+			return true
 		}
 		if !more {
-			return
+			return false
 		}
 	}
 }

@@ -5,9 +5,12 @@ import (
 	"fmt"
 	"io"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/warrenmq/warren/transport"
 )
 
 func TestSnapshotAndLaggingFollower(t *testing.T) {
@@ -117,5 +120,80 @@ func testSnapshots(t *testing.T, tune func(*HostConfig)) {
 			return err == nil && len(metas) > 0
 		})
 		waitFor(t, 5*time.Second, "nothing reclaimed", func() bool { return g.Stats().ReclaimableBytes < 10_000 })
+	})
+}
+
+// TestTailAboveANewerSnapshot: a deposed leader has a tail that nobody else has right above a snapshot that is newer than its successor's. The two have the entry at that snapshot in
+// common, though it is in no log of the one any more, and that is where they go on: there is no snapshot to wait for.
+func TestTailAboveANewerSnapshot(t *testing.T) {
+	for kind, open := range kinds {
+		t.Run(kind, func(t *testing.T) {
+			storage := open(t)
+			synctest.Test(t, func(t *testing.T) {
+				c := newClusterOver(t, storage, 3, func(h *HostConfig) { h.TrailingBytes, h.SnapshotBytes = 1, 1<<40 })
+				defer c.close()
+				c.found(Spec{ID: queueA, Preferred: "n0"})
+				old := c.waitLeader(queueA, time.Minute)
+				id := old.host.cfg.Local
+				var want []string
+				commit := func(g *Group, n int) {
+					for range n {
+						want = append(want, fmt.Sprint("entry ", len(want)))
+						if _, err := propose(g, want[len(want)-1]); err != nil {
+							t.Fatal(err)
+						}
+					}
+					c.agree(queueA, want)
+				}
+				snapshot := func(n transport.NodeID) {
+					g, _ := c.nodes[n].host.Group(queueA)
+					if err := g.Snapshot(); err != nil {
+						t.Fatal(err)
+					}
+				}
+				commit(old, 5)
+				for _, n := range c.ids {
+					if n != id {
+						snapshot(n)
+					}
+				}
+				commit(old, 3)
+				snapshot(id)
+				c.net.isolate(id, true)
+				for range 4 {
+					old.Propose([]byte("lost"), nil)
+				}
+				next := c.waitLeader(queueA, time.Minute, id)
+				for range 2 {
+					want = append(want, fmt.Sprint("entry ", len(want)))
+					if _, err := propose(next, want[len(want)-1]); err != nil {
+						t.Fatal(err)
+					}
+				}
+				before := next.host.Stats().Snapshots
+				c.net.isolate(id, false)
+				c.agree(queueA, want)
+				if now := next.host.Stats().Snapshots; now != before {
+					t.Errorf("it took %d snapshots more", now-before)
+				}
+			})
+		})
+	}
+}
+
+// TestSnapshotForAFollowerDoesNotRest: a group whose snapshot took long rests for a while, but not when a follower has no use for the one there is.
+func TestSnapshotForAFollowerDoesNotRest(t *testing.T) {
+	bubble(t, 3, func(h *HostConfig) { h.SnapshotBytes = 1 << 40 }, func(t *testing.T, c *memCluster) {
+		c.found(Spec{ID: queueA, Preferred: "n0"})
+		g := c.waitLeader(queueA, time.Minute)
+		if _, err := propose(g, "a"); err != nil {
+			t.Fatal(err)
+		}
+		w := g.host.watch
+		w.mu.Lock()
+		w.snaps[g] = time.Now().Add(time.Hour)
+		w.mu.Unlock()
+		w.outdated(g, 1)
+		waitFor(t, 10*time.Second, "no snapshot is taken", func() bool { return g.host.Stats().Snapshots > 0 })
 	})
 }

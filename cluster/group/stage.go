@@ -82,12 +82,33 @@ func (l *stagedLog) note(e *raft.Log) {
 // GetLog implements raft.LogStore. raft reads all that is above the newest snapshot before it runs.
 func (l *stagedLog) GetLog(index uint64, to *raft.Log) error {
 	err := l.LogStore.GetLog(index, to)
-	if err == nil {
+	switch {
+	case err == nil:
 		l.note(to)
-	} else if l.in.Load() != nil && l.g.hurt(err) {
+	case l.in.Load() == nil:
+	case errors.Is(err, raft.ErrLogNotFound):
+		if term, ok := l.compared(index); ok {
+			*to = raft.Log{Index: index, Term: term, Type: raft.LogNoop}
+			return nil
+		}
+	case l.g.hurt(err):
 		endApplying()
 	}
 	return err
+}
+
+// compared returns the term of the entry that the replica's own snapshot ends with and its log no longer has, to a follower that compares its log with its leader's. Behind it there
+// may be what no leader has: without this one nothing would match, and everything but a newer snapshot would be refused. A leader that reads what to send
+// must not get it, as it is not the entry: a snapshot may be taken between its looks.
+func (l *stagedLog) compared(index uint64) (term uint64, ok bool) {
+	if !isCalledBy("raft.(*Raft).appendEntries") {
+		return 0, false
+	}
+	kept, err := l.g.log.Snapshots().List()
+	if err != nil || len(kept) == 0 || kept[0].Index != index {
+		return 0, false
+	}
+	return kept[0].Term, true
 }
 
 // FirstIndex implements raft.LogStore. A leader of raft's has a goroutine that looks every ten seconds how old the oldest entry is, for a

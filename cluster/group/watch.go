@@ -262,8 +262,8 @@ func (w *watch) snapshots(now time.Time, groups []*Group) {
 		if w.running >= w.h.cfg.SnapshotsMax {
 			return
 		}
-		if _, skip := w.snaps[g]; skip {
-			continue
+		if until, rests := w.snaps[g]; rests && (until.IsZero() || renew[g] == 0) {
+			continue // one that a follower needs waits for none but a running one
 		}
 		w.running++
 		w.snaps[g] = time.Time{}
