@@ -1,7 +1,6 @@
 package catalog
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -86,9 +85,7 @@ func (c *Catalog) flee() {
 	if slices.ContainsFunc(all, func(p position) bool { return p.leader != "" && p.leader != c.cfg.Local }) {
 		return // somebody leads
 	}
-	slices.SortFunc(all, func(a, b position) int {
-		return cmp.Or(cmp.Compare(b.term, a.term), cmp.Compare(b.last, a.last), cmp.Compare(a.id, b.id))
-	})
+	slices.SortFunc(all, byLog)
 	for _, p := range all {
 		if c.handTo(p.id) {
 			c.log.Warn("the catalog's disk does not answer, another node leads", "for", hangs.Round(time.Millisecond), "to", string(p.id))

@@ -170,6 +170,11 @@ type position struct {
 	term, last uint64 // of the newest entry
 }
 
+// byLog orders voters by how well they would lead: the longest log first.
+func byLog(a, b position) int {
+	return cmp.Or(cmp.Compare(b.term, a.term), cmp.Compare(b.last, a.last), cmp.Compare(a.id, b.id))
+}
+
 func (p *position) fields(f *fields) {
 	f.version(1)
 	str(f, &p.id)
@@ -274,9 +279,7 @@ func (c *Catalog) elect() {
 	if led(all, c.isDead) {
 		return // it will make itself known, or the detector will name it
 	}
-	slices.SortFunc(all, func(a, b position) int {
-		return cmp.Or(cmp.Compare(b.term, a.term), cmp.Compare(b.last, a.last), cmp.Compare(a.id, b.id))
-	})
+	slices.SortFunc(all, byLog)
 	rank := slices.IndexFunc(all, func(p position) bool { return p.id == c.cfg.Local })
 	// Logs may have grown between two voters' looks, so that both find themselves of the same
 	// rank. The place in the configuration, which all see alike, tells them apart.

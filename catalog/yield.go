@@ -1,7 +1,6 @@
 package catalog
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,9 +45,7 @@ func (c *Catalog) Yield(ctx context.Context, avoid func(NodeID) bool) error {
 		return id == c.cfg.Local || c.isDead(id) || !c.cfg.Mesh.Peer(id).Up || avoid != nil && avoid(id)
 	})
 	all := slices.DeleteFunc(c.positions(candidates), func(p position) bool { return p.id == c.cfg.Local })
-	slices.SortFunc(all, func(a, b position) int {
-		return cmp.Or(cmp.Compare(b.term, a.term), cmp.Compare(b.last, a.last), cmp.Compare(a.id, b.id))
-	})
+	slices.SortFunc(all, byLog)
 	err := ErrNoSuccessor
 	for _, p := range all {
 		if err = c.yieldTo(ctx, p.id); err == nil {

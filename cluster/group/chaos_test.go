@@ -261,14 +261,7 @@ func divergentTail(t *testing.T, storage opener, lost int) {
 		c.found(Spec{ID: queueA, Preferred: "n0"})
 		old := c.waitLeader(queueA, time.Second)
 		var want []string
-		commit := func(g *Group, n int) {
-			for range n {
-				want = append(want, fmt.Sprint("entry ", len(want)))
-				if _, err := propose(g, want[len(want)-1]); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
+		commit := func(g *Group, n int) { want = commitMore(t, g, want, n) }
 		commit(old, 5)
 		c.net.isolate("n0", true)
 		for i := range lost {

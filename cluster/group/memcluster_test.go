@@ -184,6 +184,18 @@ func propose(g *Group, text string) (any, error) {
 	return o.v, o.err
 }
 
+// commitMore commits n numbered entries more and returns want with them.
+func commitMore(t testing.TB, g *Group, want []string, n int) []string {
+	t.Helper()
+	for range n {
+		want = append(want, fmt.Sprint("entry ", len(want)))
+		if _, err := propose(g, want[len(want)-1]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return want
+}
+
 func difference(got, want []string) string {
 	at := 0
 	for at < min(len(got), len(want)) && got[at] == want[at] {

@@ -137,12 +137,7 @@ func TestTailAboveANewerSnapshot(t *testing.T) {
 				id := old.host.cfg.Local
 				var want []string
 				commit := func(g *Group, n int) {
-					for range n {
-						want = append(want, fmt.Sprint("entry ", len(want)))
-						if _, err := propose(g, want[len(want)-1]); err != nil {
-							t.Fatal(err)
-						}
-					}
+					want = commitMore(t, g, want, n)
 					c.agree(queueA, want)
 				}
 				snapshot := func(n transport.NodeID) {
@@ -164,12 +159,7 @@ func TestTailAboveANewerSnapshot(t *testing.T) {
 					old.Propose([]byte("lost"), nil)
 				}
 				next := c.waitLeader(queueA, time.Minute, id)
-				for range 2 {
-					want = append(want, fmt.Sprint("entry ", len(want)))
-					if _, err := propose(next, want[len(want)-1]); err != nil {
-						t.Fatal(err)
-					}
-				}
+				want = commitMore(t, next, want, 2)
 				before := next.host.Stats().Snapshots
 				c.net.isolate(id, false)
 				c.agree(queueA, want)
