@@ -189,19 +189,25 @@ func (c *consumer) free() int64 {
 	return min(int64(c.Prefetch-c.unacked), c.window.messages)
 }
 
-// room tells whether the consumers can take n messages now.
-func (cs *consumers) room(n int64) bool {
-	for _, v := range cs.levels {
+// free is how many of n messages, length bytes in all, the consumers certainly take now.
+func (l *Leader) free(n, length int64) (free int64) {
+	if l.consumers.single {
+		if c := l.coming(); c != nil && c.window.bytes >= length {
+			return min(n, c.free())
+		}
+		return 0
+	}
+	for _, v := range l.consumers.levels {
 		for _, c := range v.line[v.head:] {
-			if c.able {
-				n -= c.free()
+			if free >= n {
+				return n
 			}
-			if n <= 0 {
-				return true
+			if c.able && c.window.bytes >= length {
+				free += c.free()
 			}
 		}
 	}
-	return false
+	return min(n, free)
 }
 
 // takesAtOnce tells whether a message proposed now finds a consumer with credit, behind
@@ -212,11 +218,7 @@ func (l *Leader) takesAtOnce() bool {
 	}
 	n, _ := l.readyCount()
 	n += l.limits.expected + 1
-	if l.consumers.single {
-		c := l.coming()
-		return c != nil && c.free() >= n
-	}
-	return l.consumers.able > 0 && l.consumers.room(n)
+	return l.free(n, 0) >= n
 }
 
 // levelsMax bounds the empty levels that are kept.

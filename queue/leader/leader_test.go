@@ -104,6 +104,50 @@ func TestRejectPublishIsExact(t *testing.T) {
 	}
 }
 
+// TestRejectPublishPassesToConsumers: what consumers take as it comes is no part of the length, however many come together;
+// what they have no room for is.
+func TestRejectPublishPassesToConsumers(t *testing.T) {
+	for _, tc := range []struct {
+		name        string
+		prefetch    uint32 // 0: no consumer
+		windowBytes int64
+		length      int64
+		want        int // how many of ten are taken
+	}{
+		{"no consumer", 0, 0, 2, 2},
+		{"a consumer that takes all", 100, 1 << 20, 1, 10},
+		{"one that takes three", 3, 1 << 20, 2, 5},
+		{"one whose node has no room for certain", 100, 1, 2, 2},
+		{"nothing may stay", 100, 1 << 20, 0, 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			set := plain()
+			set.MaxLength, set.Overflow = tc.length, queue.RejectPublish
+			a := node(1)
+			r := newRig(t, set, a)
+			r.answerRoll(a)
+			if tc.prefetch > 0 {
+				r.l.Receive(a.ID, &wire.Attach{Queue: 7, Origin: a.Origin, Consumer: wire.Consumer{
+					No: 1, Prefetch: tc.prefetch, WindowMessages: 1000, WindowBytes: tc.windowBytes,
+				}})
+				await[*wire.Attached](r, a.ID, nil)
+			}
+			refused := 0
+			for _, o := range r.publish(a, "0", "1", "2", "3", "4", "5", "6", "7", "8", "9") {
+				if o.Kind == fsm.RefusedFull {
+					refused++
+				}
+			}
+			if refused != 10-tc.want {
+				t.Errorf("%d of 10 are refused, want %d", refused, 10-tc.want)
+			}
+			if s := r.status(a, 1); int64(s.Ready) > tc.length || int(s.Ready+s.Unacked) != tc.want {
+				t.Errorf("status %+v", s)
+			}
+		})
+	}
+}
+
 func TestZeroLengthPassesToConsumer(t *testing.T) {
 	set := plain()
 	set.MaxLength = 0

@@ -14,6 +14,7 @@ import (
 type limits struct {
 	set                     queue.Settings
 	expected, expectedBytes int64
+	expectedLength          int64 // of the encoded messages, which is what consumers' windows count
 	heldBytes               int64 // body bytes of held and condemned messages
 	condemned               map[queue.MessageID]uint32
 	freshIDs                queue.IDRange // enqueued by the entries of this step
@@ -32,16 +33,19 @@ func (m *limits) reload(l *Leader) {
 	l.replica.View(func(f *fsm.Machine) { m.set = f.Settings() })
 }
 
-func (m *limits) expect(p *proposal, bytes int64) {
+func (m *limits) expect(p *proposal, bytes uint32, length int) {
 	p.publishes++
-	p.publishBytes += bytes
+	p.publishBytes += int64(bytes)
+	p.publishLength += int64(length)
 	m.expected++
-	m.expectedBytes += bytes
+	m.expectedBytes += int64(bytes)
+	m.expectedLength += int64(length)
 }
 
 func (m *limits) settle(p proposal) {
 	m.expected -= p.publishes
 	m.expectedBytes -= p.publishBytes
+	m.expectedLength -= p.publishLength
 }
 
 func (m *limits) fresh(r queue.IDRange) {
@@ -75,8 +79,7 @@ func (m *limits) verdict(l *Leader, p fsm.Publish) fsm.Verdict {
 	if m.set.Overflow == queue.DropHead || m.set.MaxLength < 0 && m.set.MaxLengthBytes < 0 {
 		return fsm.Accept
 	}
-	n, bytes := l.withComing()
-	if !m.over(n+1, bytes+int64(p.BodyBytes)) {
+	if n, bytes := l.staying(); !m.over(n+1, bytes+int64(p.BodyBytes)) {
 		return fsm.Accept
 	}
 	if m.set.Overflow == queue.RejectPublishDLX && m.set.DeadLetter {
@@ -94,6 +97,26 @@ func (l *Leader) outboxFull() bool {
 func (l *Leader) withComing() (n, bytes int64) {
 	n, bytes = l.readyNow()
 	return n + l.limits.expected + l.supply.letters, bytes + l.limits.expectedBytes + l.supply.bodyBytes
+}
+
+// staying is withComing without what consumers take as it comes in, so that a burst to one that waits is not refused for
+// its first messages. What is ready although nothing holds deliver back is there to stay, and what comes is behind it.
+func (l *Leader) staying() (n, bytes int64) {
+	n, bytes = l.withComing()
+	ready, delayed := l.readyCount()
+	if ready > 0 && !l.heldBack || l.limits.set.Paused {
+		return n, bytes
+	}
+	coming, comingBytes := n-delayed, l.limits.expectedBytes+l.supply.bodyBytes
+	length := l.limits.expectedLength + int64(l.supply.bytes)
+	if delayed == 0 {
+		length += bytes - comingBytes // of what is ready: not much less than its length
+		comingBytes = bytes
+	}
+	if free := l.free(coming, length); free < coming {
+		return n - free, bytes
+	}
+	return n - coming, bytes - comingBytes
 }
 
 // full tells whether a transfer has to wait: the queue is at its limit already

@@ -18,12 +18,12 @@ const entrySlack = 512
 type proposal struct {
 	ordinal uint64
 	bytes   int
-	// publishes and their body bytes the leader expects to be enqueued; they
+	// publishes, their body bytes and their length that the leader expects to be enqueued; they
 	// count toward the limits until applied.
-	publishes, publishBytes int64
-	mark                    queue.MessageID
-	names                   int // holds whose end the entry names
-	applied                 []func()
+	publishes, publishBytes, publishLength int64
+	mark                                   queue.MessageID
+	names                                  int // holds whose end the entry names
+	applied                                []func()
 }
 
 // batch collects the commands of the next entry beside the streams.
@@ -193,7 +193,7 @@ func (l *Leader) takeStream(e *fsm.Entry, p *proposal, from *peer, room int) int
 		op = l.decide(from, op)
 		s.Ops[i] = op
 		if pub, ok := op.(fsm.Publish); ok && pub.Verdict == fsm.Accept {
-			l.limits.expect(p, int64(pub.BodyBytes))
+			l.limits.expect(p, pub.BodyBytes, len(pub.Message))
 			from.published.now++
 		}
 		if tx, ok := op.(fsm.Tx); ok && tx.Verdict == fsm.Accept {

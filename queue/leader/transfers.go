@@ -175,7 +175,7 @@ func (l *Leader) takeTransfers(e *fsm.Entry, p *proposal, s fsm.Source, t *inbou
 		if it.Part != nil {
 			l.takePart(p, it.Part)
 		} else if isLetter(it) {
-			l.limits.expect(p, int64(it.BodyBytes))
+			l.limits.expect(p, it.BodyBytes, len(it.Message))
 		}
 		n++
 	}

@@ -81,7 +81,7 @@ func (m *limits) txVerdict(l *Leader, n, bytes int64) fsm.Verdict {
 	case m.set.Overflow == queue.DropHead || m.set.MaxLength < 0 && m.set.MaxLengthBytes < 0:
 		return fsm.Accept
 	}
-	ready, readyBytes := l.withComing()
+	ready, readyBytes := l.staying()
 	if m.over(ready+n, readyBytes+bytes) {
 		return fsm.RefuseFull
 	}
@@ -104,7 +104,7 @@ func (l *Leader) nameHeld(kind fsm.SettleKind, runs []fsm.Run) {
 func (l *Leader) expectTx(p *proposal, ops []fsm.Op) {
 	for _, op := range ops {
 		if pub, ok := op.(fsm.Publish); ok {
-			l.limits.expect(p, int64(pub.BodyBytes))
+			l.limits.expect(p, pub.BodyBytes, len(pub.Message))
 		}
 	}
 }
@@ -117,7 +117,7 @@ func (l *Leader) takePart(p *proposal, part []byte) {
 	}
 	switch op := op.(type) {
 	case fsm.Publish:
-		l.limits.expect(p, int64(op.BodyBytes))
+		l.limits.expect(p, op.BodyBytes, len(op.Message))
 	case fsm.Settle:
 		l.nameHeld(op.Kind, op.Runs)
 	}

@@ -15,6 +15,7 @@ func TestLimits(t *testing.T) {
 		{name: "M01 unacked messages do not count", run: limitIgnoresUnacked},
 		{name: "M03 reject-publish", run: rejectPublish},
 		{name: "M02 M03 reject-publish by bytes", run: rejectPublishBytes},
+		{name: "M03 reject-publish passes a burst to a waiting consumer", run: rejectPublishPasses},
 		{name: "M08 one full queue of two refuses", run: oneFullQueue},
 		{name: "M06 length zero passes to a waiting consumer", run: lengthZero},
 	})
@@ -71,6 +72,25 @@ func rejectPublishBytes(s *session) {
 		s.Fatal("a publish beyond the limit was confirmed")
 	}
 	s.ready(q, 2)
+}
+
+// rejectPublishPasses: what a consumer takes as it comes is no part of the length.
+func rejectPublishPasses(s *session) {
+	for limit, bodies := range map[string][]string{"x-max-length": numbered("m", 200), "x-max-length-bytes": numbered("b", 200)} {
+		q := s.queue(limit, amqp.Table{limit: 5, "x-overflow": "reject-publish"})
+		_, deliveries := s.consume(q, 0)
+		s.fill(q, bodies...)
+		s.take(deliveries, false, bodies...)
+		s.ready(q, 0)
+	}
+	three := s.queue("three", amqp.Table{"x-max-length": 2, "x-overflow": "reject-publish"})
+	_, deliveries := s.consume(three, 3)
+	s.fill(three, "a", "b", "c", "d", "e")
+	if s.publishResult("", three, message("refused")) {
+		s.Error("a publish beyond the limit was confirmed")
+	}
+	s.take(deliveries, false, "a", "b", "c")
+	s.ready(three, 2)
 }
 
 func oneFullQueue(s *session) {
