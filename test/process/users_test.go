@@ -3,11 +3,13 @@ package process
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	rabbithole "github.com/michaelklishin/rabbit-hole/v2"
 	amqp "github.com/rabbitmq/amqp091-go"
 	"google.golang.org/grpc/codes"
 
@@ -39,6 +41,7 @@ func TestUsers(t *testing.T) {
 		{"G08 vhosts, over AMQP and gRPC", vhostLife},
 		{"answers of ctl", userAnswers},
 		{"management API", usersOverHTTP},
+		{"policies are seen by who may look around", policiesSeen},
 	} {
 		t.Run(sc.name, func(t *testing.T) {
 			sc.run(&usersRig{at(t, c.Node(0)), c.Nodes()})
@@ -419,4 +422,31 @@ func usersOverHTTP(r *usersRig) {
 	limitAPI(r.T, r.nodes[2], "vhosts/"+vhost, "", 204)
 	limitAPI(r.T, r.nodes[1], "users/"+user, "", 204)
 	limitAPI(r.T, r.nodes[2], "users/"+user, "", 404)
+}
+
+// policiesSeen: who may look around sees which policies apply, as with RabbitMQ, and changes none.
+func policiesSeen(r *usersRig) {
+	policy, user := r.name("policy"), r.user("looks", "", "", "")
+	mustCtl(r.T, r.nodes[0], "set_policy", policy, "^nothing$", `{"max-length":1}`)
+	mustCtl(r.T, r.nodes[0], "set_operator_policy", policy, "^nothing$", `{"expires":1000}`)
+	for _, tag := range []string{"management", "monitoring", "policymaker"} {
+		mustCtl(r.T, r.nodes[0], "set_user_tags", user, tag)
+		hole, err := rabbithole.NewClient(r.nodes[1].HTTP(), user, passwordFirst)
+		r.noError("client", err)
+		policies, err := hole.ListPolicies()
+		r.noError(tag+" lists policies", err)
+		if !slices.ContainsFunc(policies, func(p rabbithole.Policy) bool { return p.Name == policy }) {
+			r.Errorf("%s: policies %v", tag, policies)
+		}
+		capped, err := hole.ListOperatorPolicies()
+		r.noError(tag+" lists operator policies", err)
+		if !slices.ContainsFunc(capped, func(p rabbithole.OperatorPolicy) bool { return p.Name == policy }) {
+			r.Errorf("%s: operator policies %v", tag, capped)
+		}
+		if _, err := hole.DeleteOperatorPolicy("/", policy); err == nil {
+			r.Errorf("%s: an operator policy is deleted", tag)
+		}
+	}
+	mustCtl(r.T, r.nodes[2], "clear_policy", policy)
+	mustCtl(r.T, r.nodes[2], "clear_operator_policy", policy)
 }
