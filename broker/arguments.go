@@ -305,6 +305,15 @@ func showsCounts(args amqp.Table) bool {
 	return limited || isQuorum(args)
 }
 
+// deliveryLimit is how many failed returns a message survives, -1: any number.
+func deliveryLimit(args amqp.Table) int64 {
+	none := int64(-1)
+	if isQuorum(args) {
+		none = quorumDeliveryLimit
+	}
+	return max(intArg(args, "x-delivery-limit", none), -1)
+}
+
 // settingsOf derives a queue's effective settings from the arguments in effect.
 func settingsOf(q *catalog.Queue, args amqp.Table) queue.Settings {
 	if q.DelayOf != "" {
@@ -319,16 +328,12 @@ func settingsOf(q *catalog.Queue, args amqp.Table) queue.Settings {
 		MessageTTLMillis: intArg(args, "x-message-ttl", -1),
 		MaxLength:        intArg(args, "x-max-length", -1),
 		MaxLengthBytes:   intArg(args, "x-max-length-bytes", -1),
-		DeliveryLimit:    intArg(args, "x-delivery-limit", -1),
+		DeliveryLimit:    deliveryLimit(args),
 		OutboxMax:        intArg(args, "x-dead-letter-max-length", outboxMessagesMax),
 		OutboxMaxBytes:   intArg(args, "x-dead-letter-max-length-bytes", outboxBytesMax),
 	}
-	s.DeliveryLimit = max(s.DeliveryLimit, -1)
 	s.MaxPriority = uint8(intArg(args, "x-max-priority", 0))
 	if isQuorum(args) {
-		if _, ok := args.Get("x-delivery-limit"); !ok {
-			s.DeliveryLimit = quorumDeliveryLimit
-		}
 		if _, ok := args.Get("x-max-priority"); !ok {
 			s.MaxPriority, s.DefaultPriority = quorumPriorityMax, quorumPriorityDefault
 		}

@@ -2,11 +2,13 @@ package broker
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
 	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/catalog"
+	"github.com/warrenmq/warren/queue"
 )
 
 // QueueInfo describes a queue for tools.
@@ -59,6 +61,12 @@ type QueueInfo struct {
 	Policy          string     `json:"-"`
 	OperatorPolicy  string     `json:"-"`
 	EffectivePolicy amqp.Table `json:"-"`
+	// DeliveryLimit is how many failed returns a message survives, by arguments and policies together; -1: any number. Counted
+	// tells that deliveries count at all: those of quorum queues, and of others for which a limit was asked. DelayedRetry is what delays
+	// returned messages, in RabbitMQ's words; empty where neither deliveries count nor a delay was asked for.
+	DeliveryLimit int64  `json:"-"`
+	Counted       bool   `json:"-"`
+	DelayedRetry  string `json:"-"`
 }
 
 // Shown is the state for people: a queue that runs and hands out nothing is paused.
@@ -125,12 +133,24 @@ func outlineOf(q *catalog.Queue, online func(node string) bool) QueueInfo {
 func (b *Broker) addPolicies(info *QueueInfo, q *catalog.Queue) {
 	e := b.inEffect(q)
 	info.EffectivePolicy = e.merged
+	info.DeliveryLimit, info.Counted = deliveryLimit(e.arguments), showsCounts(e.arguments)
+	if retry := retryDelay(e.arguments); info.Counted || retry.On != queue.RetryDisabled {
+		info.DelayedRetry = retryText(retry)
+	}
 	if e.policy != nil {
 		info.Policy = e.policy.Name
 	}
 	if e.operator != nil {
 		info.OperatorPolicy = e.operator.Name
 	}
+}
+
+func retryText(r queue.RetryDelay) string {
+	if r.On == queue.RetryDisabled {
+		return "disabled"
+	}
+	on := map[queue.RetryOn]string{queue.RetryAll: "all", queue.RetryFailed: "failed", queue.RetryReturned: "returned"}[r.On]
+	return fmt.Sprintf("%s (min: %dms, max: %dms)", on, r.MinMillis, r.MaxMillis)
 }
 
 // ask adds what the queue's leader knows.

@@ -68,6 +68,11 @@ type Queue struct {
 	// MessageStats are what clients did since the nodes they are at have begun; absent if nothing.
 	MessageStats MessageStats `json:"message_stats,omitempty"`
 
+	// DeliveryLimit is a number, or "unlimited", and DelayedRetry what delays returned messages, in RabbitMQ's words. They are of quorum
+	// queues, as there, and of others for which they were asked.
+	DeliveryLimit any    `json:"delivery_limit,omitempty"`
+	DelayedRetry  string `json:"delayed_retry,omitempty"`
+
 	MessagesDelayed uint64 `json:"messages_delayed"`
 	MessagesDLX     uint64 `json:"messages_dlx"`
 	MessageBytesDLX uint64 `json:"message_bytes_dlx"` // of the bodies
@@ -123,6 +128,13 @@ func queueJSON(q *broker.QueueInfo) Queue {
 	if q.Error != "" && j.State == "running" {
 		j.State = "down"
 	}
+	if q.Counted {
+		j.DeliveryLimit = q.DeliveryLimit
+		if q.DeliveryLimit < 0 {
+			j.DeliveryLimit = "unlimited"
+		}
+	}
+	j.DelayedRetry = q.DelayedRetry
 	return j
 }
 

@@ -139,7 +139,9 @@ func TestQueues(t *testing.T) {
 			{
 				VHost: "/", Name: "q/1", Type: "quorum", Durable: true, State: "running", Leader: "n1", Members: []string{"n1", "n2"}, Online: []string{"n1"},
 				Ready: 3, Unacked: 2, Delayed: 1, Outbox: 4, OutboxBytes: 40, Consumers: 5, Arguments: amqp.Table{{Name: "x-queue-type", Value: "quorum"}},
+				Counted: true, DeliveryLimit: 20, DelayedRetry: "failed (min: 1000ms, max: 4000ms)",
 			},
+			{VHost: "/", Name: "unlimited", State: "running", Counted: true, DeliveryLimit: -1, DelayedRetry: "disabled"},
 			{VHost: "v", Name: "lost", Type: "classic", State: "running", Error: "no leader"},
 		},
 	}
@@ -148,13 +150,13 @@ func TestQueues(t *testing.T) {
 		status     int
 		names      string
 	}{
-		{"admin", "/api/queues", 200, "q/1 lost"},
-		{"monitor", "/api/queues/", 200, "q/1 lost"},
-		{"manager", "/api/queues", 200, "q/1"},
+		{"admin", "/api/queues", 200, "q/1 unlimited lost"},
+		{"monitor", "/api/queues/", 200, "q/1 unlimited lost"},
+		{"manager", "/api/queues", 200, "q/1 unlimited"},
 		{"other", "/api/queues", 200, ""},
 		{"admin", "/api/queues/v", 200, "lost"},
-		{"manager", "/api/queues/%2F", 200, "q/1"},
-		{"admin", "/api/queues/%2f", 200, "q/1"},
+		{"manager", "/api/queues/%2F", 200, "q/1 unlimited"},
+		{"admin", "/api/queues/%2f", 200, "q/1 unlimited"},
 		{"manager", "/api/queues/v", 401, ""},
 		{"admin", "/api/queues/w", 404, ""},
 		{"admin", "/api/queues/%2F/none", 404, ""},
@@ -179,12 +181,16 @@ func TestQueues(t *testing.T) {
 	for _, want := range []string{
 		`"name":"q/1"`, `"vhost":"/"`, `"type":"quorum"`, `"messages":6`, `"messages_ready":3`, `"messages_unacknowledged":2`, `"messages_delayed":1`,
 		`"messages_dlx":4`, `"message_bytes_dlx":40`, `"consumers":5`, `"state":"running"`, `"node":"n1"`, `"members":["n1","n2"]`, `"online":["n1"]`, `"arguments":{"x-queue-type":"quorum"}`,
+		`"delivery_limit":20`, `"delayed_retry":"failed (min: 1000ms, max: 4000ms)"`,
 	} {
 		if !strings.Contains(body, want) {
 			t.Errorf("%s is not in %s", want, body)
 		}
 	}
-	if _, body, _ := f.do(t, "a", "admin", "GET", "/api/queues/v/lost"); !strings.Contains(body, `"state":"down"`) {
+	if _, body, _ := f.do(t, "a", "admin", "GET", "/api/queues/%2F/unlimited"); !strings.Contains(body, `"delivery_limit":"unlimited","delayed_retry":"disabled"`) {
+		t.Errorf("a queue without a limit: %s", body)
+	}
+	if _, body, _ := f.do(t, "a", "admin", "GET", "/api/queues/v/lost"); !strings.Contains(body, `"state":"down"`) || strings.Contains(body, "delivery_limit") {
 		t.Errorf("a queue without a leader: %s", body)
 	}
 }

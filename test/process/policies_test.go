@@ -72,6 +72,7 @@ func TestPolicies(t *testing.T) {
 		{"D68 another strategy leaves what is under way", policyStrategy},
 		{"alternate exchange", policyAlternate},
 		{"consumer timeout", policyConsumerTimeout},
+		{"limits of deliveries are shown", policyShownLimits},
 		{"retry delay", policyRetryDelay},
 		{"queues in memory", policyTransient},
 		{"U12 deduplication", policyDeduplication},
@@ -134,6 +135,28 @@ func policyApsara(p *policed) {
 			p.Errorf("%s: %d, %s", wrong, code, failure)
 		}
 	}
+}
+
+// policyShownLimits: how often a message comes again, and after how long, is shown as it is in effect.
+func policyShownLimits(p *policed) {
+	quorum, classic := p.queue("quorum", amqp.Table{"x-queue-type": "quorum"}), p.queue("classic", nil)
+	shows := func(queue, want string) {
+		p.Helper()
+		_, body := api(p.T, "GET", p.node.HTTP()+"/api/queues/%2F/"+queue+"?columns=delivery_limit,delayed_retry")
+		if string(body) != want {
+			p.Errorf("%s: %s, want %s", queue, body, want)
+		}
+	}
+	shows(quorum, `{"delayed_retry":"disabled","delivery_limit":20}`)
+	shows(classic, `{}`)
+	p.set("policy", p.name("p"), p.id, `{"delivery-limit":7,"delayed-retry-type":"all","delayed-retry-min":1000}`)
+	for _, queue := range []string{quorum, classic} {
+		shows(queue, `{"delayed_retry":"all (min: 1000ms, max: 1000ms)","delivery_limit":7}`)
+	}
+	p.set("policy", p.name("p"), p.id, `{"delivery-limit":-1}`)
+	shows(quorum, `{"delayed_retry":"disabled","delivery_limit":"unlimited"}`)
+	p.clear("policy", p.name("p"))
+	shows(quorum, `{"delayed_retry":"disabled","delivery_limit":20}`)
 }
 
 func policyPriority(p *policed) {
