@@ -268,10 +268,11 @@ func (c *Conn) allowed(view *catalog.View, a auth.Action, r resource) error {
 // allowedAny refuses whoever has no permission at all on the resource, not even to learn that it is there.
 func (c *Conn) allowedAny(r resource) error {
 	view := c.b.cat.View()
-	if c.allowed(view, auth.Configure, r) == nil || c.allowed(view, auth.Write, r) == nil {
+	err := c.allowed(view, auth.Configure, r)
+	if err == nil || c.allowed(view, auth.Write, r) == nil || c.allowed(view, auth.Read, r) == nil {
 		return nil
 	}
-	return c.allowed(view, auth.Read, r)
+	return err
 }
 
 // change proposes a catalog command and waits until this node has applied it.
@@ -320,10 +321,11 @@ func (c *Conn) DeclareExchange(ctx context.Context, d ExchangeDeclare) error {
 		return errDefaultExchange()
 	}
 	if d.Passive {
-		if _, err := c.exchange(ctx, d.Name); err != nil {
+		if err := c.allowedAny(exchangeResource(d.Name)); err != nil {
 			return err
 		}
-		return c.allowedAny(exchangeResource(d.Name))
+		_, err := c.exchange(ctx, d.Name)
+		return err
 	}
 	view := c.b.cat.View()
 	if err := c.allowed(view, auth.Configure, exchangeResource(d.Name)); err != nil {

@@ -138,11 +138,11 @@ func (c *Conn) mayDeadLetter(view *catalog.View, d QueueDeclare) error {
 }
 
 func (c *Conn) passive(ctx context.Context, name string) (QueueOK, error) {
-	q, err := c.find(ctx, name)
-	if err != nil {
+	if err := c.allowedAny(queueResource(name)); err != nil {
 		return QueueOK{}, err
 	}
-	if err := c.allowedAny(queueResource(name)); err != nil {
+	q, err := c.find(ctx, name)
+	if err != nil {
 		return QueueOK{}, err
 	}
 	var ok QueueOK
