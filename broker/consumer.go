@@ -129,9 +129,6 @@ func (ch *Channel) attach(ctx context.Context, q *catalog.Queue, spec Consume) (
 	if err := checkConsumer(spec.Arguments, q.Name, q.Vhost, q.Arguments); err != nil {
 		return nil, err
 	}
-	if _, err := consumerTimeout(spec.Arguments, q.Arguments, b.cfg.ConsumerTimeout); err != nil {
-		return nil, err
-	}
 	s := b.stream(q)
 	c := &Consumer{
 		ch: ch, spec: spec, no: wire.ConsumerNo(b.numbers.Add(1)), limit: spec.Limit,
@@ -146,8 +143,8 @@ func (ch *Channel) attach(ctx context.Context, q *catalog.Queue, spec Consume) (
 	defer cancel()
 	s.mu.Lock()
 	if !spec.NoAck {
-		// From here on it is told of changes. An error was found above.
-		timeout, _ := consumerTimeout(spec.Arguments, b.inEffect(q).arguments, b.cfg.ConsumerTimeout)
+		// From here on it is told of changes.
+		timeout := consumerTimeout(spec.Arguments, b.inEffect(q).arguments, b.cfg.ConsumerTimeout)
 		c.aging = newAging(timeout, c)
 	}
 	s.consumers[c.no] = c

@@ -105,9 +105,7 @@ func (qs *queues) policiesChanged(view *catalog.View) {
 func (b *Broker) refit(s *stream, e *effect) {
 	s.counts.Store(showsCounts(e.arguments))
 	s.dedups.Store(dedupOf(e.arguments).WindowMillis > 0)
-	// The arguments and the policies were checked when they were made.
-	timeout, _ := consumerTimeout(amqp.Table{}, e.arguments, b.cfg.ConsumerTimeout)
-	s.retime(timeout)
+	s.retime(consumerTimeout(amqp.Table{}, e.arguments, b.cfg.ConsumerTimeout))
 }
 
 // setEffect takes over what is in effect; h.mu is held.

@@ -42,16 +42,24 @@ func checkType(d QueueDeclare, vhost string) error {
 	return nil
 }
 
-// checkConsumer refuses the arguments of a consumer that the queue's type does not know, and a priority that is no number.
+// checkConsumer refuses the arguments of a consumer that the queue's type does not know, a priority that is no number, and a
+// timeout that is none.
 func checkConsumer(consumer amqp.Table, queue, vhost string, args amqp.Table) error {
 	for _, f := range consumer {
 		if slices.Contains(streamConsumerArguments, f.Name) {
 			return notOfType(f.Name, queue, vhost, args)
 		}
 	}
-	if v, ok := consumer.Get("x-priority"); ok {
-		if wrong := integer(v); wrong != "" {
-			return Errorf(PreconditionFailed, "invalid arg 'x-priority' for queue '%s' in vhost '%s': %s", queue, vhost, wrong)
+	for _, a := range []struct {
+		name  string
+		wrong func(any) string
+	}{{"x-priority", integer}, {consumerTimeoutArg, natural}} {
+		v, ok := consumer.Get(a.name)
+		if !ok {
+			continue
+		}
+		if wrong := a.wrong(v); wrong != "" {
+			return Errorf(PreconditionFailed, "invalid arg '%s' for queue '%s' in vhost '%s': %s", a.name, queue, vhost, wrong)
 		}
 	}
 	return nil

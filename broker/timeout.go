@@ -78,17 +78,15 @@ func (a *aging) overdueAt(since time.Duration) time.Duration { return since + a.
 
 // consumerTimeout is how long a consumer may hold a message: what it asks for, or what
 // its queue has in effect, or the node's default, which is for quorum queues as in RabbitMQ.
-func consumerTimeout(consumer, queue amqp.Table, byDefault time.Duration) (time.Duration, error) {
-	if v, ok := consumer.Get(consumerTimeoutArg); ok {
-		if wrong := natural(v); wrong != "" {
-			return 0, Errorf(PreconditionFailed, "invalid arg '%s' for consumer: %s", consumerTimeoutArg, wrong)
-		}
-		return millis(intArg(consumer, consumerTimeoutArg, 0)), nil
+// The arguments have been checked.
+func consumerTimeout(consumer, queue amqp.Table, byDefault time.Duration) time.Duration {
+	if _, ok := consumer.Get(consumerTimeoutArg); ok {
+		return millis(intArg(consumer, consumerTimeoutArg, 0))
 	}
 	if _, ok := queue.Get(consumerTimeoutArg); ok || !isQuorum(queue) {
-		return millis(intArg(queue, consumerTimeoutArg, 0)), nil
+		return millis(intArg(queue, consumerTimeoutArg, 0))
 	}
-	return byDefault, nil
+	return byDefault
 }
 
 func millis(n int64) time.Duration {

@@ -26,9 +26,11 @@ func TestConsumerTimeoutPrecedence(t *testing.T) {
 		{name: "negative", consumer: table("x-consumer-timeout", int32(-1)), refused: true},
 		{name: "longer than time", consumer: table("x-consumer-timeout", int64(1<<63-1)), want: millis(1<<63 - 1)},
 	} {
-		got, err := consumerTimeout(tc.consumer, tc.queue, byDefault)
-		if got != tc.want || (err != nil) != tc.refused || got < 0 {
-			t.Errorf("%s: %v, %v", tc.name, got, err)
+		if err := checkConsumer(tc.consumer, "q", "/", tc.queue); (err != nil) != tc.refused {
+			t.Errorf("%s: %v", tc.name, err)
+		}
+		if got := consumerTimeout(tc.consumer, tc.queue, byDefault); !tc.refused && (got != tc.want || got < 0) {
+			t.Errorf("%s: %v", tc.name, got)
 		}
 	}
 }

@@ -124,7 +124,7 @@ func timeoutOfSingle(s *session) {
 func timeoutArguments(s *session) {
 	q := s.queue("q", nil)
 	for _, v := range []any{"long", -1} {
-		wantClosed(s, s.channel(s.conn), 406, "PRECONDITION_FAILED - invalid arg 'x-consumer-timeout'", func(ch *amqp.Channel) error {
+		wantClosed(s, s.channel(s.conn), 406, "PRECONDITION_FAILED - invalid arg 'x-consumer-timeout' for queue '"+q+"' in vhost '/': ", func(ch *amqp.Channel) error {
 			_, err := ch.Consume(q, "", false, false, false, false, amqp.Table{quorumTimeout: v})
 			return err
 		})
