@@ -6,6 +6,8 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"reflect"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -181,10 +183,40 @@ func readJSON(r *http.Request, to any) error {
 	if !utf8.Valid(raw) {
 		return errNotText
 	}
-	if err := json.Unmarshal(raw, to); err != nil {
+	err = json.Unmarshal(raw, to)
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		if wrong.Field == "" {
+			return badRequest("not_json: the body should be an object, actually was " + article(wrong.Value))
+		}
+		return badRequest(strings.TrimPrefix(wrong.Field, ".") + " should be " + article(jsonKind(wrong.Type.Kind())) + ", actually was " + article(wrong.Value))
+	}
+	if err != nil {
 		return badRequest("not_json: " + err.Error())
 	}
 	return nil
+}
+
+// jsonKind is JSON's word for what a Go value is decoded from.
+func jsonKind(k reflect.Kind) string {
+	switch k {
+	case reflect.String:
+		return "string"
+	case reflect.Bool:
+		return "bool"
+	case reflect.Slice, reflect.Array:
+		return "array"
+	case reflect.Struct, reflect.Map, reflect.Pointer:
+		return "object"
+	}
+	return "number"
+}
+
+// article puts one before a word for a type.
+func article(word string) string {
+	if strings.ContainsRune("aeio", rune(word[0])) {
+		return "an " + word
+	}
+	return "a " + word
 }
 
 func (a *API) deletePolicy(r *http.Request, u User, operator bool) (any, error) {
