@@ -1,6 +1,7 @@
 package mover
 
 import (
+	"slices"
 	"time"
 
 	"github.com/warrenmq/warren/dlx"
@@ -37,6 +38,20 @@ func (m *Mover) follow(t dlx.Target, f *flight) bool {
 	}
 	m.again(f.notBefore)
 	return true
+}
+
+// lives is the queue that goes on in place of a target, itself if that is what it was.
+func (m *Mover) lives(target uint64) uint64 {
+	if to, _, ok := m.cfg.Successor(target); ok {
+		return to
+	}
+	return target
+}
+
+// tookBefore tells whether an item was taken by a queue in a former life: it is in its place there as far as anybody knows, and would be there
+// twice if that queue were named again.
+func (m *Mover) tookBefore(it *dlx.Item, target uint64) bool {
+	return slices.ContainsFunc(it.Taken, func(x uint64) bool { return x != target && m.lives(x) == target })
 }
 
 // takeFormer takes the answer to follow.

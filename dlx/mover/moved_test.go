@@ -104,4 +104,46 @@ func TestTargetGoesOn(t *testing.T) {
 		r.answer(wire.TransferAnswer{Target: 20, Source: 7, Epoch: 1, UpTo: 1, Gone: true})
 		want(t, r.take(30), "1:b")
 	})
+	run(t, "letters that it has taken wait for another one", func(t *testing.T) {
+		r := newRig(t, true, Target{5, "slow"}, Target{8, "dead"})
+		defer r.m.Stop()
+		r.die("a", "b")
+		want(t, r.take(8), "1:a", "2:b")
+		r.answer(wire.TransferAnswer{Target: 8, Source: 7, UpTo: 2})
+		r.take(5)
+		full := wire.TransferAnswer{Target: 5, Source: 7, Full: true}
+		r.answer(full)
+		r.mu.Lock()
+		r.goOn()
+		r.mu.Unlock()
+		r.routes(Target{5, "slow"}, Target{20, "dead"})
+		r.m.Wake()
+		time.Sleep(3 * reviewAfter)
+		r.answer(full)
+		for _, sent := range r.take(5) { // their way is what it was
+			if sent != "1:a" && sent != "2:b" {
+				t.Errorf("sent %s", sent)
+			}
+		}
+		r.routes(Target{5, "slow"}, Target{6, "more"}, Target{20, "dead"})
+		r.m.Wake()
+		time.Sleep(3 * reviewAfter)
+		want(t, distinct(r.take(5)), "1:-", "2:-")
+		r.answer(wire.TransferAnswer{Target: 5, Source: 7, UpTo: 2, Withdrawn: []uint64{1, 2}})
+		time.Sleep(answerTimeout / 2)
+		want(t, distinct(r.take(5)), "3:a", "4:b")
+		want(t, distinct(r.take(6)), "1:a", "2:b")
+		want(t, r.take(20)) // it has them
+		// Another change, of which nothing is left but what it has.
+		r.routes(Target{20, "dead"})
+		r.m.Wake()
+		time.Sleep(3 * reviewAfter)
+		r.answer(wire.TransferAnswer{Target: 5, Source: 7, UpTo: 4, Withdrawn: []uint64{3, 4}})
+		r.answer(wire.TransferAnswer{Target: 6, Source: 7, UpTo: 2, Withdrawn: []uint64{1, 2}})
+		time.Sleep(answerTimeout)
+		want(t, r.take(20))
+		if n := r.len(); n != 0 {
+			t.Errorf("%d letters are left", n)
+		}
+	})
 }

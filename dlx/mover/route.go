@@ -183,9 +183,15 @@ func (m *Mover) decide(it candidate, s deadSettings) (d fsm.Routed, ok bool) {
 		targets, cycles, found = m.lookUp(s, it.Reason, &dead)
 	}
 	for _, t := range targets {
-		d.Targets = append(d.Targets, t.ID)
+		if !m.tookBefore(&it.Item, t.ID) {
+			d.Targets = append(d.Targets, t.ID)
+		}
 	}
 	slices.Sort(d.Targets)
+	if len(d.Targets) == 0 && len(targets) > 0 {
+		d.NoRoute = fsm.DropUnrouted // it is in all its targets: that is its end
+		return d, true
+	}
 	if len(d.Targets) == 0 {
 		if d.NoRoute = noRoute(found, cycles > 0, s.keep); cycles > 0 && s.stop && it.Reason == dlx.Expired {
 			d.NoRoute = fsm.Stay

@@ -133,7 +133,7 @@ func (m *Mover) underWay(target, after, old uint64) (items []dlx.Item, s deadSet
 // new target is missing a leg.
 func (m *Mover) differs(it *dlx.Item, s deadSettings) (differs, ok bool) {
 	d, ok := m.decide(candidate{Item: *it}, s)
-	if !ok || sameTargets(it, d.Targets) {
+	if !ok || m.sameTargets(it, d.Targets) {
 		return false, ok
 	}
 	if !m.fresh() {
@@ -141,19 +141,19 @@ func (m *Mover) differs(it *dlx.Item, s deadSettings) (differs, ok bool) {
 		return false, false
 	}
 	d, ok = m.decide(candidate{Item: *it}, s)
-	return ok && !sameTargets(it, d.Targets), ok
+	return ok && !m.sameTargets(it, d.Targets), ok
 }
 
 // sameTargets tells whether every leg leads to one of the targets, and every target has
-// the item or a leg.
-func sameTargets(it *dlx.Item, targets []uint64) bool {
+// the item or a leg. A leg to a queue that goes on as another one leads there.
+func (m *Mover) sameTargets(it *dlx.Item, targets []uint64) bool {
 	for _, l := range it.Legs {
-		if !slices.Contains(targets, l.Target) {
+		if !slices.Contains(targets, m.lives(l.Target)) {
 			return false
 		}
 	}
 	for _, t := range targets {
-		if !slices.Contains(it.Taken, t) && !slices.ContainsFunc(it.Legs, func(l dlx.Leg) bool { return l.Target == t }) {
+		if !slices.Contains(it.Taken, t) && !slices.ContainsFunc(it.Legs, func(l dlx.Leg) bool { return m.lives(l.Target) == t }) {
 			return false
 		}
 	}
