@@ -2,8 +2,9 @@ package group
 
 import "github.com/warrenmq/warren/transport"
 
-// Critical counts the groups here that would be without a quorum if this node went: of three or more voters,
-// too few others can be reached. Those of one or two voters always need each of them and are not counted.
+// Critical counts the groups here that would be without a quorum if this node went: of three or more replicas,
+// too few others that vote can be reached. One that does not vote yet, because it is being filled, is a replica all the same, and so is
+// one that is to come: until it votes the others are needed. Groups of one or two always need each of them and are not counted.
 func (h *Host) Critical() int { return len(h.CriticalGroups()) }
 
 // CriticalGroups are those that Critical counts.
@@ -11,7 +12,7 @@ func (h *Host) CriticalGroups() (all []transport.GroupID) {
 	reachable := h.reachableOnce()
 	for _, g := range h.Groups() {
 		voters, self := g.votersAndSelf()
-		if len(voters) < 3 || !self {
+		if g.size() < 3 || !self {
 			continue
 		}
 		others := 0
@@ -25,6 +26,15 @@ func (h *Host) CriticalGroups() (all []transport.GroupID) {
 		}
 	}
 	return all
+}
+
+// size is how many replicas the group has, or is to have if that is more.
+func (g *Group) size() int {
+	n := len(g.configuration().Servers)
+	if m := g.wanted.Load(); m != nil {
+		n = max(n, len(m.Wanted))
+	}
+	return n
 }
 
 // Missing counts the groups led here of which a server is on a node that cannot be reached.

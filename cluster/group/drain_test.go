@@ -56,3 +56,36 @@ func TestDrainAvoidsNodesThatStop(t *testing.T) {
 		})
 	})
 }
+
+// TestReplicaBeingFilledIsNoQuorum: while one of three replicas does not vote, or is not there yet, both others are needed. Without it the two of
+// a group of two are not counted.
+func TestReplicaBeingFilledIsNoQuorum(t *testing.T) {
+	bubble(t, 3, homing, func(t *testing.T, c *memCluster) {
+		c.found(Spec{ID: queueA, Preferred: "n0"})
+		leader := c.waitLeader(queueA, 2*time.Second)
+		critical := func(want int) {
+			t.Helper()
+			for _, id := range []transport.NodeID{"n0", "n1"} {
+				waitFor(t, 10*time.Second, "what needs a node", func() bool { return c.nodes[id].host.Critical() == want })
+			}
+		}
+		third := transport.Replica("n2", 0)
+		critical(0)
+		if err := leader.DemoteVoter(t.Context(), third, 0); err != nil {
+			t.Fatal(err)
+		}
+		critical(1)
+		if n := c.nodes["n2"].host.Critical(); n != 0 {
+			t.Errorf("%d groups need the one that does not vote", n)
+		}
+		if err := leader.RemoveServer(t.Context(), third, 0); err != nil {
+			t.Fatal(err)
+		}
+		critical(0)
+		for _, id := range []transport.NodeID{"n0", "n1"} { // with a plan by which nothing can be done yet
+			g, _ := c.nodes[id].host.Group(queueA)
+			g.Want(&Membership{Wanted: []transport.ReplicaID{transport.Replica("n0", 0), transport.Replica("n1", 0), transport.Replica("n2", 7)}, Revision: 5})
+		}
+		critical(1)
+	})
+}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/warrenmq/warren/test/cluster"
 )
 
 // TestHealthVerbs asks two of three nodes for their health while all is well, while the third is dead, and in maintenance.
@@ -112,4 +114,33 @@ func TestHealthVerbsWithoutAMajority(t *testing.T) {
 	expect(0, verb("await_startup", "-t", "30")...)
 	expect(0, verb("check_running")...)
 	expect(0, verb("check_if_metadata_store_is_initialized")...)
+}
+
+// TestReplicaBeingFilledIsNoQuorum has an operator ask whether a node can be stopped while a queue's third replica is on its way: not before it
+// votes, as the two others are what confirms until then.
+func TestReplicaBeingFilledIsNoQuorum(t *testing.T) {
+	t.Parallel()
+	const entries, size = 300, 32 << 10
+	c := newCluster(t, 3, func(cfg *cluster.Config) { cfg.Args = append(cfg.Args, "--repair-rate", "1MiB") })
+	startAll(t, c)
+	untilFlags(t, c, "enabled enabled")
+	s := at(t, c.Node(0))
+	name := plainQueue(s, "filled", amqp.Table{"x-queue-type": "quorum"})
+	for range entries {
+		s.fill(name, strings.Repeat("x", size))
+	}
+	leader, others := leaderOf(t, c, name)
+	mustCtl(t, leader, "delete_member", name, others[0].Name)
+	await(t, timeoutStart, "it has two replicas", func() bool { return len(quorumStatus(t, leader, name)) == 2 })
+	if code, out, failure := ctl(t, leader, "add_member", name, others[0].Name, "-t", "1"); code != 75 { // it goes on by itself
+		t.Fatalf("exit code %d: %s %s", code, out, failure)
+	}
+	code, _, failure := ctl(t, leader, "check_if_node_is_quorum_critical")
+	if l := quorumStatus(t, leader, name)[others[0].Name]; l.Membership == "voter" {
+		t.Fatalf("the replica was filled before it could be seen: %+v", l)
+	}
+	if code != 69 || !strings.Contains(failure, "queue 'filled' in vhost '/' would lose quorum") {
+		t.Errorf("the leader's node may go while a replica is being filled: %d %s", code, failure)
+	}
+	mustCtl(t, leader, "await_online_quorum_plus_one", "-t", "60")
 }
