@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/warrenmq/warren/dirty"
+	"github.com/warrenmq/warren/store"
 	"github.com/warrenmq/warren/transport"
 )
 
@@ -139,6 +140,35 @@ func (m *checker) Apply(e Entry) any {
 	}
 	m.mu.Unlock()
 	return m.refs.Apply(e)
+}
+
+// Snapshot takes the numbers along: a replica that is far behind gets a snapshot in place of entries.
+func (m *checker) Snapshot() (func() ([]byte, []store.Range), error) {
+	live, err := m.refs.Snapshot()
+	ids, _ := m.seen()
+	return func() ([]byte, []store.Range) {
+		refs, pins := live()
+		b := append(binary.AppendUvarint(nil, uint64(len(refs))), refs...)
+		for _, id := range ids {
+			b = binary.BigEndian.AppendUint64(b, id)
+		}
+		return b, pins
+	}, err
+}
+
+func (m *checker) Restore(b []byte) error {
+	size, n := binary.Uvarint(b)
+	if n <= 0 || size > uint64(len(b)-n) {
+		return errors.New("malformed manifest")
+	}
+	refs, ids := b[n:n+int(size)], b[n+int(size):]
+	m.mu.Lock()
+	m.ids = nil
+	for ; len(ids) >= 8; ids = ids[8:] {
+		m.ids = append(m.ids, binary.BigEndian.Uint64(ids))
+	}
+	m.mu.Unlock()
+	return m.refs.Restore(refs)
 }
 
 func (m *checker) seen() ([]uint64, []error) {
