@@ -196,7 +196,7 @@ func TestTablesAgainstModel(t *testing.T) {
 		})
 		binding := rapid.Custom(func(t *rapid.T) Binding {
 			b := Binding{Destination: Destination{Name: rapid.SampledFrom([]string{"q1", "q2", "q3"}).Draw(t, "name"), ToExchange: rapid.Bool().Draw(t, "e2e")}}
-			b.Key = strings.Join(rapid.SliceOfN(pattern, 1, 4).Draw(t, "pattern"), ".")
+			b.Key = strings.Join(rapid.SliceOfN(pattern, 1, 5).Draw(t, "pattern"), ".")
 			if ValidateBinding(Topic, nil, b.Key, nil) != nil {
 				b.Key = "#"
 			}
@@ -227,7 +227,7 @@ func TestTablesAgainstModel(t *testing.T) {
 				versions = append(versions, version{v.tab.Add(b), append(slices.Clip(v.model), b)})
 			}
 		}
-		key := strings.Join(rapid.SliceOfN(word, 1, 5).Draw(t, "key"), ".")
+		key := strings.Join(rapid.SliceOfN(word, 1, 6).Draw(t, "key"), ".")
 		headers := header.Draw(t, "message")
 		for i, v := range versions {
 			var want []Destination
@@ -263,6 +263,32 @@ func TestHostileTopics(t *testing.T) {
 	key := strings.Repeat("a.", 127) + "a"
 	if n := len(tab.Match(nil, key, nil)); n != 300 {
 		t.Fatalf("matched %d of 300", n)
+	}
+}
+
+// A `#` behind another one is walked once, not once for each word at which it is reached.
+func TestHostileTopicsWithTwoHashes(t *testing.T) {
+	tab := topicTable{&topicNode{}}
+	const bits, each = 9, 127
+	for i := range 1 << bits {
+		words := []string{"#"}
+		for b := range bits {
+			words = append(words, []string{"a", "*"}[i>>b&1])
+		}
+		b := Binding{Destination: q(fmt.Sprint("q", i)), Key: strings.Join(append(words, "#", "z"), ".")}
+		tab = tab.add(b).(topicTable)
+	}
+	nodes := 2<<bits + 2<<bits // the words between, and behind them `#` and z
+	for word, want := range map[string]int{"z": 1 << bits, "b": 0} {
+		key := strings.Repeat("a.", each-1) + word
+		var found topicMatches
+		found.walk(tab.root, key, false, false)
+		if len(found.nodes) != want {
+			t.Errorf("%d bindings match a key that ends with %s, want %d", len(found.nodes), word, want)
+		}
+		if most := nodes * (each + 1); found.steps > most {
+			t.Errorf("a key that ends with %s takes %d steps, more than %d", word, found.steps, most)
+		}
 	}
 }
 

@@ -105,7 +105,7 @@ func (t topicTable) remove(b Binding) matcher {
 
 func (t topicTable) match(dst []Destination, key string, _ amqp.Table) ([]Destination, int) {
 	var found topicMatches
-	found.walk(t.root, key, key == "")
+	found.walk(t.root, key, key == "", false)
 	for _, n := range found.nodes {
 		dst = append(dst, n.here.all()...)
 	}
@@ -117,6 +117,9 @@ func (t topicTable) match(dst []Destination, key string, _ amqp.Table) ([]Destin
 type topicMatches struct {
 	nodes []*topicNode
 	seen  map[*topicNode]struct{} // used beyond seenLinearMax nodes
+	// walked has, of each `#` behind another, the most of the routing key that it was walked with.
+	walked map[*topicNode]int
+	steps  int // nodes that were looked at, each as often as it was
 }
 
 const seenLinearMax = 32
@@ -143,23 +146,38 @@ func (m *topicMatches) add(n *topicNode) {
 	}
 }
 
-// walk follows the words of rest from n; done says that no word is left, which
-// an empty rest does not: it is one empty word, but for a key that is empty as a whole. With at most two `#` in a binding
-// key the work is quadratic in the words of the routing key at worst.
-func (m *topicMatches) walk(n *topicNode, rest string, done bool) {
+// again tells whether the `#` n was walked before with all of rest: what it matches of less of the
+// key is among that. Otherwise it notes that it is now.
+func (m *topicMatches) again(n *topicNode, rest string) bool {
+	if most, ok := m.walked[n]; ok && most >= len(rest) {
+		return true
+	}
+	if m.walked == nil {
+		m.walked = map[*topicNode]int{}
+	}
+	m.walked[n] = len(rest)
+	return false
+}
+
+// walk follows the words of rest from n; done says that no word is left, which an empty rest does not: it is one empty
+// word, but for a key that is empty as a whole. below says that a `#` is above n: the next one is reached once for each
+// word then, and walked from the first of them only. So with at most two `#` in a binding key no node is visited more
+// often than the routing key has words and one.
+func (m *topicMatches) walk(n *topicNode, rest string, done, below bool) {
+	m.steps++
 	if done {
 		m.add(n)
 		if n.hash != nil {
-			m.walk(n.hash, "", true)
+			m.walk(n.hash, "", true, true)
 		}
 		return
 	}
 	word, after, found := strings.Cut(rest, ".")
 	if c := n.literal(word); c != nil {
-		m.walk(c, after, !found)
+		m.walk(c, after, !found, below)
 	}
 	if n.star != nil {
-		m.walk(n.star, after, !found)
+		m.walk(n.star, after, !found, below)
 	}
 	if n.hash == nil {
 		return
@@ -168,8 +186,11 @@ func (m *topicMatches) walk(n *topicNode, rest string, done bool) {
 		m.add(n.hash)
 		return
 	}
+	if below && m.again(n.hash, rest) {
+		return
+	}
 	for {
-		m.walk(n.hash, rest, done)
+		m.walk(n.hash, rest, done, true)
 		if done {
 			return
 		}
