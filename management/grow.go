@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/warrenmq/warren/cluster/replicas"
+	"github.com/warrenmq/warren/policy"
 )
 
 // bulkWait bounds a request for many queues that says nothing else, forgetWait one for a node to be forgotten.
@@ -72,8 +73,11 @@ func bulk(r *http.Request, change func(ctx context.Context) ([]replicas.Result, 
 	return list, nil
 }
 
-// patternBytesMax bounds a regular expression in a request.
-const patternBytesMax = 4096
+// Bounds of a regular expression in a body: its text, and its program, in instructions.
+const (
+	patternBytesMax   = 4096
+	patternProgramMax = 8192
+)
 
 // words reads members of a body that are strings. err is the first one that is not.
 type words struct {
@@ -103,7 +107,7 @@ func (w *words) pattern(name string) *regexp.Regexp {
 		w.err = badRequest(name + " is too long")
 		return nil
 	}
-	re, err := regexp.Compile(text)
+	re, err := policy.Expression(text, patternProgramMax)
 	if err != nil {
 		w.err = badRequest(name + ": " + err.Error())
 	}

@@ -3,9 +3,9 @@ package management
 import (
 	"fmt"
 	"net/http"
-	"regexp"
 
 	"github.com/warrenmq/warren/broker"
+	"github.com/warrenmq/warren/policy"
 )
 
 // moreChecks are the checks that newer versions of RabbitMQ added, by their paths below health/checks.
@@ -70,7 +70,7 @@ func (a *API) checkLeaders(r *http.Request) (checkup, error) {
 	if len(pattern) > filterBytesMax {
 		return checkup{}, badRequest("pattern is too long")
 	}
-	fits, err := regexp.Compile(pattern)
+	fits, err := policy.Expression(pattern, expressionMax)
 	if err != nil {
 		return checkup{}, badRequest("pattern is no regular expression: " + err.Error())
 	}

@@ -6,10 +6,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/warrenmq/warren/policy"
 )
 
 // Bounds of a page, as in RabbitMQ, and of what a list is filtered by.
@@ -18,6 +19,8 @@ const (
 	pageSizeMax     = 500
 	filterBytesMax  = 1024
 	sortDepthMax    = 8
+	// expressionMax bounds the program of a regular expression, in instructions: a text of filterBytesMax becomes as many.
+	expressionMax = 2048
 )
 
 // listQuery is how a request wants a list.
@@ -28,8 +31,8 @@ type listQuery struct {
 	// sort is a path through an item's fields; empty: as the list comes.
 	sort    []string
 	reverse bool
-	// columns are paths of the fields to show; nil: all.
-	columns [][]string
+	// columns are the fields to show; nil: all.
+	columns columns
 }
 
 // Page is one page of a list.
@@ -71,9 +74,12 @@ func readListQuery(r *http.Request) (q listQuery, err error) {
 		q.page, q.size = page, size
 	}
 	if name := v.Get("name"); name != "" {
-		if q.match, err = matcher(name, v.Get("use_regex") == "true"); err != nil {
+		match, err := matcher(name, v.Get("use_regex") == "true")
+		if err != nil {
 			return q, err
 		}
+		gone := r.Context()
+		q.match = func(name string) bool { return gone.Err() == nil && match(name) }
 	}
 	if s := v.Get("sort"); s != "" {
 		if q.sort = strings.Split(s, "."); len(q.sort) > sortDepthMax {
@@ -97,7 +103,7 @@ func pageNumber(s string) (n int, has bool, err error) {
 }
 
 // matcher matches names that contain the text or an expression, in small letters or large. Expressions are RE2's: their time grows
-// with the name alone, and not, as with Perl's, without bound.
+// with the name and the expression's program, which is bounded, and not, as with Perl's, without bound.
 func matcher(text string, expression bool) (func(string) bool, error) {
 	if len(text) > filterBytesMax {
 		return nil, badRequest("name: longer than " + strconv.Itoa(filterBytesMax) + " bytes")
@@ -106,7 +112,7 @@ func matcher(text string, expression bool) (func(string) bool, error) {
 		text = strings.ToLower(text)
 		return func(name string) bool { return strings.Contains(strings.ToLower(name), text) }, nil
 	}
-	re, err := regexp.Compile("(?i)" + text)
+	re, err := policy.Expression("(?i)"+text, expressionMax)
 	if err != nil {
 		return nil, badRequest("name: " + strings.Replace(err.Error(), "(?i)", "", 1))
 	}
@@ -193,8 +199,8 @@ func (q *listQuery) answer(items any, total, filtered, n int) any {
 }
 
 // pick returns the items with the wanted columns only.
-func pick[T any](list []T, columns [][]string) (any, error) {
-	if columns == nil {
+func pick[T any](list []T, wanted columns) (any, error) {
+	if wanted == nil {
 		return list, nil
 	}
 	out := make([]json.RawMessage, len(list))
@@ -204,7 +210,7 @@ func pick[T any](list []T, columns [][]string) (any, error) {
 			return nil, err
 		}
 		var err error
-		if out[i], err = prune(raw.Bytes(), columns); err != nil {
+		if out[i], err = prune(raw.Bytes(), wanted); err != nil {
 			return nil, err
 		}
 	}
@@ -213,8 +219,8 @@ func pick[T any](list []T, columns [][]string) (any, error) {
 
 // narrowed leaves of a single object the columns that a request asks for, as RabbitMQ does; lists come with theirs ([paged]).
 func narrowed(r *http.Request, body any) (any, error) {
-	columns := wantedColumns(r.URL.Query().Get("columns"))
-	if columns == nil || r.Method != http.MethodGet {
+	wanted := wantedColumns(r.URL.Query().Get("columns"))
+	if wanted == nil || r.Method != http.MethodGet {
 		return body, nil
 	}
 	switch body.(type) {
@@ -228,23 +234,46 @@ func narrowed(r *http.Request, body any) (any, error) {
 	if raw.Bytes()[0] != '{' {
 		return body, nil
 	}
-	return prune(raw.Bytes(), columns)
+	return prune(raw.Bytes(), wanted)
 }
 
+// columns are the wanted fields of an object by name, and what of each is wanted; nil: all of it.
+type columns map[string]columns
+
 // wantedColumns reads the parameter: paths with dots between their names.
-func wantedColumns(s string) (columns [][]string) {
+func wantedColumns(s string) columns {
 	if s == "" {
 		return nil
 	}
+	wanted := columns{}
 	for c := range strings.SplitSeq(s, ",") {
-		columns = append(columns, strings.Split(c, "."))
+		wanted.add(c)
 	}
-	return columns
+	return wanted
 }
 
-// prune leaves of an object, or of each object in an array, the fields that columns name. Other values stay.
-func prune(raw json.RawMessage, columns [][]string) (json.RawMessage, error) {
-	if len(columns) == 0 || len(raw) == 0 {
+// add has the field at the end of a path shown. One that is wanted as a whole stays so.
+func (c columns) add(path string) {
+	for {
+		name, rest, more := strings.Cut(path, ".")
+		below, wanted := c[name]
+		switch {
+		case !more:
+			c[name] = nil
+			return
+		case !wanted:
+			below = columns{}
+			c[name] = below
+		case below == nil:
+			return
+		}
+		c, path = below, rest
+	}
+}
+
+// prune leaves of an object, or of each object in an array, the fields that are wanted. Other values stay.
+func prune(raw json.RawMessage, wanted columns) (json.RawMessage, error) {
+	if len(wanted) == 0 || len(raw) == 0 {
 		return raw, nil
 	}
 	var buf bytes.Buffer
@@ -255,8 +284,8 @@ func prune(raw json.RawMessage, columns [][]string) (json.RawMessage, error) {
 			return nil, err
 		}
 		for name, value := range object {
-			below, wanted := descend(columns, name)
-			if !wanted {
+			below, ok := wanted[name]
+			if !ok {
 				delete(object, name)
 				continue
 			}
@@ -274,7 +303,7 @@ func prune(raw json.RawMessage, columns [][]string) (json.RawMessage, error) {
 		}
 		for i := range array {
 			var err error
-			if array[i], err = prune(array[i], columns); err != nil {
+			if array[i], err = prune(array[i], wanted); err != nil {
 				return nil, err
 			}
 		}
@@ -282,20 +311,6 @@ func prune(raw json.RawMessage, columns [][]string) (json.RawMessage, error) {
 		return buf.Bytes(), err
 	}
 	return raw, nil
-}
-
-// descend returns the rest of the columns that begin with a name: none if one of them is the name alone, which wants all of it.
-func descend(columns [][]string, name string) (below [][]string, wanted bool) {
-	for _, c := range columns {
-		switch {
-		case c[0] != name:
-		case len(c) == 1:
-			return nil, true
-		default:
-			below, wanted = append(below, c[1:]), true
-		}
-	}
-	return below, wanted
 }
 
 // encode writes JSON as people read it: "<" stays "<".

@@ -148,7 +148,7 @@ func (q *listQuery) showsDetails(n int) bool {
 	if q.columns == nil {
 		return n <= detailedMax
 	}
-	return slices.ContainsFunc(q.columns, namesDetail)
+	return slices.ContainsFunc(detailNames, func(name string) bool { _, wanted := q.columns[name]; return wanted })
 }
 
 func (a *API) answerDetails(ids []uint64) ([]byte, error) { return json.Marshal(a.detailsHere(ids)) }

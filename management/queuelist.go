@@ -2,6 +2,7 @@ package management
 
 import (
 	"context"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -40,22 +41,9 @@ const (
 
 // columnsBasic are shown with disable_stats, and columnsTotals beside them with enable_queue_totals.
 var (
-	columnsBasic = [][]string{
-		{"name"},
-		{"vhost"},
-		{"type"},
-		{"durable"},
-		{"auto_delete"},
-		{"exclusive"},
-		{"arguments"},
-		{"policy"},
-		{"operator_policy"},
-		{"effective_policy_definition"},
-		{"members"},
-		{"online"},
-		{"state"},
-	}
-	columnsTotals = [][]string{{"messages"}, {"messages_ready"}, {"messages_unacknowledged"}, {"leader"}, {"node"}}
+	columnsBasic = wantedColumns("name,vhost,type,durable,auto_delete,exclusive,arguments,policy,operator_policy," +
+		"effective_policy_definition,members,online,state")
+	columnsTotals = wantedColumns("messages,messages_ready,messages_unacknowledged,leader,node")
 )
 
 // queueList shows queues, which come in the order of vhost and name, and are read only. Of those that are not on the page no more is made
@@ -72,8 +60,9 @@ func (a *API) queueList(r *http.Request, names []broker.QueueName) (any, error) 
 		table = a.queueTable(r.Context())
 	}
 	if cheap && q.columns == nil {
-		if q.columns = columnsBasic; totals {
-			q.columns = slices.Concat(columnsBasic, columnsTotals)
+		q.columns = maps.Clone(columnsBasic)
+		if totals {
+			maps.Copy(q.columns, columnsTotals)
 		}
 	}
 	total := len(names)

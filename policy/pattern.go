@@ -72,20 +72,42 @@ func closing(s string) (inside, rest string, ok bool) {
 	return s[:end], s[end+1:], true
 }
 
-// program compiles a regular expression of bounded size.
-func program(text string) (*regexp.Regexp, error) {
+// program compiles a regular expression of a pattern.
+func program(text string) (*regexp.Regexp, error) { return Expression(text, patternProgramMax) }
+
+// Expression compiles a regular expression that becomes a program of at most so many instructions: each of them may be looked at for each
+// byte of each text, and a repetition of a few bytes becomes thousands.
+func Expression(text string, most int) (*regexp.Regexp, error) {
 	tree, err := syntax.Parse(text, syntax.Perl)
 	if err != nil {
 		return nil, err
+	}
+	tooLarge := func(n int) error {
+		return fmt.Errorf("it repeats too much: %d instructions, the maximum is %d", n, most)
+	}
+	if n := reckoned(tree); n > 4*most { // before the memory is taken for it
+		return nil, tooLarge(n)
 	}
 	prog, err := syntax.Compile(tree.Simplify())
 	if err != nil {
 		return nil, err
 	}
-	if len(prog.Inst) > patternProgramMax {
-		return nil, fmt.Errorf("it repeats too much: %d instructions, the maximum is %d", len(prog.Inst), patternProgramMax)
+	if len(prog.Inst) > most {
+		return nil, tooLarge(len(prog.Inst))
 	}
 	return regexp.Compile(text)
+}
+
+// reckoned is about how many instructions an expression becomes. Parsing has bounded what repetitions in repetitions come to.
+func reckoned(tree *syntax.Regexp) int {
+	n := max(1, len(tree.Rune)/2)
+	for _, sub := range tree.Sub {
+		n += reckoned(sub)
+	}
+	if tree.Op == syntax.OpRepeat {
+		n *= max(1, tree.Min, tree.Max)
+	}
+	return n
 }
 
 func (p *pattern) match(name string) bool {
