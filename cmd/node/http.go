@@ -97,7 +97,8 @@ func (n *running) serveProbes(mux *http.ServeMux) {
 func (n *running) serveOn(name string, mux *http.ServeMux, ln net.Listener) {
 	server := &http.Server{
 		Handler: timedBody(direct(mux), timeoutHTTPBody), ReadHeaderTimeout: timeoutHTTP, IdleTimeout: timeoutHTTPIdle,
-		ErrorLog: slog.NewLogLogger(n.log.Handler(), slog.LevelDebug), // what foreign clients do wrong
+		MaxHeaderBytes: httpHeadMax,
+		ErrorLog:       slog.NewLogLogger(n.log.Handler(), slog.LevelDebug), // what foreign clients do wrong
 	}
 	go func() {
 		if err := server.Serve(ln); !errors.Is(err, http.ErrServerClosed) {

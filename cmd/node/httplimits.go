@@ -10,6 +10,9 @@ import (
 const (
 	// httpConnectionsMax bounds the open connections of a listener, if there are files enough (limited): more wait.
 	httpConnectionsMax = 4096
+	// httpHeadMax bounds the head of a request, in bytes; net/http reads 4 KiB more. Its own bound is 1 MiB, which so many connections may
+	// hold at once.
+	httpHeadMax = 16 << 10
 	// timeoutHTTPIdle bounds the wait for the next request of a connection.
 	timeoutHTTPIdle = 2 * time.Minute
 	// timeoutHTTPBody bounds reading a request's body. What takes large ones has longer, once it knows who sends it.
