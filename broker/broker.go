@@ -13,6 +13,7 @@ import (
 	"github.com/warrenmq/warren/catalog"
 	"github.com/warrenmq/warren/dlx/mover"
 	"github.com/warrenmq/warren/fsm"
+	"github.com/warrenmq/warren/queue/leader"
 	"github.com/warrenmq/warren/queue/wire"
 	"github.com/warrenmq/warren/trace"
 )
@@ -81,6 +82,8 @@ type Broker struct {
 	queues *queues
 	// replies are the consumers of amq.rabbitmq.reply-to on this node.
 	replies replies
+	// flight counts what the leaders here have in flight.
+	flight leader.Flight
 	// dead counts what the leaders here apply.
 	dead   deadTotals
 	moves  mover.Totals

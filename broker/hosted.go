@@ -138,6 +138,7 @@ func (h *hosted) activate() {
 	h.leads = leader.Lead(h.replica, leader.Config{
 		Queue: h.id, Log: h.log, Session: session, After: h.ended,
 		New:             h.sessions == 1 && h.term <= firstTerm,
+		Flight:          &b.flight,
 		Send:            func(node string, m wire.Message) { h.send(session, node, m) },
 		Room:            b.room,
 		LiveNodes:       b.liveNodes,

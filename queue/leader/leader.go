@@ -41,6 +41,8 @@ type Config struct {
 	// After, if not nil, is closed when the session before on this node has ended:
 	// nothing of it may enter the log behind this one's first entry.
 	After <-chan struct{}
+	// Flight counts what all leaders of the node have in flight. It may be nil.
+	Flight *Flight
 	// Send passes a message to a node, in order, at most once, never blocking.
 	Send func(node string, m wire.Message)
 	// Room tells whether Send takes some MiB more of messages for a node now. nil: it always does.

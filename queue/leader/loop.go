@@ -94,6 +94,7 @@ func (l *Leader) work(spare []any) []any {
 // next leader: that one may not know of them.
 func (l *Leader) end() {
 	l.timer.Stop()
+	l.fly(-l.flying)
 	for _, p := range l.peers {
 		l.cfg.Send(p.id, &wire.NotLeader{Queue: l.cfg.Queue})
 	}

@@ -72,7 +72,7 @@ func (b *batch) coalesce(d fsm.TransferDone) bool {
 // waits for nothing, but for what nobody waits for: that joins the next entry, if
 // one comes soon.
 func (l *Leader) propose() {
-	for l.phase != phaseOpen && len(l.inFlight) < entriesInFlight && l.flying < bytesInFlight {
+	for l.phase != phaseOpen && l.mayFly() {
 		waiting := l.pendingBytes()
 		urgent := len(l.pending.commands) > l.pending.lazy || l.pending.mark > 0 || waiting > 0 && !l.onlyAcks()
 		if !urgent {
@@ -219,7 +219,7 @@ func (l *Leader) submit(e *fsm.Entry, p proposal, size int) {
 	data := fsm.EncodeEntry(dirty.Lend(size + entrySlack)[:0], e)
 	p.bytes = len(data)
 	l.inFlight = append(l.inFlight, p)
-	l.flying += p.bytes
+	l.fly(p.bytes)
 	l.cfg.Log.Propose(data, func(err error) {
 		if err != nil {
 			l.post(proposeFailed{err})
@@ -265,7 +265,7 @@ func (l *Leader) onApplied(r fsm.Result, first bool) {
 	}
 	if r.Session == l.cfg.Session {
 		for len(l.inFlight) > 0 && l.inFlight[0].ordinal <= r.Ordinal {
-			l.flying -= l.inFlight[0].bytes
+			l.fly(-l.inFlight[0].bytes)
 			l.limits.settle(l.inFlight[0])
 			l.flow.now.in += l.inFlight[0].publishes
 			for _, f := range l.inFlight[0].applied {
