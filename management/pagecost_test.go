@@ -54,16 +54,16 @@ func TestFilterEndsWithItsClient(t *testing.T) {
 // TestColumnsCost: what many columns cost does not grow with their number for each field of each item.
 func TestColumnsCost(t *testing.T) {
 	var names []string
-	for i := range 100_000 {
+	for i := range 200_000 {
 		names = append(names, fmt.Sprintf("c%d", i))
 	}
-	items := make([]pageItem, 2000)
+	items := make([]pageItem, 4000)
 	begun := time.Now()
 	status, body := askPage(t, "columns=n,"+strings.Join(names, ","), items)
 	if status != http.StatusOK || body[:16] != `[{"n":0},{"n":0}` {
 		t.Errorf("%d %.50s", status, body)
 	}
-	if took := time.Since(begun); took > 2*time.Second {
+	if took := time.Since(begun); took > 8*time.Second {
 		t.Errorf("%d columns of %d items took %v", len(names), len(items), took)
 	}
 }
