@@ -197,6 +197,9 @@ func (l *Leader) free(n, length int64) (free int64) {
 		}
 		return 0
 	}
+	if !l.consumers.anyCredit() {
+		return 0
+	}
 	for _, v := range l.consumers.levels {
 		for _, c := range v.line[v.head:] {
 			if free >= n {

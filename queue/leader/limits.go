@@ -79,13 +79,23 @@ func (m *limits) verdict(l *Leader, p fsm.Publish) fsm.Verdict {
 	if m.set.Overflow == queue.DropHead || m.set.MaxLength < 0 && m.set.MaxLengthBytes < 0 {
 		return fsm.Accept
 	}
-	if n, bytes := l.staying(); !m.over(n+1, bytes+int64(p.BodyBytes)) {
+	if m.takes(l, 1, int64(p.BodyBytes)) {
 		return fsm.Accept
 	}
 	if m.set.Overflow == queue.RejectPublishDLX && m.set.DeadLetter {
 		return fsm.RefuseFullDLX
 	}
 	return fsm.RefuseFull
+}
+
+// takes tells whether so many messages, of so many bytes together, are within the limits. Consumers are looked at only where it depends on them.
+func (m *limits) takes(l *Leader, n, bytes int64) bool {
+	ready, readyBytes := l.withComing()
+	if !m.over(ready+n, readyBytes+bytes) {
+		return true
+	}
+	ready, readyBytes = l.staying(ready, readyBytes)
+	return !m.over(ready+n, readyBytes+bytes)
 }
 
 func (l *Leader) outboxFull() bool {
@@ -99,10 +109,9 @@ func (l *Leader) withComing() (n, bytes int64) {
 	return n + l.limits.expected + l.supply.letters, bytes + l.limits.expectedBytes + l.supply.bodyBytes
 }
 
-// staying is withComing without what consumers take as it comes in, so that a burst to one that waits is not refused for
-// its first messages. What is ready although nothing holds deliver back is there to stay, and what comes is behind it.
-func (l *Leader) staying() (n, bytes int64) {
-	n, bytes = l.withComing()
+// staying is what is left of n and bytes, of withComing, when consumers have taken what they take as it comes in, so that a burst to one that
+// waits is not refused for its first messages. What is ready although nothing holds deliver back is there to stay, and what comes is behind it.
+func (l *Leader) staying(n, bytes int64) (int64, int64) {
 	ready, delayed := l.readyCount()
 	if ready > 0 && !l.heldBack || l.limits.set.Paused {
 		return n, bytes

@@ -81,8 +81,7 @@ func (m *limits) txVerdict(l *Leader, n, bytes int64) fsm.Verdict {
 	case m.set.Overflow == queue.DropHead || m.set.MaxLength < 0 && m.set.MaxLengthBytes < 0:
 		return fsm.Accept
 	}
-	ready, readyBytes := l.staying()
-	if m.over(ready+n, readyBytes+bytes) {
+	if !m.takes(l, n, bytes) {
 		return fsm.RefuseFull
 	}
 	return fsm.Accept
