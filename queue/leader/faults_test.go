@@ -41,13 +41,7 @@ func TestGapAnswerNamesWhatIsCommitted(t *testing.T) {
 	if ans := await[*wire.TransferAnswer](r, a.ID, nil); ans.UpTo != 1 || ans.Gap {
 		t.Fatalf("answer %+v", ans)
 	}
-	slow := &slowLog{MemLog: r.log, held: make(chan []byte, 16)}
-	r.l.Stop()
-	r.session++
-	cfg := r.l.cfg
-	cfg.Log, cfg.Session = slow, r.session
-	r.l = Lead(r.replica, cfg)
-	slow.let(1)
+	slow := r.relead(func(uint64) bool { return true })
 	r.answerRoll(a)
 	r.l.Receive(a.ID, transfer(9, 2, "2"))
 	r.l.Receive(a.ID, transfer(9, 4, "4"))

@@ -15,13 +15,7 @@ func TestNodeFullOfEntries(t *testing.T) {
 		eventually(t, "the end of what was in flight", func() bool { return flight.bytes.Load() == want })
 	}
 	quiet(0)
-	slow := &slowLog{MemLog: r.log, held: make(chan []byte, 16)}
-	r.l.Stop()
-	r.session++
-	cfg := r.l.cfg
-	cfg.Log, cfg.Session = slow, r.session
-	r.l = Lead(r.replica, cfg)
-	slow.let(1)
+	slow := r.relead(func(uint64) bool { return true })
 	r.answerRoll(a)
 	handled := func() {
 		for range 2 { // the first is answered before what came with it is proposed

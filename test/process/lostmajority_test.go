@@ -23,8 +23,8 @@ type lostPlan struct {
 	lostWork, lostDead, both int
 }
 
-// planLoss looks for two nodes whose death takes the majority of a queue, of another one's target, and of both of a third one.
-func planLoss(t *testing.T, c *cluster.Cluster, pairs int) lostPlan {
+// twoToLose looks for two nodes whose death is what a test needs: fits is told which queues lose their majority by it.
+func twoToLose(t *testing.T, c *cluster.Cluster, fits func(lost func(queue string) bool) bool) (victims [2]*cluster.Node, stays *cluster.Node) {
 	t.Helper()
 	members := map[string][]string{}
 	list, err := patiently(func() ([]cluster.Queue, error) { return c.Node(0).Queues(t.Context()) })
@@ -39,29 +39,38 @@ func planLoss(t *testing.T, c *cluster.Cluster, pairs int) lostPlan {
 	}
 	for x := 3; x < len(c.Nodes()); x++ { // the catalog keeps its majority
 		for y := range x {
-			p := lostPlan{victims: [2]*cluster.Node{c.Node(x), c.Node(y)}, lostWork: -1, lostDead: -1, both: -1}
+			victims = [2]*cluster.Node{c.Node(x), c.Node(y)}
 			lost := func(queue string) bool {
-				return slices.Contains(members[queue], p.victims[0].Name) && slices.Contains(members[queue], p.victims[1].Name)
+				return slices.Contains(members[queue], victims[0].Name) && slices.Contains(members[queue], victims[1].Name)
 			}
-			for i := range pairs {
-				switch work, dead := lost(fmt.Sprint("work", i)), lost(fmt.Sprint("dead", i)); {
-				case work && dead:
-					p.both = i
-				case work:
-					p.lostWork = i
-				case dead:
-					p.lostDead = i
-				}
-			}
-			if p.lostWork >= 0 && p.lostDead >= 0 && p.both >= 0 {
-				at := slices.IndexFunc(c.Nodes(), func(n *cluster.Node) bool { return n != p.victims[0] && n != p.victims[1] })
-				p.stays = c.Node(at)
-				return p
+			if fits(lost) {
+				at := slices.IndexFunc(c.Nodes(), func(n *cluster.Node) bool { return n != victims[0] && n != victims[1] })
+				return victims, c.Node(at)
 			}
 		}
 	}
 	t.Fatal("no two nodes are what the test needs")
-	return lostPlan{}
+	return victims, nil
+}
+
+// planLoss looks for two nodes whose death takes the majority of a queue, of another one's target, and of both of a third one.
+func planLoss(t *testing.T, c *cluster.Cluster, pairs int) (p lostPlan) {
+	t.Helper()
+	p.victims, p.stays = twoToLose(t, c, func(lost func(string) bool) bool {
+		p.lostWork, p.lostDead, p.both = -1, -1, -1
+		for i := range pairs {
+			switch work, dead := lost(fmt.Sprint("work", i)), lost(fmt.Sprint("dead", i)); {
+			case work && dead:
+				p.both = i
+			case work:
+				p.lostWork = i
+			case dead:
+				p.lostDead = i
+			}
+		}
+		return p.lostWork >= 0 && p.lostDead >= 0 && p.both >= 0
+	})
+	return p
 }
 
 // rejectSome rejects the first messages of a queue.

@@ -16,33 +16,15 @@ import (
 // lossOfOne looks for two nodes whose death takes the majority of a queue and of neither of the two beside it.
 func lossOfOne(t *testing.T, c *cluster.Cluster, sets int) (victims [2]*cluster.Node, stays *cluster.Node, set int) {
 	t.Helper()
-	has := map[string][]string{}
-	list, err := patiently(func() ([]cluster.Queue, error) { return c.Node(0).Queues(t.Context()) })
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, q := range list {
-		for _, m := range q.Members {
-			name, _, _ := strings.Cut(m, "/")
-			has[q.Name] = append(has[q.Name], name)
-		}
-	}
-	for x := 3; x < len(c.Nodes()); x++ { // the catalog keeps its majority
-		for y := range x {
-			victims = [2]*cluster.Node{c.Node(x), c.Node(y)}
-			lost := func(queue string) bool {
-				return slices.Contains(has[queue], victims[0].Name) && slices.Contains(has[queue], victims[1].Name)
-			}
-			for set = range sets {
-				if lost(fmt.Sprint("taken", set)) && !lost(fmt.Sprint("slow", set)) && !lost(fmt.Sprint("fans", set)) {
-					at := slices.IndexFunc(c.Nodes(), func(n *cluster.Node) bool { return n != victims[0] && n != victims[1] })
-					return victims, c.Node(at), set
-				}
+	victims, stays = twoToLose(t, c, func(lost func(string) bool) bool {
+		for set = range sets {
+			if lost(fmt.Sprint("taken", set)) && !lost(fmt.Sprint("slow", set)) && !lost(fmt.Sprint("fans", set)) {
+				return true
 			}
 		}
-	}
-	t.Fatal("no two nodes are what the test needs")
-	return victims, nil, 0
+		return false
+	})
+	return victims, stays, set
 }
 
 // TestRecoveredTargetGetsLettersOnce has letters that one of their two targets has taken wait for the other one, which is full, while the
