@@ -92,7 +92,7 @@ func stateVerb(t *tool, use, short string, is func(starts bool) bool) *cobra.Com
 		}
 		text := fmt.Sprintf("Node %s is fully started and running", s.base)
 		if starts {
-			text = fmt.Sprintf("Node %s is starting: %s", s.base, why)
+			text = fmt.Sprintf("Node %s is %s", s.base, why)
 		}
 		if s.opt.formatter == formatJSON {
 			raw, err := json.Marshal(row{"result": is(starts), "message": text})

@@ -32,6 +32,8 @@ type Config struct {
 	Call func(ctx context.Context, addr string, method uint8, req []byte) ([]byte, error)
 	// Logger may be nil.
 	Logger *slog.Logger
+	// Waiting is told why there is no cluster yet, in each round; it may be nil.
+	Waiting func(why string)
 	// Interval is the time between rounds; 150 ms.
 	Interval time.Duration
 }
@@ -67,6 +69,9 @@ func Run(ctx context.Context, cfg Config) (Membership, error) {
 			continue
 		}
 		r.report(waiting)
+		if cfg.Waiting != nil {
+			cfg.Waiting(waiting)
+		}
 		t := time.NewTimer(cfg.Interval)
 		select {
 		case <-ctx.Done():

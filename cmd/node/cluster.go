@@ -125,6 +125,10 @@ func (n *running) enterCluster(ctx context.Context) error {
 			}
 			return peers
 		},
+		Waiting: func(why string) {
+			why = "waiting for a cluster: " + why
+			n.starting.Store(&why)
+		},
 	})
 	if err != nil {
 		return err
@@ -223,6 +227,7 @@ func (n *running) register(ctx context.Context, cat *catalog.Catalog) (fsm.Origi
 		ID: local, ClusterAddr: n.gossip.Self().ClusterAddr, GossipAddr: n.gossip.Self().GossipAddr,
 		AMQPAddr: n.told(n.listeners.amqp), HTTPAddr: n.told(n.listeners.http), GRPCAddr: n.told(n.listeners.grpc),
 	}
+	defer n.starting.Store(n.starting.Load())
 	for said := ""; ; {
 		res, err := cat.Register(ctx, reg)
 		if err == nil {
@@ -235,6 +240,8 @@ func (n *running) register(ctx context.Context, cat *catalog.Catalog) (fsm.Origi
 		if err.Error() != said {
 			said = err.Error()
 			n.log.Info("waiting for the catalog", "err", err)
+			why := waitsForCatalog(err, cat.Voters())
+			n.starting.Store(&why)
 		}
 		select {
 		case <-ctx.Done():
@@ -242,6 +249,16 @@ func (n *running) register(ctx context.Context, cat *catalog.Catalog) (fsm.Origi
 		case <-time.After(registerRetry):
 		}
 	}
+}
+
+// waitsForCatalog says for people what keeps a node from entering itself in the catalog, and which nodes end that.
+func waitsForCatalog(err error, voters []catalog.NodeID) string {
+	names := make([]string, len(voters))
+	for i, v := range voters {
+		names[i] = nodeName(v)
+	}
+	slices.Sort(names)
+	return fmt.Sprintf("waiting for the catalog, which needs a majority of its voters running: %s (%v)", strings.Join(names, ", "), err)
 }
 
 // awaitFounding waits for the catalog's first command, which may come behind a

@@ -57,7 +57,7 @@ func (n *running) openManagement() {
 // serveManagement answers requests once the node is ready.
 func (n *running) serveManagement(w http.ResponseWriter, r *http.Request) {
 	if !n.ready.Load() {
-		http.Error(w, errNotReady.Error(), http.StatusServiceUnavailable)
+		http.Error(w, errNotReady.Error()+": "+n.readiness().Reason, http.StatusServiceUnavailable)
 		return
 	}
 	n.manager.ServeHTTP(w, r)

@@ -107,6 +107,13 @@ func TestHealthVerbsWithoutAMajority(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect(69, verb("check_running")...)
+	// What is missing is said to whoever asks, with the nodes that end it.
+	missing := "waiting for the catalog, which needs a majority of its voters running: " + c.Node(0).Name + ", " + c.Node(1).Name + ", " + c.Node(2).Name
+	await(t, timeoutStart, "it is said what the start waits for", func() bool {
+		_, line, step := readyNow(t, n.HTTP())
+		_, _, failure := ctl(t, n, verb("list_queues")...)
+		return step == "starting" && strings.Contains(line, missing) && strings.Contains(failure, "node is not ready: starting: "+missing)
+	})
 	if code, out, failure := ctl(t, n, verb("await_startup", "-t", "2")...); code != 75 {
 		t.Errorf("exit code %d: %s %s", code, out, failure)
 	}

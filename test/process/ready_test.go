@@ -55,7 +55,7 @@ func TestReadinessTellsWhy(t *testing.T) {
 	}
 	await(t, timeoutReply, "it is founding a cluster", func() bool {
 		code, line, step := readyNow(t, first.HTTP())
-		return code == 503 && line == "starting: cluster" && step == "starting"
+		return code == 503 && strings.HasPrefix(line, "starting: waiting for a cluster: ") && step == "starting"
 	})
 	startAll(t, c)
 	await(t, timeoutReply, "it is ready", func() bool {
