@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"syscall"
 )
 
 // answerBytesMax bounds what an answer may have.
@@ -23,6 +24,7 @@ const answerBytesMax = 256 << 20
 type client struct {
 	base           string // without a slash at the end
 	user, password string // no user: the certificate's
+	socket         string // the control socket's path, if it is that
 	http           *http.Client
 }
 
@@ -35,7 +37,7 @@ func onSocket(path string) *client {
 		var d net.Dialer
 		return d.DialContext(ctx, "unix", path)
 	}
-	return &client{base: "http://local", http: &http.Client{Transport: &http.Transport{DialContext: dial}}}
+	return &client{base: "http://local", socket: path, http: &http.Client{Transport: &http.Transport{DialContext: dial}}}
 }
 
 func newClient(o *options) (*client, error) {
@@ -212,7 +214,19 @@ func (c *client) lost(ctx context.Context, err error) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return errorf(ExitTimeout, "operation on node %s timed out", c.base)
 	}
-	return errorf(ExitUnavailable, "unable to perform an operation on node %s: %v", c.base, err)
+	return errorf(ExitUnavailable, "unable to perform an operation on node %s: %v%s", c.base, err, c.unreachable(err))
+}
+
+// unreachable is a line of advice for who asks a node that is not there; empty where the error says enough.
+func (c *client) unreachable(err error) string {
+	refused, missing := errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ENOENT)
+	switch {
+	case c.socket != "" && (refused || missing):
+		return "\nNo node runs with the data folder of this control socket; --local looks into the one that WARREN_DATA_DIR names, or else ./data."
+	case refused:
+		return "\nNo node listens there: start it, or ask another one with --url or WARREN_CTL_URL."
+	}
+	return ""
 }
 
 func (c *client) refused(resp *http.Response, raw []byte) error {

@@ -95,7 +95,7 @@ func Command(env Env) *cobra.Command {
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return notFound(args[0])
+				return notFound(cmd, args[0])
 			}
 			return cmd.Help()
 		},

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -140,7 +141,9 @@ func TestExitCodes(t *testing.T) {
 		code   int
 		want   string
 	}{
-		{"unknown verb", 200, "", []string{"list_cues"}, ExitUsage, "Command 'list_cues' not found"},
+		{"unknown verb", 200, "", []string{"frobnicate"}, ExitUsage, "Command 'frobnicate' not found. See 'ctl --help'."},
+		{"mistyped verb", 200, "", []string{"list_cues"}, ExitUsage, "Command 'list_cues' not found. Did you mean 'list_queues' or 'list_users'?"},
+		{"mistyped verb of dlq", 200, "", []string{"dlq", "retyr"}, ExitUsage, "Command 'dlq retyr' not found. Did you mean 'retry'?"},
 		{"unknown option", 200, "", []string{"list_queues", "--fast"}, ExitUsage, "unknown flag: --fast"},
 		{"unknown column", 200, "[]", []string{"list_queues", "name", "mass", "speed"}, ExitUsage, "Info key(s) mass, speed are not supported"},
 		{"formatter", 200, "[]", []string{"list_queues", "--formatter", "erlang"}, ExitUsage, "formatter 'erlang'"},
@@ -163,8 +166,13 @@ func TestExitCodes(t *testing.T) {
 	}
 	closed := httptest.NewServer(says(200, "[]"))
 	closed.Close()
-	if code, _, failure := runAt(t, "--url", closed.URL, "list_queues"); code != ExitUnavailable || !strings.Contains(failure, "unable to perform an operation on node "+closed.URL) {
+	if code, _, failure := runAt(t, "--url", closed.URL, "list_queues"); code != ExitUnavailable || !strings.Contains(failure, "unable to perform an operation on node "+closed.URL) ||
+		!strings.Contains(failure, "ask another one with --url") {
 		t.Errorf("nobody there: %d %s", code, failure)
+	}
+	socket := unixScheme + filepath.Join(t.TempDir(), "control.sock")
+	if code, _, failure := runAt(t, "--url", socket, "list_queues"); code != ExitUnavailable || !strings.Contains(failure, "control.sock") || !strings.Contains(failure, "WARREN_DATA_DIR") {
+		t.Errorf("no control socket: %d %s", code, failure)
 	}
 	slow := func(_ http.ResponseWriter, r *http.Request) {
 		select {

@@ -74,7 +74,7 @@ func dlqVerbs(t *tool) []*cobra.Command {
 		Args:  cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usage("Command 'dlq %s' not found.", args[0])
+				return usage("Command 'dlq %s' not found.%s", args[0], meant(cmd, args[0]))
 			}
 			return cmd.Help()
 		},

@@ -1,5 +1,12 @@
 package ctl
 
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
 // foreign are commands of RabbitMQ's tools that cannot be here, with what there is in their place.
 var foreign = map[string]string{
 	"eval": "there is no Erlang here", "eval_file": "there is no Erlang here", "remote_shell": "there is no Erlang here", "erlang_cookie_hash": "there is no Erlang here: nodes know each other by certificates (docs/operations.md)",
@@ -31,10 +38,19 @@ var foreign = map[string]string{
 	"set_vhost_tags": "use update_vhost_metadata",
 }
 
-// notFound is the error for a command that does not exist.
-func notFound(name string) *Error {
+// notFound is the error for a command that does not exist among those of cmd.
+func notFound(cmd *cobra.Command, name string) *Error {
 	if text, ok := foreign[name]; ok {
 		return usage("Command '%s' is RabbitMQ's: %s.", name, text)
 	}
-	return usage("Command '%s' not found.", name)
+	return usage("Command '%s' not found.%s", name, meant(cmd, name))
+}
+
+// meant names the commands that look or begin like name, and where all are listed.
+func meant(cmd *cobra.Command, name string) string {
+	cmd.SuggestionsMinimumDistance = min(3, max(1, len(name)/2)) // a short name is like many
+	if like := cmd.SuggestionsFor(name); len(like) > 0 {
+		return " Did you mean '" + strings.Join(like, "' or '") + "'?"
+	}
+	return fmt.Sprintf(" See '%s --help'.", cmd.CommandPath())
 }

@@ -43,27 +43,30 @@ type check struct {
 }
 
 func healthVerbs(t *tool) []*cobra.Command {
-	const node = "the node that is asked"
 	simple := func(use, short string, c check) *cobra.Command {
-		return t.command(verb{use: use, short: short, run: func(ctx context.Context, s *session, _ []string) error { return s.check(ctx, c) }})
+		return t.command(verb{use: use, short: short, run: func(ctx context.Context, s *session, _ []string) error {
+			asked := c
+			asked.banner = fmt.Sprintf(c.banner, s.base)
+			return s.check(ctx, asked)
+		}})
 	}
 	return []*cobra.Command{
 		simple("check_alarms", "Fail if a node of the cluster is short of memory or disk", check{
-			"Asking " + node + " to report any known resource alarms ...", "No alarms are in effect in the cluster", path("health", "checks", "alarms"), alarmLines,
+			"Asking node %s to report any known resource alarms ...", "No alarms are in effect in the cluster", path("health", "checks", "alarms"), alarmLines,
 		}),
 		simple("check_local_alarms", "Fail if the node that is asked is short of memory or disk", check{
-			"Asking " + node + " to report any local resource alarms ...", "The node reported no local alarms", path("health", "checks", "local-alarms"), alarmLines,
+			"Asking node %s to report any local resource alarms ...", "The node reported no local alarms", path("health", "checks", "local-alarms"), alarmLines,
 		}),
 		simple("check_virtual_hosts", "Fail while the node that is asked opens its queues", check{
-			"Checking if all virtual hosts are running on " + node + " ...", "All virtual hosts are running", path("health", "checks", "virtual-hosts"),
+			"Checking if all virtual hosts are running on node %s ...", "All virtual hosts are running", path("health", "checks", "virtual-hosts"),
 			func(c *checkup) []string { return []string{c.Reason + ": " + strings.Join(c.VHosts, ", ")} },
 		}),
 		simple("check_if_node_is_quorum_critical", "Fail if queues would be without a quorum when the node that is asked stopped", check{
-			"Checking if " + node + " is critical for quorum of any quorum queues ...", "The node reported no quorum queues with minimum quorum",
+			"Checking if node %s is critical for quorum of any quorum queues ...", "The node reported no quorum queues with minimum quorum",
 			path("health", "checks", "node-is-quorum-critical"), criticalLines,
 		}),
 		simple("check_if_node_is_ready", "Fail if clients should not be sent to the node that is asked, and say why", check{
-			"Asking " + node + " if it is ready ...", "The node is ready to serve clients", path("health", "checks", "ready-to-serve-clients"), nil,
+			"Asking node %s if it is ready ...", "The node is ready to serve clients", path("health", "checks", "ready-to-serve-clients"), nil,
 		}),
 		listenerVerb(t, "check_port_listener PORT", "port-listener", "port", func(c *checkup) string { return "ports: " + joinInts(c.Ports) }),
 		listenerVerb(t, "check_protocol_listener PROTOCOL", "protocol-listener", "protocol", func(c *checkup) string {
@@ -104,7 +107,7 @@ func listenerVerb(t *tool, use, what, kind string, others func(c *checkup) strin
 		use: use, short: "Fail if the node that is asked does not listen for that " + kind, min: 1, max: 1,
 		run: func(ctx context.Context, s *session, args []string) error {
 			return s.check(ctx, check{
-				fmt.Sprintf("Asking the node if there's an active listener for %s %s ...", kind, args[0]),
+				fmt.Sprintf("Asking node %s if there's an active listener for %s %s ...", s.base, kind, args[0]),
 				fmt.Sprintf("A listener for %s %s is running.", kind, args[0]), path("health", "checks", what, args[0]),
 				func(c *checkup) []string {
 					return []string{fmt.Sprintf("No listener for %s %s is active. Found listeners that use the following %s", kind, args[0], others(c))}
@@ -124,7 +127,7 @@ func certificateVerb(t *tool) *cobra.Command {
 				return usage("unit '%s' is not supported. Please use one of: days, weeks, months, years", unit)
 			}
 			return s.check(ctx, check{
-				"Checking certificate expiration on the node ...", fmt.Sprintf("No certificates are expiring within %d %s.", within, unit),
+				fmt.Sprintf("Checking certificate expiration on node %s ...", s.base), fmt.Sprintf("No certificates are expiring within %d %s.", within, unit),
 				path("health", "checks", "certificate-expiration", strconv.FormatUint(uint64(within), 10), unit),
 				func(c *checkup) (lines []string) {
 					for _, e := range c.Expired {

@@ -190,7 +190,7 @@ func lockDir(dir string) (*os.File, error) {
 	}
 	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
-		return nil, errors.Join(fmt.Errorf("%w: %s", ErrLocked, dir), f.Close())
+		return nil, errors.Join(fmt.Errorf("%w: %s: a node runs in it already, another one needs a data-dir of its own", ErrLocked, dir), f.Close())
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("lock the data directory: %w", err), f.Close())
@@ -216,7 +216,7 @@ func (i *Identity) load(node string) error {
 		return fmt.Errorf("node identity %s: %w", path, err)
 	}
 	if i.rec.Node != node {
-		return fmt.Errorf("%w: %s is node '%s', not '%s'", ErrForeignDirectory, i.dir, i.rec.Node, node)
+		return fmt.Errorf("%w: %s is node '%s', not '%s': start it with node-id %s, or give this node a data-dir of its own", ErrForeignDirectory, i.dir, i.rec.Node, node, i.rec.Node)
 	}
 	return nil
 }
@@ -232,7 +232,7 @@ func (i *Identity) checkEmpty() error {
 		switch e.Name() {
 		case lockFile, identityFile + tmpSuffix, "lost+found":
 		default:
-			return fmt.Errorf("%w: %s has '%s'", ErrNotEmpty, i.dir, e.Name())
+			return fmt.Errorf("%w: %s has '%s': give the node an empty data-dir, or one that is not there yet", ErrNotEmpty, i.dir, e.Name())
 		}
 	}
 	return nil

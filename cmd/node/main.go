@@ -99,12 +99,25 @@ func rootCommand(env environment) *cobra.Command {
 		Short:         "A replicated message broker for RabbitMQ's clients",
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Args:          cobra.NoArgs,
+		Args:          unknownCommand,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.AddCommand(serveCommand(env), ctl.Command(ctl.Env{Stdin: env.stdin, Stdout: env.stdout, Lookup: env.lookup}),
 		inspect.Command(env.stdout, func(err error) error { return failure{err} }), certificatesCommand(env), backupCommand(env), restoreCommand(env), versionCommand(env))
 	return root
+}
+
+// unknownCommand refuses what is no command, and says which one may be meant.
+func unknownCommand(cmd *cobra.Command, args []string) error {
+	err := cobra.NoArgs(cmd, args)
+	if err == nil {
+		return nil
+	}
+	cmd.SuggestionsMinimumDistance = 2
+	if like := cmd.SuggestionsFor(args[0]); len(like) > 0 {
+		return fmt.Errorf("%w, did you mean %q?", err, like[0])
+	}
+	return fmt.Errorf("%w: `%s --help` lists them", err, cmd.CommandPath())
 }
 
 func versionCommand(env environment) *cobra.Command {
@@ -145,6 +158,9 @@ func serveCommand(env environment) *cobra.Command {
 	}
 	file := cmd.Flags().String("config", "", "YAML `file` with settings (WARREN_CONFIG)")
 	flags := addSettings(cmd.Flags())
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return fmt.Errorf("%w: `%s --help` lists the settings", err, cmd.CommandPath())
+	})
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		cfg, err := config.Load(config.Sources{File: *file, Env: env.lookup, Flags: flags()})
 		if err != nil {

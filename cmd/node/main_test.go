@@ -27,8 +27,9 @@ func TestBadValues(t *testing.T) {
 		env  map[string]string
 		want string
 	}{
-		{name: "unknown command", args: []string{"sreve"}, want: `unknown command "sreve" for "warren"`},
-		{name: "unknown flag", args: []string{"serve", "--port", "1"}, want: "unknown flag: --port"},
+		{name: "unknown command", args: []string{"sreve"}, want: `unknown command "sreve" for "warren", did you mean "serve"?`},
+		{name: "nothing like it", args: []string{"frobnicate"}, want: "unknown command \"frobnicate\" for \"warren\": `warren --help` lists them"},
+		{name: "unknown flag", args: []string{"serve", "--port", "1"}, want: "unknown flag: --port: `warren serve --help` lists the settings"},
 		{name: "argument too many", args: []string{"serve", "now"}, want: `unknown command "now" for "warren serve"`},
 		{name: "flag without value", args: []string{"serve", "--amqp-addr"}, want: "flag needs an argument: --amqp-addr"},
 		{name: "node id", args: []string{"serve", "--node-id", "a b"}, want: "node-id: only letters, digits"},

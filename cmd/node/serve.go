@@ -200,7 +200,7 @@ func (n *running) listen(context.Context) error {
 		}
 		ln, err := net.Listen("tcp", l.addr)
 		if err != nil {
-			return fmt.Errorf("%s address: %w", l.name, err)
+			return fmt.Errorf("%s-addr: %w", l.name, err)
 		}
 		*l.to = ln
 		n.onClose(l.name+" listener", func() error { return ignoreClosed(ln.Close()) })

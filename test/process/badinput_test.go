@@ -161,7 +161,7 @@ func TestPortTaken(t *testing.T) {
 	for _, flag := range []string{"--amqp-addr", "--http-addr", "--grpc-addr", "--cluster-addr"} {
 		t.Run(flag, func(t *testing.T) {
 			code, stderr := runBinary(t, append(loopbackFlags(t, t.TempDir()), flag, l.Addr().String())...)
-			if line := lastLine(stderr); code != 1 || !strings.Contains(line, l.Addr().String()) || !strings.Contains(line, "address already in use") {
+			if line := lastLine(stderr); code != 1 || !strings.Contains(line, strings.TrimPrefix(flag, "--")+": listen tcp "+l.Addr().String()) || !strings.Contains(line, "address already in use") {
 				t.Errorf("code %d, last line %q", code, line)
 			}
 		})
