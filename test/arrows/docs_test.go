@@ -44,3 +44,50 @@ func TestDocumentsNameTestsThatExist(t *testing.T) {
 		}
 	}
 }
+
+// Links between documents lead to files that are there, and to headings that are in them.
+func TestDocumentLinks(t *testing.T) {
+	anchors := func(text string) map[string]bool {
+		all := map[string]bool{}
+		for _, h := range regexp.MustCompile(`(?m)^#+ (.+)$`).FindAllStringSubmatch(text, -1) {
+			slug := regexp.MustCompile(`[^\p{L}\p{N} _-]`).ReplaceAllString(strings.ToLower(h[1]), "")
+			all[strings.ReplaceAll(slug, " ", "-")] = true
+		}
+		return all
+	}
+	link := regexp.MustCompile(`\]\(([^)#\s:]*)(?:#([^)\s]*))?\)`)
+	code := regexp.MustCompile("(?s)```.*?```|`[^`\n]*`")
+	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (d.Name() == "node_modules" || d.Name() == ".git" || d.Name() == ".run"):
+			return filepath.SkipDir
+		case !strings.HasSuffix(path, ".md"):
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		for _, m := range link.FindAllStringSubmatch(code.ReplaceAllString(string(text), ""), -1) {
+			to, linked := path, text
+			if m[1] != "" {
+				to = filepath.Join(filepath.Dir(path), m[1])
+				if linked, err = os.ReadFile(to); err != nil {
+					if s, e := os.Stat(to); e != nil || !s.IsDir() {
+						t.Errorf("%s: %s is not there", path, m[0])
+					}
+					continue
+				}
+			}
+			if m[2] != "" && strings.HasSuffix(to, ".md") && !anchors(string(linked))[m[2]] {
+				t.Errorf("%s: %s: no such heading", path, m[0])
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
