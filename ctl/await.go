@@ -21,7 +21,7 @@ const (
 func awaitVerbs(t *tool) []*cobra.Command {
 	return []*cobra.Command{
 		t.command(verb{
-			use: "ping", short: "Fail if the process of the node does not answer, or had better be started again",
+			use: "ping", short: "Fail if the node's process does not respond, or should be restarted",
 			run: func(ctx context.Context, s *session, _ []string) error {
 				s.say("Will ping %s.", s.base)
 				resp, raw, err := s.send(ctx, http.MethodGet, "/healthz", nil)
@@ -51,10 +51,10 @@ func awaitVerbs(t *tool) []*cobra.Command {
 		stateVerb(t, "is_booting", "Say whether the node is still starting", func(starts bool) bool { return starts }),
 		awaitVerb(t, verb{use: "await_startup", short: "Wait until the node has started, for --timeout or five minutes", run: awaitStartup}, startupWait),
 		awaitVerb(t, verb{
-			use: "await_online_nodes COUNT", short: "Wait until so many nodes of the cluster run, for --timeout or five minutes", min: 1, max: 1, run: awaitNodes,
+			use: "await_online_nodes COUNT", short: "Wait until this many nodes of the cluster are running, for --timeout or five minutes", min: 1, max: 1, run: awaitNodes,
 		}, nodesWait),
 		awaitVerb(t, verb{
-			use: "await_online_quorum_plus_one", short: "Wait until no queue needs the node that is asked for its quorum, for --timeout or two minutes",
+			use: "await_online_quorum_plus_one", short: "Wait until no queue would lose its quorum without the node, for --timeout or two minutes",
 			run: func(ctx context.Context, s *session, _ []string) error {
 				s.say("Will wait for a quorum + 1 of nodes to be online for all quorum queues ...")
 				return s.until(ctx, func() (bool, string, error) {

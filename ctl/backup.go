@@ -21,10 +21,10 @@ func backupVerbs(t *tool) []*cobra.Command {
 	var output string
 	var hold time.Duration
 	cmd := t.command(verb{
-		use: "backup --output FILE", short: "Take a consistent backup of the whole cluster while it works", patient: true,
+		use: "backup --output FILE", short: "Take a consistent backup of the whole running cluster", patient: true,
 		run: func(ctx context.Context, s *session, _ []string) error { return takeBackup(ctx, s, output, hold) },
 	})
-	cmd.Long = "Take a consistent backup of the whole cluster while it works: users, virtual hosts, policies, exchanges, bindings and every durable queue\n" +
+	cmd.Long = "Take a consistent backup of the whole running cluster: users, virtual hosts, policies, exchanges, bindings and every durable queue\n" +
 		"with its messages. What was confirmed before the command began is in it; every dead letter is in it exactly once. What consumers hold is in it\n" +
 		"as ready. Queues that live in memory (exclusive or not durable) are not. While the cut is taken, which is a matter of milliseconds, dead\n" +
 		"letters do not move between queues; publishers and consumers notice nothing. The file must not be there yet. It is whole when\n" +

@@ -12,7 +12,7 @@ import (
 
 func clusterVerbs(t *tool) []*cobra.Command {
 	return []*cobra.Command{t.command(verb{
-		use: "cluster_status", short: "Show the nodes of the cluster, which of them run, their versions, alarms and listeners",
+		use: "cluster_status", short: "Show the nodes of the cluster, which of them are running, their versions, alarms and listeners",
 		long: "Show the nodes of the cluster, in rabbitmqctl's sections. --formatter json has the same with its names, and\n" +
 			"below \"warren\" what RabbitMQ does not have: the catalog's leader and voters, zones and the cluster's level.",
 		run: clusterStatus,

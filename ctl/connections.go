@@ -25,7 +25,7 @@ func connectionVerbs(t *tool) []*cobra.Command {
 			run: listConnections,
 		}),
 		t.command(verb{
-			use: "close_connection NAME REASON", short: "Close a client's connection, which is told the reason", min: 2, max: 2,
+			use: "close_connection NAME REASON", short: "Close a client's connection, with a reason for the client", min: 2, max: 2,
 			run: func(ctx context.Context, s *session, args []string) error {
 				s.say("Closing connection %s, reason: %s ...", args[0], args[1])
 				return s.gone(s.closeConnection(ctx, args[0], args[1]), errorf(ExitData, "no connection '%s'", args[0]))

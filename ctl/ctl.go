@@ -86,8 +86,8 @@ func Command(env Env) *cobra.Command {
 	t := &tool{env: env}
 	cmd := &cobra.Command{
 		Use:   "ctl",
-		Short: "Look into a running cluster and change it, in rabbitmqctl's words",
-		Long: "Look into a running cluster and change it, in rabbitmqctl's words.\n\n" +
+		Short: "Inspect and administer a running cluster, with rabbitmqctl's commands",
+		Long: "Inspect and administer a running cluster, with rabbitmqctl's commands.\n\n" +
 			"Any node of the cluster answers. The exit code is 0 after success, 64 for a wrong\n" +
 			"command line, 65 if what is named does not exist, 67 for a user that does not exist,\n" +
 			"69 if the node cannot answer, 70 if it refuses, 75 if it did not answer in time and\n" +
@@ -114,19 +114,19 @@ func (t *tool) addOptions(cmd *cobra.Command) {
 	t.given = f.Changed
 	o := &t.opt
 	f.StringVar(&o.url, "url", "http://127.0.0.1:15672", "a node's management API, or unix://PATH of its control socket (WARREN_CTL_URL)")
-	f.BoolVar(&o.local, "local", false, "ask the node of this machine by the socket in its data folder (WARREN_DATA_DIR, or data), without a password")
-	f.StringVar(&o.user, "user", "guest", "who asks (WARREN_CTL_USER)")
-	f.StringVar(&o.password, "password", "guest", "the user's password (WARREN_CTL_PASSWORD, which other users of the machine cannot see)")
-	f.StringVar(&o.ca, "ca-file", "", "authorities of the node's certificate (PEM), the system's if not given (WARREN_CTL_CA_FILE)")
-	f.StringVar(&o.cert, "cert-file", "", "certificate to show (PEM), which stands for a user unless --user is given (WARREN_CTL_CERT_FILE)")
+	f.BoolVar(&o.local, "local", false, "connect to the node on this machine through the socket in its data directory (WARREN_DATA_DIR, or ./data), without a password")
+	f.StringVar(&o.user, "user", "guest", "user name to log in with (WARREN_CTL_USER)")
+	f.StringVar(&o.password, "password", "guest", "the user's password; prefer WARREN_CTL_PASSWORD, which other users of the machine cannot see")
+	f.StringVar(&o.ca, "ca-file", "", "CA certificates to verify the node with (PEM), the system's if not given (WARREN_CTL_CA_FILE)")
+	f.StringVar(&o.cert, "cert-file", "", "client certificate (PEM), which identifies the user unless --user is given (WARREN_CTL_CERT_FILE)")
 	f.StringVar(&o.key, "key-file", "", "key of that certificate (PEM) (WARREN_CTL_KEY_FILE)")
 	f.StringVarP(&o.vhost, "vhost", "p", "/", "virtual host")
-	f.BoolVarP(&o.quiet, "quiet", "q", false, "print results only, without a line that says what is done")
+	f.BoolVarP(&o.quiet, "quiet", "q", false, "print only results, without a line that says what is done")
 	f.BoolVarP(&o.silent, "silent", "s", false, "like --quiet, and no column names either")
 	f.BoolVar(&o.noHeaders, "no-table-headers", false, "no column names")
 	f.StringVar(&o.formatter, "formatter", formatTable, "form of lists: table, pretty_table, json or csv")
-	f.StringVar(&o.profile, "profile", profileDefault, "which of the clusters in ~/.config/warren/ctl.yaml, or in WARREN_CTL_CONFIG, is meant (WARREN_CTL_PROFILE)")
-	f.BoolVar(&o.idempotently, "idempotently", false, "do not fail if what is to be deleted does not exist")
+	f.StringVar(&o.profile, "profile", profileDefault, "name of a cluster in ~/.config/warren/ctl.yaml, or in the file WARREN_CTL_CONFIG (WARREN_CTL_PROFILE)")
+	f.BoolVar(&o.idempotently, "idempotently", false, "do not fail if the object to be deleted does not exist")
 	f.IntVarP(&o.timeout, "timeout", "t", 60, "`seconds` to wait for the answer; 0: no limit")
 }
 

@@ -37,7 +37,7 @@ func definitionVerbs(t *tool) []*cobra.Command {
 	})
 	var dry, unchanged, unsupported bool
 	imports := t.command(verb{
-		use: "import_definitions [FILE]", short: "Make what a file of definitions says, and delete nothing", max: 1, patient: true,
+		use: "import_definitions [FILE]", short: "Import a definitions file: adds and replaces, deletes nothing", max: 1, patient: true,
 		long: "Make what a file of definitions says: of Warren, or of RabbitMQ 3 or 4. Without FILE, or with -, it is standard input. Nothing is\n" +
 			"deleted; queues and exchanges that are there stay as they are; the default user stays as it is. A file with anything that cannot\n" +
 			"be is refused before anything is changed. With --vhost everything goes into that virtual host. What was left out is listed.",

@@ -12,7 +12,7 @@ import (
 // diagnosticVerbs are of rabbitmq-diagnostics.
 func diagnosticVerbs(t *tool) []*cobra.Command {
 	catalog := func(use string) *cobra.Command {
-		return t.command(verb{use: use, short: "Fail while nobody leads the catalog, which always has data", run: func(ctx context.Context, s *session, _ []string) error {
+		return t.command(verb{use: use, short: "Fail while the catalog (the metadata store) has no leader", run: func(ctx context.Context, s *session, _ []string) error {
 			return s.check(ctx, check{"Checking if the catalog has a leader ...", "The catalog has a leader", path("health", "checks", "metadata-store", "initialized"), nil})
 		}})
 	}

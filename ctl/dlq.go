@@ -70,7 +70,7 @@ func (c *chosen) empty() bool { return len(c.parameters()) == 0 }
 func dlqVerbs(t *tool) []*cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dlq",
-		Short: "See dead letters, and send them back where they came from",
+		Short: "Inspect dead letters, and send them back to where they came from",
 		Args:  cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {

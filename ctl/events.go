@@ -16,7 +16,7 @@ const eventBytesMax = 16 << 20
 
 func eventVerbs(t *tool) []*cobra.Command {
 	cmd := t.command(verb{
-		use: "consume_event_stream", short: "Print what happens in the cluster, one JSON object a line, until interrupted", patient: true,
+		use: "consume_event_stream", short: "Print the cluster's events, one JSON object per line, until interrupted", patient: true,
 		run: func(ctx context.Context, s *session, _ []string) error { return consumeEvents(ctx, s) },
 	})
 	cmd.Long = "Print what happens in the cluster until interrupted: one JSON object a line, with the field event: change (a queue, policy or virtual host\n" +

@@ -13,7 +13,7 @@ var flagColumns = []string{"name", "state", "stability", "provided_by", "desc", 
 func flagVerbs(t *tool) []*cobra.Command {
 	return []*cobra.Command{
 		t.command(verb{
-			use: "list_feature_flags [COLUMN...]", short: "List what the nodes' programs know, and whether the cluster uses it: name and state by default",
+			use: "list_feature_flags [COLUMN...]", short: "List feature flags, and whether the cluster uses them: name and state by default",
 			long: "List what the nodes' programs know, and whether the cluster uses it. The columns are " + strings.Join(flagColumns, ", ") + ".", max: -1,
 			run: func(ctx context.Context, s *session, args []string) error {
 				columns, err := columnsOf(args, flagColumns, "name", "state")
@@ -29,7 +29,7 @@ func flagVerbs(t *tool) []*cobra.Command {
 			},
 		}),
 		t.command(verb{
-			use: "enable_feature_flag all|NAME", short: "Use what all nodes' programs know, now; older programs are refused from then on", min: 1, max: 1,
+			use: "enable_feature_flag all|NAME", short: "Enable the features that all nodes support, now; older versions are refused from then on", min: 1, max: 1,
 			long: "Use what all nodes' programs know, now, rather than when they have known it for --upgrade-settle. It is refused while a node is\n" +
 				"away or older. From then on older programs are refused: there is no way back.",
 			run: func(ctx context.Context, s *session, args []string) error {

@@ -10,8 +10,8 @@ import (
 
 func gossipVerbs(t *tool) []*cobra.Command {
 	return []*cobra.Command{t.command(verb{
-		use: "gossip_keys", short: "Show each node's gossip keys by fingerprint, that of the key that seals first",
-		long: "Show each node's gossip keys by fingerprint, that of the key that seals first.\n" +
+		use: "gossip_keys", short: "Show the fingerprints of each node's gossip keys, the encrypting one first",
+		long: "Show the fingerprints of each node's gossip keys, the encrypting one first.\n" +
 			"The exit code is 70 if nodes do not have the same keys in the same order.",
 		run: func(ctx context.Context, s *session, _ []string) error {
 			var nodes []struct {

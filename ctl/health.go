@@ -54,18 +54,18 @@ func healthVerbs(t *tool) []*cobra.Command {
 		simple("check_alarms", "Fail if a node of the cluster is short of memory or disk", check{
 			"Asking node %s to report any known resource alarms ...", "No alarms are in effect in the cluster", path("health", "checks", "alarms"), alarmLines,
 		}),
-		simple("check_local_alarms", "Fail if the node that is asked is short of memory or disk", check{
+		simple("check_local_alarms", "Fail if the node is short of memory or disk", check{
 			"Asking node %s to report any local resource alarms ...", "The node reported no local alarms", path("health", "checks", "local-alarms"), alarmLines,
 		}),
-		simple("check_virtual_hosts", "Fail while the node that is asked opens its queues", check{
+		simple("check_virtual_hosts", "Fail while the node is opening its queues", check{
 			"Checking if all virtual hosts are running on node %s ...", "All virtual hosts are running", path("health", "checks", "virtual-hosts"),
 			func(c *checkup) []string { return []string{c.Reason + ": " + strings.Join(c.VHosts, ", ")} },
 		}),
-		simple("check_if_node_is_quorum_critical", "Fail if queues would be without a quorum when the node that is asked stopped", check{
+		simple("check_if_node_is_quorum_critical", "Fail if queues would lose their quorum if the node stopped", check{
 			"Checking if node %s is critical for quorum of any quorum queues ...", "The node reported no quorum queues with minimum quorum",
 			path("health", "checks", "node-is-quorum-critical"), criticalLines,
 		}),
-		simple("check_if_node_is_ready", "Fail if clients should not be sent to the node that is asked, and say why", check{
+		simple("check_if_node_is_ready", "Fail if the node is not ready to serve clients, and say why", check{
 			"Asking node %s if it is ready ...", "The node is ready to serve clients", path("health", "checks", "ready-to-serve-clients"), nil,
 		}),
 		listenerVerb(t, "check_port_listener PORT", "port-listener", "port", func(c *checkup) string { return "ports: " + joinInts(c.Ports) }),
@@ -74,7 +74,7 @@ func healthVerbs(t *tool) []*cobra.Command {
 		}),
 		certificateVerb(t),
 		t.command(verb{
-			use: "check_port_connectivity", short: "Fail if a listener of the node that is asked cannot be connected to from here", run: checkConnectivity,
+			use: "check_port_connectivity", short: "Fail if a listener of the node cannot be connected to from here", run: checkConnectivity,
 		}),
 	}
 }
@@ -104,7 +104,7 @@ func joinInts(list []int) string {
 
 func listenerVerb(t *tool, use, what, kind string, others func(c *checkup) string) *cobra.Command {
 	return t.command(verb{
-		use: use, short: "Fail if the node that is asked does not listen for that " + kind, min: 1, max: 1,
+		use: use, short: "Fail if the node has no listener for this " + kind, min: 1, max: 1,
 		run: func(ctx context.Context, s *session, args []string) error {
 			return s.check(ctx, check{
 				fmt.Sprintf("Asking node %s if there's an active listener for %s %s ...", s.base, kind, args[0]),
@@ -121,7 +121,7 @@ func certificateVerb(t *tool) *cobra.Command {
 	var within uint
 	var unit string
 	cmd := t.command(verb{
-		use: "check_certificate_expiration", short: "Fail if a certificate of the node that is asked expires within four weeks, or --within",
+		use: "check_certificate_expiration", short: "Fail if a certificate of the node expires within four weeks, or --within",
 		run: func(ctx context.Context, s *session, _ []string) error {
 			if !slices.Contains([]string{"days", "weeks", "months", "years"}, unit) {
 				return usage("unit '%s' is not supported. Please use one of: days, weeks, months, years", unit)

@@ -57,7 +57,7 @@ func vhostLimitVerbs(t *tool) []*cobra.Command {
 			},
 		}),
 		t.command(verb{
-			use: "clear_vhost_limits", short: "Take all limits from a vhost",
+			use: "clear_vhost_limits", short: "Remove all limits of a vhost",
 			run: func(ctx context.Context, s *session, _ []string) error {
 				s.say(`Clearing vhost "%s" limits ...`, s.opt.vhost)
 				return found(s.delete(ctx, path("warren", "vhost-limits", s.opt.vhost)), noVhost(s.opt.vhost))
@@ -102,7 +102,7 @@ func userLimitVerbs(t *tool) []*cobra.Command {
 			},
 		}),
 		t.command(verb{
-			use: "clear_user_limits USER LIMIT|all", short: "Take a limit, or all, from a user",
+			use: "clear_user_limits USER LIMIT|all", short: "Remove a limit, or all limits, of a user",
 			min: 2, max: 2,
 			run: func(ctx context.Context, s *session, args []string) error {
 				if args[1] == allLimits {

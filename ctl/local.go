@@ -16,7 +16,7 @@ import (
 func localVerbs(t *tool) []*cobra.Command {
 	return []*cobra.Command{
 		t.command(verb{
-			use: "server_version", short: "Show the version of the node that is asked",
+			use: "server_version", short: "Show the version of the node",
 			run: func(ctx context.Context, s *session, _ []string) error {
 				n, err := s.ownNode(ctx)
 				if err != nil {
@@ -28,15 +28,15 @@ func localVerbs(t *tool) []*cobra.Command {
 			},
 		}),
 		t.command(verb{
-			use: "listeners", short: "Show where the node that is asked listens",
+			use: "listeners", short: "Show the listeners of the node",
 			run: listListeners,
 		}),
 		t.command(verb{
-			use: "environment", short: "Show the settings of the node that is asked, in effect now",
+			use: "environment", short: "Show the settings that are in effect on the node",
 			run: environment,
 		}),
 		t.command(verb{
-			use: "set_log_level LEVEL", short: "Have the node that is asked log debug, info, warn or error and above, until it is started again", min: 1, max: 1,
+			use: "set_log_level LEVEL", short: "Set the node's log level to debug, info, warn or error, until it is restarted", min: 1, max: 1,
 			run: func(ctx context.Context, s *session, args []string) error {
 				s.say(`Setting log level to "%s" ...`, args[0])
 				return s.put(ctx, path("warren", "log-level"), map[string]string{"level": args[0]})
@@ -92,7 +92,7 @@ func environment(ctx context.Context, s *session, _ []string) error {
 func hashVerb(t *tool) *cobra.Command {
 	var hashing string
 	cmd := t.command(verb{
-		use: "hash_password [PASSWORD]", short: "Hash a password as users' are, for a file of definitions; no node is asked", max: 1,
+		use: "hash_password [PASSWORD]", short: "Hash a password for a definitions file; no node is asked", max: 1,
 		long: "Hash a password as users' are, with a new salt, for a file of definitions. No node is asked.\n\n" +
 			"Without PASSWORD it is the first line of standard input, where other users of the machine cannot see it.",
 		run: func(_ context.Context, s *session, args []string) error {
@@ -123,7 +123,7 @@ func hashVerb(t *tool) *cobra.Command {
 func routeVerb(t *tool) *cobra.Command {
 	var headers []string
 	cmd := t.command(verb{
-		use: "route EXCHANGE KEY", short: "Say which queues a message with a routing key would go to; nothing is published", min: 2, max: 2,
+		use: "route EXCHANGE KEY", short: "Show which queues a message with a routing key would go to; nothing is published", min: 2, max: 2,
 		long: `Say which queues a message with a routing key would go to, by bindings, exchanges and alternate exchanges as they are now. Nothing
 is published. "" or amq.default is the default exchange.`,
 		run: func(ctx context.Context, s *session, args []string) error {
@@ -168,7 +168,7 @@ is published. "" or amq.default is the default exchange.`,
 // reportVerbs have report, which is for whoever is to help.
 func reportVerbs(t *tool) []*cobra.Command {
 	return []*cobra.Command{t.command(verb{
-		use: "report", short: "Show everything about the cluster that may help to find out what is wrong; no message, no password",
+		use: "report", short: "Show everything that may help to diagnose a problem; no messages, no passwords",
 		run: report,
 	})}
 }
@@ -216,7 +216,7 @@ func report(ctx context.Context, s *session, _ []string) error {
 func logTailVerb(t *tool) *cobra.Command {
 	lines := 50
 	cmd := t.command(verb{
-		use: "log_tail", short: "Show the newest lines of the log of the node that is asked",
+		use: "log_tail", short: "Show the newest lines of the node's log",
 		run: func(ctx context.Context, s *session, _ []string) error {
 			var log struct{ Lines []string }
 			if err := s.get(ctx, path("warren", "log")+"?lines="+strconv.Itoa(lines), &log); err != nil {

@@ -15,8 +15,8 @@ const logLook = 500 * time.Millisecond
 func logStreamVerb(t *tool) *cobra.Command {
 	duration := 0
 	cmd := t.command(verb{
-		use: "log_tail_stream", short: "Print what the node that is asked logs from now on, until interrupted", patient: true,
-		long: "Print what the node that is asked logs from now on, until interrupted or for --duration seconds. It asks twice a second, and says how many\n" +
+		use: "log_tail_stream", short: "Print new lines of the node's log, until interrupted", patient: true,
+		long: "Print new lines of the node's log, until interrupted or for --duration seconds. It asks twice a second, and says how many\n" +
 			"lines it has missed where the node logs faster than it keeps lines. The exit code is 69 if the node ends.",
 		run: func(ctx context.Context, s *session, _ []string) error {
 			if duration < 0 {

@@ -22,7 +22,7 @@ func maintenanceVerbs(t *tool) []*cobra.Command {
 	return []*cobra.Command{
 		drainVerb(t),
 		t.command(verb{
-			use: "revive [NODE]", short: "End the maintenance of a node: clients may come again, and its queues come back", max: 1,
+			use: "revive [NODE]", short: "End the maintenance of a node: it accepts clients again, and its leaders move back", max: 1,
 			long: "End what drain began: the node listens for clients again, and the queues that are at home there come back by and by. The node\n" +
 				"is the one that is asked, if none is named. A restart ends maintenance too.",
 			run: func(ctx context.Context, s *session, args []string) error {
@@ -37,7 +37,7 @@ func drainVerb(t *tool) *cobra.Command {
 	var limit time.Duration
 	var strict bool
 	cmd := t.command(verb{
-		use: "drain [NODE]", short: "Put a node into maintenance: other nodes take over its queues, its clients are sent away", max: 1,
+		use: "drain [NODE]", short: "Put a node into maintenance: other nodes take over its queues, its clients are disconnected", max: 1,
 		long: "Put a node into maintenance, as before it is stopped: it is not ready, gets no new queues, waits until no queue would lose its quorum with\n" +
 			"it, closes its listeners, hands over the queues that it leads and the catalog, lets publishers have their confirms and closes\n" +
 			"all connections (320). It stays in the cluster, with its replicas. The node is the one that is asked, if none is named. The exit\n" +

@@ -21,8 +21,8 @@ var memoryUnits = map[string]float64{
 func memoryVerb(t *tool) *cobra.Command {
 	unit := "mb"
 	cmd := t.command(verb{
-		use: "memory_breakdown", short: "Show what the memory of the node that is asked is used for",
-		long: "Show what the memory of the node that is asked is used for, the largest part first. The parts are what Go's runtime holds, and no byte\n" +
+		use: "memory_breakdown", short: "Show what the node's memory is used for",
+		long: "Show what the node's memory is used for, the largest part first. The parts are what Go's runtime holds, and no byte\n" +
 			"is in two; what queues take is counted about. The alarm goes by what is used: the total without what is free or was never touched.",
 		run: func(ctx context.Context, s *session, _ []string) error { return memoryBreakdown(ctx, s, unit) },
 	})

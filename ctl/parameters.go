@@ -9,7 +9,7 @@ import (
 func parameterVerbs(t *tool) []*cobra.Command {
 	return []*cobra.Command{
 		t.command(verb{
-			use: "set_cluster_name NAME", short: "Give the cluster a name for people; what it is stays its id", min: 1, max: 1,
+			use: "set_cluster_name NAME", short: "Set the cluster's display name; its id does not change", min: 1, max: 1,
 			run: func(ctx context.Context, s *session, args []string) error {
 				s.say("Setting cluster name to %s ...", args[0])
 				return s.put(ctx, path("cluster-name"), map[string]string{"name": args[0]})

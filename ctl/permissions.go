@@ -16,15 +16,15 @@ type permissionKind struct {
 }
 
 var permissionKinds = []permissionKind{
-	{"permissions", "list_permissions", "list_user_permissions", []string{"configure", "write", "read"}, "what users may do", "permissions"},
-	{"topic-permissions", "list_topic_permissions", "list_user_topic_permissions", []string{"exchange", "write", "read"}, "which keys of topic exchanges users may use", "topic permissions"},
+	{"permissions", "list_permissions", "list_user_permissions", []string{"configure", "write", "read"}, "the permissions of users", "permissions"},
+	{"topic-permissions", "list_topic_permissions", "list_user_topic_permissions", []string{"exchange", "write", "read"}, "the topic permissions of users", "topic permissions"},
 }
 
 func permissionVerbs(t *tool) []*cobra.Command {
 	const patterns = "The patterns are regular expressions in Go's syntax that match anywhere in a name; '' matches nothing."
 	verbs := []*cobra.Command{
 		t.command(verb{
-			use: "set_permissions USER CONFIGURE WRITE READ", short: "Say what a user may do in a vhost",
+			use: "set_permissions USER CONFIGURE WRITE READ", short: "Set the permissions of a user in a vhost",
 			long: "Say which exchanges and queues of a vhost a user may configure, write to and read from.\n" + patterns, min: 4, max: 4,
 			run: func(ctx context.Context, s *session, args []string) error {
 				s.say(`Setting permissions for user "%s" in vhost "%s" ...`, args[0], s.opt.vhost)
@@ -33,14 +33,14 @@ func permissionVerbs(t *tool) []*cobra.Command {
 			},
 		}),
 		t.command(verb{
-			use: "clear_permissions USER", short: "Take all a user may do in a vhost, which stays closed to it", min: 1, max: 1,
+			use: "clear_permissions USER", short: "Remove a user's permissions in a vhost, which it then cannot open", min: 1, max: 1,
 			run: func(ctx context.Context, s *session, args []string) error {
 				s.say(`Clearing permissions for user "%s" in vhost "%s" ...`, args[0], s.opt.vhost)
 				return s.whichIsGone(ctx, s.delete(ctx, path("permissions", s.opt.vhost, args[0])), args[0])
 			},
 		}),
 		t.command(verb{
-			use: "set_topic_permissions USER EXCHANGE WRITE READ", short: "Say which keys of a topic exchange a user may use",
+			use: "set_topic_permissions USER EXCHANGE WRITE READ", short: "Set the topic permissions of a user: which routing keys of a topic exchange it may use",
 			long: "Say with which keys a user may publish to a topic exchange and bind to it. {username} and {vhost} stand for the names.\n" + patterns, min: 4, max: 4,
 			run: func(ctx context.Context, s *session, args []string) error {
 				s.say(`Setting topic permissions on "%s" for user "%s" in vhost "%s" ...`, args[1], args[0], s.opt.vhost)
@@ -49,7 +49,7 @@ func permissionVerbs(t *tool) []*cobra.Command {
 			},
 		}),
 		t.command(verb{
-			use: "clear_topic_permissions USER [EXCHANGE]", short: "Let a user use all keys of a topic exchange, or of all in a vhost", min: 1, max: 2,
+			use: "clear_topic_permissions USER [EXCHANGE]", short: "Remove a user's topic permissions for an exchange, or for all in a vhost: all routing keys are then allowed", min: 1, max: 2,
 			long: "Let a user use all keys of a topic exchange again or, without EXCHANGE, of all in a vhost. The default exchange has no topics: '' is refused.",
 			run: func(ctx context.Context, s *session, args []string) error {
 				if len(args) == 1 {

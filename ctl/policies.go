@@ -32,7 +32,7 @@ func policyVerbs(t *tool) (verbs []*cobra.Command) {
 	for _, k := range policyKinds {
 		verbs = append(verbs, k.setVerb(t),
 			t.command(verb{
-				use: k.list, short: "List them: each " + k.what + " of a vhost",
+				use: k.list, short: "List each " + k.what + " of a vhost",
 				run: func(ctx context.Context, s *session, _ []string) error { return k.listAll(ctx, s) },
 			}),
 			t.command(verb{
@@ -57,8 +57,8 @@ func (k *policyKind) setVerb(t *tool) *cobra.Command {
 	var applyTo string
 	var priority int64
 	cmd := t.command(verb{
-		use: k.set + " NAME PATTERN DEFINITION", short: "Make or replace " + k.one,
-		long: "Make or replace " + k.one + ". The pattern is a regular expression that matches anywhere in the names of\n" +
+		use: k.set + " NAME PATTERN DEFINITION", short: "Create or replace " + k.one,
+		long: "Create or replace " + k.one + ". The pattern is a regular expression that matches anywhere in the names of\n" +
 			"queues and exchanges; the definition is a JSON object. It takes effect on what is there at once.",
 		min: 3, max: 3,
 		run: func(ctx context.Context, s *session, args []string) error {

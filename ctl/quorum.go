@@ -38,14 +38,14 @@ func quorumVerbs(t *tool) []*cobra.Command {
 			},
 		}),
 		t.command(verb{
-			use: "transfer_leadership QUEUE NODE", short: "Have a queue led by the replica on a node, from now on", min: 2, max: 2,
-			long: "Have a queue led by the replica on a node, from now on: the queue is at home there, and its leader comes back after a restart of\n" +
+			use: "transfer_leadership QUEUE NODE", short: "Make the replica on a node the leader of a queue, now and in future", min: 2, max: 2,
+			long: "Make the replica on a node the leader of a queue, now and in future: the queue is at home there, and its leader comes back after a restart of\n" +
 				"the node. The exit code is 75 if it does not lead at once: it will when it has caught up.",
 			run: transferLeadership,
 		}),
 		t.command(verb{
-			use: "forget_cluster_node NODE", short: "Take a node that does not run any more out of the cluster, for good", min: 1, max: 1,
-			long: "Take a node that does not run any more out of the cluster, for good: its data folder is not let in again. It is refused while the\n" +
+			use: "forget_cluster_node NODE", short: "Remove a stopped node from the cluster, permanently", min: 1, max: 1,
+			long: "Remove a stopped node from the cluster, permanently: its data folder is not let in again. It is refused while the\n" +
 				"node runs, and while it has replicas of queues: see shrink and decommission_node.",
 			run: forgetNode,
 		}),
@@ -86,8 +86,8 @@ func growVerb(t *tool) *cobra.Command {
 	var vhosts, queues, membership string
 	var errorsOnly bool
 	cmd := t.command(verb{
-		use: "grow NODE all|even", short: "Give all queues a replica on a node, or those with an even number of them", min: 2, max: 2,
-		long: "Give all queues a replica on a node, or those with an even number of them, some at a time, and wait until they vote. Queues that\n" +
+		use: "grow NODE all|even", short: "Add a replica on a node to all queues, or to those with an even number of replicas", min: 2, max: 2,
+		long: "Add a replica on a node to all queues, or to those with an even number of replicas, some at a time, and wait until they vote. Queues that\n" +
 			"have one there already are left out. Patterns are regular expressions of Go, and match anywhere in a name. The exit code is 70 if\n" +
 			"something could not be done; it can be run again. Without --timeout it takes up to an hour.",
 		run: func(ctx context.Context, s *session, args []string) error {
@@ -112,7 +112,7 @@ func growToVerb(t *tool) *cobra.Command {
 	var vhosts, queues, membership string
 	var errorsOnly bool
 	cmd := t.command(verb{
-		use: "grow_to_count COUNT all|even", short: "Give all queues, or those with an even number of them, replicas until they have so many", min: 2, max: 2,
+		use: "grow_to_count COUNT all|even", short: "Add replicas to all queues, or to those with an even number, until they have this many", min: 2, max: 2,
 		long: "Give all queues, or those with an even number of replicas, replicas until they have so many, or one on each node that runs. Nodes in\n" +
 			"zones where a queue has none come first, then those with the fewest replicas. Queues that have as many, or more, are left out. It\n" +
 			"goes on as grow does otherwise.",
@@ -147,8 +147,8 @@ func addPatterns(cmd *cobra.Command, vhosts, queues *string) {
 func shrinkVerb(t *tool) *cobra.Command {
 	var errorsOnly bool
 	cmd := t.command(verb{
-		use: "shrink NODE", short: "Take all replicas of queues away from a node", min: 1, max: 1,
-		long: "Take all replicas of queues away from a node, some at a time, and wait until they are gone. The queues have one replica less then:\n" +
+		use: "shrink NODE", short: "Remove all replicas of queues from a node", min: 1, max: 1,
+		long: "Remove all replicas of queues from a node, some at a time, and wait until they are gone. The queues have one replica less then:\n" +
 			"decommission_node moves them to other nodes instead. The exit code is 70 if something could not be done; it can be run again. Without\n" +
 			"--timeout it takes up to an hour.",
 		run: func(ctx context.Context, s *session, args []string) error {

@@ -20,7 +20,7 @@ func recoveryVerbs(t *tool) []*cobra.Command {
 	var lost []string
 	var yes bool
 	cmd := t.command(verb{
-		use: "recover_queues --lost NODE[,NODE] [QUEUE]", short: "Let queues go on that have lost most of their replicas for good", max: 1,
+		use: "recover_queues --lost NODE[,NODE] [QUEUE]", short: "Recover queues that have permanently lost a majority of their replicas", max: 1,
 		long: "Let queues go on that have lost the majority of their replicas for good, from the newest replica that is left: all of the cluster, or\n" +
 			"one of the virtual host. Without --yes it only tells what it would do. WHAT ONLY THE LOST NODES HAD IS GONE, also if it was\n" +
 			"confirmed, and what they have must never come back: stop them, or take them off the network, before. Dead letters that were on\n" +
@@ -31,7 +31,7 @@ func recoveryVerbs(t *tool) []*cobra.Command {
 		},
 	})
 	cluster := t.command(verb{
-		use: "recover_cluster --lost NODE[,NODE]", short: "Let the cluster go on that has lost most voters of its catalog for good", patient: true,
+		use: "recover_cluster --lost NODE[,NODE]", short: "Recover a cluster that has permanently lost a majority of its catalog's voters", patient: true,
 		long: "Let a cluster go on without nodes that are lost for good, if its catalog has lost its majority with them. It is asked on a node that goes\n" +
 			"on, by the socket in its data folder, also while that node waits for the catalog. Without --yes it only tells what it would do. All\n" +
 			"other nodes have to be there. WHAT ONLY THE LOST NODES HAD IS GONE: declarations, users and policies of the last moments, and queues\n" +

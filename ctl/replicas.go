@@ -22,8 +22,8 @@ func replicaVerbs(t *tool) []*cobra.Command {
 	return []*cobra.Command{
 		addMemberVerb(t),
 		t.command(verb{
-			use: "delete_member QUEUE NODE", short: "Take the replica of a queue away from a node, and wait until it is gone", min: 2, max: 2,
-			long: "Take the replica of a queue away from a node, and wait until it is gone. It is refused for the last one, and if the queue would\n" +
+			use: "delete_member QUEUE NODE", short: "Remove a queue's replica from a node, and wait until that is done", min: 2, max: 2,
+			long: "Remove a queue's replica from a node, and wait until that is done. It is refused for the last one, and if the queue would\n" +
 				"have no majority then. The replica that add_member is just adding can be taken back. The exit code is 75 if it is not done within\n" +
 				"--timeout: it goes on.",
 			run: func(ctx context.Context, s *session, args []string) error {
@@ -37,8 +37,8 @@ func replicaVerbs(t *tool) []*cobra.Command {
 func addMemberVerb(t *tool) *cobra.Command {
 	var membership string
 	cmd := t.command(verb{
-		use: "add_member QUEUE NODE", short: "Give a queue a replica on a node, and wait until it has everything and votes", min: 2, max: 2,
-		long: "Give a queue a replica on a node, and wait until it has everything and votes; until then it does not count for the quorum. The\n" +
+		use: "add_member QUEUE NODE", short: "Add a replica of a queue on a node, and wait until it has caught up and votes", min: 2, max: 2,
+		long: "Add a replica of a queue on a node, and wait until it has caught up and votes; until then it does not count for the quorum. The\n" +
 			"exit code is 75 if that is not so within --timeout: it goes on.",
 		run: func(ctx context.Context, s *session, args []string) error {
 			if err := checkMembership(membership); err != nil {

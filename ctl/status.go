@@ -11,7 +11,7 @@ import (
 
 func statusVerbs(t *tool) []*cobra.Command {
 	return []*cobra.Command{t.command(verb{
-		use: "status", short: "Show what the node that is asked is and uses: version, memory, disk, files, alarms, listeners, totals",
+		use: "status", short: "Show the status of the node: version, memory, disk, files, alarms, listeners, totals",
 		run: nodeStatus,
 	})}
 }

@@ -21,7 +21,7 @@ func stewardVerbs(t *tool) []*cobra.Command {
 func decommissionVerb(t *tool) *cobra.Command {
 	var cancel, detached bool
 	cmd := t.command(verb{
-		use: "decommission_node NODE", short: "Let a node leave the cluster for good: others take its replicas, then it is forgotten", min: 1, max: 1,
+		use: "decommission_node NODE", short: "Remove a node from the cluster permanently: its replicas move to other nodes, then it is forgotten", min: 1, max: 1,
 		long: "Let a node leave the cluster for good, whether it runs or is dead: other nodes take its replicas of queues, its vote in the catalog's\n" +
 			"group and its leaders; then it is forgotten, and if it runs it sends its clients away and ends. Its data folder is of no use any more: a\n" +
 			"node of that name can join with an empty one. The verb waits without a time limit unless --timeout is given (exit code 75: it goes on, and the\n" +
@@ -123,7 +123,7 @@ func decommission(ctx context.Context, s *session, node string, limited, detache
 func rebalanceVerb(t *tool) *cobra.Command {
 	var vhosts, queues string
 	cmd := t.command(verb{
-		use: "rebalance all|classic|quorum|stream", short: "Let the nodes lead alike", min: 1, max: 1,
+		use: "rebalance all|classic|quorum|stream", short: "Distribute the leaders of queues evenly over the nodes", min: 1, max: 1,
 		long: "Even out which nodes should lead queues, as far as their replicas are there: all of them, or those of a type (there are no streams) whose names match.\n" +
 			"Leaders follow at the pace of --leader-moves. Patterns are regular expressions of Go, and match anywhere in a name. It shows how many\n" +
 			"of these queues each node should lead now.",

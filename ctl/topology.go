@@ -31,7 +31,7 @@ func topologyVerbs(t *tool) []*cobra.Command {
 			run: listBindings,
 		}),
 		t.command(verb{
-			use: "purge_queue QUEUE", short: "Delete the messages of a queue that are ready", min: 1, max: 1,
+			use: "purge_queue QUEUE", short: "Delete the ready messages of a queue", min: 1, max: 1,
 			run: func(ctx context.Context, s *session, args []string) error {
 				s.say("Purging queue '%s' in vhost '%s' ...", args[0], s.opt.vhost)
 				return found(s.delete(ctx, path("queues", s.opt.vhost, args[0], "contents")), noQueue(s, args[0]))
@@ -43,10 +43,10 @@ func topologyVerbs(t *tool) []*cobra.Command {
 
 // pauseVerb is pause_queue or resume_queue, as lavinmqctl has them.
 func pauseVerb(t *tool, verbName string) *cobra.Command {
-	v := verb{use: verbName + "_queue QUEUE", short: "Have a queue hand out messages again", min: 1, max: 1}
+	v := verb{use: verbName + "_queue QUEUE", short: "Resume deliveries from a paused queue", min: 1, max: 1}
 	saying := "Resuming"
 	if verbName == "pause" {
-		v.short, saying = "Have a queue hand out nothing; it takes publishes and settlements as ever", "Pausing"
+		v.short, saying = "Stop deliveries from a queue; it still accepts publishes and acknowledgements", "Pausing"
 	}
 	v.run = func(ctx context.Context, s *session, args []string) error {
 		s.say("%s queue '%s' in vhost '%s' ...", saying, args[0], s.opt.vhost)

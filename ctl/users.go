@@ -19,14 +19,14 @@ const passwordBytesMax = 64 << 10
 func userVerbs(t *tool) []*cobra.Command {
 	return append(passwordVerbs(t),
 		t.command(verb{
-			use: "delete_user USER", short: "Delete a user with its permissions, and end its connections", min: 1, max: 1,
+			use: "delete_user USER", short: "Delete a user with its permissions, and close its connections", min: 1, max: 1,
 			run: func(ctx context.Context, s *session, args []string) error {
 				s.say(`Deleting user "%s" ...`, args[0])
 				return s.gone(s.delete(ctx, path("users", args[0])), noUser(args[0]))
 			},
 		}),
 		t.command(verb{
-			use: "clear_password USER", short: "Take the password from a user, who cannot log in with one then", min: 1, max: 1,
+			use: "clear_password USER", short: "Remove a user's password, so that it cannot log in with one", min: 1, max: 1,
 			run: func(ctx context.Context, s *session, args []string) error {
 				s.say(`Clearing password for user "%s" ...`, args[0])
 				return found(s.delete(ctx, path("warren", "users", args[0], "password")), noUser(args[0]))
@@ -71,8 +71,8 @@ func passwordVerbs(t *tool) []*cobra.Command {
 		return map[string]any{"password": password}, nil
 	}
 	add := t.command(verb{
-		use: "add_user USER [PASSWORD]", short: "Make a user, who may do nothing before set_permissions",
-		long: "Make a user, who may do nothing before set_permissions." + how, min: 1, max: 2,
+		use: "add_user USER [PASSWORD]", short: "Create a user, without any permissions until set_permissions",
+		long: "Create a user, without any permissions until set_permissions." + how, min: 1, max: 2,
 		run: func(ctx context.Context, s *session, args []string) error {
 			if args[0] == "" {
 				return usage("user cannot be an empty string")
@@ -94,7 +94,7 @@ func passwordVerbs(t *tool) []*cobra.Command {
 		},
 	})
 	change := t.command(verb{
-		use: "change_password USER [PASSWORD]", short: "Give a user another password, for logins from now on",
+		use: "change_password USER [PASSWORD]", short: "Change a user's password, for new logins",
 		long: "Give a user another password. Connections that are open stay." + how, min: 1, max: 2,
 		run: func(ctx context.Context, s *session, args []string) error {
 			user, err := body(s, args[1:])
@@ -110,8 +110,8 @@ func passwordVerbs(t *tool) []*cobra.Command {
 		hashingFlag(cmd, &hashing, "the node's setting password-hashing")
 	}
 	return []*cobra.Command{add, change, t.command(verb{
-		use: "authenticate_user USER [PASSWORD]", short: "Try a user's password",
-		long: "Try a user's password. The exit code is 65 if it is wrong." + how, min: 1, max: 2,
+		use: "authenticate_user USER [PASSWORD]", short: "Check a user's password",
+		long: "Check a user's password. The exit code is 65 if it is wrong." + how, min: 1, max: 2,
 		run: func(ctx context.Context, s *session, args []string) error {
 			password, err := s.password(t.env.Stdin, args[1:])
 			if err != nil {

@@ -16,21 +16,21 @@ func vhostVerbs(t *tool) []*cobra.Command {
 		addVhostVerb(t),
 		updateVhostVerb(t),
 		t.command(verb{
-			use: "enable_vhost_deletion_protection VHOST", short: "Refuse to delete a vhost", min: 1, max: 1,
+			use: "enable_vhost_deletion_protection VHOST", short: "Protect a vhost from being deleted", min: 1, max: 1,
 			run: func(ctx context.Context, s *session, args []string) error {
 				s.say(`Protecting virtual host "%s" from deletion ...`, args[0])
 				return found(s.do(ctx, http.MethodPost, path("vhosts", args[0], "deletion", "protection"), nil, nil), noVhost(args[0]))
 			},
 		}),
 		t.command(verb{
-			use: "disable_vhost_deletion_protection VHOST", short: "Let a vhost be deleted again", min: 1, max: 1,
+			use: "disable_vhost_deletion_protection VHOST", short: "Allow a vhost to be deleted again", min: 1, max: 1,
 			run: func(ctx context.Context, s *session, args []string) error {
 				s.say(`Removing deletion protection of virtual host "%s" ...`, args[0])
 				return found(s.delete(ctx, path("vhosts", args[0], "deletion", "protection")), noVhost(args[0]))
 			},
 		}),
 		t.command(verb{
-			use: "delete_vhost VHOST", short: "Delete a vhost with all that is in it, messages too, and end its connections", min: 1, max: 1,
+			use: "delete_vhost VHOST", short: "Delete a vhost with everything in it, including messages, and close its connections", min: 1, max: 1,
 			run: func(ctx context.Context, s *session, args []string) error {
 				s.say(`Deleting vhost "%s" ...`, args[0])
 				return s.gone(s.delete(ctx, path("vhosts", args[0])), noVhost(args[0]))
@@ -47,7 +47,7 @@ func vhostVerbs(t *tool) []*cobra.Command {
 func addVhostVerb(t *tool) *cobra.Command {
 	var description, tags, queueType string
 	cmd := t.command(verb{
-		use: "add_vhost VHOST", short: "Make a vhost; one that exists stays as it is", min: 1, max: 1,
+		use: "add_vhost VHOST", short: "Create a vhost; an existing one is left unchanged", min: 1, max: 1,
 		long: "Make a vhost, in which nobody may do anything before set_permissions. One that exists stays as it is.",
 		run: func(ctx context.Context, s *session, args []string) error {
 			if args[0] == "" {
@@ -71,7 +71,7 @@ func updateVhostVerb(t *tool) *cobra.Command {
 	var description, tags, queueType string
 	var cmd *cobra.Command
 	cmd = t.command(verb{
-		use: "update_vhost_metadata VHOST", short: "Change what is said of a vhost: what is not given stays as it is", min: 1, max: 1,
+		use: "update_vhost_metadata VHOST", short: "Change the metadata of a vhost; what is not given is left unchanged", min: 1, max: 1,
 		run: func(ctx context.Context, s *session, args []string) error {
 			body := map[string]any{}
 			for flag, field := range map[string]struct{ key, value string }{

@@ -96,7 +96,7 @@ func oneLine(err error) string { return strings.Join(strings.Fields(err.Error())
 func rootCommand(env environment) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "warren",
-		Short:         "A replicated message broker for RabbitMQ's clients",
+		Short:         "A replicated message broker for RabbitMQ clients",
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          unknownCommand,
@@ -152,8 +152,8 @@ func serveCommand(env environment) *cobra.Command {
 		Short: "Run a node until it is interrupted",
 		Long: "Run a node until it is interrupted.\n\n" +
 			"Each flag can also be given as an environment variable (WARREN_AMQP_ADDR for\n" +
-			"--amqp-addr) and as a key of the YAML file (amqp-addr). A flag wins over the\n" +
-			"environment, the environment over the file.",
+			"--amqp-addr) and as a key of the YAML file (amqp-addr). Flags take\n" +
+			"precedence over environment variables, and those over the file.",
 		Args: cobra.NoArgs,
 	}
 	file := cmd.Flags().String("config", "", "YAML `file` with settings (WARREN_CONFIG)")
