@@ -23,7 +23,7 @@ func awaitVerbs(t *tool) []*cobra.Command {
 		t.command(verb{
 			use: "ping", short: "Fail if the node's process does not respond, or should be restarted",
 			run: func(ctx context.Context, s *session, _ []string) error {
-				s.say("Will ping %s.", s.base)
+				s.say("Will ping %s.", s.name)
 				resp, raw, err := s.send(ctx, http.MethodGet, "/healthz", nil)
 				if err != nil {
 					return err
@@ -36,15 +36,15 @@ func awaitVerbs(t *tool) []*cobra.Command {
 			},
 		}),
 		t.command(verb{use: "check_running", short: "Fail if the node has not started yet", run: func(ctx context.Context, s *session, _ []string) error {
-			s.say("Checking if node %s is running ...", s.base)
+			s.say("Checking if node %s is running ...", s.name)
 			starts, why, err := s.starting(ctx)
 			switch {
 			case err != nil:
 				return err
 			case starts:
-				return s.failed(fmt.Sprintf("Node %s has not fully started yet: %s", s.base, why))
+				return s.failed(fmt.Sprintf("Node %s has not fully started yet: %s", s.name, why))
 			}
-			s.passed(fmt.Sprintf("Node %s is fully started and running", s.base))
+			s.passed(fmt.Sprintf("Node %s is fully started and running", s.name))
 			return nil
 		}}),
 		stateVerb(t, "is_running", "Say whether the node has started", func(starts bool) bool { return !starts }),
@@ -85,14 +85,14 @@ func awaitVerb(t *tool, v verb, wait int) *cobra.Command {
 // stateVerb tells about the start of a node; what it says is no failure.
 func stateVerb(t *tool, use, short string, is func(starts bool) bool) *cobra.Command {
 	return t.command(verb{use: use, short: short, run: func(ctx context.Context, s *session, _ []string) error {
-		s.say("Asking node %s for its status ...", s.base)
+		s.say("Asking node %s for its status ...", s.name)
 		starts, why, err := s.starting(ctx)
 		if err != nil {
 			return err
 		}
-		text := fmt.Sprintf("Node %s is fully started and running", s.base)
+		text := fmt.Sprintf("Node %s is fully started and running", s.name)
 		if starts {
-			text = fmt.Sprintf("Node %s is %s", s.base, why)
+			text = fmt.Sprintf("Node %s is %s", s.name, why)
 		}
 		if s.opt.formatter == formatJSON {
 			raw, err := json.Marshal(row{"result": is(starts), "message": text})
@@ -149,7 +149,7 @@ func (s *session) until(ctx context.Context, look func() (done bool, why string,
 }
 
 func awaitStartup(ctx context.Context, s *session, _ []string) error {
-	s.say("Waiting for node %s to start ...", s.base)
+	s.say("Waiting for node %s to start ...", s.name)
 	return s.until(ctx, func() (bool, string, error) {
 		starts, why, err := s.starting(ctx)
 		return err == nil && !starts, why, err

@@ -61,7 +61,7 @@ func takeBackup(ctx context.Context, s *session, output string, hold time.Durati
 	defer body.Close()
 	h, err := keepBackup(body, output)
 	if errors.Is(err, backup.ErrMalformed) || ctx.Err() != nil {
-		return errorf(ExitUnavailable, "the backup was broken off by node %s, whose log tells why: %v", s.base, err)
+		return errorf(ExitUnavailable, "the backup was broken off by node %s, whose log tells why: %v", s.name, err)
 	}
 	if err != nil {
 		return errorf(ExitSoftware, "write %s: %v", output, err)
@@ -88,7 +88,7 @@ func openBackup(ctx context.Context, s *session, hold time.Duration) (io.ReadClo
 	if err != nil {
 		return nil, s.lost(ctx, err)
 	}
-	return nil, found(s.refused(resp, raw), errorf(ExitSoftware, "node %s does not know of backups", s.base))
+	return nil, found(s.refused(resp, raw), errorf(ExitSoftware, "node %s does not know of backups", s.name))
 }
 
 // toStdout in place of a file's name is for pods, which have no other way out.
@@ -106,7 +106,7 @@ func printBackup(ctx context.Context, s *session, hold time.Duration) error {
 	case out.err != nil:
 		return errorf(ExitSoftware, "write the backup: %v", out.err)
 	case err != nil:
-		return errorf(ExitUnavailable, "the backup was broken off by node %s, whose log tells why: %v", s.base, err)
+		return errorf(ExitUnavailable, "the backup was broken off by node %s, whose log tells why: %v", s.name, err)
 	}
 	return nil
 }

@@ -23,6 +23,7 @@ const answerBytesMax = 256 << 20
 // client sends requests to one node.
 type client struct {
 	base           string // without a slash at the end
+	name           string // what messages call the node: its URL, or the path of its control socket
 	user, password string // no user: the certificate's
 	socket         string // the control socket's path, if it is that
 	http           *http.Client
@@ -37,7 +38,7 @@ func onSocket(path string) *client {
 		var d net.Dialer
 		return d.DialContext(ctx, "unix", path)
 	}
-	return &client{base: "http://local", socket: path, http: &http.Client{Transport: &http.Transport{DialContext: dial}}}
+	return &client{base: "http://local", name: path, socket: path, http: &http.Client{Transport: &http.Transport{DialContext: dial}}}
 }
 
 func newClient(o *options) (*client, error) {
@@ -67,7 +68,8 @@ func newClient(o *options) (*client, error) {
 		secure.Certificates = []tls.Certificate{pair}
 	}
 	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: secure}
-	return &client{base: strings.TrimRight(o.url, "/"), user: o.user, password: o.password, http: &http.Client{Transport: transport}}, nil
+	base := strings.TrimRight(o.url, "/")
+	return &client{base: base, name: base, user: o.user, password: o.password, http: &http.Client{Transport: transport}}, nil
 }
 
 // path makes a path under /api of parts, which are escaped. None may be empty: open refuses that.
@@ -128,7 +130,7 @@ func (c *client) do(ctx context.Context, method, path string, body, to any) erro
 		return nil
 	}
 	if err := json.Unmarshal(raw, to); err != nil {
-		return errorf(ExitSoftware, "the answer of %s is not understood: %v", c.base, err)
+		return errorf(ExitSoftware, "the answer of %s is not understood: %v", c.name, err)
 	}
 	return nil
 }
@@ -151,7 +153,7 @@ func (c *client) send(ctx context.Context, method, path string, body any, header
 	defer resp.Body.Close()
 	raw, err := readAnswer(resp.Body, answerBytesMax)
 	if errors.Is(err, errLarge) {
-		return nil, nil, errorf(ExitSoftware, "the answer of %s is larger than %d MiB", c.base, answerBytesMax>>20)
+		return nil, nil, errorf(ExitSoftware, "the answer of %s is larger than %d MiB", c.name, answerBytesMax>>20)
 	}
 	if err != nil {
 		return nil, nil, c.lost(ctx, err)
@@ -212,9 +214,9 @@ func (c *client) lost(ctx context.Context, err error) error {
 		err = network.Err
 	}
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return errorf(ExitTimeout, "operation on node %s timed out", c.base)
+		return errorf(ExitTimeout, "operation on node %s timed out", c.name)
 	}
-	return errorf(ExitUnavailable, "unable to perform an operation on node %s: %v%s", c.base, err, c.unreachable(err))
+	return errorf(ExitUnavailable, "unable to perform an operation on node %s: %v%s", c.name, err, c.unreachable(err))
 }
 
 // unreachable is a line of advice for who asks a node that is not there; empty where the error says enough.
@@ -246,7 +248,7 @@ func (c *client) refused(resp *http.Response, raw []byte) error {
 	case resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden:
 		return errorf(ExitNoPerm, "user '%s': %s", c.user, body.Reason)
 	case resp.StatusCode >= http.StatusInternalServerError:
-		return errorf(ExitUnavailable, "node %s cannot do it now: %s", c.base, body.Reason)
+		return errorf(ExitUnavailable, "node %s cannot do it now: %s", c.name, body.Reason)
 	}
 	return errorf(ExitSoftware, "%s", strings.TrimRight(body.Reason, "\n"))
 }

@@ -171,7 +171,7 @@ func TestExitCodes(t *testing.T) {
 		t.Errorf("nobody there: %d %s", code, failure)
 	}
 	socket := unixScheme + filepath.Join(t.TempDir(), "control.sock")
-	if code, _, failure := runAt(t, "--url", socket, "list_queues"); code != ExitUnavailable || !strings.Contains(failure, "control.sock") || !strings.Contains(failure, "WARREN_DATA_DIR") {
+	if code, _, failure := runAt(t, "--url", socket, "list_queues"); code != ExitUnavailable || !strings.Contains(failure, "on node "+strings.TrimPrefix(socket, unixScheme)+": ") || !strings.Contains(failure, "WARREN_DATA_DIR") {
 		t.Errorf("no control socket: %d %s", code, failure)
 	}
 	slow := func(_ http.ResponseWriter, r *http.Request) {

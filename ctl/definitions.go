@@ -136,7 +136,7 @@ func (s *session) importDefinitions(ctx context.Context, stdin io.Reader, file, 
 	}
 	var answer json.RawMessage
 	if err := s.do(ctx, http.MethodPost, at, rawJSON(raw), &answer); err != nil {
-		return found(err, errorf(ExitSoftware, "node %s does not import definitions", s.base))
+		return found(err, errorf(ExitSoftware, "node %s does not import definitions", s.name))
 	}
 	if s.opt.formatter == formatJSON {
 		s.printf("%s\n", answer)
@@ -144,7 +144,7 @@ func (s *session) importDefinitions(ctx context.Context, stdin io.Reader, file, 
 	}
 	var r importReport
 	if err := json.Unmarshal(answer, &r); err != nil {
-		return errorf(ExitSoftware, "the answer of %s is not understood: %v", s.base, err)
+		return errorf(ExitSoftware, "the answer of %s is not understood: %v", s.name, err)
 	}
 	s.tellImport(&r, dry)
 	return nil

@@ -35,7 +35,7 @@ func consumeEvents(ctx context.Context, s *session) error {
 		if err != nil {
 			return s.lost(ctx, err)
 		}
-		return found(s.refused(resp, raw), errorf(ExitSoftware, "node %s does not know of events", s.base))
+		return found(s.refused(resp, raw), errorf(ExitSoftware, "node %s does not know of events", s.name))
 	}
 	lines := bufio.NewScanner(resp.Body)
 	lines.Buffer(nil, eventBytesMax)
@@ -54,18 +54,18 @@ func consumeEvents(ctx context.Context, s *session) error {
 			Data  json.RawMessage `json:"data"`
 		}{event, json.RawMessage(data)})
 		if err != nil {
-			return errorf(ExitSoftware, "node %s sent an event that is no JSON: %v", s.base, err)
+			return errorf(ExitSoftware, "node %s sent an event that is no JSON: %v", s.name, err)
 		}
 		s.printf("%s\n", line)
 		if err := s.flush(); err != nil {
 			return errorf(ExitSoftware, "write the events: %v", err)
 		}
 		if event == "end" {
-			return errorf(ExitUnavailable, "node %s has ended the stream", s.base)
+			return errorf(ExitUnavailable, "node %s has ended the stream", s.name)
 		}
 	}
 	if ctx.Err() != nil {
 		return nil // interrupted, which is how it ends
 	}
-	return errorf(ExitUnavailable, "the stream of node %s was broken off", s.base)
+	return errorf(ExitUnavailable, "the stream of node %s was broken off", s.name)
 }

@@ -46,7 +46,7 @@ func healthVerbs(t *tool) []*cobra.Command {
 	simple := func(use, short string, c check) *cobra.Command {
 		return t.command(verb{use: use, short: short, run: func(ctx context.Context, s *session, _ []string) error {
 			asked := c
-			asked.banner = fmt.Sprintf(c.banner, s.base)
+			asked.banner = fmt.Sprintf(c.banner, s.name)
 			return s.check(ctx, asked)
 		}})
 	}
@@ -107,7 +107,7 @@ func listenerVerb(t *tool, use, what, kind string, others func(c *checkup) strin
 		use: use, short: "Fail if the node has no listener for this " + kind, min: 1, max: 1,
 		run: func(ctx context.Context, s *session, args []string) error {
 			return s.check(ctx, check{
-				fmt.Sprintf("Asking node %s if there's an active listener for %s %s ...", s.base, kind, args[0]),
+				fmt.Sprintf("Asking node %s if there's an active listener for %s %s ...", s.name, kind, args[0]),
 				fmt.Sprintf("A listener for %s %s is running.", kind, args[0]), path("health", "checks", what, args[0]),
 				func(c *checkup) []string {
 					return []string{fmt.Sprintf("No listener for %s %s is active. Found listeners that use the following %s", kind, args[0], others(c))}
@@ -127,7 +127,7 @@ func certificateVerb(t *tool) *cobra.Command {
 				return usage("unit '%s' is not supported. Please use one of: days, weeks, months, years", unit)
 			}
 			return s.check(ctx, check{
-				fmt.Sprintf("Checking certificate expiration on node %s ...", s.base), fmt.Sprintf("No certificates are expiring within %d %s.", within, unit),
+				fmt.Sprintf("Checking certificate expiration on node %s ...", s.name), fmt.Sprintf("No certificates are expiring within %d %s.", within, unit),
 				path("health", "checks", "certificate-expiration", strconv.FormatUint(uint64(within), 10), unit),
 				func(c *checkup) (lines []string) {
 					for _, e := range c.Expired {

@@ -50,7 +50,7 @@ func followLog(ctx context.Context, s *session) error {
 		case err != nil:
 			return err
 		case log.Last == nil:
-			return errorf(ExitSoftware, "node %s does not number the lines of its log", s.base)
+			return errorf(ExitSoftware, "node %s does not number the lines of its log", s.name)
 		}
 		if after {
 			if log.Missed > 0 {

@@ -49,7 +49,7 @@ func memoryBreakdown(ctx context.Context, s *session, unit string) error {
 		Parts []memoryPart `json:"parts"`
 	}
 	if err := s.get(ctx, path("warren", "memory"), &m); err != nil {
-		return found(err, errorf(ExitSoftware, "node %s does not know of this", s.base))
+		return found(err, errorf(ExitSoftware, "node %s does not know of this", s.name))
 	}
 	in := func(bytes uint64) json.Number {
 		if size == 1 {

@@ -29,7 +29,7 @@ func quorumVerbs(t *tool) []*cobra.Command {
 				"run), noproc (the node has none) or timeout. Membership promotable is a replica that does not vote yet. Machine Version is the\n" +
 				"cluster's level.",
 			run: func(ctx context.Context, s *session, args []string) error {
-				s.say("Status of queue %s on node %s ...", args[0], s.base)
+				s.say("Status of queue %s on node %s ...", args[0], s.name)
 				var rows []row
 				if err := s.get(ctx, path("queues", "quorum", s.opt.vhost, args[0], "status"), &rows); err != nil {
 					return noReplica(err, s.opt.vhost, args[0])
@@ -129,7 +129,7 @@ func growToVerb(t *tool) *cobra.Command {
 			}
 			s.say("Growing %s quorum queues to %d replicas...", args[1], count)
 			body := row{"count": count, "strategy": args[1], "vhost_pattern": vhosts, "queue_pattern": queues, "membership": membership}
-			return s.bulk(ctx, t.given("timeout"), http.MethodPost, path("warren", "replicas", "grow-to-count"), body, errorsOnly, errorf(ExitSoftware, "node %s does not know of this", s.base))
+			return s.bulk(ctx, t.given("timeout"), http.MethodPost, path("warren", "replicas", "grow-to-count"), body, errorsOnly, errorf(ExitSoftware, "node %s does not know of this", s.name))
 		},
 	})
 	addMembership(cmd, &membership)

@@ -42,7 +42,7 @@ func nodeStatus(ctx context.Context, s *session, _ []string) error {
 		return found(err, noNode([]string{n.Name}))
 	}
 	if err := json.Unmarshal(raw, &figures); err != nil {
-		return errorf(ExitSoftware, "the answer of %s is not understood: %v", s.base, err)
+		return errorf(ExitSoftware, "the answer of %s is not understood: %v", s.name, err)
 	}
 	if err := s.get(ctx, path("overview"), &overview); err != nil {
 		return err
