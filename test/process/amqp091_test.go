@@ -26,7 +26,7 @@ const (
 // the reason.
 var notForWarren = map[string]string{
 	// RabbitMQ does not implement immediate and the test wants its 540. Warren
-	// does: docs/compatibility.md, "Differs".
+	// does: docs/compatibility.md, "Better".
 	"TestIntegrationPublishImmediate": "immediate works here",
 }
 
