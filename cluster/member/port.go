@@ -30,6 +30,7 @@ type port struct {
 	drained chan struct{} // closed when the inner transport has ended
 	work    sync.WaitGroup
 	slots   chan struct{} // one for each stream whose first byte is awaited, or in the lobby
+	states  chan struct{} // one for each stream that memberlist was handed
 }
 
 var _ memberlist.NodeAwareTransport = (*port)(nil)
@@ -49,7 +50,7 @@ func listen(addr string, logger *log.Logger, keys *ring, lobby func(net.Conn, *b
 	}
 	p := &port{
 		ring: keys, lobby: lobby, packets: make(chan *memberlist.Packet), streams: make(chan net.Conn),
-		done: make(chan struct{}), drained: make(chan struct{}), slots: make(chan struct{}, streamsMax),
+		done: make(chan struct{}), drained: make(chan struct{}), slots: make(chan struct{}, streamsMax), states: make(chan struct{}, statesMax),
 	}
 	for range bindTries {
 		p.inner, err = memberlist.NewNetTransport(&memberlist.NetTransportConfig{
@@ -168,9 +169,21 @@ func (p *port) sort(conn net.Conn) {
 	}
 }
 
-// hand gives a stream to memberlist.
+// hand gives a stream to memberlist, within streamTimeout if it has many.
 func (p *port) hand(conn net.Conn) {
+	late := time.NewTimer(streamTimeout)
+	defer late.Stop()
+	select {
+	case p.states <- struct{}{}:
+	case <-late.C:
+		_ = conn.Close()
+		return
+	case <-p.done:
+		_ = conn.Close()
+		return
+	}
 	_ = conn.SetDeadline(time.Time{}) // memberlist sets its own
+	conn = bounded(conn, asked, func() { <-p.states })
 	select {
 	case p.streams <- conn:
 	case <-p.done:
@@ -180,10 +193,13 @@ func (p *port) hand(conn net.Conn) {
 
 // dialled is the stream that memberlist gets for one to addr.
 func (p *port) dialled(addr string, conn net.Conn, err error) (net.Conn, error) {
-	if err != nil || !p.ring.sealsTo(addr) {
+	if err != nil {
 		return conn, err
 	}
-	return p.ring.openSealed(conn), nil
+	if p.ring.sealsTo(addr) {
+		conn = p.ring.openSealed(conn)
+	}
+	return bounded(conn, answered, nil), nil
 }
 
 // packet is what is sent to addr in place of b.
