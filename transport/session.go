@@ -201,7 +201,8 @@ func (s *session) write() {
 	defer ticker.Stop()
 	began := time.Now()
 	for {
-		if err := s.writer.drain(s.out); err != nil {
+		sent, err := s.writer.next(s.out)
+		if err != nil {
 			if errors.Is(err, io.EOF) {
 				// The stream is over; the reader learns the reason.
 				<-s.done
@@ -209,20 +210,33 @@ func (s *session) write() {
 			s.fail(err)
 			return
 		}
-		select {
-		case <-s.out.wake:
-			if !s.out.hasUrgent() { // a starved process would come back to it seconds later
-				runtime.Gosched() // let those who are ready join the message
+		due := false
+		if sent {
+			select {
+			case <-ticker.C: // there may always be something to send, and leases go by the answers to pings
+				due = true
+			default:
 			}
-		case <-ticker.C:
-			if s.silent(s.p.answeredSince(began)) {
-				s.fail(errSilent)
+		} else {
+			select {
+			case <-s.out.wake:
+				if !s.out.hasUrgent() { // a starved process would come back to it seconds later
+					runtime.Gosched() // let those who are ready join the message
+				}
+			case <-ticker.C:
+				due = true
+			case <-s.done:
 				return
 			}
-			s.ping()
-		case <-s.done:
+		}
+		if !due {
+			continue
+		}
+		if s.silent(s.p.answeredSince(began)) {
+			s.fail(errSilent)
 			return
 		}
+		s.ping()
 	}
 }
 
@@ -321,19 +335,27 @@ type messageWriter struct {
 // drain sends until the outbox has nothing that may be sent.
 func (w *messageWriter) drain(o *outbox) error {
 	for {
-		parts, ok := o.take()
-		if !ok {
-			return nil
-		}
-		w.seq++
-		head := make([]byte, 0, 8+binary.MaxVarintLen64)
-		head = binary.BigEndian.AppendUint64(head, w.epoch)
-		head = binary.AppendUvarint(head, w.seq)
-		msg := &rawMessage{data: append(mem.BufferSlice{mem.SliceBuffer(head)}, parts...)}
-		if err := w.send(msg); err != nil {
-			return fmt.Errorf("send: %w", err)
+		if sent, err := w.next(o); err != nil || !sent {
+			return err
 		}
 	}
+}
+
+// next sends one message, if there is anything that may be sent.
+func (w *messageWriter) next(o *outbox) (sent bool, err error) {
+	parts, ok := o.take()
+	if !ok {
+		return false, nil
+	}
+	w.seq++
+	head := make([]byte, 0, 8+binary.MaxVarintLen64)
+	head = binary.BigEndian.AppendUint64(head, w.epoch)
+	head = binary.AppendUvarint(head, w.seq)
+	msg := &rawMessage{data: append(mem.BufferSlice{mem.SliceBuffer(head)}, parts...)}
+	if err := w.send(msg); err != nil {
+		return false, fmt.Errorf("send: %w", err)
+	}
+	return true, nil
 }
 
 // messageSequence checks the messages of one direction of a stream: each carries
