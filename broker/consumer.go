@@ -94,7 +94,7 @@ func (c *Consumer) SetLimit(n uint16) {
 		return // the next Resync tells it
 	}
 	again := wire.Consumer{No: c.no, Prefetch: c.prefetch(), Priority: c.spec.Priority, Exclusive: c.spec.Exclusive, Turn: c.turn}
-	if !s.hub.send(s.leader, &wire.Attach{Queue: s.id, Origin: s.hub.origin(), Consumer: again}) {
+	if !s.sendLocked(&wire.Attach{Queue: s.id, Origin: s.hub.origin(), Consumer: again}) {
 		s.lostLocked()
 	}
 }
@@ -287,7 +287,7 @@ func (s *stream) ackWrittenLocked(c *Consumer, messages int) {
 func (s *stream) tell(m wire.Message) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.leader != "" && !s.hub.send(s.leader, m) {
+	if s.leader != "" && !s.sendLocked(m) {
 		s.lostLocked()
 	}
 }
@@ -316,7 +316,7 @@ func (c *Consumer) detach() {
 
 // detachLocked tells the leader that a consumer has ended, now or with the next Resync.
 func (s *stream) detachLocked(no wire.ConsumerNo, returns bool) {
-	if s.leader != "" && s.hub.send(s.leader, &wire.Detach{Queue: s.id, Origin: s.hub.origin(), No: no, Returns: returns}) {
+	if s.leader != "" && s.sendLocked(&wire.Detach{Queue: s.id, Origin: s.hub.origin(), No: no, Returns: returns}) {
 		return
 	}
 	s.undetached = true

@@ -13,6 +13,20 @@ func (s *stream) lostLocked() {
 	s.hub.trouble(s)
 }
 
+// failedLocked is called when operations or requests were not sent. What the link has no room for is sent when it has: a leader that is told
+// everything anew instead would be told more each time, and what it hands out meanwhile would not count.
+func (s *stream) failedLocked() {
+	if !s.hub.crowded(s.leader) {
+		s.lostLocked()
+		return
+	}
+	s.stalled, s.stalledAt = true, time.Now()
+	s.hub.trouble(s)
+}
+
+// sendLocked sends what must not overtake operations that wait for room.
+func (s *stream) sendLocked(m wire.Message) bool { return !s.stalled && s.hub.send(s.leader, m) }
+
 // findLocked looks for the leader and tells it everything.
 func (s *stream) findLocked() bool {
 	if s.gone {
@@ -35,19 +49,35 @@ func (s *stream) leadLocked(node string, session uint64) {
 	}
 	s.leader = node
 	s.sent = s.answered
+	s.stalled = false
 	s.freeLocked() // it will say what it wants
 	if !s.hub.send(node, s.resync(session)) {
+		s.resyncs-- // nobody has it: what answers the one before counts
 		s.lostLocked()
 		return
 	}
 	s.ungranted, s.undetached = false, false // it says so
 	for _, r := range s.requests {
-		if !s.hub.send(node, r.m) {
-			s.lostLocked()
-			return
-		}
+		r.sent = false
 	}
-	s.flushLocked()
+	if s.requestLocked() {
+		s.flushLocked()
+	}
+}
+
+// requestLocked sends the requests that the leader does not have.
+func (s *stream) requestLocked() bool {
+	for _, r := range s.requests {
+		if r.sent {
+			continue
+		}
+		if !s.hub.send(s.leader, r.m) {
+			s.failedLocked()
+			return false
+		}
+		r.sent = true
+	}
+	return true
 }
 
 func (s *stream) resync(session uint64) *wire.Resync {
@@ -126,6 +156,11 @@ func (s *stream) peerUp(node string) {
 func (s *stream) retry() (again bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	stalled := s.stalled
+	if stalled && s.leader != "" && time.Since(s.stalledAt) < stallPatience && s.hub.crowded(s.leader) {
+		return true // what would not be taken is not encoded
+	}
+	s.stalled = false
 	switch {
 	case s.gone || !s.waiting() && !s.undetached && len(s.consumers)+len(s.held) == 0:
 		return false
@@ -134,10 +169,13 @@ func (s *stream) retry() (again bool) {
 		return !s.findLocked() || s.leader == ""
 	}
 	s.flushLocked()
+	if stalled && s.leader != "" && !s.stalled {
+		s.requestLocked()
+	}
 	if s.leader != "" {
 		s.regrantLocked()
 	}
-	return s.leader == "" || s.ungranted
+	return s.leader == "" || s.ungranted || s.stalled
 }
 
 // overdue looks for the leader anew if an answer is missing for too long. It reports
@@ -149,12 +187,17 @@ func (s *stream) overdue() (again bool) {
 		s.watched = false
 		return false
 	}
-	if time.Since(s.progress) >= answerPatience {
+	if time.Since(s.progress) >= s.patienceLocked() && !s.stalled {
 		s.progress = time.Now()
 		s.tried++
 		s.findLocked()
 	}
 	return true
+}
+
+// patienceLocked is how long an answer may be missing: longer the more a Resync says, and the more often one had none.
+func (s *stream) patienceLocked() time.Duration {
+	return answerPatience + time.Duration(len(s.held))*holdPatience<<min(s.tried, 4)
 }
 
 func (s *stream) waiting() bool { return len(s.ops) > 0 || len(s.requests) > 0 }

@@ -92,7 +92,7 @@ func (s *stream) grantLocked(c *Consumer) {
 
 // moveRoomLocked grants room that was owed, or takes it back if it is negative.
 func (s *stream) moveRoomLocked(c *Consumer, messages, bytes int64) {
-	if s.hub.send(s.leader, &wire.Window{Queue: s.id, Origin: s.hub.origin(), No: c.no, Messages: messages, Bytes: bytes}) {
+	if s.sendLocked(&wire.Window{Queue: s.id, Origin: s.hub.origin(), No: c.no, Messages: messages, Bytes: bytes}) {
 		c.moveRoom(messages, bytes)
 		return
 	}

@@ -14,10 +14,13 @@ import (
 
 // Bounds of a stream.
 const (
-	streamBytesMax   = 8 << 20 // unanswered operations, before publishers wait
-	streamOpsMax     = 16384
-	batchBytesMax    = 256 << 10
-	answerPatience   = time.Second // without an answer the leader is looked for again
+	streamBytesMax = 8 << 20 // unanswered operations, before publishers wait
+	streamOpsMax   = 16384
+	batchBytesMax  = 256 << 10
+	answerPatience = time.Second // without an answer the leader is looked for again
+	// holdPatience is added for each delivery that a Resync names: a leader that takes longer for one than until the next would never come to anything else.
+	holdPatience     = 20 * time.Microsecond
+	stallPatience    = 200 * time.Millisecond // until a link that is still crowded is tried again
 	rewindQuiet      = 50 * time.Millisecond
 	consumerMessages = 2048    // deliveries a node buffers for one consumer
 	consumerBytes    = 1 << 20 // and their bytes, exceeded by one message at most
@@ -63,6 +66,9 @@ type stream struct {
 	consumers map[wire.ConsumerNo]*Consumer
 	// ungranted, undetached: the link to the leader had no room for what consumers are granted, or for the end of one.
 	ungranted, undetached bool
+	// stalled: the link to the leader had no room for operations or requests. Nothing overtakes them, and the retry loop sends them when there is.
+	stalled   bool
+	stalledAt time.Time
 
 	held     map[queue.MessageID]*holding
 	requests map[uint64]*request
@@ -115,6 +121,7 @@ type holding struct {
 type request struct {
 	m     wire.Message
 	reply chan wire.Message
+	sent  bool // to the leader that is believed in, behind the newest Resync
 }
 
 // hub passes messages between the streams and leaders of a node. Broker
@@ -122,6 +129,8 @@ type request struct {
 type hub struct {
 	origin func() fsm.Origin
 	send   func(node string, m wire.Message) bool
+	// crowded tells whether send fails for a node because too much waits for it, and nothing is lost.
+	crowded func(node string) bool
 	// locate names a node to try: the leader if this node knows it, else a
 	// member, a different one for each attempt. "" if there is none.
 	locate func(queue uint64, attempt int) string
@@ -311,7 +320,7 @@ func (s *stream) flush() {
 }
 
 func (s *stream) flushLocked() {
-	if s.gone || s.sent+1 >= s.next {
+	if s.gone || s.stalled || s.sent+1 >= s.next {
 		return
 	}
 	if s.leader == "" && !s.findLocked() {
@@ -335,7 +344,7 @@ func (s *stream) flushLocked() {
 			Origin: s.hub.origin(), First: s.sent + 1, AnsweredUpTo: s.answered, Ops: ops,
 		}}
 		if !s.hub.send(s.leader, b) {
-			s.lostLocked()
+			s.failedLocked()
 			return
 		}
 		s.sent += uint64(n)
@@ -455,10 +464,11 @@ func (s *stream) ask(ctx context.Context, no uint64, build func(after uint64) wi
 	s.flushLocked()
 	r.m = build(s.next - 1)
 	s.requests[no] = r
-	if s.leader == "" {
+	switch {
+	case s.leader == "":
 		s.findLocked()
-	} else if !s.hub.send(s.leader, r.m) {
-		s.lostLocked()
+	case !s.stalled:
+		s.requestLocked()
 	}
 	s.mu.Unlock()
 	select {

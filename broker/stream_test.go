@@ -19,6 +19,7 @@ type streamRig struct {
 	mu      sync.Mutex
 	out     []wire.Message
 	down    bool
+	full    bool // it is down because the link has no room
 	trouble int
 	narrow  bool
 	level   int
@@ -38,6 +39,7 @@ func newStreamRig(t *testing.T) *streamRig {
 			}
 			return !r.down
 		},
+		crowded: func(string) bool { return r.down && r.full },
 		locate:  func(uint64, int) string { return "leader" },
 		deleted: func(uint64) bool { return false },
 		trouble: func(*stream) { r.trouble++ },

@@ -123,8 +123,10 @@ func (s *stream) tellUnsentLocked(ids []queue.MessageID) bool {
 	for _, id := range ids {
 		m.Runs = appendRun(m.Runs, id, s.held[id].attempt)
 	}
-	if !s.hub.send(s.leader, m) {
-		s.lostLocked()
+	if !s.sendLocked(m) {
+		if !s.stalled {
+			s.lostLocked()
+		}
 		return false
 	}
 	return true
