@@ -31,8 +31,8 @@ type PeerStatus struct {
 	RTT time.Duration
 	// Support is what the node said in that answer of its support for this one.
 	Support Support
-	// ClockOffset is how far the node's clock (see Mesh.Clock) was ahead of this one's
-	// when it last answered a ping, within half a round trip. ClockKnown is false until then.
+	// ClockOffset is how far the node's clock (see Mesh.Clock) is ahead of this one's, within half the round trip of the
+	// fastest answer to a ping that its process has given of late. ClockKnown is false until the first.
 	ClockOffset time.Duration
 	ClockKnown  bool
 	// Process identifies the run of the node's process the link leads or last led
@@ -61,8 +61,7 @@ type peer struct {
 	lastAnswered time.Time
 	rtt          time.Duration
 	support      Support
-	clockOffset  time.Duration
-	clockKnown   bool
+	clock        clockSample
 	process      uint64
 	level        int
 	err          error  // of the newest failed attempt or lost link; nil while up
@@ -84,7 +83,7 @@ func (p *peer) status() PeerStatus {
 	defer p.mu.Unlock()
 	return PeerStatus{
 		Node: p.id, Up: p.sess != nil, Refused: p.refused, LastAnswered: p.lastAnswered, RTT: p.rtt, Support: p.support, Process: p.process, Err: p.err, Level: p.level,
-		ClockOffset: p.clockOffset, ClockKnown: p.clockKnown,
+		ClockOffset: p.clock.offset, ClockKnown: p.clock.known(),
 	}
 }
 
@@ -141,7 +140,7 @@ func (p *peer) answered(sent time.Time, rtt time.Duration, clock int64, s Suppor
 	p.mu.Lock()
 	if sent.After(p.lastAnswered) {
 		p.lastAnswered, p.rtt, p.support = sent, rtt, s
-		p.clockOffset, p.clockKnown = time.Duration(clock-ours)*time.Millisecond, true
+		p.clock = p.clock.better(clockSample{offset: time.Duration(clock-ours) * time.Millisecond, doubt: rtt / 2, taken: sent, process: s.Process})
 	}
 	p.mu.Unlock()
 }

@@ -15,7 +15,7 @@ func (l *Leader) begin() {
 	l.limits.condemned = map[queue.MessageID]uint32{}
 	if l.cfg.ClockError != nil {
 		if l.clockError = l.cfg.ClockError(); l.clockError != 0 {
-			l.cfg.Logger.Debug("this node's clock is far from the others'", "queue", l.cfg.Queue, "ahead_ms", l.clockError)
+			l.cfg.Logger.Debug("this node's clock is not that of most nodes", "queue", l.cfg.Queue, "ahead_ms", l.clockError)
 		}
 	}
 	l.replica.View(func(m *fsm.Machine) { l.epoch.start(m.Time(), l.nodeTime()) })

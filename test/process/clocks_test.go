@@ -1,0 +1,62 @@
+package process
+
+import (
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/warrenmq/warren/test/cluster"
+)
+
+// TestClocksApart has three nodes whose clocks are some hundred milliseconds apart, as they are on machines that nobody
+// sets them on. A message lives as long as it should, through whichever nodes its queue's leadership goes.
+func TestClocksApart(t *testing.T) {
+	t.Parallel()
+	const life = 4 * time.Second
+	binary, err := shared.stoppable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newCluster(t, 3, func(cfg *cluster.Config) { cfg.Binary = binary })
+	for i, offset := range []string{"-450ms", "0s", "450ms"} {
+		c.Node(i).SetEnv(cluster.ClockEnv + "=" + offset)
+	}
+	startAll(t, c)
+	s := at(t, c.Node(0))
+	dead := plainQueue(s, "dead", nil)
+	q := plainQueue(s, "q", deadTo(dead, amqp.Table{"x-queue-leader-locator": "client-local"}))
+	_, deliveries := s.consume(dead, 10)
+	leadBy(t, c, q, c.Node(0)) // machine time is that of the clock that is behind
+	published := time.Now()
+	m := message("short-lived")
+	m.Expiration = "4000"
+	s.publish("", q, m)
+	leadBy(t, c, q, c.Node(2))
+	var lived time.Duration
+	select {
+	case d := <-deliveries:
+		lived = time.Since(published)
+		if err := d.Ack(false); err != nil {
+			t.Fatal(err)
+		}
+	case <-time.After(timeoutReply):
+		t.Fatal("the message has not expired")
+	}
+	// What the nodes know of each other's clocks is as exact as their fastest answers.
+	if lived < life-100*time.Millisecond {
+		t.Errorf("lived %v, want %v", lived, life)
+	}
+}
+
+// leadBy has a queue led by a node.
+func leadBy(t *testing.T, c *cluster.Cluster, q string, n *cluster.Node) {
+	t.Helper()
+	await(t, timeoutReply, n.Name+" leads "+q, func() bool {
+		leader, err := c.Leader(t.Context(), q)
+		if err == nil && leader != n {
+			ctl(t, n, "transfer_leadership", "-q", q, n.Name)
+		}
+		return err == nil && leader == n
+	})
+}
