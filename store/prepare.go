@@ -54,7 +54,7 @@ func (s *Store) enough(size int64) int64 {
 }
 
 // prepareOne repeats while the disk is full, or too many files are open, and the active segment still has room; nil when stopped or failed. On a full disk a smaller
-// file that is there already does, too.
+// file that is there already does, too, and then a smaller new one.
 func (s *Store) prepareOne(size int64) *segment {
 	const retryEvery = 200 * time.Millisecond
 	for {
@@ -64,6 +64,10 @@ func (s *Store) prepareOne(size int64) *segment {
 				seg, err = s.makeReady(min(least, size))
 			}
 		}
+		for less := size / 4; errors.Is(err, syscall.ENOSPC) && less >= firstSegmentBytes; less /= 4 {
+			seg, err = s.makeReady(less)
+		}
+		s.tellLow()
 		if err == nil {
 			s.log.Debug("segment prepared", "segment", seg.number, "bytes", seg.size, "by", s.prepared.read())
 			return seg
@@ -78,6 +82,15 @@ func (s *Store) prepareOne(size int64) *segment {
 			return nil
 		case <-time.After(retryEvery):
 		}
+	}
+}
+
+// OnLow has f called when the preparer has touched the reserve: segments are what takes space, so nobody hears of it sooner. f must not block.
+func (s *Store) OnLow(f func()) { s.low.Store(&f) }
+
+func (s *Store) tellLow() {
+	if f := s.low.Load(); f != nil && s.alarm() {
+		(*f)()
 	}
 }
 

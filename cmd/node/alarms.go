@@ -34,6 +34,7 @@ type alarms struct {
 	// others are the nodes that are told, and send tells one of them. Only one goroutine at a time tells, so that nobody hears an old word last.
 	others    func() iter.Seq[transport.NodeID]
 	send      func(to transport.NodeID, s alarm.Set)
+	diskLow   atomic.Bool // the store has just touched its reserve
 	linked    atomic.Bool // a link is up again: what was sent before may be lost, the end of an alarm too
 	memory    alarm.Memory
 	gauge     alarm.Gauge
@@ -63,6 +64,10 @@ func (n *running) openAlarms() {
 		_ = n.mesh.Send(to, alarm.MessageKind, alarm.Encode(s)) // said again when the link is up
 	}
 	n.alarms = a
+	n.store.OnLow(func() {
+		a.diskLow.Store(true)
+		a.poke()
+	})
 	total, ok := a.memory.Total()
 	if !ok {
 		total = math.MaxUint64
@@ -138,6 +143,9 @@ func (a *alarms) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-a.wake:
+			if a.diskLow.Swap(false) {
+				a.set(alarm.DiskLow, a.n.store.DiskAlarm())
+			}
 		case <-t.C:
 			a.look()
 			a.trim.freed(time.Now(), a.n.host.Dozed())

@@ -404,3 +404,28 @@ func publishUntilStuck(s *session, queue string, size, limit int) int {
 		}
 	}
 }
+
+// TestSmallDiskBlocksPublishers fills the disk of a node on which a whole segment of the log takes more than is free long before the disk is nearly
+// full, by a publisher that is as fast as memory. The node goes on with smaller segments, blocks the publisher in time, and gives out what it has.
+func TestSmallDiskBlocksPublishers(t *testing.T) {
+	t.Parallel()
+	needWarren(t)
+	disk := filepath.Join(t.TempDir(), "disk")
+	smallDisk(t, disk, 400)
+	c := newCluster(t, 1, func(cfg *cluster.Config) { cfg.Dir = disk })
+	startAll(t, c)
+	n := c.Node(0)
+	defer kill(t, n) // before connections are closed: nothing that the publisher says is read any more
+	publisher, blocked := blockedSession(t, n)
+	plainQueue(publisher, "disk", nil)
+	confirmed := publishUntilStuck(publisher, "disk", 64<<10, 16*1024)
+	wantBlocked(t, blocked, true, "low on disk")
+	if !n.Running() {
+		t.Fatalf("the node ended with %d messages\n%s", confirmed, n.LogTail())
+	}
+	s := at(t, n)
+	_, deliveries := s.consume("disk", 100)
+	for range confirmed {
+		s.noError("ack", s.next(deliveries).Ack(false))
+	}
+}
