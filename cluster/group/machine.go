@@ -33,16 +33,12 @@ type Machine interface {
 // Reclaimer is a Machine that knows what a snapshot would free.
 type Reclaimer interface {
 	// Reclaimable returns the bytes of log that a snapshot taken now would free. It
-	// is called like Apply.
+	// is called like Apply, and behind each batch: it has to be quick.
 	Reclaimable() int64
 }
 
-const (
-	// entryOverheadBytes is what a log entry costs besides its data, roughly.
-	entryOverheadBytes = 64
-	// reclaimStepBytes is how much is applied between two questions to a Reclaimer.
-	reclaimStepBytes = 256 << 10
-)
+// entryOverheadBytes is what a log entry costs besides its data, roughly.
+const entryOverheadBytes = 64
 
 // applier stands between raft and a Machine. Its methods are called by raft's FSM
 // goroutine; the atomics are read by anybody.
@@ -56,7 +52,6 @@ type applier struct {
 	index uint64
 	// seen is the newest entry that the present Raft instance has handed over.
 	seen     uint64
-	sinceAsk int64
 	results  []result // reused between batches
 	applied  atomic.Uint64
 	logBytes atomic.Int64 // applied since the last snapshot
@@ -137,11 +132,7 @@ func (a *applier) account(bytes, entries int64) {
 		a.freeable.Store(total)
 		return
 	}
-	a.sinceAsk += bytes
-	if a.sinceAsk >= reclaimStepBytes {
-		a.sinceAsk = 0
-		a.freeable.Store(a.reclaim.Reclaimable())
-	}
+	a.freeable.Store(a.reclaim.Reclaimable()) // each time: a few bytes of acks free any number of them
 }
 
 // Snapshot implements raft.FSM.
@@ -186,7 +177,6 @@ func (a *applier) restore(r io.Reader, index uint64) error {
 	}
 	a.index = index
 	a.applied.Store(max(index, a.applied.Load()))
-	a.sinceAsk = 0
 	a.logBytes.Store(0)
 	a.entries.Store(0)
 	a.freeable.Store(0)

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/warrenmq/warren/store"
 )
 
 // opened is a snapshot of a ledger as a store hands it out, and as raft hands it on.
@@ -98,5 +100,41 @@ func TestTrailing(t *testing.T) {
 		if got := g.trailing(); got != uint64(c.keep) {
 			t.Errorf("%+v: %d entries stay", c, got)
 		}
+	}
+	// A thousand acks of a thousand messages.
+	g.log = usedLog{usage: store.Usage{LogEntries: 2000, LogBytes: 256 << 20}}
+	g.apply.entries.Store(1000)
+	g.apply.logBytes.Store(100_000)
+	g.apply.freeable.Store(256 << 20)
+	if got := g.trailing(); got != 8<<20/(256<<20/2000) {
+		t.Errorf("behind acks %d entries stay", got)
+	}
+}
+
+type usedLog struct {
+	Log
+	usage store.Usage
+}
+
+func (l usedLog) Usage() store.Usage { return l.usage }
+
+// dying is a machine in which each entry lets go of many bytes.
+type dying struct {
+	Machine
+	freeable int64
+}
+
+func (d *dying) Apply(Entry) any    { d.freeable += 1 << 20; return nil }
+func (d *dying) Reclaimable() int64 { return d.freeable }
+
+// TestFreeableFollowsEachEntry: an ack has a few bytes, and may let go of a large message.
+func TestFreeableFollowsEachEntry(t *testing.T) {
+	c := newRealCluster(t, memStorage(t), eager())
+	c.found(1)
+	g, _ := c.nodes[c.ids[0]].host.Group(queueA)
+	a := newApplier(g, &dying{Machine: &ledger{}})
+	a.ApplyBatch([]*raft.Log{{Index: 1, Term: 1, Data: []byte("ack")}})
+	if got := a.freeable.Load(); got != 1<<20 {
+		t.Errorf("%d bytes can be freed", got)
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/warrenmq/warren/store"
 )
 
 const (
@@ -324,13 +326,18 @@ func (g *Group) Snapshot() error {
 }
 
 // trailing returns how many entries may stay behind a snapshot: as many as fit into
-// HostConfig.TrailingBytes at the mean size of what was applied lately.
+// HostConfig.TrailingBytes at the mean size of what was applied lately, or of what the log has, if that is larger: behind
+// large messages there may be nothing but their acks.
 func (g *Group) trailing() uint64 {
 	entries, bytes := g.apply.entries.Load(), g.apply.logBytes.Load()
 	if entries <= 0 || bytes <= 0 {
 		return trailingEntriesMax
 	}
 	mean := max(1, bytes/entries)
+	if l, ok := g.log.(interface{ Usage() store.Usage }); ok {
+		u := l.Usage()
+		mean = max(mean, int64(u.LogBytes/max(1, u.LogEntries)))
+	}
 	keep := g.host.cfg.TrailingBytes
 	if keep >= trailingWorth {
 		keep *= max(1, min(trailingDeadMin, bytes/max(1, g.apply.freeable.Load())))

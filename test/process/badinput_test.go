@@ -406,7 +406,8 @@ func publishUntilStuck(s *session, queue string, size, limit int) int {
 }
 
 // TestSmallDiskBlocksPublishers fills the disk of a node on which a whole segment of the log takes more than is free long before the disk is nearly
-// full, by a publisher that is as fast as memory. The node goes on with smaller segments, blocks the publisher in time, and gives out what it has.
+// full, by a publisher that is as fast as memory. The node goes on with smaller segments, blocks the publisher in time, and gives out what it has. What was
+// acked makes room, though the acks are small and the last that is written.
 func TestSmallDiskBlocksPublishers(t *testing.T) {
 	t.Parallel()
 	needWarren(t)
@@ -428,4 +429,6 @@ func TestSmallDiskBlocksPublishers(t *testing.T) {
 	for range confirmed {
 		s.noError("ack", s.next(deliveries).Ack(false))
 	}
+	wantBlocked(t, blocked, false, "")
+	s.fill("disk", "one more")
 }
