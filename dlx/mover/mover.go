@@ -152,6 +152,7 @@ type flight struct {
 	sent, acked uint64
 	bytes       int
 	sizes       []int // of the transfers above acked
+	room        room
 	deadline    time.Time
 	heard       time.Time // when it was last answered
 	repeats     int       // of what may have met a sleeping target
@@ -295,6 +296,7 @@ func (m *Mover) take(a *wire.TransferAnswer) {
 	}
 	if a.Gap || a.Full {
 		f.rewind(a.UpTo)
+		f.room.narrow()
 	}
 	f.full = a.Full
 	if a.Full {
@@ -323,6 +325,7 @@ func (m *Mover) credible(f *flight, a *wire.TransferAnswer) bool {
 }
 
 func (f *flight) ack(upTo uint64) {
+	f.room.taken()
 	n := min(upTo-f.acked, uint64(len(f.sizes)))
 	for _, s := range f.sizes[:n] {
 		f.bytes -= s
@@ -438,6 +441,7 @@ func (m *Mover) pumpTarget(t dlx.Target) {
 	if f.sent > f.acked && !now.Before(f.deadline) {
 		// No answer: the leader moved, a link broke, or it takes its time.
 		f.rewind(f.acked)
+		f.room.narrow()
 		f.repeats = quietRepeats + 1
 		m.cfg.Totals.Unanswered.Add(1)
 		m.show(t.Queue, Unreachable, "the target's leader does not answer")
@@ -448,7 +452,7 @@ func (m *Mover) pumpTarget(t dlx.Target) {
 			return
 		}
 	}
-	for f.bytes < windowBytes && f.sent-f.acked < windowItems && f.sent+1 < t.Next {
+	for f.room.has(f.bytes) && f.sent-f.acked < windowItems && f.sent+1 < t.Next {
 		if f.sent < t.Withdraw && f.sent-(first-1) >= withdrawMax {
 			break // goes on when some of them are recorded
 		}

@@ -8,10 +8,13 @@ const flightMax = 64 << 20
 
 // Flight counts the bytes of entries that the leaders of a node have in flight. Each leader's are bounded, but a message may go to
 // thousands of queues. Beyond the bound each leader has one entry in flight, which nothing that another queue waits for can hold up. The
-// zero value counts nothing yet; nil has no bound.
-type Flight struct{ bytes atomic.Int64 }
+// zero value counts nothing yet; nil has no bound. What waits for an entry is counted apart.
+type Flight struct{ bytes, waiting atomic.Int64 }
 
 func (f *Flight) full() bool { return f != nil && f.bytes.Load() >= flightMax }
+
+// crowded tells whether so much of other queues waits for entries that a leader takes nothing more beside what waits with it.
+func (f *Flight) crowded() bool { return f != nil && f.waiting.Load() >= flightMax }
 
 // fly notes that so many bytes are in flight, or not any more.
 func (l *Leader) fly(n int) {

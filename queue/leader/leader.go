@@ -245,6 +245,7 @@ func newLeader(r *Replica, cfg Config) *Leader {
 		taken:     map[uint64]uint64{},
 		timer:     time.NewTimer(time.Hour),
 	}
+	l.supply.flight = cfg.Flight
 	l.consumers.single = cfg.Single
 	l.consumers.init()
 	l.ready.init()

@@ -95,6 +95,7 @@ func (l *Leader) work(spare []any) []any {
 func (l *Leader) end() {
 	l.timer.Stop()
 	l.fly(-l.flying)
+	l.supply.waits(-l.supply.bytes)
 	for _, p := range l.peers {
 		l.cfg.Send(p.id, &wire.NotLeader{Queue: l.cfg.Queue})
 	}

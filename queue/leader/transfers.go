@@ -17,6 +17,10 @@ type inbound struct {
 
 func transferBytes(t fsm.Transfer) int { return len(t.Message) + len(t.Part) + 32 }
 
+// supplyMax is how many bytes of transfers wait for entries, exceeded by what one source sends at a time: some batches of each of a hundred sources. A
+// queue may have thousands.
+const supplyMax = 32 << 20
+
 // isLetter tells whether the transfer brings a message that waits for room.
 func isLetter(t *fsm.Transfer) bool { return t.Part == nil && !t.Withdrawn }
 
@@ -52,15 +56,15 @@ func (l *Leader) onTransfer(from string, m *wire.Transfer) {
 	}
 	end := m.In.First + uint64(len(m.In.Items))
 	switch {
-	case m.In.First > t.next:
+	case end <= t.next:
+		l.sendTransferAnswer(t, l.stands(s))
+	case m.In.First > t.next || !l.mayWait():
 		// UpTo is what is committed: the source forgets up to there. What is pending
 		// here comes twice then, and is trimmed.
 		// It may have to wait for room all the same, as what came before it.
 		a := l.stands(s)
 		a.Gap, a.Full = true, !m.Urgent && l.full()
 		l.sendTransferAnswer(t, a)
-	case end <= t.next:
-		l.sendTransferAnswer(t, l.stands(s))
 	default:
 		items := m.In.Items[t.next-m.In.First:]
 		if n := l.fitting(items); n < len(items) && !m.Urgent {
@@ -73,6 +77,12 @@ func (l *Leader) onTransfer(from string, m *wire.Transfer) {
 			l.accept(s, t, items)
 		}
 	}
+}
+
+// mayWait tells whether what a source sends may wait for an entry. If not, it is for the source to send it again: it does so after a while.
+func (l *Leader) mayWait() bool {
+	n := l.supply.bytes
+	return n == 0 || n < supplyMax && !l.cfg.Flight.crowded()
 }
 
 // accept has what a source sent wait for an entry.
@@ -116,6 +126,7 @@ func (l *Leader) knows(s fsm.Source) (known bool) {
 // supply names the sources whose transfers wait for an entry, in the order of their
 // coming, and counts the bytes, and the letters with those of their bodies.
 type supply struct {
+	flight             *Flight // of the node, may be nil
 	sources            []fsm.Source
 	bytes              int
 	letters, bodyBytes int64
@@ -123,10 +134,18 @@ type supply struct {
 
 // count adds n times what a transfer counts.
 func (s *supply) count(t *fsm.Transfer, n int) {
-	s.bytes += n * transferBytes(*t)
+	s.waits(n * transferBytes(*t))
 	if isLetter(t) {
 		s.letters += int64(n)
 		s.bodyBytes += int64(n) * int64(t.BodyBytes)
+	}
+}
+
+// waits notes that so many bytes wait, or not any more.
+func (s *supply) waits(n int) {
+	s.bytes += n
+	if s.flight != nil {
+		s.flight.waiting.Add(int64(n))
 	}
 }
 

@@ -1,0 +1,73 @@
+package mover
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/warrenmq/warren/queue/wire"
+)
+
+// A target that is busy with many sources is not sent a window of each, again and again: one batch, until it takes that.
+func TestRoomFollowsWhatIsTaken(t *testing.T) {
+	const size = 100 << 10 // three of them are a batch
+	begin := func(t *testing.T) (r *rig, sent func(want int)) {
+		r = newRig(t, false, Target{5, "a"})
+		t.Cleanup(r.m.Stop)
+		var letters []string
+		for range 120 {
+			letters = append(letters, strings.Repeat("x", size))
+		}
+		r.die(letters...)
+		return r, func(want int) {
+			t.Helper()
+			if n := len(r.take(5)); n != want {
+				t.Fatalf("%d letters are sent, want %d", n, want)
+			}
+		}
+	}
+	run(t, "twice as much when all is taken", func(t *testing.T) {
+		r, sent := begin(t)
+		upTo := uint64(0)
+		for _, n := range []int{3, 6, 12, 21} {
+			sent(n)
+			upTo += uint64(n)
+			r.answer(wire.TransferAnswer{Target: 5, UpTo: upTo})
+		}
+		sent(42) // all of a window
+		r.answer(wire.TransferAnswer{Target: 5, UpTo: upTo + 42})
+		sent(36)
+		r.answer(wire.TransferAnswer{Target: 5, UpTo: 120})
+		if n := r.len(); n != 0 {
+			t.Errorf("%d letters are left", n)
+		}
+	})
+	run(t, "a batch when nothing is answered", func(t *testing.T) {
+		r, sent := begin(t)
+		sent(3)
+		r.answer(wire.TransferAnswer{Target: 5, UpTo: 3})
+		sent(6)
+		for range 5 {
+			time.Sleep(answerTimeout)
+			synctest.Wait()
+			sent(3)
+		}
+		r.answer(wire.TransferAnswer{Target: 5, UpTo: 9}) // late, and of all
+		sent(6)
+	})
+	run(t, "a batch when it does not take what was sent", func(t *testing.T) {
+		r, sent := begin(t)
+		sent(3)
+		r.answer(wire.TransferAnswer{Target: 5, UpTo: 3})
+		sent(6)
+		r.answer(wire.TransferAnswer{Target: 5, UpTo: 3, Gap: true})
+		sent(0)
+		time.Sleep(2 * backoffMin)
+		sent(3)
+		r.answer(wire.TransferAnswer{Target: 5, UpTo: 6, Gap: true})
+		sent(3)
+		r.answer(wire.TransferAnswer{Target: 5, UpTo: 9})
+		sent(6)
+	})
+}
