@@ -100,6 +100,7 @@ const (
 	backoffMax      = 2 * time.Second
 	freshTimeout    = 2 * time.Second
 	readRetry       = time.Second
+	cacheRest       = time.Second
 	answersBuffered = 4096
 )
 
@@ -136,6 +137,7 @@ type Mover struct {
 	gathered gathered
 	cacheAt  uint64
 	cache    []byte
+	cachedAt time.Time
 	props    []byte // of the newest dead letter; used again
 	slab     []byte // messages of the present batch, and room for more
 
@@ -234,6 +236,7 @@ func (m *Mover) run() {
 		if opens == nil {
 			m.pump()
 		}
+		m.restCache()
 		if m.wakeAt.IsZero() {
 			timer.Stop()
 		} else {
@@ -575,7 +578,7 @@ func (m *Mover) read(index uint64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.cacheAt, m.cache = index, data
+	m.cacheAt, m.cache, m.cachedAt = index, data, time.Now()
 	return data, nil
 }
 

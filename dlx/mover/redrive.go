@@ -180,7 +180,11 @@ func (r *Redriver) step() time.Duration {
 		job, vhost, here = m.Redriving(), m.VHost(), m.Name()
 		room = redriveWindow - m.LeavingLen()
 	})
-	if !job.Searching() || room <= 0 {
+	if !job.Searching() {
+		r.cfg.Planner.cache = nil // it would keep a MiB of the log in memory
+		return 0
+	}
+	if room <= 0 {
 		return 0
 	}
 	limit := min(redriveBatch, room)

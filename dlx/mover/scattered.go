@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"slices"
+	"time"
 
 	"github.com/warrenmq/warren/dlx"
 	"github.com/warrenmq/warren/fsm"
@@ -114,4 +115,17 @@ func (m *Mover) message(ref queue.Ref) (fsm.Message, error) {
 		return fsm.Message{}, err
 	}
 	return fsm.MessageIn(data, ref)
+}
+
+// restCache lets go of the entry read last when there is nothing to do, or it was read a while ago: a MiB of the log, of all queues' entries, stays
+// in memory as long as one of them is kept.
+func (m *Mover) restCache() {
+	if m.cache == nil {
+		return
+	}
+	if left := cacheRest - time.Since(m.cachedAt); !m.wakeAt.IsZero() && left > 0 {
+		m.againIn(left)
+		return
+	}
+	m.cache = nil
 }

@@ -268,6 +268,24 @@ func (l *Leader) item(m queue.Message) (wire.Item, bool) {
 type entryCache struct {
 	index uint64
 	data  []byte
+	at    time.Time // when it was read
+}
+
+// entryRest is how long an entry is kept while there is something to deliver, which may be in it.
+const entryRest = time.Second
+
+// restEntry lets go of the entry read last when nothing is ready, or it was read a while ago. The bytes are those of a stretch of the log,
+// a MiB of all queues' entries, which stays in memory as long as one of them is kept.
+func (l *Leader) restEntry() {
+	if l.cache.data == nil {
+		return
+	}
+	left := entryRest - time.Since(l.cache.at)
+	if n, _ := l.readyCount(); n == 0 || left <= 0 {
+		l.cache = entryCache{}
+		return
+	}
+	l.wakeForUpkeep(left)
 }
 
 func (c *entryCache) read(log Log, index uint64) ([]byte, error) {
@@ -278,7 +296,7 @@ func (c *entryCache) read(log Log, index uint64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.index, c.data = index, data
+	c.index, c.data, c.at = index, data, time.Now()
 	return data, nil
 }
 

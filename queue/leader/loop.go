@@ -175,6 +175,7 @@ func (l *Leader) step() {
 	l.stepClosing()
 	l.forgetGone()
 	l.propose()
+	l.restEntry()
 	l.showCounts()
 	l.out.flush(l.cfg.Send)
 	l.arm()
