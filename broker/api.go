@@ -131,5 +131,9 @@ type Delivery struct {
 	attempt uint32
 }
 
+// Shed lets go of the message, once the client has it or what is to be written refers to it by itself. A client may hold deliveries for long, and
+// what a message consists of may be a part of much more: of what came from another node with it, or of a stretch of the log.
+func (d *Delivery) Shed() { d.Exchange, d.Key, d.Properties, d.Body = "", "", nil, nil }
+
 // SettleKind says how deliveries end.
 type SettleKind = fsm.SettleKind

@@ -133,6 +133,7 @@ func (w *writer) send(q *outQueue) error {
 // enough for a write.
 func (w *writer) content(item *outContent) error {
 	d := item.delivery
+	defer d.Shed()
 	before := len(w.g.buf)
 	if c := item.consumer; c != nil {
 		w.deliver = wire.BasicDeliver{
@@ -140,6 +141,7 @@ func (w *writer) content(item *outContent) error {
 			Exchange: d.Exchange, RoutingKey: d.Key,
 		}
 		w.g.buf = w.deliver.AppendFrame(w.g.buf, item.channel)
+		w.deliver = wire.BasicDeliver{}
 		if c.wroteMessages == 0 {
 			w.touched = append(w.touched, c)
 		}
@@ -151,6 +153,7 @@ func (w *writer) content(item *outContent) error {
 			Exchange: d.Exchange, RoutingKey: d.Key, MessageCount: item.remaining,
 		}
 		w.g.buf = w.getOK.AppendFrame(w.g.buf, item.channel)
+		w.getOK = wire.BasicGetOk{}
 	}
 	w.g.buf = wire.AppendContentHeader(w.g.buf, item.channel, wire.ClassBasic, d.PropertiesWithCounts(), uint64(len(d.Body)))
 	frameMax := w.c.frameMax

@@ -422,6 +422,7 @@ func (x *consumeStream) sendSome() (more bool, err error) {
 		number++
 		resp.Deliveries[i] = deliveryFor(number, d.Exchange, d.Key, d.PropertiesWithCounts(), d.Body, d.Redelivered)
 		resp.Deliveries[i].DeliveryCount, resp.Deliveries[i].AcquiredCount = d.Failed, d.Acquired
+		d.Shed()
 	}
 	err = x.stream.Send(resp) // into the window that HTTP/2 gives the client; it blocks while that is full
 	x.s.cfg.Unread.Add(-bytes)
