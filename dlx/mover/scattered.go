@@ -20,6 +20,8 @@ const (
 	scatteredMin = 4
 	// keptMax bounds the bytes of messages that are kept.
 	keptMax = 2 << 20
+	// keptEach bounds one that is kept. A larger one is most of its entry, which is as well read for it alone: thousands of movers would keep two MiB each.
+	keptEach = 128 << 10
 	// gatherItems are gathered at a time of those that are under way to a target.
 	gatherItems = 4096
 )
@@ -65,7 +67,7 @@ func (m *Mover) gather(refs []queue.Ref) {
 	if g.bytes > keptMax/2 || g.kept == nil {
 		*g = gathered{kept: map[queue.Ref][]byte{}}
 	}
-	refs = slices.DeleteFunc(refs, g.has)
+	refs = slices.DeleteFunc(refs, func(ref queue.Ref) bool { return ref.Length > keptEach || g.has(ref) })
 	room := keptMax - g.bytes
 	for i := range refs {
 		if room -= int(refs[i].Length); room < 0 {

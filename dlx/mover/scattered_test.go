@@ -3,6 +3,7 @@ package mover
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -54,6 +55,18 @@ func TestScatteredLettersReadEachEntryOnce(t *testing.T) {
 		r.m.Stop()
 		if g := r.m.gathered; len(g.kept) != 0 || g.bytes != 0 {
 			t.Errorf("%d messages of %d bytes are kept of what was sent", len(g.kept), g.bytes)
+		}
+	})
+	run(t, "large ones are not kept", func(t *testing.T) {
+		r := newRig(t, false, Target{ID: 9, Name: "t"})
+		for range 8 {
+			r.die(strings.Repeat("x", 2*keptEach))
+		}
+		time.Sleep(answerTimeout) // they are sent again
+		synctest.Wait()
+		r.m.Stop()
+		if n := r.m.gathered.bytes; n != 0 {
+			t.Errorf("%d bytes are kept of large messages that wait", n)
 		}
 	})
 }
