@@ -19,7 +19,7 @@ const (
 	batchBytesMax  = 256 << 10
 	answerPatience = time.Second // without an answer the leader is looked for again
 	// holdPatience is added for each delivery that a Resync names: a leader that takes longer for one than until the next would never come to anything else.
-	holdPatience     = 20 * time.Microsecond
+	holdPatience     = 5 * time.Microsecond
 	stallPatience    = 200 * time.Millisecond // until a link that is still crowded is tried again
 	rewindQuiet      = 50 * time.Millisecond
 	consumerMessages = 2048    // deliveries a node buffers for one consumer
