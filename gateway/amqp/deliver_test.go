@@ -14,7 +14,9 @@ func TestLateEventsOfAnEarlierConsumer(t *testing.T) {
 	r := startServer(t)
 	c := r.open(t)
 	c.channel(1)
-	fill(c, 1, "q", 1)
+	p := r.open(t) // whose confirms have no place among the deliveries
+	p.channel(1)
+	fill(p, 1, "q", 1)
 	consumer := func() *memConsumer {
 		c.send(1, &wire.BasicConsume{Queue: "q", ConsumerTag: "c"})
 		want[*wire.BasicConsumeOk](c, 1)
@@ -29,7 +31,7 @@ func TestLateEventsOfAnEarlierConsumer(t *testing.T) {
 	consumer()
 	earlier.ch.sink.Deliver(earlier, &broker.Delivery{Body: []byte("late")})
 	earlier.ch.sink.Cancelled(earlier)
-	c.publish(1, wire.BasicPublish{RoutingKey: "q"}, "new")
+	p.publish(1, wire.BasicPublish{RoutingKey: "q"}, "new")
 	if _, body := wantContent[*wire.BasicDeliver](c, 1); string(body) != "new" {
 		t.Errorf("got %q", body)
 	}
@@ -53,6 +55,8 @@ func TestWrittenMessagesAreLetGo(t *testing.T) {
 	if _, body := wantContent[*wire.BasicDeliver](c, 1); string(body) != large {
 		t.Errorf("got %d bytes, not those that were published", len(body))
 	}
+	c.send(1, &wire.QueueDeclare{Queue: "q", Passive: true}) // whose answer is written when nothing before it is any more
+	want[*wire.QueueDeclareOk](c, 1)
 	r.b.mu.Lock()
 	defer r.b.mu.Unlock()
 	if n := len(r.b.held); n != 3 {
