@@ -80,6 +80,7 @@ var allowed = map[string][]string{
 	"cmd/node":                    nil,
 	"cmd/perf":                    nil,
 	"cmd/perf/load":               nil,
+	"docs/benchmarks/floor":       nil,
 	"docs/benchmarks/peers":       nil,
 	"deploy/k8s/check":            {"certs", "config", "deploy/k8s/check/dashboards"},
 	"deploy/k8s/check/dashboards": {},
