@@ -50,6 +50,8 @@ type Config struct {
 	// ConsumerTimeout is how long a client may hold a message of a quorum queue that says
 	// nothing else; 0: for ever.
 	ConsumerTimeout time.Duration
+	// TxBytesMax bounds what the transactions that are open on this node have published; 0: nothing does.
+	TxBytesMax int64
 	// Passwords checks those of users; nil: with no bound for costly hashes but one at a time.
 	Passwords *passwords.Keeper
 	// QueueTimeout bounds every operation that waits for a queue's leader.
@@ -85,9 +87,11 @@ type Broker struct {
 	// flight counts what the leaders here have in flight.
 	flight leader.Flight
 	// dead counts what the leaders here apply.
-	dead   deadTotals
-	moves  mover.Totals
-	census *census
+	dead  deadTotals
+	moves mover.Totals
+	// txBytes is what open transactions here have published.
+	txBytes atomic.Int64
+	census  *census
 	// traffic counts what clients here send and get, churn what happens to queues.
 	traffics  traffics
 	exchanges exchanges

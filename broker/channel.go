@@ -173,6 +173,9 @@ func (ch *Channel) Settle(kind fsm.SettleKind, ds []*Delivery) {
 // Close cancels the consumers and returns every delivery that was not settled.
 func (ch *Channel) Close(ctx context.Context) {
 	ch.closed.Store(true)
+	if ch.tx != nil {
+		ch.tx.reset(ch.conn.b)
+	}
 	for _, c := range ch.consumers {
 		ch.useOf(c)
 		// What is on its way to a cancelled consumer of a closed channel is

@@ -20,6 +20,7 @@ const (
 	txCatalogPause  = 50 * time.Millisecond
 	txGonePause     = 20 * time.Millisecond
 	txSettleRunsMax = 4096 // of one operation
+	txPublishBytes  = 256  // what a publish takes beside its message
 )
 
 // TxSettlement ends a delivery with the transaction.
@@ -35,8 +36,10 @@ type transaction struct {
 	replies   []*directReply
 	copies    int
 	bytes     int
-	// full: a direct reply exceeded the bounds.
-	full bool
+	// full is why a direct reply exceeded the bounds, or nil.
+	full error
+	// counted is what Broker.txBytes has of this transaction.
+	counted int64
 	// committed: everything this channel has published before is applied, or a part of
 	// an earlier transaction.
 	committed bool
@@ -57,30 +60,37 @@ func (ch *Channel) TxSelect() {
 }
 
 // TxRollback forgets what was published.
-func (ch *Channel) TxRollback() { ch.tx.reset() }
+func (ch *Channel) TxRollback() { ch.tx.reset(ch.conn.b) }
 
-func (t *transaction) reset() {
-	t.publishes, t.replies, t.copies, t.bytes, t.full = nil, nil, 0, 0, false
+func (t *transaction) reset(b *Broker) {
+	b.txBytes.Add(-t.counted)
+	*t = transaction{committed: t.committed}
 }
 
-func (t *transaction) room(copies, bytes int) bool {
+// take counts a message, if it is within the bounds of a transaction and of the node.
+func (t *transaction) take(b *Broker, copies, bytes int) error {
 	n := len(t.publishes) + len(t.replies)
-	return n < txPublishesMax && (n == 0 || t.copies+copies <= txCopiesMax && t.bytes+bytes <= txBytesMax)
-}
-
-func errTxFull() error {
-	return Errorf(PreconditionFailed, "transaction exceeds %d messages, %d copies of messages or %d bytes", txPublishesMax, txCopiesMax, txBytesMax)
+	if n >= txPublishesMax || n > 0 && (t.copies+copies > txCopiesMax || t.bytes+bytes > txBytesMax) {
+		return Errorf(PreconditionFailed, "transaction exceeds %d messages, %d copies of messages or %d bytes", txPublishesMax, txCopiesMax, txBytesMax)
+	}
+	counted := int64(bytes + txPublishBytes)
+	if most := b.cfg.TxBytesMax; b.txBytes.Add(counted) > most && most > 0 {
+		b.txBytes.Add(-counted)
+		return Errorf(PreconditionFailed, "open transactions of the node exceed %d bytes", most)
+	}
+	t.copies += copies
+	t.bytes += bytes
+	t.counted += counted
+	return nil
 }
 
 // collect keeps a routed publish until the commit; op has its message.
 func (ch *Channel) collect(exchange string, op fsm.Publish) error {
 	t := ch.tx
-	if !t.room(len(ch.targets), len(op.Message)) {
-		return errTxFull()
+	if err := t.take(ch.conn.b, len(ch.targets), len(op.Message)); err != nil {
+		return err
 	}
 	op.Immediate = false // the gateway refuses it
-	t.copies += len(ch.targets)
-	t.bytes += len(op.Message)
 	same := txPublish{exchange: exchange, op: op}
 	for _, q := range ch.targets {
 		if of := ch.opFor(q, op); of.TTLMillis != op.TTLMillis {
@@ -102,15 +112,13 @@ func (ch *Channel) collectReply(ctx context.Context, r *directReply, mandatory b
 	if mandatory && !ch.conn.b.directReply(ctx, &probe, true) {
 		return false
 	}
-	t, bytes := ch.tx, len(r.properties)+len(r.body)+replyOverheadBytes
-	if !t.room(1, bytes) {
-		t.full = true
+	t := ch.tx
+	if err := t.take(ch.conn.b, 1, len(r.properties)+len(r.body)+replyOverheadBytes); err != nil {
+		t.full = err
 		return true
 	}
 	kept := *r
 	kept.properties, kept.body = slices.Clone(r.properties), slices.Clone(r.body)
-	t.copies++
-	t.bytes += bytes
 	t.replies = append(t.replies, &kept)
 	return true
 }
@@ -122,9 +130,11 @@ func (ch *Channel) TxCommit(ctx context.Context, settlements []TxSettlement) err
 	c := &commit{ch: ch, b: ch.conn.b, done: make(chan error, 1), order: !ch.tx.committed}
 	c.publishes = ch.tx.publishes
 	replies, full := ch.tx.replies, ch.tx.full
-	ch.tx.reset()
-	if full {
-		return errTxFull()
+	defer c.b.txBytes.Add(-ch.tx.counted)
+	ch.tx.counted = 0
+	ch.tx.reset(c.b)
+	if full != nil {
+		return full
 	}
 	for _, p := range c.publishes {
 		for _, q := range p.queues {

@@ -174,6 +174,42 @@ func TestTxIsBounded(t *testing.T) {
 	c.wantQueue("a", txPublishesMax, 0)
 }
 
+// TestTxsOfANodeAreBounded: open transactions are bounded together, too; a commit, a rollback and the end of a channel make room.
+func TestTxsOfANodeAreBounded(t *testing.T) {
+	b := newBroker(t)
+	b.cfg.TxBytesMax = 1 << 20
+	one, two := dial(t, b), dial(t, b)
+	one.declare("a", nil)
+	one.ch.TxSelect()
+	two.ch.TxSelect()
+	body := strings.Repeat("x", 600<<10)
+	full := func(c *client) {
+		t.Helper()
+		if _, _, err := c.publish("", "a", body, nil); err == nil || err.Error() != "open transactions of the node exceed 1048576 bytes" {
+			t.Fatalf("%v", err)
+		}
+	}
+	one.send("a", body)
+	full(two)
+	if err := one.commit(fsm.Ack); err != nil {
+		t.Fatal(err)
+	}
+	two.send("a", body)
+	full(one)
+	two.ch.TxRollback()
+	one.send("a", body)
+	full(two)
+	one.ch.Close(t.Context())
+	two.send("a", body)
+	if err := two.commit(fsm.Ack); err != nil {
+		t.Fatal(err)
+	}
+	if n := b.txBytes.Load(); n != 0 {
+		t.Errorf("%d bytes are left", n)
+	}
+	two.wantQueue("a", 2, 0)
+}
+
 // The time to live begins at the commit.
 func TestTxTimeToLive(t *testing.T) {
 	c := dial(t, newBroker(t))

@@ -293,6 +293,7 @@ func (n *running) startBroker(ctx context.Context) error {
 	local := n.identity.NodeID()
 	n.openLogins()
 	n.openAlarms()
+	total, _ := n.alarms.memory.Total()
 	n.broker = broker.New(broker.Config{
 		Node: string(local),
 		Send: func(node string, payload []byte) error {
@@ -309,6 +310,7 @@ func (n *running) startBroker(ctx context.Context) error {
 		Alive:        func(node string) bool { return n.detector.State(transport.NodeID(node)) != detector.Dead },
 		Online:       func(node string) bool { return n.runs(transport.NodeID(node)) },
 		Passwords:    n.passwords,
+		TxBytesMax:   int64(n.cfg.MemoryHighWatermark.Of(total) / 4),
 		Replicas:     replicasDefault, QueueTimeout: queueTimeout, Logger: n.log,
 
 		ConsumerTimeout: n.cfg.ConsumerTimeout, Gate: &n.gate, Trace: n.spans.tracer,

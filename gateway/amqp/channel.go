@@ -266,6 +266,7 @@ func (ch *channel) silenceLocked() {
 func (ch *channel) shut() {
 	ch.flush()
 	ch.c.assembled -= ch.publish.drop()
+	ch.c.unreserve(&ch.publish)
 	if ch.noAck {
 		ch.c.awaitWritten(ch.closing)
 	}

@@ -37,8 +37,13 @@ type Config struct {
 	MessageBytesMax int
 	// AssemblyBytesMax bounds the messages that are still arriving on all channels
 	// of a connection, in bytes. It is at least MessageBytesMax. Those of many connections
-	// are bounded by the memory alarm.
+	// wait for the room of AssemblyBytesNodeMax.
 	AssemblyBytesMax int
+	// AssemblyBytesNodeMax is the room for such messages of all connections together: beyond it connections wait
+	// before they begin another one.
+	AssemblyBytesNodeMax int
+	// AssemblyPatience is how long a connection may not continue such a message while others wait for room; then it is closed.
+	AssemblyPatience time.Duration
 	// WriteBufferBytes is how many bytes of answers may wait for a client that does
 	// not read before the server stops reading from it.
 	WriteBufferBytes int
@@ -67,37 +72,40 @@ type Config struct {
 // a connection: clients with a goroutine for each channel send them side by side.
 const assemblyMessages = 16
 
-// LimitAssembly lets the unfinished messages of a connection take a quarter of memory at most, which is what the node may use,
-// but always room for one of the largest with its headers. 0: it is not known.
+// LimitAssembly lets the unfinished messages of a connection, and of all of them, take a quarter of memory at most, which is what the node
+// may use, but always room for one of the largest with its headers. 0: it is not known.
 func (c *Config) LimitAssembly(memory uint64) {
 	if memory == 0 {
 		return
 	}
 	one := c.MessageBytesMax + int(c.FrameMax)
-	c.AssemblyBytesMax = max(one, int(min(uint64(c.AssemblyBytesMax), memory/4)))
+	c.AssemblyBytesNodeMax = max(one, int(memory/4))
+	c.AssemblyBytesMax = min(c.AssemblyBytesMax, c.AssemblyBytesNodeMax)
 }
 
 // Default returns the configuration of RabbitMQ 4 in Warren's name.
 func Default() Config {
 	return Config{
 		Product: "Warren", Version: "0.1.0", ClusterName: "warren",
-		Mechanisms:       []string{auth.MechanismPlain, auth.MechanismAMQPLain},
-		PeerName:         auth.PeerName{From: auth.PeerDistinguishedName},
-		FrameMax:         wire.FrameMaxOffered,
-		FrameMaxMin:      8192,
-		ChannelMax:       2047,
-		Heartbeat:        60,
-		MessageBytesMax:  16 << 20,
-		AssemblyBytesMax: assemblyMessages * (16<<20 + 131072),
-		WriteBufferBytes: 1 << 20,
-		Unread:           unread.New(math.MaxInt64, func(bool) {}),
-		ConnectionsMax:   10000,
-		HandshakeTimeout: 10 * time.Second,
-		AuthFailureDelay: time.Second,
-		CloseTimeout:     5 * time.Second,
-		WriteTimeout:     60 * time.Second,
-		OperationTimeout: 60 * time.Second,
-		Logger:           slog.Default(),
+		Mechanisms:           []string{auth.MechanismPlain, auth.MechanismAMQPLain},
+		PeerName:             auth.PeerName{From: auth.PeerDistinguishedName},
+		FrameMax:             wire.FrameMaxOffered,
+		FrameMaxMin:          8192,
+		ChannelMax:           2047,
+		Heartbeat:            60,
+		MessageBytesMax:      16 << 20,
+		AssemblyBytesMax:     assemblyMessages * (16<<20 + 131072),
+		AssemblyBytesNodeMax: 1 << 30,
+		WriteBufferBytes:     1 << 20,
+		Unread:               unread.New(math.MaxInt64, func(bool) {}),
+		ConnectionsMax:       10000,
+		HandshakeTimeout:     10 * time.Second,
+		AuthFailureDelay:     time.Second,
+		AssemblyPatience:     time.Minute,
+		CloseTimeout:         5 * time.Second,
+		WriteTimeout:         60 * time.Second,
+		OperationTimeout:     60 * time.Second,
+		Logger:               slog.Default(),
 	}
 }
 
@@ -116,12 +124,13 @@ func (c *Config) Validate() error {
 	bad(c.ChannelMax < 1, "channel_max is 0")
 	bad(c.MessageBytesMax < 1 || c.MessageBytesMax > bodyBytesCeiling, "message size %d is not in 1..%d", c.MessageBytesMax, bodyBytesCeiling)
 	bad(c.AssemblyBytesMax < c.MessageBytesMax, "assembly bound %d is below the message size %d", c.AssemblyBytesMax, c.MessageBytesMax)
+	bad(c.AssemblyBytesNodeMax < c.AssemblyBytesMax, "assembly bound %d of the node is below that of a connection, %d", c.AssemblyBytesNodeMax, c.AssemblyBytesMax)
 	bad(c.WriteBufferBytes < 4096, "write buffer %d is below 4096", c.WriteBufferBytes)
 	bad(c.Unread == nil, "no gauge of unread messages")
 	bad(c.ConnectionsMax < 1, "connection limit %d is below 1", c.ConnectionsMax)
 	for name, d := range map[string]time.Duration{
 		"handshake timeout": c.HandshakeTimeout, "close timeout": c.CloseTimeout,
-		"write timeout": c.WriteTimeout, "operation timeout": c.OperationTimeout,
+		"assembly patience": c.AssemblyPatience, "write timeout": c.WriteTimeout, "operation timeout": c.OperationTimeout,
 	} {
 		bad(d <= 0, "%s is not positive", name)
 	}

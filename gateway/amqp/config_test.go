@@ -12,5 +12,8 @@ func TestLimitAssembly(t *testing.T) {
 		if n := c.AssemblyBytesMax; n < least || n > least+16*int(c.FrameMax) || c.Validate() != nil {
 			t.Errorf("%d bytes of memory: %d, want about %d", memory, n, least)
 		}
+		if n := c.AssemblyBytesNodeMax; memory > 1<<30 && n < 16<<30 || memory < 1<<30 && n < c.AssemblyBytesMax {
+			t.Errorf("%d bytes of memory: %d for all connections", memory, n)
+		}
 	}
 }

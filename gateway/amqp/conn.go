@@ -48,6 +48,7 @@ type conn struct {
 	current     *channel   // the channel of the last frame, to spare the map
 	touched     []*channel // with something to settle or flush at the end of the burst
 	assembled   int        // bytes of messages that are still arriving
+	reserved    int64      // room for them
 	published   uint64     // since the last burst
 	isPublisher bool       // has published once
 
@@ -65,7 +66,8 @@ type conn struct {
 	channelCount      atomic.Int32
 	received, written atomic.Uint64 // bytes
 	kicked            atomic.Pointer[broker.Error]
-	atRest            atomic.Bool // quiet, and everything read has its answers
+	grown             atomic.Int64 // when a message in many frames was last begun or continued, Unix time in ns
+	atRest            atomic.Bool  // quiet, and everything read has its answers
 	blockMu           sync.Mutex
 	// Guarded by blockMu.
 	publisher bool   // has published
@@ -108,6 +110,9 @@ func (c *conn) run() {
 		err = c.serve()
 	}
 	c.end(err)
+	for _, ch := range c.channels {
+		c.unreserve(&ch.publish)
+	}
 	c.out.finish()
 	<-c.sender
 }

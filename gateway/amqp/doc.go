@@ -22,8 +22,9 @@
 // those of closed channels stay until they are written, and while there are too many
 // the client gets no other channel or consumer.
 // Confirms wait as numbers and are merged when written. Messages that are
-// still arriving are bounded by Config.AssemblyBytesMax for each connection, and those
-// of all connections by the memory alarm.
+// still arriving are bounded by Config.AssemblyBytesMax for each connection, and all of
+// them by Config.AssemblyBytesNodeMax: a connection is not read while there is no room for
+// the message that it begins.
 //
 // # Order
 //

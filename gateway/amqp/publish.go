@@ -2,6 +2,7 @@ package amqp
 
 import (
 	"bytes"
+	"time"
 
 	wire "github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/broker"
@@ -26,7 +27,9 @@ type publish struct {
 	size   int                // of the body
 	props  wire.RawProperties // copied, unless the message ends with its header
 	body   *[]byte            // what has come so far of a body in many frames, or nil
-	msg    broker.Publish     // reused for the call
+	// reserved is the room that the node keeps for the message, in bytes.
+	reserved int64
+	msg      broker.Publish // reused for the call
 }
 
 const (
@@ -128,6 +131,11 @@ func (ch *channel) contentHeader(payload []byte) error {
 	p.props = append(p.props[:0], h.Properties...)
 	p.stage = stageBody
 	ch.c.becomePublisher() // an alarm stops it before it has a whole message
+	if len(p.props) > propsKept {
+		if err := ch.c.reserve(p); err != nil {
+			return err
+		}
+	}
 	return ch.c.assemble(len(p.props))
 }
 
@@ -156,13 +164,23 @@ func (ch *channel) contentBody(piece []byte) error {
 		return wire.Errorf(wire.UnexpectedFrame, wire.MethodBasicPublish, "body of %d bytes is longer than the %d announced", have, p.size)
 	case len(piece) == p.size:
 		ch.c.assembled -= len(p.props)
-		return ch.published(p.props, piece)
+		err := ch.published(p.props, piece)
+		ch.c.unreserve(p)
+		return err
 	case len(piece) == 0:
 		return nil
 	}
 	c := ch.c
 	if err := c.assemble(len(piece)); err != nil {
 		return err
+	}
+	switch {
+	case p.reserved == 0:
+		if err := c.reserve(p); err != nil {
+			return err
+		}
+	case have < p.size:
+		c.grown.Store(time.Now().UnixNano())
 	}
 	if p.body == nil {
 		p.body = c.srv.pools.body(p.size)
@@ -178,6 +196,7 @@ func (ch *channel) contentBody(piece []byte) error {
 	err := ch.published(p.props, *p.body)
 	c.srv.pools.putBody(p.body)
 	p.body = nil
+	c.unreserve(p)
 	return err
 }
 

@@ -561,7 +561,9 @@ func TestAssemblyIsBounded(t *testing.T) {
 // What was counted for a message is forgotten with it, whether it is whole or its channel ends.
 func TestAssemblyIsForgotten(t *testing.T) {
 	t.Parallel()
-	r := startServer(t, func(cfg *Config) { cfg.MessageBytesMax, cfg.AssemblyBytesMax = 50000, 70000 })
+	r := startServer(t, func(cfg *Config) {
+		cfg.MessageBytesMax, cfg.AssemblyBytesMax, cfg.AssemblyBytesNodeMax = 50000, 70000, 70000
+	})
 	c := r.open(t)
 	headers := wire.Table{}
 	headers.Set("h", string(make([]byte, 20000)))

@@ -25,7 +25,9 @@ type Server struct {
 	blocked atomic.Pointer[string]
 	stats   counters
 	pools   buffers
-	quiet   atomic.Pointer[chan struct{}] // closed when quiet ends; nil: not quiet
+	// assembly is the room for messages that are still arriving.
+	assembly *assembly
+	quiet    atomic.Pointer[chan struct{}] // closed when quiet ends; nil: not quiet
 
 	mu        sync.Mutex
 	listeners map[net.Listener]struct{}
@@ -40,7 +42,7 @@ func New(cfg Config, b Broker) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
-		cfg: cfg, broker: b, log: cfg.Logger,
+		cfg: cfg, broker: b, log: cfg.Logger, assembly: newAssembly(cfg.AssemblyBytesNodeMax),
 		listeners: map[net.Listener]struct{}{}, conns: map[*conn]struct{}{},
 	}
 	s.blocked.Store(new(string))

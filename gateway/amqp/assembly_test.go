@@ -1,0 +1,189 @@
+package amqp
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	wire "github.com/warrenmq/warren/amqp"
+)
+
+// TestAssembly: room is never given beyond its bounds, nobody waits while there is room, and somebody can always go on.
+func TestAssembly(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		const room = 1000
+		a := newAssembly(room)
+		conns := make([]*conn, 4)
+		for i := range conns {
+			conns[i] = &conn{}
+		}
+		held, waits := map[*conn][]int64{}, map[*conn]*assemblyWait{}
+		settle := func() {
+			for c, w := range waits {
+				select {
+				case <-w.room:
+					delete(waits, c)
+					if w.err == nil {
+						held[c] = append(held[c], w.n)
+						continue
+					}
+					for i, n := range held[c] { // its connection ends
+						a.free(c, n, i == len(held[c])-1)
+					}
+					delete(held, c)
+				default:
+				}
+			}
+		}
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			c := conns[rapid.IntRange(0, len(conns)-1).Draw(t, "conn")]
+			w, waiting := waits[c]
+			switch {
+			case waiting && rapid.Bool().Draw(t, "leaves"):
+				if !a.leave(w) {
+					t.Fatal("a wait that has not ended was served")
+				}
+				delete(waits, c)
+			case waiting:
+			case len(held[c]) > 0 && rapid.Bool().Draw(t, "ends one"):
+				n := held[c][0]
+				held[c] = held[c][1:]
+				a.free(c, n, len(held[c]) == 0)
+			default:
+				n := rapid.Int64Range(1, room+200).Draw(t, "bytes")
+				if w := a.reserve(c, n); w != nil {
+					waits[c] = w
+				} else {
+					held[c] = append(held[c], n)
+				}
+			}
+			for range conns { // an end may serve another
+				settle()
+			}
+			checkAssembly(t, a, conns, held, waits)
+		}
+	})
+}
+
+func checkAssembly(t *rapid.T, a *assembly, conns []*conn, held map[*conn][]int64, waits map[*conn]*assemblyWait) {
+	var used int64
+	holders, stuck, messages := 0, 0, 0
+	for _, c := range conns {
+		for _, n := range held[c] {
+			used += n
+			messages++
+		}
+		if len(held[c]) > 0 {
+			holders++
+			if waits[c] != nil {
+				stuck++
+			}
+		}
+	}
+	if a.used != used || len(a.holders) != holders || len(a.more)+len(a.first) != len(waits) {
+		t.Fatalf("%d bytes of %d, want %d of %d; %d+%d wait, want %d", a.used, len(a.holders), used, holders, len(a.more), len(a.first), len(waits))
+	}
+	if used > 2*a.max && messages > 1 {
+		t.Fatalf("%d bytes of %d are held", used, a.max)
+	}
+	if holders > 0 && stuck == holders {
+		t.Fatal("all that hold room wait")
+	}
+	if next := slices.Concat(a.more, a.first); len(next) > 0 && a.fits(next[0].n) {
+		t.Fatal("the next waits although there is room")
+	}
+}
+
+// begin sends what a client does of a message of size bytes but the rest.
+func (c *rawClient) begin(num uint16, size, sent int) {
+	c.tb.Helper()
+	b := (&wire.BasicPublish{RoutingKey: "q"}).AppendFrame(nil, num)
+	b = wire.AppendContentHeader(b, num, 60, nil, uint64(size))
+	c.bytes(wire.AppendFrame(b, wire.FrameBody, num, make([]byte, sent)))
+}
+
+// TestAssemblyWaits: a connection that begins a large message waits for the room of others' and is served when one of them is complete; what it sends
+// in the meantime waits with it.
+func TestAssemblyWaits(t *testing.T) {
+	t.Parallel()
+	r := startServer(t, func(cfg *Config) {
+		cfg.MessageBytesMax, cfg.AssemblyBytesMax, cfg.AssemblyBytesNodeMax = 100000, 100000, 100000
+	})
+	holds, waits := r.open(t), r.open(t)
+	holds.channel(1)
+	holds.send(1, &wire.QueueDeclare{Queue: "q"})
+	want[*wire.QueueDeclareOk](holds, 1)
+	waits.channel(1)
+	holds.begin(1, 80000, 50000)
+	eventually(t, "the first holds room", func() bool { return r.reserved() > 0 })
+	waits.begin(1, 80000, 50000)
+	waits.bytes(wire.AppendFrame(nil, wire.FrameBody, 1, make([]byte, 30000)))
+	eventually(t, "the second waits", func() bool { return r.waiting() == 1 })
+	if ready, _ := r.b.counts("q"); ready != 0 {
+		t.Errorf("%d messages", ready)
+	}
+	holds.bytes(wire.AppendFrame(nil, wire.FrameBody, 1, make([]byte, 30000)))
+	eventually(t, "both", func() bool { ready, _ := r.b.counts("q"); return ready == 2 })
+	eventually(t, "no room is held", func() bool { return r.reserved() == 0 })
+	// Who ends while it waits, or holds, leaves nothing.
+	holds.begin(1, 80000, 50000)
+	eventually(t, "the first holds room", func() bool { return r.reserved() > 0 })
+	waits.begin(1, 80000, 50000)
+	eventually(t, "the second waits", func() bool { return r.waiting() == 1 })
+	r.s.closeWhere("enough", func(i *ConnectionInfo) bool { return i.Peer.String() == waits.nc.LocalAddr().String() })
+	if m := want[*wire.ConnectionClose](waits, 0); m.ReplyCode != 320 {
+		t.Errorf("%+v", m)
+	}
+	_ = holds.nc.Close()
+	eventually(t, "nothing is left", func() bool { return r.reserved() == 0 && r.waiting() == 0 })
+}
+
+// TestAssemblyStalls: a message that its client does not continue keeps others waiting for the patience and no longer, of which an alarm takes nothing.
+func TestAssemblyStalls(t *testing.T) {
+	t.Parallel()
+	r := startServer(t, func(cfg *Config) {
+		cfg.MessageBytesMax, cfg.AssemblyBytesMax, cfg.AssemblyBytesNodeMax = 100000, 100000, 100000
+		cfg.AssemblyPatience = 300 * time.Millisecond
+	})
+	stalls, waits := r.open(t), r.open(t)
+	stalls.channel(1)
+	waits.channel(1)
+	waits.send(1, &wire.QueueDeclare{Queue: "q"})
+	want[*wire.QueueDeclareOk](waits, 1)
+	stalls.begin(1, 80000, 50000)
+	eventually(t, "the first holds room", func() bool { return r.reserved() > 0 })
+	r.s.SetBlocked("low on memory")
+	want[*wire.ConnectionBlocked](stalls, 0)
+	headers := wire.Table{}
+	headers.Set("h", string(make([]byte, 10000))) // with such headers the room is taken before the body, and so before the alarm stops a new publisher
+	p := wire.Properties{}
+	p.SetHeaders(headers)
+	waits.bytes(wire.AppendContent((&wire.BasicPublish{RoutingKey: "q"}).AppendFrame(nil, 1), 1, 60, p.AppendTo(nil), make([]byte, 80000), 131072))
+	want[*wire.ConnectionBlocked](waits, 0)
+	eventually(t, "the second waits", func() bool { return r.waiting() == 1 })
+	time.Sleep(900 * time.Millisecond) // an alarm may hold for any time
+	if r.reserved() == 0 || r.waiting() != 1 {
+		t.Errorf("%d bytes are reserved and %d wait under the alarm", r.reserved(), r.waiting())
+	}
+	r.s.SetBlocked("")
+	want[*wire.ConnectionUnblocked](stalls, 0)
+	if m := want[*wire.ConnectionClose](stalls, 0); m.ReplyCode != 320 {
+		t.Errorf("%+v", m)
+	}
+	eventually(t, "the other message", func() bool { ready, _ := r.b.counts("q"); return ready == 1 })
+}
+
+func (r *rig) reserved() int64 {
+	r.s.assembly.mu.Lock()
+	defer r.s.assembly.mu.Unlock()
+	return r.s.assembly.used
+}
+
+func (r *rig) waiting() int {
+	r.s.assembly.mu.Lock()
+	defer r.s.assembly.mu.Unlock()
+	return len(r.s.assembly.more) + len(r.s.assembly.first)
+}
