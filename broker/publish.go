@@ -126,6 +126,9 @@ func finishAll(done []ended) {
 // nothing will be confirmed. Errors are *Error.
 func (ch *Channel) Publish(ctx context.Context, p *Publish) (routed bool, err error) {
 	routed, err = ch.publish(ctx, p)
+	// The bytes are the caller's. A channel that is idle keeps none of them.
+	ch.scratch.Properties, ch.scratch.Body, ch.headers = nil, nil, amqp.Table{}
+	ch.routed.Properties, ch.routed.Headers = nil, amqp.Table{}
 	if err == nil {
 		ch.tally.published(p, routed, max(1, len(ch.targets)))
 	}
