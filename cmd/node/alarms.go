@@ -197,6 +197,6 @@ func (a *alarms) apply() {
 		a.n.log.Warn("publishers", "blocked", reason != "", "reason", reason)
 		a.reason = reason
 		a.n.amqp.SetBlocked(reason)
-		a.n.grpc.SetBlocked(reason)
+		a.n.grpc.SetBlocked(reason, a.board.All() == alarm.MemoryLow)
 	}
 }

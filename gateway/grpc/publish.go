@@ -159,15 +159,19 @@ func (x *publishStream) missing() bool {
 // receive reads messages until the client ends its side, or the session its work.
 func (x *publishStream) receive(req *warrenv1.PublishStreamRequest) {
 	defer close(x.ended)
-	var err error
+	err := x.s.holdUp(x.ctx, nil) // whoever opens a stream for each message is held up, too
 	for err == nil {
 		if err = x.publish(req); err != nil {
 			break
 		}
+		err = x.s.holdUp(x.ctx, x.leaving)
 		select {
 		case <-x.leaving:
 			return
 		default:
+		}
+		if err != nil {
+			break
 		}
 		if req, err = x.stream.Recv(); err == nil && req.GetOpen() != nil {
 			err = invalid("only the first request of a stream opens it")
@@ -180,11 +184,14 @@ func (x *publishStream) receive(req *warrenv1.PublishStreamRequest) {
 	}
 }
 
-// publish passes the messages of a request on.
+// publish passes the messages of a request on. An alarm for memory does not keep a request that was read: it takes memory until then, and those of
+// many streams could take as much as keeps the alarm up.
 func (x *publishStream) publish(req *warrenv1.PublishStreamRequest) error {
 	for _, p := range req.GetPublications() {
-		if err := x.s.holdUp(x.ctx, nil); err != nil {
-			return err
+		if !x.s.alarm.Load().memory {
+			if err := x.s.holdUp(x.ctx, nil); err != nil {
+				return err
+			}
 		}
 		if err := x.waitRoom(); err != nil {
 			return err

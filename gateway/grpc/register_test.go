@@ -149,18 +149,18 @@ func TestHeldUpCallsAreNotRead(t *testing.T) {
 		go func() { ended <- call.Handler(&publishService{s: s}, u) }() // ends below
 		return u, ended
 	}
-	s.SetBlocked("low on memory")
+	s.SetBlocked("low on memory", true)
 	u, ended := publish()
 	select {
 	case err := <-ended:
 		t.Fatal(err)
 	case <-time.After(10 * time.Millisecond):
 	}
-	s.SetBlocked("")
+	s.SetBlocked("", false)
 	if err := <-ended; err == nil || !u.read.Load() {
 		t.Error("it is not read when publishers are free")
 	}
-	s.SetBlocked("low on disk")
+	s.SetBlocked("low on disk", false)
 	u, ended = publish()
 	select {
 	case err := <-ended:

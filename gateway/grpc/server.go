@@ -119,7 +119,9 @@ type Server struct {
 
 // alarm is why publishers are held up, "" if they are not, until it changes.
 type alarm struct {
-	reason  string
+	reason string
+	// memory: for nothing but memory.
+	memory  bool
 	changes chan struct{}
 }
 
@@ -163,12 +165,13 @@ func (s *Server) Serve(ln net.Listener) error {
 	return lib.Serve(counting{netutil.LimitListener(ln, s.cfg.ConnectionsMax), &s.open, &s.accepted})
 }
 
-// SetBlocked holds publishers up, or frees them with "". It is called by one goroutine at a time.
-func (s *Server) SetBlocked(reason string) {
+// SetBlocked holds publishers up, or frees them with "". With memory there is nothing but memory that the cluster is short of. It is called by one
+// goroutine at a time.
+func (s *Server) SetBlocked(reason string, memory bool) {
 	if s.alarm.Load().reason == reason {
 		return
 	}
-	before := s.alarm.Swap(&alarm{reason: reason, changes: make(chan struct{})})
+	before := s.alarm.Swap(&alarm{reason: reason, memory: memory, changes: make(chan struct{})})
 	close(before.changes)
 }
 

@@ -11,7 +11,9 @@ import (
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+	"google.golang.org/grpc"
 
+	warrenv1 "github.com/warrenmq/warren/api/warren/v1"
 	"github.com/warrenmq/warren/test/cluster"
 )
 
@@ -135,4 +137,45 @@ func TestUncommittedMessages(t *testing.T) {
 	s := at(t, n)
 	s.publish("", q, message("another"))
 	s.ready(q, 7*len(open)+1)
+}
+
+// TestReadRequestsUnderAlarm: what gRPC publishers have sent when the memory alarm comes does not keep it up for good.
+func TestReadRequestsUnderAlarm(t *testing.T) {
+	t.Parallel()
+	const streams, size = 120, 2 << 20
+	n := smallNode(t, 180<<20)
+	s, blocked := blockedSession(t, n)
+	q := plainQueue(s, "q", nil)
+	memory, err := s.ch.QueueDeclare("memory", false, false, false, false, nil)
+	s.noError("declare", err)
+	var open []grpc.BidiStreamingClient[warrenv1.PublishStreamRequest, warrenv1.PublishStreamResponse]
+	for range streams {
+		open = append(open, rpcAt(t, n, "guest", "guest").publisher())
+	}
+	other := at(t, n)
+	filled := make(chan struct{})
+	go func() { // a publisher that is not read waits in its write
+		defer close(filled)
+		for range 200 {
+			if err := s.ch.Publish("", memory.Name, false, false, amqp.Publishing{Body: make([]byte, 1<<20)}); err != nil {
+				t.Errorf("publish: %v", err)
+			}
+		}
+	}()
+	wantBlocked(t, blocked, true, "low on memory")
+	for _, stream := range open {
+		s.noError("send", stream.Send(&warrenv1.PublishStreamRequest{Publications: []*warrenv1.Publication{forQueue(q, strings.Repeat("x", size))}}))
+	}
+	for _, stream := range open {
+		for results := 0; results == 0; {
+			resp, err := stream.Recv()
+			s.noError("receive", err)
+			results = len(resp.GetResults())
+		}
+	}
+	_, err = other.ch.QueuePurge(memory.Name, false)
+	s.noError("purge", err)
+	wantBlocked(t, blocked, false, "")
+	<-filled
+	other.ready(q, streams)
 }
