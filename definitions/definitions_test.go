@@ -305,6 +305,7 @@ func TestRefused(t *testing.T) {
 		"half a permission":       {`{"permissions":[{"user":"admin","vhost":"/","configure":"","write":""}]}`, "number 1 of permissions has no read", false},
 		"a pattern of Erlang's":   {`{"permissions":[{"user":"admin","vhost":"/","configure":"(?!x)","write":"","read":""}]}`, "configure pattern", true},
 		"an unknown policy key":   {`{"policies":[{"name":"p","vhost":"/","pattern":"","definition":{"x":1}}]}`, "are not recognised policy settings", true},
+		"a policy of nothing":     {`{"policies":[{"name":"p","vhost":"/","pattern":"","apply-to":"","definition":{"expires":1}}]}`, "apply-to unrecognised", true},
 		"a default of streams":    {`{"vhosts":[{"name":"v","default_queue_type":"stream"}]}`, "default queue type 'stream' is not supported", true},
 		"limits that are none":    {`{"parameters":[{"component":"vhost-limits","vhost":"/","name":"limits","value":{"max-queues":"x"}}]}`, "limits are not an object of whole numbers", false},
 		"more queues than may be": {`{"parameters":[{"component":"vhost-limits","vhost":"/","name":"limits","value":{"max-queues":0}}],"queues":[{"name":"q","vhost":"/"}]}`, `would exceed the limit of 0 queue(s)`, false},

@@ -104,12 +104,12 @@ const (
 	limitsName = "limits"
 )
 
-// Policy is a policy.
+// Policy is a policy. Without ApplyTo it is one of everything.
 type Policy struct {
 	VHost      string          `json:"vhost,omitempty"`
 	Name       string          `json:"name,omitempty"`
 	Pattern    string          `json:"pattern"`
-	ApplyTo    string          `json:"apply-to,omitempty"`
+	ApplyTo    *string         `json:"apply-to,omitempty"`
 	Definition json.RawMessage `json:"definition"`
 	Priority   int64           `json:"priority"`
 }

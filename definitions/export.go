@@ -132,7 +132,7 @@ func exported(q *catalog.Queue) bool {
 }
 
 func policyOf(p *policy.Policy, vhost string) Policy {
-	return Policy{VHost: vhost, Name: p.Name, Pattern: p.Pattern, ApplyTo: p.ApplyTo.String(), Definition: raw(p.Definition.JSON()), Priority: p.Priority}
+	return Policy{VHost: vhost, Name: p.Name, Pattern: p.Pattern, ApplyTo: new(p.ApplyTo.String()), Definition: raw(p.Definition.JSON()), Priority: p.Priority}
 }
 
 func queueOf(q *catalog.Queue, vhost string) Queue {

@@ -456,8 +456,12 @@ func (p *planner) policy(item Item, from *Policy, operator bool) {
 		p.skip(item, "nothing is left of it")
 		return
 	}
+	applyTo := policy.All
+	if from.ApplyTo != nil {
+		applyTo = policy.ParseApplyTo(*from.ApplyTo)
+	}
 	want, err := policy.New(policy.Spec{
-		VHost: item.VHost, Name: item.Name, Operator: operator, Pattern: from.Pattern, ApplyTo: policy.ParseApplyTo(from.ApplyTo),
+		VHost: item.VHost, Name: item.Name, Operator: operator, Pattern: from.Pattern, ApplyTo: applyTo,
 		Priority: from.Priority, Definition: definition,
 	})
 	if e, ok := errors.AsType[*policy.Invalid](err); ok {

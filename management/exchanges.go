@@ -69,7 +69,8 @@ func exchangeJSON(x *broker.ExchangeInfo) Exchange {
 	}
 }
 
-// putExchange declares an exchange. What is not said is false, as in RabbitMQ.
+// putExchange declares an exchange. What is not said is false, and the type direct, as in RabbitMQ; a type that is said to be nothing is
+// none.
 func (a *API) putExchange(r *http.Request, u User, vhost string) (any, error) {
 	body, err := readObject(r)
 	if err != nil {
@@ -79,8 +80,11 @@ func (a *API) putExchange(r *http.Request, u User, vhost string) (any, error) {
 	if d.Type, err = textOf(body, "type"); err != nil {
 		return nil, err
 	}
-	if d.Type == "" {
+	switch v, said := body["type"]; {
+	case !said:
 		d.Type = "direct"
+	case v == nil:
+		d.Type = "null"
 	}
 	for key, to := range map[string]*bool{"durable": &d.Durable, "auto_delete": &d.AutoDelete, "internal": &d.Internal} {
 		if *to, err = flagOf(body, key); err != nil {

@@ -151,7 +151,7 @@ func (a *API) SettlePolicies(ctx context.Context, vhost string) {
 func readPolicy(r *http.Request) (spec policy.Spec, err error) {
 	var body struct {
 		Pattern    *string         `json:"pattern"`
-		ApplyTo    string          `json:"apply-to"`
+		ApplyTo    json.RawMessage `json:"apply-to"`
 		Definition json.RawMessage `json:"definition"`
 		Priority   json.RawMessage `json:"priority"`
 	}
@@ -164,14 +164,33 @@ func readPolicy(r *http.Request) (spec policy.Spec, err error) {
 	case body.Definition == nil:
 		return spec, badRequest("key_missing: definition")
 	}
-	spec.Pattern, spec.ApplyTo = *body.Pattern, policy.ParseApplyTo(body.ApplyTo)
+	spec.Pattern = *body.Pattern
+	if spec.ApplyTo, err = applyToOf(body.ApplyTo); err != nil {
+		return spec, err
+	}
 	if spec.Definition, err = policy.ParseDefinition(body.Definition); err != nil {
 		return spec, badRequest(err.Error())
 	}
-	if body.Priority != nil && string(body.Priority) != "null" && json.Unmarshal(body.Priority, &spec.Priority) != nil {
+	if body.Priority != nil && (string(body.Priority) == "null" || json.Unmarshal(body.Priority, &spec.Priority) != nil) {
 		return spec, badRequest((&policy.Invalid{Reasons: []string{"priority should be a number, actually was " + string(body.Priority)}}).Error())
 	}
 	return spec, nil
+}
+
+// applyToOf reads what a policy applies to: everything, if that is not said. As in RabbitMQ, "" and null are words for nothing; 0 stands for
+// them, which the policy's own check refuses.
+func applyToOf(raw json.RawMessage) (policy.ApplyTo, error) {
+	if raw == nil {
+		return policy.All, nil
+	}
+	var word *string
+	if json.Unmarshal(raw, &word) != nil {
+		return 0, badRequest("apply-to should be a string, actually was " + string(raw))
+	}
+	if word == nil {
+		return 0, nil
+	}
+	return policy.ParseApplyTo(*word), nil
 }
 
 // readJSON decodes a request's body, which has to be a JSON object.

@@ -162,6 +162,8 @@ func TestTopology(t *testing.T) {
 		{"PUT", "exchanges/%2F/secret", `{}`, 401, `{"error":"not_authorised","reason":"configure access to exchange 'secret' in vhost '/' refused for user 'other'"}`, ""},
 		{"PUT", "exchanges/%2F/other", `{}`, 400, `{"error":"bad_request","reason":"inequivalent arg 'type'"}`, ""},
 		{"PUT", "exchanges/%2F/new", `{"durable":7}`, 400, "not_boolean: durable is 7", ""},
+		{"PUT", "exchanges/%2F/new", `{"type":""}`, 201, "", "Name:new Type: Passive:false"}, // the broker refuses it
+		{"PUT", "exchanges/%2F/new", `{"type":null}`, 201, "", "Name:new Type:null Passive:false"},
 		{"PUT", "exchanges/%2F/new", `{"type":7}`, 400, "type should be a string", ""},
 		{"PUT", "exchanges/%2F/new", `{"arguments":7}`, 400, "arguments should be an object", ""},
 		{"PUT", "exchanges/%2F/new", `[`, 400, "not_json", ""},

@@ -155,7 +155,7 @@ func readVhost(r *http.Request) (s broker.VhostSettings, err error) {
 	if err != nil {
 		return s, err
 	}
-	if _, ok := body["tags"]; ok {
+	if body["tags"] != nil {
 		tags, err := tagsOf(body)
 		if err != nil {
 			return s, err
@@ -173,7 +173,11 @@ func readVhost(r *http.Request) (s broker.VhostSettings, err error) {
 			*to = &text
 		}
 	}
-	if t := s.DefaultQueueType; t != nil && *t == "undefined" {
+	switch t := s.DefaultQueueType; {
+	case t == nil:
+	case *t == "":
+		return s, badRequest("default_queue_type must not be an empty string")
+	case *t == "undefined":
 		*t = "" // as RabbitMQ 3 shows that there is none
 	}
 	tracing, err := flag(body, "tracing")

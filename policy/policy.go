@@ -29,12 +29,8 @@ var applyToWords = map[ApplyTo]string{
 // String is RabbitMQ's word.
 func (a ApplyTo) String() string { return applyToWords[a] }
 
-// ParseApplyTo reads RabbitMQ's word, where "" is "all". What is none is returned as 0,
-// which [New] refuses.
+// ParseApplyTo reads RabbitMQ's word. What is none is returned as 0, which [New] refuses.
 func ParseApplyTo(word string) ApplyTo {
-	if word == "" {
-		return All
-	}
 	for a, w := range applyToWords {
 		if w == word {
 			return a

@@ -106,6 +106,7 @@ func TestBadSpecs(t *testing.T) {
 		"name of a policy must not be empty":          {ApplyTo: All, Definition: good},
 		"name of a policy has 256 bytes":              {Name: strings.Repeat("n", 256), ApplyTo: All, Definition: good},
 		"apply-to unrecognised":                       {Name: "n", ApplyTo: ParseApplyTo("topics"), Definition: good},
+		"apply-to unrecognised; should":               {Name: "n", ApplyTo: ParseApplyTo(""), Definition: good},
 		"pattern should be regular expression":        {Name: "n", ApplyTo: All, Pattern: "[", Definition: good},
 		"pattern should be regular expression but is": {Name: "n", ApplyTo: All, Pattern: "a(?=b)", Definition: good},
 		"it has 4097 bytes":                           {Name: "n", ApplyTo: All, Pattern: strings.Repeat("a", PatternBytesMax+1), Definition: good},
@@ -207,7 +208,7 @@ func TestHidden(t *testing.T) {
 
 func TestApplyTo(t *testing.T) {
 	for word, want := range map[string]string{
-		"all": "0123", "": "0123", "exchanges": "0", "queues": "123", "classic_queues": "1", "quorum_queues": "2", "streams": "3",
+		"all": "0123", "exchanges": "0", "queues": "123", "classic_queues": "1", "quorum_queues": "2", "streams": "3",
 	} {
 		p, err := New(Spec{Name: "p", ApplyTo: ParseApplyTo(word), Definition: definition(t, `{"message-ttl":1}`)})
 		if err != nil {
@@ -219,7 +220,7 @@ func TestApplyTo(t *testing.T) {
 				got += string('0' + rune(i))
 			}
 		}
-		if got != want || word != "" && p.ApplyTo.String() != word {
+		if got != want || p.ApplyTo.String() != word {
 			t.Errorf("%q (%v) applies to %s, want %s", word, p.ApplyTo, got, want)
 		}
 	}

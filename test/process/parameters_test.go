@@ -69,3 +69,25 @@ func TestParametersAreTheSame(t *testing.T) {
 		}
 	}
 }
+
+// TestEmptyWordsOverHTTP: a word that is said to be nothing is refused, as RabbitMQ 4 does it; only what is not said has a default.
+func TestEmptyWordsOverHTTP(t *testing.T) {
+	t.Parallel()
+	needWarren(t)
+	n := startCluster(t, 1).Node(0)
+	const bad, done, absent = http.StatusBadRequest, http.StatusCreated, http.StatusNotFound
+	for _, word := range []string{`""`, `null`} {
+		limitAPI(t, n, "exchanges/%2F/x", `{"type":`+word+`}`, bad)
+		limitAPI(t, n, "policies/%2F/p", `{"pattern":"^q","definition":{"max-length":1},"apply-to":`+word+`}`, bad)
+		limitAPI(t, n, "operator-policies/%2F/p", `{"pattern":"^q","definition":{"max-length":1},"apply-to":`+word+`}`, bad)
+		limitAPI(t, n, "parameters/operator_policy/%2F/p", `{"value":{"pattern":"^q","definition":{"max-length":1},"apply-to":`+word+`}}`, bad)
+	}
+	limitAPI(t, n, "policies/%2F/p", `{"pattern":"^q","definition":{"max-length":1},"priority":null}`, bad)
+	limitAPI(t, n, "vhosts/v", `{"default_queue_type":""}`, bad)
+	for _, path := range []string{"exchanges/%2F/x", "policies/%2F/p", "operator-policies/%2F/p", "vhosts/v"} {
+		limitAPI(t, n, path, "", absent)
+	}
+	limitAPI(t, n, "exchanges/%2F/x", `{}`, done)
+	limitAPI(t, n, "policies/%2F/p", `{"pattern":"^q","definition":{"max-length":1}}`, done)
+	limitAPI(t, n, "vhosts/v", `{"default_queue_type":null,"description":null,"tags":null}`, done)
+}
