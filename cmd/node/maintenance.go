@@ -63,26 +63,31 @@ func (n *running) reopen() error {
 	gone, cancel := context.WithCancel(context.Background())
 	cancel()
 	n.grpc.Leave(gone)
+	return n.acceptClients()
+}
+
+// acceptClients listens at the addresses of the closed listeners for clients, and serves who comes.
+func (n *running) acceptClients() error {
 	plain, err := net.Listen("tcp", n.listeners.amqp.Addr().String())
 	if err != nil {
-		return err
+		return fmt.Errorf("amqp-addr: %w", err)
 	}
 	var secure net.Listener
 	if n.listeners.amqps != nil {
 		if secure, err = net.Listen("tcp", n.listeners.amqps.Addr().String()); err != nil {
-			return errors.Join(err, plain.Close())
+			return errors.Join(fmt.Errorf("amqps-addr: %w", err), plain.Close())
 		}
 	}
 	ours, err := net.Listen("tcp", n.listeners.grpc.Addr().String())
 	if err != nil {
-		err = errors.Join(err, plain.Close())
+		err = errors.Join(fmt.Errorf("grpc-addr: %w", err), plain.Close())
 		if secure != nil {
 			err = errors.Join(err, secure.Close())
 		}
 		return err
 	}
-	n.serveAMQP(plain, secure)
 	n.serveGRPC(ours)
+	n.serveAMQP(plain, secure)
 	return nil
 }
 

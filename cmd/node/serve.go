@@ -177,23 +177,26 @@ func (n *running) openIdentity(context.Context) (err error) {
 	return nil
 }
 
-// listeners are the ports of a node.
+// listeners are the ports of a node. Those for clients of AMQP and gRPC are there for their addresses: they are closed, and the gateways have others.
 type listeners struct{ amqp, http, grpc, cluster, amqps, https, health, metrics, debug net.Listener } // the last five are nil if not wanted
 
+// listen takes all ports at once, so that a start with one that is taken ends soon. A client that came before it can be served would wait in
+// the kernel for as long as the node waits for others: acceptClients listens for them, and until then they are refused and try the next node.
 func (n *running) listen(context.Context) error {
 	for _, l := range []struct {
 		name, addr string
 		to         *net.Listener
+		later      bool
 	}{
-		{"amqp", n.cfg.AMQPAddr, &n.listeners.amqp},
-		{"http", n.cfg.HTTPAddr, &n.listeners.http},
-		{"grpc", n.cfg.GRPCAddr, &n.listeners.grpc},
-		{"cluster", n.cfg.ClusterAddr, &n.listeners.cluster},
-		{"amqps", n.cfg.AMQPSAddr, &n.listeners.amqps},
-		{"https", n.cfg.HTTPSAddr, &n.listeners.https},
-		{"health", n.cfg.HealthAddr, &n.listeners.health},
-		{"metrics", n.cfg.MetricsAddr, &n.listeners.metrics},
-		{"debug", n.cfg.DebugAddr, &n.listeners.debug},
+		{"amqp", n.cfg.AMQPAddr, &n.listeners.amqp, true},
+		{"http", n.cfg.HTTPAddr, &n.listeners.http, false},
+		{"grpc", n.cfg.GRPCAddr, &n.listeners.grpc, true},
+		{"cluster", n.cfg.ClusterAddr, &n.listeners.cluster, false},
+		{"amqps", n.cfg.AMQPSAddr, &n.listeners.amqps, true},
+		{"https", n.cfg.HTTPSAddr, &n.listeners.https, false},
+		{"health", n.cfg.HealthAddr, &n.listeners.health, false},
+		{"metrics", n.cfg.MetricsAddr, &n.listeners.metrics, false},
+		{"debug", n.cfg.DebugAddr, &n.listeners.debug, false},
 	} {
 		if l.addr == "" {
 			continue
@@ -203,6 +206,10 @@ func (n *running) listen(context.Context) error {
 			return fmt.Errorf("%s-addr: %w", l.name, err)
 		}
 		*l.to = ln
+		if l.later {
+			defer ln.Close() // when all are taken: two settings may name the same port
+			continue
+		}
 		n.onClose(l.name+" listener", func() error { return ignoreClosed(ln.Close()) })
 	}
 	return nil
@@ -396,8 +403,9 @@ func (n *running) serveClients(context.Context) error {
 	n.keepCrew()
 	n.openGRPC(c, shares.grpc)
 	n.openManagement()
-	n.serveGRPC(n.listeners.grpc)
-	n.serveAMQP(n.listeners.amqp, n.listeners.amqps)
+	if err := n.acceptClients(); err != nil {
+		return err
+	}
 	n.watchResources()
 	n.onClose("amqp clients", func() error {
 		ctx, cancel := context.WithCancel(context.Background())

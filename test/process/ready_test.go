@@ -3,7 +3,9 @@ package process
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"strings"
 	"syscall"
@@ -172,4 +174,49 @@ func TestPortsOfTheirOwn(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestStartingNodeRefusesClients: while a node waits for others, clients are refused rather than left without an answer: those that know several
+// addresses try the next one at once.
+func TestStartingNodeRefusesClients(t *testing.T) {
+	t.Parallel()
+	needWarren(t)
+	c := newCluster(t, 3)
+	n := c.Node(0)
+	refuses := func(step string) {
+		t.Helper()
+		await(t, timeoutStart, step, func() bool {
+			_, line, _ := readyNow(t, n.HTTP())
+			return strings.HasPrefix(line, "starting: "+step)
+		})
+		for _, addr := range []string{n.AMQPAddr(), n.GRPCAddr()} {
+			conn, err := net.DialTimeout("tcp", addr, timeoutReply)
+			if err == nil {
+				conn.Close()
+			}
+			if !errors.Is(err, syscall.ECONNREFUSED) {
+				t.Errorf("%s: a connection to %s gives %v", step, addr, err)
+			}
+		}
+	}
+	if err := n.Launch(); err != nil {
+		t.Fatal(err)
+	}
+	refuses("waiting for a cluster")
+	startAll(t, c)
+	plainQueue(at(t, n), "q", nil)
+	stopAll(t, c)
+	if err := n.Launch(); err != nil {
+		t.Fatal(err)
+	}
+	refuses("waiting for the catalog")
+	start(t, c.Node(1))
+	ctx, cancel := context.WithTimeout(t.Context(), timeoutStart)
+	defer cancel()
+	if err := n.WaitReady(ctx); err != nil {
+		t.Fatal(err)
+	}
+	s := at(t, n)
+	s.fill("q", "a")
+	s.holds("q", "a")
 }
