@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"strconv"
+	"time"
 
 	"github.com/warrenmq/warren/broker"
 )
@@ -95,7 +97,7 @@ type created struct {
 }
 
 // answer sends body, or 204 for nil.
-func (a *API) answer(w http.ResponseWriter, body any) {
+func (a *API) answer(w http.ResponseWriter, body any, turn *answering) {
 	switch body := body.(type) {
 	case nil:
 		w.WriteHeader(http.StatusNoContent)
@@ -108,30 +110,65 @@ func (a *API) answer(w http.ResponseWriter, body any) {
 		return
 	case attachment:
 		w.Header().Set("Content-Disposition", `attachment; filename="`+fileName(body.name)+`"`)
-		a.write(w, http.StatusOK, body.body)
+		a.writeLarge(w, http.StatusOK, body.body, turn)
 		return
 	case underWay:
 		a.write(w, http.StatusAccepted, body)
 		return
 	}
-	a.write(w, http.StatusOK, body)
+	a.writeLarge(w, http.StatusOK, body, turn)
 }
 
+// write sends what is known to be small.
 func (a *API) write(w http.ResponseWriter, status int, body any) {
+	if raw, ok := a.encoded(w, body); ok {
+		a.send(w, status, raw, func() {})
+	}
+}
+
+// writeLarge sends what may have tens of MiB, when there is room for it.
+func (a *API) writeLarge(w http.ResponseWriter, status int, body any, turn *answering) {
+	raw, ok := a.encoded(w, body)
+	if !ok {
+		return
+	}
+	conn := http.NewResponseController(w)
+	if err := turn.enter(len(raw), func() { _ = conn.SetWriteDeadline(time.Now()) }); err != nil {
+		w.Header().Del("Content-Disposition")
+		a.refuse(w, err)
+		return
+	}
+	a.send(w, status, raw, turn.moves)
+	if turn.end() {
+		_ = conn.SetWriteDeadline(time.Time{}) // it was written all the same, or the connection ends
+		a.cfg.Logger.Info("a client read too little of a large answer, for which others wait", "bytes", len(raw))
+	}
+}
+
+// encoded is the JSON of body. If there is none, the client has been told.
+func (a *API) encoded(w http.ResponseWriter, body any) (raw []byte, ok bool) {
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)
 	enc.SetEscapeHTML(false) // people read <<"…">> in refusals
-	err := enc.Encode(body)
-	raw := bytes.TrimSuffix(buf.Bytes(), []byte("\n"))
-	if err != nil {
+	if err := enc.Encode(body); err != nil {
 		a.cfg.Logger.Error("management answer", "err", err)
 		http.Error(w, "", http.StatusInternalServerError)
-		return
+		return nil, false
 	}
+	return bytes.TrimSuffix(buf.Bytes(), []byte("\n")), true
+}
+
+// send writes an answer in parts, and tells of each.
+func (a *API) send(w http.ResponseWriter, status int, raw []byte, moves func()) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-cache")
+	w.Header().Set("Content-Length", strconv.Itoa(len(raw)))
 	w.WriteHeader(status)
-	if _, err := w.Write(raw); err != nil {
-		a.cfg.Logger.Debug("management answer not written", "err", err)
+	for part := range slices.Chunk(raw, answerLarge) {
+		if _, err := w.Write(part); err != nil {
+			a.cfg.Logger.Debug("management answer not written", "err", err)
+			return
+		}
+		moves()
 	}
 }

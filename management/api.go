@@ -79,6 +79,7 @@ type API struct {
 	bodyMax map[string]int64
 	tables  tables
 	streams streams
+	room    *room
 
 	incomingSeen incomingSeen
 	now          func() time.Time
@@ -86,7 +87,7 @@ type API struct {
 
 // New returns the API.
 func New(cfg Config) *API {
-	a := &API{cfg: cfg, mux: http.NewServeMux(), bodyMax: map[string]int64{}, now: time.Now}
+	a := &API{cfg: cfg, mux: http.NewServeMux(), bodyMax: map[string]int64{}, room: newRoom(), now: time.Now}
 	a.routeConnections()
 	a.routeGossip()
 	a.routeQueues()
@@ -228,12 +229,19 @@ func (v *verdict) WriteHeader(status int)      { v.status = status }
 // handle registers f for authenticated users. f returns what is to be sent as JSON,
 // or nil for 204, or an error.
 func (a *API) handle(pattern string, f func(*http.Request, User) (any, error)) {
+	seen := new(sizes)
 	a.serve(pattern, func(w http.ResponseWriter, r *http.Request) {
 		u, err := a.authenticate(r)
 		if err != nil {
 			a.refuse(w, err)
 			return
 		}
+		turn, err := a.room.begin(r, seen)
+		if err != nil {
+			a.refuse(w, err)
+			return
+		}
+		defer turn.end()
 		if _, large := a.bodyMax[pattern]; large {
 			_ = http.NewResponseController(w).SetReadDeadline(a.now().Add(timeoutLargeBody)) // a connection has one
 		}
@@ -246,6 +254,6 @@ func (a *API) handle(pattern string, f func(*http.Request, User) (any, error)) {
 			a.refuse(w, err)
 			return
 		}
-		a.answer(w, body)
+		a.answer(w, body, turn)
 	})
 }

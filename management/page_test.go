@@ -53,11 +53,15 @@ func askPage[T any](t testing.TB, query string, items []T) (int, string) {
 	a := &API{}
 	r := httptest.NewRequest(http.MethodGet, "/api/x?"+query, http.NoBody)
 	w := httptest.NewRecorder()
+	turn, err := newRoom().begin(r, new(sizes))
+	if err != nil {
+		t.Fatal(err)
+	}
 	body, err := paged(r, items)
 	if err != nil {
 		a.refuse(w, err)
 	} else {
-		a.answer(w, body)
+		a.answer(w, body, turn)
 	}
 	return w.Code, w.Body.String()
 }
@@ -72,7 +76,7 @@ func TestColumnsOfAnObject(t *testing.T) {
 	} {
 		body, err := narrowed(httptest.NewRequest(http.MethodGet, "/api/x/b?"+query, http.NoBody), &item)
 		w := httptest.NewRecorder()
-		(&API{}).answer(w, body)
+		(&API{}).write(w, http.StatusOK, body)
 		if err != nil || w.Body.String() != want {
 			t.Errorf("%s: %s, %v", query, w.Body.String(), err)
 		}
