@@ -46,9 +46,10 @@ type patience struct {
 	// A connection that is silent for alive is asked, and is dead when it has not answered in answer.
 	alive, answer time.Duration
 	read          time.Duration // for a reader of events that keeps the stream from being written
+	peek          time.Duration // for a reader of a peek's response
 }
 
-var usual = patience{open: 10 * time.Second, idle: 5 * time.Minute, alive: 30 * time.Second, answer: 20 * time.Second, read: 5 * time.Second}
+var usual = patience{open: 10 * time.Second, idle: 5 * time.Minute, alive: 30 * time.Second, answer: 20 * time.Second, read: 5 * time.Second, peek: 30 * time.Second}
 
 // Logins finds out who a client is. The errors are *broker.Error; HeldUp is how long a client has to wait that has guessed
 // too often, and comes with an error.
@@ -100,6 +101,8 @@ type Server struct {
 	// workers are goroutines that outlive their calls by a moment.
 	workers sync.WaitGroup
 	numbers atomic.Uint64
+	// peeks has one for each peek that is being answered.
+	peeks chan struct{}
 	// watchers are the streams of events.
 	watchers atomic.Int32
 	// openStreams are those of requests that need no login.
@@ -127,7 +130,7 @@ type alarm struct {
 
 // New makes a server. It does not listen yet.
 func New(cfg Config, b *broker.Broker) *Server {
-	s := &Server{cfg: cfg, log: cfg.Logger, broker: b, waits: usual, sessions: map[*session]struct{}{}}
+	s := &Server{cfg: cfg, log: cfg.Logger, broker: b, waits: usual, sessions: map[*session]struct{}{}, peeks: make(chan struct{}, peeksMax)}
 	s.alarm.Store(&alarm{changes: make(chan struct{})})
 	return s
 }
