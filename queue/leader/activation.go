@@ -104,7 +104,7 @@ func (l *Leader) opened(first bool) {
 	early, said := l.peers, l.early
 	l.peers, l.early = map[uint32]*peer{}, nil
 	l.awaited = map[uint32]uint64{}
-	l.rollBefore = time.Now().Add(rollCallTimeout)
+	l.rollBefore, l.rollLast = time.Now().Add(l.rollPatience()), false
 	l.single.quiet = time.Now()
 	if first && l.cfg.New {
 		l.openNew(early, said)
@@ -169,7 +169,19 @@ func (l *Leader) callRoll(node string) {
 	}
 }
 
-// checkRollCall ends the roll call when everybody alive has answered.
+// rollPatience is how long the roll call waits for nodes that live: longer the more deliveries their answers may name. A node that is
+// found dead is waited for no longer.
+func (l *Leader) rollPatience() time.Duration {
+	held := uint64(0)
+	l.replica.View(func(m *fsm.Machine) {
+		if first, ok := m.Queue().NextLive(0); ok && first.ID <= m.Mark() {
+			held = min(uint64(m.Queue().Len()), uint64(m.Mark()-first.ID)+1)
+		}
+	})
+	return min(rollCallTimeout+time.Duration(held)*rollHoldPatience, rollCallMax)
+}
+
+// checkRollCall ends the roll call when everybody alive has answered. What came while an answer was worked on is looked at before the time is over.
 func (l *Leader) checkRollCall() {
 	if l.phase != phaseRoll {
 		return
@@ -177,6 +189,11 @@ func (l *Leader) checkRollCall() {
 	left := time.Until(l.rollBefore)
 	if len(l.awaited) > 0 && left > 0 {
 		l.wake(left)
+		return
+	}
+	if len(l.awaited) > 0 && !l.rollLast {
+		l.rollLast = true
+		l.wake(0)
 		return
 	}
 	if len(l.awaited) > 0 {

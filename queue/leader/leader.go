@@ -128,6 +128,8 @@ const (
 	eagerBytes         = entryBytesMax
 	markReserve        = 4096 // messages by which the delivered mark is raised for a backlog
 	rollCallTimeout    = time.Second
+	rollHoldPatience   = 10 * time.Microsecond // for each delivery that an answer may name
+	rollCallMax        = 30 * time.Second
 	leaseRetry         = 25 * time.Millisecond
 	transferDoneLinger = 10 * time.Millisecond
 )
@@ -168,6 +170,8 @@ type Leader struct {
 	// roll call: nodes still to answer, by node number.
 	awaited    map[uint32]uint64
 	rollBefore time.Time
+	// rollLast: the time is over, and what had come by then is being looked at.
+	rollLast bool
 	// early came before the first entry was applied.
 	early []received
 	// missing did not answer in time: until they do, or are gone, an auto-delete queue
