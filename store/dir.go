@@ -34,7 +34,7 @@ func Whole(fs FS, dir string) error {
 		if !ok {
 			continue
 		}
-		seg, what, err := s.openSegment(filepath.Join(dir, name), number)
+		seg, what, _, err := s.openSegment(filepath.Join(dir, name), number)
 		if err != nil {
 			return err
 		}

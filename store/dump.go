@@ -51,7 +51,7 @@ func dumpSegment(fs FS, path string, number uint32, w io.Writer) (err error) {
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	seg := &segment{number: number, file: f, path: path}
-	what, err := seg.identify()
+	what, _, err := seg.identify()
 	if err != nil {
 		return err
 	}

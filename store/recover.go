@@ -96,6 +96,7 @@ func (s *Store) openSegments() (spares []string, blank []uint32, err error) {
 		return nil, nil, err
 	}
 	slices.Sort(names)
+	var others []otherFile
 	for _, name := range names {
 		path := filepath.Join(s.o.Dir, name)
 		// The same number twice is nothing that a crash leaves, but perhaps a backup of files that changed meanwhile.
@@ -118,7 +119,7 @@ func (s *Store) openSegments() (spares []string, blank []uint32, err error) {
 			continue
 		}
 		s.numbers = max(s.numbers, number)
-		seg, what, err := s.openSegment(path, number)
+		seg, what, is, err := s.openSegment(path, number)
 		switch {
 		case err != nil:
 			return nil, nil, err
@@ -126,27 +127,50 @@ func (s *Store) openSegments() (spares []string, blank []uint32, err error) {
 			s.segs[number] = seg
 		case what == fileBlank:
 			blank = append(blank, number)
-		case !s.looksOnly:
-			if err := s.fs.Remove(path); err != nil {
-				return nil, nil, err
-			}
+		default:
+			others = append(others, otherFile{path, number, is})
 		}
 	}
-	return spares, blank, nil
+	return spares, blank, s.removeOthers(others)
 }
 
-// openSegment returns nil for a file that is no segment.
-func (s *Store) openSegment(path string, number uint32) (*segment, fileKind, error) {
+// otherFile is a file with the head of another number than its name has.
+type otherFile struct {
+	path       string
+	number, is uint32
+}
+
+// removeOthers removes what a crash leaves, and copies of segments that are there. A file is used again under a higher number only, so that one
+// with a lower number in its head is a segment that somebody has renamed, or exchanged for another one.
+func (s *Store) removeOthers(others []otherFile) error {
+	for _, o := range others {
+		if o.is < o.number && s.segs[o.is] == nil {
+			return &CorruptError{Segment: o.number, Reason: fmt.Sprintf("the file is segment %d under another name", o.is)}
+		}
+	}
+	if s.looksOnly {
+		return nil
+	}
+	for _, o := range others {
+		if err := s.fs.Remove(o.path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// openSegment returns nil for a file that is no segment, and the number in its head.
+func (s *Store) openSegment(path string, number uint32) (seg *segment, what fileKind, is uint32, err error) {
 	f, err := s.fs.Open(path)
 	if err != nil {
-		return nil, 0, err
+		return nil, 0, 0, err
 	}
-	seg := &segment{number: number, file: f, path: path}
-	what, err := seg.identify()
+	seg = &segment{number: number, file: f, path: path}
+	what, is, err = seg.identify()
 	if err != nil || what != fileSegment {
-		return nil, what, errors.Join(err, f.Close())
+		return nil, what, is, errors.Join(err, f.Close())
 	}
-	return seg, what, nil
+	return seg, what, is, nil
 }
 
 // fileKind is what a file with the name of a segment is.
@@ -160,35 +184,34 @@ const (
 	fileBlank
 )
 
-// identify reads the head. Without a sound one the file counts only if a record stands in it for its name.
-func (g *segment) identify() (fileKind, error) {
-	var err error
+// identify reads the head, and the number in it. Without a sound one the file counts only if a record stands in it for its name.
+func (g *segment) identify() (what fileKind, is uint32, err error) {
 	if g.size, err = g.file.Size(); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	b := make([]byte, 512)
 	if g.size >= 512 {
 		if err := readFull(g.file, b, 0); err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 	}
 	head, ok, err := decodeSegmentHead(b)
 	if err != nil {
-		return 0, fmt.Errorf("%s: %w", g.path, err)
+		return 0, 0, fmt.Errorf("%s: %w", g.path, err)
 	}
 	if ok {
 		g.cold, g.made = head.cold, head.made
 		if head.number != g.number {
-			return fileOther, nil
+			return fileOther, head.number, nil
 		}
-		return fileSegment, nil
+		return fileSegment, g.number, nil
 	}
 	first, sound, err := g.scanner().at(segmentHeadBytes)
 	if err != nil || !sound {
-		return fileBlank, err
+		return fileBlank, 0, err
 	}
 	g.cold = first.kind != kindOpen && first.kind != kindSwitch
-	return fileSegment, nil
+	return fileSegment, g.number, nil
 }
 
 func (g *segment) scanner() *scanner {
