@@ -40,6 +40,15 @@ func damageOf(log Log, err error) error {
 	return errors.Join(ErrDamaged, err)
 }
 
+// withoutHole takes it for damage that a replica cannot be opened because its log lacks an entry between its snapshot and its end: no crash
+// does that, but a file that is gone.
+func withoutHole(err error) error {
+	if errors.Is(err, raft.ErrLogNotFound) {
+		return errors.Join(ErrDamaged, err)
+	}
+	return err
+}
+
 func isDamage(err error) bool {
 	_, ok := errors.AsType[*store.CorruptError](err)
 	return ok

@@ -3,6 +3,7 @@ package group
 import (
 	"context"
 	"errors"
+	"io"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -239,4 +240,30 @@ func TestHomeChanges(t *testing.T) {
 			t.Errorf("led by %s, %d are away", g.host.cfg.Local, g.host.balance.away())
 		}
 	})
+}
+
+// TestLogWithAHoleIsDamaged: a replica whose log lacks an entry cannot be opened, and never will be: it is for the caller to begin it anew.
+func TestLogWithAHoleIsDamaged(t *testing.T) {
+	all := make(map[transport.NodeID]*memStore)
+	c := newRealCluster(t, func(id transport.NodeID) (Storage, io.Closer) {
+		if all[id] == nil {
+			all[id] = newMemStore()
+		}
+		return all[id], nothing{}
+	}, eager())
+	c.found(1)
+	for range 3 {
+		c.commitAll(c.every(1), "x", 10*time.Second)
+	}
+	n := c.nodes[c.ids[0]]
+	if err := n.host.Stop(queueA); err != nil {
+		t.Fatal(err)
+	}
+	l := all[c.ids[0]].Group(queueA).(*memLog)
+	l.mu.Lock()
+	delete(l.entries, l.last-1)
+	l.mu.Unlock()
+	if _, err := n.host.Start(Spec{ID: queueA, Members: c.ids, Bootstrap: true}, &ledger{}, nil); !errors.Is(err, ErrDamaged) {
+		t.Errorf("started: %v", err)
+	}
 }

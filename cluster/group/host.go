@@ -310,7 +310,7 @@ func (g *Group) begin() (fresh bool, err error) {
 	if fresh, err = g.fresh(); err != nil {
 		return false, err
 	}
-	return fresh, g.open(false)
+	return fresh, withoutHole(g.open(false))
 }
 
 // Group returns a running group.

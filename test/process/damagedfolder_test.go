@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -87,4 +88,44 @@ func refuses(t *testing.T, n *cluster.Node, what, file string) {
 	if code != 1 || n.Crash() != "" || !strings.Contains(last, file) || !strings.Contains(last, "aside") && !strings.Contains(last, "wipe") {
 		t.Errorf("%s: exit code %d, %q", what, code, last)
 	}
+}
+
+// TestLostAndExchangedSegments takes a file out of the log of a stopped node, and then exchanges two for each other. What is not there is filled from the
+// other nodes; files under each other's names are refused, and stay.
+func TestLostAndExchangedSegments(t *testing.T) {
+	t.Parallel()
+	const messages = 60
+	c := startCluster(t, 3)
+	untilFlags(t, c, "enabled enabled")
+	s := at(t, c.Node(0))
+	name := plainQueue(s, "kept", amqp.Table{"x-queue-type": "quorum"})
+	s.fill(name, slices.Repeat([]string{strings.Repeat("x", 64<<10)}, messages)...)
+	id := strconv.FormatUint(queueID(t, c, name), 10)
+	_, others := leaderOf(t, c, name)
+	victim := others[0]
+	s.noError("close", s.conn.Close())
+	stopNode(t, victim)
+	path := func(name string) string { return filepath.Join(victim.DataDir(), "log", name) }
+	rename := func(from, to string) {
+		t.Helper()
+		if err := os.Rename(path(from), path(to)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const one, two = "00000001.seg", "00000002.seg"
+	exchange := func() {
+		rename(one, "aside")
+		rename(two, one)
+		rename("aside", two)
+	}
+	exchange()
+	refuses(t, victim, "segments are exchanged", two)
+	exchange()
+	rename(one, "aside")
+	start(t, victim)
+	untilLog(t, victim, "a damaged replica begins anew")
+	await(t, timeoutStart, "the replica is filled", func() bool {
+		var q inspected
+		return inspectJSON(t, victim, &q, "queue", id) && q.Messages == messages
+	})
 }
