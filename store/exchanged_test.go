@@ -50,3 +50,43 @@ func TestExchangedSegments(t *testing.T) {
 		must(t, s.Group(1).GetLog(i, new(raft.Log)))
 	}
 }
+
+// TestSegmentOfAnotherLog: a segment of the same number of another log is sound by itself, and refused, wherever it is in the log.
+func TestSegmentOfAnotherLog(t *testing.T) {
+	content := func(fs *crashfs.FS, name string) []byte {
+		t.Helper()
+		f, err := fs.Open(name)
+		must(t, err)
+		size, err := f.Size()
+		must(t, err)
+		b := make([]byte, size)
+		_, err = f.ReadAt(b, 0)
+		must(t, err)
+		return b
+	}
+	fill := func(extra int) *crashfs.FS {
+		t.Helper()
+		fs := crashfs.New()
+		s := openOn(t, fs)
+		must(t, s.Group(3).StoreLogs(logs(1, slices.Repeat([]int{8}, extra)...)))
+		for i := uint64(1); i <= 30; i++ {
+			must(t, s.Group(1).StoreLogs(logs(i, 8<<10)))
+		}
+		must(t, s.Close())
+		return fs
+	}
+	names := files(t, fill(1), ".seg")
+	for _, name := range []string{names[0], names[2], names[len(names)-2]} { // the last one is prepared only
+		fs, other := fill(1), fill(2)
+		b := content(other, "/s/"+name)
+		must(t, fs.Remove("/s/"+name))
+		f, err := fs.Create("/s/" + name)
+		must(t, err)
+		_, err = f.WriteAt(b, 0)
+		must(t, err)
+		_, err = store.Open(store.Options{Dir: "/s", FS: fs})
+		if _, ok := errors.AsType[*store.CorruptError](err); !ok {
+			t.Errorf("%s of %q: %v", name, names, err)
+		}
+	}
+}

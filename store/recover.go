@@ -222,19 +222,19 @@ func (g *segment) scanner() *scanner {
 // hold nothing and go.
 func (s *Store) scanAll(groups map[GroupID]*recovered, blank []uint32) (active *segment, off int64, last uint64, err error) {
 	numbers := s.segmentNumbers()
-	ends := make(map[uint32]int64) // of sealed segments, as their successors name them
+	ends := make(map[uint32]closed) // sealed segments, as their successors tell
 	for _, n := range numbers {
 		seg := s.segs[n]
 		if seg.cold {
 			continue
 		}
-		prev, end, used, err := seg.scanner().predecessor()
+		prev, c, used, err := seg.scanner().predecessor()
 		if err != nil {
 			return nil, 0, 0, err
 		}
 		if used {
 			active = seg
-			ends[prev] = end
+			ends[prev] = c
 		}
 	}
 	if err := s.missing(active, blank); err != nil {
@@ -248,9 +248,12 @@ func (s *Store) scanAll(groups map[GroupID]*recovered, blank []uint32) (active *
 			}
 			continue
 		}
-		end, high, err := s.scanSegment(seg, seg == active, ends[n], groups)
+		end, high, err := s.scanSegment(seg, seg == active, ends[n].end, groups)
 		if err != nil {
 			return nil, 0, 0, err
+		}
+		if c := ends[n]; c.end != 0 && seg != active && (c.end != end || !c.by(high)) {
+			return nil, 0, 0, &CorruptError{Segment: n, Offset: end, Reason: "the next segment continues another one: one of them is of another node or time"}
 		}
 		seg.end, last = end, max(last, high)
 		if seg == active {

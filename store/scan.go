@@ -121,15 +121,28 @@ func (s *scanner) reread(t *item) (r found, err error) {
 	return r, nil
 }
 
-// predecessor returns the end of the previous segment that this one's first record names; ok is false
-// if there is no such record or it names none.
-func (s *scanner) predecessor() (number uint32, end int64, used bool, err error) {
+// closed is how a segment ends, as the first record of the next one says: the end of its records, and the newest seq that was given out by then.
+type closed struct {
+	end int64
+	seq uint64
+}
+
+// by reports whether a segment whose newest record has the seq high may have been the one before. A process that had found it full has
+// written nothing into it: it counts from the last seq of the epoch before its own.
+func (c closed) by(high uint64) bool {
+	return c.seq == high || c.seq > high && epochOf(c.seq+1) > epochOf(c.seq)
+}
+
+// predecessor returns how the previous segment ends that this one's first record names; used is false
+// if there is no such record.
+func (s *scanner) predecessor() (number uint32, c closed, used bool, err error) {
 	r, ok, err := s.at(segmentHeadBytes)
 	if err != nil || !ok || r.badBody {
-		return 0, 0, false, err
+		return 0, closed{}, false, err
 	}
 	if r.kind != kindSwitch || len(r.body) != switchBodyBytes {
-		return 0, 0, true, nil
+		return 0, closed{}, true, nil
 	}
-	return binary.LittleEndian.Uint32(r.body), int64(binary.LittleEndian.Uint64(r.body[4:])), true, nil
+	le := binary.LittleEndian
+	return le.Uint32(r.body), closed{int64(le.Uint64(r.body[4:])), le.Uint64(r.body[12:])}, true, nil
 }
