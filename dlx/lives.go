@@ -57,6 +57,12 @@ func (o *Outbox) Moved(target, watermark uint64, withdrawn []uint64, to uint64, 
 	return true
 }
 
+// Present is the queue in whose place letters to target go as far as is known here, itself if it is no former life of another.
+func (o *Outbox) Present(target uint64) uint64 {
+	id, _ := o.present(target)
+	return id
+}
+
 // present returns the queue in whose place letters to target go, itself if it is no former life of another. open is false if
 // that is closed.
 func (o *Outbox) present(target uint64) (id uint64, open bool) {

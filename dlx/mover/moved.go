@@ -48,10 +48,24 @@ func (m *Mover) lives(target uint64) uint64 {
 	return target
 }
 
-// tookBefore tells whether an item was taken by a queue in a former life: it is in its place there as far as anybody knows, and would be there
-// twice if that queue were named again.
+// newest is the queue that goes on in place of another one, itself if that is what it was. The catalog's copy and the log are asked: either
+// may know of a life that the other has not heard of.
+func (m *Mover) newest(id uint64) uint64 { return m.recorded(m.lives(m.recorded(id))) }
+
+// recorded is the queue that goes on in place of another one as far as the log knows.
+func (m *Mover) recorded(id uint64) (now uint64) {
+	m.cfg.View(func(fm *fsm.Machine) { now = fm.Outbox().Present(id) })
+	return now
+}
+
+// tookBefore tells whether an item was taken by a queue, perhaps in a former life: it is in its place there as far as anybody knows, and would
+// be there twice if that queue were named again.
 func (m *Mover) tookBefore(it *dlx.Item, target uint64) bool {
-	return slices.ContainsFunc(it.Taken, func(x uint64) bool { return x != target && m.lives(x) == target })
+	if len(it.Taken) == 0 {
+		return false
+	}
+	target = m.newest(target)
+	return slices.ContainsFunc(it.Taken, func(x uint64) bool { return m.newest(x) == target })
 }
 
 // takeFormer takes the answer to follow.

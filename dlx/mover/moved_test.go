@@ -147,3 +147,30 @@ func TestTargetGoesOn(t *testing.T) {
 		}
 	})
 }
+
+// TestLettersTakenBeforeByAnOldCatalog has the next leader of the source decide with a copy of the catalog that does not know yet under which
+// id a target goes on, while the log does: what that target has taken is not sent to it again.
+func TestLettersTakenBeforeByAnOldCatalog(t *testing.T) {
+	for name, knows := range map[string]map[uint64]uint64{"nothing": nil, "one of two lives": {8: 20}} {
+		run(t, "which knows "+name, func(t *testing.T) {
+			r := newRig(t, false, Target{5, "slow"}, Target{8, "dead"})
+			defer r.m.Stop()
+			r.die("a")
+			want(t, r.take(8), "1:a")
+			r.answer(wire.TransferAnswer{Target: 8, Source: 7, UpTo: 1})
+			want(t, distinct(r.take(5)), "1:a")
+			r.propose(fsm.TargetMoved{Target: 8, To: 20}, fsm.TargetMoved{Target: 20, To: 30})
+			r.mu.Lock()
+			r.goesOn = knows
+			r.mu.Unlock()
+			r.routes(Target{6, "more"}, Target{8, "dead"})
+			r.m.Wake()
+			time.Sleep(3 * reviewAfter)
+			r.answer(wire.TransferAnswer{Target: 5, Source: 7, UpTo: 1, Withdrawn: []uint64{1}})
+			time.Sleep(answerTimeout)
+			want(t, distinct(r.take(6)), "1:a")
+			want(t, r.take(20))
+			want(t, r.take(30))
+		})
+	}
+}
