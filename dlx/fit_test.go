@@ -21,7 +21,7 @@ func TestShorten(t *testing.T) {
 		deaths[i] = Death{Queue: string(rune('a' + i)), Reason: Rejected, Count: 1, Exchange: "in", RoutingKeys: []string{"key"}}
 	}
 	render := func(n int) amqp.RawProperties {
-		raw, err := AppendHeaders(nil, own, deaths[:n], false)
+		raw, err := AppendHeaders(nil, own, deaths[:n], "in", false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -63,7 +63,7 @@ func TestShortenTheNewest(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := Death{Queue: "q", Reason: Rejected, Count: 3, Exchange: "in", RoutingKeys: []string{"key", "cc", "another cc"}}
-	raw, err := AppendHeaders(nil, own, []Death{d}, true)
+	raw, err := AppendHeaders(nil, own, []Death{d}, "in", true)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -59,7 +59,7 @@ func DeadIn(room []byte, m Letter, d Dying, s *queue.Settings) (Letter, error) {
 	if s.DeadLetterKeySet {
 		out.RoutingKeys, out.BCC = []string{s.DeadLetterRoutingKey}, 0
 	}
-	raw, err := AppendHeaders(room, m.Properties, out.Deaths, s.DeathTotal)
+	raw, err := AppendHeaders(room, m.Properties, out.Deaths, m.Exchange, s.DeathTotal)
 	out.Properties = raw[len(room):len(raw):len(raw)]
 	return out, err
 }

@@ -113,7 +113,7 @@ func TestFirstDeathHeadersStayAndLastChange(t *testing.T) {
 	wantHeader(t, h, "x-first-death-exchange", "in")
 	wantHeader(t, h, "x-last-death-queue", "q")
 	wantHeader(t, h, "x-last-death-reason", "rejected")
-	wantHeader(t, h, "x-last-death-exchange", "in")
+	wantHeader(t, h, "x-last-death-exchange", "dlx") // the record has the first one, "in"
 	l = dead(t, l, "w", MaxLen, 9000, dlxSettings())
 	h = headers(t, l)
 	wantHeader(t, h, "x-first-death-queue", "q")

@@ -47,13 +47,14 @@ func deathHeader(name []byte) int {
 
 // AppendHeaders appends a message's properties with its history, which must not be empty, rendered into
 // them: x-death, x-first-death-* and x-last-death-*, with the expiration removed; with total also
-// x-death-total, the sum of the counts. A client's own headers of these names give way. On an error, about raw
+// x-death-total, the sum of the counts. through is the exchange that the message came through before it died last, which
+// its record, of the first death there, need not have. A client's own headers of these names give way. On an error, about raw
 // properties that do not decode, what is appended carries the death headers alone.
 //
 // The history is written in place: decoding all headers and encoding them again cost ten
 // times as much, for each dead letter.
-func AppendHeaders(dst []byte, raw amqp.RawProperties, deaths []Death, total bool) ([]byte, error) {
-	edit := func(dst []byte, old amqp.RawFields) []byte { return appendFields(dst, old, deaths, total) }
+func AppendHeaders(dst []byte, raw amqp.RawProperties, deaths []Death, through string, total bool) ([]byte, error) {
+	edit := func(dst []byte, old amqp.RawFields) []byte { return appendFields(dst, old, deaths, through, total) }
 	out, err := raw.AppendEdited(dst, amqp.PropExpiration, edit)
 	if err != nil {
 		fresh, _ := amqp.RawProperties(nil).AppendEdited(dst, 0, edit)
@@ -63,7 +64,7 @@ func AppendHeaders(dst []byte, raw amqp.RawProperties, deaths []Death, total boo
 }
 
 // appendFields appends the old headers, those of deaths anew where they stand, and the ones that were not there.
-func appendFields(dst []byte, old amqp.RawFields, deaths []Death, total bool) []byte {
+func appendFields(dst []byte, old amqp.RawFields, deaths []Death, through string, total bool) []byte {
 	written := newHeaders(old, deaths, total)
 	for name, field, ok := old.Next(); ok; name, field, ok = old.Next() {
 		i := deathHeader(name)
@@ -72,11 +73,11 @@ func appendFields(dst []byte, old amqp.RawFields, deaths []Death, total bool) []
 			continue
 		}
 		written[i] = true
-		dst = appendDeathHeader(dst, i, deaths)
+		dst = appendDeathHeader(dst, i, deaths, through)
 	}
 	for i, done := range written {
 		if !done {
-			dst = appendDeathHeader(dst, i, deaths)
+			dst = appendDeathHeader(dst, i, deaths, through)
 		}
 	}
 	return dst
@@ -98,7 +99,7 @@ func newHeaders(old amqp.RawFields, deaths []Death, total bool) (kept [deathHead
 	return kept
 }
 
-func appendDeathHeader(dst []byte, which int, deaths []Death) []byte {
+func appendDeathHeader(dst []byte, which int, deaths []Death, through string) []byte {
 	dst = amqp.AppendFieldName(dst, deathHeaderNames[which])
 	switch which {
 	case deathList:
@@ -114,7 +115,7 @@ func appendDeathHeader(dst []byte, which int, deaths []Death) []byte {
 	case lastReason:
 		return amqp.AppendStringValue(dst, deaths[0].Reason.String())
 	case lastExchange:
-		return amqp.AppendStringValue(dst, deaths[0].Exchange)
+		return amqp.AppendStringValue(dst, through)
 	}
 	return amqp.AppendInt64Value(dst, deathTotal(deaths))
 }

@@ -14,7 +14,7 @@ import (
 // properties: x-death, x-first-death-* and x-last-death-*, with the expiration
 // removed; with total also x-death-total, the sum of the counts. A client's own headers of these names give way. On an error, about raw
 // properties that do not decode, the result carries the death headers alone.
-func wantHeaders(raw amqp.RawProperties, deaths []Death, total bool) (amqp.RawProperties, error) {
+func wantHeaders(raw amqp.RawProperties, deaths []Death, through string, total bool) (amqp.RawProperties, error) {
 	edit := func(p *amqp.Properties) {
 		headers, _ := p.Headers()
 		headers = slices.Clone(headers)
@@ -25,6 +25,7 @@ func wantHeaders(raw amqp.RawProperties, deaths []Death, total bool) (amqp.RawPr
 			setDeath(&headers, "x-first-death-", oldest(deaths))
 		}
 		setDeath(&headers, "x-last-death-", &deaths[0])
+		headers.Set("x-last-death-exchange", through)
 		if total {
 			headers.Set("x-death-total", deathTotal(deaths))
 		}
@@ -103,7 +104,7 @@ func FuzzRenderedAsByTables(f *testing.F) {
 	f.Add(own(amqp.Field{Name: "mine", Value: int32(4)}, amqp.Field{Name: "nested", Value: amqp.Table{{Name: "l", Value: amqp.Array{nil, int8(1)}}}}))
 	for _, deaths := range histories() {
 		for _, total := range []bool{false, true} {
-			raw, err := wantHeaders(own(amqp.Field{Name: "x", Value: "y"}), deaths, total)
+			raw, err := wantHeaders(own(amqp.Field{Name: "x", Value: "y"}), deaths, "in", total)
 			if err != nil {
 				f.Fatal(err)
 			}
@@ -117,8 +118,8 @@ func FuzzRenderedAsByTables(f *testing.F) {
 		before := bytes.Clone(raw)
 		for _, deaths := range histories() {
 			for _, total := range []bool{false, true} {
-				want, wantErr := wantHeaders(raw, deaths, total)
-				got, err := AppendHeaders([]byte("abc"), raw, deaths, total)
+				want, wantErr := wantHeaders(raw, deaths, "dlx", total)
+				got, err := AppendHeaders([]byte("abc"), raw, deaths, "dlx", total)
 				if (err == nil) != (wantErr == nil) {
 					t.Fatalf("error %v, want %v", err, wantErr)
 				}
@@ -155,7 +156,7 @@ func BenchmarkDead(b *testing.B) {
 	b.Run("by tables", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, err := wantHeaders(raw, histories()[0], false); err != nil {
+			if _, err := wantHeaders(raw, histories()[0], "in", false); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -23,6 +23,7 @@ func TestDeathCases(t *testing.T) {
 		{name: "D27 arguments", run: deathArguments},
 		{name: "D28 default exchange", run: deathToQueue},
 		{name: "D31 D32 D33 D39 two queues take turns", run: deathHistory},
+		{name: "D33 the last death's exchange", run: lastExchange},
 		{name: "D35 the target's own ttl", run: targetTTL},
 		{name: "D38 the history does not grow with hops", run: manyHops},
 		{name: "D41 delivery counts start again", warrenOnly: true, run: countsRestart},
@@ -273,6 +274,29 @@ func checkHistory(s *session, d amqp.Delivery, a, b string, first time.Time) {
 	}
 	if oldest, _ := list[1].(amqp.Table); oldest["queue"] != b || oldest["count"] != int64(1) {
 		s.Errorf("other entry %v, want 1 in %s", oldest, b)
+	}
+}
+
+// lastExchange has a message die in a queue twice, for the same reason, after it came there through two exchanges. Its record keeps the
+// first one; the headers of the last death, by which a headers exchange may tell letters apart, have the second.
+func lastExchange(s *session) {
+	dlx := s.exchange("dlx", "fanout", nil)
+	q := s.queue("q", amqp.Table{"x-dead-letter-exchange": dlx})
+	s.bind(q, "", dlx, nil)
+	s.fill(q, "m")
+	for _, through := range []string{"", dlx, dlx} {
+		s.noError("reject", s.get(q).Reject(false))
+		s.ready(q, 1)
+		d := s.get(q)
+		checkHeaders(s, d, amqp.Table{"x-first-death-exchange": ""})
+		if d.Headers["x-last-death-queue"] != nil || s.to.warren { // RabbitMQ has it since 3.13
+			checkHeaders(s, d, amqp.Table{"x-last-death-exchange": through})
+		}
+		s.noError("return", d.Reject(true))
+		s.ready(q, 1)
+		if record, _ := d.Headers["x-death"].([]any)[0].(amqp.Table); record["exchange"] != "" {
+			s.Errorf("the record is %v, want the first exchange", record)
+		}
 	}
 }
 
