@@ -134,6 +134,7 @@ type Mover struct {
 	flights  map[uint64]*flight
 	seen     seen
 	wakeAt   time.Time
+	crowd    crowd
 	gathered gathered
 	cacheAt  uint64
 	cache    []byte
@@ -389,6 +390,7 @@ func (m *Mover) pump() {
 			targets = f.Outbox().Busy()
 		}
 	})
+	targets = m.crowd.begin(targets, m.flights)
 	if !all {
 		for _, t := range targets {
 			m.pumpTarget(t)
@@ -423,6 +425,8 @@ func (m *Mover) pumpTarget(t dlx.Target) {
 		m.flights[t.Queue] = f
 		m.show(t.Queue, Moving, "")
 	}
+	others := m.crowd.bytes - f.counted()
+	defer func() { m.crowd.bytes = others + f.counted() }()
 	if f.acked < first-1 {
 		f.ack(first - 1)
 	}
@@ -456,6 +460,9 @@ func (m *Mover) pumpTarget(t dlx.Target) {
 		}
 	}
 	for f.room.has(f.bytes) && f.sent-f.acked < windowItems && f.sent+1 < t.Next {
+		if !m.crowd.has(t.Queue, f, others) {
+			break // goes on when another target has answered, or has not in time
+		}
 		if f.sent < t.Withdraw && f.sent-(first-1) >= withdrawMax {
 			break // goes on when some of them are recorded
 		}

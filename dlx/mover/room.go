@@ -1,5 +1,12 @@
 package mover
 
+import (
+	"cmp"
+	"slices"
+
+	"github.com/warrenmq/warren/dlx"
+)
+
 // A target may have thousands of sources, whose messages may all expire at one time. If each of them sent a whole window at once, and after a second
 // without an answer once more, the target's node would hold all of that, and most of what is read from the logs and sent would be for nothing.
 // So a source begins with one batch, sends twice as much each time that the target has taken as much as was allowed, and begins anew with one batch
@@ -29,3 +36,47 @@ func (r *room) taken() {
 
 // narrow begins anew.
 func (r *room) narrow() { *r = room{} }
+
+// crowdBytes is how much may be under way to all targets of a mover that answer, exceeded by one batch. A letter may have thousands of targets, and
+// each is sent a copy of its own: of one of 16 MiB to a hundred of them a node held gigabytes.
+const crowdBytes = 64 << 20
+
+// crowd is what is under way to all targets together. The zero value is ready.
+type crowd struct {
+	bytes int
+	// turn is the first target that there was no room for, 0 if there was for all. pump begins with it the next time.
+	turn uint64
+}
+
+// counted are the bytes under way that take up the room of other targets. What is not answered in time does not: nobody waits for that.
+func (f *flight) counted() int {
+	if f == nil || f.repeats > quietRepeats {
+		return 0
+	}
+	return f.bytes
+}
+
+// begin counts anew, and has the targets begin with the one whose turn it is.
+func (c *crowd) begin(targets []dlx.Target, flights map[uint64]*flight) []dlx.Target {
+	c.bytes = 0
+	for _, t := range targets {
+		c.bytes += flights[t.Queue].counted()
+	}
+	if c.turn == 0 {
+		return targets
+	}
+	i, _ := slices.BinarySearchFunc(targets, c.turn, func(t dlx.Target, id uint64) int { return cmp.Compare(t.Queue, id) })
+	c.turn = 0
+	return slices.Concat(targets[i:], targets[:i])
+}
+
+// has tells whether more may be sent to a target, beside what is under way to others. One that does not answer is sent a batch now and then.
+func (c *crowd) has(target uint64, f *flight, others int) bool {
+	if f.repeats > quietRepeats || others+f.counted() < crowdBytes {
+		return true
+	}
+	if c.turn == 0 {
+		c.turn = target
+	}
+	return false
+}

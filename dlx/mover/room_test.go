@@ -1,6 +1,7 @@
 package mover
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -69,5 +70,52 @@ func TestRoomFollowsWhatIsTaken(t *testing.T) {
 		sent(3)
 		r.answer(wire.TransferAnswer{Target: 5, UpTo: 9})
 		sent(6)
+	})
+}
+
+// A letter with very many targets is not under way to all of them at once, if it is large. One that does not answer holds up none of the others.
+func TestCrowdOfTargets(t *testing.T) {
+	const size, n, silent = 8 << 20, 40, 7
+	run(t, "in turn", func(t *testing.T) {
+		var targets []Target
+		for id := uint64(100); id < 100+n; id++ {
+			targets = append(targets, Target{id, fmt.Sprint("t", id)})
+		}
+		r := newRig(t, false, targets...)
+		defer r.m.Stop()
+		r.die(strings.Repeat("x", size))
+		took := map[uint64]int{}
+		begin := time.Now()
+		for len(took) < n-silent && time.Since(begin) < 5*time.Second {
+			r.mu.Lock()
+			sent := r.sent
+			r.sent = nil
+			r.mu.Unlock()
+			if len(sent) > crowdBytes/size+silent { // the silent ones are asked again
+				t.Fatalf("%d are under way", len(sent))
+			}
+			for _, m := range sent {
+				if m.Target < 100+silent {
+					continue
+				}
+				if took[m.Target]++; took[m.Target] > 1 {
+					t.Fatalf("%d is sent the letter again", m.Target)
+				}
+				r.answer(wire.TransferAnswer{Target: m.Target, Source: 7, UpTo: 1})
+			}
+			if len(sent) == 0 {
+				time.Sleep(answerTimeout)
+			}
+			synctest.Wait()
+		}
+		if len(took) != n-silent {
+			t.Fatalf("%d of %d got it", len(took), n-silent)
+		}
+		for id := uint64(100); id < 100+silent; id++ {
+			r.answer(wire.TransferAnswer{Target: id, Source: 7, UpTo: 1})
+		}
+		if left := r.len(); left != 0 {
+			t.Errorf("%d letters are left", left)
+		}
 	})
 }
