@@ -91,6 +91,7 @@ type Broker struct {
 	moves mover.Totals
 	// txBytes is what open transactions here have published.
 	txBytes atomic.Int64
+	kept    mover.Kept
 	census  *census
 	// traffic counts what clients here send and get, churn what happens to queues.
 	traffics  traffics

@@ -310,6 +310,7 @@ func (h *hosted) startMover(l *leader.Leader) leader.Mover {
 		},
 		Propose: l.Propose,
 		Gate:    b.cfg.Gate,
+		Kept:    &b.kept,
 		Totals:  &b.moves,
 		Review:  b.cfg.MoveReview,
 		Trace:   b.cfg.Trace,

@@ -70,6 +70,8 @@ type Config struct {
 	Propose func(c fsm.Command, lazy bool, applied func())
 	// Gate is the node's, which may be nil: what concerns other queues passes there.
 	Gate *Gate
+	// Kept is the node's, which may be nil.
+	Kept *Kept
 	// Totals, which may be nil, are counted up.
 	Totals *Totals
 	// Review is how long a letter is under way before it is asked whether the catalog would
@@ -184,7 +186,7 @@ func Start(cfg Config) *Mover {
 	m := &Mover{
 		cfg: cfg, ctx: ctx, cancel: cancel,
 		done: make(chan struct{}), wake: make(chan struct{}, 1),
-		flights: map[uint64]*flight{},
+		flights: map[uint64]*flight{}, gathered: gathered{node: cfg.Kept},
 	}
 	m.Wake()
 	go m.run()
@@ -218,6 +220,7 @@ func (m *Mover) Stop() {
 
 func (m *Mover) run() {
 	defer close(m.done)
+	defer m.gathered.clear()
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	var opens <-chan struct{}
@@ -512,7 +515,7 @@ func (m *Mover) sendSome(target uint64, f *flight, urgent bool) bool {
 	})
 	in := fsm.TransferIn{Source: fsm.Source{Queue: m.cfg.Queue}, First: f.sent + 1, AnsweredUpTo: recorded}
 	in.Items = make([]fsm.Transfer, 0, len(pending))
-	m.gatherPending(target, f.sent, pending)
+	m.gatherPending(target, f, pending)
 	size := 0
 	for i, p := range pending {
 		if p.Seq != f.sent+1 || back.takes(p) != back.takes(pending[0]) {

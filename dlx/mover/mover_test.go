@@ -26,6 +26,7 @@ type rig struct {
 
 	mu      sync.Mutex
 	gate    Gate
+	kept    Kept
 	machine *fsm.Machine
 	log     [][]byte
 	targets []Target // what routing finds
@@ -102,6 +103,7 @@ func newRig(t *testing.T, atLeastOnce bool, targets ...Target) *rig {
 		},
 		LookAgain: func() { r.again++ },
 		Gate:      &r.gate,
+		Kept:      &r.kept,
 		Exists: func(id uint64) bool {
 			r.mu.Lock()
 			defer r.mu.Unlock()

@@ -116,7 +116,7 @@ func (m *Mover) decideAll(items []candidate, s deadSettings) (r fsm.Route, parks
 	for i := range items {
 		refs[i] = items[i].Ref
 	}
-	m.gather(refs)
+	m.gather(refs, keptMax)
 	for _, it := range items {
 		d, ok := m.decide(it, s)
 		if !ok {

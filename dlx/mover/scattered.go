@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/warrenmq/warren/dlx"
@@ -22,14 +23,43 @@ const (
 	keptMax = 2 << 20
 	// keptEach bounds one that is kept. A larger one is most of its entry, which is as well read for it alone: thousands of movers would keep two MiB each.
 	keptEach = 128 << 10
+	// keptNodeMax bounds what all movers of a node keep, beside a batch each.
+	keptNodeMax = 64 << 20
+	// keptRest is how long they are kept: a target that takes nothing may do so for hours.
+	keptRest = time.Second
 	// gatherItems are gathered at a time of those that are under way to a target.
 	gatherItems = 4096
 )
 
+// Kept counts the bytes that all movers of a node keep. The zero value counts nothing yet; nil has no bound.
+type Kept struct{ bytes atomic.Int64 }
+
 // gathered are the stored bytes of messages. The zero value is ready.
 type gathered struct {
+	node  *Kept
 	kept  map[queue.Ref][]byte
 	bytes int
+	since time.Time // when there was none kept last
+}
+
+func (g *gathered) count(n int) {
+	g.bytes += n
+	if g.node != nil {
+		g.node.bytes.Add(int64(n))
+	}
+}
+
+// room is how many bytes may be gathered, of so many that are wanted.
+func (g *gathered) room(want int) int {
+	if g.node != nil && int64(want) > keptNodeMax-g.node.bytes.Load() {
+		want = transferBytes
+	}
+	return min(want, keptMax) - g.bytes
+}
+
+func (g *gathered) clear() {
+	g.count(-g.bytes)
+	g.kept = nil
 }
 
 func (g *gathered) has(ref queue.Ref) bool {
@@ -39,7 +69,7 @@ func (g *gathered) has(ref queue.Ref) bool {
 
 func (g *gathered) drop(ref queue.Ref) {
 	if b, ok := g.kept[ref]; ok {
-		g.bytes -= len(b)
+		g.count(-len(b))
 		delete(g.kept, ref)
 	}
 }
@@ -57,18 +87,19 @@ func scattered[M any](messages []M, ref func(M) queue.Ref) bool {
 
 func itself(ref queue.Ref) queue.Ref { return ref }
 
-// gather reads the messages that are about to be used in the order of refs, if that order would read entries again and again. One that
-// cannot be read is left for who uses it.
-func (m *Mover) gather(refs []queue.Ref) {
+// gather reads the messages that are about to be used in the order of refs, want bytes of them at most, if that order would read entries again
+// and again. One that cannot be read is left for who uses it.
+func (m *Mover) gather(refs []queue.Ref, want int) {
 	g := &m.gathered
 	if !scattered(refs, itself) || g.has(refs[0]) {
 		return // the first is used first: when it is there, what was gathered last is not used up
 	}
-	if g.bytes > keptMax/2 || g.kept == nil {
-		*g = gathered{kept: map[queue.Ref][]byte{}}
+	if g.bytes > keptMax/2 || len(g.kept) == 0 {
+		g.clear()
+		g.kept, g.since = map[queue.Ref][]byte{}, time.Now()
 	}
 	refs = slices.DeleteFunc(refs, func(ref queue.Ref) bool { return ref.Length > keptEach || g.has(ref) })
-	room := keptMax - g.bytes
+	room := g.room(want)
 	for i := range refs {
 		if room -= int(refs[i].Length); room < 0 {
 			refs = refs[:i]
@@ -82,19 +113,19 @@ func (m *Mover) gather(refs []queue.Ref) {
 			return
 		}
 		g.kept[ref] = bytes.Clone(data[ref.Offset:][:ref.Length])
-		g.bytes += int(ref.Length)
+		g.count(int(ref.Length))
 	}
 }
 
 // gatherPending does so for what is about to be sent to a target. If that is scattered, so is what follows: the more are gathered at a
-// time, the fewer entries are read again.
-func (m *Mover) gatherPending(target, after uint64, pending []dlx.Pending) {
+// time, the fewer entries are read again. But not more than the target may be sent by now: one that takes nothing is sent a batch again and again.
+func (m *Mover) gatherPending(target uint64, f *flight, pending []dlx.Pending) {
 	refs := refsOf(pending)
 	if !scattered(refs, itself) || m.gathered.has(refs[0]) {
 		return
 	}
-	m.cfg.View(func(fm *fsm.Machine) { pending = fm.Outbox().Pending(target, after, gatherItems) })
-	m.gather(refsOf(pending))
+	m.cfg.View(func(fm *fsm.Machine) { pending = fm.Outbox().Pending(target, f.sent, gatherItems) })
+	m.gather(refsOf(pending), max(f.room.bytes, transferBytes))
 }
 
 func refsOf(pending []dlx.Pending) []queue.Ref {
@@ -120,8 +151,15 @@ func (m *Mover) message(ref queue.Ref) (fsm.Message, error) {
 }
 
 // restCache lets go of the entry read last when there is nothing to do, or it was read a while ago: a MiB of the log, of all queues' entries, stays
-// in memory as long as one of them is kept.
+// in memory as long as one of them is kept. What was gathered a while ago goes, too.
 func (m *Mover) restCache() {
+	if len(m.gathered.kept) > 0 {
+		if left := keptRest - time.Since(m.gathered.since); left > 0 {
+			m.againIn(left)
+		} else {
+			m.gathered.clear()
+		}
+	}
 	if m.cache == nil {
 		return
 	}
