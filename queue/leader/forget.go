@@ -58,6 +58,7 @@ func (l *Leader) forgetGone() {
 		}
 	})
 	for _, s := range list {
+		delete(l.taken, s.Queue) // as a target
 		if t := l.transfers[s]; t != nil {
 			l.supply.drop(t)
 			delete(l.transfers, s)
