@@ -16,6 +16,7 @@ func TestEarly(t *testing.T) {
 	}
 	back := op(1, history.OK, history.Requeue, "q", "0.1.1")
 	m := published("q", "0.1.1", history.OK)
+	clock, kill := one(fault(history.Invoke, 0, "clock")), one(fault(history.Invoke, 1, "kill"))
 	wait := one(op(0, history.Info, history.Connect, "", ""))
 	for name, tc := range map[string]struct {
 		ops  []history.Op
@@ -25,8 +26,12 @@ func TestEarly(t *testing.T) {
 		"later":                  {join(due("5"), one(deliver("0.1.1"))), ""},
 		"before":                 {join(due("2500"), one(deliver("0.1.1"))), "0.1.1 was to come after 2.5s and came from q after 2s"},
 		"before, by the drain":   {join(due("2500"), one(drain("q", "0.1.1"))), "came from q after 2s"},
-		"with a wrong clock":     {join(due("2500"), one(deliver("0.1.1"), fault(history.Invoke, 0, "clock"))), ""},
-		"too wrong a clock":      {join(due("2900"), one(deliver("0.1.1"), fault(history.Invoke, 0, "clock"))), "came from q after 2s"},
+		"with a wrong clock":     {join(clock, due("2020"), one(deliver("0.1.1"))), ""},
+		"too wrong a clock":      {join(clock, due("2030"), one(deliver("0.1.1"))), "came from q after 2s"},
+		"and another fault":      {join(clock, kill, due("2700"), one(deliver("0.1.1"))), ""},
+		"too wrong all the same": {join(clock, kill, due("2710"), one(deliver("0.1.1"))), "came from q after 2s"},
+		"another fault later":    {join(clock, due("2030"), one(deliver("0.1.1")), kill), "came from q after 2s"},
+		"another fault alone":    {join(kill, due("2010"), one(deliver("0.1.1"))), "came from q after 2s"},
 		"not at its end yet":     {join(due("9000"), one(op(1, history.OK, history.Deliver, "x", "0.1.1"))), ""},
 		"no time":                {join(due("soon"), one(deliver("0.1.1"))), "0.1.1 was to come"},
 		"returned":               {join(m, one(deliver("0.1.1"), back), wait, one(flagged(deliver("0.1.1")))), ""},
