@@ -95,6 +95,7 @@ func (l *Leader) opened(first bool) {
 	l.loadDelays()
 	l.loadLeaving()
 	l.replica.View(func(m *fsm.Machine) {
+		l.epoch.raise(m.Time(), l.nodeTime())
 		if !failpoint.Sown(failpoint.SkipMark) {
 			l.maybeDelivered = m.Mark()
 		}

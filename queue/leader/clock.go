@@ -19,6 +19,13 @@ func (c *clock) start(found, node int64) {
 	c.last = max(found, node)
 }
 
+// raise is start for a time that was found later: what earlier leaders got into the log may be applied only when the clock runs already.
+func (c *clock) raise(found, node int64) {
+	if found > c.now(node) {
+		c.start(found, node)
+	}
+}
+
 func (c *clock) now(node int64) int64 {
 	if steps := (node - c.seen) / slewShare; c.ahead > 0 && steps > 0 {
 		c.ahead = max(0, c.ahead-steps)

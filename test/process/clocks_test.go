@@ -60,3 +60,43 @@ func leadBy(t *testing.T, c *cluster.Cluster, q string, n *cluster.Node) {
 		return err == nil && leader == n
 	})
 }
+
+// TestClockSetBack stops a node whose clock was an hour ahead and starts it with one that is right, as after somebody has set
+// it. What waits for its time goes on waiting for that long, and not for an hour more.
+func TestClockSetBack(t *testing.T) {
+	t.Parallel()
+	const life = 3 * time.Second
+	binary, err := shared.stoppable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newCluster(t, 1, func(cfg *cluster.Config) { cfg.Binary = binary })
+	c.Node(0).SetEnv(cluster.ClockEnv + "=1h")
+	startAll(t, c)
+	s := at(t, c.Node(0))
+	plainQueue(s, "dead", nil)
+	plainQueue(s, "q", deadTo("dead", nil))
+	s.noError("declare", s.ch.ExchangeDeclare("delayed", "x-delayed-message", true, false, false, false, amqp.Table{"x-delayed-type": "fanout"}))
+	s.noError("bind", s.ch.QueueBind("dead", "", "delayed", false, nil))
+	published := time.Now()
+	m := message("short-lived")
+	m.Expiration = "3000"
+	s.publish("", "q", m)
+	m = message("delayed")
+	m.Headers = amqp.Table{"x-delay": life.Milliseconds()}
+	s.publish("delayed", "", m)
+	stopAll(t, c)
+	c.Node(0).SetEnv(cluster.ClockEnv + "=0s")
+	startAll(t, c)
+	_, deliveries := at(t, c.Node(0)).consume("dead", 10)
+	for range 2 {
+		select {
+		case d := <-deliveries:
+			if lived := time.Since(published); lived < life {
+				t.Errorf("%s came after %v, want %v", d.Body, lived, life)
+			}
+		case <-time.After(timeoutReply):
+			t.Fatal("what waited has not come")
+		}
+	}
+}
