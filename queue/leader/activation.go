@@ -102,13 +102,13 @@ func (l *Leader) opened(first bool) {
 		l.recounting.init(l.maybeDelivered)
 		l.closing.closed = m.Closed()
 	})
-	early, said := l.peers, l.early
-	l.peers, l.early = map[uint32]*peer{}, nil
+	early, said, unkept := l.peers, l.early, l.unkept
+	l.peers, l.early, l.unkept = map[uint32]*peer{}, nil, nil
 	l.awaited = map[uint32]uint64{}
 	l.rollBefore, l.rollLast = time.Now().Add(l.rollPatience()), false
 	l.single.quiet = time.Now()
 	if first && l.cfg.New {
-		l.openNew(early, said)
+		l.openNew(early, said, unkept)
 	} else {
 		l.openOld(early)
 	}
@@ -129,11 +129,11 @@ func (l *Leader) openOld(early map[uint32]*peer) {
 }
 
 // openNew begins a queue that nobody led before: nobody can hold anything, and nobody waits for an answer of another leader.
-// What came early is as good as what comes now.
-func (l *Leader) openNew(early map[uint32]*peer, said []received) {
+// What came early is as good as what comes now, unless something is missing among it.
+func (l *Leader) openNew(early map[uint32]*peer, said []received, unkept map[string]bool) {
 	resynced := map[string]bool{}
 	for _, e := range said {
-		if _, ok := e.m.(*wire.Resync); ok {
+		if _, ok := e.m.(*wire.Resync); ok && !unkept[e.from] {
 			resynced[e.from] = true
 		}
 	}
@@ -152,7 +152,7 @@ func (l *Leader) openNew(early map[uint32]*peer, said []received) {
 // earlyMax bounds what is kept until the first entry is applied.
 const earlyMax = 64
 
-// keepEarly keeps what a declaration says to its queue. Everything else is said again.
+// keepEarly keeps what a declaration says to its queue. Everything else is said again: by nodes' streams when the roll is called there.
 func (l *Leader) keepEarly(from string, m wire.Message) {
 	switch m.(type) {
 	case *wire.Resync, *wire.Query:
@@ -160,6 +160,11 @@ func (l *Leader) keepEarly(from string, m wire.Message) {
 			l.early = nil // the roll is called where their Resync is not among those that come now
 		}
 		l.early = append(l.early, received{from, m})
+	case *wire.Batch, *wire.Attach, *wire.Detach, *wire.Get, *wire.TxAsk:
+		if l.unkept == nil {
+			l.unkept = map[string]bool{}
+		}
+		l.unkept[from] = true
 	}
 }
 

@@ -172,8 +172,9 @@ type Leader struct {
 	rollBefore time.Time
 	// rollLast: the time is over, and what had come by then is being looked at.
 	rollLast bool
-	// early came before the first entry was applied.
-	early []received
+	// early came before the first entry was applied. From the nodes in unkept came what is not kept, too.
+	early  []received
+	unkept map[string]bool
 	// missing did not answer in time: until they do, or are gone, an auto-delete queue
 	// without a consumer may have one there.
 	missing map[uint32]uint64

@@ -53,6 +53,30 @@ func TestNewQueueCallsNoRoll(t *testing.T) {
 	}
 }
 
+// What a node publishes to a new queue before the first entry is committed is not kept. It is asked for, with everything that
+// waits behind it: the node would say it again only after a second without an answer.
+func TestNewQueueAsksForWhatItDidNotKeep(t *testing.T) {
+	a, b := Node{ID: "a", Origin: fsm.Origin{Node: 1, Incarnation: 1}}, Node{ID: "b", Origin: fsm.Origin{Node: 2, Incarnation: 1}}
+	r := newQueueRig(t, a, b)
+	held := heldLog{r.log, make(chan struct{})}
+	r.change = func(c *Config) { c.Log, c.New = held, true }
+	r.lead()
+	r.l.Receive("a", &wire.Resync{Queue: 7, No: 1, Origin: a.Origin})
+	r.batch(a, pub("early"))
+	r.l.Receive("a", &wire.Query{Queue: 7, Origin: a.Origin, Req: 5, After: 1})
+	r.l.Receive("b", &wire.Resync{Queue: 7, No: 1, Origin: b.Origin})
+	r.l.Receive("b", &wire.Query{Queue: 7, Origin: b.Origin, Req: 6})
+	close(held.release)
+	await[*wire.Status](r, "b", nil)
+	r.seq[1] = 0
+	rc := await[*wire.RollCall](r, "a", nil)
+	r.l.Receive("a", &wire.Resync{Queue: 7, Session: rc.Session, No: 2, Origin: a.Origin})
+	r.batch(a, pub("early"))
+	if s := r.status(a, 7); s.Ready != 1 {
+		t.Errorf("%d messages", s.Ready)
+	}
+}
+
 // The second leader calls the roll, although the first has done nothing but begin.
 func TestSecondLeaderCallsTheRoll(t *testing.T) {
 	a := Node{ID: "a", Origin: fsm.Origin{Node: 1, Incarnation: 1}}
