@@ -223,6 +223,7 @@ func (l *Leader) rollComplete() {
 func (l *Leader) heardOf(node uint32) {
 	if _, ok := l.missing[node]; ok {
 		delete(l.missing, node)
+		l.use() // as far as anybody knows it was, until now
 		l.rollComplete()
 	}
 }

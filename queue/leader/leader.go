@@ -175,8 +175,8 @@ type Leader struct {
 	// early came before the first entry was applied. From the nodes in unkept came what is not kept, too.
 	early  []received
 	unkept map[string]bool
-	// missing did not answer in time: until they do, or are gone, an auto-delete queue
-	// without a consumer may have one there.
+	// missing did not answer in time: until they do, or are gone, a queue that ends without
+	// a consumer (auto-delete, x-expires) may have one there.
 	missing map[uint32]uint64
 	// maybeDelivered is the mark found at activation: what is at or below it
 	// may have been delivered by an earlier leader.

@@ -4,7 +4,7 @@ import "time"
 
 // lease is the queue's own time to live (x-expires, or by policy): it counts while nobody
 // uses the queue. Consumers, declarations and gets are use; publishing is not. A
-// new leader begins to count anew.
+// new leader begins to count anew, when every node has told it of its consumers or is gone.
 type lease struct {
 	used time.Time
 	ttl  time.Duration // as last seen; another one begins anew
@@ -25,11 +25,12 @@ func (l *Leader) checkLease() {
 	if ttl <= 0 {
 		return
 	}
-	if l.consumers.len() > 0 || l.lease.used.IsZero() {
+	mayBeUsed := l.consumers.len() > 0 || len(l.missing) > 0
+	if mayBeUsed || l.lease.used.IsZero() {
 		l.use()
 	}
 	if left := ttl - time.Since(l.lease.used); left > 0 {
-		if l.consumers.len() == 0 {
+		if !mayBeUsed {
 			l.wake(left)
 		}
 		return

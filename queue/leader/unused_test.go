@@ -120,6 +120,40 @@ func TestUnusedWaitsForMissingNodes(t *testing.T) {
 	}
 }
 
+// The lease of a queue does not end while a node has not answered the roll call, which may have a consumer of it; it begins when
+// that node is known to have none, or is gone.
+func TestLeaseWaitsForMissingNodes(t *testing.T) {
+	const life = 200 * time.Millisecond
+	a, b := node(1), node(2)
+	for name, then := range map[string]func(r *rig){
+		"gone": func(r *rig) { r.l.NodeGone(a.Origin.Node, a.Origin.Incarnation) },
+		"has none": func(r *rig) {
+			r.l.Receive(a.ID, &wire.Resync{Queue: 7, Session: r.session, No: 1, Origin: a.Origin})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			unused := make(chan struct{}, 4)
+			r := newRigWith(t, plain(), func(c *Config) {
+				c.Expires, c.Expired = func() time.Duration { return life }, func() bool { return true }
+				c.Unused = func() { unused <- struct{}{} }
+			}, a, b)
+			r.answerRoll(b)
+			select {
+			case <-unused:
+				t.Fatal("ended while a consumer may be there")
+			case <-time.After(rollCallTimeout + 3*life):
+			}
+			begin := time.Now()
+			then(r)
+			<-unused
+			if lived := time.Since(begin); lived < life {
+				t.Errorf("ended after %v, want %v", lived, life)
+			}
+		})
+	}
+}
+
 // shutLog commits nothing while it is shut.
 type shutLog struct {
 	*MemLog
