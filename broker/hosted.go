@@ -152,7 +152,7 @@ func (h *hosted) activate() {
 			return ok
 		},
 		Former:        formerIDs(h.q.Former),
-		Way:           b.wayOfDead,
+		Way:           h.wayOfDead,
 		Bursts:        func() bool { return b.cat.View().Level() >= levelBursts },
 		Expires:       h.expires,
 		Expired:       h.expired,
@@ -290,7 +290,7 @@ func (h *hosted) startMover(l *leader.Leader) leader.Mover {
 		Queue: h.id,
 		View:  h.replica.View,
 		Read:  h.log.Read,
-		Route: b.routeDead,
+		Route: h.routeDead,
 		Fresh: func(ctx context.Context) error {
 			_, err := b.freshForRoute(ctx)
 			return err
