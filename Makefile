@@ -25,7 +25,7 @@ BENCH ?= .
 BENCHCOUNT ?= 1
 BENCHOUT ?= $(RUN)/bench/$(VERSION).txt
 # The tests with real nodes that measure how long something takes: they run one by one.
-TIMED := ^(TestRollingRestart|TestDelayedMessagesSurviveEveryNode|TestExpiryOnTime)$$
+TIMED := ^(TestRollingRestart|TestDelayedMessagesSurviveEveryNode|TestExpiryOnTime|TestNewQueuesAnswerAtOnce)$$
 # The tests with real nodes that make test-process has run once more with the race detector in the nodes, which makes them some four times slower: each
 # protocol, each kind of login, administration, the move, a failover. make test-race takes all, make test-jepsen breaks such nodes in all ways.
 RACESAMPLE := ^(TestAMQPS|TestHTTPS|TestCertificatesRotate|TestGRPC|TestUsers|TestRabbitHole|TestRabbitmqadmin|TestTransactions|TestDeadLetter|TestDeathCases|TestExchange|TestExpiry|TestPublish|TestDeliver|TestRedrive|TestPeek|TestTopologyVerbs|TestConnectionsAPI|TestTraces|TestDirectReply|TestCases|TestForeignClients|TestFailover|TestSingleActiveConsumer|TestRetryJobInPeace|TestReplicaVerbs|TestDelayedExchange|TestLimits|TestWire|TestGarbage|TestCleanStop)$$
