@@ -11,7 +11,8 @@ import (
 
 // assembly is the room that a node has for messages which are still arriving, of all its connections. A connection reserves room for the whole message before it
 // keeps the first part of it, and is not read while there is none: otherwise such messages could fill the memory up to an alarm, which would then keep them from
-// being completed. Of connections that wait and have other messages half-way, the first goes on without room when all that hold any are waiting.
+// being completed. Of connections that wait and have other messages half-way, the first goes on without room when all that hold any are waiting; so does, after
+// a while, whoever still waits.
 type assembly struct {
 	max int64 // bytes; a message that is alone may exceed it
 
@@ -20,11 +21,13 @@ type assembly struct {
 	holders map[*conn]struct{}
 	more    []*assemblyWait // of holders, in the order of their coming
 	first   []*assemblyWait // of others
+	came    uint64          // how many have waited
 }
 
 type assemblyWait struct {
 	c    *conn
 	n    int64
+	came uint64        // its number: who comes first is served first
 	err  error         // set before room is closed
 	room chan struct{} // closed when it has been reserved or will not be
 }
@@ -41,7 +44,8 @@ func (a *assembly) reserve(c *conn, n int64) *assemblyWait {
 		a.take(c, n)
 		return nil
 	}
-	w := &assemblyWait{c: c, n: n, room: make(chan struct{})}
+	a.came++
+	w := &assemblyWait{c: c, n: n, came: a.came, room: make(chan struct{})}
 	if _, holds := a.holders[c]; holds {
 		a.more = append(a.more, w)
 	} else {
@@ -66,36 +70,62 @@ func (a *assembly) free(c *conn, n int64, last bool) {
 func (a *assembly) leave(w *assemblyWait) (ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	is := func(x *assemblyWait) bool { return x == w }
-	waits := slices.ContainsFunc(a.more, is) || slices.ContainsFunc(a.first, is)
-	a.more, a.first = slices.DeleteFunc(a.more, is), slices.DeleteFunc(a.first, is)
+	waits := a.remove(w)
 	a.serve() // the next may fit
 	return waits || w.err != nil
 }
 
+// insist has a wait that has been long enough end without room, if there is twice the usual: others may always be there to use what is freed.
+func (a *assembly) insist(w *assemblyWait) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.used+w.n <= 2*a.max && a.remove(w) {
+		a.give(w)
+	}
+}
+
+func (a *assembly) remove(w *assemblyWait) (waits bool) {
+	for _, list := range []*[]*assemblyWait{&a.more, &a.first} {
+		if i := slices.Index(*list, w); i >= 0 {
+			*list = slices.Delete(*list, i, i+1)
+			return true
+		}
+	}
+	return false
+}
+
+// next is who has waited longest, or nil.
+func (a *assembly) next() *assemblyWait {
+	switch {
+	case len(a.more) > 0 && (len(a.first) == 0 || a.more[0].came < a.first[0].came):
+		return a.more[0]
+	case len(a.first) > 0:
+		return a.first[0]
+	}
+	return nil
+}
+
 // serve ends the waits that can end; called with mu held.
 func (a *assembly) serve() {
-	for len(a.more) > 0 && a.fits(a.more[0].n) {
-		a.give(&a.more)
-	}
-	for len(a.more) == 0 && len(a.first) > 0 && a.fits(a.first[0].n) {
-		a.give(&a.first)
+	for w := a.next(); w != nil && a.fits(w.n); w = a.next() {
+		a.remove(w)
+		a.give(w)
 	}
 	if len(a.more) == 0 || len(a.more) < len(a.holders) {
 		return
 	}
-	if w := a.more[0]; a.used+w.n > 2*a.max {
+	w := a.more[0]
+	a.remove(w)
+	if a.used+w.n > 2*a.max {
 		w.err = wire.Errorf(wire.ResourceError, wire.MethodBasicPublish, "unfinished messages of all connections to the node exceed %d bytes", 2*a.max)
 		close(w.room)
-		a.more = slices.Delete(a.more, 0, 1)
 		return
 	}
-	a.give(&a.more)
+	a.give(w)
 }
 
-func (a *assembly) give(list *[]*assemblyWait) {
-	w := (*list)[0]
-	*list = slices.Delete(*list, 0, 1)
+func (a *assembly) give(w *assemblyWait) {
+	w.c.grown.Store(time.Now().UnixNano()) // it has not stalled: it could not go on
 	a.take(w.c, w.n)
 	close(w.room)
 }
@@ -146,7 +176,6 @@ func (c *conn) awaitAssembly(w *assemblyWait) error {
 	for {
 		select {
 		case <-w.room:
-			c.grown.Store(time.Now().UnixNano())
 			return w.err
 		case now := <-look.C:
 			if *c.srv.blocked.Load() != "" {
@@ -155,8 +184,12 @@ func (c *conn) awaitAssembly(w *assemblyWait) error {
 			if now.Sub(since) < patience {
 				continue
 			}
-			for _, idle := range a.stalled(now.Add(-patience)) {
+			stalled := a.stalled(now.Add(-patience))
+			for _, idle := range stalled {
 				idle.kick(broker.Errorf(broker.ConnectionForced, "a message was not continued for %v while others waited for the memory", patience))
+			}
+			if len(stalled) == 0 {
+				a.insist(w)
 			}
 		case <-c.ctx.Done():
 			if !a.leave(w) {

@@ -1,7 +1,6 @@
 package amqp
 
 import (
-	"slices"
 	"testing"
 	"time"
 
@@ -42,6 +41,8 @@ func TestAssembly(t *testing.T) {
 			c := conns[rapid.IntRange(0, len(conns)-1).Draw(t, "conn")]
 			w, waiting := waits[c]
 			switch {
+			case waiting && rapid.Bool().Draw(t, "insists"):
+				a.insist(w)
 			case waiting && rapid.Bool().Draw(t, "leaves"):
 				if !a.leave(w) {
 					t.Fatal("a wait that has not ended was served")
@@ -92,7 +93,7 @@ func checkAssembly(t *rapid.T, a *assembly, conns []*conn, held map[*conn][]int6
 	if holders > 0 && stuck == holders {
 		t.Fatal("all that hold room wait")
 	}
-	if next := slices.Concat(a.more, a.first); len(next) > 0 && a.fits(next[0].n) {
+	if next := a.next(); next != nil && a.fits(next.n) {
 		t.Fatal("the next waits although there is room")
 	}
 }
@@ -174,6 +175,39 @@ func TestAssemblyStalls(t *testing.T) {
 		t.Errorf("%+v", m)
 	}
 	eventually(t, "the other message", func() bool { ready, _ := r.b.counts("q"); return ready == 1 })
+}
+
+// TestAssemblyIsShared: whoever waits is served in the end, also while another connection always has more to send.
+func TestAssemblyIsShared(t *testing.T) {
+	t.Parallel()
+	r := startServer(t, func(cfg *Config) {
+		cfg.MessageBytesMax, cfg.AssemblyBytesMax, cfg.AssemblyBytesNodeMax = 100000, 100000, 100000
+		cfg.AssemblyPatience = 300 * time.Millisecond
+	})
+	busy, waits := r.open(t), r.open(t)
+	waits.channel(1)
+	waits.send(1, &wire.QueueDeclare{Queue: "q"})
+	want[*wire.QueueDeclareOk](waits, 1)
+	for num := range uint16(3) {
+		busy.channel(num + 1)
+		busy.begin(num+1, 30000, 20000)
+	}
+	eventually(t, "all room is held", func() bool { return r.reserved() > 90000 })
+	waits.begin(1, 80000, 50000)
+	waits.bytes(wire.AppendFrame(nil, wire.FrameBody, 1, make([]byte, 30000)))
+	deadline := time.Now().Add(30 * time.Second)
+	for num := uint16(0); ; num++ { // one ends, and another begins
+		b := wire.AppendFrame(nil, wire.FrameBody, num%3+1, make([]byte, 10000))
+		b = (&wire.BasicPublish{RoutingKey: "elsewhere"}).AppendFrame(b, num%3+1)
+		b = wire.AppendContentHeader(b, num%3+1, 60, nil, 30000)
+		busy.bytes(wire.AppendFrame(b, wire.FrameBody, num%3+1, make([]byte, 20000)))
+		if ready, _ := r.b.counts("q"); ready > 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the other message has not come")
+		}
+	}
 }
 
 func (r *rig) reserved() int64 {
