@@ -168,7 +168,7 @@ func New(cfg Config, cat Catalog) *Broker {
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	b.hub = &hub{
 		origin: b.origin, send: b.send, crowded: func(node string) bool { return !b.room(node) }, locate: b.locate, deleted: b.deleted, trouble: b.troubled, watch: b.watch, timed: b.timedStream, uptime: b.uptime, trace: cfg.Trace, narrow: b.narrow.Load,
-		unsent: func() bool { return b.cat.View().Level() >= levelUnsent },
+		level: func() int { return b.cat.View().Level() },
 	}
 	b.queues = newQueues(b)
 	b.replies.boxes = map[uint64]*replyBox{}

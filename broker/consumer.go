@@ -349,8 +349,9 @@ func (s *stream) detachedMsg(m *wire.Detached) {
 	s.mu.Lock()
 	c := s.consumers[m.No]
 	delete(s.consumers, m.No)
+	ended := c != nil && !c.cancelling
 	s.mu.Unlock()
-	if c != nil && !c.cancelling {
+	if ended {
 		c.ch.sink.Cancelled(c)
 	}
 }

@@ -80,12 +80,22 @@ func (s *stream) requestLocked() bool {
 	return true
 }
 
+// levelAttaching is the level of the cluster from which on leaders know wire.Resync.Attaching.
+const levelAttaching = 2
+
 func (s *stream) resync(session uint64) *wire.Resync {
 	s.resyncs++
 	r := &wire.Resync{Queue: s.id, Session: session, No: s.resyncs, Newest: s.session, Origin: s.hub.origin()}
 	for _, c := range s.consumers {
 		if c.attached {
 			r.Consumers = append(r.Consumers, c.describe())
+		}
+	}
+	if s.hub.level() >= levelAttaching {
+		for _, q := range s.requests {
+			if a, ok := q.m.(*wire.Attach); ok {
+				r.Attaching = append(r.Attaching, a.Consumer.No)
+			}
 		}
 	}
 	for id, h := range s.held {

@@ -147,8 +147,8 @@ type hub struct {
 	trace *trace.Tracer
 	// narrow tells whether clients leave too much unread on this node.
 	narrow func() bool
-	// unsent tells whether leaders know wire.Unsent.
-	unsent func() bool
+	// level is the cluster's: it says what leaders know.
+	level func() int
 }
 
 func newStream(h *hub, id uint64, name string) *stream {

@@ -45,7 +45,7 @@ func newStreamRig(t *testing.T) *streamRig {
 		trouble: func(*stream) { r.trouble++ },
 		watch:   func(*stream) {},
 		narrow:  func() bool { return r.narrow },
-		unsent:  func() bool { return r.level >= levelUnsent },
+		level:   func() int { return r.level },
 	}, 7, "q")
 	return r
 }

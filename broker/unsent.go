@@ -116,7 +116,7 @@ func (s *stream) giveBackLocked(ids []queue.MessageID) {
 
 // tellUnsentLocked reports whether the leader was told.
 func (s *stream) tellUnsentLocked(ids []queue.MessageID) bool {
-	if s.leader == "" || !s.hub.unsent() {
+	if s.leader == "" || s.hub.level() < levelUnsent {
 		return false
 	}
 	m := &wire.Unsent{Queue: s.id, Origin: s.hub.origin(), Resync: s.resyncs}

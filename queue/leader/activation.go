@@ -139,6 +139,7 @@ func (l *Leader) openNew(early map[uint32]*peer, said []received, unkept map[str
 	}
 	for _, p := range early {
 		if !resynced[p.id] {
+			l.awaited[p.origin.Node] = p.origin.Incarnation
 			l.callRoll(p.id)
 		}
 	}
@@ -265,8 +266,15 @@ func (l *Leader) onResync(from string, m *wire.Resync) {
 	l.dropUnclaimed(m.Origin.Node, says)
 	l.claim(m.Origin.Node, says)
 	l.dropRequests(m.Origin.Node) // they are sent again behind this
-	had := l.consumers.len() > 0
+	had := l.consumers.len() > 0 || l.promised(p)
 	l.consumers.removeNode(m.Origin.Node)
+	p.attaching = nil
+	for _, no := range m.Attaching {
+		if p.attaching == nil {
+			p.attaching = map[wire.ConsumerNo]bool{}
+		}
+		p.attaching[no] = true
+	}
 	unacked := l.unackedOf(m.Origin.Node, m.Consumers)
 	for _, c := range m.Consumers {
 		l.attach(p, c, unacked[c.No])

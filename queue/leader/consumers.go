@@ -232,6 +232,7 @@ func (l *Leader) onAttach(from string, m *wire.Attach) {
 	if p == nil {
 		return
 	}
+	delete(p.attaching, m.Consumer.No)
 	reply := &wire.Attached{Queue: l.cfg.Queue, No: m.Consumer.No}
 	switch {
 	case l.closing.begun():
@@ -271,17 +272,21 @@ func (l *Leader) attach(p *peer, wc wire.Consumer, unacked uint32) (recorded boo
 }
 
 func (l *Leader) onDetach(from string, m *wire.Detach) {
-	if l.heard(from, m.Origin) == nil {
+	p := l.heard(from, m.Origin)
+	if p == nil {
 		return
 	}
+	had := l.promised(p)
+	delete(p.attaching, m.No)
 	if c := l.consumers.find(m.Origin.Node, m.No); c != nil {
+		had = true
 		if m.Returns && l.consumers.single {
 			l.returnsOf(m.Origin.Node, m.No)
 		}
 		l.consumers.remove(c)
 		l.use()
-		l.checkUnused(true)
 	}
+	l.checkUnused(had)
 	// Whoever hears that it is unused may take it out of the catalog.
 	l.afterEnd(func() {
 		l.out.send(from, &wire.Detached{Queue: l.cfg.Queue, No: m.No, Unused: l.cfg.AutoDelete && l.closing.closed})
@@ -307,7 +312,18 @@ func (l *Leader) checkUnused(had bool) {
 	}
 }
 
-// unused tells whether an auto-delete queue certainly has no consumer.
+// unused tells whether an auto-delete queue certainly has no consumer, and none that was told to have it.
 func (l *Leader) unused() bool {
-	return l.cfg.AutoDelete && l.phase == phaseActive && len(l.missing) == 0 && l.consumers.len() == 0
+	if !l.cfg.AutoDelete || l.phase != phaseActive || len(l.missing) > 0 || l.consumers.len() > 0 {
+		return false
+	}
+	for _, p := range l.peers {
+		if len(p.attaching) > 0 {
+			return false
+		}
+	}
+	return true
 }
+
+// promised tells whether a queue that had a consumer was kept for an Attach of p that has not come.
+func (l *Leader) promised(p *peer) bool { return p != nil && len(p.attaching) > 0 && l.everConsumed() }

@@ -28,6 +28,8 @@ type peer struct {
 	resync uint64
 	// announced is the newest operation that its Resync spoke of; it may still be on its way.
 	announced uint64
+	// attaching are the consumers whose Attach its Resync promised and has not come: the queue is not unused.
+	attaching map[wire.ConsumerNo]bool
 }
 
 // peer finds or begins the stream of an origin. It returns nil for an
@@ -304,7 +306,7 @@ func (l *Leader) onNodeGone(node uint32, incarnation uint64) {
 // consumers. Its stream's record stays in the machine until a newer incarnation
 // speaks.
 func (l *Leader) dropNode(o fsm.Origin) {
-	had := l.consumers.len() > 0
+	had := l.consumers.len() > 0 || l.promised(l.peers[o.Node])
 	l.consumers.removeNode(o.Node)
 	var ids []queue.MessageID
 	for id, h := range l.held {

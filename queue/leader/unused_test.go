@@ -291,3 +291,49 @@ func TestUnusedQueueHearsItsClientsOut(t *testing.T) {
 		})
 	}
 }
+
+// A consumer that was attached while its node answered a roll call is not named in the answer: its node has not heard of it yet, and
+// says so. The queue stays until the Attach has come again, or nobody waits for it any more.
+func TestQueueWaitsForAPromisedConsumer(t *testing.T) {
+	a, b := node(1), node(2)
+	resync := func(no uint64, attaching ...wire.ConsumerNo) *wire.Resync {
+		return &wire.Resync{Queue: 7, No: no, Origin: a.Origin, Attaching: attaching}
+	}
+	attach := &wire.Attach{Queue: 7, Origin: a.Origin, Consumer: wire.Consumer{No: 1}}
+	detach := &wire.Detach{Queue: 7, Origin: a.Origin, No: 1}
+	for name, tc := range map[string]struct {
+		then func(r *rig)
+		ends bool
+	}{
+		"nothing comes":      {func(*rig) {}, false},
+		"it attaches":        {func(r *rig) { r.l.Receive(a.ID, attach) }, false},
+		"promised again":     {func(r *rig) { r.l.Receive(a.ID, resync(3, 1)) }, false},
+		"it comes and goes":  {func(r *rig) { r.l.Receive(a.ID, attach); r.l.Receive(a.ID, detach) }, true},
+		"it is given up":     {func(r *rig) { r.l.Receive(a.ID, detach) }, true},
+		"no longer promised": {func(r *rig) { r.l.Receive(a.ID, resync(3)) }, true},
+		"its node dies":      {func(r *rig) { r.l.NodeGone(a.Origin.Node, a.Origin.Incarnation) }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, _, told := unusedRig(t, plain(), func(c *Config) { c.AutoDelete = true }, a, b)
+			r.l.Receive(a.ID, attach)
+			await[*wire.Attached](r, a.ID, nil)
+			r.l.Receive(a.ID, resync(2, 1))
+			tc.then(r)
+			patience := 30 * time.Second
+			if !tc.ends {
+				r.status(b, 9) // behind it
+				patience = 50 * time.Millisecond
+			}
+			select {
+			case <-told:
+				if !tc.ends {
+					t.Error("the queue has ended")
+				}
+			case <-time.After(patience):
+				if tc.ends {
+					t.Error("the queue does not end")
+				}
+			}
+		})
+	}
+}

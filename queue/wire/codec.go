@@ -542,6 +542,12 @@ func (m *Resync) append(b []byte) []byte {
 	for _, h := range m.Held {
 		b = putU(b, uint64(h.No), uint64(h.ID), uint64(h.Attempt), h.Settled)
 	}
+	if len(m.Attaching) > 0 { // programs that know nothing of it get none
+		b = putU(b, uint64(len(m.Attaching)))
+		for _, no := range m.Attaching {
+			b = putU(b, uint64(no))
+		}
+	}
 	return b
 }
 
@@ -554,6 +560,12 @@ func (m *Resync) read(d *reader) {
 	m.Held = make([]Hold, d.count())
 	for i := range m.Held {
 		m.Held[i] = Hold{No: ConsumerNo(d.u64()), ID: queue.MessageID(d.u64()), Attempt: d.u32(), Settled: d.u64()}
+	}
+	if len(d.b) > 0 {
+		m.Attaching = make([]ConsumerNo, d.count())
+		for i := range m.Attaching {
+			m.Attaching[i] = ConsumerNo(d.u64())
+		}
 	}
 }
 

@@ -35,7 +35,7 @@ func samples() []Message {
 		&Answer{Queue: 1, Origin: o, UpTo: 15, Above: 12, Next: 16, Outcomes: []fsm.Outcome{{Seq: 15, Kind: fsm.Purged, Count: 3}}, Pace: 300},
 		&NotLeader{Queue: 1, Hint: "n2/u"},
 		&RollCall{Queue: 1, Session: 17},
-		&Resync{Queue: 1, Session: 17, No: 4, Newest: 16, Origin: o, Consumers: []Consumer{{No: 9}}, Held: []Hold{{No: 9, ID: 18, Attempt: 1, Settled: 5}}},
+		&Resync{Queue: 1, Session: 17, No: 4, Newest: 16, Origin: o, Consumers: []Consumer{{No: 9}}, Held: []Hold{{No: 9, ID: 18, Attempt: 1, Settled: 5}}, Attaching: []ConsumerNo{10, 12}},
 		&Transfer{Target: 2, Urgent: true, In: fsm.TransferIn{Source: fsm.Source{Queue: 1, Epoch: 1}, First: 3, Items: []fsm.Transfer{{Message: enc, BodyBytes: 5}, {Part: fsm.EncodePart(nil, fsm.Settle{})}}}},
 		&TransferAnswer{Source: 1, Target: 2, Epoch: 1, UpTo: 3, Gap: true, Full: true, Gone: true},
 		&TransferAnswer{Source: 1, Target: 2, UpTo: 900, Withdrawn: []uint64{1, 7, 900}},

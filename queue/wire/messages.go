@@ -243,6 +243,9 @@ type Resync struct {
 	Origin    fsm.Origin
 	Consumers []Consumer
 	Held      []Hold
+	// Attaching are consumers that the node does not know to be attached: their Attach comes behind this, or a Detach if nobody waits for
+	// them any more. From level 2 of the cluster on.
+	Attaching []ConsumerNo
 }
 
 // Transfer carries dead letters from the source's leader to the target's.
