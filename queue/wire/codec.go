@@ -538,15 +538,13 @@ func (m *Resync) append(b []byte) []byte {
 	for i := range m.Consumers {
 		b = m.Consumers[i].append(b)
 	}
-	b = putU(b, uint64(len(m.Held)))
+	b = putU(b, uint64(len(m.Held)+len(m.Attaching)))
 	for _, h := range m.Held {
 		b = putU(b, uint64(h.No), uint64(h.ID), uint64(h.Attempt), h.Settled)
 	}
-	if len(m.Attaching) > 0 { // programs that know nothing of it get none
-		b = putU(b, uint64(len(m.Attaching)))
-		for _, no := range m.Attaching {
-			b = putU(b, uint64(no))
-		}
+	// For a program that knows nothing of it they hold what is not there, which it passes over.
+	for _, no := range m.Attaching {
+		b = putU(b, uint64(no), 0, 0, 0)
 	}
 	return b
 }
@@ -557,15 +555,15 @@ func (m *Resync) read(d *reader) {
 	for i := range m.Consumers {
 		m.Consumers[i].read(d)
 	}
-	m.Held = make([]Hold, d.count())
-	for i := range m.Held {
-		m.Held[i] = Hold{No: ConsumerNo(d.u64()), ID: queue.MessageID(d.u64()), Attempt: d.u32(), Settled: d.u64()}
-	}
-	if len(d.b) > 0 {
-		m.Attaching = make([]ConsumerNo, d.count())
-		for i := range m.Attaching {
-			m.Attaching[i] = ConsumerNo(d.u64())
+	n := d.count()
+	m.Held = make([]Hold, 0, n)
+	for range n {
+		h := Hold{No: ConsumerNo(d.u64()), ID: queue.MessageID(d.u64()), Attempt: d.u32(), Settled: d.u64()}
+		if h.ID == 0 {
+			m.Attaching = append(m.Attaching, h.No)
+			continue
 		}
+		m.Held = append(m.Held, h)
 	}
 }
 

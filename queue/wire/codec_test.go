@@ -61,6 +61,15 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
+// Programs of level 2 that know nothing of consumers being attached read a Resync with some, too: they refuse what is left over.
+func TestAttachingIsPassedOver(t *testing.T) {
+	m := &Resync{Queue: 1, No: 4, Origin: fsm.Origin{Node: 3, Incarnation: 99}, Held: []Hold{{No: 9, ID: 18, Attempt: 1, Settled: 5}}, Attaching: []ConsumerNo{10}}
+	body := []byte{1, 0, 4, 0, 3, 99, 0, 2, 9, 18, 1, 5, 10, 0, 0, 0} // what they read: a list of consumers, then one of holds
+	if got := Encode(nil, m); !bytes.Equal(got, append([]byte{Version, codeResync}, body...)) {
+		t.Errorf("%v, want %v", got, body)
+	}
+}
+
 func TestTruncatedIsRefused(t *testing.T) {
 	for _, m := range samples() {
 		b := Encode(nil, m)

@@ -1,6 +1,7 @@
 package upgrade
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -10,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/warrenmq/warren/test/cluster"
 )
@@ -173,6 +176,62 @@ func TestUpgradeAndDowngradeFolders(t *testing.T) {
 	replace(t, p.newer, c.Node(2))
 	enable(t, c.Node(0), p.newer)
 	check(t, c, 1, Scene{Prefix: "old-"})
+}
+
+// TestBothProgramsAtOneLevel has consumers through nodes of this program and of the former one, which has its level, at queues that either leads. If no
+// other one is named, all nodes have this program.
+func TestBothProgramsAtOneLevel(t *testing.T) {
+	t.Parallel()
+	p, err := programs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	former := cmp.Or(os.Getenv(olderEnv), p.newer)
+	c := fixture(t, "level2.tar.gz", p.newer, former, former)
+	ctx, cancel := context.WithTimeout(t.Context(), timeoutStart)
+	defer cancel()
+	for i := range 6 {
+		name := fmt.Sprintf("both-%d", i)
+		for j, n := range []*cluster.Node{c.Node(1), c.Node(0), c.Node(2)} { // the others have said nothing to the leader when a consumer comes
+			if err := passOne(ctx, n, name, j == 0); err != nil {
+				t.Fatalf("a consumer of %s at %s: %v", name, n.Name, err)
+			}
+		}
+	}
+}
+
+// passOne publishes a message through a node and consumes it there.
+func passOne(ctx context.Context, n *cluster.Node, queue string, declare bool) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	conn, err := amqp.Dial(n.URL())
+	if err != nil {
+		return err
+	}
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	defer conn.Close()
+	ch, err := conn.Channel()
+	if err != nil {
+		return err
+	}
+	if declare {
+		if _, err = ch.QueueDeclare(queue, true, false, false, false, nil); err != nil {
+			return err
+		}
+	}
+	deliveries, err := ch.Consume(queue, "", true, false, false, false, nil)
+	if err != nil {
+		return err
+	}
+	if err = ch.PublishWithContext(ctx, "", queue, false, false, amqp.Publishing{DeliveryMode: amqp.Persistent, Body: []byte("x")}); err != nil {
+		return err
+	}
+	select {
+	case <-deliveries:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // enable has the cluster take the newest level, as soon as its leader finds that all nodes know it.
