@@ -325,6 +325,9 @@ func (s *stream) detachLocked(no wire.ConsumerNo, returns bool) {
 
 // attachedMsg takes the answer to an attach.
 func (s *stream) attachedMsg(m *wire.Attached) {
+	if m.Refusal != "" && s.turnedAway(m.No) {
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c := s.consumers[m.No]; c != nil && m.Refusal == "" {
@@ -335,6 +338,24 @@ func (s *stream) attachedMsg(m *wire.Attached) {
 			s.repliedLocked(uint64(m.No), m)
 		}
 	}
+}
+
+// turnedAway ends a consumer that is attached as far as this node knows, and that the leader refuses: a Resync from before the node knew dropped it there, and
+// when its Attach came once more another client had the queue.
+func (s *stream) turnedAway(no wire.ConsumerNo) bool {
+	s.order.Lock() // deliveries that came before are with the client
+	s.mu.Lock()
+	s.order.Unlock()
+	c := s.consumers[no]
+	if c == nil || !c.attached || c.cancelling {
+		s.mu.Unlock()
+		return false
+	}
+	delete(s.consumers, no)
+	s.detachLocked(no, false) // a later Resync may have named it
+	s.mu.Unlock()
+	c.ch.sink.Cancelled(c)
+	return true
 }
 
 // detachedMsg takes the answer to a detach, or the end of a consumer by the
