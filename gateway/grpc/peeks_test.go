@@ -4,7 +4,6 @@ import (
 	"context"
 	"net"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -39,25 +38,23 @@ func (p *peekCall) SendMsg(any) error {
 // their turn.
 func TestPeeksAreBounded(t *testing.T) {
 	t.Parallel()
-	s, _ := served(t, func(p *patience) { p.peek = 200 * time.Millisecond })
+	const patient = 200 * time.Millisecond
+	s, _ := served(t, func(p *patience) { p.peek = patient })
 	ctx := peer.NewContext(t.Context(), &peer.Peer{Addr: &net.TCPAddr{}, LocalAddr: &net.TCPAddr{}})
 	ctx, cancel := context.WithTimeout(metadata.NewIncomingContext(ctx, metadata.Pairs("authorization", "Bearer good.token")), limitsWait)
 	defer cancel() // of what is being sent to those that were cut off
-	var now, most atomic.Int64
+	var mu sync.Mutex
+	var made []time.Time // in order
 	call := s.asStream(warrenv1.MessageService_ServiceDesc.ServiceName, &grpc.MethodDesc{MethodName: "Peek", Handler: func(_ any, _ context.Context, recv func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
 		if err := recv(nil); err != nil {
 			return nil, err
 		}
-		n := now.Add(1)
-		for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
-		}
+		mu.Lock()
+		defer mu.Unlock()
+		made = append(made, time.Now())
 		return &warrenv1.PeekResponse{}, nil
 	}})
-	ask := func(reads chan struct{}) error {
-		err := call.Handler(nil, &peekCall{ctx: ctx, reads: reads})
-		now.Add(-1)
-		return err
-	}
+	ask := func(reads chan struct{}) error { return call.Handler(nil, &peekCall{ctx: ctx, reads: reads}) }
 	idle, reading := make(chan struct{}), make(chan struct{})
 	close(reading)
 	var asking sync.WaitGroup
@@ -68,7 +65,9 @@ func TestPeeksAreBounded(t *testing.T) {
 	if err := ask(reading); err != nil {
 		t.Errorf("one that reads: %v", err)
 	}
-	if n := most.Load(); n > peeksMax {
-		t.Errorf("%d responses at a time, want %d", n, peeksMax)
+	for i := range len(made) - peeksMax { // each is kept for so long at least
+		if d := made[i+peeksMax].Sub(made[i]); d < patient {
+			t.Errorf("%d responses within %v, want %d", peeksMax+1, d, peeksMax)
+		}
 	}
 }
