@@ -161,12 +161,7 @@ func (ch *Channel) attach(ctx context.Context, q *catalog.Queue, spec Consume) (
 		}
 	}
 	if err != nil {
-		s.mu.Lock()
-		delete(s.consumers, c.no)
-		s.mu.Unlock()
-		if isTimeout(err) {
-			s.tell(&wire.Detach{Queue: s.id, Origin: s.hub.origin(), No: c.no})
-		}
+		s.leave(c.no, false, err)
 		return nil, err
 	}
 	return c, nil
@@ -209,9 +204,7 @@ func (c *Consumer) askDetach(ctx context.Context, returns bool) error {
 	reply, err := s.ask(ctx, uint64(c.no), func(uint64) wire.Message {
 		return &wire.Detach{Queue: s.id, Origin: s.hub.origin(), No: c.no, Returns: returns}
 	})
-	s.mu.Lock()
-	delete(s.consumers, c.no)
-	s.mu.Unlock()
+	s.leave(c.no, returns, err)
 	if d, ok := reply.(*wire.Detached); ok && d.Unused {
 		c.ch.conn.endUnused(ctx, s.id)
 	}
@@ -283,12 +276,14 @@ func (s *stream) ackWrittenLocked(c *Consumer, messages int) {
 	s.flushLocked()
 }
 
-// tell sends a message to the leader if there is one known.
-func (s *stream) tell(m wire.Message) {
+// leave takes a consumer out. If err is that its leader did not answer in time, that may have it, or wait for it, and did perhaps not hear
+// of its end: the request for an answer is no more.
+func (s *stream) leave(no wire.ConsumerNo, returns bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.leader != "" && !s.sendLocked(m) {
-		s.lostLocked()
+	delete(s.consumers, no)
+	if isTimeout(err) {
+		s.detachLocked(no, returns)
 	}
 }
 

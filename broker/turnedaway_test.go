@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"context"
 	"slices"
 	"testing"
 	"time"
@@ -46,5 +47,39 @@ func TestConsumerTurnedAwayEnds(t *testing.T) {
 	s.attachedMsg(&wire.Attached{Queue: 7, No: 1, Refusal: "exclusive"}) // says the same once more
 	if len(mine.cancelled) != 1 {
 		t.Errorf("cancelled again: %q", mine.cancelled)
+	}
+}
+
+// A consumer whose end, or whose coming, the link to the leader has no room for, and whose client does not wait any longer, does not stay at the leader.
+func TestConsumerGivenUpLeaves(t *testing.T) {
+	for name, giveUp := range map[string]func(c *Consumer, ctx context.Context) error{
+		"cancelled": func(c *Consumer, ctx context.Context) error { return c.askDetach(ctx, false) },
+		"attached": func(c *Consumer, ctx context.Context) error {
+			s := c.stream.Load()
+			_, err := s.ask(ctx, 1, func(uint64) wire.Message { return &wire.Attach{Queue: 7, Origin: rigOrigin, Consumer: c.describe()} })
+			s.leave(c.no, false, err)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newStreamRig(t)
+			s := r.s
+			s.leader = "leader"
+			c := &Consumer{no: 1, attached: name == "cancelled"}
+			c.stream.Store(s)
+			s.consumers[1] = c
+			r.down, r.full = true, true
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+			defer cancel()
+			if err := giveUp(c, ctx); !isTimeout(err) {
+				t.Fatal(err)
+			}
+			r.down, r.full = false, false
+			for s.retry() {
+			}
+			if told := sent[*wire.Resync](r); len(told) != 1 || len(told[0].Consumers)+len(told[0].Attaching) != 0 {
+				t.Errorf("the leader is told %+v", told)
+			}
+		})
 	}
 }
