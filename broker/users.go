@@ -31,6 +31,16 @@ func (b *Broker) FindUser(ctx context.Context, name string) (*auth.User, error) 
 	return nil, noUser(name)
 }
 
+// Renew gives a user that has logged in the tags of now. The error is an *Error with AccessRefused: the user has been deleted since.
+func (b *Broker) Renew(u User) (User, error) {
+	now := b.cat.View().User(u.Name)
+	if now == nil || u.entry != nil && now.Added != u.entry.Added && now.Added > 0 { // another user may get the name
+		return u, Errorf(AccessRefused, "user '%s' is deleted", u.Name)
+	}
+	u.Tags = now.Tags
+	return u, nil
+}
+
 func noUser(name string) *Error { return Errorf(NotFound, "user '%s' not found", name) }
 
 // PutUser makes a user, or replaces the password and the tags of one. Limits are ignored.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -196,4 +197,36 @@ func TestUserIsAddedAgainAfterTheLogin(t *testing.T) {
 	add("second")
 	_, err = b.Open(ctx, u, "/", ConnInfo{})
 	wantKind(t, err, NotAllowed, "user 'a' is deleted")
+}
+
+// TestRenew: who has logged in has the tags of now, unless deleted, or another one has the name.
+func TestRenew(t *testing.T) {
+	b := newBroker(t)
+	ctx := t.Context()
+	add := func(tags ...string) {
+		t.Helper()
+		if err := b.AddUser(ctx, auth.User{Name: "u", PasswordHash: auth.HashPassword("p"), Tags: tags}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	add("administrator")
+	u, err := b.Login(ctx, "PLAIN", []byte("\x00u\x00p"), Caller{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.SetTags(ctx, "u", []string{"management"}); err != nil {
+		t.Fatal(err)
+	}
+	if now, err := b.Renew(u); err != nil || !slices.Equal(now.Tags, []string{"management"}) {
+		t.Errorf("%v, %v", now, err)
+	}
+	for _, again := range []bool{false, true} {
+		if again {
+			add("administrator")
+		} else if err := b.DeleteUser(ctx, "u"); err != nil {
+			t.Fatal(err)
+		}
+		_, err := b.Renew(u)
+		wantKind(t, err, AccessRefused, "user 'u' is deleted")
+	}
 }

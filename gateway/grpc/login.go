@@ -50,7 +50,24 @@ func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 	if m, ok := req.(proto.Message); ok && strings.HasPrefix(info.FullMethod, adminMethods) && proto.Size(m) > adminBytesMax {
 		return nil, invalid("a request of %d bytes is larger than %d", proto.Size(m), adminBytesMax)
 	}
+	if !strings.HasPrefix(info.FullMethod, ourServices) {
+		return handler(ctx, req)
+	}
+	ctx, err := s.renewed(ctx)
+	if err != nil {
+		return nil, err
+	}
 	return handler(ctx, req)
+}
+
+// renewed has what the caller may do now, and not when the call began: who has lost that may have kept the request back until then.
+func (s *Server) renewed(ctx context.Context) (context.Context, error) {
+	c := callerOf(ctx)
+	var err error
+	if c.user, err = s.broker.Renew(c.user); err != nil {
+		return nil, refuse(codes.Unauthenticated, reasonLogin, "user '%s' is deleted", c.user.Name)
+	}
+	return context.WithValue(ctx, callerKey{}, c), nil
 }
 
 // stream lets a call in, before anything of its requests is read. A fault of this program ends the call and not the process.

@@ -65,9 +65,12 @@ func kindsOf(list []warrenv1.EventKind) (map[warrenv1.EventKind]bool, error) {
 
 // Watch implements the service.
 func (st *statusService) Watch(req *warrenv1.WatchRequest, stream grpc.ServerStreamingServer[warrenv1.WatchResponse]) error {
-	s, ctx := st.s, stream.Context()
+	s := st.s
+	ctx, err := s.renewed(stream.Context())
+	if err != nil {
+		return err
+	}
 	w := &watch{s: s, stream: stream, caller: callerOf(ctx)}
-	var err error
 	if w.kinds, err = kindsOf(req.GetKinds()); err != nil {
 		return err
 	}

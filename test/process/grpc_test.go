@@ -42,6 +42,7 @@ func TestGRPC(t *testing.T) {
 		{"peek and redrive", rpcMessages},
 		{"policies", rpcPolicies},
 		{"users", rpcUsers},
+		{"requests that were kept back", rpcKeptBack},
 		{"status", rpcStatus},
 		{"watch", rpcWatch},
 		{"logins and permissions", rpcLogins},
