@@ -126,6 +126,9 @@ func finishAll(done []ended) {
 // nothing will be confirmed. Errors are *Error.
 func (ch *Channel) Publish(ctx context.Context, p *Publish) (routed bool, err error) {
 	routed, err = ch.publish(ctx, p)
+	if err == nil && !routed && p.Mandatory && ch.tx != nil { // the caller keeps it, to return it at the commit
+		err = ch.tx.count(ch.conn.b, len(p.Properties)+len(p.Body)+len(p.Exchange)+len(p.Key))
+	}
 	// The bytes are the caller's. A channel that is idle keeps none of them.
 	ch.scratch.Properties, ch.scratch.Body, ch.headers = nil, nil, amqp.Table{}
 	ch.routed.Properties, ch.routed.Headers = nil, amqp.Table{}

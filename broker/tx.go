@@ -73,13 +73,21 @@ func (t *transaction) take(b *Broker, copies, bytes int) error {
 	if n >= txPublishesMax || n > 0 && (t.copies+copies > txCopiesMax || t.bytes+bytes > txBytesMax) {
 		return Errorf(PreconditionFailed, "transaction exceeds %d messages, %d copies of messages or %d bytes", txPublishesMax, txCopiesMax, txBytesMax)
 	}
+	if err := t.count(b, bytes); err != nil {
+		return err
+	}
+	t.copies += copies
+	t.bytes += bytes
+	return nil
+}
+
+// count counts what the transaction keeps, if it is within the bound of the node.
+func (t *transaction) count(b *Broker, bytes int) error {
 	counted := int64(bytes + txPublishBytes)
 	if most := b.cfg.TxBytesMax; b.txBytes.Add(counted) > most && most > 0 {
 		b.txBytes.Add(-counted)
 		return Errorf(PreconditionFailed, "open transactions of the node exceed %d bytes", most)
 	}
-	t.copies += copies
-	t.bytes += bytes
 	t.counted += counted
 	return nil
 }

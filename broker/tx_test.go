@@ -204,6 +204,26 @@ func TestTxsOfANodeAreBounded(t *testing.T) {
 	if err := two.commit(fsm.Ack); err != nil {
 		t.Fatal(err)
 	}
+	// What a commit returns to the publisher counts, too.
+	three := dial(t, b)
+	three.ch.TxSelect()
+	unroutable := func() error {
+		routed, err := three.ch.Publish(t.Context(), &Publish{Key: "none", Mandatory: true, Properties: amqp.RawProperties{0, 0}, Body: []byte(body)})
+		if routed {
+			t.Error("it was routed")
+		}
+		return err
+	}
+	if err := unroutable(); err != nil {
+		t.Fatal(err)
+	}
+	full(two)
+	if err := unroutable(); err == nil || err.Error() != "open transactions of the node exceed 1048576 bytes" {
+		t.Fatalf("%v", err)
+	}
+	if err := three.commit(fsm.Ack); err != nil {
+		t.Fatal(err)
+	}
 	if n := b.txBytes.Load(); n != 0 {
 		t.Errorf("%d bytes are left", n)
 	}

@@ -139,6 +139,47 @@ func TestUncommittedMessages(t *testing.T) {
 	s.ready(q, 7*len(open)+1)
 }
 
+// TestUncommittedReturns: neither does what they will have returned to them.
+func TestUncommittedReturns(t *testing.T) {
+	t.Parallel()
+	const clients, each, size = 60, 3, 1 << 20
+	n := smallNode(t, 100<<20)
+	q := plainQueue(at(t, n), "q", nil)
+	body := make([]byte, size)
+	var open []*session
+	refused := 0
+	for range clients {
+		s := at(t, n)
+		s.ch = s.txChannel()
+		closed := s.ch.NotifyClose(make(chan *amqp.Error, 1))
+		for range each {
+			if s.ch.Publish("", s.name("none"), true, false, amqp.Publishing{Body: body}) != nil {
+				break // closed already
+			}
+		}
+		if _, err := s.ch.QueueDeclarePassive(q, true, false, false, false, nil); err == nil {
+			open = append(open, s)
+			continue
+		}
+		refused++
+		if e := <-closed; e == nil || e.Code != amqp.PreconditionFailed || !strings.Contains(e.Reason, "open transactions of the node exceed") {
+			t.Errorf("closed with %v", e)
+		}
+	}
+	if len(open) == 0 || refused == 0 {
+		t.Errorf("%d are open, %d were refused", len(open), refused)
+	}
+	for _, s := range open {
+		returns := s.ch.NotifyReturn(make(chan amqp.Return, each))
+		s.noError("commit", s.ch.TxCommit())
+		for range each {
+			if r := <-returns; len(r.Body) != size {
+				t.Errorf("%d bytes were returned", len(r.Body))
+			}
+		}
+	}
+}
+
 // TestReadRequestsUnderAlarm: what gRPC publishers have sent when the memory alarm comes does not keep it up for good.
 func TestReadRequestsUnderAlarm(t *testing.T) {
 	t.Parallel()
