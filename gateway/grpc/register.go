@@ -44,15 +44,18 @@ func (r registrar) RegisterService(d *grpc.ServiceDesc, impl any) {
 func (s *Server) asStream(service string, m *grpc.MethodDesc) grpc.StreamDesc {
 	info := &grpc.StreamServerInfo{FullMethod: "/" + service + "/" + m.MethodName}
 	handler := func(srv any, stream grpc.ServerStream) error {
-		if info.FullMethod == warrenv1.MessageService_Peek_FullMethodName {
-			return s.peekAnswer(stream, func(recv func(any) error) (any, error) { return m.Handler(srv, stream.Context(), recv, s.unary) })
-		}
-		if info.FullMethod == warrenv1.PublishService_Publish_FullMethodName {
+		answer := func(recv func(any) error) (any, error) { return m.Handler(srv, stream.Context(), recv, s.unary) }
+		switch info.FullMethod {
+		case warrenv1.MessageService_Peek_FullMethodName:
+			return s.peekAnswer(stream, answer)
+		case warrenv1.ConsumeService_Get_FullMethodName:
+			return s.getAnswer(stream, answer)
+		case warrenv1.PublishService_Publish_FullMethodName:
 			if err := s.holdUp(stream.Context(), s.ends()); err != nil { // before there is a message that takes memory
 				return err
 			}
 		}
-		resp, err := m.Handler(srv, stream.Context(), stream.RecvMsg, s.unary)
+		resp, err := answer(stream.RecvMsg)
 		if err != nil {
 			return err
 		}

@@ -46,7 +46,7 @@ type patience struct {
 	// A connection that is silent for alive is asked, and is dead when it has not answered in answer.
 	alive, answer time.Duration
 	read          time.Duration // for a reader of events that keeps the stream from being written
-	peek          time.Duration // for a reader of a peek's response
+	peek          time.Duration // for a reader of the response to a peek or a get
 }
 
 var usual = patience{open: 10 * time.Second, idle: 5 * time.Minute, alive: 30 * time.Second, answer: 20 * time.Second, read: 5 * time.Second, peek: 30 * time.Second}
@@ -103,6 +103,7 @@ type Server struct {
 	numbers atomic.Uint64
 	// peeks has one for each peek that is being answered.
 	peeks chan struct{}
+	gets  *gets
 	// watchers are the streams of events.
 	watchers atomic.Int32
 	// openStreams are those of requests that need no login.
@@ -130,7 +131,7 @@ type alarm struct {
 
 // New makes a server. It does not listen yet.
 func New(cfg Config, b *broker.Broker) *Server {
-	s := &Server{cfg: cfg, log: cfg.Logger, broker: b, waits: usual, sessions: map[*session]struct{}{}, peeks: make(chan struct{}, peeksMax)}
+	s := &Server{cfg: cfg, log: cfg.Logger, broker: b, waits: usual, sessions: map[*session]struct{}{}, peeks: make(chan struct{}, peeksMax), gets: newGets()}
 	s.alarm.Store(&alarm{changes: make(chan struct{})})
 	return s
 }
