@@ -208,6 +208,7 @@ func (l *Leader) checkRollCall() {
 	}
 	l.missing, l.awaited = l.awaited, nil
 	l.phase = phaseActive
+	l.letIn()
 	l.wakeRedriver()
 	l.rollComplete()
 }
@@ -225,6 +226,7 @@ func (l *Leader) heardOf(node uint32) {
 	if _, ok := l.missing[node]; ok {
 		delete(l.missing, node)
 		l.use() // as far as anybody knows it was, until now
+		l.letIn()
 		l.rollComplete()
 	}
 }

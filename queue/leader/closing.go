@@ -122,6 +122,7 @@ func (l *Leader) dismiss() {
 		answer()
 	}
 	l.closing.waiting = nil
+	l.letIn() // nobody is: they hear so
 	for _, c := range l.consumers.byKey {
 		l.out.send(c.peer, &wire.Detached{Queue: l.cfg.Queue, No: c.no, Gone: true})
 	}

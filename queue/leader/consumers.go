@@ -227,9 +227,18 @@ func (l *Leader) takesAtOnce() bool {
 // levelsMax bounds the empty levels that are kept.
 const levelsMax = 16
 
+// refusedExclusive refuses a consumer that cannot be there with others, or with one that has the queue for itself.
+const refusedExclusive = "exclusive"
+
 func (l *Leader) onAttach(from string, m *wire.Attach) {
 	p := l.heard(from, m.Origin)
 	if p == nil {
+		return
+	}
+	known := l.consumers.find(m.Origin.Node, m.Consumer.No)
+	if known == nil && !l.closing.begun() && l.attachWaits(&m.Consumer) {
+		l.dropAttach(m.Origin.Node, m.Consumer.No)
+		l.attaches = append(l.attaches, parkedAttach{from, m})
 		return
 	}
 	delete(p.attaching, m.Consumer.No)
@@ -238,14 +247,13 @@ func (l *Leader) onAttach(from string, m *wire.Attach) {
 	case l.closing.begun():
 		l.afterEnd(func() { l.out.send(from, &wire.Detached{Queue: l.cfg.Queue, No: m.Consumer.No, Gone: true}) })
 		return
-	case l.consumers.find(m.Origin.Node, m.Consumer.No) != nil:
+	case known != nil:
 		// A repeat after a lost answer, or with another prefetch. Its window is what it was.
-		c := l.consumers.find(m.Origin.Node, m.Consumer.No)
-		c.Prefetch = m.Consumer.Prefetch
-		l.consumers.changed(c)
-		reply.Turn = c.Turn
+		known.Prefetch = m.Consumer.Prefetch
+		l.consumers.changed(known)
+		reply.Turn = known.Turn
 	case l.consumers.exclusive > 0, m.Consumer.Exclusive && l.consumers.len() > 0:
-		reply.Refusal = "exclusive"
+		reply.Refusal = refusedExclusive
 	default:
 		c := m.Consumer
 		l.turn(&c)
@@ -278,6 +286,7 @@ func (l *Leader) onDetach(from string, m *wire.Detach) {
 	}
 	had := l.promised(p)
 	delete(p.attaching, m.No)
+	l.dropAttach(m.Origin.Node, m.No)
 	if c := l.consumers.find(m.Origin.Node, m.No); c != nil {
 		had = true
 		if m.Returns && l.consumers.single {

@@ -202,6 +202,7 @@ type Leader struct {
 	getsFrom  map[*wire.Get]string
 	queries   []parkedQuery
 	asks      []parkedAsk
+	attaches  []parkedAttach
 	taken     map[uint64]uint64 // by target, the highest sequence it has told to be committed
 	limits    limits
 	flow      flow

@@ -331,6 +331,7 @@ func (l *Leader) dropRequests(node uint32) {
 	})
 	l.asks = slices.DeleteFunc(l.asks, func(a parkedAsk) bool { return a.ask.Origin.Node == node })
 	l.queries = slices.DeleteFunc(l.queries, func(q parkedQuery) bool { return q.q.Origin.Node == node })
+	l.attaches = slices.DeleteFunc(l.attaches, func(a parkedAttach) bool { return a.attach.Origin.Node == node })
 }
 
 // takeBack returns held messages through the log.
