@@ -20,6 +20,8 @@ type Consumer struct {
 	no     wire.ConsumerNo
 	reply  *replyBox // of a consumer of direct replies, which has no stream
 
+	displaced atomic.Bool
+
 	// Guarded by stream.mu.
 	attached, cancelling bool
 	limit                uint16 // of its channel
@@ -54,6 +56,15 @@ func (c *Consumer) lock() *stream {
 
 // NoAck tells whether its deliveries need no acknowledgement.
 func (c *Consumer) NoAck() bool { return c.spec.NoAck }
+
+// Displaced tells what ended it, if it is not nil: another consumer, of which one wants to be alone, was let in while this one's node was
+// taken for dead or was not heard.
+func (c *Consumer) Displaced() error {
+	if !c.displaced.Load() {
+		return nil
+	}
+	return c.ch.conn.inExclusiveUse(c.spec.Queue)
+}
 
 // Queue is the name of its queue.
 func (c *Consumer) Queue() string { return c.spec.Queue }
@@ -318,7 +329,7 @@ func (s *stream) detachLocked(no wire.ConsumerNo, returns bool) {
 	s.lostLocked()
 }
 
-// attachedMsg takes the answer to an attach.
+// attachedMsg takes the answer to an attach, or the end of a consumer that another one has replaced.
 func (s *stream) attachedMsg(m *wire.Attached) {
 	if m.Refusal != "" && s.turnedAway(m.No) {
 		return
@@ -335,8 +346,8 @@ func (s *stream) attachedMsg(m *wire.Attached) {
 	}
 }
 
-// turnedAway ends a consumer that is attached as far as this node knows, and that the leader refuses: a Resync from before the node knew dropped it there, and
-// when its Attach came once more another client had the queue.
+// turnedAway ends a consumer that is attached as far as this node knows, and that the leader refuses: another client had the queue when a Resync named it, or, if a Resync
+// from before the node knew had dropped it there, when its Attach came once more.
 func (s *stream) turnedAway(no wire.ConsumerNo) bool {
 	s.order.Lock() // deliveries that came before are with the client
 	s.mu.Lock()
@@ -349,6 +360,7 @@ func (s *stream) turnedAway(no wire.ConsumerNo) bool {
 	delete(s.consumers, no)
 	s.detachLocked(no, false) // a later Resync may have named it
 	s.mu.Unlock()
+	c.displaced.Store(true)
 	c.ch.sink.Cancelled(c)
 	return true
 }

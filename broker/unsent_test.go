@@ -112,3 +112,19 @@ func TestLimitBeforeCancel(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A consumer that the leader has replaced by another one ends, and knows why. A refusal of one that was not attached is an answer, and nothing more.
+func TestReplacedConsumerEnds(t *testing.T) {
+	for _, attached := range []bool{true, false} {
+		r := newStreamRig(t)
+		sink := &client{}
+		c := &Consumer{ch: &Channel{conn: &Conn{vhost: "/"}, sink: sink}, no: 1, attached: attached, spec: Consume{Tag: "t", Queue: "q"}}
+		c.stream.Store(r.s)
+		r.s.consumers[1] = c
+		r.s.attachedMsg(&wire.Attached{Queue: 7, No: 1, Refusal: "exclusive"})
+		r.s.detachedMsg(&wire.Detached{Queue: 7, No: 1, Gone: attached})
+		if ended := len(sink.cancelled) == 1; ended != attached || (c.Displaced() != nil) != attached {
+			t.Errorf("attached %v: told %v, because %v", attached, sink.cancelled, c.Displaced())
+		}
+	}
+}

@@ -101,7 +101,11 @@ func (x *consumeStream) Deliver(d *broker.Delivery) {
 }
 
 // Cancelled implements broker.Sink.
-func (x *consumeStream) Cancelled(*broker.Consumer) {
+func (x *consumeStream) Cancelled(c *broker.Consumer) {
+	if err := c.Displaced(); err != nil {
+		x.end(refusalOf(err))
+		return
+	}
 	x.end(refuse(codes.NotFound, reasonDeleted, "queue '%s' was deleted", x.queue))
 }
 

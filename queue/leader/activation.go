@@ -208,6 +208,7 @@ func (l *Leader) checkRollCall() {
 	}
 	l.missing, l.awaited = l.awaited, nil
 	l.phase = phaseActive
+	l.contradictions()
 	l.letIn()
 	l.wakeRedriver()
 	l.rollComplete()
@@ -281,6 +282,7 @@ func (l *Leader) onResync(from string, m *wire.Resync) {
 	for _, c := range m.Consumers {
 		l.attach(p, c, unacked[c.No])
 	}
+	l.contradictions()
 	l.checkUnused(had)
 	l.heardOf(m.Origin.Node)
 	l.answerAgain(p, false)

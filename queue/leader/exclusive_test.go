@@ -79,3 +79,64 @@ func TestWaitingForAnEndedQueue(t *testing.T) {
 	r.l.BeginClose()
 	r.gone(b, 5)
 }
+
+// Consumers that cannot be there together come back with nodes that were not heard: the newest of them stays.
+func TestContradictingConsumers(t *testing.T) {
+	a, b := node(1), node(2)
+	const shared, alone = false, true
+	consumer := func(no wire.ConsumerNo, session uint64, exclusive bool) wire.Consumer {
+		return wire.Consumer{No: no, Exclusive: exclusive, Turn: wire.Turn{Session: session, No: 1}}
+	}
+	for name, tc := range map[string]struct {
+		old, recent bool
+		ends        bool
+	}{
+		"both alone":            {alone, alone, true},
+		"the old one alone":     {alone, shared, true},
+		"the recent one alone":  {shared, alone, true},
+		"no one needs to be so": {shared, shared, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for _, order := range [][]Node{{a, b}, {b, a}} {
+				r := newRig(t, plain(), a, b)
+				had := map[Node]wire.Consumer{a: consumer(1, 3, tc.old), b: consumer(5, 4, tc.recent)}
+				for _, n := range order {
+					await[*wire.RollCall](r, n.ID, nil)
+					r.names(n, 1, had[n])
+				}
+				if tc.ends {
+					r.attached(a, 1, true)
+					r.gone(a, 1)
+				}
+				r.publish(b, "one", "two")
+				if tc.ends {
+					r.gets(b, 5, "one", "two")
+					r.nothing(a)
+				} else {
+					r.items(a, 1)
+					r.items(b, 1)
+				}
+			}
+		})
+	}
+}
+
+// A node that was taken for dead is back with a consumer that had the queue for itself. Meanwhile another one has it.
+func TestExclusiveConsumerIsReplaced(t *testing.T) {
+	a, b := node(1), node(2)
+	r := newRig(t, plain(), a, b)
+	r.answerRoll(a)
+	r.answerRoll(b)
+	r.ask(a, 1, true)
+	old := wire.Consumer{No: 1, Exclusive: true, Turn: r.attached(a, 1, false).Turn}
+	r.l.NodeGone(a.Origin.Node, a.Origin.Incarnation)
+	r.ask(b, 5, true)
+	r.attached(b, 5, false)
+	r.names(a, 2, old)
+	r.attached(a, 1, true)
+	r.gone(a, 1)
+	r.publish(b, "one")
+	r.gets(b, 5, "one")
+	r.nothing(a)
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -69,5 +70,34 @@ func TestStandbysDoNotGetAnExclusiveQueue(t *testing.T) {
 		_ = holder.conn.Close()
 		_ = other.conn.Close()
 		start(t, leader)
+	}
+}
+
+// TestExclusiveConsumerOfAFrozenNode: its node is taken for dead and another client gets the queue. When the node is back, its client does not share it.
+func TestExclusiveConsumerOfAFrozenNode(t *testing.T) {
+	t.Parallel()
+	needWarren(t)
+	c := startCluster(t, 3)
+	q := plainQueue(at(t, c.Node(0)), "mine", nil)
+	_, others := leaderOf(t, c, q)
+	holder := at(t, others[0])
+	deliveries, err := holder.ch.Consume(q, "", false, true, false, false, nil)
+	holder.noError("consume", err)
+	cancelled := holder.ch.NotifyCancel(make(chan string, 1))
+	next := standBy(t, others[1], q, true)
+	if err := others[0].Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	await(t, timeoutReply, "the other client gets it", func() bool { return next.got.Load() > 0 })
+	if err := others[0].Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-cancelled:
+	case <-time.After(timeoutReply):
+		t.Error("both have it")
+	}
+	if _, more := <-deliveries; more {
+		t.Error("a delivery")
 	}
 }
