@@ -21,7 +21,7 @@ import (
 // openGRPC makes the server of the client API, over TLS if there is a certificate, with the bounds of AMQP's and so many connections.
 func (n *running) openGRPC(like gateway.Config, connections int) {
 	cfg := rpc.Config{
-		Logger: n.log, Logins: grpcLogins{n}, MessageBytesMax: like.MessageBytesMax, ConnectionsMax: connections, Unread: like.Unread,
+		Logger: n.log, Logins: grpcLogins{n}, MessageBytesMax: like.MessageBytesMax, RequestBytesMax: int64(like.AssemblyBytesNodeMax / 2), ConnectionsMax: connections, Unread: like.Unread,
 		HashPassword: func(ctx context.Context, password string, client net.Addr) (auth.PasswordHash, error) {
 			hash, err := n.hashPassword(ctx, password, from(client))
 			if busy, ok := errors.AsType[*management.Busy](err); ok {

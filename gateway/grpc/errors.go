@@ -31,6 +31,7 @@ const (
 	reasonOpenTimeout = "NOT_OPENED"
 	reasonTooMany     = "TOO_MANY_STREAMS"
 	reasonSlow        = "SLOW_READER"
+	reasonStalled     = "REQUEST_STALLED"
 )
 
 // refusal is an error for a client: a canonical code, a reason for machines and words for people.

@@ -29,6 +29,9 @@ const (
 	adminBytesMax = 1 << 20
 )
 
+// publishMethods is how the calls begin that bring messages.
+const publishMethods = "/warren.v1.PublishService/"
+
 // caller is who makes a call, in its context.
 type caller struct {
 	user        broker.User
@@ -80,19 +83,17 @@ func (s *Server) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServ
 	if err != nil {
 		return refusalOf(err)
 	}
-	if err = handler(srv, &known{stream, ctx}); err != nil {
+	k := &known{ServerStream: stream, s: s, room: &s.requests, many: info.IsClientStream}
+	if strings.HasPrefix(info.FullMethod, publishMethods) {
+		k.room = &s.publishes
+	}
+	k.ctx = context.WithValue(ctx, knownKey{}, k)
+	defer k.free(true)
+	if err = handler(srv, k); err != nil {
 		return refusalOf(err)
 	}
 	return nil
 }
-
-// known is a stream whose context tells who the client is.
-type known struct {
-	grpc.ServerStream
-	ctx context.Context //nolint:containedctx // that is how the library passes it on
-}
-
-func (k *known) Context() context.Context { return k.ctx }
 
 func (s *Server) survive(method string, err *error) {
 	if p := recover(); p != nil {

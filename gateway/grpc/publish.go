@@ -164,6 +164,8 @@ func (x *publishStream) receive(req *warrenv1.PublishStreamRequest) {
 		if err = x.publish(req); err != nil {
 			break
 		}
+		workedOn(x.ctx) // others may need the room while this one is held up
+		req = nil
 		err = x.s.holdUp(x.ctx, x.leaving)
 		select {
 		case <-x.leaving:

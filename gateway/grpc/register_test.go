@@ -22,17 +22,18 @@ import (
 )
 
 // begin starts a call and sends the beginning of a request that it says is so long.
-func (r *rude) begin(stream uint32, path string, bytes uint32) {
+func (r *rude) begin(stream uint32, path string, bytes uint32, more ...hpack.HeaderField) {
 	r.t.Helper()
 	r.block.Reset()
-	for _, f := range []hpack.HeaderField{
+	fixed := []hpack.HeaderField{
 		{Name: ":method", Value: "POST"},
 		{Name: ":scheme", Value: "http"},
 		{Name: ":path", Value: path},
 		{Name: ":authority", Value: "node"},
 		{Name: "content-type", Value: "application/grpc"},
 		{Name: "te", Value: "trailers"},
-	} {
+	}
+	for _, f := range append(fixed, more...) {
 		if err := r.hpack.WriteField(f); err != nil {
 			r.t.Fatal(err)
 		}

@@ -47,9 +47,11 @@ type patience struct {
 	alive, answer time.Duration
 	read          time.Duration // for a reader of events that keeps the stream from being written
 	peek          time.Duration // for a reader of the response to a peek or a get
+	request       time.Duration // for a call's only request
+	stalled       time.Duration // for more of a large request while others wait
 }
 
-var usual = patience{open: 10 * time.Second, idle: 5 * time.Minute, alive: 30 * time.Second, answer: 20 * time.Second, read: 5 * time.Second, peek: 30 * time.Second}
+var usual = patience{open: 10 * time.Second, idle: 5 * time.Minute, alive: 30 * time.Second, answer: 20 * time.Second, read: 5 * time.Second, peek: 30 * time.Second, request: 30 * time.Second, stalled: 30 * time.Second}
 
 // Logins finds out who a client is. The errors are *broker.Error; HeldUp is how long a client has to wait that has guessed
 // too often, and comes with an error.
@@ -79,6 +81,8 @@ type Config struct {
 	Credentials credentials.TransportCredentials
 	// MessageBytesMax is the largest message body in bytes.
 	MessageBytesMax int
+	// RequestBytesMax bounds the large requests of all clients that have not been worked on, messages and others each; 0: nothing does.
+	RequestBytesMax int64
 	// ConnectionsMax bounds the open connections, and the open streams: more wait, or are refused.
 	ConnectionsMax int
 	// HashPassword hashes a new password as the node is set to, for a client. The error is a *broker.Error, or says what is wrong with
@@ -104,6 +108,8 @@ type Server struct {
 	// peeks has one for each peek that is being answered.
 	peeks chan struct{}
 	gets  *gets
+	// publishes and requests are what large requests may take that bring messages, and others.
+	publishes, requests requestRoom
 	// watchers are the streams of events.
 	watchers atomic.Int32
 	// openStreams are those of requests that need no login.
@@ -132,6 +138,7 @@ type alarm struct {
 // New makes a server. It does not listen yet.
 func New(cfg Config, b *broker.Broker) *Server {
 	s := &Server{cfg: cfg, log: cfg.Logger, broker: b, waits: usual, sessions: map[*session]struct{}{}, peeks: make(chan struct{}, peeksMax), gets: newGets()}
+	s.publishes.most, s.requests.most = cfg.RequestBytesMax, cfg.RequestBytesMax
 	s.alarm.Store(&alarm{changes: make(chan struct{})})
 	return s
 }
