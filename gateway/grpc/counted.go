@@ -23,6 +23,7 @@ type counting struct {
 	net.Listener
 	open     *atomic.Int64
 	accepted *atomic.Uint64
+	conns    *sync.Map // by the client's address
 }
 
 func (l counting) Accept() (net.Conn, error) {
@@ -32,7 +33,14 @@ func (l counting) Accept() (net.Conn, error) {
 	}
 	l.accepted.Add(1)
 	l.open.Add(1)
-	return &counted{Conn: conn, ended: sync.OnceFunc(func() { l.open.Add(-1) })}, nil
+	c := &counted{Conn: conn}
+	name := conn.RemoteAddr().String()
+	l.conns.Store(name, c)
+	c.ended = sync.OnceFunc(func() {
+		l.open.Add(-1)
+		l.conns.CompareAndDelete(name, c)
+	})
+	return c, nil
 }
 
 type counted struct {

@@ -2,7 +2,6 @@ package grpc
 
 import (
 	"context"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -39,25 +38,4 @@ func (s *Server) peekAnswer(stream grpc.ServerStream, answer func(recv func(any)
 		return err
 	}
 	return s.sendRead(stream, resp, func() bool { return true })
-}
-
-// sendRead sends a response. A client that has not read it after a while is cut off, as soon as others need its place.
-func (s *Server) sendRead(stream grpc.ServerStream, resp any, needed func() bool) error {
-	sent := make(chan error, 1)
-	s.workers.Go(func() { sent <- stream.SendMsg(resp) }) // ends with the call at the latest
-	timer := time.NewTimer(s.waits.peek)
-	defer timer.Stop()
-	for {
-		select {
-		case err := <-sent:
-			return err
-		case <-timer.C:
-			if needed() {
-				return refuse(codes.ResourceExhausted, reasonSlow, "the response was not read in %v", s.waits.peek)
-			}
-			timer.Reset(s.waits.peek / 30)
-		case <-stream.Context().Done():
-			return context.Cause(stream.Context())
-		}
-	}
 }

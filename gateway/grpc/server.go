@@ -116,6 +116,7 @@ type Server struct {
 	openStreams atomic.Int32
 	open        atomic.Int64 // connections
 	accepted    atomic.Uint64
+	conns       sync.Map // net.Conn by the client's address
 
 	alarm atomic.Pointer[alarm]
 
@@ -149,7 +150,7 @@ func (s *Server) Serve(ln net.Listener) error {
 	options := []grpc.ServerOption{
 		grpc.MaxConcurrentStreams(streamsMax), grpc.MaxHeaderListSize(metadataBytesMax), grpc.MaxRecvMsgSize(s.cfg.MessageBytesMax + requestMore),
 		grpc.ConnectionTimeout(handshakeTimeout), grpc.ChainStreamInterceptor(s.stream),
-		grpc.WaitForHandlers(true), // they have workers, which Stop waits for
+		grpc.ForceServerCodecV2(newCodec()), grpc.WaitForHandlers(true), // they have workers, which Stop waits for
 		grpc.StaticStreamWindowSize(windowBytes), grpc.StaticConnWindowSize(connWindowBytes),
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: s.waits.idle, Time: s.waits.alive, Timeout: s.waits.answer}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: aliveMin, PermitWithoutStream: true}),
@@ -173,7 +174,7 @@ func (s *Server) Serve(ln net.Listener) error {
 	s.mu.Lock()
 	s.lib, s.health, s.leaving, s.ending = lib, healthy, nil, make(chan struct{})
 	s.mu.Unlock()
-	return lib.Serve(counting{netutil.LimitListener(ln, s.cfg.ConnectionsMax), &s.open, &s.accepted})
+	return lib.Serve(counting{netutil.LimitListener(ln, s.cfg.ConnectionsMax), &s.open, &s.accepted, &s.conns})
 }
 
 // SetBlocked holds publishers up, or frees them with "". With memory there is nothing but memory that the cluster is short of. It is called by one

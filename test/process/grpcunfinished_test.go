@@ -4,13 +4,16 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/binary"
+	"errors"
 	"io"
 	"net"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
+	amqp "github.com/rabbitmq/amqp091-go"
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/protobuf/proto"
@@ -164,4 +167,50 @@ func TestUnfinishedRequests(t *testing.T) {
 	}
 	rpc.fill(q, strings.Repeat("x", size))
 	s.ready(q, 3)
+}
+
+// TestUnreadResponses: what many calls have got or seen, and not read, does not fill the memory of a node.
+func TestUnreadResponses(t *testing.T) {
+	t.Parallel()
+	const messages, size = 300, 1 << 20
+	n := startCluster(t, 1).Node(0)
+	s := at(t, n)
+	q := plainQueue(s, "q", nil)
+	for range messages {
+		s.noError("publish", s.ch.Publish("", q, false, false, amqp.Publishing{Body: make([]byte, size), DeliveryMode: 2}))
+	}
+	s.ready(q, messages)
+	before := residentBytes(t, n.PID(), "RssAnon:")
+	r := rawRPCAt(t, n, false)
+	for range messages {
+		r.call(warrenv1.MessageService_Peek_FullMethodName, &warrenv1.PeekRequest{Queue: q, BodyBytesMax: proto.Uint32(size)}, 0)
+		r.call(warrenv1.ConsumeService_Get_FullMethodName, &warrenv1.GetRequest{Queue: q}, 0)
+	}
+	rpc := rpcAt(t, n, "guest", "guest")
+	other := rpc.queue(s.name("other"), nil)
+	rpc.fill(other, "a")
+	if resp, err := rpc.consume.Get(rpc.ctx, &warrenv1.GetRequest{Queue: other}); err != nil || len(resp.GetDeliveries()) != 1 {
+		t.Errorf("from another queue: %v, %v", resp, err)
+	}
+	for taken := 0; ; {
+		d, err := s.ch.QueueDeclarePassive(q, true, false, false, false, nil)
+		s.noError("declare", err)
+		if now := messages - d.Messages; now > 0 && now == taken {
+			break
+		} else {
+			taken = now
+		}
+		time.Sleep(time.Second)
+	}
+	if more := residentBytes(t, n.PID(), "RssAnon:") - before; more > 200<<20 {
+		t.Errorf("the node has grown by %d MiB", more>>20)
+	}
+	// They are disconnected when others want to have something.
+	if resp, err := rpc.consume.Get(rpc.ctx, &warrenv1.GetRequest{Queue: q}); err != nil || len(resp.GetDeliveries()) != 1 {
+		t.Errorf("from the same queue: %d, %v", len(resp.GetDeliveries()), err)
+	}
+	s.noError("set a deadline", r.conn.SetDeadline(time.Now().Add(timeoutReply)))
+	if _, err := io.Copy(io.Discard, r.conn); err != nil && !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("who reads nothing is still connected: %v", err)
+	}
 }
