@@ -25,7 +25,7 @@ func (a *API) routeQueueActions() {
 			return nil, a.cfg.Broker.PauseQueue(r.Context(), atBroker(u), vhost, r.PathValue("name"), paused)
 		})
 	}
-	a.in("POST /api/queues/{vhost}/{name}/get", a.getMessages)
+	a.in(patternFetch, a.getMessages)
 }
 
 // putQueue declares a queue. What is not said is false, as in RabbitMQ.
@@ -70,6 +70,9 @@ func (a *API) actOnQueue(r *http.Request, u User, vhost string) (any, error) {
 	}
 	return nil, badRequest("unknown: " + term(body["action"]))
 }
+
+// patternFetch is that of requests that take messages from a queue.
+const patternFetch = "POST /api/queues/{vhost}/{name}/get"
 
 // fetchBytesMax bounds the bodies in one answer: the messages behind stay in the queue. Whoever asks again gets them.
 const fetchBytesMax = 16 << 20

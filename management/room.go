@@ -17,6 +17,9 @@ const (
 	// that has more is the only one.
 	answersMade     = 8
 	answersBytesMax = 64 << 20
+	// answersFetched is how many of them are made at a time of messages that are taken from queues: each has up to fetchBytesMax of them, and then
+	// as much in JSON. They have turns of their own, because a queue without a leader keeps one for ten seconds.
+	answersFetched = 4
 	// timeoutRoom is how long a request waits for its turn.
 	timeoutRoom = 30 * time.Second
 	// answerStalled is how long a reader may read nothing while others wait for its room.
@@ -29,6 +32,7 @@ type room struct {
 	wait    time.Duration // timeoutRoom
 	stalled time.Duration // answerStalled
 	making  chan struct{} // one for each that is being made
+	fetched chan struct{} // the same of messages that are taken from queues
 
 	mu      sync.Mutex
 	held    int
@@ -39,7 +43,7 @@ type room struct {
 func newRoom() *room {
 	return &room{
 		most: answersBytesMax, wait: timeoutRoom, stalled: answerStalled, making: make(chan struct{}, answersMade),
-		readers: map[*answering]struct{}{}, freed: make(chan struct{}),
+		fetched: make(chan struct{}, answersFetched), readers: map[*answering]struct{}{}, freed: make(chan struct{}),
 	}
 }
 
@@ -62,7 +66,9 @@ type answering struct {
 	room *room
 	ctx  context.Context //nolint:containedctx // the request's
 	size *atomic.Int64
-	made bool // it is not being made: it has no place in room.making
+	made bool // it is not being made: it has no place in turns
+	// turns is room.making or room.fetched.
+	turns chan struct{}
 
 	bytes int       // of the room that it has
 	cut   func()    // ends its writing
@@ -75,7 +81,11 @@ var errNoRoom = &Busy{Reason: "too many large answers are being made or read"}
 // begin waits for a turn to make an answer, unless such ones are small. Whoever gets one ends it. The error is errNoRoom.
 func (o *room) begin(r *http.Request, s *sizes) (*answering, error) {
 	size, large := s.of(r)
-	a := &answering{room: o, ctx: r.Context(), size: size, made: true}
+	a := &answering{room: o, ctx: r.Context(), size: size, made: true, turns: o.making}
+	if r.Pattern == patternFetch {
+		a.turns = o.fetched
+		return a, a.await()
+	}
 	if r.Method != http.MethodGet || !large {
 		return a, nil
 	}
@@ -87,7 +97,7 @@ func (a *answering) await() error {
 	timer := time.NewTimer(a.room.wait)
 	defer timer.Stop()
 	select {
-	case a.room.making <- struct{}{}:
+	case a.turns <- struct{}{}:
 		a.made = false
 		return nil
 	case <-timer.C:
@@ -101,7 +111,7 @@ func (a *answering) await() error {
 func (a *answering) madeIt() {
 	if !a.made {
 		a.made = true
-		<-a.room.making
+		<-a.turns
 	}
 }
 
