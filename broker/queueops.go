@@ -88,7 +88,7 @@ func (c *Conn) declareOnce(ctx context.Context, d QueueDeclare, generated bool) 
 		}
 	}
 	if err := c.mayDeclareAgain(d, q); err != nil {
-		return QueueOK{}, err
+		return QueueOK{}, c.unlessLost(ctx, q, err)
 	}
 	ok, err := c.counts(ctx, q)
 	if isNotFound(err) {
@@ -121,6 +121,18 @@ func (c *Conn) mayDeclareAgain(d QueueDeclare, q *catalog.Queue) error {
 		return c.locked(q) // RabbitMQ's word for it, not 406
 	}
 	return checkEquivalent(d, q)
+}
+
+// unlessLost returns a refusal of a declaration for which the queue q stands in the way, or NotFound if q ends meanwhile: one in the memory of another
+// node that has died is in the way until it is taken out of the catalog. A client that recovers declares it anew before that.
+func (c *Conn) unlessLost(ctx context.Context, q *catalog.Queue, refusal error) error {
+	if q.Kind != catalog.Transient || q.Members[0] == catalog.NodeID(c.b.cfg.Node) {
+		return refusal
+	}
+	if _, err := c.b.status(ctx, q, false); errors.Is(err, errQueueGone) {
+		return c.queueError(err, q.Name)
+	}
+	return refusal
 }
 
 // mayDeadLetter checks what a new queue with a dead-letter exchange needs beside the

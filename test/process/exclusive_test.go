@@ -129,3 +129,25 @@ func TestExclusiveQueueOfADeadNodeIsDeleted(t *testing.T) {
 		s.noError("declare again", err)
 	}
 }
+
+// TestQueuesOfADeadNodeAreDeclaredAnew: clients whose node has died declare at another one at once what they had. That waits until what was in the dead
+// node's memory is gone, and is not refused.
+func TestQueuesOfADeadNodeAreDeclaredAnew(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t, 3)
+	owner := at(t, c.Node(2))
+	_, err := owner.ch.QueueDeclare("mine", false, false, true, false, nil)
+	owner.noError("declare", err)
+	_, err = owner.ch.QueueDeclare("of one kind", false, false, false, false, nil)
+	owner.noError("declare", err)
+	heirs := []*session{at(t, c.Node(0)), at(t, c.Node(1))}
+	wantClosed(heirs[0], heirs[0].channel(heirs[0].conn), 405, "exclusive access", func(ch *amqp.Channel) error {
+		_, err := ch.QueueDeclare("mine", false, false, true, false, nil)
+		return err
+	})
+	kill(t, c.Node(2))
+	_, err = heirs[0].ch.QueueDeclare("mine", false, false, true, false, nil)
+	heirs[0].noError("declare an exclusive queue anew", err)
+	_, err = heirs[1].ch.QueueDeclare("of one kind", false, true, false, false, nil)
+	heirs[1].noError("declare a queue of another kind", err)
+}
