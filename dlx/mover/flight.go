@@ -17,6 +17,8 @@ type flight struct {
 	notBefore   time.Time
 	backoff     time.Duration
 	full        bool   // notBefore is there because the target is full
+	doubt       bool   // it does not take what it is sent: it is asked before, see Mover.ask
+	asked       bool   // and was, without an answer yet
 	cleared     uint64 // the number of the stopped redrive that clearWay has looked after
 	review      review
 	next        succession // zero while the target is what it was

@@ -26,7 +26,7 @@ func (m *Mover) follow(t dlx.Target, f *flight) bool {
 		// The window is for a queue that is no more.
 		f.next, f.backoff, f.notBefore = next, 0, time.Time{}
 		f.rewind(f.acked)
-		f.full = false
+		f.full, f.doubt, f.asked = false, false, false
 	}
 	if m.busy() {
 		return true

@@ -292,9 +292,11 @@ func (m *Mover) take(a *wire.TransferAnswer) {
 	} else if !a.Gap || progress {
 		m.show(a.Target, Moving, "")
 	}
-	if a.Full || a.Gap && !progress {
+	refused := a.Full || a.Gap && !progress
+	if refused {
 		f.pause()
 	}
+	f.answered(refused, progress)
 }
 
 // credible tells whether what the target says it has taken was ever given out to it, by this leader or by one before.

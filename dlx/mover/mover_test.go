@@ -228,6 +228,21 @@ func (r *rig) take(target uint64) (list []string) {
 	return list
 }
 
+// asks counts the transfers without items that were sent to a target since the last take, and forgets them.
+func (r *rig) asks(target uint64) (n int) {
+	synctest.Wait()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.sent = slices.DeleteFunc(r.sent, func(m *wire.Transfer) bool {
+		ask := m.Target == target && len(m.In.Items) == 0
+		if ask {
+			n++
+		}
+		return ask
+	})
+	return n
+}
+
 func (r *rig) answer(a wire.TransferAnswer) {
 	a.Source = 7
 	r.m.Answer(&a)
@@ -345,7 +360,7 @@ func TestMove(t *testing.T) {
 		defer r.m.Stop()
 		r.die("1")
 		for i := range 20 {
-			if got := r.take(5); len(got) == 0 {
+			if n := r.asks(5); n+len(r.take(5)) == 0 {
 				t.Fatalf("not tried again after %d answers", i)
 			}
 			r.answer(wire.TransferAnswer{Target: 5, Full: true})
@@ -386,30 +401,43 @@ func TestParts(t *testing.T) {
 	})
 }
 
-// A full target is asked again at once when a part of a transaction comes behind the dead
-// letters that wait for room there, and is told so.
+// A full target is sent what waits for room there at once when a part of a transaction comes behind it, and is told so; also if the target has
+// refused so often that it was only asked how it stands, and has not answered.
 func TestPartsDoNotWaitForRoom(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, false, Target{5, "a"})
-		defer r.m.Stop()
-		r.die("1")
-		want(t, r.take(5), "1:1")
-		r.answer(wire.TransferAnswer{Target: 5, Full: true})
-		r.seq++
-		r.propose(fsm.Stream{Origin: fsm.Origin{Node: 1, Incarnation: 1}, First: r.seq, Ops: []fsm.Op{
-			fsm.Tx{Parts: []fsm.TxPart{{Targets: []uint64{5}, Part: fsm.EncodePart(nil, fsm.Settle{})}}},
-		}})
-		r.mu.Lock()
-		r.sent = nil
-		r.mu.Unlock()
-		r.m.Wake()
-		synctest.Wait()
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		if len(r.sent) != 1 || !r.sent[0].Urgent || r.sent[0].In.First != 1 || len(r.sent[0].In.Items) != 2 {
-			t.Errorf("sent %+v", r.sent)
-		}
-	})
+	for name, refusals := range map[string]int{"refused once": 1, "refused all the time": 100} {
+		run(t, name, func(t *testing.T) {
+			r := newRig(t, false, Target{5, "a"})
+			defer r.m.Stop()
+			r.die("1")
+			want(t, r.take(5), "1:1")
+			for i := range refusals {
+				if i > 0 {
+					time.Sleep(2 * backoffMin)
+				}
+				r.answer(wire.TransferAnswer{Target: 5, Full: true})
+			}
+			if refusals > 1 {
+				r.take(5)
+				for r.asks(5) == 0 {
+					time.Sleep(backoffMin)
+				}
+			}
+			r.seq++
+			r.propose(fsm.Stream{Origin: fsm.Origin{Node: 1, Incarnation: 1}, First: r.seq, Ops: []fsm.Op{
+				fsm.Tx{Parts: []fsm.TxPart{{Targets: []uint64{5}, Part: fsm.EncodePart(nil, fsm.Settle{})}}},
+			}})
+			r.mu.Lock()
+			r.sent = nil
+			r.mu.Unlock()
+			r.m.Wake()
+			synctest.Wait()
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			if len(r.sent) != 1 || !r.sent[0].Urgent || r.sent[0].In.First != 1 || len(r.sent[0].In.Items) != 2 {
+				t.Errorf("sent %+v", r.sent)
+			}
+		})
+	}
 }
 
 func TestTargetGone(t *testing.T) {

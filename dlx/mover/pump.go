@@ -78,17 +78,19 @@ func (m *Mover) pumpTarget(t dlx.Target) {
 	m.clearWay(t, f)
 	now := time.Now()
 	// A full target takes parts of transactions, and withdrawals.
-	if now.Before(f.notBefore) && (!f.full || t.Parts == 0 && !m.withdrawsNext(t.Queue, f.sent)) {
+	if now.Before(f.notBefore) && (!f.full || t.Parts == 0 && !m.withdrawsNext(t.Queue, f.sent, true)) {
 		m.again(f.notBefore)
 		return
 	}
-	if _, short := f.patience(now); short && f.sent > f.acked && !now.Before(f.deadline) {
+	if _, short := f.patience(now); short && f.awaits() && !now.Before(f.deadline) {
 		f.repeats++
 		f.rewind(f.acked)
+		f.asked = false
 	}
-	if f.sent > f.acked && !now.Before(f.deadline) {
+	if f.awaits() && !now.Before(f.deadline) {
 		// No answer: the leader moved, a link broke, or it takes its time.
 		f.rewind(f.acked)
+		f.doubt, f.asked = true, false
 		f.room.narrow()
 		f.repeats = quietRepeats + 1
 		m.cfg.Totals.Unanswered.Add(1)
@@ -99,6 +101,9 @@ func (m *Mover) pumpTarget(t dlx.Target) {
 			m.again(f.notBefore)
 			return
 		}
+	}
+	if m.ask(t, f) {
+		return
 	}
 	for f.room.has(f.bytes) && f.sent-f.acked < windowItems && f.sent+1 < t.Next {
 		if !m.crowd.has(t.Queue, f, others) {

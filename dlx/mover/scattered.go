@@ -27,6 +27,8 @@ const (
 	keptNodeMax = 64 << 20
 	// keptRest is how long they are kept: a target that takes nothing may do so for hours.
 	keptRest = time.Second
+	// cacheMax is how large an entry may be that is kept until the next batch. A larger one is one message, nearly, and that is in the batch.
+	cacheMax = 1 << 20
 	// gatherItems are gathered at a time of those that are under way to a target.
 	gatherItems = 4096
 )
@@ -163,7 +165,7 @@ func (m *Mover) restCache() {
 	if m.cache == nil {
 		return
 	}
-	if left := cacheRest - time.Since(m.cachedAt); !m.wakeAt.IsZero() && left > 0 {
+	if left := cacheRest - time.Since(m.cachedAt); !m.wakeAt.IsZero() && left > 0 && len(m.cache) <= cacheMax {
 		m.againIn(left)
 		return
 	}

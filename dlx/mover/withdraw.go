@@ -183,11 +183,11 @@ func (r recall) takes(p dlx.Pending) bool {
 	return p.Seq <= r.mark
 }
 
-// withdrawsNext tells whether what is to be sent next to a full target does not wait for room.
-func (m *Mover) withdrawsNext(target uint64, sent uint64) (yes bool) {
+// withdrawsNext tells whether what is to be sent next to a target, which may be full, is called back.
+func (m *Mover) withdrawsNext(target uint64, sent uint64, full bool) (yes bool) {
 	m.cfg.View(func(f *fsm.Machine) {
 		next := f.Outbox().Pending(target, sent, 1)
-		yes = len(next) == 1 && recallOf(f, target, true).takes(next[0])
+		yes = len(next) == 1 && recallOf(f, target, full).takes(next[0])
 	})
 	return yes
 }

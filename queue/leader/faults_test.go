@@ -55,7 +55,7 @@ func TestGapAnswerNamesWhatIsCommitted(t *testing.T) {
 }
 
 // A queue that refuses publishes takes as many letters as there is room for, from all sources together, and says of what comes
-// behind these that it waits for room.
+// behind these that it waits for room. So it says to a source that asks.
 func TestLettersFillOnlyTheRoom(t *testing.T) {
 	a := node(1)
 	set := plain()
@@ -72,6 +72,8 @@ func TestLettersFillOnlyTheRoom(t *testing.T) {
 			}
 		}
 	}
+	r.l.Receive(a.ID, transfer(9, 1)) // only asks
+	answers(wire.TransferAnswer{Source: 9})
 	r.l.Receive(a.ID, transfer(9, 1, "1", "2"))
 	r.l.Receive(a.ID, transfer(8, 1, "1", "2", "3"))
 	r.l.Receive(a.ID, transfer(8, 4, "4"))
@@ -83,6 +85,8 @@ func TestLettersFillOnlyTheRoom(t *testing.T) {
 	})
 	answers(wire.TransferAnswer{Source: 9, UpTo: 2}, wire.TransferAnswer{Source: 8, UpTo: 1})
 	r.l.Receive(a.ID, transfer(8, 2, "2", "3", "4"))
+	answers(wire.TransferAnswer{Source: 8, UpTo: 1, Full: true})
+	r.l.Receive(a.ID, transfer(8, 2))
 	answers(wire.TransferAnswer{Source: 8, UpTo: 1, Full: true})
 }
 

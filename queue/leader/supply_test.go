@@ -1,6 +1,7 @@
 package leader
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -99,6 +100,13 @@ func TestNodeFullOfTransfers(t *testing.T) {
 			}
 		}
 		return false
+	})
+	other := uint64(200)
+	eventually(t, "somebody to be told so who asks", func() bool {
+		r.l.Receive(a.ID, transfer(other, 1, "x")) // until so many entries are in the log that it waits
+		other++
+		r.l.Receive(a.ID, transfer(99, 1))
+		return slices.ContainsFunc(r.answers(), func(ans *wire.TransferAnswer) bool { return ans.Source == 99 && ans.Gap })
 	})
 	slow.let(1)
 	r.l.Stop()

@@ -57,7 +57,11 @@ func (l *Leader) onTransfer(from string, m *wire.Transfer) {
 	end := m.In.First + uint64(len(m.In.Items))
 	switch {
 	case end <= t.next:
-		l.sendTransferAnswer(t, l.stands(s))
+		a := l.stands(s)
+		if len(m.In.Items) == 0 { // the source asks whether it is to send some
+			a.Full, a.Gap = !m.Urgent && l.full(), !l.mayWait()
+		}
+		l.sendTransferAnswer(t, a)
 	case m.In.First > t.next || !l.mayWait():
 		// UpTo is what is committed: the source forgets up to there. What is pending
 		// here comes twice then, and is trimmed.
