@@ -98,7 +98,12 @@ func (r *rawRPC) call(method string, req proto.Message, but int) {
 	var block bytes.Buffer
 	fields := hpack.NewEncoder(&block)
 	for _, f := range [][2]string{
-		{":method", "POST"}, {":scheme", "http"}, {":path", method}, {":authority", "node"}, {"content-type", "application/grpc"}, {"te", "trailers"},
+		{":method", "POST"},
+		{":scheme", "http"},
+		{":path", method},
+		{":authority", "node"},
+		{"content-type", "application/grpc"},
+		{"te", "trailers"},
 		{"authorization", "Basic " + base64.StdEncoding.EncodeToString([]byte("guest:guest"))},
 	} {
 		if err := fields.WriteField(hpack.HeaderField{Name: f[0], Value: f[1], Sensitive: true}); err != nil {
