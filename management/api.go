@@ -80,6 +80,7 @@ type API struct {
 	tables  tables
 	streams streams
 	room    *room
+	fetches *room // of messages that are taken from queues
 
 	incomingSeen incomingSeen
 	now          func() time.Time
@@ -87,7 +88,7 @@ type API struct {
 
 // New returns the API.
 func New(cfg Config) *API {
-	a := &API{cfg: cfg, mux: http.NewServeMux(), bodyMax: map[string]int64{}, room: newRoom(), now: time.Now}
+	a := &API{cfg: cfg, mux: http.NewServeMux(), bodyMax: map[string]int64{}, room: newRoom(answersMade, 0), fetches: newRoom(answersFetched, fetchBytesMax), now: time.Now}
 	a.routeConnections()
 	a.routeGossip()
 	a.routeQueues()
@@ -229,14 +230,17 @@ func (v *verdict) WriteHeader(status int)      { v.status = status }
 // handle registers f for authenticated users. f returns what is to be sent as JSON,
 // or nil for 204, or an error.
 func (a *API) handle(pattern string, f func(*http.Request, User) (any, error)) {
-	seen := new(sizes)
+	seen, room := new(sizes), a.room
+	if pattern == patternFetch {
+		room = a.fetches
+	}
 	a.serve(pattern, func(w http.ResponseWriter, r *http.Request) {
 		u, err := a.authenticate(r)
 		if err != nil {
 			a.refuse(w, err)
 			return
 		}
-		turn, err := a.room.begin(r, seen)
+		turn, err := room.begin(r, seen)
 		if err != nil {
 			a.refuse(w, err)
 			return

@@ -53,7 +53,7 @@ func askPage[T any](t testing.TB, query string, items []T) (int, string) {
 	a := &API{}
 	r := httptest.NewRequest(http.MethodGet, "/api/x?"+query, http.NoBody)
 	w := httptest.NewRecorder()
-	turn, err := newRoom().begin(r, new(sizes))
+	turn, err := newRoom(answersMade, 0).begin(r, new(sizes))
 	if err != nil {
 		t.Fatal(err)
 	}

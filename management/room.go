@@ -18,7 +18,7 @@ const (
 	answersMade     = 8
 	answersBytesMax = 64 << 20
 	// answersFetched is how many of them are made at a time of messages that are taken from queues: each has up to fetchBytesMax of them, and then
-	// as much in JSON. They have turns of their own, because a queue without a leader keeps one for ten seconds.
+	// as much in JSON. They have a room of their own, because a queue without a leader keeps a turn for ten seconds.
 	answersFetched = 4
 	// timeoutRoom is how long a request waits for its turn.
 	timeoutRoom = 30 * time.Second
@@ -32,7 +32,8 @@ type room struct {
 	wait    time.Duration // timeoutRoom
 	stalled time.Duration // answerStalled
 	making  chan struct{} // one for each that is being made
-	fetched chan struct{} // the same of messages that are taken from queues
+	// reserve is what an answer gets before it is made, because what it says happens then and cannot be said again. 0: it gets room when it is made.
+	reserve int
 
 	mu      sync.Mutex
 	held    int
@@ -40,10 +41,10 @@ type room struct {
 	freed   chan struct{} // closed when a reader has ended
 }
 
-func newRoom() *room {
+func newRoom(made, reserve int) *room {
 	return &room{
-		most: answersBytesMax, wait: timeoutRoom, stalled: answerStalled, making: make(chan struct{}, answersMade),
-		fetched: make(chan struct{}, answersFetched), readers: map[*answering]struct{}{}, freed: make(chan struct{}),
+		most: answersBytesMax, wait: timeoutRoom, stalled: answerStalled, making: make(chan struct{}, made),
+		reserve: reserve, readers: map[*answering]struct{}{}, freed: make(chan struct{}),
 	}
 }
 
@@ -66,9 +67,7 @@ type answering struct {
 	room *room
 	ctx  context.Context //nolint:containedctx // the request's
 	size *atomic.Int64
-	made bool // it is not being made: it has no place in turns
-	// turns is room.making or room.fetched.
-	turns chan struct{}
+	made bool // it is not being made: it has no place in room.making
 
 	bytes int       // of the room that it has
 	cut   func()    // ends its writing
@@ -81,10 +80,9 @@ var errNoRoom = &Busy{Reason: "too many large answers are being made or read"}
 // begin waits for a turn to make an answer, unless such ones are small. Whoever gets one ends it. The error is errNoRoom.
 func (o *room) begin(r *http.Request, s *sizes) (*answering, error) {
 	size, large := s.of(r)
-	a := &answering{room: o, ctx: r.Context(), size: size, made: true, turns: o.making}
-	if r.Pattern == patternFetch {
-		a.turns = o.fetched
-		return a, a.await()
+	a := &answering{room: o, ctx: r.Context(), size: size, made: true}
+	if o.reserve > 0 {
+		return a, a.reserve()
 	}
 	if r.Method != http.MethodGet || !large {
 		return a, nil
@@ -92,12 +90,25 @@ func (o *room) begin(r *http.Request, s *sizes) (*answering, error) {
 	return a, a.await()
 }
 
+// reserve waits for a turn and for room.
+func (a *answering) reserve() error {
+	if err := a.await(); err != nil {
+		return err
+	}
+	a.bytes = a.room.reserve
+	err := a.fit()
+	if err != nil {
+		a.madeIt()
+	}
+	return err
+}
+
 // await waits for a turn.
 func (a *answering) await() error {
 	timer := time.NewTimer(a.room.wait)
 	defer timer.Stop()
 	select {
-	case a.turns <- struct{}{}:
+	case a.room.making <- struct{}{}:
 		a.made = false
 		return nil
 	case <-timer.C:
@@ -111,7 +122,7 @@ func (a *answering) await() error {
 func (a *answering) madeIt() {
 	if !a.made {
 		a.made = true
-		<-a.turns
+		<-a.room.making
 	}
 }
 
@@ -123,7 +134,13 @@ func (a *answering) enter(n int, cut func()) error {
 			break
 		}
 	}
-	if n < answerLarge {
+	a.cut = cut
+	switch {
+	case a.bytes > 0: // a little more than was reserved, perhaps
+		a.room.keep(a, n)
+		a.madeIt()
+		return nil
+	case n < answerLarge:
 		a.madeIt()
 		return nil
 	}
@@ -133,9 +150,14 @@ func (a *answering) enter(n int, cut func()) error {
 		}
 	}
 	defer a.madeIt()
+	a.bytes = n
+	return a.fit()
+}
+
+// fit waits until there is room for a.bytes.
+func (a *answering) fit() error {
 	timer := time.NewTimer(a.room.wait)
 	defer timer.Stop()
-	a.bytes, a.cut = n, cut
 	for {
 		freed, look := a.room.take(a)
 		if freed == nil {
@@ -161,7 +183,9 @@ func (o *room) take(a *answering) (freed <-chan struct{}, look time.Duration) {
 	now := time.Now()
 	if o.held == 0 || o.held+a.bytes <= o.most {
 		o.held += a.bytes
-		o.readers[a] = struct{}{}
+		if a.cut != nil {
+			o.readers[a] = struct{}{}
+		}
 		a.moved = now
 		return nil, 0
 	}
@@ -172,6 +196,22 @@ func (o *room) take(a *answering) (freed <-chan struct{}, look time.Duration) {
 		}
 	}
 	return o.freed, o.stalled / 4
+}
+
+// keep gives a, which has some room, n bytes of it, and has it read.
+func (o *room) keep(a *answering, n int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.held += n - a.bytes
+	a.bytes, a.moved = n, time.Now()
+	o.readers[a] = struct{}{}
+	o.tell()
+}
+
+// tell tells those that wait that there may be room.
+func (o *room) tell() {
+	close(o.freed)
+	o.freed = make(chan struct{})
 }
 
 // moves notes that the client has read something.
@@ -195,7 +235,6 @@ func (a *answering) end() (cut bool) {
 	delete(o.readers, a)
 	o.held -= a.bytes
 	a.bytes = 0
-	close(o.freed)
-	o.freed = make(chan struct{})
+	o.tell()
 	return a.over
 }

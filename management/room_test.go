@@ -1,6 +1,7 @@
 package management
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -136,5 +137,46 @@ func TestNoRoomIsRefused(t *testing.T) {
 		if status, _, err = askLarge(t, s); err != nil || status != http.StatusOK && status != http.StatusServiceUnavailable {
 			t.Fatal(status, err)
 		}
+	}
+}
+
+// TestRoomIsThereBeforeMessagesAreTaken: what takes messages from a queue has room for them before it does, and none that has taken some is refused.
+func TestRoomIsThereBeforeMessagesAreTaken(t *testing.T) {
+	t.Parallel()
+	o := newRoom(4, 1<<20)
+	o.most, o.wait = 3<<20, 50*time.Millisecond
+	r := httptest.NewRequest(http.MethodPost, "/api/queues/%2F/q/get", http.NoBody)
+	begin := func() (*answering, error) { return o.begin(r, new(sizes)) }
+	var got []*answering
+	for range 3 {
+		a, err := begin()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, a)
+	}
+	for range 2 * cap(o.making) { // and those that are refused keep no turn
+		if _, err := begin(); !errors.Is(err, errNoRoom) {
+			t.Fatalf("without room: %v", err)
+		}
+	}
+	for _, a := range got {
+		if err := a.enter(2<<20, func() {}); err != nil {
+			t.Errorf("with messages in hand: %v", err)
+		}
+	}
+	if o.held != 6<<20 || len(o.making) != 0 {
+		t.Errorf("%d bytes are held, %d turns", o.held, len(o.making))
+	}
+	for _, a := range got {
+		a.end()
+	}
+	if a, err := begin(); err != nil || o.held != 1<<20 {
+		t.Errorf("%v, %d bytes are held", err, o.held)
+	} else {
+		a.end()
+	}
+	if o.held != 0 || len(o.making) != 0 || len(o.readers) != 0 {
+		t.Errorf("%d bytes are held, %d turns, %d readers", o.held, len(o.making), len(o.readers))
 	}
 }
