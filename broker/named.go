@@ -45,12 +45,15 @@ func (c *Conn) findIn(view *catalog.View, name string) (*catalog.Queue, error) {
 	return q, c.checkOwner(q)
 }
 
+// livesTried bounds how many queues of one name, each of which ends as it is asked, something is tried with.
+const livesTried = 20
+
 // asks does something that asks the leader of a queue which was found. If that queue has ended, the one that has its name now is asked: this copy may
 // have been older than the client's word.
 func (c *Conn) asks(ctx context.Context, q *catalog.Queue, do func(*catalog.Queue) error) error {
 	for try := 1; ; try++ {
 		err := do(q)
-		if !errors.Is(err, errQueueGone) || try == declareTries {
+		if !errors.Is(err, errQueueGone) || try == livesTried {
 			return c.queueError(err, q.Name)
 		}
 		view, err := c.b.fresh(ctx)

@@ -41,20 +41,17 @@ func (c *Conn) DeclareQueue(ctx context.Context, d QueueDeclare) (QueueOK, error
 	if len(d.Name) > nameBytesMax {
 		return QueueOK{}, Errorf(PreconditionFailed, "queue name is longer than %d bytes", nameBytesMax)
 	}
-	for try := 1; ; try++ {
+	for began := time.Now(); ; {
 		ok, err := c.declareOnce(ctx, d, generated)
-		if try == declareTries || !isNotFound(err) {
+		if !isNotFound(err) || time.Since(began) >= c.b.cfg.QueueTimeout {
 			return ok, err
 		}
-		// The queue that was there has just ended, before it was asked.
+		// The queue that was there has just ended, before it was asked. Clients that make, use and leave one at once can keep it there for a while.
 		if _, err := c.b.fresh(ctx); err != nil {
 			return QueueOK{}, asError(err)
 		}
 	}
 }
-
-// declareTries bounds the declarations that find a queue at its end. Clients that make, use and leave one at once can keep it there for a while.
-const declareTries = 20
 
 func (c *Conn) declareOnce(ctx context.Context, d QueueDeclare, generated bool) (QueueOK, error) {
 	view := c.b.cat.View()
@@ -265,7 +262,7 @@ func (c *Conn) DeleteQueue(ctx context.Context, name string, ifUnused, ifEmpty b
 			return 0, err
 		}
 		// The copy has the deletion by now. If another queue has the name, the one that was found may have been gone before the client asked.
-		if now := c.b.cat.View().Queue(c.vhost, name); now == nil || now.ID == q.ID || n.done || try == declareTries {
+		if now := c.b.cat.View().Queue(c.vhost, name); now == nil || now.ID == q.ID || n.done || try == livesTried {
 			return n.messages, nil
 		}
 	}
