@@ -54,7 +54,7 @@ var allowed = map[string][]string{
 	"api/warren/v1":     {},
 	"client":            {"api/warren/v1"},
 	"gateway/amqp":      {"amqp", "auth", "broker", "fsm", "gateway/tags", "gateway/unread", "stats"},
-	"gateway/grpc":      {"amqp", "api/warren/v1", "auth", "broker", "exchange", "fsm", "gateway/tags", "gateway/unread", "policy", "stats"},
+	"gateway/grpc":      {"amqp", "api/warren/v1", "auth", "broker", "dirty", "exchange", "fsm", "gateway/tags", "gateway/unread", "policy", "stats"},
 	"gateway/tags":      {},
 	"gateway/unread":    {},
 	"ctl":               {"auth", "backup"},
