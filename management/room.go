@@ -32,7 +32,8 @@ type room struct {
 	wait    time.Duration // timeoutRoom
 	stalled time.Duration // answerStalled
 	making  chan struct{} // one for each that is being made
-	// reserve is what an answer gets before it is made, because what it says happens then and cannot be said again. 0: it gets room when it is made.
+	// reserve is how many bytes an answer gets before it is made: one that takes messages from a queue must not be refused afterwards. 0: it gets room
+	// when its size is known.
 	reserve int
 
 	mu      sync.Mutex
@@ -77,7 +78,7 @@ type answering struct {
 
 var errNoRoom = &Busy{Reason: "too many large answers are being made or read"}
 
-// begin waits for a turn to make an answer, unless such ones are small. Whoever gets one ends it. The error is errNoRoom.
+// begin waits for a turn to make an answer, unless such ones are small, and for what answers of this room reserve. Whoever gets one ends it. The error is errNoRoom.
 func (o *room) begin(r *http.Request, s *sizes) (*answering, error) {
 	size, large := s.of(r)
 	a := &answering{room: o, ctx: r.Context(), size: size, made: true}
