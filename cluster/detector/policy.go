@@ -35,7 +35,7 @@ func (s State) String() string {
 }
 
 // answersToReturn is the number of fresh answers that bring a dead node back: one
-// could have been under way when it died.
+// could have been under way when it died. Another process of the node is back with its link.
 const answersToReturn = 2
 
 // peer is the pure half of the detector: what is known about one watched node.
@@ -113,6 +113,11 @@ func (p *peer) observe(s transport.PeerStatus, attended, limit, hearing time.Dur
 		if former != 0 && p.everAlive {
 			p.state = Alive
 			return stepRestarted
+		}
+		if former != 0 && p.state == Dead {
+			// Nothing that it sends can have been under way when the former one died.
+			p.silent, p.mute, p.heard = 0, 0, true
+			return p.revive()
 		}
 	}
 

@@ -52,7 +52,9 @@ func TestPeerSteps(t *testing.T) {
 		{"two answers revive", Dead, []transport.PeerStatus{up(1), up(2)}, tick, stepAlive, Alive, true},
 		{"another process speaks for it", Alive, []transport.PeerStatus{run(7, 1), run(8, 2)}, tick, stepRestarted, Alive, true},
 		{"the same process after a break", Alive, []transport.PeerStatus{run(7, 1), {LastAnswered: up(1).LastAnswered}, run(7, 2)}, tick, stepNone, Alive, true},
-		{"another process of a dead node", Dead, []transport.PeerStatus{run(7, 1), run(8, 2)}, tick, stepAlive, Alive, true},
+		{"another process of a dead node", Dead, []transport.PeerStatus{run(7, 1), run(8, 1)}, tick, stepAlive, Alive, true},
+		{"another process of a node that is dead for long", Dead, []transport.PeerStatus{run(7, 1), {Refused: true, LastAnswered: up(1).LastAnswered}, run(8, 1)}, time.Hour, stepAlive, Alive, true},
+		{"the same process of a dead node", Dead, []transport.PeerStatus{run(7, 1), {LastAnswered: up(1).LastAnswered}, run(7, 1)}, tick, stepNone, Dead, true},
 		{"refused although up is a race of the transport", Alive, []transport.PeerStatus{{Up: true, Refused: true, LastAnswered: up(1).LastAnswered}}, tick, stepNone, Alive, true},
 	}
 	for _, c := range cases {

@@ -2,7 +2,6 @@ package group
 
 import (
 	"cmp"
-	"context"
 	"slices"
 	"sync"
 	"time"
@@ -34,6 +33,9 @@ const (
 	// as long as the one before: together some two seconds, because after the death of
 	// a node with thousands of leaders it may have others to elect first.
 	yieldsMax = 4
+	// heardMax is how many rounds of leaderGrace a leader is waited for that was elected meanwhile and whose node
+	// does not pass for living yet.
+	heardMax = 4
 	// lonelyMax is how many rounds a replica waits for other voters to start the group, with
 	// pauses of up to electionTick doubled lonelyBackoffMax times: about a second.
 	lonelyMax        = 8
@@ -73,6 +75,8 @@ type campaign struct {
 	candidate time.Time
 	freed     bool   // FreeCandidate was tried since
 	reached   uint64 // term in which all voters that answered were seen once, without having made it leader
+	term      uint64 // of the replica when the campaign began
+	heard     int    // rounds in which a leader of a later term was waited for
 }
 
 func newElections(h *Host) *elections {
@@ -103,7 +107,7 @@ func (e *elections) begin(g *Group, fresh bool) {
 	e.mu.Lock()
 	c, ok := e.campaigns[g]
 	if !ok {
-		c = &campaign{g: g, began: time.Now()}
+		c = &campaign{g: g, term: g.replica().CurrentTerm(), began: time.Now()}
 		e.campaigns[g] = c
 	}
 	c.first = fresh
@@ -124,7 +128,7 @@ func (e *elections) first(g *Group, voters []transport.NodeID) bool {
 		free = free && !c.polling && !c.injected
 	}
 	if free {
-		e.campaigns[g] = &campaign{g: g, began: time.Now(), first: true, injected: true, attempts: 1, due: time.Now().Add(e.h.cfg.CandidateMax)}
+		e.campaigns[g] = &campaign{g: g, term: g.replica().CurrentTerm(), began: time.Now(), first: true, injected: true, attempts: 1, due: time.Now().Add(e.h.cfg.CandidateMax)}
 	}
 	e.mu.Unlock()
 	if !free {
@@ -148,7 +152,7 @@ func (e *elections) want(g *Group, delay time.Duration) {
 	e.mu.Lock()
 	c, ok := e.campaigns[g]
 	if !ok {
-		c = &campaign{g: g, began: now, due: due}
+		c = &campaign{g: g, term: g.replica().CurrentTerm(), began: now, due: due}
 		e.campaigns[g] = c
 	} else if delay == 0 && !c.injected && due.Before(c.due) {
 		c.due = due
@@ -327,16 +331,6 @@ func (e *elections) step(c *campaign) (poll bool) {
 	return true
 }
 
-// hinted tells whether the leader is known by its own word only: raft has not heard of
-// it, so the campaign goes on watching.
-func (e *elections) hinted(g *Group, l leadership) bool {
-	if l.self {
-		return false
-	}
-	at, _ := g.replica().LeaderWithID()
-	return at == ""
-}
-
 // candidate deals with a replica that is Candidate: it is left alone for a while, then the
 // voters are asked why. Injecting again would do nothing.
 func (e *elections) candidate(c *campaign) (poll bool) {
@@ -352,151 +346,6 @@ func (e *elections) candidate(c *campaign) (poll bool) {
 	}
 	c.polling = true
 	return true
-}
-
-// judge frees a replica that cannot win any more, and re-creates it if that fails. While
-// votes are still under way, on an overloaded cluster, it must not: freeing costs a new
-// election, and thousands of them would never end.
-func (e *elections) judge(c *campaign, own replicaStatus, answers map[transport.NodeID]replicaStatus) {
-	e.mu.Lock()
-	since := time.Since(c.candidate)
-	again := c.freed
-	longest := e.h.cfg.CandidateMax * candidateFactor
-	lost := hasRival(own, answers) || since >= longest
-	if !lost && lostElection(own, answers) {
-		// Where a voter has no time to answer, votes may be on their way too. What they said has arrived by the next
-		// look, or will not.
-		lost = c.reached == own.term || len(answers)+1 >= len(c.g.voters())
-		c.reached = own.term
-	}
-	if _, ok := leaderAmong(answers, own.term); ok {
-		// An injected candidate stays one under the leader that has won its term, and
-		// would be no candidate for the next election. To raise its term would depose
-		// that leader, so it is re-created.
-		lost, again, since = true, true, longest
-	}
-	if !lost || again && since < longest {
-		c.polling = false
-		c.due = time.Now().Add(e.h.cfg.CandidateMax)
-		e.mu.Unlock()
-		return
-	}
-	c.freed, c.candidate = true, time.Now()
-	e.mu.Unlock()
-	e.wait(c, e.h.cfg.Stagger)
-	if !again && c.g.running.Load().wire.FreeCandidate(own.term) {
-		e.h.counters.freed.Add(1)
-		return
-	}
-	e.mu.Lock()
-	c.candidate, c.freed = time.Time{}, false
-	e.mu.Unlock()
-	c.g.renew("it stays candidate")
-}
-
-// awaitMembers tells whether to wait for other voters. Without answers of a majority
-// nothing is known, perhaps a leader is at work. And votes of nodes that do not run a group
-// that is being created are late or lost: a lost election costs more than a moment. The
-// question itself made them start it.
-func (e *elections) awaitMembers(c *campaign, answers map[transport.NodeID]replicaStatus) bool {
-	running := 1
-	for _, s := range answers {
-		if s.known() {
-			running++
-		}
-	}
-	majority := len(c.g.voters())/2 + 1
-	if running >= majority {
-		return false
-	}
-	e.mu.Lock()
-	c.lonely++
-	lonely := c.lonely
-	e.mu.Unlock()
-	if lonely > lonelyMax && len(answers)+1 >= majority {
-		return false
-	}
-	e.wait(c, electionTick<<min(lonely, lonelyBackoffMax))
-	return true
-}
-
-// decide takes the next step of a campaign from what the other voters said.
-func (e *elections) decide(c *campaign, answers map[transport.NodeID]replicaStatus) {
-	g := c.g
-	own := g.status()
-	if own.flags&statusCandidate != 0 {
-		e.judge(c, own, answers)
-		return
-	}
-	if l, ok := leaderAmong(answers, own.term); ok {
-		if s := answers[l.leader]; s.sleeps() {
-			e.wait(c, quorumRetry)
-			e.h.spawn(func() { e.sleepToo(g, l, own, s) })
-			return
-		}
-		e.wait(c, 2*time.Second)
-		g.adopt(l)
-		return
-	}
-	if e.hearsay(g, own, answers) {
-		e.wait(c, leaderGrace)
-		return
-	}
-	if e.awaitMembers(c, answers) {
-		return
-	}
-	e.mu.Lock()
-	patient := c.yields <= yieldsMax
-	e.mu.Unlock()
-	best := bestReplica(g, own, answers, patient)
-	if s := answers[best]; s.sleeps() {
-		e.wait(c, e.h.cfg.Stagger)
-		e.h.spawn(func() { e.wakeAt(g, best) })
-		return
-	}
-	rivals := answers
-	if !patient {
-		// One that does not know of a change of members may be candidate again and again and never win.
-		rivals = withoutRivalsBehind(own, answers)
-	}
-	rival := hasRival(own, rivals) || e.hasVoted(c, own, answers)
-	if best == e.h.cfg.Local && !rival {
-		e.inject(c)
-		return
-	}
-	e.mu.Lock()
-	c.yields++
-	yields := c.yields
-	e.mu.Unlock()
-	if rival || yields <= yieldsMax {
-		e.wait(c, e.h.cfg.Stagger<<min(yields-1, backoffMax))
-		return
-	}
-	// The better replica does not act; perhaps it does not know that it should.
-	e.wait(c, e.pause(c))
-	ctx, cancel := context.WithTimeout(e.h.ctx, injectTimeout)
-	defer cancel()
-	e.h.counters.injectedAway.Add(1)
-	if err := e.h.cfg.Mesh.InjectAt(ctx, g.replicaAt(best), g.spec.ID); err != nil {
-		e.h.log.Debug("election cannot be injected", "node", best, "group", uint64(g.spec.ID), "err", err)
-	}
-}
-
-// hasVoted tells whether this replica has voted in its term for a node that did not answer now: it may count the votes at this moment, or
-// lead already. An election of our own would depose it.
-func (e *elections) hasVoted(c *campaign, own replicaStatus, answers map[transport.NodeID]replicaStatus) bool {
-	term, err := c.g.log.GetUint64([]byte("LastVoteTerm"))
-	if err != nil || term != own.term {
-		return false
-	}
-	b, err := c.g.log.Get([]byte("LastVoteCand"))
-	n := transport.ReplicaID(b).Node()
-	if _, answered := answers[n]; err != nil || answered || n == e.h.cfg.Local || !e.h.reachable(n) {
-		return false
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return c.yields <= yieldsMax
 }
 
 // wait ends the polling of a campaign and sets its next time.

@@ -222,3 +222,80 @@ func TestLeaderRestartsWithoutTheGroup(t *testing.T) {
 		}
 	})
 }
+
+// A candidate whose log is too short holds up nobody whose votes it cannot have: it has deposed the leader, and the next one is elected as soon as
+// the grace is over.
+func TestHopelessCandidateIsNotWaitedFor(t *testing.T) {
+	bubble(t, 3, nil, func(t *testing.T, c *memCluster) {
+		c.found(Spec{ID: queueA, Preferred: "n0"})
+		old := c.waitLeader(queueA, time.Second)
+		if _, err := propose(old, "a"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(20 * time.Second) // everybody knows the commit index
+		_, term, _ := old.Leader()
+		late, _ := c.nodes["n2"].host.Group(queueA)
+		c.net.isolate("n2", true)
+		if _, err := propose(old, "b"); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		c.net.isolate("n2", false)
+		if err := late.running.Load().wire.InjectTimeoutNow(); err != nil { // before it can get the second entry
+			t.Fatal(err)
+		}
+		waitFor(t, time.Second, "n2 deposes nobody", func() bool { return old.replica().CurrentTerm() > term })
+		if _, err := propose(c.waitLeader(queueA, 2*time.Second, "n2"), "c"); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took > 2*leaderGrace {
+			t.Errorf("a leader after %v, want at most %v", took, 2*leaderGrace)
+		}
+		c.agree(queueA, []string{"a", "b", "c"})
+	})
+}
+
+// A leader of a later term than the one in which the search began is not deposed because its node does not pass for living yet, but it is waited
+// for only while it has a link, and not for ever.
+func TestLeaderElectedSince(t *testing.T) {
+	bubble(t, 3, nil, func(t *testing.T, c *memCluster) {
+		c.found(Spec{ID: queueA, Preferred: "n0"})
+		c.waitLeader(queueA, time.Second)
+		g, _ := c.nodes["n1"].host.Group(queueA)
+		e := c.nodes["n1"].host.elections
+		own := replicaStatus{flags: statusKnown, term: 3}
+		follows := func(leader transport.NodeID, term uint64) replicaStatus {
+			return replicaStatus{flags: statusKnown, term: term, leader: leader}
+		}
+		silent := map[transport.NodeID]replicaStatus{"n2": own}
+		for _, k := range []struct {
+			name    string
+			own     replicaStatus
+			answers map[transport.NodeID]replicaStatus
+			want    bool
+		}{
+			{"this replica follows it", follows("n0", 3), silent, true},
+			{"another one does", own, map[transport.NodeID]replicaStatus{"n2": follows("n0", 3)}, true},
+			{"of the same term", follows("n0", 2), silent, false},
+			{"of a term that is over", own, map[transport.NodeID]replicaStatus{"n2": follows("n0", 2)}, false},
+			{"it has answered", follows("n0", 3), map[transport.NodeID]replicaStatus{"n0": own}, false},
+			{"it is this node", own, map[transport.NodeID]replicaStatus{"n2": follows("n1", 3)}, false},
+			{"nobody", own, silent, false},
+		} {
+			if got := e.electedSince(&campaign{g: g, term: 2}, k.own, k.answers); got != k.want {
+				t.Errorf("%s: %v, want %v", k.name, got, k.want)
+			}
+		}
+		again := &campaign{g: g, term: 2}
+		for i := range heardMax + 1 {
+			if got := e.electedSince(again, follows("n0", 3), silent); got != (i < heardMax) {
+				t.Errorf("round %d: %v", i, got)
+			}
+		}
+		c.net.change(func() { c.nodes["n0"].link.down = true })
+		if e.electedSince(&campaign{g: g, term: 2}, follows("n0", 3), silent) {
+			t.Error("it is waited for without a link")
+		}
+		c.kill("n0")
+	})
+}

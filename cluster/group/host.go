@@ -472,11 +472,9 @@ func (h *Host) verdict(e detector.Event) {
 		if orphans == 0 {
 			h.elections.death()
 		}
-		if e.Restarted {
-			// The node is alive again, which must not pass for a sign of its former
-			// leadership: perhaps its new process never runs this group.
-			g.doubt(e.Node)
-		}
+		// The node may be alive again before the election, which must not pass for a sign of its former
+		// leadership: perhaps its new process never runs this group.
+		g.doubt(e.Node)
 		h.elections.want(g, 0)
 		orphans++
 	}

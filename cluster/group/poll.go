@@ -126,6 +126,29 @@ func withoutRivalsBehind(own replicaStatus, answers map[transport.NodeID]replica
 	return rest
 }
 
+// withoutHopeless are the answers of all but candidates that cannot win, because too few voters are left that could vote for them: one
+// whose log is longer and that is in no later term than the candidate refuses, whether it has the request already or not.
+func withoutHopeless(voters []transport.NodeID, local transport.NodeID, own replicaStatus, answers map[transport.NodeID]replicaStatus) map[transport.NodeID]replicaStatus {
+	rest := maps.Clone(answers)
+	maps.DeleteFunc(rest, func(n transport.NodeID, s replicaStatus) bool {
+		if s.flags&statusCandidate == 0 {
+			return false
+		}
+		left := len(voters)
+		for _, v := range voters {
+			o, known := answers[v]
+			if v == local {
+				o, known = own, true
+			}
+			if v != n && known && o.known() && o.term <= s.term && s.isBehind(o) {
+				left--
+			}
+		}
+		return left < len(voters)/2+1
+	})
+	return rest
+}
+
 // lostElection tells whether a candidate cannot win: a rival of at least its term is
 // candidate too, or every voter that answers has reached that term without making it leader.
 func lostElection(own replicaStatus, answers map[transport.NodeID]replicaStatus) bool {

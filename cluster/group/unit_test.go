@@ -399,3 +399,40 @@ func TestRivalsBehind(t *testing.T) {
 		}
 	}
 }
+
+// A candidate that too many voters refuse is no rival; one that may still win is.
+func TestHopelessRivals(t *testing.T) {
+	log := func(flags uint8, term, lastTerm, last uint64) replicaStatus {
+		return replicaStatus{flags: statusKnown | flags, term: term, lastTerm: lastTerm, lastIndex: last}
+	}
+	type answers = map[transport.NodeID]replicaStatus
+	own := log(0, 4, 3, 306)
+	candidate := log(statusCandidate, 4, 3, 304)
+	for _, c := range []struct {
+		name   string
+		voters string
+		others answers
+		rival  bool
+	}{
+		{"both others are ahead of it", "abc", answers{"b": log(0, 4, 3, 305), "c": candidate}, false},
+		{"one that is ahead has not heard of it", "abc", answers{"b": log(0, 3, 3, 305), "c": candidate}, false},
+		{"one is as far", "abc", answers{"b": log(0, 4, 3, 304), "c": candidate}, true},
+		{"one may have got its entries since it voted", "abc", answers{"b": log(0, 5, 3, 305), "c": candidate}, true},
+		{"one is silent", "abc", answers{"c": candidate}, true},
+		{"one does not run the group", "abc", answers{"b": {}, "c": candidate}, true},
+		{"it has entries of a later term", "abc", answers{"b": log(0, 4, 3, 305), "c": log(statusCandidate, 5, 4, 9)}, true},
+		{"two of five are ahead", "abcde", answers{"b": log(0, 4, 3, 305), "c": candidate}, true},
+		{"three of five are ahead", "abcde", answers{"b": log(0, 4, 3, 305), "d": log(0, 4, 3, 306), "c": candidate}, false},
+		{"two of four are ahead", "abcd", answers{"b": log(0, 4, 3, 305), "c": candidate}, false},
+		{"two candidates", "abc", answers{"b": log(statusCandidate, 4, 3, 305), "c": candidate}, true},
+	} {
+		var voters []transport.NodeID
+		for _, v := range c.voters {
+			voters = append(voters, transport.NodeID(v))
+		}
+		n := len(c.others)
+		if got := hasRival(own, withoutHopeless(voters, "a", own, c.others)); got != c.rival || len(c.others) != n {
+			t.Errorf("%s: a rival: %v", c.name, got)
+		}
+	}
+}
