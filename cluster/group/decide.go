@@ -41,7 +41,7 @@ func (e *elections) decide(c *campaign, answers map[transport.NodeID]replicaStat
 		e.h.spawn(func() { e.wakeAt(g, best) })
 		return
 	}
-	rivals := withoutHopeless(g.voters(), e.h.cfg.Local, own, answers)
+	rivals := e.electorate(g, own, answers).rivals()
 	if !patient {
 		// One that does not know of a change of members may be candidate again and again and never win.
 		rivals = withoutRivalsBehind(own, answers)
@@ -73,11 +73,23 @@ func (e *elections) decide(c *campaign, answers map[transport.NodeID]replicaStat
 // votes are still under way, on an overloaded cluster, it must not: freeing costs a new
 // election, and thousands of them would never end.
 func (e *elections) judge(c *campaign, own replicaStatus, answers map[transport.NodeID]replicaStatus) {
+	hopeless := !e.electorate(c.g, own, answers).canWin(e.h.cfg.Local, own)
 	e.mu.Lock()
 	since := time.Since(c.candidate)
+	if since < 0 {
+		// The first look. It may have to write its vote yet, so that it is not re-created.
+		c.polling = false
+		c.due = c.candidate.Add(e.h.cfg.CandidateMax)
+		e.mu.Unlock()
+		if hopeless && c.g.running.Load().wire.FreeCandidate(own.term) {
+			e.h.counters.freed.Add(1)
+			e.wait(c, e.h.cfg.Stagger)
+		}
+		return
+	}
 	again := c.freed
 	longest := e.h.cfg.CandidateMax * candidateFactor
-	lost := hasRival(own, answers) || since >= longest
+	lost := hopeless || hasRival(own, answers) || since >= longest
 	if !lost && lostElection(own, answers) {
 		// Where a voter has no time to answer, votes may be on their way too. What they said has arrived by the next
 		// look, or will not.
@@ -133,6 +145,13 @@ func (e *elections) awaitMembers(c *campaign, answers map[transport.NodeID]repli
 	}
 	e.wait(c, electionTick<<min(lonely, lonelyBackoffMax))
 	return true
+}
+
+func (e *elections) electorate(g *Group, own replicaStatus, answers map[transport.NodeID]replicaStatus) electorate {
+	return electorate{
+		voters: g.voters(), local: e.h.cfg.Local, own: own, others: answers,
+		dead: func(n transport.NodeID) bool { return !e.h.mayLead(n) },
+	}
 }
 
 // hasVoted tells whether this replica has voted in its term for a node that did not answer now: it may count the votes at this moment, or

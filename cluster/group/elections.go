@@ -40,6 +40,10 @@ const (
 	// pauses of up to electionTick doubled lonelyBackoffMax times: about a second.
 	lonelyMax        = 8
 	lonelyBackoffMax = 6
+	// CandidateMax divided by candidateLook is when an injected election that is not over is looked at first, unless more than
+	// fewElections are under way: after the death of a node with thousands of leaders most take longer, without being lost.
+	candidateLook = 4
+	fewElections  = 32
 	// candidateFactor times CandidateMax is how long a replica may stay Candidate without
 	// any sign that it has lost. The transport keeps votes open for 3 s, and
 	// FreeCandidate needs one.
@@ -71,7 +75,11 @@ type campaign struct {
 	lonely   int  // rounds in which too few voters ran the group
 	yields   int  // rounds in which a better replica was given its turn
 	injected bool // an injected election is under way
-	// candidate is when the replica was first seen as Candidate; zero if it is not.
+	// early tells that it is looked at before until, which is how long it may take; from is the term of the replica before it.
+	early bool
+	until time.Time
+	from  uint64
+	// candidate is when the replica was first seen as Candidate, or until if that is later; zero if it is not.
 	candidate time.Time
 	freed     bool   // FreeCandidate was tried since
 	reached   uint64 // term in which all voters that answered were seen once, without having made it leader
@@ -318,6 +326,11 @@ func (e *elections) step(c *campaign) (poll bool) {
 		return false
 	}
 	e.mu.Lock()
+	if c.injected && c.early && g.replica().CurrentTerm() == c.from && time.Now().Before(c.until) {
+		c.due = c.until // it has not begun
+		e.mu.Unlock()
+		return false
+	}
 	c.candidate, c.freed, c.injected = time.Time{}, false, false
 	e.mu.Unlock()
 	voters := g.voters()
@@ -331,14 +344,18 @@ func (e *elections) step(c *campaign) (poll bool) {
 	return true
 }
 
-// candidate deals with a replica that is Candidate: it is left alone for a while, then the
-// voters are asked why. Injecting again would do nothing.
+// candidate deals with a replica that is Candidate: the voters are asked why, soon in case it cannot win, and after a while for other reasons. Injecting
+// again would do nothing.
 func (e *elections) candidate(c *campaign) (poll bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	now := time.Now()
 	if c.candidate.IsZero() {
 		c.candidate = now
+		if c.injected && c.early && c.until.After(now) {
+			c.candidate, c.polling = c.until, true
+			return true
+		}
 	}
 	if left := e.h.cfg.CandidateMax - now.Sub(c.candidate); left > 0 {
 		c.due = now.Add(left)
@@ -368,12 +385,16 @@ func (e *elections) pause(c *campaign) time.Duration {
 // inject starts the election of the local replica.
 func (e *elections) inject(c *campaign) {
 	d := e.pause(c)
+	r := c.g.replica()
 	e.mu.Lock()
 	_, wanted := e.campaigns[c.g]
 	c.injected = wanted
+	c.until, c.from = time.Now().Add(d), r.CurrentTerm()
+	if c.early = len(e.campaigns) <= fewElections; c.early {
+		d = e.h.cfg.CandidateMax / candidateLook
+	}
 	e.mu.Unlock()
 	e.wait(c, d)
-	r := c.g.replica()
 	if !wanted || r.State() != raft.Follower {
 		return
 	}

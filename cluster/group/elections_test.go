@@ -177,16 +177,23 @@ func TestTwoSurvivorsInjectedAtOnce(t *testing.T) {
 					n.link.noFree = noFree
 				}
 				c.net.change(func() { c.nodes["n0"].link.down = true })
-				for _, g := range []*Group{g1, g2} {
-					if err := g.running.Load().wire.InjectTimeoutNow(); err != nil {
-						t.Fatal(err)
-					}
+				for _, g := range []*Group{g1, g2} { // as if each had found itself the best
+					e := g.host.elections
+					e.want(g, 0)
+					e.mu.Lock()
+					c := e.campaigns[g]
+					c.polling = true
+					e.mu.Unlock()
+					e.inject(c)
 				}
-				time.Sleep(20 * time.Millisecond)
-				if s1, s2 := g1.replica().State(), g2.replica().State(); s1 != raft.Candidate || s2 != raft.Candidate {
-					t.Fatalf("states %v and %v, want a split vote", s1, s2)
-				}
+				waitFor(t, 20*time.Millisecond, "no split vote", func() bool {
+					return g1.replica().State() == raft.Candidate && g2.replica().State() == raft.Candidate
+				})
+				began := time.Now()
 				g := c.waitLeader(queueA, 4*time.Second, "n0")
+				if took := time.Since(began); !noFree && took > 500*time.Millisecond {
+					t.Errorf("a leader after %v, although each knows at once that it has lost", took)
+				}
 				if _, err := propose(g, "b"); err != nil {
 					t.Fatal(err)
 				}

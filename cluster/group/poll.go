@@ -126,25 +126,47 @@ func withoutRivalsBehind(own replicaStatus, answers map[transport.NodeID]replica
 	return rest
 }
 
-// withoutHopeless are the answers of all but candidates that cannot win, because too few voters are left that could vote for them: one
-// whose log is longer and that is in no later term than the candidate refuses, whether it has the request already or not.
-func withoutHopeless(voters []transport.NodeID, local transport.NodeID, own replicaStatus, answers map[transport.NodeID]replicaStatus) map[transport.NodeID]replicaStatus {
-	rest := maps.Clone(answers)
+// electorate is what a node knows of the voters of a group.
+type electorate struct {
+	voters []transport.NodeID
+	local  transport.NodeID
+	own    replicaStatus
+	others map[transport.NodeID]replicaStatus // the answers
+	dead   func(transport.NodeID) bool
+}
+
+// canWin tells whether enough voters are left that may vote for a candidate, or have.
+func (e electorate) canWin(n transport.NodeID, candidate replicaStatus) bool {
+	left := len(e.voters)
+	for _, v := range e.voters {
+		o, known := e.others[v]
+		if v == e.local {
+			o, known = e.own, true
+		}
+		if v != n && (e.dead(v) || known && o.known() && o.refuses(candidate)) {
+			left--
+		}
+	}
+	return left >= len(e.voters)/2+1
+}
+
+// refuses tells whether a voter refuses a candidate, or has. One that is candidate of the same term does, and one whose log is longer and that is in no
+// later term, whether it has the request already or not. What it has of the candidate's term is no reason: that comes from the candidate, which has won.
+func (s replicaStatus) refuses(candidate replicaStatus) bool {
+	switch {
+	case s.term > candidate.term || s.lastTerm >= candidate.term:
+		return false
+	case s.term == candidate.term && s.flags&statusCandidate != 0:
+		return true
+	}
+	return candidate.isBehind(s)
+}
+
+// rivals are the answers of all but candidates that cannot win.
+func (e electorate) rivals() map[transport.NodeID]replicaStatus {
+	rest := maps.Clone(e.others)
 	maps.DeleteFunc(rest, func(n transport.NodeID, s replicaStatus) bool {
-		if s.flags&statusCandidate == 0 {
-			return false
-		}
-		left := len(voters)
-		for _, v := range voters {
-			o, known := answers[v]
-			if v == local {
-				o, known = own, true
-			}
-			if v != n && known && o.known() && o.term <= s.term && s.isBehind(o) {
-				left--
-			}
-		}
-		return left < len(voters)/2+1
+		return s.flags&statusCandidate != 0 && !e.canWin(n, s)
 	})
 	return rest
 }

@@ -409,30 +409,51 @@ func TestHopelessRivals(t *testing.T) {
 	own := log(0, 4, 3, 306)
 	candidate := log(statusCandidate, 4, 3, 304)
 	for _, c := range []struct {
-		name   string
-		voters string
-		others answers
-		rival  bool
+		name         string
+		voters, dead string
+		others       answers
+		rival        bool
 	}{
-		{"both others are ahead of it", "abc", answers{"b": log(0, 4, 3, 305), "c": candidate}, false},
-		{"one that is ahead has not heard of it", "abc", answers{"b": log(0, 3, 3, 305), "c": candidate}, false},
-		{"one is as far", "abc", answers{"b": log(0, 4, 3, 304), "c": candidate}, true},
-		{"one may have got its entries since it voted", "abc", answers{"b": log(0, 5, 3, 305), "c": candidate}, true},
-		{"one is silent", "abc", answers{"c": candidate}, true},
-		{"one does not run the group", "abc", answers{"b": {}, "c": candidate}, true},
-		{"it has entries of a later term", "abc", answers{"b": log(0, 4, 3, 305), "c": log(statusCandidate, 5, 4, 9)}, true},
-		{"two of five are ahead", "abcde", answers{"b": log(0, 4, 3, 305), "c": candidate}, true},
-		{"three of five are ahead", "abcde", answers{"b": log(0, 4, 3, 305), "d": log(0, 4, 3, 306), "c": candidate}, false},
-		{"two of four are ahead", "abcd", answers{"b": log(0, 4, 3, 305), "c": candidate}, false},
-		{"two candidates", "abc", answers{"b": log(statusCandidate, 4, 3, 305), "c": candidate}, true},
+		{"both others are ahead of it", "abc", "", answers{"b": log(0, 4, 3, 305), "c": candidate}, false},
+		{"one that is ahead has not heard of it", "abc", "", answers{"b": log(0, 3, 3, 305), "c": candidate}, false},
+		{"one is as far", "abc", "", answers{"b": log(0, 4, 3, 304), "c": candidate}, true},
+		{"one may have got its entries since it voted", "abc", "", answers{"b": log(0, 5, 3, 305), "c": candidate}, true},
+		{"one is silent", "abc", "", answers{"c": candidate}, true},
+		{"one is dead", "abc", "b", answers{"c": candidate}, false},
+		{"one is dead, but this one may have voted for it", "abc", "b", answers{"c": log(statusCandidate, 4, 3, 306)}, true},
+		{"one has entries of its term: it has won", "abc", "", answers{"b": log(0, 4, 4, 305), "c": candidate}, true},
+		{"one does not run the group", "abc", "", answers{"b": {}, "c": candidate}, true},
+		{"it has entries of a later term", "abc", "", answers{"b": log(0, 4, 3, 305), "c": log(statusCandidate, 5, 4, 9)}, true},
+		{"two of five are ahead", "abcde", "", answers{"b": log(0, 4, 3, 305), "c": candidate}, true},
+		{"three of five are ahead", "abcde", "", answers{"b": log(0, 4, 3, 305), "d": log(0, 4, 3, 306), "c": candidate}, false},
+		{"two of five are ahead, one is dead", "abcde", "d", answers{"b": log(0, 4, 3, 305), "c": candidate}, false},
+		{"two of four are ahead", "abcd", "", answers{"b": log(0, 4, 3, 305), "c": candidate}, false},
+		{"two candidates, one ahead of the other", "abc", "", answers{"b": log(statusCandidate, 4, 3, 305), "c": candidate}, false},
+		{"two candidates of different terms", "abc", "", answers{"b": log(statusCandidate, 5, 3, 306), "c": candidate}, true},
+		{"a candidate that has less votes for certain", "abcd", "", answers{"b": log(statusCandidate, 4, 3, 306), "c": log(statusCandidate, 4, 3, 306)}, true},
+		{"three candidates of four", "abcd", "", answers{"b": log(statusCandidate, 4, 3, 306), "c": log(statusCandidate, 4, 3, 306), "d": log(statusCandidate, 4, 3, 306)}, false},
 	} {
 		var voters []transport.NodeID
 		for _, v := range c.voters {
 			voters = append(voters, transport.NodeID(v))
 		}
+		e := electorate{voters: voters, local: "a", own: own, others: c.others, dead: func(n transport.NodeID) bool { return strings.Contains(c.dead, string(n)) }}
 		n := len(c.others)
-		if got := hasRival(own, withoutHopeless(voters, "a", own, c.others)); got != c.rival || len(c.others) != n {
+		if got := hasRival(own, e.rivals()); got != c.rival || len(c.others) != n {
 			t.Errorf("%s: a rival: %v", c.name, got)
 		}
+	}
+}
+
+// A candidate that was asked a moment ago may lead by now, and this replica have its first entry.
+func TestRivalThatHasWon(t *testing.T) {
+	own := replicaStatus{flags: statusKnown, term: 4, lastTerm: 4, lastIndex: 307}
+	rival := replicaStatus{flags: statusKnown | statusCandidate, term: 4, lastTerm: 3, lastIndex: 306}
+	e := electorate{
+		voters: []transport.NodeID{"a", "b", "c"}, local: "a", own: own, others: map[transport.NodeID]replicaStatus{"b": rival},
+		dead: func(n transport.NodeID) bool { return n == "c" },
+	}
+	if !hasRival(own, e.rivals()) {
+		t.Error("it is not waited for")
 	}
 }
