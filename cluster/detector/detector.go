@@ -440,11 +440,17 @@ func (d *Detector) ask(suspect transport.NodeID, others []transport.NodeID, pati
 	wg.Wait()
 }
 
-// majority is the number of nodes, this one included, that must not hear a suspect.
+// majority is the number of nodes, this one included, that must not hear a suspect: most of those that are not dead.
 func (d *Detector) majority() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return (len(d.peers)+1)/2 + 1
+	living := 1
+	for _, w := range d.peers {
+		if w.state != Dead {
+			living++
+		}
+	}
+	return living/2 + 1
 }
 
 // judge turns a finished round into a verdict. The suspect may have been heard from while the

@@ -309,6 +309,46 @@ func TestFiveNodesTwoDeaths(t *testing.T) {
 	})
 }
 
+// Those that are left find one death after the other, down to two nodes, and a minority that is cut off before finds none.
+func TestOneDeathAfterTheOther(t *testing.T) {
+	for _, ids := range [][]transport.NodeID{{"a", "b", "c", "d"}, {"a", "b", "c", "d", "e"}} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newSky(t, ids...)
+			defer s.close()
+			time.Sleep(time.Second)
+			for n := len(ids) - 1; n > 1; n-- {
+				s.kill(ids[n])
+				time.Sleep(time.Second)
+				for _, x := range ids[:n] {
+					if got := s.nodes[x].det.State(ids[n]); got != Dead {
+						t.Errorf("of %v, %s judges %s %v, want dead", ids[:n+1], x, ids[n], got)
+					}
+				}
+			}
+			s.kill("b")
+			time.Sleep(10 * time.Second)
+			if got := s.nodes["a"].det.State("b"); got != Suspect {
+				t.Errorf("a alone judges b %v, want suspect", got)
+			}
+			for n := 1; n < len(ids); n++ {
+				s.revive(ids[n])
+			}
+			time.Sleep(10 * time.Second)
+			for _, x := range ids[2:] {
+				for _, y := range ids[:2] {
+					s.cut(x, y, true)
+				}
+			}
+			time.Sleep(10 * time.Second)
+			for _, y := range ids[2:] {
+				if got := s.nodes["a"].det.State(y); got != Suspect {
+					t.Errorf("a, with b, judges %s %v, want suspect", y, got)
+				}
+			}
+		})
+	}
+}
+
 func TestPeersChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSky(t, "a", "b", "c")

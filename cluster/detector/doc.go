@@ -8,7 +8,9 @@
 // or when it has not answered for Config.Silence. Before a suspect is declared
 // dead the other nodes are asked whether they hear it, because what follows a
 // death (an injected election) skips Raft's pre-vote: the verdict needs a majority
-// of all nodes of the cluster, this one included, that do not hear it.
+// of the nodes of the cluster, this one included, that do not hear it. Nodes that are dead
+// already do not count, or the third death of five, when everything the first two had has been
+// rebuilt on the others, would be nobody's to find. Of two that are left neither finds the other one dead.
 //
 // A node must not take its own starvation for the silence of others. Silence is
 // therefore counted in attended time: a tick that comes late adds no more than

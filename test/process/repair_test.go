@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -130,8 +131,11 @@ func TestLostReplicasAreRebuilt(t *testing.T) {
 			}
 		}
 	}
-	// There is nobody any more who could take these; they are back when it is.
+	// There is nobody any more who could take these; they are back when it is. The two that are left find the death, so that what it led is led by others.
 	kill(t, c.Node(2))
+	await(t, timeoutReply, "node3 is found dead", func() bool {
+		return regexp.MustCompile(`node verdict".*peer=node3/\S+ state=dead`).Match(logOf(t, c.Node(0)))
+	})
 	s := at(t, c.Node(0))
 	s.fill(plainQueue(s, "during", nil), "one")
 	time.Sleep(4 * time.Second)
