@@ -37,6 +37,7 @@ type rig struct {
 	rev     uint64
 	slip    func() // runs before a proposal is applied
 	onAsk   func() // runs with mu held after routing was asked
+	onRead  func(bytes int)
 	onFresh func() // runs when an up-to-date catalog is asked for
 	onMoved func() // runs with mu held when a target is looked for
 	again   int    // LookAgain calls
@@ -69,9 +70,13 @@ func newRig(t *testing.T, atLeastOnce bool, targets ...Target) *rig {
 		},
 		Read: func(index uint64) ([]byte, error) {
 			r.mu.Lock()
-			defer r.mu.Unlock()
+			data := r.log[index-1]
+			r.mu.Unlock()
 			r.reads.Add(1)
-			return r.log[index-1], nil
+			if r.onRead != nil {
+				r.onRead(len(data))
+			}
+			return data, nil
 		},
 		Route: func(_, exchange string, l *Letter) ([]Target, bool) {
 			r.mu.Lock()

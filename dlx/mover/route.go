@@ -61,7 +61,12 @@ func (m *Mover) route() {
 	parked, last := false, dlx.ItemID(0)
 	m.cfg.View(func(f *fsm.Machine) {
 		s = settingsOf(f)
+		size := 0
 		for _, it := range f.Outbox().Unrouted(routeMax) {
+			if size >= lookBytes {
+				break
+			}
+			size += int(it.Ref.Length)
 			items = append(items, candidate{it, f.MayStay(it.ID)})
 		}
 		parked, last = f.Outbox().Parked(fsm.ParkUnrouted) > 0, f.Outbox().Last()

@@ -23,6 +23,10 @@ const (
 	// pause follows until a later change of the catalog is looked at.
 	reviewPauseEach = 100 * time.Microsecond
 	reviewPauseMax  = 10 * time.Second
+	// reviewPauseMiB is the same for each MiB of them: all are read, which takes some 1 ms per MiB.
+	reviewPauseMiB = 4 * time.Millisecond
+	// lookBytes are read at a time to decide on letters, exceeded by one of them: other letters are moved in between.
+	lookBytes = 16 << 20
 )
 
 // review looks again at letters that have been under way to one target for a while.
@@ -32,7 +36,14 @@ type review struct {
 	at         time.Time
 	// Letters up to checked were looked at under the catalog's revision or a later one.
 	checked, revision uint64
-	notBefore         time.Time // for the next revision
+	bytes             int64     // of these letters
+	began             time.Time // when the first of them was
+	pending           int       // how many there were to look at then
+}
+
+// pause is how long after its begin a look of a later revision may follow.
+func (r *review) pause() time.Duration {
+	return min(time.Duration(r.pending)*reviewPauseEach+time.Duration(r.bytes>>20)*reviewPauseMiB, reviewPauseMax)
 }
 
 // begin starts over for a changed catalog, when all are looked at and the pause is over. It
@@ -42,11 +53,11 @@ func (r *review) begin(revision uint64, pending int) (wait time.Duration) {
 		return 0
 	}
 	now := time.Now()
-	if wait = r.notBefore.Sub(now); wait > 0 {
+	if wait = r.began.Add(r.pause()).Sub(now); wait > 0 {
 		return wait
 	}
 	r.checked, r.revision = 0, revision
-	r.notBefore = now.Add(min(time.Duration(pending)*reviewPauseEach, reviewPauseMax))
+	r.began, r.pending, r.bytes = now, pending, 0
 	return 0
 }
 
@@ -84,6 +95,7 @@ func (m *Mover) review(t dlx.Target, f *flight) bool {
 	}
 	items, s, after := m.underWay(t.Queue, from, old)
 	for i := range items {
+		r.bytes += int64(items[i].Ref.Length)
 		differs, ok := m.differs(&items[i], s)
 		if !ok {
 			return false
@@ -108,13 +120,15 @@ func (m *Mover) underWay(target, after, old uint64) (items []dlx.Item, s deadSet
 	refs := func(it dlx.Item) queue.Ref { return it.Ref }
 	for _, limit := range []int{reviewMax, reviewScattered} {
 		items, last = items[:0], after
+		size := 0
 		m.cfg.View(func(fm *fsm.Machine) {
 			s = settingsOf(fm)
 			for _, p := range fm.Outbox().Pending(target, after, limit) {
-				if p.Seq > old {
+				if p.Seq > old || size >= lookBytes {
 					break
 				}
 				last = p.Seq
+				size += int(p.Ref.Length)
 				if it, ok := fm.Outbox().Item(p.Item); ok && it.Reason != dlx.Transaction && it.Reason != dlx.Redrive {
 					items = append(items, it)
 				}

@@ -244,3 +244,74 @@ func TestParkedLettersHoldUpNobody(t *testing.T) {
 		}
 	})
 }
+
+// To decide on large letters each of them has to be read. Other letters of their queue move in between, and not all is read for each change of a
+// catalog that changes all the time.
+func TestLooksAtLargeLettersHoldUpNobody(t *testing.T) {
+	const letters, each = 40, 4 << 20
+	large := slices.Repeat([]string{string(make([]byte, each))}, letters)
+	slow := func(t *testing.T) *rig {
+		r := newRig(t, true, Target{5, "a"}, Target{6, "b"})
+		r.onRead = func(bytes int) { time.Sleep(time.Duration(bytes>>20) * time.Millisecond) }
+		return r
+	}
+	// next is how long the next letter takes to a target that takes letters at once.
+	next := func(r *rig) time.Duration {
+		r.take(6)
+		begun := time.Now()
+		r.die("small")
+		for len(r.take(6)) == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		return time.Since(begun)
+	}
+	run(t, "under way", func(t *testing.T) {
+		r := slow(t)
+		defer r.m.Stop()
+		for i := range large { // one entry each
+			r.die(large[i])
+		}
+		time.Sleep(3 * time.Second)
+		r.answer(wire.TransferAnswer{Target: 6, UpTo: letters})
+		r.answer(wire.TransferAnswer{Target: 5, Full: true})
+		time.Sleep(3 * time.Second)
+		r.reads.Store(0)
+		r.routes(Target{5, "a"}, Target{6, "b"})
+		r.m.Wake()
+		time.Sleep(time.Millisecond) // it looks
+		if took := next(r); took > 50*time.Millisecond {
+			t.Errorf("a letter waits for %v", took)
+		}
+		for range 1000 {
+			r.routes(Target{5, "a"}, Target{6, "b"})
+			r.m.Wake()
+			time.Sleep(10 * time.Millisecond)
+		}
+		if n := r.reads.Load(); n < letters || n > 20*letters {
+			t.Errorf("%d letters were read in ten seconds, and %d wait", n, letters)
+		}
+	})
+	run(t, "without a route", func(t *testing.T) {
+		r := slow(t)
+		defer r.m.Stop()
+		r.routes()
+		for i := range large {
+			r.die(large[i])
+		}
+		time.Sleep(3 * time.Second)
+		if n := r.count(dlx.ParkedUnrouted); n != letters {
+			t.Fatalf("%d parked", n)
+		}
+		// What is looked at again stands before the next letters: but what has a way is sent.
+		r.routes(Target{6, "b"})
+		r.propose(fsm.Release{Kind: fsm.ParkUnrouted})
+		r.m.Wake()
+		begun := time.Now()
+		for len(r.take(6)) == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		if took := time.Since(begun); took > 50*time.Millisecond {
+			t.Errorf("the first is sent after %v", took)
+		}
+	})
+}

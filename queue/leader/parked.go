@@ -21,8 +21,9 @@ type parked struct {
 type pass struct {
 	state passState
 	// upTo is the newest letter that the pass, or what came meanwhile, has to be over with.
-	upTo dlx.ItemID
-	n    int // letters released
+	upTo  dlx.ItemID
+	n     int   // letters released
+	bytes int64 // of their bodies, about
 }
 
 type passState uint8
@@ -34,10 +35,11 @@ const (
 	passRest               // those that came meanwhile are
 )
 
-// Bounds of looking again: the work grows with the number of parked letters, so does
+// Bounds of looking again: the work grows with the number of parked letters and with their bytes, which are all read, so does
 // the pause.
 const (
 	releasePauseEach = 50 * time.Microsecond
+	releasePauseMiB  = 4 * time.Millisecond
 	releasePauseMax  = 5 * time.Second
 	// topologyPause is the least time between two looks.
 	topologyPause = 20 * time.Millisecond
@@ -49,9 +51,11 @@ func (l *Leader) releaseParked() {
 	if !l.parked.look && !l.closing.closed || l.phase == phaseOpen {
 		return
 	}
-	var unrouted, cycles int
+	var unrouted, cycles, all int
+	var bytes int64
 	l.replica.View(func(m *fsm.Machine) {
 		unrouted, cycles = m.Outbox().Parked(fsm.ParkUnrouted), m.Outbox().Parked(fsm.ParkCycle)
+		all, bytes = m.Outbox().Len(), m.Outbox().Bytes()
 	})
 	if !l.closing.closed && !l.parked.cycles {
 		cycles = 0
@@ -71,8 +75,8 @@ func (l *Leader) releaseParked() {
 		l.cfg.Logger.Warn("dead letters without a route end with their queue", "queue", l.cfg.Queue, "messages", unrouted+cycles)
 	}
 	l.parked.look, l.parked.cycles = false, false
-	l.parked.after = time.Now().Add(releasePause(unrouted + cycles))
-	l.parked.pass = pass{state: passProposed, n: unrouted + cycles}
+	l.parked.pass = pass{state: passProposed, n: unrouted + cycles, bytes: bytes / int64(all) * int64(unrouted+cycles)}
+	l.parked.after = time.Now().Add(l.parked.pass.pause())
 	if unrouted > 0 {
 		l.pending.add(fsm.Release{Kind: fsm.ParkUnrouted}, false)
 	}
@@ -85,9 +89,9 @@ func (l *Leader) releaseParked() {
 	})
 }
 
-// releasePause is the least time between two looks at n parked letters, from the end of the first.
-func releasePause(n int) time.Duration {
-	return min(topologyPause+time.Duration(n)*releasePauseEach, releasePauseMax)
+// pause is the least time between this look and the next, from the end of this one.
+func (p *pass) pause() time.Duration {
+	return min(topologyPause+time.Duration(p.n)*releasePauseEach+time.Duration(p.bytes>>20)*releasePauseMiB, releasePauseMax)
 }
 
 // passing tells whether the newest pass is not over, or the letters that came while it went on
@@ -107,7 +111,7 @@ func (l *Leader) passing() bool {
 	case left:
 		return true
 	case p.state == passOn:
-		l.parked.after = time.Now().Add(releasePause(p.n))
+		l.parked.after = time.Now().Add(p.pause())
 		p.state, p.upTo = passRest, last
 		return l.passing()
 	}

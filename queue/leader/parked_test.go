@@ -1,6 +1,7 @@
 package leader
 
 import (
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -67,6 +68,38 @@ func TestParkedLettersAreAllLookedAt(t *testing.T) {
 		}
 		if last == letters || looks[last] == 0 {
 			t.Errorf("%d letters, the newest looked at %d times", last, looks[last])
+		}
+	})
+}
+
+// Large parked letters are not read anew for each change of a catalog that changes all the time.
+func TestLargeParkedLettersAreLookedAtSeldom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const letters, each, looking = 8, 4 << 20, 2 * time.Second
+		a := node(1)
+		set := plain()
+		set.DeadLetter, set.AtLeastOnce, set.MaxLength = true, true, 0
+		r := newRig(t, set, a)
+		defer r.l.Stop()
+		r.answerRoll(a)
+		r.publish(a, slices.Repeat([]string{string(make([]byte, each))}, letters)...)
+		looks := 0
+		for until := time.Now().Add(looking); time.Now().Before(until); time.Sleep(time.Millisecond) {
+			r.l.CatalogChanged()
+			synctest.Wait()
+			c := fsm.Route{}
+			r.replica.View(func(m *fsm.Machine) {
+				for _, it := range m.Outbox().Unrouted(letters) {
+					c.Items = append(c.Items, fsm.Routed{Item: it.ID, NoRoute: fsm.ParkUnrouted})
+				}
+			})
+			if len(c.Items) > 0 {
+				looks++
+				r.propose(c)
+			}
+		}
+		if most := 2 + int(looking/(letters*each>>20*releasePauseMiB)); looks < 2 || looks > most {
+			t.Errorf("looked %d times, want %d at most", looks, most)
 		}
 	})
 }
