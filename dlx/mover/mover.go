@@ -92,7 +92,7 @@ const (
 	transferBytes = 256 << 10
 	withdrawMax   = 4096 // withdrawals that the log has not recorded: answers name them all
 	answerTimeout = time.Second
-	// A target that has not answered anything for quietAfter may be asleep and lose what wakes it: that is said again, after quietTimeout first and
+	// A target that has not answered anything for quietAfter may be asleep and lose what wakes it: it is asked how it stands, after quietTimeout first and
 	// twice as long each time, quietRepeats times.
 	quietAfter      = 30 * time.Second
 	quietTimeout    = 40 * time.Millisecond
@@ -293,8 +293,11 @@ func (m *Mover) take(a *wire.TransferAnswer) {
 		m.show(a.Target, Moving, "")
 	}
 	refused := a.Full || a.Gap && !progress
-	if refused {
+	switch {
+	case refused:
 		f.pause()
+	case progress && !a.Gap && !a.Full:
+		f.notBefore = time.Time{} // it takes what it is sent
 	}
 	f.answered(refused, progress)
 }

@@ -321,13 +321,46 @@ func TestMove(t *testing.T) {
 		defer r.m.Stop()
 		r.die("1")
 		want(t, r.take(5), "1:1")
-		time.Sleep(quietTimeout) // it may have slept
-		want(t, r.take(5), "1:1")
-		time.Sleep(answerTimeout - quietTimeout)
-		want(t, distinct(r.take(5)), "1:1")
+		time.Sleep(answerTimeout)
+		if n := r.asks(5); n < quietRepeats {
+			t.Errorf("asked %d times", n)
+		}
+		want(t, r.take(5))
 		if r.moved != 1 {
 			t.Errorf("looked for the target %d times", r.moved)
 		}
+	})
+	run(t, "a target that slept", func(t *testing.T) {
+		r := newRig(t, false, Target{5, "a"})
+		defer r.m.Stop()
+		r.die("1")
+		want(t, r.take(5), "1:1")
+		time.Sleep(quietTimeout)
+		if n := r.asks(5); n != 1 {
+			t.Errorf("asked %d times", n)
+		}
+		r.answer(wire.TransferAnswer{Target: 5})
+		want(t, r.take(5), "1:1")
+		r.answer(wire.TransferAnswer{Target: 5, UpTo: 1})
+		if n := r.len(); n != 0 {
+			t.Errorf("%d items are left", n)
+		}
+	})
+	run(t, "a target that has it and is slow", func(t *testing.T) {
+		r := newRig(t, false, Target{5, "a"})
+		defer r.m.Stop()
+		r.die("1")
+		want(t, r.take(5), "1:1")
+		for range 300 {
+			time.Sleep(quietTimeout)
+			if r.asks(5) > 0 {
+				r.answer(wire.TransferAnswer{Target: 5, Gap: true})
+			}
+		}
+		want(t, r.take(5))
+		r.answer(wire.TransferAnswer{Target: 5, UpTo: 1})
+		r.die("2")
+		want(t, r.take(5), "2:2") // at once
 	})
 	run(t, "an answer for what was never sent", func(t *testing.T) {
 		r := newRig(t, false, Target{5, "a"})

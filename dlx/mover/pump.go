@@ -85,7 +85,7 @@ func (m *Mover) pumpTarget(t dlx.Target) {
 	if _, short := f.patience(now); short && f.awaits() && !now.Before(f.deadline) {
 		f.repeats++
 		f.rewind(f.acked)
-		f.asked = false
+		f.doubt, f.asked = true, false
 	}
 	if f.awaits() && !now.Before(f.deadline) {
 		// No answer: the leader moved, a link broke, or it takes its time.

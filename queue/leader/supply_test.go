@@ -112,3 +112,29 @@ func TestNodeFullOfTransfers(t *testing.T) {
 	r.l.Stop()
 	eventually(t, "the end of what waits", func() bool { return flight.waiting.Load() == flightMax })
 }
+
+// A source that asks while what it has sent is not committed is not told to send it again.
+func TestUncommittedLettersAreNotAskedForAgain(t *testing.T) {
+	const source = 100
+	a := node(1)
+	r := newRig(t, plain(), a)
+	r.answerRoll(a)
+	slow := r.relead(func(uint64) bool { return true })
+	r.answerRoll(a)
+	r.l.Receive(a.ID, transfer(source, 1, "x"))
+	r.l.Receive(a.ID, transfer(source, 1))
+	eventually(t, "an answer", func() bool {
+		list := r.answers()
+		for _, ans := range list {
+			if ans.UpTo != 0 || !ans.Gap {
+				t.Fatalf("answered %+v", ans)
+			}
+		}
+		return len(list) > 0
+	})
+	slow.let(1)
+	eventually(t, "the end", func() bool {
+		r.l.Receive(a.ID, transfer(source, 2))
+		return slices.ContainsFunc(r.answers(), func(ans *wire.TransferAnswer) bool { return ans.UpTo == 1 && !ans.Gap })
+	})
+}

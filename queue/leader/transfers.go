@@ -58,8 +58,8 @@ func (l *Leader) onTransfer(from string, m *wire.Transfer) {
 	switch {
 	case end <= t.next:
 		a := l.stands(s)
-		if len(m.In.Items) == 0 { // the source asks whether it is to send some
-			a.Full, a.Gap = !m.Urgent && l.full(), !l.mayWait()
+		if len(m.In.Items) == 0 { // the source asks whether it is to send some; not while what it has sent is not committed
+			a.Full, a.Gap = !m.Urgent && l.full(), !l.mayWait() || a.UpTo+1 < t.next
 		}
 		l.sendTransferAnswer(t, a)
 	case m.In.First > t.next || !l.mayWait():
