@@ -68,21 +68,24 @@ func (n *running) serveHTTP(context.Context) error {
 
 // serveDebug adds what tests and operators look at. guard is put before what is not for everybody.
 func (n *running) serveDebug(mux *http.ServeMux, guard func(http.HandlerFunc) http.HandlerFunc) {
-	mux.HandleFunc("GET /debug/queues", func(w http.ResponseWriter, r *http.Request) {
-		if !n.ready.Load() {
-			http.Error(w, errNotReady.Error(), http.StatusServiceUnavailable)
-			return
-		}
-		w.Header().Set("Content-Type", "application/json")
-		if err := json.NewEncoder(w).Encode(n.broker.Queues(r.Context())); err != nil {
-			n.log.Debug("answer not written", "err", err)
-		}
-	})
+	mux.Handle("GET /debug/queues", inTurn(inTime(http.HandlerFunc(n.serveQueues), openAnswers), openAnswersMax, timeoutOpenAnswer))
 	mux.HandleFunc("GET /debug/pprof/", guard(pprof.Index))
 	mux.HandleFunc("GET /debug/pprof/profile", guard(pprof.Profile))
 	mux.HandleFunc("GET /debug/pprof/trace", guard(pprof.Trace))
 	mux.HandleFunc("GET /debug/pprof/block", guard(blockProfile().ServeHTTP))
 	mux.HandleFunc("GET /debug/pprof/mutex", guard(mutexProfile().ServeHTTP))
+}
+
+// serveQueues describes all queues.
+func (n *running) serveQueues(w http.ResponseWriter, r *http.Request) {
+	if !n.ready.Load() {
+		http.Error(w, errNotReady.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if err := json.NewEncoder(w).Encode(n.broker.Queues(r.Context())); err != nil {
+		n.log.Debug("answer not written", "err", err)
+	}
 }
 
 // serveProbes adds health checks, which ask for no login, and figures.

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"testing"
 	"time"
 )
@@ -70,4 +71,86 @@ func TestTimedBody(t *testing.T) {
 		time.Sleep(2 * limit)
 		fmt.Fprint(nc, "POST /long HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\n{}")
 	}
+}
+
+// TestAnswersInTime: who does not read an answer, or reads too little of it, gives its turn back; who reads gets all of it, and the next answer on the
+// same connection.
+func TestAnswersInTime(t *testing.T) {
+	const size = 32 << 20 // more than sockets hold
+	limits := answerLimits{part: 64 << 10, stalled: 300 * time.Millisecond, whole: 3 * time.Second}
+	ended := make(chan error, 1)
+	answer := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, err := w.Write(make([]byte, size))
+		ended <- err
+	})
+	server := httptest.NewServer(timedBody(inTurn(inTime(answer, limits), 1, time.Minute), time.Minute))
+	defer server.Close()
+	ask := func() net.Conn {
+		nc, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", server.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { nc.Close() })
+		fmt.Fprint(nc, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+		return nc
+	}
+	cut := func(what string) {
+		t.Helper()
+		select {
+		case err := <-ended:
+			if !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("%s: the answer ended with %v", what, err)
+			}
+		case <-time.After(30 * time.Second):
+			t.Fatalf("%s: the answer does not end", what)
+		}
+	}
+	ask()
+	cut("a client that reads nothing")
+	trickle := ask()
+	go func() {
+		b := make([]byte, 64<<10)
+		for {
+			if _, err := trickle.Read(b); err != nil {
+				return
+			}
+			time.Sleep(limits.stalled / 10)
+		}
+	}()
+	cut("a client that reads too little")
+	nc := ask()
+	_ = nc.SetDeadline(time.Now().Add(30 * time.Second))
+	r := bufio.NewReader(nc)
+	for range 2 {
+		resp, err := http.ReadResponse(r, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, err := io.Copy(io.Discard, resp.Body)
+		resp.Body.Close()
+		if ended := <-ended; n != size || err != nil || ended != nil {
+			t.Fatalf("a client that reads got %d bytes: %v, %v", n, err, ended)
+		}
+		time.Sleep(2 * limits.stalled) // the last deadline passes
+		fmt.Fprint(nc, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+	}
+}
+
+// TestTurns: who waits too long for a turn is told to come again.
+func TestTurns(t *testing.T) {
+	inside, leave := make(chan struct{}), make(chan struct{})
+	h := inTurn(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { inside <- struct{}{}; <-leave }), 1, 50*time.Millisecond)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil))
+	}()
+	<-inside
+	late := httptest.NewRecorder()
+	h.ServeHTTP(late, httptest.NewRequest(http.MethodGet, "/", nil))
+	if late.Code != http.StatusServiceUnavailable || late.Header().Get("Retry-After") == "" {
+		t.Errorf("who waits in vain: %d %v", late.Code, late.Header())
+	}
+	close(leave)
+	<-done
 }
