@@ -285,11 +285,11 @@ func (c *conn) logClose(err *wire.Error) {
 	if err.Code == wire.ConnectionForced {
 		level = slog.LevelInfo
 	}
-	attrs := []slog.Attr{slog.String("user", c.user.Name), slog.Any("err", err)}
+	attrs := []slog.Attr{slog.Any("err", err)}
 	if err.Code == wire.InternalError && err.Err != nil {
 		attrs = append(attrs, slog.Any("cause", err.Err)) // the client saw none of it
 	}
-	c.log.LogAttrs(context.Background(), level, "closing connection", attrs...)
+	c.say(level, "closing connection", attrs...)
 }
 
 func (c *conn) logEnd(err error) {
@@ -299,8 +299,9 @@ func (c *conn) logEnd(err error) {
 		c.log.Warn("missed heartbeats from client", "user", c.user.Name, "interval", time.Duration(c.heartbeat.Load()))
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed):
 		c.log.Debug("client closed the socket without closing the connection", "user", c.user.Name)
+	case errors.Is(err, errWrongProtocol): // that is said already
 	default:
-		c.log.Info("connection ended", "user", c.user.Name, "err", err)
+		c.say(slog.LevelInfo, "connection ended", slog.Any("err", err))
 	}
 }
 

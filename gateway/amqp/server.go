@@ -27,7 +27,9 @@ type Server struct {
 	pools   buffers
 	// assembly is the room for messages that are still arriving.
 	assembly *assembly
-	quiet    atomic.Pointer[chan struct{}] // closed when quiet ends; nil: not quiet
+	// strangers paces the log of connections without a login.
+	strangers strangers
+	quiet     atomic.Pointer[chan struct{}] // closed when quiet ends; nil: not quiet
 
 	mu        sync.Mutex
 	listeners map[net.Listener]struct{}
@@ -104,7 +106,7 @@ func (s *Server) start(nc net.Conn) {
 		_ = nc.Close()
 		if full {
 			s.stats.refused.Add(1)
-			s.log.Warn("connection limit reached", "peer", nc.RemoteAddr(), "limit", s.cfg.ConnectionsMax)
+			s.strangers.say(s.log, slog.LevelWarn, "connection limit reached", slog.Any("peer", nc.RemoteAddr()), slog.Int("limit", s.cfg.ConnectionsMax))
 		}
 		return
 	}
