@@ -15,7 +15,7 @@ func alive(conns []net.Conn) (n int) {
 		for err == nil {
 			_, err = c.Read(b[:])
 		}
-		if e, ok := err.(net.Error); ok && e.Timeout() { //nolint:errorlint // of this very call
+		if e, ok := err.(net.Error); ok && e.Timeout() {
 			n++
 		}
 	}
