@@ -2,10 +2,7 @@ package main
 
 import (
 	"math"
-	"net"
 	"syscall"
-
-	"golang.org/x/net/netutil"
 )
 
 // fileShares are how many connections clients may have open, so that they leave enough of the process's files to the log, the catalog and the links between nodes,
@@ -43,9 +40,4 @@ func openFilesMax() uint64 {
 		return math.MaxUint64
 	}
 	return limit.Cur
-}
-
-// limited lets so many connections be open on an HTTP listener: more wait.
-func limited(ln net.Listener) net.Listener {
-	return netutil.LimitListener(ln, sharesOf(openFilesMax(), fileShares{http: httpConnectionsMax}).http)
 }

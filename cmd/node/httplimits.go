@@ -9,7 +9,7 @@ import (
 
 // What clients may take of an HTTP listener before they have logged in. Other answers than those of inTime have no limit of time: backups, logs and events go on.
 const (
-	// httpConnectionsMax bounds the open connections of a listener, if there are files enough (limited): more wait.
+	// httpConnectionsMax bounds the open connections of a listener, if there are files enough (sharesOf): for more, idle ones are closed.
 	httpConnectionsMax = 4096
 	// httpHeadMax bounds the head of a request, in bytes; net/http reads 4 KiB more. Its own bound is 1 MiB, which so many connections may
 	// hold at once.
