@@ -1,6 +1,7 @@
 package amqp
 
 import (
+	"container/list"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -59,6 +60,8 @@ type conn struct {
 	sender  chan struct{}
 	sending sync.Mutex
 	done    chan struct{} // closed when the connection has ended
+	arrived time.Time
+	greets  *list.Element // in the server's greeting until the client has said who it is; guarded by the server's mu
 
 	// Any goroutine:
 	failures          chan struct{}                  // capacity 1: the broker has ended channels
@@ -84,7 +87,7 @@ func newConn(s *Server, nc net.Conn) *conn {
 		srv: s, nc: nc, log: s.log.With("peer", nc.RemoteAddr().String()),
 		out:      newOutbox(s.cfg.WriteBufferBytes, &s.pools, s.cfg.Unread),
 		channels: map[uint16]*channel{}, sender: make(chan struct{}), done: make(chan struct{}),
-		failures: make(chan struct{}, 1),
+		failures: make(chan struct{}, 1), arrived: time.Now(),
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.in = inbound{c: c}

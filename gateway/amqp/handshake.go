@@ -35,6 +35,7 @@ func (c *conn) handshake() error {
 	if err != nil {
 		return err
 	}
+	c.srv.greeted(c)
 	if err := c.login(start, mechanisms); err != nil {
 		return err
 	}
