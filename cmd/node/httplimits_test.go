@@ -73,31 +73,49 @@ func TestTimedBody(t *testing.T) {
 	}
 }
 
-// TestAnswersInTime: who does not read an answer, or reads too little of it, gives its turn back; who reads gets all of it, and the next answer on the
-// same connection.
-func TestAnswersInTime(t *testing.T) {
-	const size = 32 << 20 // more than sockets hold
-	limits := answerLimits{part: 64 << 10, stalled: 300 * time.Millisecond, whole: 3 * time.Second}
-	ended := make(chan error, 1)
+// inTimeRig is a server of answers of so many bytes, one at a time, which have limits.
+type inTimeRig struct {
+	*testing.T
+
+	addr  string
+	ended chan error // what writing an answer ended with
+}
+
+func newInTimeRig(t *testing.T, size int, limits answerLimits) *inTimeRig {
+	t.Helper()
+	r := &inTimeRig{T: t, ended: make(chan error, 1)}
 	answer := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, err := w.Write(make([]byte, size))
-		ended <- err
+		r.ended <- err
 	})
 	server := httptest.NewServer(timedBody(inTurn(inTime(answer, limits), 1, time.Minute), time.Minute))
-	defer server.Close()
-	ask := func() net.Conn {
-		nc, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", server.Listener.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { nc.Close() })
-		fmt.Fprint(nc, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
-		return nc
+	t.Cleanup(server.Close)
+	r.addr = server.Listener.Addr().String()
+	return r
+}
+
+func (r *inTimeRig) ask() net.Conn {
+	r.Helper()
+	nc, err := (&net.Dialer{}).DialContext(r.Context(), "tcp", r.addr)
+	if err != nil {
+		r.Fatal(err)
 	}
+	r.Cleanup(func() { nc.Close() })
+	_ = nc.SetDeadline(time.Now().Add(time.Minute))
+	fmt.Fprint(nc, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+	return nc
+}
+
+const largeAnswer = 32 << 20 // more than sockets hold
+
+// TestUnreadAnswersEnd: who does not read an answer, or reads too little of it, gives its turn back.
+func TestUnreadAnswersEnd(t *testing.T) {
+	limits := answerLimits{part: 64 << 10, stalled: 300 * time.Millisecond, whole: 3 * time.Second}
+	r := newInTimeRig(t, largeAnswer, limits)
 	cut := func(what string) {
 		t.Helper()
 		select {
-		case err := <-ended:
+		case err := <-r.ended:
 			if !errors.Is(err, os.ErrDeadlineExceeded) {
 				t.Errorf("%s: the answer ended with %v", what, err)
 			}
@@ -105,10 +123,10 @@ func TestAnswersInTime(t *testing.T) {
 			t.Fatalf("%s: the answer does not end", what)
 		}
 	}
-	ask()
+	r.ask()
 	cut("a client that reads nothing")
-	trickle := ask()
-	go func() {
+	trickle := r.ask()
+	go func() { // ends with the connection
 		b := make([]byte, 64<<10)
 		for {
 			if _, err := trickle.Read(b); err != nil {
@@ -118,21 +136,38 @@ func TestAnswersInTime(t *testing.T) {
 		}
 	}()
 	cut("a client that reads too little")
-	nc := ask()
-	_ = nc.SetDeadline(time.Now().Add(30 * time.Second))
-	r := bufio.NewReader(nc)
-	for range 2 {
-		resp, err := http.ReadResponse(r, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		n, err := io.Copy(io.Discard, resp.Body)
-		resp.Body.Close()
-		if ended := <-ended; n != size || err != nil || ended != nil {
-			t.Fatalf("a client that reads got %d bytes: %v, %v", n, err, ended)
-		}
-		time.Sleep(2 * limits.stalled) // the last deadline passes
-		fmt.Fprint(nc, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+}
+
+// TestAnswersInTime: who reads gets all of an answer, and the next one on the same connection when the time for the first is over.
+func TestAnswersInTime(t *testing.T) {
+	for name, c := range map[string]struct {
+		size   int
+		limits answerLimits
+		pause  time.Duration
+	}{
+		"large": {largeAnswer, answerLimits{part: 64 << 10, stalled: time.Minute, whole: time.Minute}, 0},
+		"small": {1000, answerLimits{part: 64 << 10, stalled: 300 * time.Millisecond, whole: 300 * time.Millisecond}, 600 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newInTimeRig(t, c.size, c.limits)
+			nc := r.ask()
+			answers := bufio.NewReader(nc)
+			for i := range 2 {
+				if i > 0 {
+					time.Sleep(c.pause) // the time is over
+					fmt.Fprint(nc, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+				}
+				resp, err := http.ReadResponse(answers, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				n, err := io.Copy(io.Discard, resp.Body)
+				resp.Body.Close()
+				if ended := <-r.ended; n != int64(c.size) || err != nil || ended != nil {
+					t.Fatalf("a client that reads got %d bytes: %v, %v", n, err, ended)
+				}
+			}
+		})
 	}
 }
 
