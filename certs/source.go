@@ -217,6 +217,9 @@ func (s *Source) read() (*state, error) {
 		if content[i], err = readFile(path); err != nil {
 			return nil, err
 		}
+		if err := whole(content[i]); err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
 		st.sum[i] = sha256.Sum256(content[i])
 	}
 	var err error
@@ -246,6 +249,23 @@ func readFile(path string) ([]byte, error) {
 		return nil, fmt.Errorf("%s is larger than %d bytes", path, fileBytesMax)
 	}
 	return b, nil
+}
+
+// whole refuses content of which a part is no PEM, as when a file is being written: what comes before it would be taken for all, a chain without its
+// intermediate authorities, or half a bundle.
+func whole(content []byte) error {
+	const begin = "-----BEGIN "
+	begun := bytes.Count(content, []byte("\n"+begin))
+	if bytes.HasPrefix(content, []byte(begin)) {
+		begun++
+	}
+	for block, rest := pem.Decode(content); block != nil; block, rest = pem.Decode(rest) {
+		begun--
+	}
+	if begun > 0 {
+		return errors.New("a part of it is incomplete or malformed")
+	}
+	return nil
 }
 
 // pool reads a bundle. Unlike x509's own function it takes nothing that does not parse: half a bundle

@@ -6,6 +6,7 @@ import (
 	"crypto/x509/pkix"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -63,6 +64,15 @@ func open(t *testing.T, f Files, opt Options) *Source {
 	return s
 }
 
+// cut takes some bytes from the end of a file.
+func cut(path string) error {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, b[:len(b)-100], 0o600)
+}
+
 func TestOpenRefuses(t *testing.T) {
 	ca, other := authority(t, "ca"), authority(t, "other")
 	good := node(t, ca)
@@ -89,6 +99,9 @@ func TestOpenRefuses(t *testing.T) {
 		{name: "half an authority", pair: good, ca: []*pki.Authority{ca}, spoil: func(f Files) error {
 			return os.WriteFile(f.CA, []byte("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"), 0o600)
 		}, reason: "malformed"},
+		{name: "a bundle that is cut short", pair: good, ca: []*pki.Authority{ca, other}, spoil: func(f Files) error { return cut(f.CA) }, reason: "incomplete"},
+		{name: "a chain that is cut short", pair: pki.Pair{Cert: slices.Concat(good.Cert, node(t, other).Cert), Key: good.Key}, ca: []*pki.Authority{ca}, spoil: func(f Files) error { return cut(f.Cert) }, reason: "incomplete"},
+		{name: "words around them", pair: pki.Pair{Cert: slices.Concat([]byte("leaf:\n"), good.Cert, []byte("\nthe end\n")), Key: good.Key}, ca: []*pki.Authority{ca}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			f := put(t, t.TempDir(), tc.pair, tc.ca...)
@@ -192,12 +205,13 @@ func TestReload(t *testing.T) {
 	}{
 		{name: "nothing new", pair: start, ca: []*pki.Authority{first}, old: true},
 		{name: "both authorities", pair: start, ca: []*pki.Authority{first, second}, change: &Change{Authorities: true}, old: true, next: true},
-		{name: "key of another", pair: pki.Pair{Cert: start.Cert, Key: oldPeer.Key}, ca: []*pki.Authority{first, second}, failures: 1, old: true, next: true},
-		{name: "expired", pair: issue(t, second, pki.Leaf{DNS: []string{nodeName}, To: time.Now().Add(-time.Hour)}), ca: []*pki.Authority{first, second}, failures: 2, old: true, next: true},
-		{name: "a leaf whose authority is gone", pair: start, ca: []*pki.Authority{second}, failures: 3, old: true, next: true},
-		{name: "no key", pair: node(t, second), ca: []*pki.Authority{first, second}, spoil: func(f Files) error { return os.Remove(f.Key) }, failures: 4, old: true, next: true},
-		{name: "a leaf of the new one", pair: newPeer, ca: []*pki.Authority{first, second}, change: &Change{Certificate: true}, failures: 4, old: true, next: true},
-		{name: "only the new one", pair: newPeer, ca: []*pki.Authority{second}, change: &Change{Authorities: true}, failures: 4, next: true},
+		{name: "half of both authorities", pair: start, ca: []*pki.Authority{first, second}, spoil: func(f Files) error { return cut(f.CA) }, failures: 1, old: true, next: true},
+		{name: "key of another", pair: pki.Pair{Cert: start.Cert, Key: oldPeer.Key}, ca: []*pki.Authority{first, second}, failures: 2, old: true, next: true},
+		{name: "expired", pair: issue(t, second, pki.Leaf{DNS: []string{nodeName}, To: time.Now().Add(-time.Hour)}), ca: []*pki.Authority{first, second}, failures: 3, old: true, next: true},
+		{name: "a leaf whose authority is gone", pair: start, ca: []*pki.Authority{second}, failures: 4, old: true, next: true},
+		{name: "no key", pair: node(t, second), ca: []*pki.Authority{first, second}, spoil: func(f Files) error { return os.Remove(f.Key) }, failures: 5, old: true, next: true},
+		{name: "a leaf of the new one", pair: newPeer, ca: []*pki.Authority{first, second}, change: &Change{Certificate: true}, failures: 5, old: true, next: true},
+		{name: "only the new one", pair: newPeer, ca: []*pki.Authority{second}, change: &Change{Authorities: true}, failures: 5, next: true},
 	} {
 		t.Run(step.name, func(t *testing.T) {
 			f := put(t, dir, step.pair, step.ca...)

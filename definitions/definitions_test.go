@@ -281,6 +281,7 @@ func TestRefused(t *testing.T) {
 		"a key twice":             {`{"users":[],"queues":[{}],"qu\u0065ues":[]}`, `definitions have "queues" twice`, false},
 		"no UTF-8":                {"{\"queues\":[{\"name\":\"\xff\",\"vhost\":\"/\"}]}", "definitions are not UTF-8", false},
 		"a list":                  {`[]`, "definitions are not a JSON object", false},
+		"null":                    {`null`, "definitions are not a JSON object", false},
 		"queues are no list":      {`{"queues":{}}`, "queues is not a list", false},
 		"a queue is no object":    {`{"queues":["q"]}`, "number 1 of queues is not an object", false},
 		"no name":                 {`{"queues":[{}]}`, "number 1 of queues has no name", false},

@@ -47,6 +47,9 @@ func Parse(raw []byte) (*Document, error) {
 	if err := json.Unmarshal(raw, &keys); err != nil {
 		return nil, invalid("definitions are not a JSON object: %v", err)
 	}
+	if keys == nil {
+		return nil, invalid("definitions are not a JSON object: null")
+	}
 	if key, ok := twice(raw); ok {
 		return nil, invalid("definitions have %q twice", key)
 	}

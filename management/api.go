@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/warrenmq/warren/auth"
+	"github.com/warrenmq/warren/broker"
 	"github.com/warrenmq/warren/stats"
 )
 
@@ -25,13 +26,15 @@ const (
 	timeoutLargeBody = 5 * time.Minute
 )
 
-// Config is what the API is made of. All fields are required but LoginByCertificate.
+// Config is what the API is made of. All fields are required but LoginByCertificate and Renew.
 type Config struct {
 	// Login checks a user's password; from is the client's address and port. Any error is a refusal, a *HeldUp or *Busy one for now.
 	Login func(ctx context.Context, user, password, from string) (User, error)
 	// LoginByCertificate finds the user that a verified certificate names, for requests over TLS
 	// that show one and no password. Nil: there are none.
 	LoginByCertificate func(ctx context.Context, c *x509.Certificate, from string) (User, error)
+	// Renew gives a user that has logged in the tags of now; the error is that of one who was deleted. Nil: users stay what they were.
+	Renew func(broker.User) (broker.User, error)
 	// HashPassword hashes a new password. The error is a *Busy, or says what is wrong with the password.
 	HashPassword func(ctx context.Context, password, from string) (auth.PasswordHash, error)
 	// Broker changes what is the cluster's, and tells of it.
@@ -249,7 +252,11 @@ func (a *API) handle(pattern string, f func(*http.Request, User) (any, error)) {
 		if _, large := a.bodyMax[pattern]; large {
 			_ = http.NewResponseController(w).SetReadDeadline(a.now().Add(timeoutLargeBody)) // a connection has one
 		}
+		sent := a.watchBody(r, u)
 		body, err := f(r, u)
+		if sent != nil && sent.refused != nil {
+			body, err = nil, sent.refused
+		}
 		a.audit(pattern, r, u, err)
 		if err == nil {
 			body, err = narrowed(r, body)

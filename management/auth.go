@@ -7,12 +7,15 @@ import (
 	"slices"
 
 	"github.com/warrenmq/warren/auth"
+	"github.com/warrenmq/warren/broker"
 )
 
 // User is who sent a request.
 type User struct {
 	Name string
 	Tags []string
+	// Login is what the broker knows of the user, for Config.Renew.
+	Login broker.User
 }
 
 // may reports whether the user carries one of the tags.

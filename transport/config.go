@@ -122,6 +122,8 @@ type Config struct {
 	// Snapshots bounds the snapshots sent and, separately, received at a time, those of queues and those of the catalog
 	// each; 2.
 	Snapshots int
+	// GuestsMax bounds the open connections to Listener on which no node of the cluster has shown itself; 256. Beyond it the oldest is closed.
+	GuestsMax int
 }
 
 // withDefaults returns c with every unset bound filled in.
@@ -159,6 +161,7 @@ func (c Config) withDefaults() Config {
 	number(&c.Workers, 128)
 	number(&c.WorkerQueueMax, 4096)
 	number(&c.Snapshots, 2)
+	number(&c.GuestsMax, guestsMax)
 	number(&c.Level, protocolVersionMin)
 	if c.LevelMin == nil {
 		c.LevelMin = func() int { return protocolVersionMin }
@@ -211,7 +214,7 @@ func (c Config) Validate() error {
 	for name, v := range map[string]int{
 		"AppendBytesMax": d.AppendBytesMax, "PipelineDepth": d.PipelineDepth, "InboxDepth": d.InboxDepth,
 		"HeldFramesMax": d.HeldFramesMax, "QueueBytesMax": d.QueueBytesMax, "WindowBytes": d.WindowBytes,
-		"FrameBytesMax": d.FrameBytesMax, "Workers": d.Workers, "WorkerQueueMax": d.WorkerQueueMax, "Snapshots": d.Snapshots,
+		"FrameBytesMax": d.FrameBytesMax, "Workers": d.Workers, "WorkerQueueMax": d.WorkerQueueMax, "Snapshots": d.Snapshots, "GuestsMax": d.GuestsMax,
 	} {
 		need(v > 0, "transport: %s is %d, want more than 0", name, v)
 	}

@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
 	"runtime"
@@ -18,6 +19,7 @@ import (
 // writes; a reader goroutine reads and hands frames on.
 type inbound struct {
 	m       *Mesh
+	stream  context.Context //nolint:containedctx // that of the stream
 	epoch   uint64
 	from    NodeID
 	process uint64
@@ -56,7 +58,7 @@ func (m *Mesh) serveLink(stream grpc.ServerStream) error {
 		return status.Error(codes.ResourceExhausted, "too many handshakes at a time")
 	}
 	in := &inbound{
-		m: m, done: make(chan struct{}), reply: make(chan verdict, 1),
+		m: m, stream: stream.Context(), done: make(chan struct{}), reply: make(chan verdict, 1),
 		out: newOutbox(4*m.cfg.QueueBytesMax+m.cfg.FrameBytesMax, m.pool), calls: newCallContext(m.ctx),
 	}
 	if !m.spawn(func() { in.kill(in.read(stream)) }) {
@@ -181,6 +183,7 @@ func (in *inbound) handOn(seq *messageSequence, msg *rawMessage) error {
 		if err := in.m.activate(in); err != nil {
 			return err
 		}
+		known(in.stream)
 		in.active = true
 	}
 	in.mu.Lock()

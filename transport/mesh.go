@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,6 +25,7 @@ const (
 	writeBufferBytes = 60 << 10
 	grpcBytesMax     = 4 << 20 // largest gRPC message, of which a link's and a snapshot's are smaller
 	greetingsMax     = 256     // handshakes at a time
+	guestsMax        = 256     // connections on which no node of the cluster has shown itself
 	streamsMax       = 256     // concurrent streams of one connection
 	strangersMax     = 4096    // different node incarnations met in a lifetime
 )
@@ -103,7 +105,7 @@ func New(cfg Config) (*Mesh, error) {
 	m.server = grpc.NewServer(m.serverOptions()...)
 	m.server.RegisterService(service(), m)
 	m.spawn(func() {
-		if err := m.server.Serve(cfg.Listener); err != nil && m.ctx.Err() == nil {
+		if err := m.server.Serve(&guests{Listener: cfg.Listener, most: cfg.GuestsMax, closed: m.dismissed}); err != nil && m.ctx.Err() == nil {
 			cfg.Logger.Error("node listener failed", "err", err)
 		}
 	})
@@ -355,6 +357,14 @@ func (m *Mesh) refused(h hello, e *RemoteError) {
 	m.stats.hellosRefused.Add(1)
 	if m.mayLogRefusal() {
 		m.cfg.Logger.Warn("refused a link", "peer", string(h.from), "cluster", h.cluster, "err", error(e))
+	}
+}
+
+// dismissed logs that there were too many connections of strangers, at most once a second.
+func (m *Mesh) dismissed(oldest net.Addr) {
+	m.stats.hellosRefused.Add(1)
+	if m.mayLogRefusal() {
+		m.cfg.Logger.Warn("too many connections to the cluster address come from no node of the cluster, the oldest is closed", "peer", oldest.String(), "limit", m.cfg.GuestsMax)
 	}
 }
 

@@ -268,6 +268,7 @@ func (m *Mesh) serveSnapshot(stream grpc.ServerStream) error {
 	if err != nil {
 		return answerSnapshot(stream, nil, err)
 	}
+	known(stream.Context())
 	slots := m.snapIn.of(h.group)
 	select {
 	case slots <- struct{}{}:

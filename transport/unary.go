@@ -98,7 +98,7 @@ func (m *Mesh) callByAddress(ctx context.Context, req []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := m.admitCall(e); err != nil {
+	if err := m.admitCall(ctx, e); err != nil {
 		return nil, err
 	}
 	select {
@@ -112,10 +112,11 @@ func (m *Mesh) callByAddress(ctx context.Context, req []byte) ([]byte, error) {
 }
 
 // admitCall decides whether a caller may use a method by address.
-func (m *Mesh) admitCall(e envelope) error {
+func (m *Mesh) admitCall(ctx context.Context, e envelope) error {
 	cluster, open := m.cfg.ClusterID(), m.cfg.OpenCall
 	switch {
 	case cluster != "" && e.cluster == cluster:
+		known(ctx)
 		return nil
 	case cluster != "" && e.cluster != "" && open == nil:
 		return &RemoteError{Code: CodeCluster, Text: fmt.Sprintf("node %s belongs to cluster %q, you belong to %q", m.cfg.Local, cluster, e.cluster)}

@@ -45,7 +45,7 @@ func (n *running) openMesh(context.Context) (err error) {
 			return 0
 		},
 		OpenCall: bootstrap.OpenMethod, Fill: n.fill,
-		Secure: n.secure(),
+		Secure: n.secure(), GuestsMax: sharesOf(openFilesMax(), fileShares{strangers: strangersMax}).strangers,
 	})
 	if err != nil {
 		return err

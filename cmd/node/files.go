@@ -2,10 +2,7 @@ package main
 
 import (
 	"math"
-	"net"
 	"syscall"
-
-	"golang.org/x/net/netutil"
 )
 
 // fileShares are how many connections clients may have open, so that they leave enough of the process's files to the log, the catalog and the links between nodes,
@@ -13,19 +10,26 @@ import (
 type fileShares struct {
 	amqp, grpc int
 	http       int // of each listener
+	strangers  int // of the cluster address
 }
 
 // httpConnectionsMin is what an HTTP listener may have however few files there are: probes and metrics go by it, too.
 const httpConnectionsMin = 16
 
+// Of the cluster address, how many connections may be open on which no node of the cluster has shown itself: nodes do so at once.
+const (
+	strangersMin = 16
+	strangersMax = 256
+)
+
 // sharesOf divides the files that a process may have open: a half for AMQP, an eighth for gRPC and a thirty-second for each HTTP listener, of which there are five at
-// most, but no more than the given.
+// most, and for strangers at the cluster address, but no more than the given.
 func sharesOf(files uint64, most fileShares) fileShares {
 	share := func(part uint64, least, most int) int { return int(min(uint64(most), max(uint64(least), files/part))) }
 	return fileShares{
 		amqp: share(2, 1, most.amqp),
 		grpc: share(8, 1, most.grpc),
-		http: share(32, httpConnectionsMin, most.http),
+		http: share(32, httpConnectionsMin, most.http), strangers: share(32, strangersMin, most.strangers),
 	}
 }
 
@@ -36,9 +40,4 @@ func openFilesMax() uint64 {
 		return math.MaxUint64
 	}
 	return limit.Cur
-}
-
-// limited lets so many connections be open on an HTTP listener: more wait.
-func limited(ln net.Listener) net.Listener {
-	return netutil.LimitListener(ln, sharesOf(openFilesMax(), fileShares{http: httpConnectionsMax}).http)
 }

@@ -7,20 +7,20 @@ import (
 
 // TestSharesOfFiles: clients may have what the protocols allow where there are files enough, and where there are few they leave some to the log.
 func TestSharesOfFiles(t *testing.T) {
-	most := fileShares{amqp: 10000, grpc: 10000, http: 4096}
+	most := fileShares{amqp: 10000, grpc: 10000, http: 4096, strangers: 256}
 	for files, want := range map[uint64]fileShares{
 		math.MaxUint64: most,
 		1 << 20:        most,
-		65536:          {10000, 8192, 2048},
-		1024:           {512, 128, 32},
-		256:            {128, 32, 16},
-		0:              {1, 1, 16},
+		65536:          {10000, 8192, 2048, 256},
+		1024:           {512, 128, 32, 32},
+		256:            {128, 32, 16, 16},
+		0:              {1, 1, 16, 16},
 	} {
 		got := sharesOf(files, most)
 		if got != want {
 			t.Errorf("of %d files: %+v, want %+v", files, got, want)
 		}
-		if sum := got.amqp + got.grpc + 5*got.http; files >= 1024 && uint64(sum) > files/5*4 {
+		if sum := got.amqp + got.grpc + 5*got.http + got.strangers; files >= 1024 && uint64(sum) > files/6*5 {
 			t.Errorf("of %d files clients may take %d", files, sum)
 		}
 	}

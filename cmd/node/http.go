@@ -38,19 +38,19 @@ func (n *running) serveHTTP(context.Context) error {
 	mux.HandleFunc("POST /api/warren/recovery/cluster", func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "only on the node's control socket: warren ctl --local recover_cluster", http.StatusForbidden)
 	})
-	n.serveOn("http", mux, limited(n.listeners.http))
+	n.serveOn("http", mux, n.listeners.http, nil)
 	if n.listeners.https != nil {
-		n.serveOn("https", mux, tls.NewListener(limited(n.listeners.https), n.clientTLS.ServerConfig(n.clientAuth(), "http/1.1")))
+		n.serveOn("https", mux, n.listeners.https, n.clientTLS.ServerConfig(n.clientAuth(), "http/1.1"))
 	}
 	if n.listeners.health != nil {
 		probes := http.NewServeMux()
 		n.serveProbes(probes)
-		n.serveOn("health", probes, limited(n.listeners.health))
+		n.serveOn("health", probes, n.listeners.health, nil)
 	}
 	if n.listeners.metrics != nil {
 		figures := http.NewServeMux()
 		n.serveMetrics(figures)
-		n.serveOn("metrics", figures, limited(n.listeners.metrics))
+		n.serveOn("metrics", figures, n.listeners.metrics, nil)
 	}
 	if n.listeners.debug != nil {
 		if addr := n.listeners.debug.Addr().String(); !localAddr(addr) {
@@ -58,7 +58,7 @@ func (n *running) serveHTTP(context.Context) error {
 		}
 		debug := http.NewServeMux()
 		n.serveDebug(debug, func(h http.HandlerFunc) http.HandlerFunc { return h })
-		n.serveOn("debug", debug, limited(n.listeners.debug))
+		n.serveOn("debug", debug, n.listeners.debug, nil)
 	}
 	if err := n.serveControl(); err != nil {
 		return fmt.Errorf("control socket: %w", err)
@@ -68,21 +68,24 @@ func (n *running) serveHTTP(context.Context) error {
 
 // serveDebug adds what tests and operators look at. guard is put before what is not for everybody.
 func (n *running) serveDebug(mux *http.ServeMux, guard func(http.HandlerFunc) http.HandlerFunc) {
-	mux.HandleFunc("GET /debug/queues", func(w http.ResponseWriter, r *http.Request) {
-		if !n.ready.Load() {
-			http.Error(w, errNotReady.Error(), http.StatusServiceUnavailable)
-			return
-		}
-		w.Header().Set("Content-Type", "application/json")
-		if err := json.NewEncoder(w).Encode(n.broker.Queues(r.Context())); err != nil {
-			n.log.Debug("answer not written", "err", err)
-		}
-	})
+	mux.Handle("GET /debug/queues", inTurn(inTime(http.HandlerFunc(n.serveQueues), openAnswers), openAnswersMax, timeoutOpenAnswer))
 	mux.HandleFunc("GET /debug/pprof/", guard(pprof.Index))
 	mux.HandleFunc("GET /debug/pprof/profile", guard(pprof.Profile))
 	mux.HandleFunc("GET /debug/pprof/trace", guard(pprof.Trace))
 	mux.HandleFunc("GET /debug/pprof/block", guard(blockProfile().ServeHTTP))
 	mux.HandleFunc("GET /debug/pprof/mutex", guard(mutexProfile().ServeHTTP))
+}
+
+// serveQueues describes all queues.
+func (n *running) serveQueues(w http.ResponseWriter, r *http.Request) {
+	if !n.ready.Load() {
+		http.Error(w, errNotReady.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if err := json.NewEncoder(w).Encode(n.broker.Queues(r.Context())); err != nil {
+		n.log.Debug("answer not written", "err", err)
+	}
 }
 
 // serveProbes adds health checks, which ask for no login, and figures.
@@ -92,13 +95,18 @@ func (n *running) serveProbes(mux *http.ServeMux) {
 	n.serveMetrics(mux)
 }
 
-// serveOn serves HTTP on ln until the node is closed. Each listener has a server of its own: net/http sets one up in Serve, which is
+// serveOn serves HTTP on ln until the node is closed, over TLS if secure is not nil. Each listener has a server of its own: net/http sets one up in Serve, which is
 // not for two at a time.
-func (n *running) serveOn(name string, mux *http.ServeMux, ln net.Listener) {
+func (n *running) serveOn(name string, mux *http.ServeMux, ln net.Listener, secure *tls.Config) {
+	conns := newHTTPConns(ln, sharesOf(openFilesMax(), fileShares{http: httpConnectionsMax}).http)
+	ln = conns
+	if secure != nil {
+		ln = tls.NewListener(conns, secure)
+	}
 	server := &http.Server{
 		Handler: timedBody(direct(mux), timeoutHTTPBody), ReadHeaderTimeout: timeoutHTTP, IdleTimeout: timeoutHTTPIdle,
-		MaxHeaderBytes: httpHeadMax,
-		ErrorLog:       slog.NewLogLogger(n.log.Handler(), slog.LevelDebug), // what foreign clients do wrong
+		MaxHeaderBytes: httpHeadMax, ConnState: conns.state,
+		ErrorLog: slog.NewLogLogger(n.log.Handler(), slog.LevelDebug), // what foreign clients do wrong
 	}
 	go func() {
 		if err := server.Serve(ln); !errors.Is(err, http.ErrServerClosed) {

@@ -86,12 +86,12 @@ func (n *running) logInHTTP(ctx context.Context, user, password, from string) (m
 	if e, ok := errors.AsType[*broker.Error](err); ok && e.Kind == broker.Unavailable {
 		err = &management.Busy{Reason: e.Text}
 	}
-	return management.User{Name: u.Name, Tags: u.Tags}, err
+	return management.User{Name: u.Name, Tags: u.Tags, Login: u}, err
 }
 
 func (n *running) logInByCertificate(ctx context.Context, c *x509.Certificate, from string) (management.User, error) {
 	u, err := n.broker.LoginExternal(ctx, n.peerName().Of(c), nil, loopback(from))
-	return management.User{Name: u.Name, Tags: u.Tags}, err
+	return management.User{Name: u.Name, Tags: u.Tags, Login: u}, err
 }
 
 // hostOf is an address without its port.

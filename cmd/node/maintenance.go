@@ -119,6 +119,6 @@ func (n *running) serveControl() error {
 	n.serveProbes(mux)
 	mux.HandleFunc("/api/", func(w http.ResponseWriter, r *http.Request) { n.serveManagement(w, management.AsOperator(r)) })
 	mux.HandleFunc("POST /api/warren/recovery/cluster", n.serveRecoverCluster)
-	n.serveOn("control socket", mux, ln)
+	n.serveOn("control socket", mux, ln, nil)
 	return nil
 }

@@ -17,7 +17,7 @@ import (
 
 // serveMetrics adds /metrics and what is below it.
 func (n *running) serveMetrics(mux *http.ServeMux) {
-	h := n.metricsHandler()
+	h := inTime(n.metricsHandler(), openAnswers)
 	mux.Handle("/metrics", h)
 	mux.Handle("/metrics/", h)
 }

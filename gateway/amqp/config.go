@@ -49,7 +49,7 @@ type Config struct {
 	WriteBufferBytes int
 	// Unread counts the messages that wait for clients that do not read, of all protocols.
 	Unread *unread.Gauge
-	// ConnectionsMax bounds the open connections; more are closed at once.
+	// ConnectionsMax bounds the open connections. One more takes the place of the oldest that has not begun to log in, or is closed at once.
 	ConnectionsMax int
 
 	// HandshakeTimeout bounds the time from accept to connection.open-ok.

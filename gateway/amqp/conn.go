@@ -1,6 +1,7 @@
 package amqp
 
 import (
+	"container/list"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -59,6 +60,8 @@ type conn struct {
 	sender  chan struct{}
 	sending sync.Mutex
 	done    chan struct{} // closed when the connection has ended
+	arrived time.Time
+	greets  *list.Element // in the server's greeting until the client has said who it is; guarded by the server's mu
 
 	// Any goroutine:
 	failures          chan struct{}                  // capacity 1: the broker has ended channels
@@ -84,7 +87,7 @@ func newConn(s *Server, nc net.Conn) *conn {
 		srv: s, nc: nc, log: s.log.With("peer", nc.RemoteAddr().String()),
 		out:      newOutbox(s.cfg.WriteBufferBytes, &s.pools, s.cfg.Unread),
 		channels: map[uint16]*channel{}, sender: make(chan struct{}), done: make(chan struct{}),
-		failures: make(chan struct{}, 1),
+		failures: make(chan struct{}, 1), arrived: time.Now(),
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.in = inbound{c: c}
@@ -285,11 +288,11 @@ func (c *conn) logClose(err *wire.Error) {
 	if err.Code == wire.ConnectionForced {
 		level = slog.LevelInfo
 	}
-	attrs := []slog.Attr{slog.String("user", c.user.Name), slog.Any("err", err)}
+	attrs := []slog.Attr{slog.Any("err", err)}
 	if err.Code == wire.InternalError && err.Err != nil {
 		attrs = append(attrs, slog.Any("cause", err.Err)) // the client saw none of it
 	}
-	c.log.LogAttrs(context.Background(), level, "closing connection", attrs...)
+	c.say(level, "closing connection", attrs...)
 }
 
 func (c *conn) logEnd(err error) {
@@ -299,8 +302,9 @@ func (c *conn) logEnd(err error) {
 		c.log.Warn("missed heartbeats from client", "user", c.user.Name, "interval", time.Duration(c.heartbeat.Load()))
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed):
 		c.log.Debug("client closed the socket without closing the connection", "user", c.user.Name)
+	case errors.Is(err, errWrongProtocol): // that is said already
 	default:
-		c.log.Info("connection ended", "user", c.user.Name, "err", err)
+		c.say(slog.LevelInfo, "connection ended", slog.Any("err", err))
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -34,6 +35,7 @@ func (c *conn) handshake() error {
 	if err != nil {
 		return err
 	}
+	c.srv.greeted(c)
 	if err := c.login(start, mechanisms); err != nil {
 		return err
 	}
@@ -84,7 +86,7 @@ func (c *conn) header() error {
 	if kind.Accepted() {
 		return nil
 	}
-	c.log.Warn("peer does not speak AMQP 0-9-1", "protocol", kind.String(), "header", h.String())
+	c.say(slog.LevelWarn, "peer does not speak AMQP 0-9-1", slog.String("protocol", kind.String()), slog.String("header", h.String()))
 	answer := kind.Answer(false)
 	c.out.raw(answer[:])
 	c.drain(false)
@@ -151,7 +153,7 @@ func (c *conn) login(m *wire.ConnectionStartOk, offered []string) error {
 	if e, ok := errors.AsType[*broker.Error](err); !ok || e.Kind != broker.AccessRefused {
 		return protocolError(err, m.ID())
 	}
-	c.log.Warn("login refused", "mechanism", m.Mechanism, "err", err)
+	c.say(slog.LevelWarn, "login refused", slog.String("mechanism", m.Mechanism), slog.Any("err", err))
 	if !c.failureClose {
 		c.pause(c.srv.cfg.AuthFailureDelay)
 		return errAuthentication

@@ -1,6 +1,8 @@
 package amqp
 
 import (
+	"container/list"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -27,11 +29,14 @@ type Server struct {
 	pools   buffers
 	// assembly is the room for messages that are still arriving.
 	assembly *assembly
-	quiet    atomic.Pointer[chan struct{}] // closed when quiet ends; nil: not quiet
+	// strangers paces the log of connections without a login.
+	strangers strangers
+	quiet     atomic.Pointer[chan struct{}] // closed when quiet ends; nil: not quiet
 
 	mu        sync.Mutex
 	listeners map[net.Listener]struct{}
 	conns     map[*conn]struct{}
+	greeting  list.List // of *conn: those that have not said who they are, the oldest first
 	closed    bool
 	wg        sync.WaitGroup // connections
 }
@@ -95,29 +100,41 @@ func (s *Server) listens(ln net.Listener) bool {
 	return ok
 }
 
+// greetingMin is how long a client has at least to say who it is.
+const greetingMin = time.Second
+
 // start serves nc on its own goroutine, or closes it.
 func (s *Server) start(nc net.Conn) {
 	s.mu.Lock()
-	full := len(s.conns) >= s.cfg.ConnectionsMax
+	full, old := len(s.conns) >= s.cfg.ConnectionsMax, (*conn)(nil)
+	if full && !s.closed {
+		old = s.dismissLocked(time.Now())
+		full = old == nil
+	}
 	if s.closed || full {
 		s.mu.Unlock()
 		_ = nc.Close()
 		if full {
-			s.stats.refused.Add(1)
-			s.log.Warn("connection limit reached", "peer", nc.RemoteAddr(), "limit", s.cfg.ConnectionsMax)
+			s.refuse("connection limit reached", nc)
 		}
 		return
 	}
 	c := newConn(s, nc)
 	s.conns[c] = struct{}{}
+	c.greets = s.greeting.PushBack(c)
 	s.wg.Add(1)
 	s.mu.Unlock()
+	if old != nil {
+		old.drop()
+		s.refuse("connection limit reached, one that has not said who it is makes room", old.nc)
+	}
 	s.stats.accepted.Add(1)
 	go func() {
 		defer s.wg.Done()
 		defer close(c.done)
 		defer func() {
 			s.mu.Lock()
+			s.greetedLocked(c)
 			delete(s.conns, c)
 			s.mu.Unlock()
 			s.stats.closed.Add(1)
@@ -125,6 +142,53 @@ func (s *Server) start(nc net.Conn) {
 		}()
 		c.run()
 	}()
+}
+
+// refuse counts a connection that is not served because there are too many.
+func (s *Server) refuse(why string, nc net.Conn) {
+	s.stats.refused.Add(1)
+	s.strangers.say(s.log, slog.LevelWarn, why, slog.Any("peer", nc.RemoteAddr()), slog.Int("limit", s.cfg.ConnectionsMax))
+}
+
+// dismissLocked takes the oldest connection that has not said who it is and has had the time for it out of those that count, so that who says nothing
+// keeps no client out. It is not one whose login is being looked at: where many log in at a time they would drive each other out. Nil: there is none.
+func (s *Server) dismissLocked(now time.Time) *conn {
+	front := s.greeting.Front()
+	if front == nil {
+		return nil
+	}
+	old := front.Value.(*conn) //nolint:forcetypeassert // the list has no others
+	if now.Sub(old.arrived) < greetingMin {
+		return nil
+	}
+	s.greetedLocked(old)
+	delete(s.conns, old)
+	return old
+}
+
+// greeted notes that a client has said who it is.
+func (s *Server) greeted(c *conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.greetedLocked(c)
+}
+
+func (s *Server) greetedLocked(c *conn) {
+	if c.greets != nil {
+		s.greeting.Remove(c.greets)
+		c.greets = nil
+	}
+}
+
+// drop ends a connection at once: nothing waits for its socket, as the end of TLS does.
+func (c *conn) drop() {
+	c.cancel()
+	c.out.abort()
+	nc := c.nc
+	if secure, ok := nc.(*tls.Conn); ok {
+		nc = secure.NetConn()
+	}
+	_ = nc.Close()
 }
 
 func (s *Server) connections() []*conn {

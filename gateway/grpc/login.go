@@ -79,7 +79,7 @@ func (s *Server) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServ
 		return s.withoutLogin(srv, stream, info, handler)
 	}
 	defer s.survive(info.FullMethod, &err)
-	ctx, err := s.letIn(stream.Context())
+	ctx, err := s.comesIn(stream.Context())
 	if err != nil {
 		return refusalOf(err)
 	}
@@ -100,6 +100,21 @@ func (s *Server) survive(method string, err *error) {
 		s.log.Error("panic in a gRPC call", "method", method, "panic", p, "stack", string(debug.Stack()))
 		*err = refuse(codes.Internal, "INTERNAL", "internal error")
 	}
+}
+
+// comesIn is letIn, and tells of the connection whether somebody has logged in on it.
+func (s *Server) comesIn(ctx context.Context) (context.Context, error) {
+	p, _ := peer.FromContext(ctx)
+	conn := s.newcomer(p.Addr)
+	if conn == nil {
+		return s.letIn(ctx)
+	}
+	conn.logsIn()
+	ctx, err := s.letIn(ctx)
+	if err != nil {
+		conn.refused()
+	}
+	return ctx, err
 }
 
 // letIn finds out who calls: by a password or a token in the metadata, or else by the certificate that TLS has verified.

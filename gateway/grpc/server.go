@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/net/netutil"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
@@ -83,7 +82,7 @@ type Config struct {
 	MessageBytesMax int
 	// RequestBytesMax bounds the large requests of all clients that have not been worked on, messages and others each; 0: nothing does.
 	RequestBytesMax int64
-	// ConnectionsMax bounds the open connections, and the open streams: more wait, or are refused.
+	// ConnectionsMax bounds the open connections, and the open streams: more wait, or are refused. One on which nobody has logged in makes room for another.
 	ConnectionsMax int
 	// HashPassword hashes a new password as the node is set to, for a client. The error is a *broker.Error, or says what is wrong with
 	// the password.
@@ -174,7 +173,7 @@ func (s *Server) Serve(ln net.Listener) error {
 	s.mu.Lock()
 	s.lib, s.health, s.leaving, s.ending = lib, healthy, nil, make(chan struct{})
 	s.mu.Unlock()
-	return lib.Serve(counting{netutil.LimitListener(ln, s.cfg.ConnectionsMax), &s.open, &s.accepted, &s.conns})
+	return lib.Serve(counting{newNewcomers(ln, s.cfg.ConnectionsMax), &s.open, &s.accepted, &s.conns})
 }
 
 // SetBlocked holds publishers up, or frees them with "". With memory there is nothing but memory that the cluster is short of. It is called by one

@@ -42,6 +42,7 @@ func TestUsers(t *testing.T) {
 		{"answers of ctl", userAnswers},
 		{"management API", usersOverHTTP},
 		{"policies are seen by who may look around", policiesSeen},
+		{"a request that is kept back, over HTTP", httpKeptBack},
 	} {
 		t.Run(sc.name, func(t *testing.T) {
 			sc.run(&usersRig{at(t, c.Node(0)), c.Nodes()})
