@@ -210,7 +210,7 @@ func asError(err error) error {
 	case errors.As(err, &a):
 		return &Error{Kind: kindOf(a.Code), Text: a.Text}
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
-		return Errorf(Unavailable, "operation timed out")
+		return Errorf(TimedOut, "operation timed out")
 	}
 	return Errorf(Internal, "%v", err)
 }

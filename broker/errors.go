@@ -18,6 +18,7 @@ const (
 	ContentTooLarge         // 406 in RabbitMQ's dialect
 	ConnectionForced        // 320, ends the connection
 	Unavailable             // the queue has no reachable leader within the deadline; AMQP 404 or 541 by operation
+	TimedOut                // the catalog did not answer within the deadline, and may yet do what was asked; AMQP 541, ends the connection
 )
 
 // Error is a refusal that a client sees: a kind for machines and a short true

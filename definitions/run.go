@@ -128,7 +128,7 @@ func (r *Report) run(ctx context.Context, c Cluster, stage []change) (failed err
 		}
 	}
 	if failed == nil && tried < len(stage) {
-		failed = broker.Errorf(broker.Unavailable, "operation timed out")
+		failed = broker.Errorf(broker.TimedOut, "operation timed out")
 	}
 	return failed
 }
@@ -155,5 +155,5 @@ func Refused(err error) bool {
 		return true
 	}
 	e, ok := errors.AsType[*broker.Error](err)
-	return ok && e.Kind != broker.Unavailable && e.Kind != broker.Internal
+	return ok && e.Kind != broker.Unavailable && e.Kind != broker.TimedOut && e.Kind != broker.Internal
 }

@@ -42,7 +42,7 @@ func ofBroker(err error) error {
 		return errNotFound
 	case broker.AccessRefused, broker.NotAllowed:
 		return unauthorised(e.Text)
-	case broker.Internal, broker.Unavailable:
+	case broker.Internal, broker.Unavailable, broker.TimedOut:
 		return err
 	}
 	return badRequest(e.Text)

@@ -425,7 +425,7 @@ func (w *World) expected(c *client, err error, what string) {
 	var e *broker.Error
 	switch {
 	case c.life.Err() != nil:
-	case errors.As(err, &e) && (e.Kind == broker.NotFound || e.Kind == broker.Unavailable && !w.draining()):
+	case errors.As(err, &e) && (e.Kind == broker.NotFound || (e.Kind == broker.Unavailable || e.Kind == broker.TimedOut) && !w.draining()):
 	default:
 		w.problem("%s on %s: %v", what, c.n.id, err)
 	}

@@ -229,16 +229,7 @@ func (n *running) leave(ctx context.Context, how leaving) management.Drained {
 	})
 	n.step(ctx, "publishers", timeoutQuiet, func(ctx context.Context) { left.Unanswered = n.amqp.Quiesce(ctx) })
 	left.Clients = n.amqp.Stats().Connections + n.grpc.Sessions()
-	n.step(ctx, "grpc clients", timeoutClients, func(ctx context.Context) { left.Unanswered += n.grpc.Leave(ctx) })
-	n.step(ctx, "clients", timeoutClients+shutdownWaves*shutdownEvery, func(ctx context.Context) {
-		end := n.amqp.Shutdown
-		if how.maintenance {
-			end = n.amqp.Expel
-		}
-		if err := end(ctx, gateway.ShutdownOptions{Waves: shutdownWaves, Every: shutdownEvery}); err != nil {
-			n.log.Warn("clients did not end their connections in time and were cut off", "err", err)
-		}
-	})
+	left.Unanswered += n.sendAway(ctx, how.maintenance)
 	n.step(ctx, "settlements", timeoutRest, func(ctx context.Context) {
 		if queues := n.broker.AwaitRest(ctx); queues > 0 {
 			n.log.Warn("settlements of clients may be lost", "queues", queues)
@@ -250,6 +241,26 @@ func (n *running) leave(ctx context.Context, how leaving) management.Drained {
 	n.log.Info("clients and queues are handed over", "queues_moved", left.Moved, "queues_stayed", left.Stayed,
 		"clients", left.Clients, "without_answers", left.Unanswered, "after", time.Since(begun))
 	return left
+}
+
+// sendAway ends the clients of both protocols at the same time: those of one are not held up by one of the other that does not
+// read. It returns how many of gRPC had something without a result.
+func (n *running) sendAway(ctx context.Context, maintenance bool) (unanswered int) {
+	var others sync.WaitGroup
+	others.Go(func() {
+		n.step(ctx, "grpc clients", timeoutClients, func(ctx context.Context) { unanswered = n.grpc.Leave(ctx) })
+	})
+	n.step(ctx, "clients", timeoutClients+shutdownWaves*shutdownEvery, func(ctx context.Context) {
+		end := n.amqp.Shutdown
+		if maintenance {
+			end = n.amqp.Expel
+		}
+		if err := end(ctx, gateway.ShutdownOptions{Waves: shutdownWaves, Every: shutdownEvery}); err != nil {
+			n.log.Warn("clients did not end their connections in time and were cut off", "err", err)
+		}
+	})
+	others.Wait()
+	return unanswered
 }
 
 // step runs one step of leave.

@@ -46,8 +46,8 @@ type channel struct {
 	lastTag   uint64 // delivery tag given out last
 	unacked   tags.List[*broker.Delivery]
 	// Channel-wide prefetch: gated deliveries wait until holding, the number of
-	// unacked deliveries of consumers, falls below limit. fetched are the unacked ones of
-	// get, which do not count.
+	// unacked deliveries of consumers, falls below limit, and while the server is quiet. fetched are the
+	// unacked ones of get, which do not count.
 	limit   uint16
 	fetched tags.List[struct{}]
 	gated   []gatedDelivery

@@ -56,9 +56,9 @@ func (ch *channel) consumerOf(handle Consumer) *consumer {
 	return cons
 }
 
-// deliverLocked sends d, or keeps it while the channel-wide limit is reached.
+// deliverLocked sends d, or keeps it while the channel-wide limit is reached, or settlements are not heard.
 func (ch *channel) deliverLocked(cons *consumer, d *broker.Delivery) {
-	if !cons.noAck && ch.limit > 0 && (len(ch.gated) > 0 || ch.holding() >= int(ch.limit)) {
+	if !cons.noAck && (len(ch.gated) > 0 || !ch.gateOpen()) {
 		if cons.ending {
 			broker.GiveBack(d)
 			return
@@ -175,7 +175,7 @@ func (ch *channel) cancelledLocked(cons *consumer) {
 	}
 }
 
-// gatedDelivery waits for the channel-wide limit.
+// gatedDelivery waits for the channel-wide limit, or until the server is not quiet any more.
 type gatedDelivery struct {
 	cons *consumer
 	d    *broker.Delivery
@@ -206,6 +206,9 @@ func (ch *channel) setLimit(n uint16) {
 // surplus takes out of the gate what waits for a consumer beyond the limit, which was higher when it came: others may
 // have it. It is called with mu held.
 func (ch *channel) surplus() (ds []*broker.Delivery) {
+	if ch.limit == 0 {
+		return nil
+	}
 	waiting := map[*consumer]int{}
 	ch.gated = slices.DeleteFunc(ch.gated, func(g gatedDelivery) bool {
 		waiting[g.cons]++
@@ -239,8 +242,13 @@ func (ch *channel) ungate(cons *consumer) (unseen []*broker.Delivery) {
 	return unseen
 }
 
+// gateOpen tells whether another delivery that is to be settled may be sent; called with mu held.
+func (ch *channel) gateOpen() bool {
+	return (ch.limit == 0 || ch.holding() < int(ch.limit)) && !ch.c.unheard()
+}
+
 func (ch *channel) openGate() {
-	for len(ch.gated) > 0 && (ch.limit == 0 || ch.holding() < int(ch.limit)) {
+	for len(ch.gated) > 0 && ch.gateOpen() {
 		g := ch.gated[0]
 		ch.gated[0] = gatedDelivery{}
 		ch.gated = ch.gated[1:]

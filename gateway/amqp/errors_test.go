@@ -29,6 +29,8 @@ func TestProtocolError(t *testing.T) {
 		{broker.Errorf(broker.Unavailable, "x"), wire.MethodBasicConsume, 404, "NOT_FOUND - x"},
 		{broker.Errorf(broker.Unavailable, "x"), wire.MethodBasicGet, 404, "NOT_FOUND - x"},
 		{broker.Errorf(broker.Unavailable, "x"), wire.MethodExchangeDeclare, 541, "INTERNAL_ERROR - x"},
+		{broker.Errorf(broker.TimedOut, "x"), wire.MethodQueueDeclare, 541, "INTERNAL_ERROR - x"},
+		{broker.Errorf(broker.TimedOut, "x"), wire.MethodQueueBind, 541, "INTERNAL_ERROR - x"},
 		{broker.Errorf(broker.Internal, "x"), wire.MethodQueueDeclare, 541, "INTERNAL_ERROR - x"},
 		{fmt.Errorf("wrapped: %w", broker.Errorf(broker.NotFound, "x")), wire.MethodQueueBind, 404, "NOT_FOUND - x"},
 		{context.DeadlineExceeded, wire.MethodQueueBind, 541, "INTERNAL_ERROR - operation timed out"},

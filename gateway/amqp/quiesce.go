@@ -2,6 +2,8 @@ package amqp
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/warrenmq/warren/broker"
@@ -29,9 +31,10 @@ func (s *Server) CloseListeners() {
 
 // Quiesce reads nothing more from connections that have published, and waits until what was
 // read of them has its answers, written to their sockets: confirms, returns, replies to methods. So a
-// client that is told to go afterwards knows the fate of all that the node has taken. Quiesce ends with ctx
-// at the latest and returns how many connections still had something open then. Consumers that do
-// not publish are read and served on. It lasts until Resume or the end of the connections.
+// client that is told to go afterwards knows the fate of all that the node has taken. Such a connection's
+// consumers get nothing meanwhile that they have to settle: that would not be heard, and what they have done would be done
+// again elsewhere. Quiesce ends with ctx at the latest and returns how many connections still had something open then.
+// Consumers on connections that do not publish are read and served on. It lasts until Resume or the end of the connections.
 func (s *Server) Quiesce(ctx context.Context) (unanswered int) {
 	if q := make(chan struct{}); !s.quiet.CompareAndSwap(nil, &q) {
 		return s.restless() // somebody else waits
@@ -55,8 +58,13 @@ func (s *Server) Quiesce(ctx context.Context) (unanswered int) {
 
 // Resume ends Quiesce.
 func (s *Server) Resume() {
-	if q := s.quiet.Swap(nil); q != nil {
-		close(*q)
+	q := s.quiet.Swap(nil)
+	if q == nil {
+		return
+	}
+	close(*q)
+	for _, c := range s.connections() {
+		c.heard()
 	}
 }
 
@@ -85,6 +93,28 @@ func (c *conn) hush() {
 
 // hushed tells whether the socket is not to be read now.
 func (c *conn) hushed() bool { return c.isPublisher && c.srv.quiet.Load() != nil }
+
+// unheard tells whether what the client settles is not read. Unlike hushed it may be asked on any goroutine.
+func (c *conn) unheard() bool {
+	if c.srv.quiet.Load() == nil {
+		return false
+	}
+	c.blockMu.Lock()
+	defer c.blockMu.Unlock()
+	return c.publisher
+}
+
+// heard sends what has come for consumers while settlements were not heard. It may be called on any goroutine.
+func (c *conn) heard() {
+	c.channelsMu.Lock()
+	channels := slices.Collect(maps.Values(c.channels))
+	c.channelsMu.Unlock()
+	for _, ch := range channels {
+		ch.mu.Lock()
+		ch.openGate()
+		ch.mu.Unlock()
+	}
+}
 
 // whileQuiet keeps the reader from the socket while the server is quiet and the connection has
 // published, and notes when all that was read is answered.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	wire "github.com/warrenmq/warren/amqp"
+	"github.com/warrenmq/warren/broker"
 )
 
 // publisherOf opens a connection in confirm mode that has published once, and one queue.
@@ -109,6 +110,61 @@ func TestResume(t *testing.T) {
 		want[*wire.BasicAck](c, 1)
 	}
 	c.alive(2)
+}
+
+// TestNothingIsDeliveredUnheard: a client whose acks are not read, because it has published and the server is quiet, is sent nothing that it has to
+// ack; it would do work that another consumer does again. One that has not published is served on, as is a consumer without acks. What waited
+// comes when the server is not quiet any more, in its place, or goes back to the queue unseen.
+func TestNothingIsDeliveredUnheard(t *testing.T) {
+	t.Parallel()
+	r := startServer(t)
+	c, plain, p := publisherOf(t, r), r.open(t), r.open(t)
+	p.channel(1)
+	for _, q := range []string{"work", "events", "plain"} {
+		p.send(1, &wire.QueueDeclare{Queue: q})
+		want[*wire.QueueDeclareOk](p, 1)
+	}
+	plain.channel(1)
+	plain.send(1, &wire.BasicConsume{Queue: "plain", ConsumerTag: "c"})
+	want[*wire.BasicConsumeOk](plain, 1)
+	for i, m := range []wire.BasicConsume{{Queue: "work", ConsumerTag: "work"}, {Queue: "events", ConsumerTag: "events", NoAck: true}} {
+		c.channel(uint16(i + 2))
+		c.send(uint16(i+2), &m)
+		want[*wire.BasicConsumeOk](c, uint16(i+2))
+	}
+	if n := receive(t, quiesce(r, patience), "end of Quiesce"); n != 0 {
+		t.Fatalf("%d connections without their answers", n)
+	}
+	work, events := consumerOf(r, "work"), consumerOf(r, "events")
+	deliver := func(body string) {
+		work.ch.sink.Deliver(work, &broker.Delivery{Body: []byte(body)})
+	}
+	deliver("1")
+	deliver("2")
+	events.ch.sink.Deliver(events, &broker.Delivery{Body: []byte("event")})
+	other := consumerOf(r, "plain")
+	other.ch.sink.Deliver(other, &broker.Delivery{Body: []byte("plain")})
+	if _, body := wantContent[*wire.BasicDeliver](plain, 1); string(body) != "plain" {
+		t.Errorf("a client that has not published got %q", body)
+	}
+	if _, body := wantContent[*wire.BasicDeliver](c, 3); string(body) != "event" { // and nothing before it
+		t.Errorf("got %q", body)
+	}
+	r.s.Resume()
+	deliver("3")
+	for i, body := range []string{"1", "2", "3"} {
+		if m, got := wantContent[*wire.BasicDeliver](c, 2); string(got) != body || m.DeliveryTag != uint64(i+1) {
+			t.Errorf("got %q with tag %d, want %q with %d", got, m.DeliveryTag, body, i+1)
+		}
+	}
+	c.alive(9)
+}
+
+// consumerOf is the queue's only consumer.
+func consumerOf(r *rig, queue string) *memConsumer {
+	r.b.mu.Lock()
+	defer r.b.mu.Unlock()
+	return r.b.queues[queue].consumers[0]
 }
 
 // TestQuiesceIsBounded: a client whose publish is not answered, and one that reads nothing, hold nobody up.

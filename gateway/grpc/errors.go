@@ -81,6 +81,7 @@ var kinds = map[broker.Kind]refusal{
 	broker.ContentTooLarge:    {code: codes.InvalidArgument, reason: "CONTENT_TOO_LARGE", amqp: wire.PreconditionFailed},
 	broker.ConnectionForced:   {code: codes.Unavailable, reason: "CONNECTION_FORCED", amqp: wire.ConnectionForced},
 	broker.Unavailable:        {code: codes.Unavailable, reason: "UNAVAILABLE"},
+	broker.TimedOut:           {code: codes.Unavailable, reason: "UNAVAILABLE"},
 }
 
 // refusalOf turns whatever a call failed with into what the client is told. The text of an error that was not made for clients

@@ -76,7 +76,7 @@ func audited[T any](ctx context.Context, s *Server, method string, on []any, do 
 // refused tells whether an error is an answer, and no trouble of the cluster.
 func refused(err error) bool {
 	if e, ok := errors.AsType[*broker.Error](err); ok {
-		return e.Kind != broker.Internal && e.Kind != broker.Unavailable
+		return e.Kind != broker.Internal && e.Kind != broker.Unavailable && e.Kind != broker.TimedOut
 	}
 	_, ok := errors.AsType[*refusal](err)
 	return ok

@@ -3,6 +3,7 @@ package process
 import (
 	"context"
 	"fmt"
+	"net"
 	"syscall"
 	"testing"
 	"time"
@@ -95,6 +96,41 @@ func TestStopIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	start(t, victim)
+}
+
+// TestSilentClientHoldsNoOthersUp: a gRPC client that does not react any more, for which a node that stops waits five seconds, does not keep the
+// node's AMQP clients from being told to go: a publisher is not read meanwhile.
+func TestSilentClientHoldsNoOthersUp(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t, 1)
+	n := c.Node(0)
+	silent, err := net.Dial("tcp", n.GRPCAddr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	settings := "\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+	if _, err := silent.Write([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + settings)); err != nil {
+		t.Fatal(err)
+	}
+	s := at(t, n)
+	s.publish("", plainQueue(s, "silent", nil), message("first"))
+	closed := s.conn.NotifyClose(make(chan *amqp.Error, 1))
+	begun := time.Now()
+	if err := n.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	why := <-closed
+	took := time.Since(begun)
+	if why == nil || why.Code != 320 || took > bound(4*time.Second, begun) {
+		t.Errorf("told %v after %v", why, took)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), timeoutStop)
+	defer cancel()
+	if code, err := n.Wait(ctx); err != nil || code != 0 { // not stopNode: a second signal would end the wait
+		t.Errorf("exit code %d, %v", code, err)
+	}
+	t.Logf("told after %v, the process ended after %v", took, time.Since(begun))
 }
 
 // TestSecondSignal: a node that is asked to stop twice does not wait for its clients any more.
