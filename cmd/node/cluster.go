@@ -146,6 +146,7 @@ func (n *running) enterCluster(ctx context.Context) error {
 			n.log.Error("the catalog's log failed, ending the process", "err", n.advised(err))
 			os.Exit(exitFailed)
 		},
+		Dead:        func(id catalog.NodeID) bool { return n.detector.State(id) == detector.Dead },
 		BeforeWrite: n.beforeCatalogWrite(),
 		Stamp:       n.identity.SetLevel, Starting: n.identity.Starting, Settle: n.cfg.UpgradeSettle, VoterReplaceAfter: n.cfg.VoterReplaceAfter, DownAfter: n.downAfter(),
 	}
