@@ -207,7 +207,15 @@ func sameNodes(a, b *catalog.View) bool {
 }
 
 func (n *running) openDetector(context.Context) (err error) {
-	n.detector, err = detector.New(detector.Config{Local: n.identity.NodeID(), Net: n.mesh, Logger: n.log})
+	n.detector, err = detector.New(detector.Config{
+		Local: n.identity.NodeID(), Net: n.mesh, Logger: n.log,
+		Voters: func() []transport.NodeID {
+			if cat := n.catalog.Load(); cat != nil {
+				return cat.Voters()
+			}
+			return nil
+		},
+	})
 	if err != nil {
 		return err
 	}
