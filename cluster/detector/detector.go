@@ -82,7 +82,8 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Event is a verdict: State is Alive or Dead.
+// Event is a verdict: State is Alive or Dead; or, with Suspect, the news that others do not hear a node either, without being enough for a verdict, see
+// Detector.UnheardBy.
 type Event struct {
 	Node  transport.NodeID
 	State State
@@ -129,6 +130,8 @@ type watched struct {
 	askNext  time.Time     // no earlier round than this
 	patience time.Duration // of the next round; 0: the first one since it is a suspect
 	verdict  Event         // the newest one, zero if there was none
+	// unheard is by whom a suspect was not heard in the newest round that has not condemned it, this node included. It is replaced, not changed.
+	unheard []transport.NodeID
 }
 
 // New starts a detector that watches nobody yet; see SetPeers.
@@ -229,6 +232,17 @@ func (d *Detector) Ended(n transport.NodeID) bool {
 	defer d.mu.Unlock()
 	w, watched := d.peers[n]
 	return d.gone[n] || watched && w.state == Dead && (w.refused || w.left != 0)
+}
+
+// UnheardBy are the nodes that do not hear a suspect, this one included, as they said when they were asked last; nil if it is no suspect. They are too few
+// for a verdict, but may be most of those whose votes make it a leader.
+func (d *Detector) UnheardBy(n transport.NodeID) []transport.NodeID {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if w, watched := d.peers[n]; watched && w.state == Suspect {
+		return w.unheard
+	}
+	return nil
 }
 
 // Subscribe registers fn for the newest verdict about each node, if there is one already, and for every later one, and returns its
@@ -352,7 +366,7 @@ func (d *Detector) look(now time.Time, attended time.Duration, lim limits) []Eve
 			}
 		}
 		if w.state != Suspect {
-			w.patience = 0
+			w.patience, w.unheard = 0, nil
 		}
 	}
 	d.noteLocked(events)
@@ -393,7 +407,11 @@ func (d *Detector) publish(events []Event) {
 	}
 	d.mu.Unlock()
 	for _, e := range events {
-		d.cfg.Logger.Info("node verdict", "node", e.Node, "state", e.State.String(), "refused", e.Refused, "left", e.Left)
+		if e.State == Suspect {
+			d.cfg.Logger.Debug("node is not heard by some", "node", e.Node)
+		} else {
+			d.cfg.Logger.Info("node verdict", "node", e.Node, "state", e.State.String(), "refused", e.Refused, "left", e.Left)
+		}
 		for _, fn := range subs {
 			fn(e)
 		}

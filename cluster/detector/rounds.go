@@ -122,6 +122,7 @@ func (d *Detector) votersAgree(r round) bool {
 // others were asked: it is looked at once more.
 func (d *Detector) judge(r round, lim limits) []Event {
 	need := d.majority()
+	slices.Sort(r.notHeard)
 	agreed := len(r.notHeard) >= need || d.votersAgree(r)
 	status := d.cfg.Net.Peer(r.node)
 	d.mu.Lock()
@@ -135,6 +136,11 @@ func (d *Detector) judge(r round, lim limits) []Event {
 	w.askNext = now.Add(d.cfg.Tick)
 	if !agreed {
 		d.cfg.Logger.Debug("suspect is not condemned", "node", r.node, "not_heard", len(r.notHeard), "heard", r.heard, "need", need)
+		news := w.state == Suspect && len(r.notHeard) > 1 && !slices.Equal(w.unheard, r.notHeard)
+		w.unheard = r.notHeard
+		if news {
+			return []Event{{Node: r.node, State: Suspect, At: now}}
+		}
 		return nil
 	}
 	fresh := w.peer
