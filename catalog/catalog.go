@@ -91,6 +91,9 @@ type Config struct {
 	// OnFatal is called when log or votes could not be written, or not be read while raft runs: the process must end. It runs on any goroutine and
 	// must not return. Default panics.
 	OnFatal func(error)
+	// Dead tells whether the failure detector counts a node as dead at this moment. One that was named by NodeDead counts as dead here, too, for at
+	// least as long: a single answer may be its last. Nil: for no longer than until it answers.
+	Dead func(NodeID) bool
 	// BeforeWrite is called before each write of log and votes, on the goroutine that writes: what it takes is as what the disk takes. Nil: nothing is called.
 	BeforeWrite func()
 
@@ -214,7 +217,7 @@ type Catalog struct {
 	// between, but does not tell the index that it wants for it (GetConfiguration answers 0, which is "any").
 	configuring sync.Mutex
 	deadMu      sync.Mutex
-	dead        map[NodeID]time.Time // named by NodeDead then, and not heard since
+	dead        map[NodeID]time.Time // named by NodeDead then, and not back since
 
 	everyoneMu sync.Mutex
 	everyone   map[NodeID]progress

@@ -27,7 +27,7 @@ const (
 
 // NodeDead tells that the cluster's failure detector has agreed on a node's death. If it led
 // the catalog, the best of the others is elected at once. The word counts until the node
-// answers a ping that was sent later.
+// answers a ping that was sent later, and as long as Config.Dead agrees.
 func (c *Catalog) NodeDead(id NodeID) {
 	c.deadMu.Lock()
 	c.dead[id] = time.Now()
@@ -36,17 +36,17 @@ func (c *Catalog) NodeDead(id NodeID) {
 	c.poke()
 }
 
-// isDead reports whether NodeDead named id and nothing was heard from it since. Its link may
+// isDead reports whether NodeDead named id and it has not come back since. Its link may
 // still look alive: a silent peer is noticed late.
 func (c *Catalog) isDead(id NodeID) bool {
 	c.deadMu.Lock()
 	defer c.deadMu.Unlock()
 	at, ok := c.dead[id]
-	if ok && c.cfg.Mesh.Peer(id).LastAnswered.After(at) {
-		delete(c.dead, id)
-		return false
+	if !ok || !c.cfg.Mesh.Peer(id).LastAnswered.After(at) || c.cfg.Dead != nil && c.cfg.Dead(id) {
+		return ok
 	}
-	return ok
+	delete(c.dead, id)
+	return false
 }
 
 // livingLeader returns the leader this replica knows, "" if none or if it is dead.

@@ -11,7 +11,7 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// deadSince is when NodeDead named a node from which nothing was heard since.
+// deadSince is when NodeDead named a node that has not come back since.
 func (c *Catalog) deadSince(id NodeID) (at time.Time, dead bool) {
 	if !c.isDead(id) {
 		return time.Time{}, false

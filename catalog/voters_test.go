@@ -3,6 +3,7 @@ package catalog_test
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -56,6 +57,33 @@ func TestDeadVoterIsReplaced(t *testing.T) {
 	if err := back.catalog.ReadIndex(ctx); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestOneAnswerIsNoReturn has a node answer pings that the failure detector does not take for its return, as one does that ends for good just then: it
+// is noted as down all the same, until the detector finds it alive.
+func TestOneAnswerIsNoReturn(t *testing.T) {
+	var dead atomic.Value // transport.NodeID
+	dead.Store(transport.NodeID(""))
+	c := newNodesOf(t, 3, &nodes{program: func(m *transport.Config, cfg *catalog.Config) {
+		m.Level = 2
+		cfg.DownAfter = time.Second // some pings are answered in that time
+		cfg.Dead = func(id transport.NodeID) bool { return id == dead.Load() }
+	}})
+	c.ready()
+	c.untilLevel(2)
+	for _, n := range c.all {
+		propose(t, n, &catalog.RegisterNode{ID: n.id})
+	}
+	victim := c.follower().id
+	dead.Store(victim)
+	for _, n := range c.all {
+		if n.id != victim {
+			n.catalog.NodeDead(victim)
+		}
+	}
+	until(t, "it is down", func() bool { return c.leader().catalog.View().Node(victim).Down != 0 })
+	dead.Store(transport.NodeID(""))
+	until(t, "it is not down any more", func() bool { return c.leader().catalog.View().Node(victim).Down == 0 })
 }
 
 // TestVoterOfThreeStays does not take the vote of a dead node of three: nobody can take its place.

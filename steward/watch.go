@@ -13,6 +13,10 @@ type watch struct {
 	nodes map[catalog.NodeID]absence
 }
 
+// notedWithin is how long before it is noted a death counts at most: the catalog notes it after ten seconds, by the clock of who leads it then. If this node's clock is ahead of
+// that, the death seems older than it is, and a node that is only being restarted would lose its replicas.
+const notedWithin = 15 * time.Second
+
 // absence is a node that the catalog says is down.
 type absence struct {
 	since   int64 // Node.Down
@@ -39,7 +43,7 @@ func (w *watch) look(now time.Time, wall int64, view *catalog.View, led bool, ga
 			a.counted += passed
 		} else {
 			// It was noted some seconds after the death, which this process may have seen.
-			a = absence{since: n.Down, counted: min(max(0, time.Duration(wall-n.Down)*time.Millisecond), before)}
+			a = absence{since: n.Down, counted: min(max(0, time.Duration(wall-n.Down)*time.Millisecond), before, notedWithin)}
 		}
 		nodes[n.ID] = a
 	}

@@ -44,3 +44,14 @@ func TestWatch(t *testing.T) {
 	r.propose(&catalog.RegisterNode{ID: r.ids["b"]})
 	look(second, true, 0)
 }
+
+// TestWatchByAnotherClock: a death is no older because this node's clock is ahead of that by which it was noted, however long this process has been there.
+func TestWatchByAnotherClock(t *testing.T) {
+	r := newRig(t, "a", "b")
+	w, now := watch{led: 24 * time.Hour}, time.Now()
+	r.propose(&catalog.NodeDown{ID: r.ids["b"], Incarnation: r.node("b").Incarnation, AtMillis: now.Add(-10 * time.Second).UnixMilli()})
+	w.look(now, now.Add(time.Hour).UnixMilli(), r.cat.View(), true, 2*time.Second)
+	if got := w.down(r.ids["b"]); got > 15*time.Second {
+		t.Errorf("down for %v, and it was ten seconds", got)
+	}
+}

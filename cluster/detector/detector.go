@@ -3,7 +3,6 @@ package detector
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -43,6 +42,8 @@ type Config struct {
 	Hearing time.Duration
 	// Tick is the period of the check; default 100 ms.
 	Tick time.Duration
+	// Voters are the nodes whose word counts for the cluster's catalog. It must be quick. Nil: none are known.
+	Voters func() []transport.NodeID
 	// AskTimeout bounds the first round of questions about a suspect; default 300 ms. Each
 	// further round may take twice as long, up to AskTimeoutMax, default 3 s: answers of nodes
 	// that are far away, or behind a slow link, must have the time to come.
@@ -81,7 +82,8 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Event is a verdict: State is Alive or Dead.
+// Event is a verdict: State is Alive or Dead; or, with Suspect, the news that others do not hear a node either, without being enough for a verdict, see
+// Detector.UnheardBy.
 type Event struct {
 	Node  transport.NodeID
 	State State
@@ -128,13 +130,8 @@ type watched struct {
 	askNext  time.Time     // no earlier round than this
 	patience time.Duration // of the next round; 0: the first one since it is a suspect
 	verdict  Event         // the newest one, zero if there was none
-}
-
-// round is the outcome of asking the others about one suspect.
-type round struct {
-	node     transport.NodeID
-	notHeard int // this node included
-	heard    int
+	// unheard is by whom a suspect was not heard in the newest round that has not condemned it, this node included. It is replaced, not changed.
+	unheard []transport.NodeID
 }
 
 // New starts a detector that watches nobody yet; see SetPeers.
@@ -235,6 +232,17 @@ func (d *Detector) Ended(n transport.NodeID) bool {
 	defer d.mu.Unlock()
 	w, watched := d.peers[n]
 	return d.gone[n] || watched && w.state == Dead && (w.refused || w.left != 0)
+}
+
+// UnheardBy are the nodes that do not hear a suspect, this one included, as they said when they were asked last; nil if it is no suspect. They are too few
+// for a verdict, but may be most of those whose votes make it a leader.
+func (d *Detector) UnheardBy(n transport.NodeID) []transport.NodeID {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if w, watched := d.peers[n]; watched && w.state == Suspect {
+		return w.unheard
+	}
+	return nil
 }
 
 // Subscribe registers fn for the newest verdict about each node, if there is one already, and for every later one, and returns its
@@ -358,7 +366,7 @@ func (d *Detector) look(now time.Time, attended time.Duration, lim limits) []Eve
 			}
 		}
 		if w.state != Suspect {
-			w.patience = 0
+			w.patience, w.unheard = 0, nil
 		}
 	}
 	d.noteLocked(events)
@@ -386,99 +394,6 @@ func (d *Detector) measure() map[transport.NodeID]transport.PeerStatus {
 	return statuses
 }
 
-// othersLocked returns the nodes whose opinion about n is worth asking for.
-func (d *Detector) othersLocked(n transport.NodeID) []transport.NodeID {
-	var others []transport.NodeID
-	for o, w := range d.peers {
-		if o != n && w.state != Dead {
-			others = append(others, o)
-		}
-	}
-	return others
-}
-
-// ask runs one round of questions about a suspect, which takes as long as patience, and
-// reports to run.
-func (d *Detector) ask(suspect transport.NodeID, others []transport.NodeID, patience time.Duration) {
-	ctx, cancel := context.WithTimeout(d.ctx, patience)
-	defer cancel()
-	answers := make(chan opinion, len(others))
-	var wg sync.WaitGroup
-	for _, o := range others {
-		wg.Go(func() {
-			resp, err := d.cfg.Net.Call(ctx, o, MethodOpinion, encodeQuestion(suspect))
-			if err != nil {
-				answers <- opinionNone
-				return
-			}
-			op, err := decodeOpinion(resp)
-			if err != nil {
-				d.cfg.Logger.Warn("opinion ignored", "node", o, "err", err)
-			}
-			answers <- op
-		})
-	}
-	r := round{node: suspect, notHeard: 1}
-	need := d.majority()
-	for range others {
-		// A majority decides without waiting for a node that may be dead as well.
-		if r.notHeard >= need {
-			break
-		}
-		switch <-answers {
-		case opinionHeard:
-			r.heard++
-		case opinionNotHeard:
-			r.notHeard++
-		}
-	}
-	select {
-	case d.rounds <- r:
-	case <-d.ctx.Done():
-	}
-	cancel()
-	wg.Wait()
-}
-
-// majority is the number of nodes, this one included, that must not hear a suspect: most of those that are not dead.
-func (d *Detector) majority() int {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	living := 1
-	for _, w := range d.peers {
-		if w.state != Dead {
-			living++
-		}
-	}
-	return living/2 + 1
-}
-
-// judge turns a finished round into a verdict. The suspect may have been heard from while the
-// others were asked: it is looked at once more.
-func (d *Detector) judge(r round, lim limits) []Event {
-	need := d.majority()
-	status := d.cfg.Net.Peer(r.node)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	w, ok := d.peers[r.node]
-	if !ok {
-		return nil
-	}
-	now := time.Now()
-	w.asking = false
-	w.askNext = now.Add(d.cfg.Tick)
-	if r.notHeard < need {
-		d.cfg.Logger.Debug("suspect is not condemned", "node", r.node, "not_heard", r.notHeard, "heard", r.heard, "need", need)
-		return nil
-	}
-	fresh := w.peer
-	if fresh.observe(status, 0, lim.silence, lim.hearing) != stepAsk || !w.condemn() {
-		return nil // the next look takes note of it
-	}
-	w.verdict = Event{Node: r.node, State: Dead, At: now, Refused: fresh.refused}
-	return []Event{w.verdict}
-}
-
 func (d *Detector) publish(events []Event) {
 	if len(events) == 0 {
 		return
@@ -492,34 +407,13 @@ func (d *Detector) publish(events []Event) {
 	}
 	d.mu.Unlock()
 	for _, e := range events {
-		d.cfg.Logger.Info("node verdict", "node", e.Node, "state", e.State.String(), "refused", e.Refused, "left", e.Left)
+		if e.State == Suspect {
+			d.cfg.Logger.Debug("node is not heard by some", "node", e.Node)
+		} else {
+			d.cfg.Logger.Info("node verdict", "node", e.Node, "state", e.State.String(), "refused", e.Refused, "left", e.Left)
+		}
 		for _, fn := range subs {
 			fn(e)
 		}
-	}
-}
-
-// answer tells another node whether this one hears a third.
-func (d *Detector) answer(_ context.Context, from transport.NodeID, request []byte) ([]byte, error) {
-	node, err := decodeQuestion(request)
-	if err != nil {
-		return nil, fmt.Errorf("opinion asked by %s: %w", from, err)
-	}
-	if node == d.cfg.Local {
-		return encodeOpinion(opinionHeard), nil
-	}
-	// The stream's state is read fresh: a killed process is known here at once,
-	// the next tick may be far.
-	up := d.cfg.Net.Peer(node).Up
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	w, ok := d.peers[node]
-	switch {
-	case !ok:
-		return encodeOpinion(opinionNone), nil
-	case up && w.heard:
-		return encodeOpinion(opinionHeard), nil
-	default:
-		return encodeOpinion(opinionNotHeard), nil
 	}
 }

@@ -20,15 +20,18 @@ type sky struct {
 	// blind pairs do not hear each other; the value is since when.
 	blind map[[2]transport.NodeID]time.Time
 	far   time.Duration // how long a question takes, set before anybody asks
+	// voters are Config.Voters of all nodes.
+	voters []transport.NodeID
 }
 
 // star is one node of a sky.
 type star struct {
 	sky     *sky
 	id      transport.NodeID
-	gone    time.Time // killed then; zero while it lives
-	deaf    time.Time // since when nothing arrives here, while what it sends does; zero if that is not so
-	run     uint64    // of its process
+	gone    time.Time     // killed then; zero while it lives
+	deaf    time.Time     // since when nothing arrives here, while what it sends does; zero if that is not so
+	run     uint64        // of its process
+	slow    time.Duration // how long it takes to answer, set before anybody asks
 	handler map[uint8]func(context.Context, transport.NodeID, []byte) ([]byte, error)
 	changed func(transport.PeerStatus)
 	det     *Detector
@@ -49,7 +52,7 @@ func newSky(t *testing.T, ids ...transport.NodeID) *sky {
 	}
 	for _, n := range s.nodes {
 		var err error
-		n.det, err = New(Config{Local: n.id, Net: n, Logger: slog.New(slog.DiscardHandler)})
+		n.det, err = New(Config{Local: n.id, Net: n, Logger: slog.New(slog.DiscardHandler), Voters: s.voting})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -96,19 +99,29 @@ func (s *sky) cut(a, b transport.NodeID, on bool) {
 	}
 }
 
-// kill ends a node's process: its port refuses from now on and all streams reset.
-func (s *sky) kill(id transport.NodeID) {
+func (s *sky) voting() []transport.NodeID {
 	s.mu.Lock()
-	s.nodes[id].gone = time.Now()
+	defer s.mu.Unlock()
+	return s.voters
+}
+
+// kill ends nodes' processes, all at once: their ports refuse from now on and all streams reset.
+func (s *sky) kill(ids ...transport.NodeID) {
+	s.mu.Lock()
+	for _, id := range ids {
+		s.nodes[id].gone = time.Now()
+	}
 	var told []func(transport.PeerStatus)
 	for _, n := range s.nodes {
-		if n.id != id {
+		if n.gone.IsZero() {
 			told = append(told, n.changed)
 		}
 	}
 	s.mu.Unlock()
 	for _, f := range told {
-		f(transport.PeerStatus{Node: id, Refused: true})
+		for _, id := range ids {
+			f(transport.PeerStatus{Node: id, Refused: true})
+		}
 	}
 }
 
@@ -163,7 +176,7 @@ func (n *star) Call(ctx context.Context, to transport.NodeID, method uint8, requ
 		return nil, ctx.Err()
 	}
 	select {
-	case <-time.After(max(n.sky.far, time.Millisecond)):
+	case <-time.After(max(n.sky.far, peer.slow, time.Millisecond)):
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}

@@ -10,7 +10,8 @@
 // death (an injected election) skips Raft's pre-vote: the verdict needs a majority
 // of the nodes of the cluster, this one included, that do not hear it. Nodes that are dead
 // already do not count, or the third death of five, when everything the first two had has been
-// rebuilt on the others, would be nobody's to find. Of two that are left neither finds the other one dead.
+// rebuilt on the others, would be nobody's to find. Of two that are left neither finds the other one dead. Where half of the nodes or more are lost
+// at once, most of the catalog's voters (three at least) are enough, if nobody hears the suspect and all who pass for living have said so.
 //
 // A node must not take its own starvation for the silence of others. Silence is
 // therefore counted in attended time: a tick that comes late adds no more than

@@ -17,7 +17,7 @@ const (
 	Alive
 	// Suspect means that this node does not hear it and asks the others.
 	Suspect
-	// Dead means that a majority of the nodes that were not dead already does not hear it.
+	// Dead means that a majority of the nodes that were not dead already does not hear it, or one of the catalog's voters and nobody hears it.
 	Dead
 )
 

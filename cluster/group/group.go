@@ -246,10 +246,10 @@ func (g *Group) settledLeader() (l leadership, ok bool) {
 	return l, l.leader != "" && !doubtful && g.mayLead(l.leader)
 }
 
-// mayLead tells whether a presumed leader is worth waiting for: it is not dead, and a
+// mayLead tells whether a presumed leader is worth waiting for: it is not dead, most of the voters may hear it, and it is a
 // voter as far as this replica knows.
 func (g *Group) mayLead(n transport.NodeID) bool {
-	if !g.host.mayLead(n) {
+	if !g.host.mayLead(n) || g.unheard(n) {
 		return false
 	}
 	servers := g.configuration().Servers

@@ -456,6 +456,10 @@ func (h *Host) mayLead(n transport.NodeID) bool {
 
 // verdict takes a verdict of the detector. It runs on the detector's goroutine.
 func (h *Host) verdict(e detector.Event) {
+	if e.State == detector.Suspect {
+		h.unheard(e.Node)
+		return
+	}
 	h.balance.verdict(e)
 	if e.State == detector.Alive {
 		h.elections.hurry()

@@ -79,5 +79,7 @@ type Network interface {
 // Liveness is the verdict about nodes; *detector.Detector has it.
 type Liveness interface {
 	State(transport.NodeID) detector.State
+	// UnheardBy are the nodes that do not hear a suspect, this one included; nil if it is none.
+	UnheardBy(transport.NodeID) []transport.NodeID
 	Subscribe(func(detector.Event)) (cancel func())
 }

@@ -146,6 +146,7 @@ func (n *running) enterCluster(ctx context.Context) error {
 			n.log.Error("the catalog's log failed, ending the process", "err", n.advised(err))
 			os.Exit(exitFailed)
 		},
+		Dead:        func(id catalog.NodeID) bool { return n.detector.State(id) == detector.Dead },
 		BeforeWrite: n.beforeCatalogWrite(),
 		Stamp:       n.identity.SetLevel, Starting: n.identity.Starting, Settle: n.cfg.UpgradeSettle, VoterReplaceAfter: n.cfg.VoterReplaceAfter, DownAfter: n.downAfter(),
 	}
@@ -206,7 +207,15 @@ func sameNodes(a, b *catalog.View) bool {
 }
 
 func (n *running) openDetector(context.Context) (err error) {
-	n.detector, err = detector.New(detector.Config{Local: n.identity.NodeID(), Net: n.mesh, Logger: n.log})
+	n.detector, err = detector.New(detector.Config{
+		Local: n.identity.NodeID(), Net: n.mesh, Logger: n.log,
+		Voters: func() []transport.NodeID {
+			if cat := n.catalog.Load(); cat != nil {
+				return cat.Voters()
+			}
+			return nil
+		},
+	})
 	if err != nil {
 		return err
 	}

@@ -35,7 +35,7 @@ func leads(n *cluster.Node, queues []string) bool {
 	return slices.ContainsFunc(qs, func(q cluster.Queue) bool { return slices.Contains(queues, q.Name) && q.Leader == n.Name })
 }
 
-// TestMinorityNeverElects cuts a minority off, in both directions or in one, again and again, with leaders of queues in it. It leads nothing after its lease, confirms nothing,
+// TestMinorityNeverElects cuts a minority off, in both directions or in one, again and again, with leaders of queues in it. It leads no queue after its lease but those of which it has most replicas, confirms nothing,
 // is not ready, and tells clients that ask for something: an operation ends with an error within its time. The majority goes on. What
 // the minority's clients had published without a confirm is there once, or was not taken, when all is well again.
 func TestMinorityNeverElects(t *testing.T) {
@@ -194,8 +194,9 @@ func (r *rig) minority(size int, way string, queues []string, want map[string][]
 		r.Errorf("%s: the minority confirmed, or refused, a message: %t", way, held.Acked())
 	default:
 	}
-	if n := r.elections(minority) - before; n > 0 && way == "both" {
-		r.Errorf("%s: the minority began %d elections", way, n)
+	// Queues with most of their replicas in the minority go on there; an election may be begun twice.
+	if n := r.elections(minority) - before; n > 2*(len(queues)-len(cutOff)) && way == "both" {
+		r.Errorf("%s: the minority began %d elections, and has most of the replicas of %d queues", way, n, len(queues)-len(cutOff))
 	}
 
 	r.lan.Heal()
