@@ -20,15 +20,22 @@ const (
 	crewPeriod = 20 * time.Millisecond
 	crewRest   = 100 * time.Millisecond
 	crewIdle   = 0.05
-	// crewBusy is the part of one processor's time, between two looks, from which on a node gets all processors at once. A processor that waits for the disk with the
-	// log's flusher counts as used.
+	// crewBusy is the part of one processor's time, between two looks, from which on a node gets all processors at once.
 	crewBusy = 0.85
-	// crewCalm is what a node that keeps to one has used of it at most, over all of crewQuiet.
+	// crewFull is the same where the only processor's waits for the disk with the log's flusher count as used: between each of crewRow looks one after the other,
+	// when a write has waited for no more than crewSyncUsual (a slow one now and then is no work), or over crewWhile, with all of the wait.
+	crewFull      = 0.95
+	crewRow       = 2
+	crewSyncUsual = 400 * time.Microsecond
+	crewWhile     = 500 * time.Millisecond
+	// crewCalm is what a node that keeps to one has used at most over all of crewQuiet, crewRoom that with the disk: with one processor, more is done in one go and less
+	// time used.
 	crewCalm  = 0.6
+	crewRoom  = 1.1
 	crewQuiet = time.Second
 	// crewSyncMax is what a write and sync of the log take at most in the mean where one processor does, and crewSyncLate one that is outstanding: the only
 	// processor waits with it for the disk, until Go's monitor takes it away, five to ten milliseconds later.
-	crewSyncMax  = 400 * time.Microsecond
+	crewSyncMax  = time.Millisecond
 	crewSyncLate = 4 * time.Millisecond
 	// crewTardy is how much later than it should have run a look tells that goroutines wait for a processor, whatever has it: a request that computes, reads of
 	// a disk. The timer itself may be two milliseconds late (slackWanted, and the kernel's wait in whole ones).
@@ -43,6 +50,8 @@ type crew struct {
 	one    bool
 	all    atomic.Int32 // processors without a limit of ours
 	newest work         // at the newest look
+	recent work         // at the first look of the present crewWhile
+	full   int          // looks one after the other that found it in full use
 	since  work         // at the first look of a stretch that may become a quiet one
 }
 
@@ -61,21 +70,41 @@ type work struct {
 func (c *crew) look(now work) (one bool, next time.Duration) {
 	before := c.newest
 	c.newest = now
-	used, passed := now.used(before), now.at.Sub(before.at)
+	passed := now.at.Sub(before.at)
 	next = crewPeriod
-	if c.one && used <= share(crewIdle, passed) {
+	if c.one && now.used(before) <= share(crewIdle, passed) {
 		next = crewRest
 	}
-	busy := used >= share(crewBusy, passed) || now.late >= crewSyncLate || now.tardy >= crewTardy
-	switch {
+	busy := now.cpu-before.cpu >= share(crewBusy, passed) || now.late >= crewSyncLate || now.tardy >= crewTardy || c.one && c.isFull(before)
+	switch passed = now.at.Sub(c.since.at); {
 	case before.at.IsZero(), busy:
 		c.one, c.since = false, now
-	case now.at.Sub(c.since.at) >= crewQuiet:
+	case passed >= crewQuiet:
 		slow := now.disk-c.since.disk > time.Duration(now.syncs-c.since.syncs)*crewSyncMax
-		calm := c.one || now.used(c.since) <= share(crewCalm, now.at.Sub(c.since.at))
+		calm := c.one || now.cpu-c.since.cpu <= share(crewCalm, passed) && now.used(c.since) <= share(crewRoom, passed)
 		c.one, c.since = calm && !slow && now.live <= crewLiveMax, now
 	}
+	if !c.one {
+		c.full, c.recent = 0, now
+	}
 	return c.one, next
+}
+
+// isFull tells whether the only processor is always at work or waits for the disk.
+func (c *crew) isFull(before work) bool {
+	now := c.newest
+	usual := min(now.disk-before.disk, time.Duration(now.syncs-before.syncs)*crewSyncUsual)
+	if now.cpu-before.cpu+usual < share(crewFull, now.at.Sub(before.at)) {
+		c.full = 0
+	} else if c.full++; c.full >= crewRow {
+		return true
+	}
+	passed, used := now.at.Sub(c.recent.at), now.used(c.recent)
+	if passed < crewWhile {
+		return false
+	}
+	c.recent = now
+	return used >= share(crewFull, passed)
 }
 
 // used is what one processor would have been used since before.

@@ -28,17 +28,23 @@ func TestCrew(t *testing.T) {
 		}
 		return s
 	}
-	busy := with(light, "a busy moment", 1, false, func(s *stretch) { s.cpu = 14 * time.Millisecond })
+	busy := with(light, "a busy moment", 1, false, func(s *stretch) { s.cpu = 17 * time.Millisecond })
 	for what, course := range map[string][]stretch{
 		"begins with all":                     {with(light, "the start", 1, false, nil), with(light, "less than a second", quiet-1, false, nil)},
 		"one after a quiet second":            {light},
 		"all at once":                         {light, busy},
 		"all for a second":                    {light, busy, with(light, "a second", quiet-1, false, nil), with(light, "and more", 1, true, nil)},
 		"half a processor may stay":           {light, with(light, "somewhat more", 10*quiet, true, func(s *stretch) { s.cpu = 11 * time.Millisecond })},
-		"and does not come":                   {with(light, "somewhat more", 10*quiet, false, func(s *stretch) { s.cpu = 11 * time.Millisecond })},
-		"the disk takes the processor":        {light, with(light, "many syncs", 1, false, func(s *stretch) { s.syncs, s.disk = 90, 13*time.Millisecond })},
-		"a slow disk":                         {with(light, "slow syncs", 10*quiet, false, func(s *stretch) { s.syncs, s.disk, s.cpu = 5, 3*time.Millisecond, time.Millisecond })},
-		"a disk that becomes slow":            {light, with(light, "slow syncs", quiet, false, func(s *stretch) { s.syncs, s.disk, s.cpu = 5, 3*time.Millisecond, time.Millisecond })},
+		"and does not come":                   {with(light, "more", 10*quiet, false, func(s *stretch) { s.cpu = 13 * time.Millisecond })},
+		"the disk takes the processor":        {light, with(light, "many syncs", crewRow, false, func(s *stretch) { s.syncs, s.disk, s.cpu = 90, 13*time.Millisecond, 7*time.Millisecond })},
+		"and stays":                           {light, with(light, "syncs of 0.6 ms", 10*quiet, true, func(s *stretch) { s.syncs, s.disk, s.cpu = 16, 10*time.Millisecond, 7*time.Millisecond })},
+		"a moment in full use":                {light, with(light, "many syncs", crewRow-1, true, func(s *stretch) { s.syncs, s.disk, s.cpu = 90, 13*time.Millisecond, 7*time.Millisecond })},
+		"a disk that takes its time":          {with(light, "syncs of 0.6 ms", quiet+1, true, func(s *stretch) { s.syncs, s.disk, s.cpu = 20, 12*time.Millisecond, 8*time.Millisecond })},
+		"one long sync":                       {light, with(light, "a sync of 19 ms", 1, true, func(s *stretch) { s.syncs, s.disk = 1, 19*time.Millisecond })},
+		"always computing or at a sync":       {light, with(light, "syncs of 0.9 ms", 2*int(crewWhile/tick)-1, false, func(s *stretch) { s.syncs, s.disk, s.cpu = 11, 10*time.Millisecond, 10*time.Millisecond })},
+		"computing and syncing at once":       {with(light, "more than one has time for", 10*quiet, false, func(s *stretch) { s.syncs, s.disk, s.cpu = 13, 12*time.Millisecond, 11*time.Millisecond })},
+		"a slow disk":                         {with(light, "slow syncs", 10*quiet, false, func(s *stretch) { s.syncs, s.disk, s.cpu = 5, 6*time.Millisecond, time.Millisecond })},
+		"a disk that becomes slow":            {light, with(light, "slow syncs", quiet, false, func(s *stretch) { s.syncs, s.disk, s.cpu = 5, 6*time.Millisecond, time.Millisecond })},
 		"a sync that hangs":                   {light, with(light, "a sync", 1, false, func(s *stretch) { s.late = crewSyncLate })},
 		"looks come late":                     {light, with(light, "a computation", 1, false, func(s *stretch) { s.tardy = crewTardy })},
 		"looks come a little late":            {light, with(light, "a computation", 2*quiet, true, func(s *stretch) { s.tardy = crewTardy - 1 })},
