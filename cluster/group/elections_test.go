@@ -177,7 +177,10 @@ func TestTwoSurvivorsInjectedAtOnce(t *testing.T) {
 					n.link.noFree = noFree
 				}
 				c.net.change(func() { c.nodes["n0"].link.down = true })
-				for _, g := range []*Group{g1, g2} { // as if each had found itself the best
+				for _, g := range []*Group{g1, g2} { // as if each had found itself the best; nobody is found so while the old leader is believed in
+					g.doubt("n0")
+				}
+				for _, g := range []*Group{g1, g2} {
 					e := g.host.elections
 					e.want(g, 0)
 					e.mu.Lock()
