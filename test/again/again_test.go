@@ -121,6 +121,30 @@ func many(form string) string {
 	return all.String()
 }
 
+func TestLongestTestsAreNamed(t *testing.T) {
+	e := events{out: new(bytes.Buffer), running: map[name]*running{}, broken: map[string]bool{}}
+	for i, line := range []string{
+		`{"Action":"pass","Package":"m/a","Test":"TestShort","Elapsed":9.9}`,
+		`{"Action":"pass","Package":"m/a","Test":"TestLong","Elapsed":12.6}`,
+		`{"Action":"pass","Package":"m/a","Test":"TestLong/part","Elapsed":12.5}`,
+		`{"Action":"fail","Package":"m/b","Test":"TestLonger","Elapsed":40}`,
+		`{"Action":"fail","Package":"m/b","Elapsed":60}`,
+	} {
+		if err := e.read(strings.NewReader(line + "\n")); err != nil {
+			t.Fatalf("line %d: %v", i, err)
+		}
+	}
+	if got, want := e.longest(), "b.TestLonger 40 s, a.TestLong 13 s"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	for range 2 * longestMax {
+		e.take(event{Action: "pass", Package: "m/c", Test: "TestMany", Elapsed: 10})
+	}
+	if got := strings.Count(e.longest(), ","); got != longestMax-1 {
+		t.Errorf("%d are named", got+1)
+	}
+}
+
 func TestArguments(t *testing.T) {
 	for name, tc := range map[string]struct {
 		args, flags, packages []string

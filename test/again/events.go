@@ -2,10 +2,12 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -23,6 +25,7 @@ type event struct {
 	Test        string
 	Output      string
 	FailedBuild string
+	Elapsed     float64 // seconds that a test ran for, without those that it waited for others
 }
 
 // name is a test's, or a package's as a whole where test is "".
@@ -87,6 +90,29 @@ type events struct {
 	running map[name]*running
 	broken  map[string]bool // packages with failed tests
 	failed  []failure
+	long    []long
+}
+
+// Of the tests that took at least longLeast, the longestMax longest are named: an hour of tests is made of them.
+const (
+	longLeast  = 10 * time.Second
+	longestMax = 10
+)
+
+// long is a test that took its time.
+type long struct {
+	name
+	took time.Duration
+}
+
+// longest names what the run's time is spent on, "" if it is short.
+func (e *events) longest() string {
+	slices.SortStableFunc(e.long, func(a, b long) int { return cmp.Compare(b.took, a.took) })
+	var s []string
+	for _, l := range e.long[:min(len(e.long), longestMax)] {
+		s = append(s, fmt.Sprintf("%s.%s %.0f s", path.Base(l.pkg), l.test, l.took.Seconds()))
+	}
+	return strings.Join(s, ", ")
 }
 
 func (e *events) read(r io.Reader) error {
@@ -130,6 +156,9 @@ func (e *events) take(ev event) {
 	if t == nil {
 		t = &running{begin: ev.Time}
 		e.running[n] = t
+	}
+	if took := time.Duration(ev.Elapsed * float64(time.Second)); took >= longLeast && top != "" && sub == "" {
+		e.long = append(e.long, long{n, took})
 	}
 	switch ev.Action {
 	case "build-output":

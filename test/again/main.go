@@ -4,6 +4,8 @@
 //
 //	go run ./test/again [flags of go test] -- packages
 //
+// At the end it names the tests that took longest.
+//
 // What stands always: what did not compile, a data race, a panic, more failures than -most, and a test that fails while less than
 // one tenth of the cores' time was stolen. The first failure is printed whole in any case, and the last lines name what passed
 // only when it was run again.
@@ -178,6 +180,9 @@ func (r *runner) test(ctx context.Context, flags, packages []string) ([]failure,
 	}
 	if err := cmd.Wait(); err != nil && len(e.failed) == 0 {
 		return nil, fmt.Errorf("go test: %w", err)
+	}
+	if longest := e.longest(); longest != "" {
+		fmt.Fprintf(r.out, "again: the longest tests: %s\n", longest)
 	}
 	return e.failed, ctx.Err()
 }
