@@ -307,9 +307,11 @@ func (c *Catalog) startRaft() error {
 		return c.startFrozen(rc, store, snapshots)
 	}
 	c.transport = c.cfg.Mesh.Raft(transport.CatalogGroup, 0)
-	if c.raft, err = raft.NewRaft(rc, fsm{c.machine}, c.logs, store, snapshots, c.transport); err != nil {
+	w := &wire{RaftTransport: c.transport, up: func(n NodeID) bool { return c.cfg.Mesh.Peer(n).Up }, stop: c.ctx.Done()}
+	if c.raft, err = raft.NewRaft(rc, fsm{c.machine}, c.logs, store, snapshots, w); err != nil {
 		return errors.Join(fmt.Errorf("start the catalog's raft: %w", err), c.transport.Close())
 	}
+	w.raft.Store(c.raft)
 	c.transport.OnAppendFailed(func(transport.NodeID) { c.spreadAgain() })
 	return nil
 }
