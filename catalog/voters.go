@@ -123,6 +123,25 @@ func (c *Catalog) mostLive(voters []raft.Server, but NodeID) bool {
 	return living > all/2
 }
 
+// criticalMin is how many voters the catalog must have for one to be spared: of one or two each is needed, always.
+const criticalMin = 3
+
+// Critical tells whether the catalog would be without a majority if this node went: it is one of three voters or more, and too few others
+// can be reached and are not known to be dead.
+func (c *Catalog) Critical() bool {
+	voters := c.voters()
+	others, self := 0, false
+	for _, id := range voters {
+		switch {
+		case id == c.cfg.Local:
+			self = true
+		case c.cfg.Mesh.Peer(id).Up && !c.isDead(id):
+			others++
+		}
+	}
+	return self && len(voters) >= criticalMin && others <= len(voters)/2
+}
+
 // promote makes a voter of a node that keeps up, first of all one in a zone with few votes. If there are enough voters, it makes room for that: one is down for
 // long.
 func (c *Catalog) promote(ctx context.Context, voters, others []raft.Server, wanted int) error {
