@@ -337,13 +337,20 @@ func (c *Catalog) found(store *guardedStore, snapshots raft.SnapshotStore) error
 	return writeFounding(store, foundingServers(c.cfg.Founding.Members))
 }
 
+const (
+	// votersMany is how many voters a group of many nodes has, votersFew how many one of three nodes and more.
+	votersMany, votersFew = 5, 3
+	// nodesMany is how many nodes are many.
+	nodesMany = 7
+)
+
 // votersWanted is how many voters a group of n nodes should have.
 func votersWanted(n int) int {
 	switch {
-	case n >= 7:
-		return 5
-	case n >= 3:
-		return 3
+	case n >= nodesMany:
+		return votersMany
+	case n >= votersFew:
+		return votersFew
 	}
 	return n
 }
