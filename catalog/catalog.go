@@ -307,9 +307,11 @@ func (c *Catalog) startRaft() error {
 		return c.startFrozen(rc, store, snapshots)
 	}
 	c.transport = c.cfg.Mesh.Raft(transport.CatalogGroup, 0)
-	if c.raft, err = raft.NewRaft(rc, fsm{c.machine}, c.logs, store, snapshots, c.transport); err != nil {
+	w := &wire{RaftTransport: c.transport, up: func(n NodeID) bool { return c.cfg.Mesh.Peer(n).Up }, stop: c.ctx.Done()}
+	if c.raft, err = raft.NewRaft(rc, fsm{c.machine}, c.logs, store, snapshots, w); err != nil {
 		return errors.Join(fmt.Errorf("start the catalog's raft: %w", err), c.transport.Close())
 	}
+	w.raft.Store(c.raft)
 	c.transport.OnAppendFailed(func(transport.NodeID) { c.spreadAgain() })
 	return nil
 }
@@ -335,13 +337,20 @@ func (c *Catalog) found(store *guardedStore, snapshots raft.SnapshotStore) error
 	return writeFounding(store, foundingServers(c.cfg.Founding.Members))
 }
 
+const (
+	// votersMany is how many voters a group of many nodes has, votersFew how many one of three nodes and more.
+	votersMany, votersFew = 5, 3
+	// nodesMany is how many nodes are many.
+	nodesMany = 7
+)
+
 // votersWanted is how many voters a group of n nodes should have.
 func votersWanted(n int) int {
 	switch {
-	case n >= 7:
-		return 5
-	case n >= 3:
-		return 3
+	case n >= nodesMany:
+		return votersMany
+	case n >= votersFew:
+		return votersFew
 	}
 	return n
 }

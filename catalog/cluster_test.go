@@ -42,6 +42,8 @@ type nodes struct {
 	commit time.Duration
 	// program adapts what the next start is, if not nil.
 	program func(*transport.Config, *catalog.Config)
+	// early is called, if not nil, when the next start listens for other nodes and has no catalog yet.
+	early func()
 }
 
 func nodeID(i int) transport.NodeID {
@@ -118,6 +120,9 @@ func (c *nodes) start(id transport.NodeID, dir string, founding bool) *node {
 		c.t.Fatal(err)
 	}
 	cfg.Mesh = n.mesh
+	if c.early != nil {
+		c.early()
+	}
 	if n.catalog, err = catalog.Open(cfg); err != nil {
 		c.t.Fatal(err)
 	}

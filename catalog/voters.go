@@ -53,15 +53,18 @@ func (c *Catalog) tendDown(ctx context.Context) error {
 // tendVoters makes one change of who votes if one is due: a node that keeps up becomes a voter while there are too few, one that is
 // dead, or the one that registered last, is none any more while there are too many, and so is one that has been down for long if another can take
 // its place. That one goes first: with one voter dead of four, three would be needed of the three that are alive. A node that leaves goes
-// last, when enough others vote, and does not count for how many those are.
+// last, when enough others vote, and does not count for how many those are. Five vote only while there are five that have not been down for long.
 func (c *Catalog) tendVoters(ctx context.Context, config raft.Configuration) error {
 	view := c.View()
 	var voters, others, leaving []raft.Server // leaving are among the voters
-	staying := 0
+	staying, lasting := 0, 0                  // lasting are those of the staying that have not been down for long
 	for _, s := range config.Servers {
 		leaves := view.NodeState(NodeID(s.ID)) == NodeLeaving
 		if !leaves {
 			staying++
+			if !c.isLongDown(view, NodeID(s.ID)) {
+				lasting++
+			}
 		}
 		switch {
 		case s.Suffrage != raft.Voter:
@@ -74,6 +77,9 @@ func (c *Catalog) tendVoters(ctx context.Context, config raft.Configuration) err
 		}
 	}
 	wanted := max(1, votersWanted(staying))
+	if wanted == votersMany && lasting < votersMany {
+		wanted = votersFew // each of the many that is dead would have another one live
+	}
 	enough := len(voters)-len(leaving) >= wanted
 	switch gone := c.longDown(view, voters); {
 	case len(voters) > wanted && gone != "":
@@ -123,6 +129,25 @@ func (c *Catalog) mostLive(voters []raft.Server, but NodeID) bool {
 	return living > all/2
 }
 
+// criticalMin is how many voters the catalog must have for one to be spared: of one or two each is needed, always.
+const criticalMin = 3
+
+// Critical tells whether the catalog would be without a majority if this node went: it is one of three voters or more, and too few others
+// can be reached and are not known to be dead.
+func (c *Catalog) Critical() bool {
+	voters := c.voters()
+	others, self := 0, false
+	for _, id := range voters {
+		switch {
+		case id == c.cfg.Local:
+			self = true
+		case c.cfg.Mesh.Peer(id).Up && !c.isDead(id):
+			others++
+		}
+	}
+	return self && len(voters) >= criticalMin && others <= len(voters)/2
+}
+
 // promote makes a voter of a node that keeps up, first of all one in a zone with few votes. If there are enough voters, it makes room for that: one is down for
 // long.
 func (c *Catalog) promote(ctx context.Context, voters, others []raft.Server, wanted int) error {
@@ -166,15 +191,20 @@ func (c *Catalog) demote(ctx context.Context, id NodeID) error {
 // death: the catalog's record is of the clock of who led then.
 func (c *Catalog) longDown(view *View, voters []raft.Server) NodeID {
 	for _, s := range voters {
-		n := view.Node(NodeID(s.ID))
-		if n == nil || n.Down == 0 || n.ID == c.cfg.Local {
-			continue
-		}
-		if at, dead := c.deadSince(n.ID); dead && time.Since(at) >= c.cfg.VoterReplaceAfter {
-			return n.ID
+		if id := NodeID(s.ID); c.isLongDown(view, id) {
+			return id
 		}
 	}
 	return ""
+}
+
+func (c *Catalog) isLongDown(view *View, id NodeID) bool {
+	n := view.Node(id)
+	if n == nil || n.Down == 0 || id == c.cfg.Local {
+		return false
+	}
+	at, dead := c.deadSince(id)
+	return dead && time.Since(at) >= c.cfg.VoterReplaceAfter
 }
 
 // surplus is the voter of too many that loses its vote: a dead one if there is one, else the one that was given the highest number, but never this

@@ -2,6 +2,7 @@ package catalog_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -57,6 +58,53 @@ func TestDeadVoterIsReplaced(t *testing.T) {
 	if err := back.catalog.ReadIndex(ctx); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestSevenNodesDieOneAfterTheOther kills nodes of seven, always one that votes and does not lead, and the next one when it has been down for long: the
+// catalog goes on until two are left. Of five voters three would have to be. Five vote again when five nodes are there.
+func TestSevenNodesDieOneAfterTheOther(t *testing.T) {
+	t.Parallel()
+	c := newNodesOf(t, 7, &nodes{program: func(m *transport.Config, cfg *catalog.Config) {
+		m.Level = 2
+		cfg.DownAfter, cfg.VoterReplaceAfter = 100*time.Millisecond, 300*time.Millisecond
+	}})
+	c.ready()
+	c.untilLevel(2)
+	for _, n := range c.all {
+		propose(t, n, &catalog.RegisterNode{ID: n.id})
+	}
+	dirs := map[transport.NodeID]string{}
+	for left := 6; left >= 2; left-- {
+		voters := c.leader().catalog.Voters()
+		victim := voters[slices.IndexFunc(voters, func(id transport.NodeID) bool { return id != c.leader().id })]
+		dirs[victim] = c.all[victim].dir
+		c.kill(victim)
+		for _, n := range c.all {
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			_, err := n.catalog.Propose(ctx, &catalog.PutUser{User: auth.User{Name: fmt.Sprint("left-", left)}})
+			cancel()
+			if err != nil {
+				t.Fatalf("%d nodes are left: %v", left, err)
+			}
+		}
+		if left == 2 {
+			break // nobody can take the place of the last one
+		}
+		want := 5
+		if left < 5 {
+			want = 3
+		}
+		until(t, fmt.Sprintf("%d vote, all of them alive", want), func() bool {
+			now := c.leader().catalog.Voters()
+			return len(now) == want && !slices.ContainsFunc(now, func(id transport.NodeID) bool { return c.all[id] == nil })
+		})
+	}
+	for id, dir := range dirs {
+		if len(c.all) < 5 {
+			c.start(id, dir, true)
+		}
+	}
+	until(t, "five vote again", func() bool { return len(c.leader().catalog.Voters()) == 5 })
 }
 
 // TestOneAnswerIsNoReturn has a node answer pings that the failure detector does not take for its return, as one does that ends for good just then: it

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -54,7 +55,7 @@ func awaitVerbs(t *tool) []*cobra.Command {
 			use: "await_online_nodes COUNT", short: "Wait until this many nodes of the cluster are running, for --timeout or five minutes", min: 1, max: 1, run: awaitNodes,
 		}, nodesWait),
 		awaitVerb(t, verb{
-			use: "await_online_quorum_plus_one", short: "Wait until no queue would lose its quorum without the node, for --timeout or two minutes",
+			use: "await_online_quorum_plus_one", short: "Wait until neither a queue nor the catalog would lose its quorum without the node, for --timeout or two minutes",
 			run: func(ctx context.Context, s *session, _ []string) error {
 				s.say("Will wait for a quorum + 1 of nodes to be online for all quorum queues ...")
 				return s.until(ctx, func() (bool, string, error) {
@@ -62,11 +63,21 @@ func awaitVerbs(t *tool) []*cobra.Command {
 					if err != nil || ok {
 						return ok, "", err
 					}
-					return false, fmt.Sprintf("%d queues have no replica to spare", len(answer.Queues)), nil
+					return false, unspared(answer.Queues), nil
 				})
 			},
 		}, quorumWait),
 	}
+}
+
+// unspared says what would lose its quorum without a node.
+func unspared(critical []criticalQueue) string {
+	queues := slices.DeleteFunc(slices.Clone(critical), func(q criticalQueue) bool { return q.Type == "process" })
+	text := fmt.Sprintf("%d queues have no replica to spare", len(queues))
+	if len(queues) < len(critical) {
+		text += ", and the catalog has no voter"
+	}
+	return text
 }
 
 // awaitVerb is a verb that waits for so many seconds if --timeout does not say anything else.

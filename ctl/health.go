@@ -30,8 +30,10 @@ type checkup struct {
 	} `json:"expired"`
 }
 
+// criticalQueue is a queue, or of type "process" the catalog.
 type criticalQueue struct {
 	ReadableName string `json:"readable_name"`
+	Type         string `json:"type"`
 }
 
 // check is one health check of a node.

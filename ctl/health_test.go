@@ -69,6 +69,10 @@ func TestHealthVerbs(t *testing.T) {
 			args: []string{"await_online_quorum_plus_one", "-t", "1"}, method: "GET", path: at("node-is-quorum-critical"), status: 503,
 			answer: `{"status":"failed","queues":[{},{}]}`, code: ExitTimeout, failed: "2 queues have no replica to spare",
 		},
+		{
+			args: []string{"await_online_quorum_plus_one", "-t", "1"}, method: "GET", path: at("node-is-quorum-critical"), status: 503,
+			answer: `{"status":"failed","queues":[{"readable_name":"the catalog","type":"process"}]}`, code: ExitTimeout, failed: "0 queues have no replica to spare, and the catalog has no voter",
+		},
 		{args: []string{"await_online_nodes", "1"}, method: "GET", path: "/api/nodes", status: 401, answer: "{}", code: ExitNoPerm},
 	})
 	for args, want := range map[string]string{"is_booting": `{"message":"Node URL is starting: broker","result":true}`, "is_running": `"result":false`} {

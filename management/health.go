@@ -18,7 +18,7 @@ type Health interface {
 	TargetSize() int
 	// Hosting tells whether the logs of this node's queues are open.
 	Hosting() bool
-	// QuorumCritical are the queues that would be without a quorum if this node went.
+	// QuorumCritical are the queues that would be without a quorum if this node went, and the catalog if it would be.
 	QuorumCritical() []CriticalQueue
 	// Listening are the listeners that are open.
 	Listening() []Listener
@@ -26,7 +26,7 @@ type Health interface {
 	CertificateExpiry(protocol string) (at time.Time, ok bool)
 }
 
-// CriticalQueue is a queue that cannot do without a node.
+// CriticalQueue is a queue, or the catalog, that cannot do without a node.
 type CriticalQueue struct {
 	ReadableName string `json:"readable_name"`
 	Name         string `json:"name"`

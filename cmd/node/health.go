@@ -16,16 +16,20 @@ type checks struct{ n *running }
 // Unready implements management.Health.
 func (h checks) Unready() string { return h.n.readiness().Reason }
 
-// Hosting implements management.Health.
-// TargetSize is the number of founders that this node was told of.
+// TargetSize implements management.Health. It is the number of founders that this node was told of.
 func (h checks) TargetSize() int { return h.n.cfg.BootstrapExpect }
 
+// Hosting implements management.Health.
 func (h checks) Hosting() bool { return h.n.broker.Hosting() }
 
-// QuorumCritical implements management.Health.
+// QuorumCritical implements management.Health. The catalog is named as RabbitMQ names its metadata store.
 func (h checks) QuorumCritical() []management.CriticalQueue {
 	list := []management.CriticalQueue{}
-	view := h.n.catalog.Load().View()
+	cat := h.n.catalog.Load()
+	if cat.Critical() {
+		list = append(list, management.CriticalQueue{ReadableName: "the catalog", Name: "rabbitmq_metadata", VHost: "(not applicable)", Type: "process"})
+	}
+	view := cat.View()
 	for _, id := range h.n.host.CriticalGroups() {
 		q := view.QueueByID(uint64(id))
 		if q == nil {

@@ -278,17 +278,17 @@ func (n *running) step(ctx context.Context, name string, limit time.Duration, do
 	n.log.Debug("step of leaving", "step", name, "took", took)
 }
 
-// awaitQuorum waits until every queue here has its quorum without this node.
+// awaitQuorum waits until every queue here, and the catalog, has its quorum without this node.
 func (n *running) awaitQuorum(ctx context.Context) {
 	for {
-		critical := n.host.Critical()
-		if critical == 0 {
+		critical, catalog := n.host.Critical(), n.catalog.Load().Critical()
+		if critical == 0 && !catalog {
 			return
 		}
 		select {
 		case <-time.After(quorumTick):
 		case <-ctx.Done():
-			n.log.Warn("queues lose their quorum with this node", "queues", critical)
+			n.log.Warn("queues, or the catalog, lose their quorum with this node", "queues", critical, "catalog", catalog)
 			return
 		}
 	}

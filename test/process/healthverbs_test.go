@@ -123,6 +123,29 @@ func TestHealthVerbsWithoutAMajority(t *testing.T) {
 	expect(0, verb("check_if_metadata_store_is_initialized")...)
 }
 
+// TestCatalogsMajorityIsCritical has an operator ask, of three nodes without a queue, whether another one can be stopped while one is down: nothing
+// could be declared after it, and no node would be ready. A drain waits.
+func TestCatalogsMajorityIsCritical(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 3, func(cfg *cluster.Config) { cfg.Args = append(cfg.Args, "--await-quorum", "1s") })
+	startAll(t, c)
+	n, away := c.Node(0), c.Node(2)
+	mustCtl(t, n, "await_online_quorum_plus_one", "-t", "20")
+	kill(t, away)
+	await(t, timeoutReply, "the node cannot be spared", func() bool {
+		code, _, failure := ctl(t, n, "check_if_node_is_quorum_critical")
+		return code == 69 && strings.Contains(failure, "the catalog would lose quorum")
+	})
+	if code, _, failure := ctl(t, n, "await_online_quorum_plus_one", "-t", "1"); code != 75 || !strings.Contains(failure, "the catalog has no voter") {
+		t.Errorf("exit code %d: %s", code, failure)
+	}
+	mustCtl(t, n, "drain")
+	untilLog(t, n, "queues, or the catalog, lose their quorum with this node")
+	mustCtl(t, n, "revive")
+	start(t, away)
+	mustCtl(t, n, "await_online_quorum_plus_one", "-t", "20")
+}
+
 // TestReplicaBeingFilledIsNoQuorum has an operator ask whether a node can be stopped while a queue's third replica is on its way: not before it
 // votes, as the two others are what confirms until then.
 func TestReplicaBeingFilledIsNoQuorum(t *testing.T) {
