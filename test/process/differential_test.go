@@ -18,6 +18,9 @@ func TestDifferential(t *testing.T) {
 		{name: "arguments in RabbitMQ's order", warrenOnly: true, run: argumentOrder},
 		{name: "arguments that mean nothing", warrenOnly: true, run: idleArguments},
 		{name: "BCC is checked before the user id", run: copiesBeforeUser},
+		{name: "methods behind tx.commit are carried out after it", warrenOnly: true, run: behindCommit},
+		{name: "a returned request shows its reply-to as it was published", warrenOnly: true, run: returnedRequest},
+		{name: "a consumer of replies keeps its tag", warrenOnly: true, run: tagOfReplies},
 	})
 }
 
@@ -120,4 +123,49 @@ func copiesBeforeUser(s *session) {
 	s.refuses(406, "PRECONDITION_FAILED - invalid message: {unacceptable_type_in_header,\"BCC\",longstr}", func(ch *amqp.Channel) error {
 		return ch.Publish("", "none", false, false, amqp.Publishing{UserId: "other", Headers: amqp.Table{"BCC": "k"}})
 	})
+}
+
+func behindCommit(s *session) {
+	q := s.name("q")
+	w := dialWire(s.T, s.to)
+	w.login()
+	publish := append(method(1, 60, 40, uint16(0), "", q, byte(0)), frame(frameHeader, 1, make([]byte, 14))...)
+	publish[len(publish)-1-13] = 60                            // class basic, an empty body and no properties
+	w.send(method(1, 50, 10, uint16(0), q, byte(4), []byte{})) // exclusive
+	w.send(method(1, 90, 10))
+	w.send(publish)
+	w.send(method(1, 90, 20))
+	w.send(method(1, 50, 10, uint16(0), q, byte(1), []byte{})) // passive
+	w.expect(50, 11)
+	w.expect(90, 11)
+	w.expect(90, 21)
+	if ok := w.expect(50, 11); ok[1+len(q)+3] != 1 {
+		s.Errorf("declare-ok %v, want one message", ok)
+	}
+}
+
+func returnedRequest(s *session) {
+	const replies = "amq.rabbitmq.reply-to"
+	returns := s.ch.NotifyReturn(make(chan amqp.Return, 1))
+	_, err := s.ch.Consume(replies, "", true, false, false, false, nil)
+	s.noError("consume", err)
+	s.noError("publish", s.ch.Publish("", s.name("none"), true, false, amqp.Publishing{ReplyTo: replies}))
+	select {
+	case r := <-returns:
+		if r.ReplyTo != replies {
+			s.Errorf("returned with reply-to %q", r.ReplyTo)
+		}
+	case <-time.After(timeoutReply):
+		s.Fatal("not returned")
+	}
+}
+
+func tagOfReplies(s *session) {
+	q := s.queue("q", nil)
+	w := dialWire(s.T, s.to)
+	w.login()
+	w.send(method(1, 60, 20, uint16(0), "amq.rabbitmq.reply-to", "t", byte(2), []byte{}))
+	w.expect(60, 21)
+	w.send(method(1, 60, 20, uint16(0), q, "t", byte(0), []byte{}))
+	w.expectClose(530, "NOT_ALLOWED - attempt to reuse consumer tag 't'", 60, 20)
 }

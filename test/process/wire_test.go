@@ -320,6 +320,9 @@ func TestGarbage(t *testing.T) {
 			"other version":  "AMQP\x00\x00\x09\x09",
 			"old version":    "AMQP\x01\x01\x00\x08",
 			"text":           "hello, is anybody there?\r\n",
+			"AMQP 1.0":       "AMQP\x00\x01\x00\x00",
+			"MQTT":           "\x10\x10\x00\x04MQTT\x04\x02\x00\x3c\x00\x04name",
+			"STOMP":          "CONNECT\naccept-version:1.2\nhost:/\n\n\x00",
 			"after a header": string(amqpHeader) + strings.Repeat("\xff", 100),
 		} {
 			t.Run(name, func(t *testing.T) {
