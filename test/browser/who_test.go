@@ -1,6 +1,9 @@
 package browser
 
-import "testing"
+import (
+	"context"
+	"testing"
+)
 
 // TestOneVhost: a user who may enter one virtual host, and has the least tag, sees that one on every page that it is offered, without refusals. When the user
 // is deleted its session ends.
@@ -87,5 +90,44 @@ func TestKeysAreKept(t *testing.T) {
 	if hash := eval[string](p, "location.hash"); hash != "#/exchanges" {
 		t.Errorf("the address is %s", hash)
 	}
+	p.silent()
+}
+
+// TestNoMajority: of a queue that has lost its majority no page says that it is empty.
+func TestNoMajority(t *testing.T) {
+	p := open(t)
+	p.rig.declare(t, "mute", nil)
+	p.rig.publish(t, "mute", "still here", nil)
+	p.login("guest", "guest")
+	p.shows("Log out")
+	p.visit("#/queues/%2F/mute")
+	p.await("the message", `/Ready\s*1/.test(document.querySelector(".figures")?.innerText ?? "")`)
+	t.Cleanup(func() {
+		for _, n := range []int{1, 2} {
+			if err := p.rig.cluster.Node(n).Launch(); err != nil {
+				t.Error(err)
+			}
+		}
+		for n := range 3 {
+			if err := p.rig.cluster.Node(n).WaitReady(context.Background()); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	for _, n := range []int{1, 2} {
+		if err := p.rig.cluster.Node(n).Kill(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.shows("Too few replicas answer")
+	p.await("no counts", `/Ready\s*–/.test(document.querySelector(".figures").innerText) && /Total\s*–/.test(document.querySelector(".figures").innerText)`)
+	p.click("Delete")
+	p.shows("with all its messages, whose number is not known")
+	p.click("Cancel")
+	p.looks("no-majority")
+	p.visit("#/queues?name=mute")
+	p.await("no counts in the list", `/minority\s+–\s+–\s+–\s+–/.test(document.querySelector("tbody tr")?.innerText ?? "")`)
+	p.visit("#/dead-letters")
+	p.shows("1 queue without a leader: what is in it, or on its way from it, is not known")
 	p.silent()
 }
