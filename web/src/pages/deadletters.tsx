@@ -282,7 +282,7 @@ function Redrive({ vhost, name, chosen, ids, discard, close }: { vhost: string; 
           {!discard && <>
             <SelectField label="Back to" value={to} set={setTo} options={[["last", "the queue in which each died last"], ["first", "the queue in which each died first"], ["exchange", "the exchange it was published to"], ["queue", "one queue, by name"]]} />
             {to === "queue" && <TextField label="Queue" value={queue} set={setQueue} required mono />}
-            <TextField label="At most so many a second" type="number" value={rate} set={setRate} hint="Empty: as fast as the targets take them" />
+            <TextField label="At most so many a second" type="number" value={rate} set={setRate} hint="Empty or 0: as fast as the targets take them" />
           </>}
           <div class="preview" aria-live="polite">
             <h3>What would happen</h3>
