@@ -30,8 +30,11 @@ var units = []struct {
 	{"B", 1},
 }
 
+// percentMax is the largest number that may be meant as one of percent.
+const percentMax = 100
+
 // ParseWatermark reads "0.6", "1500000000", "512MiB" or "2 GB". A number up to 1
-// without a unit is a fraction.
+// without a unit is a fraction, and one up to 100 is refused: a node that may use 60 bytes, and not 60 %, blocks all publishers for ever.
 func ParseWatermark(s string) (Watermark, error) {
 	number, unit := strings.TrimSpace(s), uint64(0)
 	for _, u := range units {
@@ -48,6 +51,9 @@ func ParseWatermark(s string) (Watermark, error) {
 	if unit == 0 {
 		if f <= 1 {
 			return Watermark{Fraction: f}, nil
+		}
+		if f <= percentMax {
+			return Watermark{}, fmt.Errorf("must be a fraction such as 0.6 or a size such as 512MiB: %q without a unit is neither", s)
 		}
 		unit = 1
 	}

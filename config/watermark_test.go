@@ -5,7 +5,7 @@ import "testing"
 func TestWatermark(t *testing.T) {
 	for s, want := range map[string]uint64{ // of 1000 bytes
 		"0.6": 600, "0": 0, "1": 1000, "1.0": 1000, " 0.25 ": 250,
-		"2": 2, "1500000000": 1500000000, "1B": 1, "512MiB": 512 << 20, "2 GB": 2e9, "1.5kB": 1500, "1KB": 1000, "1KiB": 1024,
+		"101": 101, "1500000000": 1500000000, "1B": 1, "512MiB": 512 << 20, "2 GB": 2e9, "1.5kB": 1500, "1KB": 1000, "1KiB": 1024,
 	} {
 		w, err := ParseWatermark(s)
 		if err != nil || w.Of(1000) != want {
@@ -18,7 +18,7 @@ func TestWatermark(t *testing.T) {
 	if got := (Watermark{Bytes: 256 << 20}).String(); got != "256MiB" {
 		t.Errorf("256 MiB print as %q", got)
 	}
-	for _, s := range []string{"", "much", "-1", "NaN", "Inf", "1e300", "0.1B", "5 XB", "0x10", "60%", "1_0", "+1"} {
+	for _, s := range []string{"", "much", "-1", "NaN", "Inf", "1e300", "0.1B", "5 XB", "0x10", "60%", "1_0", "+1", "2", "60", "100"} {
 		if w, err := ParseWatermark(s); err == nil {
 			t.Errorf("%q was read as %v", s, w)
 		}

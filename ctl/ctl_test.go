@@ -7,10 +7,14 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/spf13/cobra"
 )
 
 // run runs a verb against h and returns the exit code, the output and the error's text.
@@ -188,5 +192,41 @@ func TestExitCodes(t *testing.T) {
 func TestHelp(t *testing.T) {
 	if code, out, failure := runAt(t); code != ExitOK || !strings.Contains(out, "list_queues") {
 		t.Errorf("%d %s %s", code, out, failure)
+	}
+}
+
+// TestDocumentsNameVerbs compares the commands in docs/operations.md with those that there are. A row of its tables begins with commands, and gives their options.
+func TestDocumentsNameVerbs(t *testing.T) {
+	raw, err := os.ReadFile("../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(raw)
+	verbs := map[string]*cobra.Command{}
+	for _, c := range Command(Env{}).Commands() {
+		verbs[c.Name()] = c
+		if !regexp.MustCompile(`\b` + c.Name() + `\b`).MatchString(text) {
+			t.Errorf("docs/operations.md does not name %s", c.Name())
+		}
+	}
+	for _, m := range regexp.MustCompile("`(?:warren ctl )?([a-z]+(?:_[a-z]+)*)( [^`]*)?`").FindAllStringSubmatch(text, -1) {
+		c := verbs[m[1]]
+		if c == nil {
+			continue
+		}
+		if sub, _, err := c.Find(strings.Fields(m[2])); err == nil {
+			c = sub
+		}
+		c.InitDefaultHelpFlag()
+		for _, o := range regexp.MustCompile(`--([a-z][a-z-]*)`).FindAllStringSubmatch(m[2], -1) {
+			if c.Flag(o[1]) == nil {
+				t.Errorf("%s has no option --%s, as docs/operations.md says in %q", c.CommandPath(), o[1], m[0])
+			}
+		}
+	}
+	for _, m := range regexp.MustCompile(`(?m)^ {4}warren ctl (?:--local )?([a-z_]+)`).FindAllStringSubmatch(text, -1) {
+		if verbs[m[1]] == nil {
+			t.Errorf("docs/operations.md says warren ctl %s, which there is not", m[1])
+		}
 	}
 }

@@ -105,7 +105,7 @@ func New(cfg Config) (*Mesh, error) {
 	m.server = grpc.NewServer(m.serverOptions()...)
 	m.server.RegisterService(service(), m)
 	m.spawn(func() {
-		if err := m.server.Serve(&guests{Listener: cfg.Listener, most: cfg.GuestsMax, closed: m.dismissed}); err != nil && m.ctx.Err() == nil {
+		if err := m.server.Serve(newGuests(cfg.Listener, cfg.GuestsMax, m.dismissed)); err != nil && m.ctx.Err() == nil {
 			cfg.Logger.Error("node listener failed", "err", err)
 		}
 	})

@@ -37,12 +37,6 @@ type file struct {
 	raw, gzipped     []byte // gzipped is nil if that is no gain
 }
 
-// Built reports whether the page is a part of this program.
-func Built() bool {
-	_, err := fs.Stat(built, "dist/index.html")
-	return err == nil
-}
-
 // Handler serves the page at "/" and its files, to GET and HEAD.
 func Handler() (http.Handler, error) {
 	files, err := load(built)

@@ -57,14 +57,6 @@ type Cluster struct {
 	Logger  *slog.Logger
 }
 
-// Validate reports why a limit cannot be used.
-func Validate(hold time.Duration) error {
-	if hold < 0 || hold > limitMax {
-		return fmt.Errorf("moves may be held for up to %v, not %v", limitMax, hold)
-	}
-	return nil
-}
-
 // Errors that callers decide by.
 var (
 	// ErrLevel tells that the cluster has nodes which may not know of backups yet.

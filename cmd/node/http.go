@@ -98,14 +98,13 @@ func (n *running) serveProbes(mux *http.ServeMux) {
 // serveOn serves HTTP on ln until the node is closed, over TLS if secure is not nil. Each listener has a server of its own: net/http sets one up in Serve, which is
 // not for two at a time.
 func (n *running) serveOn(name string, mux *http.ServeMux, ln net.Listener, secure *tls.Config) {
-	conns := newHTTPConns(ln, sharesOf(openFilesMax(), fileShares{http: httpConnectionsMax}).http)
-	ln = conns
+	ln = newHTTPConns(ln, sharesOf(openFilesMax(), fileShares{http: httpConnectionsMax}).http)
 	if secure != nil {
-		ln = tls.NewListener(conns, secure)
+		ln = tls.NewListener(ln, secure)
 	}
 	server := &http.Server{
 		Handler: timedBody(direct(mux), timeoutHTTPBody), ReadHeaderTimeout: timeoutHTTP, IdleTimeout: timeoutHTTPIdle,
-		MaxHeaderBytes: httpHeadMax, ConnState: conns.state,
+		MaxHeaderBytes: httpHeadMax, ConnState: httpConnState,
 		ErrorLog: slog.NewLogLogger(n.log.Handler(), slog.LevelDebug), // what foreign clients do wrong
 	}
 	go func() {

@@ -31,12 +31,11 @@ func newHTTPConnsRig(t *testing.T, most int, server, client *tls.Config) *httpCo
 	mux := http.NewServeMux()
 	mux.HandleFunc("/hold", func(http.ResponseWriter, *http.Request) { r.held <- struct{}{}; <-r.release })
 	mux.HandleFunc("/", func(http.ResponseWriter, *http.Request) {})
-	conns := newHTTPConns(ln, most)
-	ln = conns
+	ln = newHTTPConns(ln, most)
 	if server != nil {
-		ln = tls.NewListener(conns, server)
+		ln = tls.NewListener(ln, server)
 	}
-	s := &http.Server{Handler: mux, ConnState: conns.state, ReadHeaderTimeout: time.Minute}
+	s := &http.Server{Handler: mux, ConnState: httpConnState, ReadHeaderTimeout: time.Minute}
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(ln) }()
 	t.Cleanup(func() {

@@ -109,10 +109,10 @@ func (s *Server) comesIn(ctx context.Context) (context.Context, error) {
 	if conn == nil {
 		return s.letIn(ctx)
 	}
-	conn.logsIn()
+	conn.Busy() // where many log in at a time newcomers would drive out those that are about to be done
 	ctx, err := s.letIn(ctx)
 	if err != nil {
-		conn.refused()
+		conn.Idle()
 	}
 	return ctx, err
 }

@@ -48,32 +48,3 @@ func TestNewcomersMakeRoom(t *testing.T) {
 		t.Error("the oldest stranger is still connected")
 	}
 }
-
-// TestWhoLogsInStays: a connection with a login does not make room, not while it is looked at either; one whose login was refused does.
-func TestWhoLogsInStays(t *testing.T) {
-	l := newNewcomers(nil, 2)
-	now := time.Now()
-	enter := func(want *newcomer, wantRoom bool) *newcomer {
-		t.Helper()
-		c := &newcomer{of: l}
-		old, freed, _ := l.enter(c, now)
-		if old != want || (freed == nil) != wantRoom {
-			t.Fatalf("%p makes room, want %p; there is room %t, want %t", old, want, freed == nil, wantRoom)
-		}
-		return c
-	}
-	first, second := enter(nil, true), enter(nil, true)
-	enter(nil, false) // nobody has had a second yet
-	first.logsIn()
-	now = now.Add(newcomerMin)
-	third := enter(second, true)
-	third.logsIn()
-	now = now.Add(newcomerMin)
-	enter(nil, false)
-	first.refused()
-	enter(first, true)
-	second.refused() // it has gone, and does not come back
-	if l.open != 2 || l.list.Len() != 1 {
-		t.Errorf("%d are open, of which %d have no login", l.open, l.list.Len())
-	}
-}

@@ -173,7 +173,7 @@ func (s *Server) Serve(ln net.Listener) error {
 	s.mu.Lock()
 	s.lib, s.health, s.leaving, s.ending = lib, healthy, nil, make(chan struct{})
 	s.mu.Unlock()
-	return lib.Serve(counting{newNewcomers(ln, s.cfg.ConnectionsMax), &s.open, &s.accepted, &s.conns})
+	return lib.Serve(counting{newcomers(ln, s.cfg.ConnectionsMax), &s.open, &s.accepted, &s.conns})
 }
 
 // SetBlocked holds publishers up, or frees them with "". With memory there is nothing but memory that the cluster is short of. It is called by one

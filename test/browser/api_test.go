@@ -48,16 +48,19 @@ func (r *rig) declare(t *testing.T, name string, arguments fields) {
 	}
 	arguments["x-queue-type"] = "quorum"
 	r.api(t, "PUT", "queues/%2F/"+name, fields{"durable": true, "arguments": arguments}, nil)
-	t.Cleanup(func() {
-		req, err := http.NewRequest(http.MethodDelete, r.cluster.Node(0).HTTP()+"/api/queues/%2F/"+name, http.NoBody)
-		if err != nil {
-			t.Fatal(err)
-		}
-		req.SetBasicAuth("guest", "guest")
-		if resp, err := http.DefaultClient.Do(req); err == nil {
-			_ = resp.Body.Close()
-		}
-	})
+	t.Cleanup(func() { r.drop("queues/%2F/" + name) })
+}
+
+// drop deletes something if it is there.
+func (r *rig) drop(path string) {
+	req, err := http.NewRequest(http.MethodDelete, r.cluster.Node(0).HTTP()+"/api/"+path, http.NoBody)
+	if err != nil {
+		return
+	}
+	req.SetBasicAuth("guest", "guest")
+	if resp, err := http.DefaultClient.Do(req); err == nil {
+		_ = resp.Body.Close()
+	}
 }
 
 // publish puts a text into a queue.

@@ -11,6 +11,8 @@ export class ApiError extends Error {
     return this.status === 401 && (this.message === "Login failed" || this.message === "Not management user");
   }
   get absent(): boolean { return this.status === 404; }
+  /** The list has become shorter, or has never been so long. */
+  get beyond(): boolean { return this.short === "page_out_of_range"; }
   get forbidden(): boolean { return (this.status === 401 || this.status === 403) && !this.loggedOut; }
 }
 
@@ -67,6 +69,8 @@ function headers(more?: Record<string, string>): Headers {
 }
 
 export async function request(method: string, to: string, body?: unknown, signal?: AbortSignal, more?: Record<string, string>): Promise<Response> {
+  const dots = to.split("?", 1)[0]!.split("/").find((part) => part === "." || part === "..");
+  if (dots) throw new ApiError(400, "unspeakable", `A browser cannot ask for anything that is called "${dots}", which means something else in addresses: use warren ctl.`);
   const h = headers(more);
   let raw: BodyInit | undefined;
   if (body instanceof Blob || typeof body === "string") raw = body;

@@ -2,6 +2,9 @@
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
 import { ApiError, get } from "./api";
 
+/** After how many ms what is asked for only once is asked for again if the node did not answer, or was not ready. */
+const retryAfter = 3000;
+
 export interface Data<T> {
   data: T | undefined;
   error: ApiError | undefined;
@@ -19,7 +22,7 @@ export function onChanged(f: () => void): () => void {
 }
 
 /**
- * The answer to GET path, asked for again every so many ms (0: never) while the tab can be seen. A path that changes keeps the former
+ * The answer to GET path, asked for again every so many ms (0: only until there is one) while the tab can be seen. A path that changes keeps the former
  * answer until the new one is there. null asks nothing.
  */
 export function useApi<T>(path: string | null, every = 5000): Data<T> {
@@ -35,6 +38,7 @@ export function useApi<T>(path: string | null, every = 5000): Data<T> {
       clearTimeout(timer);
       if (asking) abort?.abort();
       const mine = abort = new AbortController();
+      let next = every;
       asking = true;
       try {
         const data = await get<T>(path, mine.signal);
@@ -42,11 +46,12 @@ export function useApi<T>(path: string | null, every = 5000): Data<T> {
       } catch (err) {
         if (mine.signal.aborted || stopped) return;
         const error = err instanceof ApiError ? err : new ApiError(0, "error", String(err));
-        set((s) => ({ path, data: error.absent || error.forbidden ? undefined : s.path === path ? s.data : undefined, error }));
+        if (every === 0 && (error.status === 0 || error.status === 503)) next = retryAfter;
+        set((s) => ({ path, data: error.absent || error.forbidden || error.beyond ? undefined : s.path === path ? s.data : undefined, error }));
       } finally {
         if (abort === mine) asking = false;
       }
-      if (!stopped && every > 0 && !document.hidden) timer = setTimeout(ask, every);
+      if (!stopped && next > 0 && (every === 0 || !document.hidden)) timer = setTimeout(ask, next);
     };
     const seen = () => { if (!document.hidden && every > 0) void ask(); };
     again.current = () => void ask();

@@ -24,8 +24,12 @@ function Inside() {
   useEffect(() => {
     const on = () => again((n) => n + 1);
     addEventListener("themechange", on);
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", on);
-    return () => removeEventListener("themechange", on);
+    const media = matchMedia("(prefers-color-scheme: dark)");
+    media.addEventListener("change", on);
+    return () => {
+      removeEventListener("themechange", on);
+      media.removeEventListener("change", on);
+    };
   }, []);
   useEffect(() => { document.getElementById("main")?.scrollTo(0, 0); scrollTo(0, 0); }, [route.parts.join("/")]);
   const shown = routes(route);

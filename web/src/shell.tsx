@@ -1,6 +1,6 @@
 // The frame around the pages: navigation, search, theme, keyboard, who is logged in.
 import type { ComponentChildren } from "preact";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { logout } from "./api";
 import { onNote, useApi, type Note } from "./data";
 import { useLive, useStream } from "./live";
@@ -75,8 +75,8 @@ function typing(e: KeyboardEvent): boolean {
 
 /** "/" searches, g and a letter goes to a page, ? helps, Esc leaves a field. */
 function useKeys(help: () => void): void {
+  const gone = useRef(0); // when g was typed: the frame may be drawn anew before the letter is
   useEffect(() => {
-    let gone = 0;
     const on = (e: KeyboardEvent) => {
       if (e.ctrlKey || e.metaKey || e.altKey || document.querySelector("dialog[open]")) return;
       if (typing(e)) {
@@ -89,11 +89,11 @@ function useKeys(help: () => void): void {
         else go(["queues"]);
         e.preventDefault();
       } else if (e.key === "?") help();
-      else if (e.key === "g") gone = Date.now();
-      else if (Date.now() - gone < 1500) {
+      else if (e.key === "g") gone.current = Date.now();
+      else if (Date.now() - gone.current < 1500) {
         const to = places.find((p) => p.key === e.key);
         if (to) go(to.path === "" ? [] : to.path.split("/"));
-        gone = 0;
+        gone.current = 0;
       }
     };
     addEventListener("keydown", on);

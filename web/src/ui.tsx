@@ -48,7 +48,8 @@ export function Notice({ tone = "plain", children }: { tone?: Tone } & Children)
 }
 
 export function Failure({ error }: { error: ApiError | undefined }) {
-  if (!error) return null;
+  useEffect(() => { if (error?.beyond) setQuery({ page: undefined }, true); }, [error]);
+  if (!error || error.beyond) return null;
   if (error.forbidden) return <Notice>Your user may not see this: {error.message}. The tags <code>monitoring</code> and <code>administrator</code> may see more.</Notice>;
   return <Notice tone="bad">{error.status === 0 ? `${error.message} What is shown may be old; the page keeps trying.` : error.message}</Notice>;
 }
@@ -305,6 +306,7 @@ export function FilterBar({ listing, vhosts, what, children }: { listing: Listin
   const [text, set] = useState(listing.name);
   const timer = useRef(0);
   useEffect(() => set(listing.name), [listing.name]);
+  useEffect(() => () => clearTimeout(timer.current), []); // what was typed is not for another page
   const type = (v: string) => {
     set(v);
     clearTimeout(timer.current);
@@ -327,6 +329,9 @@ export function FilterBar({ listing, vhosts, what, children }: { listing: Listin
 
 export function Pager({ of, what }: { of: Paged<unknown>; what: string }) {
   const route = useRoute();
+  useEffect(() => { // the list has become shorter than what comes before this page
+    if (of.item_count === 0 && of.page > 1) setQuery({ page: of.page_count > 1 ? of.page_count : undefined }, true);
+  }, [of]);
   const first = (of.page - 1) * of.page_size + 1;
   return (
     <nav class="pager" aria-label={`Pages of ${what}`}>

@@ -11,6 +11,7 @@ import { href, setQuery, useRoute } from "../route";
 import type { DeadGroup, DeadLetters, Message, OutboxStatus, Paged, Queue, RedrivePlan, RedriveStatus } from "../types";
 import { Badge, Button, DataTable, Dialog, Empty, Failure, Figure, Figures, Meter, Notice, Page, Section, SelectField, TextField } from "../ui";
 import { found, MessageList, usePeek } from "./messages";
+import { counted } from "./queues";
 
 export function deskHref(vhost: string, name: string): string { return href(["dead-letters", vhost, name]); }
 
@@ -21,10 +22,12 @@ export function DeadLetterList() {
   const holding = (queues.data?.items ?? []).filter((q) => q.messages_transferred > 0);
   const full = holding.filter((q) => q.messages > 0);
   const out = outboxes.data ?? [];
+  const mute = (queues.data?.items ?? []).filter((q) => !counted(q)).length;
   const parked = out.reduce((n, o) => n + o.states.parked_unrouted + o.states.parked_cycle, 0);
   return (
     <Page title="Dead letters" sub="Messages that a queue would not deliver: why, from where, and back with them.">
       <Failure error={queues.error ?? outboxes.error} />
+      {mute > 0 && <Notice tone="warn">{plural(mute, "queue")} without a leader: what is in {mute === 1 ? "it" : "them"}, or on its way from {mute === 1 ? "it" : "them"}, is not known and not shown here.</Notice>}
       <Figures>
         <Figure name="Queues with dead letters" tone="dead">{count(full.length)}</Figure>
         <Figure name="Messages in them">{count(full.reduce((n, q) => n + q.messages, 0))}</Figure>
@@ -279,7 +282,7 @@ function Redrive({ vhost, name, chosen, ids, discard, close }: { vhost: string; 
           {!discard && <>
             <SelectField label="Back to" value={to} set={setTo} options={[["last", "the queue in which each died last"], ["first", "the queue in which each died first"], ["exchange", "the exchange it was published to"], ["queue", "one queue, by name"]]} />
             {to === "queue" && <TextField label="Queue" value={queue} set={setQueue} required mono />}
-            <TextField label="At most so many a second" type="number" value={rate} set={setRate} hint="Empty: as fast as the targets take them" />
+            <TextField label="At most so many a second" type="number" value={rate} set={setRate} hint="Empty or 0: as fast as the targets take them" />
           </>}
           <div class="preview" aria-live="polite">
             <h3>What would happen</h3>

@@ -11,7 +11,7 @@ import { inEffect } from "../effect";
 import type { Binding, Consumer, Queue, ReplicaRow } from "../types";
 import { Badge, Button, ConfirmDialog, DataTable, Empty, Failure, Figure, Figures, FormDialog, Notice, Page, Section, SelectField, SortedTable, State, Tabs, type Column } from "../ui";
 import { Messages } from "./messages";
-import { rememberQueue } from "./queues";
+import { counted, figure, rememberQueue } from "./queues";
 
 type Open = "publish" | "purge" | "delete" | undefined;
 
@@ -38,7 +38,7 @@ export function QueuePage({ vhost, name }: { vhost: string; name: string }) {
       {queue.error?.absent ? <Empty>There is no such queue. <a href="#/queues">All queues</a></Empty> : <Failure error={queue.error} />}
       {pausing.error && <Notice tone="bad">{pausing.error}</Notice>}
       {q && q.state === "paused" && <Notice tone="warn">The queue is paused: it takes messages and gives none to consumers until it is resumed.</Notice>}
-      {q && q.state === "minority" && <Notice tone="warn">Too few replicas answer: the queue takes and gives nothing until a majority of {q.members?.length} is back. Nothing confirmed is lost.</Notice>}
+      {q && q.state === "minority" && <Notice tone="warn">Too few replicas answer: the queue takes and gives nothing until a majority of {q.members?.length} is back. Nothing confirmed is lost. Counts are not known.</Notice>}
       {q && q.state === "down" && <Notice tone="bad">No replica of the queue answers as its leader. Counts are not known.</Notice>}
       {q && <>
         <Tabs at={tab} tabs={[["state", "State"], ["messages", "Messages"], ["consumers", "Consumers"], ["bindings", "Bindings"], ["settings", "Settings"], ["replicas", "Replicas"]]} />
@@ -51,10 +51,10 @@ export function QueuePage({ vhost, name }: { vhost: string; name: string }) {
       </>}
       {open === "publish" && <PublishDialog vhost={vhost} draft={{ exchange: "", key: name }} fixedExchange close={close} />}
       {open === "purge" && q && <FormDialog title={`Purge ${name}?`} submit="Purge" tone="danger" close={close} act={() => del(`queues/${at}/contents`)} done={`Queue ${name} is purged.`}>
-        <p>The {count(q.messages_ready)} ready messages are removed for good. Those that consumers hold, and those on their way to a dead-letter target, stay.</p>
+        <p>{counted(q) ? `The ${count(q.messages_ready)} ready messages` : "The ready messages, whose number is not known,"} are removed for good. Those that consumers hold, and those on their way to a dead-letter target, stay.</p>
       </FormDialog>}
       {open === "delete" && q && <ConfirmDialog title={`Delete ${name}?`} name={name} submit="Delete" close={close} done={`Queue ${name} is deleted.`} act={async () => { await del(`queues/${at}`); go(["queues"]); }}>
-        <p>The queue goes on all nodes, with its {count(q.messages)} messages, its bindings and {count(q.consumers)} consumers.{q.messages_dlx > 0 && ` ${count(q.messages_dlx)} dead letters are delivered first.`}</p>
+        <p>The queue goes on all nodes, {counted(q) ? `with its ${count(q.messages)} messages, its bindings and ${count(q.consumers)} consumers` : "with all its messages, whose number is not known, and its bindings"}.{q.messages_dlx > 0 && ` ${count(q.messages_dlx)} dead letters are delivered first.`}</p>
       </ConfirmDialog>}
     </Page>
   );
@@ -68,18 +68,18 @@ function QueueState({ q }: { q: Queue }) {
   return (
     <>
       <Figures>
-        <Figure name="Ready" tone="ready">{count(q.messages_ready)}</Figure>
-        <Figure name="Unacked" tone="unacked">{count(q.messages_unacknowledged)}</Figure>
+        <Figure name="Ready" tone="ready">{figure(q, q.messages_ready)}</Figure>
+        <Figure name="Unacked" tone="unacked">{figure(q, q.messages_unacknowledged)}</Figure>
         {q.messages_delayed > 0 && <Figure name="Delayed" title="came back, and wait before the next try">{count(q.messages_delayed)}</Figure>}
-        <Figure name="Total">{count(q.messages)}</Figure>
-        <Figure name="Leaving" tone="dead" title="dead letters on their way to their targets">{count(q.messages_dlx)}</Figure>
+        <Figure name="Total">{figure(q, q.messages)}</Figure>
+        <Figure name="Leaving" tone="dead" title="dead letters on their way to their targets">{figure(q, q.messages_dlx)}</Figure>
         {q.messages_parked > 0 && <Figure name="Parked" tone="dead" title="dead letters without a target">{count(q.messages_parked)}</Figure>}
-        <Figure name="Consumers">{count(q.consumers)}</Figure>
+        <Figure name="Consumers">{figure(q, q.consumers)}</Figure>
         <Figure name="In">{perSecond(rate(s, "publish"))}</Figure>
         <Figure name="Out">{perSecond(rate(s, "deliver_get"))}</Figure>
         <Figure name="Acked">{perSecond(rate(s, "ack"))}</Figure>
         {q.message_bytes !== undefined && <Figure name="Bodies">{bytes(q.message_bytes)}</Figure>}
-        <Figure name="Arrived dead" title="dead letters that other queues have ever sent here">{count(q.messages_transferred)}</Figure>
+        <Figure name="Arrived dead" title="dead letters that other queues have ever sent here">{figure(q, q.messages_transferred)}</Figure>
       </Figures>
       <div class="plots">
         <Plot title="Messages" series={series} lines={[{ name: "ready", color: "--ready" }, { name: "unacked", color: "--unacked" }, { name: "total", color: "--muted" }]} />

@@ -13,7 +13,13 @@ export function queueHref(vhost: string, name: string): string { return href(["q
 /** The key of a queue's history. */
 export function historyOf(q: { vhost: string; name: string }): string { return `queue ${q.vhost} ${q.name}`; }
 
-export function rememberQueue(q: Queue) { return remember(historyOf(q), [q.messages_ready, q.messages_unacknowledged, q.messages]); }
+/** Whether anybody has told the queue's counts: without a leader they are 0 in the answer, and not known. */
+export function counted(q: Queue): boolean { return q.state !== "minority" && q.state !== "down"; }
+
+/** One of its counts. */
+export function figure(q: Queue, n: number): string { return counted(q) ? count(n) : "–"; }
+
+export function rememberQueue(q: Queue) { return remember(historyOf(q), [q.messages_ready, q.messages_unacknowledged, q.messages].map((n) => counted(q) ? n : null)); }
 
 const columns: Column<Queue>[] = [
   { id: "name", title: "Queue", sort: "name", cell: (q) => <><a class="mono name" href={queueHref(q.vhost, q.name)}>{q.name}</a>{q.exclusive && <> <Badge>exclusive</Badge></>}{q.auto_delete && <> <Badge>auto-delete</Badge></>}{!q.durable && <> <Badge>in memory</Badge></>}</> },
@@ -21,19 +27,19 @@ const columns: Column<Queue>[] = [
   { id: "type", title: "Type", sort: "type", cell: (q) => q.type },
   { id: "state", title: "State", sort: "state", cell: (q) => <State state={q.state} /> },
   { id: "policy", title: "Policy", sort: "policy", cell: (q) => <>{q.policy ?? "–"}{q.operator_policy && <span class="muted"> + {q.operator_policy}</span>}</> },
-  { id: "ready", title: "Ready", sort: "messages_ready", num: true, cell: (q) => count(q.messages_ready) },
-  { id: "unacked", title: "Unacked", sort: "messages_unacknowledged", num: true, cell: (q) => count(q.messages_unacknowledged) },
-  { id: "total", title: "Total", sort: "messages", num: true, cell: (q) => count(q.messages) },
+  { id: "ready", title: "Ready", sort: "messages_ready", num: true, cell: (q) => figure(q, q.messages_ready) },
+  { id: "unacked", title: "Unacked", sort: "messages_unacknowledged", num: true, cell: (q) => figure(q, q.messages_unacknowledged) },
+  { id: "total", title: "Total", sort: "messages", num: true, cell: (q) => figure(q, q.messages) },
   { id: "trend", title: "Trend", cell: (q) => <Spark series={remembered(historyOf(q))} line={2} name="messages" color="--ready" /> },
-  { id: "dlx", title: "Leaving", sort: "messages_dlx", num: true, cell: (q) => q.messages_dlx === 0 ? "0" : <span class="dead-text">{count(q.messages_dlx)}</span> },
+  { id: "dlx", title: "Leaving", sort: "messages_dlx", num: true, cell: (q) => q.messages_dlx === 0 ? figure(q, 0) : <span class="dead-text">{count(q.messages_dlx)}</span> },
   { id: "in", title: "In", sort: "message_stats.publish_details.rate", num: true, cell: (q) => perSecond(rate(q.message_stats, "publish")) },
   { id: "out", title: "Out", sort: "message_stats.deliver_get_details.rate", num: true, cell: (q) => perSecond(rate(q.message_stats, "deliver_get")) },
   { id: "ack", title: "Ack", sort: "message_stats.ack_details.rate", num: true, extra: true, cell: (q) => perSecond(rate(q.message_stats, "ack")) },
-  { id: "consumers", title: "Consumers", sort: "consumers", num: true, cell: (q) => count(q.consumers) },
+  { id: "consumers", title: "Consumers", sort: "consumers", num: true, cell: (q) => figure(q, q.consumers) },
   { id: "leader", title: "Leader", sort: "leader", cell: (q) => <span class="mono">{q.leader || "–"}</span> },
   { id: "members", title: "Replicas", cell: (q) => { const m = q.members?.length ?? 0, o = q.online?.length ?? 0; return <span class={o < m ? "bad-text" : ""} title={(q.members ?? []).join(", ")}>{o === m ? m : `${o} of ${m}`}</span>; }, num: true },
-  { id: "delayed", title: "Delayed", sort: "messages_delayed", num: true, extra: true, cell: (q) => count(q.messages_delayed) },
-  { id: "parked", title: "Parked", sort: "messages_parked", num: true, extra: true, cell: (q) => count(q.messages_parked) },
+  { id: "delayed", title: "Delayed", sort: "messages_delayed", num: true, extra: true, cell: (q) => figure(q, q.messages_delayed) },
+  { id: "parked", title: "Parked", sort: "messages_parked", num: true, extra: true, cell: (q) => figure(q, q.messages_parked) },
 ];
 
 export function Queues() {

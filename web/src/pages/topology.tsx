@@ -54,11 +54,12 @@ export function graph(exchanges: Exchange[], queues: Queue[], bindings: Binding[
 export function Topology() {
   const { query } = useRoute();
   const vhosts = useApi<Vhost[]>("vhosts", 60_000);
-  const vhost = query.get("vhost") ?? (vhosts.data?.some((v) => v.name === "/") ? "/" : vhosts.data?.[0]?.name ?? "/");
+  const chosen = query.get("vhost") ?? (vhosts.data?.some((v) => v.name === "/") ? "/" : vhosts.data?.[0]?.name);
+  const vhost = chosen ?? "", of = (to: string) => chosen === undefined ? null : to; // nothing is asked of a virtual host that may not be the reader's
   const text = query.get("name") ?? "", only = query.get("dead") === "1";
-  const exchanges = useApi<Exchange[]>(`exchanges/${path(vhost)}`, 15_000);
-  const bindings = useApi<Binding[]>(withQuery(`bindings/${path(vhost)}`, { default: "false" }), 15_000);
-  const queues = useApi<Paged<Queue>>(withQuery(`queues/${path(vhost)}`, { page: 1, page_size: 500, sort: "name", columns: "vhost,name,type,messages,arguments,effective_policy_definition", pagination: true }), 15_000);
+  const exchanges = useApi<Exchange[]>(of(`exchanges/${path(vhost)}`), 15_000);
+  const bindings = useApi<Binding[]>(of(withQuery(`bindings/${path(vhost)}`, { default: "false" })), 15_000);
+  const queues = useApi<Paged<Queue>>(of(withQuery(`queues/${path(vhost)}`, { page: 1, page_size: 500, sort: "name", columns: "vhost,name,type,messages,arguments,effective_policy_definition", pagination: true })), 15_000);
   const g = useMemo(() => exchanges.data && bindings.data && queues.data ? graph(exchanges.data, queues.data.items, bindings.data, text, only) : undefined, [exchanges.data, bindings.data, queues.data, text, only]);
   const large = g !== undefined && g.shapes.length > shapesMax;
   return (
@@ -68,12 +69,13 @@ export function Topology() {
         {(vhosts.data?.length ?? 0) > 1 && <select aria-label="Virtual host" value={vhost} onChange={(e) => setQuery({ vhost: e.currentTarget.value })}>{vhosts.data!.map((v) => <option key={v.name} value={v.name} selected={v.name === vhost}>{v.name}</option>)}</select>}
         <Check label="dead letters only" value={only} set={(v) => setQuery({ dead: v }, true)} />
       </div>
-      <Failure error={exchanges.error ?? bindings.error ?? queues.error} />
+      <Failure error={vhosts.error ?? exchanges.error ?? bindings.error ?? queues.error} />
+      {vhosts.data?.length === 0 && <Empty>There is no virtual host that you may enter.</Empty>}
       {queues.data && queues.data.total_count > queues.data.item_count && <Notice tone="warn">Of {count(queues.data.total_count)} queues the first {count(queues.data.item_count)} by name are looked at.</Notice>}
       {large && <Notice tone="warn">{count(g.shapes.length)} exchanges and queues are too many for one picture: filter by a name.</Notice>}
       {g && g.shapes.length === 0 && <Empty>{text || only ? "Nothing that is bound or sends dead letters has this." : "No exchange is bound to a queue, and no queue sends dead letters. Queues are reached by their names through the default exchange."}</Empty>}
       {g && !large && g.shapes.length > 0 && <Picture shapes={g.shapes} edges={g.edges} />}
-      {g && g.alone > 0 && <p class="muted">{count(g.alone)} queues are not drawn{text || only ? " with this filter" : ": nothing but the default exchange leads to them"}.</p>}
+      {g && g.alone > 0 && <p class="muted">{g.alone === 1 ? "1 queue is" : `${count(g.alone)} queues are`} not drawn{text || only ? " with this filter" : ": nothing but the default exchange leads there"}.</p>}
     </Page>
   );
 }
