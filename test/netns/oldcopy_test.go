@@ -50,19 +50,23 @@ func TestMinorityDeniesNothing(t *testing.T) {
 	t.Parallel()
 	r := founded(t, options{nodes: 3})
 	off, on := r.Node(0), r.Node(1)
+	r.ctl(on, "add_user", "known", "known")
+	r.ctl(on, "set_user_tags", "known", "management")
 	r.part([]string{off.Name}, []string{on.Name, r.Node(2).Name})
 	r.until("the others go on", timeoutReply, func() bool {
 		_, err := r.tryCtl(on, "add_user", "new", "new")
 		return err == nil
 	})
 	r.ctl(on, "set_user_tags", "new", "administrator")
-	r.ctl(on, "set_permissions", "new", ".*", ".*", ".*")
+	for _, user := range []string{"new", "known"} {
+		r.ctl(on, "set_permissions", user, ".*", ".*", ".*")
+	}
 	r.ctl(on, "set_policy", "p", "^q$", `{"max-length":5}`)
 	r.declare(r.dial(on), "q", nil)
 	type look struct {
 		user, path string
 	}
-	looks := []look{{"new", "/api/whoami"}, {"app", "/api/policies/%2F/p"}, {"app", "/api/permissions/%2F/new"}, {"app", "/api/users/new"}}
+	looks := []look{{"new", "/api/whoami"}, {"app", "/api/policies/%2F/p"}, {"app", "/api/permissions/%2F/new"}, {"app", "/api/users/new"}, {"known", "/api/queues/%2F"}}
 	for _, l := range looks {
 		begun := time.Now()
 		if got := r.asks(off, l.user, l.path); got != http.StatusServiceUnavailable {
@@ -70,7 +74,7 @@ func TestMinorityDeniesNothing(t *testing.T) {
 		}
 		t.Logf("%s took %v", l.path, time.Since(begun).Round(time.Millisecond))
 	}
-	for _, user := range []string{"new", "app"} {
+	for _, user := range []string{"new", "known", "app"} {
 		if got := r.getQueue(off, user, "q"); got != codes.Unavailable {
 			t.Errorf("cut off: gRPC by %s: %v", user, got)
 		}
