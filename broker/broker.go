@@ -429,13 +429,13 @@ func (b *Broker) allStreams() []*stream {
 }
 
 // fresh returns a view that is at least as new as the catalog leader's state
-// when it was called.
+// when it was called. The error is an *Error with TimedOut.
 func (b *Broker) fresh(ctx context.Context) (*catalog.View, error) {
 	ctx, cancel := context.WithTimeout(ctx, b.cfg.QueueTimeout)
 	defer cancel()
 	if err := b.cat.ReadIndex(ctx); err != nil {
 		b.cfg.Logger.Warn("catalog cannot be read up to date", "err", err)
-		return nil, Errorf(Internal, "the catalog cannot be reached")
+		return nil, Errorf(TimedOut, "the catalog cannot be reached")
 	}
 	return b.cat.View(), nil
 }

@@ -119,7 +119,7 @@ func (b *Broker) CancelDelayed(ctx context.Context, u User, vhost string, handle
 		if err != nil {
 			return err
 		}
-		if err := c.allowed(b.cat.View(), auth.Write, exchangeResource(q.DelayOf)); err != nil {
+		if err := c.allowed(ctx, b.cat.View(), auth.Write, exchangeResource(q.DelayOf)); err != nil {
 			return err
 		}
 		o, err := b.stream(q).outcome(ctx, pendingOp{op: fsm.Cancel{ID: msg}, bytes: 64}, "")

@@ -1,7 +1,6 @@
 package broker
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/base64"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/auth"
-	"github.com/warrenmq/warren/auth/passwords"
 	"github.com/warrenmq/warren/catalog"
 	"github.com/warrenmq/warren/exchange"
 )
@@ -40,104 +38,6 @@ type Conn struct {
 	exclusiveMax int
 }
 
-// Caller is who wants to log in.
-type Caller struct {
-	// Source is where they come from, for those who keep order among many; Loopback tells that it is this machine.
-	Source   string
-	Loopback bool
-	// Still is asked again after a wait whether the password is to be looked at; nil: it is.
-	Still func() error
-}
-
-// Login checks a SASL response. Errors are *Error with AccessRefused, or with Unavailable if it was not looked at because too many
-// log in, or what Still says.
-func (b *Broker) Login(ctx context.Context, mechanism string, response []byte, from Caller) (User, error) {
-	refused := Errorf(AccessRefused, "Login was refused using authentication mechanism %s. For details see the broker logfile.", mechanism)
-	cred, err := auth.ParseResponse(mechanism, response)
-	if err != nil {
-		b.cfg.Logger.Warn("login refused", "mechanism", mechanism, "err", err)
-		return User{}, refused
-	}
-	u := b.cat.View().User(cred.User)
-	err = b.cfg.Passwords.Check(ctx, &passwords.Try{Source: from.Source, Name: cred.User, User: u, Password: string(cred.Password), Still: from.Still})
-	if err == nil {
-		err = u.LoginVerified(from.Loopback)
-	}
-	switch {
-	case err == nil:
-		return User{Name: u.Name, Tags: u.Tags, entry: u}, nil
-	case errors.Is(err, passwords.ErrBusy):
-		b.cfg.Logger.Warn("login not looked at", "user", cred.User, "err", err)
-		return User{}, Errorf(Unavailable, "%v", err)
-	case !errors.Is(err, auth.ErrLogin):
-		return User{}, err
-	}
-	b.cfg.Logger.Warn("login refused", "user", cred.User, "err", err)
-	return User{}, refused
-}
-
-// LoginExternal lets a user in whose identity the transport has verified: the
-// response of EXTERNAL may repeat it. Errors are *Error with AccessRefused.
-func (b *Broker) LoginExternal(_ context.Context, peer string, response []byte, loopback bool) (User, error) {
-	name, err := auth.ParseExternal(response, peer)
-	return b.verified(auth.MechanismExternal, name, peer, err, loopback)
-}
-
-// LoginToken lets the user in that a token names; err says why it does not count. Errors are *Error with AccessRefused.
-func (b *Broker) LoginToken(name string, err error, loopback bool) (User, error) {
-	return b.verified("BEARER", name, name, err, loopback)
-}
-
-// verified lets a user in whom something else has verified, unless err says that it has not.
-func (b *Broker) verified(mechanism, name, peer string, err error, loopback bool) (User, error) {
-	var u *auth.User
-	if err == nil {
-		u = b.cat.View().User(name)
-		err = u.LoginVerified(loopback)
-	}
-	if err != nil {
-		b.cfg.Logger.Warn("login refused", "mechanism", mechanism, "peer", peer, "err", err)
-		return User{}, Errorf(AccessRefused, "Login was refused using authentication mechanism %s. For details see the broker logfile.", mechanism)
-	}
-	return User{Name: u.Name, Tags: u.Tags, entry: u}, nil
-}
-
-// Open opens a vhost for an authenticated user, within the limits of both. Errors are
-// *Error with NotAllowed.
-func (b *Broker) Open(ctx context.Context, u User, vhost string, info ConnInfo) (*Conn, error) {
-	view := b.cat.View()
-	h := view.Vhost(vhost)
-	if h == nil {
-		return nil, Errorf(NotAllowed, "vhost %s not found", vhost)
-	}
-	// RabbitMQ looks at the limits first.
-	if err := b.admitConnection(ctx, view, vhost, u.Name); err != nil {
-		return nil, err
-	}
-	if err := view.Permission(vhost, u.Name).CheckVhost(vhost, u.Name); err != nil {
-		b.census.connectionEnds(vhost, u.Name)
-		return nil, asError(err)
-	}
-	c := &Conn{
-		b: b, id: b.numbers.Add(1), user: u, vhost: vhost, info: info, login: u.Name, vhostCreated: h.Created,
-		channels: map[*Channel]struct{}{}, exclusive: map[uint64]string{}, exclusiveMax: pruneMin,
-	}
-	if at := cmp.Or(u.entry, view.User(u.Name)); at != nil {
-		c.userAdded = at.Added
-	}
-	c.traffic = b.traffics.of(vhost, h.Created)
-	c.owner = catalog.Owner{Node: catalog.NodeID(b.cfg.Node), Incarnation: b.origin().Incarnation, Connection: c.id}
-	b.mu.Lock()
-	b.conns[c.id] = c
-	b.mu.Unlock()
-	// From here on closeStrangers sees it. Who was deleted before is refused.
-	if why := c.stranger(b.cat.View()); why != nil {
-		c.uncount()
-		return nil, Errorf(NotAllowed, "%s", why.Text)
-	}
-	return c, nil
-}
-
 // UpdateUser takes what a user's new login tells of them: the tags. Errors are *Error with
 // NotAllowed, when the user may not be in the vhost any more.
 func (c *Conn) UpdateUser(u User) error {
@@ -150,7 +50,7 @@ func (c *Conn) UpdateUser(u User) error {
 
 // MayRead tells whether the user may still consume from a queue.
 func (c *Conn) MayRead(queue string) bool {
-	return queue == ReplyQueue || c.allowed(c.b.cat.View(), auth.Read, queueResource(queue)) == nil
+	return queue == ReplyQueue || c.permits(c.b.cat.View(), auth.Read, queueResource(queue)) == nil
 }
 
 // Close closes the channels and deletes the connection's exclusive queues. Those that the catalog does not delete in time are
@@ -248,33 +148,6 @@ func (c *Conn) queueError(err error, name string) error {
 
 func (c *Conn) impersonator() bool { return slices.Contains(c.user.Tags, "impersonator") }
 
-// resource names what a permission is checked against.
-type resource struct {
-	kind auth.Kind
-	name string
-}
-
-func exchangeResource(name string) resource { return resource{auth.Exchange, name} }
-func queueResource(name string) resource    { return resource{auth.Queue, name} }
-
-func (c *Conn) allowed(view *catalog.View, a auth.Action, r resource) error {
-	p := view.Permission(c.vhost, c.user.Name)
-	if p.Allows(a, r.kind, r.name) {
-		return nil
-	}
-	return asError(p.Check(a, r.kind, r.name, c.vhost, c.user.Name))
-}
-
-// allowedAny refuses whoever has no permission at all on the resource, not even to learn that it is there.
-func (c *Conn) allowedAny(r resource) error {
-	view := c.b.cat.View()
-	err := c.allowed(view, auth.Configure, r)
-	if err == nil || c.allowed(view, auth.Write, r) == nil || c.allowed(view, auth.Read, r) == nil {
-		return nil
-	}
-	return err
-}
-
 // change proposes a catalog command and waits until this node has applied it.
 func (c *Conn) change(ctx context.Context, cmd catalog.Command) (catalog.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.b.cfg.QueueTimeout)
@@ -321,14 +194,14 @@ func (c *Conn) DeclareExchange(ctx context.Context, d ExchangeDeclare) error {
 		return errDefaultExchange()
 	}
 	if d.Passive {
-		if err := c.allowedAny(exchangeResource(d.Name)); err != nil {
+		if err := c.allowedAny(ctx, exchangeResource(d.Name)); err != nil {
 			return err
 		}
 		_, err := c.exchange(ctx, d.Name)
 		return err
 	}
 	view := c.b.cat.View()
-	if err := c.allowed(view, auth.Configure, exchangeResource(d.Name)); err != nil {
+	if err := c.allowed(ctx, view, auth.Configure, exchangeResource(d.Name)); err != nil {
 		return err
 	}
 	typ, err := exchange.ParseType(d.Type)
@@ -355,7 +228,7 @@ func (c *Conn) DeclareExchange(ctx context.Context, d ExchangeDeclare) error {
 		return Errorf(AccessRefused, "exchange name '%s' contains reserved prefix 'amq.*'", d.Name)
 	}
 	if x == nil {
-		if err := c.checkAlternate(view, d); err != nil {
+		if err := c.checkAlternate(ctx, view, d); err != nil {
 			return err
 		}
 	}
@@ -404,7 +277,7 @@ func stripLines(name string) string {
 	return strings.NewReplacer("\r", "", "\n", "").Replace(name) // what is no UTF-8 stays as it is
 }
 
-func (c *Conn) checkAlternate(view *catalog.View, d ExchangeDeclare) error {
+func (c *Conn) checkAlternate(ctx context.Context, view *catalog.View, d ExchangeDeclare) error {
 	v, ok := d.Arguments.Get("alternate-exchange")
 	if !ok {
 		return nil
@@ -413,10 +286,10 @@ func (c *Conn) checkAlternate(view *catalog.View, d ExchangeDeclare) error {
 		return err
 	}
 	ae, _ := v.(string)
-	if err := c.allowed(view, auth.Read, exchangeResource(d.Name)); err != nil {
+	if err := c.allowed(ctx, view, auth.Read, exchangeResource(d.Name)); err != nil {
 		return err
 	}
-	return c.allowed(view, auth.Write, exchangeResource(ae))
+	return c.allowed(ctx, view, auth.Write, exchangeResource(ae))
 }
 
 func (c *Conn) sameExchange(d ExchangeDeclare, typ exchange.Type, x *catalog.Exchange) error {
@@ -455,7 +328,7 @@ func (c *Conn) DeleteExchange(ctx context.Context, name string, ifUnused bool) e
 	if strings.HasPrefix(name, "amq.") {
 		return Errorf(AccessRefused, "deletion of system exchange '%s' in vhost '%s' not allowed", name, c.vhost)
 	}
-	if err := c.allowed(c.b.cat.View(), auth.Configure, exchangeResource(name)); err != nil {
+	if err := c.allowed(ctx, c.b.cat.View(), auth.Configure, exchangeResource(name)); err != nil {
 		return err
 	}
 	_, err := c.changeSeen(ctx, &catalog.DeleteExchange{Vhost: c.vhost, Name: name, IfUnused: ifUnused})
@@ -509,10 +382,10 @@ func (c *Conn) bindable(ctx context.Context, bd Binding) (source *catalog.Exchan
 	if bd.ToExchange {
 		dest = exchangeResource(bd.Destination)
 	}
-	if err := c.allowed(view, auth.Write, dest); err != nil {
+	if err := c.allowed(ctx, view, auth.Write, dest); err != nil {
 		return nil, err
 	}
-	if err := c.allowed(view, auth.Read, exchangeResource(bd.Source)); err != nil {
+	if err := c.allowed(ctx, view, auth.Read, exchangeResource(bd.Source)); err != nil {
 		return nil, err
 	}
 	if source, err = c.exchange(ctx, bd.Source); err != nil {

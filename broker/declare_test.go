@@ -20,6 +20,7 @@ type lateCatalog struct {
 
 	mu       sync.Mutex
 	held     *catalog.View
+	away     bool   // the catalog's leader cannot be reached
 	follows  bool   // a proposal that has ended is in the copy, as it is in a catalog's
 	declared int    // proposals of queues
 	behind   func() // called once, when the next of them has been applied
@@ -35,6 +36,9 @@ func (c *lateCatalog) View() *catalog.View {
 }
 
 func (c *lateCatalog) ReadIndex(ctx context.Context) error {
+	if c.away {
+		return context.DeadlineExceeded
+	}
 	err := c.Catalog.ReadIndex(ctx)
 	c.hold(nil)
 	return err

@@ -50,6 +50,12 @@ func (b *Broker) View() *catalog.View { return b.cat.View() }
 // Fresh is the catalog with everything that was committed when the call was made.
 func (b *Broker) Fresh(ctx context.Context) (*catalog.View, error) { return b.fresh(ctx) }
 
+// UpToDate waits until this node's copy of the catalog has everything that was committed when the call was made. The error is an *Error with TimedOut.
+func (b *Broker) UpToDate(ctx context.Context) error {
+	_, err := b.fresh(ctx)
+	return err
+}
+
 // Define makes a change and does not wait for other nodes.
 func (b *Broker) Define(ctx context.Context, cmd catalog.Command) (catalog.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, b.cfg.QueueTimeout)

@@ -83,7 +83,7 @@ func (c *Conn) locked(q *catalog.Queue) error {
 
 // queue finds a queue for an operation that needs a permission on it.
 func (c *Conn) queue(ctx context.Context, name string, a auth.Action) (*catalog.Queue, error) {
-	if err := c.allowed(c.b.cat.View(), a, queueResource(name)); err != nil {
+	if err := c.allowed(ctx, c.b.cat.View(), a, queueResource(name)); err != nil {
 		return nil, err
 	}
 	return c.find(ctx, name)

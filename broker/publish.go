@@ -227,7 +227,7 @@ func (ch *Channel) opFor(q *catalog.Queue, op fsm.Publish) fsm.Publish {
 
 func (ch *Channel) checkPublish(ctx context.Context, view *catalog.View, p *Publish) error {
 	if ch.wroteTo != p.Exchange || ch.wroteRev != view.Revision() {
-		if err := ch.conn.allowed(view, auth.Write, exchangeResource(p.Exchange)); err != nil {
+		if err := ch.conn.allowed(ctx, view, auth.Write, exchangeResource(p.Exchange)); err != nil {
 			return err
 		}
 		var topics *auth.TopicPermission

@@ -55,7 +55,7 @@ func (c *Conn) DeclareQueue(ctx context.Context, d QueueDeclare) (QueueOK, error
 
 func (c *Conn) declareOnce(ctx context.Context, d QueueDeclare, generated bool) (QueueOK, error) {
 	view := c.b.cat.View()
-	if err := c.allowed(view, auth.Configure, queueResource(d.Name)); err != nil {
+	if err := c.allowed(ctx, view, auth.Configure, queueResource(d.Name)); err != nil {
 		return QueueOK{}, err
 	}
 	d.Arguments = withDefaultType(d, view.Vhost(c.vhost))
@@ -69,7 +69,7 @@ func (c *Conn) declareOnce(ctx context.Context, d QueueDeclare, generated bool) 
 		q = view.Queue(c.vhost, d.Name)
 	}
 	if q == nil {
-		err := c.mayDeadLetter(view, d)
+		err := c.mayDeadLetter(ctx, view, d)
 		if err != nil {
 			return QueueOK{}, err
 		}
@@ -134,20 +134,20 @@ func (c *Conn) unlessLost(ctx context.Context, q *catalog.Queue, refusal error) 
 
 // mayDeadLetter checks what a new queue with a dead-letter exchange needs beside the
 // permission to configure it.
-func (c *Conn) mayDeadLetter(view *catalog.View, d QueueDeclare) error {
+func (c *Conn) mayDeadLetter(ctx context.Context, view *catalog.View, d QueueDeclare) error {
 	v, _ := d.Arguments.Get("x-dead-letter-exchange")
 	dlx, ok := v.(string)
 	if !ok {
 		return nil
 	}
-	if err := c.allowed(view, auth.Read, queueResource(d.Name)); err != nil {
+	if err := c.allowed(ctx, view, auth.Read, queueResource(d.Name)); err != nil {
 		return err
 	}
-	return c.allowed(view, auth.Write, exchangeResource(dlx))
+	return c.allowed(ctx, view, auth.Write, exchangeResource(dlx))
 }
 
 func (c *Conn) passive(ctx context.Context, name string) (QueueOK, error) {
-	if err := c.allowedAny(queueResource(name)); err != nil {
+	if err := c.allowedAny(ctx, queueResource(name)); err != nil {
 		return QueueOK{}, err
 	}
 	q, err := c.find(ctx, name)
@@ -190,7 +190,7 @@ func (c *Conn) create(ctx context.Context, view *catalog.View, d QueueDeclare, g
 	if err := checkArguments(d, c.vhost); err != nil {
 		return nil, false, err
 	}
-	if err := c.checkDeadLetter(view, d); err != nil {
+	if err := c.checkDeadLetter(ctx, view, d); err != nil {
 		return nil, false, err
 	}
 	entry := c.b.entryOf(view, c.vhost, d)
@@ -218,15 +218,15 @@ func (c *Conn) create(ctx context.Context, view *catalog.View, d QueueDeclare, g
 
 // checkDeadLetter checks the permissions that declaring a new queue with a
 // dead-letter exchange needs.
-func (c *Conn) checkDeadLetter(view *catalog.View, d QueueDeclare) error {
+func (c *Conn) checkDeadLetter(ctx context.Context, view *catalog.View, d QueueDeclare) error {
 	v, ok := d.Arguments.Get("x-dead-letter-exchange")
 	if !ok {
 		return nil
 	}
-	if err := c.allowed(view, auth.Read, queueResource(d.Name)); err != nil {
+	if err := c.allowed(ctx, view, auth.Read, queueResource(d.Name)); err != nil {
 		return err
 	}
-	return c.allowed(view, auth.Write, exchangeResource(v.(string)))
+	return c.allowed(ctx, view, auth.Write, exchangeResource(v.(string)))
 }
 
 // PurgeQueue removes the ready messages and tells how many they were.
@@ -246,7 +246,7 @@ func (c *Conn) PurgeQueue(ctx context.Context, name string) (uint32, error) {
 // DeleteQueue deletes a queue and tells how many messages went with it. A
 // missing queue is fine.
 func (c *Conn) DeleteQueue(ctx context.Context, name string, ifUnused, ifEmpty bool) (uint32, error) {
-	if err := c.allowed(c.b.cat.View(), auth.Configure, queueResource(name)); err != nil {
+	if err := c.allowed(ctx, c.b.cat.View(), auth.Configure, queueResource(name)); err != nil {
 		return 0, err
 	}
 	for try := 1; ; try++ {

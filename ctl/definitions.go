@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"syscall"
 
 	"github.com/spf13/cobra"
 )
@@ -104,7 +105,11 @@ func (s *session) exportDefinitions(ctx context.Context, file, at string) error 
 		return usage("%v", err)
 	}
 	_, err = f.Write(body)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+	synced := f.Sync()
+	if errors.Is(synced, syscall.EINVAL) { // a pipe or a device, such as /dev/stdout: fsync(2)
+		synced = nil
+	}
+	if err = errors.Join(err, synced, f.Close()); err != nil {
 		return errorf(ExitSoftware, "write %s: %v", file, err)
 	}
 	return nil

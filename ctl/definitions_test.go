@@ -25,6 +25,10 @@ func TestDefinitionVerbs(t *testing.T) {
 			args: []string{"export_definitions", target}, method: "GET", path: "/api/definitions", status: 200, answer: `{"a":1}`,
 			out: "Exporting definitions in JSON to a file at \"" + target + "\" ...\n",
 		},
+		{
+			args: []string{"export_definitions", os.DevNull}, method: "GET", path: "/api/definitions", status: 200, answer: `{"a":1}`,
+			out: "Exporting definitions in JSON to a file at \"" + os.DevNull + "\" ...\n",
+		},
 		{args: []string{"export_definitions", filepath.Join(dir, "no", "such")}, method: "GET", path: "/api/definitions", status: 200, answer: `{}`, code: ExitUsage, failed: "no such file"},
 		{args: []string{"export_definitions"}, method: "GET", path: "/api/definitions", status: 401, answer: `{"reason":"Not administrator user"}`, code: ExitNoPerm, failed: "Not administrator user"},
 		{args: []string{"export_definitions", "--format", "erlang"}, code: ExitUsage, failed: "format 'erlang' is not supported"},

@@ -11,6 +11,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
+// stateRegular is the state of a node that does not leave.
+const stateRegular = "regular"
+
 // leavePoll is the time between two questions how far a node is, leaveLine the longest without a line about it.
 const leavePoll, leaveLine = 500 * time.Millisecond, 30 * time.Second
 
@@ -25,7 +28,8 @@ func decommissionVerb(t *tool) *cobra.Command {
 		long: "Let a node leave the cluster for good, whether it runs or is dead: other nodes take its replicas of queues, its vote in the catalog's\n" +
 			"group and its leaders; then it is forgotten, and if it runs it sends its clients away and ends. Its data folder is of no use any more: a\n" +
 			"node of that name can join with an empty one. The verb waits without a time limit unless --timeout is given (exit code 75: it goes on, and the\n" +
-			"verb can be called again). Without a node that could take its replicas it says so and goes on waiting. --cancel undoes it, but for what has moved.",
+			"verb can be called again). Without a node that could take its replicas it says so and goes on waiting. --cancel undoes it, but for what has\n" +
+			"moved; a call that waits then ends with exit code 70. Of several calls at the same time each ends when the node has left.",
 		run: func(ctx context.Context, s *session, args []string) error {
 			if cancel {
 				s.say("Node %s stays in the cluster ...", args[0])
@@ -43,14 +47,15 @@ func leavePath(node string) string { return path("warren", "nodes", node, "decom
 
 // leaving is how far a node is.
 type leaving struct {
-	Replicas   int  `json:"replicas"`
-	Waiting    int  `json:"waiting"`
-	Underway   int  `json:"underway"`
-	Stalled    int  `json:"stalled"`
-	Nowhere    int  `json:"nowhere"`
-	NoMajority int  `json:"no_majority"`
-	Voter      bool `json:"voter"`
-	Done       bool `json:"done"`
+	State      string `json:"state"`
+	Replicas   int    `json:"replicas"`
+	Waiting    int    `json:"waiting"`
+	Underway   int    `json:"underway"`
+	Stalled    int    `json:"stalled"`
+	Nowhere    int    `json:"nowhere"`
+	NoMajority int    `json:"no_majority"`
+	Voter      bool   `json:"voter"`
+	Done       bool   `json:"done"`
 }
 
 // String says in words what is left.
@@ -95,8 +100,24 @@ func decommission(ctx context.Context, s *session, node string, limited, detache
 		s.say("%s", l)
 		return nil
 	}
+	err := l.follow(ctx, s, node)
+	if err == nil {
+		err = s.do(ctx, http.MethodPost, leavePath(node)+"/end", nil, nil)
+	}
+	if err != nil && !isNotFound(err) { // it is gone: somebody else has called the verb, too
+		return err
+	}
+	s.say("Node %s is no node of the cluster any more", node)
+	return nil
+}
+
+// follow waits until a node that leaves has nothing any more, and tells how far it is. It ends when somebody else has the node stay.
+func (l *leaving) follow(ctx context.Context, s *session, node string) error {
 	said, at := "", time.Time{}
 	for !l.Done {
+		if l.State == stateRegular {
+			return errorf(ExitSoftware, "node %s stays in the cluster: somebody has called the verb with --cancel", node)
+		}
 		if line := l.String(); line != said && time.Since(at) > time.Second || time.Since(at) > leaveLine {
 			s.say("%s", line)
 			if err := s.flush(); err != nil {
@@ -109,14 +130,10 @@ func decommission(ctx context.Context, s *session, node string, limited, detache
 			return errorf(ExitTimeout, "it goes on: %s", l)
 		case <-time.After(leavePoll):
 		}
-		if err := s.get(ctx, leavePath(node), &l); err != nil {
+		if err := s.get(ctx, leavePath(node), l); err != nil {
 			return err
 		}
 	}
-	if err := s.do(ctx, http.MethodPost, leavePath(node)+"/end", nil, nil); err != nil {
-		return err
-	}
-	s.say("Node %s is no node of the cluster any more", node)
 	return nil
 }
 

@@ -123,6 +123,10 @@ func (a *API) between(r *http.Request, vhost string, toExchange bool) (list []br
 // binding is the one that a path names by its properties key. A client that escapes the key once, not twice, is understood
 // where that is no other binding's key.
 func (a *API) binding(r *http.Request, vhost string, toExchange bool) (*broker.BindingInfo, error) {
+	return sure(a, r, func() (*broker.BindingInfo, error) { return a.bindingHere(r, vhost, toExchange) })
+}
+
+func (a *API) bindingHere(r *http.Request, vhost string, toExchange bool) (*broker.BindingInfo, error) {
 	list, err := a.between(r, vhost, toExchange)
 	if err != nil {
 		return nil, err

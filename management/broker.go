@@ -2,6 +2,7 @@ package management
 
 import (
 	"context"
+	"errors"
 	"net/http"
 
 	"github.com/warrenmq/warren/broker"
@@ -25,6 +26,8 @@ type Broker interface {
 	// permission in it.
 	HasVhost(ctx context.Context, name string) (bool, error)
 	MayEnter(user, vhost string) bool
+	// UpToDate brings the node's copy of the catalog, which everything is looked up in, up to date. The error is a *broker.Error.
+	UpToDate(ctx context.Context) error
 
 	// NameCluster gives the cluster a name for people.
 	NameCluster(ctx context.Context, name string) error
@@ -64,10 +67,25 @@ func (a *API) vhost(r *http.Request, u User) (string, error) {
 		return "", ofBroker(err)
 	case !ok:
 		return "", errNotFound
-	case !u.monitors() && !a.cfg.Broker.MayEnter(u.Name, name):
-		return "", errNotAuthorised
 	}
-	return name, nil
+	return sure(a, r, func() (string, error) {
+		if !u.monitors() && !a.cfg.Broker.MayEnter(u.Name, name) {
+			return "", errNotAuthorised
+		}
+		return name, nil
+	})
+}
+
+// sure finds something in the node's copy of the catalog. That it is not there, or not for this user, is said of an up-to-date copy only: then find is called again.
+func sure[T any](a *API, r *http.Request, find func() (T, error)) (T, error) {
+	found, err := find()
+	if !errors.Is(err, errNotFound) && !errors.Is(err, errNotAuthorised) {
+		return found, err
+	}
+	if err := a.cfg.Broker.UpToDate(r.Context()); err != nil {
+		return found, ofBroker(err)
+	}
+	return find()
 }
 
 var errNotAuthorised = unauthorised("User not authorised to access object")

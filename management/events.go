@@ -167,8 +167,14 @@ func (s *eventStream) look() error {
 	if err := s.send("overview", o); err != nil {
 		return err
 	}
-	for _, e := range s.movedLeaders(ctx) {
+	moved, all := s.movedLeaders(ctx)
+	for _, e := range moved {
 		if err := s.send("leader", e); err != nil {
+			return err
+		}
+	}
+	if !all {
+		if err := s.send("catalog", map[string]any{"revision": s.mark.Revision(), "complete": false}); err != nil {
 			return err
 		}
 	}
@@ -191,12 +197,14 @@ type leaderMoved struct {
 	To    string `json:"to"`
 }
 
-func (s *eventStream) movedLeaders(ctx context.Context) (list []leaderMoved) {
+// movedLeaders are the queues that are led by another node than at the last look; all is false if there are more than are told one by one.
+func (s *eventStream) movedLeaders(ctx context.Context) (list []leaderMoved, all bool) {
 	was, since := s.table, s.revision
 	s.table, s.revision = s.a.queueTableOf(ctx, lookAge), s.a.cfg.Broker.Mark().Revision()
 	if was == nil || was == s.table {
-		return nil
+		return nil, true
 	}
+	all = true
 	seen, lost := map[string]bool{}, map[uint64]bool{}
 	for _, v := range s.a.cfg.Broker.VhostInfos() {
 		seen[v.Name] = s.a.sees(s.user, v.Name)
@@ -205,8 +213,12 @@ func (s *eventStream) movedLeaders(ctx context.Context) (list []leaderMoved) {
 		from, to, told := was.of(q.ID).leader, s.table.of(q.ID).leader, s.lost[q.ID]
 		// A queue's id is the revision that made it: a later one has no former leader. The first leader of one that was just being made
 		// is no news either, but that of one of which it was told that nobody leads it is.
-		if from != to && q.ID <= since && (from != "" || told) && seen[q.VHost] && len(list) < changesMax {
-			list = append(list, leaderMoved{q.VHost, q.Name, from, to})
+		if from != to && q.ID <= since && (from != "" || told) && seen[q.VHost] {
+			if len(list) < changesMax {
+				list = append(list, leaderMoved{q.VHost, q.Name, from, to})
+			} else {
+				all = false
+			}
 			told = to == ""
 		}
 		if told {
@@ -214,7 +226,7 @@ func (s *eventStream) movedLeaders(ctx context.Context) (list []leaderMoved) {
 		}
 	}
 	s.lost = lost
-	return list
+	return list, all
 }
 
 // nodeChanged tells that a node has come or gone.

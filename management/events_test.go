@@ -152,7 +152,11 @@ func TestMovedLeaders(t *testing.T) {
 		a.tables.mu.Unlock()
 		s.revision = 100 // the queues are older
 		var all []string
-		for _, m := range s.movedLeaders(t.Context()) {
+		moved, every := s.movedLeaders(t.Context())
+		if !every {
+			t.Error("not all are told")
+		}
+		for _, m := range moved {
 			all = append(all, m.Name+" "+m.From+">"+m.To)
 		}
 		return strings.Join(all, ", ")
@@ -162,6 +166,47 @@ func TestMovedLeaders(t *testing.T) {
 	} {
 		if got := look(step.leader); got != step.told {
 			t.Errorf("look %d, led by %q: told %q, want %q", i, step.leader, got, step.told)
+		}
+	}
+}
+
+// moreQueues is a broker with more queues than are told of one by one.
+type moreQueues struct{ *changing }
+
+func (moreQueues) QueueNames(string) (list []broker.QueueName) {
+	for i := range changesMax + 1 {
+		list = append(list, broker.QueueName{ID: uint64(i + 1), VHost: "/", Name: "q"})
+	}
+	return list
+}
+
+// TestMoreMovedLeadersThanAreTold: a reader learns that more queues have other leaders than it is told of, as after the death of a node.
+func TestMoreMovedLeadersThanAreTold(t *testing.T) {
+	f := figured()
+	a := f.apis["c"]
+	a.cfg.Broker = moreQueues{&changing{fakeBroker: a.cfg.Broker.(*fakeBroker)}}
+	w := httptest.NewRecorder()
+	s := &eventStream{
+		a: a, r: httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", http.NoBody), w: w, ctl: http.NewResponseController(w),
+		user: User{Name: "admin", Tags: []string{"administrator"}},
+	}
+	s.r.RemoteAddr = "127.0.0.1:1"
+	s.r.SetBasicAuth("admin", "secret")
+	for i, leader := range []string{"a", "b"} {
+		table := newTable(changesMax + 1)
+		for id := range uint64(changesMax + 1) {
+			table.make(id + 1).leader = leader
+		}
+		a.tables.mu.Lock()
+		a.tables.table, a.tables.made, a.tables.until = table, time.Now(), time.Now().Add(time.Minute)
+		a.tables.mu.Unlock()
+		s.revision = changesMax + 1 // the queues are older
+		if err := s.look(); err != nil {
+			t.Fatal(err)
+		}
+		told, incomplete := strings.Count(w.Body.String(), "event: leader"), strings.Count(w.Body.String(), `event: catalog`+"\n"+`data: {"complete":false,`)
+		if told != i*changesMax || incomplete != i {
+			t.Errorf("after look %d: %d leaders, %d times not complete", i, told, incomplete)
 		}
 	}
 }

@@ -52,12 +52,14 @@ func (a *API) routeParameters() {
 		if err != nil {
 			return nil, err
 		}
-		for _, p := range a.parameters(u, r.PathValue("component"), vhost) {
-			if p.Name == r.PathValue("name") {
-				return p, nil
+		return sure(a, r, func() (any, error) {
+			for _, p := range a.parameters(u, r.PathValue("component"), vhost) {
+				if p.Name == r.PathValue("name") {
+					return p, nil
+				}
 			}
-		}
-		return nil, errNotFound
+			return nil, errNotFound
+		})
 	}
 	a.handle("GET /api/parameters/{component}/{vhost}/{name}", maker(one))
 	a.handle("PUT /api/parameters/{component}/{vhost}/{name}", maker(a.putParameter))

@@ -115,10 +115,12 @@ func (a *API) getPermission(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if list := a.permissionsJSON(vhost, user); len(list) > 0 {
-		return list[0], nil
-	}
-	return nil, errNotFound
+	return sure(a, r, func() (any, error) {
+		if list := a.permissionsJSON(vhost, user); len(list) > 0 {
+			return list[0], nil
+		}
+		return nil, errNotFound
+	})
 }
 
 func (a *API) putPermission(r *http.Request) (any, error) {
@@ -152,10 +154,12 @@ func (a *API) getTopicPermissions(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if list := a.topicPermissionsJSON(vhost, user, r.PathValue("exchange")); len(list) > 0 {
-		return list, nil
-	}
-	return nil, errNotFound
+	return sure(a, r, func() (any, error) {
+		if list := a.topicPermissionsJSON(vhost, user, r.PathValue("exchange")); len(list) > 0 {
+			return list, nil
+		}
+		return nil, errNotFound
+	})
 }
 
 func (a *API) putTopicPermission(r *http.Request) (any, error) {

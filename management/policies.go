@@ -87,12 +87,14 @@ func (a *API) getPolicy(r *http.Request, u User, operator bool) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, p := range a.cfg.Broker.Policies(vhost, operator) {
-		if p.Name == r.PathValue("name") {
-			return appendPolicies(nil, []*policy.Policy{p})[0], nil
+	return sure(a, r, func() (any, error) {
+		for _, p := range a.cfg.Broker.Policies(vhost, operator) {
+			if p.Name == r.PathValue("name") {
+				return appendPolicies(nil, []*policy.Policy{p})[0], nil
+			}
 		}
-	}
-	return nil, errNotFound
+		return nil, errNotFound
+	})
 }
 
 func appendPolicies(list []Policy, policies []*policy.Policy) []Policy {

@@ -31,11 +31,20 @@ type fakeBroker struct {
 	details       map[uint64]broker.QueueDetail
 	incoming      map[uint64][]broker.Incoming
 	detailed      int // how many details were asked for
+	// catchUp brings the copy of the catalog up to date; nil: it is.
+	catchUp func() error
 }
 
 func (f *fakeBroker) HasVhost(_ context.Context, name string) (bool, error) {
 	_, ok := f.vhosts[name]
 	return ok, nil
+}
+
+func (f *fakeBroker) UpToDate(context.Context) error {
+	if f.catchUp != nil {
+		return f.catchUp()
+	}
+	return nil
 }
 
 func (f *fakeBroker) MayEnter(user, vhost string) bool {

@@ -1,6 +1,7 @@
 package steward
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -45,10 +46,18 @@ func (s *Steward) find(name string) (*catalog.View, *catalog.Node, error) {
 	return view, n, nil
 }
 
+// findNow is find in a view that is not older than the call: what an old one has, or has not, is no reason to do nothing.
+func (s *Steward) findNow(ctx context.Context, name string) (*catalog.View, *catalog.Node, error) {
+	if err := cmp.Or(s.cfg.Catalog.ReadIndex(ctx), ctx.Err()); err != nil {
+		return nil, nil, err
+	}
+	return s.find(name)
+}
+
 // Leave says that a node is to leave the cluster for good, or, if leaves is false, that it stays after all. What has moved by then does not move back. The
-// error is a *replicas.Error if it is refused.
+// error is a *replicas.Error if it is refused, or the catalog's.
 func (s *Steward) Leave(ctx context.Context, name string, leaves bool) error {
-	view, n, err := s.find(name)
+	view, n, err := s.findNow(ctx, name)
 	if err != nil {
 		return err
 	}
@@ -93,9 +102,9 @@ func (s *Steward) Progress(name string) (Progress, error) {
 }
 
 // Dismiss takes a node out of the cluster that leaves and has nothing any more, whether it runs or not. If it runs it hands its clients over, and ends.
-// The error is a *replicas.Error if it is refused.
+// The error is a *replicas.Error if it is refused, or the catalog's.
 func (s *Steward) Dismiss(ctx context.Context, name string) error {
-	_, n, err := s.find(name)
+	_, n, err := s.findNow(ctx, name)
 	if err != nil {
 		return err
 	}

@@ -130,3 +130,43 @@ func (m *meanwhile) Propose(ctx context.Context, cmd catalog.Command) (catalog.R
 	m.do()
 	return m.Catalog.Propose(ctx, cmd)
 }
+
+// behind is the catalog of a node that lags behind the others until it asks their leader.
+type behind struct {
+	Catalog
+	old *catalog.View // nil: it has asked
+}
+
+func (b *behind) View() *catalog.View {
+	if b.old != nil {
+		return b.old
+	}
+	return b.Catalog.View()
+}
+
+func (b *behind) ReadIndex(ctx context.Context) error {
+	b.old = nil
+	return b.Catalog.ReadIndex(ctx)
+}
+
+// TestLeavingThroughANodeThatLags: whoever takes back through a node with an old copy of the catalog that a node leaves, has taken it back, and a node that
+// stays after all is not dismissed.
+func TestLeavingThroughANodeThatLags(t *testing.T) {
+	r := newRig(t, "a", "b", "c")
+	s := r.steward(repair.Policy{}, r.cat)
+	through := func(old *catalog.View) *Steward { return &Steward{cfg: Config{Catalog: &behind{r.cat, old}}} }
+	regular := r.cat.View()
+	if err := s.Leave(t.Context(), "c", true); err != nil {
+		t.Fatal(err)
+	}
+	leaving := r.cat.View()
+	if err := through(regular).Leave(t.Context(), "c", false); err != nil {
+		t.Error(err)
+	}
+	if p, err := s.Progress("c"); err != nil || p.State != "regular" {
+		t.Errorf("%+v, %v", p, err)
+	}
+	if got := reason(through(leaving).Dismiss(t.Context(), "c")); got != replicas.Refused {
+		t.Errorf("%q", got)
+	}
+}

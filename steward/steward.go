@@ -19,6 +19,7 @@ import (
 // Catalog is what is used of a [catalog.Catalog].
 type Catalog interface {
 	View() *catalog.View
+	ReadIndex(ctx context.Context) error
 	Leading() bool
 	LeaderID() catalog.NodeID
 	Unheard() time.Duration

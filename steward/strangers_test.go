@@ -19,6 +19,8 @@ type alone struct {
 	copy  *catalog.Copy
 }
 
+func (*alone) ReadIndex(context.Context) error { return nil }
+
 func (a *alone) View() *catalog.View                { return a.copy.View() }
 func (a *alone) Leading() bool                      { return true }
 func (a *alone) LeaderID() catalog.NodeID           { return "a/1" }

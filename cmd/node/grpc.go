@@ -60,13 +60,13 @@ func (l grpcLogins) Password(ctx context.Context, user, password string, client 
 }
 
 // Token implements rpc.Logins.
-func (l grpcLogins) Token(_ context.Context, token string, client net.Addr) (broker.User, error) {
+func (l grpcLogins) Token(ctx context.Context, token string, client net.Addr) (broker.User, error) {
 	var user string
 	err := errors.New("this node has no keys for tokens")
 	if l.n.tokens != nil {
 		user, err = l.n.tokens.User(token)
 	}
-	return l.n.broker.LoginToken(user, err, loopback(from(client)))
+	return l.n.broker.LoginToken(ctx, user, err, loopback(from(client)))
 }
 
 // Certificate implements rpc.Logins.

@@ -70,8 +70,8 @@ func (n *running) logIn(ctx context.Context, p attempts.Protocol, mechanism stri
 		}
 	}
 	u, err = n.broker.Login(ctx, mechanism, response, broker.Caller{Source: attempts.Network(address), Loopback: loopback(from), Still: mayTry})
-	// What was not looked at is neither a success nor a failure.
-	if e, ok := errors.AsType[*broker.Error](err); user != "" && wait == 0 && (!ok || e.Kind == broker.AccessRefused) {
+	// What was not looked at is neither a success nor a failure. TimedOut: the password was not the one that is known here.
+	if e, ok := errors.AsType[*broker.Error](err); user != "" && wait == 0 && (!ok || e.Kind == broker.AccessRefused || e.Kind == broker.TimedOut) {
 		n.logins.Done(p, address, user, err == nil, time.Now())
 	}
 	return u, wait, err
@@ -83,15 +83,20 @@ func (n *running) logInHTTP(ctx context.Context, user, password, from string) (m
 	if wait > 0 {
 		err = &management.HeldUp{Wait: wait}
 	}
-	if e, ok := errors.AsType[*broker.Error](err); ok && e.Kind == broker.Unavailable {
-		err = &management.Busy{Reason: e.Text}
+	return management.User{Name: u.Name, Tags: u.Tags, Login: u}, orBusy(err)
+}
+
+// orBusy has a login that was not refused, and may succeed later or at another node, tried again.
+func orBusy(err error) error {
+	if e, ok := errors.AsType[*broker.Error](err); ok && (e.Kind == broker.Unavailable || e.Kind == broker.TimedOut) {
+		return &management.Busy{Reason: e.Text}
 	}
-	return management.User{Name: u.Name, Tags: u.Tags, Login: u}, err
+	return err
 }
 
 func (n *running) logInByCertificate(ctx context.Context, c *x509.Certificate, from string) (management.User, error) {
 	u, err := n.broker.LoginExternal(ctx, n.peerName().Of(c), nil, loopback(from))
-	return management.User{Name: u.Name, Tags: u.Tags, Login: u}, err
+	return management.User{Name: u.Name, Tags: u.Tags, Login: u}, orBusy(err)
 }
 
 // hostOf is an address without its port.

@@ -44,7 +44,11 @@ func (s *Server) vhost(ctx context.Context, name string, seesAll bool) (string, 
 	}
 	name = vhostOf(name)
 	ok, err := s.broker.HasVhost(ctx, name)
-	switch user := callerOf(ctx).user.Name; {
+	user := callerOf(ctx).user.Name
+	if err == nil && ok && !seesAll && !s.broker.MayEnter(user, name) {
+		err = s.broker.UpToDate(ctx) // an old copy of the catalog refuses nobody
+	}
+	switch {
 	case err != nil:
 		return "", err
 	case !ok:

@@ -2,7 +2,6 @@ package grpc
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"google.golang.org/grpc"
@@ -153,7 +152,7 @@ func (w *watch) look(ctx context.Context, n int) error {
 	w.lookAtCatalog()
 	w.lookAtNodes(ctx)
 	if n%lookTicks == 0 {
-		if err := w.lookAtCaller(ctx); err != nil {
+		if err := w.lookAtCaller(); err != nil {
 			return err
 		}
 		w.lookAtLeaders(ctx)
@@ -193,16 +192,13 @@ func (w *watch) sight() func(vhost string) bool {
 	return func(vhost string) bool { return (w.vhost == "" || w.vhost == vhost) && sees(vhost) }
 }
 
-// lookAtCaller ends the stream of a user who has gone or lost the tags. Without an up-to-date catalog nobody has.
-func (w *watch) lookAtCaller(ctx context.Context) error {
-	u, err := w.s.broker.FindUser(ctx, w.caller.user.Name)
-	if e, ok := errors.AsType[*broker.Error](err); ok && e.Kind == broker.NotFound {
+// lookAtCaller ends the stream of a user who has gone, also if another one has the name, or lost the tags.
+func (w *watch) lookAtCaller() error {
+	u, err := w.s.broker.Renew(w.caller.user)
+	if err != nil {
 		return refuse(codes.Unauthenticated, reasonLogin, "user '%s' is deleted", w.caller.user.Name)
 	}
-	if err != nil {
-		return nil //nolint:nilerr // the next look asks again
-	}
-	w.caller.user.Tags = u.Tags
+	w.caller.user = u
 	return w.allowed(w.kinds)
 }
 

@@ -107,8 +107,10 @@ func rpcWatch(t *testing.T, c *cluster.Cluster) {
 		}
 		return e.GetName() == q && e.GetAction() == deleted
 	})
-	// A user who is deleted is told nothing any more.
+	// A user who is deleted is told nothing any more, whoever has the name then.
 	mustCtl(t, r.nodes[1], "delete_user", user)
+	mustCtl(t, r.nodes[1], "add_user", user, passwordFirst)
+	mustCtl(t, r.nodes[1], "set_user_tags", user, "administrator")
 	for {
 		if _, err := queues.stream.Recv(); err != nil {
 			wantCode(t, err, codes.Unauthenticated, "LOGIN_REFUSED")
