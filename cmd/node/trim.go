@@ -33,10 +33,11 @@ const (
 	trimRoomPercent = 400
 	// trimMuch is how much has to be alive, in bytes, for a node at work to let trimMuchPercent of it pile up: what a collection costs goes by what is alive, and with
 	// thousands of queues in use, a message to each in turn, it was a quarter of the processor time (ADR 52). No more than one trimMuchShare of the memory
-	// watermark may be alive then.
+	// watermark may be alive then, and the collector has to look through one part in trimScanShare of it at least: of large messages, it looks at nothing.
 	trimMuch        = 64 << 20
 	trimMuchPercent = 200
 	trimMuchShare   = 12
+	trimScanShare   = 4
 	// trimAfterBirths is the least time between a burst of them, which makes more garbage than work does otherwise, and the trim before.
 	trimAfterBirths = 10 * time.Second
 )
@@ -95,6 +96,7 @@ func (t *trimmer) look(now time.Time) {
 			{Name: "/memory/classes/heap/free:bytes"},
 			{Name: "/memory/classes/heap/objects:bytes"},
 			{Name: "/gc/heap/live:bytes"},
+			{Name: "/gc/scan/heap:bytes"},
 		}
 		t.busy, t.stirred, t.pause = now, now, trimPause
 		if t.free == nil {
@@ -106,7 +108,7 @@ func (t *trimmer) look(now time.Time) {
 	}
 	metrics.Read(t.samples)
 	value := func(i int) uint64 { return t.samples[i].Value.Uint64() }
-	allocated, unused, objects, live := value(0), value(1), value(2), value(3)
+	allocated, unused, objects, live, scanned := value(0), value(1), value(2), value(3), value(4)
 	if allocated-t.allocated > trimQuietBytes {
 		t.busy = now
 	}
@@ -114,7 +116,7 @@ func (t *trimmer) look(now time.Time) {
 		t.stirred = now
 	}
 	t.crowded = burst && !t.fixed
-	t.pace(now.Sub(t.stirred) >= trimQuiet, live)
+	t.pace(now.Sub(t.stirred) >= trimQuiet, live, scanned)
 	t.allocated = allocated
 	if t.crowded {
 		t.pause = trimAfterBirths
@@ -139,9 +141,9 @@ func (t *trimmer) end() {
 	}
 }
 
-// pace has little garbage pile up while the node is idle, and some more while replicas begin or where much is alive, of which there are live bytes. Whoever has
-// set GOGC lower, or has turned it off, is left to it.
-func (t *trimmer) pace(idle bool, live uint64) {
+// pace has little garbage pile up while the node is idle, and some more while replicas begin or where much is alive: live bytes, scanned of which the collector has to
+// look through. Whoever has set GOGC lower, or has turned it off, is left to it.
+func (t *trimmer) pace(idle bool, live, scanned uint64) {
 	want := t.working
 	switch {
 	case want <= 0:
@@ -149,7 +151,7 @@ func (t *trimmer) pace(idle bool, live uint64) {
 		want = max(want, int(min(trimRoomPercent, trimRoom*100/max(live, 1))))
 	case idle:
 		want = min(want, trimPercent)
-	case !t.fixed && live >= trimMuch && live <= t.watermark/trimMuchShare:
+	case !t.fixed && live >= trimMuch && live <= t.watermark/trimMuchShare && scanned >= live/trimScanShare:
 		want = max(want, trimMuchPercent)
 	}
 	if want != t.now {

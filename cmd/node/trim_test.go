@@ -156,9 +156,9 @@ func TestTrimBirths(t *testing.T) {
 	if *percent > 100 {
 		t.Fatalf("GOGC after the burst is %d", *percent)
 	}
-	tr.pace(false, 1<<30)
+	tr.pace(false, 1<<30, 1<<30)
 	tr.crowded = true
-	if tr.pace(false, 1<<30); *percent != 100 {
+	if tr.pace(false, 1<<30, 1<<30); *percent != 100 {
 		t.Fatalf("GOGC of a burst with a GiB alive is %d", *percent)
 	}
 }
@@ -182,21 +182,23 @@ func TestTrimMuch(t *testing.T) {
 	for what, x := range map[string]struct {
 		idle, crowded, fixed bool
 		live, watermark      uint64
+		scanned              uint64
 		working, want        int
 	}{
-		"much":                      {false, false, false, trimMuch, 8 << 30, 100, trimMuchPercent},
-		"little":                    {false, false, false, trimMuch - 1, 8 << 30, 100, 100},
-		"idle":                      {true, false, false, trimMuch, 8 << 30, 100, trimPercent},
-		"replicas begin":            {false, true, false, trimMuch, 8 << 30, 100, 100},
-		"as much as memory allows":  {false, false, false, trimMuch, trimMuchShare * trimMuch, 100, trimMuchPercent},
-		"more":                      {false, false, false, trimMuch + 1, trimMuchShare * trimMuch, 100, 100},
-		"the operator's GOGC":       {false, false, true, trimMuch, 8 << 30, 100, 100},
-		"no collector":              {false, false, false, trimMuch, 8 << 30, -1, -1},
-		"more than that by default": {false, false, false, trimMuch, 8 << 30, 300, 300},
+		"much":                      {false, false, false, trimMuch, 8 << 30, trimMuch / 2, 100, trimMuchPercent},
+		"large messages":            {false, false, false, trimMuch, 8 << 30, trimMuch/trimScanShare - 1, 100, 100},
+		"little":                    {false, false, false, trimMuch - 1, 8 << 30, trimMuch / 2, 100, 100},
+		"idle":                      {true, false, false, trimMuch, 8 << 30, trimMuch / 2, 100, trimPercent},
+		"replicas begin":            {false, true, false, trimMuch, 8 << 30, trimMuch / 2, 100, 100},
+		"as much as memory allows":  {false, false, false, trimMuch, trimMuchShare * trimMuch, trimMuch / 2, 100, trimMuchPercent},
+		"more":                      {false, false, false, trimMuch + 1, trimMuchShare * trimMuch, trimMuch / 2, 100, 100},
+		"the operator's GOGC":       {false, false, true, trimMuch, 8 << 30, trimMuch / 2, 100, 100},
+		"no collector":              {false, false, false, trimMuch, 8 << 30, trimMuch / 2, -1, -1},
+		"more than that by default": {false, false, false, trimMuch, 8 << 30, trimMuch / 2, 300, 300},
 	} {
 		got := x.working
 		tr := trimmer{working: x.working, now: x.working, fixed: x.fixed, crowded: x.crowded, watermark: x.watermark, percent: func(p int) int { got = p; return 0 }}
-		if tr.pace(x.idle, x.live); got != x.want {
+		if tr.pace(x.idle, x.live, x.scanned); got != x.want {
 			t.Errorf("%s: GOGC %d, want %d", what, got, x.want)
 		}
 	}
