@@ -13,10 +13,10 @@ import (
 	"github.com/warrenmq/warren/transport"
 )
 
-// TestDeadVoterIsReplaced kills one of three voters of five nodes, and when another node votes in its place a second one:
-// the catalog goes on. Who comes back is not down any more.
-func TestDeadVoterIsReplaced(t *testing.T) {
-	c := newNodesOf(t, 5, &nodes{program: func(m *transport.Config, cfg *catalog.Config) {
+// newMortals are n nodes whose votes others get soon after they have died.
+func newMortals(t *testing.T, n int) *nodes {
+	t.Helper()
+	c := newNodesOf(t, n, &nodes{program: func(m *transport.Config, cfg *catalog.Config) {
 		m.Level = 2
 		cfg.DownAfter, cfg.VoterReplaceAfter = 100*time.Millisecond, 300*time.Millisecond
 	}})
@@ -25,6 +25,13 @@ func TestDeadVoterIsReplaced(t *testing.T) {
 	for _, n := range c.all {
 		propose(t, n, &catalog.RegisterNode{ID: n.id})
 	}
+	return c
+}
+
+// TestDeadVoterIsReplaced kills one of three voters of five nodes, and when another node votes in its place a second one:
+// the catalog goes on. Who comes back is not down any more.
+func TestDeadVoterIsReplaced(t *testing.T) {
+	c := newMortals(t, 5)
 	first := c.leader().catalog.Voters()
 	if len(first) != 3 {
 		t.Fatalf("voters are %v", first)
@@ -64,15 +71,7 @@ func TestDeadVoterIsReplaced(t *testing.T) {
 // catalog goes on until two are left. Of five voters three would have to be. Five vote again when five nodes are there.
 func TestSevenNodesDieOneAfterTheOther(t *testing.T) {
 	t.Parallel()
-	c := newNodesOf(t, 7, &nodes{program: func(m *transport.Config, cfg *catalog.Config) {
-		m.Level = 2
-		cfg.DownAfter, cfg.VoterReplaceAfter = 100*time.Millisecond, 300*time.Millisecond
-	}})
-	c.ready()
-	c.untilLevel(2)
-	for _, n := range c.all {
-		propose(t, n, &catalog.RegisterNode{ID: n.id})
-	}
+	c := newMortals(t, 7)
 	dirs := map[transport.NodeID]string{}
 	for left := 6; left >= 2; left-- {
 		voters := c.leader().catalog.Voters()

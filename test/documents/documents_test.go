@@ -37,68 +37,6 @@ func files(t *testing.T, endings ...string) map[string]string {
 	return found
 }
 
-var (
-	heading  = regexp.MustCompile(`(?m)^#+ (.+)$`)
-	link     = regexp.MustCompile(`\]\(([^)\s]+)\)`)
-	linked   = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
-	unspoken = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
-)
-
-// anchors are the names by which links find the headings of a document.
-func anchors(text string) map[string]bool {
-	found := map[string]bool{}
-	for _, m := range heading.FindAllStringSubmatch(text, -1) {
-		name := unspoken.ReplaceAllString(strings.ToLower(linked.ReplaceAllString(m[1], "$1")), "")
-		found[strings.ReplaceAll(strings.TrimSpace(name), " ", "-")] = true
-	}
-	return found
-}
-
-// TestLinks: what a document links to is there, with the heading if it names one.
-func TestLinks(t *testing.T) {
-	documents := files(t, ".md")
-	if len(documents) < 50 {
-		t.Fatalf("only %d documents were found", len(documents))
-	}
-	for path, text := range documents {
-		for _, m := range link.FindAllStringSubmatch(text, -1) {
-			if strings.Contains(m[1], "://") {
-				continue
-			}
-			file, anchor, _ := strings.Cut(m[1], "#")
-			target := path
-			if file != "" {
-				target = filepath.Join(filepath.Dir(path), file)
-			}
-			if _, err := os.Stat(target); err != nil {
-				t.Errorf("%s links to %s, which there is not", path, m[1])
-			} else if other, ok := documents[target]; ok && anchor != "" && !anchors(other)[anchor] {
-				t.Errorf("%s links to %s, which has no such heading", path, m[1])
-			}
-		}
-	}
-}
-
-// TestNamedTests: documents name tests that there are. The changelog tells of former ones, too.
-func TestNamedTests(t *testing.T) {
-	there := map[string]bool{}
-	for _, text := range files(t, ".go") {
-		for _, m := range regexp.MustCompile(`(?m)^func ((?:Test|Benchmark|Fuzz)\w+)`).FindAllStringSubmatch(text, -1) {
-			there[m[1]] = true
-		}
-	}
-	for path, text := range files(t, ".md") {
-		if filepath.Base(path) == "CHANGELOG.md" {
-			continue
-		}
-		for _, name := range regexp.MustCompile(`\b(?:Test|Benchmark|Fuzz)[A-Z]\w+\b`).FindAllString(text, -1) {
-			if !there[name] {
-				t.Errorf("%s names %s, which there is not", path, name)
-			}
-		}
-	}
-}
-
 // TestNamedTargets: documents name targets that the Makefile has.
 func TestNamedTargets(t *testing.T) {
 	raw, err := os.ReadFile(filepath.Join(root, "Makefile"))

@@ -1,4 +1,4 @@
-package arrows
+package documents
 
 import (
 	"io/fs"
