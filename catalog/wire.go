@@ -33,7 +33,7 @@ type wire struct {
 func (w *wire) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
 	for pause := appendPauseMin; ; pause = min(2*pause, appendPauseMax) {
 		err := w.RaftTransport.AppendEntries(id, target, args, resp)
-		if err == nil || isHeartbeat(args) || errors.Is(err, transport.ErrClosed) || !w.pending(id, args.Term) || !w.pause(pause) {
+		if err == nil || transport.IsHeartbeat(args) || errors.Is(err, transport.ErrClosed) || !w.pending(id, args.Term) || !w.pause(pause) {
 			return err
 		}
 	}
@@ -47,10 +47,6 @@ func (w *wire) InstallSnapshot(id raft.ServerID, target raft.ServerAddress, args
 		}
 	}
 	return w.RaftTransport.InstallSnapshot(id, target, args, resp, data)
-}
-
-func isHeartbeat(a *raft.AppendEntriesRequest) bool {
-	return a.PrevLogEntry == 0 && a.PrevLogTerm == 0 && a.LeaderCommitIndex == 0 && len(a.Entries) == 0
 }
 
 // pending tells whether a request of a term to a replica still makes sense.

@@ -434,3 +434,8 @@ func (rt *RaftTransport) InstallSnapshot(id raft.ServerID, target raft.ServerAdd
 	rt.m.stats.snapshotsSent.Add(1)
 	return nil
 }
+
+// IsHeartbeat tells whether raft sends a request as a heartbeat: it is fenced by its term alone, and carries neither entries nor what was committed.
+func IsHeartbeat(a *raft.AppendEntriesRequest) bool {
+	return a.PrevLogEntry == 0 && a.PrevLogTerm == 0 && a.LeaderCommitIndex == 0 && len(a.Entries) == 0
+}

@@ -429,7 +429,7 @@ func clonedAppend(a *raft.AppendEntriesRequest) *raft.AppendEntriesRequest {
 }
 
 func (w *memWire) AppendEntries(to raft.ServerID, _ raft.ServerAddress, a *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
-	if len(a.Entries) == 0 && !isHeartbeat(a) {
+	if len(a.Entries) == 0 && !transport.IsHeartbeat(a) {
 		w.n.net.nothings.Add(1)
 	}
 	out, err := w.call(transport.ReplicaID(to), clonedAppend(a), nil)

@@ -63,7 +63,7 @@ func (w *wire) RequestVote(id raft.ServerID, target raft.ServerAddress, args *ra
 // unchanged and before any later one, which is what raft would do.
 func (w *wire) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
 	longest := retryPauseMax
-	if isHeartbeat(args) {
+	if transport.IsHeartbeat(args) {
 		longest = heartbeatPauseMax
 		w.g.awaitBeat()
 	} else if !w.paced(id, args) {
@@ -78,11 +78,11 @@ func (w *wire) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *
 		nudged := w.g.nudged()
 		err := w.RaftTransport.AppendEntries(id, target, args, resp)
 		if err == nil {
-			if resp.Success && !isHeartbeat(args) {
+			if resp.Success && !transport.IsHeartbeat(args) {
 				w.reach(id, args)
 			}
 			if len(args.Entries) == 0 && resp.Success {
-				w.g.told(transport.NodeID(target), args.Term, args.LeaderCommitIndex, resp.LastLog, isHeartbeat(args), anew)
+				w.g.told(transport.NodeID(target), args.Term, args.LeaderCommitIndex, resp.LastLog, transport.IsHeartbeat(args), anew)
 			}
 			return nil
 		}
@@ -105,10 +105,6 @@ const (
 	// heartbeatPauseMax is the same for heartbeats, which carry nothing urgent.
 	heartbeatPauseMax = 3 * time.Second
 )
-
-func isHeartbeat(a *raft.AppendEntriesRequest) bool {
-	return a.PrevLogEntry == 0 && a.PrevLogTerm == 0 && a.LeaderCommitIndex == 0 && len(a.Entries) == 0
-}
 
 // pending tells whether a request of a term to a peer still makes sense.
 func (w *wire) pending(id raft.ServerID, term uint64) bool {
