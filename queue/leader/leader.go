@@ -214,16 +214,18 @@ type Leader struct {
 	mover     Mover
 	redriver  Redriver
 	redriving bool // there are messages that a redrive has to decide on
-	single    single
-	closing   closing
-	forgets   forgetting
-	parked    parked
-	lease     lease
-	out       outbox
-	timer     *time.Timer
-	wakeAt    time.Time
-	pressing  bool // something is due at wakeAt or later
-	cache     entryCache
+	// stopped is the redrive whose end is proposed: when it ends, all that it has not sent is in reach of everybody.
+	stopped  uint64
+	single   single
+	closing  closing
+	forgets  forgetting
+	parked   parked
+	lease    lease
+	out      outbox
+	timer    *time.Timer
+	wakeAt   time.Time
+	pressing bool // something is due at wakeAt or later
+	cache    entryCache
 }
 
 // Lead starts leading r's queue. The caller ends it with Stop.

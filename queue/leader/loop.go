@@ -130,8 +130,11 @@ func (l *Leader) handle(e any) {
 		if d, ok := e.c.(fsm.TransferDone); ok {
 			l.taken[d.Target] = max(l.taken[d.Target], d.UpTo)
 		}
-		if t, ok := e.c.(fsm.TakeRedrive); ok {
-			e.c = l.nameRedrive(t)
+		switch c := e.c.(type) {
+		case fsm.StopRedrive:
+			l.stopped = c.Number
+		case fsm.TakeRedrive:
+			e.c = l.nameRedrive(c)
 		}
 		l.pending.add(e.c, e.lazy)
 		if e.applied != nil {

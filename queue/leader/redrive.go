@@ -49,8 +49,8 @@ func (l *Leader) loadLeaving() {
 // nameRedrive takes the messages of a decision out of reach of consumers. Those that are not
 // free stay, and count as busy.
 func (l *Leader) nameRedrive(c fsm.TakeRedrive) fsm.TakeRedrive {
-	if l.phase != phaseActive {
-		// Who holds what is not known yet: nothing is decided.
+	if l.phase != phaseActive || c.Number == l.stopped {
+		// Who holds what is not known yet, or the redrive is over: nothing is decided.
 		return fsm.TakeRedrive{Number: c.Number, After: c.After, Through: c.After}
 	}
 	now := l.now()

@@ -57,6 +57,32 @@ func TestRedriveKeepsMessagesFromConsumers(t *testing.T) {
 	}
 }
 
+// A redrive that is stopped has no message out of reach that it did not send: who stops it and looks finds all of them.
+func TestStoppedRedriveLeavesMessagesInReach(t *testing.T) {
+	a := node(1)
+	r := newRig(t, plain(), a)
+	r.answerRoll(a)
+	r.publish(a, "1", "2")
+	r.propose(fsm.StartRedrive{Spec: dlx.RedriveSpec{Token: 1, To: dlx.ToNamedQueue, Queue: "t"}})
+	slow := r.relead(func(uint64) bool { return true })
+	r.answerRoll(a)
+	r.l.Propose(fsm.StopRedrive{Number: 1}, false, nil)
+	eventually(t, "the stop in the log", func() bool { return len(slow.held) == 1 })
+	take := make(chan struct{})
+	r.l.Propose(fsm.TakeRedrive{Number: 1, Through: 2, Items: []fsm.RedriveItem{{ID: 1, Targets: []uint64{9}}, {ID: 2, Targets: []uint64{9}}}}, false,
+		func() { close(take) })
+	slow.let(1)
+	eventually(t, "the end", func() (ended bool) {
+		r.replica.View(func(m *fsm.Machine) { ended = m.Redriving().EndedMillis > 0 })
+		return ended
+	})
+	if got, err := r.l.List(t.Context(), Ready, Place{}, 10); err != nil || len(got.Messages) != 2 {
+		t.Errorf("ready are %d of 2, %v", len(got.Messages), err)
+	}
+	slow.let(1)
+	<-take // the redriver learns that its decision is applied
+}
+
 type idleRedriver struct{}
 
 func (idleRedriver) Wake() {}
