@@ -21,6 +21,9 @@ func (f *flight) answered(refused, progress bool) {
 	if f.asked {
 		f.asked, f.heard, f.repeats = false, time.Now(), 0
 	}
+	if !refused {
+		f.lapsed = 0 // it would take what it has not taken
+	}
 	f.doubt = refused && !progress && (f.doubt || f.backoff >= doubtFrom)
 }
 

@@ -14,6 +14,8 @@ type flight struct {
 	deadline    time.Time
 	heard       time.Time // when it was last answered
 	repeats     int       // of what may have met a sleeping target
+	lapsed      int       // bytes that were not answered in time, and that the target's log may be about to take all the same
+	lapsedAt    time.Time // when they were given up
 	notBefore   time.Time
 	backoff     time.Duration
 	full        bool   // notBefore is there because the target is full
@@ -28,6 +30,7 @@ type flight struct {
 
 func (f *flight) ack(upTo uint64) {
 	f.room.taken()
+	f.lapsed = 0
 	n := min(upTo-f.acked, uint64(len(f.sizes)))
 	for _, s := range f.sizes[:n] {
 		f.bytes -= s
@@ -50,6 +53,15 @@ func (f *flight) patience(now time.Time) (d time.Duration, short bool) {
 		return answerTimeout - quietTimeout<<quietRepeats + quietTimeout, false
 	}
 	return quietTimeout << f.repeats, true
+}
+
+// lapse gives up waiting for the answer to what is under way.
+func (f *flight) lapse(now time.Time) {
+	if f.bytes > 0 {
+		f.lapsed, f.lapsedAt = f.bytes, now
+	}
+	f.rewind(f.acked)
+	f.doubt, f.asked = true, false
 }
 
 func (f *flight) rewind(to uint64) {

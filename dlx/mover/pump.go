@@ -84,13 +84,11 @@ func (m *Mover) pumpTarget(t dlx.Target) {
 	}
 	if _, short := f.patience(now); short && f.awaits() && !now.Before(f.deadline) {
 		f.repeats++
-		f.rewind(f.acked)
-		f.doubt, f.asked = true, false
+		f.lapse(now)
 	}
 	if f.awaits() && !now.Before(f.deadline) {
 		// No answer: the leader moved, a link broke, or it takes its time.
-		f.rewind(f.acked)
-		f.doubt, f.asked = true, false
+		f.lapse(now)
 		f.room.narrow()
 		f.repeats = quietRepeats + 1
 		m.cfg.Totals.Unanswered.Add(1)

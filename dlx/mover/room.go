@@ -3,6 +3,7 @@ package mover
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"github.com/warrenmq/warren/dlx"
 )
@@ -41,6 +42,10 @@ func (r *room) narrow() { *r = room{} }
 // each is sent a copy of its own: of one of 16 MiB to a hundred of them a node held gigabytes.
 const crowdBytes = 64 << 20
 
+// lapsedTime is for how long what a target has not taken, while it answers, takes up the room of others: the time in which a disk that is slow, and
+// not hung, writes crowdBytes.
+const lapsedTime = 5 * time.Second
+
 // crowd is what is under way to all targets together. The zero value is ready.
 type crowd struct {
 	bytes int
@@ -48,10 +53,13 @@ type crowd struct {
 	turn uint64
 }
 
-// counted are the bytes under way that take up the room of other targets. What is not answered in time does not: nobody waits for that.
+// counted are the bytes under way that take up the room of other targets. What a target that does not answer was sent does not: nobody waits for that.
 func (f *flight) counted() int {
-	if f == nil || f.repeats > quietRepeats {
+	switch {
+	case f == nil || f.repeats > quietRepeats:
 		return 0
+	case f.lapsed > 0 && time.Since(f.lapsedAt) < lapsedTime:
+		return f.bytes + f.lapsed
 	}
 	return f.bytes
 }

@@ -123,3 +123,55 @@ func TestCrowdOfTargets(t *testing.T) {
 		}
 	})
 }
+
+// A target whose disk is slow says that it has not taken yet what it was sent. That is in memory all the same, and others wait for it; not for ever, as
+// that disk may hang.
+func TestCrowdWaitsForSlowDisks(t *testing.T) {
+	const size, n, hung = 8 << 20, 40, 10
+	const write = 100 * time.Millisecond // of a letter
+	slow := func(t *testing.T, skip func(target uint64) bool) (most int) {
+		var targets []Target
+		for id := uint64(100); id < 100+n; id++ {
+			targets = append(targets, Target{id, fmt.Sprint("t", id)})
+		}
+		r := newRig(t, false, targets...)
+		defer r.m.Stop()
+		r.die(strings.Repeat("x", size))
+		has := map[uint64]bool{}
+		var disk []uint64
+		written := 0
+		for begin := time.Now(); written+len(has) < n; time.Sleep(write) {
+			if time.Since(begin) > 2*n*write+lapsedTime {
+				t.Fatalf("%d of %d letters are written, %d are not", written, n, len(has))
+			}
+			r.mu.Lock()
+			sent := r.sent
+			r.sent = nil
+			r.mu.Unlock()
+			for _, m := range sent {
+				switch {
+				case len(m.In.Items) == 0:
+					r.answer(wire.TransferAnswer{Target: m.Target, Gap: true})
+				case skip(m.Target):
+					has[m.Target] = true
+				default:
+					disk = append(disk, m.Target)
+				}
+			}
+			most = max(most, len(disk))
+			if len(disk) > 0 {
+				r.answer(wire.TransferAnswer{Target: disk[0], UpTo: 1})
+				disk, written = disk[1:], written+1
+			}
+		}
+		return most
+	}
+	run(t, "all", func(t *testing.T) {
+		if most := slow(t, func(uint64) bool { return false }); most > crowdBytes/size {
+			t.Errorf("%d letters are under way", most)
+		}
+	})
+	run(t, "some hang", func(t *testing.T) {
+		slow(t, func(target uint64) bool { return target < 100+hung })
+	})
+}
