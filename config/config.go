@@ -1,15 +1,11 @@
 package config
 
 import (
-	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"regexp"
-	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 )
 
 // Config is the complete set of settings of one node. A Config is a value:
@@ -311,139 +307,6 @@ func defaultNodeID(hostname func() (string, error)) string {
 	return name
 }
 
-// Problems is the error of settings that can not be used. It holds one
-// sentence for each problem and prints them in one line.
-type Problems []string
-
-func (p Problems) Error() string { return strings.Join(p, "; ") }
-
-// Validate reports every problem of the settings at once, as Problems, or nil.
-func (c Config) Validate() error {
-	var p Problems
-	add := func(name, problem string) {
-		if problem != "" {
-			p = append(p, name+": "+problem)
-		}
-	}
-	add("node-id", checkNodeID(c.NodeID))
-	if c.DataDir == "" {
-		add("data-dir", "must not be empty")
-	}
-	add("amqp-addr", checkAddr(c.AMQPAddr, true))
-	add("http-addr", checkAddr(c.HTTPAddr, true))
-	add("grpc-addr", checkAddr(c.GRPCAddr, true))
-	c.secureProblems(add)
-	add("cluster-addr", checkAddr(c.ClusterAddr, false))
-	c.nodeProblems(add)
-	if c.ClusterAdvertiseAddr != "" {
-		problem := checkAddr(c.ClusterAdvertiseAddr, false)
-		if problem == "" && strings.HasPrefix(c.ClusterAdvertiseAddr, ":") {
-			problem = fmt.Sprintf("%q has no host", c.ClusterAdvertiseAddr)
-		}
-		add("cluster-advertise-addr", problem)
-	}
-	add("gossip-addr", checkAddr(c.GossipAddr, false))
-	if c.AdvertiseHost != "" {
-		add("advertise-host", checkHost(c.AdvertiseHost))
-	}
-	if c.Zone != "" {
-		add("zone", checkNodeID(c.Zone))
-	}
-	c.userProblems(add)
-	if len(c.ClusterName) > clusterNameMax || strings.ContainsFunc(c.ClusterName, func(r rune) bool { return r <= ' ' || r == utf8.RuneError }) {
-		add("cluster-name", fmt.Sprintf("must have at most %d bytes and no blanks, got %q", clusterNameMax, c.ClusterName))
-	}
-	p = append(p, c.sharedAddrs()...)
-	if len(c.Join) > joinMax {
-		add("join", fmt.Sprintf("at most %d addresses, got %d", joinMax, len(c.Join)))
-	}
-	for _, addr := range c.Join {
-		problem := checkAddr(addr, false)
-		if problem == "" && strings.HasPrefix(addr, ":") {
-			problem = fmt.Sprintf("%q has no host", addr)
-		}
-		add("join", problem)
-	}
-	if c.BootstrapExpect < 0 || c.BootstrapExpect > bootstrapExpectMax {
-		add("bootstrap-expect", fmt.Sprintf("must be between 0 and %d, got %d", bootstrapExpectMax, c.BootstrapExpect))
-	}
-	if name, version := c.Product(); name == "" || !productVersion.MatchString(version) {
-		add("amqp-product", fmt.Sprintf("must be a name and a version such as RabbitMQ/4.1.0, got %q", c.AMQPProduct))
-	}
-	if c.ConsumerTimeout < 0 || c.ConsumerTimeout > consumerTimeoutMax {
-		add("consumer-timeout", fmt.Sprintf("must be between 0 and %s, got %s", consumerTimeoutMax, c.ConsumerTimeout))
-	}
-	if c.LoginFailures < 0 || c.LoginFailures > loginFailuresMax {
-		add("login-failures", fmt.Sprintf("must be between 0 and %d, got %d", loginFailuresMax, c.LoginFailures))
-	}
-	if c.LeaderMoves < 0 || c.LeaderMoves > leaderMovesMax {
-		add("leader-moves", fmt.Sprintf("must be between 0 and %d, got %d", leaderMovesMax, c.LeaderMoves))
-	}
-	if c.HealthAddr != "" {
-		add("health-addr", checkAddr(c.HealthAddr, true))
-	}
-	if c.MetricsAddr != "" {
-		add("metrics-addr", checkAddr(c.MetricsAddr, true))
-	}
-	if c.MetricsLogin != MetricsLoginOff && c.MetricsLogin != MetricsLoginOn {
-		add("metrics-login", fmt.Sprintf("must be off or on, got %q", c.MetricsLogin))
-	}
-	if c.OTLPEndpoint != "" {
-		add("otlp-endpoint", checkURL(c.OTLPEndpoint))
-	}
-	if !(c.TraceRatio >= 0 && c.TraceRatio <= 1) {
-		add("trace-ratio", fmt.Sprintf("must be between 0 and 1, got %v", c.TraceRatio))
-	}
-	if c.DebugAddr != "" {
-		add("debug-addr", checkAddr(c.DebugAddr, true))
-	}
-	if c.ReadyCatchUpMax < 0 || c.ReadyCatchUpMax > readyCatchUpMax {
-		add("ready-catch-up-max", fmt.Sprintf("must be between 0 and %s, got %s", readyCatchUpMax, c.ReadyCatchUpMax))
-	}
-	if c.DrainTimeout < stopTimeoutMin || c.DrainTimeout > drainTimeoutMax {
-		add("drain-timeout", fmt.Sprintf("must be between %s and %s, got %s", stopTimeoutMin, drainTimeoutMax, c.DrainTimeout))
-	}
-	if c.AwaitQuorum < 0 || c.AwaitQuorum > drainTimeoutMax {
-		add("await-quorum", fmt.Sprintf("must be between 0 and %s, got %s", drainTimeoutMax, c.AwaitQuorum))
-	}
-	if c.LameDuck < 0 || c.LameDuck > max(stopTimeoutMin, c.StopTimeout)/2 {
-		add("lame-duck", fmt.Sprintf("must be between 0 and half of stop-timeout, got %s", c.LameDuck))
-	}
-	if c.StopTimeout < stopTimeoutMin || c.StopTimeout > stopTimeoutMax {
-		add("stop-timeout", fmt.Sprintf("must be between %s and %s, got %s", stopTimeoutMin, stopTimeoutMax, c.StopTimeout))
-	}
-	if c.VoterReplaceAfter < voterReplaceMin || c.VoterReplaceAfter > upgradeSettleMax {
-		add("voter-replace-after", fmt.Sprintf("must be between %s and %s, got %s", voterReplaceMin, upgradeSettleMax, c.VoterReplaceAfter))
-	}
-	c.repairProblems(add)
-	if c.SleepAfter != 0 && (c.SleepAfter < sleepAfterMin || c.SleepAfter > sleepAfterMax) {
-		add("sleep-after", fmt.Sprintf("must be 0 or between %s and %s, got %s", sleepAfterMin, sleepAfterMax, c.SleepAfter))
-	}
-	if c.UpgradeSettle != UpgradeManually && (c.UpgradeSettle < 0 || c.UpgradeSettle > upgradeSettleMax) {
-		add("upgrade-settle", fmt.Sprintf("must be manual or between 0 and %s, got %s", upgradeSettleMax, c.UpgradeSettle))
-	}
-	if c.LogFormat != "text" && c.LogFormat != "json" {
-		add("log-format", fmt.Sprintf("must be text or json, got %q", c.LogFormat))
-	}
-	if len(p) == 0 {
-		return nil
-	}
-	return p
-}
-
-// repairProblems checks the settings of repairs.
-func (c Config) repairProblems(add func(name, problem string)) {
-	if c.RepairAfter != 0 && (c.RepairAfter < repairAfterMin || c.RepairAfter > repairAfterMax) {
-		add("repair-after", fmt.Sprintf("must be 0 or between %s and %s, got %s", repairAfterMin, repairAfterMax, c.RepairAfter))
-	}
-	if c.RepairGroups < 1 || c.RepairGroups > repairGroupsMax {
-		add("repair-groups", fmt.Sprintf("must be between 1 and %d, got %d", repairGroupsMax, c.RepairGroups))
-	}
-	if c.RepairRate != 0 && (c.RepairRate < repairRateMin || c.RepairRate > repairRateMax) {
-		add("repair-rate", fmt.Sprintf("must be 0 or between 1MiB and 1TiB, got %d bytes", c.RepairRate))
-	}
-}
-
 // Product returns the two halves of AMQPProduct.
 func (c Config) Product() (name, version string) {
 	name, version, _ = strings.Cut(c.AMQPProduct, "/")
@@ -452,72 +315,3 @@ func (c Config) Product() (name, version string) {
 
 // productVersion is what clients can take apart and compare.
 var productVersion = regexp.MustCompile(`^\d+\.\d+\.\d+$`)
-
-// sharedAddrs names the listeners that were given the same address.
-func (c Config) sharedAddrs() Problems {
-	var p Problems
-	taken := map[string]string{}
-	for _, l := range []struct{ name, addr string }{
-		{"amqp-addr", c.AMQPAddr},
-		{"http-addr", c.HTTPAddr},
-		{"grpc-addr", c.GRPCAddr},
-		{"amqps-addr", c.AMQPSAddr},
-		{"https-addr", c.HTTPSAddr},
-		{"cluster-addr", c.ClusterAddr},
-		{"gossip-addr", c.GossipAddr},
-		{"health-addr", c.HealthAddr},
-		{"metrics-addr", c.MetricsAddr},
-		{"debug-addr", c.DebugAddr},
-	} {
-		_, port, err := net.SplitHostPort(l.addr)
-		if err != nil || port == "0" {
-			continue
-		}
-		if other, ok := taken[l.addr]; ok {
-			p = append(p, fmt.Sprintf("%s: %s is already the address of %s", l.name, l.addr, other))
-			continue
-		}
-		taken[l.addr] = l.name
-	}
-	return p
-}
-
-func checkNodeID(id string) string {
-	switch {
-	case id == "":
-		return "must not be empty"
-	case len(id) > nodeIDBytesMax:
-		return fmt.Sprintf("at most %d characters, got %d", nodeIDBytesMax, len(id))
-	case !nodeIDPattern.MatchString(id):
-		return fmt.Sprintf("only letters, digits, dots, dashes and underscores, beginning with a letter or digit, got %q", id)
-	}
-	return ""
-}
-
-// checkHost returns what is wrong with a host that others are told, or "".
-func checkHost(host string) string {
-	ip := net.ParseIP(host)
-	switch {
-	case ip != nil && ip.IsUnspecified():
-		return fmt.Sprintf("%q is no address that others can use", host)
-	case ip == nil && (len(host) > hostBytesMax || !nodeIDPattern.MatchString(host)):
-		return fmt.Sprintf("must be an IP address or a host name, without a port, got %q", host)
-	}
-	return ""
-}
-
-// checkAddr returns what is wrong with addr as host:port, or "".
-func checkAddr(addr string, anyPort bool) string {
-	_, port, err := net.SplitHostPort(addr)
-	if err != nil {
-		return fmt.Sprintf("%q is not of the form host:port", addr)
-	}
-	n, err := strconv.ParseUint(port, 10, 16)
-	switch {
-	case err != nil:
-		return fmt.Sprintf("%q has no port number between 0 and 65535", addr)
-	case n == 0 && !anyPort:
-		return fmt.Sprintf("%q: other nodes must know the port, 0 is not possible here", addr)
-	}
-	return ""
-}

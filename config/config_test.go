@@ -139,7 +139,7 @@ func TestValidate(t *testing.T) {
 		{
 			"every problem at once",
 			func(c *Config) { *c = Config{BootstrapExpect: -1} },
-			[]string{"node-id", "data-dir", "amqp-addr", "http-addr", "grpc-addr", "tls-client-auth", "tls-login-from", "tls-login-san-type", "cluster-addr", "gossip-encryption", "cluster-tls", "gossip-addr", "default-user", "password-hashing", "bootstrap-expect", "amqp-product", "metrics-login", "drain-timeout", "stop-timeout", "voter-replace-after", "repair-groups", "log-format"},
+			[]string{"node-id", "data-dir", "bootstrap-expect", "voter-replace-after", "amqp-addr", "http-addr", "grpc-addr", "cluster-addr", "gossip-addr", "tls-client-auth", "tls-login-from", "tls-login-san-type", "gossip-encryption", "cluster-tls", "default-user", "password-hashing", "amqp-product", "drain-timeout", "stop-timeout", "repair-groups", "metrics-login", "log-format"},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -43,48 +43,48 @@ var (
 )
 
 // secureProblems are those of the settings of TLS.
-func (c Config) secureProblems(add func(name, problem string)) {
+func (c Config) secureProblems(p *Problems) {
 	for _, a := range []struct{ name, addr string }{{"amqps-addr", c.AMQPSAddr}, {"https-addr", c.HTTPSAddr}} {
 		if a.addr == "" {
 			continue
 		}
-		add(a.name, checkAddr(a.addr, true))
+		p.add(a.name, checkAddr(a.addr, true))
 		if c.TLSCertFile == "" {
-			add(a.name, "needs tls-cert-file and tls-key-file")
+			p.add(a.name, "needs tls-cert-file and tls-key-file")
 		}
 	}
 	if (c.TLSCertFile == "") != (c.TLSKeyFile == "") {
-		add("tls-cert-file", "needs tls-key-file, and the other way round")
+		p.add("tls-cert-file", "needs tls-key-file, and the other way round")
 	}
-	add("tls-client-auth", oneOf(c.TLSClientAuth, ClientAuths))
+	p.add("tls-client-auth", oneOf(c.TLSClientAuth, ClientAuths))
 	if (c.TLSClientAuth == ClientAuthVerify || c.TLSClientAuth == ClientAuthRequire) && c.TLSCAFile == "" {
-		add("tls-client-auth", fmt.Sprintf("%s needs tls-ca-file", c.TLSClientAuth))
+		p.add("tls-client-auth", fmt.Sprintf("%s needs tls-ca-file", c.TLSClientAuth))
 	}
 	if c.TLSCAFile != "" && c.TLSCertFile == "" {
-		add("tls-ca-file", "needs tls-cert-file and tls-key-file")
+		p.add("tls-ca-file", "needs tls-cert-file and tls-key-file")
 	}
-	add("tls-login-from", oneOf(c.TLSLoginFrom, LoginFroms))
-	add("tls-login-san-type", oneOf(c.TLSLoginSANType, SANTypes))
+	p.add("tls-login-from", oneOf(c.TLSLoginFrom, LoginFroms))
+	p.add("tls-login-san-type", oneOf(c.TLSLoginSANType, SANTypes))
 	if c.TokenKeysFile != "" && c.TokenAudience == "" {
-		add("token-audience", "must not be empty: tokens for anybody else would count")
+		p.add("token-audience", "must not be empty: tokens for anybody else would count")
 	}
 }
 
 // nodeProblems are those of the settings of TLS between nodes.
-func (c Config) nodeProblems(add func(name, problem string)) {
-	add("gossip-encryption", oneOf(c.GossipEncryption, GossipModes))
+func (c Config) nodeProblems(p *Problems) {
+	p.add("gossip-encryption", oneOf(c.GossipEncryption, GossipModes))
 	if (c.GossipEncryption == GossipAccept || c.GossipEncryption == GossipOn) && c.GossipKeyFile == "" {
-		add("gossip-encryption", fmt.Sprintf("%s needs gossip-key-file", c.GossipEncryption))
+		p.add("gossip-encryption", fmt.Sprintf("%s needs gossip-key-file", c.GossipEncryption))
 	}
-	add("cluster-tls", oneOf(c.ClusterTLS, ClusterTLSModes))
+	p.add("cluster-tls", oneOf(c.ClusterTLS, ClusterTLSModes))
 	if c.ClusterTLS != ClusterTLSAccept && c.ClusterTLS != ClusterTLSOn {
 		return
 	}
 	if c.ClusterTLSCertFile == "" || c.ClusterTLSKeyFile == "" || c.ClusterTLSCAFile == "" {
-		add("cluster-tls", fmt.Sprintf("%s needs cluster-tls-cert-file, cluster-tls-key-file and cluster-tls-ca-file", c.ClusterTLS))
+		p.add("cluster-tls", fmt.Sprintf("%s needs cluster-tls-cert-file, cluster-tls-key-file and cluster-tls-ca-file", c.ClusterTLS))
 	}
 	if !dnsName.MatchString(c.ClusterTLSName) {
-		add("cluster-tls-name", fmt.Sprintf("must be a DNS name, got %q", c.ClusterTLSName))
+		p.add("cluster-tls-name", fmt.Sprintf("must be a DNS name, got %q", c.ClusterTLSName))
 	}
 }
 

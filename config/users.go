@@ -19,26 +19,26 @@ const (
 )
 
 // userProblems are those of the user that a new cluster begins with.
-func (c Config) userProblems(add func(name, problem string)) {
+func (c Config) userProblems(p *Problems) {
 	switch {
 	case c.DefaultUser == "":
-		add("default-user", "must not be empty")
+		p.add("default-user", "must not be empty")
 	case len(c.DefaultUser) > userNameBytesMax:
-		add("default-user", fmt.Sprintf("at most %d bytes, got %d", userNameBytesMax, len(c.DefaultUser)))
+		p.add("default-user", fmt.Sprintf("at most %d bytes, got %d", userNameBytesMax, len(c.DefaultUser)))
 	case strings.ContainsAny(c.DefaultUser, "\r\n"):
-		add("default-user", fmt.Sprintf("must be one line, got %q", c.DefaultUser))
+		p.add("default-user", fmt.Sprintf("must be one line, got %q", c.DefaultUser))
 	case c.DefaultUser != guest && c.DefaultPassFile == "":
-		add("default-user", fmt.Sprintf("%q needs default-pass-file", c.DefaultUser))
+		p.add("default-user", fmt.Sprintf("%q needs default-pass-file", c.DefaultUser))
 	}
 	if !hashings.MatchString(c.PasswordHashing) {
-		add("password-hashing", fmt.Sprintf("must be sha256, bcrypt or bcrypt:COST with a cost from 4 to 14, got %q", c.PasswordHashing))
+		p.add("password-hashing", fmt.Sprintf("must be sha256, bcrypt or bcrypt:COST with a cost from 4 to 14, got %q", c.PasswordHashing))
 	}
 	if len(c.DefaultUserTags) > userTagsMax {
-		add("default-user-tags", fmt.Sprintf("at most %d, got %d", userTagsMax, len(c.DefaultUserTags)))
+		p.add("default-user-tags", fmt.Sprintf("at most %d, got %d", userTagsMax, len(c.DefaultUserTags)))
 	}
 	for _, tag := range c.DefaultUserTags {
 		if len(tag) > userTagBytesMax {
-			add("default-user-tags", fmt.Sprintf("at most %d bytes each, got %d", userTagBytesMax, len(tag)))
+			p.add("default-user-tags", fmt.Sprintf("at most %d bytes each, got %d", userTagBytesMax, len(tag)))
 		}
 	}
 }
