@@ -6,6 +6,7 @@ import (
 
 	"github.com/warrenmq/warren/broker"
 	"github.com/warrenmq/warren/dlx"
+	"github.com/warrenmq/warren/fsm"
 	gateway "github.com/warrenmq/warren/gateway/amqp"
 	"github.com/warrenmq/warren/stats"
 	"github.com/warrenmq/warren/store"
@@ -132,6 +133,7 @@ type GRPC struct {
 type Broker interface {
 	Traffic() broker.Traffic
 	DeadTotals() broker.DeadTotals
+	Arrivals() fsm.Arrivals
 	QueueChurn() broker.QueueChurn
 	MoveTotals() broker.MoveTotals
 	Lives() broker.Lives

@@ -35,7 +35,10 @@ type fakeBroker struct {
 	figures []broker.QueueFigures
 }
 
-func (f *fakeBroker) Traffic() broker.Traffic       { return f.traffic }
+func (f *fakeBroker) Traffic() broker.Traffic { return f.traffic }
+func (f *fakeBroker) Arrivals() fsm.Arrivals {
+	return fsm.Arrivals{Taken: 21, Duplicates: 22, Forgotten: 23}
+}
 func (f *fakeBroker) DeadTotals() broker.DeadTotals { return f.dead }
 func (f *fakeBroker) QueueChurn() broker.QueueChurn {
 	return broker.QueueChurn{Declared: 3, Created: 2, Deleted: 1}
@@ -150,7 +153,7 @@ func TestForms(t *testing.T) {
 			`warren_leaders_returned_total{outcome="moved"} 4`, `warren_node_unready{step="disk"} 1`, `warren_node_unready{step="catalog"} 0`, "warren_queues_led_away 2", "warren_queues_without_leader 1", "warren_queues_without_majority 14", "warren_queues_quorum_critical 7", "warren_queues_replica_missing 8", "warren_replicas_behind 9", `warren_leader_search_seconds_bucket{le="0.032"} 6`,
 			"rabbitmq_connections 2", "warren_grpc_connections 4", "warren_grpc_streams 9", "warren_grpc_connections_opened_total 12", "rabbitmq_connections_opened_total 5", "rabbitmq_connections_closed_total 3", "rabbitmq_channels 7",
 			"rabbitmq_queues 3", "rabbitmq_queue_messages 118", "rabbitmq_queue_messages_ready 115", "rabbitmq_queue_messages_unacked 2",
-			"rabbitmq_queue_messages_published_total 11", "warren_queue_publishers_held 1", "rabbitmq_queue_consumers 2", "rabbitmq_raft_commit_index 35",
+			"rabbitmq_queue_messages_published_total 21", "warren_queue_duplicates_total 22", "warren_queue_deduplication_ids_forgotten_total 23", "warren_queue_publishers_held 1", "rabbitmq_queue_consumers 2", "rabbitmq_raft_commit_index 35",
 			`rabbitmq_global_messages_received_total{protocol="amqp091"} 11`,
 			`rabbitmq_global_messages_acknowledged_total{protocol="amqp091",queue_type="rabbit_classic_queue"} 12`,
 			`rabbitmq_global_messages_dead_lettered_expired_total{dead_letter_strategy="at_least_once",queue_type="rabbit_quorum_queue"} 8`,
