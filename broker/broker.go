@@ -93,10 +93,11 @@ type Broker struct {
 	txBytes atomic.Int64
 	kept    mover.Kept
 	census  *census
-	// traffic counts what clients here send and get, churn what happens to queues.
+	// traffic counts what clients here send and get, churn what happens to queues, arrived what the leaders here take.
 	traffics  traffics
 	exchanges exchanges
 	churn     churn
+	arrived   arrivals
 	lives     lives
 	orphans   orphans
 	names     atomic.Pointer[names]

@@ -167,6 +167,7 @@ func (h *hosted) activate() {
 		StartMover:    h.startMover,
 		StartRedriver: h.startRedriver,
 		Observe:       h.observer.observe,
+		Arrived:       b.arrived.add,
 		Logger:        b.cfg.Logger,
 	})
 	h.warnDeadLetter()

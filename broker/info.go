@@ -288,6 +288,32 @@ func (b *Broker) online(node string) bool {
 	return b.cfg.Alive(node)
 }
 
+// WithoutMajority counts the durable queues, those of delayed exchanges among them, of which too few members are online for a quorum, as
+// far as this node sees: of a queue that it cannot reach, and others can, too.
+func (b *Broker) WithoutMajority() (n int) {
+	known := map[catalog.NodeID]bool{}
+	for q := range b.cat.View().AllQueues() {
+		if q.Kind == catalog.Transient || q.State == catalog.Closing {
+			continue
+		}
+		online := 0
+		for _, m := range q.Members {
+			is, ok := known[m]
+			if !ok {
+				is = b.online(string(m))
+				known[m] = is
+			}
+			if is {
+				online++
+			}
+		}
+		if stateOf(q, online) != "running" {
+			n++
+		}
+	}
+	return n
+}
+
 // stateOf tells whether enough members of a queue are online for a quorum. While they are being changed, members are counted that do
 // not vote yet, or not any more: only the leader knows.
 func stateOf(q *catalog.Queue, online int) string {

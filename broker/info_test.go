@@ -34,6 +34,23 @@ func TestStateOf(t *testing.T) {
 	}
 }
 
+// TestWithoutMajority: what cannot be reached is counted, with the queue of a delayed exchange, and without what lives in memory.
+func TestWithoutMajority(t *testing.T) {
+	b := newBroker(t)
+	c := dial(t, b)
+	c.declare("durable", amqp.Table{{Name: "x-queue-type", Value: "quorum"}})
+	if _, err := c.conn.DeclareQueue(t.Context(), QueueDeclare{Name: "memory", Exclusive: true}); err != nil {
+		t.Fatal(err)
+	}
+	if n := b.WithoutMajority(); n != 0 {
+		t.Errorf("%d queues without a majority, want none", n)
+	}
+	b.cfg.Online = func(string) bool { return false }
+	if n := b.WithoutMajority(); n != 1 {
+		t.Errorf("%d queues without a majority, want one", n)
+	}
+}
+
 // TestOutlineQueuesLooksAtEachNodeOnce: an outline of many queues is what each one's would be, without a question for each member of each.
 func TestOutlineQueuesLooksAtEachNodeOnce(t *testing.T) {
 	b := newBroker(t)

@@ -49,6 +49,26 @@ type QueueChurn struct {
 // churn is QueueChurn in the making.
 type churn struct{ declared, created, deleted atomic.Uint64 }
 
+// arrivals are fsm.Arrivals of all queues together.
+type arrivals struct{ taken, duplicates, forgotten atomic.Uint64 }
+
+// add has the form of leader.Config.Arrived.
+func (a *arrivals) add(came fsm.Arrivals) {
+	a.taken.Add(came.Taken)
+	if came.Duplicates > 0 {
+		a.duplicates.Add(came.Duplicates)
+	}
+	if came.Forgotten > 0 {
+		a.forgotten.Add(came.Forgotten)
+	}
+}
+
+// Arrivals are what the leaders on this node have taken since the process began. An entry is counted as for [Broker.DeadTotals].
+func (b *Broker) Arrivals() fsm.Arrivals {
+	a := &b.arrived
+	return fsm.Arrivals{Taken: a.taken.Load(), Duplicates: a.duplicates.Load(), Forgotten: a.forgotten.Load()}
+}
+
 // Traffic reads the counters.
 func (b *Broker) Traffic() Traffic {
 	return b.traffics.sum()

@@ -156,6 +156,24 @@ func (m *Machine) Tenure() Tenure { return m.tenure }
 // Counters returns the totals.
 func (m *Machine) Counters() Counters { return m.counters }
 
+// Arrivals are what a queue has counted of the messages that came.
+type Arrivals struct {
+	Taken      uint64 // accepted from clients or from other queues
+	Duplicates uint64 // published again within the window of deduplication
+	Forgotten  uint64 // ids that left that window before their time
+}
+
+// Arrivals is that part of Counters.
+func (m *Machine) Arrivals() Arrivals {
+	c := &m.counters
+	return Arrivals{c.Published + c.Transferred, c.Duplicates, c.Forgotten}
+}
+
+// Since is what has come after before.
+func (a Arrivals) Since(before Arrivals) Arrivals {
+	return Arrivals{a.Taken - before.Taken, a.Duplicates - before.Duplicates, a.Forgotten - before.Forgotten}
+}
+
 // Queue is the live messages, for reading.
 func (m *Machine) Queue() *queue.Queue { return &m.queue }
 

@@ -303,7 +303,7 @@ func TestOverview(t *testing.T) {
 		t.Errorf("%v", o.Totals)
 	}
 	d, _ := o.Stats["publish_details"].(map[string]any)
-	if o.Stats["publish"] != 19.0 || o.Stats["deliver_get"] != 7.0 || d["rate"] != 3.0 || o.Queues["messages"] != 8.0 || o.Churn["queue_created"] != 9.0 {
+	if o.Stats["publish"] != 19.0 || o.Stats["deliver_get"] != 7.0 || d["rate"] != 3.0 || o.Queues["messages"] != 8.0 || o.Queues["warren_queues_uncounted"] != 2.0 || o.Churn["queue_created"] != 9.0 {
 		t.Errorf("%+v", o)
 	}
 	samples, _ := d["samples"].([]any)

@@ -133,6 +133,7 @@ func (l *lengths) addAll(other *lengths) {
 	l.Messages += other.Messages
 	l.MessagesReady += other.MessagesReady
 	l.MessagesUnacked += other.MessagesUnacked
+	l.Uncounted += other.Uncounted
 	l.MessagesDetails.Rate += other.MessagesDetails.Rate
 	l.MessagesReadyDetails.Rate += other.MessagesReadyDetails.Rate
 	l.MessagesUnackedDetails.Rate += other.MessagesUnackedDetails.Rate

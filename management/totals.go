@@ -92,9 +92,14 @@ type lengths struct {
 	MessagesReadyDetails   Details `json:"messages_ready_details"`
 	MessagesUnacked        uint64  `json:"messages_unacknowledged"`
 	MessagesUnackedDetails Details `json:"messages_unacknowledged_details"`
+	// Uncounted are queues that nobody has told to lead: what is in them is in no number here.
+	Uncounted int `json:"warren_queues_uncounted,omitempty"`
 }
 
 func (l *lengths) add(f *queueFigures) {
+	if f.leader == "" {
+		l.Uncounted++
+	}
 	l.Messages += f.row.Ready + f.row.Unacked + f.row.Delayed
 	l.MessagesReady += f.row.Ready
 	l.MessagesUnacked += f.row.Unacked

@@ -6,6 +6,7 @@ import (
 
 	"github.com/warrenmq/warren/broker"
 	"github.com/warrenmq/warren/dlx"
+	"github.com/warrenmq/warren/fsm"
 	gateway "github.com/warrenmq/warren/gateway/amqp"
 	"github.com/warrenmq/warren/stats"
 	"github.com/warrenmq/warren/store"
@@ -30,7 +31,8 @@ type Raft struct{ Queue, Term, Commit, Applied, Last uint64 }
 
 // Leaders are the leaderships of a node's replicas.
 type Leaders struct {
-	Searching, Away int
+	// Searching are replicas; WithoutMajority are queues of the cluster of which this node reaches too few replicas.
+	Searching, WithoutMajority, Away int
 	// Asleep are replicas.
 	Asleep int
 	// Critical are groups here that need this node for a quorum, Missing those led here with a replica on a node that does not answer,
@@ -54,6 +56,9 @@ type Certificate struct {
 type Life struct {
 	State  string
 	States []string // all there are
+	// Unready is the step of /readyz that keeps clients away, "" if none does; Unreadies are all there are.
+	Unready   string
+	Unreadies []string
 	// Steps tell how long the steps of the newest drain took.
 	Steps map[string]time.Duration
 }
@@ -128,6 +133,7 @@ type GRPC struct {
 type Broker interface {
 	Traffic() broker.Traffic
 	DeadTotals() broker.DeadTotals
+	Arrivals() fsm.Arrivals
 	QueueChurn() broker.QueueChurn
 	MoveTotals() broker.MoveTotals
 	Lives() broker.Lives
@@ -309,6 +315,9 @@ func (s *scrape) life() {
 		for _, state := range l.States {
 			s.put(nodeState, truth(state == l.State), state)
 		}
+		for _, step := range l.Unreadies {
+			s.put(nodeUnready, truth(step == l.Unready), step)
+		}
 		for step, took := range l.Steps {
 			s.put(drainTime, took.Seconds(), step)
 		}
@@ -368,6 +377,7 @@ func (s *scrape) log() {
 func (s *scrape) leaders() {
 	l := s.cfg.Leaders()
 	s.count(leadersSought, uint64(max(0, l.Searching)))
+	s.count(majorityMissing, uint64(max(0, l.WithoutMajority)))
 	s.count(leadersAway, uint64(max(0, l.Away)))
 	s.count(replicasAsleep, uint64(max(0, l.Asleep)))
 	s.count(quorumCritical, uint64(max(0, l.Critical)))

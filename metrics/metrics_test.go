@@ -35,7 +35,10 @@ type fakeBroker struct {
 	figures []broker.QueueFigures
 }
 
-func (f *fakeBroker) Traffic() broker.Traffic       { return f.traffic }
+func (f *fakeBroker) Traffic() broker.Traffic { return f.traffic }
+func (f *fakeBroker) Arrivals() fsm.Arrivals {
+	return fsm.Arrivals{Taken: 21, Duplicates: 22, Forgotten: 23}
+}
 func (f *fakeBroker) DeadTotals() broker.DeadTotals { return f.dead }
 func (f *fakeBroker) QueueChurn() broker.QueueChurn {
 	return broker.QueueChurn{Declared: 3, Created: 2, Deleted: 1}
@@ -114,7 +117,7 @@ func fake() Config {
 			return s
 		},
 		Life: func() Life {
-			return Life{State: "drained", States: []string{"serving", "drained"}, Steps: map[string]time.Duration{"leaders": 1500 * time.Millisecond}}
+			return Life{State: "drained", States: []string{"serving", "drained"}, Unready: "disk", Unreadies: []string{"catalog", "disk"}, Steps: map[string]time.Duration{"leaders": 1500 * time.Millisecond}}
 		},
 		Repair: func() Repair {
 			return Repair{
@@ -122,7 +125,7 @@ func fake() Config {
 			}
 		},
 		Leaders: func() Leaders {
-			return Leaders{Searching: 1, Away: 2, Asleep: 10, Critical: 7, Missing: 8, Behind: 9, Elections: 3, Returned: 4, NotGiven: 5, Searches: []uint64{0, 0, 0, 0, 0, 6, 0}, SearchesMS: 120}
+			return Leaders{Searching: 1, WithoutMajority: 14, Away: 2, Asleep: 10, Critical: 7, Missing: 8, Behind: 9, Elections: 3, Returned: 4, NotGiven: 5, Searches: []uint64{0, 0, 0, 0, 0, 6, 0}, SearchesMS: 120}
 		},
 		Raft:      func() []Raft { return []Raft{{Queue: 1, Term: 2, Commit: 30}, {Queue: 3, Commit: 5}} },
 		Broker:    b,
@@ -147,10 +150,10 @@ func TestForms(t *testing.T) {
 	}{
 		{"/metrics", []string{
 			`rabbitmq_identity_info{rabbitmq_cluster="c",rabbitmq_cluster_permanent_id="c",rabbitmq_endpoint="aggregated",rabbitmq_node="n1"} 1`,
-			`warren_leaders_returned_total{outcome="moved"} 4`, "warren_queues_led_away 2", "warren_queues_quorum_critical 7", "warren_queues_replica_missing 8", "warren_replicas_behind 9", `warren_leader_search_seconds_bucket{le="0.032"} 6`,
+			`warren_leaders_returned_total{outcome="moved"} 4`, `warren_node_unready{step="disk"} 1`, `warren_node_unready{step="catalog"} 0`, "warren_queues_led_away 2", "warren_queues_without_leader 1", "warren_queues_without_majority 14", "warren_queues_quorum_critical 7", "warren_queues_replica_missing 8", "warren_replicas_behind 9", `warren_leader_search_seconds_bucket{le="0.032"} 6`,
 			"rabbitmq_connections 2", "warren_grpc_connections 4", "warren_grpc_streams 9", "warren_grpc_connections_opened_total 12", "rabbitmq_connections_opened_total 5", "rabbitmq_connections_closed_total 3", "rabbitmq_channels 7",
 			"rabbitmq_queues 3", "rabbitmq_queue_messages 118", "rabbitmq_queue_messages_ready 115", "rabbitmq_queue_messages_unacked 2",
-			"rabbitmq_queue_messages_published_total 11", "warren_queue_publishers_held 1", "rabbitmq_queue_consumers 2", "rabbitmq_raft_commit_index 35",
+			"rabbitmq_queue_messages_published_total 21", "warren_queue_duplicates_total 22", "warren_queue_deduplication_ids_forgotten_total 23", "warren_queue_publishers_held 1", "rabbitmq_queue_consumers 2", "rabbitmq_raft_commit_index 35",
 			`rabbitmq_global_messages_received_total{protocol="amqp091"} 11`,
 			`rabbitmq_global_messages_acknowledged_total{protocol="amqp091",queue_type="rabbit_classic_queue"} 12`,
 			`rabbitmq_global_messages_dead_lettered_expired_total{dead_letter_strategy="at_least_once",queue_type="rabbit_quorum_queue"} 8`,

@@ -85,9 +85,12 @@ func newLifecycle() lifecycle {
 
 // life describes it to metrics.
 func (n *running) life() metrics.Life {
+	unready := n.readiness().Step
 	n.lifecycle.mu.Lock()
 	defer n.lifecycle.mu.Unlock()
-	return metrics.Life{State: phase(n.phase.Load()).String(), States: phaseNames, Steps: maps.Clone(n.lifecycle.steps)}
+	return metrics.Life{
+		State: phase(n.phase.Load()).String(), States: phaseNames, Unready: unready, Unreadies: unreadySteps, Steps: maps.Clone(n.lifecycle.steps),
+	}
 }
 
 // Maintain drains this node, or revives it. It returns when that is done, or could not be in time.

@@ -32,6 +32,9 @@ type readiness struct {
 	Step   string `json:"step,omitempty"`
 }
 
+// unreadySteps are all steps that there are.
+var unreadySteps = []string{"starting", "draining", "stopping", "catalog", "queue logs", "catching up", "disk"}
+
 func notReady(step, format string, args ...any) readiness {
 	return readiness{Status: "failed", Reason: fmt.Sprintf(format, args...), Step: step}
 }

@@ -102,6 +102,8 @@ type Config struct {
 	// once, when it is applied here, with the settings of then. An entry that is applied
 	// after the session is told to nobody. It keeps neither argument and is quick.
 	Observe func(res *fsm.Result, set *queue.Settings)
+	// Arrived, which may be nil, is told in the same way what an entry of this session has brought.
+	Arrived func(came fsm.Arrivals)
 	Logger  *slog.Logger
 
 	acksLinger time.Duration // set by Lead unless a test has set it

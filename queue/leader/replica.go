@@ -30,7 +30,9 @@ func (r *Replica) Apply(index uint64, data []byte) {
 	}
 	r.mu.Lock()
 	first := r.machine.Index() == 0
+	before := r.machine.Arrivals()
 	res := r.machine.Apply(index, data)
+	came := r.machine.Arrivals().Since(before)
 	l := r.leader.Load()
 	var s seen
 	var set queue.Settings
@@ -44,6 +46,9 @@ func (r *Replica) Apply(index uint64, data []byte) {
 	r.mu.Unlock()
 	if observed {
 		l.cfg.Observe(&res, &set)
+	}
+	if came != (fsm.Arrivals{}) && l != nil && l.cfg.Arrived != nil && res.Session == l.cfg.Session {
+		l.cfg.Arrived(came)
 	}
 	if l != nil {
 		l.post(applied{res, s, first})

@@ -58,12 +58,17 @@ var scrapePaths = []string{
 	"/metrics/detailed?family=queue_coarse_metrics&family=queue_metrics&family=queue_consumer_count&family=queue_delivery_metrics&family=warren_outbox",
 }
 
-// scrape reads all nodes once.
+// scrape reads all nodes once. Those that do not run are down.
 func (s *scraped) scrape(ctx context.Context, nodes []*cluster.Node) error {
 	s.last = time.Now()
 	for _, n := range nodes {
 		target := labels.FromStrings("job", "warren-nodes", "namespace", "default", "instance", n.HTTP(), "pod", n.Name)
-		s.add(labels.NewBuilder(target).Set(labels.MetricName, "up").Labels(), 1)
+		up := labels.NewBuilder(target).Set(labels.MetricName, "up").Labels()
+		if !n.Running() {
+			s.add(up, 0)
+			continue
+		}
+		s.add(up, 1)
 		for _, path := range scrapePaths {
 			text, err := n.Fetch(ctx, path)
 			if err != nil {

@@ -62,6 +62,7 @@ var overview = Dashboard{
 			number("Consumers", "short", "sum(rabbitmq_consumers{S})"),
 			alarm("Alarms", "Nodes that are short of memory or disk: no publisher of the cluster is read.", "sum(rabbitmq_alarms_memory_used_watermark{S}) + sum(rabbitmq_alarms_free_disk_space_watermark{S})"),
 			alarm("Queues without a leader", "They serve nobody. A few for some seconds are what a failover looks like.", "max(warren_queues_without_leader{S})"),
+			alarm("Queues without a majority", "Too few of their replicas can be reached: nothing is confirmed or delivered.", "min(warren_queues_without_majority{S})"),
 			alarm("Queues without a replica to spare", "They stop with the next node that is lost.", "max(warren_queues_quorum_critical{S})"),
 			number("Dead letters on their way", "short", "sum(warren_outbox_messages{S})"),
 			alarm("Stuck targets of dead letters", "Queues that have taken nothing.", "sum(warren_outbox_stuck_targets{S})"),
@@ -182,6 +183,7 @@ var raft = Dashboard{
 	Rows: []Row{
 		{"Now", []Panel{
 			alarm("Queues without a leader", "", "max(warren_queues_without_leader{S})"),
+			alarm("Queues without a majority", "", "min(warren_queues_without_majority{S})"),
 			alarm("Queues without a replica to spare", "", "max(warren_queues_quorum_critical{S})"),
 			alarm("Queues with a replica that is missing", "It is on a node that does not answer.", "sum(warren_queues_replica_missing{S})"),
 			alarm("Replicas that lag", "They miss more than 64 entries.", "sum(warren_replicas_behind{S})"),

@@ -1,0 +1,93 @@
+package check
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/warrenmq/warren/test/cluster"
+)
+
+// lossAlerts are those that lost nodes make fire at once, but for how long they have to last.
+var lossAlerts = []string{"WarrenNodeDown", "WarrenNoMajority", "WarrenCatalogWithoutLeader", "WarrenQueuesWithoutLeader", "WarrenNodeNotReady"}
+
+// awaitAlerts waits until of lossAlerts just these fire, the chart's and the plain ones, by what the nodes tell that run.
+func awaitAlerts(t *testing.T, c *cluster.Cluster, want ...string) {
+	t.Helper()
+	var wanted, got []string
+	for _, name := range want {
+		wanted = append(wanted, "chart, "+name, "plain, "+name)
+	}
+	slices.Sort(wanted)
+	all, engine := alertExpressions(t), newEngine()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	err := cluster.Poll(ctx, func() (bool, error) {
+		s := &scraped{series: map[string]*storedSeries{}}
+		if err := s.scrape(ctx, c.Nodes()); err != nil {
+			return false, err
+		}
+		got = got[:0]
+		for name, expr := range all {
+			fires, err := s.evaluate(ctx, engine, expr)
+			if err != nil {
+				return false, err
+			}
+			if _, short, _ := strings.Cut(name, ", "); len(fires) > 0 && slices.Contains(lossAlerts, short) {
+				got = append(got, name)
+			}
+		}
+		slices.Sort(got)
+		return slices.Equal(got, wanted), nil
+	})
+	if err != nil {
+		t.Fatalf("alerts %q, want %q: %v\n%s", got, wanted, err, c.Logs())
+	}
+}
+
+// The alerts about lost nodes fire for what is lost, and stop when it is back: a queue with its only replica on a dead node, the queues and the catalog
+// without a majority.
+func TestAlertsOfLostNodes(t *testing.T) {
+	c := threeNodes(t)
+	conn, err := amqp.Dial(c.Node(0).URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	ch, err := conn.Channel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, replicas := range map[string]int{"three": 3, "single": 1} { // the only one is at the node of the client
+		if _, err := ch.QueueDeclare(name, true, false, false, false, amqp.Table{"x-queue-type": "quorum", "x-quorum-initial-group-size": replicas}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kill := func(i int) {
+		t.Helper()
+		if err := c.Node(i).Kill(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	start := func() {
+		t.Helper()
+		if err := c.StartAll(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	awaitAlerts(t, c)
+	kill(1)
+	awaitAlerts(t, c, "WarrenNodeDown")
+	start()
+	awaitAlerts(t, c)
+	kill(0)
+	awaitAlerts(t, c, "WarrenNodeDown", "WarrenQueuesWithoutLeader")
+	kill(1)
+	awaitAlerts(t, c, lossAlerts...)
+	start()
+	awaitAlerts(t, c)
+}
