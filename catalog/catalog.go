@@ -340,14 +340,14 @@ func (c *Catalog) found(store *guardedStore, snapshots raft.SnapshotStore) error
 const (
 	// votersMany is how many voters a group of many nodes has, votersFew how many one of three nodes and more.
 	votersMany, votersFew = 5, 3
-	// nodesMany is how many nodes are many.
-	nodesMany = 7
+	// foundersMany is how many founding members are many.
+	foundersMany = 7
 )
 
-// votersWanted is how many voters a group of n nodes should have.
+// votersWanted is how many voters a group of n nodes that can vote should have: of five any two may die at once (docs/adr/0056-five-voters.md).
 func votersWanted(n int) int {
 	switch {
-	case n >= nodesMany:
+	case n >= votersMany:
 		return votersMany
 	case n >= votersFew:
 		return votersFew
@@ -355,15 +355,19 @@ func votersWanted(n int) int {
 	return n
 }
 
-// foundingServers is the first configuration. It depends on the set of members
-// only.
+// foundingServers is the first configuration. It depends on the set of members only, and must never change: members of different versions write it, each
+// into its own log, and two that differed could each have a majority. The first leader gives five and six members the votes that are missing.
 func foundingServers(members []NodeID) []raft.Server {
 	members = slices.Clone(members)
 	slices.Sort(members)
+	voters := min(len(members), votersFew)
+	if len(members) >= foundersMany {
+		voters = votersMany
+	}
 	var servers []raft.Server
 	for i, m := range members {
 		s := raft.Server{Suffrage: raft.Voter, ID: raft.ServerID(m), Address: raft.ServerAddress(m)}
-		if i >= votersWanted(len(members)) {
+		if i >= voters {
 			s.Suffrage = raft.Nonvoter
 		}
 		servers = append(servers, s)

@@ -53,32 +53,30 @@ func (c *Catalog) tendDown(ctx context.Context) error {
 // tendVoters makes one change of who votes if one is due: a node that keeps up becomes a voter while there are too few, one that is
 // dead, or the one that registered last, is none any more while there are too many, and so is one that has been down for long if another can take
 // its place. That one goes first: with one voter dead of four, three would be needed of the three that are alive. A node that leaves goes
-// last, when enough others vote, and does not count for how many those are. Five vote only while there are five that have not been down for long.
+// last, when enough others vote, and does not count for how many those are.
 func (c *Catalog) tendVoters(ctx context.Context, config raft.Configuration) error {
 	view := c.View()
 	var voters, others, leaving []raft.Server // leaving are among the voters
-	staying, lasting := 0, 0                  // lasting are those of the staying that have not been down for long
+	staying, lasting := 0, 0                  // lasting are the voters that neither leave nor have been down for long
 	for _, s := range config.Servers {
 		leaves := view.NodeState(NodeID(s.ID)) == NodeLeaving
 		if !leaves {
 			staying++
-			if !c.isLongDown(view, NodeID(s.ID)) {
-				lasting++
-			}
 		}
 		switch {
 		case s.Suffrage != raft.Voter:
 			others = append(others, s)
-		default:
-			voters = append(voters, s)
-			if leaves {
-				leaving = append(leaving, s)
-			}
+			continue
+		case leaves:
+			leaving = append(leaving, s)
+		case !c.isLongDown(view, NodeID(s.ID)):
+			lasting++
 		}
+		voters = append(voters, s)
 	}
 	wanted := max(1, votersWanted(staying))
-	if wanted == votersMany && lasting < votersMany {
-		wanted = votersFew // each of the many that is dead would have another one live
+	if wanted == votersMany && !c.electable(ctx, view, others, votersMany-lasting) {
+		wanted = votersFew
 	}
 	enough := len(voters)-len(leaving) >= wanted
 	switch gone := c.longDown(view, voters); {
@@ -90,10 +88,24 @@ func (c *Catalog) tendVoters(ctx context.Context, config raft.Configuration) err
 		return c.demote(ctx, c.surplus(view, voters))
 	case enough && gone == "":
 		return nil
-	case gone != "" && len(voters) < 3: // a majority of two is both: the change could not be committed
+	case gone != "" && len(voters) < votersFew: // a majority of two is both: the change could not be committed
 		return nil
 	}
 	return c.promote(ctx, voters, others, wanted)
+}
+
+// electable tells whether so many of the nodes without a vote could have one at this moment. Five vote only if there are five that can: four would not
+// survive more deaths than three do, and each of the five that is dead would have another one live.
+func (c *Catalog) electable(ctx context.Context, view *View, others []raft.Server, missing int) bool {
+	for _, s := range others {
+		if missing <= 0 {
+			break
+		}
+		if id := NodeID(s.ID); view.NodeState(id) == NodeRegular && !c.isDead(id) && c.keepsUp(ctx, id) {
+			missing--
+		}
+	}
+	return missing <= 0
 }
 
 // demoteLeaving takes the vote of a node that leaves. One that leads gives the leadership away first.
@@ -152,12 +164,7 @@ func (c *Catalog) Critical() bool {
 // long.
 func (c *Catalog) promote(ctx context.Context, voters, others []raft.Server, wanted int) error {
 	view := c.View()
-	zones := map[string]int{}
-	for _, s := range voters {
-		if n := view.Node(NodeID(s.ID)); n != nil {
-			zones[n.Zone]++
-		}
-	}
+	zones := zonesOf(view, voters)
 	place := func(s raft.Server) int {
 		if n := view.Node(NodeID(s.ID)); n != nil {
 			return zones[n.Zone]
@@ -174,6 +181,7 @@ func (c *Catalog) promote(ctx context.Context, voters, others []raft.Server, wan
 			return c.demote(ctx, gone)
 		}
 		c.log.Info("a node becomes a voter of the catalog's group", "node", s.ID)
+		defer c.poke() // four voters are no better than three: the fifth follows at once
 		return c.spreadAfter(c.await(ctx, c.raft.AddVoter(s.ID, s.Address, 0, membershipWait).Error, nothing))
 	}
 	return nil
@@ -207,10 +215,11 @@ func (c *Catalog) isLongDown(view *View, id NodeID) bool {
 	return dead && time.Since(at) >= c.cfg.VoterReplaceAfter
 }
 
-// surplus is the voter of too many that loses its vote: a dead one if there is one, else the one that was given the highest number, but never this
-// one, and none without which most would not be alive; "" if there is none.
+// surplus is the voter of too many that loses its vote: a dead one if there is one, else one in the zone with most votes, the one that was given the
+// highest number, but never this one, and none without which most would not be alive; "" if there is none.
 func (c *Catalog) surplus(view *View, voters []raft.Server) (id NodeID) {
-	highest := uint32(0)
+	zones := zonesOf(view, voters)
+	var last *Node
 	for _, s := range voters {
 		n := view.Node(NodeID(s.ID))
 		if n == nil || n.ID == c.cfg.Local {
@@ -219,9 +228,20 @@ func (c *Catalog) surplus(view *View, voters []raft.Server) (id NodeID) {
 		if c.isDead(n.ID) {
 			return n.ID
 		}
-		if n.Number > highest && c.mostLive(voters, n.ID) {
-			id, highest = n.ID, n.Number
+		if (last == nil || cmp.Or(cmp.Compare(zones[n.Zone], zones[last.Zone]), cmp.Compare(n.Number, last.Number)) > 0) && c.mostLive(voters, n.ID) {
+			id, last = n.ID, n
 		}
 	}
 	return id
+}
+
+// zonesOf counts the votes in each zone.
+func zonesOf(view *View, voters []raft.Server) map[string]int {
+	zones := map[string]int{}
+	for _, s := range voters {
+		if n := view.Node(NodeID(s.ID)); n != nil {
+			zones[n.Zone]++
+		}
+	}
+	return zones
 }

@@ -299,6 +299,7 @@ type status struct {
 	DiskNodes    []string `json:"disk_nodes"`
 	RunningNodes []string `json:"running_nodes"`
 	Warren       struct {
+		Leader string   `json:"catalog_leader"`
 		Voters []string `json:"catalog_voters"`
 	} `json:"warren"`
 }

@@ -75,15 +75,15 @@ func publishUntilEnd(s *session, queues []string) <-chan map[string][]string {
 	return done
 }
 
-// TestClusterIsRecovered kills two of the catalog's three voters for good, with their disks, while clients publish: the other three of five nodes, one of which
+// TestClusterIsRecovered kills three of the catalog's five voters for good, with their disks, while clients publish: the other two of five nodes, one of which
 // was started again meanwhile, go on by `ctl recover_cluster` with all that they have. A lost folder that comes back is refused, and new nodes
 // join under the old names. It runs the procedure "Lost majority" of docs/operations.md.
 func TestClusterIsRecovered(t *testing.T) {
 	t.Parallel()
 	const pairs, each, dead = 8, 6, 2
 	c := startCluster(t, 5)
-	lost := []*cluster.Node{c.Node(0), c.Node(1)} // the catalog's voters are the first three
-	left := c.Nodes()[2:]
+	untilVoters(t, c.Node(0), 5)
+	lost, left := c.Nodes()[:3], c.Nodes()[3:]
 	s := at(t, left[1])
 	for i := range pairs {
 		plainQueue(s, fmt.Sprint("dead", i), nil)
@@ -95,8 +95,8 @@ func TestClusterIsRecovered(t *testing.T) {
 		s.rejectSome(work, dead)
 		s.ready(fmt.Sprint("dead", i), dead)
 	}
-	names := "--lost=" + lost[0].Name + "," + lost[1].Name
-	if _, trouble := recoverCluster(t, left[0], names, "--yes"); !strings.Contains(trouble, "is linked to it") && !strings.Contains(trouble, "has a leader") {
+	names := "--lost=" + lost[0].Name + "," + lost[1].Name + "," + lost[2].Name
+	if _, trouble := recoverCluster(t, left[1], names, "--yes"); !strings.Contains(trouble, "is linked to it") && !strings.Contains(trouble, "has a leader") {
 		t.Fatalf("a cluster that is well: %q", trouble)
 	}
 	for i := range pairs { // all replicas have everything
@@ -108,18 +108,18 @@ func TestClusterIsRecovered(t *testing.T) {
 	for _, v := range lost {
 		kill(t, v)
 	}
-	if err := errors.Join(os.Rename(lost[0].DataDir(), old), os.RemoveAll(lost[1].DataDir())); err != nil {
+	if err := errors.Join(os.Rename(lost[0].DataDir(), old), os.RemoveAll(lost[1].DataDir()), os.RemoveAll(lost[2].DataDir())); err != nil {
 		t.Fatal(err)
 	}
 	time.Sleep(time.Second)
-	kill(t, left[2])
-	if err := left[2].Launch(); err != nil { // it will wait for the catalog
+	kill(t, left[0])
+	if err := left[0].Launch(); err != nil { // it will wait for the catalog
 		t.Fatal(err)
 	}
 	var plan []goesOn
 	trouble := ""
 	for deadline := time.Now().Add(timeoutStart); ; time.Sleep(200 * time.Millisecond) {
-		if plan, trouble = recoverCluster(t, left[2], names); trouble == "" {
+		if plan, trouble = recoverCluster(t, left[0], names); trouble == "" {
 			break
 		}
 		if time.Now().After(deadline) {
@@ -129,17 +129,17 @@ func TestClusterIsRecovered(t *testing.T) {
 	if keep := slices.IndexFunc(plan, func(n goesOn) bool { return n.Keep }); len(plan) != 5 || keep < 0 || plan[keep].State != "goes_on" {
 		t.Fatalf("plan %+v", plan)
 	}
-	if _, trouble := recoverCluster(t, left[2], "--lost="+lost[0].Name); !strings.Contains(trouble, lost[1].Name) {
+	if _, trouble := recoverCluster(t, left[0], "--lost="+lost[0].Name); !strings.Contains(trouble, lost[1].Name) {
 		t.Errorf("a node that was not named: %q", trouble)
 	}
 	begun := time.Now()
-	if done, trouble := recoverCluster(t, left[2], names, "--yes"); trouble != "" || len(done) != 5 {
+	if done, trouble := recoverCluster(t, left[0], names, "--yes"); trouble != "" || len(done) != 5 {
 		t.Fatalf("%+v %s", done, trouble)
 	}
 	confirmed := <-load
 	var queues []recovered
 	for deadline := time.Now().Add(timeoutStart); ; time.Sleep(200 * time.Millisecond) {
-		if queues, trouble = recoverQueues(t, left[0], names, "--yes"); trouble == "" {
+		if queues, trouble = recoverQueues(t, left[1], names, "--yes"); trouble == "" {
 			break
 		}
 		if time.Now().After(deadline) {

@@ -169,23 +169,24 @@ func (v *voting) declares(name string) {
 	}
 }
 
-// TestVoterIsReplaced kills one of the catalog's three voters of five nodes and, when another node votes in its place, a second one:
-// queues can still be declared, and the node that comes back does not lack anything.
+// TestVoterIsReplaced kills one of five nodes, which vote in the catalog, and a second one when only three of the others vote:
+// queues can still be declared, the nodes that come back do not lack anything, and five vote again.
 func TestVoterIsReplaced(t *testing.T) {
 	t.Parallel()
 	v := newVoting(t, 5)
+	v.until("five vote", func(st *clusterStatus) bool { return len(st.Warren.Voters) == 5 })
 	first := v.kill()
-	v.until("another one votes", func(st *clusterStatus) bool {
+	v.until("three of the others vote", func(st *clusterStatus) bool {
 		return len(st.Warren.Voters) == 3 && !slices.Contains(st.Warren.Voters, first)
 	})
 	v.kill()
 	v.declares("after")
 	startAll(t, v.Cluster) // those that do not run
-	v.until("all run again", func(st *clusterStatus) bool { return len(st.RunningNodes) == 5 && len(st.Warren.Voters) == 3 })
+	v.until("all run again", func(st *clusterStatus) bool { return len(st.RunningNodes) == 5 && len(st.Warren.Voters) == 5 })
 }
 
-// TestFiveVoters has five voters of seven nodes, and kills two of them at once: they are replaced. When the dead are forgotten three of the
-// five nodes that are left vote, and one of these may die.
+// TestFiveVoters has five voters of seven nodes, and kills two of them at once: they are replaced. When the dead are forgotten all
+// five nodes that are left vote, and when one of these has been dead for long, three of the other four.
 func TestFiveVoters(t *testing.T) {
 	t.Parallel()
 	v := newVoting(t, 7)
@@ -198,6 +199,8 @@ func TestFiveVoters(t *testing.T) {
 	for _, d := range dead {
 		mustCtl(t, v.living(), "forget_cluster_node", d)
 	}
+	v.until("five are left", func(st *clusterStatus) bool { return len(st.DiskNodes) == 5 && len(st.Warren.Voters) == 5 })
+	v.kill()
 	v.until("three vote", func(st *clusterStatus) bool { return len(st.Warren.Voters) == 3 })
 	v.kill()
 	v.declares("with two of three")
