@@ -246,7 +246,7 @@ func (p *planner) planExchanges() {
 		there := p.view.Exchange(item.VHost, x.Name)
 		if there != nil {
 			if list := differences(exchangeFields(exchangeOf(there, "")), exchangeFields(*x)); len(list) > 0 {
-				p.skip(item, "is there already, and stays as it is: %s", told(list))
+				p.skip(item, "%s", stays(list))
 				continue
 			}
 		}
@@ -258,13 +258,17 @@ func exchangeFields(x Exchange) fields {
 	return fields{"type": x.Type, "durable": x.Durable, "auto_delete": x.AutoDelete, "internal": x.Internal, "arguments": textOfTable(x.Arguments.Table)}
 }
 
-// told is a list of differences in words.
-func told(list []Difference) string {
+func exchangeDeclared(d *broker.ExchangeDeclare) Exchange {
+	return Exchange{Type: d.Type, Durable: d.Durable, AutoDelete: d.AutoDelete, Internal: d.Internal, Arguments: arguments{d.Arguments}}
+}
+
+// stays says why a queue or an exchange is not imported.
+func stays(list []Difference) string {
 	parts := make([]string, len(list))
 	for i, d := range list {
 		parts[i] = fmt.Sprintf("%s is %v, not %v", d.Field, d.From, d.To)
 	}
-	return strings.Join(parts, ", ")
+	return "is there already, and stays as it is: " + strings.Join(parts, ", ")
 }
 
 // planQueues plans the queues.
@@ -286,9 +290,9 @@ func (p *planner) planQueues() {
 		p.queues[[2]string{item.VHost, q.Name}] = true
 		there := p.view.Queue(item.VHost, q.Name)
 		if there != nil {
-			list := differences(queueFields(queueOf(there, "")), queueFields(Queue{Durable: d.Durable, AutoDelete: d.AutoDelete, Arguments: arguments{d.Arguments}}))
+			list := differences(queueFields(queueOf(there, "")), queueFields(declared(d)))
 			if len(list) > 0 {
-				p.skip(item, "is there already, and stays as it is: %s", told(list))
+				p.skip(item, "%s", stays(list))
 				continue
 			}
 		} else {
@@ -327,6 +331,10 @@ func queueFields(q Queue) fields {
 	args := q.Arguments.Clone()
 	args.Delete("x-queue-type")
 	return fields{"type": broker.TypeOf(q.Arguments.Table), "durable": q.Durable, "auto_delete": q.AutoDelete, "arguments": textOfTable(args)}
+}
+
+func declared(d *broker.QueueDeclare) Queue {
+	return Queue{Durable: d.Durable, AutoDelete: d.AutoDelete, Arguments: arguments{d.Arguments}}
 }
 
 // checkQueueLimits refuses more queues than a virtual host may have. The words are RabbitMQ's.
