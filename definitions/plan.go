@@ -258,10 +258,6 @@ func exchangeFields(x Exchange) fields {
 	return fields{"type": x.Type, "durable": x.Durable, "auto_delete": x.AutoDelete, "internal": x.Internal, "arguments": textOfTable(x.Arguments.Table)}
 }
 
-func exchangeDeclared(d *broker.ExchangeDeclare) Exchange {
-	return Exchange{Type: d.Type, Durable: d.Durable, AutoDelete: d.AutoDelete, Internal: d.Internal, Arguments: arguments{d.Arguments}}
-}
-
 // stays says why a queue or an exchange is not imported.
 func stays(list []Difference) string {
 	parts := make([]string, len(list))
@@ -331,10 +327,6 @@ func queueFields(q Queue) fields {
 	args := q.Arguments.Clone()
 	args.Delete("x-queue-type")
 	return fields{"type": broker.TypeOf(q.Arguments.Table), "durable": q.Durable, "auto_delete": q.AutoDelete, "arguments": textOfTable(args)}
-}
-
-func declared(d *broker.QueueDeclare) Queue {
-	return Queue{Durable: d.Durable, AutoDelete: d.AutoDelete, Arguments: arguments{d.Arguments}}
 }
 
 // checkQueueLimits refuses more queues than a virtual host may have. The words are RabbitMQ's.

@@ -177,6 +177,15 @@ func (c *change) make(ctx context.Context, to Cluster) (o outcome) {
 	return o
 }
 
+// declared and exchangeDeclared are a queue and an exchange as definitions have them.
+func declared(d *broker.QueueDeclare) Queue {
+	return Queue{Durable: d.Durable, AutoDelete: d.AutoDelete, Arguments: arguments{d.Arguments}}
+}
+
+func exchangeDeclared(d *broker.ExchangeDeclare) Exchange {
+	return Exchange{Type: d.Type, Durable: d.Durable, AutoDelete: d.AutoDelete, Internal: d.Internal, Arguments: arguments{d.Arguments}}
+}
+
 // Refused tells whether an import failed because of what it says, not because the cluster cannot do it now.
 func Refused(err error) bool {
 	if _, ok := errors.AsType[*Invalid](err); ok {
