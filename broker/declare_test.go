@@ -192,7 +192,7 @@ func TestDeclareAfterANodeHasJoined(t *testing.T) {
 	queue := QueueDeclare{Name: "q", Durable: true}
 	for name, declare := range map[string]func(context.Context, *client){
 		"queue":         func(ctx context.Context, c *client) { _, _ = c.conn.DeclareQueue(ctx, queue) },
-		"defined queue": func(ctx context.Context, c *client) { _, _ = c.conn.b.DefineQueue(ctx, "/", queue) },
+		"defined queue": func(ctx context.Context, c *client) { _, _, _ = c.conn.b.DefineQueue(ctx, "/", queue) },
 		"exchange": func(ctx context.Context, c *client) {
 			_ = c.conn.DeclareExchange(ctx, ExchangeDeclare{Name: "x", Type: "x-delayed-message", Durable: true, Arguments: table("x-delayed-type", "fanout")})
 		},
@@ -269,9 +269,9 @@ func TestDeclareWhileANodeLeaves(t *testing.T) {
 			case "exchange":
 				err = c.conn.DeclareExchange(ctx, x)
 			case "defined queue":
-				_, err = b.DefineQueue(ctx, "/", queue)
+				_, _, err = b.DefineQueue(ctx, "/", queue)
 			default:
-				_, err = b.DefineExchange(ctx, "/", x)
+				_, _, err = b.DefineExchange(ctx, "/", x)
 			}
 			if err != nil {
 				t.Error(err)
@@ -305,7 +305,7 @@ func TestNothingIsPlacedWhereANodeLeaves(t *testing.T) {
 			if _, err := b.cat.Propose(t.Context(), &catalog.SetNodeState{ID: thirdNode, State: state}); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := b.DefineQueue(t.Context(), "/", QueueDeclare{Name: "q", Durable: true}); err != nil {
+			if _, _, err := b.DefineQueue(t.Context(), "/", QueueDeclare{Name: "q", Durable: true}); err != nil {
 				t.Fatal(err)
 			}
 			size := map[int]uint64{3: 0, 2: 3}[want] // what it should have, if that is more

@@ -71,31 +71,37 @@ func (b *Broker) Everywhere(ctx context.Context) {
 	_ = b.cat.WaitEveryone(waiting, b.cat.View().Revision()) // a slow node sees it later
 }
 
-// DefineQueue makes a queue unless there is one of the name, which stays as it is. One that is not durable lives on
+// DefineQueue makes a queue unless there is one of the name, which stays as it is: that is returned, nil if it is gone again. One that is not durable lives on
 // this node. It waits a moment for the queue's first leader, so that queues do not come faster than they can be led.
-func (b *Broker) DefineQueue(ctx context.Context, vhost string, d QueueDeclare) (made bool, err error) {
+func (b *Broker) DefineQueue(ctx context.Context, vhost string, d QueueDeclare) (made bool, was *catalog.Queue, err error) {
 	if err := CheckQueue(vhost, d); err != nil {
-		return false, err
+		return false, nil, err
 	}
 	res, err := b.Define(ctx, &catalog.DeclareQueue{Queue: b.entryOf(b.cat.View(), vhost, d), NodeIncarnation: b.origin().Incarnation})
-	if err != nil || !res.Changed || res.Queue == nil {
-		return false, err
+	if err != nil || !res.Changed {
+		return false, res.Queue, err
+	}
+	if res.Queue == nil {
+		return true, nil, nil // made, and deleted since
 	}
 	b.churn.created.Add(1)
 	waiting, cancel := context.WithTimeout(ctx, everyoneWait)
 	defer cancel()
 	_, _ = b.status(waiting, res.Queue, false) // it is there whoever leads it
-	return true, nil
+	return true, nil, nil
 }
 
-// DefineExchange makes an exchange unless there is one of the name, which stays as it is.
-func (b *Broker) DefineExchange(ctx context.Context, vhost string, d ExchangeDeclare) (made bool, err error) {
+// DefineExchange makes an exchange unless there is one of the name, which stays as it is: that is returned, nil if it is gone again.
+func (b *Broker) DefineExchange(ctx context.Context, vhost string, d ExchangeDeclare) (made bool, was *catalog.Exchange, err error) {
 	typ, err := CheckExchange(vhost, d)
 	if err != nil {
-		return false, err
+		return false, nil, err
 	}
 	res, err := b.Define(ctx, b.exchangeOf(vhost, d, typ))
-	return res.Changed, err
+	if err != nil || res.Changed {
+		return res.Changed, nil, err
+	}
+	return false, b.cat.View().Exchange(vhost, d.Name), nil
 }
 
 // entryOf is what the catalog is told of a new queue, but for its owner.

@@ -26,7 +26,10 @@ func TestDefine(t *testing.T) {
 		{"line break", QueueDeclare{Name: "a\nb", Durable: true}, false, "queue name has line breaks, which clients' declarations lose"},
 		{"wrong argument", QueueDeclare{Name: "w", Durable: true, Arguments: amqp.Table{{Name: "x-max-length", Value: "5"}}}, false, `invalid arg 'x-max-length' for queue 'w' in vhost '/': "expected integer, got longstr"`},
 	} {
-		made, err := b.DefineQueue(ctx, "/", tc.declare)
+		made, was, err := b.DefineQueue(ctx, "/", tc.declare)
+		if found := tc.name == "again"; (was != nil) != found || found && was.Name != tc.declare.Name {
+			t.Errorf("%s: found %+v", tc.name, was)
+		}
 		if made != tc.made || (err == nil) != (tc.refused == "") || err != nil && err.Error() != tc.refused {
 			t.Errorf("%s: %t, %v", tc.name, made, err)
 		}
@@ -38,22 +41,22 @@ func TestDefine(t *testing.T) {
 	if q := view.Queue("/", "m"); q.Kind != catalog.Transient || q.Members[0] != testNode {
 		t.Errorf("queue %+v", q)
 	}
-	if _, err := b.DefineQueue(ctx, "none", QueueDeclare{Name: "q", Durable: true}); !isKind(err, NotFound) {
+	if _, _, err := b.DefineQueue(ctx, "none", QueueDeclare{Name: "q", Durable: true}); !isKind(err, NotFound) {
 		t.Errorf("in a vhost that is not there: %v", err)
 	}
 	delayed := ExchangeDeclare{Name: "x", Type: "x-delayed-message", Durable: true, Arguments: amqp.Table{{Name: "x-delayed-type", Value: "direct"}}}
 	for _, want := range []bool{true, false} {
-		if made, err := b.DefineExchange(ctx, "/", delayed); made != want || err != nil {
-			t.Errorf("exchange made: %t, %v", made, err)
+		if made, was, err := b.DefineExchange(ctx, "/", delayed); made != want || (was == nil) != want || err != nil {
+			t.Errorf("exchange made: %t, found %+v, %v", made, was, err)
 		}
 	}
 	if x := b.View().Exchange("/", "x"); b.View().QueueByID(x.DelayQueue) == nil {
 		t.Errorf("exchange %+v without a queue", x)
 	}
-	if _, err := b.DefineExchange(ctx, "/", ExchangeDeclare{Name: "y", Type: "none"}); !isKind(err, PreconditionFailed) {
+	if _, _, err := b.DefineExchange(ctx, "/", ExchangeDeclare{Name: "y", Type: "none"}); !isKind(err, PreconditionFailed) {
 		t.Errorf("an unknown type: %v", err)
 	}
-	if _, err := b.DefineExchange(ctx, "/", ExchangeDeclare{Name: "y\r", Type: "direct"}); !isKind(err, PreconditionFailed) {
+	if _, _, err := b.DefineExchange(ctx, "/", ExchangeDeclare{Name: "y\r", Type: "direct"}); !isKind(err, PreconditionFailed) {
 		t.Errorf("a line break: %v", err)
 	}
 	if res, err := b.Define(ctx, &catalog.PutUser{User: auth.User{Name: "u"}}); err != nil || !res.Changed {

@@ -3,6 +3,7 @@ package ctl
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -114,15 +116,63 @@ func printBackup(ctx context.Context, s *session, hold time.Duration) error {
 // keepBackup writes what comes in to a file, which gets its name when it is whole and durable.
 func keepBackup(from io.Reader, output string) (h backup.Header, err error) {
 	partial := output + partialSuffix
-	f, err := os.OpenFile(partial, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	f, err := openPartial(partial)
 	if err != nil {
 		return h, err
 	}
-	defer func() {
+	defer func() { err = errors.Join(err, f.Close()) }() // ends the lock, behind all that is done with the names
+	if h, err = fillPartial(from, f, output); err == nil {
+		err = os.Rename(partial, output)
+	}
+	if err != nil {
+		_ = os.Remove(partial) // it is of no use
+		return h, err
+	}
+	d, err := os.Open(filepath.Dir(output))
+	if err != nil {
+		return h, err
+	}
+	return h, errors.Join(d.Sync(), d.Close())
+}
+
+// openPartial opens a file that is not whole yet, and keeps other commands from writing to it until it is closed: one that was stopped, and goes on when another
+// has taken its place, would write into that one's backup. What a killed command has left there is replaced.
+func openPartial(name string) (*os.File, error) {
+	for {
+		f, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY, 0o600)
 		if err != nil {
-			_ = os.Remove(partial) // it is of no use
+			return nil, err
 		}
-	}()
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		switch {
+		case errors.Is(err, syscall.EWOULDBLOCK):
+			return nil, errors.Join(fmt.Errorf("another command is writing to %s", name), f.Close())
+		case err != nil && !errors.Is(err, errors.ErrUnsupported) && !errors.Is(err, syscall.ENOLCK): // a file system without locks has none to offer
+			return nil, errors.Join(fmt.Errorf("lock %s: %w", name, err), f.Close())
+		}
+		mine, err := f.Stat()
+		if err != nil {
+			return nil, errors.Join(err, f.Close())
+		}
+		if now, err := os.Lstat(name); err == nil && os.SameFile(mine, now) {
+			return f, nil
+		}
+		if err := f.Close(); err != nil { // it was given its name, or removed, before it was locked
+			return nil, err
+		}
+	}
+}
+
+// fillPartial writes what comes in to a file that is to be called output, which is not there yet.
+func fillPartial(from io.Reader, f *os.File, output string) (h backup.Header, err error) {
+	if _, err := os.Lstat(output); err == nil {
+		return h, fmt.Errorf("%s is there already", output) // another command was quicker
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return h, err
+	}
+	if err := f.Truncate(0); err != nil {
+		return h, err
+	}
 	out := &failing{to: f}
 	h, err = readThrough(io.TeeReader(from, out))
 	if out.err != nil {
@@ -131,17 +181,7 @@ func keepBackup(from io.Reader, output string) (h backup.Header, err error) {
 	if err == nil {
 		err = f.Sync()
 	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return h, err
-	}
-	if err := os.Rename(partial, output); err != nil {
-		return h, err
-	}
-	d, err := os.Open(filepath.Dir(output))
-	if err != nil {
-		return h, err
-	}
-	return h, errors.Join(d.Sync(), d.Close())
+	return h, err
 }
 
 // failing remembers why a write failed.

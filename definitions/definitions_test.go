@@ -59,7 +59,7 @@ func (m *model) Define(_ context.Context, cmd catalog.Command) (catalog.Result, 
 	return m.copy.Apply(m.index, cmd)
 }
 
-func (m *model) DefineQueue(ctx context.Context, vhost string, d broker.QueueDeclare) (bool, error) {
+func (m *model) DefineQueue(ctx context.Context, vhost string, d broker.QueueDeclare) (bool, *catalog.Queue, error) {
 	kind := catalog.Replicated
 	if !d.Durable {
 		kind = catalog.Transient
@@ -67,13 +67,16 @@ func (m *model) DefineQueue(ctx context.Context, vhost string, d broker.QueueDec
 	res, err := m.Define(ctx, &catalog.DeclareQueue{Queue: catalog.Queue{
 		Vhost: vhost, Name: d.Name, Durable: d.Durable, AutoDelete: d.AutoDelete, Arguments: d.Arguments, Kind: kind, Members: []catalog.NodeID{node}, Preferred: node,
 	}, NodeIncarnation: m.view().Node(node).Incarnation})
-	return res.Changed, err
+	if res.Changed {
+		return true, nil, err
+	}
+	return false, res.Queue, err
 }
 
-func (m *model) DefineExchange(ctx context.Context, vhost string, d broker.ExchangeDeclare) (bool, error) {
+func (m *model) DefineExchange(ctx context.Context, vhost string, d broker.ExchangeDeclare) (bool, *catalog.Exchange, error) {
 	typ, err := broker.CheckExchange(vhost, d)
 	if err != nil {
-		return false, err
+		return false, nil, err
 	}
 	cmd := &catalog.DeclareExchange{Exchange: catalog.Exchange{
 		Vhost: vhost, Name: d.Name, Type: typ, Durable: d.Durable, AutoDelete: d.AutoDelete, Internal: d.Internal, Arguments: d.Arguments,
@@ -82,7 +85,10 @@ func (m *model) DefineExchange(ctx context.Context, vhost string, d broker.Excha
 		cmd.Members, cmd.Preferred = []catalog.NodeID{node}, node
 	}
 	res, err := m.Define(ctx, cmd)
-	return res.Changed, err
+	if res.Changed {
+		return true, nil, err
+	}
+	return false, m.view().Exchange(vhost, d.Name), err
 }
 
 func (*model) Everywhere(context.Context) {}
@@ -386,6 +392,38 @@ func TestWhatIsThereStays(t *testing.T) {
 	m.load(t, doc, Options{})
 	if m.view().User("admin").Login("stolen", true) != nil {
 		t.Error("the document's password does not count")
+	}
+}
+
+// TestMadeMeanwhileStays: what somebody else has made between the plan and its execution stays, and the report says so as if it had been there before.
+func TestMadeMeanwhileStays(t *testing.T) {
+	m := newModel(t)
+	d, err := Parse([]byte(`{"queues":[{"name":"q","vhost":"/","arguments":{"x-max-length":2}},{"name":"same","vhost":"/"},{"name":"new","vhost":"/"}],
+		"exchanges":[{"name":"x","vhost":"/","type":"topic"},{"name":"same","vhost":"/","type":"topic"}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := Make(d, m.view(), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.load(t, []byte(`{"queues":[{"name":"q","vhost":"/","arguments":{"x-max-length":1}},{"name":"same","vhost":"/"}],
+		"exchanges":[{"name":"x","vhost":"/","type":"fanout"},{"name":"same","vhost":"/","type":"topic"}]}`), Options{})
+	r, err := p.Run(t.Context(), m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	skipped, _ := json.Marshal(r.Skipped)
+	const want = `[{"kind":"exchange","vhost":"/","name":"x","reason":"is there already, and stays as it is: type is fanout, not topic"},` +
+		`{"kind":"queue","vhost":"/","name":"q","reason":"is there already, and stays as it is: arguments is {\"x-max-length\":1}, not {\"x-max-length\":2}"}]`
+	if string(skipped) != want {
+		t.Errorf("skipped: %s\nwant %s", skipped, want)
+	}
+	if queues, exchanges := r.Counts[KindQueue], r.Counts[KindExchange]; queues != (Count{Created: 1, Unchanged: 1, Skipped: 1}) || exchanges != (Count{Unchanged: 1, Skipped: 1}) {
+		t.Errorf("queues: %+v, exchanges: %+v", queues, exchanges)
+	}
+	if len(r.Changes) != 1 || r.Changes[0].Name != "new" {
+		t.Errorf("changes: %+v", r.Changes)
 	}
 }
 

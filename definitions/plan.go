@@ -246,7 +246,7 @@ func (p *planner) planExchanges() {
 		there := p.view.Exchange(item.VHost, x.Name)
 		if there != nil {
 			if list := differences(exchangeFields(exchangeOf(there, "")), exchangeFields(*x)); len(list) > 0 {
-				p.skip(item, "is there already, and stays as it is: %s", told(list))
+				p.skip(item, "%s", stays(list))
 				continue
 			}
 		}
@@ -258,13 +258,13 @@ func exchangeFields(x Exchange) fields {
 	return fields{"type": x.Type, "durable": x.Durable, "auto_delete": x.AutoDelete, "internal": x.Internal, "arguments": textOfTable(x.Arguments.Table)}
 }
 
-// told is a list of differences in words.
-func told(list []Difference) string {
+// stays says why a queue or an exchange is not imported.
+func stays(list []Difference) string {
 	parts := make([]string, len(list))
 	for i, d := range list {
 		parts[i] = fmt.Sprintf("%s is %v, not %v", d.Field, d.From, d.To)
 	}
-	return strings.Join(parts, ", ")
+	return "is there already, and stays as it is: " + strings.Join(parts, ", ")
 }
 
 // planQueues plans the queues.
@@ -286,9 +286,9 @@ func (p *planner) planQueues() {
 		p.queues[[2]string{item.VHost, q.Name}] = true
 		there := p.view.Queue(item.VHost, q.Name)
 		if there != nil {
-			list := differences(queueFields(queueOf(there, "")), queueFields(Queue{Durable: d.Durable, AutoDelete: d.AutoDelete, Arguments: arguments{d.Arguments}}))
+			list := differences(queueFields(queueOf(there, "")), queueFields(declared(d)))
 			if len(list) > 0 {
-				p.skip(item, "is there already, and stays as it is: %s", told(list))
+				p.skip(item, "%s", stays(list))
 				continue
 			}
 		} else {

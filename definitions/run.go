@@ -23,8 +23,9 @@ const failuresMax = 100
 // Cluster makes changes, one at a time for each caller; a *[broker.Broker]. Its errors are *[broker.Error].
 type Cluster interface {
 	Define(ctx context.Context, cmd catalog.Command) (catalog.Result, error)
-	DefineQueue(ctx context.Context, vhost string, d broker.QueueDeclare) (made bool, err error)
-	DefineExchange(ctx context.Context, vhost string, d broker.ExchangeDeclare) (made bool, err error)
+	// DefineQueue and DefineExchange make nothing if there is one of the name: was is that one, nil if it is gone again.
+	DefineQueue(ctx context.Context, vhost string, d broker.QueueDeclare) (made bool, was *catalog.Queue, err error)
+	DefineExchange(ctx context.Context, vhost string, d broker.ExchangeDeclare) (made bool, was *catalog.Exchange, err error)
 	// Everywhere waits a moment until all living nodes know of the changes.
 	Everywhere(ctx context.Context)
 }
@@ -88,17 +89,17 @@ func (p *Plan) Run(ctx context.Context, c Cluster) (Report, error) {
 
 // run makes the changes of one stage.
 func (r *Report) run(ctx context.Context, c Cluster, stage []change) (failed error) {
-	var mu sync.Mutex // of failed and outcomes
-	outcomes := make([]error, len(stage))
+	var mu sync.Mutex // of failed
+	outcomes := make([]outcome, len(stage))
 	next := make(chan int)
 	var workers sync.WaitGroup
 	for range min(atOnce, len(stage)) {
 		workers.Go(func() {
 			for i := range next {
-				err := stage[i].make(ctx, c)
+				outcomes[i] = stage[i].make(ctx, c)
 				mu.Lock()
-				if outcomes[i] = err; failed == nil {
-					failed = err
+				if failed == nil {
+					failed = outcomes[i].err
 				}
 				mu.Unlock()
 			}
@@ -118,14 +119,7 @@ func (r *Report) run(ctx context.Context, c Cluster, stage []change) (failed err
 	workers.Wait()
 	r.NotTried += len(stage) - tried
 	for i := range stage[:tried] {
-		if outcomes[i] == nil {
-			r.made(&stage[i].Change)
-			continue
-		}
-		r.count(stage[i].Kind, func(n *Count) { n.Failed++ })
-		if len(r.Failed) < failuresMax {
-			r.Failed = append(r.Failed, Note{stage[i].Item, reason(outcomes[i])})
-		}
+		r.tell(&stage[i].Change, outcomes[i])
 	}
 	if failed == nil && tried < len(stage) {
 		failed = broker.Errorf(broker.TimedOut, "operation timed out")
@@ -133,20 +127,63 @@ func (r *Report) run(ctx context.Context, c Cluster, stage []change) (failed err
 	return failed
 }
 
+// outcome is what became of one change.
+type outcome struct {
+	// there: somebody else has made the object since the plan was; differs says how it is not what the plan says.
+	there   bool
+	differs []Difference
+	err     error
+}
+
+// tell adds what became of a change.
+func (r *Report) tell(c *Change, o outcome) {
+	switch {
+	case o.err != nil:
+		r.count(c.Kind, func(n *Count) { n.Failed++ })
+		if len(r.Failed) < failuresMax {
+			r.Failed = append(r.Failed, Note{c.Item, reason(o.err)})
+		}
+	case len(o.differs) > 0:
+		r.count(c.Kind, func(n *Count) { n.Skipped++ })
+		r.Skipped = append(r.Skipped, Note{c.Item, stays(o.differs)})
+	case o.there:
+		r.count(c.Kind, func(n *Count) { n.Unchanged++ })
+	default:
+		r.made(c)
+	}
+}
+
 // make makes one change.
-func (c *change) make(ctx context.Context, to Cluster) (err error) {
+func (c *change) make(ctx context.Context, to Cluster) (o outcome) {
 	switch {
 	case c.queue != nil:
-		_, err = to.DefineQueue(ctx, c.VHost, *c.queue)
+		made, was, err := to.DefineQueue(ctx, c.VHost, *c.queue)
+		o.there, o.err = !made, err
+		if was != nil {
+			o.differs = differences(queueFields(queueOf(was, "")), queueFields(declared(c.queue)))
+		}
 	case c.exchange != nil:
-		_, err = to.DefineExchange(ctx, c.VHost, *c.exchange)
-	}
-	for _, cmd := range c.commands {
-		if err == nil {
-			_, err = to.Define(ctx, cmd)
+		made, was, err := to.DefineExchange(ctx, c.VHost, *c.exchange)
+		o.there, o.err = !made, err
+		if was != nil {
+			o.differs = differences(exchangeFields(exchangeOf(was, "")), exchangeFields(exchangeDeclared(c.exchange)))
 		}
 	}
-	return err
+	for _, cmd := range c.commands {
+		if o.err == nil {
+			_, o.err = to.Define(ctx, cmd)
+		}
+	}
+	return o
+}
+
+// declared and exchangeDeclared are a queue and an exchange as definitions have them.
+func declared(d *broker.QueueDeclare) Queue {
+	return Queue{Durable: d.Durable, AutoDelete: d.AutoDelete, Arguments: arguments{d.Arguments}}
+}
+
+func exchangeDeclared(d *broker.ExchangeDeclare) Exchange {
+	return Exchange{Type: d.Type, Durable: d.Durable, AutoDelete: d.AutoDelete, Internal: d.Internal, Arguments: arguments{d.Arguments}}
 }
 
 // Refused tells whether an import failed because of what it says, not because the cluster cannot do it now.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/warrenmq/warren/auth"
@@ -39,6 +40,9 @@ func (a *API) routeBackups() {
 // backupBuffer is how much of a backup is held back, in bytes, before an answer begins: one that fails until then is told why.
 const backupBuffer = 64 << 10
 
+// backupStalled is how long a client may take nothing of a backup. Until it is read no node takes part in another one, and the nodes' logs keep what it is made of.
+const backupStalled = 2 * time.Minute
+
 // backup streams a backup. The parameter hold is in seconds. A backup that fails before the answer has begun is refused with its
 // reason; an answer that has begun and cannot be finished is broken off, which a client sees, and the archive lacks its end.
 func (a *API) backup(w http.ResponseWriter, r *http.Request) error {
@@ -55,7 +59,7 @@ func (a *API) backup(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("Content-Type", "application/gzip")
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("Content-Disposition", `attachment; filename="warren-backup.tar.gz"`)
-	out := &sending{to: w}
+	out := &sending{to: w, stalled: backupStalled}
 	buffer := bufio.NewWriterSize(out, backupBuffer)
 	if err = b.WriteTo(r.Context(), buffer); err == nil {
 		err = buffer.Flush()
@@ -75,15 +79,25 @@ func (a *API) backup(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// sending knows whether an answer has begun.
+// sending knows whether an answer has begun, and fails when the client takes nothing for so long.
 type sending struct {
-	to    io.Writer
-	begun bool
+	to      http.ResponseWriter
+	stalled time.Duration
+	begun   bool
 }
 
-func (s *sending) Write(b []byte) (int, error) {
+func (s *sending) Write(b []byte) (n int, err error) {
 	s.begun = true
-	return s.to.Write(b)
+	c := http.NewResponseController(s.to)
+	defer func() { _ = c.SetWriteDeadline(time.Time{}) }() // HTTP/2 ends an answer for which the node has nothing to write yet, too
+	for part := range slices.Chunk(b, backupBuffer) {
+		_ = c.SetWriteDeadline(time.Now().Add(s.stalled)) // a connection that is closed, or none, as in tests
+		m, err := s.to.Write(part)
+		if n += m; err != nil {
+			return n, err
+		}
+	}
+	return n, nil
 }
 
 // beginBackup takes the cut.

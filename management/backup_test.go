@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"testing"
 	"time"
 )
@@ -62,5 +63,36 @@ func TestBackupFails(t *testing.T) {
 	}
 	if resp, raw, err := ask(backupBuffer + 1); err == nil || resp.StatusCode != http.StatusOK {
 		t.Errorf("%d and %d bytes to the end", resp.StatusCode, len(raw))
+	}
+}
+
+// TestBackupIsNotKeptForWhoReadsNothing: a client that takes nothing of a backup, such as a stopped process, is cut off; one that is slow is not.
+func TestBackupIsNotKeptForWhoReadsNothing(t *testing.T) {
+	const size = 64 << 20 // more than the system takes for a connection
+	outcome := make(chan error, 1)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		out := &sending{to: w, stalled: time.Second}
+		_, err := out.Write(make([]byte, size))
+		outcome <- err
+	}))
+	defer server.Close()
+	for what, pause := range map[string]time.Duration{"slow": 2 * time.Millisecond, "stopped": 0} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := server.Client().Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for b := make([]byte, 64<<10); pause > 0; time.Sleep(pause) {
+			if _, err := io.ReadFull(resp.Body, b); err != nil {
+				break
+			}
+		}
+		if err := <-outcome; (err == nil) != (pause > 0) || err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("%s: %v", what, err)
+		}
+		resp.Body.Close()
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -68,17 +69,20 @@ type node struct {
 // plan is what the new cluster is: the same for all of its nodes.
 type plan struct {
 	clusterID string
-	nodes     []*node // by name
-	replicas  int
-	queues    map[uint64]*backup.Queue
-	members   map[uint64][]catalog.NodeID
+	// formerly is what programs named the cluster that did not tell restores apart by all options.
+	formerly string
+	nodes    []*node // by name
+	replicas int
+	queues   map[uint64]*backup.Queue
+	members  map[uint64][]catalog.NodeID
 }
 
 func newPlan(h *backup.Header, o *Options) *plan {
 	names := slices.Sorted(slices.Values(o.Nodes))
 	all := strings.Join(names, " ")
 	p := &plan{
-		clusterID: derive("cluster", h.ID, o.Salt, all), replicas: o.Replicas,
+		clusterID: derive(append([]string{"cluster", h.ID, o.Salt, all}, o.placing()...)...),
+		formerly:  derive("cluster", h.ID, o.Salt, all), replicas: o.Replicas,
 		queues: map[uint64]*backup.Queue{}, members: map[uint64][]catalog.NodeID{},
 	}
 	for _, n := range names {
@@ -89,6 +93,16 @@ func newPlan(h *backup.Header, o *Options) *plan {
 		p.queues[h.Queues[i].ID] = &h.Queues[i]
 	}
 	return p
+}
+
+// placing is what the options say of where replicas go, in one form. Nodes that were restored with unlike ones would differ in what they take for the catalog of
+// their cluster, so they must be of different clusters.
+func (o *Options) placing() []string {
+	list := []string{fmt.Sprint("replicas ", o.Replicas)}
+	for _, n := range slices.Sorted(maps.Keys(o.Zones)) {
+		list = append(list, fmt.Sprintf("zone %s=%s", n, o.Zones[n]))
+	}
+	return list
 }
 
 // derive returns a uuid (version 8) that depends on all of its arguments.

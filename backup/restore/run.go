@@ -49,7 +49,7 @@ func Run(from io.Reader, dir, name string, o Options, log *slog.Logger) (res Res
 		return res, fmt.Errorf("node '%s' is not among the nodes", name)
 	}
 	res = Result{Header: in.Header, ClusterID: p.clusterID, NodeID: string(self.id)}
-	as := bootstrap.Restored{Node: name, Storage: self.storage, ClusterID: p.clusterID, Level: in.Header.Level, Parts: []string{partLog, partCatalog}}
+	as := bootstrap.Restored{Node: name, Storage: self.storage, ClusterID: p.clusterID, Formerly: p.formerly, Level: in.Header.Level, Parts: []string{partLog, partCatalog}}
 	for _, n := range p.nodes {
 		as.Members = append(as.Members, n.id)
 	}

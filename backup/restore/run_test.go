@@ -3,6 +3,7 @@ package restore
 import (
 	"errors"
 	"log/slog"
+	"slices"
 	"testing"
 
 	"github.com/hashicorp/raft"
@@ -55,5 +56,30 @@ func TestReplicaBeginsInTheTermOfItsState(t *testing.T) {
 	s := list[0].Configuration.Servers
 	if list[0].Index != index || list[0].Term != term || len(s) != 2 || s[0].ID != "a/1" || s[0].Suffrage != raft.Voter || s[1].ID != "b/2" {
 		t.Errorf("it begins with %+v", list[0])
+	}
+}
+
+// TestOtherOptionsMakeAnotherCluster: nodes that were restored with unlike options do not take each other for nodes of one cluster, whose catalog and members of queues
+// they would know differently.
+func TestOtherOptionsMakeAnotherCluster(t *testing.T) {
+	h := &backup.Header{ID: "11111111-2222-4333-8444-555555555555"}
+	made := map[string]string{}
+	for what, o := range map[string]Options{
+		"none": {}, "replicas": {Replicas: 3}, "more replicas": {Replicas: 5}, "a zone": {Zones: map[string]string{"a": "x"}},
+		"another zone": {Zones: map[string]string{"b": "x"}}, "a salt": {Salt: "2"}, "other nodes": {Nodes: []string{"a", "c"}},
+		"zones": {Zones: map[string]string{"a": "x", "b": "y"}},
+	} {
+		if o.Nodes == nil {
+			o.Nodes = []string{"a", "b"}
+		}
+		id := newPlan(h, &o).clusterID
+		if other, ok := made[id]; ok {
+			t.Errorf("%s and %s make the same cluster", what, other)
+		}
+		made[id] = what
+		slices.Reverse(o.Nodes)
+		if again := newPlan(h, &o).clusterID; again != id {
+			t.Errorf("%s: %s, and %s by the same options", what, id, again)
+		}
 	}
 }

@@ -71,9 +71,26 @@ func (r *runner) allRestored(answers []answer, want *pledge, folder string) (cop
 	}
 	switch first := nameOf(want.Members[0]); {
 	case len(missing) > 0:
+		if why := otherRestore(answers, want, missing); why != "" {
+			return nil, nil, why
+		}
 		return nil, nil, fmt.Sprintf("the restored cluster begins with all its nodes, missing are: %s", strings.Join(missing, ", "))
 	case first != nameOf(r.self):
 		return nil, nil, fmt.Sprintf("node '%s' is to propose", first)
 	}
 	return copies, others, ""
+}
+
+// otherRestore tells which of the missing members is there, and is restored from another backup or with other options. Such nodes have unlike catalogs.
+func otherRestore(answers []answer, want *pledge, missing []string) (why string) {
+	for _, name := range missing { // in their order, so that the reason stays the same
+		for _, a := range answers {
+			if a.status == nil || a.status.Restored == nil || a.status.Restored.sameCluster(want) || nameOf(a.peer.Node) != name {
+				continue
+			}
+			return fmt.Sprintf("node '%s' is restored for cluster %s, and this one for %s: restore all from the same backup with the same options",
+				name, a.status.Restored.ClusterID, want.ClusterID)
+		}
+	}
+	return ""
 }

@@ -146,13 +146,16 @@ func TestRestoredWaits(t *testing.T) {
 	n2, n3 := want.Members[1], NodeID("n3/"+newUUID())
 	foreign := &pledge{ClusterID: newUUID(), Members: []NodeID{n3}}
 	joined := &pledge{ClusterID: want.ClusterID}
+	unlike := "node 'n2' is restored for cluster " + foreign.ClusterID + ", and this one for " + want.ClusterID + ": restore all from the same backup with the same options"
 	for name, x := range map[string]struct {
 		status status
 		want   string
 	}{
 		"nobody":                  {status{}, "the restored cluster begins with all its nodes, missing are: n2"},
 		"an empty one of n2":      {status{Node: NodeID("n2/" + newUUID())}, "the restored cluster begins with all its nodes, missing are: n2"},
-		"n2 of another restore":   {status{Node: n2, Restored: foreign, Copy: newUUID()}, "the restored cluster begins with all its nodes, missing are: n2"},
+		"n2 of other options":     {status{Node: n2, Restored: foreign, Copy: newUUID()}, unlike},
+		"n2 of another backup":    {status{Node: NodeID("n2/" + newUUID()), Restored: foreign, Copy: newUUID()}, unlike},
+		"n3 of another backup":    {status{Node: n3, Restored: foreign, Copy: newUUID()}, "the restored cluster begins with all its nodes, missing are: n2"},
 		"one of the old cluster":  {status{Node: n3, Cluster: foreign}, "node 'n3' belongs to cluster " + foreign.ClusterID + ", and this one is restored for " + want.ClusterID + ": configure the addresses of one"},
 		"one that joined it only": {status{Node: n3, Cluster: joined}, "node 'n3' has joined the restored cluster, and none that it began with answers"},
 	} {

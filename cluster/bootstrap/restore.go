@@ -24,6 +24,8 @@ var ErrRestoredLater = errors.New("this folder was restored after its cluster ha
 // Restored is the identity of a node of a cluster that begins from a backup.
 type Restored struct {
 	Node, Storage, ClusterID string
+	// Formerly is the id that older programs gave the cluster, "" for none: a folder that they have made is taken for done.
+	Formerly string
 	// Members are all nodes of the cluster.
 	Members []NodeID
 	// Level is that of the cluster.
@@ -50,9 +52,10 @@ func (r *Restored) record() (record, error) {
 
 // Restoring is a data folder on its way to become a node's. It is the folder's only user.
 type Restoring struct {
-	dir  string
-	rec  record
-	lock *os.File
+	dir      string
+	rec      record
+	formerly string
+	lock     *os.File
 }
 
 // BeginRestore takes an empty folder, or one in which a restore was cut off and which is emptied. ErrRestored tells that all is
@@ -69,7 +72,7 @@ func BeginRestore(dir string, as Restored) (r *Restoring, err error) {
 	if err != nil {
 		return nil, err
 	}
-	r = &Restoring{dir: dir, rec: rec, lock: lock}
+	r = &Restoring{dir: dir, rec: rec, formerly: as.Formerly, lock: lock}
 	if err := r.begin(); err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
@@ -81,7 +84,7 @@ func (r *Restoring) begin() error {
 	switch {
 	case err == nil:
 		old, err := decodeRecord(raw)
-		if err == nil && old.Storage == r.rec.Storage && (old.Restored.sameCluster(r.rec.Restored) || old.Cluster.sameCluster(r.rec.Restored)) {
+		if err == nil && old.Storage == r.rec.Storage && (r.made(old.Restored) || r.made(old.Cluster)) {
 			return errors.Join(ErrRestored, r.finish())
 		}
 		return fmt.Errorf("%w: it is a node's: %s", ErrNotEmpty, r.dir)
@@ -110,6 +113,11 @@ func (r *Restoring) begin() error {
 		return fmt.Errorf("mark the data directory: %w", err)
 	}
 	return nil
+}
+
+// made tells whether a folder that was made for cluster p is what it would be made now.
+func (r *Restoring) made(p *pledge) bool {
+	return p.sameCluster(r.rec.Restored) || p.sameCluster(&pledge{ClusterID: r.formerly, Members: r.rec.Restored.Members})
 }
 
 // Part is the folder of a part.

@@ -64,6 +64,15 @@ func TestBeginRestore(t *testing.T) {
 	if _, err := begin(as); !errors.Is(err, ErrRestored) {
 		t.Errorf("done twice: %v", err)
 	}
+	newer := as // a program that names clusters otherwise takes a folder for done that an older one has made, and no other
+	newer.ClusterID, newer.Formerly = other, cluster
+	if _, err := begin(newer); !errors.Is(err, ErrRestored) {
+		t.Errorf("done by an older program: %v", err)
+	}
+	newer.Formerly = other
+	if _, err := begin(newer); !errors.Is(err, ErrNotEmpty) {
+		t.Errorf("done for another cluster: %v", err)
+	}
 	again := as
 	again.ClusterID = other
 	if _, err := begin(again); !errors.Is(err, ErrNotEmpty) {

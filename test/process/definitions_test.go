@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/warrenmq/warren/test/cluster"
@@ -275,5 +276,46 @@ func refusedDefinitions(t *testing.T, n *cluster.Node, want string) {
 	lines := strings.Split(strings.TrimSpace(n.LogTail()), "\n")
 	if last := lines[len(lines)-1]; !strings.Contains(last, "warren: definitions: load-definitions: ") || !strings.Contains(last, want) {
 		t.Errorf("it says %q, want %q", last, want)
+	}
+}
+
+// TestImportsAtOnce: of two imports through two nodes that declare a queue and an exchange differently at the same moment, the one that comes second says that they stay as
+// they are.
+func TestImportsAtOnce(t *testing.T) {
+	c := sharedCluster(t, 3)
+	for round := range 5 {
+		queue, exchange := fmt.Sprint("at-once-", round), fmt.Sprint("at-once-", round)
+		var both sync.WaitGroup
+		reports := make([]string, 2)
+		for i, typ := range []string{"topic", "fanout"} {
+			doc := fmt.Sprintf(`{"queues":[{"name":"%s","vhost":"/","durable":true,"arguments":{"x-max-length":%d}}],"exchanges":[{"name":"%s","vhost":"/","type":"%s","durable":true}]}`,
+				queue, i+1, exchange, typ)
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, c.Node(i).HTTP()+"/api/definitions", strings.NewReader(doc))
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.SetBasicAuth("guest", "guest")
+			both.Go(func() {
+				resp, err := http.DefaultClient.Do(req)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer resp.Body.Close()
+				raw, err := io.ReadAll(resp.Body)
+				if reports[i] = string(raw); err != nil || resp.StatusCode != http.StatusNoContent && resp.StatusCode != http.StatusOK {
+					t.Errorf("import %d: %d: %s, %v", i, resp.StatusCode, raw, err)
+				}
+			})
+		}
+		both.Wait()
+		for _, what := range []string{
+			`"kind":"queue","vhost":"/","name":"` + queue + `","reason":"is there already, and stays as it is: arguments is `,
+			`"kind":"exchange","vhost":"/","name":"` + exchange + `","reason":"is there already, and stays as it is: type is `,
+		} {
+			if n := strings.Count(reports[0]+reports[1], what); n != 1 {
+				t.Errorf("%d reports say %s: %q", n, what, reports)
+			}
+		}
 	}
 }
