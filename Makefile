@@ -15,7 +15,7 @@ PLAIN    := CGO_ENABLED=0 $(GO)
 FUZZTIME ?= 30s
 # How many inputs `make test` tries at each decoder of the protocol. A number and not a time: until
 # Go 1.27 a run that ends by its clock may fail without a finding (go.dev/issue/75804).
-FUZZSAMPLE ?= 40000x
+FUZZSAMPLE ?= 27000x
 # How many inputs may be spent on making a new one smaller: these are not counted above.
 FUZZMINIMIZE ?= 1000x
 SOAKTIME ?= 10m
@@ -34,8 +34,8 @@ JEPSENSAMPLE ?= 5m
 JEPSENTIME ?= 3h
 JEPSENSEED ?= 0
 # How much virtual time make test-sim goes through, some 12 minutes a second on two cores (8 minutes at most), and its first seed: a fixed one, so
-# that a change is judged by what the one before it passed. New seeds are for make sim-long.
-SIMSAMPLE ?= 1000m
+# that a change is judged by what the one before it passed. New seeds, and as much time as one likes, are for make sim-long.
+SIMSAMPLE ?= 700m
 SIMSEED ?= 1
 # How long make sim-long goes on, with new seeds.
 SIMTIME ?= 1h
@@ -109,7 +109,8 @@ api-release: ## note the gRPC API as it is now as released: what breaks it fails
 ##### test
 
 .PHONY: test
-test: test-unit api-check test-budget k8s-validate fuzz-sample test-sim test-process test-page test-jepsen ## run all tests; installs what they need first
+test: test-unit api-check test-budget k8s-validate fuzz-sample test-sim test-process ## run all tests; installs what they need first
+	@$(MAKE) -j2 --output-sync=target test-page test-jepsen
 
 .PHONY: test-unit
 test-unit: test-deps ## run the tests that start no processes
@@ -122,7 +123,7 @@ test-budget: ## compare what a message allocates with cmd/node/testdata/budget.t
 
 .PHONY: k8s-validate
 k8s-validate: ## check the manifests of deploy/k8s: fields, rules, settings, and that the files made from the chart are those of the chart
-	cd deploy/k8s/check && $(GO) test -timeout 10m ./...
+	cd deploy/k8s/check && $(PLAIN) test -timeout 10m ./...
 
 .PHONY: k8s-test
 k8s-test: page ## run the manifests on a real Kubernetes of this machine, under load: an upgrade, restarts, evictions, lost volumes, new keys and certificates, more pods. Root; half an hour to build it the first time
@@ -138,10 +139,15 @@ k8s-test: page ## run the manifests on a real Kubernetes of this machine, under 
 	{ if [ -n '$(K8SFLAGS)' ]; then run $(K8SFLAGS); else run; run -tls -only=publish,certificate; fi; } | tee $(RUN)/k8s/log
 
 .PHONY: test-process
-test-process: test-deps ## run the tests with real nodes and foreign clients, those in network namespaces too (root)
-	$(PLAIN) run ./test/again -tags invariants -count=1 -timeout 40m -p 1 -parallel 4 -skip '$(TIMED)' -- ./test/process/... ./test/netns/... ./test/upgrade/...
+test-process: test-deps test-nodes ## run the tests with real nodes and foreign clients, those in network namespaces too (root)
+	$(PLAIN) run ./test/again -tags invariants -count=1 -timeout 40m -p 2 -parallel 4 -skip '$(TIMED)' -- ./test/process/... ./test/netns/... ./test/upgrade/...
 	$(PLAIN) run ./test/again -tags invariants -count=1 -timeout 10m -parallel 1 -run '$(TIMED)' -- ./test/process
 	WARREN_TEST_RACE=1 $(GO) run ./test/again $(TESTFLAGS) -count=1 -timeout 25m -parallel 3 -run '$(RACESAMPLE)' -- ./test/process
+
+# The tests link the nodes, of which they have three kinds. That all is compiled before spares each of those that wait for the same kind a slot of -parallel.
+.PHONY: test-nodes
+test-nodes: page
+	for tags in '' failpoints level1; do $(PLAIN) list -export -tags "$$tags" -f '{{""}}' ./cmd/node; done
 
 .PHONY: test-race
 test-race: test-deps ## all tests with real nodes with the race detector and the expensive self-checks in them; some fifteen minutes where nothing else runs

@@ -197,6 +197,7 @@ var testBinary = func() func(pkg string) (string, error) {
 		path := filepath.Join(filepath.Dir(os.Getenv(cluster.BinaryEnv)), filepath.Base(pkg)+".test")
 		cmd := exec.Command("go", "test", "-c", "-tags", cluster.FailpointsTag+",invariants", "-o", path, pkg)
 		cmd.Dir = ".."
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // as other tests are compiled that have no race detector
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return "", fmt.Errorf("compile the tests of %s: %w: %s", pkg, err, out)
 		}

@@ -354,7 +354,10 @@ func TestManyGroupsShareOneLink(t *testing.T) {
 
 func TestInjectAtMovesTheLeader(t *testing.T) {
 	c := startTrio(t, nil)
-	rs := c.startGroup(t, 2, patient)
+	rs := c.startGroup(t, 2, func(rc *raft.Config) {
+		patient(rc)
+		rc.CommitTimeout = 10 * time.Millisecond // followers learn of a commit by what comes after it
+	})
 	until(t, "injection", func() bool { return rs[0].rt.InjectTimeoutNow() == nil })
 	l := leader(t, rs)
 	apply(t, rs, "x")

@@ -56,7 +56,7 @@ func (b *births) storage(id transport.NodeID) (Storage, io.Closer) {
 	}
 	slow := slowSyncs{b.disks[id], b.rnd.Uint64(), time.Millisecond << b.rnd.IntN(5)}
 	s, err := store.Open(store.Options{
-		Dir: "/data", FS: slow, SegmentBytes: 1 << 20, TailCacheBytes: 1 << 20, Logger: testLogger().With("on", id),
+		Dir: "/data", FS: slow, SegmentBytes: 256 << 10, TailCacheBytes: 1 << 20, Logger: testLogger().With("on", id),
 		OnFatal: func(err error) { b.t.Errorf("store of %s: %v", id, err) },
 	})
 	if err != nil {

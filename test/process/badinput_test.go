@@ -58,6 +58,7 @@ func loopbackFlags(t *testing.T, dir string) []string {
 }
 
 func TestBadSettings(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "warren.yaml")
 	if err := os.WriteFile(file, []byte("node-id: n1\nmax-queues: 7\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -153,6 +154,7 @@ func content(t *testing.T, path string) string {
 }
 
 func TestPortTaken(t *testing.T) {
+	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -75,6 +75,7 @@ func TestDeliveryLimitOfEveryFlavour(t *testing.T) {
 // TestChannelWidePrefetch is W17: consumers of queues with different leaders share the
 // limit of their channel.
 func TestChannelWidePrefetch(t *testing.T) {
+	t.Parallel()
 	needWarren(t)
 	c := sharedCluster(t, 3)
 	s := at(t, c.Node(0))
@@ -141,6 +142,7 @@ func TestChannelWidePrefetch(t *testing.T) {
 // TestChannelWidePrefetchChanges: a new limit of a channel is one for its running consumers at once, beside the queues' leader
 // and away from it.
 func TestChannelWidePrefetchChanges(t *testing.T) {
+	t.Parallel()
 	needWarren(t)
 	c := sharedCluster(t, 3)
 	for _, n := range c.Nodes()[:2] {
@@ -187,6 +189,7 @@ func TestChannelWidePrefetchChanges(t *testing.T) {
 
 // TestChannelWidePrefetchLowered: what waits for the channel beyond its new limit goes to others, as if it had never been away.
 func TestChannelWidePrefetchLowered(t *testing.T) {
+	t.Parallel()
 	needWarren(t)
 	s := at(t, sharedCluster(t, 3).Node(0))
 	q := s.queue("q", nil)

@@ -157,6 +157,7 @@ func stoppableCluster(t *testing.T) *cluster.Cluster {
 
 // TestNoFailpoints: what is released cannot be stopped from outside.
 func TestNoFailpoints(t *testing.T) {
+	t.Parallel()
 	needWarren(t)
 	for _, b := range []struct {
 		build func() (string, error)

@@ -77,6 +77,7 @@ func untilSays(t *testing.T, n *cluster.Node, want string, args ...string) (out 
 
 // TestCtlListQueues asks each node for the queues of the cluster, with the real binary.
 func TestCtlListQueues(t *testing.T) {
+	t.Parallel()
 	c := ctlCluster(t)
 	s := at(t, c.Node(0))
 	q := s.queue("listed", amqp.Table{"x-queue-type": "quorum"})
@@ -103,6 +104,7 @@ func TestCtlListQueues(t *testing.T) {
 
 // TestNamesWithSlash deletes what is beside another of the same name without the slash, and that stays.
 func TestNamesWithSlash(t *testing.T) {
+	t.Parallel()
 	c := ctlCluster(t)
 	s := at(t, c.Node(0))
 	queue := s.name("slash")

@@ -33,6 +33,7 @@ func httpPublish(t *testing.T, api, exchange, body string) (status int, answer s
 // management API into queues that are exclusive, auto-delete, transient or lazy, consumed
 // with a channel-wide prefetch.
 func TestHTTPPublish(t *testing.T) {
+	t.Parallel()
 	c := sharedCluster(t, 3)
 	s := at(t, c.Node(0))
 	for name, q := range map[string]struct {

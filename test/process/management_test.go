@@ -38,6 +38,7 @@ func api(t *testing.T, method, address string, header ...string) (status int, bo
 // TestConnectionsAPI lists a connection through one node that a client has to
 // another, and ends it through a third.
 func TestConnectionsAPI(t *testing.T) {
+	t.Parallel()
 	needWarren(t)
 	c := sharedCluster(t, 3)
 	props := amqp.NewConnectionProperties()

@@ -26,6 +26,7 @@ func (s *session) inOrder(got []amqp.Delivery) {
 // TestOneChannelsOrder: the messages of a queue come to a channel in order, or flagged, also if it gets some of them by basic.get, or by
 // consumers that start while others go on.
 func TestOneChannelsOrder(t *testing.T) {
+	t.Parallel()
 	needWarren(t)
 	c := sharedCluster(t, 3)
 	t.Run("get while others wait for the limit", func(t *testing.T) {

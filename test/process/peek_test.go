@@ -66,6 +66,7 @@ func payloads(list []seenMessage) (p []string) {
 // TestPeek looks into a queue through every node, in every state of a message, and shows
 // that no client can tell.
 func TestPeek(t *testing.T) {
+	t.Parallel()
 	c := ctlCluster(t)
 	s := at(t, c.Node(0))
 	dlq := s.queue("dead", amqp.Table{"x-queue-type": "quorum"})
@@ -145,7 +146,7 @@ func TestPeek(t *testing.T) {
 }
 
 // TestPeekParked looks at dead letters that have no route.
-func TestPeekParked(t *testing.T) {
+func TestPeekParked(t *testing.T) { // alone: what is parked tries again whenever others change exchanges or queues
 	c := ctlCluster(t)
 	s := at(t, c.Node(0))
 	q := s.queue("stuck", amqp.Table{

@@ -424,6 +424,7 @@ func policyKeyAlone(p *policed) {
 
 // TestBadPolicies gives the command line and the API what they must refuse (G04).
 func TestBadPolicies(t *testing.T) {
+	t.Parallel()
 	needWarren(t)
 	c := sharedCluster(t, 3)
 	for _, tc := range []struct {

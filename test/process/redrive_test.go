@@ -21,6 +21,7 @@ import (
 
 // TestRedrive sends dead letters back with the real tool.
 func TestRedrive(t *testing.T) {
+	t.Parallel()
 	c := ctlCluster(t)
 	s := at(t, c.Node(0))
 	x := s.exchange("orders", "topic", nil)
@@ -132,6 +133,7 @@ func TestRedrive(t *testing.T) {
 
 // TestRedriveWaitsForRoom redrives into a queue that is full, with a stop, and into one that goes.
 func TestRedriveWaitsForRoom(t *testing.T) {
+	t.Parallel()
 	c := ctlCluster(t)
 	s := at(t, c.Node(0))
 	dlq := s.queue("dead", nil)
@@ -176,6 +178,7 @@ func TestRedriveWaitsForRoom(t *testing.T) {
 // TestManyLettersWaitForRoom sends more than one batch of messages into a queue that has room for few: it takes no more
 // than that, and what is under way comes back when the redrive is stopped.
 func TestManyLettersWaitForRoom(t *testing.T) {
+	t.Parallel()
 	c := ctlCluster(t)
 	s := at(t, c.Node(0))
 	const n, room = 600, 3
@@ -300,7 +303,7 @@ func apiBody(t *testing.T, method, address string, content []byte) (status int, 
 
 // TestReleaseParked shows D51: a dead letter that would go round by itself is seen and
 // counted, and comes out when its queue gets another dead-letter exchange.
-func TestReleaseParked(t *testing.T) {
+func TestReleaseParked(t *testing.T) { // alone: what is parked tries again whenever others change exchanges or queues
 	c := ctlCluster(t)
 	s := at(t, c.Node(0))
 	args := amqp.Table{"x-queue-type": "quorum", "x-message-ttl": 20, "x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"}

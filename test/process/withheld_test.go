@@ -93,6 +93,7 @@ func (w *withheld) unseen() {
 // TestWithheldIsNoAttempt: what a channel-wide prefetch holds back at the client's node is not delivered. It does not fail
 // with the channel, however that ends, and comes back as it was.
 func TestWithheldIsNoAttempt(t *testing.T) {
+	t.Parallel()
 	needWarren(t)
 	c := sharedCluster(t, 3)
 	for _, end := range []struct {
@@ -124,6 +125,7 @@ func TestWithheldIsNoAttempt(t *testing.T) {
 
 // TestWithheldIsNotCancelled: nor is it an attempt when its consumer is cancelled.
 func TestWithheldIsNotCancelled(t *testing.T) {
+	t.Parallel()
 	needWarren(t)
 	c := sharedCluster(t, 3)
 	for _, n := range c.Nodes()[:2] {
@@ -145,6 +147,7 @@ func TestWithheldIsNotCancelled(t *testing.T) {
 
 // TestWithheldKeepsTheTurn: the next active consumer begins with what the node held back for the one that is cancelled.
 func TestWithheldKeepsTheTurn(t *testing.T) {
+	t.Parallel()
 	needWarren(t)
 	c := sharedCluster(t, 3)
 	for _, n := range c.Nodes()[:2] { // beside the queue's leader, and away from it

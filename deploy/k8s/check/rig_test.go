@@ -199,6 +199,7 @@ func threeNodes(t *testing.T) *cluster.Cluster {
 		binary = filepath.Join(t.TempDir(), "warren")
 		build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "./cmd/node")
 		build.Dir = filepath.Join(root, "..", "..")
+		build.Env = append(os.Environ(), "CGO_ENABLED=0") // as make build does: it is compiled once for all
 		if out, err := build.CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
