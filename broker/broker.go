@@ -37,7 +37,7 @@ type Config struct {
 	Groups Groups
 	// Alive tells whether a node is not confirmed dead.
 	Alive func(node string) bool
-	// Online tells whether a node can be reached now, for those who ask what is there; nil: Alive.
+	// Online tells whether a node can be reached now, for those who ask what is there, and for new queues; nil: Alive.
 	Online func(node string) bool
 	// Now is the node's clock in ms since 1970, which never runs backwards; nil is the wall
 	// time at New, carried on by the monotonic clock.

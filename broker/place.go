@@ -102,7 +102,7 @@ func (b *Broker) place(vhost, name string, size int, leadLocal bool) (members []
 		if !n.Superseded {
 			l := b.queues.loads[n.ID]
 			r.Nodes = append(r.Nodes, placement.Node{
-				ID: string(n.ID), Leads: l.leads, Holds: l.holds, Away: !b.cfg.Alive(string(n.ID)),
+				ID: string(n.ID), Leads: l.leads, Holds: l.holds, Away: !b.online(string(n.ID)),
 				Zone: n.Zone, LastRank: n.State != catalog.NodeRegular, Leaves: n.State == catalog.NodeLeaving,
 			})
 		}

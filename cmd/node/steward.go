@@ -4,8 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/warrenmq/warren/catalog"
-	"github.com/warrenmq/warren/cluster/detector"
 	"github.com/warrenmq/warren/cluster/repair"
 	"github.com/warrenmq/warren/metrics"
 	"github.com/warrenmq/warren/steward"
@@ -14,7 +12,7 @@ import (
 // openSteward looks after the places of replicas from now on.
 func (n *running) openSteward(context.Context) error {
 	n.steward = steward.New(steward.Config{
-		Catalog: n.catalog.Load(), Alive: n.reaches, Ended: n.detector.Ended, Clock: n.mesh.Clock, Logger: n.log,
+		Catalog: n.catalog.Load(), Alive: n.runs, Ended: n.detector.Ended, Clock: n.mesh.Clock, Logger: n.log,
 		Policy: repair.Policy{After: n.cfg.RepairAfter, Groups: n.cfg.RepairGroups},
 	})
 	n.onClose("steward", func() error {
@@ -22,11 +20,6 @@ func (n *running) openSteward(context.Context) error {
 		return nil
 	})
 	return nil
-}
-
-// reaches tells whether a node, this one too, is there: it has a link to it and nobody has found it dead.
-func (n *running) reaches(id catalog.NodeID) bool {
-	return id == n.identity.NodeID() || n.mesh.Peer(id).Up && n.detector.State(id) != detector.Dead
 }
 
 // downAfter is how long a node must have been dead before the catalog notes it: 10 s, or less where repairs are to begin sooner.

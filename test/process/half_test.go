@@ -71,9 +71,11 @@ func TestAnyTwoOfFiveNodesDieAtOnce(t *testing.T) {
 			pair := []*cluster.Node{one, two}
 			rest := slices.DeleteFunc(slices.Clone(c.Nodes()), func(n *cluster.Node) bool { return slices.Contains(pair, n) })
 			led := statusOf(t, rest[0]).Warren.Leader
-			s := at(t, rest[len(confirmed)%len(rest)])
+			by := rest[len(confirmed)%len(rest)]
+			s := at(t, by)
 			dieAtOnce(t, pair)
 			died, queue := time.Now(), "without-"+one.Name+"-"+two.Name
+			await(t, bound(halfMax, died), "both deaths are seen", func() bool { return len(statusOf(t, by).RunningNodes) == len(rest) })
 			s.fill(plainQueue(s, queue, nil), "one")
 			confirmed = append(confirmed, queue)
 			took := time.Since(died)
