@@ -109,8 +109,7 @@ api-release: ## note the gRPC API as it is now as released: what breaks it fails
 ##### test
 
 .PHONY: test
-test: test-unit api-check test-budget k8s-validate fuzz-sample test-sim test-process ## run all tests; installs what they need first
-	@$(MAKE) -j2 --output-sync=target test-page test-jepsen
+test: test-unit api-check test-budget k8s-validate fuzz-sample test-sim test-process test-page test-jepsen ## run all tests; installs what they need first
 
 .PHONY: test-unit
 test-unit: test-deps ## run the tests that start no processes
@@ -140,7 +139,7 @@ k8s-test: page ## run the manifests on a real Kubernetes of this machine, under 
 
 .PHONY: test-process
 test-process: test-deps test-nodes ## run the tests with real nodes and foreign clients, those in network namespaces too (root)
-	$(PLAIN) run ./test/again -tags invariants -count=1 -timeout 40m -p 2 -parallel 4 -skip '$(TIMED)' -- ./test/process/... ./test/netns/... ./test/upgrade/...
+	$(PLAIN) run ./test/again -tags invariants -count=1 -timeout 40m -p 1 -parallel 4 -skip '$(TIMED)' -- ./test/process/... ./test/netns/... ./test/upgrade/...
 	$(PLAIN) run ./test/again -tags invariants -count=1 -timeout 10m -parallel 1 -run '$(TIMED)' -- ./test/process
 	WARREN_TEST_RACE=1 $(GO) run ./test/again $(TESTFLAGS) -count=1 -timeout 25m -parallel 3 -run '$(RACESAMPLE)' -- ./test/process
 
