@@ -13,8 +13,8 @@ import (
 	"github.com/warrenmq/warren/transport"
 )
 
-// levelled starts n founding members at the newest level, all registered.
-func levelled(t *testing.T, n int) *nodes {
+// unregistered starts n founding members at the newest level.
+func unregistered(t *testing.T, n int) *nodes {
 	t.Helper()
 	c := newNodesOf(t, n, &nodes{program: func(m *transport.Config, cfg *catalog.Config) {
 		m.Level = 2
@@ -22,6 +22,13 @@ func levelled(t *testing.T, n int) *nodes {
 	}})
 	c.ready()
 	c.untilLevel(2)
+	return c
+}
+
+// levelled is unregistered with all registered.
+func levelled(t *testing.T, n int) *nodes {
+	t.Helper()
+	c := unregistered(t, n)
 	for _, n := range c.all {
 		propose(t, n, &catalog.RegisterNode{ID: n.id})
 	}

@@ -137,15 +137,7 @@ func TestAnyTwoOfFiveDie(t *testing.T) {
 
 // TestFourDoNotVoteForLong: of five nodes one is under maintenance when the cluster has grown from three, so that four could vote: three do, and five when it is over.
 func TestFourDoNotVoteForLong(t *testing.T) {
-	c := newNodesOf(t, 3, &nodes{program: func(m *transport.Config, cfg *catalog.Config) {
-		m.Level = 2
-		cfg.DownAfter, cfg.VoterReplaceAfter = 100*time.Millisecond, time.Hour
-	}})
-	c.ready()
-	c.untilLevel(2)
-	for _, n := range c.all {
-		propose(t, n, &catalog.RegisterNode{ID: n.id})
-	}
+	c := levelled(t, 3)
 	for i := range 2 {
 		n := c.start(nodeID(4+i), filepath.Join(t.TempDir(), "catalog"), false)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -173,12 +165,7 @@ func TestFourDoNotVoteForLong(t *testing.T) {
 
 // TestVotesAreSpreadOverZones: when five voters in three zones become three, each zone keeps a vote, whoever registered last.
 func TestVotesAreSpreadOverZones(t *testing.T) {
-	c := newNodesOf(t, 5, &nodes{program: func(m *transport.Config, cfg *catalog.Config) {
-		m.Level = 2
-		cfg.DownAfter, cfg.VoterReplaceAfter = 100*time.Millisecond, time.Hour
-	}})
-	c.ready()
-	c.untilLevel(2)
+	c := unregistered(t, 5)
 	zones := map[transport.NodeID]string{}
 	for i, zone := range []string{"a", "a", "b", "b", "c"} { // in this order: the last number is the only one of its zone
 		id := c.ids[i]

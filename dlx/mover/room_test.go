@@ -77,24 +77,35 @@ func TestRoomFollowsWhatIsTaken(t *testing.T) {
 	})
 }
 
+// newCrowd has a letter of so many bytes die that goes to n targets, numbered from 100 on.
+func newCrowd(t *testing.T, n, size int) *rig {
+	var targets []Target
+	for id := range uint64(n) {
+		targets = append(targets, Target{100 + id, fmt.Sprint("t", 100+id)})
+	}
+	r := newRig(t, false, targets...)
+	r.die(strings.Repeat("x", size))
+	return r
+}
+
+// takeAll returns what was sent to all targets since the last call.
+func (r *rig) takeAll() (sent []*wire.Transfer) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	sent, r.sent = r.sent, nil
+	return sent
+}
+
 // A letter with very many targets is not under way to all of them at once, if it is large. One that does not answer holds up none of the others.
 func TestCrowdOfTargets(t *testing.T) {
 	const size, n, silent = 8 << 20, 40, 7
 	run(t, "in turn", func(t *testing.T) {
-		var targets []Target
-		for id := uint64(100); id < 100+n; id++ {
-			targets = append(targets, Target{id, fmt.Sprint("t", id)})
-		}
-		r := newRig(t, false, targets...)
+		r := newCrowd(t, n, size)
 		defer r.m.Stop()
-		r.die(strings.Repeat("x", size))
 		took := map[uint64]int{}
 		begin := time.Now()
 		for len(took) < n-silent && time.Since(begin) < 5*time.Second {
-			r.mu.Lock()
-			sent := r.sent
-			r.sent = nil
-			r.mu.Unlock()
+			sent := r.takeAll()
 			if len(sent) > crowdBytes/size+silent { // the silent ones are asked again
 				t.Fatalf("%d are under way", len(sent))
 			}
@@ -130,13 +141,8 @@ func TestCrowdWaitsForSlowDisks(t *testing.T) {
 	const size, n, hung = 8 << 20, 40, 10
 	const write = 100 * time.Millisecond // of a letter
 	slow := func(t *testing.T, skip func(target uint64) bool) (most int) {
-		var targets []Target
-		for id := uint64(100); id < 100+n; id++ {
-			targets = append(targets, Target{id, fmt.Sprint("t", id)})
-		}
-		r := newRig(t, false, targets...)
+		r := newCrowd(t, n, size)
 		defer r.m.Stop()
-		r.die(strings.Repeat("x", size))
 		has := map[uint64]bool{}
 		var disk []uint64
 		written := 0
@@ -144,10 +150,7 @@ func TestCrowdWaitsForSlowDisks(t *testing.T) {
 			if time.Since(begin) > 2*n*write+lapsedTime {
 				t.Fatalf("%d of %d letters are written, %d are not", written, n, len(has))
 			}
-			r.mu.Lock()
-			sent := r.sent
-			r.sent = nil
-			r.mu.Unlock()
+			sent := r.takeAll()
 			for _, m := range sent {
 				switch {
 				case len(m.In.Items) == 0:
