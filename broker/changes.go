@@ -1,6 +1,8 @@
 package broker
 
 import (
+	"slices"
+
 	"github.com/warrenmq/warren/catalog"
 	"github.com/warrenmq/warren/policy"
 )
@@ -45,7 +47,8 @@ func (b *Broker) ChangesSince(m Mark, limit int) (list []Change, now Mark, all b
 			list = append(list, Change{kind, "changed", vhost, name})
 		}
 	}
-	for id := range now.view.QueuesChangedSince(old) {
+	// In the order in which they were made: of two of one name the one that is there is told last.
+	for _, id := range slices.Sorted(now.view.QueuesChangedSince(old)) {
 		if len(list) >= limit {
 			return list, now, false
 		}

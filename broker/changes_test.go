@@ -58,6 +58,33 @@ func TestChangesSince(t *testing.T) {
 	}
 }
 
+// Of a queue that was deleted and declared anew between two looks, the new one is told last: whoever keeps a list has it then.
+func TestChangesOfAQueueDeclaredAnew(t *testing.T) {
+	b := newBroker(t)
+	c := dial(t, b)
+	const queues = 8
+	for i := range queues {
+		c.declare(fmt.Sprint("q", i), nil)
+	}
+	m := b.Mark()
+	for i := range queues {
+		if _, err := c.conn.DeleteQueue(t.Context(), fmt.Sprint("q", i), false, false); err != nil {
+			t.Fatal(err)
+		}
+		c.declare(fmt.Sprint("q", i), nil)
+	}
+	changes, _, _ := b.ChangesSince(m, 4*queues)
+	last := map[string]string{}
+	for _, x := range changes {
+		last[x.Name] = x.Action
+	}
+	for i := range queues {
+		if name := fmt.Sprint("q", i); last[name] != "created" {
+			t.Errorf("%s: %q is told last", name, last[name])
+		}
+	}
+}
+
 func policySpec(t *testing.T, name string) policy.Spec {
 	t.Helper()
 	return policy.Spec{VHost: "/", Name: name, Pattern: "^nothing$", ApplyTo: policy.Queues, Definition: amqp.Table{{Name: "max-length", Value: int64(5)}}}

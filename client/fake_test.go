@@ -28,13 +28,15 @@ type fake struct {
 	warrenv1.UnimplementedPublishServiceServer
 	warrenv1.UnimplementedConsumeServiceServer
 	warrenv1.UnimplementedTopologyServiceServer
+	warrenv1.UnimplementedMessageServiceServer
 	addr string
 
 	mu      sync.Mutex
 	greeted bool
 	publish []func(publishSide) error // what becomes of the streams, one after the other; the first one of each client is its greeting
 	consume []func(consumeSide) error
-	queue   func() error // what becomes of declarations
+	queue   func() error              // what becomes of declarations
+	redrive []*warrenv1.RedriveStatus // what is said of one, the first when it begins; the last again and again
 }
 
 func refusal(code codes.Code, reason string) error {
@@ -56,6 +58,7 @@ func startFake(t *testing.T) *fake {
 	warrenv1.RegisterPublishServiceServer(s, f)
 	warrenv1.RegisterConsumeServiceServer(s, f)
 	warrenv1.RegisterTopologyServiceServer(s, f)
+	warrenv1.RegisterMessageServiceServer(s, f)
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(ln) }()
 	t.Cleanup(func() {
@@ -156,4 +159,22 @@ func wait[T any](t *testing.T, c <-chan T) (v T) {
 		t.Fatal("it did not happen")
 	}
 	return v
+}
+
+func (f *fake) StartRedrive(context.Context, *warrenv1.StartRedriveRequest) (*warrenv1.StartRedriveResponse, error) {
+	return &warrenv1.StartRedriveResponse{Status: f.redriving()}, nil
+}
+
+func (f *fake) GetRedrive(context.Context, *warrenv1.GetRedriveRequest) (*warrenv1.GetRedriveResponse, error) {
+	return &warrenv1.GetRedriveResponse{Status: f.redriving()}, nil
+}
+
+func (f *fake) redriving() *warrenv1.RedriveStatus {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	first := f.redrive[0]
+	if len(f.redrive) > 1 {
+		f.redrive = f.redrive[1:]
+	}
+	return first
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 
 	warrenv1 "github.com/warrenmq/warren/api/warren/v1"
 )
@@ -153,7 +154,7 @@ type Redriven struct {
 }
 
 // Redrive sends dead letters of a queue back, and waits until that is done. It survives what nodes do, and the end of ctx too, after which
-// somebody else may stop it (warren ctl dlq). ErrPreconditionFailed: the queue has one already. What starts it is not tried again: when its answer is lost, with
+// somebody else may stop it (warren ctl dlq). ErrPreconditionFailed: the queue has one already. ErrNotFound: the queue is deleted, perhaps declared anew. What starts it is not tried again: when its answer is lost, with
 // ErrUnavailable, the redrive may be at work. It takes a user with the tag policymaker or administrator.
 func (c *Client) Redrive(ctx context.Context, queue string, cfg RedriveConfig) (Redriven, error) {
 	filter, err := cfg.Filter.proto()
@@ -168,6 +169,7 @@ func (c *Client) Redrive(ctx context.Context, queue string, cfg RedriveConfig) (
 	if err != nil {
 		return Redriven{}, errorOf(ctx, err)
 	}
+	var unknown time.Time // since when the queue does not know of it
 	for status := begun.GetStatus(); ; {
 		result := Redriven{
 			Moved: status.GetMoved(), Returned: status.GetReturned(), Missing: status.GetMissing(), NoOrigin: status.GetNoOrigin(), Busy: status.GetBusy(),
@@ -181,20 +183,29 @@ func (c *Client) Redrive(ctx context.Context, queue string, cfg RedriveConfig) (
 		case <-ctx.Done():
 			return result, context.Cause(ctx)
 		}
+		var now *warrenv1.RedriveStatus
 		if err := c.messages(ctx, func(m warrenv1.MessageServiceClient) error {
 			resp, err := m.GetRedrive(ctx, &warrenv1.GetRedriveRequest{Vhost: c.cfg.VHost, Queue: queue})
-			if err == nil && resp.GetStatus().GetNumber() >= begun.GetStatus().GetNumber() { // a leader that has just begun may not have it yet
-				status = resp.GetStatus()
-			}
+			now = resp.GetStatus()
 			return err
 		}); err != nil {
 			return result, err
 		}
-		if status.GetNumber() > begun.GetStatus().GetNumber() {
-			return Redriven{}, invalid("another redrive of queue '%s' has begun, and what came of this one is not known", queue)
+		switch mine := begun.GetStatus(); {
+		case now.GetNumber() == mine.GetNumber() && now.GetStartedAtMillis() == mine.GetStartedAtMillis():
+			status, unknown = now, time.Time{}
+		case now.GetNumber() > mine.GetNumber():
+			return result, invalid("another redrive of queue '%s' has begun, and what came of this one is not known", queue)
+		case unknown.IsZero(): // a leader that has just begun may not have it yet
+			unknown = time.Now()
+		case time.Since(unknown) > redriveUnknown:
+			return result, &Error{Code: codes.NotFound, Message: "queue '" + queue + "' was declared anew, and does not know of the redrive"}
 		}
 	}
 }
+
+// redriveUnknown is for how long a queue that does not know of a redrive is asked again.
+const redriveUnknown = 5 * time.Second
 
 // redriveLook is how often a redrive is asked after.
 const redriveLook = 100 * time.Millisecond

@@ -264,8 +264,9 @@ func (s *session) start(ctx context.Context, queue string, body *redriveBody, wa
 	if err := s.redrive(ctx, "POST", queue, body, &st); err != nil {
 		return err
 	}
-	number := st.Number
-	for wait && (st.State == "running" || st.State == "stopping") && st.Number == number {
+	begun := st
+	var unknown time.Time // since when the queue does not know of it
+	for wait && (st.State == "running" || st.State == "stopping") {
 		select {
 		case <-ctx.Done():
 			return errorf(ExitTimeout, "it goes on: %d done, %d under way. See warren ctl dlq status %s", st.Moved, st.UnderWay, queue)
@@ -278,10 +279,22 @@ func (s *session) start(ctx context.Context, queue string, body *redriveBody, wa
 			}
 			return err
 		}
-		st = now
+		switch {
+		case now.Number == begun.Number && now.StartedAt == begun.StartedAt:
+			st, unknown = now, time.Time{}
+		case now.Number > begun.Number:
+			return errorf(ExitSoftware, "another one of queue '%s' has begun: %d were done by this one before", queue, st.Moved)
+		case unknown.IsZero(): // a leader that has just begun may not have it yet
+			unknown = time.Now()
+		case time.Since(unknown) > unknownTime:
+			return errorf(ExitData, "queue '%s' was deleted and declared anew: %d were done before", queue, st.Moved)
+		}
 	}
 	return s.report(&st)
 }
+
+// unknownTime is for how long a queue that does not know of a redrive is asked again.
+const unknownTime = 5 * time.Second
 
 // report prints a redrive's state, and of one that is stopped what it still waits for.
 func (s *session) report(st *redriveStatus) error {

@@ -1,6 +1,11 @@
 package ctl
 
-import "testing"
+import (
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+)
 
 func TestDLQStop(t *testing.T) {
 	const head = "number\tstate\tmoved\tunder_way\treturned\tmissing\tno_origin\tbusy\tposition\ttail\n"
@@ -20,5 +25,34 @@ func TestDLQStop(t *testing.T) {
 		if code, out, failure := run(t, says(200, waiting), tc.args...); code != ExitOK || out != tc.want {
 			t.Errorf("%q: %d %q, want %q; %s", tc.args, code, out, tc.want, failure)
 		}
+	}
+}
+
+// A redrive whose queue is declared anew meanwhile has not succeeded, and another one is not taken for it; a leader that does not have it yet is asked again.
+func TestDLQRetryEnds(t *testing.T) {
+	const begun, none = `{"number":1,"started_at":7,"state":"running","moved":3}`, `{"number":0,"state":"none"}`
+	const done = `{"number":1,"started_at":7,"state":"done","moved":3}`
+	for name, c := range map[string]struct {
+		told   []string // the last again and again
+		code   int
+		failed string
+	}{
+		"done":                       {[]string{begun, begun, done}, ExitOK, ""},
+		"a leader has it later":      {[]string{begun, none, done}, ExitOK, ""},
+		"declared anew":              {[]string{begun, none}, ExitData, "queue 'dead' was deleted and declared anew: 3 were done before"},
+		"another one of a new queue": {[]string{begun, `{"number":1,"started_at":9,"state":"done"}`}, ExitData, "declared anew"},
+		"another one":                {[]string{begun, `{"number":2,"started_at":9,"state":"done"}`}, ExitSoftware, "another one of queue 'dead' has begun"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var asked atomic.Int32
+			code, out, failure := run(t, func(w http.ResponseWriter, r *http.Request) {
+				n := min(int(asked.Add(1)), len(c.told))
+				says(http.StatusOK, c.told[n-1])(w, r)
+			}, "dlq", "retry", "-s", "dead")
+			if code != c.code || !strings.Contains(failure, c.failed) || code == ExitOK && !strings.HasPrefix(out, "1\tdone\t3\t") {
+				t.Errorf("%d %q %q", code, out, failure)
+			}
+		})
 	}
 }

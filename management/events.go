@@ -64,8 +64,8 @@ type eventStream struct {
 	user User
 
 	mark   broker.Mark
-	nodes  map[string]bool   // running or not, by name
-	alarms map[string]string // by name
+	nodes  map[string]bool         // running or not, by name
+	alarms map[string]alarmChanged // by name
 	// table is what nodes said of their queues, and revision that of the catalog, at the last look.
 	table    *queueTable
 	revision uint64
@@ -260,20 +260,27 @@ type alarmChanged struct {
 	Disk   bool   `json:"disk"`
 }
 
-// changedAlarms are those that are not as they were. To begin with there are none.
+// changedAlarms are those that are not as they were. To begin with there are none, and a node that is down or forgotten has none.
 func (s *eventStream) changedAlarms(ctx context.Context) (list []alarmChanged) {
-	now := map[string]string{}
+	now := map[string]alarmChanged{}
 	for _, n := range s.a.nodes(ctx) {
-		if n.NodeStats == nil {
+		e := alarmChanged{Node: n.Name}
+		switch {
+		case n.NodeStats != nil:
+			e.Memory, e.Disk = n.MemAlarm, n.DiskAlarm
+		case n.Running:
 			if was, known := s.alarms[n.Name]; known {
-				now[n.Name] = was // nobody knows
+				e = was // nobody knows
 			}
-			continue
 		}
-		e := alarmChanged{n.Name, n.MemAlarm, n.DiskAlarm}
-		now[n.Name] = fmt.Sprint(e)
-		if was, known := s.alarms[n.Name]; known && was != now[n.Name] || !known && (e.Memory || e.Disk) {
+		now[n.Name] = e
+		if was := s.alarms[n.Name]; was.Memory != e.Memory || was.Disk != e.Disk {
 			list = append(list, e)
+		}
+	}
+	for name, was := range s.alarms {
+		if _, known := now[name]; !known && (was.Memory || was.Disk) {
+			list = append(list, alarmChanged{Node: name})
 		}
 	}
 	s.alarms = now

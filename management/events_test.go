@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -207,6 +208,29 @@ func TestMoreMovedLeadersThanAreTold(t *testing.T) {
 		told, incomplete := strings.Count(w.Body.String(), "event: leader"), strings.Count(w.Body.String(), `event: catalog`+"\n"+`data: {"complete":false,`)
 		if told != i*changesMax || incomplete != i {
 			t.Errorf("after look %d: %d leaders, %d times not complete", i, told, incomplete)
+		}
+	}
+}
+
+// TestAlarmsOfNodesThatGo: the alarm of a node that is down or forgotten is over, that of one that runs and does not answer stays.
+func TestAlarmsOfNodesThatGo(t *testing.T) {
+	f := newFakeCluster("a", "b")
+	f.lost["b"] = true
+	s := &eventStream{a: f.apis["a"], alarms: map[string]alarmChanged{}}
+	for _, name := range []string{"node-b", "node-c", "forgotten"} {
+		s.alarms[name] = alarmChanged{Node: name, Memory: true}
+	}
+	for _, want := range []string{"forgotten node-c", ""} {
+		var over []string
+		for _, e := range s.changedAlarms(t.Context()) {
+			if e.Memory || e.Disk {
+				t.Errorf("%+v", e)
+			}
+			over = append(over, e.Node)
+		}
+		slices.Sort(over)
+		if got := strings.Join(over, " "); got != want {
+			t.Errorf("the alarms of %q are over, want %q", got, want)
 		}
 	}
 }

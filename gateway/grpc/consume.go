@@ -380,15 +380,24 @@ func (x *consumeStream) send() error {
 		select {
 		case <-x.wake:
 		case <-x.ended:
-			x.mu.Lock()
-			defer x.mu.Unlock()
-			return x.failed
+			return x.finish()
 		case <-x.leaving:
 			return x.leaves()
 		case <-x.ctx.Done():
 			return x.cause()
 		}
 	}
+}
+
+// finish is how a stream ends whose receiver has: at the client's end when what it has settled is in the log.
+func (x *consumeStream) finish() error {
+	x.mu.Lock()
+	failed := x.failed
+	x.mu.Unlock()
+	if failed != nil {
+		return failed
+	}
+	return x.awaitSettled()
 }
 
 // sendSome sends one response; more tells that there may be another one.

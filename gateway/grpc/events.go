@@ -34,8 +34,8 @@ func nodesChanged(was map[string]bool, list []*warrenv1.Node) (events []*warrenv
 	return events, now
 }
 
-// leadersMoved tells which queues have another leader; all is false if there are more than are told. A queue is known once it has had a
-// leader: its first one is no news.
+// leadersMoved tells which queues have another leader; all is false if there are more than are told. A queue is known if it was there at the
+// first look, with a leader or without, or else once it has had a leader: the first one of a queue that has been made since is no news.
 func leadersMoved(
 	was map[uint64]string, names []broker.QueueName, of func(id uint64) string, sees func(vhost string) bool,
 ) (events []*warrenv1.Event, now map[uint64]string, all bool) {
@@ -43,7 +43,7 @@ func leadersMoved(
 	for _, q := range names {
 		from, known := was[q.ID]
 		to := of(q.ID)
-		if known || to != "" {
+		if known || to != "" || was == nil {
 			now[q.ID] = to
 		}
 		switch {
@@ -62,20 +62,30 @@ func leadersMoved(
 // warnings are a node's alarms.
 type warnings struct{ memory, disk bool }
 
-// alarmsChanged tells which nodes have other alarms. To begin with there are none. Of a node that does not answer nothing is known, and it
-// stays as it was.
+// alarmsChanged tells which nodes have other alarms. To begin with there are none, and a node that is down or forgotten has none: publishers wait
+// for those that run. Of one that runs and does not answer nothing is known, and it stays as it was.
 func alarmsChanged(was map[string]warnings, list []*warrenv1.Node) (events []*warrenv1.Event, now map[string]warnings) {
 	now = map[string]warnings{}
+	note := func(name string, a warnings) {
+		if a != was[name] {
+			events = append(events, &warrenv1.Event{
+				Kind: warrenv1.EventKind_EVENT_KIND_ALARM, Name: name, Alarm: &warrenv1.AlarmEvent{Memory: a.memory, Disk: a.disk},
+			})
+		}
+	}
 	for _, n := range list {
 		a := was[n.GetName()]
 		if use := n.GetUse(); use != nil {
 			a = warnings{use.GetMemoryAlarm(), use.GetDiskAlarm()}
+		} else if !n.GetRunning() {
+			a = warnings{}
 		}
 		now[n.GetName()] = a
-		if a != was[n.GetName()] {
-			events = append(events, &warrenv1.Event{
-				Kind: warrenv1.EventKind_EVENT_KIND_ALARM, Name: n.GetName(), Alarm: &warrenv1.AlarmEvent{Memory: a.memory, Disk: a.disk},
-			})
+		note(n.GetName(), a)
+	}
+	for _, name := range slices.Sorted(maps.Keys(was)) {
+		if _, known := now[name]; !known {
+			note(name, warnings{})
 		}
 	}
 	return events, now

@@ -48,8 +48,8 @@ func TestNodesChanged(t *testing.T) {
 }
 
 func TestLeadersMoved(t *testing.T) {
-	names := []broker.QueueName{{ID: 1, VHost: "/", Name: "q"}, {ID: 2, VHost: "hidden", Name: "h"}, {ID: 3, VHost: "/", Name: "new"}}
-	leaders := map[uint64]string{1: "a", 2: "a"}
+	names := []broker.QueueName{{ID: 1, VHost: "/", Name: "q"}, {ID: 2, VHost: "hidden", Name: "h"}, {ID: 4, VHost: "/", Name: "lost"}}
+	leaders := map[uint64]string{1: "a", 2: "a"} // there is an election of the other one
 	of := func(id uint64) string { return leaders[id] }
 	sees := func(vhost string) bool { return vhost == "/" }
 	step := func(was map[uint64]string, want ...string) map[uint64]string {
@@ -61,12 +61,13 @@ func TestLeadersMoved(t *testing.T) {
 		return now
 	}
 	now := step(nil)
+	names = append(names, broker.QueueName{ID: 3, VHost: "/", Name: "new"})
 	now = step(now)
-	leaders = map[uint64]string{1: "b", 2: "b", 3: "b"}
-	now = step(now, "/q a->b") // the new one has its first leader, the other one is not seen
-	leaders = map[uint64]string{1: "b", 2: "b"}
+	leaders = map[uint64]string{1: "b", 2: "b", 3: "b", 4: "c"}
+	now = step(now, "/q a->b", "/lost ->c") // the new one has its first leader, the one that is hidden is not seen
+	leaders = map[uint64]string{1: "b", 2: "b", 4: "c"}
 	now = step(now, "/new b->")
-	leaders = map[uint64]string{1: "b", 2: "b", 3: "c"}
+	leaders = map[uint64]string{1: "b", 2: "b", 3: "c", 4: "c"}
 	step(now, "/new ->c")
 
 	many := make([]broker.QueueName, changesMax+1)
@@ -82,13 +83,19 @@ func TestLeadersMoved(t *testing.T) {
 }
 
 func TestAlarmsChanged(t *testing.T) {
-	node := func(name string, use *warrenv1.NodeUse) *warrenv1.Node { return &warrenv1.Node{Name: name, Use: use} }
+	node := func(name string, use *warrenv1.NodeUse) *warrenv1.Node {
+		return &warrenv1.Node{Name: name, Running: true, Use: use}
+	}
 	events, now := alarmsChanged(nil, []*warrenv1.Node{node("a", &warrenv1.NodeUse{MemoryAlarm: true}), node("b", &warrenv1.NodeUse{})})
 	wantTold(t, "at first", events, "a memory true disk false")
 	events, now = alarmsChanged(now, []*warrenv1.Node{node("a", nil), node("b", &warrenv1.NodeUse{DiskAlarm: true})})
 	wantTold(t, "a does not answer", events, "b memory false disk true")
-	events, _ = alarmsChanged(now, []*warrenv1.Node{node("a", &warrenv1.NodeUse{}), node("b", &warrenv1.NodeUse{DiskAlarm: true})})
+	events, now = alarmsChanged(now, []*warrenv1.Node{node("a", &warrenv1.NodeUse{}), node("b", &warrenv1.NodeUse{DiskAlarm: true})})
 	wantTold(t, "over", events, "a memory false disk false")
+	events, now = alarmsChanged(now, []*warrenv1.Node{node("a", &warrenv1.NodeUse{DiskAlarm: true}), {Name: "b"}})
+	wantTold(t, "b is down", events, "a memory false disk true", "b memory false disk false")
+	events, _ = alarmsChanged(now, []*warrenv1.Node{{Name: "b"}})
+	wantTold(t, "a is forgotten", events, "a memory false disk false")
 }
 
 func TestLettersStuck(t *testing.T) {

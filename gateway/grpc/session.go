@@ -130,6 +130,27 @@ func (x *session) use(f func(ch *broker.Channel) error) error {
 	return f(x.ch)
 }
 
+// awaitSettled waits until the queues' logs have what the client has settled, unless the session or the node's work ends before.
+func (x *session) awaitSettled() error {
+	ctx, cancel := context.WithCancel(x.ctx)
+	defer cancel()
+	x.s.workers.Go(func() { // ends with the wait
+		select {
+		case <-x.leaving:
+			cancel()
+		case <-ctx.Done():
+		}
+	})
+	err := x.use(func(ch *broker.Channel) error { return ch.AwaitSettled(ctx) })
+	switch {
+	case err == nil:
+		return nil
+	case x.ctx.Err() != nil:
+		return x.cause()
+	}
+	return x.leaves()
+}
+
 // cause is why the session has ended.
 func (x *session) cause() error {
 	if err := context.Cause(x.ctx); err != nil {

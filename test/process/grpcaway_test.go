@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"syscall"
 	"testing"
 	"time"
 
@@ -222,4 +224,36 @@ func rpcRejected(rpc *rpcClient, n *cluster.Node, dead string) {
 	}
 	x.settle(warrenv1.SettleKind_SETTLE_KIND_ACK, 1, 0)
 	x.stop()
+}
+
+// TestGRPCEndOfSettlements: when a consumer's stream has ended as its client wanted, the queue's log has what it settled, although the leader was
+// frozen meanwhile, and the death of the stream's node takes nothing back.
+func TestGRPCEndOfSettlements(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t, 3)
+	s := at(t, c.Node(0))
+	q := plainQueue(s, "settled", nil)
+	const messages = 50
+	s.fill(q, numbered("m", messages)...)
+	leader, others := leaderOf(t, c, q)
+	x := rpcAt(t, others[0], "guest", "guest").consumer(&warrenv1.ConsumeOpen{Queue: q}, messages)
+	for i := range messages {
+		x.next(fmt.Sprint("m", i+1))
+	}
+	if err := leader.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = leader.Signal(syscall.SIGCONT) }()
+	x.settle(warrenv1.SettleKind_SETTLE_KIND_ACK, 1, messages)
+	if err := x.stream.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	if err := x.ends(); !errors.Is(err, io.EOF) {
+		t.Fatalf("the stream ended with %v", err)
+	}
+	kill(t, others[0])
+	if err := leader.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	rpcAt(t, others[1], "guest", "guest").counts(q, 0, 0)
 }
