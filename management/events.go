@@ -264,13 +264,16 @@ type alarmChanged struct {
 func (s *eventStream) changedAlarms(ctx context.Context) (list []alarmChanged) {
 	now := map[string]string{}
 	for _, n := range s.a.nodes(ctx) {
-		if n.NodeStats == nil {
+		e := alarmChanged{Node: n.Name} // a node that does not run has none: it keeps no publisher away
+		switch {
+		case n.NodeStats != nil:
+			e.Memory, e.Disk = n.MemAlarm, n.DiskAlarm
+		case n.Running:
 			if was, known := s.alarms[n.Name]; known {
 				now[n.Name] = was // nobody knows
 			}
 			continue
 		}
-		e := alarmChanged{n.Name, n.MemAlarm, n.DiskAlarm}
 		now[n.Name] = fmt.Sprint(e)
 		if was, known := s.alarms[n.Name]; known && was != now[n.Name] || !known && (e.Memory || e.Disk) {
 			list = append(list, e)
