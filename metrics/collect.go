@@ -45,13 +45,6 @@ type Leaders struct {
 	SearchesMS float64
 }
 
-// Certificate is one that the node shows.
-type Certificate struct {
-	Use               string // "clients" or "nodes"
-	NotAfter          time.Time
-	Reloads, Failures uint64
-}
-
 // Life is what a node is doing as a whole.
 type Life struct {
 	State  string
@@ -73,21 +66,6 @@ type Repair struct {
 	FillWait  time.Duration
 }
 
-// Logins are those by one protocol.
-type Logins struct {
-	Protocol               string
-	Accepted, Failed, Held uint64
-}
-
-// Passwords are what became of costly password hashes.
-type Passwords struct{ Computed, Remembered, Busy uint64 }
-
-// Gossip are figures about the keys of gossip.
-type Gossip struct {
-	Keys               int
-	Unopened, Failures uint64
-}
-
 // Spans are what became of the spans of traces.
 type Spans struct {
 	On                      bool // messages are traced
@@ -102,9 +80,10 @@ type Config struct {
 	Store     func() store.Stats
 	Raft      func() []Raft
 	Leaders   func() Leaders
-	// Life and Repair may be nil.
-	Life   func() Life
-	Repair func() Repair
+	// Life, Cluster and Repair may be nil.
+	Life    func() Life
+	Cluster func() Cluster
+	Repair  func() Repair
 	// GRPC, Certificates, Gossip, Spans, Logins and Passwords may be nil.
 	GRPC         func() GRPC
 	Logins       func() []Logins
@@ -195,6 +174,8 @@ func (r *request) collect() []byte {
 	if r.mode != detailed {
 		s.identity(figures)
 		s.life()
+		s.cluster()
+		s.secrets()
 		s.log()
 		s.leaders()
 		s.repair()
@@ -308,7 +289,7 @@ func (s *scrape) resources() {
 	s.put(alarmDisk, truth(r.DiskAlarm))
 }
 
-// life puts what the node is doing as a whole, its certificates and its keys of gossip.
+// life puts what the node is doing as a whole.
 func (s *scrape) life() {
 	if s.cfg.Life != nil {
 		l := s.cfg.Life()
@@ -322,38 +303,11 @@ func (s *scrape) life() {
 			s.put(drainTime, took.Seconds(), step)
 		}
 	}
-	if s.cfg.Gossip != nil {
-		g := s.cfg.Gossip()
-		s.count(gossipKeys, uint64(g.Keys))
-		s.count(gossipUnopened, g.Unopened)
-		s.count(gossipFailures, g.Failures)
-	}
 	if s.cfg.Spans != nil {
 		if x := s.cfg.Spans(); x.On {
 			s.count(traceSpans, x.Ended, "ended")
 			s.count(traceSpans, x.Exported, "exported")
 			s.count(traceSpans, x.Failed, "failed")
-		}
-	}
-	if s.cfg.Logins != nil {
-		for _, l := range s.cfg.Logins() {
-			s.count(loginAttempts, l.Accepted+l.Failed+l.Held, l.Protocol)
-			s.count(loginsAccepted, l.Accepted, l.Protocol)
-			s.count(loginsFailed, l.Failed, l.Protocol)
-			s.count(loginsHeld, l.Held, l.Protocol)
-		}
-	}
-	if s.cfg.Passwords != nil {
-		p := s.cfg.Passwords()
-		s.count(passwordChecks, p.Computed, "computed")
-		s.count(passwordChecks, p.Remembered, "remembered")
-		s.count(passwordChecks, p.Busy, "busy")
-	}
-	if s.cfg.Certificates != nil {
-		for _, c := range s.cfg.Certificates() {
-			s.put(certExpiry, time.Until(c.NotAfter).Seconds(), c.Use)
-			s.count(certReloads, c.Reloads, c.Use)
-			s.count(certFailures, c.Failures, c.Use)
 		}
 	}
 }
