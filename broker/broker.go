@@ -436,7 +436,7 @@ func (b *Broker) fresh(ctx context.Context) (*catalog.View, error) {
 	defer cancel()
 	if err := b.cat.ReadIndex(ctx); err != nil {
 		b.cfg.Logger.Warn("catalog cannot be read up to date", "err", err)
-		return nil, Errorf(TimedOut, "the catalog cannot be reached")
+		return nil, &Error{Kind: TimedOut, Text: "the catalog cannot be reached", Unasked: true}
 	}
 	return b.cat.View(), nil
 }

@@ -27,6 +27,8 @@ const (
 type Error struct {
 	Kind Kind
 	Text string
+	// Unasked, with TimedOut, tells that the catalog was not asked to change anything: it could not be reached.
+	Unasked bool
 }
 
 func (e *Error) Error() string { return e.Text }

@@ -291,6 +291,14 @@ func (b *Broker) online(node string) bool {
 // WithoutMajority counts the durable queues, those of delayed exchanges among them, of which too few members are online for a quorum, as
 // far as this node sees: of a queue that it cannot reach, and others can, too.
 func (b *Broker) WithoutMajority() (n int) {
+	for range b.withoutMajority {
+		n++
+	}
+	return n
+}
+
+// withoutMajority goes through the queues that WithoutMajority counts.
+func (b *Broker) withoutMajority(yield func(*catalog.Queue) bool) {
 	known := map[catalog.NodeID]bool{}
 	for q := range b.cat.View().AllQueues() {
 		if q.Kind == catalog.Transient || q.State == catalog.Closing {
@@ -307,11 +315,10 @@ func (b *Broker) WithoutMajority() (n int) {
 				online++
 			}
 		}
-		if stateOf(q, online) != "running" {
-			n++
+		if stateOf(q, online) != "running" && !yield(q) {
+			return
 		}
 	}
-	return n
 }
 
 // stateOf tells whether enough members of a queue are online for a quorum. While they are being changed, members are counted that do

@@ -49,6 +49,19 @@ func TestWithoutMajority(t *testing.T) {
 	if n := b.WithoutMajority(); n != 1 {
 		t.Errorf("%d queues without a majority, want one", n)
 	}
+	// Nobody can tell of dead letters of those that may have some.
+	if list := b.UnknownOutboxes(); len(list) != 0 {
+		t.Errorf("dead letters of %v are unknown: it has none", list)
+	}
+	b.cfg.Online = func(string) bool { return true }
+	c.declare("letters", amqp.Table{{Name: "x-queue-type", Value: "quorum"}, {Name: "x-dead-letter-exchange", Value: "dlx"}})
+	if list := b.UnknownOutboxes(); len(list) != 0 {
+		t.Errorf("dead letters of %v are unknown: it is online", list)
+	}
+	b.cfg.Online = func(string) bool { return false }
+	if list := b.UnknownOutboxes(); len(list) != 1 || list[0].Queue != "letters" || list[0].VHost != "/" {
+		t.Errorf("dead letters of %v are unknown, want those of letters", list)
+	}
 }
 
 // TestOutlineQueuesLooksAtEachNodeOnce: an outline of many queues is what each one's would be, without a question for each member of each.

@@ -308,6 +308,24 @@ func (b *Broker) Outboxes(ctx context.Context, older time.Duration) ([]OutboxSta
 	return b.outboxes(ctx, outboxesQuery{OlderMillis: older.Milliseconds()})
 }
 
+// UnknownOutboxes are those, by id, that nobody can tell of because too few members of their queues are online, and that may hold something: the queues
+// dead-letter, or keep what a delayed exchange holds. Of each only the queue is said.
+func (b *Broker) UnknownOutboxes() []OutboxStatus {
+	list := []OutboxStatus{}
+	for q := range b.withoutMajority {
+		if !settingsOf(q, b.inEffect(q).arguments).DeadLetter {
+			continue
+		}
+		s := OutboxStatus{ID: q.ID, VHost: q.Vhost, Queue: q.Name, DelayOf: q.DelayOf, Targets: []OutboxTarget{}}
+		if q.DelayOf != "" {
+			s.Queue = ""
+		}
+		list = append(list, s)
+	}
+	slices.SortFunc(list, func(x, y OutboxStatus) int { return cmp.Compare(x.ID, y.ID) })
+	return list
+}
+
 func (b *Broker) outboxes(ctx context.Context, q outboxesQuery) ([]OutboxStatus, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeoutOutboxes)
 	defer cancel()

@@ -56,8 +56,11 @@ type Change struct {
 // Stats are a source's figures, for metrics.
 type Stats struct {
 	NotAfter time.Time // end of the certificate in use
-	Reloads  uint64    // contents taken after the first
-	Failures uint64    // contents that were refused, or files that could not be read, each counted once until something changes
+	// Authorities is when the next of the authorities expires, or did if all have; zero without a CA file. Certificates that it has issued are worthless
+	// then, whatever their own dates.
+	Authorities time.Time
+	Reloads     uint64 // contents taken after the first
+	Failures    uint64 // contents that were refused, or files that could not be read, each counted once until something changes
 }
 
 // Source is the current content of three files. Its methods may be called from any goroutine.
@@ -82,6 +85,7 @@ type state struct {
 	sum         [3][sha256.Size]byte // of certificate, key and authorities
 	certificate tls.Certificate
 	authorities *x509.CertPool // nil without a CA file
+	ends        []time.Time    // of the authorities
 }
 
 // Open reads the files and starts to watch them. It fails if a file cannot be read or is no PEM, if the
@@ -156,7 +160,10 @@ func (s *Source) OnChange(f func(Change)) {
 
 // Stats returns the figures.
 func (s *Source) Stats() Stats {
-	return Stats{NotAfter: s.state.Load().certificate.Leaf.NotAfter, Reloads: s.reloads.Load(), Failures: s.failures.Load()}
+	st := s.state.Load()
+	return Stats{
+		NotAfter: st.certificate.Leaf.NotAfter, Authorities: nextEnd(st.ends, s.opt.Now()), Reloads: s.reloads.Load(), Failures: s.failures.Load(),
+	}
 }
 
 // Reload looks at the files now, and says what is wrong with them.
@@ -229,7 +236,7 @@ func (s *Source) read() (*state, error) {
 	if s.files.CA == "" {
 		return st, nil
 	}
-	if st.authorities, err = pool(content[2]); err != nil {
+	if st.authorities, st.ends, err = pool(content[2]); err != nil {
 		return nil, fmt.Errorf("certificate authorities %s: %w", s.files.CA, err)
 	}
 	return st, nil
@@ -268,11 +275,10 @@ func whole(content []byte) error {
 	return nil
 }
 
-// pool reads a bundle. Unlike x509's own function it takes nothing that does not parse: half a bundle
+// pool reads a bundle, and when each certificate in it ends. Unlike x509's own function it takes nothing that does not parse: half a bundle
 // would refuse half of the peers.
-func pool(bundle []byte) (*x509.CertPool, error) {
-	p := x509.NewCertPool()
-	n := 0
+func pool(bundle []byte) (p *x509.CertPool, ends []time.Time, err error) {
+	p = x509.NewCertPool()
 	for rest := bytes.TrimSpace(bundle); len(rest) > 0; rest = bytes.TrimSpace(rest) {
 		var block *pem.Block
 		if block, rest = pem.Decode(rest); block == nil {
@@ -283,15 +289,26 @@ func pool(bundle []byte) (*x509.CertPool, error) {
 		}
 		c, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		p.AddCert(c)
-		n++
+		ends = append(ends, c.NotAfter)
 	}
-	if n == 0 {
-		return nil, errors.New("no certificate in it")
+	if ends == nil {
+		return nil, nil, errors.New("no certificate in it")
 	}
-	return p, nil
+	return p, ends, nil
+}
+
+// nextEnd returns the first of the times that is to come, or the last one if none is; zero if there are none.
+func nextEnd(ends []time.Time, now time.Time) (at time.Time) {
+	for _, end := range ends {
+		switch coming := end.After(now); {
+		case at.IsZero(), coming && !at.After(now), coming && end.Before(at), !coming && end.After(at):
+			at = end
+		}
+	}
+	return at
 }
 
 // dates tells whether a certificate is valid at a time.

@@ -73,6 +73,47 @@ func cut(path string) error {
 	return os.WriteFile(path, b[:len(b)-100], 0o600)
 }
 
+// An authority that ends before the certificate does is told of: with it the certificate is worthless. Of several the next one counts, and when all have expired the last.
+func TestAuthorityThatExpires(t *testing.T) {
+	first := authority(t, "first")
+	leaf := issue(t, first, pki.Leaf{DNS: []string{nodeName}, To: time.Now().Add(365 * 24 * time.Hour)})
+	f := put(t, t.TempDir(), leaf, first)
+	now := time.Now()
+	s := open(t, f, Options{Name: nodeName, Now: func() time.Time { return now }})
+	end := s.Stats().Authorities
+	if left := end.Sub(now); left < 47*time.Hour || left > 49*time.Hour {
+		t.Errorf("the authority ends in %v", left)
+	}
+	if now = end.Add(time.Minute); s.Stats().Authorities != end {
+		t.Errorf("expired, it ends at %v, want %v", s.Stats().Authorities, end)
+	}
+	// Nodes cannot be started with it any more: what is said before has to be enough.
+	if _, err := Open(f, Options{Name: nodeName, Now: func() time.Time { return now }}); err == nil {
+		t.Error("opened with an authority that has expired")
+	}
+	bare := put(t, t.TempDir(), leaf)
+	bare.CA = ""
+	if open(t, bare, Options{}).Stats().Authorities != (time.Time{}) {
+		t.Error("there is no authority")
+	}
+	at := func(hours ...int) (list []time.Time) {
+		for _, h := range hours {
+			list = append(list, now.Add(time.Duration(h)*time.Hour))
+		}
+		return list
+	}
+	for _, ends := range [][]time.Time{at(3), at(-5, 3, 7), at(7, 3, -5), at(7, -5, 3)} {
+		if got := nextEnd(ends, now); !got.Equal(at(3)[0]) {
+			t.Errorf("%v: %v", ends, got)
+		}
+	}
+	for _, ends := range [][]time.Time{at(-3, -7), at(-7, -3)} {
+		if got := nextEnd(ends, now); !got.Equal(at(-3)[0]) {
+			t.Errorf("%v: %v", ends, got)
+		}
+	}
+}
+
 func TestOpenRefuses(t *testing.T) {
 	ca, other := authority(t, "ca"), authority(t, "other")
 	good := node(t, ca)

@@ -247,6 +247,8 @@ func (c *client) refused(resp *http.Response, raw []byte) error {
 		return &refusal{resp.StatusCode, body.Short, body.Reason}
 	case resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden:
 		return errorf(ExitNoPerm, "user '%s': %s", c.user, body.Reason)
+	case resp.StatusCode == http.StatusServiceUnavailable && body.Short == "timeout" && resp.Request.Method != http.MethodGet:
+		return errorf(ExitTimeout, "node %s has got no answer in time: the change may have been made, or may be yet (%s)", c.name, body.Reason)
 	case resp.StatusCode >= http.StatusInternalServerError:
 		return errorf(ExitUnavailable, "node %s cannot do it now: %s", c.name, body.Reason)
 	}

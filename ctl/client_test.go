@@ -15,3 +15,17 @@ func TestReadAnswer(t *testing.T) {
 		}
 	}
 }
+
+// TestChangeThatMayHaveBeenMade: what got no answer in time is told from what was not done, by the exit code that is documented for it; looking changes nothing.
+func TestChangeThatMayHaveBeenMade(t *testing.T) {
+	late, not := says(503, `{"error":"timeout","reason":"operation timed out"}`), says(503, `{"error":"service_unavailable","reason":"no leader"}`)
+	if code, _, failure := run(t, late, "add_vhost", "v"); code != ExitTimeout || !strings.Contains(failure, "may have been made") {
+		t.Errorf("a change: %d %s", code, failure)
+	}
+	if code, _, failure := run(t, late, "list_vhosts"); code != ExitUnavailable {
+		t.Errorf("a look: %d %s", code, failure)
+	}
+	if code, _, failure := run(t, not, "add_vhost", "v"); code != ExitUnavailable || strings.Contains(failure, "may have been made") {
+		t.Errorf("what was not done: %d %s", code, failure)
+	}
+}

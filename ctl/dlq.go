@@ -125,6 +125,15 @@ func dlqList(ctx context.Context, s *session, _ []string) error {
 	if err := s.get(ctx, path("queues", s.opt.vhost), &rows); err != nil {
 		return found(err, noVhost(s.opt.vhost))
 	}
+	var untold []string // queues of which nobody says what is in them
+	for _, r := range rows {
+		if state := cell(r["state"]); state == "minority" || state == "down" {
+			untold = append(untold, cell(r["name"]))
+		}
+	}
+	if len(untold) > 0 {
+		s.say("Nobody can tell what is in %s, since too few of their replicas run", strings.Join(untold, ", "))
+	}
 	return s.list(dlqColumns, slices.DeleteFunc(rows, func(r row) bool {
 		return !above0(r["messages_dlx"]) && (!above0(r["messages_transferred"]) || !above0(r["messages"]))
 	}))

@@ -56,3 +56,14 @@ func TestDLQRetryEnds(t *testing.T) {
 		})
 	}
 }
+
+// TestDLQListSaysWhatIsNotKnown: a list that lacks queues of which nobody can tell does not look like one of all.
+func TestDLQListSaysWhatIsNotKnown(t *testing.T) {
+	const queues = `[{"name":"a","state":"running","messages":5,"messages_transferred":5,"messages_dlx":0,"messages_parked":0},
+ {"name":"b","state":"minority","messages":0,"messages_dlx":0},{"name":"c","state":"down","messages":0,"messages_dlx":0}]`
+	const want = "Queues with dead letters in vhost / ...\nNobody can tell what is in b, c, since too few of their replicas run\n" +
+		"name\tmessages\tmessages_transferred\tmessages_dlx\tmessages_parked\na\t5\t5\t0\t0\n"
+	if code, out, failure := run(t, says(200, queues), "dlq", "list"); code != ExitOK || out != want {
+		t.Errorf("%d %q, want %q; %s", code, out, want, failure)
+	}
+}

@@ -27,6 +27,8 @@ type checkup struct {
 		Protocol  string   `json:"protocol"`
 		Port      int      `json:"port"`
 		ExpiresOn []string `json:"certfile_expires_on"`
+		// Authorities are those of the CA file.
+		Authorities []string `json:"cacertfile_expires_on"`
 	} `json:"expired"`
 }
 
@@ -133,7 +135,12 @@ func certificateVerb(t *tool) *cobra.Command {
 				path("health", "checks", "certificate-expiration", strconv.FormatUint(uint64(within), 10), unit),
 				func(c *checkup) (lines []string) {
 					for _, e := range c.Expired {
-						lines = append(lines, fmt.Sprintf("the certificate of %s on port %d expires at %s", e.Protocol, e.Port, strings.Join(e.ExpiresOn, ", ")))
+						if len(e.ExpiresOn) > 0 {
+							lines = append(lines, fmt.Sprintf("the certificate of %s on port %d expires at %s", e.Protocol, e.Port, strings.Join(e.ExpiresOn, ", ")))
+						}
+						if len(e.Authorities) > 0 {
+							lines = append(lines, fmt.Sprintf("an authority (CA) of %s on port %d expires at %s", e.Protocol, e.Port, strings.Join(e.Authorities, ", ")))
+						}
 					}
 					return lines
 				},

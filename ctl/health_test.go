@@ -50,6 +50,11 @@ func TestHealthVerbs(t *testing.T) {
 			answer: `{"status":"failed","expired":[{"protocol":"https","port":15671,"certfile_expires_on":["2026-11-22 05:00:00"]}]}`,
 			failed: "the certificate of https on port 15671 expires at 2026-11-22 05:00:00",
 		},
+		{
+			args: []string{"check_certificate_expiration", "--within", "2", "--unit", "days"}, method: "GET", path: at("certificate-expiration/2/days"), status: 503, code: ExitUnavailable,
+			answer: `{"status":"failed","expired":[{"protocol":"clustering","port":5681,"cacertfile_expires_on":["2026-11-22 05:00:00"]}]}`,
+			failed: "an authority (CA) of clustering on port 5681 expires at 2026-11-22 05:00:00",
+		},
 		{args: []string{"check_certificate_expiration", "--unit", "moons"}, code: ExitUsage, failed: "unit 'moons' is not supported"},
 		{args: []string{"check_certificate_expiration", "--within", "-1"}, code: ExitUsage},
 		{args: []string{"check_alarms"}, method: "GET", path: at("alarms"), status: 503, answer: "node is not ready", code: ExitUnavailable, failed: "node is not ready"},

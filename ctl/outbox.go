@@ -2,8 +2,10 @@ package ctl
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
+	"net/http"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -29,6 +31,7 @@ func outboxVerbs(t *tool) []*cobra.Command {
 // outbox is what the API tells of one queue.
 type outbox struct {
 	Queue        string `json:"queue"`
+	VHost        string `json:"vhost"`
 	DelayOf      string `json:"delay_of"`
 	Messages     uint64 `json:"messages_dlx"`
 	MessageBytes uint64 `json:"message_bytes_dlx"`
@@ -77,6 +80,7 @@ func outboxStatus(ctx context.Context, s *session, args []string) error {
 		if err := s.get(ctx, path("warren", "outboxes", s.opt.vhost), &list); err != nil {
 			return found(err, noVhost(s.opt.vhost))
 		}
+		s.sayUntold(ctx)
 	} else {
 		s.say("Dead letters of queue '%s' in vhost '%s' on their way ...", args[0], s.opt.vhost)
 		list = make([]outbox, 1)
@@ -89,4 +93,33 @@ func outboxStatus(ctx context.Context, s *session, args []string) error {
 		rows[i] = list[i].row()
 	}
 	return s.list(outboxColumns, rows)
+}
+
+// sayUntold says of which dead letters nobody tells: those of queues with too few replicas that run, or on nodes that do not answer. Who may not ask for that, or
+// asks a node that does not know, is not told.
+func (s *session) sayUntold(ctx context.Context) {
+	if s.mute() {
+		return
+	}
+	// Of no age: what waits is in the list already.
+	resp, raw, err := s.send(ctx, http.MethodGet, path("health", "checks", "warren", "dead-letters")+"?older_than=31536000", nil)
+	var answer struct {
+		Reason string   `json:"reason"`
+		Queues []outbox `json:"queues"`
+	}
+	if err != nil || resp.StatusCode != http.StatusServiceUnavailable || json.Unmarshal(raw, &answer) != nil {
+		return
+	}
+	var names []string
+	for _, o := range answer.Queues {
+		if o.Messages == 0 && o.VHost == s.opt.vhost {
+			names = append(names, fmt.Sprint(o.row()["name"]))
+		}
+	}
+	switch {
+	case len(names) > 0:
+		s.say("Nobody can tell of those of %s, since too few of its replicas run", strings.Join(names, ", "))
+	case len(answer.Queues) == 0:
+		s.say("Some may be missing: %s", answer.Reason)
+	}
 }

@@ -31,10 +31,15 @@ type session struct {
 // say prints the line that tells what is being done; what reads the output by machine
 // does not get it.
 func (s *session) say(format string, args ...any) {
-	if s.opt.quiet || s.opt.silent || s.opt.formatter != formatTable {
+	if s.mute() {
 		return
 	}
 	fmt.Fprintf(&s.buf, format+"\n", args...)
+}
+
+// mute tells whether only results are wanted.
+func (s *session) mute() bool {
+	return s.opt.quiet || s.opt.silent || s.opt.formatter != formatTable
 }
 
 // printf prints a result that is no list.

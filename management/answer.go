@@ -2,6 +2,7 @@ package management
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -65,6 +66,18 @@ func unauthorised(reason string) *refusal {
 	return &refusal{http.StatusUnauthorized, "not_authorised", reason}
 }
 
+// shortTimeout is the error of an answer that what was asked has not been done in time: a change may have been made, or may be yet.
+const shortTimeout = "timeout"
+
+// shortOf names what is no refusal.
+func shortOf(err error) string {
+	e, ok := errors.AsType[*broker.Error](err)
+	if ok && e.Kind == broker.TimedOut && !e.Unasked || errors.Is(err, context.DeadlineExceeded) {
+		return shortTimeout
+	}
+	return "service_unavailable"
+}
+
 // refuse sends err. One that is no refusal is the node's own trouble: 503, since
 // another node may do better.
 func (a *API) refuse(w http.ResponseWriter, err error) {
@@ -83,7 +96,7 @@ func (a *API) refuse(w http.ResponseWriter, err error) {
 	var r *refusal
 	if !errors.As(err, &r) {
 		a.cfg.Logger.Warn("management request failed", "err", err)
-		r = &refusal{http.StatusServiceUnavailable, "service_unavailable", err.Error()}
+		r = &refusal{http.StatusServiceUnavailable, shortOf(err), err.Error()}
 	}
 	if r.status == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", `Basic realm="Warren Management"`)

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -168,6 +169,45 @@ func TestMovedLeaders(t *testing.T) {
 		if got := look(step.leader); got != step.told {
 			t.Errorf("look %d, led by %q: told %q, want %q", i, step.leader, got, step.told)
 		}
+	}
+}
+
+// alarmed is a cluster of a node a and one called c, which runs or not, and answers or not.
+type alarmed struct {
+	fakeNodes
+	runs bool
+}
+
+func (alarmed) Stats() NodeStats { return NodeStats{} }
+
+func (c alarmed) Nodes() []Node {
+	return []Node{{ID: "a", Name: "node-a", Running: true}, {ID: "b", Name: "node-b", Running: c.runs}}
+}
+
+// TestAlarmOfADeadNodeIsOver: readers are told that a node's alarm is over when the node is found dead, as publishers are, and not while it only does not answer.
+func TestAlarmOfADeadNodeIsOver(t *testing.T) {
+	f := newFakeCluster("a", "b")
+	a := f.apis["a"]
+	s := &eventStream{a: a}
+	look := func(runs bool) string {
+		a.cfg.Cluster = alarmed{fakeNodes{local: "a"}, runs}
+		return fmt.Sprint(s.changedAlarms(t.Context()))
+	}
+	f.apis["b"].cfg.Cluster = fakeStats{fakeNodes: fakeNodes{local: "b"}, stats: NodeStats{DiskAlarm: true}}
+	if got := look(true); got != "[{node-b false true}]" {
+		t.Errorf("told %s", got)
+	}
+	call := a.cfg.Call
+	a.cfg.Call = func(context.Context, string, []byte) ([]byte, error) { return nil, errors.New("timed out") }
+	if got := look(true); got != "[]" {
+		t.Errorf("of a node that does not answer: told %s", got)
+	}
+	if got := look(false); got != "[{node-b false false}]" {
+		t.Errorf("of a dead node: told %s", got)
+	}
+	a.cfg.Call = call
+	if got := look(true); got != "[{node-b false true}]" {
+		t.Errorf("of a node that is back: told %s", got)
 	}
 }
 

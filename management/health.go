@@ -22,8 +22,9 @@ type Health interface {
 	QuorumCritical() []CriticalQueue
 	// Listening are the listeners that are open.
 	Listening() []Listener
-	// CertificateExpiry is when the certificate expires that a listener of that protocol shows; ok is false if it shows none.
-	CertificateExpiry(protocol string) (at time.Time, ok bool)
+	// CertificateExpiry is when the certificate expires that a listener of that protocol shows, and when the next of the authorities does that it
+	// checks others by; zero if there is none.
+	CertificateExpiry(protocol string) (certificate, authorities time.Time)
 }
 
 // CriticalQueue is a queue, or the catalog, that cannot do without a node.
@@ -55,13 +56,15 @@ type alarmJSON struct {
 	Resource string `json:"resource"` // memory or disk
 }
 
-// expiring is a listener whose certificate expires.
+// expiring is a listener whose certificate, or an authority of the other end's, expires.
 type expiring struct {
 	Node      string   `json:"node"`
 	Protocol  string   `json:"protocol"`
 	Interface string   `json:"interface"`
 	Port      int      `json:"port"`
-	ExpiresOn []string `json:"certfile_expires_on"`
+	ExpiresOn []string `json:"certfile_expires_on,omitempty"`
+	// AuthoritiesExpireOn is of the next one in the CA file.
+	AuthoritiesExpireOn []string `json:"cacertfile_expires_on,omitempty"`
 }
 
 // healthy is the answer of a check with nothing to tell.
@@ -97,10 +100,10 @@ func (a *API) routeHealth() {
 
 // alarmsOf lists what a node is short of.
 func alarmsOf(node string, s *NodeStats) (list []alarmJSON) {
-	if s != nil && s.MemAlarm {
+	if s.MemAlarm {
 		list = append(list, alarmJSON{node, "memory"})
 	}
-	if s != nil && s.DiskAlarm {
+	if s.DiskAlarm {
 		list = append(list, alarmJSON{node, "disk"})
 	}
 	return list
@@ -109,6 +112,10 @@ func alarmsOf(node string, s *NodeStats) (list []alarmJSON) {
 func (a *API) checkAlarms(r *http.Request) (checkup, error) {
 	c := failed("There are alarms in effect in the cluster")
 	for _, n := range a.nodes(r.Context()) {
+		if n.NodeStats == nil { // it does not answer, and what it said may keep publishers away
+			n.NodeStats = new(NodeStats)
+			n.MemAlarm, n.DiskAlarm = a.cfg.Cluster.Alarms(n.ID)
+		}
 		c.Alarms = append(c.Alarms, alarmsOf(n.Name, n.NodeStats)...)
 	}
 	if c.Alarms == nil {
@@ -208,8 +215,15 @@ func (a *API) checkCertificates(r *http.Request) (checkup, error) {
 	within := time.Duration(min(float64(n)*unit*float64(time.Second), math.MaxInt64/2))
 	c := failed("Certificates expiring")
 	for _, l := range a.cfg.Health.Listening() {
-		if at, ok := a.cfg.Health.CertificateExpiry(l.Protocol); ok && time.Until(at) < within {
-			c.Expired = append(c.Expired, expiring{l.Node, l.Protocol, l.Address, l.Port, []string{at.UTC().Format(time.DateTime)}})
+		certificate, authorities := a.cfg.Health.CertificateExpiry(l.Protocol)
+		soon := func(at time.Time) []string {
+			if at.IsZero() || time.Until(at) >= within {
+				return nil
+			}
+			return []string{at.UTC().Format(time.DateTime)}
+		}
+		if e := (expiring{l.Node, l.Protocol, l.Address, l.Port, soon(certificate), soon(authorities)}); e.ExpiresOn != nil || e.AuthoritiesExpireOn != nil {
+			c.Expired = append(c.Expired, e)
 		}
 	}
 	if c.Expired == nil {

@@ -16,6 +16,8 @@ type fakeHealth struct {
 	target   int
 	critical []CriticalQueue
 	expires  time.Time
+	// authorities are those of the other nodes.
+	authorities time.Time
 }
 
 func (f *fakeHealth) Unready() string                 { return f.why }
@@ -31,18 +33,28 @@ func (f *fakeHealth) Listening() []Listener {
 	}
 }
 
-func (f *fakeHealth) CertificateExpiry(protocol string) (time.Time, bool) {
-	return f.expires, protocol != "amqp"
+func (f *fakeHealth) CertificateExpiry(protocol string) (certificate, authorities time.Time) {
+	switch protocol {
+	case "amqp":
+		return time.Time{}, time.Time{}
+	case "clustering":
+		return f.expires, f.authorities
+	}
+	return f.expires, time.Time{}
 }
 
 // fakeStats has alarms on some nodes.
 type fakeStats struct {
 	fakeNodes
 	stats NodeStats
+	heard bool
 }
 
 func (f fakeStats) Stats() NodeStats { return f.stats }
 func (f fakeStats) Local() string    { return f.local + "/uuid" }
+
+// Alarms of c, which does not run, were heard of a moment ago.
+func (f fakeStats) Alarms(id string) (memory, disk bool) { return false, f.heard && id == "c" }
 
 type vhostNames struct{ fakeBroker }
 
@@ -104,8 +116,14 @@ func TestHealth(t *testing.T) {
 			`{"node":"node-a","protocol":"amqp/ssl","interface":"::","port":5671,"certfile_expires_on":["`+on+`"]},`+
 			`{"node":"node-a","protocol":"clustering","interface":"::1","port":5680,"certfile_expires_on":["`+on+`"]}]}`)
 	}
+	h.authorities = time.Now().Add(3 * 24 * time.Hour)
+	check("certificate-expiration/1/weeks", `503 {"status":"failed","reason":"Certificates expiring","expired":[`+
+		`{"node":"node-a","protocol":"clustering","interface":"::1","port":5680,"cacertfile_expires_on":["`+h.authorities.UTC().Format(time.DateTime)+`"]}]}`)
 	f.apis["b"].cfg.Cluster = fakeStats{fakeNodes: fakeNodes{local: "b"}, stats: NodeStats{MemAlarm: true, DiskAlarm: true}}
 	check("local-alarms", ok)
+	f.apis["a"].cfg.Cluster = fakeStats{fakeNodes: fakeNodes{local: "a"}, heard: true}
+	check("alarms", `503 {"status":"failed","reason":"There are alarms in effect in the cluster","alarms":[{"node":"node-b","resource":"memory"},{"node":"node-b","resource":"disk"},{"node":"node-c","resource":"disk"}]}`)
+	f.apis["a"].cfg.Cluster = fakeStats{fakeNodes: fakeNodes{local: "a"}}
 	check("alarms", `503 {"status":"failed","reason":"There are alarms in effect in the cluster","alarms":[{"node":"node-b","resource":"memory"},{"node":"node-b","resource":"disk"}]}`)
 	f.apis["a"].cfg.Cluster = fakeStats{fakeNodes: fakeNodes{local: "a"}, stats: NodeStats{DiskAlarm: true}}
 	check("local-alarms", `503 {"status":"failed","reason":"There are alarms in effect on the node","alarms":[{"node":"a","resource":"disk"}]}`)

@@ -20,6 +20,8 @@ type nodes interface {
 	Nodes() []Node
 	// Stats are what this node's process has and uses.
 	Stats() NodeStats
+	// Alarms are what another node, by its id, last said that it is short of, as long as that keeps publishers away from this one.
+	Alarms(id string) (memory, disk bool)
 }
 
 // Node is the JSON form of a node: RabbitMQ's fields, and with "warren_" in front what it does not have.

@@ -92,3 +92,16 @@ func TestNodes(t *testing.T) {
 		}
 	}
 }
+
+// TestGossipKeysOfADeadNodeAreUnknown: a list without the node would seem to say that all agree.
+func TestGossipKeysOfADeadNodeAreUnknown(t *testing.T) {
+	f := newFakeCluster("node-a", "node-b")
+	for name, a := range f.apis {
+		a.cfg.Cluster = fakeNodes{local: name}
+	}
+	status, body, _ := f.do(t, "node-a", "admin", "GET", "/api/warren/gossip-keys")
+	const want = `[{"node":"node-a","encryption":"on","keys":["aa"]},{"node":"node-b","encryption":"on","keys":["aa"]},{"node":"node-c","encryption":"","keys":[],"unknown":true}]`
+	if status != 200 || body != want {
+		t.Errorf("%d %s\nwant %s", status, body, want)
+	}
+}

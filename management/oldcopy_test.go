@@ -1,6 +1,8 @@
 package management
 
 import (
+	"context"
+	"fmt"
 	"testing"
 
 	"github.com/warrenmq/warren/broker"
@@ -10,7 +12,7 @@ import (
 // TestNotFoundIsSaidOfAnUpToDateCopy: what another node has made is found although this node's copy of the catalog does not have it yet; if that cannot be
 // brought up to date, the answer is 503 and not that there is no such thing, which tools take for its deletion.
 func TestNotFoundIsSaidOfAnUpToDateCopy(t *testing.T) {
-	away := broker.Errorf(broker.TimedOut, "the catalog cannot be reached")
+	away := &broker.Error{Kind: broker.TimedOut, Text: "the catalog cannot be reached", Unasked: true}
 	const outOfReach = `{"error":"service_unavailable","reason":"the catalog cannot be reached"}`
 	spec := policy.Spec{VHost: "/", Name: "p", Pattern: "q", ApplyTo: policy.All, Priority: 1}
 	var err error
@@ -57,4 +59,21 @@ func TestNotFoundIsSaidOfAnUpToDateCopy(t *testing.T) {
 		b.catchUp = func() error { return nil }
 		f.expect(t, []request{{"manager", "GET", "policies/v", "", 401, "…User not authorised to access object"}})
 	})
+}
+
+// TestWhatMayHaveBeenDoneIsCalledTimeout: an answer tells a change that may have been made from one that was not.
+func TestWhatMayHaveBeenDoneIsCalledTimeout(t *testing.T) {
+	for _, tc := range []struct {
+		err  error
+		want string
+	}{
+		{broker.Errorf(broker.TimedOut, "operation timed out"), "timeout"},
+		{fmt.Errorf("ask: %w", context.DeadlineExceeded), "timeout"},
+		{&broker.Error{Kind: broker.TimedOut, Text: "the catalog cannot be reached", Unasked: true}, "service_unavailable"},
+		{broker.Errorf(broker.Unavailable, "no leader"), "service_unavailable"},
+	} {
+		if got := shortOf(tc.err); got != tc.want {
+			t.Errorf("%v: %s, want %s", tc.err, got, tc.want)
+		}
+	}
 }

@@ -22,6 +22,8 @@ type outboxes interface {
 	// Outboxes describes all that are not empty and whose oldest item has waited for at
 	// least so long. What some nodes know is returned with the errors of the others.
 	Outboxes(ctx context.Context, older time.Duration) ([]broker.OutboxStatus, error)
+	// UnknownOutboxes are those that nobody can tell of.
+	UnknownOutboxes() []broker.OutboxStatus
 }
 
 func (a *API) routeOutboxes() {
@@ -83,8 +85,8 @@ type stuckQueue struct {
 }
 
 // checkDeadLetters answers 200 while no dead letter of the cluster has waited in an outbox
-// for longer than older_than seconds, 60 by default. It fails also if a node that is not
-// known to be dead does not answer.
+// for longer than older_than seconds, 60 by default. It fails also if that is not known: a node that is not
+// known to be dead does not answer, or a queue that dead-letters has too few replicas that run.
 func (a *API) checkDeadLetters(w http.ResponseWriter, r *http.Request) {
 	u, err := a.authenticate(r)
 	if err == nil && !u.monitors() {
@@ -99,7 +101,8 @@ func (a *API) checkDeadLetters(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	list, err := a.cfg.Broker.Outboxes(r.Context(), older)
-	if err == nil && len(list) == 0 {
+	unknown := a.cfg.Broker.UnknownOutboxes()
+	if err == nil && len(list) == 0 && len(unknown) == 0 {
 		a.write(w, http.StatusOK, deadLettersHealth{Status: "ok"})
 		return
 	}
@@ -107,11 +110,16 @@ func (a *API) checkDeadLetters(w http.ResponseWriter, r *http.Request) {
 	for _, s := range list {
 		h.Queues = append(h.Queues, stuckQueue{s, s.Stuck()})
 	}
+	for _, s := range unknown {
+		h.Queues = append(h.Queues, stuckQueue{s, "not known: too few of the queue's replicas run"})
+	}
 	switch {
 	case len(list) > 0:
 		h.Reason = fmt.Sprintf("dead letters of %d queue(s) have waited for %v or longer", len(list), older)
-	default:
+	case err != nil:
 		h.Reason = "not every node answered: " + err.Error()
+	default:
+		h.Reason = fmt.Sprintf("whether dead letters of %d queue(s) wait is not known: too few replicas run", len(unknown))
 	}
 	a.write(w, http.StatusServiceUnavailable, h)
 }

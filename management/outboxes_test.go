@@ -14,9 +14,12 @@ import (
 // outboxBroker knows outboxes.
 type outboxBroker struct {
 	fakeBroker
-	list []broker.OutboxStatus
-	err  error
+	list    []broker.OutboxStatus
+	unknown []broker.OutboxStatus
+	err     error
 }
+
+func (f *outboxBroker) UnknownOutboxes() []broker.OutboxStatus { return f.unknown }
 
 func (f *outboxBroker) Outbox(_ context.Context, vhost, name string) (broker.OutboxStatus, error) {
 	for _, s := range f.list {
@@ -86,5 +89,11 @@ func TestOutboxes(t *testing.T) {
 	var h struct{ Status, Reason string }
 	if err := json.Unmarshal([]byte(body), &h); err != nil || status != 503 || h.Status != "failed" || h.Reason != "not every node answered: node c: timed out" {
 		t.Errorf("%d %s %v", status, body, err)
+	}
+	// Of a queue without a majority nobody knows: that is no health.
+	b.err, b.unknown = nil, []broker.OutboxStatus{{ID: 3, VHost: "/", Queue: "lost"}}
+	status, body, _ = f.do(t, "a", "monitor", "GET", "/api/health/checks/warren/dead-letters")
+	if status != 503 || !strings.Contains(body, "of 1 queue(s) wait is not known") || !strings.Contains(body, `"queue":"lost"`) || !strings.Contains(body, `"why":"not known`) {
+		t.Errorf("%d %s", status, body)
 	}
 }

@@ -2,7 +2,6 @@ package metrics
 
 import (
 	"slices"
-	"time"
 
 	"github.com/warrenmq/warren/broker"
 	"github.com/warrenmq/warren/dlx"
@@ -60,6 +59,8 @@ func (r *request) collect() []byte {
 	if r.mode != detailed {
 		s.identity(figures)
 		s.life()
+		s.cluster()
+		s.secrets()
 		s.log()
 		s.leaders()
 		s.repair()
@@ -173,7 +174,7 @@ func (s *scrape) resources() {
 	s.put(alarmDisk, truth(r.DiskAlarm))
 }
 
-// life puts what the node is doing as a whole, its certificates and its keys of gossip.
+// life puts what the node is doing as a whole.
 func (s *scrape) life() {
 	if s.cfg.Life != nil {
 		l := s.cfg.Life()
@@ -187,38 +188,11 @@ func (s *scrape) life() {
 			s.put(drainTime, took.Seconds(), step)
 		}
 	}
-	if s.cfg.Gossip != nil {
-		g := s.cfg.Gossip()
-		s.count(gossipKeys, uint64(g.Keys))
-		s.count(gossipUnopened, g.Unopened)
-		s.count(gossipFailures, g.Failures)
-	}
 	if s.cfg.Spans != nil {
 		if x := s.cfg.Spans(); x.On {
 			s.count(traceSpans, x.Ended, "ended")
 			s.count(traceSpans, x.Exported, "exported")
 			s.count(traceSpans, x.Failed, "failed")
-		}
-	}
-	if s.cfg.Logins != nil {
-		for _, l := range s.cfg.Logins() {
-			s.count(loginAttempts, l.Accepted+l.Failed+l.Held, l.Protocol)
-			s.count(loginsAccepted, l.Accepted, l.Protocol)
-			s.count(loginsFailed, l.Failed, l.Protocol)
-			s.count(loginsHeld, l.Held, l.Protocol)
-		}
-	}
-	if s.cfg.Passwords != nil {
-		p := s.cfg.Passwords()
-		s.count(passwordChecks, p.Computed, "computed")
-		s.count(passwordChecks, p.Remembered, "remembered")
-		s.count(passwordChecks, p.Busy, "busy")
-	}
-	if s.cfg.Certificates != nil {
-		for _, c := range s.cfg.Certificates() {
-			s.put(certExpiry, time.Until(c.NotAfter).Seconds(), c.Use)
-			s.count(certReloads, c.Reloads, c.Use)
-			s.count(certFailures, c.Failures, c.Use)
 		}
 	}
 }

@@ -43,13 +43,6 @@ type Leaders struct {
 	SearchesMS float64
 }
 
-// Certificate is one that the node shows.
-type Certificate struct {
-	Use               string // "clients" or "nodes"
-	NotAfter          time.Time
-	Reloads, Failures uint64
-}
-
 // Life is what a node is doing as a whole.
 type Life struct {
 	State  string
@@ -71,21 +64,6 @@ type Repair struct {
 	FillWait  time.Duration
 }
 
-// Logins are those by one protocol.
-type Logins struct {
-	Protocol               string
-	Accepted, Failed, Held uint64
-}
-
-// Passwords are what became of costly password hashes.
-type Passwords struct{ Computed, Remembered, Busy uint64 }
-
-// Gossip are figures about the keys of gossip.
-type Gossip struct {
-	Keys               int
-	Unopened, Failures uint64
-}
-
 // Spans are what became of the spans of traces.
 type Spans struct {
 	On                      bool // messages are traced
@@ -100,9 +78,10 @@ type Config struct {
 	Store     func() store.Stats
 	Raft      func() []Raft
 	Leaders   func() Leaders
-	// Life and Repair may be nil.
-	Life   func() Life
-	Repair func() Repair
+	// Life, Cluster and Repair may be nil.
+	Life    func() Life
+	Cluster func() Cluster
+	Repair  func() Repair
 	// GRPC, Certificates, Gossip, Spans, Logins and Passwords may be nil.
 	GRPC         func() GRPC
 	Logins       func() []Logins

@@ -119,6 +119,13 @@ func fake() Config {
 		Life: func() Life {
 			return Life{State: "drained", States: []string{"serving", "drained"}, Unready: "disk", Unreadies: []string{"catalog", "disk"}, Steps: map[string]time.Duration{"leaders": 1500 * time.Millisecond}}
 		},
+		Cluster: func() Cluster { return Cluster{Running: 4, Down: 1, Leaving: 2, Voters: 3} },
+		Certificates: func() []Certificate {
+			return []Certificate{
+				{Use: "clients", NotAfter: time.Now().Add(time.Hour)},
+				{Use: "nodes", NotAfter: time.Now().Add(time.Hour), Authorities: time.Now().Add(-90 * time.Minute)},
+			}
+		},
 		Repair: func() Repair {
 			return Repair{
 				Plans: map[string]uint64{"down": 3}, Refused: 1, Queues: map[string]int{"waiting": 8}, FillBytes: 99, FillWait: 2500 * time.Millisecond,
@@ -166,10 +173,11 @@ func TestForms(t *testing.T) {
 			"warren_dead_letter_move_seconds_sum 0.007", "warren_dead_letter_move_seconds_count 3",
 			`warren_store_sync_seconds_bucket{le="0.000256"} 4`, "rabbitmq_alarms_memory_used_watermark 1",
 			`warren_repair_plans_total{reason="down"} 3`, "warren_repair_plans_refused_total 1", `warren_repair_queues{state="waiting"} 8`,
+			`warren_nodes{state="running"} 4`, `warren_nodes{state="down"} 1`, `warren_nodes{state="leaving"} 2`, "warren_catalog_voters 3", `warren_certificate_expiry_seconds{use="clients"} 3`, `warren_authority_expiry_seconds{use="nodes"} -5`,
 			"warren_replica_fill_bytes_total 99", "warren_replica_fill_wait_seconds_total 2.5",
 			"process_open_fds", "go_goroutines", "rabbitmq_channel_messages_unacked 5", "rabbitmq_channel_messages_unconfirmed 6", "rabbitmq_channel_consumers 1",
 			`rabbitmq_global_publishers{protocol="amqp091"} 1`, "rabbitmq_channel_messages_published_total 11",
-		}, []string{`queue="a"`, "connection=", "prefetch"}},
+		}, []string{`queue="a"`, "connection=", "prefetch", `authority_expiry_seconds{use="clients"`}},
 		{"/metrics/per-object", []string{
 			`rabbitmq_identity_info{rabbitmq_cluster="c",rabbitmq_cluster_permanent_id="c",rabbitmq_endpoint="per-object",rabbitmq_node="n1"} 1`,
 			`rabbitmq_queue_messages_ready{queue="a",vhost="/"} 3`, `rabbitmq_queue_messages_ready{queue="b",vhost="v"} 5`,

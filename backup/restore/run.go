@@ -33,7 +33,7 @@ type Result struct {
 }
 
 // Run makes dir the data folder of the node of that name. The error is bootstrap.ErrRestored, with a result, if it is that already,
-// bootstrap.ErrNotEmpty if it is something else, and matches backup.ErrMalformed if the backup is to blame. After an error the folder is no node's; Run
+// bootstrap.ErrTaken or ErrNotEmpty if it is something else, and matches backup.ErrMalformed if the backup is to blame. After an error the folder is no node's; Run
 // can be done again.
 func Run(from io.Reader, dir, name string, o Options, log *slog.Logger) (res Result, err error) {
 	if err := o.Validate(); err != nil {

@@ -34,7 +34,13 @@ func TestBoard(t *testing.T) {
 	b.Heard("n2", DiskLow)
 	now = now.Add(Stale)
 	check("an old word", "low on disk")
+	if b.Of("n2") != DiskLow || b.Of("n3") != 0 {
+		t.Errorf("n2 is short of %b, n3 of %b", b.Of("n2"), b.Of("n3"))
+	}
 	now = now.Add(time.Millisecond)
+	if b.Of("n2") != 0 {
+		t.Error("a stale word counts")
+	}
 	check("a stale word", "")
 }
 

@@ -108,6 +108,17 @@ func (b *Board) Heard(node string, s Set) {
 	b.others[node] = word{s, b.now()}
 }
 
+// Of returns what another node is short of as far as that counts here: none if its word is stale.
+func (b *Board) Of(node string) Set {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	w, ok := b.others[node]
+	if !ok || b.now().Sub(w.heard) > Stale {
+		return 0
+	}
+	return w.set
+}
+
 // Forget drops the alarms of a node that is dead.
 func (b *Board) Forget(node string) { b.Heard(node, 0) }
 

@@ -17,6 +17,9 @@ const restoringFile = "RESTORING"
 // ErrRestored tells that a folder is what it would be made.
 var ErrRestored = errors.New("this node is restored from that backup already")
 
+// ErrTaken tells that a folder is a node's already, and not the one that it would be made.
+var ErrTaken = errors.New("data directory has a node identity")
+
 // ErrRestoredLater tells that a cluster has begun from a backup without this folder: it was restored for a node of the same name, which has voted and
 // confirmed since with another one. With this one it would not know of that.
 var ErrRestoredLater = errors.New("this folder was restored after its cluster had begun with another one of this node")
@@ -59,7 +62,7 @@ type Restoring struct {
 }
 
 // BeginRestore takes an empty folder, or one in which a restore was cut off and which is emptied. ErrRestored tells that all is
-// done; the caller ends with Commit or Close. The parts are the caller's to make, in the folders that Part names.
+// done, ErrTaken or ErrNotEmpty that the folder is something else; the caller ends with Commit or Close. The parts are the caller's to make, in the folders that Part names.
 func BeginRestore(dir string, as Restored) (r *Restoring, err error) {
 	rec, err := as.record()
 	if err != nil {
@@ -87,7 +90,7 @@ func (r *Restoring) begin() error {
 		if err == nil && old.Storage == r.rec.Storage && (r.made(old.Restored) || r.made(old.Cluster)) {
 			return errors.Join(ErrRestored, r.finish())
 		}
-		return fmt.Errorf("%w: it is a node's: %s", ErrNotEmpty, r.dir)
+		return r.taken(old, err)
 	case !errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("read the node's identity: %w", err)
 	}
@@ -113,6 +116,20 @@ func (r *Restoring) begin() error {
 		return fmt.Errorf("mark the data directory: %w", err)
 	}
 	return nil
+}
+
+// taken refuses a folder that has the identity old, or one that cannot be read.
+func (r *Restoring) taken(old record, err error) error {
+	const advice = "give this one an empty data-dir"
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w, and it cannot be read: %s: %w", ErrTaken, r.dir, err)
+	case old.Node != r.rec.Node:
+		return fmt.Errorf("%w: %s is of node '%s': %s", ErrTaken, r.dir, old.Node, advice)
+	case old.Restored != nil || old.Storage == r.rec.Storage:
+		return fmt.Errorf("%w: %s was restored from another backup, or with other options (--nodes, --replicas, --zones, --salt): restore all nodes with the same ones, each into an empty data-dir", ErrTaken, r.dir)
+	}
+	return fmt.Errorf("%w: %s is this node's in another cluster: %s", ErrTaken, r.dir, advice)
 }
 
 // made tells whether a folder that was made for cluster p is what it would be made now.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -70,12 +71,17 @@ func TestBeginRestore(t *testing.T) {
 		t.Errorf("done by an older program: %v", err)
 	}
 	newer.Formerly = other
-	if _, err := begin(newer); !errors.Is(err, ErrNotEmpty) {
+	if _, err := begin(newer); !errors.Is(err, ErrTaken) {
 		t.Errorf("done for another cluster: %v", err)
 	}
 	again := as
 	again.ClusterID = other
-	if _, err := begin(again); !errors.Is(err, ErrNotEmpty) {
+	if _, err := begin(again); !errors.Is(err, ErrTaken) || !strings.Contains(err.Error(), "with other options") {
+		t.Errorf("with other options: %v", err)
+	}
+	second := as
+	second.Node, second.Storage = "n2", other
+	if _, err := begin(second); !errors.Is(err, ErrTaken) || !strings.Contains(err.Error(), "of node 'n1'") {
 		t.Errorf("over another node: %v", err)
 	}
 	i, err := OpenIdentity(dir, "n1", testPart)

@@ -11,6 +11,8 @@ import (
 type Lag struct {
 	// Behind counts the replicas that miss more entries than asked about, or whose leader did not say.
 	Behind int
+	// Unreached counts those whose leader cannot be asked: it is dead, or cut off from this node.
+	Unreached int
 	// Leaderless counts those whose leader is not known.
 	Leaderless int
 }
@@ -32,10 +34,11 @@ func (h *Host) Behind(ctx context.Context, entries uint64) (l Lag) {
 	var wg sync.WaitGroup
 	for n, groups := range led {
 		wg.Go(func() {
-			behind := h.behind(ctx, n, groups, entries)
+			behind, unreached := h.behind(ctx, n, groups, entries)
 			mu.Lock()
 			defer mu.Unlock()
 			l.Behind += behind
+			l.Unreached += unreached
 		})
 	}
 	wg.Wait()
@@ -43,7 +46,7 @@ func (h *Host) Behind(ctx context.Context, entries uint64) (l Lag) {
 }
 
 // behind is Behind for the groups that one node leads.
-func (h *Host) behind(ctx context.Context, n transport.NodeID, groups []*Group, entries uint64) (behind int) {
+func (h *Host) behind(ctx context.Context, n transport.NodeID, groups []*Group, entries uint64) (behind, unreached int) {
 	for len(groups) > 0 {
 		part := groups[:min(len(groups), statusGroupsMax)]
 		groups = groups[len(part):]
@@ -52,7 +55,11 @@ func (h *Host) behind(ctx context.Context, n transport.NodeID, groups []*Group, 
 			ids[i] = g.spec.ID
 		}
 		all, err := h.askStatus(ctx, n, 0, ids)
-		if err != nil {
+		switch {
+		case err != nil && !h.reachable(n):
+			unreached += len(part)
+			continue
+		case err != nil:
 			behind += len(part)
 			continue
 		}
@@ -64,5 +71,5 @@ func (h *Host) behind(ctx context.Context, n transport.NodeID, groups []*Group, 
 			}
 		}
 	}
-	return behind
+	return behind, unreached
 }

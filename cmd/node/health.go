@@ -70,7 +70,7 @@ func (h checks) Listening() (list []management.Listener) {
 }
 
 // CertificateExpiry implements management.Health.
-func (h checks) CertificateExpiry(protocol string) (time.Time, bool) {
+func (h checks) CertificateExpiry(protocol string) (certificate, authorities time.Time) {
 	var source *certs.Source
 	switch protocol {
 	case "amqp/ssl", "https", "grpc":
@@ -79,7 +79,7 @@ func (h checks) CertificateExpiry(protocol string) (time.Time, bool) {
 		source = h.n.nodeTLS
 	}
 	if source == nil {
-		return time.Time{}, false
+		return time.Time{}, time.Time{}
 	}
-	return source.Stats().NotAfter, true
+	return source.Stats().NotAfter, h.n.authoritiesEnd(source)
 }

@@ -50,7 +50,7 @@ func (n *running) metricsConfig() metrics.Config {
 				DiskLimit: uint64(diskReserve(n.cfg.DataDir)), MemoryLimit: n.alarms.gauge.Watermark,
 			}
 		},
-		Resources: n.resources, Gateway: n.amqp.Stats, Store: n.store.Stats, Raft: n.replicas, Leaders: n.leaderships, Life: n.life, Repair: n.repairs, Broker: n.broker,
+		Resources: n.resources, Gateway: n.amqp.Stats, Store: n.store.Stats, Raft: n.replicas, Leaders: n.leaderships, Life: n.life, Cluster: n.clusterFigures, Repair: n.repairs, Broker: n.broker,
 		GRPC: func() metrics.GRPC {
 			f := n.grpc.Figures()
 			return metrics.GRPC{Connections: f.Connections, Streams: f.Sessions, Accepted: f.Accepted}
@@ -103,6 +103,24 @@ func (n *running) exchangesOf(vhost string) (list []metrics.Exchange) {
 		list = append(list, e)
 	}
 	return list
+}
+
+// clusterFigures are the nodes of the cluster as this one sees them.
+func (n *running) clusterFigures() (c metrics.Cluster) {
+	cat := n.catalog.Load()
+	for node := range cat.View().Nodes() {
+		switch {
+		case node.Superseded:
+		case node.State == catalog.NodeLeaving:
+			c.Leaving++
+		case n.runs(node.ID):
+			c.Running++
+		default:
+			c.Down++
+		}
+	}
+	c.Voters = len(cat.Voters())
+	return c
 }
 
 // Of the figure of replicas that lag: how old it may be when it is read, and how long other nodes have to answer.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/warrenmq/warren/catalog"
+	"github.com/warrenmq/warren/cluster/alarm"
 	"github.com/warrenmq/warren/cluster/detector"
 	"github.com/warrenmq/warren/management"
 	"github.com/warrenmq/warren/stats"
@@ -104,6 +105,12 @@ func (n *running) Stats() management.NodeStats {
 	r := n.sampler.Rates(stats.Key{Kind: stats.Process})
 	s.SetRates(&r)
 	return s
+}
+
+// Alarms are what another node last said that it is short of.
+func (n *running) Alarms(id string) (memory, disk bool) {
+	s := n.alarms.board.Of(id)
+	return s&alarm.MemoryLow != 0, s&alarm.DiskLow != 0
 }
 
 // use is what this process has and uses.

@@ -51,6 +51,10 @@ func (n *running) readiness() readiness {
 	case p == starting || !n.ready.Load():
 		return notReady("starting", "starting: %s", *n.starting.Load())
 	}
+	// Before the catalog, which usually has the same disk and hears nothing while it hangs.
+	if late := n.store.SyncOutstanding(); late > diskSilence {
+		return notReady("disk", "the disk has not answered for %v", late.Round(100*time.Millisecond))
+	}
 	cat := n.catalog.Load()
 	switch silent := cat.Unheard(); {
 	case cat.LeaderID() == "":
@@ -64,12 +68,9 @@ func (n *running) readiness() readiness {
 		open, all := n.broker.Opening()
 		return notReady("queue logs", "starting: queue logs %d of %d", open, all)
 	}
-	if late := n.store.SyncOutstanding(); late > diskSilence {
-		return notReady("disk", "the disk has not answered for %v", late.Round(100*time.Millisecond))
-	}
 	if !n.caughtUp.Load() {
 		return notReady("catching up", "starting: %d queues have more to catch up with, of %d the leader is not known",
-			n.lag.Load().Behind, n.lag.Load().Leaderless)
+			n.lag.Load().Behind+n.lag.Load().Unreached, n.lag.Load().Leaderless)
 	}
 	return readiness{Status: "ok"}
 }
@@ -90,7 +91,7 @@ func (n *running) awaitLogs(ctx context.Context) {
 			lag := n.host.Behind(ask, gateEntries)
 			cancel()
 			n.lag.Store(&lag)
-			if lag.Behind == 0 && (lag.Leaderless == 0 || time.Since(opened) > gateLeaderless) {
+			if lag.Behind+lag.Unreached == 0 && (lag.Leaderless == 0 || time.Since(opened) > gateLeaderless) {
 				break
 			}
 		}
@@ -101,8 +102,8 @@ func (n *running) awaitLogs(ctx context.Context) {
 		}
 		wait = min(2*wait, 200*time.Millisecond)
 	}
-	if lag := n.lag.Load(); lag.Behind > 0 || !n.broker.Hosting() {
-		n.log.Warn("replicas are still behind, but the node has waited long enough", "queues", lag.Behind)
+	if lag := n.lag.Load(); lag.Behind+lag.Unreached > 0 || !n.broker.Hosting() {
+		n.log.Warn("replicas are still behind, but the node has waited long enough", "queues", lag.Behind+lag.Unreached)
 	}
 	n.caughtUp.Store(true)
 	n.log.Info("caught up", "after", time.Since(begun))

@@ -165,8 +165,18 @@ func (n *running) certificates() (list []metrics.Certificate) {
 	}{{"clients", n.clientTLS}, {"nodes", n.nodeTLS}} {
 		if c.source != nil {
 			s := c.source.Stats()
-			list = append(list, metrics.Certificate{Use: c.use, NotAfter: s.NotAfter, Reloads: s.Reloads, Failures: s.Failures})
+			list = append(list, metrics.Certificate{
+				Use: c.use, NotAfter: s.NotAfter, Authorities: n.authoritiesEnd(c.source), Reloads: s.Reloads, Failures: s.Failures,
+			})
 		}
 	}
 	return list
+}
+
+// authoritiesEnd is when the next of the authorities of a source expires, zero if nobody is checked by them.
+func (n *running) authoritiesEnd(source *certs.Source) time.Time {
+	if source == n.clientTLS && n.clientAuth() == tls.NoClientCert {
+		return time.Time{}
+	}
+	return source.Stats().Authorities
 }

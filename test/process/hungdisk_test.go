@@ -2,6 +2,7 @@ package process
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -89,4 +90,35 @@ func TestHungDiskOfTheCatalog(t *testing.T) {
 		}
 	}
 	plainQueue(s, "after", nil)
+}
+
+// TestChangeThroughANodeWithAHungDisk has an operator ask a node whose disk hangs for a change. The others make it and the node cannot see that: the operator is told
+// that it may have been made, and the node that its disk is the reason why it is not ready.
+func TestChangeThroughANodeWithAHungDisk(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 3, breakable(t))
+	startAll(t, c)
+	leader := c.ByName(statusOf(t, c.Node(0)).Warren.Leader)
+	var hung *cluster.Node
+	for _, n := range c.Nodes() {
+		if n != leader {
+			hung = n
+		}
+	}
+	s := at(t, leader)
+	q := plainQueue(s, "q", nil)
+	setDisk(t, hung, cluster.Disk{SyncDelay: 10 * time.Minute})
+	s.fill(q, "for its disk to hang at")
+	code, _, failure := ctl(t, hung, "add_user", "late", "secret")
+	if code != 75 || !strings.Contains(failure, "may have been made") {
+		t.Errorf("exit code %d: %s", code, failure)
+	}
+	await(t, timeoutReply, "the others have the user", func() bool {
+		_, users, _ := ctl(t, leader, "list_users", "--silent")
+		return strings.Contains(users, "late")
+	})
+	_, _, why := ctl(t, hung, "check_if_node_is_ready")
+	if !strings.Contains(why, "the disk has not answered") {
+		t.Errorf("the node is not ready because %s", why)
+	}
 }

@@ -91,3 +91,66 @@ func TestAlertsOfLostNodes(t *testing.T) {
 	start()
 	awaitAlerts(t, c)
 }
+
+// firing are the alerts of both files that fire by what was scraped, without the file's name.
+func firing(t *testing.T, s *scraped) map[string]bool {
+	t.Helper()
+	fires := map[string]bool{}
+	engine := newEngine()
+	for name, expr := range alertExpressions(t) {
+		numbers, err := s.evaluate(t.Context(), engine, expr)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if len(numbers) > 0 {
+			fires[name] = true
+		}
+	}
+	return fires
+}
+
+// wantFiring checks that an alert fires, or does not, in both files.
+func wantFiring(t *testing.T, s *scraped, name string, want bool) {
+	t.Helper()
+	fires := firing(t, s)
+	for _, file := range []string{"chart, ", "plain, "} {
+		if fires[file+name] != want {
+			t.Errorf("%s%s fires: %t, want %t; all: %v", file, name, !want, want, fires)
+		}
+	}
+}
+
+// A node that Prometheus does not know, as it does not know a pod without an address, is missed, and so are all of them. A node that begins again and again is told
+// of although it answers whenever it is asked.
+func TestAlertsOfNodesThatAreNotSeenDown(t *testing.T) {
+	c := threeNodes(t)
+	scrape := func(s *scraped, nodes []*cluster.Node) {
+		t.Helper()
+		if err := s.scrape(t.Context(), nodes); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all := &scraped{series: map[string]*storedSeries{}}
+	scrape(all, c.Nodes())
+	for _, name := range []string{"WarrenNodeNotScraped", "WarrenNodesAbsent", "WarrenNodeRestarts", "WarrenCatalogVotersMissing"} {
+		wantFiring(t, all, name, false)
+	}
+	some := &scraped{series: map[string]*storedSeries{}}
+	scrape(some, c.Nodes()[:2])
+	wantFiring(t, some, "WarrenNodeNotScraped", true)
+	wantFiring(t, some, "WarrenNodesAbsent", false)
+	wantFiring(t, &scraped{series: map[string]*storedSeries{}, last: time.Now()}, "WarrenNodesAbsent", true)
+	for range 3 {
+		n := c.Node(2)
+		if err := n.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.StartAll(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		wantFiring(t, all, "WarrenNodeRestarts", false)
+		scrape(all, c.Nodes())
+	}
+	wantFiring(t, all, "WarrenNodeRestarts", true)
+	wantFiring(t, all, "WarrenNodeDown", false)
+}

@@ -23,7 +23,7 @@ import (
 var fire = []string{"WarrenDeadLettersDropped", "WarrenDeadLettersStuck"}
 
 // rareMetrics are asked for by dashboards or alerts, and nodes that have neither TLS nor a trouble do not have them.
-var rareMetrics = []string{"warren_certificate_expiry_seconds", "warren_certificate_reload_failures_total"}
+var rareMetrics = []string{"warren_certificate_expiry_seconds", "warren_authority_expiry_seconds", "warren_certificate_reload_failures_total"}
 
 // mayBeEmpty are panels that show nothing while nothing is wrong, or has been used.
 var mayBeEmpty = []string{

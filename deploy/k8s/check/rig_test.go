@@ -62,7 +62,7 @@ var scrapePaths = []string{
 func (s *scraped) scrape(ctx context.Context, nodes []*cluster.Node) error {
 	s.last = time.Now()
 	for _, n := range nodes {
-		target := labels.FromStrings("job", "warren-nodes", "namespace", "default", "instance", n.HTTP(), "pod", n.Name)
+		target := labels.FromStrings("job", "warren-nodes", "namespace", "default", "endpoint", "health", "instance", n.HTTP(), "pod", n.Name)
 		up := labels.NewBuilder(target).Set(labels.MetricName, "up").Labels()
 		if !n.Running() {
 			s.add(up, 0)
