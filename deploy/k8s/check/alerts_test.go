@@ -2,6 +2,7 @@ package check
 
 import (
 	"context"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -153,4 +154,38 @@ func TestAlertsOfNodesThatAreNotSeenDown(t *testing.T) {
 	}
 	wantFiring(t, all, "WarrenNodeRestarts", true)
 	wantFiring(t, all, "WarrenNodeDown", false)
+}
+
+// A node that was drained and that nobody revived is told of, as what it is.
+func TestAlertOfANodeThatIsLeftInMaintenance(t *testing.T) {
+	c := threeNodes(t)
+	maintain := func(method string) {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), method, c.Node(1).HTTP()+"/api/warren/maintenance?for=10", http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.SetBasicAuth("guest", "guest")
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := resp.Body.Close(); err != nil || resp.StatusCode/100 != 2 {
+			t.Fatal(resp.Status, err)
+		}
+	}
+	look := func(want bool) {
+		t.Helper()
+		s := &scraped{series: map[string]*storedSeries{}}
+		if err := s.scrape(t.Context(), c.Nodes()); err != nil {
+			t.Fatal(err)
+		}
+		wantFiring(t, s, "WarrenNodeInMaintenance", want)
+		wantFiring(t, s, "WarrenNodeNotReady", false)
+	}
+	look(false)
+	maintain(http.MethodPut)
+	look(true)
+	maintain(http.MethodDelete)
+	look(false)
 }
