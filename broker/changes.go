@@ -18,6 +18,11 @@ func (m Mark) Revision() uint64 {
 	return m.view.Revision()
 }
 
+// MayEnter is [Broker.MayEnter] as it was then: what was deleted with a virtual host is news to those who could see it.
+func (m Mark) MayEnter(user, vhost string) bool {
+	return m.view != nil && m.view.Permission(vhost, user) != nil
+}
+
 // Change is something that is different in a later state.
 type Change struct {
 	Kind   string `json:"kind"`   // "queue", "policy", "operator_policy" or "vhost"

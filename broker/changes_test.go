@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/warrenmq/warren/amqp"
+	"github.com/warrenmq/warren/auth"
+	"github.com/warrenmq/warren/catalog"
 	"github.com/warrenmq/warren/policy"
 )
 
@@ -82,6 +84,29 @@ func TestChangesOfAQueueDeclaredAnew(t *testing.T) {
 		if name := fmt.Sprint("q", i); last[name] != "created" {
 			t.Errorf("%s: %q is told last", name, last[name])
 		}
+	}
+}
+
+// A state of before knows who could enter a virtual host that is deleted now.
+func TestMarkKnowsWhoCouldEnter(t *testing.T) {
+	b := newBroker(t)
+	if _, err := b.PutVhost(t.Context(), "v", VhostSettings{}); err != nil {
+		t.Fatal(err)
+	}
+	propose(t, b, &catalog.PutUser{User: auth.User{Name: "u"}})
+	if _, err := b.PutPermission(t.Context(), "v", "u", "", "", ""); err != nil {
+		t.Fatal(err)
+	}
+	m := b.Mark()
+	if err := b.DeleteVhost(t.Context(), "v"); err != nil {
+		t.Fatal(err)
+	}
+	changes, now, _ := b.ChangesSince(m, 10)
+	if !slices.Contains(changes, Change{"vhost", "deleted", "v", "v"}) {
+		t.Errorf("%v", changes)
+	}
+	if !m.MayEnter("u", "v") || m.MayEnter("other", "v") || now.MayEnter("u", "v") || (Mark{}).MayEnter("u", "v") {
+		t.Error("who may enter is mixed up")
 	}
 }
 

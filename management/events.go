@@ -121,11 +121,12 @@ func (s *eventStream) run() error {
 
 // tick sends what has changed since the last one, and now and then the overview.
 func (s *eventStream) tick(overview bool) error {
-	list, now, all := s.a.cfg.Broker.ChangesSince(s.mark, changesMax)
-	moved := now.Revision() != s.mark.Revision()
+	was := s.mark
+	list, now, all := s.a.cfg.Broker.ChangesSince(was, changesMax)
+	moved := now.Revision() != was.Revision()
 	s.mark = now
 	for _, c := range list {
-		if !s.a.sees(s.user, c.VHost) {
+		if !s.a.sees(s.user, c.VHost) && (c.Action != "deleted" || !was.MayEnter(s.user.Name, c.VHost)) {
 			continue
 		}
 		if err := s.send("change", c); err != nil {

@@ -215,12 +215,14 @@ var (
 )
 
 func (w *watch) lookAtCatalog() {
-	list, now, all := w.s.broker.ChangesSince(w.mark, changesMax)
-	moved := now.Revision() != w.mark.Revision()
+	was := w.mark
+	list, now, all := w.s.broker.ChangesSince(was, changesMax)
+	moved := now.Revision() != was.Revision()
 	w.mark = now
 	sees := w.sight()
 	for _, c := range list {
-		if sees(c.VHost) {
+		saw := c.Action == "deleted" && (w.vhost == "" || w.vhost == c.VHost) && was.MayEnter(w.caller.user.Name, c.VHost)
+		if saw || sees(c.VHost) {
 			w.tell(&warrenv1.Event{Kind: changeKinds[c.Kind], Action: changeActions[c.Action], Vhost: c.VHost, Name: c.Name})
 		}
 	}

@@ -45,6 +45,7 @@ func TestGRPC(t *testing.T) {
 		{"requests that were kept back", rpcKeptBack},
 		{"status", rpcStatus},
 		{"watch", rpcWatch},
+		{"watch of a virtual host that is deleted", rpcWatchedVhost},
 		{"logins and permissions", rpcLogins},
 		{"bad requests", rpcBadRequests},
 		{"a client that reads nothing", rpcSilentClient},

@@ -118,3 +118,28 @@ func rpcWatch(t *testing.T, c *cluster.Cluster) {
 		}
 	}
 }
+
+// rpcWatchedVhost: who could see a virtual host is told that it is deleted with its queues, although nobody may see it then.
+func rpcWatchedVhost(t *testing.T, c *cluster.Cluster) {
+	r := &usersRig{at(t, c.Node(0)), c.Nodes()}
+	user, vhost := r.user("looker", "", "", ""), r.name("v")
+	mustCtl(t, r.nodes[1], "set_user_tags", user, "management")
+	mustCtl(t, r.nodes[1], "add_vhost", vhost)
+	mustCtl(t, r.nodes[1], "set_permissions", "-p", vhost, user, ".*", ".*", ".*")
+	looker := rpcAt(t, c.Node(1), user, passwordFirst)
+	q := &warrenv1.QueueDeclaration{Name: "q", Durable: true}
+	if _, err := looker.topology.DeclareQueue(looker.ctx, &warrenv1.DeclareQueueRequest{Vhost: vhost, Queue: q}); err != nil {
+		t.Fatal(err)
+	}
+	w := looker.watcher(&warrenv1.WatchRequest{
+		Kinds: []warrenv1.EventKind{warrenv1.EventKind_EVENT_KIND_QUEUE, warrenv1.EventKind_EVENT_KIND_VHOST}, Vhost: &vhost,
+	})
+	mustCtl(t, r.nodes[0], "delete_vhost", vhost)
+	gone := map[warrenv1.EventKind]bool{}
+	w.until("the deletion of the queue and the virtual host", func(e *warrenv1.Event) bool {
+		if e.GetVhost() == vhost && e.GetAction() == warrenv1.EventAction_EVENT_ACTION_DELETED {
+			gone[e.GetKind()] = true
+		}
+		return len(gone) == 2
+	})
+}
