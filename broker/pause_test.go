@@ -8,6 +8,7 @@ import (
 // TestPauseQueue: from the answer on nothing is handed out, lists and events say so, twice is once, and an exclusive queue is refused.
 func TestPauseQueue(t *testing.T) {
 	b := newBroker(t)
+	atNewestLevel(t, b)
 	c := dial(t, b)
 	for _, durable := range []bool{true, false} {
 		name := map[bool]string{true: "stays", false: "fleeting"}[durable]

@@ -3,6 +3,7 @@ package process
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"strconv"
 	"strings"
@@ -14,10 +15,17 @@ import (
 	"github.com/warrenmq/warren/test/cluster"
 )
 
-// blockedSession is a session that hears of connection.blocked.
+// blockedSession is a session that hears of connection.blocked. Its library, while it waits in a write, hears no heartbeats and gives up after three intervals
+// (amqp091-go: Connection.heartbeater): so they are as long as the node's.
 func blockedSession(t *testing.T, n *cluster.Node) (*session, <-chan amqp.Blocking) {
 	t.Helper()
-	s := at(t, n)
+	conn, err := amqp.DialConfig(n.URL(), amqp.Config{Heartbeat: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	s := &session{T: t, to: target{name: n.Name, url: n.URL(), warren: true}, conn: conn, id: fmt.Sprintf("t%08x", rand.Uint32())}
+	s.ch = s.channel(conn)
 	t.Cleanup(func() {
 		if t.Failed() {
 			_ = n.Kill() // a connection that is blocked could not be closed
