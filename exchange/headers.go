@@ -3,6 +3,7 @@ package exchange
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -126,15 +127,50 @@ func (h *headersBinding) matches(headers amqp.Table) bool {
 }
 
 // sameValue compares the value in a binding with the one in a message. A void in
-// the binding asks for presence only; integers are equal whatever their
-// width.
+// the binding asks for presence only. As in RabbitMQ the type on the wire does not matter: whole numbers and timestamps are equal
+// whatever their width, numbers with a fraction too, and a string is equal to the bytes of it.
 func sameValue(want, have any) bool {
 	if want == nil {
 		return true
 	}
-	if n, ok := amqp.AsInt64(want); ok {
-		m, ok := amqp.AsInt64(have)
+	if n, ok := whole(want); ok {
+		m, ok := whole(have)
 		return ok && n == m
 	}
+	if s, ok := text(want); ok {
+		r, ok := text(have)
+		return ok && s == r
+	}
+	if x, ok := fraction(want); ok {
+		y, ok := fraction(have)
+		return ok && x == y
+	}
 	return amqp.EqualValues(want, have)
+}
+
+func whole(v any) (n int64, ok bool) {
+	if t, ok := v.(amqp.Timestamp); ok {
+		return int64(t), t <= math.MaxInt64
+	}
+	return amqp.AsInt64(v)
+}
+
+func text(v any) (s string, ok bool) {
+	switch v := v.(type) {
+	case string:
+		return v, true
+	case []byte:
+		return string(v), true
+	}
+	return "", false
+}
+
+func fraction(v any) (x float64, ok bool) {
+	switch v := v.(type) {
+	case float32:
+		return float64(v), true
+	case float64:
+		return v, true
+	}
+	return 0, false
 }

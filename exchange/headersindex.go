@@ -40,18 +40,18 @@ func conditionOf(f *amqp.Field) (is fieldIs, ok bool) {
 // valueOf returns which value a field has, as sameValue compares them; false if it has one that is compared at length.
 func valueOf(f *amqp.Field) (is fieldIs, ok bool) {
 	is.name = f.Name
-	switch v := f.Value.(type) {
-	case string:
-		is.kind, is.text = textValue, v
+	if is.text, ok = text(f.Value); ok {
+		is.kind = textValue
 		return is, true
-	case bool:
+	}
+	if v, ok := f.Value.(bool); ok {
 		if is.kind = boolValue; v {
 			is.n = 1
 		}
 		return is, true
 	}
 	is.kind = intValue
-	is.n, ok = amqp.AsInt64(f.Value)
+	is.n, ok = whole(f.Value)
 	return is, ok
 }
 

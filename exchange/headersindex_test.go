@@ -14,7 +14,7 @@ import (
 // TestHeadersIndexAgrees compares what the index finds with a look at each binding.
 func TestHeadersIndexAgrees(t *testing.T) {
 	value := rapid.SampledFrom([]any{
-		nil, "", "a", "b", int8(1), int64(1), uint16(2), int32(-1), true, false, 1.5, float32(1), []byte("a"), amqp.Array{"a"}, amqp.Table{},
+		nil, "", "a", "b", int8(1), int64(1), uint16(2), int32(-1), true, false, 1.5, float32(1.5), float32(1), []byte("a"), amqp.Timestamp(1), amqp.Array{"a"}, amqp.Table{},
 	})
 	field := rapid.Custom(func(t *rapid.T) amqp.Field {
 		return amqp.Field{Name: rapid.SampledFrom([]string{"k", "l", "m", "x-n"}).Draw(t, "name"), Value: value.Draw(t, "value")}

@@ -2,6 +2,7 @@ package exchange
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -80,6 +81,11 @@ func TestHeaders(t *testing.T) {
 		"integer widths":           {amqp.Table{f("a", int64(1))}, amqp.Table{f("a", int16(1))}, true},
 		"unsigned":                 {amqp.Table{f("a", uint8(200))}, amqp.Table{f("a", int32(200))}, true},
 		"string is no integer":     {amqp.Table{f("a", "1")}, amqp.Table{f("a", int32(1))}, false},
+		"integer and timestamp":    {amqp.Table{f("a", int64(7))}, amqp.Table{f("a", amqp.Timestamp(7))}, true},
+		"timestamp beyond":         {amqp.Table{f("a", int64(-1))}, amqp.Table{f("a", amqp.Timestamp(math.MaxUint64))}, false},
+		"widths of fractions":      {amqp.Table{f("a", 1.5)}, amqp.Table{f("a", float32(1.5))}, true},
+		"bytes":                    {amqp.Table{f("a", "v")}, amqp.Table{f("a", []byte("v"))}, true},
+		"other bytes":              {amqp.Table{f("a", []byte("v"))}, amqp.Table{f("a", "w")}, false},
 		"nested":                   {amqp.Table{f("a", amqp.Array{"x"})}, amqp.Table{f("a", amqp.Array{"x"})}, true},
 		"bool":                     {amqp.Table{f("a", true)}, amqp.Table{f("a", false)}, false},
 	} {

@@ -82,8 +82,8 @@ type Config struct {
 	StreamWait time.Duration
 	// AnswerWait is how long a Raft request waits for its answer; 10 s.
 	AnswerWait time.Duration
-	// VoteHold is how long a refused or unanswerable vote is kept open for
-	// RaftTransport.FreeCandidate; 3 s.
+	// VoteHold is how long a vote is waited for, and a refused or unanswerable one is kept open for
+	// RaftTransport.FreeCandidate; 10 s, and 3 s in the group of the catalog.
 	VoteHold time.Duration
 	// GroupHold is how long a frame for a group that does not run here waits for the
 	// host to start it; 1 s.
@@ -146,7 +146,7 @@ func (c Config) withDefaults() Config {
 	duration(&c.IdleMax, time.Minute)
 	duration(&c.StreamWait, 5*time.Second)
 	duration(&c.AnswerWait, 10*time.Second)
-	duration(&c.VoteHold, 3*time.Second)
+	duration(&c.VoteHold, 10*time.Second)
 	duration(&c.GroupHold, time.Second)
 	duration(&c.SnapshotStall, 15*time.Second)
 	duration(&c.SnapshotAnswerWait, 5*time.Minute)

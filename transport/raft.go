@@ -34,6 +34,7 @@ type RaftTransport struct {
 
 	appendFailed atomic.Pointer[func(to NodeID)]
 	copies       atomic.Bool // see CopiesEntries
+	voteHold     time.Duration
 	apart        atomic.Pointer[Checksum]
 	arrived      []*inboundRPC // appends that Raft has not answered, whose data is apart; guarded by mu
 	durable      atomic.Pointer[Durable]
@@ -50,14 +51,19 @@ var (
 // catalogInboxFactor times InboxDepth is the inbox of the catalog's group.
 const catalogInboxFactor = 4
 
+// catalogVoteHold is the most that Config.VoteHold is for the catalog's group. It has one election at a time, and a leader whose disk has hung for longer goes
+// on when the disk does: a vote that came then would depose it.
+const catalogVoteHold = 3 * time.Second
+
 func newRaftTransport(m *Mesh, g GroupID, self ReplicaID) *RaftTransport {
-	depth := m.cfg.InboxDepth
+	depth, hold := m.cfg.InboxDepth, m.cfg.VoteHold
 	if g == CatalogGroup {
 		depth *= catalogInboxFactor // there is one, and what it answers is waited for by all
+		hold = min(hold, catalogVoteHold)
 	}
 	rt := &RaftTransport{
 		m: m, group: g, self: self, selfBytes: m.self, check: targetCheck(self, g), codec: raftCodec{self: m.self},
-		consumer: make(chan raft.RPC, depth), done: make(chan struct{}),
+		consumer: make(chan raft.RPC, depth), done: make(chan struct{}), voteHold: hold,
 	}
 	if string(self) != string(m.self) {
 		rt.selfBytes = []byte(self)

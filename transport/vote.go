@@ -18,7 +18,7 @@ type openVote struct {
 
 // RequestVote implements raft.Transport. A grant or a newer term is passed on at
 // once; a plain refusal, an error or a lost link changes nothing for a candidate and
-// is reported after Config.VoteHold, or when FreeCandidate uses the request.
+// is reported after Config.VoteHold (catalogVoteHold), or when FreeCandidate uses the request.
 func (rt *RaftTransport) RequestVote(id raft.ServerID, _ raft.ServerAddress, args *raft.RequestVoteRequest, resp *raft.RequestVoteResponse) error {
 	// The replica has voted for itself.
 	rt.turnFromLeader(rt.m.cfg.Local)
@@ -102,7 +102,7 @@ func (rt *RaftTransport) closeVote(v *openVote) {
 // that term; otherwise resp is decoded or err says why not. Results that are
 // not decisive are held back.
 func (rt *RaftTransport) poll(to ReplicaID, v *openVote, args, resp any, decisive func() bool) (uint64, error) {
-	hold := time.NewTimer(rt.m.cfg.VoteHold)
+	hold := time.NewTimer(rt.voteHold)
 	defer hold.Stop()
 	stop := make(chan struct{}) // ends the asking when the request is freed or the group closes
 	asked := make(chan error, 1)
@@ -142,7 +142,7 @@ func (rt *RaftTransport) askVote(to ReplicaID, stop <-chan struct{}, args, resp 
 	if err != nil {
 		return err
 	}
-	timeout := time.NewTimer(rt.m.cfg.VoteHold)
+	timeout := time.NewTimer(rt.voteHold)
 	defer timeout.Stop()
 	for {
 		b, codec, err := rt.askVoteOnce(to.Node(), stop, timeout.C, req)

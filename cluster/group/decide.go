@@ -25,7 +25,7 @@ func (e *elections) decide(c *campaign, answers map[transport.NodeID]replicaStat
 		g.adopt(l)
 		return
 	}
-	if e.hearsay(g, own, answers) || e.electedSince(c, own, answers) {
+	if hasWon(own, answers) || e.hearsay(g, own, answers) || e.electedSince(c, own, answers) {
 		e.wait(c, leaderGrace)
 		return
 	}
@@ -75,6 +75,9 @@ func (e *elections) decide(c *campaign, answers map[transport.NodeID]replicaStat
 func (e *elections) judge(c *campaign, own replicaStatus, answers map[transport.NodeID]replicaStatus) {
 	hopeless := !e.electorate(c.g, own, answers).canWin(e.h.cfg.Local, own)
 	e.mu.Lock()
+	if c.candidate.IsZero() {
+		c.candidate = time.Now() // it was none when the voters were asked
+	}
 	since := time.Since(c.candidate)
 	if since < 0 {
 		// The first look. It may have to write its vote yet, so that it is not re-created.
@@ -96,7 +99,8 @@ func (e *elections) judge(c *campaign, own replicaStatus, answers map[transport.
 		lost = c.reached == own.term || len(answers)+1 >= len(c.g.voters())
 		c.reached = own.term
 	}
-	if _, ok := leaderAmong(answers, own.term); ok {
+	_, led := leaderAmong(answers, own.term)
+	if led {
 		// An injected candidate stays one under the leader that has won its term, and
 		// would be no candidate for the next election. To raise its term would depose
 		// that leader, so it is re-created.
@@ -107,6 +111,9 @@ func (e *elections) judge(c *campaign, own replicaStatus, answers map[transport.
 		c.due = time.Now().Add(e.h.cfg.CandidateMax)
 		e.mu.Unlock()
 		return
+	}
+	if c.injected && !hopeless && !hasRival(own, answers) && !led {
+		e.atOnce.ended(c.started, false, e.underWay)
 	}
 	c.freed, c.candidate = true, time.Now()
 	e.mu.Unlock()
@@ -119,6 +126,13 @@ func (e *elections) judge(c *campaign, own replicaStatus, answers map[transport.
 	c.candidate, c.freed = time.Time{}, false
 	e.mu.Unlock()
 	c.g.renew("it stays candidate")
+}
+
+// hasWon tells whether this replica follows a leader that was elected after it had answered: it said so in an earlier term. An election of our own would
+// depose it.
+func hasWon(own replicaStatus, answers map[transport.NodeID]replicaStatus) bool {
+	s, answered := answers[own.leader]
+	return answered && s.known() && s.term < own.term
 }
 
 // awaitMembers tells whether to wait for other voters. Without answers of a majority
@@ -143,7 +157,7 @@ func (e *elections) awaitMembers(c *campaign, answers map[transport.NodeID]repli
 	if lonely > lonelyMax && len(answers)+1 >= majority {
 		return false
 	}
-	e.wait(c, electionTick<<min(lonely, lonelyBackoffMax))
+	e.waitTogether(c, electionTick<<min(lonely, lonelyBackoffMax)/2)
 	return true
 }
 

@@ -22,6 +22,9 @@ const (
 	// without those that have not answered, if a majority has.
 	pollTimeout  = time.Second
 	pollPatience = 200 * time.Millisecond
+	// pollLongest bounds the questions of a round while no majority has answered, unless a node comes back meanwhile. To ask again sooner where nodes have no
+	// time to answer would leave them even less.
+	pollLongest = 8 * time.Second
 	// injectTimeout bounds the request to another node to start an election.
 	injectTimeout = 200 * time.Millisecond
 	// quorumRetry is how often a group without a quorum of live voters is looked at; a
@@ -45,9 +48,9 @@ const (
 	candidateLook = 4
 	fewElections  = 32
 	// candidateFactor times CandidateMax is how long a replica may stay Candidate without
-	// any sign that it has lost. The transport keeps votes open for 3 s, and
+	// any sign that it has lost. The transport keeps votes open for 10 s, and
 	// FreeCandidate needs one.
-	candidateFactor = 5
+	candidateFactor = 19
 )
 
 // elections finds leaders for groups that have none. It owns one campaign for each such
@@ -56,8 +59,11 @@ type elections struct {
 	h    *Host
 	wake chan struct{} // capacity 1
 
-	mu        sync.Mutex // guards campaigns and what they hold; never held while calling out
+	mu        sync.Mutex // guards the rest, and what campaigns hold; never held while calling out
 	campaigns map[*Group]*campaign
+	atOnce    atOnce
+	// hurried is closed and replaced when a node came back.
+	hurried chan struct{}
 	// began is when a death was noticed after which there were campaigns all the time, and found
 	// counts those that have ended; zero if there was none.
 	began time.Time
@@ -70,11 +76,12 @@ type campaign struct {
 	began    time.Time
 	due      time.Time
 	polling  bool
-	first    bool // the group never had a leader
-	attempts int  // injections made
-	lonely   int  // rounds in which too few voters ran the group
-	yields   int  // rounds in which a better replica was given its turn
-	injected bool // an injected election is under way
+	first    bool      // the group never had a leader
+	attempts int       // injections made
+	lonely   int       // rounds in which too few voters ran the group
+	yields   int       // rounds in which a better replica was given its turn
+	injected bool      // an injected election is under way
+	started  time.Time // when it was injected
 	// early tells that it is looked at before until, which is how long it may take; from is the term of the replica before it.
 	early bool
 	until time.Time
@@ -88,7 +95,7 @@ type campaign struct {
 }
 
 func newElections(h *Host) *elections {
-	return &elections{h: h, wake: make(chan struct{}, 1), campaigns: make(map[*Group]*campaign)}
+	return &elections{h: h, wake: make(chan struct{}, 1), campaigns: make(map[*Group]*campaign), atOnce: newAtOnce(h.cfg.ElectionsMax), hurried: make(chan struct{})}
 }
 
 func (e *elections) poke() {
@@ -131,12 +138,16 @@ func (e *elections) first(g *Group, voters []transport.NodeID) bool {
 		return false
 	}
 	e.mu.Lock()
-	free := len(e.campaigns) <= e.h.cfg.ElectionsMax
+	free := len(e.campaigns) <= e.atOnce.now
 	if c := e.campaigns[g]; c != nil { // it has no leader since it was opened
 		free = free && !c.polling && !c.injected
 	}
 	if free {
-		e.campaigns[g] = &campaign{g: g, term: g.replica().CurrentTerm(), began: time.Now(), first: true, injected: true, attempts: 1, due: time.Now().Add(e.h.cfg.CandidateMax)}
+		now := time.Now()
+		e.campaigns[g] = &campaign{
+			g: g, term: g.replica().CurrentTerm(), began: now, first: true,
+			injected: true, started: now, attempts: 1, due: now.Add(e.h.cfg.CandidateMax),
+		}
 	}
 	e.mu.Unlock()
 	if !free {
@@ -192,6 +203,9 @@ func (e *elections) settled(g *Group) {
 	e.mu.Lock()
 	c, ok := e.campaigns[g]
 	freed := ok && c.injected
+	if freed && !isClosed(g.stopped) {
+		e.atOnce.ended(c.started, true, e.underWay)
+	}
 	delete(e.campaigns, g)
 	if ok && !isClosed(g.stopped) {
 		e.found++
@@ -214,6 +228,8 @@ func (e *elections) settled(g *Group) {
 func (e *elections) hurry() {
 	now := time.Now()
 	e.mu.Lock()
+	close(e.hurried)
+	e.hurried = make(chan struct{})
 	for _, c := range e.campaigns {
 		if !c.injected && c.candidate.IsZero() {
 			c.due = now
@@ -256,11 +272,7 @@ func (e *elections) take(now time.Time) (due []*campaign, next time.Duration) {
 	next = time.Hour
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	busy := 0
 	for _, c := range e.campaigns {
-		if c.injected {
-			busy++
-		}
 		if c.polling {
 			continue
 		}
@@ -274,7 +286,7 @@ func (e *elections) take(now time.Time) (due []*campaign, next time.Duration) {
 		return cmp.Compare(b.g.apply.heat.Load(), a.g.apply.heat.Load())
 	})
 	// Campaigns under way are never held back: their next step frees a place.
-	room := max(0, e.h.cfg.ElectionsMax-busy)
+	room := max(0, e.atOnce.now-e.underWay())
 	kept := due[:0]
 	for _, c := range due {
 		if c.injected {
@@ -285,6 +297,16 @@ func (e *elections) take(now time.Time) (due []*campaign, next time.Duration) {
 		}
 	}
 	return kept, next
+}
+
+// underWay counts the injected elections. Caller holds mu.
+func (e *elections) underWay() (n int) {
+	for _, c := range e.campaigns {
+		if c.injected {
+			n++
+		}
+	}
+	return n
 }
 
 // round takes one step in each campaign and asks the other nodes about those that
@@ -373,6 +395,11 @@ func (e *elections) wait(c *campaign, d time.Duration) {
 	e.mu.Unlock()
 }
 
+// waitTogether is wait until a moment that campaigns share, so that their next questions are one.
+func (e *elections) waitTogether(c *campaign, d time.Duration) {
+	e.wait(c, d+d-time.Since(e.h.began)%d)
+}
+
 // pause counts an attempt and returns how long its result is waited for.
 func (e *elections) pause(c *campaign) time.Duration {
 	e.mu.Lock()
@@ -389,7 +416,8 @@ func (e *elections) inject(c *campaign) {
 	e.mu.Lock()
 	_, wanted := e.campaigns[c.g]
 	c.injected = wanted
-	c.until, c.from = time.Now().Add(d), r.CurrentTerm()
+	c.started, c.from = time.Now(), r.CurrentTerm()
+	c.until = c.started.Add(d)
 	if c.early = len(e.campaigns) <= fewElections; c.early {
 		d = e.h.cfg.CandidateMax / candidateLook
 	}

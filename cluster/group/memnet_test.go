@@ -349,7 +349,7 @@ func (w *memWire) SpreadCommit(to transport.ReplicaID, term, index, entryTerm ui
 	return nil
 }
 
-const memRPCTimeout = 3 * time.Second
+const memRPCTimeout = 10 * time.Second // as transport.Config's AnswerWait and VoteHold
 
 var errMisdirected = errors.New("another replica is meant")
 
@@ -470,7 +470,7 @@ func (w *memWire) RequestVote(to raft.ServerID, _ raft.ServerAddress, a *raft.Re
 		return nil
 	case <-w.done:
 		return errLink
-	case <-time.After(3 * time.Second):
+	case <-time.After(memRPCTimeout):
 		return err
 	}
 }

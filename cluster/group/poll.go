@@ -37,8 +37,11 @@ type reply struct {
 // poll asks the other voters of the campaigns' groups, all groups of a node in one call,
 // and decides each campaign as soon as enough of them have answered.
 func (e *elections) poll(cs []*campaign) {
-	ctx, cancel := context.WithTimeout(e.h.ctx, pollTimeout)
+	ctx, cancel := context.WithTimeout(e.h.ctx, pollLongest)
 	defer cancel()
+	e.mu.Lock()
+	hurried := e.hurried
+	e.mu.Unlock()
 	ballots := make([]*ballot, len(cs))
 	byNode := make(map[transport.NodeID][]*ballot)
 	for i, c := range cs {
@@ -82,6 +85,9 @@ func (e *elections) poll(cs []*campaign) {
 			}
 		case <-soft.C:
 			patient = false
+		case <-hurried:
+			hurried = nil
+			cancel() // those without an answer are asked again, with the node that came back
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ func TestDifferential(t *testing.T) {
 		{name: "expirations that are wrong, and why", warrenOnly: true, run: wrongExpirations},
 		{name: "a returned message shows no BCC", run: returnWithoutBCC},
 		{name: "names are UTF-8", run: namesAreText},
+		{name: "headers match by value, not by type", run: headerTypes},
 		{name: "texts of refused bindings and exchanges", warrenOnly: true, run: refusedTexts},
 		{name: "arguments in RabbitMQ's order", warrenOnly: true, run: argumentOrder},
 		{name: "arguments that mean nothing", warrenOnly: true, run: idleArguments},
@@ -51,6 +53,22 @@ func returnWithoutBCC(s *session) {
 		}
 	case <-time.After(timeoutReply):
 		s.Fatal("not returned")
+	}
+}
+
+func headerTypes(s *session) {
+	x := s.exchange("x", "headers", nil)
+	for _, same := range [][]any{
+		{"v", []byte("v")}, {1.5, float32(1.5)}, {int32(1700000000), int64(1700000000), time.Unix(1700000000, 0)},
+	} {
+		for _, want := range same {
+			q := s.queue(fmt.Sprintf("q-%T", want), nil)
+			s.noError("bind", s.ch.QueueBind(q, "", x, false, amqp.Table{"h": want}))
+			for _, have := range append(same, "other", int32(2), 2.5) {
+				s.publish(x, "", amqp.Publishing{Headers: amqp.Table{"h": have}})
+			}
+			s.ready(q, len(same))
+		}
 	}
 }
 
