@@ -414,7 +414,7 @@ func refusesDamaged(t *testing.T, file string) {
 	}
 	// What a failed restore has left is taken over by the next one; anything else is not.
 	mustWarren(t, "restore", "--from", file, "--data-dir", good, "--node-id", "a", "--nodes", "a")
-	if code, out := warren(t, "restore", "--from", file, "--data-dir", good, "--node-id", "a", "--nodes", "a", "--salt", "2"); code != 1 || !strings.Contains(out, "not empty") {
+	if code, out := warren(t, "restore", "--from", file, "--data-dir", good, "--node-id", "a", "--nodes", "a", "--salt", "2"); code != 1 || !strings.Contains(out, "with other options") {
 		t.Errorf("restored over a node, exit code %d: %s", code, out)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "never")); err == nil {
