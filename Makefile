@@ -32,6 +32,9 @@ RACESAMPLE := ^(TestAMQPS|TestHTTPS|TestCertificatesRotate|TestGRPC|TestUsers|Te
 # How long make jepsen and make jepsen-long go on, and their first seed (0: by chance).
 JEPSENSAMPLE ?= 5m
 JEPSENTIME ?= 3h
+# How long make differential goes on, and its first seed.
+DIFFTIME ?= 5m
+DIFFSEED ?= 1
 JEPSENSEED ?= 0
 # How much virtual time make test-sim goes through, some 12 minutes a second on two cores (8 minutes at most), and its first seed: a fixed one, so
 # that a change is judged by what the one before it passed. New seeds, and as much time as one likes, are for make sim-long.
@@ -197,6 +200,10 @@ sim-long: ## run simulated clusters (raft, store and transport in virtual time) 
 .PHONY: scale
 scale: ## print the tables of docs/scaling.md: 5 to 100 nodes and up to a million queues, by the model of sim/scale
 	$(GO) test ./sim/scale -count=1 -run '^TestTables$$' -v -timeout 30m -scale.full
+
+.PHONY: differential
+differential: build ## send the same random sequences of AMQP methods to Warren and to RabbitMQ of Debian's packages for DIFFTIME, and show what differs
+	$(GO) run ./test/differential -binary bin/warren -rabbitmq "$$(jepsen/rabbitmq.sh $(RUN)/rabbitmq)" -seed $(DIFFSEED) -time $(DIFFTIME)
 
 .PHONY: jepsen-rabbitmq
 jepsen-rabbitmq: ## the same faults at Warren and at RabbitMQ of Debian's packages, and a table of both; half an hour

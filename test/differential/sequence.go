@@ -1,0 +1,268 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+// What a sequence uses.
+const (
+	queues    = 4
+	exchanges = 3
+	conns     = 2
+	channels  = 4 // those with even numbers on the first connection
+)
+
+// others are the exchanges behind those of the sequence.
+var others = []string{"amq.direct", "amq.topic", "amq.fanout", "amq.headers", ""}
+
+// toQueue is the number of the default exchange where the key is to be the name of a queue.
+const toQueue = -1
+
+// op is one method. What it concerns is a number that each world resolves.
+type op struct {
+	kind     string
+	ch       int
+	queue    int
+	exchange int
+	source   int // of exchange.bind and unbind
+	key      string
+	consumer int // number of its tag
+	n        int // prefetch count, which of the held messages, or which type of exchange
+	flags    []string
+	args     amqp.Table
+	pub      amqp.Publishing
+}
+
+func (o *op) is(flag string) bool { return slices.Contains(o.flags, flag) }
+
+func (o op) String() string {
+	s := fmt.Sprintf("channel %d: %s queue %d, exchange %d, source %d, key %q, consumer %d, n %d", o.ch, o.kind, o.queue, o.exchange, o.source, o.key, o.consumer, o.n)
+	if len(o.flags) > 0 {
+		s += ", " + strings.Join(o.flags, " ")
+	}
+	if len(o.args) > 0 {
+		s += fmt.Sprintf(", arguments %v", o.args)
+	}
+	if o.kind == "basic.publish" {
+		s += fmt.Sprintf(", properties%s", properties(&o.pub))
+	}
+	return s
+}
+
+const hangUp = "connection.close"
+
+// kinds are the methods with how often they come.
+var kinds = []struct {
+	name   string
+	weight int
+}{
+	{"queue.declare", 17},
+	{"queue.delete", 4},
+	{"queue.purge", 2},
+	{"queue.bind", 12},
+	{"queue.unbind", 4},
+	{"exchange.declare", 8},
+	{"exchange.delete", 3},
+	{"exchange.bind", 4},
+	{"exchange.unbind", 2},
+	{"basic.publish", 34},
+	{"basic.get", 10},
+	{"basic.consume", 12},
+	{"basic.cancel", 4},
+	{"basic.qos", 5},
+	{"basic.ack", 9},
+	{"basic.nack", 7},
+	{"basic.reject", 5},
+	{"basic.recover", 2},
+	{"tx.select", 2},
+	{"tx.commit", 4},
+	{"tx.rollback", 2},
+	{"confirm.select", 2},
+	{"channel.close", 3},
+	{hangUp, 1},
+}
+
+// dice makes what is random.
+type dice struct{ *rand.Rand }
+
+func (d dice) chance(p float64) bool { return d.Float64() < p }
+
+func pick[T any](d dice, of ...T) T { return of[d.IntN(len(of))] }
+
+func anyOf(d dice, of ...any) any { return pick(d, of...) }
+
+// sequence is always the same for a seed. It begins with the declaration of its queues and of two exchanges.
+func sequence(seed uint64, length int) []op {
+	d := dice{rand.New(rand.NewPCG(seed, 77))}
+	sum := 0
+	for _, k := range kinds {
+		sum += k.weight
+	}
+	ops := make([]op, length)
+	for i := range ops {
+		switch {
+		case i < queues:
+			ops[i] = d.op("queue.declare", i)
+			ops[i].queue = i
+		case i < queues+2:
+			ops[i] = d.op("exchange.declare", i)
+			ops[i].exchange = i - queues
+		default:
+			w, k := d.IntN(sum), 0
+			for ; w >= kinds[k].weight; k++ {
+				w -= kinds[k].weight
+			}
+			ops[i] = d.op(kinds[k].name, i)
+		}
+	}
+	return ops
+}
+
+var keys = []string{"a", "b", "a.b", "a.b.c", "", "a..b", "*", "#", "a.*", "*.b", "a.#", "#.c", "#.b.#", "a.*.c", ".", "*.*"}
+
+// probable are the flags of each method.
+var probable = map[string]map[string]float64{
+	"queue.declare":    {"durable": .8, "exclusive": .15, "auto-delete": .12, "passive": .15},
+	"queue.delete":     {"if-unused": .4, "if-empty": .1},
+	"exchange.declare": {"durable": .7, "auto-delete": .15, "internal": .1, "passive": .1},
+	"exchange.delete":  {"if-unused": .5},
+	"basic.publish":    {"mandatory": .3},
+	"basic.get":        {"no-ack": .3},
+	"basic.consume":    {"no-ack": .25, "exclusive": .1, "no-local": .05},
+	"basic.qos":        {"global": .3},
+	"basic.ack":        {"multiple": .3},
+	"basic.nack":       {"multiple": .3, "requeue": .6},
+	"basic.reject":     {"requeue": .5},
+	"basic.recover":    {"requeue": .9},
+}
+
+// op makes the i-th method of a sequence.
+func (d dice) op(kind string, i int) op {
+	o := op{
+		kind: kind, ch: d.IntN(channels), queue: d.IntN(queues), exchange: d.IntN(exchanges), source: d.IntN(exchanges + len(others)),
+		key: pick(d, keys...), consumer: d.IntN(6), n: d.IntN(8),
+	}
+	for _, f := range slices.Sorted(maps.Keys(probable[kind])) {
+		if d.chance(probable[kind][f]) {
+			o.flags = append(o.flags, f)
+		}
+	}
+	switch kind {
+	case "queue.declare":
+		o.args = d.queueArguments()
+	case "queue.bind", "exchange.bind":
+		o.exchange = d.IntN(exchanges + len(others))
+		o.args = d.bindingArguments()
+	case "queue.unbind", "exchange.unbind":
+		o.exchange = d.IntN(exchanges + len(others))
+		if d.chance(.3) {
+			o.args = d.bindingArguments()
+		}
+	case "exchange.declare":
+		if d.chance(.3) {
+			o.args = amqp.Table{"alternate-exchange": fmt.Sprint("x", d.IntN(exchanges))}
+		}
+	case "basic.publish":
+		o.exchange = d.IntN(exchanges + len(others))
+		if d.chance(.5) {
+			o.exchange = toQueue
+		}
+		o.pub = d.publishing(i)
+	case "basic.consume":
+		if d.chance(.25) {
+			o.args = amqp.Table{"x-priority": anyOf(d, int32(1), int32(-1), int32(5), int64(2), "high", int16(3), true)}
+		}
+	case "basic.qos":
+		o.n = d.IntN(4)
+	case "basic.ack", "basic.nack", "basic.reject":
+		if d.chance(.06) {
+			o.n = unknownTag
+		}
+	}
+	return o
+}
+
+// limits are arguments of queues with values that RabbitMQ takes, and how often they come.
+var limits = []struct {
+	name   string
+	p      float64
+	values []any
+}{
+	{"x-max-length", .2, []any{int32(2), int32(3), int32(0), int32(1), int64(2)}},
+	{"x-overflow", .15, []any{"drop-head", "reject-publish", "reject-publish-dlx"}},
+	{"x-max-length-bytes", .1, []any{int32(6), int32(0), int32(20)}},
+	{"x-message-ttl", .12, []any{int32(600000), int64(900000)}},
+	{"x-expires", .05, []any{int32(600000), int64(800000)}},
+	{"x-max-priority", .15, []any{int32(2), int32(5), int32(255), byte(3)}},
+	{"x-single-active-consumer", .12, []any{true, false}},
+	{"x-dead-letter-exchange", .35, []any{"x0", "x1", "amq.fanout", "", "nowhere"}},
+}
+
+// queueArguments are of classic queues: those of quorum queues are better in Warren, as docs/compatibility.md says.
+func (d dice) queueArguments() amqp.Table {
+	t := amqp.Table{"x-queue-type": "classic"}
+	for _, l := range limits {
+		if d.chance(l.p) {
+			t[l.name] = pick(d, l.values...)
+		}
+	}
+	if _, ok := t["x-dead-letter-exchange"]; ok && d.chance(.6) {
+		t["x-dead-letter-routing-key"] = anyOf(d, "q0", "q1", "q2", "a.b", "")
+	}
+	if d.chance(.04) { // a wrong one
+		t[pick(d, limits...).name] = anyOf(d, int32(-1), "text", true, 1.5, nil, amqp.Table{}, []any{})
+	}
+	return t
+}
+
+func (d dice) bindingArguments() amqp.Table {
+	if d.chance(.45) {
+		return nil
+	}
+	t := d.headers(.5)
+	if d.chance(.8) {
+		t["x-match"] = anyOf(d, "all", "any", "all", "any", "all-with-x", "any-with-x")
+	}
+	return t
+}
+
+// headers have values that are equal under different types, but no float of a whole number: RabbitMQ 3.10 has it equal to the integer, Warren
+// does not.
+func (d dice) headers(p float64) amqp.Table {
+	t := amqp.Table{}
+	for _, k := range []string{"h1", "h2", "x-h"} {
+		if d.chance(p) {
+			t[k] = anyOf(d, "v", []byte("v"), int32(1), int64(1), time.Unix(1, 0), 1.5, float32(1.5), nil, true, "w")
+		}
+	}
+	return t
+}
+
+func (d dice) publishing(i int) amqp.Publishing {
+	p := amqp.Publishing{Body: fmt.Append(nil, "m", i), DeliveryMode: pick[uint8](d, 1, 2), Headers: d.headers(.4)}
+	if d.chance(.25) {
+		p.Priority = pick[uint8](d, 1, 2, 3, 5, 200, 255)
+	}
+	switch { // one of them: which is looked at first has changed since RabbitMQ 3.10
+	case d.chance(.12):
+		p.Expiration = pick(d, "600000", "600000", "600000", "x", "-1")
+	case d.chance(.1):
+		p.Headers[pick(d, "CC", "BCC")] = anyOf(d, []any{"q0"}, []any{"q1", "q2"}, []any{"a.b", "a.b"}, []any{}, "q0", []any{int32(1)})
+	case d.chance(.03):
+		p.UserId = pick(d, "guest", "other")
+	}
+	if d.chance(.1) {
+		p.Type, p.MessageId, p.CorrelationId, p.ContentType, p.AppId = "t", "id", "c", "text/plain", "app"
+	}
+	if len(p.Headers) == 0 {
+		p.Headers = nil
+	}
+	return p
+}
