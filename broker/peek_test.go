@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/fsm"
@@ -87,9 +86,10 @@ func TestPeekOutbox(t *testing.T) {
 	c.put("q", "dead", properties(func(p *amqp.Properties) { p.SetExpiration("1") }))
 	c.put("q", "alive", nil)
 	var got Peeked
-	for until := time.Now().Add(30 * time.Second); len(got.Messages) == 0 && time.Now().Before(until); time.Sleep(5 * time.Millisecond) {
+	c.await("the parked letter", func() bool {
 		got = c.peek(b, "q", Peek{State: "parked", Count: 10, Truncate: 100, Filter: Filter{Reasons: []string{"expired"}, From: "q"}})
-	}
+		return len(got.Messages) > 0
+	})
 	if len(got.Messages) != 1 || string(got.Messages[0].Body) != "dead" || got.Messages[0].Reason != "expired" || got.Messages[0].Stage != "parked-unrouted" || got.Messages[0].DiedAt == 0 {
 		t.Fatalf("%+v", got)
 	}
@@ -97,13 +97,7 @@ func TestPeekOutbox(t *testing.T) {
 		t.Errorf("another reason: %+v", got)
 	}
 	// The queue's own declaration may have it looked at again, for which it leaves the parked ones for a moment.
-	outbox := c.peek(b, "q", Peek{State: "outbox", Count: 10})
-	for until := time.Now().Add(30 * time.Second); len(outbox.Messages) != 0 && time.Now().Before(until); time.Sleep(5 * time.Millisecond) {
-		outbox = c.peek(b, "q", Peek{State: "outbox", Count: 10})
-	}
-	if len(outbox.Messages) != 0 {
-		t.Errorf("outbox: %+v", outbox)
-	}
+	c.await("an empty outbox", func() bool { return len(c.peek(b, "q", Peek{State: "outbox", Count: 10}).Messages) == 0 })
 	c.settle(fsm.RequeueFailed, c.eventually("q"))
 }
 

@@ -1,8 +1,6 @@
 package catalog
 
-import (
-	"slices"
-)
+import "slices"
 
 // extraFields is what a node has since level 2, as a snapshot's record behind the nodes.
 func (n *Node) extraFields(f *fields) {
