@@ -131,6 +131,7 @@ type Broker struct {
 	// are the others.
 	following sync.WaitGroup
 	tasks     tasks
+	strays    strays
 }
 
 // lostKey names a node that a queue's leader could not reach: it has to call
@@ -168,7 +169,7 @@ func New(cfg Config, cat Catalog) *Broker {
 	}
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	b.hub = &hub{
-		origin: b.origin, send: b.send, crowded: func(node string) bool { return !b.room(node) }, locate: b.locate, deleted: b.deleted, trouble: b.troubled, watch: b.watch, timed: b.timedStream, uptime: b.uptime, trace: cfg.Trace, narrow: b.narrow.Load,
+		origin: b.origin, send: b.send, crowded: func(node string) bool { return !b.room(node) }, locate: b.locate, deleted: b.deleted, strayed: b.strayed, trouble: b.troubled, watch: b.watch, timed: b.timedStream, uptime: b.uptime, trace: cfg.Trace, narrow: b.narrow.Load,
 		level: func() int { return b.cat.View().Level() },
 	}
 	b.queues = newQueues(b)

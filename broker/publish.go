@@ -68,9 +68,6 @@ func (p *publishing) recycle() {
 
 // finish records the answer of one queue and tells whether it was the last.
 func (p *publishing) finish(k fsm.OutcomeKind) (last bool) {
-	if p == nil {
-		return false
-	}
 	switch k {
 	case fsm.RefusedFull, fsm.RefusedOutbox:
 		p.refused.Store(true)
@@ -84,39 +81,60 @@ func (p *publishing) confirm() Confirm {
 	return Confirm{Tag: p.tag, Refused: p.refused.Load(), NoConsumers: p.noTaker.Load() == p.queues}
 }
 
-// finishAll passes outcomes to whoever waits for them, confirms of one channel
-// together.
-func finishAll(done []ended) {
-	var batch []Confirm
-	var ch *Channel
+// finish passes outcomes to whoever waits for them, confirms of one channel together. Whoever published to a queue that is gone
+// hears of it when it is known whether another one has its name.
+func (s *stream) finish(done []ended) {
+	var c confirming
+	var gone []stray
 	for _, d := range done {
-		if d.op.result != nil {
-			d.op.result <- d.outcome
-			continue
-		}
 		p := d.op.publish
-		if p == nil {
-			continue
-		}
-		if d.outcome.Kind == fsm.Gone {
+		switch {
+		case d.op.result != nil:
+			d.op.result <- d.outcome
+		case p == nil:
+		case d.outcome.Kind != fsm.Gone:
+			c.answered(p, d.outcome.Kind)
+		default:
 			p.again.Store(true) // the stream may have said so, and no leader
-		}
-		if !p.finish(d.outcome.Kind) {
-			continue
-		}
-		p.span.finished(p, d.outcome.Kind)
-		if p.tag != 0 {
-			if ch != p.ch && len(batch) > 0 {
-				ch.confirm(batch)
-				batch = batch[:0]
+			if p.tag == 0 {
+				c.answered(p, fsm.Gone)
+				continue
 			}
-			ch = p.ch
-			batch = append(batch, p.confirm())
+			gone = append(gone, stray{s.name, s.id, p})
 		}
-		p.recycle()
 	}
-	if len(batch) > 0 {
-		ch.confirm(batch)
+	c.flush()
+	if len(gone) > 0 {
+		s.hub.strayed(gone)
+	}
+}
+
+// confirming collects the confirms of one channel.
+type confirming struct {
+	ch    *Channel
+	batch []Confirm
+}
+
+// answered notes the answer of one of a publish's queues. With the last one, p is not the caller's any more.
+func (c *confirming) answered(p *publishing, k fsm.OutcomeKind) {
+	if !p.finish(k) {
+		return
+	}
+	p.span.finished(p, k)
+	if p.tag != 0 {
+		if c.ch != p.ch {
+			c.flush()
+		}
+		c.ch = p.ch
+		c.batch = append(c.batch, p.confirm())
+	}
+	p.recycle()
+}
+
+func (c *confirming) flush() {
+	if len(c.batch) > 0 {
+		c.ch.confirm(c.batch)
+		c.batch = c.batch[:0]
 	}
 }
 

@@ -136,6 +136,8 @@ type hub struct {
 	locate func(queue uint64, attempt int) string
 	// deleted tells whether the catalog has the queue no more, or is about to have it no more.
 	deleted func(queue uint64) bool
+	// strayed takes publishes that have no answer and whose queue is gone.
+	strayed func(list []stray)
 	// trouble asks for retry to be called soon, watch for overdue now and then, both
 	// until they report false.
 	trouble func(*stream)
@@ -197,7 +199,7 @@ func (s *stream) publish(ctx context.Context, exchange string, op fsm.Publish, p
 				defer heir.flush() // the caller knows this one only
 				return heir.publish(ctx, exchange, op, p)
 			}
-			finishAll([]ended{{op: pendingOp{publish: p}, outcome: fsm.Outcome{Kind: fsm.Gone}}})
+			s.finish([]ended{{op: pendingOp{publish: p}, outcome: fsm.Outcome{Kind: fsm.Gone}}})
 			return nil
 		}
 		if !s.full() && !s.burst.full {
@@ -445,7 +447,7 @@ func (s *stream) close() {
 	clear(s.agings)
 	s.wakeLocked()
 	s.mu.Unlock()
-	finishAll(done)
+	s.finish(done)
 	for _, c := range cancelled {
 		c.ch.sink.Cancelled(c)
 	}

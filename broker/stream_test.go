@@ -23,6 +23,7 @@ type streamRig struct {
 	trouble int
 	narrow  bool
 	level   int
+	strays  []stray
 }
 
 var rigOrigin = fsm.Origin{Node: 1, Incarnation: 5}
@@ -42,6 +43,7 @@ func newStreamRig(t *testing.T) *streamRig {
 		crowded: func(string) bool { return r.down && r.full },
 		locate:  func(uint64, int) string { return "leader" },
 		deleted: func(uint64) bool { return false },
+		strayed: func(list []stray) { r.strays = append(r.strays, list...) },
 		trouble: func(*stream) { r.trouble++ },
 		watch:   func(*stream) {},
 		narrow:  func() bool { return r.narrow },
@@ -115,7 +117,7 @@ func TestSentOperationNeverChanges(t *testing.T) {
 func TestMessageOfAFormerLeaderIsNotUsedAgain(t *testing.T) {
 	published := func(r *streamRig) *publishing {
 		p := newPublishing(1000)
-		p.ch, p.queues = &Channel{sink: &confirms{}}, 1
+		p.ch, p.tag, p.queues = &Channel{sink: &confirms{}}, 0, 1
 		p.left.Store(1)
 		if err := r.s.publish(t.Context(), "", fsm.Publish{Message: p.message[:1000], TTLMillis: -1}, p); err != nil {
 			t.Fatal(err)
@@ -154,13 +156,15 @@ func TestMessageOfAFormerLeaderIsNotUsedAgain(t *testing.T) {
 	})
 }
 
-func TestPublishIntoClosedStreamIsConfirmed(t *testing.T) {
+func TestPublishIntoClosedStreamStrays(t *testing.T) {
 	r := newStreamRig(t)
+	r.publish(&confirms{}, 8)
 	r.s.close()
-	var c confirms
-	r.publish(&c, 9)
-	if len(c.list) != 1 || c.list[0].Tag != 9 {
-		t.Errorf("confirms %v", c.list)
+	sent[*wire.Batch](r)
+	sent[*wire.Resync](r)
+	r.publish(&confirms{}, 9)
+	if len(r.strays) != 2 || r.strays[0].p.tag != 8 || r.strays[1].p.tag != 9 || r.strays[1].queue != "q" || r.strays[1].id != 7 {
+		t.Errorf("strays %v", r.strays)
 	}
 	r.s.peerUp("leader")
 	if len(r.out) > 0 {

@@ -28,7 +28,7 @@ func (s *stream) answer(a *wire.Answer) {
 		s.flushLocked()
 	}
 	s.mu.Unlock()
-	finishAll(done)
+	s.finish(done)
 	putEnded(done)
 }
 

@@ -153,6 +153,18 @@ func TestTxWithADeletedQueue(t *testing.T) {
 	if err := c.commit(fsm.Ack); err != nil {
 		t.Fatal(err)
 	}
+	// Unless another one has its name: whoever commits would take it for the one that has the messages.
+	c.declare("a", nil)
+	c.declare("b", nil)
+	c.send("a", "4")
+	c.send("b", "5")
+	other.mustDelete("a")
+	other.declare("a", nil)
+	if err := c.commit(fsm.Ack); err == nil || err.Error() != "transaction refused, nothing was done: queue 'a' in vhost '/' is another one now" {
+		t.Fatalf("commit: %v", err)
+	}
+	other.wantQueue("a", 0, 0)
+	other.wantQueue("b", 0, 0)
 }
 
 func TestTxIsBounded(t *testing.T) {

@@ -36,6 +36,7 @@ type txQueue struct {
 	bytes     int64 // bodies
 	settles   []fsm.Settle
 	gone      bool
+	free      bool // it is gone, and no other queue had its name
 }
 
 func (c *commit) queue(s *stream) *txQueue {
@@ -125,6 +126,9 @@ func (c *commit) decide() (x *txQueue, o fsm.Outcome, err error) {
 	catalogTries := 0
 	for {
 		x := c.coordinator()
+		if err := c.replaced(); err != nil {
+			return x, o, err
+		}
 		if x == nil {
 			return nil, o, nil
 		}
@@ -176,6 +180,24 @@ func (c *commit) coordinator() *txQueue {
 		}
 	}
 	return best
+}
+
+// replaced refuses what would publish to a queue that is gone while another one has its name (see strays).
+func (c *commit) replaced() error {
+	for _, x := range c.queues {
+		if !x.gone || x.free || x.publishes == 0 {
+			continue
+		}
+		view, err := c.b.fresh(c.b.ctx)
+		if err != nil {
+			return Errorf(PreconditionFailed, "transaction refused, nothing was done: whether queue '%s' in vhost '%s' is another one now is not known", x.s.name, c.ch.conn.vhost)
+		}
+		if view.Queue(c.ch.conn.vhost, x.s.name) != nil {
+			return Errorf(PreconditionFailed, "transaction refused, nothing was done: queue '%s' in vhost '%s' is another one now", x.s.name, c.ch.conn.vhost)
+		}
+		x.free = true
+	}
+	return nil
 }
 
 func compareBool(a, b bool) int {

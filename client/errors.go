@@ -18,7 +18,7 @@ import (
 var (
 	// ErrUnroutable: the message is mandatory and no queue gets it.
 	ErrUnroutable = errors.New("no queue gets the message")
-	// ErrRefused: a queue is full and refuses the message. Others that it went to may have taken it.
+	// ErrRefused: a queue refuses the message: it is full, or was deleted and declared anew while the message was on its way. Others that it went to may have taken it.
 	ErrRefused = errors.New("a queue refuses the message")
 	// ErrNotFound: there is no such queue or exchange, or it was deleted.
 	ErrNotFound = errors.New("not found")
@@ -129,7 +129,7 @@ func resultOf(r *warrenv1.PublishResult) error {
 	case warrenv1.PublishOutcome_PUBLISH_OUTCOME_UNROUTABLE:
 		return &Error{Code: codes.FailedPrecondition, Reason: "UNROUTABLE", Message: ErrUnroutable.Error()}
 	case warrenv1.PublishOutcome_PUBLISH_OUTCOME_REFUSED:
-		return &Error{Code: codes.ResourceExhausted, Reason: "REFUSED", Message: "a queue is full and refuses the message"}
+		return &Error{Code: codes.ResourceExhausted, Reason: "REFUSED", Message: "a queue refuses the message: it is full, or not the one any more that had its name"}
 	case warrenv1.PublishOutcome_PUBLISH_OUTCOME_FAILED:
 		return &Error{Code: codes.Code(r.GetError().GetCode()), Reason: r.GetError().GetReason(), Message: r.GetError().GetMessage()}
 	}

@@ -47,7 +47,7 @@ func (p *publishService) Publish(ctx context.Context, req *warrenv1.PublishReque
 	case err != nil:
 		return nil, err
 	case refused:
-		return nil, refuse(codes.ResourceExhausted, reasonRefused, "a queue is full and refuses the message")
+		return nil, refuse(codes.ResourceExhausted, reasonRefused, "a queue refuses the message: it is full, or not the one any more that had its name")
 	case !routed && m.Mandatory:
 		return nil, refuse(codes.FailedPrecondition, reasonUnroutable, "no queue gets the message")
 	}

@@ -3,10 +3,13 @@ package netns
 import (
 	"context"
 	"encoding/base64"
+	"fmt"
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
+	amqp "github.com/rabbitmq/amqp091-go"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -88,5 +91,67 @@ func TestMinorityDeniesNothing(t *testing.T) {
 	}
 	if got := r.getQueue(off, "new", "q"); got != codes.OK {
 		t.Errorf("healed: gRPC: %v", got)
+	}
+}
+
+// TestMinorityConfirmsNothingForAFormerQueue: a node that is cut off is given messages for queues that the others have deleted meanwhile. Where a queue
+// of the name was declared anew before, each message is there in the end, or refused; where none was, it is confirmed.
+func TestMinorityConfirmsNothingForAFormerQueue(t *testing.T) {
+	t.Parallel()
+	r := founded(t, options{nodes: 3})
+	off, on := r.Node(0), r.Node(1)
+	const each = 20
+	anew := []string{"anew-0", "anew-1", "anew-2"} // led by one node each
+	outside := r.dial(on)
+	for i, q := range anew {
+		r.declare(r.dial(r.Node(i)), q, nil)
+	}
+	r.declare(outside, "gone", nil)
+	inside := r.dial(off)
+	r.part([]string{off.Name}, []string{on.Name, r.Node(2).Name})
+	for _, q := range append([]string{"gone"}, anew...) {
+		r.until(q+" is deleted", timeoutReply, func() bool {
+			ch := r.dial(on)
+			defer ch.Close()
+			_, err := ch.QueueDelete(q, false, false, false)
+			return err == nil
+		})
+	}
+	for _, q := range anew {
+		r.declare(r.dial(on), q, nil)
+	}
+	held := map[string][]*amqp.DeferredConfirmation{}
+	for i := range each {
+		for _, q := range append([]string{"gone"}, anew...) {
+			c, err := inside.PublishWithDeferredConfirm("", q, false, false, amqp.Publishing{Body: fmt.Appendf(nil, "%d", i), DeliveryMode: amqp.Persistent})
+			r.must("publish within", err)
+			held[q] = append(held[q], c)
+		}
+	}
+	r.lan.Heal()
+	r.readyAll()
+	ch := r.dial(on)
+	for q, list := range held {
+		var confirmed []string
+		for i, c := range list {
+			select {
+			case <-c.Done():
+			case <-time.After(timeoutReply):
+				t.Fatalf("%s: no answer after the network was whole", q)
+			}
+			if c.Acked() {
+				confirmed = append(confirmed, fmt.Sprint(i))
+			}
+		}
+		t.Logf("%s: %d of %d are confirmed", q, len(confirmed), each)
+		if q == "gone" {
+			if len(confirmed) != each {
+				t.Errorf("%s: %d of %d are confirmed", q, len(confirmed), each)
+			}
+			continue
+		}
+		if got := r.take(ch, q, len(confirmed)); !slices.Equal(got, confirmed) {
+			t.Errorf("%s holds %q, and %q are confirmed", q, got, confirmed)
+		}
 	}
 }
