@@ -8,8 +8,10 @@ GO       ?= go
 DOCKER   ?= docker
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS  := -s -w -X main.version=$(VERSION)
+# Tests do not vet: make lint does, and for it all dependencies are analysed, once for each way to compile.
+NOVET    := -vet=off
 # Flags of every test run: `invariants` turns the expensive self-checks on.
-TESTFLAGS ?= -tags invariants -race
+TESTFLAGS ?= -tags invariants -race $(NOVET)
 # Go as nodes are built. Tests without the race detector use it, too: with cgo all that is above package net would be compiled a third time.
 PLAIN    := CGO_ENABLED=0 $(GO)
 FUZZTIME ?= 30s
@@ -117,15 +119,15 @@ test: test-unit api-check test-budget k8s-validate fuzz-sample test-sim test-pro
 .PHONY: test-unit
 test-unit: test-deps ## run the tests that start no processes
 	$(GO) run ./test/again $(TESTFLAGS) -timeout 15m -- $$($(GO) list ./... | grep -v -e /test/process -e /test/browser -e /test/netns -e '/test/upgrade$$' -e '/jepsen$$')
-	$(GO) test -race -tags failpoints -timeout 1m ./failpoint
+	$(GO) test -race $(NOVET) -tags failpoints -timeout 1m ./failpoint
 
 .PHONY: test-budget
 test-budget: ## compare what a message allocates with cmd/node/testdata/budget.txt
-	$(PLAIN) test -count=1 -timeout 5m -run '^TestBudget$$' ./cmd/node
+	$(PLAIN) test $(NOVET) -count=1 -timeout 5m -run '^TestBudget$$' ./cmd/node
 
 .PHONY: k8s-validate
 k8s-validate: ## check the manifests of deploy/k8s: fields, rules, settings, and that the files made from the chart are those of the chart
-	cd deploy/k8s/check && $(PLAIN) test -timeout 10m ./...
+	cd deploy/k8s/check && $(PLAIN) test $(NOVET) -timeout 10m ./...
 
 .PHONY: k8s-test
 k8s-test: page ## run the manifests on a real Kubernetes of this machine, under load: an upgrade, restarts, evictions, lost volumes, new keys and certificates, more pods. Root; half an hour to build it the first time
@@ -142,8 +144,8 @@ k8s-test: page ## run the manifests on a real Kubernetes of this machine, under 
 
 .PHONY: test-process
 test-process: test-deps test-nodes ## run the tests with real nodes and foreign clients, those in network namespaces too (root)
-	$(PLAIN) run ./test/again -tags invariants -count=1 -timeout 40m -p 1 -parallel 4 -skip '$(TIMED)|$(RACESAMPLE)' -- ./test/process/... ./test/netns/... ./test/upgrade/...
-	$(PLAIN) run ./test/again -tags invariants -count=1 -timeout 10m -parallel 1 -run '$(TIMED)' -- ./test/process
+	$(PLAIN) run ./test/again -tags invariants $(NOVET) -count=1 -timeout 40m -p 1 -parallel 4 -skip '$(TIMED)|$(RACESAMPLE)' -- ./test/process/... ./test/netns/... ./test/upgrade/...
+	$(PLAIN) run ./test/again -tags invariants $(NOVET) -count=1 -timeout 10m -parallel 1 -run '$(TIMED)' -- ./test/process
 	WARREN_TEST_RACE=1 $(GO) run ./test/again $(TESTFLAGS) -count=1 -timeout 25m -parallel 3 -run '$(RACESAMPLE)' -- ./test/process
 
 # The tests link the nodes, of which they have three kinds. That all is compiled before spares each of those that wait for the same kind a slot of -parallel.
@@ -190,8 +192,8 @@ jepsen-long: ## the same for JEPSENTIME with new seeds, over all combinations, o
 
 .PHONY: test-sim
 test-sim: ## run simulated clusters for SIMSAMPLE of virtual time, with seeds from SIMSEED on
-	$(PLAIN) test -tags invariants ./sim/deep -run '^TestSeeds$$' -count=1 -timeout 20m -deep.first=$(SIMSEED) -deep.load=20m -deep.calm -deep.virtual=$(SIMSAMPLE) -deep.time=8m -deep.overlap=2s
-	$(PLAIN) test -tags invariants ./sim/deep -run '^TestSleepers$$' -count=1 -timeout 20m -deep.first=$(SIMSEED) -deep.load=3m -deep.virtual=60m -deep.time=2m -deep.overlap=2s
+	$(PLAIN) test -tags invariants $(NOVET) ./sim/deep -run '^TestSeeds$$' -count=1 -timeout 20m -deep.first=$(SIMSEED) -deep.load=20m -deep.calm -deep.virtual=$(SIMSAMPLE) -deep.time=8m -deep.overlap=2s
+	$(PLAIN) test -tags invariants $(NOVET) ./sim/deep -run '^TestSleepers$$' -count=1 -timeout 20m -deep.first=$(SIMSEED) -deep.load=3m -deep.virtual=60m -deep.time=2m -deep.overlap=2s
 
 .PHONY: sim-long
 sim-long: ## run simulated clusters (raft, store and transport in virtual time) with new seeds for SIMTIME
@@ -218,7 +220,7 @@ test-crash: ## stop, kill and cut nodes at every step of the move of dead letter
 test-page: test-deps ## check the page's types, and use it in Chromium on three real nodes; pictures in ./.run/page
 	$(PLAIN) run ./web/bundle
 	web/node_modules/.bin/tsc --noEmit -p web
-	$(PLAIN) run ./test/again -count=1 -timeout 10m -- ./test/browser
+	$(PLAIN) run ./test/again $(NOVET) -count=1 -timeout 10m -- ./test/browser
 
 .PHONY: test-deps
 test-deps:
@@ -235,8 +237,8 @@ fuzz: ## fuzz every decoder for FUZZTIME each
 
 .PHONY: fuzz-sample
 fuzz-sample: ## fuzz each decoder of the protocols with FUZZSAMPLE inputs
-	@for package in ./amqp ./gateway/grpc; do for target in $$($(PLAIN) test -list '^Fuzz' $$package | grep '^Fuzz'); do \
-	  timeout 300 env $(PLAIN) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZSAMPLE) -fuzzminimizetime $(FUZZMINIMIZE) $$package; \
+	@for package in ./amqp ./gateway/grpc; do for target in $$($(PLAIN) test $(NOVET) -list '^Fuzz' $$package | grep '^Fuzz'); do \
+	  timeout 300 env $(PLAIN) test $(NOVET) -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZSAMPLE) -fuzzminimizetime $(FUZZMINIMIZE) $$package; \
 	done; done
 
 .PHONY: soak
