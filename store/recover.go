@@ -81,6 +81,8 @@ func (s *Store) recover() error {
 			return err
 		}
 		s.segs[active.number], off = active, segmentHeadBytes
+	} else if err := active.settle(off); err != nil {
+		return err
 	}
 	s.findHot(active, off)
 	s.wal.start(active, off, epoch<<epochShift-1)
@@ -346,6 +348,9 @@ func (s *Store) scanSegment(seg *segment, active bool, want int64, groups map[Gr
 	end, last, err = sc.run(!active, func(r *found) error {
 		s.recovery.Records++
 		seg.note(&r.header)
+		if r.flags&flagBatch != 0 {
+			seg.newest = r.off
+		}
 		gather(groups, seg.number, r)
 		return nil
 	})
@@ -369,6 +374,26 @@ func (s *Store) scanSegment(seg *segment, active bool, want int64, groups map[Gr
 		s.recovery.CutBytes += padded(r.bodyBytes)
 	}
 	return end, last, nil
+}
+
+// settle makes the newest write durable, as far as recovery has accepted it: up to end. It may be one that a process was killed in, so that only the
+// page cache has it; and after a sync that failed, the kernel counts what is there as written. Behind it nothing may stand before, for
+// a record that begins a write says that all before it is durable.
+func (g *segment) settle(end int64) error {
+	if g.newest == 0 {
+		return nil
+	}
+	b := make([]byte, min(windowBytes, end-g.newest))
+	for off := g.newest; off < end; off += int64(len(b)) {
+		b = b[:min(int64(len(b)), end-off)]
+		if err := readFull(g.file, b, off); err != nil {
+			return err
+		}
+		if _, err := g.file.WriteAt(b, off); err != nil {
+			return err
+		}
+	}
+	return g.file.Fdatasync()
 }
 
 // useFooter hands over the records of a sealed segment without reading entries. Without a sound footer the end of
