@@ -256,8 +256,11 @@ func (s *Store) recycle(number uint32, size int64) (*segment, error) {
 	if err == nil {
 		err = s.fs.SyncDir(s.o.Dir)
 	}
-	if err != nil {
-		return nil, errors.Join(err, old.file.Close())
+	if err != nil { // the next attempt takes another number, so that nobody would come back to the file
+		_ = old.file.Close()
+		_ = s.fs.Remove(old.path)
+		_ = s.fs.Remove(seg.path)
+		return nil, fmt.Errorf("prepare segment %d of a freed one: %w", number, err)
 	}
 	s.prepared.recycled.Add(1)
 	return seg, nil
