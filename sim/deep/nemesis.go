@@ -136,6 +136,7 @@ func (x *nemesis) damage() error {
 		return err
 	}
 	n.crash(false)
+	n.fs = n.fs.Image(n.fs.Len(), n.rnd) // what decays is on the disk
 	files, err := n.fs.ReadDir("/data")
 	if err != nil {
 		return err
