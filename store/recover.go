@@ -332,19 +332,19 @@ func (s *Store) discard(seg *segment) error {
 
 // scanSegment hands the records of one segment to their groups.
 func (s *Store) scanSegment(seg *segment, active bool, want int64, groups map[GroupID]*recovered) (end int64, last uint64, err error) {
+	sc := seg.scanner()
 	if !active {
 		known, high, ok, err := s.useFooter(seg, groups)
 		if err != nil || ok {
 			return known, high, err
 		}
 		if known != 0 {
-			want = known
+			want, sc.size = known, known
 		}
 	}
 	if seg.cold && want == 0 {
 		return 0, 0, &CorruptError{Segment: seg.number, Offset: locatorOffset, Reason: "no footer in a segment of copies"}
 	}
-	sc := seg.scanner()
 	end, last, err = sc.run(!active, func(r *found) error {
 		s.recovery.Records++
 		seg.note(&r.header)
@@ -411,9 +411,7 @@ func (s *Store) useFooter(seg *segment, groups map[GroupID]*recovered) (end int6
 		seg.note(&r.header)
 		if t.kind != kindEntry && t.kind != kindPinned && t.kind != kindSwitch && t.kind != kindOpen {
 			s.recovery.Records++
-			if r, err = sc.reread(t); err != nil {
-				return 0, 0, false, err
-			}
+			r = sc.reread(t)
 		}
 		gather(groups, seg.number, &r)
 	}
@@ -433,7 +431,7 @@ func gather(groups map[GroupID]*recovered, segment uint32, r *found) {
 	}
 	l := loc{segment: segment, off: uint32(r.off), bodyBytes: r.bodyBytes}
 	if r.badBody {
-		g.damage = &CorruptError{Group: r.group, Segment: segment, Offset: r.off, Reason: "body does not match its checksum"}
+		g.damage = &CorruptError{Group: r.group, Segment: segment, Offset: r.off, Reason: r.damage()}
 		g.damageSeq = max(g.damageSeq, r.seq)
 		return
 	}
