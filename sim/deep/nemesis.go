@@ -71,9 +71,9 @@ func (x *nemesis) strike() error {
 		}
 	case 13:
 		if l := n.running(); x.r.IntN(2) == 0 && l != nil {
-			w.oracle.note("syncs of %s fail", n.id)
+			op, how := l.disk.breakSome(n.rnd)
+			w.oracle.note("each %s of %s fails: %v", op, n.id, how)
 			w.report.brokenSyncs.Add(1)
-			l.disk.breakSyncs()
 		}
 	case 14:
 		x.transfer()
