@@ -135,13 +135,20 @@ func (w *wild) redrive() Command {
 	return c
 }
 
-// TestTargetsEndAnyhow has targets end, go on as other queues and be forgotten in any order, whatever is under way to them: all numbers stay right, and a
-// replica that is restored at any time stays the same.
+// TestTargetsEndAnyhow has targets end, go on as other queues and be forgotten in any order, whatever is under way to them, and the queue itself go on: all
+// numbers stay right, and a replica that is restored at any time stays the same.
 func TestTargetsEndAnyhow(t *testing.T) {
 	for seed := range uint64(300) {
 		w := &wild{r: rand.New(rand.NewPCG(seed, 5)), m: New(), rev: 5}
-		replica := New()
+		replica, life := New(), uint32(0)
 		for index := uint64(1); index <= 60; index++ {
+			if w.n(40) == 0 { // it loses most of its replicas itself
+				life++
+				w.m.Succeed(life)
+				replica.Succeed(life)
+				w.m.check()
+				w.seq = 0
+			}
 			w.rev = max(1, w.rev+uint64(w.n(2))-1)
 			e := Entry{Session: 1, Ordinal: index, TimeMillis: int64(index), CatalogRev: w.rev}
 			for range 1 + w.n(3) {
