@@ -56,7 +56,8 @@ func (s *Store) enough(size int64) int64 {
 // prepareOne repeats while the disk is full, or too many files are open, and the active segment still has room; nil when stopped or failed. On a full disk a smaller
 // file that is there already does, too, and then a smaller new one.
 func (s *Store) prepareOne(size int64) *segment {
-	const retryEvery = 200 * time.Millisecond
+	const retryEvery, tellEvery = 200 * time.Millisecond, 10 * time.Second
+	var told time.Time
 	for {
 		seg, err := s.makeReady(size)
 		if errors.Is(err, syscall.ENOSPC) {
@@ -76,7 +77,10 @@ func (s *Store) prepareOne(size int64) *segment {
 			s.wal.fail(&FatalError{Op: "prepare segment", Err: err}, nil)
 			return nil
 		}
-		s.log.Warn("no room while preparing a segment", "err", err)
+		if now := time.Now(); now.Sub(told) >= tellEvery { // the log may be on the same disk
+			told = now
+			s.log.Warn("no room while preparing a segment", "err", err)
+		}
 		select {
 		case <-s.stop:
 			return nil
