@@ -130,3 +130,52 @@ func TestBadSectorAtTheEnd(t *testing.T) {
 		}
 	}
 }
+
+// TestBadSectorWhereNothingWasWritten: a sector behind the end of the log, perhaps of a file that was freed for its bad sector and used again, does no harm. It is
+// written when its turn comes.
+func TestBadSectorWhereNothingWasWritten(t *testing.T) {
+	fs := crashfs.New()
+	s := openOn(t, fs)
+	must(t, s.Group(1).StoreLogs(logs(1, 3000)))
+	must(t, s.Close())
+	for _, at := range []int64{firstRecord + recordBytes + 3000 + 4096, 40 << 10, 64<<10 - 512} {
+		s, err := store.Open(store.Options{Dir: "/s", FS: badSectors{fs, segmentOne, at, at + 512}, SegmentBytes: 64 << 10})
+		if err != nil {
+			t.Fatalf("bad sector at %d: %v", at, err)
+		}
+		if last, err := s.Group(1).LastIndex(); last != 1 || err != nil {
+			t.Errorf("last index %d, %v", last, err)
+		}
+		must(t, s.Close())
+	}
+	// A record of more than a window.
+	large := crashfs.New()
+	s = openOn(t, large)
+	must(t, s.Group(1).StoreLogs(logs(1, 3<<20)))
+	must(t, s.Group(2).StoreLogs(logs(1, 3<<20)))
+	must(t, s.Close())
+	names, err := large.ReadDir("/s")
+	must(t, err)
+	for _, name := range names {
+		if strings.HasSuffix(name, ".seg") {
+			s, err := store.Open(store.Options{Dir: "/s", FS: badSectors{large.Killed(large.Len()), "/s/" + name, 1<<20 + 77, 1<<20 + 88}, SegmentBytes: 64 << 10})
+			if err == nil {
+				must(t, s.Close())
+			} else if !errors.Is(err, syscall.EIO) {
+				t.Errorf("bad sector in %s: %v", name, err)
+			}
+		}
+	}
+	// What was acknowledged and is damaged is found all the same.
+	s = openOn(t, fs)
+	must(t, s.Group(1).StoreLogs(logs(2, 3000)))
+	must(t, s.Group(1).StoreLogs(logs(3, 9000)))
+	must(t, s.Group(1).StoreLogs(logs(4, 3000)))
+	must(t, s.Close())
+	must(t, fs.Corrupt(segmentOne, firstRecord+recordBytes+3000+1500, 1))
+	at := int64(firstRecord + 3*recordBytes + 6000 + 8<<10)
+	_, err = store.Open(store.Options{Dir: "/s", FS: badSectors{fs, segmentOne, at, at + 512}, SegmentBytes: 64 << 10})
+	if _, ok := errors.AsType[*store.CorruptError](err); !ok {
+		t.Errorf("damage in front of a bad sector: %v", err)
+	}
+}

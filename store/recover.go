@@ -316,10 +316,7 @@ func (s *Store) segmentNumbers() []uint32 {
 
 // discard takes out a prepared segment that no finished write reached; its file is kept for later if it has the size.
 func (s *Store) discard(seg *segment) error {
-	off, used, err := seg.scanner().later(segmentHeadBytes, 0)
-	if err != nil {
-		return err
-	}
+	off, used := seg.scanner().later(segmentHeadBytes, 0)
 	if used || seg.cold {
 		return &CorruptError{Segment: seg.number, Offset: segmentHeadBytes, Reason: fmt.Sprintf("bad first record before a sound later one at %d", off)}
 	}
@@ -363,10 +360,7 @@ func (s *Store) scanSegment(seg *segment, active bool, want int64, groups map[Gr
 		}
 		return end, last, nil
 	}
-	off, damaged, err := sc.later(end, last)
-	if err != nil {
-		return 0, 0, err
-	}
+	off, damaged := sc.later(end, last)
 	if damaged {
 		return 0, 0, &CorruptError{Segment: seg.number, Offset: end, Reason: fmt.Sprintf("bad record before a sound later one at %d", off)}
 	}

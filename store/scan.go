@@ -14,6 +14,8 @@ type scanner struct {
 	size   int64 // of the file
 	win    []byte
 	winOff int64
+	// narrow is up to where windows are small, because the disk did not give back all of a large one.
+	narrow int64
 	// anyOrder says that seqs need not follow each other: the records are copies.
 	anyOrder bool
 }
@@ -26,17 +28,7 @@ func (s *scanner) bytes(off, n int64) ([]byte, error) {
 		return nil, nil
 	}
 	if off < s.winOff || off+n > s.winOff+int64(len(s.win)) {
-		want := min(max(n, windowBytes), s.size-off)
-		if int64(cap(s.win)) < want {
-			s.win = make([]byte, want)
-		}
-		s.win, s.winOff = s.win[:want], off
-		err := readFull(s.f, s.win, off)
-		if err != nil && want > n && !errors.Is(err, io.ErrUnexpectedEOF) { // what the disk does not give back may lie behind what is asked for
-			s.win = s.win[:n]
-			err = readFull(s.f, s.win, off)
-		}
-		if err != nil {
+		if err := s.fill(off, n); err != nil {
 			s.win = s.win[:0]
 			if errors.Is(err, io.ErrUnexpectedEOF) {
 				return nil, nil
@@ -45,6 +37,31 @@ func (s *scanner) bytes(off, n int64) ([]byte, error) {
 		}
 	}
 	return s.win[off-s.winOff : off-s.winOff+n], nil
+}
+
+// fill reads a window that begins at off and has n bytes or more. If the disk does not give back all of it, what cannot be read may lie behind what is
+// asked for: then it is as small as a page, or has those n bytes alone.
+func (s *scanner) fill(off, n int64) (err error) {
+	want := min(max(n, windowBytes), s.size-off)
+	page := min((off+n+PageBytes-1)&^(PageBytes-1)-off, want)
+	if off < s.narrow {
+		want = page
+	}
+	if int64(cap(s.win)) < want {
+		s.win = make([]byte, want)
+	}
+	s.winOff = off
+	for i, size := range [...]int64{want, page, n} {
+		if i > 0 && size == int64(len(s.win)) {
+			continue
+		}
+		s.win = s.win[:size]
+		if err = readFull(s.f, s.win, off); err == nil || errors.Is(err, io.ErrUnexpectedEOF) {
+			return err
+		}
+		s.narrow = max(s.narrow, off+size)
+	}
+	return err
 }
 
 // found is one record on disk; body is valid until the next call of the scanner.
@@ -108,18 +125,23 @@ func (s *scanner) run(sealed bool, fn func(*found) error) (end int64, last uint6
 }
 
 // later looks behind a cut for a record that began a write after the one with seq last had been made durable.
-// One there means that acknowledged bytes before it were damaged, which no crash does.
-func (s *scanner) later(cut int64, last uint64) (off int64, ok bool, err error) {
+// One there means that acknowledged bytes before it were damaged, which no crash does. What the disk does not give back is passed over: nothing may
+// have been written there yet.
+func (s *scanner) later(cut int64, last uint64) (off int64, ok bool) {
 	for off = cut; ; off += 8 {
 		b, err := s.bytes(off, headerBytes)
-		if err != nil || b == nil {
-			return 0, false, err
+		if err != nil {
+			off = off&^(PageBytes-1) + PageBytes - 8
+			continue
+		}
+		if b == nil {
+			return 0, false
 		}
 		if b[12] == 0 || b[12] > byte(kindMax) || b[14]&flagBatch == 0 {
 			continue
 		}
 		if h, sound := parseHeader(b, s.number, off); sound && h.seq > last+1 {
-			return off, true, nil
+			return off, true
 		}
 	}
 }
