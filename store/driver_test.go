@@ -24,7 +24,10 @@ type driver struct {
 	seq  int
 
 	waits bool // for the disk with all entries
+	shift int  // of the groups' numbers, where others work on the store, too
 }
+
+func (d *driver) id(i int) store.GroupID { return groupID(i + d.shift) }
 
 // outcome of an operation: the states that a crash in its middle may leave besides the old and the new one, and
 // whether the call promised that the new one is durable.
@@ -41,7 +44,7 @@ func (d *driver) text(sizeMax int) string {
 // step does one operation.
 func (d *driver) step() (outcome, error) {
 	i := d.pick(len(d.m))
-	g, sg := &d.m[i], d.s.Group(groupID(i))
+	g, sg := &d.m[i], d.s.Group(d.id(i))
 	switch d.pick(12) {
 	case 0:
 		return d.vote(g, sg)
@@ -57,7 +60,7 @@ func (d *driver) step() (outcome, error) {
 		if d.pick(4) == 0 {
 			written := g.top > 0 || g.voteCand != "" || len(g.keys) > 0 // else there is nothing to delete durably
 			*g = modelGroup{}.clone()
-			return outcome{durable: written}, d.s.DeleteGroup(groupID(i))
+			return outcome{durable: written}, d.s.DeleteGroup(d.id(i))
 		}
 		return d.compact(g, sg)
 	case 7:
@@ -67,7 +70,7 @@ func (d *driver) step() (outcome, error) {
 }
 
 func (d *driver) appendLogs(i int) (outcome, error) {
-	g, sg := &d.m[i], d.s.Group(groupID(i))
+	g, sg := &d.m[i], d.s.Group(d.id(i))
 	var logs []*raft.Log
 	var out outcome
 	if d.pick(5) == 0 {

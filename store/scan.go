@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -13,6 +14,8 @@ type scanner struct {
 	size   int64 // of the file
 	win    []byte
 	winOff int64
+	// narrow is up to where windows are small, because the disk did not give back all of a large one.
+	narrow int64
 	// anyOrder says that seqs need not follow each other: the records are copies.
 	anyOrder bool
 }
@@ -25,12 +28,7 @@ func (s *scanner) bytes(off, n int64) ([]byte, error) {
 		return nil, nil
 	}
 	if off < s.winOff || off+n > s.winOff+int64(len(s.win)) {
-		want := min(max(n, windowBytes), s.size-off)
-		if int64(cap(s.win)) < want {
-			s.win = make([]byte, want)
-		}
-		s.win, s.winOff = s.win[:want], off
-		if err := readFull(s.f, s.win, off); err != nil {
+		if err := s.fill(off, n); err != nil {
 			s.win = s.win[:0]
 			if errors.Is(err, io.ErrUnexpectedEOF) {
 				return nil, nil
@@ -41,15 +39,49 @@ func (s *scanner) bytes(off, n int64) ([]byte, error) {
 	return s.win[off-s.winOff : off-s.winOff+n], nil
 }
 
+// fill reads a window that begins at off and has n bytes or more. If the disk does not give back all of it, what cannot be read may lie behind what is
+// asked for: then it is as small as a page, or has those n bytes alone.
+func (s *scanner) fill(off, n int64) (err error) {
+	want := min(max(n, windowBytes), s.size-off)
+	page := min((off+n+PageBytes-1)&^(PageBytes-1)-off, want)
+	if off < s.narrow {
+		want = page
+	}
+	if int64(cap(s.win)) < want {
+		s.win = make([]byte, want)
+	}
+	s.winOff = off
+	for i, size := range [...]int64{want, page, n} {
+		if i > 0 && size == int64(len(s.win)) {
+			continue
+		}
+		s.win = s.win[:size]
+		if err = readFull(s.f, s.win, off); err == nil || errors.Is(err, io.ErrUnexpectedEOF) {
+			return err
+		}
+		s.narrow = max(s.narrow, off+size)
+	}
+	return err
+}
+
 // found is one record on disk; body is valid until the next call of the scanner.
 type found struct {
 	header
 	off     int64
 	body    []byte
-	badBody bool // the header is sound and the body is not
+	badBody bool  // the header is sound and the body is not
+	unread  error // why the body, or all of it, could not be read
 }
 
-// at reads the record at off; ok is false if no sound header stands there.
+// damage says what is wrong with a record of which the body is bad.
+func (r *found) damage() string {
+	if r.unread != nil {
+		return "cannot be read: " + r.unread.Error()
+	}
+	return "body does not match its checksum"
+}
+
+// at reads the record at off; ok is false if no sound header stands there. A body that cannot be read is a bad one: whose it is is known.
 func (s *scanner) at(off int64) (r found, ok bool, err error) {
 	b, err := s.bytes(off, headerBytes)
 	if err != nil || b == nil {
@@ -60,10 +92,7 @@ func (s *scanner) at(off int64) (r found, ok bool, err error) {
 		return found{}, false, nil
 	}
 	r = found{header: h, off: off}
-	b, err = s.bytes(off+headerBytes, int64(h.bodyBytes))
-	if err != nil {
-		return found{}, false, err
-	}
+	b, r.unread = s.bytes(off+headerBytes, int64(h.bodyBytes))
 	r.body, r.badBody = b, b == nil && h.bodyBytes > 0 || !h.bodyOK(b)
 	return r, true, nil
 }
@@ -82,6 +111,9 @@ func (s *scanner) run(sealed bool, fn func(*found) error) (end int64, last uint6
 		if err != nil {
 			return end, last, err
 		}
+		if ok && r.unread != nil && !sealed {
+			return end, last, r.unread // a crash leaves the end of a log torn, and readable
+		}
 		if !ok || r.badBody && !sealed || !s.anyOrder && !follows(last, &r) {
 			return end, last, nil
 		}
@@ -93,32 +125,34 @@ func (s *scanner) run(sealed bool, fn func(*found) error) (end int64, last uint6
 }
 
 // later looks behind a cut for a record that began a write after the one with seq last had been made durable.
-// One there means that acknowledged bytes before it were damaged, which no crash does.
-func (s *scanner) later(cut int64, last uint64) (off int64, ok bool, err error) {
+// One there means that acknowledged bytes before it were damaged, which no crash does. What the disk does not give back is passed over: nothing may
+// have been written there yet.
+func (s *scanner) later(cut int64, last uint64) (off int64, ok bool) {
 	for off = cut; ; off += 8 {
 		b, err := s.bytes(off, headerBytes)
-		if err != nil || b == nil {
-			return 0, false, err
+		if err != nil {
+			off = off&^(PageBytes-1) + PageBytes - 8
+			continue
+		}
+		if b == nil {
+			return 0, false
 		}
 		if b[12] == 0 || b[12] > byte(kindMax) || b[14]&flagBatch == 0 {
 			continue
 		}
 		if h, sound := parseHeader(b, s.number, off); sound && h.seq > last+1 {
-			return off, true, nil
+			return off, true
 		}
 	}
 }
 
 // reread reads the record that a footer names at its place.
-func (s *scanner) reread(t *item) (r found, err error) {
+func (s *scanner) reread(t *item) found {
 	r, ok, err := s.at(int64(t.off))
-	if err != nil {
-		return found{}, err
+	if err != nil || !ok || r.kind != t.kind || r.group != t.group || r.seq != t.seq {
+		return found{header: header{kind: t.kind, group: t.group, seq: t.seq, bodyBytes: t.bodyBytes}, off: int64(t.off), badBody: true, unread: err}
 	}
-	if !ok || r.kind != t.kind || r.group != t.group || r.seq != t.seq {
-		return found{header: header{kind: t.kind, group: t.group, seq: t.seq, bodyBytes: t.bodyBytes}, off: int64(t.off), badBody: true}, nil
-	}
-	return r, nil
+	return r
 }
 
 // closed is how a segment ends, as the first record of the next one says: the end of its records, and the newest seq that was given out by then.
@@ -138,7 +172,7 @@ func (c closed) by(high uint64) bool {
 func (s *scanner) predecessor() (number uint32, c closed, used bool, err error) {
 	r, ok, err := s.at(segmentHeadBytes)
 	if err != nil || !ok || r.badBody {
-		return 0, closed{}, false, err
+		return 0, closed{}, false, cmp.Or(err, r.unread)
 	}
 	if r.kind != kindSwitch || len(r.body) != switchBodyBytes {
 		return 0, closed{}, true, nil
