@@ -116,6 +116,11 @@ func argumentOrder(s *session) {
 	s.refuses(406, "PRECONDITION_FAILED - inequivalent arg 'x-dead-letter-exchange' for queue '"+q+"' in vhost '/': received none but current is the value 'x' of type 'longstr'", func(ch *amqp.Channel) error {
 		return declare(ch, q, amqp.Table{"x-max-length": int32(5)})
 	})
+	// Those of a quorum queue have another order.
+	q = s.queue("quorum", amqp.Table{"x-queue-type": "quorum"})
+	s.refuses(406, "PRECONDITION_FAILED - inequivalent arg 'x-dead-letter-exchange' for queue '"+q+"' in vhost '/': received the value 'x' of type 'longstr' but current is none", func(ch *amqp.Channel) error {
+		return declare(ch, q, amqp.Table{"x-queue-type": "quorum", "x-message-ttl": int32(5), "x-dead-letter-exchange": "x"})
+	})
 	s.refuses(406, "PRECONDITION_FAILED - invalid arg 'x-dead-letter-routing-key' for queue 'new' in vhost '/': routing_key_but_no_dlx_defined", func(ch *amqp.Channel) error {
 		return declare(ch, "new", amqp.Table{"x-dead-letter-routing-key": "k", "x-single-active-consumer": "yes"})
 	})
