@@ -141,6 +141,17 @@ func (m *mix) sequence(seed uint64, length int) []op {
 	if m.policies {
 		kinds = slices.Concat(kinds, policyKinds)
 	}
+	if m.replicated() { // routing is the same for all types of queues
+		kinds = slices.Clone(kinds)
+		for i, k := range kinds {
+			switch {
+			case strings.HasPrefix(k.name, "exchange."):
+				kinds[i].weight = (k.weight + 3) / 4
+			case strings.HasPrefix(k.name, "basic."):
+				kinds[i].weight = 2 * k.weight
+			}
+		}
+	}
 	for _, k := range kinds {
 		sum += k.weight
 	}
@@ -224,7 +235,11 @@ func (d dice) op(kind string, i int) op {
 		}
 	case "basic.publish":
 		o.exchange = d.IntN(exchanges + len(others))
-		if d.chance(.5) {
+		direct := .5
+		if d.mix.replicated() {
+			direct = .8
+		}
+		if d.chance(direct) {
 			o.exchange = toQueue
 		}
 		o.pub = d.publishing(i)
