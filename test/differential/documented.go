@@ -16,7 +16,8 @@ func (d *difference) documented() bool {
 			strings.HasPrefix(rabbit, "540") // not with quorum queues
 	case "queue.declare":
 		return strings.Contains(rabbit, "invalid property") && strings.HasPrefix(warren, "ok") || // quorum queues that are not durable, and so on
-			strings.HasPrefix(rabbit, "ok") && strings.Contains(warren, "invalid arg '"+deliveryLimit) // which RabbitMQ does not check
+			strings.HasPrefix(rabbit, "ok") && strings.Contains(warren, "invalid arg '"+deliveryLimit) || // which RabbitMQ does not check
+			strings.Contains(rabbit, "inequivalent") && strings.Contains(warren, "inequivalent arg 'x-dead-letter-strategy'") // which its classic queues do not have
 	}
 	return d.routed() || d.expired()
 }
