@@ -37,6 +37,8 @@ JEPSENTIME ?= 3h
 # How long make differential goes on, and its first seed.
 DIFFTIME ?= 5m
 DIFFSEED ?= 1
+# More for it, such as -mixes=quorum,quorum-policies for some of its mixes of queues, or -wire=all for wrong frames in place of sequences.
+DIFFFLAGS ?=
 JEPSENSEED ?= 0
 # How much virtual time make test-sim goes through, some 12 minutes a second on two cores (8 minutes at most), and its first seed: a fixed one, so
 # that a change is judged by what the one before it passed. New seeds, and as much time as one likes, are for make sim-long.
@@ -212,8 +214,8 @@ scale: ## print the tables of docs/scaling.md: 5 to 100 nodes and up to a millio
 	$(GO) test ./sim/scale -count=1 -run '^TestTables$$' -v -timeout 30m -scale.full
 
 .PHONY: differential
-differential: build ## send the same random sequences of AMQP methods to Warren and to RabbitMQ of Debian's packages for DIFFTIME, and show what differs
-	$(GO) run ./test/differential -binary bin/warren -rabbitmq "$$(jepsen/rabbitmq.sh $(RUN)/rabbitmq)" -seed $(DIFFSEED) -time $(DIFFTIME)
+differential: build ## send the same random sequences of AMQP methods to Warren and to RabbitMQ of Debian's packages for DIFFTIME, and show what differs (DIFFFLAGS: of what)
+	$(GO) run ./test/differential -binary bin/warren -rabbitmq "$$(jepsen/rabbitmq.sh $(RUN)/rabbitmq)" -seed $(DIFFSEED) -time $(DIFFTIME) $(DIFFFLAGS)
 
 .PHONY: jepsen-rabbitmq
 jepsen-rabbitmq: ## the same faults at Warren and at RabbitMQ of Debian's packages, and a table of both; half an hour

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -219,6 +220,24 @@ func checkArguments(d QueueDeclare, vhost string) error {
 	return nil
 }
 
+// quorumArguments are queueArguments in the order in which RabbitMQ compares those of a quorum queue: the first that differs is named.
+var quorumArguments = func() []argument {
+	order := []string{
+		"x-dead-letter-exchange", "x-dead-letter-routing-key", "x-dead-letter-strategy", "x-expires", "x-max-length", "x-max-length-bytes",
+		"x-max-in-memory-length", "x-max-in-memory-bytes", "x-overflow", "x-single-active-consumer", "x-queue-type",
+		"x-quorum-initial-group-size", "x-delivery-limit", "x-message-ttl", "x-queue-leader-locator",
+	}
+	place := func(a argument) int {
+		if i := slices.Index(order, a.name); i >= 0 {
+			return i
+		}
+		return len(order)
+	}
+	list := slices.Clone(queueArguments)
+	slices.SortStableFunc(list, func(a, b argument) int { return cmp.Compare(place(a), place(b)) })
+	return list
+}()
+
 // checkEquivalent compares a repeated declaration with the queue that is there.
 func checkEquivalent(d QueueDeclare, q *catalog.Queue) error {
 	flags := []struct {
@@ -231,7 +250,11 @@ func checkEquivalent(d QueueDeclare, q *catalog.Queue) error {
 				f.name, q.Name, q.Vhost, f.got, f.has)
 		}
 	}
-	for _, a := range queueArguments {
+	arguments := queueArguments
+	if isQuorum(q.Arguments) {
+		arguments = quorumArguments
+	}
+	for _, a := range arguments {
 		got, hasGot := d.Arguments.Get(a.name)
 		cur, hasCur := q.Arguments.Get(a.name)
 		if a.name == "x-queue-type" {

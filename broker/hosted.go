@@ -156,6 +156,7 @@ func (h *hosted) activate() {
 		Bursts:        func() bool { return b.cat.View().Level() >= levelBursts },
 		Expires:       h.expires,
 		Expired:       h.expired,
+		HeldIsUse:     isQuorum(h.q.Arguments), // as in RabbitMQ, whose classic queues expire and take it along
 		AutoDelete:    h.q.AutoDelete,
 		Unused:        h.unused,
 		Single:        singleActive(h.q.Arguments),

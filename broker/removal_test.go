@@ -25,6 +25,29 @@ func expireSoon(t *testing.T, b *Broker, queue string) {
 	}
 }
 
+// A quorum queue does not expire while a client holds a message of it; a classic one does.
+func TestHeldMessagesKeepAQuorumQueue(t *testing.T) {
+	b := newBroker(t)
+	c := dial(t, b)
+	c.declare("quorum", table("x-queue-type", "quorum"))
+	c.declare("classic", nil)
+	there := func(queue string) bool { return b.cat.View().Queue("/", queue) != nil }
+	for _, q := range []string{"quorum", "classic"} {
+		c.put(q, "m", nil)
+		if d := c.get(q); d == nil {
+			t.Fatalf("%s: no message", q)
+		}
+		expireSoon(t, b, q)
+	}
+	c.await("the end of the classic queue", func() bool { return !there("classic") })
+	time.Sleep(200 * time.Millisecond)
+	if !there("quorum") {
+		t.Fatal("the quorum queue is gone")
+	}
+	c.ch.Close(t.Context()) // what it held is requeued
+	c.await("the end of the quorum queue", func() bool { return !there("quorum") })
+}
+
 // What is left in a queue goes to its dead-letter exchange when the queue asked for it, however it ends.
 func TestDeadLetterOnRemoval(t *testing.T) {
 	b := newBroker(t)

@@ -95,6 +95,7 @@ func (c *conn) openChannel(num uint16) error {
 		return protocolError(err, 0)
 	}
 	ch.broker, ch.counter = b, b
+	c.opened(num)
 	c.channelsMu.Lock()
 	c.channels[num] = ch
 	c.channelsMu.Unlock()
@@ -120,6 +121,7 @@ func (c *conn) forget(ch *channel) {
 	c.channelsMu.Lock()
 	delete(c.channels, ch.num)
 	c.channelsMu.Unlock()
+	c.closedLately(ch.num)
 	c.srv.stats.channelsClosed.Add(1)
 	c.channelCount.Store(int32(len(c.channels)))
 	c.current = nil
@@ -147,6 +149,9 @@ func (c *conn) channelMethod(f wire.Frame) error {
 func (c *conn) closedChannelMethod(f wire.Frame, id wire.MethodID) error {
 	if id == wire.MethodChannelCloseOk {
 		return nil // our close and the client's crossed
+	}
+	if harmlessWhenLate(id) && c.isLate(f.Channel) {
+		return nil
 	}
 	m, err := wire.Decode(f.Payload)
 	if err != nil {

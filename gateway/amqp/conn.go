@@ -46,12 +46,13 @@ type conn struct {
 	// channelsMu is held to change channels, and by those who read it on other goroutines.
 	channelsMu  sync.Mutex
 	channels    map[uint16]*channel
-	current     *channel   // the channel of the last frame, to spare the map
-	touched     []*channel // with something to settle or flush at the end of the burst
-	assembled   int        // bytes of messages that are still arriving
-	reserved    int64      // room for them
-	published   uint64     // since the last burst
-	isPublisher bool       // has published once
+	current     *channel      // the channel of the last frame, to spare the map
+	touched     []*channel    // with something to settle or flush at the end of the burst
+	late        []lateChannel // closed a moment ago
+	assembled   int           // bytes of messages that are still arriving
+	reserved    int64         // room for them
+	published   uint64        // since the last burst
+	isPublisher bool          // has published once
 
 	// heartbeat is the negotiated interval in nanoseconds, for the writer.
 	heartbeat atomic.Int64

@@ -79,6 +79,9 @@ func (c *conn) content(f wire.Frame) error {
 		return wire.Errorf(wire.UnexpectedFrame, 0, "content frame on channel 0")
 	}
 	ch := c.lookup(f.Channel)
+	if ch == nil && c.isLate(f.Channel) {
+		return nil
+	}
 	if ch == nil {
 		return wire.Errorf(wire.UnexpectedFrame, 0, "content frame on channel %d, which is not open", f.Channel)
 	}

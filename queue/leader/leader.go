@@ -72,6 +72,8 @@ type Config struct {
 	// go now. Both may be nil together.
 	Expires func() time.Duration
 	Expired func() (goes bool)
+	// HeldIsUse: messages that clients hold are use of the queue, for Expires.
+	HeldIsUse bool
 	// Bursts tells whether every node of the cluster knows what Answer.Pace says. nil: they do.
 	Bursts func() bool
 	// AutoDelete queues end with their last consumer. Unused is called once the end of one that nobody

@@ -3,7 +3,7 @@ package leader
 import "time"
 
 // lease is the queue's own time to live (x-expires, or by policy): it counts while nobody
-// uses the queue. Consumers, declarations and gets are use; publishing is not. A
+// uses the queue. Consumers, declarations and gets are use, and with HeldIsUse what clients hold; publishing is not. A
 // new leader begins to count anew, when every node has told it of its consumers or is gone.
 type lease struct {
 	used time.Time
@@ -25,7 +25,7 @@ func (l *Leader) checkLease() {
 	if ttl <= 0 {
 		return
 	}
-	mayBeUsed := l.consumers.len() > 0 || len(l.missing) > 0
+	mayBeUsed := l.consumers.len() > 0 || len(l.missing) > 0 || l.cfg.HeldIsUse && len(l.held) > 0
 	if mayBeUsed || l.lease.used.IsZero() {
 		l.use()
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"net/http"
 	"os"
 	"regexp"
 	"slices"
@@ -11,13 +12,26 @@ import (
 )
 
 // pair is what is compared: RabbitMQ, then Warren.
-type pair [2]struct {
-	name string
-	urls []string // of the nodes
+type pair [2]broker
+
+type broker struct {
+	name   string
+	urls   []string // of the nodes
+	http   string   // of one
+	client *http.Client
 }
 
 // patience is how long the brokers have to agree after a method.
 const patience = 1500 * time.Millisecond
+
+// patiencePolicy is the same after a change of policies.
+const patiencePolicy = 8 * time.Second
+
+// How often in a row they have to: what a log of RabbitMQ's takes is seen later than the answers of its channels.
+const (
+	calm           = 2
+	calmReplicated = 6
+)
 
 // difference is what a method brought that is not the same in both.
 type difference struct {
@@ -26,6 +40,8 @@ type difference struct {
 	answers [2]string
 	events  [2][]string
 	states  [2]string
+	// What there may be: dead letters that are kept, and messages that expire soon behind others.
+	kept, short bool
 }
 
 var digits = regexp.MustCompile(`[0-9]+`)
@@ -64,24 +80,12 @@ func (d *difference) text(p pair) string {
 	return b.String()
 }
 
-// documented tells whether docs/compatibility.md names the difference.
-func (d *difference) documented() bool {
-	rabbit, warren := d.answers[0], d.answers[1]
-	switch d.op.kind {
-	case "queue.unbind": // another connection's exclusive queue, where there is no such binding
-		return rabbit == "ok" && strings.HasPrefix(warren, "405")
-	case "queue.delete": // what consumers hold is in the queue for if-empty
-		return d.op.is("if-empty") && strings.HasPrefix(rabbit, "ok") && strings.HasPrefix(warren, "406")
-	}
-	return false
-}
-
 // run sends a sequence to both and returns the first difference that is not documented, nil if there is none.
-func (p pair) run(ops []op) (d *difference, err error) {
+func (p pair) run(m *mix, ops []op) (d *difference, err error) {
 	prefix := fmt.Sprintf("r%d-%d-", os.Getpid(), runs.Add(1))
 	var ws [2]*world
 	for i := range ws {
-		w, err := open(p[i].urls, prefix)
+		w, err := open(&p[i], m, prefix)
 		if w != nil {
 			defer w.close()
 		}
@@ -90,8 +94,11 @@ func (p pair) run(ops []op) (d *difference, err error) {
 		}
 		ws[i] = w
 	}
+	kept, short := false, false
 	for i, o := range ops {
+		kept, short = kept || o.keeps(), short || o.expires()
 		if d := step(ws, o); d != nil {
+			d.kept, d.short = kept, short
 			if d.documented() {
 				return nil, nil // what follows is different, too
 			}
@@ -107,7 +114,7 @@ func (p pair) run(ops []op) (d *difference, err error) {
 	return nil, nil
 }
 
-// step carries out one method in both and waits until they agree, twice in a row.
+// step carries out one method in both and waits until they agree, some times in a row.
 func step(ws [2]*world, o op) *difference {
 	d := &difference{op: o}
 	both := func(f func(i int, w *world)) {
@@ -118,10 +125,20 @@ func step(ws [2]*world, o op) *difference {
 		wg.Wait()
 	}
 	both(func(i int, w *world) { d.answers[i] = w.do(o) })
-	same := 0
-	for end := time.Now().Add(patience); ; time.Sleep(3 * time.Millisecond) {
+	same, often := 0, calm
+	if ws[0].mix.replicated() {
+		often = calmReplicated
+	}
+	end := time.Now().Add(patience)
+	if o.kind == setPolicy || o.kind == clearPolicy {
+		end = time.Now().Add(patiencePolicy)
+	}
+	for ; ; time.Sleep(3 * time.Millisecond) {
 		both(func(i int, w *world) {
 			d.states[i], d.events[i] = w.state(), w.seen()
+			if o.kind == setPolicy || o.kind == clearPolicy {
+				d.states[i] += w.policies()
+			}
 			if o.kind == hangUp { // which of the channels tell is the library's
 				d.events[i] = slices.DeleteFunc(d.events[i], func(e string) bool { return strings.Contains(e, "closed ") })
 			}
@@ -131,13 +148,16 @@ func step(ws [2]*world, o op) *difference {
 			return d
 		case d.states[0] != d.states[1] || !slices.Equal(d.events[0], d.events[1]):
 			same = 0
-		case same > 0:
+		case same+1 < often:
+			same++
+		case o.kind == setPolicy || o.kind == clearPolicy:
+			time.Sleep(applied)
+			fallthrough
+		default:
 			for _, w := range ws {
 				w.forget()
 			}
 			return nil
-		default:
-			same++
 		}
 		if same == 0 && time.Now().After(end) {
 			return d
@@ -145,12 +165,16 @@ func step(ws [2]*world, o op) *difference {
 	}
 }
 
+// shortening is how long to look for a shorter sequence.
+const shortening = 20 * time.Second
+
 // shorten leaves out methods that the difference does not need.
-func (p pair) shorten(ops []op, d *difference) ([]op, *difference, error) {
+func (p pair) shorten(m *mix, ops []op, d *difference) ([]op, *difference, error) {
+	end := time.Now().Add(shortening)
 	for size := max(1, len(ops)/3); size >= 1; size /= 2 {
-		for i := 0; i+size <= len(ops); {
+		for i := 0; i+size <= len(ops) && time.Now().Before(end); {
 			fewer := slices.Concat(ops[:i], ops[i+size:])
-			e, err := p.run(fewer)
+			e, err := p.run(m, fewer)
 			switch {
 			case err != nil:
 				return nil, nil, err

@@ -6,4 +6,10 @@
 // properties, returns, confirms, cancellations, closed channels, and what the queues hold. A sequence that ends with a
 // difference is shortened to what the difference needs. What docs/compatibility.md names as different is generated as
 // little as possible; what is left of it is for people to tell from faults.
+//
+// The sequences are of several mixes in turn: of classic queues, of quorum queues, of both, and of each of them with
+// policies that are set and cleared over the management API between the methods.
+//
+// With -wire it sends a table of frames that are wrong, or in the wrong place, to both in place of sequences, and compares
+// what comes back: code, text, and whether the channel or the connection ends.
 package main

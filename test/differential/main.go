@@ -5,9 +5,12 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net/http"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -20,6 +23,8 @@ func main() { os.Exit(start()) }
 // command is the command line.
 type command struct {
 	binary, rabbitmq string
+	wire             string
+	mixes            []*mix
 	seed             uint64
 	length           int
 	time             time.Duration
@@ -30,10 +35,21 @@ func start() int {
 	var c command
 	flag.StringVar(&c.binary, "binary", "bin/warren", "Warren's binary")
 	flag.StringVar(&c.rabbitmq, "rabbitmq", "/", "`folder` in which RabbitMQ's packages are")
+	names := flag.String("mixes", "", "what sequences are of, `names` with commas between them (default: all in turn)")
+	flag.StringVar(&c.wire, "wire", "", "in place of sequences, compare answers to wrong frames, and show `which`: all, or differ")
 	flag.Uint64Var(&c.seed, "seed", 1, "first seed")
 	flag.IntVar(&c.length, "length", 60, "methods of a sequence")
 	flag.DurationVar(&c.time, "time", 5*time.Minute, "how long to go on")
 	flag.Parse()
+	for i := range mixes {
+		if *names == "" || slices.Contains(strings.Split(*names, ","), mixes[i].name) {
+			c.mixes = append(c.mixes, &mixes[i])
+		}
+	}
+	if len(c.mixes) == 0 {
+		fmt.Fprintf(os.Stderr, "no mix %q\n", *names)
+		return 2
+	}
 	if code, entered := network.Enter(); entered {
 		return code
 	}
@@ -89,12 +105,48 @@ func (c *command) run(ctx context.Context) (differ bool, err error) {
 		if err := b.Start(ctx); err != nil {
 			return false, fmt.Errorf("start %s: %w", s.name, err)
 		}
-		p[i].name = s.name
+		p[i] = broker{name: s.name, http: b.HTTP(b.Nodes()[0]), client: &http.Client{Timeout: 10 * time.Second}}
 		for _, n := range b.Nodes() {
 			p[i].urls = append(p[i].urls, "amqp://"+db.User+":"+db.User+"@"+b.AMQP(n)+"/")
 		}
 	}
+	if c.wire != "" {
+		return compareWire(p, c.wire == "all")
+	}
 	return c.search(ctx, p)
+}
+
+// try runs the sequence of a seed, a second time if there is a difference: one that has gone then was of a moment when a broker was slow.
+func (c *command) try(p pair, seed uint64, seen map[string]bool) error {
+	m := c.mixes[seed%uint64(len(c.mixes))]
+	ops := m.sequence(seed, c.length)
+	d, err := p.run(m, ops)
+	if err != nil || d == nil {
+		return err
+	}
+	if seen[d.kind()] {
+		fmt.Printf("seed %d, %s: once more: %s\n", seed, m.name, d.kind())
+		return nil
+	}
+	ops = ops[:d.step+1]
+	again, err := p.run(m, ops)
+	switch {
+	case err != nil:
+		return err
+	case again == nil || again.kind() != d.kind():
+		fmt.Printf("seed %d, %s: once only: %s\n", seed, m.name, d.kind())
+		return nil
+	}
+	if ops, d, err = p.shorten(m, ops, d); err != nil {
+		return err
+	}
+	seen[d.kind()] = true
+	fmt.Printf("seed %d, %s, %d methods:\n", seed, m.name, len(ops))
+	for i, o := range ops {
+		fmt.Printf("  %d %s\n", i, o)
+	}
+	fmt.Print(d.text(p))
+	return nil
 }
 
 // last is a network of which only the last node is used, as the first of a cluster of its own.
@@ -111,26 +163,9 @@ func (c *command) search(ctx context.Context, p pair) (differ bool, err error) {
 	seeds := 0
 	for end := time.Now().Add(c.time); time.Now().Before(end) && ctx.Err() == nil; seeds++ {
 		seed := c.seed + uint64(seeds)
-		ops := sequence(seed, c.length)
-		d, err := p.run(ops)
-		switch {
-		case err != nil:
-			return true, fmt.Errorf("seed %d: %w", seed, err)
-		case d == nil:
-			continue
-		case seen[d.kind()]:
-			fmt.Printf("seed %d: once more: %s\n", seed, d.kind())
-			continue
-		}
-		if ops, d, err = p.shorten(ops[:d.step+1], d); err != nil {
+		if err := c.try(p, seed, seen); err != nil {
 			return true, fmt.Errorf("seed %d: %w", seed, err)
 		}
-		seen[d.kind()] = true
-		fmt.Printf("seed %d, %d methods:\n", seed, len(ops))
-		for i, o := range ops {
-			fmt.Printf("  %d %s\n", i, o)
-		}
-		fmt.Print(d.text(p))
 	}
 	fmt.Printf("%d sequences of %d methods, %d kinds of differences\n", seeds, c.length, len(seen))
 	return len(seen) > 0, nil

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -16,12 +15,12 @@ const unknownTag = -1
 // methods carry out what they are named for, and return what was answered.
 var methods = map[string]func(w *world, c *channel, o *op) string{
 	"queue.declare": func(w *world, c *channel, o *op) string {
-		declare, args := c.QueueDeclare, w.named(o.args)
+		declare := c.QueueDeclare
 		if o.is("passive") {
-			declare, args = c.QueueDeclarePassive, nil
+			declare = c.QueueDeclarePassive
 		}
-		q, err := declare(w.queueName(o.queue), o.is("durable"), o.is("auto-delete"), o.is("exclusive"), false, args)
-		return fmt.Sprintf("%s, %d ready, %d consumers", w.fault(err), q.Messages, q.Consumers)
+		q, err := declare(w.queueName(o.queue), o.is("durable"), o.is("auto-delete"), o.is("exclusive"), false, w.named(o.args))
+		return fmt.Sprintf("%s, %d ready%s", w.fault(err), q.Messages, w.consumers(&q))
 	},
 	"queue.delete": func(w *world, c *channel, o *op) string {
 		n, err := c.QueueDelete(w.queueName(o.queue), o.is("if-unused"), o.is("if-empty"), false)
@@ -68,6 +67,8 @@ var methods = map[string]func(w *world, c *channel, o *op) string{
 	"tx.rollback":    func(w *world, c *channel, _ *op) string { return w.fault(c.TxRollback()) },
 	"confirm.select": confirm,
 	"channel.close":  func(w *world, c *channel, _ *op) string { return w.fault(c.Close()) },
+	setPolicy:        policy,
+	clearPolicy:      policy,
 	hangUp:           func(w *world, _ *channel, o *op) string { return w.fault(w.conns[o.ch%conns].Close()) },
 }
 
@@ -121,7 +122,7 @@ func consume(w *world, c *channel, o *op) string {
 func (w *world) hold(c *channel, m *amqp.Delivery) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	c.held = append(c.held, held{m.DeliveryTag, fmt.Sprintf("%s %s %v", m.ConsumerTag, m.Body, m.Redelivered)})
+	c.held = append(c.held, held{m.DeliveryTag, m.ConsumerTag, fmt.Sprintf("%s %s %v", m.ConsumerTag, m.Body, m.Redelivered)})
 }
 
 func settle(w *world, c *channel, o *op) string {
@@ -140,8 +141,8 @@ func settle(w *world, c *channel, o *op) string {
 	return "nothing"
 }
 
-// release chooses the tag to settle. Multiple is always for all, since tags of different consumers are not in the same
-// order in both worlds.
+// release chooses the tag to settle. Multiple is for all where they are of different consumers, whose tags are not in
+// the same order in both worlds.
 func (w *world) release(c *channel, o *op) (tag uint64, ok bool) {
 	if o.n == unknownTag {
 		return 1 << 40, true
@@ -152,10 +153,13 @@ func (w *world) release(c *channel, o *op) (tag uint64, ok bool) {
 		return 0, false
 	}
 	if o.is("multiple") {
-		for _, h := range c.held {
-			tag = max(tag, h.tag)
+		slices.SortFunc(c.held, func(a, b held) int { return cmp.Compare(a.tag, b.tag) })
+		last := len(c.held) - 1
+		if !slices.ContainsFunc(c.held, func(h held) bool { return h.consumer != c.held[0].consumer }) {
+			last = o.n % len(c.held)
 		}
-		c.held = nil
+		tag = c.held[last].tag
+		c.held = slices.Delete(c.held, 0, last+1)
 		return tag, true
 	}
 	slices.SortStableFunc(c.held, func(a, b held) int { return cmp.Compare(a.label, b.label) })
@@ -208,16 +212,31 @@ func properties(p *amqp.Publishing) string {
 		p.DeliveryMode, p.Priority, p.Expiration, p.Type, p.MessageId, p.CorrelationId, p.ContentType, p.AppId, p.UserId, shown(p.Headers))
 }
 
-// shown is a header's value with its type. The times of deaths are left out, and what RabbitMQ 3.10 does not tell of the last death.
+// Headers that quorum queues add.
+const (
+	acquiredCount = "x-acquired-count"
+	deliveryCount = "x-delivery-count"
+)
+
+// shown is a header's value with its type. The times of deaths are left out, and what RabbitMQ 3.10 does not tell of the last death. It counts
+// as x-delivery-count what Warren does, as later versions, as x-acquired-count.
 func shown(v any) string {
 	switch v := v.(type) {
 	case amqp.Table:
+		counts, acquired := v[acquiredCount]
 		var list []string
-		for _, k := range slices.Sorted(maps.Keys(v)) {
-			if k != "time" && !strings.HasPrefix(k, "x-last-death-") {
+		for k := range v {
+			switch {
+			case k == "time" || strings.HasPrefix(k, "x-last-death-") || k == acquiredCount:
+			case k == deliveryCount && (acquired || v[k] == int64(0)): // RabbitMQ 3.10 shows 0 in answers to basic.get
+			default:
 				list = append(list, k+"="+shown(v[k]))
 			}
 		}
+		if acquired {
+			list = append(list, deliveryCount+"="+shown(counts))
+		}
+		slices.Sort(list)
 		return "{" + strings.Join(list, " ") + "}"
 	case []any:
 		list := make([]string, len(v))

@@ -58,11 +58,14 @@ func (o op) String() string {
 
 const hangUp = "connection.close"
 
-// kinds are the methods with how often they come.
-var kinds = []struct {
+// kind is a method with how often it comes.
+type kind struct {
 	name   string
 	weight int
-}{
+}
+
+// kinds are those of every sequence.
+var kinds = []kind{
 	{"queue.declare", 17},
 	{"queue.delete", 4},
 	{"queue.purge", 2},
@@ -89,8 +92,40 @@ var kinds = []struct {
 	{hangUp, 1},
 }
 
-// dice makes what is random.
-type dice struct{ *rand.Rand }
+// policyKinds come, too, where a mix has policies.
+var policyKinds = []kind{{setPolicy, 14}, {clearPolicy, 7}}
+
+// mix is what sequences are made of.
+type mix struct {
+	name     string
+	types    []string // of the queues, in turn
+	policies bool     // are set and cleared in between
+}
+
+var mixes = []mix{
+	{"classic", []string{classic}, false},
+	{"quorum", []string{quorum}, false},
+	{"both", []string{quorum, classic}, false},
+	{"classic-policies", []string{classic}, true},
+	{"quorum-policies", []string{quorum}, true},
+}
+
+// replicated tells whether the mix has quorum queues.
+func (m *mix) replicated() bool { return slices.Contains(m.types, quorum) }
+
+// Types of queues.
+const (
+	classic = "classic"
+	quorum  = "quorum"
+)
+
+// dice makes what is random in a sequence of the mix.
+type dice struct {
+	*rand.Rand
+	mix *mix
+	// limited: delivery limits are low. RabbitMQ 3.10 counts all that comes back, Warren as RabbitMQ 4.3 only what counts as failed.
+	limited bool
+}
 
 func (d dice) chance(p float64) bool { return d.Float64() < p }
 
@@ -99,9 +134,24 @@ func pick[T any](d dice, of ...T) T { return of[d.IntN(len(of))] }
 func anyOf(d dice, of ...any) any { return pick(d, of...) }
 
 // sequence is always the same for a seed. It begins with the declaration of its queues and of two exchanges.
-func sequence(seed uint64, length int) []op {
-	d := dice{rand.New(rand.NewPCG(seed, 77))}
-	sum := 0
+func (m *mix) sequence(seed uint64, length int) []op {
+	d := dice{Rand: rand.New(rand.NewPCG(seed, 77)), mix: m}
+	d.limited = m.replicated() && d.chance(.5)
+	kinds, sum := kinds, 0
+	if m.policies {
+		kinds = slices.Concat(kinds, policyKinds)
+	}
+	if m.replicated() { // routing is the same for all types of queues
+		kinds = slices.Clone(kinds)
+		for i, k := range kinds {
+			switch {
+			case strings.HasPrefix(k.name, "exchange."):
+				kinds[i].weight = (k.weight + 3) / 4
+			case strings.HasPrefix(k.name, "basic."):
+				kinds[i].weight = 2 * k.weight
+			}
+		}
+	}
 	for _, k := range kinds {
 		sum += k.weight
 	}
@@ -141,6 +191,7 @@ var probable = map[string]map[string]float64{
 	"basic.nack":       {"multiple": .3, "requeue": .6},
 	"basic.reject":     {"requeue": .5},
 	"basic.recover":    {"requeue": .9},
+	setPolicy:          {"every": .3},
 }
 
 // op makes the i-th method of a sequence.
@@ -156,7 +207,20 @@ func (d dice) op(kind string, i int) op {
 	}
 	switch kind {
 	case "queue.declare":
-		o.args = d.queueArguments()
+		o.args = d.queueArguments(o.queue)
+		if o.args["x-queue-type"] == quorum && !d.chance(.03) { // RabbitMQ has no others
+			o.flags = slices.DeleteFunc(o.flags, func(f string) bool { return f != "passive" })
+			o.flags = append(o.flags, "durable")
+		}
+	case "queue.delete":
+		if d.mix.replicated() && !d.chance(.03) { // RabbitMQ refuses them for quorum queues
+			o.flags = nil
+		}
+	case setPolicy, clearPolicy:
+		o.n = d.IntN(policyNames)
+		if kind == setPolicy {
+			o.args = d.definition()
+		}
 	case "queue.bind", "exchange.bind":
 		o.exchange = d.IntN(exchanges + len(others))
 		o.args = d.bindingArguments()
@@ -171,55 +235,39 @@ func (d dice) op(kind string, i int) op {
 		}
 	case "basic.publish":
 		o.exchange = d.IntN(exchanges + len(others))
-		if d.chance(.5) {
+		direct := .5
+		if d.mix.replicated() {
+			direct = .8
+		}
+		if d.chance(direct) {
 			o.exchange = toQueue
 		}
 		o.pub = d.publishing(i)
 	case "basic.consume":
+		if d.mix.replicated() { // RabbitMQ's quorum queues do not know exclusive consumers
+			o.flags = slices.DeleteFunc(o.flags, func(f string) bool { return f == "exclusive" })
+		}
 		if d.chance(.25) {
 			o.args = amqp.Table{"x-priority": anyOf(d, int32(1), int32(-1), int32(5), int64(2), "high", int16(3), true)}
 		}
 	case "basic.qos":
 		o.n = d.IntN(4)
+		if d.mix.replicated() { // RabbitMQ refuses consumers of quorum queues then
+			o.flags = nil
+		}
+	case "basic.recover":
+		if d.limited {
+			o.kind = "basic.reject"
+		}
 	case "basic.ack", "basic.nack", "basic.reject":
+		if d.limited && kind == "basic.nack" {
+			o.flags = slices.DeleteFunc(o.flags, func(f string) bool { return f == "requeue" })
+		}
 		if d.chance(.06) {
 			o.n = unknownTag
 		}
 	}
 	return o
-}
-
-// limits are arguments of queues with values that RabbitMQ takes, and how often they come.
-var limits = []struct {
-	name   string
-	p      float64
-	values []any
-}{
-	{"x-max-length", .2, []any{int32(2), int32(3), int32(0), int32(1), int64(2)}},
-	{"x-overflow", .15, []any{"drop-head", "reject-publish", "reject-publish-dlx"}},
-	{"x-max-length-bytes", .1, []any{int32(6), int32(0), int32(20)}},
-	{"x-message-ttl", .12, []any{int32(600000), int64(900000)}},
-	{"x-expires", .05, []any{int32(600000), int64(800000)}},
-	{"x-max-priority", .15, []any{int32(2), int32(5), int32(255), byte(3)}},
-	{"x-single-active-consumer", .12, []any{true, false}},
-	{"x-dead-letter-exchange", .35, []any{"x0", "x1", "amq.fanout", "", "nowhere"}},
-}
-
-// queueArguments are of classic queues: those of quorum queues are better in Warren, as docs/compatibility.md says.
-func (d dice) queueArguments() amqp.Table {
-	t := amqp.Table{"x-queue-type": "classic"}
-	for _, l := range limits {
-		if d.chance(l.p) {
-			t[l.name] = pick(d, l.values...)
-		}
-	}
-	if _, ok := t["x-dead-letter-exchange"]; ok && d.chance(.6) {
-		t["x-dead-letter-routing-key"] = anyOf(d, "q0", "q1", "q2", "a.b", "")
-	}
-	if d.chance(.04) { // a wrong one
-		t[pick(d, limits...).name] = anyOf(d, int32(-1), "text", true, 1.5, nil, amqp.Table{}, []any{})
-	}
-	return t
 }
 
 func (d dice) bindingArguments() amqp.Table {
@@ -247,12 +295,12 @@ func (d dice) headers(p float64) amqp.Table {
 
 func (d dice) publishing(i int) amqp.Publishing {
 	p := amqp.Publishing{Body: fmt.Append(nil, "m", i), DeliveryMode: pick[uint8](d, 1, 2), Headers: d.headers(.4)}
-	if d.chance(.25) {
+	if d.chance(.25) && !d.mix.replicated() { // quorum queues of RabbitMQ 3.10 have no priorities
 		p.Priority = pick[uint8](d, 1, 2, 3, 5, 200, 255)
 	}
 	switch { // one of them: which is looked at first has changed since RabbitMQ 3.10
 	case d.chance(.12):
-		p.Expiration = pick(d, "600000", "600000", "600000", "x", "-1")
+		p.Expiration = pick(d, "600000", "600000", "600000", "600000", "1", "x", "-1")
 	case d.chance(.1):
 		p.Headers[pick(d, "CC", "BCC")] = anyOf(d, []any{"q0"}, []any{"q1", "q2"}, []any{"a.b", "a.b"}, []any{}, "q0", []any{int32(1)})
 	case d.chance(.03):

@@ -9,8 +9,9 @@ import (
 func TestSequences(t *testing.T) {
 	used := map[string]bool{}
 	for seed := range uint64(200) {
-		ops := sequence(seed, 60)
-		if !reflect.DeepEqual(ops, sequence(seed, 60)) {
+		m := &mixes[seed%uint64(len(mixes))]
+		ops := m.sequence(seed, 60)
+		if !reflect.DeepEqual(ops, m.sequence(seed, 60)) {
 			t.Fatalf("seed %d makes two sequences", seed)
 		}
 		for _, o := range ops {
@@ -20,7 +21,7 @@ func TestSequences(t *testing.T) {
 			}
 		}
 	}
-	if len(used) != len(kinds) || len(methods) != len(kinds) {
-		t.Errorf("%d methods are used, of %d; %d can be carried out", len(used), len(kinds), len(methods))
+	if want := len(kinds) + len(policyKinds); len(used) != want || len(methods) != want {
+		t.Errorf("%d methods are used, of %d; %d can be carried out", len(used), want, len(methods))
 	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -20,7 +21,10 @@ const syncQueue = "sync"
 
 // world is one broker during one run.
 type world struct {
+	mix    *mix
 	urls   []string
+	http   string
+	client *http.Client
 	prefix string // of all names
 	conns  [conns]*amqp.Connection
 	chans  [channels]*channel
@@ -42,8 +46,9 @@ type channel struct {
 
 // held is a delivery under a label that is the same in both worlds; its tag may not be.
 type held struct {
-	tag   uint64
-	label string
+	tag      uint64
+	consumer string
+	label    string
 }
 
 // event is what came of itself.
@@ -55,8 +60,8 @@ type event struct {
 }
 
 // open connects to a broker. What it returns is to be closed, with an error too.
-func open(urls []string, prefix string) (*world, error) {
-	w := &world{urls: urls, prefix: prefix}
+func open(b *broker, m *mix, prefix string) (*world, error) {
+	w := &world{mix: m, urls: b.urls, http: b.http, client: b.client, prefix: prefix}
 	var err error
 	if w.ctl, err = w.connect(0); err != nil {
 		return w, err
@@ -148,6 +153,9 @@ func (w *world) close() {
 	for q := range queues {
 		w.last(func(ch *amqp.Channel) { _, _ = ch.QueueDelete(w.queueName(q), false, false, false) })
 	}
+	for n := range policyNames {
+		_ = policy(w, nil, &op{kind: clearPolicy, n: n}) // it may not be there
+	}
 	for x := range exchanges {
 		w.last(func(ch *amqp.Channel) { _ = ch.ExchangeDelete(w.exchangeName(x), false, false) })
 	}
@@ -216,7 +224,7 @@ func (w *world) state() string {
 	for q := range list {
 		m, err := w.probe.QueueDeclarePassive(w.queueName(q), false, false, false, false, nil)
 		if err == nil {
-			list[q] = fmt.Sprintf("q%d: %d ready, %d consumers", q, m.Messages, m.Consumers)
+			list[q] = fmt.Sprintf("q%d: %d ready%s", q, m.Messages, w.consumers(&m))
 			continue
 		}
 		list[q] = fmt.Sprintf("q%d: %.3s", q, w.fault(err))
@@ -225,6 +233,15 @@ func (w *world) state() string {
 		}
 	}
 	return strings.Join(list, "; ")
+}
+
+// consumers is how many a queue has. For quorum queues RabbitMQ counts channels that hold what they have got, too, and none that wait to
+// become active.
+func (w *world) consumers(q *amqp.Queue) string {
+	if w.mix.replicated() {
+		return ""
+	}
+	return fmt.Sprintf(", %d consumers", q.Consumers)
 }
 
 // seen returns what came of itself since forget, by channels. What a channel is told of different consumers may come

@@ -23,7 +23,37 @@ func TestDifferential(t *testing.T) {
 		{name: "methods behind tx.commit are carried out after it", warrenOnly: true, run: behindCommit},
 		{name: "a returned request shows its reply-to as it was published", warrenOnly: true, run: returnedRequest},
 		{name: "a consumer of replies keeps its tag", warrenOnly: true, run: tagOfReplies},
+		{name: "a channel that is closed while it is used", warrenOnly: true, run: closedInUse},
 	})
+}
+
+// closedInUse: amqp091-go sends what other goroutines settle behind channel.close. RabbitMQ, too, ends some of these connections.
+func closedInUse(s *session) {
+	for range 20 {
+		conn, err := amqp.Dial(s.to.url)
+		s.noError("dial", err)
+		defer conn.Close()
+		ch, err := conn.Channel()
+		s.noError("open channel", err)
+		q, err := ch.QueueDeclare("", false, false, true, false, nil)
+		s.noError("declare", err)
+		for range 200 {
+			s.noError("publish", ch.Publish("", q.Name, false, false, amqp.Publishing{Body: []byte("m")}))
+		}
+		from, err := ch.Consume(q.Name, "", false, false, false, false, nil)
+		s.noError("consume", err)
+		n := 0
+		for d := range from {
+			_ = d.Ack(false) // fails once the library knows that the channel is closed
+			if n++; n == 50 {
+				go func() { _ = ch.Close() }()
+			}
+		}
+		again, err := conn.Channel()
+		s.noError("open another channel", err)
+		s.noError("close it", again.Close())
+		s.noError("close", conn.Close())
+	}
 }
 
 func wrongExpirations(s *session) {
@@ -115,6 +145,11 @@ func argumentOrder(s *session) {
 	q := s.queue("q", amqp.Table{"x-dead-letter-exchange": "x"})
 	s.refuses(406, "PRECONDITION_FAILED - inequivalent arg 'x-dead-letter-exchange' for queue '"+q+"' in vhost '/': received none but current is the value 'x' of type 'longstr'", func(ch *amqp.Channel) error {
 		return declare(ch, q, amqp.Table{"x-max-length": int32(5)})
+	})
+	// Those of a quorum queue have another order.
+	q = s.queue("quorum", amqp.Table{"x-queue-type": "quorum"})
+	s.refuses(406, "PRECONDITION_FAILED - inequivalent arg 'x-dead-letter-exchange' for queue '"+q+"' in vhost '/': received the value 'x' of type 'longstr' but current is none", func(ch *amqp.Channel) error {
+		return declare(ch, q, amqp.Table{"x-queue-type": "quorum", "x-message-ttl": int32(5), "x-dead-letter-exchange": "x"})
 	})
 	s.refuses(406, "PRECONDITION_FAILED - invalid arg 'x-dead-letter-routing-key' for queue 'new' in vhost '/': routing_key_but_no_dlx_defined", func(ch *amqp.Channel) error {
 		return declare(ch, "new", amqp.Table{"x-dead-letter-routing-key": "k", "x-single-active-consumer": "yes"})

@@ -1,0 +1,235 @@
+package main
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"os"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// Frames that are put together by hand.
+const (
+	frameMethod    = 1
+	frameHeader    = 2
+	frameBody      = 3
+	frameHeartbeat = 8
+	frameEnd       = 0xce
+)
+
+// quiet is after how long without an answer a broker is taken to give none.
+const quiet = 400 * time.Millisecond
+
+func frame(kind byte, channel uint16, payload ...byte) []byte {
+	b := binary.BigEndian.AppendUint16([]byte{kind}, channel)
+	b = binary.BigEndian.AppendUint32(b, uint32(len(payload)))
+	return append(append(b, payload...), frameEnd)
+}
+
+// method is a frame with a method: strings are short, slices of bytes long ones or tables.
+func method(channel, class, id uint16, args ...any) []byte {
+	p := binary.BigEndian.AppendUint16(nil, class)
+	p = binary.BigEndian.AppendUint16(p, id)
+	for _, a := range args {
+		switch a := a.(type) {
+		case byte:
+			p = append(p, a)
+		case uint16:
+			p = binary.BigEndian.AppendUint16(p, a)
+		case uint32:
+			p = binary.BigEndian.AppendUint32(p, a)
+		case uint64:
+			p = binary.BigEndian.AppendUint64(p, a)
+		case string:
+			p = append(append(p, byte(len(a))), a...)
+		case []byte:
+			p = append(binary.BigEndian.AppendUint32(p, uint32(len(a))), a...)
+		default:
+			panic(fmt.Sprintf("argument %T", a))
+		}
+	}
+	return frame(frameMethod, channel, p...)
+}
+
+// header is a frame with a content's header. rest are the flags and what they announce.
+func header(channel, class, weight uint16, size uint64, rest ...byte) []byte {
+	p := binary.BigEndian.AppendUint16(nil, class)
+	p = binary.BigEndian.AppendUint16(p, weight)
+	p = binary.BigEndian.AppendUint64(p, size)
+	if rest == nil {
+		rest = []byte{0, 0}
+	}
+	return frame(frameHeader, channel, append(p, rest...)...)
+}
+
+func body(channel uint16, text string) []byte { return frame(frameBody, channel, []byte(text)...) }
+
+// tuned is what a client answers to connection.tune.
+type tuned struct {
+	channels  uint16
+	frame     uint32
+	heartbeat uint16
+}
+
+var usual = tuned{100, 131072, 0}
+
+// wireCase is what a client sends that has logged in and opened channel 1.
+type wireCase struct {
+	name string
+	tune tuned // zero: usual
+	send [][]byte
+	// early: send comes in place of connection.open, or, with startOk too, of connection.start-ok.
+	early, startOk bool
+	patience       time.Duration // zero: quiet
+	// documented: docs/compatibility.md names the difference.
+	documented bool
+}
+
+// talk carries out a case and returns what came back.
+func (c *wireCase) talk(address string) (string, error) {
+	u, err := url.Parse(address)
+	if err != nil {
+		return "", err
+	}
+	conn, err := net.DialTimeout("tcp", u.Host, 5*time.Second)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	w := &wire{conn: conn, r: bufio.NewReader(conn)}
+	t := c.tune
+	if t == (tuned{}) {
+		t = usual
+	}
+	name := u.User.Username()
+	w.say([]byte("AMQP\x00\x00\x09\x01"))
+	w.hear(1, 5*time.Second)
+	w.told = nil
+	if !c.startOk {
+		w.say(method(0, 10, 11, []byte{}, "PLAIN", []byte("\x00"+name+"\x00"+name), "en_US"))
+		w.hear(1, 5*time.Second)
+		w.told = nil
+		w.say(method(0, 10, 31, t.channels, t.frame, t.heartbeat))
+	}
+	if !c.early {
+		w.say(method(0, 10, 40, "/", "", byte(0)))
+		w.say(method(1, 20, 10, ""))
+		w.hear(2, 5*time.Second)
+		w.told = nil
+	}
+	for _, data := range c.send {
+		w.say(data)
+	}
+	patience := c.patience
+	if patience == 0 {
+		patience = quiet
+	}
+	for w.hear(1, patience) {
+		if w.closing {
+			w.closing = false
+			w.say(method(0, 10, 51))
+		}
+	}
+	return strings.Join(w.told, "; "), nil
+}
+
+// wire is a connection of a case.
+type wire struct {
+	conn    net.Conn
+	r       *bufio.Reader
+	told    []string
+	closing bool // the broker has said connection.close
+}
+
+// say sends something. That it fails is seen when nothing more is heard.
+func (w *wire) say(data []byte) {
+	_ = w.conn.SetWriteDeadline(time.Now().Add(5 * time.Second))
+	_, _ = w.conn.Write(data)
+}
+
+// hear reads a number of frames other than heartbeats. It is false at the end, or when nothing has come for so long.
+func (w *wire) hear(frames int, patience time.Duration) bool {
+	end := time.Now().Add(patience)
+	for n := 0; n < frames; {
+		_ = w.conn.SetReadDeadline(end)
+		text, err := w.next()
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			w.told = append(w.told, "open")
+			return false
+		case err != nil:
+			w.told = append(w.told, "the end")
+			return false
+		case text != "":
+			w.told = append(w.told, text)
+			n++
+		}
+	}
+	return true
+}
+
+// next reads a frame and says what it is, nothing for a heartbeat.
+func (w *wire) next() (string, error) {
+	head := make([]byte, 7)
+	if _, err := io.ReadFull(w.r, head); err != nil {
+		return "", err
+	}
+	if string(head[:4]) == "AMQP" {
+		return "AMQP header", nil
+	}
+	payload := make([]byte, binary.BigEndian.Uint32(head[3:])+1)
+	if _, err := io.ReadFull(w.r, payload); err != nil {
+		return "", err
+	}
+	channel := binary.BigEndian.Uint16(head[1:])
+	switch {
+	case head[0] == frameHeartbeat:
+		return "", nil
+	case head[0] != frameMethod:
+		return fmt.Sprintf("frame %d of %d bytes on %d", head[0], len(payload)-1, channel), nil
+	}
+	class, id, args := binary.BigEndian.Uint16(payload), binary.BigEndian.Uint16(payload[2:]), payload[4:len(payload)-1]
+	text := fmt.Sprintf("%d.%d on %d", class, id, channel)
+	if class == 10 && id == 50 || class == 20 && id == 40 {
+		end := 3 + int(args[2])
+		code, rest := binary.BigEndian.Uint16(args), args[end:]
+		text += fmt.Sprintf(": %d %s, for %d.%d", code, args[3:end], binary.BigEndian.Uint16(rest), binary.BigEndian.Uint16(rest[2:]))
+		w.closing = class == 10
+	}
+	return text, nil
+}
+
+// Texts are the brokers' own, and how soon one hangs up behind the last word.
+var (
+	closeText = regexp.MustCompile(`(?s): ([0-9]+) .*?, for ([0-9]+\.[0-9]+)`)
+	lastWord  = regexp.MustCompile(`(10\.5[01] on 0.*); (open|the end)$`)
+)
+
+func withoutTexts(told string) string {
+	return lastWord.ReplaceAllString(closeText.ReplaceAllString(told, ": $1 for $2"), "$1")
+}
+
+// compareWire carries out all cases and prints those that differ and are not documented, or with all set each.
+func compareWire(p pair, all bool) (differ bool, err error) {
+	for i := range wireCases {
+		c := &wireCases[i]
+		var told [2]string
+		for k := range p {
+			if told[k], err = c.talk(p[k].urls[0]); err != nil {
+				return true, fmt.Errorf("%s, %s: %w", c.name, p[k].name, err)
+			}
+		}
+		unlike := !c.documented && withoutTexts(told[0]) != withoutTexts(told[1])
+		differ = differ || unlike
+		if all || unlike {
+			fmt.Printf("%s\n  %-8s %s\n  %-8s %s\n", c.name, p[0].name, told[0], p[1].name, told[1])
+		}
+	}
+	return differ, nil
+}
