@@ -12,13 +12,11 @@ import (
 // TestLastWordsWaitForNobody: a process whose disk has failed ends although nobody takes its log.
 func TestLastWordsWaitForNobody(t *testing.T) {
 	r, w := io.Pipe() // which takes nothing until it is read
-	log, _ := newLogger(w, config.Config{})
-	ended := make(chan int, 2)
-	over := make(chan struct{})
-	go func() {
-		defer close(over)
-		lastWords(log, "log store failed", errors.New("input/output error"), func(code int) { ended <- code })
-	}()
+	out := newLogOutput(w, leftOut(config.Config{}))
+	log, kept := newLogger(out, config.Config{})
+	kept.flush = out.flush
+	ended := make(chan int, 1)
+	go lastWords(log, kept, "log store failed", errors.New("input/output error"), func(code int) { ended <- code })
 	select {
 	case code := <-ended:
 		if code != exitFailed {
@@ -28,5 +26,5 @@ func TestLastWordsWaitForNobody(t *testing.T) {
 		t.Error("it waits for its log to be read")
 	}
 	r.Close()
-	<-over
+	out.close(lastWordsTime)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding"
 	"encoding/json"
 	"fmt"
@@ -22,6 +23,17 @@ func newLogger(w io.Writer, cfg config.Config) (*slog.Logger, *logs) {
 		handler = slog.NewJSONHandler(w, options)
 	}
 	return slog.New(handler).With(keyNode, ownName(cfg.NodeID)), kept
+}
+
+// leftOut makes the line of newLogger's form that tells of lines that were left out.
+func leftOut(cfg config.Config) func(n uint64) []byte {
+	var line bytes.Buffer
+	log, _ := newLogger(&line, cfg)
+	return func(n uint64) []byte {
+		line.Reset()
+		log.Warn("lines of the log are left out, which nobody took", "lines", n)
+		return line.Bytes()
+	}
 }
 
 const keyNode = "node"

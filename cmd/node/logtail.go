@@ -5,12 +5,15 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"time"
 )
 
 // logs is a node's log as it can be looked at and changed while the node runs.
 type logs struct {
 	level slog.LevelVar
 	tail  logTail
+	// flush waits for d at most until everything is written that was logged; nil if that is so anyway.
+	flush func(d time.Duration)
 }
 
 // Bounds of what is kept of the log.

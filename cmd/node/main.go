@@ -166,7 +166,10 @@ func serveCommand(env environment) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		log, kept := newLogger(env.stderr, cfg)
+		out := newLogOutput(env.stderr, leftOut(cfg))
+		defer out.close(lastWordsTime)
+		log, kept := newLogger(out, cfg)
+		kept.flush = out.flush
 		if err := env.serve(cmd.Context(), cfg, log, kept); err != nil {
 			return failure{err}
 		}

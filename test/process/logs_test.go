@@ -1,9 +1,12 @@
 package process
 
 import (
+	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/warrenmq/warren/test/cluster"
@@ -36,4 +39,38 @@ func TestLogIsJSON(t *testing.T) {
 	if debug == 0 {
 		t.Error("no line of level debug")
 	}
+}
+
+// TestLogThatNobodyTakes: a node whose standard error is a pipe that nobody reads goes on, and ends when it is told to.
+func TestLogThatNobodyTakes(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1, func(cfg *cluster.Config) { cfg.Args = []string{"--log-level", "debug"} })
+	n := c.Node(0)
+	if err := os.MkdirAll(n.Dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mkfifo(n.LogFile(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	pipe, err := os.OpenFile(n.LogFile(), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pipe.Close()
+	if err := n.Launch(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(n.LogFile()); err != nil { // who looks for the log at the end finds none, and does not wait for it
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), timeoutStart)
+	defer cancel()
+	if err := n.WaitReady(ctx); err != nil {
+		t.Fatal(err)
+	}
+	s := at(t, n)
+	for i := range 300 {
+		s.fill(plainQueue(s, fmt.Sprint("unheard", i), nil), "one")
+	}
+	stopNode(t, n)
 }
