@@ -52,7 +52,7 @@ func (o *Outbox) Moved(target, watermark uint64, withdrawn []uint64, to uint64, 
 		}
 	}
 	if back && open {
-		o.Withdraw(now, o.targets[now].next-1)
+		o.Withdraw(now, o.NextSeq(now)-1) // none may go there: those that it has taken before
 	}
 	return true
 }

@@ -243,3 +243,23 @@ func TestExplain(t *testing.T) {
 		}
 	}
 }
+
+// TestMovedToAForgottenTarget: a letter that is being called back has been taken by the queue that its target goes on as, which was deleted and forgotten
+// since. Nothing goes there, and nothing is to be called back from there.
+func TestMovedToAForgottenTarget(t *testing.T) {
+	o := &Outbox{}
+	id := o.Add(queue.Ref{Index: 1, Length: 1}, 1, Rejected, 1)
+	o.Route(id, []uint64{7, 9})
+	var left []Item
+	note := func(it Item) { left = append(left, it) }
+	o.Done(9, 1, nil, false, note)
+	o.Gone(9, 1, nil, note)
+	o.Forget(9)
+	o.Withdraw(7, 1)
+	if !o.Moved(7, 0, nil, 9, false, note) || len(left) != 1 || o.Len() != 0 {
+		t.Errorf("%d letters left, %d are there", len(left), o.Len())
+	}
+	if err := o.Check(); err != nil {
+		t.Error(err)
+	}
+}

@@ -70,6 +70,37 @@ func TestDeletedGroupsAreForgotten(t *testing.T) {
 	check()
 }
 
+// TestDeletionUnderTheKeepersHand: the keeper has listed the groups, and one of them is deleted before it comes to it. What says that it was is written
+// again all the same before its segment goes.
+func TestDeletionUnderTheKeepersHand(t *testing.T) {
+	s := openTest(t, Options{Dir: t.TempDir(), SegmentBytes: 64 << 10})
+	put := func(id GroupID, i uint64) {
+		t.Helper()
+		if err := s.Group(id).StoreLog(&raft.Log{Index: i, Term: 1, Data: make([]byte, 4<<10)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(1, 1)
+	put(2, 1) // keeps the segment
+	listed := s.existing(1)
+	if err := s.DeleteGroup(1); err != nil {
+		t.Fatal(err)
+	}
+	dead := s.wal.segment()
+	for i := uint64(2); s.wal.segment() == dead; i++ {
+		put(2, i)
+	}
+	s.segMu.RLock()
+	seg := s.segs[dead]
+	s.segMu.RUnlock()
+	if held, err := listed.checkpoint([]*segment{seg}); held || err != nil {
+		t.Fatalf("held %v, %v", held, err)
+	}
+	if s.existing(1).holds(dead) {
+		t.Error("the deletion is nowhere but in a segment that goes")
+	}
+}
+
 func (g *Group) hasTrace() bool {
 	g.mu.RLock()
 	defer g.mu.RUnlock()

@@ -111,8 +111,8 @@ func (g *segment) readFooter() (items []item, end int64, ok bool, err error) {
 		return nil, end, false, err
 	}
 	b = make([]byte, length)
-	if err := readFull(g.file, b, end); err != nil {
-		return nil, 0, false, err
+	if readFull(g.file, b, end) != nil { // the records say the same
+		return nil, end, false, nil
 	}
 	items, ok = decodeFooter(b, end)
 	return items, end, ok, nil
@@ -148,11 +148,16 @@ func (g *segment) listItems() (items []item, err error) {
 			return items, err
 		}
 	}
-	end, _, err := g.scanner().run(true, func(r *found) error {
+	sc := g.scanner()
+	sc.size = g.end
+	end, _, err := sc.run(true, func(r *found) error {
 		items = append(items, itemOf(r))
 		return nil
 	})
-	if err == nil && end != g.end {
+	switch {
+	case err != nil:
+		err = &CorruptError{Segment: g.number, Offset: end, Reason: "cannot be read: " + err.Error()}
+	case end != g.end:
 		err = &CorruptError{Segment: g.number, Offset: end, Reason: "no record where one was written"}
 	}
 	return items, err

@@ -127,7 +127,13 @@ func (g *Group) checkpoint(dead []*segment) (held bool, err error) {
 	m.alive = g.trace
 	data := m.encode()
 	g.mu.RUnlock()
-	if deleted || damaged || !touched() {
+	if deleted { // since the groups were listed: the record of that may be in a dead segment, too
+		if heir := g.s.existing(g.id); heir != nil {
+			return heir.checkpoint(dead)
+		}
+		return false, nil
+	}
+	if damaged || !touched() {
 		return damaged, nil
 	}
 	recs := []record{{header: header{kind: kindState, group: g.id}, data: data}}

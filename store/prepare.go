@@ -56,7 +56,8 @@ func (s *Store) enough(size int64) int64 {
 // prepareOne repeats while the disk is full, or too many files are open, and the active segment still has room; nil when stopped or failed. On a full disk a smaller
 // file that is there already does, too, and then a smaller new one.
 func (s *Store) prepareOne(size int64) *segment {
-	const retryEvery = 200 * time.Millisecond
+	const retryEvery, tellEvery = 200 * time.Millisecond, 10 * time.Second
+	var told time.Time
 	for {
 		seg, err := s.makeReady(size)
 		if errors.Is(err, syscall.ENOSPC) {
@@ -76,7 +77,10 @@ func (s *Store) prepareOne(size int64) *segment {
 			s.wal.fail(&FatalError{Op: "prepare segment", Err: err}, nil)
 			return nil
 		}
-		s.log.Warn("no room while preparing a segment", "err", err)
+		if now := time.Now(); now.Sub(told) >= tellEvery { // the log may be on the same disk
+			told = now
+			s.log.Warn("no room while preparing a segment", "err", err)
+		}
 		select {
 		case <-s.stop:
 			return nil
@@ -256,8 +260,11 @@ func (s *Store) recycle(number uint32, size int64) (*segment, error) {
 	if err == nil {
 		err = s.fs.SyncDir(s.o.Dir)
 	}
-	if err != nil {
-		return nil, errors.Join(err, old.file.Close())
+	if err != nil { // the next attempt takes another number, so that nobody would come back to the file
+		_ = old.file.Close()
+		_ = s.fs.Remove(old.path)
+		_ = s.fs.Remove(seg.path)
+		return nil, fmt.Errorf("prepare segment %d of a freed one: %w", number, err)
 	}
 	s.prepared.recycled.Add(1)
 	return seg, nil

@@ -81,6 +81,8 @@ func (s *Store) recover() error {
 			return err
 		}
 		s.segs[active.number], off = active, segmentHeadBytes
+	} else if err := active.settle(off); err != nil {
+		return err
 	}
 	s.findHot(active, off)
 	s.wal.start(active, off, epoch<<epochShift-1)
@@ -330,22 +332,25 @@ func (s *Store) discard(seg *segment) error {
 
 // scanSegment hands the records of one segment to their groups.
 func (s *Store) scanSegment(seg *segment, active bool, want int64, groups map[GroupID]*recovered) (end int64, last uint64, err error) {
+	sc := seg.scanner()
 	if !active {
 		known, high, ok, err := s.useFooter(seg, groups)
 		if err != nil || ok {
 			return known, high, err
 		}
 		if known != 0 {
-			want = known
+			want, sc.size = known, known
 		}
 	}
 	if seg.cold && want == 0 {
 		return 0, 0, &CorruptError{Segment: seg.number, Offset: locatorOffset, Reason: "no footer in a segment of copies"}
 	}
-	sc := seg.scanner()
 	end, last, err = sc.run(!active, func(r *found) error {
 		s.recovery.Records++
 		seg.note(&r.header)
+		if r.flags&flagBatch != 0 {
+			seg.newest = r.off
+		}
 		gather(groups, seg.number, r)
 		return nil
 	})
@@ -371,6 +376,26 @@ func (s *Store) scanSegment(seg *segment, active bool, want int64, groups map[Gr
 	return end, last, nil
 }
 
+// settle makes the newest write durable, as far as recovery has accepted it: up to end. It may be one that a process was killed in, so that only the
+// page cache has it; and after a sync that failed, the kernel counts what is there as written. Behind it nothing may stand before, for
+// a record that begins a write says that all before it is durable.
+func (g *segment) settle(end int64) error {
+	if g.newest == 0 {
+		return nil
+	}
+	b := make([]byte, min(windowBytes, end-g.newest))
+	for off := g.newest; off < end; off += int64(len(b)) {
+		b = b[:min(int64(len(b)), end-off)]
+		if err := readFull(g.file, b, off); err != nil {
+			return err
+		}
+		if _, err := g.file.WriteAt(b, off); err != nil {
+			return err
+		}
+	}
+	return g.file.Fdatasync()
+}
+
 // useFooter hands over the records of a sealed segment without reading entries. Without a sound footer the end of
 // the records may still be known.
 func (s *Store) useFooter(seg *segment, groups map[GroupID]*recovered) (end int64, last uint64, ok bool, err error) {
@@ -386,9 +411,7 @@ func (s *Store) useFooter(seg *segment, groups map[GroupID]*recovered) (end int6
 		seg.note(&r.header)
 		if t.kind != kindEntry && t.kind != kindPinned && t.kind != kindSwitch && t.kind != kindOpen {
 			s.recovery.Records++
-			if r, err = sc.reread(t); err != nil {
-				return 0, 0, false, err
-			}
+			r = sc.reread(t)
 		}
 		gather(groups, seg.number, &r)
 	}
@@ -408,7 +431,7 @@ func gather(groups map[GroupID]*recovered, segment uint32, r *found) {
 	}
 	l := loc{segment: segment, off: uint32(r.off), bodyBytes: r.bodyBytes}
 	if r.badBody {
-		g.damage = &CorruptError{Group: r.group, Segment: segment, Offset: r.off, Reason: "body does not match its checksum"}
+		g.damage = &CorruptError{Group: r.group, Segment: segment, Offset: r.off, Reason: r.damage()}
 		g.damageSeq = max(g.damageSeq, r.seq)
 		return
 	}

@@ -2,10 +2,13 @@ package store_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -109,6 +112,45 @@ func TestSparesAreUsedAgain(t *testing.T) {
 			t.Errorf("%s was made when %s had been", name, newest)
 		}
 	}
+	wantFlow(t, s, index)
+	must(t, s.Close())
+}
+
+// refusesSpares gives a freed file no new name, as a disk may that has no room even for that, if there is another one.
+type refusesSpares struct {
+	*crashfs.FS
+	left atomic.Int64
+}
+
+func (f *refusesSpares) Rename(from, to string) error {
+	if names, err := f.ReadDir("/s"); err != nil || f.left.Load() == 0 || !strings.HasSuffix(from, ".tmp") || strings.Contains(from, "-") ||
+		strings.Count(strings.Join(names, " "), ".tmp") < 2 {
+		return errors.Join(err, f.FS.Rename(from, to))
+	}
+	f.left.Add(-1)
+	return syscall.ENOSPC
+}
+
+// TestSpareThatIsNotToBeUsedIsRemoved: a freed file that could not be used again takes no space until the next start.
+func TestSpareThatIsNotToBeUsedIsRemoved(t *testing.T) {
+	fs := &refusesSpares{FS: crashfs.New()}
+	s, err := store.Open(recycleOptions(fs))
+	must(t, err)
+	index := flowUntil(t, s, 0, 5)
+	fs.left.Store(1)
+	for end := time.Now().Add(time.Minute); fs.left.Load() > 0; {
+		if time.Now().After(end) {
+			t.Fatal("no freed file was used again")
+		}
+		index = flow(t, s.Group(1), index, 10)
+	}
+	index = flow(t, s.Group(1), index, 100)
+	must(t, s.Close())
+	if left, st := files(t, fs, ".tmp"), s.Stats(); len(left) != st.Spares {
+		t.Errorf("%v on the disk, %d spares", left, st.Spares)
+	}
+	s, err = store.Open(recycleOptions(fs))
+	must(t, err)
 	wantFlow(t, s, index)
 	must(t, s.Close())
 }

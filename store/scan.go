@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -30,7 +31,12 @@ func (s *scanner) bytes(off, n int64) ([]byte, error) {
 			s.win = make([]byte, want)
 		}
 		s.win, s.winOff = s.win[:want], off
-		if err := readFull(s.f, s.win, off); err != nil {
+		err := readFull(s.f, s.win, off)
+		if err != nil && want > n && !errors.Is(err, io.ErrUnexpectedEOF) { // what the disk does not give back may lie behind what is asked for
+			s.win = s.win[:n]
+			err = readFull(s.f, s.win, off)
+		}
+		if err != nil {
 			s.win = s.win[:0]
 			if errors.Is(err, io.ErrUnexpectedEOF) {
 				return nil, nil
@@ -46,10 +52,19 @@ type found struct {
 	header
 	off     int64
 	body    []byte
-	badBody bool // the header is sound and the body is not
+	badBody bool  // the header is sound and the body is not
+	unread  error // why the body, or all of it, could not be read
 }
 
-// at reads the record at off; ok is false if no sound header stands there.
+// damage says what is wrong with a record of which the body is bad.
+func (r *found) damage() string {
+	if r.unread != nil {
+		return "cannot be read: " + r.unread.Error()
+	}
+	return "body does not match its checksum"
+}
+
+// at reads the record at off; ok is false if no sound header stands there. A body that cannot be read is a bad one: whose it is is known.
 func (s *scanner) at(off int64) (r found, ok bool, err error) {
 	b, err := s.bytes(off, headerBytes)
 	if err != nil || b == nil {
@@ -60,10 +75,7 @@ func (s *scanner) at(off int64) (r found, ok bool, err error) {
 		return found{}, false, nil
 	}
 	r = found{header: h, off: off}
-	b, err = s.bytes(off+headerBytes, int64(h.bodyBytes))
-	if err != nil {
-		return found{}, false, err
-	}
+	b, r.unread = s.bytes(off+headerBytes, int64(h.bodyBytes))
 	r.body, r.badBody = b, b == nil && h.bodyBytes > 0 || !h.bodyOK(b)
 	return r, true, nil
 }
@@ -81,6 +93,9 @@ func (s *scanner) run(sealed bool, fn func(*found) error) (end int64, last uint6
 		r, ok, err := s.at(end)
 		if err != nil {
 			return end, last, err
+		}
+		if ok && r.unread != nil && !sealed {
+			return end, last, r.unread // a crash leaves the end of a log torn, and readable
 		}
 		if !ok || r.badBody && !sealed || !s.anyOrder && !follows(last, &r) {
 			return end, last, nil
@@ -110,15 +125,12 @@ func (s *scanner) later(cut int64, last uint64) (off int64, ok bool, err error) 
 }
 
 // reread reads the record that a footer names at its place.
-func (s *scanner) reread(t *item) (r found, err error) {
+func (s *scanner) reread(t *item) found {
 	r, ok, err := s.at(int64(t.off))
-	if err != nil {
-		return found{}, err
+	if err != nil || !ok || r.kind != t.kind || r.group != t.group || r.seq != t.seq {
+		return found{header: header{kind: t.kind, group: t.group, seq: t.seq, bodyBytes: t.bodyBytes}, off: int64(t.off), badBody: true, unread: err}
 	}
-	if !ok || r.kind != t.kind || r.group != t.group || r.seq != t.seq {
-		return found{header: header{kind: t.kind, group: t.group, seq: t.seq, bodyBytes: t.bodyBytes}, off: int64(t.off), badBody: true}, nil
-	}
-	return r, nil
+	return r
 }
 
 // closed is how a segment ends, as the first record of the next one says: the end of its records, and the newest seq that was given out by then.
@@ -138,7 +150,7 @@ func (c closed) by(high uint64) bool {
 func (s *scanner) predecessor() (number uint32, c closed, used bool, err error) {
 	r, ok, err := s.at(segmentHeadBytes)
 	if err != nil || !ok || r.badBody {
-		return 0, closed{}, false, err
+		return 0, closed{}, false, cmp.Or(err, r.unread)
 	}
 	if r.kind != kindSwitch || len(r.body) != switchBodyBytes {
 		return 0, closed{}, true, nil

@@ -27,6 +27,7 @@ type segment struct {
 	number uint32 // ascending; part of every header's checksum
 	cold   bool   // holds copies sorted by group instead of the stream of writes
 	made   int64  // size that the head says it was made with, 0 if it says none; only recovery uses it
+	newest int64  // where the last write begins, 0 if that is not known; only recovery uses it
 	file   File
 	path   string
 	size   int64 // bytes prepared on disk

@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"log/slog"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -69,4 +70,37 @@ func TestSmallerSegmentsOnAFullDisk(t *testing.T) {
 		t.Error("nobody was told of the reserve")
 	}
 	must(t, s.Close())
+}
+
+// countsLines counts the lines of a log.
+type countsLines struct{ n atomic.Int64 }
+
+func (c *countsLines) Write(b []byte) (int, error) {
+	c.n.Add(1)
+	return len(b), nil
+}
+
+// TestFullDiskIsNotFilledWithLines: while there is no room for the next segment that is tried again and again, and told now and then.
+func TestFullDiskIsNotFilledWithLines(t *testing.T) {
+	var tried atomic.Int64
+	disk, lines := crashfs.New(), new(countsLines)
+	s, err := store.Open(store.Options{
+		Dir: "/store", FS: disk, SegmentBytes: 64 << 10, Logger: slog.New(slog.NewTextHandler(lines, &slog.HandlerOptions{Level: slog.LevelWarn})),
+	})
+	must(t, err)
+	disk.Fail(func(op crashfs.Op) error {
+		if op == crashfs.OpCreate {
+			tried.Add(1)
+			return syscall.ENOSPC
+		}
+		return nil
+	})
+	must(t, s.Group(1).StoreLogs(logs(1, 40<<10)))
+	mustWithin(t, "the segment is not tried again", func() bool { return tried.Load() >= 4 })
+	disk.Fail(nil)
+	must(t, s.Group(1).StoreLogs(logs(2, 40<<10)))
+	must(t, s.Close())
+	if n := lines.n.Load(); n != 1 {
+		t.Errorf("%d attempts, %d lines", tried.Load(), n)
+	}
 }

@@ -90,8 +90,7 @@ func Open(o Options) (*Store, error) {
 	return s, nil
 }
 
-// announce starts this process's epoch on disk before anybody may write. Its sync also makes everything durable that
-// recovery accepted from the tail.
+// announce starts this process's epoch on disk before anybody may write.
 func (s *Store) announce() error {
 	recs := []record{{header: header{kind: kindOpen}}}
 	recs[0].seal()

@@ -143,8 +143,7 @@ func (n *running) enterCluster(ctx context.Context) error {
 		Local: n.identity.NodeID(), Dir: filepath.Join(n.cfg.DataDir, partCatalog), Mesh: n.mesh, Logger: n.log,
 		OnFatal: func(err error) {
 			// As for the log store: a vote or an entry that may not be there must not be acted on.
-			n.log.Error("the catalog's log failed, ending the process", "err", n.advised(err))
-			os.Exit(exitFailed)
+			lastWords(n.log, "the catalog's log failed, ending the process", n.advised(err), os.Exit)
 		},
 		Dead:        func(id catalog.NodeID) bool { return n.detector.State(id) == detector.Dead },
 		BeforeWrite: n.beforeCatalogWrite(),

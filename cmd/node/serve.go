@@ -242,8 +242,7 @@ func (n *running) openLog(dir string) (err error) {
 		OnFatal: func(err error) {
 			// What the disk holds is unknown now: no answer may be given that
 			// depends on it. A restart recovers what was synced.
-			n.log.Error("log store failed, ending the process", "err", err)
-			os.Exit(exitFailed)
+			lastWords(n.log, "log store failed, ending the process", err, os.Exit)
 		},
 	})
 	if err != nil {

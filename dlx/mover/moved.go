@@ -88,7 +88,9 @@ func (m *Mover) takeFormer(a *wire.TransferAnswer) {
 			m.command(fsm.TargetGone{Target: id, Watermark: a.UpTo, Withdrawn: a.Withdrawn}, nil)
 			return
 		}
-		m.command(fsm.TargetMoved{Target: id, Watermark: min(a.UpTo, next-1), Withdrawn: a.Withdrawn, To: a.Target}, nil)
+		taken := min(a.UpTo, next-1) // no more was given out, whatever it says: a command that names more is none that a log may have
+		known, _ := slices.BinarySearch(a.Withdrawn, taken+1)
+		m.command(fsm.TargetMoved{Target: id, Watermark: taken, Withdrawn: a.Withdrawn[:known], To: a.Target}, nil)
 		return
 	}
 }

@@ -75,6 +75,16 @@ func TestTargetGoesOn(t *testing.T) {
 			t.Errorf("%d are counted as lost", n)
 		}
 	})
+	run(t, "more than was sent", func(t *testing.T) {
+		r := newRig(t, false, Target{8, "dead"})
+		defer r.m.Stop()
+		r.die("a", "b")
+		r.take(8)
+		r.recovered()
+		r.answer(wire.TransferAnswer{Target: 20, Source: 7, Epoch: 1, UpTo: 9, Withdrawn: []uint64{2, 5}})
+		time.Sleep(answerTimeout)
+		want(t, distinct(r.take(20)), "1:b")
+	})
 	// It went on since the mover looked for its successor: it has not left the catalog for good, and what it has taken is not sent again.
 	run(t, "while it is looked for", func(t *testing.T) {
 		r := newRig(t, false, Target{8, "dead"})

@@ -41,14 +41,22 @@ func (d *disk) lag() {
 	time.Sleep(t)
 }
 
-// breakSyncs makes every later sync fail.
-func (d *disk) breakSyncs() {
+// breakSome makes every later operation of one kind fail, of syncs most of the times. It tells which, and how.
+func (d *disk) breakSome(r *rand.Rand) (broken crashfs.Op, how error) {
+	broken, how = crashfs.OpSync, syscall.EIO
+	if ops := [...]crashfs.Op{crashfs.OpCreate, crashfs.OpWrite, crashfs.OpRename, crashfs.OpRemove, crashfs.OpSyncDir}; r.IntN(2) == 0 {
+		broken = ops[r.IntN(len(ops))]
+	}
+	if r.IntN(3) == 0 {
+		how = syscall.ENOSPC
+	}
 	d.Fail(func(op crashfs.Op) error {
-		if op == crashfs.OpSync {
-			return syscall.EIO
+		if op == broken {
+			return how
 		}
 		return nil
 	})
+	return broken, how
 }
 
 func (d *disk) wrap(f store.File, err error) (store.File, error) {

@@ -71,9 +71,9 @@ func (x *nemesis) strike() error {
 		}
 	case 13:
 		if l := n.running(); x.r.IntN(2) == 0 && l != nil {
-			w.oracle.note("syncs of %s fail", n.id)
+			op, how := l.disk.breakSome(n.rnd)
+			w.oracle.note("each %s of %s fails: %v", op, n.id, how)
 			w.report.brokenSyncs.Add(1)
-			l.disk.breakSyncs()
 		}
 	case 14:
 		x.transfer()
@@ -136,6 +136,7 @@ func (x *nemesis) damage() error {
 		return err
 	}
 	n.crash(false)
+	n.fs = n.fs.Image(n.fs.Len(), n.rnd) // what decays is on the disk
 	files, err := n.fs.ReadDir("/data")
 	if err != nil {
 		return err

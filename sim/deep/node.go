@@ -238,7 +238,8 @@ const (
 	lieSlow  = 400 * time.Millisecond // most that a sync takes with LieAnswer
 )
 
-// bury leaves a disk as the crash may have left it and frees what the dead process held.
+// bury leaves a disk as the end of the process may have left it and frees what that held. Every other time the machine goes on, so that the next process
+// sees all that was written, and the power may fail before that one has synced it.
 func (n *node) bury() {
 	n.mu.Lock()
 	l := n.life
@@ -253,10 +254,15 @@ func (n *node) bury() {
 		n.w.report.woken.Add(int64(s.Woken))
 	}
 	steps := l.disk.Len()
-	if n.w.cfg.Lie == LieTail {
-		steps = max(min(steps, lieKeeps), steps-lieTakes)
+	switch {
+	case n.w.cfg.Lie == LieTail:
+		n.fs = l.disk.Image(max(min(steps, lieKeeps), steps-lieTakes), n.rnd)
+	case n.w.cfg.Lie == "" && n.rnd.IntN(2) == 0:
+		n.w.report.kills.Add(1)
+		n.fs = l.disk.Killed(steps)
+	default:
+		n.fs = l.disk.Image(steps, n.rnd)
 	}
-	n.fs = l.disk.Image(steps, n.rnd)
 	n.w.wg.Go(l.close)
 }
 

@@ -74,7 +74,7 @@ type counters struct {
 	boots, crashes, brokenSyncs, cuts            atomic.Int64
 	installs, snapshots, refills, volumes, moves atomic.Int64
 	rounds, strikes, planned, moved, wiped       atomic.Int64
-	dozed, woken                                 atomic.Int64
+	dozed, woken, kills                          atomic.Int64
 }
 
 // Report says what happened in a run.
@@ -90,6 +90,8 @@ type Report struct {
 	Planned, Reached int64
 	// Wiped is how many disks were lost for good.
 	Wiped int64
+	// Kills are those of the crashes after which the machine went on.
+	Kills int64
 	// Dozed and Woken count replicas that fell asleep and woke.
 	Dozed, Woken int64
 	// Recovery is the longest time from healing to a confirmed entry, of any group.
@@ -108,14 +110,14 @@ func (r *Report) Add(o Report) {
 	r.Snapshots, r.Installs, r.Terms = r.Snapshots+o.Snapshots, r.Installs+o.Installs, r.Terms+o.Terms
 	r.Planned, r.Reached, r.Wiped = r.Planned+o.Planned, r.Reached+o.Reached, r.Wiped+o.Wiped
 	r.Refills, r.Volumes, r.Moves = r.Refills+o.Refills, r.Volumes+o.Volumes, r.Moves+o.Moves
-	r.Dozed, r.Woken = r.Dozed+o.Dozed, r.Woken+o.Woken
+	r.Dozed, r.Woken, r.Kills = r.Dozed+o.Dozed, r.Woken+o.Woken, r.Kills+o.Kills
 	r.Recovery, r.Overlap = max(r.Recovery, o.Recovery), max(r.Overlap, o.Overlap)
 }
 
 func (r Report) String() string {
-	return fmt.Sprintf("%.1f virtual minutes, %d rounds, %d strikes: %d proposed, %d confirmed, %d refused, %d unknown; %d crashes, %d failed disks, %d cuts, %d terms, "+
+	return fmt.Sprintf("%.1f virtual minutes, %d rounds, %d strikes: %d proposed, %d confirmed, %d refused, %d unknown; %d crashes, %d of them of the process alone, %d failed disks, %d cuts, %d terms, "+
 		"%d snapshots, %d installed; %d replicas refilled, %d volumes given up; %d plans of members, %d reached, %d disks lost for good; %d leaders went home; %d fell asleep, %d woke; recovery within %v, leases overlap by %v",
-		r.Virtual.Minutes(), r.Rounds, r.Strikes, r.Proposed, r.Acked, r.Refused, r.Unknown, r.Crashes, r.BrokenSyncs, r.Cuts, r.Terms,
+		r.Virtual.Minutes(), r.Rounds, r.Strikes, r.Proposed, r.Acked, r.Refused, r.Unknown, r.Crashes, r.Kills, r.BrokenSyncs, r.Cuts, r.Terms,
 		r.Snapshots, r.Installs, r.Refills, r.Volumes, r.Planned, r.Reached, r.Wiped, r.Moves, r.Dozed, r.Woken, r.Recovery.Round(time.Millisecond), r.Overlap.Round(time.Millisecond))
 }
 
@@ -515,7 +517,7 @@ func (w *world) result(began time.Time) Report {
 		Virtual: time.Since(began), Rounds: c.rounds.Load(), Strikes: c.strikes.Load(), Proposed: c.proposed.Load(), Acked: c.acked.Load(),
 		Refused: c.refused.Load(), Unknown: c.unknown.Load(), Boots: c.boots.Load(), Crashes: c.crashes.Load(),
 		BrokenSyncs: c.brokenSyncs.Load(), Cuts: c.cuts.Load(), Installs: c.installs.Load(), Snapshots: c.snapshots.Load(),
-		Refills: c.refills.Load(), Volumes: c.volumes.Load(), Moves: c.moves.Load(), Planned: c.planned.Load(), Reached: c.moved.Load(), Wiped: c.wiped.Load(), Dozed: c.dozed.Load(), Woken: c.woken.Load(), Recovery: w.recovery, Overlap: time.Duration(w.overlap.Load()),
+		Refills: c.refills.Load(), Volumes: c.volumes.Load(), Moves: c.moves.Load(), Planned: c.planned.Load(), Reached: c.moved.Load(), Wiped: c.wiped.Load(), Dozed: c.dozed.Load(), Woken: c.woken.Load(), Kills: c.kills.Load(), Recovery: w.recovery, Overlap: time.Duration(w.overlap.Load()),
 	}
 	w.oracle.mu.Lock()
 	defer w.oracle.mu.Unlock()

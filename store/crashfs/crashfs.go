@@ -2,7 +2,8 @@
 //
 // It keeps a journal of every operation. Image rebuilds, from any prefix of the journal, a disk that respects exactly what was
 // promised: contents synced by Fdatasync and names synced by SyncDir are there; of everything later any subset of
-// sectors and any subset of name changes may be. It also refuses operations on request, for tests of a full or broken disk.
+// sectors and any subset of name changes may be. Killed is what a process finds that follows one which was killed: all that was written, and still
+// nothing more on the disk. It also refuses operations on request, for tests of a full or broken disk.
 //
 // It is for tests of package store and never part of the product.
 package crashfs
@@ -35,6 +36,9 @@ const (
 	OpRename   Op = "rename"
 	OpRemove   Op = "remove"
 	OpSyncDir  Op = "syncdir"
+
+	// opForgotten stands for a sync that failed: the kernel counts what was written before as clean, so that no later sync writes it.
+	opForgotten Op = "forgotten"
 )
 
 // step is one line of the journal.
@@ -202,6 +206,12 @@ func (f *FS) Image(n int, r *rand.Rand) *FS {
 				d.apply(w)
 			}
 			delete(loose, s.ino)
+		case opForgotten:
+			mood := r.IntN(4)
+			for i, w := range loose[s.ino] {
+				d.tear(w, mood, i == len(loose[s.ino])-1, r)
+			}
+			delete(loose, s.ino)
 		case OpSyncDir:
 			for _, c := range names {
 				d.name(c)
@@ -225,6 +235,19 @@ func (f *FS) Image(n int, r *rand.Rand) *FS {
 	}
 	d.sweep()
 	return from(d)
+}
+
+// Killed is the file system that a process finds when the one before was killed right before operation n: it sees everything that was written,
+// and an Image may lack what neither has synced. n is at most Len.
+func (f *FS) Killed(n int) *FS {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	k := &FS{start: f.start.clone(), now: f.start.clone(), journal: slices.Clone(f.journal[:n]), locked: make(map[string]bool), free: f.free}
+	for _, s := range k.journal {
+		k.now.apply(s)
+		k.now.next = max(k.now.next, s.ino+1)
+	}
+	return k
 }
 
 // name applies a name change to a durable disk. Unlike apply it keeps contents: they have their own sync.
@@ -420,7 +443,15 @@ func (o *file) WriteDirect(b, tail []byte, off int64) error {
 	return o.f.do(step{op: OpWrite, ino: o.ino, off: off, data: slices.Concat(b, tail)})
 }
 
-func (o *file) Fdatasync() error { return o.f.do(step{op: OpSync, ino: o.ino}) }
+func (o *file) Fdatasync() error {
+	err := o.f.do(step{op: OpSync, ino: o.ino})
+	if err != nil {
+		o.f.mu.Lock()
+		defer o.f.mu.Unlock()
+		o.f.journal = append(o.f.journal, step{op: opForgotten, ino: o.ino})
+	}
+	return err
+}
 
 func (o *file) Truncate(size int64) error {
 	return o.f.do(step{op: OpTruncate, ino: o.ino, off: size})
