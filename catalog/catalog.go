@@ -293,7 +293,7 @@ func (c *Catalog) startRaft() error {
 	if err := c.found(store, snapshots); err != nil {
 		return err
 	}
-	if err := store.cutAtStart(hole); err != nil {
+	if err := store.cutAtStart(c.cfg.Dir, hole); err != nil {
 		return err
 	}
 	if c.logs, err = raft.NewLogCache(logCacheEntries, store); err != nil {

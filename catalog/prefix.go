@@ -3,6 +3,8 @@ package catalog
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 
 	"github.com/hashicorp/raft"
 )
@@ -70,7 +72,10 @@ func (s *guardedStore) cutReplaced(logs raft.LogStore, index, term uint64) error
 
 // cutAtStart does so for a snapshot behind which a crash came, or an older program, which left what there was. hole is the last entry that the log lacks
 // between its first one and the newest snapshot's end, 0 if it lacks none.
-func (s *guardedStore) cutAtStart(hole uint64) error {
+func (s *guardedStore) cutAtStart(dir string, hole uint64) error {
+	if err := syncDir(filepath.Join(dir, snapshotsDir)); err != nil {
+		return err // a snapshot that was published just before a process was killed need not be there for good yet
+	}
 	if hole > 0 {
 		first, err := s.FirstIndex()
 		if err != nil {
@@ -85,4 +90,13 @@ func (s *guardedStore) cutAtStart(hole uint64) error {
 		return err
 	}
 	return s.cutReplaced(s, newest.Index, newest.Term)
+}
+
+// syncDir makes durable what a folder lists.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
 }

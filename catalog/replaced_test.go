@@ -50,7 +50,7 @@ func TestHoleBelowASnapshot(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := s.cutAtStart(hole); err != nil {
+			if err := s.cutAtStart(dir, hole); err != nil {
 				t.Fatal(err)
 			}
 			first, errFirst := s.FirstIndex()
