@@ -190,6 +190,7 @@ type Catalog struct {
 	bolt      *raftboltdb.BoltStore
 	logs      raft.LogStore
 	transport *transport.RaftTransport // nil if it was opened frozen
+	wire      *wire                    // over transport
 	raft      *raft.Raft
 
 	waits    waits
@@ -317,6 +318,7 @@ func (c *Catalog) startRaft() error {
 		return errors.Join(fmt.Errorf("start the catalog's raft: %w", err), c.transport.Close())
 	}
 	w.raft.Store(c.raft)
+	c.wire = w
 	c.transport.OnAppendFailed(func(transport.NodeID) { c.spreadAgain() })
 	return nil
 }
