@@ -10,8 +10,11 @@ import (
 // TestSupported: voters count, in the leader's term, by what was sent since.
 func TestSupported(t *testing.T) {
 	servers := []raft.Server{
-		{ID: "a", Suffrage: raft.Voter}, {ID: "b", Suffrage: raft.Voter}, {ID: "c", Suffrage: raft.Voter},
-		{ID: "d", Suffrage: raft.Nonvoter}, {ID: "e", Suffrage: raft.Nonvoter},
+		{ID: "a", Suffrage: raft.Voter},
+		{ID: "b", Suffrage: raft.Voter},
+		{ID: "c", Suffrage: raft.Voter},
+		{ID: "d", Suffrage: raft.Nonvoter},
+		{ID: "e", Suffrage: raft.Nonvoter},
 	}
 	since := time.Now()
 	before, after := since.Add(-time.Second), since.Add(time.Millisecond)
