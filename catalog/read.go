@@ -134,7 +134,7 @@ func (c *Catalog) readIndexHere(ctx context.Context) (uint64, error) {
 // this process was stopped or a link was, would speak for a leader that the others have replaced since. One heartbeat to each is on its way at a time, so that
 // another question is answered by a later one.
 func (c *Catalog) verify(ctx context.Context, term uint64, since time.Time) error {
-	for {
+	for again := false; ; again = true {
 		if err := c.await(ctx, c.raft.VerifyLeader().Error, nothing); err != nil {
 			return err
 		}
@@ -148,13 +148,13 @@ func (c *Catalog) verify(ctx context.Context, term uint64, since time.Time) erro
 		if c.wire.supported(config.Configuration().Servers, raft.ServerID(c.cfg.Local), term, since) {
 			return nil
 		}
-		if !pause(ctx, verifyPause) {
+		if again && !pause(ctx, verifyPause) { // as when only nodes without a vote answer
 			return ctx.Err()
 		}
 	}
 }
 
-// verifyPause is between two questions to the voters whether this replica leads.
+// verifyPause is between questions to the voters whether this replica leads, but for the first two.
 const verifyPause = time.Millisecond
 
 // readyForTerm makes sure that the leader has committed an entry of its own term: before, its
