@@ -431,7 +431,7 @@ func TestCreditModel(t *testing.T) {
 			"hear": w.hear, "hear too": w.hear, "hear as well": w.hear,
 			"apply": func(*modelNode) { w.apply() }, "apply too": func(*modelNode) { w.apply() },
 			"publish": func(n *modelNode) { w.send(n, pub("1"), pub("2")) },
-			"get":     w.get, "expiring": w.expiring, "purge": w.purge,
+			"get":     w.get, "expiring": w.expiring, "redrive": w.redrive, "purge": w.purge,
 			"settle": w.settle, "settle too": w.settle, "tx": w.tx, "part": w.part,
 			"unsent": w.unsent, "attach": w.attachAny, "detach": w.detach, "lose": w.lose, "restart": w.restart,
 			"resync":       func(n *modelNode) { w.calm = false; w.resync(n, 0) },
