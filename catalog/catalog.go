@@ -190,6 +190,7 @@ type Catalog struct {
 	bolt      *raftboltdb.BoltStore
 	logs      raft.LogStore
 	transport *transport.RaftTransport // nil if it was opened frozen
+	wire      *wire                    // over transport
 	raft      *raft.Raft
 
 	waits    waits
@@ -286,15 +287,20 @@ func (c *Catalog) startRaft() error {
 	}
 	store := &guardedStore{durable: diskStore{c.bolt}, snapshots: snapshots, onFatal: c.cfg.OnFatal, writes: writes{before: c.cfg.BeforeWrite}}
 	c.writes = &store.writes
-	if err := store.checkHistory(c.cfg.Dir); err != nil {
+	hole, err := store.checkHistory(c.cfg.Dir)
+	if err != nil {
 		return err
 	}
 	if err := c.found(store, snapshots); err != nil {
 		return err
 	}
+	if err := store.cutAtStart(c.cfg.Dir, hole); err != nil {
+		return err
+	}
 	if c.logs, err = raft.NewLogCache(logCacheEntries, store); err != nil {
 		return fmt.Errorf("cache the catalog's log: %w", err)
 	}
+	cutting := &cuttingSnapshots{snapshots, store, c.logs}
 	rc := raft.DefaultConfig()
 	rc.LocalID = raft.ServerID(c.cfg.Local)
 	rc.HeartbeatTimeout, rc.ElectionTimeout = c.cfg.HeartbeatTimeout, c.cfg.ElectionTimeout
@@ -304,14 +310,15 @@ func (c *Catalog) startRaft() error {
 	rc.ShutdownOnRemove = false
 	rc.Logger = logger
 	if c.cfg.Frozen {
-		return c.startFrozen(rc, store, snapshots)
+		return c.startFrozen(rc, store, cutting)
 	}
 	c.transport = c.cfg.Mesh.Raft(transport.CatalogGroup, 0)
 	w := &wire{RaftTransport: c.transport, up: func(n NodeID) bool { return c.cfg.Mesh.Peer(n).Up }, stop: c.ctx.Done()}
-	if c.raft, err = raft.NewRaft(rc, fsm{c.machine}, c.logs, store, snapshots, w); err != nil {
+	if c.raft, err = raft.NewRaft(rc, fsm{c.machine}, c.logs, store, cutting, w); err != nil {
 		return errors.Join(fmt.Errorf("start the catalog's raft: %w", err), c.transport.Close())
 	}
 	w.raft.Store(c.raft)
+	c.wire = w
 	c.transport.OnAppendFailed(func(transport.NodeID) { c.spreadAgain() })
 	return nil
 }

@@ -81,6 +81,9 @@ func inspect(dir string, bolt *raftboltdb.BoltStore) (*Inspected, error) {
 func (in *Inspected) apply(bolt *raftboltdb.BoltStore, m *machine, i uint64) (err error) {
 	var l raft.Log
 	err = bolt.GetLog(i, &l)
+	if errors.Is(err, raft.ErrLogNotFound) && i <= in.Snapshot {
+		return nil // a hole that a snapshot has left, see cutReplaced
+	}
 	if err == nil {
 		err = takeSum(&l, i)
 	}

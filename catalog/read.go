@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/hashicorp/raft"
 
@@ -113,18 +114,48 @@ func (c *Catalog) handleReadIndex(ctx context.Context, _ NodeID, _ []byte) ([]by
 // commit index is taken before the leadership is verified, so it was the cluster's at some
 // moment of the call.
 func (c *Catalog) readIndexHere(ctx context.Context) (uint64, error) {
+	term := c.raft.CurrentTerm()
 	if c.raft.State() != raft.Leader {
 		return 0, errNotLeader
 	}
 	if err := c.readyForTerm(ctx); err != nil {
 		return 0, err
 	}
+	since := time.Now()
 	committed := c.raft.CommitIndex()
-	if err := c.await(ctx, c.raft.VerifyLeader().Error, nothing); err != nil {
+	if err := c.verify(ctx, term, since); err != nil {
 		return 0, fmt.Errorf("verify leadership: %w", err)
 	}
 	return c.lastCommand(committed)
 }
+
+// verify returns nil if most voters have taken this replica for the leader of a term at some moment since the given one. raft's own verification counts
+// replicas that do not vote, too, and what comes in response to heartbeats that were sent before it was asked for: an answer that was on its way for long, because
+// this process was stopped or a link was, would speak for a leader that the others have replaced since. One heartbeat to each is on its way at a time, so that
+// another question is answered by a later one.
+func (c *Catalog) verify(ctx context.Context, term uint64, since time.Time) error {
+	for again := false; ; again = true {
+		if err := c.await(ctx, c.raft.VerifyLeader().Error, nothing); err != nil {
+			return err
+		}
+		config := c.raft.GetConfiguration()
+		if err := config.Error(); err != nil {
+			return err
+		}
+		if c.raft.State() != raft.Leader || c.raft.CurrentTerm() != term {
+			return errNotLeader
+		}
+		if c.wire.supported(config.Configuration().Servers, raft.ServerID(c.cfg.Local), term, since) {
+			return nil
+		}
+		if again && !pause(ctx, verifyPause) { // as when only nodes without a vote answer
+			return ctx.Err()
+		}
+	}
+}
+
+// verifyPause is between questions to the voters whether this replica leads, but for the first two.
+const verifyPause = time.Millisecond
 
 // readyForTerm makes sure that the leader has committed an entry of its own term: before, its
 // commit index may be behind what its predecessor has answered.

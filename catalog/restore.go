@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"slices"
 
@@ -166,9 +165,5 @@ func makeReplica(dir string, v *View, members []NodeID, term uint64) error {
 	if err = errors.Join(err, bolt.Close()); err != nil {
 		return fmt.Errorf("make the catalog's log: %w", err)
 	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return syncDir(dir)
 }

@@ -96,25 +96,29 @@ func takeSum(l *raft.Log, i uint64) error {
 }
 
 // checkHistory makes sure that the log continues the newest snapshot that can be read, and that what is newer can be read. Raft ends the
-// process where it does not, or begins with less. Below a snapshot that was installed the log may have holes.
-func (s *guardedStore) checkHistory(dir string) error {
+// process where it does not, or begins with less. Below a snapshot that was installed the log may have holes: hole is the end of the last one, 0 if it has none.
+func (s *guardedStore) checkHistory(dir string) (hole uint64, err error) {
 	first, err := s.durable.FirstIndex()
 	if err != nil {
-		return err
+		return 0, err
 	}
 	last, err := s.durable.LastIndex()
 	if err != nil {
-		return err
+		return 0, err
 	}
-	at, lost, err := newestWhole(s.snapshots)
+	whole, lost, err := newestWhole(s.snapshots)
 	if err != nil {
-		return err
+		return 0, err
+	}
+	at := uint64(0)
+	if whole != nil {
+		at = whole.Index
 	}
 	if lost > max(at, last) {
-		return fmt.Errorf("%w: the snapshot of entry %d in %s cannot be read, and the log ends with %d", ErrDamaged, lost, filepath.Join(dir, snapshotsDir), last)
+		return 0, fmt.Errorf("%w: the snapshot of entry %d in %s cannot be read, and the log ends with %d", ErrDamaged, lost, filepath.Join(dir, snapshotsDir), last)
 	}
 	if first > at+1 {
-		return fmt.Errorf("%w: the log begins with entry %d, and no snapshot that can be read in %s goes so far", ErrDamaged, first, filepath.Join(dir, snapshotsDir))
+		return 0, fmt.Errorf("%w: the log begins with entry %d, and no snapshot that can be read in %s goes so far", ErrDamaged, first, filepath.Join(dir, snapshotsDir))
 	}
 	for i := max(first, 1); i <= last && last > 0; i++ {
 		var l raft.Log
@@ -122,27 +126,28 @@ func (s *guardedStore) checkHistory(dir string) error {
 		if err == nil {
 			err = takeSum(&l, i)
 		} else if errors.Is(err, raft.ErrLogNotFound) && i <= at {
+			hole = i
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("%w: entry %d in %s: %w", ErrDamaged, i, filepath.Join(dir, logFile), err)
+			return 0, fmt.Errorf("%w: entry %d in %s: %w", ErrDamaged, i, filepath.Join(dir, logFile), err)
 		}
 	}
-	return nil
+	return hole, nil
 }
 
-// newestWhole is the index of the newest snapshot whose bytes are what was written, and of the newest one of which they are not; 0 if there is none.
-func newestWhole(snapshots raft.SnapshotStore) (whole, lost uint64, err error) {
+// newestWhole is the newest snapshot whose bytes are what was written, nil if there is none, and the index of the newest one of which they are not, 0 if there is none.
+func newestWhole(snapshots raft.SnapshotStore) (whole *raft.SnapshotMeta, lost uint64, err error) {
 	kept, err := snapshots.List()
 	if err != nil {
-		return 0, 0, fmt.Errorf("list the catalog's snapshots: %w", err)
+		return nil, 0, fmt.Errorf("list the catalog's snapshots: %w", err)
 	}
 	for _, m := range kept {
 		_, r, err := snapshots.Open(m.ID)
 		if err == nil {
-			return m.Index, lost, r.Close()
+			return m, lost, r.Close()
 		}
 		lost = max(lost, m.Index) // the store has said why
 	}
-	return 0, lost, nil
+	return nil, lost, nil
 }

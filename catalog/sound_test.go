@@ -46,7 +46,8 @@ func look(dir string) error {
 	if err != nil {
 		return errors.Join(err, bolt.Close())
 	}
-	return errors.Join((&guardedStore{durable: bolt, snapshots: snapshots}).checkHistory(dir), bolt.Close())
+	_, err = (&guardedStore{durable: bolt, snapshots: snapshots}).checkHistory(dir)
+	return errors.Join(err, bolt.Close())
 }
 
 // TestDamagedPages overwrites each page of the file of log and votes, and cuts it: that is an error which names the file, or nothing is missing.

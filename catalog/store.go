@@ -249,11 +249,7 @@ func Make(dir string) error {
 	if err := bolt.Close(); err != nil {
 		return fmt.Errorf("make the catalog's log: %w", err)
 	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return syncDir(dir)
 }
 
 // Whole returns nil if dir holds what Make left there, else what is missing.

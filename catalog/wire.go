@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -26,13 +27,27 @@ type wire struct {
 	raft atomic.Pointer[raft.Raft] // nil until it runs
 	up   func(node NodeID) bool    // whether a node has a link
 	stop <-chan struct{}           // closed when the catalog closes
+
+	mu sync.Mutex
+	// heard is, of each replica, the newest append that it has accepted.
+	heard map[raft.ServerID]accepted
+}
+
+// accepted is an append: in which term, and when it was sent.
+type accepted struct {
+	term uint64
+	sent time.Time
 }
 
 // AppendEntries implements raft.Transport. It tries again until the follower has answered or the request has become pointless. One that was received
 // all the same is repeated unchanged and before any later one, which is what raft would do. For heartbeats raft waits less by itself.
 func (w *wire) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
 	for pause := appendPauseMin; ; pause = min(2*pause, appendPauseMax) {
+		sent := time.Now()
 		err := w.RaftTransport.AppendEntries(id, target, args, resp)
+		if err == nil && resp.Success {
+			w.note(id, accepted{args.Term, sent})
+		}
 		if err == nil || transport.IsHeartbeat(args) || errors.Is(err, transport.ErrClosed) || !w.pending(id, args.Term) || !w.pause(pause) {
 			return err
 		}
@@ -72,4 +87,32 @@ func (w *wire) pause(d time.Duration) bool {
 	case <-w.stop:
 		return false
 	}
+}
+
+func (w *wire) note(id raft.ServerID, a accepted) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.heard == nil {
+		w.heard = make(map[raft.ServerID]accepted)
+	}
+	if old := w.heard[id]; a.term > old.term || a.term == old.term && a.sent.After(old.sent) {
+		w.heard[id] = a
+	}
+}
+
+// supported tells whether most of the voters, self among them, have accepted what the leader of a term has sent since a moment.
+func (w *wire) supported(servers []raft.Server, self raft.ServerID, term uint64, since time.Time) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	voters, support := 0, 0
+	for _, s := range servers {
+		if s.Suffrage != raft.Voter {
+			continue
+		}
+		voters++
+		if a := w.heard[s.ID]; s.ID == self || a.term == term && !a.sent.Before(since) {
+			support++
+		}
+	}
+	return support > voters/2
 }

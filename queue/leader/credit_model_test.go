@@ -61,9 +61,13 @@ func drawWorld(t *rapid.T) *world {
 	if rapid.Bool().Draw(t, "delays") {
 		set.Retry = queue.RetryDelay{On: queue.RetryFailed, MinMillis: 20, MaxMillis: 20}
 	}
-	if rapid.Bool().Draw(t, "refuses") {
+	switch rapid.IntRange(0, 3).Draw(t, "limits") {
+	case 0, 1:
 		set.MaxLength, set.Overflow = 3, queue.RejectPublish
+	case 2:
+		set.MaxLength, set.Overflow = 3, queue.DropHead
 	}
+	set.DeadLetter = rapid.Bool().Draw(t, "dead letters")
 	w := newWorld(t, set, func(c *Config) {
 		c.Single = rapid.Bool().Draw(t, "single")
 		c.acksLinger = rapid.SampledFrom([]time.Duration{1, time.Hour}).Draw(t, "linger")
@@ -140,6 +144,12 @@ func (w *world) check() {
 			w.Fatalf("message %d: the credit of what is settled for good is not back", id)
 		}
 		bytes += int64(h.bytes)
+	}
+	for id, b := range l.limits.condemned {
+		if _, both := l.held[id]; both {
+			w.Fatalf("message %d is held, and named to die", id)
+		}
+		bytes += int64(b)
 	}
 	for k, c := range l.consumers.byKey {
 		if c.unacked != unacked[k] {
@@ -227,6 +237,8 @@ func (w *world) hear(n *modelNode) {
 			}
 		case *wire.Answer:
 			w.answered(n, m)
+		case *wire.Got:
+			w.got(n, m)
 		case *wire.Deliver:
 			if m.Resync == n.resyncs {
 				w.delivered(n, m.Items)
@@ -419,7 +431,8 @@ func TestCreditModel(t *testing.T) {
 			"hear": w.hear, "hear too": w.hear, "hear as well": w.hear,
 			"apply": func(*modelNode) { w.apply() }, "apply too": func(*modelNode) { w.apply() },
 			"publish": func(n *modelNode) { w.send(n, pub("1"), pub("2")) },
-			"settle":  w.settle, "settle too": w.settle, "tx": w.tx, "part": w.part,
+			"get":     w.get, "expiring": w.expiring, "redrive": w.redrive, "purge": w.purge,
+			"settle": w.settle, "settle too": w.settle, "tx": w.tx, "part": w.part,
 			"unsent": w.unsent, "attach": w.attachAny, "detach": w.detach, "lose": w.lose, "restart": w.restart,
 			"resync":       func(n *modelNode) { w.calm = false; w.resync(n, 0) },
 			"thought dead": func(n *modelNode) { w.thoughtDead(n) },
@@ -459,24 +472,14 @@ func (w *world) drain() {
 	}
 	var left int
 	w.l.replica.View(func(m *fsm.Machine) { left = m.Queue().Len() })
-	if left > 0 || len(w.l.held) > 0 {
-		w.Fatalf("%d messages and %d holds are left; %s; nodes %s", left, len(w.l.held), w.l.describe(), w.show())
+	if left > 0 || len(w.l.held)+len(w.l.limits.condemned) > 0 {
+		w.Fatalf("%d messages, %d holds and %d that are named to die are left; %s; nodes %s", left, len(w.l.held), len(w.l.limits.condemned), w.l.describe(), w.show())
 	}
 	for k, c := range w.l.consumers.byKey {
 		if c.unacked > 0 {
 			w.Fatalf("consumer %v counts %d", k, c.unacked)
 		}
 	}
-}
-
-func unsettled(n *modelNode) (ids []queue.MessageID) {
-	for id, h := range n.held {
-		if h.settled == 0 {
-			ids = append(ids, id)
-		}
-	}
-	slices.Sort(ids)
-	return ids
 }
 
 func (w *world) show() (s string) {
