@@ -132,7 +132,7 @@ test-budget: ## compare what a message allocates with cmd/node/testdata/budget.t
 k8s-validate: ## check the manifests of deploy/k8s: fields, rules, settings, and that the files made from the chart are those of the chart
 	cd deploy/k8s/check && $(PLAIN) test $(NOVET) -timeout 10m ./...
 
-# Kubernetes' modules, which the check needs, are two minutes of compiling. The tests with real nodes wait for these much of their time: make test has that done beside them.
+# Kubernetes' modules, which the check needs, are two minutes of compiling. The tests in network namespaces wait for more than half of their time: make test has that done beside them.
 .PHONY: k8s-compile
 k8s-compile:
 	cd deploy/k8s/check && $(PLAIN) test $(NOVET) -run '^$$' ./...
@@ -152,8 +152,9 @@ k8s-test: page ## run the manifests on a real Kubernetes of this machine, under 
 
 .PHONY: test-process
 test-process: test-deps test-nodes ## run the tests with real nodes and foreign clients, those in network namespaces too (root)
+	$(PLAIN) run ./test/again -tags invariants $(NOVET) -count=1 -timeout 40m -parallel 4 -skip '$(TIMED)|$(RACESAMPLE)' -- ./test/process/...
 	$(or $(BESIDE),true) > /dev/null 2>&1 & trap "kill $$! 2> /dev/null || true" EXIT; \
-	$(PLAIN) run ./test/again -tags invariants $(NOVET) -count=1 -timeout 40m -p 1 -parallel 4 -skip '$(TIMED)|$(RACESAMPLE)' -- ./test/process/... ./test/netns/... ./test/upgrade/...; \
+	$(PLAIN) run ./test/again -tags invariants $(NOVET) -count=1 -timeout 20m -p 1 -parallel 4 -- ./test/netns/... ./test/upgrade/...; \
 	wait
 	$(PLAIN) run ./test/again -tags invariants $(NOVET) -count=1 -timeout 10m -parallel 1 -run '$(TIMED)' -- ./test/process
 	WARREN_TEST_RACE=1 $(GO) run ./test/again $(TESTFLAGS) -count=1 -timeout 25m -parallel 3 -run '$(RACESAMPLE)' -- ./test/process

@@ -6,8 +6,11 @@ import (
 	"time"
 )
 
-// logOutputMax is how many bytes of lines wait to be written.
-const logOutputMax = 1 << 20
+// logOutputMax is how many bytes of lines wait to be written, logSpareMax how many bytes of memory are kept for those to come.
+const (
+	logOutputMax = 1 << 20
+	logSpareMax  = 64 << 10
+)
 
 // logOutput passes lines on to a writer that may hang: a terminal that somebody has stopped, a pipe whose reader waits for a disk. Nobody
 // who logs waits for it, since that would be everybody in the end. What there is no room for is left out and counted, and told once the writer goes on.
@@ -65,23 +68,25 @@ func (o *logOutput) run() {
 	}
 }
 
-// take returns what there is to write, with spare's room for the next lines; more is false if there is nothing.
+// take returns what there is to write and keeps spare, which the caller uses no more, for the next lines; more is false if there is nothing, and
+// spare the caller's.
 func (o *logOutput) take(spare []byte) (lines []byte, more bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	lines, lost := o.lines, o.lost
-	if cap(spare) > 64<<10 {
+	if o.writing = len(lines) > 0 || lost > 0; !o.writing {
+		close(o.idle)
+		o.idle = make(chan struct{})
+		return nil, false
+	}
+	if cap(spare) > logSpareMax {
 		spare = nil
 	}
 	o.lines, o.lost = spare[:0], 0
 	if lost > 0 { // they came after these
 		lines = append(lines, o.tell(lost)...)
 	}
-	if o.writing = len(lines) > 0; !o.writing {
-		close(o.idle)
-		o.idle = make(chan struct{})
-	}
-	return lines, o.writing
+	return lines, true
 }
 
 // flush waits until what was logged is written, but not for longer than d.

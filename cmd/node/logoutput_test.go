@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -73,4 +74,37 @@ func TestLogOutputIsPrompt(t *testing.T) {
 		t.Errorf("%q, %v", line[:n], err)
 	}
 	o.close(time.Minute)
+}
+
+// TestLogOutputOfMany: lines of many goroutines come out whole, each once, those of one in their order.
+func TestLogOutputOfMany(t *testing.T) {
+	var out bytes.Buffer // is read when everything is written
+	o := newLogOutput(&out, leftOut(config.Default()))
+	const writers, each = 8, 500
+	var wg sync.WaitGroup
+	for w := range writers {
+		wg.Go(func() {
+			for i := range each {
+				fmt.Fprintf(o, "writer %d line %d %s\n", w, i, strings.Repeat("x", i%50))
+				if i%20 == 0 {
+					o.flush(time.Minute)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	o.close(time.Minute)
+	var next [writers]int
+	for line := range strings.Lines(out.String()) {
+		var w, i int
+		if _, err := fmt.Sscanf(line, "writer %d line %d", &w, &i); err != nil || i != next[w] || !strings.HasSuffix(line, " "+strings.Repeat("x", i%50)+"\n") {
+			t.Fatalf("%q behind line %d: %v", line, next[w], err)
+		}
+		next[w]++
+	}
+	for w, n := range next {
+		if n != each {
+			t.Errorf("%d of %d lines of writer %d", n, each, w)
+		}
+	}
 }
