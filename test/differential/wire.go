@@ -12,49 +12,29 @@ import (
 	"regexp"
 	"strings"
 	"time"
+
+	"github.com/warrenmq/warren/test/frames"
 )
 
 // Frames that are put together by hand.
 const (
-	frameMethod    = 1
-	frameHeader    = 2
-	frameBody      = 3
-	frameHeartbeat = 8
-	frameEnd       = 0xce
+	frameMethod    = frames.TypeMethod
+	frameHeader    = frames.TypeHeader
+	frameBody      = frames.TypeBody
+	frameHeartbeat = frames.TypeHeartbeat
+	frameEnd       = frames.End
 )
 
 // quiet is after how long without an answer a broker is taken to give none.
 const quiet = 400 * time.Millisecond
 
 func frame(kind byte, channel uint16, payload ...byte) []byte {
-	b := binary.BigEndian.AppendUint16([]byte{kind}, channel)
-	b = binary.BigEndian.AppendUint32(b, uint32(len(payload)))
-	return append(append(b, payload...), frameEnd)
+	return frames.Frame(kind, channel, payload)
 }
 
 // method is a frame with a method: strings are short, slices of bytes long ones or tables.
 func method(channel, class, id uint16, args ...any) []byte {
-	p := binary.BigEndian.AppendUint16(nil, class)
-	p = binary.BigEndian.AppendUint16(p, id)
-	for _, a := range args {
-		switch a := a.(type) {
-		case byte:
-			p = append(p, a)
-		case uint16:
-			p = binary.BigEndian.AppendUint16(p, a)
-		case uint32:
-			p = binary.BigEndian.AppendUint32(p, a)
-		case uint64:
-			p = binary.BigEndian.AppendUint64(p, a)
-		case string:
-			p = append(append(p, byte(len(a))), a...)
-		case []byte:
-			p = append(binary.BigEndian.AppendUint32(p, uint32(len(a))), a...)
-		default:
-			panic(fmt.Sprintf("argument %T", a))
-		}
-	}
-	return frame(frameMethod, channel, p...)
+	return frames.Method(channel, class, id, args...)
 }
 
 // header is a frame with a content's header. rest are the flags and what they announce.

@@ -16,6 +16,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/warrenmq/warren/test/cluster"
+	"github.com/warrenmq/warren/test/frames"
 )
 
 // wire is an AMQP connection that sends what it is told, right or wrong.
@@ -45,11 +46,11 @@ func dialWire(t *testing.T, to target) *wire {
 func (w *wire) soon() { _ = w.conn.SetDeadline(time.Now().Add(timeoutReply)) } // fails when it is closed, as they do
 
 const (
-	frameMethod    = 1
-	frameHeader    = 2
-	frameBody      = 3
-	frameHeartbeat = 8
-	frameEnd       = 0xce
+	frameMethod    = frames.TypeMethod
+	frameHeader    = frames.TypeHeader
+	frameBody      = frames.TypeBody
+	frameHeartbeat = frames.TypeHeartbeat
+	frameEnd       = frames.End
 )
 
 func (w *wire) send(data []byte) {
@@ -61,32 +62,11 @@ func (w *wire) send(data []byte) {
 }
 
 func frame(kind byte, channel uint16, payload []byte) []byte {
-	b := []byte{kind}
-	b = binary.BigEndian.AppendUint16(b, channel)
-	b = binary.BigEndian.AppendUint32(b, uint32(len(payload)))
-	return append(append(b, payload...), frameEnd)
+	return frames.Frame(kind, channel, payload)
 }
 
 func method(channel, class, id uint16, args ...any) []byte {
-	p := binary.BigEndian.AppendUint16(nil, class)
-	p = binary.BigEndian.AppendUint16(p, id)
-	for _, a := range args {
-		switch a := a.(type) {
-		case byte:
-			p = append(p, a)
-		case uint16:
-			p = binary.BigEndian.AppendUint16(p, a)
-		case uint32:
-			p = binary.BigEndian.AppendUint32(p, a)
-		case string: // short
-			p = append(append(p, byte(len(a))), a...)
-		case []byte: // long string or table
-			p = append(binary.BigEndian.AppendUint32(p, uint32(len(a))), a...)
-		default:
-			panic(fmt.Sprintf("argument %T", a))
-		}
-	}
-	return frame(frameMethod, channel, p)
+	return frames.Method(channel, class, id, args...)
 }
 
 // read returns the next frame. A closed connection is io.EOF.
