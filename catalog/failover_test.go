@@ -187,21 +187,7 @@ func TestSnapshotReachesALaggingNode(t *testing.T) {
 		}
 	}
 	c.kill(away.id)
-	leader := c.leader()
-	var work sync.WaitGroup
-	for p := range 8 {
-		work.Go(func() {
-			for i := range 15 {
-				propose(t, leader, replicated(fmt.Sprintf("q-%d-%d", p, i), c.ids...))
-			}
-		})
-	}
-	work.Wait()
-	for _, n := range c.all {
-		if err := n.catalog.Compact(0); err != nil {
-			t.Fatal(err)
-		}
-	}
+	c.declareAndCompact(t, 120)
 	c.start(away.id, away.dir, true)
 	c.ready()
 	back := c.all[away.id]
@@ -342,6 +328,26 @@ func BenchmarkPropose(b *testing.B) {
 				close(turns)
 				work.Wait()
 			})
+		}
+	}
+}
+
+// declareAndCompact has queues declared, and a snapshot taken by each node that runs, behind which its log begins.
+func (c *nodes) declareAndCompact(t *testing.T, queues int) {
+	t.Helper()
+	leader := c.leader()
+	var work sync.WaitGroup
+	for p := range 8 {
+		work.Go(func() {
+			for i := p; i < queues; i += 8 {
+				propose(t, leader, replicated(fmt.Sprint("q-", i), c.ids...))
+			}
+		})
+	}
+	work.Wait()
+	for _, n := range c.all {
+		if err := n.catalog.Compact(0); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

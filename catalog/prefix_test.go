@@ -2,9 +2,7 @@ package catalog_test
 
 import (
 	"errors"
-	"fmt"
 	"path/filepath"
-	"sync"
 	"testing"
 	"time"
 
@@ -37,21 +35,7 @@ func awayUntilASnapshot(t *testing.T, count uint64) (*nodes, *node) {
 	}
 	writeTail(t, away.dir, deadTerm, tail)
 	beganAnew(t, c, deadTerm)
-	leader := c.leader()
-	var work sync.WaitGroup
-	for p := range 8 {
-		work.Go(func() {
-			for i := range 20 {
-				propose(t, leader, replicated(fmt.Sprintf("q-%d-%d", p, i), c.ids...))
-			}
-		})
-	}
-	work.Wait()
-	for _, n := range c.all {
-		if err := n.catalog.Compact(0); err != nil {
-			t.Fatal(err)
-		}
-	}
+	c.declareAndCompact(t, 160)
 	c.start(away.id, away.dir, true)
 	c.ready()
 	back := c.all[away.id]
