@@ -226,7 +226,11 @@ func (l *Local) obtain(ctx context.Context, s *bootstrap.Succession, keep *Surve
 	if keep.Node != l.Identity.NodeID() {
 		return l.fetch(ctx, keep.Node, s.ID)
 	}
-	found, err := l.Copy().Salvage()
+	c := l.Copy()
+	if c == nil { // it was started again since it promised
+		return nil, errNotOpen
+	}
+	found, err := c.Salvage()
 	if err != nil {
 		return nil, err
 	}

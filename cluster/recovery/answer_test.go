@@ -89,6 +89,12 @@ func TestBadSeeds(t *testing.T) {
 	if _, err := l.Prepare(t.Context(), nextLife, keep); err == nil || !strings.Contains(err.Error(), "its copy ends at") {
 		t.Errorf("a copy that has gone on: %v", err)
 	}
+	open := l.Copy
+	l.Copy = func() Copy { return nil }
+	if _, err := l.Prepare(t.Context(), nextLife, keep); !errors.Is(err, errNotOpen) {
+		t.Errorf("a node that was started again since it promised: %v", err)
+	}
+	l.Copy = open
 	if s := l.Identity.Succession(); s == nil || s.Ready {
 		t.Errorf("promised to %+v", s)
 	}
