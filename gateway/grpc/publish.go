@@ -18,6 +18,9 @@ import (
 // unansweredMax is how many messages of a stream may be without a result that has been sent: then no more are read.
 const unansweredMax = 16 << 10
 
+// failuresMax is how many results with an error wait to be sent, at which no more messages are read either: each has a text.
+const failuresMax = 256
+
 type publishService struct {
 	warrenv1.UnimplementedPublishServiceServer
 	s *Server
@@ -106,6 +109,7 @@ type publishStream struct {
 	results  []result
 	taken    uint64 // messages that have been read
 	answered uint64 // of which the result has been sent
+	failures int    // results with an error that have not been sent
 	failed   error  // what the receiver ended with; nil at the client's end
 }
 
@@ -234,6 +238,9 @@ func (x *publishStream) publishOne(p *warrenv1.Publication) error {
 	}
 	x.mu.Lock()
 	x.results = append(x.results, r)
+	if r.err != nil {
+		x.failures++
+	}
 	x.mu.Unlock()
 	signal(x.wake)
 	return nil
@@ -243,7 +250,7 @@ func (x *publishStream) publishOne(p *warrenv1.Publication) error {
 func (x *publishStream) waitRoom() error {
 	for {
 		x.mu.Lock()
-		full := x.taken-x.answered >= unansweredMax
+		full := x.taken-x.answered >= unansweredMax || x.failures >= failuresMax
 		if !full {
 			x.taken++
 		}
@@ -334,6 +341,7 @@ func (x *publishStream) sendResults() error {
 	}
 	resp := &warrenv1.PublishStreamResponse{}
 	var last *warrenv1.PublishResult
+	failures := 0
 	for _, r := range results {
 		if last != nil && last.GetLast()+1 == r.number && last.GetOutcome() == r.outcome && r.err == nil {
 			last.Last = r.number
@@ -342,6 +350,7 @@ func (x *publishStream) sendResults() error {
 		last = &warrenv1.PublishResult{First: r.number, Last: r.number, Outcome: r.outcome}
 		if r.err != nil {
 			last.Error = r.err.inline()
+			failures++
 		}
 		resp.Results = append(resp.Results, last)
 	}
@@ -350,6 +359,7 @@ func (x *publishStream) sendResults() error {
 	}
 	x.mu.Lock()
 	x.answered += uint64(len(results))
+	x.failures -= failures
 	x.mu.Unlock()
 	signal(x.room)
 	return nil
