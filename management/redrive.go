@@ -96,6 +96,9 @@ func (a *API) startRedrive(r *http.Request, u User) (any, error) {
 	if err := d.Decode(&form); err != nil && !errors.Is(err, io.EOF) {
 		return nil, badRequest("body: " + err.Error())
 	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return nil, badRequest("body: something follows the object") // of two of them one would be left out, which may choose messages
+	}
 	req, err := form.redrive()
 	if err != nil {
 		return nil, err

@@ -72,6 +72,7 @@ func TestRedrive(t *testing.T) {
 		{"admin", "POST", strings.Replace(path, "/q/", "/none/", 1), "", 404, "Not Found"},
 		{"admin", "POST", path, `{"to":"nowhere"}`, 400, "no way"},
 		{"admin", "POST", path, `{"speed":1}`, 400, "unknown field"},
+		{"admin", "POST", path, `{"discard":true}{"ids":[1]}`, 400, "something follows"},
 		{"admin", "POST", path, `{"older_than":"x"}`, 400, "no age"},
 		{"admin", "POST", path, `{"header":"x"}`, 400, "name=value"},
 		{"admin", "POST", path, `[`, 400, "body"},
