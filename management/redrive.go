@@ -46,6 +46,13 @@ type redriveForm struct {
 }
 
 func (f *redriveForm) redrive() (r broker.Redrive, err error) {
+	for name, empty := range map[string]bool{
+		"reasons": f.Reasons != nil && len(f.Reasons) == 0, "ids": f.IDs != nil && len(f.IDs) == 0, "message_ids": f.MessageIDs != nil && len(f.MessageIDs) == 0,
+	} {
+		if empty { // whoever has found none of those that are meant does not mean all
+			return r, badRequest(name + " is an empty list: leave it out to choose by something else, or everything")
+		}
+	}
 	r = broker.Redrive{To: f.To, Queue: f.Queue, Discard: f.Discard, Rate: f.Rate, Filter: broker.Filter{
 		Reasons: f.Reasons, From: f.From, IDs: f.IDs, MessageIDs: f.MessageIDs, Retried: f.Retried,
 	}}
