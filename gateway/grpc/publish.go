@@ -107,10 +107,11 @@ type publishStream struct {
 
 	mu       sync.Mutex
 	results  []result
-	taken    uint64 // messages that have been read
-	answered uint64 // of which the result has been sent
-	failures int    // results with an error that have not been sent
-	failed   error  // what the receiver ended with; nil at the client's end
+	taken    uint64    // messages that have been read
+	answered uint64    // of which the result has been sent
+	failures int       // results with an error that have not been sent
+	sending  time.Time // when the response was begun that is being sent; zero: none is
+	failed   error     // what the receiver ended with; nil at the client's end
 }
 
 // result is the end of one message.
@@ -176,6 +177,9 @@ func (x *publishStream) receive(req *warrenv1.PublishStreamRequest) {
 			return
 		default:
 		}
+		if err == nil {
+			err = x.waitRoom(0) // before there is a request that keeps room from others
+		}
 		if err != nil {
 			break
 		}
@@ -199,7 +203,7 @@ func (x *publishStream) publish(req *warrenv1.PublishStreamRequest) error {
 				return err
 			}
 		}
-		if err := x.waitRoom(); err != nil {
+		if err := x.waitRoom(1); err != nil {
 			return err
 		}
 		if err := x.publishOne(p); err != nil {
@@ -246,18 +250,14 @@ func (x *publishStream) publishOne(p *warrenv1.Publication) error {
 	return nil
 }
 
-// waitRoom notes that a message is taken, once there are not too many without a result.
-func (x *publishStream) waitRoom() error {
+// waitRoom notes that so many messages are taken, once there are not too many without a result.
+func (x *publishStream) waitRoom(n uint64) error {
+	if x.takes(n) {
+		return nil
+	}
+	look := time.NewTicker(x.s.waits.stalled / 4)
+	defer look.Stop()
 	for {
-		x.mu.Lock()
-		full := x.taken-x.answered >= unansweredMax || x.failures >= failuresMax
-		if !full {
-			x.taken++
-		}
-		x.mu.Unlock()
-		if !full {
-			return nil
-		}
 		if err := x.use(func(ch *broker.Channel) error {
 			ch.Flush()
 			return nil
@@ -266,10 +266,50 @@ func (x *publishStream) waitRoom() error {
 		}
 		select {
 		case <-x.room:
+		case <-look.C:
+			if x.obstructs() {
+				why := refuse(codes.ResourceExhausted, reasonSlow, "results have not been read for %v, and others wait", x.s.waits.stalled)
+				x.end(why) // whoever sends them does not see that this one ends
+				return why
+			}
 		case <-x.ctx.Done():
 			return x.cause()
 		}
+		if x.takes(n) {
+			return nil
+		}
 	}
+}
+
+// takes notes that so many messages are taken, if there may be more.
+func (x *publishStream) takes(n uint64) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.taken-x.answered >= unansweredMax || x.failures >= failuresMax {
+		return false
+	}
+	x.taken += n
+	return true
+}
+
+// obstructs tells whether the client has not read results for a while, so that a request of its cannot go on whose room others wait for.
+func (x *publishStream) obstructs() bool {
+	x.mu.Lock()
+	since := x.sending
+	x.mu.Unlock()
+	return !since.IsZero() && time.Since(since) >= x.s.waits.stalled && roomWanted(x.ctx)
+}
+
+// transmit sends a response, which takes as long as the client has no room for it.
+func (x *publishStream) transmit(resp *warrenv1.PublishStreamResponse) error {
+	note := func(at time.Time) {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		x.sending = at
+	}
+	note(time.Now())
+	defer note(time.Time{})
+	return x.stream.Send(resp)
 }
 
 // send passes results on until the session ends.
@@ -281,7 +321,7 @@ func (x *publishStream) send() error {
 		a := x.s.alarm.Load()
 		if a.reason != told {
 			told = a.reason
-			if err := x.stream.Send(&warrenv1.PublishStreamResponse{Blocked: &a.reason}); err != nil {
+			if err := x.transmit(&warrenv1.PublishStreamResponse{Blocked: &a.reason}); err != nil {
 				return err
 			}
 		}
@@ -354,7 +394,7 @@ func (x *publishStream) sendResults() error {
 		}
 		resp.Results = append(resp.Results, last)
 	}
-	if err := x.stream.Send(resp); err != nil {
+	if err := x.transmit(resp); err != nil {
 		return err
 	}
 	x.mu.Lock()

@@ -79,6 +79,18 @@ func workedOn(ctx context.Context) {
 	}
 }
 
+// roomWanted tells whether the request in hand of a call has room that others wait for.
+func roomWanted(ctx context.Context) bool {
+	k, ok := ctx.Value(knownKey{}).(*known)
+	if !ok {
+		return false
+	}
+	k.mu.Lock()
+	held, decoded := k.held > 0, k.decoded > 0
+	k.mu.Unlock()
+	return held && k.room.bytes.waited() || decoded && k.room.decoded.waited()
+}
+
 // keep takes over room for the request in hand, unless the call has ended.
 func (k *known) keep(n, decoded int64) bool {
 	k.mu.Lock()
