@@ -104,6 +104,7 @@ func TestValidate(t *testing.T) {
 		{"metrics without a port", func(c *Config) { c.MetricsAddr = "here" }, []string{`metrics-addr: "here" is not of the form host:port`}},
 		{"metrics where clients are", func(c *Config) { c.MetricsAddr = ":5672" }, []string{"metrics-addr: :5672 is already the address of amqp-addr"}},
 		{"metrics for some", func(c *Config) { c.MetricsLogin = "yes" }, []string{`metrics-login: must be off or on, got "yes"`}},
+		{"a collector with a password", func(c *Config) { c.OTLPEndpoint = "https://user:secret@collector:4317" }, []string{"otlp-endpoint: must have no user and no password in it: OTEL_EXPORTER_OTLP_HEADERS takes an authorization"}},
 		{"a collector without a scheme", func(c *Config) { c.OTLPEndpoint = "collector:4317" }, []string{`otlp-endpoint: must be a URL such as http://collector:4317 (https for TLS), got "collector:4317"`}},
 		{"a collector", func(c *Config) { c.OTLPEndpoint = "https://collector.example:4317" }, nil},
 		{"more than all traces", func(c *Config) { c.TraceRatio = 1.5 }, []string{"trace-ratio: must be between 0 and 1, got 1.5"}},

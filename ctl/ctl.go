@@ -238,8 +238,8 @@ func (t *tool) open() (*session, error) {
 // Print writes err as a verb's failure, as rabbitmqctl does.
 func Print(w io.Writer, err *Error) {
 	if err.Code == ExitUsage {
-		fmt.Fprintf(w, "Error (argument validation): %s\n", err.Text)
+		fmt.Fprintf(w, "Error (argument validation): %s\n", visibleLines(err.Text))
 		return
 	}
-	fmt.Fprintf(w, "Error:\n%s\n", err.Text)
+	fmt.Fprintf(w, "Error:\n%s\n", visibleLines(err.Text))
 }

@@ -104,6 +104,11 @@ func (s *session) exportDefinitions(ctx context.Context, file, at string) error 
 	if err != nil {
 		return usage("%v", err)
 	}
+	if info, err := f.Stat(); err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o077 != 0 {
+		if err := f.Chmod(0o600); err != nil { // it was there before; hashes of passwords are about to be in it
+			return errors.Join(usage("%s can be read by others: %v", file, err), f.Close())
+		}
+	}
 	_, err = f.Write(body)
 	synced := f.Sync()
 	if errors.Is(synced, syscall.EINVAL) { // a pipe or a device, such as /dev/stdout: fsync(2)

@@ -67,3 +67,18 @@ func TestDefinitionVerbs(t *testing.T) {
 		}
 	}
 }
+
+// TestExportIsPrivate: a file that was there before can be read by its owner only when hashes of passwords are in it.
+func TestExportIsPrivate(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "definitions.json")
+	if err := os.WriteFile(file, []byte("{}"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, failure := run(t, says(200, `{"users":[]}`), "export_definitions", file); code != ExitOK {
+		t.Fatal(code, failure)
+	}
+	info, err := os.Stat(file)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+}

@@ -67,3 +67,22 @@ func TestDLQListSaysWhatIsNotKnown(t *testing.T) {
 		t.Errorf("%d %q, want %q; %s", code, out, want, failure)
 	}
 }
+
+// TestNamesDoNothingToATerminal: names that somebody else has chosen are printed as escapes where they would be commands of a terminal.
+func TestNamesDoNothingToATerminal(t *testing.T) {
+	const name, json = "q\x1b]0;evil\x07", `q\u001b]0;evil\u0007`
+	for _, c := range []struct {
+		status int
+		body   string
+		args   []string
+	}{
+		{200, `[{"name":"` + json + `","state":"minority"}]`, []string{"dlq", "list"}},
+		{400, `{"error":"bad_request","reason":"no queue '` + json + `'\nin vhost '/'"}`, []string{"pause_queue", "q"}},
+		{200, `{"state":"stopping","waits_for":[{"queue":"` + json + `"}]}`, []string{"dlq", "status", "q"}},
+	} {
+		_, out, failure := run(t, says(c.status, c.body), c.args...)
+		if text := out + failure; strings.ContainsAny(text, "\x1b\x07") || !strings.Contains(text, `q\x1b]0;evil\a`) {
+			t.Errorf("%q prints %q of queue %q", c.args, text, name)
+		}
+	}
+}

@@ -34,7 +34,8 @@ func (s *session) say(format string, args ...any) {
 	if s.mute() {
 		return
 	}
-	fmt.Fprintf(&s.buf, format+"\n", args...)
+	s.buf.WriteString(visibleLines(fmt.Sprintf(format, args...)))
+	s.buf.WriteByte('\n')
 }
 
 // mute tells whether only results are wanted.
@@ -180,6 +181,15 @@ func cell(v any) string {
 		return fmt.Sprint(v)
 	}
 	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// visibleLines is visible for what may have several lines: names that somebody else has chosen are in them.
+func visibleLines(s string) string {
+	lines := strings.Split(s, "\n")
+	for i := range lines {
+		lines[i] = visible(lines[i])
+	}
+	return strings.Join(lines, "\n")
 }
 
 // visible writes characters that would break a table, or do worse to a terminal, as

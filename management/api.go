@@ -84,6 +84,7 @@ type API struct {
 	streams streams
 	room    *room
 	fetches *room // of messages that are taken from queues
+	bodies  *room // of larger requests
 
 	incomingSeen incomingSeen
 	now          func() time.Time
@@ -91,7 +92,7 @@ type API struct {
 
 // New returns the API.
 func New(cfg Config) *API {
-	a := &API{cfg: cfg, mux: http.NewServeMux(), bodyMax: map[string]int64{}, room: newRoom(answersMade, 0), fetches: newRoom(answersFetched, fetchBytesMax), now: time.Now}
+	a := &API{cfg: cfg, mux: http.NewServeMux(), bodyMax: map[string]int64{}, room: newRoom(answersMade, 0), fetches: newRoom(answersFetched, fetchBytesMax), bodies: newBodies(), now: time.Now}
 	a.routeConnections()
 	a.routeGossip()
 	a.routeQueues()
@@ -251,6 +252,13 @@ func (a *API) handle(pattern string, f func(*http.Request, User) (any, error)) {
 		defer turn.end()
 		if _, large := a.bodyMax[pattern]; large {
 			_ = http.NewResponseController(w).SetReadDeadline(a.now().Add(timeoutLargeBody)) // a connection has one
+		} else {
+			done, err := a.makeRoom(w, r)
+			if err != nil {
+				a.refuse(w, err)
+				return
+			}
+			defer done()
 		}
 		sent := a.watchBody(r, u)
 		body, err := f(r, u)

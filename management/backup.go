@@ -46,6 +46,9 @@ const backupStalled = 2 * time.Minute
 // backup streams a backup. The parameter hold is in seconds. A backup that fails before the answer has begun is refused with its
 // reason; an answer that has begun and cannot be finished is broken off, which a client sees, and the archive lacks its end.
 func (a *API) backup(w http.ResponseWriter, r *http.Request) error {
+	if err := sameOriginLook(r); err != nil { // dead letters stand still for it
+		return err
+	}
 	u, err := a.authenticate(r)
 	if err != nil {
 		return err

@@ -96,3 +96,19 @@ func TestBackupIsNotKeptForWhoReadsNothing(t *testing.T) {
 		resp.Body.Close()
 	}
 }
+
+// TestBackupOfAnotherSite: a page of another site has no backup taken by the browser of somebody who has logged in.
+func TestBackupOfAnotherSite(t *testing.T) {
+	a := newFakeCluster("a").apis["a"]
+	taken := &shortBackup{bytes: 2 * backupBuffer}
+	a.cfg.Backups = taken
+	r := httptest.NewRequest(http.MethodGet, "http://node:15672/api/warren/backup?hold=60", http.NoBody)
+	r.RemoteAddr = "127.0.0.1:1"
+	r.SetBasicAuth("admin", "secret")
+	r.Header.Set("Sec-Fetch-Site", "cross-site")
+	w := httptest.NewRecorder()
+	a.ServeHTTP(w, r)
+	if w.Code != http.StatusForbidden || taken.closed != 0 {
+		t.Errorf("%d %s, %d backups", w.Code, w.Body, taken.closed)
+	}
+}

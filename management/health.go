@@ -181,7 +181,7 @@ func (a *API) checkPort(r *http.Request) (checkup, error) {
 // protocolNames are other names of protocols, as RabbitMQ takes them.
 var protocolNames = map[string]string{
 	"amqp091": "amqp", "amqp0.9.1": "amqp", "amqp0-9-1": "amqp", "amqp0_9_1": "amqp", "amqps": "amqp/ssl",
-	"http1": "http", "http1.1": "http", "http_api": "http", "management": "http", "cli": "clustering", "distribution": "clustering",
+	"http1": "http", "http1.1": "http", "http_api": "http", "management": "http", "prometheus": "http/prometheus", "cli": "clustering", "distribution": "clustering",
 }
 
 func (a *API) checkProtocol(r *http.Request) (checkup, error) {

@@ -17,3 +17,10 @@ func sameOrigin(r *http.Request) error {
 	}
 	return nil
 }
+
+// sameOriginLook is sameOrigin for a look that is more than that to the cluster.
+func sameOriginLook(r *http.Request) error {
+	as := *r
+	as.Method = http.MethodPost
+	return sameOrigin(&as)
+}

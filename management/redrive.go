@@ -46,6 +46,13 @@ type redriveForm struct {
 }
 
 func (f *redriveForm) redrive() (r broker.Redrive, err error) {
+	for name, empty := range map[string]bool{
+		"reasons": f.Reasons != nil && len(f.Reasons) == 0, "ids": f.IDs != nil && len(f.IDs) == 0, "message_ids": f.MessageIDs != nil && len(f.MessageIDs) == 0,
+	} {
+		if empty { // whoever has found none of those that are meant does not mean all
+			return r, badRequest(name + " is an empty list: leave it out to choose by something else, or everything")
+		}
+	}
 	r = broker.Redrive{To: f.To, Queue: f.Queue, Discard: f.Discard, Rate: f.Rate, Filter: broker.Filter{
 		Reasons: f.Reasons, From: f.From, IDs: f.IDs, MessageIDs: f.MessageIDs, Retried: f.Retried,
 	}}
@@ -95,6 +102,9 @@ func (a *API) startRedrive(r *http.Request, u User) (any, error) {
 	d.DisallowUnknownFields()
 	if err := d.Decode(&form); err != nil && !errors.Is(err, io.EOF) {
 		return nil, badRequest("body: " + err.Error())
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return nil, badRequest("body: something follows the object") // of two of them one would be left out, which may choose messages
 	}
 	req, err := form.redrive()
 	if err != nil {

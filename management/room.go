@@ -32,6 +32,7 @@ type room struct {
 	wait    time.Duration // timeoutRoom
 	stalled time.Duration // answerStalled
 	making  chan struct{} // one for each that is being made
+	full    *Busy         // the refusal when there has been no room for so long
 	// reserve is how many bytes an answer gets before it is made: one that takes messages from a queue must not be refused afterwards. 0: it gets room
 	// when its size is known.
 	reserve int
@@ -44,7 +45,7 @@ type room struct {
 
 func newRoom(made, reserve int) *room {
 	return &room{
-		most: answersBytesMax, wait: timeoutRoom, stalled: answerStalled, making: make(chan struct{}, made),
+		most: answersBytesMax, wait: timeoutRoom, stalled: answerStalled, making: make(chan struct{}, made), full: errNoRoom,
 		reserve: reserve, readers: map[*answering]struct{}{}, freed: make(chan struct{}),
 	}
 }
@@ -169,10 +170,10 @@ func (a *answering) fit() error {
 		case <-time.After(look):
 		case <-timer.C:
 			a.bytes = 0
-			return errNoRoom
+			return a.room.full
 		case <-a.ctx.Done():
 			a.bytes = 0
-			return errNoRoom // nobody reads it
+			return a.room.full // nobody reads it
 		}
 	}
 }

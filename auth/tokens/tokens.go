@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"sync"
@@ -23,8 +24,8 @@ const (
 	fileMax = 1 << 20
 	// TokenMax bounds a token, in bytes.
 	TokenMax = 8 << 10
-	// looks is the least time between two looks whether the file has changed.
-	looks = time.Second
+	// looks is the least time between two looks whether the file has changed, and lookMax how long logins wait for one.
+	looks, lookMax = time.Second, time.Second
 )
 
 // algorithms are those of public keys: with a shared secret whoever can check a token could make one.
@@ -51,6 +52,14 @@ type Checker struct {
 	keys   *jose.JSONWebKeySet
 	looked time.Time
 	read   fs.FileInfo // of the file as it was read
+	look   *look       // that is under way, nil if none is
+}
+
+// look is one at the file.
+type look struct {
+	began time.Time
+	ended chan struct{} // closed when err, and what it has found, are there
+	err   error
 }
 
 // Open reads the keys.
@@ -99,26 +108,60 @@ func (c *Checker) User(token string) (string, error) {
 
 // current returns the keys, read again if the file has changed. With an error they are those of before.
 func (c *Checker) current() (*jose.JSONWebKeySet, error) {
+	l := c.looking()
+	var err error
+	if l != nil {
+		late := time.NewTimer(lookMax - time.Since(l.began))
+		defer late.Stop()
+		select {
+		case <-l.ended:
+			err = l.err
+		case <-late.C:
+			err = errHangs
+		}
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	now := c.now()
-	if now.Sub(c.looked) < looks {
-		return c.keys, nil
+	return c.keys, err
+}
+
+var errHangs = errors.New("keys of tokens: the file does not answer: those of before are used")
+
+// looking returns the look that is under way, and begins one if it is time; nil: nobody looks.
+func (c *Checker) looking() *look {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if now := c.now(); c.look == nil && now.Sub(c.looked) >= looks {
+		l := &look{began: time.Now(), ended: make(chan struct{})}
+		c.looked, c.look = now, l
+		go c.again(l, c.read) // ends with the look; there is one at a time
 	}
-	c.looked = now
-	info, err := os.Stat(c.cfg.File)
+	return c.look
+}
+
+// again looks whether the file has changed. It may hang, as what the file is on may: nobody else does.
+func (c *Checker) again(l *look, before fs.FileInfo) {
+	keys, info, err := changed(c.cfg.File, before)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if keys != nil {
+		c.keys, c.read = keys, info
+	}
+	l.err, c.look = err, nil
+	close(l.ended)
+}
+
+// changed reads a file if it is another one than before, else the keys are nil.
+func changed(file string, before fs.FileInfo) (*jose.JSONWebKeySet, fs.FileInfo, error) {
+	info, err := os.Stat(file)
 	if err != nil {
-		return c.keys, fmt.Errorf("keys of tokens: %w", err)
+		return nil, nil, fmt.Errorf("keys of tokens: %w", err)
 	}
-	if os.SameFile(info, c.read) && info.ModTime().Equal(c.read.ModTime()) && info.Size() == c.read.Size() {
-		return c.keys, nil
+	if os.SameFile(info, before) && info.ModTime().Equal(before.ModTime()) && info.Size() == before.Size() {
+		return nil, nil, nil
 	}
-	keys, err := load(c.cfg.File)
-	if err != nil {
-		return c.keys, err
-	}
-	c.keys, c.read = keys, info
-	return keys, nil
+	keys, err := load(file)
+	return keys, info, err
 }
 
 // choose returns the key that a token says it is signed with.
@@ -142,7 +185,12 @@ func choose(keys *jose.JSONWebKeySet, header jose.Header) (any, error) {
 
 // load reads a set of keys, of which each must be able to check signatures and do nothing else.
 func load(file string) (*jose.JSONWebKeySet, error) {
-	text, err := os.ReadFile(file)
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, fmt.Errorf("keys of tokens: %w", err)
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, fileMax+1))
 	if err != nil {
 		return nil, fmt.Errorf("keys of tokens: %w", err)
 	}

@@ -6,9 +6,11 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -184,6 +186,43 @@ func TestKeysRotate(t *testing.T) {
 	if counts(old) || !counts(next) {
 		t.Error("the old key still counts")
 	}
+}
+
+// TestKeysHang: logins go on with the keys of before while the file of keys hangs, as one does on a disk that hangs.
+func TestKeysHang(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "keys.json")
+	issuer := newIssuer(t, "a")
+	writeKeys(t, file, issuer.key.Public())
+	c, err := Open(Config{File: file, Audience: "warren"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.now = func() time.Time { return time.Now().Add(2 * looks) } // it is looked at again
+	if err := errors.Join(os.Remove(file), syscall.Mkfifo(file, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 10)
+	for range cap(ended) {
+		go func() { // ends soon
+			_, err := c.User(issuer.sign(good()))
+			ended <- err
+		}()
+	}
+	for range cap(ended) {
+		select {
+		case err := <-ended:
+			if err != nil {
+				t.Error(err)
+			}
+		case <-time.After(20 * lookMax):
+			t.Fatal("a login waits for the file")
+		}
+	}
+	pipe, err := os.OpenFile(file, os.O_WRONLY, 0) // which ends the look
+	if err != nil {
+		t.Fatal(err)
+	}
+	pipe.Close()
 }
 
 func FuzzToken(f *testing.F) {

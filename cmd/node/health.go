@@ -43,7 +43,7 @@ func (h checks) QuorumCritical() []management.CriticalQueue {
 	return list
 }
 
-// Listening implements management.Health. The listeners for clients of AMQP are closed while the node is drained.
+// Listening implements management.Health. The listeners for clients of AMQP and gRPC are closed while the node is drained.
 func (h checks) Listening() (list []management.Listener) {
 	add := func(protocol string, ln net.Listener) {
 		if ln == nil {
@@ -59,10 +59,11 @@ func (h checks) Listening() (list []management.Listener) {
 	if phase(h.n.phase.Load()) == serving {
 		add("amqp", l.amqp)
 		add("amqp/ssl", l.amqps)
+		add("grpc", l.grpc)
 	}
 	add("http", l.http)
 	add("https", l.https)
-	add("grpc", l.grpc)
+	add("http/prometheus", l.metrics)
 	add("clustering", l.cluster)
 	add("health", l.health)
 	add("debug", l.debug)

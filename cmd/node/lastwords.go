@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"log/slog"
 	"time"
 )
@@ -16,4 +17,17 @@ func lastWords(log *slog.Logger, kept *logs, what string, err error, exit func(c
 		kept.flush(lastWordsTime)
 	}
 	exit(exitFailed)
+}
+
+// lastLine writes why a process ends. It may be to a pipe that nobody reads, or a terminal that somebody has stopped: the process ends all the same.
+func lastLine(w io.Writer, write func(w io.Writer)) {
+	done := make(chan struct{})
+	go func() { // ends with the process at the latest
+		defer close(done)
+		write(w)
+	}()
+	select {
+	case <-done:
+	case <-time.After(lastWordsTime):
+	}
 }

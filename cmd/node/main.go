@@ -18,6 +18,7 @@ import (
 	"runtime/debug"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -67,21 +68,44 @@ func execute(ctx context.Context, args []string, env environment) int {
 	root.SetArgs(args)
 	root.SetOut(env.stdout)
 	root.SetErr(env.stderr)
-	err := root.ExecuteContext(ctx)
+	err := untilInterrupted(ctx, root, args)
 	var failed failure
 	var refused *ctl.Error
 	switch {
 	case err == nil:
 		return exitOK
 	case errors.As(err, &refused):
-		ctl.Print(env.stderr, refused)
+		lastLine(env.stderr, func(w io.Writer) { ctl.Print(w, refused) })
 		return refused.Code
 	case errors.As(err, &failed):
-		fmt.Fprintf(env.stderr, "warren: %s\n", oneLine(failed.err))
+		lastLine(env.stderr, func(w io.Writer) { fmt.Fprintf(w, "warren: %s\n", oneLine(failed.err)) })
 		return exitFailed
 	default:
-		fmt.Fprintf(env.stderr, "warren: %s\n", oneLine(err))
+		lastLine(env.stderr, func(w io.Writer) { fmt.Fprintf(w, "warren: %s\n", oneLine(err)) })
 		return exitUsage
+	}
+}
+
+var errInterrupted = errors.New("interrupted")
+
+// untilInterrupted runs the command line. A node has an end of its own when ctx ends; any other command has a moment for that, and is left behind then:
+// it may wait for a password, or read a large backup, and know nothing of ctx.
+func untilInterrupted(ctx context.Context, root *cobra.Command, args []string) error {
+	if cmd, _, err := root.Find(args); err == nil && cmd.Name() == serveName {
+		return root.ExecuteContext(ctx)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- root.ExecuteContext(ctx) }() // ends with the process at the latest
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	select {
+	case err := <-ended:
+		return err
+	case <-time.After(lastWordsTime):
+		return failure{errInterrupted}
 	}
 }
 
@@ -146,9 +170,12 @@ func buildVersion() string {
 	return version
 }
 
+// serveName is the command that runs a node.
+const serveName = "serve"
+
 func serveCommand(env environment) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "serve",
+		Use:   serveName,
 		Short: "Run a node until it is interrupted",
 		Long: "Run a node until it is interrupted.\n\n" +
 			"Each flag can also be given as an environment variable (WARREN_AMQP_ADDR for\n" +

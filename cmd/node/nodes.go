@@ -77,7 +77,7 @@ func (n *running) runs(id catalog.NodeID) bool {
 // purposes are what rabbitmqctl calls the uses of listeners.
 var purposes = map[string]string{
 	"amqp": "AMQP 0-9-1", "amqp/ssl": "AMQP 0-9-1 over TLS", "http": "HTTP API", "https": "HTTP API over TLS", "grpc": "gRPC",
-	"clustering": "nodes", "health": "health checks", "debug": "profiles",
+	"http/prometheus": "metrics", "clustering": "nodes", "health": "health checks", "debug": "profiles",
 }
 
 // listenersOf are a node's listeners: those it told of, or, before the cluster's level has room for them, those of its registration.

@@ -46,6 +46,9 @@ func (l counting) Accept() (net.Conn, error) {
 type counted struct {
 	net.Conn
 	ended func()
+	// known: somebody has logged in on it. openCalls are its calls that need no login.
+	known     atomic.Bool
+	openCalls atomic.Int32
 }
 
 func (c *counted) Close() error {

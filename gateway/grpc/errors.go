@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"unicode/utf8"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
@@ -62,7 +63,22 @@ func (r *refusal) inline() *warrenv1.Error {
 }
 
 func refuse(code codes.Code, reason, format string, args ...any) *refusal {
-	return &refusal{code: code, reason: reason, text: text(fmt.Sprintf(format, args...))}
+	return &refusal{code: code, reason: reason, text: brief(fmt.Sprintf(format, args...))}
+}
+
+// briefMax is how many bytes of a text are told of an error: it may quote what the client has sent, and travels as a header, of which libraries take some KiB in all.
+const briefMax = 1 << 10
+
+// brief is a text that is not too long, and UTF-8.
+func brief(s string) string {
+	if len(s) <= briefMax {
+		return text(s)
+	}
+	cut := briefMax
+	for cut > briefMax-utf8.UTFMax && !utf8.RuneStart(s[cut]) {
+		cut--
+	}
+	return text(s[:cut]) + "…"
 }
 
 func invalid(format string, args ...any) *refusal {
@@ -92,7 +108,7 @@ func refusalOf(err error) *refusal {
 	}
 	if b, ok := errors.AsType[*broker.Error](err); ok {
 		r := kinds[b.Kind]
-		r.text = text(b.Text) // it quotes names, which may be any bytes
+		r.text = brief(b.Text) // it quotes names, which may be any bytes
 		return &r
 	}
 	switch {

@@ -184,10 +184,11 @@ func TestMetadataIsBounded(t *testing.T) {
 // TestCallsAreBounded: a connection has no more calls at once than it may, whatever its client thinks of it.
 func TestCallsAreBounded(t *testing.T) {
 	t.Parallel()
-	_, addr := served(t, func(*patience) {})
+	s, addr := served(t, func(*patience) {})
 	r := rudely(t, addr)
-	stream := uint32(1)
-	for range streamsMax {
+	r.logIn(s)
+	stream := uint32(3)
+	for range streamsMax - 1 {
 		if err := r.call(stream, "Watch"); err != nil {
 			t.Fatal(err)
 		}

@@ -105,14 +105,20 @@ func (s *Server) survive(method string, err *error) {
 // comesIn is letIn, and tells of the connection whether somebody has logged in on it.
 func (s *Server) comesIn(ctx context.Context) (context.Context, error) {
 	p, _ := peer.FromContext(ctx)
-	conn := s.newcomer(p.Addr)
+	conn := s.connOf(p.Addr)
 	if conn == nil {
 		return s.letIn(ctx)
 	}
-	conn.Busy() // where many log in at a time newcomers would drive out those that are about to be done
+	n := conn.newcomer()
+	if n != nil {
+		n.Busy() // where many log in at a time newcomers would drive out those that are about to be done
+	}
 	ctx, err := s.letIn(ctx)
-	if err != nil {
-		conn.Idle()
+	switch {
+	case err == nil:
+		conn.known.Store(true)
+	case n != nil:
+		n.Idle()
 	}
 	return ctx, err
 }

@@ -16,11 +16,17 @@ func newcomers(ln net.Listener, most int) net.Listener {
 	return crowd.New(ln, crowd.Bounds{Most: most, Min: newcomerMin})
 }
 
-// newcomer is the connection from an address, nil if it has ended.
-func (s *Server) newcomer(from net.Addr) *crowd.Conn {
-	if c, ok := s.conns.Load(from.String()); ok {
-		n, _ := c.(*counted).Conn.(*crowd.Conn) //nolint:forcetypeassert // there are no others
-		return n
+// connOf is the connection from an address, nil if it has ended.
+func (s *Server) connOf(from net.Addr) *counted {
+	c, ok := s.conns.Load(from.String())
+	if !ok {
+		return nil
 	}
-	return nil
+	return c.(*counted) //nolint:forcetypeassert // there are no others
+}
+
+// newcomer is how the listener knows the connection.
+func (c *counted) newcomer() *crowd.Conn {
+	n, _ := c.Conn.(*crowd.Conn)
+	return n
 }

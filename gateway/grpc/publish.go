@@ -18,6 +18,9 @@ import (
 // unansweredMax is how many messages of a stream may be without a result that has been sent: then no more are read.
 const unansweredMax = 16 << 10
 
+// failuresMax is how many results with an error wait to be sent, at which no more messages are read either: each has a text.
+const failuresMax = 256
+
 type publishService struct {
 	warrenv1.UnimplementedPublishServiceServer
 	s *Server
@@ -104,9 +107,11 @@ type publishStream struct {
 
 	mu       sync.Mutex
 	results  []result
-	taken    uint64 // messages that have been read
-	answered uint64 // of which the result has been sent
-	failed   error  // what the receiver ended with; nil at the client's end
+	taken    uint64    // messages that have been read
+	answered uint64    // of which the result has been sent
+	failures int       // results with an error that have not been sent
+	sending  time.Time // when the response was begun that is being sent; zero: none is
+	failed   error     // what the receiver ended with; nil at the client's end
 }
 
 // result is the end of one message.
@@ -172,6 +177,9 @@ func (x *publishStream) receive(req *warrenv1.PublishStreamRequest) {
 			return
 		default:
 		}
+		if err == nil {
+			err = x.waitRoom(0) // before there is a request that keeps room from others
+		}
 		if err != nil {
 			break
 		}
@@ -195,7 +203,7 @@ func (x *publishStream) publish(req *warrenv1.PublishStreamRequest) error {
 				return err
 			}
 		}
-		if err := x.waitRoom(); err != nil {
+		if err := x.waitRoom(1); err != nil {
 			return err
 		}
 		if err := x.publishOne(p); err != nil {
@@ -234,23 +242,22 @@ func (x *publishStream) publishOne(p *warrenv1.Publication) error {
 	}
 	x.mu.Lock()
 	x.results = append(x.results, r)
+	if r.err != nil {
+		x.failures++
+	}
 	x.mu.Unlock()
 	signal(x.wake)
 	return nil
 }
 
-// waitRoom notes that a message is taken, once there are not too many without a result.
-func (x *publishStream) waitRoom() error {
+// waitRoom notes that so many messages are taken, once there are not too many without a result.
+func (x *publishStream) waitRoom(n uint64) error {
+	if x.takes(n) {
+		return nil
+	}
+	look := time.NewTicker(x.s.waits.stalled / 4)
+	defer look.Stop()
 	for {
-		x.mu.Lock()
-		full := x.taken-x.answered >= unansweredMax
-		if !full {
-			x.taken++
-		}
-		x.mu.Unlock()
-		if !full {
-			return nil
-		}
 		if err := x.use(func(ch *broker.Channel) error {
 			ch.Flush()
 			return nil
@@ -259,10 +266,50 @@ func (x *publishStream) waitRoom() error {
 		}
 		select {
 		case <-x.room:
+		case <-look.C:
+			if x.obstructs() {
+				why := refuse(codes.ResourceExhausted, reasonSlow, "results have not been read for %v, and others wait", x.s.waits.stalled)
+				x.end(why) // whoever sends them does not see that this one ends
+				return why
+			}
 		case <-x.ctx.Done():
 			return x.cause()
 		}
+		if x.takes(n) {
+			return nil
+		}
 	}
+}
+
+// takes notes that so many messages are taken, if there may be more.
+func (x *publishStream) takes(n uint64) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.taken-x.answered >= unansweredMax || x.failures >= failuresMax {
+		return false
+	}
+	x.taken += n
+	return true
+}
+
+// obstructs tells whether the client has not read results for a while, so that a request of its cannot go on whose room others wait for.
+func (x *publishStream) obstructs() bool {
+	x.mu.Lock()
+	since := x.sending
+	x.mu.Unlock()
+	return !since.IsZero() && time.Since(since) >= x.s.waits.stalled && roomWanted(x.ctx)
+}
+
+// transmit sends a response, which takes as long as the client has no room for it.
+func (x *publishStream) transmit(resp *warrenv1.PublishStreamResponse) error {
+	note := func(at time.Time) {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		x.sending = at
+	}
+	note(time.Now())
+	defer note(time.Time{})
+	return x.stream.Send(resp)
 }
 
 // send passes results on until the session ends.
@@ -274,7 +321,7 @@ func (x *publishStream) send() error {
 		a := x.s.alarm.Load()
 		if a.reason != told {
 			told = a.reason
-			if err := x.stream.Send(&warrenv1.PublishStreamResponse{Blocked: &a.reason}); err != nil {
+			if err := x.transmit(&warrenv1.PublishStreamResponse{Blocked: &a.reason}); err != nil {
 				return err
 			}
 		}
@@ -334,6 +381,7 @@ func (x *publishStream) sendResults() error {
 	}
 	resp := &warrenv1.PublishStreamResponse{}
 	var last *warrenv1.PublishResult
+	failures := 0
 	for _, r := range results {
 		if last != nil && last.GetLast()+1 == r.number && last.GetOutcome() == r.outcome && r.err == nil {
 			last.Last = r.number
@@ -342,14 +390,16 @@ func (x *publishStream) sendResults() error {
 		last = &warrenv1.PublishResult{First: r.number, Last: r.number, Outcome: r.outcome}
 		if r.err != nil {
 			last.Error = r.err.inline()
+			failures++
 		}
 		resp.Results = append(resp.Results, last)
 	}
-	if err := x.stream.Send(resp); err != nil {
+	if err := x.transmit(resp); err != nil {
 		return err
 	}
 	x.mu.Lock()
 	x.answered += uint64(len(results))
+	x.failures -= failures
 	x.mu.Unlock()
 	signal(x.room)
 	return nil

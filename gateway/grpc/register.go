@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/protobuf/proto"
 
 	warrenv1 "github.com/warrenmq/warren/api/warren/v1"
@@ -19,6 +20,9 @@ const (
 	openBytesMax = 16 << 10
 	// openStreamsMax is how many streams of requests a node has that need no login: one that is not read fills its window.
 	openStreamsMax = 64
+	// openCallsMax is how many calls that need no login a connection has at a time on which nobody has logged in: each takes some 15 KiB, and who watches
+	// the health of a node does so for ever.
+	openCallsMax = 8
 	// windowBytes is what a client may send of a stream that nobody reads. The library's own grows to 16 MiB, for each of them.
 	windowBytes     = 256 << 10
 	connWindowBytes = 4 << 20
@@ -72,6 +76,14 @@ func (s *Server) withoutLogin(srv any, stream grpc.ServerStream, info *grpc.Stre
 			return refuse(codes.ResourceExhausted, reasonTooMany, "the node has %d such streams, which is as many as it takes", openStreamsMax)
 		}
 		defer s.openStreams.Add(-1)
+	}
+	if p, ok := peer.FromContext(stream.Context()); ok {
+		if conn := s.connOf(p.Addr); conn != nil {
+			defer conn.openCalls.Add(-1)
+			if conn.openCalls.Add(1) > openCallsMax && !conn.known.Load() {
+				return refuse(codes.ResourceExhausted, reasonTooMany, "nobody has logged in on this connection: it may have %d calls at a time", openCallsMax)
+			}
+		}
 	}
 	wire, ok := grpc.ServerTransportStreamFromContext(stream.Context()).(wireReader)
 	if !ok {

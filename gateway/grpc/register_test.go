@@ -72,8 +72,9 @@ func TestStreamsWithoutLoginAreBounded(t *testing.T) {
 	t.Parallel()
 	s, addr := served(t, func(p *patience) { p.open = limitsWait })
 	r := rudely(t, addr)
+	r.logIn(s)
 	for i := range uint32(openStreamsMax + 1) {
-		r.begin(2*i+1, "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", 2)
+		r.begin(2*i+3, "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", 2)
 	}
 	for { // they come to it in any order
 		f, err := r.framer.ReadFrame()
@@ -86,6 +87,74 @@ func TestStreamsWithoutLoginAreBounded(t *testing.T) {
 	}
 	if n := s.openStreams.Load(); n != openStreamsMax {
 		t.Errorf("%d streams", n)
+	}
+}
+
+// logIn begins a call with a login, as stream 1, and waits until the server knows of it.
+func (r *rude) logIn(s *Server) {
+	r.t.Helper()
+	r.begin(1, "/warren.v1.ConsumeService/Get", 100, goodToken)
+	for end := time.Now().Add(limitsWait); ; time.Sleep(time.Millisecond) {
+		if c := s.connOf(r.conn.LocalAddr()); c != nil && c.known.Load() {
+			return
+		}
+		if time.Now().After(end) {
+			r.t.Fatal("nobody has logged in")
+		}
+	}
+}
+
+// TestCallsOfStrangersAreBounded: whoever has not logged in on a connection has a few calls on it at a time, which never end if they watch the health of the
+// node. Others have as many as they like.
+func TestCallsOfStrangersAreBounded(t *testing.T) {
+	t.Parallel()
+	s, addr := served(t, func(*patience) {})
+	conn := connected(t, addr)
+	watch := func() (end func(), err error) {
+		ctx, cancel := context.WithCancel(t.Context())
+		stream, err := grpc_health_v1.NewHealthClient(conn).Watch(ctx, &grpc_health_v1.HealthCheckRequest{})
+		if err == nil {
+			_, err = stream.Recv()
+		}
+		return cancel, err
+	}
+	var ends []func()
+	for range openCallsMax {
+		end, err := watch()
+		if err != nil {
+			t.Fatal(err)
+		}
+		ends = append(ends, end)
+	}
+	end, err := watch()
+	end()
+	wantRefusal(t, err, codes.ResourceExhausted, reasonTooMany)
+	ends[0]()
+	for until := time.Now().Add(limitsWait); err != nil; time.Sleep(time.Millisecond) { // until the server knows of it
+		if time.Now().After(until) {
+			t.Fatal(err)
+		}
+		if end, err = watch(); err != nil {
+			end()
+		}
+	}
+	ends = append(ends[1:], end)
+	ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer good.token")
+	if _, err := warrenv1.NewAdminServiceClient(conn).ListUsers(ctx, &warrenv1.ListUsersRequest{}); err == nil {
+		t.Error("a server without a broker has users")
+	}
+	for range 2 * openCallsMax {
+		end, err := watch()
+		if err != nil {
+			t.Fatalf("when somebody has logged in: %v", err)
+		}
+		ends = append(ends, end)
+	}
+	for _, end := range ends {
+		end()
+	}
+	if n := s.Figures().Connections; n != 1 {
+		t.Errorf("%d connections", n)
 	}
 }
 

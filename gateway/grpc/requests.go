@@ -31,12 +31,13 @@ type known struct {
 	grpc.ServerStream
 	ctx  context.Context //nolint:containedctx // that is how the library passes it on
 	s    *Server
-	room *requestRoom
+	room *requestRooms
 	many bool // requests
 
-	mu   sync.Mutex
-	held int64 // of the room, for the request in hand
-	over bool
+	mu      sync.Mutex
+	held    int64 // of the room for bytes, for the request in hand
+	decoded int64 // of the room for what was decoded of it
+	over    bool
 }
 
 // requestWire is a wireReader that tells how its requests are compressed.
@@ -78,25 +79,41 @@ func workedOn(ctx context.Context) {
 	}
 }
 
+// roomWanted tells whether the request in hand of a call has room that others wait for.
+func roomWanted(ctx context.Context) bool {
+	k, ok := ctx.Value(knownKey{}).(*known)
+	if !ok {
+		return false
+	}
+	k.mu.Lock()
+	held, decoded := k.held > 0, k.decoded > 0
+	k.mu.Unlock()
+	return held && k.room.bytes.waited() || decoded && k.room.decoded.waited()
+}
+
 // keep takes over room for the request in hand, unless the call has ended.
-func (k *known) keep(n int64) bool {
+func (k *known) keep(n, decoded int64) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.over {
 		return false
 	}
-	k.held = n
+	k.held += n
+	k.decoded += decoded
 	return true
 }
 
 // free gives the room of the request in hand back; over tells that the call has ended.
 func (k *known) free(over bool) {
 	k.mu.Lock()
-	n := k.held
-	k.held, k.over = 0, k.over || over
+	n, decoded := k.held, k.decoded
+	k.held, k.decoded, k.over = 0, 0, k.over || over
 	k.mu.Unlock()
 	if n > 0 {
-		k.room.free(n)
+		k.room.bytes.free(n)
+	}
+	if decoded > 0 {
+		k.room.decoded.free(decoded)
 	}
 }
 
@@ -168,15 +185,11 @@ func (r *request) rest() error {
 	if r.compressed {
 		n += int64(r.s.requestMax()) // which it may become
 	}
-	var ending <-chan struct{}
-	if !r.many {
-		ending = r.s.ends()
-	}
-	if err := r.room.enter(r.ctx, n, ending); err != nil {
+	if err := r.room.bytes.enter(r.ctx, n, r.ending()); err != nil {
 		return err
 	}
-	if !r.keep(n) {
-		r.room.free(n)
+	if !r.keep(n, 0) {
+		r.room.bytes.free(n)
 		return context.Canceled
 	}
 	r.bytes = dirty.Lend(r.n)
@@ -192,13 +205,21 @@ func (r *request) rest() error {
 		case <-tick.C:
 			if now := pieces.Load(); now != before {
 				before = now
-			} else if r.room.waited() {
+			} else if r.room.bytes.waited() {
 				return refuse(codes.DeadlineExceeded, reasonStalled, "the request has not gone on for %v, and others wait", r.s.waits.stalled)
 			}
 		case <-r.ctx.Done():
 			return context.Cause(r.ctx)
 		}
 	}
+}
+
+// ending is what ends a wait of a call of one request; who waits on a stream is told by its session.
+func (r *request) ending() <-chan struct{} {
+	if r.many {
+		return nil
+	}
+	return r.s.ends()
 }
 
 func (r *request) pieces(count *atomic.Int64) error {
@@ -223,7 +244,13 @@ func (r *request) into(m any) (err error) {
 			return err
 		}
 	}
-	if err := proto.Unmarshal(b, m.(proto.Message)); err != nil { //nolint:forcetypeassert // generated code has no others
+	to := m.(proto.Message) //nolint:forcetypeassert // generated code has no others
+	if r.lent == nil {
+		if err := r.spread(b, to.ProtoReflect().Descriptor()); err != nil {
+			return err
+		}
+	}
+	if err := proto.Unmarshal(b, to); err != nil {
 		return invalid("the request is not one")
 	}
 	if r.lent != nil {
@@ -256,6 +283,9 @@ func (r *request) plain() ([]byte, error) {
 
 // requestMax is how large a request may be.
 func (s *Server) requestMax() int { return s.cfg.MessageBytesMax + requestMore }
+
+// requestRooms are what large requests have at a node, as they come and when they are decoded. Whoever has room for the latter has it for the former.
+type requestRooms struct{ bytes, decoded requestRoom }
 
 // requestRoom is the room of a node for large requests that are being read, or have been and are worked on. Whoever waits for it is served in the order of coming;
 // nobody has room that waits for more.

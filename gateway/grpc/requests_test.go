@@ -17,15 +17,15 @@ var goodToken = hpack.HeaderField{Name: "authorization", Value: "Bearer good.tok
 func TestStalledRequestsAreCutOff(t *testing.T) {
 	t.Parallel()
 	s, addr := served(t, func(p *patience) { p.stalled = 50 * time.Millisecond })
-	s.publishes.most = 100 << 10
+	s.publishes.bytes.most = 100 << 10
 	r := rudely(t, addr)
 	used := func(want int64, waited bool) {
 		t.Helper()
 		for end := time.Now().Add(limitsWait); ; time.Sleep(time.Millisecond) {
-			s.publishes.mu.Lock()
-			used := s.publishes.used
-			s.publishes.mu.Unlock()
-			if used == want && s.publishes.waited() == waited {
+			s.publishes.bytes.mu.Lock()
+			used := s.publishes.bytes.used
+			s.publishes.bytes.mu.Unlock()
+			if used == want && s.publishes.bytes.waited() == waited {
 				return
 			}
 			if time.Now().After(end) {

@@ -69,7 +69,13 @@ func audited[T any](ctx context.Context, s *Server, method string, on []any, do 
 	case err != nil:
 		result = "failed"
 	}
-	attrs := append([]any{"user", c.user.Name, "from", c.peer.String(), "method", protocolName, "path", method, "result", result}, on...)
+	attrs := []any{"user", c.user.Name, "from", c.peer.String(), "method", protocolName, "path", method, "result", result}
+	for _, what := range on {
+		if name, ok := what.(string); ok {
+			what = brief(name) // nobody has looked at it if the call was refused before
+		}
+		attrs = append(attrs, what)
+	}
 	if err != nil {
 		attrs = append(attrs, "err", err)
 	}

@@ -108,7 +108,7 @@ type Server struct {
 	peeks chan struct{}
 	gets  *gets
 	// publishes and requests are what large requests may take that bring messages, and others.
-	publishes, requests requestRoom
+	publishes, requests requestRooms
 	// watchers are the streams of events.
 	watchers atomic.Int32
 	// openStreams are those of requests that need no login.
@@ -138,7 +138,9 @@ type alarm struct {
 // New makes a server. It does not listen yet.
 func New(cfg Config, b *broker.Broker) *Server {
 	s := &Server{cfg: cfg, log: cfg.Logger, broker: b, waits: usual, sessions: map[*session]struct{}{}, peeks: make(chan struct{}, peeksMax), gets: newGets()}
-	s.publishes.most, s.requests.most = cfg.RequestBytesMax, cfg.RequestBytesMax
+	for _, rooms := range []*requestRooms{&s.publishes, &s.requests} {
+		rooms.bytes.most, rooms.decoded.most = cfg.RequestBytesMax, cfg.RequestBytesMax
+	}
 	s.alarm.Store(&alarm{changes: make(chan struct{})})
 	return s
 }

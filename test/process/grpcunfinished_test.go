@@ -174,6 +174,25 @@ func TestUnfinishedRequests(t *testing.T) {
 	s.ready(q, 3)
 }
 
+// TestUnreadResults: a client that publishes what fails and reads no results keeps others' large requests waiting for a while only.
+func TestUnreadResults(t *testing.T) {
+	t.Parallel()
+	n := smallNode(t, 100<<20)
+	s := at(t, n)
+	q := plainQueue(s, "q", nil)
+	list := make([]*warrenv1.Publication, 20_000) // that say nothing
+	for i := range list {
+		list[i] = &warrenv1.Publication{}
+	}
+	r := rawRPCAt(t, n, true) // of the window for results, which it never opens again, some hundred are more than it has room for
+	r.call(warrenv1.PublishService_PublishStream_FullMethodName, &warrenv1.PublishStreamRequest{
+		Open: &warrenv1.PublishOpen{}, Publications: append(list, forQueue(q, strings.Repeat("x", 12<<20))),
+	}, 0)
+	rpc := rpcAt(t, n, "guest", "guest")
+	rpc.fill(q, strings.Repeat("x", 8<<20))
+	s.ready(q, 1)
+}
+
 // TestUnreadResponses: what many calls have got or seen, and not read, does not fill the memory of a node.
 func TestUnreadResponses(t *testing.T) {
 	t.Parallel()

@@ -62,9 +62,11 @@ func TestHealthVerbs(t *testing.T) {
 	mustCtl(t, n, "drain", n.Name)
 	fails("the node is drained", "check_if_node_is_ready")
 	fails("No listener for port "+port+" is active", "check_port_listener", port)
+	fails("No listener for protocol grpc is active", "check_protocol_listener", "grpc")
 	mustCtl(t, n, "check_running")
 	mustCtl(t, n, "revive", n.Name)
 	mustCtl(t, n, "check_port_listener", port)
+	mustCtl(t, n, "check_protocol_listener", "grpc")
 }
 
 // TestHealthVerbsWithoutAMajority: a node that has started runs, as RabbitMQ's verbs have it, also when the catalog has lost its majority, which

@@ -154,7 +154,8 @@ func TestPortsOfTheirOwn(t *testing.T) {
 		"http://guest:guest@" + figures: {"/metrics": 200, "/metrics/per-object": 200, "/metrics/detailed": 200},
 		"http://guest:wrong@" + figures: {"/metrics": 401},
 		"http://" + debug:               {"/debug/pprof/": 200, "/debug/pprof/heap?debug=1": 200, "/debug/queues": 200, "/readyz": 404, "/metrics": 404, "/api/overview": 404},
-		c.Node(0).HTTP():                {"/readyz": 200, "/metrics": 401, "/api/queues": 401, "/debug/pprof/": 404, "/debug/queues": 404},
+		strings.Replace(c.Node(0).HTTP(), "//", "//guest:guest@", 1): {"/api/health/checks/protocol-listener/http%2Fprometheus": 200, "/api/health/checks/protocol-listener/prometheus": 200},
+		c.Node(0).HTTP(): {"/readyz": 200, "/metrics": 401, "/api/queues": 401, "/debug/pprof/": 404, "/debug/queues": 404},
 	} {
 		for path, want := range paths {
 			eventually(t, func() error {
