@@ -36,6 +36,9 @@ type Channel struct {
 	// topics limits the keys to publish to wroteTo with; nil allows any.
 	topics *auth.TopicPermission
 
+	// waits is passOn; callerWaits is what the caller of Publish wants to be called then.
+	waits, callerWaits func()
+
 	tally  tally
 	counts counts
 	tx     *transaction // nil unless the channel is transactional
@@ -57,6 +60,7 @@ func (c *Conn) OpenChannel(ctx context.Context, s Sink) (*Channel, error) {
 	}
 	ch := &Channel{conn: c, sink: s, id: c.b.numbers.Add(1), used: map[*stream]struct{}{}, consumers: map[string]*Consumer{}, usedMax: pruneMin, consumersMax: pruneMin}
 	ch.routed.Leads = c.b.leadsHere
+	ch.waits = ch.passOn
 	c.mu.Lock()
 	c.channels[ch] = struct{}{}
 	c.mu.Unlock()

@@ -143,6 +143,7 @@ func (c *confirming) flush() {
 // operations, until ctx ends. routed false means that no queue took it and
 // nothing will be confirmed. Errors are *Error.
 func (ch *Channel) Publish(ctx context.Context, p *Publish) (routed bool, err error) {
+	ch.callerWaits = p.Waits
 	routed, err = ch.publish(ctx, p)
 	if err == nil && !routed && p.Mandatory && ch.tx != nil { // the caller keeps it, to return it at the commit
 		err = ch.tx.count(ch.conn.b, len(p.Properties)+len(p.Body)+len(p.Exchange)+len(p.Key))
@@ -154,6 +155,14 @@ func (ch *Channel) Publish(ctx context.Context, p *Publish) (routed bool, err er
 		ch.tally.published(p, routed, max(1, len(ch.targets)))
 	}
 	return routed, err
+}
+
+// passOn is called before Publish waits for one of the queues: what is for others goes to them, settlements too.
+func (ch *Channel) passOn() {
+	ch.Flush()
+	if ch.callerWaits != nil {
+		ch.callerWaits()
+	}
 }
 
 func (ch *Channel) publish(ctx context.Context, p *Publish) (routed bool, err error) {
@@ -226,7 +235,7 @@ func (ch *Channel) enqueue(ctx context.Context, p *Publish, m *fsm.Message, op f
 	pub.span = span
 	for _, q := range ch.targets {
 		s := ch.conn.b.stream(q)
-		if err := s.publish(ctx, p.Exchange, ch.opFor(q, op), pub); err != nil {
+		if err := s.publish(ctx, p.Exchange, ch.opFor(q, op), pub, ch.waits); err != nil {
 			return Errorf(Internal, "queue '%s' in vhost '%s' did not take messages in time", q.Name, ch.conn.vhost)
 		}
 		ch.touch(s)

@@ -351,7 +351,7 @@ func (ch *channel) method(id wire.MethodID, payload []byte) error {
 		return err
 	}
 	ch.c.out.waitRoom()
-	ch.flush() // what was sent before is done before
+	ch.c.passOn() // what was sent before is done before
 	return ch.slowMethod(m)
 }
 

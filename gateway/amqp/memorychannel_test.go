@@ -10,8 +10,9 @@ import (
 	"github.com/warrenmq/warren/stats"
 )
 
-func (ch *memChannel) Publish(_ context.Context, p *broker.Publish) (bool, error) {
+func (ch *memChannel) Publish(ctx context.Context, p *broker.Publish) (bool, error) {
 	b := ch.c.b
+	b.await(ctx, p.Key, p.Waits)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	kind, ok := b.exchanges[p.Exchange]
