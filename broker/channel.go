@@ -104,7 +104,8 @@ func (d *Delivery) Behind(o *Delivery) bool {
 	return d.queue != nil && d.queue == o.queue && d.id > o.id
 }
 
-// Get fetches one message; d is nil if nothing is ready.
+// Get fetches one message; d is nil if nothing is ready. What is fetched without acks the caller is to settle by Took; until then it is the channel's, and goes
+// back with that.
 func (ch *Channel) Get(ctx context.Context, name string, noAck bool) (d *Delivery, remaining uint32, err error) {
 	q, err := ch.conn.queue(ctx, name, auth.Read)
 	if err != nil {
@@ -144,25 +145,27 @@ func (ch *Channel) getFrom(ctx context.Context, q *catalog.Queue, noAck bool) (d
 	if err == nil && s.hub.trace != nil {
 		s.traceGot(ch, d)
 	}
-	if noAck {
-		s.mu.Lock()
-		s.settleLocked(fsm.Ack, got.Item.ID, got.Item.Attempt)
-		s.flushLocked()
-		s.mu.Unlock()
-	}
 	if err != nil {
 		return nil, 0, Errorf(Internal, "message of queue '%s' cannot be read", q.Name)
 	}
-	if !noAck {
-		s.mu.Lock()
-		if h := s.held[got.Item.ID]; h != nil && h.attempt == got.Item.Attempt {
-			h.ch = ch
+	s.mu.Lock()
+	if h := s.held[got.Item.ID]; h != nil && h.attempt == got.Item.Attempt {
+		if h.ch, h.noAck = ch, noAck; !noAck {
 			s.ageLocked(h, s.getting)
 		}
-		s.mu.Unlock()
 	}
+	s.mu.Unlock()
 	ch.fetched(s, d, noAck)
 	return d, got.Remaining, nil
+}
+
+// Took settles what Get has fetched without acks, when its client is to be sent it. It may be called on any goroutine.
+func (ch *Channel) Took(d *Delivery) {
+	s := d.queue
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.settleLocked(fsm.Ack, d.id, d.attempt)
+	s.flushLocked()
 }
 
 // Settle ends deliveries of this channel; Flush sends it.

@@ -203,7 +203,9 @@ func (ch *channel) get(m *wire.BasicGet) error {
 	}
 	ch.passLocked(d, passed)
 	ch.lastTag++
-	if !m.NoAck {
+	if m.NoAck {
+		ch.broker.Took(d)
+	} else {
 		ch.unacked.Push(ch.lastTag, d)
 		ch.fetched.Push(ch.lastTag, struct{}{})
 	}
