@@ -368,6 +368,7 @@ func (ch *channel) slowMethod(m wire.Method) error {
 	case *wire.ChannelOpen:
 		return wire.Errorf(wire.ChannelError, m.ID(), "second 'channel.open' seen")
 	case *wire.ChannelClose:
+		ch.confirmNow()
 		ch.silence()
 		ch.shut()
 		ch.c.forget(ch)
