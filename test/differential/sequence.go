@@ -177,7 +177,8 @@ func (m *mix) sequence(seed uint64, length int) []op {
 				w -= kinds[k].weight
 			}
 			ops[i] = d.op(kinds[k].name, i)
-			if !ops[i].isPolicy() && d.chance(.2) {
+			// RabbitMQ's quorum queues may be asked before they have what was published.
+			if early := m.replicated() && (ops[i].kind == "basic.get" || ops[i].kind == purge); !early && !ops[i].isPolicy() && d.chance(.2) {
 				ops[i].before = d.burst(&ops[i])
 			}
 		}
