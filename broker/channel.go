@@ -394,6 +394,9 @@ func (s *stream) purge(ctx context.Context, timeout time.Duration) (uint64, erro
 	defer cancel()
 	select {
 	case o := <-result:
+		if o.Kind == fsm.Gone {
+			return 0, errQueueGone // another queue may have its name
+		}
 		return o.Count, nil
 	case <-ctx.Done():
 		return 0, ctx.Err()

@@ -72,3 +72,43 @@ func TestOldCopyOfAQueue(t *testing.T) {
 		}
 	}
 }
+
+// A purge through a node whose copy of the catalog has a former queue of the name is one of the queue that is there, also if its leader has been asked in vain
+// for long: it is not answered for the former one.
+func TestPurgeOfAFormerQueue(t *testing.T) {
+	late, c, other := lateRig(t)
+	other.declare("q", nil)
+	old := late.View()
+	late.hold(old)
+	id := old.Queue("/", "q").ID
+	late.b.queues.dismiss(late.b.queues.get(id)) // its leader, elsewhere, knows already
+	var now uint64
+	for _, cmd := range []catalog.Command{
+		&catalog.DeleteQueue{Vhost: "/", Name: "q"},
+		&catalog.DeclareQueue{Queue: catalog.Queue{
+			Vhost: "/", Name: "q", Durable: true, Kind: catalog.Replicated, Members: []catalog.NodeID{testNode}, Preferred: testNode,
+		}},
+	} {
+		res, err := late.Catalog.Propose(t.Context(), cmd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		now = res.ID
+	}
+	time.AfterFunc(100*time.Millisecond, func() {
+		late.hold(nil)
+		late.b.queues.changed()
+	})
+	if _, err := c.conn.PurgeQueue(t.Context(), "q"); err != nil {
+		t.Fatal(err)
+	}
+	s := late.b.streamByID(now)
+	if s == nil {
+		t.Fatal("the queue that is there was not asked")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.next == 1 {
+		t.Error("the queue that is there was not purged")
+	}
+}
