@@ -136,7 +136,10 @@ func (ch *Channel) getFrom(ctx context.Context, q *catalog.Queue, noAck bool) (d
 		return nil, 0, err
 	}
 	got, ok := reply.(*wire.Got)
-	if !ok || !got.Found {
+	if !ok {
+		return nil, 0, errQueueGone
+	}
+	if !got.Found {
 		ch.fetched(s, nil, noAck)
 		return nil, 0, nil
 	}
