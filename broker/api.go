@@ -70,6 +70,8 @@ type Publish struct {
 	// Tag comes back in Sink.Confirm once every queue has answered; 0 asks for
 	// no confirm.
 	Tag uint64
+	// Waits, if it is not nil, is called by Publish before it waits for room: what the caller has collected for other channels is not to wait with it.
+	Waits func()
 }
 
 // Confirm is the end of a publish.

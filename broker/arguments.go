@@ -294,6 +294,9 @@ func unlike(got any, hasGot bool, cur any, hasCur bool) string {
 		if !ok {
 			return "none"
 		}
+		if v == nil {
+			return "the value 'undefined' of type 'void'"
+		}
 		return fmt.Sprintf("the value '%v' of type '%s'", v, amqp.TypeName(v))
 	}
 	return fmt.Sprintf("received %s but current is %s", show(got, hasGot), show(cur, hasCur))

@@ -119,10 +119,10 @@ func TestBurstAndContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	p := newPublishing(1)
-	if err := r.s.publish(ctx, "", fsm.Publish{TTLMillis: -1}, p); err != nil {
+	if err := r.s.publish(ctx, "", fsm.Publish{TTLMillis: -1}, p, nil); err != nil {
 		t.Error(err)
 	}
-	if err := r.s.publish(ctx, "", fsm.Publish{TTLMillis: -1}, p); err != context.Canceled {
+	if err := r.s.publish(ctx, "", fsm.Publish{TTLMillis: -1}, p, nil); err != context.Canceled {
 		t.Errorf("%v", err)
 	}
 }
@@ -137,7 +137,7 @@ func publishTo(t *testing.T, s *stream, n int) (done chan struct{}) {
 			p := newPublishing(10)
 			p.ch, p.queues = ch, 1
 			p.left.Store(1)
-			if err := s.publish(t.Context(), "", fsm.Publish{Message: p.message[:10], TTLMillis: -1}, p); err != nil && t.Context().Err() == nil {
+			if err := s.publish(t.Context(), "", fsm.Publish{Message: p.message[:10], TTLMillis: -1}, p, nil); err != nil && t.Context().Err() == nil {
 				t.Error(err)
 			}
 		}

@@ -84,8 +84,8 @@ func (b *Broker) PublishCancellable(ctx context.Context, u User, vhost string, p
 
 // holdBack makes what is stored of a message that one delayed exchange keeps back, and finds where.
 func (ch *Channel) holdBack(ctx context.Context, p *Publish) (*stream, fsm.Publish, error) {
-	view := ch.conn.b.cat.View()
-	if err := ch.checkPublish(ctx, view, p); err != nil {
+	view, err := ch.checkPublish(ctx, p)
+	if err != nil {
 		return nil, fsm.Publish{}, err
 	}
 	m, op, err := ch.message(p)
@@ -97,7 +97,7 @@ func (ch *Channel) holdBack(ctx context.Context, p *Publish) (*stream, fsm.Publi
 	}
 	targets, err := view.RouteMessage(ch.conn.vhost, p.Exchange, ch.routing(m), nil)
 	if err != nil {
-		return nil, op, err
+		return nil, op, asError(err)
 	}
 	if len(targets) != 1 || targets[0].DelayOf == "" {
 		return nil, op, Errorf(PreconditionFailed, "the message cannot be taken back, as it would not go to one delayed exchange alone and wait there")

@@ -36,6 +36,9 @@ type Channel struct {
 	// topics limits the keys to publish to wroteTo with; nil allows any.
 	topics *auth.TopicPermission
 
+	// waits is passOn; callerWaits is what the caller of Publish wants to be called then.
+	waits, callerWaits func()
+
 	tally  tally
 	counts counts
 	tx     *transaction // nil unless the channel is transactional
@@ -57,6 +60,7 @@ func (c *Conn) OpenChannel(ctx context.Context, s Sink) (*Channel, error) {
 	}
 	ch := &Channel{conn: c, sink: s, id: c.b.numbers.Add(1), used: map[*stream]struct{}{}, consumers: map[string]*Consumer{}, usedMax: pruneMin, consumersMax: pruneMin}
 	ch.routed.Leads = c.b.leadsHere
+	ch.waits = ch.passOn
 	c.mu.Lock()
 	c.channels[ch] = struct{}{}
 	c.mu.Unlock()
@@ -100,7 +104,8 @@ func (d *Delivery) Behind(o *Delivery) bool {
 	return d.queue != nil && d.queue == o.queue && d.id > o.id
 }
 
-// Get fetches one message; d is nil if nothing is ready.
+// Get fetches one message; d is nil if nothing is ready. What is fetched without acks the caller is to settle by Took; until then it is the channel's, and goes
+// back with that.
 func (ch *Channel) Get(ctx context.Context, name string, noAck bool) (d *Delivery, remaining uint32, err error) {
 	q, err := ch.conn.queue(ctx, name, auth.Read)
 	if err != nil {
@@ -131,7 +136,10 @@ func (ch *Channel) getFrom(ctx context.Context, q *catalog.Queue, noAck bool) (d
 		return nil, 0, err
 	}
 	got, ok := reply.(*wire.Got)
-	if !ok || !got.Found {
+	if !ok {
+		return nil, 0, errQueueGone
+	}
+	if !got.Found {
 		ch.fetched(s, nil, noAck)
 		return nil, 0, nil
 	}
@@ -140,25 +148,27 @@ func (ch *Channel) getFrom(ctx context.Context, q *catalog.Queue, noAck bool) (d
 	if err == nil && s.hub.trace != nil {
 		s.traceGot(ch, d)
 	}
-	if noAck {
-		s.mu.Lock()
-		s.settleLocked(fsm.Ack, got.Item.ID, got.Item.Attempt)
-		s.flushLocked()
-		s.mu.Unlock()
-	}
 	if err != nil {
 		return nil, 0, Errorf(Internal, "message of queue '%s' cannot be read", q.Name)
 	}
-	if !noAck {
-		s.mu.Lock()
-		if h := s.held[got.Item.ID]; h != nil && h.attempt == got.Item.Attempt {
-			h.ch = ch
+	s.mu.Lock()
+	if h := s.held[got.Item.ID]; h != nil && h.attempt == got.Item.Attempt {
+		if h.ch, h.noAck = ch, noAck; !noAck {
 			s.ageLocked(h, s.getting)
 		}
-		s.mu.Unlock()
 	}
+	s.mu.Unlock()
 	ch.fetched(s, d, noAck)
 	return d, got.Remaining, nil
+}
+
+// Took settles what Get has fetched without acks, when its client is to be sent it. It may be called on any goroutine.
+func (ch *Channel) Took(d *Delivery) {
+	s := d.queue
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.settleLocked(fsm.Ack, d.id, d.attempt)
+	s.flushLocked()
 }
 
 // Settle ends deliveries of this channel; Flush sends it.
@@ -387,6 +397,9 @@ func (s *stream) purge(ctx context.Context, timeout time.Duration) (uint64, erro
 	defer cancel()
 	select {
 	case o := <-result:
+		if o.Kind == fsm.Gone {
+			return 0, errQueueGone // another queue may have its name
+		}
 		return o.Count, nil
 	case <-ctx.Done():
 		return 0, ctx.Err()

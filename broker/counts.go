@@ -98,7 +98,7 @@ func (c *commit) count(settlements []TxSettlement) {
 	for _, x := range c.queues {
 		x.s.mu.Lock()
 		for _, p := range c.publishes {
-			if slices.Contains(p.queues, x.q) {
+			if slices.Contains(p.to, x) {
 				x.s.published(p.exchange)
 			}
 		}

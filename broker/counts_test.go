@@ -34,8 +34,12 @@ func TestCountsOfObjects(t *testing.T) {
 	c.settle(fsm.Ack, ds[0]) // it is settled
 	c.take(1)
 	for _, noAck := range []bool{true, false} {
-		if d, _, err := c.ch.Get(t.Context(), "b", noAck); d == nil || err != nil {
+		d, _, err := c.ch.Get(t.Context(), "b", noAck)
+		if d == nil || err != nil {
 			t.Fatal(d, err)
+		}
+		if noAck {
+			c.ch.Took(d)
 		}
 	}
 	c.declare("empty", nil)

@@ -315,3 +315,11 @@ func TestNothingIsPlacedWhereANodeLeaves(t *testing.T) {
 		})
 	}
 }
+
+// What is void is undefined, in RabbitMQ's words.
+func TestUnlikeAVoid(t *testing.T) {
+	c := dial(t, newBroker(t))
+	c.declare("q", nil)
+	_, err := c.conn.DeclareQueue(t.Context(), QueueDeclare{Name: "q", Durable: true, Arguments: table("x-expires", nil)})
+	wantKind(t, err, PreconditionFailed, "inequivalent arg 'x-expires' for queue 'q' in vhost '/': received the value 'undefined' of type 'void' but current is none")
+}

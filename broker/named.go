@@ -10,17 +10,23 @@ import (
 
 // exchange finds an exchange in the local copy, or else in a fresh one.
 func (c *Conn) exchange(ctx context.Context, name string) (*catalog.Exchange, error) {
-	if x := c.b.cat.View().Exchange(c.vhost, name); x != nil {
-		return x, nil
+	x, _, err := c.exchangeIn(ctx, c.b.cat.View(), name)
+	return x, err
+}
+
+// exchangeIn is exchange for who goes on with a view: the one that has the exchange is returned.
+func (c *Conn) exchangeIn(ctx context.Context, view *catalog.View, name string) (*catalog.Exchange, *catalog.View, error) {
+	if x := view.Exchange(c.vhost, name); x != nil {
+		return x, view, nil
 	}
 	view, err := c.b.fresh(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if x := view.Exchange(c.vhost, name); x != nil {
-		return x, nil
+		return x, view, nil
 	}
-	return nil, Errorf(NotFound, "no exchange '%s' in vhost '%s'", name, c.vhost)
+	return nil, nil, Errorf(NotFound, "no exchange '%s' in vhost '%s'", name, c.vhost)
 }
 
 // find finds a queue in the local copy, or else in a fresh one, and checks

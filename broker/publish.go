@@ -143,6 +143,7 @@ func (c *confirming) flush() {
 // operations, until ctx ends. routed false means that no queue took it and
 // nothing will be confirmed. Errors are *Error.
 func (ch *Channel) Publish(ctx context.Context, p *Publish) (routed bool, err error) {
+	ch.callerWaits = p.Waits
 	routed, err = ch.publish(ctx, p)
 	if err == nil && !routed && p.Mandatory && ch.tx != nil { // the caller keeps it, to return it at the commit
 		err = ch.tx.count(ch.conn.b, len(p.Properties)+len(p.Body)+len(p.Exchange)+len(p.Key))
@@ -156,9 +157,17 @@ func (ch *Channel) Publish(ctx context.Context, p *Publish) (routed bool, err er
 	return routed, err
 }
 
+// passOn is called before Publish waits for one of the queues: what is for others goes to them, settlements too.
+func (ch *Channel) passOn() {
+	ch.Flush()
+	if ch.callerWaits != nil {
+		ch.callerWaits()
+	}
+}
+
 func (ch *Channel) publish(ctx context.Context, p *Publish) (routed bool, err error) {
-	view := ch.conn.b.cat.View()
-	if err := ch.checkPublish(ctx, view, p); err != nil {
+	view, err := ch.checkPublish(ctx, p)
+	if err != nil {
 		return false, err
 	}
 	m, op, err := ch.message(p)
@@ -182,7 +191,7 @@ func (ch *Channel) route(ctx context.Context, view *catalog.View, p *Publish, m 
 	r := ch.routing(m)
 	ch.targets, err = view.RouteMessage(ch.conn.vhost, p.Exchange, r, ch.targets[:0])
 	if err != nil {
-		return false, err
+		return false, asError(err)
 	}
 	if p.Exchange == "" && ch.toRequesters(ctx, p, m) {
 		return true, nil
@@ -195,7 +204,7 @@ func (ch *Channel) route(ctx context.Context, view *catalog.View, p *Publish, m 
 		}
 		ch.targets, err = view.RouteMessage(ch.conn.vhost, p.Exchange, r, ch.targets[:0])
 		if err != nil || len(ch.targets) == 0 {
-			return false, err
+			return false, asError(err)
 		}
 	}
 	return true, ch.enqueue(ctx, p, m, op, span)
@@ -226,7 +235,7 @@ func (ch *Channel) enqueue(ctx context.Context, p *Publish, m *fsm.Message, op f
 	pub.span = span
 	for _, q := range ch.targets {
 		s := ch.conn.b.stream(q)
-		if err := s.publish(ctx, p.Exchange, ch.opFor(q, op), pub); err != nil {
+		if err := s.publish(ctx, p.Exchange, ch.opFor(q, op), pub, ch.waits); err != nil {
 			return Errorf(Internal, "queue '%s' in vhost '%s' did not take messages in time", q.Name, ch.conn.vhost)
 		}
 		ch.touch(s)
@@ -243,29 +252,33 @@ func (ch *Channel) opFor(q *catalog.Queue, op fsm.Publish) fsm.Publish {
 	return op
 }
 
-func (ch *Channel) checkPublish(ctx context.Context, view *catalog.View, p *Publish) error {
-	if ch.wroteTo != p.Exchange || ch.wroteRev != view.Revision() {
-		if err := ch.conn.allowed(ctx, view, auth.Write, exchangeResource(p.Exchange)); err != nil {
-			return err
-		}
-		var topics *auth.TopicPermission
-		if p.Exchange != "" {
-			e, err := ch.conn.exchange(ctx, p.Exchange)
-			if err != nil {
-				return err
-			}
-			if e.Internal {
-				return Errorf(AccessRefused, "cannot publish to internal exchange '%s' in vhost '%s'", p.Exchange, ch.conn.vhost)
-			}
-			if e.Type == exchange.Topic {
-				topics = view.TopicPermission(ch.conn.vhost, ch.conn.user.Name, p.Exchange)
-			}
-		}
-		ch.topics = topics
-		ch.tally.to(ch.conn.b.exchanges.of(ch.conn.vhost, p.Exchange))
-		ch.wroteTo, ch.wroteRev = p.Exchange, view.Revision()
+// checkPublish checks what the exchange says of a message, and returns the view to route it with: the exchange is in that.
+func (ch *Channel) checkPublish(ctx context.Context, p *Publish) (*catalog.View, error) {
+	view := ch.conn.b.cat.View()
+	if ch.wroteTo == p.Exchange && ch.wroteRev == view.Revision() {
+		return view, nil
 	}
-	return nil
+	if err := ch.conn.allowed(ctx, view, auth.Write, exchangeResource(p.Exchange)); err != nil {
+		return nil, err
+	}
+	var topics *auth.TopicPermission
+	if p.Exchange != "" {
+		e, v, err := ch.conn.exchangeIn(ctx, view, p.Exchange)
+		if err != nil {
+			return nil, err
+		}
+		view = v
+		if e.Internal {
+			return nil, Errorf(AccessRefused, "cannot publish to internal exchange '%s' in vhost '%s'", p.Exchange, ch.conn.vhost)
+		}
+		if e.Type == exchange.Topic {
+			topics = view.TopicPermission(ch.conn.vhost, ch.conn.user.Name, p.Exchange)
+		}
+	}
+	ch.topics = topics
+	ch.tally.to(ch.conn.b.exchanges.of(ch.conn.vhost, p.Exchange))
+	ch.wroteTo, ch.wroteRev = p.Exchange, view.Revision()
+	return view, nil
 }
 
 // checkTopics checks the keys of a message or a binding against what the user may

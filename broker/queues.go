@@ -132,12 +132,24 @@ func (qs *queues) reconcile() {
 		for _, id := range qs.takeLeft() {
 			qs.follows(view, id)
 		}
+		if !view.ChangesKnownSince(qs.view) {
+			qs.dropUnseen(view)
+		}
 	}
 	qs.policiesChanged(view)
 	qs.mu.Lock()
 	qs.view = view
 	qs.mu.Unlock()
 	qs.dropEarly(view)
+}
+
+// dropUnseen ends the streams of queues that have come and gone since the catalog was followed last, and of which it does not tell any more.
+func (qs *queues) dropUnseen(view *catalog.View) {
+	for _, s := range qs.b.allStreams() {
+		if s.id <= view.Revision() && view.QueueByID(s.id) == nil {
+			qs.follows(view, s.id)
+		}
+	}
 }
 
 // openAtOnce bounds how many replicas are opened at a time when a node starts, and how many are

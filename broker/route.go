@@ -24,11 +24,11 @@ func (b *Broker) RouteOnce(ctx context.Context, u User, vhost string, p Publish)
 		if err != nil {
 			return err
 		}
-		view, err := b.fresh(ctx)
-		if err != nil {
+		if err := b.UpToDate(ctx); err != nil {
 			return err
 		}
-		if err := ch.checkPublish(ctx, view, &p); err != nil {
+		view, err := ch.checkPublish(ctx, &p)
+		if err != nil {
 			return err
 		}
 		m, _, err := ch.message(&p)
@@ -42,7 +42,7 @@ func (b *Broker) RouteOnce(ctx context.Context, u User, vhost string, p Publish)
 		// As it is routed when it is due; exchanges that are not delayed ones do not look at the delay.
 		delayed, err := view.RouteMessage(vhost, p.Exchange, msg, nil)
 		if err != nil {
-			return err
+			return asError(err)
 		}
 		for _, q := range delayed {
 			if q.DelayOf != "" {
@@ -55,7 +55,7 @@ func (b *Broker) RouteOnce(ctx context.Context, u User, vhost string, p Publish)
 		}
 		targets, err := view.RouteMessage(vhost, p.Exchange, msg, nil)
 		if err != nil {
-			return err
+			return asError(err)
 		}
 		r.Queues = make([]string, len(targets))
 		for i, q := range targets {

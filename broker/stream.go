@@ -188,8 +188,8 @@ func (s *stream) expectLocked() {
 	}
 }
 
-// publish appends one publish, waiting for room. It fails only with ctx.
-func (s *stream) publish(ctx context.Context, exchange string, op fsm.Publish, p *publishing) error {
+// publish appends one publish, waiting for room. It fails only with ctx. Before it waits it calls waits, unless that is nil.
+func (s *stream) publish(ctx context.Context, exchange string, op fsm.Publish, p *publishing, waits func()) error {
 	for {
 		s.mu.Lock()
 		if s.gone {
@@ -197,7 +197,7 @@ func (s *stream) publish(ctx context.Context, exchange string, op fsm.Publish, p
 			s.mu.Unlock()
 			if heir != nil {
 				defer heir.flush() // the caller knows this one only
-				return heir.publish(ctx, exchange, op, p)
+				return heir.publish(ctx, exchange, op, p, waits)
 			}
 			s.finish([]ended{{op: pendingOp{publish: p}, outcome: fsm.Outcome{Kind: fsm.Gone}}})
 			return nil
@@ -216,6 +216,9 @@ func (s *stream) publish(ctx context.Context, exchange string, op fsm.Publish, p
 		way := s.way
 		s.flushLocked()
 		s.mu.Unlock()
+		if waits != nil {
+			waits()
+		}
 		select {
 		case <-way:
 		case <-ctx.Done():

@@ -81,7 +81,7 @@ func (r *streamRig) publish(sink Sink, tag uint64) {
 	r.t.Helper()
 	p := &publishing{ch: &Channel{sink: sink}, tag: tag, queues: 1}
 	p.left.Store(1)
-	if err := r.s.publish(r.t.Context(), "", fsm.Publish{TTLMillis: -1}, p); err != nil {
+	if err := r.s.publish(r.t.Context(), "", fsm.Publish{TTLMillis: -1}, p, nil); err != nil {
 		r.t.Fatal(err)
 	}
 	r.s.flush()
@@ -119,7 +119,7 @@ func TestMessageOfAFormerLeaderIsNotUsedAgain(t *testing.T) {
 		p := newPublishing(1000)
 		p.ch, p.tag, p.queues = &Channel{sink: &confirms{}}, 0, 1
 		p.left.Store(1)
-		if err := r.s.publish(t.Context(), "", fsm.Publish{Message: p.message[:1000], TTLMillis: -1}, p); err != nil {
+		if err := r.s.publish(t.Context(), "", fsm.Publish{Message: p.message[:1000], TTLMillis: -1}, p, nil); err != nil {
 			t.Fatal(err)
 		}
 		r.s.flush()

@@ -207,10 +207,10 @@ func (s *stream) endOverdue(now time.Duration) (next time.Duration) {
 // consumer goes everything it holds: it ends, and nobody is going to look at the rest.
 func (s *stream) timeOutLocked(a *aging, now time.Duration) (out []timedOut) {
 	var ids, unsent []queue.MessageID
+	if c := a.consumer; c != nil {
+		unsent = s.unsentLocked(c.no)
+	}
 	for id, h := range s.held {
-		if c := a.consumer; c != nil && h.unsent && h.no == c.no {
-			unsent = append(unsent, id)
-		}
 		if h.aging == a && (a.consumer != nil || a.overdueAt(h.since) <= now) {
 			ids = append(ids, id)
 			if a.consumer == nil && !slices.ContainsFunc(out, func(o timedOut) bool { return o.ch == h.ch }) {

@@ -83,9 +83,11 @@ func TestSpansEnd(t *testing.T) {
 	c.settle(fsm.Ack, c.eventually("q"))
 	c.wantSpans(r, 4, published, committed, "deliver q: ack", "settle q: ack")
 	c.put("q", "got without ack", inTrace(5))
-	if d, _, err := c.ch.Get(t.Context(), "q", true); d == nil || err != nil {
+	d, _, err := c.ch.Get(t.Context(), "q", true)
+	if d == nil || err != nil {
 		t.Fatal(d, err)
 	}
+	c.ch.Took(d)
 	c.wantSpans(r, 5, published, committed, "deliver q: ack", "settle q: ack")
 	c.put("q", "dies without a target", inTrace(6))
 	c.settle(fsm.Discard, c.eventually("q"))
@@ -97,7 +99,7 @@ func TestSpansEnd(t *testing.T) {
 	other.eventually("q")
 	other.ch.Close(t.Context())
 	c.wantSpans(r, 7, published, committed, "deliver q: requeue", "settle q: requeue")
-	d := c.eventually("q")
+	d = c.eventually("q")
 
 	// A transaction, of publishes and of settlements.
 	tx := dial(t, b)

@@ -83,3 +83,32 @@ func TestConsumerGivenUpLeaves(t *testing.T) {
 		})
 	}
 }
+
+// What a consumer that is turned away has at its gateway, for a limit of its channel, is nobody's: it goes back, also where leaders do not know yet how. What
+// its client has seen stays with that.
+func TestTurnedAwayKeepsNothingUnseen(t *testing.T) {
+	for _, level := range []int{levelUnsent - 1, levelUnsent} {
+		r := newStreamRig(t)
+		r.level = level
+		s := r.s
+		s.leader = "leader"
+		mine := &client{t: t}
+		ch := &Channel{sink: mine}
+		c := &Consumer{no: 1, ch: ch, attached: true, spec: Consume{Tag: "mine", Exclusive: true}}
+		c.stream.Store(s)
+		s.consumers[1] = c
+		s.held[5], s.held[6] = &holding{no: 1, ch: ch}, &holding{no: 1, ch: ch, unsent: true}
+		s.attachedMsg(&wire.Attached{Queue: 7, No: 1, Refusal: "exclusive"})
+		if !slices.Equal(mine.cancelled, []string{"mine"}) {
+			t.Errorf("cancelled: %q", mine.cancelled)
+		}
+		if h := s.held[5]; h == nil || h.settled > 0 {
+			t.Errorf("what the client has: %+v", h)
+		}
+		back := sent[*wire.Unsent](r)
+		h := s.held[6]
+		if level < levelUnsent && (len(back) != 0 || h == nil || h.settled == 0) || level == levelUnsent && (len(back) != 1 || back[0].Runs[0].First != 6 || h != nil) {
+			t.Errorf("level %d: went back %+v, held is %+v", level, back, h)
+		}
+	}
+}

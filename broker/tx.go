@@ -49,6 +49,8 @@ type txPublish struct {
 	exchange string
 	op       fsm.Publish
 	queues   []*catalog.Queue
+	// to is where it goes, once the transaction is committed: a queue of queues may go on in another life by then.
+	to []*txQueue
 }
 
 // TxSelect makes the channel transactional: from now on Publish collects. Settlements are
@@ -102,7 +104,7 @@ func (ch *Channel) collect(exchange string, op fsm.Publish) error {
 	same := txPublish{exchange: exchange, op: op}
 	for _, q := range ch.targets {
 		if of := ch.opFor(q, op); of.TTLMillis != op.TTLMillis {
-			t.publishes = append(t.publishes, txPublish{exchange, of, []*catalog.Queue{q}}) // it waits there
+			t.publishes = append(t.publishes, txPublish{exchange: exchange, op: of, queues: []*catalog.Queue{q}}) // it waits there
 		} else {
 			same.queues = append(same.queues, q)
 		}
@@ -144,10 +146,12 @@ func (ch *Channel) TxCommit(ctx context.Context, settlements []TxSettlement) err
 	if full != nil {
 		return full
 	}
-	for _, p := range c.publishes {
+	for i := range c.publishes {
+		p := &c.publishes[i]
 		for _, q := range p.queues {
 			x := c.queue(ch.conn.b.stream(q))
 			x.q = q
+			p.to = append(p.to, x)
 			x.publishes++
 			x.bytes += int64(p.op.BodyBytes)
 		}

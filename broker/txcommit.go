@@ -289,14 +289,13 @@ func (c *commit) build(coordinator *txQueue) (t fsm.Tx, size int) {
 	size = 64
 	for _, p := range c.publishes {
 		var others []uint64
-		for _, q := range p.queues {
-			i := slices.IndexFunc(c.queues, func(x *txQueue) bool { return x.s.id == q.ID })
-			switch x := c.queues[i]; {
+		for _, x := range p.to {
+			switch {
 			case x == coordinator:
 				t.Ops = append(t.Ops, p.op)
 				size += fsm.PublishSize(&p.op)
 			case !x.gone:
-				others = append(others, q.ID)
+				others = append(others, x.s.id)
 			}
 		}
 		if len(others) > 0 {

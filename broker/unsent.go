@@ -114,6 +114,16 @@ func (s *stream) giveBackLocked(ids []queue.MessageID) {
 	s.flushLocked()
 }
 
+// unsentLocked is what the gateway keeps back of a consumer.
+func (s *stream) unsentLocked(no wire.ConsumerNo) (ids []queue.MessageID) {
+	for id, h := range s.held {
+		if h.no == no && h.unsent && h.settled == 0 && !h.tx {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
 // tellUnsentLocked reports whether the leader was told.
 func (s *stream) tellUnsentLocked(ids []queue.MessageID) bool {
 	if s.leader == "" || s.hub.level() < levelUnsent {

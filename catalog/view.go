@@ -227,11 +227,11 @@ func (v *View) Hosts() int { return v.replicas.len() }
 func (v *View) Short() int { return v.short }
 
 // QueuesChangedSince walks the ids of the queues that were added, altered or
-// removed after old, each once. When old is too old to tell, it walks the ids of all
+// removed after old, each once. When old is too old to tell (see ChangesKnownSince), it walks the ids of all
 // queues in either view.
 func (v *View) QueuesChangedSince(old *View) iter.Seq[uint64] {
 	ids := make(map[uint64]struct{})
-	if old.revision < v.full {
+	if !v.ChangesKnownSince(old) {
 		for _, view := range []*View{old, v} {
 			for q := range view.AllQueues() {
 				ids[q.ID] = struct{}{}
@@ -251,6 +251,9 @@ func (v *View) QueuesChangedSince(old *View) iter.Seq[uint64] {
 		}
 	}
 }
+
+// ChangesKnownSince tells whether QueuesChangedSince names all changes after old. If not, queues that were added and removed since are missing.
+func (v *View) ChangesKnownSince(old *View) bool { return old.revision >= v.full }
 
 // errNoExchange and errNoQueue are the refusals clients test for.
 func errNoExchange(vhost, name string) *amqp.Error {

@@ -130,8 +130,12 @@ func (ch *channel) cancelConsumer(m *wire.BasicCancel) error {
 	return nil
 }
 
-// recheck ends the consumers whose queues the user may not read any more.
+// recheck ends the consumers whose queues the user may not read any more. Those of a channel that is closed, and whose close the client has not
+// answered, have ended.
 func (ch *channel) recheck() error {
+	if ch.broker == nil {
+		return nil
+	}
 	ch.mu.Lock()
 	var lost []*consumer
 	for _, cons := range ch.consumers {
@@ -199,7 +203,9 @@ func (ch *channel) get(m *wire.BasicGet) error {
 	}
 	ch.passLocked(d, passed)
 	ch.lastTag++
-	if !m.NoAck {
+	if m.NoAck {
+		ch.broker.Took(d)
+	} else {
 		ch.unacked.Push(ch.lastTag, d)
 		ch.fetched.Push(ch.lastTag, struct{}{})
 	}

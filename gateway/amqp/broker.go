@@ -47,8 +47,10 @@ type Channel interface {
 	Flush()
 	// Consume starts a consumer; deliveries may reach the Sink before it returns.
 	Consume(ctx context.Context, c broker.Consume) (Consumer, error)
-	// Get fetches one message; d is nil if there is none.
+	// Get fetches one message; d is nil if there is none. One without acks goes back with the channel unless Took is called for it.
 	Get(ctx context.Context, queue string, noAck bool) (d *broker.Delivery, remaining uint32, err error)
+	// Took settles what was fetched without acks. It does not block.
+	Took(d *broker.Delivery)
 	// Settle ends deliveries. It does not keep ds.
 	Settle(kind broker.SettleKind, ds []*broker.Delivery)
 	// GiveBack returns deliveries that were not sent to the client, at once. It does not keep ds.

@@ -351,7 +351,7 @@ func (ch *channel) method(id wire.MethodID, payload []byte) error {
 		return err
 	}
 	ch.c.out.waitRoom()
-	ch.flush() // what was sent before is done before
+	ch.c.passOn() // what was sent before is done before
 	return ch.slowMethod(m)
 }
 
@@ -368,6 +368,7 @@ func (ch *channel) slowMethod(m wire.Method) error {
 	case *wire.ChannelOpen:
 		return wire.Errorf(wire.ChannelError, m.ID(), "second 'channel.open' seen")
 	case *wire.ChannelClose:
+		ch.confirmNow()
 		ch.silence()
 		ch.shut()
 		ch.c.forget(ch)

@@ -150,6 +150,15 @@ func (ch *channel) announce() {
 	}
 }
 
+// confirmNow passes on what is answered without waiting for the writer to fetch it: the channel is about to be closed.
+func (ch *channel) confirmNow() {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	if f := &ch.confirms; !ch.silent && len(f.acked)+len(f.nacked) > 0 {
+		ch.c.out.append(func(ctl []byte) []byte { return f.append(ctl, ch.num) })
+	}
+}
+
 // appendConfirms is the writer fetching what announce queued.
 func (ch *channel) appendConfirms(dst []byte) []byte {
 	ch.mu.Lock()

@@ -156,3 +156,23 @@ func TestConfirmsOfARunAreOneFrame(t *testing.T) {
 		t.Errorf("got %x", got)
 	}
 }
+
+// What is answered when the client closes its channel is told before the close is: a client that is told nothing publishes again.
+func TestConfirmsBeforeCloseOk(t *testing.T) {
+	r := startServer(t)
+	c := r.open(t)
+	c.channel(1)
+	b := (&wire.ConfirmSelect{NoWait: true}).AppendFrame(nil, 1)
+	for range 2 { // no queue gets it
+		b = (&wire.BasicPublish{RoutingKey: "none", Mandatory: true}).AppendFrame(b, 1)
+		b = wire.AppendContent(b, 1, wire.ClassBasic, nil, []byte("m"), 131072)
+	}
+	c.bytes((&wire.ChannelClose{ReplyCode: 200}).AppendFrame(b, 1))
+	want[*wire.BasicReturn](c, 1)
+	want[*wire.BasicReturn](c, 1)
+	if m := want[*wire.BasicAck](c, 1); m.DeliveryTag != 2 || !m.Multiple {
+		t.Errorf("confirmed %d, multiple %v", m.DeliveryTag, m.Multiple)
+	}
+	want[*wire.ChannelCloseOk](c, 1)
+	c.alive(1)
+}

@@ -48,6 +48,7 @@ type conn struct {
 	channels    map[uint16]*channel
 	current     *channel      // the channel of the last frame, to spare the map
 	touched     []*channel    // with something to settle or flush at the end of the burst
+	waits       func()        // passOn, for the broker
 	late        []lateChannel // closed a moment ago
 	assembled   int           // bytes of messages that are still arriving
 	reserved    int64         // room for them
@@ -91,6 +92,7 @@ func newConn(s *Server, nc net.Conn) *conn {
 		failures: make(chan struct{}, 1), arrived: time.Now(),
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c.waits = c.passOn
 	c.in = inbound{c: c}
 	c.fr = wire.NewFrameReader(&c.in)
 	return c
@@ -142,6 +144,12 @@ func (c *conn) serve() error {
 
 // endBurst passes on what a burst of frames collected.
 func (c *conn) endBurst() {
+	c.passOn()
+	c.out.waitRoom()
+}
+
+// passOn is endBurst for who is about to wait for something else, in the middle of a burst: what came before, on any channel, is not to wait for that.
+func (c *conn) passOn() {
 	for i, ch := range c.touched {
 		ch.touched = false
 		ch.flush()
@@ -153,7 +161,6 @@ func (c *conn) endBurst() {
 		c.srv.stats.bursts.Add(1)
 		c.published = 0
 	}
-	c.out.waitRoom()
 }
 
 // frame handles one frame. An error ends the connection.

@@ -29,6 +29,7 @@
 // # Order
 //
 // What was appended to the outbox leaves in that order. Confirms leave after the
-// returns that precede them and never after the channel's close-ok. A channel's
+// returns that precede them and never after the channel's close-ok; what is answered when the
+// client closes the channel leaves before that. A channel's
 // mutex is taken before the outbox's, and neither while calling the broker.
 package amqp

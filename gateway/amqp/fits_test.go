@@ -36,6 +36,10 @@ func TestHeaderThatDoesNotFit(t *testing.T) {
 			_, _, _ = ch.Get("q", false) // the end of the channel says why
 			return nil
 		}},
+		{"get without acks", func(ch *amqp091.Channel) error {
+			_, _, _ = ch.Get("q", true)
+			return nil
+		}},
 	} {
 		ch, err := conn.Channel()
 		if err != nil {

@@ -35,6 +35,9 @@ type memBroker struct {
 	frozen bool
 	// stuck keeps connections from their end until they are not waited for.
 	stuck bool
+	// heldUp is a queue for which publishes and declarations wait until free is closed.
+	heldUp string
+	free   chan struct{}
 	// channelsFull refuses new channels.
 	channelsFull bool
 	work         chan struct{}

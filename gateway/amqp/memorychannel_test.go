@@ -10,8 +10,9 @@ import (
 	"github.com/warrenmq/warren/stats"
 )
 
-func (ch *memChannel) Publish(_ context.Context, p *broker.Publish) (bool, error) {
+func (ch *memChannel) Publish(ctx context.Context, p *broker.Publish) (bool, error) {
 	b := ch.c.b
+	b.await(ctx, p.Key, p.Waits)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	kind, ok := b.exchanges[p.Exchange]
@@ -136,7 +137,7 @@ func (c *memConsumer) Written(messages, _ int) {
 	b.signal()
 }
 
-func (ch *memChannel) Get(_ context.Context, queue string, noAck bool) (*broker.Delivery, uint32, error) {
+func (ch *memChannel) Get(_ context.Context, queue string, _ bool) (*broker.Delivery, uint32, error) {
 	b := ch.c.b
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -148,10 +149,15 @@ func (ch *memChannel) Get(_ context.Context, queue string, noAck bool) (*broker.
 	m := q.ready[0]
 	q.ready = q.ready[1:]
 	d := m.delivery()
-	if !noAck {
-		b.held[d] = &memHeld{m: m, q: q, ch: ch}
-	}
+	b.held[d] = &memHeld{m: m, q: q, ch: ch}
 	return d, uint32(len(q.ready)), nil
+}
+
+func (ch *memChannel) Took(d *broker.Delivery) {
+	b := ch.c.b
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.settle(fsm.Ack, d)
 }
 
 func (ch *memChannel) Settle(kind broker.SettleKind, ds []*broker.Delivery) {

@@ -127,8 +127,9 @@ func (c *memConn) find(name string) (*memQueue, error) {
 	return q, nil
 }
 
-func (c *memConn) DeclareQueue(_ context.Context, d broker.QueueDeclare) (broker.QueueOK, error) {
+func (c *memConn) DeclareQueue(ctx context.Context, d broker.QueueDeclare) (broker.QueueOK, error) {
 	b := c.b
+	b.await(ctx, d.Name, func() {})
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.process()

@@ -110,11 +110,16 @@ func (o *outbox) signal() {
 
 // method appends a method frame.
 func (o *outbox) method(channel uint16, m wire.Method) {
+	o.append(func(ctl []byte) []byte { return m.AppendFrame(ctl, channel) })
+}
+
+// append appends what f does to the frames that wait.
+func (o *outbox) append(f func(ctl []byte) []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !o.sealed {
 		q := o.queue()
-		q.ctl = m.AppendFrame(q.ctl, channel)
+		q.ctl = f(q.ctl)
 	}
 }
 

@@ -217,7 +217,7 @@ func (ch *channel) published(props wire.RawProperties, body []byte) error {
 	tag := ch.number()
 	p.msg = broker.Publish{
 		Exchange: m.Exchange, Key: m.RoutingKey, Mandatory: m.Mandatory, Immediate: m.Immediate,
-		Properties: props, Body: body, Tag: tag,
+		Properties: props, Body: body, Tag: tag, Waits: c.waits,
 	}
 	if m.Immediate {
 		tag = ch.keepImmediate(&p.msg)

@@ -127,7 +127,17 @@ func (l *Leader) dismiss() {
 		l.out.send(c.peer, &wire.Detached{Queue: l.cfg.Queue, No: c.no, Gone: true})
 	}
 	l.consumers.init()
-	l.answerEmptyGets(false)
+	l.endGets()
+}
+
+// endGets tells who asks for messages that the queue has ended, and not that it is empty: another one may have its name. A node with an older program takes it for that.
+func (l *Leader) endGets() {
+	for _, g := range l.gets {
+		l.out.send(l.getsFrom[g], &wire.Detached{Queue: l.cfg.Queue, No: wire.ConsumerNo(g.Req), Gone: true})
+	}
+	clear(l.gets)
+	l.gets = l.gets[:0]
+	clear(l.getsFrom)
 }
 
 func (l *Leader) drained() (ok bool) {

@@ -146,3 +146,30 @@ func TestEndedQueuesAreLookedUpAgain(t *testing.T) {
 		}
 	})
 }
+
+// Who asks a queue that has ended for a message, before or after its end, hears that, and not that it is empty.
+func TestGetFromAQueueThatHasEnded(t *testing.T) {
+	a := node(1)
+	r := newRig(t, plain(), a)
+	r.answerRoll(a)
+	r.l.Receive(a.ID, &wire.Get{Queue: 7, Origin: a.Origin, Req: 8, After: 1 << 40}) // behind an operation that does not come any more
+	r.l.BeginClose()
+	r.l.Receive(a.ID, &wire.Get{Queue: 7, Origin: a.Origin, Req: 9})
+	told := map[wire.ConsumerNo]bool{}
+	eventually(t, "the answers", func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		for _, s := range r.out {
+			switch m := s.m.(type) {
+			case *wire.Got:
+				if m.Req == 8 {
+					t.Error("it is empty")
+				}
+				told[wire.ConsumerNo(m.Req)] = true // before the end
+			case *wire.Detached:
+				told[m.No] = told[m.No] || m.Gone
+			}
+		}
+		return told[8] && told[9]
+	})
+}

@@ -62,12 +62,41 @@ func (d dice) queueArguments(queue int) amqp.Table {
 	if kind == quorum && t["x-overflow"] == "reject-publish" {
 		delete(t, "x-max-length")
 		delete(t, "x-max-length-bytes")
+		if d.mix.policies { // which may limit it
+			t["x-overflow"] = "drop-head"
+		}
 	}
 	if _, ok := t["x-dead-letter-exchange"]; ok && d.chance(.6) {
 		t["x-dead-letter-routing-key"] = anyOf(d, "q0", "q1", "q2", "a.b", "")
 	}
 	if d.chance(.04) { // a wrong one
 		t[pick(d, limits...).name] = anyOf(d, int32(-1), "text", true, 1.5, nil, amqp.Table{}, []any{})
+	}
+	return t
+}
+
+// operatorDefinition is that of a policy of operators, which limits.
+func (d dice) operatorDefinition() amqp.Table {
+	keys := []limit{
+		{"max-length", .4, []any{0, 1, 2, 3}},
+		{"max-length-bytes", .2, []any{0, 1000000}},
+		{"message-ttl", .3, []any{600000, 700000}},
+		{"expires", .2, []any{600000}},
+	}
+	if d.mix.replicated() {
+		keys = append(keys, limit{"delivery-limit", .3, []any{100}})
+	}
+	t := amqp.Table{}
+	for _, k := range keys {
+		if d.chance(k.p) {
+			t[k.name] = pick(d, k.values...)
+		}
+	}
+	if _, ok := t["delivery-limit"]; ok && d.limited {
+		t["delivery-limit"] = d.IntN(4)
+	}
+	if len(t) == 0 || d.chance(.05) { // a wrong one
+		t[pick(d, "max-length", "message-ttl", "dead-letter-exchange", "overflow", "none")] = anyOf(d, -1, "text", "x0", "drop-head", true, 1.5, nil)
 	}
 	return t
 }

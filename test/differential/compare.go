@@ -130,14 +130,17 @@ func step(ws [2]*world, o op) *difference {
 		often = calmReplicated
 	}
 	end := time.Now().Add(patience)
-	if o.kind == setPolicy || o.kind == clearPolicy {
+	if o.isPolicy() {
 		end = time.Now().Add(patiencePolicy)
 	}
 	for ; ; time.Sleep(3 * time.Millisecond) {
 		both(func(i int, w *world) {
 			d.states[i], d.events[i] = w.state(), w.seen()
-			if o.kind == setPolicy || o.kind == clearPolicy {
+			if o.isPolicy() {
 				d.states[i] += w.policies()
+			}
+			if len(o.before) > 0 && slices.ContainsFunc(d.events[i], func(e string) bool { return strings.Contains(e, ": closed ") }) { // behind which nothing need be told
+				d.events[i] = slices.DeleteFunc(d.events[i], func(e string) bool { return strings.Contains(e, ": confirm ") || strings.Contains(e, ": cancelled ") })
 			}
 			if o.kind == hangUp { // which of the channels tell is the library's
 				d.events[i] = slices.DeleteFunc(d.events[i], func(e string) bool { return strings.Contains(e, "closed ") })
@@ -150,7 +153,7 @@ func step(ws [2]*world, o op) *difference {
 			same = 0
 		case same+1 < often:
 			same++
-		case o.kind == setPolicy || o.kind == clearPolicy:
+		case o.isPolicy():
 			time.Sleep(applied)
 			fallthrough
 		default:

@@ -8,8 +8,8 @@
 // little as possible; what is left of it is for people to tell from faults.
 //
 // The sequences are of several mixes in turn: of classic queues, of quorum queues, of both, and of each of them with
-// policies that are set and cleared over the management API between the methods.
+// policies, of users and of operators, of queues and of exchanges, that are set and cleared over the management API between the methods.
 //
-// With -wire it sends a table of frames that are wrong, or in the wrong place, to both in place of sequences, and compares
+// With -wire it sends a table of frames that are wrong, or in the wrong place, and of odd methods, to both in place of sequences, and compares
 // what comes back: code, text, and whether the channel or the connection ends.
 package main

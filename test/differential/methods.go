@@ -19,19 +19,19 @@ var methods = map[string]func(w *world, c *channel, o *op) string{
 		if o.is("passive") {
 			declare = c.QueueDeclarePassive
 		}
-		q, err := declare(w.queueName(o.queue), o.is("durable"), o.is("auto-delete"), o.is("exclusive"), false, w.named(o.args))
+		q, err := declare(w.queueName(o.queue), o.is("durable"), o.is("auto-delete"), o.is("exclusive"), o.is(noWait), w.named(o.args))
 		return fmt.Sprintf("%s, %d ready%s", w.fault(err), q.Messages, w.consumers(&q))
 	},
 	"queue.delete": func(w *world, c *channel, o *op) string {
-		n, err := c.QueueDelete(w.queueName(o.queue), o.is("if-unused"), o.is("if-empty"), false)
+		n, err := c.QueueDelete(w.queueName(o.queue), o.is("if-unused"), o.is("if-empty"), o.is(noWait))
 		return fmt.Sprintf("%s, %d messages", w.fault(err), n)
 	},
 	"queue.purge": func(w *world, c *channel, o *op) string {
-		n, err := c.QueuePurge(w.queueName(o.queue), false)
+		n, err := c.QueuePurge(w.queueName(o.queue), o.is(noWait))
 		return fmt.Sprintf("%s, %d messages", w.fault(err), n)
 	},
 	"queue.bind": func(w *world, c *channel, o *op) string {
-		return w.fault(c.QueueBind(w.queueName(o.queue), o.key, w.exchangeName(o.exchange), false, w.named(o.args)))
+		return w.fault(c.QueueBind(w.queueName(o.queue), o.key, w.exchangeName(o.exchange), o.is(noWait), w.named(o.args)))
 	},
 	"queue.unbind": func(w *world, c *channel, o *op) string {
 		return w.fault(c.QueueUnbind(w.queueName(o.queue), o.key, w.exchangeName(o.exchange), w.named(o.args)))
@@ -42,21 +42,21 @@ var methods = map[string]func(w *world, c *channel, o *op) string{
 		if o.is("passive") {
 			declare = c.ExchangeDeclarePassive
 		}
-		return w.fault(declare(w.exchangeName(o.exchange), kind, o.is("durable"), o.is("auto-delete"), o.is("internal"), false, w.named(o.args)))
+		return w.fault(declare(w.exchangeName(o.exchange), kind, o.is("durable"), o.is("auto-delete"), o.is("internal"), o.is(noWait), w.named(o.args)))
 	},
 	"exchange.delete": func(w *world, c *channel, o *op) string {
-		return w.fault(c.ExchangeDelete(w.exchangeName(o.exchange), o.is("if-unused"), false))
+		return w.fault(c.ExchangeDelete(w.exchangeName(o.exchange), o.is("if-unused"), o.is(noWait)))
 	},
 	"exchange.bind": func(w *world, c *channel, o *op) string {
-		return w.fault(c.ExchangeBind(w.exchangeName(o.exchange), o.key, w.exchangeName(o.source), false, w.named(o.args)))
+		return w.fault(c.ExchangeBind(w.exchangeName(o.exchange), o.key, w.exchangeName(o.source), o.is(noWait), w.named(o.args)))
 	},
 	"exchange.unbind": func(w *world, c *channel, o *op) string {
-		return w.fault(c.ExchangeUnbind(w.exchangeName(o.exchange), o.key, w.exchangeName(o.source), false, w.named(o.args)))
+		return w.fault(c.ExchangeUnbind(w.exchangeName(o.exchange), o.key, w.exchangeName(o.source), o.is(noWait), w.named(o.args)))
 	},
 	"basic.publish":  publish,
 	"basic.get":      get,
 	"basic.consume":  consume,
-	"basic.cancel":   func(w *world, c *channel, o *op) string { return w.fault(c.Cancel(consumerTag(o), false)) },
+	"basic.cancel":   func(w *world, c *channel, o *op) string { return w.fault(c.Cancel(consumerTag(o), o.is(noWait))) },
 	"basic.qos":      func(w *world, c *channel, o *op) string { return w.fault(c.Qos(o.n, 0, o.is("global"))) },
 	"basic.ack":      settle,
 	"basic.nack":     settle,
@@ -69,15 +69,26 @@ var methods = map[string]func(w *world, c *channel, o *op) string{
 	"channel.close":  func(w *world, c *channel, _ *op) string { return w.fault(c.Close()) },
 	setPolicy:        policy,
 	clearPolicy:      policy,
+	setOperator:      policy,
+	clearOperator:    policy,
 	hangUp:           func(w *world, _ *channel, o *op) string { return w.fault(w.conns[o.ch%conns].Close()) },
 }
 
-// do carries out one method and waits until the broker has taken it.
+// noWait is the flag of methods that want no answer.
+const noWait = "no-wait"
+
+// do carries out one method, behind those that are sent before without waiting for them, and waits until the broker has taken it.
 func (w *world) do(o op) string {
 	c := w.chans[o.ch]
+	for i := range o.before {
+		_ = methods[o.before[i].kind](w, c, &o.before[i]) // nothing is answered; a refusal is an event
+	}
 	answer := methods[o.kind](w, c, &o)
+	if len(o.before) > 0 && c.IsClosed() && o.kind != hangUp {
+		return "the channel has ended" // by one of those before, which the library may have known or not
+	}
 	if !c.IsClosed() {
-		_, _ = c.QueueDeclarePassive(syncQueue, true, false, false, false, nil) // the method may have closed the channel, which is an event
+		_ = c.ExchangeDeclarePassive("amq.direct", "direct", true, false, false, false, nil) // the method may have closed the channel, which is an event
 	}
 	return answer
 }
@@ -106,7 +117,7 @@ func get(w *world, c *channel, o *op) string {
 func consumerTag(o *op) string { return fmt.Sprint("t", o.consumer) }
 
 func consume(w *world, c *channel, o *op) string {
-	from, err := c.Consume(w.queueName(o.queue), consumerTag(o), o.is("no-ack"), o.is("exclusive"), o.is("no-local"), false, w.named(o.args))
+	from, err := c.Consume(w.queueName(o.queue), consumerTag(o), o.is("no-ack"), o.is("exclusive"), o.is("no-local"), o.is(noWait), w.named(o.args))
 	if err == nil {
 		listen(w, from, func(m amqp.Delivery) {
 			if !o.is("no-ack") {

@@ -22,6 +22,9 @@ const (
 // others are the exchanges behind those of the sequence.
 var others = []string{"amq.direct", "amq.topic", "amq.fanout", "amq.headers", ""}
 
+// lastQueue is the number of the queue that was declared last on the channel.
+const lastQueue = -1
+
 // toQueue is the number of the default exchange where the key is to be the name of a queue.
 const toQueue = -1
 
@@ -38,6 +41,7 @@ type op struct {
 	flags    []string
 	args     amqp.Table
 	pub      amqp.Publishing
+	before   []op // which are sent on the same channel at once before this one
 }
 
 func (o *op) is(flag string) bool { return slices.Contains(o.flags, flag) }
@@ -52,6 +56,9 @@ func (o op) String() string {
 	}
 	if o.kind == "basic.publish" {
 		s += fmt.Sprintf(", properties%s", properties(&o.pub))
+	}
+	for _, b := range slices.Backward(o.before) {
+		s = b.String() + ", at once\n    " + s
 	}
 	return s
 }
@@ -93,7 +100,7 @@ var kinds = []kind{
 }
 
 // policyKinds come, too, where a mix has policies.
-var policyKinds = []kind{{setPolicy, 14}, {clearPolicy, 7}}
+var policyKinds = []kind{{setPolicy, 14}, {clearPolicy, 7}, {setOperator, 9}, {clearOperator, 5}}
 
 // mix is what sequences are made of.
 type mix struct {
@@ -170,28 +177,64 @@ func (m *mix) sequence(seed uint64, length int) []op {
 				w -= kinds[k].weight
 			}
 			ops[i] = d.op(kinds[k].name, i)
+			// RabbitMQ's quorum queues may be asked before they have what was published.
+			if early := m.replicated() && (ops[i].kind == "basic.get" || ops[i].kind == purge); !early && !ops[i].isPolicy() && d.chance(.2) {
+				ops[i].before = d.burst(&ops[i])
+			}
 		}
 	}
 	return ops
+}
+
+// unanswered are what bursts are of: methods without answers, or that can do without.
+var unanswered = []string{
+	"basic.publish", "basic.publish", "basic.publish", "basic.publish", "basic.publish", "basic.publish", "basic.ack", "basic.nack", "basic.reject",
+	"queue.declare", "queue.bind", purge, "queue.delete", "exchange.declare", "exchange.bind", "basic.consume",
+}
+
+const purge = "queue.purge"
+
+// burst is what is sent before o on its channel without waiting.
+func (d dice) burst(o *op) []op {
+	list := make([]op, 1+d.IntN(5))
+	for i := range list {
+		kind := pick(d, unanswered...)
+		if kind == purge && d.mix.replicated() { // RabbitMQ's may overtake what was published before
+			kind = "basic.publish"
+		}
+		b := d.op(kind, 1000*(i+1)+d.IntN(1000))
+		b.ch = o.ch
+		if probable[b.kind][noWait] > 0 && !b.is(noWait) {
+			b.flags = append(b.flags, noWait)
+		}
+		list[i] = b
+	}
+	return list
 }
 
 var keys = []string{"a", "b", "a.b", "a.b.c", "", "a..b", "*", "#", "a.*", "*.b", "a.#", "#.c", "#.b.#", "a.*.c", ".", "*.*"}
 
 // probable are the flags of each method.
 var probable = map[string]map[string]float64{
-	"queue.declare":    {"durable": .8, "exclusive": .15, "auto-delete": .12, "passive": .15},
-	"queue.delete":     {"if-unused": .4, "if-empty": .1},
-	"exchange.declare": {"durable": .7, "auto-delete": .15, "internal": .1, "passive": .1},
-	"exchange.delete":  {"if-unused": .5},
+	"queue.declare":    {"durable": .8, "exclusive": .15, "auto-delete": .12, "passive": .15, noWait: .06},
+	"queue.bind":       {noWait: .1},
+	"queue.purge":      {noWait: .1},
+	"queue.delete":     {"if-unused": .4, "if-empty": .1, noWait: .1},
+	"exchange.declare": {"durable": .7, "auto-delete": .15, "internal": .1, "passive": .1, noWait: .1},
+	"exchange.bind":    {noWait: .1},
+	"exchange.unbind":  {noWait: .1},
+	"exchange.delete":  {"if-unused": .5, noWait: .1},
 	"basic.publish":    {"mandatory": .3},
 	"basic.get":        {"no-ack": .3},
-	"basic.consume":    {"no-ack": .25, "exclusive": .1, "no-local": .05},
+	"basic.consume":    {"no-ack": .25, "exclusive": .1, "no-local": .05, noWait: .05},
+	"basic.cancel":     {noWait: .1},
 	"basic.qos":        {"global": .3},
 	"basic.ack":        {"multiple": .3},
 	"basic.nack":       {"multiple": .3, "requeue": .6},
 	"basic.reject":     {"requeue": .5},
 	"basic.recover":    {"requeue": .9},
-	setPolicy:          {"every": .3},
+	setPolicy:          {"every": .3, "exchange": .15},
+	setOperator:        {"every": .3},
 }
 
 // op makes the i-th method of a sequence.
@@ -205,6 +248,9 @@ func (d dice) op(kind string, i int) op {
 			o.flags = append(o.flags, f)
 		}
 	}
+	if slices.Contains([]string{"queue.bind", "queue.unbind", "queue.purge", "queue.delete", "basic.get", "basic.consume"}, kind) && d.chance(.07) {
+		o.queue = lastQueue
+	}
 	switch kind {
 	case "queue.declare":
 		o.args = d.queueArguments(o.queue)
@@ -216,9 +262,14 @@ func (d dice) op(kind string, i int) op {
 		if d.mix.replicated() && !d.chance(.03) { // RabbitMQ refuses them for quorum queues
 			o.flags = nil
 		}
-	case setPolicy, clearPolicy:
+	case setPolicy, clearPolicy, setOperator, clearOperator:
 		o.n = d.IntN(policyNames)
-		if kind == setPolicy {
+		switch {
+		case kind == setOperator:
+			o.args = d.operatorDefinition()
+		case kind == setPolicy && o.is("exchange"):
+			o.args = amqp.Table{"alternate-exchange": pick(d, "x0", "x1", "x2", "amq.fanout", "nowhere")}
+		case kind == setPolicy:
 			o.args = d.definition()
 		}
 	case "queue.bind", "exchange.bind":
@@ -232,6 +283,9 @@ func (d dice) op(kind string, i int) op {
 	case "exchange.declare":
 		if d.chance(.3) {
 			o.args = amqp.Table{"alternate-exchange": fmt.Sprint("x", d.IntN(exchanges))}
+			if d.chance(.05) {
+				o.args = amqp.Table{"alternate-exchange": anyOf(d, int32(1), true, nil)}
+			}
 		}
 	case "basic.publish":
 		o.exchange = d.IntN(exchanges + len(others))
@@ -276,7 +330,7 @@ func (d dice) bindingArguments() amqp.Table {
 	}
 	t := d.headers(.5)
 	if d.chance(.8) {
-		t["x-match"] = anyOf(d, "all", "any", "all", "any", "all-with-x", "any-with-x")
+		t["x-match"] = anyOf(d, "all", "any", "all", "any", "all-with-x", "any-with-x", "all", "any", "none", int32(1))
 	}
 	return t
 }

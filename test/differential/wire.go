@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -197,8 +198,9 @@ func withoutTexts(told string) string {
 
 // compareWire carries out all cases and prints those that differ and are not documented, or with all set each.
 func compareWire(p pair, all bool) (differ bool, err error) {
-	for i := range wireCases {
-		c := &wireCases[i]
+	cases := slices.Concat(frameCases, methodCases)
+	for i := range cases {
+		c := &cases[i]
 		var told [2]string
 		for k := range p {
 			if told[k], err = c.talk(p[k].urls[0]); err != nil {

@@ -41,7 +41,7 @@ func declare(table []byte) []byte {
 	return method(1, 50, 10, uint16(0), "", byte(0b0100), table)
 }
 
-var wireCases = []wireCase{
+var frameCases = []wireCase{
 	{name: "silence for two heartbeats", tune: tuned{100, 131072, 1}, patience: 8 * time.Second},
 	{name: "a heartbeat", send: send(frame(frameHeartbeat, 0), qos)},
 	{name: "a heartbeat with a payload", documented: true, send: send(frame(frameHeartbeat, 0, 1, 2), qos)},

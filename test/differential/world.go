@@ -16,9 +16,6 @@ import (
 // runs numbers the runs of this process: names are not used twice.
 var runs atomic.Int64
 
-// syncQueue is declared to see that what has no answer has been taken.
-const syncQueue = "sync"
-
 // world is one broker during one run.
 type world struct {
 	mix    *mix
@@ -67,9 +64,6 @@ func open(b *broker, m *mix, prefix string) (*world, error) {
 		return w, err
 	}
 	if w.probe, err = w.ctl.Channel(); err != nil {
-		return w, err
-	}
-	if _, err = w.probe.QueueDeclare(syncQueue, true, false, false, false, nil); err != nil {
 		return w, err
 	}
 	return w, w.mend()
@@ -155,6 +149,7 @@ func (w *world) close() {
 	}
 	for n := range policyNames {
 		_ = policy(w, nil, &op{kind: clearPolicy, n: n}) // it may not be there
+		_ = policy(w, nil, &op{kind: clearOperator, n: n})
 	}
 	for x := range exchanges {
 		w.last(func(ch *amqp.Channel) { _ = ch.ExchangeDelete(w.exchangeName(x), false, false) })
@@ -170,7 +165,13 @@ func (w *world) last(f func(*amqp.Channel)) {
 	}
 }
 
-func (w *world) queueName(i int) string { return fmt.Sprint(w.prefix, "q", i) }
+// queueName is "" for the queue that was declared last on the channel.
+func (w *world) queueName(i int) string {
+	if i == lastQueue {
+		return ""
+	}
+	return fmt.Sprint(w.prefix, "q", i)
+}
 
 func (w *world) exchangeName(i int) string {
 	switch {
