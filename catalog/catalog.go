@@ -313,6 +313,7 @@ func (c *Catalog) startRaft() error {
 		return c.startFrozen(rc, store, cutting)
 	}
 	c.transport = c.cfg.Mesh.Raft(transport.CatalogGroup, 0)
+	c.transport.BeforeAppend(store.amend)
 	w := &wire{RaftTransport: c.transport, up: func(n NodeID) bool { return c.cfg.Mesh.Peer(n).Up }, stop: c.ctx.Done()}
 	if c.raft, err = raft.NewRaft(rc, fsm{c.machine}, c.logs, store, cutting, w); err != nil {
 		return errors.Join(fmt.Errorf("start the catalog's raft: %w", err), c.transport.Close())

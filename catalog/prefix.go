@@ -61,6 +61,8 @@ func (s *guardedStore) cutReplaced(logs raft.LogStore, index, term uint64) error
 	switch err := s.durable.GetLog(index, &l); {
 	case err == nil && l.Term == term:
 		return nil
+	case err == nil && last == index:
+		s.tail.Store(&replacedTail{index, term, l.Term})
 	case err != nil && !errors.Is(err, raft.ErrLogNotFound):
 		return s.mustRead("a log entry", err)
 	}
@@ -89,7 +91,23 @@ func (s *guardedStore) cutAtStart(dir string, hole uint64) error {
 	if err != nil || newest == nil {
 		return err
 	}
+	defer s.tail.Store(nil) // raft has not read the log yet
 	return s.cutReplaced(s, newest.Index, newest.Term)
+}
+
+// replacedTail is the last entry of a log where a snapshot that was installed ends, too, with an entry of another term. raft has read when it began, and noted
+// since, which entry is the log's last, and takes that and not the snapshot for what it ends with, if their indexes are equal: it would refuse what its leader has
+// for it behind the snapshot, and so be sent the snapshot again, without a pause, until there is a newer one.
+type replacedTail struct {
+	index, term uint64 // of the snapshot
+	known       uint64 // the term that raft goes by
+}
+
+// amend has raft find what an append follows, if that is the snapshot.
+func (s *guardedStore) amend(a *raft.AppendEntriesRequest) {
+	if t := s.tail.Load(); t != nil && a.PrevLogEntry == t.index && a.PrevLogTerm == t.term {
+		a.PrevLogTerm = t.known
+	}
 }
 
 // syncDir makes durable what a folder lists.
