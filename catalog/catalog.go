@@ -205,8 +205,8 @@ type Catalog struct {
 	reluctant atomic.Bool                   // this replica wants no leadership
 	leaves    atomic.Bool                   // because its node leaves the cluster
 
-	termMu    sync.Mutex // serialises the barrier of a term
-	termReady uint64     // the term whose first entry this leader has applied
+	oneTerm   latch  // held during the barrier of a term
+	termReady uint64 // the term whose first entry this leader has applied
 
 	levels levels
 
@@ -216,7 +216,7 @@ type Catalog struct {
 
 	// configuring is held by who decides about a change of the group's configuration and makes it. raft would check that nothing came in
 	// between, but does not tell the index that it wants for it (GetConfiguration answers 0, which is "any").
-	configuring sync.Mutex
+	configuring latch
 	deadMu      sync.Mutex
 	dead        map[NodeID]time.Time // named by NodeDead then, and not back since
 
@@ -250,6 +250,7 @@ func Open(cfg Config) (*Catalog, error) {
 	c := &Catalog{
 		cfg: cfg, log: cfg.Logger.With("group", "catalog"), bolt: bolt,
 		slots: make(chan struct{}, applying), wake: make(chan struct{}, 1),
+		oneTerm: newLatch(), configuring: newLatch(), levels: levels{latch: newLatch()},
 		dead: make(map[NodeID]time.Time), everyone: make(map[NodeID]progress), asking: make(map[NodeID]*asking),
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
