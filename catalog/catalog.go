@@ -96,6 +96,8 @@ type Config struct {
 	Dead func(NodeID) bool
 	// BeforeWrite is called before each write of log and votes, on the goroutine that writes: what it takes is as what the disk takes. Nil: nothing is called.
 	BeforeWrite func()
+	// Disk stands between this replica and its files, so that a simulation may break them. Nil: nothing does.
+	Disk Disk
 
 	// Stamp marks the node's folder, durably, as one that may hold what a level brought, so that no older program
 	// opens it. It is called before the cluster takes the level. Nil does nothing.
@@ -282,11 +284,11 @@ func Open(cfg Config) (*Catalog, error) {
 
 func (c *Catalog) startRaft() error {
 	logger := raftLogger(c.log)
-	snapshots, err := raft.NewFileSnapshotStoreWithLogger(c.cfg.Dir, snapshotsKept, logger)
+	bolt, snapshots, err := c.openDisk(logger)
 	if err != nil {
-		return fmt.Errorf("open the catalog's snapshots: %w", err)
+		return err
 	}
-	store := &guardedStore{durable: diskStore{c.bolt}, snapshots: snapshots, onFatal: c.cfg.OnFatal, writes: writes{before: c.cfg.BeforeWrite}}
+	store := &guardedStore{durable: diskStore{bolt}, snapshots: snapshots, onFatal: c.cfg.OnFatal, writes: writes{before: c.cfg.BeforeWrite}}
 	c.writes = &store.writes
 	hole, err := store.checkHistory(c.cfg.Dir)
 	if err != nil {
