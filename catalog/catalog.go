@@ -303,7 +303,7 @@ func (c *Catalog) startRaft() error {
 	if c.logs, err = raft.NewLogCache(logCacheEntries, store); err != nil {
 		return fmt.Errorf("cache the catalog's log: %w", err)
 	}
-	cutting := &cuttingSnapshots{snapshots, store, c.logs}
+	cutting := &cuttingSnapshots{snapshots, store, c.logs, filepath.Join(c.cfg.Dir, snapshotsDir)}
 	rc := raft.DefaultConfig()
 	rc.LocalID = raft.ServerID(c.cfg.Local)
 	rc.HeartbeatTimeout, rc.ElectionTimeout = c.cfg.HeartbeatTimeout, c.cfg.ElectionTimeout

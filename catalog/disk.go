@@ -3,6 +3,7 @@ package catalog
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"runtime"
 	"runtime/debug"
 
@@ -28,6 +29,9 @@ func (c *Catalog) openDisk(logger hclog.Logger) (durable, raft.SnapshotStore, er
 	folder, err := raft.NewFileSnapshotStoreWithLogger(c.cfg.Dir, snapshotsKept, logger)
 	if err != nil {
 		return nil, nil, fmt.Errorf("open the catalog's snapshots: %w", err)
+	}
+	if err := removeUnfinished(filepath.Join(c.cfg.Dir, snapshotsDir)); err != nil {
+		return nil, nil, fmt.Errorf("remove unfinished snapshots of the catalog: %w", err)
 	}
 	if d := c.cfg.Disk; d != nil {
 		return d.Log(c.bolt), d.Snapshots(folder), nil

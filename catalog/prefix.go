@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/hashicorp/raft"
 )
@@ -16,8 +17,9 @@ import (
 // cuttingSnapshots deletes what a snapshot has taken the place of, before raft goes on with it.
 type cuttingSnapshots struct {
 	raft.SnapshotStore
-	store *guardedStore
-	logs  raft.LogStore // the cache above the store
+	store  *guardedStore
+	logs   raft.LogStore // the cache above the store
+	folder string
 }
 
 // Create implements raft.SnapshotStore.
@@ -37,10 +39,39 @@ type cuttingSink struct {
 
 // Close implements raft.SnapshotSink. The snapshot is durable when the entries go.
 func (k *cuttingSink) Close() error {
-	if err := k.SnapshotSink.Close(); err != nil {
+	if err := k.remove(k.SnapshotSink.Close()); err != nil {
 		return err
 	}
 	return k.s.store.cutReplaced(k.s.logs, k.index, k.term)
+}
+
+// Cancel implements raft.SnapshotSink.
+func (k *cuttingSink) Cancel() error { return k.remove(k.SnapshotSink.Cancel()) }
+
+// remove removes a snapshot that could not be ended because of err, and returns that. raft leaves it there: on a disk that is full each attempt, twice a minute, would
+// keep what had become free.
+func (k *cuttingSink) remove(err error) error {
+	if err == nil {
+		return nil
+	}
+	return errors.Join(err, os.RemoveAll(filepath.Join(k.s.folder, k.ID()+unfinished)))
+}
+
+// unfinished ends the name of a snapshot that is being written.
+const unfinished = ".tmp"
+
+// removeUnfinished removes the snapshots at which former processes were when they ended.
+func removeUnfinished(folder string) error {
+	all, err := os.ReadDir(folder)
+	if err != nil {
+		return err
+	}
+	for _, f := range all {
+		if strings.HasSuffix(f.Name(), unfinished) {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(folder, f.Name())))
+		}
+	}
+	return err
 }
 
 // cutReplaced deletes the entries up to a snapshot's end from logs, which is this store or what is above it, unless the log leads to that end. It does to
