@@ -278,6 +278,11 @@ func (d *disk) fail(f fault) {
 
 // faults are those that are drawn from.
 var faults = []fault{
-	{syscall.EIO, atWrite, 0}, {syscall.ENOSPC, atWrite, 1}, {syscall.EIO, atWrite, 3}, {syscall.EIO, atSync, 0}, {syscall.ENOSPC, atSync, 1},
-	{syscall.ENOSPC, atSnapshot, 0}, {syscall.EIO, atSnapshot, 0},
+	{syscall.EIO, atWrite, 0},
+	{syscall.ENOSPC, atWrite, 1},
+	{syscall.EIO, atWrite, 3},
+	{syscall.EIO, atSync, 0},
+	{syscall.ENOSPC, atSync, 1},
+	{syscall.ENOSPC, atSnapshot, 0},
+	{syscall.EIO, atSnapshot, 0},
 }
