@@ -68,6 +68,7 @@ const (
 	atWrite    place = "a write to the log"
 	atSync     place = "a sync of the log"
 	atSnapshot place = "a snapshot"
+	atPublish  place = "what follows a snapshot"
 )
 
 var pageSize = int64(os.Getpagesize())
@@ -285,4 +286,5 @@ var faults = []fault{
 	{syscall.ENOSPC, atSync, 1},
 	{syscall.ENOSPC, atSnapshot, 0},
 	{syscall.EIO, atSnapshot, 0},
+	{syscall.EIO, atPublish, 0},
 }

@@ -220,6 +220,10 @@ func (x *nemesis) depose(n *node) error {
 		lame.crash(true)
 	}
 	x.heal()
+	if l := n.running(); l != nil && x.r.IntN(3) == 0 {
+		w.oracle.note("%s is to end behind its next snapshot", n.id)
+		l.disk.fail(fault{what: atPublish})
+	}
 	x.pass(2 * time.Second)
 	x.toward(lame, true, false)
 	if o := x.leader(); o != n && x.r.IntN(2) == 0 {

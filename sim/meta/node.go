@@ -251,7 +251,7 @@ func (n *node) bury() {
 	if l == nil {
 		return
 	}
-	killed := n.rnd.IntN(2) == 0
+	killed := n.rnd.IntN(2) == 0 && n.w.cfg.Lie != LieSync
 	n.dir = n.nextDir()
 	if err := l.disk.image(n.dir, killed, n.rnd); err != nil {
 		n.w.oracle.fail("the disk of %s: %v", n.id, err)

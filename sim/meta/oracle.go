@@ -79,12 +79,12 @@ type oracle struct {
 	mu       sync.Mutex // guards the rest
 	failures []string
 	trace    []string
-	written  map[[2]uint64]uint64 // by index and term: the sum of the entry
-	log      map[uint64]entry     // what is committed
-	digests  map[uint64]string    // of views, by their revisions
-	newest   uint64               // the newest revision that anybody has seen
-	ops      []*op                // by their numbers, from 1 on
-	reads    []read               // not checked yet
+	written  map[uint64][]entry // by index: one for each term
+	log      map[uint64]entry   // what is committed
+	digests  map[uint64]string  // of views, by their revisions
+	newest   uint64             // the newest revision that anybody has seen
+	ops      []*op              // by their numbers, from 1 on
+	reads    []read             // not checked yet
 	// What the log says so far, up to modelled.
 	modelled uint64
 	first    map[int]outcome
@@ -94,7 +94,7 @@ type oracle struct {
 
 func newOracle(live io.Writer) *oracle {
 	return &oracle{
-		began: time.Now(), live: live, written: make(map[[2]uint64]uint64), log: make(map[uint64]entry), digests: make(map[uint64]string),
+		began: time.Now(), live: live, written: make(map[uint64][]entry), log: make(map[uint64]entry), digests: make(map[uint64]string),
 		ops: make([]*op, 1), first: make(map[int]outcome), history: make(map[string][]change),
 	}
 }
@@ -170,11 +170,13 @@ func (o *oracle) stored(l *life, logs []*raft.Log, from, to uint64) {
 	}
 	for _, e := range logs {
 		now := entryOf(e)
-		at := [2]uint64{e.Index, e.Term}
-		if was, ok := o.written[at]; ok && was != now.sum {
+		i := slices.IndexFunc(o.written[e.Index], func(was entry) bool { return was.term == e.Term })
+		switch {
+		case i < 0:
+			o.written[e.Index] = append(o.written[e.Index], now)
+		case o.written[e.Index][i].sum != now.sum:
 			o.failed("%s stores an entry at %d of term %d, and another one has been there", l.id, e.Index, e.Term)
 		}
-		o.written[at] = now.sum
 		l.log[e.Index] = now
 	}
 }
@@ -303,6 +305,9 @@ func (o *oracle) model() {
 	for i := o.modelled + 1; i <= o.newest; i++ {
 		e, ok := o.log[i]
 		if !ok {
+			e, ok = o.unseen(i)
+		}
+		if !ok {
 			o.failed("nobody has shown entry %d, and %d was seen", i, o.newest)
 			return
 		}
@@ -320,6 +325,15 @@ func (o *oracle) model() {
 			o.history[p.key] = append(o.history[p.key], change{i, e.op})
 		}
 	}
+}
+
+// unseen is entry i, of which no view has told: it is no command, and went from the logs before the next one came.
+func (o *oracle) unseen(i uint64) (entry, bool) {
+	all := slices.DeleteFunc(slices.Clone(o.written[i]), func(e entry) bool { return e.kind == raft.LogCommand })
+	if len(all) == 0 {
+		return entry{}, false
+	}
+	return all[0], true
 }
 
 // valueAt is the operation that a key has its value from at a revision.

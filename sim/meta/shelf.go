@@ -115,12 +115,24 @@ func (k *sinkOnDisk) Close() error {
 		return err
 	}
 	k.d.lag()
-	k.d.mu.Lock()
-	defer k.d.mu.Unlock()
-	if !k.d.over {
-		k.d.shelf.synced()
+	if k.ends() {
+		k.d.die(errPublished)
 	}
 	return nil
+}
+
+// errPublished ends a process behind a snapshot, before it changes its log because of that.
+var errPublished = errors.New("a snapshot is there, and nothing more is written")
+
+// ends makes a snapshot that was published durable, and tells whether the process is to end.
+func (k *sinkOnDisk) ends() bool {
+	k.d.mu.Lock()
+	defer k.d.mu.Unlock()
+	if k.d.over {
+		return false
+	}
+	k.d.shelf.synced()
+	return k.d.broken != nil && k.d.broken.what == atPublish
 }
 
 func (k *sinkOnDisk) publish() error {
