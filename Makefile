@@ -214,6 +214,10 @@ test-sim: ## run simulated clusters for SIMSAMPLE of virtual time, with seeds fr
 sim-long: ## run simulated clusters (raft, store and transport in virtual time) with new seeds for SIMTIME
 	$(GO) test -tags invariants ./sim/deep -run '^(TestSeeds|TestSleepers)$$' -v -timeout 0 -deep.first="$$(date +%s)" -deep.load=3m -deep.time=$(SIMTIME) -deep.overlap=2s $(SIMFLAGS)
 
+.PHONY: sim-catalog
+sim-catalog: ## run simulated catalogs (their Raft group on raft-boltdb, in virtual time) with new seeds for SIMTIME
+	$(GO) test -tags invariants ./sim/meta -run '^TestSeeds$$' -v -timeout 0 -meta.first="$$(date +%s)" -meta.load=2m -meta.time=$(SIMTIME) $(SIMFLAGS)
+
 .PHONY: scale
 scale: ## print the tables of docs/scaling.md: 5 to 100 nodes and up to a million queues, by the model of sim/scale
 	$(GO) test ./sim/scale -count=1 -run '^TestTables$$' -v -timeout 30m -scale.full

@@ -96,6 +96,8 @@ type Config struct {
 	Dead func(NodeID) bool
 	// BeforeWrite is called before each write of log and votes, on the goroutine that writes: what it takes is as what the disk takes. Nil: nothing is called.
 	BeforeWrite func()
+	// Disk stands between this replica and its files, so that a simulation may break them. Nil: nothing does.
+	Disk Disk
 
 	// Stamp marks the node's folder, durably, as one that may hold what a level brought, so that no older program
 	// opens it. It is called before the cluster takes the level. Nil does nothing.
@@ -205,8 +207,8 @@ type Catalog struct {
 	reluctant atomic.Bool                   // this replica wants no leadership
 	leaves    atomic.Bool                   // because its node leaves the cluster
 
-	termMu    sync.Mutex // serialises the barrier of a term
-	termReady uint64     // the term whose first entry this leader has applied
+	oneTerm   latch  // held during the barrier of a term
+	termReady uint64 // the term whose first entry this leader has applied
 
 	levels levels
 
@@ -216,7 +218,7 @@ type Catalog struct {
 
 	// configuring is held by who decides about a change of the group's configuration and makes it. raft would check that nothing came in
 	// between, but does not tell the index that it wants for it (GetConfiguration answers 0, which is "any").
-	configuring sync.Mutex
+	configuring latch
 	deadMu      sync.Mutex
 	dead        map[NodeID]time.Time // named by NodeDead then, and not back since
 
@@ -250,6 +252,7 @@ func Open(cfg Config) (*Catalog, error) {
 	c := &Catalog{
 		cfg: cfg, log: cfg.Logger.With("group", "catalog"), bolt: bolt,
 		slots: make(chan struct{}, applying), wake: make(chan struct{}, 1),
+		oneTerm: newLatch(), configuring: newLatch(), levels: levels{latch: newLatch()},
 		dead: make(map[NodeID]time.Time), everyone: make(map[NodeID]progress), asking: make(map[NodeID]*asking),
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
@@ -281,11 +284,11 @@ func Open(cfg Config) (*Catalog, error) {
 
 func (c *Catalog) startRaft() error {
 	logger := raftLogger(c.log)
-	snapshots, err := raft.NewFileSnapshotStoreWithLogger(c.cfg.Dir, snapshotsKept, logger)
+	bolt, snapshots, err := c.openDisk(logger)
 	if err != nil {
-		return fmt.Errorf("open the catalog's snapshots: %w", err)
+		return err
 	}
-	store := &guardedStore{durable: diskStore{c.bolt}, snapshots: snapshots, onFatal: c.cfg.OnFatal, writes: writes{before: c.cfg.BeforeWrite}}
+	store := &guardedStore{durable: diskStore{bolt}, snapshots: snapshots, onFatal: c.cfg.OnFatal, writes: writes{before: c.cfg.BeforeWrite}}
 	c.writes = &store.writes
 	hole, err := store.checkHistory(c.cfg.Dir)
 	if err != nil {
@@ -300,7 +303,7 @@ func (c *Catalog) startRaft() error {
 	if c.logs, err = raft.NewLogCache(logCacheEntries, store); err != nil {
 		return fmt.Errorf("cache the catalog's log: %w", err)
 	}
-	cutting := &cuttingSnapshots{snapshots, store, c.logs}
+	cutting := &cuttingSnapshots{snapshots, store, c.logs, filepath.Join(c.cfg.Dir, snapshotsDir)}
 	rc := raft.DefaultConfig()
 	rc.LocalID = raft.ServerID(c.cfg.Local)
 	rc.HeartbeatTimeout, rc.ElectionTimeout = c.cfg.HeartbeatTimeout, c.cfg.ElectionTimeout
@@ -313,6 +316,7 @@ func (c *Catalog) startRaft() error {
 		return c.startFrozen(rc, store, cutting)
 	}
 	c.transport = c.cfg.Mesh.Raft(transport.CatalogGroup, 0)
+	c.transport.BeforeAppend(store.amend)
 	w := &wire{RaftTransport: c.transport, up: func(n NodeID) bool { return c.cfg.Mesh.Peer(n).Up }, stop: c.ctx.Done()}
 	if c.raft, err = raft.NewRaft(rc, fsm{c.machine}, c.logs, store, cutting, w); err != nil {
 		return errors.Join(fmt.Errorf("start the catalog's raft: %w", err), c.transport.Close())

@@ -3,12 +3,41 @@ package catalog
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"runtime"
 	"runtime/debug"
 
+	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
+	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 	bbolterrors "go.etcd.io/bbolt/errors"
 )
+
+// Disk stands between a replica and its files: simulations write and read through it.
+type Disk interface {
+	// Log stands over the file of log and votes, which is open.
+	Log(file *raftboltdb.BoltStore) interface {
+		raft.LogStore
+		raft.StableStore
+	}
+	// Snapshots stands over the folder of snapshots.
+	Snapshots(folder raft.SnapshotStore) raft.SnapshotStore
+}
+
+// openDisk opens the folder of snapshots and puts Config.Disk over it and the file of the log.
+func (c *Catalog) openDisk(logger hclog.Logger) (durable, raft.SnapshotStore, error) {
+	folder, err := raft.NewFileSnapshotStoreWithLogger(c.cfg.Dir, snapshotsKept, logger)
+	if err != nil {
+		return nil, nil, fmt.Errorf("open the catalog's snapshots: %w", err)
+	}
+	if err := removeUnfinished(filepath.Join(c.cfg.Dir, snapshotsDir)); err != nil {
+		return nil, nil, fmt.Errorf("remove unfinished snapshots of the catalog: %w", err)
+	}
+	if d := c.cfg.Disk; d != nil {
+		return d.Log(c.bolt), d.Snapshots(folder), nil
+	}
+	return c.bolt, folder, nil
+}
 
 // diskStore is a store whose file may be damaged, cut or unreadable while it is used. bbolt reads the file as memory: what the disk does not give back
 // is a fault, and what is no page of its own a panic, on the goroutine that asks. Here both are errors.

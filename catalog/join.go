@@ -112,8 +112,10 @@ func (c *Catalog) admit(ctx context.Context, id NodeID) error {
 	if c.View().Forgotten(id) {
 		return &transport.RemoteError{Code: codeForgotten, Text: fmt.Sprintf("storage %s was forgotten: a node comes back with an empty data folder only", id)}
 	}
-	c.configuring.Lock()
-	defer c.configuring.Unlock()
+	if err := c.configuring.lock(ctx); err != nil {
+		return err
+	}
+	defer c.configuring.unlock()
 	future := c.raft.GetConfiguration()
 	if err := future.Error(); err != nil {
 		return fmt.Errorf("read the configuration: %w", err)
@@ -126,8 +128,10 @@ func (c *Catalog) admit(ctx context.Context, id NodeID) error {
 	if err := c.nameFree(id); err != nil {
 		return err
 	}
-	c.levels.mu.Lock()
-	defer c.levels.mu.Unlock()
+	if err := c.levels.lock(ctx); err != nil {
+		return err
+	}
+	defer c.levels.unlock()
 	if err := c.stampJoining(ctx, id); err != nil {
 		return err
 	}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -67,10 +66,10 @@ func gate(cmd Command, at int) error {
 	return nil
 }
 
-// levels is what the leader does about the cluster's level. The mutex is held while nodes stamp their folders and while one is admitted,
+// levels is what the leader does about the cluster's level. The latch is held while nodes stamp their folders and while one is admitted,
 // so that nobody gets in between.
 type levels struct {
-	mu sync.Mutex
+	latch
 	// fresh: the cluster was founded in this process's life, and no older program has been seen.
 	fresh bool
 	// since is from when on all nodes have known the next level; zero: they do not.
@@ -86,8 +85,10 @@ func (c *Catalog) tendLevel(ctx context.Context) error {
 		return nil
 	}
 	l := &c.levels
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	if err := l.lock(ctx); err != nil {
+		return err
+	}
+	defer l.unlock()
 	servers, err := c.everyServer()
 	if err != nil {
 		return err
@@ -144,7 +145,7 @@ func (c *Catalog) shortOf(servers []NodeID, n int) (why []string) {
 	return why
 }
 
-// activate has all nodes stamp their folders and then takes the cluster to level n, as the leader, with levels.mu held.
+// activate has all nodes stamp their folders and then takes the cluster to level n, as the leader, with levels held.
 func (c *Catalog) activate(ctx context.Context, n int) error {
 	term := c.raft.CurrentTerm()
 	servers, err := c.everyServer()
@@ -199,7 +200,7 @@ func (c *Catalog) stampAt(ctx context.Context, id NodeID, n int) error {
 	return nil
 }
 
-// stampJoining lets nobody in whose folder an older program could open. levels.mu is held.
+// stampJoining lets nobody in whose folder an older program could open. levels is held.
 func (c *Catalog) stampJoining(ctx context.Context, id NodeID) error {
 	need := max(c.View().Level(), c.levels.stamped)
 	if need == level.First {
@@ -236,8 +237,10 @@ func (c *Catalog) raiseHere(ctx context.Context, n int) (refusal string, err err
 	if err := c.readyForTerm(ctx); err != nil {
 		return "", err
 	}
-	c.levels.mu.Lock()
-	defer c.levels.mu.Unlock()
+	if err := c.levels.lock(ctx); err != nil {
+		return "", err
+	}
+	defer c.levels.unlock()
 	for next := c.View().Level() + 1; next <= n; next++ {
 		err := c.activate(ctx, next)
 		if e, ok := errors.AsType[*amqp.Error](err); ok {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/hashicorp/raft"
 )
@@ -16,8 +17,9 @@ import (
 // cuttingSnapshots deletes what a snapshot has taken the place of, before raft goes on with it.
 type cuttingSnapshots struct {
 	raft.SnapshotStore
-	store *guardedStore
-	logs  raft.LogStore // the cache above the store
+	store  *guardedStore
+	logs   raft.LogStore // the cache above the store
+	folder string
 }
 
 // Create implements raft.SnapshotStore.
@@ -37,10 +39,39 @@ type cuttingSink struct {
 
 // Close implements raft.SnapshotSink. The snapshot is durable when the entries go.
 func (k *cuttingSink) Close() error {
-	if err := k.SnapshotSink.Close(); err != nil {
+	if err := k.remove(k.SnapshotSink.Close()); err != nil {
 		return err
 	}
 	return k.s.store.cutReplaced(k.s.logs, k.index, k.term)
+}
+
+// Cancel implements raft.SnapshotSink.
+func (k *cuttingSink) Cancel() error { return k.remove(k.SnapshotSink.Cancel()) }
+
+// remove removes a snapshot that could not be ended because of err, and returns that. raft leaves it there: on a disk that is full each attempt, twice a minute, would
+// keep what had become free.
+func (k *cuttingSink) remove(err error) error {
+	if err == nil {
+		return nil
+	}
+	return errors.Join(err, os.RemoveAll(filepath.Join(k.s.folder, k.ID()+unfinished)))
+}
+
+// unfinished ends the name of a snapshot that is being written.
+const unfinished = ".tmp"
+
+// removeUnfinished removes the snapshots at which former processes were when they ended.
+func removeUnfinished(folder string) error {
+	all, err := os.ReadDir(folder)
+	if err != nil {
+		return err
+	}
+	for _, f := range all {
+		if strings.HasSuffix(f.Name(), unfinished) {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(folder, f.Name())))
+		}
+	}
+	return err
 }
 
 // cutReplaced deletes the entries up to a snapshot's end from logs, which is this store or what is above it, unless the log leads to that end. It does to
@@ -61,6 +92,8 @@ func (s *guardedStore) cutReplaced(logs raft.LogStore, index, term uint64) error
 	switch err := s.durable.GetLog(index, &l); {
 	case err == nil && l.Term == term:
 		return nil
+	case err == nil && last == index:
+		s.tail.Store(&replacedTail{index, term, l.Term})
 	case err != nil && !errors.Is(err, raft.ErrLogNotFound):
 		return s.mustRead("a log entry", err)
 	}
@@ -89,7 +122,23 @@ func (s *guardedStore) cutAtStart(dir string, hole uint64) error {
 	if err != nil || newest == nil {
 		return err
 	}
+	defer s.tail.Store(nil) // raft has not read the log yet
 	return s.cutReplaced(s, newest.Index, newest.Term)
+}
+
+// replacedTail is the last entry of a log where a snapshot that was installed ends, too, with an entry of another term. raft has read when it began, and noted
+// since, which entry is the log's last, and takes that and not the snapshot for what it ends with, if their indexes are equal: it would refuse what its leader has
+// for it behind the snapshot, and so be sent the snapshot again, without a pause, until there is a newer one.
+type replacedTail struct {
+	index, term uint64 // of the snapshot
+	known       uint64 // the term that raft goes by
+}
+
+// amend has raft find what an append follows, if that is the snapshot.
+func (s *guardedStore) amend(a *raft.AppendEntriesRequest) {
+	if t := s.tail.Load(); t != nil && a.PrevLogEntry == t.index && a.PrevLogTerm == t.term {
+		a.PrevLogTerm = t.known
+	}
 }
 
 // syncDir makes durable what a folder lists.

@@ -3,6 +3,7 @@ package catalog_test
 import (
 	"errors"
 	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 
@@ -105,6 +106,32 @@ func TestSnapshotTakesThePlaceOfTheLog(t *testing.T) {
 	if _, err := catalog.Inspect(back.dir); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestTailThatEndsWhereASnapshotDoes: raft keeps in memory which entry its log ends with, and goes by that although a snapshot that ends at the same place
+// has replaced it. It refused what follows the snapshot, and was sent the snapshot again, without a pause.
+func TestTailThatEndsWhereASnapshotDoes(t *testing.T) {
+	t.Parallel()
+	c := newNodes(t, 3)
+	c.ready()
+	away := c.follower()
+	away.stop(t)
+	delete(c.all, away.id)
+	beganAnew(t, c, deadTerm)
+	c.declareAndCompact(t, 160)
+	end, err := strconv.ParseUint(c.leader().catalog.Stats()["last_snapshot_index"], 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tail []*raft.Log
+	for i := lastIndex(t, away.dir) + 1; i <= end; i++ {
+		tail = append(tail, &raft.Log{Index: i, Term: deadTerm, Type: raft.LogNoop, AppendedAt: time.Now()})
+	}
+	writeTail(t, away.dir, deadTerm, tail)
+	back := c.start(away.id, away.dir, true)
+	until(t, "the node has the snapshot", func() bool { return back.catalog.View().QueueCount() == 160 })
+	propose(t, c.leader(), replicated("late", c.ids...))
+	until(t, "the node has what followed the snapshot", func() bool { return back.catalog.View().Queue("/", "late") != nil })
 }
 
 // TestTailAboveASnapshotThatCameLater: as TestTailOfADeadLeaderAboveASnapshot, of a replica that had a log before it was sent the snapshot.

@@ -160,8 +160,10 @@ const verifyPause = time.Millisecond
 // readyForTerm makes sure that the leader has committed an entry of its own term: before, its
 // commit index may be behind what its predecessor has answered.
 func (c *Catalog) readyForTerm(ctx context.Context) error {
-	c.termMu.Lock()
-	defer c.termMu.Unlock()
+	if err := c.oneTerm.lock(ctx); err != nil {
+		return err
+	}
+	defer c.oneTerm.unlock()
 	term := c.raft.CurrentTerm()
 	if c.termReady == term {
 		return nil

@@ -349,8 +349,10 @@ func (c *Catalog) lead() error {
 // tend makes one change of the configuration if one is due: a storage that was replaced goes
 // once its successor has caught up; see also tendVoters.
 func (c *Catalog) tend(ctx context.Context) error {
-	c.configuring.Lock()
-	defer c.configuring.Unlock()
+	if err := c.configuring.lock(ctx); err != nil {
+		return err
+	}
+	defer c.configuring.unlock()
 	future := c.raft.GetConfiguration()
 	if err := future.Error(); err != nil {
 		return fmt.Errorf("read the configuration: %w", err)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 
 	"github.com/hashicorp/raft"
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
@@ -52,6 +53,7 @@ type guardedStore struct {
 	snapshots raft.SnapshotStore // nil: there are none
 	onFatal   func(error)        // Config.OnFatal
 	writes    writes
+	tail      atomic.Pointer[replacedTail]
 
 	mu sync.Mutex
 	// staged is the term of a vote whose candidate was not written yet.
@@ -90,6 +92,7 @@ func (s *guardedStore) StoreLog(l *raft.Log) error { return s.StoreLogs([]*raft.
 func (s *guardedStore) StoreLogs(l []*raft.Log) error {
 	l = withSums(l)
 	s.mustWrite("log entries", func() error { return s.durable.StoreLogs(l) })
+	s.tail.Store(nil) // raft's last entry is another one now
 	return nil
 }
 

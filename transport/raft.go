@@ -38,6 +38,7 @@ type RaftTransport struct {
 	apart        atomic.Pointer[Checksum]
 	arrived      []*inboundRPC // appends that Raft has not answered, whose data is apart; guarded by mu
 	durable      atomic.Pointer[Durable]
+	before       atomic.Pointer[func(*raft.AppendEntriesRequest)]
 
 	done chan struct{} // closed at Close
 }
@@ -164,6 +165,9 @@ func (rt *RaftTransport) failedAppend(to NodeID, req *raft.AppendEntriesRequest)
 // again once raft has answered it. The library itself keeps entries in its LogCache and its InmemStore.
 func (rt *RaftTransport) CopiesEntries() { rt.copies.Store(true) }
 
+// BeforeAppend has f called with each append that comes for this replica, before raft gets it. f may change it, and must not wait.
+func (rt *RaftTransport) BeforeAppend(f func(*raft.AppendEntriesRequest)) { rt.before.Store(&f) }
+
 // InjectTimeoutNow makes the local replica start an election at once, without
 // pre-vote, as if a leader had handed over to it. It fails with ErrBusy when the
 // replica does not drain its inbox.
@@ -212,6 +216,11 @@ func (rt *RaftTransport) enqueue(r *inboundRPC) error {
 		return ErrBusy
 	}
 	rt.follow(r)
+	if a, ok := r.cmd.(*raft.AppendEntriesRequest); ok {
+		if f := rt.before.Load(); f != nil {
+			(*f)(a)
+		}
+	}
 	rt.putData(r)
 	select {
 	case rt.consumer <- raft.RPC{Command: r.cmd, RespChan: r.resp}:

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/warrenmq/warren/sim/links"
 	"github.com/warrenmq/warren/store/crashfs"
 )
 
@@ -54,12 +55,12 @@ func (x *nemesis) strike() error {
 		x.cut(n)
 	case 8, 9:
 		w.oracle.note("links are healed")
-		w.net.change(func(l map[link]linkState) { clear(l) })
+		w.net.Change(func(l map[links.Link]links.State) { clear(l) })
 	case 10:
 		d := time.Duration(x.r.IntN(400)+1) * time.Millisecond
 		o := x.anyone()
 		w.oracle.note("link %s to %s adds up to %v", n.id, o.id, d)
-		w.net.change(func(l map[link]linkState) { l[link{n.id, o.id}] = linkState{slow: d} })
+		w.net.Change(func(l map[links.Link]links.State) { l[links.Link{From: n.id, To: o.id}] = links.State{Slow: d} })
 	case 11, 12:
 		d := time.Duration(x.r.IntN(8)) * 60 * time.Millisecond
 		if x.r.IntN(6) == 0 {
@@ -93,14 +94,14 @@ func (x *nemesis) cut(n *node) {
 	w, o, kind := x.w, x.anyone(), x.r.IntN(3)
 	w.oracle.note("cut: %s", []string{"all of " + string(n.id), string(n.id) + " and " + string(o.id), string(n.id) + " to " + string(o.id)}[kind])
 	w.report.cuts.Add(1)
-	w.net.change(func(l map[link]linkState) {
+	w.net.Change(func(l map[links.Link]links.State) {
 		for _, id := range w.ids {
 			if id == n.id || kind != 0 && id != o.id {
 				continue
 			}
-			l[link{n.id, id}] = linkState{cut: true}
+			l[links.Link{From: n.id, To: id}] = links.State{Cut: true}
 			if kind != 2 {
-				l[link{id, n.id}] = linkState{cut: true}
+				l[links.Link{From: id, To: n.id}] = links.State{Cut: true}
 			}
 		}
 	})

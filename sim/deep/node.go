@@ -137,14 +137,14 @@ func (l *life) connect(log *slog.Logger) error {
 	w := l.w
 	var err error
 	l.mesh, err = transport.New(transport.Config{
-		Local: l.id, Listener: w.net.listen(l.id), Logger: log, ClusterID: func() string { return "deep" },
+		Local: l.id, Listener: w.net.Listen(l.id), Logger: log, ClusterID: func() string { return "deep" },
 		Resolve: func(o transport.NodeID) (string, bool) { return string(o), true },
 		Healthy: func() bool { return l.st.SyncOutstanding() < stuckSync }, // as in cmd/node
 		Dial: func(ctx context.Context, addr string) (net.Conn, error) {
 			if l.dead.Load() {
 				return nil, net.ErrClosed
 			}
-			return w.net.dial(ctx, l.id, transport.NodeID(addr))
+			return w.net.Dial(ctx, l.id, transport.NodeID(addr))
 		},
 	})
 	if err != nil {
@@ -228,7 +228,7 @@ func (l *life) die(silent bool) {
 	if !first {
 		return
 	}
-	l.w.net.crash(l.id, silent)
+	l.w.net.Crash(l.id, silent)
 }
 
 // LieTail takes as many operations of the disk, but not the first, which make the store.

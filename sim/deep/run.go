@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/warrenmq/warren/sim/links"
 	"github.com/warrenmq/warren/store/crashfs"
 	"github.com/warrenmq/warren/transport"
 )
@@ -126,7 +127,7 @@ type world struct {
 	cfg    Config
 	log    *slog.Logger
 	words  lastWords
-	net    *network
+	net    *links.Network
 	oracle *oracle
 	ids    []transport.NodeID // replaced, not changed, by the goroutine of Run
 	nodes  map[transport.NodeID]*node
@@ -169,7 +170,7 @@ func newWorld(cfg Config) *world {
 		cfg.Groups = 4
 	}
 	w := &world{
-		cfg: cfg, log: cfg.Logger, net: newNetwork(cfg.Seed), oracle: newOracle(cfg.Trace),
+		cfg: cfg, log: cfg.Logger, net: links.New(cfg.Seed), oracle: newOracle(cfg.Trace),
 		nodes: make(map[transport.NodeID]*node), place: make(map[transport.GroupID][]transport.NodeID),
 		r: rand.New(rand.NewPCG(cfg.Seed, 1)), paces: rand.New(rand.NewPCG(cfg.Seed, 6)),
 	}
@@ -304,7 +305,7 @@ func (w *world) healDisks() {
 // settle heals everything and checks that every group works in time and all its replicas become equal.
 func (w *world) settle() error {
 	w.oracle.note("everything is healed")
-	w.net.change(func(l map[link]linkState) { clear(l) })
+	w.net.Change(func(l map[links.Link]links.State) { clear(l) })
 	w.healDisks()
 	// A sync that has failed at this instant has yet to end its node.
 	time.Sleep(time.Millisecond)

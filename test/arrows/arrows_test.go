@@ -93,6 +93,8 @@ var allowed = map[string][]string{
 	"deploy/k8s/test/rig":         {},
 	"sim":                         nil,
 	"sim/deep":                    nil,
+	"sim/links":                   {"transport"},
+	"sim/meta":                    nil,
 	"sim/scale":                   nil,
 	// The harness has arrows of its own: what judges a history knows nothing but histories.
 	"jepsen":          {"jepsen/checker", "jepsen/client", "jepsen/db", "jepsen/history", "jepsen/nemesis", "jepsen/network", "jepsen/report", "jepsen/workload"},

@@ -1,4 +1,6 @@
-package deep
+// Package links carries the connections of simulated nodes in memory, over links that are cut, slow or one-way, and ends those of a node that crashes, with
+// a word to its peers or without. Time is that of the testing/synctest bubble in which it runs.
+package links
 
 import (
 	"context"
@@ -13,37 +15,38 @@ import (
 	"github.com/warrenmq/warren/transport"
 )
 
-// link is one direction between two nodes.
-type link struct{ from, to transport.NodeID }
+// Link is one direction between two nodes.
+type Link struct{ From, To transport.NodeID }
 
-// linkState is what is wrong with a link. The zero value is a quick local network.
-type linkState struct {
-	cut  bool          // bytes wait, as TCP repeats them, until it is healed
-	slow time.Duration // most that is added to the latency
+// State is what is wrong with a link. The zero value is a quick local network.
+type State struct {
+	Cut  bool          // bytes wait, as TCP repeats them, until it is healed
+	Slow time.Duration // most that is added to the latency
 }
 
-// network carries connections between nodes by their names.
-type network struct {
+// Network carries connections between nodes by their names.
+type Network struct {
 	mu        sync.Mutex // guards the rest; pipe.mu may be held
 	rnd       *rand.Rand
 	listeners map[transport.NodeID]*listener
-	links     map[link]linkState
+	links     map[Link]State
 	conns     map[*conn]bool
 	silent    map[transport.NodeID]bool    // nodes that went without a word
 	ghosts    map[transport.NodeID][]*conn // the other ends of their connections
 	healed    chan struct{}                // closed and replaced when links change
 }
 
-func newNetwork(seed uint64) *network {
-	return &network{
+// New makes a network without nodes, whose latencies are drawn by a seed.
+func New(seed uint64) *Network {
+	return &Network{
 		rnd: rand.New(rand.NewPCG(seed, 2)), listeners: make(map[transport.NodeID]*listener),
-		links: make(map[link]linkState), conns: make(map[*conn]bool),
+		links: make(map[Link]State), conns: make(map[*conn]bool),
 		silent: make(map[transport.NodeID]bool), ghosts: make(map[transport.NodeID][]*conn), healed: make(chan struct{}),
 	}
 }
 
-// change alters links and wakes everybody who waits for one.
-func (n *network) change(fn func(map[link]linkState)) {
+// Change alters links and wakes everybody who waits for one.
+func (n *Network) Change(fn func(map[Link]State)) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	fn(n.links)
@@ -52,33 +55,33 @@ func (n *network) change(fn func(map[link]linkState)) {
 }
 
 // state returns what is wrong with a link and a channel that tells of a change.
-func (n *network) state(l link) (linkState, <-chan struct{}) {
+func (n *Network) state(l Link) (State, <-chan struct{}) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.links[l], n.healed
 }
 
 // latency draws the time a piece takes on a link.
-func (n *network) latency(l link) time.Duration {
+func (n *Network) latency(l Link) time.Duration {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	d := 50*time.Microsecond + time.Duration(n.rnd.Int64N(int64(300*time.Microsecond)))
-	if s := n.links[l].slow; s > 0 {
+	if s := n.links[l].Slow; s > 0 {
 		d += time.Duration(n.rnd.Int64N(int64(s)))
 	}
 	return d
 }
 
 type listener struct {
-	n      *network
+	n      *Network
 	id     transport.NodeID
 	accept chan net.Conn
 	done   chan struct{}
 	once   sync.Once
 }
 
-// listen makes a node reachable. Ends that its former life left behind learn that it is gone.
-func (n *network) listen(id transport.NodeID) net.Listener {
+// Listen makes a node reachable. Ends that its former life left behind learn that it is gone.
+func (n *Network) Listen(id transport.NodeID) net.Listener {
 	l := &listener{n: n, id: id, accept: make(chan net.Conn), done: make(chan struct{})}
 	n.mu.Lock()
 	n.listeners[id] = l
@@ -112,15 +115,15 @@ type address string
 func (address) Network() string  { return "memory" }
 func (a address) String() string { return string(a) }
 
-// dial connects two nodes. A node without a listener refuses; over a cut link the dial waits.
-func (n *network) dial(ctx context.Context, from, to transport.NodeID) (net.Conn, error) {
+// Dial connects two nodes. A node without a listener refuses; over a cut link the dial waits.
+func (n *Network) Dial(ctx context.Context, from, to transport.NodeID) (net.Conn, error) {
 	for {
-		there, changed := n.state(link{from, to})
-		back, _ := n.state(link{to, from})
+		there, changed := n.state(Link{from, to})
+		back, _ := n.state(Link{to, from})
 		n.mu.Lock()
 		silent := n.silent[to]
 		n.mu.Unlock()
-		if !there.cut && !back.cut && !silent {
+		if !there.Cut && !back.Cut && !silent {
 			break
 		}
 		select {
@@ -129,14 +132,14 @@ func (n *network) dial(ctx context.Context, from, to transport.NodeID) (net.Conn
 			return nil, ctx.Err()
 		}
 	}
-	time.Sleep(n.latency(link{from, to}) + n.latency(link{to, from}))
+	time.Sleep(n.latency(Link{from, to}) + n.latency(Link{to, from}))
 	n.mu.Lock()
 	l := n.listeners[to]
 	n.mu.Unlock()
 	if l == nil {
 		return nil, &net.OpError{Op: "dial", Net: "memory", Err: syscall.ECONNREFUSED}
 	}
-	there, back := newPipe(n, link{from, to}), newPipe(n, link{to, from})
+	there, back := newPipe(n, Link{from, to}), newPipe(n, Link{to, from})
 	a := &conn{n: n, local: from, remote: to, in: back, out: there, closed: make(chan struct{})}
 	b := &conn{n: n, local: to, remote: from, in: there, out: back, closed: make(chan struct{})}
 	a.peer, b.peer = b, a
@@ -153,8 +156,8 @@ func (n *network) dial(ctx context.Context, from, to transport.NodeID) (net.Conn
 	}
 }
 
-// crash takes a node off the network at once. Its peers are told by resets, or, if silent, by nothing until it returns.
-func (n *network) crash(id transport.NodeID, silent bool) {
+// Crash takes a node off the network at once. Its peers are told by resets, or, if silent, by nothing until it returns.
+func (n *Network) Crash(id transport.NodeID, silent bool) {
 	n.mu.Lock()
 	l := n.listeners[id]
 	delete(n.listeners, id)
@@ -195,8 +198,8 @@ type piece struct {
 
 // pipe is one direction of a connection.
 type pipe struct {
-	n *network
-	l link
+	n *Network
+	l Link
 
 	mu       sync.Mutex // guards the rest
 	pieces   []piece
@@ -209,7 +212,7 @@ type pipe struct {
 	writable chan struct{}
 }
 
-func newPipe(n *network, l link) *pipe {
+func newPipe(n *Network, l Link) *pipe {
 	return &pipe{n: n, l: l, readable: make(chan struct{}, 1), writable: make(chan struct{}, 1)}
 }
 
@@ -291,7 +294,7 @@ func (p *pipe) put(b []byte, latency time.Duration) (bool, error) {
 
 // conn is one end of a connection.
 type conn struct {
-	n             *network
+	n             *Network
 	local, remote transport.NodeID
 	peer          *conn
 	in, out       *pipe
@@ -332,7 +335,7 @@ func (c *conn) Read(b []byte) (int, error) {
 		default:
 		}
 		s, changed := c.n.state(c.in.l)
-		n, wait, err := c.in.take(b, s.cut)
+		n, wait, err := c.in.take(b, s.Cut)
 		if n > 0 || err != nil {
 			return n, err
 		}
