@@ -38,6 +38,9 @@ func (p *publishService) Publish(ctx context.Context, req *warrenv1.PublishReque
 	if err := p.s.holdUp(ctx, p.s.ends()); err != nil { // again: reading it takes time
 		return nil, err
 	}
+	began := time.Now()
+	ctx, release := p.s.heldUp(ctx, func() time.Time { return began })
+	defer release()
 	routed, refused, handle := true, false, []byte(nil)
 	if req.GetCancellable() {
 		handle, refused, err = p.s.broker.PublishCancellable(ctx, callerOf(ctx).user, vhostOf(req.GetVhost()), m)
@@ -46,7 +49,7 @@ func (p *publishService) Publish(ctx context.Context, req *warrenv1.PublishReque
 	}
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return nil, ctx.Err()
+		return nil, context.Cause(ctx)
 	case err != nil:
 		return nil, err
 	case refused:
@@ -111,6 +114,7 @@ type publishStream struct {
 	answered uint64    // of which the result has been sent
 	failures int       // results with an error that have not been sent
 	sending  time.Time // when the response was begun that is being sent; zero: none is
+	passing  time.Time // since when the broker is to take a message of a request that has room; zero: it is not
 	failed   error     // what the receiver ended with; nil at the client's end
 }
 
@@ -197,6 +201,8 @@ func (x *publishStream) receive(req *warrenv1.PublishStreamRequest) {
 // publish passes the messages of a request on. An alarm for memory does not keep a request that was read: it takes memory until then, and those of
 // many streams could take as much as keeps the alarm up.
 func (x *publishStream) publish(req *warrenv1.PublishStreamRequest) error {
+	ctx, release := x.s.heldUp(x.ctx, x.passingSince)
+	defer release()
 	for _, p := range req.GetPublications() {
 		if !x.s.alarm.Load().memory {
 			if err := x.s.holdUp(x.ctx, nil); err != nil {
@@ -206,7 +212,7 @@ func (x *publishStream) publish(req *warrenv1.PublishStreamRequest) error {
 		if err := x.waitRoom(1); err != nil {
 			return err
 		}
-		if err := x.publishOne(p); err != nil {
+		if err := x.publishOne(ctx, p); err != nil {
 			return err
 		}
 	}
@@ -216,21 +222,30 @@ func (x *publishStream) publish(req *warrenv1.PublishStreamRequest) error {
 	})
 }
 
-func (x *publishStream) publishOne(p *warrenv1.Publication) error {
+// publishOne passes a message on. ctx is that of the stream, or ends before it if the request keeps room from others for too long: the stream ends then.
+func (x *publishStream) publishOne(ctx context.Context, p *warrenv1.Publication) error {
 	x.read++
 	r := result{number: x.read}
 	m, err := x.s.publicationOf(p)
 	routed := false
 	if err == nil {
 		m.Tag = x.read
+		if ctx != x.ctx {
+			x.passes(time.Now())
+			defer x.passes(time.Time{})
+		}
 		err = x.use(func(ch *broker.Channel) (err error) {
-			routed, err = ch.Publish(x.ctx, &m)
+			routed, err = ch.Publish(ctx, &m)
 			return err
 		})
 	}
 	switch {
 	case err != nil && x.ctx.Err() != nil:
 		return x.cause()
+	case err != nil && ctx.Err() != nil:
+		why := refusalOf(context.Cause(ctx))
+		x.end(why)
+		return why
 	case err != nil:
 		r.outcome, r.err = warrenv1.PublishOutcome_PUBLISH_OUTCOME_FAILED, refusalOf(err)
 	case routed:
@@ -248,6 +263,18 @@ func (x *publishStream) publishOne(p *warrenv1.Publication) error {
 	x.mu.Unlock()
 	signal(x.wake)
 	return nil
+}
+
+func (x *publishStream) passes(since time.Time) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.passing = since
+}
+
+func (x *publishStream) passingSince() time.Time {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.passing
 }
 
 // waitRoom notes that so many messages are taken, once there are not too many without a result.

@@ -91,6 +91,41 @@ func roomWanted(ctx context.Context) bool {
 	return held && k.room.bytes.waited() || decoded && k.room.decoded.waited()
 }
 
+// hasRoom tells whether the request in hand of a call has room that others may wait for.
+func hasRoom(ctx context.Context) bool {
+	k, ok := ctx.Value(knownKey{}).(*known)
+	if !ok {
+		return false
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.held > 0 || k.decoded > 0
+}
+
+// heldUp returns a context for the work on the request in hand of a call. If that has room, it ends when the work has waited for too long, since the time that
+// since tells (zero: it does not wait), and others wait for the room; its cause is a *refusal then. release is to be called after the work.
+func (s *Server) heldUp(ctx context.Context, since func() time.Time) (_ context.Context, release func()) {
+	if !hasRoom(ctx) {
+		return ctx, func() {}
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	s.workers.Go(func() { // ends with ctx
+		look := time.NewTicker(s.waits.stalled / 4)
+		defer look.Stop()
+		for {
+			select {
+			case <-look.C:
+			case <-ctx.Done():
+				return
+			}
+			if at := since(); !at.IsZero() && time.Since(at) >= s.waits.stalled && roomWanted(ctx) {
+				cancel(refuse(codes.DeadlineExceeded, reasonStalled, "a queue has not taken the message for %v, and others wait: whether it still will is not known", s.waits.stalled))
+			}
+		}
+	})
+	return ctx, func() { cancel(nil) }
+}
+
 // keep takes over room for the request in hand, unless the call has ended.
 func (k *known) keep(n, decoded int64) bool {
 	k.mu.Lock()
