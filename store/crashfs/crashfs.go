@@ -259,9 +259,13 @@ func (d *disk) name(s step) {
 			d.files[s.ino] = []byte{}
 		}
 	case OpRename:
-		if ino, ok := d.names[s.from]; ok {
-			d.names[s.name] = ino
+		// An entry of a folder names its file: whatever else has had the former name, on this disk too, does not get the new one.
+		if _, ok := d.names[s.from]; ok {
+			d.names[s.name] = s.ino
 			delete(d.names, s.from)
+			if d.files[s.ino] == nil {
+				d.files[s.ino] = []byte{}
+			}
 		}
 	case OpRemove:
 		delete(d.names, s.name)
@@ -361,7 +365,13 @@ func (f *FS) ReadDir(dir string) ([]string, error) {
 
 // Rename implements store.FS.
 func (f *FS) Rename(from, to string) error {
-	return f.do(step{op: OpRename, from: from, name: to})
+	f.mu.Lock()
+	ino, ok := f.now.names[from]
+	f.mu.Unlock()
+	if !ok {
+		return &fs.PathError{Op: "rename", Path: from, Err: fs.ErrNotExist}
+	}
+	return f.do(step{op: OpRename, ino: ino, from: from, name: to})
 }
 
 // Remove implements store.FS.

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"io/fs"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/warrenmq/warren/store"
@@ -86,6 +88,48 @@ func TestImagesKeepPromises(t *testing.T) {
 	}
 	if contents(t, f.Image(0, r), "/d/a") != nil {
 		t.Error("a file before its creation")
+	}
+}
+
+// TestNamesAreOfFiles: a name that a file was given is never another one's, although that had the file's former name before it.
+func TestNamesAreOfFiles(t *testing.T) {
+	f := New()
+	if _, err := f.Create("/d/new"); err != nil { // a process that is killed leaves it
+		t.Fatal(err)
+	}
+	if err := f.Remove("/d/new"); err != nil {
+		t.Fatal(err)
+	}
+	o, err := f.Create("/d/new")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := o.WriteAt(make([]byte, SectorBytes), 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(o.Fdatasync(), f.Rename("/d/new", "/d/a")); err != nil {
+		t.Fatal(err)
+	}
+	r := rand.New(rand.NewPCG(1, 1))
+	named := 0
+	for range 400 {
+		names, err := f.Image(f.Len(), r).ReadDir("/d")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Contains(names, "a") {
+			continue
+		}
+		named++
+		if b := contents(t, f.Image(f.Len(), r), "/d/a"); b != nil && len(b) != SectorBytes {
+			t.Fatalf("the file has %d bytes", len(b))
+		}
+	}
+	if named == 0 {
+		t.Error("no image has the file")
+	}
+	if err := f.Rename("/d/none", "/d/b"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("what is not there has a name: %v", err)
 	}
 }
 
