@@ -115,11 +115,9 @@ func (c slowEnd) Propose(ctx context.Context, cmd catalog.Command) (catalog.Resu
 	return c.Catalog.Propose(ctx, cmd)
 }
 
-// TestNewLifeWaitsForTheCatalog: until the catalog has noted that a queue goes on, another survivor may take the keeper's place under the same id, as whose
-// leader nobody may have confirmed, delivered or moved anything by then.
-func TestNewLifeWaitsForTheCatalog(t *testing.T) {
-	c := slowEnd{asked: make(chan struct{}), let: make(chan struct{})}
-	b := newBrokerBehind(t, func(real Catalog) Catalog { c.Catalog = real; return c })
+// loseMajority declares queue q on this node and two that there are not. What it returns has it go on without them, as an operator would.
+func loseMajority(t *testing.T, b *Broker) (goOn func() catalog.Result) {
+	t.Helper()
 	do := func(cmd catalog.Command) catalog.Result {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -137,20 +135,37 @@ func TestNewLifeWaitsForTheCatalog(t *testing.T) {
 	}
 	members := append(slices.Clone(lost), testNode)
 	made := do(&catalog.DeclareQueue{Queue: catalog.Queue{Vhost: "/", Name: "q", Durable: true, Kind: catalog.Replicated, Members: members, Preferred: testNode}})
-	for _, n := range lost {
-		do(&catalog.NodeDown{ID: n, Incarnation: b.cat.View().Node(n).Incarnation, AtMillis: 1})
+	return func() catalog.Result {
+		t.Helper()
+		for _, n := range lost {
+			do(&catalog.NodeDown{ID: n, Incarnation: b.cat.View().Node(n).Incarnation, AtMillis: 1})
+		}
+		return do(&catalog.RecoverQueue{ID: made.ID, Survivors: []catalog.NodeID{testNode}, Lost: lost, IfSettings: b.cat.View().QueueByID(made.ID).Settings})
 	}
-	now := do(&catalog.RecoverQueue{ID: made.ID, Survivors: []catalog.NodeID{testNode}, Lost: lost, IfSettings: b.cat.View().QueueByID(made.ID).Settings})
+}
+
+// awaitLife waits until this node leads a queue that goes on.
+func awaitLife(t *testing.T, b *Broker, id uint64) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); b.queues.leader(id) == nil; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("nobody leads it")
+		}
+	}
+}
+
+// TestNewLifeWaitsForTheCatalog: until the catalog has noted that a queue goes on, another survivor may take the keeper's place under the same id, as whose
+// leader nobody may have confirmed, delivered or moved anything by then.
+func TestNewLifeWaitsForTheCatalog(t *testing.T) {
+	c := slowEnd{asked: make(chan struct{}), let: make(chan struct{})}
+	b := newBrokerBehind(t, func(real Catalog) Catalog { c.Catalog = real; return c })
+	now := loseMajority(t, b)()
 	<-c.asked
 	if b.queues.leader(now.ID) != nil {
 		t.Error("it is led before the catalog has noted it")
 	}
 	close(c.let)
-	for end := time.Now().Add(30 * time.Second); b.queues.leader(now.ID) == nil; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("nobody leads it")
-		}
-	}
+	awaitLife(t, b, now.ID)
 	l, q := b.queues.leader(now.ID), b.cat.View().QueueByID(now.ID)
 	b.queues.get(now.ID).update(q, effectOf(q, b.cat.View().Policies("/")))
 	if b.queues.leader(now.ID) != l {
