@@ -34,7 +34,10 @@ const (
 	AnswerEarly Fault = "answer-early"
 )
 
-// Faults lists all faults.
+// PanicAtFlow makes the work for a client that sends channel.flow panic. It breaks no promise, so that no harness looks for it.
+const PanicAtFlow Fault = "panic-at-flow"
+
+// Faults lists all faults that break a promise.
 func Faults() []Fault {
 	return []Fault{ConfirmEarly, SkipMark, MoveEarly, ForgetSync, LocalClock, BareAck, DeliverBeyond, UnpinEarly, ForgetWatermark, OldPlan, KeepPlan, TakeStale, AnswerEarly}
 }

@@ -188,6 +188,12 @@ func (s *scrape) life() {
 			s.put(drainTime, took.Seconds(), step)
 		}
 	}
+	if s.cfg.Panics != nil {
+		panics := s.cfg.Panics()
+		for _, protocol := range []string{"amqp", "grpc", "http"} { // from the beginning: else the first one is no increase
+			s.count(panicsContained, panics[protocol], protocol)
+		}
+	}
 	if s.cfg.Spans != nil {
 		if x := s.cfg.Spans(); x.On {
 			s.count(traceSpans, x.Ended, "ended")

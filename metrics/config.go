@@ -83,8 +83,10 @@ type Config struct {
 	Cluster func() Cluster
 	Repair  func() Repair
 	// GRPC, Certificates, Gossip, Spans, Logins and Passwords may be nil.
-	GRPC         func() GRPC
-	Logins       func() []Logins
+	GRPC   func() GRPC
+	Logins func() []Logins
+	// Panics are those that were contained, by protocol; it may be nil.
+	Panics       func() map[string]uint64
 	Passwords    func() Passwords
 	Certificates func() []Certificate
 	Gossip       func() Gossip

@@ -170,6 +170,7 @@ var (
 	passwordChecks  = counter("warren_password_checks_total", "Checks of expensive password hashes, by outcome: computed, found in the cache, or turned away because too many were waiting", "outcome")
 	nodeState       = gauge("warren_node_state", "1 for the current state of the node: starting, serving, draining, drained or stopping", "state")
 	nodeUnready     = gauge("warren_node_unready", "1 for what keeps the node from being ready for clients, as /readyz says: starting, draining, stopping, catalog, queue logs, catching up or disk; 0 for the others", "step")
+	panicsContained = counter("warren_panics_contained_total", "Faults of the program that ended the work for one client: a connection of amqp, a call of grpc, a request of http", "protocol")
 	clusterNodes    = gauge("warren_nodes", "Nodes of the cluster by state as this node sees it: running, down, or leaving, which may run", "state")
 	catalogVoters   = gauge("warren_catalog_voters", "Nodes that vote in the catalog, down or not")
 	drainTime       = gauge("warren_drain_seconds", "Duration of each step of the latest drain", "step")

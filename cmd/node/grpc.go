@@ -13,6 +13,7 @@ import (
 	"github.com/warrenmq/warren/auth"
 	"github.com/warrenmq/warren/auth/attempts"
 	"github.com/warrenmq/warren/broker"
+	"github.com/warrenmq/warren/contain"
 	gateway "github.com/warrenmq/warren/gateway/amqp"
 	rpc "github.com/warrenmq/warren/gateway/grpc"
 	"github.com/warrenmq/warren/management"
@@ -30,12 +31,16 @@ func (n *running) openGRPC(like gateway.Config, connections int) {
 			return hash, err
 		},
 		Cluster:        grpcCluster{n},
+		Guard:          n.guard,
 		SettlePolicies: func(ctx context.Context, vhost string) { n.manager.SettlePolicies(ctx, vhost) },
 	}
 	if n.clientTLS != nil {
 		cfg.Credentials = credentials.NewTLS(n.clientTLS.ServerConfig(n.clientAuth(), "h2"))
 	}
 	n.grpc = rpc.New(cfg, n.broker)
+	for _, locks := range []func() contain.Locks{n.broker.Locks, n.amqp.Locks, n.grpc.Locks} {
+		n.guard.Watch(locks)
+	}
 	n.onClose("grpc", func() error {
 		n.grpc.Stop()
 		return nil

@@ -103,7 +103,7 @@ func (n *running) serveOn(name string, mux *http.ServeMux, ln net.Listener, secu
 		ln = tls.NewListener(ln, secure)
 	}
 	server := &http.Server{
-		Handler: timedBody(direct(mux), timeoutHTTPBody), ReadHeaderTimeout: timeoutHTTP, IdleTimeout: timeoutHTTPIdle,
+		Handler: n.contained(timedBody(direct(mux), timeoutHTTPBody)), ReadHeaderTimeout: timeoutHTTP, IdleTimeout: timeoutHTTPIdle,
 		MaxHeaderBytes: httpHeadMax, ConnState: httpConnState,
 		ErrorLog: slog.NewLogLogger(n.log.Handler(), slog.LevelDebug), // what foreign clients do wrong
 	}

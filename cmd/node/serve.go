@@ -23,6 +23,7 @@ import (
 	"github.com/warrenmq/warren/cluster/group"
 	"github.com/warrenmq/warren/cluster/member"
 	"github.com/warrenmq/warren/config"
+	"github.com/warrenmq/warren/contain"
 	"github.com/warrenmq/warren/definitions"
 	"github.com/warrenmq/warren/dlx/mover"
 	gateway "github.com/warrenmq/warren/gateway/amqp"
@@ -88,6 +89,7 @@ type running struct {
 
 	lifecycle   lifecycle
 	standing    *standing
+	guard       *contain.Guard
 	successions successions
 
 	// expel ends the node because the cluster says that it does not belong to it, or that it is to begin anew.
@@ -127,6 +129,7 @@ func run(ctx context.Context, cfg config.Config, log *slog.Logger, kept *logs) (
 			err = errors.Join(err, e)
 		}
 	}()
+	n.openGuard()
 	ctx, n.expel = context.WithCancelCause(ctx)
 	defer n.expel(nil)
 	for _, step := range []struct {
@@ -379,7 +382,7 @@ func (n *running) startBroker(ctx context.Context) error {
 // serveClients opens the protocols.
 func (n *running) serveClients(context.Context) error {
 	c := gateway.Default()
-	c.Logger = n.log
+	c.Logger, c.Guard = n.log, n.guard
 	c.Product, c.Version = n.cfg.Product()
 	total, _ := n.alarms.memory.Total()
 	c.LimitAssembly(n.cfg.MemoryHighWatermark.Of(total))

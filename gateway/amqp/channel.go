@@ -8,6 +8,7 @@ import (
 
 	wire "github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/broker"
+	"github.com/warrenmq/warren/failpoint"
 	"github.com/warrenmq/warren/fsm"
 	"github.com/warrenmq/warren/gateway/tags"
 )
@@ -209,6 +210,7 @@ func (ch *channel) fail(err error, id wire.MethodID) error {
 
 // Failed implements Sink.
 func (ch *channel) Failed(err *broker.Error) {
+	defer ch.c.srv.cfg.Guard.Keep(work, "gateway/amqp.(*channel).Failed", ch.fault)
 	e := protocolError(err, 0)
 	if !e.Soft() {
 		ch.c.kick(err)
@@ -377,6 +379,9 @@ func (ch *channel) slowMethod(m wire.Method) error {
 	case *wire.ChannelCloseOk:
 		return nil
 	case *wire.ChannelFlow:
+		if failpoint.Sown(failpoint.PanicAtFlow) {
+			panic(failpoint.PanicAtFlow)
+		}
 		if !m.Active {
 			return wire.Errorf(wire.NotImplemented, m.ID(), "active=false")
 		}

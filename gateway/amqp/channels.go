@@ -2,6 +2,7 @@ package amqp
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"github.com/warrenmq/warren/stats"
@@ -37,15 +38,15 @@ func (s *Server) Channels() []ChannelInfo {
 	return list
 }
 
-func (c *conn) describeChannels(of *ConnectionInfo) (list []ChannelInfo) {
+// openChannels returns the channels by number. It may be called on any goroutine.
+func (c *conn) openChannels() []*channel {
 	c.channelsMu.Lock()
-	all := make([]*channel, 0, len(c.channels))
-	for _, ch := range c.channels {
-		all = append(all, ch)
-	}
-	c.channelsMu.Unlock()
-	slices.SortFunc(all, func(a, b *channel) int { return cmp.Compare(a.num, b.num) })
-	for _, ch := range all {
+	defer c.channelsMu.Unlock()
+	return slices.SortedFunc(maps.Values(c.channels), func(a, b *channel) int { return cmp.Compare(a.num, b.num) })
+}
+
+func (c *conn) describeChannels(of *ConnectionInfo) (list []ChannelInfo) {
+	for _, ch := range c.openChannels() {
 		i := ChannelInfo{Connection: of, Number: ch.num}
 		i.ID, i.Counted = ch.counter.Counted()
 		ch.mu.Lock()

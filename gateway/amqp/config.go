@@ -9,6 +9,7 @@ import (
 
 	wire "github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/auth"
+	"github.com/warrenmq/warren/contain"
 	"github.com/warrenmq/warren/gateway/unread"
 )
 
@@ -64,6 +65,9 @@ type Config struct {
 	// OperationTimeout is the last resort bound for one operation of the broker,
 	// which has tighter ones of its own.
 	OperationTimeout time.Duration
+
+	// Guard contains faults of this program in the work for one connection. Nil: nobody does.
+	Guard *contain.Guard
 
 	Logger *slog.Logger
 }

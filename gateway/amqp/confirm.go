@@ -125,6 +125,7 @@ func (m *heldMessage) bytes() int {
 
 // Confirm implements Sink.
 func (ch *channel) Confirm(results []broker.Confirm) {
+	defer ch.c.srv.cfg.Guard.Keep(work, "gateway/amqp.(*channel).Confirm", ch.fault)
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
 	if ch.silent {

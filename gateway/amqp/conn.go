@@ -104,18 +104,12 @@ func (c *conn) run() {
 	defer c.cancel()
 	go func() { // ends when the outbox is finished or aborted, waited for below
 		defer close(c.sender)
-		(&writer{c: c}).run()
+		c.write()
 	}()
 	if tcp, ok := c.nc.(*net.TCPConn); ok {
 		_ = tcp.SetNoDelay(true) // the writer batches
 	}
-	err := c.handshake()
-	if err != nil {
-		c.srv.stats.handshakesFailed.Add(1)
-	} else {
-		err = c.serve()
-	}
-	c.end(err)
+	c.end(c.live())
 	for _, ch := range c.channels {
 		c.unreserve(&ch.publish)
 	}

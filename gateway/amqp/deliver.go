@@ -10,6 +10,7 @@ import (
 
 // Deliver implements Sink.
 func (ch *channel) Deliver(handle Consumer, d *broker.Delivery) {
+	defer ch.c.srv.cfg.Guard.Keep(work, "gateway/amqp.(*channel).Deliver", ch.fault)
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
 	cons := ch.consumerOf(handle)
@@ -109,6 +110,7 @@ func (ch *channel) fits(d *broker.Delivery) error {
 
 // Cancelled implements Sink.
 func (ch *channel) Cancelled(handle Consumer) {
+	defer ch.c.srv.cfg.Guard.Keep(work, "gateway/amqp.(*channel).Cancelled", ch.fault)
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
 	cons := ch.consumerOf(handle)
@@ -127,6 +129,7 @@ func (ch *channel) Cancelled(handle Consumer) {
 // TimedOut implements Sink. A client that does not understand the end of a consumer loses
 // its channel.
 func (ch *channel) TimedOut(handle Consumer, after time.Duration) {
+	defer ch.c.srv.cfg.Guard.Keep(work, "gateway/amqp.(*channel).TimedOut", ch.fault)
 	ch.mu.Lock()
 	if handle != nil {
 		cons := ch.consumers[handle.Tag()]

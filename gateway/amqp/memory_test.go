@@ -31,6 +31,8 @@ type memBroker struct {
 	// unreadable is a queue that the user may not read any more, locked that the vhost is.
 	unreadable string
 	locked     bool
+	// fetching is called by get, if it is not nil.
+	fetching func(ch *memChannel)
 	// frozen keeps publishes unanswered, for tests of confirms and back-pressure.
 	frozen bool
 	// stuck keeps connections from their end until they are not waited for.

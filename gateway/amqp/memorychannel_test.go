@@ -139,6 +139,9 @@ func (c *memConsumer) Written(messages, _ int) {
 
 func (ch *memChannel) Get(_ context.Context, queue string, _ bool) (*broker.Delivery, uint32, error) {
 	b := ch.c.b
+	if b.fetching != nil {
+		b.fetching(ch)
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.process()

@@ -2,8 +2,6 @@ package amqp
 
 import (
 	"context"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/warrenmq/warren/broker"
@@ -106,10 +104,7 @@ func (c *conn) unheard() bool {
 
 // heard sends what has come for consumers while settlements were not heard. It may be called on any goroutine.
 func (c *conn) heard() {
-	c.channelsMu.Lock()
-	channels := slices.Collect(maps.Values(c.channels))
-	c.channelsMu.Unlock()
-	for _, ch := range channels {
+	for _, ch := range c.openChannels() {
 		ch.mu.Lock()
 		ch.openGate()
 		ch.mu.Unlock()

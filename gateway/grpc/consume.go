@@ -221,6 +221,7 @@ func (x *consumeStream) declare(open *warrenv1.ConsumeOpen) (string, error) {
 // receive takes credit and settlements until the client ends its side, or the session its work.
 func (x *consumeStream) receive(req *warrenv1.ConsumeRequest) {
 	defer close(x.ended)
+	defer x.s.cfg.Guard.Keep(work, "", func() { x.stop(fault()) })
 	var err error
 	for err == nil {
 		if err = x.take(req); err != nil {

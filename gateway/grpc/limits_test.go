@@ -24,6 +24,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	warrenv1 "github.com/warrenmq/warren/api/warren/v1"
+	"github.com/warrenmq/warren/contain"
 )
 
 // limitsWait is for what comes soon on a machine that is not starved.
@@ -32,7 +33,9 @@ const limitsWait = 30 * time.Second
 // served is a server without a broker at a socket.
 func served(t *testing.T, waits func(*patience)) (s *Server, addr string) {
 	t.Helper()
-	s = New(Config{Logger: slog.New(slog.DiscardHandler), Logins: logins{}, MessageBytesMax: 1 << 20, ConnectionsMax: 100}, nil)
+	guard := contain.New(contain.Config{Logger: slog.New(slog.DiscardHandler)})
+	t.Cleanup(guard.Close)
+	s = New(Config{Logger: slog.New(slog.DiscardHandler), Logins: logins{}, MessageBytesMax: 1 << 20, ConnectionsMax: 100, Guard: guard}, nil)
 	waits(&s.waits)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

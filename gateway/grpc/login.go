@@ -6,7 +6,6 @@ import (
 	"encoding/base64"
 	"errors"
 	"net"
-	"runtime/debug"
 	"strings"
 	"time"
 
@@ -78,7 +77,7 @@ func (s *Server) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServ
 	if !strings.HasPrefix(info.FullMethod, ourServices) {
 		return s.withoutLogin(srv, stream, info, handler)
 	}
-	defer s.survive(info.FullMethod, &err)
+	defer s.cfg.Guard.Keep(work, "", func() { err = fault() })
 	ctx, err := s.comesIn(stream.Context())
 	if err != nil {
 		return refusalOf(err)
@@ -93,13 +92,6 @@ func (s *Server) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServ
 		return refusalOf(err)
 	}
 	return nil
-}
-
-func (s *Server) survive(method string, err *error) {
-	if p := recover(); p != nil {
-		s.log.Error("panic in a gRPC call", "method", method, "panic", p, "stack", string(debug.Stack()))
-		*err = refuse(codes.Internal, "INTERNAL", "internal error")
-	}
 }
 
 // comesIn is letIn, and tells of the connection whether somebody has logged in on it.

@@ -168,6 +168,7 @@ func (x *publishStream) missing() bool {
 // receive reads messages until the client ends its side, or the session its work.
 func (x *publishStream) receive(req *warrenv1.PublishStreamRequest) {
 	defer close(x.ended)
+	defer x.s.cfg.Guard.Keep(work, "", func() { x.stop(fault()) })
 	err := x.s.holdUp(x.ctx, nil) // whoever opens a stream for each message is held up, too
 	for err == nil {
 		if err = x.publish(req); err != nil {

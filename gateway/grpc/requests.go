@@ -229,8 +229,7 @@ func (r *request) rest() error {
 	}
 	r.bytes = dirty.Lend(r.n)
 	var pieces atomic.Int64
-	done := make(chan error, 1)
-	r.s.workers.Go(func() { done <- r.last(r.pieces(&pieces)) }) // ends with the call at the latest
+	done := r.s.apart(func() error { return r.last(r.pieces(&pieces)) })
 	tick := time.NewTicker(r.s.waits.stalled)
 	defer tick.Stop()
 	for before := int64(-1); ; {

@@ -20,6 +20,7 @@ import (
 	warrenv1 "github.com/warrenmq/warren/api/warren/v1"
 	"github.com/warrenmq/warren/auth"
 	"github.com/warrenmq/warren/broker"
+	"github.com/warrenmq/warren/contain"
 	"github.com/warrenmq/warren/gateway/unread"
 	"github.com/warrenmq/warren/stats"
 )
@@ -91,6 +92,8 @@ type Config struct {
 	SettlePolicies func(ctx context.Context, vhost string)
 	// Cluster tells of the cluster.
 	Cluster Cluster
+	// Guard contains faults of this program in the work for one call. Nil: nobody does.
+	Guard *contain.Guard
 	// Unread counts the messages that wait for clients that do not read, of all protocols.
 	Unread *unread.Gauge
 }

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/warrenmq/warren/broker"
+	"github.com/warrenmq/warren/contain"
 )
 
 // protocolName is what operators see of connections.
@@ -34,6 +35,9 @@ type session struct {
 	ch     *broker.Channel
 	closed bool
 
+	kind   string       // of shared
+	shared contain.Lock // the sink's
+
 	leaving    chan struct{}           // closed when the session is to come to its end
 	why        atomic.Pointer[refusal] // why it is, set before
 	unanswered func() bool             // whether answers are missing
@@ -48,8 +52,9 @@ func vhostOf(name string) string {
 }
 
 // begin opens a session for the caller of ctx. Whoever gets one closes it.
-func (s *Server) begin(ctx context.Context, vhost string, sink broker.Sink, unanswered func() bool) (*session, error) {
+func (s *Server) begin(ctx context.Context, vhost string, sink sink, unanswered func() bool) (*session, error) {
 	x := &session{s: s, number: s.numbers.Add(1), vhost: vhostOf(vhost), opened: time.Now(), done: make(chan struct{}), leaving: make(chan struct{}), unanswered: unanswered}
+	x.kind, x.shared = sink.lock()
 	x.ctx, x.stop = context.WithCancelCause(ctx)
 	x.releasing, x.rush = context.WithCancel(context.WithoutCancel(ctx))
 	var err error
@@ -176,20 +181,12 @@ func (x *session) close() {
 // run has send pass on what the client gets, until it ends, or the session does: a client that reads nothing holds send up, until
 // the call has returned.
 func (x *session) run(send func() error) error {
-	sent := make(chan error, 1)
-	x.s.workers.Go(func() { sent <- send() }) // ends with the call at the latest
 	select {
-	case err := <-sent:
+	case err := <-x.s.apart(send):
 		return err
 	case <-x.ctx.Done():
 		return x.cause()
 	}
-}
-
-// received is a request of a client or the end of them.
-type received[T any] struct {
-	req T
-	err error
 }
 
 // firstOf waits for the first request of a stream, for a while.
@@ -199,17 +196,16 @@ func firstOf[T any](ctx context.Context, s *Server, recv func() (T, error)) (T, 
 
 // within waits for a request for so long.
 func within[T any](ctx context.Context, s *Server, wait time.Duration, recv func() (T, error)) (T, error) {
-	got := make(chan received[T], 1)
-	s.workers.Go(func() { // ends with the call at the latest
-		req, err := recv()
-		got <- received[T]{req, err}
+	var none, req T
+	got := s.apart(func() (err error) {
+		req, err = recv()
+		return err
 	})
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
-	var none T
 	select {
-	case r := <-got:
-		return r.req, r.err
+	case err := <-got:
+		return req, err
 	case <-timer.C:
 		return none, refuse(codes.DeadlineExceeded, reasonOpenTimeout, "no request came on the stream in %v", wait)
 	case <-ctx.Done():

@@ -3,6 +3,7 @@ package grpc
 import (
 	"cmp"
 	"crypto/tls"
+	"maps"
 	"net"
 	"slices"
 	"time"
@@ -54,15 +55,16 @@ type sessionGroup struct {
 	sessions []*session
 }
 
+// all are the open sessions, in the order of their opening.
+func (s *Server) all() []*session {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.SortedFunc(maps.Keys(s.sessions), func(a, b *session) int { return cmp.Compare(a.number, b.number) })
+}
+
 // grouped are the sessions by connection, user and virtual host.
 func (s *Server) grouped() []*sessionGroup {
-	s.mu.Lock()
-	all := make([]*session, 0, len(s.sessions))
-	for x := range s.sessions {
-		all = append(all, x)
-	}
-	s.mu.Unlock()
-	slices.SortFunc(all, func(a, b *session) int { return cmp.Compare(a.number, b.number) })
+	all := s.all()
 	type key struct{ link, user, vhost string }
 	groups, first := map[key]*sessionGroup{}, map[string]bool{}
 	var list []*sessionGroup

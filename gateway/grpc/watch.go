@@ -289,8 +289,7 @@ func (w *watch) lookAtDeadLetters(ctx context.Context) {
 
 // send writes a response. A reader that does not take it in time is cut off: it finds the stream ended, and asks anew.
 func (w *watch) send(ctx context.Context, resp *warrenv1.WatchResponse) error {
-	sent := make(chan error, 1)
-	w.s.workers.Go(func() { sent <- w.stream.Send(resp) }) // ends with the call at the latest
+	sent := w.s.apart(func() error { return w.stream.Send(resp) })
 	timer := time.NewTimer(w.s.waits.read)
 	defer timer.Stop()
 	select {

@@ -59,8 +59,7 @@ func (c noticing) Marshal(v any) (mem.BufferSlice, error) {
 func (s *Server) sendRead(stream grpc.ServerStream, resp any, needed func() bool) error {
 	ctx := stream.Context()
 	_ = grpc.SetSendCompressor(ctx, encoding.Identity) // else what is noticed is not what is sent; it fails in tests only
-	sent := make(chan error, 1)
-	s.workers.Go(func() { // ends with the call at the latest
+	sent := s.apart(func() error {
 		n := &noticed{m: resp, written: make(chan struct{})}
 		err := stream.SendMsg(n)
 		if err == nil && n.begun {
@@ -70,7 +69,7 @@ func (s *Server) sendRead(stream grpc.ServerStream, resp any, needed func() bool
 				err = context.Cause(ctx)
 			}
 		}
-		sent <- err
+		return err
 	})
 	timer := time.NewTimer(s.waits.peek)
 	defer timer.Stop()
