@@ -19,6 +19,8 @@ import (
 const (
 	PeekCountMax    = 1000
 	PeekTruncateMax = 256 << 10
+	// PeekOffsetMax is more than any queue has. Leaders of older programs add to an offset what makes a larger one negative, and end by it.
+	PeekOffsetMax = 1 << 40
 	// peekBytesMax is about what one answer holds of messages; a message that is larger
 	// comes alone.
 	peekBytesMax = 512 << 10
@@ -40,7 +42,7 @@ type Peek struct {
 	// State is where they stand: ready, delayed (came back and waits out a retry delay), unacked, outbox (dead, its
 	// targets named or about to be) or parked (dead, without a target).
 	State string `json:"state"`
-	// Offset messages that the filter takes are passed over; Count is how many are wanted, 1 to PeekCountMax.
+	// Offset messages that the filter takes are passed over, PeekOffsetMax at most; Count is how many are wanted, 1 to PeekCountMax.
 	Offset int `json:"offset"`
 	Count  int `json:"count"`
 	// After is the Next of an earlier answer: the look goes on there.
@@ -132,8 +134,8 @@ func (p *Peek) Validate() error {
 	if _, ok := standings[p.State]; !ok {
 		return Errorf(PreconditionFailed, "state '%s' is none of ready, delayed, unacked, outbox, parked", p.State)
 	}
-	if p.Count < 1 || p.Count > PeekCountMax || p.Offset < 0 || p.Truncate < 0 || p.Truncate > PeekTruncateMax {
-		return Errorf(PreconditionFailed, "count has to be 1 to %d, offset not negative, truncate 0 to %d", PeekCountMax, PeekTruncateMax)
+	if p.Count < 1 || p.Count > PeekCountMax || p.Offset < 0 || p.Offset > PeekOffsetMax || p.Truncate < 0 || p.Truncate > PeekTruncateMax {
+		return Errorf(PreconditionFailed, "count has to be 1 to %d, offset 0 to %d, truncate 0 to %d", PeekCountMax, int64(PeekOffsetMax), PeekTruncateMax)
 	}
 	if _, err := parsePlace(p.After); err != nil {
 		return err

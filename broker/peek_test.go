@@ -3,6 +3,7 @@ package broker
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"testing"
 
@@ -114,7 +115,7 @@ func TestPeekRefuses(t *testing.T) {
 	c.declare("q", nil)
 	for name, p := range map[string]Peek{
 		"state": {State: "dead", Count: 1}, "count": {State: "ready"}, "many": {State: "ready", Count: PeekCountMax + 1},
-		"offset": {State: "ready", Count: 1, Offset: -1}, "place": {State: "ready", Count: 1, After: "x"},
+		"offset": {State: "ready", Count: 1, Offset: -1}, "offset of an end": {State: "unacked", Count: 1, Offset: math.MaxInt}, "place": {State: "ready", Count: 1, After: "x"},
 		"truncate": {State: "ready", Count: 1, Truncate: PeekTruncateMax + 1}, "filter": {State: "ready", Count: 1, Filter: Filter{Reasons: []string{"transaction"}}},
 	} {
 		if _, err := b.Peek(t.Context(), "guest", "/", "q", p); kindOfRefusal(err) != PreconditionFailed {

@@ -59,7 +59,7 @@ var errNotLeading = errors.New("leader: not leading, or not yet")
 // may find fewer than there are. The error says that this leader is at its end, or does not know yet
 // what consumers hold.
 func (l *Leader) List(ctx context.Context, s Standing, after Place, limit int) (Listing, error) {
-	limit = min(limit, listMax)
+	limit = min(max(limit, 0), listMax)
 	if s == Outgoing || s == Parked {
 		return l.listOutbox(s, after, limit), nil
 	}
