@@ -143,6 +143,8 @@ func (d *DeadLetters) count(g *DeadGroup) {
 		return
 	case i < 0:
 		d.Groups = append(d.Groups, *g)
+		// Its name may be a part of an entry, which would stay in memory as a whole.
+		d.Groups[len(d.Groups)-1].Queue = strings.Clone(g.Queue)
 		return
 	}
 	to := &d.Groups[i]

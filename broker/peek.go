@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -165,31 +166,40 @@ func answerPeek(ctx context.Context, b *Broker, h *hosted, body []byte) (any, er
 	if look.filter, err = p.Filter.resolve(b.cfg.Now()); err != nil {
 		return nil, err
 	}
+	err = look.from(ctx, l, place)
+	return look.got, err
+}
+
+// from looks at what stands behind a place until the answer has as much as it may, or nothing more is there.
+func (k *peeking) from(ctx context.Context, l *leader.Leader, place leader.Place) error {
 	until := time.Now().Add(peekTimeMax)
-	for looked := 0; looked < peekScanMax && time.Now().Before(until); {
+	for looked := 0; looked < peekScanMax && time.Now().Before(until); looked++ {
 		limit := peekChunk
-		if look.filter.Any() {
-			limit = p.Offset - look.got.Passed + p.Count - len(look.got.Messages) + 1 // one more tells whether there is more
+		if k.filter.Any() {
+			limit = k.want.Offset - k.got.Passed + k.want.Count - len(k.got.Messages) + 1 // one more tells whether there is more
 		}
-		page, err := l.List(ctx, standings[p.State], place, limit)
+		page, err := l.List(ctx, standings[k.want.State], place, limit)
 		if err != nil {
-			return nil, errNotHere
+			return errNotHere
 		}
 		for i := range page.Messages {
 			looked++
-			if look.take(&page.Messages[i]) {
-				look.got.Next = formatPlace(place)
-				return look.got, nil
+			if k.take(&page.Messages[i]) {
+				k.got.Next = formatPlace(place)
+				return nil
 			}
 			place = page.Messages[i].Place
+			if time.Now().After(until) { // each may be of a large entry
+				k.got.Next = formatPlace(place)
+				return nil
+			}
 		}
 		if place = page.Next; page.Done {
-			return look.got, nil
+			return nil
 		}
-		looked++
 	}
-	look.got.Next = formatPlace(place)
-	return look.got, nil
+	k.got.Next = formatPlace(place)
+	return nil
 }
 
 // peeking is one look under way.
@@ -231,7 +241,7 @@ func (k *peeking) take(x *leader.Listed) (full bool) {
 		return true
 	}
 	k.bytes += size
-	k.got.Messages = append(k.got.Messages, m.PeekedMessage)
+	k.got.Messages = append(k.got.Messages, k.alone(&m))
 	return false
 }
 
@@ -240,6 +250,25 @@ func (k *peeking) take(x *leader.Listed) (full bool) {
 type peekedMessage struct {
 	PeekedMessage
 	deaths []dlx.Death
+	stored queue.Ref // zero if nothing was read
+}
+
+// alone is a message that shares no memory with its entry. That may be many times as large as what is wanted of it.
+func (k *peeking) alone(m *peekedMessage) PeekedMessage {
+	if m.stored == (queue.Ref{}) {
+		return m.PeekedMessage
+	}
+	raw := k.reader.data[m.stored.Offset:][:int(m.stored.Length)-m.BodyBytes+len(m.Body)] // the body is at the end
+	if msg, err := fsm.DecodeMessage(bytes.Clone(raw)); err == nil {
+		m.has(&msg)
+	}
+	return m.PeekedMessage
+}
+
+// has fills in what is stored of a message.
+func (m *PeekedMessage) has(msg *fsm.Message) {
+	m.Exchange, m.RoutingKeys = msg.Exchange, msg.RoutingKeys[:len(msg.RoutingKeys)-msg.BCC]
+	m.Properties, m.Deaths, m.Body = msg.Properties, msg.Deaths, msg.Body
 }
 
 func (k *peeking) message(x *leader.Listed) (m peekedMessage, ok bool) {
@@ -265,10 +294,9 @@ func (k *peeking) message(x *leader.Listed) (m peekedMessage, ok bool) {
 	if err != nil {
 		return m, false // it has left meanwhile
 	}
-	m.Exchange, m.RoutingKeys = msg.Exchange, msg.RoutingKeys[:len(msg.RoutingKeys)-msg.BCC]
-	m.Properties, m.Deaths, m.BodyBytes = msg.Properties, msg.Deaths, len(msg.Body)
-	m.Body = msg.Body[:min(len(msg.Body), k.want.Truncate)]
-	m.deaths = msg.Deaths
+	m.stored, m.BodyBytes, m.deaths = ref, len(msg.Body), msg.Deaths
+	msg.Body = msg.Body[:min(len(msg.Body), k.want.Truncate)]
+	m.has(&msg)
 	if dead && x.Item.Reason != dlx.Redrive {
 		m.deaths = dlx.Record(msg.Deaths, dlx.Death{Queue: k.h.name(), Reason: x.Item.Reason, LastMillis: x.Item.TimeMillis, Detail: x.Item.Detail})
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/warrenmq/warren/auth"
@@ -291,17 +292,18 @@ func answerRedriveDryRun(ctx context.Context, b *Broker, h *hosted, body []byte)
 
 func (p *RedrivePlan) add(plan *mover.Plan, discards bool) {
 	p.Looked++
+	// Names may be parts of entries, each of which would stay in memory as a whole.
 	switch {
 	case !plan.Takes:
 		return
 	case plan.NoOrigin:
 		p.NoOrigin++
 	case !discards && len(plan.Targets) == 0:
-		p.Missing[plan.Way]++
+		p.Missing[strings.Clone(plan.Way)]++
 	}
 	p.Messages++
 	for _, t := range plan.Targets {
-		p.Destinations[t.Name]++
+		p.Destinations[strings.Clone(t.Name)]++
 	}
 }
 
