@@ -151,23 +151,20 @@ func (b *Broker) AnswerInquiry(ctx context.Context, raw []byte) ([]byte, error) 
 
 // queueFor finds a queue on which a user may do something. The error is an *Error.
 func (b *Broker) queueFor(ctx context.Context, user, vhost, name string, need ...auth.Action) (*catalog.Queue, error) {
-	view := b.cat.View()
-	q := view.Queue(vhost, name)
-	if q == nil {
-		var err error
-		if view, err = b.fresh(ctx); err != nil {
+	for _, a := range need {
+		if err := b.allows(ctx, user, vhost, a, queueResource(name)); err != nil {
 			return nil, err
 		}
-		q = view.Queue(vhost, name)
 	}
-	p := view.Permission(vhost, user)
-	for _, a := range need {
-		if !p.Allows(a, auth.Queue, name) {
-			return nil, asError(p.Check(a, auth.Queue, name, vhost, user))
-		}
+	if q := b.cat.View().Queue(vhost, name); q != nil {
+		return q, nil
 	}
-	if q == nil {
-		return nil, Errorf(NotFound, "no queue '%s' in vhost '%s'", name, vhost)
+	view, err := b.fresh(ctx)
+	if err != nil {
+		return nil, err
 	}
-	return q, nil
+	if q := view.Queue(vhost, name); q != nil {
+		return q, nil
+	}
+	return nil, Errorf(NotFound, "no queue '%s' in vhost '%s'", name, vhost)
 }

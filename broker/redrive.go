@@ -174,8 +174,8 @@ func (b *Broker) askRedrive(ctx context.Context, user, vhost, name, op string, b
 			return err
 		}
 		if !r.Discard && r.To != "exchange" {
-			if err := b.cat.View().Permission(vhost, user).Check(auth.Write, auth.Exchange, "", vhost, user); err != nil {
-				return asError(err)
+			if err := b.allows(ctx, user, vhost, auth.Write, exchangeResource("")); err != nil {
+				return err
 			}
 		}
 		if r.Queue == name {
