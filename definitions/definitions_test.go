@@ -505,3 +505,17 @@ func TestBindingArguments(t *testing.T) {
 		t.Errorf("changes %+v", r.Changes)
 	}
 }
+
+// TestWithoutDefaultVhost: bindings of what every virtual host has are made in a new one although the default one was deleted.
+func TestWithoutDefaultVhost(t *testing.T) {
+	m := newModel(t)
+	if _, err := m.Define(t.Context(), &catalog.DeleteVhost{Name: "/"}); err != nil {
+		t.Fatal(err)
+	}
+	r := m.load(t, []byte(`{"vhosts":[{"name":"v"}],"queues":[{"name":"q","vhost":"v"}],"bindings":[
+		{"vhost":"v","source":"amq.topic","destination":"q","destination_type":"queue","routing_key":"#"},
+		{"vhost":"v","source":"amq.topic","destination":"amq.fanout","destination_type":"exchange","routing_key":"a"}]}`), Options{})
+	if len(r.Skipped) > 0 || r.Counts[KindBinding].Created != 2 {
+		t.Errorf("%s, left out %+v", r.Summary(), r.Skipped)
+	}
+}

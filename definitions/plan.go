@@ -395,12 +395,8 @@ func (p *planner) source(vhost, name string) (ok bool, typ exchange.Type, args a
 		return err == nil, typ, d.Arguments
 	}
 	// A new virtual host has those that are in every one.
-	for x := range p.view.Exchanges(catalog.DefaultVhost) {
-		if x.Name == name && catalog.SystemExchange(name) {
-			return true, x.Type, x.Arguments
-		}
-	}
-	return false, 0, nil
+	typ, ok = catalog.SystemExchangeType(name)
+	return ok, typ, nil
 }
 
 func (p *planner) hasExchange(vhost, name string) bool {
