@@ -5,11 +5,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/auth"
@@ -517,5 +519,30 @@ func TestWithoutDefaultVhost(t *testing.T) {
 		{"vhost":"v","source":"amq.topic","destination":"amq.fanout","destination_type":"exchange","routing_key":"a"}]}`), Options{})
 	if len(r.Skipped) > 0 || r.Counts[KindBinding].Created != 2 {
 		t.Errorf("%s, left out %+v", r.Summary(), r.Skipped)
+	}
+}
+
+// TestManyBindings: a plan for a queue with thousands of bindings by arguments takes no time for each pair of them.
+func TestManyBindings(t *testing.T) {
+	document := func(from, n int) []byte {
+		list := make([]string, n)
+		for i := range list {
+			list[i] = fmt.Sprintf(`{"vhost":"/","source":"amq.headers","destination":"q","destination_type":"queue","routing_key":"","arguments":{"n":%d}}`, from+i)
+		}
+		return []byte(`{"queues":[{"name":"q","vhost":"/"}],"bindings":[` + strings.Join(list, ",") + `]}`)
+	}
+	const n = 5000
+	m := newModel(t)
+	m.load(t, document(0, n), Options{})
+	d, err := Parse(document(n, n))
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	p, err := Make(d, m.view(), Options{})
+	if took := time.Since(began); err != nil || took > 5*time.Second {
+		t.Errorf("%v, %v", took, err)
+	} else if r := p.Preview(); r.Counts[KindBinding].Created != n {
+		t.Errorf("%s", r.Summary())
 	}
 }
