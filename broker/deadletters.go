@@ -64,7 +64,7 @@ func (b *Broker) DeadLetters(ctx context.Context, user, vhost, name string) (all
 	}
 	for until := time.Now().Add(deadTime); ; {
 		var part DeadLetters
-		if err := b.inquire(ctx, q, opDeadLetters, deadQuestion{After: queue.MessageID(all.Next)}, &part); err != nil {
+		if err := b.inquireNamed(ctx, q, opDeadLetters, deadQuestion{After: queue.MessageID(all.Next)}, &part); err != nil {
 			return all, err
 		}
 		all.merge(&part)

@@ -116,7 +116,7 @@ func (b *Broker) Peek(ctx context.Context, user, vhost, name string, p Peek) (Pe
 	got := Peeked{Messages: []PeekedMessage{}}
 	for {
 		var page Peeked
-		if err := b.inquire(ctx, q, opPeek, p, &page); err != nil {
+		if err := b.inquireNamed(ctx, q, opPeek, p, &page); err != nil {
 			return Peeked{}, err
 		}
 		got.Messages = append(got.Messages, page.Messages...)

@@ -182,7 +182,7 @@ func (b *Broker) askRedrive(ctx context.Context, user, vhost, name, op string, b
 			return Errorf(PreconditionFailed, "queue '%s' in vhost '%s' is where the messages are", name, vhost)
 		}
 	}
-	return b.inquire(ctx, q, op, body, to)
+	return b.inquireNamed(ctx, q, op, body, to)
 }
 
 // redriveLeader reads a question and finds the leader.
@@ -212,10 +212,13 @@ func answerRedriveStart(ctx context.Context, b *Broker, h *hosted, body []byte) 
 			return nil, err
 		}
 	}
-	if h.redriving().Spec.Token != q.Token {
-		return nil, Errorf(PreconditionFailed, "a redrive of queue '%s' is under way", h.name())
+	switch {
+	case h.redriving().Spec.Token == q.Token:
+		return h.redriveStatus(), nil
+	case h.over():
+		return nil, errNotHere
 	}
-	return h.redriveStatus(), nil
+	return nil, Errorf(PreconditionFailed, "a redrive of queue '%s' is under way", h.name())
 }
 
 func answerRedriveStop(ctx context.Context, _ *Broker, h *hosted, body []byte) (any, error) {
