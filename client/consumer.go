@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	warrenv1 "github.com/warrenmq/warren/api/warren/v1"
 )
 
@@ -126,6 +128,9 @@ func (x *consumer) prepare() error {
 			return err
 		}
 		x.open.Bindings = append(x.open.Bindings, binding)
+	}
+	if _, err := proto.Marshal(x.open); err != nil {
+		return invalid("the queue, the tag or a binding cannot be sent: %v", err)
 	}
 	return nil
 }
