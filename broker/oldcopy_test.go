@@ -48,6 +48,15 @@ func TestOldCopyOfAQueue(t *testing.T) {
 				_, err := c.conn.b.ReleaseParked(c.t.Context(), "guest", "/", "q")
 				return err
 			},
+			"pause": func(c *client) error {
+				if err := c.conn.pauseQueue(c.t.Context(), "q", true); err != nil {
+					return err
+				}
+				if q := c.conn.b.cat.(*lateCatalog).Catalog.View().Queue("/", "q"); !q.Paused {
+					c.t.Error("it is not paused")
+				}
+				return nil
+			},
 			"bind": func(c *client) error {
 				return c.conn.Bind(c.t.Context(), Binding{Source: "amq.fanout", Destination: "q"})
 			},
