@@ -5,15 +5,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
-	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/auth"
 	"github.com/warrenmq/warren/broker"
 	"github.com/warrenmq/warren/catalog"
@@ -429,45 +426,6 @@ func TestMadeMeanwhileStays(t *testing.T) {
 	}
 }
 
-// TestUserChangedMeanwhile: what a document does not say of a user, and somebody changes while it is imported, stays as that one wants it.
-func TestUserChangedMeanwhile(t *testing.T) {
-	former, now := auth.HashPassword("former"), auth.HashPassword("now")
-	text := []byte(`{"users":[{"name":"u","tags":"monitoring"}]}`)
-	for name, c := range map[string]struct {
-		meanwhile catalog.Command
-		want      *auth.User
-	}{
-		"another password": {&catalog.ChangeUser{User: auth.User{Name: "u", PasswordHash: now}, What: catalog.SetPassword}, &auth.User{PasswordHash: now, Tags: []string{"monitoring"}}},
-		"deleted":          {&catalog.DeleteUser{Name: "u"}, nil},
-	} {
-		m := newModel(t)
-		if _, err := m.Define(t.Context(), &catalog.PutUser{User: auth.User{Name: "u", PasswordHash: former, Tags: []string{"administrator"}}}); err != nil {
-			t.Fatal(err)
-		}
-		d, err := Parse(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		p, err := Make(d, m.view(), Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := m.Define(t.Context(), c.meanwhile); err != nil {
-			t.Fatal(err)
-		}
-		_, err = p.Run(t.Context(), m)
-		u := m.view().User("u")
-		switch {
-		case c.want == nil:
-			if err == nil || u != nil {
-				t.Errorf("%s: %v, there is %+v", name, err, u)
-			}
-		case err != nil || u.PasswordHash != c.want.PasswordHash || !slices.Equal(u.Tags, c.want.Tags):
-			t.Errorf("%s: %v, there is %+v", name, err, u)
-		}
-	}
-}
-
 // TestSingleVhost carries one virtual host into another.
 func TestSingleVhost(t *testing.T) {
 	m := newModel(t)
@@ -530,58 +488,4 @@ func TestFailure(t *testing.T) {
 func hashless(text string) string {
 	i := strings.Index(text, `"password_hash"`)
 	return text[:i] + text[i+70:]
-}
-
-// TestBindingArguments: what a client declared with narrower numbers is not bound a second time.
-func TestBindingArguments(t *testing.T) {
-	m := newModel(t)
-	m.load(t, []byte(`{"queues":[{"name":"q","vhost":"/"}]}`), Options{})
-	_, err := m.Define(t.Context(), &catalog.Bind{Binding: catalog.Binding{
-		Vhost: "/", Source: "amq.headers", Destination: "q", Arguments: amqp.Table{{Name: "x-match", Value: "any"}, {Name: "n", Value: int32(3)}},
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if r := m.load(t, []byte(m.text(t, "")), Options{}); len(r.Changes) > 0 {
-		t.Errorf("changes %+v", r.Changes)
-	}
-}
-
-// TestWithoutDefaultVhost: bindings of what every virtual host has are made in a new one although the default one was deleted.
-func TestWithoutDefaultVhost(t *testing.T) {
-	m := newModel(t)
-	if _, err := m.Define(t.Context(), &catalog.DeleteVhost{Name: "/"}); err != nil {
-		t.Fatal(err)
-	}
-	r := m.load(t, []byte(`{"vhosts":[{"name":"v"}],"queues":[{"name":"q","vhost":"v"}],"bindings":[
-		{"vhost":"v","source":"amq.topic","destination":"q","destination_type":"queue","routing_key":"#"},
-		{"vhost":"v","source":"amq.topic","destination":"amq.fanout","destination_type":"exchange","routing_key":"a"}]}`), Options{})
-	if len(r.Skipped) > 0 || r.Counts[KindBinding].Created != 2 {
-		t.Errorf("%s, left out %+v", r.Summary(), r.Skipped)
-	}
-}
-
-// TestManyBindings: a plan for a queue with thousands of bindings by arguments takes no time for each pair of them.
-func TestManyBindings(t *testing.T) {
-	document := func(from, n int) []byte {
-		list := make([]string, n)
-		for i := range list {
-			list[i] = fmt.Sprintf(`{"vhost":"/","source":"amq.headers","destination":"q","destination_type":"queue","routing_key":"","arguments":{"n":%d}}`, from+i)
-		}
-		return []byte(`{"queues":[{"name":"q","vhost":"/"}],"bindings":[` + strings.Join(list, ",") + `]}`)
-	}
-	const n = 5000
-	m := newModel(t)
-	m.load(t, document(0, n), Options{})
-	d, err := Parse(document(n, n))
-	if err != nil {
-		t.Fatal(err)
-	}
-	began := time.Now()
-	p, err := Make(d, m.view(), Options{})
-	if took := time.Since(began); err != nil || took > 10*time.Second {
-		t.Errorf("%v, %v", took, err)
-	} else if r := p.Preview(); r.Counts[KindBinding].Created != n {
-		t.Errorf("%s", r.Summary())
-	}
 }
