@@ -20,7 +20,7 @@ func TestNobodyIsRefusedByAnOldCopy(t *testing.T) {
 		return &catalog.PutUser{User: auth.User{Name: name, PasswordHash: auth.HashPassword(name)}}
 	}
 	other := &catalog.PutUser{User: auth.User{Name: "new", PasswordHash: auth.HashPassword("old")}}
-	none := &catalog.PutPermission{Vhost: "/", User: "guest"}
+	none, readOnly := &catalog.PutPermission{Vhost: "/", User: "guest"}, &catalog.PutPermission{Vhost: "/", User: "guest", Read: ".*"}
 	permission := func(vhost, user string) catalog.Command {
 		return &catalog.PutPermission{Vhost: vhost, User: user, Configure: ".*", Write: ".*", Read: ".*"}
 	}
@@ -68,9 +68,18 @@ func TestNobodyIsRefusedByAnOldCopy(t *testing.T) {
 		{"permission to look", []catalog.Command{none}, []catalog.Command{permission("/", "guest")}, func(_ *Broker, t *testing.T, guests *client) error {
 			return guests.conn.DeclareExchange(t.Context(), ExchangeDeclare{Name: "amq.topic", Passive: true})
 		}, AccessRefused, TimedOut},
+		{"permission to look into a queue", []catalog.Command{none}, []catalog.Command{permission("/", "guest")}, func(b *Broker, t *testing.T, _ *client) error {
+			_, err := b.Peek(t.Context(), "guest", "/", "looked", Peek{State: "ready", Count: 1})
+			return err
+		}, AccessRefused, TimedOut},
+		{"permission to send back", []catalog.Command{readOnly}, []catalog.Command{permission("/", "guest")}, func(b *Broker, t *testing.T, _ *client) error {
+			_, err := b.PlanRedrive(t.Context(), "guest", "/", "looked", Redrive{})
+			return err
+		}, AccessRefused, TimedOut},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			late, guests, _ := lateRig(t)
+			guests.declare("looked", nil)
 			for _, cmd := range tc.before {
 				propose(t, late.b, cmd)
 			}

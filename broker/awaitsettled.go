@@ -6,6 +6,9 @@ import "context"
 // ended before.
 func (ch *Channel) AwaitSettled(ctx context.Context) error {
 	ch.Flush()
+	for _, c := range ch.consumers {
+		ch.useOf(c) // its queue may go on in another life
+	}
 	for s := range ch.used {
 		if err := s.awaitAnswers(ctx); err != nil {
 			return err

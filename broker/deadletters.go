@@ -64,7 +64,7 @@ func (b *Broker) DeadLetters(ctx context.Context, user, vhost, name string) (all
 	}
 	for until := time.Now().Add(deadTime); ; {
 		var part DeadLetters
-		if err := b.inquire(ctx, q, opDeadLetters, deadQuestion{After: queue.MessageID(all.Next)}, &part); err != nil {
+		if err := b.inquireNamed(ctx, q, opDeadLetters, deadQuestion{After: queue.MessageID(all.Next)}, &part); err != nil {
 			return all, err
 		}
 		all.merge(&part)
@@ -143,6 +143,8 @@ func (d *DeadLetters) count(g *DeadGroup) {
 		return
 	case i < 0:
 		d.Groups = append(d.Groups, *g)
+		// Its name may be a part of an entry, which would stay in memory as a whole.
+		d.Groups[len(d.Groups)-1].Queue = strings.Clone(g.Queue)
 		return
 	}
 	to := &d.Groups[i]

@@ -9,6 +9,7 @@ import (
 
 	"github.com/warrenmq/warren/auth"
 	"github.com/warrenmq/warren/catalog"
+	"github.com/warrenmq/warren/fsm"
 )
 
 // MethodInquire is the mesh's method by which a node asks the one that leads a queue
@@ -81,7 +82,7 @@ func (b *Broker) inquire(ctx context.Context, q *catalog.Queue, op string, body,
 				return json.Unmarshal(a.Body, to)
 			}
 		}
-		if v := b.cat.View(); v.Revision() >= q.ID && v.QueueByID(q.ID) == nil {
+		if v := b.cat.View(); v.Revision() >= q.ID && leaves(v.QueueByID(q.ID)) {
 			return Errorf(NotFound, "no queue '%s' in vhost '%s'", q.Name, q.Vhost)
 		}
 		select {
@@ -89,6 +90,26 @@ func (b *Broker) inquire(ctx context.Context, q *catalog.Queue, op string, body,
 			return Errorf(Unavailable, "queue '%s' in vhost '%s' has no leader that answers", q.Name, q.Vhost)
 		case <-time.After(inquireAgain):
 		}
+	}
+}
+
+// inquireNamed is inquire for who asks by a name. If the queue has ended, or goes on in another life, the one that has its name now is asked: this copy may have
+// been older than the caller's word.
+func (b *Broker) inquireNamed(ctx context.Context, q *catalog.Queue, op string, body, to any) error {
+	for try := 1; ; try++ {
+		err := b.inquire(ctx, q, op, body, to)
+		if !isNotFound(err) || try == livesTried {
+			return err
+		}
+		view, stale := b.fresh(ctx)
+		if stale != nil {
+			return stale
+		}
+		now := view.Queue(q.Vhost, q.Name)
+		if now == nil || now.ID == q.ID {
+			return err
+		}
+		q = now
 	}
 }
 
@@ -119,6 +140,15 @@ func (b *Broker) askNode(ctx context.Context, node string, req []byte) (a inquir
 	return a, nil
 }
 
+// leaves tells whether a queue is being deleted, or is no more: another one may have its name.
+func leaves(q *catalog.Queue) bool { return q == nil || q.State == catalog.Closing }
+
+// over tells whether the end of the queue is in its log.
+func (h *hosted) over() (over bool) {
+	h.replica.View(func(m *fsm.Machine) { over = m.Closed() })
+	return over
+}
+
 // AnswerInquiry answers another node's question about a queue; it is the mesh's handler.
 func (b *Broker) AnswerInquiry(ctx context.Context, raw []byte) ([]byte, error) {
 	var q inquiry
@@ -130,7 +160,7 @@ func (b *Broker) AnswerInquiry(ctx context.Context, raw []byte) ([]byte, error) 
 		return nil, fmt.Errorf("inquiry %q of version %d is not known", q.Op, q.Version)
 	}
 	a := inquiryAnswer{Version: inquiryVersion, NotLeader: true}
-	if h := b.queues.get(q.Queue); h != nil && h.replica.Leader() != nil {
+	if h := b.queues.get(q.Queue); h != nil && h.replica.Leader() != nil && !h.over() { // a queue that is over has nothing, and takes nothing up
 		body, err := f(ctx, b, h, q.Body)
 		var refused *Error
 		switch {
@@ -151,23 +181,20 @@ func (b *Broker) AnswerInquiry(ctx context.Context, raw []byte) ([]byte, error) 
 
 // queueFor finds a queue on which a user may do something. The error is an *Error.
 func (b *Broker) queueFor(ctx context.Context, user, vhost, name string, need ...auth.Action) (*catalog.Queue, error) {
-	view := b.cat.View()
-	q := view.Queue(vhost, name)
-	if q == nil {
-		var err error
-		if view, err = b.fresh(ctx); err != nil {
+	for _, a := range need {
+		if err := b.allows(ctx, user, vhost, a, queueResource(name)); err != nil {
 			return nil, err
 		}
-		q = view.Queue(vhost, name)
 	}
-	p := view.Permission(vhost, user)
-	for _, a := range need {
-		if !p.Allows(a, auth.Queue, name) {
-			return nil, asError(p.Check(a, auth.Queue, name, vhost, user))
-		}
+	if q := b.cat.View().Queue(vhost, name); q != nil {
+		return q, nil
 	}
-	if q == nil {
-		return nil, Errorf(NotFound, "no queue '%s' in vhost '%s'", name, vhost)
+	view, err := b.fresh(ctx)
+	if err != nil {
+		return nil, err
 	}
-	return q, nil
+	if q := view.Queue(vhost, name); q != nil {
+		return q, nil
+	}
+	return nil, Errorf(NotFound, "no queue '%s' in vhost '%s'", name, vhost)
 }

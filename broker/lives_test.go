@@ -101,6 +101,36 @@ func TestStreamGoesOnInAnotherLife(t *testing.T) {
 	})
 }
 
+// TestAwaitSettledInAnotherLife: what a client has settled of a queue that went on in another life, under its consumer, is waited for there.
+func TestAwaitSettledInAnotherLife(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newStreamRig(t)
+		r.s.leader = "leader"
+		ch := &Channel{conn: &Conn{traffic: &traffic{}}, sink: &confirms{}, used: map[*stream]struct{}{r.s: {}}, consumers: map[string]*Consumer{}}
+		c := &Consumer{ch: ch, no: 9, attached: true, roomMessages: consumerMessages, roomBytes: consumerBytes}
+		c.stream.Store(r.s)
+		r.s.consumers[c.no], ch.consumers["tag"] = c, c
+		next := newStream(r.s.hub, 20, "q")
+		next.mu.Lock()
+		next.inheritLocked(r.s)
+		next.findLocked()
+		next.mu.Unlock()
+		next.session, next.resyncs = 1, 1
+		next.deliver("leader", &wire.Deliver{Queue: 20, Session: 1, Resync: 1, Items: []wire.Item{{No: 9, ID: 4, Attempt: 1, Message: fsm.EncodeMessage(nil, &fsm.Message{})}}})
+		next.settle(fsm.Ack, 4, 1)
+		next.flush()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := ch.AwaitSettled(ctx); err == nil {
+			t.Error("nobody waits for the new leader's word")
+		}
+		next.answer(&wire.Answer{Queue: 20, Origin: rigOrigin, UpTo: 1})
+		if err := ch.AwaitSettled(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // slowEnd is a catalog in which the end of a recovery takes until it is let go.
 type slowEnd struct {
 	Catalog

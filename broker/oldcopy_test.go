@@ -32,6 +32,31 @@ func TestOldCopyOfAQueue(t *testing.T) {
 				_, err := c.conn.DeclareQueue(c.t.Context(), QueueDeclare{Name: "q", Passive: true})
 				return err
 			},
+			"peek": func(c *client) error {
+				_, err := c.conn.b.Peek(c.t.Context(), "guest", "/", "q", Peek{State: "ready", Count: 1})
+				return err
+			},
+			"dead letters": func(c *client) error {
+				_, err := c.conn.b.DeadLetters(c.t.Context(), "guest", "/", "q")
+				return err
+			},
+			"redrive": func(c *client) error {
+				_, err := c.conn.b.StartRedrive(c.t.Context(), "guest", "/", "q", Redrive{})
+				return err
+			},
+			"release": func(c *client) error {
+				_, err := c.conn.b.ReleaseParked(c.t.Context(), "guest", "/", "q")
+				return err
+			},
+			"pause": func(c *client) error {
+				if err := c.conn.pauseQueue(c.t.Context(), "q", true); err != nil {
+					return err
+				}
+				if q := c.conn.b.cat.(*lateCatalog).Catalog.View().Queue("/", "q"); !q.Paused {
+					c.t.Error("it is not paused")
+				}
+				return nil
+			},
 			"bind": func(c *client) error {
 				return c.conn.Bind(c.t.Context(), Binding{Source: "amq.fanout", Destination: "q"})
 			},

@@ -26,9 +26,26 @@ func (c *Conn) pauseQueue(ctx context.Context, name string, paused bool) error {
 	if err != nil {
 		return err
 	}
-	res, err := c.changeSeen(ctx, &catalog.PauseQueue{ID: q.ID, Paused: paused})
-	if err != nil {
-		return err
+	var res catalog.Result
+	for try := 1; ; try++ {
+		if res, err = c.changeSeen(ctx, &catalog.PauseQueue{ID: q.ID, Paused: paused}); err == nil {
+			break
+		}
+		if !isNotFound(err) || try == livesTried {
+			return err
+		}
+		// This copy may have had a former queue of the name.
+		view, stale := c.b.fresh(ctx)
+		if stale != nil {
+			return stale
+		}
+		ended := q.ID
+		if q, err = c.findIn(view, name); err != nil {
+			return err
+		}
+		if q.ID == ended {
+			return Errorf(NotFound, "no queue '%s' in vhost '%s'", name, c.vhost)
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, settledWait)
 	defer cancel()

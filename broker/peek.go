@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -19,6 +20,8 @@ import (
 const (
 	PeekCountMax    = 1000
 	PeekTruncateMax = 256 << 10
+	// PeekOffsetMax is more than any queue has. Leaders of older programs add to an offset what makes a larger one negative, and end by it.
+	PeekOffsetMax = 1 << 40
 	// peekBytesMax is about what one answer holds of messages; a message that is larger
 	// comes alone.
 	peekBytesMax = 512 << 10
@@ -40,7 +43,7 @@ type Peek struct {
 	// State is where they stand: ready, delayed (came back and waits out a retry delay), unacked, outbox (dead, its
 	// targets named or about to be) or parked (dead, without a target).
 	State string `json:"state"`
-	// Offset messages that the filter takes are passed over; Count is how many are wanted, 1 to PeekCountMax.
+	// Offset messages that the filter takes are passed over, PeekOffsetMax at most; Count is how many are wanted, 1 to PeekCountMax.
 	Offset int `json:"offset"`
 	Count  int `json:"count"`
 	// After is the Next of an earlier answer: the look goes on there.
@@ -113,7 +116,7 @@ func (b *Broker) Peek(ctx context.Context, user, vhost, name string, p Peek) (Pe
 	got := Peeked{Messages: []PeekedMessage{}}
 	for {
 		var page Peeked
-		if err := b.inquire(ctx, q, opPeek, p, &page); err != nil {
+		if err := b.inquireNamed(ctx, q, opPeek, p, &page); err != nil {
 			return Peeked{}, err
 		}
 		got.Messages = append(got.Messages, page.Messages...)
@@ -132,8 +135,8 @@ func (p *Peek) Validate() error {
 	if _, ok := standings[p.State]; !ok {
 		return Errorf(PreconditionFailed, "state '%s' is none of ready, delayed, unacked, outbox, parked", p.State)
 	}
-	if p.Count < 1 || p.Count > PeekCountMax || p.Offset < 0 || p.Truncate < 0 || p.Truncate > PeekTruncateMax {
-		return Errorf(PreconditionFailed, "count has to be 1 to %d, offset not negative, truncate 0 to %d", PeekCountMax, PeekTruncateMax)
+	if p.Count < 1 || p.Count > PeekCountMax || p.Offset < 0 || p.Offset > PeekOffsetMax || p.Truncate < 0 || p.Truncate > PeekTruncateMax {
+		return Errorf(PreconditionFailed, "count has to be 1 to %d, offset 0 to %d, truncate 0 to %d", PeekCountMax, int64(PeekOffsetMax), PeekTruncateMax)
 	}
 	if _, err := parsePlace(p.After); err != nil {
 		return err
@@ -163,31 +166,40 @@ func answerPeek(ctx context.Context, b *Broker, h *hosted, body []byte) (any, er
 	if look.filter, err = p.Filter.resolve(b.cfg.Now()); err != nil {
 		return nil, err
 	}
+	err = look.from(ctx, l, place)
+	return look.got, err
+}
+
+// from looks at what stands behind a place until the answer has as much as it may, or nothing more is there.
+func (k *peeking) from(ctx context.Context, l *leader.Leader, place leader.Place) error {
 	until := time.Now().Add(peekTimeMax)
-	for looked := 0; looked < peekScanMax && time.Now().Before(until); {
+	for looked := 0; looked < peekScanMax && time.Now().Before(until); looked++ {
 		limit := peekChunk
-		if look.filter.Any() {
-			limit = p.Offset - look.got.Passed + p.Count - len(look.got.Messages) + 1 // one more tells whether there is more
+		if k.filter.Any() {
+			limit = k.want.Offset - k.got.Passed + k.want.Count - len(k.got.Messages) + 1 // one more tells whether there is more
 		}
-		page, err := l.List(ctx, standings[p.State], place, limit)
+		page, err := l.List(ctx, standings[k.want.State], place, limit)
 		if err != nil {
-			return nil, errNotHere
+			return errNotHere
 		}
 		for i := range page.Messages {
 			looked++
-			if look.take(&page.Messages[i]) {
-				look.got.Next = formatPlace(place)
-				return look.got, nil
+			if k.take(&page.Messages[i]) {
+				k.got.Next = formatPlace(place)
+				return nil
 			}
 			place = page.Messages[i].Place
+			if time.Now().After(until) { // each may be of a large entry
+				k.got.Next = formatPlace(place)
+				return nil
+			}
 		}
 		if place = page.Next; page.Done {
-			return look.got, nil
+			return nil
 		}
-		looked++
 	}
-	look.got.Next = formatPlace(place)
-	return look.got, nil
+	k.got.Next = formatPlace(place)
+	return nil
 }
 
 // peeking is one look under way.
@@ -229,7 +241,7 @@ func (k *peeking) take(x *leader.Listed) (full bool) {
 		return true
 	}
 	k.bytes += size
-	k.got.Messages = append(k.got.Messages, m.PeekedMessage)
+	k.got.Messages = append(k.got.Messages, k.alone(&m))
 	return false
 }
 
@@ -238,6 +250,25 @@ func (k *peeking) take(x *leader.Listed) (full bool) {
 type peekedMessage struct {
 	PeekedMessage
 	deaths []dlx.Death
+	stored queue.Ref // zero if nothing was read
+}
+
+// alone is a message that shares no memory with its entry. That may be many times as large as what is wanted of it.
+func (k *peeking) alone(m *peekedMessage) PeekedMessage {
+	if m.stored == (queue.Ref{}) {
+		return m.PeekedMessage
+	}
+	raw := k.reader.data[m.stored.Offset:][:int(m.stored.Length)-m.BodyBytes+len(m.Body)] // the body is at the end
+	if msg, err := fsm.DecodeMessage(bytes.Clone(raw)); err == nil {
+		m.has(&msg)
+	}
+	return m.PeekedMessage
+}
+
+// has fills in what is stored of a message.
+func (m *PeekedMessage) has(msg *fsm.Message) {
+	m.Exchange, m.RoutingKeys = msg.Exchange, msg.RoutingKeys[:len(msg.RoutingKeys)-msg.BCC]
+	m.Properties, m.Deaths, m.Body = msg.Properties, msg.Deaths, msg.Body
 }
 
 func (k *peeking) message(x *leader.Listed) (m peekedMessage, ok bool) {
@@ -263,10 +294,9 @@ func (k *peeking) message(x *leader.Listed) (m peekedMessage, ok bool) {
 	if err != nil {
 		return m, false // it has left meanwhile
 	}
-	m.Exchange, m.RoutingKeys = msg.Exchange, msg.RoutingKeys[:len(msg.RoutingKeys)-msg.BCC]
-	m.Properties, m.Deaths, m.BodyBytes = msg.Properties, msg.Deaths, len(msg.Body)
-	m.Body = msg.Body[:min(len(msg.Body), k.want.Truncate)]
-	m.deaths = msg.Deaths
+	m.stored, m.BodyBytes, m.deaths = ref, len(msg.Body), msg.Deaths
+	msg.Body = msg.Body[:min(len(msg.Body), k.want.Truncate)]
+	m.has(&msg)
 	if dead && x.Item.Reason != dlx.Redrive {
 		m.deaths = dlx.Record(msg.Deaths, dlx.Death{Queue: k.h.name(), Reason: x.Item.Reason, LastMillis: x.Item.TimeMillis, Detail: x.Item.Detail})
 	}

@@ -1,13 +1,20 @@
 package broker
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
+	"runtime"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/fsm"
+	"github.com/warrenmq/warren/queue/leader"
 )
 
 func (c *client) peek(b *Broker, queue string, p Peek) Peeked {
@@ -114,7 +121,7 @@ func TestPeekRefuses(t *testing.T) {
 	c.declare("q", nil)
 	for name, p := range map[string]Peek{
 		"state": {State: "dead", Count: 1}, "count": {State: "ready"}, "many": {State: "ready", Count: PeekCountMax + 1},
-		"offset": {State: "ready", Count: 1, Offset: -1}, "place": {State: "ready", Count: 1, After: "x"},
+		"offset": {State: "ready", Count: 1, Offset: -1}, "offset of an end": {State: "unacked", Count: 1, Offset: math.MaxInt}, "place": {State: "ready", Count: 1, After: "x"},
 		"truncate": {State: "ready", Count: 1, Truncate: PeekTruncateMax + 1}, "filter": {State: "ready", Count: 1, Filter: Filter{Reasons: []string{"transaction"}}},
 	} {
 		if _, err := b.Peek(t.Context(), "guest", "/", "q", p); kindOfRefusal(err) != PreconditionFailed {
@@ -127,5 +134,77 @@ func TestPeekRefuses(t *testing.T) {
 	}
 	if _, err := b.Peek(t.Context(), "nobody", "/", "q", good); kindOfRefusal(err) != AccessRefused {
 		t.Errorf("no permission: %v", err)
+	}
+}
+
+// slowLog reads every entry anew, as from a disk, and takes its time.
+type slowLog struct {
+	leader.Log
+	takes time.Duration
+}
+
+func (l slowLog) Read(index uint64) ([]byte, error) {
+	time.Sleep(l.takes)
+	b, err := l.Log.Read(index)
+	return bytes.Clone(b), err
+}
+
+// withLargeMessages is a queue here with so many messages of a MiB, in a log that takes its time to read.
+func withLargeMessages(t *testing.T, n int, takes time.Duration) (b *Broker, h *hosted) {
+	b = newBroker(t)
+	c := dial(t, b)
+	c.declare("q", nil)
+	for range n {
+		c.put("q", strings.Repeat("x", 1<<20), nil)
+	}
+	h = b.queues.get(b.cat.View().Queue("/", "q").ID)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.log = slowLog{h.log, takes}
+	return b, h
+}
+
+// What is kept of a look is what it tells, not the messages that it has read for that.
+func TestPeekKeepsNoEntries(t *testing.T) {
+	const n = 32
+	b, h := withLargeMessages(t, n, 0)
+	raw, err := json.Marshal(Peek{State: "ready", Count: n, Truncate: 5})
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := heap()
+	got, err := answerPeek(t.Context(), b, h, raw)
+	more := heap() - before
+	p, _ := got.(Peeked)
+	if err != nil || len(p.Messages) != n || string(p.Messages[1].Body) != "xxxxx" || p.Messages[1].BodyBytes != 1<<20 || p.Messages[1].RoutingKeys[0] != "q" {
+		t.Fatalf("%+v, %v", p, err)
+	}
+	if more > n<<20/4 {
+		t.Errorf("%d bytes are kept of messages of %d", more, n<<20)
+	}
+	runtime.KeepAlive(got)
+}
+
+func heap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// Messages that take long to read are told as far as the time is enough for, whether the filter takes them or not.
+func TestPeekEndsInTime(t *testing.T) {
+	b, h := withLargeMessages(t, 2, peekTimeMax*2/3)
+	for name, f := range map[string]Filter{"all": {}, "none": {Header: "a", HeaderValue: "b"}} {
+		raw, err := json.Marshal(Peek{State: "ready", Count: 10, Filter: f})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := dial(t, b)
+		c.put("q", "behind", nil)
+		got, err := answerPeek(t.Context(), b, h, raw)
+		if p, ok := got.(Peeked); err != nil || !ok || p.Next != "0.1" && p.Next != "0.2" {
+			t.Errorf("%s: %v, next %q", name, err, p.Next)
+		}
 	}
 }

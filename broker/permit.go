@@ -16,13 +16,30 @@ type resource struct {
 func exchangeResource(name string) resource { return resource{auth.Exchange, name} }
 func queueResource(name string) resource    { return resource{auth.Queue, name} }
 
-// permits tells whether the connection's user may do something with a resource according to a view.
-func (c *Conn) permits(view *catalog.View, a auth.Action, r resource) error {
-	p := view.Permission(c.vhost, c.user.Name)
+// permits tells whether a user may do something with a resource of a virtual host according to a view.
+func permits(view *catalog.View, user, vhost string, a auth.Action, r resource) error {
+	p := view.Permission(vhost, user)
 	if p.Allows(a, r.kind, r.name) {
 		return nil
 	}
-	return asError(p.Check(a, r.kind, r.name, c.vhost, c.user.Name))
+	return asError(p.Check(a, r.kind, r.name, vhost, user))
+}
+
+// allows is permits for who has no connection, and looks into an up-to-date catalog before it refuses. Errors are those of Conn.allowed.
+func (b *Broker) allows(ctx context.Context, user, vhost string, a auth.Action, r resource) error {
+	if permits(b.cat.View(), user, vhost, a, r) == nil {
+		return nil
+	}
+	view, err := b.freshAccess(ctx)
+	if err != nil {
+		return err
+	}
+	return permits(view, user, vhost, a, r)
+}
+
+// permits tells whether the connection's user may do something with a resource according to a view.
+func (c *Conn) permits(view *catalog.View, a auth.Action, r resource) error {
+	return permits(view, c.user.Name, c.vhost, a, r)
 }
 
 // allowed is permits, and looks into an up-to-date catalog before it refuses. The error is AccessRefused, or TimedOut if that cannot be had.

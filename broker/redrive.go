@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/warrenmq/warren/auth"
@@ -173,15 +174,15 @@ func (b *Broker) askRedrive(ctx context.Context, user, vhost, name, op string, b
 			return err
 		}
 		if !r.Discard && r.To != "exchange" {
-			if err := b.cat.View().Permission(vhost, user).Check(auth.Write, auth.Exchange, "", vhost, user); err != nil {
-				return asError(err)
+			if err := b.allows(ctx, user, vhost, auth.Write, exchangeResource("")); err != nil {
+				return err
 			}
 		}
 		if r.Queue == name {
 			return Errorf(PreconditionFailed, "queue '%s' in vhost '%s' is where the messages are", name, vhost)
 		}
 	}
-	return b.inquire(ctx, q, op, body, to)
+	return b.inquireNamed(ctx, q, op, body, to)
 }
 
 // redriveLeader reads a question and finds the leader.
@@ -211,10 +212,13 @@ func answerRedriveStart(ctx context.Context, b *Broker, h *hosted, body []byte) 
 			return nil, err
 		}
 	}
-	if h.redriving().Spec.Token != q.Token {
-		return nil, Errorf(PreconditionFailed, "a redrive of queue '%s' is under way", h.name())
+	switch {
+	case h.redriving().Spec.Token == q.Token:
+		return h.redriveStatus(), nil
+	case h.over():
+		return nil, errNotHere
 	}
-	return h.redriveStatus(), nil
+	return nil, Errorf(PreconditionFailed, "a redrive of queue '%s' is under way", h.name())
 }
 
 func answerRedriveStop(ctx context.Context, _ *Broker, h *hosted, body []byte) (any, error) {
@@ -291,17 +295,18 @@ func answerRedriveDryRun(ctx context.Context, b *Broker, h *hosted, body []byte)
 
 func (p *RedrivePlan) add(plan *mover.Plan, discards bool) {
 	p.Looked++
+	// Names may be parts of entries, each of which would stay in memory as a whole.
 	switch {
 	case !plan.Takes:
 		return
 	case plan.NoOrigin:
 		p.NoOrigin++
 	case !discards && len(plan.Targets) == 0:
-		p.Missing[plan.Way]++
+		p.Missing[strings.Clone(plan.Way)]++
 	}
 	p.Messages++
 	for _, t := range plan.Targets {
-		p.Destinations[t.Name]++
+		p.Destinations[strings.Clone(t.Name)]++
 	}
 }
 

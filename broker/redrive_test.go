@@ -261,3 +261,24 @@ func TestRetriedLetters(t *testing.T) {
 		t.Errorf("left: %v", got)
 	}
 }
+
+// A redrive that has large messages to read, which takes long, decides bit by bit, and keeps nobody waiting who ends its leader.
+func TestRedriveOfLargeMessages(t *testing.T) {
+	const n, takes = 40, 100 * time.Millisecond
+	b, h := withLargeMessages(t, n, takes)
+	if _, err := b.StartRedrive(t.Context(), "guest", "/", "q", Redrive{Filter: Filter{Header: "a", HeaderValue: "b"}}); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	for h.redriving().Cursor == 0 {
+		if time.Since(began) > n*takes*3/4 {
+			t.Fatalf("nothing is decided after %v", time.Since(began))
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	began = time.Now()
+	h.replica.Leader().Stop()
+	if took := time.Since(began); took > n*takes/2 {
+		t.Errorf("its leader ends after %v", took)
+	}
+}

@@ -25,7 +25,7 @@ func (b *Broker) ReleaseParked(ctx context.Context, user, vhost, name string) (r
 	if err != nil {
 		return r, err
 	}
-	return r, b.inquire(ctx, q, opRelease, struct{}{}, &r)
+	return r, b.inquireNamed(ctx, q, opRelease, struct{}{}, &r)
 }
 
 func answerRelease(ctx context.Context, _ *Broker, h *hosted, _ []byte) (any, error) {

@@ -49,12 +49,18 @@ var systemExchanges = [...]struct {
 // SystemExchange reports whether name is one of the predeclared exchanges, which
 // cannot be deleted.
 func SystemExchange(name string) bool {
+	_, ok := SystemExchangeType(name)
+	return ok
+}
+
+// SystemExchangeType is the type of a predeclared exchange.
+func SystemExchangeType(name string) (typ exchange.Type, ok bool) {
 	for i := range systemExchanges {
 		if systemExchanges[i].name == name {
-			return true
+			return systemExchanges[i].typ, true
 		}
 	}
-	return false
+	return 0, false
 }
 
 func (c *Found) apply(tx *txn) (Result, *amqp.Error) {

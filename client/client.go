@@ -12,6 +12,7 @@ import (
 	"slices"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
@@ -22,6 +23,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	warrenv1 "github.com/warrenmq/warren/api/warren/v1"
 )
@@ -101,6 +103,9 @@ func (cfg *Config) validate() error {
 	}
 	if cfg.BackoffMax < cfg.BackoffMin {
 		errs = append(errs, errors.New("BackoffMax is less than BackoffMin"))
+	}
+	if !utf8.ValidString(cfg.VHost) {
+		errs = append(errs, errors.New("VHost is not UTF-8"))
 	}
 	if cfg.MessageBytesMax < 0 {
 		errs = append(errs, errors.New("MessageBytesMax is negative"))
@@ -189,6 +194,7 @@ func (c *Client) options() []grpc.DialOption {
 		}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(c.cfg.MessageBytesMax + responseMore)),
 		grpc.WithUserAgent("warren-client-go"),
+		grpc.WithChainUnaryInterceptor(sendable),
 	}
 	if c.cfg.User != "" {
 		options = append(options, grpc.WithPerRPCCredentials(login{c.cfg.User, c.cfg.Password}))
@@ -222,6 +228,18 @@ func (b bearer) GetRequestMetadata(ctx context.Context, _ ...string) (map[string
 }
 
 func (bearer) RequireTransportSecurity() bool { return false }
+
+// sendable makes an invalid call of one whose request cannot be sent, to whichever node: it has a text that is not UTF-8, as the name of a queue. To the library that is
+// an internal error, which may pass.
+func sendable(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	err := call(ctx, method, req, reply, conn, opts...)
+	if m, ok := req.(proto.Message); ok && status.Code(err) == codes.Internal {
+		if _, why := proto.Marshal(m); why != nil {
+			return status.Errorf(codes.InvalidArgument, "the request cannot be sent: %v", why)
+		}
+	}
+	return err
+}
 
 // greet opens a stream and ends it: a node lets in who may use the virtual host.
 func (c *Client) greet(ctx context.Context, n *node) error {

@@ -23,6 +23,7 @@ func TestConfig(t *testing.T) {
 		"backoff":        func(c *Config) { c.BackoffMin, c.BackoffMax = 2, 1 },
 		"negative":       func(c *Config) { c.KeepAlive = -1 },
 		"size":           func(c *Config) { c.MessageBytesMax = -1 },
+		"vhost":          func(c *Config) { c.VHost = "\xff" },
 	} {
 		cfg := good
 		change(&cfg)
@@ -65,6 +66,32 @@ func TestDial(t *testing.T) {
 	f.publish = append(f.publish, func(publishSide) error { return refusal(codes.Unauthenticated, "LOGIN_REFUSED") })
 	if _, err := Dial(t.Context(), Config{Addrs: []string{f.addr}, User: "u"}); !errors.Is(err, ErrLoginRefused) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestTextsThatCannotBeSent: what has a text that is not UTF-8 where the API has no bytes for it is invalid, and not tried again and again.
+func TestTextsThatCannotBeSent(t *testing.T) {
+	f := startFake(t)
+	f.queue = func() error { return nil }
+	c := dialFake(t, f)
+	const bad = "q\xff"
+	handler := func(context.Context, *Delivery) error { return nil }
+	for name, do := range map[string]func() error{
+		"queue":   func() error { return c.Consume(t.Context(), bad, ConsumerConfig{}, handler) },
+		"tag":     func() error { return c.Consume(t.Context(), "q", ConsumerConfig{Tag: bad}, handler) },
+		"declare": func() error { return c.Consume(t.Context(), "", ConsumerConfig{Declare: &Queue{Name: bad}}, handler) },
+		"binding": func() error {
+			return c.Consume(t.Context(), "", ConsumerConfig{Declare: &Queue{}, Bindings: []Binding{{Source: "x", RoutingKey: bad}}}, handler)
+		},
+		"declaration": func() error { _, err := c.DeclareQueue(t.Context(), Queue{Name: bad}); return err },
+		"get":         func() error { _, err := c.Get(t.Context(), bad, 1, Ack); return err },
+		"redrive":     func() error { _, err := c.Redrive(t.Context(), bad, RedriveConfig{}); return err },
+	} {
+		failed := make(chan error, 1)
+		go func() { failed <- do() }()
+		if err := wait(t, failed); !errors.Is(err, ErrInvalid) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 

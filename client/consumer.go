@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	warrenv1 "github.com/warrenmq/warren/api/warren/v1"
 )
 
@@ -50,7 +52,8 @@ const (
 // context.Cause being ErrDeliveryLost, or ShutdownTimeout after the consumer's.
 type Handler func(ctx context.Context, d *Delivery) error
 
-// Consume hands the messages of a queue to a handler until ctx ends. Then it lets handlers end, gives back what has not been handled, and returns nil.
+// Consume hands the messages of a queue to a handler until ctx ends. Then it lets handlers end, gives back what has not been handled, waits until the queue has
+// that on disk, but no more than 5 s, and returns nil.
 // A stream that breaks is opened again, at another node if need be, once the handlers of the former one have returned: their
 // messages come again. What cannot be mended so is an error, such as ErrNotFound, also when the queue is deleted later.
 func (c *Client) Consume(ctx context.Context, queue string, cfg ConsumerConfig, handler Handler) error {
@@ -126,6 +129,9 @@ func (x *consumer) prepare() error {
 			return err
 		}
 		x.open.Bindings = append(x.open.Bindings, binding)
+	}
+	if _, err := proto.Marshal(x.open); err != nil {
+		return invalid("the queue, the tag or a binding cannot be sent: %v", err)
 	}
 	return nil
 }

@@ -187,6 +187,49 @@ func TestDeliveriesOfALostStream(t *testing.T) {
 	l.want(t, "1 ack")
 }
 
+// TestEndWithoutQuorum: a consumer ends although the node does not end its stream, as while the queue has no quorum for what was settled.
+func TestEndWithoutQuorum(t *testing.T) {
+	t.Parallel()
+	for name, cancelled := range map[string]bool{"by its context": false, "by the node": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := startFake(t)
+			var told consumed
+			f.consume = append(f.consume, func(s consumeSide) error {
+				if _, err := opened(s); err != nil {
+					return err
+				}
+				if err := deliver(s, 1, 1); err != nil {
+					return err
+				}
+				if cancelled {
+					if err := s.Send(&warrenv1.ConsumeResponse{Cancelled: true}); err != nil {
+						return err
+					}
+				}
+				if err := told.listen(s); err != nil {
+					return err
+				}
+				<-s.Context().Done()
+				return s.Context().Err()
+			})
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			c, ended := dialFake(t, f), make(chan error, 1)
+			go func() {
+				ended <- c.Consume(ctx, "q", ConsumerConfig{}, func(context.Context, *Delivery) error {
+					time.AfterFunc(100*time.Millisecond, cancel)
+					return nil
+				})
+			}()
+			if err := wait(t, ended); err != nil {
+				t.Error(err)
+			}
+			told.want(t, "1 ack")
+		})
+	}
+}
+
 // TestShutdownTimeout: handlers that do not end in time are told, and their deliveries go back.
 func TestShutdownTimeout(t *testing.T) {
 	f := startFake(t)

@@ -71,7 +71,7 @@ func (x *consumer) stream(ctx context.Context, n *node) (opened bool, err error)
 	}
 	s.finish()
 	<-idle
-	got := <-ended
+	got := awaitEnd(ctx, end, ended)
 	if err == nil && errors.Is(got, io.EOF) && ctx.Err() != nil {
 		return true, nil
 	}
@@ -79,6 +79,27 @@ func (x *consumer) stream(ctx context.Context, n *node) (opened bool, err error)
 		err = errorOf(context.Background(), got)
 	}
 	return true, err
+}
+
+// endWait is how long the node may take to end a stream of a consumer that has ended, when everything is sent.
+const endWait = 5 * time.Second
+
+// awaitEnd waits until the node has ended the stream. It does so when the queue has all settlements on disk: while that has no quorum, it does not.
+func awaitEnd(ctx context.Context, end context.CancelCauseFunc, ended <-chan error) error {
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	timer := time.NewTimer(endWait)
+	defer timer.Stop()
+	select {
+	case err := <-ended:
+		return err
+	case <-timer.C:
+		end(context.Cause(ctx))
+		return <-ended
+	}
 }
 
 // finish notes that nothing is sent any more.

@@ -11,7 +11,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/auth"
 	"github.com/warrenmq/warren/broker"
 	"github.com/warrenmq/warren/catalog"
@@ -489,19 +488,4 @@ func TestFailure(t *testing.T) {
 func hashless(text string) string {
 	i := strings.Index(text, `"password_hash"`)
 	return text[:i] + text[i+70:]
-}
-
-// TestBindingArguments: what a client declared with narrower numbers is not bound a second time.
-func TestBindingArguments(t *testing.T) {
-	m := newModel(t)
-	m.load(t, []byte(`{"queues":[{"name":"q","vhost":"/"}]}`), Options{})
-	_, err := m.Define(t.Context(), &catalog.Bind{Binding: catalog.Binding{
-		Vhost: "/", Source: "amq.headers", Destination: "q", Arguments: amqp.Table{{Name: "x-match", Value: "any"}, {Name: "n", Value: int32(3)}},
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if r := m.load(t, []byte(m.text(t, "")), Options{}); len(r.Changes) > 0 {
-		t.Errorf("changes %+v", r.Changes)
-	}
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/warrenmq/warren/auth"
 	"github.com/warrenmq/warren/broker"
 	"github.com/warrenmq/warren/catalog"
-	"github.com/warrenmq/warren/exchange"
 	"github.com/warrenmq/warren/policy"
 )
 
@@ -76,6 +75,7 @@ type planner struct {
 	newQueues map[string]int
 	vhosts    map[string]*catalog.Vhost
 	users     map[string]bool
+	bonds     map[destination]map[bond]bool // of the view, as far as they were asked for
 }
 
 // Make compares a document with a view. The error is [*Invalid].
@@ -83,7 +83,7 @@ func Make(d *Document, v *catalog.View, opt Options) (*Plan, error) {
 	p := &planner{
 		doc: d, view: v, opt: opt, plan: &Plan{report: Report{Counts: map[Kind]Count{}, Changes: []Change{}, Skipped: []Note{}}},
 		seen: map[Item]string{}, limits: map[string]limits{}, exchanges: map[[2]string]*broker.ExchangeDeclare{}, queues: map[[2]string]bool{},
-		newQueues: map[string]int{}, vhosts: map[string]*catalog.Vhost{}, users: map[string]bool{},
+		newQueues: map[string]int{}, vhosts: map[string]*catalog.Vhost{}, users: map[string]bool{}, bonds: map[destination]map[bond]bool{},
 	}
 	for _, key := range d.Unknown {
 		p.skip(Item{Kind: KindKey, Name: key}, "unknown")
@@ -342,90 +342,6 @@ func (p *planner) checkQueueLimits() {
 				"This virtual host currently has %d queue(s) defined.", n, name, limit, now)
 		}
 	}
-}
-
-// planBindings plans the bindings. Those of queues and exchanges that the document does not carry, such as exclusive ones,
-// are in what RabbitMQ exports.
-func (p *planner) planBindings() {
-	for i := range p.doc.Bindings {
-		b := &p.doc.Bindings[i]
-		item := Item{Kind: KindBinding, Name: fmt.Sprintf("%s -> %s %s (%s)", b.Source, b.DestinationType, b.Destination, b.RoutingKey)}
-		if !p.home(&item, b.VHost) {
-			continue
-		}
-		arguments := textOfTable(b.Arguments.Table)
-		if len(b.Arguments.Table) > 0 {
-			item.Name += " " + arguments
-		}
-		if p.again(item, b) {
-			continue
-		}
-		if b.DestinationType != destQueue && b.DestinationType != destExchange {
-			p.problem(item, "destination_type is neither queue nor exchange")
-			continue
-		}
-		if b.Source == "" {
-			p.skip(item, "bindings of the default exchange are always there")
-			continue
-		}
-		d := catalog.Binding{Vhost: item.VHost, Source: b.Source, Destination: b.Destination, ToExchange: b.DestinationType == destExchange, Key: b.RoutingKey, Arguments: b.Arguments.Table}
-		source, typ, args := p.source(item.VHost, b.Source)
-		switch {
-		case !source:
-			p.skip(item, "there is no exchange '%s'", b.Source)
-		case d.ToExchange && !p.hasExchange(item.VHost, b.Destination) || !d.ToExchange && !p.hasQueue(item.VHost, b.Destination):
-			p.skip(item, "there is no %s '%s'", b.DestinationType, b.Destination)
-		default:
-			if err := exchange.ValidateBinding(typ, args, d.Key, d.Arguments); err != nil {
-				p.unsupported(item, "%s", reason(err))
-			} else if cmd := (&catalog.Bind{Binding: d}); p.checked(item, cmd) {
-				p.add(stageBindings, item, p.hasBinding(&d, arguments), nil, change{commands: []catalog.Command{cmd}})
-			}
-		}
-	}
-}
-
-// source is the exchange that a binding is of, as it is or will be.
-func (p *planner) source(vhost, name string) (ok bool, typ exchange.Type, args amqp.Table) {
-	if x := p.view.Exchange(vhost, name); x != nil {
-		return true, x.Type, x.Arguments
-	}
-	if d := p.exchanges[[2]string{vhost, name}]; d != nil {
-		typ, err := exchange.ParseType(d.Type)
-		return err == nil, typ, d.Arguments
-	}
-	// A new virtual host has those that are in every one.
-	for x := range p.view.Exchanges(catalog.DefaultVhost) {
-		if x.Name == name && catalog.SystemExchange(name) {
-			return true, x.Type, x.Arguments
-		}
-	}
-	return false, 0, nil
-}
-
-func (p *planner) hasExchange(vhost, name string) bool {
-	ok, _, _ := p.source(vhost, name)
-	return ok
-}
-
-func (p *planner) hasQueue(vhost, name string) bool {
-	return p.queues[[2]string{vhost, name}] || p.view.Queue(vhost, name) != nil
-}
-
-// hasBinding tells whether there is a binding whose arguments have that text, of whatever types they are.
-func (p *planner) hasBinding(b *catalog.Binding, arguments string) bool {
-	if p.view.Binding(b) != nil {
-		return true
-	}
-	if len(b.Arguments) == 0 {
-		return false
-	}
-	for have := range p.view.BindingsTo(b.Vhost, b.Destination, b.ToExchange) {
-		if have.Source == b.Source && have.Key == b.Key && textOfTable(have.Arguments) == arguments {
-			return true
-		}
-	}
-	return false
 }
 
 // cmqKeys are those of mirrored classic queues, which RabbitMQ 4 has no more, and federationKeys of a plugin. Policies are

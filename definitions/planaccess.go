@@ -122,6 +122,9 @@ func (p *planner) planUser(from *User) {
 		return
 	}
 	commands := []catalog.Command{&catalog.PutUser{User: u}}
+	if old != nil {
+		commands = userChanges(old, &u)
+	}
 	if len(from.Limits) > 0 {
 		cmd := &catalog.PutUserLimits{User: from.Name}
 		if unknown := overlay(from.Limits, cmd.Limits.Each); unknown != "" {
@@ -146,6 +149,17 @@ func (p *planner) planUser(from *User) {
 		return
 	}
 	p.add(stageUsers, item, old != nil, list, change{commands: commands})
+}
+
+// userChanges make of a user what the document says. What it does not say somebody else may change meanwhile, and a user that is deleted meanwhile stays so.
+func userChanges(old, u *auth.User) (list []catalog.Command) {
+	if !slices.Equal(old.Tags, u.Tags) {
+		list = append(list, &catalog.ChangeUser{User: auth.User{Name: u.Name, Tags: u.Tags}, What: catalog.SetTags})
+	}
+	if old.PasswordHash != u.PasswordHash {
+		list = append(list, &catalog.ChangeUser{User: auth.User{Name: u.Name, PasswordHash: u.PasswordHash}, What: catalog.SetPassword})
+	}
+	return list
 }
 
 // setPassword gives a user the password that the document says, and tells whether that is another one.

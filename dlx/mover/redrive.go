@@ -101,7 +101,9 @@ const (
 	redriveBatch  = 256  // messages of one decision
 	redriveWindow = 1024 // messages under way
 	redriveScan   = 4096 // messages looked at for one decision
-	redriveRetry  = time.Second
+	// redriveTime is how long one decision looks at messages: each may be a large one, to be read from the disk.
+	redriveTime  = 500 * time.Millisecond
+	redriveRetry = time.Second
 	// redriveSmooth is the part of a second for which a limited redrive decides at once.
 	redriveSmooth = 20
 )
@@ -221,7 +223,11 @@ func (r *Redriver) decide(job *dlx.Redriving, vhost, here string, limit int) (c 
 	fresh := false
 	var list []queue.Message
 	r.cfg.View(func(m *fsm.Machine) { list = liveBehind(m, job.Cursor, job.Tail, redriveScan) })
+	until := time.Now().Add(redriveTime)
 	for i := range list {
+		if r.ctx.Err() != nil {
+			return fsm.TakeRedrive{}, 0 // the leader waits for it
+		}
 		m := &list[i]
 		plan, err := r.cfg.Planner.Plan(&job.Spec, vhost, here, *m)
 		if err != nil {
@@ -252,7 +258,7 @@ func (r *Redriver) decide(job *dlx.Redriving, vhost, here string, limit int) (c 
 			c.Items = append(c.Items, fsm.RedriveItem{ID: m.ID, Attempt: m.Attempt, Targets: ids(plan.Targets)})
 		}
 		c.Through = m.ID
-		if len(c.Items) == limit {
+		if len(c.Items) == limit || i+1 < len(list) && time.Now().After(until) {
 			return c, 0
 		}
 	}

@@ -3,6 +3,7 @@ package leader
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 
 	"github.com/warrenmq/warren/dlx"
@@ -59,7 +60,7 @@ var errNotLeading = errors.New("leader: not leading, or not yet")
 // may find fewer than there are. The error says that this leader is at its end, or does not know yet
 // what consumers hold.
 func (l *Leader) List(ctx context.Context, s Standing, after Place, limit int) (Listing, error) {
-	limit = min(limit, listMax)
+	limit = min(max(limit, 0), listMax)
 	if s == Outgoing || s == Parked {
 		return l.listOutbox(s, after, limit), nil
 	}
@@ -129,13 +130,7 @@ func (l *Leader) listReady(delayed bool, after Place, limit int) *Listing {
 
 func (l *Leader) listHeld(after Place, limit int) *Listing {
 	got := &Listing{Next: after}
-	var ids []queue.MessageID
-	for id, h := range l.held {
-		if !h.named && (!after.Begun || uint64(id) > after.ID) {
-			ids = append(ids, id)
-		}
-	}
-	slices.Sort(ids)
+	ids := l.heldBehind(after, limit+1)
 	got.Done = len(ids) <= limit
 	l.replica.View(func(f *fsm.Machine) {
 		for _, id := range ids[:min(limit, len(ids))] {
@@ -148,6 +143,23 @@ func (l *Leader) listHeld(after Place, limit int) *Listing {
 		}
 	})
 	return got
+}
+
+// heldBehind returns the first ids of what is held behind a place, in order. There may be a million of them, and the queue stands still meanwhile: only those that may be among the first are sorted.
+func (l *Leader) heldBehind(after Place, count int) (ids []queue.MessageID) {
+	last := queue.MessageID(math.MaxUint64) // of the first that were found so far
+	for id, h := range l.held {
+		if h.named || after.Begun && uint64(id) <= after.ID || id > last {
+			continue
+		}
+		if ids = append(ids, id); len(ids) == 2*count {
+			slices.Sort(ids)
+			ids = ids[:count]
+			last = ids[count-1]
+		}
+	}
+	slices.Sort(ids)
+	return ids[:min(len(ids), count)]
 }
 
 func (l *Leader) listOutbox(s Standing, after Place, limit int) Listing {
