@@ -117,7 +117,7 @@ func (w *world) administrate(ctx context.Context, number int) {
 	d := newDice(w.cfg.Seed, uint64(4000+number))
 	t := w.trace(fmt.Sprintf("admin%02d", number))
 	for ctx.Err() == nil {
-		if d.chance(.04) {
+		if d.chance(.01) {
 			w.closeOne(ctx, d, t)
 		}
 		n := w.node(d)

@@ -20,9 +20,9 @@ import (
 
 // What may be left at a node after a storm that was not there before.
 const (
-	goroutinesMore = 60
-	filesMore      = 25
-	heapMore       = 48 << 20
+	goroutinesMore = 15
+	filesMore      = 8
+	heapMore       = 16 << 20
 )
 
 // figures are what a node takes.

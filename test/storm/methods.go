@@ -31,8 +31,10 @@ var careful = weighted[step]{
 	{3, step{"tx.select", (*speaker).selectTx}},
 	{3, step{"tx.commit", func(s *speaker, ch uint16) error { return s.inTx(ch, 20) }}},
 	{1, step{"tx.rollback", func(s *speaker, ch uint16) error { return s.inTx(ch, 30) }}},
-	{2, step{"confirm.select", (*speaker).selectConfirms}},
+	{4, step{"confirm.select", (*speaker).selectConfirms}},
 	{2, step{"basic.qos", (*speaker).qos}},
+	{2, step{"basic.consume of replies", (*speaker).consumeReplies}},
+	{8, step{"a reply", (*speaker).reply}},
 	{5, step{"waits", (*speaker).wait}},
 	{1, step{"connection.update-secret", func(s *speaker, _ uint16) error {
 		return s.method(0, 10, 70, []byte(password), "a reason")
@@ -81,10 +83,7 @@ var steps = weighted[step]{
 	{30, step{"basic.publish", (*speaker).publish}},
 	{3, step{"part of a publish", (*speaker).publishPart}},
 	{10, step{"basic.consume", (*speaker).consume}},
-	{3, step{"basic.consume of replies", func(s *speaker, ch uint16) error {
-		s.note(ch, func(c *channel) { c.replies = true })
-		return s.method(ch, 60, 20, uint16(0), replyTo, "r", byte(2)|s.bits(4, .05), []byte{})
-	}}},
+	{3, step{"basic.consume of replies", (*speaker).consumeReplies}},
 	{4, step{"basic.cancel", (*speaker).cancel}},
 	{8, step{"basic.get", func(s *speaker, ch uint16) error {
 		return s.method(ch, 60, 70, uint16(0), s.anyQueue(), s.bits(1, .3))
@@ -96,7 +95,7 @@ var steps = weighted[step]{
 	{2, step{"basic.recover", func(s *speaker, ch uint16) error {
 		return s.method(ch, 60, pick[uint16](s.d, 100, 110, 110), s.bits(1, .98))
 	}}},
-	{2, step{"confirm.select", (*speaker).selectConfirms}},
+	{4, step{"confirm.select", (*speaker).selectConfirms}},
 	{2, step{"tx.select", (*speaker).selectTx}},
 	{4, step{"tx.commit", func(s *speaker, ch uint16) error { return s.inTx(ch, 20) }}},
 	{1, step{"tx.rollback", func(s *speaker, ch uint16) error { return s.inTx(ch, 30) }}},
@@ -184,6 +183,28 @@ func settle(id uint16, flags int, p float64) func(s *speaker, ch uint16) error {
 	}
 }
 
+func (s *speaker) consumeReplies(ch uint16) error {
+	if s.of(ch).replies && !s.d.chance(.05) {
+		return nil
+	}
+	s.note(ch, func(c *channel) { c.replies = true })
+	return s.method(ch, 60, 20, uint16(0), replyTo, "r", byte(2)|s.bits(4, .02), []byte{})
+}
+
+// reply answers somebody who has asked for it, and may be gone.
+func (s *speaker) reply(ch uint16) error {
+	s.mu.Lock()
+	to := ""
+	if len(s.replies) > 0 {
+		to = pick(s.d, s.replies...)
+	}
+	s.mu.Unlock()
+	if to == "" {
+		return nil
+	}
+	return s.publishTo(ch, "", to)
+}
+
 func (s *speaker) qos(ch uint16) error {
 	return s.method(ch, 60, 10, uint32(0), uint16(s.d.IntN(5)), s.bits(1, .4))
 }
@@ -224,8 +245,7 @@ func (s *speaker) declareQueue(ch uint16) error {
 	case s.d.chance(.15):
 		bits |= bitPassive
 	case s.d.chance(.05):
-		bits = s.bits(5, .4)
-		args = s.table()
+		q.name, bits, args = s.d.oddly(), s.bits(5, .4), s.table()
 	}
 	if s.d.chance(.05) {
 		bits |= bitNoWait
@@ -378,7 +398,7 @@ func (s *speaker) consume(ch uint16) error {
 	}
 	args := []byte{}
 	if s.d.chance(.2) {
-		args = frames.Table("x-priority", pick[any](s.d, int32(1), int32(-1), int32(7), "high"))
+		args = frames.Table("x-priority", pick[any](s.d, int32(1), int32(-1), int32(7), int32(1), int32(2), int32(3), "high"))
 	}
 	return s.method(ch, 60, 20, uint16(0), s.anyQueue(), tag, bits, args)
 }

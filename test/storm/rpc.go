@@ -101,6 +101,10 @@ func (w *world) call(ctx context.Context, number int) {
 
 // one makes one call. It is false if the connection is of no use.
 func (c *caller) one(ctx context.Context) bool {
+	if c.d.chance(.4) {
+		f := pick(c.d, (*caller).consumes, (*caller).consumes, (*caller).publishes, (*caller).delays)
+		return f(c, ctx)
+	}
 	m := pick(c.d, calls...)
 	if m.Name() == "AddUser" && c.d.chance(.5) {
 		return true // hashes of passwords take long
@@ -180,13 +184,19 @@ func (c *caller) fill(m protoreflect.Message, depth int, first bool) {
 		f := fields.Get(i)
 		p := .35
 		switch {
+		case strings.HasPrefix(string(f.Name()), "binary_"):
+			p = .02
+		case f.Name() == "arguments" || f.Name() == "bindings":
+			p = .1
+		case f.Name() == "expiration" || f.Name() == "user_id" || f.Name() == "exclusive" || f.Name() == "vhost":
+			p = .05
 		case f.Name() == "open" && first:
 			p = .95
 		case f.Name() == "open":
 			p = .02
 		case f.Name() == "declare":
 			p = .1
-		case f.Name() == "queue" || f.Name() == "name" || f.Name() == "message" || f.Name() == "messages" || f.Name() == "credit":
+		case f.Name() == "queue" || f.Name() == "name" || f.Name() == "message" || f.Name() == "messages" || f.Name() == "credit" || f.Name() == "routing_key":
 			p = .9
 		}
 		if !c.d.chance(p) || f.Message() != nil && depth == 0 {
@@ -227,6 +237,14 @@ func (c *caller) fillMap(m protoreflect.Map, f protoreflect.FieldDescriptor, dep
 	}
 }
 
+// number is mostly one that makes sense.
+func (c *caller) number() int64 {
+	if c.d.chance(.9) {
+		return c.d.Int64N(12)
+	}
+	return c.d.number()
+}
+
 // scalar is a value of a field.
 func (c *caller) scalar(f protoreflect.FieldDescriptor) protoreflect.Value {
 	switch f.Kind() {
@@ -239,13 +257,13 @@ func (c *caller) scalar(f protoreflect.FieldDescriptor) protoreflect.Value {
 		}
 		return protoreflect.ValueOfEnum(f.Enum().Values().Get(c.d.IntN(n)).Number())
 	case protoreflect.Int32Kind, protoreflect.Sint32Kind, protoreflect.Sfixed32Kind:
-		return protoreflect.ValueOfInt32(int32(c.d.number()))
+		return protoreflect.ValueOfInt32(int32(c.number()))
 	case protoreflect.Uint32Kind, protoreflect.Fixed32Kind:
-		return protoreflect.ValueOfUint32(uint32(c.d.number()))
+		return protoreflect.ValueOfUint32(uint32(c.number()))
 	case protoreflect.Int64Kind, protoreflect.Sint64Kind, protoreflect.Sfixed64Kind:
-		return protoreflect.ValueOfInt64(c.d.number())
+		return protoreflect.ValueOfInt64(c.number())
 	case protoreflect.Uint64Kind, protoreflect.Fixed64Kind:
-		return protoreflect.ValueOfUint64(uint64(c.d.number()))
+		return protoreflect.ValueOfUint64(uint64(c.number()))
 	case protoreflect.FloatKind:
 		return protoreflect.ValueOfFloat32(float32(math.Inf(1)))
 	case protoreflect.DoubleKind:
@@ -269,6 +287,8 @@ func (c *caller) text(name string) string {
 		return lostUser
 	case name == "name" && c.name == "SetTags":
 		return pick(c.d, changed...)
+	case name == "name" && (c.name == "DeclareQueue" || c.name == "Consume"):
+		return c.d.oddly()
 	case strings.Contains(name, "user"):
 		return pick(c.d, changed...)
 	case strings.Contains(name, "password"):

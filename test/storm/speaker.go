@@ -20,6 +20,8 @@ var (
 	channelClose    = [2]uint16{20, 40}
 	channelCloseOk  = [2]uint16{20, 41}
 	basicDeliver    = [2]uint16{60, 60}
+	confirmed       = [2]uint16{60, 80}
+	commitOk        = [2]uint16{90, 21}
 	basicGetOk      = [2]uint16{60, 71}
 )
 
@@ -140,6 +142,7 @@ func (s *speaker) hear(kind byte, number uint16, p []byte) {
 	ch := s.channels[number]
 	switch args := p[4:]; method {
 	case basicDeliver:
+		s.w.answered("amqp delivered")
 		if tag := args[1+int(args[0]):]; ch != nil {
 			ch.tags = append(ch.tags, binary.BigEndian.Uint64(tag))
 		}
@@ -154,6 +157,11 @@ func (s *speaker) hear(kind byte, number uint16, p []byte) {
 		if ch != nil {
 			ch.closed = true
 		}
+	case confirmed:
+		s.w.answered("amqp confirmed")
+		return
+	case commitOk:
+		s.w.answered("amqp committed")
 	case channelCloseOk:
 		if ch != nil {
 			*ch = channel{}
@@ -189,6 +197,7 @@ func withoutNames(text string) string {
 func (s *speaker) learnReply(p []byte) {
 	const prefix = "amq.rabbitmq.reply-to."
 	if i := strings.Index(string(p), prefix); i > 0 && i+int(p[i-1]) <= len(p) {
+		s.w.answered("amqp asked for a reply")
 		s.replies = append(s.replies, string(p[i:i+int(p[i-1])]))
 		if len(s.replies) > 20 {
 			s.replies = s.replies[1:]

@@ -149,6 +149,8 @@ func (w *world) pathValue(d dice, e endpoint, name string) string {
 		}
 	case "name":
 		switch {
+		case e.path == "/queues/{vhost}/{name}" && e.method == http.MethodPut:
+			return d.oddly()
 		case strings.HasPrefix(e.path, "/nodes"):
 			return pick(d, "node1", "node2", "none")
 		case strings.Contains(e.path, "limits"):

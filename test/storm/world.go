@@ -91,8 +91,14 @@ var exchanges = []exchange{
 
 func (d dice) queue() queue { return queues[d.IntN(len(queues))] }
 
+// oddly is a name of queues that are declared with any arguments.
+func (d dice) oddly() string { return pick(d, "odd1", "odd2", "odd3") }
+
 // queueName is one of a queue that there may be, now and then any other text.
 func (d dice) queueName() string {
+	if d.chance(.08) {
+		return d.oddly()
+	}
 	if d.chance(.03) {
 		return d.odd()
 	}
@@ -122,7 +128,7 @@ func (d dice) key() string {
 }
 
 func (d dice) vhost() string {
-	if d.chance(.02) {
+	if d.chance(.01) {
 		return d.odd()
 	}
 	return pick(d, vhosts...)
@@ -130,12 +136,12 @@ func (d dice) vhost() string {
 
 func (d dice) user() string {
 	switch {
-	case d.chance(.15):
-		return "guest"
+	case d.chance(.6): // who may do all that there is
+		return pick(d, "guest", "u1")
 	case d.chance(.02):
 		return "stranger" // who has no password that is right: too many of those hold up who comes from the same address
 	}
-	return pick(d, users...)
+	return pick(d, "u2", "u2", "u2", "u3", "u3", "u3", lostUser)
 }
 
 // passwordOf is the right password but for a few.
