@@ -17,9 +17,9 @@ func TestStorm(t *testing.T) {
 		t.Fatal(err)
 	}
 	cfg := storm.Default()
-	cfg.Binary, cfg.Dir, cfg.Seed, cfg.Time = binary, t.TempDir(), 1, 5*time.Second
+	cfg.Binary, cfg.Dir, cfg.Seed, cfg.Time = binary, t.TempDir(), 1, 4*time.Second
 	cfg.AMQP, cfg.GRPC, cfg.HTTP, cfg.Admins = 6, 2, 1, 1
-	ctx, cancel := context.WithTimeout(t.Context(), timeoutStart)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*timeoutStart)
 	defer cancel()
 	r, err := storm.Run(ctx, cfg)
 	if err != nil {

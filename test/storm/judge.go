@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -38,6 +40,7 @@ func (f figures) String() string {
 var (
 	goroutinesLine = regexp.MustCompile(`(?m)^go_goroutines (\S+)`)
 	filesLine      = regexp.MustCompile(`(?m)^process_open_fds (\S+)`)
+	cacheLine      = regexp.MustCompile(`(?m)^warren_store_cache_bytes (\S+)`)
 	heapLine       = regexp.MustCompile(`(?m)^# HeapAlloc = (\S+)`)
 )
 
@@ -51,7 +54,8 @@ func measure(ctx context.Context, n *cluster.Node) (f figures, err error) {
 	if err != nil {
 		return f, err
 	}
-	for to, from := range map[*int][2]any{&f.goroutines: {goroutinesLine, text}, &f.files: {filesLine, text}, &f.heap: {heapLine, heap}} {
+	cache := 0 // has a bound of its own
+	for to, from := range map[*int][2]any{&cache: {cacheLine, text}, &f.goroutines: {goroutinesLine, text}, &f.files: {filesLine, text}, &f.heap: {heapLine, heap}} {
 		m := from[0].(*regexp.Regexp).FindSubmatch(from[1].([]byte))
 		if m == nil {
 			return f, errors.New("the node does not tell what it takes")
@@ -62,6 +66,7 @@ func measure(ctx context.Context, n *cluster.Node) (f figures, err error) {
 		}
 		*to = int(v)
 	}
+	f.heap -= cache
 	return f, nil
 }
 
@@ -288,6 +293,15 @@ func (w *world) settles(ctx context.Context, n *cluster.Node, before figures) {
 	if err == nil {
 		return
 	}
-	stacks, _ := n.Fetch(context.Background(), "/debug/pprof/goroutine?debug=1") // the figures are the finding
-	w.find("left behind", "%s took %v before, takes %v\n%.8000s", n.Name, before, now, stacks)
+	w.find("left behind", "%s took %v before, takes %v", n.Name, before, now)
+	for _, what := range []string{"goroutine?debug=1", "heap?gc=1"} {
+		profile, err := n.Fetch(ctx, "/debug/pprof/"+what)
+		name, _, _ := strings.Cut(what, "?")
+		if err == nil {
+			err = os.WriteFile(filepath.Join(w.cfg.Dir, n.Name+"."+name), profile, 0o644)
+		}
+		if err != nil {
+			w.find("left behind", "no profile of %s: %v", n.Name, err)
+		}
+	}
 }

@@ -32,7 +32,7 @@ var careful = weighted[step]{
 	{3, step{"tx.commit", func(s *speaker, ch uint16) error { return s.inTx(ch, 20) }}},
 	{1, step{"tx.rollback", func(s *speaker, ch uint16) error { return s.inTx(ch, 30) }}},
 	{4, step{"confirm.select", (*speaker).selectConfirms}},
-	{2, step{"basic.qos", (*speaker).qos}},
+	{5, step{"basic.qos", (*speaker).qos}},
 	{2, step{"basic.consume of replies", (*speaker).consumeReplies}},
 	{8, step{"a reply", (*speaker).reply}},
 	{5, step{"waits", (*speaker).wait}},

@@ -20,7 +20,9 @@ type Config struct {
 	Seed   uint64
 	Time   time.Duration // how long clients and faults go on
 	Binary string        // the nodes'
-	// Failpoints: it was built with cluster.FailpointsTag. Without, no node is cut off, and no disk full.
+	// Older, if not empty, is the binary of one of them, which is of an older program.
+	Older string
+	// Failpoints: they were built with cluster.FailpointsTag. Without, no node is cut off, and no disk full.
 	Failpoints bool
 	// Dir is an existing folder for the nodes' data and logs, and for the traces if there is a finding.
 	Dir string
@@ -52,13 +54,19 @@ const clusterNodes = 3
 // Run starts a cluster, lets the storm go over it, and looks at what is left. An error is for what kept it from that.
 func Run(ctx context.Context, cfg Config) (r Report, err error) {
 	w := &world{cfg: cfg, begun: time.Now(), answers: map[string]int{}, down: map[string]bool{}}
-	w.cluster, err = cluster.Start(ctx, cluster.Config{
+	w.cluster, err = cluster.New(cluster.Config{
 		Nodes: clusterNodes, Binary: cfg.Binary, Dir: cfg.Dir, Env: []string{"GORACE=atexit_sleep_ms=10"}, Args: []string{"--log-level", "debug"},
 	})
 	if err != nil {
 		return r, err
 	}
 	defer func() { err = errors.Join(err, w.cluster.Close()) }()
+	if cfg.Older != "" {
+		w.cluster.Node(clusterNodes - 1).SetBinary(cfg.Older)
+	}
+	if err := w.cluster.StartAll(ctx); err != nil {
+		return r, err
+	}
 	if err := w.found(ctx); err != nil {
 		return r, err
 	}

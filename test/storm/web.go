@@ -240,5 +240,5 @@ func (d dice) jsonValue(name string, depth int) any {
 func (d dice) definition() string {
 	return pick(d, `{"max-length":3}`, `{"message-ttl":200}`, `{"expires":800}`, `{"dead-letter-exchange":"x-fanout"}`, `{"dead-letter-exchange":"","dead-letter-routing-key":"q0"}`,
 		`{"max-length":2,"overflow":"reject-publish"}`, `{"delivery-limit":1}`, `{"max-length-bytes":0}`, `{"alternate-exchange":"x-topic"}`, `{"deduplication-window":1000}`,
-		`{"consumer-timeout":500}`, `{"dead-letter-strategy":"at-least-once","overflow":"reject-publish","dead-letter-exchange":"x-direct"}`, `{"target-group-size":2}`, `{"none":1}`, `{}`)
+		`{"consumer-timeout":500}`, `{"dead-letter-strategy":"at-least-once","overflow":"reject-publish","dead-letter-exchange":"x-direct"}`, `{"target-group-size":2}`, `{"delayed-retry-type":"all","delayed-retry-min":50}`, `{"dead-letter-on-removal":true,"dead-letter-exchange":"x-fanout"}`, `{"none":1}`, `{}`)
 }

@@ -67,6 +67,10 @@ var queues = []queue{
 	durable("expires", `{"x-expires":1500}`, "x-expires", int32(1500)),
 	durable("once", `{"x-deduplication-window":2000,"x-deduplication-size":20}`, "x-deduplication-window", int32(2000), "x-deduplication-size", int32(20)),
 	durable("slow", `{"x-consumer-timeout":1000,"x-quorum-initial-group-size":2}`, "x-consumer-timeout", int32(1000), "x-quorum-initial-group-size", int32(2)),
+	durable("retry", `{"x-queue-type":"quorum","x-delayed-retry-type":"failed","x-delayed-retry-min":100,"x-delayed-retry-max":1000}`,
+		"x-queue-type", "quorum", "x-delayed-retry-type", "failed", "x-delayed-retry-min", int32(100), "x-delayed-retry-max", int32(1000)),
+	durable("removal", `{"x-quorum-initial-group-size":2,"x-dead-letter-on-removal":true,"x-dead-letter-exchange":"","x-dead-letter-routing-key":"two2","x-expires":3000}`,
+		"x-quorum-initial-group-size", int32(2), "x-dead-letter-on-removal", true, "x-dead-letter-exchange", "", "x-dead-letter-routing-key", "two2", "x-expires", int32(3000)),
 	{name: "memory", asJSON: `{}`},
 	{name: "passing", bits: bitAutoDelete, asJSON: `{}`},
 	{name: "mine", bits: bitExclusive, asJSON: `{}`},
@@ -107,7 +111,7 @@ func (d dice) queueName() string {
 
 // lasting is the name of a queue that there mostly is.
 func (d dice) lasting() string {
-	return pick(d, "q0", "two", "two2", "slow", "ttl", "letters", "single", "one", "once")
+	return pick(d, "q0", "two", "two2", "slow", "ttl", "letters", "single", "one", "once", "retry", "removal")
 }
 
 func (d dice) exchangeName() string {

@@ -29,6 +29,7 @@ func start() int {
 	flag.Uint64Var(&cfg.Seed, "seed", 0, "first seed; 0: by chance")
 	flag.DurationVar(&cfg.Time, "time", cfg.Time, "how long each storm is")
 	flag.StringVar(&cfg.Binary, "binary", "", "the nodes' binary; empty: it is built, with the race detector")
+	flag.StringVar(&cfg.Older, "older", "", "the binary of one of them, in place of that")
 	flag.BoolVar(&cfg.Failpoints, "failpoints", true, "the binary has them")
 	flag.IntVar(&cfg.AMQP, "amqp", cfg.AMQP, "AMQP clients")
 	flag.IntVar(&cfg.GRPC, "grpc", cfg.GRPC, "gRPC clients")
