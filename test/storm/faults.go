@@ -95,9 +95,9 @@ func (w *world) away(_ context.Context, n *cluster.Node, end func() error, while
 
 // killAndRecover kills a node and lets the queues that have lost their majority by it go on without it.
 func (w *world) killAndRecover(ctx context.Context, d dice, victim *cluster.Node, t *trace) error {
-	other := pick(d, w.cluster.Nodes()...)
+	other := w.node(d)
 	for other == victim {
-		other = pick(d, w.cluster.Nodes()...)
+		other = w.node(d)
 	}
 	return w.away(ctx, victim, victim.Kill, func() {
 		for range 60 {

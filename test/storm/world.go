@@ -213,8 +213,14 @@ func (w *world) answered(what string) {
 	w.answers[what]++
 }
 
-// node is one of the nodes, running or not.
-func (w *world) node(d dice) *cluster.Node { return pick(d, w.cluster.Nodes()...) }
+// node is one of the nodes, running or not. One of an older program has no clients: it refuses by a panic what it would write that it does not know.
+func (w *world) node(d dice) *cluster.Node {
+	nodes := w.cluster.Nodes()
+	if w.cfg.Older != "" {
+		nodes = nodes[:clusterNodes-1]
+	}
+	return pick(d, nodes...)
+}
 
 // expectDown says whether a node's process may end now.
 func (w *world) expectDown(n *cluster.Node, down bool) {

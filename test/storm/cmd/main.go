@@ -90,7 +90,7 @@ func run(ctx context.Context, cfg storm.Config, budget time.Duration, out string
 			}
 			continue
 		}
-		found = len(r.Findings) > 0
+		found = found || len(r.Findings) > 0
 		fmt.Printf("  logs and traces are in %s\n", cfg.Dir)
 	}
 	fmt.Printf("%d storms\n", runs)
