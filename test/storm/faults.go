@@ -27,7 +27,7 @@ var faults = weighted[fault]{
 		return w.away(ctx, victim, victim.Kill, func() { sleep(ctx, d.between(0, 3*time.Second)) })
 	}}},
 	{6, fault{"kill and recover", false, (*world).killAndRecover}},
-	{1, fault{"stop", false, func(w *world, ctx context.Context, d dice, victim *cluster.Node, _ *trace) error {
+	{3, fault{"stop", false, func(w *world, ctx context.Context, d dice, victim *cluster.Node, _ *trace) error {
 		return w.away(ctx, victim, func() error {
 			ctx, cancel := context.WithTimeout(context.Background(), startTime)
 			defer cancel()
@@ -51,13 +51,13 @@ var faults = weighted[fault]{
 		w.healAll(context.Background())
 		return nil
 	}}},
-	{2, fault{"drain", false, func(w *world, ctx context.Context, d dice, victim *cluster.Node, t *trace) error {
+	{3, fault{"drain", false, func(w *world, ctx context.Context, d dice, victim *cluster.Node, t *trace) error {
 		w.does(ctx, t, victim, deed{http.MethodPut, "warren/maintenance?for=2", ""})
 		sleep(ctx, d.between(0, 2*time.Second))
 		w.does(context.Background(), t, victim, deed{http.MethodDelete, "warren/maintenance", ""})
 		return nil
 	}}},
-	{1, fault{"full disk", true, func(_ *world, ctx context.Context, d dice, victim *cluster.Node, _ *trace) error {
+	{2, fault{"full disk", true, func(_ *world, ctx context.Context, d dice, victim *cluster.Node, _ *trace) error {
 		if err := victim.SetDisk(ctx, cluster.Disk{Full: true}); err != nil {
 			return nil // it does not answer now
 		}

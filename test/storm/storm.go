@@ -79,6 +79,9 @@ func Run(ctx context.Context, cfg Config) (r Report, err error) {
 		return r, err
 	}
 	w.play(ctx, list)
+	if ctx.Err() != nil {
+		return r, ctx.Err() // what is not over says nothing
+	}
 	if err = w.heal(ctx); err == nil {
 		err = w.judge(ctx, before)
 	}
