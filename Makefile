@@ -30,7 +30,7 @@ BENCHOUT ?= $(RUN)/bench/$(VERSION).txt
 TIMED := ^(TestRollingRestart|TestDelayedMessagesSurviveEveryNode|TestExpiryOnTime|TestNewQueuesAnswerAtOnce)$$
 # The tests with real nodes that make test-process runs with the race detector in the nodes, and only so: they are some four times slower with it. Each
 # protocol, each kind of login, administration, the move, a failover. make test-race takes all, make test-jepsen breaks such nodes in all ways.
-RACESAMPLE := ^(TestAMQPS|TestHTTPS|TestCertificatesRotate|TestGRPC|TestUsers|TestRabbitHole|TestRabbitmqadmin|TestTransactions|TestDeadLetter|TestDeathCases|TestExchange|TestExpiry|TestPublish|TestDeliver|TestRedrive|TestPeek|TestTopologyVerbs|TestConnectionsAPI|TestTraces|TestDirectReply|TestCases|TestForeignClients|TestFailover|TestSingleActiveConsumer|TestRetryJobInPeace|TestReplicaVerbs|TestDelayedExchange|TestLimits|TestWire|TestGarbage|TestCleanStop)$$
+RACESAMPLE := ^(TestAMQPS|TestHTTPS|TestCertificatesRotate|TestGRPC|TestUsers|TestRabbitHole|TestRabbitmqadmin|TestTransactions|TestDeadLetter|TestDeathCases|TestExchange|TestExpiry|TestPublish|TestDeliver|TestRedrive|TestPeek|TestTopologyVerbs|TestConnectionsAPI|TestTraces|TestDirectReply|TestCases|TestForeignClients|TestFailover|TestSingleActiveConsumer|TestRetryJobInPeace|TestReplicaVerbs|TestDelayedExchange|TestLimits|TestWire|TestGarbage|TestCleanStop|TestStorm)$$
 # How long make jepsen and make jepsen-long go on, and their first seed (0: by chance).
 JEPSENSAMPLE ?= 5m
 JEPSENTIME ?= 3h
@@ -40,6 +40,10 @@ DIFFSEED ?= 1
 # More for it, such as -mixes=quorum,quorum-policies for some of its mixes of queues, or -wire=all for wrong frames in place of sequences.
 DIFFFLAGS ?=
 JEPSENSEED ?= 0
+# How long make storm goes on, and its first seed (0: by chance). More for it, such as -time=2m (of each storm), -calm (no node comes to harm), -v.
+STORMTIME ?= 10m
+STORMSEED ?= 0
+STORMFLAGS ?=
 # How much virtual time make test-sim goes through, some 12 minutes a second on two cores (8 minutes at most), and its first seed: a fixed one, so
 # that a change is judged by what the one before it passed. New seeds, and as much time as one likes, are for make sim-long.
 SIMSAMPLE ?= 700m
@@ -229,6 +233,10 @@ scale: ## print the tables of docs/scaling.md: 5 to 100 nodes and up to a millio
 .PHONY: differential
 differential: build ## send the same random sequences of AMQP methods to Warren and to RabbitMQ of Debian's packages for DIFFTIME, and show what differs (DIFFFLAGS: of what)
 	$(GO) run ./test/differential -binary bin/warren -rabbitmq "$$(jepsen/rabbitmq.sh $(RUN)/rabbitmq)" -seed $(DIFFSEED) -time $(DIFFTIME) $(DIFFFLAGS)
+
+.PHONY: storm
+storm: page ## play clients that keep to no rules, of all protocols, at a cluster under faults and administration for STORMTIME, seed after seed; logs and traces in ./.run/storm
+	$(GO) run ./test/storm/cmd -seed $(STORMSEED) -budget $(STORMTIME) -out $(RUN)/storm $(STORMFLAGS)
 
 .PHONY: jepsen-rabbitmq
 jepsen-rabbitmq: ## the same faults at Warren and at RabbitMQ of Debian's packages, and a table of both; half an hour

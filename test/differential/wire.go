@@ -5,75 +5,21 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/url"
 	"os"
 	"regexp"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/warrenmq/warren/test/frames"
 )
 
-// Frames that are put together by hand.
-const (
-	frameMethod    = frames.TypeMethod
-	frameHeader    = frames.TypeHeader
-	frameBody      = frames.TypeBody
-	frameHeartbeat = frames.TypeHeartbeat
-	frameEnd       = frames.End
-)
-
 // quiet is after how long without an answer a broker is taken to give none.
 const quiet = 400 * time.Millisecond
 
-func frame(kind byte, channel uint16, payload ...byte) []byte {
-	return frames.Frame(kind, channel, payload)
-}
-
-// method is a frame with a method: strings are short, slices of bytes long ones or tables.
-func method(channel, class, id uint16, args ...any) []byte {
-	return frames.Method(channel, class, id, args...)
-}
-
-// header is a frame with a content's header. rest are the flags and what they announce.
-func header(channel, class, weight uint16, size uint64, rest ...byte) []byte {
-	p := binary.BigEndian.AppendUint16(nil, class)
-	p = binary.BigEndian.AppendUint16(p, weight)
-	p = binary.BigEndian.AppendUint64(p, size)
-	if rest == nil {
-		rest = []byte{0, 0}
-	}
-	return frame(frameHeader, channel, append(p, rest...)...)
-}
-
-func body(channel uint16, text string) []byte { return frame(frameBody, channel, []byte(text)...) }
-
-// tuned is what a client answers to connection.tune.
-type tuned struct {
-	channels  uint16
-	frame     uint32
-	heartbeat uint16
-}
-
-var usual = tuned{100, 131072, 0}
-
-// wireCase is what a client sends that has logged in and opened channel 1.
-type wireCase struct {
-	name string
-	tune tuned // zero: usual
-	send [][]byte
-	// early: send comes in place of connection.open, or, with startOk too, of connection.start-ok.
-	early, startOk bool
-	patience       time.Duration // zero: quiet
-	// documented: docs/compatibility.md names the difference.
-	documented bool
-}
-
 // talk carries out a case and returns what came back.
-func (c *wireCase) talk(address string) (string, error) {
+func talk(c *frames.Case, address string) (string, error) {
 	u, err := url.Parse(address)
 	if err != nil {
 		return "", err
@@ -84,37 +30,37 @@ func (c *wireCase) talk(address string) (string, error) {
 	}
 	defer conn.Close()
 	w := &wire{conn: conn, r: bufio.NewReader(conn)}
-	t := c.tune
-	if t == (tuned{}) {
-		t = usual
+	t := c.Tune
+	if t == (frames.Tune{}) {
+		t = frames.Usual
 	}
 	name := u.User.Username()
 	w.say([]byte("AMQP\x00\x00\x09\x01"))
 	w.hear(1, 5*time.Second)
 	w.told = nil
-	if !c.startOk {
-		w.say(method(0, 10, 11, []byte{}, "PLAIN", []byte("\x00"+name+"\x00"+name), "en_US"))
+	if !c.StartOK {
+		w.say(frames.Method(0, 10, 11, []byte{}, "PLAIN", []byte("\x00"+name+"\x00"+name), "en_US"))
 		w.hear(1, 5*time.Second)
 		w.told = nil
-		w.say(method(0, 10, 31, t.channels, t.frame, t.heartbeat))
+		w.say(frames.Method(0, 10, 31, t.Channels, t.Frame, t.Heartbeat))
 	}
-	if !c.early {
-		w.say(method(0, 10, 40, "/", "", byte(0)))
-		w.say(method(1, 20, 10, ""))
+	if !c.Early {
+		w.say(frames.Method(0, 10, 40, "/", "", byte(0)))
+		w.say(frames.Method(1, 20, 10, ""))
 		w.hear(2, 5*time.Second)
 		w.told = nil
 	}
-	for _, data := range c.send {
+	for _, data := range c.Send {
 		w.say(data)
 	}
-	patience := c.patience
+	patience := c.Patience
 	if patience == 0 {
 		patience = quiet
 	}
 	for w.hear(1, patience) {
 		if w.closing {
 			w.closing = false
-			w.say(method(0, 10, 51))
+			w.say(frames.Method(0, 10, 51))
 		}
 	}
 	return strings.Join(w.told, "; "), nil
@@ -157,25 +103,18 @@ func (w *wire) hear(frames int, patience time.Duration) bool {
 
 // next reads a frame and says what it is, nothing for a heartbeat.
 func (w *wire) next() (string, error) {
-	head := make([]byte, 7)
-	if _, err := io.ReadFull(w.r, head); err != nil {
-		return "", err
-	}
-	if string(head[:4]) == "AMQP" {
-		return "AMQP header", nil
-	}
-	payload := make([]byte, binary.BigEndian.Uint32(head[3:])+1)
-	if _, err := io.ReadFull(w.r, payload); err != nil {
-		return "", err
-	}
-	channel := binary.BigEndian.Uint16(head[1:])
+	kind, channel, payload, err := frames.Read(w.r)
 	switch {
-	case head[0] == frameHeartbeat:
+	case errors.Is(err, frames.ErrProtocol):
+		return "AMQP header", nil
+	case err != nil:
+		return "", err
+	case kind == frames.TypeHeartbeat:
 		return "", nil
-	case head[0] != frameMethod:
-		return fmt.Sprintf("frame %d of %d bytes on %d", head[0], len(payload)-1, channel), nil
+	case kind != frames.TypeMethod:
+		return fmt.Sprintf("frame %d of %d bytes on %d", kind, len(payload), channel), nil
 	}
-	class, id, args := binary.BigEndian.Uint16(payload), binary.BigEndian.Uint16(payload[2:]), payload[4:len(payload)-1]
+	class, id, args := binary.BigEndian.Uint16(payload), binary.BigEndian.Uint16(payload[2:]), payload[4:]
 	text := fmt.Sprintf("%d.%d on %d", class, id, channel)
 	if class == 10 && id == 50 || class == 20 && id == 40 {
 		end := 3 + int(args[2])
@@ -198,19 +137,19 @@ func withoutTexts(told string) string {
 
 // compareWire carries out all cases and prints those that differ and are not documented, or with all set each.
 func compareWire(p pair, all bool) (differ bool, err error) {
-	cases := slices.Concat(frameCases, methodCases)
+	cases := frames.Wrong()
 	for i := range cases {
 		c := &cases[i]
 		var told [2]string
 		for k := range p {
-			if told[k], err = c.talk(p[k].urls[0]); err != nil {
-				return true, fmt.Errorf("%s, %s: %w", c.name, p[k].name, err)
+			if told[k], err = talk(c, p[k].urls[0]); err != nil {
+				return true, fmt.Errorf("%s, %s: %w", c.Name, p[k].name, err)
 			}
 		}
-		unlike := !c.documented && withoutTexts(told[0]) != withoutTexts(told[1])
+		unlike := !c.Documented && withoutTexts(told[0]) != withoutTexts(told[1])
 		differ = differ || unlike
 		if all || unlike {
-			fmt.Printf("%s\n  %-8s %s\n  %-8s %s\n", c.name, p[0].name, told[0], p[1].name, told[1])
+			fmt.Printf("%s\n  %-8s %s\n  %-8s %s\n", c.Name, p[0].name, told[0], p[1].name, told[1])
 		}
 	}
 	return differ, nil
