@@ -1,9 +1,13 @@
 package transport
 
 import (
+	"context"
 	"net"
+	"sync"
 	"testing"
 	"time"
+
+	"google.golang.org/grpc"
 )
 
 // alive counts the connections that the other end has not closed.
@@ -67,5 +71,45 @@ func TestStrangersAreFew(t *testing.T) {
 	}
 	if b.Stats().HellosRefused == 0 {
 		t.Error("closed strangers are not counted")
+	}
+}
+
+// TestStrangersStreamsAreFew: who opens very many streams on one connection, and says nothing on them, keeps no node from linking.
+func TestStrangersStreamsAreFew(t *testing.T) {
+	d := &directory{}
+	calm := func(c *Config) { c.DialTimeout = 20 * time.Second }
+	b := startMesh(t, d, "b/1", calm)
+	addr, _ := b.cfg.Resolve("b/1")
+	stranger := startMesh(t, &directory{}, "s/1", nil)
+	conn, err := stranger.open(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	for range 2 * greetingsMax * guestsMax / streamsMax {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				s, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, linkMethod)
+				if err == nil {
+					err = s.RecvMsg(new(rawMessage)) // until the node has enough of it
+				}
+				if err != nil {
+					time.Sleep(time.Millisecond)
+				}
+			}
+		})
+	}
+	until(t, "its streams are taken", func() bool { return len(b.greetings) > 0 })
+	time.Sleep(100 * time.Millisecond) // for the rest of them
+	a := startMesh(t, d, "a/1", calm)
+	a.SetPeers([]NodeID{"b/1"})
+	for began := time.Now(); !a.Peer("b/1").Up; time.Sleep(time.Millisecond) {
+		if time.Since(began) > 10*time.Second {
+			t.Fatalf("a node is not linked: %v", a.Peer("b/1").Err)
+		}
 	}
 }
