@@ -31,6 +31,8 @@ func TestCallsThatWaitedTooLongAreNotMade(t *testing.T) {
 	if _, err := a.Call(withTimeout(t, 50*time.Millisecond), "b/1", 2, []byte("late")); !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("a call that waits ended with %v", err)
 	}
+	until(t, "it waits for a worker", func() bool { b.workers.mu.Lock(); defer b.workers.mu.Unlock(); return len(b.workers.queue) == 1 })
+	time.Sleep(100 * time.Millisecond) // its time is over there, too
 	close(hold)
 	if err := <-first; err != nil {
 		t.Fatal(err)

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // alive counts the connections that the other end has not closed.
@@ -111,5 +113,23 @@ func TestStrangersStreamsAreFew(t *testing.T) {
 		if time.Since(began) > 10*time.Second {
 			t.Fatalf("a node is not linked: %v", a.Peer("b/1").Err)
 		}
+	}
+}
+
+// TestSilentCallsEnd: who begins a call by address and says nothing, or sends a part of it, is not waited for.
+func TestSilentCallsEnd(t *testing.T) {
+	b := startMesh(t, &directory{}, "b/1", func(c *Config) { c.DialTimeout = 100 * time.Millisecond })
+	stranger := startMesh(t, &directory{}, "s/1", nil)
+	conn, err := stranger.open(b.cfg.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	s, err := conn.NewStream(withTimeout(t, 30*time.Second), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, callMethod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.RecvMsg(new(rawMessage)); status.Code(err) != codes.DeadlineExceeded || status.Convert(err).Message() != "no call" {
+		t.Errorf("a call of nothing ended with %v", err)
 	}
 }

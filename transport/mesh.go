@@ -27,9 +27,10 @@ const (
 	guestsMax        = 256     // connections on which no node of the cluster has shown itself
 	// streamsMax are the concurrent streams of one connection, of which nodes open one on each. So many on as many connections as strangers
 	// may have are all that can wait for a greeting: they leave none without a place.
-	streamsMax   = 4
-	greetingsMax = 2 * streamsMax // handshakes at a time, times Config.GuestsMax: some of connections that were just closed are not over yet
-	strangersMax = 4096           // different node incarnations met in a lifetime
+	streamsMax     = 4
+	greetingsMax   = 2 * streamsMax // handshakes at a time, times Config.GuestsMax: some of connections that were just closed are not over yet
+	headerBytesMax = 16 << 10       // what gRPC says beside messages; it has 16 MiB by itself, for each stream of anybody
+	strangersMax   = 4096           // different node incarnations met in a lifetime
 )
 
 type (
@@ -120,7 +121,7 @@ func (m *Mesh) serverOptions() []grpc.ServerOption {
 		grpc.StaticStreamWindowSize(streamWindowBytes), grpc.StaticConnWindowSize(connWindowBytes),
 		grpc.ReadBufferSize(readBufferBytes), grpc.WriteBufferSize(writeBufferBytes),
 		grpc.MaxRecvMsgSize(grpcBytesMax), grpc.MaxSendMsgSize(grpcBytesMax),
-		grpc.MaxConcurrentStreams(streamsMax),
+		grpc.MaxConcurrentStreams(streamsMax), grpc.MaxHeaderListSize(headerBytesMax),
 		grpc.ConnectionTimeout(m.cfg.DialTimeout),
 		grpc.WaitForHandlers(true),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
