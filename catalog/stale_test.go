@@ -20,8 +20,14 @@ func TestOldAnswersVerifyNoLeader(t *testing.T) {
 		old := c.leader()
 		until(t, "the leader knows that it leads", func() bool { return old.catalog.ReadIndex(t.Context()) == nil })
 		old.gate.deafen()
+		deafened := time.Now()
 		t.Cleanup(old.gate.release)
-		time.Sleep(1200 * time.Millisecond) // a heartbeat to each is answered, and the answer not here yet
+		// A heartbeat to each is answered, and the answer not here yet. There is none to come to who has just answered one whose answer is not here either.
+		for _, n := range c.all {
+			for n != old && heardAgo(n) > time.Since(deafened) && time.Since(deafened) < 5*time.Second {
+				time.Sleep(time.Millisecond)
+			}
+		}
 		var other *node
 		for _, n := range c.all {
 			if n != old {
@@ -47,4 +53,13 @@ func TestOldAnswersVerifyNoLeader(t *testing.T) {
 			delete(c.all, id)
 		}
 	}
+}
+
+// heardAgo is how long ago a follower has heard its leader.
+func heardAgo(n *node) time.Duration {
+	d, err := time.ParseDuration(n.catalog.Stats()["last_contact"])
+	if err != nil {
+		return time.Hour // never
+	}
+	return d
 }

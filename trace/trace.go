@@ -7,7 +7,9 @@ package trace
 import (
 	"bytes"
 	"context"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -101,6 +103,7 @@ type Span struct {
 
 // start begins a span at a time, zero for now; nil if it is not recorded.
 func (t *Tracer) start(p Parent, kind otel.SpanKind, operation, where string, begun time.Time, attributes ...attribute.KeyValue) *Span {
+	readable(attributes)
 	options := []otel.SpanStartOption{
 		otel.WithSpanKind(kind), otel.WithAttributes(keySystem.String(system), keyOperation.String(operation)), otel.WithAttributes(attributes...),
 	}
@@ -109,7 +112,7 @@ func (t *Tracer) start(p Parent, kind otel.SpanKind, operation, where string, be
 	}
 	name := operation
 	if where != "" {
-		name += " " + where
+		name += " " + text(where)
 	}
 	_, s := t.of.Start(otel.ContextWithSpanContext(context.Background(), p), name, options...)
 	if !s.IsRecording() {
@@ -117,6 +120,28 @@ func (t *Tracer) start(p Parent, kind otel.SpanKind, operation, where string, be
 		return nil
 	}
 	return &Span{s, t}
+}
+
+// text replaces what is no UTF-8: names and keys of AMQP may be any bytes, a message of OTLP may not have them, and one in a span would keep hundreds of
+// others from being sent.
+func text(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
+
+// readable does the same to the values of attributes.
+func readable(attributes []attribute.KeyValue) {
+	for i, a := range attributes {
+		switch a.Value.Type() {
+		case attribute.STRING:
+			if s := a.Value.AsString(); !utf8.ValidString(s) {
+				attributes[i].Value = attribute.StringValue(text(s))
+			}
+		case attribute.STRINGSLICE:
+			list := a.Value.AsStringSlice() // a copy
+			for j := range list {
+				list[j] = text(list[j])
+			}
+			attributes[i].Value = attribute.StringSliceValue(list)
+		}
+	}
 }
 
 // Context is what the span's children are children of.

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"go.opentelemetry.io/otel/attribute"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
@@ -129,6 +130,34 @@ func TestSpans(t *testing.T) {
 	}
 	if spans[1].Status().Description != "refused" {
 		t.Errorf("a refused publish has the status %v", spans[1].Status())
+	}
+}
+
+// Names and keys may be any bytes, what a span has of them is text: the form in which spans are sent takes nothing else, and refuses all that go with them.
+func TestBytesBecomeText(t *testing.T) {
+	tracer, recorder := record()
+	parent, _ := tracer.Of(amqp.Table{{Name: "traceparent", Value: sampled}})
+	var props amqp.Properties
+	props.SetMessageID("id\xff")
+	publish := tracer.Publish(parent, "v\xff", "x\xff", "k\xff", props.AppendTo(nil), 5)
+	publish.Commit([]string{"a\xff", "b"}).End("committed", false)
+	publish.End("committed", false)
+	tracer.Deliver(parent, "v\xff", "q\xff", "x\xff", "k\xff", true, 5).Settle("q\xff", "ack").End("", false)
+	tracer.Move(parent, &Hop{Kind: "dead-letter", Vhost: "v\xff", Source: "a\xff", Target: "d\xff", Key: "k\xff", Reason: "rejected"}).End("committed", false)
+	for _, s := range recorder.Started() {
+		if !utf8.ValidString(s.Name()) {
+			t.Errorf("the name %q is no text", s.Name())
+		}
+		for _, a := range s.Attributes() {
+			for _, v := range append(a.Value.AsStringSlice(), a.Value.AsString()) {
+				if !utf8.ValidString(v) {
+					t.Errorf("%s: %s %q is no text", s.Name(), a.Key, v)
+				}
+			}
+		}
+		if got := attributesOf(s)[keyRoutingKey]; got != "" && got != "k\uFFFD" {
+			t.Errorf("the key is %q", got)
+		}
 	}
 }
 

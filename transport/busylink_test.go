@@ -37,3 +37,23 @@ func TestBusyLinkIsPinged(t *testing.T) {
 		t.Errorf("%d pings went out: %v", pings, s.cause)
 	}
 }
+
+// TestBlockedLinkIsGivenUp shows that a link whose other end takes nothing any more ends by its silence although its writer waits
+// for room in the connection: a node that came back elsewhere would not be dialled until the kernel gives up, a quarter of an hour later.
+func TestBlockedLinkIsGivenUp(t *testing.T) {
+	t.Parallel()
+	d := &directory{}
+	a := startMesh(t, d, "a/1", func(c *Config) { c.SilenceMax = time.Second })
+	startMesh(t, d, "b/1", nil)
+	straight, _ := d.resolver("")("b/1")
+	p := startProxy(t, straight)
+	d.set("a/1", "b/1", p.addr())
+	a.SetPeers([]NodeID{"b/1"})
+	untilUp(t, a, "b/1")
+	until(t, "a ping is answered", func() bool { return a.Peer("b/1").RTT > 0 })
+	d.set("a/1", "b/1", straight) // where it is from now on
+	p.frozen.Store(true)
+	made := a.Stats().LinksMade
+	until(t, "the link takes no more", func() bool { return errors.Is(a.Send("b/1", 1, make([]byte, 1<<20)), ErrBacklog) })
+	until(t, "there is another link", func() bool { return a.Stats().LinksMade > made && a.Peer("b/1").Up })
+}

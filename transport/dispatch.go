@@ -162,10 +162,14 @@ func (in *inbound) receiveCall(body []byte) error {
 	if d.err != nil {
 		return d.err
 	}
-	timeout := time.Duration(min(millis, math.MaxInt32)) * time.Millisecond
+	until := time.Now().Add(time.Duration(min(millis, math.MaxInt32)) * time.Millisecond) // the wait for a worker counts
 	err := in.m.workers.run(func() {
-		ctx, cancel := context.WithTimeout(in.calls.ctx, timeout)
+		ctx, cancel := context.WithDeadline(in.calls.ctx, until)
 		defer cancel()
+		if ctx.Err() != nil {
+			in.answer(call, nil, ctx.Err()) // nobody waits for it any more
+			return
+		}
 		payload, err := in.m.handleCall(ctx, in.from, method, req)
 		in.answer(call, payload, err)
 	})

@@ -1,9 +1,15 @@
 package transport
 
 import (
+	"context"
 	"net"
+	"sync"
 	"testing"
 	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // alive counts the connections that the other end has not closed.
@@ -67,5 +73,63 @@ func TestStrangersAreFew(t *testing.T) {
 	}
 	if b.Stats().HellosRefused == 0 {
 		t.Error("closed strangers are not counted")
+	}
+}
+
+// TestStrangersStreamsAreFew: who opens very many streams on one connection, and says nothing on them, keeps no node from linking.
+func TestStrangersStreamsAreFew(t *testing.T) {
+	d := &directory{}
+	calm := func(c *Config) { c.DialTimeout = 20 * time.Second }
+	b := startMesh(t, d, "b/1", calm)
+	addr, _ := b.cfg.Resolve("b/1")
+	stranger := startMesh(t, &directory{}, "s/1", nil)
+	conn, err := stranger.open(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	for range 2 * greetingsMax * guestsMax / streamsMax {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				s, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, linkMethod)
+				if err == nil {
+					err = s.RecvMsg(new(rawMessage)) // until the node has enough of it
+				}
+				if err != nil {
+					time.Sleep(time.Millisecond)
+				}
+			}
+		})
+	}
+	until(t, "its streams are taken", func() bool { return len(b.greetings) > 0 })
+	time.Sleep(100 * time.Millisecond) // for the rest of them
+	a := startMesh(t, d, "a/1", calm)
+	a.SetPeers([]NodeID{"b/1"})
+	for began := time.Now(); !a.Peer("b/1").Up; time.Sleep(time.Millisecond) {
+		if time.Since(began) > 10*time.Second {
+			t.Fatalf("a node is not linked: %v", a.Peer("b/1").Err)
+		}
+	}
+}
+
+// TestSilentCallsEnd: who begins a call by address and says nothing, or sends a part of it, is not waited for.
+func TestSilentCallsEnd(t *testing.T) {
+	b := startMesh(t, &directory{}, "b/1", func(c *Config) { c.DialTimeout = 100 * time.Millisecond })
+	stranger := startMesh(t, &directory{}, "s/1", nil)
+	conn, err := stranger.open(b.cfg.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	s, err := conn.NewStream(withTimeout(t, 30*time.Second), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, callMethod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.RecvMsg(new(rawMessage)); status.Code(err) != codes.DeadlineExceeded || status.Convert(err).Message() != "no call" {
+		t.Errorf("a call of nothing ended with %v", err)
 	}
 }

@@ -100,12 +100,12 @@ func untilUp(t testing.TB, m *Mesh, peers ...NodeID) {
 	}
 }
 
-// pair starts two linked nodes. The link lasts on a starved machine, too: what is sent is not lost with it.
+// pair starts two linked nodes. The link lasts on a starved machine, too: what is sent is not lost with it, and answers come late.
 func pair(t testing.TB, change func(*Config)) (a, b *Mesh) {
 	t.Helper()
 	d := &directory{}
 	calm := func(c *Config) {
-		c.SilenceMax = time.Minute
+		c.SilenceMax, c.AnswerWait, c.StreamWait, c.DialTimeout = time.Minute, time.Minute, time.Minute, time.Minute
 		if change != nil {
 			change(c)
 		}

@@ -24,10 +24,13 @@ const (
 	// alone: a twelfth more processor time for large messages. A network's packets are smaller and do not care.
 	writeBufferBytes = 60 << 10
 	grpcBytesMax     = 4 << 20 // largest gRPC message, of which a link's and a snapshot's are smaller
-	greetingsMax     = 256     // handshakes at a time
 	guestsMax        = 256     // connections on which no node of the cluster has shown itself
-	streamsMax       = 256     // concurrent streams of one connection
-	strangersMax     = 4096    // different node incarnations met in a lifetime
+	// streamsMax are the concurrent streams of one connection, of which nodes open one on each. So many on as many connections as strangers
+	// may have are all that can wait for a greeting: they leave none without a place.
+	streamsMax     = 4
+	greetingsMax   = 2 * streamsMax // handshakes at a time, times Config.GuestsMax: some of connections that were just closed are not over yet
+	headerBytesMax = 16 << 10       // what gRPC says beside messages; it has 16 MiB by itself, for each stream of anybody
+	strangersMax   = 4096           // different node incarnations met in a lifetime
 )
 
 type (
@@ -90,7 +93,7 @@ func New(cfg Config) (*Mesh, error) {
 	m := &Mesh{
 		cfg: cfg, self: []byte(cfg.Local), began: time.Now(), process: rand.Uint64() | 1, pool: new(bufferPool),
 		peers: map[NodeID]*peer{}, inbound: map[NodeID]*inbound{}, ran: map[NodeID]runs{}, dispatchers: map[NodeID]*dispatcher{},
-		greetings: make(chan struct{}, greetingsMax),
+		greetings: make(chan struct{}, greetingsMax*cfg.GuestsMax),
 		snapOut:   newSnapshotSlots(cfg.Snapshots), snapIn: newSnapshotSlots(cfg.Snapshots), unary: make(chan struct{}, cfg.Workers),
 	}
 	m.wall.Store(m.began.UnixMilli())
@@ -118,7 +121,7 @@ func (m *Mesh) serverOptions() []grpc.ServerOption {
 		grpc.StaticStreamWindowSize(streamWindowBytes), grpc.StaticConnWindowSize(connWindowBytes),
 		grpc.ReadBufferSize(readBufferBytes), grpc.WriteBufferSize(writeBufferBytes),
 		grpc.MaxRecvMsgSize(grpcBytesMax), grpc.MaxSendMsgSize(grpcBytesMax),
-		grpc.MaxConcurrentStreams(streamsMax),
+		grpc.MaxConcurrentStreams(streamsMax), grpc.MaxHeaderListSize(headerBytesMax),
 		grpc.ConnectionTimeout(m.cfg.DialTimeout),
 		grpc.WaitForHandlers(true),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),

@@ -254,16 +254,20 @@ func TestLargeFramesLetOthersPass(t *testing.T) {
 
 func TestForeignClustersAreRefusedBothWays(t *testing.T) {
 	d := &directory{}
-	a := startMesh(t, d, "a/1", nil)
-	b := startMesh(t, d, "b/1", func(c *Config) { c.ClusterID = func() string { return "other" } })
-	virgin := startMesh(t, d, "v/1", func(c *Config) { c.ClusterID = func() string { return "" } })
+	of := func(id NodeID, cluster string) *Mesh {
+		return startMesh(t, d, id, func(c *Config) {
+			c.ClusterID = func() string { return cluster }
+			c.DialTimeout = time.Minute // a handshake that is late is no refusal
+		})
+	}
+	a, b, virgin := of("a/1", "c"), of("b/1", "other"), of("v/1", "")
 	all := []NodeID{"a/1", "b/1", "v/1"}
 	for _, m := range []*Mesh{a, b, virgin} {
 		m.SetPeers(all)
 	}
 	refusal := func(m *Mesh, to NodeID, code uint16) {
 		t.Helper()
-		until(t, "a refusal", func() bool { return m.Peer(to).Err != nil })
+		until(t, "a refusal", func() bool { _, ok := errors.AsType[*RemoteError](m.Peer(to).Err); return ok })
 		_, err := m.Call(withTimeout(t, 30*time.Second), to, 1, nil)
 		if re, ok := errors.AsType[*RemoteError](err); !ok || re.Code != code {
 			t.Errorf("%s to %s: %v, want code %d", m.cfg.Local, to, err, code)

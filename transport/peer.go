@@ -225,17 +225,27 @@ func (p *peer) connectAndServe(ctx context.Context) bool {
 	p.established(sess)
 	var writer sync.WaitGroup
 	writer.Go(sess.write)
-	stopIdle := p.watchIdle(sess)
+	stopIdle, stopSilence := p.watchIdle(sess), sess.watchSilence()
 	sess.read()
 	stopIdle()
+	stopSilence()
 	writer.Wait()
 	p.ended(sess)
 	return true
 }
 
 // watchIdle ends the session of an unpinned peer when nothing used it for long.
-// It costs a timer, not a goroutine.
 func (p *peer) watchIdle(sess *session) (stop func()) {
+	return repeat(p.m.cfg.IdleMax, func() {
+		if p.idle() {
+			sess.fail(errIdle)
+		}
+	})
+}
+
+// repeat calls f again and again, with a pause before each call; none is running or to come when stop has returned. It costs a timer, not a
+// goroutine.
+func repeat(pause time.Duration, f func()) (stop func()) {
 	var (
 		mu      sync.Mutex
 		timer   *time.Timer
@@ -243,15 +253,12 @@ func (p *peer) watchIdle(sess *session) (stop func()) {
 	)
 	mu.Lock()
 	defer mu.Unlock()
-	timer = time.AfterFunc(p.m.cfg.IdleMax, func() {
+	timer = time.AfterFunc(pause, func() {
 		mu.Lock()
 		defer mu.Unlock()
-		switch {
-		case stopped:
-		case p.idle():
-			sess.fail(errIdle)
-		default:
-			timer.Reset(p.m.cfg.IdleMax)
+		if !stopped {
+			f()
+			timer.Reset(pause)
 		}
 	})
 	return func() {

@@ -1,7 +1,6 @@
 package transport
 
 import (
-	"context"
 	"fmt"
 
 	"google.golang.org/grpc"
@@ -58,26 +57,20 @@ const (
 type nodeService interface {
 	serveLink(stream grpc.ServerStream) error
 	serveSnapshot(stream grpc.ServerStream) error
-	serveCall(ctx context.Context, req []byte) ([]byte, error)
+	serveCall(stream grpc.ServerStream) error
 }
 
-// service describes the three methods of a node.
+// service describes the three methods of a node. A call is one message each way, and a stream here all the same: only of that the handler may say how long
+// it waits for the message.
 func service() *grpc.ServiceDesc {
 	return &grpc.ServiceDesc{
 		ServiceName: serviceName,
 		HandlerType: (*nodeService)(nil),
-		Methods: []grpc.MethodDesc{{MethodName: "Call", Handler: func(srv any, ctx context.Context, dec func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
-			var in rawMessage
-			if err := dec(&in); err != nil {
-				return nil, err
-			}
-			out, err := srv.(nodeService).serveCall(ctx, in.take())
-			if err != nil {
-				return nil, err
-			}
-			return rawBytes(out), nil
-		}}},
 		Streams: []grpc.StreamDesc{
+			{
+				StreamName: "Call", ServerStreams: true, ClientStreams: true,
+				Handler: func(srv any, s grpc.ServerStream) error { return srv.(nodeService).serveCall(s) },
+			},
 			{
 				StreamName: "Link", ServerStreams: true, ClientStreams: true,
 				Handler: func(srv any, s grpc.ServerStream) error { return srv.(nodeService).serveLink(s) },

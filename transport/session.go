@@ -199,7 +199,6 @@ func (s *session) write() {
 	m := s.p.m
 	ticker := time.NewTicker(m.cfg.PingInterval)
 	defer ticker.Stop()
-	began := time.Now()
 	for {
 		sent, err := s.writer.next(s.out)
 		if err != nil {
@@ -229,15 +228,24 @@ func (s *session) write() {
 				return
 			}
 		}
-		if !due {
-			continue
+		if due {
+			s.ping()
 		}
+	}
+}
+
+// silenceChecks is how often it is looked in the time of SilenceMax whether the peer answers.
+const silenceChecks = 10
+
+// watchSilence ends the session when the peer answers no pings. The writer cannot: once the connection takes nothing any more, it waits there, and
+// the kernel gives a connection up after a quarter of an hour only.
+func (s *session) watchSilence() (stop func()) {
+	began := time.Now()
+	return repeat(s.p.m.cfg.SilenceMax/silenceChecks, func() {
 		if s.silent(s.p.answeredSince(began)) {
 			s.fail(errSilent)
-			return
 		}
-		s.ping()
-	}
+	})
 }
 
 // deafFactor times SilenceMax is the age of the newest answer at which a link is torn down although

@@ -286,6 +286,11 @@ func (m *Mesh) serveSnapshot(stream grpc.ServerStream) error {
 // openSnapshot returns the header of a stream, whose chunks go to pw from then on. Only the header says whose slot the
 // snapshot is to have; until then it is a handshake like others.
 func (m *Mesh) openSnapshot(stream grpc.ServerStream, pw *io.PipeWriter) ([]byte, error) {
+	return m.first(stream, "no snapshot header", func(header chan<- []byte) { m.receiveSnapshot(stream, header, pw) })
+}
+
+// first returns the first message of a stream, which read receives on a goroutine of its own. missing is said if it does not come in time.
+func (m *Mesh) first(stream grpc.ServerStream, missing string, read func(chan<- []byte)) ([]byte, error) {
 	select {
 	case m.greetings <- struct{}{}:
 		defer func() { <-m.greetings }()
@@ -293,7 +298,7 @@ func (m *Mesh) openSnapshot(stream grpc.ServerStream, pw *io.PipeWriter) ([]byte
 		return nil, status.Error(codes.ResourceExhausted, "too many handshakes at a time")
 	}
 	header := make(chan []byte, 1)
-	if !m.spawn(func() { m.receiveSnapshot(stream, header, pw) }) {
+	if !m.spawn(func() { read(header) }) {
 		return nil, status.Error(codes.Unavailable, "closing")
 	}
 	timer := time.NewTimer(m.cfg.DialTimeout)
@@ -302,7 +307,7 @@ func (m *Mesh) openSnapshot(stream grpc.ServerStream, pw *io.PipeWriter) ([]byte
 	case first := <-header:
 		return first, nil
 	case <-timer.C:
-		return nil, status.Error(codes.DeadlineExceeded, "no snapshot header")
+		return nil, status.Error(codes.DeadlineExceeded, missing)
 	case <-stream.Context().Done():
 		return nil, stream.Context().Err()
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
@@ -78,16 +79,36 @@ func (m *Mesh) CallAddr(ctx context.Context, addr string, method uint8, req []by
 }
 
 // serveCall is the gRPC handler of a call by address.
-func (m *Mesh) serveCall(ctx context.Context, req []byte) ([]byte, error) {
+func (m *Mesh) serveCall(stream grpc.ServerStream) error {
+	var failed error
+	req, err := m.first(stream, "no call", func(got chan<- []byte) {
+		var msg rawMessage
+		if failed = stream.RecvMsg(&msg); failed != nil {
+			close(got)
+			return
+		}
+		got <- msg.take()
+	})
+	switch {
+	case err != nil:
+		return err
+	case req == nil:
+		return failed
+	}
+	return stream.SendMsg(rawBytes(m.answerCall(stream.Context(), req)))
+}
+
+// answerCall makes a call and returns what is answered.
+func (m *Mesh) answerCall(ctx context.Context, req []byte) []byte {
 	payload, err := m.callByAddress(ctx, req)
 	if err == nil && len(payload) > unaryBytesMax {
 		err = fmt.Errorf("%w: answer of %d bytes", ErrTooLarge, len(payload))
 	}
 	if err != nil {
 		re := remoteOf(err)
-		return append(binary.AppendUvarint([]byte{0}, uint64(max(re.Code, 1))), re.Text...), nil
+		return append(binary.AppendUvarint([]byte{0}, uint64(max(re.Code, 1))), re.Text...)
 	}
-	return append([]byte{0, 0}, payload...), nil
+	return append([]byte{0, 0}, payload...)
 }
 
 func (m *Mesh) callByAddress(ctx context.Context, req []byte) ([]byte, error) {

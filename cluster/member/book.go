@@ -147,8 +147,8 @@ func (b *book) all(cluster string) []Info {
 	return out
 }
 
-// save writes the entries of the given cluster if they have changed.
-func (b *book) save(cluster string) error {
+// save writes the entries of the given cluster if they have changed. After an error they have still.
+func (b *book) save(cluster string) (err error) {
 	b.mu.Lock()
 	dirty := b.dirty
 	b.dirty = false
@@ -156,6 +156,13 @@ func (b *book) save(cluster string) error {
 	if !dirty || b.path == "" {
 		return nil
 	}
+	defer func() {
+		if err != nil {
+			b.mu.Lock()
+			b.dirty = true
+			b.mu.Unlock()
+		}
+	}()
 	raw, err := json.MarshalIndent(bookFile{bookVersion, b.all(cluster)}, "", "  ")
 	if err != nil {
 		return fmt.Errorf("encode the address book: %w", err)

@@ -2,6 +2,7 @@ package member
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 
@@ -16,6 +17,8 @@ type delegate struct {
 	cluster string
 	meta    []byte
 }
+
+var errFull = errors.New("gossip has told of too many members")
 
 func newDelegate(g *Gossip, info Info) (*delegate, error) {
 	meta, err := encodeMeta(info)
@@ -37,8 +40,11 @@ func (d *delegate) check(n *memberlist.Node) (Info, error) {
 	return i, nil
 }
 
-// NotifyAlive implements memberlist.AliveDelegate: an error keeps the member out.
+// NotifyAlive implements memberlist.AliveDelegate: an error keeps the member out. memberlist itself takes any number of them, one packet for each.
 func (d *delegate) NotifyAlive(n *memberlist.Node) error {
+	if d.g.roster.full(n.Name) {
+		return errFull
+	}
 	_, err := d.check(n)
 	return err
 }

@@ -58,6 +58,7 @@ const (
 	joinInterval  = 10 * time.Second       // the same in company; heals a split of the gossip
 	joinsMax      = 16                     // attempts to join at a time
 	leaveWait     = 250 * time.Millisecond // for the news of leaving to spread
+	advertiseWait = 5 * time.Second        // for the address of the advertised name
 )
 
 // Gossip is a node's membership. All methods are safe for concurrent use. Goroutines
@@ -143,14 +144,36 @@ func (g *Gossip) belongs(id NodeID) bool {
 
 // advertised returns the host to tell others.
 func (g *Gossip) advertised() string {
-	if g.cfg.Advertise != "" {
-		return g.cfg.Advertise
-	}
+	return cmp.Or(g.cfg.Advertise, g.bound())
+}
+
+// bound returns the address from which this node is heard by others, if nothing lies between.
+func (g *Gossip) bound() string {
 	host, _, err := splitAddr(g.cfg.Bind)
 	if err == nil && !net.ParseIP(host).IsUnspecified() {
 		return host
 	}
 	return cmp.Or(outwards(), "127.0.0.1")
+}
+
+// advertisedIP returns the address to tell others, where they need one and a name may be advertised. While nobody knows what the name stands for it is
+// the one from which the node is heard: others look the name up themselves, and a node need not wait for a name server to run.
+func (g *Gossip) advertisedIP() string {
+	if net.ParseIP(g.ip) != nil {
+		return g.ip
+	}
+	ctx, cancel := context.WithTimeout(g.ctx, advertiseWait)
+	defer cancel()
+	ips, err := g.cfg.Resolve(ctx, g.ip)
+	for _, v4 := range []bool{true, false} {
+		for _, s := range ips {
+			if ip := net.ParseIP(s); ip != nil && (ip.To4() != nil) == v4 {
+				return s
+			}
+		}
+	}
+	g.log.Warn("the advertised host was not resolved", "host", g.ip, "err", err, "in its place", g.bound())
+	return g.bound()
 }
 
 // self returns this node's info.
@@ -234,6 +257,7 @@ func (g *Gossip) tell() {
 // SetCluster tells the node's cluster and starts gossip in it. Further calls with the
 // same id do nothing, with another one they fail.
 func (g *Gossip) SetCluster(id string) error {
+	ip := g.advertisedIP()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {
@@ -253,7 +277,7 @@ func (g *Gossip) SetCluster(id string) error {
 		return err
 	}
 	g.port.admit()
-	list, err := memberlist.Create(g.listConfig(info, d))
+	list, err := memberlist.Create(g.listConfig(info, ip, d))
 	if err != nil {
 		return fmt.Errorf("start gossip: %w", err)
 	}
@@ -273,19 +297,13 @@ func (g *Gossip) look() {
 // listConfig is memberlist's configuration. The name is of this start of the process: a node that
 // comes back at another address is a new member, so that nothing has to wait
 // until its former address is declared dead.
-func (g *Gossip) listConfig(info Info, d *delegate) *memberlist.Config {
+func (g *Gossip) listConfig(info Info, ip string, d *delegate) *memberlist.Config {
 	c := memberlist.DefaultLANConfig()
 	c.Name = string(info.Node) + "#" + strconv.FormatUint(info.Boot, 10)
 	c.Label = info.ClusterID
 	c.Transport = g.port
-	host, number, _ := net.SplitHostPort(info.GossipAddr) // made by port.addr
-	c.AdvertiseAddr = host
-	if ip := net.ParseIP(host); ip == nil {
-		// Advertise may be a name; memberlist wants an address.
-		if a, err := net.ResolveIPAddr("ip", host); err == nil {
-			c.AdvertiseAddr = a.IP.String()
-		}
-	}
+	_, number, _ := net.SplitHostPort(info.GossipAddr) // made by port.addr
+	c.AdvertiseAddr = ip
 	c.AdvertisePort, _ = strconv.Atoi(number) // made by port.addr
 	c.TCPTimeout = 2 * time.Second
 	c.UDPBufferSize -= len(packetHead) + sealOverhead

@@ -11,6 +11,8 @@ import (
 type roster struct {
 	mu   sync.Mutex
 	live map[string]entry // by memberlist's names: one for each start of a process
+	// starts counts the members of live whose info is known, by node: a book that is full asks for each of its nodes.
+	starts map[NodeID]int
 }
 
 // entry is a member. known is false while its info cannot be read.
@@ -27,14 +29,35 @@ func (r *roster) put(n *memberlist.Node) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.live == nil {
-		r.live = make(map[string]entry)
+		r.live, r.starts = make(map[string]entry), make(map[NodeID]int)
 	}
+	r.count(r.live[n.Name], -1)
+	r.count(e, 1)
 	r.live[n.Name] = e
+}
+
+// count adds to the starts of a member's node; r.mu is held.
+func (r *roster) count(e entry, n int) {
+	if !e.known {
+		return
+	}
+	if r.starts[e.info.Node] += n; r.starts[e.info.Node] == 0 {
+		delete(r.starts, e.info.Node)
+	}
+}
+
+// full tells whether there is no room for a member that is not here.
+func (r *roster) full(name string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, known := r.live[name]
+	return !known && len(r.live) >= stateNodesMax
 }
 
 func (r *roster) drop(n *memberlist.Node) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.count(r.live[n.Name], -1)
 	delete(r.live, n.Name)
 }
 
@@ -55,12 +78,7 @@ func (r *roster) newest() map[NodeID]Info {
 func (r *roster) has(id NodeID) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, e := range r.live {
-		if e.known && e.info.Node == id {
-			return true
-		}
-	}
-	return false
+	return r.starts[id] > 0
 }
 
 // addrs returns the gossip addresses of all.

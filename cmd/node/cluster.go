@@ -59,19 +59,20 @@ func (n *running) openMesh(context.Context) (err error) {
 	return nil
 }
 
-// resolve finds a node's address: from gossip, or as the catalog has it.
-func (n *running) resolve(id transport.NodeID) (string, bool) {
+// resolve returns where a node is to be looked for: as gossip tells, or as the catalog has it.
+func (n *running) resolve(id transport.NodeID) (addr string, ok bool) {
 	if n.gossip != nil {
-		if addr, ok := n.gossip.Resolve(id); ok {
-			return addr, true
-		}
+		addr, ok = n.gossip.Resolve(id)
 	}
 	if c := n.catalog.Load(); c != nil {
 		if node := c.View().Node(id); node != nil && node.ClusterAddr != "" {
-			return node.ClusterAddr, true
+			if !ok {
+				return node.ClusterAddr, true
+			}
+			return n.detours.choose(id, addr, node.ClusterAddr, n.mesh.Peer(id).Up, time.Now()), true
 		}
 	}
-	return "", false
+	return addr, ok
 }
 
 func (n *running) openGossip(context.Context) (err error) {

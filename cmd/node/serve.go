@@ -57,6 +57,7 @@ type running struct {
 	tokens          *tokens.Checker // nil: nobody logs in with one
 	nodeTLS         *certs.Source   // nil without TLS between nodes
 	gossipKeys      *member.KeyFile // nil without encryption of gossip
+	detours         detours
 	store           *store.Store
 	mesh            *transport.Mesh
 	gossip          *member.Gossip

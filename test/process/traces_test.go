@@ -246,6 +246,34 @@ func TestTraces(t *testing.T) {
 	}
 }
 
+// TestTracesOfAnyBytes: a message whose key is no text is traced, and keeps no other one from it.
+func TestTracesOfAnyBytes(t *testing.T) {
+	t.Parallel()
+	c := &collected{}
+	c.serve(t)
+	nodes := tracedCluster(t, c)
+	s := at(t, nodes.Node(0))
+	plainQueue(s, "any", amqp.Table{"x-queue-type": "quorum"})
+	if err := s.ch.ExchangeDeclare("keys", "fanout", true, false, false, false, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.ch.QueueBind("any", "", "keys", false, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.ch.Confirm(false); err != nil {
+		t.Fatal(err)
+	}
+	bytes, with := traced(1, "01")
+	text, without := traced(2, "01")
+	for key, headers := range map[string]amqp.Table{"\xff\xfe": with, "plain": without} {
+		done, err := s.ch.PublishWithDeferredConfirm("keys", key, false, false, amqp.Publishing{Headers: headers})
+		if err != nil || !done.Wait() {
+			t.Fatalf("not confirmed: %v", err)
+		}
+	}
+	await(t, timeoutReply, "both traces", func() bool { return len(c.of(bytes)) >= 2 && len(c.of(text)) >= 2 })
+}
+
 // checkRound checks how the spans of one round hang together.
 func checkRound(t *testing.T, list []span, client string) {
 	t.Helper()

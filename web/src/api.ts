@@ -40,8 +40,9 @@ export async function login(user: string, password: string): Promise<void> {
   }
 }
 
+/** Ends the session: whoever logs in next in this tab finds nothing of it. */
 export function logout(): void {
-  sessionStorage.removeItem(loginKey);
+  sessionStorage.clear();
   onLogout();
 }
 
@@ -106,6 +107,31 @@ async function refusal(response: Response): Promise<ApiError> {
 async function json<T>(response: Response): Promise<T> {
   const text = await response.text();
   return (text ? JSON.parse(text) : undefined) as T;
+}
+
+/** JSON.parse as newer browsers have it: they tell how a number was written, and can write one so. */
+type Exact = { parse(text: string, reviver: (key: string, v: unknown, context?: { source?: string }) => unknown): unknown; rawJSON?: (text: string) => unknown };
+
+/** Reads JSON of which integers that a number of JavaScript cannot hold come out of JSON.stringify as they were, where the browser can do that. */
+export function parseExact(text: string): unknown {
+  const exact = JSON as Exact;
+  return exact.parse(text, (_, v, context) =>
+    typeof v === "number" && !Number.isSafeInteger(v) && /^-?\d+$/.test(context?.source ?? "") && exact.rawJSON ? exact.rawJSON(context!.source!) : v);
+}
+
+/** get for what clients have written: headers and properties keep their numbers. Those are for JSON.stringify only. */
+export async function getExact<T>(to: string, signal?: AbortSignal): Promise<T> { return parseExact(await (await request("GET", to, undefined, signal)).text()) as T; }
+export async function postExact<T>(to: string, body: unknown): Promise<T> { return parseExact(await (await request("POST", to, body)).text()) as T; }
+
+/** Fails if there is something: what would only be added must not replace it. */
+export async function mustBeNew(to: string, what: string): Promise<void> {
+  try {
+    await get(to);
+  } catch (err) {
+    if (err instanceof ApiError && err.absent) return;
+    throw err;
+  }
+  throw new Error(`There is ${what} already.`);
 }
 
 export async function get<T>(to: string, signal?: AbortSignal): Promise<T> { return json<T>(await request("GET", to, undefined, signal)); }

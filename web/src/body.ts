@@ -66,6 +66,9 @@ export async function decode(m: Pick<Message, "payload" | "payload_encoding" | "
   return { form, gzipped, error, text: hex(raw) };
 }
 
+/** How deep lines are indented at most: of brackets in brackets the spaces alone could fill the memory. */
+const depthMax = 40;
+
 /**
  * Indents JSON without reading its values, so that large numbers, the order of names and repeated names stay as they are. It throws
  * what JSON.parse throws.
@@ -73,7 +76,7 @@ export async function decode(m: Pick<Message, "payload" | "payload_encoding" | "
 export function indent(text: string): string {
   JSON.parse(text);
   let out = "", depth = 0;
-  const line = () => `\n${"  ".repeat(depth)}`;
+  const line = () => `\n${"  ".repeat(Math.min(depth, depthMax))}`;
   for (let i = 0; i < text.length; i++) {
     const c = text[i]!;
     if (c === '"') {

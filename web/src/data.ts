@@ -4,6 +4,8 @@ import { ApiError, get } from "./api";
 
 /** After how many ms what is asked for only once is asked for again if the node did not answer, or was not ready. */
 const retryAfter = 3000;
+/** After how many ms without an answer it is said that there is none, and after how many it is asked for anew. */
+const lateAfter = 15_000, hungAfter = 60_000;
 
 export interface Data<T> {
   data: T | undefined;
@@ -33,25 +35,37 @@ export function useApi<T>(path: string | null, every = 5000): Data<T> {
       set({ path: null });
       return;
     }
-    let timer = 0, stopped = false, abort: AbortController | undefined, asking = false;
+    let timer = 0, stopped = false, abort: AbortController | undefined, asked = 0, behind = false; // asked: when, 0 if no answer is awaited
+    const failed = (error: ApiError) => set((s) => ({ path, data: error.absent || error.forbidden || error.beyond ? undefined : s.path === path ? s.data : undefined, error }));
     const ask = async () => {
+      if (asked > 0 && Date.now() - asked < lateAfter) {
+        behind = true; // behind the answer, which may be older than what changed: a slow one would never come if each change took its place
+        return;
+      }
       clearTimeout(timer);
-      if (asking) abort?.abort();
+      abort?.abort();
       const mine = abort = new AbortController();
       let next = every;
-      asking = true;
+      asked = Date.now();
+      behind = false;
+      const late = setTimeout(() => failed(new ApiError(0, "late", `The node has not answered for ${lateAfter / 1000} s.`)), lateAfter);
+      const hung = setTimeout(() => void ask(), hungAfter);
       try {
         const data = await get<T>(path, mine.signal);
-        if (!stopped) set({ path, data });
+        if (!mine.signal.aborted && !stopped) set({ path, data });
       } catch (err) {
         if (mine.signal.aborted || stopped) return;
         const error = err instanceof ApiError ? err : new ApiError(0, "error", String(err));
         if (every === 0 && (error.status === 0 || error.status === 503)) next = retryAfter;
-        set((s) => ({ path, data: error.absent || error.forbidden || error.beyond ? undefined : s.path === path ? s.data : undefined, error }));
+        failed(error);
       } finally {
-        if (abort === mine) asking = false;
+        clearTimeout(late);
+        clearTimeout(hung);
+        if (abort === mine) asked = 0;
       }
-      if (!stopped && next > 0 && (every === 0 || !document.hidden)) timer = setTimeout(ask, next);
+      if (stopped || mine.signal.aborted) return;
+      if (behind) void ask();
+      else if (next > 0 && (every === 0 || !document.hidden)) timer = setTimeout(ask, next);
     };
     const seen = () => { if (!document.hidden && every > 0) void ask(); };
     again.current = () => void ask();
@@ -97,6 +111,9 @@ export function remember(key: string, values: (number | undefined | null)[]): Se
 
 export function remembered(key: string): Series | undefined { return kept.get(key); }
 
+/** Forgets what another user may not have seen. */
+export function forget(): void { kept.clear(); }
+
 /** Says what happened, at the edge of the page and to screen readers. */
 export interface Note { id: number; text: string; bad: boolean }
 const notes = new EventTarget();
@@ -108,10 +125,15 @@ export function onNote(f: (n: Note) => void): () => void {
   return () => notes.removeEventListener("note", g);
 }
 
-/** Runs an action once at a time: says that it is done, or what is wrong, and has what is shown asked for anew. */
+/**
+ * Runs an action once at a time: says that it is done, or what is wrong, and has what is shown asked for anew. What is wrong is said at the
+ * edge of the page if the dialog that began it is closed by then.
+ */
 export function useAction(): { busy: boolean; error: string; clear: () => void; run: (f: () => Promise<unknown>, done?: string) => Promise<boolean> } {
   const [busy, setBusy] = useState(false);
   const [error, setError] = useState("");
+  const gone = useRef(false);
+  useEffect(() => () => { gone.current = true; }, []);
   const run = useCallback(async (f: () => Promise<unknown>, done?: string) => {
     setBusy(true);
     setError("");
@@ -121,7 +143,9 @@ export function useAction(): { busy: boolean; error: string; clear: () => void; 
       changed();
       return true;
     } catch (err) {
-      setError(err instanceof Error ? err.message : String(err));
+      const text = err instanceof Error ? err.message : String(err);
+      if (gone.current) tell(text, true);
+      setError(text);
       return false;
     } finally {
       setBusy(false);

@@ -50,8 +50,14 @@ export function ago(ms: number, now = Date.now()): string {
 
 const moment = new Intl.DateTimeFormat("sv-SE", { dateStyle: "short", timeStyle: "medium" });
 
+/** Whether the browser knows this time: clients write into a message's timestamp what they like, microseconds too. */
+export function isTime(ms: number): boolean { return Math.abs(ms) <= 8.64e15; }
+
 /** A time of day with its date, in the reader's zone. */
-export function time(ms: number): string { return moment.format(ms); }
+export function time(ms: number): string { return isTime(ms) ? moment.format(ms) : "no time"; }
+
+/** The same for programs. */
+export function iso(ms: number): string | undefined { return isTime(ms) ? new Date(ms).toISOString() : undefined; }
 
 export function plural(n: number, one: string, many = `${one}s`): string { return `${count(n)} ${n === 1 ? one : many}`; }
 

@@ -72,16 +72,21 @@ export function useStream(): void {
   }, []);
 }
 
+/** After how many ms without a word the stream counts as broken: the overview comes every five seconds. */
+const silentMax = 20_000;
+
 /** How much of an event that has not ended is kept: more is no event of this API. */
 const eventMax = 4 << 20;
 
 async function* events(body: ReadableStream<Uint8Array>): AsyncGenerator<{ name: string; data: string }> {
   const decoder = new TextDecoder();
   const reader = body.getReader();
-  let rest = "";
+  let rest = "", silent = 0;
   try {
     for (;;) {
+      silent = setTimeout(() => reader.cancel().catch(() => {}), silentMax); // which ends the read
       const { done, value } = await reader.read();
+      clearTimeout(silent);
       if (done) return;
       rest += decoder.decode(value, { stream: true });
       const parts = rest.split("\n\n");
@@ -97,6 +102,7 @@ async function* events(body: ReadableStream<Uint8Array>): AsyncGenerator<{ name:
       }
     }
   } finally {
+    clearTimeout(silent);
     reader.cancel().catch(() => {}); // fails with what ended the stream, which its reader has been told
   }
 }

@@ -1,7 +1,7 @@
 import { render } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { loggedIn, whenLoggedOut } from "./api";
-import { useApi } from "./data";
+import { forget, useApi } from "./data";
 import { Login } from "./login";
 import { routes } from "./routes";
 import { useRoute } from "./route";
@@ -13,7 +13,7 @@ import { Empty, Page } from "./ui";
 
 function App() {
   const [inside, set] = useState(loggedIn());
-  useEffect(() => whenLoggedOut(() => set(false)), []);
+  useEffect(() => whenLoggedOut(() => { forget(); set(false); }), []);
   return inside ? <Inside /> : <Login done={() => set(true)} />;
 }
 

@@ -2,7 +2,7 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { bytesOf, decode, download, type Decoded, type Form } from "./body";
-import { ago, bytes, count, nameOfExchange, plural, time } from "./format";
+import { ago, bytes, count, isTime, iso, nameOfExchange, plural, time, value } from "./format";
 import { queueHref } from "./pages/queues";
 import type { Death, Message, Properties, Table } from "./types";
 import { Badge, Button, Facts, FieldsView, Notice } from "./ui";
@@ -38,7 +38,7 @@ export function BodyView({ message }: { message: Pick<Message, "payload" | "payl
         <span class="segmented" role="group" aria-label="Show the body as">{forms.map(([f, name]) =>
           <button key={f} type="button" aria-pressed={shown?.form === f} onClick={() => setWant(f)}>{name}</button>)}</span>
       </div>
-      {message.truncated && <Notice>Only the first part of the body is shown.</Notice>}
+      {message.truncated && <Notice>Only the first part of the body is here: it is shown, and what is downloaded.</Notice>}
       {shown?.error && <Notice>{shown.error}</Notice>}
       <pre class="body" tabIndex={0} aria-label="Body">{shown ? shown.text || "(empty)" : ""}</pre>
     </div>
@@ -62,7 +62,7 @@ export function Timeline({ deaths, vhost, here }: { deaths: Death[]; vhost: stri
       {list.map((d, i) => <>
         {i === at && retry}
         <li key={`${d.queue} ${d.reason}`}>
-          <div class="when"><time dateTime={new Date(d.last_time).toISOString()}>{time(d.last_time)}</time><span class="muted">{ago(d.last_time)}</span></div>
+          <div class="when"><time dateTime={iso(d.last_time)}>{time(d.last_time)}</time><span class="muted">{ago(d.last_time)}</span></div>
           <div class="what">
             <div><Reason reason={d.reason} /> in <a class="mono" href={queueHref(vhost, d.queue)}>{d.queue}</a>{d.count > 1 && <> <Badge title={`first on ${time(d.first_time)}`}>{count(d.count)} times</Badge></>}
               {at === i && before(d) > 0 && <span class="muted"> {count(before(d))} before the retry</span>}</div>
@@ -94,7 +94,7 @@ export function MessageView({ message: m, vhost, queue, actions }: { message: Me
     ...(m.expires_at ? [["Expires", time(m.expires_at)] as [string, ComponentChildren]] : []),
     ...(m.node ? [["With a consumer at", <span class="mono">{m.node}</span>] as [string, ComponentChildren]] : []),
     ...(m.stage ? [["Stage", `${m.stage}${m.to && m.to.length > 0 ? `, for ${m.to.join(", ")}` : ""}`] as [string, ComponentChildren]] : []),
-    ...props.map(([k, v]): [string, ComponentChildren] => [k, <span class="mono">{k === "timestamp" && typeof v === "number" ? `${v} (${time(v * 1000)})` : String(v)}</span>]),
+    ...props.map(([k, v]): [string, ComponentChildren] => [k, <span class="mono">{k === "timestamp" && typeof v === "number" && isTime(v * 1000) ? `${v} (${time(v * 1000)})` : value(v)}</span>]),
   ];
   const deaths: Death[] = m.reason && m.died_at && m.reason !== "redrive" ? [{ queue, reason: m.reason, count: 1, first_time: m.died_at, last_time: m.died_at, exchange: m.exchange, routing_keys: m.routing_keys, detail: m.detail }, ...m.deaths] : m.deaths;
   return (
@@ -115,7 +115,7 @@ export function MessageView({ message: m, vhost, queue, actions }: { message: Me
       <div class="message-foot">
         {actions}
         <Button tone="quiet" onClick={() => exportMessage(m)}>Download as JSON</Button>
-        <Button tone="quiet" onClick={() => download(`message-${m.id}.bin`, bytesOf(m.payload, m.payload_encoding), "application/octet-stream")}>Download the body</Button>
+        <Button tone="quiet" onClick={() => download(`message-${m.id}.bin`, bytesOf(m.payload, m.payload_encoding), "application/octet-stream")}>{m.truncated ? "Download the first part" : "Download the body"}</Button>
       </div>
     </div>
   );

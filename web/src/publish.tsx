@@ -1,8 +1,8 @@
 // Publishing: to an exchange, or by the default exchange to a queue.
-import { useState } from "preact/hooks";
-import { path, post } from "./api";
-import { changed } from "./data";
-import { count } from "./format";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { parseExact, path, post } from "./api";
+import { changed, tell } from "./data";
+import { count, plural } from "./format";
 import { readObject } from "./pages/queues";
 import type { Message } from "./types";
 import { AreaField, Button, Check, Dialog, Notice, SelectField, TextField } from "./ui";
@@ -23,7 +23,7 @@ const keptDrafts = 8;
 
 function drafts(): Draft[] {
   try {
-    return JSON.parse(sessionStorage.getItem(lastKey) ?? "[]") as Draft[];
+    return parseExact(sessionStorage.getItem(lastKey) ?? "[]") as Draft[];
   } catch {
     return [];
   }
@@ -51,6 +51,8 @@ export function PublishDialog({ vhost, draft, close, fixedExchange }: { vhost: s
   const [busy, setBusy] = useState(false);
   const [result, setResult] = useState<{ tone: "ok" | "warn" | "bad"; text: string }>();
   const history = drafts();
+  const closed = useRef(false);
+  useEffect(() => () => { closed.current = true; }, []);
   const take = (d: Draft) => {
     if (!fixedExchange) setExchange(d.exchange);
     setKey(d.key); setPayload(d.payload); setEncoding(d.encoding); setType(String(d.properties["content_type"] ?? ""));
@@ -66,15 +68,17 @@ export function PublishDialog({ vhost, draft, close, fixedExchange }: { vhost: s
       if (type) properties["content_type"] = type;
       if (Object.keys(h).length > 0) properties["headers"] = h;
       const n = Math.min(1000, Math.max(1, Math.floor(Number(times)) || 1));
-      for (; done < n; done++) {
+      for (; done < n && !closed.current; done++) {
         const r = await post<{ routed: boolean }>(`exchanges/${path(vhost, exchange || "amq.default")}/publish`, { properties, routing_key: key, payload, payload_encoding: encoding });
         if (!r.routed) unrouted++;
       }
       keep({ exchange, key, payload, encoding: encoding as Draft["encoding"], properties, headers: h });
       setResult(unrouted === 0 ? { tone: "ok", text: `${count(done)} confirmed: a majority of each queue's replicas has it on disk.` }
         : { tone: "warn", text: `${count(unrouted)} of ${count(done)} went to no queue: no binding of the exchange takes this key.` });
+      if (done < n) tell(`The dialog was closed: ${plural(done, "message")} of ${count(n)} ${done === 1 ? "is" : "are"} published.`);
       changed();
     } catch (err) {
+      if (closed.current) tell(`${done > 0 ? `${count(done)} confirmed, then: ` : ""}${err instanceof Error ? err.message : err}`, true);
       setResult({ tone: "bad", text: `${done > 0 ? `${count(done)} confirmed, then: ` : ""}${err instanceof Error ? err.message : err}` });
     }
     setBusy(false);

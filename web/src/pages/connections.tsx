@@ -64,7 +64,7 @@ export function ConnectionPage({ name }: { name: string }) {
           ["Heartbeat", c.timeout === 0 ? "none" : `${c.timeout} s`], ["Largest frame", bytes(c.frame_max)], ["Channels at most", count(c.channel_max)],
         ]} /></Section>
         <Section title="Client"><FieldsView of={properties} /></Section>
-        {capabilities !== undefined && <Section title="Capabilities"><p class="chips">{Object.entries(capabilities as object).filter(([, v]) => v === true).map(([k]) => <span key={k} class="badge">{k}</span>)}</p></Section>}
+        {capabilities !== null && typeof capabilities === "object" && <Section title="Capabilities"><p class="chips">{Object.entries(capabilities).filter(([, v]) => v === true).map(([k]) => <span key={k} class="badge">{k}</span>)}</p></Section>}
         {channels.data && channels.data.length > 0 && <Section title="Channels"><DataTable name="Channels" columns={channelColumns} rows={channels.data} id={(x) => x.name} /></Section>}
       </>}
       {closing && <FormDialog title="Close the connection?" submit="Close it" tone="danger" close={() => setClosing(false)} act={async () => { await del(`connections/${at}`, undefined, { "X-Reason": reason || "closed on the management page" }); go(["connections"]); }} done="The connection is closed.">

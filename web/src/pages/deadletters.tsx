@@ -3,7 +3,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { del, path, post, withQuery } from "../api";
 import { tell, useAction, useApi } from "../data";
 import { download } from "../body";
-import { ago, bytes, count, plural, span, time } from "../format";
+import { ago, bytes, count, iso, plural, span, time } from "../format";
 import { useMe } from "../me";
 import { Reason, reasons } from "../message";
 import { draftOf, PublishDialog, type Draft } from "../publish";
@@ -21,6 +21,7 @@ export function DeadLetterList() {
   const outboxes = useApi<OutboxStatus[]>("warren/outboxes");
   const holding = (queues.data?.items ?? []).filter((q) => q.messages_transferred > 0);
   const full = holding.filter((q) => q.messages > 0);
+  const more = queues.data !== undefined && holding.length > 0 && holding.length === queues.data.items.length && queues.data.total_count > holding.length;
   const out = outboxes.data ?? [];
   const mute = (queues.data?.items ?? []).filter((q) => !counted(q)).length;
   const parked = out.reduce((n, o) => n + o.states.parked_unrouted + o.states.parked_cycle, 0);
@@ -28,6 +29,7 @@ export function DeadLetterList() {
     <Page title="Dead letters" sub="Messages that a queue would not deliver: why, from where, and back with them.">
       <Failure error={queues.error ?? outboxes.error} />
       {mute > 0 && <Notice tone="warn">{plural(mute, "queue")} without a leader: what is in {mute === 1 ? "it" : "them"}, or on its way from {mute === 1 ? "it" : "them"}, is not known and not shown here.</Notice>}
+      {more && <Notice tone="warn">Only the {count(holding.length)} queues that have been sent most dead letters are counted and shown here.</Notice>}
       <Figures>
         <Figure name="Queues with dead letters" tone="dead">{count(full.length)}</Figure>
         <Figure name="Messages in them">{count(full.reduce((n, q) => n + q.messages, 0))}</Figure>
@@ -170,7 +172,7 @@ export function Desk({ vhost, name }: { vhost: string; name: string }) {
           select={me.makesPolicies ? (id, on) => { const s = new Set(selected); if (on) s.add(id); else s.delete(id); select(s); } : undefined}
           actions={(m: Message) => <>
             {me.makesPolicies && <Button tone="main" disabled={running} onClick={() => setSending({ ids: [m.id] })}>Retry this one…</Button>}
-            <Button onClick={() => setDraft(draftOf(m))}>Publish a copy…</Button>
+            {!m.truncated && <Button onClick={() => setDraft(draftOf(m))}>Publish a copy…</Button>}
           </>} />
           : !peek.busy && !peek.error && <Empty>{text ? "None of the loaded messages has this." : any ? "No message here is of this group." : "No messages are ready here."}</Empty>}
         {peek.more && <Button onClick={peek.more} busy={peek.busy}>Load more</Button>}
@@ -203,7 +205,7 @@ function Groups({ data, chosen }: { data: DeadLetters; chosen: Chosen }) {
                   ? <button type="button" class={`heat heat-${Math.min(4, Math.max(1, Math.ceil((Math.log(n + 1) / Math.log(max + 1)) * 4)))}`} aria-pressed={is(g, String(i))} aria-label={`${n} from ${g.queue}, ${g.reason}, ${ageNames[i]}`} onClick={() => pick(g, String(i))}>{count(n)}</button>
                   : <span class="muted">·</span>}</td>
               ))}
-              <td><time dateTime={new Date(g.oldest).toISOString()} title={time(g.oldest)}>{ago(g.oldest)}</time></td>
+              <td><time dateTime={iso(g.oldest)} title={time(g.oldest)}>{ago(g.oldest)}</time></td>
               <td class="num">{bytes(g.bytes)}</td>
             </tr>
           ))}
@@ -294,7 +296,7 @@ function Redrive({ vhost, name, chosen, ids, discard, close }: { vhost: string; 
           {action.error && <Notice tone="bad">{action.error}</Notice>}
         </div>
         <div class="dialog-foot"><Button onClick={() => close(false)}>Cancel</Button>
-          <Button type="submit" tone={discard ? "danger" : "main"} busy={action.busy} disabled={!ready || problem !== "" || plan?.messages === 0 || (whole && typed !== name)}>{discard ? "Drop" : "Retry"}</Button></div>
+          <Button type="submit" tone={discard ? "danger" : "main"} busy={action.busy} disabled={!ready || problem !== "" || plan?.messages === 0 || (discard && !plan) || (whole && typed !== name)}>{discard ? "Drop" : "Retry"}</Button></div>
       </form>
     </Dialog>
   );

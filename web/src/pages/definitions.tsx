@@ -35,13 +35,17 @@ function Load({ vhosts }: { vhosts: string[] }) {
   const [report, setReport] = useState<Report>();
   const [busy, setBusy] = useState(false);
   const [problem, setProblem] = useState<{ text: string; list: Item[] }>();
+  const round = useRef(0); // grows when something else is to be loaded: a report that comes later is of what was
+  const other = () => { round.current++; setReport(undefined); };
   const send = async (dry: boolean) => {
     if (!file) return;
+    const mine = round.current;
     setBusy(true);
     setProblem(undefined);
     try {
       const to = withQuery(vhost ? `definitions/${path(vhost)}` : "definitions", { dry_run: dry, skip_unsupported: skip, report: true });
-      setReport(await (await request("POST", to, file, undefined, { "Content-Type": "application/json" })).json() as Report);
+      const got = await (await request("POST", to, file, undefined, { "Content-Type": "application/json" })).json() as Report;
+      if (mine === round.current || !dry) setReport(got);
       if (!dry) changed();
     } catch (err) {
       setReport(undefined);
@@ -50,14 +54,14 @@ function Load({ vhosts }: { vhosts: string[] }) {
     }
     setBusy(false);
   };
-  const pick = (f: File | undefined) => { setFile(f); setReport(undefined); setProblem(undefined); };
+  const pick = (f: File | undefined) => { setFile(f); other(); setProblem(undefined); };
   return (
     <Section title="Load" note="adds and changes, never deletes">
       <div class="form-row narrow">
         <Field label="File">{(id) => <input id={id} ref={input} type="file" accept=".json,application/json" onChange={(e) => pick(e.currentTarget.files?.[0])} />}</Field>
-        <SelectField label="Into" value={vhost} set={(v) => { setVhost(v); setReport(undefined); }} options={[["", "the virtual hosts that it names"], ...vhosts.map((v): [string, string] => [v, `virtual host ${v}`])]} />
+        <SelectField label="Into" value={vhost} set={(v) => { setVhost(v); other(); }} options={[["", "the virtual hosts that it names"], ...vhosts.map((v): [string, string] => [v, `virtual host ${v}`])]} />
       </div>
-      <p><Check label="leave out what Warren does not have, instead of refusing the file" value={skip} set={(v) => { setSkip(v); setReport(undefined); }} /></p>
+      <p><Check label="leave out what Warren does not have, instead of refusing the file" value={skip} set={(v) => { setSkip(v); other(); }} /></p>
       <p class="actions">
         <Button tone={report?.dry_run ? undefined : "main"} busy={busy} disabled={!file} onClick={() => void send(true)}>What would change?</Button>
         <Button tone={report?.dry_run ? "main" : undefined} busy={busy} disabled={!file || !report?.dry_run} onClick={() => void send(false)}>Load it</Button>

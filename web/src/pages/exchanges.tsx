@@ -106,6 +106,7 @@ export function ExchangePage({ vhost, name: shownName }: { vhost: string; name: 
             </>)}
         </Section>
         {into.data && into.data.item_count > 0 && <Section title="Bindings to here" note={count(into.data.total_count)}>
+          {into.data.total_count > into.data.item_count && <Notice>The first {count(into.data.item_count)} by exchange are shown.</Notice>}
           <SortedTable name="Bindings to here" start="from" rows={into.data.items} id={(b) => `${b.source} ${b.properties_key}`} columns={[
             { id: "from", title: "From exchange", by: (b) => b.source, cell: (b) => <a class="mono" href={exchangeHref(vhost, b.source)}>{nameOfExchange(b.source)}</a> },
             { id: "key", title: "Routing key", by: (b) => b.routing_key, cell: (b) => <span class="mono">{b.routing_key || "(empty)"}</span> },

@@ -1,6 +1,6 @@
 // Looking into a queue: nothing is taken, unless one asks for it.
 import { useEffect, useState } from "preact/hooks";
-import { ApiError, get, path, post, withQuery } from "../api";
+import { ApiError, getExact, path, postExact, withQuery } from "../api";
 import { decode, download } from "../body";
 import { changed } from "../data";
 import { ago, bytes, count, nameOfExchange } from "../format";
@@ -22,7 +22,7 @@ export function usePeek(vhost: string, name: string, params: Record<string, stri
   const ask = async (after: string | undefined, before: Message[], signal?: AbortSignal) => {
     set((s) => ({ ...s, busy: true }));
     try {
-      const got = await get<{ messages: Message[]; next?: string }>(withQuery(`warren/queues/${path(vhost, name)}/messages`, { count: pageSize, truncate: 50_000, ...params, after }), signal);
+      const got = await getExact<{ messages: Message[]; next?: string }>(withQuery(`warren/queues/${path(vhost, name)}/messages`, { count: pageSize, truncate: 50_000, ...params, after }), signal);
       set({ key, list: [...before, ...got.messages], next: got.next, busy: false });
     } catch (err) {
       if (!signal?.aborted) set({ key, list: before, busy: false, error: err instanceof ApiError ? err : new ApiError(0, "error", String(err)) });
@@ -104,7 +104,7 @@ export function Messages({ vhost, name }: { vhost: string; name: string }) {
         {shown.length > 0 && <Button tone="quiet" onClick={() => download(`${name}-messages.json`, JSON.stringify(shown, null, 2))}>Download {count(shown.length)}</Button>}
       </div>
       <Failure error={peek.error} />
-      {shown.length > 0 ? <MessageList vhost={vhost} queue={name} list={shown} actions={(m) => <Button onClick={() => setDraft(draftOf(m))}>Publish a copy…</Button>} />
+      {shown.length > 0 ? <MessageList vhost={vhost} queue={name} list={shown} actions={(m) => !m.truncated && <Button onClick={() => setDraft(draftOf(m))}>Publish a copy…</Button>} />
         : !peek.busy && !peek.error && <Empty>{text ? "None of the loaded messages has this." : `No messages ${standings.find(([s]) => s === state)?.[1] ?? state}.`}</Empty>}
       {peek.more && <Button onClick={peek.more} busy={peek.busy}>Load more</Button>}
       {draft && <PublishDialog vhost={vhost} draft={draft} close={() => setDraft(undefined)} />}
@@ -138,7 +138,7 @@ function Get({ vhost, name, close }: { vhost: string; name: string; close: () =>
   }
   return (
     <FormDialog title={`Get from ${name}`} submit="Get" close={close} keep act={async () => {
-      setGot(await post<Got[]>(`queues/${path(vhost, name)}/get`, { count: Math.max(1, Math.floor(Number(n)) || 1), ackmode: mode, encoding: "auto", truncate: 50_000 }));
+      setGot(await postExact<Got[]>(`queues/${path(vhost, name)}/get`, { count: Math.max(1, Math.floor(Number(n)) || 1), ackmode: mode, encoding: "auto", truncate: 50_000 }));
       changed();
     }}>
       <Notice>This takes messages as a client does. To look only, the list behind this dialog is enough.</Notice>

@@ -29,7 +29,7 @@ export function Overview() {
   return (
     <Page title="Overview" sub={o && <>Warren {o.product_version}{info.data && <>, cluster level {info.data.level}; the catalog is led by <b>{info.data.catalog_leader || "nobody"}</b></>}</>}>
       <Failure error={overview.error} />
-      <Alarms nodes={nodes.data} outboxes={outboxes.data} info={info.data} uncounted={Number(o?.queue_totals["warren_queues_uncounted"] ?? 0)} />
+      <Alarms nodes={nodes.data} old={(nodes.error ?? overview.error) !== undefined} outboxes={outboxes.data} info={info.data} uncounted={Number(o?.queue_totals["warren_queues_uncounted"] ?? 0)} />
       {o && <>
         <Figures>
           <Figure name="Ready" tone="ready">{count(o.queue_totals.messages_ready ?? 0)}</Figure>
@@ -55,7 +55,7 @@ export function Overview() {
 }
 
 /** What is wrong, in sentences that say what follows from it. */
-function Alarms({ nodes, outboxes, info, uncounted }: { nodes: Node[] | undefined; outboxes: OutboxStatus[] | undefined; info: ClusterInfo | undefined; uncounted: number }) {
+function Alarms({ nodes, old, outboxes, info, uncounted }: { nodes: Node[] | undefined; old: boolean; outboxes: OutboxStatus[] | undefined; info: ClusterInfo | undefined; uncounted: number }) {
   const list: { tone: "bad" | "warn" | "dead"; text: preact.ComponentChildren; key: string }[] = [];
   for (const n of nodes ?? []) {
     if (!n.running) {
@@ -71,7 +71,7 @@ function Alarms({ nodes, outboxes, info, uncounted }: { nodes: Node[] | undefine
   if (uncounted > 0) list.push({ key: "uncounted", tone: "bad", text: <>{uncounted === 1 ? <b>One queue has</b> : <b>{count(uncounted)} queues have</b>} no leader that answers: the messages in {uncounted === 1 ? "it" : "them"} are in no figure here. <a href="#/queues">See which</a></> });
   const stuck = (outboxes ?? []).filter((o) => o.oldest_age_ms > 60_000);
   if (stuck.length > 0) list.push({ key: "stuck", tone: "dead", text: <>Dead letters of {stuck.length === 1 ? <b>{stuck[0]!.queue || stuck[0]!.delay_of}</b> : <b>{stuck.length} queues</b>} have waited for more than a minute to get to their target. <a href="#/dead-letters">See why</a></> });
-  if (nodes === undefined) return null;
+  if (nodes === undefined || (old && list.length === 0)) return null; // of what is old nothing says that all is well
   if (list.length === 0) return <Notice tone="ok">No alarms: every node answers, with room in memory and on disk.</Notice>;
   return <ul class="alarms" aria-label="Alarms">{list.map((a) => <li key={a.key}><Notice tone={a.tone}>{a.text}</Notice></li>)}</ul>;
 }

@@ -1,5 +1,5 @@
 import { useEffect, useState } from "preact/hooks";
-import { del, path, post, put, withQuery } from "../api";
+import { del, mustBeNew, path, post, put, withQuery } from "../api";
 import { useApi } from "../data";
 import { count, plural, value } from "../format";
 import { useMe } from "../me";
@@ -80,7 +80,11 @@ function Edit({ policy, operator, vhosts, vhost, close }: { policy: Policy | und
     } catch { /* it is shown as the problem */ }
   };
   return (
-    <FormDialog title={policy ? `Change ${policy.name}` : operator ? "Add an operator policy" : "Add a policy"} submit="Save" close={close} wide done={`Policy ${name} is in effect.`} act={() => put(`${kind}/${path(at, name)}`, spec())}>
+    <FormDialog title={policy ? `Change ${policy.name}` : operator ? "Add an operator policy" : "Add a policy"} submit="Save" close={close} wide done={`Policy ${name} is in effect.`} act={async () => {
+      const to = `${kind}/${path(at, name)}`, what = spec();
+      if (!policy) await mustBeNew(to, `${operator ? "an operator policy" : "a policy"} ${name} in ${at}`);
+      await put(to, what);
+    }}>
       <div class="form-row">
         {!policy && vhosts.length > 1 && <SelectField label="Virtual host" value={at} set={setAt} options={vhosts} />}
         {!policy && <TextField label="Name" value={name} set={setName} required autoFocus mono />}

@@ -1,5 +1,5 @@
 import { useState } from "preact/hooks";
-import { path, put, withQuery } from "../api";
+import { parseExact, path, put, withQuery } from "../api";
 import { remember, remembered, useApi } from "../data";
 import { count, perSecond } from "../format";
 import { Spark } from "../plot";
@@ -74,7 +74,7 @@ export function readObject(text: string, what: string): Record<string, unknown> 
   if (text.trim() === "") return {};
   let v: unknown;
   try {
-    v = JSON.parse(text);
+    v = parseExact(text);
   } catch (err) {
     throw new Error(`${what}: ${err instanceof Error ? err.message : err}`);
   }

@@ -1,5 +1,5 @@
 import { useState } from "preact/hooks";
-import { del, get, path, put, withQuery } from "../api";
+import { del, get, mustBeNew, path, put, withQuery } from "../api";
 import { changed, useAction, useApi } from "../data";
 import { useMe } from "../me";
 import { href } from "../route";
@@ -33,8 +33,10 @@ function EditUser({ user, close }: { user?: User; close: () => void }) {
   return (
     <FormDialog title={user ? `Tags and password of ${user.name}` : "Add a user"} submit={user ? "Save" : "Add"} close={close} done={user ? `User ${name} is changed.` : `User ${name} is added.`} act={async () => {
       const list = tags.split(",").map((t) => t.trim()).filter(Boolean);
-      if (!user) await put(`users/${path(name)}`, { password, tags: list });
-      else {
+      if (!user) {
+        await mustBeNew(`users/${path(name)}`, `a user ${name}`);
+        await put(`users/${path(name)}`, { password, tags: list });
+      } else {
         await put(`warren/users/${path(name)}/tags`, { tags: list });
         if (password) await put(`warren/users/${path(name)}/password`, { password });
       }

@@ -1,5 +1,5 @@
 import { useState } from "preact/hooks";
-import { del, path, post, put } from "../api";
+import { del, mustBeNew, path, post, put } from "../api";
 import { useAction, useApi } from "../data";
 import { count } from "../format";
 import { href } from "../route";
@@ -33,7 +33,10 @@ function Edit({ vhost, close }: { vhost?: Vhost; close: () => void }) {
   const [type, setType] = useState(vhost?.default_queue_type || "quorum");
   return (
     <FormDialog title={vhost ? `Change ${vhost.name}` : "Add a virtual host"} submit={vhost ? "Save" : "Add"} close={close} done={vhost ? `${name} is changed.` : `${name} is added; you may do everything in it.`}
-      act={() => put(`vhosts/${path(name)}`, { description, tags: tags.split(",").map((t) => t.trim()).filter(Boolean).join(","), default_queue_type: type })}>
+      act={async () => {
+        if (!vhost) await mustBeNew(`vhosts/${path(name)}`, `a virtual host ${name}`);
+        await put(`vhosts/${path(name)}`, { description, tags: tags.split(",").map((t) => t.trim()).filter(Boolean).join(","), default_queue_type: type });
+      }}>
       {!vhost && <TextField label="Name" value={name} set={setName} required autoFocus mono />}
       <TextField label="Description" value={description} set={setDescription} />
       <TextField label="Tags" value={tags} set={setTags} hint="with commas between them" />
