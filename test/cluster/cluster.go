@@ -28,6 +28,8 @@ type Config struct {
 	Args []string
 	// Env is added to every node's environment, as "NAME=value".
 	Env []string
+	// Contained panics, which a node survives, are expected; else they are crashes.
+	Contained bool
 	// Wrap is a command that runs the binary, such as a shell that sets limits
 	// first. Empty: none.
 	Wrap []string

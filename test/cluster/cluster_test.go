@@ -112,6 +112,7 @@ func TestCrash(t *testing.T) {
 		"a line about a panic: it is over\n":           false,
 		"a line\npanic: at the disco\n\ngoroutine 1\n": true,
 		"a line\nWARNING: DATA RACE\n":                 true,
+		"level=ERROR msg=\"panic in the work for one client, which ends for it; please report this\" work=amqp": true,
 	} {
 		if err := os.WriteFile(n.LogFile(), []byte(log), 0o600); err != nil {
 			t.Fatal(err)

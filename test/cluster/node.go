@@ -363,6 +363,9 @@ func (n *Node) Move() error {
 // crashMarks begin what a node prints when it has a bug.
 var crashMarks = []string{"panic: ", "fatal error: ", "WARNING: DATA RACE"}
 
+// contained is what a node logs of a panic that ended the work for one client: see package contain.
+const contained = "panic in the work for one client"
+
 // Crash returns the beginning of the first panic, fatal error or data race in
 // the node's log, or "".
 func (n *Node) Crash() string {
@@ -374,6 +377,9 @@ func (n *Node) Crash() string {
 		if i := bytes.Index(data, []byte("\n"+mark)); i >= 0 {
 			return fmt.Sprintf("--- %s crashed:%s\n", n.Name, data[i:min(len(data), i+logTailBytes)])
 		}
+	}
+	if i := bytes.Index(data, []byte(contained)); i >= 0 && !n.cluster.cfg.Contained {
+		return fmt.Sprintf("--- %s contained a fault: %s\n", n.Name, data[i:min(len(data), i+logTailBytes)])
 	}
 	return ""
 }

@@ -15,7 +15,7 @@ func TestAFaultEndsOneConnection(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := newCluster(t, 1, func(cfg *cluster.Config) { cfg.Binary = binary })
+	c := newCluster(t, 1, func(cfg *cluster.Config) { cfg.Binary, cfg.Contained = binary, true })
 	n := c.Node(0)
 	n.SetEnv("WARREN_SEEDED_FAULT=panic-at-flow")
 	start(t, n)
