@@ -197,6 +197,9 @@ func serveCommand(env environment) *cobra.Command {
 		defer out.close(lastWordsTime)
 		log, kept := newLogger(out, cfg)
 		kept.flush = out.flush
+		if strays := config.Strays(os.Environ()); len(strays) > 0 {
+			log.Warn("environment variables that belong to no setting", "names", strays)
+		}
 		if err := env.serve(cmd.Context(), cfg, log, kept); err != nil {
 			return failure{err}
 		}
