@@ -228,6 +228,18 @@ func atRest(ctx context.Context, c *cluster.Cluster, queues ...string) bool {
 	return len(led) == len(queues)
 }
 
+// restored ends a cluster and checks that a backup of it, begun at began, is whole in a new one of so many nodes.
+func (l *deadLoad) restored(t *testing.T, c *cluster.Cluster, nodes int, backup string, began time.Time) {
+	t.Helper()
+	if err := c.KillAll(); err != nil {
+		t.Fatal(err)
+	}
+	again := newCluster(t, nodes)
+	restoreAll(t, again, backup)
+	startAll(t, again)
+	l.drained(t, again, began)
+}
+
 // drained takes everything out of a restored cluster and compares: whatever was confirmed before the backup began is there
 // once, or was acked; each rejection has its one copy in audit.
 func (l *deadLoad) drained(t *testing.T, c *cluster.Cluster, began time.Time) {
@@ -473,13 +485,7 @@ func TestBackupWhileLeadersDie(t *testing.T) {
 	}
 	cancel()
 	work.Wait()
-	if err := c.KillAll(); err != nil {
-		t.Fatal(err)
-	}
-	again := newCluster(t, 1)
-	restoreAll(t, again, best)
-	startAll(t, again)
-	l.drained(t, again, began)
+	l.restored(t, c, 1, best, began)
 }
 
 // TestBackupIsGuarded asks for backups that cannot be.

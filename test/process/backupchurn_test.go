@@ -70,11 +70,5 @@ func TestBackupWhileQueuesComeAndGo(t *testing.T) {
 	}
 	cancel()
 	work.Wait()
-	if err := c.KillAll(); err != nil {
-		t.Fatal(err)
-	}
-	again := newCluster(t, 2)
-	restoreAll(t, again, last)
-	startAll(t, again)
-	l.drained(t, again, began)
+	l.restored(t, c, 2, last, began)
 }
