@@ -4,7 +4,7 @@
 //
 //	go run ./test/again [flags of go test] -- packages
 //
-// At the end it names the tests that took longest.
+// At the end it names the tests that took longest, and tells how long all took and for how much of that time a processor was busy with it.
 //
 // What stands always: what did not compile, a data race, a panic, more failures than -most, and a test that fails while less than
 // one tenth of the cores' time was stolen. The first failure is printed whole in any case, and the last lines name what passed
@@ -162,7 +162,7 @@ func (r *runner) await(ctx context.Context) {
 // test runs `go test` once and prints what it would print. The error says that it could not be run.
 func (r *runner) test(ctx context.Context, flags, packages []string) ([]failure, error) {
 	args := slices.Concat([]string{"test", "-json"}, flags, packages)
-	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd, began := exec.CommandContext(ctx, "go", args...), time.Now()
 	cmd.Stderr = r.errs
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = time.Minute
@@ -184,6 +184,8 @@ func (r *runner) test(ctx context.Context, flags, packages []string) ([]failure,
 	if longest := e.longest(); longest != "" {
 		fmt.Fprintf(r.out, "again: the longest tests: %s\n", longest)
 	}
+	busy := cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime() // of children that were waited for, too
+	fmt.Fprintf(r.out, "again: %.0f s, %.0f s of processor time\n", time.Since(began).Seconds(), busy.Seconds())
 	return e.failed, ctx.Err()
 }
 
