@@ -365,12 +365,18 @@ func (s *stream) got(from string, m *wire.Got) {
 
 // status asks the leader for the queue's counts. use renews its lease.
 func (b *Broker) status(ctx context.Context, q *catalog.Queue, use bool) (*wire.Status, error) {
+	return b.query(ctx, q, wire.Query{Use: use})
+}
+
+// query asks the leader what m says, for the queue's counts. errQueueGone means that it has ended.
+func (b *Broker) query(ctx context.Context, q *catalog.Queue, m wire.Query) (*wire.Status, error) {
 	s := b.stream(q)
 	no := b.numbers.Add(1)
 	ctx, cancel := context.WithTimeout(ctx, b.cfg.QueueTimeout)
 	defer cancel()
 	reply, err := s.ask(ctx, no, func(after uint64) wire.Message {
-		return &wire.Query{Queue: s.id, Origin: s.hub.origin(), Req: no, After: after, Use: use}
+		m.Queue, m.Origin, m.Req, m.After = s.id, s.hub.origin(), no, after
+		return &m
 	})
 	if err != nil {
 		return nil, err

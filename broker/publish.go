@@ -28,7 +28,10 @@ type publishing struct {
 	left    atomic.Int32
 	refused atomic.Bool
 	noTaker atomic.Int32 // queues that had no consumer ready for an immediate message
+	gone    atomic.Int32 // queues that had ended
 	queues  int32
+	// mandatory: its publisher wants to know when no queue gets it, also if that is because all had ended.
+	mandatory bool
 	// again: it was sent more than once, or its queue is gone, so that a former leader on this node may still have its message.
 	again atomic.Bool
 	span  *publishSpan // nil if it is not traced
@@ -53,6 +56,8 @@ func newPublishing(size int) *publishing {
 	p.again.Store(false)
 	p.refused.Store(false)
 	p.noTaker.Store(0)
+	p.gone.Store(0)
+	p.mandatory = false
 	return p
 }
 
@@ -73,12 +78,15 @@ func (p *publishing) finish(k fsm.OutcomeKind) (last bool) {
 		p.refused.Store(true)
 	case fsm.RefusedConsumers:
 		p.noTaker.Add(1)
+	case fsm.Gone:
+		p.gone.Add(1)
 	}
 	return p.left.Add(-1) == 0
 }
 
 func (p *publishing) confirm() Confirm {
-	return Confirm{Tag: p.tag, Refused: p.refused.Load(), NoConsumers: p.noTaker.Load() == p.queues}
+	refused := p.refused.Load() || p.mandatory && p.gone.Load() == p.queues
+	return Confirm{Tag: p.tag, Refused: refused, NoConsumers: p.noTaker.Load() == p.queues}
 }
 
 // finish passes outcomes to whoever waits for them, confirms of one channel together. Whoever published to a queue that is gone
@@ -227,7 +235,7 @@ func (ch *Channel) enqueue(ctx context.Context, p *Publish, m *fsm.Message, op f
 		return ch.collect(p.Exchange, op)
 	}
 	pub := newPublishing(size)
-	pub.ch, pub.tag, pub.queues = ch, p.Tag, int32(len(ch.targets))
+	pub.ch, pub.tag, pub.queues, pub.mandatory = ch, p.Tag, int32(len(ch.targets)), p.Mandatory
 	pub.left.Store(pub.queues)
 	pub.message = fsm.EncodeMessage(pub.message[:0], m)
 	op.Message = pub.message

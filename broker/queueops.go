@@ -290,21 +290,55 @@ func (c *Conn) deleteFound(ctx context.Context, q *catalog.Queue, ifUnused, ifEm
 		case ifUnused && st.Consumers > 0:
 			return d, Errorf(PreconditionFailed, "queue '%s' in vhost '%s' in use", q.Name, c.vhost)
 		case ifEmpty && c.b.wouldLose(q, st):
-			return d, Errorf(PreconditionFailed, "queue '%s' in vhost '%s' not empty", q.Name, c.vhost)
+			return d, c.notEmpty(q)
 		}
 	}
 	if err := c.b.mayRemove(ctx, q, st); err != nil {
 		return d, err
 	}
+	if ifEmpty && err == nil {
+		if d.done, err = c.endEmpty(ctx, q); err != nil {
+			return d, err
+		}
+	}
 	res, err := c.changeSeen(ctx, &catalog.DeleteQueue{Vhost: c.vhost, Name: q.Name, ID: q.ID})
 	if err != nil {
 		return d, err
 	}
-	d.done = res.Changed
+	d.done = d.done || res.Changed
 	c.mu.Lock()
 	delete(c.exclusive, q.ID)
 	c.mu.Unlock()
 	return d, nil
+}
+
+// levelEndEmpty is the level of the cluster from which on leaders know wire.Query.End.
+const levelEndEmpty = 2
+
+// endEmpty has the leader of a queue that was found empty end it if it still is, and tells whether it did: what is confirmed from then on does not
+// go with the queue. It did not if the queue has ended anyway, or if the cluster's level is too low for it.
+func (c *Conn) endEmpty(ctx context.Context, q *catalog.Queue) (ended bool, err error) {
+	if c.b.cat.View().Level() < levelEndEmpty {
+		return false, nil
+	}
+	when := wire.EndEmpty
+	if c.b.keepsOutbox(q) {
+		when = wire.EndResolved
+	}
+	st, err := c.b.query(ctx, q, wire.Query{End: when})
+	switch {
+	case errors.Is(err, errQueueGone):
+		return false, nil
+	case err != nil:
+		return false, c.queueError(err, q.Name)
+	case !st.Ended:
+		return false, c.notEmpty(q)
+	}
+	return true, nil
+}
+
+func (c *Conn) notEmpty(q *catalog.Queue) error {
+	return Errorf(PreconditionFailed, "queue '%s' in vhost '%s' not empty", q.Name, c.vhost)
 }
 
 // sortIDs puts message ids in queue order.

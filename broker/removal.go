@@ -32,7 +32,12 @@ func (b *Broker) wouldLose(q *catalog.Queue, st *wire.Status) bool {
 	if st.Ready+st.Unacked+st.Delayed+st.Parked > 0 {
 		return true
 	}
-	return st.Outbox > 0 && settingsOf(q, b.inEffect(q).arguments).AtLeastOnce
+	return st.Outbox > 0 && b.keepsOutbox(q)
+}
+
+// keepsOutbox tells whether dead letters on their way are not to go with the queue.
+func (b *Broker) keepsOutbox(q *catalog.Queue) bool {
+	return settingsOf(q, b.inEffect(q).arguments).AtLeastOnce
 }
 
 // keepsMessages tells whether a queue is to lose nothing when it is removed (dead letters on removal,

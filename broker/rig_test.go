@@ -221,11 +221,17 @@ func properties(p func(*amqp.Properties)) amqp.RawProperties {
 }
 
 func (c *client) publish(exchange, key, body string, raw amqp.RawProperties) (tag uint64, routed bool, err error) {
-	if raw == nil {
-		raw = amqp.RawProperties{0, 0}
+	return c.publishes(&Publish{Exchange: exchange, Key: key, Properties: raw, Body: []byte(body)})
+}
+
+// publishes publishes p, without properties if it has none.
+func (c *client) publishes(p *Publish) (tag uint64, routed bool, err error) {
+	if p.Properties == nil {
+		p.Properties = amqp.RawProperties{0, 0}
 	}
 	c.tag++
-	routed, err = c.ch.Publish(c.t.Context(), &Publish{Exchange: exchange, Key: key, Properties: raw, Body: []byte(body), Tag: c.tag})
+	p.Tag = c.tag
+	routed, err = c.ch.Publish(c.t.Context(), p)
 	c.ch.Flush()
 	return c.tag, routed, err
 }

@@ -12,16 +12,19 @@ func TestStrays(t *testing.T) {
 		Vhost: "/", Name: "q", Durable: true, Kind: catalog.Replicated, Members: []catalog.NodeID{testNode}, Preferred: testNode,
 	}}
 	for name, tc := range map[string]struct {
-		exchange string
-		then     []catalog.Command
-		away     bool // the catalog's leader cannot be reached from then on
-		refused  bool
+		exchange  string
+		mandatory bool
+		then      []catalog.Command
+		away      bool // the catalog's leader cannot be reached from then on
+		refused   bool
 	}{
-		"deleted":                     {},
-		"declared anew":               {then: []catalog.Command{declared}, refused: true},
-		"declared anew, one of two":   {exchange: "amq.fanout", then: []catalog.Command{declared}, refused: true},
-		"deleted, one of two":         {exchange: "amq.fanout"},
-		"the catalog is out of reach": {away: true, refused: true},
+		"deleted":                        {},
+		"declared anew":                  {then: []catalog.Command{declared}, refused: true},
+		"declared anew, one of two":      {exchange: "amq.fanout", then: []catalog.Command{declared}, refused: true},
+		"deleted, one of two":            {exchange: "amq.fanout"},
+		"deleted, mandatory":             {mandatory: true, refused: true},
+		"deleted, one of two, mandatory": {exchange: "amq.fanout", mandatory: true},
+		"the catalog is out of reach":    {away: true, refused: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			late, c, _ := lateRig(t)
@@ -38,7 +41,7 @@ func TestStrays(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			tag, routed, err := c.publish(tc.exchange, "q", "m", nil)
+			tag, routed, err := c.publishes(&Publish{Exchange: tc.exchange, Key: "q", Body: []byte("m"), Mandatory: tc.mandatory})
 			if err != nil || !routed {
 				t.Fatalf("publish: routed %v, %v", routed, err)
 			}

@@ -1,6 +1,8 @@
 package leader
 
 import (
+	"time"
+
 	"github.com/warrenmq/warren/fsm"
 	"github.com/warrenmq/warren/queue/wire"
 )
@@ -23,10 +25,11 @@ func (l *Leader) answer(r fsm.StreamResult) {
 	l.out.send(p.id, m)
 }
 
-// parkedQuery is a Query that waits for its node's stream.
+// parkedQuery is a Query that waits for its node's stream, or for what may keep the queue from being empty.
 type parkedQuery struct {
-	from string
-	q    *wire.Query
+	from  string
+	q     *wire.Query
+	since time.Time
 }
 
 func (l *Leader) serveQueries() {
@@ -41,6 +44,12 @@ func (l *Leader) serveQueries() {
 		}
 		if l.closing.closed {
 			l.out.send(q.from, &wire.Detached{Queue: l.cfg.Queue, No: wire.ConsumerNo(q.q.Req), Gone: true})
+			continue
+		}
+		if q.q.End != wire.EndNever {
+			if !l.endEmpty(q) {
+				rest = append(rest, q)
+			}
 			continue
 		}
 		s := l.status()

@@ -12,7 +12,7 @@ import (
 // every source, the outbox drained. Then the group may go.
 type closing struct {
 	wanted, proposed, closed, reported bool
-	// itself: nobody uses the queue, so that this leader ends it; told: the catalog was told so.
+	// itself: nobody uses the queue, or it is to go if it is empty, so that this leader ends it; told: the catalog was told so.
 	itself, told bool
 	behind       map[fsm.Origin]uint64 // the operations below come before the end
 	waiting      []func()              // answers that would be wrong before the end is in the log
@@ -35,9 +35,9 @@ func (c *closing) forgotten(source, target uint64) {
 // begun tells whether the queue has ended or is to.
 func (c *closing) begun() bool { return c.wanted || c.itself || c.closed }
 
-// endUnused ends a queue that nobody uses. That is decided here, in the queue's own log: who
-// attaches later hears that it is gone, and no answer of the catalog, however late, can overtake a consumer.
-func (l *Leader) endUnused() {
+// endItself ends a queue that nobody uses, or that is to go if it is empty. That is decided here, in the queue's own log: who
+// attaches or publishes later hears that it is gone, and no answer of the catalog, however late, can overtake a consumer or a message.
+func (l *Leader) endItself() {
 	c := &l.closing
 	if c.begun() {
 		return

@@ -317,7 +317,7 @@ func (l *Leader) onWindow(from string, m *wire.Window) {
 // complete nobody counts as absent.
 func (l *Leader) checkUnused(had bool) {
 	if had && l.unused() {
-		l.endUnused()
+		l.endItself()
 	}
 }
 

@@ -39,7 +39,7 @@ func (l *Leader) checkLease() {
 		l.wake(expireAgain)
 		return
 	}
-	l.endUnused()
+	l.endItself()
 }
 
 // expireAgain is the pause between two looks at a queue that could not go.

@@ -241,7 +241,7 @@ func (l *Leader) onMessage(from string, m wire.Message) {
 		if m.Use {
 			l.use()
 		}
-		l.queries = append(l.queries, parkedQuery{from, m})
+		l.queries = append(l.queries, parkedQuery{from, m, time.Now()})
 	case *wire.TxAsk:
 		if l.heard(from, m.Origin) != nil {
 			l.asks = append(l.asks, parkedAsk{from, m})

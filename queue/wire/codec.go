@@ -308,16 +308,29 @@ func (m *Got) read(d *reader) {
 }
 
 func (m *Query) append(b []byte) []byte {
-	return putBool(putU(putOrigin(putU(b, m.Queue), m.Origin), m.Req, m.After), m.Use)
+	b = putBool(putU(putOrigin(putU(b, m.Queue), m.Origin), m.Req, m.After), m.Use)
+	if m.End != EndNever { // programs that know nothing of it get none
+		b = putU(b, uint64(m.End))
+	}
+	return b
 }
 
 func (m *Query) read(d *reader) {
 	m.Queue, m.Origin, m.Req, m.After, m.Use = d.u64(), d.origin(), d.u64(), d.u64(), d.bool()
+	if len(d.b) > 0 {
+		if m.End = EndWhen(d.u64()); m.End == EndNever || m.End > EndResolved {
+			d.fail()
+		}
+	}
 }
 
 func (m *Status) append(b []byte) []byte {
-	return putU(b, m.Queue, m.Req, m.Ready, m.Unacked, m.Consumers, m.Outbox, m.Parked, m.ReadyBytes, m.Dropped, m.Transferred, m.Delayed,
+	b = putU(b, m.Queue, m.Req, m.Ready, m.Unacked, m.Consumers, m.Outbox, m.Parked, m.ReadyBytes, m.Dropped, m.Transferred, m.Delayed,
 		m.Duplicates, m.DedupIDs, m.DedupForgotten, m.OutboxBytes)
+	if m.Ended { // only who asked for it is told
+		b = putBool(b, true)
+	}
+	return b
 }
 
 func (m *Status) read(d *reader) {
@@ -325,6 +338,11 @@ func (m *Status) read(d *reader) {
 	m.Outbox, m.Parked, m.ReadyBytes, m.Dropped = d.u64(), d.u64(), d.u64(), d.u64()
 	m.Transferred, m.Delayed = d.u64(), d.u64()
 	m.Duplicates, m.DedupIDs, m.DedupForgotten, m.OutboxBytes = d.u64(), d.u64(), d.u64(), d.u64()
+	if len(d.b) > 0 {
+		if m.Ended = d.bool(); !m.Ended {
+			d.fail()
+		}
+	}
 }
 
 func (m *TxAsk) append(b []byte) []byte {

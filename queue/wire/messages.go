@@ -135,7 +135,19 @@ type Query struct {
 	Req    uint64
 	After  uint64
 	Use    bool
+	// End has the queue end if it is empty, for queue.delete with if-empty: nothing that is confirmed goes with it. Level 2 of the cluster.
+	End EndWhen
 }
+
+// EndWhen is what a queue must be free of for a Query to end it.
+type EndWhen uint64
+
+// What a queue must be free of.
+const (
+	EndNever    EndWhen = iota
+	EndEmpty            // messages, those that consumers hold or that wait for a retry or a route too
+	EndResolved         // and dead letters on their way
+)
 
 // Status answers Query.
 type Status struct {
@@ -148,6 +160,8 @@ type Status struct {
 	OutboxBytes                         uint64 // of the bodies of what Outbox counts
 	// Duplicates were dropped, DedupIDs are remembered, DedupForgotten were too early.
 	Duplicates, DedupIDs, DedupForgotten uint64
+	// Ended tells that the queue has ended as the Query wanted. Without it the counts say why not.
+	Ended bool
 }
 
 // TxAsk asks for one of two things before and after a transaction. With Last 0: would

@@ -29,7 +29,7 @@ const (
 	PublishOutcome_PUBLISH_OUTCOME_CONFIRMED PublishOutcome = 1
 	// It was mandatory and no queue gets it.
 	PublishOutcome_PUBLISH_OUTCOME_UNROUTABLE PublishOutcome = 2
-	// A queue refuses it: it is full, or was deleted and declared anew while the message was on its way. Other queues that it went to may have taken it.
+	// A queue refuses it: it is full, or was deleted and declared anew while the message was on its way; or it is mandatory and all its queues were deleted then. Other queues that it went to may have taken it.
 	PublishOutcome_PUBLISH_OUTCOME_REFUSED PublishOutcome = 3
 	// It was not published; error says why. The stream goes on.
 	PublishOutcome_PUBLISH_OUTCOME_FAILED PublishOutcome = 4
