@@ -135,6 +135,18 @@ func TestRequest(t *testing.T) {
 	}
 }
 
+// TestMemoryOfQueues: a node has the memory of many queues only for those who ask.
+func TestMemoryOfQueues(t *testing.T) {
+	var asked string
+	_, out, _ := run(t, func(w http.ResponseWriter, r *http.Request) {
+		asked = r.URL.Query().Get("columns")
+		_, _ = w.Write([]byte(`[{"name":"q","memory":4711}]`))
+	}, "list_queues", "name", "memory", "-s")
+	if asked != "name,memory" || out != "q\t4711\n" {
+		t.Errorf("asked for %q, shown %q", asked, out)
+	}
+}
+
 func TestExitCodes(t *testing.T) {
 	refusal := func(reason string) string { return `{"error":"e","reason":"` + reason + `"}` }
 	for _, tc := range []struct {
@@ -148,8 +160,11 @@ func TestExitCodes(t *testing.T) {
 		{"unknown verb", 200, "", []string{"frobnicate"}, ExitUsage, "Command 'frobnicate' not found. See 'ctl --help'."},
 		{"mistyped verb", 200, "", []string{"list_cues"}, ExitUsage, "Command 'list_cues' not found. Did you mean 'list_queues' or 'list_users'?"},
 		{"mistyped verb of dlq", 200, "", []string{"dlq", "retyr"}, ExitUsage, "Command 'dlq retyr' not found. Did you mean 'retry'?"},
-		{"unknown option", 200, "", []string{"list_queues", "--fast"}, ExitUsage, "unknown flag: --fast"},
-		{"unknown column", 200, "[]", []string{"list_queues", "name", "mass", "speed"}, ExitUsage, "Info key(s) mass, speed are not supported"},
+		{"unknown option", 200, "", []string{"list_queues", "--fast"}, ExitUsage, "unknown flag: --fast\nSee 'ctl list_queues --help'."},
+		{"RabbitMQ's option", 200, "", []string{"-n", "rabbit@host", "list_queues"}, ExitUsage, "which is RabbitMQ's: a node is named by --url or WARREN_CTL_URL"},
+		{"RabbitMQ's long option", 200, "", []string{"list_queues", "--online"}, ExitUsage, "which is RabbitMQ's: see the columns state and online"},
+		{"help for no verb", 200, "", []string{"help", "list_cues"}, ExitUsage, "Command 'list_cues' not found. Did you mean 'list_queues'"},
+		{"unknown column", 200, "[]", []string{"list_queues", "name", "mass", "speed"}, ExitUsage, "Info key(s) mass, speed are not supported; there are name, messages,"},
 		{"formatter", 200, "[]", []string{"list_queues", "--formatter", "erlang"}, ExitUsage, "formatter 'erlang'"},
 		{"vhost", 404, refusal("Not Found"), []string{"list_queues", "-p", "v"}, ExitData, "Error:\nVirtual host 'v' does not exist\n"},
 		{"login", 401, refusal("Login failed"), []string{"list_queues"}, ExitNoPerm, "user 'guest': Login failed"},
@@ -190,8 +205,18 @@ func TestExitCodes(t *testing.T) {
 }
 
 func TestHelp(t *testing.T) {
-	if code, out, failure := runAt(t); code != ExitOK || !strings.Contains(out, "list_queues") {
-		t.Errorf("%d %s %s", code, out, failure)
+	for _, tc := range []struct {
+		args []string
+		want string
+	}{
+		{nil, "list_queues"},
+		{[]string{"help"}, "list_queues"},
+		{[]string{"help", "set_permissions"}, "ctl set_permissions USER CONFIGURE WRITE READ"}, // add_user says so
+		{[]string{"help", "dlq", "retry"}, "ctl dlq retry QUEUE"},
+	} {
+		if code, out, failure := runAt(t, tc.args...); code != ExitOK || !strings.Contains(out, tc.want) {
+			t.Errorf("%q: %d %s %s", tc.args, code, out, failure)
+		}
 	}
 }
 

@@ -36,7 +36,7 @@ func recoveryVerbs(t *tool) []*cobra.Command {
 			"on, by the socket in its data folder, also while that node waits for the catalog. Without --yes it only tells what it would do. All\n" +
 			"other nodes have to be there. WHAT ONLY THE LOST NODES HAD IS GONE: declarations, users and policies of the last moments, and queues\n" +
 			"without any other replica. The lost nodes must never come back: stop them, or take them off the network, before. All nodes begin anew, with\n" +
-			"their queues, and cut their clients off. Read docs/operations.md, \"Lost majority\", before.",
+			"their queues, and cut their clients off. Read docs/operations.md, \"Lost catalog\", before.",
 		run: func(ctx context.Context, s *session, _ []string) error { return recoverCluster(ctx, s, lost, yes) },
 	})
 	cluster.PreRun = func(*cobra.Command, []string) {
