@@ -7,6 +7,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/warrenmq/warren/config"
 )
 
 // read returns a file of the repository.
@@ -78,4 +81,27 @@ func anyPath(there [][]string, asked []string) bool {
 		}
 		return slices.EqualFunc(p[:len(asked)], asked, func(p, a string) bool { return p == a || strings.HasPrefix(p, "{") })
 	})
+}
+
+// TestSystemdUnit: systemd waits longer for the node to end than the node takes by default, and reads the settings where the runbook puts them.
+func TestSystemdUnit(t *testing.T) {
+	unit := read(t, "deploy/systemd/warren.service")
+	m := regexp.MustCompile(`(?m)^TimeoutStopSec=(\d+)$`).FindStringSubmatch(unit)
+	if m == nil {
+		t.Fatal("no TimeoutStopSec in whole seconds")
+	}
+	if wait, err := time.ParseDuration(m[1] + "s"); err != nil || wait <= config.Default().StopTimeout {
+		t.Errorf("systemd kills a node after %s, which may take %s (%v)", m[1], config.Default().StopTimeout, err)
+	}
+	runbook := read(t, "docs/operations.md")
+	for _, path := range []string{"/usr/local/bin/", "/etc/warren/warren.yaml", "/var/lib/warren"} {
+		if !strings.Contains(runbook, path) {
+			t.Errorf("docs/operations.md does not name %s", path)
+		}
+	}
+	for _, line := range []string{"ExecStart=/usr/local/bin/warren serve --config /etc/warren/warren.yaml", "StateDirectory=warren", "RestartPreventExitStatus=2"} {
+		if !strings.Contains(unit, "\n"+line+"\n") {
+			t.Errorf("the unit does not say %s", line)
+		}
+	}
 }
