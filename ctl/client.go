@@ -15,6 +15,8 @@ import (
 	"os"
 	"strings"
 	"syscall"
+
+	"github.com/warrenmq/warren/auth"
 )
 
 // answerBytesMax bounds what an answer may have.
@@ -246,13 +248,24 @@ func (c *client) refused(resp *http.Response, raw []byte) error {
 	case resp.StatusCode == http.StatusNotFound:
 		return &refusal{resp.StatusCode, body.Short, body.Reason}
 	case resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden:
-		return errorf(ExitNoPerm, "user '%s': %s", c.user, body.Reason)
+		return errorf(ExitNoPerm, "user '%s': %s%s", c.user, body.Reason, c.otherUser(resp.StatusCode, body.Reason))
 	case resp.StatusCode == http.StatusServiceUnavailable && body.Short == "timeout" && resp.Request.Method != http.MethodGet:
 		return errorf(ExitTimeout, "node %s has got no answer in time: the change may have been made, or may be yet (%s)", c.name, body.Reason)
 	case resp.StatusCode >= http.StatusInternalServerError:
 		return errorf(ExitUnavailable, "node %s cannot do it now: %s", c.name, body.Reason)
 	}
 	return errorf(ExitSoftware, "%s", strings.TrimRight(body.Reason, "\n"))
+}
+
+// loginFailed is a node's reason for refusing a login, whatever is wrong with it.
+const loginFailed = "Login failed"
+
+// otherUser is a line of advice for who has named no user, and is not let in as guest; empty where the error says enough.
+func (c *client) otherUser(status int, reason string) string {
+	if status != http.StatusUnauthorized || reason != loginFailed || c.user != auth.GuestName {
+		return ""
+	}
+	return "\nguest can log in from the node's own machine only, if there is such a user. Name another one with --user or WARREN_CTL_USER, or use --local on that machine."
 }
 
 // noVhost is the error for a virtual host that does not exist.
