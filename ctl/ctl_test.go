@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -135,6 +136,36 @@ func TestRequest(t *testing.T) {
 	}
 }
 
+// TestRefusedBySocket: who may not do something by the control socket is told how it can be done.
+func TestRefusedBySocket(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	node := httptest.NewUnstartedServer(says(401, `{"error":"not_authorised","reason":"access to vhost '/' refused for user 'control socket'"}`))
+	node.Listener.Close()
+	node.Listener = l
+	node.Start()
+	defer node.Close()
+	code, _, failure := runAt(t, "--url", unixScheme+path, "purge_queue", "q")
+	if code != ExitNoPerm || !strings.Contains(failure, "control socket: access to vhost '/' refused") || !strings.Contains(failure, "ask without --local as a user that has them") {
+		t.Errorf("%d %s", code, failure)
+	}
+}
+
+// TestUncountedQueues: what is shown as 0 because nobody knows it is not taken for none.
+func TestUncountedQueues(t *testing.T) {
+	const queues = `[{"name":"a","messages":0,"state":"minority"},{"name":"b","messages":0,"state":"running"},{"name":"c","messages":0,"state":"down"}]`
+	const table = "name\tmessages\na\t0\nb\t0\nc\t0\n"
+	if _, out, _ := run(t, says(200, queues), "list_queues"); !strings.HasSuffix(out, table+"The messages of 2 queues are not known, and shown as 0: too few of their nodes run. See list_queues name state online.\n") {
+		t.Errorf("%q", out)
+	}
+	if _, out, _ := run(t, says(200, queues), "list_queues", "-q"); out != table {
+		t.Errorf("quiet: %q", out)
+	}
+}
+
 // TestMemoryOfQueues: a node has the memory of many queues only for those who ask.
 func TestMemoryOfQueues(t *testing.T) {
 	var asked string
@@ -142,7 +173,7 @@ func TestMemoryOfQueues(t *testing.T) {
 		asked = r.URL.Query().Get("columns")
 		_, _ = w.Write([]byte(`[{"name":"q","memory":4711}]`))
 	}, "list_queues", "name", "memory", "-s")
-	if asked != "name,memory" || out != "q\t4711\n" {
+	if asked != "state,name,memory" || out != "q\t4711\n" {
 		t.Errorf("asked for %q, shown %q", asked, out)
 	}
 }
@@ -170,6 +201,7 @@ func TestExitCodes(t *testing.T) {
 		{"login", 401, refusal("Login failed"), []string{"list_queues"}, ExitNoPerm, "user 'guest': Login failed\nguest can log in from the node's own machine only,"},
 		{"login of another", 401, refusal("Login failed"), []string{"list_queues", "--user", "me"}, ExitNoPerm, "user 'me': Login failed\n"},
 		{"guest's tags", 401, refusal("Not monitor user"), []string{"list_queues"}, ExitNoPerm, "user 'guest': Not monitor user\n"},
+		{"too many failed logins", 429, refusal("Too many failed logins, try again in 1 s"), []string{"list_queues"}, ExitUnavailable, "user 'guest': Too many failed logins, try again in 1 s\n"},
 		{"refused", 400, refusal(`Validation failed\n\nit is wrong\n`), []string{"list_queues"}, ExitSoftware, "Error:\nValidation failed\n\nit is wrong\n"},
 		{"node", 503, refusal("no leader"), []string{"list_queues"}, ExitUnavailable, "no leader"},
 		{"no JSON", 500, "oops", []string{"list_queues"}, ExitUnavailable, "oops"},

@@ -39,12 +39,29 @@ func listQueues(ctx context.Context, s *session, args []string) error {
 	var rows []row
 	at := path("queues", s.opt.vhost)
 	if slices.ContainsFunc(columns, func(c string) bool { return slices.Contains(onRequest, c) }) {
-		at += "?columns=" + strings.Join(columns, ",")
+		at += "?columns=state," + strings.Join(columns, ",")
 	}
 	if err := s.get(ctx, at, &rows); err != nil {
 		return found(err, noVhost(s.opt.vhost))
 	}
-	return s.list(columns, rows)
+	if err := s.list(columns, rows); err != nil {
+		return err
+	}
+	s.sayUncounted(rows)
+	return nil
+}
+
+// sayUncounted tells how many queues have counts of 0 because nobody knows better.
+func (s *session) sayUncounted(queues []row) {
+	uncounted := 0
+	for _, q := range queues {
+		if q["state"] == "minority" || q["state"] == "down" {
+			uncounted++
+		}
+	}
+	if uncounted > 0 {
+		s.say("The messages of %d queues are not known, and shown as 0: too few of their nodes run. See list_queues name state online.", uncounted)
+	}
 }
 
 // columnsOf returns the columns that arguments ask for, which must be known, or else the
