@@ -204,6 +204,7 @@ func TestExitCodes(t *testing.T) {
 		{"too many failed logins", 429, refusal("Too many failed logins, try again in 1 s"), []string{"list_queues"}, ExitUnavailable, "user 'guest': Too many failed logins, try again in 1 s\n"},
 		{"refused", 400, refusal(`Validation failed\n\nit is wrong\n`), []string{"list_queues"}, ExitSoftware, "Error:\nValidation failed\n\nit is wrong\n"},
 		{"node", 503, refusal("no leader"), []string{"list_queues"}, ExitUnavailable, "no leader"},
+		{"catalog lost", 503, refusal("read index: catalog has no leader"), []string{"recover_queues", "--lost", "n2"}, ExitUnavailable, "recover_cluster comes first"},
 		{"no JSON", 500, "oops", []string{"list_queues"}, ExitUnavailable, "oops"},
 		{"no answer", 200, "<html>", []string{"list_queues"}, ExitSoftware, "not understood"},
 	} {

@@ -2,6 +2,7 @@ package ctl
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -155,6 +156,9 @@ func recoverQueues(ctx context.Context, s *session, args, lost []string, yes boo
 		Queues []recovered `json:"queues"`
 	}
 	if err := s.do(ctx, http.MethodPost, path("warren", "recovery"), req, &report); err != nil {
+		if e, ok := errors.AsType[*Error](err); ok && strings.Contains(e.Text, "catalog has no leader") {
+			e.Text += "\nQueues are recovered by a working catalog. If most of its voters are among the lost nodes, recover_cluster comes first."
+		}
 		return err
 	}
 	rows := make([]row, len(report.Queues))
