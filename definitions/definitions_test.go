@@ -349,6 +349,9 @@ func TestRefused(t *testing.T) {
 				t.Errorf("%s: left out %+v, changed %+v", name, r.Skipped, r.Changes)
 			}
 		}
+		if err != nil && strings.Contains(err.Error(), "..") {
+			t.Errorf("%s: two full stops: %v", name, err)
+		}
 		if after := m.text(t, ""); after != before {
 			t.Errorf("%s: changes\n%s", name, after)
 		}
