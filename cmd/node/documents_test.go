@@ -29,7 +29,7 @@ func TestDocumentedCommandLines(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, text := range strings.Split(string(raw), "\n") {
+		for text := range strings.SplitSeq(string(raw), "\n") {
 			if m := block.FindStringSubmatch(text); m != nil {
 				seen++
 				if problem := wrongCommandLine(m[1], true); problem != "" {
