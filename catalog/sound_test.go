@@ -65,7 +65,7 @@ func TestDamagedPages(t *testing.T) {
 			t.Fatal(err)
 		}
 		err := look(dir)
-		if err != nil && !bytes.Contains([]byte(err.Error()), []byte(path)) {
+		if err != nil && (!bytes.Contains([]byte(err.Error()), []byte(path)) || !errors.Is(err, ErrDamaged)) {
 			t.Errorf("%s: %v", what, err)
 		}
 		return err != nil
@@ -74,6 +74,13 @@ func TestDamagedPages(t *testing.T) {
 		t.Fatal("a whole file is refused")
 	}
 	refused := 0
+	for what, content := range map[string][]byte{
+		"one byte": whole[:1], "a hundred bytes": whole[:100], "its beginning overwritten": append(bytes.Repeat([]byte{7}, 2*page), whole[2*page:]...),
+	} {
+		if !try(what, content) {
+			t.Errorf("%s is taken", what)
+		}
+	}
 	for p := 2; p < len(whole)/page; p++ {
 		for what, b := range map[string]byte{"zeroes": 0, "ones": 0xff, "sevens": 7} {
 			bad := bytes.Clone(whole)

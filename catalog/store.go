@@ -233,6 +233,9 @@ func openBolt(path string) (s *raftboltdb.BoltStore, err error) {
 	if errors.Is(err, bbolterrors.ErrTimeout) {
 		return nil, fmt.Errorf("open %s: another process has it open", path)
 	}
+	if errors.Is(err, bbolterrors.ErrInvalid) || errors.Is(err, bbolterrors.ErrChecksum) || errors.Is(err, bbolterrors.ErrVersionMismatch) {
+		return nil, fmt.Errorf("%w: open %s: %w", ErrDamaged, path, err) // neither of the pages that begin it can be read
+	}
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}

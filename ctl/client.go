@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"net"
@@ -15,6 +16,8 @@ import (
 	"os"
 	"strings"
 	"syscall"
+
+	"github.com/warrenmq/warren/auth"
 )
 
 // answerBytesMax bounds what an answer may have.
@@ -246,13 +249,40 @@ func (c *client) refused(resp *http.Response, raw []byte) error {
 	case resp.StatusCode == http.StatusNotFound:
 		return &refusal{resp.StatusCode, body.Short, body.Reason}
 	case resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden:
-		return errorf(ExitNoPerm, "user '%s': %s", c.user, body.Reason)
+		return errorf(ExitNoPerm, "%s: %s%s", c.who(), body.Reason, c.otherUser(resp.StatusCode, body.Reason))
+	case resp.StatusCode == http.StatusTooManyRequests: // failed logins
+		return errorf(ExitUnavailable, "%s: %s", c.who(), body.Reason)
 	case resp.StatusCode == http.StatusServiceUnavailable && body.Short == "timeout" && resp.Request.Method != http.MethodGet:
 		return errorf(ExitTimeout, "node %s has got no answer in time: the change may have been made, or may be yet (%s)", c.name, body.Reason)
 	case resp.StatusCode >= http.StatusInternalServerError:
 		return errorf(ExitUnavailable, "node %s cannot do it now: %s", c.name, body.Reason)
 	}
 	return errorf(ExitSoftware, "%s", strings.TrimRight(body.Reason, "\n"))
+}
+
+// loginFailed is a node's reason for refusing a login, whatever is wrong with it.
+const loginFailed = "Login failed"
+
+// who is the one that a node refuses.
+func (c *client) who() string {
+	switch {
+	case c.socket != "":
+		return "control socket"
+	case c.user == "":
+		return "user of the certificate"
+	}
+	return fmt.Sprintf("user '%s'", c.user)
+}
+
+// otherUser is a line of advice for who has named no user, and is not let in as guest or may not do it by the control socket; empty where the error says enough.
+func (c *client) otherUser(status int, reason string) string {
+	if c.socket != "" {
+		return "\nThe control socket has no permissions in virtual hosts: ask without --local as a user that has them (--user and WARREN_CTL_PASSWORD)."
+	}
+	if status != http.StatusUnauthorized || reason != loginFailed || c.user != auth.GuestName {
+		return ""
+	}
+	return "\nguest can log in from the node's own machine only, if there is such a user. Name another one with --user or WARREN_CTL_USER, or use --local on that machine."
 }
 
 // noVhost is the error for a virtual host that does not exist.

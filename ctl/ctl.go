@@ -104,7 +104,8 @@ func Command(env Env) *cobra.Command {
 	for _, verbs := range topics {
 		cmd.AddCommand(verbs(t)...)
 	}
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage("%v", err) })
+	cmd.AddCommand(helpVerb())
+	cmd.SetFlagErrorFunc(wrongFlag)
 	return cmd
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -135,6 +136,48 @@ func TestRequest(t *testing.T) {
 	}
 }
 
+// TestRefusedBySocket: who may not do something by the control socket is told how it can be done.
+func TestRefusedBySocket(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	node := httptest.NewUnstartedServer(says(401, `{"error":"not_authorised","reason":"access to vhost '/' refused for user 'control socket'"}`))
+	node.Listener.Close()
+	node.Listener = l
+	node.Start()
+	defer node.Close()
+	code, _, failure := runAt(t, "--url", unixScheme+path, "purge_queue", "q")
+	if code != ExitNoPerm || !strings.Contains(failure, "control socket: access to vhost '/' refused") || !strings.Contains(failure, "ask without --local as a user that has them") {
+		t.Errorf("%d %s", code, failure)
+	}
+}
+
+// TestUncountedQueues: what is shown as 0 because nobody knows it is not taken for none.
+func TestUncountedQueues(t *testing.T) {
+	const queues = `[{"name":"a","messages":0,"state":"minority"},{"name":"b","messages":0,"state":"running"},{"name":"c","messages":0,"state":"down"}]`
+	const table = "name\tmessages\na\t0\nb\t0\nc\t0\n"
+	if _, out, _ := run(t, says(200, queues), "list_queues"); !strings.HasSuffix(out, table+"The messages of 2 queues are not known, and shown as 0: too few of their nodes run. See list_queues name state online.\n") {
+		t.Errorf("%q", out)
+	}
+	if _, out, _ := run(t, says(200, queues), "list_queues", "-q"); out != table {
+		t.Errorf("quiet: %q", out)
+	}
+}
+
+// TestMemoryOfQueues: a node has the memory of many queues only for those who ask.
+func TestMemoryOfQueues(t *testing.T) {
+	var asked string
+	_, out, _ := run(t, func(w http.ResponseWriter, r *http.Request) {
+		asked = r.URL.Query().Get("columns")
+		_, _ = w.Write([]byte(`[{"name":"q","memory":4711}]`))
+	}, "list_queues", "name", "memory", "-s")
+	if asked != "state,name,memory" || out != "q\t4711\n" {
+		t.Errorf("asked for %q, shown %q", asked, out)
+	}
+}
+
 func TestExitCodes(t *testing.T) {
 	refusal := func(reason string) string { return `{"error":"e","reason":"` + reason + `"}` }
 	for _, tc := range []struct {
@@ -148,13 +191,20 @@ func TestExitCodes(t *testing.T) {
 		{"unknown verb", 200, "", []string{"frobnicate"}, ExitUsage, "Command 'frobnicate' not found. See 'ctl --help'."},
 		{"mistyped verb", 200, "", []string{"list_cues"}, ExitUsage, "Command 'list_cues' not found. Did you mean 'list_queues' or 'list_users'?"},
 		{"mistyped verb of dlq", 200, "", []string{"dlq", "retyr"}, ExitUsage, "Command 'dlq retyr' not found. Did you mean 'retry'?"},
-		{"unknown option", 200, "", []string{"list_queues", "--fast"}, ExitUsage, "unknown flag: --fast"},
-		{"unknown column", 200, "[]", []string{"list_queues", "name", "mass", "speed"}, ExitUsage, "Info key(s) mass, speed are not supported"},
+		{"unknown option", 200, "", []string{"list_queues", "--fast"}, ExitUsage, "unknown flag: --fast\nSee 'ctl list_queues --help'."},
+		{"RabbitMQ's option", 200, "", []string{"-n", "rabbit@host", "list_queues"}, ExitUsage, "which is RabbitMQ's: a node is named by --url or WARREN_CTL_URL"},
+		{"RabbitMQ's long option", 200, "", []string{"list_queues", "--online"}, ExitUsage, "which is RabbitMQ's: see the columns state and online"},
+		{"help for no verb", 200, "", []string{"help", "list_cues"}, ExitUsage, "Command 'list_cues' not found. Did you mean 'list_queues'"},
+		{"unknown column", 200, "[]", []string{"list_queues", "name", "mass", "speed"}, ExitUsage, "Info key(s) mass, speed are not supported; there are name, messages,"},
 		{"formatter", 200, "[]", []string{"list_queues", "--formatter", "erlang"}, ExitUsage, "formatter 'erlang'"},
 		{"vhost", 404, refusal("Not Found"), []string{"list_queues", "-p", "v"}, ExitData, "Error:\nVirtual host 'v' does not exist\n"},
-		{"login", 401, refusal("Login failed"), []string{"list_queues"}, ExitNoPerm, "user 'guest': Login failed"},
+		{"login", 401, refusal("Login failed"), []string{"list_queues"}, ExitNoPerm, "user 'guest': Login failed\nguest can log in from the node's own machine only,"},
+		{"login of another", 401, refusal("Login failed"), []string{"list_queues", "--user", "me"}, ExitNoPerm, "user 'me': Login failed\n"},
+		{"guest's tags", 401, refusal("Not monitor user"), []string{"list_queues"}, ExitNoPerm, "user 'guest': Not monitor user\n"},
+		{"too many failed logins", 429, refusal("Too many failed logins, try again in 1 s"), []string{"list_queues"}, ExitUnavailable, "user 'guest': Too many failed logins, try again in 1 s\n"},
 		{"refused", 400, refusal(`Validation failed\n\nit is wrong\n`), []string{"list_queues"}, ExitSoftware, "Error:\nValidation failed\n\nit is wrong\n"},
 		{"node", 503, refusal("no leader"), []string{"list_queues"}, ExitUnavailable, "no leader"},
+		{"catalog lost", 503, refusal("read index: catalog has no leader"), []string{"recover_queues", "--lost", "n2"}, ExitUnavailable, "recover_cluster comes first"},
 		{"no JSON", 500, "oops", []string{"list_queues"}, ExitUnavailable, "oops"},
 		{"no answer", 200, "<html>", []string{"list_queues"}, ExitSoftware, "not understood"},
 	} {
@@ -190,8 +240,18 @@ func TestExitCodes(t *testing.T) {
 }
 
 func TestHelp(t *testing.T) {
-	if code, out, failure := runAt(t); code != ExitOK || !strings.Contains(out, "list_queues") {
-		t.Errorf("%d %s %s", code, out, failure)
+	for _, tc := range []struct {
+		args []string
+		want string
+	}{
+		{nil, "list_queues"},
+		{[]string{"help"}, "list_queues"},
+		{[]string{"help", "set_permissions"}, "ctl set_permissions USER CONFIGURE WRITE READ"}, // add_user says so
+		{[]string{"help", "dlq", "retry"}, "ctl dlq retry QUEUE"},
+	} {
+		if code, out, failure := runAt(t, tc.args...); code != ExitOK || !strings.Contains(out, tc.want) {
+			t.Errorf("%q: %d %s %s", tc.args, code, out, failure)
+		}
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -146,6 +147,9 @@ func (s *session) importDefinitions(ctx context.Context, stdin io.Reader, file, 
 	}
 	var answer json.RawMessage
 	if err := s.do(ctx, http.MethodPost, at, rawJSON(raw), &answer); err != nil {
+		if e, ok := errors.AsType[*Error](err); ok { // the node names its query parameter
+			e.Text = strings.Replace(e.Text, "(skip_unsupported leaves", "(--skip-unsupported leaves", 1)
+		}
 		return found(err, errorf(ExitSoftware, "node %s does not import definitions", s.name))
 	}
 	if s.opt.formatter == formatJSON {

@@ -48,6 +48,10 @@ func TestDefinitionVerbs(t *testing.T) {
 		},
 		{args: []string{"import_definitions"}, stdin: "{", method: "POST", path: "/api/definitions", body: "{", status: 400, answer: `{"reason":"not this"}`, code: ExitSoftware, failed: "not this"},
 		{args: []string{"import_definitions"}, stdin: "{}", method: "POST", path: "/api/definitions", body: "{}", status: 503, answer: `{"reason":"in part"}`, code: ExitUnavailable, failed: "in part"},
+		{
+			args: []string{"import_definitions"}, stdin: "{}", method: "POST", path: "/api/definitions", body: "{}", status: 400, code: ExitSoftware,
+			answer: `{"reason":"a stream. Nothing was imported (skip_unsupported leaves out what Warren does not have)"}`, failed: "Nothing was imported (--skip-unsupported leaves out",
+		},
 		{args: []string{"import_definitions", filepath.Join(dir, "none")}, code: ExitUsage, failed: "no such file"},
 	})
 	if raw, err := os.ReadFile(target); err != nil || string(raw) != `{"a":1}`+"\n" {

@@ -39,7 +39,11 @@ func localVerbs(t *tool) []*cobra.Command {
 			use: "set_log_level LEVEL", short: "Set the node's log level to debug, info, warn or error, until it is restarted", min: 1, max: 1,
 			run: func(ctx context.Context, s *session, args []string) error {
 				s.say(`Setting log level to "%s" ...`, args[0])
-				return s.put(ctx, path("warren", "log-level"), map[string]string{"level": args[0]})
+				level := args[0]
+				if level == "warning" { // rabbitmqctl's word
+					level = "warn"
+				}
+				return s.put(ctx, path("warren", "log-level"), map[string]string{"level": level})
 			},
 		}),
 		logTailVerb(t), logStreamVerb(t), memoryVerb(t),

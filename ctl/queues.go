@@ -13,7 +13,13 @@ var queueColumns = []string{
 	"name", "messages", "messages_ready", "messages_unacknowledged", "messages_dlx", "messages_delayed", "consumers",
 	"policy", "operator_policy", "effective_policy_definition", "arguments", "type", "durable", "auto_delete", "exclusive",
 	"state", "leader", "members", "online", "vhost",
+	"message_bytes", "message_bytes_ready", "message_bytes_unacknowledged", "message_bytes_dlx", "message_bytes_persistent", "message_bytes_ram",
+	"messages_persistent", "messages_ram", "messages_ready_ram", "messages_unacknowledged_ram", "messages_parked",
+	"consumer_capacity", "consumer_utilisation", "memory", "head_message_timestamp",
 }
+
+// onRequest are columns that a node puts into a long list only if it is asked for them.
+var onRequest = []string{"memory", "head_message_timestamp"}
 
 func queueVerbs(t *tool) []*cobra.Command {
 	return []*cobra.Command{t.command(verb{
@@ -31,10 +37,31 @@ func listQueues(ctx context.Context, s *session, args []string) error {
 	}
 	s.say("Listing queues for vhost %s ...", s.opt.vhost)
 	var rows []row
-	if err := s.get(ctx, path("queues", s.opt.vhost), &rows); err != nil {
+	at := path("queues", s.opt.vhost)
+	if slices.ContainsFunc(columns, func(c string) bool { return slices.Contains(onRequest, c) }) {
+		at += "?columns=state," + strings.Join(columns, ",")
+	}
+	if err := s.get(ctx, at, &rows); err != nil {
 		return found(err, noVhost(s.opt.vhost))
 	}
-	return s.list(columns, rows)
+	if err := s.list(columns, rows); err != nil {
+		return err
+	}
+	s.sayUncounted(rows)
+	return nil
+}
+
+// sayUncounted tells how many queues have counts of 0 because nobody knows better.
+func (s *session) sayUncounted(queues []row) {
+	uncounted := 0
+	for _, q := range queues {
+		if q["state"] == "minority" || q["state"] == "down" {
+			uncounted++
+		}
+	}
+	if uncounted > 0 {
+		s.say("The messages of %d queues are not known, and shown as 0: too few of their nodes run. See list_queues name state online.", uncounted)
+	}
 }
 
 // columnsOf returns the columns that arguments ask for, which must be known, or else the
@@ -52,7 +79,7 @@ func columnsOf(args, known []string, otherwise ...string) ([]string, error) {
 		}
 	}
 	if len(wrong) > 0 {
-		return nil, usage("Info key(s) %s are not supported", strings.Join(wrong, ", "))
+		return nil, usage("Info key(s) %s are not supported; there are %s", strings.Join(wrong, ", "), strings.Join(known, ", "))
 	}
 	return columns, nil
 }

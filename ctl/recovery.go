@@ -2,6 +2,7 @@ package ctl
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -36,7 +37,7 @@ func recoveryVerbs(t *tool) []*cobra.Command {
 			"on, by the socket in its data folder, also while that node waits for the catalog. Without --yes it only tells what it would do. All\n" +
 			"other nodes have to be there. WHAT ONLY THE LOST NODES HAD IS GONE: declarations, users and policies of the last moments, and queues\n" +
 			"without any other replica. The lost nodes must never come back: stop them, or take them off the network, before. All nodes begin anew, with\n" +
-			"their queues, and cut their clients off. Read docs/operations.md, \"Lost majority\", before.",
+			"their queues, and cut their clients off. Read docs/operations.md, \"Lost catalog\", before.",
 		run: func(ctx context.Context, s *session, _ []string) error { return recoverCluster(ctx, s, lost, yes) },
 	})
 	cluster.PreRun = func(*cobra.Command, []string) {
@@ -155,6 +156,9 @@ func recoverQueues(ctx context.Context, s *session, args, lost []string, yes boo
 		Queues []recovered `json:"queues"`
 	}
 	if err := s.do(ctx, http.MethodPost, path("warren", "recovery"), req, &report); err != nil {
+		if e, ok := errors.AsType[*Error](err); ok && strings.Contains(e.Text, "catalog has no leader") {
+			e.Text += "\nQueues are recovered by a working catalog. If most of its voters are among the lost nodes, recover_cluster comes first."
+		}
 		return err
 	}
 	rows := make([]row, len(report.Queues))

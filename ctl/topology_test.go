@@ -48,6 +48,10 @@ func TestTopologyVerbs(t *testing.T) {
 			out: "Setting log level to \"debug\" ...\n",
 		},
 		{
+			args: []string{"set_log_level", "warning"}, method: "PUT", path: "/api/warren/log-level", body: `{"level":"warn"}`, status: 204,
+			out: "Setting log level to \"warning\" ...\n",
+		},
+		{
 			args: []string{"route", "-q", "x", "a.b", "--header", "h=1"}, method: "POST", path: "/api/warren/exchanges/%2F/x/route", status: 200,
 			body: `{"properties":{"headers":{"h":"1"}},"routing_key":"a.b"}`, answer: `{"routed":true,"queues":["q1","q2"],"delay_ms":0}`, out: "queue\nq1\nq2\n",
 		},

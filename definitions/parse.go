@@ -201,6 +201,27 @@ func isNone(raw []byte) bool {
 	return s == "null" || s == "[]" || s == `""`
 }
 
+// ofPairs makes an object of a list of pairs, which rabbitmqctl of RabbitMQ 3 writes where Erlang has a list of properties. Anything else stays as it is.
+func ofPairs(raw []byte) []byte {
+	var list [][]json.RawMessage
+	if json.Unmarshal(raw, &list) != nil || len(list) == 0 {
+		return raw
+	}
+	object := make(map[string]json.RawMessage, len(list))
+	for _, pair := range list {
+		var key string
+		if len(pair) != 2 || json.Unmarshal(pair[0], &key) != nil {
+			return raw
+		}
+		object[key] = pair[1]
+	}
+	out, err := marshal(object)
+	if err != nil {
+		return raw
+	}
+	return out
+}
+
 // UnmarshalJSON reads a list, or a text with commas.
 func (t *tags) UnmarshalJSON(raw []byte) error {
 	var text string
@@ -216,14 +237,14 @@ func (t *tags) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// UnmarshalJSON reads an object, or an empty list.
+// UnmarshalJSON reads an object, a list of pairs, or an empty list.
 func (l *limits) UnmarshalJSON(raw []byte) error {
 	if isNone(raw) {
 		*l = nil
 		return nil
 	}
 	var m map[string]int64
-	if err := json.Unmarshal(raw, &m); err != nil {
+	if err := json.Unmarshal(ofPairs(raw), &m); err != nil {
 		return errors.New("limits are not an object of whole numbers")
 	}
 	*l = m

@@ -353,7 +353,7 @@ var (
 
 // policy plans a policy or an operator policy.
 func (p *planner) policy(item Item, from *Policy, operator bool) {
-	definition, err := policy.ParseDefinition(from.Definition)
+	definition, err := policy.ParseDefinition(ofPairs(from.Definition))
 	if err != nil {
 		p.problem(item, "%v", err)
 		return

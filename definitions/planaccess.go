@@ -290,7 +290,7 @@ func (p *planner) planParameters() {
 			}
 		case KindOperatorPolicy:
 			var pol Policy
-			if err := json.Unmarshal(from.Value, &pol); err != nil || len(pol.Definition) == 0 {
+			if err := json.Unmarshal(ofPairs(from.Value), &pol); err != nil || len(pol.Definition) == 0 {
 				p.problem(item, "value is no operator policy")
 				continue
 			}

@@ -159,7 +159,9 @@ func (e *Invalid) Error() string {
 			fmt.Fprintf(&b, "; and %d more", len(e.Problems)-i)
 		}
 	}
-	b.WriteString(". Nothing was imported")
+	text := strings.TrimSuffix(b.String(), ".") // some of RabbitMQ's reasons are sentences
+	b.Reset()
+	b.WriteString(text + ". Nothing was imported")
 	if unsupported {
 		b.WriteString(" (skip_unsupported leaves out what Warren does not have)")
 	}

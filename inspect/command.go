@@ -2,8 +2,11 @@ package inspect
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -54,13 +57,18 @@ func (v verb) command(p *printer, wrap func(error) error) *cobra.Command {
 		cmd.Flags().Uint64Var(&p.from, "from", 0, "first entry, message or item")
 		cmd.Flags().IntVar(&p.limit, "limit", 100, "how many at most; 0 is all")
 	}
-	switch {
-	case v.folder != nil:
-		cmd.Args = cobra.ExactArgs(1)
-	case v.log != nil:
-		cmd.Args = cobra.RangeArgs(1, 2)
-	default:
-		cmd.Args = cobra.ExactArgs(2)
+	least, most := 2, 2
+	if v.folder != nil || v.log != nil {
+		least = 1
+	}
+	if v.folder != nil {
+		most = 1
+	}
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) < least || len(args) > most {
+			return fmt.Errorf("usage: %s", cmd.UseLine())
+		}
+		return nil
 	}
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
 		var id uint64
@@ -74,11 +82,22 @@ func (v verb) command(p *printer, wrap func(error) error) *cobra.Command {
 			return fmt.Errorf("limit %d: want 0 or more", p.limit)
 		}
 		if err := v.run(args[0], id); err != nil {
-			return wrap(err)
+			return wrap(noFolder(args[0], err))
 		}
 		return nil
 	}
 	return cmd
+}
+
+// noFolder says of err that dir is not what is meant, if it looks so.
+func noFolder(dir string, err error) error {
+	if !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if _, e := os.Stat(filepath.Join(dir, identityFile)); e == nil {
+		return err // a part is missing, and err names it
+	}
+	return fmt.Errorf("%w: '%s' is not the data directory of a node, which has a file %s", err, dir, identityFile)
 }
 
 func (v verb) run(dir string, id uint64) error {

@@ -165,14 +165,14 @@ func (t *taking) awaitLeaders(ctx context.Context) error {
 	for {
 		now, err := t.c.Catalog(ctx)
 		if err != nil {
-			return errors.Join(last, fmt.Errorf("read the catalog: %w", err))
+			return whyNot(last, fmt.Errorf("read the catalog: %w", err))
 		}
 		if now.Level < levelNeeded {
 			return fmt.Errorf("%w: level %d, it needs %d", ErrLevel, now.Level, levelNeeded)
 		}
 		where, _, err := t.ask(ctx, t.c.Nodes(), request{Do: doLed})
 		if err != nil {
-			return errors.Join(last, err)
+			return whyNot(last, err)
 		}
 		if last = missing(now.Queues, where); last == nil {
 			return nil
@@ -181,10 +181,18 @@ func (t *taking) awaitLeaders(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			pause.Stop()
-			return errors.Join(last, context.Cause(ctx))
+			return whyNot(last, context.Cause(ctx))
 		case <-pause.C:
 		}
 	}
+}
+
+// whyNot is what was missing last, with the error of what came then, unless that only says that the time is over.
+func whyNot(missing, err error) error {
+	if missing != nil && errors.Is(err, context.DeadlineExceeded) {
+		return missing
+	}
+	return errors.Join(missing, err)
 }
 
 // place is where a queue is led, in which term.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -34,6 +35,9 @@ func certificatesCommand(env environment) *cobra.Command {
 			if n < 1 || n > 36500 {
 				return fmt.Errorf("--%s: must be 1 to 36500, got %d", flag, n)
 			}
+		}
+		if r.Dir == "" {
+			return errors.New("--out is needed")
 		}
 		r.Life, r.AuthorityLife = time.Duration(days)*24*time.Hour, time.Duration(authorityDays)*24*time.Hour
 		if err := r.Validate(); err != nil {

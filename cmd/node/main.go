@@ -125,7 +125,9 @@ func rootCommand(env environment) *cobra.Command {
 		SilenceErrors: true,
 		Args:          unknownCommand,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Version:       fmt.Sprintf("%s (%s, %s/%s)", buildVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH),
 	}
+	root.SetVersionTemplate("warren {{.Version}}\n") // as of the command version
 	root.AddCommand(serveCommand(env), ctl.Command(ctl.Env{Stdin: env.stdin, Stdout: env.stdout, Lookup: env.lookup}),
 		inspect.Command(env.stdout, func(err error) error { return failure{err} }), certificatesCommand(env), backupCommand(env), restoreCommand(env), versionCommand(env))
 	return root
@@ -149,8 +151,8 @@ func versionCommand(env environment) *cobra.Command {
 		Use:   "version",
 		Short: "Print the version",
 		Args:  cobra.NoArgs,
-		Run: func(*cobra.Command, []string) {
-			fmt.Fprintf(env.stdout, "warren %s (%s, %s/%s)\n", buildVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+		Run: func(cmd *cobra.Command, _ []string) {
+			fmt.Fprintf(env.stdout, "warren %s\n", cmd.Root().Version)
 		},
 	}
 }

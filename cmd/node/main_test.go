@@ -45,6 +45,8 @@ func TestBadValues(t *testing.T) {
 		{name: "log format", args: []string{"serve", "--log-format", "xml"}, want: `log-format: must be text or json, got "xml"`},
 		{name: "environment", args: []string{"serve"}, env: map[string]string{"WARREN_GRPC_ADDR": "x"}, want: "grpc-addr"},
 		{name: "unknown key", args: []string{"serve", "--config", file}, want: `:1: unknown key "amqp-port"`},
+		{name: "folder of certificates", args: []string{"certificates"}, want: "warren: --out is needed"},
+		{name: "folder to look into", args: []string{"inspect", "messages"}, want: "warren: usage: warren inspect messages DIR ID [flags]"},
 		{name: "missing file", args: []string{"serve", "--config", file + ".no"}, want: "no such file"},
 		{name: "folder for a file", args: []string{"serve", "--config", filepath.Dir(file)}, want: "is a directory"},
 	} {
@@ -136,7 +138,8 @@ func TestVersionAndHelp(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"version"}, "warren "},
+		{[]string{"version"}, "warren " + buildVersion()},
+		{[]string{"--version"}, "warren " + buildVersion()},
 		{[]string{}, "Usage:"},
 		{[]string{"serve", "--help"}, "--bootstrap-expect"},
 	} {

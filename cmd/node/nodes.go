@@ -37,8 +37,14 @@ func (n *running) ClusterName() string {
 // ClusterID is what the cluster is.
 func (n *running) ClusterID() string { return n.catalog.Load().View().ClusterID() }
 
-// CatalogLeader is the node that leads the catalog as this one knows, "" if none.
-func (n *running) CatalogLeader() string { return nodeName(n.catalog.Load().LeaderID()) }
+// CatalogLeader is the node that leads the catalog as this one knows, "" if none, or if that one has not been heard for so long that this node is not ready.
+func (n *running) CatalogLeader() string {
+	cat := n.catalog.Load()
+	if cat.Unheard() > catalogSilence {
+		return ""
+	}
+	return nodeName(cat.LeaderID())
+}
 
 // Local is this node's id.
 func (n *running) Local() string { return string(n.identity.NodeID()) }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # rabbitmq.sh [4] OUT [IMPORT]: starts Debian's RabbitMQ, or with 4 the one of a newer Debian (which needs root), as
 # jepsen/rabbitmq.sh and docs/benchmarks/peers/rabbitmq4.sh fetch them, gives it what teams have, and writes its
-# definitions to OUT. With IMPORT that file is loaded in place of what is made here, and must load. Nothing is
+# definitions to OUT, as the management API does or, if RABBITMQ_EXPORT is ctl, rabbitmqctl. With IMPORT that file is loaded in place of what is made here, and must load. Nothing is
 # installed; everything is in a temporary folder, or in RABBITMQ_PACKAGES, which is kept.
 set -euo pipefail
 set -m # what runs in the background is a group of its own, which ends as a whole
@@ -117,4 +117,8 @@ ctl set_parameter -p / shovel move '{"src-protocol": "amqp091", "src-uri": "amqp
 ctl set_parameter -p / federation-upstream other '{"uri": "amqp://other.example"}'
 ctl set_global_parameter mqtt_port_to_vhost_mapping '{"1883": "/"}'
 sleep 1
-api GET definitions | python3 -m json.tool > "$out"
+if [ "${RABBITMQ_EXPORT:-}" = ctl ]; then
+  ctl export_definitions - | python3 -m json.tool > "$out"
+else
+  api GET definitions | python3 -m json.tool > "$out"
+fi

@@ -117,7 +117,7 @@ func TestInspect(t *testing.T) {
 	}{
 		{[]string{"queue", "12345678"}, 1, "no replica of this queue here"},
 		{[]string{"queue", "none"}, 2, "want a number"},
-		{[]string{"queue"}, 2, "accepts 2 arg"},
+		{[]string{"queue"}, 2, "usage: warren inspect queue DIR ID"},
 		{[]string{"log", id, "--limit", "-1"}, 2, "want 0 or more"},
 	} {
 		if code, _, failure := inspect(t, c.Node(0), bad.args[0], bad.args[1:]...); code != bad.code || !strings.Contains(failure, bad.want) {
