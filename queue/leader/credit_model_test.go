@@ -130,6 +130,7 @@ func (w *world) check() {
 	l := w.l
 	unacked := map[consumerKey]uint32{}
 	named, back, bytes := 0, 0, int64(0)
+	var namedSize, condemned int64
 	for id, h := range l.held {
 		if !h.free {
 			unacked[consumerKey{h.node, h.no}]++
@@ -144,12 +145,16 @@ func (w *world) check() {
 			w.Fatalf("message %d: the credit of what is settled for good is not back", id)
 		}
 		bytes += int64(h.bytes)
+		if h.named {
+			namedSize += int64(h.bytes)
+		}
 	}
 	for id, b := range l.limits.condemned {
 		if _, both := l.held[id]; both {
 			w.Fatalf("message %d is held, and named to die", id)
 		}
 		bytes += int64(b)
+		condemned += int64(b)
 	}
 	for k, c := range l.consumers.byKey {
 		if c.unacked != unacked[k] {
@@ -158,6 +163,9 @@ func (w *world) check() {
 	}
 	if l.named != named || l.single.returning != back || l.limits.heldBytes != bytes {
 		w.Fatalf("named %d, back %d, bytes %d; counted %d, %d, %d", named, back, bytes, l.named, l.single.returning, l.limits.heldBytes)
+	}
+	if l.namedSize != namedSize || l.limits.condemnedBytes != condemned {
+		w.Fatalf("named %d bytes, condemned %d; counted %d, %d", namedSize, condemned, l.namedSize, l.limits.condemnedBytes)
 	}
 }
 

@@ -323,6 +323,7 @@ func (l *Leader) name(id queue.MessageID, h hold, back bool) {
 	l.ends(&h, back)
 	l.held[id] = h
 	l.named++
+	l.namedSize += int64(h.bytes)
 	l.pending.names++
 }
 
@@ -371,6 +372,7 @@ func (l *Leader) revive(id queue.MessageID) {
 	l.charge(&h)
 	l.held[id] = h
 	l.named--
+	l.namedSize -= int64(h.bytes)
 	l.callRoll(p.id)
 }
 
@@ -383,6 +385,7 @@ func (l *Leader) letGo(id queue.MessageID) {
 	l.release(&h)
 	if h.named {
 		l.named--
+		l.namedSize -= int64(h.bytes)
 	}
 	l.setBack(&h, false)
 	l.limits.heldBytes -= int64(h.bytes)

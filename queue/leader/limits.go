@@ -17,6 +17,7 @@ type limits struct {
 	expectedLength          int64 // of the encoded messages, which is what consumers' windows count
 	heldBytes               int64 // body bytes of held and condemned messages
 	condemned               map[queue.MessageID]uint32
+	condemnedBytes          int64
 	freshIDs                queue.IDRange // enqueued by the entries of this step
 	// owed are messages that were due when they came, as with a time to live of 0, while
 	// deliver was held back although somebody could take them: they wait for that.
@@ -155,6 +156,7 @@ func (l *Leader) fitting(items []fsm.Transfer) int {
 func (l *Leader) condemn(msg queue.Message) {
 	l.limits.condemned[msg.ID] = msg.BodyBytes
 	l.limits.heldBytes += int64(msg.BodyBytes)
+	l.limits.condemnedBytes += int64(msg.BodyBytes)
 }
 
 // enforceLimits names the messages that have to make room. It runs before
@@ -392,6 +394,7 @@ func (l *Leader) forget(id queue.MessageID) {
 	l.letGo(id)
 	if b, ok := l.limits.condemned[id]; ok {
 		l.limits.heldBytes -= int64(b)
+		l.limits.condemnedBytes -= int64(b)
 		delete(l.limits.condemned, id)
 	}
 }
