@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -327,6 +328,19 @@ func (s *stream) holdLocked(id queue.MessageID, h *holding) {
 		old.span.ended("lost") // with a leader that had handed it out
 	}
 	s.held[id] = h
+	s.heldMost = max(s.heldMost, len(s.held))
+}
+
+// heldKept is how many deliveries a stream keeps room for, however few are held now.
+const heldKept = 1024
+
+// spareRoom lets go of the room that very many deliveries have taken: the map keeps it. mu is held.
+func (s *stream) spareRoom() {
+	if n := len(s.held); s.heldMost > heldKept && n < s.heldMost/8 {
+		held := make(map[queue.MessageID]*holding, n)
+		maps.Copy(held, s.held)
+		s.held, s.heldMost = held, n
+	}
 }
 
 // delivery fills in d. The strings and bytes of it are those of it's message.

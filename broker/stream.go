@@ -71,6 +71,7 @@ type stream struct {
 	stalledAt time.Time
 
 	held     map[queue.MessageID]*holding
+	heldMost int // at once since the map was made
 	requests map[uint64]*request
 	gone     bool
 	heir     *stream // of one that is gone: the stream of the queue's next life, nil if the queue has ended

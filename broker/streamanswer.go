@@ -87,6 +87,7 @@ func (s *stream) take(a *wire.Answer) (done []ended) {
 	if len(s.ops) == 0 {
 		s.ops = nil
 	}
+	s.spareRoom()
 	s.burst.answered(published, a.Pace, s.burstIsDue)
 	s.answered = a.UpTo
 	s.tried = 0

@@ -203,6 +203,7 @@ type Leader struct {
 	held      map[queue.MessageID]hold
 	named     int   // how many of held are named,
 	namedSize int64 // and the bytes of their bodies
+	heldMost  int   // held at once since the map was made
 	gets      []*wire.Get
 	getsFrom  map[*wire.Get]string
 	queries   []parkedQuery
