@@ -1,6 +1,10 @@
 package leader
 
-import "github.com/warrenmq/warren/queue"
+import (
+	"maps"
+
+	"github.com/warrenmq/warren/queue"
+)
 
 // roomKept is how many holds, or messages that have come back, the leader keeps room for, however few there are now.
 const roomKept = 1024
@@ -10,9 +14,7 @@ func (l *Leader) spareRoom() {
 	n := len(l.held)
 	if l.heldMost = max(l.heldMost, n); l.heldMost > roomKept && n < l.heldMost/8 {
 		held := make(map[queue.MessageID]hold, n)
-		for id, h := range l.held {
-			held[id] = h
-		}
+		maps.Copy(held, l.held)
 		l.held, l.heldMost = held, n
 	}
 	if l.seen.n == 0 {
