@@ -31,7 +31,6 @@ type world struct {
 	rev uint64
 	// leaseless: the leader may not deliver. crowded is a node whose link has no room.
 	leaseless bool
-	gone      uint64 // targets of redrives and dead letters that have ended
 	crowded   string
 	// calm: nothing was lost and nobody thought dead, so that clients have no more than their prefetch.
 	calm bool

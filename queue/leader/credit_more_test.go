@@ -53,7 +53,7 @@ func (w *world) redrive(*modelNode) {
 		for x, ok := m.Queue().NextLive(job.Cursor); ok && x.ID <= job.Tail && len(take.Items) < 2; x, ok = m.Queue().NextLive(x.ID) {
 			it := fsm.RedriveItem{ID: x.ID, Attempt: x.Attempt}
 			if !job.Spec.Discard {
-				it.Targets = w.target()
+				it.Targets = []uint64{targetOf(m)}
 			}
 			take.Items = append(take.Items, it)
 			take.Through = x.ID
@@ -64,7 +64,19 @@ func (w *world) redrive(*modelNode) {
 }
 
 // target is another queue: a new one behind each that has gone.
-func (w *world) target() []uint64 { return []uint64{9 + w.gone} }
+func (w *world) target() []uint64 {
+	var found uint64
+	w.l.replica.View(func(m *fsm.Machine) { found = targetOf(m) })
+	return []uint64{found}
+}
+
+func targetOf(m *fsm.Machine) (id uint64) {
+	for id = 9; ; id++ {
+		if _, gone := m.Outbox().Known(id); !gone {
+			return id
+		}
+	}
+}
 
 // taken has the target take what was sent to it.
 func (w *world) taken() {
@@ -77,7 +89,6 @@ func (w *world) targetGone(*modelNode) {
 	var done uint64
 	w.l.replica.View(func(m *fsm.Machine) { done, _ = m.Outbox().Progress(id) })
 	w.l.Propose(fsm.TargetGone{Target: id, Watermark: done}, false, nil)
-	w.gone++
 }
 
 // decide says of dead letters where they go, or of expired ones that they stay.
@@ -87,7 +98,7 @@ func (w *world) decide() {
 		for _, it := range m.Outbox().Unrouted(10) {
 			d := fsm.Routed{Item: it.ID, NoRoute: fsm.Stay}
 			if it.Reason != dlx.Expired || it.ID%2 == 0 {
-				d = fsm.Routed{Item: it.ID, Targets: w.target()}
+				d = fsm.Routed{Item: it.ID, Targets: []uint64{targetOf(m)}}
 			}
 			r.Items = append(r.Items, d)
 		}
@@ -175,7 +186,7 @@ func (w *world) checkEmpty() {
 		"named": int64(l.named), "namedSize": l.namedSize, "heldBytes": m.heldBytes, "condemnedBytes": m.condemnedBytes,
 		"expected": m.expected, "expectedBytes": m.expectedBytes, "expectedLength": m.expectedLength, "names": int64(l.pending.names),
 		"delays": int64(l.delays.Len()), "returning": int64(l.single.returning), "flying": int64(len(r.flying)), "done": int64(r.done.Len()),
-		"more": int64(r.more.Len()), "unseen": int64(len(l.ready.unseen)), "back": int64(back),
+		"more": int64(r.more.Len()), "unseen": int64(len(l.ready.unseen)), "back": int64(back), "late": int64(m.late.Len()),
 		"supply": int64(s.bytes) + s.letters + s.bodyBytes, "bytes in flight": int64(l.flying),
 	} {
 		if n != 0 {
