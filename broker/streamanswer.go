@@ -103,7 +103,7 @@ func (s *stream) unhold(st fsm.Settle) {
 			id := r.First + queue.MessageID(i)
 			if h := s.held[id]; h != nil && h.attempt == r.Attempt && h.settled > 0 {
 				h.span.ended("")
-				delete(s.held, id)
+				s.letGoLocked(h)
 			}
 		}
 	}
