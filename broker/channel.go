@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -153,7 +154,8 @@ func (ch *Channel) getFrom(ctx context.Context, q *catalog.Queue, noAck bool) (d
 	}
 	s.mu.Lock()
 	if h := s.held[got.Item.ID]; h != nil && h.attempt == got.Item.Attempt {
-		if h.ch, h.noAck = ch, noAck; !noAck {
+		s.ownLocked(h, ch)
+		if h.noAck = noAck; !noAck {
 			s.ageLocked(h, s.getting)
 		}
 	}
@@ -225,13 +227,13 @@ func (s *stream) returnAll(ch *Channel) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var ids, unsent []queue.MessageID
-	for id, h := range s.held {
+	for h := s.heldBy[ch]; h != nil; h = h.behind {
 		switch {
-		case h.ch != ch || h.settled > 0 || h.tx:
+		case h.settled > 0 || h.tx:
 		case h.unsent:
-			unsent = append(unsent, id)
+			unsent = append(unsent, h.id)
 		default:
-			ids = append(ids, id)
+			ids = append(ids, h.id)
 		}
 	}
 	s.giveBackLocked(unsent)
@@ -286,7 +288,8 @@ func (s *stream) deliver(from string, m *wire.Deliver) {
 			strange = it.No
 			continue
 		}
-		h.ch, h.noAck = c.ch, c.spec.NoAck
+		h.noAck = c.spec.NoAck
+		s.ownLocked(h, c.ch)
 		s.used.delivered(c.spec.NoAck, it.Redelivered)
 		c.delivered++
 		s.ageLocked(h, c.aging)
@@ -325,8 +328,56 @@ func (s *stream) holdLocked(id queue.MessageID, h *holding) {
 	if old := s.held[id]; old != nil {
 		s.unageLocked(old)
 		old.span.ended("lost") // with a leader that had handed it out
+		s.letGoLocked(old)
 	}
+	h.id = id
 	s.held[id] = h
+	s.heldMost = max(s.heldMost, len(s.held))
+}
+
+// ownLocked notes the channel of a delivery.
+func (s *stream) ownLocked(h *holding, ch *Channel) {
+	s.disownLocked(h)
+	h.ch, h.behind = ch, s.heldBy[ch]
+	if h.behind != nil {
+		h.behind.before = h
+	}
+	s.heldBy[ch] = h
+}
+
+// disownLocked takes a delivery out of the list of its channel.
+func (s *stream) disownLocked(h *holding) {
+	if h.behind != nil {
+		h.behind.before = h.before
+	}
+	switch {
+	case h.ch == nil:
+	case h.before != nil:
+		h.before.behind = h.behind
+	case h.behind != nil:
+		s.heldBy[h.ch] = h.behind
+	default:
+		delete(s.heldBy, h.ch)
+	}
+	h.before, h.behind = nil, nil
+}
+
+// letGoLocked forgets a delivery.
+func (s *stream) letGoLocked(h *holding) {
+	delete(s.held, h.id)
+	s.disownLocked(h)
+}
+
+// heldKept is how many deliveries a stream keeps room for, however few are held now.
+const heldKept = 1024
+
+// spareRoom lets go of the room that very many deliveries have taken: the map keeps it. mu is held.
+func (s *stream) spareRoom() {
+	if n := len(s.held); s.heldMost > heldKept && n < s.heldMost/8 {
+		held := make(map[queue.MessageID]*holding, n)
+		maps.Copy(held, s.held)
+		s.held, s.heldMost = held, n
+	}
 }
 
 // delivery fills in d. The strings and bytes of it are those of it's message.

@@ -359,7 +359,7 @@ func (s *stream) turnedAway(no wire.ConsumerNo) bool {
 	}
 	delete(s.consumers, no)
 	s.detachLocked(no, false) // a later Resync may have named it
-	s.giveBackLocked(s.unsentLocked(no))
+	s.giveBackLocked(s.unsentLocked(c))
 	s.mu.Unlock()
 	c.displaced.Store(true)
 	c.ch.sink.Cancelled(c)

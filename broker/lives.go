@@ -121,6 +121,7 @@ func (s *stream) inheritLocked(from *stream) (resent uint64) {
 	clear(from.consumers)
 	from.endSpansLocked("queue recovered")
 	clear(from.held)
+	clear(from.heldBy)
 	clear(from.agings)
 	for no, r := range from.requests {
 		delete(from.requests, no)

@@ -54,8 +54,8 @@ func (h *hosted) row(view *catalog.View) (r QueueRow, ok bool) {
 	}
 	h.replica.View(func(m *fsm.Machine) {
 		queue, outbox, counters := m.Queue(), m.Outbox(), m.Counters()
-		r.Delayed, r.Bytes = uint64(m.Delays().Len()), uint64(queue.Bytes())
-		r.Ready = uint64(max(0, queue.Len()-c.Unacked-m.Delays().Len()))
+		r.Delayed, r.Bytes = uint64(c.Delayed), uint64(max(0, queue.Bytes()-c.AwayBytes))
+		r.Ready = uint64(max(0, queue.Len()-c.Unacked-c.Delayed-c.Away))
 		if n := outbox.Len(); n > 0 {
 			r.Outbox, r.OutboxBytes = uint64(n), uint64(outbox.Bytes())
 			r.Parked = uint64(outbox.Parked(fsm.ParkUnrouted) + outbox.Parked(fsm.ParkCycle))

@@ -76,7 +76,7 @@ func TestPatienceGrowsWithWhatIsHeld(t *testing.T) {
 		r := newStreamRig(t)
 		const held = 500_000
 		for id := range queue.MessageID(held) {
-			r.s.held[id+1] = &holding{}
+			r.s.holdLocked(id+1, &holding{})
 		}
 		r.publish(&confirms{}, 1)
 		sent[*wire.Resync](r)

@@ -71,6 +71,9 @@ type stream struct {
 	stalledAt time.Time
 
 	held     map[queue.MessageID]*holding
+	heldMost int // at once since the map was made
+	// heldBy begins the list of what a channel holds: there may be thousands of channels, each of which ends one day.
+	heldBy   map[*Channel]*holding
 	requests map[uint64]*request
 	gone     bool
 	heir     *stream // of one that is gone: the stream of the queue's next life, nil if the queue has ended
@@ -111,10 +114,13 @@ type holding struct {
 	unsent  bool // the gateway keeps it back; it does not age
 	tx      bool // a transaction settles it, whose outcome is not known or not everywhere
 	ch      *Channel
-	settled uint64 // sequence of the operation that settles it, 0: none
-	aging   *aging // counts it while the client may not hold it for ever
-	since   time.Duration
-	span    *deliverySpan // nil if it is not traced
+	id      queue.MessageID
+	// Neighbours in the list of what the channel holds.
+	before, behind *holding
+	settled        uint64 // sequence of the operation that settles it, 0: none
+	aging          *aging // counts it while the client may not hold it for ever
+	since          time.Duration
+	span           *deliverySpan // nil if it is not traced
 }
 
 // request waits for one answer of whatever node leads.
@@ -158,6 +164,7 @@ func newStream(h *hub, id uint64, name string) *stream {
 		hub: h, id: id, name: name, next: 1, room: make(chan struct{}), way: make(chan struct{}),
 		consumers: map[wire.ConsumerNo]*Consumer{},
 		held:      map[queue.MessageID]*holding{},
+		heldBy:    map[*Channel]*holding{},
 		requests:  map[uint64]*request{},
 		agings:    map[*aging]struct{}{},
 	}
@@ -447,6 +454,7 @@ func (s *stream) close() {
 	}
 	s.endSpansLocked("queue ended")
 	clear(s.held)
+	clear(s.heldBy)
 	clear(s.agings)
 	s.wakeLocked()
 	s.mu.Unlock()

@@ -90,7 +90,8 @@ func (r *streamRig) publish(sink Sink, tag uint64) {
 // The leader may have applied what was sent: nothing joins it any more.
 func TestSentOperationNeverChanges(t *testing.T) {
 	r := newStreamRig(t)
-	r.s.held[1], r.s.held[2] = &holding{}, &holding{}
+	r.s.holdLocked(1, &holding{})
+	r.s.holdLocked(2, &holding{})
 	r.s.settle(fsm.Ack, 1, 0)
 	r.s.flush()
 	r.down = true

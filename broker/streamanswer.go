@@ -87,6 +87,7 @@ func (s *stream) take(a *wire.Answer) (done []ended) {
 	if len(s.ops) == 0 {
 		s.ops = nil
 	}
+	s.spareRoom()
 	s.burst.answered(published, a.Pace, s.burstIsDue)
 	s.answered = a.UpTo
 	s.tried = 0
@@ -102,7 +103,7 @@ func (s *stream) unhold(st fsm.Settle) {
 			id := r.First + queue.MessageID(i)
 			if h := s.held[id]; h != nil && h.attempt == r.Attempt && h.settled > 0 {
 				h.span.ended("")
-				delete(s.held, id)
+				s.letGoLocked(h)
 			}
 		}
 	}

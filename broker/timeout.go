@@ -208,12 +208,19 @@ func (s *stream) endOverdue(now time.Duration) (next time.Duration) {
 func (s *stream) timeOutLocked(a *aging, now time.Duration) (out []timedOut) {
 	var ids, unsent []queue.MessageID
 	if c := a.consumer; c != nil {
-		unsent = s.unsentLocked(c.no)
-	}
-	for id, h := range s.held {
-		if h.aging == a && (a.consumer != nil || a.overdueAt(h.since) <= now) {
+		unsent = s.unsentLocked(c)
+		for h := s.heldBy[c.ch]; h != nil; h = h.behind {
+			if h.aging == a {
+				ids = append(ids, h.id)
+			}
+		}
+	} else {
+		for id, h := range s.held {
+			if h.aging != a || a.overdueAt(h.since) > now {
+				continue
+			}
 			ids = append(ids, id)
-			if a.consumer == nil && !slices.ContainsFunc(out, func(o timedOut) bool { return o.ch == h.ch }) {
+			if !slices.ContainsFunc(out, func(o timedOut) bool { return o.ch == h.ch }) {
 				out = append(out, timedOut{ch: h.ch, after: a.timeout})
 			}
 		}

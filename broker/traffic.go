@@ -294,12 +294,12 @@ func (b *Broker) Figures() []QueueFigures {
 			f.Name = ""
 		}
 		c := l.Counts()
-		f.Unacked, f.Consumers, f.Held = c.Unacked, c.Consumers, c.Held
+		f.Unacked, f.Delayed, f.Consumers, f.Held = c.Unacked, c.Delayed, c.Consumers, c.Held
 		var status OutboxStatus
 		h.replica.View(func(m *fsm.Machine) {
-			f.Delayed, f.Bytes, f.Counters = m.Delays().Len(), m.Queue().Bytes(), m.Counters()
+			f.Bytes, f.Counters = max(0, m.Queue().Bytes()-c.AwayBytes), m.Counters()
 			f.DedupIDs = m.Dedup().Len()
-			f.Ready = max(0, m.Queue().Len()-f.Unacked-f.Delayed)
+			f.Ready = max(0, m.Queue().Len()-f.Unacked-f.Delayed-c.Away)
 			if m.Outbox().Len() > 0 {
 				status.read(m, b.cfg.Now())
 			}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/warrenmq/warren/queue"
 	"github.com/warrenmq/warren/queue/wire"
 )
 
@@ -97,7 +98,11 @@ func TestTurnedAwayKeepsNothingUnseen(t *testing.T) {
 		c := &Consumer{no: 1, ch: ch, attached: true, spec: Consume{Tag: "mine", Exclusive: true}}
 		c.stream.Store(s)
 		s.consumers[1] = c
-		s.held[5], s.held[6] = &holding{no: 1, ch: ch}, &holding{no: 1, ch: ch, unsent: true}
+		for id, unsent := range map[queue.MessageID]bool{5: false, 6: true} {
+			h := &holding{no: 1, unsent: unsent}
+			s.holdLocked(id, h)
+			s.ownLocked(h, ch)
+		}
 		s.attachedMsg(&wire.Attached{Queue: 7, No: 1, Refusal: "exclusive"})
 		if !slices.Equal(mine.cancelled, []string{"mine"}) {
 			t.Errorf("cancelled: %q", mine.cancelled)

@@ -303,7 +303,9 @@ func TestTxAbandoned(t *testing.T) {
 				defer b.cancel()
 				ch := &Channel{conn: &Conn{b: b, vhost: "/", traffic: new(traffic)}}
 				ch.TxSelect()
-				r.s.held[5] = &holding{no: 1, ch: ch}
+				held := &holding{no: 1}
+				r.s.holdLocked(5, held)
+				r.s.ownLocked(held, ch)
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				defer cancel()
 				err := ch.TxCommit(ctx, []TxSettlement{{fsm.Ack, &Delivery{queue: r.s, id: 5}}})

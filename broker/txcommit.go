@@ -352,7 +352,7 @@ func (x *txQueue) forget() {
 	x.eachHold(func(id queue.MessageID, h *holding) {
 		if h.tx {
 			h.span.ended("transaction")
-			delete(x.s.held, id)
+			x.s.letGoLocked(h)
 		}
 	})
 }

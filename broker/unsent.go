@@ -104,7 +104,7 @@ func (s *stream) giveBackLocked(ids []queue.MessageID) {
 			h := s.held[id]
 			s.unageLocked(h)
 			h.span.ended("unsent")
-			delete(s.held, id)
+			s.letGoLocked(h)
 		}
 		return
 	}
@@ -115,10 +115,10 @@ func (s *stream) giveBackLocked(ids []queue.MessageID) {
 }
 
 // unsentLocked is what the gateway keeps back of a consumer.
-func (s *stream) unsentLocked(no wire.ConsumerNo) (ids []queue.MessageID) {
-	for id, h := range s.held {
-		if h.no == no && h.unsent && h.settled == 0 && !h.tx {
-			ids = append(ids, id)
+func (s *stream) unsentLocked(c *Consumer) (ids []queue.MessageID) {
+	for h := s.heldBy[c.ch]; h != nil; h = h.behind {
+		if h.no == c.no && h.unsent && h.settled == 0 && !h.tx {
+			ids = append(ids, h.id)
 		}
 	}
 	return ids

@@ -26,7 +26,7 @@ func TestUnsentOverLevels(t *testing.T) {
 		c.stream.Store(s)
 		var ds []*Delivery
 		for _, id := range []queue.MessageID{5, 4, 8} {
-			s.held[id] = &holding{no: 1, attempt: 2}
+			s.holdLocked(id, &holding{no: 1, attempt: 2})
 			ds = append(ds, &Delivery{Consumer: c, queue: s, id: id, attempt: 2})
 		}
 		r.down = tc.down

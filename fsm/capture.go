@@ -18,7 +18,7 @@ type capture struct {
 	out     dlx.Frozen
 	streams []streamRecord
 	sources []sourceRecord
-	delays  []queue.Delay
+	delays  []queue.Delay // in no order until they are encoded
 	leaving []leavingRecord
 	dedup   queue.DedupFrozen
 	// undecided are the expired messages that may stay.
@@ -37,7 +37,7 @@ type sourceRecord struct {
 
 // capture copies everything small and takes the given views of the large parts.
 func (m *Machine) capture(live queue.Frozen, out dlx.Frozen) *capture {
-	c := &capture{fields: *m, live: live, out: out, delays: m.delays.All(), leaving: m.leaving.list(), undecided: m.undecided.list(), dedup: m.dedup.Freeze()}
+	c := &capture{fields: *m, live: live, out: out, delays: m.delays.List(), leaving: m.leaving.list(), undecided: m.undecided.list(), dedup: m.dedup.Freeze()}
 	for _, node := range slices.Sorted(maps.Keys(m.streams)) {
 		s := *m.streams[node]
 		s.outcomes = slices.Clone(s.outcomes)
@@ -52,7 +52,7 @@ func (m *Machine) capture(live queue.Frozen, out dlx.Frozen) *capture {
 }
 
 // Capture takes the state as it is now, in time proportional to the number of
-// chunks, and sets Reclaimable to zero. The returned function encodes it; it may
+// chunks and of delayed messages, and sets Reclaimable to zero. The returned function encodes it; it may
 // run on any goroutine while Apply goes on, once. Its results are those Snapshot
 // and Pins would have had at the time of the capture.
 func (m *Machine) Capture() func() (manifest []byte, pins []IndexRange) {

@@ -47,6 +47,7 @@ func (c *capture) encode() []byte {
 	if m.consumed {
 		flags |= manifestConsumed
 	}
+	queue.SortDelays(c.delays)
 	if len(c.delays) > 0 {
 		flags |= manifestDelays
 	}

@@ -1,6 +1,9 @@
 package queue
 
-import "slices"
+import (
+	"maps"
+	"slices"
+)
 
 // DedupID stands for the deduplication id of a message: a digest, so that every id takes
 // the same room whatever a client chooses. The zero DedupID is none.
@@ -38,6 +41,7 @@ type DedupWindow struct {
 	first  int            // of the oldest entry, in the first chunk
 	n      int
 	until  map[DedupID]int64
+	most   int // ids there were since the map was made
 	// latest is no less than any entry's Until: the highest since the window was empty.
 	latest int64
 }
@@ -61,6 +65,7 @@ func (w *DedupWindow) Add(e DedupEntry) {
 		w.until = map[DedupID]int64{}
 	}
 	w.until[e.ID] = e.Until
+	w.most = max(w.most, len(w.until))
 	w.latest = max(w.latest, e.Until)
 	last := len(w.chunks) - 1
 	if last < 0 || len(w.chunks[last]) == dedupChunk {
@@ -107,6 +112,7 @@ func (w *DedupWindow) drop() DedupEntry {
 	// An id whose time was over may have been taken again behind this entry.
 	if w.until[e.ID] == e.Until {
 		delete(w.until, e.ID)
+		w.shrink()
 	}
 	w.n--
 	if w.first++; w.first == dedupChunk {
@@ -114,6 +120,18 @@ func (w *DedupWindow) drop() DedupEntry {
 		w.chunks = w.chunks[1:]
 	}
 	return e
+}
+
+// dedupRoomKept is how many ids the map keeps room for, however few there are now.
+const dedupRoomKept = 256
+
+// shrink makes the map anew when most of its room is empty: it would keep that.
+func (w *DedupWindow) shrink() {
+	if n := len(w.until); w.most > dedupRoomKept && n < w.most/4 {
+		until := make(map[DedupID]int64, n)
+		maps.Copy(until, w.until)
+		w.until, w.most = until, n
+	}
 }
 
 // DedupFrozen is a window as it was at one moment. It shares what is never changed.

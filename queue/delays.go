@@ -18,6 +18,7 @@ type Delay struct {
 type Delays struct {
 	until map[MessageID]int64
 	heap  delayHeap // by (instant, id); may hold entries that until has not, or has otherwise
+	most  int       // there were since the map was made
 }
 
 // Len is the number of delayed messages.
@@ -39,15 +40,23 @@ func (d *Delays) Set(id MessageID, until int64) {
 	d.shrink()
 }
 
-// shrink rebuilds the heap when most of it is of no use any more.
+// delaysRoomKept is room that is kept for the next delays, however few there are now.
+const delaysRoomKept = 256
+
+// shrink builds the list anew when most of the heap is of no use any more, or most of the room: a map keeps its own.
 func (d *Delays) shrink() {
-	if len(d.heap) <= 64+2*len(d.until) {
+	n := len(d.until)
+	d.most = max(d.most, n)
+	if len(d.heap) <= 64+2*n && (d.most <= delaysRoomKept || n >= d.most/4) {
 		return
 	}
-	d.heap = make(delayHeap, 0, len(d.until))
+	until := make(map[MessageID]int64, n)
+	d.heap = make(delayHeap, 0, n)
 	for id, at := range d.until {
+		until[id] = at
 		d.heap = append(d.heap, Delay{id, at})
 	}
+	d.until, d.most = until, n
 	heap.Init(&d.heap)
 }
 
@@ -90,6 +99,7 @@ func (d *Delays) Pop(now int64) (id MessageID, ok bool) {
 	}
 	top := heap.Pop(&d.heap).(Delay)
 	delete(d.until, top.ID)
+	d.shrink()
 	return top.ID, true
 }
 
@@ -102,12 +112,23 @@ func (d *Delays) Lapse(now int64) {
 
 // All lists the delays by id.
 func (d *Delays) All() []Delay {
+	list := d.List()
+	SortDelays(list)
+	return list
+}
+
+// List is All in no order, in a tenth of the time.
+func (d *Delays) List() []Delay {
 	list := make([]Delay, 0, len(d.until))
 	for id, at := range d.until {
 		list = append(list, Delay{id, at})
 	}
-	slices.SortFunc(list, func(a, b Delay) int { return cmp.Compare(a.ID, b.ID) })
 	return list
+}
+
+// SortDelays puts a list in the order of ids.
+func SortDelays(list []Delay) {
+	slices.SortFunc(list, func(a, b Delay) int { return cmp.Compare(a.ID, b.ID) })
 }
 
 type delayHeap []Delay

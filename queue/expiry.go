@@ -10,6 +10,9 @@ import (
 // a retry ladder of several levels needs one for each level.
 const expiryRunsMax = 8
 
+// expiryRoomKept is room in the heap that is kept for the next messages, however few there are now.
+const expiryRoomKept = 256
+
 // expiryIndex orders messages by (instant, id). Messages whose instants rise
 // with their ids are kept in runs at one bit each; what fits no run is in a heap,
 // from which dead messages are cleared lazily but for its top.
@@ -102,6 +105,9 @@ func (x *expiryIndex) shrink(q *Queue) {
 	for len(x.heap) > 0 && !q.expires(x.heap[0].id) {
 		heap.Pop(&x.heap)
 		x.dead--
+	}
+	if room := cap(x.heap); room > expiryRoomKept && len(x.heap) < room/4 {
+		x.heap = append(make(expiryHeap, 0, 2*len(x.heap)), x.heap...)
 	}
 	if x.dead <= 64+len(x.heap)/2 {
 		return

@@ -456,17 +456,22 @@ func (w *World) checkPublishes() {
 		if q := w.spec(p.queue); q != nil && q.transient {
 			continue
 		}
-		n, closed := 0, false
+		n, open, closed := 0, 0, false
 		for _, q := range byName[p.queue] {
-			n += w.oracle.published[placed{p.body, q.id}]
-			closed = closed || q.m.Closed()
+			here := w.oracle.published[placed{p.body, q.id}]
+			if n += here; q.m.Closed() {
+				closed = true
+			} else {
+				open += here
+			}
 		}
 		switch {
 		case n > 1:
 			w.problem("message %s is %d times in %s", p.body, n, p.queue)
 		case p.state == confirmed && n != 1 && !closed:
 			w.problem("message %s was confirmed on %s and is not in %s%s", p.body, p.node, p.queue, w.logsNamed(p.queue))
-		case (p.state == refused || p.state == unrouted) && n != 0:
+		// What a queue took before it was deleted is refused, too, if it had no answer when another one had the name.
+		case p.state == refused && open != 0 || p.state == unrouted && n != 0:
 			w.problem("message %s was refused and is in %s", p.body, p.queue)
 		}
 	}

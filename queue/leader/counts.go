@@ -11,20 +11,29 @@ import (
 type Counts struct {
 	Unacked      int   // messages that clients hold
 	UnackedBytes int64 // of their bodies
-	Consumers    int
-	Held         bool // publishers are held to what goes out, because consumers are faster then
+	Delayed      int   // messages that wait out a retry delay now: a delay ends by time, without an entry
+	// Away are messages that are in the machine yet and in nobody's reach: they expire or make room, or a redrive has them under way.
+	Away      int
+	AwayBytes int64 // of their bodies
+	Consumers int
+	Held      bool // publishers are held to what goes out, because consumers are faster then
 }
 
 // counts is Counts as of the last step, for readers on other goroutines: nobody has to
 // wake an idle leader to learn it.
 type counts struct {
 	unacked, unackedBytes, consumers atomic.Int64
+	delayed, away, awayBytes         atomic.Int64
 	held                             atomic.Bool
 }
 
 // Counts returns the newest figures without waiting.
 func (l *Leader) Counts() Counts {
-	return Counts{Unacked: int(l.counts.unacked.Load()), UnackedBytes: l.counts.unackedBytes.Load(), Consumers: int(l.counts.consumers.Load()), Held: l.counts.held.Load()}
+	c := &l.counts
+	return Counts{
+		Unacked: int(c.unacked.Load()), UnackedBytes: c.unackedBytes.Load(), Delayed: int(c.delayed.Load()),
+		Away: int(c.away.Load()), AwayBytes: c.awayBytes.Load(), Consumers: int(c.consumers.Load()), Held: c.held.Load(),
+	}
 }
 
 // Memory is about how many bytes the session takes for what clients hold and for consumers.
@@ -36,7 +45,12 @@ func (l *Leader) Memory() int64 {
 
 func (l *Leader) showCounts() {
 	l.counts.unacked.Store(int64(len(l.held) - l.named))
-	l.counts.unackedBytes.Store(l.limits.heldBytes)
+	l.counts.unackedBytes.Store(l.limits.heldBytes - l.limits.condemnedBytes - l.namedSize)
+	if l.phase != phaseOpen { // else those of the machine
+		l.counts.delayed.Store(int64(l.delays.Len()))
+	}
+	l.counts.away.Store(int64(len(l.limits.condemned)))
+	l.counts.awayBytes.Store(l.limits.condemnedBytes)
 	l.counts.consumers.Store(int64(l.consumers.len()))
 	l.counts.held.Store(l.flow.rate > 0)
 	l.showBlocked()

@@ -26,7 +26,12 @@ type world struct {
 	now   int64
 	nodes []*modelNode
 	spare []any
-	parts uint64 // of another queue's transactions, sent
+	// set are the queue's settings, of the catalog revision rev.
+	set queue.Settings
+	rev uint64
+	// leaseless: the leader may not deliver. crowded is a node whose link has no room.
+	leaseless bool
+	crowded   string
 	// calm: nothing was lost and nobody thought dead, so that clients have no more than their prefetch.
 	calm bool
 }
@@ -36,10 +41,11 @@ type modelNode struct {
 	ops       []fsm.Op // from the process's first
 	answered  uint64
 	resyncs   uint64
+	session   uint64 // the newest that is known
 	consumers map[wire.ConsumerNo]*wire.Consumer
 	numbers   wire.ConsumerNo
 	held      map[queue.MessageID]*modelHold
-	had       map[wire.ConsumerNo]map[queue.MessageID]bool // what a consumer's client has seen
+	had       map[wire.ConsumerNo]map[queue.MessageID]bool // what a consumer's client has seen, and whether it is urgent
 	inbox     []wire.Message
 }
 
@@ -51,24 +57,12 @@ type modelHold struct {
 
 func (w *world) Propose(data []byte, _ func(error))   { w.kept = append(w.kept, data) }
 func (w *world) Read(index uint64) ([]byte, error)    { return w.log.Read(index) }
-func (w *world) HasLease() bool                       { return true }
+func (w *world) HasLease() bool                       { return !w.leaseless }
 func (w *world) receive(n *modelNode, m wire.Message) { w.l.Receive(n.ID, m) }
 
 // drawWorld makes a world with settings at random.
 func drawWorld(t *rapid.T) *world {
-	set := plain()
-	set.DeliveryLimit = rapid.SampledFrom([]int64{-1, 1}).Draw(t, "delivery limit")
-	if rapid.Bool().Draw(t, "delays") {
-		set.Retry = queue.RetryDelay{On: queue.RetryFailed, MinMillis: 20, MaxMillis: 20}
-	}
-	switch rapid.IntRange(0, 3).Draw(t, "limits") {
-	case 0, 1:
-		set.MaxLength, set.Overflow = 3, queue.RejectPublish
-	case 2:
-		set.MaxLength, set.Overflow = 3, queue.DropHead
-	}
-	set.DeadLetter = rapid.Bool().Draw(t, "dead letters")
-	w := newWorld(t, set, func(c *Config) {
+	w := newWorld(t, drawSettings(t), func(c *Config) {
 		c.Single = rapid.Bool().Draw(t, "single")
 		c.acksLinger = rapid.SampledFrom([]time.Duration{1, time.Hour}).Draw(t, "linger")
 	})
@@ -76,8 +70,36 @@ func drawWorld(t *rapid.T) *world {
 	return w
 }
 
+func drawSettings(t *rapid.T) queue.Settings {
+	set := plain()
+	set.MaxPriority = 1
+	set.DeliveryLimit = rapid.SampledFrom([]int64{-1, 1}).Draw(t, "delivery limit")
+	if rapid.Bool().Draw(t, "delays") {
+		set.Retry = queue.RetryDelay{On: rapid.SampledFrom([]queue.RetryOn{queue.RetryAll, queue.RetryFailed, queue.RetryReturned}).Draw(t, "of"), MinMillis: 20, MaxMillis: 20}
+	}
+	switch rapid.IntRange(0, 5).Draw(t, "limits") {
+	case 0, 1:
+		set.MaxLength, set.Overflow = 3, queue.RejectPublish
+	case 2:
+		set.MaxLength, set.Overflow = 3, queue.DropHead
+	case 3:
+		set.MaxLengthBytes, set.Overflow = 8, queue.DropHead
+	case 4:
+		set.MaxLengthBytes, set.Overflow = 8, queue.RejectPublishDLX
+	}
+	if rapid.IntRange(0, 3).Draw(t, "all expire") == 0 {
+		set.MessageTTLMillis = 40
+	}
+	if rapid.Bool().Draw(t, "deduplication") {
+		set.Dedup = queue.Dedup{WindowMillis: 60, Size: 2}
+	}
+	set.DeadLetter = rapid.Bool().Draw(t, "dead letters")
+	set.StopTTL = rapid.Bool().Draw(t, "expired ones may stay")
+	return set
+}
+
 func newWorld(t rapid.TB, set queue.Settings, change func(*Config)) *world {
-	w := &world{TB: t, now: 1000, calm: true}
+	w := &world{TB: t, now: 1000, calm: true, set: set, rev: 1}
 	for i := range uint32(2) {
 		w.nodes = append(w.nodes, newModelNode(node(i+1)))
 	}
@@ -99,9 +121,10 @@ func newWorld(t rapid.TB, set queue.Settings, change func(*Config)) *world {
 			return list
 		},
 		Now:             func() int64 { return w.now },
-		Settings:        func() (queue.Settings, uint64, string, string) { return set, 1, "/", "q" },
-		CatalogRevision: func() uint64 { return 1 },
+		Settings:        func() (queue.Settings, uint64, string, string) { return w.set, w.rev, "/", "q" },
+		CatalogRevision: func() uint64 { return w.rev },
 		SourceExists:    func(uint64) bool { return true },
+		Room:            func(node string) bool { return node != w.crowded },
 		StartMover:      func(*Leader) Mover { return idleMover{} },
 	}
 	change(&cfg)
@@ -130,6 +153,7 @@ func (w *world) check() {
 	l := w.l
 	unacked := map[consumerKey]uint32{}
 	named, back, bytes := 0, 0, int64(0)
+	var namedSize, condemned int64
 	for id, h := range l.held {
 		if !h.free {
 			unacked[consumerKey{h.node, h.no}]++
@@ -144,12 +168,16 @@ func (w *world) check() {
 			w.Fatalf("message %d: the credit of what is settled for good is not back", id)
 		}
 		bytes += int64(h.bytes)
+		if h.named {
+			namedSize += int64(h.bytes)
+		}
 	}
 	for id, b := range l.limits.condemned {
 		if _, both := l.held[id]; both {
 			w.Fatalf("message %d is held, and named to die", id)
 		}
 		bytes += int64(b)
+		condemned += int64(b)
 	}
 	for k, c := range l.consumers.byKey {
 		if c.unacked != unacked[k] {
@@ -158,6 +186,10 @@ func (w *world) check() {
 	}
 	if l.named != named || l.single.returning != back || l.limits.heldBytes != bytes {
 		w.Fatalf("named %d, back %d, bytes %d; counted %d, %d, %d", named, back, bytes, l.named, l.single.returning, l.limits.heldBytes)
+	}
+	w.checkLength()
+	if l.namedSize != namedSize || l.limits.condemnedBytes != condemned {
+		w.Fatalf("named %d bytes, condemned %d; counted %d, %d", namedSize, condemned, l.namedSize, l.limits.condemnedBytes)
 	}
 }
 
@@ -228,7 +260,10 @@ func (w *world) hear(n *modelNode) {
 	for _, m := range in {
 		switch m := m.(type) {
 		case *wire.RollCall:
-			w.resync(n, m.Session)
+			if m.Session >= n.session {
+				n.session = m.Session
+				w.resync(n, m.Session)
+			}
 		case *wire.NotLeader:
 			w.resync(n, 0)
 		case *wire.Attached:
@@ -240,7 +275,7 @@ func (w *world) hear(n *modelNode) {
 		case *wire.Got:
 			w.got(n, m)
 		case *wire.Deliver:
-			if m.Resync == n.resyncs {
+			if w.valid(n, m.Session, m.Resync) {
 				w.delivered(n, m.Items)
 			} else {
 				w.calm = false
@@ -282,7 +317,7 @@ func (w *world) delivered(n *modelNode, items []wire.Item) {
 				has++
 			}
 		}
-		if has > c.Prefetch {
+		if has > c.Prefetch && c.Prefetch > 0 {
 			w.Fatalf("consumer %d of %s has %d messages of %d", it.No, n.ID, has, c.Prefetch)
 		}
 	}
@@ -295,12 +330,17 @@ func (w *world) inOrder(n *modelNode, it wire.Item) {
 		had = map[queue.MessageID]bool{}
 		n.had[it.No] = had
 	}
-	for id := range had {
-		if id > it.ID && !it.Redelivered {
+	m, err := fsm.DecodeMessage(it.Message)
+	if err != nil {
+		w.Fatal(err)
+	}
+	urgent := string(m.Body) == "urgent"
+	for id, was := range had {
+		if id > it.ID && was == urgent && !it.Redelivered {
 			w.Fatalf("consumer %d of %s has message %d after %d and is not told", it.No, n.ID, it.ID, id)
 		}
 	}
-	had[it.ID] = true
+	had[it.ID] = urgent
 }
 
 // some draws messages that a node holds and has not settled.
@@ -352,12 +392,18 @@ func (w *world) tx(n *modelNode) {
 
 // part settles in a transaction of another queue: whoever has the message then.
 func (w *world) part(n *modelNode) {
+	if w.work(); w.l.phase == phaseOpen {
+		return // it is sent again
+	}
+	next := w.l.sourceWatermark(fsm.Source{Queue: 5}) + 1
+	if t := w.l.transfers[fsm.Source{Queue: 5}]; t != nil {
+		next = t.next
+	}
 	for _, id := range w.some(n, 1) {
 		s := n.settlement(rapid.SampledFrom(settleKinds).Draw(w.t, "kind"), []queue.MessageID{id})
 		delete(n.held, id)
-		w.parts++
 		w.receive(n, &wire.Transfer{Target: 7, Urgent: true, In: fsm.TransferIn{
-			Source: fsm.Source{Queue: 5}, First: w.parts, Items: []fsm.Transfer{{Part: fsm.EncodePart(nil, s)}},
+			Source: fsm.Source{Queue: 5}, First: next, Items: []fsm.Transfer{{Part: fsm.EncodePart(nil, s)}},
 		}})
 	}
 }
@@ -370,7 +416,7 @@ func (w *world) thoughtDead(nodes ...*modelNode) {
 }
 
 func (w *world) attachAny(n *modelNode) {
-	w.attach(n, rapid.Uint32Range(1, 3).Draw(w.t, "prefetch"), rapid.Int32Range(0, 1).Draw(w.t, "priority"))
+	w.attach(n, rapid.Uint32Range(0, 3).Draw(w.t, "prefetch"), rapid.Int32Range(0, 1).Draw(w.t, "priority"))
 }
 
 func (w *world) attach(n *modelNode, prefetch uint32, priority int32) {
@@ -438,6 +484,11 @@ func TestCreditModel(t *testing.T) {
 			"thought dead": func(n *modelNode) { w.thoughtDead(n) },
 			"in vain":      func(*modelNode) { w.applyInVain(); w.thoughtDead(w.nodes...) }, // they say it again then
 			"time":         func(*modelNode) { w.now += 15 },
+			"settings":     func(*modelNode) { w.change(drawSettings(t), rapid.IntRange(0, 3).Draw(t, "paused") == 0) },
+			"lease":        func(*modelNode) { w.leaseless = !w.leaseless },
+			"lead":         func(*modelNode) { w.lead() },
+			"link":         w.crowd, "urgent": w.urgent, "again": w.again,
+			"taken": func(*modelNode) { w.taken() }, "gone": w.targetGone, "decide": func(*modelNode) { w.decide() },
 		}
 		names := slices.Sorted(maps.Keys(actions))
 		for _, n := range w.nodes {
@@ -458,8 +509,10 @@ func TestCreditModel(t *testing.T) {
 // drain has everything done that is left.
 func (w *world) drain() {
 	w.l.cfg.acksLinger = 1
+	w.leaseless, w.crowded = false, ""
+	w.change(w.set, false)
 	w.attach(w.nodes[0], 1, 0)
-	for range 400 {
+	for round := range 400 {
 		w.now += 15
 		for _, n := range w.nodes {
 			w.hear(n)
@@ -468,6 +521,11 @@ func (w *world) drain() {
 			}
 		}
 		w.apply()
+		w.l.rollBefore = time.Time{} // a roll call may have been lost
+		if round < 350 {
+			w.taken()
+			w.decide()
+		}
 		w.work()
 	}
 	var left int
@@ -480,6 +538,7 @@ func (w *world) drain() {
 			w.Fatalf("consumer %v counts %d", k, c.unacked)
 		}
 	}
+	w.checkEmpty()
 }
 
 func (w *world) show() (s string) {

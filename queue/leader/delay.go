@@ -15,7 +15,7 @@ import (
 func (l *Leader) loadDelays() {
 	l.delays = queue.Delays{}
 	l.replica.View(func(m *fsm.Machine) {
-		for _, d := range m.Delays().All() {
+		for _, d := range m.Delays().List() {
 			l.delays.Set(d.ID, d.Until)
 		}
 	})

@@ -153,6 +153,9 @@ func (l *Leader) deliverable(m queue.Message, now int64) bool {
 	return m.ExpiresAt == 0 || m.ExpiresAt > now || l.arrivedDue(m)
 }
 
+// passMax bounds the expired messages that a step passes on its way to a message for somebody.
+const passMax = condemnedMax
+
 // deliver hands out ready messages while there is credit, and serves gets: those of a queue that is paused find it empty. It notes
 // whether something else than that keeps it from delivering.
 func (l *Leader) deliver() {
@@ -181,6 +184,7 @@ func (l *Leader) deliver() {
 	now := l.now()
 	mark := l.seen.mark
 	defer l.consumers.restore()
+	passed := 0 // expired ones
 	for {
 		get := l.nextGet()
 		if get == nil && !l.consumers.anyCredit() {
@@ -192,8 +196,14 @@ func (l *Leader) deliver() {
 			return
 		}
 		if !l.deliverable(msg, now) {
+			// expireDue names it, as many at a time as an entry should have.
 			l.ready.take(msg)
-			l.nameExpired([]queue.Message{msg})
+			l.mayExpire(msg)
+			if passed++; passed == passMax {
+				l.heldBack = true
+				l.wake(0)
+				return
+			}
 			continue
 		}
 		if l.recounting.wants(msg.ID) {
@@ -323,6 +333,7 @@ func (l *Leader) name(id queue.MessageID, h hold, back bool) {
 	l.ends(&h, back)
 	l.held[id] = h
 	l.named++
+	l.namedSize += int64(h.bytes)
 	l.pending.names++
 }
 
@@ -371,6 +382,7 @@ func (l *Leader) revive(id queue.MessageID) {
 	l.charge(&h)
 	l.held[id] = h
 	l.named--
+	l.namedSize -= int64(h.bytes)
 	l.callRoll(p.id)
 }
 
@@ -383,6 +395,7 @@ func (l *Leader) letGo(id queue.MessageID) {
 	l.release(&h)
 	if h.named {
 		l.named--
+		l.namedSize -= int64(h.bytes)
 	}
 	l.setBack(&h, false)
 	l.limits.heldBytes -= int64(h.bytes)

@@ -201,7 +201,9 @@ type Leader struct {
 	ready     readyView
 	delays    queue.Delays // messages that wait out a retry delay
 	held      map[queue.MessageID]hold
-	named     int // how many of held are named
+	named     int   // how many of held are named,
+	namedSize int64 // and the bytes of their bodies
+	heldMost  int   // held at once since the map was made
 	gets      []*wire.Get
 	getsFrom  map[*wire.Get]string
 	queries   []parkedQuery
@@ -262,6 +264,7 @@ func newLeader(r *Replica, cfg Config) *Leader {
 	l.consumers.init()
 	l.ready.init()
 	l.out.init()
+	r.View(func(m *fsm.Machine) { l.counts.delayed.Store(int64(m.Delays().Len())) })
 	r.leader.Store(l)
 	return l
 }

@@ -1,6 +1,7 @@
 package leader
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -17,6 +18,7 @@ type limits struct {
 	expectedLength          int64 // of the encoded messages, which is what consumers' windows count
 	heldBytes               int64 // body bytes of held and condemned messages
 	condemned               map[queue.MessageID]uint32
+	condemnedBytes          int64
 	freshIDs                queue.IDRange // enqueued by the entries of this step
 	// owed are messages that were due when they came, as with a time to live of 0, while
 	// deliver was held back although somebody could take them: they wait for that.
@@ -24,9 +26,11 @@ type limits struct {
 	// expireAt is the machine time at which due messages are looked for again: no
 	// message nobody holds is due before.
 	expireAt int64
-	// passed: of the messages that were due by then, none is out of a consumer's hands and not named, so that
-	// no look has to go through them again. mayExpire takes it back.
+	// passed: of the messages that were due by then, none but late is out of a consumer's hands and not named, so that
+	// no look has to go through them again.
 	passed int64
+	// late were due by passed, and are out of a consumer's hands again.
+	late queue.Set
 }
 
 func (m *limits) reload(l *Leader) {
@@ -155,6 +159,7 @@ func (l *Leader) fitting(items []fsm.Transfer) int {
 func (l *Leader) condemn(msg queue.Message) {
 	l.limits.condemned[msg.ID] = msg.BodyBytes
 	l.limits.heldBytes += int64(msg.BodyBytes)
+	l.limits.condemnedBytes += int64(msg.BodyBytes)
 }
 
 // enforceLimits names the messages that have to make room. It runs before
@@ -219,6 +224,11 @@ func (l *Leader) expireDue() {
 			if ok {
 				next = first
 			}
+			l.limits.late = queue.Set{} // they are gone
+			return
+		}
+		if due = l.takeLate(q, due); len(due) == expireMax {
+			next = now
 			return
 		}
 		last := now
@@ -242,6 +252,7 @@ func (l *Leader) expireDue() {
 	l.limits.expireAt = next
 	if len(l.limits.owed) > 0 {
 		l.limits.expireAt, l.limits.passed = now, 0 // what holds deliver back wakes it
+		l.limits.late = queue.Set{}                 // the next look goes through all
 	}
 	if len(due) > 0 {
 		l.nameExpired(due)
@@ -252,6 +263,19 @@ func (l *Leader) expireDue() {
 	case next != math.MaxInt64:
 		l.wake(time.Duration(min(next-now, expireSleepMax)) * time.Millisecond)
 	}
+}
+
+// takeLate appends those of the late messages that are to be named, in the order of their instants, as many as one command has.
+func (l *Leader) takeLate(q *queue.Queue, due []queue.Message) []queue.Message {
+	late := &l.limits.late
+	for id, ok := late.First(); ok && len(due) < expireMax; id, ok = late.First() {
+		late.Remove(id)
+		if m, live := q.Get(queue.MessageID(id)); live && m.ExpiresAt != 0 && l.reachable(m.ID) && !l.owe(m) {
+			due = append(due, m)
+		}
+	}
+	slices.SortStableFunc(due, func(a, b queue.Message) int { return cmp.Compare(a.ExpiresAt, b.ExpiresAt) })
+	return due
 }
 
 // owe tells whether a due message is kept for a consumer or a get that would have it if
@@ -326,7 +350,9 @@ func (l *Leader) expiring(r queue.IDRange) {
 func (l *Leader) mayExpire(m queue.Message) {
 	if m.ExpiresAt != 0 {
 		l.limits.expireAt = min(l.limits.expireAt, m.ExpiresAt)
-		l.limits.passed = min(l.limits.passed, m.ExpiresAt-1)
+		if m.ExpiresAt <= l.limits.passed {
+			l.limits.late.Add(uint64(m.ID))
+		}
 	}
 }
 
@@ -392,6 +418,7 @@ func (l *Leader) forget(id queue.MessageID) {
 	l.letGo(id)
 	if b, ok := l.limits.condemned[id]; ok {
 		l.limits.heldBytes -= int64(b)
+		l.limits.condemnedBytes -= int64(b)
 		delete(l.limits.condemned, id)
 	}
 }

@@ -179,6 +179,7 @@ func (l *Leader) step() {
 	l.forgetGone()
 	l.propose()
 	l.restEntry()
+	l.spareRoom()
 	l.showCounts()
 	l.out.flush(l.cfg.Send)
 	l.arm()
