@@ -237,8 +237,42 @@ func TestFormerLifeGoesWithTheQueue(t *testing.T) {
 	d.await(t, "follow n1, led by n1", "delete")
 }
 
+// TestFormerLifeOfOthers: a node that hears at one time that it is no member any more, and that the queue goes on from another one's replica, keeps nothing of its own.
+func TestFormerLifeOfOthers(t *testing.T) {
+	d := &diary{}
+	b, do, former, lost := wide(t, d)
+	busy := make(chan struct{})
+	d.mu.Lock()
+	d.starts = busy
+	d.mu.Unlock()
+	do(&catalog.DeclareQueue{Queue: catalog.Queue{Vhost: "/", Name: "slow", Durable: true, Kind: catalog.Replicated, Members: []catalog.NodeID{testNode}, Preferred: testNode}})
+	d.await(t, "start 0")
+	settings := func() uint64 { return b.cat.View().QueueByID(former).Settings }
+	do(&catalog.PlanMembers{ID: former, Wanted: append(slices.Clone(lost), secondNode), Preferred: secondNode, IfSettings: settings()})
+	do(&catalog.MembersReached{ID: former, IfSettings: settings()})
+	for _, n := range lost {
+		do(&catalog.NodeDown{ID: n, Incarnation: b.cat.View().Node(n).Incarnation, AtMillis: 1})
+	}
+	do(&catalog.RecoverQueue{ID: former, Survivors: []catalog.NodeID{secondNode}, Lost: lost, IfSettings: settings()})
+	close(busy)
+	d.await(t, "delete")
+}
+
 // survive has a queue with two lost members go on from the other survivor's replica, until this node has stopped its own.
 func survive(t *testing.T, d *diary) (b *Broker, do func(cmd catalog.Command) catalog.Result, former, now uint64, lost []catalog.NodeID) {
+	t.Helper()
+	b, do, former, lost = wide(t, d)
+	for _, n := range lost {
+		do(&catalog.NodeDown{ID: n, Incarnation: b.cat.View().Node(n).Incarnation, AtMillis: 1})
+	}
+	settings := b.cat.View().QueueByID(former).Settings
+	now = do(&catalog.RecoverQueue{ID: former, Survivors: []catalog.NodeID{secondNode, testNode}, Lost: lost, IfSettings: settings}).ID
+	d.await(t, "stop")
+	return b, do, former, now, lost
+}
+
+// wide declares a queue on two nodes that are to be lost, another one, and this one.
+func wide(t *testing.T, d *diary) (b *Broker, do func(cmd catalog.Command) catalog.Result, id uint64, lost []catalog.NodeID) {
 	t.Helper()
 	b, _, _ = managed(t, d)
 	do = func(cmd catalog.Command) catalog.Result {
@@ -256,13 +290,7 @@ func survive(t *testing.T, d *diary) (b *Broker, do func(cmd catalog.Command) ca
 		do(&catalog.RegisterNode{ID: n})
 	}
 	members := append(slices.Clone(lost), secondNode, testNode)
-	former = do(&catalog.DeclareQueue{Queue: catalog.Queue{Vhost: "/", Name: "wide", Durable: true, Kind: catalog.Replicated, Members: members, Preferred: testNode}}).ID
+	id = do(&catalog.DeclareQueue{Queue: catalog.Queue{Vhost: "/", Name: "wide", Durable: true, Kind: catalog.Replicated, Members: members, Preferred: testNode}}).ID
 	d.await(t, "start 0", "follow n3+n4+n2+n1, led by n1")
-	for _, n := range lost {
-		do(&catalog.NodeDown{ID: n, Incarnation: b.cat.View().Node(n).Incarnation, AtMillis: 1})
-	}
-	settings := b.cat.View().QueueByID(former).Settings
-	now = do(&catalog.RecoverQueue{ID: former, Survivors: []catalog.NodeID{secondNode, testNode}, Lost: lost, IfSettings: settings}).ID
-	d.await(t, "stop")
-	return b, do, former, now, lost
+	return b, do, id, lost
 }

@@ -326,7 +326,7 @@ func (qs *queues) remove(id uint64, view *catalog.View) {
 	if h == nil || !qs.dismiss(h) {
 		return
 	}
-	if next != nil && next.Survivors != nil {
+	if view.Needs(catalog.NodeID(qs.b.cfg.Node), id) {
 		qs.end(id, qs.b.cfg.Groups.Stop) // it may be all that is left
 		return
 	}

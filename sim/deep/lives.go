@@ -36,11 +36,6 @@ func (k knowledge) needs(n transport.NodeID, id transport.GroupID) bool {
 	return slices.Contains(k.groups[k.next[id]].survivors, n)
 }
 
-// recovering tells whether a group is gone and another one is about to begin from what is left of it.
-func (k knowledge) recovering(id transport.GroupID) bool {
-	return k.groups[k.next[id]].survivors != nil
-}
-
 // recover has a group go on in another one, from the first of the survivors. then is called before anybody hears of it.
 func (c *plans) recover(id transport.GroupID, survivors []transport.NodeID, settings uint64, then func(to transport.GroupID)) (transport.GroupID, bool) {
 	c.mu.Lock()

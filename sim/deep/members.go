@@ -146,7 +146,7 @@ func (l *life) place(id transport.GroupID, k knowledge) error {
 	h := l.hosted[id]
 	l.mu.Unlock()
 	if h != nil && (!member || wanted > h.generation) {
-		if err := l.leave(id, h, k.recovering(id)); err != nil {
+		if err := l.leave(id, h, !member && k.needs(l.id, id)); err != nil {
 			return err
 		}
 		h = nil
