@@ -222,8 +222,10 @@ func (l *life) begin(id transport.GroupID, generation uint64, p placing) (*hoste
 		l.hurt(id)
 		return h, nil
 	}
-	g, err := l.host.Start(group.Spec{ID: id, Generation: generation, Members: p.founders, Preferred: p.target()[0], FirstLeader: firstLeader(id, p.founders), Bootstrap: true,
-		Young: generation == 0 && uint64(id) > l.since, From: former}, m, watcher{l, id, p})
+	g, err := l.host.Start(group.Spec{
+		ID: id, Generation: generation, Members: p.founders, Preferred: p.target()[0], FirstLeader: firstLeader(id, p.founders), Bootstrap: true,
+		Young: generation == 0 && uint64(id) > l.since, From: former,
+	}, m, watcher{l, id, p})
 	if errors.Is(err, group.ErrDamaged) {
 		l.hurt(id)
 		return h, nil
