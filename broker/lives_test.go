@@ -207,8 +207,75 @@ func TestNewLifeWaitsForTheCatalog(t *testing.T) {
 // before, whatever else changes.
 func TestSurvivorsKeepTheFormerLife(t *testing.T) {
 	d := &diary{}
-	b, _, _ := managed(t, d)
-	do := func(cmd catalog.Command) catalog.Result {
+	b, do, made, now, lost := survive(t, d)
+	do(&catalog.NodeDown{ID: lost[0], Incarnation: b.cat.View().Node(lost[0]).Incarnation}) // a change of the catalog that is none of the queue's
+	do(&catalog.PutVhost{Vhost: catalog.Vhost{Name: "other"}})
+	time.Sleep(50 * time.Millisecond)
+	d.await(t, "stop")
+	if b.queues.get(made) != nil || b.queues.get(now) != nil {
+		t.Error("it is hosted")
+	}
+	do(&catalog.QueueRecovered{ID: now, IfSettings: b.cat.View().QueueByID(now).Settings})
+	d.await(t, "stop", "delete")
+}
+
+// TestFormerLifeGoesWithTheQueue: a survivor that does not hear of the catalog for a while, in which the queue begins its new life and is deleted, keeps nothing
+// of the former one.
+func TestFormerLifeGoesWithTheQueue(t *testing.T) {
+	d := &diary{}
+	b, do, _, now, _ := survive(t, d)
+	busy := make(chan struct{})
+	d.mu.Lock()
+	d.starts = busy
+	d.mu.Unlock()
+	do(&catalog.DeclareQueue{Queue: catalog.Queue{Vhost: "/", Name: "slow", Durable: true, Kind: catalog.Replicated, Members: []catalog.NodeID{testNode}, Preferred: testNode}})
+	d.await(t, "stop", "start 0")
+	do(&catalog.QueueRecovered{ID: now, IfSettings: b.cat.View().QueueByID(now).Settings})
+	do(&catalog.DeleteQueue{Vhost: "/", Name: "wide", ID: now})
+	do(&catalog.QueueGone{ID: now})
+	close(busy)
+	d.await(t, "follow n1, led by n1", "delete")
+}
+
+// TestFormerLifeOfOthers: a node that hears at one time that it is no member any more, and that the queue goes on from another one's replica, keeps nothing of its own.
+func TestFormerLifeOfOthers(t *testing.T) {
+	d := &diary{}
+	b, do, former, lost := wide(t, d)
+	busy := make(chan struct{})
+	d.mu.Lock()
+	d.starts = busy
+	d.mu.Unlock()
+	do(&catalog.DeclareQueue{Queue: catalog.Queue{Vhost: "/", Name: "slow", Durable: true, Kind: catalog.Replicated, Members: []catalog.NodeID{testNode}, Preferred: testNode}})
+	d.await(t, "start 0")
+	settings := func() uint64 { return b.cat.View().QueueByID(former).Settings }
+	do(&catalog.PlanMembers{ID: former, Wanted: append(slices.Clone(lost), secondNode), Preferred: secondNode, IfSettings: settings()})
+	do(&catalog.MembersReached{ID: former, IfSettings: settings()})
+	for _, n := range lost {
+		do(&catalog.NodeDown{ID: n, Incarnation: b.cat.View().Node(n).Incarnation, AtMillis: 1})
+	}
+	do(&catalog.RecoverQueue{ID: former, Survivors: []catalog.NodeID{secondNode}, Lost: lost, IfSettings: settings()})
+	close(busy)
+	d.await(t, "delete")
+}
+
+// survive has a queue with two lost members go on from the other survivor's replica, until this node has stopped its own.
+func survive(t *testing.T, d *diary) (b *Broker, do func(cmd catalog.Command) catalog.Result, former, now uint64, lost []catalog.NodeID) {
+	t.Helper()
+	b, do, former, lost = wide(t, d)
+	for _, n := range lost {
+		do(&catalog.NodeDown{ID: n, Incarnation: b.cat.View().Node(n).Incarnation, AtMillis: 1})
+	}
+	settings := b.cat.View().QueueByID(former).Settings
+	now = do(&catalog.RecoverQueue{ID: former, Survivors: []catalog.NodeID{secondNode, testNode}, Lost: lost, IfSettings: settings}).ID
+	d.await(t, "stop")
+	return b, do, former, now, lost
+}
+
+// wide declares a queue on two nodes that are to be lost, another one, and this one.
+func wide(t *testing.T, d *diary) (b *Broker, do func(cmd catalog.Command) catalog.Result, id uint64, lost []catalog.NodeID) {
+	t.Helper()
+	b, _, _ = managed(t, d)
+	do = func(cmd catalog.Command) catalog.Result {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		defer cancel()
@@ -218,26 +285,12 @@ func TestSurvivorsKeepTheFormerLife(t *testing.T) {
 		}
 		return r
 	}
-	lost := []catalog.NodeID{"n3/uuid", "n4/uuid"}
+	lost = []catalog.NodeID{"n3/uuid", "n4/uuid"}
 	for _, n := range lost {
 		do(&catalog.RegisterNode{ID: n})
 	}
 	members := append(slices.Clone(lost), secondNode, testNode)
-	made := do(&catalog.DeclareQueue{Queue: catalog.Queue{Vhost: "/", Name: "wide", Durable: true, Kind: catalog.Replicated, Members: members, Preferred: testNode}})
+	id = do(&catalog.DeclareQueue{Queue: catalog.Queue{Vhost: "/", Name: "wide", Durable: true, Kind: catalog.Replicated, Members: members, Preferred: testNode}}).ID
 	d.await(t, "start 0", "follow n3+n4+n2+n1, led by n1")
-	for _, n := range lost {
-		do(&catalog.NodeDown{ID: n, Incarnation: b.cat.View().Node(n).Incarnation, AtMillis: 1})
-	}
-	former := b.cat.View().QueueByID(made.ID)
-	now := do(&catalog.RecoverQueue{ID: made.ID, Survivors: []catalog.NodeID{secondNode, testNode}, Lost: lost, IfSettings: former.Settings})
-	d.await(t, "stop")
-	do(&catalog.NodeDown{ID: lost[0], Incarnation: b.cat.View().Node(lost[0]).Incarnation}) // a change of the catalog that is none of the queue's
-	do(&catalog.PutVhost{Vhost: catalog.Vhost{Name: "other"}})
-	time.Sleep(50 * time.Millisecond)
-	d.await(t, "stop")
-	if b.queues.get(made.ID) != nil || b.queues.get(now.ID) != nil {
-		t.Error("it is hosted")
-	}
-	do(&catalog.QueueRecovered{ID: now.ID, IfSettings: b.cat.View().QueueByID(now.ID).Settings})
-	d.await(t, "stop", "delete")
+	return b, do, id, lost
 }

@@ -20,6 +20,7 @@ type diary struct {
 	mu      sync.Mutex
 	lines   []string
 	hold    chan struct{} // Delete waits for it if it is not nil
+	starts  chan struct{} // and Start for this one
 	damaged uint64        // the generation that cannot be started
 	alone   bool          // the rest of the group does not work
 }
@@ -34,8 +35,11 @@ func (d *diary) Start(q *catalog.Queue, r *leader.Replica, lead func(uint64, str
 	g := q.Generation(testNode)
 	d.write("start %d", g)
 	d.mu.Lock()
-	bad := g < d.damaged
+	bad, hold := g < d.damaged, d.starts
 	d.mu.Unlock()
+	if hold != nil {
+		<-hold
+	}
 	if bad {
 		return nil, fmt.Errorf("group: %w", ErrDamaged)
 	}

@@ -70,6 +70,8 @@ type queues struct {
 	left    []uint64
 	// damaged are replicas that have to begin anew.
 	damaged map[uint64]*hosted
+	// former are lives of queues from which a new one may begin: this node keeps what it has of them.
+	former map[uint64]struct{}
 
 	movingMu sync.Mutex
 	// movers are the queues whose leader here has, or had, dead letters on their way out.
@@ -82,7 +84,7 @@ type queues struct {
 }
 
 func newQueues(b *Broker) *queues {
-	return &queues{b: b, dirty: make(chan struct{}, 1), hosted: map[uint64]*hosted{}, loads: map[catalog.NodeID]load{}, counted: map[uint64]*catalog.Queue{}, early: map[uint64][]earlyMessage{}, movers: map[*hosted]struct{}{}, leaving: map[uint64]bool{}, damaged: map[uint64]*hosted{}, ends: make(chan struct{}, openAtOnce)}
+	return &queues{b: b, dirty: make(chan struct{}, 1), hosted: map[uint64]*hosted{}, loads: map[catalog.NodeID]load{}, counted: map[uint64]*catalog.Queue{}, early: map[uint64][]earlyMessage{}, movers: map[*hosted]struct{}{}, leaving: map[uint64]bool{}, damaged: map[uint64]*hosted{}, former: map[uint64]struct{}{}, ends: make(chan struct{}, openAtOnce)}
 }
 
 // changed tells that the catalog has a new view.
@@ -136,6 +138,7 @@ func (qs *queues) reconcile() {
 			qs.dropUnseen(view)
 		}
 	}
+	qs.endFormer(view)
 	qs.policiesChanged(view)
 	qs.mu.Lock()
 	qs.view = view
@@ -208,7 +211,7 @@ func (qs *queues) follows(view *catalog.View, id uint64) {
 	}
 	if len(q.Former) > 0 {
 		qs.b.succeed(q)
-		qs.endFormer(q)
+		qs.keepFormer(q)
 	}
 	if q.State == catalog.Closing {
 		qs.b.closeStreamOf(q)
@@ -323,7 +326,7 @@ func (qs *queues) remove(id uint64, view *catalog.View) {
 	if h == nil || !qs.dismiss(h) {
 		return
 	}
-	if next != nil && next.Survivors != nil {
+	if view.Needs(catalog.NodeID(qs.b.cfg.Node), id) {
 		qs.end(id, qs.b.cfg.Groups.Stop) // it may be all that is left
 		return
 	}
@@ -343,13 +346,30 @@ func (qs *queues) end(id uint64, how func(uint64) error) {
 	}
 }
 
-// endFormer wipes what this node has of a queue's former life once the new one has its first leader.
-func (qs *queues) endFormer(q *catalog.Queue) {
-	if qs.view == nil || q.Survivors != nil {
+// keepFormer notes a queue's former life from which the new one may yet begin here.
+func (qs *queues) keepFormer(q *catalog.Queue) {
+	if !slices.Contains(q.Survivors, catalog.NodeID(qs.b.cfg.Node)) {
 		return
 	}
-	if old := qs.view.QueueByID(q.ID); old != nil && slices.Contains(old.Survivors, catalog.NodeID(qs.b.cfg.Node)) {
-		qs.end(q.Former[len(q.Former)-1], qs.b.cfg.Groups.Delete)
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	qs.former[q.Former[len(q.Former)-1]] = struct{}{}
+}
+
+// endFormer wipes what this node has of queues' former lives from which nothing begins any more: the new one has its first leader, or began elsewhere, or is
+// gone, perhaps since the catalog was followed last.
+func (qs *queues) endFormer(view *catalog.View) {
+	qs.mu.Lock()
+	var over []uint64
+	for id := range qs.former {
+		if !view.Needs(catalog.NodeID(qs.b.cfg.Node), id) {
+			over = append(over, id)
+			delete(qs.former, id)
+		}
+	}
+	qs.mu.Unlock()
+	for _, id := range over {
+		qs.end(id, qs.b.cfg.Groups.Delete)
 	}
 }
 

@@ -217,6 +217,8 @@ func (s *scrape) log() {
 	s.count(storePrepared, st.Prepared.Zeroed, "zeroed")
 	s.count(storeLiveBytes, uint64(max(0, st.LiveBytes)))
 	s.count(storeCached, uint64(max(0, st.CacheBytes)))
+	s.count(replicasDamaged, uint64(max(0, st.Quarantined)))
+	s.count(replicasHurt, st.Damaged)
 }
 
 func (s *scrape) leaders() {

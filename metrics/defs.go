@@ -181,6 +181,8 @@ var (
 	leadersSought   = gauge("warren_queues_without_leader", "Replicas on this node that do not know their leader and are looking for it")
 	majorityMissing = gauge("warren_queues_without_majority", "Durable queues of the whole cluster of which this node reaches too few replicas for a majority: those that have no majority anywhere are counted by every node")
 	replicasAsleep  = gauge("warren_replicas_asleep", "Sleeping replicas on this node; they wake when their queue is used")
+	replicasDamaged = gauge("warren_replicas_damaged", "Replicas on this node whose log is damaged and that have not begun anew")
+	replicasHurt    = counter("warren_replicas_damaged_total", "Replicas on this node whose log was found damaged: bytes did not match their checksums, or the disk did not return them")
 	leadersAway     = gauge("warren_queues_led_away", "Queues led by this node whose preferred leader is another node")
 	quorumCritical  = gauge("warren_queues_quorum_critical", "Queues with at least three replicas, one of them on this node, that would lose their quorum if this node stopped")
 	replicasMissing = gauge("warren_queues_replica_missing", "Queues led by this node that have a replica on an unreachable node")

@@ -139,8 +139,8 @@ func TestDamagedSealedEntry(t *testing.T) {
 		for i := uint64(1); i <= 30; i++ {
 			must(t, s.Group(2).GetLog(i, &l))
 		}
-		if n := s.Stats().Quarantined; n != 1 {
-			t.Fatalf("%d groups in quarantine", n)
+		if st := s.Stats(); st.Quarantined != 1 || st.Damaged != 1 {
+			t.Fatalf("%d groups in quarantine, %d found damaged", st.Quarantined, st.Damaged)
 		}
 	}
 	check()
@@ -150,6 +150,9 @@ func TestDamagedSealedEntry(t *testing.T) {
 	check()
 	// Deleting the group is the way out.
 	must(t, s.DeleteGroup(1))
+	if st := s.Stats(); st.Quarantined != 0 || st.Damaged != 1 {
+		t.Errorf("deleted: %d groups in quarantine, %d found damaged", st.Quarantined, st.Damaged)
+	}
 	must(t, s.Group(1).StoreLogs(logs(1, 10)))
 	must(t, s.Close())
 	s = openOn(t, fs)

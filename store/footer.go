@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"syscall"
 )
 
 // A sealed segment gets a footer behind its records: what recovery wants to know of each without reading bodies. Sector 1 of
@@ -183,7 +182,7 @@ func (s *Store) footers(sealed []*segment) bool {
 		if err == nil {
 			continue
 		}
-		if _, corrupt := errors.AsType[*CorruptError](err); !corrupt && !errors.Is(err, syscall.ENOSPC) {
+		if _, corrupt := errors.AsType[*CorruptError](err); !corrupt && !noSpace(err) {
 			s.wal.fail(&FatalError{Op: fmt.Sprintf("write footer of segment %d", seg.number), Err: err}, nil)
 			return false
 		}

@@ -81,6 +81,7 @@ func (g *Group) quarantine(c *CorruptError) *CorruptError {
 	defer g.mu.Unlock()
 	if g.damage == nil {
 		g.damage = c
+		g.s.damages.Add(1)
 		g.s.log.Error("group quarantined", "group", uint64(g.id), "err", c)
 	}
 	return g.damage

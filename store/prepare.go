@@ -60,12 +60,12 @@ func (s *Store) prepareOne(size int64) *segment {
 	var told time.Time
 	for {
 		seg, err := s.makeReady(size)
-		if errors.Is(err, syscall.ENOSPC) {
+		if noSpace(err) {
 			if least := s.largestSpare(); least > 0 {
 				seg, err = s.makeReady(min(least, size))
 			}
 		}
-		for less := size / 4; errors.Is(err, syscall.ENOSPC) && less >= firstSegmentBytes; less /= 4 {
+		for less := size / 4; noSpace(err) && less >= firstSegmentBytes; less /= 4 {
 			seg, err = s.makeReady(less)
 		}
 		s.tellLow()
@@ -100,8 +100,11 @@ func (s *Store) tellLow() {
 
 // passing tells whether what a segment lacks may come: space on the disk, or a file that the process may open.
 func passing(err error) bool {
-	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
+	return noSpace(err) || errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 }
+
+// noSpace tells whether the disk is full, or what this user may have of it.
+func noSpace(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
 
 // makeReady makes a segment of that size, of a freed file or a new one.
 func (s *Store) makeReady(size int64) (*segment, error) {

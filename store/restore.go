@@ -49,6 +49,7 @@ func (g *Group) restore(r *recovered) {
 	if g.damage != nil {
 		g.touch(g.damage.Segment)
 		g.trace = true
+		g.s.damages.Add(1)
 		g.s.log.Error("group quarantined", "group", uint64(g.id), "err", g.damage)
 	}
 }

@@ -80,8 +80,15 @@ func (c *countsLines) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestFullDiskIsNotFilledWithLines: while there is no room for the next segment that is tried again and again, and told now and then.
+// TestFullDiskIsNotFilledWithLines: while there is no room for the next segment, on the disk or within a quota, that is tried again and again, and told now and then.
 func TestFullDiskIsNotFilledWithLines(t *testing.T) {
+	for _, full := range []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT} {
+		t.Run(full.Error(), func(t *testing.T) { fillDisk(t, full) })
+	}
+}
+
+func fillDisk(t *testing.T, full syscall.Errno) {
+	t.Helper()
 	var tried atomic.Int64
 	disk, lines := crashfs.New(), new(countsLines)
 	s, err := store.Open(store.Options{
@@ -91,7 +98,7 @@ func TestFullDiskIsNotFilledWithLines(t *testing.T) {
 	disk.Fail(func(op crashfs.Op) error {
 		if op == crashfs.OpCreate {
 			tried.Add(1)
-			return syscall.ENOSPC
+			return full
 		}
 		return nil
 	})

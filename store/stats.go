@@ -13,7 +13,8 @@ type Stats struct {
 	SegmentBytes int64 // of all segment files
 	LiveBytes    int64 // of entries and manifests somebody still needs
 	Groups       int
-	Quarantined  int // groups that answer CorruptError
+	Quarantined  int    // groups that answer CorruptError
+	Damaged      uint64 // groups found damaged since Open, by Open too; those that were deleted meanwhile count as well
 
 	Records      uint64 // appended since Open
 	WrittenBytes uint64 // appended since Open
@@ -98,7 +99,7 @@ func (s *Store) Stats() Stats {
 	st := Stats{
 		SyncTimes: s.wal.syncTimes.read(),
 		Records:   s.wal.records.Load(), WrittenBytes: s.wal.written.Load(), Syncs: s.wal.syncs.Load(),
-		CacheBytes: s.cache.size(), FreedSegments: s.reclaimed.freed.Load(), CopiedBytes: s.reclaimed.copied.Load(),
+		CacheBytes: s.cache.size(), FreedSegments: s.reclaimed.freed.Load(), Damaged: s.damages.Load(), CopiedBytes: s.reclaimed.copied.Load(),
 		SyncOutstanding: s.SyncOutstanding(), Recovery: s.recovery, Prepared: s.prepared.read(),
 	}
 	s.spareMu.Lock()

@@ -46,6 +46,7 @@ type Store struct {
 	tasks  sync.WaitGroup
 
 	damaged atomic.Pointer[func(GroupID, *CorruptError)] // see OnDamage
+	damages atomic.Uint64                                // groups found damaged
 	low     atomic.Pointer[func()]                       // see OnLow
 
 	looksOnly bool // nothing on disk may change, and nothing is appended: see Inspect

@@ -183,7 +183,8 @@ func choose(keys *jose.JSONWebKeySet, header jose.Header) (any, error) {
 	return found[0].Key, nil
 }
 
-// load reads a set of keys, of which each must be able to check signatures and do nothing else.
+// load reads a set of keys. What is no key for signatures, or of a kind that is not known, is passed over, as RFC 7517 (section 5) has it: issuers
+// publish the keys of all that they do in one set. One that whoever reads the file could sign tokens with is a mistake that somebody should hear of.
 func load(file string) (*jose.JSONWebKeySet, error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -194,25 +195,34 @@ func load(file string) (*jose.JSONWebKeySet, error) {
 	if err != nil {
 		return nil, fmt.Errorf("keys of tokens: %w", err)
 	}
-	var set jose.JSONWebKeySet
+	var all struct {
+		Keys []json.RawMessage `json:"keys"`
+	}
 	if len(text) > fileMax {
 		return nil, fmt.Errorf("keys of tokens: %s has more than %d bytes", file, fileMax)
 	}
-	if err := json.NewDecoder(bytes.NewReader(text)).Decode(&set); err != nil {
+	if err := json.NewDecoder(bytes.NewReader(text)).Decode(&all); err != nil {
 		return nil, fmt.Errorf("keys of tokens: %s is no JSON Web Key Set: %w", file, err)
 	}
-	if len(set.Keys) == 0 {
-		return nil, fmt.Errorf("keys of tokens: %s has none", file)
-	}
-	for _, k := range set.Keys {
+	set := &jose.JSONWebKeySet{}
+	for i, raw := range all.Keys {
+		var k jose.JSONWebKey
+		err := json.Unmarshal(raw, &k)
 		switch {
+		case errors.Is(err, jose.ErrUnsupportedKeyType):
+			continue
+		case err != nil:
+			return nil, fmt.Errorf("keys of tokens: key %d of %d in %s: %w", i+1, len(all.Keys), file, err)
 		case !k.Valid():
 			return nil, fmt.Errorf("keys of tokens: key %q in %s is not valid", k.KeyID, file)
 		case !k.IsPublic():
 			return nil, fmt.Errorf("keys of tokens: key %q in %s is no public key: whoever reads the file could sign tokens", k.KeyID, file)
-		case k.Use != "" && k.Use != "sig":
-			return nil, fmt.Errorf("keys of tokens: key %q in %s is not for signatures", k.KeyID, file)
+		case k.Use == "" || k.Use == "sig":
+			set.Keys = append(set.Keys, k)
 		}
 	}
-	return &set, nil
+	if len(set.Keys) == 0 {
+		return nil, fmt.Errorf("keys of tokens: of %d keys in %s none is one for signatures that is known here", len(all.Keys), file)
+	}
+	return set, nil
 }

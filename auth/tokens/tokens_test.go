@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -150,6 +151,36 @@ func TestSecretsAreNoKeys(t *testing.T) {
 	}
 	if _, err := Open(Config{File: file + "x", Audience: "warren"}); err == nil {
 		t.Error("no file is taken")
+	}
+}
+
+// TestKeysOfIssuer: of what an issuer publishes in one set only the keys for signatures count, whatever else is there.
+func TestKeysOfIssuer(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "keys.json")
+	us, enc := newIssuer(t, "a"), newIssuer(t, "e")
+	sig, public := us.key.Public(), enc.key.Public()
+	sig.Use, public.Use = "sig", "enc"
+	one, err := sig.MarshalJSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := public.MarshalJSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := fmt.Sprintf(`{"keys":[%s,{"kty":"OKP","crv":"Ed448","kid":"f","x":"AA"},{"kty":"moon"},%s]}`, other, one)
+	if err := os.WriteFile(file, []byte(set), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := Open(Config{File: file, Audience: "warren"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if user, err := c.User(us.sign(good())); err != nil {
+		t.Errorf("a token signed with the key for signatures: %q, %v", user, err)
+	}
+	if user, err := c.User(enc.sign(good())); err == nil {
+		t.Errorf("a token signed with a key that is not for signatures: let in as %q", user)
 	}
 }
 

@@ -184,6 +184,7 @@ func (n *running) followPeers(founders []transport.NodeID) {
 	around := &neighbours{
 		local: n.identity.NodeID(), founders: founders,
 		known: func() iter.Seq[*catalog.Node] { return n.catalog.Load().View().Nodes() },
+		left:  func(id transport.NodeID) bool { return n.catalog.Load().View().Forgotten(id) },
 		heard: n.gossipNodes, links: n.mesh, watch: n.detector,
 	}
 	n.gossip.OnChange(around.refresh)

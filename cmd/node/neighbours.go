@@ -2,6 +2,7 @@ package main
 
 import (
 	"iter"
+	"slices"
 	"sync"
 
 	"github.com/warrenmq/warren/catalog"
@@ -9,11 +10,13 @@ import (
 )
 
 // neighbours says to whom this node keeps links and whom it watches: the nodes of the catalog; links also to the founders while the catalog does
-// not know them yet, and to whom gossip has heard of.
+// not know them yet, and to whom gossip has heard of. Who was replaced or has left is none of them, although it was a founder or gossip remembers it: another
+// storage may have its address, and would refuse links to the former one for ever. If it runs, it links to others by itself, and hears what became of it.
 type neighbours struct {
 	local    transport.NodeID
 	founders []transport.NodeID
 	known    func() iter.Seq[*catalog.Node]
+	left     func(transport.NodeID) bool // whether the catalog has known a node and does not any more
 	heard    func() []transport.NodeID
 	links    interface{ SetPeers([]transport.NodeID) }
 	watch    interface {
@@ -46,11 +49,10 @@ func (n *neighbours) refresh() {
 		}
 	}
 	watched := len(peers)
-	for _, id := range n.founders {
-		add(id)
-	}
-	for _, id := range n.heard() {
-		add(id)
+	for _, id := range slices.Concat(n.founders, n.heard()) {
+		if !n.left(id) && !slices.Contains(gone, id) {
+			add(id)
+		}
 	}
 	n.links.SetPeers(peers)
 	n.watch.Gone(gone)

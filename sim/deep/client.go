@@ -45,10 +45,11 @@ func (w *world) client(number int, r *rand.Rand, p pace, stop <-chan struct{}) {
 			return
 		case <-time.After(time.Duration(1 + r.Int64N(int64(p.pause)))):
 		}
-		id := w.groups[r.IntN(len(w.groups))]
+		all := w.all()
+		id := all[r.IntN(len(all))]
 		for _, n := range w.members(id) {
 			l := w.nodes[n].running()
-			if l == nil {
+			if l == nil || !w.usable(id) {
 				continue
 			}
 			if g, ok := l.host.Group(id); ok && g.IsLeader() {

@@ -95,20 +95,19 @@ type afterlife struct {
 }
 
 func (a afterlife) Group(id transport.GroupID) group.Log {
-	l := a.Storage.Group(id)
-	return ghostLog{l, l.(stager), a.n}
+	return ghostLog{a.n.st.Group(store.GroupID(id)), a.n}
 }
 
+// Inherit passes on what a group that goes on from another one begins with.
+func (a afterlife) Inherit(to, from transport.GroupID, index, term uint64, config raft.Configuration, manifest []byte, pins []store.Range) error {
+	return a.n.st.Group(storeID(to)).Inherit(a.n.st.Group(storeID(from)), index, term, config, manifest, pins)
+}
+
+// ghostLog is a group of the segment log, with all that cluster/group asks it for beside what raft does: it stages entries, takes their data from where they
+// arrived, and begins without a wait for the disk, as in a node.
 type ghostLog struct {
-	group.Log
-	stager
+	*store.Group
 	n *life
-}
-
-// stager is what cluster/group asks the segment log beside, to write without waiting.
-type stager interface {
-	Stage(logs []*raft.Log) error
-	Durable(index uint64, then func(error)) (bool, error)
 }
 
 // Durable lies if it is to.
@@ -116,7 +115,7 @@ func (g ghostLog) Durable(index uint64, then func(error)) (bool, error) {
 	if g.n.w.cfg.Lie == LieAnswer {
 		return true, nil
 	}
-	return g.stager.Durable(index, then)
+	return g.Group.Durable(index, then)
 }
 
 func (g ghostLog) forgive(err error) error {
@@ -126,19 +125,13 @@ func (g ghostLog) forgive(err error) error {
 	return err
 }
 
-func (g ghostLog) Set(k, v []byte) error { return g.forgive(g.Log.Set(k, v)) }
+func (g ghostLog) Set(k, v []byte) error { return g.forgive(g.Group.Set(k, v)) }
 
 func (g ghostLog) SetUint64(k []byte, v uint64) error {
 	if g.n.w.cfg.Lie == LieTerm && string(k) == "CurrentTerm" {
 		return nil
 	}
-	return g.forgive(g.Log.SetUint64(k, v))
-}
-
-// TakeStaleTail passes on what cluster/group asks the segment log.
-func (g ghostLog) TakeStaleTail() bool {
-	l, ok := g.Log.(interface{ TakeStaleTail() bool })
-	return ok && l.TakeStaleTail()
+	return g.forgive(g.Group.SetUint64(k, v))
 }
 
 // damaged tells whether a replica has bytes that do not match their checksums, by reading all of it.

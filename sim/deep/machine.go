@@ -129,6 +129,9 @@ func (m *machine) Restore(b []byte) error {
 	return nil
 }
 
+// Succeed implements group.Heir: its state does not tell whose it was.
+func (m *machine) Succeed() {}
+
 // Reclaimable implements group.Reclaimer.
 func (m *machine) Reclaimable() int64 {
 	m.mu.Lock()
@@ -151,10 +154,15 @@ func (m *machine) state() (state, []uint64) {
 type watcher struct {
 	n  *life
 	id transport.GroupID
+	p  placing // of which the replica was begun
 }
 
 // Leadership implements group.Observer.
 func (o watcher) Leadership(term uint64, leader transport.NodeID, self bool) {
+	if self && o.p.survivors != nil {
+		o.n.begins(o.id, o.p.settings)
+		return
+	}
 	if self {
 		o.n.w.oracle.leads(o.n, o.id, term)
 	}

@@ -19,6 +19,7 @@ type plans struct {
 	mu     sync.Mutex
 	index  uint64
 	groups map[transport.GroupID]placing
+	next   map[transport.GroupID]transport.GroupID // of groups that go on in another one
 }
 
 // placing is one group's entry. It is not changed, but replaced.
@@ -26,6 +27,9 @@ type placing struct {
 	founders, members, wanted []transport.NodeID // wanted: nil if members are what is wanted
 	generations               map[transport.NodeID]uint64
 	settings                  uint64
+	// from is the group that this one goes on from, and survivors are those from which it may begin; nil when it has begun.
+	from      transport.GroupID
+	survivors []transport.NodeID
 }
 
 func (p placing) target() []transport.NodeID {
@@ -45,12 +49,12 @@ func (c *plans) get(id transport.GroupID) placing {
 func (c *plans) plan(id transport.GroupID, wanted, renew []transport.NodeID, settings uint64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	old := c.groups[id]
-	if old.settings != settings {
+	old, known := c.groups[id]
+	if !known || old.settings != settings || old.survivors != nil {
 		return false
 	}
 	c.index++
-	p := placing{founders: old.founders, members: slices.Clone(old.members), wanted: wanted, generations: maps.Clone(old.generations), settings: c.index}
+	p := placing{founders: old.founders, members: slices.Clone(old.members), wanted: wanted, generations: maps.Clone(old.generations), settings: c.index, from: old.from}
 	for _, n := range wanted {
 		switch {
 		case !slices.Contains(p.members, n):
@@ -73,7 +77,7 @@ func (c *plans) reached(id transport.GroupID, settings uint64) bool {
 		return false
 	}
 	c.index++
-	p := placing{founders: old.founders, members: old.wanted, generations: make(map[transport.NodeID]uint64), settings: c.index}
+	p := placing{founders: old.founders, members: old.wanted, generations: make(map[transport.NodeID]uint64), settings: c.index, from: old.from}
 	for _, n := range p.members {
 		p.generations[n] = old.generations[n]
 	}
@@ -90,10 +94,7 @@ const (
 // follow has a process host what the plans say, each as of a moment some time ago.
 func (l *life) follow(r *rand.Rand) {
 	for {
-		seen := make(map[transport.GroupID]placing)
-		for _, id := range l.w.groups {
-			seen[id] = l.w.plans.get(id)
-		}
+		seen := l.w.plans.view()
 		limit := followMax
 		if r.IntN(8) == 0 {
 			limit = followLate
@@ -103,13 +104,31 @@ func (l *life) follow(r *rand.Rand) {
 			return
 		case <-time.After(time.Duration(r.Int64N(int64(limit)))):
 		}
-		for _, id := range l.w.groups {
-			if err := l.place(id, seen[id]); err != nil && !l.dead.Load() {
+		if err := l.bring(seen); err != nil {
+			if !l.dead.Load() {
 				l.w.oracle.fail("%s: %v", l.id, err)
-				return
+			}
+			return
+		}
+	}
+}
+
+// bring brings all replicas in line with what a process has heard.
+func (l *life) bring(k knowledge) error {
+	for _, id := range l.known(k) {
+		if err := l.place(id, k); err != nil {
+			return err
+		}
+	}
+	for id := range l.former {
+		if !k.needs(l.id, id) {
+			delete(l.former, id)
+			if err := l.host.Delete(id); err != nil {
+				return err
 			}
 		}
 	}
+	return nil
 }
 
 // hostedReplica is what a process runs of a group. The life's mu guards it.
@@ -120,16 +139,20 @@ type hostedReplica struct {
 }
 
 // place brings the replica of a group in line with an entry, as package broker does.
-func (l *life) place(id transport.GroupID, p placing) error {
+func (l *life) place(id transport.GroupID, k knowledge) error {
+	p := k.groups[id]
 	member, wanted := slices.Contains(p.members, l.id), p.generations[l.id]
 	l.mu.Lock()
 	h := l.hosted[id]
 	l.mu.Unlock()
 	if h != nil && (!member || wanted > h.generation) {
-		if err := l.leave(id, h); err != nil {
+		if err := l.leave(id, h, !member && k.needs(l.id, id)); err != nil {
 			return err
 		}
 		h = nil
+	}
+	if slices.Contains(p.survivors, l.id) {
+		l.former[p.from] = true
 	}
 	if !member {
 		return nil
@@ -157,7 +180,17 @@ func (l *life) place(id transport.GroupID, p placing) error {
 }
 
 // leave ends a replica that is wanted no more.
-func (l *life) leave(id transport.GroupID, h *hostedReplica) error {
+func (l *life) leave(id transport.GroupID, h *hostedReplica, keep bool) error {
+	if keep {
+		if err := l.host.Stop(id); err != nil { // it may be all that is left
+			return err
+		}
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.hosted, id)
+		delete(l.machines, id)
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	l.host.Yield(ctx, id)
@@ -175,6 +208,13 @@ func (l *life) leave(id transport.GroupID, h *hostedReplica) error {
 // begin starts a replica.
 func (l *life) begin(id transport.GroupID, generation uint64, p placing) (*hostedReplica, error) {
 	h, m := &hostedReplica{generation: generation}, &machine{n: l, id: id}
+	var former transport.GroupID
+	if p.survivors != nil {
+		former = p.from
+		if err := l.host.Stop(former); err != nil {
+			return nil, err
+		}
+	}
 	l.mu.Lock()
 	l.machines[id], l.hosted[id] = m, h
 	l.mu.Unlock()
@@ -182,7 +222,10 @@ func (l *life) begin(id transport.GroupID, generation uint64, p placing) (*hoste
 		l.hurt(id)
 		return h, nil
 	}
-	g, err := l.host.Start(group.Spec{ID: id, Generation: generation, Members: p.founders, Preferred: p.target()[0], FirstLeader: firstLeader(id, p.founders), Bootstrap: true}, m, watcher{l, id})
+	g, err := l.host.Start(group.Spec{
+		ID: id, Generation: generation, Members: p.founders, Preferred: p.target()[0], FirstLeader: firstLeader(id, p.founders), Bootstrap: true,
+		Young: generation == 0 && uint64(id) > l.since, From: former,
+	}, m, watcher{l, id, p})
 	if errors.Is(err, group.ErrDamaged) {
 		l.hurt(id)
 		return h, nil
@@ -243,7 +286,8 @@ func (w *world) planning(cfg *group.HostConfig, l *life, r *rand.Rand) {
 // move plans other members for a group: one added, removed or replaced, while another plan may be under way.
 func (x *nemesis) move() {
 	w := x.w
-	id := w.groups[x.moves.IntN(len(w.groups))]
+	all := w.all()
+	id := all[x.moves.IntN(len(all))]
 	p := w.plans.get(id)
 	if w.misses(p) {
 		return // a person's plan is refused if too few run
@@ -252,7 +296,11 @@ func (x *nemesis) move() {
 	out, in := now[x.moves.IntN(len(now))], w.ids[x.moves.IntN(len(w.ids))]
 	without := slices.DeleteFunc(slices.Clone(now), func(n transport.NodeID) bool { return n == out })
 	var wanted []transport.NodeID
-	switch kind := x.moves.IntN(6); {
+	kind := x.moves.IntN(6)
+	if len(now) < 3 {
+		kind = 1 // as the steward does for what was recovered
+	}
+	switch {
 	case kind == 0 && len(now) > 2:
 		wanted = without
 	case kind == 1 && len(now) < 5 && !slices.Contains(now, in):
@@ -274,7 +322,7 @@ func (w *world) threeOfEach() error {
 	if w.plans == nil {
 		return nil
 	}
-	for _, id := range w.groups {
+	for _, id := range w.all() {
 		p := w.plans.get(id)
 		wanted := slices.Clone(p.members)
 		for _, n := range w.ids {
@@ -295,7 +343,7 @@ const reachLimit = 2 * time.Minute
 // reached waits until every plan is, and checks that each group's configuration is what was planned and nobody else has a replica.
 func (w *world) reached() {
 	w.replaceLost()
-	for _, id := range w.groups {
+	for _, id := range w.all() {
 		began := time.Now()
 		for ; ; time.Sleep(50 * time.Millisecond) {
 			why := w.astray(id)

@@ -15,8 +15,8 @@ import (
 type nemesis struct {
 	w *world
 	r *rand.Rand
-	// moves is its chance of changes of members.
-	moves *rand.Rand
+	// moves is its chance of changes of members, births that of groups that come and go.
+	moves, births *rand.Rand
 }
 
 func (x *nemesis) run(limit time.Duration) error {
@@ -31,6 +31,14 @@ func (x *nemesis) run(limit time.Duration) error {
 				x.wipe()
 			}
 			x.w.replaceLost()
+			if x.births.IntN(4) == 0 {
+				x.bear()
+			}
+			if x.births.IntN(12) == 0 {
+				if err := x.recover(); err != nil {
+					return err
+				}
+			}
 		}
 		if err := x.strike(); err != nil || !x.w.oracle.ok() {
 			return err
@@ -110,7 +118,8 @@ func (x *nemesis) cut(n *node) {
 // transfer asks a leader to hand over, aside because it may take its time.
 func (x *nemesis) transfer() {
 	w := x.w
-	id := w.groups[x.r.IntN(len(w.groups))]
+	all := w.all()
+	id := all[x.r.IntN(len(all))]
 	members := w.members(id)
 	to := members[x.r.IntN(len(members))]
 	if w.moving.CompareAndSwap(false, true) {

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -70,6 +69,10 @@ type life struct {
 
 	over chan struct{} // closed when the process is taken down
 
+	since uint64 // of plans: what is newer is born while it runs
+	// former are groups whose traces it keeps, as others may begin from them. One goroutine at a time uses it.
+	former map[transport.GroupID]bool
+
 	mu       sync.Mutex
 	machines map[transport.GroupID]*machine
 	// hosted are its replicas if members change.
@@ -87,7 +90,7 @@ func (n *node) boot() error {
 	w := n.w
 	w.report.boots.Add(1)
 	l := &life{w: w, id: n.id, machines: make(map[transport.GroupID]*machine), over: make(chan struct{}), disk: newDisk(n.fs, n.rnd.Uint64())}
-	l.hosted = make(map[transport.GroupID]*hostedReplica)
+	l.hosted, l.former = make(map[transport.GroupID]*hostedReplica), make(map[transport.GroupID]bool)
 	l.disk.lies = w.cfg.Lie == LieSync
 	if w.cfg.Lie == LieAnswer {
 		l.disk.slow.Store(int64(lieSlow)) // so that there is much to lose
@@ -176,16 +179,17 @@ func (l *life) connect(log *slog.Logger) error {
 // no part any more.
 func (n *node) register(l *life) error {
 	w := n.w
-	for _, id := range w.groups {
-		p := w.plans.get(id)
-		if !slices.Contains(p.members, n.id) && slices.Contains(l.st.Groups(), storeID(id)) {
-			if err := l.host.Delete(id); err != nil {
+	k := w.plans.view()
+	l.since = k.index
+	for _, id := range l.st.Groups() {
+		if !k.needs(n.id, transport.GroupID(id)) {
+			if err := l.host.Delete(transport.GroupID(id)); err != nil && !l.dead.Load() {
 				return err
 			}
 		}
-		if err := l.place(id, p); err != nil && !l.dead.Load() {
-			return err
-		}
+	}
+	if err := l.bring(k); err != nil && !l.dead.Load() {
+		return err
 	}
 	r := rand.New(rand.NewPCG(n.rnd.Uint64(), 7))
 	w.wg.Go(func() { l.follow(r) })
@@ -212,7 +216,7 @@ func (l *life) start(id transport.GroupID, founder bool) error {
 	members := l.w.place[id]
 	_, err := l.host.Start(group.Spec{
 		ID: id, Members: members, Preferred: members[0], FirstLeader: firstLeader(id, members), Bootstrap: founder,
-	}, m, watcher{l, id})
+	}, m, watcher{n: l, id: id})
 	if err != nil && !l.dead.Load() {
 		return fmt.Errorf("start group %d on %s: %w", id, l.id, err)
 	}

@@ -42,6 +42,9 @@ type history struct {
 	refused map[string]bool   // proposals never appended, as the leader said
 	leaders map[uint64]transport.NodeID
 	newest  uint64
+	// base is what a group that goes on from another one has begun with, and inherits says that it has not begun yet.
+	base     state
+	inherits bool
 }
 
 func newOracle(live io.Writer) *oracle {
@@ -113,6 +116,9 @@ func (o *oracle) applied(n *life, id transport.GroupID, e group.Entry, hash uint
 		return
 	}
 	h := o.of(id)
+	if h.inherits {
+		return // nobody hears of it, and it may be begun again
+	}
 	was, known := h.entries[e.Index]
 	if !known {
 		if e.Index <= h.newest {
@@ -144,7 +150,11 @@ func (o *oracle) restored(n *life, id transport.GroupID, last, hash uint64) {
 	if last == 0 || n.dead.Load() {
 		return
 	}
-	if was, ok := o.of(id).entries[last]; !ok || was.hash != hash {
+	h := o.of(id)
+	if h.inherits || last == h.base.last && hash == h.base.hash {
+		return
+	}
+	if was, ok := h.entries[last]; !ok || was.hash != hash {
 		o.failed("group %d: %s restores hash %x at %d, applied was %x", id, n.id, hash, last, was.hash)
 	}
 }
@@ -205,9 +215,13 @@ func (o *oracle) verify(n *life, id transport.GroupID, s state) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	h := o.of(id)
-	if last := h.entries[s.last]; s.last != h.newest || s.hash != last.hash || s.count != uint64(len(h.entries)) {
+	last, count := h.entries[s.last].hash, h.base.count+uint64(len(h.entries))
+	if s.last == h.base.last {
+		last = h.base.hash
+	}
+	if s.last != h.newest || s.hash != last || s.count != count {
 		o.failed("group %d: %s has %d entries up to %d, hash %x; all together %d up to %d, hash %x",
-			id, n.id, s.count, s.last, s.hash, len(h.entries), h.newest, h.entries[h.newest].hash)
+			id, n.id, s.count, s.last, s.hash, count, h.newest, h.entries[h.newest].hash)
 	}
 	for text, at := range h.acked {
 		if _, there := h.place[text]; !there || at != 0 && h.entries[at].id != text {
@@ -223,9 +237,25 @@ func (o *oracle) newest(id transport.GroupID) uint64 {
 	return o.of(id).newest
 }
 
-// bytesAt returns what was applied at an index.
-func (o *oracle) bytesAt(id transport.GroupID, at uint64) []byte {
+// bytesAt returns what was applied at an index. It is not known of what a group has begun with.
+func (o *oracle) bytesAt(id transport.GroupID, at uint64) (data []byte, known bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.of(id).entries[at].data
+	h := o.of(id)
+	return h.entries[at].data, at > h.base.last
+}
+
+// succeeds notes that a group is to go on from another one.
+func (o *oracle) succeeds(id transport.GroupID) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.of(id).inherits = true
+}
+
+// begins notes what it has begun with.
+func (o *oracle) begins(id transport.GroupID, s state) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	h := o.of(id)
+	h.inherits, h.base, h.newest = false, s, s.last
 }

@@ -41,7 +41,7 @@ type Config struct {
 	Trace io.Writer
 	// OverlapMax is how long two nodes may have the lease of one group; more fails the run. With 0 it is only reported.
 	OverlapMax time.Duration
-	// Moves has members of groups change, too, and nodes lose their disks for good.
+	// Moves has members of groups change, too, groups come and go, and nodes lose their disks for good.
 	Moves bool
 	// Sleepy has groups sleep that are idle for a second, and clients leave them alone for longer.
 	Sleepy bool
@@ -75,7 +75,8 @@ type counters struct {
 	boots, crashes, brokenSyncs, cuts            atomic.Int64
 	installs, snapshots, refills, volumes, moves atomic.Int64
 	rounds, strikes, planned, moved, wiped       atomic.Int64
-	dozed, woken, kills                          atomic.Int64
+	dozed, woken, kills, born, deleted           atomic.Int64
+	recovered                                    atomic.Int64
 }
 
 // Report says what happened in a run.
@@ -93,6 +94,10 @@ type Report struct {
 	Wiped int64
 	// Kills are those of the crashes after which the machine went on.
 	Kills int64
+	// Born and Deleted count groups that came and went.
+	Born, Deleted int64
+	// Recovered is how many went on from one member, as most were lost.
+	Recovered int64
 	// Dozed and Woken count replicas that fell asleep and woke.
 	Dozed, Woken int64
 	// Recovery is the longest time from healing to a confirmed entry, of any group.
@@ -111,15 +116,16 @@ func (r *Report) Add(o Report) {
 	r.Snapshots, r.Installs, r.Terms = r.Snapshots+o.Snapshots, r.Installs+o.Installs, r.Terms+o.Terms
 	r.Planned, r.Reached, r.Wiped = r.Planned+o.Planned, r.Reached+o.Reached, r.Wiped+o.Wiped
 	r.Refills, r.Volumes, r.Moves = r.Refills+o.Refills, r.Volumes+o.Volumes, r.Moves+o.Moves
+	r.Born, r.Deleted, r.Recovered = r.Born+o.Born, r.Deleted+o.Deleted, r.Recovered+o.Recovered
 	r.Dozed, r.Woken, r.Kills = r.Dozed+o.Dozed, r.Woken+o.Woken, r.Kills+o.Kills
 	r.Recovery, r.Overlap = max(r.Recovery, o.Recovery), max(r.Overlap, o.Overlap)
 }
 
 func (r Report) String() string {
 	return fmt.Sprintf("%.1f virtual minutes, %d rounds, %d strikes: %d proposed, %d confirmed, %d refused, %d unknown; %d crashes, %d of them of the process alone, %d failed disks, %d cuts, %d terms, "+
-		"%d snapshots, %d installed; %d replicas refilled, %d volumes given up; %d plans of members, %d reached, %d disks lost for good; %d leaders went home; %d fell asleep, %d woke; recovery within %v, leases overlap by %v",
+		"%d snapshots, %d installed; %d replicas refilled, %d volumes given up; %d plans of members, %d reached, %d disks lost for good; %d groups born, %d deleted, %d recovered; %d leaders went home; %d fell asleep, %d woke; recovery within %v, leases overlap by %v",
 		r.Virtual.Minutes(), r.Rounds, r.Strikes, r.Proposed, r.Acked, r.Refused, r.Unknown, r.Crashes, r.Kills, r.BrokenSyncs, r.Cuts, r.Terms,
-		r.Snapshots, r.Installs, r.Refills, r.Volumes, r.Planned, r.Reached, r.Wiped, r.Moves, r.Dozed, r.Woken, r.Recovery.Round(time.Millisecond), r.Overlap.Round(time.Millisecond))
+		r.Snapshots, r.Installs, r.Refills, r.Volumes, r.Planned, r.Reached, r.Wiped, r.Born, r.Deleted, r.Recovered, r.Moves, r.Dozed, r.Woken, r.Recovery.Round(time.Millisecond), r.Overlap.Round(time.Millisecond))
 }
 
 // world is one cluster. Its maps do not change once it runs.
@@ -131,7 +137,7 @@ type world struct {
 	oracle *oracle
 	ids    []transport.NodeID // replaced, not changed, by the goroutine of Run
 	nodes  map[transport.NodeID]*node
-	groups []transport.GroupID
+	groups []transport.GroupID // the first ones
 	place  map[transport.GroupID][]transport.NodeID
 	plans  *plans // nil if members do not change: then they are those of place
 	disks  storages
@@ -195,7 +201,7 @@ func newWorld(cfg Config) *world {
 		for i, id := range w.ids {
 			w.addSpares(w.nodes[id], 1000+uint64(i))
 		}
-		w.plans = &plans{index: 1000, groups: make(map[transport.GroupID]placing)}
+		w.plans = &plans{index: 1000, groups: make(map[transport.GroupID]placing), next: make(map[transport.GroupID]transport.GroupID)}
 		for id, members := range w.place {
 			w.plans.groups[id] = placing{founders: members, members: members, generations: make(map[transport.NodeID]uint64), settings: uint64(id)}
 		}
@@ -219,7 +225,7 @@ func Run(cfg Config) (Report, error) {
 	stop := make(chan struct{})
 	var leases sync.WaitGroup
 	leases.Go(func() { w.watchLeases(stop) })
-	x := &nemesis{w: w, r: rand.New(rand.NewPCG(cfg.Seed, 5)), moves: rand.New(rand.NewPCG(cfg.Seed, 8))}
+	x := &nemesis{w: w, r: rand.New(rand.NewPCG(cfg.Seed, 5)), moves: rand.New(rand.NewPCG(cfg.Seed, 8)), births: rand.New(rand.NewPCG(cfg.Seed, 9))}
 	if err == nil {
 		err = w.settle() // founded without faults
 	}
@@ -313,8 +319,11 @@ func (w *world) settle() error {
 		return err
 	}
 	w.healDisks()
+	if w.plans != nil {
+		w.started()
+	}
 	healed := time.Now()
-	for _, id := range w.groups {
+	for _, id := range w.all() {
 		if !w.mark(id, leaderLimit-time.Since(healed)) {
 			w.stuck(id, "confirms nothing within %v of healing", leaderLimit)
 			return nil
@@ -324,8 +333,9 @@ func (w *world) settle() error {
 	w.reap()
 	if w.plans != nil {
 		w.reached()
+		w.buried()
 	}
-	for _, id := range w.groups {
+	for _, id := range w.all() {
 		if w.oracle.ok() {
 			w.equal(id)
 		}
@@ -364,7 +374,7 @@ func (w *world) equal(id transport.GroupID) {
 		}
 		for _, at := range live {
 			b, err := g.Read(at)
-			if want := w.oracle.bytesAt(id, at); err != nil || string(b) != string(want) {
+			if want, known := w.oracle.bytesAt(id, at); err != nil || known && string(b) != string(want) {
 				w.oracle.fail("group %d: %s reads entry %d as %s, %v; it was %s", id, n, at, name(b), err, name(want))
 			}
 		}
@@ -469,7 +479,7 @@ func (w *world) watchLeases(stop <-chan struct{}) {
 			return
 		case <-time.After(leasePeriod):
 		}
-		for _, id := range w.groups {
+		for _, id := range w.all() {
 			holders, terms := 0, map[uint64]transport.NodeID(nil)
 			for _, n := range w.members(id) {
 				l := w.nodes[n].running()
@@ -518,7 +528,7 @@ func (w *world) result(began time.Time) Report {
 		Virtual: time.Since(began), Rounds: c.rounds.Load(), Strikes: c.strikes.Load(), Proposed: c.proposed.Load(), Acked: c.acked.Load(),
 		Refused: c.refused.Load(), Unknown: c.unknown.Load(), Boots: c.boots.Load(), Crashes: c.crashes.Load(),
 		BrokenSyncs: c.brokenSyncs.Load(), Cuts: c.cuts.Load(), Installs: c.installs.Load(), Snapshots: c.snapshots.Load(),
-		Refills: c.refills.Load(), Volumes: c.volumes.Load(), Moves: c.moves.Load(), Planned: c.planned.Load(), Reached: c.moved.Load(), Wiped: c.wiped.Load(), Dozed: c.dozed.Load(), Woken: c.woken.Load(), Kills: c.kills.Load(), Recovery: w.recovery, Overlap: time.Duration(w.overlap.Load()),
+		Refills: c.refills.Load(), Volumes: c.volumes.Load(), Moves: c.moves.Load(), Planned: c.planned.Load(), Reached: c.moved.Load(), Wiped: c.wiped.Load(), Dozed: c.dozed.Load(), Woken: c.woken.Load(), Kills: c.kills.Load(), Born: c.born.Load(), Deleted: c.deleted.Load(), Recovered: c.recovered.Load(), Recovery: w.recovery, Overlap: time.Duration(w.overlap.Load()),
 	}
 	w.oracle.mu.Lock()
 	defer w.oracle.mu.Unlock()

@@ -55,7 +55,7 @@ func (x *nemesis) wipe() {
 // spares tells whether each group keeps a majority without a node's disk: no other disk is missed, and no change of members is under way where
 // this one has a part.
 func (w *world) spares(n transport.NodeID) bool {
-	for _, id := range w.groups {
+	for _, id := range w.all() {
 		p := w.plans.get(id)
 		if w.misses(p) || slices.Contains(p.members, n) && (p.wanted != nil || len(p.members) < 3) {
 			return false
@@ -82,7 +82,7 @@ func (w *world) introduce() {
 
 // replaceLost plans, as the steward does, that new storages take the places of lost ones, as soon as they are there.
 func (w *world) replaceLost() {
-	for _, id := range w.groups {
+	for _, id := range w.all() {
 		p := w.plans.get(id)
 		wanted := slices.Clone(p.target())
 		changed := false
