@@ -42,13 +42,14 @@ func (l *expireLog) Propose(data []byte, done func(error)) {
 func TestExpiredBacklogBeforeAConsumer(t *testing.T) {
 	for _, by := range []string{"consume", "get"} {
 		t.Run(by, func(t *testing.T) {
+			t.Parallel()
 			a := node(1)
 			r := newRig(t, plain(), a)
 			var ahead atomic.Int64
 			r.nowMS = func() int64 { return time.Now().UnixMilli() + ahead.Load() }
 			r.lead()
 			r.answerRoll(a)
-			const backlog = 5 * condemnedMax
+			const backlog = 2 * condemnedMax
 			for i := 0; i < backlog; i += 4096 {
 				ops := make([]fsm.Op, 4096)
 				for k := range ops {
