@@ -104,6 +104,8 @@ type Config struct {
 	// LoginFailures is after how many failed logins in a row of a user from one address the next ones have to wait, from 1 s to
 	// 1 min; 0: never.
 	LoginFailures int
+	// LoopbackUsers is guest, or none if that user may log in from other machines, too, as in RabbitMQ's container images.
+	LoopbackUsers string
 	// PasswordHashing is how new passwords of users are hashed: sha256, salted as RabbitMQ does, or bcrypt, with bcrypt:COST at a
 	// cost from 4 to 14 (10). Each step of it doubles what a login takes, 50 ms at 10, and what guessing a stolen hash does. Stored
 	// hashes stay what they are.
@@ -272,6 +274,7 @@ func Default() Config {
 		DefaultUser:      guest,
 		DefaultUserTags:  []string{"administrator"},
 		LoginFailures:    10,
+		LoopbackUsers:    guest,
 		PasswordHashing:  "sha256",
 		GossipAddr:       "127.0.0.1:5682",
 		BootstrapExpect:  1,

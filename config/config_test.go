@@ -94,6 +94,7 @@ func TestValidate(t *testing.T) {
 		{"expect a crowd", func(c *Config) { c.BootstrapExpect = 100 }, []string{"bootstrap-expect: must be between 0 and 99, got 100"}},
 		{"a product without a version", func(c *Config) { c.AMQPProduct = "RabbitMQ" }, []string{`amqp-product: must be a name and a version such as RabbitMQ/4.1.0, got "RabbitMQ"`}},
 		{"another product", func(c *Config) { c.AMQPProduct = "RabbitMQ/4.1.0" }, nil},
+		{"another user on loopback only", func(c *Config) { c.LoopbackUsers = "admin" }, []string{"loopback-users: must be guest or none, got \"admin\""}},
 		{"a hashing that is none", func(c *Config) { c.PasswordHashing = "bcrypt:15" }, []string{"password-hashing: must be sha256, bcrypt or bcrypt:COST with a cost from 4 to 14, got \"bcrypt:15\""}},
 		{"tokens for anybody", func(c *Config) { c.TokenKeysFile, c.TokenAudience = "keys.json", "" }, []string{"token-audience: must not be empty: tokens for anybody else would count"}},
 		{"guesses without end", func(c *Config) { c.LoginFailures = -1 }, []string{"login-failures: must be between 0 and 1000, got -1"}},
@@ -140,7 +141,7 @@ func TestValidate(t *testing.T) {
 		{
 			"every problem at once",
 			func(c *Config) { *c = Config{BootstrapExpect: -1} },
-			[]string{"node-id", "data-dir", "bootstrap-expect", "voter-replace-after", "amqp-addr", "http-addr", "grpc-addr", "cluster-addr", "gossip-addr", "tls-client-auth", "tls-login-from", "tls-login-san-type", "gossip-encryption", "cluster-tls", "default-user", "password-hashing", "amqp-product", "drain-timeout", "stop-timeout", "repair-groups", "metrics-login", "log-format"},
+			[]string{"node-id", "data-dir", "bootstrap-expect", "voter-replace-after", "amqp-addr", "http-addr", "grpc-addr", "cluster-addr", "gossip-addr", "tls-client-auth", "tls-login-from", "tls-login-san-type", "gossip-encryption", "cluster-tls", "default-user", "loopback-users", "password-hashing", "amqp-product", "drain-timeout", "stop-timeout", "repair-groups", "metrics-login", "log-format"},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -73,6 +73,7 @@ func Options() []Option {
 			set: setInt(func(c *Config) *int { return &c.LoginFailures }),
 			get: func(c Config) string { return strconv.Itoa(c.LoginFailures) },
 		},
+		text("loopback-users", "who", "who may log in from the node's own machine only: guest, or none if guest may log in from everywhere", func(c *Config) *string { return &c.LoopbackUsers }),
 		text("password-hashing", "how", "how new passwords are hashed: sha256, as RabbitMQ does, bcrypt or bcrypt:COST", func(c *Config) *string { return &c.PasswordHashing }),
 		text("load-definitions", "file", "definitions file (JSON) to import once the cluster is up, unless the same content was imported last", func(c *Config) *string { return &c.LoadDefinitions }),
 		{

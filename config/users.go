@@ -9,6 +9,9 @@ import (
 // guest is the user that a cluster begins with unless another one is named.
 const guest = "guest"
 
+// LoopbackNone of LoopbackUsers lets every user log in from everywhere.
+const LoopbackNone = "none"
+
 // hashings are those that package auth has, with the costs that it takes.
 var hashings = regexp.MustCompile(`^(sha256|bcrypt(:([4-9]|1[0-4]))?)$`)
 
@@ -30,6 +33,7 @@ func (c Config) userProblems(p *Problems) {
 	case c.DefaultUser != guest && c.DefaultPassFile == "":
 		p.add("default-user", fmt.Sprintf("%q needs default-pass-file", c.DefaultUser))
 	}
+	p.add("loopback-users", oneOf(c.LoopbackUsers, []string{guest, LoopbackNone}))
 	if !hashings.MatchString(c.PasswordHashing) {
 		p.add("password-hashing", fmt.Sprintf("must be sha256, bcrypt or bcrypt:COST with a cost from 4 to 14, got %q", c.PasswordHashing))
 	}

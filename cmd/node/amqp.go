@@ -23,7 +23,7 @@ func (a amqpBroker) Login(ctx context.Context, mechanism string, response []byte
 }
 
 func (a amqpBroker) LoginExternal(ctx context.Context, peer string, response []byte, client net.Addr) (broker.User, error) {
-	return a.b.LoginExternal(ctx, peer, response, loopback(from(client)))
+	return a.b.LoginExternal(ctx, peer, response, a.n.admitsGuest(from(client)))
 }
 
 func (a amqpBroker) Open(ctx context.Context, u broker.User, vhost string, info broker.ConnInfo) (gateway.Conn, error) {

@@ -71,10 +71,10 @@ func (l grpcLogins) Token(ctx context.Context, token string, client net.Addr) (b
 	if l.n.tokens != nil {
 		user, err = l.n.tokens.User(token)
 	}
-	return l.n.broker.LoginToken(ctx, user, err, loopback(from(client)))
+	return l.n.broker.LoginToken(ctx, user, err, l.n.admitsGuest(from(client)))
 }
 
 // Certificate implements rpc.Logins.
 func (l grpcLogins) Certificate(ctx context.Context, c *x509.Certificate, client net.Addr) (broker.User, error) {
-	return l.n.broker.LoginExternal(ctx, l.n.peerName().Of(c), nil, loopback(from(client)))
+	return l.n.broker.LoginExternal(ctx, l.n.peerName().Of(c), nil, l.n.admitsGuest(from(client)))
 }

@@ -13,12 +13,16 @@ import (
 	"github.com/warrenmq/warren/auth/attempts"
 	"github.com/warrenmq/warren/auth/passwords"
 	"github.com/warrenmq/warren/broker"
+	"github.com/warrenmq/warren/config"
 	"github.com/warrenmq/warren/management"
 	"github.com/warrenmq/warren/metrics"
 )
 
 // openLogins makes the table of failed logins.
 func (n *running) openLogins() {
+	if n.cfg.LoopbackUsers == config.LoopbackNone {
+		n.log.Warn("guest may log in from other machines, if there is such a user", "loopback-users", n.cfg.LoopbackUsers)
+	}
 	cfg := attempts.Default()
 	cfg.Free = n.cfg.LoginFailures
 	n.logins = attempts.New(cfg)
@@ -69,7 +73,7 @@ func (n *running) logIn(ctx context.Context, p attempts.Protocol, mechanism stri
 			return u, wait, err
 		}
 	}
-	u, err = n.broker.Login(ctx, mechanism, response, broker.Caller{Source: attempts.Network(address), Loopback: loopback(from), Still: mayTry})
+	u, err = n.broker.Login(ctx, mechanism, response, broker.Caller{Source: attempts.Network(address), Loopback: n.admitsGuest(from), Still: mayTry})
 	// What was not looked at is neither a success nor a failure. TimedOut: the password was not the one that is known here.
 	if e, ok := errors.AsType[*broker.Error](err); user != "" && wait == 0 && (!ok || e.Kind == broker.AccessRefused || e.Kind == broker.TimedOut) {
 		n.logins.Done(p, address, user, err == nil, time.Now())
@@ -95,7 +99,7 @@ func orBusy(err error) error {
 }
 
 func (n *running) logInByCertificate(ctx context.Context, c *x509.Certificate, from string) (management.User, error) {
-	u, err := n.broker.LoginExternal(ctx, n.peerName().Of(c), nil, loopback(from))
+	u, err := n.broker.LoginExternal(ctx, n.peerName().Of(c), nil, n.admitsGuest(from))
 	return management.User{Name: u.Name, Tags: u.Tags, Login: u}, orBusy(err)
 }
 
@@ -107,8 +111,10 @@ func hostOf(addr string) string {
 	return addr
 }
 
-// loopback tells whether an address is one of this machine alone.
-func loopback(addr string) bool { return net.ParseIP(hostOf(addr)).IsLoopback() }
+// admitsGuest tells whether guest may log in from an address: one of this machine alone, unless the settings say otherwise.
+func (n *running) admitsGuest(addr string) bool {
+	return n.cfg.LoopbackUsers == config.LoopbackNone || net.ParseIP(hostOf(addr)).IsLoopback()
+}
 
 // Logins are the counts and the failures of this node.
 func (n *running) Logins() management.Logins {
