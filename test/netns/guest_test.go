@@ -13,7 +13,7 @@ func TestGuestFromElsewhere(t *testing.T) {
 	t.Parallel()
 	r := founded(t, options{nodes: 1})
 	n := r.Node(0)
-	logsIn := func() (byAMQP error, byHTTP int) {
+	logsIn := func() (byHTTP int, byAMQP error) {
 		conn, err := amqp.Dial(n.URL())
 		if err == nil {
 			r.must("close", conn.Close())
@@ -24,16 +24,16 @@ func TestGuestFromElsewhere(t *testing.T) {
 		resp, e := http.DefaultClient.Do(req)
 		r.must("whoami", e)
 		r.must("close", resp.Body.Close())
-		return err, resp.StatusCode
+		return resp.StatusCode, err
 	}
-	byAMQP, byHTTP := logsIn()
+	byHTTP, byAMQP := logsIn()
 	if e, ok := errors.AsType[*amqp.Error](byAMQP); !ok || e.Code != amqp.AccessRefused || byHTTP != http.StatusUnauthorized {
 		t.Errorf("by default: %v, %d", byAMQP, byHTTP)
 	}
 	r.must("stop", n.Stop(t.Context()))
 	n.SetEnv("WARREN_LOOPBACK_USERS=none")
 	r.readyAll()
-	if byAMQP, byHTTP = logsIn(); byAMQP != nil || byHTTP != http.StatusOK {
+	if byHTTP, byAMQP = logsIn(); byAMQP != nil || byHTTP != http.StatusOK {
 		t.Errorf("as it is set: %v, %d", byAMQP, byHTTP)
 	}
 }
