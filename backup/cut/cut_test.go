@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -106,6 +107,8 @@ type town struct {
 	// newer are queues that the catalog has from its nth reading on.
 	reads int
 	after map[int][]uint64
+	// members of every queue
+	members []string
 }
 
 func (w *town) cluster() Cluster {
@@ -146,10 +149,15 @@ func (w *town) cluster() Cluster {
 				ids = other
 				w.queues = other
 			}
-			c := Catalog{ClusterID: "aaaaaaaa-bbbb-4ccc-8ddd-eeeeeeeeeeee", Level: w.level, Revision: revision, Write: func(to io.Writer) error {
-				_, err := to.Write([]byte("catalog"))
-				return err
-			}}
+			c := Catalog{
+				ClusterID: "aaaaaaaa-bbbb-4ccc-8ddd-eeeeeeeeeeee", Level: w.level, Revision: revision,
+				Members: func(uint64) []string { return w.members },
+				GoesOn:  func(id uint64) bool { return slices.Contains(ids, id+nextLife) },
+				Write: func(to io.Writer) error {
+					_, err := to.Write([]byte("catalog"))
+					return err
+				},
+			}
 			for _, id := range ids {
 				c.Queues = append(c.Queues, backup.Queue{ID: id, VHost: "/", Name: fmt.Sprint("q", id%nextLife)})
 			}
@@ -167,7 +175,7 @@ const (
 
 func newTown() *town {
 	return &town{
-		level: 2, queues: []uint64{1, 2, 3},
+		level: 2, queues: []uint64{1, 2, 3}, members: []string{"a", "b"},
 		parties: []*party{newParty("a", map[uint64]uint64{1: 5, 9: 1}), newParty("b", map[uint64]uint64{2: 7, 3: 2, 1: 4}), newParty("c", nil)},
 	}
 }
@@ -265,6 +273,7 @@ func TestTakeAgain(t *testing.T) {
 		prepare func(w *town)
 		node    string // of queue 1 in the end
 		fails   string
+		voids   int // attempts in vain, if that is not 0
 	}{
 		"nothing":                    {prepare: func(*town) {}, node: "a"},
 		"a new leader before":        {prepare: func(w *town) { failOnce(w.parties[0], "capture", func() { moves(w, 6) }) }, node: "c"},
@@ -279,7 +288,12 @@ func TestTakeAgain(t *testing.T) {
 			w.after = map[int][]uint64{3: {1, 2, 3, 500}}
 		}, node: "a"},
 		"a queue that is deleted meanwhile": {prepare: func(w *town) { w.after = map[int][]uint64{3: {1, 3}} }, node: "a"},
-		"a level without backups":           {prepare: func(w *town) { w.level = 1 }, fails: ErrLevel.Error()},
+		"a queue that is deleted meanwhile, with a node that is frozen": {prepare: func(w *town) {
+			w.after = map[int][]uint64{3: {1, 3}}
+			w.members = append(w.members, "c")
+			w.parties[2].down = true
+		}, node: "a", voids: 1},
+		"a level without backups": {prepare: func(w *town) { w.level = 1 }, fails: ErrLevel.Error()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -301,7 +315,54 @@ func TestTakeAgain(t *testing.T) {
 					if _, has := parts[500]; has {
 						t.Error("a queue that was not captured is there")
 					}
+					if x.voids > 0 && w.reads != 3+3*x.voids {
+						t.Errorf("%d looks at the catalog", w.reads)
+					}
 					k.Close()
+				}
+				w.over(t)
+			})
+		})
+	}
+}
+
+// TestQueuesComeAndGo: in the course of every attempt a queue is deleted, declared or both, wherever the attempt is then.
+func TestQueuesComeAndGo(t *testing.T) {
+	for _, step := range []string{"hold", "capture", "confirm", "release"} {
+		t.Run(step, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newTown()
+				next := uint64(100)
+				w.queues = append(w.queues, next)
+				b := w.parties[1]
+				b.leads[next] = 2
+				b.before = func(do string) error {
+					b.mu.Lock()
+					defer b.mu.Unlock()
+					if do != step || b.leads[next] == 0 {
+						return nil // who has declared it waits for that
+					}
+					delete(b.leads, next)
+					next++
+					w.queues = []uint64{1, 2, 3, next} // it has no leader yet
+					time.AfterFunc(50*time.Millisecond, func() {
+						b.mu.Lock()
+						defer b.mu.Unlock()
+						b.leads[w.queues[3]] = 2
+					})
+					return nil
+				}
+				began := time.Now()
+				k, err := Take(t.Context(), w.cluster())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if parts := archive(t, k); len(parts) < 4 || parts[3] != string(content(3)) {
+					t.Errorf("%d parts", len(parts))
+				}
+				k.Close()
+				if took := time.Since(began); took > 2*time.Second {
+					t.Errorf("it took %v", took)
 				}
 				w.over(t)
 			})

@@ -15,8 +15,8 @@
 //  5. Confirm: each queue is still led where its state was taken, in that term, which a quorum of its voters proves. So nobody else has led it
 //     since step 1, whichever node could not be reached.
 //
-// A cut that is void is taken anew, a few times. The bytes are fetched afterwards, from leaders or not: what was captured stays until it is
-// dropped. docs/adr/0030-backups.md has the argument.
+// A cut that is void is taken anew, a few times; each second time step 5 comes before step 3, so that queues that are deleted meanwhile do no
+// harm. The bytes are fetched afterwards, from leaders or not: what was captured stays until it is dropped. docs/adr/0030-backups.md has the argument.
 //
 // A [Node] is the side of each node; [Take] is done by the one that is asked for a backup.
 package cut

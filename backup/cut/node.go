@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 )
@@ -124,19 +125,18 @@ func (n *Node) Answer(ctx context.Context, raw []byte) ([]byte, error) {
 	if n.keeps() != k {
 		return nil, errNoCut // it was dropped meanwhile
 	}
-	limit := time.Duration(r.LimitMS) * time.Millisecond
 	var a answer
 	switch r.Do {
 	case doHold:
-		if err = n.cfg.Gate.Hold(k.id, time.Now().Add(limit)); err == nil {
+		if err = n.cfg.Gate.Hold(k.id, time.Now().Add(time.Duration(r.LimitMS)*time.Millisecond)); err == nil {
 			a.Led = n.cfg.Led() // from here on: whoever leads does so with the gate closed
 		}
 	case doCapture:
-		err = n.capture(ctx, k, r.Queues)
+		a.Failed, err = n.capture(ctx, k, r)
 	case doRelease:
 		a.Unbroken = n.cfg.Gate.Release(k.id)
 	case doConfirm:
-		a.Opened, err = n.confirm(ctx, k, r.Queues, time.Now().Add(limit))
+		a.Opened, a.Failed, err = n.confirm(ctx, k, r)
 	case doTouch:
 	case doRead:
 		return k.read(r.Queue, r.Offset)
@@ -209,24 +209,24 @@ func (n *Node) forget(k *kept) bool {
 
 // clear ends all states, in the caller's turn.
 func (k *kept) clear() {
-	for id, s := range k.states {
-		s.end()
-		delete(k.states, id)
+	for id := range k.states {
+		k.end(id)
 	}
 }
 
-// capture takes states, all or none.
-func (n *Node) capture(ctx context.Context, k *kept, queues []Queue) error {
+// capture takes states, all or none unless the request says Each.
+func (n *Node) capture(ctx context.Context, k *kept, r *request) ([]Failed, error) {
 	if !n.cfg.Gate.HeldBy(k.id) {
-		return errNotHeld
+		return nil, errNotHeld
 	}
-	all := make([]*state, len(queues))
-	err := each(ctx, len(queues), func(i int) error {
-		s, index, err := n.cfg.Capture(queues[i])
+	all := make([]*state, len(r.Queues))
+	failed := failures{each: r.Each}
+	err := each(ctx, len(r.Queues), func(i int) error {
+		s, index, err := n.cfg.Capture(r.Queues[i])
 		if err == nil {
-			all[i] = &state{queue: queues[i], index: index, state: s}
+			all[i] = &state{queue: r.Queues[i], index: index, state: s}
 		}
-		return err
+		return failed.note(r.Queues[i].ID, err)
 	})
 	for _, s := range all {
 		switch {
@@ -238,50 +238,74 @@ func (n *Node) capture(ctx context.Context, k *kept, queues []Queue) error {
 			k.states[s.queue.ID] = s
 		}
 	}
-	return err
+	return failed.list, err
 }
 
 // confirm keeps the states of the given queues, proves that they are led here and opens them.
-func (n *Node) confirm(ctx context.Context, k *kept, queues []Queue, until time.Time) ([]Opened, error) {
+func (n *Node) confirm(ctx context.Context, k *kept, r *request) ([]Opened, []Failed, error) {
 	since := time.Now()
+	until := since.Add(time.Duration(r.LimitMS) * time.Millisecond)
 	wanted := map[uint64]bool{}
-	for _, q := range queues {
+	for _, q := range r.Queues {
 		if k.states[q.ID] == nil {
-			return nil, fmt.Errorf("queue %d: %w", q.ID, errNoCut)
+			return nil, nil, fmt.Errorf("queue %d: %w", q.ID, errNoCut)
 		}
 		wanted[q.ID] = true
 	}
-	for id, s := range k.states {
+	for id := range k.states {
 		if !wanted[id] {
-			s.end()
-			delete(k.states, id)
+			k.end(id)
 		}
 	}
-	wait := func(d time.Duration) bool {
-		t := time.NewTimer(d)
-		defer t.Stop()
-		select {
-		case <-ctx.Done():
-			return false
-		case <-t.C:
-			return true
-		}
-	}
+	failed := failures{each: r.Each}
 	// What is opened first lets its log go on first.
-	opened := make([]Opened, len(queues))
-	err := each(ctx, len(queues), func(i int) (err error) {
-		s := k.states[queues[i].ID]
+	opened := make([]Opened, len(r.Queues))
+	err := each(ctx, len(r.Queues), func(i int) (err error) {
+		s := k.states[r.Queues[i].ID]
 		if s.open == nil {
 			s.open, s.size, err = s.state.Open()
 		}
 		opened[i] = Opened{ID: s.queue.ID, Term: s.queue.Term, Index: s.index, Bytes: s.size}
-		return err
+		return failed.note(s.queue.ID, err)
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	err = each(ctx, len(queues), func(i int) error { return k.states[queues[i].ID].state.Confirm(since, until, wait) })
-	return opened, err
+	err = each(ctx, len(r.Queues), func(i int) error {
+		s := k.states[r.Queues[i].ID]
+		return failed.note(s.queue.ID, s.state.Confirm(since, until, func(d time.Duration) bool { return pause(ctx, d) == nil }))
+	})
+	for _, f := range failed.list {
+		k.end(f.ID)
+	}
+	opened = slices.DeleteFunc(opened, func(o Opened) bool { return k.states[o.ID] == nil })
+	return opened, failed.list, err
+}
+
+// end ends the state of one queue, in the caller's turn. One that has ended already may be named again.
+func (k *kept) end(id uint64) {
+	if s := k.states[id]; s != nil {
+		s.end()
+		delete(k.states, id)
+	}
+}
+
+// failures are what failed, queue by queue, if that is wanted.
+type failures struct {
+	each bool
+	mu   sync.Mutex
+	list []Failed
+}
+
+// note returns err unless it is one of the list then.
+func (f *failures) note(queue uint64, err error) error {
+	if err == nil || !f.each {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.list = append(f.list, Failed{queue, err.Error()})
+	return nil
 }
 
 // read returns the next bytes of a queue. They are given once.
@@ -300,8 +324,7 @@ func (k *kept) read(queue uint64, offset int64) ([]byte, error) {
 		return nil, fmt.Errorf("read the state of queue %d: %w", queue, err)
 	}
 	if s.offset == s.size {
-		s.end()
-		delete(k.states, queue)
+		k.end(queue)
 	}
 	return b, nil
 }

@@ -3,8 +3,6 @@ package cut
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -26,8 +24,11 @@ const (
 	confirmWait = 5 * time.Second
 	attemptsMin = 3
 	pauseMin    = 200 * time.Millisecond
-	dropWait    = 2 * time.Second
-	touchEvery  = keptFor / 4
+	// leaderWait is how long the gates wait for the leaders of queues that are new, with a look each lookPause.
+	leaderWait = time.Second
+	lookPause  = 20 * time.Millisecond
+	dropWait   = 2 * time.Second
+	touchEvery = keptFor / 4
 	// levelNeeded is the level of the cluster from which every node answers Method.
 	levelNeeded = 2
 )
@@ -39,6 +40,10 @@ type Catalog struct {
 	Revision  uint64
 	// Queues are the replicated ones, by id, with id, virtual host and name.
 	Queues []backup.Queue
+	// Members are the nodes that have a replica of one of Queues.
+	Members func(queue uint64) []string
+	// GoesOn tells whether one of Queues is the queue that had this id before it was recovered.
+	GoesOn func(queue uint64) bool
 	// Write writes it as a snapshot.
 	Write func(io.Writer) error
 }
@@ -84,7 +89,7 @@ func Take(ctx context.Context, c Cluster) (*Cut, error) {
 	}
 	made, began := time.Now(), time.Now()
 	for attempt := 1; ; attempt++ {
-		t := &taking{c: &c, id: newUUID()}
+		t := &taking{c: &c, id: newUUID(), whole: attempt%2 == 0, opened: map[uint64]Opened{}, failed: map[uint64]string{}}
 		t.header = backup.Header{ID: t.id, Made: made.UTC(), Program: c.Program}
 		err := t.take(ctx)
 		if err == nil {
@@ -106,25 +111,40 @@ func Take(ctx context.Context, c Cluster) (*Cut, error) {
 			return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
 		}
 		// Dead letters move at least as long as they stood still.
-		pause := time.NewTimer(max(pauseMin, t.stood))
-		select {
-		case <-ctx.Done():
-			pause.Stop()
-			return nil, ctx.Err()
-		case <-pause.C:
+		if err := pause(ctx, max(pauseMin, t.stood)); err != nil {
+			return nil, err
 		}
+	}
+}
+
+// pause waits, unless ctx ends: it returns why.
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-t.C:
+		return nil
 	}
 }
 
 // taking is one attempt.
 type taking struct {
-	c       *Cluster
-	id      string
+	c  *Cluster
+	id string
+	// whole: the states are confirmed and opened while the gates are closed, so that it does no harm if a queue is deleted meanwhile. Moves stand
+	// still for longer.
+	whole   bool
 	header  backup.Header
-	reached []string // nodes that have answered before anything is held
+	reached []string // nodes that have answered the last question to many
 	nodes   []string // that were asked to hold
 	stood   time.Duration
 	catalog bytes.Buffer
+
+	mu     sync.Mutex
+	opened map[uint64]Opened
+	failed map[uint64]string // queues that could not be captured or confirmed, and why
 }
 
 func (t *taking) cut() *Cut {
@@ -147,7 +167,12 @@ func (t *taking) take(ctx context.Context) error {
 	}
 	t.header.StandstillMillis = t.stood.Milliseconds()
 	t.header.ClusterID, t.header.Level, t.header.Revision = now.ClusterID, now.Level, now.Revision
-	if err := t.confirm(ctx, now, where); err != nil {
+	if !t.whole {
+		if err := t.confirm(ctx, now.Queues, where); err != nil {
+			return err
+		}
+	}
+	if err := t.fill(now.Queues, where); err != nil {
 		return err
 	}
 	if err := now.Write(&t.catalog); err != nil {
@@ -177,12 +202,8 @@ func (t *taking) awaitLeaders(ctx context.Context) error {
 		if last = missing(now.Queues, where); last == nil {
 			return nil
 		}
-		pause := time.NewTimer(pauseMin)
-		select {
-		case <-ctx.Done():
-			pause.Stop()
-			return whyNot(last, context.Cause(ctx))
-		case <-pause.C:
+		if err := pause(ctx, pauseMin); err != nil {
+			return whyNot(last, err)
 		}
 	}
 }
@@ -223,44 +244,114 @@ func some(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// captured does the steps 1 to 4. Of what it returns, the catalog's queues are those that were captured and are there still.
+// captured does the steps 1 to 4, and 5 if that is wanted before 4. Of what it returns, the catalog's queues are those that were captured and are
+// there still.
 func (t *taking) captured(ctx context.Context) (now Catalog, where map[uint64]place, err error) {
 	ctx, cancel := context.WithTimeout(ctx, t.c.Hold)
 	defer cancel()
-	if where, err = t.hold(ctx); err != nil {
+	known, where, err := t.held(ctx)
+	if err != nil {
 		return now, nil, err
 	}
-	if now, err = t.c.Catalog(ctx); err != nil {
-		return now, nil, fmt.Errorf("read the catalog: %w", err)
-	}
-	if err := missing(now.Queues, where); err != nil {
-		return now, nil, err
-	}
-	work := map[string][]Queue{}
-	for _, q := range now.Queues {
-		work[where[q.ID].node] = append(work[where[q.ID].node], Queue{q.ID, where[q.ID].term})
-	}
-	known := now.Queues
+	work := byNode(known.Queues, where)
 	if err := t.each(ctx, work, func(node string, queues []Queue) error {
-		_, err := t.call(ctx, node, request{Do: doCapture, Queues: queues})
+		a, err := t.call(ctx, node, request{Do: doCapture, Queues: queues, Each: t.whole})
+		t.note(a)
 		return err
 	}); err != nil {
 		return now, nil, err
 	}
+	if t.whole {
+		if err := t.confirm(ctx, known.Queues, where); err != nil {
+			return now, nil, err
+		}
+	}
 	if now, err = t.c.Catalog(ctx); err != nil {
 		return now, nil, fmt.Errorf("read the catalog: %w", err)
 	}
-	if now.Queues, err = captured(known, now.Queues); err != nil {
+	var gone []backup.Queue
+	if now.Queues, gone, err = remain(known.Queues, now); err != nil {
 		return now, nil, err
 	}
-	held := map[string][]Queue{}
-	for _, n := range t.nodes {
-		held[n] = nil
+	unbroken, err := t.release(ctx, work)
+	if err != nil {
+		return now, nil, err
 	}
-	err = t.each(ctx, held, func(node string, _ []Queue) error {
+	for _, q := range gone {
+		for _, n := range known.Members(q.ID) {
+			if !unbroken[n] {
+				return now, nil, fmt.Errorf("'%s' in vhost '%s' is gone, and node %s may have moved what it had", q.Name, q.VHost, n)
+			}
+		}
+	}
+	return now, where, nil
+}
+
+// held has all nodes hold their moves, and returns the queues then and where each is led, in a term that began before that.
+func (t *taking) held(ctx context.Context) (known Catalog, where map[uint64]place, err error) {
+	if where, err = t.hold(ctx); err != nil {
+		return known, nil, err
+	}
+	for began := time.Now(); ; {
+		if known, err = t.c.Catalog(ctx); err != nil {
+			return known, nil, fmt.Errorf("read the catalog: %w", err)
+		}
+		if err = missing(known.Queues, where); err == nil || time.Since(began) > leaderWait {
+			return known, where, err
+		}
+		if err := pause(ctx, lookPause); err != nil {
+			return known, nil, err
+		}
+		if where, _, err = t.ask(ctx, t.reached, request{Do: doLed}); err != nil {
+			return known, nil, err
+		}
+	}
+}
+
+// byNode returns the queues that each node leads.
+func byNode(queues []backup.Queue, where map[uint64]place) map[string][]Queue {
+	work := map[string][]Queue{}
+	for _, q := range queues {
+		work[where[q.ID].node] = append(work[where[q.ID].node], Queue{q.ID, where[q.ID].term})
+	}
+	return work
+}
+
+// remain returns those of known that are in the catalog now, and the others. One that is newer is not in the backup: it has taken nothing that moved.
+// But one that was recovered goes on from a replica that was not captured.
+func remain(known []backup.Queue, now Catalog) (both, gone []backup.Queue, err error) {
+	ids := map[uint64]bool{}
+	for _, q := range now.Queues {
+		ids[q.ID] = true
+	}
+	for _, q := range known {
+		switch {
+		case ids[q.ID]:
+			both = append(both, q)
+		case now.GoesOn(q.ID):
+			return nil, nil, fmt.Errorf("'%s' in vhost '%s' is another queue than a moment ago", q.Name, q.VHost)
+		default:
+			gone = append(gone, q)
+		}
+	}
+	return both, gone, nil
+}
+
+// release opens all gates, and tells which were closed all the time. It is an error if one was not whose node has work.
+func (t *taking) release(ctx context.Context, work map[string][]Queue) (unbroken map[string]bool, err error) {
+	all := map[string][]Queue{}
+	for _, n := range t.nodes {
+		all[n] = nil
+	}
+	var mu sync.Mutex
+	unbroken = map[string]bool{}
+	err = t.each(ctx, all, func(node string, _ []Queue) error {
 		ctx, cancel := context.WithTimeout(ctx, askWait)
 		defer cancel()
 		a, err := t.call(ctx, node, request{Do: doRelease})
+		mu.Lock()
+		unbroken[node] = err == nil && a.Unbroken
+		mu.Unlock()
 		switch {
 		case len(work[node]) == 0:
 			return nil // whatever it did, it has led nothing of this
@@ -269,191 +360,49 @@ func (t *taking) captured(ctx context.Context) (now Catalog, where map[uint64]pl
 		}
 		return err
 	})
-	return now, where, err
+	return unbroken, err
 }
 
-// captured returns those of now that were known before the captures. One that is newer is not in the backup: it has taken nothing that moved. But one
-// that has the name of a queue that is gone may be that queue under another id, recovered meanwhile from a replica that was not captured.
-func captured(known, now []backup.Queue) (both []backup.Queue, err error) {
-	type name struct{ vhost, name string }
-	ids, names := map[uint64]bool{}, map[name]bool{}
-	for _, q := range known {
-		ids[q.ID], names[name{q.VHost, q.Name}] = true, true
+// note notes what an answer says of single queues.
+func (t *taking) note(a answer) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, o := range a.Opened {
+		t.opened[o.ID] = o
 	}
-	for _, q := range now {
-		switch {
-		case ids[q.ID]:
-			both = append(both, q)
-		case names[name{q.VHost, q.Name}]:
-			return nil, fmt.Errorf("'%s' in vhost '%s' is another queue than a moment ago", q.Name, q.VHost)
-		}
+	for _, f := range a.Failed {
+		t.failed[f.ID] = f.Why
 	}
-	return both, nil
 }
 
-// confirm is step 5. It fills in the header's queues.
-func (t *taking) confirm(ctx context.Context, now Catalog, where map[uint64]place) error {
+// confirm is step 5.
+func (t *taking) confirm(ctx context.Context, queues []backup.Queue, where map[uint64]place) error {
+	limit := confirmWait
+	if t.whole {
+		limit = min(limit, t.c.Hold/2)
+	}
 	ctx, cancel := context.WithTimeout(ctx, t.c.Hold+confirmWait)
 	defer cancel()
-	work := map[string][]Queue{}
-	for _, n := range t.nodes {
-		work[n] = nil
-	}
-	for _, q := range now.Queues {
-		p := where[q.ID]
-		work[p.node] = append(work[p.node], Queue{q.ID, p.term})
-	}
-	var mu sync.Mutex
-	opened := map[uint64]Opened{}
-	err := t.each(ctx, work, func(node string, queues []Queue) error {
-		if len(queues) == 0 {
-			return nil
-		}
-		a, err := t.call(ctx, node, request{Do: doConfirm, LimitMS: confirmWait.Milliseconds(), Queues: queues})
-		mu.Lock()
-		defer mu.Unlock()
-		for _, o := range a.Opened {
-			opened[o.ID] = o
-		}
+	captured := slices.DeleteFunc(slices.Clone(queues), func(q backup.Queue) bool { return t.failed[q.ID] != "" })
+	return t.each(ctx, byNode(captured, where), func(node string, queues []Queue) error {
+		a, err := t.call(ctx, node, request{Do: doConfirm, LimitMS: limit.Milliseconds(), Queues: queues, Each: t.whole})
+		t.note(a)
 		return err
 	})
-	if err != nil {
-		return err
-	}
-	for _, q := range now.Queues {
-		o, ok := opened[q.ID]
-		if !ok {
+}
+
+// fill puts the queues into the header.
+func (t *taking) fill(queues []backup.Queue, where map[uint64]place) error {
+	for _, q := range queues {
+		o, ok := t.opened[q.ID]
+		switch why := t.failed[q.ID]; {
+		case why != "":
+			return fmt.Errorf("node %s: %s", where[q.ID].node, why)
+		case !ok:
 			return fmt.Errorf("node %s says nothing of queue %d", where[q.ID].node, q.ID)
 		}
 		q.Index, q.Term, q.Bytes, q.Node = o.Index, o.Term, o.Bytes, where[q.ID].node
 		t.header.Queues = append(t.header.Queues, q)
 	}
 	return nil
-}
-
-// hold has all nodes hold their moves. The first of them is asked alone: of two backups that begin at once, the one that has it gets all.
-func (t *taking) hold(ctx context.Context) (map[uint64]place, error) {
-	r := request{Do: doHold, LimitMS: t.c.Hold.Milliseconds()}
-	all := slices.Sorted(slices.Values(t.reached))
-	where, nodes, err := t.ask(ctx, all[:min(1, len(all))], r)
-	t.nodes = nodes
-	if err != nil || len(all) <= 1 {
-		return where, err
-	}
-	others, nodes, err := t.ask(ctx, all[1:], r)
-	t.nodes = append(t.nodes, nodes...)
-	for id, p := range others {
-		if where[id].term < p.term {
-			where[id] = p
-		}
-	}
-	return where, err
-}
-
-// ask asks nodes at once and returns where queues are led, in the highest term, and who was asked. Nodes that do not answer are
-// left out: what they lead shows in the end. One that works on another backup is an error.
-func (t *taking) ask(ctx context.Context, nodes []string, r request) (where map[uint64]place, asked []string, err error) {
-	where = map[uint64]place{}
-	var mu sync.Mutex
-	var refusals []error
-	var reached []string
-	var work sync.WaitGroup
-	for _, n := range nodes {
-		work.Go(func() {
-			ctx, cancel := context.WithTimeout(ctx, askWait)
-			defer cancel()
-			a, err := t.call(ctx, n, r)
-			mu.Lock()
-			defer mu.Unlock()
-			asked = append(asked, n)
-			if err != nil {
-				refusals = append(refusals, err)
-				return
-			}
-			reached = append(reached, n)
-			for _, q := range a.Led {
-				if where[q.ID].term < q.Term {
-					where[q.ID] = place{n, q.Term}
-				}
-			}
-		})
-	}
-	work.Wait()
-	for _, err := range refusals {
-		if len(reached) == 0 || strings.Contains(err.Error(), errBusy.Error()) {
-			return nil, asked, errors.Join(refusals...)
-		}
-		t.c.Logger.Info("a node is not asked for a backup", "backup", t.id, "err", err)
-	}
-	t.reached = reached
-	return where, asked, ctx.Err()
-}
-
-// askWait bounds the first questions to a node, which may be one that does not answer.
-const askWait = 3 * time.Second
-
-// each calls f for every node at once.
-func (t *taking) each(ctx context.Context, work map[string][]Queue, f func(node string, queues []Queue) error) error {
-	var mu sync.Mutex
-	var all []error
-	var g sync.WaitGroup
-	for node, queues := range work {
-		g.Go(func() {
-			if err := f(node, queues); err != nil {
-				mu.Lock()
-				defer mu.Unlock()
-				all = append(all, err)
-			}
-		})
-	}
-	g.Wait()
-	return errors.Join(append(all, ctx.Err())...)
-}
-
-func (t *taking) call(ctx context.Context, node string, r request) (a answer, err error) {
-	r.Version, r.ID = messageVersion, t.id
-	raw, err := callRaw(ctx, t.c, node, r)
-	if err != nil {
-		return a, err
-	}
-	if err := json.Unmarshal(raw, &a); err != nil {
-		return a, fmt.Errorf("node %s: the answer is not understood: %w", node, err)
-	}
-	return a, nil
-}
-
-func callRaw(ctx context.Context, c *Cluster, node string, r request) ([]byte, error) {
-	req, err := json.Marshal(r)
-	if err != nil {
-		return nil, fmt.Errorf("encode a message: %w", err)
-	}
-	raw, err := c.Call(ctx, node, req)
-	if err != nil {
-		return nil, fmt.Errorf("node %s: %w", node, err)
-	}
-	return raw, nil
-}
-
-// drop has every node forget the cut.
-func (t *taking) drop() { dropAll(t.c, t.id, t.nodes) }
-
-func dropAll(c *Cluster, id string, nodes []string) {
-	ctx, cancel := context.WithTimeout(context.Background(), dropWait)
-	defer cancel()
-	var work sync.WaitGroup
-	for _, n := range nodes {
-		work.Go(func() {
-			// A node that does not hear it forgets by itself.
-			_, _ = callRaw(ctx, c, n, request{Version: messageVersion, ID: id, Do: doDrop})
-		})
-	}
-	work.Wait()
-}
-
-// newUUID returns a random (version 4) uuid.
-func newUUID() string {
-	var b [16]byte
-	_, _ = rand.Read(b[:]) // never fails, by its documentation
-	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
-	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }

@@ -14,7 +14,7 @@ type do string
 const (
 	doLed     do = "led"     // what do you lead? Nothing is held
 	doHold    do = "hold"    // close the gate, and tell what you lead
-	doCapture do = "capture" // take the states of queues
+	doCapture do = "capture" // take the states of queues, all or none unless the request says Each
 	doRelease do = "release" // open the gate
 	doConfirm do = "confirm" // prove that you lead what you have captured, open what is wanted of it and drop the rest
 	doTouch   do = "touch"   // go on keeping it
@@ -45,6 +45,12 @@ type Opened struct {
 	Bytes int64  `json:"bytes"`
 }
 
+// Failed is a queue for which something could not be done.
+type Failed struct {
+	ID  uint64 `json:"id"`
+	Why string `json:"why"`
+}
+
 type request struct {
 	Version int    `json:"version"`
 	Do      do     `json:"do"`
@@ -52,6 +58,9 @@ type request struct {
 	// LimitMS is for how long the gate is closed at most, or a confirmation may take.
 	LimitMS int64   `json:"limit_ms,omitempty"`
 	Queues  []Queue `json:"queues,omitempty"`
+	// Each has a capture and a confirmation do what can be done, and tell of each queue for which that failed. A program of before does not know it and
+	// fails as a whole.
+	Each bool `json:"each,omitempty"`
 	// Queue and Offset say what to read.
 	Queue  uint64 `json:"queue,omitempty"`
 	Offset int64  `json:"offset,omitempty"`
@@ -60,6 +69,7 @@ type request struct {
 type answer struct {
 	Led      []Queue  `json:"led,omitempty"`
 	Opened   []Opened `json:"opened,omitempty"`
+	Failed   []Failed `json:"failed,omitempty"`
 	Unbroken bool     `json:"unbroken,omitempty"`
 }
 

@@ -63,7 +63,19 @@ func (n *running) catalogNow(ctx context.Context) (c cut.Catalog, err error) {
 		return c, err
 	}
 	view := cat.View()
-	c = cut.Catalog{ClusterID: view.ClusterID(), Level: view.Level(), Revision: view.Revision(), Write: view.WriteSnapshot}
+	c = cut.Catalog{
+		ClusterID: view.ClusterID(), Level: view.Level(), Revision: view.Revision(), Write: view.WriteSnapshot,
+		Members: func(queue uint64) (nodes []string) {
+			for _, m := range view.QueueByID(queue).Members {
+				nodes = append(nodes, string(m))
+			}
+			return nodes
+		},
+		GoesOn: func(queue uint64) bool {
+			next, _ := view.Successor(queue)
+			return next != nil
+		},
+	}
 	for q := range view.AllQueues() {
 		if q.Kind == catalog.Replicated {
 			c.Queues = append(c.Queues, backup.Queue{ID: q.ID, VHost: q.Vhost, Name: q.Name})

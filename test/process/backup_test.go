@@ -441,9 +441,9 @@ func TestBackupWhileLeadersDie(t *testing.T) {
 	c := startCluster(t, 3)
 	l := newDeadLoad(t, c.Node(1))
 	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
 	var work sync.WaitGroup
 	defer work.Wait()
+	defer cancel() // also when the test ends early
 	for i := range 2 {
 		work.Go(func() { l.publish(ctx, c.Node(0).URL(), fmt.Sprint("p", i)) })
 		work.Go(func() { l.consume(ctx, c.Node(0).URL()) })

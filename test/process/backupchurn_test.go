@@ -49,9 +49,9 @@ func TestBackupWhileQueuesComeAndGo(t *testing.T) {
 	l := newDeadLoad(t, c.Node(0))
 	plainQueue(at(t, c.Node(0)), loadSink, amqp.Table{"x-max-length": 1000})
 	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
 	var work sync.WaitGroup
 	defer work.Wait()
+	defer cancel() // also when the test ends early
 	for i, n := range c.Nodes() {
 		work.Go(func() { l.publish(ctx, n.URL(), fmt.Sprint("p", i)) })
 		work.Go(func() { l.consume(ctx, n.URL()) })
