@@ -57,3 +57,29 @@ func TestBlockedLinkIsGivenUp(t *testing.T) {
 	until(t, "the link takes no more", func() bool { return errors.Is(a.Send("b/1", 1, make([]byte, 1<<20)), ErrBacklog) })
 	until(t, "there is another link", func() bool { return a.Stats().LinksMade > made && a.Peer("b/1").Up })
 }
+
+// TestPingAtOnce shows that who waits for an answer to a ping need not wait for the next one that is due, and that many who wait share one.
+func TestPingAtOnce(t *testing.T) {
+	t.Parallel()
+	d := &directory{}
+	a := startMesh(t, d, "a/1", func(c *Config) { c.PingInterval, c.SilenceMax = time.Hour, 3*time.Hour })
+	startMesh(t, d, "b/1", nil)
+	a.SetPeers([]NodeID{"b/1"})
+	untilUp(t, a, "b/1")
+	p, err := a.peer("b/1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	since := time.Now()
+	a.Ping("b/1", since)
+	sent := p.current().pinged.Load()
+	for range 100 {
+		a.Ping("b/1", since)
+	}
+	if p.current().pinged.Load() != sent {
+		t.Error("more than one ping was sent")
+	}
+	until(t, "an answer", func() bool { return a.Peer("b/1").LastAnswered.After(since) })
+	a.Ping("a/1", time.Now())
+	a.Ping("c/1", time.Now()) // nobody
+}

@@ -269,6 +269,20 @@ func (m *Mesh) Peer(n NodeID) PeerStatus {
 	return s
 }
 
+// Ping sends a ping to a node that is linked unless one was sent after since, so that whoever waits for an answer to such a ping need not wait for
+// the next PingInterval. It does not wait.
+func (m *Mesh) Ping(n NodeID, since time.Time) {
+	m.mu.Lock()
+	p := m.peers[n]
+	m.mu.Unlock()
+	if p == nil {
+		return
+	}
+	if s := p.current(); s != nil && m.began.Add(time.Duration(s.pinged.Load())).Before(since) {
+		s.ping()
+	}
+}
+
 // lastHeard is when anything last came over the newest stream of a node, zero if it has none.
 func (m *Mesh) lastHeard(n NodeID) time.Time {
 	m.mu.Lock()

@@ -8,6 +8,7 @@ import (
 	"io"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -28,7 +29,8 @@ type session struct {
 	level   int             // the newest that both programs know
 	out     *outbox
 	cancel  context.CancelFunc
-	codec   raftCodec // for what the other side sends
+	codec   raftCodec    // for what the other side sends
+	pinged  atomic.Int64 // when the newest ping was queued, as it says itself
 
 	mu      sync.Mutex
 	pending map[uint64]func([]byte, error) // call id -> what to do with its answer
@@ -260,8 +262,10 @@ func (s *session) silent(last time.Time) bool {
 }
 
 func (s *session) ping() {
+	now := time.Since(s.p.m.began)
+	s.pinged.Store(int64(now))
 	var b [8]byte
-	binary.BigEndian.PutUint64(b[:], uint64(time.Since(s.p.m.began)))
+	binary.BigEndian.PutUint64(b[:], uint64(now))
 	s.out.putUrgent(framePing, b[:])
 }
 

@@ -150,6 +150,9 @@ func (m *memNode) Peer(id transport.NodeID) transport.PeerStatus {
 	return m.net.status(m.id, id)
 }
 
+// Ping does nothing: a node that is linked has always answered just now.
+func (m *memNode) Ping(transport.NodeID, time.Time) {}
+
 func (m *memNode) OnPeerChange(f func(transport.PeerStatus)) {
 	m.net.mu.Lock()
 	defer m.net.mu.Unlock()

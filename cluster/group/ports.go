@@ -3,6 +3,7 @@ package group
 import (
 	"context"
 	"io"
+	"time"
 
 	"github.com/hashicorp/raft"
 
@@ -72,6 +73,8 @@ type Network interface {
 	Raft(g transport.GroupID, generation uint64) RaftTransport
 	// InjectAt makes another replica start an election at once.
 	InjectAt(ctx context.Context, to transport.ReplicaID, g transport.GroupID) error
+	// Ping has a node answer a ping that was sent after since, without a wait for the next one that is due.
+	Ping(n transport.NodeID, since time.Time)
 	// OnUnknownGroup registers a callback for frames of a group that does not run here.
 	OnUnknownGroup(func(g transport.GroupID, from transport.NodeID, catalogIndex uint64))
 }

@@ -3,6 +3,8 @@ package group
 import (
 	"fmt"
 	"time"
+
+	"github.com/warrenmq/warren/transport"
 )
 
 // KeepLog keeps the replica from taking snapshots until release is called, so that whatever the log or the newest snapshot
@@ -17,6 +19,9 @@ func (g *Group) KeepLog() (release func()) {
 // has led in a later term up to that moment.
 func (g *Group) ConfirmLeader(term uint64, since, until time.Time, wait func(time.Duration) bool) error {
 	after := since.Sub(g.host.began)
+	for _, s := range g.configuration().Servers {
+		g.host.cfg.Mesh.Ping(transport.NodeID(s.Address), since)
+	}
 	for {
 		in := g.running.Load()
 		if !g.leading.Load() || in.raft.CurrentTerm() != term {
@@ -38,4 +43,4 @@ func (g *Group) ConfirmLeader(term uint64, since, until time.Time, wait func(tim
 }
 
 // confirmPause is the wait between two looks at the pings.
-const confirmPause = 20 * time.Millisecond
+const confirmPause = 2 * time.Millisecond
