@@ -14,6 +14,7 @@ const (
 	emptiedGoal = 15                    // deletions
 	emptiedOnes = 3                     // messages that a publisher sends at once
 	emptiedRest = 20 * time.Millisecond // in the mean, between them: the queue is to be empty now and then
+	emptiedMost = 50                    // are not received yet when publishers send more
 )
 
 // emptied is a queue that is deleted whenever it is empty, and declared anew, while messages and dead letters go to it.
@@ -39,7 +40,10 @@ func (e *emptied) publish(ch *amqp.Channel, to, name string) {
 		select {
 		case <-e.ending:
 			return
-		default:
+		case <-time.After(rand.N(2 * emptiedRest)):
+		}
+		if !e.mayPublish() {
+			continue
 		}
 		refused := map[string]bool{}
 		var confirms []*amqp.DeferredConfirmation
@@ -68,8 +72,14 @@ func (e *emptied) publish(ch *amqp.Channel, to, name string) {
 			}
 		}
 		e.mu.Unlock()
-		time.Sleep(rand.N(2 * emptiedRest))
 	}
+}
+
+// mayPublish tells whether what is in the queues is being taken, however slow the machine is.
+func (e *emptied) mayPublish() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.kept)-len(e.received) < emptiedMost
 }
 
 // reject has what is in the source die, which goes to the queue.
