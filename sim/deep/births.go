@@ -63,7 +63,7 @@ func (x *nemesis) bear() {
 	founders := slices.Clone(w.ids)
 	x.births.Shuffle(len(founders), func(i, j int) { founders[i], founders[j] = founders[j], founders[i] })
 	id := w.plans.born(founders[:3])
-	w.oracle.note("group %d is born on %v", id, founders[:3])
+	w.oracle.Note("group %d is born on %v", id, founders[:3])
 	w.report.born.Add(1)
 	if x.births.IntN(3) == 0 {
 		time.Sleep(time.Duration(x.births.Int64N(int64(youngest))))
@@ -72,7 +72,7 @@ func (x *nemesis) bear() {
 }
 
 func (x *nemesis) delete(id transport.GroupID) {
-	x.w.oracle.note("group %d is deleted", id)
+	x.w.oracle.Note("group %d is deleted", id)
 	x.w.report.deleted.Add(1)
 	x.w.plans.gone(id)
 }
@@ -120,7 +120,7 @@ func (w *world) buried() {
 			return
 		}
 		if time.Since(began) > reachLimit {
-			w.oracle.fail("%s %v after healing", why, reachLimit)
+			w.oracle.Fail("%s %v after healing", why, reachLimit)
 			return
 		}
 	}

@@ -118,12 +118,12 @@ func (x *nemesis) recover() error {
 		return nil
 	}
 	w.report.recovered.Add(1)
-	w.oracle.note("group %d has lost %v, and goes on as %d from %v", id, lost, to, best)
+	w.oracle.Note("group %d has lost %v, and goes on as %d from %v", id, lost, to, best)
 	if len(best) > 1 && x.births.IntN(2) == 0 {
 		time.Sleep(time.Duration(x.births.Int64N(int64(2 * followMax))))
 		w.nodes[best[0]].crash(true)
 		if w.plans.keepAnother(to) {
-			w.oracle.note("group %d is begun from %s, as %s is lost too", to, best[1], best[0])
+			w.oracle.Note("group %d is begun from %s, as %s is lost too", to, best[1], best[0])
 		}
 	}
 	return nil
@@ -168,7 +168,7 @@ func (l *life) begins(id transport.GroupID, settings uint64) {
 			return
 		}
 		if l.w.plans.begun(id, settings, func() { s, _ := m.state(); l.w.oracle.begins(id, s) }) {
-			l.w.oracle.note("group %d has begun on %s", id, l.id)
+			l.w.oracle.Note("group %d has begun on %s", id, l.id)
 		}
 	})
 }
@@ -178,7 +178,7 @@ func (w *world) started() {
 	for _, id := range w.all() {
 		for began := time.Now(); !w.usable(id); time.Sleep(50 * time.Millisecond) {
 			if time.Since(began) > reachLimit {
-				w.oracle.fail("group %d has not begun %v after healing: %+v, %s", id, reachLimit, w.plans.get(id), w.describe(id))
+				w.oracle.Fail("group %d has not begun %v after healing: %+v, %s", id, reachLimit, w.plans.get(id), w.describe(id))
 				return
 			}
 		}

@@ -57,7 +57,7 @@ func (m *machine) Apply(e group.Entry) any {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if e.Index <= m.last {
-		m.n.w.oracle.fail("%s applies entry %d of group %d after %d", m.n.id, e.Index, m.id, m.last)
+		m.n.w.oracle.Fail("%s applies entry %d of group %d after %d", m.n.id, e.Index, m.id, m.last)
 	}
 	m.last, m.count = e.Index, m.count+1
 	m.hash = mix(m.hash, e.Index, e.Data)
@@ -119,7 +119,7 @@ func (m *machine) Restore(b []byte) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.count > 0 && v[0] < m.last {
-		m.n.w.oracle.fail("%s goes back from %d to a snapshot at %d in group %d", m.n.id, m.last, v[0], m.id)
+		m.n.w.oracle.Fail("%s goes back from %d to a snapshot at %d in group %d", m.n.id, m.last, v[0], m.id)
 	}
 	if m.count > 0 {
 		m.n.w.report.installs.Add(1)

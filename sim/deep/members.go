@@ -106,7 +106,7 @@ func (l *life) follow(r *rand.Rand) {
 		}
 		if err := l.bring(seen); err != nil {
 			if !l.dead.Load() {
-				l.w.oracle.fail("%s: %v", l.id, err)
+				l.w.oracle.Fail("%s: %v", l.id, err)
 			}
 			return
 		}
@@ -197,7 +197,7 @@ func (l *life) leave(id transport.GroupID, h *hostedReplica, keep bool) error {
 	if err := l.host.Delete(id); err != nil {
 		return err
 	}
-	l.w.oracle.note("%s wipes its replica of group %d, generation %d", l.id, id, h.generation)
+	l.w.oracle.Note("%s wipes its replica of group %d, generation %d", l.id, id, h.generation)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.hosted, id)
@@ -241,7 +241,7 @@ func (l *life) renew(id transport.GroupID, p placing) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	if slices.Contains(p.target(), l.id) && l.host.Survives(ctx, id, p.members) && l.w.plans.plan(id, p.target(), []transport.NodeID{l.id}, p.settings) {
-		l.w.oracle.note("%s renews its damaged replica of group %d", l.id, id)
+		l.w.oracle.Note("%s renews its damaged replica of group %d", l.id, id)
 		l.w.report.refills.Add(1)
 	}
 }
@@ -249,7 +249,7 @@ func (l *life) renew(id transport.GroupID, p placing) {
 // hurt notes that a replica is damaged.
 func (l *life) hurt(id transport.GroupID) {
 	if !l.w.damaging.Load() && !l.dead.Load() {
-		l.w.oracle.fail("%s: group %d is damaged after a crash", l.id, id)
+		l.w.oracle.Fail("%s: group %d is damaged after a crash", l.id, id)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -276,7 +276,7 @@ func (w *world) planning(cfg *group.HostConfig, l *life, r *rand.Rand) {
 	}
 	cfg.OnReached = func(_ context.Context, id transport.GroupID, revision uint64) {
 		if !late() && w.plans.reached(id, revision) {
-			w.oracle.note("group %d: plan %d is reached, says %s", id, revision, l.id)
+			w.oracle.Note("group %d: plan %d is reached, says %s", id, revision, l.id)
 			w.report.moved.Add(1)
 		}
 	}
@@ -313,7 +313,7 @@ func (x *nemesis) move() {
 	x.moves.Shuffle(len(wanted), func(i, j int) { wanted[i], wanted[j] = wanted[j], wanted[i] })
 	if w.plans.plan(id, wanted, nil, p.settings) {
 		w.report.planned.Add(1)
-		w.oracle.note("group %d: plan %d from %v to %v", id, w.plans.get(id).settings, p.members, wanted)
+		w.oracle.Note("group %d: plan %d from %v to %v", id, w.plans.get(id).settings, p.members, wanted)
 	}
 }
 
@@ -351,7 +351,7 @@ func (w *world) reached() {
 				break
 			}
 			if time.Since(began) > reachLimit {
-				w.oracle.fail("group %d: %s %v after healing: %+v, %s", id, why, reachLimit, w.plans.get(id), w.describe(id))
+				w.oracle.Fail("group %d: %s %v after healing: %+v, %s", id, why, reachLimit, w.plans.get(id), w.describe(id))
 				return
 			}
 		}

@@ -40,7 +40,7 @@ func (x *nemesis) run(limit time.Duration) error {
 				}
 			}
 		}
-		if err := x.strike(); err != nil || !x.w.oracle.ok() {
+		if err := x.strike(); err != nil || !x.w.oracle.OK() {
 			return err
 		}
 	}
@@ -55,19 +55,19 @@ func (x *nemesis) strike() error {
 	switch x.r.IntN(16) {
 	case 0, 1, 2:
 		silent := x.r.IntN(2) == 0
-		w.oracle.note("%s crashes, silent=%v", n.id, silent)
+		w.oracle.Note("%s crashes, silent=%v", n.id, silent)
 		n.crash(silent)
 	case 3, 4, 5, 6:
 		return w.bootAll()
 	case 7:
 		x.cut(n)
 	case 8, 9:
-		w.oracle.note("links are healed")
+		w.oracle.Note("links are healed")
 		w.net.Change(func(l map[links.Link]links.State) { clear(l) })
 	case 10:
 		d := time.Duration(x.r.IntN(400)+1) * time.Millisecond
 		o := x.anyone()
-		w.oracle.note("link %s to %s adds up to %v", n.id, o.id, d)
+		w.oracle.Note("link %s to %s adds up to %v", n.id, o.id, d)
 		w.net.Change(func(l map[links.Link]links.State) { l[links.Link{From: n.id, To: o.id}] = links.State{Slow: d} })
 	case 11, 12:
 		d := time.Duration(x.r.IntN(8)) * 60 * time.Millisecond
@@ -75,20 +75,20 @@ func (x *nemesis) strike() error {
 			d = 4 * time.Second
 		}
 		if l := n.running(); l != nil {
-			w.oracle.note("syncs of %s take up to %v more", n.id, d)
+			w.oracle.Note("syncs of %s take up to %v more", n.id, d)
 			l.disk.slow.Store(int64(d))
 		}
 	case 13:
 		if l := n.running(); x.r.IntN(2) == 0 && l != nil {
 			op, how := l.disk.breakSome(n.rnd)
-			w.oracle.note("each %s of %s fails: %v", op, n.id, how)
+			w.oracle.Note("each %s of %s fails: %v", op, n.id, how)
 			w.report.brokenSyncs.Add(1)
 		}
 	case 14:
 		x.transfer()
 	case 15:
 		if x.r.IntN(3) == 0 {
-			w.oracle.note("all nodes lose power")
+			w.oracle.Note("all nodes lose power")
 			for _, id := range w.ids {
 				w.nodes[id].crash(true)
 			}
@@ -100,7 +100,7 @@ func (x *nemesis) strike() error {
 // cut breaks links: a node's, one pair's, or one direction.
 func (x *nemesis) cut(n *node) {
 	w, o, kind := x.w, x.anyone(), x.r.IntN(3)
-	w.oracle.note("cut: %s", []string{"all of " + string(n.id), string(n.id) + " and " + string(o.id), string(n.id) + " to " + string(o.id)}[kind])
+	w.oracle.Note("cut: %s", []string{"all of " + string(n.id), string(n.id) + " and " + string(o.id), string(n.id) + " to " + string(o.id)}[kind])
 	w.report.cuts.Add(1)
 	w.net.Change(func(l map[links.Link]links.State) {
 		for _, id := range w.ids {
@@ -128,7 +128,7 @@ func (x *nemesis) transfer() {
 			for _, n := range w.members(id) {
 				if l := w.nodes[n].running(); l != nil {
 					if g, ok := l.host.Group(id); ok && g.IsLeader() {
-						w.oracle.note("group %d is to move from %s to %s", id, n, to)
+						w.oracle.Note("group %d is to move from %s to %s", id, n, to)
 						_ = g.TransferTo(context.Background(), to)
 						return
 					}
@@ -152,12 +152,12 @@ func (x *nemesis) damage() error {
 		return err
 	}
 	hit := corrupt(n.fs, files, n.rnd)
-	w.oracle.note("%s: %d bytes decay", n.id, len(hit))
+	w.oracle.Note("%s: %d bytes decay", n.id, len(hit))
 	w.damaging.Store(true)
 	defer w.damaging.Store(false)
 	if err := n.boot(); err != nil {
 		// A place that every group depends on: such a volume is given up. Here its bytes are put right instead.
-		w.oracle.note("%s does not start: %v", n.id, err)
+		w.oracle.Note("%s does not start: %v", n.id, err)
 		w.report.volumes.Add(1)
 		for _, h := range hit {
 			if err := n.fs.Corrupt(h.file, h.off, h.change); err != nil {

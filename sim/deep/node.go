@@ -100,7 +100,7 @@ func (n *node) boot() error {
 	l.st, err = store.Open(store.Options{
 		Dir: "/data", FS: l.disk, SegmentBytes: segmentBytes, TailCacheBytes: cacheBytes, Logger: log,
 		OnFatal: func(err error) {
-			w.oracle.note("%s ends: %v", n.id, err)
+			w.oracle.Note("%s ends: %v", n.id, err)
 			l.die(false)
 		},
 	})
@@ -124,7 +124,7 @@ func (n *node) boot() error {
 			if !w.damaging.Load() {
 				return fmt.Errorf("replica of group %d on %s after a crash: %w", id, n.id, err)
 			}
-			w.oracle.note("%s: group %d is damaged: %v", n.id, id, err)
+			w.oracle.Note("%s: group %d is damaged: %v", n.id, id, err)
 			n.lost[id] = true
 			continue
 		}
@@ -132,7 +132,7 @@ func (n *node) boot() error {
 			return err
 		}
 	}
-	w.oracle.note("%s is up", n.id)
+	w.oracle.Note("%s is up", n.id)
 	return nil
 }
 
@@ -193,7 +193,7 @@ func (n *node) register(l *life) error {
 	}
 	r := rand.New(rand.NewPCG(n.rnd.Uint64(), 7))
 	w.wg.Go(func() { l.follow(r) })
-	w.oracle.note("%s is up", n.id)
+	w.oracle.Note("%s is up", n.id)
 	return nil
 }
 

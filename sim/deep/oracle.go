@@ -3,27 +3,20 @@ package deep
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"io"
 	"sync"
-	"time"
 
 	"github.com/warrenmq/warren/cluster/group"
+	"github.com/warrenmq/warren/sim/trace"
 	"github.com/warrenmq/warren/transport"
 )
 
-// failuresMax bounds the failures kept of a run.
-const failuresMax = 20
-
 // oracle knows what was proposed, answered, applied and led, and says what must not be.
 type oracle struct {
-	began time.Time
-	live  io.Writer // gets the trace as it grows; may be nil
+	*trace.Trace
 
-	mu       sync.Mutex // guards the rest
-	groups   map[transport.GroupID]*history
-	failures []string
-	trace    []string
+	mu     sync.Mutex // guards the rest
+	groups map[transport.GroupID]*history
 }
 
 // entry is a committed entry as the first replica that applied it saw it.
@@ -48,7 +41,7 @@ type history struct {
 }
 
 func newOracle(live io.Writer) *oracle {
-	return &oracle{began: time.Now(), live: live, groups: make(map[transport.GroupID]*history)}
+	return &oracle{Trace: trace.New(live), groups: make(map[transport.GroupID]*history)}
 }
 
 // of returns a group's history. Caller holds mu.
@@ -62,44 +55,6 @@ func (o *oracle) of(id transport.GroupID) *history {
 		o.groups[id] = h
 	}
 	return h
-}
-
-// fail records a broken promise.
-func (o *oracle) fail(format string, args ...any) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.failed(format, args...)
-}
-
-func (o *oracle) failed(format string, args ...any) {
-	line := o.write(format+"  <== FAILED", args...)
-	if len(o.failures) < failuresMax {
-		o.failures = append(o.failures, line)
-	}
-}
-
-// note adds an event to the trace.
-func (o *oracle) note(format string, args ...any) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.write(format, args...)
-}
-
-// write adds a line to the trace. Caller holds mu.
-func (o *oracle) write(format string, args ...any) string {
-	line := fmt.Sprintf("%10.3fs ", time.Since(o.began).Seconds()) + fmt.Sprintf(format, args...)
-	o.trace = append(o.trace, line)
-	if o.live != nil {
-		fmt.Fprintln(o.live, line)
-	}
-	return line
-}
-
-// ok tells whether nothing has failed so far.
-func (o *oracle) ok() bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return len(o.failures) == 0
 }
 
 // name is what tells a proposal from others: its text up to the padding.
@@ -122,24 +77,24 @@ func (o *oracle) applied(n *life, id transport.GroupID, e group.Entry, hash uint
 	was, known := h.entries[e.Index]
 	if !known {
 		if e.Index <= h.newest {
-			o.failed("group %d: %s applies entry %d, which those that applied up to %d have not", id, n.id, e.Index, h.newest)
+			o.Fail("group %d: %s applies entry %d, which those that applied up to %d have not", id, n.id, e.Index, h.newest)
 		}
 		h.newest = max(h.newest, e.Index)
 		text := name(e.Data)
 		if at, twice := h.place[text]; twice {
-			o.failed("group %d: %s is applied at %d and at %d", id, text, at, e.Index)
+			o.Fail("group %d: %s is applied at %d and at %d", id, text, at, e.Index)
 		}
 		if h.refused[text] {
-			o.failed("group %d: %s was refused and is applied at %d", id, text, e.Index)
+			o.Fail("group %d: %s was refused and is applied at %d", id, text, e.Index)
 		}
 		h.place[text] = e.Index
 		h.entries[e.Index] = entry{e.Term, text, hash, bytes.Clone(e.Data)}
 		return
 	}
 	if was.term != e.Term || !bytes.Equal(was.data, e.Data) {
-		o.failed("group %d entry %d: %s applies %s of term %d, others %s of term %d", id, e.Index, n.id, name(e.Data), e.Term, was.id, was.term)
+		o.Fail("group %d entry %d: %s applies %s of term %d, others %s of term %d", id, e.Index, n.id, name(e.Data), e.Term, was.id, was.term)
 	} else if was.hash != hash {
-		o.failed("group %d entry %d: %s has hash %x, others %x", id, e.Index, n.id, hash, was.hash)
+		o.Fail("group %d entry %d: %s has hash %x, others %x", id, e.Index, n.id, hash, was.hash)
 	}
 }
 
@@ -155,7 +110,7 @@ func (o *oracle) restored(n *life, id transport.GroupID, last, hash uint64) {
 		return
 	}
 	if was, ok := h.entries[last]; !ok || was.hash != hash {
-		o.failed("group %d: %s restores hash %x at %d, applied was %x", id, n.id, hash, last, was.hash)
+		o.Fail("group %d: %s restores hash %x at %d, applied was %x", id, n.id, hash, last, was.hash)
 	}
 }
 
@@ -168,10 +123,10 @@ func (o *oracle) leads(n *life, id transport.GroupID, term uint64) {
 	}
 	h := o.of(id)
 	if was, ok := h.leaders[term]; ok && was != n.id {
-		o.failed("group %d: term %d is led by %s and by %s", id, term, was, n.id)
+		o.Fail("group %d: term %d is led by %s and by %s", id, term, was, n.id)
 	}
 	h.leaders[term] = n.id
-	o.write("%s leads group %d in term %d", n.id, id, term)
+	o.Note("%s leads group %d in term %d", n.id, id, term)
 }
 
 // answered takes the answer to a proposal. What a dead process says nobody hears.
@@ -186,13 +141,13 @@ func (o *oracle) answered(n *life, id transport.GroupID, text string, at any, er
 	case err == nil:
 		index, _ := at.(uint64)
 		if was, ok := h.place[text]; !ok || was != index {
-			o.failed("group %d: %s is confirmed by %s at %d, applied at %d", id, text, n.id, index, was)
+			o.Fail("group %d: %s is confirmed by %s at %d, applied at %d", id, text, n.id, index, was)
 		}
 		h.acked[text] = index
 		n.w.report.acked.Add(1)
 	case !errors.Is(err, group.ErrUnknown):
 		if at, there := h.place[text]; there {
-			o.failed("group %d: %s was refused by %s (%v) and is applied at %d", id, text, n.id, err, at)
+			o.Fail("group %d: %s was refused by %s (%v) and is applied at %d", id, text, n.id, err, at)
 		}
 		h.refused[text] = true
 		n.w.report.refused.Add(1)
@@ -220,12 +175,12 @@ func (o *oracle) verify(n *life, id transport.GroupID, s state) {
 		last = h.base.hash
 	}
 	if s.last != h.newest || s.hash != last || s.count != count {
-		o.failed("group %d: %s has %d entries up to %d, hash %x; all together %d up to %d, hash %x",
+		o.Fail("group %d: %s has %d entries up to %d, hash %x; all together %d up to %d, hash %x",
 			id, n.id, s.count, s.last, s.hash, count, h.newest, h.entries[h.newest].hash)
 	}
 	for text, at := range h.acked {
 		if _, there := h.place[text]; !there || at != 0 && h.entries[at].id != text {
-			o.failed("group %d: %s was confirmed at %d and is lost", id, text, at)
+			o.Fail("group %d: %s was confirmed at %d and is lost", id, text, at)
 		}
 	}
 }

@@ -60,9 +60,9 @@ func (w *lastWords) String() string {
 
 // stuck fails the run because a group does not get on, and shows where its nodes are.
 func (w *world) stuck(id transport.GroupID, format string, args ...any) {
-	w.oracle.fail("group %d "+format+": %s", append(append([]any{id}, args...), w.describe(id))...)
-	w.oracle.note("the newest warnings:\n%s", w.words.String())
-	w.oracle.note("goroutines of raft:\n%s", stacksOf("hashicorp/raft.(*Raft)"))
+	w.oracle.Fail("group %d "+format+": %s", append(append([]any{id}, args...), w.describe(id))...)
+	w.oracle.Note("the newest warnings:\n%s", w.words.String())
+	w.oracle.Note("goroutines of raft:\n%s", stacksOf("hashicorp/raft.(*Raft)"))
 }
 
 // stacksOf returns the stacks of the goroutines that have a function whose name contains one.

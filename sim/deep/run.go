@@ -229,7 +229,7 @@ func Run(cfg Config) (Report, error) {
 	if err == nil {
 		err = w.settle() // founded without faults
 	}
-	for founded := time.Now(); err == nil && w.oracle.ok() && time.Since(founded) < cfg.Load; {
+	for founded := time.Now(); err == nil && w.oracle.OK() && time.Since(founded) < cfg.Load; {
 		err = w.round(x)
 	}
 	close(stop)
@@ -241,7 +241,7 @@ func Run(cfg Config) (Report, error) {
 	time.Sleep(time.Minute) // gRPC ends its dials a moment later
 	r := w.result(began)
 	r.Virtual -= time.Minute
-	return r, w.verdict(err)
+	return r, w.oracle.Verdict(w.cfg.Seed, err)
 }
 
 // round is a time of faults, healing, and the check of everything.
@@ -258,10 +258,10 @@ func (w *world) round(x *nemesis) error {
 	err := x.run(10*time.Second + time.Duration(w.r.Int64N(int64(30*time.Second))))
 	close(stop)
 	clients.Wait()
-	if err == nil && w.oracle.ok() {
+	if err == nil && w.oracle.OK() {
 		err = w.settle()
 	}
-	if err == nil && w.oracle.ok() && x.r.IntN(3) == 0 {
+	if err == nil && w.oracle.OK() && x.r.IntN(3) == 0 {
 		if err = x.damage(); err == nil {
 			err = w.settle()
 		}
@@ -310,7 +310,7 @@ func (w *world) healDisks() {
 
 // settle heals everything and checks that every group works in time and all its replicas become equal.
 func (w *world) settle() error {
-	w.oracle.note("everything is healed")
+	w.oracle.Note("everything is healed")
 	w.net.Change(func(l map[links.Link]links.State) { clear(l) })
 	w.healDisks()
 	// A sync that has failed at this instant has yet to end its node.
@@ -336,7 +336,7 @@ func (w *world) settle() error {
 		w.buried()
 	}
 	for _, id := range w.all() {
-		if w.oracle.ok() {
+		if w.oracle.OK() {
 			w.equal(id)
 		}
 	}
@@ -350,7 +350,7 @@ func (w *world) equal(id transport.GroupID) {
 		for _, n := range w.members(id) {
 			l := w.nodes[n].running()
 			if l == nil || l.machine(id) == nil {
-				w.oracle.fail("group %d: %s is not running", id, n)
+				w.oracle.Fail("group %d: %s is not running", id, n)
 				return
 			}
 			s, _ := l.machine(id).state()
@@ -375,7 +375,7 @@ func (w *world) equal(id transport.GroupID) {
 		for _, at := range live {
 			b, err := g.Read(at)
 			if want, known := w.oracle.bytesAt(id, at); err != nil || known && string(b) != string(want) {
-				w.oracle.fail("group %d: %s reads entry %d as %s, %v; it was %s", id, n, at, name(b), err, name(want))
+				w.oracle.Fail("group %d: %s reads entry %d as %s, %v; it was %s", id, n, at, name(b), err, name(want))
 			}
 		}
 	}
@@ -414,7 +414,7 @@ func (w *world) refill(n *node, id transport.GroupID) error {
 				if err == nil {
 					return nil
 				}
-				w.oracle.note("refill group %d on %s, %s: %v", id, n.id, what, err)
+				w.oracle.Note("refill group %d on %s, %s: %v", id, n.id, what, err)
 			}
 			if time.Since(began) > 2*leaderLimit {
 				return fmt.Errorf("group %d on %s is not refilled (%s): %s", id, n.id, what, w.describe(id))
@@ -450,7 +450,7 @@ func (w *world) refill(n *node, id transport.GroupID) error {
 	}
 	delete(n.lost, id)
 	w.report.refills.Add(1)
-	w.oracle.note("group %d on %s is refilled", id, n.id)
+	w.oracle.Note("group %d on %s is refilled", id, n.id)
 	return nil
 }
 
@@ -493,7 +493,7 @@ func (w *world) watchLeases(stop <-chan struct{}) {
 				holders++
 				_, term, _ := g.Leader()
 				if other, twice := terms[term]; twice {
-					w.oracle.fail("group %d: %s and %s have a lease in term %d", id, other, n, term)
+					w.oracle.Fail("group %d: %s and %s have a lease in term %d", id, other, n, term)
 				}
 				if terms == nil {
 					terms = make(map[uint64]transport.NodeID, 1)
@@ -510,12 +510,12 @@ func (w *world) watchLeases(stop <-chan struct{}) {
 			}
 			if now := fmt.Sprint(terms); now != seen[id] {
 				seen[id] = now
-				w.oracle.note("group %d: leases, by term: %v", id, terms)
+				w.oracle.Note("group %d: leases, by term: %v", id, terms)
 			}
 			overlap := time.Since(since[id]) + leasePeriod
 			if limit := w.cfg.OverlapMax; limit > 0 && overlap > limit && !told[id] {
 				told[id] = true
-				w.oracle.fail("group %d: leases overlap by %v, which is more than %v: %v", id, overlap, limit, terms)
+				w.oracle.Fail("group %d: leases overlap by %v, which is more than %v: %v", id, overlap, limit, terms)
 			}
 			w.overlap.Store(max(w.overlap.Load(), int64(overlap)))
 		}
@@ -536,15 +536,4 @@ func (w *world) result(began time.Time) Report {
 		r.Terms += int64(len(h.leaders))
 	}
 	return r
-}
-
-// verdict is what is wrong with the run, with its trace.
-func (w *world) verdict(err error) error {
-	w.oracle.mu.Lock()
-	defer w.oracle.mu.Unlock()
-	if err == nil && len(w.oracle.failures) == 0 {
-		return nil
-	}
-	return fmt.Errorf("seed %d: %w\n%s\ntrace:\n%s", w.cfg.Seed, errors.Join(err, errors.New("promises broken: "+fmt.Sprint(len(w.oracle.failures)))),
-		strings.Join(w.oracle.failures, "\n"), strings.Join(w.oracle.trace, "\n"))
 }

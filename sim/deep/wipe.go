@@ -44,7 +44,7 @@ func (x *nemesis) wipe() {
 	}
 	n := w.nodes[can[x.moves.IntN(len(can))]]
 	next := w.disks.spare[n.id]
-	w.oracle.note("%s loses its disk, and will be %s", n.id, next)
+	w.oracle.Note("%s loses its disk, and will be %s", n.id, next)
 	w.report.wiped.Add(1)
 	n.crash(true)
 	w.disks.next[n.id], w.disks.lost = next, append(w.disks.lost, n.id)
@@ -92,7 +92,7 @@ func (w *world) replaceLost() {
 			}
 		}
 		if changed && w.plans.plan(id, wanted, nil, p.settings) {
-			w.oracle.note("group %d: plan %d from %v to %v, for a lost disk", id, w.plans.get(id).settings, p.members, wanted)
+			w.oracle.Note("group %d: plan %d from %v to %v, for a lost disk", id, w.plans.get(id).settings, p.members, wanted)
 		}
 	}
 }

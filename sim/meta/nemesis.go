@@ -24,7 +24,7 @@ func (x *nemesis) run(limit time.Duration) error {
 		x.pass(gapMax)
 		x.w.reap()
 		x.w.oracle.counted(func(c *counters) { c.strikes++ })
-		if err := x.strike(); err != nil || !x.w.oracle.ok() {
+		if err := x.strike(); err != nil || !x.w.oracle.OK() {
 			return err
 		}
 	}
@@ -57,7 +57,7 @@ func (x *nemesis) strike() error {
 	switch x.r.IntN(20) {
 	case 0, 1, 2:
 		silent := x.r.IntN(2) == 0
-		w.oracle.note("%s crashes, silent=%v", n.id, silent)
+		w.oracle.Note("%s crashes, silent=%v", n.id, silent)
 		n.crash(silent)
 	case 3, 4, 5:
 		return w.bootAll()
@@ -67,7 +67,7 @@ func (x *nemesis) strike() error {
 		x.heal()
 	case 9:
 		d, o := time.Duration(x.r.IntN(1500)+1)*time.Millisecond, x.anyone()
-		w.oracle.note("link %s to %s adds up to %v", n.id, o.id, d)
+		w.oracle.Note("link %s to %s adds up to %v", n.id, o.id, d)
 		w.net.Change(func(l map[links.Link]links.State) { l[links.Link{From: n.id, To: o.id}] = links.State{Slow: d} })
 	case 10, 11:
 		x.deafen(x.leader())
@@ -83,7 +83,7 @@ func (x *nemesis) strike() error {
 		x.compact(n)
 	case 18:
 		if x.r.IntN(3) == 0 {
-			w.oracle.note("all nodes lose power")
+			w.oracle.Note("all nodes lose power")
 			for _, id := range w.present() {
 				w.node(id).crash(true)
 			}
@@ -95,7 +95,7 @@ func (x *nemesis) strike() error {
 }
 
 func (x *nemesis) heal() {
-	x.w.oracle.note("links are healed")
+	x.w.oracle.Note("links are healed")
 	x.w.net.Change(func(l map[links.Link]links.State) { clear(l) })
 	for _, id := range x.w.present() {
 		if l := x.w.node(id).running(); l != nil && x.r.IntN(2) == 0 {
@@ -107,7 +107,7 @@ func (x *nemesis) heal() {
 // cut breaks links: a node's, one pair's, or one direction.
 func (x *nemesis) cut(n *node) {
 	w, o, kind := x.w, x.anyone(), x.r.IntN(3)
-	w.oracle.note("cut: %s", []string{"all of " + string(n.id), string(n.id) + " and " + string(o.id), string(n.id) + " to " + string(o.id)}[kind])
+	w.oracle.Note("cut: %s", []string{"all of " + string(n.id), string(n.id) + " and " + string(o.id), string(n.id) + " to " + string(o.id)}[kind])
 	ids := w.present()
 	w.net.Change(func(l map[links.Link]links.State) {
 		for _, id := range ids {
@@ -151,7 +151,7 @@ func (x *nemesis) suspect(id transport.NodeID) {
 // and the readers that have waited for them are told by one who leads no more.
 func (x *nemesis) deafen(n *node) {
 	w := x.w
-	w.oracle.note("%s hears nothing", n.id)
+	w.oracle.Note("%s hears nothing", n.id)
 	x.toward(n, false, true)
 	x.pass(1200 * time.Millisecond)
 	x.suspect(n.id)
@@ -166,7 +166,7 @@ func (x *nemesis) deafen(n *node) {
 		}
 	}
 	x.pass(400 * time.Millisecond)
-	w.oracle.note("%s hears again", n.id)
+	w.oracle.Note("%s hears again", n.id)
 	x.toward(n, false, false)
 }
 
@@ -176,7 +176,7 @@ func (x *nemesis) freeze(n *node) {
 	if l == nil {
 		return
 	}
-	w.oracle.note("%s freezes", n.id)
+	w.oracle.Note("%s freezes", n.id)
 	x.toward(n, true, true)
 	l.disk.hang()
 	if x.r.IntN(2) == 0 {
@@ -184,7 +184,7 @@ func (x *nemesis) freeze(n *node) {
 		x.suspect(n.id)
 	}
 	x.pass(4 * time.Second)
-	w.oracle.note("%s thaws", n.id)
+	w.oracle.Note("%s thaws", n.id)
 	l.disk.heal()
 	x.toward(n, true, false)
 }
@@ -193,7 +193,7 @@ func (x *nemesis) freeze(n *node) {
 // back to a snapshot. Then the others die, or it is to lead.
 func (x *nemesis) depose(n *node) error {
 	w, with := x.w, x.anyone()
-	w.oracle.note("%s and %s are cut off", n.id, with.id)
+	w.oracle.Note("%s and %s are cut off", n.id, with.id)
 	ids := w.present()
 	w.net.Change(func(l map[links.Link]links.State) {
 		for _, id := range ids {
@@ -216,18 +216,18 @@ func (x *nemesis) depose(n *node) error {
 	}
 	lame := x.anyone()
 	if lame != n && x.r.IntN(2) == 0 {
-		w.oracle.note("%s crashes", lame.id)
+		w.oracle.Note("%s crashes", lame.id)
 		lame.crash(true)
 	}
 	x.heal()
 	if l := n.running(); l != nil && x.r.IntN(3) == 0 {
-		w.oracle.note("%s is to end behind its next snapshot", n.id)
+		w.oracle.Note("%s is to end behind its next snapshot", n.id)
 		l.disk.fail(fault{what: atPublish})
 	}
 	x.pass(2 * time.Second)
 	x.toward(lame, true, false)
 	if o := x.leader(); o != n && x.r.IntN(2) == 0 {
-		w.oracle.note("%s crashes", o.id)
+		w.oracle.Note("%s crashes", o.id)
 		o.crash(false)
 	} else {
 		x.yield(o)
@@ -243,17 +243,17 @@ func (x *nemesis) breakDisk(n *node) {
 	}
 	switch x.r.IntN(4) {
 	case 0:
-		x.w.oracle.note("the disk of %s hangs", n.id)
+		x.w.oracle.Note("the disk of %s hangs", n.id)
 		l.disk.hang()
 	case 1:
 		d := time.Duration(x.r.IntN(400)) * time.Millisecond
-		x.w.oracle.note("syncs of %s take up to %v more", n.id, d)
+		x.w.oracle.Note("syncs of %s take up to %v more", n.id, d)
 		l.disk.mu.Lock()
 		l.disk.slow = d
 		l.disk.mu.Unlock()
 	default:
 		f := faults[x.r.IntN(len(faults))]
-		x.w.oracle.note("%s of %s fails: %v", f.what, n.id, f.how)
+		x.w.oracle.Note("%s of %s fails: %v", f.what, n.id, f.how)
 		x.w.oracle.counted(func(c *counters) { c.disks++ })
 		l.disk.fail(f)
 	}
@@ -265,7 +265,7 @@ func (x *nemesis) yield(n *node) {
 	if l == nil {
 		return
 	}
-	x.w.oracle.note("%s yields", n.id)
+	x.w.oracle.Note("%s yields", n.id)
 	x.w.wg.Go(func() {
 		ctx, cancel := context.WithTimeout(l.ctx, 3*time.Second)
 		defer cancel()

@@ -103,7 +103,7 @@ func (n *node) boot() error {
 	l.disk = &disk{dir: dir, turn: make(chan struct{}, 1), rnd: rand.New(rand.NewPCG(n.rnd.Uint64(), 3)), lies: w.cfg.Lie == LieSync}
 	l.disk.tell = func(logs []*raft.Log, from, to uint64) { w.oracle.stored(l, logs, from, to) }
 	l.disk.die = func(why error) {
-		w.oracle.note("%s ends: %v", l.id, why)
+		w.oracle.Note("%s ends: %v", l.id, why)
 		l.die(false)
 	}
 	if err := l.start(n.founder); err != nil {
@@ -113,7 +113,7 @@ func (n *node) boot() error {
 	n.life = l
 	n.mu.Unlock()
 	w.introduce()
-	w.oracle.note("%s is up", n.id)
+	w.oracle.Note("%s is up", n.id)
 	w.wg.Go(func() { l.enter(n.founder) })
 	return nil
 }
@@ -144,7 +144,7 @@ func (l *life) start(founder bool) error {
 		SnapshotEntries: snapshotEntries, TrailingEntries: trailingEntries, DownAfter: downAfter, VoterReplaceAfter: replaceAfter,
 		OnFatal: func(err error) {
 			if !l.dead.Load() {
-				w.oracle.fail("%s ends because of its catalog's log: %v", l.id, err)
+				w.oracle.Fail("%s ends because of its catalog's log: %v", l.id, err)
 			}
 			runtime.Goexit()
 		},
@@ -254,7 +254,7 @@ func (n *node) bury() {
 	killed := n.rnd.IntN(2) == 0 && n.w.cfg.Lie != LieSync
 	n.dir = n.nextDir()
 	if err := l.disk.image(n.dir, killed, n.rnd); err != nil {
-		n.w.oracle.fail("the disk of %s: %v", n.id, err)
+		n.w.oracle.Fail("the disk of %s: %v", n.id, err)
 	}
 	n.w.wg.Go(l.close)
 }

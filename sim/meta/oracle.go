@@ -9,16 +9,13 @@ import (
 	"slices"
 	"strconv"
 	"sync"
-	"time"
 
 	"github.com/hashicorp/raft"
 
 	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/catalog"
+	"github.com/warrenmq/warren/sim/trace"
 )
-
-// failuresMax bounds the failures kept of a run.
-const failuresMax = 20
 
 // entry is one of a log.
 type entry struct {
@@ -73,18 +70,15 @@ type outcome struct {
 
 // oracle knows every entry of every log, every answer and every view, and says what must not be.
 type oracle struct {
-	began time.Time
-	live  io.Writer // gets the trace as it grows; may be nil
+	*trace.Trace
 
-	mu       sync.Mutex // guards the rest
-	failures []string
-	trace    []string
-	written  map[uint64][]entry // by index: one for each term
-	log      map[uint64]entry   // what is committed
-	digests  map[uint64]string  // of views, by their revisions
-	newest   uint64             // the newest revision that anybody has seen
-	ops      []*op              // by their numbers, from 1 on
-	reads    []read             // not checked yet
+	mu      sync.Mutex         // guards the rest
+	written map[uint64][]entry // by index: one for each term
+	log     map[uint64]entry   // what is committed
+	digests map[uint64]string  // of views, by their revisions
+	newest  uint64             // the newest revision that anybody has seen
+	ops     []*op              // by their numbers, from 1 on
+	reads   []read             // not checked yet
 	// What the log says so far, up to modelled.
 	modelled uint64
 	first    map[int]outcome
@@ -94,45 +88,9 @@ type oracle struct {
 
 func newOracle(live io.Writer) *oracle {
 	return &oracle{
-		began: time.Now(), live: live, written: make(map[uint64][]entry), log: make(map[uint64]entry), digests: make(map[uint64]string),
+		Trace: trace.New(live), written: make(map[uint64][]entry), log: make(map[uint64]entry), digests: make(map[uint64]string),
 		ops: make([]*op, 1), first: make(map[int]outcome), history: make(map[string][]change),
 	}
-}
-
-// fail records a broken promise.
-func (o *oracle) fail(format string, args ...any) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.failed(format, args...)
-}
-
-func (o *oracle) failed(format string, args ...any) {
-	line := o.write(format+"  <== FAILED", args...)
-	if len(o.failures) < failuresMax {
-		o.failures = append(o.failures, line)
-	}
-}
-
-// note adds an event to the trace.
-func (o *oracle) note(format string, args ...any) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.write(format, args...)
-}
-
-func (o *oracle) write(format string, args ...any) string {
-	line := fmt.Sprintf("%10.4fs ", time.Since(o.began).Seconds()) + fmt.Sprintf(format, args...)
-	o.trace = append(o.trace, line)
-	if o.live != nil {
-		fmt.Fprintln(o.live, line)
-	}
-	return line
-}
-
-func (o *oracle) ok() bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return len(o.failures) == 0
 }
 
 // againMax is how often a node may get a snapshot that it has: the answer to one may be lost.
@@ -175,7 +133,7 @@ func (o *oracle) stored(l *life, logs []*raft.Log, from, to uint64) {
 		case i < 0:
 			o.written[e.Index] = append(o.written[e.Index], now)
 		case o.written[e.Index][i].sum != now.sum:
-			o.failed("%s stores an entry at %d of term %d, and another one has been there", l.id, e.Index, e.Term)
+			o.Fail("%s stores an entry at %d of term %d, and another one has been there", l.id, e.Index, e.Term)
 		}
 		l.log[e.Index] = now
 	}
@@ -193,19 +151,19 @@ func (o *oracle) viewed(l *life, old, now *catalog.View) {
 	if old != nil {
 		from = old.Revision()
 		if from != l.seen || now.Revision() < from {
-			o.failed("%s tells of views %d to %d after %d", l.id, from, now.Revision(), l.seen)
+			o.Fail("%s tells of views %d to %d after %d", l.id, from, now.Revision(), l.seen)
 		}
 		if l.again++; now.Revision() > from {
 			l.again = 0
 		} else if l.again > againMax {
-			o.failed("%s gets the snapshot that leads to view %d again and again", l.id, from)
+			o.Fail("%s gets the snapshot that leads to view %d again and again", l.id, from)
 		}
 		o.changes(l, old, now)
 	}
 	l.seen = now.Revision()
 	o.newest = max(o.newest, l.seen)
 	if was, ok := o.digests[l.seen]; ok && was != digest {
-		o.failed("%s has view %d with digest %s, another one has %s", l.id, l.seen, digest, was)
+		o.Fail("%s has view %d with digest %s, another one has %s", l.id, l.seen, digest, was)
 	}
 	o.digests[l.seen] = digest
 	for i := from + 1; i <= l.seen; i++ {
@@ -220,7 +178,7 @@ func (o *oracle) changes(l *life, old, now *catalog.View) {
 	said := slices.Collect(now.QueuesChangedSince(old))
 	for q := range now.AllQueues() {
 		if was := old.QueueByID(q.ID); (was == nil || was.Settings != q.Settings) && !slices.Contains(said, q.ID) {
-			o.failed("%s: queue %d is another one in view %d than in %d, and this is not said", l.id, q.ID, now.Revision(), old.Revision())
+			o.Fail("%s: queue %d is another one in view %d than in %d, and this is not said", l.id, q.ID, now.Revision(), old.Revision())
 		}
 	}
 }
@@ -231,7 +189,7 @@ func (o *oracle) committed(l *life, i uint64, e entry) {
 	if !known {
 		o.log[i] = e
 	} else if was.sum != e.sum || was.term != e.term {
-		o.failed("%s has view %d, and its log has operation %d of term %d at %d, where operation %d of term %d was committed", l.id, l.seen, e.op, e.term, i, was.op, was.term)
+		o.Fail("%s has view %d, and its log has operation %d of term %d at %d, where operation %d of term %d was committed", l.id, l.seen, e.op, e.term, i, was.op, was.term)
 	}
 }
 
@@ -257,7 +215,7 @@ func (o *oracle) answered(l *life, p *op, r catalog.Result, err error) {
 	o.count.acked++
 	p.acked, p.index, p.changed, p.refused = true, r.Index, r.Changed, refused
 	if p.index <= p.floor {
-		o.failed("%s says that operation %d is at %d, and %d was committed before it began", l.id, p.id, p.index, p.floor)
+		o.Fail("%s says that operation %d is at %d, and %d was committed before it began", l.id, p.id, p.index, p.floor)
 	}
 	o.newest = max(o.newest, p.index)
 }
@@ -281,7 +239,7 @@ func (o *oracle) saw(l *life, v *catalog.View, key string, since uint64) {
 		o.count.linear++
 	}
 	if v.Revision() < since {
-		o.failed("%s answers a read by view %d, and %d was committed before it was asked", l.id, v.Revision(), since)
+		o.Fail("%s answers a read by view %d, and %d was committed before it was asked", l.id, v.Revision(), since)
 	}
 	o.newest = max(o.newest, v.Revision())
 	o.reads = append(o.reads, read{string(l.id), v.Revision(), key, valueOf(v, key)})
@@ -308,7 +266,7 @@ func (o *oracle) model() {
 			e, ok = o.unseen(i)
 		}
 		if !ok {
-			o.failed("nobody has shown entry %d, and %d was seen", i, o.newest)
+			o.Fail("nobody has shown entry %d, and %d was seen", i, o.newest)
 			return
 		}
 		o.modelled = i
@@ -356,19 +314,19 @@ func (o *oracle) check() {
 		at, there := o.first[p.id]
 		switch {
 		case there && at.index <= p.floor:
-			o.failed("operation %d of %s was applied at %d, and began after %d", p.id, p.by, at.index, p.floor)
+			o.Fail("operation %d of %s was applied at %d, and began after %d", p.id, p.by, at.index, p.floor)
 		case !p.acked:
 		case !there:
-			o.failed("operation %d, %s of %s, was answered by %s at %d and is lost", p.id, p.kind, p.key, p.by, p.index)
+			o.Fail("operation %d, %s of %s, was answered by %s at %d and is lost", p.id, p.kind, p.key, p.by, p.index)
 		case at.index != p.index:
-			o.failed("operation %d of %s was answered at %d and is at %d", p.id, p.by, p.index, at.index)
+			o.Fail("operation %d of %s was answered at %d and is at %d", p.id, p.by, p.index, at.index)
 		case p.kind != other && p.changed != at.changed, p.kind == once && p.refused == at.changed, p.kind == put && p.refused:
-			o.failed("operation %d, %s of %s: changed %t, refused %t, and the log says %t", p.id, p.kind, p.key, p.changed, p.refused, at.changed)
+			o.Fail("operation %d, %s of %s: changed %t, refused %t, and the log says %t", p.id, p.kind, p.key, p.changed, p.refused, at.changed)
 		}
 	}
 	for _, r := range o.reads {
 		if want := o.valueAt(r.key, r.revision); want != r.op {
-			o.failed("%s read %s as of operation %d in view %d, and it was of %d", r.by, r.key, r.op, r.revision, want)
+			o.Fail("%s read %s as of operation %d in view %d, and it was of %d", r.by, r.key, r.op, r.revision, want)
 		}
 	}
 	o.reads = nil
@@ -380,7 +338,7 @@ func (o *oracle) verify(l *life, v *catalog.View) {
 	defer o.mu.Unlock()
 	for key := range o.history {
 		if want, got := o.valueAt(key, v.Revision()), valueOf(v, key); want != got && o.ops[want].kind != other {
-			o.failed("%s has %s of operation %d in view %d, and it is of %d", l.id, key, got, v.Revision(), want)
+			o.Fail("%s has %s of operation %d in view %d, and it is of %d", l.id, key, got, v.Revision(), want)
 		}
 	}
 	for i, e := range l.log {

@@ -2,7 +2,6 @@ package meta
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -161,7 +160,7 @@ func Run(cfg Config) (Report, error) {
 	if err == nil {
 		err = w.settle() // founded without faults
 	}
-	for founded := time.Now(); err == nil && w.oracle.ok() && time.Since(founded) < cfg.Load; {
+	for founded := time.Now(); err == nil && w.oracle.OK() && time.Since(founded) < cfg.Load; {
 		err = w.round(x)
 	}
 	r := Report{counters: w.oracle.count, Virtual: time.Since(began), Entries: w.oracle.floor(), Recovery: w.recovery}
@@ -170,19 +169,7 @@ func Run(cfg Config) (Report, error) {
 	}
 	w.wg.Wait()
 	time.Sleep(time.Minute) // gRPC ends its dials a moment later
-	return r, w.verdict(err)
-}
-
-// verdict is what is wrong with the run, with its trace.
-func (w *world) verdict(err error) error {
-	o := w.oracle
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if err == nil && len(o.failures) == 0 {
-		return nil
-	}
-	return fmt.Errorf("seed %d: %w\n%s\ntrace:\n%s", w.cfg.Seed, errors.Join(err, fmt.Errorf("promises broken: %d", len(o.failures))),
-		strings.Join(o.failures, "\n"), strings.Join(o.trace, "\n"))
+	return r, w.oracle.Verdict(w.cfg.Seed, err)
 }
 
 // counted changes the counters.
@@ -203,7 +190,7 @@ func (w *world) round(x *nemesis) error {
 	}
 	err := x.run(10*time.Second + time.Duration(w.r.Int64N(int64(30*time.Second))))
 	close(stop)
-	if err == nil && w.oracle.ok() {
+	if err == nil && w.oracle.OK() {
 		err = w.settle()
 	}
 	w.heal()
@@ -248,7 +235,7 @@ func (w *world) heal() {
 
 // settle heals everything and checks that each node works in time and all of them become equal.
 func (w *world) settle() error {
-	w.oracle.note("everything is healed")
+	w.oracle.Note("everything is healed")
 	w.heal()
 	time.Sleep(time.Millisecond) // a write that has failed at this instant has yet to end its process
 	if err := w.bootAll(); err != nil {
@@ -261,11 +248,11 @@ func (w *world) settle() error {
 		case <-w.shaping:
 			w.shaping = nil
 		case <-time.After(equalLimit):
-			w.oracle.fail("a node is not forgotten within %v of healing: %s", equalLimit, w.describe())
+			w.oracle.Fail("a node is not forgotten within %v of healing: %s", equalLimit, w.describe())
 			return nil
 		}
 	}
-	if w.answers(); !w.oracle.ok() {
+	if w.answers(); !w.oracle.OK() {
 		return nil
 	}
 	w.recovery = max(w.recovery, time.Since(healed))
@@ -279,7 +266,7 @@ func (w *world) answers() {
 	for _, id := range w.present() {
 		l := w.node(id).running()
 		if l == nil {
-			w.oracle.fail("%s is not running", id)
+			w.oracle.Fail("%s is not running", id)
 			continue
 		}
 		all.Go(func() {
@@ -292,7 +279,7 @@ func (w *world) answers() {
 					return
 				}
 			}
-			w.oracle.fail("%s has nothing confirmed within %v of healing: %s", id, answerLimit, w.describe())
+			w.oracle.Fail("%s has nothing confirmed within %v of healing: %s", id, answerLimit, w.describe())
 		})
 	}
 	all.Wait()
@@ -301,8 +288,8 @@ func (w *world) answers() {
 // equal waits until all nodes have everything and vote as they should, and checks that they do.
 func (w *world) equal() {
 	for began := time.Now(); !w.same(); time.Sleep(50 * time.Millisecond) {
-		if time.Since(began) > equalLimit || !w.oracle.ok() {
-			w.oracle.fail("nodes differ %v after healing: %s", equalLimit, w.describe())
+		if time.Since(began) > equalLimit || !w.oracle.OK() {
+			w.oracle.Fail("nodes differ %v after healing: %s", equalLimit, w.describe())
 			return
 		}
 	}

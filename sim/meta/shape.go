@@ -33,13 +33,13 @@ func (w *world) reshape(r *rand.Rand) {
 		w.join("n" + string(rune('0'+w.names%10)) + string(rune('a'+w.names/10)))
 	case k == 1 && len(ids) > nodesMin:
 		w.oracle.counted(func(c *counters) { c.removed++ })
-		w.oracle.note("%s goes for good", id)
+		w.oracle.Note("%s goes for good", id)
 		n.crash(r.IntN(2) == 0)
 		w.gone(id)
 		w.forget(id)
 	default:
 		w.oracle.counted(func(c *counters) { c.replaced++ })
-		w.oracle.note("%s loses its disk", id)
+		w.oracle.Note("%s loses its disk", id)
 		n.crash(true)
 		w.gone(id)
 		name, _, _ := strings.Cut(string(id), "/")
@@ -58,7 +58,7 @@ func (w *world) gone(id transport.NodeID) {
 // join makes a node with an empty disk, which is started with the others that are down.
 func (w *world) join(name string) {
 	n := w.add(name)
-	w.oracle.note("%s is new", n.id)
+	w.oracle.Note("%s is new", n.id)
 	close(w.shaping)
 }
 
@@ -77,10 +77,10 @@ func (w *world) forget(id transport.NodeID) {
 				l.forgetQueues(ctx, id)
 				_, err := l.cat.Propose(ctx, &catalog.ForgetNode{ID: id})
 				cancel()
-				if err == nil || !w.oracle.ok() {
+				if err == nil || !w.oracle.OK() {
 					return
 				}
-				w.oracle.note("%s is not forgotten yet: %v", id, err)
+				w.oracle.Note("%s is not forgotten yet: %v", id, err)
 			}
 		}
 	})

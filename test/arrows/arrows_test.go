@@ -97,6 +97,7 @@ var allowed = map[string][]string{
 	"sim/links":                   {"transport"},
 	"sim/meta":                    nil,
 	"sim/scale":                   nil,
+	"sim/trace":                   {},
 	// The harness has arrows of its own: what judges a history knows nothing but histories.
 	"jepsen":          {"jepsen/checker", "jepsen/client", "jepsen/db", "jepsen/history", "jepsen/nemesis", "jepsen/network", "jepsen/report", "jepsen/workload"},
 	"jepsen/checker":  {"jepsen/history", "jepsen/model"},
