@@ -14,6 +14,7 @@ const (
 	emptiedGoal = 15                    // deletions
 	emptiedOnes = 3                     // messages that a publisher sends at once
 	emptiedRest = 20 * time.Millisecond // in the mean, between them: the queue is to be empty now and then
+	emptiedMost = 20                    // messages in the queue when they wait, on a machine that is slower than that
 )
 
 // emptied is a queue that is deleted whenever it is empty, and declared anew, while messages and dead letters go to it.
@@ -41,6 +42,10 @@ func (e *emptied) publish(ch *amqp.Channel, to, name string) {
 			return
 		default:
 		}
+		if e.behind() > emptiedMost {
+			time.Sleep(time.Millisecond)
+			continue
+		}
 		refused := map[string]bool{}
 		var confirms []*amqp.DeferredConfirmation
 		var bodies []string
@@ -55,7 +60,7 @@ func (e *emptied) publish(ch *amqp.Channel, to, name string) {
 			confirms, bodies = append(confirms, conf), append(bodies, body)
 		}
 		for n, conf := range confirms {
-			refused[bodies[n]] = !conf.Wait() // its queue was gone
+			refused[bodies[n]] = !confirmed(e.T, conf) // its queue was gone
 		}
 		// A return comes before the confirm.
 		for len(returns) > 0 {
@@ -109,6 +114,13 @@ func (e *emptied) declare(ch *amqp.Channel) {
 	if _, err := ch.QueueDeclare(e.queue, true, false, false, false, nil); err != nil {
 		e.Error(err)
 	}
+}
+
+// behind is how many messages are on their way.
+func (e *emptied) behind() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.kept) - len(e.received)
 }
 
 // lost names what was kept and was not received.
