@@ -210,13 +210,22 @@ func (c *nodes) follower() *node {
 
 func propose(t testing.TB, n *node, cmd catalog.Command) catalog.Result {
 	t.Helper()
+	r, err := proposed(n, cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// proposed does what propose does, for any goroutine.
+func proposed(n *node, cmd catalog.Command) (catalog.Result, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	r, err := n.catalog.Propose(ctx, cmd)
 	if err != nil {
-		t.Fatalf("propose %T on %s: %v", cmd, n.id, err)
+		return r, fmt.Errorf("propose %T on %s: %w", cmd, n.id, err)
 	}
-	return r
+	return r, nil
 }
 
 func register(n *node) *catalog.RegisterNode {

@@ -340,7 +340,10 @@ func (c *nodes) declareAndCompact(t *testing.T, queues int) {
 	for p := range 8 {
 		work.Go(func() {
 			for i := p; i < queues; i += 8 {
-				propose(t, leader, replicated(fmt.Sprint("q-", i), c.ids...))
+				if _, err := proposed(leader, replicated(fmt.Sprint("q-", i), c.ids...)); err != nil {
+					t.Error(err)
+					return
+				}
 			}
 		})
 	}

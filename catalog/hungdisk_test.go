@@ -84,9 +84,13 @@ func leaveHungDisk(t *testing.T) time.Duration {
 	begun := time.Now()
 	for id, n := range c.all {
 		all.Go(func() {
-			r := propose(t, n, replicated(fmt.Sprint("q-", n.id), c.ids...))
+			r, err := proposed(n, replicated(fmt.Sprint("q-", n.id), c.ids...))
 			took := time.Since(begun)
 			t.Logf("%s: after %v", id, took)
+			if err != nil {
+				t.Error(err)
+				return
+			}
 			if !r.Changed {
 				t.Errorf("%s: what was declared there was declared before: %+v", id, r)
 			}
@@ -149,8 +153,9 @@ func leadersAroundHungDisks(t *testing.T, well int) (old, now *node) {
 	}
 	h.hang(hung...)
 	done := make(chan error, 1)
+	follower := c.follower()
 	go func() {
-		_, err := c.follower().catalog.Propose(ctx, replicated("q", c.ids...))
+		_, err := follower.catalog.Propose(ctx, replicated("q", c.ids...))
 		done <- err
 	}()
 	select {

@@ -84,7 +84,7 @@ func TestFollowerAnswersWhenDurable(t *testing.T) {
 		t.Helper()
 		var resp raft.AppendEntriesResponse
 		if err := rt.AppendEntries("b/1", "b/1", req, &resp); err != nil {
-			t.Fatal(err)
+			t.Error(err) // asked in other goroutines, too
 		}
 		return resp
 	}

@@ -327,10 +327,12 @@ func TestManyGroupsShareOneLink(t *testing.T) {
 	for g, rs := range all {
 		until(t, "injection", func() bool { return rs[g%3].rt.InjectTimeoutNow() == nil })
 	}
+	for g, rs := range all {
+		until(t, "injected leader", func() bool { return rs[g%3].State() == raft.Leader })
+	}
 	var wg sync.WaitGroup
 	for g, rs := range all {
 		wg.Go(func() {
-			until(t, "injected leader", func() bool { return rs[g%3].State() == raft.Leader })
 			for i := range 20 {
 				if err := rs[g%3].Apply(fmt.Appendf(nil, "g%d-%d", g, i), 5*time.Second).Error(); err != nil {
 					t.Errorf("group %d: %v", g, err)

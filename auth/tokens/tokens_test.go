@@ -233,9 +233,10 @@ func TestKeysHang(t *testing.T) {
 		t.Fatal(err)
 	}
 	ended := make(chan error, 10)
+	token := issuer.sign(good())
 	for range cap(ended) {
 		go func() { // ends soon
-			_, err := c.User(issuer.sign(good()))
+			_, err := c.User(token)
 			ended <- err
 		}()
 	}

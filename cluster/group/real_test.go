@@ -161,6 +161,7 @@ func (c *realCluster) kill(id transport.NodeID) *realNode {
 	return n
 }
 
+// start starts a group. Any goroutine may call it.
 func (n *realNode) start(t testing.TB, s Spec) {
 	t.Helper()
 	m := &ledger{}
@@ -169,7 +170,8 @@ func (n *realNode) start(t testing.TB, s Spec) {
 		machine = &refs{keep: 100}
 	}
 	if _, err := n.host.Start(s, machine, nil); err != nil {
-		t.Fatalf("start group %d on %s: %v", s.ID, n.id, err)
+		t.Errorf("start group %d on %s: %v", s.ID, n.id, err)
+		return
 	}
 	n.mu.Lock()
 	n.machines[s.ID] = m

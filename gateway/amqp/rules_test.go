@@ -486,13 +486,20 @@ func TestLargeBodies(t *testing.T) {
 		for i := range body {
 			body[i] ^= byte(i >> 8)
 		}
-		done := make(chan struct{})
-		go func() { defer close(done); c.publish(1, wire.BasicPublish{RoutingKey: "q"}, string(body)) }()
+		done := make(chan error, 1)
+		publish := wire.BasicPublish{RoutingKey: "q"}
+		content := wire.AppendContent(publish.AppendFrame(nil, 1), 1, wire.ClassBasic, nil, body, 131072)
+		go func() {
+			_, err := c.nc.Write(content)
+			done <- err
+		}()
 		m, got := wantContent[*wire.BasicDeliver](c, 1)
 		if !bytes.Equal(got, body) {
 			t.Errorf("%d bytes: %+v differs", size, m)
 		}
-		<-done
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
 	}
 	// A body in odd pieces, with another channel's message in between.
 	c.channel(2)

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/chromedp/chromedp"
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -149,8 +150,13 @@ func TestClients(t *testing.T) {
 	p.fill("Reason", "the page's test")
 	p.click("Close it")
 	p.shows("The connection is closed.")
-	if err := <-closed; err == nil || err.Code != amqp.ConnectionForced || err.Reason != "CONNECTION_FORCED - the page's test" {
-		t.Errorf("the client is told %v", err)
+	var why *amqp.Error
+	select {
+	case why = <-closed:
+	case <-time.After(patience):
+	}
+	if why == nil || why.Code != amqp.ConnectionForced || why.Reason != "CONNECTION_FORCED - the page's test" {
+		t.Errorf("the client is told %v", why)
 	}
 	p.looks("connections")
 	p.visit("#/raft?name=cli")

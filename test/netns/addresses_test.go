@@ -60,7 +60,7 @@ func TestAddressesChange(t *testing.T) {
 		r.move(n)
 		// The records are late: the node is there before its address is, and the former one stays.
 		r.must("launch", n.Launch())
-		after := time.AfterFunc(500*time.Millisecond, r.publishAll)
+		after := r.publishAllAfter(500 * time.Millisecond)
 		d := r.until(n.Name+" is ready at another address", timeoutStart, func() bool { return ready(n) })
 		after.Stop()
 		r.publishAll()
@@ -77,7 +77,8 @@ func TestAddressesChange(t *testing.T) {
 		if how == "to new addresses" {
 			r.move(r.Nodes()...)
 			r.publish(dns.Answer{Addrs: stale, TTL: 5})
-			time.AfterFunc(time.Second, func() { r.publish(dns.Answer{Addrs: append(slices.Clone(stale), r.ips()...), TTL: 5}) })
+			both := append(slices.Clone(stale), r.ips()...)
+			time.AfterFunc(time.Second, func() { r.publish(dns.Answer{Addrs: both, TTL: 5}) })
 		} else {
 			numbers := map[string]int{"node1": r.fresh - 1, "node2": r.fresh, "node3": r.fresh - 2}
 			r.renumber(numbers)
@@ -168,7 +169,7 @@ func TestRollingRestartAtNewAddresses(t *testing.T) {
 		cancel()
 		stopped := time.Since(begun)
 		r.move(n)
-		late := time.AfterFunc(500*time.Millisecond, r.publishAll)
+		late := r.publishAllAfter(500 * time.Millisecond)
 		r.readyAll()
 		late.Stop()
 		r.publishAll()

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -199,6 +200,12 @@ func (r *rig) publish(a dns.Answer) { r.dns.Set(nodesName, a) }
 
 // publishAll sets the records of the service to the present addresses of all nodes.
 func (r *rig) publishAll() { r.publish(dns.Answer{Addrs: r.ips(), TTL: 1}) }
+
+// publishAllAfter has them set to the present addresses later.
+func (r *rig) publishAllAfter(d time.Duration) *time.Timer {
+	present := dns.Answer{Addrs: r.ips(), TTL: 1}
+	return time.AfterFunc(d, func() { r.publish(present) })
+}
 
 // move gives a host that runs nothing an address that nobody had.
 func (r *rig) move(nodes ...*cluster.Node) {
@@ -401,9 +408,17 @@ func urls(c *cluster.Cluster) (list []string) {
 // dial connects to a node.
 func (r *rig) dial(n *cluster.Node) *amqp.Channel {
 	r.Helper()
-	conn, err := amqp.DialConfig(url(n), amqp.Config{Heartbeat: 10 * time.Second, Dial: amqp.DefaultDial(5 * time.Second)})
+	var socket net.Conn
+	conn, err := amqp.DialConfig(url(n), amqp.Config{Heartbeat: 10 * time.Second, Dial: func(network, addr string) (nc net.Conn, err error) {
+		socket, err = amqp.DefaultDial(5*time.Second)(network, addr)
+		return socket, err
+	}})
 	r.must("connect to "+n.Name, err)
-	r.Cleanup(func() { conn.Close() })
+	r.Cleanup(func() {
+		// A connection that is not read, or not answered, cannot be closed as the protocol has it.
+		defer time.AfterFunc(timeoutReply, func() { socket.Close() }).Stop()
+		conn.Close()
+	})
 	ch, err := conn.Channel()
 	r.must("channel", err)
 	r.must("confirms", ch.Confirm(false))

@@ -80,12 +80,17 @@ func TestMemoryAlarm(t *testing.T) {
 	confirmed := make(chan bool, 1)
 	go func() {
 		d, err := late.ch.PublishWithDeferredConfirm("", q, false, false, message("last"))
+		if err != nil {
+			t.Error(err)
+			confirmed <- false
+			return
+		}
 		select {
 		case <-clear:
 		case <-d.Done():
 			t.Error("confirmed under alarm")
 		}
-		confirmed <- err == nil && d.Wait()
+		confirmed <- d.Wait()
 	}()
 	time.Sleep(12 * time.Second) // longer than heartbeats, and than an alarm that is not repeated
 	close(clear)

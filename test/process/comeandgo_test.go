@@ -203,9 +203,12 @@ func (g *goings) harm(r *rand.Rand) {
 		}
 		n := g.c.Node(r.IntN(3))
 		if g.kills && r.IntN(2) == 0 {
-			kill(g.T, n)
+			err := n.Kill()
 			time.Sleep(time.Duration(100+r.IntN(1500)) * time.Millisecond)
-			start(g.T, n)
+			if err = errors.Join(err, started(g.T, n)); err != nil {
+				g.Error(err)
+				return
+			}
 			continue
 		}
 		ctl(g.T, n, "transfer_leadership", "-q", g.queues[r.IntN(len(g.queues))], g.c.Node(r.IntN(3)).Name)

@@ -15,12 +15,13 @@ import (
 	"github.com/warrenmq/warren/test/cluster"
 )
 
-// ctl runs `warren ctl` of the tested binary against a node.
+// ctl runs `warren ctl` of the tested binary against a node. Any goroutine may call it: what keeps it from running is an error of the test and the exit code -1.
 func ctl(t *testing.T, n *cluster.Node, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	binary, err := shared.binary()
 	if err != nil {
-		t.Fatal(err)
+		t.Error(err)
+		return -1, "", err.Error()
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 2*time.Minute) // cleanups too
 	defer cancel()
@@ -32,7 +33,8 @@ func ctl(t *testing.T, n *cluster.Node, args ...string) (code int, stdout, stder
 		return failed.ExitCode(), out.String(), errs.String()
 	}
 	if err != nil {
-		t.Fatal(err)
+		t.Error(err)
+		return -1, out.String(), err.Error()
 	}
 	return 0, out.String(), errs.String()
 }

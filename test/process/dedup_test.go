@@ -352,6 +352,7 @@ func (r *resender) interrupted(victim *cluster.Node, most int) {
 		r.bodies = append(r.bodies, fmt.Sprint(victim.Name, "-", n))
 		return r.bodies[first+n]
 	})
+	kill() // if the connection has ended before
 	if err := <-killed; err != nil {
 		r.t.Fatal(err)
 	}

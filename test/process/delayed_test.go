@@ -385,8 +385,8 @@ func (s *session) publishDelayed(x string, first, spread time.Duration) map[stri
 		confirms = append(confirms, confirm)
 	}
 	for _, confirm := range confirms {
-		if ok, err := confirm.WaitContext(s.Context()); err != nil || !ok {
-			s.Fatalf("confirm: %v, %v", ok, err)
+		if !confirmed(s.T, confirm) {
+			s.Fatal("not confirmed")
 		}
 	}
 	return due

@@ -342,10 +342,10 @@ func mandatoryImmediate(s *session) {
 	returns := s.ch.NotifyReturn(make(chan amqp.Return, 2))
 	c, err := s.ch.PublishWithDeferredConfirm("", s.name("nobody"), true, true, message("m"))
 	s.noError("publish", err)
-	if !c.Wait() {
+	if !confirmed(s.T, c) {
 		s.Error("refused")
 	}
-	if r := <-returns; r.ReplyCode != 312 {
+	if r := s.nextReturn(returns); r.ReplyCode != 312 {
 		s.Errorf("returned with %d %s", r.ReplyCode, r.ReplyText)
 	}
 	if len(returns) > 0 {

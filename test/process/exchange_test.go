@@ -259,8 +259,8 @@ func (s *session) comesBack(x, key string, m amqp.Publishing) bool {
 	returns := ch.NotifyReturn(make(chan amqp.Return, 1))
 	confirm, err := ch.PublishWithDeferredConfirmWithContext(s.Context(), x, key, true, false, m)
 	s.noError("publish", err)
-	if ok, err := confirm.WaitContext(s.Context()); err != nil || !ok {
-		s.Fatalf("confirm: %v, %v", ok, err)
+	if !confirmed(s.T, confirm) {
+		s.Fatal("not confirmed")
 	}
 	return len(returns) > 0 // it comes before the confirm
 }
@@ -311,8 +311,8 @@ func (s *session) spread(x string, n int, queues []string, make func(i int) (str
 		confirms = append(confirms, c)
 	}
 	for _, c := range confirms {
-		if ok, err := c.WaitContext(s.Context()); err != nil || !ok {
-			s.Fatalf("confirm: %v, %v", ok, err)
+		if !confirmed(s.T, c) {
+			s.Fatal("not confirmed")
 		}
 	}
 	where := map[string]string{}

@@ -30,7 +30,8 @@ func TestExpiryAmongMany(t *testing.T) {
 	began := time.Now()
 	var wg sync.WaitGroup
 	for i := range publishers {
-		wg.Go(func() { at(t, c.Node(i%3)).publishLasting(q, others/publishers) })
+		publisher := at(t, c.Node(i%3))
+		wg.Go(func() { publisher.publishLasting(q, others/publishers) })
 	}
 	wg.Wait()
 	t.Logf("%d messages in %v, the leader has %d MiB", others, time.Since(began).Round(time.Second), residentBytes(t, leader.PID(), "VmRSS:")>>20)
@@ -43,15 +44,19 @@ func TestExpiryAmongMany(t *testing.T) {
 	_, deliveries := s.consume(dead, 100)
 	due := make(map[string]time.Time, probes)
 	var mu sync.Mutex
+	from := at(t, leader)
 	wg.Go(func() {
-		from := at(t, leader)
 		for i := range probes {
 			ttl := time.Duration(100+rand.IntN(3000)) * time.Millisecond
 			m := expiring(fmt.Sprint("p", i), fmt.Sprint(ttl.Milliseconds()))
 			mu.Lock()
 			due[string(m.Body)] = time.Now().Add(ttl)
 			mu.Unlock()
-			from.publish("", q, m)
+			c, err := from.ch.PublishWithDeferredConfirm("", q, false, false, m)
+			if err != nil || !confirmed(t, c) {
+				t.Errorf("a publish failed: %v", err)
+				return
+			}
 			time.Sleep(25 * time.Millisecond)
 		}
 	})

@@ -66,11 +66,17 @@ func plainQueue(s *session, name string, args amqp.Table) string {
 
 func start(t *testing.T, n *cluster.Node) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), timeoutStart)
-	defer cancel()
-	if err := n.Start(ctx); err != nil {
+	if err := started(t, n); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// started starts a node from any goroutine.
+func started(t *testing.T, n *cluster.Node) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), timeoutStart)
+	defer cancel()
+	return n.Start(ctx)
 }
 
 func kill(t *testing.T, n *cluster.Node) {

@@ -43,7 +43,7 @@ func fewFiles(t *testing.T, addr func(*cluster.Node) string, greeting string) {
 	for range messages {
 		d, err := s.ch.PublishWithDeferredConfirm("", q, false, false, amqp.Publishing{Body: make([]byte, 1<<20)})
 		s.noError("publish", err)
-		if !d.Wait() {
+		if !confirmed(t, d) {
 			t.Fatalf("a message was not confirmed\n%s", n.LogTail())
 		}
 	}

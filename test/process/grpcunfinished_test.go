@@ -89,9 +89,16 @@ func (r *rawRPC) read() {
 // call begins one as guest, and sends as much of its request as the node takes at once of all but so many bytes.
 func (r *rawRPC) call(method string, req proto.Message, but int) {
 	r.Helper()
+	if err := r.begin(method, req, but); err != nil {
+		r.Fatal(err)
+	}
+}
+
+// begin does what call does, for any goroutine.
+func (r *rawRPC) begin(method string, req proto.Message, but int) error {
 	body, err := proto.Marshal(req)
 	if err != nil {
-		r.Fatal(err)
+		return err
 	}
 	message := append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(body))), body...)
 	message = message[:len(message)-but]
@@ -107,7 +114,7 @@ func (r *rawRPC) call(method string, req proto.Message, but int) {
 		{"authorization", "Basic " + base64.StdEncoding.EncodeToString([]byte("guest:guest"))},
 	} {
 		if err := fields.WriteField(hpack.HeaderField{Name: f[0], Value: f[1], Sensitive: true}); err != nil {
-			r.Fatal(err)
+			return err
 		}
 	}
 	r.stream += 2
@@ -127,7 +134,7 @@ func (r *rawRPC) call(method string, req proto.Message, but int) {
 		}
 		r.mu.Unlock()
 		if len(message) == 0 {
-			return
+			return nil
 		}
 		if n > 0 {
 			continue
@@ -135,10 +142,10 @@ func (r *rawRPC) call(method string, req proto.Message, but int) {
 		select {
 		case <-r.moved:
 		case <-patience: // it takes no more
-			return
+			return nil
 		}
 	}
-	r.Fatal(err)
+	return err
 }
 
 // TestUnfinishedRequests: what many gRPC calls have half sent does not fill the memory of a node.
@@ -156,7 +163,10 @@ func TestUnfinishedRequests(t *testing.T) {
 		rude = append(rude, r)
 		all.Go(func() {
 			for range calls {
-				r.call(warrenv1.PublishService_Publish_FullMethodName, &warrenv1.PublishRequest{Publication: forQueue(q, strings.Repeat("x", size))}, 1)
+				if err := r.begin(warrenv1.PublishService_Publish_FullMethodName, &warrenv1.PublishRequest{Publication: forQueue(q, strings.Repeat("x", size))}, 1); err != nil {
+					t.Error(err)
+					return
+				}
 			}
 		})
 	}

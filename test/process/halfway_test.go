@@ -173,7 +173,7 @@ func TestUncommittedReturns(t *testing.T) {
 		returns := s.ch.NotifyReturn(make(chan amqp.Return, each))
 		s.noError("commit", s.ch.TxCommit())
 		for range each {
-			if r := <-returns; len(r.Body) != size {
+			if r := s.nextReturn(returns); len(r.Body) != size {
 				t.Errorf("%d bytes were returned", len(r.Body))
 			}
 		}

@@ -35,7 +35,7 @@ func TestManyConsumersOfABacklog(t *testing.T) {
 		body[0] = byte(i)
 		d, err := s.ch.PublishWithDeferredConfirm("", q, false, false, amqp.Publishing{Body: body})
 		s.noError("publish", err)
-		if !d.Wait() {
+		if !confirmed(t, d) {
 			t.Fatal("a message was refused")
 		}
 	}
@@ -82,7 +82,7 @@ func TestConsumersBesideLargePublishes(t *testing.T) {
 	for range messages {
 		d, err := s.ch.PublishWithDeferredConfirm("", q, false, false, amqp.Publishing{Body: make([]byte, size)})
 		s.noError("publish", err)
-		if !d.Wait() {
+		if !confirmed(t, d) {
 			t.Fatal("a message was refused")
 		}
 	}

@@ -32,7 +32,7 @@ func replica(t *testing.T, n *cluster.Node, method, queue, node string) (status 
 	}
 	req, err := http.NewRequestWithContext(t.Context(), method, n.HTTP()+"/api/queues/quorum/%2F/"+queue+"/replicas/"+path+"?for=20", strings.NewReader(fmt.Sprintf(`{"node":%q}`, node)))
 	if err != nil {
-		t.Fatal(err)
+		return 0, err.Error()
 	}
 	req.SetBasicAuth("guest", "guest")
 	resp, err := http.DefaultClient.Do(req)

@@ -86,7 +86,7 @@ func (s *session) passing(queue string, f func(*amqp.Channel, chan<- amqp.Delive
 	s.noError("qos", ch.Qos(20, 0, false))
 	all := make(chan amqp.Delivery, passingMessages)
 	s.consumeInto(ch, queue, "", all)
-	done := make(chan []amqp.Delivery)
+	done := make(chan []amqp.Delivery, 1)
 	go func() {
 		var got []amqp.Delivery
 		for len(got) < passingMessages {
@@ -105,10 +105,12 @@ func (s *session) passing(queue string, f func(*amqp.Channel, chan<- amqp.Delive
 	for i := range passingMessages {
 		bodies = append(bodies, fmt.Sprintf("%05d", i))
 	}
-	go s.fill(queue, bodies...)
+	filled := make(chan error, 1)
+	go func() { filled <- s.filled("", queue, bodies...) }()
 	for {
 		select {
 		case got := <-done:
+			s.noError("fill", <-filled)
 			if len(got) != passingMessages {
 				s.Fatalf("got %d messages", len(got))
 			}

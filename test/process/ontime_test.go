@@ -94,8 +94,8 @@ func (s *session) publishExpiring(q string, messages int, spread time.Duration) 
 		confirms = append(confirms, confirm)
 	}
 	for _, confirm := range confirms {
-		if ok, err := confirm.WaitContext(s.Context()); err != nil || !ok {
-			s.Fatalf("confirm: %v, %v", ok, err)
+		if !confirmed(s.T, confirm) {
+			s.Fatal("not confirmed")
 		}
 	}
 	return due

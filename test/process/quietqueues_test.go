@@ -33,7 +33,7 @@ func TestQuietQueuesKeepNoLog(t *testing.T) {
 		t.Helper()
 		d, err := s.ch.PublishWithDeferredConfirm("", q, false, false, amqp.Publishing{Body: make([]byte, size), DeliveryMode: amqp.Persistent})
 		s.noError("publish", err)
-		if !d.Wait() {
+		if !confirmed(t, d) {
 			t.Fatal("a message was refused")
 		}
 	}

@@ -48,7 +48,7 @@ func TestWaitingLettersAreNotKept(t *testing.T) {
 			last = publish(fmt.Sprint("source", i))
 		}
 	}
-	if !last.Wait() {
+	if !confirmed(t, last) {
 		t.Fatal("a message was refused")
 	}
 	before := heap()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -62,11 +63,19 @@ func newSession(t *testing.T, to target) *session {
 
 func (s *session) dial() *amqp.Connection {
 	s.Helper()
-	conn, err := amqp.DialConfig(s.to.url, amqp.Config{Heartbeat: 10 * time.Second})
+	var socket net.Conn
+	conn, err := amqp.DialConfig(s.to.url, amqp.Config{Heartbeat: 10 * time.Second, Dial: func(network, addr string) (nc net.Conn, err error) {
+		socket, err = amqp.DefaultDial(30*time.Second)(network, addr)
+		return socket, err
+	}})
 	if err != nil {
 		s.Fatalf("connect to %s: %v", s.to.name, err)
 	}
-	s.Cleanup(func() { conn.Close() })
+	s.Cleanup(func() {
+		// A connection that is not read, or not answered, cannot be closed as the protocol has it.
+		defer time.AfterFunc(timeoutReply, func() { socket.Close() }).Stop()
+		conn.Close()
+	})
 	return conn
 }
 
@@ -167,6 +176,18 @@ func (s *session) publishResult(exchange, key string, m amqp.Publishing) bool {
 	return ok
 }
 
+// confirmed waits for what becomes of a publish, and tells whether the message was taken.
+func confirmed(t *testing.T, c *amqp.DeferredConfirmation) bool {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), timeoutReply)
+	defer cancel()
+	ok, err := c.WaitContext(ctx)
+	if err != nil {
+		t.Errorf("no confirm: %v", err)
+	}
+	return ok
+}
+
 // fill publishes the bodies to a queue, in order, and waits for all confirms.
 func (s *session) fill(queue string, bodies ...string) {
 	s.Helper()
@@ -176,21 +197,31 @@ func (s *session) fill(queue string, bodies ...string) {
 // fillThrough publishes the bodies to an exchange, in order, and waits for all confirms.
 func (s *session) fillThrough(exchange, key string, bodies ...string) {
 	s.Helper()
+	s.noError("fill", s.filled(exchange, key, bodies...))
+}
+
+// filled does what fillThrough does, for any goroutine.
+func (s *session) filled(exchange, key string, bodies ...string) error {
 	confirms := make([]*amqp.DeferredConfirmation, 0, len(bodies))
 	for _, body := range bodies {
 		c, err := s.ch.PublishWithDeferredConfirmWithContext(s.Context(), exchange, key, false, false, message(body))
 		if err != nil {
-			s.Fatalf("publish %q: %v", body, err)
+			return fmt.Errorf("publish %q: %w", body, err)
 		}
 		confirms = append(confirms, c)
 	}
 	ctx, cancel := context.WithTimeout(s.Context(), timeoutReply)
 	defer cancel()
 	for i, c := range confirms {
-		if ok, err := c.WaitContext(ctx); err != nil || !ok {
-			s.Fatalf("confirm of %q: %v, %v", bodies[i], ok, err)
+		ok, err := c.WaitContext(ctx)
+		if err != nil {
+			return fmt.Errorf("confirm of %q: %w", bodies[i], err)
+		}
+		if !ok {
+			return fmt.Errorf("%q was refused", bodies[i])
 		}
 	}
+	return nil
 }
 
 // consume starts a consumer on a channel of its own with this prefetch.
@@ -218,6 +249,18 @@ func (s *session) next(deliveries <-chan amqp.Delivery) amqp.Delivery {
 		return d
 	case <-time.After(timeoutReply):
 		s.Fatal("no delivery came")
+	}
+	panic("not reached")
+}
+
+// nextReturn receives a message that comes back.
+func (s *session) nextReturn(returns <-chan amqp.Return) amqp.Return {
+	s.Helper()
+	select {
+	case r := <-returns:
+		return r
+	case <-time.After(timeoutReply):
+		s.Fatal("no message came back")
 	}
 	panic("not reached")
 }

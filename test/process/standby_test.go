@@ -95,7 +95,7 @@ func TestExclusiveConsumerOfAFrozenNode(t *testing.T) {
 	select {
 	case <-cancelled:
 	case <-time.After(timeoutReply):
-		t.Error("both have it")
+		t.Fatal("both have it")
 	}
 	if _, more := <-deliveries; more {
 		t.Error("a delivery")

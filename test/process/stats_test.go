@@ -86,7 +86,7 @@ func TestStatistics(t *testing.T) {
 			last, err = ch.PublishWithDeferredConfirm(exchange, key, false, false, amqp.Publishing{Body: []byte("12345")})
 			must(err)
 		}
-		if !last.Wait() {
+		if !confirmed(t, last) {
 			t.Fatal("refused")
 		}
 	}

@@ -45,6 +45,9 @@ func TestStopTellsClients(t *testing.T) {
 		if why := <-closed; why == nil || why.Code != 320 {
 			t.Errorf("the connection ended with %v", why)
 		}
+		if sent <= 500 {
+			t.Fatalf("it ended after %d messages, before the stop", sent)
+		}
 		if err := <-stopped; err != nil {
 			t.Fatal(err)
 		}
@@ -120,7 +123,11 @@ func TestSilentClientHoldsNoOthersUp(t *testing.T) {
 	if err := n.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	why := <-closed
+	var why *amqp.Error
+	select {
+	case why = <-closed:
+	case <-time.After(timeoutStop):
+	}
 	took := time.Since(begun)
 	if why == nil || why.Code != 320 || took > bound(4*time.Second, begun) {
 		t.Errorf("told %v after %v", why, took)

@@ -139,7 +139,7 @@ func roundTrip(t *testing.T, conn *amqp.Connection) {
 	}
 	body := strings.Repeat("warren", 100_000)
 	ok, err := s.ch.PublishWithDeferredConfirm("", q.Name, false, false, amqp.Publishing{DeliveryMode: 2, Body: []byte(body)})
-	if err != nil || !ok.Wait() {
+	if err != nil || !confirmed(t, ok) {
 		t.Fatalf("publish: %v", err)
 	}
 	d, found, err := s.ch.Get(q.Name, true)

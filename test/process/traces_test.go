@@ -149,7 +149,7 @@ func TestTraces(t *testing.T) {
 	send := func(headers amqp.Table) {
 		t.Helper()
 		done, err := client.ch.PublishWithDeferredConfirm("", "work", false, false, amqp.Publishing{Headers: headers, Body: []byte("x")})
-		if err != nil || !done.Wait() {
+		if err != nil || !confirmed(t, done) {
 			t.Fatalf("not confirmed: %v", err)
 		}
 	}
@@ -267,7 +267,7 @@ func TestTracesOfAnyBytes(t *testing.T) {
 	text, without := traced(2, "01")
 	for key, headers := range map[string]amqp.Table{"\xff\xfe": with, "plain": without} {
 		done, err := s.ch.PublishWithDeferredConfirm("keys", key, false, false, amqp.Publishing{Headers: headers})
-		if err != nil || !done.Wait() {
+		if err != nil || !confirmed(t, done) {
 			t.Fatalf("not confirmed: %v", err)
 		}
 	}

@@ -44,7 +44,7 @@ func TestVhostAgainIsEmpty(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	last.Wait()
+	confirmed(t, last)
 	mustCtl(t, c.Node(0), "delete_vhost", vhost)
 	ch = begin()
 	await(t, timeoutReply, "the former queues are gone", func() bool {
