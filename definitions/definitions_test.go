@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/auth"
 	"github.com/warrenmq/warren/broker"
 	"github.com/warrenmq/warren/catalog"
@@ -55,7 +56,11 @@ func (m *model) Define(_ context.Context, cmd catalog.Command) (catalog.Result, 
 		return catalog.Result{}, err
 	}
 	m.index++
-	return m.copy.Apply(m.index, cmd)
+	res, err := m.copy.Apply(m.index, cmd)
+	if e, ok := errors.AsType[*amqp.Error](err); ok && e.Code == amqp.NotFound {
+		err = broker.Errorf(broker.NotFound, "%s", e.Text)
+	}
+	return res, err
 }
 
 func (m *model) DefineQueue(ctx context.Context, vhost string, d broker.QueueDeclare) (bool, *catalog.Queue, error) {
@@ -439,6 +444,50 @@ func TestMadeMeanwhileStays(t *testing.T) {
 	}
 	if len(r.Changes) != 1 || r.Changes[0].Name != "new" {
 		t.Errorf("changes: %+v", r.Changes)
+	}
+}
+
+// TestDeletedMeanwhileIsLeftOut: bindings of queues and exchanges that somebody deletes while they are imported are left out, as if there had been none, and the rest is imported.
+func TestDeletedMeanwhileIsLeftOut(t *testing.T) {
+	m := newModel(t)
+	var bindings []string
+	for _, to := range []string{"x -> a", "x -> b", "y -> b", "x -> c"} {
+		source, queue, _ := strings.Cut(to, " -> ")
+		bindings = append(bindings, `{"vhost":"/","source":"`+source+`","destination":"`+queue+`","destination_type":"queue","routing_key":"k"}`)
+	}
+	d, err := Parse([]byte(`{"queues":[{"name":"a","vhost":"/"},{"name":"b","vhost":"/"},{"name":"c","vhost":"/"}],
+		"exchanges":[{"name":"x","vhost":"/","type":"direct"},{"name":"y","vhost":"/","type":"direct"}],"bindings":[` + strings.Join(bindings, ",") + `]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := Make(d, m.view(), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var once sync.Once
+	m.fail = func(cmd catalog.Command) error {
+		if _, ok := cmd.(*catalog.Bind); ok {
+			once.Do(func() {
+				for _, gone := range []catalog.Command{&catalog.DeleteQueue{Vhost: "/", Name: "a"}, &catalog.DeleteExchange{Vhost: "/", Name: "y"}} {
+					m.index++
+					if _, err := m.copy.Apply(m.index, gone); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		return nil
+	}
+	r, err := p.Run(t.Context(), m)
+	if err != nil {
+		t.Fatal(err, r.Failed)
+	}
+	skipped, _ := json.Marshal(r.Skipped)
+	const want = `[{"kind":"binding","vhost":"/","name":"x -> queue a (k)","reason":"no queue 'a' in vhost '/'"},` +
+		`{"kind":"binding","vhost":"/","name":"y -> queue b (k)","reason":"no exchange 'y' in vhost '/'"}]`
+	skipped = bytes.ReplaceAll(skipped, []byte(`\u003e`), []byte(">"))
+	if got := r.Counts[KindBinding]; string(skipped) != want || got != (Count{Created: 2, Skipped: 2}) {
+		t.Errorf("%+v, skipped: %s\nwant %s", got, skipped, want)
 	}
 }
 
