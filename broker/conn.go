@@ -111,6 +111,8 @@ func asError(err error) error {
 		return &Error{Kind: kindOf(a.Code), Text: a.Text}
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return Errorf(TimedOut, "operation timed out")
+	case errors.Is(err, catalog.ErrUnknownOutcome): // this node was away for long, or is being stopped
+		return Errorf(TimedOut, "it is not known whether the change was made")
 	}
 	return Errorf(Internal, "%v", err)
 }

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/warrenmq/warren/auth"
+	"github.com/warrenmq/warren/catalog"
 )
 
 // G07 and G08: the connections of a deleted user, and those of a deleted vhost, end; others and
@@ -228,5 +230,33 @@ func TestRenew(t *testing.T) {
 		}
 		_, err := b.Renew(u)
 		wantKind(t, err, AccessRefused, "user 'u' is deleted")
+	}
+}
+
+// away is the catalog of a node that was away while a change was on its way, and that nobody tells of its fate.
+type away struct {
+	Catalog
+
+	is atomic.Bool
+}
+
+func (a *away) Propose(ctx context.Context, cmd catalog.Command) (catalog.Result, error) {
+	if !a.is.Load() {
+		return a.Catalog.Propose(ctx, cmd)
+	}
+	return catalog.Result{}, fmt.Errorf("%w: the node was away for too many others", catalog.ErrUnknownOutcome)
+}
+
+// TestUnknownChange: a change that may have been made is told from what this node cannot do.
+func TestUnknownChange(t *testing.T) {
+	var a *away
+	b := newBrokerBehind(t, func(c Catalog) Catalog {
+		a = &away{Catalog: c}
+		return a
+	})
+	a.is.Store(true)
+	var e *Error
+	if err := b.DeleteUser(t.Context(), "guest"); !errors.As(err, &e) || e.Kind != TimedOut || e.Unasked {
+		t.Errorf("%#v", err)
 	}
 }

@@ -38,6 +38,7 @@ func TestLeave(t *testing.T) {
 		}
 	}
 	check("unknown", s.Leave(t.Context(), "nobody", true), replicas.NoNode)
+	check("not known", ofCatalog(catalog.ErrUnknownOutcome), replicas.Timeout)
 	_, err := s.Progress("nobody")
 	check("unknown", err, replicas.NoNode)
 	check("not leaving", s.Dismiss(t.Context(), "c"), replicas.Refused)

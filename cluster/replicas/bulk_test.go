@@ -199,6 +199,13 @@ func (f fickle) Propose(ctx context.Context, cmd catalog.Command) (catalog.Resul
 	return res, err
 }
 
+// unsure is a catalog that cannot tell what becomes of a change.
+type unsure struct{ Catalog }
+
+func (unsure) Propose(context.Context, catalog.Command) (catalog.Result, error) {
+	return catalog.Result{}, catalog.ErrUnknownOutcome
+}
+
 // moving is a catalog in which a queue's members change when it is to get another home.
 type moving struct {
 	fickle
@@ -286,6 +293,9 @@ func TestPrefer(t *testing.T) {
 	if _, _, changed, err := r.op.Prefer(ctx, "/", "moves", "n2"); err != nil || !changed || len(r.queue("moves").Members) != 2 || r.queue("moves").Preferred != "n2/b" {
 		t.Errorf("%s %t %v", r.where("moves"), changed, err)
 	}
+	r.op.Catalog = unsure{r.cat}
+	_, _, _, err = r.op.Prefer(ctx, "/", "moves", "n1")
+	refused(t, err, Timeout, "not known")
 	r.op.Catalog = r.cat
 	r.down["n2/b"] = true
 	_, _, _, err = r.op.Prefer(ctx, "/", "q", "n2")
