@@ -5,6 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"log/slog"
 	"os"
 	"slices"
 	"strings"
@@ -488,6 +490,55 @@ func TestDeletedMeanwhileIsLeftOut(t *testing.T) {
 	skipped = bytes.ReplaceAll(skipped, []byte(`\u003e`), []byte(">"))
 	if got := r.Counts[KindBinding]; string(skipped) != want || got != (Count{Created: 2, Skipped: 2}) {
 		t.Errorf("%+v, skipped: %s\nwant %s", got, skipped, want)
+	}
+}
+
+// Fresh implements Node.
+func (m *model) Fresh(context.Context) (*catalog.View, error) { return m.view(), nil }
+
+// TestDeletedMeanwhileIsMadeAnew: users and virtual hosts that somebody deletes while they are imported are made, with what belongs to them, as if they had not been there; where
+// that goes on all the time the import ends with what is missing.
+func TestDeletedMeanwhileIsMadeAnew(t *testing.T) {
+	const doc = `{"vhosts":[{"name":"v","description":"new"}],"users":[{"name":"u","tags":["new"]},{"name":"x","tags":[]}],
+		"permissions":[{"user":"u","vhost":"v","configure":"a","write":"b","read":"c"}],
+		"policies":[{"vhost":"v","name":"p","pattern":"q","definition":{"max-length":5}}]}`
+	for always, want := range map[bool]string{
+		false: "5 created, 1 updated, 0 unchanged, 0 skipped, 0 failed, 0 not tried",
+		true:  "",
+	} {
+		m := newModel(t)
+		m.load(t, []byte(`{"vhosts":[{"name":"v","description":"old"}],"users":[{"name":"u","tags":["old"]}]}`), Options{})
+		deleted := map[string]bool{}
+		m.fail = func(cmd catalog.Command) error {
+			var gone []catalog.Command
+			switch c := cmd.(type) {
+			case *catalog.ChangeUser:
+				gone = append(gone, &catalog.DeleteUser{Name: c.User.Name})
+			case *catalog.PutPermission:
+				gone = append(gone, &catalog.DeleteVhost{Name: c.Vhost})
+			}
+			for _, g := range gone {
+				if name := fmt.Sprintf("%T", g); always || !deleted[name] {
+					deleted[name] = true
+					m.index++
+					if _, err := m.copy.Apply(m.index, g); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+			return nil
+		}
+		s := NewService(m, func() Source { return Source{} }, "admin", auth.Hashing{}, slog.New(slog.DiscardHandler))
+		r, policies, err := s.Import(t.Context(), []byte(doc), Request{})
+		if always {
+			if err == nil || !Refused(err) || len(r.Failed) != 1 {
+				t.Errorf("%v, %s", err, r.Summary())
+			}
+			continue
+		}
+		if err != nil || r.Summary() != want || !slices.Equal(policies, []string{"v"}) || m.view().Permission("v", "u") == nil || !slices.Equal(m.view().User("u").Tags, []string{"new"}) {
+			t.Errorf("%v, %s, policies in %q: %+v", err, r.Summary(), policies, r.Failed)
+		}
 	}
 }
 
