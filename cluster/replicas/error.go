@@ -42,7 +42,9 @@ func errorf(r Reason, format string, args ...any) *Error {
 }
 
 // Unknown is the error of a change that was proposed and may have been made, or may be yet.
-func Unknown(err error) error { return errorf(Timeout, "it is not known whether the change was made: %v", err) }
+func Unknown(err error) error {
+	return errorf(Timeout, "it is not known whether the change was made: %v", err)
+}
 
 // ofCatalog gives the catalog's refusals their form. Other errors stay: nothing was proposed.
 func ofCatalog(err error) error {
