@@ -233,30 +233,34 @@ func TestRenew(t *testing.T) {
 	}
 }
 
-// away is the catalog of a node that was away while a change was on its way, and that nobody tells of its fate.
+// away is a catalog that fails with an error from some moment on, as that of a node which was away while a change was on its way, and which nobody tells of its fate.
 type away struct {
 	Catalog
 
-	is atomic.Bool
+	is atomic.Pointer[error]
 }
 
 func (a *away) Propose(ctx context.Context, cmd catalog.Command) (catalog.Result, error) {
-	if !a.is.Load() {
-		return a.Catalog.Propose(ctx, cmd)
+	if err := a.is.Load(); err != nil {
+		return catalog.Result{}, *err
 	}
-	return catalog.Result{}, fmt.Errorf("%w: the node was away for too many others", catalog.ErrUnknownOutcome)
+	return a.Catalog.Propose(ctx, cmd)
 }
 
-// TestUnknownChange: a change that may have been made is told from what this node cannot do.
-func TestUnknownChange(t *testing.T) {
+// TestChangesThatAreNotMade: a change that may have been made, and one for which a node of the cluster is too old, are told from faults of the program.
+func TestChangesThatAreNotMade(t *testing.T) {
 	var a *away
 	b := newBrokerBehind(t, func(c Catalog) Catalog {
 		a = &away{Catalog: c}
 		return a
 	})
-	a.is.Store(true)
-	var e *Error
-	if err := b.DeleteUser(t.Context(), "guest"); !errors.As(err, &e) || e.Kind != TimedOut || e.Unasked {
-		t.Errorf("%#v", err)
+	for err, want := range map[error]Kind{
+		fmt.Errorf("%w: the node was away for too many others", catalog.ErrUnknownOutcome): TimedOut, catalog.ErrLevel: PreconditionFailed,
+	} {
+		a.is.Store(&err)
+		var e *Error
+		if err := b.DeleteUser(t.Context(), "guest"); !errors.As(err, &e) || e.Kind != want || e.Unasked {
+			t.Errorf("%#v", err)
+		}
 	}
 }
