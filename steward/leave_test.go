@@ -101,6 +101,19 @@ func TestBalance(t *testing.T) {
 	}
 }
 
+// TestBalanceThroughANodeThatLags: a node with an old copy of the catalog evens out the queues that there are.
+func TestBalanceThroughANodeThatLags(t *testing.T) {
+	r := newRig(t, "a", "b", "c")
+	old := r.cat.View()
+	for i := range 3 {
+		r.declare(fmt.Sprint("q", i), "a", "b", "c")
+	}
+	s := &Steward{cfg: Config{Catalog: &behind{r.cat, old}, Alive: func(catalog.NodeID) bool { return true }}}
+	if shares, moved, err := s.Balance(t.Context(), "all", replicas.Match{}); err != nil || moved != 2 || fmt.Sprint(shares) != "[{a 1} {b 1} {c 1}]" {
+		t.Errorf("%v, moved %d, %v", shares, moved, err)
+	}
+}
+
 // TestTwoLeaveAtOnce: of the last two that stay, told to leave through two nodes at the same time, one stays.
 func TestTwoLeaveAtOnce(t *testing.T) {
 	r := newRig(t, "a", "b")
