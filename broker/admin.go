@@ -26,16 +26,21 @@ func (b *Broker) MayEnter(user, vhost string) bool {
 // FindQueue describes one queue. The error is an *Error, NotFound if there is none.
 func (b *Broker) FindQueue(ctx context.Context, vhost, name string) (QueueInfo, error) {
 	q := b.cat.View().Queue(vhost, name)
-	if q == nil {
+	for try := 1; ; try++ {
+		if q != nil {
+			if info, there := b.describe(ctx, q); there {
+				return info, nil
+			}
+		}
 		view, err := b.fresh(ctx)
 		if err != nil {
 			return QueueInfo{}, err
 		}
-		if q = view.Queue(vhost, name); q == nil {
+		ended := q
+		if q = view.Queue(vhost, name); q == nil || ended != nil && ended.ID == q.ID || try == livesTried { // its leader may know of its end first
 			return QueueInfo{}, Errorf(NotFound, "no queue '%s' in vhost '%s'", name, vhost)
 		}
 	}
-	return b.describe(ctx, q), nil
 }
 
 // queueType is what RabbitMQ calls the type of a queue.

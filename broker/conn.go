@@ -111,6 +111,10 @@ func asError(err error) error {
 		return &Error{Kind: kindOf(a.Code), Text: a.Text}
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return Errorf(TimedOut, "operation timed out")
+	case errors.Is(err, catalog.ErrUnknownOutcome): // this node was away for long, or is being stopped
+		return Errorf(TimedOut, "it is not known whether the change was made")
+	case errors.Is(err, catalog.ErrLevel):
+		return Errorf(PreconditionFailed, "%v: all nodes must have a program that knows it", err)
 	}
 	return Errorf(Internal, "%v", err)
 }

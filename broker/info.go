@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -84,17 +85,20 @@ const infoTimeout = 2 * time.Second
 func (b *Broker) Queues(ctx context.Context) []QueueInfo {
 	list := []QueueInfo{}
 	for q := range b.cat.View().AllQueues() {
-		list = append(list, b.describe(ctx, q))
+		info, _ := b.describe(ctx, q)
+		list = append(list, info)
 	}
 	return list
 }
 
-func (b *Broker) describe(ctx context.Context, q *catalog.Queue) QueueInfo {
-	info := b.outline(q)
-	if info.State == "running" {
-		b.ask(ctx, q, &info)
+// describe tells what is known of a queue, its leader's counts too; there is false if it was deleted meanwhile.
+func (b *Broker) describe(ctx context.Context, q *catalog.Queue) (info QueueInfo, there bool) {
+	info = b.outline(q)
+	if info.State != "running" {
+		return info, true
 	}
-	return info
+	err := b.ask(ctx, q, &info)
+	return info, err == nil || !errors.Is(err, errQueueGone) && !leaves(b.cat.View().QueueByID(q.ID))
 }
 
 // outline describes a queue as far as this node knows without asking its leader. What stays to be asked is running.
@@ -154,13 +158,13 @@ func retryText(r queue.RetryDelay) string {
 }
 
 // ask adds what the queue's leader knows.
-func (b *Broker) ask(ctx context.Context, q *catalog.Queue, info *QueueInfo) {
+func (b *Broker) ask(ctx context.Context, q *catalog.Queue, info *QueueInfo) error {
 	ctx, cancel := context.WithTimeout(ctx, infoTimeout)
 	defer cancel()
 	st, err := b.status(ctx, q, false)
 	if err != nil {
 		info.Error = err.Error()
-		return
+		return err
 	}
 	info.Ready, info.Unacked, info.Consumers = st.Ready, st.Unacked, st.Consumers
 	info.OutboxBytes = st.OutboxBytes
@@ -170,6 +174,7 @@ func (b *Broker) ask(ctx context.Context, q *catalog.Queue, info *QueueInfo) {
 	s.mu.Lock()
 	info.Leader = shortName(s.leader)
 	s.mu.Unlock()
+	return nil
 }
 
 // QueueName names a queue.
@@ -232,7 +237,8 @@ func (b *Broker) OutlineQueue(id uint64) (info QueueInfo, ok bool) {
 }
 
 // OutlineQueues is OutlineQueue for many: each node is looked at once for all of them, and policies are matched only if they are wanted. It
-// calls yield for each queue of the list in its order, with nil for one that is gone; the pointer is for the time of the call.
+// calls yield for each queue of the list in its order; the pointer is for the time of the call. In place of one that was deleted meanwhile, or goes on in another
+// life, it describes the one that has its name now, and it calls with nil if there is none.
 func (b *Broker) OutlineQueues(list []QueueName, policies bool, yield func(i int, info *QueueInfo)) {
 	view := b.cat.View()
 	known := map[string]bool{}
@@ -247,6 +253,9 @@ func (b *Broker) OutlineQueues(list []QueueName, policies bool, yield func(i int
 	var info QueueInfo
 	for i := range list {
 		q := view.QueueByID(list[i].ID)
+		if leaves(q) {
+			q = view.Queue(list[i].VHost, list[i].Name)
+		}
 		if q == nil {
 			yield(i, nil)
 			continue
@@ -265,7 +274,7 @@ func (b *Broker) AskQueue(ctx context.Context, id uint64) (info QueueInfo, ok bo
 	if q == nil {
 		return info, false
 	}
-	return b.describe(ctx, q), true
+	return b.describe(ctx, q)
 }
 
 // CountExchanges counts the exchanges of a virtual host, or of all with "".

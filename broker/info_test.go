@@ -111,4 +111,19 @@ func TestOutlineQueuesLooksAtEachNodeOnce(t *testing.T) {
 			t.Errorf("%+v", info)
 		}
 	})
+	// Of a queue that was deleted and declared anew meanwhile it is the new one that is described.
+	for _, name := range []string{"q0", "q1"} {
+		if _, err := c.conn.DeleteQueue(t.Context(), name, false, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.declare("q0", nil)
+	b.OutlineQueues([]QueueName{names[0], names[1]}, false, func(i int, info *QueueInfo) {
+		switch {
+		case i == 0 && (info == nil || info.Name != "q0" || info.Type != "classic" || info.ID == names[0].ID):
+			t.Errorf("in place of q0: %+v", info)
+		case i == 1 && info != nil:
+			t.Errorf("deleted: %+v", info)
+		}
+	})
 }

@@ -48,6 +48,17 @@ func TestOldCopyOfAQueue(t *testing.T) {
 				_, err := c.conn.b.ReleaseParked(c.t.Context(), "guest", "/", "q")
 				return err
 			},
+			"find": func(c *client) error {
+				info, err := c.conn.b.FindQueue(c.t.Context(), "/", "q")
+				if err == nil && info.Error != "" {
+					c.t.Errorf("%+v", info)
+				}
+				return err
+			},
+			"outbox": func(c *client) error {
+				_, err := c.conn.b.Outbox(c.t.Context(), "/", "q")
+				return err
+			},
 			"pause": func(c *client) error {
 				if err := c.conn.pauseQueue(c.t.Context(), "q", true); err != nil {
 					return err

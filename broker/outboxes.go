@@ -281,24 +281,29 @@ func outboxTarget(view *catalog.View, t dlx.Target, st mover.TargetStatus) Outbo
 // ErrNoLeader says that no node within reach leads a queue.
 var ErrNoLeader = errors.New("no leader of the queue is within reach")
 
-// Outbox describes one queue's outbox, wherever the queue is led. Errors are an *Error of
+// Outbox describes one queue's outbox, wherever the queue is led. It waits for a leader for as long as it waits for nodes. Errors are an *Error of
 // NotFound, ErrNoLeader, or those of nodes that did not answer.
 func (b *Broker) Outbox(ctx context.Context, vhost, name string) (OutboxStatus, error) {
-	q := b.cat.View().Queue(vhost, name)
-	if q == nil {
-		view, err := b.fresh(ctx)
-		if err != nil {
-			return OutboxStatus{}, err
+	ctx, cancel := context.WithTimeout(ctx, timeoutOutboxes)
+	defer cancel()
+	for q := b.cat.View().Queue(vhost, name); ; {
+		if q == nil || leaves(b.cat.View().QueueByID(q.ID)) {
+			view, err := b.fresh(ctx)
+			if err != nil {
+				return OutboxStatus{}, err
+			}
+			if q = view.Queue(vhost, name); q == nil {
+				return OutboxStatus{}, Errorf(NotFound, "no queue '%s' in vhost '%s'", name, vhost)
+			}
 		}
-		if q = view.Queue(vhost, name); q == nil {
-			return OutboxStatus{}, Errorf(NotFound, "no queue '%s' in vhost '%s'", name, vhost)
+		list, err := b.outboxes(ctx, outboxesQuery{Queue: q.ID})
+		if len(list) > 0 {
+			return list[0], nil
+		}
+		if sleep(ctx, inquireAgain) != nil {
+			return OutboxStatus{}, errors.Join(ErrNoLeader, err)
 		}
 	}
-	list, err := b.outboxes(ctx, outboxesQuery{Queue: q.ID})
-	if len(list) > 0 {
-		return list[0], nil
-	}
-	return OutboxStatus{}, errors.Join(ErrNoLeader, err)
 }
 
 // Outboxes describes all outboxes of the cluster that are not empty and whose oldest item

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/warrenmq/warren/auth"
+	"github.com/warrenmq/warren/catalog"
 )
 
 // G07 and G08: the connections of a deleted user, and those of a deleted vhost, end; others and
@@ -228,5 +230,37 @@ func TestRenew(t *testing.T) {
 		}
 		_, err := b.Renew(u)
 		wantKind(t, err, AccessRefused, "user 'u' is deleted")
+	}
+}
+
+// away is a catalog that fails with an error from some moment on, as that of a node which was away while a change was on its way, and which nobody tells of its fate.
+type away struct {
+	Catalog
+
+	is atomic.Pointer[error]
+}
+
+func (a *away) Propose(ctx context.Context, cmd catalog.Command) (catalog.Result, error) {
+	if err := a.is.Load(); err != nil {
+		return catalog.Result{}, *err
+	}
+	return a.Catalog.Propose(ctx, cmd)
+}
+
+// TestChangesThatAreNotMade: a change that may have been made, and one for which a node of the cluster is too old, are told from faults of the program.
+func TestChangesThatAreNotMade(t *testing.T) {
+	var a *away
+	b := newBrokerBehind(t, func(c Catalog) Catalog {
+		a = &away{Catalog: c}
+		return a
+	})
+	for err, want := range map[error]Kind{
+		fmt.Errorf("%w: the node was away for too many others", catalog.ErrUnknownOutcome): TimedOut, catalog.ErrLevel: PreconditionFailed,
+	} {
+		a.is.Store(&err)
+		var e *Error
+		if err := b.DeleteUser(t.Context(), "guest"); !errors.As(err, &e) || e.Kind != want || e.Unasked {
+			t.Errorf("%#v", err)
+		}
 	}
 }

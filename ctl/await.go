@@ -159,6 +159,26 @@ func (s *session) until(ctx context.Context, look func() (done bool, why string,
 	}
 }
 
+// lostMax is for how long a verb that waits for something that goes on without it bears that nobody can tell how far that is: a node is started again, or a leader
+// chosen.
+const lostMax = time.Minute
+
+// absence counts for how long nobody has told.
+type absence struct{ since time.Time }
+
+// bears tells whether to go on although a look failed, if it did.
+func (a *absence) bears(ctx context.Context, err error) bool {
+	e, ok := errors.AsType[*Error](err)
+	if !ok || e.Code != ExitUnavailable && e.Code != ExitTimeout {
+		a.since = time.Time{}
+		return false
+	}
+	if a.since.IsZero() {
+		a.since = time.Now()
+	}
+	return ctx.Err() != nil || time.Since(a.since) < lostMax
+}
+
 func awaitStartup(ctx context.Context, s *session, _ []string) error {
 	s.say("Waiting for node %s to start ...", s.name)
 	return s.until(ctx, func() (bool, string, error) {

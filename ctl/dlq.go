@@ -275,6 +275,7 @@ func (s *session) start(ctx context.Context, queue string, body *redriveBody, wa
 	}
 	begun := st
 	var unknown time.Time // since when the queue does not know of it
+	var lost absence
 	for wait && (st.State == "running" || st.State == "stopping") {
 		select {
 		case <-ctx.Done():
@@ -282,10 +283,9 @@ func (s *session) start(ctx context.Context, queue string, body *redriveBody, wa
 		case <-time.After(pollEvery):
 		}
 		var now redriveStatus
-		if err := s.redrive(ctx, "GET", queue, nil, &now); err != nil {
-			if ctx.Err() != nil {
-				continue
-			}
+		if err := s.redrive(ctx, "GET", queue, nil, &now); lost.bears(ctx, err) {
+			continue
+		} else if err != nil {
 			return err
 		}
 		switch {

@@ -39,6 +39,7 @@ func TestDLQRetryEnds(t *testing.T) {
 	}{
 		"done":                       {[]string{begun, begun, done}, ExitOK, ""},
 		"a leader has it later":      {[]string{begun, none, done}, ExitOK, ""},
+		"no leader for a moment":     {[]string{begun, "", "", done}, ExitOK, ""},
 		"declared anew":              {[]string{begun, none}, ExitData, "queue 'dead' was deleted and declared anew: 3 were done before"},
 		"another one of a new queue": {[]string{begun, `{"number":1,"started_at":9,"state":"done"}`}, ExitData, "declared anew"},
 		"another one":                {[]string{begun, `{"number":2,"started_at":9,"state":"done"}`}, ExitSoftware, "another one of queue 'dead' has begun"},
@@ -48,6 +49,10 @@ func TestDLQRetryEnds(t *testing.T) {
 			var asked atomic.Int32
 			code, out, failure := run(t, func(w http.ResponseWriter, r *http.Request) {
 				n := min(int(asked.Add(1)), len(c.told))
+				if c.told[n-1] == "" {
+					says(http.StatusServiceUnavailable, `{"error":"service_unavailable","reason":"queue 'dead' has no leader that answers"}`)(w, r)
+					return
+				}
 				says(http.StatusOK, c.told[n-1])(w, r)
 			}, "dlq", "retry", "-s", "dead")
 			if code != c.code || !strings.Contains(failure, c.failed) || code == ExitOK && !strings.HasPrefix(out, "1\tdone\t3\t") {

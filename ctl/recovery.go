@@ -165,7 +165,7 @@ func recoverQueues(ctx context.Context, s *session, args, lost []string, yes boo
 	left := 0
 	for i := range report.Queues {
 		rows[i] = report.Queues[i].row()
-		if st := report.Queues[i].State; yes && st != "recovered" {
+		if st := report.Queues[i].State; yes && st != "recovered" && st != "deleted" {
 			left++
 		}
 	}

@@ -102,7 +102,7 @@ func decommission(ctx context.Context, s *session, node string, limited, detache
 	}
 	err := l.follow(ctx, s, node)
 	if err == nil {
-		err = s.do(ctx, http.MethodPost, leavePath(node)+"/end", nil, nil)
+		err = s.retry(ctx, func() error { return s.do(ctx, http.MethodPost, leavePath(node)+"/end", nil, nil) })
 	}
 	if err != nil && !isNotFound(err) { // it is gone: somebody else has called the verb, too
 		return err
@@ -114,6 +114,7 @@ func decommission(ctx context.Context, s *session, node string, limited, detache
 // follow waits until a node that leaves has nothing any more, and tells how far it is. It ends when somebody else has the node stay.
 func (l *leaving) follow(ctx context.Context, s *session, node string) error {
 	said, at := "", time.Time{}
+	var lost absence
 	for !l.Done {
 		if l.State == stateRegular {
 			return errorf(ExitSoftware, "node %s stays in the cluster: somebody has called the verb with --cancel", node)
@@ -130,11 +131,26 @@ func (l *leaving) follow(ctx context.Context, s *session, node string) error {
 			return errorf(ExitTimeout, "it goes on: %s", l)
 		case <-time.After(leavePoll):
 		}
-		if err := s.get(ctx, leavePath(node), l); err != nil {
+		if err := s.get(ctx, leavePath(node), l); err != nil && !lost.bears(ctx, err) {
 			return err
 		}
 	}
 	return nil
+}
+
+// retry does something again while the node does not answer, or cannot at the moment.
+func (s *session) retry(ctx context.Context, do func() error) error {
+	for lost := (absence{}); ; {
+		err := do()
+		if !lost.bears(ctx, err) || ctx.Err() != nil {
+			return err
+		}
+		select {
+		case <-time.After(leavePoll):
+		case <-ctx.Done():
+			return err
+		}
+	}
 }
 
 func rebalanceVerb(t *tool) *cobra.Command {

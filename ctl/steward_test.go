@@ -1,9 +1,11 @@
 package ctl
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 )
 
@@ -41,5 +43,25 @@ func TestDecommissionThatOthersEnd(t *testing.T) {
 				t.Errorf("exit code %d: %s %s", code, out, failure)
 			}
 		})
+	}
+}
+
+// TestDecommissionWhileNodesAreAway: the verb that waits for a node to leave bears that the one that it asks is started again, or that the catalog gets another leader.
+func TestDecommissionWhileNodesAreAway(t *testing.T) {
+	var gets, posts atomic.Int32
+	code, out, failure := run(t, func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.Method == http.MethodGet && gets.Add(1) == 1:
+			panic(http.ErrAbortHandler)
+		case r.Method == http.MethodPost && posts.Add(1) == 1:
+			says(503, `{"error":"service_unavailable","reason":"read index: catalog has no leader"}`)(w, r)
+		case r.Method == http.MethodPost:
+			w.WriteHeader(http.StatusNoContent)
+		default:
+			says(200, fmt.Sprintf(`{"state":"leaving","replicas":3,"done":%t}`, r.Method == http.MethodGet))(w, r)
+		}
+	}, "decommission_node", "n3", "-t", "20")
+	if code != ExitOK || !strings.Contains(out, "Node n3 is no node of the cluster any more") {
+		t.Errorf("exit code %d: %s %s", code, out, failure)
 	}
 }

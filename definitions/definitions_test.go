@@ -5,12 +5,15 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"log/slog"
 	"os"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 
+	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/auth"
 	"github.com/warrenmq/warren/broker"
 	"github.com/warrenmq/warren/catalog"
@@ -55,7 +58,11 @@ func (m *model) Define(_ context.Context, cmd catalog.Command) (catalog.Result, 
 		return catalog.Result{}, err
 	}
 	m.index++
-	return m.copy.Apply(m.index, cmd)
+	res, err := m.copy.Apply(m.index, cmd)
+	if e, ok := errors.AsType[*amqp.Error](err); ok && e.Code == amqp.NotFound {
+		err = broker.Errorf(broker.NotFound, "%s", e.Text)
+	}
+	return res, err
 }
 
 func (m *model) DefineQueue(ctx context.Context, vhost string, d broker.QueueDeclare) (bool, *catalog.Queue, error) {
@@ -439,6 +446,99 @@ func TestMadeMeanwhileStays(t *testing.T) {
 	}
 	if len(r.Changes) != 1 || r.Changes[0].Name != "new" {
 		t.Errorf("changes: %+v", r.Changes)
+	}
+}
+
+// TestDeletedMeanwhileIsLeftOut: bindings of queues and exchanges that somebody deletes while they are imported are left out, as if there had been none, and the rest is imported.
+func TestDeletedMeanwhileIsLeftOut(t *testing.T) {
+	m := newModel(t)
+	var bindings []string
+	for _, to := range []string{"x -> a", "x -> b", "y -> b", "x -> c"} {
+		source, queue, _ := strings.Cut(to, " -> ")
+		bindings = append(bindings, `{"vhost":"/","source":"`+source+`","destination":"`+queue+`","destination_type":"queue","routing_key":"k"}`)
+	}
+	d, err := Parse([]byte(`{"queues":[{"name":"a","vhost":"/"},{"name":"b","vhost":"/"},{"name":"c","vhost":"/"}],
+		"exchanges":[{"name":"x","vhost":"/","type":"direct"},{"name":"y","vhost":"/","type":"direct"}],"bindings":[` + strings.Join(bindings, ",") + `]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := Make(d, m.view(), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var once sync.Once
+	m.fail = func(cmd catalog.Command) error {
+		if _, ok := cmd.(*catalog.Bind); ok {
+			once.Do(func() {
+				for _, gone := range []catalog.Command{&catalog.DeleteQueue{Vhost: "/", Name: "a"}, &catalog.DeleteExchange{Vhost: "/", Name: "y"}} {
+					m.index++
+					if _, err := m.copy.Apply(m.index, gone); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		return nil
+	}
+	r, err := p.Run(t.Context(), m)
+	if err != nil {
+		t.Fatal(err, r.Failed)
+	}
+	skipped, _ := json.Marshal(r.Skipped)
+	const want = `[{"kind":"binding","vhost":"/","name":"x -> queue a (k)","reason":"no queue 'a' in vhost '/'"},` +
+		`{"kind":"binding","vhost":"/","name":"y -> queue b (k)","reason":"no exchange 'y' in vhost '/'"}]`
+	skipped = bytes.ReplaceAll(skipped, []byte(`\u003e`), []byte(">"))
+	if got := r.Counts[KindBinding]; string(skipped) != want || got != (Count{Created: 2, Skipped: 2}) {
+		t.Errorf("%+v, skipped: %s\nwant %s", got, skipped, want)
+	}
+}
+
+// Fresh implements Node.
+func (m *model) Fresh(context.Context) (*catalog.View, error) { return m.view(), nil }
+
+// TestDeletedMeanwhileIsMadeAnew: users and virtual hosts that somebody deletes while they are imported are made, with what belongs to them, as if they had not been there; where
+// that goes on all the time the import ends with what is missing.
+func TestDeletedMeanwhileIsMadeAnew(t *testing.T) {
+	const doc = `{"vhosts":[{"name":"v","description":"new"}],"users":[{"name":"u","tags":["new"]},{"name":"x","tags":[]}],
+		"permissions":[{"user":"u","vhost":"v","configure":"a","write":"b","read":"c"}],
+		"policies":[{"vhost":"v","name":"p","pattern":"q","definition":{"max-length":5}}]}`
+	for always, want := range map[bool]string{
+		false: "5 created, 1 updated, 0 unchanged, 0 skipped, 0 failed, 0 not tried",
+		true:  "",
+	} {
+		m := newModel(t)
+		m.load(t, []byte(`{"vhosts":[{"name":"v","description":"old"}],"users":[{"name":"u","tags":["old"]}]}`), Options{})
+		deleted := map[string]bool{}
+		m.fail = func(cmd catalog.Command) error {
+			var gone []catalog.Command
+			switch c := cmd.(type) {
+			case *catalog.ChangeUser:
+				gone = append(gone, &catalog.DeleteUser{Name: c.User.Name})
+			case *catalog.PutPermission:
+				gone = append(gone, &catalog.DeleteVhost{Name: c.Vhost})
+			}
+			for _, g := range gone {
+				if name := fmt.Sprintf("%T", g); always || !deleted[name] {
+					deleted[name] = true
+					m.index++
+					if _, err := m.copy.Apply(m.index, g); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+			return nil
+		}
+		s := NewService(m, func() Source { return Source{} }, "admin", auth.Hashing{}, slog.New(slog.DiscardHandler))
+		r, policies, err := s.Import(t.Context(), []byte(doc), Request{})
+		if always {
+			if err == nil || !Refused(err) || len(r.Failed) != 1 {
+				t.Errorf("%v, %s", err, r.Summary())
+			}
+			continue
+		}
+		if err != nil || r.Summary() != want || !slices.Equal(policies, []string{"v"}) || m.view().Permission("v", "u") == nil || !slices.Equal(m.view().User("u").Tags, []string{"new"}) {
+			t.Errorf("%v, %s, policies in %q: %+v", err, r.Summary(), policies, r.Failed)
+		}
 	}
 }
 

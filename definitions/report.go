@@ -2,6 +2,7 @@ package definitions
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -100,6 +101,18 @@ func (r *Report) count(k Kind, add func(*Count)) {
 	c := r.Counts[k]
 	add(&c)
 	r.Counts[k] = c
+}
+
+// behind adds what was done by an earlier plan of the same document, which the plan of this report has found as it is to be.
+func (r *Report) behind(before *Report) {
+	r.Changes = append(slices.Clone(before.Changes), r.Changes...)
+	for kind, was := range before.Counts {
+		r.count(kind, func(c *Count) {
+			c.Created += was.Created
+			c.Updated += was.Updated
+			c.Unchanged = max(0, c.Unchanged-was.Created-was.Updated)
+		})
+	}
 }
 
 // Summary is one line of words.

@@ -132,7 +132,9 @@ type outcome struct {
 	// there: somebody else has made the object since the plan was; differs says how it is not what the plan says.
 	there   bool
 	differs []Difference
-	err     error
+	// gone is why a binding was not made: somebody has deleted one of its ends since the plan was.
+	gone error
+	err  error
 }
 
 // tell adds what became of a change.
@@ -143,6 +145,9 @@ func (r *Report) tell(c *Change, o outcome) {
 		if len(r.Failed) < failuresMax {
 			r.Failed = append(r.Failed, Note{c.Item, reason(o.err)})
 		}
+	case o.gone != nil:
+		r.count(c.Kind, func(n *Count) { n.Skipped++ })
+		r.Skipped = append(r.Skipped, Note{c.Item, reason(o.gone)})
 	case len(o.differs) > 0:
 		r.count(c.Kind, func(n *Count) { n.Skipped++ })
 		r.Skipped = append(r.Skipped, Note{c.Item, stays(o.differs)})
@@ -173,6 +178,9 @@ func (c *change) make(ctx context.Context, to Cluster) (o outcome) {
 		if o.err == nil {
 			_, o.err = to.Define(ctx, cmd)
 		}
+	}
+	if e, ok := errors.AsType[*broker.Error](o.err); ok && e.Kind == broker.NotFound && c.Kind == KindBinding {
+		o.gone, o.err = o.err, nil // as if it had not been there when the plan was made
 	}
 	return o
 }

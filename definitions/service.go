@@ -4,9 +4,12 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"log/slog"
+	"slices"
 
 	"github.com/warrenmq/warren/auth"
+	"github.com/warrenmq/warren/broker"
 	"github.com/warrenmq/warren/catalog"
 )
 
@@ -85,14 +88,15 @@ func (s *Service) Import(ctx context.Context, raw []byte, req Request) (r Report
 	if err != nil {
 		return Report{}, nil, err
 	}
-	p, err := Make(d, view, Options{VHost: req.VHost, DefaultUser: s.defaultUser, Hashing: s.hashing, SkipUnsupported: req.SkipUnsupported})
+	opt := Options{VHost: req.VHost, DefaultUser: s.defaultUser, Hashing: s.hashing, SkipUnsupported: req.SkipUnsupported}
+	p, err := Make(d, view, opt)
 	if err != nil {
 		return Report{}, nil, err
 	}
 	if req.DryRun {
 		return p.Preview(), nil, nil
 	}
-	if r, err = p.Run(ctx, s.node); err == nil && req.SkipUnchanged && req.VHost == "" && view.Level() >= LevelNoted {
+	if r, policies, err = s.run(ctx, d, p, opt); err == nil && req.SkipUnchanged && req.VHost == "" && view.Level() >= LevelNoted {
 		_, err = s.node.Define(ctx, &catalog.NoteDefinitions{Hash: hash})
 	}
 	s.log.Info("definitions imported", "vhost", req.VHost, "result", r.Summary(), "err", err)
@@ -102,7 +106,37 @@ func (s *Service) Import(ctx context.Context, raw []byte, req Request) (r Report
 	for _, n := range r.Failed {
 		s.log.Error("not imported", "what", n.String(), "why", n.Reason)
 	}
-	return r, p.Vhosts(), err
+	return r, policies, err
+}
+
+// plansMax bounds how often an import is planned.
+const plansMax = 5
+
+// run runs a plan. If somebody has deleted what it was to change, or what that needs, it goes on with a plan for what is there now: the document says what is to be
+// made. Users may come and go all the time, as where passwords are leased.
+func (s *Service) run(ctx context.Context, d *Document, p *Plan, opt Options) (r Report, policies []string, err error) {
+	for plans := 1; ; plans++ {
+		before := r
+		r, err = p.Run(ctx, s.node)
+		r.behind(&before)
+		for _, name := range p.Vhosts() {
+			if !slices.Contains(policies, name) {
+				policies = append(policies, name)
+			}
+		}
+		if e, ok := errors.AsType[*broker.Error](err); !ok || e.Kind != broker.NotFound || plans == plansMax {
+			return r, policies, err
+		}
+		view, stale := s.node.Fresh(ctx)
+		if stale != nil {
+			return r, policies, err
+		}
+		next, invalid := Make(d, view, opt)
+		if invalid != nil { // it was valid; the error says what has gone
+			return r, policies, err
+		}
+		p = next
+	}
 }
 
 // Check tells what of a document a cluster refuses that has nothing but its default user. The error is [*Invalid].

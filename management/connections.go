@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/warrenmq/warren/auth"
 	"github.com/warrenmq/warren/stats"
@@ -132,6 +133,9 @@ func (a *API) findConnection(r *http.Request, u User) (*Connection, error) {
 }
 
 func (a *API) closeConnection(r *http.Request, u User) (any, error) {
+	if u.monitors() {
+		return nil, a.closeAnywhere(r)
+	}
 	c, err := a.findConnection(r, u)
 	if err != nil {
 		return nil, err
@@ -144,6 +148,36 @@ func (a *API) closeConnection(r *http.Request, u User) (any, error) {
 }
 
 // closeConnectionsOf ends a user's connections, also when there are none.
+// closeAnywhere ends the connection that the path names, for a user who may see all: the node that has it is not looked for in the lists of all nodes, which tools that close
+// many would have made for each. That nobody has it is only said when all nodes have answered.
+func (a *API) closeAnywhere(r *http.Request) error {
+	req := peerRequest{Op: opClose, Name: r.PathValue("name"), Reason: closeReason(r)}
+	if a.cfg.Connections.Close(req.Name, req.Reason) {
+		return nil
+	}
+	ctx, found := context.WithCancel(r.Context())
+	defer found()
+	var closed atomic.Bool
+	err := a.eachPeer(ctx, func(ctx context.Context, node string) error {
+		var resp peerClosed
+		if err := a.ask(ctx, node, req, &resp); err != nil || !resp.Closed {
+			return err
+		}
+		closed.Store(true)
+		found()
+		return nil
+	})
+	switch {
+	case closed.Load():
+		return nil
+	case err != nil:
+		return err
+	}
+	return errNotFound
+}
+
+func closeReason(r *http.Request) string { return cmp.Or(r.Header.Get("X-Reason"), reasonDefault) }
+
 func (a *API) closeConnectionsOf(r *http.Request, u User) (any, error) {
 	user := r.PathValue("user")
 	if user != u.Name && !u.may(auth.TagAdministrator) {
@@ -162,7 +196,7 @@ func (a *API) closeConnectionsOf(r *http.Request, u User) (any, error) {
 
 // endConnection ends a connection on the node that has it; closed is false if it had ended.
 func (a *API) endConnection(r *http.Request, c *Connection) (closed bool, err error) {
-	reason := cmp.Or(r.Header.Get("X-Reason"), reasonDefault)
+	reason := closeReason(r)
 	if c.home == "" {
 		return a.cfg.Connections.Close(c.Name, reason), nil
 	}

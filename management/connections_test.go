@@ -28,11 +28,13 @@ type fakeNode struct {
 	list     []Connection
 	channels []Channel
 	closed   []string // name and text
+	listed   int      // how often all were described
 }
 
 func (f *fakeNode) List() []Connection {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.listed++
 	return slices.Clone(f.list)
 }
 
@@ -201,6 +203,12 @@ func TestCloseConnection(t *testing.T) {
 		if status != http.StatusNotFound || body != `{"error":"Object Not Found","reason":"Not Found"}` {
 			t.Errorf("%s again: %d %s", tc.name, status, body)
 		}
+	}
+	// Who sees all connections, and may close many one by one, does not have all of them described for each.
+	f.nodes["b"].list = []Connection{{Name: "7 -> 8", Node: "b", User: "other"}}
+	before := f.nodes["a"].listed + f.nodes["b"].listed
+	if status, _, _ := f.do(t, "a", "monitor", "DELETE", path("7 -> 8")); status != http.StatusNoContent || f.nodes["a"].listed+f.nodes["b"].listed != before {
+		t.Errorf("%d, and all connections were looked at", status)
 	}
 	f.lost["b"] = true
 	if status, _, _ := f.do(t, "a", "admin", "DELETE", path("9 -> 9")); status != http.StatusServiceUnavailable {

@@ -76,7 +76,7 @@ func (a *API) checkLeaders(r *http.Request) (checkup, error) {
 	}
 	c := failed("There are quorum queues without an elected leader")
 	names := only(a.cfg.Broker.QueueNames(vhost), func(q broker.QueueName) bool { return fits.MatchString(q.Name) })
-	for _, q := range a.describeQueues(r.Context(), names, a.queueTable(r.Context()), true) {
+	for _, q := range a.describeQueues(r.Context(), names, a.queueTable(r.Context()), nil, true) {
 		if (q.Type == "quorum" || q.Durable) && (q.State == "down" || q.State == "minority") {
 			c.Queues = append(c.Queues, CriticalQueue{"queue '" + q.Name + "' in vhost '" + q.VHost + "'", q.Name, q.VHost, "rabbit_" + q.Type + "_queue"})
 		}

@@ -2,10 +2,13 @@ package management
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/http"
 	"testing"
 
 	"github.com/warrenmq/warren/broker"
+	"github.com/warrenmq/warren/cluster/replicas"
 	"github.com/warrenmq/warren/policy"
 )
 
@@ -75,5 +78,8 @@ func TestWhatMayHaveBeenDoneIsCalledTimeout(t *testing.T) {
 		if got := shortOf(tc.err); got != tc.want {
 			t.Errorf("%v: %s, want %s", tc.err, got, tc.want)
 		}
+	}
+	if r, ok := errors.AsType[*refusal](ofReplicas(replicas.Unknown(errors.New("why")))); !ok || r.status != http.StatusServiceUnavailable || r.Short != shortTimeout {
+		t.Errorf("of replicas: %+v", r)
 	}
 }

@@ -88,15 +88,12 @@ func (a *API) queueList(r *http.Request, names []broker.QueueName) (any, error) 
 	if details == nil && ask && q.showsDetails(len(shown)) {
 		details = a.listDetails(r.Context(), shown)
 	}
-	list := a.describeQueues(r.Context(), shown, table, ask)
-	for i := range list {
-		list[i].QueueDetails = details[shown[i].ID]
-	}
+	list := a.describeQueues(r.Context(), shown, table, details, ask)
 	items, err := pick(list, q.columns)
 	if err != nil {
 		return nil, err
 	}
-	return q.answer(items, total, len(names), to-from), nil
+	return q.answer(items, total, len(names), len(list)), nil
 }
 
 // only returns the wanted names, and the list itself if all are.
@@ -244,27 +241,41 @@ func figureKey(path []string) func(f *queueFigures) float64 {
 	return nil
 }
 
-// describeQueues makes the JSON of queues. With ask, those that no node told of are asked one by one.
-func (a *API) describeQueues(ctx context.Context, names []broker.QueueName, t *queueTable, ask bool) []Queue {
+// describeQueues makes the JSON of queues, but for those that were deleted meanwhile. With ask, those that no node told of are asked one by one.
+func (a *API) describeQueues(ctx context.Context, names []broker.QueueName, t *queueTable, details map[uint64]*QueueDetails, ask bool) []Queue {
 	list := make([]Queue, len(names))
+	ids := make([]uint64, len(names)) // 0: it is gone
 	var missing []int
 	a.cfg.Broker.OutlineQueues(names, true, func(i int, info *broker.QueueInfo) {
-		if info == nil { // it went meanwhile
-			list[i] = Queue{Name: names[i].Name, VHost: names[i].VHost, State: "down", Members: []string{}, Online: []string{}}
+		if info == nil {
 			return
 		}
 		f := t.of(info.ID)
-		list[i] = tableJSON(info, f)
+		list[i], ids[i] = tableJSON(info, f), info.ID
 		if ask && f.leader == "" && info.State == "running" {
 			missing = append(missing, i)
 		}
 	})
-	a.askQueues(ctx, names, missing, func(i int, info *broker.QueueInfo) { list[i] = withFigures(info, t.of(names[i].ID), nil) })
-	return list
+	a.askQueues(ctx, ids, missing, func(i int, info *broker.QueueInfo) {
+		if info == nil {
+			ids[i] = 0
+			return
+		}
+		list[i] = withFigures(info, t.of(ids[i]), nil)
+	})
+	there := list[:0]
+	for i, id := range ids {
+		if id != 0 {
+			list[i].QueueDetails = details[id]
+			there = append(there, list[i])
+		}
+	}
+	return there
 }
 
-// askQueues asks for those of the queues that are missing, several at a time, for which it calls yield from several goroutines.
-func (a *API) askQueues(ctx context.Context, names []broker.QueueName, missing []int, yield func(i int, info *broker.QueueInfo)) {
+// askQueues asks for those of the queues that are missing, several at a time, for which it calls yield from several goroutines: with nil for one that was deleted
+// meanwhile.
+func (a *API) askQueues(ctx context.Context, ids []uint64, missing []int, yield func(i int, info *broker.QueueInfo)) {
 	ctx, cancel := context.WithTimeout(ctx, askingTime)
 	defer cancel()
 	var wg sync.WaitGroup
@@ -272,9 +283,12 @@ func (a *API) askQueues(ctx context.Context, names []broker.QueueName, missing [
 	for range min(asking, len(missing)) {
 		wg.Go(func() {
 			for i := range next {
-				if info, ok := a.cfg.Broker.AskQueue(ctx, names[i].ID); ok {
-					yield(i, &info)
+				info, ok := a.cfg.Broker.AskQueue(ctx, ids[i])
+				if !ok {
+					yield(i, nil)
+					continue
 				}
+				yield(i, &info)
 			}
 		})
 	}

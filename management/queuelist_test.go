@@ -1,10 +1,12 @@
 package management
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -58,7 +60,7 @@ func TestSortIsByWhatIsShown(t *testing.T) {
 	a := manyQueues(400)
 	table := a.queueTable(t.Context())
 	names := a.cfg.Broker.QueueNames("")
-	shown := a.describeQueues(t.Context(), names, table, false)
+	shown := a.describeQueues(t.Context(), names, table, nil, false)
 	for _, sort := range sortedBy[1:] {
 		q := listQuery{}
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "/?sort="+sort, http.NoBody)
@@ -108,4 +110,47 @@ func BenchmarkQueueList(b *testing.B) {
 			}
 		})
 	}
+}
+
+// fleeting has queues that are deleted while they are described: one when they are found, and one when its leader is asked.
+type fleeting struct{ fakeBroker }
+
+func (f *fleeting) OutlineQueues(list []broker.QueueName, policies bool, yield func(int, *broker.QueueInfo)) {
+	f.fakeBroker.OutlineQueues(list, policies, func(i int, info *broker.QueueInfo) {
+		if list[i].Name == "found" {
+			info = nil
+		}
+		yield(i, info)
+	})
+}
+
+func (f *fleeting) AskQueue(ctx context.Context, id uint64) (broker.QueueInfo, bool) {
+	info, _ := f.fakeBroker.AskQueue(ctx, id)
+	return info, info.Name != "asked"
+}
+
+// TestQueuesDeletedMeanwhileAreLeftOut: a queue that is deleted while a list is made is not in it, and not one that is down; nor is it one without a leader to health checks.
+func TestQueuesDeletedMeanwhileAreLeftOut(t *testing.T) {
+	f := newFakeCluster("a")
+	var queues []broker.QueueInfo
+	for _, name := range []string{"asked", "found", "stays"} {
+		queues = append(queues, broker.QueueInfo{VHost: "/", Name: name, Type: "quorum", Durable: true, State: "running", Ready: 5})
+	}
+	queues[0].Error = "queue is gone"
+	b := &fleeting{fakeBroker{vhosts: map[string][]string{"/": {}}, queues: queues}}
+	f.apis["a"].cfg.Broker = b
+	for _, path := range []string{"/api/queues?", "/api/queues?page=1&page_size=5&", "/api/queues?sort=messages&"} {
+		_, body, _ := f.do(t, "a", "admin", "GET", path+"columns=name,messages,state")
+		if strings.Count(body, `"name"`) != 1 || !strings.Contains(body, `{"messages":5,"name":"stays","state":"running"}`) || strings.Contains(path, "page") && !strings.Contains(body, `"item_count":1`) {
+			t.Errorf("%s: %s", path, body)
+		}
+	}
+	if status, body, _ := f.do(t, "a", "admin", "GET", "/api/health/checks/quorum-queues-without-elected-leaders/all-vhosts"); status != http.StatusOK {
+		t.Errorf("%d %s", status, body)
+	}
+	f.apis["a"].QueueFigures(t.Context(), b.QueueNames("/"), func(i int, info *broker.QueueInfo, _ uint64, _ *stats.Rates) {
+		if gone := i < 2; gone != (info.State == "") {
+			t.Errorf("%s is %+v", queues[i].Name, info)
+		}
+	})
 }

@@ -121,6 +121,8 @@ func ofReplicas(err error) error {
 		r.status = http.StatusNotFound
 	case replicas.NotReplicated, replicas.Refused:
 		r.status = http.StatusBadRequest
+	case replicas.Timeout:
+		r.status, r.Short = http.StatusServiceUnavailable, shortTimeout
 	}
 	return r
 }

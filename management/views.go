@@ -30,6 +30,7 @@ func (a *API) QueueLeaders(ctx context.Context) func(id uint64) string {
 func (a *API) QueueFigures(ctx context.Context, names []broker.QueueName, yield func(i int, info *broker.QueueInfo, bytes uint64, rates *stats.Rates)) {
 	t := a.queueTable(ctx)
 	list := make([]broker.QueueInfo, len(names))
+	ids := make([]uint64, len(names))
 	var missing []int
 	a.cfg.Broker.OutlineQueues(names, true, func(i int, info *broker.QueueInfo) {
 		if info == nil {
@@ -37,13 +38,18 @@ func (a *API) QueueFigures(ctx context.Context, names []broker.QueueName, yield 
 		}
 		f := t.of(info.ID)
 		f.fill(info)
-		if list[i] = *info; f.leader == "" && info.State == "running" {
+		if list[i], ids[i] = *info, info.ID; f.leader == "" && info.State == "running" {
 			missing = append(missing, i)
 		}
 	})
-	a.askQueues(ctx, names, missing, func(i int, info *broker.QueueInfo) { list[i] = *info })
+	a.askQueues(ctx, ids, missing, func(i int, info *broker.QueueInfo) {
+		if info == nil {
+			info = new(broker.QueueInfo)
+		}
+		list[i] = *info
+	})
 	for i := range list {
-		info, f := &list[i], t.of(names[i].ID)
+		info, f := &list[i], t.of(ids[i])
 		if info.Error != "" && info.State == "running" {
 			info.State = "down"
 		}

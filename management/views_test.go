@@ -14,7 +14,7 @@ func TestQueueFiguresAreTheLists(t *testing.T) {
 	if len(names) == 0 {
 		t.Fatal("no queues")
 	}
-	list := a.describeQueues(t.Context(), names, a.queueTable(t.Context()), true)
+	list := a.describeQueues(t.Context(), names, a.queueTable(t.Context()), nil, true)
 	told := 0
 	a.QueueFigures(t.Context(), names, func(i int, info *broker.QueueInfo, bytes uint64, rates *stats.Rates) {
 		told++

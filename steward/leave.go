@@ -128,6 +128,9 @@ func ofCatalog(err error) error {
 	if errors.Is(err, catalog.ErrLevel) {
 		return refused(replicas.OldLevel, err.Error()+": all nodes must have a program that knows it")
 	}
+	if errors.Is(err, catalog.ErrUnknownOutcome) {
+		return replicas.Unknown(err)
+	}
 	if e, ok := errors.AsType[*amqp.Error](err); ok {
 		return refused(replicas.Refused, e.Text)
 	}

@@ -38,6 +38,7 @@ func TestLeave(t *testing.T) {
 		}
 	}
 	check("unknown", s.Leave(t.Context(), "nobody", true), replicas.NoNode)
+	check("not known", ofCatalog(catalog.ErrUnknownOutcome), replicas.Timeout)
 	_, err := s.Progress("nobody")
 	check("unknown", err, replicas.NoNode)
 	check("not leaving", s.Dismiss(t.Context(), "c"), replicas.Refused)
@@ -97,6 +98,19 @@ func TestBalance(t *testing.T) {
 	}
 	if _, moved, err = s.Balance(t.Context(), "all", replicas.Match{}); err != nil || moved != 0 {
 		t.Errorf("moved %d, %v, %s", moved, err, leads())
+	}
+}
+
+// TestBalanceThroughANodeThatLags: a node with an old copy of the catalog evens out the queues that there are.
+func TestBalanceThroughANodeThatLags(t *testing.T) {
+	r := newRig(t, "a", "b", "c")
+	old := r.cat.View()
+	for i := range 3 {
+		r.declare(fmt.Sprint("q", i), "a", "b", "c")
+	}
+	s := &Steward{cfg: Config{Catalog: &behind{r.cat, old}, Alive: func(catalog.NodeID) bool { return true }}}
+	if shares, moved, err := s.Balance(t.Context(), "all", replicas.Match{}); err != nil || moved != 2 || fmt.Sprint(shares) != "[{a 1} {b 1} {c 1}]" {
+		t.Errorf("%v, moved %d, %v", shares, moved, err)
 	}
 }
 

@@ -28,6 +28,10 @@ type Share struct {
 // Balance says which members should lead the queues of a kind (all, classic, quorum; there are no streams) that match, so that the nodes lead alike, and returns what each should lead then. Leaders follow at
 // the pace of --leader-moves. A queue that changes at the same time stays as it is. moved is how many were given another home.
 func (s *Steward) Balance(ctx context.Context, kind string, which replicas.Match) (shares []Share, moved int, err error) {
+	// An old view would lack queues, and have others where they are no more: nothing would be done for them.
+	if err := cmp.Or(s.cfg.Catalog.ReadIndex(ctx), ctx.Err()); err != nil {
+		return nil, 0, err
+	}
 	view := s.cfg.Catalog.View()
 	var queues []repair.Queue
 	at := map[uint64]catalog.NodeID{}

@@ -48,6 +48,7 @@ const (
 	Refused   State = "refused"   // Why tells the reason
 	Pending   State = "pending"   // the catalog has decided; its new leader has not begun in time
 	Recovered State = "recovered" // it goes on
+	Deleted   State = "deleted"   // it was deleted meanwhile, or had been and could end at last: there is nothing to recover
 )
 
 // Replica is what a survivor has.

@@ -39,26 +39,40 @@ func Run(ctx context.Context, c Cluster, r *Request) (*Report, error) {
 	return report, nil
 }
 
-// recover has the catalog decide on a queue and waits for its new leader.
+// recover has the catalog decide on a queue and waits for its new leader. If somebody else has had the queue go on since it was planned, it waits for that one.
 func (q *Queue) recover(ctx context.Context, c Cluster) {
 	res, err := c.Propose(ctx, &catalog.RecoverQueue{ID: q.ID, Survivors: q.ranked, Lost: q.lost, IfSettings: q.settings})
-	if err != nil {
+	refused, refusal := errors.AsType[*amqp.Error](err)
+	switch {
+	case refusal && refused.Code == amqp.NotFound: // somebody was faster
+		now, _ := c.View().Successor(q.ID)
+		if now == nil {
+			q.State = Deleted
+			return
+		}
+		res.ID = now.ID
+	case err != nil:
 		q.State, q.Why = Refused, err.Error()
-		if _, refusal := errors.AsType[*amqp.Error](err); !refusal && !errors.Is(err, catalog.ErrLevel) {
+		if !refusal && !errors.Is(err, catalog.ErrLevel) {
 			q.Why = "whether the catalog has decided is not known: " + q.Why
 		}
 		return
 	}
 	q.State, q.NewID = Pending, res.ID
+	q.await(ctx, c, res.Index)
+}
+
+// await waits for the first leader of a queue that the catalog, at index, lets go on.
+func (q *Queue) await(ctx context.Context, c Cluster, index uint64) {
 	ctx, cancel := context.WithTimeout(ctx, beginWait)
 	defer cancel()
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {
-		if v := c.View(); v.Revision() >= res.Index {
+		if v := c.View(); v.Revision() >= index {
 			now := v.QueueByID(q.NewID)
 			if now == nil {
-				q.Why = "it was deleted meanwhile"
+				q.State = Deleted
 				return
 			}
 			if now.Survivors == nil {

@@ -84,7 +84,8 @@ func (o *Operator) node(ctx context.Context, name string) (*catalog.View, *catal
 	return nil, nil, errorf(NoNode, "node '%s' is not a member of the cluster", name)
 }
 
-// bulk changes the replicated queues that are meant, some at a time, in the order of their names.
+// bulk changes the replicated queues that are meant, some at a time, in the order of their names. One that is deleted meanwhile needs no change, and is not in the results:
+// with queues that come and go there is nearly always one.
 func bulk(view *catalog.View, meant func(*catalog.Queue) bool, change func(*catalog.Queue) Result) []Result {
 	var queues []*catalog.Queue
 	for q := range view.AllQueues() {
@@ -110,7 +111,10 @@ func bulk(view *catalog.View, meant func(*catalog.Queue) bool, change func(*cata
 	}
 	close(next)
 	wg.Wait()
-	return results
+	return slices.DeleteFunc(results, func(r Result) bool {
+		e, ok := errors.AsType[*Error](r.Err)
+		return ok && e.Reason == NoQueue
+	})
 }
 
 var errLate = errorf(Timeout, "the operation timed out and may not have been completed")
@@ -124,7 +128,7 @@ func (o *Operator) one(ctx context.Context, q *catalog.Queue, n *catalog.Node, m
 	}
 	var c Change
 	for begun := time.Now(); ; {
-		c, r.Err = o.change(ctx, byID(q), string(n.ID), member)
+		c, r.Err = o.change(ctx, byID(q, member), string(n.ID), member)
 		if e, ok := errors.AsType[*Error](r.Err); !ok || e.Reason != Busy || time.Since(begun) > bulkBusy || !pause(ctx, 5*waitEvery) {
 			break
 		}
@@ -158,9 +162,10 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-func byID(q *catalog.Queue) finder {
+// byID finds a queue that was found before. One that is being deleted gets no replica more, and loses those that it has.
+func byID(q *catalog.Queue, member bool) finder {
 	return func(v *catalog.View) (*catalog.Queue, error) {
-		if now := v.QueueByID(q.ID); now != nil {
+		if now := v.QueueByID(q.ID); now != nil && (now.State == catalog.Running || !member) {
 			return now, nil
 		}
 		return nil, errorf(NoQueue, "the queue was deleted meanwhile")

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -165,6 +166,85 @@ func TestGrowIsBounded(t *testing.T) {
 	}
 }
 
+// fickle is a catalog in which others are at work: they delete a queue "before" when its plan is on its way, a queue "behind" once it is planned, and reach all other plans.
+type fickle struct {
+	Catalog
+
+	r *rig
+}
+
+func (f fickle) Propose(ctx context.Context, cmd catalog.Command) (catalog.Result, error) {
+	p, ok := cmd.(*catalog.PlanMembers)
+	if !ok {
+		return f.Catalog.Propose(ctx, cmd)
+	}
+	name := f.View().QueueByID(p.ID).Name
+	ends := func() {
+		for _, c := range []catalog.Command{&catalog.DeleteQueue{Vhost: "/", Name: name}, &catalog.QueueGone{ID: p.ID}} {
+			if _, err := f.Catalog.Propose(ctx, c); err != nil {
+				f.r.t.Error(err)
+			}
+		}
+	}
+	if name == "before" {
+		ends()
+	}
+	res, err := f.Catalog.Propose(ctx, cmd)
+	switch {
+	case name == "behind":
+		ends()
+	case err == nil:
+		_, err = f.Catalog.Propose(ctx, &catalog.MembersReached{ID: p.ID, IfSettings: res.Queue.Settings})
+	}
+	return res, err
+}
+
+// unsure is a catalog that cannot tell what becomes of a change.
+type unsure struct{ Catalog }
+
+func (unsure) Propose(context.Context, catalog.Command) (catalog.Result, error) {
+	return catalog.Result{}, catalog.ErrUnknownOutcome
+}
+
+// moving is a catalog in which a queue's members change when it is to get another home.
+type moving struct {
+	fickle
+
+	move func()
+}
+
+func (m moving) Propose(ctx context.Context, cmd catalog.Command) (catalog.Result, error) {
+	if _, ok := cmd.(*catalog.SetPreferred); ok {
+		m.move()
+	}
+	return m.fickle.Propose(ctx, cmd)
+}
+
+// TestBulkWhileQueuesGo: a queue that is deleted once it was found, or while its replicas change, is no failure of grow, grow_to_count or shrink.
+func TestBulkWhileQueuesGo(t *testing.T) {
+	r := newRig(t, "n2/b", "n3/c")
+	r.op.Catalog = fickle{r.cat, r}
+	ctx := t.Context()
+	for name, do := range map[string]func() ([]Result, error){
+		"grow":          func() ([]Result, error) { return r.op.Grow(ctx, "n3", Match{Queues: regexp.MustCompile("grow$|^b")}) },
+		"grow_to_count": func() ([]Result, error) { return r.op.GrowTo(ctx, 3, Match{Queues: regexp.MustCompile("count$|^b")}) },
+		"shrink":        func() ([]Result, error) { return r.op.Shrink(ctx, "n2") },
+	} {
+		for _, q := range []string{"before", name, "behind"} {
+			r.declare(q, "n1/a", "n2/b")
+		}
+		results, err := do()
+		for _, res := range results {
+			if res.Err != nil || res.Name[0] == 'b' {
+				t.Errorf("%s: %s", name, told(results))
+			}
+		}
+		if err != nil || r.queue("before") != nil || r.queue("behind") != nil || r.queue(name).Settled != 0 || len(r.queue(name).Members) == 2 {
+			t.Errorf("%s: %s %v", name, told(results), err)
+		}
+	}
+}
+
 func TestPrefer(t *testing.T) {
 	r := newRig(t, "n2/b", "n3/c", "n4/d")
 	ctx := t.Context()
@@ -203,6 +283,20 @@ func TestPrefer(t *testing.T) {
 	if got := r.where("q"); got != "[n1/a n2/b] by n1/a, wanted [] by " {
 		t.Error(got)
 	}
+	// The members change between the look and the word.
+	r.declare("moves", "n1/a", "n2/b", "n3/c")
+	r.op.Catalog = moving{fickle{r.cat, r}, sync.OnceFunc(func() {
+		if _, err := r.op.Remove(ctx, "/", "moves", "n3"); err != nil {
+			t.Error(err)
+		}
+	})}
+	if _, _, changed, err := r.op.Prefer(ctx, "/", "moves", "n2"); err != nil || !changed || len(r.queue("moves").Members) != 2 || r.queue("moves").Preferred != "n2/b" {
+		t.Errorf("%s %t %v", r.where("moves"), changed, err)
+	}
+	r.op.Catalog = unsure{r.cat}
+	_, _, _, err = r.op.Prefer(ctx, "/", "moves", "n1")
+	refused(t, err, Timeout, "not known")
+	r.op.Catalog = r.cat
 	r.down["n2/b"] = true
 	_, _, _, err = r.op.Prefer(ctx, "/", "q", "n2")
 	refused(t, err, NotRunning, "")

@@ -41,13 +41,20 @@ func errorf(r Reason, format string, args ...any) *Error {
 	return &Error{r, fmt.Sprintf(format, args...)}
 }
 
-// ofCatalog gives the catalog's refusals their form. Other errors stay: the outcome may be unknown then.
+// Unknown is the error of a change that was proposed and may have been made, or may be yet.
+func Unknown(err error) error {
+	return errorf(Timeout, "it is not known whether the change was made: %v", err)
+}
+
+// ofCatalog gives the catalog's refusals their form. Other errors stay: nothing was proposed.
 func ofCatalog(err error) error {
 	if errors.Is(err, catalog.ErrLevel) {
 		return errorf(OldLevel, "%v: all nodes must have a program that knows it", err)
 	}
 	e, ok := errors.AsType[*amqp.Error](err)
 	switch {
+	case errors.Is(err, catalog.ErrUnknownOutcome):
+		return Unknown(err)
 	case !ok:
 		return err
 	case e.Code == amqp.NotFound:

@@ -2,8 +2,10 @@ package replicas
 
 import (
 	"context"
+	"errors"
 	"slices"
 
+	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/catalog"
 )
 
@@ -58,31 +60,42 @@ func (o *Operator) Prefer(ctx context.Context, vhost, queue, node string) (q Que
 	if err := o.Catalog.ReadIndex(ctx); err != nil {
 		return q, "", false, err
 	}
+	for attempt := 1; ; attempt++ {
+		var found *catalog.Queue
+		q, found, to, err = o.member(vhost, queue, node)
+		if err != nil {
+			return Queue{}, "", false, err
+		}
+		if changed = q.Preferred != to; !changed {
+			return q, to, false, nil
+		}
+		_, err = o.Catalog.Propose(ctx, &catalog.SetPreferred{ID: q.ID, Node: catalog.NodeID(to), IfSettings: found.Settings})
+		if err == nil {
+			return q, to, true, nil
+		}
+		if _, refused := errors.AsType[*amqp.Error](err); !refused || attempt == proposals || o.same(found) {
+			return Queue{}, "", false, ofCatalog(err)
+		}
+	}
+}
+
+// member finds a queue and the id of a node that can lead it.
+func (o *Operator) member(vhost, queue, node string) (q Queue, found *catalog.Queue, to string, err error) {
 	view := o.Catalog.View()
-	found, err := byName(vhost, queue)(view)
+	found, err = byName(vhost, queue)(view)
 	if err != nil {
-		return q, "", false, err
+		return q, nil, "", err
 	}
 	n := view.NodeByName(node)
 	switch {
 	case n == nil:
-		return q, "", false, errorf(NoNode, "node '%s' is not a member of the cluster", node)
+		return q, nil, "", errorf(NoNode, "node '%s' is not a member of the cluster", node)
 	case !slices.Contains(found.Members, n.ID) || !slices.Contains(target(found), n.ID):
-		return q, "", false, errorf(NotMember, "node '%s' has no replica of queue '%s' in vhost '%s'", node, queue, vhost)
+		return q, nil, "", errorf(NotMember, "node '%s' has no replica of queue '%s' in vhost '%s'", node, queue, vhost)
 	case !o.Running(n.ID):
-		return q, "", false, errorf(NotRunning, "node '%s' is not running", node)
+		return q, nil, "", errorf(NotRunning, "node '%s' is not running", node)
 	case n.State != catalog.NodeRegular:
-		return q, "", false, errorf(GoesAway, "node '%s' is %s", node, n.State)
+		return q, nil, "", errorf(GoesAway, "node '%s' is %s", node, n.State)
 	}
-	if err := o.quorate(found, found.Members); err != nil {
-		return q, "", false, err
-	}
-	q = o.describe(found)
-	if changed = q.Preferred != string(n.ID); !changed {
-		return q, string(n.ID), false, nil
-	}
-	if _, err := o.Catalog.Propose(ctx, &catalog.SetPreferred{ID: q.ID, Node: n.ID, IfSettings: found.Settings}); err != nil {
-		return q, "", false, ofCatalog(err)
-	}
-	return q, string(n.ID), true, nil
+	return o.describe(found), found, string(n.ID), o.quorate(found, found.Members)
 }
