@@ -177,8 +177,12 @@ func (l *Leader) enforceLimits() {
 	// is consumed at once.
 	l.deliver()
 	n, bytes = l.readyNow()
+	// Expired messages that may stay are out of reach until the mover has decided, which takes as long as the catalog has no majority:
+	// that is no reason to let the queue grow.
+	most := condemnedMax
+	l.replica.View(func(f *fsm.Machine) { most += f.UndecidedLen() })
 	var victims []queue.MessageID
-	for l.limits.over(n, bytes) && len(l.limits.condemned) < condemnedMax {
+	for l.limits.over(n, bytes) && len(l.limits.condemned) < most {
 		msg, ok := l.ready.peek(l)
 		if !ok {
 			break
@@ -362,7 +366,9 @@ const (
 	expireGap = time.Millisecond
 	// expireSleepMax (ms) keeps durations far from overflow.
 	expireSleepMax = int64(time.Hour / time.Millisecond)
-	// condemnedMax bounds the messages that are named and not yet gone.
+	// condemnedMax bounds the messages that are named and not yet gone. Those of a queue whose expired messages may stay (fsm.Machine.MayStay) are
+	// not gone before it is decided. If that takes long, because a way is not known and the catalog has no majority, later ones are named
+	// later: they stay in the queue, where no consumer gets them.
 	condemnedMax = 4 * expireMax
 	// owedMax bounds the due messages that are kept; others expire at once.
 	owedMax = expireMax
