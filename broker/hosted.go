@@ -342,7 +342,7 @@ func (b *Broker) leadsHere(id uint64) bool { return b.queues.leader(id) != nil }
 
 // routeDead routes a dead letter. Nobody's permission is asked.
 func (b *Broker) routeDead(vhost, name string, l *mover.Letter) (targets []mover.Target, found bool) {
-	m := catalog.Message{Message: exchange.Message{Keys: l.Keys, Headers: l.Headers, Properties: l.Properties, Random: rand.Uint64()}, Leads: b.leadsHere}
+	m := catalog.Message{Message: exchange.Message{Keys: l.Keys, Headers: l.Headers, Properties: l.Properties, Random: l.Random}, Leads: b.leadsHere}
 	list, err := b.cat.View().RouteMessage(vhost, name, &m, nil)
 	for _, q := range list {
 		t := mover.Target{ID: q.ID}
