@@ -29,6 +29,8 @@ type limits struct {
 	// passed: of the messages that were due by then, none but late is out of a consumer's hands and not named, so that
 	// no look has to go through them again.
 	passed int64
+	// largeAt is when it was logged last that the queue is too large.
+	largeAt time.Time
 	// late were due by passed, and are out of a consumer's hands again.
 	late queue.Set
 }
@@ -79,6 +81,9 @@ func (m *limits) verdict(l *Leader, p fsm.Publish) fsm.Verdict {
 	}
 	if p.Immediate && !l.takesAtOnce() {
 		return fsm.RefuseConsumers
+	}
+	if l.tooLarge() {
+		return fsm.RefuseFull
 	}
 	if m.set.Overflow == queue.DropHead || m.set.MaxLength < 0 && m.set.MaxLengthBytes < 0 {
 		return fsm.Accept
@@ -139,6 +144,9 @@ func (l *Leader) full() bool { return l.fitting(make([]fsm.Transfer, 1)) == 0 }
 // fitting tells how many of the transfers, from the first on, do not have to wait for room.
 func (l *Leader) fitting(items []fsm.Transfer) int {
 	s := &l.limits.set
+	if l.tooLarge() {
+		return 0
+	}
 	if s.Overflow == queue.DropHead || s.MaxLength < 0 && s.MaxLengthBytes < 0 {
 		return len(items)
 	}
