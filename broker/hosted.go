@@ -59,9 +59,7 @@ func (h *hosted) start() {
 	if err != nil {
 		b.cfg.Logger.Error("replica not started", "queue", h.id, "name", h.q.Name, "err", err)
 		h.qs.passEarly(h.id)
-		if errors.Is(err, ErrDamaged) {
-			h.qs.renew(h)
-		}
+		h.notStarted(err)
 		return
 	}
 	h.mu.Lock()
@@ -76,6 +74,21 @@ func (h *hosted) start() {
 	h.mu.Unlock()
 	if begins {
 		h.qs.passEarly(h.id)
+	}
+}
+
+// notStarted does what can be done about a replica that does not start. One that is damaged begins anew, unless there is nobody to begin it from: of a
+// queue that is recovered it is the only one that may have anything, and another survivor's takes its place only if an operator says so (ADR 29).
+// What else keeps a replica from starting would do so again: a trace of a later generation or of a newer program. There is no passing fault to
+// wait for, because the store's files are open all the time: what it cannot read is damaged, and what it cannot write ends the process.
+func (h *hosted) notStarted(err error) {
+	switch {
+	case !errors.Is(err, ErrDamaged):
+	case h.q.Survivors != nil:
+		h.qs.b.cfg.Logger.Error("a recovered queue cannot go on from the damaged replica here; if another node has one, stop this node, and repeat recover_queues with this node named as lost, too",
+			"queue", h.q.Name, "vhost", h.q.Vhost, "id", h.id, "former", h.q.Former[len(h.q.Former)-1], "survivors", h.q.Survivors)
+	default:
+		h.qs.renew(h)
 	}
 }
 
@@ -329,7 +342,7 @@ func (b *Broker) leadsHere(id uint64) bool { return b.queues.leader(id) != nil }
 
 // routeDead routes a dead letter. Nobody's permission is asked.
 func (b *Broker) routeDead(vhost, name string, l *mover.Letter) (targets []mover.Target, found bool) {
-	m := catalog.Message{Message: exchange.Message{Keys: l.Keys, Headers: l.Headers, Properties: l.Properties, Random: rand.Uint64()}, Leads: b.leadsHere}
+	m := catalog.Message{Message: exchange.Message{Keys: l.Keys, Headers: l.Headers, Properties: l.Properties, Random: l.Random}, Leads: b.leadsHere}
 	list, err := b.cat.View().RouteMessage(vhost, name, &m, nil)
 	for _, q := range list {
 		t := mover.Target{ID: q.ID}

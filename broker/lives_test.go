@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -217,6 +218,43 @@ func TestSurvivorsKeepTheFormerLife(t *testing.T) {
 	}
 	do(&catalog.QueueRecovered{ID: now, IfSettings: b.cat.View().QueueByID(now).Settings})
 	d.await(t, "stop", "delete")
+}
+
+// TestDamagedKeeper: the replica from which a recovered queue is to go on is damaged. There is nobody to begin it anew from, so it is not one of those that
+// wait for that; another survivor takes its place when an operator says that this node's is lost, too.
+func TestDamagedKeeper(t *testing.T) {
+	d := &diary{}
+	b, do, id, lost := wide(t, d)
+	d.mu.Lock()
+	d.damaged = 1 << 62
+	d.mu.Unlock()
+	down := func(nodes ...catalog.NodeID) {
+		for _, n := range nodes {
+			do(&catalog.NodeDown{ID: n, Incarnation: b.cat.View().Node(n).Incarnation, AtMillis: 1})
+		}
+	}
+	settings := func() uint64 { return b.cat.View().QueueByID(id).Settings }
+	down(lost...)
+	id = do(&catalog.RecoverQueue{ID: id, Survivors: []catalog.NodeID{testNode, secondNode}, Lost: lost, IfSettings: settings()}).ID
+	do(&catalog.PutVhost{Vhost: catalog.Vhost{Name: "after its start"}})
+	for behind := true; behind; time.Sleep(2 * time.Millisecond) {
+		b.queues.mu.RLock()
+		behind = b.queues.view.Revision() < b.cat.View().Revision()
+		b.queues.mu.RUnlock()
+	}
+	d.mu.Lock()
+	if start := fmt.Sprintf("start %d", id); !slices.Contains(d.lines, start) {
+		t.Errorf("no %q in %q", start, d.lines)
+	}
+	d.mu.Unlock()
+	if list := b.queues.stillDamaged(); len(list) > 0 {
+		t.Errorf("%d replicas wait until the rest works without them", len(list))
+	}
+	down(testNode)
+	next := do(&catalog.RecoverQueue{ID: id, Survivors: []catalog.NodeID{secondNode}, Lost: append(slices.Clone(lost), testNode), IfSettings: settings()}).ID
+	if q := b.cat.View().QueueByID(next); q == nil || !slices.Equal(q.Members, []catalog.NodeID{secondNode}) {
+		t.Errorf("the other survivor does not take over: %+v", q)
+	}
 }
 
 // TestFormerLifeGoesWithTheQueue: a survivor that does not hear of the catalog for a while, in which the queue begins its new life and is deleted, keeps nothing

@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -290,7 +291,7 @@ func (c *Conn) deleteFound(ctx context.Context, q *catalog.Queue, ifUnused, ifEm
 		case ifUnused && st.Consumers > 0:
 			return d, Errorf(PreconditionFailed, "queue '%s' in vhost '%s' in use", q.Name, c.vhost)
 		case ifEmpty && c.b.wouldLose(q, st):
-			return d, c.notEmpty(q)
+			return d, c.notEmpty(q, st)
 		}
 	}
 	if err := c.b.mayRemove(ctx, q, st); err != nil {
@@ -332,13 +333,26 @@ func (c *Conn) endEmpty(ctx context.Context, q *catalog.Queue) (ended bool, err 
 	case err != nil:
 		return false, c.queueError(err, q.Name)
 	case !st.Ended:
-		return false, c.notEmpty(q)
+		return false, c.notEmpty(q, st)
 	}
 	return true, nil
 }
 
-func (c *Conn) notEmpty(q *catalog.Queue) error {
-	return Errorf(PreconditionFailed, "queue '%s' in vhost '%s' not empty", q.Name, c.vhost)
+// notEmpty refuses a deletion, with RabbitMQ's words. What keeps a queue in which lists show no message is named.
+func (c *Conn) notEmpty(q *catalog.Queue, st *wire.Status) error {
+	why := ""
+	switch {
+	case st.Ready+st.Unacked > 0:
+	case st.Delayed > 0:
+		why = fmt.Sprintf(": messages that wait for a retry: %d", st.Delayed)
+	case st.Parked > 0:
+		why = fmt.Sprintf(": dead letters without a route: %d", st.Parked)
+	case st.Outbox > 0:
+		why = fmt.Sprintf(": messages on their way out of it, which may come back: %d", st.Outbox)
+	default:
+		why = ": something is on its way into it"
+	}
+	return Errorf(PreconditionFailed, "queue '%s' in vhost '%s' not empty%s", q.Name, c.vhost, why)
 }
 
 // sortIDs puts message ids in queue order.

@@ -28,6 +28,16 @@ func TestRedriveStopsWithoutAnAnswer(t *testing.T) {
 		st := status()
 		return st.Moved == 1 && len(st.WaitsFor) == 1 && st.WaitsFor[0].State == "unreachable"
 	})
+	// Until it is known whether they come back the queue is not empty, although no list shows a message.
+	q := b.cat.View().Queue("/", "dlq")
+	counts, err := b.status(t.Context(), q, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := c.conn.notEmpty(q, counts)
+	if want := "queue 'dlq' in vhost '/' not empty: messages on their way out of it, which may come back: 2"; kindOfRefusal(refused) != PreconditionFailed || refused.Error() != want {
+		t.Errorf("deleted if it is empty: %v, want %s", refused, want)
+	}
 	asked := time.Now()
 	st, err := b.StopRedrive(t.Context(), "guest", "/", "dlq")
 	if took := time.Since(asked); err != nil || took > 4*time.Second {

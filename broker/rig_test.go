@@ -77,6 +77,11 @@ func newBrokerOver(t testing.TB, groups Groups) *Broker {
 
 func newBrokerWith(t testing.TB, through func(Catalog) Catalog, groups Groups) *Broker {
 	t.Helper()
+	return newBrokerTuned(t, through, groups, func(*Config) {})
+}
+
+func newBrokerTuned(t testing.TB, through func(Catalog) Catalog, groups Groups, tune func(*Config)) *Broker {
+	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -98,11 +103,13 @@ func newBrokerWith(t testing.TB, through func(Catalog) Catalog, groups Groups) *
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := New(Config{
+	cfg := Config{
 		Node: testNode, Groups: groups,
 		Send:  func(string, []byte) error { return transport.ErrPeerDown },
 		Alive: func(string) bool { return true }, Replicas: 3, QueueTimeout: 5 * time.Second, Logger: log,
-	}, through(cat))
+	}
+	tune(&cfg)
+	b := New(cfg, through(cat))
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	res, err := cat.Propose(ctx, &catalog.RegisterNode{ID: testNode})

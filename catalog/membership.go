@@ -27,7 +27,7 @@ type NodeAbout struct {
 	Zone        string // what fails together with it
 	Version     string // of its program
 	Level       uint64 // the newest that its program knows
-	// Listeners are where clients find it, as "amqp host:port".
+	// Listeners are where clients, and who watches over it, find it, as "amqp host:port".
 	Listeners []string
 }
 

@@ -122,7 +122,8 @@ func Open(files Files, opt Options) (*Source, error) {
 	return s, nil
 }
 
-// Close stops watching. Configurations that were handed out go on with what was last in use. It is safe twice.
+// Close stops watching. Configurations that were handed out go on with what was last in use. It waits for a look that is under way, also if the files' system
+// hangs, which nothing can end: a bound is for whoever closes all parts of the program. It is safe twice.
 func (s *Source) Close() error {
 	s.cancel()
 	s.work.Wait()

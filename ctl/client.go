@@ -282,7 +282,7 @@ func (c *client) otherUser(status int, reason string) string {
 	if status != http.StatusUnauthorized || reason != loginFailed || c.user != auth.GuestName {
 		return ""
 	}
-	return "\nguest can log in from the node's own machine only, if there is such a user. Name another one with --user or WARREN_CTL_USER, or use --local on that machine."
+	return "\nguest can log in from the node's own machine only (unless the node has --loopback-users none), if there is such a user. Name another one with --user or WARREN_CTL_USER, or use --local on that machine."
 }
 
 // noVhost is the error for a virtual host that does not exist.

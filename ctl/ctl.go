@@ -174,12 +174,13 @@ type verb struct {
 func (t *tool) command(v verb) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: v.use, Short: v.short, Long: v.long,
-		Args: func(_ *cobra.Command, args []string) error {
+		Args: func(cmd *cobra.Command, args []string) error {
+			whole := strings.TrimSuffix(cmd.CommandPath(), cmd.Name()) + v.use
 			switch {
 			case len(args) < v.min:
-				return usage("not enough arguments.\nUsage: warren ctl %s", v.use)
+				return usage("not enough arguments.\nUsage: %s", whole)
 			case v.max >= 0 && len(args) > v.max:
-				return usage("too many arguments.\nUsage: warren ctl %s", v.use)
+				return usage("too many arguments.\nUsage: %s", whole)
 			}
 			return nil
 		},

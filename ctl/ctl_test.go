@@ -198,7 +198,7 @@ func TestExitCodes(t *testing.T) {
 		{"unknown column", 200, "[]", []string{"list_queues", "name", "mass", "speed"}, ExitUsage, "Info key(s) mass, speed are not supported; there are name, messages,"},
 		{"formatter", 200, "[]", []string{"list_queues", "--formatter", "erlang"}, ExitUsage, "formatter 'erlang'"},
 		{"vhost", 404, refusal("Not Found"), []string{"list_queues", "-p", "v"}, ExitData, "Error:\nVirtual host 'v' does not exist\n"},
-		{"login", 401, refusal("Login failed"), []string{"list_queues"}, ExitNoPerm, "user 'guest': Login failed\nguest can log in from the node's own machine only,"},
+		{"login", 401, refusal("Login failed"), []string{"list_queues"}, ExitNoPerm, "user 'guest': Login failed\nguest can log in from the node's own machine only (unless the node has --loopback-users none),"},
 		{"login of another", 401, refusal("Login failed"), []string{"list_queues", "--user", "me"}, ExitNoPerm, "user 'me': Login failed\n"},
 		{"guest's tags", 401, refusal("Not monitor user"), []string{"list_queues"}, ExitNoPerm, "user 'guest': Not monitor user\n"},
 		{"too many failed logins", 429, refusal("Too many failed logins, try again in 1 s"), []string{"list_queues"}, ExitUnavailable, "user 'guest': Too many failed logins, try again in 1 s\n"},

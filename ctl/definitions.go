@@ -20,6 +20,9 @@ const definitionsBytesMax = 64 << 20
 // stdio is the name of a file that stands for standard input or output.
 const stdio = "-"
 
+// altered is in the explanation of exported definitions that are not in all what the node has.
+const altered = "U+FFFD"
+
 // rawJSON is a request's body as it is.
 type rawJSON []byte
 
@@ -117,6 +120,10 @@ func (s *session) exportDefinitions(ctx context.Context, file, at string) error 
 	}
 	if err = errors.Join(err, synced, f.Close()); err != nil {
 		return errorf(ExitSoftware, "write %s: %v", file, err)
+	}
+	var d struct{ Explanation string }
+	if json.Unmarshal(body, &d) == nil && strings.Contains(d.Explanation, altered) {
+		s.printf("%s\n", d.Explanation)
 	}
 	return nil
 }

@@ -26,6 +26,10 @@ func TestDefinitionVerbs(t *testing.T) {
 			out: "Exporting definitions in JSON to a file at \"" + target + "\" ...\n",
 		},
 		{
+			args: []string{"export_definitions", os.DevNull, "-q"}, method: "GET", path: "/api/definitions", status: 200,
+			answer: `{"explanation":"c. Altered, replaced by U+FFFD: queue 'q'"}`, out: "c. Altered, replaced by U+FFFD: queue 'q'\n",
+		},
+		{
 			args: []string{"export_definitions", os.DevNull}, method: "GET", path: "/api/definitions", status: 200, answer: `{"a":1}`,
 			out: "Exporting definitions in JSON to a file at \"" + os.DevNull + "\" ...\n",
 		},

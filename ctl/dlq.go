@@ -169,6 +169,9 @@ func dlqRetry(t *tool) *cobra.Command {
 		run: func(ctx context.Context, s *session, args []string) error {
 			body := redriveBody{DryRun: dryRun, Rate: rate}
 			body.To, body.Queue, _ = strings.Cut(to, ":")
+			if (body.To == "queue") != (body.Queue != "") {
+				return usage("--to '%s' is none of last, first, exchange and queue:NAME", to)
+			}
 			if err := body.fill(&c); err != nil {
 				return err
 			}

@@ -73,6 +73,21 @@ func TestDLQListSaysWhatIsNotKnown(t *testing.T) {
 	}
 }
 
+// TestDLQUsage: what is missing is named, with the command to call.
+func TestDLQUsage(t *testing.T) {
+	for want, args := range map[string][]string{
+		"ctl dlq retry QUEUE":   {"dlq", "retry"},
+		"ctl dlq status QUEUE":  {"dlq", "status", "a", "b"},
+		"and queue:NAME":        {"dlq", "retry", "q", "--to", "queue"},
+		"first, exchange and":   {"dlq", "retry", "q", "--to", "last:q"},
+		"--to 'queue:' is none": {"dlq", "retry", "q", "--to", "queue:"},
+	} {
+		if code, _, failure := run(t, says(200, "{}"), args...); code != ExitUsage || !strings.Contains(failure, want) {
+			t.Errorf("%q: %d %s", args, code, failure)
+		}
+	}
+}
+
 // TestNamesDoNothingToATerminal: names that somebody else has chosen are printed as escapes where they would be commands of a terminal.
 func TestNamesDoNothingToATerminal(t *testing.T) {
 	const name, json = "q\x1b]0;evil\x07", `q\u001b]0;evil\u0007`

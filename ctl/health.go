@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -210,10 +211,25 @@ func (s *session) failed(text string) error {
 	return errorf(ExitUnavailable, "%s", text)
 }
 
+// concerns tells whether a listener at this address can be there for who asks from here.
+func (s *session) concerns(address string) bool { return s.isHere() || !isLoopback(address) }
+
+// isHere tells whether the node is asked on its own machine.
+func (s *session) isHere() bool {
+	u, err := url.Parse(s.opt.url)
+	return err == nil && (strings.HasPrefix(s.opt.url, unixScheme) || isLoopback(u.Hostname()))
+}
+
+func isLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
 // connectTimeout bounds one connection of check_port_connectivity.
 const connectTimeout = 5 * time.Second
 
-// checkConnectivity connects to each listener of the node, and closes the connection at once.
+// checkConnectivity connects to each listener of the node, and closes the connection at once. From another machine one of the node's own machine, as
+// profiles often have, cannot be connected to, and is not meant to be.
 func checkConnectivity(ctx context.Context, s *session, _ []string) error {
 	s.say("Testing TCP connections to all active listeners on the node ...")
 	var info statusCluster
@@ -227,6 +243,9 @@ func checkConnectivity(ctx context.Context, s *session, _ []string) error {
 	var ports []int
 	var lines []string
 	for _, l := range node.Listeners {
+		if !s.concerns(l.Interface) {
+			continue
+		}
 		d := net.Dialer{Timeout: connectTimeout}
 		conn, err := d.DialContext(ctx, "tcp", net.JoinHostPort(l.Interface, strconv.Itoa(l.Port)))
 		if err != nil {

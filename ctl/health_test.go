@@ -140,3 +140,19 @@ func TestPortConnectivity(t *testing.T) {
 		t.Errorf("%d %s", code, failure)
 	}
 }
+
+// TestWhoseMachine: listeners of the node's own machine are no matter for check_port_connectivity on another one.
+func TestWhoseMachine(t *testing.T) {
+	for url, want := range map[string]bool{
+		"http://127.0.0.1:15672": true, "https://[::1]:15671": true, "http://localhost:15672": true, "unix:///data/control.sock": true,
+		"http://node2:15672": false, "http://10.0.0.2:15672": false, "http://[fd00::2]:15672": false,
+	} {
+		if got := (&session{opt: options{url: url}}).isHere(); got != want {
+			t.Errorf("%s: %t", url, got)
+		}
+	}
+	far := &session{opt: options{url: "http://node2:15672"}}
+	if far.concerns("127.0.0.2") || !far.concerns("10.0.0.2") || !(&session{opt: options{url: "http://localhost:1"}}).concerns("::1") {
+		t.Error("the wrong listeners are connected to")
+	}
+}

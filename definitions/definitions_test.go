@@ -605,3 +605,29 @@ func hashless(text string) string {
 	i := strings.Index(text, `"password_hash"`)
 	return text[:i] + text[i+70:]
 }
+
+// TestExportSaysWhatItAlters: arguments with bytes that JSON cannot have are exported otherwise, and the export says which.
+func TestExportSaysWhatItAlters(t *testing.T) {
+	m := newModel(t)
+	v, ctx := "/", t.Context()
+	for i := range alteredNamed + 2 {
+		if _, _, err := m.DefineQueue(ctx, v, broker.QueueDeclare{Name: fmt.Sprint("q", i+10), Durable: true, Arguments: amqp.Table{{Name: "x-tag", Value: amqp.Array{int32(1), []byte{0xfe}}}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, _, err := m.DefineQueue(ctx, v, broker.QueueDeclare{Name: "text", Durable: true, Arguments: amqp.Table{{Name: "x-tag", Value: "\u00fc"}}}); err != nil {
+		t.Fatal(err)
+	}
+	d := Export(m.view(), "", Source{Cluster: "c"})
+	if len(d.Altered) != alteredNamed+2 || d.Altered[0] != "queue 'q10' in vhost '/'" {
+		t.Errorf("altered: %q", d.Altered)
+	}
+	if want := "Definitions of cluster 'c'. " + alteredText + ": queue 'q10' in vhost '/'; "; !strings.HasPrefix(d.Explanation, want) || !strings.HasSuffix(d.Explanation, "; and 2 others") {
+		t.Errorf("explanation %q", d.Explanation)
+	}
+	for _, bad := range []any{"\xff", []byte("\xff"), amqp.Table{{Name: "\xff"}}, amqp.Table{{Name: "a", Value: "\xff"}}} {
+		if isText(amqp.Table{{Name: "x", Value: bad}}) {
+			t.Errorf("%q is text", bad)
+		}
+	}
+}

@@ -35,6 +35,8 @@ type Document struct {
 	Exchanges        []Exchange        `json:"exchanges"`
 	Bindings         []Binding         `json:"bindings"`
 
+	// Altered are the objects of an export whose arguments have bytes that are not UTF-8, which JSON has other characters for.
+	Altered []string `json:"-"`
 	// Unknown are the keys that are none of these.
 	Unknown []string `json:"-"`
 }

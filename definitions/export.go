@@ -2,6 +2,9 @@ package definitions
 
 import (
 	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/auth"
@@ -18,7 +21,8 @@ type Source struct {
 }
 
 // Export returns what a view has: of one virtual host, or with "" of all. Left out are queues that are exclusive or not
-// durable, what the broker itself makes, and bindings of these. The order is that of the names.
+// durable, what the broker itself makes, and bindings of these. The order is that of the names. Values of arguments that are not UTF-8 cannot be
+// said in JSON; where that changes some, Altered and Explanation tell.
 func Export(v *catalog.View, vhost string, from Source) *Document {
 	d := &Document{
 		RabbitVersion: from.Version, RabbitMQVersion: from.Version, ProductName: from.Product, ProductVersion: from.Version,
@@ -38,7 +42,42 @@ func Export(v *catalog.View, vhost string, from Source) *Document {
 			d.exportVhost(v, h, vhost != "")
 		}
 	}
+	if n := len(d.Altered); n > 0 {
+		named := strings.Join(d.Altered[:min(n, alteredNamed)], "; ")
+		if n > alteredNamed {
+			named += fmt.Sprintf("; and %d others", n-alteredNamed)
+		}
+		d.Explanation += ". " + alteredText + ": " + named
+	}
 	return d
+}
+
+// alteredText begins the part of Document.Explanation that names Document.Altered.
+const alteredText = "Arguments with bytes that are not UTF-8 are altered, each byte replaced by U+FFFD"
+
+// alteredNamed bounds how many objects with altered arguments Document.Explanation names.
+const alteredNamed = 10
+
+// alters notes an object whose arguments are not written as they are.
+func (d *Document) alters(t amqp.Table, format string, args ...any) {
+	if !isText(t) {
+		d.Altered = append(d.Altered, fmt.Sprintf(format, args...))
+	}
+}
+
+// isText tells whether JSON has the names and strings of a value as they are.
+func isText(v any) bool {
+	switch v := v.(type) {
+	case string:
+		return utf8.ValidString(v)
+	case []byte:
+		return utf8.Valid(v)
+	case amqp.Table:
+		return !slices.ContainsFunc(v, func(f amqp.Field) bool { return !utf8.ValidString(f.Name) || !isText(f.Value) })
+	case amqp.Array:
+		return !slices.ContainsFunc(v, func(x any) bool { return !isText(x) })
+	}
+	return true
 }
 
 // exportAccess adds users, virtual hosts and permissions.
@@ -113,16 +152,19 @@ func (d *Document) exportVhost(v *catalog.View, h *catalog.Vhost, bare bool) {
 	for q := range v.Queues(h.Name) {
 		if exported(q) {
 			d.Queues = append(d.Queues, queueOf(q, name))
+			d.alters(q.Arguments, "queue '%s' in vhost '%s'", q.Name, h.Name)
 		}
 	}
 	for x := range v.Exchanges(h.Name) {
 		if !catalog.SystemExchange(x.Name) {
 			d.Exchanges = append(d.Exchanges, exchangeOf(x, name))
+			d.alters(x.Arguments, "exchange '%s' in vhost '%s'", x.Name, h.Name)
 		}
 	}
 	for b := range v.Bindings(h.Name) {
 		if b.ToExchange || exported(v.Queue(b.Vhost, b.Destination)) {
 			d.Bindings = append(d.Bindings, bindingOf(b, name))
+			d.alters(b.Arguments, "binding of '%s' to exchange '%s' in vhost '%s'", b.Destination, b.Source, h.Name)
 		}
 	}
 }

@@ -48,7 +48,11 @@ func (s *Service) Export(ctx context.Context, vhost string) (*Document, error) {
 	if vhost != "" && view.Vhost(vhost) == nil {
 		return nil, nil //nolint:nilnil // there is none
 	}
-	return Export(view, vhost, s.source()), nil
+	d := Export(view, vhost, s.source())
+	if n := len(d.Altered); n > 0 {
+		s.log.Warn("exported definitions have other arguments than there are: bytes that are not UTF-8 are replaced", "objects", n, "first", d.Altered[0])
+	}
+	return d, nil
 }
 
 // Request is what an import is asked for.

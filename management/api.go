@@ -92,7 +92,7 @@ type API struct {
 
 // New returns the API.
 func New(cfg Config) *API {
-	a := &API{cfg: cfg, mux: http.NewServeMux(), bodyMax: map[string]int64{}, room: newRoom(answersMade, 0), fetches: newRoom(answersFetched, fetchBytesMax), bodies: newBodies(), now: time.Now}
+	a := newAPI(cfg)
 	a.routeConnections()
 	a.routeGossip()
 	a.routeQueues()
@@ -133,6 +133,24 @@ func New(cfg Config) *API {
 	a.routeHealth()
 	a.routeSteward()
 	return a
+}
+
+func newAPI(cfg Config) *API {
+	return &API{cfg: cfg, mux: http.NewServeMux(), bodyMax: map[string]int64{}, room: newRoom(answersMade, 0), fetches: newRoom(answersFetched, fetchBytesMax), bodies: newBodies(), now: time.Now}
+}
+
+// NewStarting returns what a node answers that has only begun to start: what concerns its process alone. It knows no users, so that only
+// requests AsOperator are answered.
+func NewStarting(local Local, log *slog.Logger) *API {
+	a := newAPI(Config{Local: local, Logger: log, Login: func(context.Context, string, string, string) (User, error) { return User{}, errNoLogin }})
+	a.routeLocal()
+	return a
+}
+
+// Knows tells whether there is an answer to a request's method and path.
+func (a *API) Knows(r *http.Request) bool {
+	_, pattern := a.mux.Handler(r)
+	return pattern != ""
 }
 
 // ServeHTTP answers a request for a path under /api/.

@@ -1,6 +1,7 @@
 package management
 
 import (
+	"context"
 	"maps"
 	"math"
 	"net/http"
@@ -19,7 +20,7 @@ type Health interface {
 	// Hosting tells whether the logs of this node's queues are open.
 	Hosting() bool
 	// QuorumCritical are the queues that would be without a quorum if this node went, and the catalog if it would be.
-	QuorumCritical() []CriticalQueue
+	QuorumCritical(ctx context.Context) []CriticalQueue
 	// Listening are the listeners that are open.
 	Listening() []Listener
 	// CertificateExpiry is when the certificate expires that a listener of that protocol shows, and when the next of the authorities does that it
@@ -154,9 +155,9 @@ func (a *API) checkReady(*http.Request) (checkup, error) {
 	return healthy(), nil
 }
 
-func (a *API) checkQuorumCritical(*http.Request) (checkup, error) {
+func (a *API) checkQuorumCritical(r *http.Request) (checkup, error) {
 	c := failed("There are quorum queues that would lose their quorum if the target node is shut down")
-	if c.Queues = a.cfg.Health.QuorumCritical(); len(c.Queues) == 0 {
+	if c.Queues = a.cfg.Health.QuorumCritical(r.Context()); len(c.Queues) == 0 {
 		return healthy(), nil
 	}
 	return c, nil

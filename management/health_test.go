@@ -1,6 +1,7 @@
 package management
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -20,10 +21,11 @@ type fakeHealth struct {
 	authorities time.Time
 }
 
-func (f *fakeHealth) Unready() string                 { return f.why }
-func (f *fakeHealth) TargetSize() int                 { return f.target }
-func (f *fakeHealth) Hosting() bool                   { return !f.opening }
-func (f *fakeHealth) QuorumCritical() []CriticalQueue { return f.critical }
+func (f *fakeHealth) Unready() string { return f.why }
+func (f *fakeHealth) TargetSize() int { return f.target }
+func (f *fakeHealth) Hosting() bool   { return !f.opening }
+
+func (f *fakeHealth) QuorumCritical(context.Context) []CriticalQueue { return f.critical }
 
 func (f *fakeHealth) Listening() []Listener {
 	return []Listener{

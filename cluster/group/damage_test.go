@@ -143,6 +143,12 @@ func TestDamagedReplicaEndsAlone(t *testing.T) {
 				if _, runs := n.host.Group(queueA); runs {
 					t.Error("it still runs")
 				}
+				for _, id := range p.ids[:3] { // its node is there, and it is not: both others are needed
+					need := p.nodes[id].host.CriticalGroups(t.Context())
+					if id != "n2" && !slices.Equal(need, []transport.GroupID{queueA}) || id == "n2" && len(need) > 0 {
+						t.Errorf("%s is needed by groups %v", id, need)
+					}
+				}
 				p.put("c")
 				if _, err := n.host.Start(Spec{ID: queueA, Members: p.ids[:3], Bootstrap: true}, &ledger{}, nil); !errors.Is(err, ErrDamaged) {
 					t.Errorf("started again: %v", err)

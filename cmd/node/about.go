@@ -31,7 +31,7 @@ func (n *running) told(ln net.Listener) string {
 func (n *running) tellAbout(cat *catalog.Catalog) {
 	about := &catalog.NodeAbout{
 		ID: n.identity.NodeID(), Incarnation: n.since.Load(), Zone: n.cfg.Zone, Version: buildVersion(), Level: level.Now,
-		Listeners: n.clientListeners(),
+		Listeners: n.tellListeners(),
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	raised := make(chan struct{}, 1)
@@ -69,8 +69,8 @@ func (n *running) tellAbout(cat *catalog.Catalog) {
 	})
 }
 
-// clientListeners are where clients find this node, as "protocol host:port".
-func (n *running) clientListeners() (all []string) {
+// tellListeners are where clients, and who watches over this node, find it, as "protocol host:port".
+func (n *running) tellListeners() (all []string) {
 	for _, l := range []struct {
 		protocol string
 		ln       net.Listener
@@ -80,6 +80,9 @@ func (n *running) clientListeners() (all []string) {
 		{"http", n.listeners.http},
 		{"https", n.listeners.https},
 		{"grpc", n.listeners.grpc},
+		{"http/prometheus", n.listeners.metrics},
+		{"health", n.listeners.health},
+		{"debug", n.listeners.debug},
 	} {
 		if l.ln != nil {
 			all = append(all, l.protocol+" "+n.told(l.ln))

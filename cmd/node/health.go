@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"net"
 	"strconv"
 	"time"
@@ -22,15 +23,20 @@ func (h checks) TargetSize() int { return h.n.cfg.BootstrapExpect }
 // Hosting implements management.Health.
 func (h checks) Hosting() bool { return h.n.broker.Hosting() }
 
+// criticalWait is how long other nodes have to tell which replicas they run.
+const criticalWait = 3 * time.Second
+
 // QuorumCritical implements management.Health. The catalog is named as RabbitMQ names its metadata store.
-func (h checks) QuorumCritical() []management.CriticalQueue {
+func (h checks) QuorumCritical(ctx context.Context) []management.CriticalQueue {
+	ctx, cancel := context.WithTimeout(ctx, criticalWait)
+	defer cancel()
 	list := []management.CriticalQueue{}
 	cat := h.n.catalog.Load()
 	if cat.Critical() {
 		list = append(list, management.CriticalQueue{ReadableName: "the catalog", Name: "rabbitmq_metadata", VHost: "(not applicable)", Type: "process"})
 	}
 	view := cat.View()
-	for _, id := range h.n.host.CriticalGroups() {
+	for _, id := range h.n.host.CriticalGroups(ctx) {
 		q := view.QueueByID(uint64(id))
 		if q == nil {
 			continue

@@ -284,7 +284,9 @@ func (n *running) step(ctx context.Context, name string, limit time.Duration, do
 // awaitQuorum waits until every queue here, and the catalog, has its quorum without this node.
 func (n *running) awaitQuorum(ctx context.Context) {
 	for {
-		critical, catalog := n.host.Critical(), n.catalog.Load().Critical()
+		ask, cancel := context.WithTimeout(ctx, criticalWait)
+		critical, catalog := len(n.host.CriticalGroups(ask)), n.catalog.Load().Critical()
+		cancel()
 		if critical == 0 && !catalog {
 			return
 		}

@@ -98,7 +98,8 @@ const (
 )
 
 // serveControl serves the management API on a socket that only the user who runs the node can open: who may is
-// an administrator, without a password. Recovering the cluster is possible there only, from early on: the node is not ready then.
+// an administrator, without a password. Recovering the cluster is possible there only, from early on: the node is not ready then. Nor is it for who wants
+// to know why, to whom it shows its log and its settings.
 func (n *running) serveControl() error {
 	path := filepath.Join(n.cfg.DataDir, socketName)
 	if len(path) > socketBytesMax {
@@ -117,7 +118,14 @@ func (n *running) serveControl() error {
 	}
 	mux := http.NewServeMux()
 	n.serveProbes(mux)
-	mux.HandleFunc("/api/", func(w http.ResponseWriter, r *http.Request) { n.serveManagement(w, management.AsOperator(r)) })
+	starting := management.NewStarting(n, n.log)
+	mux.HandleFunc("/api/", func(w http.ResponseWriter, r *http.Request) {
+		if !n.ready.Load() && starting.Knows(r) {
+			starting.ServeHTTP(w, management.AsOperator(r))
+			return
+		}
+		n.serveManagement(w, management.AsOperator(r))
+	})
 	mux.HandleFunc("POST /api/warren/recovery/cluster", n.serveRecoverCluster)
 	n.serveOn("control socket", mux, ln, nil)
 	return nil

@@ -34,6 +34,9 @@ type Letter struct {
 	Keys       []string
 	Headers    amqp.Table
 	Properties amqp.RawProperties
+	// Random decides what exchanges leave to chance. A letter has the same one however often it is decided on, so that one of several queues
+	// gets it also if it goes to others beside, which do not take it for long.
+	Random uint64
 }
 
 // Config is what a Mover needs from its node. All functions are safe for

@@ -71,7 +71,7 @@ func (p *Planner) Plan(spec *dlx.RedriveSpec, vhost, here string, m queue.Messag
 		back := msg.Redriven(from)
 		plan.Way = from.Exchange
 		headers, _, _ := amqp.RawProperties(back.Properties).Headers()
-		targets, _ := p.Route(vhost, from.Exchange, &Letter{back.RoutingKeys, headers, back.Properties})
+		targets, _ := p.Route(vhost, from.Exchange, &Letter{back.RoutingKeys, headers, back.Properties, chance(p.Queue, uint64(m.ID))})
 		// The message is here already.
 		plan.Targets = slices.DeleteFunc(targets, func(t Target) bool { return t.ID == p.Queue })
 		return plan, nil

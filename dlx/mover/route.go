@@ -2,7 +2,9 @@ package mover
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
+	"hash/fnv"
 	"slices"
 	"strconv"
 	"time"
@@ -179,13 +181,13 @@ func (m *Mover) decide(it candidate, s deadSettings) (d fsm.Routed, ok bool) {
 		d.NoRoute = fsm.Stay
 		return d, true
 	}
-	targets, cycles, found := m.lookUp(s, it.Reason, &dead)
+	targets, cycles, found := m.lookUp(s, &it.Item, &dead)
 	if len(targets) == 0 {
 		if !m.fresh() {
 			m.againIn(backoffMax)
 			return d, false
 		}
-		targets, cycles, found = m.lookUp(s, it.Reason, &dead)
+		targets, cycles, found = m.lookUp(s, &it.Item, &dead)
 	}
 	for _, t := range targets {
 		if !m.tookBefore(&it.Item, t.ID) {
@@ -225,19 +227,27 @@ func noRoute(found, cycle, keep bool) fsm.NoRoute {
 
 // lookUp asks the catalog for the targets and takes out those that would close a
 // cycle.
-func (m *Mover) lookUp(s deadSettings, reason dlx.Reason, dead *fsm.Message) (targets []Target, cycles int, found bool) {
+func (m *Mover) lookUp(s deadSettings, it *dlx.Item, dead *fsm.Message) (targets []Target, cycles int, found bool) {
 	headers, _, err := amqp.RawProperties(dead.Properties).Headers()
 	if err != nil {
 		headers = nil
 	}
+	letter := Letter{dead.RoutingKeys, headers, dead.Properties, chance(m.cfg.Queue, uint64(it.ID))}
 	if s.set.Delayed {
 		// The message goes on where it was held up. It has not died, so it cannot go round.
-		targets, found = m.cfg.Route(s.vhost, s.set.DeadLetterExchange, &Letter{dead.RoutingKeys, headers, dead.Properties})
+		targets, found = m.cfg.Route(s.vhost, s.set.DeadLetterExchange, &letter)
 		return targets, 0, found
 	}
-	targets, found = m.cfg.Route(s.vhost, dead.Exchange, &Letter{dead.RoutingKeys, headers, dead.Properties})
-	targets, cycles = dlx.WithoutCycles(dead.Deaths, reason, targets, func(t Target) string { return t.Name })
+	targets, found = m.cfg.Route(s.vhost, dead.Exchange, &letter)
+	targets, cycles = dlx.WithoutCycles(dead.Deaths, it.Reason, targets, func(t Target) string { return t.Name })
 	return targets, cycles, found
+}
+
+// chance is a number that looks drawn at random, always the same for what a queue sends under one id.
+func chance(queue, id uint64) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write(binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, queue), id)) // it never fails
+	return h.Sum64()
 }
 
 // dead reads a message and makes the dead letter of it. Its properties are good until the next one is made.

@@ -289,7 +289,7 @@ func (l *Leader) onDetach(from string, m *wire.Detach) {
 	l.dropAttach(m.Origin.Node, m.No)
 	if c := l.consumers.find(m.Origin.Node, m.No); c != nil {
 		had = true
-		if m.Returns && l.consumers.single {
+		if m.Returns && l.consumers.single && c.unacked > 0 {
 			l.returnsOf(m.Origin.Node, m.No)
 		}
 		l.consumers.remove(c)

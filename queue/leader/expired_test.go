@@ -1,6 +1,7 @@
 package leader
 
 import (
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/warrenmq/warren/fsm"
+	"github.com/warrenmq/warren/queue"
 	"github.com/warrenmq/warren/queue/wire"
 )
 
@@ -85,5 +87,31 @@ func TestExpiredBacklogBeforeAConsumer(t *testing.T) {
 				t.Fatalf("an entry names %d messages", log.most)
 			}
 		})
+	}
+}
+
+// TestUndecidedDoNotLiftTheLimit: as many expired messages as can be named wait for the decision whether they stay. The queue keeps to its length all the same.
+func TestUndecidedDoNotLiftTheLimit(t *testing.T) {
+	t.Parallel()
+	set := plain()
+	set.DeadLetter, set.DeadLetterExchange, set.StopTTL, set.MaxLength, set.Overflow = true, "x", true, expireMax, queue.DropHead
+	a := node(1)
+	r := newRig(t, set, a) // its mover never decides
+	var ahead atomic.Int64
+	r.nowMS = func() int64 { return time.Now().UnixMilli() + ahead.Load() }
+	r.lead()
+	r.answerRoll(a)
+	fill := func(n int, op fsm.Publish) {
+		last := r.batch(a, slices.Repeat([]fsm.Op{op}, n)...)
+		await(r, a.ID, func(m *wire.Answer) bool { return m.UpTo >= last })
+	}
+	for range condemnedMax / expireMax {
+		fill(expireMax, living("expires", time.Hour.Milliseconds()))
+		ahead.Add(2 * time.Hour.Milliseconds())
+		r.countReady(a, 0)
+	}
+	fill(expireMax+7, pub("stays"))
+	if s := r.status(a, 1000); s.Ready != expireMax {
+		t.Errorf("%d are ready, the limit is %d: %+v", s.Ready, expireMax, s)
 	}
 }

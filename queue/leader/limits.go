@@ -29,6 +29,8 @@ type limits struct {
 	// passed: of the messages that were due by then, none but late is out of a consumer's hands and not named, so that
 	// no look has to go through them again.
 	passed int64
+	// largeAt is when it was logged last that the queue is too large.
+	largeAt time.Time
 	// late were due by passed, and are out of a consumer's hands again.
 	late queue.Set
 }
@@ -79,6 +81,9 @@ func (m *limits) verdict(l *Leader, p fsm.Publish) fsm.Verdict {
 	}
 	if p.Immediate && !l.takesAtOnce() {
 		return fsm.RefuseConsumers
+	}
+	if l.tooLarge() {
+		return fsm.RefuseFull
 	}
 	if m.set.Overflow == queue.DropHead || m.set.MaxLength < 0 && m.set.MaxLengthBytes < 0 {
 		return fsm.Accept
@@ -139,6 +144,9 @@ func (l *Leader) full() bool { return l.fitting(make([]fsm.Transfer, 1)) == 0 }
 // fitting tells how many of the transfers, from the first on, do not have to wait for room.
 func (l *Leader) fitting(items []fsm.Transfer) int {
 	s := &l.limits.set
+	if l.tooLarge() {
+		return 0
+	}
 	if s.Overflow == queue.DropHead || s.MaxLength < 0 && s.MaxLengthBytes < 0 {
 		return len(items)
 	}
@@ -177,8 +185,12 @@ func (l *Leader) enforceLimits() {
 	// is consumed at once.
 	l.deliver()
 	n, bytes = l.readyNow()
+	// Expired messages that may stay are out of reach until the mover has decided, which takes as long as the catalog has no majority:
+	// that is no reason to let the queue grow.
+	most := condemnedMax
+	l.replica.View(func(f *fsm.Machine) { most += f.UndecidedLen() })
 	var victims []queue.MessageID
-	for l.limits.over(n, bytes) && len(l.limits.condemned) < condemnedMax {
+	for l.limits.over(n, bytes) && len(l.limits.condemned) < most {
 		msg, ok := l.ready.peek(l)
 		if !ok {
 			break
@@ -362,7 +374,9 @@ const (
 	expireGap = time.Millisecond
 	// expireSleepMax (ms) keeps durations far from overflow.
 	expireSleepMax = int64(time.Hour / time.Millisecond)
-	// condemnedMax bounds the messages that are named and not yet gone.
+	// condemnedMax bounds the messages that are named and not yet gone. Those of a queue whose expired messages may stay (fsm.Machine.MayStay) are
+	// not gone before it is decided. If that takes long, because a way is not known and the catalog has no majority, later ones are named
+	// later: they stay in the queue, where no consumer gets them.
 	condemnedMax = 4 * expireMax
 	// owedMax bounds the due messages that are kept; others expire at once.
 	owedMax = expireMax

@@ -17,6 +17,7 @@ type Replica struct {
 	machine *fsm.Machine
 
 	leader atomic.Pointer[Leader]
+	made   atomic.Pointer[made] // nil before the first
 }
 
 // NewReplica returns a replica with an empty machine.
@@ -85,7 +86,7 @@ func (r *Replica) Snapshot() func() (manifest []byte, pins []fsm.IndexRange) {
 	if failpoint.Sown(failpoint.ForgetWatermark) {
 		return withoutStreams(r.machine)
 	}
-	return r.machine.Capture()
+	return r.sized(messagesOf(r.machine), r.machine.Capture())
 }
 
 // State captures the machine for a backup, as Snapshot does for the log, and tells the newest entry in it. What the log can free is as
@@ -104,6 +105,7 @@ func (r *Replica) Restore(manifest []byte) error {
 	}
 	r.mu.Lock()
 	r.machine = m
+	r.made.Store(&made{int64(len(manifest)), messagesOf(m)})
 	r.mu.Unlock()
 	return nil
 }

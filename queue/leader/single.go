@@ -148,7 +148,7 @@ func (l *Leader) tenureOver() bool {
 	return left <= 0
 }
 
-// returnsOf marks everything a consumer holds as on its way back.
+// returnsOf marks everything a consumer holds as on its way back. It looks at all that is held in the queue: who has nothing is not worth that.
 func (l *Leader) returnsOf(node uint32, no wire.ConsumerNo) {
 	for id, h := range l.held {
 		if h.node == node && h.no == no && !h.named {

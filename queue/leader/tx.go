@@ -78,6 +78,8 @@ func (m *limits) txVerdict(l *Leader, n, bytes int64) fsm.Verdict {
 		return fsm.Accept
 	case m.set.DeadLetter && l.outboxFull():
 		return fsm.RefuseOutbox
+	case l.tooLarge():
+		return fsm.RefuseFull
 	case m.set.Overflow == queue.DropHead || m.set.MaxLength < 0 && m.set.MaxLengthBytes < 0:
 		return fsm.Accept
 	}

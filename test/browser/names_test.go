@@ -48,6 +48,24 @@ func TestNames(t *testing.T) {
 	p.silent()
 }
 
+// TestNamesThatLookLikeOne: two queues whose virtual host and name make the same text when they are put together are two.
+func TestNamesThatLookLikeOne(t *testing.T) {
+	p := open(t)
+	for vhost, name := range map[string]string{"like": "one/alike", "like/one": "alike"} {
+		v := url.PathEscape(vhost)
+		p.rig.api(t, "PUT", "vhosts/"+v, fields{}, nil)
+		t.Cleanup(func() { p.rig.drop("vhosts/" + v) })
+		p.rig.api(t, "PUT", "queues/"+v+"/"+url.PathEscape(name), fields{"durable": true}, nil)
+	}
+	p.login("guest", "guest")
+	p.shows("Log out")
+	p.visit("#/raft?name=alike")
+	p.await("both", `document.querySelectorAll("tbody tr").length === 2`)
+	p.click("Show")
+	p.await("the logs of one", `document.querySelectorAll("tbody [aria-expanded=true]").length === 1`)
+	p.silent()
+}
+
 // TestDots: addresses cannot have "." and ".." as names, and browsers make the address of something else of it. The page asks for nothing, says so, and goes on.
 func TestDots(t *testing.T) {
 	p := open(t)

@@ -387,6 +387,7 @@ func emptyWithUnacked(s *session) {
 }
 
 func emptyWithWaiting(s *session) {
+	why := map[string]string{"retry": "messages that wait for a retry: 1", "route": ""} // the letter may be on its way yet
 	for what, args := range map[string]amqp.Table{
 		"retry": {"x-delayed-retry-type": "all", "x-delayed-retry-min": int32(60_000)},
 		"route": {
@@ -401,7 +402,7 @@ func emptyWithWaiting(s *session) {
 			n, err := s.ch.QueueDeclarePassive(q, true, false, false, false, nil)
 			return err == nil && n.Messages == 0
 		})
-		wantClosed(s, s.channel(s.conn), 406, "PRECONDITION_FAILED - queue '"+q+"' in vhost '/' not empty", func(ch *amqp.Channel) error {
+		wantClosed(s, s.channel(s.conn), 406, "PRECONDITION_FAILED - queue '"+q+"' in vhost '/' not empty: "+why[what], func(ch *amqp.Channel) error {
 			_, err := ch.QueueDelete(q, false, true, false)
 			return err
 		})

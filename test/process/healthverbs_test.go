@@ -124,6 +124,17 @@ func TestHealthVerbsWithoutAMajority(t *testing.T) {
 		_, _, failure := ctl(t, n, verb("list_queues")...)
 		return step == "starting" && strings.Contains(line, missing) && strings.Contains(failure, "node is not ready: starting: "+missing)
 	})
+	// Whoever runs it can look why.
+	if log := mustCtl(t, n, verb("log_tail")...); !strings.Contains(log, "level=") {
+		t.Errorf("its log is %q", log)
+	}
+	mustCtl(t, n, verb("set_log_level", "debug")...)
+	if set := mustCtl(t, n, verb("environment")...); !strings.Contains(set, n.DataDir()) {
+		t.Errorf("its settings are %q", set)
+	}
+	if code, _, failure := ctl(t, n, "log_tail"); code == 0 { // without the socket there are no users yet
+		t.Errorf("anybody is shown the log: %s", failure)
+	}
 	if code, out, failure := ctl(t, n, verb("await_startup", "-t", "2")...); code != 75 {
 		t.Errorf("exit code %d: %s %s", code, out, failure)
 	}

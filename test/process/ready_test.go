@@ -175,6 +175,11 @@ func TestPortsOfTheirOwn(t *testing.T) {
 			})
 		}
 	}
+	await(t, timeoutReply, "the listeners are told of", func() bool {
+		list := mustCtl(t, c.Node(0), "listeners")
+		return strings.Contains(list, "protocol: http/prometheus, purpose: metrics") && strings.Contains(list, "protocol: health") && strings.Contains(list, "protocol: debug")
+	})
+	mustCtl(t, c.Node(0), "check_port_connectivity")
 }
 
 // TestStartingNodeRefusesClients: while a node waits for others, clients are refused rather than left without an answer: those that know several

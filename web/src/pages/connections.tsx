@@ -121,7 +121,7 @@ export function Consumers() {
   return (
     <Page title="Consumers">
       <Failure error={list.error} />
-      {list.data && (list.data.items.length > 0 ? <DataTable name="Consumers" picker columns={consumerColumns} rows={list.data.items} id={(c) => `${c.queue.vhost} ${c.queue.name} ${c.channel_details.name} ${c.consumer_tag}`} sorted={listing.order} /> : <Empty>Nobody consumes.</Empty>)}
+      {list.data && (list.data.items.length > 0 ? <DataTable name="Consumers" picker columns={consumerColumns} rows={list.data.items} id={(c) => path(c.queue.vhost, c.queue.name, c.channel_details.name ?? "", c.consumer_tag)} sorted={listing.order} /> : <Empty>Nobody consumes.</Empty>)}
       {list.data && <Pager of={list.data} what="consumers" />}
     </Page>
   );

@@ -39,7 +39,7 @@ export function DeadLetterList() {
       <Section title="Where they are">
         {queues.data && (holding.length === 0
           ? <Empty>No queue has been sent a dead letter. A queue with a dead-letter exchange, by its argument <code>x-dead-letter-exchange</code> or a policy, sends what is rejected, expired or too much there.</Empty>
-          : <DataTable name="Queues with dead letters" rows={holding} id={(q) => `${q.vhost} ${q.name}`} rowTone={(q) => (q.messages === 0 ? "faint" : undefined)} columns={[
+          : <DataTable name="Queues with dead letters" rows={holding} id={(q) => path(q.vhost, q.name)} rowTone={(q) => (q.messages === 0 ? "faint" : undefined)} columns={[
             { id: "name", title: "Queue", cell: (q) => <a class="mono" href={deskHref(q.vhost, q.name)}>{q.name}</a> },
             { id: "vhost", title: "Virtual host", cell: (q) => <span class="mono">{q.vhost}</span> },
             { id: "messages", title: "Messages", num: true, cell: (q) => count(q.messages) },

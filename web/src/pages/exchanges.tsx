@@ -36,7 +36,7 @@ export function Exchanges() {
       <FilterBar listing={listing} what="exchanges" vhosts={vhosts.data?.map((v) => v.name)} />
       <Failure error={list.error} />
       {list.data && (list.data.items.length > 0
-        ? <DataTable name="Exchanges" picker columns={several ? columns : columns.filter((c) => c.id !== "vhost")} rows={list.data.items} id={(x) => `${x.vhost} ${x.name}`} sorted={listing.order} />
+        ? <DataTable name="Exchanges" picker columns={several ? columns : columns.filter((c) => c.id !== "vhost")} rows={list.data.items} id={(x) => path(x.vhost, x.name)} sorted={listing.order} />
         : <Empty>No exchange has such a name.</Empty>)}
       {list.data && <Pager of={list.data} what="exchanges" />}
       {declaring && <Declare vhosts={(vhosts.data ?? []).map((v) => v.name)} vhost={listing.vhost} close={() => setDeclaring(false)} />}
@@ -95,7 +95,7 @@ export function ExchangePage({ vhost, name: shownName }: { vhost: string; name: 
           {name === "" && <Empty>Every queue is bound to the default exchange by its name.</Empty>}
           {out.data && (out.data.item_count === 0 ? <Empty>Nothing is bound: what is published here goes nowhere.</Empty>
             : <>
-              <DataTable name="Bindings from here" rows={out.data.items} sorted={listing.order} id={(b) => `${b.destination_type} ${b.destination} ${b.properties_key}`} columns={[
+              <DataTable name="Bindings from here" rows={out.data.items} sorted={listing.order} id={(b) => path(b.destination_type, b.destination, b.properties_key)} columns={[
                 { id: "to", title: "To", sort: "destination", cell: (b) => b.destination_type === "queue" ? <a class="mono" href={queueHref(vhost, b.destination)}>{b.destination}</a> : <><a class="mono" href={exchangeHref(vhost, b.destination)}>{b.destination}</a> <Badge>exchange</Badge></> },
                 { id: "key", title: "Routing key", sort: "routing_key", cell: (b) => <span class="mono">{b.routing_key || "(empty)"}</span> },
                 { id: "arguments", title: "Arguments", cell: (b) => (Object.keys(b.arguments).length === 0 ? "–" : <span class="mono">{value(b.arguments)}</span>) },
@@ -107,7 +107,7 @@ export function ExchangePage({ vhost, name: shownName }: { vhost: string; name: 
         </Section>
         {into.data && into.data.item_count > 0 && <Section title="Bindings to here" note={count(into.data.total_count)}>
           {into.data.total_count > into.data.item_count && <Notice>The first {count(into.data.item_count)} by exchange are shown.</Notice>}
-          <SortedTable name="Bindings to here" start="from" rows={into.data.items} id={(b) => `${b.source} ${b.properties_key}`} columns={[
+          <SortedTable name="Bindings to here" start="from" rows={into.data.items} id={(b) => path(b.source, b.properties_key)} columns={[
             { id: "from", title: "From exchange", by: (b) => b.source, cell: (b) => <a class="mono" href={exchangeHref(vhost, b.source)}>{nameOfExchange(b.source)}</a> },
             { id: "key", title: "Routing key", by: (b) => b.routing_key, cell: (b) => <span class="mono">{b.routing_key || "(empty)"}</span> },
             { id: "arguments", title: "Arguments", cell: (b) => (Object.keys(b.arguments).length === 0 ? "–" : <span class="mono">{value(b.arguments)}</span>) },

@@ -28,7 +28,7 @@ export function Policies() {
       </div>
       <Failure error={list.error} />
       {list.data && (rows.length === 0 ? <Empty>None yet. A policy sets dead-letter exchanges, times to live, lengths and more for all queues whose names match, and can be changed while they work.</Empty>
-        : <SortedTable name="Policies" rows={rows} start="" id={(p) => `${p.vhost} ${p.name}`} columns={[
+        : <SortedTable name="Policies" rows={rows} start="" id={(p) => path(p.vhost, p.name)} columns={[
           { id: "name", title: "Policy", by: (p) => p.name, cell: (p) => <button type="button" class="link mono" onClick={() => setEditing(p)}>{p.name}</button> },
           { id: "vhost", title: "Virtual host", by: (p) => p.vhost, cell: (p) => <span class="mono">{p.vhost}</span> }, { id: "pattern", title: "Names", by: (p) => p.pattern, cell: (p) => <span class="mono">{p.pattern}</span> },
           { id: "apply", title: "Of", by: (p) => p["apply-to"], cell: (p) => p["apply-to"].replace("_", " ") }, { id: "priority", title: "Priority", num: true, by: (p) => p.priority, cell: (p) => count(p.priority) },

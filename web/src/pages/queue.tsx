@@ -63,7 +63,7 @@ export function QueuePage({ vhost, name }: { vhost: string; name: string }) {
 function QueueState({ q }: { q: Queue }) {
   const own = rememberQueue(q);
   const series = lengthSeries([q.messages_ready_details, q.messages_unacknowledged_details, q.messages_details], [q.messages_ready, q.messages_unacknowledged, q.messages]) ?? own;
-  const rates = rateSeries(q.message_stats, ["publish", "deliver_get", "ack"]) ?? remember(`rates ${q.vhost} ${q.name}`, ["publish", "deliver_get", "ack"].map((n) => rate(q.message_stats, n) ?? 0));
+  const rates = rateSeries(q.message_stats, ["publish", "deliver_get", "ack"]) ?? remember(`rates ${path(q.vhost, q.name)}`, ["publish", "deliver_get", "ack"].map((n) => rate(q.message_stats, n) ?? 0));
   const s = q.message_stats;
   return (
     <>
@@ -104,7 +104,7 @@ const consumerColumns: Column<Consumer>[] = [
 function Consumers({ q }: { q: Queue }) {
   if (q.consumers === 0) return <Empty>No consumers.</Empty>;
   if (!q.consumer_details) return <Empty>{count(q.consumers)} consumers.</Empty>;
-  return <DataTable name="Consumers" columns={consumerColumns} rows={q.consumer_details} id={(c) => `${c.channel_details.name} ${c.consumer_tag}`} />;
+  return <DataTable name="Consumers" columns={consumerColumns} rows={q.consumer_details} id={(c) => path(c.channel_details.name ?? "", c.consumer_tag)} />;
 }
 
 function Bindings({ vhost, name }: { vhost: string; name: string }) {
@@ -112,7 +112,7 @@ function Bindings({ vhost, name }: { vhost: string; name: string }) {
   return (
     <>
       <Failure error={list.error} />
-      {list.data && <SortedTable name="Bindings" start="source" rows={list.data} id={(b) => `${b.source} ${b.properties_key}`} columns={[
+      {list.data && <SortedTable name="Bindings" start="source" rows={list.data} id={(b) => path(b.source, b.properties_key)} columns={[
         { id: "source", title: "From exchange", by: (b) => b.source, cell: (b) => b.source === "" ? <span class="muted">(default)</span> : <a class="mono" href={href(["exchanges", vhost, b.source])}>{nameOfExchange(b.source)}</a> },
         { id: "key", title: "Routing key", by: (b) => b.routing_key, cell: (b) => <span class="mono">{b.routing_key || "(empty)"}</span> },
         { id: "arguments", title: "Arguments", cell: (b) => Object.keys(b.arguments).length === 0 ? "–" : <span class="mono">{value(b.arguments)}</span> },

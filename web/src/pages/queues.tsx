@@ -11,7 +11,7 @@ import { AreaField, Badge, Button, DataTable, Empty, Failure, FilterBar, FormDia
 export function queueHref(vhost: string, name: string): string { return href(["queues", vhost, name]); }
 
 /** The key of a queue's history. */
-export function historyOf(q: { vhost: string; name: string }): string { return `queue ${q.vhost} ${q.name}`; }
+export function historyOf(q: { vhost: string; name: string }): string { return `queue ${path(q.vhost, q.name)}`; }
 
 /** Whether anybody has told the queue's counts: without a leader they are 0 in the answer, and not known. */
 export function counted(q: Queue): boolean { return q.state !== "minority" && q.state !== "down"; }
@@ -55,7 +55,7 @@ export function Queues() {
       <FilterBar listing={listing} what="queues" vhosts={vhosts.data?.map((v) => v.name)} />
       <Failure error={list.error} />
       {list.data && (rows.length > 0
-        ? <DataTable name="Queues" picker columns={several ? columns : columns.filter((c) => c.id !== "vhost")} rows={rows} id={(q) => `${q.vhost} ${q.name}`} sorted={listing.order} />
+        ? <DataTable name="Queues" picker columns={several ? columns : columns.filter((c) => c.id !== "vhost")} rows={rows} id={(q) => path(q.vhost, q.name)} sorted={listing.order} />
         : <Empty>{listing.name ? "No queue has such a name." : <>No queues yet. Clients declare them, or you do, <button type="button" class="link" onClick={() => setDeclaring(true)}>here</button>.</>}</Empty>)}
       {list.data && <Pager of={list.data} what="queues" />}
       {declaring && <Declare vhosts={(vhosts.data ?? []).map((v) => v.name)} vhost={listing.vhost} close={() => setDeclaring(false)} />}

@@ -38,16 +38,16 @@ export function Raft() {
       <Section title="Queues">
         <FilterBar listing={listing} what="queues" vhosts={vhosts.data?.map((v) => v.name)} />
         <Failure error={list.error} />
-        {list.data && (list.data.items.length > 0 ? <DataTable name="Groups" rows={list.data.items} id={(q) => `${q.vhost} ${q.name}`} sorted={listing.order} columns={[
+        {list.data && (list.data.items.length > 0 ? <DataTable name="Groups" rows={list.data.items} id={(q) => path(q.vhost, q.name)} sorted={listing.order} columns={[
           { id: "name", title: "Queue", sort: "name", cell: (q) => <a class="mono" href={queueHref(q.vhost, q.name)}>{q.name}</a> },
           { id: "state", title: "State", sort: "state", cell: (q) => <State state={q.state} /> },
           { id: "leader", title: "Leader", sort: "leader", cell: (q) => <span class="mono">{q.leader || "–"}</span> },
           { id: "members", title: "Members", cell: (q) => (q.members ?? []).map((m) => <span key={m} class="member"><Badge tone={m === q.leader ? "ok" : (q.online ?? []).includes(m) ? "plain" : "bad"} title={m === q.leader ? "leads" : (q.online ?? []).includes(m) ? "follows" : "does not answer"}>{m}</Badge> </span>) },
-          { id: "show", title: "Logs", cell: (q) => { const k = `${q.vhost}/${q.name}`; return <a href={here(route, { queue: open === k ? undefined : k })} aria-expanded={open === k}>{open === k ? "Hide" : "Show"}</a>; } },
+          { id: "show", title: "Logs", cell: (q) => { const k = path(q.vhost, q.name); return <a href={here(route, { queue: open === k ? undefined : k })} aria-expanded={open === k}>{open === k ? "Hide" : "Show"}</a>; } },
         ]} /> : <Empty>No queue has such a name.</Empty>)}
         {list.data && <Pager of={list.data} what="queues" />}
       </Section>
-      {list.data?.items.filter((q) => `${q.vhost}/${q.name}` === open).map((q) => <div key={open} class="card"><div class="card-head"><b class="mono">{q.name}</b></div><Replicas vhost={q.vhost} name={q.name} /></div>)}
+      {list.data?.items.filter((q) => path(q.vhost, q.name) === open).map((q) => <div key={open} class="card"><div class="card-head"><b class="mono">{q.name}</b></div><Replicas vhost={q.vhost} name={q.name} /></div>)}
     </Page>
   );
 }

@@ -76,7 +76,7 @@ export function UserPage({ name }: { name: string }) {
         </Section>
         <Tester user={name} vhosts={names} />
         <Section title="Topic permissions" note="for keys of topic exchanges; none: all keys are allowed" actions={<Button onClick={() => setOpen("topic")}>Set…</Button>}>
-          {topics.data && topics.data.length > 0 && <DataTable name="Topic permissions" rows={topics.data} id={(p) => `${p.vhost} ${p.exchange}`} columns={[
+          {topics.data && topics.data.length > 0 && <DataTable name="Topic permissions" rows={topics.data} id={(p) => path(p.vhost, p.exchange)} columns={[
             { id: "exchange", title: "Exchange", cell: (p) => <span class="mono">{p.exchange || "(default)"}</span> }, { id: "vhost", title: "Virtual host", cell: (p) => <span class="mono">{p.vhost}</span> },
             { id: "write", title: "Publish keys", cell: (p) => <span class="mono">{p.write || "nothing"}</span> }, { id: "read", title: "Binding keys", cell: (p) => <span class="mono">{p.read || "nothing"}</span> },
             { id: "actions", title: "Change", cell: (p) => <Button tone="quiet" busy={clear.busy} onClick={() => void clear.run(() => del(`topic-permissions/${path(p.vhost, name)}${p.exchange ? `/${path(p.exchange)}` : ""}`), "The topic permission is cleared.")}>Clear</Button> },
