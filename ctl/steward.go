@@ -14,8 +14,8 @@ import (
 // stateRegular is the state of a node that does not leave.
 const stateRegular = "regular"
 
-// leavePoll is the time between two questions how far a node is, leaveLine the longest without a line about it.
-const leavePoll, leaveLine = 500 * time.Millisecond, 30 * time.Second
+// leavePoll is the time between two questions how far a node is, leaveLook how long one may take, and leaveLine the longest without a line about it.
+const leavePoll, leaveLook, leaveLine = 500 * time.Millisecond, 3 * time.Second, 30 * time.Second
 
 func stewardVerbs(t *tool) []*cobra.Command {
 	return []*cobra.Command{decommissionVerb(t), rebalanceVerb(t)}
@@ -131,11 +131,18 @@ func (l *leaving) follow(ctx context.Context, s *session, node string) error {
 			return errorf(ExitTimeout, "it goes on: %s", l)
 		case <-time.After(leavePoll):
 		}
-		if err := s.get(ctx, leavePath(node), l); err != nil && !lost.bears(ctx, err) {
+		if err := l.look(ctx, s, node); err != nil && !lost.bears(ctx, err) {
 			return err
 		}
 	}
 	return nil
+}
+
+// look asks how far a node is. Without a limit of its own it would wait for a node that is frozen for as long as that is.
+func (l *leaving) look(ctx context.Context, s *session, node string) error {
+	ctx, cancel := context.WithTimeout(ctx, leaveLook)
+	defer cancel()
+	return s.get(ctx, leavePath(node), l)
 }
 
 // retry does something again while the node does not answer, or cannot at the moment.
