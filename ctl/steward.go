@@ -29,7 +29,8 @@ func decommissionVerb(t *tool) *cobra.Command {
 			"group and its leaders; then it is forgotten, and if it runs it sends its clients away and ends. Its data folder is of no use any more: a\n" +
 			"node of that name can join with an empty one. The verb waits without a time limit unless --timeout is given (exit code 75: it goes on, and the\n" +
 			"verb can be called again). Without a node that could take its replicas it says so and goes on waiting. --cancel undoes it, but for what has\n" +
-			"moved; a call that waits then ends with exit code 70. Of several calls at the same time each ends when the node has left.",
+			"moved; a call that waits then ends with exit code 70. If the node that is asked does not answer for\n" +
+			"a minute the verb ends, too, and what it has begun goes on. Of several calls at the same time each ends when the node has left.",
 		run: func(ctx context.Context, s *session, args []string) error {
 			if cancel {
 				s.say("Node %s stays in the cluster ...", args[0])
