@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"errors"
 	"strconv"
 	"testing"
 	"time"
@@ -187,6 +188,21 @@ func TestOutbox(t *testing.T) {
 	})
 	if s := status("source"); s.Messages != 0 || s.OldestAge != 0 || len(s.Targets) != 0 || s.Confirmed != 2 {
 		t.Errorf("%+v", s)
+	}
+}
+
+// TestOutboxWithoutALeader: a leader is waited for if there can be one.
+func TestOutboxWithoutALeader(t *testing.T) {
+	b := newBroker(t)
+	dial(t, b).declare("q", nil)
+	b.queues.dismiss(b.queues.get(b.cat.View().Queue("/", "q").ID))
+	for online, waits := range map[bool]bool{true: true, false: false} {
+		b.cfg.Online = func(string) bool { return online }
+		began := time.Now()
+		_, err := b.Outbox(t.Context(), "/", "q")
+		if took := time.Since(began); !errors.Is(err, ErrNoLeader) || (took >= timeoutOutboxes) != waits {
+			t.Errorf("online %t: %v after %v", online, err, took)
+		}
 	}
 }
 

@@ -281,7 +281,7 @@ func outboxTarget(view *catalog.View, t dlx.Target, st mover.TargetStatus) Outbo
 // ErrNoLeader says that no node within reach leads a queue.
 var ErrNoLeader = errors.New("no leader of the queue is within reach")
 
-// Outbox describes one queue's outbox, wherever the queue is led. It waits for a leader for as long as it waits for nodes. Errors are an *Error of
+// Outbox describes one queue's outbox, wherever the queue is led. It waits for a leader for as long as it waits for nodes, if there can be one. Errors are an *Error of
 // NotFound, ErrNoLeader, or those of nodes that did not answer.
 func (b *Broker) Outbox(ctx context.Context, vhost, name string) (OutboxStatus, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeoutOutboxes)
@@ -300,7 +300,7 @@ func (b *Broker) Outbox(ctx context.Context, vhost, name string) (OutboxStatus, 
 		if len(list) > 0 {
 			return list[0], nil
 		}
-		if sleep(ctx, inquireAgain) != nil {
+		if outlineOf(q, b.online).State != "running" || sleep(ctx, inquireAgain) != nil { // without a majority there will be none
 			return OutboxStatus{}, errors.Join(ErrNoLeader, err)
 		}
 	}

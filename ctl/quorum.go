@@ -88,7 +88,7 @@ func growVerb(t *tool) *cobra.Command {
 	cmd := t.command(verb{
 		use: "grow NODE all|even", short: "Add a replica on a node to all queues, or to those with an even number of replicas", min: 2, max: 2,
 		long: "Add a replica on a node to all queues, or to those with an even number of replicas, some at a time, and wait until they vote. Queues that\n" +
-			"have one there already are left out. Patterns are regular expressions of Go, and match anywhere in a name. The exit code is 70 if\n" +
+			"have one there already, or are deleted meanwhile, are left out. Patterns are regular expressions of Go, and match anywhere in a name. The exit code is 70 if\n" +
 			"something could not be done; it can be run again. Without --timeout it takes up to an hour.",
 		run: func(ctx context.Context, s *session, args []string) error {
 			if err := checkMembership(membership); err != nil {

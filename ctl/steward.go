@@ -14,8 +14,8 @@ import (
 // stateRegular is the state of a node that does not leave.
 const stateRegular = "regular"
 
-// leavePoll is the time between two questions how far a node is, leaveLine the longest without a line about it.
-const leavePoll, leaveLine = 500 * time.Millisecond, 30 * time.Second
+// leavePoll is the time between two questions how far a node is, leaveLook how long one may take, and leaveLine the longest without a line about it.
+const leavePoll, leaveLook, leaveLine = 500 * time.Millisecond, 3 * time.Second, 30 * time.Second
 
 func stewardVerbs(t *tool) []*cobra.Command {
 	return []*cobra.Command{decommissionVerb(t), rebalanceVerb(t)}
@@ -29,7 +29,8 @@ func decommissionVerb(t *tool) *cobra.Command {
 			"group and its leaders; then it is forgotten, and if it runs it sends its clients away and ends. Its data folder is of no use any more: a\n" +
 			"node of that name can join with an empty one. The verb waits without a time limit unless --timeout is given (exit code 75: it goes on, and the\n" +
 			"verb can be called again). Without a node that could take its replicas it says so and goes on waiting. --cancel undoes it, but for what has\n" +
-			"moved; a call that waits then ends with exit code 70. Of several calls at the same time each ends when the node has left.",
+			"moved; a call that waits then ends with exit code 70. If the node that is asked does not answer for\n" +
+			"a minute the verb ends, too, and what it has begun goes on. Of several calls at the same time each ends when the node has left.",
 		run: func(ctx context.Context, s *session, args []string) error {
 			if cancel {
 				s.say("Node %s stays in the cluster ...", args[0])
@@ -131,11 +132,18 @@ func (l *leaving) follow(ctx context.Context, s *session, node string) error {
 			return errorf(ExitTimeout, "it goes on: %s", l)
 		case <-time.After(leavePoll):
 		}
-		if err := s.get(ctx, leavePath(node), l); err != nil && !lost.bears(ctx, err) {
+		if err := l.look(ctx, s, node); err != nil && !lost.bears(ctx, err) {
 			return err
 		}
 	}
 	return nil
+}
+
+// look asks how far a node is. Without a limit of its own it would wait for a node that is frozen for as long as that is.
+func (l *leaving) look(ctx context.Context, s *session, node string) error {
+	ctx, cancel := context.WithTimeout(ctx, leaveLook)
+	defer cancel()
+	return s.get(ctx, leavePath(node), l)
 }
 
 // retry does something again while the node does not answer, or cannot at the moment.
