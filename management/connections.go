@@ -147,7 +147,6 @@ func (a *API) closeConnection(r *http.Request, u User) (any, error) {
 	return nil, err
 }
 
-// closeConnectionsOf ends a user's connections, also when there are none.
 // closeAnywhere ends the connection that the path names, for a user who may see all: the node that has it is not looked for in the lists of all nodes, which tools that close
 // many would have made for each. That nobody has it is only said when all nodes have answered.
 func (a *API) closeAnywhere(r *http.Request) error {
@@ -178,6 +177,7 @@ func (a *API) closeAnywhere(r *http.Request) error {
 
 func closeReason(r *http.Request) string { return cmp.Or(r.Header.Get("X-Reason"), reasonDefault) }
 
+// closeConnectionsOf ends a user's connections, also when there are none.
 func (a *API) closeConnectionsOf(r *http.Request, u User) (any, error) {
 	user := r.PathValue("user")
 	if user != u.Name && !u.may(auth.TagAdministrator) {
