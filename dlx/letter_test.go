@@ -103,8 +103,9 @@ func TestConfiguredKeyReplacesAllKeys(t *testing.T) {
 }
 
 func TestFirstDeathHeadersStayAndLastChange(t *testing.T) {
-	l := letter(t, func(p *amqp.Properties) {})
+	l := letter(t, func(p *amqp.Properties) { p.SetHeaders(amqp.Table{{Name: "CC", Value: "stays"}}) })
 	l = dead(t, l, "q", Rejected, 5000, dlxSettings("k1"))
+	wantHeader(t, headers(t, l), "CC", "stays") // RabbitMQ removes it beside a key up to 3.12, and keeps it from 3.13 on
 	l = dead(t, l, "w", Expired, 5000, dlxSettings("k2"))
 	l = dead(t, l, "q", Rejected, 5000, dlxSettings("k1"))
 	h := headers(t, l)

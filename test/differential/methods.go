@@ -230,15 +230,17 @@ const (
 )
 
 // shown is a header's value with its type. The times of deaths are left out, and what RabbitMQ 3.10 does not tell of the last death. It counts
-// as x-delivery-count what Warren does, as later versions, as x-acquired-count.
+// as x-delivery-count what Warren does, as later versions, as x-acquired-count. Of a dead letter's CC nothing is shown: up to 3.12 RabbitMQ removes it if the queue
+// has a dead-letter-routing-key.
 func shown(v any) string {
 	switch v := v.(type) {
 	case amqp.Table:
 		counts, acquired := v[acquiredCount]
+		_, died := v["x-death"]
 		var list []string
 		for k := range v {
 			switch {
-			case k == "time" || strings.HasPrefix(k, "x-last-death-") || k == acquiredCount:
+			case k == "time" || strings.HasPrefix(k, "x-last-death-") || k == acquiredCount || k == "CC" && died:
 			case k == deliveryCount && (acquired || v[k] == int64(0)): // RabbitMQ 3.10 shows 0 in answers to basic.get
 			default:
 				list = append(list, k+"="+shown(v[k]))
