@@ -161,7 +161,7 @@ k8s-test: page ## run the manifests on a real Kubernetes of this machine, under 
 
 .PHONY: test-process
 test-process: test-deps test-nodes ## run the tests with real nodes and foreign clients, those in network namespaces too (root)
-	$(PLAIN) run ./test/again -tags invariants $(NOVET) -count=1 -timeout 25m -parallel 4 -skip '$(TIMED)|$(RACESAMPLE)' -- ./test/process/...
+	$(PLAIN) run ./test/again -tags invariants $(NOVET) -count=1 -timeout 25m -parallel 6 -skip '$(TIMED)|$(RACESAMPLE)' -- ./test/process/...
 	$(or $(BESIDE),true) > /dev/null 2>&1 & trap "kill $$! 2> /dev/null || true" EXIT; \
 	$(PLAIN) run ./test/again -tags invariants $(NOVET) -count=1 -timeout 20m -p 1 -parallel 4 -- ./test/netns/... ./test/upgrade/...; \
 	wait
