@@ -284,11 +284,14 @@ func (n *running) step(ctx context.Context, name string, limit time.Duration, do
 // awaitQuorum waits until every queue here, and the catalog, has its quorum without this node.
 func (n *running) awaitQuorum(ctx context.Context) {
 	for {
-		ask, cancel := context.WithTimeout(ctx, criticalWait)
-		critical, catalog := len(n.host.CriticalGroups(ask)), n.catalog.Load().Critical()
-		cancel()
-		if critical == 0 && !catalog {
-			return
+		critical, catalog := n.host.Critical(), n.catalog.Load().Critical()
+		if critical == 0 && !catalog { // as far as this node knows: the others are asked last
+			ask, cancel := context.WithTimeout(ctx, criticalWait)
+			critical = len(n.host.CriticalGroups(ask))
+			cancel()
+			if critical == 0 {
+				return
+			}
 		}
 		select {
 		case <-time.After(quorumTick):
