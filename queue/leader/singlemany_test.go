@@ -13,7 +13,7 @@ import (
 // Nothing is theirs to be given back.
 func TestWaitingConsumersEndCheaply(t *testing.T) {
 	t.Parallel()
-	const holds, batch, waiting = 100_000, 1000, 500
+	const holds, batch, waiting = 30_000, 1000, 500
 	a := node(1)
 	r := singleRig(t, time.Hour, a)
 	r.l.Receive(a.ID, &wire.Attach{Queue: 7, Origin: a.Origin, Consumer: wire.Consumer{No: 1, WindowMessages: 1 << 40, WindowBytes: 1 << 50}})
