@@ -136,7 +136,7 @@ func (a *API) putPolicy(r *http.Request, u User, operator bool) (any, error) {
 const timeoutSettle = time.Second
 
 // SettlePolicies waits a moment until a change that was just made is in effect on the queues of all
-// living nodes, so that whoever made it can rely on it. A queue without a leader gets it
+// living nodes, so that whoever made it can rely on it; the log tells if it is not by then. A queue without a leader gets it
 // with its next leader.
 func (a *API) SettlePolicies(ctx context.Context, vhost string) {
 	ctx, cancel := context.WithTimeout(ctx, timeoutSettle)
@@ -146,7 +146,7 @@ func (a *API) SettlePolicies(ctx context.Context, vhost string) {
 		return a.ask(ctx, node, peerRequest{Op: opSettle, VHost: vhost, Revision: revision}, &peerSettled{})
 	})
 	if err = errors.Join(err, a.cfg.Broker.SettlePolicies(ctx, vhost, revision)); err != nil {
-		a.cfg.Logger.Debug("a change of policies is not in effect everywhere yet", "vhost", vhost, "err", err)
+		a.cfg.Logger.Info("a change of policies is not in effect everywhere yet", "vhost", vhost, "err", err)
 	}
 }
 

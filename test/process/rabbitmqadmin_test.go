@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/url"
 	"os"
 	"os/exec"
@@ -104,7 +105,14 @@ func TestRabbitmqadmin(t *testing.T) {
 	if err != nil || !strings.Contains(string(raw), q) || len(definitions.Queues) == 0 {
 		t.Errorf("definitions: %v %s", err, raw)
 	}
+	// All of them would bring back what other tests, which use these nodes too, have deleted meanwhile.
+	mine := fmt.Appendf(nil, `{"queues":[{"name":%q,"vhost":"/","durable":true,"auto_delete":false,"arguments":{"x-queue-type":"quorum","x-max-length":3}}]}`, q)
+	if err := os.WriteFile(file, mine, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	admin("Uploaded definitions", "import", file)
+	admin("Exported definitions", "--vhost="+vhost, "export", file)
+	admin("Uploaded definitions", "--vhost="+vhost, "import", file)
 
 	admin("operator_policy deleted", "--vhost="+vhost, "delete", "operator_policy", "name=o")
 	admin("policy deleted", "--vhost="+vhost, "delete", "policy", "name=p")
