@@ -206,8 +206,10 @@ func TestTooLarge(t *testing.T) {
 			t.Fatal(err)
 		}
 		list = append(list, item)
-		for p.Blocked() == "" {
-			time.Sleep(time.Millisecond)
+		for end := time.Now().Add(patience); p.Blocked() == ""; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatal("the publisher is not blocked")
+			}
 		}
 	}
 	close(waits)

@@ -129,9 +129,7 @@ func TestGetsOfOtherQueuesGoOn(t *testing.T) {
 			}
 		})
 	}
-	for r.answered.Load() < getsQueueMax {
-		time.Sleep(time.Millisecond)
-	}
+	until(t, "answers to as many as a queue may have", func() bool { return r.answered.Load() >= getsQueueMax })
 	if err := r.get("other", reading); err != nil {
 		t.Error(err)
 	}

@@ -49,10 +49,18 @@ func served(t *testing.T, waits func(*patience)) (s *Server, addr string) {
 			t.Error(err)
 		}
 	})
-	for s.began() == nil {
-		time.Sleep(time.Millisecond)
-	}
+	until(t, "the server to begin", func() bool { return s.began() != nil })
 	return s, ln.Addr().String()
+}
+
+// until waits for what comes soon.
+func until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(limitsWait); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("waited for %s", what)
+		}
+	}
 }
 
 func (s *Server) began() *grpc.Server {
@@ -365,11 +373,7 @@ func TestDeadPeersAreFound(t *testing.T) {
 		t.Error("a connection that is alive was ended")
 	default:
 	}
-	for ; s.Figures().Connections != 1; time.Sleep(time.Millisecond) {
-		if ctx.Err() != nil {
-			t.Fatalf("%+v, want one connection", s.Figures())
-		}
-	}
+	until(t, "one connection", func() bool { return s.Figures().Connections == 1 })
 }
 
 // flood sends a reader events until that is refused.

@@ -94,14 +94,10 @@ func TestStreamsWithoutLoginAreBounded(t *testing.T) {
 func (r *rude) logIn(s *Server) {
 	r.t.Helper()
 	r.begin(1, "/warren.v1.ConsumeService/Get", 100, goodToken)
-	for end := time.Now().Add(limitsWait); ; time.Sleep(time.Millisecond) {
-		if c := s.connOf(r.conn.LocalAddr()); c != nil && c.known.Load() {
-			return
-		}
-		if time.Now().After(end) {
-			r.t.Fatal("nobody has logged in")
-		}
-	}
+	until(r.t, "the login", func() bool {
+		c := s.connOf(r.conn.LocalAddr())
+		return c != nil && c.known.Load()
+	})
 }
 
 // TestCallsOfStrangersAreBounded: whoever has not logged in on a connection has a few calls on it at a time, which never end if they watch the health of the
@@ -110,8 +106,10 @@ func TestCallsOfStrangersAreBounded(t *testing.T) {
 	t.Parallel()
 	s, addr := served(t, func(*patience) {})
 	conn := connected(t, addr)
+	ctx, cancel := context.WithTimeout(t.Context(), limitsWait)
+	defer cancel()
 	watch := func() (end func(), err error) {
-		ctx, cancel := context.WithCancel(t.Context())
+		ctx, cancel := context.WithCancel(ctx)
 		stream, err := grpc_health_v1.NewHealthClient(conn).Watch(ctx, &grpc_health_v1.HealthCheckRequest{})
 		if err == nil {
 			_, err = stream.Recv()
@@ -130,16 +128,14 @@ func TestCallsOfStrangersAreBounded(t *testing.T) {
 	end()
 	wantRefusal(t, err, codes.ResourceExhausted, reasonTooMany)
 	ends[0]()
-	for until := time.Now().Add(limitsWait); err != nil; time.Sleep(time.Millisecond) { // until the server knows of it
-		if time.Now().After(until) {
-			t.Fatal(err)
-		}
+	until(t, "the server to know of it", func() bool {
 		if end, err = watch(); err != nil {
 			end()
 		}
-	}
+		return err == nil
+	})
 	ends = append(ends[1:], end)
-	ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer good.token")
+	ctx = metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer good.token")
 	if _, err := warrenv1.NewAdminServiceClient(conn).ListUsers(ctx, &warrenv1.ListUsersRequest{}); err == nil {
 		t.Error("a server without a broker has users")
 	}
@@ -164,22 +160,20 @@ func TestLeavingEndsStreamsWithoutLogin(t *testing.T) {
 	t.Parallel()
 	s, addr := served(t, func(*patience) {})
 	conn := connected(t, addr)
-	watch, err := grpc_health_v1.NewHealthClient(conn).Watch(t.Context(), &grpc_health_v1.HealthCheckRequest{})
+	ctx, cancel := context.WithTimeout(t.Context(), limitsWait)
+	defer cancel()
+	watch, err := grpc_health_v1.NewHealthClient(conn).Watch(ctx, &grpc_health_v1.HealthCheckRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got, err := watch.Recv(); err != nil || got.GetStatus() != grpc_health_v1.HealthCheckResponse_SERVING {
 		t.Fatal(got, err)
 	}
-	look, err := grpc_reflection_v1.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context())
+	look, err := grpc_reflection_v1.NewServerReflectionClient(conn).ServerReflectionInfo(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for s.openStreams.Load() == 0 { // it has come
-		time.Sleep(time.Millisecond)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), limitsWait)
-	defer cancel()
+	until(t, "the stream to come", func() bool { return s.openStreams.Load() > 0 })
 	s.Leave(ctx)
 	if ctx.Err() != nil {
 		t.Error("the node waits for streams that do not end")

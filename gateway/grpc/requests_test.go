@@ -2,6 +2,7 @@ package grpc
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -66,18 +67,27 @@ func TestCallsWithoutRequestEnd(t *testing.T) {
 func TestRequestRoom(t *testing.T) {
 	t.Parallel()
 	o := &requestRoom{most: 10}
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, cancel := context.WithTimeout(t.Context(), limitsWait)
 	defer cancel()
 	if err := o.enter(ctx, 20, nil); err != nil {
 		t.Fatal(err)
 	}
 	entered := make(chan int64, 3)
-	waiting := func(want int) {
-		for n := -1; n != want; time.Sleep(time.Millisecond) {
-			o.mu.Lock()
-			n = len(o.queue)
-			o.mu.Unlock()
+	next := func() int64 {
+		select {
+		case n := <-entered:
+			return n
+		case <-ctx.Done():
+			return 0
 		}
+	}
+	waiting := func(want int) {
+		t.Helper()
+		until(t, fmt.Sprint(want, " that wait"), func() bool {
+			o.mu.Lock()
+			defer o.mu.Unlock()
+			return len(o.queue) == want
+		})
 	}
 	left, leave := context.WithCancel(ctx)
 	for i, n := range []int64{9, 8, 2, 1} {
@@ -98,11 +108,11 @@ func TestRequestRoom(t *testing.T) {
 	close(ended)
 	wantRefusal(t, o.enter(ctx, 1, ended), codes.Unavailable, reasonLeaving)
 	o.free(20)
-	if a, b := <-entered, <-entered; a+b != 10 {
+	if a, b := next(), next(); a+b != 10 {
 		t.Errorf("%d and %d have room, want 8 and 2", a, b)
 	}
 	o.free(2)
-	if n := <-entered; n != 1 {
+	if n := next(); n != 1 {
 		t.Errorf("%d has room, want 1", n)
 	}
 	o.free(9)
