@@ -19,7 +19,7 @@ import (
 // (amqp091-go: Connection.heartbeater): so they are as long as the node's.
 func blockedSession(t *testing.T, n *cluster.Node) (*session, <-chan amqp.Blocking) {
 	t.Helper()
-	conn, err := amqp.DialConfig(n.URL(), amqp.Config{Heartbeat: time.Hour})
+	conn, err := connectWith(n.URL(), amqp.Config{Heartbeat: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -114,7 +114,7 @@ func (l *deadLoad) busy(t *testing.T) {
 
 // publish runs until ctx ends or the node is gone.
 func (l *deadLoad) publish(ctx context.Context, url, name string) {
-	conn, err := amqp.Dial(url)
+	conn, err := connect(url)
 	if err != nil {
 		l.t.Error(err)
 		return
@@ -151,7 +151,7 @@ func (l *deadLoad) publish(ctx context.Context, url, name string) {
 
 // consume rejects most of what it gets, some times each.
 func (l *deadLoad) consume(ctx context.Context, url string) {
-	conn, err := amqp.Dial(url)
+	conn, err := connect(url)
 	if err != nil {
 		l.t.Error(err)
 		return

@@ -15,7 +15,7 @@ import (
 
 // churn declares and deletes a queue that gets dead letters and dead-letters what it gets, until ctx ends.
 func (l *deadLoad) churn(ctx context.Context, url, name string) {
-	conn, err := amqp.Dial(url)
+	conn, err := connect(url)
 	if err != nil {
 		l.t.Error(err)
 		return

@@ -59,7 +59,7 @@ func newMixedLoad(t *testing.T, n *cluster.Node) *mixedLoad {
 
 // publish runs until ctx ends: commits a message for both queues of a transaction, and confirms a delayed one.
 func (l *mixedLoad) publish(ctx context.Context, url string) {
-	conn, err := amqp.Dial(url)
+	conn, err := connect(url)
 	if err != nil {
 		l.t.Error(err)
 		return

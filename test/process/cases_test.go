@@ -124,7 +124,7 @@ func lostConnection(s *session) {
 	q := s.queue("q", nil)
 	s.fill(q, numbered("m", 5)...)
 	var raw net.Conn
-	conn, err := amqp.DialConfig(s.to.url, amqp.Config{Dial: func(network, addr string) (net.Conn, error) {
+	conn, err := connectWith(s.to.url, amqp.Config{Dial: func(network, addr string) (net.Conn, error) {
 		var err error
 		raw, err = amqp.DefaultDial(timeoutReply)(network, addr)
 		return raw, err

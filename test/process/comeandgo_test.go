@@ -150,7 +150,7 @@ func (g *goings) publishBy(r *rand.Rand, conn *amqp.Connection) {
 
 // dial connects to a node by chance.
 func (g *goings) dial(r *rand.Rand, socket *net.Conn) (*amqp.Connection, error) {
-	return amqp.DialConfig(g.c.Node(r.IntN(3)).URL(), amqp.Config{Heartbeat: 10 * time.Second, Dial: func(network, addr string) (net.Conn, error) {
+	return connectWith(g.c.Node(r.IntN(3)).URL(), amqp.Config{Heartbeat: 10 * time.Second, Dial: func(network, addr string) (net.Conn, error) {
 		conn, err := net.DialTimeout(network, addr, time.Second)
 		if socket != nil && err == nil {
 			*socket = conn
@@ -287,7 +287,7 @@ func (g *goings) cleared(s *session) {
 }
 
 func (g *goings) sweep(q string) {
-	conn, err := amqp.Dial(g.c.Node(0).URL())
+	conn, err := connect(g.c.Node(0).URL())
 	if err != nil {
 		return
 	}

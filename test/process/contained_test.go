@@ -23,7 +23,7 @@ func TestAFaultEndsOneConnection(t *testing.T) {
 	q := plainQueue(other, "q", nil)
 	const times = 20
 	for range times {
-		conn, err := amqp.Dial(n.URL())
+		conn, err := connect(n.URL())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -69,7 +69,7 @@ func (k *crash) publishSome(ctx context.Context, from, to int) error {
 // connect connects to the clients' node, or to another if that one is down.
 func (k *crash) connect() (conn *amqp.Connection, err error) {
 	for _, n := range append([]*cluster.Node{k.at.clients}, k.c.Nodes()...) {
-		if conn, err = amqp.DialConfig(n.URL(), amqp.Config{Heartbeat: 30 * time.Second}); err == nil {
+		if conn, err = connectWith(n.URL(), amqp.Config{Heartbeat: 30 * time.Second}); err == nil {
 			break
 		}
 	}

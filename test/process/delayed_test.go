@@ -337,7 +337,7 @@ func (a *arrivals) collect(ctx context.Context, c *cluster.Cluster, q string) {
 }
 
 func (a *arrivals) from(ctx context.Context, url, q string) {
-	conn, err := amqp.Dial(url)
+	conn, err := connect(url)
 	if err != nil {
 		return
 	}

@@ -30,7 +30,7 @@ func TestDifferential(t *testing.T) {
 // closedInUse: amqp091-go sends what other goroutines settle behind channel.close. RabbitMQ, too, ends some of these connections.
 func closedInUse(s *session) {
 	for range 20 {
-		conn, err := amqp.Dial(s.to.url)
+		conn, err := connect(s.to.url)
 		s.noError("dial", err)
 		defer conn.Close()
 		ch, err := conn.Channel()

@@ -73,7 +73,7 @@ func TestPowerLoss(t *testing.T) {
 // publishUntilCut publishes numbers from first on until the connection ends, and returns
 // those that were confirmed.
 func publishUntilCut(t *testing.T, n *cluster.Node, queue string, first int, count *atomic.Int64) (confirmed []int) {
-	conn, err := amqp.Dial(n.URL())
+	conn, err := connect(n.URL())
 	if err != nil {
 		t.Error(err)
 		return nil

@@ -51,7 +51,7 @@ func fewFiles(t *testing.T, addr func(*cluster.Node) string, greeting string) {
 		_ = nc.Close()
 	}
 	s.until("clients are let in", func() bool {
-		conn, err := amqp.Dial(n.URL())
+		conn, err := connect(n.URL())
 		if err == nil {
 			_ = conn.Close()
 		}

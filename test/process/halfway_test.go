@@ -74,7 +74,7 @@ func TestUnfinishedMessages(t *testing.T) {
 func publishHalting(url, queue string, body []byte, goOn <-chan struct{}) error {
 	var left atomic.Int64
 	left.Store(int64(len(body)) * 9 / 10)
-	conn, err := amqp.DialConfig(url, amqp.Config{Dial: func(network, addr string) (net.Conn, error) {
+	conn, err := connectWith(url, amqp.Config{Dial: func(network, addr string) (net.Conn, error) {
 		conn, err := amqp.DefaultDial(30*time.Second)(network, addr)
 		return &haltingConn{conn, &left, goOn}, err
 	}})

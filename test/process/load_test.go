@@ -52,7 +52,7 @@ func startLoad(t *testing.T, queue, publish string, consume []string, rate int) 
 
 func (l *load) open(name, url string) *amqp.Channel {
 	l.t.Helper()
-	conn, err := amqp.DialConfig(url, amqp.Config{Heartbeat: 10 * time.Second})
+	conn, err := connectWith(url, amqp.Config{Heartbeat: 10 * time.Second})
 	if err != nil {
 		l.t.Fatalf("%s: %v", name, err)
 	}

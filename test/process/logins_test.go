@@ -29,7 +29,7 @@ func TestLoginAttempts(t *testing.T) {
 	}
 	overAMQP := func(from, password string) error {
 		target := strings.Replace(n.URL(), "guest:guest@", user+":"+password+"@", 1)
-		conn, err := amqp.DialConfig(target, amqp.Config{Dial: func(network, addr string) (net.Conn, error) {
+		conn, err := connectWith(target, amqp.Config{Dial: func(network, addr string) (net.Conn, error) {
 			conn, err := dialer(from).Dial(network, addr)
 			if err == nil {
 				err = conn.SetDeadline(time.Now().Add(timeoutReply))

@@ -32,7 +32,7 @@ func TestLongHistoryFitsSmallFrames(t *testing.T) {
 	last := name(queues - 1)
 	s.ready(last, 1)
 
-	conn, err := amqp.DialConfig(n.URL(), amqp.Config{FrameSize: 8192})
+	conn, err := connectWith(n.URL(), amqp.Config{FrameSize: 8192})
 	s.noError("dial", err)
 	defer conn.Close()
 	ch, err := conn.Channel()

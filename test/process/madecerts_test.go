@@ -62,7 +62,7 @@ func TestMadeCertificates(t *testing.T) {
 		}
 		pool := x509.NewCertPool()
 		pool.AppendCertsFromPEM(ca)
-		return amqp.DialConfig("amqps://"+amqps+"/", amqp.Config{
+		return connectWith("amqps://"+amqps+"/", amqp.Config{
 			SASL:            []amqp.Authentication{&amqp.ExternalAuth{}},
 			TLSClientConfig: &tls.Config{RootCAs: pool, ServerName: "warren.test", Certificates: []tls.Certificate{pair}},
 			Heartbeat:       10 * time.Second,

@@ -43,7 +43,7 @@ func TestConnectionsAPI(t *testing.T) {
 	c := sharedCluster(t, 3)
 	props := amqp.NewConnectionProperties()
 	props.SetClientConnectionName("seen by tools")
-	conn, err := amqp.DialConfig(c.Node(0).URL(), amqp.Config{Properties: props, Heartbeat: 20 * time.Second})
+	conn, err := connectWith(c.Node(0).URL(), amqp.Config{Properties: props, Heartbeat: 20 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

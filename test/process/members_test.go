@@ -86,7 +86,7 @@ type books struct {
 func (b *books) work(ctx context.Context, publisher, consumer *cluster.Node) (wait func()) {
 	b.t.Helper()
 	open := func(n *cluster.Node) (*amqp.Connection, *amqp.Channel) {
-		conn, err := amqp.Dial(n.URL())
+		conn, err := connect(n.URL())
 		if err != nil {
 			b.t.Fatal(err)
 		}

@@ -112,7 +112,7 @@ func TestNodesByTLS(t *testing.T) {
 	r := newNodesRig(t, "on")
 	startAll(t, r.Cluster)
 	first, last := r.Node(0), r.Node(2)
-	conn, err := amqp.Dial(first.URL())
+	conn, err := connect(first.URL())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -349,7 +349,7 @@ func TestCertificatesExpireWhileRunning(t *testing.T) {
 	if now := links(r.Node(0)); now != before {
 		t.Errorf("%d links of the node with the good certificate are down", now-before)
 	}
-	conn, err := amqp.Dial(r.Node(0).URL())
+	conn, err := connect(r.Node(0).URL())
 	if err != nil {
 		t.Fatal(err)
 	}

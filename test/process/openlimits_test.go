@@ -37,7 +37,7 @@ func limitAPI(t *testing.T, n *cluster.Node, path, body string, want int) {
 // mustDial opens a connection to a node with one channel.
 func mustDial(t *testing.T, n *cluster.Node) (*amqp.Connection, *amqp.Channel) {
 	t.Helper()
-	conn, err := amqp.DialConfig(n.URL(), amqp.Config{Heartbeat: 10 * time.Second})
+	conn, err := connectWith(n.URL(), amqp.Config{Heartbeat: 10 * time.Second})
 	if err != nil {
 		t.Fatalf("connect to %s: %v", n.Name, err)
 	}
@@ -82,7 +82,7 @@ func TestClusterLimits(t *testing.T) {
 	for _, n := range c.Nodes() {
 		refusedOpen(t, n, vhostFull)
 	}
-	if _, err := amqp.Dial(c.Node(1).URL()); err == nil {
+	if _, err := connect(c.Node(1).URL()); err == nil {
 		t.Error("the client was let in")
 	}
 	if err := conns[0].Close(); err != nil {

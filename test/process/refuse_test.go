@@ -247,20 +247,20 @@ func connectionErrors(s *session) {
 
 func refusedLogin(s *session) {
 	for _, password := range []string{"wrong", ""} {
-		_, err := amqp.DialConfig(s.to.url, amqp.Config{SASL: []amqp.Authentication{&amqp.PlainAuth{Username: "guest", Password: password}}})
+		_, err := connectWith(s.to.url, amqp.Config{SASL: []amqp.Authentication{&amqp.PlainAuth{Username: "guest", Password: password}}})
 		var refused *amqp.Error
 		if !errors.As(err, &refused) || refused.Code != 403 {
 			s.Errorf("password %q: got %v, want 403", password, err)
 		}
 	}
-	conn, err := amqp.DialConfig(s.to.url, amqp.Config{SASL: []amqp.Authentication{&amqp.AMQPlainAuth{Username: "guest", Password: "guest"}}})
+	conn, err := connectWith(s.to.url, amqp.Config{SASL: []amqp.Authentication{&amqp.AMQPlainAuth{Username: "guest", Password: "guest"}}})
 	s.noError("AMQPLAIN", err)
 	s.noError("close", conn.Close())
 }
 
 func refusedVHost(s *session) {
 	// This client shows its own error; the raw test sees the answer itself.
-	if _, err := amqp.DialConfig(s.to.url, amqp.Config{Vhost: "nowhere"}); !errors.Is(err, amqp.ErrVhost) {
+	if _, err := connectWith(s.to.url, amqp.Config{Vhost: "nowhere"}); !errors.Is(err, amqp.ErrVhost) {
 		s.Errorf("got %v, want %v", err, amqp.ErrVhost)
 	}
 }

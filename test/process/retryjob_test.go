@@ -5,8 +5,6 @@ import (
 	"testing"
 	"time"
 
-	amqp "github.com/rabbitmq/amqp091-go"
-
 	"github.com/warrenmq/warren/test/retryjob"
 )
 
@@ -45,7 +43,7 @@ func TestRetryJobInPeace(t *testing.T) {
 		targets = sharedCluster(t, 3).URLs()
 	}
 	t.Cleanup(func() {
-		conn, err := amqp.Dial(targets[0])
+		conn, err := connect(targets[0])
 		if err != nil {
 			t.Error(err)
 			return

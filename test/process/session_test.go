@@ -64,7 +64,7 @@ func newSession(t *testing.T, to target) *session {
 func (s *session) dial() *amqp.Connection {
 	s.Helper()
 	var socket net.Conn
-	conn, err := amqp.DialConfig(s.to.url, amqp.Config{Heartbeat: 10 * time.Second, Dial: func(network, addr string) (nc net.Conn, err error) {
+	conn, err := connectWith(s.to.url, amqp.Config{Heartbeat: 10 * time.Second, Dial: func(network, addr string) (nc net.Conn, err error) {
 		socket, err = amqp.DefaultDial(30*time.Second)(network, addr)
 		return socket, err
 	}})
@@ -126,7 +126,7 @@ func (s *session) exchange(label, kind string, args amqp.Table) string {
 
 // cleanup runs f on a new connection: the session's may be gone.
 func (s *session) cleanup(f func(*amqp.Channel) error) {
-	conn, err := amqp.Dial(s.to.url)
+	conn, err := connect(s.to.url)
 	if err != nil {
 		s.Errorf("clean up: %v", err)
 		return

@@ -173,7 +173,7 @@ func (k *soak) run(ctx context.Context, total, atOnce int, duration time.Duratio
 // connection lives for about d.
 func (k *soak) connection(d time.Duration) {
 	var socket net.Conn
-	conn, err := amqp.DialConfig(k.c.Node(rand.IntN(3)).URL(), amqp.Config{
+	conn, err := connectWith(k.c.Node(rand.IntN(3)).URL(), amqp.Config{
 		Heartbeat: 20 * time.Second,
 		Dial: func(network, addr string) (net.Conn, error) {
 			c, err := amqp.DefaultDial(30*time.Second)(network, addr)

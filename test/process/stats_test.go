@@ -54,7 +54,7 @@ func named(list any, path string, want any) any {
 func TestStatistics(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 3)
-	conn, err := amqp.Dial(c.Node(0).URL())
+	conn, err := connect(c.Node(0).URL())
 	if err != nil {
 		t.Fatal(err)
 	}

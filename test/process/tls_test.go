@@ -124,7 +124,7 @@ func (r *secureRig) dial(cfg *tls.Config, sasl ...amqp.Authentication) (*amqp.Co
 	if len(sasl) == 0 {
 		sasl = []amqp.Authentication{&amqp.PlainAuth{Username: "guest", Password: "guest"}}
 	}
-	return amqp.DialConfig("amqps://"+r.amqps+"/", amqp.Config{SASL: sasl, TLSClientConfig: cfg, Heartbeat: 10 * time.Second})
+	return connectWith("amqps://"+r.amqps+"/", amqp.Config{SASL: sasl, TLSClientConfig: cfg, Heartbeat: 10 * time.Second})
 }
 
 // roundTrip sends a message through a queue.
@@ -217,7 +217,7 @@ func TestAMQPS(t *testing.T) {
 		}
 	})
 	t.Run("no TLS", func(t *testing.T) {
-		if conn, err := amqp.Dial("amqp://guest:guest@" + r.amqps + "/"); err == nil {
+		if conn, err := connect("amqp://guest:guest@" + r.amqps + "/"); err == nil {
 			conn.Close()
 			t.Error("was let in")
 		}
@@ -441,7 +441,7 @@ func TestExternalLogin(t *testing.T) {
 		if _, err := r.dial(clientTLS(t, r.server, nil), &amqp.ExternalAuth{}); !errors.Is(err, amqp.ErrSASL) {
 			t.Errorf("over TLS: %v", err)
 		}
-		if _, err := amqp.DialConfig(r.node.URL(), amqp.Config{SASL: []amqp.Authentication{&amqp.ExternalAuth{}}}); !errors.Is(err, amqp.ErrSASL) {
+		if _, err := connectWith(r.node.URL(), amqp.Config{SASL: []amqp.Authentication{&amqp.ExternalAuth{}}}); !errors.Is(err, amqp.ErrSASL) {
 			t.Errorf("without TLS: %v", err)
 		}
 	})

@@ -369,7 +369,7 @@ func txPlaced(s *session, queues map[string]string, books *txBooks) map[string]i
 
 // txWorker makes transactions until its connection or channel ends.
 func txWorker(ctx context.Context, url, name, exchange, jobs, full string, books *txBooks) {
-	conn, err := amqp.DialConfig(url, amqp.Config{Heartbeat: 10 * time.Second})
+	conn, err := connectWith(url, amqp.Config{Heartbeat: 10 * time.Second})
 	if err != nil {
 		return
 	}

@@ -61,7 +61,7 @@ func (r *usersRig) user(label, configure, write, read string) string {
 }
 
 func login(n *cluster.Node, user, password, vhost string) (*amqp.Connection, error) {
-	return amqp.DialConfig("amqp://"+n.AMQPAddr()+"/", amqp.Config{
+	return connectWith("amqp://"+n.AMQPAddr()+"/", amqp.Config{
 		SASL: []amqp.Authentication{&amqp.PlainAuth{Username: user, Password: password}}, Vhost: vhost, Heartbeat: 10 * time.Second,
 	})
 }
@@ -381,7 +381,7 @@ func userAnswers(r *usersRig) {
 func declaredBy(r *usersRig, vhost, user string) {
 	r.Helper()
 	for name, login := range map[string][2]string{"mine": {user, "second"}, "other": {"guest", "guest"}} {
-		conn, err := amqp.DialConfig("amqp://"+r.nodes[0].AMQPAddr()+"/", amqp.Config{SASL: []amqp.Authentication{&amqp.PlainAuth{Username: login[0], Password: login[1]}}, Vhost: vhost})
+		conn, err := connectWith("amqp://"+r.nodes[0].AMQPAddr()+"/", amqp.Config{SASL: []amqp.Authentication{&amqp.PlainAuth{Username: login[0], Password: login[1]}}, Vhost: vhost})
 		r.noError("log in", err)
 		ch, err := conn.Channel()
 		r.noError("open a channel", err)

@@ -16,7 +16,7 @@ func TestVhostAgainIsEmpty(t *testing.T) {
 		t.Helper()
 		mustCtl(t, c.Node(0), "add_vhost", vhost)
 		mustCtl(t, c.Node(0), "set_permissions", "-p", vhost, "guest", ".*", ".*", ".*")
-		conn, err := amqp.Dial(c.Node(0).URL() + vhost)
+		conn, err := connect(c.Node(0).URL() + vhost)
 		if err != nil {
 			t.Fatal(err)
 		}

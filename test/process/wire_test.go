@@ -352,7 +352,7 @@ func TestHeartbeat(t *testing.T) {
 			t.Errorf("%d heartbeats came, the end after %v", beats, took)
 		}
 		for range 5 {
-			conn, err := amqp.DialConfig(to.url, amqp.Config{Heartbeat: time.Second})
+			conn, err := connectWith(to.url, amqp.Config{Heartbeat: time.Second})
 			if err != nil {
 				t.Fatal(err)
 			}

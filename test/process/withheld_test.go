@@ -35,7 +35,7 @@ func withholding(s, declarer *session) *withheld {
 		"x-queue-type": "quorum", "x-delivery-limit": 0, "x-queue-leader-locator": "client-local", "x-dead-letter-exchange": "", "x-dead-letter-routing-key": w.dead,
 	})
 	var err error
-	w.conn, err = amqp.DialConfig(s.to.url, amqp.Config{Heartbeat: 10 * time.Second, Dial: func(network, addr string) (net.Conn, error) {
+	w.conn, err = connectWith(s.to.url, amqp.Config{Heartbeat: 10 * time.Second, Dial: func(network, addr string) (net.Conn, error) {
 		conn, err := net.DialTimeout(network, addr, timeoutReply)
 		w.socket = conn
 		return conn, err
