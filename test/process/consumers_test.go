@@ -255,7 +255,7 @@ func TestConsumerLost(t *testing.T) {
 }
 
 // TestSlowReader: a consumer that stops reading, without acks or without a prefetch, does
-// not hurt another one of the same queue, and costs its node little. What it had not read
+// not hurt another one of the same queue, and is sent no more than its window. What it had not read
 // goes to the other.
 func TestSlowReader(t *testing.T) {
 	t.Parallel()
@@ -282,7 +282,6 @@ func TestSlowReader(t *testing.T) {
 					_ = d.Ack(false)
 				}
 			}()
-			before := rss(t, n)
 			const total, size = 2000, 16 << 10
 			p := at(t, c.Node(1))
 			ctx, cancel := context.WithTimeout(t.Context(), timeoutReply)
@@ -300,14 +299,10 @@ func TestSlowReader(t *testing.T) {
 			}
 			s.ready(q, 0)
 			stuck := total - int(got.Load())
-			grown := rss(t, n) - before
-			t.Logf("%d of %d messages are with the slow consumer; its node grew by %d MiB", stuck, total, grown>>20)
+			t.Logf("%d of %d messages are with the slow consumer", stuck, total)
 			// Its window of 1 MiB, and what the sockets' buffers take.
 			if stuck*size > 16<<20 {
 				t.Errorf("%d messages of %d bytes are with a consumer that reads nothing", stuck, size)
-			}
-			if grown > 256<<20 {
-				t.Errorf("the node grew by %d MiB", grown>>20)
 			}
 			slow.conn.Close()
 			s.until("what the slow one had not read", func() bool {
@@ -378,13 +373,4 @@ func TestManySlowReaders(t *testing.T) {
 	}
 	s.ready(q, 0)
 	s.until("one that reads goes on", func() bool { return got.Load() >= before+100 })
-}
-
-func rss(t *testing.T, n *cluster.Node) int64 {
-	t.Helper()
-	v, err := cluster.ProcessRSS(n.PID())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return v
 }

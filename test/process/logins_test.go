@@ -48,7 +48,7 @@ func TestLoginAttempts(t *testing.T) {
 			t.Fatal(err)
 		}
 		req.SetBasicAuth(user, password)
-		client := http.Client{Transport: &http.Transport{DialContext: dialer(from).DialContext, DisableKeepAlives: true}}
+		client := http.Client{Timeout: timeoutReply, Transport: &http.Transport{DialContext: dialer(from).DialContext, DisableKeepAlives: true}}
 		resp, err := client.Do(req)
 		if err != nil {
 			t.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"strings"
 	"sync"
@@ -54,6 +55,7 @@ func TestMain(m *testing.M) {
 			return 1
 		}
 		defer os.RemoveAll(dir)
+		http.DefaultClient.Timeout = timeoutStart // a node that does not answer ends its test, not the run
 		shared = newHouse(dir)
 		cluster.WatchStalls()
 		defer shared.close()
