@@ -34,8 +34,16 @@ const (
 	AnswerEarly Fault = "answer-early"
 )
 
-// PanicAtFlow makes the work for a client that sends channel.flow panic. It breaks no promise, so that no harness looks for it.
-const PanicAtFlow Fault = "panic-at-flow"
+// PanicForClient makes the work for a client panic: for one of AMQP at channel.flow, for one of gRPC that purges a queue or cancels a consumer, and for one of the
+// management API that purges a queue or asks who it is. It breaks no promise, so that no harness looks for it.
+const PanicForClient Fault = "panic-for-client"
+
+// PanicsForClient panics if this process has the fault PanicForClient.
+func PanicsForClient() {
+	if Sown(PanicForClient) {
+		panic(PanicForClient)
+	}
+}
 
 // Faults lists all faults that break a promise.
 func Faults() []Fault {

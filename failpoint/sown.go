@@ -15,7 +15,7 @@ const EnvFault = "WARREN_SEEDED_FAULT"
 var sown = Fault(os.Getenv(EnvFault))
 
 func init() {
-	if sown != "" && sown != PanicAtFlow && !slices.Contains(Faults(), sown) {
+	if sown != "" && sown != PanicForClient && !slices.Contains(Faults(), sown) {
 		fmt.Fprintf(os.Stderr, "%s: there is no fault %q\n", EnvFault, sown)
 		os.Exit(2)
 	}

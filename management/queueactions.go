@@ -5,6 +5,7 @@ import (
 
 	"github.com/warrenmq/warren/auth"
 	"github.com/warrenmq/warren/broker"
+	"github.com/warrenmq/warren/failpoint"
 	"github.com/warrenmq/warren/fsm"
 )
 
@@ -15,6 +16,7 @@ func (a *API) routeQueueActions() {
 		return nil, err
 	})
 	a.in("DELETE /api/queues/{vhost}/{name}/contents", func(r *http.Request, u User, vhost string) (any, error) {
+		failpoint.PanicsForClient()
 		_, err := a.cfg.Broker.Purge(r.Context(), atBroker(u), vhost, r.PathValue("name"))
 		return nil, err
 	})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/warrenmq/warren/auth"
 	"github.com/warrenmq/warren/broker"
+	"github.com/warrenmq/warren/failpoint"
 )
 
 // users is the part of the broker that knows and changes users; its methods are documented
@@ -37,6 +38,7 @@ type UserJSON struct {
 
 func (a *API) routeUsers() {
 	a.handle("GET /api/whoami", func(_ *http.Request, u User) (any, error) {
+		failpoint.PanicsForClient()
 		return map[string]any{"name": u.Name, "tags": someTags(u.Tags)}, nil
 	})
 	a.handle("GET /api/users", a.admin(a.listUsers))

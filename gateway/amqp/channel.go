@@ -379,9 +379,7 @@ func (ch *channel) slowMethod(m wire.Method) error {
 	case *wire.ChannelCloseOk:
 		return nil
 	case *wire.ChannelFlow:
-		if failpoint.Sown(failpoint.PanicAtFlow) {
-			panic(failpoint.PanicAtFlow)
-		}
+		failpoint.PanicsForClient()
 		if !m.Active {
 			return wire.Errorf(wire.NotImplemented, m.ID(), "active=false")
 		}

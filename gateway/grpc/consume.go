@@ -15,6 +15,7 @@ import (
 	wire "github.com/warrenmq/warren/amqp"
 	warrenv1 "github.com/warrenmq/warren/api/warren/v1"
 	"github.com/warrenmq/warren/broker"
+	"github.com/warrenmq/warren/failpoint"
 	"github.com/warrenmq/warren/fsm"
 	"github.com/warrenmq/warren/gateway/tags"
 )
@@ -253,6 +254,7 @@ func (x *consumeStream) take(req *warrenv1.ConsumeRequest) error {
 		x.consumer.Grant(int(req.GetCredit()))
 	}
 	if req.GetCancel() {
+		failpoint.PanicsForClient()
 		if err := x.use(func(*broker.Channel) error { return x.consumer.Cancel(x.ctx) }); err != nil {
 			return err
 		}

@@ -10,6 +10,7 @@ import (
 	wire "github.com/warrenmq/warren/amqp"
 	warrenv1 "github.com/warrenmq/warren/api/warren/v1"
 	"github.com/warrenmq/warren/broker"
+	"github.com/warrenmq/warren/failpoint"
 )
 
 type topologyService struct {
@@ -112,6 +113,7 @@ func (t *topologyService) PurgeQueue(ctx context.Context, req *warrenv1.PurgeQue
 	}
 	resp := &warrenv1.PurgeQueueResponse{}
 	return resp, t.s.moment(ctx, req.GetVhost(), func(ctx context.Context, c *broker.Conn) error {
+		failpoint.PanicsForClient()
 		n, err := c.PurgeQueue(ctx, req.GetQueue())
 		resp.Messages = uint64(n)
 		return err
