@@ -1,8 +1,11 @@
 package process
 
 import (
+	"fmt"
 	"net"
+	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -194,4 +197,48 @@ func TestReplicaBeingFilledIsNoQuorum(t *testing.T) {
 		t.Errorf("the leader's node may go while a replica is being filled: %d %s", code, failure)
 	}
 	mustCtl(t, leader, "await_online_quorum_plus_one", "-t", "60")
+}
+
+// TestDamagedReplicasAreNoQuorum has an operator ask whether a node can be stopped while another one, which has just started, has damaged replicas: not while that is so,
+// as the queue would have one replica. More are damaged than are renewed at a time, so that some are for seconds.
+func TestDamagedReplicasAreNoQuorum(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t, 3)
+	untilFlags(t, c, "enabled enabled")
+	s := at(t, c.Node(0))
+	var queues []string
+	for i := range 6 {
+		q := plainQueue(s, fmt.Sprint("decays", i), amqp.Table{"x-queue-type": "quorum"})
+		s.fill(q, "message-of-"+q+"-"+strings.Repeat("x", 4<<10))
+		queues = append(queues, q)
+	}
+	s.fill(plainQueue(s, "sound", amqp.Table{"x-queue-type": "quorum"}), slices.Repeat([]string{strings.Repeat("x", 64<<10)}, 60)...) // their part of the log is sealed
+	victim, asked := c.Node(2), c.Node(1)
+	mustCtl(t, asked, "await_online_quorum_plus_one", "-t", "20")
+	kill(t, victim)
+	for _, q := range queues {
+		flip(t, victim, "message-of-"+q+"-")
+	}
+	start(t, victim)
+	seen := 0
+	await(t, timeoutStart, "all replicas are renewed", func() bool {
+		code, _, failure := ctl(t, asked, "check_if_node_is_quorum_critical")
+		log, err := os.ReadFile(victim.LogFile())
+		s.noError("read the log", err)
+		renewed := true
+		for _, q := range queues {
+			if regexp.MustCompile(`a damaged replica begins anew.* name=` + q + ` `).Match(log) {
+				continue
+			}
+			renewed, seen = false, seen+1
+			if code != exitUnavailable || !strings.Contains(failure, "queue '"+q+"' in vhost '/' would lose quorum") {
+				t.Fatalf("the node may go while another one's replica of %s is damaged: %d %s", q, code, failure)
+			}
+		}
+		return renewed
+	})
+	if seen == 0 {
+		t.Error("no replica was damaged when the node was asked")
+	}
+	mustCtl(t, asked, "await_online_quorum_plus_one", "-t", "60")
 }
