@@ -1,12 +1,15 @@
 package amqp
 
 import (
+	"bytes"
+	"fmt"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
 
 	wire "github.com/warrenmq/warren/amqp"
+	"github.com/warrenmq/warren/broker"
 )
 
 // TestAssembly: room is never given beyond its bounds, nobody waits while there is room, and somebody can always go on.
@@ -220,4 +223,136 @@ func (r *rig) waiting() int {
 	r.s.assembly.mu.Lock()
 	defer r.s.assembly.mu.Unlock()
 	return len(r.s.assembly.more) + len(r.s.assembly.first)
+}
+
+func TestLargeBodies(t *testing.T) {
+	r := startServer(t)
+	c := r.open(t)
+	c.channel(1)
+	c.send(1, &wire.QueueDeclare{Queue: "q", NoWait: true}, &wire.BasicConsume{Queue: "q", NoAck: true, NoWait: true})
+	for _, size := range []int{0, 1, refBytes - 1, refBytes, 131072 - 8, 131072 - 7, 300000, 3 << 20} {
+		body := bytes.Repeat([]byte{byte(size)}, size)
+		for i := range body {
+			body[i] ^= byte(i >> 8)
+		}
+		done := make(chan error, 1)
+		publish := wire.BasicPublish{RoutingKey: "q"}
+		content := wire.AppendContent(publish.AppendFrame(nil, 1), 1, wire.ClassBasic, nil, body, 131072)
+		go func() {
+			_, err := c.nc.Write(content)
+			done <- err
+		}()
+		m, got := wantContent[*wire.BasicDeliver](c, 1)
+		if !bytes.Equal(got, body) {
+			t.Errorf("%d bytes: %+v differs", size, m)
+		}
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	}
+	// A body in odd pieces, with another channel's message in between.
+	c.channel(2)
+	frames := (&wire.BasicPublish{RoutingKey: "q"}).AppendFrame(nil, 1)
+	frames = append(frames, header(60, 6)...)
+	for i, piece := range []string{"", "a", "bcd", "", "e", "f"} {
+		frames = wire.AppendFrame(frames, wire.FrameBody, 1, []byte(piece))
+		other := wire.BasicPublish{RoutingKey: "q"}
+		frames = other.AppendFrame(frames, 2)
+		frames = wire.AppendContent(frames, 2, 60, nil, fmt.Appendf(nil, "other %d", i), 131072)
+	}
+	c.bytes(frames)
+	seen := map[string]bool{}
+	for range 7 {
+		_, got := wantContent[*wire.BasicDeliver](c, 1)
+		seen[string(got)] = true
+	}
+	if !seen["abcdef"] || len(seen) != 7 {
+		t.Errorf("got %v", seen)
+	}
+}
+
+// Headers count as bodies do, and a message that has begun makes a publisher, whom alarms stop.
+func TestAssemblyIsBounded(t *testing.T) {
+	t.Parallel()
+	headers := wire.Table{}
+	headers.Set("h", string(make([]byte, 100000)))
+	p := wire.Properties{}
+	p.SetHeaders(headers)
+	for name, tc := range map[string]struct {
+		props wire.RawProperties
+		body  []byte
+	}{"bodies": {nil, make([]byte, 100000)}, "headers": {p.AppendTo(nil), nil}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := startServer(t, func(cfg *Config) { cfg.MessageBytesMax, cfg.AssemblyBytesMax = 200000, 350000 })
+			c := r.open(t)
+			begin := func(num uint16) {
+				b := (&wire.BasicPublish{}).AppendFrame(nil, num)
+				b = wire.AppendContentHeader(b, num, 60, tc.props, 200000)
+				if len(tc.body) > 0 {
+					b = wire.AppendFrame(b, wire.FrameBody, num, tc.body)
+				}
+				c.bytes(b)
+			}
+			for num := range uint16(2) {
+				c.channel(num + 1)
+				begin(num + 1)
+			}
+			r.s.SetBlocked("low on memory")
+			want[*wire.ConnectionBlocked](c, 0)
+			r.s.SetBlocked("")
+			want[*wire.ConnectionUnblocked](c, 0)
+			for num := range uint16(2) {
+				c.send(num+3, &wire.ChannelOpen{})
+				want[*wire.ChannelOpenOk](c, num+3)
+				begin(num + 3)
+			}
+			if m := want[*wire.ConnectionClose](c, 0); m.ReplyCode != 506 {
+				t.Errorf("%+v", m)
+			}
+		})
+	}
+}
+
+// What was counted for a message is forgotten with it, whether it is whole or its channel ends.
+func TestAssemblyIsForgotten(t *testing.T) {
+	t.Parallel()
+	r := startServer(t, func(cfg *Config) {
+		cfg.MessageBytesMax, cfg.AssemblyBytesMax, cfg.AssemblyBytesNodeMax = 50000, 70000, 70000
+	})
+	c := r.open(t)
+	headers := wire.Table{}
+	headers.Set("h", string(make([]byte, 20000)))
+	p := wire.Properties{}
+	p.SetHeaders(headers)
+	c.channel(1)
+	c.send(1, &wire.QueueDeclare{Queue: "q"})
+	want[*wire.QueueDeclareOk](c, 1)
+	for i := range 20 {
+		b := (&wire.BasicPublish{RoutingKey: "q"}).AppendFrame(nil, 1)
+		b = wire.AppendContent(b, 1, 60, p.AppendTo(nil), make([]byte, 40000), []uint32{131072, 30000}[i%2])
+		if i%4 > 1 {
+			c.channel(2)
+			b = (&wire.BasicPublish{}).AppendFrame(b, 2)
+			b = wire.AppendContentHeader(b, 2, 60, p.AppendTo(nil), 40000)
+			b = wire.AppendFrame(b, wire.FrameBody, 2, make([]byte, 10000))
+		}
+		c.bytes(b)
+		if i%4 > 1 {
+			eventually(t, "publish", func() bool { ready, _ := r.b.counts("q"); return ready == i+1 })
+			r.fail(2)
+			want[*wire.ChannelClose](c, 2)
+			c.send(2, &wire.ChannelCloseOk{})
+		}
+	}
+	eventually(t, "publish", func() bool { ready, _ := r.b.counts("q"); return ready == 20 })
+}
+
+// fail ends a channel of the only connection as the broker does.
+func (r *rig) fail(num uint16) {
+	c := r.s.connections()[0]
+	c.channelsMu.Lock()
+	ch := c.channels[num]
+	c.channelsMu.Unlock()
+	ch.Failed(broker.Errorf(broker.PreconditionFailed, "too late"))
 }
