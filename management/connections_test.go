@@ -129,6 +129,34 @@ func (f *fakeCluster) do(t *testing.T, node, user, method, path string, header .
 	return w.Code, string(raw), w.Result().Header
 }
 
+// listCase is what a user gets who asks for a list: a status, and the names in the list.
+type listCase struct {
+	user, path string
+	status     int
+	names      string
+}
+
+// lists asks a node for lists.
+func (f *fakeCluster) lists(t *testing.T, node string, cases []listCase) {
+	t.Helper()
+	for _, tc := range cases {
+		status, body, _ := f.do(t, node, tc.user, "GET", tc.path)
+		var list []struct{ Name string }
+		if status == http.StatusOK {
+			if err := json.Unmarshal([]byte(body), &list); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var names []string
+		for _, x := range list {
+			names = append(names, x.Name)
+		}
+		if got := strings.Join(names, ", "); status != tc.status || got != tc.names {
+			t.Errorf("%s %s: %d %q, want %d %q", tc.user, tc.path, status, got, tc.status, tc.names)
+		}
+	}
+}
+
 func (f *fakeCluster) names(t *testing.T, node, user string) (names []string) {
 	t.Helper()
 	status, body, _ := f.do(t, node, user, "GET", "/api/connections")

@@ -227,11 +227,7 @@ func TestConsumersAndChannels(t *testing.T) {
 			t.Errorf("%s: %v", path, consumers)
 		}
 	}
-	for _, tc := range []struct {
-		user, path string
-		status     int
-		want       string
-	}{
+	f.lists(t, "c", []listCase{
 		{"monitor", "/api/channels", 200, "a -> y (1), b -> x (1), b -> x (2), b -> y (1), c -> y (1)"},
 		{"manager", "/api/channels", 200, "b -> x (1), b -> x (2)"},
 		{"other", "/api/channels?name=a", 200, "a -> y (1)"},
@@ -242,22 +238,7 @@ func TestConsumersAndChannels(t *testing.T) {
 		{"other", "/api/channels/b%20-%3E%20x%20(1)", 401, ""},
 		{"admin", "/api/channels/none", 404, ""},
 		{"manager", "/api/consumers/v", 401, ""},
-	} {
-		status, body, _ := f.do(t, "c", tc.user, "GET", tc.path)
-		var list []Channel
-		var names []string
-		if status == 200 {
-			if err := json.Unmarshal([]byte(body), &list); err != nil {
-				t.Fatal(err)
-			}
-		}
-		for _, c := range list {
-			names = append(names, c.Name)
-		}
-		if status != tc.status || strings.Join(names, ", ") != tc.want {
-			t.Errorf("%s %s: %d %q", tc.user, tc.path, status, names)
-		}
-	}
+	})
 	var c Channel
 	if f.get(t, "manager", "/api/channels/b%20-%3E%20x%20(2)", &c); c.Number != 2 || c.Node != "b" {
 		t.Errorf("%+v", c)

@@ -1,12 +1,10 @@
 package netns
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -14,7 +12,6 @@ import (
 
 	"github.com/warrenmq/warren/jepsen/network"
 	"github.com/warrenmq/warren/test/cluster"
-	"github.com/warrenmq/warren/test/travel"
 )
 
 // lag is what quorum_status says of a replica.
@@ -134,32 +131,9 @@ func TestSlowFollower(t *testing.T) {
 // TestPartitionsUnderLoad cuts one node after the other off while clients of all of them publish to queues whose messages expire into others.
 func TestPartitionsUnderLoad(t *testing.T) {
 	t.Parallel()
-	const queues, publishers, every, cut = 9, 3, 25 * time.Millisecond, 2 * time.Second
+	const cut = 2 * time.Second
 	r := founded(t, options{nodes: 3})
-	var sources []string
-	dead := []string{"dead0", "dead1"}
-	for _, name := range dead {
-		r.declare(r.dial(r.Node(0)), name, nil)
-	}
-	for i := range queues {
-		name := fmt.Sprint("source", i)
-		r.declare(r.dial(r.Node(i%3)), name, amqp.Table{
-			"x-message-ttl": 200, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead[i%len(dead)],
-		})
-		sources = append(sources, name)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	var all []*travel.Publisher
-	var work sync.WaitGroup
-	for i := range publishers {
-		p := &travel.Publisher{
-			Name: fmt.Sprint("p", i), Queues: append(slices.Clone(sources[i:]), sources[:i]...), Every: every, First: i,
-			URLs: func() []string { return urls(r.Cluster) },
-		}
-		all = append(all, p)
-		work.Go(func() { p.Run(ctx) })
-	}
+	arrive := r.travel(journey{sources: 9, dead: 2, publishers: 3})
 	for i, n := range r.Nodes() {
 		time.Sleep(time.Second)
 		var others []string
@@ -179,14 +153,5 @@ func TestPartitionsUnderLoad(t *testing.T) {
 		r.lan.Heal()
 	}
 	time.Sleep(time.Second)
-	cancel()
-	work.Wait()
-	judging, cancel := context.WithTimeout(t.Context(), 2*timeoutReply)
-	defer cancel()
-	v, err := travel.Judge(judging, r.Cluster, url(r.Node(0)), all, sources, dead)
-	r.noError("judge", err)
-	t.Log(v)
-	if v.Lost > 0 || v.Doubled > 0 || len(v.Silent) > 0 {
-		t.Errorf("%d lost, %d dead letters doubled, no answer to %q", v.Lost, v.Doubled, v.Silent)
-	}
+	arrive(2 * timeoutReply)
 }
