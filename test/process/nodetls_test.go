@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -208,7 +209,7 @@ func TestTurnOnTLS(t *testing.T) {
 }
 
 // TestCertificatesRotate replaces the certificates of three nodes, then their authority by way of both, while clients work.
-// Connections of clients stay, links between nodes are made anew, and in the end the old authority is worth nothing.
+// Connections of clients stay, links between nodes are made anew, queues are declared and deleted all the time, and in the end the old authority is worth nothing.
 func TestCertificatesRotate(t *testing.T) {
 	t.Parallel()
 	r := newNodesRig(t, "on")
@@ -216,6 +217,7 @@ func TestCertificatesRotate(t *testing.T) {
 	s := at(t, r.Node(0))
 	q := plainQueue(s, "rotating", nil)
 	l := startLoad(t, q, r.Node(1).URL(), []string{r.Node(2).URL()}, 200)
+	declared := declaring(t, r.Nodes())
 	next := newAuthority(t, "next")
 	for i, step := range []struct {
 		name   string
@@ -248,6 +250,7 @@ func TestCertificatesRotate(t *testing.T) {
 			})
 		}
 	}
+	t.Logf("%d queues were declared and deleted", declared())
 	confirms, deliveries := l.finish()
 	t.Logf("longest pauses: confirms %v, deliveries %v", confirms, deliveries)
 	if most := confirmMax() + 2*cluster.Stalled(l.begun); confirms > most {
@@ -277,6 +280,42 @@ func TestCertificatesRotate(t *testing.T) {
 			}
 		}
 	}
+}
+
+// declaring has a client of each node declare a queue and delete it, which always succeeds, until what it returns is called: that tells how often.
+func declaring(t *testing.T, nodes []*cluster.Node) (end func() (times int64)) {
+	t.Helper()
+	var times atomic.Int64
+	var work sync.WaitGroup
+	done := make(chan struct{})
+	for _, n := range nodes {
+		ch := at(t, n).ch
+		work.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				case <-time.After(20 * time.Millisecond):
+				}
+				_, err := ch.QueueDeclare("declared at "+n.Name, true, false, false, false, nil)
+				if err == nil {
+					_, err = ch.QueueDelete("declared at "+n.Name, false, false, false)
+				}
+				if err != nil {
+					t.Errorf("%s: %v", n.Name, err)
+					return
+				}
+				times.Add(1)
+			}
+		})
+	}
+	end = sync.OnceValue(func() int64 {
+		close(done)
+		work.Wait()
+		return times.Load()
+	})
+	t.Cleanup(func() { end() })
+	return end
 }
 
 // readByte reads one byte over TLS: a server of HTTP/2 speaks first.
