@@ -178,11 +178,7 @@ func loseMajority(t *testing.T, b *Broker) (goOn func() catalog.Result) {
 // awaitLife waits until this node leads a queue that goes on.
 func awaitLife(t *testing.T, b *Broker, id uint64) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); b.queues.leader(id) == nil; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("nobody leads it")
-		}
-	}
+	until(t, "its leader", func() bool { return b.queues.leader(id) != nil })
 }
 
 // TestNewLifeWaitsForTheCatalog: until the catalog has noted that a queue goes on, another survivor may take the keeper's place under the same id, as whose
@@ -237,11 +233,11 @@ func TestDamagedKeeper(t *testing.T) {
 	down(lost...)
 	id = do(&catalog.RecoverQueue{ID: id, Survivors: []catalog.NodeID{testNode, secondNode}, Lost: lost, IfSettings: settings()}).ID
 	do(&catalog.PutVhost{Vhost: catalog.Vhost{Name: "after its start"}})
-	for behind := true; behind; time.Sleep(2 * time.Millisecond) {
+	until(t, "the newest catalog", func() bool {
 		b.queues.mu.RLock()
-		behind = b.queues.view.Revision() < b.cat.View().Revision()
-		b.queues.mu.RUnlock()
-	}
+		defer b.queues.mu.RUnlock()
+		return b.queues.view.Revision() >= b.cat.View().Revision()
+	})
 	d.mu.Lock()
 	if start := fmt.Sprintf("start %d", id); !slices.Contains(d.lines, start) {
 		t.Errorf("no %q in %q", start, d.lines)

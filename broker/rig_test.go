@@ -199,17 +199,21 @@ func (c *client) Failed(err *Error) { c.t.Errorf("the broker ended the channel: 
 
 func (c *client) await(what string, cond func() bool) {
 	c.t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
-	for time.Now().Before(deadline) {
+	until(c.t, what, func() bool {
 		c.mu.Lock()
-		ok := cond()
-		c.mu.Unlock()
-		if ok {
-			return
+		defer c.mu.Unlock()
+		return cond()
+	})
+}
+
+// until waits for what comes soon.
+func until(t testing.TB, what string, cond func() bool) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); !cond(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("waited in vain for %s", what)
 		}
-		time.Sleep(time.Millisecond)
 	}
-	c.t.Fatalf("waited in vain for %s", what)
 }
 
 func (c *client) declare(name string, args amqp.Table) {

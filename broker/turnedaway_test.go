@@ -24,9 +24,7 @@ func TestConsumerTurnedAwayEnds(t *testing.T) {
 		_, err := s.ask(t.Context(), 1, func(uint64) wire.Message { return &wire.Attach{Queue: 7, Origin: rigOrigin, Consumer: c.describe()} })
 		attached <- err
 	}()
-	for len(sent[*wire.Attach](r)) == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	until(t, "the attach", func() bool { return len(sent[*wire.Attach](r)) > 0 })
 	s.rollCall("leader", 5)
 	if told := sent[*wire.Resync](r); len(told) == 0 || len(told[len(told)-1].Consumers) != 0 {
 		t.Fatalf("the roll call is answered with %+v", told)

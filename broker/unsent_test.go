@@ -98,9 +98,7 @@ func TestLimitBeforeCancel(t *testing.T) {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- c.askDetach(t.Context(), false) }()
-	for len(sent[*wire.Detach](r)) == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	until(t, "the detach", func() bool { return len(sent[*wire.Detach](r)) > 0 })
 	s.attachedMsg(&wire.Attached{Queue: 7, No: 1})
 	select {
 	case <-ended:

@@ -238,7 +238,11 @@ func TestPartBesideAStamp(t *testing.T) {
 		}
 		go func() { stamped <- i.SetLevel(level.Now) }()
 		// The folder is marked when the file is there: nothing that orders the two is waited for.
+		end := time.Now().Add(30 * time.Second)
 		for now := before; os.SameFile(before, now) && err == nil; now, err = os.Stat(file) {
+			if time.Now().After(end) {
+				return errors.New("the file is not replaced")
+			}
 			time.Sleep(time.Millisecond)
 		}
 		return err

@@ -33,9 +33,7 @@ func TestWaitingConsumersEndCheaply(t *testing.T) {
 		last := r.batch(a, slices.Repeat([]fsm.Op{pub("m")}, batch)...)
 		await(r, a.ID, func(m *wire.Answer) bool { return m.UpTo >= last })
 	}
-	for s := r.status(a, 1); s.Unacked < holds; s = r.status(a, 1) {
-		time.Sleep(time.Millisecond)
-	}
+	eventually(t, "all that it holds", func() bool { return r.status(a, 1).Unacked >= holds })
 	if then := end(2 + waiting); then > 20*before+100*time.Millisecond {
 		t.Errorf("%d that wait have ended in %v, in %v with nothing held", waiting, then, before)
 	}
