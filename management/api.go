@@ -278,12 +278,7 @@ func (a *API) handle(pattern string, f func(*http.Request, User) (any, error)) {
 			}
 			defer done()
 		}
-		sent := a.watchBody(r, u)
-		body, err := f(r, u)
-		if sent != nil && sent.refused != nil {
-			body, err = nil, sent.refused
-		}
-		a.audit(pattern, r, u, err)
+		body, err := a.audited(pattern, r, u, f)
 		if err == nil {
 			body, err = narrowed(r, body)
 		}

@@ -24,6 +24,21 @@ func (a *API) audit(pattern string, r *http.Request, u User, err error) {
 	a.record(r, u, err)
 }
 
+// errFault is what the line says of a request that a fault of the node ended (package contain).
+var errFault = errors.New("a fault of this node ended the request; what it asks for may be done in part")
+
+// audited carries out a request and audits it, also if f panics.
+func (a *API) audited(pattern string, r *http.Request, u User, f func(*http.Request, User) (any, error)) (body any, err error) {
+	err = errFault
+	defer func() { a.audit(pattern, r, u, err) }()
+	sent := a.watchBody(r, u)
+	body, err = f(r, u)
+	if sent != nil && sent.refused != nil {
+		return nil, sent.refused
+	}
+	return body, err
+}
+
 // record writes the line of audit.
 func (a *API) record(r *http.Request, u User, err error) {
 	attrs := []any{"user", u.Name, "from", r.RemoteAddr, "method", r.Method, "path", r.RequestURI, "result", "done"}

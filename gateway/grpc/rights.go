@@ -60,8 +60,17 @@ func (s *Server) vhost(ctx context.Context, name string, seesAll bool) (string, 
 }
 
 // audited does what changes something, and logs it: who, from where, what, on what, and how it ended, as the management API does.
-func audited[T any](ctx context.Context, s *Server, method string, on []any, do func() (T, error)) (T, error) {
-	resp, err := do()
+func audited[T any](ctx context.Context, s *Server, method string, on []any, do func() (T, error)) (resp T, err error) {
+	err = errFault
+	defer func() { s.audit(ctx, method, on, err) }()
+	return do()
+}
+
+// errFault is what the line says of a call that a fault of the node ended (package contain).
+var errFault = errors.New("a fault of this node ended the call; what it asks for may be done in part")
+
+// audit writes the line of a call that has ended.
+func (s *Server) audit(ctx context.Context, method string, on []any, err error) {
 	c, result := callerOf(ctx), "done"
 	switch {
 	case refused(err):
@@ -80,7 +89,6 @@ func audited[T any](ctx context.Context, s *Server, method string, on []any, do 
 		attrs = append(attrs, "err", err)
 	}
 	s.log.Info("administration", attrs...)
-	return resp, err
 }
 
 // refused tells whether an error is an answer, and no trouble of the cluster.

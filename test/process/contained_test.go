@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"os"
+	"strings"
 	"testing"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -110,6 +112,19 @@ func faultOverHTTP(t *testing.T, n *cluster.Node, q string) float64 {
 	}
 	if status, body := api(t, http.MethodGet, n.HTTP()+"/api/queues/%2F/"+q); status != http.StatusOK {
 		t.Errorf("a request without a fault: %d %s", status, body)
+	}
+	log, err := os.ReadFile(n.LogFile())
+	if err != nil {
+		t.Fatal(err)
+	}
+	audited := 0
+	for line := range strings.Lines(string(log)) {
+		if strings.Contains(line, "msg=administration ") && strings.Contains(line, "method=DELETE") && strings.Contains(line, "/contents result=failed") {
+			audited++
+		}
+	}
+	if audited != faultyTimes {
+		t.Errorf("%d changes that met a fault are in the log, want %d", audited, faultyTimes)
 	}
 	return 2 * faultyTimes
 }
