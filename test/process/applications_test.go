@@ -14,7 +14,8 @@ var applications = map[string][]string{
 	"tutorials-amqplib":   {"node", "../clients/node/tutorials.js"},
 }
 
-// TestApplications runs all applications at the same time on three nodes.
+// TestApplications runs all applications at the same time on three nodes. Not for RabbitMQ is Celery's: its quorum queues refuse
+// the prefetch of a whole channel, which Celery sets.
 func TestApplications(t *testing.T) {
 	t.Parallel()
 	urls := foreignURLs()
@@ -22,6 +23,9 @@ func TestApplications(t *testing.T) {
 		urls = sharedCluster(t, 3).URLs()
 	}
 	for name, command := range applications {
+		if name == "celery" && foreignURLs() != nil {
+			continue
+		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			runClient(t, append(command, urls[len(name)%len(urls)]), nil)

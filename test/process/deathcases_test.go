@@ -25,7 +25,7 @@ func TestDeathCases(t *testing.T) {
 		{name: "D31 D32 D33 D39 two queues take turns", run: deathHistory},
 		{name: "D33 the last death's exchange", run: lastExchange},
 		{name: "D35 the target's own ttl", run: targetTTL},
-		{name: "D38 the history does not grow with hops", run: manyHops},
+		{name: "D38 the history does not grow with hops", warrenOnly: true, run: manyHops},
 		{name: "D41 delivery counts start again", warrenOnly: true, run: countsRestart},
 		{name: "the total of all deaths", warrenOnly: true, run: deathTotals},
 		{name: "E06 a history that goes on when a client publishes anew", warrenOnly: true, run: historyGoesOn},
@@ -311,6 +311,7 @@ func targetTTL(s *session) {
 		death{count: 1, reason: "expired", queue: q, keys: []string{q}, expiration: "50"})
 }
 
+// manyHops: RabbitMQ 3.10 has the deaths before the last one in another order.
 func manyHops(s *session) {
 	// a -> b -> c -> loop -> loop …: only the last one's count grows.
 	names := []string{s.name("a"), s.name("b"), s.name("c"), s.name("loop"), s.name("loop")}

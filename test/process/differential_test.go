@@ -19,7 +19,7 @@ func TestDifferential(t *testing.T) {
 		{name: "texts of refused bindings and exchanges", warrenOnly: true, run: refusedTexts},
 		{name: "arguments in RabbitMQ's order", warrenOnly: true, run: argumentOrder},
 		{name: "arguments that mean nothing", warrenOnly: true, run: idleArguments},
-		{name: "BCC is checked before the user id", run: copiesBeforeUser},
+		{name: "BCC is checked before the user id", warrenOnly: true, run: copiesBeforeUser},
 		{name: "methods behind tx.commit are carried out after it", warrenOnly: true, run: behindCommit},
 		{name: "a returned request shows its reply-to as it was published", warrenOnly: true, run: returnedRequest},
 		{name: "a consumer of replies keeps its tag", warrenOnly: true, run: tagOfReplies},
@@ -172,6 +172,7 @@ func idleArguments(s *session) {
 	})
 }
 
+// copiesBeforeUser: RabbitMQ 3.10 looks at the user first.
 func copiesBeforeUser(s *session) {
 	s.refuses(406, "PRECONDITION_FAILED - invalid message: {unacceptable_type_in_header,\"BCC\",longstr}", func(ch *amqp.Channel) error {
 		return ch.Publish("", "none", false, false, amqp.Publishing{UserId: "other", Headers: amqp.Table{"BCC": "k"}})

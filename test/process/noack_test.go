@@ -9,7 +9,9 @@ import (
 
 // TestNoAckOnceOverConnectionError: a client that breaks a rule has read, or will read, all deliveries before the
 // broker's connection.close. What needs no ack must not come to another client as well.
+// RabbitMQ has no more what it was about to send.
 func TestNoAckOnceOverConnectionError(t *testing.T) {
+	needWarren(t)
 	t.Parallel()
 	eachTarget(t, noAckOnceOverConnectionError)
 }
