@@ -297,7 +297,7 @@ func (a *affected) missing() string {
 	if len(a.damaged) > 0 {
 		help := "restart the node if its disk can be read again; otherwise stop it and name it as lost"
 		if len(a.damaged) == len(a.survivors) {
-			help = "if its disk can be read again restart the node; otherwise nothing of the queue is left to go on from, and it can only be deleted"
+			help = "if its disk can be read again restart the node; otherwise nothing of the queue is left to go on from, and it can only be deleted (delete_queue --force)"
 		}
 		why = append(why, fmt.Sprintf("the replica on %s, which may be the newest, is damaged: %s", strings.Join(texts(a.damaged), ", "), help))
 	}

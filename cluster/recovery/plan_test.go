@@ -51,7 +51,7 @@ func TestDecide(t *testing.T) {
 		{
 			"the only one is damaged",
 			affected{q: q, survivors: []catalog.NodeID{"b"}, positions: []Position{{}}, damaged: []catalog.NodeID{"b"}},
-			"refused keep= [] the replica on b, which may be the newest, is damaged: if its disk can be read again restart the node; otherwise nothing of the queue is left to go on from, and it can only be deleted",
+			"refused keep= [] the replica on b, which may be the newest, is damaged: if its disk can be read again restart the node; otherwise nothing of the queue is left to go on from, and it can only be deleted (delete_queue --force)",
 		},
 		{
 			"one is not open, another one does not answer",
