@@ -79,6 +79,8 @@ type Confirm struct {
 	Tag uint64
 	// Refused: at least one queue did not take it (AMQP nack).
 	Refused bool
+	// Deleted: it is refused, and none was full: all that did not take it were deleted, and declared anew as far as is known.
+	Deleted bool
 	// NoConsumers: immediate was set and no queue had a consumer able to take
 	// it (AMQP return 313, before the confirm).
 	NoConsumers bool

@@ -340,9 +340,10 @@ func (h *hosted) startMover(l *leader.Leader) leader.Mover {
 // leadsHere tells whether a queue is led on this node.
 func (b *Broker) leadsHere(id uint64) bool { return b.queues.leader(id) != nil }
 
-// routeDead routes a dead letter. Nobody's permission is asked.
+// routeDead routes a dead letter. Nobody's permission is asked. A local random exchange does not look at who leads: that may be another
+// node when the letter is decided on again, and it would go to a second queue then.
 func (b *Broker) routeDead(vhost, name string, l *mover.Letter) (targets []mover.Target, found bool) {
-	m := catalog.Message{Message: exchange.Message{Keys: l.Keys, Headers: l.Headers, Properties: l.Properties, Random: l.Random}, Leads: b.leadsHere}
+	m := catalog.Message{Message: exchange.Message{Keys: l.Keys, Headers: l.Headers, Properties: l.Properties, Random: l.Random}}
 	list, err := b.cat.View().RouteMessage(vhost, name, &m, nil)
 	for _, q := range list {
 		t := mover.Target{ID: q.ID}

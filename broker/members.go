@@ -173,6 +173,7 @@ func (qs *queues) stillDamaged() (list []*hosted) {
 var (
 	errNotWanted = errors.New("it is to be removed")
 	errNoQuorum  = errors.New("most members would have to work without it, and do not")
+	errCannotEnd = errors.New("most members would have to work without it, and do not; the queue is deleted, and delete_queue --force ends it without what it owes to other queues")
 )
 
 // renewOne plans the renewal of a damaged replica.
@@ -192,6 +193,9 @@ func (qs *queues) renewOne(view *catalog.View, h *hosted) error {
 	ctx, cancel := context.WithTimeout(b.ctx, renewTimeout)
 	defer cancel()
 	if !b.cfg.Groups.Survives(ctx, q) {
+		if q.State == catalog.Closing {
+			return errCannotEnd
+		}
 		return errNoQuorum
 	}
 	_, err := b.cat.Propose(ctx, &catalog.PlanMembers{

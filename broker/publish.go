@@ -27,6 +27,7 @@ type publishing struct {
 	tag     uint64
 	left    atomic.Int32
 	refused atomic.Bool
+	full    atomic.Bool  // a queue had no room for it
 	noTaker atomic.Int32 // queues that had no consumer ready for an immediate message
 	gone    atomic.Int32 // queues that had ended
 	queues  int32
@@ -55,6 +56,7 @@ func newPublishing(size int) *publishing {
 	}
 	p.again.Store(false)
 	p.refused.Store(false)
+	p.full.Store(false)
 	p.noTaker.Store(0)
 	p.gone.Store(0)
 	p.mandatory = false
@@ -76,6 +78,7 @@ func (p *publishing) finish(k fsm.OutcomeKind) (last bool) {
 	switch k {
 	case fsm.RefusedFull, fsm.RefusedOutbox:
 		p.refused.Store(true)
+		p.full.Store(true)
 	case fsm.RefusedConsumers:
 		p.noTaker.Add(1)
 	case fsm.Gone:
@@ -86,7 +89,7 @@ func (p *publishing) finish(k fsm.OutcomeKind) (last bool) {
 
 func (p *publishing) confirm() Confirm {
 	refused := p.refused.Load() || p.mandatory && p.gone.Load() == p.queues
-	return Confirm{Tag: p.tag, Refused: refused, NoConsumers: p.noTaker.Load() == p.queues}
+	return Confirm{Tag: p.tag, Refused: refused, Deleted: refused && !p.full.Load(), NoConsumers: p.noTaker.Load() == p.queues}
 }
 
 // finish passes outcomes to whoever waits for them, confirms of one channel together. Whoever published to a queue that is gone

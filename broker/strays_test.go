@@ -49,10 +49,10 @@ func TestStrays(t *testing.T) {
 			late.hold(nil)
 			late.b.queues.changed()
 			c.await("confirm", func() bool { _, ok := c.confirmed[tag]; return ok })
-			if got := c.confirmed[tag].Refused; got != tc.refused {
-				t.Errorf("refused %v, want %v", got, tc.refused)
+			if got := c.confirmed[tag]; got.Refused != tc.refused || got.Deleted != tc.refused {
+				t.Errorf("refused %v, as deleted %v, want %v", got.Refused, got.Deleted, tc.refused)
 			}
-			if cf := c.put("stays", "next", nil); cf.Refused {
+			if cf := c.put("stays", "next", nil); cf.Refused || cf.Deleted {
 				t.Error("another queue's message is refused")
 			}
 		})

@@ -188,7 +188,7 @@ func TestMissingAnswerIsAskedFor(t *testing.T) {
 		t.Fatalf("%d resyncs", n)
 	}
 	r.s.answer(&wire.Answer{Queue: 7, Origin: rigOrigin, UpTo: 2, Next: 3, Outcomes: []fsm.Outcome{{Seq: 1, Kind: fsm.RefusedFull}}})
-	if len(c.list) != 2 || !c.list[0].Refused || c.list[1].Refused {
+	if len(c.list) != 2 || !c.list[0].Refused || c.list[0].Deleted || c.list[1].Refused {
 		t.Errorf("confirms %v", c.list)
 	}
 }

@@ -18,11 +18,11 @@ import (
 var (
 	// ErrUnroutable: the message is mandatory and no queue gets it.
 	ErrUnroutable = errors.New("no queue gets the message")
-	// ErrRefused: a queue refuses the message: it is full, or was deleted and declared anew while the message was on its way. Others that it went to may have taken it.
+	// ErrRefused: a queue refuses the message: it is full, or was deleted while the message was on its way, and declared anew; then it is an ErrQueueDeleted, too. Others that it went to may have taken it.
 	ErrRefused = errors.New("a queue refuses the message")
 	// ErrNotFound: there is no such queue or exchange, or it was deleted.
 	ErrNotFound = errors.New("not found")
-	// ErrQueueDeleted: the queue was deleted under its consumer. It is an ErrNotFound, too.
+	// ErrQueueDeleted: the queue was deleted under its consumer, which is an ErrNotFound, too, or a message's on its way, which is an ErrRefused.
 	ErrQueueDeleted = errors.New("queue deleted")
 	// ErrAccessRefused: the user has no permission.
 	ErrAccessRefused = errors.New("access refused")
@@ -84,12 +84,14 @@ func (e *Error) Is(target error) bool {
 		return e.Code == codes.Unauthenticated
 	case ErrUnavailable:
 		return e.Code == codes.Unavailable
+	case ErrRefused:
+		return e.Reason == "REFUSED" || e.Code == codes.Aborted && e.Reason == "QUEUE_DELETED"
 	}
 	return reasons[e.Reason] == target
 }
 
 var reasons = map[string]error{
-	"UNROUTABLE": ErrUnroutable, "REFUSED": ErrRefused, "QUEUE_DELETED": ErrQueueDeleted, "ACCESS_REFUSED": ErrAccessRefused,
+	"UNROUTABLE": ErrUnroutable, "QUEUE_DELETED": ErrQueueDeleted, "ACCESS_REFUSED": ErrAccessRefused,
 	"NOT_ALLOWED": ErrNotAllowed, "PRECONDITION_FAILED": ErrPreconditionFailed, "RESOURCE_LOCKED": ErrResourceLocked,
 }
 
@@ -129,7 +131,10 @@ func resultOf(r *warrenv1.PublishResult) error {
 	case warrenv1.PublishOutcome_PUBLISH_OUTCOME_UNROUTABLE:
 		return &Error{Code: codes.FailedPrecondition, Reason: "UNROUTABLE", Message: ErrUnroutable.Error()}
 	case warrenv1.PublishOutcome_PUBLISH_OUTCOME_REFUSED:
-		return &Error{Code: codes.ResourceExhausted, Reason: "REFUSED", Message: "a queue refuses the message: it is full, or not the one any more that had its name"}
+		if r.GetError() == nil { // older nodes do not say why
+			return &Error{Code: codes.ResourceExhausted, Reason: "REFUSED", Message: "a queue refuses the message: it is full, or was deleted if the node is an older one"}
+		}
+		fallthrough
 	case warrenv1.PublishOutcome_PUBLISH_OUTCOME_FAILED:
 		return &Error{Code: codes.Code(r.GetError().GetCode()), Reason: r.GetError().GetReason(), Message: r.GetError().GetMessage()}
 	}

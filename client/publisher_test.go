@@ -277,10 +277,11 @@ func TestResultTimeout(t *testing.T) {
 func TestOutcomes(t *testing.T) {
 	f := startFake(t)
 	f.publish = append(f.publish, func(s publishSide) error {
-		if _, err := took(s, 5); err != nil {
+		if _, err := took(s, 6); err != nil {
 			return err
 		}
 		err := s.Send(&warrenv1.PublishStreamResponse{Results: []*warrenv1.PublishResult{
+			{First: 6, Last: 6, Outcome: warrenv1.PublishOutcome_PUBLISH_OUTCOME_REFUSED, Error: &warrenv1.Error{Code: int32(codes.Aborted), Reason: "QUEUE_DELETED", Message: "deleted"}},
 			{First: 4, Last: 4, Outcome: warrenv1.PublishOutcome_PUBLISH_OUTCOME_UNROUTABLE},
 			{First: 2, Last: 2, Outcome: warrenv1.PublishOutcome_PUBLISH_OUTCOME_REFUSED},
 			{First: 5, Last: 5, Outcome: warrenv1.PublishOutcome_PUBLISH_OUTCOME_FAILED, Error: &warrenv1.Error{Code: int32(codes.NotFound), Reason: "NOT_FOUND", Message: "no exchange 'x'"}},
@@ -295,15 +296,18 @@ func TestOutcomes(t *testing.T) {
 	})
 	c := dialFake(t, f)
 	p := publisher(t, c, PublisherConfig{})
-	err := p.PublishBatch(t.Context(), make([]Message, 5))
+	err := p.PublishBatch(t.Context(), make([]Message, 6))
 	batch, ok := errors.AsType[*BatchError](err)
-	if !ok || len(batch.Unwrap()) != 4 || !errors.Is(err, ErrUnroutable) {
+	if !ok || len(batch.Unwrap()) != 5 || !errors.Is(err, ErrUnroutable) {
 		t.Fatalf("got %v", err)
 	}
-	for i, want := range []error{nil, ErrRefused, ErrResultUnknown, ErrUnroutable, ErrNotFound} {
+	for i, want := range []error{nil, ErrRefused, ErrResultUnknown, ErrUnroutable, ErrNotFound, ErrRefused} {
 		if !errors.Is(batch.Errs[i], want) {
 			t.Errorf("%d: got %v, want %v", i, batch.Errs[i], want)
 		}
+	}
+	if full, deleted := errors.Is(batch.Errs[1], ErrQueueDeleted), errors.Is(batch.Errs[5], ErrQueueDeleted); full || !deleted {
+		t.Errorf("because of a deleted queue: %v of one that is full, %v", full, deleted)
 	}
 	if e, ok := errors.AsType[*Error](batch.Errs[4]); !ok || e.Message != "no exchange 'x'" || e.Code != codes.NotFound {
 		t.Errorf("got %#v", batch.Errs[4])

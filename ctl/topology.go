@@ -92,13 +92,16 @@ func listBindings(ctx context.Context, s *session, args []string) error {
 }
 
 func deleteQueueVerb(t *tool) *cobra.Command {
-	var ifEmpty, ifUnused bool
+	var ifEmpty, ifUnused, force bool
 	cmd := t.command(verb{
 		use: "delete_queue QUEUE", short: "Delete a queue with its messages", min: 1, max: 1,
+		long: "Delete a queue with its messages. Dead letters that are on their way out of it go on, which its leader sees to. With --force it ends without\n" +
+			"them if it has no leader for ten seconds, as when its only replica is damaged, and so do those that were deleted under its name before and\n" +
+			"could not end. Nodes that are away delete their replicas when they are back.",
 		run: func(ctx context.Context, s *session, args []string) error {
 			s.say("Deleting queue '%s' on vhost '%s' ...", args[0], s.opt.vhost)
 			at := path("queues", s.opt.vhost, args[0])
-			if options := queryOf(map[string]bool{"if-empty": ifEmpty, "if-unused": ifUnused}); options != "" {
+			if options := queryOf(map[string]bool{"if-empty": ifEmpty, "if-unused": ifUnused, "force": force}); options != "" {
 				at += "?" + options
 			}
 			return s.gone(s.delete(ctx, at), noQueue(s, args[0]))
@@ -106,6 +109,7 @@ func deleteQueueVerb(t *tool) *cobra.Command {
 	})
 	cmd.Flags().BoolVarP(&ifEmpty, "if-empty", "e", false, "only if it has no messages")
 	cmd.Flags().BoolVarP(&ifUnused, "if-unused", "u", false, "only if it has no consumers")
+	cmd.Flags().BoolVar(&force, "force", false, "also if it has no leader: give up the dead letters on their way out of it")
 	return cmd
 }
 

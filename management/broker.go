@@ -54,7 +54,7 @@ type Broker interface {
 
 	// PublishOnce publishes a message for a user and waits for its confirm; the error is a
 	// *broker.Error.
-	PublishOnce(ctx context.Context, u broker.User, vhost string, p broker.Publish) (routed, refused bool, err error)
+	PublishOnce(ctx context.Context, u broker.User, vhost string, p broker.Publish) (routed bool, confirm broker.Confirm, err error)
 }
 
 // vhost returns the vhost that the path names, which exists and which the user may

@@ -53,11 +53,11 @@ func (a *API) publish(r *http.Request, u User) (any, error) {
 	if err := a.holdUp(ctx); err != nil {
 		return nil, err
 	}
-	routed, refused, err := a.cfg.Broker.PublishOnce(ctx, broker.User{Name: u.Name, Tags: u.Tags}, vhost, p)
+	routed, confirm, err := a.cfg.Broker.PublishOnce(ctx, broker.User{Name: u.Name, Tags: u.Tags}, vhost, p)
 	switch {
 	case err != nil:
 		return nil, ofBroker(notFoundAs(err, "exchange_not_found"))
-	case refused:
+	case confirm.Refused:
 		return nil, badRequest("Unable to publish message. Check queue limits.")
 	}
 	return map[string]bool{"routed": routed}, nil

@@ -19,20 +19,20 @@ type publishBroker struct {
 	body string // of the newest to the default exchange
 }
 
-func (p *publishBroker) PublishOnce(_ context.Context, u broker.User, _ string, m broker.Publish) (routed, refused bool, err error) {
+func (p *publishBroker) PublishOnce(_ context.Context, u broker.User, _ string, m broker.Publish) (routed bool, confirm broker.Confirm, err error) {
 	switch m.Exchange {
 	case "missing":
-		return false, false, broker.Errorf(broker.NotFound, "no exchange")
+		return false, confirm, broker.Errorf(broker.NotFound, "no exchange")
 	case "secret":
-		return false, false, broker.Errorf(broker.AccessRefused, "write access refused for user '%s'", u.Name)
+		return false, confirm, broker.Errorf(broker.AccessRefused, "write access refused for user '%s'", u.Name)
 	case "wrong":
-		return false, false, broker.Errorf(broker.PreconditionFailed, "invalid expiration 'x'")
+		return false, confirm, broker.Errorf(broker.PreconditionFailed, "invalid expiration 'x'")
 	case "":
 		p.body = string(m.Body)
 	case "full":
-		return true, true, nil
+		return true, broker.Confirm{Refused: true}, nil
 	}
-	return m.Exchange != "nowhere", false, nil
+	return m.Exchange != "nowhere", confirm, nil
 }
 
 func TestPublish(t *testing.T) {

@@ -11,10 +11,7 @@ import (
 
 func (a *API) routeQueueActions() {
 	a.in("PUT /api/queues/{vhost}/{name}", a.putQueue)
-	a.in("DELETE /api/queues/{vhost}/{name}", func(r *http.Request, u User, vhost string) (any, error) {
-		_, err := a.cfg.Broker.DropQueue(r.Context(), atBroker(u), vhost, r.PathValue("name"), asked(r, "if-unused"), asked(r, "if-empty"))
-		return nil, err
-	})
+	a.in("DELETE /api/queues/{vhost}/{name}", a.deleteQueue)
 	a.in("DELETE /api/queues/{vhost}/{name}/contents", func(r *http.Request, u User, vhost string) (any, error) {
 		failpoint.PanicsForClient()
 		_, err := a.cfg.Broker.Purge(r.Context(), atBroker(u), vhost, r.PathValue("name"))
@@ -28,6 +25,22 @@ func (a *API) routeQueueActions() {
 		})
 	}
 	a.in(patternFetch, a.getMessages)
+}
+
+// deleteQueue deletes a queue. By force it gives up what the queue owes to others, which is for an administrator to say.
+func (a *API) deleteQueue(r *http.Request, u User, vhost string) (any, error) {
+	name, ifUnused, ifEmpty := r.PathValue("name"), asked(r, "if-unused"), asked(r, "if-empty")
+	if !asked(r, "force") {
+		_, err := a.cfg.Broker.DropQueue(r.Context(), atBroker(u), vhost, name, ifUnused, ifEmpty)
+		return nil, err
+	}
+	switch {
+	case !u.may(auth.TagAdministrator):
+		return nil, errNotAuthorised
+	case ifUnused || ifEmpty:
+		return nil, badRequest("a queue is deleted by force, or if it is unused or empty: nobody can tell without its leader")
+	}
+	return nil, a.cfg.Broker.ForceDropQueue(r.Context(), atBroker(u), vhost, name)
 }
 
 // putQueue declares a queue. What is not said is false, as in RabbitMQ.

@@ -92,6 +92,11 @@ func (b *topologyBroker) PutQueue(_ context.Context, u broker.User, vhost string
 	return d.Name != "q", nil
 }
 
+func (b *topologyBroker) ForceDropQueue(_ context.Context, _ broker.User, _, name string) error {
+	b.says("deletes %s by force", name)
+	return nil
+}
+
 func (b *topologyBroker) DropQueue(_ context.Context, _ broker.User, _, name string, ifUnused, ifEmpty bool) (uint32, error) {
 	b.says("deletes %s %t %t", name, ifUnused, ifEmpty)
 	switch name {
@@ -125,17 +130,31 @@ func (b *topologyBroker) FetchOnce(_ context.Context, _ broker.User, _, name str
 }
 
 func topologyOf(t *testing.T) (*topologyBroker, func(method, path, body string) *httptest.ResponseRecorder) {
-	b := &topologyBroker{fakeBroker: fakeBroker{vhosts: map[string][]string{"/": {"other"}, "v": {}}, queues: []broker.QueueInfo{{VHost: "/", Name: "q"}}}}
+	return topologyFor(t, "other")
+}
+
+func topologyFor(t *testing.T, user string) (*topologyBroker, func(method, path, body string) *httptest.ResponseRecorder) {
+	b := &topologyBroker{fakeBroker: fakeBroker{vhosts: map[string][]string{"/": {"other", "admin"}, "v": {}}, queues: []broker.QueueInfo{{VHost: "/", Name: "q"}}}}
 	f := newFakeCluster("a")
 	f.apis["a"].cfg.Broker = b
 	return b, func(method, path, body string) *httptest.ResponseRecorder {
 		t.Helper()
 		r := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(body))
 		r.RemoteAddr = "127.0.0.1:1"
-		r.SetBasicAuth("other", "secret")
+		r.SetBasicAuth(user, "secret")
 		w := httptest.NewRecorder()
 		f.apis["a"].ServeHTTP(w, r)
 		return w
+	}
+}
+
+func TestQueueDeletedByForce(t *testing.T) {
+	b, do := topologyFor(t, "admin")
+	if w := do("DELETE", "/api/queues/%2F/q?force=true&if-empty=true", ""); w.Code != 400 || !strings.Contains(w.Body.String(), "nobody can tell without its leader") {
+		t.Errorf("only if it is empty: %d %s", w.Code, w.Body)
+	}
+	if w := do("DELETE", "/api/queues/%2F/q?force=true", ""); w.Code != 204 || b.last != "deletes q by force" {
+		t.Errorf("%d %s, asked %q", w.Code, w.Body, b.last)
 	}
 }
 
@@ -173,6 +192,7 @@ func TestTopology(t *testing.T) {
 		{"PUT", "queues/%2F/q", ``, 204, "", "Durable:false"},
 		{"PUT", "queues/%2F/new", `{"exclusive":true}`, 400, "belongs to a connection", ""},
 		{"DELETE", "queues/%2F/q?if-empty=true", "", 204, "", "deletes q false true"},
+		{"DELETE", "queues/%2F/q?force=true", "", 401, "User not authorised", ""},
 		{"DELETE", "queues/%2F/missing", "", 404, "Not Found", ""},
 		{"DELETE", "queues/%2F/locked", "", 400, "exclusive access", ""},
 		{"DELETE", "queues/%2F/q/contents", "", 204, "", "purges q"},

@@ -184,7 +184,7 @@ var (
 	replicasDamaged = gauge("warren_replicas_damaged", "Replicas on this node whose log is damaged and that have not begun anew")
 	replicasHurt    = counter("warren_replicas_damaged_total", "Replicas on this node whose log was found damaged: bytes did not match their checksums, or the disk did not return them")
 	leadersAway     = gauge("warren_queues_led_away", "Queues led by this node whose preferred leader is another node")
-	quorumCritical  = gauge("warren_queues_quorum_critical", "Queues with at least three replicas, one of them on this node, that would lose their quorum if this node stopped")
+	quorumCritical  = gauge("warren_queues_quorum_critical", "Queues with at least three replicas, one of them on this node, that would lose their quorum if this node stopped. Replicas of nodes that can be reached count, damaged ones (warren_replicas_damaged) too: check_if_node_is_quorum_critical asks for those")
 	replicasMissing = gauge("warren_queues_replica_missing", "Queues led by this node that have a replica on an unreachable node")
 	replicasBehind  = gauge("warren_replicas_behind", "Replicas on this node that lack more than 64 log entries of their leader, or whose leader does not report its position")
 	elections       = counter("warren_leader_elections_total", "Leader elections started by this node")

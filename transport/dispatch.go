@@ -183,7 +183,7 @@ func (in *inbound) receiveCall(body []byte) error {
 func (m *Mesh) handleCall(ctx context.Context, from NodeID, method uint8, req []byte) ([]byte, error) {
 	h := m.callHandlers[method].Load()
 	if h == nil {
-		return nil, &RemoteError{Code: CodeUnknownMethod, Text: fmt.Sprintf("node %s has no method %d", m.cfg.Local, method)}
+		return nil, &RemoteError{Code: CodeUnknownMethod, Text: fmt.Sprintf("node %s does not answer that yet: it starts, or its program is older (method %d)", m.cfg.Local, method)}
 	}
 	resp, err := (*h)(ctx, from, req)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -37,7 +38,7 @@ func TestCallReachesHandlerAndErrorsKeepTheirCode(t *testing.T) {
 		t.Fatalf("Call error = %#v", err)
 	}
 	_, err = a.Call(ctx, "b/1", 8, nil)
-	if re, ok := errors.AsType[*RemoteError](err); !ok || re.Code != CodeUnknownMethod {
+	if re, ok := errors.AsType[*RemoteError](err); !ok || re.Code != CodeUnknownMethod || !strings.Contains(re.Text, "node b/1 does not answer that yet: it starts") {
 		t.Fatalf("unknown method = %#v", err)
 	}
 	big := bytes.Repeat([]byte("x"), 3<<20)

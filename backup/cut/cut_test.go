@@ -293,6 +293,10 @@ func TestTakeAgain(t *testing.T) {
 			w.members = append(w.members, "c")
 			w.parties[2].down = true
 		}, node: "a", voids: 1},
+		"a queue that is deleted meanwhile, and a node that is frozen may have got a replica of it": {prepare: func(w *town) {
+			w.after = map[int][]uint64{3: {1, 3}}
+			w.parties[2].down = true
+		}, node: "a", voids: 1},
 		"a level without backups": {prepare: func(w *town) { w.level = 1 }, fails: ErrLevel.Error()},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -40,7 +40,7 @@ type Catalog struct {
 	Revision  uint64
 	// Queues are the replicated ones, by id, with id, virtual host and name.
 	Queues []backup.Queue
-	// Members are the nodes that have a replica of one of Queues.
+	// Members are the nodes that have a replica of one of Queues, or are getting one.
 	Members func(queue uint64) []string
 	// GoesOn tells whether one of Queues is the queue that had this id before it was recovered.
 	GoesOn func(queue uint64) bool
@@ -277,8 +277,10 @@ func (t *taking) captured(ctx context.Context) (now Catalog, where map[uint64]pl
 	if err != nil {
 		return now, nil, err
 	}
+	alive := t.c.Nodes()
 	for _, q := range gone {
-		for _, n := range known.Members(q.ID) {
+		// Another node may have got a replica, and led it, since the catalog was read.
+		for _, n := range append(known.Members(q.ID), alive...) {
 			if !unbroken[n] {
 				return now, nil, fmt.Errorf("'%s' in vhost '%s' is gone, and node %s may have moved what it had", q.Name, q.VHost, n)
 			}

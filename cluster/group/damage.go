@@ -60,6 +60,7 @@ func (g *Group) hurt(err error) (damaged bool) {
 		return false
 	}
 	if g.damaged.CompareAndSwap(false, true) {
+		g.host.noteDamage(g.spec.ID)
 		g.host.spawn(func() {
 			g.host.log.Error("a replica ends because its log is damaged", "group", uint64(g.spec.ID), "err", err)
 			led, members := g.leading.Load(), g.Members()
@@ -75,6 +76,19 @@ func (g *Group) hurt(err error) (damaged bool) {
 		})
 	}
 	return true
+}
+
+func (h *Host) noteDamage(id transport.GroupID) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.damaged[id] = true
+}
+
+// isDamaged tells whether a group that does not run here has a damaged log.
+func (h *Host) isDamaged(id transport.GroupID) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.damaged[id]
 }
 
 // damagedLog ends the replica whose log the store has found damaged as it moved it. One that sleeps, or has nothing to do, would not read it before

@@ -149,6 +149,7 @@ func TestDamagedReplicaEndsAlone(t *testing.T) {
 						t.Errorf("%s is needed by groups %v", id, need)
 					}
 				}
+				saysDamaged(t, p, true)
 				p.put("c")
 				if _, err := n.host.Start(Spec{ID: queueA, Members: p.ids[:3], Bootstrap: true}, &ledger{}, nil); !errors.Is(err, ErrDamaged) {
 					t.Errorf("started again: %v", err)
@@ -161,6 +162,7 @@ func TestDamagedReplicaEndsAlone(t *testing.T) {
 				if err := n.host.Delete(queueA); err != nil {
 					t.Fatal(err)
 				}
+				saysDamaged(t, p, false)
 				n.forget()
 				p.want(Membership{Wanted: []transport.ReplicaID{"n0", "n1", "n2#9"}, Revision: 9})
 				p.settle()
@@ -175,6 +177,17 @@ func TestDamagedReplicaEndsAlone(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// saysDamaged asks n2, from there and from another node, whether its replica is damaged.
+func saysDamaged(t *testing.T, p *planned, want bool) {
+	t.Helper()
+	for _, id := range []transport.NodeID{"n0", "n2"} {
+		said, err := p.nodes[id].host.Positions(t.Context(), "n2", []transport.GroupID{queueA, queueA + 99})
+		if err != nil || said[0] != (Position{Damaged: want}) || said[1] != (Position{}) {
+			t.Errorf("%s hears %+v of the replica, %v", id, said, err)
+		}
 	}
 }
 

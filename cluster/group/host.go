@@ -38,6 +38,7 @@ type Host struct {
 	mu      sync.Mutex // guards the rest
 	groups  map[transport.GroupID]*slot
 	unknown map[transport.GroupID]bool // calls of OnUnknown under way
+	damaged map[transport.GroupID]bool // groups that do not run here because their logs are damaged
 	closed  bool
 }
 
@@ -61,6 +62,7 @@ func NewHost(cfg HostConfig) *Host {
 		cfg: cfg.withDefaults(), began: time.Now(), ctx: ctx, cancel: cancel,
 		groups:  make(map[transport.GroupID]*slot),
 		unknown: make(map[transport.GroupID]bool),
+		damaged: make(map[transport.GroupID]bool),
 	}
 	h.log = h.cfg.Logger
 	h.raftLog = &raftLog{to: h.log, name: "raft"}
@@ -136,6 +138,9 @@ func (h *Host) start(sl *slot, s Spec, m Machine, o Observer) (*Group, error) {
 	if err != nil {
 		h.mu.Lock()
 		delete(h.groups, s.ID)
+		if errors.Is(err, ErrDamaged) {
+			h.damaged[s.ID] = true
+		}
 		sl.err = err
 		h.mu.Unlock()
 		close(sl.ready)
@@ -143,6 +148,9 @@ func (h *Host) start(sl *slot, s Spec, m Machine, o Observer) (*Group, error) {
 	}
 	h.mu.Lock()
 	sl.g = g
+	if !g.damaged.Load() {
+		delete(h.damaged, s.ID)
+	}
 	h.mu.Unlock()
 	close(sl.ready)
 	if g.apply.heat.Load() > 0 {
@@ -237,6 +245,9 @@ func (h *Host) end(id transport.GroupID, only *Group, then func() error) error {
 	}
 	h.mu.Lock()
 	delete(h.groups, id)
+	if then != nil {
+		delete(h.damaged, id)
+	}
 	h.mu.Unlock()
 	close(sl.gone)
 	return err

@@ -129,7 +129,8 @@ func (g *Group) Beginning() (index, term uint64) {
 
 // Position says how far a replica's log reaches.
 type Position struct {
-	Known      bool // the replica runs; everything else is zero if not
+	Known      bool // the replica runs; everything else is zero if not, except Damaged
+	Damaged    bool // it does not run, because its log is damaged
 	Term       uint64
 	LastTerm   uint64 // of the newest entry
 	LastIndex  uint64

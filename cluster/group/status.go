@@ -38,6 +38,8 @@ const (
 	statusUnwilling = 16
 	// statusSleeps: it has no Raft instance at the moment and is as it was under its leader.
 	statusSleeps = 32
+	// statusDamaged: it does not run, because its log is damaged. Nodes that do not know the flag ignore it.
+	statusDamaged = 64
 )
 
 var errStatus = errors.New("malformed status message")
@@ -241,6 +243,9 @@ func (h *Host) answerStatus(_ context.Context, from transport.NodeID, request []
 	for i, id := range ids {
 		g, ok := h.Group(id)
 		if !ok {
+			if h.isDamaged(id) {
+				all[i].flags = statusDamaged
+			}
 			if flags&askLeaderless != 0 && h.cfg.OnUnknown != nil {
 				h.unknownGroup(id, from, 0)
 			}
@@ -290,7 +295,7 @@ func (h *Host) Positions(ctx context.Context, n transport.NodeID, ids []transpor
 			return nil, err
 		}
 		for _, s := range some {
-			p := Position{Known: s.known(), Term: s.term, LastTerm: s.lastTerm, LastIndex: s.lastIndex, Generation: s.generation, Voter: s.voter(), Leader: s.leader}
+			p := Position{Known: s.known(), Term: s.term, LastTerm: s.lastTerm, LastIndex: s.lastIndex, Generation: s.generation, Voter: s.voter(), Damaged: s.flags&statusDamaged != 0, Leader: s.leader}
 			if s.leads() {
 				p.Leader = n
 			}
@@ -308,6 +313,8 @@ func (h *Host) statusOf(ctx context.Context, n transport.NodeID, ids []transport
 	for i, id := range ids {
 		if g, ok := h.Group(id); ok {
 			all[i] = g.status()
+		} else if h.isDamaged(id) {
+			all[i].flags = statusDamaged
 		}
 	}
 	return all, nil

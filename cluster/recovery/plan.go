@@ -13,6 +13,7 @@ import (
 // Position is how far a replica's log reaches.
 type Position struct {
 	Known     bool // the node runs the replica
+	Damaged   bool // it does not, because the replica's log is damaged; nodes with an older program do not say it
 	LastTerm  uint64
 	LastIndex uint64
 	Voter     bool
@@ -178,8 +179,10 @@ type affected struct {
 	former    uint64 // whose replicas there are
 	lost      []catalog.NodeID
 	survivors []catalog.NodeID
-	positions []Position // parallel to survivors
-	silent    []catalog.NodeID
+	positions []Position       // parallel to survivors
+	silent    []catalog.NodeID // did not answer
+	damaged   []catalog.NodeID // answered that their replica is damaged
+	idle      []catalog.NodeID // answered, and do not run their replica
 	state     State
 	why       string
 }
@@ -231,11 +234,16 @@ func ask(ctx context.Context, c Cluster, work []*affected) {
 		}
 		all, err := c.Positions(ctx, n, ids)
 		for i, a := range list {
-			if err != nil || len(all) != len(ids) || !all[i].Known && a.q.Survivors == nil {
+			switch {
+			case err != nil || len(all) != len(ids):
 				a.silent = append(a.silent, n)
-				continue
+			case all[i].Known || a.q.Survivors != nil:
+				a.positions[slices.Index(a.survivors, n)] = all[i]
+			case all[i].Damaged:
+				a.damaged = append(a.damaged, n)
+			default:
+				a.idle = append(a.idle, n)
 			}
-			a.positions[slices.Index(a.survivors, n)] = all[i]
 		}
 	}
 }
@@ -255,7 +263,7 @@ func (a *affected) decide() Queue {
 	}
 	for _, i := range rank {
 		n, p := a.survivors[i], a.positions[i]
-		if slices.Contains(a.silent, n) {
+		if slices.Contains(slices.Concat(a.silent, a.damaged, a.idle), n) {
 			continue
 		}
 		q.ranked = append(q.ranked, n)
@@ -265,14 +273,35 @@ func (a *affected) decide() Queue {
 			q.State, q.Why = Refused, fmt.Sprintf("node '%s' says that '%s' leads it", n, p.Leader)
 		}
 	}
-	switch {
-	case q.State == Refused:
-	case len(a.silent) > 0:
-		q.State, q.Why = Refused, fmt.Sprintf("no answer about it from %s, which may have the newest replica: bring the node back, or stop it and name it as lost", strings.Join(texts(a.silent), ", "))
-	default:
-		q.Keep = string(q.ranked[0])
+	if q.State == Refused {
+		return q
 	}
+	if why := a.missing(); why != "" {
+		q.State, q.Why = Refused, why
+		return q
+	}
+	q.Keep = string(q.ranked[0])
 	return q
+}
+
+// missing tells which survivors have not said what they have, and what helps; "" if all have. Each of them may have the newest replica.
+func (a *affected) missing() string {
+	var why []string
+	if len(a.silent) > 0 {
+		why = append(why, fmt.Sprintf("no answer about it from %s, which may have the newest replica: bring the node back, or stop it and name it as lost", strings.Join(texts(a.silent), ", ")))
+	}
+	if len(a.idle) > 0 {
+		why = append(why, fmt.Sprintf("%s runs without its replica, which may be the newest: wait until the node is ready; if it is, the node's log says why, and it can be stopped and named as lost",
+			strings.Join(texts(a.idle), ", ")))
+	}
+	if len(a.damaged) > 0 {
+		help := "restart the node if its disk can be read again; otherwise stop it and name it as lost"
+		if len(a.damaged) == len(a.survivors) {
+			help = "if its disk can be read again restart the node; otherwise nothing of the queue is left to go on from, and it can only be deleted (delete_queue --force)"
+		}
+		why = append(why, fmt.Sprintf("the replica on %s, which may be the newest, is damaged: %s", strings.Join(texts(a.damaged), ", "), help))
+	}
+	return strings.Join(why, "; ")
 }
 
 func newer(a, b Position) int {

@@ -43,6 +43,22 @@ func TestDecide(t *testing.T) {
 			affected{q: q, survivors: []catalog.NodeID{"a", "b"}, positions: []Position{at(3, 9), {}}, silent: []catalog.NodeID{"b"}},
 			"refused keep= [a:3/9] no answer about it from b, which may have the newest replica: bring the node back, or stop it and name it as lost",
 		},
+		{
+			"one is damaged",
+			affected{q: q, survivors: []catalog.NodeID{"a", "b"}, positions: []Position{at(3, 9), {}}, damaged: []catalog.NodeID{"b"}},
+			"refused keep= [a:3/9] the replica on b, which may be the newest, is damaged: restart the node if its disk can be read again; otherwise stop it and name it as lost",
+		},
+		{
+			"the only one is damaged",
+			affected{q: q, survivors: []catalog.NodeID{"b"}, positions: []Position{{}}, damaged: []catalog.NodeID{"b"}},
+			"refused keep= [] the replica on b, which may be the newest, is damaged: if its disk can be read again restart the node; otherwise nothing of the queue is left to go on from, and it can only be deleted (delete_queue --force)",
+		},
+		{
+			"one is not open, another one does not answer",
+			affected{q: q, survivors: []catalog.NodeID{"a", "b"}, positions: []Position{{}, {}}, silent: []catalog.NodeID{"a"}, idle: []catalog.NodeID{"b"}},
+			"refused keep= [] no answer about it from a, which may have the newest replica: bring the node back, or stop it and name it as lost; " +
+				"b runs without its replica, which may be the newest: wait until the node is ready; if it is, the node's log says why, and it can be stopped and named as lost",
+		},
 		{"who has led does not know yet", affected{q: q, lost: []catalog.NodeID{"c", "d", "e"}, survivors: []catalog.NodeID{"a"}, positions: []Position{led}}, "possible keep=a [a:3/9]"},
 		{
 			"members change, and it is led",
@@ -71,6 +87,21 @@ type silentCluster struct{ Cluster }
 
 func (silentCluster) Positions(context.Context, catalog.NodeID, []uint64) ([]Position, error) {
 	return nil, errors.New("no link")
+}
+
+// openingCluster has nodes that answer and run nothing: b's replica is damaged.
+type openingCluster struct{ Cluster }
+
+func (openingCluster) Positions(_ context.Context, n catalog.NodeID, ids []uint64) ([]Position, error) {
+	return []Position{{Damaged: n == "b"}}, nil
+}
+
+func TestAskNotesWhoRunsNothing(t *testing.T) {
+	a := &affected{q: &catalog.Queue{ID: 1}, former: 1, survivors: []catalog.NodeID{"a", "b"}, state: Possible}
+	ask(t.Context(), openingCluster{}, []*affected{a})
+	if got := fmt.Sprint(a.silent, a.idle, a.damaged); got != "[] [a] [b]" {
+		t.Errorf("silent, without it, and damaged are %s", got)
+	}
 }
 
 func TestAskNotesWhoIsSilent(t *testing.T) {

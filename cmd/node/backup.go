@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/warrenmq/warren/backup"
@@ -66,7 +67,8 @@ func (n *running) catalogNow(ctx context.Context) (c cut.Catalog, err error) {
 	c = cut.Catalog{
 		ClusterID: view.ClusterID(), Level: view.Level(), Revision: view.Revision(), Write: view.WriteSnapshot,
 		Members: func(queue uint64) (nodes []string) {
-			for _, m := range view.QueueByID(queue).Members {
+			q := view.QueueByID(queue)
+			for _, m := range slices.Concat(q.Members, q.Wanted) {
 				nodes = append(nodes, string(m))
 			}
 			return nodes

@@ -68,12 +68,16 @@ type maintained struct {
 var (
 	errStops  = errors.New("the node is being stopped")
 	errDrains = errors.New("the node is being drained or revived already")
+	errBroken = errors.New("the drain was broken off: the node is revived")
 )
 
 // lifecycle has what the goroutine of live shares with those who ask.
 type lifecycle struct {
 	requests chan maintenance
 	ended    chan struct{} // closed when live takes no requests any more
+
+	// shut: a drain has closed the listeners for clients, or was about to.
+	shut atomic.Bool
 
 	mu    sync.Mutex
 	steps map[string]time.Duration // of the newest drain or stop
@@ -124,7 +128,7 @@ func (n *running) live(ctx context.Context) error {
 	working.Go(func() { n.awaitLogs(work) })
 	working.Go(func() { n.watchLag(work) })
 	working.Go(func() { n.keepStanding(work) })
-	var busy chan struct{} // of the drain or revival under way
+	care := upkeep{n: n, work: work, working: &working}
 	var err error
 	for going := true; going; {
 		select {
@@ -132,22 +136,14 @@ func (n *running) live(ctx context.Context) error {
 			going = false
 		case err = <-n.failed:
 			going = false
-		case <-busy:
-			busy = nil
+		case <-care.busy:
+			care.ended()
 		case m := <-n.lifecycle.requests:
-			if busy != nil {
-				m.done <- maintained{err: errDrains}
-				continue
-			}
-			ended := make(chan struct{})
-			busy = ended
-			working.Go(func() {
-				defer close(ended)
-				m.done <- n.maintain(work, m)
-			})
+			care.asked(m)
 		}
 	}
 	n.phase.Store(int32(stopping))
+	care.stop()
 	close(n.lifecycle.ended)
 	interrupt()
 	working.Wait()
@@ -160,6 +156,60 @@ func (n *running) live(ctx context.Context) error {
 	}
 	n.stop()
 	return err
+}
+
+// upkeep has drains and revivals carried out, one at a time. It belongs to the goroutine of live.
+type upkeep struct {
+	n       *running
+	work    context.Context // they end with it
+	working *sync.WaitGroup
+
+	busy     chan struct{}           // closed at the end of the one under way; nil if there is none
+	breakOff context.CancelCauseFunc // of the drain under way; nil if there is none
+	next     *maintenance            // a revival that has broken a drain off, and waits for its end
+}
+
+// asked takes a request. A revival breaks a drain off: nobody who drains the wrong node is to wait for that.
+func (u *upkeep) asked(m maintenance) {
+	switch {
+	case u.busy == nil:
+		u.begin(m)
+	case m.drain || u.breakOff == nil || u.next != nil:
+		m.done <- maintained{err: errDrains}
+	default:
+		u.next = &m
+		u.breakOff(errBroken)
+	}
+}
+
+func (u *upkeep) begin(m maintenance) {
+	ctx, cancel := context.WithCancelCause(u.work)
+	if m.drain {
+		u.breakOff = cancel
+	}
+	ended := make(chan struct{})
+	u.busy = ended
+	u.working.Go(func() {
+		defer close(ended)
+		defer cancel(nil)
+		m.done <- u.n.maintain(ctx, m)
+	})
+}
+
+// ended notes that the request under way has ended.
+func (u *upkeep) ended() {
+	u.busy, u.breakOff = nil, nil
+	if m := u.next; m != nil {
+		u.next = nil
+		u.begin(*m)
+	}
+}
+
+// stop answers who waits: nothing is begun any more.
+func (u *upkeep) stop() {
+	if u.next != nil {
+		u.next.done <- maintained{err: errStops}
+	}
 }
 
 // stop leaves, and stops doing so when it is asked to stop once more.
@@ -196,8 +246,14 @@ func (n *running) maintain(ctx context.Context, m maintenance) maintained {
 	}
 	left := n.leave(ctx, leaving{maintenance: true, quorum: n.cfg.AwaitQuorum, leaders: m.limit / 2})
 	n.phase.CompareAndSwap(int32(draining), int32(drained))
+	if brokenOff(ctx) {
+		return maintained{left: left, err: errBroken}
+	}
 	return maintained{left: left}
 }
+
+// brokenOff tells whether a drain is to do nothing more.
+func brokenOff(ctx context.Context) bool { return errors.Is(context.Cause(ctx), errBroken) }
 
 // leaving says how a node leaves.
 type leaving struct {
@@ -217,6 +273,10 @@ func (n *running) leave(ctx context.Context, how leaving) management.Drained {
 		n.step(ctx, "quorum", how.quorum, n.awaitQuorum)
 	}
 	n.step(ctx, "lame duck", n.cfg.LameDuck, func(ctx context.Context) { <-ctx.Done() })
+	if brokenOff(ctx) {
+		return management.Drained{}
+	}
+	n.lifecycle.shut.Store(true)
 	n.step(ctx, "listeners", time.Minute, func(context.Context) { n.amqp.CloseListeners() })
 	var left management.Drained
 	// Leaders first: a client that is sent away would meet the searching of its queues' leaders elsewhere.
@@ -230,7 +290,13 @@ func (n *running) leave(ctx context.Context, how leaving) management.Drained {
 		}
 		left.LeadsCatalog = n.catalog.Load().Leading()
 	})
+	if brokenOff(ctx) {
+		return left
+	}
 	n.step(ctx, "publishers", timeoutQuiet, func(ctx context.Context) { left.Unanswered = n.amqp.Quiesce(ctx) })
+	if brokenOff(ctx) { // the clients that are here stay
+		return left
+	}
 	left.Clients = n.amqp.Stats().Connections + n.grpc.Sessions()
 	left.Unanswered += n.sendAway(ctx, how.maintenance)
 	n.step(ctx, "settlements", timeoutRest, func(ctx context.Context) {
@@ -296,6 +362,9 @@ func (n *running) awaitQuorum(ctx context.Context) {
 		select {
 		case <-time.After(quorumTick):
 		case <-ctx.Done():
+			if brokenOff(ctx) {
+				return
+			}
 			n.log.Warn("queues, or the catalog, lose their quorum with this node", "queues", critical, "catalog", catalog)
 			return
 		}
@@ -307,8 +376,11 @@ func (n *running) revive(ctx context.Context) error {
 	if phase(n.phase.Load()) == serving {
 		return nil
 	}
-	if err := n.reopen(); err != nil {
-		return fmt.Errorf("listeners: %w", err)
+	if n.lifecycle.shut.Load() {
+		if err := n.reopen(); err != nil {
+			return fmt.Errorf("listeners: %w", err)
+		}
+		n.lifecycle.shut.Store(false)
 	}
 	n.amqp.Resume()
 	n.standing.tell(ctx, false)

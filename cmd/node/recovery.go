@@ -28,7 +28,7 @@ func (r recoverable) Positions(ctx context.Context, node catalog.NodeID, ids []u
 	}
 	list := make([]recovery.Position, len(all))
 	for i, p := range all {
-		list[i] = recovery.Position{Known: p.Known, LastTerm: p.LastTerm, LastIndex: p.LastIndex, Voter: p.Voter, Leader: p.Leader}
+		list[i] = recovery.Position{Known: p.Known, LastTerm: p.LastTerm, LastIndex: p.LastIndex, Voter: p.Voter, Damaged: p.Damaged, Leader: p.Leader}
 	}
 	return list, nil
 }

@@ -41,23 +41,30 @@ func (p *publishService) Publish(ctx context.Context, req *warrenv1.PublishReque
 	began := time.Now()
 	ctx, release := p.s.heldUp(ctx, func() time.Time { return began })
 	defer release()
-	routed, refused, handle := true, false, []byte(nil)
+	routed, confirm, handle := true, broker.Confirm{}, []byte(nil)
 	if req.GetCancellable() {
-		handle, refused, err = p.s.broker.PublishCancellable(ctx, callerOf(ctx).user, vhostOf(req.GetVhost()), m)
+		handle, confirm.Refused, err = p.s.broker.PublishCancellable(ctx, callerOf(ctx).user, vhostOf(req.GetVhost()), m)
 	} else {
-		routed, refused, err = p.s.broker.PublishOnce(ctx, callerOf(ctx).user, vhostOf(req.GetVhost()), m)
+		routed, confirm, err = p.s.broker.PublishOnce(ctx, callerOf(ctx).user, vhostOf(req.GetVhost()), m)
 	}
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return nil, context.Cause(ctx)
 	case err != nil:
 		return nil, err
-	case refused:
-		return nil, refuse(codes.ResourceExhausted, reasonRefused, "a queue refuses the message: it is full, or not the one any more that had its name")
+	case confirm.Deleted:
+		return nil, refuseDeleted()
+	case confirm.Refused:
+		return nil, refuse(codes.ResourceExhausted, reasonRefused, "a queue refuses the message: it is full")
 	case !routed && m.Mandatory:
 		return nil, refuse(codes.FailedPrecondition, reasonUnroutable, "no queue gets the message")
 	}
 	return &warrenv1.PublishResponse{Routed: routed, Handle: handle}, nil
+}
+
+// refuseDeleted refuses a message whose queue was deleted on its way: published again, it goes where it would go now.
+func refuseDeleted() *refusal {
+	return refuse(codes.Aborted, reasonDeleted, "a queue was deleted while the message was on its way to it")
 }
 
 // CancelDelayed implements the service.
@@ -136,11 +143,15 @@ func signal(c chan struct{}) {
 func (x *publishStream) Confirm(confirms []broker.Confirm) {
 	x.mu.Lock()
 	for _, c := range confirms {
-		outcome := warrenv1.PublishOutcome_PUBLISH_OUTCOME_CONFIRMED
+		r := result{number: c.Tag, outcome: warrenv1.PublishOutcome_PUBLISH_OUTCOME_CONFIRMED}
 		if c.Refused {
-			outcome = warrenv1.PublishOutcome_PUBLISH_OUTCOME_REFUSED
+			r.outcome = warrenv1.PublishOutcome_PUBLISH_OUTCOME_REFUSED
 		}
-		x.results = append(x.results, result{number: c.Tag, outcome: outcome})
+		if c.Deleted {
+			r.err = refuseDeleted()
+			x.failures++
+		}
+		x.results = append(x.results, r)
 	}
 	x.mu.Unlock()
 	signal(x.wake)
@@ -411,7 +422,7 @@ func (x *publishStream) sendResults() error {
 	var last *warrenv1.PublishResult
 	failures := 0
 	for _, r := range results {
-		if last != nil && last.GetLast()+1 == r.number && last.GetOutcome() == r.outcome && r.err == nil {
+		if last != nil && last.GetLast()+1 == r.number && last.GetOutcome() == r.outcome && last.GetError() == nil && r.err == nil {
 			last.Last = r.number
 			continue
 		}

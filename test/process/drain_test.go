@@ -127,6 +127,36 @@ func TestDrainRevive(t *testing.T) {
 	checkTravellers(t, c, travelled, all, []string{"dead"}, slices.DeleteFunc(names, func(n string) bool { return n == "late" }))
 }
 
+// TestReviveBreaksADrainOff: a node that is being drained by mistake is revived at once, and the clients that it has not sent away yet stay.
+func TestReviveBreaksADrainOff(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1, func(cfg *cluster.Config) { cfg.Args = []string{"--lame-duck", "25s", "--stop-timeout", "60s"} })
+	startAll(t, c)
+	n := c.Node(0)
+	s := at(t, n)
+	name := plainQueue(s, "stays", nil)
+	drained := make(chan string, 1)
+	go func() {
+		code, _, failure := ctl(t, n, "drain")
+		drained <- fmt.Sprint(code, failure)
+	}()
+	await(t, timeoutReply, "it drains", func() bool { return figure(t, n, `warren_node_state{state="draining"}`) == 1 })
+	begun := time.Now()
+	mustCtl(t, n, "revive")
+	if took := time.Since(begun); took > 15*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	if got := <-drained; !strings.Contains(got, "the drain was broken off: the node is revived") {
+		t.Errorf("who drains is told %q", got)
+	}
+	if code, line, _ := readyNow(t, n.HTTP()); code != 200 {
+		t.Errorf("ready: %d %s", code, line)
+	}
+	s.publish("", name, message("through the same connection"))
+	at(t, n).ready(name, 1)
+	kill(t, n) // else it would be a lame duck once more
+}
+
 // TestDrainTellsWhatStays: with nobody to take over, a drain ends all the same and says what stays.
 func TestDrainTellsWhatStays(t *testing.T) {
 	t.Parallel()

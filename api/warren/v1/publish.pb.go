@@ -29,7 +29,7 @@ const (
 	PublishOutcome_PUBLISH_OUTCOME_CONFIRMED PublishOutcome = 1
 	// It was mandatory and no queue gets it.
 	PublishOutcome_PUBLISH_OUTCOME_UNROUTABLE PublishOutcome = 2
-	// A queue refuses it: it is full, or was deleted and declared anew while the message was on its way; or it is mandatory and all its queues were deleted then. Other queues that it went to may have taken it.
+	// A queue refuses it: it is full; or, with an error whose reason is QUEUE_DELETED, none is full, but one was deleted and declared anew while the message was on its way, or it is mandatory and all its queues were deleted then. Other queues that it went to may have taken it.
 	PublishOutcome_PUBLISH_OUTCOME_REFUSED PublishOutcome = 3
 	// It was not published; error says why. The stream goes on.
 	PublishOutcome_PUBLISH_OUTCOME_FAILED PublishOutcome = 4
@@ -521,7 +521,7 @@ type PublishResult struct {
 	First   uint64                 `protobuf:"varint,1,opt,name=first,proto3" json:"first,omitempty"`
 	Last    uint64                 `protobuf:"varint,2,opt,name=last,proto3" json:"last,omitempty"`
 	Outcome PublishOutcome         `protobuf:"varint,3,opt,name=outcome,proto3,enum=warren.v1.PublishOutcome" json:"outcome,omitempty"`
-	// Why they failed.
+	// Why they failed, or were refused if that is not because a queue is full.
 	Error         *Error `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

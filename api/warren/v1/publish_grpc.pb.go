@@ -32,7 +32,7 @@ const (
 type PublishServiceClient interface {
 	// Publish publishes one message and waits for its end. It fails with
 	// INVALID_ARGUMENT for a message that cannot be one, NOT_FOUND without such an exchange,
-	// FAILED_PRECONDITION (UNROUTABLE) if it is mandatory and no queue gets it, RESOURCE_EXHAUSTED (REFUSED) if a queue refuses it (see PUBLISH_OUTCOME_REFUSED),
+	// FAILED_PRECONDITION (UNROUTABLE) if it is mandatory and no queue gets it, RESOURCE_EXHAUSTED (REFUSED) or ABORTED (QUEUE_DELETED) if a queue refuses it (see PUBLISH_OUTCOME_REFUSED),
 	// and with UNAVAILABLE or DEADLINE_EXCEEDED when it is not known whether it was taken.
 	Publish(ctx context.Context, in *PublishRequest, opts ...grpc.CallOption) (*PublishResponse, error)
 	// PublishStream publishes many messages. Their results come as they are known, in any order, while more are published.
@@ -93,7 +93,7 @@ func (c *publishServiceClient) CancelDelayed(ctx context.Context, in *CancelDela
 type PublishServiceServer interface {
 	// Publish publishes one message and waits for its end. It fails with
 	// INVALID_ARGUMENT for a message that cannot be one, NOT_FOUND without such an exchange,
-	// FAILED_PRECONDITION (UNROUTABLE) if it is mandatory and no queue gets it, RESOURCE_EXHAUSTED (REFUSED) if a queue refuses it (see PUBLISH_OUTCOME_REFUSED),
+	// FAILED_PRECONDITION (UNROUTABLE) if it is mandatory and no queue gets it, RESOURCE_EXHAUSTED (REFUSED) or ABORTED (QUEUE_DELETED) if a queue refuses it (see PUBLISH_OUTCOME_REFUSED),
 	// and with UNAVAILABLE or DEADLINE_EXCEEDED when it is not known whether it was taken.
 	Publish(context.Context, *PublishRequest) (*PublishResponse, error)
 	// PublishStream publishes many messages. Their results come as they are known, in any order, while more are published.

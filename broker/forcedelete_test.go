@@ -1,0 +1,64 @@
+package broker
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/warrenmq/warren/catalog"
+	"github.com/warrenmq/warren/queue/leader"
+)
+
+// TestDeletedByForce: a queue whose only replica is damaged is deleted, which frees its name, and cannot end. By force it ends, and another of its name that has a
+// leader ends as always.
+func TestDeletedByForce(t *testing.T) {
+	d := &diary{damaged: 1 << 62, alone: true, memGroups: &memGroups{logs: map[uint64]*leader.MemLog{}}}
+	b := newBrokerTuned(t, func(c Catalog) Catalog { return c }, d, func(c *Config) { c.QueueTimeout = 400 * time.Millisecond })
+	admin := User{Name: "guest"}
+	declare := func() uint64 {
+		t.Helper()
+		r, err := b.cat.Propose(t.Context(), &catalog.DeclareQueue{Queue: catalog.Queue{Vhost: "/", Name: "hurt", Durable: true, Kind: catalog.Replicated, Members: []catalog.NodeID{testNode}, Preferred: testNode}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.ID
+	}
+	if err := b.ForceDropQueue(t.Context(), admin, "/", "hurt"); !isNotFound(err) {
+		t.Errorf("without such a queue: %v", err)
+	}
+	first := declare()
+	d.await(t, "start 0")
+	if _, err := b.DropQueue(t.Context(), admin, "/", "hurt", false, false); err != nil {
+		t.Fatal(err)
+	}
+	if q := b.cat.View().QueueByID(first); q == nil || q.State != catalog.Closing || b.cat.View().Queue("/", "hurt") != nil {
+		t.Fatalf("it was deleted without its leader, and is %+v", q)
+	}
+	d.mu.Lock()
+	d.damaged = 0
+	d.mu.Unlock()
+	second := declare()
+	d.await(t, "start 0", "follow n1, led by n1")
+	leads := func(id uint64) string { return b.leads(t.Context(), b.cat.View().QueueByID(id)) }
+	if one, other := leads(first), leads(second); one != "" || !strings.Contains(other, "'n1' leads it") {
+		t.Errorf("of the queues %q and %q", one, other)
+	}
+	if err := b.ForceDropQueue(t.Context(), admin, "/", "hurt"); err != nil {
+		t.Error(err)
+	}
+	if v := b.cat.View(); v.QueueByID(first) != nil || v.QueueByID(second) != nil {
+		t.Errorf("left are %+v and %+v", v.QueueByID(first), v.QueueByID(second))
+	}
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(2 * time.Millisecond) {
+		d.mu.Lock()
+		deleted := slices.Index(d.lines, "delete") >= 0
+		d.mu.Unlock()
+		if deleted {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("the damaged replica stays")
+		}
+	}
+}
