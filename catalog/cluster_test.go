@@ -38,6 +38,7 @@ type nodes struct {
 	addrs map[transport.NodeID]string
 	all   map[transport.NodeID]*node
 	ids   []transport.NodeID // founding members
+	away  int                // that many more are not started
 	// commit is Config.CommitTimeout.
 	commit time.Duration
 	// program adapts what the next start is, if not nil.
@@ -62,10 +63,10 @@ func newNodesWith(t testing.TB, n int, commit time.Duration) *nodes {
 func newNodesOf(t testing.TB, n int, c *nodes) *nodes {
 	t.Helper()
 	c.t, c.addrs, c.all = t, make(map[transport.NodeID]string), make(map[transport.NodeID]*node)
-	for i := range n {
+	for i := range n + c.away {
 		c.ids = append(c.ids, nodeID(i+1))
 	}
-	for _, id := range c.ids {
+	for _, id := range c.ids[:n] {
 		c.start(id, filepath.Join(t.TempDir(), "catalog"), true)
 	}
 	t.Cleanup(func() {

@@ -74,6 +74,8 @@ type levels struct {
 	fresh bool
 	// since is from when on all nodes have known the next level; zero: they do not.
 	since time.Time
+	// founding is when this replica first looked which level a cluster can be founded at.
+	founding time.Time
 	// stamped is the newest level that nodes were asked to stamp their folders for, to be activated then.
 	stamped int
 }
@@ -106,6 +108,41 @@ func (c *Catalog) tendLevel(ctx context.Context) error {
 		return nil
 	}
 	return c.activate(ctx, next)
+}
+
+// foundingPatience is how long the foundation waits for founding members that have not been heard of, and for their stamps.
+const foundingPatience = 5 * time.Second
+
+var errFounderAway = errors.New("a founding member has not been heard of yet")
+
+// firstLevel takes a cluster to the newest level that all founding members know before it is founded, since no node serves before that: the first
+// client is to find all that it is told of. An error says that it is worth another try; a member that is dead, or that stays away, is not waited for.
+func (c *Catalog) firstLevel(ctx context.Context) error {
+	l := &c.levels
+	if l.founding.IsZero() {
+		l.founding = time.Now()
+	}
+	for l.fresh && time.Since(l.founding) < foundingPatience {
+		at := c.View().Level()
+		if at == c.ownLevel() {
+			return nil
+		}
+		if err := c.tendLevel(ctx); err != nil {
+			return err
+		}
+		if c.View().Level() > at {
+			continue
+		}
+		servers, err := c.everyServer()
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(servers, func(id NodeID) bool { return !c.cfg.Mesh.Peer(id).Up && !c.isDead(id) }) {
+			return nil
+		}
+		return errFounderAway
+	}
+	return nil
 }
 
 // ownLevel is the newest level that this program knows.

@@ -20,6 +20,7 @@ type stamps struct {
 	mu   sync.Mutex
 	of   map[transport.NodeID]int
 	fail map[transport.NodeID]bool
+	slow time.Duration
 }
 
 func newStamps() *stamps {
@@ -27,6 +28,7 @@ func newStamps() *stamps {
 }
 
 func (s *stamps) stamp(id transport.NodeID, n int) error {
+	time.Sleep(s.slow)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.fail[id] {
@@ -67,12 +69,18 @@ func (c *nodes) untilLevel(n int) {
 	}
 }
 
-// TestNewClusterTakesTheNewestLevel founds a cluster of new programs: all folders are stamped before it has the level.
+// TestNewClusterTakesTheNewestLevel founds a cluster of new programs: all folders are stamped before it has the level, and it has the level before a node is
+// ready.
 func TestNewClusterTakesTheNewestLevel(t *testing.T) {
 	s := newStamps()
+	s.slow = 300 * time.Millisecond
 	c := newNodesOf(t, 3, &nodes{program: s.program(nil, -1)})
-	c.ready()
-	c.untilLevel(2)
+	for id, n := range c.all {
+		until(t, fmt.Sprintf("%s is ready", id), n.catalog.Ready)
+		if at := n.catalog.View().Level(); at != 2 {
+			t.Errorf("%s is ready at level %d", id, at)
+		}
+	}
 	for _, id := range c.ids {
 		if s.of[id] != 2 {
 			t.Errorf("stamped are %v", s)
@@ -105,6 +113,16 @@ func TestNewClusterTakesTheNewestLevel(t *testing.T) {
 	if err == nil || s.of[older.id] != 0 {
 		t.Errorf("joined: %v", err)
 	}
+}
+
+// TestFoundedWithoutAMember: a founding member that stays away keeps nobody from being served, and the cluster takes the level when it comes.
+func TestFoundedWithoutAMember(t *testing.T) {
+	s := newStamps()
+	c := newNodesOf(t, 2, &nodes{program: s.program(nil, -1), away: 1})
+	c.ready()
+	c.untilLevel(1)
+	c.start(nodeID(3), filepath.Join(t.TempDir(), "catalog"), true)
+	c.untilLevel(2)
 }
 
 // TestLevelWaitsForAll keeps the first level while one program is old, says so to whoever asks, and takes

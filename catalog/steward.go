@@ -334,6 +334,9 @@ func (c *Catalog) lead() error {
 		return err
 	}
 	if f := c.cfg.Founding; f != nil && c.View().ClusterID() == "" {
+		if err := c.firstLevel(ctx); err != nil {
+			return fmt.Errorf("level of a cluster to be founded: %w", err)
+		}
 		admin, err := f.Admin()
 		if err == nil {
 			_, err = c.Propose(ctx, &Found{ClusterID: f.ClusterID, Admin: admin})

@@ -11,40 +11,32 @@ import (
 )
 
 const (
-	emptiedGoal = 15                    // deletions
-	emptiedOnes = 3                     // messages that a publisher sends at once
-	emptiedRest = 20 * time.Millisecond // in the mean, between them: the queue is to be empty now and then
-	emptiedMost = 50                    // are not received yet when publishers send more
+	emptiedGoal  = 30                    // deletions
+	emptiedOnes  = 3                     // messages that a publisher sends at once
+	emptiedDelay = 20 * time.Millisecond // is the longest until it sends them
 )
 
 // emptied is a queue that is deleted whenever it is empty, and declared anew, while messages and dead letters go to it.
 type emptied struct {
 	*testing.T
 	queue, source string
-	ending        chan struct{}
 
 	mu       sync.Mutex
 	received map[string]int
 	kept     map[string]bool // confirmed and not returned, or dead letters
 }
 
-// publish sends numbered messages to a queue until the end. What was confirmed and not returned is kept.
-func (e *emptied) publish(ch *amqp.Channel, to, name string) {
+// publish sends a few numbered messages to a queue at each of its turns. What was confirmed and not returned is kept.
+func (e *emptied) publish(ch *amqp.Channel, to, name string, turns <-chan struct{}) {
 	returned := map[string]bool{}
 	returns := ch.NotifyReturn(make(chan amqp.Return, 2*emptiedOnes))
 	if err := ch.Confirm(false); err != nil {
 		e.Error(err)
 		return
 	}
-	for i := 0; ; {
-		select {
-		case <-e.ending:
-			return
-		case <-time.After(rand.N(2 * emptiedRest)):
-		}
-		if !e.mayPublish() {
-			continue
-		}
+	i := 0
+	for range turns {
+		time.Sleep(rand.N(emptiedDelay))
 		refused := map[string]bool{}
 		var confirms []*amqp.DeferredConfirmation
 		var bodies []string
@@ -73,13 +65,6 @@ func (e *emptied) publish(ch *amqp.Channel, to, name string) {
 		}
 		e.mu.Unlock()
 	}
-}
-
-// mayPublish tells whether what is in the queues is being taken, however slow the machine is.
-func (e *emptied) mayPublish() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return len(e.kept)-len(e.received) < emptiedMost
 }
 
 // reject has what is in the source die, which goes to the queue.
@@ -138,7 +123,7 @@ func TestDeleteIfEmptyLosesNothing(t *testing.T) {
 	t.Parallel()
 	needWarren(t)
 	c := startCluster(t, 3)
-	e := &emptied{T: t, queue: "emptied", source: "emptied.source", ending: make(chan struct{}), received: map[string]int{}, kept: map[string]bool{}}
+	e := &emptied{T: t, queue: "emptied", source: "emptied.source", received: map[string]int{}, kept: map[string]bool{}}
 	conn, ch := mustDial(t, c.Node(0))
 	e.declare(ch)
 	if _, err := ch.QueueDeclare(e.source, true, false, false, false, amqp.Table{
@@ -147,9 +132,12 @@ func TestDeleteIfEmptyLosesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	var publishers, rejecter sync.WaitGroup
+	var turns []chan struct{}
 	for i, to := range []string{e.queue, e.queue, e.source} {
 		_, pub := mustDial(t, c.Node(1+i%2))
-		publishers.Go(func() { e.publish(pub, to, fmt.Sprint(to, i, "/")) })
+		turn := make(chan struct{}, 1)
+		turns = append(turns, turn)
+		publishers.Go(func() { e.publish(pub, to, fmt.Sprint(to, i, "/"), turn) })
 	}
 	rejects, dead := mustDial(t, c.Node(2))
 	rejecter.Go(func() { e.reject(dead) })
@@ -158,6 +146,16 @@ func TestDeleteIfEmptyLosesNothing(t *testing.T) {
 		if !e.drain(ch, end) {
 			break
 		}
+		// Not all send at each turn, so that the queue is deleted now and then however slow the machine is.
+		for _, turn := range turns {
+			if rand.N(2) == 0 {
+				select {
+				case turn <- struct{}{}:
+				default: // it has not sent the messages of its last one yet
+				}
+			}
+		}
+		time.Sleep(rand.N(emptiedDelay))
 		n, err := ch.QueueDelete(e.queue, false, true, false)
 		if err == nil {
 			if deleted++; n != 0 {
@@ -170,7 +168,9 @@ func TestDeleteIfEmptyLosesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	close(e.ending)
+	for _, turn := range turns {
+		close(turn)
+	}
 	publishers.Wait()
 	for end := time.Now().Add(timeoutReply); len(e.lost()) > 0 && time.Now().Before(end) && e.drain(ch, end); {
 		time.Sleep(10 * time.Millisecond)
