@@ -75,8 +75,9 @@ type running struct {
 	logins          *attempts.Table
 	passwords       *passwords.Keeper
 	definitions     *definitions.Service
-	definitionsFile []byte // to be loaded, nil: nothing
-	newcomer        bool   // the node belonged to no cluster when it was started; set with definitionsFile
+	definitionsFile []byte             // to be loaded, nil: nothing
+	founders        []transport.NodeID // of the cluster that this process founds, with others or alone; nil: it joins one, or has been in one
+	newcomer        bool               // the node belonged to no cluster when it was started; set with definitionsFile
 	alarms          *alarms
 	crew            crew
 	ready           atomic.Bool            // what answers management requests is there
@@ -151,6 +152,7 @@ func run(ctx context.Context, cfg config.Config, log *slog.Logger, kept *logs) (
 		{"queue logs", n.openHost},
 		{"traces", n.openTraces},
 		{"broker", n.startBroker},
+		{"founding members", n.awaitFounders},
 		{"steward", n.openSteward},
 		{"loading definitions", n.openDefinitions},
 		{"clients", n.serveClients},

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/warrenmq/warren/transport"
+)
+
+// Bounds of waiting for those that found a cluster together with this node.
+const (
+	foundersWait     = 30 * time.Second // for those that run
+	foundersPatience = 5 * time.Second  // for those that do not
+	foundersPoll     = 10 * time.Millisecond
+)
+
+// founders are the nodes that found a cluster together.
+type founders struct {
+	members    []transport.NodeID
+	registered func(transport.NodeID) bool
+	linked     func(transport.NodeID) bool
+	waiting    func(why string)
+	log        *slog.Logger
+}
+
+// awaitFounders keeps clients of a new cluster waiting until its founding members are in the catalog.
+func (n *running) awaitFounders(ctx context.Context) error {
+	view := n.catalog.Load().View
+	return founders{
+		members: n.founders, log: n.log,
+		registered: func(id transport.NodeID) bool { return view().Node(id) != nil },
+		linked:     func(id transport.NodeID) bool { return n.mesh.Peer(id).Up },
+		waiting:    func(why string) { n.starting.Store(&why) },
+	}.await(ctx)
+}
+
+// await returns when all are registered: the replicas of a queue are placed on registered nodes only, so that one declared earlier has fewer, and what is
+// confirmed until it has the others is on fewer disks. A member that has died meanwhile keeps clients away for foundersPatience.
+func (f founders) await(ctx context.Context) error {
+	begun := time.Now()
+	for {
+		missing := slices.DeleteFunc(slices.Clone(f.members), f.registered)
+		if len(missing) == 0 {
+			return nil
+		}
+		names := make([]string, len(missing))
+		for i, id := range missing {
+			names[i] = nodeName(id)
+		}
+		limit := foundersPatience
+		if slices.ContainsFunc(missing, f.linked) {
+			limit = foundersWait
+		}
+		if waited := time.Since(begun); waited > limit {
+			f.log.Warn("clients are let in before all founding members have registered: queues get the replicas there when they have", "missing", names, "after", waited)
+			return nil
+		}
+		f.waiting("waiting for founding members: " + strings.Join(names, ", "))
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(foundersPoll):
+		}
+	}
+}
