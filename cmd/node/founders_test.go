@@ -10,11 +10,11 @@ import (
 	"github.com/warrenmq/warren/transport"
 )
 
-// TestFoundersAreWaitedFor has a founding member that registers late, that never does so although it runs, and that has died.
+// TestFoundersAreWaitedFor has a founding member that the catalog knows late, that it never knows although it runs, and that has died.
 func TestFoundersAreWaitedFor(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
-		after  time.Duration // until it is registered
+		after  time.Duration // until it is known
 		linked bool
 		least  time.Duration // of the waiting
 		most   time.Duration
@@ -29,11 +29,11 @@ func TestFoundersAreWaitedFor(t *testing.T) {
 				begun := time.Now()
 				why := ""
 				f := founders{
-					members:    []transport.NodeID{"a/1", "b/2"},
-					registered: func(id transport.NodeID) bool { return id == "a/1" || time.Since(begun) >= tc.after },
-					linked:     func(id transport.NodeID) bool { return id == "a/1" || tc.linked },
-					waiting:    func(s string) { why = s },
-					log:        slog.New(slog.DiscardHandler),
+					members: []transport.NodeID{"a/1", "b/2"},
+					known:   func(id transport.NodeID) bool { return id == "a/1" || time.Since(begun) >= tc.after },
+					linked:  func(id transport.NodeID) bool { return id == "a/1" || tc.linked },
+					waiting: func(s string) { why = s },
+					log:     slog.New(slog.DiscardHandler),
 				}
 				if err := f.await(t.Context()); err != nil {
 					t.Fatal(err)

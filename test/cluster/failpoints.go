@@ -124,6 +124,9 @@ func (n *Node) failpoints(ctx context.Context, method string, query url.Values) 
 // that are kept, as a disk may.
 const ForgetEnv = "WARREN_DISK_FORGET"
 
+// SyncDelayEnv is the environment variable with what is added to each sync of the disk of a node with failpoints, from its start on, like "100ms".
+const SyncDelayEnv = "WARREN_DISK_SYNC_DELAY"
+
 // ClockEnv is the environment variable with what a node with failpoints adds to the
 // machine's clock, like "-90m".
 const ClockEnv = "WARREN_CLOCK_OFFSET"

@@ -20,7 +20,7 @@ func TestFirstQueueIsOnAllFounders(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := newCluster(t, 3, func(cfg *cluster.Config) { cfg.Binary = binary })
-	c.Node(2).SetEnv("WARREN_DISK_SYNC_DELAY=300ms")
+	c.Node(2).SetEnv(cluster.SyncDelayEnv + "=300ms")
 	for _, n := range c.Nodes() {
 		if err := n.Launch(); err != nil {
 			t.Fatal(err)
