@@ -174,6 +174,55 @@ func TestVhostAdministration(t *testing.T) {
 	}
 }
 
+// fasterCatalog has somebody be faster with a command than the next one that is proposed.
+type fasterCatalog struct {
+	Catalog
+	first catalog.Command
+}
+
+func (c *fasterCatalog) Propose(ctx context.Context, cmd catalog.Command) (catalog.Result, error) {
+	if first := c.first; first != nil {
+		c.first = nil
+		if _, err := c.Catalog.Propose(ctx, first); err != nil {
+			return catalog.Result{}, err
+		}
+	}
+	return c.Catalog.Propose(ctx, cmd)
+}
+
+// TestVhostConditions: a vhost that is deleted while its settings are changed stays deleted, and one that somebody else makes keeps its settings.
+func TestVhostConditions(t *testing.T) {
+	var faster *fasterCatalog
+	b := newBrokerBehind(t, func(c Catalog) Catalog {
+		faster = &fasterCatalog{Catalog: c}
+		return faster
+	})
+	ctx := t.Context()
+	mine, yes := "mine", true
+	put := func(s VhostSettings) error {
+		t.Helper()
+		_, err := b.PutVhost(ctx, "v", s)
+		return err
+	}
+	notThere := "vhost v not found"
+	wantKind(t, put(VhostSettings{Protected: &yes, Existing: true}), NotFound, notThere)
+	if err := put(VhostSettings{New: true}); err != nil {
+		t.Fatal(err)
+	}
+	faster.first = &catalog.DeleteVhost{Name: "v"}
+	wantKind(t, put(VhostSettings{Protected: &yes, Existing: true}), NotFound, notThere)
+	faster.first = &catalog.PutVhost{Vhost: catalog.Vhost{Name: "v", Description: "theirs"}}
+	if err := put(VhostSettings{Description: &mine, New: true}); err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprint(b.VhostInfos()); got != "[{/ Default virtual host [] classic false} {v theirs [] classic false}]" {
+		t.Error(got)
+	}
+	if err := put(VhostSettings{Description: &mine, Existing: true}); err != nil || b.VhostInfos()[1].Description != mine {
+		t.Errorf("%v, %v", b.VhostInfos(), err)
+	}
+}
+
 // TestUserIsAddedAgainAfterTheLogin: who logged in as a user that was deleted since does not become the one that has got the name.
 func TestUserIsAddedAgainAfterTheLogin(t *testing.T) {
 	b := newBroker(t)

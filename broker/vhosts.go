@@ -45,17 +45,25 @@ type VhostSettings struct {
 	Tags             *[]string
 	DefaultQueueType *string
 	Protected        *bool
+	// Existing and New are conditions: to make no vhost (NotFound if there is none), and to change none.
+	Existing, New bool
 }
 
 // PutVhost makes a vhost with its predeclared exchanges, or changes the settings of one. The
-// error is an *Error: PreconditionFailed for settings that cannot be.
+// error is an *Error: PreconditionFailed for settings that cannot be, NotFound by a condition.
 func (b *Broker) PutVhost(ctx context.Context, name string, s VhostSettings) (created bool, err error) {
 	view, err := b.fresh(ctx)
 	if err != nil {
 		return false, err
 	}
 	h := catalog.Vhost{Name: name}
-	if old := view.Vhost(name); old != nil {
+	old := view.Vhost(name)
+	switch {
+	case old == nil && s.Existing:
+		return false, Errorf(NotFound, "vhost %s not found", name)
+	case old != nil && s.New:
+		return false, nil
+	case old != nil:
 		h = *old
 	}
 	if t := s.DefaultQueueType; t != nil && !slices.Contains([]string{"", typeClassic, typeQuorum}, *t) {
@@ -64,6 +72,13 @@ func (b *Broker) PutVhost(ctx context.Context, name string, s VhostSettings) (cr
 	cmd := &catalog.PutVhost{
 		Only: catalog.VhostName | set(&h.Description, s.Description, catalog.VhostDescription) | set(&h.Tags, s.Tags, catalog.VhostTags) |
 			set(&h.DefaultQueueType, s.DefaultQueueType, catalog.VhostQueueType) | set(&h.Protected, s.Protected, catalog.VhostProtection),
+	}
+	// The vhost may go, or come, before the command is applied.
+	if s.Existing {
+		cmd.Only |= catalog.VhostExisting
+	}
+	if s.New {
+		cmd.Only |= catalog.VhostNew
 	}
 	if cmd.Vhost = h; view.Level() < levelVhostParts {
 		cmd.Only = 0

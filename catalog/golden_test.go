@@ -112,6 +112,8 @@ func goldenLevel2() []Command {
 		&DeclareQueue{Queue{Vhost: "/", Name: "led", Durable: true, Kind: Replicated, Members: []NodeID{n1, n3}, Preferred: n3, FirstLeader: n3}, 0},
 		&PutVhost{Vhost: Vhost{Name: "v", Description: "not taken", Tags: []string{"only these"}}, Only: VhostName | VhostTags},
 		&SetNodeState{ID: "n5/e", State: NodeLeaving, NotLast: true},
+		&PutVhost{Vhost: Vhost{Name: "v", Description: "not taken"}, Only: VhostName | VhostExisting},
+		&PutVhost{Vhost: Vhost{Name: "v", Description: "not taken"}, Only: VhostDescription | VhostNew},
 	}
 }
 

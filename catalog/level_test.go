@@ -73,7 +73,7 @@ func (c *nodes) untilLevel(n int) {
 // ready.
 func TestNewClusterTakesTheNewestLevel(t *testing.T) {
 	s := newStamps()
-	s.slow = 300 * time.Millisecond
+	s.slow = 100 * time.Millisecond
 	c := newNodesOf(t, 3, &nodes{program: s.program(nil, -1)})
 	for id, n := range c.all {
 		until(t, fmt.Sprintf("%s is ready", id), n.catalog.Ready)

@@ -2,7 +2,7 @@ package catalog
 
 import "github.com/warrenmq/warren/amqp"
 
-// VhostParts is a set of a vhost's settings.
+// VhostParts is a set of a vhost's settings, and of conditions.
 type VhostParts uint64
 
 // The settings. The numbers are stored. VhostName is none: alone it makes a vhost that does not exist, and changes nothing of one that does.
@@ -12,6 +12,10 @@ const (
 	VhostTags
 	VhostQueueType
 	VhostProtection
+	// VhostExisting makes no vhost: NotFound if there is none.
+	VhostExisting
+	// VhostNew changes no vhost: one that exists stays as it is.
+	VhostNew
 	vhostPartsEnd
 )
 
@@ -22,7 +26,14 @@ func (c *PutVhost) fields(f *fields) {
 
 func (c *PutVhost) apply(tx *txn) (Result, *amqp.Error) {
 	h := c.Vhost
-	if old := tx.Vhost(h.Name); old != nil && c.Only != 0 {
+	old := tx.Vhost(h.Name)
+	switch {
+	case old == nil && c.Only&VhostExisting != 0:
+		return Result{}, errNoVhost(h.Name)
+	case old != nil && c.Only&VhostNew != 0:
+		return Result{}, nil
+	}
+	if old != nil && c.Only != 0 {
 		h = *old
 		take(c.Only&VhostDescription, &h.Description, c.Vhost.Description)
 		take(c.Only&VhostTags, &h.Tags, c.Vhost.Tags)

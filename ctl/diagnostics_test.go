@@ -29,7 +29,7 @@ func TestDiagnosticVerbs(t *testing.T) {
 		{args: []string{"enable_vhost_deletion_protection", "v"}, method: "POST", path: "/api/vhosts/v/deletion/protection", status: 204, out: "Protecting virtual host \"v\" from deletion ...\n"},
 		{args: []string{"-q", "disable_vhost_deletion_protection", "v"}, method: "DELETE", path: "/api/vhosts/v/deletion/protection", status: 404, answer: `{}`, code: ExitData, failed: "v"},
 		{args: []string{"update_vhost_metadata", "v"}, code: ExitUsage, failed: "nothing to change"},
-		{args: []string{"update_vhost_metadata", "v", "--tags", "a"}, method: "GET", path: "/api/vhosts/v", status: 404, answer: `{}`, code: ExitData, failed: "v"},
+		{args: []string{"update_vhost_metadata", "v", "--tags", "a"}, method: "PATCH", path: "/api/warren/vhosts/v", body: `{"tags":"a"}`, status: 404, answer: `{}`, code: ExitData, failed: "v"},
 		{args: []string{"alarms"}, code: ExitUsage, failed: "Command 'alarms' is RabbitMQ's: use check_alarms, or status."},
 	})
 }

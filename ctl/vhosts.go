@@ -84,12 +84,8 @@ func updateVhostVerb(t *tool) *cobra.Command {
 			if len(body) == 0 {
 				return usage("nothing to change: give --description, --tags or --default-queue-type")
 			}
-			// PUT would make one that is not there.
-			if err := s.get(ctx, path("vhosts", args[0]), new(row)); err != nil {
-				return found(err, noVhost(args[0]))
-			}
 			s.say(`Updating metadata of virtual host "%s" ...`, args[0])
-			return s.put(ctx, path("vhosts", args[0]), body)
+			return found(s.do(ctx, http.MethodPatch, path("warren", "vhosts", args[0]), body, nil), noVhost(args[0]))
 		},
 	})
 	cmd.Flags().StringVarP(&description, "description", "d", "", "what it is for")

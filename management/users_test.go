@@ -154,6 +154,12 @@ func (f *fakeUsers) VhostInfos() (list []broker.VhostInfo) {
 
 func (f *fakeUsers) PutVhost(_ context.Context, name string, s broker.VhostSettings) (bool, error) {
 	h, ok := f.infos[name]
+	switch {
+	case !ok && s.Existing:
+		return false, broker.Errorf(broker.NotFound, "vhost %s not found", name)
+	case ok && s.New:
+		return false, nil
+	}
 	h.Name = name
 	if s.Description != nil {
 		h.Description = *s.Description
@@ -400,6 +406,10 @@ func TestVhosts(t *testing.T) {
 		{"", "PUT", "warren/vhosts/v", `{"description":"one","default_queue_type":"undefined","protected_from_deletion":"true"}`, 201, ""},
 		{"", "PUT", "warren/vhosts/v", `{"description":"two"}`, 204, ""},
 		{"", "GET", "vhosts/v", "", 200, vhost("v", "one", `[]`, "", "true")},
+		{"", "PATCH", "warren/vhosts/v", `{"description":"three"}`, 204, ""},
+		{"", "GET", "vhosts/v", "", 200, vhost("v", "three", `[]`, "", "true")},
+		{"", "PATCH", "warren/vhosts/gone", `{"description":"three"}`, 404, notThere},
+		{"", "PATCH", "warren/vhosts/v", `{"description":5}`, 400, refusedAs("description should be a string, actually was 5")},
 	})
 	if p := b.Permissions("v", "admin"); len(p) != 1 || p[0].Pattern(auth.Configure) != ".*" {
 		t.Errorf("who made the vhost has %v", p)
@@ -419,7 +429,7 @@ func TestAdministratorsOnly(t *testing.T) {
 			"GET permissions", "GET permissions/", "GET permissions/%2F/guest", "PUT permissions/%2F/guest", "DELETE permissions/%2F/guest",
 			"GET topic-permissions", "GET topic-permissions/", "GET topic-permissions/%2F/guest", "GET topic-permissions/%2F/guest/x",
 			"PUT topic-permissions/%2F/guest", "DELETE topic-permissions/%2F/guest", "DELETE topic-permissions/%2F/guest/x",
-			"PUT vhosts/v", "DELETE vhosts/v", "PUT warren/vhosts/v", "GET vhosts/%2F/permissions", "GET vhosts/%2F/topic-permissions",
+			"PUT vhosts/v", "DELETE vhosts/v", "PUT warren/vhosts/v", "PATCH warren/vhosts/v", "GET vhosts/%2F/permissions", "GET vhosts/%2F/topic-permissions",
 			"POST vhosts/%2F/deletion/protection", "DELETE vhosts/%2F/deletion/protection",
 		} {
 			method, path, _ := strings.Cut(what, " ")

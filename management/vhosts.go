@@ -56,6 +56,7 @@ func (a *API) routeVhosts() {
 	// For `warren ctl`: who makes it gets no permission in it, and one that exists stays as
 	// it is.
 	a.handle("PUT /api/warren/vhosts/{vhost}", a.admin(a.addVhost))
+	a.handle("PATCH /api/warren/vhosts/{vhost}", a.admin(a.updateVhost)) // for `warren ctl`, too: makes none
 }
 
 func vhostJSON(h *broker.VhostInfo) VhostJSON {
@@ -127,18 +128,22 @@ func (a *API) addVhost(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if ok, err := a.cfg.Broker.HasVhost(r.Context(), name); err != nil || ok {
-		return nil, err
-	}
+	s.New = true
 	return made(a.cfg.Broker.PutVhost(r.Context(), name, s))
 }
 
-func (a *API) protectVhost(r *http.Request, protect bool) error {
-	name := r.PathValue("vhost")
-	if ok, err := a.cfg.Broker.HasVhost(r.Context(), name); err != nil || !ok {
-		return or(err, errNotFound)
+func (a *API) updateVhost(r *http.Request) (any, error) {
+	s, err := readVhost(r)
+	if err != nil {
+		return nil, err
 	}
-	_, err := a.cfg.Broker.PutVhost(r.Context(), name, broker.VhostSettings{Protected: &protect})
+	s.Existing = true
+	_, err = a.cfg.Broker.PutVhost(r.Context(), r.PathValue("vhost"), s)
+	return nil, err
+}
+
+func (a *API) protectVhost(r *http.Request, protect bool) error {
+	_, err := a.cfg.Broker.PutVhost(r.Context(), r.PathValue("vhost"), broker.VhostSettings{Protected: &protect, Existing: true})
 	return err
 }
 
