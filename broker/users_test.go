@@ -174,22 +174,6 @@ func TestVhostAdministration(t *testing.T) {
 	}
 }
 
-// fasterCatalog has somebody be faster with a command than the next one that is proposed.
-type fasterCatalog struct {
-	Catalog
-	first catalog.Command
-}
-
-func (c *fasterCatalog) Propose(ctx context.Context, cmd catalog.Command) (catalog.Result, error) {
-	if first := c.first; first != nil {
-		c.first = nil
-		if _, err := c.Catalog.Propose(ctx, first); err != nil {
-			return catalog.Result{}, err
-		}
-	}
-	return c.Catalog.Propose(ctx, cmd)
-}
-
 // TestVhostConditions: a vhost that is deleted while its settings are changed stays deleted, and one that somebody else makes keeps its settings.
 func TestVhostConditions(t *testing.T) {
 	var faster *fasterCatalog
@@ -209,9 +193,9 @@ func TestVhostConditions(t *testing.T) {
 	if err := put(VhostSettings{New: true}); err != nil {
 		t.Fatal(err)
 	}
-	faster.first = &catalog.DeleteVhost{Name: "v"}
+	faster.by(&catalog.DeleteVhost{Name: "v"})
 	wantKind(t, put(VhostSettings{Protected: &yes, Existing: true}), NotFound, notThere)
-	faster.first = &catalog.PutVhost{Vhost: catalog.Vhost{Name: "v", Description: "theirs"}}
+	faster.by(&catalog.PutVhost{Vhost: catalog.Vhost{Name: "v", Description: "theirs"}})
 	if err := put(VhostSettings{Description: &mine, New: true}); err != nil {
 		t.Fatal(err)
 	}

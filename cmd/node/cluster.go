@@ -118,7 +118,6 @@ func (n *running) warnAlone() {
 // enterCluster founds or finds the cluster and brings the catalog up.
 func (n *running) enterCluster(ctx context.Context) error {
 	n.warnAlone()
-	virgin := n.identity.ClusterID() == ""
 	m, err := bootstrap.Run(ctx, bootstrap.Config{
 		Identity: n.identity, Expect: n.cfg.BootstrapExpect, Call: n.mesh.CallAddr, Logger: n.log,
 		Peers: func() (peers []bootstrap.Peer) {
@@ -155,7 +154,7 @@ func (n *running) enterCluster(ctx context.Context) error {
 		c.Frozen = true
 		n.log.Warn("this node has promised itself to a next life of the cluster and waits for it", "by", string(s.By), "next", s.ID)
 	}
-	if virgin {
+	if n.newcomer {
 		n.founders = m.Founding
 	}
 	if m.Founding != nil {

@@ -30,7 +30,6 @@ func (n *running) checkDefinitions(context.Context) error {
 		return nil
 	}
 	raw, err := readDefinitions(n.cfg.LoadDefinitions)
-	n.newcomer = n.identity.ClusterID() == ""
 	founds := n.newcomer && n.cfg.BootstrapExpect > 0
 	if err == nil && founds {
 		err = definitions.Check(raw, n.cfg.DefaultUser)

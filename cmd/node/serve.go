@@ -77,7 +77,7 @@ type running struct {
 	definitions     *definitions.Service
 	definitionsFile []byte             // to be loaded, nil: nothing
 	founders        []transport.NodeID // of the cluster that this process founds, with others or alone; nil: it joins one, or has been in one
-	newcomer        bool               // the node belonged to no cluster when it was started; set with definitionsFile
+	newcomer        bool               // the node belonged to no cluster when it was started
 	alarms          *alarms
 	crew            crew
 	ready           atomic.Bool            // what answers management requests is there
@@ -180,6 +180,7 @@ func (n *running) openIdentity(context.Context) (err error) {
 		return err
 	}
 	n.onClose("data folder", n.identity.Close)
+	n.newcomer = n.identity.ClusterID() == ""
 	return nil
 }
 
