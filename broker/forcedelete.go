@@ -18,14 +18,17 @@ import (
 const forceEvery = 200 * time.Millisecond
 
 // ForceDropQueue deletes a queue, and all that were deleted under its name and have not ended. Those of which no member has led until the bound for answers of
-// queues end without their log: the dead letters on their way out are lost, and nodes that are away delete their replicas when they are
-// back. NotFound if there is none.
+// queues end without their log: the dead letters on their way out are lost, with all messages if their deletion was to dead-letter them, and nodes
+// that are away delete their replicas when they are back. NotFound if there is none.
 func (b *Broker) ForceDropQueue(ctx context.Context, u User, vhost, name string) error {
 	return b.withConn(ctx, u, vhost, func(c *Conn) error {
 		if err := c.allowed(ctx, b.cat.View(), auth.Configure, queueResource(name)); err != nil {
 			return err
 		}
-		_, missing := b.DropQueue(ctx, u, vhost, name, false, false)
+		q, missing := c.find(ctx, name)
+		if q != nil {
+			_, missing = c.deleteQueue(ctx, name, deleting{force: true})
+		}
 		if missing != nil && !isNotFound(missing) {
 			return missing
 		}

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -60,5 +61,37 @@ func TestDeletedByForce(t *testing.T) {
 		if time.Now().After(end) {
 			t.Fatal("the damaged replica stays")
 		}
+	}
+}
+
+// TestForceGivesUpWhatIsKept: a queue that is to keep its messages until they have a way is deleted by force if it has no leader, and only then.
+func TestForceGivesUpWhatIsKept(t *testing.T) {
+	keeps := table("x-dead-letter-exchange", "nowhere", "x-dead-letter-on-removal", true, "x-dead-letter-strategy", "at-least-once")
+	d := &diary{alone: true, memGroups: &memGroups{logs: map[uint64]*leader.MemLog{}}}
+	b := newBrokerTuned(t, func(c Catalog) Catalog { return c }, d, func(c *Config) { c.QueueTimeout = 400 * time.Millisecond })
+	c, admin := dial(t, b), User{Name: "guest"}
+	c.declare("hurt", keeps)
+	c.put("hurt", "kept", nil)
+	refused := func(how, want string, err error) {
+		t.Helper()
+		var e *Error
+		if !errors.As(err, &e) || e.Kind != PreconditionFailed || !strings.Contains(e.Text, want) {
+			t.Errorf("%s: %v", how, err)
+		}
+	}
+	drop := func() error {
+		_, err := b.DropQueue(t.Context(), admin, "/", "hurt", false, false)
+		return err
+	}
+	refused("with a leader", "purge this one first", drop())
+	refused("with a leader, by force", "purge this one first", b.ForceDropQueue(t.Context(), admin, "/", "hurt"))
+	id := b.cat.View().Queue("/", "hurt").ID
+	b.queues.dismiss(b.queues.get(id))
+	refused("without a leader", "delete it by force", drop())
+	if err := b.ForceDropQueue(t.Context(), admin, "/", "hurt"); err != nil {
+		t.Error(err)
+	}
+	if q := b.cat.View().QueueByID(id); q != nil {
+		t.Errorf("left is %+v", q)
 	}
 }

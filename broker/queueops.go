@@ -247,6 +247,13 @@ func (c *Conn) PurgeQueue(ctx context.Context, name string) (uint32, error) {
 // DeleteQueue deletes a queue and tells how many messages went with it. A
 // missing queue is fine.
 func (c *Conn) DeleteQueue(ctx context.Context, name string, ifUnused, ifEmpty bool) (uint32, error) {
+	return c.deleteQueue(ctx, name, deleting{ifUnused: ifUnused, ifEmpty: ifEmpty})
+}
+
+// deleting is how a queue is to be deleted: under conditions, or by force, if nobody leads it also one that is to keep its messages.
+type deleting struct{ ifUnused, ifEmpty, force bool }
+
+func (c *Conn) deleteQueue(ctx context.Context, name string, how deleting) (uint32, error) {
 	if err := c.allowed(ctx, c.b.cat.View(), auth.Configure, queueResource(name)); err != nil {
 		return 0, err
 	}
@@ -258,7 +265,7 @@ func (c *Conn) DeleteQueue(ctx context.Context, name string, ifUnused, ifEmpty b
 			}
 			return 0, err
 		}
-		n, err := c.deleteFound(ctx, q, ifUnused, ifEmpty)
+		n, err := c.deleteFound(ctx, q, how)
 		if err != nil {
 			return 0, err
 		}
@@ -276,28 +283,28 @@ type deletion struct {
 }
 
 // deleteFound deletes a queue that was found.
-func (c *Conn) deleteFound(ctx context.Context, q *catalog.Queue, ifUnused, ifEmpty bool) (d deletion, err error) {
+func (c *Conn) deleteFound(ctx context.Context, q *catalog.Queue, how deleting) (d deletion, err error) {
 	var st *wire.Status
 	err = errQueueGone
-	if ifUnused || ifEmpty || !c.b.lostMemory(q) {
+	if how.ifUnused || how.ifEmpty || !c.b.lostMemory(q) {
 		st, err = c.b.status(ctx, q, false)
 	}
-	if err != nil && (ifUnused || ifEmpty) && !errors.Is(err, errQueueGone) {
+	if err != nil && (how.ifUnused || how.ifEmpty) && !errors.Is(err, errQueueGone) {
 		return d, c.queueError(err, q.Name)
 	}
 	if err == nil {
 		d.messages = clamp(st.Ready)
 		switch {
-		case ifUnused && st.Consumers > 0:
+		case how.ifUnused && st.Consumers > 0:
 			return d, Errorf(PreconditionFailed, "queue '%s' in vhost '%s' in use", q.Name, c.vhost)
-		case ifEmpty && c.b.wouldLose(q, st):
+		case how.ifEmpty && c.b.wouldLose(q, st):
 			return d, c.notEmpty(q, st)
 		}
 	}
-	if err := c.b.mayRemove(ctx, q, st); err != nil {
-		return d, err
+	if refused := c.b.mayRemove(ctx, q, st); refused != nil && (!how.force || st != nil || c.b.leads(ctx, q) != "") {
+		return d, refused
 	}
-	if ifEmpty && err == nil {
+	if how.ifEmpty && err == nil {
 		if d.done, err = c.endEmpty(ctx, q); err != nil {
 			return d, err
 		}

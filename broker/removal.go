@@ -22,8 +22,13 @@ func (b *Broker) mayRemove(ctx context.Context, q *catalog.Queue, st *wire.Statu
 	if !b.keepsMessages(q) {
 		return nil
 	}
-	return Errorf(PreconditionFailed, "queue '%s' in vhost '%s' has messages for exchange '%s', which has no route for them",
-		q.Name, q.Vhost, settingsOf(q, b.inEffect(q).arguments).DeadLetterExchange)
+	exchange := settingsOf(q, b.inEffect(q).arguments).DeadLetterExchange
+	if st == nil {
+		return Errorf(PreconditionFailed, "queue '%s' in vhost '%s' has no leader to say whether it has messages for exchange '%s', which has no route for them; an administrator may delete it by force",
+			q.Name, q.Vhost, exchange)
+	}
+	return Errorf(PreconditionFailed, "queue '%s' in vhost '%s' has messages for exchange '%s', which has no route for them; bind a queue to it, or purge this one first",
+		q.Name, q.Vhost, exchange)
 }
 
 // wouldLose tells whether messages would go with the queue: ready ones, those of consumers, those that wait for a retry, and dead letters that are to be kept

@@ -190,7 +190,7 @@ func TestRemovalWithoutARoute(t *testing.T) {
 			}
 			var e *Error
 			if err := remove(); !errors.As(err, &e) || e.Kind != PreconditionFailed || e.Text != fmt.Sprintf(
-				"queue '%s' in vhost '/' has messages for exchange '%s', which has no route for them", tc.name, tc.exchange) {
+				"queue '%s' in vhost '/' has messages for exchange '%s', which has no route for them; bind a queue to it, or purge this one first", tc.name, tc.exchange) {
 				t.Fatal(err)
 			}
 			tc.way()

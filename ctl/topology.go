@@ -96,8 +96,9 @@ func deleteQueueVerb(t *tool) *cobra.Command {
 	cmd := t.command(verb{
 		use: "delete_queue QUEUE", short: "Delete a queue with its messages", min: 1, max: 1,
 		long: "Delete a queue with its messages. Dead letters that are on their way out of it go on, which its leader sees to. With --force it ends without\n" +
-			"them if it has no leader for ten seconds, as when its only replica is damaged, and so do those that were deleted under its name before and\n" +
-			"could not end. Nodes that are away delete their replicas when they are back.",
+			"them if no node that can be reached has led it for ten seconds, as when its only replica is damaged or the nodes that have most of its\n" +
+			"replicas are away or cut off, and so do those that were deleted under its name before and could not end. If deleting it was to dead-letter\n" +
+			"its messages, they are lost with it then. Nodes that are away delete their replicas when they are back.",
 		run: func(ctx context.Context, s *session, args []string) error {
 			s.say("Deleting queue '%s' on vhost '%s' ...", args[0], s.opt.vhost)
 			at := path("queues", s.opt.vhost, args[0])
