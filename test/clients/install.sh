@@ -21,6 +21,8 @@ need /usr/bin/php php-cli
 need /usr/share/php/PhpAmqpLib/autoload.php php-amqplib
 need '/usr/share/rubygems-integration/all/gems/bunny-*' ruby-bunny
 need /usr/bin/amqp-publish amqp-tools
+need "$(command -v javac || echo none)" default-jdk-headless
+need /usr/share/java/amqp-client.jar librabbitmq-client-java libslf4j-java
 need /usr/lib/python3/dist-packages/grpc python3-grpcio
 need /usr/bin/protoc protobuf-compiler
 need /usr/bin/grpc_python_plugin protobuf-compiler-grpc

@@ -33,6 +33,7 @@ var foreignClients = map[string][]string{
 	"bunny":           {"/usr/bin/ruby", "../clients/ruby/check.rb"},
 	"librabbitmq":     {librabbitmq},
 	"amqp-tools":      {"../clients/tools/check.sh"},
+	"java":            {"java", "-cp", "/usr/share/java/amqp-client.jar:/usr/share/java/slf4j-api.jar:/usr/share/java/slf4j-nop.jar", "../clients/java/Check.java"},
 }
 
 // librabbitmq stands for the program that compileClient makes.
