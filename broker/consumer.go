@@ -184,7 +184,8 @@ func (c *Conn) inExclusiveUse(queue string) error {
 }
 
 // Cancel ends the consumer. After it returns no delivery for it comes; what was
-// delivered stays unacked.
+// delivered stays unacked. What was published before comes before: as in RabbitMQ, the consumer
+// may still be given it.
 func (c *Consumer) Cancel(ctx context.Context) error {
 	delete(c.ch.consumers, c.spec.Tag)
 	if c.reply != nil {
@@ -192,6 +193,10 @@ func (c *Consumer) Cancel(ctx context.Context) error {
 		return nil
 	}
 	c.ch.useOf(c)
+	ctx, cancel := context.WithTimeout(ctx, c.ch.conn.b.cfg.QueueTimeout)
+	defer cancel()
+	c.ch.Flush()
+	_ = c.stream.Load().awaitAnswers(ctx) // without them it ends all the same
 	s := c.lock()
 	_, running := s.consumers[c.no]
 	c.cancelling = true
@@ -199,8 +204,6 @@ func (c *Consumer) Cancel(ctx context.Context) error {
 	if !running {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.ch.conn.b.cfg.QueueTimeout)
-	defer cancel()
 	err := c.askDetach(ctx, false)
 	if errors.Is(err, errQueueGone) || errors.Is(err, errQueueMoved) || isTimeout(err) {
 		return nil // a leader that still knows it hears otherwise when it delivers

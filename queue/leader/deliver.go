@@ -147,21 +147,25 @@ func (h *idHeap) Pop() any {
 
 // deliverable tells whether a ready message may go out now. A message whose
 // instant has passed expires instead, unless it arrived in this very step with
-// a TTL of 0: then a consumer that is ready gets it. So it does if it has only waited
+// a TTL of 0: then a consumer that is ready gets it, but no get. So it does if it has only waited
 // since for deliver to go on.
 func (l *Leader) deliverable(m queue.Message, now int64) bool {
-	return m.ExpiresAt == 0 || m.ExpiresAt > now || l.arrivedDue(m)
+	return !isDue(m, now) || l.consumers.anyCredit() && l.arrivedDue(m)
 }
+
+// isDue tells whether a message's instant has passed.
+func isDue(m queue.Message, now int64) bool { return m.ExpiresAt != 0 && m.ExpiresAt <= now }
 
 // passMax bounds the expired messages that a step passes on its way to a message for somebody.
 const passMax = condemnedMax
 
-// deliver hands out ready messages while there is credit, and serves gets: those of a queue that is paused find it empty. It notes
-// whether something else than that keeps it from delivering.
-func (l *Leader) deliver() {
+// deliver hands out ready messages while there is credit, and then serves gets, unless they are to wait: those of a queue that is paused find
+// it empty. It notes whether something else than that keeps it from delivering.
+func (l *Leader) deliver(gets bool) {
 	l.heldBack = false
 	paused := l.limits.set.Paused
-	if l.closing.closed || len(l.gets) == 0 && (paused || !l.consumers.anyCredit()) {
+	gets = gets && len(l.gets) > 0
+	if l.closing.closed || !gets && (paused || !l.consumers.anyCredit()) {
 		return // what a closed queue has dies
 	}
 	if !l.cfg.Log.HasLease() {
@@ -181,18 +185,28 @@ func (l *Leader) deliver() {
 		l.heldBack = true
 		return
 	}
+	l.deliverReady(gets)
+}
+
+// deliverReady does so from the first message on that is ready.
+func (l *Leader) deliverReady(gets bool) {
 	now := l.now()
 	mark := l.seen.mark
 	defer l.consumers.restore()
 	passed := 0 // expired ones
 	for {
-		get := l.nextGet()
+		var get *wire.Get
+		if gets {
+			get = l.nextGet()
+		}
 		if get == nil && !l.consumers.anyCredit() {
 			return
 		}
 		msg, ok := l.ready.peek(l)
 		if !ok || msg.ID <= l.ready.purging {
-			l.answerEmptyGets(ok)
+			if gets {
+				l.answerEmptyGets(ok)
+			}
 			return
 		}
 		if !l.deliverable(msg, now) {
@@ -216,19 +230,24 @@ func (l *Leader) deliver() {
 			l.reserve(msg.ID)
 			return
 		}
+		if isDue(msg, now) {
+			get = nil
+		}
 		if !l.deliverOne(get, msg) {
 			return
 		}
 	}
 }
 
-// deliverOne hands a message to a get, or to the consumer whose turn it is. It is false if nobody can take it now.
+// deliverOne hands a message to the consumer whose turn it is. A get is served where no consumer takes it: consumers that are ready have what
+// came in before the get, as in RabbitMQ. It is false if nobody can take it now.
 func (l *Leader) deliverOne(get *wire.Get, msg queue.Message) bool {
 	var c *consumer
-	if get == nil {
-		if c = l.consumers.next(l.takes); c == nil {
-			return false
-		}
+	if l.consumers.anyCredit() {
+		c = l.consumers.next(l.takes)
+	}
+	if c == nil && get == nil {
+		return false
 	}
 	item, ok := l.item(msg)
 	if !ok {
@@ -238,10 +257,10 @@ func (l *Leader) deliverOne(get *wire.Get, msg queue.Message) bool {
 		return false
 	}
 	l.ready.take(msg)
-	if get != nil {
-		l.serveGet(get, msg, item)
-	} else {
+	if c != nil {
 		l.handOut(c, msg, item)
+	} else {
+		l.serveGet(get, msg, item)
 	}
 	return true
 }

@@ -182,8 +182,8 @@ func (l *Leader) enforceLimits() {
 		return
 	}
 	// A consumer that can take messages takes them first: length 0 passes what
-	// is consumed at once.
-	l.deliver()
+	// is consumed at once. A get comes after what has to make room.
+	l.deliver(false)
 	n, bytes = l.readyNow()
 	// Expired messages that may stay are out of reach until the mover has decided, which takes as long as the catalog has no majority:
 	// that is no reason to let the queue grow.

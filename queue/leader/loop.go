@@ -165,7 +165,7 @@ func (l *Leader) step() {
 		l.endDelays()
 		l.appoint()
 		l.enforceLimits()
-		l.deliver()
+		l.deliver(true)
 		l.expireDue()
 	} else {
 		l.oweFresh()

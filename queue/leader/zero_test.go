@@ -132,12 +132,12 @@ func TestClosedQueueDeliversNothing(t *testing.T) {
 	r.l.Stop() // from here on the test runs it
 	log.lapsed.Store(false)
 	r.l.closing.closed = true
-	r.l.deliver()
+	r.l.deliver(true)
 	if len(r.l.held) > 0 || r.l.heldBack {
 		t.Fatalf("delivered %v", r.l.held)
 	}
 	r.l.closing.closed = false
-	r.l.deliver()
+	r.l.deliver(true)
 	if len(r.l.held) != 1 {
 		t.Fatal("an open queue delivers")
 	}
@@ -199,7 +199,7 @@ func TestZeroTTLBeyondWhatTheLeaderHasSeen(t *testing.T) {
 		t.Fatal("expired before anybody was offered it")
 	}
 	r.l.seen.tail, r.l.limits.freshIDs = tail, queue.IDRange{First: tail, Last: tail}
-	r.l.deliver()
+	r.l.deliver(true)
 	if len(r.l.held) != 1 {
 		t.Fatal("not delivered")
 	}
