@@ -265,23 +265,12 @@ func FuzzDecodeMessage(f *testing.F) {
 	})
 }
 
-// balance corrects how many messages came in or left, which restore takes as they are, by what lives, so that what is applied next may recount
-// (build tag invariants). False says that this cannot be told.
-func balance(m *Machine) bool {
+// balance corrects how many messages came in, which restore takes as it is, by what left and what lives, so that what is applied next may recount
+// (build tag invariants). Overflow is no matter: all is modulo 2^64, as in the recount.
+func balance(m *Machine) {
 	c := &m.counters
-	for _, v := range c.list() {
-		if *v > math.MaxUint32 {
-			return false
-		}
-	}
 	lives := uint64(m.queue.Len()) + uint64(m.outbox.Len()) - uint64(len(m.leaving.ids)+len(m.undecided.ids))
-	in, out := c.Published+c.Transferred+c.RefusedDead+c.Relayed, c.Acked+c.Purged+c.Closed+c.Moved+c.Redriven+c.DroppedTotal()+lives
-	if in < out {
-		c.Published += out - in
-	} else {
-		c.Acked += in - out
-	}
-	return true
+	c.Published += c.Acked + c.Purged + c.Closed + c.Moved + c.Redriven + c.DroppedTotal() + lives - (c.Published + c.Transferred + c.RefusedDead + c.Relayed)
 }
 
 func FuzzRestore(f *testing.F) {
@@ -320,7 +309,10 @@ func FuzzRestore(f *testing.F) {
 			t.Fatalf("the restored machine does not restore: %v", err)
 		}
 		m.Pins()
-		if m.index < math.MaxUint64 && balance(m) {
+		if m.index < math.MaxUint64 {
+			if invariants {
+				balance(m)
+			}
 			m.Apply(m.index+1, EncodeEntry(nil, &Entry{Commands: []Command{Return{Ack, []Run{{1, math.MaxUint32, 0}}}, TargetGone{Target: 7, Watermark: 1}, Release{ParkCycle}}}))
 			if err := m.outbox.Check(); err != nil {
 				t.Fatal(err)
