@@ -19,15 +19,16 @@ const forceEvery = 200 * time.Millisecond
 
 // ForceDropQueue deletes a queue, and all that were deleted under its name and have not ended. Those of which no member has led until the bound for answers of
 // queues end without their log: the dead letters on their way out are lost, with all messages if their deletion was to dead-letter them, and nodes
-// that are away delete their replicas when they are back. NotFound if there is none.
-func (b *Broker) ForceDropQueue(ctx context.Context, u User, vhost, name string) error {
-	return b.withConn(ctx, u, vhost, func(c *Conn) error {
+// that are away delete their replicas when they are back. It tells how many ready messages went with the queue, as far as its leader said. NotFound if there is none;
+// PreconditionFailed if one has a leader, which is still to end it. That the user may do this is for the caller to see, permissions apart.
+func (b *Broker) ForceDropQueue(ctx context.Context, u User, vhost, name string) (messages uint32, err error) {
+	return messages, b.withConn(ctx, u, vhost, func(c *Conn) error {
 		if err := c.allowed(ctx, b.cat.View(), auth.Configure, queueResource(name)); err != nil {
 			return err
 		}
 		q, missing := c.find(ctx, name)
 		if q != nil {
-			_, missing = c.deleteQueue(ctx, name, deleting{force: true})
+			messages, missing = c.deleteQueue(ctx, name, deleting{force: true})
 		}
 		if missing != nil && !isNotFound(missing) {
 			return missing

@@ -17,6 +17,10 @@ func TestDeletedByForce(t *testing.T) {
 	d := &diary{damaged: 1 << 62, alone: true, memGroups: &memGroups{logs: map[uint64]*leader.MemLog{}}}
 	b := newBrokerTuned(t, func(c Catalog) Catalog { return c }, d, func(c *Config) { c.QueueTimeout = 400 * time.Millisecond })
 	admin := User{Name: "guest"}
+	force := func() error {
+		_, err := b.ForceDropQueue(t.Context(), admin, "/", "hurt")
+		return err
+	}
 	declare := func() uint64 {
 		t.Helper()
 		r, err := b.cat.Propose(t.Context(), &catalog.DeclareQueue{Queue: catalog.Queue{Vhost: "/", Name: "hurt", Durable: true, Kind: catalog.Replicated, Members: []catalog.NodeID{testNode}, Preferred: testNode}})
@@ -25,7 +29,7 @@ func TestDeletedByForce(t *testing.T) {
 		}
 		return r.ID
 	}
-	if err := b.ForceDropQueue(t.Context(), admin, "/", "hurt"); !isNotFound(err) {
+	if err := force(); !isNotFound(err) {
 		t.Errorf("without such a queue: %v", err)
 	}
 	first := declare()
@@ -45,7 +49,7 @@ func TestDeletedByForce(t *testing.T) {
 	if one, other := leads(first), leads(second); one != "" || !strings.Contains(other, "'n1' leads it") {
 		t.Errorf("of the queues %q and %q", one, other)
 	}
-	if err := b.ForceDropQueue(t.Context(), admin, "/", "hurt"); err != nil {
+	if err := force(); err != nil {
 		t.Error(err)
 	}
 	if v := b.cat.View(); v.QueueByID(first) != nil || v.QueueByID(second) != nil {
@@ -79,17 +83,19 @@ func TestForceGivesUpWhatIsKept(t *testing.T) {
 			t.Errorf("%s: %v", how, err)
 		}
 	}
+	force := func() (uint32, error) { return b.ForceDropQueue(t.Context(), admin, "/", "hurt") }
 	drop := func() error {
 		_, err := b.DropQueue(t.Context(), admin, "/", "hurt", false, false)
 		return err
 	}
 	refused("with a leader", "purge this one first", drop())
-	refused("with a leader, by force", "purge this one first", b.ForceDropQueue(t.Context(), admin, "/", "hurt"))
+	_, err := force()
+	refused("with a leader, by force", "purge this one first", err)
 	id := b.cat.View().Queue("/", "hurt").ID
 	b.queues.dismiss(b.queues.get(id))
 	refused("without a leader", "delete it by force", drop())
-	if err := b.ForceDropQueue(t.Context(), admin, "/", "hurt"); err != nil {
-		t.Error(err)
+	if n, err := force(); err != nil || n != 0 {
+		t.Errorf("%d messages of which nobody can tell, %v", n, err)
 	}
 	if q := b.cat.View().QueueByID(id); q != nil {
 		t.Errorf("left is %+v", q)

@@ -40,7 +40,8 @@ func (a *API) deleteQueue(r *http.Request, u User, vhost string) (any, error) {
 	case ifUnused || ifEmpty:
 		return nil, badRequest("a queue is deleted by force, or if it is unused or empty: nobody can tell without its leader")
 	}
-	return nil, a.cfg.Broker.ForceDropQueue(r.Context(), atBroker(u), vhost, name)
+	_, err := a.cfg.Broker.ForceDropQueue(r.Context(), atBroker(u), vhost, name)
+	return nil, err
 }
 
 // putQueue declares a queue. What is not said is false, as in RabbitMQ.

@@ -92,9 +92,9 @@ func (b *topologyBroker) PutQueue(_ context.Context, u broker.User, vhost string
 	return d.Name != "q", nil
 }
 
-func (b *topologyBroker) ForceDropQueue(_ context.Context, _ broker.User, _, name string) error {
+func (b *topologyBroker) ForceDropQueue(_ context.Context, _ broker.User, _, name string) (uint32, error) {
 	b.says("deletes %s by force", name)
-	return nil
+	return 0, nil
 }
 
 func (b *topologyBroker) DropQueue(_ context.Context, _ broker.User, _, name string, ifUnused, ifEmpty bool) (uint32, error) {
