@@ -116,7 +116,7 @@ func (c *Client) DeleteQueue(ctx context.Context, name string) (messages uint64,
 	return messages, err
 }
 
-// ForceDeleteQueue is DeleteQueue by an administrator, of a queue that has no leader, too, and of those that were deleted under its name and have not ended: up to
+// ForceDeleteQueue is DeleteQueue by an administrator, of a queue that has no leader, too, and of those that were deleted under its name, with their vhost or by themselves, and have not ended: up to
 // 20 s after the call they end, if they have none until then. Dead letters on their way out of them are lost, and their messages if deleting them was to dead-letter them.
 // ErrNotFound if there is none, also when an answer is lost and the call is tried again; ErrPreconditionFailed if one has a leader and still waits for its dead
 // letters; ErrAccessRefused if the user is no administrator. A node with an older program deletes as DeleteQueue does.

@@ -38,7 +38,12 @@ func TestDeletedByForce(t *testing.T) {
 	}
 	refused("purge this one first")
 	refused("purge this one first", "--force")
+	mustCtl(t, gone, "add_vhost", "left")
+	mustCtl(t, gone, "set_permissions", "-p", "left", "guest", ".*", ".*", ".*")
+	l := newSession(t, target{name: gone.Name, url: gone.URL() + "left", warren: true})
+	l.fill(plainQueue(l, "lost", args), "old")
 	kill(t, gone)
+	mustCtl(t, asked, "delete_vhost", "left")
 	refused("delete it by force")
 	mustCtl(t, asked, "add_user", "clerk", passwordFirst)
 	mustCtl(t, asked, "set_permissions", "clerk", ".*", ".*", ".*")
@@ -46,6 +51,13 @@ func TestDeletedByForce(t *testing.T) {
 	var wg sync.WaitGroup // each takes its time
 	wg.Go(func() { forcedOverGRPC(t, asked) })
 	wg.Go(func() { forcedByClient(t, asked) })
+	wg.Go(func() { // what is left of the vhost
+		for i, want := range []int{0, 65} {
+			if code, _, why := ctl(t, asked, "delete_queue", "-p", "left", "lost", "--force"); code != want {
+				t.Errorf("of a deleted vhost, time %d: exit code %d, %s", i+1, code, why)
+			}
+		}
+	})
 	mustCtl(t, asked, "delete_queue", "kept", "--force")
 	wg.Wait()
 	other := at(t, asked)

@@ -938,8 +938,8 @@ type DeleteQueueRequest struct {
 	// Refused while it has consumers, or messages.
 	IfUnused bool `protobuf:"varint,3,opt,name=if_unused,json=ifUnused,proto3" json:"if_unused,omitempty"`
 	IfEmpty  bool `protobuf:"varint,4,opt,name=if_empty,json=ifEmpty,proto3" json:"if_empty,omitempty"`
-	// By an administrator, and not with if_unused or if_empty: the queue ends also if it has no leader, and so do those that were deleted under its name and have
-	// not ended. Dead letters on their way out of them are lost, and their messages if deleting them was to dead-letter them. NOT_FOUND if there is none,
+	// By an administrator, and not with if_unused or if_empty: the queue ends also if it has no leader, and so do those that were deleted under its name, with their
+	// virtual host or by themselves, and have not ended. Dead letters on their way out of them are lost, and their messages if deleting them was to dead-letter them. NOT_FOUND if there is none,
 	// FAILED_PRECONDITION if one has a leader and still waits for its dead letters. A queue without a leader takes up to 20 s. A node with an older
 	// program does not know this field, and deletes as without it.
 	Force         bool `protobuf:"varint,5,opt,name=force,proto3" json:"force,omitempty"`
