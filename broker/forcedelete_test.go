@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/warrenmq/warren/catalog"
+	"github.com/warrenmq/warren/exchange"
 	"github.com/warrenmq/warren/queue/leader"
 )
 
@@ -17,6 +18,10 @@ func TestDeletedByForce(t *testing.T) {
 	d := &diary{damaged: 1 << 62, alone: true, memGroups: &memGroups{logs: map[uint64]*leader.MemLog{}}}
 	b := newBrokerTuned(t, func(c Catalog) Catalog { return c }, d, func(c *Config) { c.QueueTimeout = 400 * time.Millisecond })
 	admin := User{Name: "guest"}
+	force := func() error {
+		_, err := b.ForceDropQueue(t.Context(), admin, "/", "hurt")
+		return err
+	}
 	declare := func() uint64 {
 		t.Helper()
 		r, err := b.cat.Propose(t.Context(), &catalog.DeclareQueue{Queue: catalog.Queue{Vhost: "/", Name: "hurt", Durable: true, Kind: catalog.Replicated, Members: []catalog.NodeID{testNode}, Preferred: testNode}})
@@ -25,7 +30,7 @@ func TestDeletedByForce(t *testing.T) {
 		}
 		return r.ID
 	}
-	if err := b.ForceDropQueue(t.Context(), admin, "/", "hurt"); !isNotFound(err) {
+	if err := force(); !isNotFound(err) {
 		t.Errorf("without such a queue: %v", err)
 	}
 	first := declare()
@@ -45,7 +50,7 @@ func TestDeletedByForce(t *testing.T) {
 	if one, other := leads(first), leads(second); one != "" || !strings.Contains(other, "'n1' leads it") {
 		t.Errorf("of the queues %q and %q", one, other)
 	}
-	if err := b.ForceDropQueue(t.Context(), admin, "/", "hurt"); err != nil {
+	if err := force(); err != nil {
 		t.Error(err)
 	}
 	if v := b.cat.View(); v.QueueByID(first) != nil || v.QueueByID(second) != nil {
@@ -79,19 +84,93 @@ func TestForceGivesUpWhatIsKept(t *testing.T) {
 			t.Errorf("%s: %v", how, err)
 		}
 	}
+	force := func() (uint32, error) { return b.ForceDropQueue(t.Context(), admin, "/", "hurt") }
 	drop := func() error {
 		_, err := b.DropQueue(t.Context(), admin, "/", "hurt", false, false)
 		return err
 	}
 	refused("with a leader", "purge this one first", drop())
-	refused("with a leader, by force", "purge this one first", b.ForceDropQueue(t.Context(), admin, "/", "hurt"))
+	_, err := force()
+	refused("with a leader, by force", "purge this one first", err)
 	id := b.cat.View().Queue("/", "hurt").ID
 	b.queues.dismiss(b.queues.get(id))
 	refused("without a leader", "delete it by force", drop())
-	if err := b.ForceDropQueue(t.Context(), admin, "/", "hurt"); err != nil {
-		t.Error(err)
+	if n, err := force(); err != nil || n != 0 {
+		t.Errorf("%d messages of which nobody can tell, %v", n, err)
 	}
 	if q := b.cat.View().QueueByID(id); q != nil {
 		t.Errorf("left is %+v", q)
 	}
+}
+
+// TestLeftoversEndByForce: what is left of a queue, and of a delayed exchange's, that were deleted with their vhost or by themselves ends by force if its only replica is
+// damaged, each by its own name and nothing else with it.
+func TestLeftoversEndByForce(t *testing.T) {
+	d := &diary{damaged: 1 << 62, alone: true, memGroups: &memGroups{logs: map[uint64]*leader.MemLog{}}}
+	b := newBrokerTuned(t, func(c Catalog) Catalog { return c }, d, func(c *Config) { c.QueueTimeout = 400 * time.Millisecond })
+	ctx, admin, here := t.Context(), User{Name: "guest"}, []catalog.NodeID{testNode}
+	propose := func(c catalog.Command) uint64 {
+		t.Helper()
+		r, err := b.cat.Propose(ctx, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.ID
+	}
+	queue := func(vhost, name string) uint64 {
+		t.Helper()
+		return propose(&catalog.DeclareQueue{Queue: catalog.Queue{Vhost: vhost, Name: name, Durable: true, Kind: catalog.Replicated, Members: here, Preferred: testNode}})
+	}
+	delays := func(vhost, name string) uint64 {
+		t.Helper()
+		propose(&catalog.DeclareExchange{
+			Exchange: catalog.Exchange{Vhost: vhost, Name: name, Type: exchange.Delayed, Durable: true, Arguments: table("x-delayed-type", "direct")},
+			Members:  here, Preferred: testNode,
+		})
+		return b.cat.View().Exchange(vhost, name).DelayQueue
+	}
+	left := func(when string, ids ...uint64) {
+		t.Helper()
+		var got []uint64
+		for q := range b.cat.View().AllQueues() {
+			got = append(got, q.ID)
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, ids) {
+			t.Fatalf("%s: left are %v, want %v", when, got, ids)
+		}
+	}
+	none := func(how string, err error) {
+		t.Helper()
+		if !isNotFound(err) {
+			t.Errorf("%s: %v", how, err)
+		}
+	}
+	propose(&catalog.PutVhost{Vhost: catalog.Vhost{Name: "v"}})
+	inV, delaysInV := queue("v", "same"), delays("v", "same")
+	here1, delaysHere := queue("/", "same"), delays("/", "same")
+	none("a delayed exchange that is there", b.ForceDropDelays(ctx, admin, "/", "same"))
+	propose(&catalog.DeleteVhost{Name: "v"})
+	if err := b.DropExchange(ctx, admin, "/", "same", false); err != nil {
+		t.Fatal(err)
+	}
+	again := delays("/", "same")
+	left("all that was deleted", inV, delaysInV, here1, delaysHere, again)
+	if err := b.ForceDropDelays(ctx, admin, "/", "same"); err != nil {
+		t.Error(err)
+	}
+	left("the deleted exchange", inV, delaysInV, here1, again)
+	none("of an exchange once more", b.ForceDropDelays(ctx, admin, "/", "same"))
+	_, err := b.ForceDropQueue(ctx, admin, "v", "other")
+	none("another queue of the vhost", err)
+	if _, err := b.ForceDropQueue(ctx, admin, "v", "same"); err != nil {
+		t.Error(err)
+	}
+	left("the queue of the vhost", delaysInV, here1, again)
+	if err := b.ForceDropDelays(ctx, admin, "v", "same"); err != nil {
+		t.Error(err)
+	}
+	left("the exchange of the vhost", here1, again)
+	_, err = b.ForceDropQueue(ctx, admin, "v", "same")
+	none("once more", err)
 }

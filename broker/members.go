@@ -140,12 +140,13 @@ func (qs *queues) renewAll() {
 				continue // the catalog is about to be followed
 			}
 			err := qs.renewOne(view, h)
+			q := view.QueueByID(h.id)
 			switch {
 			case err == nil:
 				begun[h.id] = h
 			case told[h.id] != err.Error():
 				told[h.id] = err.Error()
-				b.cfg.Logger.Warn("a damaged replica cannot begin anew yet", "queue", h.id, "err", err)
+				b.cfg.Logger.Warn("a damaged replica cannot begin anew yet", "queue", h.id, "vhost", q.Vhost, "name", q.Name, "delay_of", q.DelayOf, "err", err)
 			}
 		}
 		select {
@@ -174,6 +175,8 @@ var (
 	errNotWanted = errors.New("it is to be removed")
 	errNoQuorum  = errors.New("most members would have to work without it, and do not")
 	errCannotEnd = errors.New("most members would have to work without it, and do not; the queue is deleted, and delete_queue --force ends it without what it owes to other queues")
+	// errDelaysCannotEnd is errCannotEnd of the queue of a delayed exchange.
+	errDelaysCannotEnd = errors.New("most members would have to work without it, and do not; the delayed exchange is deleted, and delete_queue --force --delayed-exchange ends its queue without what it owes to others")
 )
 
 // renewOne plans the renewal of a damaged replica.
@@ -194,6 +197,9 @@ func (qs *queues) renewOne(view *catalog.View, h *hosted) error {
 	defer cancel()
 	if !b.cfg.Groups.Survives(ctx, q) {
 		if q.State == catalog.Closing {
+			if q.DelayOf != "" {
+				return errDelaysCannotEnd
+			}
 			return errCannotEnd
 		}
 		return errNoQuorum

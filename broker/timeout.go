@@ -171,6 +171,30 @@ func (s *stream) unageLocked(h *holding) {
 	}
 }
 
+// unage ends the age of a delivery that its client has settled, though not yet for the queue.
+func (s *stream) unage(d *Delivery) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if h := s.held[d.id]; h != nil && h.attempt == d.attempt {
+		s.unageLocked(h)
+	}
+}
+
+// reage begins it anew.
+func (s *stream) reage(d *Delivery) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := s.held[d.id]
+	if h == nil || h.attempt != d.attempt || h.settled > 0 || h.tx || h.aging != nil {
+		return
+	}
+	if d.Consumer != nil {
+		s.ageLocked(h, d.Consumer.aging) // also of one that has ended
+	} else {
+		s.ageLocked(h, s.getting)
+	}
+}
+
 // timedOut is a consumer, or a channel that fetched messages, whose time has passed.
 type timedOut struct {
 	ch       *Channel

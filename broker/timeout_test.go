@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -147,5 +148,106 @@ func TestCancelledConsumerTimesOut(t *testing.T) {
 	}
 	if len(c.timedOut) > 0 {
 		t.Errorf("told %v", c.timedOut)
+	}
+}
+
+// What an open transaction settles is not taken back from the client, nor does its consumer end for it; a rollback begins the time anew.
+func TestTxSettlementsDoNotTimeOut(t *testing.T) {
+	t.Parallel()
+	const timeout = 2 * time.Second
+	for name, tc := range map[string]struct {
+		get  bool
+		kind fsm.SettleKind
+	}{
+		"ack of a delivery":  {kind: fsm.Ack},
+		"nack of a delivery": {kind: fsm.RequeueCounted},
+		"ack of a get":       {get: true, kind: fsm.Ack},
+		"reject of a get":    {get: true, kind: fsm.RequeueFailed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBroker(t)
+			c, other := dial(t, b), dial(t, b)
+			c.declare("q", table("x-consumer-timeout", int32(timeout.Milliseconds())))
+			c.put("q", "m", nil)
+			c.ch.TxSelect()
+			var d *Delivery
+			if tc.get {
+				d = c.get("q")
+			} else {
+				c.consume("q", 1)
+				d = c.take(1)[0]
+			}
+			c.ch.TxSettles(d)
+			time.Sleep(2 * timeout)
+			other.wantQueue("q", 0, 1)
+			c.ch.TxRollback([]*Delivery{d})
+			rolledBack := time.Now()
+			c.ch.TxSettles(d)
+			time.Sleep(2 * timeout)
+			c.mu.Lock()
+			told := slices.Clone(c.timedOut)
+			c.mu.Unlock()
+			if len(told) > 0 {
+				t.Fatalf("timed out: %v, %v after the rollback", told, time.Since(rolledBack))
+			}
+			if err := c.commit(tc.kind, d); err != nil {
+				t.Fatal(err)
+			}
+			if tc.kind == fsm.Ack {
+				other.wantQueue("q", 0, 0)
+				return
+			}
+			if tc.get {
+				d = c.eventually("q")
+			} else {
+				d = c.take(1)[0]
+			}
+			c.ch.TxSettles(d)
+			c.ch.TxRollback([]*Delivery{d})
+			rolledBack = time.Now()
+			c.await("a timeout after a rollback", func() bool { return len(c.timedOut) > 0 })
+			if took := time.Since(rolledBack); took < timeout {
+				t.Errorf("timed out %v after the rollback", took)
+			}
+			other.eventually("q")
+		})
+	}
+}
+
+// A consumer that ends for another delivery leaves what the open transaction settles: the commit settles it, and the end of the channel returns it.
+func TestTxOutlivesItsConsumer(t *testing.T) {
+	t.Parallel()
+	for name, commits := range map[string]bool{"commit": true, "the channel ends": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBroker(t)
+			c, other := dial(t, b), dial(t, b)
+			c.declare("q", table("x-consumer-timeout", int32(2000)))
+			c.consume("q", 2)
+			c.put("q", "settled", nil)
+			c.put("q", "held", nil)
+			c.ch.TxSelect()
+			ds := c.take(2)
+			c.ch.TxSettles(ds[0])
+			c.await("a timeout", func() bool { return len(c.timedOut) > 0 })
+			if d := other.eventually("q"); string(d.Body) != "held" {
+				t.Fatalf("%s came back", d.Body)
+			} else {
+				other.settle(fsm.Ack, d)
+			}
+			if !commits {
+				c.ch.Close(t.Context())
+				other.eventually("q")
+				return
+			}
+			if err := c.commit(fsm.Ack, ds[0]); err != nil {
+				t.Fatal(err)
+			}
+			c.await("an empty queue", func() bool {
+				st, err := b.status(t.Context(), b.cat.View().Queue("/", "q"), false)
+				return err == nil && st.Ready+st.Unacked == 0
+			})
+		})
 	}
 }

@@ -61,8 +61,22 @@ func (ch *Channel) TxSelect() {
 	}
 }
 
-// TxRollback forgets what was published.
-func (ch *Channel) TxRollback() { ch.tx.reset(ch.conn.b) }
+// TxRollback forgets what was published. The deliveries, of TxSettles, are the client's again: the time after which they
+// are taken back from it begins anew.
+func (ch *Channel) TxRollback(back []*Delivery) {
+	ch.tx.reset(ch.conn.b)
+	for _, d := range back {
+		d.queue.reage(d)
+	}
+}
+
+// TxSettles tells that the open transaction is going to settle deliveries of this channel. The client has done its work: until
+// TxRollback they are not taken back from it, however long the commit takes. It does not block.
+func (ch *Channel) TxSettles(ds ...*Delivery) {
+	for _, d := range ds {
+		d.queue.unage(d)
+	}
+}
 
 func (t *transaction) reset(b *Broker) {
 	b.txBytes.Add(-t.counted)

@@ -81,7 +81,7 @@ func TestTxOverQueues(t *testing.T) {
 	c.wantQueue("c", 3, 0)
 	c.wantQueue("mem", 2, 0)
 	c.send("a", "forgotten")
-	c.ch.TxRollback()
+	c.ch.TxRollback(nil)
 	if err := c.commit(fsm.Ack); err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +177,7 @@ func TestTxIsBounded(t *testing.T) {
 	if err == nil || err.Error() != "transaction exceeds 16384 messages, 65536 copies of messages or 8388608 bytes" {
 		t.Fatalf("%v", err)
 	}
-	c.ch.TxRollback()
+	c.ch.TxRollback(nil)
 	for range txPublishesMax {
 		c.send("a", "")
 	}
@@ -212,7 +212,7 @@ func TestTxsOfANodeAreBounded(t *testing.T) {
 	}
 	two.send("a", body)
 	full(one)
-	two.ch.TxRollback()
+	two.ch.TxRollback(nil)
 	one.send("a", body)
 	full(two)
 	one.ch.Close(t.Context())

@@ -116,6 +116,19 @@ func (c *Client) DeleteQueue(ctx context.Context, name string) (messages uint64,
 	return messages, err
 }
 
+// ForceDeleteQueue is DeleteQueue by an administrator, of a queue that has no leader, too, and of those that were deleted under its name, with their vhost or by themselves, and have not ended: up to
+// 20 s after the call they end, if they have none until then. Dead letters on their way out of them are lost, and their messages if deleting them was to dead-letter them.
+// ErrNotFound if there is none, also when an answer is lost and the call is tried again; ErrPreconditionFailed if one has a leader and still waits for its dead
+// letters; ErrAccessRefused if the user is no administrator. A node with an older program deletes as DeleteQueue does.
+func (c *Client) ForceDeleteQueue(ctx context.Context, name string) (messages uint64, err error) {
+	err = c.topology(ctx, func(t warrenv1.TopologyServiceClient) error {
+		resp, err := t.DeleteQueue(ctx, &warrenv1.DeleteQueueRequest{Vhost: c.cfg.VHost, Queue: name, Force: true})
+		messages = resp.GetMessages()
+		return err
+	})
+	return messages, err
+}
+
 // PurgeQueue removes the ready messages of a queue and returns how many.
 func (c *Client) PurgeQueue(ctx context.Context, name string) (messages uint64, err error) {
 	err = c.topology(ctx, func(t warrenv1.TopologyServiceClient) error {

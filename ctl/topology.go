@@ -92,25 +92,32 @@ func listBindings(ctx context.Context, s *session, args []string) error {
 }
 
 func deleteQueueVerb(t *tool) *cobra.Command {
-	var ifEmpty, ifUnused, force bool
+	var ifEmpty, ifUnused, force, delays bool
 	cmd := t.command(verb{
 		use: "delete_queue QUEUE", short: "Delete a queue with its messages", min: 1, max: 1,
 		long: "Delete a queue with its messages. Dead letters that are on their way out of it go on, which its leader sees to. With --force it ends without\n" +
 			"them if no node that can be reached has led it for ten seconds, as when its only replica is damaged or the nodes that have most of its\n" +
 			"replicas are away or cut off, and so do those that were deleted under its name before and could not end. If deleting it was to dead-letter\n" +
-			"its messages, they are lost with it then. Nodes that are away delete their replicas when they are back.",
+			"its messages, they are lost with it then. Nodes that are away delete their replicas when they are back. That goes for queues of a deleted\n" +
+			"vhost, too (-p), and with --delayed-exchange for what is left of deleted delayed exchanges of that name. Nodes name in their logs what cannot\n" +
+			"end because a replica is damaged.",
 		run: func(ctx context.Context, s *session, args []string) error {
 			s.say("Deleting queue '%s' on vhost '%s' ...", args[0], s.opt.vhost)
 			at := path("queues", s.opt.vhost, args[0])
-			if options := queryOf(map[string]bool{"if-empty": ifEmpty, "if-unused": ifUnused, "force": force}); options != "" {
+			if options := queryOf(map[string]bool{"if-empty": ifEmpty, "if-unused": ifUnused, "force": force, "delayed-exchange": delays}); options != "" {
 				at += "?" + options
 			}
-			return s.gone(s.delete(ctx, at), noQueue(s, args[0]))
+			none := noQueue(s, args[0])
+			if delays {
+				none = errorf(ExitData, "no queue of a deleted delayed exchange '%s' in vhost '%s'", args[0], s.opt.vhost)
+			}
+			return s.gone(s.delete(ctx, at), none)
 		},
 	})
 	cmd.Flags().BoolVarP(&ifEmpty, "if-empty", "e", false, "only if it has no messages")
 	cmd.Flags().BoolVarP(&ifUnused, "if-unused", "u", false, "only if it has no consumers")
 	cmd.Flags().BoolVar(&force, "force", false, "also if it has no leader: give up the dead letters on their way out of it")
+	cmd.Flags().BoolVar(&delays, "delayed-exchange", false, "with --force: QUEUE is the name of a deleted delayed exchange, whose queue ends")
 	return cmd
 }
 

@@ -32,6 +32,7 @@ func TestTopologyVerbs(t *testing.T) {
 		{args: []string{"resume_queue", "q", "-q"}, method: "PUT", path: "/api/queues/%2F/q/resume", status: 404, answer: `{}`, code: ExitData, failed: "no queue 'q'"},
 		{args: []string{"delete_queue", "-q", "q"}, method: "DELETE", path: "/api/queues/%2F/q", status: 204},
 		{args: []string{"delete_queue", "-q", "q", "--force"}, method: "DELETE", path: "/api/queues/%2F/q", status: 204},
+		{args: []string{"delete_queue", "-q", "x", "--force", "--delayed-exchange"}, method: "DELETE", path: "/api/queues/%2F/x", status: 404, answer: `{}`, code: ExitData, failed: "no queue of a deleted delayed exchange 'x' in vhost '/'"},
 		{args: []string{"delete_queue", "-q", "q"}, method: "DELETE", path: "/api/queues/%2F/q", status: 404, answer: `{}`, code: ExitData, failed: "no queue 'q'"},
 		{args: []string{"delete_queue", "-q", "q", "--idempotently"}, method: "DELETE", path: "/api/queues/%2F/q", status: 404, answer: `{}`},
 		{args: []string{"delete_user", "-q", "u", "--idempotently"}, method: "DELETE", path: "/api/users/u", status: 404, answer: `{}`},

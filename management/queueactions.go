@@ -1,6 +1,7 @@
 package management
 
 import (
+	"errors"
 	"net/http"
 
 	"github.com/warrenmq/warren/auth"
@@ -11,7 +12,7 @@ import (
 
 func (a *API) routeQueueActions() {
 	a.in("PUT /api/queues/{vhost}/{name}", a.putQueue)
-	a.in("DELETE /api/queues/{vhost}/{name}", a.deleteQueue)
+	a.handle("DELETE /api/queues/{vhost}/{name}", a.deleteQueue)
 	a.in("DELETE /api/queues/{vhost}/{name}/contents", func(r *http.Request, u User, vhost string) (any, error) {
 		failpoint.PanicsForClient()
 		_, err := a.cfg.Broker.Purge(r.Context(), atBroker(u), vhost, r.PathValue("name"))
@@ -27,20 +28,29 @@ func (a *API) routeQueueActions() {
 	a.in(patternFetch, a.getMessages)
 }
 
-// deleteQueue deletes a queue. By force it gives up what the queue owes to others, which is for an administrator to say.
-func (a *API) deleteQueue(r *http.Request, u User, vhost string) (any, error) {
-	name, ifUnused, ifEmpty := r.PathValue("name"), asked(r, "if-unused"), asked(r, "if-empty")
-	if !asked(r, "force") {
-		_, err := a.cfg.Broker.DropQueue(r.Context(), atBroker(u), vhost, name, ifUnused, ifEmpty)
+// deleteQueue deletes a queue. By force it gives up what the queue owes to others, which is for an administrator to say, also of one that was deleted with its vhost.
+func (a *API) deleteQueue(r *http.Request, u User) (any, error) {
+	vhost, err := a.vhost(r, u)
+	force := asked(r, "force")
+	if err != nil && (!errors.Is(err, errNotFound) || !force || !u.may(auth.TagAdministrator)) {
 		return nil, err
 	}
+	name, ifUnused, ifEmpty, delays := r.PathValue("name"), asked(r, "if-unused"), asked(r, "if-empty"), asked(r, "delayed-exchange")
 	switch {
+	case !force && delays:
+		return nil, badRequest("the queue of a delayed exchange goes with the exchange, or by force")
+	case !force:
+		_, err := a.cfg.Broker.DropQueue(r.Context(), atBroker(u), vhost, name, ifUnused, ifEmpty)
+		return nil, ofBroker(err)
 	case !u.may(auth.TagAdministrator):
 		return nil, errNotAuthorised
 	case ifUnused || ifEmpty:
 		return nil, badRequest("a queue is deleted by force, or if it is unused or empty: nobody can tell without its leader")
+	case delays:
+		return nil, ofBroker(a.cfg.Broker.ForceDropDelays(r.Context(), atBroker(u), r.PathValue("vhost"), name))
 	}
-	return nil, a.cfg.Broker.ForceDropQueue(r.Context(), atBroker(u), vhost, name)
+	_, err = a.cfg.Broker.ForceDropQueue(r.Context(), atBroker(u), r.PathValue("vhost"), name)
+	return nil, ofBroker(err)
 }
 
 // putQueue declares a queue. What is not said is false, as in RabbitMQ.

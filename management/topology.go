@@ -30,7 +30,9 @@ type topology interface {
 	PauseQueue(ctx context.Context, u broker.User, vhost, name string, paused bool) error
 	DropQueue(ctx context.Context, u broker.User, vhost, name string, ifUnused, ifEmpty bool) (uint32, error)
 	// ForceDropQueue does so without an answer of the queue, too, and ends those of the name that were deleted and cannot end.
-	ForceDropQueue(ctx context.Context, u broker.User, vhost, name string) error
+	ForceDropQueue(ctx context.Context, u broker.User, vhost, name string) (uint32, error)
+	// ForceDropDelays does so with the queues of deleted delayed exchanges of a name.
+	ForceDropDelays(ctx context.Context, u broker.User, vhost, exchange string) error
 	Purge(ctx context.Context, u broker.User, vhost, name string) (uint32, error)
 	FetchOnce(ctx context.Context, u broker.User, vhost, name string, f broker.Fetch) ([]broker.Fetched, error)
 }

@@ -92,8 +92,13 @@ func (b *topologyBroker) PutQueue(_ context.Context, u broker.User, vhost string
 	return d.Name != "q", nil
 }
 
-func (b *topologyBroker) ForceDropQueue(_ context.Context, _ broker.User, _, name string) error {
-	b.says("deletes %s by force", name)
+func (b *topologyBroker) ForceDropQueue(_ context.Context, _ broker.User, vhost, name string) (uint32, error) {
+	b.says("deletes %s in %s by force", name, vhost)
+	return 0, nil
+}
+
+func (b *topologyBroker) ForceDropDelays(_ context.Context, _ broker.User, vhost, name string) error {
+	b.says("deletes what %s in %s kept by force", name, vhost)
 	return nil
 }
 
@@ -153,8 +158,21 @@ func TestQueueDeletedByForce(t *testing.T) {
 	if w := do("DELETE", "/api/queues/%2F/q?force=true&if-empty=true", ""); w.Code != 400 || !strings.Contains(w.Body.String(), "nobody can tell without its leader") {
 		t.Errorf("only if it is empty: %d %s", w.Code, w.Body)
 	}
-	if w := do("DELETE", "/api/queues/%2F/q?force=true", ""); w.Code != 204 || b.last != "deletes q by force" {
-		t.Errorf("%d %s, asked %q", w.Code, w.Body, b.last)
+	for path, asked := range map[string]string{
+		"%2F/q?force=true":                        "deletes q in / by force",
+		"deleted/q?force=true":                    "deletes q in deleted by force",
+		"%2F/x?force=true&delayed-exchange=true":  "deletes what x in / kept by force",
+		"gone/x?force=true&delayed-exchange=true": "deletes what x in gone kept by force",
+	} {
+		if w := do("DELETE", "/api/queues/"+path, ""); w.Code != 204 || b.last != asked {
+			t.Errorf("%s: %d %s, asked %q", path, w.Code, w.Body, b.last)
+		}
+	}
+	if w := do("DELETE", "/api/queues/%2F/x?delayed-exchange=true", ""); w.Code != 400 || !strings.Contains(w.Body.String(), "goes with the exchange") {
+		t.Errorf("without force: %d %s", w.Code, w.Body)
+	}
+	if w := do("DELETE", "/api/queues/gone/q", ""); w.Code != 404 {
+		t.Errorf("in a vhost that is not there: %d %s", w.Code, w.Body)
 	}
 }
 
@@ -193,6 +211,7 @@ func TestTopology(t *testing.T) {
 		{"PUT", "queues/%2F/new", `{"exclusive":true}`, 400, "belongs to a connection", ""},
 		{"DELETE", "queues/%2F/q?if-empty=true", "", 204, "", "deletes q false true"},
 		{"DELETE", "queues/%2F/q?force=true", "", 401, "User not authorised", ""},
+		{"DELETE", "queues/none/q?force=true", "", 404, "Not Found", ""},
 		{"DELETE", "queues/%2F/missing", "", 404, "Not Found", ""},
 		{"DELETE", "queues/%2F/locked", "", 400, "exclusive access", ""},
 		{"DELETE", "queues/%2F/q/contents", "", 204, "", "purges q"},

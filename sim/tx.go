@@ -69,6 +69,7 @@ func (w *World) transact(c *client, name string) (goesOn bool) {
 		}
 	}
 	var settlements []broker.TxSettlement
+	c.ch.TxSettles(list...)
 	for _, d := range list {
 		kind := fsm.Ack
 		if w.oneIn(5) {
@@ -79,7 +80,7 @@ func (w *World) transact(c *client, name string) (goesOn bool) {
 		settlements = append(settlements, broker.TxSettlement{Kind: kind, Delivery: d})
 	}
 	if w.oneIn(6) {
-		c.ch.TxRollback()
+		c.ch.TxRollback(list)
 		w.endTx(tx, unrouted)
 		c.ch.Settle(fsm.RequeueFailed, list)
 		c.ch.Flush()

@@ -211,7 +211,10 @@ func affectedBy(v *catalog.View, q *catalog.Queue, lost []catalog.NodeID) *affec
 	case len(a.survivors) == 0:
 		a.state, a.why = Refused, "no replica is left: delete the queue and declare it again"
 		if q.State == catalog.Closing {
-			a.why = "no replica is left, and it is deleted: it goes when its nodes have come back with empty disks, or are forgotten"
+			a.why = "no replica is left, and it is deleted: it goes when its nodes have come back with empty disks, or are forgotten, or with delete_queue --force"
+			if q.DelayOf != "" {
+				a.why += " --delayed-exchange"
+			}
 		}
 	}
 	return a

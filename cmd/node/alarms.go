@@ -35,6 +35,7 @@ type alarms struct {
 	others    func() iter.Seq[transport.NodeID]
 	send      func(to transport.NodeID, s alarm.Set)
 	diskLow   atomic.Bool // the store has just touched its reserve
+	peers     sync.Map    // of transport.NodeID: those that are linked, which the catalog may not have yet
 	linked    atomic.Bool // a link is up again: what was sent before may be lost, the end of an alarm too
 	memory    alarm.Memory
 	gauge     alarm.Gauge
@@ -52,13 +53,13 @@ func (n *running) openAlarms() {
 		trim: trimmer{shed: n.store.Shed, fixed: os.Getenv("GOGC") != ""},
 	}
 	a.others = func() iter.Seq[transport.NodeID] {
-		return func(yield func(transport.NodeID) bool) {
+		return a.linkedOr(func(yield func(transport.NodeID) bool) {
 			for node := range n.catalog.Load().View().Nodes() {
 				if !node.Superseded && node.ID != n.identity.NodeID() && !yield(node.ID) {
 					return
 				}
 			}
-		}
+		})
 	}
 	a.send = func(to transport.NodeID, s alarm.Set) {
 		_ = n.mesh.Send(to, alarm.MessageKind, alarm.Encode(s)) // said again when the link is up
@@ -91,12 +92,31 @@ func (n *running) openAlarms() {
 	n.mesh.OnPeerChange(a.peerChanged)
 }
 
+// linkedOr are the nodes of the catalog, and those that are linked besides: one that joins the cluster.
+func (a *alarms) linkedOr(catalog iter.Seq[transport.NodeID]) iter.Seq[transport.NodeID] {
+	return func(yield func(transport.NodeID) bool) {
+		known := map[transport.NodeID]bool{}
+		for node := range catalog {
+			if known[node] = true; !yield(node) {
+				return
+			}
+		}
+		a.peers.Range(func(node, _ any) bool {
+			id := node.(transport.NodeID) //nolint:forcetypeassert // nothing else is stored
+			return known[id] || yield(id)
+		})
+	}
+}
+
 // peerChanged has the alarms told again to a node that was out of reach.
 func (a *alarms) peerChanged(p transport.PeerStatus) {
-	if p.Up {
-		a.linked.Store(true)
-		a.poke()
+	if !p.Up {
+		a.peers.Delete(p.Node)
+		return
 	}
+	a.peers.Store(p.Node, nil)
+	a.linked.Store(true)
+	a.poke()
 }
 
 // born is told of each replica that begins.

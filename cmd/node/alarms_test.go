@@ -66,3 +66,27 @@ func TestEndOfAnAlarmIsHeardLast(t *testing.T) {
 	a.peerChanged(transport.PeerStatus{Node: other, Up: true})
 	last("it linked later")
 }
+
+// TestNewcomersAreTold: a node that is linked and not in the catalog yet is told, each node once, and one whose link is down only if the catalog has it.
+func TestNewcomersAreTold(t *testing.T) {
+	const member, newcomer = transport.NodeID("b/1"), transport.NodeID("c/1")
+	a := &alarms{wake: make(chan struct{}, 1)}
+	told := func() []transport.NodeID {
+		return slices.Sorted(a.linkedOr(slices.Values([]transport.NodeID{member})))
+	}
+	for _, tc := range []struct {
+		of   transport.NodeID
+		up   bool
+		want []transport.NodeID
+	}{
+		{member, true, []transport.NodeID{member}},
+		{newcomer, true, []transport.NodeID{member, newcomer}},
+		{member, false, []transport.NodeID{member, newcomer}},
+		{newcomer, false, []transport.NodeID{member}},
+	} {
+		a.peerChanged(transport.PeerStatus{Node: tc.of, Up: tc.up})
+		if got := told(); !slices.Equal(got, tc.want) {
+			t.Errorf("after %s is up %t: %v, want %v", tc.of, tc.up, got, tc.want)
+		}
+	}
+}

@@ -56,6 +56,7 @@ func (n *running) openMesh(context.Context) (err error) {
 		n.mesh.HandleCall(method, h)
 	}
 	n.openSuccessions()
+	n.openAlarms() // a node that links with this one says once what it is short of, then every two seconds only
 	return nil
 }
 

@@ -305,7 +305,6 @@ func (n *running) startBroker(ctx context.Context) error {
 	cat := n.catalog.Load()
 	local := n.identity.NodeID()
 	n.openLogins()
-	n.openAlarms()
 	total, _ := n.alarms.memory.Total()
 	n.broker = broker.New(broker.Config{
 		Node: string(local),
@@ -409,6 +408,8 @@ func (n *running) serveClients(context.Context) error {
 	n.keepCrew()
 	n.openGRPC(c, shares.grpc)
 	n.openManagement()
+	n.alarms.look() // before the first publisher
+	n.alarms.apply()
 	if err := n.acceptClients(); err != nil {
 		return err
 	}

@@ -59,7 +59,8 @@ type Channel interface {
 	// settlements, TxRollback forgets them.
 	TxSelect()
 	TxCommit(ctx context.Context, settlements []broker.TxSettlement) error
-	TxRollback()
+	TxSettles(ds ...*broker.Delivery)
+	TxRollback(back []*broker.Delivery)
 	// Counted tells the channel's own number on the node and what it has counted, on any goroutine.
 	Counted() (id uint64, s stats.Set)
 	// Close cancels the consumers and returns what was not settled.

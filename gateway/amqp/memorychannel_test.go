@@ -52,7 +52,9 @@ func (ch *memChannel) TxSelect() {
 	}
 }
 
-func (ch *memChannel) TxRollback() { *ch.tx = nil }
+func (ch *memChannel) TxSettles(...*broker.Delivery) {}
+
+func (ch *memChannel) TxRollback([]*broker.Delivery) { *ch.tx = nil }
 
 func (ch *memChannel) TxCommit(_ context.Context, settlements []broker.TxSettlement) error {
 	b := ch.c.b

@@ -70,9 +70,13 @@ func (ch *channel) txMethod(m wire.Method) error {
 	case *wire.TxCommit:
 		return ch.commit()
 	case *wire.TxRollback:
-		ch.broker.TxRollback()
 		ch.mu.Lock()
 		defer ch.mu.Unlock()
+		back := make([]*broker.Delivery, len(ch.tx.acks))
+		for i, a := range ch.tx.acks {
+			back[i] = a.delivery
+		}
+		ch.broker.TxRollback(back)
 		ch.unsettle()
 		ch.replyLocked(&wire.TxRollbackOk{})
 		return nil
@@ -139,6 +143,7 @@ func (ch *channel) ackInTx(kind broker.SettleKind, tag uint64, multiple bool) (n
 	take := func(tag uint64) {
 		if d, ok := ch.unacked.Take(tag); ok {
 			ch.tx.acks = append(ch.tx.acks, txAck{tag, kind, d})
+			ch.broker.TxSettles(d)
 			n++
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	wire "github.com/warrenmq/warren/amqp"
 	warrenv1 "github.com/warrenmq/warren/api/warren/v1"
+	"github.com/warrenmq/warren/auth"
 	"github.com/warrenmq/warren/broker"
 	"github.com/warrenmq/warren/failpoint"
 )
@@ -98,12 +99,32 @@ func (t *topologyService) DeleteQueue(ctx context.Context, req *warrenv1.DeleteQ
 	if err := checkName("queue", req.GetQueue()); err != nil {
 		return nil, err
 	}
+	if req.GetForce() {
+		return audited(ctx, t.s, warrenv1.TopologyService_DeleteQueue_FullMethodName, append(on(req), "force", true), func() (*warrenv1.DeleteQueueResponse, error) {
+			return t.forceDelete(ctx, req)
+		})
+	}
 	resp := &warrenv1.DeleteQueueResponse{}
 	return resp, t.s.moment(ctx, req.GetVhost(), func(ctx context.Context, c *broker.Conn) error {
 		n, err := c.DeleteQueue(ctx, req.GetQueue(), req.GetIfUnused(), req.GetIfEmpty())
 		resp.Messages = uint64(n)
 		return err
 	})
+}
+
+// forceDelete deletes a queue, and gives up what it owes to others, which is for an administrator to say.
+func (t *topologyService) forceDelete(ctx context.Context, req *warrenv1.DeleteQueueRequest) (*warrenv1.DeleteQueueResponse, error) {
+	if err := needs(ctx, auth.TagAdministrator); err != nil {
+		return nil, err
+	}
+	if err := checkName("vhost", req.GetVhost()); err != nil {
+		return nil, err
+	}
+	if req.GetIfUnused() || req.GetIfEmpty() {
+		return nil, invalid("a queue is deleted by force, or if it is unused or empty: nobody can tell without its leader")
+	}
+	n, err := t.s.broker.ForceDropQueue(ctx, callerOf(ctx).user, vhostOf(req.GetVhost()), req.GetQueue())
+	return &warrenv1.DeleteQueueResponse{Messages: uint64(n)}, err
 }
 
 // PurgeQueue implements the service.

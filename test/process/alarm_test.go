@@ -112,6 +112,30 @@ func TestMemoryAlarm(t *testing.T) {
 	wantBlocked(t, blocked, false, "")
 }
 
+// TestNodeThatStartsKnowsAlarms: a node that starts while another is in alarm blocks its first publisher at once, not when the alarm is said again.
+func TestNodeThatStartsKnowsAlarms(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t, 3)
+	short, starting := c.Node(2), c.Node(0)
+	q := plainQueue(at(t, c.Node(1)), "q", nil)
+	restartWith(t, short, "--memory-high-watermark", "1B")
+	for try := range 4 {
+		kill(t, starting)
+		start(t, starting)
+		s, blocked := blockedSession(t, starting)
+		s.fill(q, "the first") // it is answered by connection.blocked, and the next is not read
+		d, err := s.ch.PublishWithDeferredConfirm("", q, false, false, message("under alarm"))
+		s.noError("publish", err)
+		select {
+		case <-d.Done():
+			t.Errorf("start %d: confirmed under alarm", try+1)
+		case <-time.After(200 * time.Millisecond):
+		}
+		wantBlocked(t, blocked, true, "low on memory")
+	}
+	kill(t, starting) // a connection that is blocked could not be closed
+}
+
 // TestMemoryAlarmByLoad fills a node's memory with messages until it stops its
 // publisher, and empties it again.
 func TestMemoryAlarmByLoad(t *testing.T) {

@@ -21,6 +21,7 @@ func TestConsumerTimeout(t *testing.T) {
 		{name: "A13 get", warrenOnly: true, run: timeoutOfGet},
 		{name: "a single active consumer", warrenOnly: true, run: timeoutOfSingle},
 		{name: "under a channel-wide prefetch", warrenOnly: true, run: timeoutOfWithheld},
+		{name: "in a transaction", warrenOnly: true, run: timeoutInTx},
 		{name: "bad arguments", warrenOnly: true, run: timeoutArguments},
 	})
 }
@@ -119,6 +120,37 @@ func timeoutOfSingle(s *session) {
 			s.Errorf("got %q, want %q", d.Body, body)
 		}
 	}
+}
+
+// timeoutInTx: what an open transaction settles stays with it, and the consumer goes on; after a rollback the client holds it.
+func timeoutInTx(s *session) {
+	q := s.queue("q", amqp.Table{quorumTimeout: 600})
+	ch := s.txChannel()
+	s.noError("qos", ch.Qos(1, 0, false))
+	deliveries, err := ch.Consume(q, "slow", false, false, false, false, nil)
+	s.noError("consume", err)
+	cancelled := ch.NotifyCancel(make(chan string, 1))
+	s.fill(q, "m1", "m2")
+	held := s.take(deliveries, false, "m1")
+	s.noError("ack", held[0].Ack(false))
+	time.Sleep(1500 * time.Millisecond)
+	s.ready(q, 1)
+	s.noError("commit", ch.TxCommit())
+	held = s.take(deliveries, false, "m2")
+	s.noError("nack", held[0].Nack(false, true))
+	time.Sleep(1500 * time.Millisecond)
+	select {
+	case tag := <-cancelled:
+		s.Fatalf("%s was cancelled for what it has settled", tag)
+	default:
+	}
+	s.noError("rollback", ch.TxRollback())
+	select {
+	case <-cancelled:
+	case <-time.After(timeoutReply):
+		s.Fatal("no cancel came for what it holds again")
+	}
+	s.holds(q, "m2")
 }
 
 func timeoutArguments(s *session) {

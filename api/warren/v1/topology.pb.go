@@ -936,8 +936,13 @@ type DeleteQueueRequest struct {
 	Vhost string                 `protobuf:"bytes,1,opt,name=vhost,proto3" json:"vhost,omitempty"`
 	Queue string                 `protobuf:"bytes,2,opt,name=queue,proto3" json:"queue,omitempty"`
 	// Refused while it has consumers, or messages.
-	IfUnused      bool `protobuf:"varint,3,opt,name=if_unused,json=ifUnused,proto3" json:"if_unused,omitempty"`
-	IfEmpty       bool `protobuf:"varint,4,opt,name=if_empty,json=ifEmpty,proto3" json:"if_empty,omitempty"`
+	IfUnused bool `protobuf:"varint,3,opt,name=if_unused,json=ifUnused,proto3" json:"if_unused,omitempty"`
+	IfEmpty  bool `protobuf:"varint,4,opt,name=if_empty,json=ifEmpty,proto3" json:"if_empty,omitempty"`
+	// By an administrator, and not with if_unused or if_empty: the queue ends also if it has no leader, and so do those that were deleted under its name, with their
+	// virtual host or by themselves, and have not ended. Dead letters on their way out of them are lost, and their messages if deleting them was to dead-letter them. NOT_FOUND if there is none,
+	// FAILED_PRECONDITION if one has a leader and still waits for its dead letters. A queue without a leader takes up to 20 s. A node with an older
+	// program does not know this field, and deletes as without it.
+	Force         bool `protobuf:"varint,5,opt,name=force,proto3" json:"force,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1000,9 +1005,16 @@ func (x *DeleteQueueRequest) GetIfEmpty() bool {
 	return false
 }
 
+func (x *DeleteQueueRequest) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
+}
+
 type DeleteQueueResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// How many ready messages were deleted with it.
+	// How many ready messages were deleted with it, as far as a leader told.
 	Messages      uint64 `protobuf:"varint,1,opt,name=messages,proto3" json:"messages,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1616,12 +1628,13 @@ const file_warren_v1_topology_proto_rawDesc = "" +
 	"\x14DeclareQueueResponse\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x1a\n" +
 	"\bmessages\x18\x02 \x01(\x04R\bmessages\x12\x1c\n" +
-	"\tconsumers\x18\x03 \x01(\x04R\tconsumers\"x\n" +
+	"\tconsumers\x18\x03 \x01(\x04R\tconsumers\"\x8e\x01\n" +
 	"\x12DeleteQueueRequest\x12\x14\n" +
 	"\x05vhost\x18\x01 \x01(\tR\x05vhost\x12\x14\n" +
 	"\x05queue\x18\x02 \x01(\tR\x05queue\x12\x1b\n" +
 	"\tif_unused\x18\x03 \x01(\bR\bifUnused\x12\x19\n" +
-	"\bif_empty\x18\x04 \x01(\bR\aifEmpty\"1\n" +
+	"\bif_empty\x18\x04 \x01(\bR\aifEmpty\x12\x14\n" +
+	"\x05force\x18\x05 \x01(\bR\x05force\"1\n" +
 	"\x13DeleteQueueResponse\x12\x1a\n" +
 	"\bmessages\x18\x01 \x01(\x04R\bmessages\"?\n" +
 	"\x11PurgeQueueRequest\x12\x14\n" +
