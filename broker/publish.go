@@ -235,7 +235,7 @@ func (ch *Channel) enqueue(ctx context.Context, p *Publish, m *fsm.Message, op f
 	size := len(m.Properties) + len(m.Body) + len(m.Exchange) + len(p.Key) + 64
 	if ch.tx != nil {
 		op.Message = fsm.EncodeMessage(make([]byte, 0, size), m)
-		return ch.collect(p.Exchange, op)
+		return ch.collect(p, op)
 	}
 	pub := newPublishing(size)
 	pub.ch, pub.tag, pub.queues, pub.mandatory = ch, p.Tag, int32(len(ch.targets)), p.Mandatory

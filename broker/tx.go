@@ -33,6 +33,8 @@ type TxSettlement struct {
 // or rollback.
 type transaction struct {
 	publishes []txPublish
+	// mandatory are the queues of each mandatory message.
+	mandatory [][]*catalog.Queue
 	replies   []*directReply
 	copies    int
 	bytes     int
@@ -109,10 +111,13 @@ func (t *transaction) count(b *Broker, bytes int) error {
 }
 
 // collect keeps a routed publish until the commit; op has its message.
-func (ch *Channel) collect(exchange string, op fsm.Publish) error {
-	t := ch.tx
+func (ch *Channel) collect(p *Publish, op fsm.Publish) error {
+	t, exchange := ch.tx, p.Exchange
 	if err := t.take(ch.conn.b, len(ch.targets), len(op.Message)); err != nil {
 		return err
+	}
+	if p.Mandatory {
+		t.mandatory = append(t.mandatory, slices.Clone(ch.targets))
 	}
 	op.Immediate = false // the gateway refuses it
 	same := txPublish{exchange: exchange, op: op}
@@ -153,7 +158,7 @@ func (ch *Channel) collectReply(ctx context.Context, r *directReply, mandatory b
 func (ch *Channel) TxCommit(ctx context.Context, settlements []TxSettlement) error {
 	c := &commit{ch: ch, b: ch.conn.b, done: make(chan error, 1), order: !ch.tx.committed}
 	c.publishes = ch.tx.publishes
-	replies, full := ch.tx.replies, ch.tx.full
+	replies, full, mandatory := ch.tx.replies, ch.tx.full, ch.tx.mandatory
 	defer c.b.txBytes.Add(-ch.tx.counted)
 	ch.tx.counted = 0
 	ch.tx.reset(c.b)
@@ -169,6 +174,13 @@ func (ch *Channel) TxCommit(ctx context.Context, settlements []TxSettlement) err
 			x.publishes++
 			x.bytes += int64(p.op.BodyBytes)
 		}
+	}
+	for _, queues := range mandatory {
+		to := make([]*txQueue, len(queues))
+		for i, q := range queues {
+			to[i] = c.queue(ch.conn.b.stream(q))
+		}
+		c.mandatory = append(c.mandatory, to)
 	}
 	runs := 0
 	for _, s := range settlements {

@@ -167,6 +167,49 @@ func TestTxWithADeletedQueue(t *testing.T) {
 	other.wantQueue("b", 0, 0)
 }
 
+// A mandatory message is not lost silently: if none of its queues is left, the transaction is refused, and nothing of it done.
+func TestTxWhoseMandatoryMessageHasNoQueue(t *testing.T) {
+	b := newBroker(t)
+	c, other := dial(t, b), dial(t, b)
+	if err := c.conn.DeclareExchange(t.Context(), ExchangeDeclare{Name: "both", Type: "fanout", Durable: true}); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"a", "b", "c"} {
+		c.declare(name, nil)
+	}
+	for _, name := range []string{"a", "b"} {
+		if err := c.conn.Bind(t.Context(), Binding{Source: "both", Destination: name}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.ch.TxSelect()
+	mandatory := func() {
+		t.Helper()
+		if _, routed, err := c.publishes(&Publish{Exchange: "both", Mandatory: true, Body: []byte("1")}); err != nil || !routed {
+			t.Fatalf("publish: routed %v, %v", routed, err)
+		}
+		c.send("c", "2")
+	}
+	mandatory()
+	other.mustDelete("a")
+	if err := c.commit(fsm.Ack); err != nil {
+		t.Fatal(err)
+	}
+	other.wantQueue("b", 1, 0)
+	other.wantQueue("c", 1, 0)
+	mandatory()
+	other.mustDelete("b")
+	if err := c.commit(fsm.Ack); err == nil || err.Error() != "transaction refused, nothing was done: no queue of a mandatory message is left: queue 'b' in vhost '/' is deleted" {
+		t.Fatalf("commit: %v", err)
+	}
+	other.wantQueue("c", 1, 0)
+	c.send("c", "3")
+	if err := c.commit(fsm.Ack); err != nil {
+		t.Fatal(err)
+	}
+	other.wantQueue("c", 2, 0)
+}
+
 func TestTxIsBounded(t *testing.T) {
 	c := dial(t, newBroker(t))
 	c.declare("a", nil)

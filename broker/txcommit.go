@@ -18,6 +18,7 @@ type commit struct {
 	ch        *Channel
 	b         *Broker
 	publishes []txPublish
+	mandatory [][]*txQueue // where each mandatory message goes
 	queues    []*txQueue
 	order     bool // earlier operations have to be applied first
 	parts     int  // of the operation sent last
@@ -129,6 +130,9 @@ func (c *commit) decide() (x *txQueue, o fsm.Outcome, err error) {
 		if err := c.replaced(); err != nil {
 			return x, o, err
 		}
+		if err := c.unroutable(); err != nil {
+			return x, o, err
+		}
 		if x == nil {
 			return nil, o, nil
 		}
@@ -196,6 +200,16 @@ func (c *commit) replaced() error {
 			return Errorf(PreconditionFailed, "transaction refused, nothing was done: queue '%s' in vhost '%s' is another one now", x.s.name, c.ch.conn.vhost)
 		}
 		x.free = true
+	}
+	return nil
+}
+
+// unroutable refuses a mandatory message all of whose queues are gone: outside of a transaction it would be refused, too.
+func (c *commit) unroutable() error {
+	for _, to := range c.mandatory {
+		if !slices.ContainsFunc(to, func(x *txQueue) bool { return !x.gone }) {
+			return Errorf(PreconditionFailed, "transaction refused, nothing was done: no queue of a mandatory message is left: queue '%s' in vhost '%s' is deleted", to[0].s.name, c.ch.conn.vhost)
+		}
 	}
 	return nil
 }
