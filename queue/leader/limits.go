@@ -290,7 +290,7 @@ func (l *Leader) takeLate(q *queue.Queue, due []queue.Message) []queue.Message {
 	return due
 }
 
-// owe tells whether a due message is kept for a consumer or a get that would have it if
+// owe tells whether a due message is kept for a consumer that would have it if
 // deliver were not held back.
 func (l *Leader) owe(m queue.Message) bool {
 	owed := &l.limits.owed
