@@ -195,8 +195,7 @@ func (c *Consumer) Cancel(ctx context.Context) error {
 	c.ch.useOf(c)
 	ctx, cancel := context.WithTimeout(ctx, c.ch.conn.b.cfg.QueueTimeout)
 	defer cancel()
-	c.ch.Flush()
-	_ = c.stream.Load().awaitAnswers(ctx) // without them it ends all the same
+	c.awaitPublished(ctx)
 	s := c.lock()
 	_, running := s.consumers[c.no]
 	c.cancelling = true
@@ -209,6 +208,19 @@ func (c *Consumer) Cancel(ctx context.Context) error {
 		return nil // a leader that still knows it hears otherwise when it delivers
 	}
 	return err
+}
+
+// awaitPublished waits, while the consumer runs, until its queue has what this node has sent to it so far. If ctx ends first,
+// the consumer may miss some of that.
+func (c *Consumer) awaitPublished(ctx context.Context) {
+	s := c.lock()
+	_, running := s.consumers[c.no]
+	s.mu.Unlock()
+	if !running {
+		return
+	}
+	c.ch.Flush()
+	_ = s.awaitAnswers(ctx)
 }
 
 // askDetach ends the consumer at the leader and waits for its word, and for the end of an

@@ -124,7 +124,7 @@ func timeoutOfSingle(s *session) {
 
 // timeoutInTx: what an open transaction settles stays with it, and the consumer goes on; after a rollback the client holds it.
 func timeoutInTx(s *session) {
-	q := s.queue("q", amqp.Table{quorumTimeout: 600})
+	q := s.queue("q", amqp.Table{quorumTimeout: 2000})
 	ch := s.txChannel()
 	s.noError("qos", ch.Qos(1, 0, false))
 	deliveries, err := ch.Consume(q, "slow", false, false, false, false, nil)
@@ -133,12 +133,12 @@ func timeoutInTx(s *session) {
 	s.fill(q, "m1", "m2")
 	held := s.take(deliveries, false, "m1")
 	s.noError("ack", held[0].Ack(false))
-	time.Sleep(1500 * time.Millisecond)
+	time.Sleep(4 * time.Second)
 	s.ready(q, 1)
 	s.noError("commit", ch.TxCommit())
 	held = s.take(deliveries, false, "m2")
 	s.noError("nack", held[0].Nack(false, true))
-	time.Sleep(1500 * time.Millisecond)
+	time.Sleep(4 * time.Second)
 	select {
 	case tag := <-cancelled:
 		s.Fatalf("%s was cancelled for what it has settled", tag)
