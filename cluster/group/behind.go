@@ -3,6 +3,7 @@ package group
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/warrenmq/warren/transport"
 )
@@ -19,7 +20,49 @@ type Lag struct {
 
 // Behind asks the leaders of the groups that run here how far their logs go, each node once for all of its groups, and
 // counts the replicas that miss more than so many entries. It ends with ctx.
-func (h *Host) Behind(ctx context.Context, entries uint64) (l Lag) {
+func (h *Host) Behind(ctx context.Context, entries uint64) Lag {
+	return h.survey(ctx, func(_ *Group, own, leader uint64) bool { return own+entries < leader })
+}
+
+// Chase follows the replicas of a node until each has caught up once: until it got all that its leader had within [reachRound], so that what
+// it lacks then is what came in the meantime. It is not safe for concurrent use.
+type Chase struct {
+	h    *Host
+	mu   sync.Mutex // guards the rest: a look asks several nodes at a time
+	ends map[transport.GroupID]mark
+}
+
+// mark is how far a leader's log went.
+type mark struct {
+	index uint64
+	at    time.Time
+	done  bool // the replica had it in time
+}
+
+// Chase returns one that has not looked yet.
+func (h *Host) Chase() *Chase { return &Chase{h: h, ends: make(map[transport.GroupID]mark)} }
+
+// Look counts the replicas that have not caught up yet. It is to be called several times a round. It ends with ctx.
+func (c *Chase) Look(ctx context.Context) Lag { return c.h.survey(ctx, c.behind) }
+
+func (c *Chase) behind(g *Group, own, leader uint64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	m, seen := c.ends[g.spec.ID]
+	switch now := time.Now(); {
+	case m.done:
+	case own >= leader, seen && own >= m.index && now.Sub(m.at) <= reachRound:
+		m.done = true
+	case !seen || own >= m.index:
+		m = mark{index: leader, at: now}
+	}
+	c.ends[g.spec.ID] = m
+	return !m.done
+}
+
+// survey asks the leaders of the groups that run here how far their logs go, and counts those of whose replicas lacks says so. It is called by
+// several goroutines.
+func (h *Host) survey(ctx context.Context, lacks func(g *Group, own, leader uint64) bool) (l Lag) {
 	led := make(map[transport.NodeID][]*Group)
 	for _, g := range h.Groups() {
 		leader, _, ok := g.Leader()
@@ -34,7 +77,7 @@ func (h *Host) Behind(ctx context.Context, entries uint64) (l Lag) {
 	var wg sync.WaitGroup
 	for n, groups := range led {
 		wg.Go(func() {
-			behind, unreached := h.behind(ctx, n, groups, entries)
+			behind, unreached := h.surveyLed(ctx, n, groups, lacks)
 			mu.Lock()
 			defer mu.Unlock()
 			l.Behind += behind
@@ -45,8 +88,8 @@ func (h *Host) Behind(ctx context.Context, entries uint64) (l Lag) {
 	return l
 }
 
-// behind is Behind for the groups that one node leads.
-func (h *Host) behind(ctx context.Context, n transport.NodeID, groups []*Group, entries uint64) (behind, unreached int) {
+// surveyLed is survey for the groups that one node leads.
+func (h *Host) surveyLed(ctx context.Context, n transport.NodeID, groups []*Group, lacks func(g *Group, own, leader uint64) bool) (behind, unreached int) {
 	for len(groups) > 0 {
 		part := groups[:min(len(groups), statusGroupsMax)]
 		groups = groups[len(part):]
@@ -66,7 +109,7 @@ func (h *Host) behind(ctx context.Context, n transport.NodeID, groups []*Group, 
 		for i, g := range part {
 			// Asked before the own log is looked at: what arrives in between counts.
 			_, own := g.lastEntry()
-			if all[i].leads() && own+entries < all[i].lastIndex {
+			if all[i].leads() && lacks(g, own, all[i].lastIndex) {
 				behind++
 			}
 		}

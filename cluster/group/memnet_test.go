@@ -25,6 +25,8 @@ type memNet struct {
 	pipelined bool
 	// slow is how long pipelines to a node take for each request.
 	slow map[transport.NodeID]time.Duration
+	// withheld are nodes to which no entries and no snapshots come through; guarded by mu.
+	withheld map[transport.NodeID]bool
 	// nothings counts appends without entries that are no heartbeats.
 	nothings atomic.Int64
 	// votes counts those that were asked for.
@@ -376,8 +378,12 @@ func (w *memWire) call(to transport.ReplicaID, cmd any, r io.Reader) (any, error
 	w.n.net.starve(ctx, true)
 	target := peer.wire(w.g)
 	peer.net.mu.Lock()
-	unknown := peer.unknown
+	unknown, withheld := peer.unknown, peer.net.withheld[to.Node()]
 	peer.net.mu.Unlock()
+	if a, ok := cmd.(*raft.AppendEntriesRequest); withheld && (r != nil || ok && len(a.Entries) > 0) {
+		<-ctx.Done()
+		return nil, errLink
+	}
 	if target == nil && unknown != nil {
 		unknown(w.g, w.n.id, 0)
 		for range 20 {

@@ -26,8 +26,9 @@ const (
 	reachEvery = 250 * time.Millisecond // between two looks while something is to be done
 	reachRetry = time.Second            // after a change that failed
 	reachAgain = 5 * time.Second        // between two calls of OnReached for one membership
-	reachLag   = 64                     // entries that a replica may be behind when it becomes a voter
 	reachAsk   = 500 * time.Millisecond // for a replica's answer how far it is
+	reachRound = time.Second            // within which one that is to vote gets what the leader had
+	reachPause = 10 * time.Millisecond  // between two looks whether it has, at first
 )
 
 var (
@@ -294,18 +295,40 @@ func (g *Group) situation(ctx context.Context, members []Member, wanted []transp
 	wg.Wait()
 	own := g.replica()
 	term, last := own.CurrentTerm(), own.LastIndex()
-	runs := func(r transport.ReplicaID) bool {
-		generation, ok := r.Generation()
-		s := said[r.Node()]
-		return ok && s.known() && s.generation == generation
-	}
 	return situation{
-		alive: func(r transport.ReplicaID) bool { return r == g.self || runs(r) },
-		keepsUp: func(r transport.ReplicaID) bool {
-			s := said[r.Node()]
-			return runs(r) && s.term == term && s.lastIndex+reachLag >= last
-		},
+		alive:   func(r transport.ReplicaID) bool { return r == g.self || said[r.Node()].runs(r) },
+		keepsUp: func(r transport.ReplicaID) bool { return g.keepsUp(r, said[r.Node()], term, last) },
 	}, failed
+}
+
+// runs tells whether the status is one of this replica.
+func (s replicaStatus) runs(r transport.ReplicaID) bool {
+	generation, ok := r.Generation()
+	return ok && s.known() && s.generation == generation
+}
+
+// keepsUp tells whether a replica gets all that the leader has now, up to an entry of a term, within a round: so it has the log but for what
+// came in the meantime. How many entries it lacks would not tell, for an entry may be a hundred bytes or a hundred megabytes. It is the rule of
+// Ongaro's dissertation, "Consensus: Bridging Theory and Practice", 4.2.1.
+func (g *Group) keepsUp(r transport.ReplicaID, said replicaStatus, term, last uint64) bool {
+	ctx, cancel := context.WithTimeout(g.host.ctx, reachRound)
+	defer cancel()
+	for pause := reachPause; said.runs(r) && said.term == term; pause *= 2 {
+		if said.lastIndex >= last {
+			return true
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(pause):
+		}
+		all, err := g.host.askStatus(ctx, r.Node(), 0, []transport.GroupID{g.spec.ID})
+		if err != nil {
+			return false
+		}
+		said = all[0]
+	}
+	return false
 }
 
 // commitBarrier returns nil if an entry was committed that this replica proposed as the leader after the call: no leader before it can have
@@ -355,7 +378,7 @@ func (k changeKind) String() string {
 	return [...]string{"none", "add", "promote", "remove", "leave"}[k]
 }
 
-// situation is what plan asks about replicas: whether they run, and have about all that the leader has.
+// situation is what plan asks about replicas: whether they run, and have what the leader has. keepsUp may take a round.
 type situation struct {
 	alive, keepsUp func(transport.ReplicaID) bool
 }

@@ -163,6 +163,30 @@ func TestReplicaIsReplaced(t *testing.T) {
 	}
 }
 
+// TestVoteOnlyWithTheLog: a new replica does not vote before it has what the leader had, however few entries that is: they may be large.
+func TestVoteOnlyWithTheLog(t *testing.T) {
+	withPlan(t, func(t *testing.T, p *planned) {
+		p.put("a")
+		p.net.mu.Lock()
+		p.net.withheld = map[transport.NodeID]bool{"n3": true}
+		p.net.mu.Unlock()
+		p.want(Membership{Wanted: []transport.ReplicaID{"n0", "n1", "n2", "n3#7"}, Revision: 9})
+		for range 10 {
+			time.Sleep(2 * time.Second)
+			p.put("b")
+			for _, m := range p.leader(queueA).Members() {
+				if m.Node == "n3" && m.Voter {
+					t.Fatal("n3 votes, and has nothing of the log")
+				}
+			}
+		}
+		p.net.mu.Lock()
+		p.net.withheld = nil
+		p.net.mu.Unlock()
+		p.settle()
+	})
+}
+
 // agreeOf waits until each replica that is a member has applied what was proposed.
 func (p *planned) agreeOf(want ...string) {
 	p.t.Helper()

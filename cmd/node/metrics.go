@@ -161,7 +161,7 @@ func (n *running) watchLag(ctx context.Context) {
 		}
 		// Every other node is asked once about all its groups.
 		ask, cancel := context.WithTimeout(ctx, lagWait)
-		n.lagShown.behind.Store(int64(n.host.Behind(ask, gateEntries).Behind))
+		n.lagShown.behind.Store(int64(n.host.Behind(ask, behindEntries).Behind))
 		cancel()
 		select {
 		case <-ctx.Done():

@@ -16,8 +16,8 @@ const (
 	// diskSilence is how long a write of the log may be under way before clients are sent elsewhere, diskStuck
 	// before the process is better started again.
 	diskSilence, diskStuck = 3 * time.Second, time.Minute
-	// gateEntries is how many entries a replica may miss for the node to have caught up.
-	gateEntries = 64
+	// behindEntries is how many entries a replica may miss without being counted as behind in the metrics.
+	behindEntries = 64
 	// gateLeaderless is how long after its start the node waits for the leaders of its replicas to be known. One that
 	// cannot be elected must not keep it away.
 	gateLeaderless = 3 * time.Second
@@ -81,14 +81,14 @@ func (n *running) readiness() readiness {
 func (n *running) awaitLogs(ctx context.Context) {
 	begun := time.Now()
 	var opened time.Time
-	wait := 10 * time.Millisecond
+	wait, chase := 10*time.Millisecond, n.host.Chase()
 	for time.Since(begun) < n.cfg.ReadyCatchUpMax {
 		if n.broker.Hosting() {
 			if opened.IsZero() {
 				opened = time.Now()
 			}
 			ask, cancel := context.WithTimeout(ctx, time.Second)
-			lag := n.host.Behind(ask, gateEntries)
+			lag := chase.Look(ask)
 			cancel()
 			n.lag.Store(&lag)
 			if lag.Behind+lag.Unreached == 0 && (lag.Leaderless == 0 || time.Since(opened) > gateLeaderless) {

@@ -415,8 +415,7 @@ func losePower(t *testing.T, c *cluster.Cluster, queues []string) {
 	}
 }
 
-// TestRepairIsBounded has three queues of 6 MiB made anew at 2 MiB a second, one at a time, after a restart of all nodes by which nothing is. The last 64 entries of each, which a replica may miss
-// that votes, are not bounded.
+// TestRepairIsBounded has three queues of 6 MiB made anew at 2 MiB a second, one at a time, after a restart of all nodes by which nothing is.
 func TestRepairIsBounded(t *testing.T) {
 	t.Parallel()
 	const queues, entries, size, bound = 3, 200, 32 << 10, 2 << 20
@@ -462,7 +461,7 @@ func TestRepairIsBounded(t *testing.T) {
 	took, sent := time.Since(begun), sum("warren_replica_fill_bytes_total")
 	t.Logf("%d bytes in %v, %d queues at a time, waited %d s", sent, took, most, sum("warren_replica_fill_wait_seconds_total"))
 	// What was sent before it was seen to begin, and a burst.
-	if least := time.Duration(sent-2<<20) * time.Second / bound; took < least || sent < queues*(entries-64)*size*9/10 {
+	if least := time.Duration(sent-2<<20) * time.Second / bound; took < least || sent < queues*entries*size*9/10 {
 		t.Errorf("%d bytes took %v, want %v at least", sent, took, least)
 	}
 	if most > 1 {
