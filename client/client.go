@@ -55,7 +55,7 @@ type Config struct {
 	// KeepAlive is how long a connection in use may be silent until the node is asked for a sign of life, and then again until it is taken for
 	// dead. Default 10 s, which is the least.
 	KeepAlive time.Duration
-	// MessageBytesMax is the largest body that is published or taken. Default 16 MiB, as nodes have it. Larger ones are refused before they are sent.
+	// MessageBytesMax is the largest body that is published or taken. Default 16 MiB, as nodes have it unless their max-message-size is set. Larger ones are refused before they are sent.
 	MessageBytesMax int
 	// DialOptions are passed to the gRPC library, behind the client's own.
 	DialOptions []grpc.DialOption

@@ -135,6 +135,19 @@ type Config struct {
 	// connections and that the clients have not read.
 	UnreadMax Watermark
 
+	// DiskFreeLimit is the free space on the disk of DataDir below which publishers are blocked. Zero, or less
+	// than it: 128 MiB, or a sixteenth of the disk if that is less, which the log needs to go on.
+	DiskFreeLimit Watermark
+
+	// ConnectionMax is how many AMQP connections may be open on the node: one more is refused
+	// (530). ConnectionMaxInfinity, the default: as many as open files and memory allow.
+	ConnectionMax int
+	// ChannelMax is how many channels an AMQP connection may have, Heartbeat what AMQP clients are suggested.
+	ChannelMax int
+	Heartbeat  time.Duration
+	// MaxMessageSize is the largest body of a message in bytes that clients may publish. Default 16 MiB.
+	MaxMessageSize uint64
+
 	// AMQPProduct is the product and version (name/x.y.z) that AMQP clients find in
 	// the server-properties. Some act by it and know RabbitMQ only. Default
 	// "Warren/0.1.0".
@@ -299,6 +312,11 @@ func Default() Config {
 
 		MemoryHighWatermark: Watermark{Fraction: 0.6},
 		UnreadMax:           Watermark{Bytes: 256 << 20},
+
+		ConnectionMax:  ConnectionMaxInfinity,
+		ChannelMax:     2047,
+		Heartbeat:      time.Minute,
+		MaxMessageSize: 16 << 20,
 	}
 }
 

@@ -52,6 +52,18 @@ func TestValidate(t *testing.T) {
 		{"node id with a slash", func(c *Config) { c.NodeID = "a/b" }, []string{"node-id: only letters, digits"}},
 		{"node id with a line feed", func(c *Config) { c.NodeID = "a\n" }, []string{"node-id: only letters, digits"}},
 		{"node id that begins with a dash", func(c *Config) { c.NodeID = "-a" }, []string{"node-id: only letters, digits"}},
+		{"limits", func(c *Config) {
+			c.ConnectionMax, c.ChannelMax, c.Heartbeat, c.MaxMessageSize, c.DiskFreeLimit = -1, 65536, 1500*time.Millisecond, 128<<20+1, Watermark{Fraction: 1}
+		}, []string{
+			"disk-free-limit: a disk is never free as a whole: must be below 1", "connection-max: must be infinity or between 0 and 10000000, got -1",
+			"channel-max: must be between 1 and 65535, got 65536", "heartbeat: must be whole seconds, got 1.5s", "max-message-size: must be between 1B and 128MiB, got 134217729B",
+		}},
+		{"least limits", func(c *Config) {
+			c.ConnectionMax, c.ChannelMax, c.Heartbeat, c.MaxMessageSize, c.DiskFreeLimit = 0, 1, 0, 1, Watermark{Bytes: 1}
+		}, nil},
+		{"no message, no end of heartbeats", func(c *Config) { c.MaxMessageSize, c.Heartbeat = 0, 65536*time.Second }, []string{
+			"heartbeat: must be between 0 and 18h12m15s, got 18h12m16s", "max-message-size: must be between 1B and 128MiB, got 0",
+		}},
 		{"empty data dir", func(c *Config) { c.DataDir = "" }, []string{"data-dir: must not be empty"}},
 		{"address without port", func(c *Config) { c.AMQPAddr = "localhost" }, []string{`amqp-addr: "localhost" is not of the form host:port`}},
 		{"empty address", func(c *Config) { c.HTTPAddr = "" }, []string{`http-addr: "" is not of the form host:port`}},
@@ -141,7 +153,7 @@ func TestValidate(t *testing.T) {
 		{
 			"every problem at once",
 			func(c *Config) { *c = Config{BootstrapExpect: -1} },
-			[]string{"node-id", "data-dir", "bootstrap-expect", "voter-replace-after", "amqp-addr", "http-addr", "grpc-addr", "cluster-addr", "gossip-addr", "tls-client-auth", "tls-login-from", "tls-login-san-type", "gossip-encryption", "cluster-tls", "default-user", "loopback-users", "password-hashing", "amqp-product", "drain-timeout", "stop-timeout", "repair-groups", "metrics-login", "log-format"},
+			[]string{"node-id", "data-dir", "bootstrap-expect", "voter-replace-after", "amqp-addr", "http-addr", "grpc-addr", "cluster-addr", "gossip-addr", "tls-client-auth", "tls-login-from", "tls-login-san-type", "gossip-encryption", "cluster-tls", "default-user", "loopback-users", "password-hashing", "amqp-product", "channel-max", "max-message-size", "drain-timeout", "stop-timeout", "repair-groups", "metrics-login", "log-format"},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -319,5 +331,29 @@ func lookup(env map[string]string) func(string) (string, bool) {
 	return func(name string) (string, bool) {
 		v, ok := env[name]
 		return v, ok
+	}
+}
+
+func TestLimitsAsText(t *testing.T) {
+	for text, want := range map[string]string{
+		"connection-max 12": "12", "connection-max infinity": "infinity", "connection-max 0": "0",
+		"connection-max many": `connection-max: must be a whole number or infinity, got "many"`, "connection-max 9223372036854775807": `connection-max: must be a whole number or infinity`,
+		"disk-free-limit auto": "auto", "disk-free-limit 0": "auto", "disk-free-limit 0.25": "0.25", "disk-free-limit 2GB": "1953125KiB",
+		"disk-free-limit half": "disk-free-limit: must be a fraction", "max-message-size 134217728": "128MiB", "max-message-size 0.5": "max-message-size: must be",
+		"heartbeat 30": "heartbeat: must be a duration", "heartbeat 30s": "30s", "channel-max none": "channel-max: must be a whole number",
+	} {
+		name, value, _ := strings.Cut(text, " ")
+		c, err := Load(Sources{Flags: map[string]string{name: value}})
+		if err != nil {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v, want %s", text, err, want)
+			}
+			continue
+		}
+		for _, o := range Options() {
+			if o.Name == name && o.Value(c) != want {
+				t.Errorf("%s: it is %s, want %s", text, o.Value(c), want)
+			}
+		}
 	}
 }

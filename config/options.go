@@ -96,6 +96,29 @@ func Options() []Option {
 			set: func(c *Config, s string) (err error) { c.UnreadMax, err = ParseWatermark(s); return err },
 			get: func(c Config) string { return c.UnreadMax.String() },
 		},
+		{
+			Name: "disk-free-limit", Kind: "part or size", Usage: "block publishers when less is free on the disk of data-dir: a fraction of it such as 0.1, or a size such as 2GiB; auto, the least there is: 128MiB, or a sixteenth of a small disk",
+			set: setDiskFreeLimit, get: func(c Config) string { return diskFreeLimitText(c.DiskFreeLimit) },
+		},
+		{
+			Name: "connection-max", Kind: "count", Usage: "how many AMQP connections may be open on this node; infinity: as many as open files and memory allow",
+			set: setConnectionMax, get: func(c Config) string { return connectionMaxText(c.ConnectionMax) },
+		},
+		{
+			Name: "channel-max", Kind: "count", Usage: "how many channels an AMQP connection may have",
+			set: setInt(func(c *Config) *int { return &c.ChannelMax }),
+			get: func(c Config) string { return strconv.Itoa(c.ChannelMax) },
+		},
+		{
+			Name: "heartbeat", Kind: "duration", Usage: "heartbeat interval suggested to AMQP clients, in whole seconds; 0: none unless a client wants them",
+			set: setDuration(func(c *Config) *time.Duration { return &c.Heartbeat }),
+			get: func(c Config) string { return c.Heartbeat.String() },
+		},
+		{
+			Name: "max-message-size", Kind: "size", Usage: "largest body of a message that clients may publish, up to 128MiB",
+			set: func(c *Config, s string) (err error) { c.MaxMessageSize, err = parseSize(s); return err },
+			get: func(c Config) string { return sizeOf(c.MaxMessageSize) },
+		},
 		text("amqp-product", "name/x.y.z", "product and version reported to AMQP clients", func(c *Config) *string { return &c.AMQPProduct }),
 		{
 			Name: "consumer-timeout", Kind: "duration", Usage: "how long a consumer may hold a message of a quorum queue unacknowledged; 0: forever",

@@ -31,6 +31,7 @@ func (c Config) Validate() error {
 	c.nodeProblems(&p)
 	c.userProblems(&p)
 	c.clientProblems(&p)
+	c.limitProblems(&p)
 	c.timeProblems(&p)
 	c.repairProblems(&p)
 	c.watchProblems(&p)

@@ -16,7 +16,7 @@ var foreign = map[string]string{
 	"force_reset": "stop the node, and start it with an empty data folder", "start_app": "start the process", "stop_app": "use drain, or stop the process", "stop": "send the process SIGTERM", "shutdown": "send the process SIGTERM",
 	"force_boot": "see recover_cluster", "force_standalone_khepri_boot": "see recover_cluster", "update_cluster_nodes": "nodes find each other by gossip", "rename_cluster_node": "a node's name never changes: add one and decommission the other",
 	"change_cluster_node_type": "every node keeps a copy of the catalog on disk", "sync_queue": "queues are Raft groups: see quorum_status", "cancel_sync_queue": "queues are Raft groups: see quorum_status",
-	"enable": "there are no plugins", "disable": "there are no plugins", "list": "there are no plugins", "set_disk_free_limit": "the reserve is that of the data folder's disk (docs/operations.md)",
+	"enable": "there are no plugins", "disable": "there are no plugins", "list": "there are no plugins", "set_disk_free_limit": "it is a setting of each node, disk-free-limit (docs/operations.md)",
 	"set_vm_memory_high_watermark": "memory-high-watermark is a setting", "trace_on": "see the OpenTelemetry settings and peek", "trace_off": "see the OpenTelemetry settings and peek", "node_health_check": "use check_if_node_is_ready",
 	"list_node_auth_attempt_stats": "see /metrics", "reclaim_quorum_memory": "snapshots and free space are kept by the node itself", "force_checkpoint": "snapshots and free space are kept by the node itself",
 	"set_parameter": "parameters are operator policies and limits: see set_operator_policy and set_vhost_limits", "clear_parameter": "parameters are operator policies and limits: see clear_operator_policy and clear_vhost_limits",

@@ -3,6 +3,9 @@ package main
 import (
 	"math"
 	"syscall"
+
+	"github.com/warrenmq/warren/config"
+	gateway "github.com/warrenmq/warren/gateway/amqp"
 )
 
 // fileShares are how many connections clients may have open, so that they leave enough of the process's files to the log, the catalog and the links between nodes,
@@ -31,6 +34,21 @@ func sharesOf(files uint64, most fileShares) fileShares {
 		grpc: share(8, 1, most.grpc),
 		http: share(32, httpConnectionsMin, most.http), strangers: share(32, strangersMin, most.strangers),
 	}
+}
+
+// shareFiles lowers c's bound of connections to what the process's files allow, and returns that of gRPC.
+func (n *running) shareFiles(c *gateway.Config) (grpc int) {
+	files := openFilesMax()
+	shares := sharesOf(files, fileShares{amqp: c.ConnectionsMax, grpc: c.ConnectionsMax})
+	wanted := c.OpenMax
+	if wanted == config.ConnectionMaxInfinity {
+		wanted = gateway.ConnectionsMin
+	}
+	if shares.amqp < wanted {
+		n.log.Warn("few files may be open (ulimit -n): so few connections of clients, too", "files", files, "amqp", shares.amqp, "grpc", shares.grpc)
+	}
+	c.ConnectionsMax = shares.amqp
+	return shares.grpc
 }
 
 // openFilesMax is how many files the process may have open, which Go's runtime has raised as far as it may; MaxUint64 if that is not known.

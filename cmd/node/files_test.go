@@ -3,6 +3,8 @@ package main
 import (
 	"math"
 	"testing"
+
+	"github.com/warrenmq/warren/config"
 )
 
 // TestSharesOfFiles: clients may have what the protocols allow where there are files enough, and where there are few they leave some to the log.
@@ -23,5 +25,25 @@ func TestSharesOfFiles(t *testing.T) {
 		if sum := got.amqp + got.grpc + 5*got.http + got.strangers; files >= 1024 && uint64(sum) > files/6*5 {
 			t.Errorf("of %d files clients may take %d", files, sum)
 		}
+	}
+}
+
+// TestDiskReserve: more may be kept free than the log needs, never less.
+func TestDiskReserve(t *testing.T) {
+	cfg := config.Default()
+	cfg.DataDir = t.TempDir()
+	least := diskReserve(cfg)
+	if least < 1 || least > 128<<20 {
+		t.Errorf("by default %d bytes", least)
+	}
+	for limit, want := range map[config.Watermark]int64{{Bytes: 1}: least, {Bytes: 1 << 40}: 1 << 40} {
+		cfg.DiskFreeLimit = limit
+		if got := diskReserve(cfg); got != want {
+			t.Errorf("%v: %d bytes, want %d", limit, got, want)
+		}
+	}
+	cfg.DiskFreeLimit = config.Watermark{Fraction: 0.5}
+	if got := diskReserve(cfg); got <= least {
+		t.Errorf("half of the disk: %d bytes", got)
 	}
 }

@@ -245,7 +245,7 @@ func (n *running) openStore(context.Context) error { return n.identity.Part(part
 func (n *running) openLog(dir string) (err error) {
 	n.store, err = store.Open(store.Options{
 		Dir: dir, FS: n.disk(), LingerMax: 300 * time.Microsecond, Logger: n.log,
-		DiskReserveBytes: diskReserve(n.cfg.DataDir),
+		DiskReserveBytes: diskReserve(n.cfg),
 		OnFatal: func(err error) {
 			// What the disk holds is unknown now: no answer may be given that
 			// depends on it. A restart recovers what was synced.
@@ -269,17 +269,18 @@ func (n *running) advised(err error) error {
 
 // Bounds of the free disk space below which publishers are blocked.
 const (
-	diskReserveMax   = 128 << 20 // bytes: two segments of the log
+	diskReserveMax   = 128 << 20 // bytes: two segments of the log; more if it is configured
 	diskReserveShare = 16        // of the file system, for small ones
 )
 
-// diskReserve is the free space to keep on the data folder's file system.
-func diskReserve(dir string) int64 {
+// diskReserve is the free space to keep on the data folder's file system: what is configured, but never less than the log needs.
+func diskReserve(cfg config.Config) int64 {
 	var fs syscall.Statfs_t
-	if err := syscall.Statfs(dir, &fs); err != nil {
+	if err := syscall.Statfs(cfg.DataDir, &fs); err != nil {
 		return diskReserveMax
 	}
-	return min(diskReserveMax, int64(fs.Blocks)*fs.Bsize/diskReserveShare)
+	size := fs.Blocks * uint64(fs.Bsize)
+	return int64(max(min(diskReserveMax, size/diskReserveShare), cfg.DiskFreeLimit.Of(size)))
 }
 
 func (n *running) openHost(context.Context) error {
@@ -388,25 +389,22 @@ func (n *running) serveClients(context.Context) error {
 	c.Logger, c.Guard = n.log, n.guard
 	c.Product, c.Version = n.cfg.Product()
 	total, _ := n.alarms.memory.Total()
+	c.OpenMax, c.ChannelMax, c.Heartbeat, c.MessageBytesMax = n.cfg.ConnectionMax, uint16(n.cfg.ChannelMax), uint16(n.cfg.Heartbeat/time.Second), int(n.cfg.MaxMessageSize)
 	c.LimitAssembly(n.cfg.MemoryHighWatermark.Of(total))
+	c.LimitConnections(n.cfg.MemoryHighWatermark.Of(total))
 	c.Unread = unread.New(int64(max(1, n.cfg.UnreadMax.Of(total))), n.broker.Narrow)
 	if n.cfg.TLSClientAuth != config.ClientAuthNone {
 		c.Mechanisms = append(c.Mechanisms, auth.MechanismExternal)
 	}
 	c.PeerName = n.peerName()
-	files := openFilesMax()
-	shares := sharesOf(files, fileShares{amqp: c.ConnectionsMax, grpc: c.ConnectionsMax})
-	if shares.amqp < c.ConnectionsMax {
-		n.log.Warn("few files may be open (ulimit -n): so few connections of clients, too", "files", files, "amqp", shares.amqp, "grpc", shares.grpc)
-	}
-	c.ConnectionsMax = shares.amqp
+	grpcConnections := n.shareFiles(&c)
 	server, err := gateway.New(c, amqpBroker{n.broker, n})
 	if err != nil {
 		return err
 	}
 	n.amqp = server
 	n.keepCrew()
-	n.openGRPC(c, shares.grpc)
+	n.openGRPC(c, grpcConnections)
 	n.openManagement()
 	n.alarms.look() // before the first publisher
 	n.alarms.apply()

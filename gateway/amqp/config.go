@@ -52,6 +52,8 @@ type Config struct {
 	Unread *unread.Gauge
 	// ConnectionsMax bounds the open connections. One more takes the place of the oldest that has not begun to log in, or is closed at once.
 	ConnectionsMax int
+	// OpenMax is RabbitMQ's connection_max: while so many connections are open, a further connection.open is refused (530).
+	OpenMax int
 
 	// HandshakeTimeout bounds the time from accept to connection.open-ok.
 	HandshakeTimeout time.Duration
@@ -84,7 +86,18 @@ func (c *Config) LimitAssembly(memory uint64) {
 	}
 	one := c.MessageBytesMax + int(c.FrameMax)
 	c.AssemblyBytesNodeMax = max(one, int(memory/4))
-	c.AssemblyBytesMax = min(c.AssemblyBytesMax, c.AssemblyBytesNodeMax)
+	c.AssemblyBytesMax = min(assemblyMessages*one, c.AssemblyBytesNodeMax)
+}
+
+// What memory LimitConnections has in mind for connections: an idle one with a channel takes 28 KiB, and a consumer 7 more.
+const connectionBytes = 32 << 10
+
+// ConnectionsMin is how many connections may be open at least, if there are files for them.
+const ConnectionsMin = 10_000
+
+// LimitConnections lets connections take a quarter of memory, which is what the node may use, while they are idle: that many may be open, but always ConnectionsMin.
+func (c *Config) LimitConnections(memory uint64) {
+	c.ConnectionsMax = int(max(ConnectionsMin, memory/4/connectionBytes))
 }
 
 // Default returns the configuration of RabbitMQ 4 in Warren's name.
@@ -102,7 +115,8 @@ func Default() Config {
 		AssemblyBytesNodeMax: 1 << 30,
 		WriteBufferBytes:     1 << 20,
 		Unread:               unread.New(math.MaxInt64, func(bool) {}),
-		ConnectionsMax:       10000,
+		ConnectionsMax:       ConnectionsMin,
+		OpenMax:              math.MaxInt,
 		HandshakeTimeout:     10 * time.Second,
 		AuthFailureDelay:     time.Second,
 		AssemblyPatience:     time.Minute,
@@ -132,6 +146,7 @@ func (c *Config) Validate() error {
 	bad(c.WriteBufferBytes < 4096, "write buffer %d is below 4096", c.WriteBufferBytes)
 	bad(c.Unread == nil, "no gauge of unread messages")
 	bad(c.ConnectionsMax < 1, "connection limit %d is below 1", c.ConnectionsMax)
+	bad(c.OpenMax < 0, "limit of open connections %d is negative", c.OpenMax)
 	for name, d := range map[string]time.Duration{
 		"handshake timeout": c.HandshakeTimeout, "close timeout": c.CloseTimeout,
 		"assembly patience": c.AssemblyPatience, "write timeout": c.WriteTimeout, "operation timeout": c.OperationTimeout,

@@ -17,3 +17,12 @@ func TestLimitAssembly(t *testing.T) {
 		}
 	}
 }
+
+func TestLimitConnections(t *testing.T) {
+	c := Default()
+	for memory, want := range map[uint64]int{0: 10000, 512 << 20: 10000, 8 << 30: 65536} {
+		if c.LimitConnections(memory); c.ConnectionsMax != want {
+			t.Errorf("%d of memory: %d connections, want %d", memory, c.ConnectionsMax, want)
+		}
+	}
+}

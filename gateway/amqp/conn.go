@@ -64,6 +64,7 @@ type conn struct {
 	done    chan struct{} // closed when the connection has ended
 	arrived time.Time
 	greets  *list.Element // in the server's greeting until the client has said who it is; guarded by the server's mu
+	placed  bool          // has a place under OpenMax; guarded by the server's mu
 
 	// Any goroutine:
 	failures          chan struct{}                  // capacity 1: the broker has ended channels

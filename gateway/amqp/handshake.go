@@ -216,6 +216,9 @@ func negotiated(field string, client, low, high uint32) error {
 
 // openVHost opens the connection at the broker and ends the handshake.
 func (c *conn) openVHost(m *wire.ConnectionOpen, props wire.Table) error {
+	if !c.srv.place(c) {
+		return wire.Errorf(wire.NotAllowed, m.ID(), "connection refused: node connection limit (%d) is reached", c.srv.cfg.OpenMax)
+	}
 	ctx, cancel := c.operation()
 	defer cancel()
 	b, err := c.srv.broker.Open(ctx, c.user, m.VirtualHost, broker.ConnInfo{

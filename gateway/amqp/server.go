@@ -37,6 +37,7 @@ type Server struct {
 	listeners map[net.Listener]struct{}
 	conns     map[*conn]struct{}
 	greeting  list.List // of *conn: those that have not said who they are, the oldest first
+	opened    int       // of conns: those that took a place under OpenMax
 	closed    bool
 	wg        sync.WaitGroup // connections
 }
@@ -136,12 +137,28 @@ func (s *Server) start(nc net.Conn) {
 			s.mu.Lock()
 			s.greetedLocked(c)
 			delete(s.conns, c)
+			if c.placed {
+				s.opened--
+			}
 			s.mu.Unlock()
 			s.stats.closed.Add(1)
 			s.stats.channelsClosed.Add(uint64(len(c.channels)))
 		}()
 		c.run()
 	}()
+}
+
+// place gives c one of the places for open connections, which it has until it ends; false: all are taken.
+func (s *Server) place(c *conn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.opened >= s.cfg.OpenMax {
+		s.stats.refused.Add(1)
+		return false
+	}
+	s.opened++
+	c.placed = true
+	return true
 }
 
 // refuse counts a connection that is not served because there are too many.
@@ -235,7 +252,7 @@ func (s *Server) serverProperties() wire.Table {
 type Stats struct {
 	Connections        int    // open now, handshakes included
 	ConnectionsMax     int    // that may be open
-	Accepted, Refused  uint64 // connections; refused at ConnectionsMax
+	Accepted, Refused  uint64 // connections; refused at ConnectionsMax or OpenMax
 	Closed             uint64 // accepted ones that have ended
 	ChannelsOpened     uint64
 	ChannelsClosed     uint64
@@ -262,7 +279,7 @@ func (s *Server) Stats() Stats {
 	c := &s.stats
 	return Stats{
 		Closed: c.closed.Load(), ChannelsClosed: c.channelsClosed.Load(), ChannelsOpened: c.channelsOpened.Load(),
-		Connections: open, ConnectionsMax: s.cfg.ConnectionsMax, Accepted: c.accepted.Load(), Refused: c.refused.Load(),
+		Connections: open, ConnectionsMax: min(s.cfg.ConnectionsMax, s.cfg.OpenMax), Accepted: c.accepted.Load(), Refused: c.refused.Load(),
 		HandshakesFailed: c.handshakesFailed.Load(), HeartbeatsMissed: c.heartbeatsMissed.Load(),
 		ChannelErrors: c.channelErrors.Load(), ConnectionErrors: c.connectionErrors.Load(),
 		Published: c.published.Load(), Returns: c.returns.Load(), Bursts: c.bursts.Load(),
