@@ -37,6 +37,10 @@ type Config struct {
 	// TLS; none if empty, which is the default. RabbitMQ's ports are 5671 and 15671.
 	AMQPSAddr, HTTPSAddr string
 
+	// ProxyProtocol has the networks (addresses or prefixes, with commas between them) of the proxies whose AMQP connections, with or without TLS, begin with a
+	// header of the PROXY protocol; or ProxyProtocolOn, all do, or ProxyProtocolOff, none does. See Proxies.
+	ProxyProtocol string
+
 	// TLSCertFile and TLSKeyFile are the PEM files of the certificate, with intermediate ones
 	// behind it, and of the key that clients are shown. They are read again when they change.
 	// If they are set, the gRPC port speaks TLS only. TLSCAFile has the authorities whose
@@ -313,6 +317,7 @@ func Default() Config {
 		MemoryHighWatermark: Watermark{Fraction: 0.6},
 		UnreadMax:           Watermark{Bytes: 256 << 20},
 
+		ProxyProtocol:  ProxyProtocolOff,
 		ConnectionMax:  ConnectionMaxInfinity,
 		ChannelMax:     2047,
 		Heartbeat:      time.Minute,

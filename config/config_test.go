@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"math"
 	"os"
@@ -153,7 +154,7 @@ func TestValidate(t *testing.T) {
 		{
 			"every problem at once",
 			func(c *Config) { *c = Config{BootstrapExpect: -1} },
-			[]string{"node-id", "data-dir", "bootstrap-expect", "voter-replace-after", "amqp-addr", "http-addr", "grpc-addr", "cluster-addr", "gossip-addr", "tls-client-auth", "tls-login-from", "tls-login-san-type", "gossip-encryption", "cluster-tls", "default-user", "loopback-users", "password-hashing", "amqp-product", "channel-max", "max-message-size", "drain-timeout", "stop-timeout", "repair-groups", "metrics-login", "log-format"},
+			[]string{"node-id", "data-dir", "bootstrap-expect", "voter-replace-after", "amqp-addr", "http-addr", "grpc-addr", "cluster-addr", "gossip-addr", "tls-client-auth", "tls-login-from", "tls-login-san-type", "gossip-encryption", "cluster-tls", "default-user", "loopback-users", "password-hashing", "amqp-product", "proxy-protocol", "channel-max", "max-message-size", "drain-timeout", "stop-timeout", "repair-groups", "metrics-login", "log-format"},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -354,6 +355,23 @@ func TestLimitsAsText(t *testing.T) {
 			if o.Name == name && o.Value(c) != want {
 				t.Errorf("%s: it is %s, want %s", text, o.Value(c), want)
 			}
+		}
+	}
+}
+
+func TestProxies(t *testing.T) {
+	for text, want := range map[string]string{
+		"off": "[]", "on": "[0.0.0.0/0 ::/0]", "10.1.2.3": "[10.1.2.3/32]", "10.1.2.3/8, 2001:db8::1": "[10.0.0.0/8 2001:db8::1/128]",
+		"": "got", "yes": "got", "10.0.0.0/33": "got", "fe80::1%eth0": "got", "10.0.0.1,": "got",
+	} {
+		c := Default()
+		c.ProxyProtocol = text
+		all, err := c.Proxies()
+		if got := fmt.Sprint(all); err == nil && got != want || err != nil && want != "got" {
+			t.Errorf("%q: %s, %v", text, got, err)
+		}
+		if (c.Validate() == nil) != (err == nil) {
+			t.Errorf("%q: %v, and Validate says %v", text, err, c.Validate())
 		}
 	}
 }

@@ -64,6 +64,9 @@ func (c Config) limitProblems(p *Problems) {
 	if c.DiskFreeLimit.Bytes == 0 && c.DiskFreeLimit.Fraction == 1 {
 		p.add("disk-free-limit", "a disk is never free as a whole: must be below 1")
 	}
+	if _, err := c.Proxies(); err != nil {
+		p.add("proxy-protocol", err.Error())
+	}
 	if c.ConnectionMax != ConnectionMaxInfinity {
 		p.add("connection-max", orElse(infinity, between(c.ConnectionMax, 0, connectionMaxMax)))
 	}

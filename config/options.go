@@ -39,6 +39,7 @@ func Options() []Option {
 		text("grpc-addr", "host:port", "listen here for gRPC clients", func(c *Config) *string { return &c.GRPCAddr }),
 		text("amqps-addr", "host:port", "listen here for AMQP 0-9-1 over TLS", func(c *Config) *string { return &c.AMQPSAddr }),
 		text("https-addr", "host:port", "listen here for management over TLS", func(c *Config) *string { return &c.HTTPSAddr }),
+		text("proxy-protocol", "networks", "networks of the proxies whose AMQP connections begin with a header of the PROXY protocol (1 or 2); on: all do; off: none", func(c *Config) *string { return &c.ProxyProtocol }),
 		text("tls-cert-file", "file", "server certificate for client connections, with its chain (PEM); reloaded when it changes", func(c *Config) *string { return &c.TLSCertFile }),
 		text("tls-key-file", "file", "private key of that certificate (PEM)", func(c *Config) *string { return &c.TLSKeyFile }),
 		text("tls-ca-file", "file", "CA certificates that client certificates are verified against (PEM)", func(c *Config) *string { return &c.TLSCAFile }),

@@ -51,9 +51,10 @@ func (n *running) serveAMQP(plain, secure net.Listener) {
 			n.failed <- fmt.Errorf("amqp server: %w", err)
 		}
 	}
-	go serve(plain)
+	proxies, _ := n.cfg.Proxies() // they were checked
+	go serve(behindProxies(plain, proxies))
 	if secure != nil {
-		go serve(tls.NewListener(secure, n.clientTLS.ServerConfig(n.clientAuth())))
+		go serve(tls.NewListener(behindProxies(secure, proxies), n.clientTLS.ServerConfig(n.clientAuth())))
 	}
 }
 

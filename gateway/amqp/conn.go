@@ -87,7 +87,7 @@ type conn struct {
 
 func newConn(s *Server, nc net.Conn) *conn {
 	c := &conn{
-		srv: s, nc: nc, log: s.log.With("peer", nc.RemoteAddr().String()),
+		srv: s, nc: nc, log: s.log,
 		out:      newOutbox(s.cfg.WriteBufferBytes, &s.pools, s.cfg.Unread),
 		channels: map[uint16]*channel{}, sender: make(chan struct{}), done: make(chan struct{}),
 		failures: make(chan struct{}, 1), arrived: time.Now(),
@@ -103,7 +103,8 @@ func newConn(s *Server, nc net.Conn) *conn {
 func (c *conn) run() {
 	defer c.nc.Close()
 	defer c.cancel()
-	go func() { // ends when the outbox is finished or aborted, waited for below
+	c.log = c.log.With("peer", c.nc.RemoteAddr().String()) // a proxy may be late to tell it
+	go func() {                                            // ends when the outbox is finished or aborted, waited for below
 		defer close(c.sender)
 		c.write()
 	}()

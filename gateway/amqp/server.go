@@ -2,7 +2,6 @@ package amqp
 
 import (
 	"container/list"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -164,7 +163,7 @@ func (s *Server) place(c *conn) bool {
 // refuse counts a connection that is not served because there are too many.
 func (s *Server) refuse(why string, nc net.Conn) {
 	s.stats.refused.Add(1)
-	s.strangers.say(s.log, slog.LevelWarn, why, slog.Any("peer", nc.RemoteAddr()), slog.Int("limit", s.cfg.ConnectionsMax))
+	s.strangers.say(s.log, slog.LevelWarn, why, slog.Any("peer", directAddr(nc)), slog.Int("limit", s.cfg.ConnectionsMax))
 }
 
 // dismissLocked takes the oldest connection that has not said who it is and has had the time for it out of those that count, so that who says nothing
@@ -201,12 +200,25 @@ func (s *Server) greetedLocked(c *conn) {
 func (c *conn) drop() {
 	c.cancel()
 	c.out.abort()
-	nc := c.nc
-	if secure, ok := nc.(*tls.Conn); ok {
-		nc = secure.NetConn()
-	}
-	_ = nc.Close()
+	_ = innermost(c.nc).Close()
 }
+
+// innermost is the socket under TLS and what a proxy says.
+func innermost(nc net.Conn) net.Conn {
+	for {
+		switch c := nc.(type) {
+		case interface{ NetConn() net.Conn }:
+			nc = c.NetConn()
+		case interface{ Raw() net.Conn }:
+			nc = c.Raw()
+		default:
+			return nc
+		}
+	}
+}
+
+// directAddr is the address of who is connected, client or proxy. It waits for nobody.
+func directAddr(nc net.Conn) net.Addr { return innermost(nc).RemoteAddr() }
 
 func (s *Server) connections() []*conn {
 	s.mu.Lock()

@@ -5,6 +5,9 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 
+made=() # and removed in the end
+trap 'rm -rf "${made[@]}"' EXIT
+
 packages=()
 # need FILE PACKAGE...: the packages are missing when there is no such file.
 need() {
@@ -28,8 +31,16 @@ need /usr/bin/protoc protobuf-compiler
 need /usr/bin/grpc_python_plugin protobuf-compiler-grpc
 need /usr/include/amqp.h librabbitmq-dev
 need /usr/bin/chromium-headless-shell chromium-headless-shell fonts-dejavu-core
+need /usr/sbin/haproxy haproxy
 if [ ${#packages[@]} -gt 0 ]; then
   export DEBIAN_FRONTEND=noninteractive
+  # No service is started: of haproxy only the program is used.
+  policy=/usr/sbin/policy-rc.d
+  if [ ! -e "$policy" ]; then
+    printf '#!/bin/sh\nexit 101\n' > "$policy"
+    chmod +x "$policy"
+    made+=("$policy")
+  fi
   apt-get update -qq
   apt-get install -y -qq --no-install-recommends "${packages[@]}" > /dev/null
 fi
@@ -37,7 +48,7 @@ fi
 # RabbitMQ's command line client of the management API, a single file in the package of its server, which is not installed.
 if [ ! -f rabbitmqadmin/rabbitmqadmin ]; then
   work=$(mktemp -d)
-  trap 'rm -rf "$work"' EXIT
+  made+=("$work")
   [ -n "$(apt-cache policy rabbitmq-server 2> /dev/null)" ] || apt-get update -qq
   (cd "$work" && apt-get download -qq -o APT::Sandbox::User=root rabbitmq-server && dpkg-deb --extract rabbitmq-server_*.deb tree)
   mkdir -p rabbitmqadmin
