@@ -22,7 +22,7 @@ func (c Config) Proxies() ([]netip.Prefix, error) {
 		return []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)}, nil
 	}
 	var all []netip.Prefix
-	for _, s := range strings.Split(c.ProxyProtocol, ",") {
+	for s := range strings.SplitSeq(c.ProxyProtocol, ",") {
 		s = strings.TrimSpace(s)
 		if addr, err := netip.ParseAddr(s); err == nil && addr.Zone() == "" {
 			all = append(all, netip.PrefixFrom(addr, addr.BitLen()))
