@@ -31,12 +31,6 @@ type commit struct {
 	abandoned bool
 }
 
-// mandatoryPart is a mandatory message and where it goes.
-type mandatoryPart struct {
-	message []byte // encoded
-	to      []*txQueue
-}
-
 // txQueue is what a transaction does in one queue.
 type txQueue struct {
 	s         *stream
@@ -232,16 +226,6 @@ func (c *commit) replaced() error {
 			return Errorf(PreconditionFailed, "transaction refused, nothing was done: queue '%s' in vhost '%s' is another one now", x.s.name, c.ch.conn.vhost)
 		}
 		x.free = true
-	}
-	return nil
-}
-
-// unroutable refuses a mandatory message all of whose queues are gone: outside of a transaction it would be refused, too.
-func (c *commit) unroutable() error {
-	for _, m := range c.mandatory {
-		if !slices.ContainsFunc(m.to, func(x *txQueue) bool { return !x.gone }) {
-			return Errorf(PreconditionFailed, "transaction refused, nothing was done: no queue of a mandatory message is left: queue '%s' in vhost '%s' is deleted", m.to[0].s.name, c.ch.conn.vhost)
-		}
 	}
 	return nil
 }

@@ -8,6 +8,22 @@ import (
 	"github.com/warrenmq/warren/fsm"
 )
 
+// mandatoryPart is a mandatory message and where it goes.
+type mandatoryPart struct {
+	message []byte // encoded
+	to      []*txQueue
+}
+
+// unroutable refuses a mandatory message all of whose queues are gone: outside of a transaction it would be refused, too.
+func (c *commit) unroutable() error {
+	for _, m := range c.mandatory {
+		if !slices.ContainsFunc(m.to, func(x *txQueue) bool { return !x.gone }) {
+			return Errorf(PreconditionFailed, "transaction refused, nothing was done: no queue of a mandatory message is left: queue '%s' in vhost '%s' is deleted", m.to[0].s.name, c.ch.conn.vhost)
+		}
+	}
+	return nil
+}
+
 // findLost finds the mandatory messages all of whose queues were deleted while the transaction was carried out: nothing can undo the rest of it, but
 // their publisher wants to know. Whether one of the queues had taken the message before it ended makes no difference: no queue has it. What the
 // coordinator has taken is in a queue, whatever becomes of that.
