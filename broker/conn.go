@@ -193,61 +193,68 @@ func (b *Broker) seenEverywhere(ctx context.Context, index uint64) <-chan struct
 
 // DeclareExchange declares an exchange, or checks that it is there.
 func (c *Conn) DeclareExchange(ctx context.Context, d ExchangeDeclare) error {
+	_, err := c.makeExchange(ctx, d)
+	return err
+}
+
+// makeExchange is DeclareExchange, and tells whether this declaration made it: of several at the same time one did.
+func (c *Conn) makeExchange(ctx context.Context, d ExchangeDeclare) (made bool, err error) {
 	d.Name = stripLines(d.Name)
 	if d.Name == "" {
-		return errDefaultExchange()
+		return false, errDefaultExchange()
 	}
 	if d.Passive {
 		if err := c.allowedAny(ctx, exchangeResource(d.Name)); err != nil {
-			return err
+			return false, err
 		}
 		_, err := c.exchange(ctx, d.Name)
-		return err
+		return false, err
 	}
 	view := c.b.cat.View()
 	if err := c.allowed(ctx, view, auth.Configure, exchangeResource(d.Name)); err != nil {
-		return err
+		return false, err
 	}
 	typ, err := exchange.ParseType(d.Type)
 	if err == nil {
 		err = exchange.Validate(typ, d.Arguments)
 	}
 	if err != nil {
-		return asError(err)
+		return false, asError(err)
 	}
 	x := view.Exchange(c.vhost, d.Name)
 	if x != nil && c.sameExchange(d, typ, x) != nil {
 		// What this copy still has may have been deleted: nobody is refused for that.
 		if view, err = c.b.fresh(ctx); err != nil {
-			return err
+			return false, err
 		}
 		x = view.Exchange(c.vhost, d.Name)
 	}
 	if x != nil {
 		if err := c.sameExchange(d, typ, x); err != nil || !c.outlived(view, x) {
-			return err
+			return false, err
 		}
 	}
 	if x == nil && strings.HasPrefix(d.Name, "amq.") {
-		return Errorf(AccessRefused, "exchange name '%s' contains reserved prefix 'amq.*'", d.Name)
+		return false, Errorf(AccessRefused, "exchange name '%s' contains reserved prefix 'amq.*'", d.Name)
 	}
 	if x == nil {
 		if err := c.checkAlternate(ctx, view, d); err != nil {
-			return err
+			return false, err
 		}
 	}
-	if _, err = c.changeSeen(ctx, c.b.exchangeOf(c.vhost, d, typ)); err != nil {
-		return err
+	res, err := c.changeSeen(ctx, c.b.exchangeOf(c.vhost, d, typ))
+	if err != nil {
+		return false, err
 	}
 	// Somebody else may have declared it first, and differently.
 	x = c.b.cat.View().Exchange(c.vhost, d.Name)
 	if x == nil {
-		return nil
+		return res.Changed, nil
 	}
 	if err := c.sameExchange(d, typ, x); err != nil {
-		return err
+		return false, err
 	}
-	return c.delaysReady(ctx, x)
+	return res.Changed, c.delaysReady(ctx, x)
 }
 
 // outlived tells whether an exchange that is not durable was last declared before the

@@ -24,6 +24,7 @@ type lateCatalog struct {
 	follows  bool   // a proposal that has ended is in the copy, as it is in a catalog's
 	declared int    // proposals of queues
 	behind   func() // called once, when the next of them has been applied
+	read     func() // called once, when the copy was brought up to date
 }
 
 func (c *lateCatalog) View() *catalog.View {
@@ -41,6 +42,13 @@ func (c *lateCatalog) ReadIndex(ctx context.Context) error {
 	}
 	err := c.Catalog.ReadIndex(ctx)
 	c.hold(nil)
+	c.mu.Lock()
+	f := c.read
+	c.read = nil
+	c.mu.Unlock()
+	if f != nil {
+		f()
+	}
 	return err
 }
 

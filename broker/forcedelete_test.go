@@ -2,6 +2,7 @@ package broker
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -156,12 +157,21 @@ func TestLeftoversEndByForce(t *testing.T) {
 	}
 	again := delays("/", "same")
 	left("all that was deleted", inV, delaysInV, here1, delaysHere, again)
+	var listed []string
+	closing, err := b.Closings(ctx)
+	for _, x := range closing {
+		listed = append(listed, fmt.Sprintf("%d %s %s/%s %s %q", x.ID, x.VHost, x.Queue, x.DelayOf, x.State, x.Leader))
+	}
+	want := []string{fmt.Sprintf(`%d v same/ running ""`, inV), fmt.Sprintf(`%d v /same running ""`, delaysInV), fmt.Sprintf(`%d / /same running ""`, delaysHere)}
+	if err != nil || !slices.Equal(listed, want) || b.Closing() != len(want) {
+		t.Errorf("listed are %q, %v, and %d counted, want %q", listed, err, b.Closing(), want)
+	}
 	if err := b.ForceDropDelays(ctx, admin, "/", "same"); err != nil {
 		t.Error(err)
 	}
 	left("the deleted exchange", inV, delaysInV, here1, again)
 	none("of an exchange once more", b.ForceDropDelays(ctx, admin, "/", "same"))
-	_, err := b.ForceDropQueue(ctx, admin, "v", "other")
+	_, err = b.ForceDropQueue(ctx, admin, "v", "other")
 	none("another queue of the vhost", err)
 	if _, err := b.ForceDropQueue(ctx, admin, "v", "same"); err != nil {
 		t.Error(err)

@@ -26,12 +26,20 @@ const (
 // DeclareQueue declares a queue, or checks that it is there, and tells its
 // counts. It answers once the queue's leader has committed its first entry.
 func (c *Conn) DeclareQueue(ctx context.Context, d QueueDeclare) (QueueOK, error) {
+	ok, _, err := c.makeQueue(ctx, d)
+	return ok, err
+}
+
+// makeQueue is DeclareQueue, and tells whether this declaration made it: of several at the same time one did.
+func (c *Conn) makeQueue(ctx context.Context, d QueueDeclare) (ok QueueOK, made bool, err error) {
 	d.Name = stripLines(d.Name)
 	if isReplyName(d.Name) {
-		return c.declareReplies(ctx, d.Name)
+		ok, err = c.declareReplies(ctx, d.Name)
+		return ok, false, err
 	}
 	if d.Passive {
-		return c.passive(ctx, d.Name)
+		ok, err = c.passive(ctx, d.Name)
+		return ok, false, err
 	}
 	// An exclusive queue is not durable, whatever is asked for: both may be declared again.
 	d.Durable = d.Durable && !d.Exclusive
@@ -40,24 +48,24 @@ func (c *Conn) DeclareQueue(ctx context.Context, d QueueDeclare) (QueueOK, error
 		d.Name = serverName()
 	}
 	if len(d.Name) > nameBytesMax {
-		return QueueOK{}, Errorf(PreconditionFailed, "queue name is longer than %d bytes", nameBytesMax)
+		return QueueOK{}, false, Errorf(PreconditionFailed, "queue name is longer than %d bytes", nameBytesMax)
 	}
 	for began := time.Now(); ; {
-		ok, err := c.declareOnce(ctx, d, generated)
+		ok, made, err := c.declareOnce(ctx, d, generated)
 		if !isNotFound(err) || time.Since(began) >= c.b.cfg.QueueTimeout {
-			return ok, err
+			return ok, made, err
 		}
 		// The queue that was there has just ended, before it was asked. Clients that make, use and leave one at once can keep it there for a while.
 		if _, err := c.b.fresh(ctx); err != nil {
-			return QueueOK{}, asError(err)
+			return QueueOK{}, false, asError(err)
 		}
 	}
 }
 
-func (c *Conn) declareOnce(ctx context.Context, d QueueDeclare, generated bool) (QueueOK, error) {
+func (c *Conn) declareOnce(ctx context.Context, d QueueDeclare, generated bool) (_ QueueOK, made bool, err error) {
 	view := c.b.cat.View()
 	if err := c.allowed(ctx, view, auth.Configure, queueResource(d.Name)); err != nil {
-		return QueueOK{}, err
+		return QueueOK{}, false, err
 	}
 	d.Arguments = withDefaultType(d, view.Vhost(c.vhost))
 	q := view.Queue(c.vhost, d.Name)
@@ -65,34 +73,33 @@ func (c *Conn) declareOnce(ctx context.Context, d QueueDeclare, generated bool) 
 		// What this copy still has may have been deleted: nobody is refused for that.
 		var err error
 		if view, err = c.b.fresh(ctx); err != nil {
-			return QueueOK{}, err
+			return QueueOK{}, false, err
 		}
 		q = view.Queue(c.vhost, d.Name)
 	}
 	if q == nil {
 		err := c.mayDeadLetter(ctx, view, d)
 		if err != nil {
-			return QueueOK{}, err
+			return QueueOK{}, false, err
 		}
-		var made bool
 		if q, made, err = c.create(ctx, view, d, generated); err != nil {
-			return QueueOK{}, err
+			return QueueOK{}, false, err
 		}
 		if made {
 			seen := c.b.seenEverywhere(ctx, q.ID)
 			ok, err := c.countsOfNew(ctx, q)
 			<-seen
-			return ok, err
+			return ok, true, err
 		}
 	}
 	if err := c.mayDeclareAgain(d, q); err != nil {
-		return QueueOK{}, c.unlessLost(ctx, q, err)
+		return QueueOK{}, false, c.unlessLost(ctx, q, err)
 	}
 	ok, err := c.counts(ctx, q)
 	if isNotFound(err) {
 		c.endUnused(ctx, q.ID) // its name is free once the catalog knows
 	}
-	return ok, err
+	return ok, false, err
 }
 
 func isNotFound(err error) bool {

@@ -138,9 +138,9 @@ func (b *Broker) withConn(ctx context.Context, u User, vhost string, work func(c
 // PutExchange declares an exchange; created is false if it was there.
 func (b *Broker) PutExchange(ctx context.Context, u User, vhost string, d ExchangeDeclare) (created bool, err error) {
 	err = b.withConn(ctx, u, vhost, func(c *Conn) error {
-		_, there := b.FindExchange(ctx, vhost, stripLines(d.Name))
-		created = there != nil
-		return c.DeclareExchange(ctx, d)
+		var err error
+		created, err = c.makeExchange(ctx, d)
+		return err
 	})
 	return created && err == nil, err
 }
@@ -170,15 +170,8 @@ func (b *Broker) DropBinding(ctx context.Context, u User, vhost string, bd Bindi
 // PutQueue declares a queue; created is false if it was there.
 func (b *Broker) PutQueue(ctx context.Context, u User, vhost string, d QueueDeclare) (created bool, err error) {
 	err = b.withConn(ctx, u, vhost, func(c *Conn) error {
-		view := b.cat.View()
-		if view.Queue(vhost, stripLines(d.Name)) == nil {
-			var err error
-			if view, err = b.fresh(ctx); err != nil {
-				return err
-			}
-		}
-		created = view.Queue(vhost, stripLines(d.Name)) == nil
-		_, err := c.DeclareQueue(ctx, d)
+		var err error
+		_, created, err = c.makeQueue(ctx, d)
 		return err
 	})
 	return created && err == nil, err

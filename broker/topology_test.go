@@ -3,6 +3,8 @@ package broker
 import (
 	"fmt"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/warrenmq/warren/auth"
@@ -137,5 +139,38 @@ func TestFetchOnce(t *testing.T) {
 	}
 	if _, err := b.FetchOnce(ctx, User{Name: "nobody"}, "/", "q", Fetch{Count: 1}); !isKind(err, NotAllowed) {
 		t.Error(err)
+	}
+}
+
+// TestOneOfManyMakesIt: of those who declare the same queue or exchange at the same time, one is told to have made it.
+func TestOneOfManyMakesIt(t *testing.T) {
+	b := newBroker(t)
+	guest := User{Name: "guest"}
+	for name, put := range map[string]func(name string) (bool, error){
+		"queue": func(name string) (bool, error) {
+			return b.PutQueue(t.Context(), guest, "/", QueueDeclare{Name: name, Durable: true})
+		},
+		"exchange": func(name string) (bool, error) {
+			return b.PutExchange(t.Context(), guest, "/", ExchangeDeclare{Name: name, Type: "fanout", Durable: true})
+		},
+	} {
+		for round := range 10 {
+			var made atomic.Int32
+			var wg sync.WaitGroup
+			for range 6 {
+				wg.Go(func() {
+					switch created, err := put(fmt.Sprint("lock", round)); {
+					case err != nil:
+						t.Error(err)
+					case created:
+						made.Add(1)
+					}
+				})
+			}
+			wg.Wait()
+			if n := made.Load(); n != 1 {
+				t.Errorf("%s %d: %d have made it", name, round, n)
+			}
+		}
 	}
 }

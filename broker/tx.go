@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/catalog"
 	"github.com/warrenmq/warren/fsm"
 )
@@ -33,8 +34,7 @@ type TxSettlement struct {
 // or rollback.
 type transaction struct {
 	publishes []txPublish
-	// mandatory are the queues of each mandatory message.
-	mandatory [][]*catalog.Queue
+	mandatory []txMandatory
 	replies   []*directReply
 	copies    int
 	bytes     int
@@ -53,6 +53,19 @@ type txPublish struct {
 	queues   []*catalog.Queue
 	// to is where it goes, once the transaction is committed: a queue of queues may go on in another life by then.
 	to []*txQueue
+}
+
+// txMandatory is a mandatory message and its queues.
+type txMandatory struct {
+	message []byte // encoded
+	queues  []*catalog.Queue
+}
+
+// TxReturn is a mandatory message of a committed transaction that no queue has.
+type TxReturn struct {
+	Exchange, Key string
+	Properties    amqp.RawProperties
+	Body          []byte
 }
 
 // TxSelect makes the channel transactional: from now on Publish collects. Settlements are
@@ -117,7 +130,7 @@ func (ch *Channel) collect(p *Publish, op fsm.Publish) error {
 		return err
 	}
 	if p.Mandatory {
-		t.mandatory = append(t.mandatory, slices.Clone(ch.targets))
+		t.mandatory = append(t.mandatory, txMandatory{op.Message, slices.Clone(ch.targets)})
 	}
 	op.Immediate = false // the gateway refuses it
 	same := txPublish{exchange: exchange, op: op}
@@ -154,8 +167,9 @@ func (ch *Channel) collectReply(ctx context.Context, r *directReply, mandatory b
 
 // TxCommit carries out what was published and the settlements, all of it or nothing, and
 // begins the next transaction. An error of kind PreconditionFailed means that
-// nothing was done; any other that the outcome is not known. See docs/adr/0007-transactions.md.
-func (ch *Channel) TxCommit(ctx context.Context, settlements []TxSettlement) error {
+// nothing was done; any other that the outcome is not known. Mandatory messages all of whose queues were deleted meanwhile are returned.
+// See docs/adr/0007-transactions.md.
+func (ch *Channel) TxCommit(ctx context.Context, settlements []TxSettlement) ([]TxReturn, error) {
 	c := &commit{ch: ch, b: ch.conn.b, done: make(chan error, 1), order: !ch.tx.committed}
 	c.publishes = ch.tx.publishes
 	replies, full, mandatory := ch.tx.replies, ch.tx.full, ch.tx.mandatory
@@ -163,7 +177,7 @@ func (ch *Channel) TxCommit(ctx context.Context, settlements []TxSettlement) err
 	ch.tx.counted = 0
 	ch.tx.reset(c.b)
 	if full != nil {
-		return full
+		return nil, full
 	}
 	for i := range c.publishes {
 		p := &c.publishes[i]
@@ -175,31 +189,31 @@ func (ch *Channel) TxCommit(ctx context.Context, settlements []TxSettlement) err
 			x.bytes += int64(p.op.BodyBytes)
 		}
 	}
-	for _, queues := range mandatory {
-		to := make([]*txQueue, len(queues))
-		for i, q := range queues {
+	for _, m := range mandatory {
+		to := make([]*txQueue, len(m.queues))
+		for i, q := range m.queues {
 			to[i] = c.queue(ch.conn.b.stream(q))
 		}
-		c.mandatory = append(c.mandatory, to)
+		c.mandatory = append(c.mandatory, mandatoryPart{m.message, to})
 	}
 	runs := 0
 	for _, s := range settlements {
 		runs += c.queue(s.Delivery.queue).settle(s)
 	}
 	if runs > txRunsMax {
-		return Errorf(PreconditionFailed, "transaction exceeds %d settlements", txRunsMax)
+		return nil, Errorf(PreconditionFailed, "transaction exceeds %d settlements", txRunsMax)
 	}
 	if len(c.queues) == 0 {
 		c.b.sendReplies(replies)
-		return nil
+		return nil, nil
 	}
 	stopping := Errorf(Internal, "the transaction was not committed: the node is stopping")
 	if c.b.ctx.Err() != nil {
-		return stopping
+		return nil, stopping
 	}
 	c.hold()
 	if !c.b.tasks.start(c.run) {
-		return stopping
+		return nil, stopping
 	}
 	select {
 	case err := <-c.done:
@@ -212,9 +226,9 @@ func (ch *Channel) TxCommit(ctx context.Context, settlements []TxSettlement) err
 			c.count(settlements)
 			c.b.sendReplies(replies)
 		}
-		return err
+		return c.lost, err
 	case <-ctx.Done():
-		return c.abandon()
+		return nil, c.abandon()
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/warrenmq/warren/amqp"
+	"github.com/warrenmq/warren/catalog"
 	"github.com/warrenmq/warren/fsm"
 	"github.com/warrenmq/warren/queue/wire"
 )
@@ -38,7 +39,11 @@ func (c *client) commit(kind fsm.SettleKind, ds ...*Delivery) error {
 	for _, d := range ds {
 		list = append(list, TxSettlement{kind, d})
 	}
-	return c.ch.TxCommit(c.t.Context(), list)
+	lost, err := c.ch.TxCommit(c.t.Context(), list)
+	if len(lost) > 0 {
+		c.t.Errorf("returned: %+v", lost)
+	}
+	return err
 }
 
 // A transaction over durable queues and one in memory: nothing before the commit, all
@@ -210,6 +215,94 @@ func TestTxWhoseMandatoryMessageHasNoQueue(t *testing.T) {
 	other.wantQueue("c", 2, 0)
 }
 
+// A node whose copy of the catalog is old does not commit what is for a queue that is not there any more. The coordinator, another queue,
+// would take the transaction, and the message would vanish.
+func TestTxByAnOldCopy(t *testing.T) {
+	for name, tc := range map[string]struct {
+		mandatory, anew, away bool
+		refusal               string
+	}{
+		"deleted":                     {},
+		"deleted, mandatory":          {mandatory: true, refusal: "no queue of a mandatory message is left: queue 'q' in vhost '/' is deleted"},
+		"declared anew":               {anew: true, refusal: "queue 'q' in vhost '/' is another one now"},
+		"the catalog is out of reach": {away: true, refusal: "whether its queues beside 'stays' in vhost '/' are still there is not known"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			late, c, _ := lateRig(t)
+			c.declare("q", nil)
+			c.declare("stays", nil)
+			old := late.View()
+			c.ch.TxSelect()
+			if _, routed, err := c.publishes(&Publish{Key: "q", Body: []byte("m"), Mandatory: tc.mandatory}); err != nil || !routed {
+				t.Fatalf("publish: routed %v, %v", routed, err)
+			}
+			c.send("stays", strings.Repeat("x", 100)) // coordinates
+			late.hold(old)
+			cmds := []catalog.Command{&catalog.DeleteQueue{Vhost: "/", Name: "q"}}
+			if tc.anew {
+				cmds = append(cmds, &catalog.DeclareQueue{Queue: *old.Queue("/", "q")})
+			}
+			for _, cmd := range cmds {
+				if _, err := late.Catalog.Propose(t.Context(), cmd); err != nil {
+					t.Fatal(err)
+				}
+			}
+			late.away = tc.away
+			err := c.commit(fsm.Ack)
+			late.hold(nil)
+			if tc.refusal == "" {
+				if err != nil {
+					t.Fatal(err)
+				}
+				c.wantQueue("stays", 1, 0)
+				return
+			}
+			if err == nil || err.Error() != "transaction refused, nothing was done: "+tc.refusal {
+				t.Errorf("commit: %v", err)
+			}
+			c.wantQueue("stays", 0, 0)
+		})
+	}
+}
+
+// A queue that is deleted while a transaction is being carried out may take a part of it with it: a mandatory message that no queue has then is
+// returned, and the rest is done.
+func TestTxWhoseQueueGoes(t *testing.T) {
+	late, c, _ := lateRig(t)
+	for _, q := range []string{"q", "stays"} {
+		c.declare(q, nil)
+	}
+	for _, q := range []string{"q", "stays"} {
+		c.bind(Binding{Source: "amq.fanout", Destination: q})
+	}
+	c.ch.TxSelect()
+	for _, p := range []Publish{
+		{Key: "q", Mandatory: true, Body: []byte("lost")}, {Key: "q", Body: []byte("nobody asks")}, {Exchange: "amq.fanout", Mandatory: true, Body: []byte("kept")},
+	} {
+		if _, routed, err := c.publishes(&p); err != nil || !routed {
+			t.Fatalf("publish: routed %v, %v", routed, err)
+		}
+	}
+	c.send("stays", strings.Repeat("x", 100)) // coordinates
+	old := late.View()
+	late.read = func() {
+		late.hold(old)
+		late.b.queues.dismiss(late.b.queues.get(old.Queue("/", "q").ID)) // its leader, elsewhere, knows first
+		if _, err := late.Catalog.Propose(t.Context(), &catalog.DeleteQueue{Vhost: "/", Name: "q"}); err != nil {
+			t.Error(err)
+		}
+		time.AfterFunc(100*time.Millisecond, func() {
+			late.hold(nil)
+			late.b.queues.changed()
+		})
+	}
+	lost, err := c.ch.TxCommit(t.Context(), nil)
+	if err != nil || len(lost) != 1 || string(lost[0].Body) != "lost" || lost[0].Exchange != "" || lost[0].Key != "q" {
+		t.Errorf("returned %+v, %v", lost, err)
+	}
+	c.wantQueue("stays", 2, 0)
+}
+
 func TestTxIsBounded(t *testing.T) {
 	c := dial(t, newBroker(t))
 	c.declare("a", nil)
@@ -351,7 +444,7 @@ func TestTxAbandoned(t *testing.T) {
 				r.s.ownLocked(held, ch)
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				defer cancel()
-				err := ch.TxCommit(ctx, []TxSettlement{{fsm.Ack, &Delivery{queue: r.s, id: 5}}})
+				_, err := ch.TxCommit(ctx, []TxSettlement{{fsm.Ack, &Delivery{queue: r.s, id: 5}}})
 				var e *Error
 				if !errors.As(err, &e) || e.Kind != Internal || !strings.Contains(e.Text, "outcome of the transaction is not known") {
 					t.Fatalf("commit: %v", err)
@@ -388,12 +481,12 @@ func TestTxWhoseQueueEnds(t *testing.T) {
 			synctest.Wait()
 			r.s.close()
 		}()
-		err := ch.TxCommit(t.Context(), []TxSettlement{{fsm.Ack, &Delivery{queue: r.s, id: 5}}})
+		_, err := ch.TxCommit(t.Context(), []TxSettlement{{fsm.Ack, &Delivery{queue: r.s, id: 5}}})
 		if err == nil || err.Error() != "the outcome of the transaction is not known: queue 'q' in vhost '/' has ended" {
 			t.Fatalf("commit: %v", err)
 		}
 		// Gone before anything was sent: there is nothing left to do.
-		if err := ch.TxCommit(t.Context(), []TxSettlement{{fsm.Ack, &Delivery{queue: r.s, id: 6}}}); err != nil {
+		if _, err := ch.TxCommit(t.Context(), []TxSettlement{{fsm.Ack, &Delivery{queue: r.s, id: 6}}}); err != nil {
 			t.Fatalf("commit: %v", err)
 		}
 	})

@@ -18,11 +18,13 @@ type commit struct {
 	ch        *Channel
 	b         *Broker
 	publishes []txPublish
-	mandatory [][]*txQueue // where each mandatory message goes
+	mandatory []mandatoryPart
 	queues    []*txQueue
 	order     bool // earlier operations have to be applied first
+	looked    bool // since the commit began this node's copy of the catalog was brought up to date
 	parts     int  // of the operation sent last
 	done      chan error
+	lost      []TxReturn // mandatory messages that no queue has, once done has an answer
 
 	mu        sync.Mutex
 	sent      bool // the outcome is no longer in this node's hands
@@ -96,6 +98,9 @@ func (c *commit) awaitParts(coordinator *txQueue, last uint64) {
 	ctx, cancel := context.WithTimeout(c.b.ctx, txTakenWait)
 	taken := c.partsTaken(ctx, coordinator.s, first, last)
 	cancel()
+	if taken {
+		c.findLost(coordinator)
+	}
 	c.done <- nil
 	if !taken && c.b.ctx.Err() == nil {
 		c.b.cfg.Logger.Warn("parts of a transaction take long", "queue", coordinator.s.id, "name", coordinator.s.name)
@@ -127,6 +132,12 @@ func (c *commit) decide() (x *txQueue, o fsm.Outcome, err error) {
 	catalogTries := 0
 	for {
 		x := c.coordinator()
+		if x != nil && !c.looked && c.publishesBeyond(x) {
+			if err := c.look(x); err != nil {
+				return x, o, err
+			}
+			continue
+		}
 		if err := c.replaced(); err != nil {
 			return x, o, err
 		}
@@ -186,6 +197,21 @@ func (c *commit) coordinator() *txQueue {
 	return best
 }
 
+// publishesBeyond tells whether messages are for other queues than the coordinator.
+func (c *commit) publishesBeyond(coordinator *txQueue) bool {
+	return slices.ContainsFunc(c.queues, func(x *txQueue) bool { return x != coordinator && !x.gone && x.publishes > 0 })
+}
+
+// look brings the copy of the catalog up to date. What is for the coordinator does not depend on that copy: its leader answers. But a part for
+// another queue vanishes if that one was deleted before the commit began, and nobody would be told.
+func (c *commit) look(coordinator *txQueue) error {
+	if _, err := c.b.fresh(c.b.ctx); err != nil {
+		return Errorf(PreconditionFailed, "transaction refused, nothing was done: whether its queues beside '%s' in vhost '%s' are still there is not known", coordinator.s.name, c.ch.conn.vhost)
+	}
+	c.looked = true
+	return nil
+}
+
 // replaced refuses what would publish to a queue that is gone while another one has its name (see strays).
 func (c *commit) replaced() error {
 	for _, x := range c.queues {
@@ -200,16 +226,6 @@ func (c *commit) replaced() error {
 			return Errorf(PreconditionFailed, "transaction refused, nothing was done: queue '%s' in vhost '%s' is another one now", x.s.name, c.ch.conn.vhost)
 		}
 		x.free = true
-	}
-	return nil
-}
-
-// unroutable refuses a mandatory message all of whose queues are gone: outside of a transaction it would be refused, too.
-func (c *commit) unroutable() error {
-	for _, to := range c.mandatory {
-		if !slices.ContainsFunc(to, func(x *txQueue) bool { return !x.gone }) {
-			return Errorf(PreconditionFailed, "transaction refused, nothing was done: no queue of a mandatory message is left: queue '%s' in vhost '%s' is deleted", to[0].s.name, c.ch.conn.vhost)
-		}
 	}
 	return nil
 }

@@ -20,7 +20,7 @@ func TestTxOfAQueueThatGoesOn(t *testing.T) {
 			}
 		}
 		awaitLife(t, b, goOn().ID)
-		if err := c.ch.TxCommit(t.Context(), nil); err != nil {
+		if _, err := c.ch.TxCommit(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
 		reader := dial(t, b)

@@ -60,6 +60,7 @@ var topics = []func(*tool) []*cobra.Command{
 	statusVerbs,
 	reportVerbs,
 	outboxVerbs,
+	closingVerbs,
 	peekVerbs,
 	dlqVerbs,
 	limitVerbs,

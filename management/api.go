@@ -108,6 +108,7 @@ func New(cfg Config) *API {
 	a.routeLogins()
 	a.routeParameters()
 	a.routeOutboxes()
+	a.routeClosings()
 	a.routeMessages()
 	a.routeLimits()
 	a.routePublish()

@@ -14,6 +14,7 @@ type Broker interface {
 	changes
 	figures
 	outboxes
+	closings
 	Limits
 	redrives
 	previews

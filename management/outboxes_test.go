@@ -42,6 +42,41 @@ func (f *outboxBroker) Outboxes(_ context.Context, older time.Duration) (list []
 	return list, f.err
 }
 
+func (f *outboxBroker) Closings(context.Context) ([]broker.ClosingQueue, error) {
+	return []broker.ClosingQueue{{ID: 3, VHost: "v", Queue: "b", Why: "moving slowly"}, {ID: 1, VHost: "gone", DelayOf: "x"}, {ID: 2, VHost: "/", Queue: "a"}}, f.err
+}
+
+// TestClosings: deleted queues that have not ended are listed, those of deleted vhosts to who may see all.
+func TestClosings(t *testing.T) {
+	f := newFakeCluster("a")
+	b := &outboxBroker{fakeBroker: fakeBroker{vhosts: map[string][]string{"/": {"manager"}, "v": {}}}}
+	f.apis["a"].cfg.Broker = b
+	for _, tc := range []struct {
+		user, path string
+		status     int
+		has        string
+	}{
+		{"admin", "", 200, `[{"id":2,"vhost":"/","queue":"a","members":null,"state":"","leader":"","messages_dlx":0,"message_bytes_dlx":0,"oldest_age_ms":0,"why":""},{"id":1,"vhost":"gone",`},
+		{"monitor", "/v", 200, `"why":"moving slowly"}]`},
+		{"admin", "/gone", 200, `"delay_of":"x"`},
+		{"admin", "/none", 200, `[]`},
+		{"manager", "", 200, `"why":""}]`},
+		{"manager", "/v", 401, "not_authorised"},
+		{"manager", "/gone", 404, "Not Found"},
+		{"manager", "?page=1&page_size=1", 200, `"item_count":1`},
+		{"nobody", "", 401, "Login failed"},
+	} {
+		status, body, _ := f.do(t, "a", tc.user, "GET", "/api/warren/closing-queues"+tc.path)
+		if status != tc.status || !strings.Contains(body, tc.has) {
+			t.Errorf("%s %s: %d %s, want %d with %s", tc.user, tc.path, status, body, tc.status, tc.has)
+		}
+	}
+	b.err = errors.New("node c: timed out")
+	if status, body, _ := f.do(t, "a", "monitor", "GET", "/api/warren/closing-queues"); status != 200 || !strings.Contains(body, `"queue":"a"`) {
+		t.Errorf("without a node: %d %s", status, body)
+	}
+}
+
 func TestOutboxes(t *testing.T) {
 	f := newFakeCluster("a")
 	b := &outboxBroker{

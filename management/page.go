@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -49,11 +50,11 @@ type Page struct {
 // readListQuery reads a request's parameters. The error is a refusal with RabbitMQ's words.
 func readListQuery(r *http.Request) (q listQuery, err error) {
 	v := r.URL.Query()
-	page, hasPage, err := pageNumber(v.Get("page"))
+	page, hasPage, err := pageNumber(v["page"])
 	if err != nil {
 		return q, err
 	}
-	size, hasSize, err := pageNumber(v.Get("page_size"))
+	size, hasSize, err := pageNumber(v["page_size"])
 	if err != nil {
 		return q, err
 	}
@@ -91,12 +92,12 @@ func readListQuery(r *http.Request) (q listQuery, err error) {
 	return q, nil
 }
 
-// pageNumber reads a parameter that is a number, or is not there.
-func pageNumber(s string) (n int, has bool, err error) {
-	if s == "" {
+// pageNumber reads a parameter that is a number, or is not there; an empty one is none. What is too large or too small for one is the largest or the smallest.
+func pageNumber(values []string) (n int, has bool, err error) {
+	if len(values) == 0 {
 		return 0, false, nil
 	}
-	if n, err = strconv.Atoi(s); err != nil {
+	if n, err = strconv.Atoi(values[0]); err != nil && !errors.Is(err, strconv.ErrRange) {
 		return 0, false, badRequest("Pagination parameters are invalid")
 	}
 	return n, true, nil

@@ -225,6 +225,7 @@ func (s *scrape) leaders() {
 	l := s.cfg.Leaders()
 	s.count(leadersSought, uint64(max(0, l.Searching)))
 	s.count(majorityMissing, uint64(max(0, l.WithoutMajority)))
+	s.count(queuesClosing, uint64(max(0, l.Closing)))
 	s.count(leadersAway, uint64(max(0, l.Away)))
 	s.count(replicasAsleep, uint64(max(0, l.Asleep)))
 	s.count(quorumCritical, uint64(max(0, l.Critical)))

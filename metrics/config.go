@@ -31,6 +31,8 @@ type Raft struct{ Queue, Term, Commit, Applied, Last uint64 }
 type Leaders struct {
 	// Searching are replicas; WithoutMajority are queues of the cluster of which this node reaches too few replicas.
 	Searching, WithoutMajority, Away int
+	// Closing are the deleted queues of the cluster that have not ended.
+	Closing int
 	// Asleep are replicas.
 	Asleep int
 	// Critical are groups here that need this node for a quorum, Missing those led here with a replica on a node that does not answer,

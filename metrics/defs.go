@@ -180,6 +180,7 @@ var (
 	traceSpans      = counter("warren_trace_spans_total", "Trace spans that ended, were exported, or were rejected by the collector; the rest are still waiting, or were dropped because too many were waiting", "outcome")
 	leadersSought   = gauge("warren_queues_without_leader", "Replicas on this node that do not know their leader and are looking for it")
 	majorityMissing = gauge("warren_queues_without_majority", "Durable queues of the whole cluster of which this node reaches too few replicas for a majority: those that have no majority anywhere are counted by every node")
+	queuesClosing   = gauge("warren_queues_closing", "Deleted queues of the whole cluster that have not ended: dead letters are on their way out of them, or no leader ends them; every node counts the same")
 	replicasAsleep  = gauge("warren_replicas_asleep", "Sleeping replicas on this node; they wake when their queue is used")
 	replicasDamaged = gauge("warren_replicas_damaged", "Replicas on this node whose log is damaged and that have not begun anew")
 	replicasHurt    = counter("warren_replicas_damaged_total", "Replicas on this node whose log was found damaged: bytes did not match their checksums, or the disk did not return them")

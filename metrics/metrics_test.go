@@ -133,7 +133,7 @@ func fake() Config {
 			}
 		},
 		Leaders: func() Leaders {
-			return Leaders{Searching: 1, WithoutMajority: 14, Away: 2, Asleep: 10, Critical: 7, Missing: 8, Behind: 9, Elections: 3, Returned: 4, NotGiven: 5, Searches: []uint64{0, 0, 0, 0, 0, 6, 0}, SearchesMS: 120}
+			return Leaders{Searching: 1, WithoutMajority: 14, Closing: 15, Away: 2, Asleep: 10, Critical: 7, Missing: 8, Behind: 9, Elections: 3, Returned: 4, NotGiven: 5, Searches: []uint64{0, 0, 0, 0, 0, 6, 0}, SearchesMS: 120}
 		},
 		Raft:      func() []Raft { return []Raft{{Queue: 1, Term: 2, Commit: 30}, {Queue: 3, Commit: 5}} },
 		Broker:    b,
@@ -158,7 +158,7 @@ func TestForms(t *testing.T) {
 	}{
 		{"/metrics", []string{
 			`rabbitmq_identity_info{rabbitmq_cluster="c",rabbitmq_cluster_permanent_id="c",rabbitmq_endpoint="aggregated",rabbitmq_node="n1"} 1`,
-			`warren_leaders_returned_total{outcome="moved"} 4`, `warren_panics_contained_total{protocol="amqp"} 2`, `warren_panics_contained_total{protocol="http"} 0`, `warren_node_unready{step="disk"} 1`, `warren_node_unready{step="catalog"} 0`, "warren_queues_led_away 2", "warren_queues_without_leader 1", "warren_queues_without_majority 14", "warren_queues_quorum_critical 7", "warren_queues_replica_missing 8", "warren_replicas_behind 9", "warren_replicas_damaged 2", "warren_replicas_damaged_total 5", `warren_leader_search_seconds_bucket{le="0.032"} 6`,
+			`warren_leaders_returned_total{outcome="moved"} 4`, `warren_panics_contained_total{protocol="amqp"} 2`, `warren_panics_contained_total{protocol="http"} 0`, `warren_node_unready{step="disk"} 1`, `warren_node_unready{step="catalog"} 0`, "warren_queues_led_away 2", "warren_queues_without_leader 1", "warren_queues_without_majority 14", "warren_queues_closing 15", "warren_queues_quorum_critical 7", "warren_queues_replica_missing 8", "warren_replicas_behind 9", "warren_replicas_damaged 2", "warren_replicas_damaged_total 5", `warren_leader_search_seconds_bucket{le="0.032"} 6`,
 			"rabbitmq_connections 2", "warren_grpc_connections 4", "warren_grpc_streams 9", "warren_grpc_connections_opened_total 12", "rabbitmq_connections_opened_total 5", "rabbitmq_connections_closed_total 3", "rabbitmq_channels 7",
 			"rabbitmq_queues 3", "rabbitmq_queue_messages 118", "rabbitmq_queue_messages_ready 115", "rabbitmq_queue_messages_unacked 2",
 			"rabbitmq_queue_messages_published_total 21", "warren_queue_duplicates_total 22", "warren_queue_deduplication_ids_forgotten_total 23", "warren_queue_publishers_held 1", "rabbitmq_queue_consumers 2", "rabbitmq_raft_commit_index 35",

@@ -90,7 +90,7 @@ func (w *World) transact(c *client, name string) (goesOn bool) {
 		w.led.settle(c.num, s.Kind, s.Delivery)
 	}
 	began := time.Now()
-	err := c.ch.TxCommit(c.life, settlements)
+	_, err := c.ch.TxCommit(c.life, settlements)
 	var e *broker.Error
 	switch {
 	case err == nil:

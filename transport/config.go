@@ -63,6 +63,8 @@ type Config struct {
 	// to such callers; a node of another cluster is refused in any case unless
 	// OpenCall is set and admits the method.
 	OpenCall func(method uint8) bool
+	// Handlers are set as by [Mesh.Handle], but before any node can send: for what is said once, when a link is made.
+	Handlers map[uint8]func(from NodeID, payload []byte)
 
 	// PingInterval is the time between two pings of a link; 250 ms.
 	PingInterval time.Duration

@@ -105,6 +105,9 @@ func New(cfg Config) (*Mesh, error) {
 	m.workers.m = m
 	m.local.m, m.local.from = m, cfg.Local
 	m.groups.init(m)
+	for kind, h := range cfg.Handlers {
+		m.Handle(kind, h)
+	}
 	m.server = grpc.NewServer(m.serverOptions()...)
 	m.server.RegisterService(service(), m)
 	m.spawn(func() {

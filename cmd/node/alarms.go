@@ -36,6 +36,7 @@ type alarms struct {
 	send      func(to transport.NodeID, s alarm.Set)
 	diskLow   atomic.Bool // the store has just touched its reserve
 	peers     sync.Map    // of transport.NodeID: those that are linked, which the catalog may not have yet
+	heard     sync.Map    // of transport.NodeID: those that have said what they are short of, if of anything
 	linked    atomic.Bool // a link is up again: what was sent before may be lost, the end of an alarm too
 	memory    alarm.Memory
 	gauge     alarm.Gauge
@@ -46,12 +47,29 @@ type alarms struct {
 	wake      chan struct{}
 }
 
-// openAlarms begins to listen to the others' alarms.
-func (n *running) openAlarms() {
-	a := &alarms{
+// listenForAlarms is done before other nodes can link with this one: they say at that moment what they are short of, and again every two seconds only.
+func (n *running) listenForAlarms() {
+	n.alarms = &alarms{
 		n: n, board: alarm.NewBoard(time.Now), memory: alarm.Memory{Root: os.DirFS("/")}, wake: make(chan struct{}, 1),
 		trim: trimmer{shed: n.store.Shed, fixed: os.Getenv("GOGC") != ""},
 	}
+}
+
+// hear takes what another node says.
+func (a *alarms) hear(from transport.NodeID, payload []byte) {
+	s, err := alarm.Decode(payload)
+	if err != nil {
+		a.n.log.Error("undecodable alarm from peer", "node", from, "err", err)
+		return
+	}
+	a.board.Heard(string(from), s)
+	a.heard.Store(from, nil)
+	a.poke()
+}
+
+// openAlarms gets ready to tell the others, and reads what this node has.
+func (n *running) openAlarms() {
+	a := n.alarms
 	a.others = func() iter.Seq[transport.NodeID] {
 		return a.linkedOr(func(yield func(transport.NodeID) bool) {
 			for node := range n.catalog.Load().View().Nodes() {
@@ -64,7 +82,6 @@ func (n *running) openAlarms() {
 	a.send = func(to transport.NodeID, s alarm.Set) {
 		_ = n.mesh.Send(to, alarm.MessageKind, alarm.Encode(s)) // said again when the link is up
 	}
-	n.alarms = a
 	n.store.OnLow(func() {
 		a.diskLow.Store(true)
 		a.poke()
@@ -80,15 +97,6 @@ func (n *running) openAlarms() {
 		debug.SetMemoryLimit(int64(max(a.gauge.Watermark, memoryLimitMin)))
 	}
 	n.log.Info("memory watermark", "bytes", a.gauge.Watermark, "of", total)
-	n.mesh.Handle(alarm.MessageKind, func(from transport.NodeID, payload []byte) {
-		s, err := alarm.Decode(payload)
-		if err != nil {
-			n.log.Error("undecodable alarm from peer", "node", from, "err", err)
-			return
-		}
-		a.board.Heard(string(from), s)
-		a.poke()
-	})
 	n.mesh.OnPeerChange(a.peerChanged)
 }
 
@@ -213,10 +221,11 @@ func (a *alarms) tell(now bool) {
 
 // apply blocks or frees publishers.
 func (a *alarms) apply() {
-	if reason := a.board.All().Reason(); reason != a.reason {
+	all := a.board.All()
+	if reason := all.Reason(); reason != a.reason {
 		a.n.log.Warn("publishers", "blocked", reason != "", "reason", reason)
 		a.reason = reason
 		a.n.amqp.SetBlocked(reason)
-		a.n.grpc.SetBlocked(reason, a.board.All() == alarm.MemoryLow)
+		a.n.grpc.SetBlocked(reason, all == alarm.MemoryLow)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/warrenmq/warren/catalog"
+	"github.com/warrenmq/warren/cluster/alarm"
 	"github.com/warrenmq/warren/cluster/bootstrap"
 	"github.com/warrenmq/warren/cluster/detector"
 	"github.com/warrenmq/warren/cluster/level"
@@ -24,6 +25,7 @@ import (
 )
 
 func (n *running) openMesh(context.Context) (err error) {
+	n.listenForAlarms()
 	n.mesh, err = transport.New(transport.Config{
 		Local: n.identity.NodeID(), Listener: n.listeners.cluster,
 		ClusterID: n.identity.ClusterID, Dial: failpoint.Dialer(),
@@ -45,7 +47,8 @@ func (n *running) openMesh(context.Context) (err error) {
 			return 0
 		},
 		OpenCall: bootstrap.OpenMethod, Fill: n.fill,
-		Secure: n.secure(), GuestsMax: sharesOf(openFilesMax(), fileShares{strangers: strangersMax}).strangers,
+		Handlers: map[uint8]func(transport.NodeID, []byte){alarm.MessageKind: n.alarms.hear},
+		Secure:   n.secure(), GuestsMax: sharesOf(openFilesMax(), fileShares{strangers: strangersMax}).strangers,
 	})
 	if err != nil {
 		return err
@@ -56,7 +59,7 @@ func (n *running) openMesh(context.Context) (err error) {
 		n.mesh.HandleCall(method, h)
 	}
 	n.openSuccessions()
-	n.openAlarms() // a node that links with this one says once what it is short of, then every two seconds only
+	n.openAlarms()
 	return nil
 }
 

@@ -176,7 +176,7 @@ func (n *running) leaderships() metrics.Leaders {
 	s := n.host.Stats()
 	return metrics.Leaders{
 		Critical: n.host.Critical(), Missing: n.host.Missing(), Behind: n.lagShown.read(),
-		Searching: s.Searching, WithoutMajority: n.broker.WithoutMajority(), Away: s.Away, Asleep: s.Asleep, Elections: s.ElectionsInjected, Returned: s.MovedHome, NotGiven: s.MovesHomeFailed, Fled: s.Fled,
+		Searching: s.Searching, WithoutMajority: n.broker.WithoutMajority(), Closing: n.broker.Closing(), Away: s.Away, Asleep: s.Asleep, Elections: s.ElectionsInjected, Returned: s.MovedHome, NotGiven: s.MovesHomeFailed, Fled: s.Fled,
 		Searches: s.Searches.Classes[:], SearchesMS: float64(s.Searches.Sum.Milliseconds()),
 	}
 }

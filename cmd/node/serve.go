@@ -155,6 +155,7 @@ func run(ctx context.Context, cfg config.Config, log *slog.Logger, kept *logs) (
 		{"founding members", n.awaitFounders},
 		{"steward", n.openSteward},
 		{"loading definitions", n.openDefinitions},
+		{"alarms of the other nodes", n.awaitAlarms},
 		{"clients", n.serveClients},
 	} {
 		n.starting.Store(&step.name)

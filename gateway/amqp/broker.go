@@ -58,7 +58,7 @@ type Channel interface {
 	// TxSelect makes Publish collect messages, TxCommit carries them out together with the
 	// settlements, TxRollback forgets them.
 	TxSelect()
-	TxCommit(ctx context.Context, settlements []broker.TxSettlement) error
+	TxCommit(ctx context.Context, settlements []broker.TxSettlement) ([]broker.TxReturn, error)
 	TxSettles(ds ...*broker.Delivery)
 	TxRollback(back []*broker.Delivery)
 	// Counted tells the channel's own number on the node and what it has counted, on any goroutine.

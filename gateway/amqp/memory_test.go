@@ -28,6 +28,7 @@ type memBroker struct {
 	ids       uint64
 
 	pending []memPublish
+	lost    []broker.TxReturn // what the next commit returns
 	// unreadable is a queue that the user may not read any more, locked that the vhost is.
 	unreadable string
 	locked     bool

@@ -56,7 +56,7 @@ func (ch *memChannel) TxSettles(...*broker.Delivery) {}
 
 func (ch *memChannel) TxRollback([]*broker.Delivery) { *ch.tx = nil }
 
-func (ch *memChannel) TxCommit(_ context.Context, settlements []broker.TxSettlement) error {
+func (ch *memChannel) TxCommit(_ context.Context, settlements []broker.TxSettlement) ([]broker.TxReturn, error) {
 	b := ch.c.b
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -65,7 +65,7 @@ func (ch *memChannel) TxCommit(_ context.Context, settlements []broker.TxSettlem
 	for _, p := range list {
 		for _, q := range p.queues {
 			if q.maxLength >= 0 && int64(len(q.ready)) >= q.maxLength {
-				return broker.Errorf(broker.PreconditionFailed, "transaction refused")
+				return nil, broker.Errorf(broker.PreconditionFailed, "transaction refused")
 			}
 		}
 	}
@@ -74,7 +74,9 @@ func (ch *memChannel) TxCommit(_ context.Context, settlements []broker.TxSettlem
 		b.settle(s.Kind, s.Delivery)
 	}
 	b.process()
-	return nil
+	lost := b.lost
+	b.lost = nil
+	return lost, nil
 }
 
 func (ch *memChannel) Counted() (uint64, stats.Set) { return 7, stats.Set{stats.Ack: 3} }

@@ -94,7 +94,8 @@ func (ch *channel) commit() error {
 	ch.mu.Unlock()
 	ctx, cancel := ch.c.operation()
 	defer cancel()
-	if err := ch.broker.TxCommit(ctx, settlements); err != nil {
+	lost, err := ch.broker.TxCommit(ctx, settlements)
+	if err != nil {
 		return err
 	}
 	ch.mu.Lock()
@@ -104,6 +105,10 @@ func (ch *channel) commit() error {
 	for i := range ch.tx.returns {
 		m := &ch.tx.returns[i]
 		ch.giveBack(wire.NoRoute, m.exchange, m.key, m.props, m.body)
+	}
+	for i := range lost {
+		m := &lost[i]
+		ch.giveBack(wire.NoRoute, m.Exchange, m.Key, m.Properties, m.Body)
 	}
 	*ch.tx = tx{}
 	ch.replyLocked(&wire.TxCommitOk{})

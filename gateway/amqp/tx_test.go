@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	wire "github.com/warrenmq/warren/amqp"
+	"github.com/warrenmq/warren/broker"
 )
 
 func (c *rawClient) txSelect(channel uint16) {
@@ -151,6 +152,16 @@ func TestTxReturns(t *testing.T) {
 	want[*wire.TxCommitOk](c, 1)
 	c.txCommit(1)
 	c.alive(9)
+
+	// The broker returns what lost its queues on the way.
+	r.b.mu.Lock()
+	r.b.lost = []broker.TxReturn{{Exchange: "amq.direct", Key: "k", Properties: wire.RawProperties{0, 0}, Body: []byte("lost")}}
+	r.b.mu.Unlock()
+	c.send(1, &wire.TxCommit{})
+	if m, back := wantContent[*wire.BasicReturn](c, 1); m.ReplyCode != 312 || m.Exchange != "amq.direct" || m.RoutingKey != "k" || string(back) != "lost" {
+		t.Errorf("%+v %q", m, back)
+	}
+	want[*wire.TxCommitOk](c, 1)
 }
 
 func TestTxErrors(t *testing.T) {

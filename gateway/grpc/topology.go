@@ -96,6 +96,9 @@ func (t *topologyService) DeclareQueue(ctx context.Context, req *warrenv1.Declar
 
 // DeleteQueue implements the service.
 func (t *topologyService) DeleteQueue(ctx context.Context, req *warrenv1.DeleteQueueRequest) (*warrenv1.DeleteQueueResponse, error) {
+	if req.GetDelayedExchange() != "" {
+		return t.endDelays(ctx, req)
+	}
 	if err := checkName("queue", req.GetQueue()); err != nil {
 		return nil, err
 	}
@@ -112,6 +115,20 @@ func (t *topologyService) DeleteQueue(ctx context.Context, req *warrenv1.DeleteQ
 	})
 }
 
+// endDelays ends by force what is left of deleted delayed exchanges.
+func (t *topologyService) endDelays(ctx context.Context, req *warrenv1.DeleteQueueRequest) (*warrenv1.DeleteQueueResponse, error) {
+	if err := checkName("delayed_exchange", req.GetDelayedExchange()); err != nil {
+		return nil, err
+	}
+	if !req.GetForce() || req.GetQueue() != "" {
+		return nil, invalid("the queue of a delayed exchange goes with the exchange, or by force and without the name of a queue")
+	}
+	what := []any{"vhost", vhostOf(req.GetVhost()), "delayed_exchange", req.GetDelayedExchange(), "force", true}
+	return audited(ctx, t.s, warrenv1.TopologyService_DeleteQueue_FullMethodName, what, func() (*warrenv1.DeleteQueueResponse, error) {
+		return t.forceDelete(ctx, req)
+	})
+}
+
 // forceDelete deletes a queue, and gives up what it owes to others, which is for an administrator to say.
 func (t *topologyService) forceDelete(ctx context.Context, req *warrenv1.DeleteQueueRequest) (*warrenv1.DeleteQueueResponse, error) {
 	if err := needs(ctx, auth.TagAdministrator); err != nil {
@@ -122,6 +139,9 @@ func (t *topologyService) forceDelete(ctx context.Context, req *warrenv1.DeleteQ
 	}
 	if req.GetIfUnused() || req.GetIfEmpty() {
 		return nil, invalid("a queue is deleted by force, or if it is unused or empty: nobody can tell without its leader")
+	}
+	if x := req.GetDelayedExchange(); x != "" {
+		return &warrenv1.DeleteQueueResponse{}, t.s.broker.ForceDropDelays(ctx, callerOf(ctx).user, vhostOf(req.GetVhost()), x)
 	}
 	n, err := t.s.broker.ForceDropQueue(ctx, callerOf(ctx).user, vhostOf(req.GetVhost()), req.GetQueue())
 	return &warrenv1.DeleteQueueResponse{Messages: uint64(n)}, err

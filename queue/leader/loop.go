@@ -166,7 +166,9 @@ func (l *Leader) step() {
 		l.appoint()
 		l.enforceLimits()
 		l.deliver(true)
+		named := len(l.limits.condemned)
 		l.expireDue()
+		l.out.fewer(len(l.limits.condemned) - named)
 	} else {
 		l.oweFresh()
 	}

@@ -69,6 +69,19 @@ func (o *outbox) deliver(to string, queue, session, resync uint64, item wire.Ite
 	n.handed += len(item.Message) + 32
 }
 
+// fewer tells the gets served in this step that n of what they counted as remaining has expired since: a message with a time to live of 0
+// is not there for a get, and is not counted either.
+func (o *outbox) fewer(n int) {
+	if n <= 0 {
+		return
+	}
+	for _, m := range o.list {
+		if g, ok := m.m.(*wire.Got); ok {
+			g.Remaining -= min(g.Remaining, uint32(n))
+		}
+	}
+}
+
 func (o *outbox) flush(send func(string, wire.Message)) {
 	items := 0
 	for i, m := range o.list {

@@ -82,6 +82,27 @@ func TestZeroTTLWaitsForTheLease(t *testing.T) {
 	}
 }
 
+// What expires as it comes is not counted as remaining behind what a get finds, wherever it is in the queue.
+func TestZeroTTLIsNotCountedByGets(t *testing.T) {
+	a := node(1)
+	r := newRig(t, plain(), a)
+	r.answerRoll(a)
+	slow := r.relead(func(uint64) bool { return true })
+	r.answerRoll(a)
+	r.batch(a, living("due", 0), pub("1"), living("due, too", 0), pub("2"))
+	r.l.Receive(a.ID, &wire.Get{Queue: 7, Origin: a.Origin, Req: 1, After: r.seq[a.Origin.Node]})
+	r.l.Receive(a.ID, &wire.Get{Queue: 7, Origin: a.Origin, Req: 2, After: r.seq[a.Origin.Node]})
+	eventually(t, "the entry", func() bool { return len(slow.held) == 1 })
+	slow.let(1)
+	slow.let(1) // the mark
+	for req, want := range []string{"1", "2"} {
+		g := await(r, a.ID, func(g *wire.Got) bool { return g.Req == uint64(req+1) })
+		if body := bodyOf(t, g.Item); !g.Found || body != want || g.Remaining != uint32(1-req) {
+			t.Errorf("got %q, %d remain", body, g.Remaining)
+		}
+	}
+}
+
 // Credit that comes while the message is on its way is found when it arrives, although the
 // delivered mark has to follow first.
 func TestZeroTTLWaitsForTheMark(t *testing.T) {

@@ -466,62 +466,6 @@ func (w *world) leader(id transport.GroupID) *life {
 	return nil
 }
 
-// leasePeriod is how often leases are looked at.
-const leasePeriod = 25 * time.Millisecond
-
-// watchLeases measures for how long two replicas of a group have a lease.
-func (w *world) watchLeases(stop <-chan struct{}) {
-	since, seen := make(map[transport.GroupID]time.Time), make(map[transport.GroupID]string)
-	told := make(map[transport.GroupID]bool) // that it is too long
-	for {
-		select {
-		case <-stop:
-			return
-		case <-time.After(leasePeriod):
-		}
-		for _, id := range w.all() {
-			holders, terms := 0, map[uint64]transport.NodeID(nil)
-			for _, n := range w.members(id) {
-				l := w.nodes[n].running()
-				if l == nil {
-					continue
-				}
-				g, ok := l.host.Group(id)
-				if !ok || g.Asleep() || !g.HasLease() {
-					continue
-				}
-				holders++
-				_, term, _ := g.Leader()
-				if other, twice := terms[term]; twice {
-					w.oracle.Fail("group %d: %s and %s have a lease in term %d", id, other, n, term)
-				}
-				if terms == nil {
-					terms = make(map[uint64]transport.NodeID, 1)
-				}
-				terms[term] = n
-			}
-			if holders < 2 {
-				delete(since, id)
-				delete(told, id)
-				continue
-			}
-			if since[id].IsZero() {
-				since[id], seen[id] = time.Now(), ""
-			}
-			if now := fmt.Sprint(terms); now != seen[id] {
-				seen[id] = now
-				w.oracle.Note("group %d: leases, by term: %v", id, terms)
-			}
-			overlap := time.Since(since[id]) + leasePeriod
-			if limit := w.cfg.OverlapMax; limit > 0 && overlap > limit && !told[id] {
-				told[id] = true
-				w.oracle.Fail("group %d: leases overlap by %v, which is more than %v: %v", id, overlap, limit, terms)
-			}
-			w.overlap.Store(max(w.overlap.Load(), int64(overlap)))
-		}
-	}
-}
-
 func (w *world) result(began time.Time) Report {
 	c := &w.report
 	r := Report{

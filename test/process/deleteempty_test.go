@@ -3,6 +3,7 @@ package process
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -183,5 +184,78 @@ func TestDeleteIfEmptyLosesNothing(t *testing.T) {
 	t.Logf("deleted %d times, %d kept, %d received", deleted, len(e.kept), len(e.received))
 	if deleted < emptiedGoal {
 		t.Error("too few deletions")
+	}
+}
+
+// A mandatory message of a transaction is in a queue when the commit is answered, or was returned: a queue that is deleted meanwhile because it
+// is empty does not take it with it without a word.
+func TestDeleteIfEmptyReturnsFromTransactions(t *testing.T) {
+	t.Parallel()
+	needWarren(t)
+	c := sharedCluster(t, 3)
+	const queue, beside = "tx.emptied", "tx.beside"
+	_, tx := mustDial(t, c.Node(0))
+	conn, deletes := mustDial(t, c.Node(1))
+	returns := tx.NotifyReturn(make(chan amqp.Return, 1))
+	if err := tx.Tx(); err != nil {
+		t.Fatal(err)
+	}
+	ended := map[string]int{}
+	for i := range 30 {
+		for _, q := range []string{queue, beside} {
+			if _, err := deletes.QueueDeclare(q, true, false, false, false, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for q, m := range map[string]string{queue: "m", beside: strings.Repeat("x", 100)} {
+			if err := tx.PublishWithContext(t.Context(), "", q, true, false, amqp.Publishing{Body: []byte(m)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var deletion error
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			time.Sleep(rand.N(time.Duration(1+i%8) * time.Millisecond))
+			_, deletion = deletes.QueueDelete(queue, false, true, false)
+		})
+		err := tx.TxCommit()
+		wg.Wait()
+		how := "committed"
+		select {
+		case r := <-returns:
+			if how = "returned"; r.RoutingKey != queue || string(r.Body) != "m" || err != nil {
+				t.Errorf("returned %q %q, %v", r.RoutingKey, r.Body, err)
+			}
+		default:
+			if err != nil {
+				how = "refused"
+			}
+		}
+		ended[how]++
+		switch {
+		case how == "committed" && deletion == nil:
+			t.Error("a mandatory message went with an empty queue, and the commit was answered")
+		case how != "committed" && deletion != nil:
+			t.Errorf("%s, %v, and the queue is there: %v", how, err, deletion)
+		}
+		if err != nil {
+			_, tx = mustDial(t, c.Node(0))
+			returns = tx.NotifyReturn(make(chan amqp.Return, 1))
+			if err := tx.Tx(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if deletion != nil {
+			if deletes, err = conn.Channel(); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := deletes.QueuePurge(queue, false); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	t.Logf("%v", ended)
+	for _, q := range []string{queue, beside} {
+		_, _ = deletes.QueueDelete(q, false, false, false)
 	}
 }

@@ -16,7 +16,8 @@ import (
 )
 
 // TestDeletedByForce: a queue on a node that is away for good, whose messages are to be dead-lettered before it goes and have no way, is deleted by force and
-// by nothing else; its name begins anew at once, and the node that is back after all has nothing of it.
+// by nothing else; its name begins anew at once, and the node that is back after all has nothing of it. It takes half a minute wherever it runs: a queue without a
+// leader is waited for, 10 s until it is deleted and 10 s until it ends. The binary that can be stopped is built before that.
 func TestDeletedByForce(t *testing.T) {
 	t.Parallel()
 	c := stoppableCluster(t)

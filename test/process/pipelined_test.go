@@ -14,6 +14,7 @@ func TestPipelined(t *testing.T) {
 	runScenarios(t, []scenario{
 		{name: "a consumer that is ready comes before a get", run: consumerBeforeGet},
 		{name: "a get finds nothing with a time to live of 0", run: getOfWhatIsDue},
+		{name: "a get does not count what has a time to live of 0", run: countBesideWhatIsDue},
 		{name: "a get comes after what makes room", run: getAfterOverflow},
 		{name: "a cancelled consumer gets what was published before", run: publishedBeforeCancel},
 	})
@@ -60,6 +61,21 @@ func getOfWhatIsDue(s *session) {
 			if d, ok := got(s, ch, q); ok {
 				s.Fatalf("a get found %q", d.Body)
 			}
+		}
+	}
+}
+
+// What expires as it comes is not counted as remaining by a get that finds something.
+func countBesideWhatIsDue(s *session) {
+	q := s.queue("q", nil)
+	ch := s.channel(s.conn)
+	due := message("due")
+	due.Expiration = "0"
+	for range 20 {
+		sent(s, ch, q, due)
+		sent(s, ch, q, message("m"))
+		if d, ok := got(s, ch, q); !ok || string(d.Body) != "m" || d.MessageCount != 0 {
+			s.Fatalf("a get found %q, and %d left", d.Body, d.MessageCount)
 		}
 	}
 }

@@ -942,9 +942,12 @@ type DeleteQueueRequest struct {
 	// virtual host or by themselves, and have not ended. Dead letters on their way out of them are lost, and their messages if deleting them was to dead-letter them. NOT_FOUND if there is none,
 	// FAILED_PRECONDITION if one has a leader and still waits for its dead letters. A queue without a leader takes up to 20 s. A node with an older
 	// program does not know this field, and deletes as without it.
-	Force         bool `protobuf:"varint,5,opt,name=force,proto3" json:"force,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Force bool `protobuf:"varint,5,opt,name=force,proto3" json:"force,omitempty"`
+	// With force, and without queue: what is left of the queues of deleted delayed exchanges of this name, in which their messages waited, ends as above. An
+	// exchange that is there keeps its own. A node with an older program does not know this field, and answers NOT_FOUND.
+	DelayedExchange string `protobuf:"bytes,6,opt,name=delayed_exchange,json=delayedExchange,proto3" json:"delayed_exchange,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *DeleteQueueRequest) Reset() {
@@ -1010,6 +1013,13 @@ func (x *DeleteQueueRequest) GetForce() bool {
 		return x.Force
 	}
 	return false
+}
+
+func (x *DeleteQueueRequest) GetDelayedExchange() string {
+	if x != nil {
+		return x.DelayedExchange
+	}
+	return ""
 }
 
 type DeleteQueueResponse struct {
@@ -1628,13 +1638,14 @@ const file_warren_v1_topology_proto_rawDesc = "" +
 	"\x14DeclareQueueResponse\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x1a\n" +
 	"\bmessages\x18\x02 \x01(\x04R\bmessages\x12\x1c\n" +
-	"\tconsumers\x18\x03 \x01(\x04R\tconsumers\"\x8e\x01\n" +
+	"\tconsumers\x18\x03 \x01(\x04R\tconsumers\"\xb9\x01\n" +
 	"\x12DeleteQueueRequest\x12\x14\n" +
 	"\x05vhost\x18\x01 \x01(\tR\x05vhost\x12\x14\n" +
 	"\x05queue\x18\x02 \x01(\tR\x05queue\x12\x1b\n" +
 	"\tif_unused\x18\x03 \x01(\bR\bifUnused\x12\x19\n" +
 	"\bif_empty\x18\x04 \x01(\bR\aifEmpty\x12\x14\n" +
-	"\x05force\x18\x05 \x01(\bR\x05force\"1\n" +
+	"\x05force\x18\x05 \x01(\bR\x05force\x12)\n" +
+	"\x10delayed_exchange\x18\x06 \x01(\tR\x0fdelayedExchange\"1\n" +
 	"\x13DeleteQueueResponse\x12\x1a\n" +
 	"\bmessages\x18\x01 \x01(\x04R\bmessages\"?\n" +
 	"\x11PurgeQueueRequest\x12\x14\n" +
