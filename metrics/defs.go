@@ -241,16 +241,18 @@ var (
 
 // Queues.
 var (
-	queueMessages   = queueGauge(familyCoarse, "rabbitmq_queue_messages", "Messages that are ready, unacknowledged or waiting for a delayed retry")
-	queueReady      = queueGauge(familyCoarse, "rabbitmq_queue_messages_ready", "Messages ready to be delivered")
-	queueUnacked    = queueGauge(familyCoarse, "rabbitmq_queue_messages_unacked", "Messages delivered and not yet acknowledged")
-	queueBytes      = queueGauge(familyQueue, "rabbitmq_queue_messages_bytes", "Total size of the bodies of all messages in queues")
-	queuePublished  = queueCounter(familyQueue, "rabbitmq_queue_messages_published_total", "Messages that queues have taken: of one queue since it was declared, in sum by those that this node led since the process began")
-	queueDuplicates = queueCounter(familyQueue, "warren_queue_duplicates_total", "Duplicates dropped by deduplication: of one queue since it was declared, in sum by those that this node led since the process began")
-	queueDedupIDs   = queueGauge(familyQueue, "warren_queue_deduplication_ids", "Deduplication ids that are currently remembered")
-	queueForgotten  = queueCounter(familyQueue, "warren_queue_deduplication_ids_forgotten_total", "Deduplication ids forgotten before the end of the window, because there were too many: of one queue since it was declared, in sum by those that this node led since the process began")
-	queueHeld       = queueGauge(familyQueue, "warren_queue_publishers_held", "Queues whose publishers are slowed down to the rate of their consumers")
-	queueConsumers  = queueGauge(familyConsumers, "rabbitmq_queue_consumers", "Consumers of queues")
+	queueMessages     = queueGauge(familyCoarse, "rabbitmq_queue_messages", "Messages that are ready, unacknowledged or waiting for a delayed retry")
+	queueReady        = queueGauge(familyCoarse, "rabbitmq_queue_messages_ready", "Messages ready to be delivered")
+	queueUnacked      = queueGauge(familyCoarse, "rabbitmq_queue_messages_unacked", "Messages delivered and not yet acknowledged")
+	queueBytes        = queueGauge(familyQueue, "rabbitmq_queue_messages_bytes", "Total size of the bodies of all messages in queues")
+	queueReadyBytes   = queueGauge(familyQueue, "rabbitmq_queue_messages_ready_bytes", "Total size of the bodies of messages that no client holds")
+	queueUnackedBytes = queueGauge(familyQueue, "rabbitmq_queue_messages_unacked_bytes", "Total size of the bodies of messages delivered and not yet acknowledged")
+	queuePublished    = queueCounter(familyQueue, "rabbitmq_queue_messages_published_total", "Messages that queues have taken: of one queue since it was declared, in sum by those that this node led since the process began")
+	queueDuplicates   = queueCounter(familyQueue, "warren_queue_duplicates_total", "Duplicates dropped by deduplication: of one queue since it was declared, in sum by those that this node led since the process began")
+	queueDedupIDs     = queueGauge(familyQueue, "warren_queue_deduplication_ids", "Deduplication ids that are currently remembered")
+	queueForgotten    = queueCounter(familyQueue, "warren_queue_deduplication_ids_forgotten_total", "Deduplication ids forgotten before the end of the window, because there were too many: of one queue since it was declared, in sum by those that this node led since the process began")
+	queueHeld         = queueGauge(familyQueue, "warren_queue_publishers_held", "Queues whose publishers are slowed down to the rate of their consumers")
+	queueConsumers    = queueGauge(familyConsumers, "rabbitmq_queue_consumers", "Consumers of queues")
 
 	raftTerm    = queueGauge(familyRaft, "rabbitmq_raft_term", "Raft term of the queue replicas on this node")
 	raftCommit  = queueGauge(familyRaft, "rabbitmq_raft_commit_index", "Raft commit index")

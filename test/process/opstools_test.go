@@ -16,7 +16,7 @@ func TestOperationsTools(t *testing.T) {
 	t.Parallel()
 	needWarren(t)
 	for name, run := range map[string]func(*hole){
-		"login": toolsLogIn, "nodes": toolsNodes, "bindings": toolsBindings, "lists": toolsLists,
+		"login": toolsLogIn, "nodes": toolsNodes, "bindings": toolsBindings, "lists": toolsLists, "bytes": toolsBytes,
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := sharedCluster(t, 3)
@@ -123,6 +123,24 @@ func toolsLists(h *hole) {
 			h.Errorf("%s is %v", name, one[name])
 		}
 	}
+}
+
+// toolsBytes: alerts on the bytes of a queue tell what waits from what clients hold.
+func toolsBytes(h *hole) {
+	q := h.queue("q", nil)
+	h.fill(q, "four", "seventy")
+	_, deliveries := h.consume(q, 1)
+	h.next(deliveries)
+	ready, unacked := fmt.Sprintf(`rabbitmq_queue_messages_ready_bytes{queue=%q,vhost="/"} 7`, q), fmt.Sprintf(`rabbitmq_queue_messages_unacked_bytes{queue=%q,vhost="/"} 4`, q)
+	c := sharedCluster(h.T, 3)
+	eventually(h.T, func() error { // the node that leads has them
+		for i := range 3 {
+			if _, body := api(h.T, "GET", c.Node(i).HTTP()+"/metrics/per-object"); strings.Contains(string(body), ready) && strings.Contains(string(body), unacked) {
+				return nil
+			}
+		}
+		return fmt.Errorf("no node has %s and %s", ready, unacked)
+	})
 }
 
 // TestClusterNameInOverview: the name that an operator has given the cluster is what tools label their figures with.
