@@ -175,7 +175,7 @@ func TestForms(t *testing.T) {
 			"warren_dead_letter_move_seconds_sum 0.007", "warren_dead_letter_move_seconds_count 3",
 			`warren_store_sync_seconds_bucket{le="0.000256"} 4`, "rabbitmq_alarms_memory_used_watermark 1",
 			`warren_repair_plans_total{reason="down"} 3`, "warren_repair_plans_refused_total 1", `warren_repair_queues{state="waiting"} 8`,
-			`warren_nodes{state="running"} 4`, `warren_nodes{state="down"} 1`, `warren_nodes{state="leaving"} 2`, "warren_catalog_voters 3", `warren_certificate_expiry_seconds{use="clients"} 3`, `warren_authority_expiry_seconds{use="nodes"} -5`,
+			`warren_nodes{state="running"} 4`, `warren_nodes{state="down"} 1`, `warren_nodes{state="leaving"} 2`, "rabbitmq_unreachable_cluster_peers_count 1", "warren_catalog_voters 3", `warren_certificate_expiry_seconds{use="clients"} 3`, `warren_authority_expiry_seconds{use="nodes"} -5`,
 			"warren_replica_fill_bytes_total 99", "warren_replica_fill_wait_seconds_total 2.5",
 			"process_open_fds", "go_goroutines", "rabbitmq_channel_messages_unacked 5", "rabbitmq_channel_messages_unconfirmed 6", "rabbitmq_channel_consumers 1",
 			`rabbitmq_global_publishers{protocol="amqp091"} 1`, "rabbitmq_channel_messages_published_total 11",
