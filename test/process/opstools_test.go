@@ -41,7 +41,7 @@ func (h *hole) seen(path string, to any) {
 
 // toolsLogIn: the checks of nagios-plugins-rabbitmq send name and password to this realm only.
 func toolsLogIn(h *hole) {
-	req, err := http.NewRequestWithContext(h.Context(), "GET", h.Endpoint+"/api/overview", http.NoBody)
+	req, err := http.NewRequestWithContext(h.Context(), http.MethodGet, h.Endpoint+"/api/overview", http.NoBody)
 	if err != nil {
 		h.Fatal(err)
 	}
