@@ -264,9 +264,9 @@ type QueueFigures struct {
 	DelayOf     string // the delayed exchange it belongs to; it has no name then
 	Closing     bool   // it is being deleted; another may have its name
 	Type        QueueType
-	// Ready, Unacked and Delayed messages; Bytes are those of all their bodies.
+	// Ready, Unacked and Delayed messages; Bytes are those of all their bodies, UnackedBytes of them those that clients hold.
 	Ready, Unacked, Delayed int
-	Bytes                   int64
+	Bytes, UnackedBytes     int64
 	Consumers               int
 	Held                    bool // publishers are held to what goes out
 	Counters                fsm.Counters
@@ -298,6 +298,7 @@ func (b *Broker) Figures() []QueueFigures {
 		var status OutboxStatus
 		h.replica.View(func(m *fsm.Machine) {
 			f.Bytes, f.Counters = max(0, m.Queue().Bytes()-c.AwayBytes), m.Counters()
+			f.UnackedBytes = min(c.UnackedBytes, f.Bytes) // it is of another moment
 			f.DedupIDs = m.Dedup().Len()
 			f.Ready = max(0, m.Queue().Len()-f.Unacked-f.Delayed-c.Away)
 			if m.Outbox().Len() > 0 {

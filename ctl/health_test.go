@@ -40,7 +40,7 @@ func TestHealthVerbs(t *testing.T) {
 		},
 		{
 			args: []string{"check_protocol_listener", "amqp/ssl"}, method: "GET", path: at("protocol-listener/amqp%2Fssl"), status: 503, code: ExitUnavailable,
-			answer: `{"status":"failed","reason":"r","missing":"amqp/ssl","protocols":["amqp","http"]}`, failed: "protocols: amqp, http",
+			answer: `{"status":"failed","reason":"r","missing":["amqp/ssl"],"protocols":["amqp","http"]}`, failed: "protocols: amqp, http",
 		},
 		{args: []string{"check_port_listener"}, code: ExitUsage, failed: "not enough arguments"},
 		{args: []string{"check_port_listener", "x"}, method: "GET", path: at("port-listener/x"), status: 400, answer: `{"error":"bad_request","reason":"Invalid port"}`, code: ExitSoftware, failed: "Invalid port"},

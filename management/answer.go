@@ -99,7 +99,7 @@ func (a *API) refuse(w http.ResponseWriter, err error) {
 		r = &refusal{http.StatusServiceUnavailable, shortOf(err), err.Error()}
 	}
 	if r.status == http.StatusUnauthorized {
-		w.Header().Set("WWW-Authenticate", `Basic realm="Warren Management"`)
+		w.Header().Set("WWW-Authenticate", `Basic realm="RabbitMQ Management"`)
 	}
 	a.write(w, r.status, r)
 }

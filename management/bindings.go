@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/url"
 	"strings"
@@ -31,7 +32,7 @@ func (a *API) routeBindings() {
 		return a.bindings(r, vhost, func(string) bool { return true })
 	})
 	a.in("GET /api/queues/{vhost}/{name}/bindings", func(r *http.Request, _ User, vhost string) (any, error) {
-		if _, err := a.cfg.Broker.FindQueue(r.Context(), vhost, r.PathValue("name")); err != nil {
+		if _, err := a.cfg.Broker.FindQueue(r.Context(), vhost, r.PathValue("name")); unlessMissing(err) != nil {
 			return nil, err
 		}
 		return paged(r, bindingsJSON(a.cfg.Broker.BindingsTo(vhost, r.PathValue("name"), false)))
@@ -82,19 +83,28 @@ func (a *API) bindings(r *http.Request, vhost string, seen func(vhost string) bo
 }
 
 func (a *API) bindingsFrom(r *http.Request, _ User, vhost string) (any, error) {
-	x, err := a.cfg.Broker.FindExchange(r.Context(), vhost, exchangeName(r.PathValue("exchange")))
-	if err != nil {
+	name := exchangeName(r.PathValue("exchange"))
+	if _, err := a.cfg.Broker.FindExchange(r.Context(), vhost, name); unlessMissing(err) != nil {
 		return nil, err
 	}
-	return paged(r, bindingsJSON(a.cfg.Broker.BindingsFrom(vhost, x.Name)))
+	return paged(r, bindingsJSON(a.cfg.Broker.BindingsFrom(vhost, name)))
 }
 
 func (a *API) bindingsToExchange(r *http.Request, _ User, vhost string) (any, error) {
-	x, err := a.cfg.Broker.FindExchange(r.Context(), vhost, exchangeName(r.PathValue("exchange")))
-	if err != nil {
+	name := exchangeName(r.PathValue("exchange"))
+	if _, err := a.cfg.Broker.FindExchange(r.Context(), vhost, name); unlessMissing(err) != nil {
 		return nil, err
 	}
-	return paged(r, bindingsJSON(a.cfg.Broker.BindingsTo(vhost, x.Name, true)))
+	return paged(r, bindingsJSON(a.cfg.Broker.BindingsTo(vhost, name, true)))
+}
+
+// unlessMissing is err, but nil if it says that a queue or exchange is missing: as in RabbitMQ that one has no bindings. It has been looked for so that
+// one that another node has just declared is not taken for missing.
+func unlessMissing(err error) error {
+	if e, ok := errors.AsType[*broker.Error](err); ok && e.Kind == broker.NotFound {
+		return nil
+	}
+	return err
 }
 
 // between are the bindings from the exchange to the queue or exchange that a path names.
@@ -106,10 +116,10 @@ func (a *API) between(r *http.Request, vhost string, toExchange bool) (list []br
 	} else {
 		_, err = a.cfg.Broker.FindQueue(r.Context(), vhost, destination)
 	}
-	if err == nil {
+	if unlessMissing(err) == nil {
 		_, err = a.cfg.Broker.FindExchange(r.Context(), vhost, source)
 	}
-	if err != nil {
+	if unlessMissing(err) != nil {
 		return nil, err
 	}
 	for _, b := range a.cfg.Broker.BindingsTo(vhost, destination, toExchange) {

@@ -34,7 +34,7 @@ type Channel struct {
 	ConsumerCount          int               `json:"consumer_count"`
 	MessageStats           MessageStats      `json:"message_stats,omitempty"`
 	// ConsumerDetails are told of one channel, not in lists.
-	ConsumerDetails []Consumer `json:"consumer_details,omitempty"`
+	ConsumerDetails []Consumer `json:"consumer_details,omitzero"`
 	// IdleSince is when it was used last, to five seconds, if that is a while ago.
 	IdleSince string `json:"idle_since,omitempty"`
 	// ID numbers the channels of a node, for the samples.
@@ -121,7 +121,7 @@ func (a *API) getChannel(r *http.Request, u User) (any, error) {
 	if err != nil {
 		a.cfg.Logger.Info("consumers of some nodes are missing", "err", err)
 	}
-	c.ConsumerDetails = slices.DeleteFunc(consumers, func(x Consumer) bool { return x.ChannelDetails.Name != c.Name })
+	c.ConsumerDetails = append([]Consumer{}, slices.DeleteFunc(consumers, func(x Consumer) bool { return x.ChannelDetails.Name != c.Name })...)
 	return c, nil
 }
 

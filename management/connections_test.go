@@ -277,7 +277,7 @@ func TestRefusals(t *testing.T) {
 		if status != tc.status || tc.body != "" && body != tc.body {
 			t.Errorf("%s %s by %q: %d %s", tc.method, tc.path, tc.user, status, body)
 		}
-		if challenge := h.Get("WWW-Authenticate"); (status == 401) != (challenge != "") {
+		if challenge := h.Get("WWW-Authenticate"); (status == 401) != (challenge == `Basic realm="RabbitMQ Management"`) { // tools log in to that one
 			t.Errorf("%s %s by %q: WWW-Authenticate %q", tc.method, tc.path, tc.user, challenge)
 		}
 	}

@@ -141,7 +141,7 @@ func (a *API) addConsumers(ctx context.Context, j *Queue, id uint64) {
 	if err != nil {
 		a.cfg.Logger.Info("consumers of some nodes are missing", "err", err)
 	}
-	j.ConsumerDetails, j.Deliveries = list, []DeliveriesTo{}
+	j.ConsumerDetails, j.Deliveries = append([]Consumer{}, list...), []DeliveriesTo{}
 	at := map[string]int{}
 	for _, c := range list {
 		if tag := c.Tag; c.Exclusive {

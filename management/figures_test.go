@@ -277,6 +277,7 @@ func TestOverview(t *testing.T) {
 		Version string                  `json:"rabbitmq_version"`
 		Types   []struct{ Name string } `json:"exchange_types"`
 		Node    string                  `json:"node"`
+		Cluster string                  `json:"cluster_name"`
 	}
 	var o seen
 	f.get(t, "admin", "/api/overview?msg_rates_age=20&msg_rates_incr=5&lengths_age=10&lengths_incr=5", &o)
@@ -290,6 +291,9 @@ func TestOverview(t *testing.T) {
 	samples, _ := d["samples"].([]any)
 	if len(samples) != 5 || samples[0].(map[string]any)["sample"] != 19.0 || samples[1].(map[string]any)["sample"] != 4.0 {
 		t.Errorf("%v", d)
+	}
+	if o.Cluster != "shop" { // what people call it, as in RabbitMQ, not its id
+		t.Errorf("the cluster's name is %q", o.Cluster)
 	}
 	if o.Name != "Warren" || o.Version != "1.2.3" || len(o.Types) != 9 || o.Node != "c" {
 		t.Errorf("%+v", o)

@@ -43,8 +43,7 @@ type checkup struct {
 
 	Alarms    []alarmJSON     `json:"alarms,omitempty"`
 	Port      int             `json:"port,omitempty"`
-	Protocol  string          `json:"protocol,omitempty"`
-	Missing   any             `json:"missing,omitempty"` // port or protocol
+	Missing   any             `json:"missing,omitempty"` // port, or protocols
 	Ports     []int           `json:"ports,omitempty"`
 	Protocols []string        `json:"protocols,omitempty"`
 	Expired   []expiring      `json:"expired,omitempty"`
@@ -185,19 +184,27 @@ var protocolNames = map[string]string{
 	"http1": "http", "http1.1": "http", "http_api": "http", "management": "http", "prometheus": "http/prometheus", "cli": "clustering", "distribution": "clustering",
 }
 
+// checkProtocol fails if one of the protocols, separated by commas, has no listener.
 func (a *API) checkProtocol(r *http.Request) (checkup, error) {
-	protocol := strings.ToLower(r.PathValue("protocol"))
-	if other := protocolNames[protocol]; other != "" {
-		protocol = other
-	}
-	c := failed("No active listener")
-	c.Missing = protocol
+	protocols := []string{}
 	for _, l := range a.cfg.Health.Listening() {
-		if l.Protocol == protocol {
-			return checkup{Status: "ok", Protocol: protocol}, nil
-		}
-		c.Protocols = append(c.Protocols, l.Protocol)
+		protocols = append(protocols, l.Protocol)
 	}
+	var missing []string
+	for protocol := range strings.SplitSeq(strings.ToLower(r.PathValue("protocol")), ",") {
+		if other := protocolNames[protocol]; other != "" {
+			protocol = other
+		}
+		if !slices.Contains(protocols, protocol) {
+			missing = append(missing, protocol)
+		}
+	}
+	c := healthy()
+	if missing != nil {
+		c = failed("No active listener")
+		c.Missing = missing
+	}
+	c.Protocols = protocols
 	return c, nil
 }
 

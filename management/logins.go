@@ -67,7 +67,7 @@ func (a *API) routeLogins() {
 
 // loginsOf asks a node for its logins, or to forget them.
 func (a *API) loginsOf(ctx context.Context, node string, reset bool) (l Logins, err error) {
-	id, ok := a.cfg.Cluster.NodeByName(node)
+	id, ok := a.cfg.Cluster.NodeByName(nodeNamed(node))
 	if !ok {
 		return l, errNotFound
 	}

@@ -34,6 +34,8 @@ type Node struct {
 	Partitions   []string `json:"partitions"` // none, ever: a minority goes on with nothing
 	// NodeStats are there if the node answered.
 	*NodeStats
+	// Memory is what one node uses its memory for, with memory=true in the query.
+	Memory any `json:"memory,omitempty"`
 
 	ID           string     `json:"warren_storage"` // name and storage uuid
 	State        string     `json:"warren_state"`   // regular, draining or leaving
@@ -147,34 +149,44 @@ func (a *API) routeNodes() {
 		})
 	}
 	handle("GET /api/nodes", func(r *http.Request) (any, error) { return paged(r, a.nodes(r.Context())) })
-	handle("GET /api/nodes/{name}", func(r *http.Request) (any, error) {
-		span, err := spanOf(r, "node_stats")
-		if err != nil {
-			return nil, err
-		}
-		for _, n := range a.nodes(r.Context()) {
-			if n.Name != r.PathValue("name") {
-				continue
-			}
-			if h := a.pastAt(r.Context(), n.Name, stats.Key{Kind: stats.Process}, span); h != nil && n.NodeStats != nil {
-				for i, d := range n.details() {
-					*d = h.details(d.Rate, func(s *stats.Set) uint64 { return s[i] })
-				}
-			}
-			return n, nil
-		}
-		return nil, errNotFound
-	})
-	for _, path := range []string{"memory", "memory/relative"} {
-		// The parts that RabbitMQ tells are Erlang's; ours are at /api/warren/memory.
+	handle("GET /api/nodes/{name}", a.getNode)
+	for path, form := range map[string]func(*Memory) map[string]any{"memory": (*Memory).breakdown, "memory/relative": (*Memory).relative} {
 		handle("GET /api/nodes/{name}/"+path, func(r *http.Request) (any, error) {
-			if !slices.ContainsFunc(a.cfg.Cluster.Nodes(), func(n Node) bool { return n.Name == r.PathValue("name") }) {
+			list := a.cfg.Cluster.Nodes()
+			i := slices.IndexFunc(list, func(n Node) bool { return n.Name == nodeNamed(r.PathValue("name")) })
+			if i < 0 {
 				return nil, errNotFound
 			}
-			return map[string]string{"memory": "not_available"}, nil
+			return map[string]any{"memory": a.memoryOf(r.Context(), &list[i], form)}, nil
 		})
 	}
 	handle("GET /api/warren/cluster", func(*http.Request) (any, error) { return a.clusterInfo(), nil })
+}
+
+// nodeNamed is the node that a path names. Tools put RabbitMQ's "rabbit@" in front of a host's name, which no node's name here has: without it they mean
+// the node of the host.
+func nodeNamed(name string) string { return strings.TrimPrefix(name, "rabbit@") }
+
+func (a *API) getNode(r *http.Request) (any, error) {
+	span, err := spanOf(r, "node_stats")
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range a.nodes(r.Context()) {
+		if n.Name != nodeNamed(r.PathValue("name")) {
+			continue
+		}
+		if h := a.pastAt(r.Context(), n.Name, stats.Key{Kind: stats.Process}, span); h != nil && n.NodeStats != nil {
+			for i, d := range n.details() {
+				*d = h.details(d.Rate, func(s *stats.Set) uint64 { return s[i] })
+			}
+		}
+		if asked(r, "memory") {
+			n.Memory = a.memoryOf(r.Context(), &n, (*Memory).breakdown)
+		}
+		return n, nil
+	}
+	return nil, errNotFound
 }
 
 // nodes describes all nodes, with what those that run tell of themselves.

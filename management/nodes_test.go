@@ -2,6 +2,7 @@ package management
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -13,7 +14,7 @@ type fakeNodes struct {
 }
 
 func (f fakeNodes) ClusterID() string     { return "c-1" }
-func (f fakeNodes) ClusterName() string   { return "c-1" }
+func (f fakeNodes) ClusterName() string   { return "shop" }
 func (f fakeNodes) CatalogLeader() string { return "b" }
 func (f fakeNodes) Local() string         { return f.local }
 func (f fakeNodes) Level() int            { return 2 }
@@ -32,7 +33,7 @@ func (f fakeNodes) Nodes() []Node {
 func TestNodes(t *testing.T) {
 	f := newFakeCluster("a", "b")
 	for name, a := range f.apis {
-		a.cfg.Cluster = fakeNodes{local: name}
+		a.cfg.Cluster, a.cfg.Local = fakeNodes{local: name}, measuredLocal{}
 	}
 	pids := func(user string) string {
 		t.Helper()
@@ -80,15 +81,73 @@ func TestNodes(t *testing.T) {
 		"/api/nodes/node-c": `{"name":"node-c","type":"disc","running":false,"being_drained":false,"partitions":[],"warren_storage":"c","warren_state":"regular","warren_zone":"zc",` +
 			`"warren_version":"","warren_level":0,"warren_replicas":0,"warren_voter":true,"warren_down_since":0,"warren_cluster_addr":"","warren_listeners":[]}`,
 		"/api/nodes/node-d":                 `{"error":"Object Not Found","reason":"Not Found"}`,
-		"/api/nodes/node-b/memory":          `{"memory":"not_available"}`,
+		"/api/nodes/node-b/memory":          `{"memory":"not_available"}`, // it has not answered
 		"/api/nodes/node-b/memory/relative": `{"memory":"not_available"}`,
+		"/api/nodes/node-c/memory":          `{"memory":"not_available"}`, // it does not run
 		"/api/nodes/node-d/memory":          `{"error":"Object Not Found","reason":"Not Found"}`,
-		"/api/cluster-name":                 `{"name":"c-1"}`,
+		"/api/cluster-name":                 `{"name":"shop"}`,
 		"/api/warren/cluster": `{"cluster_id":"c-1","node":"a","level":2,"catalog_leader":"b","catalog_voters":["node-a","node-b","node-c"],` +
 			`"zones":{"za":["node-a"],"zb":["node-b"],"zc":["node-c"]}}`,
 	} {
 		if _, body, _ := f.do(t, "a", "admin", "GET", path); body != want {
 			t.Errorf("%s is %s, want %s", path, body, want)
+		}
+	}
+}
+
+// TestMemoryOfNodes: telegraf drops all that it has read of a node if it finds no numbers here. Each of RabbitMQ's names has one.
+func TestMemoryOfNodes(t *testing.T) {
+	f := newFakeCluster("a", "b")
+	for name, a := range f.apis {
+		a.cfg.Cluster, a.cfg.Local = fakeNodes{local: name}, measuredLocal{}
+	}
+	memory := func(path string) map[string]any {
+		t.Helper()
+		var got struct{ Memory map[string]any }
+		if _, body, _ := f.do(t, "a", "monitor", "GET", path); json.Unmarshal([]byte(body), &got) != nil || got.Memory == nil {
+			t.Fatalf("%s is %s", path, body)
+		}
+		return got.Memory
+	}
+	for _, node := range []string{"node-a", "node-b", "rabbit@node-a", "rabbit%40node-b"} {
+		for _, path := range []string{"/api/nodes/" + node + "/memory", "/api/nodes/" + node + "?memory=true"} {
+			m := memory(path)
+			for _, name := range erlangParts {
+				if _, ok := m[name].(float64); !ok {
+					t.Errorf("%s has no number %s", path, name)
+				}
+			}
+			total, _ := m["total"].(map[string]any)
+			if m["quorum_queue_procs"] != 4.0 || m["other_proc"] != 5.0 || m["strategy"] != "rss" || total["rss"] != 7.0 || total["allocated"] != 9.0 || total["erlang"] != 9.0 {
+				t.Errorf("%s is %v", path, m)
+			}
+		}
+		if m := memory("/api/nodes/" + node + "/memory/relative"); m["total"] != 100.0 || m["quorum_queue_procs"] != 44.0 || m["other_proc"] != 56.0 || m["atom"] != 0.0 {
+			t.Errorf("relative: %v", m)
+		}
+	}
+	if _, body, _ := f.do(t, "a", "monitor", "GET", "/api/nodes/node-a"); strings.Contains(body, `"memory"`) {
+		t.Errorf("without being asked for: %s", body)
+	}
+	whole := Memory{Total: 1000, Parts: []MemoryPart{{Part: "heap_free", Bytes: 300}, {Part: "heap_unused", Bytes: 100}, {Part: "transient_messages", Bytes: 1}, {Part: "of a newer node", Bytes: 599}}}
+	if b := whole.breakdown(); fmt.Sprint(b["total"]) != "map[allocated:700 erlang:600 rss:0]" || b["other_system"] != uint64(599) || b["queue_procs"] != uint64(1) {
+		t.Errorf("breakdown %v", b)
+	}
+	if r := whole.relative(); r["queue_procs"] != 1 || r["other_system"] != 60 || r["reserved_unallocated"] != 30 {
+		t.Errorf("relative %v", r)
+	}
+}
+
+// TestNodesByRabbitMQsNames: the checks of nagios-plugins-rabbitmq and Zabbix's template ask for "rabbit@" and the name of a host.
+func TestNodesByRabbitMQsNames(t *testing.T) {
+	f := newFakeCluster("a", "b")
+	for name, a := range f.apis {
+		a.cfg.Cluster = fakeNodes{local: name}
+	}
+	for path, want := range map[string]int{"nodes/rabbit@node-b": 200, "nodes/rabbit%40node-b": 200, "nodes/rabbit@rabbit@node-b": 404, "nodes/hare@node-b": 404, "nodes/rabbit@": 404} {
+		status, body, _ := f.do(t, "a", "monitor", "GET", "/api/"+path)
+		if status != want || status == 200 && !strings.Contains(body, `"name":"node-b"`) {
+			t.Errorf("%s: %d %s", path, status, body)
 		}
 	}
 }

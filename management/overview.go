@@ -72,7 +72,7 @@ func (a *API) overview(r *http.Request, u User) (any, error) {
 
 // overviewOf is the overview for a user, with samples of the spans. What is in queues may be as old as age.
 func (a *API) overviewOf(ctx context.Context, u User, lengthsSpan, rates span, age time.Duration) (any, error) {
-	o := overview{RatesMode: ratesMode, ErlangVersion: runtime.Version(), ExchangeTypes: exchangeTypes, DefaultQueueType: "classic", ObjectTotals: map[string]int{}, ClusterName: a.cfg.Cluster.ClusterID()}
+	o := overview{RatesMode: ratesMode, ErlangVersion: runtime.Version(), ExchangeTypes: exchangeTypes, DefaultQueueType: "classic", ObjectTotals: map[string]int{}, ClusterName: a.cfg.Cluster.ClusterName()}
 	o.ProductName, o.ProductVersion = a.cfg.Product()
 	o.ManagementVersion, o.RabbitMQVersion = o.ProductVersion, o.ProductVersion
 	o.Node = a.localName()

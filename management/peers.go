@@ -73,6 +73,8 @@ const (
 	opExchanges = "exchanges"
 	// opLogins asks for the node's logins; answer: Logins
 	opLogins = "logins"
+	// opMemory asks what the node uses its memory for; answer: Memory
+	opMemory = "memory"
 )
 
 type peerPage struct {
@@ -133,6 +135,8 @@ func (a *API) Answer(ctx context.Context, raw []byte) ([]byte, error) {
 		return json.Marshal(a.exchangesHere())
 	case opLogins:
 		return json.Marshal(a.ownLogins(&req))
+	case opMemory:
+		return json.Marshal(a.cfg.Local.Memory())
 	case opClose:
 		return json.Marshal(peerClosed{Closed: a.cfg.Connections.Close(req.Name, req.Reason)})
 	}

@@ -29,6 +29,11 @@ func TestQueueDetails(t *testing.T) {
 
 	var q map[string]any
 	f.get(t, "admin", "/api/queues/%2F/first", &q)
+	for _, name := range []string{"consumer_details", "deliveries", "incoming"} { // tools count them
+		if list, ok := q[name].([]any); !ok {
+			t.Errorf("%s of a queue is %v, want a list", name, list)
+		}
+	}
 	owner, _ := q["owner_pid_details"].(map[string]any)
 	if q["memory"] != 5000.0 || q["head_message_timestamp"] != 1234.0 || q["idle_since"] != Instant(now-3_600_000) ||
 		owner["name"] != "10.0.0.9:4 -> 10.0.0.2:5672" || owner["peer_host"] != "10.0.0.9" || owner["peer_port"] != 4.0 {

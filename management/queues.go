@@ -38,9 +38,9 @@ type Queue struct {
 	// ExclusiveConsumerTag, SingleActiveConsumerTag, ConsumerDetails, Deliveries and Incoming are told of one queue, not in lists.
 	ExclusiveConsumerTag    *string        `json:"exclusive_consumer_tag,omitempty"`
 	SingleActiveConsumerTag *string        `json:"single_active_consumer_tag,omitempty"`
-	ConsumerDetails         []Consumer     `json:"consumer_details,omitempty"`
-	Deliveries              []DeliveriesTo `json:"deliveries,omitempty"`
-	Incoming                []IncomingFrom `json:"incoming,omitempty"`
+	ConsumerDetails         []Consumer     `json:"consumer_details,omitzero"`
+	Deliveries              []DeliveriesTo `json:"deliveries,omitzero"`
+	Incoming                []IncomingFrom `json:"incoming,omitzero"`
 
 	// Messages are all that wait in the queue or are with consumers; those on their way to a
 	// dead-letter exchange are MessagesDLX, not in it.

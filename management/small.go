@@ -31,8 +31,8 @@ func (a *API) routeSmall() {
 	a.in("GET /api/aliveness-test/{vhost}", func(*http.Request, User, string) (any, error) { return healthy(), nil })
 	a.handle("GET /api/healthchecks/node", func(*http.Request, User) (any, error) { return a.nodeHealth(), nil })
 	a.handle("GET /api/healthchecks/node/{node}", func(r *http.Request, _ User) (any, error) {
-		if r.PathValue("node") != a.localName() {
-			return nil, badRequest("ask node '" + r.PathValue("node") + "' itself")
+		if node := nodeNamed(r.PathValue("node")); node != a.localName() {
+			return nil, badRequest("ask node '" + node + "' itself")
 		}
 		return a.nodeHealth(), nil
 	})

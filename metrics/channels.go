@@ -42,6 +42,13 @@ func (s *scrape) channels() {
 		return
 	}
 	all := s.cfg.Channels()
+	publishers := 0
+	for i := range all {
+		if all[i].Counted[stats.Publish] > 0 {
+			publishers++
+		}
+	}
+	s.count(globalPublishers, uint64(publishers), protocol) // of all vhosts, and not in what is detailed
 	if s.mode == aggregated {
 		s.channelSums(all)
 		return
@@ -81,19 +88,15 @@ func (s *scrape) channels() {
 
 // channelSums puts what channels have now. What they have counted is summed up elsewhere, with those that are closed.
 func (s *scrape) channelSums(all []gateway.ChannelInfo) {
-	var consumers, unacked, unconfirmed, uncommitted, publishers int
+	var consumers, unacked, unconfirmed, uncommitted int
 	for i := range all {
 		c := &all[i]
 		consumers, unacked, unconfirmed, uncommitted = consumers+c.Consumers, unacked+c.Unacked, unconfirmed+c.Unconfirmed, uncommitted+c.Uncommitted
-		if c.Counted[stats.Publish] > 0 {
-			publishers++
-		}
 	}
 	s.count(channelConsumers, uint64(max(0, consumers)))
 	s.count(channelUnacked, uint64(max(0, unacked)))
 	s.count(channelUnconfirmed, uint64(max(0, unconfirmed)))
 	s.count(channelUncommitted, uint64(max(0, uncommitted)))
-	s.count(globalPublishers, uint64(publishers), protocol)
 }
 
 // used puts what clients of this node have done with single queues and exchanges.

@@ -18,5 +18,6 @@ func (s *scrape) cluster() {
 	s.count(clusterNodes, uint64(max(0, c.Running)), "running")
 	s.count(clusterNodes, uint64(max(0, c.Down)), "down")
 	s.count(clusterNodes, uint64(max(0, c.Leaving)), "leaving")
+	s.count(unreachablePeers, uint64(max(0, c.Down)))
 	s.count(catalogVoters, uint64(max(0, c.Voters)))
 }

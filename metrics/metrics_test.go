@@ -67,7 +67,7 @@ func (f *fakeBroker) ExchangeCounters(yield func(stats.Key, *stats.Set)) {
 func fake() Config {
 	b := &fakeBroker{figures: []broker.QueueFigures{
 		{
-			ID: 1, VHost: "/", Name: "a", Ready: 3, Unacked: 2, Delayed: 1, Bytes: 60, Consumers: 2, Held: true, Type: broker.QuorumQueue,
+			ID: 1, VHost: "/", Name: "a", Ready: 3, Unacked: 2, Delayed: 1, Bytes: 60, UnackedBytes: 20, Consumers: 2, Held: true, Type: broker.QuorumQueue,
 			Outbox: broker.OutboxStates{Routed: 4}, OutboxBytes: 44, OutboxAgeMillis: 2500, Full: 1,
 			Counters: fsm.Counters{Published: 10, Transferred: 1},
 		},
@@ -161,6 +161,7 @@ func TestForms(t *testing.T) {
 			`warren_leaders_returned_total{outcome="moved"} 4`, `warren_panics_contained_total{protocol="amqp"} 2`, `warren_panics_contained_total{protocol="http"} 0`, `warren_node_unready{step="disk"} 1`, `warren_node_unready{step="catalog"} 0`, "warren_queues_led_away 2", "warren_queues_without_leader 1", "warren_queues_without_majority 14", "warren_queues_closing 15", "warren_queues_quorum_critical 7", "warren_queues_replica_missing 8", "warren_replicas_behind 9", "warren_replicas_damaged 2", "warren_replicas_damaged_total 5", `warren_leader_search_seconds_bucket{le="0.032"} 6`,
 			"rabbitmq_connections 2", "warren_grpc_connections 4", "warren_grpc_streams 9", "warren_grpc_connections_opened_total 12", "rabbitmq_connections_opened_total 5", "rabbitmq_connections_closed_total 3", "rabbitmq_channels 7",
 			"rabbitmq_queues 3", "rabbitmq_queue_messages 118", "rabbitmq_queue_messages_ready 115", "rabbitmq_queue_messages_unacked 2",
+			"rabbitmq_queue_messages_bytes 60", "rabbitmq_queue_messages_ready_bytes 40", "rabbitmq_queue_messages_unacked_bytes 20",
 			"rabbitmq_queue_messages_published_total 21", "warren_queue_duplicates_total 22", "warren_queue_deduplication_ids_forgotten_total 23", "warren_queue_publishers_held 1", "rabbitmq_queue_consumers 2", "rabbitmq_raft_commit_index 35",
 			`rabbitmq_global_messages_received_total{protocol="amqp091"} 11`,
 			`rabbitmq_global_messages_acknowledged_total{protocol="amqp091",queue_type="rabbit_classic_queue"} 12`,
@@ -174,7 +175,7 @@ func TestForms(t *testing.T) {
 			"warren_dead_letter_move_seconds_sum 0.007", "warren_dead_letter_move_seconds_count 3",
 			`warren_store_sync_seconds_bucket{le="0.000256"} 4`, "rabbitmq_alarms_memory_used_watermark 1",
 			`warren_repair_plans_total{reason="down"} 3`, "warren_repair_plans_refused_total 1", `warren_repair_queues{state="waiting"} 8`,
-			`warren_nodes{state="running"} 4`, `warren_nodes{state="down"} 1`, `warren_nodes{state="leaving"} 2`, "warren_catalog_voters 3", `warren_certificate_expiry_seconds{use="clients"} 3`, `warren_authority_expiry_seconds{use="nodes"} -5`,
+			`warren_nodes{state="running"} 4`, `warren_nodes{state="down"} 1`, `warren_nodes{state="leaving"} 2`, "rabbitmq_unreachable_cluster_peers_count 1", "warren_catalog_voters 3", `warren_certificate_expiry_seconds{use="clients"} 3`, `warren_authority_expiry_seconds{use="nodes"} -5`,
 			"warren_replica_fill_bytes_total 99", "warren_replica_fill_wait_seconds_total 2.5",
 			"process_open_fds", "go_goroutines", "rabbitmq_channel_messages_unacked 5", "rabbitmq_channel_messages_unconfirmed 6", "rabbitmq_channel_consumers 1",
 			`rabbitmq_global_publishers{protocol="amqp091"} 1`, "rabbitmq_channel_messages_published_total 11",
@@ -183,6 +184,8 @@ func TestForms(t *testing.T) {
 			`rabbitmq_identity_info{rabbitmq_cluster="c",rabbitmq_cluster_permanent_id="c",rabbitmq_endpoint="per-object",rabbitmq_node="n1"} 1`,
 			`rabbitmq_queue_messages_ready{queue="a",vhost="/"} 3`, `rabbitmq_queue_messages_ready{queue="b",vhost="v"} 5`,
 			`rabbitmq_queue_messages_ready{queue="exchange later",vhost="/"} 7`, `rabbitmq_raft_commit_index{queue="a",vhost="/"} 30`,
+			`rabbitmq_queue_messages_ready_bytes{queue="a",vhost="/"} 40`, `rabbitmq_queue_messages_unacked_bytes{queue="a",vhost="/"} 20`,
+			`rabbitmq_global_publishers{protocol="amqp091"} 1`,
 			`warren_outbox_messages{queue="b",state="parked_cycle",vhost="v"} 1`, `warren_outbox_oldest_age_seconds{queue="a",vhost="/"} 2.5`,
 			`warren_queue_dead_letters_total{queue="a",reason="rejected",vhost="/"} 6`,
 			`warren_queue_redriven_total{queue="a",vhost="/"} 4`,
@@ -231,6 +234,7 @@ func TestForms(t *testing.T) {
 			`rabbitmq_detailed_queue_messages_ready{queue="a",vhost="/"} 3`, `rabbitmq_detailed_queue_consumers{queue="a",vhost="/"} 2`,
 			`rabbitmq_detailed_raft_commit_index{queue="a",vhost="/"} 30`,
 		}, []string{`vhost="v"`}},
+		{"/metrics/detailed?family=channel_metrics&family=channel_exchange_metrics", nil, []string{"global_publishers"}},
 		{"/metrics/detailed?family=warren_outbox", []string{`warren_detailed_outbox_messages{queue="a",state="routed",vhost="/"} 4`}, []string{"rabbitmq", "\nwarren_outbox"}},
 	} {
 		text := "\n" + scrapeText(t, tc.path)

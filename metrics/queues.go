@@ -9,12 +9,13 @@ import (
 
 // figures are those of one queue, or the sum of several.
 type figures struct {
-	ready, unacked, delayed, bytes, consumers float64
-	published, held                           float64
-	duplicates, dedupIDs, forgotten           float64
-	outbox                                    broker.OutboxStates
-	outboxBytes, age                          float64
-	full, unreachable                         int
+	ready, unacked, delayed, consumers float64
+	bytes, unackedBytes                float64
+	published, held                    float64
+	duplicates, dedupIDs, forgotten    float64
+	outbox                             broker.OutboxStates
+	outboxBytes, age                   float64
+	full, unreachable                  int
 }
 
 func (f *figures) add(q *broker.QueueFigures) {
@@ -22,6 +23,7 @@ func (f *figures) add(q *broker.QueueFigures) {
 	f.unacked += float64(q.Unacked)
 	f.delayed += float64(q.Delayed)
 	f.bytes += float64(q.Bytes)
+	f.unackedBytes += float64(q.UnackedBytes)
 	f.consumers += float64(q.Consumers)
 	if q.Held {
 		f.held++
@@ -86,6 +88,8 @@ func (s *scrape) queue(f *figures, object ...string) {
 	s.put(queueReady, f.ready, object...)
 	s.put(queueUnacked, f.unacked, object...)
 	s.put(queueBytes, f.bytes, object...)
+	s.put(queueReadyBytes, f.bytes-f.unackedBytes, object...)
+	s.put(queueUnackedBytes, f.unackedBytes, object...)
 	s.put(queuePublished, f.published, object...)
 	s.put(queueConsumers, f.consumers, object...)
 	if len(object) == 0 || f.held > 0 {

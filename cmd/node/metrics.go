@@ -46,7 +46,7 @@ func (n *running) metricsConfig() metrics.Config {
 			id := n.catalog.Load().View().ClusterID()
 			product, version := n.cfg.Product()
 			return metrics.Node{
-				Name: n.cfg.NodeID, Cluster: id, ClusterID: id, Product: product, Version: version,
+				Name: n.cfg.NodeID, Cluster: n.ClusterName(), ClusterID: id, Product: product, Version: version,
 				DiskLimit: uint64(diskReserve(n.cfg)), MemoryLimit: n.alarms.gauge.Watermark,
 			}
 		},
