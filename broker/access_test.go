@@ -2,6 +2,7 @@ package broker
 
 import (
 	"testing"
+	"time"
 
 	"github.com/warrenmq/warren/auth"
 	"github.com/warrenmq/warren/catalog"
@@ -52,7 +53,7 @@ func TestNobodyIsRefusedByAnOldCopy(t *testing.T) {
 			return err
 		}, AccessRefused, Unavailable},
 		{"token", nil, []catalog.Command{user("new")}, func(b *Broker, t *testing.T, _ *client) error {
-			_, err := b.LoginToken(t.Context(), "new", nil, true)
+			_, err := b.LoginToken(t.Context(), "BEARER", "new", time.Time{}, nil, true)
 			return err
 		}, AccessRefused, Unavailable},
 		{"vhost", nil, []catalog.Command{&catalog.PutVhost{Vhost: catalog.Vhost{Name: "v"}}, permission("v", "guest")}, func(b *Broker, t *testing.T, _ *client) error {

@@ -14,6 +14,8 @@ import (
 type User struct {
 	Name string
 	Tags []string
+	// Until is when a token that they logged in with ends, zero if there was none.
+	Until time.Time
 	// entry is what the catalog said of them when they logged in, nil if that was elsewhere.
 	entry *auth.User
 }

@@ -92,8 +92,10 @@ func (b *Broker) LoginExternal(ctx context.Context, peer string, response []byte
 }
 
 // LoginToken lets the user in that a token names; err says why it does not count. Errors are those of LoginExternal.
-func (b *Broker) LoginToken(ctx context.Context, name string, err error, loopback bool) (User, error) {
-	return b.verified(ctx, "BEARER", name, name, err, loopback)
+func (b *Broker) LoginToken(ctx context.Context, mechanism, name string, until time.Time, err error, loopback bool) (User, error) {
+	u, err := b.verified(ctx, mechanism, name, name, err, loopback)
+	u.Until = until
+	return u, err
 }
 
 // verified lets a user in whom something else has verified, unless err says that it has not.

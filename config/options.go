@@ -46,7 +46,7 @@ func Options() []Option {
 		text("tls-client-auth", "how", "client certificates: none, verify (optional, verified if presented) or require", func(c *Config) *string { return &c.TLSClientAuth }),
 		text("tls-login-from", "part", "which part of a client certificate is the user name: common_name, distinguished_name or subject_alternative_name", func(c *Config) *string { return &c.TLSLoginFrom }),
 		text("tls-login-san-type", "kind", "type of subject alternative name to use: dns, email or uri", func(c *Config) *string { return &c.TLSLoginSANType }),
-		text("token-keys-file", "file", "public keys (JWKS) of the issuer of the tokens that gRPC clients log in with; reloaded when it changes", func(c *Config) *string { return &c.TokenKeysFile }),
+		text("token-keys-file", "file", "public keys (JWKS) of the issuer of the tokens that clients log in with; reloaded when it changes", func(c *Config) *string { return &c.TokenKeysFile }),
 		text("token-issuer", "URL", "required value of the tokens' iss claim; empty: any", func(c *Config) *string { return &c.TokenIssuer }),
 		text("token-audience", "name", "value that the tokens' aud claim must contain", func(c *Config) *string { return &c.TokenAudience }),
 		text("cluster-addr", "host:port", "listen here for the other nodes", func(c *Config) *string { return &c.ClusterAddr }),

@@ -26,13 +26,15 @@ const (
 	timeoutLargeBody = 5 * time.Minute
 )
 
-// Config is what the API is made of. All fields are required but LoginByCertificate and Renew.
+// Config is what the API is made of. All fields are required but LoginByCertificate, LoginByToken and Renew.
 type Config struct {
 	// Login checks a user's password; from is the client's address and port. Any error is a refusal, a *HeldUp or *Busy one for now.
 	Login func(ctx context.Context, user, password, from string) (User, error)
 	// LoginByCertificate finds the user that a verified certificate names, for requests over TLS
 	// that show one and no password. Nil: there are none.
 	LoginByCertificate func(ctx context.Context, c *x509.Certificate, from string) (User, error)
+	// LoginByToken finds the user that a bearer token names.
+	LoginByToken func(ctx context.Context, token, from string) (User, error)
 	// Renew gives a user that has logged in the tags of now; the error is that of one who was deleted. Nil: users stay what they were.
 	Renew func(broker.User) (broker.User, error)
 	// HashPassword hashes a new password. The error is a *Busy, or says what is wrong with the password.

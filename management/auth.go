@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/warrenmq/warren/auth"
 	"github.com/warrenmq/warren/broker"
@@ -85,9 +86,12 @@ func (a *API) login(r *http.Request) (User, error) {
 		return User{Name: Operator, Tags: []string{auth.TagAdministrator}}, nil
 	}
 	name, password, ok := r.BasicAuth()
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	switch {
 	case ok:
 		return a.cfg.Login(r.Context(), name, password, r.RemoteAddr)
+	case strings.EqualFold(scheme, "Bearer") && a.cfg.LoginByToken != nil:
+		return a.cfg.LoginByToken(r.Context(), strings.TrimSpace(token), r.RemoteAddr)
 	case r.Header.Get("Authorization") == "" && a.cfg.LoginByCertificate != nil && r.TLS != nil && len(r.TLS.VerifiedChains) > 0:
 		return a.cfg.LoginByCertificate(r.Context(), r.TLS.VerifiedChains[0][0], r.RemoteAddr)
 	}

@@ -4,12 +4,14 @@ package tokens
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -76,34 +78,56 @@ func Open(cfg Config) (*Checker, error) {
 	return c, nil
 }
 
-// User returns the user that a token names in claim sub. The error says what is wrong with the token; it is for logs.
-func (c *Checker) User(token string) (string, error) {
+// Shaped tells whether a secret that a client sends as its password is a token: three parts with points between them, of which the first is
+// a JOSE header (RFC 7515, 3.1).
+func Shaped(secret string) bool {
+	header, rest, ok := strings.Cut(secret, ".")
+	if !ok || strings.Count(rest, ".") != 1 {
+		return false
+	}
+	text, err := base64.RawURLEncoding.DecodeString(header)
+	var h struct {
+		Algorithm string `json:"alg"`
+	}
+	return err == nil && json.Unmarshal(text, &h) == nil && h.Algorithm != ""
+}
+
+// User returns the user that a token names in claim sub, and when the token ends, with what the clocks may be apart. The error says what is wrong with the
+// token; it is for logs.
+func (c *Checker) User(token string) (name string, until time.Time, err error) {
+	claims, err := c.claims(token)
+	if err != nil {
+		return "", time.Time{}, err
+	}
+	return claims.Subject, claims.Expiry.Time().Add(Leeway), nil
+}
+
+func (c *Checker) claims(token string) (claims jwt.Claims, err error) {
 	if len(token) > TokenMax {
-		return "", fmt.Errorf("a token of %d bytes is longer than %d", len(token), TokenMax)
+		return claims, fmt.Errorf("a token of %d bytes is longer than %d", len(token), TokenMax)
 	}
 	signed, err := jwt.ParseSigned(token, algorithms)
 	if err != nil {
-		return "", fmt.Errorf("no signed token: %w", err)
+		return claims, fmt.Errorf("no signed token: %w", err)
 	}
 	keys, stale := c.current()
 	key, err := choose(keys, signed.Headers[0])
 	if err != nil {
-		return "", errors.Join(err, stale)
+		return claims, errors.Join(err, stale)
 	}
-	var claims jwt.Claims
 	if err := signed.Claims(key, &claims); err != nil {
-		return "", fmt.Errorf("the token's signature: %w", err)
+		return claims, fmt.Errorf("the token's signature: %w", err)
 	}
 	expected := jwt.Expected{Issuer: c.cfg.Issuer, AnyAudience: jwt.Audience{c.cfg.Audience}, Time: c.now()}
 	switch err := claims.ValidateWithLeeway(expected, Leeway); {
 	case err != nil:
-		return "", err
+		return claims, err
 	case claims.Expiry == nil:
-		return "", errors.New("the token has no exp: it would count for ever")
+		return claims, errors.New("the token has no exp: it would count for ever")
 	case claims.Subject == "":
-		return "", errors.New("the token has no sub: it names no user")
+		return claims, errors.New("the token has no sub: it names no user")
 	}
-	return claims.Subject, nil
+	return claims, nil
 }
 
 // current returns the keys, read again if the file has changed. With an error they are those of before.

@@ -5,6 +5,7 @@ import (
 	"crypto/ed25519"
 	"crypto/elliptic"
 	"crypto/rand"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -79,8 +80,12 @@ func TestUser(t *testing.T) {
 		return us.sign(claims)
 	}
 	for _, token := range []string{us.sign(good()), second.sign(good())} {
-		if user, err := c.User(token); user != "orders" || err != nil {
-			t.Errorf("a good token: %q, %v", user, err)
+		user, until, err := c.User(token)
+		if left := time.Until(until); user != "orders" || err != nil || left < Leeway || left > 2*time.Hour {
+			t.Errorf("a good token: %q, for %v, %v", user, left, err)
+		}
+		if !Shaped(token) {
+			t.Error("a good token is taken for a password")
 		}
 	}
 	valid := us.sign(good())
@@ -103,7 +108,7 @@ func TestUser(t *testing.T) {
 		"without a user":      with(func(c *jwt.Claims) { c.Subject = "" }),
 		"longer than allowed": strings.Repeat("a", TokenMax+1),
 	} {
-		if user, err := c.User(token); err == nil {
+		if user, _, err := c.User(token); err == nil {
 			t.Errorf("%s: let in as %q", name, user)
 		}
 	}
@@ -127,7 +132,7 @@ func TestSecretsAreNoKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if user, err := c.User(token); err == nil {
+	if user, _, err := c.User(token); err == nil {
 		t.Errorf("let in as %q", user)
 	}
 	_, private, _ := ed25519.GenerateKey(rand.Reader)
@@ -176,10 +181,10 @@ func TestKeysOfIssuer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if user, err := c.User(us.sign(good())); err != nil {
+	if user, _, err := c.User(us.sign(good())); err != nil {
 		t.Errorf("a token signed with the key for signatures: %q, %v", user, err)
 	}
-	if user, err := c.User(enc.sign(good())); err == nil {
+	if user, _, err := c.User(enc.sign(good())); err == nil {
 		t.Errorf("a token signed with a key that is not for signatures: let in as %q", user)
 	}
 }
@@ -197,7 +202,7 @@ func TestKeysRotate(t *testing.T) {
 	c.now = func() time.Time { return time.Now().Add(ahead) }
 	counts := func(i issuer) bool {
 		ahead += looks
-		_, err := c.User(i.sign(good()))
+		_, _, err := c.User(i.sign(good()))
 		return err == nil
 	}
 	if !counts(old) || counts(next) {
@@ -236,7 +241,7 @@ func TestKeysHang(t *testing.T) {
 	token := issuer.sign(good())
 	for range cap(ended) {
 		go func() { // ends soon
-			_, err := c.User(token)
+			_, _, err := c.User(token)
 			ended <- err
 		}()
 	}
@@ -266,8 +271,21 @@ func FuzzToken(f *testing.F) {
 	f.Add("eyJhbGciOiJFUzI1NiIsImtpZCI6ImEifQ.e30.AAAA")
 	f.Add("..")
 	f.Fuzz(func(t *testing.T, token string) {
-		if user, err := c.User(token); err == nil {
+		if user, _, err := c.User(token); err == nil {
 			t.Errorf("%q is let in as %q", token, user)
 		}
 	})
+}
+
+// TestShaped: what a client sends as its password may be a token, and most passwords are none.
+func TestShaped(t *testing.T) {
+	header := base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"none"}`))
+	for secret, want := range map[string]bool{
+		header + ".x.y": true, header + "..": true, // the checker refuses them
+		"": false, "guest": false, "a.b.c": false, "..": false, header: false, header + ".x": false, header + ".x.y.z": false, "e30.x.y": false, "W10.x.y": false, header + "=.x.y": false,
+	} {
+		if Shaped(secret) != want {
+			t.Errorf("%q: %v", secret, !want)
+		}
+	}
 }

@@ -66,12 +66,7 @@ func (l grpcLogins) Password(ctx context.Context, user, password string, client 
 
 // Token implements rpc.Logins.
 func (l grpcLogins) Token(ctx context.Context, token string, client net.Addr) (broker.User, error) {
-	var user string
-	err := errors.New("this node has no keys for tokens")
-	if l.n.tokens != nil {
-		user, err = l.n.tokens.User(token)
-	}
-	return l.n.broker.LoginToken(ctx, user, err, l.n.admitsGuest(from(client)))
+	return l.n.logInByToken(ctx, "BEARER", token, from(client))
 }
 
 // Certificate implements rpc.Logins.

@@ -12,6 +12,7 @@ import (
 	"github.com/warrenmq/warren/auth"
 	"github.com/warrenmq/warren/auth/attempts"
 	"github.com/warrenmq/warren/auth/passwords"
+	"github.com/warrenmq/warren/auth/tokens"
 	"github.com/warrenmq/warren/broker"
 	"github.com/warrenmq/warren/config"
 	"github.com/warrenmq/warren/management"
@@ -56,7 +57,18 @@ func (n *running) hashPassword(ctx context.Context, password, from string) (auth
 	return hash, err
 }
 
-// logIn checks a password unless somebody there has guessed too often; then wait is how long they have to.
+// logInByToken lets the user in whom a token names.
+func (n *running) logInByToken(ctx context.Context, mechanism, token, from string) (broker.User, error) {
+	var user string
+	var until time.Time
+	err := errors.New("this node has no keys for tokens")
+	if n.tokens != nil {
+		user, until, err = n.tokens.User(token)
+	}
+	return n.broker.LoginToken(ctx, mechanism, user, until, err, n.admitsGuest(from))
+}
+
+// logIn checks a password, or a token that is sent as one, unless somebody there has guessed too often; then wait is how long they have to.
 func (n *running) logIn(ctx context.Context, p attempts.Protocol, mechanism string, response []byte, from string) (u broker.User, wait time.Duration, err error) {
 	address, user := hostOf(from), ""
 	mayTry := func() error {
@@ -67,11 +79,20 @@ func (n *running) logIn(ctx context.Context, p attempts.Protocol, mechanism stri
 		return broker.Errorf(broker.AccessRefused,
 			"Login was refused using authentication mechanism %s. For details see the broker logfile.", mechanism)
 	}
-	if cred, err := auth.ParseResponse(mechanism, response); err == nil {
+	cred, unread := auth.ParseResponse(mechanism, response)
+	if unread == nil {
 		user = cred.User
 		if err := mayTry(); err != nil {
 			return u, wait, err
 		}
+	}
+	if n.tokens != nil && unread == nil && tokens.Shaped(string(cred.Password)) {
+		// Whose it is says the token: as with RabbitMQ the name beside it counts for nothing, and many clients send none.
+		if u, err = n.logInByToken(ctx, mechanism, string(cred.Password), from); err == nil {
+			user = u.Name
+		}
+		n.logins.Done(p, address, user, err == nil, time.Now())
+		return u, 0, err
 	}
 	u, err = n.broker.Login(ctx, mechanism, response, broker.Caller{Source: attempts.Network(address), Loopback: n.admitsGuest(from), Still: mayTry})
 	// What was not looked at is neither a success nor a failure. TimedOut: the password was not the one that is known here.
@@ -96,6 +117,12 @@ func orBusy(err error) error {
 		return &management.Busy{Reason: e.Text}
 	}
 	return err
+}
+
+// logInByBearer is logInByToken for the management API.
+func (n *running) logInByBearer(ctx context.Context, token, from string) (management.User, error) {
+	u, err := n.logInByToken(ctx, "BEARER", token, from)
+	return management.User{Name: u.Name, Tags: u.Tags, Login: u}, orBusy(err)
 }
 
 func (n *running) logInByCertificate(ctx context.Context, c *x509.Certificate, from string) (management.User, error) {

@@ -24,7 +24,7 @@ const methodManagement uint8 = 0x38
 func (n *running) openManagement() {
 	n.openSampler()
 	n.manager = management.New(management.Config{
-		Login: n.logInHTTP, LoginByCertificate: n.logInByCertificate, Renew: n.broker.Renew, HashPassword: n.hashPassword,
+		Login: n.logInHTTP, LoginByCertificate: n.logInByCertificate, LoginByToken: n.logInByBearer, Renew: n.broker.Renew, HashPassword: n.hashPassword,
 		Broker:      n.broker,
 		HoldUp:      n.grpc.HoldUp,
 		Replicas:    n.operator(),

@@ -64,6 +64,7 @@ type conn struct {
 	done    chan struct{} // closed when the connection has ended
 	arrived time.Time
 	greets  *list.Element // in the server's greeting until the client has said who it is; guarded by the server's mu
+	expiry  *time.Timer   // ends the connection with the token that it was opened with, nil: it had none
 	placed  bool          // has a place under OpenMax; guarded by the server's mu
 
 	// Any goroutine:
@@ -112,6 +113,9 @@ func (c *conn) run() {
 		_ = tcp.SetNoDelay(true) // the writer batches
 	}
 	c.end(c.live())
+	if c.expiry != nil {
+		c.expiry.Stop()
+	}
 	for _, ch := range c.channels {
 		c.unreserve(&ch.publish)
 	}
@@ -202,6 +206,9 @@ func (c *conn) updateSecret(m *wire.ConnectionUpdateSecret) error {
 	defer cancel()
 	response := "\x00" + c.user.Name + "\x00" + m.NewSecret
 	u, err := c.srv.broker.Login(ctx, "PLAIN", []byte(response), c.nc.RemoteAddr())
+	if err == nil && u.Name != c.user.Name {
+		err = errors.New("it is a token of user '" + u.Name + "'")
+	}
 	if err != nil {
 		c.log.Warn("update of secret refused", "user", c.user.Name, "err", err)
 		c.pause(c.srv.cfg.AuthFailureDelay)
@@ -211,6 +218,7 @@ func (c *conn) updateSecret(m *wire.ConnectionUpdateSecret) error {
 		return protocolError(err, m.ID())
 	}
 	c.user = u
+	c.limitTime()
 	for _, ch := range c.channels {
 		if err := ch.recheck(); err != nil {
 			return protocolError(err, m.ID())
@@ -219,6 +227,17 @@ func (c *conn) updateSecret(m *wire.ConnectionUpdateSecret) error {
 	c.log.Info("secret updated", "user", u.Name, "reason", m.Reason)
 	c.out.method(0, &wire.ConnectionUpdateSecretOk{})
 	return nil
+}
+
+// limitTime has the connection end when the token does that its user logged in with last. RabbitMQ closes it with these words.
+func (c *conn) limitTime() {
+	if c.expiry != nil {
+		c.expiry.Stop()
+		c.expiry = nil
+	}
+	if until := c.user.Until; !until.IsZero() {
+		c.expiry = time.AfterFunc(time.Until(until), func() { c.kick(broker.Errorf(broker.ConnectionForced, "credential expired")) })
+	}
 }
 
 // operation bounds one blocking call of the broker.

@@ -236,6 +236,7 @@ func (c *conn) openVHost(m *wire.ConnectionOpen, props wire.Table) error {
 	c.open = true
 	c.blockMu.Unlock()
 	c.register(props)
+	c.limitTime()
 	c.out.method(0, &wire.ConnectionOpenOk{})
 	c.log.Debug("connection opened", "user", c.user.Name, "name", c.name)
 	return nil

@@ -7,18 +7,23 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"errors"
+	"io"
+	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/jwt"
+	amqp "github.com/rabbitmq/amqp091-go"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	warrenv1 "github.com/warrenmq/warren/api/warren/v1"
+	"github.com/warrenmq/warren/auth/tokens"
 	"github.com/warrenmq/warren/client"
 )
 
@@ -41,6 +46,22 @@ func tokenKey(t *testing.T, id string) jose.JSONWebKey {
 	return jose.JSONWebKey{Key: key, KeyID: id, Algorithm: string(jose.ES256), Use: "sig"}
 }
 
+// issueToken makes a token of an issuer's for a user, until exp.
+func issueToken(t *testing.T, key jose.JSONWebKey, user, issuer string, exp time.Time) string {
+	t.Helper()
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: key}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := jwt.Signed(signer).Claims(jwt.Claims{
+		Subject: user, Issuer: issuer, Audience: jwt.Audience{"warren"}, Expiry: jwt.NewNumericDate(exp),
+	}).Claims(map[string]any{"padding": strings.Repeat("x", 4<<10)}).Serialize() // those of Keycloak and Entra are as long
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
 // TestTokens: clients of gRPC log in with tokens of an issuer whose keys the node has; they may do what the user may; keys rotate while it runs.
 func TestTokens(t *testing.T) {
 	t.Parallel()
@@ -59,17 +80,7 @@ func TestTokens(t *testing.T) {
 	start(t, c.Node(0))
 	token := func(key jose.JSONWebKey, user, issuer string) bearer {
 		t.Helper()
-		signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: key}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		text, err := jwt.Signed(signer).Claims(jwt.Claims{
-			Subject: user, Issuer: issuer, Audience: jwt.Audience{"warren"}, Expiry: jwt.NewNumericDate(time.Now().Add(time.Hour)),
-		}).Serialize()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return bearer(text)
+		return bearer(issueToken(t, key, user, issuer, time.Now().Add(time.Hour)))
 	}
 	const issuer = "https://login.example"
 	r := &usersRig{at(t, c.Node(0)), c.Nodes()}
@@ -105,4 +116,111 @@ func TestTokens(t *testing.T) {
 		t.Errorf("a key that is gone: %v", err)
 	}
 	r.ready(q, 3)
+}
+
+// TestTokensAsPasswords: RabbitMQ's clients send a token as their password, over AMQP and HTTP; HTTP knows Bearer, too. A connection ends with its token, unless
+// connection.update-secret brings another one in time.
+func TestTokensAsPasswords(t *testing.T) {
+	t.Parallel()
+	needWarren(t)
+	key := tokenKey(t, "only")
+	file := filepath.Join(t.TempDir(), "keys.json")
+	text, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{key.Public()}})
+	if err = errors.Join(err, os.WriteFile(file, text, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	c := newCluster(t, 1)
+	n := c.Node(0)
+	n.SetEnv("WARREN_TOKEN_KEYS_FILE=" + file)
+	start(t, n)
+	mustCtl(t, n, "add_user", "ann", "secret")
+	mustCtl(t, n, "set_user_tags", "ann", "monitoring")
+	mustCtl(t, n, "set_permissions", "ann", ".*", ".*", ".*")
+	token := func(user string, left time.Duration) string { // that counts for so long
+		return issueToken(t, key, user, "", time.Now().Add(left-tokens.Leeway))
+	}
+	login := func(auth amqp.Authentication) (*amqp.Connection, error) {
+		return amqp.DialConfig(n.URL(), amqp.Config{SASL: []amqp.Authentication{auth}, Heartbeat: 10 * time.Second, Dial: amqp.DefaultDial(timeoutReply)})
+	}
+	for name, auth := range map[string]amqp.Authentication{
+		"PLAIN":              &amqp.PlainAuth{Username: "ann", Password: token("ann", time.Hour)},
+		"no name":            &amqp.PlainAuth{Password: token("ann", time.Hour)},
+		"a name of no user":  &amqp.PlainAuth{Username: "oauth", Password: token("ann", time.Hour)},
+		"AMQPLAIN":           &amqp.AMQPlainAuth{Username: "ann", Password: token("ann", time.Hour)},
+		"a password as ever": &amqp.PlainAuth{Username: "ann", Password: "secret"},
+	} {
+		conn, err := login(auth)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if got := field(look(t, n, "/api/connections").([]any)[0], "user"); got != "ann" {
+			t.Errorf("%s: the connection is %v's", name, got)
+		}
+		conn.Close()
+		await(t, timeoutReply, "the connection is gone", func() bool { return len(peers(t, n)) == 0 })
+	}
+	for name, auth := range map[string]amqp.Authentication{
+		"of nobody":         &amqp.PlainAuth{Password: token("nobody", time.Hour)},
+		"ended":             &amqp.PlainAuth{Password: token("ann", -time.Second)},
+		"of another issuer": &amqp.PlainAuth{Username: "ann", Password: issueToken(t, tokenKey(t, "only"), "ann", "", time.Now().Add(time.Hour))},
+		"no user's name":    &amqp.PlainAuth{Password: "secret"},
+	} {
+		if conn, err := login(auth); err == nil {
+			t.Errorf("%s: was let in", name)
+			conn.Close()
+		}
+	}
+
+	conn, err := login(&amqp.PlainAuth{Password: token("ann", 4*time.Second)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	ended := conn.NotifyClose(make(chan *amqp.Error, 1))
+	if err := conn.UpdateSecret(token("ann", 12*time.Second), "renewed"); err != nil {
+		t.Fatal(err)
+	}
+	begun := time.Now()
+	select {
+	case e := <-ended:
+		if took := time.Since(begun); e == nil || e.Code != 320 || e.Reason != "CONNECTION_FORCED - credential expired" || took < 8*time.Second {
+			t.Errorf("after %v: %v", took, e)
+		}
+	case <-time.After(timeoutReply):
+		t.Error("the connection goes on without a token that counts")
+	}
+	conn, err = login(&amqp.PlainAuth{Password: token("ann", time.Hour)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := conn.UpdateSecret(token("guest", time.Hour), "of another user"); err == nil {
+		t.Error("the token of another user was taken")
+	}
+
+	for name, tc := range map[string]struct {
+		set  func(*http.Request)
+		want int
+	}{
+		"Bearer":       {func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+token("ann", time.Hour)) }, 200},
+		"Basic":        {func(r *http.Request) { r.SetBasicAuth("", token("ann", time.Hour)) }, 200},
+		"Bearer, over": {func(r *http.Request) { r.Header.Set("Authorization", "bearer "+token("ann", -time.Second)) }, 401},
+		"no token":     {func(r *http.Request) { r.Header.Set("Authorization", "Bearer") }, 401},
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, n.HTTP()+"/api/whoami", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tc.set(req)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, _ := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if resp.StatusCode != tc.want || tc.want == 200 && !strings.Contains(string(answer), `"ann"`) {
+			t.Errorf("%s: %s %s", name, resp.Status, answer)
+		}
+	}
 }
