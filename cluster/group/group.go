@@ -74,7 +74,7 @@ type Group struct {
 	tiredAt    time.Time // since when there is nothing to do; guarded by sleeper.mu
 	leading    atomic.Bool
 	damaged    atomic.Bool  // its log is
-	learners   atomic.Bool  // the newest committed configuration has a replica without a vote
+	learners   atomic.Bool  // the newest committed configuration has a replica without a vote, or one is being added
 	awake      atomic.Bool  // the watchdogs look after it
 	forgot     atomic.Bool  // this instance has not heard of commits that a former one knew
 	settled    atomic.Bool  // the followers that can be reached know what is committed; see spread

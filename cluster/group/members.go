@@ -111,9 +111,12 @@ func (g *Group) noteLearners() {
 // when the change is committed; ErrUnknown means that it may still be. It is refused if the
 // newest configuration is not the one at ifIndex; 0 is any.
 func (g *Group) AddNonvoter(ctx context.Context, r transport.ReplicaID, ifIndex uint64) error {
-	return g.change(ctx, "add non-voter", r, func(in replica, d time.Duration) raft.IndexFuture {
+	g.learners.Store(true) // raft sends to it before the change is committed, and HostConfig.Fill bounds that
+	err := g.change(ctx, "add non-voter", r, func(in replica, d time.Duration) raft.IndexFuture {
 		return in.AddNonvoter(raft.ServerID(r), raft.ServerAddress(r.Node()), ifIndex, d)
 	})
+	g.noteLearners()
+	return err
 }
 
 // AddVoter adds a voter or promotes a non-voter; see AddNonvoter.
