@@ -2,6 +2,7 @@ package process
 
 import (
 	"bufio"
+	"crypto/tls"
 	"fmt"
 	"net"
 	"os"
@@ -155,6 +156,38 @@ func TestBehindHAProxy(t *testing.T) {
 		if strings.Contains(line, "level=WARN") && strings.Contains(line, "peer=") {
 			t.Errorf("a check, or a client, made the node say: %s", line)
 		}
+	}
+}
+
+// TestProxyProtocolBeforeTLS: the header comes before the handshake of TLS.
+func TestProxyProtocolBeforeTLS(t *testing.T) {
+	t.Parallel()
+	r := newSecureRig(t, "--proxy-protocol", "on")
+	mustCtl(t, r.node, "add_user", "ann", "secret")
+	mustCtl(t, r.node, "set_permissions", "ann", ".*", ".*", ".*")
+	secure := clientTLS(t, r.server, nil)
+	secure.ServerName = "127.0.0.1"
+	for header, want := range map[string]string{"PROXY TCP4 203.0.113.9 10.0.0.1 4711 5671\r\n": "203.0.113.9", "": ""} {
+		nc, err := net.Dial("tcp4", r.amqps)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer nc.Close()
+		_ = nc.SetDeadline(time.Now().Add(timeoutReply))
+		if _, err := nc.Write([]byte(header)); err != nil {
+			t.Fatal(err)
+		}
+		conn, err := amqp.Open(tls.Client(nc, secure), amqp.Config{Vhost: "/", SASL: []amqp.Authentication{&amqp.PlainAuth{Username: "ann", Password: "secret"}}})
+		if (err == nil) != (want != "") {
+			t.Errorf("header %q: %v", header, err)
+		}
+		if err != nil {
+			continue
+		}
+		if got := peers(t, r.node); len(got) != 1 || got[0] != want {
+			t.Errorf("connections are from %v, want %s", got, want)
+		}
+		conn.Close()
 	}
 }
 
