@@ -71,6 +71,15 @@ func (n *running) logInByToken(ctx context.Context, mechanism, token, from strin
 // logIn checks a password, or a token that is sent as one, unless somebody there has guessed too often; then wait is how long they have to.
 func (n *running) logIn(ctx context.Context, p attempts.Protocol, mechanism string, response []byte, from string) (u broker.User, wait time.Duration, err error) {
 	address, user := hostOf(from), ""
+	cred, unread := auth.ParseResponse(mechanism, response)
+	if unread == nil && n.tokens != nil && tokens.Shaped(string(cred.Password)) {
+		u, err = n.logInByToken(ctx, mechanism, string(cred.Password), from)
+		if e, ok := errors.AsType[*broker.Error](err); !ok || e.Kind == broker.AccessRefused {
+			// Nobody guesses tokens: nobody is held up for one that has ended, least of all those who share an address, or a name, with who sent it.
+			n.logins.Done(p, address, u.Name, err == nil, time.Now())
+		}
+		return u, 0, err
+	}
 	mayTry := func() error {
 		if wait = n.logins.Wait(p, address, user, time.Now()); wait == 0 {
 			return nil
@@ -79,20 +88,11 @@ func (n *running) logIn(ctx context.Context, p attempts.Protocol, mechanism stri
 		return broker.Errorf(broker.AccessRefused,
 			"Login was refused using authentication mechanism %s. For details see the broker logfile.", mechanism)
 	}
-	cred, unread := auth.ParseResponse(mechanism, response)
 	if unread == nil {
 		user = cred.User
 		if err := mayTry(); err != nil {
 			return u, wait, err
 		}
-	}
-	if n.tokens != nil && unread == nil && tokens.Shaped(string(cred.Password)) {
-		// Whose it is says the token: as with RabbitMQ the name beside it counts for nothing, and many clients send none.
-		if u, err = n.logInByToken(ctx, mechanism, string(cred.Password), from); err == nil {
-			user = u.Name
-		}
-		n.logins.Done(p, address, user, err == nil, time.Now())
-		return u, 0, err
 	}
 	u, err = n.broker.Login(ctx, mechanism, response, broker.Caller{Source: attempts.Network(address), Loopback: n.admitsGuest(from), Still: mayTry})
 	// What was not looked at is neither a success nor a failure. TimedOut: the password was not the one that is known here.
