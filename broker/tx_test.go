@@ -12,6 +12,7 @@ import (
 	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/catalog"
 	"github.com/warrenmq/warren/fsm"
+	"github.com/warrenmq/warren/queue/leader"
 	"github.com/warrenmq/warren/queue/wire"
 )
 
@@ -301,6 +302,62 @@ func TestTxWhoseQueueGoes(t *testing.T) {
 		t.Errorf("returned %+v, %v", lost, err)
 	}
 	c.wantQueue("stays", 2, 0)
+}
+
+// The same if a part for another queue takes longer than the commit waits: the catalog knows that the queue is gone.
+func TestTxWhoseQueueGoesWhileAnotherHasNoLeader(t *testing.T) {
+	late, c, _ := lateRig(t)
+	for _, q := range []string{"q", "stays", "slow"} {
+		c.declare(q, nil)
+	}
+	c.ch.TxSelect()
+	for _, p := range []Publish{{Key: "q", Mandatory: true, Body: []byte("lost")}, {Key: "slow", Mandatory: true, Body: []byte("late")}} {
+		if _, routed, err := c.publishes(&p); err != nil || !routed {
+			t.Fatalf("publish: routed %v, %v", routed, err)
+		}
+	}
+	c.send("stays", strings.Repeat("x", 100)) // coordinates
+	view := late.View()
+	late.read = func() {
+		late.hold(view)
+		for _, q := range []string{"q", "slow"} {
+			late.b.queues.dismiss(late.b.queues.get(view.Queue("/", q).ID))
+		}
+		if _, err := late.Catalog.Propose(t.Context(), &catalog.DeleteQueue{Vhost: "/", Name: "q"}); err != nil {
+			t.Error(err)
+		}
+		time.AfterFunc(txTakenWait/2, func() { late.hold(nil) })
+	}
+	begun := time.Now()
+	lost, err := c.ch.TxCommit(t.Context(), nil)
+	if took := time.Since(begun); err != nil || len(lost) != 1 || string(lost[0].Body) != "lost" || took < txTakenWait || took > 2*txTakenWait {
+		t.Errorf("after %v: returned %+v, %v", took, lost, err)
+	}
+}
+
+// What a transaction makes of its coordinator's log has to be small enough to be sent to followers.
+func TestTxEntryIsBounded(t *testing.T) {
+	c := dial(t, newBroker(t))
+	for _, q := range []string{"a", "b"} {
+		c.declare(q, nil)
+		c.bind(Binding{Source: "amq.fanout", Destination: q})
+	}
+	c.ch.TxSelect()
+	body := make([]byte, leader.EntryBytesMax/2)
+	if _, _, err := c.publishes(&Publish{Exchange: "amq.fanout", Body: body}); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.commit(fsm.Ack); err == nil || !strings.HasPrefix(err.Error(), "transaction refused, nothing was done: it takes 1509") {
+		t.Errorf("twice: %v", err)
+	}
+	if _, _, err := c.publishes(&Publish{Key: "a", Body: body}); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.commit(fsm.Ack); err != nil {
+		t.Errorf("once: %v", err)
+	}
+	c.wantQueue("a", 1, 0)
+	c.wantQueue("b", 0, 0)
 }
 
 func TestTxIsBounded(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"github.com/warrenmq/warren/catalog"
 	"github.com/warrenmq/warren/fsm"
 	"github.com/warrenmq/warren/queue"
+	"github.com/warrenmq/warren/queue/leader"
 	"github.com/warrenmq/warren/queue/wire"
 )
 
@@ -97,10 +98,8 @@ func (c *commit) awaitParts(coordinator *txQueue, last uint64) {
 	first := max(last-min(last, uint64(c.parts))+1, 1)
 	ctx, cancel := context.WithTimeout(c.b.ctx, txTakenWait)
 	taken := c.partsTaken(ctx, coordinator.s, first, last)
+	c.findLost(ctx, coordinator)
 	cancel()
-	if taken {
-		c.findLost(coordinator)
-	}
 	c.done <- nil
 	if !taken && c.b.ctx.Err() == nil {
 		c.b.cfg.Logger.Warn("parts of a transaction take long", "queue", coordinator.s.id, "name", coordinator.s.name)
@@ -146,6 +145,9 @@ func (c *commit) decide() (x *txQueue, o fsm.Outcome, err error) {
 		}
 		if x == nil {
 			return nil, o, nil
+		}
+		if err := c.fits(x); err != nil {
+			return x, o, err
 		}
 		if err := c.prepare(x); err != nil {
 			return x, o, err
@@ -209,6 +211,24 @@ func (c *commit) look(coordinator *txQueue) error {
 		return Errorf(PreconditionFailed, "transaction refused, nothing was done: whether its queues beside '%s' in vhost '%s' are still there is not known", coordinator.s.name, c.ch.conn.vhost)
 	}
 	c.looked = true
+	return nil
+}
+
+// fits refuses what would be too large for one entry of the coordinator's log, which has everything: a message for its own queue, and once more for the others.
+func (c *commit) fits(coordinator *txQueue) error {
+	size := 0
+	for i := range c.publishes {
+		p := &c.publishes[i]
+		if slices.Contains(p.to, coordinator) {
+			size += len(p.op.Message)
+		}
+		if slices.ContainsFunc(p.to, func(x *txQueue) bool { return x != coordinator && !x.gone }) {
+			size += len(p.op.Message)
+		}
+	}
+	if most := leader.EntryBytesMax - txBytesMax; size > most {
+		return Errorf(PreconditionFailed, "transaction refused, nothing was done: it takes %d bytes, and %d are the most; a message for several queues counts twice", size, most)
+	}
 	return nil
 }
 

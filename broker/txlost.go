@@ -1,9 +1,12 @@
 package broker
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"sync"
 
 	"github.com/warrenmq/warren/fsm"
 )
@@ -26,35 +29,52 @@ func (c *commit) unroutable() error {
 
 // findLost finds the mandatory messages all of whose queues were deleted while the transaction was carried out: nothing can undo the rest of it, but
 // their publisher wants to know. Whether one of the queues had taken the message before it ended makes no difference: no queue has it. What the
-// coordinator has taken is in a queue, whatever becomes of that.
-func (c *commit) findLost(coordinator *txQueue) {
+// coordinator has taken is in a queue, whatever becomes of that. Once ctx has ended only the catalog is asked.
+func (c *commit) findLost(ctx context.Context, coordinator *txQueue) {
 	beyond := slices.DeleteFunc(slices.Clone(c.mandatory), func(m mandatoryPart) bool { return slices.Contains(m.to, coordinator) })
-	if len(beyond) == 0 {
-		return
-	}
-	asked := make(map[*txQueue]bool)
-	there := func(x *txQueue) bool {
-		is, known := asked[x]
-		if !known {
-			is = c.there(x)
-			asked[x] = is
-		}
-		return is
-	}
+	there := c.askWhoIsThere(ctx, beyond)
 	for _, m := range beyond {
-		if !slices.ContainsFunc(m.to, there) {
+		if !slices.ContainsFunc(m.to, func(x *txQueue) bool { return there[x] }) {
 			c.lost = append(c.lost, returnOf(m.message))
 		}
 	}
 }
 
+// askWhoIsThere asks some of the queues of messages at a time, each once.
+func (c *commit) askWhoIsThere(ctx context.Context, messages []mandatoryPart) map[*txQueue]bool {
+	there := make(map[*txQueue]bool)
+	for _, m := range messages {
+		for _, x := range m.to {
+			there[x] = false
+		}
+	}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	asking := make(chan struct{}, txAskedAtOnce)
+	for _, x := range slices.Collect(maps.Keys(there)) {
+		asking <- struct{}{}
+		wg.Go(func() {
+			is := c.there(ctx, x)
+			<-asking
+			mu.Lock()
+			defer mu.Unlock()
+			there[x] = is
+		})
+	}
+	wg.Wait()
+	return there
+}
+
+// txAskedAtOnce is how many queues a commit asks at a time whether they are there.
+const txAskedAtOnce = 32
+
 // there tells whether a queue has not ended, by its leader's word: it may have ended by itself, because it was empty, before the catalog knows.
-func (c *commit) there(x *txQueue) bool {
-	_, err := c.b.status(c.b.ctx, x.q, false)
+func (c *commit) there(ctx context.Context, x *txQueue) bool {
+	_, err := c.b.status(ctx, x.q, false)
 	switch {
 	case err == nil || errors.Is(err, errQueueMoved):
 		return true
-	case isTimeout(err):
+	case isTimeout(err) || ctx.Err() != nil:
 		return !c.b.deleted(x.s.id)
 	}
 	return false

@@ -362,7 +362,7 @@ func TestLimitsAsText(t *testing.T) {
 func TestProxies(t *testing.T) {
 	for text, want := range map[string]string{
 		"off": "[]", "on": "[0.0.0.0/0 ::/0]", "10.1.2.3": "[10.1.2.3/32]", "10.1.2.3/8, 2001:db8::1": "[10.0.0.0/8 2001:db8::1/128]",
-		"": "got", "yes": "got", "10.0.0.0/33": "got", "fe80::1%eth0": "got", "10.0.0.1,": "got",
+		"": "got", "yes": "got", "10.0.0.0/33": "got", "fe80::1%eth0": "got", "::ffff:10.0.0.0/104": "got", "::ffff:10.0.0.1": "got", "10.0.0.1,": "got",
 	} {
 		c := Default()
 		c.ProxyProtocol = text

@@ -24,12 +24,12 @@ func (c Config) Proxies() ([]netip.Prefix, error) {
 	var all []netip.Prefix
 	for s := range strings.SplitSeq(c.ProxyProtocol, ",") {
 		s = strings.TrimSpace(s)
-		if addr, err := netip.ParseAddr(s); err == nil && addr.Zone() == "" {
+		if addr, err := netip.ParseAddr(s); err == nil && addr.Zone() == "" && !addr.Is4In6() {
 			all = append(all, netip.PrefixFrom(addr, addr.BitLen()))
 			continue
 		}
 		p, err := netip.ParsePrefix(s)
-		if err != nil {
+		if err != nil || p.Addr().Is4In6() {
 			return nil, fmt.Errorf("must be off, on, or networks such as 10.0.0.0/8,192.168.1.4, got %q", s)
 		}
 		all = append(all, p.Masked())

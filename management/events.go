@@ -105,6 +105,8 @@ func (s *eventStream) run() error {
 	s.changedNodes()
 	tick := time.NewTicker(eventTick)
 	defer tick.Stop()
+	over, stop := s.user.over()
+	defer stop()
 	for n := 0; ; n++ {
 		if err := s.tick(n%overviewTicks == 0); err != nil {
 			return err
@@ -113,10 +115,21 @@ func (s *eventStream) run() error {
 		case <-tick.C:
 		case <-s.r.Context().Done():
 			return s.r.Context().Err()
+		case <-over:
+			return errors.Join(errStreamEnds, s.send("end", map[string]string{"reason": "the token that the user logged in with has ended"}))
 		case <-s.a.streams.ended:
 			return errors.Join(errStreamEnds, s.send("end", map[string]string{"reason": "the node stops"}))
 		}
 	}
+}
+
+// over is sent to when the token ends that the user logged in with; nil, so never, if there was none.
+func (u User) over() (ended <-chan time.Time, stop func()) {
+	if u.Login.Until.IsZero() {
+		return nil, func() {}
+	}
+	t := time.NewTimer(time.Until(u.Login.Until))
+	return t.C, func() { t.Stop() }
 }
 
 // tick sends what has changed since the last one, and now and then the overview.

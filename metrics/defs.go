@@ -163,7 +163,7 @@ var (
 	authorityExpiry  = gauge("warren_authority_expiry_seconds", "Time until the next certificate of the CA file expires, or since the last one did, negative, when all have; use is clients or nodes", "use")
 	certReloads      = counter("warren_certificate_reloads_total", "Times that replaced certificates, keys or CAs were loaded", "use")
 	certFailures     = counter("warren_certificate_reload_failures_total", "Times that replaced certificates, keys or CAs could not be read, or were rejected", "use")
-	loginAttempts    = counter("rabbitmq_auth_attempts_total", "Login attempts with a password, by clients and over the management API", "protocol")
+	loginAttempts    = counter("rabbitmq_auth_attempts_total", "Login attempts with a password or a token, by clients and over the management API", "protocol")
 	loginsAccepted   = counter("rabbitmq_auth_attempts_succeeded_total", "Successful logins", "protocol")
 	loginsFailed     = counter("rabbitmq_auth_attempts_failed_total", "Refused logins", "protocol")
 	loginsHeld       = counter("warren_logins_held_up_total", "Login attempts delayed without checking the password, after too many failures of that user from that address", "protocol")

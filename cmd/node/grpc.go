@@ -66,7 +66,7 @@ func (l grpcLogins) Password(ctx context.Context, user, password string, client 
 
 // Token implements rpc.Logins.
 func (l grpcLogins) Token(ctx context.Context, token string, client net.Addr) (broker.User, error) {
-	return l.n.logInByToken(ctx, "BEARER", token, from(client))
+	return l.n.logInByToken(ctx, attempts.GRPC, "BEARER", token, from(client))
 }
 
 // Certificate implements rpc.Logins.

@@ -57,15 +57,20 @@ func (n *running) hashPassword(ctx context.Context, password, from string) (auth
 	return hash, err
 }
 
-// logInByToken lets the user in whom a token names.
-func (n *running) logInByToken(ctx context.Context, mechanism, token, from string) (broker.User, error) {
+// logInByToken lets the user in whom a token names. Nobody guesses tokens: nobody is held up for one that has ended, least of all those who share
+// an address, or a name, with who sent it.
+func (n *running) logInByToken(ctx context.Context, p attempts.Protocol, mechanism, token, from string) (broker.User, error) {
 	var user string
 	var until time.Time
 	err := errors.New("this node has no keys for tokens")
 	if n.tokens != nil {
 		user, until, err = n.tokens.User(token)
 	}
-	return n.broker.LoginToken(ctx, mechanism, user, until, err, n.admitsGuest(from))
+	u, err := n.broker.LoginToken(ctx, mechanism, user, until, err, n.admitsGuest(from))
+	if e, ok := errors.AsType[*broker.Error](err); !ok || e.Kind == broker.AccessRefused {
+		n.logins.Done(p, hostOf(from), u.Name, err == nil, time.Now())
+	}
+	return u, err
 }
 
 // logIn checks a password, or a token that is sent as one, unless somebody there has guessed too often; then wait is how long they have to.
@@ -73,11 +78,7 @@ func (n *running) logIn(ctx context.Context, p attempts.Protocol, mechanism stri
 	address, user := hostOf(from), ""
 	cred, unread := auth.ParseResponse(mechanism, response)
 	if unread == nil && n.tokens != nil && tokens.Shaped(string(cred.Password)) {
-		u, err = n.logInByToken(ctx, mechanism, string(cred.Password), from)
-		if e, ok := errors.AsType[*broker.Error](err); !ok || e.Kind == broker.AccessRefused {
-			// Nobody guesses tokens: nobody is held up for one that has ended, least of all those who share an address, or a name, with who sent it.
-			n.logins.Done(p, address, u.Name, err == nil, time.Now())
-		}
+		u, err = n.logInByToken(ctx, p, mechanism, string(cred.Password), from)
 		return u, 0, err
 	}
 	mayTry := func() error {
@@ -121,7 +122,7 @@ func orBusy(err error) error {
 
 // logInByBearer is logInByToken for the management API.
 func (n *running) logInByBearer(ctx context.Context, token, from string) (management.User, error) {
-	u, err := n.logInByToken(ctx, "BEARER", token, from)
+	u, err := n.logInByToken(ctx, attempts.HTTP, "BEARER", token, from)
 	return management.User{Name: u.Name, Tags: u.Tags, Login: u}, orBusy(err)
 }
 

@@ -47,7 +47,7 @@ func (n *running) metricsConfig() metrics.Config {
 			product, version := n.cfg.Product()
 			return metrics.Node{
 				Name: n.cfg.NodeID, Cluster: n.ClusterName(), ClusterID: id, Product: product, Version: version,
-				DiskLimit: uint64(diskReserve(n.cfg)), MemoryLimit: n.alarms.gauge.Watermark,
+				DiskLimit: uint64(n.diskReserve), MemoryLimit: n.alarms.gauge.Watermark,
 			}
 		},
 		Resources: n.resources, Gateway: n.amqp.Stats, Store: n.store.Stats, Raft: n.replicas, Leaders: n.leaderships, Life: n.life, Cluster: n.clusterFigures, Repair: n.repairs, Broker: n.broker,

@@ -125,7 +125,7 @@ func (n *running) use() management.NodeStats {
 	s := management.NodeStats{
 		PID: strconv.Itoa(os.Getpid()), Uptime: time.Since(begun).Milliseconds(), Processors: int(n.crew.all.Load()),
 		MemUsed: r.MemoryBytes, MemLimit: n.alarms.gauge.Watermark, MemAlarm: r.MemoryAlarm,
-		DiskLimit: uint64(diskReserve(n.cfg)), DiskAlarm: r.DiskAlarm, FilesUsed: r.OpenFiles, FilesTotal: r.OpenFilesMax, ClusterLinks: []management.ClusterLink{},
+		DiskLimit: uint64(n.diskReserve), DiskAlarm: r.DiskAlarm, FilesUsed: r.OpenFiles, FilesTotal: r.OpenFilesMax, ClusterLinks: []management.ClusterLink{},
 	}
 	gateway := n.amqp.Stats()
 	s.SocketsUsed, s.SocketsTotal, s.ProcUsed = gateway.Connections, gateway.ConnectionsMax, runtime.NumGoroutine()

@@ -54,6 +54,7 @@ type running struct {
 	identity        *bootstrap.Identity
 	listeners       listeners
 	clientTLS       *certs.Source   // nil without a certificate for clients
+	diskReserve     int64           // bytes below which the disk alarm is set, as it was at the start
 	tokens          *tokens.Checker // nil: nobody logs in with one
 	nodeTLS         *certs.Source   // nil without TLS between nodes
 	gossipKeys      *member.KeyFile // nil without encryption of gossip
@@ -244,9 +245,10 @@ var dataParts = []bootstrap.Part{
 func (n *running) openStore(context.Context) error { return n.identity.Part(partLog, n.openLog) }
 
 func (n *running) openLog(dir string) (err error) {
+	n.diskReserve = diskReserve(n.cfg)
 	n.store, err = store.Open(store.Options{
 		Dir: dir, FS: n.disk(), LingerMax: 300 * time.Microsecond, Logger: n.log,
-		DiskReserveBytes: diskReserve(n.cfg),
+		DiskReserveBytes: n.diskReserve,
 		OnFatal: func(err error) {
 			// What the disk holds is unknown now: no answer may be given that
 			// depends on it. A restart recovers what was synced.

@@ -22,6 +22,7 @@ import (
 type conn struct {
 	srv *Server
 	nc  net.Conn
+	to  net.Conn // what is written to: nc, or the socket itself that a proxy has made
 	log *slog.Logger
 	out *outbox
 	in  inbound
@@ -88,7 +89,7 @@ type conn struct {
 
 func newConn(s *Server, nc net.Conn) *conn {
 	c := &conn{
-		srv: s, nc: nc, log: s.log,
+		srv: s, nc: nc, to: nc, log: s.log,
 		out:      newOutbox(s.cfg.WriteBufferBytes, &s.pools, s.cfg.Unread),
 		channels: map[uint16]*channel{}, sender: make(chan struct{}), done: make(chan struct{}),
 		failures: make(chan struct{}, 1), arrived: time.Now(),
@@ -105,7 +106,10 @@ func (c *conn) run() {
 	defer c.nc.Close()
 	defer c.cancel()
 	c.log = c.log.With("peer", c.nc.RemoteAddr().String()) // a proxy may be late to tell it
-	go func() {                                            // ends when the outbox is finished or aborted, waited for below
+	if _, secure := c.nc.(*tls.Conn); !secure {
+		c.to = innermost(c.nc) // a proxy's header only comes in
+	}
+	go func() { // ends when the outbox is finished or aborted, waited for below
 		defer close(c.sender)
 		c.write()
 	}()
@@ -196,47 +200,6 @@ func (c *conn) connectionMethod(payload []byte) error {
 		return c.updateSecret(m)
 	default:
 		return wire.Errorf(wire.ChannelError, m.ID(), "unexpected method %s on channel 0 of a running connection", m.Name())
-	}
-}
-
-// updateSecret checks the new credential of the user, takes over what the user is now and
-// ends the consumers of queues that the user may not read any more.
-func (c *conn) updateSecret(m *wire.ConnectionUpdateSecret) error {
-	ctx, cancel := c.operation()
-	defer cancel()
-	response := "\x00" + c.user.Name + "\x00" + m.NewSecret
-	u, err := c.srv.broker.Login(ctx, "PLAIN", []byte(response), c.nc.RemoteAddr())
-	if err == nil && u.Name != c.user.Name {
-		err = errors.New("it is a token of user '" + u.Name + "'")
-	}
-	if err != nil {
-		c.log.Warn("update of secret refused", "user", c.user.Name, "err", err)
-		c.pause(c.srv.cfg.AuthFailureDelay)
-		return wire.Errorf(wire.NotAllowed, m.ID(), "New secret was refused by one of the backends")
-	}
-	if err := c.broker.UpdateUser(u); err != nil {
-		return protocolError(err, m.ID())
-	}
-	c.user = u
-	c.limitTime()
-	for _, ch := range c.channels {
-		if err := ch.recheck(); err != nil {
-			return protocolError(err, m.ID())
-		}
-	}
-	c.log.Info("secret updated", "user", u.Name, "reason", m.Reason)
-	c.out.method(0, &wire.ConnectionUpdateSecretOk{})
-	return nil
-}
-
-// limitTime has the connection end when the token does that its user logged in with last. RabbitMQ closes it with these words.
-func (c *conn) limitTime() {
-	if c.expiry != nil {
-		c.expiry.Stop()
-		c.expiry = nil
-	}
-	if until := c.user.Until; !until.IsZero() {
-		c.expiry = time.AfterFunc(time.Until(until), func() { c.kick(broker.Errorf(broker.ConnectionForced, "credential expired")) })
 	}
 }
 
@@ -385,7 +348,7 @@ func (c *conn) release(queued bool) {
 func (c *conn) drain(frames bool) {
 	c.in.final(c.srv.cfg.CloseTimeout)
 	if !frames {
-		if half, ok := c.nc.(interface{ CloseWrite() error }); ok {
+		if half, ok := c.to.(interface{ CloseWrite() error }); ok {
 			c.out.finish()
 			<-c.sender
 			_ = half.CloseWrite() // the peer may be gone already

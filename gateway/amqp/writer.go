@@ -201,13 +201,13 @@ func (w *writer) flush() error {
 	var err error
 	w.c.written.Add(uint64(g.bytes))
 	if len(g.segs) == 0 {
-		_, err = w.c.nc.Write(g.buf)
+		_, err = w.c.to.Write(g.buf)
 	} else {
 		if g.mark < len(g.buf) {
 			g.segs = append(g.segs, g.buf[g.mark:])
 		}
 		segs := g.segs
-		_, err = segs.WriteTo(w.c.nc)
+		_, err = segs.WriteTo(w.c.to)
 		clear(g.segs)
 	}
 	if err != nil {

@@ -121,6 +121,10 @@ type Mover interface {
 	Stop()
 }
 
+// EntryBytesMax bounds what one operation may make of an entry. A message between nodes takes 160 MiB, of which this leaves something to what else is in the entry: one
+// that no follower can be sent would be the last of its queue.
+const EntryBytesMax = 144 << 20
+
 // Bounds of a leader.
 const (
 	entryBytesMax   = 256 << 10 // payload of one entry, unless one message is larger

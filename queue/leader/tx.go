@@ -33,6 +33,9 @@ func (l *Leader) decideTx(p *peer, t fsm.Tx) fsm.Op {
 	if t.Verdict == fsm.Accept && len(t.Parts) > 0 && l.outboxFull() {
 		t.Verdict = fsm.RefuseOutbox
 	}
+	if txBytes(t) > EntryBytesMax { // a node of now refuses it itself
+		t.Verdict, t.Ops, t.Parts = fsm.RefuseOutbox, nil, nil
+	}
 	if t.Verdict != fsm.Accept {
 		return t
 	}

@@ -111,6 +111,24 @@ func TestTxNeedsRoomInTheOutbox(t *testing.T) {
 	}
 }
 
+// One that no follower could be sent is refused, whatever the client's node makes of it.
+func TestTxTooLargeForAnEntry(t *testing.T) {
+	a := node(1)
+	r := newRig(t, plain(), a)
+	r.answerRoll(a)
+	big := far(9, pub("far"))
+	big.Part = append(big.Part, make([]byte, EntryBytesMax)...)
+	if k := r.commit(a, fsm.Tx{Ops: []fsm.Op{pub("here")}, Parts: []fsm.TxPart{big}}); k != fsm.RefusedOutbox {
+		t.Fatalf("outcome %v", k)
+	}
+	if k := r.commit(a, fsm.Tx{Ops: []fsm.Op{pub("here")}}); k != fsm.Done {
+		t.Fatalf("the next one: %v", k)
+	}
+	if s := r.status(a, 1); s.Ready != 1 {
+		t.Fatalf("%d ready", s.Ready)
+	}
+}
+
 // The node is told when every target has committed its parts.
 func TestTxPartsAreAwaited(t *testing.T) {
 	a := node(1)
