@@ -120,6 +120,9 @@ func (c *DeleteVhost) apply(tx *txn) (Result, *amqp.Error) {
 	for p := range tx.topics.prefix(key(c.Name)) {
 		tx.topics.del(topicKey(p))
 	}
+	for s := range tx.shovels.prefix(key(c.Name)) {
+		tx.shovels.del(key(s.Vhost, s.Name))
+	}
 	tx.vhosts.del(key(c.Name))
 	return Result{Changed: true}, nil
 }

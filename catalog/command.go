@@ -74,6 +74,8 @@ const (
 	kindNoteDefinitions commandKind = 48
 	kindNameCluster     commandKind = 49
 	kindPauseQueue      commandKind = 50
+	kindPutShovel       commandKind = 51
+	kindDeleteShovel    commandKind = 52
 )
 
 // levelOf is the level of the cluster from which on a command may be proposed.
@@ -145,6 +147,10 @@ func newCommand(k commandKind) Command {
 		return new(NodeAbout)
 	case kindNoteDefinitions:
 		return new(NoteDefinitions)
+	case kindPutShovel:
+		return new(PutShovel)
+	case kindDeleteShovel:
+		return new(DeleteShovel)
 	case kindPauseQueue:
 		return new(PauseQueue)
 	case kindNameCluster:

@@ -121,7 +121,7 @@ func FuzzDecodeEntry(f *testing.F) {
 		&ActivateLevel{2}, &SetNodeState{ID: n1, State: NodeLeaving}, &SetPreferred{1, n1, 2}, &PlanMembers{1, []NodeID{n1, n2}, []NodeID{n2}, n1, 3, "w"}, &MembersReached{1, 2},
 		&NodeDown{n1, 2, 3}, &ForgetNode{n1, 2}, &NodeAbout{n1, 2, "z", "v", 2, []string{"amqp h:1"}},
 		&DeclareQueue{Queue: Queue{Size: 3}}, &DeclareExchange{Size: 3},
-		&RecoverQueue{1, []NodeID{n1}, []NodeID{n2, n3}, 2}, &QueueRecovered{1, 2, Kept{3, 4, 5, 6}}, &NoteDefinitions{"h"}, &PauseQueue{1, true},
+		&RecoverQueue{1, []NodeID{n1}, []NodeID{n2, n3}, 2}, &QueueRecovered{1, 2, Kept{3, 4, 5, 6}}, &NoteDefinitions{"h"}, &PauseQueue{1, true}, &PutShovel{"v", "s", "u", "{}"}, &DeleteShovel{"v", "s", 1},
 	} {
 		f.Add(encodeEntry(requestID{1}, c))
 	}

@@ -158,7 +158,11 @@ func (w *wild) command() Command {
 }
 
 func (w *wild) access() Command {
-	switch w.n(6) {
+	switch w.n(8) {
+	case 6:
+		return &PutShovel{w.vhost(), fmt.Sprint("s", w.n(1)), "u", fmt.Sprint(w.n(3))}
+	case 7:
+		return &DeleteShovel{w.vhost(), fmt.Sprint("s", w.n(1)), 0}
 	case 0:
 		return &PutVhost{Vhost: Vhost{Name: w.vhost()}}
 	case 1:

@@ -160,7 +160,7 @@ func randomCommand(t *rapid.T) Command {
 		}
 		return auth.Limit{}
 	}
-	switch rapid.IntRange(0, 36).Draw(t, "command") {
+	switch rapid.IntRange(0, 38).Draw(t, "command") {
 	case 0:
 		c := &RegisterNode{ID: node(), AMQPAddr: pick("addr", "h:1", "h:2"), Process: id() / 10}
 		for range rapid.IntRange(0, 2).Draw(t, "met") {
@@ -270,6 +270,10 @@ func randomCommand(t *rapid.T) Command {
 		return &NoteDefinitions{pick("hash", "a", "b")}
 	case 36:
 		return &PauseQueue{id(), rapid.Bool().Draw(t, "paused")}
+	case 37:
+		return &PutShovel{vhost(), pick("shovel", "s1", "s2"), "u", pick("value", "{}", "[]")}
+	case 38:
+		return &DeleteShovel{vhost(), pick("shovel", "s1", "s2"), id()}
 	case 23:
 		return &DeletePolicy{Vhost: vhost(), Name: pick("policy", "p1", "p2"), Operator: rapid.Bool().Draw(t, "operator")}
 	}

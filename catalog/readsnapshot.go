@@ -179,6 +179,8 @@ func (tx *txn) restoreAccess(kind byte, f *fields) (problem string, known bool) 
 		if err = e; err == nil {
 			tx.topics.put(topicKey(p), p)
 		}
+	case recordShovel:
+		return tx.restoreShovel(f), true
 	default:
 		return "", false
 	}
@@ -242,6 +244,7 @@ func (tx *txn) beginBulk() {
 	tx.users.begin()
 	tx.permissions.begin()
 	tx.topics.begin()
+	tx.shovels.begin()
 	tx.exchanges.begin()
 	tx.bySource.begin()
 	tx.byDestination.begin()
@@ -262,6 +265,7 @@ func (tx *txn) commitBulk() {
 	tx.users.commit()
 	tx.permissions.commit()
 	tx.topics.commit()
+	tx.shovels.commit()
 	tx.exchanges.commit()
 	tx.bySource.commit()
 	tx.byDestination.commit()

@@ -44,6 +44,7 @@ const (
 	recordDefinitions     = 24
 	recordName            = 25
 	recordQueueNotes      = 26
+	recordShovel          = 27
 	recordEnd             = 255
 
 	recordBytesMax = 16 << 20
@@ -120,6 +121,9 @@ func (s *snapshot) write(w io.Writer) error {
 	}
 	for p := range v.topics.all() {
 		r.record(recordTopicPermission, topicRecord(p).fields)
+	}
+	for s := range v.shovels.all() {
+		r.record(recordShovel, s.fields)
 	}
 	for x := range v.exchanges.all() {
 		r.record(recordExchange, x.fields)

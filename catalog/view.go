@@ -27,6 +27,7 @@ type View struct {
 	users         index[*auth.User]            // name
 	permissions   index[*auth.Permission]      // vhost, user
 	topics        index[*auth.TopicPermission] // vhost, user, exchange
+	shovels       index[*Shovel]               // vhost, name
 	exchanges     index[*Exchange]             // vhost, name
 	bySource      index[*Binding]              // Binding.sourceKey
 	byDestination index[*Binding]              // Binding.destinationKey
@@ -59,7 +60,7 @@ const changesMax = 4096
 func emptyView() *View {
 	return &View{
 		vhosts: newIndex[*Vhost](), users: newIndex[*auth.User](), permissions: newIndex[*auth.Permission](),
-		topics:    newIndex[*auth.TopicPermission](),
+		topics: newIndex[*auth.TopicPermission](), shovels: newIndex[*Shovel](),
 		exchanges: newIndex[*Exchange](), bySource: newIndex[*Binding](), byDestination: newIndex[*Binding](),
 		queues: newIndex[*Queue](), queuesByID: newIndex[*Queue](),
 		nodes: newIndex[*Node](), nodesByNumber: newIndex[*Node](), forgotten: newIndex[*tombstone](),
