@@ -55,6 +55,7 @@ var topics = []func(*tool) []*cobra.Command{
 	topologyVerbs,
 	connectionVerbs,
 	parameterVerbs,
+	shovelVerbs,
 	localVerbs,
 	clientVerbs,
 	statusVerbs,

@@ -16,7 +16,7 @@ func parameterVerbs(t *tool) []*cobra.Command {
 			},
 		}),
 		t.command(verb{
-			use: "list_parameters", short: "List the runtime parameters of a vhost: its operator policies and limits",
+			use: "list_parameters", short: "List the runtime parameters of a vhost: its operator policies, shovels and limits",
 			run: func(ctx context.Context, s *session, _ []string) error {
 				s.say(`Listing runtime parameters for vhost "%s" ...`, s.opt.vhost)
 				var all, rows []row

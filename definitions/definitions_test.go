@@ -180,7 +180,7 @@ func loadRabbitMQ310(t *testing.T, name string) {
 		t.Errorf("exchange %+v", x)
 	}
 	want := []string{
-		"parameter 'federation-upstream/other' in vhost '/'", "parameter 'shovel/move' in vhost '/'",
+		"parameter 'federation-upstream/other' in vhost '/'",
 		"key 'ha-mode' in vhost '/'", "key 'ha-params' in vhost '/'", "key 'ha-sync-mode' in vhost '/'",
 	}
 	bindings := 6
@@ -229,7 +229,7 @@ func TestRabbitMQ43(t *testing.T) {
 	// Bindings of internal exchanges are in it, and these are not.
 	want := []string{
 		"global parameter 'mqtt_port_to_vhost_mapping'", "global parameter 'cluster_tags'",
-		"parameter 'federation-upstream/other' in vhost '/'", "parameter 'shovel/move' in vhost '/'", "exchange 'amq.rabbitmq.log' in vhost '/'",
+		"parameter 'federation-upstream/other' in vhost '/'", "exchange 'amq.rabbitmq.log' in vhost '/'",
 		"binding 'app.inside -> queue app.classic (in)' in vhost '/'",
 	}
 	if !slices.Equal(left, want) {

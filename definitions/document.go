@@ -102,6 +102,7 @@ type Parameter struct {
 const (
 	componentLimits   = "vhost-limits"
 	componentOperator = "operator_policy"
+	componentShovel   = "shovel"
 	// limitsName is the name of the only parameter of componentLimits.
 	limitsName = "limits"
 )

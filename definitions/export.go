@@ -1,6 +1,7 @@
 package definitions
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -139,6 +140,11 @@ func (d *Document) exportVhost(v *catalog.View, h *catalog.Vhost, bare bool) {
 	}
 	if l := limitsOf(h.Limits.Each); len(l) > 0 {
 		d.Parameters = append(d.Parameters, Parameter{Component: componentLimits, VHost: name, Name: limitsName, Value: raw(l)})
+	}
+	for s := range v.Shovels() {
+		if s.Vhost == h.Name {
+			d.Parameters = append(d.Parameters, Parameter{Component: componentShovel, VHost: name, Name: s.Name, Value: json.RawMessage(s.Value)})
+		}
 	}
 	set := v.Policies(h.Name)
 	for _, p := range set.List(true) {

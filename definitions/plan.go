@@ -24,6 +24,8 @@ type Options struct {
 	DefaultUser string
 	// Hashing is how passwords are hashed that the document has in the clear.
 	Hashing auth.Hashing
+	// User is whose shovels they are.
+	User string
 	// SkipUnsupported leaves out what Warren does not have, in place of refusing the document.
 	SkipUnsupported bool
 }
@@ -46,6 +48,7 @@ const (
 	stageExchanges
 	stageQueues
 	stageBindings
+	stageShovels // they begin at once
 	stages
 )
 

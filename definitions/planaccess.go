@@ -266,7 +266,7 @@ func (p *planner) planTopicPermission(from *TopicPermission) {
 	p.add(stagePermissions, item, old != nil, list, change{commands: []catalog.Command{cmd}})
 }
 
-// planParameters plans limits of virtual hosts and operator policies, which are parameters in RabbitMQ.
+// planParameters plans limits of virtual hosts, operator policies and shovels, which are parameters in RabbitMQ.
 func (p *planner) planParameters() {
 	for i := range p.doc.Parameters {
 		from := &p.doc.Parameters[i]
@@ -276,6 +276,8 @@ func (p *planner) planParameters() {
 			item = Item{Kind: KindLimits, Name: from.Name}
 		case componentOperator:
 			item = Item{Kind: KindOperatorPolicy, Name: from.Name}
+		case componentShovel:
+			item = Item{Kind: KindShovel, Name: from.Name}
 		}
 		if !p.home(&item, from.VHost) || p.again(item, from) {
 			continue
@@ -295,6 +297,8 @@ func (p *planner) planParameters() {
 				continue
 			}
 			p.policy(item, &pol, true)
+		case KindShovel:
+			p.shovel(item, from.Value)
 		default:
 			p.skip(item, "there is nothing here that uses parameters of '%s'", from.Component)
 		}

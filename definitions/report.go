@@ -21,6 +21,7 @@ const (
 	KindExchange        Kind = "exchange"
 	KindQueue           Kind = "queue"
 	KindBinding         Kind = "binding"
+	KindShovel          Kind = "shovel"
 	KindParameter       Kind = "parameter"
 	KindGlobalParameter Kind = "global_parameter"
 	// KindKey is a key of the document.

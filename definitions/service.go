@@ -1,6 +1,7 @@
 package definitions
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -59,6 +60,8 @@ func (s *Service) Export(ctx context.Context, vhost string) (*Document, error) {
 type Request struct {
 	// VHost, if not empty, takes everything. It exists.
 	VHost string
+	// User imports; empty: the default user, as when a node loads a file.
+	User string
 	// DryRun changes nothing. SkipUnsupported is [Options.SkipUnsupported].
 	DryRun, SkipUnsupported bool
 	// SkipUnchanged does not look at what was loaded last in this way, and notes what is loaded now.
@@ -92,7 +95,7 @@ func (s *Service) Import(ctx context.Context, raw []byte, req Request) (r Report
 	if err != nil {
 		return Report{}, nil, err
 	}
-	opt := Options{VHost: req.VHost, DefaultUser: s.defaultUser, Hashing: s.hashing, SkipUnsupported: req.SkipUnsupported}
+	opt := Options{VHost: req.VHost, DefaultUser: s.defaultUser, User: cmp.Or(req.User, s.defaultUser), Hashing: s.hashing, SkipUnsupported: req.SkipUnsupported}
 	p, err := Make(d, view, opt)
 	if err != nil {
 		return Report{}, nil, err

@@ -47,6 +47,8 @@ type Config struct {
 	Health Health
 	// Replicas changes where queues' replicas are.
 	Replicas Replicas
+	// Shovels are those that the node runs.
+	Shovels ShovelCrew
 	// Steward lets nodes leave, and balances leaders.
 	Steward Steward
 	// Local is what concerns this node alone.
@@ -109,6 +111,7 @@ func New(cfg Config) *API {
 	a.routeOpenAPI()
 	a.routeLogins()
 	a.routeParameters()
+	a.routeShovels()
 	a.routeOutboxes()
 	a.routeClosings()
 	a.routeMessages()

@@ -15,6 +15,7 @@ type Broker interface {
 	figures
 	outboxes
 	closings
+	shovels
 	Limits
 	redrives
 	previews

@@ -70,7 +70,7 @@ func newFakeCluster(names ...string) *fakeCluster {
 		f.nodes[name] = &fakeNode{}
 		f.apis[name] = New(Config{
 			GossipKeys: func() GossipKeys { return GossipKeys{Node: name, Encryption: "on", Keys: []string{"aa"}} },
-			Sampler:    stats.New(), Connections: f.nodes[name], Cluster: fakeNodes{local: name}, Churn: func(func(stats.Key, *stats.Set)) {}, Logger: slog.New(slog.DiscardHandler),
+			Sampler:    stats.New(), Connections: f.nodes[name], Cluster: fakeNodes{local: name}, Shovels: &fakeShovels{}, Churn: func(func(stats.Key, *stats.Set)) {}, Logger: slog.New(slog.DiscardHandler),
 			HashPassword: func(_ context.Context, password, _ string) (auth.PasswordHash, error) {
 				if password == "busy" {
 					return "", &Busy{Reason: "too many"}

@@ -21,7 +21,9 @@ type definitionsService interface {
 func (a *API) routeDefinitions() {
 	for _, path := range []string{"/api/definitions", "/api/definitions/{vhost}"} {
 		a.handle("GET "+path, a.admin(a.exportDefinitions))
-		a.handle("POST "+path, a.admin(a.importDefinitions))
+		a.handle("POST "+path, func(r *http.Request, u User) (any, error) {
+			return a.admin(func(r *http.Request) (any, error) { return a.importDefinitions(r, u) })(r, u)
+		})
 		a.bodyMax["POST "+path] = definitions.BytesMax
 	}
 }
@@ -72,13 +74,13 @@ type failedImport struct {
 func (f *failedImport) Unwrap() error { return f.refusal }
 
 // importDefinitions answers as RabbitMQ, with 204, unless something was left out or the report is asked for.
-func (a *API) importDefinitions(r *http.Request) (any, error) {
+func (a *API) importDefinitions(r *http.Request, u User) (any, error) {
 	vhost, err := a.definitionsVhost(r)
 	if err != nil {
 		return nil, err
 	}
 	var wanted bool
-	req := definitions.Request{VHost: vhost}
+	req := definitions.Request{VHost: vhost, User: u.Name}
 	for name, to := range map[string]*bool{
 		"dry_run": &req.DryRun, "skip_unsupported": &req.SkipUnsupported, "skip_if_unchanged": &req.SkipUnchanged, "report": &wanted,
 	} {

@@ -49,7 +49,7 @@ func TestDefinitions(t *testing.T) {
 		{"", "PUT", "definitions", "{}", 405, `…Method Not Allowed`},
 		{"", "POST", "definitions?skip_unsupported=true&skip_if_unchanged=true&report=true", `{"a":1}`, 200, `{"dry_run":false,"counts":null,"changes":null,"skipped":null}`},
 	})
-	if want := (definitions.Request{SkipUnsupported: true, SkipUnchanged: true}); fake.raw != `{"a":1}` || fake.request != want {
+	if want := (definitions.Request{User: "admin", SkipUnsupported: true, SkipUnchanged: true}); fake.raw != `{"a":1}` || fake.request != want {
 		t.Errorf("asked for %q, %+v", fake.raw, fake.request)
 	}
 	item := definitions.Item{Kind: definitions.KindQueue, VHost: "/", Name: "q"}

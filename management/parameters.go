@@ -67,8 +67,11 @@ func (a *API) routeParameters() {
 		if _, err := one(r, u); err != nil {
 			return nil, err
 		}
-		if r.PathValue("component") == componentOperator {
+		switch r.PathValue("component") {
+		case componentOperator:
 			return a.deletePolicy(r, u, true)
+		case componentShovel:
+			return nil, a.deleteShovel(r, r.PathValue("vhost"), r.PathValue("name"))
 		}
 		return a.admin(func(r *http.Request) (any, error) {
 			return nil, a.cfg.Broker.ClearVhostLimits(r.Context(), r.PathValue("vhost"), "")
@@ -77,7 +80,7 @@ func (a *API) routeParameters() {
 	a.routeGlobalParameters(maker)
 }
 
-// putParameter makes or replaces an operator policy or the limits of a vhost, as their own paths do, with the same refusals.
+// putParameter makes or replaces an operator policy, a shovel or the limits of a vhost, as their own paths do, with the same refusals.
 func (a *API) putParameter(r *http.Request, u User) (any, error) {
 	vhost, err := a.vhost(r, u)
 	if err != nil {
@@ -86,7 +89,7 @@ func (a *API) putParameter(r *http.Request, u User) (any, error) {
 	switch component, name := r.PathValue("component"), r.PathValue("name"); {
 	case component == "policy":
 		return nil, badRequest("policies may not be set using this method")
-	case component != componentOperator && component != componentLimits:
+	case component != componentOperator && component != componentLimits && component != componentShovel:
 		return nil, badRequest("Validation failed\n\ncomponent " + component + " not found\n")
 	case component == componentLimits && name != limitsName:
 		return nil, badRequest("the limits of a vhost are the parameter '" + limitsName + "'")
@@ -101,8 +104,11 @@ func (a *API) putParameter(r *http.Request, u User) (any, error) {
 		return nil, badRequest("[{key_missing,value}]")
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body.Value))
-	if r.PathValue("component") == componentOperator {
+	switch r.PathValue("component") {
+	case componentOperator:
 		return a.putPolicy(r, u, true)
+	case componentShovel:
+		return a.putShovel(r, u, vhost, r.PathValue("name"), body.Value)
 	}
 	return a.admin(func(r *http.Request) (any, error) {
 		limits, err := vhostRules.all(r)
@@ -126,6 +132,11 @@ func (a *API) parameters(u User, component, vhost string) []Parameter {
 				value := map[string]any{"pattern": p.Pattern, "apply-to": p.ApplyTo, "definition": p.Definition, "priority": p.Priority}
 				list = append(list, Parameter{value, v, componentOperator, p.Name})
 			}
+		}
+	}
+	for _, s := range a.cfg.Broker.Shovels() {
+		if wanted(componentShovel, s.Vhost) {
+			list = append(list, Parameter{json.RawMessage(s.Value), s.Vhost, componentShovel, s.Name})
 		}
 	}
 	for _, l := range a.cfg.Broker.VhostLimits() {

@@ -12,6 +12,8 @@ import (
 type parameterBroker struct {
 	*policyBroker
 	limits *fakeLimits
+
+	fakeShovels
 }
 
 func (b *parameterBroker) VhostLimits() []broker.LimitsOf { return b.limits.VhostLimits() }
@@ -29,8 +31,8 @@ func TestParameters(t *testing.T) {
 	f := newFakeCluster("a")
 	vhosts := map[string][]string{"/": {"maker"}, "v": {}}
 	f.apis["a"].cfg.Broker = &parameterBroker{
-		&policyBroker{fakeBroker: fakeBroker{vhosts: vhosts}, sets: map[string]*policy.Set{}},
-		&fakeLimits{&fakeBroker{vhosts: vhosts}, map[string]map[string]int64{"/": {}, "v": {}}, nil},
+		policyBroker: &policyBroker{fakeBroker: fakeBroker{vhosts: vhosts}, sets: map[string]*policy.Set{}},
+		limits:       &fakeLimits{&fakeBroker{vhosts: vhosts}, map[string]map[string]int64{"/": {}, "v": {}}, nil},
 	}
 	const bound = `{"pattern":"^q","definition":{"max-length":9},"priority":1,"apply-to":"queues"}`
 	f.expect(t, []request{

@@ -18,7 +18,7 @@ const pageBytes = 256 << 10
 type peerRequest struct {
 	Version int    `json:"version"`
 	Op      string `json:"op"`
-	// Name and Reason belong to opClose.
+	// Name and Reason belong to opClose, Name and VHost to opRestartShovel.
 	Name   string `json:"name,omitempty"`
 	Reason string `json:"reason,omitempty"`
 	// After is the key of the last item of the page before; "" asks for the first.
@@ -75,6 +75,10 @@ const (
 	opLogins = "logins"
 	// opMemory asks what the node uses its memory for; answer: Memory
 	opMemory = "memory"
+	// opShovels asks for the shovels that the node runs; answer: peerShovels
+	opShovels = "shovels"
+	// opRestartShovel has the node start a shovel of its own anew; answer: peerRestarted
+	opRestartShovel = "restart_shovel"
 )
 
 type peerPage struct {
@@ -135,6 +139,10 @@ func (a *API) Answer(ctx context.Context, raw []byte) ([]byte, error) {
 		return json.Marshal(a.exchangesHere())
 	case opLogins:
 		return json.Marshal(a.ownLogins(&req))
+	case opShovels:
+		return json.Marshal(peerShovels{a.localName(), a.cfg.Shovels.Statuses()})
+	case opRestartShovel:
+		return json.Marshal(peerRestarted{a.cfg.Shovels.Restart(req.VHost, req.Name)})
 	case opMemory:
 		return json.Marshal(a.cfg.Local.Memory())
 	case opClose:

@@ -101,7 +101,7 @@ func TestSmall(t *testing.T) {
 		{"admin", "GET", "parameters/operator_policy/none", "", 404, ""},
 		{"admin", "GET", "parameters/operator_policy/%2F/o", "", 200, `"name":"o"`},
 		{"admin", "GET", "parameters/operator_policy/%2F/p", "", 404, ""},
-		{"admin", "PUT", "parameters/shovel/%2F/s", `{"value":{}}`, 400, `component shovel not found`},
+		{"admin", "PUT", "parameters/federation/%2F/s", `{"value":{}}`, 400, `component federation not found`},
 		{"admin", "PUT", "parameters/policy/%2F/p", `{"value":{}}`, 400, `policies may not be set using this method`},
 		{"admin", "PUT", "parameters/vhost-limits/%2F/s", `{"value":{}}`, 400, `the limits of a vhost are the parameter 'limits'`},
 		{"admin", "DELETE", "parameters/shovel/%2F/o", "", 404, ""},

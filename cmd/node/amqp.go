@@ -18,6 +18,9 @@ type amqpBroker struct {
 }
 
 func (a amqpBroker) Login(ctx context.Context, mechanism string, response []byte, client net.Addr) (broker.User, error) {
+	if user, inner := innerUser(response, client); inner {
+		return a.b.LoginExternal(ctx, user, nil, true)
+	}
 	u, _, err := a.n.logIn(ctx, attempts.AMQP, mechanism, response, from(client))
 	return u, err
 }

@@ -128,6 +128,7 @@ func (n *running) live(ctx context.Context) error {
 	working.Go(func() { n.awaitLogs(work) })
 	working.Go(func() { n.watchLag(work) })
 	working.Go(func() { n.keepStanding(work) })
+	working.Go(func() { n.keepShovels(work) })
 	care := upkeep{n: n, work: work, working: &working}
 	var err error
 	for going := true; going; {
@@ -269,6 +270,7 @@ func (n *running) leave(ctx context.Context, how leaving) management.Drained {
 	n.log.Info("leaving", "maintenance", how.maintenance)
 	begun := time.Now()
 	if how.maintenance {
+		n.lookAtShovels()
 		n.step(ctx, "state", timeoutState, func(ctx context.Context) { n.standing.tell(ctx, true) })
 		n.step(ctx, "quorum", how.quorum, n.awaitQuorum)
 	}

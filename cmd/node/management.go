@@ -30,6 +30,7 @@ func (n *running) openManagement() {
 		Replicas:    n.operator(),
 		Health:      checks{n},
 		Steward:     n.steward,
+		Shovels:     n.shovels,
 		Local:       n,
 		GossipKeys:  n.gossipKeyStats,
 		Connections: connections{node: n.cfg.NodeID, server: n.amqp, rpc: n.grpc, sampler: n.sampler},

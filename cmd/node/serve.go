@@ -30,6 +30,7 @@ import (
 	rpc "github.com/warrenmq/warren/gateway/grpc"
 	"github.com/warrenmq/warren/gateway/unread"
 	"github.com/warrenmq/warren/management"
+	"github.com/warrenmq/warren/shovel"
 	"github.com/warrenmq/warren/stats"
 	"github.com/warrenmq/warren/steward"
 	"github.com/warrenmq/warren/store"
@@ -73,6 +74,9 @@ type running struct {
 	grpc            *rpc.Server
 	sampler         *stats.Sampler
 	manager         *management.API
+	shovels         *shovel.Crew
+	shovelsWake     chan struct{}  // capacity 1
+	inner           *innerListener // for shovels
 	logins          *attempts.Table
 	passwords       *passwords.Keeper
 	definitions     *definitions.Service
@@ -408,6 +412,7 @@ func (n *running) serveClients(context.Context) error {
 	n.amqp = server
 	n.keepCrew()
 	n.openGRPC(c, grpcConnections)
+	n.openShovels()
 	n.openManagement()
 	n.alarms.look() // before the first publisher
 	n.alarms.apply()

@@ -400,6 +400,34 @@ func holeConnections(h *hole) {
 	}
 }
 
+func holeShovel(h *hole) {
+	_, err := h.DeclareShovel("/", "s", rabbithole.ShovelDefinition{SourceURI: rabbithole.URISet{"amqp://"}, DestinationURI: rabbithole.URISet{"amqp://"}})
+	h.refused(400, "Must specify 'src-exchange' or 'src-queue'", err)
+	src, dst := h.queue("shovel.src", nil), h.queue("shovel.dst", nil)
+	_, err = h.DeclareShovel("/", src, rabbithole.ShovelDefinition{
+		SourceURI: rabbithole.URISet{"amqp://"}, SourceQueue: src, SourceDeleteAfter: "never", PrefetchCount: 5, AckMode: "on-confirm", AddForwardHeaders: true,
+		DestinationURI: rabbithole.URISet{"amqp://", "amqp:///%2F"}, DestinationQueue: dst, ReconnectDelay: 2,
+	})
+	h.noError("declare", err)
+	h.fill(src, "m")
+	h.ready(dst, 1)
+	info, err := h.GetShovel("/", src)
+	if err != nil || info.Definition.DestinationQueue != dst || len(info.Definition.DestinationURI) != 2 || info.Definition.PrefetchCount != 5 {
+		h.Errorf("%+v %v", info, err)
+	}
+	all, err := h.ListShovels()
+	find(h, all, err, func(s *rabbithole.ShovelInfo) bool { return s.Name == src && s.Vhost == "/" })
+	states, err := h.ListShovelStatus("/")
+	find(h, states, err, func(s *rabbithole.ShovelStatus) bool {
+		return s.Name == src && s.State == "running" && s.Type == "dynamic" && s.Timestamp != ""
+	})
+	_, err = h.DeleteShovel("/", src)
+	h.noError("delete", err)
+	if _, err := h.GetShovel("/", src); err == nil {
+		h.Error("the shovel is still there")
+	}
+}
+
 func holeNodes(h *hole) {
 	nodes, err := h.ListNodes()
 	if err != nil || len(nodes) != 3 {
@@ -418,8 +446,7 @@ func holeNodes(h *hole) {
 	if params, err := h.ListRuntimeParameters(); err != nil {
 		h.Errorf("%+v %v", params, err)
 	}
-	_, err = h.DeclareShovel("/", "s", rabbithole.ShovelDefinition{})
-	h.refused(400, "component shovel not found", err)
+	holeShovel(h)
 	name, err := h.GetClusterName()
 	if err != nil || name.Name == "" {
 		h.Errorf("%+v %v", name, err)

@@ -1,0 +1,160 @@
+package shovel
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"strconv"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+const (
+	// connectTime bounds the way from the dial to an open channel.
+	connectTime = 30 * time.Second
+	// heartbeat is asked for where a URI names none.
+	heartbeat = 10 * time.Second
+	// closeTime bounds how long a connection may take to close in order.
+	closeTime = 2 * time.Second
+)
+
+// link is an open connection with one channel.
+type link struct {
+	uri  URI
+	user string
+	raw  *throttled
+	conn *amqp.Connection
+	ch   *amqp.Channel
+	// closed has the error of the channel or the connection, whichever ends first.
+	closed chan *amqp.Error
+}
+
+// connect opens one of the URIs, in whatever order. It ends with ctx, the link does not.
+func (w *Worker) connect(ctx context.Context, uris []URI, role string, budget int64) (*link, error) {
+	ctx, cancel := context.WithTimeout(ctx, connectTime)
+	defer cancel()
+	var errs []error
+	for _, i := range rand.Perm(len(uris)) {
+		l, err := w.open(ctx, uris[i], role, budget)
+		if err == nil {
+			return l, nil
+		}
+		errs = append(errs, fmt.Errorf("%s: %w", uris[i], err))
+	}
+	return nil, errors.Join(errs...)
+}
+
+func (w *Worker) open(ctx context.Context, u URI, role string, budget int64) (*link, error) {
+	conn, cfg, user, err := w.reach(ctx, u)
+	if err != nil {
+		return nil, err
+	}
+	cfg.FrameSize = 128 << 10
+	cfg.ChannelMax = 8
+	cfg.Locale = "en_US"
+	cfg.Properties = amqp.NewConnectionProperties()
+	cfg.Properties.SetClientConnectionName("Shovel " + w.def.Name + " (" + role + ")")
+	l := &link{uri: u, user: user, raw: newThrottled(conn, budget, w.cfg.MessageMax)}
+	stop := context.AfterFunc(ctx, func() { _ = l.raw.Close() })
+	defer stop()
+	if l.conn, err = amqp.Open(l.raw, cfg); err != nil {
+		return nil, errors.Join(err, ctx.Err(), ignoreClosed(l.raw.Close()))
+	}
+	if l.ch, err = l.conn.Channel(); err != nil {
+		return nil, errors.Join(err, ctx.Err(), ignoreClosed(l.raw.Close()))
+	}
+	l.closed = l.ch.NotifyClose(make(chan *amqp.Error, 1))
+	if !stop() {
+		return nil, ctx.Err() // it is being closed
+	}
+	return l, nil
+}
+
+func ignoreClosed(err error) error {
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// reach dials a URI, and says how to log in there.
+func (w *Worker) reach(ctx context.Context, u URI) (net.Conn, amqp.Config, string, error) {
+	if u.Local {
+		user, vhost := u.User, u.VHost
+		if user == "" {
+			user = w.def.User
+		}
+		if vhost == "" {
+			vhost = w.def.VHost
+		}
+		conn, sasl, err := w.cfg.Local(ctx, user)
+		return conn, amqp.Config{SASL: sasl, Vhost: vhost}, user, err
+	}
+	at, err := amqp.ParseURI(u.raw)
+	if err != nil {
+		return nil, amqp.Config{}, "", err
+	}
+	cfg := amqp.Config{SASL: []amqp.Authentication{at.PlainAuth()}, Vhost: at.Vhost, Heartbeat: u.Heartbeat}
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", net.JoinHostPort(at.Host, strconv.Itoa(at.Port)))
+	if err != nil || at.Scheme != "amqps" {
+		return conn, cfg, at.Username, err
+	}
+	secured, err := secure(ctx, conn, &at, u.Unverified)
+	if err != nil {
+		return nil, cfg, "", errors.Join(err, conn.Close())
+	}
+	if len(at.AuthMechanism) > 0 && at.AuthMechanism[0] == "external" {
+		cfg.SASL = []amqp.Authentication{&amqp.ExternalAuth{}}
+	}
+	return secured, cfg, at.Username, nil
+}
+
+// secure begins TLS as a URI wants it.
+func secure(ctx context.Context, conn net.Conn, at *amqp.URI, unverified bool) (net.Conn, error) {
+	cfg := &tls.Config{ServerName: at.Host, MinVersion: tls.VersionTLS12, InsecureSkipVerify: unverified} //nolint:gosec // verify=verify_none asks for it
+	if at.ServerName != "" {
+		cfg.ServerName = at.ServerName
+	}
+	if at.CACertFile != "" {
+		pem, err := os.ReadFile(at.CACertFile)
+		if err != nil {
+			return nil, fmt.Errorf("cacertfile: %w", err)
+		}
+		cfg.RootCAs = x509.NewCertPool()
+		if !cfg.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, errors.New("cacertfile has no certificate")
+		}
+	}
+	if at.CertFile != "" || at.KeyFile != "" {
+		pair, err := tls.LoadX509KeyPair(at.CertFile, at.KeyFile)
+		if err != nil {
+			return nil, fmt.Errorf("certfile, keyfile: %w", err)
+		}
+		cfg.Certificates = []tls.Certificate{pair}
+	}
+	c := tls.Client(conn, cfg)
+	return c, c.HandshakeContext(ctx)
+}
+
+// close closes the connection in order, or after closeTime in any case.
+func (l *link) close() {
+	t := time.AfterFunc(closeTime, func() { _ = l.raw.Close() })
+	defer t.Stop()
+	l.raw.open()
+	_ = l.conn.Close() // what has been sent before is what counts
+	_ = l.raw.Close()
+}
+
+// reason is why the link has ended; nil: in order.
+func reason(e *amqp.Error) error {
+	if e == nil {
+		return errors.New("the connection has ended")
+	}
+	return e
+}
