@@ -4,6 +4,7 @@ import (
 	"context"
 	"iter"
 	"slices"
+	"time"
 
 	"github.com/warrenmq/warren/auth"
 	"github.com/warrenmq/warren/catalog"
@@ -31,8 +32,15 @@ func (b *Broker) FindUser(ctx context.Context, name string) (*auth.User, error) 
 	return nil, noUser(name)
 }
 
-// Renew gives a user that has logged in the tags of now. The error is an *Error with AccessRefused: the user has been deleted since.
+// Renew gives a user that has logged in the tags of now. The error is an *Error with AccessRefused: the user has been deleted since, or the token has ended that
+// says what the user may do.
 func (b *Broker) Renew(u User) (User, error) {
+	if u.Rights != nil {
+		if !u.Until.IsZero() && !time.Now().Before(u.Until) {
+			return u, Errorf(AccessRefused, "the token of user '%s' has ended", u.Name)
+		}
+		return u, nil
+	}
 	now := b.cat.View().User(u.Name)
 	if now == nil || u.entry != nil && now.Added != u.entry.Added && now.Added > 0 { // another user may get the name
 		return u, Errorf(AccessRefused, "user '%s' is deleted", u.Name)
@@ -173,7 +181,8 @@ func (b *Broker) closeStrangers(old, now *catalog.View) {
 func (c *Conn) stranger(view *catalog.View) *Error {
 	h, u := view.Vhost(c.vhost), view.User(c.login)
 	switch {
-	case u == nil, u.Added != c.userAdded && u.Added > 0: // another user may get the name
+	case c.brought && h != nil && h.Created == c.vhostCreated:
+	case !c.brought && (u == nil || u.Added != c.userAdded && u.Added > 0): // another user may get the name
 		return Errorf(ConnectionForced, "user '%s' is deleted", c.login)
 	case h == nil || h.Created != c.vhostCreated:
 		return Errorf(ConnectionForced, "vhost '%s' is deleted", c.vhost)

@@ -66,7 +66,7 @@ func (n *running) logInByToken(ctx context.Context, p attempts.Protocol, mechani
 	if n.tokens != nil {
 		user, until, err = n.tokens.User(token)
 	}
-	u, err := n.broker.LoginToken(ctx, mechanism, user, until, err, n.admitsGuest(from))
+	u, err := n.broker.LoginToken(ctx, mechanism, broker.Token{User: user, Until: until}, err, n.admitsGuest(from))
 	if e, ok := errors.AsType[*broker.Error](err); !ok || e.Kind == broker.AccessRefused {
 		n.logins.Done(p, hostOf(from), u.Name, err == nil, time.Now())
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/warrenmq/warren/broker"
 )
 
-// updateSecret checks the new credential of the user, takes over what the user is now and
+// updateSecret checks the new credential of the user, takes over what the user is now, and may do if a token's scopes say that, and
 // ends the consumers of queues that the user may not read any more.
 func (c *conn) updateSecret(m *wire.ConnectionUpdateSecret) error {
 	ctx, cancel := c.operation()
@@ -17,6 +17,9 @@ func (c *conn) updateSecret(m *wire.ConnectionUpdateSecret) error {
 	u, err := c.srv.broker.Login(ctx, "PLAIN", []byte(response), c.nc.RemoteAddr())
 	if err == nil && u.Name != c.user.Name {
 		err = errors.New("it is a token of user '" + u.Name + "'")
+	}
+	if err == nil && (u.Rights == nil) != (c.user.Rights == nil) {
+		err = errors.New("a token's scopes cannot take the place of a user's permissions, nor these theirs")
 	}
 	if err != nil {
 		c.log.Warn("update of secret refused", "user", c.user.Name, "err", err)
