@@ -146,3 +146,16 @@ func TestBroughtRightsOutliveTheUser(t *testing.T) {
 		t.Errorf("without a virtual host: %v", why)
 	}
 }
+
+// TestChecksCostNothing: a permission is looked up without an allocation: who publishes to exchanges by turns asks for each message.
+func TestChecksCostNothing(t *testing.T) {
+	b := newBroker(t)
+	view, u := b.cat.View(), User{Name: "guest"}
+	if n := testing.AllocsPerRun(100, func() {
+		if permits(view, u, "/", auth.Write, exchangeResource("")) != nil || u.enters(view, "/") != nil || u.rights(view).keys("/", "amq.topic") != nil {
+			t.Error("guest may not publish")
+		}
+	}); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
