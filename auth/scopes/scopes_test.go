@@ -152,7 +152,8 @@ func TestClaims(t *testing.T) {
 		"a name of points": {Config{Prefix: "rabbit.", Claims: []string{"https://example.com/roles"}}, map[string]any{"https://example.com/roles": list}, true},
 		"by audience": {
 			Config{Prefix: "rabbit.", Audience: "rabbit", Claims: []string{"resources"}},
-			map[string]any{"resources": map[string]any{"rabbit": []any{"read:*/one", "tag:management"}, "other": list}}, true,
+			map[string]any{"resources": map[string]any{"rabbit": []any{"read:*/one", "tag:management"}, "other": list}},
+			true,
 		},
 		"another prefix":   {Config{Prefix: "api://"}, map[string]any{"scope": "api://read:*/one api://tag:management"}, true},
 		"no prefix":        {Config{}, map[string]any{"scope": "read:*/one tag:management"}, true},
