@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -171,6 +172,7 @@ func TestTokenScopes(t *testing.T) {
 	})
 	r.does("bind", owner, "", func(ch *amqp.Channel) error { return ch.QueueBind("orders", "all.#", "top", false, nil) })
 	t.Run("AMQP", r.overAMQP)
+	t.Run("every permission, over AMQP, HTTP and gRPC", r.everything)
 	t.Run("update-secret", r.updates)
 	t.Run("a user of the name", r.besideUsers)
 	t.Run("HTTP", r.overHTTP)
@@ -240,6 +242,18 @@ func (r *scopesRig) overAMQP(t *testing.T) {
 	}
 	r.does("by the name in another claim", r.enter(2, r.token("", time.Hour, "warren.configure:%2F/*")), "user 'e0a1'", func(ch *amqp.Channel) error { _, _, err := ch.Get("orders", true); return err })
 	r.does("impersonate", r.enter(2, r.token("eve", time.Hour, "warren.tag:impersonator warren.write:%2F/amq.default")), "", published("", "bob-q", amqp.Publishing{UserId: "ann"}))
+}
+
+// everything: each permission that anything needs is asked of the token, over each protocol.
+func (r *scopesRig) everything(t *testing.T) {
+	r.t = t
+	u := &usersRig{at(t, r.c.Node(0)), r.c.Nodes()}
+	named := func(pattern string) string { return strings.ReplaceAll(url.QueryEscape(u.name(pattern)), "%2A", "*") }
+	scopes := fmt.Sprintf("warren.tag:management warren.configure:%%2F/%s warren.write:%%2F/%s warren.read:%%2F/%s", named("*c*"), named("*w*"), named("*r*"))
+	rightsMatrix(u, "ida", r.token("ida", time.Hour, fmt.Sprintf("%s warren.write:%%2F/%s/* warren.read:%%2F/%s/*", scopes, named("*w*"), named("*r*"))), func(exchange string) string {
+		on := url.QueryEscape(exchange)
+		return r.token("ida", time.Hour, fmt.Sprintf("%s warren.write:%%2F/%s/a* warren.read:%%2F/%s/b*", scopes, on, on))
+	})
 }
 
 // updates: another token of the same user counts at once, whatever it takes away.
