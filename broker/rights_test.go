@@ -138,7 +138,7 @@ func TestBroughtRightsOutliveTheUser(t *testing.T) {
 		t.Error(err)
 	}
 	u.Until = time.Now()
-	if _, err := b.Renew(u); kindOfRefusal(err) != AccessRefused {
+	if _, err := b.Renew(u); kindOfRefusal(err) != ConnectionForced {
 		t.Errorf("a token that has ended: %v", err)
 	}
 	propose(t, b, &catalog.DeleteVhost{Name: "/"})

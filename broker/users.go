@@ -32,12 +32,12 @@ func (b *Broker) FindUser(ctx context.Context, name string) (*auth.User, error) 
 	return nil, noUser(name)
 }
 
-// Renew gives a user that has logged in the tags of now. The error is an *Error with AccessRefused: the user has been deleted since, or the token has ended that
-// says what the user may do.
+// Renew gives a user that has logged in the tags of now. The error is an *Error with AccessRefused: the user has been deleted since, or with ConnectionForced: the
+// token has ended that says what the user may do.
 func (b *Broker) Renew(u User) (User, error) {
 	if u.Rights != nil {
 		if !u.Until.IsZero() && !time.Now().Before(u.Until) {
-			return u, Errorf(AccessRefused, "the token of user '%s' has ended", u.Name)
+			return u, CredentialExpired()
 		}
 		return u, nil
 	}
@@ -48,6 +48,9 @@ func (b *Broker) Renew(u User) (User, error) {
 	u.Tags = now.Tags
 	return u, nil
 }
+
+// CredentialExpired is why a connection ends whose token does. The words are RabbitMQ's.
+func CredentialExpired() *Error { return Errorf(ConnectionForced, "credential expired") }
 
 func noUser(name string) *Error { return Errorf(NotFound, "user '%s' not found", name) }
 

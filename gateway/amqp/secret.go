@@ -41,13 +41,13 @@ func (c *conn) updateSecret(m *wire.ConnectionUpdateSecret) error {
 	return nil
 }
 
-// limitTime has the connection end when the token does that its user logged in with last. RabbitMQ closes it with these words.
+// limitTime has the connection end when the token does that its user logged in with last.
 func (c *conn) limitTime() {
 	if c.expiry != nil {
 		c.expiry.Stop()
 		c.expiry = nil
 	}
 	if until := c.user.Until; !until.IsZero() {
-		c.expiry = time.AfterFunc(time.Until(until), func() { c.kick(broker.Errorf(broker.ConnectionForced, "credential expired")) })
+		c.expiry = time.AfterFunc(time.Until(until), func() { c.kick(broker.CredentialExpired()) })
 	}
 }

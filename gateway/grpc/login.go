@@ -74,11 +74,11 @@ func (s *Server) renewed(ctx context.Context) (context.Context, error) {
 
 // loginOver is the refusal of who has logged in and may not go on.
 func loginOver(err error) *refusal {
-	text := "the login counts no longer"
-	if e, ok := errors.AsType[*broker.Error](err); ok {
-		text = e.Text
+	e, ok := errors.AsType[*broker.Error](err)
+	if !ok || e.Kind != broker.AccessRefused {
+		return refusalOf(err) // with another token it can
 	}
-	return refuse(codes.Unauthenticated, reasonLogin, "%s", text)
+	return refuse(codes.Unauthenticated, reasonLogin, "%s", e.Text)
 }
 
 // stream lets a call in, before anything of its requests is read. A fault of this program ends the call and not the process.

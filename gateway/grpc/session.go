@@ -75,7 +75,7 @@ func (s *Server) begin(ctx context.Context, vhost string, sink sink, unanswered 
 	s.mu.Lock()
 	s.sessions[x] = struct{}{}
 	if u := callerOf(ctx).user; u.Rights != nil && !u.Until.IsZero() { // no user can be deleted to end it
-		x.over = time.AfterFunc(time.Until(u.Until), func() { x.end(refuse(codes.Unauthenticated, reasonLogin, "the token of user '%s' has ended", u.Name)) })
+		x.over = time.AfterFunc(time.Until(u.Until), func() { x.end(refusalOf(broker.CredentialExpired())) })
 	}
 	why, tooMany := s.leaving, len(s.sessions) > s.cfg.ConnectionsMax
 	s.mu.Unlock()

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"context"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
@@ -24,6 +25,7 @@ import (
 
 	warrenv1 "github.com/warrenmq/warren/api/warren/v1"
 	"github.com/warrenmq/warren/auth/tokens"
+	"github.com/warrenmq/warren/client"
 	"github.com/warrenmq/warren/test/cluster"
 )
 
@@ -443,5 +445,42 @@ func (r *scopesRig) overRPC(t *testing.T) {
 	for err = nil; err == nil; {
 		_, err = short.stream.Recv()
 	}
-	wantCode(t, err, codes.Unauthenticated, "LOGIN_REFUSED")
+	wantCode(t, err, codes.Unavailable, "CONNECTION_FORCED")
+	// The Go client goes on with another token.
+	var asked atomic.Int32
+	cl, err := client.Dial(t.Context(), client.Config{Addrs: []string{n.GRPCAddr()}, Token: func(context.Context) (string, error) {
+		asked.Add(1)
+		return r.token("hal", 3*time.Second, "warren.read:%2F/hal warren.write:%2F/amq.default"), nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, ended := make(chan string, 100), make(chan error, 1)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	go func() {
+		ended <- cl.Consume(ctx, "hal", client.ConsumerConfig{}, func(_ context.Context, d *client.Delivery) error {
+			got <- string(d.Body)
+			return nil
+		})
+	}()
+	await(t, timeoutStart, "streams by other tokens", func() bool { return asked.Load() >= 4 })
+	if err := publish(some, forQueue("hal", "late")); err != nil {
+		t.Error(err)
+	}
+	for late := false; !late; {
+		select {
+		case body := <-got:
+			late = body == "late"
+		case err := <-ended:
+			t.Fatalf("the consumer has ended: %v", err)
+		case <-time.After(timeoutReply):
+			t.Fatal("the consumer does not go on")
+		}
+	}
+	stop()
+	<-ended
+	if err := cl.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
 }
