@@ -3,8 +3,6 @@ package auth
 import (
 	"fmt"
 	"regexp"
-
-	"github.com/warrenmq/warren/amqp"
 )
 
 // Action is what a user wants to do with a queue or an exchange.
@@ -68,33 +66,5 @@ func (p *Permission) Pattern(a Action) string { return p.patterns[a] }
 
 // Allows reports whether p permits an action on a resource of the given name.
 func (p *Permission) Allows(a Action, k Kind, name string) bool {
-	if p == nil || p.compiled[a] == nil {
-		return false
-	}
-	if k == Exchange && name == "" {
-		name = DefaultExchangeName
-	}
-	return p.compiled[a].MatchString(name)
-}
-
-// Check returns nil if p permits an action, and otherwise the refusal to user in
-// vhost: an [*amqp.Error] with code 403. User and vhost are arguments because p is
-// nil for a user without permissions.
-func (p *Permission) Check(a Action, k Kind, name, vhost, user string) error {
-	if p.Allows(a, k, name) {
-		return nil
-	}
-	if k == Exchange && name == "" {
-		name = DefaultExchangeName
-	}
-	return amqp.Errorf(amqp.AccessRefused, 0, "%s access to %s '%s' in vhost '%s' refused for user '%s'", a, k, name, vhost, user)
-}
-
-// CheckVhost returns nil if p exists, and otherwise the refusal of connection.open:
-// an [*amqp.Error] with code 530.
-func (p *Permission) CheckVhost(vhost, user string) error {
-	if p != nil {
-		return nil
-	}
-	return amqp.Errorf(amqp.NotAllowed, 0, "access to vhost '%s' refused for user '%s'", vhost, user)
+	return p != nil && p.compiled[a] != nil && p.compiled[a].MatchString(CheckedName(k, name))
 }

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
-
-	"github.com/warrenmq/warren/amqp"
 )
 
 // TopicPermission is what one user may do with the keys of one topic exchange:
@@ -43,12 +41,7 @@ func NewTopicPermission(user, vhost, exchange, write, read string) (*TopicPermis
 // Pattern returns the pattern for [Write] or [Read] as it was given.
 func (p *TopicPermission) Pattern(a Action) string { return p.patterns[a] }
 
-// Check returns nil if p permits [Write] or [Read] with a key, and otherwise the
-// refusal: an [*amqp.Error] with code 403.
-func (p *TopicPermission) Check(a Action, key string) error {
-	if p == nil || p.compiled[a] != nil && p.compiled[a].MatchString(key) {
-		return nil
-	}
-	return amqp.Errorf(amqp.AccessRefused, 0, "%s access to topic '%s' in exchange '%s' in vhost '%s' refused for user '%s'",
-		a, key, p.Exchange, p.Vhost, p.User)
+// Allows implements [Keys].
+func (p *TopicPermission) Allows(a Action, key string) bool {
+	return p == nil || p.compiled[a] != nil && p.compiled[a].MatchString(key)
 }

@@ -2,7 +2,6 @@ package broker
 
 import (
 	"testing"
-	"time"
 
 	"github.com/warrenmq/warren/auth"
 	"github.com/warrenmq/warren/catalog"
@@ -53,7 +52,7 @@ func TestNobodyIsRefusedByAnOldCopy(t *testing.T) {
 			return err
 		}, AccessRefused, Unavailable},
 		{"token", nil, []catalog.Command{user("new")}, func(b *Broker, t *testing.T, _ *client) error {
-			_, err := b.LoginToken(t.Context(), "BEARER", "new", time.Time{}, nil, true)
+			_, err := b.LoginToken(t.Context(), "BEARER", Token{User: "new"}, nil, true)
 			return err
 		}, AccessRefused, Unavailable},
 		{"vhost", nil, []catalog.Command{&catalog.PutVhost{Vhost: catalog.Vhost{Name: "v"}}, permission("v", "guest")}, func(b *Broker, t *testing.T, _ *client) error {
@@ -70,11 +69,11 @@ func TestNobodyIsRefusedByAnOldCopy(t *testing.T) {
 			return guests.conn.DeclareExchange(t.Context(), ExchangeDeclare{Name: "amq.topic", Passive: true})
 		}, AccessRefused, TimedOut},
 		{"permission to look into a queue", []catalog.Command{none}, []catalog.Command{permission("/", "guest")}, func(b *Broker, t *testing.T, _ *client) error {
-			_, err := b.Peek(t.Context(), "guest", "/", "looked", Peek{State: "ready", Count: 1})
+			_, err := b.Peek(t.Context(), User{Name: "guest"}, "/", "looked", Peek{State: "ready", Count: 1})
 			return err
 		}, AccessRefused, TimedOut},
 		{"permission to send back", []catalog.Command{readOnly}, []catalog.Command{permission("/", "guest")}, func(b *Broker, t *testing.T, _ *client) error {
-			_, err := b.PlanRedrive(t.Context(), "guest", "/", "looked", Redrive{})
+			_, err := b.PlanRedrive(t.Context(), User{Name: "guest"}, "/", "looked", Redrive{})
 			return err
 		}, AccessRefused, TimedOut},
 	} {

@@ -19,8 +19,8 @@ func (b *Broker) HasVhost(ctx context.Context, name string) (bool, error) {
 }
 
 // MayEnter reports whether a user has any permission in a virtual host.
-func (b *Broker) MayEnter(user, vhost string) bool {
-	return b.cat.View().Permission(vhost, user) != nil
+func (b *Broker) MayEnter(u User, vhost string) bool {
+	return u.rights(b.cat.View()).enters(vhost)
 }
 
 // FindQueue describes one queue. The error is an *Error, NotFound if there is none.

@@ -92,7 +92,7 @@ func (ch *Channel) holdBack(ctx context.Context, p *Publish) (*stream, fsm.Publi
 	if err != nil {
 		return nil, op, err
 	}
-	if err := checkTopics(ch.topics, auth.Write, m.RoutingKeys...); err != nil {
+	if err := ch.conn.checkKeys(ch.topics, auth.Write, p.Exchange, m.RoutingKeys...); err != nil {
 		return nil, op, err
 	}
 	targets, err := view.RouteMessage(ch.conn.vhost, p.Exchange, ch.routing(m), nil)

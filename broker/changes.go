@@ -19,8 +19,8 @@ func (m Mark) Revision() uint64 {
 }
 
 // MayEnter is [Broker.MayEnter] as it was then: what was deleted with a virtual host is news to those who could see it.
-func (m Mark) MayEnter(user, vhost string) bool {
-	return m.view != nil && m.view.Permission(vhost, user) != nil
+func (m Mark) MayEnter(u User, vhost string) bool {
+	return m.view != nil && u.rights(m.view).enters(vhost)
 }
 
 // Change is something that is different in a later state.

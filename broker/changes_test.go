@@ -105,7 +105,7 @@ func TestMarkKnowsWhoCouldEnter(t *testing.T) {
 	if !slices.Contains(changes, Change{"vhost", "deleted", "v", "v"}) {
 		t.Errorf("%v", changes)
 	}
-	if !m.MayEnter("u", "v") || m.MayEnter("other", "v") || now.MayEnter("u", "v") || (Mark{}).MayEnter("u", "v") {
+	if !m.MayEnter(User{Name: "u"}, "v") || m.MayEnter(User{Name: "other"}, "v") || now.MayEnter(User{Name: "u"}, "v") || (Mark{}).MayEnter(User{Name: "u"}, "v") {
 		t.Error("who may enter is mixed up")
 	}
 }

@@ -33,9 +33,10 @@ type Channel struct {
 	scratch  fsm.Message
 	routed   catalog.Message
 	wroteTo  string // exchange whose permission was checked last,
-	wroteRev uint64 // at this catalog revision
+	wroteRev uint64 // at this catalog revision,
+	wroteAs  uint64 // and after so many logins of the connection
 	// topics limits the keys to publish to wroteTo with; nil allows any.
-	topics *auth.TopicPermission
+	topics auth.Keys
 
 	// waits is passOn; callerWaits is what the caller of Publish wants to be called then.
 	waits, callerWaits func()

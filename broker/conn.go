@@ -26,10 +26,14 @@ type Conn struct {
 	info  ConnInfo
 	owner catalog.Owner
 	// login is the name of the user, which stays whatever UpdateUser takes.
-	login        string
+	login string
+	// brought tells that the login says what the user may do, who then need not be in the catalog.
+	brought      bool
 	vhostCreated uint64 // log index: another vhost may get the name
 	userAdded    uint64 // the same of the user, see auth.User
 	traffic      *traffic
+	// logins counts those that UpdateUser has taken.
+	logins uint64
 
 	mu        sync.Mutex
 	channels  map[*Channel]struct{}
@@ -38,13 +42,14 @@ type Conn struct {
 	exclusiveMax int
 }
 
-// UpdateUser takes what a user's new login tells of them: the tags. Errors are *Error with
+// UpdateUser takes what a user's new login tells of them: the tags, and what they may do if it says that. Errors are *Error with
 // NotAllowed, when the user may not be in the vhost any more.
 func (c *Conn) UpdateUser(u User) error {
-	if err := c.b.cat.View().Permission(c.vhost, u.Name).CheckVhost(c.vhost, u.Name); err != nil {
-		return asError(err)
+	if err := u.enters(c.b.cat.View(), c.vhost); err != nil {
+		return err
 	}
 	c.user = u
+	c.logins++ // what channels have found before counts no longer
 	return nil
 }
 
@@ -410,7 +415,7 @@ func (c *Conn) bindable(ctx context.Context, bd Binding) (source *catalog.Exchan
 	if err != nil || source.Type != exchange.Topic {
 		return source, err
 	}
-	return source, checkTopics(view.TopicPermission(c.vhost, c.user.Name, bd.Source), auth.Read, bd.Key)
+	return source, c.checkKeys(c.user.rights(view).keys(c.vhost, bd.Source), auth.Read, bd.Source, bd.Key)
 }
 
 // serverName makes up a queue name.

@@ -57,8 +57,8 @@ type DeadLetters struct {
 }
 
 // DeadLetters looks at the messages of a queue for a user, who needs to be allowed to read it. Nothing changes. The error is an *Error.
-func (b *Broker) DeadLetters(ctx context.Context, user, vhost, name string) (all DeadLetters, err error) {
-	q, err := b.queueFor(ctx, user, vhost, name, auth.Read)
+func (b *Broker) DeadLetters(ctx context.Context, u User, vhost, name string) (all DeadLetters, err error) {
+	q, err := b.queueFor(ctx, u, vhost, name, auth.Read)
 	if err != nil {
 		return all, err
 	}

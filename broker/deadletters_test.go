@@ -15,7 +15,7 @@ func TestDeadLettersAreGrouped(t *testing.T) {
 	c.kill("b", "b1")
 	c.put("dlq", "stray", nil)
 	c.await("the dead letters", func() bool { return len(c.bodies(b, "dlq")) == 4 })
-	got, err := b.DeadLetters(t.Context(), "guest", "/", "dlq")
+	got, err := b.DeadLetters(t.Context(), User{Name: "guest"}, "/", "dlq")
 	if err != nil || !got.Complete || got.Looked != 4 || got.NeverDied != 1 || len(got.Groups) != 2 {
 		t.Fatalf("%+v: %v", got, err)
 	}
@@ -25,7 +25,7 @@ func TestDeadLettersAreGrouped(t *testing.T) {
 			t.Errorf("%+v, want %+v", g, want)
 		}
 	}
-	if _, err := b.DeadLetters(t.Context(), "guest", "/", "none"); err == nil {
+	if _, err := b.DeadLetters(t.Context(), User{Name: "guest"}, "/", "none"); err == nil {
 		t.Error("of no queue")
 	}
 }

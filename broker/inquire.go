@@ -180,9 +180,9 @@ func (b *Broker) AnswerInquiry(ctx context.Context, raw []byte) ([]byte, error) 
 }
 
 // queueFor finds a queue on which a user may do something. The error is an *Error.
-func (b *Broker) queueFor(ctx context.Context, user, vhost, name string, need ...auth.Action) (*catalog.Queue, error) {
+func (b *Broker) queueFor(ctx context.Context, u User, vhost, name string, need ...auth.Action) (*catalog.Queue, error) {
 	for _, a := range need {
-		if err := b.allows(ctx, user, vhost, a, queueResource(name)); err != nil {
+		if err := b.allows(ctx, u, vhost, a, queueResource(name)); err != nil {
 			return nil, err
 		}
 	}

@@ -91,10 +91,24 @@ func (b *Broker) LoginExternal(ctx context.Context, peer string, response []byte
 	return b.verified(ctx, auth.MechanismExternal, name, peer, err, loopback)
 }
 
+// Token is what a token says that counts.
+type Token struct {
+	User  string
+	Until time.Time
+	// Rights and Tags are the user's, if its scopes say what the user may do; Rights is nil if the catalog does.
+	Rights auth.Rights
+	Tags   []string
+}
+
 // LoginToken lets the user in that a token names; err says why it does not count. Errors are those of LoginExternal.
-func (b *Broker) LoginToken(ctx context.Context, mechanism, name string, until time.Time, err error, loopback bool) (User, error) {
-	u, err := b.verified(ctx, mechanism, name, name, err, loopback)
-	u.Until = until
+func (b *Broker) LoginToken(ctx context.Context, mechanism string, t Token, err error, loopback bool) (User, error) {
+	if err == nil && t.Rights != nil {
+		if err = (&auth.User{Name: t.User}).LoginVerified(loopback); err == nil {
+			return User{Name: t.User, Tags: t.Tags, Until: t.Until, Rights: t.Rights}, nil
+		}
+	}
+	u, err := b.verified(ctx, mechanism, t.User, t.User, err, loopback)
+	u.Until = t.Until
 	return u, err
 }
 
@@ -119,18 +133,18 @@ func (b *Broker) verified(ctx context.Context, mechanism, name, peer string, err
 }
 
 // mayOpen tells why a user may not open a vhost: there is none, or no permission for it.
-func mayOpen(view *catalog.View, user, vhost string) error {
+func mayOpen(view *catalog.View, u User, vhost string) error {
 	if view.Vhost(vhost) == nil {
 		return Errorf(NotAllowed, "vhost %s not found", vhost)
 	}
-	return asError(view.Permission(vhost, user).CheckVhost(vhost, user))
+	return u.enters(view, vhost)
 }
 
 // Open opens a vhost for an authenticated user, within the limits of both. Errors are
 // *Error with NotAllowed, or TimedOut: the catalog cannot be brought up to date.
 func (b *Broker) Open(ctx context.Context, u User, vhost string, info ConnInfo) (*Conn, error) {
 	view := b.cat.View()
-	if mayOpen(view, u.Name, vhost) != nil {
+	if mayOpen(view, u, vhost) != nil {
 		var err error
 		if view, err = b.freshAccess(ctx); err != nil {
 			return nil, err
@@ -138,18 +152,18 @@ func (b *Broker) Open(ctx context.Context, u User, vhost string, info ConnInfo) 
 	}
 	h := view.Vhost(vhost)
 	if h == nil {
-		return nil, mayOpen(view, u.Name, vhost)
+		return nil, mayOpen(view, u, vhost)
 	}
 	// RabbitMQ looks at the limits first.
 	if err := b.admitConnection(ctx, view, vhost, u.Name); err != nil {
 		return nil, err
 	}
-	if err := mayOpen(view, u.Name, vhost); err != nil {
+	if err := mayOpen(view, u, vhost); err != nil {
 		b.census.connectionEnds(vhost, u.Name)
 		return nil, err
 	}
 	c := &Conn{
-		b: b, id: b.numbers.Add(1), user: u, vhost: vhost, info: info, login: u.Name, vhostCreated: h.Created,
+		b: b, id: b.numbers.Add(1), user: u, vhost: vhost, info: info, login: u.Name, brought: u.Rights != nil, vhostCreated: h.Created,
 		channels: map[*Channel]struct{}{}, exclusive: map[uint64]string{}, exclusiveMax: pruneMin,
 	}
 	if at := cmp.Or(u.entry, view.User(u.Name)); at != nil {

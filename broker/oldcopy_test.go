@@ -33,19 +33,19 @@ func TestOldCopyOfAQueue(t *testing.T) {
 				return err
 			},
 			"peek": func(c *client) error {
-				_, err := c.conn.b.Peek(c.t.Context(), "guest", "/", "q", Peek{State: "ready", Count: 1})
+				_, err := c.conn.b.Peek(c.t.Context(), User{Name: "guest"}, "/", "q", Peek{State: "ready", Count: 1})
 				return err
 			},
 			"dead letters": func(c *client) error {
-				_, err := c.conn.b.DeadLetters(c.t.Context(), "guest", "/", "q")
+				_, err := c.conn.b.DeadLetters(c.t.Context(), User{Name: "guest"}, "/", "q")
 				return err
 			},
 			"redrive": func(c *client) error {
-				_, err := c.conn.b.StartRedrive(c.t.Context(), "guest", "/", "q", Redrive{})
+				_, err := c.conn.b.StartRedrive(c.t.Context(), User{Name: "guest"}, "/", "q", Redrive{})
 				return err
 			},
 			"release": func(c *client) error {
-				_, err := c.conn.b.ReleaseParked(c.t.Context(), "guest", "/", "q")
+				_, err := c.conn.b.ReleaseParked(c.t.Context(), User{Name: "guest"}, "/", "q")
 				return err
 			},
 			"find": func(c *client) error {

@@ -106,8 +106,8 @@ func (m *PeekedMessage) Retried() (retried bool, deathsSince uint64) {
 // Peek looks into a queue for a user, who needs to be allowed to read it. Nothing changes: no order,
 // count or flag. A message that moves meanwhile may be missed. Of a long queue in which the filter takes nothing it asks again and again, until
 // the end or that of ctx, which is the client's patience: each question is bounded, and the leader does other things between two parts of one. The error is an *Error.
-func (b *Broker) Peek(ctx context.Context, user, vhost, name string, p Peek) (Peeked, error) {
-	q, err := b.queueFor(ctx, user, vhost, name, auth.Read)
+func (b *Broker) Peek(ctx context.Context, u User, vhost, name string, p Peek) (Peeked, error) {
+	q, err := b.queueFor(ctx, u, vhost, name, auth.Read)
 	if err != nil {
 		return Peeked{}, err
 	}

@@ -19,7 +19,7 @@ import (
 
 func (c *client) peek(b *Broker, queue string, p Peek) Peeked {
 	c.t.Helper()
-	got, err := b.Peek(c.t.Context(), "guest", "/", queue, p)
+	got, err := b.Peek(c.t.Context(), User{Name: "guest"}, "/", queue, p)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -124,15 +124,15 @@ func TestPeekRefuses(t *testing.T) {
 		"offset": {State: "ready", Count: 1, Offset: -1}, "offset of an end": {State: "unacked", Count: 1, Offset: math.MaxInt}, "place": {State: "ready", Count: 1, After: "x"},
 		"truncate": {State: "ready", Count: 1, Truncate: PeekTruncateMax + 1}, "filter": {State: "ready", Count: 1, Filter: Filter{Reasons: []string{"transaction"}}},
 	} {
-		if _, err := b.Peek(t.Context(), "guest", "/", "q", p); kindOfRefusal(err) != PreconditionFailed {
+		if _, err := b.Peek(t.Context(), User{Name: "guest"}, "/", "q", p); kindOfRefusal(err) != PreconditionFailed {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	good := Peek{State: "ready", Count: 1}
-	if _, err := b.Peek(t.Context(), "guest", "/", "none", good); kindOfRefusal(err) != NotFound {
+	if _, err := b.Peek(t.Context(), User{Name: "guest"}, "/", "none", good); kindOfRefusal(err) != NotFound {
 		t.Errorf("no queue: %v", err)
 	}
-	if _, err := b.Peek(t.Context(), "nobody", "/", "q", good); kindOfRefusal(err) != AccessRefused {
+	if _, err := b.Peek(t.Context(), User{Name: "nobody"}, "/", "q", good); kindOfRefusal(err) != AccessRefused {
 		t.Errorf("no permission: %v", err)
 	}
 }

@@ -16,36 +16,91 @@ type resource struct {
 func exchangeResource(name string) resource { return resource{auth.Exchange, name} }
 func queueResource(name string) resource    { return resource{auth.Queue, name} }
 
-// permits tells whether a user may do something with a resource of a virtual host according to a view.
-func permits(view *catalog.View, user, vhost string, a auth.Action, r resource) error {
-	p := view.Permission(vhost, user)
-	if p.Allows(a, r.kind, r.name) {
+// rights are what a user may do: what the login brought, or else what a view of the catalog says. Nothing else in this package asks for permissions.
+type rights struct {
+	brought auth.Rights
+	view    *catalog.View
+	user    string
+}
+
+func (u User) rights(view *catalog.View) rights { return rights{u.Rights, view, u.Name} }
+
+// enters tells whether the user may be in a virtual host.
+func (r rights) enters(vhost string) bool {
+	if r.brought != nil {
+		return r.brought.Enters(vhost)
+	}
+	return r.view.Permission(vhost, r.user) != nil
+}
+
+func (r rights) allows(vhost string, a auth.Action, on resource) bool {
+	if r.brought != nil {
+		return r.brought.Allows(vhost, a, on.kind, on.name)
+	}
+	return r.view.Permission(vhost, r.user).Allows(a, on.kind, on.name)
+}
+
+// keys limits the routing keys that the user may use with a topic exchange; nil allows any.
+func (r rights) keys(vhost, exchange string) auth.Keys {
+	if r.brought != nil {
+		return r.brought.Keys(vhost, exchange)
+	}
+	if p := r.view.TopicPermission(vhost, r.user, exchange); p != nil {
+		return p
+	}
+	return nil // and not a *TopicPermission that is
+}
+
+// enters tells why a user may not be in a virtual host.
+func (u User) enters(view *catalog.View, vhost string) error {
+	if u.rights(view).enters(vhost) {
 		return nil
 	}
-	return asError(p.Check(a, r.kind, r.name, vhost, user))
+	return asError(auth.RefuseVhost(vhost, u.Name))
+}
+
+// permits tells whether a user may do something with a resource of a virtual host according to a view.
+func permits(view *catalog.View, u User, vhost string, a auth.Action, r resource) error {
+	if u.rights(view).allows(vhost, a, r) {
+		return nil
+	}
+	return asError(auth.Refuse(a, r.kind, r.name, vhost, u.Name))
 }
 
 // allows is permits for who has no connection, and looks into an up-to-date catalog before it refuses. Errors are those of Conn.allowed.
-func (b *Broker) allows(ctx context.Context, user, vhost string, a auth.Action, r resource) error {
-	if permits(b.cat.View(), user, vhost, a, r) == nil {
-		return nil
+func (b *Broker) allows(ctx context.Context, u User, vhost string, a auth.Action, r resource) error {
+	if err := permits(b.cat.View(), u, vhost, a, r); err == nil || u.Rights != nil {
+		return err // what the login brought does not get old
 	}
 	view, err := b.freshAccess(ctx)
 	if err != nil {
 		return err
 	}
-	return permits(view, user, vhost, a, r)
+	return permits(view, u, vhost, a, r)
 }
 
 // permits tells whether the connection's user may do something with a resource according to a view.
 func (c *Conn) permits(view *catalog.View, a auth.Action, r resource) error {
-	return permits(view, c.user.Name, c.vhost, a, r)
+	return permits(view, c.user, c.vhost, a, r)
+}
+
+// checkKeys checks the keys of a message or a binding against what the user may use with a topic exchange.
+func (c *Conn) checkKeys(allowed auth.Keys, a auth.Action, exchange string, keys ...string) error {
+	if allowed == nil {
+		return nil
+	}
+	for _, key := range keys {
+		if !allowed.Allows(a, key) {
+			return asError(auth.RefuseKey(a, key, exchange, c.vhost, c.user.Name))
+		}
+	}
+	return nil
 }
 
 // allowed is permits, and looks into an up-to-date catalog before it refuses. The error is AccessRefused, or TimedOut if that cannot be had.
 func (c *Conn) allowed(ctx context.Context, view *catalog.View, a auth.Action, r resource) error {
-	if c.permits(view, a, r) == nil {
-		return nil
+	if err := c.permits(view, a, r); err == nil || c.user.Rights != nil {
+		return err // what the login brought does not get old
 	}
 	view, err := c.b.freshAccess(ctx)
 	if err != nil {
@@ -59,12 +114,15 @@ func (c *Conn) allowedAny(ctx context.Context, r resource) error {
 	some := func(view *catalog.View) bool {
 		return c.permits(view, auth.Configure, r) == nil || c.permits(view, auth.Write, r) == nil || c.permits(view, auth.Read, r) == nil
 	}
-	if some(c.b.cat.View()) {
+	view := c.b.cat.View()
+	if some(view) {
 		return nil
 	}
-	view, err := c.b.freshAccess(ctx)
-	if err != nil {
-		return err
+	if c.user.Rights == nil {
+		var err error
+		if view, err = c.b.freshAccess(ctx); err != nil {
+			return err
+		}
 	}
 	if some(view) {
 		return nil

@@ -185,7 +185,7 @@ func (ch *Channel) publish(ctx context.Context, p *Publish) (routed bool, err er
 	if err != nil {
 		return false, err
 	}
-	if err := checkTopics(ch.topics, auth.Write, m.RoutingKeys...); err != nil {
+	if err := ch.conn.checkKeys(ch.topics, auth.Write, p.Exchange, m.RoutingKeys...); err != nil {
 		return false, err
 	}
 	if ch.conn.b.cfg.Trace == nil {
@@ -266,13 +266,13 @@ func (ch *Channel) opFor(q *catalog.Queue, op fsm.Publish) fsm.Publish {
 // checkPublish checks what the exchange says of a message, and returns the view to route it with: the exchange is in that.
 func (ch *Channel) checkPublish(ctx context.Context, p *Publish) (*catalog.View, error) {
 	view := ch.conn.b.cat.View()
-	if ch.wroteTo == p.Exchange && ch.wroteRev == view.Revision() {
+	if ch.wroteTo == p.Exchange && ch.wroteRev == view.Revision() && ch.wroteAs == ch.conn.logins {
 		return view, nil
 	}
 	if err := ch.conn.allowed(ctx, view, auth.Write, exchangeResource(p.Exchange)); err != nil {
 		return nil, err
 	}
-	var topics *auth.TopicPermission
+	var topics auth.Keys
 	if p.Exchange != "" {
 		e, v, err := ch.conn.exchangeIn(ctx, view, p.Exchange)
 		if err != nil {
@@ -283,27 +283,13 @@ func (ch *Channel) checkPublish(ctx context.Context, p *Publish) (*catalog.View,
 			return nil, Errorf(AccessRefused, "cannot publish to internal exchange '%s' in vhost '%s'", p.Exchange, ch.conn.vhost)
 		}
 		if e.Type == exchange.Topic {
-			topics = view.TopicPermission(ch.conn.vhost, ch.conn.user.Name, p.Exchange)
+			topics = ch.conn.user.rights(view).keys(ch.conn.vhost, p.Exchange)
 		}
 	}
 	ch.topics = topics
 	ch.tally.to(ch.conn.b.exchanges.of(ch.conn.vhost, p.Exchange))
-	ch.wroteTo, ch.wroteRev = p.Exchange, view.Revision()
+	ch.wroteTo, ch.wroteRev, ch.wroteAs = p.Exchange, view.Revision(), ch.conn.logins
 	return view, nil
-}
-
-// checkTopics checks the keys of a message or a binding against what the user may
-// use with a topic exchange.
-func checkTopics(p *auth.TopicPermission, a auth.Action, keys ...string) error {
-	if p == nil {
-		return nil
-	}
-	for _, key := range keys {
-		if err := p.Check(a, key); err != nil {
-			return asError(err)
-		}
-	}
-	return nil
 }
 
 // message builds what is stored: the keys it is routed with, the properties

@@ -120,33 +120,33 @@ func (r *Redrive) Validate() error {
 
 // StartRedrive begins a redrive for a user, who may read the queue and, if the messages are to
 // go into queues, write to the default exchange. One at a time; the error is an *Error.
-func (b *Broker) StartRedrive(ctx context.Context, user, vhost, name string, r Redrive) (st RedriveStatus, err error) {
+func (b *Broker) StartRedrive(ctx context.Context, u User, vhost, name string, r Redrive) (st RedriveStatus, err error) {
 	q := redriveQuestion{Redrive: r, Token: rand.Uint64() | 1}
-	return st, b.askRedrive(ctx, user, vhost, name, opRedriveStart, &q, &st)
+	return st, b.askRedrive(ctx, u, vhost, name, opRedriveStart, &q, &st)
 }
 
 // StopRedrive ends the search of the newest redrive and waits for nothing else. What is under way
 // arrives, or comes back if its target has no room for it; it is known of a target that does not answer
 // when it does again, or is deleted. WaitsFor names it.
-func (b *Broker) StopRedrive(ctx context.Context, user, vhost, name string) (st RedriveStatus, err error) {
-	return st, b.askRedrive(ctx, user, vhost, name, opRedriveStop, &redriveQuestion{}, &st)
+func (b *Broker) StopRedrive(ctx context.Context, u User, vhost, name string) (st RedriveStatus, err error) {
+	return st, b.askRedrive(ctx, u, vhost, name, opRedriveStop, &redriveQuestion{}, &st)
 }
 
 // RedriveStatus tells of the newest redrive of a queue.
-func (b *Broker) RedriveStatus(ctx context.Context, user, vhost, name string) (st RedriveStatus, err error) {
-	return st, b.askRedrive(ctx, user, vhost, name, opRedriveStatus, &redriveQuestion{}, &st)
+func (b *Broker) RedriveStatus(ctx context.Context, u User, vhost, name string) (st RedriveStatus, err error) {
+	return st, b.askRedrive(ctx, u, vhost, name, opRedriveStatus, &redriveQuestion{}, &st)
 }
 
 // dryRunTime bounds a dry run.
 const dryRunTime = 20 * time.Second
 
 // PlanRedrive counts what a redrive would do now. With Next not 0 it came not to the end.
-func (b *Broker) PlanRedrive(ctx context.Context, user, vhost, name string, r Redrive) (RedrivePlan, error) {
+func (b *Broker) PlanRedrive(ctx context.Context, u User, vhost, name string, r Redrive) (RedrivePlan, error) {
 	all := RedrivePlan{Destinations: map[string]uint64{}, Missing: map[string]uint64{}}
 	q := redriveQuestion{Redrive: r}
 	for until := time.Now().Add(dryRunTime); ; {
 		var part RedrivePlan
-		if err := b.askRedrive(ctx, user, vhost, name, opRedriveDryRun, &q, &part); err != nil {
+		if err := b.askRedrive(ctx, u, vhost, name, opRedriveDryRun, &q, &part); err != nil {
 			return all, err
 		}
 		for k, n := range part.Destinations {
@@ -163,8 +163,8 @@ func (b *Broker) PlanRedrive(ctx context.Context, user, vhost, name string, r Re
 	}
 }
 
-func (b *Broker) askRedrive(ctx context.Context, user, vhost, name, op string, body *redriveQuestion, to any) error {
-	q, err := b.queueFor(ctx, user, vhost, name, auth.Read)
+func (b *Broker) askRedrive(ctx context.Context, u User, vhost, name, op string, body *redriveQuestion, to any) error {
+	q, err := b.queueFor(ctx, u, vhost, name, auth.Read)
 	if err != nil {
 		return err
 	}
@@ -174,7 +174,7 @@ func (b *Broker) askRedrive(ctx context.Context, user, vhost, name, op string, b
 			return err
 		}
 		if !r.Discard && r.To != "exchange" {
-			if err := b.allows(ctx, user, vhost, auth.Write, exchangeResource("")); err != nil {
+			if err := b.allows(ctx, u, vhost, auth.Write, exchangeResource("")); err != nil {
 				return err
 			}
 		}

@@ -32,7 +32,7 @@ func (c *client) kill(queue string, bodies ...string) {
 
 func (c *client) redrive(b *Broker, queue string, r Redrive) RedriveStatus {
 	c.t.Helper()
-	if _, err := b.StartRedrive(c.t.Context(), "guest", "/", queue, r); err != nil {
+	if _, err := b.StartRedrive(c.t.Context(), User{Name: "guest"}, "/", queue, r); err != nil {
 		c.t.Fatal(err)
 	}
 	return c.redriven(b, queue)
@@ -43,7 +43,7 @@ func (c *client) redriven(b *Broker, queue string) (st RedriveStatus) {
 	c.t.Helper()
 	for until := time.Now().Add(30 * time.Second); time.Now().Before(until); time.Sleep(2 * time.Millisecond) {
 		var err error
-		if st, err = b.RedriveStatus(c.t.Context(), "guest", "/", queue); err != nil {
+		if st, err = b.RedriveStatus(c.t.Context(), User{Name: "guest"}, "/", queue); err != nil {
 			c.t.Fatal(err)
 		}
 		if st.State == "done" || st.State == "stopped" {
@@ -66,7 +66,7 @@ func TestRedriveSendsBack(t *testing.T) {
 	c.kill("a", "a3")
 	c.put("dlq", "stray", nil)
 	c.await("the dead letters", func() bool { return len(c.bodies(b, "dlq")) == 5 })
-	plan, err := b.PlanRedrive(t.Context(), "guest", "/", "dlq", Redrive{})
+	plan, err := b.PlanRedrive(t.Context(), User{Name: "guest"}, "/", "dlq", Redrive{})
 	if err != nil || !maps.Equal(plan.Destinations, map[string]uint64{"a": 3, "b": 1}) || plan.NoOrigin != 1 || plan.Messages != 5 || plan.Next != 0 {
 		t.Fatalf("%+v: %v", plan, err)
 	}
@@ -140,7 +140,7 @@ func TestRedriveWays(t *testing.T) {
 		}
 		c.settle(fsm.Ack, d)
 	}
-	plan, err := b.PlanRedrive(t.Context(), "guest", "/", "dlq", Redrive{To: "exchange"})
+	plan, err := b.PlanRedrive(t.Context(), User{Name: "guest"}, "/", "dlq", Redrive{To: "exchange"})
 	if err != nil || !maps.Equal(plan.Destinations, map[string]uint64{"first": 1, "bound": 1}) {
 		t.Errorf("%+v: %v", plan, err)
 	}
@@ -170,17 +170,17 @@ func TestRedriveDiscardsStopsAndWaits(t *testing.T) {
 	}
 	c.settle(fsm.RequeueCounted, held)
 	began := time.Now()
-	if _, err := b.StartRedrive(t.Context(), "guest", "/", "dlq", Redrive{Rate: 5}); err != nil {
+	if _, err := b.StartRedrive(t.Context(), User{Name: "guest"}, "/", "dlq", Redrive{Rate: 5}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.StartRedrive(t.Context(), "guest", "/", "dlq", Redrive{}); kindOfRefusal(err) != PreconditionFailed {
+	if _, err := b.StartRedrive(t.Context(), User{Name: "guest"}, "/", "dlq", Redrive{}); kindOfRefusal(err) != PreconditionFailed {
 		t.Errorf("a second one: %v", err)
 	}
 	c.await("some messages", func() bool {
-		st, err := b.RedriveStatus(t.Context(), "guest", "/", "dlq")
+		st, err := b.RedriveStatus(t.Context(), User{Name: "guest"}, "/", "dlq")
 		return err != nil || st.Moved >= 3
 	})
-	if _, err := b.StopRedrive(t.Context(), "guest", "/", "dlq"); err != nil {
+	if _, err := b.StopRedrive(t.Context(), User{Name: "guest"}, "/", "dlq"); err != nil {
 		t.Fatal(err)
 	}
 	st = c.redriven(b, "dlq")
@@ -198,11 +198,11 @@ func TestRedriveDiscardsStopsAndWaits(t *testing.T) {
 		{Discard: true, Rate: 1},
 		{Filter: Filter{Reasons: []string{"boredom"}}},
 	} {
-		if _, err := b.StartRedrive(t.Context(), "guest", "/", "dlq", r); kindOfRefusal(err) != PreconditionFailed {
+		if _, err := b.StartRedrive(t.Context(), User{Name: "guest"}, "/", "dlq", r); kindOfRefusal(err) != PreconditionFailed {
 			t.Errorf("%+v: %v", r, err)
 		}
 	}
-	if _, err := b.StartRedrive(t.Context(), "nobody", "/", "dlq", Redrive{}); kindOfRefusal(err) != AccessRefused {
+	if _, err := b.StartRedrive(t.Context(), User{Name: "nobody"}, "/", "dlq", Redrive{}); kindOfRefusal(err) != AccessRefused {
 		t.Error(err)
 	}
 }
@@ -245,7 +245,7 @@ func TestRetriedLetters(t *testing.T) {
 			t.Errorf("%s: %v, died %d times since: %+v", m.Body, retried, since, m.Deaths)
 		}
 	}
-	if got, err := b.DeadLetters(t.Context(), "guest", "/", "dlq"); err != nil || len(got.Groups) != 1 || got.Groups[0].Messages != 2 || got.Groups[0].Retried != 1 {
+	if got, err := b.DeadLetters(t.Context(), User{Name: "guest"}, "/", "dlq"); err != nil || len(got.Groups) != 1 || got.Groups[0].Messages != 2 || got.Groups[0].Retried != 1 {
 		t.Errorf("%+v: %v", got, err)
 	}
 	yes, no := true, false
@@ -266,7 +266,7 @@ func TestRetriedLetters(t *testing.T) {
 func TestRedriveOfLargeMessages(t *testing.T) {
 	const n, takes = 40, 100 * time.Millisecond
 	b, h := withLargeMessages(t, n, takes)
-	if _, err := b.StartRedrive(t.Context(), "guest", "/", "q", Redrive{Filter: Filter{Header: "a", HeaderValue: "b"}}); err != nil {
+	if _, err := b.StartRedrive(t.Context(), User{Name: "guest"}, "/", "q", Redrive{Filter: Filter{Header: "a", HeaderValue: "b"}}); err != nil {
 		t.Fatal(err)
 	}
 	began := time.Now()

@@ -14,11 +14,11 @@ func TestRedriveStopsWithoutAnAnswer(t *testing.T) {
 	c.await("the dead letters", func() bool { return len(c.bodies(b, "dlq")) == 3 })
 	target := b.queues.get(b.cat.View().Queue("/", "a").ID)
 	target.lead(2, "", false) // nobody leads it
-	if _, err := b.StartRedrive(t.Context(), "guest", "/", "dlq", Redrive{}); err != nil {
+	if _, err := b.StartRedrive(t.Context(), User{Name: "guest"}, "/", "dlq", Redrive{}); err != nil {
 		t.Fatal(err)
 	}
 	status := func() RedriveStatus {
-		st, err := b.RedriveStatus(t.Context(), "guest", "/", "dlq")
+		st, err := b.RedriveStatus(t.Context(), User{Name: "guest"}, "/", "dlq")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -39,7 +39,7 @@ func TestRedriveStopsWithoutAnAnswer(t *testing.T) {
 		t.Errorf("deleted if it is empty: %v, want %s", refused, want)
 	}
 	asked := time.Now()
-	st, err := b.StopRedrive(t.Context(), "guest", "/", "dlq")
+	st, err := b.StopRedrive(t.Context(), User{Name: "guest"}, "/", "dlq")
 	if took := time.Since(asked); err != nil || took > 4*time.Second {
 		t.Fatalf("stopped after %v: %v", took, err)
 	}
@@ -47,7 +47,7 @@ func TestRedriveStopsWithoutAnAnswer(t *testing.T) {
 		st.WaitsFor[0].Messages != 2 || st.WaitsFor[0].State != "unreachable" || st.WaitsFor[0].Since == 0 {
 		t.Fatalf("%+v", st)
 	}
-	if _, err := b.StartRedrive(t.Context(), "guest", "/", "dlq", Redrive{}); kindOfRefusal(err) != PreconditionFailed {
+	if _, err := b.StartRedrive(t.Context(), User{Name: "guest"}, "/", "dlq", Redrive{}); kindOfRefusal(err) != PreconditionFailed {
 		t.Errorf("another one meanwhile: %v", err)
 	}
 	target.lead(3, testNode, true)

@@ -20,8 +20,8 @@ type Released struct {
 // which wait for this or for another dead-letter exchange or key. What still has no way is
 // parked again; Peek with the state "parked" lists it. The user must be allowed to read the
 // queue. The error is an *Error.
-func (b *Broker) ReleaseParked(ctx context.Context, user, vhost, name string) (r Released, err error) {
-	q, err := b.queueFor(ctx, user, vhost, name, auth.Read)
+func (b *Broker) ReleaseParked(ctx context.Context, u User, vhost, name string) (r Released, err error) {
+	q, err := b.queueFor(ctx, u, vhost, name, auth.Read)
 	if err != nil {
 		return r, err
 	}

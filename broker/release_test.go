@@ -36,7 +36,7 @@ func TestReleaseParkedCycles(t *testing.T) {
 	parked(1)
 	release := func(want Released) {
 		t.Helper()
-		got, err := b.ReleaseParked(t.Context(), "guest", "/", "q")
+		got, err := b.ReleaseParked(t.Context(), User{Name: "guest"}, "/", "q")
 		if err != nil || got != want {
 			t.Fatalf("released %+v, want %+v: %v", got, want, err)
 		}
@@ -54,7 +54,7 @@ func TestReleaseParkedCycles(t *testing.T) {
 	}
 	parked(0)
 	release(Released{})
-	_, err := b.ReleaseParked(t.Context(), "guest", "/", "nobody")
+	_, err := b.ReleaseParked(t.Context(), User{Name: "guest"}, "/", "nobody")
 	wantKind(t, err, NotFound, "no queue 'nobody' in vhost '/'")
 }
 

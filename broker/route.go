@@ -35,7 +35,7 @@ func (b *Broker) RouteOnce(ctx context.Context, u User, vhost string, p Publish)
 		if err != nil {
 			return err
 		}
-		if err := checkTopics(ch.topics, auth.Write, m.RoutingKeys...); err != nil {
+		if err := ch.conn.checkKeys(ch.topics, auth.Write, p.Exchange, m.RoutingKeys...); err != nil {
 			return err
 		}
 		msg := ch.routing(m)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"iter"
 	"slices"
+	"time"
 
 	"github.com/warrenmq/warren/auth"
 	"github.com/warrenmq/warren/catalog"
@@ -31,8 +32,15 @@ func (b *Broker) FindUser(ctx context.Context, name string) (*auth.User, error) 
 	return nil, noUser(name)
 }
 
-// Renew gives a user that has logged in the tags of now. The error is an *Error with AccessRefused: the user has been deleted since.
+// Renew gives a user that has logged in the tags of now. The error is an *Error with AccessRefused: the user has been deleted since, or with ConnectionForced: the
+// token has ended that says what the user may do.
 func (b *Broker) Renew(u User) (User, error) {
+	if u.Rights != nil {
+		if !u.Until.IsZero() && !time.Now().Before(u.Until) {
+			return u, CredentialExpired()
+		}
+		return u, nil
+	}
 	now := b.cat.View().User(u.Name)
 	if now == nil || u.entry != nil && now.Added != u.entry.Added && now.Added > 0 { // another user may get the name
 		return u, Errorf(AccessRefused, "user '%s' is deleted", u.Name)
@@ -40,6 +48,9 @@ func (b *Broker) Renew(u User) (User, error) {
 	u.Tags = now.Tags
 	return u, nil
 }
+
+// CredentialExpired is why a connection ends whose token does. The words are RabbitMQ's.
+func CredentialExpired() *Error { return Errorf(ConnectionForced, "credential expired") }
 
 func noUser(name string) *Error { return Errorf(NotFound, "user '%s' not found", name) }
 
@@ -173,7 +184,8 @@ func (b *Broker) closeStrangers(old, now *catalog.View) {
 func (c *Conn) stranger(view *catalog.View) *Error {
 	h, u := view.Vhost(c.vhost), view.User(c.login)
 	switch {
-	case u == nil, u.Added != c.userAdded && u.Added > 0: // another user may get the name
+	case c.brought && h != nil && h.Created == c.vhostCreated:
+	case !c.brought && (u == nil || u.Added != c.userAdded && u.Added > 0): // another user may get the name
 		return Errorf(ConnectionForced, "user '%s' is deleted", c.login)
 	case h == nil || h.Created != c.vhostCreated:
 		return Errorf(ConnectionForced, "vhost '%s' is deleted", c.vhost)

@@ -57,9 +57,20 @@ type Config struct {
 	// Default "dns".
 	TLSLoginFrom, TLSLoginSANType string
 
-	// TokenKeysFile has the public keys of the issuer whose tokens clients of gRPC may log in with, a JSON Web Key Set; empty: none.
+	// TokenKeysFile has the public keys of the issuer whose tokens clients may log in with, a JSON Web Key Set; TokenKeysURL is where they are fetched from
+	// instead, of a server that is verified with the certificates in TokenKeysCAFile, or those of the system. Without keys there are no tokens.
 	// TokenIssuer is what their claim iss must be, empty: anything. TokenAudience is what their claim aud must have. Default "warren".
-	TokenKeysFile, TokenIssuer, TokenAudience string
+	TokenKeysFile, TokenKeysURL, TokenKeysCAFile, TokenIssuer, TokenAudience string
+	// TokenUserClaims are the claims with the user's name, of which the first that a token has counts. Default sub, client_id.
+	TokenUserClaims []string
+	// TokenScopes is TokenScopesOn if what a login by token may do is what its scopes say, and TokenScopesOff (the default) if it is what the catalog says.
+	TokenScopes string
+	// TokenScopePrefix is how scopes begin that are meant for this cluster: empty (the default): with TokenAudience and a point, TokenPrefixNone: with what they
+	// permit. TokenScopeClaims are claims with scopes beside "scope", by name or as paths with points. TokenScopeAliasesFile says what names of the issuer's stand
+	// for, as a JSON object; empty: for nothing.
+	TokenScopePrefix      string
+	TokenScopeClaims      []string
+	TokenScopeAliasesFile string
 
 	// ClusterAddr is the address at which the other nodes reach this one
 	// (node-to-node gRPC). Anybody who can connect to it is trusted, so the
@@ -284,6 +295,8 @@ func Default() Config {
 		TLSLoginFrom:     "distinguished_name",
 		TLSLoginSANType:  "dns",
 		TokenAudience:    "warren",
+		TokenUserClaims:  []string{"sub", "client_id"},
+		TokenScopes:      TokenScopesOff,
 		ClusterAddr:      "127.0.0.1:5681",
 		ClusterTLS:       ClusterTLSOff,
 		ClusterTLSName:   "warren-node",

@@ -110,6 +110,15 @@ func TestValidate(t *testing.T) {
 		{"another user on loopback only", func(c *Config) { c.LoopbackUsers = "admin" }, []string{"loopback-users: must be guest or none, got \"admin\""}},
 		{"a hashing that is none", func(c *Config) { c.PasswordHashing = "bcrypt:15" }, []string{"password-hashing: must be sha256, bcrypt or bcrypt:COST with a cost from 4 to 14, got \"bcrypt:15\""}},
 		{"tokens for anybody", func(c *Config) { c.TokenKeysFile, c.TokenAudience = "keys.json", "" }, []string{"token-audience: must not be empty: tokens for anybody else would count"}},
+		{"keys of tokens from two places", func(c *Config) { c.TokenKeysFile, c.TokenKeysURL = "keys.json", "https://issuer.example/keys" }, []string{"token-keys-url: is set beside token-keys-file: keys come from one of them"}},
+		{"keys of tokens that anybody on the way can change", func(c *Config) { c.TokenKeysURL = "http://issuer.example/keys" }, []string{"token-keys-url: must be a URL of https: http is for a server on this machine only"}},
+		{"keys of tokens with a password", func(c *Config) { c.TokenKeysURL = "https://user:secret@issuer.example/keys" }, []string{"token-keys-url: must have no user and no password in it: settings are shown"}},
+		{"keys of tokens from nowhere", func(c *Config) { c.TokenKeysURL = "issuer.example" }, []string{"token-keys-url: must be a URL of https"}},
+		{"keys of tokens from this machine", func(c *Config) { c.TokenKeysURL = "http://127.0.0.1:8080/keys" }, nil},
+		{"a CA for no URL", func(c *Config) { c.TokenKeysCAFile = "ca.pem" }, []string{"token-keys-ca-file: needs token-keys-url"}},
+		{"scopes without tokens", func(c *Config) { c.TokenScopes = "on" }, []string{"token-scopes: needs token-keys-file or token-keys-url"}},
+		{"scopes, perhaps", func(c *Config) { c.TokenScopes = "maybe" }, []string{`token-scopes: must be off or on, got "maybe"`}},
+		{"tokens of nobody", func(c *Config) { c.TokenKeysFile, c.TokenUserClaims = "keys.json", nil }, []string{"token-user-claims: must not be empty: tokens would name nobody"}},
 		{"guesses without end", func(c *Config) { c.LoginFailures = -1 }, []string{"login-failures: must be between 0 and 1000, got -1"}},
 		{"leaders that flee", func(c *Config) { c.LeaderMoves = -1 }, []string{"leader-moves: must be between 0 and 1000, got -1"}},
 		{"leaders that stay away", func(c *Config) { c.LeaderMoves = 0 }, nil},
@@ -154,7 +163,7 @@ func TestValidate(t *testing.T) {
 		{
 			"every problem at once",
 			func(c *Config) { *c = Config{BootstrapExpect: -1} },
-			[]string{"node-id", "data-dir", "bootstrap-expect", "voter-replace-after", "amqp-addr", "http-addr", "grpc-addr", "cluster-addr", "gossip-addr", "tls-client-auth", "tls-login-from", "tls-login-san-type", "gossip-encryption", "cluster-tls", "default-user", "loopback-users", "password-hashing", "amqp-product", "proxy-protocol", "channel-max", "max-message-size", "drain-timeout", "stop-timeout", "repair-groups", "metrics-login", "log-format"},
+			[]string{"node-id", "data-dir", "bootstrap-expect", "voter-replace-after", "amqp-addr", "http-addr", "grpc-addr", "cluster-addr", "gossip-addr", "tls-client-auth", "tls-login-from", "tls-login-san-type", "token-scopes", "gossip-encryption", "cluster-tls", "default-user", "loopback-users", "password-hashing", "amqp-product", "proxy-protocol", "channel-max", "max-message-size", "drain-timeout", "stop-timeout", "repair-groups", "metrics-login", "log-format"},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -47,8 +47,15 @@ func Options() []Option {
 		text("tls-login-from", "part", "which part of a client certificate is the user name: common_name, distinguished_name or subject_alternative_name", func(c *Config) *string { return &c.TLSLoginFrom }),
 		text("tls-login-san-type", "kind", "type of subject alternative name to use: dns, email or uri", func(c *Config) *string { return &c.TLSLoginSANType }),
 		text("token-keys-file", "file", "public keys (JWKS) of the issuer of the tokens that clients log in with; reloaded when it changes", func(c *Config) *string { return &c.TokenKeysFile }),
+		text("token-keys-url", "URL", "fetch these keys from here instead (https), again and again", func(c *Config) *string { return &c.TokenKeysURL }),
+		text("token-keys-ca-file", "file", "CA certificates that the server of token-keys-url is verified with (PEM); empty: those of the system", func(c *Config) *string { return &c.TokenKeysCAFile }),
 		text("token-issuer", "URL", "required value of the tokens' iss claim; empty: any", func(c *Config) *string { return &c.TokenIssuer }),
 		text("token-audience", "name", "value that the tokens' aud claim must contain", func(c *Config) *string { return &c.TokenAudience }),
+		list("token-user-claims", "claim,...", "claims that the user's name is in; the first that a token has counts", func(c *Config) *[]string { return &c.TokenUserClaims }),
+		text("token-scopes", "mode", "what a login by token may do: off: what the user of its name may; on: what the token's scopes say, as with RabbitMQ", func(c *Config) *string { return &c.TokenScopes }),
+		text("token-scope-prefix", "prefix", "how scopes for this cluster begin; empty: with token-audience and a point; none: with what they permit", func(c *Config) *string { return &c.TokenScopePrefix }),
+		list("token-scope-claims", "claim,...", "claims with scopes beside scope; points lead into objects", func(c *Config) *[]string { return &c.TokenScopeClaims }),
+		text("token-scope-aliases-file", "file", "JSON object: names that the issuer uses as scopes, and the scopes that they stand for; read at the start", func(c *Config) *string { return &c.TokenScopeAliasesFile }),
 		text("cluster-addr", "host:port", "listen here for the other nodes", func(c *Config) *string { return &c.ClusterAddr }),
 		text("cluster-advertise-addr", "host:port", "address to announce to the other nodes, if it differs from cluster-addr (NAT, proxy)", func(c *Config) *string { return &c.ClusterAdvertiseAddr }),
 		text("cluster-tls", "mode", "TLS between nodes: off, accept (both with and without TLS) or on", func(c *Config) *string { return &c.ClusterTLS }),
@@ -278,6 +285,15 @@ func ParseLogLevel(s string) (slog.Level, error) {
 		return 0, fmt.Errorf("must be debug, info, warn or error, got %q", s)
 	}
 	return level, nil
+}
+
+// list is an option of several texts.
+func list(name, kind, usage string, of func(*Config) *[]string) Option {
+	return Option{
+		Name: name, Kind: kind, Usage: usage,
+		set: func(c *Config, s string) error { *of(c) = splitList(s); return nil },
+		get: func(c Config) string { return strings.Join(*of(&c), ",") },
+	}
 }
 
 // splitList splits at commas, trims blanks and leaves out empty items.

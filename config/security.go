@@ -2,6 +2,8 @@ package config
 
 import (
 	"fmt"
+	"net"
+	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -13,6 +15,18 @@ const (
 	ClientAuthVerify  = "verify"  // a client may have none, but not a wrong one
 	ClientAuthRequire = "require" // no connection without one
 )
+
+// Whether the scopes of a token say what its login may do, as values of TokenScopes.
+const (
+	TokenScopesOff = "off"
+	TokenScopesOn  = "on"
+)
+
+// TokenScopeModes are the values of token-scopes.
+var TokenScopeModes = []string{TokenScopesOff, TokenScopesOn}
+
+// TokenPrefixNone is the TokenScopePrefix of scopes that begin with what they permit.
+const TokenPrefixNone = "none"
 
 // How nodes speak with each other, as values of ClusterTLS.
 const (
@@ -65,9 +79,47 @@ func (c Config) secureProblems(p *Problems) {
 	}
 	p.add("tls-login-from", oneOf(c.TLSLoginFrom, LoginFroms))
 	p.add("tls-login-san-type", oneOf(c.TLSLoginSANType, SANTypes))
-	if c.TokenKeysFile != "" && c.TokenAudience == "" {
+	c.tokenProblems(p)
+}
+
+// tokenProblems are those of the settings of tokens.
+func (c Config) tokenProblems(p *Problems) {
+	p.add("token-scopes", oneOf(c.TokenScopes, TokenScopeModes))
+	if c.TokenKeysURL != "" && c.TokenKeysFile != "" {
+		p.add("token-keys-url", "is set beside token-keys-file: keys come from one of them")
+	}
+	if c.TokenKeysURL != "" {
+		p.add("token-keys-url", checkKeysURL(c.TokenKeysURL))
+	}
+	if c.TokenKeysCAFile != "" && c.TokenKeysURL == "" {
+		p.add("token-keys-ca-file", "needs token-keys-url")
+	}
+	if c.TokenKeysFile == "" && c.TokenKeysURL == "" {
+		if c.TokenScopes == TokenScopesOn {
+			p.add("token-scopes", "needs token-keys-file or token-keys-url")
+		}
+		return
+	}
+	if c.TokenAudience == "" {
 		p.add("token-audience", "must not be empty: tokens for anybody else would count")
 	}
+	if len(c.TokenUserClaims) == 0 {
+		p.add("token-user-claims", "must not be empty: tokens would name nobody")
+	}
+}
+
+// checkKeysURL wants a URL for which nobody on the way can answer: who did could log in as anybody.
+func checkKeysURL(text string) string {
+	u, err := url.Parse(text)
+	switch {
+	case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http":
+		return "must be a URL of https"
+	case u.User != nil:
+		return "must have no user and no password in it: settings are shown"
+	case u.Scheme == "http" && u.Hostname() != "localhost" && !net.ParseIP(u.Hostname()).IsLoopback():
+		return "must be a URL of https: http is for a server on this machine only"
+	}
+	return ""
 }
 
 // nodeProblems are those of the settings of TLS between nodes.

@@ -15,7 +15,7 @@ import (
 type User struct {
 	Name string
 	Tags []string
-	// Login is what the broker knows of the user, for Config.Renew.
+	// Login is what the broker knows of the user.
 	Login broker.User
 }
 

@@ -27,7 +27,7 @@ type Broker interface {
 	// HasVhost reports whether there is a virtual host; MayEnter, whether the user has a
 	// permission in it.
 	HasVhost(ctx context.Context, name string) (bool, error)
-	MayEnter(user, vhost string) bool
+	MayEnter(u broker.User, vhost string) bool
 	// UpToDate brings the node's copy of the catalog, which everything is looked up in, up to date. The error is a *broker.Error.
 	UpToDate(ctx context.Context) error
 
@@ -52,7 +52,7 @@ type Broker interface {
 	FindQueue(ctx context.Context, vhost, name string) (broker.QueueInfo, error)
 
 	// Peek looks at messages for a user and takes none; the error is a *broker.Error.
-	Peek(ctx context.Context, user, vhost, name string, p broker.Peek) (broker.Peeked, error)
+	Peek(ctx context.Context, u broker.User, vhost, name string, p broker.Peek) (broker.Peeked, error)
 
 	// PublishOnce publishes a message for a user and waits for its confirm; the error is a
 	// *broker.Error.
@@ -71,7 +71,7 @@ func (a *API) vhost(r *http.Request, u User) (string, error) {
 		return "", errNotFound
 	}
 	return sure(a, r, func() (string, error) {
-		if !u.monitors() && !a.cfg.Broker.MayEnter(u.Name, name) {
+		if !u.monitors() && !a.cfg.Broker.MayEnter(atBroker(u), name) {
 			return "", errNotAuthorised
 		}
 		return name, nil

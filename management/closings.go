@@ -34,7 +34,7 @@ func (a *API) listClosings(r *http.Request, u User) (any, error) {
 		a.cfg.Logger.Warn("what some nodes know of deleted queues is missing", "err", err)
 	}
 	all = slices.DeleteFunc(all, func(q broker.ClosingQueue) bool {
-		return vhost != "" && q.VHost != vhost || !u.monitors() && !a.cfg.Broker.MayEnter(u.Name, q.VHost)
+		return vhost != "" && q.VHost != vhost || !u.monitors() && !a.cfg.Broker.MayEnter(atBroker(u), q.VHost)
 	})
 	slices.SortFunc(all, func(x, y broker.ClosingQueue) int {
 		return cmp.Or(strings.Compare(x.VHost, y.VHost), strings.Compare(x.Queue, y.Queue), cmp.Compare(x.ID, y.ID))

@@ -24,7 +24,7 @@ func (a *API) groupDeadLetters(r *http.Request, u User) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	d, err := a.cfg.Broker.DeadLetters(r.Context(), u.Name, vhost, r.PathValue("name"))
+	d, err := a.cfg.Broker.DeadLetters(r.Context(), atBroker(u), vhost, r.PathValue("name"))
 	if err != nil {
 		return nil, ofBroker(err)
 	}

@@ -11,7 +11,7 @@ import (
 
 type deadBroker struct{ fakeBroker }
 
-func (*deadBroker) DeadLetters(_ context.Context, _, _, name string) (d broker.DeadLetters, err error) {
+func (*deadBroker) DeadLetters(_ context.Context, _ broker.User, _, name string) (d broker.DeadLetters, err error) {
 	switch name {
 	case "dlq":
 		d.Groups = []broker.DeadGroup{{Reason: "expired", Queue: "orders", Messages: 3, Retried: 2, Bytes: 30, Oldest: 1, Newest: 2, Ages: [5]uint64{0, 3}}}

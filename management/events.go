@@ -139,7 +139,7 @@ func (s *eventStream) tick(overview bool) error {
 	moved := now.Revision() != was.Revision()
 	s.mark = now
 	for _, c := range list {
-		if !s.a.sees(s.user, c.VHost) && (c.Action != "deleted" || !was.MayEnter(s.user.Name, c.VHost)) {
+		if !s.a.sees(s.user, c.VHost) && (c.Action != "deleted" || !was.MayEnter(atBroker(s.user), c.VHost)) {
 			continue
 		}
 		if err := s.send("change", c); err != nil {

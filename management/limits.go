@@ -64,7 +64,7 @@ func (a *API) ofAdmin(f func(*http.Request) error) func(*http.Request, User) (an
 
 func (a *API) listVhostLimits(r *http.Request, u User) (any, error) {
 	return paged(r, limitsJSON(a.cfg.Broker.VhostLimits(), func(name string) (LimitsJSON, bool) {
-		return LimitsJSON{VHost: name}, u.monitors() || a.cfg.Broker.MayEnter(u.Name, name)
+		return LimitsJSON{VHost: name}, u.monitors() || a.cfg.Broker.MayEnter(atBroker(u), name)
 	}))
 }
 

@@ -101,7 +101,7 @@ func (a *API) listMessages(r *http.Request, u User) (any, error) {
 	default:
 		return nil, badRequest("encoding '" + e + "' is neither auto nor base64")
 	}
-	got, err := a.cfg.Broker.Peek(r.Context(), u.Name, vhost, r.PathValue("name"), p)
+	got, err := a.cfg.Broker.Peek(r.Context(), atBroker(u), vhost, r.PathValue("name"), p)
 	if err != nil {
 		return nil, ofBroker(err)
 	}

@@ -19,8 +19,8 @@ type peekBroker struct {
 	answer broker.Peeked
 }
 
-func (p *peekBroker) Peek(_ context.Context, user, _, name string, asked broker.Peek) (broker.Peeked, error) {
-	if user == "manager" {
+func (p *peekBroker) Peek(_ context.Context, user broker.User, _, name string, asked broker.Peek) (broker.Peeked, error) {
+	if user.Name == "manager" {
 		return broker.Peeked{}, broker.Errorf(broker.AccessRefused, "read access refused")
 	}
 	if name != "q" {

@@ -18,7 +18,7 @@ type namesBroker struct{ topologyBroker }
 
 func (b *namesBroker) HasVhost(context.Context, string) (bool, error) { return true, nil }
 func (b *namesBroker) HasUser(context.Context, string) (bool, error)  { return true, nil }
-func (b *namesBroker) MayEnter(string, string) bool                   { return true }
+func (b *namesBroker) MayEnter(broker.User, string) bool              { return true }
 
 func (b *namesBroker) DeleteVhost(_ context.Context, name string) error {
 	b.says("%q", name)

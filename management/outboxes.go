@@ -48,7 +48,7 @@ func (a *API) listOutboxes(r *http.Request, u User) (any, error) {
 		a.cfg.Logger.Warn("outboxes of some nodes are missing", "err", err)
 	}
 	all = slices.DeleteFunc(all, func(s broker.OutboxStatus) bool {
-		return vhost != "" && s.VHost != vhost || !u.monitors() && !a.cfg.Broker.MayEnter(u.Name, s.VHost)
+		return vhost != "" && s.VHost != vhost || !u.monitors() && !a.cfg.Broker.MayEnter(atBroker(u), s.VHost)
 	})
 	slices.SortFunc(all, func(x, y broker.OutboxStatus) int {
 		return cmp.Or(strings.Compare(x.VHost, y.VHost), strings.Compare(x.Queue, y.Queue), cmp.Compare(x.ID, y.ID))

@@ -124,7 +124,7 @@ func (a *API) putParameter(r *http.Request, u User) (any, error) {
 func (a *API) parameters(u User, component, vhost string) []Parameter {
 	list := []Parameter{}
 	wanted := func(c, v string) bool {
-		return (component == "" || component == c) && (vhost == "" || vhost == v) && (u.may(auth.TagAdministrator) || a.cfg.Broker.MayEnter(u.Name, v))
+		return (component == "" || component == c) && (vhost == "" || vhost == v) && (u.may(auth.TagAdministrator) || a.cfg.Broker.MayEnter(atBroker(u), v))
 	}
 	for _, v := range a.cfg.Broker.Vhosts() {
 		if wanted(componentOperator, v) {

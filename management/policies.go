@@ -44,7 +44,7 @@ func (a *API) mayMakePolicies(u User, vhost string, operator bool) bool {
 	if u.may(auth.TagAdministrator) {
 		return true
 	}
-	return !operator && u.may(auth.TagPolicymaker) && a.cfg.Broker.MayEnter(u.Name, vhost)
+	return !operator && u.may(auth.TagPolicymaker) && a.cfg.Broker.MayEnter(atBroker(u), vhost)
 }
 
 // policyVhost returns the vhost that the path names, if the user may make policies there.

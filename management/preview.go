@@ -66,11 +66,11 @@ func (a *API) checkPermission(r *http.Request) (any, error) {
 	for _, each := range a.cfg.Broker.Permissions(vhost, user) {
 		p = each
 	}
-	if err := p.CheckVhost(vhost, user); err != nil {
-		return refusedWith(err), nil
+	if p == nil {
+		return refusedWith(auth.RefuseVhost(vhost, user)), nil
 	}
-	if err := p.Check(action, kind, q.Get("name"), vhost, user); err != nil {
-		return refusedWith(err), nil
+	if !p.Allows(action, kind, q.Get("name")) {
+		return refusedWith(auth.Refuse(action, kind, q.Get("name"), vhost, user)), nil
 	}
 	return mayWhat{Allowed: true}, nil
 }

@@ -53,7 +53,7 @@ func (a *API) publish(r *http.Request, u User) (any, error) {
 	if err := a.holdUp(ctx); err != nil {
 		return nil, err
 	}
-	routed, confirm, err := a.cfg.Broker.PublishOnce(ctx, broker.User{Name: u.Name, Tags: u.Tags}, vhost, p)
+	routed, confirm, err := a.cfg.Broker.PublishOnce(ctx, atBroker(u), vhost, p)
 	switch {
 	case err != nil:
 		return nil, ofBroker(notFoundAs(err, "exchange_not_found"))

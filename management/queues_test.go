@@ -46,8 +46,8 @@ func (f *fakeBroker) UpToDate(context.Context) error {
 	return nil
 }
 
-func (f *fakeBroker) MayEnter(user, vhost string) bool {
-	return slices.Contains(f.vhosts[vhost], user)
+func (f *fakeBroker) MayEnter(u broker.User, vhost string) bool {
+	return slices.Contains(f.vhosts[vhost], u.Name)
 }
 
 func (f *fakeBroker) VhostInfos() (list []broker.VhostInfo) {

@@ -16,14 +16,14 @@ import (
 
 // redrives is what the API needs of the broker for redrives. Errors are *broker.Error.
 type redrives interface {
-	StartRedrive(ctx context.Context, user, vhost, name string, r broker.Redrive) (broker.RedriveStatus, error)
-	StopRedrive(ctx context.Context, user, vhost, name string) (broker.RedriveStatus, error)
-	RedriveStatus(ctx context.Context, user, vhost, name string) (broker.RedriveStatus, error)
+	StartRedrive(ctx context.Context, u broker.User, vhost, name string, r broker.Redrive) (broker.RedriveStatus, error)
+	StopRedrive(ctx context.Context, u broker.User, vhost, name string) (broker.RedriveStatus, error)
+	RedriveStatus(ctx context.Context, u broker.User, vhost, name string) (broker.RedriveStatus, error)
 	// ReleaseParked has parked dead letters routed again.
-	ReleaseParked(ctx context.Context, user, vhost, name string) (broker.Released, error)
-	PlanRedrive(ctx context.Context, user, vhost, name string, r broker.Redrive) (broker.RedrivePlan, error)
+	ReleaseParked(ctx context.Context, u broker.User, vhost, name string) (broker.Released, error)
+	PlanRedrive(ctx context.Context, u broker.User, vhost, name string, r broker.Redrive) (broker.RedrivePlan, error)
 	// DeadLetters counts a queue's messages by their newest death.
-	DeadLetters(ctx context.Context, user, vhost, name string) (broker.DeadLetters, error)
+	DeadLetters(ctx context.Context, u broker.User, vhost, name string) (broker.DeadLetters, error)
 }
 
 // redriveForm is the body of a request for a redrive.
@@ -111,10 +111,10 @@ func (a *API) startRedrive(r *http.Request, u User) (any, error) {
 		return nil, err
 	}
 	if form.DryRun {
-		plan, err := a.cfg.Broker.PlanRedrive(r.Context(), u.Name, vhost, r.PathValue("name"), req)
+		plan, err := a.cfg.Broker.PlanRedrive(r.Context(), atBroker(u), vhost, r.PathValue("name"), req)
 		return plan, ofBroker(err)
 	}
-	st, err := a.cfg.Broker.StartRedrive(r.Context(), u.Name, vhost, r.PathValue("name"), req)
+	st, err := a.cfg.Broker.StartRedrive(r.Context(), atBroker(u), vhost, r.PathValue("name"), req)
 	return st, ofBroker(err)
 }
 
@@ -123,7 +123,7 @@ func (a *API) stopRedrive(r *http.Request, u User) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	st, err := a.cfg.Broker.StopRedrive(r.Context(), u.Name, vhost, r.PathValue("name"))
+	st, err := a.cfg.Broker.StopRedrive(r.Context(), atBroker(u), vhost, r.PathValue("name"))
 	return st, ofBroker(err)
 }
 
@@ -133,7 +133,7 @@ func (a *API) releaseParked(r *http.Request, u User) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	done, err := a.cfg.Broker.ReleaseParked(r.Context(), u.Name, vhost, r.PathValue("name"))
+	done, err := a.cfg.Broker.ReleaseParked(r.Context(), atBroker(u), vhost, r.PathValue("name"))
 	return done, ofBroker(err)
 }
 
@@ -142,7 +142,7 @@ func (a *API) redriveStatus(r *http.Request, u User) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	st, err := a.cfg.Broker.RedriveStatus(r.Context(), u.Name, vhost, r.PathValue("name"))
+	st, err := a.cfg.Broker.RedriveStatus(r.Context(), atBroker(u), vhost, r.PathValue("name"))
 	return st, ofBroker(err)
 }
 

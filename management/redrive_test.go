@@ -26,7 +26,7 @@ func (b *redriveBroker) answer(call, name string) (st broker.RedriveStatus, err 
 	return broker.RedriveStatus{Number: 3, State: "running", Moved: 7}, nil
 }
 
-func (b *redriveBroker) StartRedrive(_ context.Context, _, _, name string, r broker.Redrive) (broker.RedriveStatus, error) {
+func (b *redriveBroker) StartRedrive(_ context.Context, _ broker.User, _, name string, r broker.Redrive) (broker.RedriveStatus, error) {
 	b.asked = r
 	if r.To == "nowhere" {
 		return broker.RedriveStatus{}, broker.Errorf(broker.PreconditionFailed, "no way")
@@ -34,20 +34,20 @@ func (b *redriveBroker) StartRedrive(_ context.Context, _, _, name string, r bro
 	return b.answer("start", name)
 }
 
-func (b *redriveBroker) StopRedrive(_ context.Context, _, _, name string) (broker.RedriveStatus, error) {
+func (b *redriveBroker) StopRedrive(_ context.Context, _ broker.User, _, name string) (broker.RedriveStatus, error) {
 	return b.answer("stop", name)
 }
 
-func (b *redriveBroker) RedriveStatus(_ context.Context, _, _, name string) (broker.RedriveStatus, error) {
+func (b *redriveBroker) RedriveStatus(_ context.Context, _ broker.User, _, name string) (broker.RedriveStatus, error) {
 	return b.answer("status", name)
 }
 
-func (b *redriveBroker) ReleaseParked(_ context.Context, _, _, _ string) (broker.Released, error) {
+func (b *redriveBroker) ReleaseParked(_ context.Context, _ broker.User, _, _ string) (broker.Released, error) {
 	b.calls = append(b.calls, "release")
 	return broker.Released{Unrouted: 2, Cycle: 1}, nil
 }
 
-func (b *redriveBroker) PlanRedrive(_ context.Context, _, _, _ string, _ broker.Redrive) (broker.RedrivePlan, error) {
+func (b *redriveBroker) PlanRedrive(_ context.Context, _ broker.User, _, _ string, _ broker.Redrive) (broker.RedrivePlan, error) {
 	b.calls = append(b.calls, "plan")
 	return broker.RedrivePlan{Destinations: map[string]uint64{"a": 2}, Missing: map[string]uint64{}, Messages: 2, Looked: 5}, nil
 }

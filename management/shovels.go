@@ -105,8 +105,8 @@ func (a *API) putShovel(r *http.Request, u User, vhost, name string, value json.
 		return nil, badRequest("Validation failed\n\n" + err.Error() + "\n")
 	}
 	for _, uri := range slices.Concat(d.Source.URIs, d.Destination.URIs) {
-		if uri.Local && uri.User != "" && uri.User != u.Name && !u.may(auth.TagAdministrator) {
-			return nil, badRequest("Validation failed\n\nonly an administrator may have a shovel log in as '" + uri.User + "' without a password\n")
+		if why := mayLend(u, &uri); why != "" {
+			return nil, badRequest("Validation failed\n\n" + why + "\n")
 		}
 	}
 	var text bytes.Buffer
@@ -115,6 +115,20 @@ func (a *API) putShovel(r *http.Request, u User, vhost, name string, value json.
 	}
 	isNew := !slices.ContainsFunc(a.cfg.Broker.Shovels(), func(s *broker.Shovel) bool { return s.Vhost == vhost && s.Name == name })
 	return made(isNew, ofBroker(a.cfg.Broker.PutShovel(r.Context(), vhost, name, u.Name, text.String())))
+}
+
+// mayLend says why a user may not have a shovel log in to the cluster as a URI wants, "" if so.
+func mayLend(u User, uri *shovel.URI) string {
+	byScopes := u.Login.Rights != nil
+	switch {
+	case !uri.Local:
+		return ""
+	case uri.User == "" && byScopes:
+		return "what a token permits ends with it: the URI has to name a user (amqp://USER@), which takes an administrator"
+	case uri.User != "" && (uri.User != u.Name || byScopes) && !u.may(auth.TagAdministrator):
+		return "only an administrator may have a shovel log in as '" + uri.User + "' without a password"
+	}
+	return ""
 }
 
 func (a *API) deleteShovel(r *http.Request, vhost, name string) error {
@@ -181,7 +195,7 @@ func (a *API) shovelStatuses(ctx context.Context, u User, vhost, name string) []
 	}
 	list := []ShovelStatus{}
 	for _, s := range a.cfg.Broker.Shovels() {
-		if vhost != "" && s.Vhost != vhost || name != "" && s.Name != name || !u.monitors() && !a.cfg.Broker.MayEnter(u.Name, s.Vhost) {
+		if vhost != "" && s.Vhost != vhost || name != "" && s.Name != name || !u.monitors() && !a.cfg.Broker.MayEnter(atBroker(u), s.Vhost) {
 			continue
 		}
 		at := runs[key(s.Vhost, s.Name)]

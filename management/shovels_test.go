@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/warrenmq/warren/auth"
 	"github.com/warrenmq/warren/broker"
 	"github.com/warrenmq/warren/policy"
 	"github.com/warrenmq/warren/shovel"
@@ -97,5 +98,36 @@ func TestShovels(t *testing.T) {
 	})
 	if len(running.anew) != 1 || running.anew[0] != "s" {
 		t.Errorf("started anew: %q", running.anew)
+	}
+}
+
+type anyRights struct{ auth.Rights }
+
+// TestWhoMayLend: a shovel has the permissions of a user of the catalog on this cluster: of whoever makes it, or of one that an administrator names. What a
+// token permits is not lent.
+func TestWhoMayLend(t *testing.T) {
+	parse := func(s string) *shovel.URI {
+		u, err := shovel.ParseURI(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &u
+	}
+	own, named, mine, far := parse("amqp://"), parse("amqp://other@"), parse("amqp://me@"), parse("amqp://other:pw@h")
+	byScopes := broker.User{Rights: anyRights{}}
+	for _, tc := range []struct {
+		user User
+		uri  *shovel.URI
+		may  bool
+	}{
+		{User{Name: "me"}, own, true}, {User{Name: "me"}, mine, true}, {User{Name: "me"}, named, false}, {User{Name: "me"}, far, true},
+		{User{Name: "me", Tags: []string{auth.TagAdministrator}}, named, true},
+		{User{Name: "me", Login: byScopes}, own, false}, {User{Name: "me", Login: byScopes}, mine, false}, {User{Name: "me", Login: byScopes}, far, true},
+		{User{Name: "me", Login: byScopes, Tags: []string{auth.TagAdministrator}}, own, false},
+		{User{Name: "me", Login: byScopes, Tags: []string{auth.TagAdministrator}}, named, true},
+	} {
+		if why := mayLend(tc.user, tc.uri); (why == "") != tc.may {
+			t.Errorf("%+v, %s: %q", tc.user, tc.uri, why)
+		}
 	}
 }

@@ -48,7 +48,12 @@ func exchangeName(part string) string {
 	return part
 }
 
-func atBroker(u User) broker.User { return broker.User{Name: u.Name, Tags: u.Tags} }
+// atBroker is the user as the broker knows it.
+func atBroker(u User) broker.User {
+	b := u.Login
+	b.Name, b.Tags = u.Name, u.Tags
+	return b
+}
 
 // in registers f for a path with a vhost, which exists and which the user may see.
 func (a *API) in(pattern string, f func(r *http.Request, u User, vhost string) (any, error)) {
@@ -67,7 +72,7 @@ func (a *API) in(pattern string, f func(r *http.Request, u User, vhost string) (
 
 // sees tells whether a user may see what is in a vhost.
 func (a *API) sees(u User, vhost string) bool {
-	return u.monitors() || a.cfg.Broker.MayEnter(u.Name, vhost)
+	return u.monitors() || a.cfg.Broker.MayEnter(atBroker(u), vhost)
 }
 
 // declarationDepth bounds tables and arrays in arguments.

@@ -115,7 +115,7 @@ func (a *API) putVhost(r *http.Request, u User) (any, error) {
 			return nil, err
 		}
 		isNew, err := a.cfg.Broker.PutVhost(r.Context(), name, s)
-		if err == nil && isNew && u.Name != Operator { // who has no user, and may do everything
+		if err == nil && isNew && u.Name != Operator && u.Login.Rights == nil { // the two have no user, and what they may do is not in the catalog
 			_, err = a.cfg.Broker.PutPermission(r.Context(), name, u.Name, ".*", ".*", ".*")
 		}
 		return made(isNew, err)

@@ -61,11 +61,11 @@ func (w *World) undertake(ctx context.Context, b *broker.Broker) {
 	r := broker.Redrive{Rate: uint32(w.rand(2) * 200)}
 	switch w.rand(8) {
 	case 0:
-		_, _ = b.StopRedrive(ctx, "sim", "/", morgue)
+		_, _ = b.StopRedrive(ctx, w.admin, "/", morgue)
 		return
 	case 1, 2:
 		q := w.state.specs[w.rand(len(w.state.specs))]
-		_, _ = b.Peek(ctx, "sim", "/", q.name, broker.Peek{
+		_, _ = b.Peek(ctx, w.admin, "/", q.name, broker.Peek{
 			State: []string{"ready", "delayed", "unacked", "outbox", "parked"}[w.rand(5)], Count: 1 + w.rand(20), Offset: w.rand(3),
 		})
 		return
@@ -82,7 +82,7 @@ func (w *World) undertake(ctx context.Context, b *broker.Broker) {
 		r.To = "first"
 	}
 	// It may be refused, or nobody may answer: what it did is seen in the log.
-	_, _ = b.StartRedrive(ctx, "sim", "/", morgue, r)
+	_, _ = b.StartRedrive(ctx, w.admin, "/", morgue, r)
 }
 
 // redriven notes a new outbox item of a redrive.

@@ -65,6 +65,11 @@ func good() jwt.Claims {
 	}
 }
 
+func userOf(c *Checker, token string) (string, time.Time, error) {
+	got, err := c.Check(token)
+	return got.User, got.Until, err
+}
+
 func TestUser(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "keys.json")
 	us, them := newIssuer(t, "a"), newIssuer(t, "a")
@@ -80,7 +85,7 @@ func TestUser(t *testing.T) {
 		return us.sign(claims)
 	}
 	for _, token := range []string{us.sign(good()), second.sign(good())} {
-		user, until, err := c.User(token)
+		user, until, err := userOf(c, token)
 		if left := time.Until(until); user != "orders" || err != nil || left < Leeway || left > 2*time.Hour {
 			t.Errorf("a good token: %q, for %v, %v", user, left, err)
 		}
@@ -106,9 +111,10 @@ func TestUser(t *testing.T) {
 		"of another issuer":   with(func(c *jwt.Claims) { c.Issuer = "https://login.example.org" }),
 		"without an issuer":   with(func(c *jwt.Claims) { c.Issuer = "" }),
 		"without a user":      with(func(c *jwt.Claims) { c.Subject = "" }),
+		"with a long name":    with(func(c *jwt.Claims) { c.Subject = strings.Repeat("a", nameMax+1) }),
 		"longer than allowed": strings.Repeat("a", TokenMax+1),
 	} {
-		if user, _, err := c.User(token); err == nil {
+		if user, _, err := userOf(c, token); err == nil {
 			t.Errorf("%s: let in as %q", name, user)
 		}
 	}
@@ -132,7 +138,7 @@ func TestSecretsAreNoKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if user, _, err := c.User(token); err == nil {
+	if user, _, err := userOf(c, token); err == nil {
 		t.Errorf("let in as %q", user)
 	}
 	_, private, _ := ed25519.GenerateKey(rand.Reader)
@@ -181,10 +187,10 @@ func TestKeysOfIssuer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if user, _, err := c.User(us.sign(good())); err != nil {
+	if user, _, err := userOf(c, us.sign(good())); err != nil {
 		t.Errorf("a token signed with the key for signatures: %q, %v", user, err)
 	}
-	if user, _, err := c.User(enc.sign(good())); err == nil {
+	if user, _, err := userOf(c, enc.sign(good())); err == nil {
 		t.Errorf("a token signed with a key that is not for signatures: let in as %q", user)
 	}
 }
@@ -199,10 +205,11 @@ func TestKeysRotate(t *testing.T) {
 		t.Fatal(err)
 	}
 	ahead := time.Duration(0)
-	c.now = func() time.Time { return time.Now().Add(ahead) }
+	now := func() time.Time { return time.Now().Add(ahead) }
+	c.now, c.source.(*keyFile).now = now, now
 	counts := func(i issuer) bool {
 		ahead += looks
-		_, _, err := c.User(i.sign(good()))
+		_, _, err := userOf(c, i.sign(good()))
 		return err == nil
 	}
 	if !counts(old) || counts(next) {
@@ -233,7 +240,8 @@ func TestKeysHang(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.now = func() time.Time { return time.Now().Add(2 * looks) } // it is looked at again
+	now := func() time.Time { return time.Now().Add(2 * looks) }
+	c.now, c.source.(*keyFile).now = now, now // it is looked at again
 	if err := errors.Join(os.Remove(file), syscall.Mkfifo(file, 0o600)); err != nil {
 		t.Fatal(err)
 	}
@@ -241,7 +249,7 @@ func TestKeysHang(t *testing.T) {
 	token := issuer.sign(good())
 	for range cap(ended) {
 		go func() { // ends soon
-			_, _, err := c.User(token)
+			_, _, err := userOf(c, token)
 			ended <- err
 		}()
 	}
@@ -267,11 +275,12 @@ func FuzzToken(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	c := &Checker{cfg: Config{Audience: "warren"}, now: time.Now, looked: time.Now().Add(24 * time.Hour), keys: &jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: key.Public(), KeyID: "a"}}}}
+	keys := &keyFile{now: time.Now, looked: time.Now().Add(24 * time.Hour), set: &jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: key.Public(), KeyID: "a"}}}}
+	c := &Checker{cfg: Config{Audience: "warren", UserClaims: []string{"sub"}}, now: time.Now, source: keys}
 	f.Add("eyJhbGciOiJFUzI1NiIsImtpZCI6ImEifQ.e30.AAAA")
 	f.Add("..")
 	f.Fuzz(func(t *testing.T, token string) {
-		if user, _, err := c.User(token); err == nil {
+		if user, _, err := userOf(c, token); err == nil {
 			t.Errorf("%q is let in as %q", token, user)
 		}
 	})

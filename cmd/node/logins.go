@@ -57,22 +57,6 @@ func (n *running) hashPassword(ctx context.Context, password, from string) (auth
 	return hash, err
 }
 
-// logInByToken lets the user in whom a token names. Nobody guesses tokens: nobody is held up for one that has ended, least of all those who share
-// an address, or a name, with who sent it.
-func (n *running) logInByToken(ctx context.Context, p attempts.Protocol, mechanism, token, from string) (broker.User, error) {
-	var user string
-	var until time.Time
-	err := errors.New("this node has no keys for tokens")
-	if n.tokens != nil {
-		user, until, err = n.tokens.User(token)
-	}
-	u, err := n.broker.LoginToken(ctx, mechanism, user, until, err, n.admitsGuest(from))
-	if e, ok := errors.AsType[*broker.Error](err); !ok || e.Kind == broker.AccessRefused {
-		n.logins.Done(p, hostOf(from), u.Name, err == nil, time.Now())
-	}
-	return u, err
-}
-
 // logIn checks a password, or a token that is sent as one, unless somebody there has guessed too often; then wait is how long they have to.
 func (n *running) logIn(ctx context.Context, p attempts.Protocol, mechanism string, response []byte, from string) (u broker.User, wait time.Duration, err error) {
 	address, user := hostOf(from), ""
@@ -118,12 +102,6 @@ func orBusy(err error) error {
 		return &management.Busy{Reason: e.Text}
 	}
 	return err
-}
-
-// logInByBearer is logInByToken for the management API.
-func (n *running) logInByBearer(ctx context.Context, token, from string) (management.User, error) {
-	u, err := n.logInByToken(ctx, attempts.HTTP, "BEARER", token, from)
-	return management.User{Name: u.Name, Tags: u.Tags, Login: u}, orBusy(err)
 }
 
 func (n *running) logInByCertificate(ctx context.Context, c *x509.Certificate, from string) (management.User, error) {

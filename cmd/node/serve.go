@@ -14,6 +14,7 @@ import (
 	"github.com/warrenmq/warren/auth"
 	"github.com/warrenmq/warren/auth/attempts"
 	"github.com/warrenmq/warren/auth/passwords"
+	"github.com/warrenmq/warren/auth/scopes"
 	"github.com/warrenmq/warren/auth/tokens"
 	"github.com/warrenmq/warren/broker"
 	"github.com/warrenmq/warren/catalog"
@@ -57,6 +58,7 @@ type running struct {
 	clientTLS       *certs.Source   // nil without a certificate for clients
 	diskReserve     int64           // bytes below which the disk alarm is set, as it was at the start
 	tokens          *tokens.Checker // nil: nobody logs in with one
+	scopes          *scopes.Config  // nil: the scopes of tokens count for nothing
 	nodeTLS         *certs.Source   // nil without TLS between nodes
 	gossipKeys      *member.KeyFile // nil without encryption of gossip
 	detours         detours

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/warrenmq/warren/auth"
-	"github.com/warrenmq/warren/auth/tokens"
 	"github.com/warrenmq/warren/certs"
 	"github.com/warrenmq/warren/cluster/member"
 	"github.com/warrenmq/warren/config"
@@ -32,11 +31,8 @@ func (n *running) openCertificates(context.Context) (err error) {
 		}
 		n.onClose("certificates for clients", n.clientTLS.Close)
 	}
-	if n.cfg.TokenKeysFile != "" {
-		n.tokens, err = tokens.Open(tokens.Config{File: n.cfg.TokenKeysFile, Issuer: n.cfg.TokenIssuer, Audience: n.cfg.TokenAudience})
-		if err != nil {
-			return err
-		}
+	if err := n.openTokens(); err != nil {
+		return err
 	}
 	if n.cfg.ClusterTLS != config.ClusterTLSOff {
 		n.nodeTLS, err = certs.Open(

@@ -8,7 +8,7 @@ import (
 	"github.com/warrenmq/warren/broker"
 )
 
-// updateSecret checks the new credential of the user, takes over what the user is now and
+// updateSecret checks the new credential of the user, takes over what the user is now, and may do if a token's scopes say that, and
 // ends the consumers of queues that the user may not read any more.
 func (c *conn) updateSecret(m *wire.ConnectionUpdateSecret) error {
 	ctx, cancel := c.operation()
@@ -17,6 +17,9 @@ func (c *conn) updateSecret(m *wire.ConnectionUpdateSecret) error {
 	u, err := c.srv.broker.Login(ctx, "PLAIN", []byte(response), c.nc.RemoteAddr())
 	if err == nil && u.Name != c.user.Name {
 		err = errors.New("it is a token of user '" + u.Name + "'")
+	}
+	if err == nil && (u.Rights == nil) != (c.user.Rights == nil) {
+		err = errors.New("a token's scopes cannot take the place of a user's permissions, nor these theirs")
 	}
 	if err != nil {
 		c.log.Warn("update of secret refused", "user", c.user.Name, "err", err)
@@ -38,13 +41,13 @@ func (c *conn) updateSecret(m *wire.ConnectionUpdateSecret) error {
 	return nil
 }
 
-// limitTime has the connection end when the token does that its user logged in with last. RabbitMQ closes it with these words.
+// limitTime has the connection end when the token does that its user logged in with last.
 func (c *conn) limitTime() {
 	if c.expiry != nil {
 		c.expiry.Stop()
 		c.expiry = nil
 	}
 	if until := c.user.Until; !until.IsZero() {
-		c.expiry = time.AfterFunc(time.Until(until), func() { c.kick(broker.Errorf(broker.ConnectionForced, "credential expired")) })
+		c.expiry = time.AfterFunc(time.Until(until), func() { c.kick(broker.CredentialExpired()) })
 	}
 }

@@ -67,9 +67,18 @@ func (s *Server) renewed(ctx context.Context) (context.Context, error) {
 	c := callerOf(ctx)
 	var err error
 	if c.user, err = s.broker.Renew(c.user); err != nil {
-		return nil, refuse(codes.Unauthenticated, reasonLogin, "user '%s' is deleted", c.user.Name)
+		return nil, loginOver(err)
 	}
 	return context.WithValue(ctx, callerKey{}, c), nil
+}
+
+// loginOver is the refusal of who has logged in and may not go on.
+func loginOver(err error) *refusal {
+	e, ok := errors.AsType[*broker.Error](err)
+	if !ok || e.Kind != broker.AccessRefused {
+		return refusalOf(err) // with another token it can
+	}
+	return refuse(codes.Unauthenticated, reasonLogin, "%s", e.Text)
 }
 
 // stream lets a call in, before anything of its requests is read. A fault of this program ends the call and not the process.

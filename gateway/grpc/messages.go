@@ -107,7 +107,7 @@ func (m *messageService) Peek(ctx context.Context, req *warrenv1.PeekRequest) (*
 	if err != nil {
 		return nil, err
 	}
-	got, err := m.s.broker.Peek(ctx, callerOf(ctx).user.Name, vhost, req.GetQueue(), p)
+	got, err := m.s.broker.Peek(ctx, callerOf(ctx).user, vhost, req.GetQueue(), p)
 	if err != nil {
 		return nil, err
 	}
@@ -174,7 +174,7 @@ func (m *messageService) StartRedrive(ctx context.Context, req *warrenv1.StartRe
 		if err != nil {
 			return nil, err
 		}
-		st, err := m.s.broker.StartRedrive(ctx, callerOf(ctx).user.Name, vhost, req.GetQueue(), want)
+		st, err := m.s.broker.StartRedrive(ctx, callerOf(ctx).user, vhost, req.GetQueue(), want)
 		return &warrenv1.StartRedriveResponse{Status: redriveFor(&st)}, err
 	})
 }
@@ -188,7 +188,7 @@ func (m *messageService) GetRedrive(ctx context.Context, req *warrenv1.GetRedriv
 	if err != nil {
 		return nil, err
 	}
-	st, err := m.s.broker.RedriveStatus(ctx, callerOf(ctx).user.Name, vhost, req.GetQueue())
+	st, err := m.s.broker.RedriveStatus(ctx, callerOf(ctx).user, vhost, req.GetQueue())
 	return &warrenv1.GetRedriveResponse{Status: redriveFor(&st)}, err
 }
 
@@ -199,7 +199,7 @@ func (m *messageService) StopRedrive(ctx context.Context, req *warrenv1.StopRedr
 		if err != nil {
 			return nil, err
 		}
-		st, err := m.s.broker.StopRedrive(ctx, callerOf(ctx).user.Name, vhost, req.GetQueue())
+		st, err := m.s.broker.StopRedrive(ctx, callerOf(ctx).user, vhost, req.GetQueue())
 		return &warrenv1.StopRedriveResponse{Status: redriveFor(&st)}, err
 	})
 }
@@ -214,7 +214,7 @@ func (m *messageService) PlanRedrive(ctx context.Context, req *warrenv1.PlanRedr
 	if err != nil {
 		return nil, err
 	}
-	plan, err := m.s.broker.PlanRedrive(ctx, callerOf(ctx).user.Name, vhost, req.GetQueue(), want)
+	plan, err := m.s.broker.PlanRedrive(ctx, callerOf(ctx).user, vhost, req.GetQueue(), want)
 	return &warrenv1.PlanRedriveResponse{
 		Destinations: countsFor(plan.Destinations), Missing: countsFor(plan.Missing), NoOrigin: plan.NoOrigin, Messages: plan.Messages, Looked: plan.Looked,
 		Complete: plan.Next == 0,
@@ -228,7 +228,7 @@ func (m *messageService) ReleaseParked(ctx context.Context, req *warrenv1.Releas
 		if err != nil {
 			return nil, err
 		}
-		done, err := m.s.broker.ReleaseParked(ctx, callerOf(ctx).user.Name, vhost, req.GetQueue())
+		done, err := m.s.broker.ReleaseParked(ctx, callerOf(ctx).user, vhost, req.GetQueue())
 		return &warrenv1.ReleaseParkedResponse{Unrouted: uint64(done.Unrouted), Cycle: uint64(done.Cycle)}, err
 	})
 }

@@ -44,7 +44,7 @@ func (s *Server) vhost(ctx context.Context, name string, seesAll bool) (string, 
 	}
 	name = vhostOf(name)
 	ok, err := s.broker.HasVhost(ctx, name)
-	user := callerOf(ctx).user.Name
+	user := callerOf(ctx).user
 	if err == nil && ok && !seesAll && !s.broker.MayEnter(user, name) {
 		err = s.broker.UpToDate(ctx) // an old copy of the catalog refuses nobody
 	}
@@ -54,7 +54,7 @@ func (s *Server) vhost(ctx context.Context, name string, seesAll bool) (string, 
 	case !ok:
 		return "", broker.Errorf(broker.NotAllowed, "vhost %s not found", name)
 	case !seesAll && !s.broker.MayEnter(user, name):
-		return "", broker.Errorf(broker.NotAllowed, "access to vhost '%s' refused for user '%s'", name, user)
+		return "", broker.Errorf(broker.NotAllowed, "access to vhost '%s' refused for user '%s'", name, user.Name)
 	}
 	return name, nil
 }

@@ -27,6 +27,8 @@ type session struct {
 	rush      context.CancelFunc
 
 	number uint64 // of the server's sessions
+	// over ends the session with the token that says what its user may do, nil if none does.
+	over   *time.Timer
 	vhost  string
 	opened time.Time
 
@@ -72,6 +74,9 @@ func (s *Server) begin(ctx context.Context, vhost string, sink sink, unanswered 
 	x.ch.Names(uint16(x.number))
 	s.mu.Lock()
 	s.sessions[x] = struct{}{}
+	if u := callerOf(ctx).user; u.Rights != nil && !u.Until.IsZero() { // no user can be deleted to end it
+		x.over = time.AfterFunc(time.Until(u.Until), func() { x.end(refusalOf(broker.CredentialExpired())) })
+	}
 	why, tooMany := s.leaving, len(s.sessions) > s.cfg.ConnectionsMax
 	s.mu.Unlock()
 	if tooMany {
@@ -167,6 +172,9 @@ func (x *session) cause() error {
 // close gives everything back to the broker. What the reader is doing with the channel ends first.
 func (x *session) close() {
 	x.stop(nil)
+	if x.over != nil {
+		x.over.Stop()
+	}
 	x.work.Lock()
 	defer x.work.Unlock()
 	x.closed = true

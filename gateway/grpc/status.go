@@ -76,7 +76,7 @@ func (s *Server) sight(c caller) func(vhost string) bool {
 		}
 		sees, known := seen[vhost]
 		if !known {
-			sees = s.broker.MayEnter(c.user.Name, vhost)
+			sees = s.broker.MayEnter(c.user, vhost)
 			seen[vhost] = sees
 		}
 		return sees

@@ -196,7 +196,7 @@ func (w *watch) sight() func(vhost string) bool {
 func (w *watch) lookAtCaller() error {
 	u, err := w.s.broker.Renew(w.caller.user)
 	if err != nil {
-		return refuse(codes.Unauthenticated, reasonLogin, "user '%s' is deleted", w.caller.user.Name)
+		return loginOver(err)
 	}
 	w.caller.user = u
 	return w.allowed(w.kinds)
@@ -221,7 +221,7 @@ func (w *watch) lookAtCatalog() {
 	w.mark = now
 	sees := w.sight()
 	for _, c := range list {
-		saw := c.Action == "deleted" && (w.vhost == "" || w.vhost == c.VHost) && was.MayEnter(w.caller.user.Name, c.VHost)
+		saw := c.Action == "deleted" && (w.vhost == "" || w.vhost == c.VHost) && was.MayEnter(w.caller.user, c.VHost)
 		if saw || sees(c.VHost) {
 			w.tell(&warrenv1.Event{Kind: changeKinds[c.Kind], Action: changeActions[c.Action], Vhost: c.VHost, Name: c.Name})
 		}

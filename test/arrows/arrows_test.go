@@ -23,6 +23,7 @@ var allowed = map[string][]string{
 	"auth":              {"amqp"},
 	"auth/attempts":     {},
 	"auth/passwords":    {"auth"},
+	"auth/scopes":       {"auth"},
 	"auth/tokens":       {},
 	"backup":            {},
 	"backup/cut":        {"backup"},

@@ -10,12 +10,22 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-// permissionMatrix has a user do everything that needs a permission, without one that it needs, over AMQP, HTTP and gRPC: all refuse with the
-// same words. With all of them all do it. The names tell what the user may do: c configure, w write, r read.
+// permissionMatrix is rightsMatrix for a user of the catalog.
 func permissionMatrix(r *usersRig) {
 	user := r.user("matrix", `\.[qxcwr]*c`, `\.[qxcwr]*w`, `\.[qxcwr]*r`)
 	mustCtl(r.T, r.nodes[0], "set_user_tags", user, "management")
-	conn, rpc := r.enter(1, user, passwordFirst), rpcAt(r.T, r.nodes[1], user, passwordFirst)
+	rightsMatrix(r, user, passwordFirst, func(exchange string) string {
+		mustCtl(r.T, r.nodes[0], "set_topic_permissions", user, exchange, "^a", "^b")
+		return passwordFirst
+	})
+}
+
+// rightsMatrix has a user do everything that needs a permission, without one that it needs, over AMQP, HTTP and gRPC: all refuse with the
+// same words. With all of them all do it. The names tell what the user may do: c configure, w write, r read. What byKeys gives is the password of one who
+// may use an exchange's keys that begin with a to publish, and with b to bind.
+func rightsMatrix(r *usersRig, user, password string, byKeys func(exchange string) string) {
+	r.Helper()
+	conn, rpc := r.enter(1, user, password), rpcAt(r.T, r.nodes[1], user, password)
 	q := func(rights string) string { return r.queue("q"+rights, nil) }
 	x := func(rights, kind string) string { return r.exchange("x"+rights, kind, nil) }
 	qcwr, qcw, qcr, qwr, qr, qw := q("cwr"), q("cw"), q("cr"), q("wr"), q("r"), q("w")
@@ -121,14 +131,15 @@ func permissionMatrix(r *usersRig) {
 		if tc.method == "" {
 			continue
 		}
-		status, reason := r.over(user, tc.method, tc.path, tc.body)
+		status, reason := r.over(user, password, tc.method, tc.path, tc.body)
 		if tc.refusal == "" && status/100 != 2 || tc.refusal != "" && (status != http.StatusUnauthorized || reason != tc.refusal) {
 			r.Errorf("%s over HTTP: %d %q, want %q", tc.what, status, reason, tc.refusal)
 		}
 		r.sameByRPC(rpc, tc.what, tc.method, tc.path, tc.body, tc.refusal)
 	}
 	// G06 over HTTP and gRPC: keys, those of CC and BCC too, and binding keys.
-	mustCtl(r.T, r.nodes[0], "set_topic_permissions", user, xcwr, "^a", "^b")
+	password = byKeys(xcwr)
+	rpc = rpcAt(r.T, r.nodes[1], user, password)
 	for _, tc := range []struct{ path, body, refusal string }{
 		{at("exchanges", "/", xcwr, "publish"), `{"properties":{"headers":{"CC":["a.2"]}},"routing_key":"a.1","payload":"p","payload_encoding":"string"}`, ""},
 		{at("exchanges", "/", xcwr, "publish"), `{"properties":{},"routing_key":"x.1","payload":"p","payload_encoding":"string"}`, "write access to topic 'x.1' in exchange"},
@@ -137,7 +148,7 @@ func permissionMatrix(r *usersRig) {
 		{at("bindings", "/", "e", xcwr, "q", qcwr), `{"routing_key":"b.1"}`, ""},
 		{at("bindings", "/", "e", xcwr, "q", qcwr), `{"routing_key":"x.1"}`, "read access to topic 'x.1' in exchange"},
 	} {
-		status, reason := r.over(user, http.MethodPost, tc.path, tc.body)
+		status, reason := r.over(user, password, http.MethodPost, tc.path, tc.body)
 		if tc.refusal == "" && status/100 != 2 || tc.refusal != "" && (status != http.StatusUnauthorized || !strings.HasPrefix(reason, tc.refusal)) {
 			r.Errorf("%s %s: %d %q, want %q", tc.path, tc.body, status, reason, tc.refusal)
 		}
@@ -146,13 +157,13 @@ func permissionMatrix(r *usersRig) {
 }
 
 // over sends a request as a user to the second node.
-func (r *usersRig) over(user, method, path, body string) (status int, reason string) {
+func (r *usersRig) over(user, password, method, path, body string) (status int, reason string) {
 	r.Helper()
 	req, err := http.NewRequestWithContext(r.Context(), method, r.nodes[1].HTTP()+path, strings.NewReader(body))
 	if err != nil {
 		r.Fatal(err)
 	}
-	req.SetBasicAuth(user, passwordFirst)
+	req.SetBasicAuth(user, password)
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		r.Fatal(err)
