@@ -2,6 +2,7 @@ package shovel
 
 import (
 	"bytes"
+	"maps"
 	"reflect"
 	"time"
 
@@ -93,9 +94,7 @@ func (p *Properties) replace(m *amqp.Publishing) {
 
 func copyOf(t amqp.Table) amqp.Table {
 	c := make(amqp.Table, len(t)+2)
-	for k, v := range t {
-		c[k] = v
-	}
+	maps.Copy(c, t)
 	return c
 }
 
