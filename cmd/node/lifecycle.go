@@ -275,7 +275,9 @@ func (n *running) leave(ctx context.Context, how leaving) management.Drained {
 		n.step(ctx, "state", timeoutState, func(ctx context.Context) { n.standing.tell(ctx, true) })
 		n.step(ctx, "quorum", how.quorum, n.awaitQuorum)
 	}
-	n.step(ctx, "lame duck", n.cfg.LameDuck, func(ctx context.Context) { <-ctx.Done() })
+	if !n.lifecycle.shut.Load() { // after a drain, nobody has come for longer
+		n.step(ctx, "lame duck", n.cfg.LameDuck, func(ctx context.Context) { <-ctx.Done() })
+	}
 	if brokenOff(ctx) {
 		return management.Drained{}
 	}
