@@ -58,6 +58,7 @@ type message struct {
 // Wait is the longest time from a message's first publish to its confirm, and where it went.
 type Wait struct {
 	Total time.Duration
+	Begun time.Time     // when it was first sent: to be looked for in the nodes' logs
 	Tries int           // how often the message was sent
 	Last  time.Duration // from when it was last sent
 	Dial  time.Duration // what it took to open the connection on which it was sent last, and the channel
@@ -66,8 +67,8 @@ type Wait struct {
 
 // LogValue shows the parts of a wait.
 func (w Wait) LogValue() slog.Value {
-	return slog.GroupValue(slog.Int64("ms", w.Total.Milliseconds()), slog.Int("tries", w.Tries), slog.Int64("last-ms", w.Last.Milliseconds()),
-		slog.Int64("dial-ms", w.Dial.Milliseconds()), slog.Any("vain", w.Vain))
+	return slog.GroupValue(slog.Int64("ms", w.Total.Milliseconds()), slog.String("from", w.Begun.UTC().Format("15:04:05.000")),
+		slog.Int("tries", w.Tries), slog.Int64("last-ms", w.Last.Milliseconds()), slog.Int64("dial-ms", w.Dial.Milliseconds()), slog.Any("vain", w.Vain))
 }
 
 // Load is a running load.
@@ -246,7 +247,7 @@ func (l *Load) confirmed(ctx context.Context, s sent, d dials) bool {
 	l.note(func() {
 		m := &l.messages[s.number]
 		m.confirmed = true
-		if w := (Wait{Total: time.Since(m.first), Tries: m.tries, Last: time.Since(m.last), Dial: d.took, Vain: d.vain}); w.Total > l.longest.Total {
+		if w := (Wait{Total: time.Since(m.first), Begun: m.first, Tries: m.tries, Last: time.Since(m.last), Dial: d.took, Vain: d.vain}); w.Total > l.longest.Total {
 			l.longest = w
 		}
 	})
