@@ -286,22 +286,21 @@ func TestDamageOnTheWay(t *testing.T) {
 		b.touch.Store(&touch)
 	}
 	acked := make(map[uint64]bool)
-	began := time.Now()
-	for id := uint64(1); id <= 40 || left.Load() > 0; id++ {
+	began, begun := time.Now(), false
+	// What is proposed while nobody leads, as at first on a starved machine, does not count.
+	for id := uint64(1); len(acked) < 40 || left.Load() > 0; id++ {
 		if time.Since(began) > 60*time.Second {
 			t.Fatalf("%d entries in a minute, %d bytes are still to be changed", len(acked), left.Load())
 		}
-		if id == 10 {
+		if len(acked) == 10 && !begun {
+			begun = true
 			left.Store(hits)
 		}
-		if proposePlain(c, 0, id, 2000+1000*int(id)) {
+		if proposePlain(c, 0, id, 2000+1000*len(acked)) {
 			acked[id] = true
 		} else {
 			time.Sleep(5 * time.Millisecond)
 		}
-	}
-	if left.Load() > 0 || len(acked) < 20 {
-		t.Errorf("%d bytes not changed, %d entries confirmed", left.Load(), len(acked))
 	}
 	c.checkLent(0, machines, acked, c.commitLast(1)[0])
 }

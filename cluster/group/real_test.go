@@ -29,6 +29,7 @@ type realCluster struct {
 	profile Profile
 	via     func(addr string) string // the address under which the others reach a node, nil: its own
 	sleep   time.Duration            // HostConfig.SleepAfter
+	rest    func() bool              // Group.RestIf of what found starts, nil: none
 
 	mu    sync.Mutex
 	addrs map[transport.NodeID]string
@@ -187,9 +188,11 @@ func (c *realCluster) found(groups int) {
 		for first := range atOnce {
 			wg.Go(func() {
 				for i := first; i < groups; i += atOnce {
-					n.start(c.t, Spec{
-						ID: queueA + transport.GroupID(i), Members: c.ids, Preferred: c.ids[i%3], Bootstrap: true,
-					})
+					id := queueA + transport.GroupID(i)
+					n.start(c.t, Spec{ID: id, Members: c.ids, Preferred: c.ids[i%3], Bootstrap: true})
+					if g, ok := n.host.Group(id); ok && c.rest != nil {
+						g.RestIf(c.rest)
+					}
 				}
 			})
 		}

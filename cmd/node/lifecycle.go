@@ -38,8 +38,8 @@ func (p phase) String() string { return phaseNames[p] }
 const (
 	timeoutState   = time.Second     // for the catalog to note that the node drains
 	timeoutYield   = 2 * time.Second // for another node to lead the catalog
-	timeoutQuiet   = 2 * time.Second // for the answers to what was read of publishers
-	timeoutClients = 5 * time.Second // for clients to answer connection.close, beside the waves
+	timeoutQuiet   = 2 * time.Second // for the answers to what was read of publishers: those of the first wave, and once more for the others
+	timeoutClients = 5 * time.Second // for clients to answer connection.close, beside the waves and their answers
 	timeoutGoodbye = time.Second     // for other nodes to take note that this one ends
 	timeoutMemory  = 2 * time.Second // for the catalog to delete the queues in this node's memory
 	timeoutRest    = time.Second     // for queues to take what the ends of connections gave back
@@ -51,6 +51,9 @@ const (
 	// timeoutClose is the shortest bound for it.
 	timeoutClose = 10 * time.Second
 )
+
+// inWaves is how clients of AMQP are sent away. Each wave takes twice shutdownEvery at most when timeoutQuiet has passed.
+var inWaves = gateway.ShutdownOptions{Waves: shutdownWaves, Every: shutdownEvery, Quiet: timeoutQuiet}
 
 // maintenance is a request to drain or to revive the node.
 type maintenance struct {
@@ -274,7 +277,9 @@ func (n *running) leave(ctx context.Context, how leaving) management.Drained {
 		n.step(ctx, "state", timeoutState, func(ctx context.Context) { n.standing.tell(ctx, true) })
 		n.step(ctx, "quorum", how.quorum, n.awaitQuorum)
 	}
-	n.step(ctx, "lame duck", n.cfg.LameDuck, func(ctx context.Context) { <-ctx.Done() })
+	if !n.lifecycle.shut.Load() { // after a drain, nobody has come for longer
+		n.step(ctx, "lame duck", n.cfg.LameDuck, func(ctx context.Context) { <-ctx.Done() })
+	}
 	if brokenOff(ctx) {
 		return management.Drained{}
 	}
@@ -295,7 +300,7 @@ func (n *running) leave(ctx context.Context, how leaving) management.Drained {
 	if brokenOff(ctx) {
 		return left
 	}
-	n.step(ctx, "publishers", timeoutQuiet, func(ctx context.Context) { left.Unanswered = n.amqp.Quiesce(ctx) })
+	n.step(ctx, "publishers", timeoutQuiet, func(ctx context.Context) { left.Unanswered = n.amqp.Quiesce(ctx, inWaves) })
 	if brokenOff(ctx) { // the clients that are here stay
 		return left
 	}
@@ -315,23 +320,25 @@ func (n *running) leave(ctx context.Context, how leaving) management.Drained {
 }
 
 // sendAway ends the clients of both protocols at the same time: those of one are not held up by one of the other that does not
-// read. It returns how many of gRPC had something without a result.
+// read. It returns how many of gRPC, and of AMQP beyond the first wave, had something without a result.
 func (n *running) sendAway(ctx context.Context, maintenance bool) (unanswered int) {
 	var others sync.WaitGroup
+	var of struct{ grpc, amqp int }
 	others.Go(func() {
-		n.step(ctx, "grpc clients", timeoutClients, func(ctx context.Context) { unanswered = n.grpc.Leave(ctx) })
+		n.step(ctx, "grpc clients", timeoutClients, func(ctx context.Context) { of.grpc = n.grpc.Leave(ctx) })
 	})
-	n.step(ctx, "clients", timeoutClients+shutdownWaves*shutdownEvery, func(ctx context.Context) {
+	n.step(ctx, "clients", timeoutClients+timeoutQuiet+2*shutdownWaves*shutdownEvery, func(ctx context.Context) {
 		end := n.amqp.Shutdown
 		if maintenance {
 			end = n.amqp.Expel
 		}
-		if err := end(ctx, gateway.ShutdownOptions{Waves: shutdownWaves, Every: shutdownEvery}); err != nil {
+		var err error
+		if of.amqp, err = end(ctx, inWaves); err != nil {
 			n.log.Warn("clients did not end their connections in time and were cut off", "err", err)
 		}
 	})
 	others.Wait()
-	return unanswered
+	return of.grpc + of.amqp
 }
 
 // step runs one step of leave.

@@ -425,7 +425,7 @@ func (n *running) serveClients(context.Context) error {
 	n.onClose("amqp clients", func() error {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel() // those that are still there have been told, or are not waited for
-		_ = server.Shutdown(ctx, gateway.ShutdownOptions{})
+		_, _ = server.Shutdown(ctx, gateway.ShutdownOptions{})
 		return nil
 	})
 	return nil

@@ -76,6 +76,7 @@ type conn struct {
 	kicked            atomic.Pointer[broker.Error]
 	grown             atomic.Int64 // when a message in many frames was last begun or continued, Unix time in ns
 	atRest            atomic.Bool  // quiet, and everything read has its answers
+	spared            atomic.Bool  // read on while the server is quiet: it is to end in a later wave
 	blockMu           sync.Mutex
 	// Guarded by blockMu.
 	publisher bool   // has published

@@ -26,7 +26,7 @@ func TestFailedChannelEndsAtOnce(t *testing.T) {
 		"a quiet server": func(r *rig, _ *rawClient) func() {
 			ctx, cancel := context.WithTimeout(context.Background(), patience)
 			defer cancel()
-			if n := r.s.Quiesce(ctx); n != 0 {
+			if n := r.s.Quiesce(ctx, ShutdownOptions{}); n != 0 {
 				t.Errorf("%d connections have no answers", n)
 			}
 			return r.s.Resume

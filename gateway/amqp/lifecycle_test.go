@@ -131,7 +131,7 @@ func TestShutdown(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 	defer cancel()
 	done := make(chan error, 1)
-	go func() { done <- r.s.Shutdown(ctx, ShutdownOptions{}) }()
+	go func() { _, err := r.s.Shutdown(ctx, ShutdownOptions{}); done <- err }()
 	for _, x := range []*rawClient{c, early, silent} {
 		m := want[*wire.ConnectionClose](x, 0)
 		checkClose(t, rule{code: 320, text: "CONNECTION_FORCED - broker forced connection closure with reason 'shutdown'"},

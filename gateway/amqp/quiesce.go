@@ -1,7 +1,9 @@
 package amqp
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/warrenmq/warren/broker"
@@ -27,23 +29,50 @@ func (s *Server) CloseListeners() {
 	}
 }
 
-// Quiesce reads nothing more from connections that have published, and waits until what was
+// Quiesce reads nothing more from connections that have published and are to end in the first wave of Expel, and waits until what was
 // read of them has its answers, written to their sockets: confirms, returns, replies to methods. So a
 // client that is told to go afterwards knows the fate of all that the node has taken. Such a connection's
 // consumers get nothing meanwhile that they have to settle: that would not be heard, and what they have done would be done
 // again elsewhere. Quiesce ends with ctx at the latest and returns how many connections still had something open then.
-// Consumers on connections that do not publish are read and served on. It lasts until Resume or the end of the connections.
-func (s *Server) Quiesce(ctx context.Context) (unanswered int) {
-	if q := make(chan struct{}); !s.quiet.CompareAndSwap(nil, &q) {
-		return s.restless() // somebody else waits
+// Consumers on connections that do not publish are read and served on, and publishers of later waves until Expel comes to theirs. It lasts until
+// Resume or the end of the connections.
+func (s *Server) Quiesce(ctx context.Context, o ShutdownOptions) (unanswered int) {
+	all := s.connections()
+	if !s.silence(all, o.wave(len(all))) {
+		return restless(all) // somebody else waits
 	}
-	for _, c := range s.connections() {
+	return hushAll(ctx, all)
+}
+
+// silence makes the server quiet for all publishers but those beyond the first wave; false if it is so already.
+func (s *Server) silence(all []*conn, wave int) bool {
+	s.quietMu.Lock()
+	defer s.quietMu.Unlock()
+	if s.quiet.Load() != nil {
+		return false
+	}
+	publishers := 0
+	for _, c := range all {
+		publishes := c.publishes()
+		c.spared.Store(publishes && publishers >= wave)
+		if publishes {
+			publishers++
+		}
+	}
+	q := make(chan struct{})
+	s.quiet.Store(&q)
+	return true
+}
+
+// hushAll has the readers of connections note that the server is quiet, and waits until nothing of theirs is open.
+func hushAll(ctx context.Context, all []*conn) (unanswered int) {
+	for _, c := range all {
 		c.hush()
 	}
 	tick := time.NewTicker(quietTick)
 	defer tick.Stop()
 	for {
-		if unanswered = s.restless(); unanswered == 0 {
+		if unanswered = restless(all); unanswered == 0 {
 			return 0
 		}
 		select {
@@ -56,7 +85,9 @@ func (s *Server) Quiesce(ctx context.Context) (unanswered int) {
 
 // Resume ends Quiesce.
 func (s *Server) Resume() {
+	s.quietMu.Lock()
 	q := s.quiet.Swap(nil)
+	s.quietMu.Unlock()
 	if q == nil {
 		return
 	}
@@ -66,41 +97,51 @@ func (s *Server) Resume() {
 	}
 }
 
-// restless counts the publishing connections that have something without an answer.
-func (s *Server) restless() (n int) {
-	for _, c := range s.connections() {
-		c.blockMu.Lock()
-		publisher := c.publisher
-		c.blockMu.Unlock()
-		if publisher && !c.atRest.Load() {
+// restless counts the publishers that are not read and have something without an answer.
+func restless(all []*conn) (n int) {
+	for _, c := range all {
+		if c.unheard() && !c.atRest.Load() && !c.over() {
 			n++
 		}
 	}
 	return n
 }
 
+// over tells whether the connection has ended.
+func (c *conn) over() bool {
+	select {
+	case <-c.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// publishes tells on any goroutine whether the connection has published.
+func (c *conn) publishes() bool {
+	c.blockMu.Lock()
+	defer c.blockMu.Unlock()
+	return c.publisher
+}
+
 // hush wakes the reader of a publishing connection, so that it notes that the server is quiet.
 func (c *conn) hush() {
 	c.blockMu.Lock()
 	defer c.blockMu.Unlock()
-	if c.publisher {
+	if c.publisher && c.quieted() {
 		c.freeReader() // of an alarm
 		c.wake()
 	}
 }
 
+// quieted tells whether the server is quiet for the connection if it has published.
+func (c *conn) quieted() bool { return c.srv.quiet.Load() != nil && !c.spared.Load() }
+
 // hushed tells whether the socket is not to be read now.
-func (c *conn) hushed() bool { return c.isPublisher && c.srv.quiet.Load() != nil }
+func (c *conn) hushed() bool { return c.isPublisher && c.quieted() }
 
 // unheard tells whether what the client settles is not read. Unlike hushed it may be asked on any goroutine.
-func (c *conn) unheard() bool {
-	if c.srv.quiet.Load() == nil {
-		return false
-	}
-	c.blockMu.Lock()
-	defer c.blockMu.Unlock()
-	return c.publisher
-}
+func (c *conn) unheard() bool { return c.quieted() && c.publishes() }
 
 // heard sends what has come for consumers while settlements were not heard. It may be called on any goroutine.
 func (c *conn) heard() {
@@ -169,35 +210,69 @@ func (c *conn) answered() bool {
 	return true
 }
 
-// ShutdownOptions tell how Expel and Shutdown spread the end of many connections.
+// ShutdownOptions tell how Quiesce, Expel and Shutdown spread the end of many connections. They are to be the same for all.
 type ShutdownOptions struct {
 	// Waves is about how many parts the connections are ended in, of 50 at least; 0: one.
 	Waves int
 	// Every is the time between two waves.
 	Every time.Duration
+	// Quiet bounds how long the later waves wait, all together, for the answers to what was read of their publishers. One that comes after that waits
+	// for Every at most.
+	Quiet time.Duration
+}
+
+// wave is how many of so many connections end at a time.
+func (o ShutdownOptions) wave(all int) int {
+	waves := max(1, o.Waves)
+	return max(waveMin, (all+waves-1)/waves)
 }
 
 // Expel tells every client, in waves, that its connection is closed by force (320), and waits until all
-// have ended. When ctx ends first it cuts them off, also from a broker that is slow to take back what they had, and
-// returns ctx's error. New connections are served as before; see CloseListeners.
-func (s *Server) Expel(ctx context.Context, o ShutdownOptions) error {
+// have ended. After Quiesce, publishers come first that are not read any more, and the others are read until it is their turn: then they get the
+// answers to what was read, as far as these come in time; unanswered are those that did not. When ctx ends first it cuts the clients off, also from a broker that is
+// slow to take back what they had, and returns ctx's error. New connections are served as before; see CloseListeners.
+func (s *Server) Expel(ctx context.Context, o ShutdownOptions) (unanswered int, err error) {
 	all := s.connections()
-	wave := max(waveMin, (len(all)+max(1, o.Waves)-1)/max(1, o.Waves))
-	for i, c := range all {
-		if i > 0 && i%wave == 0 && !pause(ctx, o.Every) {
-			break
+	slices.SortStableFunc(all, func(a, b *conn) int { return cmp.Compare(rankOf(a), rankOf(b)) })
+	spent := time.Duration(0)
+	for i, part := range slices.Collect(slices.Chunk(all, o.wave(len(all)))) {
+		if i > 0 {
+			if !pause(ctx, o.Every) {
+				break
+			}
+			begun := time.Now()
+			unanswered += s.spareNoMore(ctx, part, max(o.Every, o.Quiet-spent))
+			spent += time.Since(begun)
 		}
-		c.kick(broker.Errorf(broker.ConnectionForced, "broker forced connection closure with reason 'shutdown'"))
+		for _, c := range part {
+			c.kick(broker.Errorf(broker.ConnectionForced, "broker forced connection closure with reason 'shutdown'"))
+		}
 	}
 	for i, c := range all {
 		select {
 		case <-c.done:
 		case <-ctx.Done():
 			rush(all[i:])
-			return ctx.Err()
+			return unanswered, ctx.Err()
 		}
 	}
-	return nil
+	return unanswered, nil
+}
+
+// rankOf is 0 for a publisher that is not read, 1 for other clients.
+func rankOf(c *conn) int {
+	if c.unheard() {
+		return 0
+	}
+	return 1
+}
+
+// spareNoMore makes the server quiet for connections whose turn has come, if it is quiet at all.
+func (s *Server) spareNoMore(ctx context.Context, part []*conn, limit time.Duration) (unanswered int) {
+	spared := slices.DeleteFunc(slices.Clone(part), func(c *conn) bool { return !c.spared.Swap(false) })
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return hushAll(ctx, spared)
 }
 
 // rush cuts connections off and waits until they have ended. None of them waits for the broker any more.
@@ -223,12 +298,12 @@ func pause(ctx context.Context, d time.Duration) bool {
 }
 
 // Shutdown stops accepting and ends all connections as Expel does.
-func (s *Server) Shutdown(ctx context.Context, o ShutdownOptions) error {
+func (s *Server) Shutdown(ctx context.Context, o ShutdownOptions) (unanswered int, err error) {
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
 	s.CloseListeners()
-	err := s.Expel(ctx, o)
+	unanswered, err = s.Expel(ctx, o)
 	s.wg.Wait()
-	return err
+	return unanswered, err
 }

@@ -29,7 +29,7 @@ func quiesce(r *rig, limit time.Duration) <-chan int {
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), limit)
 		defer cancel()
-		done <- r.s.Quiesce(ctx)
+		done <- r.s.Quiesce(ctx, ShutdownOptions{})
 	}()
 	return done
 }
@@ -58,7 +58,7 @@ func TestQuiesceWaitsForConfirms(t *testing.T) {
 	}
 	other.alive(2) // one that has not published is served
 	ended := make(chan error, 1)
-	go func() { ended <- r.s.Expel(t.Context(), ShutdownOptions{}) }()
+	go func() { _, err := r.s.Expel(t.Context(), ShutdownOptions{}); ended <- err }()
 	if m := want[*wire.BasicAck](c, 1); m.DeliveryTag != 2 {
 		t.Fatalf("%+v", m)
 	}
@@ -181,7 +181,7 @@ func TestQuiesceIsBounded(t *testing.T) {
 	r.b.freeze(false)
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	if err := r.s.Expel(ctx, ShutdownOptions{Waves: 20, Every: time.Hour}); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := r.s.Expel(ctx, ShutdownOptions{Waves: 20, Every: time.Hour}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("end with a silent client: %v", err)
 	}
 }
@@ -199,7 +199,7 @@ func TestExpelIsBoundedByNoBroker(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	begun := time.Now()
-	if err := r.s.Expel(ctx, ShutdownOptions{}); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := r.s.Expel(ctx, ShutdownOptions{}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("end with a stuck broker: %v", err)
 	}
 	if took := time.Since(begun); took > 10*time.Second {
@@ -237,7 +237,7 @@ func TestListenerIsOpenedAgain(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	_ = s.Shutdown(ctx, ShutdownOptions{}) // the clients do not answer
+	_, _ = s.Shutdown(ctx, ShutdownOptions{}) // the clients do not answer
 }
 
 // TestWaves: many connections are ended a part at a time.
@@ -250,7 +250,7 @@ func TestWaves(t *testing.T) {
 	}
 	open := func() int { return r.s.Stats().Connections }
 	ended := make(chan error, 1)
-	go func() { ended <- r.s.Expel(t.Context(), ShutdownOptions{Waves: 20, Every: every}) }()
+	go func() { _, err := r.s.Expel(t.Context(), ShutdownOptions{Waves: 20, Every: every}); ended <- err }()
 	eventually(t, "first wave", func() bool { return open() == clients-waveMin })
 	time.Sleep(50 * time.Millisecond)
 	if n := open(); n != clients-waveMin {
@@ -258,5 +258,74 @@ func TestWaves(t *testing.T) {
 	}
 	if err := receive(t, ended, "end of Expel"); err != nil || open() != 0 {
 		t.Errorf("%v, %d connections are open", err, open())
+	}
+}
+
+// TestPublishersAreReadUntilTheirWave: a publisher that is sent away in a later wave has its confirms until then, and before it goes the one
+// for what was read last.
+func TestPublishersAreReadUntilTheirWave(t *testing.T) {
+	t.Parallel()
+	r := startServer(t)
+	const every = 5 * time.Second // a starved machine sees the time between the waves
+	waves := ShutdownOptions{Waves: 20, Every: every, Quiet: patience}
+	clients := make([]*rawClient, waveMin+2)
+	for i := range clients {
+		clients[i] = r.open(t)
+		clients[i].channel(1)
+		clients[i].send(1, &wire.ConfirmSelect{})
+		want[*wire.ConfirmSelectOk](clients[i], 1)
+		clients[i].publish(1, wire.BasicPublish{RoutingKey: "nowhere"}, "first")
+		want[*wire.BasicAck](clients[i], 1)
+	}
+	clients[0].send(1, &wire.QueueDeclare{Queue: "q"})
+	want[*wire.QueueDeclareOk](clients[0], 1)
+	if n := r.s.Quiesce(t.Context(), waves); n != 0 {
+		t.Fatalf("%d connections without their answers", n)
+	}
+	before := r.s.Stats().Published
+	for _, c := range clients {
+		c.publish(1, wire.BasicPublish{RoutingKey: "q"}, "second")
+	}
+	eventually(t, "what those of the second wave have published", func() bool { return r.s.Stats().Published == before+2 })
+	ended := make(chan int, 1)
+	go func() {
+		n, err := r.s.Expel(t.Context(), waves)
+		if err != nil {
+			t.Errorf("end of Expel: %v", err)
+		}
+		ended <- n
+	}()
+	var stayed []*rawClient
+	for _, c := range clients {
+		switch _, m, _ := c.method(); m := m.(type) {
+		case *wire.BasicAck:
+			stayed = append(stayed, c)
+		case *wire.ConnectionClose:
+			c.send(0, &wire.ConnectionCloseOk{})
+			c.closed()
+		default:
+			t.Fatalf("%T", m)
+		}
+	}
+	if len(stayed) != 2 {
+		t.Fatalf("%d publishers had a confirm after the server was quiet, want 2", len(stayed))
+	}
+	r.b.freeze(true)
+	for _, c := range stayed {
+		c.publish(1, wire.BasicPublish{RoutingKey: "q"}, "third")
+	}
+	eventually(t, "what was published between the waves", func() bool { return r.s.Stats().Published == before+4 })
+	eventually(t, "the second wave", func() bool { return restless(r.s.connections()) == 2 })
+	r.b.freeze(false)
+	for _, c := range stayed {
+		if m := want[*wire.BasicAck](c, 1); m.DeliveryTag != 3 {
+			t.Errorf("%+v", m)
+		}
+		want[*wire.ConnectionClose](c, 0)
+		c.send(0, &wire.ConnectionCloseOk{})
+		c.closed()
+	}
+	if n := receive(t, ended, "end of Expel"); n != 0 {
+		t.Errorf("%d without answers", n)
 	}
 }

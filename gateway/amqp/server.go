@@ -31,6 +31,7 @@ type Server struct {
 	// strangers paces the log of connections without a login.
 	strangers strangers
 	quiet     atomic.Pointer[chan struct{}] // closed when quiet ends; nil: not quiet
+	quietMu   sync.Mutex                    // held while it begins or ends
 
 	mu        sync.Mutex
 	listeners map[net.Listener]struct{}

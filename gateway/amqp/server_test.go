@@ -57,7 +57,7 @@ func startServer(tb testing.TB, edit ...func(*Config)) *rig {
 	tb.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
-		if err := s.Shutdown(ctx, ShutdownOptions{}); err != nil {
+		if _, err := s.Shutdown(ctx, ShutdownOptions{}); err != nil {
 			tb.Errorf("shutdown: %v", err)
 		}
 		if err := <-served; !errors.Is(err, ErrServerClosed) {

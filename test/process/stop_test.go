@@ -187,3 +187,22 @@ func TestLameDuck(t *testing.T) {
 		t.Errorf("the node was gone after %v", took)
 	}
 }
+
+// TestDrainedNodeIsNoLameDuck: one that is drained has no listener that anybody could still come to, and stops at once.
+func TestDrainedNodeIsNoLameDuck(t *testing.T) {
+	t.Parallel()
+	const lame = 10 * time.Second
+	c := newCluster(t, 1, func(cfg *cluster.Config) { cfg.Args = []string{"--lame-duck", lame.String()} })
+	startAll(t, c)
+	n := c.Node(0)
+	begun := time.Now()
+	mustCtl(t, n, "drain")
+	if took := time.Since(begun); took < lame {
+		t.Errorf("drained after %v", took)
+	}
+	begun = time.Now()
+	stopNode(t, n)
+	if took, most := time.Since(begun), lame/2+2*cluster.Stalled(begun); took > most {
+		t.Errorf("the drained node stopped after %v, want %v at most", took, most)
+	}
+}

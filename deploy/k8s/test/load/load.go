@@ -10,6 +10,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"strconv"
 	"strings"
@@ -29,6 +30,7 @@ const (
 	redial      = 200 * time.Millisecond
 	dialWait    = 5 * time.Second
 	confirmWait = 60 * time.Second // a confirm that takes longer ends the connection
+	vainMax     = 10               // failed dials that are noted of each client
 )
 
 // Config says where and how much.
@@ -43,6 +45,7 @@ type Config struct {
 // message is the ledger's line of one number.
 type message struct {
 	first     time.Time // when it was first published
+	last      time.Time // and last
 	tries     int
 	confirmed bool
 	acked     int // deliveries to workers that were acked and not flagged as redelivered
@@ -50,6 +53,22 @@ type message struct {
 	worked    bool
 	dead      int // deliveries to sinks, those left out that were flagged as redelivered
 	deadSeen  bool
+}
+
+// Wait is the longest time from a message's first publish to its confirm, and where it went.
+type Wait struct {
+	Total time.Duration
+	Begun time.Time     // when it was first sent: to be looked for in the nodes' logs
+	Tries int           // how often the message was sent
+	Last  time.Duration // from when it was last sent
+	Dial  time.Duration // what it took to open the connection on which it was sent last, and the channel
+	Vain  []string      // why the dials before that one failed, and what each took
+}
+
+// LogValue shows the parts of a wait.
+func (w Wait) LogValue() slog.Value {
+	return slog.GroupValue(slog.Int64("ms", w.Total.Milliseconds()), slog.String("from", w.Begun.UTC().Format("15:04:05.000")),
+		slog.Int("tries", w.Tries), slog.Int64("last-ms", w.Last.Milliseconds()), slog.Int64("dial-ms", w.Dial.Milliseconds()), slog.Any("vain", w.Vain))
 }
 
 // Load is a running load.
@@ -63,8 +82,8 @@ type Load struct {
 
 	mu       sync.Mutex
 	messages []message
-	longest  time.Duration // from the first publish to the confirm
-	links    int           // connections that ended by themselves
+	longest  Wait
+	links    int // connections that ended by themselves
 	problems []error
 }
 
@@ -116,18 +135,30 @@ func dial(cfg Config) (*amqp.Connection, error) {
 	})
 }
 
-// session dials until it has a channel or ctx ends, then runs use. It notes ends that ctx did not cause.
-func (l *Load) session(ctx context.Context, use func(conn *amqp.Connection, ch *amqp.Channel)) {
+// dials is what it took one client to get its connection.
+type dials struct {
+	took time.Duration
+	vain []string
+}
+
+// session dials, and runs use if it gets a channel. It notes ends that ctx did not cause, and in d what dialling took.
+func (l *Load) session(ctx context.Context, d *dials, use func(conn *amqp.Connection, ch *amqp.Channel)) {
+	begun := time.Now()
 	conn, err := dial(l.cfg)
 	if err == nil {
 		var ch *amqp.Channel
 		if ch, err = conn.Channel(); err == nil {
+			d.took = time.Since(begun)
 			use(conn, ch)
+			d.vain = nil
 			if ctx.Err() == nil {
 				l.note(func() { l.links++ })
 			}
 		}
 		conn.Close()
+	}
+	if err != nil && len(d.vain) < vainMax {
+		d.vain = append(d.vain, fmt.Sprintf("%v after %d ms", err, time.Since(begun).Milliseconds()))
 	}
 	select {
 	case <-ctx.Done():
@@ -144,8 +175,9 @@ func (l *Load) note(change func()) {
 // publisher publishes new messages until ctx ends, and goes on with what is not confirmed until all ends.
 func (l *Load) publisher(ctx, all context.Context) {
 	var todo []int
+	var d dials
 	for (ctx.Err() == nil || len(todo) > 0) && all.Err() == nil {
-		l.session(all, func(conn *amqp.Connection, ch *amqp.Channel) { todo = l.publish(ctx, all, conn, ch, todo) })
+		l.session(all, &d, func(conn *amqp.Connection, ch *amqp.Channel) { todo = l.publish(ctx, all, conn, ch, todo, d) })
 	}
 }
 
@@ -154,8 +186,8 @@ type sent struct {
 	confirm *amqp.DeferredConfirmation
 }
 
-// publish sends todo, then new messages, and returns what is not confirmed when the connection ends.
-func (l *Load) publish(ctx, all context.Context, conn *amqp.Connection, ch *amqp.Channel, todo []int) (left []int) {
+// publish sends todo, then new messages, and returns what is not confirmed when the connection ends, which it took d to get.
+func (l *Load) publish(ctx, all context.Context, conn *amqp.Connection, ch *amqp.Channel, todo []int, d dials) (left []int) {
 	if ch.Confirm(false) != nil {
 		return todo
 	}
@@ -164,7 +196,7 @@ func (l *Load) publish(ctx, all context.Context, conn *amqp.Connection, ch *amqp
 	go func() {
 		var list []int
 		for s := range pending {
-			if !l.confirmed(all, s) {
+			if !l.confirmed(all, s, d) {
 				list = append(list, s.number)
 				conn.Close()
 			}
@@ -185,7 +217,10 @@ func (l *Load) publish(ctx, all context.Context, conn *amqp.Connection, ch *amqp
 		if number < 0 {
 			break
 		}
-		l.note(func() { l.messages[number].tries++ })
+		l.note(func() {
+			m := &l.messages[number]
+			m.tries, m.last = m.tries+1, time.Now()
+		})
 		confirm, err := ch.PublishWithDeferredConfirmWithContext(all, "", queueWork, false, false, amqp.Publishing{
 			DeliveryMode: amqp.Persistent, MessageId: strconv.Itoa(number), Body: []byte(strings.Repeat("x", 256)),
 		})
@@ -199,7 +234,7 @@ func (l *Load) publish(ctx, all context.Context, conn *amqp.Connection, ch *amqp
 }
 
 // confirmed waits for a confirm. A message that the broker refused is not confirmed.
-func (l *Load) confirmed(ctx context.Context, s sent) bool {
+func (l *Load) confirmed(ctx context.Context, s sent, d dials) bool {
 	if s.confirm == nil {
 		return false
 	}
@@ -212,15 +247,18 @@ func (l *Load) confirmed(ctx context.Context, s sent) bool {
 	l.note(func() {
 		m := &l.messages[s.number]
 		m.confirmed = true
-		l.longest = max(l.longest, time.Since(m.first))
+		if w := (Wait{Total: time.Since(m.first), Begun: m.first, Tries: m.tries, Last: time.Since(m.last), Dial: d.took, Vain: d.vain}); w.Total > l.longest.Total {
+			l.longest = w
+		}
 	})
 	return true
 }
 
 // consumer takes a queue's messages until ctx ends.
 func (l *Load) consumer(ctx context.Context, queue string, handle func(number int, d amqp.Delivery)) {
+	var d dials
 	for ctx.Err() == nil {
-		l.session(ctx, func(_ *amqp.Connection, ch *amqp.Channel) {
+		l.session(ctx, &d, func(_ *amqp.Connection, ch *amqp.Channel) {
 			if ch.Qos(prefetch, 0, false) != nil {
 				return
 			}
@@ -274,8 +312,8 @@ func (l *Load) sink(number int, d amqp.Delivery) {
 }
 
 // Reset forgets the longest wait and returns it, for one scenario after the other.
-func (l *Load) Reset() (longest time.Duration, links int) {
-	l.note(func() { longest, links, l.longest, l.links = l.longest, l.links, 0, 0 })
+func (l *Load) Reset() (longest Wait, links int) {
+	l.note(func() { longest, links, l.longest, l.links = l.longest, l.links, Wait{}, 0 })
 	return longest, links
 }
 
