@@ -1,5 +1,10 @@
 package metrics
 
+import (
+	"maps"
+	"slices"
+)
+
 // Cluster is what a node sees of its cluster.
 type Cluster struct {
 	// Running are nodes that this one can ask and has not found dead, itself among them, Down are the others. Leaving are neither: they are being
@@ -20,4 +25,22 @@ func (s *scrape) cluster() {
 	s.count(clusterNodes, uint64(max(0, c.Leaving)), "leaving")
 	s.count(unreachablePeers, uint64(max(0, c.Down)))
 	s.count(catalogVoters, uint64(max(0, c.Voters)))
+}
+
+// Shovels are figures of the shovels that the node runs.
+type Shovels struct {
+	States             map[string]int
+	Forwarded, Waiting uint64
+}
+
+func (s *scrape) shovels() {
+	if s.cfg.Shovels == nil {
+		return
+	}
+	f := s.cfg.Shovels()
+	for _, state := range slices.Sorted(maps.Keys(f.States)) {
+		s.count(shovels, uint64(max(0, f.States[state])), state)
+	}
+	s.count(shovelForwarded, f.Forwarded)
+	s.count(shovelWaiting, f.Waiting)
 }

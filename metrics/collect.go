@@ -61,6 +61,7 @@ func (r *request) collect() []byte {
 		s.life()
 		s.cluster()
 		s.secrets()
+		s.shovels()
 		s.log()
 		s.leaders()
 		s.repair()

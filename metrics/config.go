@@ -84,9 +84,10 @@ type Config struct {
 	Life    func() Life
 	Cluster func() Cluster
 	Repair  func() Repair
-	// GRPC, Certificates, Gossip, Spans, Logins and Passwords may be nil.
-	GRPC   func() GRPC
-	Logins func() []Logins
+	// Shovels, GRPC, Certificates, Gossip, Spans, Logins and Passwords may be nil.
+	GRPC    func() GRPC
+	Shovels func() Shovels
+	Logins  func() []Logins
 	// Panics are those that were contained, by protocol; it may be nil.
 	Panics       func() map[string]uint64
 	Passwords    func() Passwords

@@ -13,6 +13,7 @@ type Crew struct {
 	wanted  map[place]Job
 	workers map[place]*Worker
 	ending  map[place]bool // of workers
+	past    uint64         // what workers that have ended have forwarded
 	closed  bool
 	stops   sync.WaitGroup
 }
@@ -57,6 +58,7 @@ func (c *Crew) end(at place, w *Worker) {
 	w.Stop()
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.past += w.Status().Forwarded
 	delete(c.workers, at)
 	delete(c.ending, at)
 	c.step()
@@ -85,6 +87,29 @@ func (c *Crew) Statuses() []Status {
 		}
 	}
 	return list
+}
+
+// Figures are counts of all shovels of a node.
+type Figures struct {
+	States map[State]int
+	// Forwarded counts the messages that have arrived since the crew was made; Waiting are those that were refused, or have no queue, and will be tried again.
+	Forwarded uint64
+	Waiting   int
+}
+
+// Figures counts.
+func (c *Crew) Figures() Figures {
+	list := c.Statuses()
+	f := Figures{States: map[State]int{Starting: 0, Running: 0, Terminated: 0}}
+	for i := range list {
+		f.States[list[i].State]++
+		f.Forwarded += list[i].Forwarded
+		f.Waiting += list[i].Waiting
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f.Forwarded += c.past
+	return f
 }
 
 // Restart has a shovel connect anew; false: this node does not run it.

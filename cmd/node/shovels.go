@@ -17,6 +17,7 @@ import (
 	"github.com/warrenmq/warren/catalog"
 	"github.com/warrenmq/warren/cluster/detector"
 	gateway "github.com/warrenmq/warren/gateway/amqp"
+	"github.com/warrenmq/warren/metrics"
 	"github.com/warrenmq/warren/shovel"
 )
 
@@ -113,6 +114,15 @@ func (n *running) ownShovels(parsed map[uint64]shovel.Job) (list []shovel.Job) {
 		}
 	}
 	return list
+}
+
+func (n *running) shovelFigures() metrics.Shovels {
+	f := n.shovels.Figures()
+	m := metrics.Shovels{States: map[string]int{}, Forwarded: f.Forwarded, Waiting: uint64(f.Waiting)}
+	for state, count := range f.States {
+		m.States[string(state)] = count
+	}
+	return m
 }
 
 // shovelNodes are those among which shovels are spread.
