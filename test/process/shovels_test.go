@@ -119,6 +119,9 @@ func TestShovel(t *testing.T) {
 		}
 		r.noError("ack", d.Ack(false))
 		st := r.untilStatus("all forwarded", func(st shovelStatus) bool { return st.State == "running" && st.Forwarded == 502 })
+		if m := scrape(t, "/metrics", c.ByName(st.Node)); m[`warren_shovels{state="running"}`] < 1 || m["warren_shovel_messages_forwarded_total"] < 502 {
+			t.Errorf("%v shovels, %v messages", m[`warren_shovels{state="running"}`], m["warren_shovel_messages_forwarded_total"])
+		}
 		mustCtl(t, n, "restart_shovel", r.id)
 		r.untilStatus("connected anew", func(st shovelStatus) bool { return st.State == "running" })
 		r.fill(r.src, "again")
