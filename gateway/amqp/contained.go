@@ -33,7 +33,8 @@ func (ch *channel) fault() {
 // Locks are those that connections share with others, and those of each connection that others take.
 func (s *Server) Locks() contain.Locks {
 	return func(yield func(string, contain.Lock) bool) {
-		_ = yield("amqp.Server.mu", &s.mu) && yield("amqp.assembly.mu", &s.assembly.mu) && yield("amqp.strangers.mu", &s.strangers.mu) && s.locksOfAll(yield)
+		_ = yield("amqp.Server.mu", &s.mu) && yield("amqp.Server.quietMu", &s.quietMu) &&
+			yield("amqp.assembly.mu", &s.assembly.mu) && yield("amqp.strangers.mu", &s.strangers.mu) && s.locksOfAll(yield)
 	}
 }
 
