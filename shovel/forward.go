@@ -18,6 +18,8 @@ type letter struct {
 	returned bool
 	// again: it was sent before.
 	again bool
+	// verdict is what the destination says of it, once it has.
+	verdict *amqp.DeferredConfirmation
 }
 
 // How long a message that was refused waits before it is tried again: longer each time, until one succeeds.
@@ -179,11 +181,11 @@ func (f *forwarder) loop(ctx context.Context) error {
 			if err := f.take(d); err != nil {
 				return err
 			}
-		case c, ok := <-f.confirms:
+		case _, ok := <-f.confirms:
 			if !ok {
 				return f.destinationEnded()
 			}
-			if err := f.confirmed(c); err != nil {
+			if err := f.confirmed(); err != nil {
 				return err
 			}
 		case r, ok := <-f.returns:
@@ -243,7 +245,8 @@ func (f *forwarder) destinationEnded() error {
 func (f *forwarder) send(l *letter) error {
 	exchange, key, message := f.w.outgoing(&l.Delivery, f.src, f.dst)
 	mandatory := f.w.def.AckMode == OnConfirm
-	if err := f.dst.ch.Publish(exchange, key, mandatory, false, message); err != nil {
+	var err error
+	if l.verdict, err = f.dst.ch.PublishWithDeferredConfirm(exchange, key, mandatory, false, message); err != nil {
 		f.waiting = append(f.waiting, l)
 		return broken(errDestination, err)
 	}
@@ -277,8 +280,9 @@ func (f *forwarder) sendWaiting() error {
 }
 
 // confirmed takes what the destination says of the oldest message that was sent, and of those behind it that it has spoken of already. The
-// library gives confirms in the order of the messages.
-func (f *forwarder) confirmed(c amqp.Confirmation) error {
+// library gives confirms in the order of the messages. What is in them counts for nothing: a message that was refused ahead of its turn is
+// confirmed there by a later ack of several, although the broker means the others by that. The verdict is the broker's.
+func (f *forwarder) confirmed() error {
 	var last *letter // the end of a row of messages that one ack stands for
 	for more := true; more; {
 		f.drainReturns()
@@ -286,7 +290,7 @@ func (f *forwarder) confirmed(c amqp.Confirmation) error {
 		if err != nil {
 			return err
 		}
-		if !c.Ack || l.returned {
+		if !l.verdict.Acked() || l.returned {
 			f.refused(l)
 		} else {
 			f.done(l)
@@ -300,7 +304,7 @@ func (f *forwarder) confirmed(c amqp.Confirmation) error {
 			}
 		}
 		select {
-		case c, more = <-f.confirms:
+		case _, more = <-f.confirms:
 		default:
 			more = false
 		}
