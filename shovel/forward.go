@@ -130,6 +130,7 @@ func (f *forwarder) closeDestination() {
 var (
 	errSource      = errors.New("source")
 	errDestination = errors.New("destination")
+	errQueueGone   = errors.New("the queue is gone")
 )
 
 // forward is the loop. What has broken is closed when it returns.
@@ -192,7 +193,9 @@ func (f *forwarder) loop(ctx context.Context) error {
 			if !ok {
 				return f.destinationEnded()
 			}
-			f.mark(&r)
+			if err := f.mark(&r); err != nil {
+				return err
+			}
 		case <-f.again.C:
 			if err := f.sendWaiting(); err != nil {
 				return err
@@ -201,7 +204,13 @@ func (f *forwarder) loop(ctx context.Context) error {
 			if !ok {
 				return f.sourceEnded()
 			}
-			return broken(errSource, errors.New("the queue is gone"))
+			return broken(errSource, errQueueGone)
+		case <-f.dst.turned:
+			if !f.tried {
+				if err := f.sendWaiting(); err != nil {
+					return err
+				}
+			}
 		case e := <-f.src.closed:
 			return broken(errSource, reason(e))
 		case e := <-f.dst.closed:
@@ -229,12 +238,24 @@ func (f *forwarder) take(d amqp.Delivery) error {
 
 // room tells whether another message may be taken.
 func (f *forwarder) room() bool {
+	if f.dst.blocked.Load() {
+		return false
+	}
 	under := len(f.sent) + len(f.waiting)
 	return under < f.w.def.Source.Prefetch && (f.remaining < 0 || under < f.remaining)
 }
 
+// sourceEnded says why no more messages come: the broker has cancelled the consumer, or the channel has ended.
 func (f *forwarder) sourceEnded() error {
-	return broken(errSource, reason(<-f.src.closed))
+	select {
+	case _, ok := <-f.cancelled:
+		if ok {
+			return broken(errSource, errQueueGone)
+		}
+		return broken(errSource, reason(<-f.src.closed))
+	case e := <-f.src.closed:
+		return broken(errSource, reason(e))
+	}
 }
 
 func (f *forwarder) destinationEnded() error {
@@ -245,6 +266,7 @@ func (f *forwarder) destinationEnded() error {
 func (f *forwarder) send(l *letter) error {
 	exchange, key, message := f.w.outgoing(&l.Delivery, f.src, f.dst)
 	mandatory := f.w.def.AckMode == OnConfirm
+	f.dst.raw.published.Add(1)
 	var err error
 	if l.verdict, err = f.dst.ch.PublishWithDeferredConfirm(exchange, key, mandatory, false, message); err != nil {
 		f.waiting = append(f.waiting, l)
@@ -267,6 +289,10 @@ func (f *forwarder) send(l *letter) error {
 
 // sendWaiting publishes what was refused, or not confirmed by a former connection.
 func (f *forwarder) sendWaiting() error {
+	if f.dst.blocked.Load() {
+		f.tried = false // at once, when it is not blocked any more
+		return nil
+	}
 	list := f.waiting
 	f.waiting, f.tried = nil, false
 	for i, l := range list {
@@ -285,7 +311,9 @@ func (f *forwarder) sendWaiting() error {
 func (f *forwarder) confirmed() error {
 	var last *letter // the end of a row of messages that one ack stands for
 	for more := true; more; {
-		f.drainReturns()
+		if err := f.drainReturns(); err != nil {
+			return err
+		}
 		l, err := f.pop()
 		if err != nil {
 			return err

@@ -52,25 +52,27 @@ type outcome struct {
 
 // world is a source with a queue and a destination that is moody, in one process.
 type world struct {
-	mu       sync.Mutex
-	rnd      *rand.Rand
-	ready    []string
-	arrived  map[string]bool // confirmed, and routed
-	gone     map[string]bool // acknowledged
-	problems []string
-	prefetch int
-	total    int
-	done     chan struct{} // when all are gone
-	serving  sync.WaitGroup
+	mu        sync.Mutex
+	rnd       *rand.Rand
+	ready     []string
+	arrived   map[string]bool // confirmed, and routed
+	gone      map[string]bool // acknowledged
+	problems  []string
+	prefetch  int
+	total     int
+	heartbeat uint16        // in seconds
+	source    *peer         // the last one
+	done      chan struct{} // when all are gone
+	serving   sync.WaitGroup
 
-	nacks, returns, breaks int // in a hundred
+	nacks, returns, breaks, cancels int // in a hundred
 
 	// script, if there is one, is what a destination does with what is published.
 	script func(p *peer, seq uint64, m *amqp.BasicPublish, raw amqp.RawProperties, body []byte)
 }
 
 func newWorld(seed uint64, messages int) *world {
-	w := &world{rnd: rand.New(rand.NewPCG(seed, 1)), arrived: map[string]bool{}, gone: map[string]bool{}, total: messages, done: make(chan struct{})}
+	w := &world{rnd: rand.New(rand.NewPCG(seed, 1)), arrived: map[string]bool{}, gone: map[string]bool{}, total: messages, heartbeat: 10, done: make(chan struct{})}
 	for i := range messages {
 		w.ready = append(w.ready, string(rune('a'+i%26))+"-"+itoa(i))
 	}
@@ -106,6 +108,11 @@ func (w *world) dial(_ context.Context, user string) (net.Conn, []client.Authent
 	p := &peer{
 		w: w, role: user, conn: theirs, in: amqp.NewFrameReader(theirs), out: make(chan []byte, 1<<14),
 		consumers: map[string]*consumer{}, unacked: map[uint64]unacked{},
+	}
+	if user == "src" {
+		w.mu.Lock()
+		w.source = p
+		w.mu.Unlock()
 	}
 	w.serving.Go(p.serve)
 	return ours, []client.Authentication{&client.PlainAuth{Username: user}}, nil
@@ -216,7 +223,7 @@ func (p *peer) content() (amqp.RawProperties, []byte, error) {
 func (p *peer) answer(channel uint16, m amqp.Method, raw amqp.RawProperties, body []byte) {
 	switch m := m.(type) {
 	case *amqp.ConnectionStartOk:
-		p.send(0, &amqp.ConnectionTune{ChannelMax: 8, FrameMax: 128 << 10, Heartbeat: 10})
+		p.send(0, &amqp.ConnectionTune{ChannelMax: 8, FrameMax: 128 << 10, Heartbeat: p.w.heartbeat})
 	case *amqp.ConnectionTuneOk:
 		p.in.SetMax(m.FrameMax)
 	case *amqp.ConnectionOpen:

@@ -136,7 +136,12 @@ func (f *forwarder) watchBlocked(l *link) {
 	blocked := l.conn.NotifyBlocked(make(chan amqp.Blocking))
 	go func() {
 		for b := range blocked {
+			l.blocked.Store(b.Active)
 			f.w.note(func(s *Status) { s.Blocked = b.Active })
+			select {
+			case l.turned <- struct{}{}:
+			default: // the loop has not seen the last one
+			}
 		}
 	}()
 }

@@ -60,6 +60,12 @@ func (p *peer) acked(m *amqp.BasicAck) {
 		_ = p.conn.Close()
 		return
 	}
+	if p.w.chance(p.w.cancels) {
+		for name := range p.consumers {
+			p.send(1, &amqp.BasicCancel{ConsumerTag: name, NoWait: true})
+		}
+		clear(p.consumers)
+	}
 	p.deliver()
 }
 
@@ -132,13 +138,13 @@ func TestNothingIsLost(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		seed, messages := rapid.Uint64().Draw(rt, "seed"), rapid.IntRange(1, 300).Draw(rt, "messages")
 		nacks, returns := rapid.IntRange(0, 30).Draw(rt, "nacks"), rapid.IntRange(0, 30).Draw(rt, "returns")
-		breaks := rapid.IntRange(0, 3).Draw(rt, "breaks")
+		breaks, cancels := rapid.IntRange(0, 3).Draw(rt, "breaks"), rapid.IntRange(0, 2).Draw(rt, "cancels")
 		prefetch := rapid.IntRange(1, 60).Draw(rt, "prefetch")
 		stopped := rapid.IntRange(0, 3000).Draw(rt, "stopped after ms")
 		var problems []string
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(seed, messages)
-			w.nacks, w.returns, w.breaks = nacks, returns, breaks
+			w.nacks, w.returns, w.breaks, w.cancels = nacks, returns, breaks, cancels
 			definition := fmt.Sprintf(`{"src-uri":"amqp://src@","dest-uri":"amqp://dst@","src-queue":"q","dest-queue":"d","src-prefetch-count":%d,"reconnect-delay":1}`, prefetch)
 			worker := w.start(t, definition)
 			select {
