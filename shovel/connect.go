@@ -181,15 +181,23 @@ func keyPair(certFile, keyFile string) (tls.Certificate, error) {
 
 // close closes the connection in order, or after closeTime in any case.
 func (l *link) close() {
-	t := time.AfterFunc(closeTime, func() {
-		_ = l.raw.Close()
-		// The library's reader may hold an answer that nobody has asked for, and see nothing of what has become of the connection.
-		_ = l.ch.Close()
-	})
+	t := time.AfterFunc(closeTime, func() { _ = l.raw.Close() })
 	defer t.Stop()
 	l.raw.open()
 	_ = l.conn.Close() // what has been sent before is what counts
 	_ = l.raw.Close()
+}
+
+// why is the broker's reason for the end of the link where there is one, else err.
+func (l *link) why(err error) error {
+	select {
+	case e := <-l.closed:
+		if e != nil {
+			return e
+		}
+	default:
+	}
+	return err
 }
 
 // reason is why the link has ended; nil: in order.

@@ -120,6 +120,7 @@ func TestNonsense(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(1, 10)
+				w.heartbeat = 0 // which would notice, too
 				w.script = func(p *peer, _ uint64, _ *amqp.BasicPublish, _ amqp.RawProperties, _ []byte) { p.send(1, say...) }
 				worker := w.start(t, toAndFro)
 				time.Sleep(time.Minute) // of the bubble

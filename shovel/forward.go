@@ -270,7 +270,7 @@ func (f *forwarder) send(l *letter) error {
 	var err error
 	if l.verdict, err = f.dst.ch.PublishWithDeferredConfirm(exchange, key, mandatory, false, message); err != nil {
 		f.waiting = append(f.waiting, l)
-		return broken(errDestination, err)
+		return broken(errDestination, f.dst.why(err))
 	}
 	if mandatory {
 		if f.sent = append(f.sent, l); l.again {
