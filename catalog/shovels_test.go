@@ -35,13 +35,13 @@ func TestShovels(t *testing.T) {
 	for h := range s.view().Shovels() {
 		t.Errorf("%+v is there without its vhost", h)
 	}
-	s.refused(put("s", "{}"), "404 NOT_FOUND - vhost v not found")
+	s.refused(put("s", "{}"), "NOT_FOUND - vhost v not found")
 
 	s.ok(&PutVhost{Vhost: Vhost{Name: "v"}})
 	for i := range ShovelsMax {
 		s.ok(put(fmt.Sprint(i), "{}"))
 	}
-	s.refused(put("another", "{}"), "406 PRECONDITION_FAILED - there are 1000 shovels, the maximum")
+	s.refused(put("another", "{}"), "PRECONDITION_FAILED - there are 1000 shovels, the maximum")
 	s.ok(put("7", "[]"))
 
 	for _, bad := range []Command{
