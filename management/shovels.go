@@ -58,7 +58,15 @@ type ShovelStatus struct {
 const componentShovel = "shovel"
 
 func (a *API) routeShovels() {
-	list := func(r *http.Request, u User) (any, error) {
+	monitor := func(f func(*http.Request, User) (any, error)) func(*http.Request, User) (any, error) {
+		return func(r *http.Request, u User) (any, error) {
+			if !u.monitors() {
+				return nil, unauthorised("Not monitor user")
+			}
+			return f(r, u)
+		}
+	}
+	list := monitor(func(r *http.Request, u User) (any, error) {
 		vhost := ""
 		if r.PathValue("vhost") != "" {
 			var err error
@@ -66,22 +74,22 @@ func (a *API) routeShovels() {
 				return nil, err
 			}
 		}
-		return paged(r, a.shovelStatuses(r.Context(), u, vhost, ""))
-	}
+		return paged(r, a.shovelStatuses(r.Context(), vhost, ""))
+	})
 	a.handle("GET /api/shovels", list)
 	a.handle("GET /api/shovels/{vhost}", list)
-	a.handle("GET /api/shovels/vhost/{vhost}/{name}", func(r *http.Request, u User) (any, error) {
+	a.handle("GET /api/shovels/vhost/{vhost}/{name}", monitor(func(r *http.Request, u User) (any, error) {
 		vhost, err := a.vhost(r, u)
 		if err != nil {
 			return nil, err
 		}
 		return sure(a, r, func() (any, error) {
-			if l := a.shovelStatuses(r.Context(), u, vhost, r.PathValue("name")); len(l) > 0 {
+			if l := a.shovelStatuses(r.Context(), vhost, r.PathValue("name")); len(l) > 0 {
 				return l[0], nil
 			}
 			return nil, errNotFound
 		})
-	})
+	}))
 	changer := func(f func(r *http.Request, vhost, name string) error) func(*http.Request, User) (any, error) {
 		return func(r *http.Request, u User) (any, error) {
 			if !u.may(auth.TagAdministrator, auth.TagPolicymaker) {
@@ -175,8 +183,8 @@ type peerShovels struct {
 	Shovels []shovel.Status `json:"shovels"`
 }
 
-// shovelStatuses are those of all nodes that a user may see, of one vhost or all, and of one name or all.
-func (a *API) shovelStatuses(ctx context.Context, u User, vhost, name string) []ShovelStatus {
+// shovelStatuses are those of all nodes, of one vhost or all, and of one name or all.
+func (a *API) shovelStatuses(ctx context.Context, vhost, name string) []ShovelStatus {
 	type run struct {
 		node string
 		shovel.Status
@@ -195,7 +203,7 @@ func (a *API) shovelStatuses(ctx context.Context, u User, vhost, name string) []
 	}
 	list := []ShovelStatus{}
 	for _, s := range a.cfg.Broker.Shovels() {
-		if vhost != "" && s.Vhost != vhost || name != "" && s.Name != name || !u.monitors() && !a.cfg.Broker.MayEnter(atBroker(u), s.Vhost) {
+		if vhost != "" && s.Vhost != vhost || name != "" && s.Name != name {
 			continue
 		}
 		at := runs[key(s.Vhost, s.Name)]

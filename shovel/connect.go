@@ -6,17 +6,19 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"os"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
 const (
-	// connectTime bounds the way from the dial to an open channel.
+	// connectTime bounds the way from the dial of a URI to an open channel.
 	connectTime = 30 * time.Second
 	// heartbeat is asked for where a URI names none.
 	heartbeat = 10 * time.Second
@@ -33,12 +35,13 @@ type link struct {
 	ch   *amqp.Channel
 	// closed has the error of the channel or the connection, whichever ends first.
 	closed chan *amqp.Error
+	// blocked: the broker has said that it takes nothing, and reads no more after the next message. turned has one element after a change.
+	blocked atomic.Bool
+	turned  chan struct{}
 }
 
 // connect opens one of the URIs, in whatever order. It ends with ctx, the link does not.
 func (w *Worker) connect(ctx context.Context, uris []URI, role string, budget int64) (*link, error) {
-	ctx, cancel := context.WithTimeout(ctx, connectTime)
-	defer cancel()
 	var errs []error
 	for _, i := range rand.Perm(len(uris)) {
 		l, err := w.open(ctx, uris[i], role, budget)
@@ -51,6 +54,8 @@ func (w *Worker) connect(ctx context.Context, uris []URI, role string, budget in
 }
 
 func (w *Worker) open(ctx context.Context, u URI, role string, budget int64) (*link, error) {
+	ctx, cancel := context.WithTimeout(ctx, connectTime)
+	defer cancel()
 	conn, cfg, user, err := w.reach(ctx, u)
 	if err != nil {
 		return nil, err
@@ -60,7 +65,7 @@ func (w *Worker) open(ctx context.Context, u URI, role string, budget int64) (*l
 	cfg.Locale = "en_US"
 	cfg.Properties = amqp.NewConnectionProperties()
 	cfg.Properties.SetClientConnectionName("Shovel " + w.def.Name + " (" + role + ")")
-	l := &link{uri: u, user: user, raw: newThrottled(conn, budget, w.cfg.MessageMax)}
+	l := &link{uri: u, user: user, raw: newThrottled(conn, budget, w.cfg.MessageMax), turned: make(chan struct{}, 1)}
 	stop := context.AfterFunc(ctx, func() { _ = l.raw.Close() })
 	defer stop()
 	if l.conn, err = amqp.Open(l.raw, cfg); err != nil {
@@ -122,7 +127,7 @@ func secure(ctx context.Context, conn net.Conn, at *amqp.URI, unverified bool) (
 		cfg.ServerName = at.ServerName
 	}
 	if at.CACertFile != "" {
-		pem, err := os.ReadFile(at.CACertFile)
+		pem, err := readFile(at.CACertFile)
 		if err != nil {
 			return nil, fmt.Errorf("cacertfile: %w", err)
 		}
@@ -132,7 +137,7 @@ func secure(ctx context.Context, conn net.Conn, at *amqp.URI, unverified bool) (
 		}
 	}
 	if at.CertFile != "" || at.KeyFile != "" {
-		pair, err := tls.LoadX509KeyPair(at.CertFile, at.KeyFile)
+		pair, err := keyPair(at.CertFile, at.KeyFile)
 		if err != nil {
 			return nil, fmt.Errorf("certfile, keyfile: %w", err)
 		}
@@ -142,6 +147,38 @@ func secure(ctx context.Context, conn net.Conn, at *amqp.URI, unverified bool) (
 	return c, c.HandshakeContext(ctx)
 }
 
+// fileMax bounds the files that a URI names, which need not be what they should be.
+const fileMax = 1 << 20
+
+// readFile reads a file of certificates or a key.
+func readFile(name string) ([]byte, error) {
+	about, err := os.Stat(name)
+	if err != nil {
+		return nil, err
+	}
+	if !about.Mode().IsRegular() || about.Size() > fileMax {
+		return nil, fmt.Errorf("%s is no file of up to %d bytes", name, fileMax)
+	}
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	return io.ReadAll(io.LimitReader(file, fileMax))
+}
+
+func keyPair(certFile, keyFile string) (tls.Certificate, error) {
+	cert, err := readFile(certFile)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	key, err := readFile(keyFile)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	return tls.X509KeyPair(cert, key)
+}
+
 // close closes the connection in order, or after closeTime in any case.
 func (l *link) close() {
 	t := time.AfterFunc(closeTime, func() { _ = l.raw.Close() })
@@ -149,6 +186,18 @@ func (l *link) close() {
 	l.raw.open()
 	_ = l.conn.Close() // what has been sent before is what counts
 	_ = l.raw.Close()
+}
+
+// why is the broker's reason for the end of the link where there is one, else err.
+func (l *link) why(err error) error {
+	select {
+	case e := <-l.closed:
+		if e != nil {
+			return e
+		}
+	default:
+	}
+	return err
 }
 
 // reason is why the link has ended; nil: in order.

@@ -54,12 +54,17 @@ type Source struct {
 	Predeclared bool
 	// Prefetch is the most messages under way at once, up to prefetchMax.
 	Prefetch int
-	// DeleteAfter is after how many messages the shovel is done: a number, 0 for never, or QueueLength.
+	// DeleteAfter is after how many messages the shovel is done: a number, Never or QueueLength.
 	DeleteAfter int
 }
 
-// QueueLength is the [Source.DeleteAfter] that stands for the number of messages in the queue when the shovel starts.
-const QueueLength = -1
+// What [Source.DeleteAfter] may be beside a number.
+const (
+	// QueueLength stands for the number of messages in the queue when the shovel starts.
+	QueueLength = -1
+	// Never: the shovel goes on.
+	Never = -2
+)
 
 // Destination is where they go: a queue, or an exchange. With neither, to the exchange that they were published to at the source.
 type Destination struct {
@@ -86,7 +91,7 @@ func Parse(value []byte) (*Definition, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Definition{AckMode: OnConfirm, ReconnectDelay: delayDefault, Source: Source{Prefetch: prefetchDefault}}
+	d := &Definition{AckMode: OnConfirm, ReconnectDelay: delayDefault, Source: Source{Prefetch: prefetchDefault, DeleteAfter: Never}}
 	p.protocol("src-protocol")
 	p.protocol("dest-protocol")
 	p.source(&d.Source)
@@ -94,7 +99,7 @@ func Parse(value []byte) (*Definition, error) {
 	p.ackMode(&d.AckMode)
 	p.seconds("reconnect-delay", &d.ReconnectDelay)
 	p.rest()
-	if p.err == nil && d.AckMode == NoAck && d.Source.DeleteAfter != 0 {
+	if p.err == nil && d.AckMode == NoAck && d.Source.DeleteAfter != Never {
 		// RabbitMQ's words.
 		p.fail("Cannot specify 'no-ack' and numerical 'delete-after'")
 	}

@@ -16,7 +16,7 @@ func TestParse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d.AckMode != OnConfirm || d.ReconnectDelay != 5*time.Second || d.Source.Prefetch != 1000 || d.Source.DeleteAfter != 0 || !d.Source.URIs[0].Local ||
+	if d.AckMode != OnConfirm || d.ReconnectDelay != 5*time.Second || d.Source.Prefetch != 1000 || d.Source.DeleteAfter != Never || !d.Source.URIs[0].Local ||
 		d.Source.Queue != "q" || *d.Destination.Exchange != "" || *d.Destination.Key != "d" || len(d.Destination.URIs) != 2 {
 		t.Errorf("%+v", d)
 	}
@@ -43,8 +43,11 @@ func TestParse(t *testing.T) {
 			t.Errorf("prefetch %s: %+v, %v", value, d, err)
 		}
 	}
-	if d, err = Parse([]byte(strings.Replace(plain, "{", `{"src-delete-after":"queue-length",`, 1))); err != nil || d.Source.DeleteAfter != QueueLength {
-		t.Errorf("%+v, %v", d, err)
+	for value, want := range map[string]int{`"queue-length"`: QueueLength, `"never"`: Never, `0`: 0, `7`: 7} {
+		d, err := Parse([]byte(strings.Replace(plain, "{", `{"src-delete-after":`+value+",", 1)))
+		if err != nil || d.Source.DeleteAfter != want {
+			t.Errorf("delete after %s: %+v, %v", value, d, err)
+		}
 	}
 }
 
@@ -107,9 +110,12 @@ func TestParseURI(t *testing.T) {
 			t.Errorf("%s: %v", s, err)
 		}
 	}
-	u, err := ParseURI("amqp://user:secret@h:5673/v?heartbeat=5")
-	if err != nil || u.String() != "amqp://h:5673/v" {
-		t.Errorf("%s, %v", u, err)
+	for s, want := range map[string]string{
+		"amqp://user:secret@h:5673/v?heartbeat=5": "amqp://h:5673/v", "amqp://": "amqp://", "amqp://user@/v%2Fw": "amqp:///v%2Fw", "amqp:///": "amqp:///",
+	} {
+		if u, err := ParseURI(s); err != nil || u.String() != want {
+			t.Errorf("%s is shown as %s, %v", s, u, err)
+		}
 	}
 }
 
@@ -123,7 +129,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		if len(d.Source.URIs) == 0 || len(d.Destination.URIs) == 0 || d.Source.Prefetch < 1 || d.Source.Prefetch > prefetchMax ||
-			(d.Source.Queue == "") == (d.Source.Exchange == "") || d.Source.DeleteAfter < QueueLength || d.ReconnectDelay < 0 || d.ReconnectDelay > delayMax {
+			(d.Source.Queue == "") == (d.Source.Exchange == "") || d.Source.DeleteAfter < Never || d.ReconnectDelay < 0 || d.ReconnectDelay > delayMax {
 			t.Errorf("%s: %+v", value, d)
 		}
 		for _, u := range append(d.Source.URIs, d.Destination.URIs...) {

@@ -18,6 +18,8 @@ type letter struct {
 	returned bool
 	// again: it was sent before.
 	again bool
+	// verdict is what the destination says of it, once it has.
+	verdict *amqp.DeferredConfirmation
 }
 
 // How long a message that was refused waits before it is tried again: longer each time, until one succeeds.
@@ -128,6 +130,7 @@ func (f *forwarder) closeDestination() {
 var (
 	errSource      = errors.New("source")
 	errDestination = errors.New("destination")
+	errQueueGone   = errors.New("the queue is gone")
 )
 
 // forward is the loop. What has broken is closed when it returns.
@@ -179,18 +182,20 @@ func (f *forwarder) loop(ctx context.Context) error {
 			if err := f.take(d); err != nil {
 				return err
 			}
-		case c, ok := <-f.confirms:
+		case _, ok := <-f.confirms:
 			if !ok {
 				return f.destinationEnded()
 			}
-			if err := f.confirmed(c); err != nil {
+			if err := f.confirmed(); err != nil {
 				return err
 			}
 		case r, ok := <-f.returns:
 			if !ok {
 				return f.destinationEnded()
 			}
-			f.mark(&r)
+			if err := f.mark(&r); err != nil {
+				return err
+			}
 		case <-f.again.C:
 			if err := f.sendWaiting(); err != nil {
 				return err
@@ -199,7 +204,13 @@ func (f *forwarder) loop(ctx context.Context) error {
 			if !ok {
 				return f.sourceEnded()
 			}
-			return broken(errSource, errors.New("the queue is gone"))
+			return broken(errSource, errQueueGone)
+		case <-f.dst.turned:
+			if !f.tried {
+				if err := f.sendWaiting(); err != nil {
+					return err
+				}
+			}
 		case e := <-f.src.closed:
 			return broken(errSource, reason(e))
 		case e := <-f.dst.closed:
@@ -227,12 +238,24 @@ func (f *forwarder) take(d amqp.Delivery) error {
 
 // room tells whether another message may be taken.
 func (f *forwarder) room() bool {
+	if f.dst.blocked.Load() {
+		return false
+	}
 	under := len(f.sent) + len(f.waiting)
 	return under < f.w.def.Source.Prefetch && (f.remaining < 0 || under < f.remaining)
 }
 
+// sourceEnded says why no more messages come: the broker has cancelled the consumer, or the channel has ended.
 func (f *forwarder) sourceEnded() error {
-	return broken(errSource, reason(<-f.src.closed))
+	select {
+	case _, ok := <-f.cancelled:
+		if ok {
+			return broken(errSource, errQueueGone)
+		}
+		return broken(errSource, reason(<-f.src.closed))
+	case e := <-f.src.closed:
+		return broken(errSource, reason(e))
+	}
 }
 
 func (f *forwarder) destinationEnded() error {
@@ -243,9 +266,11 @@ func (f *forwarder) destinationEnded() error {
 func (f *forwarder) send(l *letter) error {
 	exchange, key, message := f.w.outgoing(&l.Delivery, f.src, f.dst)
 	mandatory := f.w.def.AckMode == OnConfirm
-	if err := f.dst.ch.Publish(exchange, key, mandatory, false, message); err != nil {
+	f.dst.raw.published.Add(1)
+	var err error
+	if l.verdict, err = f.dst.ch.PublishWithDeferredConfirm(exchange, key, mandatory, false, message); err != nil {
 		f.waiting = append(f.waiting, l)
-		return broken(errDestination, err)
+		return broken(errDestination, f.dst.why(err))
 	}
 	if mandatory {
 		if f.sent = append(f.sent, l); l.again {
@@ -264,6 +289,10 @@ func (f *forwarder) send(l *letter) error {
 
 // sendWaiting publishes what was refused, or not confirmed by a former connection.
 func (f *forwarder) sendWaiting() error {
+	if f.dst.blocked.Load() {
+		f.tried = false // at once, when it is not blocked any more
+		return nil
+	}
 	list := f.waiting
 	f.waiting, f.tried = nil, false
 	for i, l := range list {
@@ -277,16 +306,19 @@ func (f *forwarder) sendWaiting() error {
 }
 
 // confirmed takes what the destination says of the oldest message that was sent, and of those behind it that it has spoken of already. The
-// library gives confirms in the order of the messages.
-func (f *forwarder) confirmed(c amqp.Confirmation) error {
+// library gives confirms in the order of the messages. What is in them counts for nothing: a message that was refused ahead of its turn is
+// confirmed there by a later ack of several, although the broker means the others by that. The verdict is the broker's.
+func (f *forwarder) confirmed() error {
 	var last *letter // the end of a row of messages that one ack stands for
 	for more := true; more; {
-		f.drainReturns()
+		if err := f.drainReturns(); err != nil {
+			return err
+		}
 		l, err := f.pop()
 		if err != nil {
 			return err
 		}
-		if !c.Ack || l.returned {
+		if !l.verdict.Acked() || l.returned {
 			f.refused(l)
 		} else {
 			f.done(l)
@@ -300,7 +332,7 @@ func (f *forwarder) confirmed(c amqp.Confirmation) error {
 			}
 		}
 		select {
-		case c, more = <-f.confirms:
+		case _, more = <-f.confirms:
 		default:
 			more = false
 		}

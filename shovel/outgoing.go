@@ -2,6 +2,7 @@ package shovel
 
 import (
 	"bytes"
+	"errors"
 	"maps"
 	"reflect"
 	"time"
@@ -98,46 +99,63 @@ func copyOf(t amqp.Table) amqp.Table {
 	return c
 }
 
-// mark finds the message that the destination has returned among those that were sent. A return does not say which one it is of; if there are several
-// that are alike in all that decides where a message goes, it does not matter which.
-func (f *forwarder) mark(r *amqp.Return) {
-	for _, exact := range []bool{true, false} {
-		for _, l := range f.sent {
-			if !l.returned && f.alike(l, r, exact) {
-				l.returned = true
-				return
-			}
+// mark finds the message that the destination has returned among those that were sent. A return does not say which one it is of. If there are several
+// that are the same in everything, it does not matter which. If none is, because the destination has changed something, all that it could be
+// count as returned: then some may come twice, and none is lost.
+func (f *forwarder) mark(r *amqp.Return) error {
+	var alike []*letter
+	for _, l := range f.sent {
+		if l.returned {
+			continue
 		}
+		exchange, key, m := f.w.outgoing(&l.Delivery, f.src, f.dst)
+		if exchange != r.Exchange || key != r.RoutingKey || !bytes.Equal(m.Body, r.Body) {
+			continue
+		}
+		if same(&m, r) {
+			l.returned = true
+			return nil
+		}
+		alike = append(alike, l)
 	}
+	if alike == nil {
+		return broken(errDestination, errors.New("it returns what was not sent"))
+	}
+	for _, l := range alike {
+		l.returned = true
+	}
+	return nil
 }
 
-func (f *forwarder) alike(l *letter, r *amqp.Return, exact bool) bool {
-	exchange, key, m := f.w.outgoing(&l.Delivery, f.src, f.dst)
-	if exchange != r.Exchange || key != r.RoutingKey || !bytes.Equal(m.Body, r.Body) {
-		return false
+// same tells whether a return has the properties of a message, but for the time of its passage.
+func same(m *amqp.Publishing, r *amqp.Return) bool {
+	return m.ContentType == r.ContentType && m.ContentEncoding == r.ContentEncoding && m.DeliveryMode == r.DeliveryMode && m.Priority == r.Priority &&
+		m.CorrelationId == r.CorrelationId && m.ReplyTo == r.ReplyTo && m.Expiration == r.Expiration && m.MessageId == r.MessageId &&
+		m.Timestamp.Unix() == r.Timestamp.Unix() && m.Type == r.Type && m.UserId == r.UserId && m.AppId == r.AppId && sameHeaders(m.Headers, r.Headers)
+}
+
+func sameHeaders(a, b amqp.Table) bool {
+	without := func(t amqp.Table) amqp.Table {
+		t = copyOf(t)
+		delete(t, headerTime)
+		return t
 	}
-	if !exact {
-		return true
-	}
-	delete(r.Headers, headerTime) // of the moment
-	if f.w.def.Destination.TimeHeader {
-		delete(m.Headers, headerTime)
-	}
-	return m.MessageId == r.MessageId && m.CorrelationId == r.CorrelationId && m.Type == r.Type &&
-		(len(m.Headers) == 0 && len(r.Headers) == 0 || reflect.DeepEqual(m.Headers, r.Headers))
+	return reflect.DeepEqual(without(a), without(b))
 }
 
 // drainReturns marks what has been returned: returns come before the confirms of their messages.
-func (f *forwarder) drainReturns() {
+func (f *forwarder) drainReturns() error {
 	for {
 		select {
 		case r, ok := <-f.returns:
 			if !ok {
-				return
+				return nil
 			}
-			f.mark(&r)
+			if err := f.mark(&r); err != nil {
+				return err
+			}
 		default:
-			return
+			return nil
 		}
 	}
 }

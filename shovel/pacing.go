@@ -13,6 +13,9 @@ const (
 	prefetchFirst = 16
 )
 
+// headerStream is what RabbitMQ gives each message of a stream.
+const headerStream = "x-stream-offset"
+
 type pacing struct {
 	current int // the prefetch at the moment
 	seen    int // messages since the largest was begun anew
@@ -41,8 +44,8 @@ func (p *pacing) wanted(most int, budget int64) int {
 
 // pace has the source send as many messages ahead as there is room for. It is called for each that comes.
 func (f *forwarder) pace(d *amqp.Delivery) error {
-	if f.w.def.AckMode == NoAck {
-		return nil
+	if _, stream := d.Headers[headerStream]; stream || f.w.def.AckMode == NoAck {
+		return nil // another consumer of a stream would begin elsewhere, and repeat messages, or leave some out
 	}
 	f.pacing.seen++
 	f.pacing.largest = max(f.pacing.largest, len(d.Body))

@@ -79,7 +79,7 @@ func ownQueue(ch *amqp.Channel, s *Source) (string, error) {
 // toCome is how many messages there are to be forwarded, -1 for no end of them.
 func toCome(l *link, s *Source) (int, error) {
 	switch s.DeleteAfter {
-	case 0:
+	case Never:
 		return -1, nil
 	case QueueLength:
 		q, err := l.ch.QueueDeclarePassive(s.Queue, false, false, false, false, nil)
@@ -136,7 +136,12 @@ func (f *forwarder) watchBlocked(l *link) {
 	blocked := l.conn.NotifyBlocked(make(chan amqp.Blocking))
 	go func() {
 		for b := range blocked {
+			l.blocked.Store(b.Active)
 			f.w.note(func(s *Status) { s.Blocked = b.Active })
+			select {
+			case l.turned <- struct{}{}:
+			default: // the loop has not seen the last one
+			}
 		}
 	}()
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -21,6 +22,10 @@ const (
 	frameMax = 1 << 20
 	// headerSize is the part of a content header up to the size of the body.
 	headerSize = 12
+	// Class and method of what confirms, and the size of these and the tag.
+	basicAck    = 60<<16 | 80
+	basicNack   = 60<<16 | 120
+	confirmSize = 12
 )
 
 // throttled is a connection whose reader stops before the next message while the bodies that it has read, and that nobody has released yet,
@@ -31,6 +36,8 @@ type throttled struct {
 	in         *bufio.Reader
 	budget     int64 // 0: none
 	messageMax uint64
+	// published is how many messages have been sent: nobody may confirm more. The library would go on counting up to whatever tag it is told.
+	published atomic.Uint64
 
 	// Of the reader alone.
 	ready []byte // of the frame's head, to be handed out
@@ -49,8 +56,17 @@ func newThrottled(c net.Conn, budget int64, messageMax uint64) *throttled {
 	return &throttled{Conn: c, in: bufio.NewReaderSize(c, 64<<10), budget: budget, messageMax: messageMax, free: make(chan struct{})}
 }
 
-// Read implements io.Reader.
+// Read implements io.Reader. What cannot be read any more is closed, so that a write that hangs ends, too: the library closes the connection only
+// when it has the lock that the writer holds.
 func (t *throttled) Read(p []byte) (int, error) {
+	n, err := t.read(p)
+	if err != nil {
+		_ = t.Close() // err says why
+	}
+	return n, err
+}
+
+func (t *throttled) read(p []byte) (int, error) {
 	if len(t.ready) == 0 && t.left == 0 {
 		if err := t.next(); err != nil {
 			return 0, err
@@ -78,6 +94,7 @@ func (t *throttled) next() error {
 	switch t.head[0] {
 	case frameMethod:
 		t.wait()
+		return t.method(int(size))
 	case frameHeader:
 		b, err := t.in.Peek(headerSize)
 		if err != nil {
@@ -91,7 +108,29 @@ func (t *throttled) next() error {
 		t.held += int64(size)
 		t.mu.Unlock()
 	}
-	t.ready, t.left = t.head[:], int(size)+frameEndSize
+	t.pass(int(size))
+	return nil
+}
+
+// pass hands out a frame whose head has been read.
+func (t *throttled) pass(size int) { t.ready, t.left = t.head[:], size+frameEndSize }
+
+// method looks at what a frame of a method begins with.
+func (t *throttled) method(size int) error {
+	t.pass(size)
+	if size < confirmSize {
+		return nil
+	}
+	b, err := t.in.Peek(confirmSize)
+	if err != nil {
+		return err
+	}
+	if id := binary.BigEndian.Uint32(b); id != basicAck && id != basicNack {
+		return nil
+	}
+	if n := binary.BigEndian.Uint64(b[4:]); n > t.published.Load() {
+		return fmt.Errorf("message %d is confirmed, and has not been sent", n)
+	}
 	return nil
 }
 

@@ -98,6 +98,10 @@ func (u URI) String() string {
 	if err != nil {
 		return ""
 	}
+	// Without a host, package url would leave out the slashes.
 	p.User, p.RawQuery, p.Fragment = nil, "", ""
+	if p.Host == "" {
+		return p.Scheme + "://" + p.EscapedPath()
+	}
 	return p.String()
 }
