@@ -123,9 +123,14 @@ func TestWhoMayLend(t *testing.T) {
 		uri  *shovel.URI
 		may  bool
 	}{
-		{User{Name: "me"}, own, true}, {User{Name: "me"}, mine, true}, {User{Name: "me"}, named, false}, {User{Name: "me"}, far, true},
+		{User{Name: "me"}, own, true},
+		{User{Name: "me"}, mine, true},
+		{User{Name: "me"}, named, false},
+		{User{Name: "me"}, far, true},
 		{User{Name: "me", Tags: []string{auth.TagAdministrator}}, named, true},
-		{User{Name: "me", Login: byScopes}, own, false}, {User{Name: "me", Login: byScopes}, mine, false}, {User{Name: "me", Login: byScopes}, far, true},
+		{User{Name: "me", Login: byScopes}, own, false},
+		{User{Name: "me", Login: byScopes}, mine, false},
+		{User{Name: "me", Login: byScopes}, far, true},
 		{User{Name: "me", Login: byScopes, Tags: []string{auth.TagAdministrator}}, own, false},
 		{User{Name: "me", Login: byScopes, Tags: []string{auth.TagAdministrator}}, named, true},
 	} {

@@ -3,6 +3,7 @@ package shovel
 import (
 	"bytes"
 	"errors"
+	"maps"
 	"reflect"
 	"time"
 
@@ -94,9 +95,7 @@ func (p *Properties) replace(m *amqp.Publishing) {
 
 func copyOf(t amqp.Table) amqp.Table {
 	c := make(amqp.Table, len(t)+2)
-	for k, v := range t {
-		c[k] = v
-	}
+	maps.Copy(c, t)
 	return c
 }
 
