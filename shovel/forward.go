@@ -68,6 +68,9 @@ func newForwarder(w *Worker) *forwarder {
 
 // once connects what is not connected, and forwards until something fails. The error is never nil.
 func (f *forwarder) once(ctx context.Context) error {
+	if f.src != nil && f.src.ch.IsClosed() {
+		f.closeSource() // it ended while the destination was away, and has taken back what is kept here
+	}
 	if f.dst == nil {
 		if err := f.openDestination(ctx); err != nil {
 			return fmt.Errorf("destination: %w", err)
@@ -200,17 +203,17 @@ func (f *forwarder) loop(ctx context.Context) error {
 			if err := f.sendWaiting(); err != nil {
 				return err
 			}
-		case _, ok := <-f.cancelled:
-			if !ok {
-				return f.sourceEnded()
-			}
-			return broken(errSource, errQueueGone)
 		case <-f.dst.turned:
 			if !f.tried {
 				if err := f.sendWaiting(); err != nil {
 					return err
 				}
 			}
+		case _, ok := <-f.cancelled:
+			if !ok {
+				return f.sourceEnded()
+			}
+			return broken(errSource, errQueueGone)
 		case e := <-f.src.closed:
 			return broken(errSource, reason(e))
 		case e := <-f.dst.closed:

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -55,12 +56,12 @@ func (r *shovelRig) living() *cluster.Node {
 type shovelStatus struct {
 	Node, State, Reason string
 	Forwarded           int
-	Waiting             int
+	Pending, Waiting    int
 }
 
 func (r *shovelRig) status() (st shovelStatus, found bool) {
 	r.Helper()
-	out := mustCtl(r.T, r.living(), "shovel_status", "name", "node", "state", "reason", "forwarded", "waiting", "-q", "--formatter", "json")
+	out := mustCtl(r.T, r.living(), "shovel_status", "name", "node", "state", "reason", "forwarded", "pending", "waiting", "-q", "--formatter", "json")
 	var rows []struct {
 		Name string
 		shovelStatus
@@ -79,6 +80,24 @@ func (r *shovelRig) untilStatus(what string, ok func(shovelStatus) bool) (st sho
 	r.Helper()
 	r.until(what, func() bool { st, _ = r.status(); return ok(st) }, &st)
 	return st
+}
+
+// endSource ends the shovel's connection to its source.
+func (r *shovelRig) endSource() {
+	r.Helper()
+	out := mustCtl(r.T, r.living(), "list_connections", "name", "user_provided_name", "-q", "--formatter", "json")
+	var rows []struct {
+		Name     string
+		Provided string `json:"user_provided_name"`
+	}
+	r.noError(out, json.Unmarshal([]byte(out), &rows))
+	for _, row := range rows {
+		if row.Provided == "Shovel "+r.id+" (source)" {
+			mustCtl(r.T, r.living(), "close_connection", row.Name, "by the test")
+			return
+		}
+	}
+	r.Fatalf("no connection of the shovel %s: %s", r.id, out)
 }
 
 func upTo(n int) (bodies []string) {
@@ -312,9 +331,12 @@ func TestShovelBetweenClusters(t *testing.T) {
 	if out := mustCtl(t, c.Node(1), "shovel_status"); strings.Contains(out, "s%2Fp") {
 		t.Errorf("the status shows a password: %s", out)
 	}
-	far.noError("stop", other.Node(0).Stop(t.Context()))
+	far.noError("freeze", other.Node(0).Signal(syscall.SIGSTOP))
 	r.fill(r.src, "a", "b")
+	r.untilStatus("both are under way", func(st shovelStatus) bool { return st.Pending == 2 })
+	far.noError("kill", other.Node(0).Kill())
 	r.untilStatus("the target is away", func(st shovelStatus) bool { return st.State == "terminated" })
+	r.endSource()
 	r.noError("start", other.Node(0).Launch())
 	r.noError("ready", other.Node(0).WaitReady(t.Context()))
 	far = at(t, other.Node(0))
