@@ -9,6 +9,7 @@ import { Policies } from "./pages/policies";
 import { QueuePage } from "./pages/queue";
 import { Queues } from "./pages/queues";
 import { Raft } from "./pages/raft";
+import { Shovels } from "./pages/shovels";
 import { Topology } from "./pages/topology";
 import { UserPage, Users } from "./pages/users";
 import { FeatureFlags, VhostPage, Vhosts } from "./pages/vhosts";
@@ -36,6 +37,7 @@ function admin(what: string | undefined, name: string | undefined): VNode | unde
     case "users": return name !== undefined ? <UserPage name={name} /> : <Users />;
     case "vhosts": return name !== undefined ? <VhostPage name={name} /> : <Vhosts />;
     case "policies": return <Policies />;
+    case "shovels": return <Shovels />;
     case "definitions": return <Definitions />;
     case "feature-flags": return <FeatureFlags />;
   }

@@ -22,6 +22,7 @@ export const places: Place[] = [
   { path: "consumers", title: "Consumers", key: "s", group: "Clients" },
   { path: "raft", title: "Raft", key: "r", group: "Administration" },
   { path: "admin/policies", title: "Policies", key: "p", group: "Administration", needs: ["policymaker", "administrator"] },
+  { path: "admin/shovels", title: "Shovels", key: "l", group: "Administration", needs: ["policymaker", "monitoring", "administrator"] },
   { path: "admin/users", title: "Users", key: "u", group: "Administration", needs: ["administrator"] },
   { path: "admin/vhosts", title: "Virtual hosts", key: "v", group: "Administration", needs: ["administrator"] },
   { path: "admin/definitions", title: "Definitions", group: "Administration", needs: ["administrator"] },

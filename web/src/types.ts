@@ -124,3 +124,8 @@ export interface ReplicaRow {
   "Snapshot Index": number | ""; Term: number | ""; Lag: number | ""; Planned: string; Election?: string;
 }
 export interface Whoami { name: string; tags: string[] }
+export interface Parameter { vhost: string; component: string; name: string; value: Table }
+export interface Shovel {
+  node: string; name: string; vhost: string; state: string; reason?: string; timestamp?: string; src_uri?: string; src_queue?: string; src_exchange?: string; src_exchange_key?: string;
+  dest_uri?: string; dest_queue?: string; dest_exchange?: string; dest_exchange_key?: string; blocked_status?: string; remaining?: number | string; forwarded: number; pending: number; waiting: number;
+}

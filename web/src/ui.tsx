@@ -38,7 +38,7 @@ export function Badge({ tone = "plain", title, children }: { tone?: Tone; title?
 
 export function State({ state }: { state: string }) {
   const tone: Tone = state === "running" || state === "active" || state === "done" || state === "flow" ? "ok" : state === "minority" || state === "blocked" || state === "stopping" ? "warn"
-    : state === "down" || state === "blocking" ? "bad" : "plain";
+    : state === "down" || state === "blocking" || state === "terminated" ? "bad" : "plain";
   return <Badge tone={tone}>{state}</Badge>;
 }
 
