@@ -221,7 +221,7 @@ type Config struct {
 	VoterReplaceAfter time.Duration
 
 	// SleepAfter is how long a queue must have been idle, without consumers, until its replicas stop their Raft instances. The first use after that waits for
-	// an election, some milliseconds. 0: never. Default 5 minutes.
+	// an election, some milliseconds. 0: never. Default one minute.
 	SleepAfter time.Duration
 
 	// RepairAfter is how long a node must be down until the replicas that it has are made anew on other nodes. Too short, and nodes that are only being
@@ -323,7 +323,7 @@ func Default() Config {
 
 		VoterReplaceAfter: 5 * time.Minute,
 		RepairAfter:       10 * time.Minute,
-		SleepAfter:        5 * time.Minute,
+		SleepAfter:        time.Minute,
 		RepairGroups:      4,
 		RepairRate:        50 << 20,
 
