@@ -1,5 +1,6 @@
 // Command warren is the Warren message broker: `warren serve` runs a node, `warren ctl`
-// asks a running one, `warren inspect` reads the data folder of a stopped one, `warren certificates` makes certificates.
+// asks a running one, `warren inspect` reads the data folder of a stopped one, `warren certificates` makes certificates,
+// `warren translate` makes a configuration file of RabbitMQ's.
 //
 // Of serve and inspect the exit code is 0 after a clean stop, 1 when the node failed and 2 when a
 // flag, an environment variable or the configuration file can not be used; the
@@ -129,7 +130,7 @@ func rootCommand(env environment) *cobra.Command {
 	}
 	root.SetVersionTemplate("warren {{.Version}}\n") // as of the command version
 	root.AddCommand(serveCommand(env), ctl.Command(ctl.Env{Stdin: env.stdin, Stdout: env.stdout, Lookup: env.lookup}),
-		inspect.Command(env.stdout, func(err error) error { return failure{err} }), certificatesCommand(env), backupCommand(env), restoreCommand(env), versionCommand(env))
+		inspect.Command(env.stdout, func(err error) error { return failure{err} }), certificatesCommand(env), backupCommand(env), restoreCommand(env), translateCommand(env), versionCommand(env))
 	return root
 }
 

@@ -67,6 +67,7 @@ var allowed = map[string][]string{
 	"queue":             {},
 	"queue/leader":      {"dirty", "dlx", "failpoint", "fsm", "queue", "queue/wire"},
 	"queue/wire":        {"dirty", "fsm", "queue"},
+	"rabbitconf":        {},
 	"shovel":            {},
 	"stats":             {},
 	"steward":           {"amqp", "catalog", "cluster/repair", "cluster/replicas"},
