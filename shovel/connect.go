@@ -190,12 +190,16 @@ func (l *link) close() {
 
 // why is the broker's reason for the end of the link where there is one, else err.
 func (l *link) why(err error) error {
+	patience := time.Duration(0)
+	if errors.Is(err, amqp.ErrClosed) {
+		patience = time.Second // the library is about to say so
+	}
 	select {
 	case e := <-l.closed:
 		if e != nil {
 			return e
 		}
-	default:
+	case <-time.After(patience):
 	}
 	return err
 }

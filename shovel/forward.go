@@ -20,13 +20,10 @@ type letter struct {
 	again bool
 	// verdict is what the destination says of it, once it has.
 	verdict *amqp.DeferredConfirmation
+	// until is when it may be sent again, zero: at once.
+	until time.Time
+	suspicion
 }
-
-// How long a message that was refused waits before it is tried again: longer each time, until one succeeds.
-const (
-	againMin = 500 * time.Millisecond
-	againMax = 30 * time.Second
-)
 
 // forwarder has the two connections of a worker, and what is under way between them. One that breaks does not take the other along: while the
 // destination is away, the messages stay where they are, unacknowledged, so that no failure of it counts against a delivery limit at the source.
@@ -51,10 +48,14 @@ type forwarder struct {
 	sent, waiting []*letter
 	// resent counts those of sent that are sent again: the order of sent is not that of the source then.
 	resent int
-	// tried: waiting were refused, and wait for the timer again; else they wait for the destination to be there.
-	tried bool
-	again *time.Timer
-	pause time.Duration
+	// suspects counts those of sent and waiting that are alone.
+	suspects int
+	// verdicts counts what this connection to the destination has said something of.
+	verdicts int
+	// again ends when the first of waiting may be sent again. retryAt is when those may that were refused last, and pause is how long after the next one.
+	again   *time.Timer
+	retryAt time.Time
+	pause   time.Duration
 	// remaining counts what is to come; -1: without end.
 	remaining int
 	counted   bool
@@ -82,7 +83,7 @@ func (f *forwarder) once(ctx context.Context) error {
 			return fmt.Errorf("source: %w", err)
 		}
 	}
-	f.w.enter(Running, "")
+	f.w.enter(Running, f.reason())
 	f.w.note(func(s *Status) { s.Source, s.Destination = f.src.uri.String(), f.dst.uri.String() })
 	// A write may hang: it ends with the connections, some time after the shovel is to end.
 	done := make(chan struct{})
@@ -113,7 +114,7 @@ func (f *forwarder) closeSource() {
 		return
 	}
 	f.src.close()
-	f.src, f.sent, f.waiting, f.resent, f.tried = nil, nil, nil, 0, false
+	f.src, f.sent, f.waiting, f.resent, f.suspects, f.retryAt = nil, nil, nil, 0, 0, time.Time{}
 	f.again.Stop()
 }
 
@@ -124,8 +125,13 @@ func (f *forwarder) closeDestination() {
 	}
 	f.dst.close()
 	f.dst = nil
-	f.waiting, f.sent, f.resent, f.tried = append(f.sent, f.waiting...), nil, 0, false
+	f.waiting, f.sent, f.resent, f.retryAt = append(f.sent, f.waiting...), nil, 0, time.Time{}
 	slices.SortFunc(f.waiting, func(a, b *letter) int { return cmp.Compare(a.DeliveryTag, b.DeliveryTag) })
+	for _, l := range f.waiting {
+		if !l.alone {
+			l.until = time.Time{} // another connection may take it
+		}
+	}
 	f.again.Stop()
 	f.note()
 }
@@ -143,6 +149,7 @@ func (f *forwarder) forward(ctx context.Context) error {
 	case errors.Is(err, errSource):
 		f.disconnect() // the destination would confirm what the source has taken back
 	case errors.Is(err, errDestination):
+		err = f.suspect(err)
 		f.closeDestination()
 	}
 	return err
@@ -204,10 +211,8 @@ func (f *forwarder) loop(ctx context.Context) error {
 				return err
 			}
 		case <-f.dst.turned:
-			if !f.tried {
-				if err := f.sendWaiting(); err != nil {
-					return err
-				}
+			if err := f.sendWaiting(); err != nil {
+				return err
 			}
 		case _, ok := <-f.cancelled:
 			if !ok {
@@ -241,7 +246,7 @@ func (f *forwarder) take(d amqp.Delivery) error {
 
 // room tells whether another message may be taken.
 func (f *forwarder) room() bool {
-	if f.dst.blocked.Load() {
+	if f.dst.blocked.Load() || f.careful() {
 		return false
 	}
 	under := len(f.sent) + len(f.waiting)
@@ -290,22 +295,42 @@ func (f *forwarder) send(l *letter) error {
 	return nil
 }
 
-// sendWaiting publishes what was refused, or not confirmed by a former connection.
+// sendWaiting publishes what was refused, or not confirmed by a former connection, as far as its time has come.
 func (f *forwarder) sendWaiting() error {
 	if f.dst.blocked.Load() {
-		f.tried = false // at once, when it is not blocked any more
-		return nil
+		return nil // until it turns
 	}
+	now, careful := time.Now(), f.careful()
 	list := f.waiting
-	f.waiting, f.tried = nil, false
+	f.waiting = nil
 	for i, l := range list {
+		if now.Before(l.until) || careful && (!l.alone || len(f.sent) > 0) {
+			f.waiting = append(f.waiting, l)
+			continue
+		}
 		l.returned, l.again = false, true
 		if err := f.send(l); err != nil {
 			f.waiting = append(f.waiting, list[i+1:]...)
 			return err
 		}
 	}
+	f.wake(now)
 	return nil
+}
+
+// wake sets the timer for the first of those whose time has not come.
+func (f *forwarder) wake(now time.Time) {
+	var first time.Time
+	for _, l := range f.waiting {
+		if now.Before(l.until) && (first.IsZero() || l.until.Before(first)) {
+			first = l.until
+		}
+	}
+	if first.IsZero() {
+		f.again.Stop()
+	} else {
+		f.again.Reset(first.Sub(now))
+	}
 }
 
 // confirmed takes what the destination says of the oldest message that was sent, and of those behind it that it has spoken of already. The
@@ -340,7 +365,13 @@ func (f *forwarder) confirmed() error {
 			more = false
 		}
 	}
-	return f.ack(last, true)
+	if err := f.ack(last, true); err != nil {
+		return err
+	}
+	if len(f.sent) == 0 && len(f.waiting) > 0 {
+		return f.sendWaiting() // one that has to be alone, or what waited behind it
+	}
+	return nil
 }
 
 // inOrder tells whether all messages of the source before this one have been acknowledged, but for those that were confirmed just now, also those that
@@ -360,6 +391,8 @@ func (f *forwarder) pop() (*letter, error) {
 	if l.again {
 		f.resent--
 	}
+	f.acquit(l)
+	f.verdicts++
 	return l, nil
 }
 
@@ -391,11 +424,13 @@ func (f *forwarder) refused(l *letter) {
 		why = "no queue wants a message: " + l.RoutingKey
 	}
 	f.w.note(func(s *Status) { s.Reason = why })
-	if !f.tried {
-		f.tried = true
-		f.again.Reset(f.pause)
+	now := time.Now()
+	if !now.Before(f.retryAt) {
+		f.retryAt = now.Add(f.pause)
 		f.pause = min(2*f.pause, againMax)
 	}
+	l.until = f.retryAt
+	f.wake(now)
 }
 
 // note writes what is under way into the status.

@@ -32,6 +32,7 @@ type peer struct {
 	// As the destination.
 	published uint64
 	open      []outcome // not confirmed yet
+	closed    bool      // its channel
 }
 
 type consumer struct {
@@ -65,14 +66,18 @@ type world struct {
 	done      chan struct{} // when all are gone
 	serving   sync.WaitGroup
 
-	nacks, returns, breaks, cancels int // in a hundred
+	nacks, returns, breaks, cancels, closes int // in a hundred
+
+	poison map[string]bool // for these a destination closes its channel
+	copies map[string]int  // how often each came to the destination
+	dials  int             // of the destination
 
 	// script, if there is one, is what a destination does with what is published.
 	script func(p *peer, seq uint64, m *amqp.BasicPublish, raw amqp.RawProperties, body []byte)
 }
 
 func newWorld(seed uint64, messages int) *world {
-	w := &world{rnd: rand.New(rand.NewPCG(seed, 1)), arrived: map[string]bool{}, gone: map[string]bool{}, total: messages, heartbeat: 10, done: make(chan struct{})}
+	w := &world{rnd: rand.New(rand.NewPCG(seed, 1)), arrived: map[string]bool{}, gone: map[string]bool{}, poison: map[string]bool{}, copies: map[string]int{}, total: messages, heartbeat: 10, done: make(chan struct{})}
 	for i := range messages {
 		w.ready = append(w.ready, string(rune('a'+i%26))+"-"+itoa(i))
 	}
@@ -112,6 +117,10 @@ func (w *world) dial(_ context.Context, user string) (net.Conn, []client.Authent
 	if user == "src" {
 		w.mu.Lock()
 		w.source = p
+		w.mu.Unlock()
+	} else {
+		w.mu.Lock()
+		w.dials++
 		w.mu.Unlock()
 	}
 	w.serving.Go(p.serve)
@@ -252,6 +261,9 @@ func (p *peer) answer(channel uint16, m amqp.Method, raw amqp.RawProperties, bod
 	case *amqp.BasicAck:
 		p.acked(m)
 	case *amqp.BasicPublish:
+		if p.closed {
+			return
+		}
 		p.published++
 		if p.w.script != nil {
 			p.w.script(p, p.published, m, raw, body)

@@ -103,6 +103,20 @@ func ensureQueue(l *link, name string, args amqp.Table) error {
 	return err
 }
 
+// awaitExchange fails if there is no exchange of that name: each message would close the channel. What else is wrong with it shows then.
+func awaitExchange(l *link, name string) error {
+	ch, err := l.conn.Channel() // a refusal closes it
+	if err != nil {
+		return err
+	}
+	defer ch.Close() //nolint:errcheck // it is closed already, or was of use
+	err = ch.ExchangeDeclarePassive(name, amqp.ExchangeDirect, true, false, false, false, nil)
+	if e, ok := errors.AsType[*amqp.Error](err); ok && e.Code == amqp.NotFound {
+		return err
+	}
+	return nil
+}
+
 // openDestination connects to the destination.
 func (f *forwarder) openDestination(ctx context.Context) error {
 	d := &f.w.def.Destination
@@ -112,8 +126,11 @@ func (f *forwarder) openDestination(ctx context.Context) error {
 	}
 	stop := context.AfterFunc(ctx, func() { _ = l.raw.Close() })
 	defer stop()
-	if d.Queue != "" && !d.Predeclared {
+	switch {
+	case d.Queue != "" && !d.Predeclared:
 		err = ensureQueue(l, d.Queue, d.QueueArgs)
+	case d.Exchange != nil && *d.Exchange != "":
+		err = awaitExchange(l, *d.Exchange)
 	}
 	if err == nil && f.w.def.AckMode == OnConfirm {
 		err = l.ch.Confirm(false)
@@ -126,7 +143,7 @@ func (f *forwarder) openDestination(ctx context.Context) error {
 	most := f.w.def.Source.Prefetch + 1
 	f.confirms = l.ch.NotifyPublish(make(chan amqp.Confirmation, most))
 	f.returns = l.ch.NotifyReturn(make(chan amqp.Return, most))
-	f.dst = l
+	f.dst, f.verdicts = l, 0
 	f.watchBlocked(l)
 	return nil
 }

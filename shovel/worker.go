@@ -98,6 +98,8 @@ func (w *Worker) run(ctx context.Context) {
 		case errors.Is(err, errRestart):
 			f.disconnect()
 			continue
+		case errors.Is(err, errSuspects):
+			continue
 		case errors.Is(err, errFinished):
 			f.disconnect()
 			if err = w.cfg.Finished(ctx, w.def); err == nil {

@@ -73,6 +73,12 @@ func (w *world) chance(of int) bool { return w.rnd.IntN(100) < of }
 
 // take is what the destination does with a message.
 func (p *peer) take(m *amqp.BasicPublish, raw amqp.RawProperties, body []byte) {
+	p.w.copies[string(body)]++
+	if p.w.poison[string(body)] || p.w.chance(p.w.closes) {
+		p.closed, p.open = true, nil // those in front of it have come, and nothing is said of them
+		p.send(1, &amqp.ChannelClose{ReplyCode: 406, ReplyText: "PRECONDITION_FAILED - too large"})
+		return
+	}
 	o := outcome{seq: p.published, id: string(body), nack: p.w.chance(p.w.nacks), back: p.w.chance(p.w.returns)}
 	if o.back {
 		p.back(m, raw, body)
@@ -139,12 +145,13 @@ func TestNothingIsLost(t *testing.T) {
 		seed, messages := rapid.Uint64().Draw(rt, "seed"), rapid.IntRange(1, 300).Draw(rt, "messages")
 		nacks, returns := rapid.IntRange(0, 30).Draw(rt, "nacks"), rapid.IntRange(0, 30).Draw(rt, "returns")
 		breaks, cancels := rapid.IntRange(0, 3).Draw(rt, "breaks"), rapid.IntRange(0, 2).Draw(rt, "cancels")
+		closes := rapid.IntRange(0, 3).Draw(rt, "closes")
 		prefetch := rapid.IntRange(1, 60).Draw(rt, "prefetch")
 		stopped := rapid.IntRange(0, 3000).Draw(rt, "stopped after ms")
 		var problems []string
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(seed, messages)
-			w.nacks, w.returns, w.breaks, w.cancels = nacks, returns, breaks, cancels
+			w.nacks, w.returns, w.breaks, w.cancels, w.closes = nacks, returns, breaks, cancels, closes
 			definition := fmt.Sprintf(`{"src-uri":"amqp://src@","dest-uri":"amqp://dst@","src-queue":"q","dest-queue":"d","src-prefetch-count":%d,"reconnect-delay":1}`, prefetch)
 			worker := w.start(t, definition)
 			select {
@@ -155,8 +162,8 @@ func TestNothingIsLost(t *testing.T) {
 			}
 			select {
 			case <-w.done:
-			case <-time.After(time.Hour):
-				w.problems = append(w.problems, fmt.Sprintf("%d of %d after an hour, %+v", len(w.gone), w.total, worker.Status()))
+			case <-time.After(6 * time.Hour):
+				w.problems = append(w.problems, fmt.Sprintf("%d of %d after six hours, %+v", len(w.gone), w.total, worker.Status()))
 			}
 			worker.Stop()
 			w.serving.Wait()

@@ -377,6 +377,70 @@ func TestShovelLargeMessages(t *testing.T) {
 	}
 }
 
+// TestShovelPutsAside: a message for which the destination closes the channel, as it is too large there, does not hold up the others, nor have them come
+// again and again.
+func TestShovelPutsAside(t *testing.T) {
+	t.Parallel()
+	needWarren(t)
+	c, other := sharedCluster(t, 3), newCluster(t, 1, func(cfg *cluster.Config) { cfg.Args = []string{"--max-message-size", "64KiB"} })
+	startAll(t, other)
+	far := at(t, other.Node(0))
+	mustCtl(t, other.Node(0), "add_user", "aside", "aside")
+	mustCtl(t, other.Node(0), "set_permissions", "aside", ".*", ".*", ".*")
+	r := newShovelRig(t, c, c.Node(0))
+	there := far.queue("there", amqp.Table{"x-queue-type": "quorum"})
+	for i := range 60 {
+		body := strconv.Itoa(i)
+		if i == 20 || i == 40 {
+			body = strings.Repeat("x", 100<<10)
+		}
+		r.fill(r.src, body)
+	}
+	r.put(c.Node(0), map[string]any{"dest-uri": "amqp://aside:aside@" + other.Node(0).AMQPAddr() + "/%2F", "dest-queue": there})
+	st := r.untilStatus("all but two are there", func(st shovelStatus) bool { return st.Forwarded == 58 && st.Waiting == 2 && st.State == "running" })
+	if !strings.Contains(st.Reason, "put aside") || !strings.Contains(st.Reason, "65536") {
+		t.Errorf("the reason is %q", st.Reason)
+	}
+	r.fill(r.src, "later")
+	r.untilStatus("what comes later is there", func(st shovelStatus) bool { return st.Forwarded == 59 && st.Waiting == 2 })
+	mustCtl(t, c.Node(1), "delete_shovel", r.id)
+	r.ready(r.src, 2)
+	copies := map[string]int{}
+	for _, body := range far.drain(there) {
+		copies[body]++
+	}
+	if len(copies) != 59 {
+		t.Errorf("%d different messages are there, not 59", len(copies))
+	}
+	for body, n := range copies {
+		if n > 2 {
+			t.Errorf("%.20s came %d times", body, n)
+		}
+	}
+}
+
+// TestShovelAwaitsItsExchange: as long as there is no such exchange the shovel says so, and takes nothing.
+func TestShovelAwaitsItsExchange(t *testing.T) {
+	t.Parallel()
+	needWarren(t)
+	c := sharedCluster(t, 3)
+	r := newShovelRig(t, c, c.Node(0))
+	r.fill(r.src, upTo(20)...)
+	r.put(c.Node(0), map[string]any{"dest-exchange": r.id, "dest-exchange-key": "k", "dest-queue": nil})
+	st := r.untilStatus("it has no exchange", func(st shovelStatus) bool { return st.State == "terminated" })
+	if !strings.Contains(st.Reason, "no exchange '"+r.id+"'") {
+		t.Errorf("the reason is %q", st.Reason)
+	}
+	r.ready(r.src, 20)
+	r.noError("declare", r.ch.ExchangeDeclare(r.id, amqp.ExchangeDirect, true, false, false, false, nil))
+	r.noError("bind", r.ch.QueueBind(r.dst, "k", r.id, false, nil))
+	r.ready(r.dst, 20)
+	if got := r.drain(r.dst); !slices.Equal(got, upTo(20)) {
+		t.Errorf("there are %q", got)
+	}
+	r.noError("delete", r.ch.ExchangeDelete(r.id, false, false))
+}
+
 // TestBadShovels: what cannot be a shovel is refused, and changes nothing.
 func TestBadShovels(t *testing.T) {
 	t.Parallel()
