@@ -248,6 +248,10 @@ func (p *planner) planTopicPermission(from *TopicPermission) {
 	if !p.home(&item, from.VHost) || p.again(item, from) || !p.parties(item, from.User) {
 		return
 	}
+	if from.Exchange == "" { // RabbitMQ takes it; its management page has this exchange first in the list
+		p.skip(item, "the default exchange has no topics")
+		return
+	}
 	cmd := &catalog.PutTopicPermission{Vhost: from.VHost, User: from.User, Exchange: from.Exchange, Write: from.Write, Read: from.Read}
 	if !p.checked(item, cmd) {
 		return

@@ -33,6 +33,19 @@ func (u User) manages() bool {
 // monitors: may see what belongs to others.
 func (u User) monitors() bool { return u.may(auth.TagMonitoring, auth.TagAdministrator) }
 
+// sees: may see what is a user's. Others are refused before that user is looked up, so that they do not learn who there is.
+func (u User) sees(user string) bool { return u.monitors() || u.Name == user }
+
+// monitor lets only users who may see what belongs to others do f.
+func monitor(f func(*http.Request, User) (any, error)) func(*http.Request, User) (any, error) {
+	return func(r *http.Request, u User) (any, error) {
+		if !u.monitors() {
+			return nil, unauthorised("Not monitor user")
+		}
+		return f(r, u)
+	}
+}
+
 // authenticate returns the user of a request's basic authentication or, without that, of its
 // client's certificate, or a refusal with 401.
 func (a *API) authenticate(r *http.Request) (User, error) {

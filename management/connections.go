@@ -77,7 +77,11 @@ func (a *API) routeConnections() {
 	a.handle("GET /api/connections/{name}", a.getConnection)
 	a.handle("DELETE /api/connections/{name}", a.closeConnection)
 	a.handle("GET /api/connections/username/{user}", func(r *http.Request, u User) (any, error) {
-		return a.listSomeConnections(r, u, func(c *Connection) bool { return c.User == r.PathValue("user") })
+		user := r.PathValue("user")
+		if !u.sees(user) {
+			return nil, errNotAuthorised
+		}
+		return a.listSomeConnections(r, u, func(c *Connection) bool { return c.User == user })
 	})
 	a.handle("DELETE /api/connections/username/{user}", a.closeConnectionsOf)
 	a.in("GET /api/vhosts/{vhost}/connections", func(r *http.Request, u User, vhost string) (any, error) {
@@ -99,7 +103,7 @@ func (a *API) listSomeConnections(r *http.Request, u User, wanted func(*Connecti
 	return paged(r, slices.DeleteFunc(all, func(c Connection) bool { return !wanted(&c) || !maySee(u, &c) }))
 }
 
-func maySee(u User, c *Connection) bool { return u.monitors() || c.User == u.Name }
+func maySee(u User, c *Connection) bool { return u.sees(c.User) }
 
 func (a *API) getConnection(r *http.Request, u User) (any, error) {
 	data, err := spanOf(r, "data_rates")
@@ -127,7 +131,7 @@ func (a *API) findConnection(r *http.Request, u User) (*Connection, error) {
 	case i < 0:
 		return nil, errNotFound
 	case !maySee(u, &all[i]):
-		return nil, unauthorised("User not authorised to access object")
+		return nil, errNotAuthorised
 	}
 	return &all[i], nil
 }

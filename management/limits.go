@@ -46,7 +46,7 @@ func (a *API) routeLimits() {
 	a.handle("GET /api/vhost-limits/{vhost}", a.getVhostLimits)
 	a.handle("PUT /api/vhost-limits/{vhost}/{name}", a.ofAdmin(a.putVhostLimit))
 	a.handle("DELETE /api/vhost-limits/{vhost}/{name}", a.ofAdmin(a.deleteVhostLimit))
-	a.handle("GET /api/user-limits", a.listUserLimits)
+	a.handle("GET /api/user-limits", a.admin(a.listUserLimits))
 	a.handle("GET /api/user-limits/{user}", a.getUserLimits)
 	a.handle("PUT /api/user-limits/{user}/{name}", a.ofAdmin(a.putUserLimit))
 	a.handle("DELETE /api/user-limits/{user}/{name}", a.ofAdmin(a.deleteUserLimit))
@@ -78,14 +78,17 @@ func (a *API) getVhostLimits(r *http.Request, u User) (any, error) {
 	}), nil
 }
 
-func (a *API) listUserLimits(r *http.Request, _ User) (any, error) {
+func (a *API) listUserLimits(r *http.Request) (any, error) {
 	return paged(r, limitsJSON(a.cfg.Broker.UserLimits(), func(name string) (LimitsJSON, bool) {
 		return LimitsJSON{User: name}, true
 	}))
 }
 
-func (a *API) getUserLimits(r *http.Request, _ User) (any, error) {
+func (a *API) getUserLimits(r *http.Request, u User) (any, error) {
 	user := r.PathValue("user")
+	if !u.sees(user) {
+		return nil, errNotAuthorised
+	}
 	if ok, err := a.cfg.Broker.HasUser(r.Context(), user); err != nil || !ok {
 		return nil, or(err, errNotFound)
 	}

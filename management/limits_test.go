@@ -63,10 +63,11 @@ func TestLimits(t *testing.T) {
 	f.apis["a"].cfg.Broker = &fakeLimits{
 		&fakeBroker{vhosts: map[string][]string{"/": {"manager"}, "v": {}}},
 		map[string]map[string]int64{"/": {}, "v": {}},
-		map[string]map[string]int64{"guest": {}, "a/b": {}},
+		map[string]map[string]int64{"guest": {}, "a/b": {}, "manager": {}},
 	}
 	refused := func(reason string) string { return `{"error":"bad_request","reason":"` + reason + `"}` }
 	noAdmin := `{"error":"not_authorised","reason":"Not administrator user"}`
+	notYours := `{"error":"not_authorised","reason":"User not authorised to access object"}`
 	f.expect(t, []request{
 		{"", "GET", "vhost-limits", "", 200, `[]`},
 		{"", "PUT", "vhost-limits/%2F/max-connections", `{"value":5}`, 204, ``},
@@ -108,8 +109,15 @@ func TestLimits(t *testing.T) {
 		{"", "GET", "user-limits", "", 200, `[]`},
 		{"", "PUT", "user-limits/guest/max-connections", `{"value":5}`, 204, ``},
 		{"", "PUT", "user-limits/a%2Fb/max-channels", `{"value":0}`, 204, ``},
-		{"manager", "GET", "user-limits", "", 200, `[{"user":"a/b","value":{"max-channels":0}},{"user":"guest","value":{"max-connections":5}}]`},
+		{"", "GET", "user-limits", "", 200, `[{"user":"a/b","value":{"max-channels":0}},{"user":"guest","value":{"max-connections":5}}]`},
 		{"", "GET", "user-limits/guest", "", 200, `[{"user":"guest","value":{"max-connections":5}}]`},
+		{"monitor", "GET", "user-limits", "", 401, noAdmin},
+		{"manager", "GET", "user-limits", "", 401, noAdmin},
+		{"monitor", "GET", "user-limits/guest", "", 200, `[{"user":"guest","value":{"max-connections":5}}]`},
+		{"monitor", "GET", "user-limits/gone", "", 404, `{"error":"Object Not Found","reason":"Not Found"}`},
+		{"manager", "GET", "user-limits/guest", "", 401, notYours},
+		{"manager", "GET", "user-limits/gone", "", 401, notYours},
+		{"manager", "GET", "user-limits/manager", "", 200, `[]`},
 		{"", "GET", "user-limits/gone", "", 404, `{"error":"Object Not Found","reason":"Not Found"}`},
 		{"manager", "PUT", "user-limits/guest/max-connections", `{"value":5}`, 401, noAdmin},
 		{"", "PUT", "user-limits/gone/max-channels", `{"value":5}`, 404, `{"error":"not_found","reason":"user_not_found"}`},

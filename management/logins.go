@@ -54,7 +54,7 @@ func (a *API) routeLogins() {
 		"":        func(l Logins) any { return l.Protocols },
 		"/source": func(l Logins) any { return l.Sources },
 	} {
-		a.handle("GET /api/auth/attempts/{node}"+path, a.admin(func(r *http.Request) (any, error) {
+		a.handle("GET /api/auth/attempts/{node}"+path, monitor(func(r *http.Request, _ User) (any, error) {
 			l, err := a.loginsOf(r.Context(), r.PathValue("node"), false)
 			return part(l), err
 		}))

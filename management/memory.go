@@ -26,14 +26,11 @@ type MemoryPart struct {
 }
 
 func (a *API) routeMemory() {
-	a.handle("GET /api/warren/memory", func(_ *http.Request, u User) (any, error) {
-		if !u.monitors() {
-			return nil, unauthorised("Not monitor user")
-		}
+	a.handle("GET /api/warren/memory", monitor(func(*http.Request, User) (any, error) {
 		m := a.cfg.Local.Memory()
 		m.Node = a.localName()
 		return m, nil
-	})
+	}))
 }
 
 // erlangParts are the parts of which RabbitMQ tells, in its words. Tools read numbers of all of them; most stand for what there is only in Erlang.

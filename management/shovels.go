@@ -58,14 +58,6 @@ type ShovelStatus struct {
 const componentShovel = "shovel"
 
 func (a *API) routeShovels() {
-	monitor := func(f func(*http.Request, User) (any, error)) func(*http.Request, User) (any, error) {
-		return func(r *http.Request, u User) (any, error) {
-			if !u.monitors() {
-				return nil, unauthorised("Not monitor user")
-			}
-			return f(r, u)
-		}
-	}
 	list := monitor(func(r *http.Request, u User) (any, error) {
 		vhost := ""
 		if r.PathValue("vhost") != "" {

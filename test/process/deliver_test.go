@@ -313,8 +313,10 @@ func exclusiveQueue(s *session) {
 		return err
 	})
 	s.noError("close", owner.Close())
-	_, err = s.channel(s.conn).QueueDeclare(name, false, false, true, false, nil)
-	s.noError("declare on another connection, after close-ok", err)
+	if s.to.warren { // RabbitMQ 4.3 may answer before the queue has ended
+		_, err = s.channel(s.conn).QueueDeclare(name, false, false, true, false, nil)
+		s.noError("declare on another connection, after close-ok", err)
+	}
 }
 
 func serverNamedQueue(s *session) {

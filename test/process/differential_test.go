@@ -88,9 +88,11 @@ func returnWithoutBCC(s *session) {
 
 func headerTypes(s *session) {
 	x := s.exchange("x", "headers", nil)
-	for _, same := range [][]any{
-		{"v", []byte("v")}, {1.5, float32(1.5)}, {int32(1700000000), int64(1700000000), time.Unix(1700000000, 0)},
-	} {
+	whole := []any{int32(1700000000), int64(1700000000)}
+	if s.to.warren { // in RabbitMQ 4.3 a message's timestamp is equal to nothing
+		whole = append(whole, time.Unix(1700000000, 0))
+	}
+	for _, same := range [][]any{{"v", []byte("v")}, {1.5, float32(1.5)}, whole} {
 		for _, want := range same {
 			q := s.queue(fmt.Sprintf("q-%T", want), nil)
 			s.noError("bind", s.ch.QueueBind(q, "", x, false, amqp.Table{"h": want}))

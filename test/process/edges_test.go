@@ -102,8 +102,10 @@ func lockedQueue(s *session) {
 	}
 	s.publish("", mine, message("anybody may publish"))
 	s.noError("close", owner.Close())
-	_, err = s.ch.QueueDeclare(mine, false, false, true, false, nil)
-	s.noError("the name is free when the close is answered", err)
+	if s.to.warren { // RabbitMQ 4.3 may answer before that
+		_, err = s.ch.QueueDeclare(mine, false, false, true, false, nil)
+		s.noError("the name is free when the close is answered", err)
+	}
 }
 
 func exclusiveConsumers(s *session) {

@@ -480,6 +480,9 @@ func foreignArguments(s *session) {
 	}
 	for arg, v := range classic {
 		refused("quorum", arg, v)
+		if arg == "x-queue-master-locator" && !s.to.warren {
+			continue // RabbitMQ 4.3 ends the connection, unless its configuration permits the argument
+		}
 		s.queue("classic"+arg, amqp.Table{arg: v})
 	}
 	for _, typ := range []string{"classic", "quorum"} {

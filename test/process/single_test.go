@@ -149,7 +149,11 @@ func singlePriority(s *session, q string) {
 
 func singleRefusals(s *session) {
 	q := s.queue("q", amqp.Table{"x-single-active-consumer": true, "x-queue-type": "quorum"})
-	wantClosed(s, s.channel(s.conn), 405, "RESOURCE_LOCKED - cannot obtain access to locked queue '"+q+"' in vhost '/'. basic.get operations are not supported by quorum queues with single active consumer", func(ch *amqp.Channel) error {
+	by := "quorum queues with single active consumer"
+	if !s.to.warren {
+		by = "" // <<"quorum">> queues in RabbitMQ 4.3
+	}
+	wantClosed(s, s.channel(s.conn), 405, "RESOURCE_LOCKED - cannot obtain access to locked queue '"+q+"' in vhost '/'. basic.get operations are not supported by "+by, func(ch *amqp.Channel) error {
 		_, _, err := ch.Get(q, true)
 		return err
 	})
