@@ -47,7 +47,7 @@ type Attempt struct {
 }
 
 // ErrAway reports that nobody has looked at a login: who would have to does not answer. It says nothing about the password.
-var ErrAway = errors.New("nobody can tell now whether the login is good")
+var ErrAway = errors.New("the server that knows about logins does not answer")
 
 // Keys limits the routing keys that somebody uses with one topic exchange: to publish with, which is [Write], and to bind with, which is [Read].
 type Keys interface {

@@ -24,6 +24,7 @@ var allowed = map[string][]string{
 	"auth/attempts":     {},
 	"auth/gate":         {},
 	"auth/passwords":    {"auth", "auth/gate"},
+	"auth/remote":       {"auth", "auth/gate"},
 	"auth/scopes":       {"auth"},
 	"auth/tokens":       {},
 	"backup":            {},
