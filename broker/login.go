@@ -158,23 +158,25 @@ func mayOpen(view *catalog.View, u User, vhost string) error {
 // *Error with NotAllowed, or TimedOut: the catalog cannot be brought up to date.
 func (b *Broker) Open(ctx context.Context, u User, vhost string, info ConnInfo) (*Conn, error) {
 	view := b.cat.View()
-	if mayOpen(view, u, vhost) != nil {
+	refusal := mayOpen(view, u, vhost)
+	if refusal != nil && (u.Rights == nil || view.Vhost(vhost) == nil) {
 		var err error
 		if view, err = b.freshAccess(ctx); err != nil {
 			return nil, err
 		}
+		refusal = mayOpen(view, u, vhost)
 	}
 	h := view.Vhost(vhost)
 	if h == nil {
-		return nil, mayOpen(view, u, vhost)
+		return nil, refusal
 	}
 	// RabbitMQ looks at the limits first.
 	if err := b.admitConnection(ctx, view, vhost, u.Name); err != nil {
 		return nil, err
 	}
-	if err := mayOpen(view, u, vhost); err != nil {
+	if refusal != nil {
 		b.census.connectionEnds(vhost, u.Name)
-		return nil, err
+		return nil, refusal
 	}
 	c := &Conn{
 		b: b, id: b.numbers.Add(1), user: u, vhost: vhost, info: info, login: u.Name, brought: u.Rights != nil, vhostCreated: h.Created,
