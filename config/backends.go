@@ -29,8 +29,9 @@ var (
 
 // The bounds of auth-http-timeout, and of auth-http-ttl and auth-http-refusal-ttl.
 const (
-	AuthHTTPTimeoutMin, AuthHTTPTimeoutMax = 100 * time.Millisecond, 8 * time.Second
-	AuthHTTPTTLMax                         = time.Hour
+	AuthHTTPTimeoutMin = 100 * time.Millisecond
+	AuthHTTPTimeoutMax = 8 * time.Second
+	AuthHTTPTTLMax     = time.Hour
 )
 
 // AsksHTTP tells whether a server is asked about logins.
@@ -44,8 +45,10 @@ type AuthURL struct{ Setting, URL string }
 // AuthURLs are those that are set or not, by RabbitMQ's order: user, vhost, resource, topic.
 func (c Config) AuthURLs() [4]AuthURL {
 	return [4]AuthURL{
-		{"auth-http-user-url", c.AuthHTTPUserURL}, {"auth-http-vhost-url", c.AuthHTTPVhostURL},
-		{"auth-http-resource-url", c.AuthHTTPResourceURL}, {"auth-http-topic-url", c.AuthHTTPTopicURL},
+		{"auth-http-user-url", c.AuthHTTPUserURL},
+		{"auth-http-vhost-url", c.AuthHTTPVhostURL},
+		{"auth-http-resource-url", c.AuthHTTPResourceURL},
+		{"auth-http-topic-url", c.AuthHTTPTopicURL},
 	}
 }
 

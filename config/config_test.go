@@ -122,12 +122,18 @@ func TestValidate(t *testing.T) {
 			"auth-http-user-url: is needed for auth-backends", "auth-http-vhost-url: is needed for auth-backends", "auth-http-resource-url: is needed for auth-backends", "auth-http-topic-url: is needed for auth-backends",
 		}},
 		{"http for passwords without URLs", func(c *Config) { c.AuthBackends = []string{"http/internal"} }, []string{"auth-http-user-url: is needed for auth-backends"}},
-		{"http for passwords", func(c *Config) { c.AuthBackends, c.AuthHTTPUserURL = []string{"http/internal"}, "https://logins.example/user" }, nil},
-		{"bad URLs of logins", func(c *Config) { c.AuthHTTPUserURL, c.AuthHTTPVhostURL, c.AuthHTTPTopicURL = "http://a:b@c/user", "http://c/vhost?x=y", "ftp://c" }, []string{
+		{"http for passwords", func(c *Config) {
+			c.AuthBackends, c.AuthHTTPUserURL = []string{"http/internal"}, "https://logins.example/user"
+		}, nil},
+		{"bad URLs of logins", func(c *Config) {
+			c.AuthHTTPUserURL, c.AuthHTTPVhostURL, c.AuthHTTPTopicURL = "http://a:b@c/user", "http://c/vhost?x=y", "ftp://c"
+		}, []string{
 			"auth-http-user-url: must have no user and no password in it: settings are shown", "auth-http-vhost-url: must have no query and no fragment: the question is put there", "auth-http-topic-url: must be a URL of https or http",
 		}},
 		{"how logins are asked about", func(c *Config) { c.AuthHTTPMethod, c.AuthHTTPCertFile = "put", "cert.pem" }, []string{`auth-http-method: must be get or post, got "put"`, "auth-http-cert-file: needs auth-http-key-file, and the other way round"}},
-		{"times of logins", func(c *Config) { c.AuthHTTPTimeout, c.AuthHTTPTTL, c.AuthHTTPRefusalTTL = 9*time.Second, 2*time.Hour, -1 }, []string{
+		{"times of logins", func(c *Config) {
+			c.AuthHTTPTimeout, c.AuthHTTPTTL, c.AuthHTTPRefusalTTL = 9*time.Second, 2*time.Hour, -1
+		}, []string{
 			"auth-http-timeout: must be from 100ms to 8s, got 9s", "auth-http-ttl: must be from 0s to 1h0m0s, got 2h0m0s", "auth-http-refusal-ttl: must be from 0s to 1h0m0s, got -1ns",
 		}},
 		{"scopes without tokens", func(c *Config) { c.TokenScopes = "on" }, []string{"token-scopes: needs token-keys-file or token-keys-url"}},

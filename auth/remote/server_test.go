@@ -397,13 +397,13 @@ func TestTLS(t *testing.T) {
 	o := &oracle{}
 	o.says(200, "allow")
 	o.Server = httptest.NewUnstartedServer(o)
-	o.Server.TLS = &tls.Config{ClientAuth: tls.RequireAnyClientCert}
+	o.TLS = &tls.Config{ClientAuth: tls.RequireAnyClientCert}
 	o.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	o.StartTLS()
 	t.Cleanup(o.Close)
 	dir := t.TempDir()
 	ca, key := filepath.Join(dir, "ca.pem"), filepath.Join(dir, "key.pem")
-	own := o.Server.TLS.Certificates[0]
+	own := o.TLS.Certificates[0]
 
 	for file, text := range map[string][]byte{ca: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: own.Certificate[0]}), key: testKey(t, own)} {
 		if err := os.WriteFile(file, text, 0o600); err != nil {

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -92,8 +93,8 @@ func (s *httpLogins) answer(path string, q url.Values) string {
 		}
 		return strings.TrimSpace("allow " + tags)
 	}
-	for i := len(s.rules) - 1; i >= 0; i-- {
-		if allowed, known := s.rules[i](path, q); known && !allowed {
+	for _, rule := range slices.Backward(s.rules) {
+		if allowed, known := rule(path, q); known && !allowed {
 			return "deny this is not for clients"
 		} else if known {
 			break
@@ -259,10 +260,10 @@ func (s *httpLogins) everything(t *testing.T) {
 	}
 	var restricted string // a topic exchange with few keys
 	s.rule("ida", func(path string, q url.Values) bool {
-		switch {
-		case path == "vhost":
+		switch path {
+		case "vhost":
 			return q.Get("tags") == "management"
-		case path == "topic":
+		case "topic":
 			return q.Get("name") != restricted || strings.HasPrefix(q.Get("routing_key"), map[string]string{"write": "a", "read": "b"}[q.Get("permission")])
 		}
 		return may[q.Get("permission")].MatchString(q.Get("name"))
@@ -397,6 +398,9 @@ func (s *httpLogins) away(t *testing.T) {
 			}
 		}
 		other := inConfirms(t, s.enter(t, 1, "guest", "guest"))
+		if broken == "hangs" {
+			s.oneWaits(t, other)
+		}
 		for range 20 {
 			took := publish()
 			if broken == "hangs" && took > loginTimeout/2 {
@@ -444,6 +448,57 @@ func (s *httpLogins) away(t *testing.T) {
 	for _, n := range s.c.Nodes() {
 		if text := n.LogTail(); strings.Contains(text, "zaubertrank") {
 			t.Errorf("a password is in the log: %s", text)
+		}
+	}
+}
+
+// oneWaits: a channel that waits for the server holds up neither what the same connection is sent nor its heartbeats, and is refused in the end.
+func (s *httpLogins) oneWaits(t *testing.T, other *amqp.Channel) {
+	t.Helper()
+	if _, err := other.QueueDeclare("for-fay", true, false, false, false, nil); err != nil {
+		t.Fatal(err)
+	}
+	s.mu.Lock()
+	hang := s.hang
+	s.users["fay"], s.hang = "zaubertrank", nil
+	s.mu.Unlock()
+	conn, err := connectWith("amqp://"+s.c.Node(1).AMQPAddr()+"/", amqp.Config{SASL: []amqp.Authentication{&amqp.PlainAuth{Username: "fay", Password: "zaubertrank"}}, Heartbeat: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	reads, asks := inConfirms(t, conn), inConfirms(t, conn)
+	messages, err := reads.Consume("for-fay", "", true, false, false, false, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.change(func() { s.hang = hang })
+	refused := make(chan error, 1)
+	go func() { refused <- declared("never-asked", nil)(asks) }() // ends with the timeout of the question
+	for began, n := time.Now(), 0; ; n++ {
+		at := time.Now()
+		if err := confirmedOn(other, "", "for-fay"); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-messages:
+			if took := time.Since(at); took > loginTimeout/2 {
+				t.Errorf("a message for a connection that waits takes %v", took)
+			}
+		case <-time.After(timeoutReply):
+			t.Fatal("no message")
+		}
+		select {
+		case err := <-refused:
+			refusedWith(t, "what was never asked", err, "configure access to queue 'never-asked'")
+			if took := time.Since(began); took < loginTimeout/2 || took > 3*loginTimeout || n < 5 {
+				t.Errorf("refused after %v and %d messages", took, n)
+			}
+			if conn.IsClosed() {
+				t.Error("the connection is closed")
+			}
+			return
+		case <-time.After(20 * time.Millisecond):
 		}
 	}
 }
