@@ -8,6 +8,6 @@
 // A [Server] asks few questions at a time; others wait for their turn, a bounded number, by where they come from, and each no longer than the timeout with the answer.
 // Those who want to know the same wait for one request. Answers are remembered for a short time: those about passwords by a keyed hash of user and password, with a
 // key that never leaves the process, and those about permissions with the login. While the server does not answer (no connection, no answer in time, a status of 5xx
-// or 429) nobody logs in anew, and a permission that it has given before counts on for the logins that have it; it is asked again in the background, one question at a
+// or 429) nobody logs in or opens a virtual host anew, and another permission that it has given before counts on for the logins that have it; it is asked again in the background, one question at a
 // time, until it answers. Everything else that is no answer permits nothing.
 package remote

@@ -61,7 +61,7 @@ func (m *memory[K]) stale(k K) bool {
 	return there && !r.until.IsZero() && r.answer.allowed
 }
 
-// begin has the caller ask, which end tells the outcome of, or returns the request that is under way already. before is what was known.
+// begin has the caller ask, which end tells the outcome of, or returns the request that is under way already, or one that has just ended. before is what was known.
 func (m *memory[K]) begin(k K) (under *asking, mine bool, before *login) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -70,12 +70,22 @@ func (m *memory[K]) begin(k K) (under *asking, mine bool, before *login) {
 		r = &remembered{}
 		m.known.Add(k, r)
 	}
-	if r.asked != nil {
+	switch {
+	case r.asked != nil:
 		return r.asked, false, nil
+	case time.Now().Before(r.until): // since the caller has looked
+		return &asking{ended: closed, got: r.answer, login: r.login}, false, nil
 	}
 	r.asked = &asking{ended: make(chan struct{})}
 	return r.asked, true, r.login
 }
+
+// closed is of requests that have ended.
+var closed = func() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
 
 // end tells the outcome of a request to those who wait for it, and keeps it until then. What was known before stays if nobody answered.
 func (m *memory[K]) end(k K, a *asking, until time.Time) {

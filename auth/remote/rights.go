@@ -27,7 +27,7 @@ func (r Rights) Waiting(before func()) auth.Rights {
 	return r
 }
 
-// Enters implements [auth.Rights].
+// Enters implements [auth.Rights]. It takes an answer that counts now: who opens a virtual host comes in anew.
 func (r Rights) Enters(vhost string) bool {
 	return r.ask(question{path: Vhost, vhost: vhost, ip: r.ip})
 }
@@ -58,7 +58,8 @@ func (r Rights) ask(q question) bool {
 		r.s.counts.remember(q.path)
 		return a.allowed
 	}
-	if known.stale(q) && r.s.isAway(r.l, q) {
+	old := q.path != Vhost // may count on
+	if old && known.stale(q) && r.s.isAway(r.l, q) {
 		r.s.counts.useOld(q.path)
 		return true
 	}
@@ -69,7 +70,7 @@ func (r Rights) ask(q question) bool {
 	switch {
 	case err == nil:
 		return a.allowed
-	case errors.Is(err, auth.ErrAway) && known.stale(q):
+	case errors.Is(err, auth.ErrAway) && old && known.stale(q):
 		r.s.counts.useOld(q.path)
 		return true
 	}
