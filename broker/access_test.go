@@ -48,7 +48,7 @@ func TestNobodyIsRefusedByAnOldCopy(t *testing.T) {
 			return err
 		}, AccessRefused, TimedOut},
 		{"certificate", nil, []catalog.Command{user("new")}, func(b *Broker, t *testing.T, _ *client) error {
-			_, err := b.LoginExternal(t.Context(), "new", nil, true)
+			_, err := b.LoginExternal(t.Context(), "new", nil, Caller{Loopback: true})
 			return err
 		}, AccessRefused, Unavailable},
 		{"token", nil, []catalog.Command{user("new")}, func(b *Broker, t *testing.T, _ *client) error {

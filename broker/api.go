@@ -16,9 +16,11 @@ type User struct {
 	Tags []string
 	// Until is when a token that they logged in with ends, zero if there was none.
 	Until time.Time
-	// Rights are what they may do, if the login says so itself: the scopes of a token. Such a user need not be in the catalog, and of one of that name there
-	// only the limits count. Nil: what the catalog says.
+	// Rights are what they may do, if the login says so itself, as the scopes of a token do, or another server. Such a user need not be in the catalog, and of one
+	// of that name there only the limits count. Nil: what the catalog says.
 	Rights auth.Rights
+	// lent are tags that another server gives to a user whose rights are in the catalog.
+	lent []string
 	// entry is what the catalog said of them when they logged in, nil if that was elsewhere.
 	entry *auth.User
 }

@@ -52,6 +52,8 @@ type Config struct {
 	ConsumerTimeout time.Duration
 	// TxBytesMax bounds what the transactions that are open on this node have published; 0: nothing does.
 	TxBytesMax int64
+	// Backends are where logins are looked for, in this order; empty: in the catalog alone.
+	Backends []Backend
 	// Passwords checks those of users; nil: with no bound for costly hashes but one at a time.
 	Passwords *passwords.Keeper
 	// QueueTimeout bounds every operation that waits for a queue's leader.

@@ -27,6 +27,8 @@ const (
 type Error struct {
 	Kind Kind
 	Text string
+	// Away, with AccessRefused, tells that nobody has looked at a password: the server that knows it does not answer. Clients of AMQP are refused with the same words.
+	Away bool
 	// Unasked, with TimedOut, tells that the catalog was not asked to change anything: it could not be reached.
 	Unasked bool
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/warrenmq/warren/auth"
@@ -26,45 +27,39 @@ func (b *Broker) freshAccess(ctx context.Context) (*catalog.View, error) {
 
 // Caller is who wants to log in.
 type Caller struct {
-	// Source is where they come from, for those who keep order among many; Loopback tells that it is this machine.
-	Source   string
-	Loopback bool
+	// Source is where they come from, for those who keep order among many; Loopback tells that it is this machine. Address is the client's, without a port.
+	Source, Address string
+	Loopback        bool
 	// Still is asked again after a wait whether the password is to be looked at; nil: it is.
 	Still func() error
+}
+
+func (c Caller) attempt(cred auth.Credentials) auth.Attempt {
+	return auth.Attempt{Credentials: cred, Source: c.Source, Address: c.Address, Still: c.Still}
 }
 
 // Login checks a SASL response. Errors are *Error with AccessRefused, with Unavailable if it was not looked at because too many
 // log in, or what Still says. If the catalog cannot be brought up to date, who is not known here is refused with Unavailable, and who has
 // another password here with TimedOut.
 func (b *Broker) Login(ctx context.Context, mechanism string, response []byte, from Caller) (User, error) {
-	refused := Errorf(AccessRefused, "Login was refused using authentication mechanism %s. For details see the broker logfile.", mechanism)
 	cred, err := auth.ParseResponse(mechanism, response)
 	if err != nil {
 		b.cfg.Logger.Warn("login refused", "mechanism", mechanism, "err", err)
-		return User{}, refused
+		return User{}, loginRefused(mechanism)
 	}
-	u, err := b.checkPassword(ctx, cred, from)
-	if err == nil {
-		err = u.LoginVerified(from.Loopback)
-	}
-	switch {
-	case err == nil:
-		return User{Name: u.Name, Tags: u.Tags, entry: u}, nil
-	case errors.Is(err, passwords.ErrBusy):
-		b.cfg.Logger.Warn("login not looked at", "user", cred.User, "err", err)
-		return User{}, Errorf(Unavailable, "%v", err)
-	case !errors.Is(err, auth.ErrLogin):
-		return User{}, err
-	}
-	b.cfg.Logger.Warn("login refused", "user", cred.User, "err", err)
-	return User{}, refused
+	return b.lookFor(ctx, mechanism, from.attempt(cred), from.Loopback)
+}
+
+// loginRefused is what a client hears of a login that is refused. The words are RabbitMQ's.
+func loginRefused(mechanism string) *Error {
+	return Errorf(AccessRefused, "Login was refused using authentication mechanism %s. For details see the broker logfile.", mechanism)
 }
 
 // checkPassword finds the user with those credentials. Errors are those of [passwords.Keeper.Check], and those of Login's that are about the catalog.
-func (b *Broker) checkPassword(ctx context.Context, cred auth.Credentials, from Caller) (*auth.User, error) {
-	u := b.cat.View().User(cred.User)
+func (b *Broker) checkPassword(ctx context.Context, a auth.Attempt) (*auth.User, error) {
+	u := b.cat.View().User(a.User)
 	check := func() error {
-		return b.cfg.Passwords.Check(ctx, &passwords.Try{Source: from.Source, Name: cred.User, User: u, Password: string(cred.Password), Still: from.Still})
+		return b.cfg.Passwords.Check(ctx, &passwords.Try{Source: a.Source, Name: a.User, User: u, Password: string(a.Password), Still: a.Still})
 	}
 	err := check()
 	if !errors.Is(err, auth.ErrLogin) {
@@ -77,7 +72,7 @@ func (b *Broker) checkPassword(ctx context.Context, cred auth.Credentials, from 
 	if old != nil {
 		return nil, old
 	}
-	if now := view.User(cred.User); now != u {
+	if now := view.User(a.User); now != u {
 		u = now
 		err = check()
 	}
@@ -86,9 +81,15 @@ func (b *Broker) checkPassword(ctx context.Context, cred auth.Credentials, from 
 
 // LoginExternal lets a user in whose identity the transport has verified: the
 // response of EXTERNAL may repeat it. Errors are *Error with AccessRefused, or Unavailable: the catalog cannot be brought up to date.
-func (b *Broker) LoginExternal(ctx context.Context, peer string, response []byte, loopback bool) (User, error) {
+func (b *Broker) LoginExternal(ctx context.Context, peer string, response []byte, from Caller) (User, error) {
 	name, err := auth.ParseExternal(response, peer)
-	return b.verified(ctx, auth.MechanismExternal, name, peer, err, loopback)
+	if err != nil {
+		b.cfg.Logger.Warn("login refused", "mechanism", auth.MechanismExternal, "peer", peer, "err", err)
+		return User{}, loginRefused(auth.MechanismExternal)
+	}
+	a := from.attempt(auth.Credentials{User: name})
+	a.Verified = true
+	return b.lookFor(ctx, auth.MechanismExternal, a, from.Loopback)
 }
 
 // Token is what a token says that counts.
@@ -102,34 +103,47 @@ type Token struct {
 
 // LoginToken lets the user in that a token names; err says why it does not count. Errors are those of LoginExternal.
 func (b *Broker) LoginToken(ctx context.Context, mechanism string, t Token, err error, loopback bool) (User, error) {
-	if err == nil && t.Rights != nil {
-		if err = (&auth.User{Name: t.User}).LoginVerified(loopback); err == nil {
-			return User{Name: t.User, Tags: t.Tags, Until: t.Until, Rights: t.Rights}, nil
-		}
+	u := User{Name: t.User, Tags: t.Tags, Rights: t.Rights}
+	if err == nil && t.Rights == nil {
+		var known *auth.User
+		known, err = b.known(ctx, t.User)
+		u = ofCatalog(known)
 	}
-	u, err := b.verified(ctx, mechanism, t.User, t.User, err, loopback)
-	u.Until = t.Until
-	return u, err
-}
-
-// verified lets a user in whom something else has verified, unless err says that it has not.
-func (b *Broker) verified(ctx context.Context, mechanism, name, peer string, err error, loopback bool) (User, error) {
-	var u *auth.User
 	if err == nil {
-		if u = b.cat.View().User(name); u == nil {
-			view, old := b.freshAccess(ctx)
-			if old != nil {
-				return User{}, Errorf(Unavailable, "%v", old)
-			}
-			u = view.User(name)
-		}
-		err = u.LoginVerified(loopback)
+		err = (&auth.User{Name: u.Name}).LoginVerified(loopback)
+	}
+	u.Until = t.Until
+	if refusal, is := errors.AsType[*Error](err); is {
+		return User{}, refusal
 	}
 	if err != nil {
-		b.cfg.Logger.Warn("login refused", "mechanism", mechanism, "peer", peer, "err", err)
-		return User{}, Errorf(AccessRefused, "Login was refused using authentication mechanism %s. For details see the broker logfile.", mechanism)
+		b.cfg.Logger.Warn("login refused", "mechanism", mechanism, "peer", t.User, "err", err)
+		return User{Until: t.Until}, loginRefused(mechanism)
 	}
-	return User{Name: u.Name, Tags: u.Tags, entry: u}, nil
+	return u, nil
+}
+
+// known finds a user of the catalog. The error wraps [auth.ErrLogin], or is an *Error with Unavailable: the catalog cannot be brought up to date.
+func (b *Broker) known(ctx context.Context, name string) (*auth.User, error) {
+	u := b.cat.View().User(name)
+	if u == nil {
+		view, err := b.freshAccess(ctx)
+		if err != nil {
+			return nil, Errorf(Unavailable, "%v", err)
+		}
+		if u = view.User(name); u == nil {
+			return nil, fmt.Errorf("%w: no such user", auth.ErrLogin)
+		}
+	}
+	return u, nil
+}
+
+// ofCatalog is a login as a user of the catalog.
+func ofCatalog(u *auth.User) User {
+	if u == nil {
+		return User{}
+	}
+	return User{Name: u.Name, Tags: u.Tags, entry: u}
 }
 
 // mayOpen tells why a user may not open a vhost: there is none, or no permission for it.
@@ -144,23 +158,25 @@ func mayOpen(view *catalog.View, u User, vhost string) error {
 // *Error with NotAllowed, or TimedOut: the catalog cannot be brought up to date.
 func (b *Broker) Open(ctx context.Context, u User, vhost string, info ConnInfo) (*Conn, error) {
 	view := b.cat.View()
-	if mayOpen(view, u, vhost) != nil {
+	refusal := mayOpen(view, u, vhost)
+	if refusal != nil && (u.Rights == nil || view.Vhost(vhost) == nil) {
 		var err error
 		if view, err = b.freshAccess(ctx); err != nil {
 			return nil, err
 		}
+		refusal = mayOpen(view, u, vhost)
 	}
 	h := view.Vhost(vhost)
 	if h == nil {
-		return nil, mayOpen(view, u, vhost)
+		return nil, refusal
 	}
 	// RabbitMQ looks at the limits first.
 	if err := b.admitConnection(ctx, view, vhost, u.Name); err != nil {
 		return nil, err
 	}
-	if err := mayOpen(view, u, vhost); err != nil {
+	if refusal != nil {
 		b.census.connectionEnds(vhost, u.Name)
-		return nil, err
+		return nil, refusal
 	}
 	c := &Conn{
 		b: b, id: b.numbers.Add(1), user: u, vhost: vhost, info: info, login: u.Name, brought: u.Rights != nil, vhostCreated: h.Created,

@@ -51,6 +51,25 @@ func (r rights) keys(vhost, exchange string) auth.Keys {
 	return nil // and not a *TopicPermission that is
 }
 
+// lasting tells whether what the user may do stays as long as the view and the login do.
+func (u User) lasting() bool { return u.Rights == nil || u.Rights.Lasting() }
+
+// waiting is the user with something that is to be done before another server is waited for.
+func (u User) waiting(before func()) User {
+	if r, ok := u.Rights.(auth.Patient); ok {
+		u.Rights = r.Waiting(before)
+	}
+	return u
+}
+
+// RightsFrom says in words for refusals where it is from what the user may do: "a user's permissions", which are the catalog's, or what brought the rights.
+func (u User) RightsFrom() string {
+	if u.Rights == nil {
+		return "a user's permissions"
+	}
+	return u.Rights.Source()
+}
+
 // enters tells why a user may not be in a virtual host.
 func (u User) enters(view *catalog.View, vhost string) error {
 	if u.rights(view).enters(vhost) {
@@ -70,7 +89,7 @@ func permits(view *catalog.View, u User, vhost string, a auth.Action, r resource
 // allows is permits for who has no connection, and looks into an up-to-date catalog before it refuses. Errors are those of Conn.allowed.
 func (b *Broker) allows(ctx context.Context, u User, vhost string, a auth.Action, r resource) error {
 	if err := permits(b.cat.View(), u, vhost, a, r); err == nil || u.Rights != nil {
-		return err // what the login brought does not get old
+		return err // what the login brought is not in the catalog
 	}
 	view, err := b.freshAccess(ctx)
 	if err != nil {
@@ -99,20 +118,25 @@ func (c *Conn) checkKeys(allowed auth.Keys, a auth.Action, exchange string, keys
 
 // allowed is permits, and looks into an up-to-date catalog before it refuses. The error is AccessRefused, or TimedOut if that cannot be had.
 func (c *Conn) allowed(ctx context.Context, view *catalog.View, a auth.Action, r resource) error {
-	if err := c.permits(view, a, r); err == nil || c.user.Rights != nil {
-		return err // what the login brought does not get old
+	return c.allowedAs(ctx, c.user, view, a, r)
+}
+
+// allowedAs is allowed for the connection's user as the caller has it.
+func (c *Conn) allowedAs(ctx context.Context, u User, view *catalog.View, a auth.Action, r resource) error {
+	if err := permits(view, u, c.vhost, a, r); err == nil || u.Rights != nil {
+		return err // what the login brought is not in the catalog
 	}
 	view, err := c.b.freshAccess(ctx)
 	if err != nil {
 		return err
 	}
-	return c.permits(view, a, r)
+	return permits(view, u, c.vhost, a, r)
 }
 
 // allowedAny refuses whoever has no permission at all on the resource, not even to learn that it is there. Errors are those of allowed.
 func (c *Conn) allowedAny(ctx context.Context, r resource) error {
-	some := func(view *catalog.View) bool {
-		return c.permits(view, auth.Configure, r) == nil || c.permits(view, auth.Write, r) == nil || c.permits(view, auth.Read, r) == nil
+	some := func(view *catalog.View) bool { // in RabbitMQ's order: another server may be asked each time
+		return c.permits(view, auth.Read, r) == nil || c.permits(view, auth.Write, r) == nil || c.permits(view, auth.Configure, r) == nil
 	}
 	view := c.b.cat.View()
 	if some(view) {
@@ -123,9 +147,9 @@ func (c *Conn) allowedAny(ctx context.Context, r resource) error {
 		if view, err = c.b.freshAccess(ctx); err != nil {
 			return err
 		}
+		if some(view) {
+			return nil
+		}
 	}
-	if some(view) {
-		return nil
-	}
-	return c.permits(view, auth.Configure, r)
+	return asError(auth.Refuse(auth.Configure, r.kind, r.name, c.vhost, c.user.Name))
 }

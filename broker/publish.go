@@ -266,10 +266,11 @@ func (ch *Channel) opFor(q *catalog.Queue, op fsm.Publish) fsm.Publish {
 // checkPublish checks what the exchange says of a message, and returns the view to route it with: the exchange is in that.
 func (ch *Channel) checkPublish(ctx context.Context, p *Publish) (*catalog.View, error) {
 	view := ch.conn.b.cat.View()
-	if ch.wroteTo == p.Exchange && ch.wroteRev == view.Revision() && ch.wroteAs == ch.conn.logins {
+	if ch.wroteTo == p.Exchange && ch.wroteRev == view.Revision() && ch.wroteAs == ch.conn.logins && ch.conn.user.lasting() {
 		return view, nil
 	}
-	if err := ch.conn.allowed(ctx, view, auth.Write, exchangeResource(p.Exchange)); err != nil {
+	user := ch.conn.user.waiting(ch.waits)
+	if err := ch.conn.allowedAs(ctx, user, view, auth.Write, exchangeResource(p.Exchange)); err != nil {
 		return nil, err
 	}
 	var topics auth.Keys
@@ -283,7 +284,7 @@ func (ch *Channel) checkPublish(ctx context.Context, p *Publish) (*catalog.View,
 			return nil, Errorf(AccessRefused, "cannot publish to internal exchange '%s' in vhost '%s'", p.Exchange, ch.conn.vhost)
 		}
 		if e.Type == exchange.Topic {
-			topics = ch.conn.user.rights(view).keys(ch.conn.vhost, p.Exchange)
+			topics = user.rights(view).keys(ch.conn.vhost, p.Exchange)
 		}
 	}
 	ch.topics = topics

@@ -12,6 +12,10 @@ import (
 // words are rights as the brought ones of a token: "write queue-or-exchange" for each thing that is allowed in "/", "key write x a.b" for keys of topic exchanges.
 type words string
 
+func (w words) Source() string { return "words" }
+
+func (w words) Lasting() bool { return true }
+
 func (w words) Enters(vhost string) bool { return vhost == "/" && w != "" }
 
 func (w words) Allows(vhost string, a auth.Action, k auth.Kind, name string) bool {

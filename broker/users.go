@@ -45,7 +45,7 @@ func (b *Broker) Renew(u User) (User, error) {
 	if now == nil || u.entry != nil && now.Added != u.entry.Added && now.Added > 0 { // another user may get the name
 		return u, Errorf(AccessRefused, "user '%s' is deleted", u.Name)
 	}
-	u.Tags = now.Tags
+	u.Tags = withTags(now.Tags, u.lent)
 	return u, nil
 }
 

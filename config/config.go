@@ -72,6 +72,20 @@ type Config struct {
 	TokenScopeClaims      []string
 	TokenScopeAliasesFile string
 
+	// AuthBackends are where logins are looked for, in this order: AuthInternal, AuthHTTP, AuthHTTPInternal. Default AuthInternal.
+	AuthBackends []string
+	// AuthHTTPMethod is how the server of logins is asked: "get" (the default, as RabbitMQ's) or "post". The URLs are where; those but the user's are needed if
+	// AuthBackends has AuthHTTP.
+	AuthHTTPMethod                                                           string
+	AuthHTTPUserURL, AuthHTTPVhostURL, AuthHTTPResourceURL, AuthHTTPTopicURL string
+	// AuthHTTPCAFile has the certificates that the server is verified with, empty: those of the system; AuthHTTPCertFile and AuthHTTPKeyFile are what is shown to
+	// it, empty: nothing.
+	AuthHTTPCAFile, AuthHTTPCertFile, AuthHTTPKeyFile string
+	// AuthHTTPTimeout is for an answer. Default 5 s; more than 8 s would be more than clients wait for a handshake. AuthHTTPTTL is how long one counts without being
+	// asked for again, default 15 s, at most an hour; too long and who is to do less does more until then, too short and the server is asked more. AuthHTTPRefusalTTL is the same for a
+	// refusal, default 1 s.
+	AuthHTTPTimeout, AuthHTTPTTL, AuthHTTPRefusalTTL time.Duration
+
 	// ClusterAddr is the address at which the other nodes reach this one
 	// (node-to-node gRPC). Anybody who can connect to it is trusted, so the
 	// default is a loopback address: "127.0.0.1:5681".
@@ -286,17 +300,20 @@ var nodeIDPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 // host's name, or "warren" when the host has none that fits.
 func Default() Config {
 	return Config{
-		NodeID:           defaultNodeID(os.Hostname),
-		DataDir:          "data",
-		AMQPAddr:         ":5672",
-		HTTPAddr:         ":15672",
-		GRPCAddr:         ":5680",
-		TLSClientAuth:    ClientAuthNone,
-		TLSLoginFrom:     "distinguished_name",
-		TLSLoginSANType:  "dns",
-		TokenAudience:    "warren",
-		TokenUserClaims:  []string{"sub", "client_id"},
-		TokenScopes:      TokenScopesOff,
+		NodeID:          defaultNodeID(os.Hostname),
+		DataDir:         "data",
+		AMQPAddr:        ":5672",
+		HTTPAddr:        ":15672",
+		GRPCAddr:        ":5680",
+		TLSClientAuth:   ClientAuthNone,
+		TLSLoginFrom:    "distinguished_name",
+		TLSLoginSANType: "dns",
+		TokenAudience:   "warren",
+		TokenUserClaims: []string{"sub", "client_id"},
+		TokenScopes:     TokenScopesOff,
+		AuthBackends:    []string{AuthInternal},
+		AuthHTTPMethod:  AuthHTTPGet,
+		AuthHTTPTimeout: 5 * time.Second, AuthHTTPTTL: 15 * time.Second, AuthHTTPRefusalTTL: time.Second,
 		ClusterAddr:      "127.0.0.1:5681",
 		ClusterTLS:       ClusterTLSOff,
 		ClusterTLSName:   "warren-node",

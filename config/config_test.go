@@ -116,6 +116,26 @@ func TestValidate(t *testing.T) {
 		{"keys of tokens from nowhere", func(c *Config) { c.TokenKeysURL = "issuer.example" }, []string{"token-keys-url: must be a URL of https"}},
 		{"keys of tokens from this machine", func(c *Config) { c.TokenKeysURL = "http://127.0.0.1:8080/keys" }, nil},
 		{"a CA for no URL", func(c *Config) { c.TokenKeysCAFile = "ca.pem" }, []string{"token-keys-ca-file: needs token-keys-url"}},
+		{"no backend", func(c *Config) { c.AuthBackends = nil }, []string{"auth-backends: must not be empty: nobody could log in"}},
+		{"strange backends", func(c *Config) { c.AuthBackends = []string{"ldap", "internal", "internal"} }, []string{`auth-backends: must be internal, http or http/internal, got "ldap"`, `auth-backends: has "internal" twice`}},
+		{"http without URLs", func(c *Config) { c.AuthBackends = []string{"internal", "http"} }, []string{
+			"auth-http-user-url: is needed for auth-backends", "auth-http-vhost-url: is needed for auth-backends", "auth-http-resource-url: is needed for auth-backends", "auth-http-topic-url: is needed for auth-backends",
+		}},
+		{"http for passwords without URLs", func(c *Config) { c.AuthBackends = []string{"http/internal"} }, []string{"auth-http-user-url: is needed for auth-backends"}},
+		{"http for passwords", func(c *Config) {
+			c.AuthBackends, c.AuthHTTPUserURL = []string{"http/internal"}, "https://logins.example/user"
+		}, nil},
+		{"bad URLs of logins", func(c *Config) {
+			c.AuthHTTPUserURL, c.AuthHTTPVhostURL, c.AuthHTTPTopicURL = "http://a:b@c/user", "http://c/vhost?x=y", "ftp://c"
+		}, []string{
+			"auth-http-user-url: must have no user and no password in it: settings are shown", "auth-http-vhost-url: must have no query and no fragment: the question is put there", "auth-http-topic-url: must be a URL of https or http",
+		}},
+		{"how logins are asked about", func(c *Config) { c.AuthHTTPMethod, c.AuthHTTPCertFile = "put", "cert.pem" }, []string{`auth-http-method: must be get or post, got "put"`, "auth-http-cert-file: needs auth-http-key-file, and the other way round"}},
+		{"times of logins", func(c *Config) {
+			c.AuthHTTPTimeout, c.AuthHTTPTTL, c.AuthHTTPRefusalTTL = 9*time.Second, 2*time.Hour, -1
+		}, []string{
+			"auth-http-timeout: must be from 100ms to 8s, got 9s", "auth-http-ttl: must be from 0s to 1h0m0s, got 2h0m0s", "auth-http-refusal-ttl: must be from 0s to 1h0m0s, got -1ns",
+		}},
 		{"scopes without tokens", func(c *Config) { c.TokenScopes = "on" }, []string{"token-scopes: needs token-keys-file or token-keys-url"}},
 		{"scopes, perhaps", func(c *Config) { c.TokenScopes = "maybe" }, []string{`token-scopes: must be off or on, got "maybe"`}},
 		{"tokens of nobody", func(c *Config) { c.TokenKeysFile, c.TokenUserClaims = "keys.json", nil }, []string{"token-user-claims: must not be empty: tokens would name nobody"}},
@@ -163,7 +183,7 @@ func TestValidate(t *testing.T) {
 		{
 			"every problem at once",
 			func(c *Config) { *c = Config{BootstrapExpect: -1} },
-			[]string{"node-id", "data-dir", "bootstrap-expect", "voter-replace-after", "amqp-addr", "http-addr", "grpc-addr", "cluster-addr", "gossip-addr", "tls-client-auth", "tls-login-from", "tls-login-san-type", "token-scopes", "gossip-encryption", "cluster-tls", "default-user", "loopback-users", "password-hashing", "amqp-product", "proxy-protocol", "channel-max", "max-message-size", "drain-timeout", "stop-timeout", "repair-groups", "metrics-login", "log-format"},
+			[]string{"node-id", "data-dir", "bootstrap-expect", "voter-replace-after", "amqp-addr", "http-addr", "grpc-addr", "cluster-addr", "gossip-addr", "tls-client-auth", "tls-login-from", "tls-login-san-type", "token-scopes", "auth-backends", "auth-http-method", "auth-http-timeout", "gossip-encryption", "cluster-tls", "default-user", "loopback-users", "password-hashing", "amqp-product", "proxy-protocol", "channel-max", "max-message-size", "drain-timeout", "stop-timeout", "repair-groups", "metrics-login", "log-format"},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -80,6 +80,7 @@ func (c Config) secureProblems(p *Problems) {
 	p.add("tls-login-from", oneOf(c.TLSLoginFrom, LoginFroms))
 	p.add("tls-login-san-type", oneOf(c.TLSLoginSANType, SANTypes))
 	c.tokenProblems(p)
+	c.backendProblems(p)
 }
 
 // tokenProblems are those of the settings of tokens.

@@ -119,13 +119,13 @@ func (a *API) putShovel(r *http.Request, u User, vhost, name string, value json.
 
 // mayLend says why a user may not have a shovel log in to the cluster as a URI wants, "" if so.
 func mayLend(u User, uri *shovel.URI) string {
-	byScopes := u.Login.Rights != nil
+	brought := u.Login.Rights != nil
 	switch {
 	case !uri.Local:
 		return ""
-	case uri.User == "" && byScopes:
-		return "what a token permits ends with it: the URI has to name a user (amqp://USER@), which takes an administrator"
-	case uri.User != "" && (uri.User != u.Name || byScopes) && !u.may(auth.TagAdministrator):
+	case uri.User == "" && brought:
+		return u.Login.RightsFrom() + " end with the login: the URI has to name a user (amqp://USER@), which takes an administrator"
+	case uri.User != "" && (uri.User != u.Name || brought) && !u.may(auth.TagAdministrator):
 		return "only an administrator may have a shovel log in as '" + uri.User + "' without a password"
 	}
 	return ""

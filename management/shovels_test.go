@@ -106,6 +106,8 @@ func TestShovels(t *testing.T) {
 
 type anyRights struct{ auth.Rights }
 
+func (anyRights) Source() string { return "rights of a test" }
+
 // TestWhoMayLend: a shovel has the permissions of a user of the catalog on this cluster: of whoever makes it, or of one that an administrator names. What a
 // token permits is not lent.
 func TestWhoMayLend(t *testing.T) {

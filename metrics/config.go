@@ -89,8 +89,10 @@ type Config struct {
 	Shovels func() Shovels
 	Logins  func() []Logins
 	// Panics are those that were contained, by protocol; it may be nil.
-	Panics       func() map[string]uint64
-	Passwords    func() Passwords
+	Panics    func() map[string]uint64
+	Passwords func() Passwords
+	// Remote may be nil, and return nil: no server is asked about logins.
+	Remote       func() *Remote
 	Certificates func() []Certificate
 	Gossip       func() Gossip
 	Spans        func() Spans

@@ -48,6 +48,11 @@ func (s *scrape) secrets() {
 		s.count(passwordChecks, p.Remembered, "remembered")
 		s.count(passwordChecks, p.Busy, "busy")
 	}
+	if s.cfg.Remote != nil {
+		if r := s.cfg.Remote(); r != nil {
+			s.remote(r)
+		}
+	}
 	if s.cfg.Certificates != nil {
 		for _, c := range s.cfg.Certificates() {
 			s.put(certExpiry, time.Until(c.NotAfter).Seconds(), c.Use)

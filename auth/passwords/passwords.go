@@ -24,6 +24,7 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
 	"github.com/warrenmq/warren/auth"
+	"github.com/warrenmq/warren/auth/gate"
 )
 
 // ErrBusy reports that too many logins wait to be looked at. It says nothing about the password.
@@ -45,7 +46,7 @@ type Config struct {
 // Keeper checks and makes hashes.
 type Keeper struct {
 	cfg  Config
-	gate *gate
+	gate *gate.Gate
 	key  [sha256.Size]byte
 
 	mu    sync.Mutex
@@ -65,7 +66,7 @@ func New(cfg Config) *Keeper {
 	if err != nil {
 		panic(fmt.Sprintf("passwords: %v", err)) // not a size
 	}
-	k := &Keeper{cfg: cfg, gate: newGate(cfg.Parallel, cfg.Waiting), known: known, decoy: cfg.Hashing.Decoy()}
+	k := &Keeper{cfg: cfg, gate: gate.New(cfg.Parallel, cfg.Waiting), known: known, decoy: cfg.Hashing.Decoy()}
 	_, _ = rand.Read(k.key[:]) // never fails, by its documentation
 	return k
 }
@@ -107,7 +108,7 @@ func (k *Keeper) Check(ctx context.Context, t *Try) error {
 	if err := k.enter(ctx, t.Source); err != nil {
 		return err
 	}
-	defer k.gate.leave()
+	defer k.gate.Leave()
 	if k.knows(m) { // many clients of one application came at once, and the first one was right
 		return nil
 	}
@@ -136,7 +137,7 @@ func (k *Keeper) Hash(ctx context.Context, source, password string) (auth.Passwo
 		if err := k.enter(ctx, source); err != nil {
 			return "", err
 		}
-		defer k.gate.leave()
+		defer k.gate.Leave()
 		k.computed.Add(1)
 	}
 	return k.cfg.Hashing.Hash(password)
@@ -145,7 +146,7 @@ func (k *Keeper) Hash(ctx context.Context, source, password string) (auth.Passwo
 func (k *Keeper) enter(ctx context.Context, source string) error {
 	ctx, cancel := context.WithTimeout(ctx, k.cfg.Wait)
 	defer cancel()
-	if !k.gate.enter(ctx, source) {
+	if !k.gate.Enter(ctx, source) {
 		return ErrBusy
 	}
 	return nil
@@ -192,7 +193,5 @@ type Counts struct {
 
 // Counts are those since New.
 func (k *Keeper) Counts() Counts {
-	k.gate.mu.Lock()
-	defer k.gate.mu.Unlock()
-	return Counts{k.computed.Load(), k.remembered.Load(), k.gate.refused}
+	return Counts{k.computed.Load(), k.remembered.Load(), k.gate.Refused()}
 }

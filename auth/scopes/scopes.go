@@ -110,6 +110,12 @@ func (s *Set) Tags() []string { return s.tags }
 // Ignored are the scopes that begin as those for this cluster do and are not understood.
 func (s *Set) Ignored() []string { return s.ignored }
 
+// Source implements [auth.Rights].
+func (s *Set) Source() string { return "a token's scopes" }
+
+// Lasting implements [auth.Rights]: a token says the same until it ends.
+func (s *Set) Lasting() bool { return true }
+
 // Enters implements [auth.Rights]: somebody may open a virtual host in which they may do something.
 func (s *Set) Enters(vhost string) bool {
 	return slices.ContainsFunc(s.rules, func(r rule) bool { return matches(r.vhost.in(vhost), vhost) })

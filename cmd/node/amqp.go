@@ -5,6 +5,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/warrenmq/warren/auth"
 	"github.com/warrenmq/warren/auth/attempts"
 	"github.com/warrenmq/warren/broker"
 	gateway "github.com/warrenmq/warren/gateway/amqp"
@@ -19,14 +20,14 @@ type amqpBroker struct {
 
 func (a amqpBroker) Login(ctx context.Context, mechanism string, response []byte, client net.Addr) (broker.User, error) {
 	if user, inner := innerUser(response, client); inner {
-		return a.b.LoginExternal(ctx, user, nil, true)
+		return a.b.LoginToken(ctx, auth.MechanismExternal, broker.Token{User: user}, nil, true) // of the catalog, whatever backends there are
 	}
 	u, _, err := a.n.logIn(ctx, attempts.AMQP, mechanism, response, from(client))
 	return u, err
 }
 
 func (a amqpBroker) LoginExternal(ctx context.Context, peer string, response []byte, client net.Addr) (broker.User, error) {
-	return a.b.LoginExternal(ctx, peer, response, a.n.admitsGuest(from(client)))
+	return a.b.LoginExternal(ctx, peer, response, a.n.caller(from(client)))
 }
 
 func (a amqpBroker) Open(ctx context.Context, u broker.User, vhost string, info broker.ConnInfo) (gateway.Conn, error) {

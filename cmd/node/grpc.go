@@ -71,5 +71,5 @@ func (l grpcLogins) Token(ctx context.Context, token string, client net.Addr) (b
 
 // Certificate implements rpc.Logins.
 func (l grpcLogins) Certificate(ctx context.Context, c *x509.Certificate, client net.Addr) (broker.User, error) {
-	return l.n.broker.LoginExternal(ctx, l.n.peerName().Of(c), nil, l.n.admitsGuest(from(client)))
+	return l.n.broker.LoginExternal(ctx, l.n.peerName().Of(c), nil, l.n.caller(from(client)))
 }

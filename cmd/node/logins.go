@@ -79,9 +79,11 @@ func (n *running) logIn(ctx context.Context, p attempts.Protocol, mechanism stri
 			return u, wait, err
 		}
 	}
-	u, err = n.broker.Login(ctx, mechanism, response, broker.Caller{Source: attempts.Network(address), Loopback: n.admitsGuest(from), Still: mayTry})
+	caller := n.caller(from)
+	caller.Still = mayTry
+	u, err = n.broker.Login(ctx, mechanism, response, caller)
 	// What was not looked at is neither a success nor a failure. TimedOut: the password was not the one that is known here.
-	if e, ok := errors.AsType[*broker.Error](err); user != "" && wait == 0 && (!ok || e.Kind == broker.AccessRefused || e.Kind == broker.TimedOut) {
+	if e, ok := errors.AsType[*broker.Error](err); user != "" && wait == 0 && (!ok || e.Kind == broker.AccessRefused && !e.Away || e.Kind == broker.TimedOut) {
 		n.logins.Done(p, address, user, err == nil, time.Now())
 	}
 	return u, wait, err
@@ -98,15 +100,25 @@ func (n *running) logInHTTP(ctx context.Context, user, password, from string) (m
 
 // orBusy has a login that was not refused, and may succeed later or at another node, tried again.
 func orBusy(err error) error {
-	if e, ok := errors.AsType[*broker.Error](err); ok && (e.Kind == broker.Unavailable || e.Kind == broker.TimedOut) {
+	e, ok := errors.AsType[*broker.Error](err)
+	switch {
+	case ok && e.Away:
+		return &management.Busy{Reason: auth.ErrAway.Error()}
+	case ok && (e.Kind == broker.Unavailable || e.Kind == broker.TimedOut):
 		return &management.Busy{Reason: e.Text}
 	}
 	return err
 }
 
 func (n *running) logInByCertificate(ctx context.Context, c *x509.Certificate, from string) (management.User, error) {
-	u, err := n.broker.LoginExternal(ctx, n.peerName().Of(c), nil, n.admitsGuest(from))
+	u, err := n.broker.LoginExternal(ctx, n.peerName().Of(c), nil, n.caller(from))
 	return management.User{Name: u.Name, Tags: u.Tags, Login: u}, orBusy(err)
+}
+
+// caller is who comes from an address.
+func (n *running) caller(from string) broker.Caller {
+	address := hostOf(from)
+	return broker.Caller{Source: attempts.Network(address), Address: address, Loopback: n.admitsGuest(from)}
 }
 
 // hostOf is an address without its port.

@@ -55,7 +55,7 @@ func (n *running) metricsConfig() metrics.Config {
 			f := n.grpc.Figures()
 			return metrics.GRPC{Connections: f.Connections, Streams: f.Sessions, Accepted: f.Accepted}
 		},
-		Panics: n.guard.Contained, Logins: n.loginFigures, Shovels: n.shovelFigures, Passwords: n.passwordFigures, Certificates: n.certificates, Gossip: n.gossipFigures, Spans: n.spans.figures,
+		Panics: n.guard.Contained, Logins: n.loginFigures, Shovels: n.shovelFigures, Passwords: n.passwordFigures, Remote: n.remoteFigures, Certificates: n.certificates, Gossip: n.gossipFigures, Spans: n.spans.figures,
 		QueueName: func(id uint64) (vhost, name string, ok bool) {
 			q := n.catalog.Load().View().QueueByID(id)
 			if q == nil || q.State == catalog.Closing {

@@ -14,6 +14,7 @@ import (
 	"github.com/warrenmq/warren/auth"
 	"github.com/warrenmq/warren/auth/attempts"
 	"github.com/warrenmq/warren/auth/passwords"
+	"github.com/warrenmq/warren/auth/remote"
 	"github.com/warrenmq/warren/auth/scopes"
 	"github.com/warrenmq/warren/auth/tokens"
 	"github.com/warrenmq/warren/broker"
@@ -59,6 +60,7 @@ type running struct {
 	diskReserve     int64           // bytes below which the disk alarm is set, as it was at the start
 	tokens          *tokens.Checker // nil: nobody logs in with one
 	scopes          *scopes.Config  // nil: the scopes of tokens count for nothing
+	remote          *remote.Server  // nil: no server is asked about logins
 	nodeTLS         *certs.Source   // nil without TLS between nodes
 	gossipKeys      *member.KeyFile // nil without encryption of gossip
 	detours         detours
@@ -332,6 +334,7 @@ func (n *running) startBroker(ctx context.Context) error {
 		Alive:        func(node string) bool { return n.detector.State(transport.NodeID(node)) != detector.Dead },
 		Online:       func(node string) bool { return n.runs(transport.NodeID(node)) },
 		Passwords:    n.passwords,
+		Backends:     n.backends(),
 		TxBytesMax:   int64(n.cfg.MemoryHighWatermark.Of(total) / 4),
 		Replicas:     replicasDefault, QueueTimeout: queueTimeout, Logger: n.log,
 

@@ -34,6 +34,9 @@ func (n *running) openCertificates(context.Context) (err error) {
 	if err := n.openTokens(); err != nil {
 		return err
 	}
+	if err := n.openRemote(); err != nil {
+		return err
+	}
 	if n.cfg.ClusterTLS != config.ClusterTLSOff {
 		n.nodeTLS, err = certs.Open(
 			certs.Files{Cert: n.cfg.ClusterTLSCertFile, Key: n.cfg.ClusterTLSKeyFile, CA: n.cfg.ClusterTLSCAFile},

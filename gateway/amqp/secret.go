@@ -18,8 +18,8 @@ func (c *conn) updateSecret(m *wire.ConnectionUpdateSecret) error {
 	if err == nil && u.Name != c.user.Name {
 		err = errors.New("it is a token of user '" + u.Name + "'")
 	}
-	if err == nil && (u.Rights == nil) != (c.user.Rights == nil) {
-		err = errors.New("a token's scopes cannot take the place of a user's permissions, nor these theirs")
+	if now := c.user.RightsFrom(); err == nil && u.RightsFrom() != now {
+		err = errors.New(u.RightsFrom() + " cannot take the place of " + now)
 	}
 	if err != nil {
 		c.log.Warn("update of secret refused", "user", c.user.Name, "err", err)

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/warrenmq/warren/auth"
 	"github.com/warrenmq/warren/broker"
 )
 
@@ -158,8 +159,12 @@ func (s *Server) letIn(ctx context.Context) (context.Context, error) {
 		c.mechanism = "EXTERNAL"
 		c.user, err = s.cfg.Logins.Certificate(ctx, info.State.PeerCertificates[0], p.Addr)
 	}
-	if e, ok := errors.AsType[*broker.Error](err); ok && e.Kind != broker.AccessRefused {
+	e, ok := errors.AsType[*broker.Error](err)
+	switch {
+	case ok && e.Kind != broker.AccessRefused:
 		return nil, e // nobody has looked at the password
+	case ok && e.Away:
+		return nil, broker.Errorf(broker.Unavailable, "%v", auth.ErrAway)
 	}
 	if err != nil {
 		return nil, refuse(codes.Unauthenticated, reasonLogin, "login refused, see the node's log for details")

@@ -22,8 +22,10 @@ import (
 // fire are alerts about what the load does.
 var fire = []string{"WarrenDeadLettersDropped", "WarrenDeadLettersStuck"}
 
-// rareMetrics are asked for by dashboards or alerts, and nodes that have neither TLS nor a trouble do not have them.
-var rareMetrics = []string{"warren_certificate_expiry_seconds", "warren_authority_expiry_seconds", "warren_certificate_reload_failures_total"}
+// rareMetrics are asked for by dashboards or alerts, and nodes that have neither TLS, nor a server of logins, nor a trouble do not have them.
+var rareMetrics = []string{
+	"warren_certificate_expiry_seconds", "warren_authority_expiry_seconds", "warren_certificate_reload_failures_total", "warren_auth_http_requests_total",
+}
 
 // mayBeEmpty are panels that show nothing while nothing is wrong, or has been used.
 var mayBeEmpty = []string{

@@ -1,14 +1,15 @@
-package passwords
+// Package gate lets few of many through at a time, and those who wait take turns by where they come from. It knows neither passwords nor servers.
+package gate
 
 import (
 	"context"
 	"sync"
 )
 
-// gate lets few through at a time. Who has to wait stands in the line of where they come from, and the lines take turns: a
+// Gate lets few through at a time. Who has to wait stands in the line of where they come from, and the lines take turns: a
 // source that sends very many keeps itself waiting, and nobody else. When all places are taken, the newest of the longest
 // line goes.
-type gate struct {
+type Gate struct {
 	mu      sync.Mutex
 	free    int // ways through
 	places  int // that are left to wait
@@ -29,12 +30,13 @@ type waiter struct {
 	turn bool
 }
 
-func newGate(ways, places int) *gate {
-	return &gate{free: ways, places: places, lines: map[string]*line{}}
+// New returns a gate with so many ways through, and places to wait.
+func New(ways, places int) *Gate {
+	return &Gate{free: ways, places: places, lines: map[string]*line{}}
 }
 
-// enter waits for a turn, which leave ends. False: there is none, within ctx or with so many who wait.
-func (g *gate) enter(ctx context.Context, source string) bool {
+// Enter waits for a turn, which Leave ends. False: there is none, within ctx or with so many who wait.
+func (g *Gate) Enter(ctx context.Context, source string) bool {
 	w := g.join(source)
 	if w == nil {
 		return true
@@ -56,7 +58,7 @@ func (g *gate) enter(ctx context.Context, source string) bool {
 }
 
 // join returns nil if there is a way through at once.
-func (g *gate) join(source string) *waiter {
+func (g *Gate) join(source string) *waiter {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.free > 0 { // nobody waits then
@@ -84,7 +86,7 @@ func (g *gate) join(source string) *waiter {
 }
 
 // drop takes somebody out of a line without a turn; mu is held.
-func (g *gate) drop(l *line, w *waiter) {
+func (g *Gate) drop(l *line, w *waiter) {
 	for i := range l.waiting {
 		if l.waiting[i] == w {
 			l.waiting = append(l.waiting[:i], l.waiting[i+1:]...)
@@ -100,7 +102,7 @@ func (g *gate) drop(l *line, w *waiter) {
 }
 
 // forget takes an empty line away; mu is held.
-func (g *gate) forget(l *line) {
+func (g *Gate) forget(l *line) {
 	delete(g.lines, l.source)
 	for i := range g.turns {
 		if g.turns[i] == l {
@@ -110,8 +112,8 @@ func (g *gate) forget(l *line) {
 	}
 }
 
-// leave gives the way to whoever is next.
-func (g *gate) leave() {
+// Leave gives the way to whoever is next.
+func (g *Gate) Leave() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if len(g.turns) == 0 {
@@ -130,4 +132,11 @@ func (g *gate) leave() {
 	g.places++
 	w.turn = true
 	close(w.done)
+}
+
+// Refused is how many had no turn so far.
+func (g *Gate) Refused() uint64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.refused
 }
