@@ -56,9 +56,9 @@ func lasts(sorted []Setting) []Setting {
 	return out
 }
 
-// oneLine is a value that ends no comment.
+// oneLine is a value in a comment: on one line, without what YAML does not allow.
 func oneLine(s string) string {
-	if strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f || r == 0x85 || r == 0x2028 || r == 0x2029 }) {
+	if strings.ContainsFunc(s, func(r rune) bool { return !strconv.IsPrint(r) }) {
 		return strconv.Quote(s)
 	}
 	return s

@@ -100,6 +100,15 @@ log.console.formatter = json
 load_definitions = /etc/definitions.json
 auth_backends.1 = rabbit_auth_backend_oauth2
 auth_backends.2 = internal
+auth_backends.3.authn = rabbit_auth_backend_cache
+auth_backends.3.authz = internal
+auth_cache.cached_backend = http
+auth_cache.cache_ttl = 30000
+auth_http.http_method = post
+auth_http.user_path = https://logins.example/user
+auth_http.request_timeout = 20000
+auth_http.ssl_options.cacertfile = /etc/logins.pem
+auth_http.ssl_options.verify = verify_peer
 auth_oauth2.resource_server_id = rabbitmq
 auth_oauth2.jwks_url = https://sso.example/keys
 auth_oauth2.preferred_username_claims.1 = user_name
@@ -115,6 +124,7 @@ product.version = 4.1.0
 		"consumer-timeout": "1h0m0s", "join": "a.example:5682,b.example:5682,c.example:5682", "bootstrap-expect": "3", "gossip-addr": "0.0.0.0:5682", "cluster-addr": "0.0.0.0:5681",
 		"log-level": "warn", "log-format": "json", "load-definitions": "/etc/definitions.json", "token-scopes": "on", "token-audience": "rabbitmq", "token-keys-url": "https://sso.example/keys",
 		"token-user-claims": "user_name,sub,client_id", "token-scope-claims": "roles,realm_access.roles", "amqp-product": "RabbitMQ/4.1.0",
+		"auth-backends": "internal,http/internal", "auth-http-method": "post", "auth-http-user-url": "https://logins.example/user", "auth-http-ca-file": "/etc/logins.pem", "auth-http-timeout": "8s", "auth-http-ttl": "30s",
 	}
 	for name, value := range want {
 		if got[name] != value {
@@ -151,6 +161,12 @@ func TestEntries(t *testing.T) {
 		{"ssl_options.cacertfile = /a.pem", "clients are not asked"},
 		{"auth_mechanisms.1 = ANONYMOUS", "!Warren has PLAIN, AMQPLAIN and EXTERNAL"},
 		{"auth_backends.1 = ldap", "!Warren does not have it"},
+		{"auth_backends.1 = internal\nauth_http.user_path = http://127.0.0.1/user", "nothing to set; no backend of auth_backends"},
+		{"auth_backends.2 = internal\nauth_backends.1 = rabbit_auth_backend_http\nauth_http.vhost_path = http://127.0.0.1/v", "auth-backends: http,internal; auth-http-vhost-url: http://127.0.0.1/v"},
+		{"auth_backends.10 = http\nauth_backends.9 = internal\nauth_cache.cache_refusals = true", "auth-backends: internal,http; auth-http-refusal-ttl says"},
+		{"auth_backends.1 = http\nauth_cache.cache_refusals = true\nauth_cache.cache_ttl = 5000", "auth-backends: http; auth-http-ttl: 5s; auth-http-refusal-ttl: 5s"},
+		{"auth_backends.1.authn = http\nauth_backends.1.authz = ldap", "auth-backends: http; !permissions are looked for"},
+		{"auth_backends.1 = http\nauth_http.ssl_options.verify = verify_none", "auth-backends: http; !the server is always verified"},
 		{"loopback_users = none", "loopback-users: none"},
 		{"loopback_users.ann = true", "!only guest can be bound"},
 		{"default_user = ann", "default-user: ann; default-pass-file: default-pass; !write this user's password"},
@@ -272,6 +288,7 @@ func TestRead(t *testing.T) {
 func FuzzTranslate(f *testing.F) {
 	f.Add("listeners.tcp.default = 5672\nvm_memory_high_watermark.absolute = 1GB\n")
 	f.Add("a = 'x\ny'\ncluster_formation.classic_config.nodes.1 = rabbit@a\nheartbeat=-1")
+	f.Add("1=\u0093¨")
 	f.Add("default_pass = \"\u2028\ncluster_name = \x7f")
 	known := map[string]bool{}
 	for _, o := range config.Options() {

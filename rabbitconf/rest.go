@@ -16,7 +16,7 @@ type family struct {
 var families = []family{
 	{[]string{"mqtt.", "web_mqtt.", "stomp.", "web_stomp.", "stream.", "amqp1_0.", "session_max_per_connection", "link_max_per_session"}, "Warren speaks AMQP 0-9-1, and gRPC of its own", true},
 	{[]string{"auth_ldap."}, "there are no logins by LDAP", true},
-	{[]string{"auth_http.", "auth_cache."}, "there are no logins by HTTP", true},
+	{[]string{"auth_http.", "auth_cache."}, "no backend of auth_backends asks an HTTP server", false},
 	{[]string{"trust_store."}, "clients' certificates are verified by authorities: tls-ca-file", true},
 	{[]string{"shovel."}, "shovels are parameters: warren ctl set_parameter shovel (docs/operations.md)", true},
 	{[]string{"federation.", "exchange_federation.", "queue_federation."}, "there is no federation", true},

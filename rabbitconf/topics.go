@@ -180,20 +180,6 @@ func (t *translator) logins() {
 	t.backends()
 }
 
-// backends are what knows users.
-func (t *translator) backends() {
-	for _, e := range append(t.takeAll("auth_backends."), t.takeAll("http_dispatch.auth_backends.")...) {
-		switch strings.TrimPrefix(e.Value, "rabbit_auth_backend_") {
-		case "internal", "rabbit_auth_backend_internal":
-			t.note(e, "nothing to set: the cluster's own users are always there")
-		case "oauth2", "oauth":
-			t.set("token-scopes", "on", e)
-		default:
-			t.todo(e, "Warren does not have it")
-		}
-	}
-}
-
 // tokens are OAuth 2's.
 func (t *translator) tokens() {
 	const p = "auth_oauth2."
