@@ -110,9 +110,10 @@ func (c *conn) run() {
 	if _, secure := c.nc.(*tls.Conn); !secure {
 		c.to = innermost(c.nc) // a proxy's header only comes in
 	}
+	log := c.log
 	go func() { // ends when the outbox is finished or aborted, waited for below
 		defer close(c.sender)
-		c.write()
+		c.write(log)
 	}()
 	if tcp, ok := c.nc.(*net.TCPConn); ok {
 		_ = tcp.SetNoDelay(true) // the writer batches
@@ -236,12 +237,6 @@ func (c *conn) cut() {
 	c.cancel()
 	c.out.abort()
 	_ = c.nc.Close()
-}
-
-// writeFailed is called by the writer when the socket fails.
-func (c *conn) writeFailed(err error) {
-	c.log.Debug("write failed", "err", err)
-	c.cut()
 }
 
 // end says goodbye as the error demands and releases what the broker keeps.

@@ -1,6 +1,8 @@
 package amqp
 
 import (
+	"log/slog"
+
 	wire "github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/broker"
 	"github.com/warrenmq/warren/contain"
@@ -20,9 +22,9 @@ func (c *conn) live() (err error) {
 }
 
 // write writes until nothing is to be written any more, or the socket fails.
-func (c *conn) write() {
+func (c *conn) write(log *slog.Logger) {
 	defer c.srv.cfg.Guard.Keep(work, "", c.cut)
-	(&writer{c: c}).run()
+	(&writer{c: c, log: log}).run()
 }
 
 // fault ends the connection of a channel for a fault of this program in what the broker told the channel.

@@ -1,6 +1,7 @@
 package amqp
 
 import (
+	"log/slog"
 	"net"
 	"time"
 
@@ -44,6 +45,7 @@ func (g *gather) ref(b []byte) {
 // writer is the sending side of a connection. Only its goroutine touches it.
 type writer struct {
 	c        *conn
+	log      *slog.Logger // the connection's, as it was when it arrived: the reader changes that
 	g        gather
 	deliver  wire.BasicDeliver
 	getOK    wire.BasicGetOk
@@ -72,7 +74,7 @@ func (w *writer) run() {
 			w.c.srv.pools.putQueue(q)
 			w.c.out.written()
 			if err != nil {
-				w.c.writeFailed(err)
+				w.failed(err)
 				return
 			}
 			continue
@@ -85,12 +87,18 @@ func (w *writer) run() {
 		case <-w.c.out.wake:
 		case <-timer.C:
 			if err := w.beat(interval); err != nil {
-				w.c.writeFailed(err)
+				w.failed(err)
 				return
 			}
 			timer.Reset(interval)
 		}
 	}
+}
+
+// failed ends the connection, whose socket has failed.
+func (w *writer) failed(err error) {
+	w.log.Debug("write failed", "err", err)
+	w.c.cut()
 }
 
 // beat sends a heartbeat unless something was sent within the interval.
